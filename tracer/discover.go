@@ -184,7 +184,7 @@ func (f *finder) discover(m host.NewMapping, path string) error {
 		f.starts[m.PID] = start
 		f.inbox = append(f.inbox, discovered{start, l})
 		if m.Existing {
-			f.attachLate(l, m, start.UID)
+			f.attachLate(l, m)
 		}
 	}
 	return nil

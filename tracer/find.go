@@ -55,7 +55,7 @@ func newFinder(objs *kernel.Objects, spaces *stack.Spaces, o *Options) *finder {
 			objs: objs, spaces: spaces, warn: o.Warn,
 			byFile: make(map[host.FileID]*library), seen: make(map[int]bool),
 		},
-		late: lateAttaches{byPID: make(map[int]*lateAttach), turns: make(map[int]chan struct{})},
+		late: lateAttaches{byPID: make(map[int]*lateAttach)},
 	}
 	f.closing, f.stop = context.WithCancel(context.Background())
 	return f

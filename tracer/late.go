@@ -91,18 +91,29 @@ func (l *lateAttaches) forget(pid int) {
 	}
 }
 
-// attachLate reads the existing buffers of a user's process in the background. Its probes
-// are in place, and f.mu is held.
-func (f *finder) attachLate(l *library, m host.NewMapping, uid int) {
+// turn returns a channel to send to before a user's process is read, and to receive from
+// afterwards.
+func (f *finder) turn(uid int) chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.late.turns == nil {
+		f.late.turns = make(map[int]chan struct{})
+	}
+	if f.late.turns[uid] == nil {
+		f.late.turns[uid] = make(chan struct{}, maxReads)
+	}
+	return f.late.turns[uid]
+}
+
+// attachLate reads the existing buffers of a process in the background. Its probes are in
+// place, and f.mu is held.
+func (f *finder) attachLate(l *library, m host.NewMapping) {
 	ctx, stop := context.WithCancelCause(f.closing)
 	late := &lateAttach{sinceNs: host.Now(), freed: make(map[uint64]bool), cleared: make(map[uint64]bool), stop: stop}
 	f.late.byPID[m.PID] = late
 	f.late.pending.Add(1)
-	if f.late.turns[uid] == nil {
-		f.late.turns[uid] = make(chan struct{}, maxReads)
-	}
-	turn := f.late.turns[uid]
 	f.working.Go(func() {
+		turn := f.turn(host.IdentityOf(m.PID).UID)
 		select {
 		case turn <- struct{}{}:
 			defer func() { <-turn }()
