@@ -19,9 +19,9 @@ type function struct {
 const (
 	// maxInside is how many functions with symbols may lie within another one.
 	maxInside = 8
-	// maxFunctions bounds the index, to 8 MB. The largest library of ttnn has 35,000
-	// functions.
-	maxFunctions = 1 << 19
+	// maxFunctions bounds the index, to 16 MB. The largest library of ttnn has 35,000
+	// functions, PyTorch's half a million.
+	maxFunctions = 1 << 20
 )
 
 // At returns the function that contains a virtual address of the file, and the offset of

@@ -42,11 +42,17 @@ type ELF struct {
 	debugInfo bool
 	debugLink Section
 
-	// built on first use: functions by name and by address, and by the address of a stub
-	// the offset of the name of the function that it calls
-	names func() *namesIndex
-	funcs func() []function
-	plt   func() map[uint64]uint32
+	// built on first use
+	indexing sync.Mutex
+	index    indexes
+}
+
+// indexes find functions by name and by address, and by the address of a stub the offset of
+// the name of the function that it calls.
+type indexes struct {
+	names *namesIndex
+	funcs []function
+	plt   map[uint64]uint32
 }
 
 // Section is the position of a section: virtual address, file offset and size, in bytes.
@@ -75,12 +81,13 @@ const (
 	maxNote         = 1 << 16
 	maxNotes        = 32
 	// maxNames bounds the names of a file's symbols, and maxSymbols their number; the
-	// largest library of ttnn has 17 MB of names, of 80,000 symbols
+	// largest library of ttnn has 17 MB of names, of 80,000 symbols, PyTorch's 550,000
 	maxNames   = 1 << 26
-	maxSymbols = 1 << 20
-	// maxRelocations bounds the entries of a relocation section, maxSlots the slots that they
-	// fill, and maxStubs the bytes of a section of stubs; the largest known libraries have
-	// 330,000, 25,000 and 190 KB
+	maxSymbols = 1 << 21
+	// maxImports bounds the dynamic symbols, maxRelocations the entries of a relocation
+	// section, maxSlots the slots that they fill, and maxStubs the bytes of a section of
+	// stubs; the largest known libraries have 73,000, 330,000, 25,000 and 190 KB
+	maxImports     = 1 << 19
 	maxRelocations = 1 << 21
 	maxSlots       = 1 << 17
 	maxStubs       = 1 << 21
@@ -124,14 +131,41 @@ func New(r io.ReaderAt, size int64) (*ELF, error) {
 	if err := e.readHeaders(); err != nil {
 		return nil, err
 	}
-	e.Forget()
 	return e, nil
 }
 
-// Forget releases the memory of the indexes, which are built again when they are needed. No
-// other method may run meanwhile.
-func (e *ELF) Forget() {
-	e.names, e.funcs, e.plt = sync.OnceValue(e.indexNames), sync.OnceValue(e.indexFunctions), sync.OnceValue(e.indexPLT)
+func (e *ELF) names() *namesIndex {
+	e.indexing.Lock()
+	defer e.indexing.Unlock()
+	if e.index.names == nil {
+		e.index.names = e.indexNames()
+	}
+	return e.index.names
+}
+
+func (e *ELF) funcs() []function {
+	e.indexing.Lock()
+	defer e.indexing.Unlock()
+	if e.index.funcs == nil {
+		e.index.funcs = e.indexFunctions()
+	}
+	return e.index.funcs
+}
+
+func (e *ELF) plt() map[uint64]uint32 {
+	e.indexing.Lock()
+	defer e.indexing.Unlock()
+	if e.index.plt == nil {
+		e.index.plt = e.indexPLT()
+	}
+	return e.index.plt
+}
+
+// forget releases the memory of the indexes.
+func (e *ELF) forget() {
+	e.indexing.Lock()
+	e.index = indexes{}
+	e.indexing.Unlock()
 }
 
 // Close closes the file if Open or OpenFile opened it.

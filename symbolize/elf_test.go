@@ -286,7 +286,7 @@ func TestSparseFile(t *testing.T) {
 				e.MayHavePrefix("_ZN2tt8tt_metal12GraphTracker14track_allocate")
 			}, 1},
 			"by name":    {func() { e.Lookup("inner") }, 90},
-			"by address": {func() { e.At(textAddr) }, 30},
+			"by address": {func() { e.At(textAddr) }, 50},
 			"stubs":      {func() { e.PLT("__cxa_throw"); e.Slot(slotsAddr) }, 120},
 		} {
 			var before, after runtime.MemStats

@@ -3,6 +3,9 @@ package symbolize
 import (
 	"slices"
 	"strings"
+	"sync"
+	"unsafe"
+	"weak"
 )
 
 // Function is a call as the source has it.
@@ -21,14 +24,59 @@ type Function struct {
 
 // Names resolves the functions of one file by its symbol tables. Nothing is read before the
 // first address. It is safe for concurrent use.
-type Names struct{ elf *ELF }
+type Names struct {
+	elf   *ELF
+	cache *Cache
+}
 
-// NewNames returns the names of a file. The caller keeps the file open, and closes it.
-func NewNames(e *ELF) *Names { return &Names{e} }
+// NewNames returns the names of a file. The caller keeps the file open, and closes it. A cache
+// bounds the memory of the names of many files; nil: none does. What was read of the file
+// so far is read again when it is needed.
+func NewNames(e *ELF, cache *Cache) *Names {
+	e.forget()
+	return &Names{e, cache}
+}
+
+// Cache has the files that Names have used, the last one last. The indexes of those used
+// before maxCached bytes of others are dropped.
+type Cache struct {
+	mu    sync.Mutex
+	files []weak.Pointer[ELF]
+}
+
+// maxCached is the size of the indexes that a Cache keeps, in bytes. All libraries of ttnn take
+// 1.3 MB.
+const maxCached = 64 << 20
+
+func (c *Cache) used(e *ELF) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last, size := weak.Make(e), 0
+	c.files = slices.DeleteFunc(c.files, func(w weak.Pointer[ELF]) bool { return w == last || w.Value() == nil })
+	c.files = append(c.files, last)
+	for _, w := range slices.Backward(c.files) {
+		if e := w.Value(); e != nil {
+			if size += e.indexBytes(); size > maxCached {
+				e.forget()
+			}
+		}
+	}
+}
+
+// indexBytes is about the size of the indexes that Names use.
+func (e *ELF) indexBytes() int {
+	e.indexing.Lock()
+	defer e.indexing.Unlock()
+	return int(unsafe.Sizeof(function{}))*cap(e.index.funcs) + 40*len(e.index.plt)
+}
 
 // At returns the function at a virtual address of the file, a list of one; empty if no
 // symbol covers the address. For a caller, pass the return address less one.
 func (n *Names) At(vaddr uint64) []Function {
+	defer n.cache.used(n.elf)
 	if name, ok := n.elf.stubAt(vaddr); ok {
 		return []Function{{Name: cut(shorten(name), maxShort) + "@plt", Symbol: name + "@plt"}}
 	}

@@ -34,7 +34,7 @@ func resolve(b []byte) (known int) {
 		return 0
 	}
 	defer e.Close()
-	n := NewNames(e)
+	n := NewNames(e, nil)
 	addrs := []uint64{textAddr, stubsAddr + 0x20, 1<<64 - 1}
 	for i, p := range e.ProgramHeaders() {
 		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && i < 8 {

@@ -28,7 +28,7 @@ func mustOpen(t testing.TB, path string) *ELF {
 }
 
 func TestNames(t *testing.T) {
-	n := NewNames(mustNew(t, sample().image()))
+	n := NewNames(mustNew(t, sample().image()), nil)
 	for _, test := range []struct {
 		addr         uint64
 		name, symbol string
@@ -81,7 +81,7 @@ func TestAliases(t *testing.T) {
 		e := mustNew(t, image)
 		bind(image, e.symbols[tableSymtab], test.symtab)
 		bind(image, e.symbols[tableDynsym], test.dynsym)
-		n := NewNames(e)
+		n := NewNames(e, nil)
 		qt.Check(t, qt.DeepEquals(n.At(textAddr+0x68), []Function{{Name: test.want, Symbol: test.want}}))
 	}
 }
@@ -110,7 +110,7 @@ func TestNamesOfTTNN(t *testing.T) {
 	var open []*Names
 	for _, path := range ttnn(t) {
 		e := mustOpen(t, path)
-		n := NewNames(e)
+		n := NewNames(e, nil)
 		open = append(open, n)
 		start := time.Now()
 		n.At(1 << 20)
@@ -195,8 +195,31 @@ func BenchmarkFirstAddress(b *testing.B) {
 	for b.Loop() {
 		e, err := Open(path)
 		qt.Assert(b, qt.IsNil(err))
-		n := NewNames(e)
+		n := NewNames(e, nil)
 		n.At(1 << 20)
 		e.Close()
 	}
+}
+
+// The indexes of many files take bounded memory: those that were used last are kept.
+func TestCacheOfNames(t *testing.T) {
+	var cache Cache
+	var files []*ELF
+	var names []*Names
+	for i := range 5 {
+		e := mustNew(t, sample().image())
+		files, names = append(files, e), append(names, NewNames(e, &cache))
+		e.index.funcs = make([]function, maxCached/16/4+1) // as if it had so many
+		names[i].At(textAddr)
+		names[0].At(textAddr) // again and again
+	}
+	var kept []int
+	for i, e := range files {
+		if e.indexBytes() > 0 {
+			kept = append(kept, i)
+		}
+	}
+	qt.Check(t, qt.DeepEquals(kept, []int{0, 3, 4}))
+	qt.Check(t, qt.HasLen(names[1].At(textAddr), 1)) // built again
+	runtime.KeepAlive(files)
 }

@@ -64,7 +64,7 @@ func (e *ELF) indexPLT() map[uint64]uint32 {
 // with the offset of the symbol's name.
 func (e *ELF) slots() map[uint64]uint32 {
 	table := e.symbols[tableDynsym]
-	symbols, err := e.read(table.Offset, min(table.Size, maxSymbols*symbolSize), maxSymbols*symbolSize)
+	symbols, err := e.read(table.Offset, min(table.Size, maxImports*symbolSize), maxImports*symbolSize)
 	if err != nil {
 		return nil
 	}

@@ -199,7 +199,7 @@ func (e *ELF) indexNames() *namesIndex {
 			continue
 		}
 		x.names[table] = names
-		entries = slices.Grow(entries, int(min(min(e.symbols[table].Size, e.Size())/symbolSize, maxSymbols))/2)
+		entries = slices.Grow(entries, int(min(e.symbols[table].Size/symbolSize, maxSymbols, e.Size()/symbolSize))/2)
 		e.eachSymbol(table, func(s tableSymbol) {
 			if uint64(s.name) < uint64(len(names)) {
 				entries = append(entries, nameEntry{hashKey(names[s.name:]), s.name, s.index | uint32(table)<<31})

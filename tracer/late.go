@@ -71,9 +71,14 @@ func (f *finder) markLate(pid int) {
 // lock, except reading.
 type lateAttaches struct {
 	byPID   map[int]*lateAttach
-	pending atomic.Int32 // len(byPID)
-	results []lateResult // for Run to take
+	pending atomic.Int32          // len(byPID)
+	results []lateResult          // for Run to take
+	turns   map[int]chan struct{} // by user; full: maxReads of their processes are being read
 }
+
+// maxReads bounds the processes of a user that are read at the same time: each takes some
+// 20 MB.
+const maxReads = 4
 
 // reading reports whether a process is being read, or was read and is not reported yet.
 func (l *lateAttaches) reading() bool { return l.pending.Load() > 0 }
@@ -86,6 +91,20 @@ func (l *lateAttaches) forget(pid int) {
 	}
 }
 
+// turn returns a channel to send to before a user's process is read, and to receive from
+// afterwards.
+func (f *finder) turn(uid int) chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.late.turns == nil {
+		f.late.turns = make(map[int]chan struct{})
+	}
+	if f.late.turns[uid] == nil {
+		f.late.turns[uid] = make(chan struct{}, maxReads)
+	}
+	return f.late.turns[uid]
+}
+
 // attachLate reads the existing buffers of a process in the background. Its probes are in
 // place, and f.mu is held.
 func (f *finder) attachLate(l *library, m host.NewMapping) {
@@ -94,6 +113,12 @@ func (f *finder) attachLate(l *library, m host.NewMapping) {
 	f.late.byPID[m.PID] = late
 	f.late.pending.Add(1)
 	go func() { // which close does not wait for
+		turn := f.turn(host.IdentityOf(m.PID).UID)
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+		case <-ctx.Done():
+		}
 		r := lateResult{pid: m.PID, parent: host.Parent(m.PID), library: l, late: late}
 		give := func(r lateResult) {
 			r.readNs = host.Now()
@@ -123,18 +148,23 @@ func (f *finder) lateOf(pid int) *lateAttach {
 	return f.late.byPID[pid]
 }
 
-// takeLate reports what was read up to a time. Newer results wait.
-func (f *finder) takeLate(until uint64, report func(*lateResult)) {
+// maxTaken is the number of buffers that are reported together: other events wait meanwhile.
+const maxTaken = 1 << 14
+
+// takeLate reports what was read up to a time. Newer results wait, and, unless all are
+// wanted, those after maxTaken buffers.
+func (f *finder) takeLate(until uint64, all bool, report func(*lateResult)) {
 	f.mu.Lock()
 	list := f.late.results
 	f.late.results = nil
 	f.mu.Unlock()
 	var waiting []lateResult
 	deferred := make(map[int]bool) // a process's results stay in their order
+	taken := 0
 	for _, r := range list {
 		f.mu.Lock()
 		same := f.late.byPID[r.pid] == r.late // else it has ended, or executed another program
-		wait := same && (deferred[r.pid] || r.readNs > until || f.late.byPID[r.parent] != nil)
+		wait := same && (deferred[r.pid] || r.readNs > until || f.late.byPID[r.parent] != nil || taken >= maxTaken && !all)
 		deferred[r.pid] = deferred[r.pid] || wait
 		if same && !wait && r.last {
 			f.late.forget(r.pid)
@@ -144,6 +174,7 @@ func (f *finder) takeLate(until uint64, report func(*lateResult)) {
 		case wait:
 			waiting = append(waiting, r)
 		case same && (r.last || len(r.late.freed) < maxFreed): // past maxFreed, a read buffer may have been freed
+			taken += len(r.buffers)
 			report(&r)
 		}
 	}
@@ -159,10 +190,10 @@ func (f *finder) unreadPIDs() []int {
 	return slices.Collect(maps.Keys(f.late.byPID))
 }
 
-// takeLate reports what was read from processes up to a time; all earlier records have been
-// decoded.
-func (t *Tracer) takeLate(until uint64) {
-	t.finder.takeLate(until, func(r *lateResult) {
+// takeLate reports what was read from processes up to a time, all of it or some thousand
+// buffers; all earlier records have been decoded.
+func (t *Tracer) takeLate(until uint64, all bool) {
+	t.finder.takeLate(until, all, func(r *lateResult) {
 		// frees up to the newest record are applied; later ones are reported as events
 		r.atNs = max(t.decoder.newest, r.readNs, t.decoder.queue.released)
 		t.decoder.lateResult(r)
@@ -225,9 +256,8 @@ func (d *decoder) addRead(e event.Event, lib *library, devices []heap.Device, bu
 			continue
 		}
 		d.start(&e, lib)
-		alloc := b.Event
-		alloc.TimeNs, alloc.Kind, alloc.PID, alloc.TID, alloc.Comm = e.TimeNs, event.Alloc, e.PID, e.TID, e.Comm
-		alloc.Object, alloc.BufferID, alloc.Allocator = b.Object, b.ID, b.Allocator
+		alloc := b.Event()
+		alloc.TimeNs, alloc.PID, alloc.TID, alloc.Comm = e.TimeNs, e.PID, e.TID, e.Comm
 		alloc.Devices, alloc.BeforeAttach, alloc.Reread = a.device.chips, e.BeforeAttach, e.Reread
 		if own := p.devices[b.Device]; own != nil {
 			alloc.Devices = own.chips // a submesh has fewer chips than its allocator

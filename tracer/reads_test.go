@@ -94,7 +94,7 @@ func TestUnreadableProgram(t *testing.T) {
 			c.between(d)
 			p := d.processes[int(pid)]
 			d.reads.take(host.Now())
-			qt.Check(t, qt.Equals(d.lost[unread], c.lost))
+			qt.Check(t, qt.Equals(d.lost[unread].n, c.lost))
 			qt.Check(t, qt.IsTrue(p == nil || len(p.unread) == 0))
 		})
 	}
@@ -102,7 +102,7 @@ func TestUnreadableProgram(t *testing.T) {
 	d.decode(raw(&seen))
 	awaitReads(d.reads)
 	d.endReads()
-	qt.Check(t, qt.Equals(d.lost[unread], 1), qt.Commentf("tracing ended before"))
+	qt.Check(t, qt.Equals(d.lost[unread].n, 1), qt.Commentf("tracing ended before"))
 }
 
 // What is read of a program is reported as its record says, which is gone by then.

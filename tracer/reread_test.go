@@ -41,9 +41,9 @@ func bufferRecord(ns uint64, object, id uint64) *bpf.KernelBufferRecord {
 }
 
 func readBuffer(object, id uint64) heap.Buffer {
-	b := heap.Buffer{Object: object, ID: id, Device: 0x1000, Allocator: 0x2000}
-	b.Event = event.Event{Object: object, BufferID: id, Allocator: 0x2000, SizeBytes: 1024, BytesPerBank: 1024, Banks: 1}
-	return b
+	return heap.Buffer{
+		Object: object, ID: id, Device: 0x1000, Allocator: 0x2000, SizeBytes: 1024, BytesPerBank: 1024, Banks: 1,
+	}
 }
 
 // TestRereadCorrects: after a loss the decoder's buffers become those of the process's memory,

@@ -167,7 +167,7 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 			t.decoder.countLosses()
 		}
 		if drained {
-			t.takeLate(before - min(before, holdBackNs))
+			t.takeLate(before-min(before, holdBackNs), end != 0)
 			t.decoder.reread(before - min(before, holdBackNs))
 			if before-swept > sweepNs {
 				swept = before

@@ -111,9 +111,9 @@ var attacks = []attack{
 	{name: "thread flood", program: "probes.py thread_flood", aims: "state of threads in the kernel; names", long: true},
 	// memory that is read after an attach
 	{name: "many allocators", program: "heap.py many_allocators", settled: true, aims: "N allocators with N regions", hold: 3 * time.Second, long: true},
-	{name: "huge set", program: "heap.py huge_set", settled: true, aims: "a claim of 2^24 elements is believed", hold: 2 * time.Second, long: true, restart: true},
-	{name: "full set", program: "heap.py full_set", settled: true, aims: "2^24 buckets of one node", hold: 2 * time.Second, long: true, restart: true},
-	{name: "huge free list", program: "heap.py huge_free_list", settled: true, aims: "a claim of 2^24 blocks is believed", hold: 2 * time.Second, long: true},
+	{name: "huge set", program: "heap.py huge_set", settled: true, aims: "claims of millions of elements are believed", hold: 2 * time.Second, long: true, restart: true},
+	{name: "full set", program: "heap.py full_set", settled: true, aims: "millions of buckets of one node", hold: 2 * time.Second, long: true, restart: true},
+	{name: "huge free list", program: "heap.py huge_free_list", settled: true, aims: "claims of millions of blocks are believed", hold: 2 * time.Second, long: true},
 	{name: "many meshes", program: "heap.py many_meshes", settled: true, aims: "each word of memory seems to be a device", hold: 2 * time.Second, long: true},
 	{name: "late chips", program: "heap.py many_chips", settled: true, aims: "meshes of thousands of chips", hold: 2 * time.Second, long: true},
 	{name: "changing objects", program: "heap.py changing", settled: true, aims: "reading again and again", hold: time.Second, long: true},

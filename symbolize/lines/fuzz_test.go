@@ -25,7 +25,7 @@ func FuzzLines(f *testing.F) {
 		}
 		named := 0
 		for _, s := range e.WithPrefix("") {
-			if len(symbolize.NewNames(e).At(s.Addr+s.Size/2)) > 0 {
+			if len(symbolize.NewNames(e, nil).At(s.Addr+s.Size/2)) > 0 {
 				named = 1
 			}
 		}

@@ -81,7 +81,7 @@ func (n *Names) Err() error {
 func (n *Names) At(vaddr uint64) []symbolize.Function {
 	var known []symbolize.Function
 	for _, e := range n.files {
-		if known = symbolize.NewNames(e).At(vaddr); len(known) > 0 {
+		if known = symbolize.NewNames(e, nil).At(vaddr); len(known) > 0 {
 			break
 		}
 	}

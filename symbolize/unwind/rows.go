@@ -1,7 +1,8 @@
 package unwind
 
-// maxRules is the number of rules that the 16 bits of a row can distinguish.
-const maxRules = 1 << 16
+// maxRules bounds the rules of a table, which a row has 16 bits to distinguish. The largest
+// libraries have 1,300.
+const maxRules = 1 << 13
 
 // unsupported stands for everything that a Rule cannot express.
 var unsupported = Rule{CFA: Unsupported}

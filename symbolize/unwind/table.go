@@ -80,7 +80,7 @@ type Table struct {
 	// with 0, and neighbours differ. A row holds up to the next one, or to the
 	// end of its page.
 	Rows []uint32
-	// Rules are the different rules, at most 65536. The first is NoRow.
+	// Rules are the different rules, at most 8192. The first is NoRow.
 	Rules []Rule
 }
 

@@ -14,12 +14,25 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Buffer is an allocated buffer that was read from memory.
+// Buffer is an allocated buffer that was read from memory. A process may have a million.
 type Buffer struct {
-	Object, ID, Device, Allocator uint64
-	// Event is filled as from the record of an allocation, except for thread, time and
-	// chips. Banks and BytesPerBank are 0 if they could not be read.
-	Event event.Event
+	Object, ID, Device, Allocator     uint64
+	Address, SizeBytes, PageSizeBytes uint64
+	// BytesPerBank and Banks are 0 if they could not be read.
+	BytesPerBank uint64
+	Banks        uint32
+	Region       event.Region
+	Layout       event.Layout
+	PerCore      bool
+}
+
+// Event is the allocation of the buffer, except for thread, time and chips.
+func (b *Buffer) Event() event.Event {
+	return event.Event{
+		Kind: event.Alloc, BeforeAttach: true, Object: b.Object, BufferID: b.ID, Allocator: b.Allocator,
+		Address: b.Address, SizeBytes: b.SizeBytes, PageSizeBytes: b.PageSizeBytes,
+		BytesPerBank: b.BytesPerBank, Banks: b.Banks, Region: b.Region, Layout: b.Layout, PerCore: b.PerCore,
+	}
 }
 
 const (
@@ -29,7 +42,7 @@ const (
 	// maxType is the largest BufferType.
 	maxType = 4
 	// buffersAtOnce is the size of a batch of reads.
-	buffersAtOnce = 1 << 15
+	buffersAtOnce = 1 << 14
 	// bufferTries is how often a Buffer that looks invalid is read again.
 	bufferTries = 20
 )
@@ -51,9 +64,12 @@ type candidate struct {
 // missing properties. Buffers that are allocated or freed meanwhile may be missing without
 // an error.
 func (r *reader) buffers(ctx context.Context, allocator uint64, banks *[event.BankedRegions]Bank) ([]Buffer, error) {
-	pointers, err := readSet(r.memory, r.objects().at(allocator, "Allocator.allocated_buffers_"))
+	pointers, err := readSet(r.memory, r.objects().at(allocator, "Allocator.allocated_buffers_"), nil)
 	if err != nil {
 		return nil, fmt.Errorf("the live buffers of the allocator at %#x: %w", allocator, err)
+	}
+	if r.live += len(pointers); r.live > maxBuffers {
+		return nil, errTooMuch
 	}
 	var list []Buffer
 	invalid, total := 0, len(pointers)
@@ -96,20 +112,19 @@ func (r *reader) buffers(ctx context.Context, allocator uint64, banks *[event.Ba
 
 // bufferOf builds the Buffer of a candidate; false if it has no device memory.
 func (r *reader) bufferOf(c *candidate) (Buffer, bool) {
-	k := &r.Kernel
+	var e event.Event
+	hooked := r.Fill(&e, c.window)
 	b := Buffer{
 		Object: c.buffer, ID: c.id,
-		Device: word(c.window, int(k.Device)), Allocator: word(c.window, int(k.Allocator)),
+		Device: word(c.window, int(r.Kernel.Device)), Allocator: word(c.window, int(r.Kernel.Allocator)),
+		Address: e.Address, SizeBytes: e.SizeBytes, PageSizeBytes: e.PageSizeBytes, Region: e.Region, Layout: e.Layout,
 	}
-	hooked := r.Fill(&b.Event, c.window)
-	b.Event.Kind, b.Event.BeforeAttach = event.Alloc, true
-	b.Event.Object, b.Event.BufferID, b.Event.Allocator = b.Object, b.ID, b.Allocator
 	if c.perCore { // which cores and how much of each are not read
-		b.Event.PerCore, b.Event.Address = true, 0
+		b.PerCore, b.Address = true, 0
 	} else if c.perBank > 0 {
-		b.Event.Banks, b.Event.BytesPerBank = c.shards, c.perBank
+		b.Banks, b.BytesPerBank = c.shards, c.perBank
 	}
-	return b, !hooked && int(b.Event.Region) < event.BankedRegions
+	return b, !hooked && int(b.Region) < event.BankedRegions
 }
 
 // readCandidates reads the objects behind pointers. It repeats invalid ones as long as they
@@ -128,7 +143,11 @@ func (r *reader) readCandidates(list []*candidate, allocator uint64) (invalid in
 		if len(all) == 0 {
 			return 0, nil
 		}
-		live, err := readSet(r.memory, r.objects().at(allocator, "Allocator.allocated_buffers_"))
+		pointers := make([]uint64, len(all))
+		for i, c := range all {
+			pointers[i] = c.buffer
+		}
+		live, err := readSet(r.memory, r.objects().at(allocator, "Allocator.allocated_buffers_"), pointers)
 		if err != nil {
 			return 0, fmt.Errorf("the live buffers of the allocator at %#x: %w", allocator, err)
 		}

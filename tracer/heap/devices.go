@@ -47,8 +47,10 @@ func (l *Library) checkReadable() error {
 // reader reads the devices and buffers of one process.
 type reader struct {
 	*Library
-	memory memory
+	memory *budget
 	bias   uint64
+	// live is the number of pointers in the sets that were read
+	live int
 }
 
 func (r *reader) objects() *objects { return &objects{memory: r.memory, fields: r.Layout.Fields} }

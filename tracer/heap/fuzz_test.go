@@ -38,7 +38,7 @@ func FuzzLive(f *testing.F) {
 			_, buffers, err := s.readAll(worldMesh, worldChip, worldChip+0x100)
 			qt.Assert(t, qt.IsNil(err))
 			for _, b := range buffers {
-				qt.Assert(t, qt.IsTrue(b.Event.SizeBytes > 0 && b.Allocator != 0 && int(b.Event.Region) < event.BankedRegions))
+				qt.Assert(t, qt.IsTrue(b.SizeBytes > 0 && b.Allocator != 0 && int(b.Region) < event.BankedRegions))
 			}
 		})
 	})

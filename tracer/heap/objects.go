@@ -45,10 +45,10 @@ func (o *objects) read(at uint64, n int) []byte {
 		return nil
 	}
 	raw, err := readBytes(o.memory, at, n)
-	if err != nil {
-		o.err = fmt.Errorf("reading %d bytes at %w", n, err)
-		return nil
+	if errors.Is(err, errUnreadable) {
+		err = fmt.Errorf("reading %d bytes at %w", n, err)
 	}
+	o.err = err
 	return raw
 }
 

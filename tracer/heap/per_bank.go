@@ -165,23 +165,39 @@ func (r *reader) blocks(manager uint64, list []*candidate) error {
 	return nil
 }
 
+// blocksAtOnce is the number of blocks that are read together.
+const blocksAtOnce = 1 << 15
+
 // allocatedBlocks calls found with the allocated blocks of a free list and their sizes in
 // bytes of each bank.
 func (o *objects) allocatedBlocks(header []byte, f *layout.FreeList, found func(address, size uint64)) {
-	vector := func(at int32, bytes uint64) []byte {
-		if o.err != nil {
-			return nil
+	if o.err != nil {
+		return
+	}
+	type vector struct{ begin, bytes uint64 }
+	var vectors []vector // of addresses, of sizes, of flags
+	blocks := maxBuffers
+	for i, at := range append([]int32{f.Addresses, f.Sizes}, f.Flags...) {
+		v := vector{word(header, int(at)), 8}
+		if i >= 2 {
+			v.bytes = 1
 		}
-		return o.elements(span{word(header, int(at)), word(header, int(at)+8)}, bytes, maxElements)
+		n, ok := elements(v.begin, word(header, int(at)+8), v.bytes, maxBuffers)
+		if !ok {
+			o.invalid()
+		}
+		vectors, blocks = append(vectors, v), min(blocks, n)
 	}
-	addresses, sizes := vector(f.Addresses, 8), vector(f.Sizes, 8)
-	var flags [][]byte
-	for _, at := range f.Flags {
-		flags = append(flags, vector(at, 1))
-	}
-	for i := range min(len(addresses), len(sizes)) / 8 {
-		if !slices.ContainsFunc(flags, func(f []byte) bool { return i >= len(f) || f[i] == 0 }) {
-			found(word(header, int(f.Base))+word(addresses, i*8), word(sizes, i*8))
+	for first := 0; first < blocks && o.err == nil; first += blocksAtOnce {
+		n := min(blocksAtOnce, blocks-first)
+		var parts [][]byte
+		for _, v := range vectors {
+			parts = append(parts, o.read(v.begin+uint64(first)*v.bytes, n*int(v.bytes)))
+		}
+		for i := 0; i < n && o.err == nil; i++ {
+			if !slices.ContainsFunc(parts[2:], func(flags []byte) bool { return flags[i] == 0 }) {
+				found(word(header, int(f.Base))+word(parts[0], i*8), word(parts[1], i*8))
+			}
 		}
 	}
 }

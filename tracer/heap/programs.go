@@ -56,7 +56,7 @@ func (l *Library) ReadProgram(ctx context.Context, process host.ReadableProcess,
 }
 
 func (l *Library) readProgramOnce(memory processMemory, impl uint64) (Program, error) {
-	o := &objects{memory: memory, fields: l.Layout.Fields}
+	o := &objects{memory: &budget{memory: memory, left: programBudget}, fields: l.Layout.Fields}
 	h := o.header(impl)
 	p := Program{ID: h.id, BinaryBytes: h.binaryBytes, TextBytes: h.textBytes}
 	if !h.cbsNeeded {

@@ -35,14 +35,15 @@ const (
 )
 
 // Read searches a process's memory for devices, and calls report for each with its live
-// buffers. The process keeps running: what it allocates and frees meanwhile may be included
-// or not. The error names what could not be read; results passed to report are right.
+// buffers, and again for each few thousand of them. The process keeps running: what it
+// allocates and frees meanwhile may be included or not. The error names what could not be
+// read; results passed to report are right.
 func (l *Library) Read(ctx context.Context, process host.ReadableProcess, bias uint64, report func(Device, []Buffer)) error {
 	if err := l.checkReadable(); err != nil {
 		return err
 	}
 	s := &scanner{
-		reader: &reader{Library: l, memory: processMemory{ctx, process}, bias: bias},
+		reader: &reader{Library: l, memory: budgetOf(processMemory{ctx, process}), bias: bias},
 		report: report, buffer: make([]byte, scanBytes),
 		devices: make(map[uint64]bool), allocators: make(map[uint64]bool),
 	}
@@ -52,7 +53,7 @@ func (l *Library) Read(ctx context.Context, process host.ReadableProcess, bias u
 // ReadAllocators calls report with the live buffers of allocators that Read may not find, such
 // as those of a sub-device manager that is not active. It returns those that no longer exist.
 func (l *Library) ReadAllocators(ctx context.Context, process host.ReadableProcess, bias uint64, allocators []uint64, report func([]Buffer)) (closed []uint64, err error) {
-	r := &reader{Library: l, memory: processMemory{ctx, process}, bias: bias}
+	r := &reader{Library: l, memory: budgetOf(processMemory{ctx, process}), bias: bias}
 	for _, a := range allocators {
 		var buffers []Buffer
 		banks, err := r.banks(a)
@@ -77,8 +78,30 @@ type scanner struct {
 	report     func(Device, []Buffer)
 	devices    map[uint64]bool
 	allocators map[uint64]bool
-	problems   []error
-	buffer     []byte // scanBytes
+	problems   []error // the first ones
+	more       int     // others
+	buffer     []byte  // scanBytes
+}
+
+// maxProblems bounds the problems of a process that its error names.
+const maxProblems = 8
+
+// problem adds a problem that does not end the search.
+func (s *scanner) problem(err error) {
+	if len(s.problems) < maxProblems {
+		s.problems = append(s.problems, err)
+	} else {
+		s.more++
+	}
+}
+
+// failed returns an error for all problems and the one that ended the search, if there are any.
+func (s *scanner) failed(last error) error {
+	problems := s.problems
+	if s.more > 0 {
+		problems = append(problems, fmt.Errorf("and %d more problems", s.more))
+	}
+	return errors.Join(append(problems, last)...)
 }
 
 // isLarge reports whether a mapping is scanned last, and slowly: malloc makes smaller ones
@@ -104,11 +127,11 @@ func (s *scanner) run(ctx context.Context, pid int) error {
 				continue
 			}
 			if err := s.scan(ctx, pages, m); err != nil {
-				return errors.Join(append(s.problems, err)...)
+				return s.failed(err)
 			}
 		}
 	}
-	return errors.Join(s.problems...)
+	return s.failed(nil)
 }
 
 // mappedMin is the smallest allocation that is worth skipping, in bytes.
@@ -169,7 +192,7 @@ func (s *scanner) scanPages(ctx context.Context, at uint64, flags []byte, m host
 			pages = append(pages, piece{address: at + i*page, data: s.buffer[i*page : (i+1)*page]})
 		}
 	}
-	if err := s.memory.read(pages); err != nil {
+	if err := s.memory.memory.read(pages); err != nil { // real memory, however much
 		return 0, err
 	}
 	skipped := at // the end of the last allocation that need not be searched
@@ -233,7 +256,7 @@ func (s *scanner) discover(ctx context.Context, address uint64) error {
 		}
 		b := banks[a]
 		buffers, err := s.buffers(ctx, a, &b)
-		if err != nil && (errors.Is(err, errGone) || ctx.Err() != nil) {
+		if err != nil && (isFinal(err) || ctx.Err() != nil) {
 			return err
 		}
 		if err != nil && !s.holds(address, a) {
@@ -241,12 +264,16 @@ func (s *scanner) discover(ctx context.Context, address uint64) error {
 		}
 		s.allocators[a] = true
 		if err != nil {
-			s.problems = append(s.problems, err)
+			s.problem(err)
 		}
 		if !d.Mesh && len(s.Layout.Fields[ownAllocator]) > 0 && len(buffers) == 0 && err == nil {
 			continue // no probe reports when it is closed
 		}
 		d.Allocator, d.Banks, reported = a, b, true
+		for len(buffers) > buffersAtOnce {
+			s.report(d, buffers[:buffersAtOnce])
+			buffers = buffers[buffersAtOnce:]
+		}
 		s.report(d, buffers)
 	}
 	if !reported {

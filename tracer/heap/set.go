@@ -3,7 +3,6 @@ package heap
 // This file reads a std::unordered_set of pointers while it changes.
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -18,11 +17,11 @@ const (
 	setBytes  = 0x38
 	setFirst  = 0x10
 	setSingle = 0x30
-	// maxElements bounds the plausible number of buckets, elements or blocks.
-	maxElements = 1 << 24
 	// maxBucket bounds the elements of a bucket: pointers are distributed by remainder, and
 	// there are as many buckets as elements.
 	maxBucket = 1 << 8
+	// bucketsAtOnce is the number of buckets that are read together.
+	bucketsAtOnce = 1 << 15
 	// maxTries is how often buckets that change while they are read are read again, and
 	// maxRereads how often a set.
 	maxTries   = 50
@@ -33,10 +32,9 @@ const (
 // its value; its bucket is the remainder of the value by the number of buckets, and the
 // nodes of one bucket are adjacent. A bucket points to the node before its first.
 type pointerSet struct {
-	memory  memory
+	memory  *budget
 	address uint64
 	setHeader
-	heads []uint64 // the buckets' pointers at the last read
 }
 
 type setHeader struct{ buckets, count, first, size uint64 }
@@ -48,18 +46,18 @@ var (
 	errChanging = errors.New("it changes too fast to be read")
 )
 
-// readSet reads the pointers in a set. It returns at least those that are in the set all
-// the time.
-func readSet(m memory, address uint64) ([]uint64, error) {
+// readSet reads the pointers in a set, or, unless some is nil, those that are in the buckets
+// of some. It returns at least those that are in the set all the time, in order.
+func readSet(m *budget, address uint64, some []uint64) ([]uint64, error) {
 	s := &pointerSet{memory: m, address: address}
 	var last []uint64
-	changed := false // then the number of elements may differ
+	changed := some != nil // then the number of elements may differ
 	for range maxRereads {
 		if err := s.open(); err != nil {
 			return nil, err
 		}
 		before := s.setHeader
-		values, err := s.values()
+		values, err := s.values(some)
 		if err != nil && !errors.Is(err, errChanging) {
 			return nil, err
 		}
@@ -71,7 +69,7 @@ func readSet(m memory, address uint64) ([]uint64, error) {
 			last = nil
 			continue
 		}
-		if uint64(len(values)) == s.size || s.setHeader != before {
+		if some != nil || uint64(len(values)) == s.size || s.setHeader != before {
 			return values, nil
 		}
 		last = values
@@ -94,158 +92,200 @@ func (s *pointerSet) open() error {
 	if load != 1 || s.count == 0 || single != (s.count == 1) || s.buckets%8 != 0 || s.buckets == 0 || s.size > s.count {
 		return fmt.Errorf("%#x: %w", s.address, errNoSet)
 	}
-	if s.count > maxElements {
+	if s.count > maxBuffers {
 		return fmt.Errorf("%#x: %w: it has %d buckets", s.address, errNoSet, s.count)
 	}
 	return nil
 }
 
-// values reads the buckets, and again those whose last two readings differ.
-func (s *pointerSet) values() ([]uint64, error) {
-	var values []uint64
-	var pending map[uint64]bool // the buckets to read; nil: all
-	var last []cursor           // the last reading
+// values reads the buckets, or those of some pointers.
+func (s *pointerSet) values(some []uint64) (values []uint64, err error) {
+	buckets := make([]uint64, 0, bucketsAtOnce)
+	read := func() error {
+		found, err := s.settled(buckets)
+		s.memory.found(len(found))
+		values, buckets = append(values, found...), buckets[:0]
+		return err
+	}
+	if some != nil {
+		for _, v := range some {
+			buckets = append(buckets, v%s.count)
+		}
+		slices.Sort(buckets)
+		buckets = slices.Compact(buckets)
+		err = read()
+	}
+	for bucket := uint64(0); some == nil && bucket < s.count && err == nil; bucket++ {
+		if buckets = append(buckets, bucket); len(buckets) == bucketsAtOnce || bucket == s.count-1 {
+			err = read()
+		}
+	}
+	slices.Sort(values)
+	return slices.Compact(values), err
+}
+
+// settled reads buckets, and again those whose last two readings differ.
+func (s *pointerSet) settled(buckets []uint64) (values []uint64, err error) {
+	var last [][]uint64 // by bucket; nil: inconsistent
 	for try := range maxTries {
 		if try%8 == 7 {
 			time.Sleep(time.Duration(try) * time.Microsecond) // get out of step with the program
 		}
-		if err := s.readHeads(); err != nil {
-			return nil, err
-		}
-		now := make([]cursor, 0, s.size)
-		for bucket, before := range s.heads {
-			if before != 0 && (pending == nil || pending[uint64(bucket)]) {
-				now = append(now, cursor{bucket: uint64(bucket), before: before, node: before})
-			}
-		}
-		if err := s.walk(now); err != nil {
+		now, err := s.walk(buckets)
+		if err != nil {
 			return nil, err
 		}
 		if try > 0 {
-			differ := make(map[uint64]bool)
-			for _, reading := range [][]cursor{last, now} {
-				for i := range reading {
-					bucket := reading[i].bucket
-					a, b := readingOf(last, bucket), readingOf(now, bucket)
-					if (pending == nil || pending[bucket]) && (a.bad || b.bad || !slices.Equal(a.values, b.values)) {
-						differ[bucket] = true
-					}
-				}
-			}
+			differ := 0
 			for i := range now {
-				if !differ[now[i].bucket] {
-					values = append(values, now[i].values...)
+				if now[i] != nil && last[i] != nil && slices.Equal(now[i], last[i]) {
+					values = append(values, now[i]...)
+					continue
 				}
+				buckets[differ], now[differ] = buckets[i], now[i]
+				differ++
 			}
-			if pending = differ; len(pending) == 0 {
-				slices.Sort(values)
-				return slices.Compact(values), nil
-			}
+			buckets, now = buckets[:differ], now[:differ]
+		}
+		if len(buckets) == 0 {
+			return values, nil
 		}
 		last = now
 	}
 	return nil, errChanging
 }
 
-// readingOf returns a bucket's cursor in a reading, which ascends; one without values if the
-// bucket was empty.
-func readingOf(reading []cursor, bucket uint64) *cursor {
-	i, found := slices.BinarySearchFunc(reading, bucket, func(c cursor, b uint64) int { return cmp.Compare(c.bucket, b) })
-	if !found {
-		return &cursor{}
+// heads reads the pointers of buckets, each to the node before its first one.
+func (s *pointerSet) heads(buckets []uint64) ([]uint64, error) {
+	data := make([]byte, 8*len(buckets))
+	var pieces []piece
+	for i, bucket := range buckets {
+		if i > 0 && bucket == buckets[i-1]+1 {
+			p := &pieces[len(pieces)-1]
+			p.data = p.data[:len(p.data)+8]
+			continue
+		}
+		pieces = append(pieces, piece{address: s.buckets + bucket*8, data: data[i*8 : i*8+8]})
 	}
-	return &reading[i]
-}
-
-// headsAtOnce is the number of buckets in one read.
-const headsAtOnce = 1 << 17
-
-// readHeads reads the buckets. It takes memory for those that it could read, not for those that
-// the set claims to have.
-func (s *pointerSet) readHeads() error {
-	s.heads = s.heads[:0]
-	for at := uint64(0); at < s.count; at += headsAtOnce {
-		n := min(headsAtOnce, s.count-at)
-		b, err := readBytes(s.memory, s.buckets+at*8, int(n)*8)
-		if errors.Is(err, errUnreadable) {
-			return errChanging // the set has grown, and freed them
-		}
-		if err != nil {
-			return err
-		}
-		for i := range int(n) {
-			s.heads = append(s.heads, word(b, i*8))
-		}
+	if err := s.memory.read(pieces); err != nil {
+		return nil, err
 	}
-	return nil
+	heads := make([]uint64, len(buckets))
+	for i := range heads {
+		heads[i] = word(data, i*8)
+	}
+	if slices.ContainsFunc(pieces, func(p piece) bool { return !p.ok }) {
+		return nil, errChanging // the set has grown, and freed them
+	}
+	return heads, nil
 }
 
 // cursor walks the nodes of a bucket.
 type cursor struct {
-	bucket       uint64
-	before, node uint64
-	values       []uint64
-	one          [1]uint64 // most buckets have one
-	bad          bool      // the nodes are inconsistent
+	index                int // in the list of buckets
+	bucket, before, node uint64
+	values               []uint64
+	one                  [1]uint64 // most buckets have one
+	// next is the bucket of the node after the last one, if there is a node
+	next  uint64
+	more  bool
+	wrong bool // the nodes are inconsistent
 }
 
 // node is a node of the set.
 type node struct{ next, value uint64 }
 
-// walk moves cursors from before their first nodes to the ends of their buckets.
-func (s *pointerSet) walk(cursors []cursor) error {
-	active := make([]*cursor, len(cursors))
-	for i := range cursors {
-		active[i] = &cursors[i]
+// walk reads the values of buckets; nil for those whose nodes are inconsistent.
+func (s *pointerSet) walk(buckets []uint64) (values [][]uint64, err error) {
+	heads, err := s.heads(buckets)
+	if err != nil {
+		return nil, err
+	}
+	values = make([][]uint64, len(buckets))
+	full := 0
+	for i, head := range heads {
+		values[i] = []uint64{}
+		if head != 0 {
+			full++
+		}
+	}
+	cursors, active := make([]cursor, full), make([]*cursor, 0, full)
+	for i, head := range heads {
+		if head != 0 {
+			c := &cursors[len(active)]
+			*c = cursor{index: i, bucket: buckets[i], before: head, node: head}
+			c.values = c.one[:0]
+			active = append(active, c)
+		}
 	}
 	// the node before a bucket's first is the last of another bucket, or no node
-	advance := func(step func(c *cursor, n node) (more bool)) error {
-		at := make([]uint64, len(active))
-		for i, c := range active {
-			at[i] = c.node
-		}
-		pieces := piecesOf(at, 16)
-		if err := s.memory.read(pieces); err != nil {
-			return err
-		}
-		going := active[:0]
-		for i, c := range active {
-			if c.bad = !pieces[i].ok; !c.bad && step(c, node{word(pieces[i].data, 0), word(pieces[i].data, 8)}) {
-				going = append(going, c)
+	err = s.advance(&active, func(c *cursor, n node) bool { c.node = n.next; return !c.ended() })
+	var ended []*cursor
+	var next []uint64
+	for len(active) > 0 && err == nil {
+		err = s.advance(&active, func(c *cursor, n node) bool {
+			more := s.take(c, n) && !c.ended()
+			if c.more {
+				ended, next = append(ended, c), append(next, c.next)
 			}
-		}
-		active = going
-		return nil
+			return more
+		})
 	}
-	err := advance(func(c *cursor, n node) bool { c.node = n.next; return !c.ended() })
-	for left := 4 * (s.count + maxBucket); len(active) > 0 && err == nil; { // steps left
-		if left -= min(left, uint64(len(active))); left == 0 {
-			return fmt.Errorf("%#x: %w: its elements form a cycle", s.address, errNoSet)
-		}
-		err = advance(func(c *cursor, n node) bool { return s.take(c, n) && !c.ended() })
+	if err != nil {
+		return nil, err
 	}
-	return err
+	// the pointer of the next bucket must lead to this one's last node
+	if heads, err = s.heads(next); err != nil {
+		return nil, err
+	}
+	for i, c := range ended {
+		c.wrong = c.wrong || heads[i] != c.before
+	}
+	for i := range cursors {
+		c := &cursors[i]
+		if values[c.index] = c.values; c.wrong {
+			values[c.index] = nil
+		}
+	}
+	return values, nil
+}
+
+// advance reads the nodes of cursors, and keeps those that step continues.
+func (s *pointerSet) advance(active *[]*cursor, step func(c *cursor, n node) (more bool)) error {
+	at := make([]uint64, len(*active))
+	for i, c := range *active {
+		at[i] = c.node
+	}
+	pieces := piecesOf(at, 16)
+	if err := s.memory.read(pieces); err != nil {
+		return err
+	}
+	going := (*active)[:0]
+	for i, c := range *active {
+		if c.wrong = !pieces[i].ok; !c.wrong && step(c, node{word(pieces[i].data, 0), word(pieces[i].data, 8)}) {
+			going = append(going, c)
+		}
+	}
+	*active = going
+	return nil
 }
 
 // ended reports whether there is no next node. A bucket with a pointer has at least one.
 func (c *cursor) ended() bool {
 	if c.node == 0 && len(c.values) == 0 {
-		c.bad = true
+		c.wrong = true
 	}
 	return c.node == 0
 }
 
 // take adds a node to the bucket, and reports whether the bucket continues. It ends at the
-// first node of another bucket, whose pointer must lead to this one's last node.
+// first node of another bucket.
 func (s *pointerSet) take(c *cursor, n node) bool {
 	if bucket := n.value % s.count; bucket != c.bucket {
-		c.bad = len(c.values) == 0 || s.heads[bucket] != c.before
+		c.next, c.more, c.wrong = bucket, true, len(c.values) == 0
 		return false
 	}
-	if c.values == nil {
-		c.values = c.one[:0]
-	}
-	if c.bad = len(c.values) == maxBucket || slices.Contains(c.values, n.value); c.bad {
+	if c.wrong = len(c.values) == maxBucket || slices.Contains(c.values, n.value); c.wrong {
 		return false
 	}
 	c.values = append(c.values, n.value)

@@ -169,7 +169,7 @@ func TestSet(t *testing.T) {
 		for _, v := range want {
 			s.insert(v)
 		}
-		got, err := readSet(s, fakeSetAt)
+		got, err := readSet(budgetOf(s), fakeSetAt, nil)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.IsTrue(slices.Equal(got, want)), qt.Commentf("%d of %d", len(got), n))
 	}
@@ -178,7 +178,7 @@ func TestSet(t *testing.T) {
 func TestNewSet(t *testing.T) {
 	m := newFakeMemory()
 	m.put(fakeSetAt, fakeSetAt+setSingle, 1, 0, 0, uint64(math.Float32bits(1)), 0, 0)
-	got, err := readSet(m, fakeSetAt)
+	got, err := readSet(budgetOf(m), fakeSetAt, nil)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.HasLen(got, 0))
 }
@@ -212,7 +212,7 @@ func TestChangingSet(t *testing.T) {
 			in[v] = !in[v]
 		}
 		for range 30 {
-			got, err := readSet(s, fakeSetAt)
+			got, err := readSet(budgetOf(s), fakeSetAt, nil)
 			if errors.Is(err, errChanging) && size == 3000 && s.moved < 3 {
 				continue
 			}
@@ -238,9 +238,9 @@ func TestDamagedSets(t *testing.T) {
 		{"other load", func(s *fakeSet) { s.put(fakeSetAt+0x20, uint64(math.Float32bits(2))) }},
 		{"no buckets", func(s *fakeSet) { s.put(fakeSetAt+8, 0) }},
 		{"more elements than buckets", func(s *fakeSet) { s.put(fakeSetAt+0x18, 1000) }},
-		{"too many buckets", func(s *fakeSet) { s.put(fakeSetAt+8, maxElements+1) }},
+		{"too many buckets", func(s *fakeSet) { s.put(fakeSetAt+8, maxBuffers+1) }},
 		{"far too many buckets", func(s *fakeSet) { s.put(fakeSetAt+8, 1<<62) }},
-		{"as many buckets as there may be", func(s *fakeSet) { s.put(fakeSetAt+8, maxElements) }},
+		{"as many buckets as there may be", func(s *fakeSet) { s.put(fakeSetAt+8, maxBuffers) }},
 		{"buckets nowhere", func(s *fakeSet) { s.put(fakeSetAt, 0xffff000000000000) }},
 		{"buckets at the end of all addresses", func(s *fakeSet) { s.put(fakeSetAt, ^uint64(0)&^7) }},
 		{"one bucket elsewhere", func(s *fakeSet) { s.put(fakeSetAt, fakeBuckets, 1, 0, 0, one) }},
@@ -273,7 +273,7 @@ func TestDamagedSets(t *testing.T) {
 			}
 			c.damage(s)
 			start := time.Now()
-			_, err := readSet(s, fakeSetAt)
+			_, err := readSet(budgetOf(s), fakeSetAt, nil)
 			qt.Check(t, qt.IsNotNil(err))
 			qt.Check(t, qt.IsTrue(time.Since(start) < 20*time.Second))
 		})

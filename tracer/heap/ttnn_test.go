@@ -158,8 +158,8 @@ func (h *heldProgram) check(t *testing.T, read readObjects, extra uint64) {
 		}
 		var sum uint64
 		for _, b := range read.buffers {
-			if b.Event.Region == region {
-				sum += b.Event.BytesPerBank
+			if b.Region == region {
+				sum += b.BytesPerBank
 			}
 		}
 		most := want.AllocatedPerBank
@@ -170,7 +170,7 @@ func (h *heldProgram) check(t *testing.T, read readObjects, extra uint64) {
 			qt.Commentf("%s: %d B of each bank read, the library counts %d", name, sum, want.AllocatedPerBank))
 	}
 	for _, b := range read.buffers {
-		e := &b.Event
+		e := b.Event()
 		qt.Check(t, qt.Equals(b.Allocator, open[0].Allocator))
 		qt.Check(t, qt.IsTrue(e.SizeBytes <= e.BytesPerBank*uint64(e.Banks)), qt.Commentf("%+v", e))
 		qt.Check(t, qt.IsTrue(e.BeforeAttach && e.Object != 0 && e.BufferID != 0))
@@ -193,7 +193,7 @@ func TestLiveBuffersEqualAllocator(t *testing.T) {
 			h.check(t, read, 0)
 			sharded := 0
 			for _, b := range read.buffers {
-				if b.Event.Layout.Sharded() {
+				if b.Layout.Sharded() {
 					sharded++
 				}
 			}

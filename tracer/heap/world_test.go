@@ -67,8 +67,11 @@ func worldLibrary() *Library {
 }
 
 // fakeWorld is a mesh of two chips with six buffers, two of which are sharded.
-func fakeWorld() (*fakeSet, *scanner) {
-	s := newFakeSet(97)
+func fakeWorld() (*fakeSet, *scanner) { return fakeWorldOf(6, 97) }
+
+// fakeWorldOf is a fakeWorld with n buffers in some buckets.
+func fakeWorldOf(n, buckets uint64) (*fakeSet, *scanner) {
+	s := newFakeSet(buckets)
 	m := s.fakeMemory
 	m.put(worldMesh, worldBias+meshTable, 0, 0, 0, worldTracker, 0, worldVectors, worldVectors+16)
 	for i := range uint64(2) {
@@ -89,10 +92,10 @@ func fakeWorld() (*fakeSet, *scanner) {
 	// the buffers' set
 	set := s.get(fakeSetAt)
 	m.put(worldAllocator+0x100, set, s.count, 0, 0, uint64(math.Float32bits(1)), 0, 0)
-	for i := range uint64(6) {
+	for i := range n {
 		at := worldBuffers + i*0x100
 		region, sharded, address := i%2, uint64(0), 0x1000*(i+1)
-		if i >= 4 {
+		if i == 4 || i == 5 {
 			sharded, region, address = 2, 1, 0x800*(i+1)
 		}
 		m.put(at+0x10, worldMesh, 8192, region|sharded<<32, 0, 0, 0, worldAllocator, 1, address, 1024)
@@ -102,7 +105,7 @@ func fakeWorld() (*fakeSet, *scanner) {
 	}
 	// the header in use is the one at fakeSetAt
 	first := s.get(fakeSetAt + setFirst)
-	m.put(worldAllocator+0x110, first, 6)
+	m.put(worldAllocator+0x110, first, n)
 	for bucket := range s.count {
 		if s.get(set+bucket*8) == fakeSetAt+setFirst {
 			m.put(set+bucket*8, worldAllocator+0x110)
@@ -115,7 +118,7 @@ func fakeWorld() (*fakeSet, *scanner) {
 	m.put(worldBlocks, 0x800*5, 0x800*6)
 	m.put(worldBlocks+0x100, 2048, 3072)
 	m.put(worldBlocks+0x200, 0x0101)
-	r := &reader{Library: worldLibrary(), memory: m, bias: worldBias}
+	r := &reader{Library: worldLibrary(), memory: budgetOf(m), bias: worldBias}
 	return s, &scanner{reader: r, devices: make(map[uint64]bool), allocators: make(map[uint64]bool)}
 }
 
@@ -150,8 +153,8 @@ func TestFakeWorld(t *testing.T) {
 	}{{8, 1024}, {9, 1024}, {8, 1024}, {9, 1024}, {4, 2048}, {4, 3072}} {
 		b := buffers[i]
 		qt.Check(t, qt.Equals(b.ID, uint64(100+i)))
-		qt.Check(t, qt.Equals(b.Event.Banks, want.banks))
-		qt.Check(t, qt.Equals(b.Event.BytesPerBank, want.bytes))
+		qt.Check(t, qt.Equals(b.Banks, want.banks))
+		qt.Check(t, qt.Equals(b.BytesPerBank, want.bytes))
 	}
 }
 
@@ -195,8 +198,8 @@ func TestUnknownPropertiesAreNamed(t *testing.T) {
 			}
 			for _, b := range buffers {
 				if b.Object == buffer {
-					qt.Check(t, qt.Equals(b.Event.BytesPerBank, 0))
-					qt.Check(t, qt.Equals(b.Event.Banks, 0))
+					qt.Check(t, qt.Equals(b.BytesPerBank, 0))
+					qt.Check(t, qt.Equals(b.Banks, 0))
 				}
 			}
 		})
@@ -246,7 +249,7 @@ func TestDamagedWorld(t *testing.T) {
 		_, buffers, err := s.readAll(worldMesh, worldChip, worldChip+0x100)
 		qt.Assert(t, qt.IsNil(err))
 		for _, b := range buffers {
-			qt.Assert(t, qt.IsTrue(b.Event.SizeBytes > 0 && b.Allocator != 0 && int(b.Event.Region) < event.BankedRegions))
+			qt.Assert(t, qt.IsTrue(b.SizeBytes > 0 && b.Allocator != 0 && int(b.Region) < event.BankedRegions))
 		}
 	}
 }

@@ -42,6 +42,8 @@ type codeFile struct {
 	rows    *unwind.Table
 	// read: the results of reading the rows are there, and change no more until it is reset
 	read atomic.Bool
+	// user is whose process needs the rows
+	user atomic.Int64
 	// table is the kernel side's copy of the rows. Without one there are no rows, or refusal
 	// is the reason.
 	table   *kernelTable
@@ -57,15 +59,14 @@ type loader struct {
 // anonymous is code without a file, generated inside the process.
 var anonymous = &codeFile{path: "[anonymous]"}
 
-// openCodeFile reads the parts of a file that unwinding needs.
-func openCodeFile(r io.ReaderAt, size int64, path string) *codeFile {
+// openCodeFile reads the parts of a file that unwinding needs. The cache is that of names.
+func openCodeFile(r io.ReaderAt, size int64, path string, cache *symbolize.Cache) *codeFile {
 	f := &codeFile{path: path}
 	elf, err := symbolize.New(r, size)
 	if err != nil {
 		return f
 	}
-	defer elf.Forget() // names are looked up by address from now on
-	f.elf, f.names = elf, symbolize.NewNames(elf)
+	f.elf = elf
 	f.python, err = python.Find(elf)
 	if err != nil && !errors.Is(err, python.ErrNotPython) {
 		f.refused = err
@@ -82,11 +83,12 @@ func openCodeFile(r io.ReaderAt, size int64, path string) *codeFile {
 			f.loader = &loader{state, debug}
 		}
 	}
+	f.names = symbolize.NewNames(elf, cache)
 	return f
 }
 
 // openVDSO reads the code that the kernel maps into each process.
-func openVDSO(pid int, start, end uint64) *codeFile {
+func openVDSO(pid int, start, end uint64, cache *symbolize.Cache) *codeFile {
 	f := &codeFile{path: "[vdso]"}
 	if end-start > 1<<20 {
 		return f
@@ -95,7 +97,7 @@ func openVDSO(pid int, start, end uint64) *codeFile {
 	if err != nil {
 		return f
 	}
-	return openCodeFile(bytes.NewReader(image), int64(len(image)), "[vdso]")
+	return openCodeFile(bytes.NewReader(image), int64(len(image)), "[vdso]", cache)
 }
 
 // buildID is equal for copies of one build; "" if the file has none.

@@ -60,7 +60,7 @@ func (s *Spaces) open(pid int, maps []host.Mapping) []codeMapping {
 
 func (s *Spaces) openOne(pid int, m host.Mapping) *codeFile {
 	if m.Path == "[vdso]" {
-		return openVDSO(pid, m.Start, m.End)
+		return openVDSO(pid, m.Start, m.End, &s.names)
 	}
 	if m.File.Inode == 0 {
 		return anonymous
@@ -75,10 +75,9 @@ func (s *Spaces) openOne(pid int, m host.Mapping) *codeFile {
 		return anonymous
 	}
 	if info.Size() >= largeFile {
-		s.opening.Lock()
-		defer s.opening.Unlock()
+		defer s.take(s.opening)()
 	}
-	return openCodeFile(file, info.Size(), m.Path)
+	return openCodeFile(file, info.Size(), m.Path, &s.names)
 }
 
 // largeFile is the size from which on files are opened one after another: CPython's names
@@ -135,7 +134,7 @@ func (s *Spaces) Prepare(paths []string) {
 			file.Close()
 			return
 		}
-		f := openCodeFile(file, info.Size(), paths[i])
+		f := openCodeFile(file, info.Size(), paths[i], &s.names)
 		_ = s.readRows(f, s.pauseReading)
 		mappings[i].file = f
 		s.mu.Lock()

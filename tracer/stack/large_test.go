@@ -79,7 +79,7 @@ func openFrames(t *testing.T, path string) *codeFile {
 	t.Cleanup(func() { f.Close() })
 	info, err := f.Stat()
 	qt.Assert(t, qt.IsNil(err))
-	file := openCodeFile(f, info.Size(), path)
+	file := openCodeFile(f, info.Size(), path, nil)
 	qt.Assert(t, qt.IsNotNil(file.elf))
 	return file
 }

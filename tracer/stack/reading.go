@@ -197,8 +197,7 @@ func (s *Spaces) readRows(f *codeFile, pause func() error) (err error) {
 	}
 	freeMemory := func() {}
 	if f.frameBytes() >= largeFrames {
-		s.large.Lock()
-		defer s.large.Unlock()
+		defer s.take(s.large)()
 		freeMemory = debug.FreeOSMemory
 		defer freeMemory()
 	}
@@ -231,7 +230,7 @@ func (s *Spaces) readRows(f *codeFile, pause func() error) (err error) {
 		}
 		rows := f.rows
 		f.rows = nil // also if they are refused: they may be large
-		table, f.refusal = s.tables.load(rows)
+		table, f.refusal = s.tables.load(rows, int(f.user.Load()))
 		if f.refusal != nil {
 			f.read.Store(true)
 			return nil
@@ -246,6 +245,21 @@ func (s *Spaces) readRows(f *codeFile, pause func() error) (err error) {
 	f.read.Store(true)
 	s.tables.release(table) // idle until a process's space refers to it
 	return nil
+}
+
+// largePatience is how long a large file waits for another one, which may be on a file system
+// that does not answer.
+const largePatience = 10 * time.Second
+
+// take waits for a turn, and returns a function that gives it back.
+func (s *Spaces) take(turn chan struct{}) (giveBack func()) {
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }
+	case <-s.closing.Done():
+	case <-time.After(largePatience):
+	}
+	return func() {}
 }
 
 // pauseReading lets a library be attached to, and ends with tracing.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"ttmem/symbolize"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 )
@@ -40,6 +41,7 @@ type Spaces struct {
 	byPID map[int]*space
 	// files are those mapped by a process, or used by a stored stack
 	files    map[host.FileID]weak.Pointer[codeFile]
+	names    symbolize.Cache         // of files
 	byRows   map[string]*kernelTable // by codeFile.sameRows
 	dirty    map[int]bool            // to be published; true: its mappings may have changed
 	ended    []endedProcess
@@ -52,9 +54,9 @@ type Spaces struct {
 	prepared []tablesInUse
 	preread  []*codeFile
 	reading  reading
-	// large is locked while a file with much to read is read, and opening while a large file
-	// is opened.
-	large, opening sync.Mutex
+	// large is full while a file with much to read is read, and opening while a large file is
+	// opened.
+	large, opening chan struct{}
 	// pausedUntil is when the reading of files continues, which can wait while a library is
 	// attached to.
 	pausedUntil atomic.Int64
@@ -133,6 +135,7 @@ func NewSpaces(readers *host.Readers, warn func(string)) *Spaces {
 		reading: reading{progress: make(chan struct{}, 1), files: make(map[weak.Pointer[codeFile]]bool)},
 		byPID:   make(map[int]*space), files: make(map[host.FileID]weak.Pointer[codeFile]),
 		byRows: make(map[string]*kernelTable), dirty: make(map[int]bool),
+		large: make(chan struct{}, 1), opening: make(chan struct{}, 1),
 	}
 }
 

@@ -20,6 +20,9 @@ const (
 	// maxIdleChunks bounds the chunks (16 KiB each) of tables that no process uses, so that
 	// the next process finds them loaded. PyTorch and ttnn together take 2,200.
 	maxIdleChunks = 4096
+	// maxUserRules bounds the different rules that the tables of a user other than root bring
+	// along. They stay. All of ttnn, CPython and LLVM have 2,400.
+	maxUserRules = bpf.MaxRules / 8
 )
 
 // unwindTables are the unwind tables in the kernel. Each belongs to a code file and is
@@ -38,26 +41,35 @@ type unwindTables struct {
 	used    int        // chunks
 	numbers map[unwind.Rule]uint16
 	idle    []*kernelTable // oldest first
+	shares  map[int]share  // by user
 }
+
+// share is what the tables of a user take: those that were loaded first for one of the user's
+// processes.
+type share struct{ chunks, rules int }
 
 // kernelTable is the position of a file's rows in the kernel side.
 type kernelTable struct {
 	index, firstPage, pages uint32
 	firstChunk, chunks      int
 	users                   int // processes
+	owner                   int // the user to whose share it counts
 	gone                    bool
 }
 
-var errTablesFull = errors.New("the kernel side's room for unwind tables is full")
+var (
+	errTablesFull = errors.New("the kernel side's room for unwind tables is full")
+	errShareFull  = fmt.Errorf("%w for this user", errTablesFull)
+)
 
 func newUnwindTables(objs *kernel.Objects, spec *ebpf.MapSpec) (*unwindTables, error) {
 	t := &unwindTables{
 		rules: objs.Rules, outer: objs.Slabs, inner: spec.InnerMap,
 		taken:   make([]bool, spec.MaxEntries*spec.InnerMap.MaxEntries),
-		numbers: make(map[unwind.Rule]uint16),
+		numbers: make(map[unwind.Rule]uint16), shares: make(map[int]share),
 	}
 	// number 0 stands for "no row" in every table
-	if _, err := t.number([]unwind.Rule{{}}); err != nil {
+	if _, err := t.number([]unwind.Rule{{}}, 0); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -73,8 +85,8 @@ func (t *unwindTables) close() {
 	t.slabs = nil
 }
 
-// number assigns the rules of a table their numbers in the kernel's dictionary.
-func (t *unwindTables) number(rules []unwind.Rule) ([]uint16, error) {
+// number assigns the rules of a user's table their numbers in the kernel's dictionary.
+func (t *unwindTables) number(rules []unwind.Rule, user int) ([]uint16, error) {
 	var keys []uint32
 	var values []bpf.KernelRule
 	next := make(map[unwind.Rule]uint16)
@@ -97,12 +109,17 @@ func (t *unwindTables) number(rules []unwind.Rule) ([]uint16, error) {
 		}
 		numbers[i] = n
 	}
+	share := t.shares[user]
+	if share.rules += len(keys); share.rules > maxUserRules && user != 0 {
+		return nil, errShareFull
+	}
 	if len(keys) > 0 {
 		if _, err := t.rules.BatchUpdate(keys, values, nil); err != nil {
 			return nil, fmt.Errorf("storing unwind rules: %w", err)
 		}
 	}
 	maps.Copy(t.numbers, next)
+	t.shares[user] = share
 	return numbers, nil
 }
 
@@ -134,10 +151,10 @@ func pad(words []uint32) []uint32 {
 	return words
 }
 
-// load stores a table in the kernel. It has one user.
-func (t *unwindTables) load(table *unwind.Table) (*kernelTable, error) {
+// load stores a table in the kernel, for a process of a user. It has one user.
+func (t *unwindTables) load(table *unwind.Table, owner int) (*kernelTable, error) {
 	t.mu.Lock()
-	numbers, err := t.number(table.Rules)
+	numbers, err := t.number(table.Rules, owner)
 	t.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -149,7 +166,7 @@ func (t *unwindTables) load(table *unwind.Table) (*kernelTable, error) {
 		return nil, fmt.Errorf("%w: more than %d chunks", unwind.ErrTooLarge, maxIdleChunks)
 	}
 	t.mu.Lock()
-	at, err := t.place(n)
+	at, err := t.place(n, owner)
 	t.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -160,7 +177,7 @@ func (t *unwindTables) load(table *unwind.Table) (*kernelTable, error) {
 	}
 	k := &kernelTable{
 		index: base + uint32(index), firstPage: first, pages: uint32(pages),
-		firstChunk: at, chunks: n, users: 1,
+		firstChunk: at, chunks: n, users: 1, owner: owner,
 	}
 	if err := t.write(at, words); err != nil {
 		t.mu.Lock()
@@ -204,8 +221,15 @@ func (t *unwindTables) slab(n int) (*ebpf.Map, error) {
 	return t.slabs[n], nil
 }
 
-// place reserves n consecutive free chunks.
-func (t *unwindTables) place(n int) (int, error) {
+// place reserves n consecutive free chunks. A user other than root has half of all.
+func (t *unwindTables) place(n, owner int) (int, error) {
+	for owner != 0 && t.shares[owner].chunks+n > len(t.taken)/2 {
+		i := slices.IndexFunc(t.idle, func(k *kernelTable) bool { return k.owner == owner })
+		if i < 0 {
+			return 0, errShareFull
+		}
+		t.drop(i)
+	}
 	for {
 		free := 0
 		for i := range t.taken {
@@ -218,15 +242,23 @@ func (t *unwindTables) place(n int) (int, error) {
 				for k := first; k <= i; k++ {
 					t.taken[k] = true
 				}
-				t.used += n
+				t.take(n, owner)
 				return first, nil
 			}
 		}
 		if len(t.idle) == 0 {
 			return 0, errTablesFull
 		}
-		t.drop()
+		t.drop(0)
 	}
+}
+
+// take counts n chunks more.
+func (t *unwindTables) take(n, owner int) {
+	share := t.shares[owner]
+	share.chunks += n
+	t.shares[owner] = share
+	t.used += n
 }
 
 // has reports whether a table is still in the kernel.
@@ -261,15 +293,14 @@ func (t *unwindTables) release(k *kernelTable) {
 	for _, k := range t.idle {
 		idle += k.chunks
 	}
-	for ; idle > maxIdleChunks; idle -= t.drop() {
+	for ; idle > maxIdleChunks; idle -= t.drop(0) {
 	}
 }
 
-// drop removes the table that has been unused for longest, and returns the number of its
-// chunks.
-func (t *unwindTables) drop() int {
-	k := t.idle[0]
-	t.idle = t.idle[1:]
+// drop removes an idle table, and returns the number of its chunks.
+func (t *unwindTables) drop(i int) int {
+	k := t.idle[i]
+	t.idle = slices.Delete(t.idle, i, i+1)
 	t.free(k)
 	return k.chunks
 }
@@ -281,5 +312,5 @@ func (t *unwindTables) free(k *kernelTable) {
 	for n := k.firstChunk; n < k.firstChunk+k.chunks; n++ {
 		t.taken[n] = false
 	}
-	t.used -= k.chunks
+	t.take(-k.chunks, k.owner)
 }

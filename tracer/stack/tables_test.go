@@ -143,7 +143,7 @@ func tableStore(t *testing.T, chunks uint32) *unwindTables {
 // loadAll loads tables one after the other, until one is refused.
 func loadAll(store *unwindTables, tables ...*unwind.Table) (loaded []*kernelTable, err error) {
 	for _, table := range tables {
-		k, err := store.load(table)
+		k, err := store.load(table, 0)
 		if err != nil {
 			return loaded, err
 		}
@@ -242,7 +242,7 @@ func TestTablesFull(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(first[0].chunks, 5))
 
-	_, err = store.load(large)
+	_, err = store.load(large, 0)
 	qt.Assert(t, qt.IsTrue(errors.Is(err, errTablesFull)))
 	assertCounted(t, store, first...)
 	assertHas(t, store, first[0], large)
@@ -317,6 +317,45 @@ func TestIdleTablesAreKeptAndDropped(t *testing.T) {
 	qt.Check(t, qt.HasLen(store.idle, 0))
 }
 
+// A user's tables take half of the chunks and a part of the rules: the room of others remains.
+func TestTablesOfAUser(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	store := tableStore(t, 16)
+	table := randomTable(r, 40, 500) // some chunks
+	const hostile, other = 1000, 1001
+	var loaded []*kernelTable
+	for {
+		k, err := store.load(table, hostile)
+		if err != nil {
+			qt.Assert(t, qt.ErrorIs(err, errShareFull))
+			break
+		}
+		loaded = append(loaded, k)
+	}
+	qt.Check(t, qt.IsTrue(store.used <= 8))
+	_, err := store.load(table, other)
+	qt.Check(t, qt.IsNil(err))
+	// what is idle of the user's own makes room
+	store.release(loaded[0])
+	_, err = store.load(table, hostile)
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.IsTrue(loaded[0].gone))
+
+	rules := func(first int) *unwind.Table {
+		table := &unwind.Table{Index: []uint32{0, 0}}
+		for i := range maxUserRules {
+			table.Rules = append(table.Rules, unwind.Rule{CFA: unwind.SP, CFAOffset: int32(first + i)})
+		}
+		return table
+	}
+	_, err = store.load(rules(1<<20), hostile)
+	qt.Check(t, qt.ErrorIs(err, errShareFull)) // it had some before
+	_, err = store.load(rules(1<<20), other+1)
+	qt.Check(t, qt.IsNil(err))
+	_, err = store.load(rules(1<<20), other+2) // the rules are known by now
+	qt.Check(t, qt.IsNil(err))
+}
+
 // Loading, releasing and dropping a table with as much code as PyTorch takes a moment,
 // not 20 s: the kernel is not waited for at each chunk. Its chunks are reused.
 func TestLargeTablesAreLoadedAndDroppedQuickly(t *testing.T) {
@@ -335,7 +374,7 @@ func TestLargeTablesAreLoadedAndDroppedQuickly(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		store.release(loaded[0])
 		for range len(store.idle) {
-			store.drop()
+			store.drop(0)
 		}
 		qt.Check(t, qt.IsTrue(time.Since(begin) < 3*time.Second), qt.Commentf("%v", time.Since(begin)))
 		assertCounted(t, store)

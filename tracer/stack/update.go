@@ -173,6 +173,10 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 		} else {
 			s.release(used)
 		}
+		user := host.IdentityOf(pid).UID
+		for _, f := range unread {
+			f.user.Store(int64(user))
+		}
 		s.readSoon(unread)
 		s.setLacksRows(p, true) // so that rows that are read from now on are published
 		used, unread, refusal = s.tablesOf(mappings, false)
