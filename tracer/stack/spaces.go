@@ -27,6 +27,7 @@ type Spaces struct {
 	warn   func(string)
 
 	wake chan struct{}
+	due  *time.Timer // wakes when a process may be published again
 	// stop is closed to end work in the background, and stopped when updates have ended.
 	stop, stopped chan struct{}
 
@@ -113,12 +114,14 @@ const (
 // NewSpaces returns Spaces without processes. warn gets a line for each process without
 // stacks.
 func NewSpaces(warn func(string)) *Spaces {
-	return &Spaces{
+	s := &Spaces{
 		warn: warn, wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
 		reading: reading{progress: make(chan struct{}, 1), files: make(map[weak.Pointer[codeFile]]bool)},
 		byPID:   make(map[int]*space), files: make(map[host.FileID]weak.Pointer[codeFile]),
 		byRows: make(map[string]*kernelTable), dirty: make(map[int]bool),
 	}
+	s.due = time.AfterFunc(updateBurst, s.wakeUp)
+	return s
 }
 
 // Start begins to publish changes to the kernel side.
