@@ -91,7 +91,7 @@ func (f *finder) attached(l *library, m host.NewMapping) bool {
 		f.mu.Unlock()
 		return p != nil
 	}
-	p := &mapper{library: l, first: m, last: m}
+	p := &mapped{l, l.Bias(m.Start, m.Offset), m, m}
 	f.libraries.seen[m.PID] = p
 	f.seenAny = true
 	f.mu.Unlock()

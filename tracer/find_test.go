@@ -99,7 +99,7 @@ func TestNextProcessWithTheSameID(t *testing.T) {
 				p.last = m
 				continue
 			}
-			f.libraries.seen[pid] = &mapper{l, m, m}
+			f.libraries.seen[pid] = &mapped{l, 0, m, m}
 			f.starts[pid] = event.Event{Kind: event.ProcessStart, PID: pid, TimeNs: timeNs}
 		}
 	}

@@ -84,14 +84,15 @@ type libraries struct {
 	mu     *sync.Mutex              // the finder's; it is never held while a file is read
 	list   []*library               // by the index in records
 	byFile map[host.FileID]*library // nil: no tt-metal library
-	seen   map[int]*mapper          // processes that map one
+	seen   map[int]*mapped          // processes that map one
 	// refused are the users whose libraries were not all traced
 	refused map[int]bool
 }
 
-// mapper is a process that maps a library.
-type mapper struct {
-	library     *library
+// mapped is a library in a process.
+type mapped struct {
+	*library
+	bias        uint64
 	first, last host.NewMapping // of a library
 }
 
@@ -101,7 +102,7 @@ const maxFiles = 1 << 16
 func newLibraries(objs *kernel.Objects, spaces *stack.Spaces, warn func(string), mu *sync.Mutex) *libraries {
 	return &libraries{
 		objs: objs, spaces: spaces, warn: warn, mu: mu,
-		byFile: make(map[host.FileID]*library), seen: make(map[int]*mapper), refused: make(map[int]bool),
+		byFile: make(map[host.FileID]*library), seen: make(map[int]*mapped), refused: make(map[int]bool),
 	}
 }
 

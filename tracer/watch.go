@@ -139,8 +139,9 @@ func (f *finder) scan(pids []int) error {
 		default:
 			return fmt.Errorf("cannot read process %d: %w", pid, host.WithoutPath(err))
 		}
+		user := host.RealUser(pid)
 		for _, m := range list {
-			if err := f.discover(m, host.RealUser(pid)); err != nil {
+			if err := f.discover(m, user); err != nil {
 				return err
 			}
 		}

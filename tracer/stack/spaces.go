@@ -31,6 +31,7 @@ type Spaces struct {
 	readers *host.Readers
 
 	wake chan struct{}
+	due  *time.Timer // wakes when a process may be published again
 	// closing is done when work in the background has to end, and stopped closed when updates
 	// have ended.
 	closing context.Context
@@ -129,7 +130,7 @@ const (
 // stacks.
 func NewSpaces(readers *host.Readers, warn func(string)) *Spaces {
 	closing, cancel := context.WithCancel(context.Background())
-	return &Spaces{
+	s := &Spaces{
 		readers: readers, warn: warn, wake: make(chan struct{}, 1),
 		closing: closing, cancel: cancel, stopped: make(chan struct{}),
 		reading: reading{progress: make(chan struct{}, 1), files: make(map[weak.Pointer[codeFile]]bool)},
@@ -137,6 +138,8 @@ func NewSpaces(readers *host.Readers, warn func(string)) *Spaces {
 		byRows: make(map[string]*kernelTable), dirty: make(map[int]bool),
 		large: make(chan struct{}, 1), opening: make(chan struct{}, 1),
 	}
+	s.due = time.AfterFunc(updateBurst, s.wakeUp)
+	return s
 }
 
 // Start begins to publish changes to the kernel side.

@@ -100,7 +100,7 @@ func (s *Spaces) next() (pid int, any bool) {
 		}
 	}
 	if !any && wait >= 0 {
-		time.AfterFunc(wait*updateShare+time.Millisecond, s.wakeUp)
+		s.due.Reset(wait*updateShare + time.Millisecond)
 	}
 	return pid, any
 }
