@@ -152,7 +152,7 @@ func TestFiguresAreRightAfterALoss(t *testing.T) {
 	p.Dir = t.TempDir()
 	p.Env = append(p.Env, "TTMEM_MESH=1x1")
 	p.StartReady(t)
-	_, events := traceWith(t, Options{Processes: []int{p.Process.Pid}, NoStacks: true, ringBytes: 16 << 10})
+	_, events := traceWith(t, Options{Processes: []int{p.Process.Pid}, NoStacks: true, RingBytes: 16 << 10})
 	p.Tell(t, "open")
 	qt.Assert(t, qt.Equals(p.Line(t), "done"))
 	for round := range 2 {

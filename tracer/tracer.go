@@ -43,8 +43,8 @@ type Options struct {
 	MarkAt []string
 	// Warn gets a line for everything that could not be traced; nil drops them.
 	Warn func(string)
-
-	ringBytes uint32 // of the ring buffer; 0: as usual. Tests lose events with a small one
+	// RingBytes is the size of the ring buffer; 0: the usual one. Tests lose events with a small one.
+	RingBytes uint32
 }
 
 // Tracer traces processes from New until Close.
@@ -108,7 +108,7 @@ func (t *Tracer) load(o *Options) error {
 	if err != nil {
 		return err
 	}
-	t.objs, err = k.Load(kernel.LoadOptions{OnlyListed: len(o.Processes) > 0, Stacks: !o.NoStacks, FreeStacks: o.FreeStacks, RingBytes: o.ringBytes})
+	t.objs, err = k.Load(kernel.LoadOptions{OnlyListed: len(o.Processes) > 0, Stacks: !o.NoStacks, FreeStacks: o.FreeStacks, RingBytes: o.RingBytes})
 	if err != nil {
 		return err
 	}
