@@ -172,7 +172,7 @@ func TestWhatIsNoRecordingIsSaidInOneLine(t *testing.T) {
 		{file("text", []byte("{}")), "FILE is not a ttmem recording", false},
 		{file("long", bytes.Repeat([]byte("text"), 100)), "FILE is not a ttmem recording", false},
 		{file("older", older), `FILE was made by an older ttmem \(format 3\): record it again`, true},
-		{file("newer", newer), `FILE was made by a newer ttmem \(format 4; this one reads 3\)`, true},
+		{file("newer", newer), `FILE was made by a newer ttmem \(format 5; this one reads 4\)`, true},
 		{file("empty", nil), "FILE is empty: nothing was recorded; record again", false},
 		{file("short", good[:20]), "FILE is cut short at byte 0: what came before was read", true},
 		{dir, "FILE is a directory; name a recording in it", false},
