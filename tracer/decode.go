@@ -40,6 +40,8 @@ type decoder struct {
 	lastStack uint64
 	// ended are the processes that had ended at the last sweep.
 	ended []int
+	// recovering are the processes that lost events and are not right again.
+	recovering map[int]*traced
 	// stackSeen gets the stacks that on_stack sends; nil outside tests.
 	stackSeen func(*bpf.KernelHeader, *event.Stack)
 }
@@ -57,12 +59,14 @@ type hostView interface {
 	processEnded(pid int, timeNs uint64, execed bool, stacks *stack.Process)
 	// takeLosses passes on what the kernel side lost since the last call.
 	takeLosses(each func(bpf.KernelLossKey, bpf.KernelLoss))
+	// readAgain reads the live buffers of a process again; nil if that is not possible now.
+	readAgain(pid int, allocators []uint64, programs bool) *reread
 }
 
 func newDecoder(view hostView, spaces *stack.Spaces, show stack.Options) *decoder {
 	return &decoder{
 		host: view, spaces: spaces, show: show,
-		processes: make(map[int]*traced), lost: make(map[loss]lossCount),
+		processes: make(map[int]*traced), lost: make(map[loss]lossCount), recovering: make(map[int]*traced),
 	}
 }
 
@@ -83,11 +87,36 @@ type traced struct {
 	parent  int
 	lateNs  uint64
 	readIDs map[uint64]uint64
+	// programs are those with memory, by id.
+	programs map[uint64]program
+	// recovery is set from a loss until the figures are right again; rereads is how often the
+	// memory was read for that, and rereadNs when it may be the next time.
+	recovery *recovery
+	rereads  int
+	rereadNs uint64
 }
 
+// A liveBuffer is what is known of an allocated buffer.
 type liveBuffer struct {
 	id, allocator uint64
-	before        uint64 // allocated before the attach: the time at which it was reported; else 0
+	readNs        uint64 // when it was read from the process's memory; 0: an event reported it
+	bytesPerBank  uint64
+	banks         uint32
+	region        event.Region
+	before        bool // it was allocated before the attach
+	incomplete    bool // its chips or banks are not known
+}
+
+// liveBufferOf is the buffer of an Alloc.
+func liveBufferOf(e *event.Event) liveBuffer {
+	return liveBuffer{id: e.BufferID, allocator: e.Allocator, bytesPerBank: e.BytesPerBank, banks: e.Banks, region: e.Region, before: e.BeforeAttach}
+}
+
+// A program has memory according to its records: bpf.ProgramCBs and so on. timeNs is that of
+// the last one.
+type program struct {
+	holds  uint8
+	timeNs uint64
 }
 
 type device struct {
@@ -107,6 +136,7 @@ func (d *decoder) newTraced() *traced {
 		allocators: make(map[uint64]*allocator),
 		live:       make(map[uint64]liveBuffer),
 		names:      make(map[int]string),
+		programs:   make(map[uint64]program),
 	}
 }
 

@@ -33,14 +33,17 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.Ke
 	case hooked || e.SizeBytes == 0:
 		return
 	case int(e.Region) >= event.BankedRegions:
-		d.unknown(e.PID, "buffer of an unknown type")
+		d.unknown(e.PID, unknownType)
 		return
 	}
-	d.place(&e, p, r.Device, r.Allocator, r.Request)
+	placed := d.place(&e, p, r.Device, r.Allocator, r.Request)
 	if e.PerCore {
 		setCores(&e, cores)
 	}
-	p.live[r.Object] = liveBuffer{r.UniqueId, r.Allocator, 0}
+	live := liveBufferOf(&e)
+	live.incomplete = !placed
+	p.live[r.Object] = live
+	p.recovery.touch(r.Object)
 	d.emit(e)
 }
 
@@ -55,17 +58,18 @@ func (d *decoder) chips(pid int, p *traced, address uint64) []int {
 	return dev.chips
 }
 
-// place sets the chips of a buffer and the memory that it takes of their banks.
-func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.KernelShardRequest) {
+// place sets the chips of a buffer and the memory that it takes of their banks. It returns
+// false if something of that is not known.
+func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.KernelShardRequest) bool {
 	e.Devices = d.chips(e.PID, p, dev)
 	a := p.allocators[alloc]
 	if a == nil {
 		d.unknown(e.PID, "allocator not known")
-		return
+		return false
 	}
 	if e.Layout.Sharded() && r.Shards == 0 {
 		d.unknown(e.PID, "shards not seen")
-		return
+		return false
 	}
 	b := &a.banks[e.Region]
 	if e.Kind == event.AllocFailed {
@@ -73,6 +77,7 @@ func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.Kern
 	} else {
 		e.Banks, e.BytesPerBank = b.AllocatedPerBank(e.SizeBytes, e.PageSizeBytes, r)
 	}
+	return e.Devices != nil
 }
 
 // setCores sets where a buffer on single cores is; none if they could not be read. The
@@ -109,6 +114,7 @@ func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 	if p == nil {
 		return // a forked child frees what it inherited
 	}
+	p.recovery.touch(r.Object)
 	b, known := p.live[r.Object]
 	if !known {
 		return // allocated before the attach, a view, or freed when its device was closed
@@ -117,7 +123,7 @@ func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 	delete(p.live, r.Object)
 	e.Stack = p.stacks.Stack(r.H.Stack)
 	e.Object, e.BufferID, e.Allocator = r.Object, b.id, b.allocator
-	e.BeforeAttach, e.TimeNs = b.before != 0, max(e.TimeNs, b.before)
+	e.BeforeAttach, e.TimeNs = b.before, max(e.TimeNs, b.readNs)
 	owns := lib.Owns(r.Window[:])
 	if hooked := lib.Fill(&e, r.Window[:]); hooked || !owns || e.SizeBytes == 0 {
 		return

@@ -18,16 +18,23 @@ func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
 		late.cleared[r.Allocator] = true
 	}
 	p := d.processes[e.PID]
+	if p != nil {
+		p.recovery.clear(r.Allocator)
+	}
 	if p == nil || p.allocators[r.Allocator] == nil {
 		return // its allocator never allocated
 	}
-	a := p.allocators[r.Allocator]
 	d.start(&e, d.host.library(r.H.Library))
-	e.Kind, e.Allocator = event.DeviceClose, r.Allocator
 	e.TimeNs = max(e.TimeNs, p.lateNs) // not before the buffers that were read from memory
-	e.Devices, e.Mesh = a.device.chips, a.device.mesh
-	delete(p.allocators, r.Allocator)
-	maps.DeleteFunc(p.live, func(_ uint64, b liveBuffer) bool { return b.allocator == r.Allocator })
+	d.closeDevice(e, p, r.Allocator)
+}
+
+// closeDevice reports the end of a device's allocator.
+func (d *decoder) closeDevice(e event.Event, p *traced, allocator uint64) {
+	of := p.allocators[allocator].device
+	e.Kind, e.Allocator, e.Devices, e.Mesh = event.DeviceClose, allocator, of.chips, of.mesh
+	delete(p.allocators, allocator)
+	maps.DeleteFunc(p.live, func(_ uint64, b liveBuffer) bool { return b.allocator == allocator })
 	d.emit(e)
 }
 

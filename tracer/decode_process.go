@@ -57,6 +57,7 @@ func (d *decoder) endProcess(e event.Event, execed bool) {
 	d.reportLossesOf(e)
 	p := d.processes[e.PID]
 	delete(d.processes, e.PID)
+	d.giveUp(e.PID)
 	if p == nil {
 		d.host.processEnded(e.PID, e.TimeNs, execed, nil)
 		return

@@ -21,16 +21,39 @@ func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
 	}
 	e.Devices = d.chips(e.PID, p, r.Device)
 	d.emit(e)
+	p.hold(&e)
+}
+
+// hold stores that the program of an event has memory.
+func (p *traced) hold(e *event.Event) {
+	what := bpf.ProgramDFBs
+	switch {
+	case e.Kind == event.KernelLoad:
+		what = bpf.ProgramKernels
+	case e.StaticKind == event.CircularBuffer:
+		what = bpf.ProgramCBs
+	}
+	p.programs[e.ProgramID] = program{p.programs[e.ProgramID].holds | what, e.TimeNs}
 }
 
 func (d *decoder) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
-	d.start(&e, d.host.library(r.H.Library))
-	e.ProgramID = r.ProgramId
+	p := d.start(&e, d.host.library(r.H.Library))
+	d.endProgram(e, p, r.ProgramId, r.H.Flags)
+}
+
+// endProgram reports what a program released.
+func (d *decoder) endProgram(e event.Event, p *traced, id uint64, flags uint8) {
+	if left := p.programs[id].holds &^ flags; left != 0 {
+		p.programs[id] = program{left, e.TimeNs}
+	} else {
+		delete(p.programs, id)
+	}
+	e.ProgramID = id
 	end := func(kind event.Kind, region event.Region, static event.StaticKind) {
 		e.Kind, e.Region, e.StaticKind = kind, region, static
 		d.emit(e)
 	}
-	switch cbs := r.H.Flags & (bpf.ProgramCBs | bpf.ProgramDFBs); cbs {
+	switch cbs := flags & (bpf.ProgramCBs | bpf.ProgramDFBs); cbs {
 	case bpf.ProgramCBs:
 		end(event.CBFree, event.CB, event.CircularBuffer)
 	case bpf.ProgramDFBs:
@@ -38,7 +61,7 @@ func (d *decoder) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
 	case bpf.ProgramCBs | bpf.ProgramDFBs:
 		end(event.CBFree, event.CB, event.NotStatic)
 	}
-	if r.H.Flags&bpf.ProgramKernels != 0 {
+	if flags&bpf.ProgramKernels != 0 {
 		end(event.KernelUnload, event.Kernel, event.NotStatic)
 	}
 }
@@ -51,6 +74,7 @@ func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
 	e.ProgramID, e.SizeBytes, e.BytesPerBank = r.ProgramId, r.BinaryBytes, r.TextBytes
 	e.Devices = d.chips(e.PID, p, r.Device)
 	d.emit(e)
+	p.hold(&e)
 	if lib == nil || lib.Kernel.ProgramDfbs == bpf.NoField {
 		return
 	}
@@ -61,16 +85,17 @@ func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
 	}
 	for _, s := range program.Statics {
 		if s.Kind == event.Scratchpad {
-			d.static(e, s)
+			d.static(e, p, s)
 		}
 	}
 }
 
 // static reports a range of L1 that was read from a program.
-func (d *decoder) static(e event.Event, s heap.Static) {
+func (d *decoder) static(e event.Event, p *traced, s heap.Static) {
 	e.Kind, e.Region, e.StaticKind, e.BytesPerBank = event.CBAlloc, event.CB, s.Kind, 0
 	e.Address, e.SizeBytes, e.Cores, e.Global = s.Address, s.Bytes, s.Cores, s.Global
 	d.emit(e)
+	p.hold(&e)
 }
 
 // programSeen reports the memory of a program that was compiled before the attach. The
@@ -94,6 +119,9 @@ func (d *decoder) programSeen(e event.Event, r *bpf.KernelProgramSeenRecord) {
 	if r.H.Flags == bpf.ProgramCBs && !slices.ContainsFunc(program.Statics, local) {
 		return // buffers in tensors allocate nothing: the program may be about to be compiled
 	}
+	if known := p.programs[r.ProgramId]; known.holds != 0 { // it is reported again after a loss
+		d.endProgram(e, p, r.ProgramId, known.holds)
+	}
 	e.ProgramID, e.Devices, e.BeforeAttach = r.ProgramId, d.chips(e.PID, p, r.Device), true
 	for _, s := range program.Statics {
 		holds := bpf.ProgramDFBs
@@ -103,11 +131,12 @@ func (d *decoder) programSeen(e event.Event, r *bpf.KernelProgramSeenRecord) {
 		if r.H.Flags&holds == 0 {
 			continue // placed since then, as an event reports
 		}
-		d.static(e, s)
+		d.static(e, p, s)
 	}
 	if r.H.Flags&bpf.ProgramKernels != 0 {
 		e.Kind, e.Region = event.KernelLoad, event.Kernel
 		e.SizeBytes, e.BytesPerBank = program.BinaryBytes, program.TextBytes
 		d.emit(e)
+		p.hold(&e)
 	}
 }

@@ -27,6 +27,7 @@ func (oneLibrary) startOf(pid int) event.Event                        { return d
 func (oneLibrary) lateOf(int) *lateAttach                             { return nil }
 func (oneLibrary) processEnded(int, uint64, bool, *stack.Process)     {}
 func (oneLibrary) takeLosses(func(bpf.KernelLossKey, bpf.KernelLoss)) {}
+func (oneLibrary) readAgain(int, []uint64, bool) *reread              { return nil }
 
 // newTestDecoder returns a decoder with one library, whose Buffer has consecutive fields.
 func newTestDecoder() *decoder {

@@ -165,7 +165,7 @@ func (f *finder) discover(m host.NewMapping, path string) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if l != nil && !f.libraries.seen[m.PID] {
+	if l != nil && f.libraries.seen[m.PID] == nil {
 		m.Existing = m.Existing || l.attachedNs > m.TimeNs+lateNs
 		f.seenAny = true
 		// the kernel reports its end even if it never hits a probe
@@ -174,7 +174,7 @@ func (f *finder) discover(m host.NewMapping, path string) error {
 			_ = f.objs.Processes.Delete(uint32(m.PID))
 			return nil
 		}
-		f.libraries.seen[m.PID] = true
+		f.libraries.seen[m.PID] = &mapped{l, l.Bias(m.Start, m.Offset)}
 		if m.Existing {
 			f.markLate(m.PID)
 		}
@@ -226,7 +226,7 @@ func (f *finder) libraryOf(m host.NewMapping, path string) (*library, error) {
 	if err != nil {
 		// so that every process that maps it reports the loss
 		f.inbox = append(f.inbox, discovered{event: event.Event{
-			Kind: event.Lost, TimeNs: host.Now(), PID: m.PID, Count: 1, Cause: "library not traced",
+			Kind: event.Lost, TimeNs: host.Now(), PID: m.PID, Count: 1, Cause: libraryNotTraced,
 		}})
 		return nil, err
 	}

@@ -42,6 +42,7 @@ type finder struct {
 	mu        sync.Mutex
 	libraries libraries
 	late      lateAttaches
+	rereading map[int]bool        // users of whose processes one is being read again
 	starts    map[int]event.Event // of processes that map a library
 	inbox     []discovered        // for Run to take
 	seenAny   bool                // a process mapped a library
@@ -53,9 +54,9 @@ func newFinder(objs *kernel.Objects, spaces *stack.Spaces, o *Options) *finder {
 		named: make(map[int]bool), starts: make(map[int]event.Event),
 		libraries: libraries{
 			objs: objs, spaces: spaces, warn: o.Warn,
-			byFile: make(map[host.FileID]*library), seen: make(map[int]bool),
+			byFile: make(map[host.FileID]*library), seen: make(map[int]*mapped),
 		},
-		late: lateAttaches{byPID: make(map[int]*lateAttach)},
+		late: lateAttaches{byPID: make(map[int]*lateAttach)}, rereading: make(map[int]bool),
 	}
 	f.closing, f.stop = context.WithCancel(context.Background())
 	return f
@@ -185,7 +186,7 @@ func (f *finder) seenPIDs() []int {
 func (f *finder) maps(pid int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.libraries.seen[pid]
+	return f.libraries.seen[pid] != nil
 }
 
 // library returns the library with the index in a record. The record shows that a process
@@ -240,7 +241,11 @@ func (f *finder) takeLosses(each func(bpf.KernelLossKey, bpf.KernelLoss)) {
 
 // forgetObjects drops the kernel side's state for the objects of a process.
 func (f *finder) forgetObjects(pid int) {
-	for _, m := range []*ebpf.Map{f.objs.Devices, f.objs.Allocators, f.objs.Programs} {
+	f.forgetIn(pid, f.objs.Devices, f.objs.Allocators, f.objs.Programs)
+}
+
+func (f *finder) forgetIn(pid int, list ...*ebpf.Map) {
+	for _, m := range list {
 		var key bpf.KernelObjectKey
 		var keys []bpf.KernelObjectKey
 		value := make([]byte, m.ValueSize())

@@ -189,40 +189,52 @@ func (d *decoder) lateResult(r *lateResult) {
 	if p.readIDs == nil {
 		p.readIDs = make(map[uint64]uint64)
 	}
-	for _, dev := range r.devices {
+	for i := range r.buffers {
+		p.readIDs[r.buffers[i].Object] = r.buffers[i].ID
+	}
+	e.BeforeAttach = true
+	d.addRead(e, r.library, r.devices, r.buffers, late.freed, late.cleared)
+}
+
+// addRead reports devices and buffers that were read from a process's memory and are not
+// known, except for those that events since then are about. e says how they were found.
+func (d *decoder) addRead(e event.Event, lib *library, devices []heap.Device, buffers []heap.Buffer, changed, cleared map[uint64]bool) {
+	p := d.process(e.PID)
+	for _, dev := range devices {
 		if p.devices[dev.Address] == nil {
 			p.devices[dev.Address] = &device{chips: dev.Chips, mesh: dev.Mesh}
 		}
-		if dev.Allocator == 0 || p.allocators[dev.Allocator] != nil || late.cleared[dev.Allocator] {
+		if dev.Allocator == 0 || p.allocators[dev.Allocator] != nil || cleared[dev.Allocator] {
 			continue
 		}
-		if d.ancestorHas(p, dev.Allocator) && !d.holds(p, r.buffers, dev.Allocator) {
+		if d.ancestorHas(p, dev.Allocator) && !d.holds(p, buffers, dev.Allocator) {
 			continue // the process is a fork, and the device is its parent's
 		}
 		p.allocators[dev.Allocator] = &allocator{device: p.devices[dev.Address], banks: dev.Banks}
-		d.start(&e, r.library)
-		d.openDevice(e, dev.Allocator, p.allocators[dev.Allocator], true)
+		d.start(&e, lib)
+		d.openDevice(e, dev.Allocator, p.allocators[dev.Allocator], e.BeforeAttach)
 	}
-	for i := range r.buffers {
-		b := &r.buffers[i]
-		p.readIDs[b.Object] = b.ID
+	for i := range buffers {
+		b := &buffers[i]
 		_, known := p.live[b.Object]
-		if known || late.freed[b.Object] || late.cleared[b.Allocator] || d.inherited(p, b) {
+		if known || changed[b.Object] || cleared[b.Allocator] || d.inherited(p, b) {
 			continue
 		}
 		a := p.allocators[b.Allocator]
 		if a == nil {
 			continue
 		}
-		d.start(&e, r.library)
-		p.live[b.Object] = liveBuffer{b.ID, b.Allocator, r.atNs}
+		d.start(&e, lib)
 		alloc := b.Event
 		alloc.TimeNs, alloc.Kind, alloc.PID, alloc.TID, alloc.Comm = e.TimeNs, event.Alloc, e.PID, e.TID, e.Comm
 		alloc.Object, alloc.BufferID, alloc.Allocator = b.Object, b.ID, b.Allocator
-		alloc.Devices, alloc.BeforeAttach = a.device.chips, true
+		alloc.Devices, alloc.BeforeAttach, alloc.Reread = a.device.chips, e.BeforeAttach, e.Reread
 		if own := p.devices[b.Device]; own != nil {
 			alloc.Devices = own.chips // a submesh has fewer chips than its allocator
 		}
+		live := liveBufferOf(&alloc)
+		live.readNs = e.TimeNs
+		p.live[b.Object] = live
 		d.emit(alloc)
 	}
 }

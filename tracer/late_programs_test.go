@@ -102,7 +102,13 @@ func runOps(t *testing.T, p *tracetest.Program, what string) {
 // traceProgram traces a program. events returns all events up to the call.
 func traceProgram(t *testing.T, pid int) (tr *Tracer, events func() []event.Event) {
 	t.Helper()
-	tr, err := New(Options{Processes: []int{pid}, NoStacks: true, Warn: func(line string) { t.Log(line) }})
+	return traceWith(t, Options{Processes: []int{pid}, NoStacks: true})
+}
+
+func traceWith(t *testing.T, o Options) (tr *Tracer, events func() []event.Event) {
+	t.Helper()
+	o.Warn = func(line string) { t.Log(line) }
+	tr, err := New(o)
 	qt.Assert(t, qt.IsNil(err))
 	var mu sync.Mutex
 	var list []event.Event

@@ -72,7 +72,13 @@ type libraries struct {
 	warn   func(string)
 	list   []*library               // by the index in records
 	byFile map[host.FileID]*library // nil: no tt-metal library
-	seen   map[int]bool             // processes that map one
+	seen   map[int]*mapped          // processes that map one
+}
+
+// mapped is a library in a process.
+type mapped struct {
+	*library
+	bias uint64
 }
 
 // maxFiles bounds the cache of files that are no library.
@@ -172,7 +178,7 @@ func (s *libraries) retire() {
 	}
 	for _, pid := range pids {
 		maps, err := host.FileMappings(pid)
-		if err != nil && s.seen[pid] && !host.Ended(pid) {
+		if err != nil && s.seen[pid] != nil && !host.Ended(pid) {
 			return // its mappings are unknown, so nothing can be retired
 		}
 		for _, m := range maps {

@@ -21,6 +21,18 @@ var lostCauses = [...]string{
 	bpf.KernelLostCauseLOST_CAUSES:             "too many processes lost events to count each",
 }
 
+// Causes that the decoder treats alike in several places.
+const (
+	unknownType      = "buffer of an unknown type"
+	libraryNotTraced = "library not traced"
+)
+
+// ofBuffers are causes of losses of buffers and devices alone.
+var ofBuffers = []string{
+	lostCauses[bpf.KernelLostCauseLOST_BUFFER_UNREADABLE], lostCauses[bpf.KernelLostCauseLOST_DEVICE_UNREADABLE],
+	"device not known", "allocator not known", "shards not seen",
+}
+
 // A loss is why events of a process were lost; pid is 0 if the process is not known.
 type loss struct {
 	pid   int
@@ -71,7 +83,7 @@ func (d *decoder) reportLoss(l loss, c lossCount, timeNs uint64) {
 	e := event.Event{Kind: event.Lost, TimeNs: timeNs, PID: l.pid, Count: c.n, Cause: l.cause}
 	if l.pid != 0 {
 		start := event.Event{TimeNs: timeNs, PID: l.pid, TID: l.pid}
-		d.start(&start, nil)
+		d.recover(l, d.start(&start, nil))
 	}
 	d.emit(e)
 }

@@ -42,6 +42,8 @@ type Options struct {
 	MarkAt []string
 	// Warn gets a line for everything that could not be traced; nil drops them.
 	Warn func(string)
+	// RingBytes is the size of the ring buffer; 0: the usual one. Tests lose events with a small one.
+	RingBytes uint32
 }
 
 // Tracer traces processes from New until Close.
@@ -104,7 +106,7 @@ func (t *Tracer) load(o *Options) error {
 	if err != nil {
 		return err
 	}
-	t.objs, err = k.Load(kernel.LoadOptions{OnlyListed: len(o.Processes) > 0, Stacks: !o.NoStacks, FreeStacks: o.FreeStacks})
+	t.objs, err = k.Load(kernel.LoadOptions{OnlyListed: len(o.Processes) > 0, Stacks: !o.NoStacks, FreeStacks: o.FreeStacks, RingBytes: o.RingBytes})
 	if err != nil {
 		return err
 	}
@@ -161,6 +163,7 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 		t.decoder.reportLosses()
 		if drained {
 			t.takeLate(before - min(before, holdBackNs))
+			t.decoder.reread(before - min(before, holdBackNs))
 			if before-swept > sweepNs {
 				swept = before
 				t.decoder.sweep(max(before, t.decoder.queue.released), t.finder.seenPIDs())

@@ -49,6 +49,28 @@ func (l *Library) Read(ctx context.Context, pid int, bias uint64, report func(De
 	return s.run(ctx, pid)
 }
 
+// ReadAllocators calls report with the live buffers of allocators that Read may not find, such
+// as those of a sub-device manager that is not active. It returns those that no longer exist.
+func (l *Library) ReadAllocators(ctx context.Context, pid int, bias uint64, allocators []uint64, report func([]Buffer)) (closed []uint64, err error) {
+	r := &reader{Library: l, memory: &processMemory{pid: pid}, bias: bias}
+	for _, a := range allocators {
+		var buffers []Buffer
+		banks, err := r.banks(a)
+		if err == nil {
+			buffers, err = r.buffers(ctx, a, &banks)
+		}
+		switch {
+		case err == nil:
+			report(buffers)
+		case onlyStale(err) == nil, errors.Is(err, errNoSet):
+			closed = append(closed, a)
+		default:
+			return nil, err
+		}
+	}
+	return closed, nil
+}
+
 // scanner is the search of one process.
 type scanner struct {
 	*reader

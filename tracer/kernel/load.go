@@ -50,6 +50,8 @@ type LoadOptions struct {
 	OnlyListed bool
 	// Stacks records call stacks, and FreeStacks those of frees as well.
 	Stacks, FreeStacks bool
+	// RingBytes is the size of the ring buffer; 0: the usual one.
+	RingBytes uint32
 }
 
 // Load loads the kernel side and attaches it to the scheduler's tracepoints.
@@ -64,6 +66,9 @@ func (k *Support) Load(o LoadOptions) (_ *Objects, err error) {
 		vars.TakeStacks.Set(o.Stacks), vars.FreeStacks.Set(o.FreeStacks && o.Stacks),
 	); err != nil {
 		return nil, fmt.Errorf("setting BPF variables: %w", err)
+	}
+	if o.RingBytes > 0 {
+		k.Spec.Maps[bpf.KernelMapRecords].MaxEntries = o.RingBytes
 	}
 	objs := &Objects{Support: k}
 	if err := k.Spec.LoadAndAssign(&objs.loaded, nil); err != nil {

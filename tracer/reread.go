@@ -1,0 +1,242 @@
+package tracer
+
+// After a loss, this file reads the live buffers of a process from its memory again, and
+// corrects by events what the lost ones would have said.
+
+import (
+	"context"
+	"slices"
+
+	"ttmem/tracer/event"
+	"ttmem/tracer/heap"
+	"ttmem/tracer/host"
+)
+
+const (
+	// quietNs is how long events of a process are followed before its memory is read: what
+	// they say of an object is right if none was lost in that time.
+	quietNs uint64 = 1e9
+	// rereadNs is the time between two readings of a process; each one doubles it, up to
+	// maxRereadNs. A program can lose events on purpose.
+	rereadNs    uint64 = 5e9
+	maxRereadNs uint64 = 300e9
+)
+
+// uncorrected are causes of losses that reading the memory again does not make good.
+var uncorrected = []string{unknownType, "library not known", libraryNotTraced, "id of a chip not plausible", "too many devices", "too many allocators"}
+
+// A recovery brings the figures of a process that lost events right again. Its methods may be
+// called with nil.
+type recovery struct {
+	programs bool // events of programs may be lost too
+	never    bool // reading does not help
+	// sinceNs is from when on events are followed; 0: they are not. changed are the Buffers,
+	// and cleared the allocators, that events since then are about, by address.
+	sinceNs          uint64
+	changed, cleared map[uint64]bool
+	reading          *reread
+}
+
+// reread is a reading of a process's memory.
+type reread struct {
+	library *library
+	beganNs uint64
+	stop    context.CancelFunc
+	done    chan rereadResult // gets one
+}
+
+type rereadResult struct {
+	readNs  uint64
+	devices []heap.Device
+	buffers []heap.Buffer
+	closed  []uint64 // known allocators that no longer exist
+	err     error
+}
+
+func (r *recovery) follow(sinceNs uint64) {
+	r.sinceNs, r.changed, r.cleared = sinceNs, make(map[uint64]bool), make(map[uint64]bool)
+}
+
+func (r *recovery) unfollow() { r.sinceNs, r.changed, r.cleared = 0, nil, nil }
+
+func (r *recovery) touch(object uint64) {
+	if r == nil || r.sinceNs == 0 {
+		return
+	}
+	if r.changed[object] = true; len(r.changed) > maxFreed {
+		r.unfollow()
+	}
+}
+
+func (r *recovery) clear(allocator uint64) {
+	if r != nil && r.sinceNs != 0 {
+		r.cleared[allocator] = true
+	}
+}
+
+// recover makes a process's memory be read again after a loss.
+func (d *decoder) recover(l loss, p *traced) {
+	r := p.recovery
+	if r == nil {
+		r = &recovery{}
+		p.recovery, d.recovering[l.pid] = r, p
+	}
+	r.unfollow()
+	r.never = r.never || slices.Contains(uncorrected, l.cause)
+	r.programs = r.programs || l.cause != lateUnread && !slices.Contains(ofBuffers, l.cause)
+}
+
+// giveUp ends the recovery of a process.
+func (d *decoder) giveUp(pid int) {
+	if p := d.recovering[pid]; p != nil && p.recovery.reading != nil {
+		p.recovery.reading.stop()
+	}
+	delete(d.recovering, pid)
+}
+
+// reread begins to read the memory of processes, and takes what was read up to a time; all
+// earlier records have been decoded.
+func (d *decoder) reread(until uint64) {
+	for pid, p := range d.recovering {
+		r := p.recovery
+		switch {
+		case r.never:
+		case r.reading == nil && r.sinceNs == 0:
+			if until >= p.rereadNs {
+				r.follow(until)
+			}
+		case r.reading == nil:
+			if until >= r.sinceNs+quietNs {
+				d.beginReread(pid, p, until)
+			}
+		default:
+			select {
+			case result := <-r.reading.done:
+				r.reading.stop()
+				if result.readNs > until { // events of before that may still come
+					r.reading.done <- result
+					continue
+				}
+				d.countLosses()
+				d.reportLosses()
+				if d.endReread(pid, p, &result); p.recovery == nil {
+					delete(d.recovering, pid)
+				}
+			default:
+			}
+		}
+	}
+}
+
+func (d *decoder) beginReread(pid int, p *traced, nowNs uint64) {
+	known := make([]uint64, 0, len(p.allocators))
+	for a := range p.allocators {
+		known = append(known, a)
+	}
+	r := p.recovery
+	if r.reading = d.host.readAgain(pid, known, r.programs); r.reading == nil {
+		r.unfollow()
+		p.rereadNs = nowNs + rereadNs
+		return
+	}
+	p.rereadNs = nowNs + min(rereadNs<<p.rereads, maxRereadNs)
+	p.rereads = min(p.rereads+1, 8)
+}
+
+// endReread corrects a process by what was read. A loss since then makes it worthless.
+func (d *decoder) endReread(pid int, p *traced, result *rereadResult) {
+	r := p.recovery
+	reading := r.reading
+	r.reading = nil
+	if result.err != nil || r.never || r.sinceNs == 0 {
+		r.unfollow()
+		return
+	}
+	atNs := max(d.newest, result.readNs, d.queue.released)
+	e := event.Event{TimeNs: atNs, PID: pid, TID: pid, Reread: true}
+	d.start(&e, reading.library)
+	p.lateNs = atNs
+	for _, a := range result.closed {
+		if p.allocators[a] != nil && !r.cleared[a] {
+			d.closeDevice(e, p, a)
+		}
+	}
+	found := make(map[uint64]uint64, len(result.buffers))
+	for i := range result.buffers {
+		found[result.buffers[i].Object] = result.buffers[i].ID
+	}
+	for object, b := range p.live {
+		if r.changed[object] || r.cleared[b.allocator] {
+			continue // as its events say
+		}
+		if id, ok := found[object]; !ok || id != b.id || b.incomplete {
+			d.endLost(e, p, object, b)
+		}
+	}
+	d.addRead(e, reading.library, result.devices, result.buffers, r.changed, r.cleared)
+	if r.programs {
+		for id, g := range p.programs {
+			if g.timeNs < reading.beganNs { // it is reported again when it runs
+				d.endProgram(e, p, id, g.holds)
+			}
+		}
+	}
+	e.Kind, e.Reread = event.Reread, false
+	d.emit(e)
+	p.recovery = nil
+}
+
+// endLost reports a buffer whose free was lost.
+func (d *decoder) endLost(e event.Event, p *traced, object uint64, b liveBuffer) {
+	delete(p.live, object)
+	e.Kind, e.Reason, e.Object, e.BufferID, e.Allocator = event.Free, event.ReasonExplicit, object, b.id, b.allocator
+	e.Region, e.BytesPerBank, e.Banks, e.BeforeAttach = b.region, b.bytesPerBank, b.banks, b.before
+	if a := p.allocators[b.allocator]; a != nil {
+		e.Devices = a.device.chips
+	}
+	d.emit(e)
+}
+
+// readAgain reads the live buffers of a process in the background, of one process of a user at a
+// time. Close does not wait for it: a read of memory may never return. With programs the kernel
+// side reports the process's programs again when they run.
+func (f *finder) readAgain(pid int, allocators []uint64, programs bool) *reread {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m, uid := f.libraries.seen[pid], f.starts[pid].UID
+	if m == nil || f.late.byPID[pid] != nil || f.rereading[uid] {
+		return nil
+	}
+	f.rereading[uid] = true
+	if programs {
+		f.forgetIn(pid, f.objs.Programs)
+		f.markLate(pid)
+	}
+	ctx, stop := context.WithCancel(f.closing)
+	r := &reread{library: m.library, beganNs: host.Now(), stop: stop, done: make(chan rereadResult, 1)}
+	go func() {
+		result := m.readAll(ctx, pid, allocators)
+		f.mu.Lock()
+		delete(f.rereading, uid)
+		f.mu.Unlock()
+		r.done <- result
+	}()
+	return r
+}
+
+// readAll reads the live buffers of a process; allocators are known ones.
+func (m *mapped) readAll(ctx context.Context, pid int, allocators []uint64) (r rereadResult) {
+	seen := make(map[uint64]bool)
+	r.err = m.Read(ctx, pid, m.bias, func(d heap.Device, buffers []heap.Buffer) {
+		seen[d.Allocator] = true
+		r.devices, r.buffers = append(r.devices, d), append(r.buffers, buffers...)
+	})
+	if r.err == nil {
+		others := slices.DeleteFunc(allocators, func(a uint64) bool { return seen[a] })
+		r.closed, r.err = m.ReadAllocators(ctx, pid, m.bias, others, func(buffers []heap.Buffer) {
+			r.buffers = append(r.buffers, buffers...)
+		})
+	}
+	r.readNs = host.Now()
+	return r
+}
