@@ -22,9 +22,13 @@ build: bin/ttmem
 bin/ttmem: $(shell find . -name '*.go' -not -path './bin/*') $(wildcard bpf/*.o) go.mod go.sum
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.build=$(BUILD)' -o $@ ./cmd/ttmem
 
-# Installs the program, its manual pages and shell completions. DESTDIR is for packagers.
+# Installs the program, its systemd units, manual pages and shell completions. DESTDIR is for
+# packagers.
+UNITS := $(PREFIX)/lib/systemd/system
 install: bin/ttmem
 	install -D -m 755 bin/ttmem $(DESTDIR)$(PREFIX)/bin/ttmem
+	install -D -m 644 -t $(DESTDIR)$(UNITS) docs/service/ttmem.socket docs/service/ttmem.service
+	sed -i 's|/usr/local/bin|$(PREFIX)/bin|' $(DESTDIR)$(UNITS)/ttmem.service
 	@umask 022 && share=$(DESTDIR)$(PREFIX)/share && bin/ttmem --version >/dev/null && \
 	install -d $$share/man/man1 $$share/bash-completion/completions \
 		$$share/zsh/site-functions $$share/fish/vendor_completions.d && \

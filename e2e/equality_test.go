@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
 	"slices"
@@ -10,9 +9,8 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/aggregate/addresses"
-	"ttmem/aggregate/memory"
 	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 )
 
@@ -92,41 +90,15 @@ func TestEqualityOfSubmeshes(t *testing.T) {
 			i := slices.IndexFunc(open, func(e event.Event) bool { return slices.Equal(e.Devices, d.Chips) })
 			qt.Assert(t, qt.IsTrue(i >= 0), qt.Commentf("chips %v", d.Chips))
 			for name, want := range d.Regions {
-				space := state.AllocatorSpace(open[i].PID, open[i].Allocator, regions[name])
-				assertSpace(t, fmt.Sprintf("%s: chips %v %s", c.Name, d.Chips, name), space, memory.Region{FreeSpace: &space.FreeSpace}, want)
+				space := state.AllocatorSpace(open[i].PID, open[i].Allocator, tracetest.Regions[name])
+				for _, difference := range want.SpaceDifferences(&space.FreeSpace, space) {
+					t.Errorf("%s: chips %v %s: %s", c.Name, d.Chips, name, difference)
+				}
 				compared++
 			}
 		}
 	}
 	qt.Check(t, qt.Equals(compared, 7*3*4))
-}
-
-// assertSpace compares the addresses of a region's buffers and holes with the library's own
-// list of blocks.
-func assertSpace(t *testing.T, where string, space *memory.Space, got memory.Region, want memoryView) {
-	t.Helper()
-	if want.BytesPerBank == 0 {
-		return // the region does not exist
-	}
-	if got.FreeSpace == nil || space == nil || !space.Known() {
-		t.Errorf("%s: what is free is not known", where)
-		return
-	}
-	view := addresses.FreeSpace{FreeBytesPerBank: want.Free, LargestFreeBytesPerBank: want.LargestFree}
-	if *got.FreeSpace != view || space.FreeSpace != view {
-		t.Errorf("%s: free %+v, and %+v in the list of addresses; the library counts %+v", where, *got.FreeSpace, space.FreeSpace, view)
-	}
-	if want.Blocks == nil {
-		return
-	}
-	var blocks [][2]uint64
-	for _, b := range space.Blocks {
-		blocks = append(blocks, [2]uint64{b.Address - space.Start, b.BytesPerBank})
-	}
-	slices.SortFunc(want.Blocks, func(a, b [2]uint64) int { return cmp.Compare(a[0], b[0]) })
-	if !slices.Equal(blocks, want.Blocks) {
-		t.Errorf("%s: blocks %v, the library has %v", where, blocks, want.Blocks)
-	}
 }
 
 // assertEnded checks that nothing is live after a program closed its device and ended.

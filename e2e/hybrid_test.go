@@ -12,6 +12,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/cores"
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 )
 
@@ -59,7 +60,7 @@ func TestHybridAllocator(t *testing.T) {
 	assertEnded(t, run.events)
 }
 
-func assertHybrid(t *testing.T, name string, s *aggregate.State, want []corePlace, view memoryView) {
+func assertHybrid(t *testing.T, name string, s *aggregate.State, want []corePlace, view tracetest.MemoryView) {
 	t.Helper()
 	about := qt.Commentf("%s", name)
 	var got []corePlace

@@ -54,12 +54,19 @@ func startServer(t *testing.T, args ...string) *server {
 			qt.Assert(t, qt.IsNil(os.Chmod(dir, 0o755)))
 		}
 	}
-	s.Cmd = exec.Command(ttmem, append([]string{"serve", "--socket", s.socket}, args...)...)
-	s.Cmd.Stderr = s
+	s.start(t, exec.Command(ttmem, append([]string{"serve", "--socket", s.socket}, args...)...))
+	return s
+}
+
+// start starts a service with a command, and waits until it answers.
+func (s *server) start(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	s.Cmd, cmd.Stderr = cmd, s
 	var err error
 	notify := filepath.Join(t.TempDir(), "notify")
 	s.notify, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: notify, Net: "unixgram"})
 	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(os.Chmod(notify, 0o777))) // as systemd's is
 	t.Cleanup(func() { s.notify.Close() })
 	s.Cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+notify)
 	qt.Assert(t, qt.IsNil(s.Start()))
@@ -80,7 +87,6 @@ func startServer(t *testing.T, args ...string) *server {
 	s.Client, err = service.Dial(s.socket)
 	qt.Assert(t, qt.IsNil(err))
 	s.expectNotified(t, "READY=1")
-	return s
 }
 
 func (s *server) expectNotified(t *testing.T, want string) {

@@ -18,6 +18,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
 )
 
 // The story: people come with a question and a program, and the answer is one line of
@@ -225,7 +226,7 @@ func TestStoryOfFreeMemory(t *testing.T) {
 	file := recorded(t, dir, "fragments", program(t, name))
 	at := markedLines(t, program(t, name))
 	line := func(mark string) string { return fmt.Sprintf("%s:%d", name, at[mark]) }
-	l1 := make(map[string]memoryView)
+	l1 := make(map[string]tracetest.MemoryView)
 	for _, c := range readCheckpoints(t, dir) {
 		l1[c.Name] = c.Devices[0].Regions["L1"]
 	}

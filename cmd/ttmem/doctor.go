@@ -61,7 +61,8 @@ if tracing works.`,
 
 func diagnose(w io.Writer, files []string, asJSON bool) error {
 	d := diagnosis{V: 1, Features: doctor.Features(), Libraries: []*doctor.Inspection{}}
-	d.untried = explainUntried(d.Features, os.Geteuid() == 0)
+	root := os.Geteuid() == 0 || kernel.MayTrace()
+	d.untried = explainUntried(d.Features, root)
 	failed := false
 	for _, file := range files {
 		one, err := doctor.InspectFile(file)
@@ -84,7 +85,7 @@ func diagnose(w io.Writer, files []string, asJSON bool) error {
 			return err
 		}
 	} else {
-		d.write(w, len(files) == 0, os.Geteuid() == 0)
+		d.write(w, len(files) == 0, root)
 	}
 	if failed {
 		return term.ExitStatus(1)

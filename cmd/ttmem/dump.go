@@ -159,7 +159,7 @@ func (o *viewOptions) list(at source.Moment, filter alloc.Filter, rules *name.Ru
 	var end *source.State
 	var err error
 	if at.AtEnd() { // of a file too: its ages go up to the end of the recording
-		end, err = o.now(list)
+		end, err = o.now(nil, list)
 	} else {
 		end, err = o.states(at, nil, list)
 	}

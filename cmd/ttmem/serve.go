@@ -85,7 +85,10 @@ func serve(o serveOptions) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	signal.Ignore(unix.SIGHUP)
-	socket, err := service.Listen(o.socket)
+	socket, err := service.Inherited()
+	if socket == nil && err == nil {
+		socket, err = service.Listen(o.socket)
+	}
 	if err != nil {
 		return err
 	}

@@ -102,7 +102,7 @@ func topOnce(o *topOptions, view top.Options) error {
 	if err != nil {
 		return err
 	}
-	if err := source.CheckPIDs(o.source.PIDs, p.Snapshot(), p.Of); err != nil {
+	if err := p.Select(o.source.PIDs); err != nil {
 		return cmp.Or(o.source.Missing(), err)
 	}
 	live := top.NewLive(p.Of)

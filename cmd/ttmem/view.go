@@ -68,11 +68,11 @@ func (o *viewOptions) moment(verb string) (source.Moment, error) {
 }
 
 // states calls reached with the states at a moment, as Recording.StateAt does, or with what
-// is live now. It returns the last state that is known. If there are pids, a recording is read
-// as if it had only these processes.
+// is live now. It returns the last state that is known. If there are pids, it has only these
+// processes.
 func (o *viewOptions) states(at source.Moment, pids []int, reached func(s *source.State, of source.Regions)) (*source.State, error) {
 	if o.source.File == "" {
-		return o.now(reached)
+		return o.now(pids, reached)
 	}
 	recording := source.Recording{Path: o.source.File, PIDs: pids}
 	in := source.Summary{Of: at.Of(o.source.File)}
@@ -91,12 +91,16 @@ func (o *viewOptions) states(at source.Moment, pids []int, reached func(s *sourc
 }
 
 // now calls reached with what is live now, or at the end of the file.
-func (o *viewOptions) now(reached func(s *source.State, of source.Regions)) (*source.State, error) {
+func (o *viewOptions) now(pids []int, reached func(s *source.State, of source.Regions)) (*source.State, error) {
 	s, err := o.source.Now()
 	if err == nil {
-		reached(s, source.EveryRegion)
+		err = s.Select(pids)
 	}
-	return s, err
+	if err != nil {
+		return nil, err
+	}
+	reached(s, source.EveryRegion)
+	return s, nil
 }
 
 // A view is printed as text or as JSON.

@@ -3,7 +3,6 @@ package hostile
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 )
 
@@ -85,24 +85,11 @@ func (v *victim) next(limit time.Duration) (string, error) {
 
 // figures are what the library's own allocator counts.
 type figures struct {
-	TimeNs  uint64          `json:"time_ns"`
-	Allocs  int             `json:"allocs"`
-	Frees   int             `json:"frees"`
-	Chips   []int           `json:"chips"`
-	Regions map[string]view `json:"regions"`
-}
-
-type view struct {
-	Banks            uint32      `json:"banks"`
-	BytesPerBank     uint64      `json:"bytes_per_bank"`
-	AllocatedPerBank uint64      `json:"allocated_per_bank"`
-	Free             uint64      `json:"free"`
-	LargestFree      uint64      `json:"largest_free"`
-	Blocks           [][2]uint64 `json:"blocks"`
-}
-
-var regions = map[string]event.Region{
-	"DRAM": event.DRAM, "L1": event.L1, "L1_SMALL": event.L1Small, "TRACE": event.Trace,
+	TimeNs  uint64                          `json:"time_ns"`
+	Allocs  int                             `json:"allocs"`
+	Frees   int                             `json:"frees"`
+	Chips   []int                           `json:"chips"`
+	Regions map[string]tracetest.MemoryView `json:"regions"`
 }
 
 // round plays a round of the victim.
@@ -213,24 +200,11 @@ func (f *follower) compare(want figures) (differences []string) {
 			var got memory.Region
 			for _, d := range snapshot.Devices {
 				if d.ID == chip {
-					got = *d.Regions.Banked(regions[name])
+					got = *d.Regions.Banked(tracetest.Regions[name])
 				}
 			}
-			if got.BytesPerBank != w.AllocatedPerBank || got.Banks != w.Banks || got.CapacityBytesPerBank != w.BytesPerBank {
-				differ("events: %s: %d of %d × %d B, the library counts %d of %d × %d",
-					name, got.BytesPerBank, got.Banks, got.CapacityBytesPerBank, w.AllocatedPerBank, w.Banks, w.BytesPerBank)
-			}
-			space := f.state.Space(chip, regions[name])
-			if space == nil || w.Blocks == nil {
-				continue
-			}
-			var blocks [][2]uint64
-			for _, b := range space.Blocks {
-				blocks = append(blocks, [2]uint64{b.Address - space.Start, b.BytesPerBank})
-			}
-			slices.SortFunc(w.Blocks, func(a, b [2]uint64) int { return cmp.Compare(a[0], b[0]) })
-			if !slices.Equal(blocks, w.Blocks) {
-				differ("events: %s: other addresses than the library has", name)
+			for _, difference := range w.Differences(got, f.state.Space(chip, tracetest.Regions[name])) {
+				differ("events: %s: %s", name, difference)
 			}
 		}
 	}
@@ -247,7 +221,7 @@ func compareSnapshot(s *memory.Snapshot, pid int, want figures) (differences []s
 		got := uint64(0)
 		for _, d := range s.Processes[i].Devices {
 			if slices.Contains(want.Chips, d.ID) {
-				got += d.Regions.Banked(regions[name]).BytesPerBank
+				got += d.Regions.Banked(tracetest.Regions[name]).BytesPerBank
 			}
 		}
 		if got != w.AllocatedPerBank {

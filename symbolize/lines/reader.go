@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -110,6 +111,9 @@ func answer(f *os.File) error {
 			return err
 		}
 	}
+	if err := dropCapabilities(); err != nil {
+		return err
+	}
 	d, err := openDebugInfo(f)
 	if err != nil {
 		return err
@@ -124,4 +128,15 @@ func answer(f *os.File) error {
 			return err
 		}
 	}
+}
+
+// dropCapabilities gives up what a user who may trace has passed on.
+func dropCapabilities() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none)), 0)
+	if errno != 0 && errno != unix.ENOTSUP { // as in tests that use C: their user has none
+		return errno
+	}
+	return nil
 }

@@ -4,7 +4,6 @@ package doctor
 
 import (
 	"fmt"
-	"os"
 
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
@@ -26,7 +25,7 @@ func Features() []kernel.Feature {
 	}
 	list = append(list, mapping)
 	list = append(list, selfTest(selftestStack)...)
-	if os.Geteuid() != 0 {
+	if !kernel.MayTrace() {
 		return list
 	}
 	return append(list, kernel.OptionalFeatures()...)

@@ -45,7 +45,7 @@ func selfTest(stack []string) []kernel.Feature {
 	probes := kernel.Feature{Name: "probes", Detail: "not tried: the BPF programs do not load"}
 	stacks := kernel.Feature{Name: "call stacks", Detail: "not tried: no probe is hit"}
 	err := func() error {
-		if os.Geteuid() != 0 {
+		if !kernel.MayTrace() {
 			return unix.EPERM
 		}
 		target, err := startSelftest()

@@ -30,7 +30,7 @@ func Requirements() (list []Feature, supported bool) {
 	if !list[1].OK {
 		return list, false
 	}
-	return append(list, privileges(), typeInformation(), pidNamespace()), true
+	return append(list, Privileges(), typeInformation(), pidNamespace()), true
 }
 
 // instead has the replacement for each optional feature, and its cost.
@@ -60,8 +60,8 @@ func Check() error {
 	if f := processor(); !f.OK {
 		return errors.New(f.Detail)
 	}
-	if os.Geteuid() != 0 {
-		return errors.New("tracing needs root: run it with sudo")
+	if err := checkPrivileges(); err != nil {
+		return err
 	}
 	if f := typeInformation(); !f.OK {
 		return errors.New(f.Detail)
@@ -83,13 +83,6 @@ func processor() Feature {
 		return Feature{Name: "processor", Detail: runtime.GOARCH + ": ttmem traces on x86-64 only; it can show recordings here"}
 	}
 	return Feature{Name: "processor", OK: true, Detail: "x86-64"}
-}
-
-func privileges() Feature {
-	if os.Geteuid() != 0 {
-		return Feature{Name: "privileges", Detail: "not root: run it with sudo"}
-	}
-	return Feature{Name: "privileges", OK: true, Detail: "root"}
 }
 
 func typeInformation() Feature {

@@ -140,14 +140,27 @@ func (p *Place) open(path string, flags int, mode fs.FileMode) (*os.File, error)
 	}
 }
 
-// Create opens the file of a path for writing, and creates one that is missing.
+// Create opens the file of a path for writing, and creates one that is missing. Root writes into
+// no file with a second name: a user may have given one to any file.
 func Create(path string, flags int, mode fs.FileMode) (*os.File, error) {
 	p, err := Find(path)
 	if err != nil {
 		return nil, err
 	}
 	defer p.dir.Close()
-	return p.open(path, os.O_WRONLY|os.O_CREATE|flags, mode)
+	f, err := p.open(path, os.O_WRONLY|os.O_CREATE|flags, mode)
+	if err != nil || os.Geteuid() != 0 {
+		return f, err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Mode().IsRegular() && info.Sys().(*syscall.Stat_t).Nlink > 1 {
+		err = errors.New("it is a hard link, and may be any file")
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // Stat describes the file of the place.

@@ -78,3 +78,15 @@ func TestAPipeOfThisProcessIsAPlace(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(string(b), "through"))
 }
+
+// A hard link may be a name for any file of root's.
+func TestRootDoesNotWriteIntoAHardLink(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	file, link := filepath.Join(t.TempDir(), "file"), filepath.Join(t.TempDir(), "link")
+	qt.Assert(t, qt.IsNil(os.WriteFile(file, nil, 0o600)))
+	qt.Assert(t, qt.IsNil(os.Link(file, link)))
+	_, err := Create(link, 0, 0o644)
+	qt.Check(t, qt.ErrorMatches(err, "it is a hard link, and may be any file"))
+}

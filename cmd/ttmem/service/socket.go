@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -61,6 +62,30 @@ func Listen(path string) (_ *Socket, err error) {
 		return nil, fmt.Errorf("--socket: %w", err)
 	}
 	return s, nil
+}
+
+// Inherited returns the socket that systemd opened for this process, as sd_listen_fds(3)
+// describes; nil if there is none. systemd owns it and opens it to all.
+func Inherited() (*Socket, error) {
+	const first = 3 // of the descriptors that systemd passes
+	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
+		return nil, nil
+	}
+	if n := os.Getenv("LISTEN_FDS"); n != "1" {
+		return nil, fmt.Errorf("systemd passed %s sockets: give its unit one ListenStream=", n)
+	}
+	f := os.NewFile(first, "systemd's socket")
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("taking systemd's socket: %w", errnoOf(err))
+	}
+	u, ok := l.(*net.UnixListener)
+	if !ok {
+		l.Close()
+		return nil, errors.New("systemd's socket is no unix socket: give its unit ListenStream=" + DefaultSocket)
+	}
+	return &Socket{UnixListener: u, path: u.Addr().String()}, nil
 }
 
 // openToAll lets every user connect to a socket, unless something else is in its place.

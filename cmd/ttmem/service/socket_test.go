@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -134,4 +135,15 @@ func TestNotifyTellsSystemd(t *testing.T) {
 	}
 	t.Setenv("NOTIFY_SOCKET", "")
 	qt.Check(t, qt.IsNil(Notify("READY=1")))
+}
+
+func TestSystemdPassesOneSocket(t *testing.T) {
+	t.Setenv("LISTEN_FDS", "2")
+	t.Setenv("LISTEN_PID", "1") // for another process
+	s, err := Inherited()
+	qt.Check(t, qt.IsNil(s))
+	qt.Check(t, qt.IsNil(err))
+	t.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
+	_, err = Inherited()
+	qt.Check(t, qt.ErrorMatches(err, "systemd passed 2 sockets: give its unit one ListenStream="))
 }

@@ -16,6 +16,7 @@ import (
 
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/service"
+	"ttmem/tracer/kernel"
 )
 
 // Options say where events come from: a file; a command that is run; or the service of this
@@ -141,12 +142,12 @@ func (o *Options) CheckMarkAt() error {
 	return nil
 }
 
-// Service connects to the host's service. It is nil if none runs and the user is root, who
-// can trace without it.
+// Service connects to the host's service. It is nil if none runs and this process may
+// trace without it.
 func (o *Options) Service() (*service.Client, error) {
 	client, err := service.Dial(o.Socket)
 	if errors.Is(err, service.ErrNone) && !o.SocketNamed {
-		if os.Geteuid() == 0 {
+		if kernel.MayTrace() {
 			return nil, nil
 		}
 		return nil, fmt.Errorf("%w, give a recording, or trace as root with sudo", err)
@@ -157,5 +158,5 @@ func (o *Options) Service() (*service.Client, error) {
 // OwnProcessesOnly reports whether users see their own processes only: a service reports no
 // more to users other than root.
 func (o *Options) OwnProcessesOnly() bool {
-	return o.File == "" && len(o.Command) == 0 && os.Geteuid() != 0
+	return o.File == "" && len(o.Command) == 0 && os.Geteuid() != 0 && !kernel.MayTrace()
 }

@@ -31,6 +31,20 @@ func newState(of string) *State {
 	return &State{State: aggregate.New(), Summary: Summary{Of: of}}
 }
 
+// Select leaves only these processes, and all if there are none.
+func (s *State) Select(pids []int) error {
+	if len(pids) == 0 {
+		return nil
+	}
+	if err := CheckPIDs(pids, s.Snapshot(), s.Of); err != nil {
+		return err
+	}
+	selected := aggregate.New()
+	selected.Apply(aggregate.OfProcesses(s.Checkpoint(), pids))
+	s.State = selected
+	return nil
+}
+
 // Now is the present state, or that at the end of the file. Ctrl-C ends reading.
 func (o *Options) Now() (*State, error) {
 	if o.File != "" {

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/cmd/ttmem/service"
+	"ttmem/tracer/event"
+)
+
+// TestOneProcessIsShownAlone: -p selects in each view of what is live, as in recordings.
+func TestOneProcessIsShownAlone(t *testing.T) {
+	var events []event.Event
+	for i, pid := range []int{100, 200} {
+		r := newTrainingRun(pid)
+		r.alloc(event.DRAM, uint64(i+1)<<20, pagetest.Stack("empty", []string{"OfFirst", "OfSecond"}[i]+".load", 7))
+		events = append(events, r.events...)
+	}
+	file := writeEvents(t, "run.jsonl", events)
+	hub := service.NewHub(aggregate.New())
+	for i := range events {
+		hub.Apply(&events[i])
+	}
+	path := filepath.Join(t.TempDir(), "s")
+	socket, err := service.Listen(path)
+	qt.Assert(t, qt.IsNil(err))
+	server := service.NewServer(hub, service.Options{Version: "1"})
+	defer server.Close()
+	go server.ServeUnix(socket)
+
+	for _, from := range [][]string{{file}, {"--socket", path}} {
+		for _, view := range [][]string{{"map"}, {"map", "--json"}, {"top", "--once"}, {"dump"}} {
+			args := append(append(view, from...), "-p", "200")
+			out, err := commandOutput(t, args...)
+			qt.Assert(t, qt.IsNil(err), qt.Commentf("%v: %s", args, out))
+			qt.Check(t, qt.StringContains(out, "OfSecond"), qt.Commentf("%v", args))
+			qt.Check(t, qt.IsFalse(strings.Contains(out, "OfFirst")), qt.Commentf("%v:\n%s", args, out))
+			args[len(args)-1] = "300"
+			qt.Check(t, qt.StringContains(commandSays(t, args...).Error(), "-p 300: "), qt.Commentf("%v", args))
+		}
+	}
+}

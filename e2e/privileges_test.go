@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"ttmem/aggregate/memory"
+)
+
+// unitFile is the systemd unit of the service.
+const unitFile = "../docs/service/ttmem.service"
+
+// unprivileged starts ttmem as the unit does: as a user who has the unit's capabilities, and
+// can get no others.
+func unprivileged(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	unit, err := os.ReadFile(unitFile)
+	qt.Assert(t, qt.IsNil(err))
+	names := regexp.MustCompile(`(?m)^AmbientCapabilities=(.*)$`).FindSubmatch(unit)
+	qt.Assert(t, qt.IsNotNil(names))
+	qt.Check(t, qt.IsTrue(bytes.Contains(unit, []byte("\nCapabilityBoundingSet="+string(names[1])+"\n"))))
+	list := "-all"
+	for name := range strings.FieldsSeq(string(names[1])) {
+		list += ",+" + strings.ToLower(strings.TrimPrefix(name, "CAP_"))
+	}
+	return exec.Command("setpriv", append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs",
+		"--inh-caps=" + list, "--ambient-caps=" + list, "--bounding-set=" + list, ttmem}, args...)...)
+}
+
+// The service needs no root: processes of any user are traced, also those that run already,
+// and clients trust the socket, because root opened it.
+func TestServiceWithoutRoot(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	late := startTarget(t, env, "n150", program(t, "hold.py"), "2", "512")
+	late.expect(t, "holding")
+
+	s := &server{socket: filepath.Join(t.TempDir(), "ttmem.sock")}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.socket, Net: "unix"})
+	qt.Assert(t, qt.IsNil(err))
+	defer l.Close()
+	passed, err := l.File()
+	qt.Assert(t, qt.IsNil(err))
+	defer passed.Close()
+	cmd := unprivileged(t, "serve")
+	cmd.Args = append([]string{"sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@"`}, cmd.Args...)
+	cmd.Path, err = exec.LookPath("sh")
+	qt.Assert(t, qt.IsNil(err))
+	cmd.ExtraFiles = []*os.File{passed}
+	s.start(t, cmd)
+
+	p := startTarget(t, env, "n150", program(t, "hold.py"), "3", "512", "wait")
+	p.expect(t, "opened")
+	p.next()
+	p.expect(t, "holding")
+	waitFor(t, "all buffers", func() bool {
+		return s.allocated(t, p.Process.Pid) == 3*heldPerBank*12 && s.allocated(t, late.Process.Pid) == 2*heldPerBank*12
+	})
+	snapshot := s.snapshot(t)
+	qt.Check(t, qt.Equals(snapshot.LostEvents(), 0))
+	qt.Check(t, qt.IsTrue(snapshot.Stacks.Taken > 0))
+	qt.Check(t, qt.HasLen(snapshot.Stacks.Incomplete, 0))
+
+	qt.Assert(t, qt.IsNil(s.Process.Signal(unix.SIGTERM)))
+	qt.Check(t, qt.IsNil(s.Wait()), qt.Commentf("%s", s.said()))
+}
+
+// The other commands that trace work with these capabilities as well, and without one of them
+// say which.
+func TestTracingWithoutRoot(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	dir := t.TempDir()
+	qt.Assert(t, qt.IsNil(os.Chown(dir, nobody, nobody)))
+	in := func(cmd *exec.Cmd) *exec.Cmd {
+		cmd.Dir, cmd.Env = dir, testEnviron(env.Command(context.Background(), "n150").Env, "n150", dir)
+		return cmd
+	}
+	one := env.Command(context.Background(), "n150", program(t, "one.py"))
+	out, err := in(unprivileged(t, append([]string{"run", "--json", "--", one.Path}, one.Args[1:]...)...)).Output()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	all := lines(string(out))
+	var ran memory.Snapshot
+	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(all[len(all)-1]), &ran)))
+	qt.Check(t, qt.Equals(ran.LostEvents(), 0))
+	qt.Check(t, qt.HasLen(ran.Processes, 1))
+
+	p := startTarget(t, env, "n150", program(t, "hold.py"), "3", "512")
+	p.expect(t, "holding")
+	out, err = in(unprivileged(t, "dump", "--json")).Output()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	qt.Check(t, qt.StringContains(string(out), "hold.py"))
+
+	lacking := unprivileged(t, "attach")
+	for i := range lacking.Args {
+		lacking.Args[i] = strings.ReplaceAll(lacking.Args[i], ",+sys_ptrace", "")
+	}
+	out, err = in(lacking).CombinedOutput()
+	qt.Check(t, qt.IsNotNil(err))
+	qt.Check(t, qt.Equals(string(out),
+		"ttmem: tracing needs capabilities; missing: CAP_SYS_PTRACE (see the mappings and the memory of other users' processes)\n"))
+}
+
+// The unit is as closed as it was.
+func TestUnitIsClosed(t *testing.T) {
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("needs systemd-analyze")
+	}
+	out, err := exec.Command("systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=15", unitFile).CombinedOutput()
+	qt.Check(t, qt.IsNil(err), qt.Commentf("%s", out))
+}
