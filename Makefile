@@ -13,7 +13,7 @@ VERSION ?= 0.81.1
 PYTHON ?=
 BOARD ?= n150
 
-.PHONY: all build demo test check long hostile fuzz bench vmtest vmtools rig generate install clean tools
+.PHONY: all build demo test check long hostile fuzz soak bench vmtest vmtools rig generate install clean tools
 
 all: build
 
@@ -78,6 +78,11 @@ hostile: tools
 
 # FOR is how long: FOR=10m.
 FOR ?= 60m
+
+# Random real programs under a service: its memory, descriptors, goroutines and BPF maps may not
+# grow, and nothing may be lost. SEED=7 runs others. The tests have a minute of it.
+soak: tools
+	$(SUDO) $(GO) test ./e2e -run 'TestSoak$$' -count=1 -timeout 0 -v -soak $(FOR) -seed $(SEED)
 
 # Random input for every parser of what other users' processes and files offer. FOR is divided
 # among the targets; TARGET=FuzzOpen selects some by name. What fails is written below the

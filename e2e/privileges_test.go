@@ -67,7 +67,7 @@ func TestServiceWithoutRoot(t *testing.T) {
 		return s.allocated(t, p.Process.Pid) == 3*heldPerBank*12 && s.allocated(t, late.Process.Pid) == 2*heldPerBank*12
 	})
 	snapshot := s.snapshot(t)
-	qt.Check(t, qt.Equals(snapshot.LostEvents(), 0))
+	qt.Check(t, qt.Equals(snapshot.LostEvents, 0))
 	qt.Check(t, qt.IsTrue(snapshot.Stacks.Taken > 0))
 	qt.Check(t, qt.HasLen(snapshot.Stacks.Incomplete, 0))
 

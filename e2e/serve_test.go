@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -155,26 +154,12 @@ func (s *server) knows(t *testing.T, pid int) bool {
 	return slices.ContainsFunc(s.snapshot(t).Processes, func(p memory.Process) bool { return p.PID == pid })
 }
 
-// descriptors is the number of files that it has open.
-func (s *server) descriptors(t *testing.T) int {
+// descriptors is the number of files that a process has open.
+func descriptors(t *testing.T, pid int) int {
 	t.Helper()
-	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.Process.Pid))
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	qt.Assert(t, qt.IsNil(err))
 	return len(list)
-}
-
-// descriptorKinds counts the descriptors of the service by what they are.
-func (s *server) descriptorKinds(t *testing.T) map[string]int {
-	t.Helper()
-	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.Process.Pid))
-	qt.Assert(t, qt.IsNil(err))
-	kinds := map[string]int{}
-	for _, link := range links {
-		if to, err := os.Readlink(link); err == nil {
-			kinds[regexp.MustCompile(`[0-9]+`).ReplaceAllString(to, "N")]++
-		}
-	}
-	return kinds
 }
 
 // A service's answers equal the memory of its processes, in a snapshot, on a stream and in
@@ -281,70 +266,6 @@ func (s *server) discover(t *testing.T, env *rig.Env) {
 	}
 	p.stdin.Close()
 	qt.Assert(t, qt.IsNil(p.Wait()))
-}
-
-// Processes of two releases start, are killed, crash and end at random. After each round
-// nothing of them remains: no byte on any chip, no memory and no descriptor of the service;
-// and no probe when it ends.
-func TestServeCrowd(t *testing.T) {
-	envs := []*rig.Env{setup(t, "0.81.1", "3.10"), setup(t, "0.76.0", "3.10")}
-	s := startServer(t)
-	idle := s.descriptors(t)
-	for _, env := range envs {
-		s.discover(t, env)
-	}
-	dice := rand.New(rand.NewPCG(3, 4))
-	atOnce, atLeast := 4, time.Duration(0)
-	if *long {
-		atOnce, atLeast = 8, 10*time.Minute
-	}
-	var resident []uint64 // after each round
-	processes := 0
-	for began := time.Now(); len(resident) < 6 || time.Since(began) < atLeast; {
-		var pids []int
-		var crowd []*target
-		for i := range atOnce {
-			end := []string{"exit", "crash", "wait"}[dice.IntN(3)]
-			p := startTarget(t, envs[i%len(envs)], "n150", program(t, "serve_crowd.py"), fmt.Sprint(dice.Int32()), end)
-			crowd, pids = append(crowd, p), append(pids, p.Process.Pid)
-		}
-		for _, p := range crowd {
-			p.expect(t, "opened")
-			if p.Args[len(p.Args)-1] == "wait" {
-				time.Sleep(time.Duration(dice.IntN(100)) * time.Millisecond)
-				qt.Assert(t, qt.IsNil(p.Process.Kill()))
-			}
-		}
-		for _, p := range crowd {
-			p.Wait()
-		}
-		processes += len(crowd)
-		waitFor(t, "all ends are reported", func() bool {
-			ended := 0
-			for _, p := range s.snapshot(t).Processes {
-				if p.Exit != nil && slices.Contains(pids, p.PID) {
-					ended++
-				}
-			}
-			return ended == len(pids)
-		})
-		assertTotals(t, s.snapshot(t))
-		h, err := s.Health(context.Background())
-		qt.Assert(t, qt.IsNil(err))
-		resident = append(resident, h.ResidentBytes)
-	}
-	third := len(resident) / 3
-	before, after := slices.Max(resident[third:2*third]), slices.Max(resident[2*third:])
-	t.Logf("%d processes in %d rounds: %.1f MiB after a third, %.1f MiB at the end; %d descriptors before and %d after",
-		processes, len(resident), float64(before)/(1<<20), float64(after)/(1<<20), idle, s.descriptors(t))
-	// garbage that Go has not collected yet varies
-	qt.Check(t, qt.IsTrue(after <= before+before/4+8<<20))
-	// each live process has some, including those of other tests; the probes of an ended
-	// one are removed in the background, and its files closed some seconds later
-	qt.Check(t, qt.IsTrue(eventually(time.Minute, func() bool { return s.descriptors(t) <= idle+10 })),
-		qt.Commentf("%d when idle, and %v in the end", idle, s.descriptorKinds(t)))
-	s.stop(t)
-	qt.Check(t, qt.Not(qt.StringContains(s.said(), "lost 1 ")), qt.Commentf("%s", s.said()))
 }
 
 // assertTotals checks that the memory of the chips equals that of the running processes:
@@ -527,7 +448,7 @@ func TestServeHostileClients(t *testing.T) {
 		})
 		return len(idle) < 500
 	})
-	qt.Check(t, qt.IsTrue(s.descriptors(t) < 400))
+	qt.Check(t, qt.IsTrue(descriptors(t, s.Process.Pid) < 400))
 
 	fmt.Fprintln(p.stdin) // the first round: while all clients are connected
 	p.expect(t, "")

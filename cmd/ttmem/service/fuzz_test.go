@@ -42,9 +42,8 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		defer answer.Body.Close()
-		text, err := io.ReadAll(answer.Body)
+		text, _ := io.ReadAll(answer.Body) // the connection is reset if it has more than what is refused
 		if answer.Header.Get("Content-Type") != "application/octet-stream" {
-			qt.Check(t, qt.IsNil(err))
 			fuzztest.Printable(t, string(text))
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 )
@@ -24,6 +25,8 @@ type Health struct {
 	LostEvents      uint64 `json:"lost_events"`
 	// ResidentBytes is the memory that the service takes.
 	ResidentBytes uint64 `json:"resident_bytes"`
+	// Goroutines is how many the service has.
+	Goroutines int `json:"goroutines"`
 	// Recording is RecordingOK, or why nothing is recorded now; "" if recording is off.
 	Recording string `json:"recording,omitempty"`
 	// Reading is true while the memory that processes allocated before they were attached is
@@ -41,7 +44,7 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request, v Viewer) {
 			V: Protocol, Version: s.o.Version, PID: os.Getpid(),
 			UptimeNs:        uint64(time.Since(s.started)),
 			ExitedProcesses: all.ExitedProcesses, LostEvents: all.LostEvents,
-			ResidentBytes: residentBytes(), Reading: s.reading(),
+			ResidentBytes: residentBytes(), Goroutines: runtime.NumGoroutine(), Reading: s.reading(),
 		}
 		if s.o.Recording != nil {
 			h.Recording = s.o.Recording()
