@@ -13,7 +13,7 @@ VERSION ?= 0.81.1
 PYTHON ?=
 BOARD ?= n150
 
-.PHONY: all build demo test check long hostile fuzz soak bench vmtest vmtools rig generate install clean tools
+.PHONY: all build demo test check long hostile faults fuzz soak bench vmtest vmtools rig generate install clean tools
 
 all: build
 
@@ -59,7 +59,7 @@ bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
 # see each other's programs.
 TRACING := ./tracer ./tracer/stack ./tracer/doctor ./e2e
 test: tools
-	$(SUDO) $(GO) test -count=1 -timeout 20m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(TRACING) $(HOSTILE))")
+	$(SUDO) $(GO) test -count=1 -timeout 20m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(TRACING) $(HOSTILE) $(FAULTS))")
 	$(SUDO) $(GO) test -count=1 -p 1 -timeout 20m $(TRACING)
 
 # The long forms of the tests: all releases, 100 runs where CI has 10.
@@ -75,6 +75,14 @@ SEED ?= 1
 HOSTILE := ./e2e/hostile
 hostile: tools
 	$(SUDO) $(GO) test $(HOSTILE) -count=1 -timeout 180m -v $(if $(ATTACK),-run 'TestHostile$$/($(ATTACK))') $(if $(filter short,$(FORM)),,-long) -seed $(SEED)
+
+# 200 random signals to ttmem and to traced programs, full disks, limits, processes that end or
+# change at the wrong moment: FAULT=disk selects some by name, SEED=7 draws other signals and
+# moments, FORM=short takes a minute.
+FAULT ?=
+FAULTS := ./e2e/faults
+faults: tools
+	$(SUDO) $(GO) test $(FAULTS) -count=1 -timeout 120m -v $(if $(FAULT),-run 'TestFaults$$/($(FAULT))') $(if $(filter short,$(FORM)),,-long) -seed $(SEED)
 
 # FOR is how long: FOR=10m.
 FOR ?= 60m

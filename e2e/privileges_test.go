@@ -91,7 +91,7 @@ func TestTracingWithoutRoot(t *testing.T) {
 	all := lines(string(out))
 	var ran memory.Snapshot
 	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(all[len(all)-1]), &ran)))
-	qt.Check(t, qt.Equals(ran.LostEvents(), 0))
+	qt.Check(t, qt.Equals(ran.LostEvents, 0))
 	qt.Check(t, qt.HasLen(ran.Processes, 1))
 
 	p := startTarget(t, env, "n150", program(t, "hold.py"), "3", "512")

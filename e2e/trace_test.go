@@ -29,25 +29,14 @@ var ttmem string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
-		if ready := os.Getenv("TTMEM_BINARY"); ready != "" {
-			var err error
-			if ttmem, err = filepath.Abs(ready); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				return 1
-			}
-			return m.Run()
-		}
 		dir, err := os.MkdirTemp("", "ttmem-e2e-")
+		if err == nil {
+			defer os.RemoveAll(dir)
+			ttmem = filepath.Join(dir, "ttmem")
+			err = tracetest.Build(ttmem)
+		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		ttmem = filepath.Join(dir, "ttmem")
-		build := exec.Command("go", "build", "-o", ttmem, "ttmem/cmd/ttmem")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "building ttmem: %v\n%s", err, out)
 			return 1
 		}
 		return m.Run()

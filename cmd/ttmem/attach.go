@@ -19,7 +19,8 @@ func newAttach() *cobra.Command {
 report. Without -p it traces all processes that use tt-metal, also those that start later.
 
 What they allocated before is read from their memory, and has no call stacks. The duration
-begins when it has been read.`,
+begins when it has been read. The exit status is 1 if a file that was requested could not be
+written.`,
 		Example: `  ttmem attach -p 4242
   ttmem attach -p 4242 --duration 1s     show what it holds now, and exit
   ttmem attach --duration 30s --json

@@ -67,7 +67,8 @@ func newRecord() *cobra.Command {
 Every viewing command reads the file in place of a live process. It can be read while it is
 written, and lacks at most the last second if ttmem is killed. With --max-size a full file
 is continued in another one, and each can be read alone (docs/recordings.md). Only its owner
-can read a recording of the whole host.`,
+can read a recording of the whole host. The exit status is that of the command, or 1 if
+ttmem fails and the command does not.`,
 		Example: `  ttmem record -o model.ttmem -- python model.py
   ttmem record -o model.ttmem -p 4242 --duration 10m
   ttmem record -o host.ttmem --max-size 1GiB --keep 10

@@ -12,25 +12,20 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ttmem/e2e/tracetest"
 )
 
 // The long form runs all attacks, for longer, and reads 10,000 damaged recordings.
 var long = flag.Bool("long", false, "run all attacks, each for longer")
 
-// patience multiplies the limits of waits, as in package e2e: an emulated machine is slower.
-var patience = func() time.Duration {
-	n, err := strconv.Atoi(os.Getenv("TTMEM_TEST_PATIENCE"))
-	if err != nil || n < 1 {
-		return 1
-	}
-	return time.Duration(n)
-}()
+// patience multiplies the limits of waits: an emulated machine is slower.
+var patience = tracetest.Patience
 
 // ttmem is the binary under test: TTMEM_BINARY, or else built from this tree.
 var ttmem string
@@ -48,16 +43,8 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(public)
 		ttmem = filepath.Join(public, "ttmem")
-		var out []byte
-		if ready := os.Getenv("TTMEM_BINARY"); ready != "" {
-			out, err = exec.Command("cp", ready, ttmem).CombinedOutput()
-		} else {
-			build := exec.Command("go", "build", "-o", ttmem, "ttmem/cmd/ttmem")
-			build.Env = append(os.Environ(), "CGO_ENABLED=0")
-			out, err = build.CombinedOutput()
-		}
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "building ttmem: %v\n%s", err, out)
+		if err := tracetest.Build(ttmem); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		if err := os.Chmod(public, 0o755); err != nil {

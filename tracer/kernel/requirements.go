@@ -55,6 +55,10 @@ func OptionalFeatures() (list []Feature) {
 	return list
 }
 
+// leastFiles is how many files ttmem has to be allowed to open: its maps, programs and links,
+// and what it reads.
+const leastFiles = 128
+
 // Check returns an error that names what is missing if this host or user cannot trace.
 func Check() error {
 	if f := processor(); !f.OK {
@@ -62,6 +66,10 @@ func Check() error {
 	}
 	if err := checkPrivileges(); err != nil {
 		return err
+	}
+	var files unix.Rlimit // raised by Go's runtime as far as allowed
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil && files.Cur < leastFiles {
+		return fmt.Errorf("%d open files are allowed, and tracing needs %d: `ulimit -n 1024` raises the limit", files.Cur, leastFiles)
 	}
 	if f := typeInformation(); !f.OK {
 		return errors.New(f.Detail)

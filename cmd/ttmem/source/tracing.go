@@ -249,6 +249,8 @@ func (t *Tracing) whenRead(then func()) func() {
 const endGrace = 30 * time.Millisecond
 
 func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
+	// The exit status reports the command's end, also if nobody reads messages.
+	signal.Ignore(unix.SIGPIPE)
 	stop := passSignals(t.command)
 	defer stop()
 	status := make(chan int, 1)

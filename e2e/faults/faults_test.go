@@ -1,0 +1,104 @@
+// Package faults disturbs ttmem and what it traces in every way that happens on a host:
+// signals, full disks, readers that are gone, limits, processes that end or change at the
+// wrong moment. Each time the traced program must end and print as it does untraced, and
+// nothing of ttmem may be left: no process, no probe, no object in the kernel, no file that
+// was not requested. What was recorded can be read, and says so if its end is missing.
+package faults
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
+)
+
+var (
+	// The long form has 200 random signals and all faults.
+	long = flag.Bool("long", false, "run all faults")
+	// What is random depends on the seed, except for what the scheduler does.
+	seed = flag.Uint64("seed", 1, "seed of random signals and moments")
+)
+
+// ttmem is the binary under test.
+var ttmem string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "ttmem-faults-")
+		if err == nil {
+			defer os.RemoveAll(dir)
+			ttmem = filepath.Join(dir, "ttmem")
+			err = tracetest.Build(ttmem)
+		}
+		if err == nil {
+			// What a tracer leaves running becomes a child of this process.
+			err = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// fault is one thing that goes wrong.
+type fault struct {
+	name string
+	// long is for the long form only.
+	long bool
+	do   func(*scene)
+}
+
+// TestFaults runs the table of faults and random signals. A fault that is known to fail must
+// still fail: a fix removes it from the list.
+func TestFaults(t *testing.T) {
+	tracetest.NeedsRoot(t)
+	env, err := rig.Setup(context.Background(), rig.Options{Version: rig.DefaultVersion, Python: "3.10", Progress: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newStage(t, env)
+	n := 12
+	if *long {
+		n = 200
+	}
+	names := make(map[string]bool)
+	for i, f := range append(faults, randomSignals(*seed, n)...) {
+		names[f.name] = true
+		if f.long && !*long {
+			continue
+		}
+		t.Run(f.name, func(t *testing.T) {
+			if deadline, ok := t.Deadline(); ok && time.Until(deadline) < time.Minute {
+				t.Fatal("no time left for the other faults") // a timeout would leave processes behind
+			}
+			failures := r.play(t, f, rand.New(rand.NewPCG(*seed, uint64(i))))
+			switch why, known := knownToFail[f.name]; {
+			case known && len(failures) == 0:
+				t.Errorf("ttmem survives %q now: remove it from knownToFail", f.name)
+			case known:
+				t.Logf("known to fail (%s): %q", why, failures)
+			default:
+				for _, failure := range failures {
+					t.Errorf("%s (-seed %d)", failure, *seed)
+				}
+			}
+		})
+	}
+	for name := range knownToFail {
+		if !names[name] {
+			t.Errorf("knownToFail has %q, which is no fault", name)
+		}
+	}
+	r.end(t)
+}

@@ -1,0 +1,104 @@
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"ttmem/aggregate"
+	"ttmem/e2e/tracetest"
+	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
+)
+
+// events are the events of a recording or an event file, up to its last complete one.
+func (s *scene) events(file string) (list []event.Event) {
+	next := func(e *event.Event) error { return io.EOF }
+	if recording.IsRecording(file) {
+		r, err := recording.Open(file)
+		s.must(err)
+		defer r.Close()
+		next = r.Next
+	} else if f, err := os.Open(file); err == nil {
+		defer f.Close()
+		r := event.NewReader(f)
+		next = func(e *event.Event) (err error) { *e, err = r.Next(); return err }
+	}
+	for {
+		var e event.Event
+		if err := next(&e); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return list
+		} else if err != nil {
+			s.stop("%s: %v", file, err)
+		}
+		list = append(list, e)
+	}
+}
+
+// allocated is what a process has of DRAM and L1 in each bank, by a list of events.
+func allocated(events []event.Event, pid int) (dram, l1 uint64) {
+	state := aggregate.New()
+	for i := range events {
+		state.Apply(&events[i])
+	}
+	for _, b := range state.BuffersOf(pid) {
+		switch b.Region {
+		case event.DRAM:
+			dram += b.BytesPerBank
+		case event.L1:
+			l1 += b.BytesPerBank
+		}
+	}
+	return dram, l1
+}
+
+// figures are those that the library's allocator had at the end of the last round.
+func (p *program) figures() (dram, l1 uint64) {
+	output := p.output()
+	at := strings.LastIndex(output, "round ")
+	if at < 0 {
+		return 0, 0
+	}
+	var round, addresses uint64
+	_, err := fmt.Sscanf(output[at:], "round %d %d %d %d", &round, &addresses, &dram, &l1)
+	p.must(err)
+	return dram, l1
+}
+
+// exact expects that the events up to now have the figures of the program.
+func (s *scene) exact(p *program, file string) {
+	if dram, l1, ok := s.isExact(p, file); !ok {
+		wantDRAM, wantL1 := p.figures()
+		s.fail("process %d has %d B of DRAM and %d B of L1 in each bank, the library counts %d and %d", p.pid, dram, l1, wantDRAM, wantL1)
+	}
+}
+
+func (s *scene) isExact(p *program, file string) (dram, l1 uint64, ok bool) {
+	wantDRAM, wantL1 := p.figures()
+	ok = tracetest.Eventually(10*time.Second, func() bool {
+		dram, l1 = allocated(s.events(file), p.pid)
+		return dram == wantDRAM && l1 == wantL1
+	})
+	return dram, l1, ok
+}
+
+// lost describes what was lost of a process, or of nobody.
+func lost(events []event.Event, pid int) (list []string) {
+	for i := range events {
+		if e := &events[i]; e.Kind == event.Lost && (e.PID == pid || e.PID == 0) {
+			list = append(list, fmt.Sprintf("%d × %s of process %d", e.Count, e.Cause, e.PID))
+		}
+	}
+	return list
+}
+
+// complete expects that nothing was lost of a program.
+func (s *scene) complete(p *program, file string) {
+	s.exact(p, file)
+	if l := lost(s.events(file), p.pid); len(l) > 0 {
+		s.fail("lost: %q", l)
+	}
+}

@@ -1,0 +1,394 @@
+package faults
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
+	"ttmem/tracer/event"
+)
+
+// endsWithinAttach ends programs while ttmem attaches to them, or to all.
+func endsWithinAttach(s *scene) {
+	times := 2
+	if *long {
+		times = 15
+	}
+	events := s.file("events.jsonl")
+	for range times {
+		p := s.start(0)
+		p.await(0)
+		args := []string{"attach", "--json", "--events", events}
+		one := s.random.IntN(2) == 0
+		if one {
+			args = append(args, "-p", fmt.Sprint(p.pid))
+		}
+		tr := s.trace(nil, args...)
+		after := s.sleep(s.random, 700*time.Millisecond)
+		if s.random.IntN(2) == 0 {
+			_ = unix.Kill(p.pid, unix.SIGKILL)
+			p.wait()
+		} else {
+			p.ends()
+		}
+		s.t.Logf("ended after %v, attached: %v", after, tr.isReady())
+		if !one {
+			tr.ready()
+			tr.ends()
+		}
+		status := tr.wait()
+		said := tr.said()
+		if one && status.ExitStatus() == 1 && strings.Count(said, "\n") == 1 &&
+			(strings.Contains(said, "ended before it could be traced") || strings.Contains(said, "no process")) {
+			continue
+		}
+		tr.exits(0)
+	}
+}
+
+// as is how a program gets a process id.
+func (s *scene) as(pid int) []string {
+	spawn, err := filepath.Abs("../programs/spawn_as.py")
+	s.must(err)
+	return []string{s.env.Python, spawn, strconv.Itoa(pid)}
+}
+
+// reusedID gives the id of a program that is killed to another one at once.
+func reusedID(s *scene) {
+	free := exec.Command("true")
+	s.must(free.Run())
+	pid := free.Process.Pid
+	events := s.file("events.jsonl")
+	tr := s.trace(nil, "attach", "--json", "--events", events)
+	tr.ready()
+	start := func(rounds int) (spawner int, p *program) {
+		p = s.start(0, s.as(pid)...)
+		spawner, p.pid = p.pid, pid
+		tracetest.Eventually(endLimit, func() bool { return strings.Contains(p.output(), "ready") })
+		p.play(rounds)
+		return spawner, p
+	}
+	end := func(spawner int, p *program) {
+		_, err := unix.Wait4(spawner, nil, 0, nil)
+		s.must(err)
+		p.status = new(unix.WaitStatus)
+	}
+	spawner, first := start(7)
+	s.exact(first, events)
+	s.must(unix.Kill(pid, unix.SIGKILL))
+	end(spawner, first)
+	spawner, second := start(3)
+	s.complete(second, events)
+	second.in.Close()
+	end(spawner, second)
+	second.printedAll()
+	tr.ends()
+	if dram, l1 := allocated(s.events(events), pid); dram+l1 > 0 {
+		s.fail("process %d has ended, and has %d B of DRAM and %d B of L1 in each bank", pid, dram, l1)
+	}
+}
+
+// anotherKilled kills one of two that trace the same program.
+func anotherKilled(s *scene) {
+	p := s.attached()
+	events, recording := s.file("events.jsonl"), s.file("program.ttmem")
+	stays := s.trace(nil, "attach", "--json", "--events", events, "-p", fmt.Sprint(p.pid))
+	other := s.trace(nil, "record", "-o", recording, "-p", fmt.Sprint(p.pid))
+	stays.ready()
+	other.ready()
+	p.play(3)
+	time.Sleep(time.Second) // until it is recorded
+	other.signal(unix.SIGKILL)
+	other.wait()
+	p.play(5)
+	s.complete(p, events)
+	stays.ends()
+	s.readable(recording, false)
+}
+
+// overwritten writes into a library that is traced. ttmem gives it up, and says so, or goes
+// on with right figures.
+func overwritten(s *scene) {
+	own := s.file("own.so")
+	library, err := os.ReadFile(s.env.Library)
+	s.must(err)
+	s.must(os.WriteFile(own, library, 0o755))
+	p := s.start(0, "unshare", "--mount", "sh", "-c", `mount --bind "$0" "$1" && shift && exec "$@"`, own, s.env.Library)
+	p.await(0)
+	recording := s.file("host.ttmem")
+	tr := s.trace(nil, "record", "-o", recording)
+	tr.ready()
+	p.play(2)
+	tracetest.Overwrite(s.t, own, s.env.Library)
+	p.play(2)
+	time.Sleep(2 * time.Second)
+	p.play(2)
+	time.Sleep(time.Second)
+	tr.ends()
+	s.readable(recording, true)
+	if _, _, ok := s.isExact(p, recording); !ok && len(lost(s.events(recording), p.pid)) == 0 {
+		s.fail("the figures of process %d are wrong, and nothing is said to be lost", p.pid)
+	}
+	p.ends()
+}
+
+// debugger is a gdb that has attached to a program.
+type debugger struct {
+	*scene
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func (s *scene) debug(p *program, setting string) *debugger {
+	if _, err := exec.LookPath("gdb"); err != nil {
+		s.t.Skip("no gdb")
+	}
+	d := &debugger{scene: s, cmd: exec.Command("gdb", "-nx", "-q", "-iex", setting,
+		"-ex", "set pagination off", "-ex", "set confirm off", "-p", strconv.Itoa(p.pid))}
+	d.cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	var err error
+	d.in, err = d.cmd.StdinPipe()
+	s.must(err)
+	out, err := d.cmd.StdoutPipe()
+	s.must(err)
+	d.out = bufio.NewReader(out)
+	s.must(d.cmd.Start())
+	s.t.Cleanup(func() { d.cmd.Process.Kill(); d.cmd.Wait() })
+	d.do("echo attached\\n\n", "attached")
+	return d
+}
+
+// do gives it commands, and waits for a text.
+func (d *debugger) do(commands, text string) {
+	_, err := io.WriteString(d.in, commands)
+	d.must(err)
+	d.await(text)
+}
+
+func (d *debugger) await(text string) {
+	limit := time.AfterFunc(2*endLimit*tracetest.Patience, func() { d.cmd.Process.Kill() })
+	defer limit.Stop()
+	for said := ""; ; {
+		line, err := d.out.ReadString('\n')
+		if said += line; err != nil {
+			d.stop("gdb does not say %q: %s", text, lastPart(said))
+		}
+		if strings.Contains(line, text) {
+			return
+		}
+	}
+}
+
+// breakOn sets breakpoints on all instructions that have probes, and lets the program run.
+func (d *debugger) breakOn(places []uint64) {
+	var commands strings.Builder
+	for _, place := range places {
+		fmt.Fprintf(&commands, "break *%#x\n", place)
+	}
+	d.do(commands.String()+"echo go on\\n\ncontinue\n", "go on")
+}
+
+// interrupt stops the program.
+func (d *debugger) interrupt(p *program) {
+	d.must(unix.Kill(p.pid, unix.SIGINT))
+	d.await("received signal SIGINT")
+}
+
+// leave removes the breakpoints, and lets the program go.
+func (d *debugger) leave() {
+	d.do("delete\ndetach\necho left\\n\n", "left")
+	d.in.Close()
+	d.cmd.Wait()
+}
+
+// breakpointAfter has a debugger set its breakpoints on ttmem's, which ends first.
+func breakpointAfter(setting string) func(*scene) {
+	return func(s *scene) {
+		p := s.start(0)
+		p.await(0)
+		tr := s.trace(nil, "record", "-o", s.file("program.ttmem"), "-p", fmt.Sprint(p.pid))
+		tr.ready()
+		places := p.probes()
+		d := s.debug(p, setting)
+		d.breakOn(places)
+		time.Sleep(time.Second) // until they are there
+		tr.ends()
+		d.interrupt(p)
+		d.leave() // gdb restores the code that it saw
+		p.play(3)
+		p.ends()
+	}
+}
+
+// breakpointBefore has ttmem place probes on a debugger's breakpoints, and end first.
+func breakpointBefore(s *scene) {
+	p := s.start(0)
+	p.await(0)
+	trace := func() *tracer {
+		tr := s.trace(nil, "attach", "--json", "-p", fmt.Sprint(p.pid))
+		tr.ready()
+		return tr
+	}
+	tr := trace()
+	places := p.probes()
+	tr.ends()
+	d := s.debug(p, "set auto-solib-add off")
+	d.breakOn(places)
+	tr = trace()
+	tr.ends()
+	d.interrupt(p)
+	d.leave()
+	p.play(3)
+	p.ends()
+}
+
+// other runs another program of e2e/programs or this package to its end.
+func (s *scene) other(env []string, program string, args ...string) {
+	path, err := filepath.Abs(program)
+	s.must(err)
+	cmd := s.env.Command(context.Background(), rig.N150, append([]string{path}, args...)...)
+	cmd.Env = append(append(cmd.Env, "TTMEM_MESH=1x1"), env...)
+	cmd.Dir = s.t.TempDir()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.stop("%s: %v: %s", program, err, lastPart(string(out)))
+	}
+}
+
+// ringFills stops ttmem until the kernel's buffer is full, and loses records of two programs.
+// Its figures are to be right again.
+func ringFills(s *scene) {
+	p := s.attached()
+	events := s.file("events.jsonl")
+	tr := s.trace(nil, "attach", "--json", "--events", events)
+	tr.ready()
+	p.play(2)
+	tr.signal(unix.SIGSTOP)
+	s.other(nil, "../programs/loop.py", "150000")
+	p.play(10)
+	tr.signal(unix.SIGCONT)
+	p.play(2)
+	if !tracetest.Eventually(20*time.Second, func() bool { return len(lost(s.events(events), p.pid)) > 0 }) {
+		s.fail("nothing was lost")
+	}
+	s.exact(p, events)
+	tr.ends()
+}
+
+// millionEnd kills a program with a million buffers beside another one.
+func millionEnd(s *scene) {
+	many, err := filepath.Abs("programs/many.py")
+	s.must(err)
+	p := s.attached()
+	events := s.file("events.jsonl")
+	tr := s.trace(nil, "attach", "--json", "--events", events)
+	tr.ready()
+	cmd := s.env.Command(context.Background(), rig.N150, many, "1000000")
+	cmd.Env, cmd.Dir = append(cmd.Env, "TTMEM_MESH=1x1"), s.t.TempDir()
+	in, err := cmd.StdinPipe()
+	s.must(err)
+	defer in.Close()
+	out, err := cmd.StdoutPipe()
+	s.must(err)
+	s.must(cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || line != "holding\n" {
+		s.stop("a program with a million buffers says %q: %v", line, err)
+	}
+	_ = cmd.Process.Kill()
+	cmd.Wait()
+	began := time.Now()
+	p.play(20)
+	tr.ends()
+	s.t.Logf("ended %.1f s after the program", time.Since(began).Seconds())
+	list := s.events(events)
+	frees := 0
+	for i := range list {
+		if e := &list[i]; e.Kind == event.Free && e.PID == cmd.Process.Pid {
+			frees++
+		}
+	}
+	if frees != 1000000 {
+		s.fail("%d buffers were freed, not a million", frees)
+	}
+	wantDRAM, wantL1 := p.figures()
+	if dram, l1 := allocated(list, p.pid); dram != wantDRAM || l1 != wantL1 || len(lost(list, p.pid)) > 0 {
+		s.fail("process %d has %d B of DRAM and %d B of L1 in each bank, the library counts %d and %d; lost: %q",
+			p.pid, dram, l1, wantDRAM, wantL1, lost(list, p.pid))
+	}
+}
+
+// moreStacks fills the table of call stacks. New ones of other programs are to be there.
+func moreStacks(s *scene) {
+	p := s.attached()
+	events := s.file("events.jsonl")
+	tr := s.trace(nil, "attach", "--json", "--events", events)
+	tr.ready()
+	s.other(nil, "programs/paths.py", "600000")
+	fresh := s.start(0)
+	fresh.await(0)
+	fresh.play(5)
+	p.play(5)
+	tr.ends()
+	list := s.events(events)
+	for _, one := range []*program{p, fresh} {
+		allocs, without := 0, 0
+		for i := range list {
+			if e := &list[i]; e.Kind == event.Alloc && e.PID == one.pid && !e.BeforeAttach {
+				allocs++
+				if e.Stack == nil || len(e.Stack.Frames()) == 0 {
+					without++
+				}
+			}
+		}
+		if without > 0 {
+			s.fail("%d of %d allocations of process %d have no call stack", without, allocs, one.pid)
+		}
+		if allocs == 0 {
+			s.fail("process %d has no allocations", one.pid)
+		}
+	}
+	fresh.ends()
+}
+
+// muchCode starts and ends programs whose unwind tables are large, beside another one.
+func muchCode(s *scene) {
+	libraries := tracetest.MuchCode(s.t, 3, ".")
+	p := s.attached()
+	events := s.file("events.jsonl")
+	tr := s.trace(nil, "attach", "--json", "--events", events)
+	tr.ready()
+	p.play(1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 40 {
+			time.Sleep(100 * time.Millisecond)
+			_, _ = io.WriteString(p.in, "\n")
+		}
+	}()
+	for range 2 {
+		s.other([]string{"LD_PRELOAD=" + strings.Join(libraries, ":")}, "../programs/one.py")
+	}
+	<-done
+	p.rounds += 40
+	p.await(p.rounds)
+	printed := time.Now()
+	s.complete(p, events)
+	if late := time.Since(printed); late > 2*time.Second*tracetest.Patience {
+		s.fail("the events of the last round came after %v", late)
+	}
+	tr.ends()
+}

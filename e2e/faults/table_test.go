@@ -1,0 +1,46 @@
+package faults
+
+// knownToFail are the faults that ttmem does not survive today, and why. The list may only
+// shrink.
+var knownToFail = map[string]string{
+	"library overwritten":                   "tracing ends without a word in the recording",
+	"breakpoint set on ttmem's probe":       "gdb restores the code that it saw, ttmem's probe; docs/limits.md says how to avoid it",
+	"ttmem stopped while the ring fills":    "figures stay wrong after a loss",
+	"more call stacks than the table holds": "new call stacks are dropped when the table is full",
+}
+
+var faults = []fault{
+	{name: "none", do: nothing},
+	// what ttmem writes to
+	{name: "disk full of events", do: diskFullOfEvents},
+	{name: "disk full of a recording", do: diskFullOfRecording},
+	{name: "disk full of a command's recording", do: diskFullOfCommand, long: true},
+	{name: "disk full for a while", do: diskFullForAWhile, long: true},
+	{name: "folder removed", do: folderRemoved},
+	{name: "reader of events gone", do: readerOfEventsGone},
+	{name: "reader of a recording gone", do: readerOfRecordingGone},
+	{name: "reader of the report gone", do: readerOfReportGone},
+	// limits
+	{name: "few descriptors", do: fewDescriptors},
+	{name: "few descriptors for a command", do: limited("prlimit", "--nofile=200"), long: true},
+	{name: "short files", do: shortFiles},
+	{name: "short files for a command", do: limited("prlimit", "--fsize=65536")},
+	{name: "little address space", do: littleAddressSpace},
+	{name: "no locked memory", do: limited("prlimit", "--memlock=0"), long: true},
+	{name: "little memory in a cgroup", do: littleMemory},
+	{name: "few processes in a cgroup", do: fewThreads},
+	{name: "little time in a cgroup", do: littleTime, long: true},
+	// processes that end or change
+	{name: "program ends within an attach", do: endsWithinAttach},
+	{name: "process id reused", do: reusedID},
+	{name: "another ttmem is killed", do: anotherKilled},
+	{name: "library overwritten", do: overwritten},
+	{name: "breakpoint set on ttmem's probe", do: breakpointAfter("set auto-solib-add off")},
+	{name: "breakpoint set on ttmem's probe by a gdb that trusts files", do: breakpointAfter("set trust-readonly-sections on"), long: true},
+	{name: "breakpoint set before ttmem's probe", do: breakpointBefore, long: true},
+	// too much
+	{name: "ttmem stopped while the ring fills", do: ringFills, long: true},
+	{name: "a million buffers end at once", do: millionEnd, long: true},
+	{name: "more call stacks than the table holds", do: moreStacks, long: true},
+	{name: "programs with much code come and go", do: muchCode, long: true},
+}
