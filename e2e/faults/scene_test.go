@@ -260,9 +260,9 @@ func (s *scene) finish() {
 		if s.shared != nil && pid == s.shared.pid {
 			continue
 		}
-		command := host.CommandLine(pid)
+		command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if !tracetest.Eventually(5*time.Second, func() bool { return host.Ended(pid) }) {
-			s.fail("process %d is left: %s", pid, command)
+			s.fail("process %d is left: %q", pid, command)
 			unix.Kill(pid, unix.SIGKILL)
 		}
 		_, _ = unix.Wait4(pid, nil, 0, nil)
