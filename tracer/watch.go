@@ -82,8 +82,8 @@ func (f *finder) rescanSoon() {
 }
 
 // rescan reads the mappings of processes after records of new ones were dropped. Whose they
-// were is not known, and nothing is missing afterwards: a process that ended meanwhile is known
-// by its records if its library was traced.
+// were is not known, and it is right again afterwards: a process that has ended meanwhile is known
+// by its records, unless it was the first to map its library.
 func (f *finder) rescan() {
 	var pids []int
 	if f.onlyListed {
