@@ -34,7 +34,7 @@ func FuzzLive(f *testing.F) {
 			}
 			w.put(at, value)
 		}
-		fuzztest.Bounded(t, len(damage), 1000, func() {
+		fuzztest.Bounded(t, len(pages)*fakePage, 500, func() {
 			_, buffers, err := s.readAll(worldMesh, worldChip, worldChip+0x100)
 			qt.Assert(t, qt.IsNil(err))
 			for _, b := range buffers {
