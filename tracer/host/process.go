@@ -207,6 +207,9 @@ func ProcessOf(tid int) int { return cmp.Or(statusNumber(tid, "Tgid"), tid) }
 // Parent returns the parent of a process; 0 if unknown.
 func Parent(pid int) int { return statusNumber(pid, "PPid") }
 
+// DebuggerOf returns the process that debugs a process; 0 if there is none.
+func DebuggerOf(pid int) int { return statusNumber(pid, "TracerPid") }
+
 // Running reports whether a process exists.
 func Running(pid int) bool { return unix.Kill(pid, 0) != unix.ESRCH }
 
