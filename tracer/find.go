@@ -348,10 +348,5 @@ func (f *finder) close() {
 		close(f.breaks)
 	}
 	f.calls.Close()
-	for _, pid := range f.seenPIDs() {
-		if debugger := host.Debugger(pid); debugger != 0 {
-			f.warn(fmt.Sprintf("process %d is debugged by process %d: breakpoints that were set on probed functions now have to be deleted before the process goes on", pid, debugger))
-		}
-	}
 	f.libraries.close()
 }

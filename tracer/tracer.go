@@ -237,11 +237,23 @@ func (t *Tracer) Unfound() []error { return t.finder.calls.Unfound() }
 // Close removes all probes. The traced processes continue.
 func (t *Tracer) Close() {
 	if t.finder != nil {
+		t.warnOfDebuggers()
 		t.finder.close()
 	}
 	t.spaces.Close()
 	t.readers.Close()
 	if t.objs != nil {
 		t.objs.Close()
+	}
+}
+
+// warnOfDebuggers says what a debugger may do once the probes are gone: it restores the code
+// that it saw where it set a breakpoint, which may have been a probe.
+func (t *Tracer) warnOfDebuggers() {
+	for _, pid := range t.finder.seenPIDs() {
+		if by := host.DebuggerOf(pid); by != 0 {
+			t.warn(fmt.Sprintf("process %d is debugged by process %d: if that set breakpoints in tt-metal since ttmem attached, "+
+				"run `ttmem attach -p %d` before it deletes them, or the process may crash", pid, by, pid))
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"testing"
 	"time"
@@ -47,6 +48,16 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
+		interrupted := make(chan os.Signal, 1)
+		signal.Notify(interrupted, unix.SIGINT, unix.SIGTERM)
+		go func() {
+			<-interrupted
+			for _, pid := range children() { // and the program of a `ttmem run` ends with its input
+				_ = unix.Kill(pid, unix.SIGKILL)
+			}
+			os.RemoveAll(dir)
+			os.Exit(1)
+		}()
 		return m.Run()
 	}())
 }

@@ -35,7 +35,7 @@ func endsWithinAttach(s *scene) {
 			args = append(args, "-p", fmt.Sprint(p.pid))
 		}
 		tr := s.trace(nil, args...)
-		after := s.sleep(s.random, 700*time.Millisecond)
+		after := s.sleep(s.random, time.Second)
 		if s.random.IntN(2) == 0 {
 			_ = unix.Kill(p.pid, unix.SIGKILL)
 			p.wait()
@@ -200,6 +200,12 @@ func (d *debugger) breakOn(places []uint64) {
 	d.do(commands.String()+"echo go on\\n\ncontinue\n", "go on")
 }
 
+// isStopped reports whether a debugger has stopped the program.
+func (p *program) isStopped() bool {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+	return strings.Contains(string(status), "tracing stop")
+}
+
 // interrupt stops the program.
 func (d *debugger) interrupt(p *program) {
 	d.must(unix.Kill(p.pid, unix.SIGINT))
@@ -223,8 +229,11 @@ func breakpointAfter(setting string) func(*scene) {
 		places := p.probes()
 		d := s.debug(p, setting)
 		d.breakOn(places)
-		time.Sleep(time.Second) // until they are there
+		if !tracetest.Eventually(endLimit, func() bool { return !p.isStopped() }) { // breakpoints are there
+			s.stop("gdb does not let the program go on")
+		}
 		tr.ends()
+		tr.saysOnce("before it deletes them")
 		d.interrupt(p)
 		d.leave() // gdb restores the code that it saw
 		p.play(3)

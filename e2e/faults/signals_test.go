@@ -105,12 +105,14 @@ func signalAttached(s *scene, random *rand.Rand) {
 		time.Sleep(300 * time.Millisecond)
 		tr.signal(unix.SIGTERM)
 	}
-	status := tr.wait()
+	status, again := tr.wait(), false
 	switch {
 	case status.Exited() && status.ExitStatus() == 0:
 		tr.calm()
 	case tr.died(append(sent, unix.SIGTERM)): // if the end came too early, too
 		ready = false
+	case len(sent) > 1 && status.Signaled() && contains(sent, status.Signal()): // the second ends it at once
+		again = true
 	case contains(sent, unix.SIGKILL) && status.Signal() == unix.SIGKILL:
 	case contains(sent, unix.SIGQUIT) && status.Exited() && status.ExitStatus() == 2: // as every Go program
 	default:
@@ -126,6 +128,8 @@ func signalAttached(s *scene, random *rand.Rand) {
 		_, err = os.Stat(recording)
 	}
 	switch {
+	case again && recording != "" && err == nil:
+		s.isCut(recording)
 	case recording != "" && err == nil && (ready || clean):
 		s.readable(recording, clean)
 	case recording != "" && (ready || clean):

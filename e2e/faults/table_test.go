@@ -35,7 +35,7 @@ var faults = []fault{
 	{name: "process id reused", do: reusedID},
 	{name: "another ttmem is killed", do: anotherKilled},
 	{name: "library overwritten", do: overwritten},
-	{name: "breakpoint set on ttmem's probe", do: breakpointAfter("set auto-solib-add off")},
+	{name: "breakpoint set on ttmem's probe", do: breakpointAfter("set auto-solib-add off"), long: true},
 	{name: "breakpoint set on ttmem's probe by a gdb that trusts files", do: breakpointAfter("set trust-readonly-sections on"), long: true},
 	{name: "breakpoint set before ttmem's probe", do: breakpointBefore, long: true},
 	// too much

@@ -241,8 +241,8 @@ func RealUser(pid int) int {
 // Parent returns the parent of a process; 0 if unknown.
 func Parent(pid int) int { return statusNumber(pid, "PPid") }
 
-// Debugger returns the process that debugs a process; 0 if there is none.
-func Debugger(pid int) int { return statusNumber(pid, "TracerPid") }
+// DebuggerOf returns the process that debugs a process; 0 if there is none.
+func DebuggerOf(pid int) int { return statusNumber(pid, "TracerPid") }
 
 // Running reports whether a process exists.
 func Running(pid int) bool { return unix.Kill(pid, 0) != unix.ESRCH }
