@@ -40,6 +40,9 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.Ke
 	if e.PerCore {
 		setCores(&e, cores)
 	}
+	if old, ok := p.live[r.Object]; ok && old.id != r.UniqueId { // this Buffer lies in its place
+		d.endLost(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm, Reread: true}, p, r.Object, old)
+	}
 	live := liveBufferOf(&e)
 	live.incomplete = !placed
 	p.live[r.Object] = live
