@@ -45,8 +45,8 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.Ke
 	if e.PerCore {
 		setCores(&e, cores)
 	}
-	if old, ok := p.live[r.Object]; ok && old.id != r.UniqueId { // no two Buffers lie at one address
-		d.endLost(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm}, p, r.Object, old)
+	if old, ok := p.live[r.Object]; ok && old.id != r.UniqueId { // this Buffer lies in its place
+		d.endLost(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm, Reread: true}, p, r.Object, old)
 	}
 	live := liveBufferOf(&e)
 	live.incomplete = !placed

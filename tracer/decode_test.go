@@ -97,29 +97,6 @@ func TestUnknownBufferTypesAreCounted(t *testing.T) {
 	qt.Check(t, qt.Equals(d.lost[loss{7, "buffer of an unknown type"}], lossCount{n: 4}))
 }
 
-// Where another Buffer is allocated at the address of a live one, the free of that one was
-// lost.
-func TestBufferInPlaceOfAnother(t *testing.T) {
-	d := newTestDecoder()
-	dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
-	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Count: 1}
-	d.decode(raw(&dev))
-	for id := range uint64(2) {
-		buffer := bpf.KernelBufferRecord{Object: 0x3000, UniqueId: 5 + id, Device: 0x1000, Allocator: 0x2000}
-		buffer.H = bpf.KernelHeader{TimeNs: 2 + id, Tgid: 7, Tid: 8, Kind: bpf.RecordAlloc}
-		buffer.Window[9] = 0x10 // 4096 bytes
-		d.decode(raw(&buffer))
-	}
-	var kinds []event.Kind
-	for _, e := range d.queue.events[2:] {
-		kinds = append(kinds, e.Kind)
-	}
-	qt.Assert(t, qt.DeepEquals(kinds, []event.Kind{event.Alloc, event.Free, event.Alloc}))
-	free := d.queue.events[3]
-	qt.Check(t, qt.Equals(free.BufferID, 5))
-	qt.Check(t, qt.Equals(free.TimeNs, 3))
-}
-
 // The cores of a buffer on single cores come in any order; its address is known if it is the
 // same on all.
 func TestDecodeAllocationOnSingleCores(t *testing.T) {

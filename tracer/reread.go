@@ -189,6 +189,7 @@ func (d *decoder) endReread(pid int, p *traced, result *rereadResult) {
 // endLost reports a buffer whose free was lost.
 func (d *decoder) endLost(e event.Event, p *traced, object uint64, b liveBuffer) {
 	delete(p.live, object)
+	e.TimeNs = max(e.TimeNs, b.readNs)
 	e.Kind, e.Reason, e.Object, e.BufferID, e.Allocator = event.Free, event.ReasonExplicit, object, b.id, b.allocator
 	e.Region, e.BytesPerBank, e.Banks, e.BeforeAttach = b.region, b.bytesPerBank, b.banks, b.before
 	if a := p.allocators[b.allocator]; a != nil {

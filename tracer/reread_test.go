@@ -95,6 +95,19 @@ func TestRereadCorrects(t *testing.T) {
 	qt.Check(t, qt.HasLen(d.recovering, 0))
 }
 
+// TestBufferInThePlaceOfAnother: a Buffer at the address of a live one means that the free of
+// that one was lost.
+func TestBufferInThePlaceOfAnother(t *testing.T) {
+	d := newTestDecoder()
+	d.decode(raw(bufferRecord(2e9, 1, 1)))
+	d.decode(raw(bufferRecord(3e9, 1, 2)))
+	list := d.queue.events[len(d.queue.events)-2:]
+	qt.Check(t, qt.Equals(list[0].Kind, event.Free))
+	qt.Check(t, qt.Equals(list[0].BufferID, 1))
+	qt.Check(t, qt.IsTrue(list[0].Reread))
+	qt.Check(t, qt.Equals(list[1].BufferID, 2))
+}
+
 // TestRereadAfterAnotherLoss: what was read while the process lost more is not used.
 func TestRereadAfterAnotherLoss(t *testing.T) {
 	d := newTestDecoder()

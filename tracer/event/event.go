@@ -261,7 +261,8 @@ type Event struct {
 	// of such a buffer.
 	BeforeAttach bool `json:"before_attach"`
 	// Reread marks a correction: the event itself was lost, and that it happened was found
-	// by reading the process's memory again. It has the time of that, and no stack. Alloc,
+	// by reading the process's memory again, or by another Buffer in the place of a freed
+	// one. It has the time of that, and no stack. Alloc,
 	// Free, DeviceOpen, DeviceClose.
 	Reread bool `json:"reread"`
 	// Capacities are by region: DeviceOpen.
