@@ -59,8 +59,8 @@ bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
 # see each other's programs.
 TRACING := ./tracer ./tracer/stack ./tracer/doctor ./e2e
 test: tools
-	$(SUDO) $(GO) test -count=1 -timeout 20m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(TRACING) $(HOSTILE) $(FAULTS))")
-	$(SUDO) $(GO) test -count=1 -p 1 -timeout 20m $(TRACING)
+	$(SUDO) $(GO) test -count=1 -timeout 40m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(TRACING) $(HOSTILE) $(FAULTS))")
+	$(SUDO) $(GO) test -count=1 -p 1 -timeout 40m $(TRACING)
 
 # The long forms of the tests: all releases, 100 runs where CI has 10.
 long: tools
