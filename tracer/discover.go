@@ -176,10 +176,7 @@ func (f *finder) libraryOf(m host.NewMapping, user int) (*library, error) {
 	if !m.Existing {
 		path = host.MappedPath(m.PID, m.File)
 	}
-	var in func(string) (*os.File, error)
-	if !isDeleted(file) { // else its directory may be another one by now
-		in = func(path string) (*os.File, error) { return host.OpenInRoot(m.PID, path) }
-	}
+	in := func(path string) (*os.File, error) { return host.OpenInRoot(m.PID, path) }
 	l, err = f.libraries.open(file, user, path, in)
 	if errors.Is(err, layout.ErrNoLibrary) || errors.Is(err, symbolize.ErrNotELF) {
 		f.libraries.remember(m.File, nil)

@@ -87,7 +87,7 @@ func shortFiles(s *scene) {
 	tr.ready()
 	p.playUntil(tr.hasEnded)
 	tr.exits(1)
-	tr.saysOnce("file too large")
+	tr.saysOnce(recording + ": file too large")
 	s.readable(recording, false)
 }
 

@@ -3,10 +3,8 @@ package faults
 // knownToFail are the faults that ttmem does not survive today, and why. The list may only
 // shrink.
 var knownToFail = map[string]string{
-	"library overwritten":                   "tracing ends without a word in the recording",
-	"breakpoint set on ttmem's probe":       "gdb restores the code that it saw, ttmem's probe; docs/limits.md says how to avoid it",
-	"ttmem stopped while the ring fills":    "figures stay wrong after a loss",
-	"more call stacks than the table holds": "new call stacks are dropped when the table is full",
+	"breakpoint set on ttmem's probe":    "gdb restores the code that it saw, ttmem's probe; docs/limits.md says how to avoid it",
+	"ttmem stopped while the ring fills": "the programs do not fill the kernel's buffer while ttmem is stopped",
 }
 
 var faults = []fault{
