@@ -113,7 +113,7 @@ func (f *finder) attachLate(l *library, m host.NewMapping) {
 	f.late.byPID[m.PID] = late
 	f.late.pending.Add(1)
 	go func() { // which close does not wait for
-		turn := f.turn(host.IdentityOf(m.PID).UID)
+		turn := f.turn(host.RealUser(m.PID))
 		select {
 		case turn <- struct{}{}:
 			defer func() { <-turn }()

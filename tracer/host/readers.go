@@ -71,14 +71,14 @@ func NewReaders() *Readers {
 // A ReadableProcess is a process whose memory is read. It is neither stopped nor written to.
 type ReadableProcess struct {
 	PID     int
-	User    int // who started it
+	User    int // RealUser
 	readers *Readers
 	dir     string // of /proc
 }
 
 // Of returns a process.
 func (r *Readers) Of(pid int) ReadableProcess {
-	return ReadableProcess{pid, realUser(pid), r, ProcDir(pid)}
+	return ReadableProcess{pid, RealUser(pid), r, ProcDir(pid)}
 }
 
 // Memory reads up to the first range that cannot be read completely, and returns the number of
@@ -361,14 +361,4 @@ func (r *sharedRead) answer() (n int, err error) {
 		return 0, nil // the first range cannot be read
 	}
 	return n, err
-}
-
-// realUser returns the user id of who started a process.
-func realUser(pid int) int {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if ids := statusOf(string(text), "Uid"); len(ids) > 0 {
-		id, _ := strconv.Atoi(ids[0])
-		return id
-	}
-	return 0
 }

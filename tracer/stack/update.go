@@ -173,7 +173,7 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 		} else {
 			s.release(used)
 		}
-		user := host.IdentityOf(pid).UID
+		user := host.RealUser(pid)
 		for _, f := range unread {
 			f.user.Store(int64(user))
 		}
