@@ -201,11 +201,7 @@ func (f *finder) seenPIDs() []int {
 }
 
 // maps reports whether a process is known to map a tt-metal library.
-func (f *finder) maps(pid int) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.libraries.seen[pid] != nil
-}
+func (f *finder) maps(pid int) bool { return f.libraries.mapped(pid) }
 
 // library returns the library with the index in a record. The record shows that a process
 // maps it, also if the process ended before its mapping was handled.

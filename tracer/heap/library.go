@@ -30,7 +30,7 @@ type Library struct {
 
 // OpenLibrary derives a library's layout from its machine code. It calls recognized once the
 // file is known to be one, before the expensive part. in opens directories of its path, to find
-// its release; nil: the path is not to be looked at.
+// its release.
 func OpenLibrary(file io.ReaderAt, size int64, path string, in func(string) (*os.File, error), recognized func()) (*Library, error) {
 	elf, err := symbolize.New(file, size)
 	if err != nil {
@@ -45,11 +45,7 @@ func OpenLibrary(file io.ReaderAt, size int64, path string, in func(string) (*os
 	if err != nil {
 		return nil, err
 	}
-	release := ""
-	if in != nil {
-		release = layout.Release(in, path)
-	}
-	return NewLibrary(derived, path, release)
+	return NewLibrary(derived, path, layout.Release(in, path))
 }
 
 // NewLibrary returns a library with a layout. The error names a field without which buffers
