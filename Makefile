@@ -54,18 +54,14 @@ demo: bin/ttmem bin/rig
 bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
 	CGO_ENABLED=0 $(GO) build -o $@ ./e2e/rig/cmd/rig
 
-# All tests, on the real ttnn. Never cached: Go's cache does not notice changes of the ttmem
-# that e2e builds. Packages that trace the host run one after the other, because they would
-# see each other's programs.
-TRACING := ./tracer ./tracer/stack ./tracer/doctor ./e2e
+# All tests, on the real ttnn, but for those that have a target of their own. Never cached: Go's
+# cache does not notice changes of the ttmem that e2e builds.
 test: tools
-	$(SUDO) $(GO) test -count=1 -timeout 40m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(TRACING) $(HOSTILE) $(FAULTS))")
-	$(SUDO) $(GO) test -count=1 -p 1 -timeout 40m $(TRACING)
+	$(SUDO) $(GO) test -count=1 -timeout 40m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(HOSTILE) $(FAULTS))")
 
-# The long forms of the tests: all releases, 100 runs where CI has 10.
+# The long forms of the tests: all releases, 100 runs where the short form has 10.
 long: tools
-	$(SUDO) $(GO) test -timeout 60m ./tracer/layout -all
-	$(SUDO) $(GO) test -timeout 60m ./e2e -long
+	$(SUDO) $(GO) test -count=1 -timeout 120m ./tracer ./tracer/heap ./tracer/layout ./e2e -long
 
 # Attacks by ordinary users on a running ttmem, for an hour: ATTACK=lease selects some by name,
 # SEED=7 damages recordings in another way, FORM=short takes two minutes. Not part of the
@@ -88,7 +84,7 @@ faults: tools
 FOR ?= 60m
 
 # Random real programs under a service: its memory, descriptors, goroutines and BPF maps may not
-# grow, and nothing may be lost. SEED=7 runs others. The tests have a minute of it.
+# grow, and nothing may be lost. SEED=7 runs others.
 soak: tools
 	$(SUDO) $(GO) test ./e2e -run 'TestSoak$$' -count=1 -timeout 0 -v -soak $(FOR) -seed $(SEED)
 

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"flag"
 	"fmt"
 	"slices"
 	"testing"
@@ -15,7 +14,6 @@ import (
 )
 
 // long runs the long forms of tests.
-var long = flag.Bool("long", false, "run the long forms of tests")
 
 // TestEquality: what ttmem rebuilds from events equals what the library's own
 // allocator counts, byte for byte, at 50 checkpoints of a program that does
@@ -41,6 +39,9 @@ func TestEquality(t *testing.T) {
 		{"0.68.0", "3.10", "n300"},
 		{"0.68.0", "3.10", "t3000"},
 	} {
+		if !tracetest.Selected(c.version) {
+			continue
+		}
 		t.Run(c.version+"/python"+c.python+"/"+string(c.board), func(t *testing.T) {
 			assertMixEqual(t, c.version, c.python, c.board)
 		})

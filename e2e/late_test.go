@@ -15,6 +15,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 )
 
@@ -22,10 +23,13 @@ import (
 // from then on.
 func TestLateAttach(t *testing.T) {
 	moments := 3
-	if *long {
+	if *tracetest.Long {
 		moments = 20
 	}
 	for _, version := range []string{"0.81.1", "0.76.0", "0.72.0", "0.68.0"} {
+		if !tracetest.Selected(version) {
+			continue
+		}
 		for _, board := range []rig.Board{"n150", "t3000"} {
 			t.Run(version+"/"+string(board), func(t *testing.T) { assertLateEqual(t, version, board, moments) })
 		}

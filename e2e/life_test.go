@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 )
 
@@ -23,7 +24,7 @@ func TestFirstAndLast(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	runs := 10
 	switch {
-	case *long:
+	case *tracetest.Long:
 		runs = 100
 	case testing.Short():
 		runs = 2

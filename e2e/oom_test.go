@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 )
 
@@ -120,6 +121,9 @@ func TestOOM(t *testing.T) {
 		{"0.72.0", "3.10", "n150", false},
 		{"0.68.0", "3.10", "n150", false},
 	} {
+		if !tracetest.Selected(c.version) {
+			continue
+		}
 		t.Run(c.version+"/"+string(c.board), func(t *testing.T) {
 			dir, status := recordOOM(t, c.version, c.python, c.board)
 			qt.Assert(t, qt.Equals(status, 0))

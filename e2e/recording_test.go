@@ -19,6 +19,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -84,7 +85,7 @@ func snapshotOf(t *testing.T, text string) any {
 // Whenever ttmem is killed, its recording has everything up to the last second.
 func TestKilledRecorder(t *testing.T) {
 	times := 3
-	if *long {
+	if *tracetest.Long {
 		times = 20
 	}
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "loop.py"), "3000000")

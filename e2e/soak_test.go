@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	soakFor  = flag.Duration("soak", time.Minute, "how long TestSoak runs")
+	soakFor  = flag.Duration("soak", 0, "how long TestSoak runs")
 	soakSeed = flag.Uint64("seed", 1, "which programs TestSoak runs, and when it kills them; 0: others each time")
 )
 
@@ -47,6 +47,9 @@ const soakAtOnce = 3
 // then no byte remains on any chip, and nothing was lost. In the end of a longer run nothing may
 // have grown.
 func TestSoak(t *testing.T) {
+	if *soakFor == 0 {
+		t.Skip("no -soak DURATION")
+	}
 	seed := *soakSeed
 	if seed == 0 {
 		seed = rand.Uint64N(1e6)

@@ -35,6 +35,9 @@ func TestMain(m *testing.M) {
 			ttmem = filepath.Join(dir, "ttmem")
 			err = tracetest.Build(ttmem)
 		}
+		if err == nil {
+			err = rig.Alone()
+		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1

@@ -237,7 +237,11 @@ func TestReadPrograms(t *testing.T) {
 		{"0.76.0", "t3000", "1x8", nil, true, circular},
 		{"0.75.0", rig.N150, "1x1", nil, true, circular},
 		{"0.66.0", rig.N150, "1x1", nil, false, circular},
+		{"0.68.0", rig.N150, "1x1", nil, false, circular},
 	} {
+		if !tracetest.Selected(c.version) {
+			continue
+		}
 		t.Run(strings.Join(append([]string{c.version, string(c.board)}, c.environ...), "/"), func(t *testing.T) {
 			p := startOps(t, c.version, c.board, c.mesh, c.environ...)
 			pid := p.Process.Pid
@@ -305,8 +309,12 @@ func TestLatePrograms(t *testing.T) {
 		{"0.81.1", rig.N150, "1x1", true},
 		{"0.81.1", "n300", "1x2", true},
 		{"0.76.0", "t3000", "1x8", true},
+		{"0.68.0", rig.N150, "1x1", false},
 		{"0.66.0", rig.N150, "1x1", false},
 	} {
+		if !tracetest.Selected(c.version) {
+			continue
+		}
 		t.Run(c.version+"/"+string(c.board), func(t *testing.T) {
 			early := startOps(t, c.version, c.board, c.mesh)
 			_, earlyEvents := traceProgram(t, early.Process.Pid)

@@ -22,12 +22,8 @@ import (
 	"ttmem/e2e/tracetest"
 )
 
-var (
-	// The long form has 200 random signals and all faults.
-	long = flag.Bool("long", false, "run all faults")
-	// What is random depends on the seed, except for what the scheduler does.
-	seed = flag.Uint64("seed", 1, "seed of random signals and moments")
-)
+// What is random depends on the seed, except for what the scheduler does.
+var seed = flag.Uint64("seed", 1, "seed of random signals and moments")
 
 // ttmem is the binary under test.
 var ttmem string
@@ -43,6 +39,9 @@ func TestMain(m *testing.M) {
 		if err == nil {
 			// What a tracer leaves running becomes a child of this process.
 			err = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+		}
+		if err == nil {
+			err = rig.Alone()
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -80,13 +79,13 @@ func TestFaults(t *testing.T) {
 	}
 	r := newStage(t, env)
 	n := 12
-	if *long {
+	if *tracetest.Long {
 		n = 200
 	}
 	names := make(map[string]bool)
 	for i, f := range append(faults, randomSignals(*seed, n)...) {
 		names[f.name] = true
-		if f.long && !*long {
+		if f.long && !*tracetest.Long {
 			continue
 		}
 		t.Run(f.name, func(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ttmem/e2e/tracetest"
 )
 
 // limited runs a program under a command that limits it, with and without ttmem.
@@ -71,7 +73,7 @@ func (tr *tracer) hasEnded() bool {
 
 func fewDescriptors(s *scene) {
 	counts := []int{20, 130}
-	if *long {
+	if *tracetest.Long {
 		counts = []int{12, 16, 24, 64, 127, 128, 129, 130, 140, 150} // with fewer, Go's runtime does not start
 	}
 	for _, n := range counts {
@@ -93,7 +95,7 @@ func shortFiles(s *scene) {
 
 func littleAddressSpace(s *scene) {
 	sizes := []int{400, 1500}
-	if *long {
+	if *tracetest.Long {
 		sizes = []int{100, 200, 300, 400, 500, 700, 1000, 1300, 1600, 2500, 4000}
 	}
 	for _, mib := range sizes {
@@ -135,7 +137,7 @@ func (s *scene) cgroup(controller string, limits map[string]string) (under []str
 
 func littleMemory(s *scene) {
 	sizes := []int{30, 100}
-	if *long {
+	if *tracetest.Long {
 		sizes = []int{10, 20, 30, 40, 60, 80, 100, 130, 160, 200, 300}
 	}
 	for _, mib := range sizes {
@@ -147,7 +149,7 @@ func littleMemory(s *scene) {
 
 func fewThreads(s *scene) {
 	counts := []int{3, 8}
-	if *long {
+	if *tracetest.Long {
 		counts = []int{1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20}
 	}
 	for _, n := range counts {

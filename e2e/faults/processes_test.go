@@ -22,7 +22,7 @@ import (
 // endsWithinAttach ends programs while ttmem attaches to them, or to all.
 func endsWithinAttach(s *scene) {
 	times := 2
-	if *long {
+	if *tracetest.Long {
 		times = 15
 	}
 	events := s.file("events.jsonl")

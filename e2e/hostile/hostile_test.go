@@ -5,7 +5,7 @@
 package hostile
 
 import (
-	"flag"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,11 +18,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ttmem/e2e/rig"
 	"ttmem/e2e/tracetest"
 )
 
 // The long form runs all attacks, for longer, and reads 10,000 damaged recordings.
-var long = flag.Bool("long", false, "run all attacks, each for longer")
 
 // patience multiplies the limits of waits: an emulated machine is slower.
 var patience = tracetest.Patience
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		if err := os.Chmod(public, 0o755); err != nil {
+		if err := errors.Join(rig.Alone(), os.Chmod(public, 0o755)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -93,7 +93,7 @@ func start(cmd *exec.Cmd) error {
 func TestHostile(t *testing.T) {
 	r := newRig(t)
 	for _, a := range attacks {
-		if a.long && !*long {
+		if a.long && !*tracetest.Long {
 			continue
 		}
 		if deadline, ok := t.Deadline(); ok && time.Until(deadline) < time.Minute {

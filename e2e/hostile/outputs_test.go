@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+
+	"ttmem/e2e/tracetest"
 )
 
 // rootOutput is a command that writes a file.
@@ -53,7 +55,7 @@ func TestOutputs(t *testing.T) {
 		t.Run(o.name, func(t *testing.T) {
 			var failures []string
 			for _, to := range []string{existing, missing} {
-				if to == missing && !*long {
+				if to == missing && !*tracetest.Long {
 					continue
 				}
 				if strings.Contains(o.command, "OUT/") {

@@ -20,6 +20,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -200,7 +201,7 @@ func TestDamagedRecordings(t *testing.T) {
 		sources = append(sources, text)
 	}
 	count, each := 120, 2 // recordings, and views of each
-	if *long {
+	if *tracetest.Long {
 		count, each = 10000, len(damagedViews)
 	}
 	work := make(chan int)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
 )
 
 // hostileRig is what attacks need: a victim, tracers, users and the programs that attack.
@@ -43,7 +44,7 @@ func newRig(t *testing.T) *hostileRig {
 	if out, err := exec.Command("cp", env.Library, library).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	r.context = map[string]any{"library": library, "forged": forged, "long": *long, "layout": layoutOf(t, library), "guarded": r.guarded}
+	r.context = map[string]any{"library": library, "forged": forged, "long": *tracetest.Long, "layout": layoutOf(t, library), "guarded": r.guarded}
 	for n := range 3 {
 		r.users = append(r.users, newUser(t, n))
 	}
@@ -132,7 +133,7 @@ func (r *hostileRig) attack(t *testing.T, a attack) (failures []string) {
 	}
 	if _, known := knownToFail[a.name]; known {
 		hold = max(hold, 5*time.Second) // the first failure ends it
-	} else if *long {
+	} else if *tracetest.Long {
 		hold *= 5
 	}
 	for began := time.Now(); len(failures) == 0; {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/e2e/tracetest"
 	"ttmem/symbolize"
 )
 
@@ -42,7 +43,7 @@ var programFields = map[string]struct {
 // TestReadPrograms in tracer checks them on running programs.
 func TestLivePrograms(t *testing.T) {
 	for release := range truths(t) {
-		if !*all && !slices.Contains(few, release) {
+		if !*tracetest.Long && !slices.Contains(few, release) {
 			continue
 		}
 		t.Run(release, func(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
 	"ttmem/symbolize"
 )
 
@@ -39,10 +39,7 @@ func truths(t testing.TB) map[string]truth {
 	return list
 }
 
-// all checks every release of testdata/layouts.json, and downloads each.
-var all = flag.Bool("all", false, "check all releases, not only a few")
-
-// few are the releases that are checked without -all: the first and the last, one with
+// few are the releases that are checked without -long: the first and the last, one with
 // frame pointers, and those at which layouts changed.
 var few = []string{"0.60.1", "0.64.5", "0.68.0", "0.72.0", "0.76.0", "0.81.1"}
 
@@ -113,8 +110,8 @@ func before(release string, major, minor int) bool {
 
 func TestReleases(t *testing.T) {
 	checked := truths(t)
-	if !*all {
-		t.Logf("checking %v of %d releases; -all checks all", few, len(checked))
+	if !*tracetest.Long {
+		t.Logf("checking %v of %d releases; -long checks all", few, len(checked))
 		maps.DeleteFunc(checked, func(release string, _ truth) bool { return !slices.Contains(few, release) })
 	}
 	for release, tr := range checked {
