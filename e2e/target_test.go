@@ -94,20 +94,21 @@ func attachTo(t *testing.T, file string, pids ...int) *exec.Cmd {
 		args = append(args, "-p", fmt.Sprint(pid))
 	}
 	cmd := exec.Command(ttmem, args...)
-	stderr, err := cmd.StderrPipe()
+	stderr, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(cmd.Start()))
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	r := bufio.NewReader(stderr)
-	for {
-		line, err := r.ReadString('\n')
-		qt.Assert(t, qt.IsNil(err), qt.Commentf("attach ended: %s", line))
-		if strings.Contains(line, "Ctrl-C") {
-			break
-		}
-		t.Log(line)
+	cmd.Stderr = stderr
+	said := func() string {
+		text, _ := os.ReadFile(stderr.Name())
+		return string(text)
 	}
-	go io.Copy(io.Discard, r)
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		stderr.Close()
+		t.Logf("attach: %s", said())
+	})
+	waitFor(t, "attach", func() bool { return strings.Contains(said(), "Ctrl-C") })
 	return cmd
 }
 
