@@ -126,6 +126,10 @@ const countNs = 100e6
 // sweepNs is how often processes are checked for having ended.
 const sweepNs = 10e9
 
+// lateGraceNs is how long the end waits for existing buffers that are being read: who attaches
+// and presses Ctrl-C at once has them in the report.
+const lateGraceNs = 1e9
+
 // Run passes events to handle in order of time until the context is done, then the rest
 // that had arrived by then. After each batch, and at least every pollInterval, it calls
 // pause, so that the caller can write or show what handle collected.
@@ -176,7 +180,8 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 		}
 		// what a target does after the end is not waited for
 		waiting := t.decoder.reads.waitingSince()
-		last := end != 0 && (drained || t.decoder.queue.newest() > end+holdBackNs) && waiting > end
+		last := end != 0 && (drained || t.decoder.queue.newest() > end+holdBackNs) && waiting > end &&
+			(!t.Reading() || before > end+lateGraceNs)
 		if last {
 			t.endLate()
 			t.decoder.endReads()

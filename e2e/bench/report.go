@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"golang.org/x/term"
 )
 
 // report prints figures with their goals.
@@ -71,8 +73,11 @@ func (r *report) close() error {
 	return nil
 }
 
-// progress shows the current step on standard error.
+// progress shows the current step on a terminal.
 func progress(format string, args ...any) {
+	if !term.IsTerminal(int(os.Stderr.Fd())) {
+		return
+	}
 	fmt.Fprintf(os.Stderr, "\r%-76s\r", fmt.Sprintf(format, args...))
 }
 
