@@ -151,7 +151,7 @@ func (o *Options) watchFile(handle func(*event.Event)) (*Summary, error) {
 		return nil, err
 	}
 	defer f.Close()
-	f.quiet = o.Console.Warn != nil
+	f.quiet = o.Quiet || o.Console.Warn != nil
 	if o.StateOnly {
 		if err := f.StateOnly(); err != nil {
 			return nil, err
