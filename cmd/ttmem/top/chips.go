@@ -241,9 +241,6 @@ func (b *chipBlock) l1() []string {
 	}
 	_, text := b.span(kernelText)
 	parts = append(parts, "kernels "+page.KiB(text.used))
-	if most.told {
-		parts = append(parts, b.Paint(most.level(), b.Pick("▒", "+"))+" other users")
-	}
 	// below the bar, if there is room
 	indent := 1 + labelColumns
 	if indent+page.Width(strings.Join(parts, "  ")) > b.width {

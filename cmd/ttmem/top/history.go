@@ -19,10 +19,12 @@ type place struct {
 type histories struct {
 	lines map[place]memory.RegionTimeline
 	endNs uint64
+	// cursorNs is the time that is shown of a recording; 0: the present.
+	cursorNs uint64
 }
 
 func newHistories(list []memory.RegionTimeline, endNs uint64) histories {
-	h := histories{make(map[place]memory.RegionTimeline, len(list)), endNs}
+	h := histories{lines: make(map[place]memory.RegionTimeline, len(list)), endNs: endNs}
 	for _, line := range list {
 		h.lines[place{line.Device, line.Region}] = line
 	}
@@ -70,7 +72,13 @@ func (p painter) barAndHistory(g chipGroup, h *histories, region event.Region, u
 		top = max(top, s.Max)
 	}
 	c := chart.Chart{Painter: p.Painter, Columns: spans, Top: top}
-	return bar(columns-n-1) + " " + page.Blank(n-len(spans)) + p.Paint(u.level(), c.One())
+	drawn, cursor := []rune(c.One()), ""
+	left, right := string(drawn), ""
+	if h.cursorNs > 0 {
+		at := min(len(drawn)-1, line.Column(max(line.BeginNs, h.cursorNs), h.endNs, n))
+		left, cursor, right = string(drawn[:at]), p.Paint(page.Reverse, string(drawn[at:at+1])), string(drawn[at+1:])
+	}
+	return bar(columns-n-1) + " " + page.Blank(n-len(spans)) + p.Paint(u.level(), left) + cursor + p.Paint(page.Dim, right)
 }
 
 // histories returns what the history of the shown chips is: that of one process is not known.
@@ -78,7 +86,11 @@ func (m *model) histories() *histories {
 	if m.process() != nil {
 		return &histories{}
 	}
-	return &m.history
+	h := m.history
+	if m.reel != nil {
+		h.cursorNs = m.reel.at.TimeNs
+	}
+	return &h
 }
 
 // historyLines are the lines of the page with the history of each region of each chip.
@@ -128,8 +140,8 @@ func (m *model) historyOf(g chipGroup, region event.Region, h *histories, line, 
 		title += " of " + f(most.capacity)
 	}
 	mark := columns
-	if m.reel != nil {
-		mark = line.Column(max(begin, m.reel.at.TimeNs), h.endNs, columns)
+	if h.cursorNs > 0 {
+		mark = line.Column(max(begin, h.cursorNs), h.endNs, columns)
 	}
 	height := max(3, min(8, m.height/8))
 	return append([]string{title}, c.Lines(height, f(c.Top), h.endNs-min(h.endNs, begin), mark)...)

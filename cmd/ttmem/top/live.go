@@ -45,6 +45,8 @@ type Status struct {
 	Doing string
 	// Ended is why no more events come; "" while they may.
 	Ended string
+	// Last is true if the state is not that at the end, but after the latest allocation.
+	Last bool
 	// Notes say what may be missing from the view, one line each.
 	Notes []string
 	// Others summarizes the processes of other users if only the user's own are visible;
@@ -208,7 +210,7 @@ func (l *Live) End(why string) {
 	l.update(func(s *Status) { s.Doing, s.Ended = "", why })
 	if l.last != nil && l.last.BuffersAllocated() > 0 {
 		l.Show(l.last, nil, 0)
-		l.update(func(s *Status) { s.Ended += "; as after its last allocation" })
+		l.update(func(s *Status) { s.Last = true })
 	}
 }
 

@@ -83,6 +83,9 @@ func (m *model) show(p *Present) {
 		return
 	}
 	m.present = p
+	if m.reel != nil && m.reel.at.Number == p.Number {
+		m.reel.at.TimeNs = p.StateNs
+	}
 	if m.reel == nil {
 		m.history = newHistories(p.Timelines, p.NowNs)
 	} else if m.history.lines == nil {

@@ -145,9 +145,10 @@ func (m *model) seekTo(ns uint64) {
 }
 
 // reelLine draws the recording from its beginning to its end, with its stops and the moment that is
-// shown.
-func (m *model) reelLine() string {
+// shown. A click goes to its time. It is line y.
+func (m *model) reelLine(y int) string {
 	r := m.reel
+	r.y = y
 	at := r.at.TimeNs - min(r.at.TimeNs, r.beginNs())
 	times := fmt.Sprintf(" %s of %s ", page.Moment(at), page.Moment(r.lengthNs()))
 	name := m.momentName()
@@ -156,6 +157,12 @@ func (m *model) reelLine() string {
 	}
 	r.from = page.Width(times)
 	r.columns = max(1, m.width-r.from-page.Width(name)-1)
+	for x := range r.columns {
+		m.zone(y, r.from+x, r.from+x+1, func() request {
+			m.seekTo(r.beginNs() + uint64(float64(r.lengthNs())*float64(x)/float64(max(1, r.columns-1))))
+			return seek
+		})
+	}
 	line := slices.Repeat([]string{m.Pick("─", "-")}, r.columns)
 	for _, stop := range r.Stops() {
 		sign := [...]string{StopMark: m.Pick("┼", "+"), StopPeak: m.Pick("▲", "^"), StopFailure: "!"}[stop.Kind]

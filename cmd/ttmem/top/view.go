@@ -128,8 +128,15 @@ func (m *model) warnings() (list []string) {
 		last := p.Failures[len(p.Failures)-1]
 		alarm(count(n, "allocation")+" failed", fmt.Sprintf(", the last %s ago: %s, PID %d", m.ago(last.TimeNs), requested(&last), last.PID))
 	}
+	if p.Last {
+		note(page.Yellow, "The command has ended: this is what it had after its last allocation.")
+	}
 	if p.Others != "" {
-		note(page.NoStyle, "Only your own processes are shown: "+m.clean(p.Others))
+		sign := ""
+		if p.Chips != nil {
+			sign = m.Pick(" (▒)", " (+)")
+		}
+		note(page.NoStyle, "Only your own processes are shown: "+m.clean(p.Others)+sign)
 	}
 	if p.Unread {
 		note(page.Yellow, "The memory of processes that were already running is still being read: totals are incomplete.")
@@ -155,8 +162,7 @@ func (m *model) tablePage(lines []string) []string {
 		blank = []string{""}
 	}
 	if m.reel != nil {
-		m.reel.y = len(lines)
-		lines = append(lines, m.reelLine())
+		lines = append(lines, m.reelLine(len(lines)))
 	}
 	lines = slices.Concat(lines, m.warnings(), m.chipLines(), blank)
 	lines = slices.Concat(lines, m.processLines(len(lines)), blank)
