@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
@@ -27,6 +28,37 @@ func (s *State) MarkFresh() (ns uint64) {
 	return s.now
 }
 
+// FreshSince counts what was allocated after a time as Fresh. Unlike MarkFresh it passes over
+// all live allocations.
+func (s *State) FreshSince(ns uint64) {
+	s.MarkFresh()
+	s.freshSince = ns
+	for _, p := range s.processes {
+		for b := range p.buffers.All() {
+			b.callSite.countFresh(b.tally(), b.since, ns)
+		}
+		for _, c := range p.chips {
+			for _, g := range c.programs {
+				for i := range g.static {
+					if entry := &g.static[i]; entry.site != nil {
+						entry.site.countFresh(entry.tally(), entry.from.since, ns)
+					}
+				}
+				if k := g.kernel; k != nil {
+					k.site.countFresh(k.tally(), k.from.since, ns)
+				}
+			}
+		}
+	}
+}
+
+// countFresh counts something that was allocated at the time since, if that is after a mark.
+func (c *callSite) countFresh(t tally, since, mark uint64) {
+	if since > mark {
+		c.fresh.Add(t.Amount)
+	}
+}
+
 // CallSites returns the call sites in no order, including some without live buffers. Circular
 // buffers inside an L1 buffer do not count. The cost depends on the number of call sites, not
 // on that of buffers.
@@ -40,6 +72,7 @@ func (s *State) CallSites() []memory.CallSite {
 		each, allocated uint64
 	}
 	index := make(map[same]int)
+	statics := make(map[*callSite]int) // sites of circular buffers, on the first of their chips
 	for _, c := range s.sites {
 		if c.region == event.Kernel {
 			continue
@@ -55,10 +88,41 @@ func (s *State) CallSites() []memory.CallSite {
 				continue
 			}
 			index[k] = len(list)
+			for one := range c.all() {
+				statics[one] = len(list)
+			}
 		}
 		list = append(list, h)
 	}
+	addPlaces(list, statics)
 	return list
+}
+
+// addPlaces adds the places of circular buffers. statics are their sites, by index in the list.
+func addPlaces(list []memory.CallSite, statics map[*callSite]int) {
+	chips := make(map[*processChip]bool)
+	for c := range statics {
+		chips[c.set.chips[0]] = true
+	}
+	type placeAt struct {
+		at    int
+		place cores.Place
+	}
+	seen := make(map[placeAt]bool)
+	for c := range chips {
+		for _, g := range c.programs {
+			for i := range g.static {
+				at, ok := statics[g.static[i].site]
+				if one := (placeAt{at, g.static[i].place}); ok && !seen[one] {
+					seen[one] = true
+					list[at].Places = append(list[at].Places, one.place)
+				}
+			}
+		}
+	}
+	for _, at := range statics {
+		slices.SortFunc(list[at].Places, func(a, b cores.Place) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End)) })
+	}
 }
 
 // holding returns the sum of the site with all its allocators.

@@ -3,6 +3,7 @@ package aggregate_test
 import (
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -102,6 +103,11 @@ func TestHoldingsAreWhatTheStateLists(t *testing.T) {
 			qt.Assert(t, qt.IsTrue(maps.Equal(heldBySite(h), heldBy(h, mark))),
 				qt.Commentf("after %d events: %v, the state has %v", now, heldBySite(h), heldBy(h, mark)))
 		}
+		if now%5000 == 0 {
+			mark = r.Uint64N(now)
+			h.FreshSince(mark)
+			qt.Assert(t, qt.IsTrue(maps.Equal(heldBySite(h), heldBy(h, mark))), qt.Commentf("since %d, after %d events", mark, now))
+		}
 	}
 	qt.Check(t, qt.IsTrue(most > 10), qt.Commentf("at most %d sums were compared", most))
 }
@@ -132,6 +138,22 @@ func TestHoldingsCountWhatWasAllocatedAndFreedAgain(t *testing.T) {
 	qt.Assert(t, qt.Equals(len(list), 1))
 	qt.Check(t, qt.Equals(list[0].Count, 1))
 	qt.Check(t, qt.Equals(list[0].Allocated, 10))
+}
+
+// Programs use the same space in turn: a place that two of them use is one, and so is that of
+// each chip.
+func TestACallSiteHasThePlacesOfItsCircularBuffers(t *testing.T) {
+	s := after(wormhole(1, 7, 1, 0, 1), cb(2, 7, 1, 1000, 64, 0, 0, 0, 1), cb(3, 7, 2, 1000, 64, 0, 0, 0, 1), cb(4, 7, 2, 2000, 32, 0, 0, 0, 1),
+		cb(5, 7, 3, 3000, 32, 0, 0, 0, 1), endCBs(6, 7, 3, 0, 1))
+	list := s.CallSites()
+	qt.Assert(t, qt.HasLen(list, 1))
+	qt.Check(t, qt.DeepEquals(list[0].Devices, []int{0, 1}))
+	var starts []uint64
+	for _, p := range list[0].Places {
+		starts = append(starts, p.Start)
+	}
+	slices.Sort(starts)
+	qt.Check(t, qt.DeepEquals(starts, []uint64{1000, 2000}))
 }
 
 // BenchmarkHoldings is what one look costs: of 10,000 stacks that hold 100,000 buffers.

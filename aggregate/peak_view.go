@@ -23,6 +23,31 @@ func (s *State) restart(now uint64) {
 	}
 }
 
+// RestartTimelines begins all timelines now. Peaks stay.
+func (s *State) RestartTimelines() {
+	s.first = s.now
+	for _, c := range s.chips {
+		for region := range c.pools {
+			q := &c.pools[region]
+			q.line.Restart(s.now, q.level)
+			q.staticLine.Restart(s.now, q.levelStatic)
+		}
+	}
+}
+
+// Timelines returns the timelines of all regions that were ever used, in order of chip and
+// region.
+func (s *State) Timelines() (list []memory.RegionTimeline) {
+	for _, q := range s.allPools() {
+		if q.chip != s.unplaced && q.highest().bytes > 0 {
+			list = append(list, memory.RegionTimeline{
+				Device: q.chip.id, Region: q.region, Timeline: q.line.Clone(), Static: q.staticLine.Clone(),
+			})
+		}
+	}
+	return list
+}
+
 // RegionPeaks returns the peaks of all regions that were ever used, in order of
 // chip and region.
 func (s *State) RegionPeaks() []memory.RegionPeak {

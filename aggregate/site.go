@@ -240,9 +240,7 @@ func (s *State) addTo(c *callSite, t tally, now uint64) {
 // countIn counts something that is live at a site, and was allocated at a time.
 func (s *State) countIn(c *callSite, t tally, since uint64) {
 	c.live.add(t)
-	if since > s.freshSince {
-		c.fresh.Add(t.Amount)
-	}
+	c.countFresh(t, since, s.freshSince)
 }
 
 // removeFrom takes off something that was allocated at the time since.

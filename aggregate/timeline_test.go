@@ -128,6 +128,19 @@ func TestTwoTimelinesHaveTheLeastAndTheMostOfEither(t *testing.T) {
 	qt.Check(t, qt.Equals(both.Spans(end)[len(spans)-1].Max, 540672)) // it is a copy
 }
 
+func TestTimelinesBeginAnewWithWhatIsLive(t *testing.T) {
+	s := after(wormhole(1, 7, 1, 0), tensor(2, 7, 1, 0), tensor(3, 7, 2, 0), free(4, 7, 2))
+	s.RestartTimelines()
+	for _, e := range []event.Event{wormhole(5, 8, 1, 1), tensor(5, 8, 1, 1), free(6, 7, 1)} {
+		s.Apply(&e)
+	}
+	lines := s.Timelines()
+	qt.Assert(t, qt.HasLen(lines, 2))
+	qt.Check(t, qt.DeepEquals(lines[0].Timeline.Spans(6), []timeline.Span{{Min: 540672, Max: 540672}, {Min: 540672, Max: 540672}, {Max: 540672}}))
+	qt.Check(t, qt.DeepEquals(lines[1].Timeline.Spans(6), []timeline.Span{{}, {Max: 540672}, {Min: 540672, Max: 540672}}))
+	qt.Check(t, qt.Equals(device(t, s, 0).Regions.DRAM.PeakBytes, 2*540672))
+}
+
 // TestTimelinesAreSmall: however long a program runs, those of a chip's DRAM and L1 take
 // no more than 48 KiB.
 func TestTimelinesAreSmall(t *testing.T) {

@@ -41,3 +41,13 @@ type PeakProgram struct {
 
 // An EarlierPeak is a peak from a checkpoint, without its holders.
 type EarlierPeak struct{ TimeNs, Bytes, CapacityBytes uint64 }
+
+// A RegionTimeline is the use of one region of one chip over time. All sizes are in bytes of
+// the region; those of L1 are per core.
+type RegionTimeline struct {
+	Device int
+	Region event.Region
+	// Timeline is of all that counts in the region, and Static of the part of circular and
+	// dataflow buffers.
+	Timeline, Static *timeline.Timeline
+}

@@ -3,6 +3,7 @@ package memory
 import (
 	"encoding/binary"
 
+	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
@@ -64,6 +65,9 @@ type CallSite struct {
 	SiteAmount
 	// Fresh counts the live ones that were allocated after MarkFresh.
 	Fresh Amount
+	// Places are where live circular buffers are on each of the chips, each place once, in
+	// order of address: programs use the same space in turn.
+	Places []cores.Place
 	// EachBytes is the size of each on each of the chips; 0 if the sizes differ.
 	EachBytes uint64
 	// Allocated is how many were allocated in all.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -42,13 +43,14 @@ func newTop() *cobra.Command {
 		Short: "Show live how full each chip is, and what uses most",
 		Long: `Shows how full each chip is, its processes, and what holds most. Press ? for keys.
 
-FILE is a recording, shown at its end. COMMAND is run and traced; press o for its output, and
-quitting terminates it. Without either the view is of the host's service (ttmem serve) or, for
-root, of the whole host. docs/top.md explains it.`,
+FILE is a recording: it opens at its peak, and ← and → go back and on. COMMAND is run and traced;
+press o for its output. When it ends, the view stays at its last state; quitting terminates it.
+Without either the view is of the host's service (ttmem serve) or, for root, of the whole host.
+docs/top.md explains it.`,
 		Example: `  ttmem top                             what ttmem serve sees
   sudo ttmem top -p 4242
   sudo ttmem top -- python model.py
-  ttmem top model.ttmem
+  ttmem top model.ttmem                 a recording, at its peak
   ttmem top --once | head -n 20`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := o.source.CheckWatch(c, args); err != nil {
@@ -98,22 +100,10 @@ func topOnce(o *topOptions, view top.Options) error {
 	if len(o.source.Command) > 0 {
 		return fmt.Errorf("--once runs no command: ttmem run -- %s traces one and reports", strings.Join(o.source.Command, " "))
 	}
-	p, err := o.source.Now()
+	summary, err := o.onceSource(&view)
 	if err != nil {
 		return err
 	}
-	if err := p.Select(o.source.PIDs); err != nil {
-		return cmp.Or(o.source.Missing(), err)
-	}
-	live := top.NewLive(p.Of)
-	live.Handle(p.Checkpoint())
-	live.OwnOnly(p.Others)
-	if i := slices.Index(p.Notes, page.StillReading); i >= 0 { // which the frame says
-		live.Unread(true)
-		p.Notes = slices.Delete(p.Notes, i, i+1)
-	}
-	view.Source = live
-	view.NowNs = func() uint64 { return p.NowNs }
 	columns, terminal := 100, term.IsTerminal(os.Stdout)
 	if size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
 		columns = int(size.Col)
@@ -121,13 +111,46 @@ func topOnce(o *topOptions, view top.Options) error {
 	if err := top.Once(os.Stdout, view, columns, onceRows, !terminal); err != nil {
 		return fmt.Errorf("writing the frame: %w", output.Pathless(err))
 	}
-	for _, note := range p.Notes {
+	for _, note := range summary.Notes {
 		term.Warn(note)
 	}
-	if p.Failed {
+	if summary.Failed {
 		return term.ExitStatus(1)
 	}
 	return nil
+}
+
+// seekable reports whether the source is a file whose moments can be read.
+func (o *topOptions) seekable() bool {
+	return o.source.File != "" && source.ReadOnce(o.source.File) == nil
+}
+
+// onceSource sets the source of a view that is printed once.
+func (o *topOptions) onceSource(view *top.Options) (*source.Summary, error) {
+	if o.seekable() {
+		_, summary, err := newTopRecording(&o.source, view)
+		return summary, err
+	}
+	p, err := o.source.Now()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Select(o.source.PIDs); err != nil {
+		return nil, cmp.Or(o.source.Missing(), err)
+	}
+	live := top.NewLive(p.Of)
+	live.Handle(p.Checkpoint())
+	live.OwnOnly(p.Others)
+	if p.Chips != nil {
+		live.Chips(p.Chips, p.NowNs)
+	}
+	if i := slices.Index(p.Notes, page.StillReading); i >= 0 { // which the frame says
+		live.Unread(true)
+		p.Notes = slices.Delete(p.Notes, i, i+1)
+	}
+	view.Source = live
+	view.NowNs = func() uint64 { return p.NowNs }
+	return &p.Summary, nil
 }
 
 // topLive shows the view until the user quits.
@@ -137,11 +160,17 @@ func topLive(o *topOptions, view top.Options) error {
 		return err
 	}
 	defer in.Close()
+	if o.seekable() {
+		return topFile(o, view, in)
+	}
 	of := cmp.Or(o.source.File, o.source.Place())
 	if len(o.source.Command) > 0 {
 		of = page.ShortCommand(strings.Join(o.source.Command, " "))
 	}
 	live := top.NewLive(of)
+	if len(o.source.Command) > 0 {
+		live.KeepLast()
+	}
 	output, err := newTopOutput(live, &o.source)
 	if err != nil {
 		return err
@@ -191,6 +220,24 @@ func topLive(o *topOptions, view top.Options) error {
 		return w.err
 	}
 	return w.status
+}
+
+// topFile shows the moments of a recording until the user quits.
+func topFile(o *topOptions, view top.Options, in *os.File) error {
+	_, summary, err := newTopRecording(&o.source, &view)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	view.Quit = ctx.Done()
+	if err := top.Run(in, os.Stdout, view); err != nil {
+		return fmt.Errorf("showing the view: %w", err)
+	}
+	for _, note := range summary.Notes {
+		term.Warn(note)
+	}
+	return summary.Status()
 }
 
 // terminalInput is the source of keys.

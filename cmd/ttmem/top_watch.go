@@ -100,7 +100,9 @@ func followService(ctx context.Context, from *source.Options, live *top.Live) {
 				live.Unread(health.Reading)
 			}
 			if from.OwnProcessesOnly() {
-				live.OwnOnly(source.OtherUsers(ctx, client))
+				others, chips := source.OtherUsers(ctx, client)
+				live.OwnOnly(others)
+				live.Chips(chips, source.MonotonicNow())
 			}
 			client.Close()
 		case from.OwnProcessesOnly():

@@ -46,6 +46,8 @@ func (r *Recording) lookUp(m Moment) ([]stop, error) {
 	case Failure, Mark:
 		at, err := r.findPoint(&m, &x)
 		return []stop{{Point: at, of: EveryRegion}}, err
+	case AtPoint:
+		return []stop{{Point: m.Point, timed: m.Number == 0, of: EveryRegion}}, nil
 	case After:
 		if length := end.Now() - r.begin.TimeNs; uint64(m.Time) > length {
 			return nil, fmt.Errorf("%s has nothing %v after its first event: the last is at %s", r.Path, m.Time, time.Duration(length).Round(time.Microsecond))

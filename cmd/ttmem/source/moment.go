@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 )
 
@@ -29,6 +30,8 @@ const (
 	Mark
 	// After is a time after the first event.
 	After
+	// AtPoint is a place among the events.
+	AtPoint
 )
 
 // A Moment is a moment of a recording.
@@ -44,6 +47,9 @@ type Moment struct {
 	Last bool
 	// Time is that after the first event.
 	Time time.Duration
+	// Point is the event of AtPoint: the one with that Number, which is not before its time, or
+	// if the Number is 0 the last one up to the time.
+	memory.Point
 }
 
 // momentUsage says how moments are written.

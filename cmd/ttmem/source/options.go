@@ -35,6 +35,8 @@ type Options struct {
 	// StateOnly is true if the state at the end is enough: a file is read from its last
 	// checkpoint on.
 	StateOnly bool
+	// Quiet shows no progress.
+	Quiet bool
 	// Started, if it is set, is called when events of running processes begin to come, with
 	// a function that sets a mark among them.
 	Started func(mark func(name string) error)

@@ -23,6 +23,12 @@ type Recording struct {
 	// Each, if it is set, gets all events of the file, complete and after those that they
 	// imply.
 	Each func(*event.Event)
+	// Quiet shows no progress.
+	Quiet bool
+	// Reached is the event at whose number StateAt arrived; nil if it looked for a time. BeforeNs
+	// is the time of the event before the latest one; 0 if that is not known.
+	Reached  *event.Event
+	BeforeNs uint64
 
 	end     *aggregate.State
 	summary *Summary
@@ -76,7 +82,7 @@ func (r *Recording) End() (*aggregate.State, *Summary, error) {
 		apply = Completed(state, r.Each)
 	}
 	n := 0
-	o := Options{File: r.Path, PIDs: r.PIDs, StateOnly: r.Each == nil && !r.whole}
+	o := Options{File: r.Path, PIDs: r.PIDs, StateOnly: r.Each == nil && !r.whole, Quiet: r.Quiet}
 	summary, err := o.Watch(func(e *event.Event) { n++; apply(e) })
 	switch {
 	case err != nil:
@@ -92,7 +98,20 @@ func (r *Recording) End() (*aggregate.State, *Summary, error) {
 // those that count.
 func (r *Recording) open(each func(*event.Event)) (f *File, handle func(*event.Event), err error) {
 	f, err = Open(r.Path)
+	if err == nil {
+		f.quiet = r.Quiet
+	}
 	return f, (&Options{PIDs: r.PIDs}).Selected(each), err
+}
+
+// Begin is where the file begins.
+func (r *Recording) Begin() (memory.Point, error) {
+	if r.begin == (memory.Point{}) {
+		if err := r.readBegin(); err != nil {
+			return memory.Point{}, err
+		}
+	}
+	return r.begin, nil
 }
 
 // readBegin finds where the file begins: before its first event, or after the checkpoint with
@@ -142,6 +161,8 @@ func (r *Recording) replay(stops []stop, reached func(s *aggregate.State, of Reg
 	ctx, cancel := context.WithCancel(interrupted)
 	defer cancel()
 	state := aggregate.New()
+	latestNs := uint64(0)
+	r.Reached, r.BeforeNs = nil, 0
 	reach := func(is func(s *stop) bool) bool {
 		before := len(stops)
 		for len(stops) > 0 && is(&stops[0]) {
@@ -158,6 +179,11 @@ func (r *Recording) replay(stops []stop, reached func(s *aggregate.State, of Reg
 			return
 		}
 		state.Apply(e)
+		r.BeforeNs, latestNs = latestNs, e.TimeNs
+		if isNow(&stops[0]) {
+			at := *e
+			r.Reached = &at
+		}
 		if reach(isNow) && (len(stops) == 0 || !r.whole && f.hasBetween(state.Now(), stops[0].checkpointBefore())) {
 			cancel()
 		}

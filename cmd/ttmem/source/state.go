@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/term"
@@ -151,7 +152,7 @@ func ServiceState(ctx context.Context, client *service.Client, socket string) (*
 	s.NowNs = MonotonicNow()
 	if os.Geteuid() != 0 {
 		s.Of = "by your processes on this host"
-		s.Others = OtherUsers(ctx, client)
+		s.Others, s.Chips = OtherUsers(ctx, client)
 	}
 	if health, err := client.Health(ctx); err == nil && health.Reading {
 		s.Notes = append(s.Notes, page.StillReading)
@@ -163,13 +164,14 @@ func ServiceState(ctx context.Context, client *service.Client, socket string) (*
 // others have.
 const OthersUnknown = "the memory of other users is not known"
 
-// OtherUsers is what the service reports of other users.
-func OtherUsers(ctx context.Context, client *service.Client) string {
+// OtherUsers is what the service reports of other users: in words, and the chips with what all
+// users have; nil if that is not known.
+func OtherUsers(ctx context.Context, client *service.Client) (words string, chips []memory.Device) {
 	snap, err := client.Snapshot(ctx)
 	if err != nil {
-		return OthersUnknown
+		return OthersUnknown, nil
 	}
-	return page.OthersHold(snap)
+	return page.OthersHold(snap), snap.Devices
 }
 
 // MonotonicNow is CLOCK_MONOTONIC in ns, which events have.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/term"
@@ -26,6 +27,8 @@ type Summary struct {
 	// Others is what is known of the processes of other users, if the user sees only their
 	// own; "" if all are seen.
 	Others string
+	// Chips are the chips with what all users have, if the user sees only their own processes.
+	Chips []memory.Device
 	// Failed is true if not everything could be read.
 	Failed bool
 	// Exit is the exit status of the command that was run.
@@ -151,7 +154,7 @@ func (o *Options) watchFile(handle func(*event.Event)) (*Summary, error) {
 		return nil, err
 	}
 	defer f.Close()
-	f.quiet = o.Console.Warn != nil
+	f.quiet = o.Quiet || o.Console.Warn != nil
 	if o.StateOnly {
 		if err := f.StateOnly(); err != nil {
 			return nil, err

@@ -11,22 +11,35 @@ import (
 	"ttmem/tracer/event"
 )
 
+// A chip is one with what is shown of it. own is the user's own part; nil: it is not told apart.
+type chip struct {
+	*memory.Device
+	own *memory.Device
+}
+
 // A chipGroup is chips with similar use.
-type chipGroup []*memory.Device
+type chipGroup []chip
 
 // alike is the largest difference in use within a group, as a fraction of the capacity.
 const alike = 0.05
 
 // chipGroups returns the chips, one per group, or if folded similar chips together.
-func chipGroups(devices []memory.Device, folded bool) (groups []chipGroup) {
-	var all []*memory.Device
-	for i := range devices {
-		all = append(all, &devices[i])
+func chipGroups(chips []chip, folded bool) (groups []chipGroup) {
+	same := func(a, b chip) bool {
+		return folded && looksAlike(a.Device, b.Device) && (a.own == nil || looksAlike(a.own, b.own))
 	}
-	for _, group := range page.Alike(all, func(a, b *memory.Device) bool { return folded && looksAlike(a, b) }) {
+	for _, group := range page.Alike(chips, same) {
 		groups = append(groups, group)
 	}
 	return groups
+}
+
+// title is the chips in words: "chips 0-7".
+func (g chipGroup) title() string {
+	if len(g) > 1 {
+		return "chips " + g.ids()
+	}
+	return "chip " + g.ids()
 }
 
 // ids writes the ids of the chips.
@@ -55,11 +68,18 @@ func looksAlike(a, b *memory.Device) bool {
 	return true
 }
 
-// A use is how full something is, in bytes.
-type use struct{ used, peak, capacity uint64 }
+// A use is how full something is, in bytes. own is the user's own part, if told is true.
+type use struct {
+	used, peak, capacity uint64
+	own                  uint64
+	told                 bool
+}
 
-// bar is a bar of a use that is between least and u.
+// bar is a bar of a use that is between least and u, or of the user's own part in it.
 func (u use) bar(least uint64) page.Bar {
+	if u.told {
+		least = u.own
+	}
 	return page.Bar{Part: least, More: u.used, Whole: u.capacity, Peak: u.peak, Style: u.level()}
 }
 
@@ -71,14 +91,25 @@ type figure func(*memory.Device) use
 func banked(region event.Region) figure {
 	return func(d *memory.Device) use {
 		r := d.Regions.Banked(region)
-		return use{r.AllocatedBytes, r.PeakBytes, r.CapacityBytes}
+		return use{used: r.AllocatedBytes, peak: r.PeakBytes, capacity: r.CapacityBytes}
 	}
+}
+
+// regions are those that chips have, in the order of their rows.
+var regions = []event.Region{event.DRAM, event.L1, event.L1Small, event.Trace, event.SystemMemory}
+
+// figureOf is the use of a region as its row and its history have it.
+func figureOf(region event.Region) figure {
+	if region == event.L1 {
+		return l1
+	}
+	return banked(region)
 }
 
 // The figures of the L1 of a core: the whole of it, and its parts.
 func l1(d *memory.Device) use {
 	l := &d.L1PerCore
-	return use{l.BufferBytes + l.CBBytes, l.Peak.BufferBytes + l.Peak.CBBytes, l.CapacityBytes}
+	return use{used: l.BufferBytes + l.CBBytes, peak: l.Peak.BufferBytes + l.Peak.CBBytes, capacity: l.CapacityBytes}
 }
 func l1Tensors(d *memory.Device) use {
 	return use{used: d.L1PerCore.BufferBytes, capacity: d.L1PerCore.CapacityBytes}
@@ -94,11 +125,13 @@ func kernelText(d *memory.Device) use { return use{used: d.Regions.Kernel.MaxByt
 
 // span returns a figure of the chips: the highest of them, and the least that is used.
 func (g chipGroup) span(of figure) (least uint64, most use) {
-	most = of(g[0])
-	least = most.used
-	for _, d := range g[1:] {
-		u := of(d)
-		least, most.used, most.peak = min(least, u.used), max(most.used, u.used), max(most.peak, u.peak)
+	least, most = ^uint64(0), use{}
+	for _, c := range g {
+		u := of(c.Device)
+		least, most.used, most.peak, most.capacity = min(least, u.used), max(most.used, u.used), max(most.peak, u.peak), u.capacity
+		if c.own != nil {
+			most.told, most.own = true, max(most.own, of(c.own).used)
+		}
 	}
 	return least, most
 }
@@ -123,6 +156,8 @@ type chipBlock struct {
 	few bool
 	// ranges is true if figures may be ranges in this block or one beside it.
 	ranges bool
+	// history is of the chips.
+	history *histories
 }
 
 // used returns the number of columns of a figure that may be a range.
@@ -139,16 +174,16 @@ func (b *chipBlock) bar() int {
 
 // lines returns the lines of the block.
 func (b *chipBlock) lines() []string {
-	title, about := " chip "+b.ids(), b.DeviceName(b.chipGroup[0])
+	title, about := " "+b.title(), b.DeviceName(b.chipGroup[0].Device)
 	if n := len(b.chipGroup); n > 1 {
-		title, about = " chips "+b.ids(), fmt.Sprintf("  %d alike", n)+about
+		about = fmt.Sprintf("  %d alike", n) + about
 	}
 	heads := b.right("used", b.used()) + b.right("peak", bytesColumns) + b.right("capacity", bytesColumns)
 	room := b.width - page.Width(heads)
 	title = b.Cut(title, room)
 	lines := []string{b.Paint(page.Bold, title) + b.Paint(page.Dim, b.left(about, room-page.Width(title))+heads)}
-	for _, region := range []event.Region{event.DRAM, event.L1, event.L1Small, event.Trace, event.SystemMemory} {
-		least, most := b.span(banked(region))
+	for _, region := range regions {
+		least, most := b.span(figureOf(region))
 		// a region that is not reserved has no line, and host memory has none until it is used
 		reserved := most.capacity > 0 && region != event.SystemMemory && !b.few
 		switch {
@@ -159,7 +194,8 @@ func (b *chipBlock) lines() []string {
 			if region == event.SystemMemory {
 				name = regionNames[region]
 			}
-			lines = append(lines, b.row(name, b.DrawBar(most.bar(least), b.bar()), page.Bytes, least, most))
+			bar := func(columns int) string { return b.DrawBar(most.bar(least), columns) }
+			lines = append(lines, b.row(name, b.barAndHistory(b.chipGroup, b.history, region, most, b.bar(), bar), page.Bytes, least, most))
 		}
 	}
 	return lines
@@ -188,7 +224,8 @@ func zeroDim(n uint64) page.Style {
 // tensors from the top.
 func (b *chipBlock) l1() []string {
 	least, most := b.span(l1)
-	lines := []string{b.row(l1PerCore, b.l1Bar(b.chipGroup, b.bar()), page.KiB, least, most)}
+	bar := func(columns int) string { return b.l1Bar(b.chipGroup, columns) }
+	lines := []string{b.row(l1PerCore, b.barAndHistory(b.chipGroup, b.history, event.L1, most, b.bar(), bar), page.KiB, least, most)}
 	var parts []string
 	part := func(mark, name string, st page.Style, of figure) {
 		least, most := b.span(of)
@@ -229,7 +266,21 @@ func (p painter) l1Bar(g chipGroup, columns int) string {
 	}
 	_, statics := g.span(l1Statics)
 	_, tensors := g.span(l1Tensors)
-	return p.DrawGap(page.NewGap(statics.used, tensors.used, all.capacity, columns), page.Blue, all.level())
+	gap := page.NewGap(statics.used, tensors.used, all.capacity, columns)
+	own := gap
+	if all.told {
+		own.Base, own.Top = share(gap.Base, statics), share(gap.Top, tensors)
+	}
+	others := func(n int) string { return p.Paint(all.level(), strings.Repeat(p.Pick("▒", "+"), n)) }
+	return p.Base(own, page.Blue) + others(gap.Base-own.Base) + p.Trough(gap.Free) + others(gap.Top-own.Top) + p.Top(own, all.level())
+}
+
+// share is the user's own part of n columns of a use. What is there at all is seen.
+func share(n int, u use) int {
+	if u.own == 0 || u.used == 0 {
+		return 0
+	}
+	return min(n, max(1, int(float64(n)*float64(u.own)/float64(u.used)+0.5)))
 }
 
 // The columns of a cell of the grid without its label, on wide and on narrow terminals, and
@@ -242,7 +293,7 @@ const (
 
 // grid draws each group as a cell of one line, for many chips: DRAM, then L1. It has at most
 // limit lines.
-func (p painter) grid(groups []chipGroup, columns, limit int) []string {
+func (p painter) grid(groups []chipGroup, h *histories, columns, limit int) []string {
 	label := 4
 	for i := range groups {
 		label = max(label, min(9, page.Width(groups[i].ids())))
@@ -267,7 +318,7 @@ func (p painter) grid(groups []chipGroup, columns, limit int) []string {
 	for y := range height {
 		var row []string
 		for at := y; at < min(len(groups), wide*height); at += height {
-			row = append(row, p.groupCell(groups[at], label, dram, l1))
+			row = append(row, p.groupCell(groups[at], h, label, dram, l1))
 		}
 		lines = append(lines, strings.Join(row, page.Blank(cellGap)))
 	}
@@ -278,12 +329,15 @@ func (p painter) grid(groups []chipGroup, columns, limit int) []string {
 }
 
 // groupCell returns the cell of a group.
-func (p painter) groupCell(g chipGroup, label, dramColumns, l1Columns int) string {
+func (p painter) groupCell(g chipGroup, h *histories, label, dramColumns, l1Columns int) string {
 	least, dram := g.span(banked(event.DRAM))
 	_, core := g.span(l1)
 	percent := func(u use) string {
 		return p.Paint(u.level(), p.right(page.Percent(u.used, u.capacity), percentColumns))
 	}
+	dramBar := func(columns int) string { return p.DrawBar(dram.bar(least), columns) }
+	l1Bar := func(columns int) string { return p.l1Bar(g, columns) }
 	return p.Paint(page.Bold, p.right(g.ids(), label)) + " " +
-		p.DrawBar(dram.bar(least), dramColumns) + percent(dram) + " " + p.l1Bar(g, l1Columns) + percent(core)
+		p.barAndHistory(g, h, event.DRAM, dram, dramColumns, dramBar) + percent(dram) + " " +
+		p.barAndHistory(g, h, event.L1, core, l1Columns, l1Bar) + percent(core)
 }

@@ -14,6 +14,7 @@ const (
 	quit
 	mark
 	unmark
+	seek
 	sampleAgain
 )
 
@@ -32,7 +33,15 @@ var help = []struct {
 		{"Space", "pause, and go on"},
 		{"m  M", "mark: show what is allocated from now on as growth; no mark"},
 		{"f", "fold chips that look alike, or unfold them"},
+		{"t", "graph: the history of each region of each chip"},
 		{"o", "output of the traced command, and notes"},
+		{"mouse", "click a row, a process, a column, or a key; the wheel scrolls; with Shift, the terminal selects text"},
+	}},
+	{"Recording", []binding{
+		{"← →", "back and on by a hundredth of it, with Shift by a tenth; or click its bar"},
+		{",  .", "the event before, the next event"},
+		{"n  N", "the next peak (▲), mark (┼) or failed allocation (!), the one before"},
+		{"m", "mark this moment: later ones show as growth what was allocated since"},
 	}},
 	{"Arrange", []binding{
 		{"g  G", "group by stack, op, component, file, type, size, process, chip"},
@@ -46,7 +55,8 @@ var help = []struct {
 		{"r  R", "the next region, the one before"},
 	}},
 	{"Chips", []binding{
-		{"DRAM", "of all banks of the chip"},
+		{"DRAM", "of all banks of the chip; beside the bar is its history, up to the capacity"},
+		{"▒", "the memory of other users, if only your own processes are shown"},
 		{l1PerCore, "the memory that each core of the chip has, of the core where it is fullest: circular and dataflow buffers of programs (CBs, DFBs) fill it from the left, tensors from the right, and what is between them is free; kernels lie in a ring of their own"},
 		{"L1_SMALL", "a part of each core's L1 that is set aside for small buffers of operations"},
 		{"TRACE, host", "a part of the DRAM that is set aside for traces; memory of the host that the chip reads"},
@@ -54,17 +64,18 @@ var help = []struct {
 		{"0-2,4-23", "chips that look alike are one: a figure is the least and the most of them, and the bar has both"},
 	}},
 	{"Processes", []binding{
+		{"USER", "the user that it runs as"},
 		{"DRAM", "of all chips that it uses"},
 		{"L1 PER CORE", "its tensors and circular buffers, on the core where they take most"},
 		{"OF IT CBs", "circular and dataflow buffers alone"},
 		{"FOR", "how long it has been seen"},
 	}},
 	{"Live memory", []binding{
-		{"SIZE", "what the buffers take of all banks of all chips; blue is what circular buffers take of all cores: programs take turns in the same space, and this is the plain sum"},
+		{"SIZE", "what the buffers take of all banks of all chips; blue is what circular buffers take of the fullest core: programs use the same space in turn, so that rows do not add up"},
 		{"%", "of all that is listed"},
 		{"BUFFERS", "how many there are; 3 CBs are as many circular or dataflow buffers"},
-		{"CBs", "what circular buffers take, of a group that has others too"},
-		{"GROWTH", "what was allocated after the mark and is still there"},
+		{"CBs", "what circular buffers take of the fullest core, of a group that has buffers too"},
+		{"GROWTH", "what was allocated after the mark and is still there; 3 CBs are as many circular buffers"},
 		{"RATE/s", "how many are allocated a second"},
 		{"FOR", "how long there has been one"},
 		{"CHIPS, PID", "on how many chips; of which process"},
@@ -101,6 +112,9 @@ func (m *model) press(key string) request {
 			m.scrollPage("end")
 		}
 		return nothing
+	case "t":
+		m.turn(pageHistory)
+		return nothing
 	case "space":
 		m.paused = !m.paused
 		if m.paused {
@@ -108,7 +122,7 @@ func (m *model) press(key string) request {
 		}
 		return sampleAgain
 	case "m":
-		if m.present != nil && m.present.Ended != "" {
+		if m.present != nil && m.present.Ended != "" && m.reel == nil {
 			m.answer = "no mark set: there are no more events"
 			return nothing
 		}
@@ -121,9 +135,13 @@ func (m *model) press(key string) request {
 		}
 		return unmark
 	}
-	if m.page != pageTable {
+	switch {
+	case m.present == nil:
+	case (m.page == pageTable || m.page == pageHistory) && m.scrub(key):
+		return seek
+	case m.page != pageTable:
 		m.scrollPage(key)
-	} else if m.present != nil {
+	default:
 		m.pressInTable(key)
 	}
 	return nothing
@@ -165,7 +183,7 @@ func (m *model) pressInTable(key string) {
 		if next == byGrowth && !m.present.Marked {
 			next++
 		}
-		if next == byRate && !m.present.Live() {
+		if next == byRate && !m.live() {
 			next++
 		}
 		m.sortBy(next)

@@ -1,10 +1,12 @@
 package top
 
 import (
+	"slices"
 	"sync"
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/timeline"
 	"ttmem/tracer/event"
 )
 
@@ -19,6 +21,19 @@ type Live struct {
 	own    bool
 	status Status
 	output tail
+	// last is the state after the latest allocation of a command, and later are the events
+	// since; nil unless KeepLast was called.
+	last  *aggregate.State
+	later []event.Event
+	// event is the one at which the state is, and beforeNs the time of the one before it; nil
+	// and 0 unless Show set them.
+	event    *event.Event
+	beforeNs uint64
+	// chips are those of the host with what all users have, and chipLines their use over time;
+	// nil if the state has everything.
+	chips     []memory.Device
+	chipLines map[place]*timeline.Timeline
+	chipsNs   uint64 // when chipLines begin
 }
 
 // Status describes a source.
@@ -30,6 +45,8 @@ type Status struct {
 	Doing string
 	// Ended is why no more events come; "" while they may.
 	Ended string
+	// Last is true if the state is not that at the end, but after the latest allocation.
+	Last bool
 	// Notes say what may be missing from the view, one line each.
 	Notes []string
 	// Others summarizes the processes of other users if only the user's own are visible;
@@ -53,6 +70,15 @@ type Present struct {
 	// NowNs is the time that ages refer to (CLOCK_MONOTONIC); at least that of the latest
 	// event.
 	NowNs uint64
+	// Number and StateNs are where the state is among the events. Event is the one there, and
+	// BeforeNs the time of the one before it; nil and 0 if they are not known.
+	Number, StateNs, BeforeNs uint64
+	Event                     *event.Event
+	// Chips are the chips with what all users have, if Devices only have the user's own part;
+	// otherwise nil.
+	Chips []memory.Device
+	// Timelines are the use of Chips or Devices over time.
+	Timelines []memory.RegionTimeline
 	// Marked is true after a mark, whose time is MarkNs.
 	Marked bool
 	MarkNs uint64
@@ -76,12 +102,91 @@ func NewLive(of string) *Live {
 func (l *Live) Handle(e *event.Event) {
 	l.mu.Lock()
 	l.state.Apply(e)
+	if e.Kind == event.Checkpoint {
+		l.state.RestartTimelines() // of what came before, little would be seen
+	}
+	l.keep(e)
 	if e.Kind == event.Mark && !l.own {
 		l.markNs = l.state.MarkFresh()
 		l.marked = true
 	}
 	l.status.Events++
 	l.mu.Unlock()
+}
+
+// KeepLast makes End show what was live after the latest allocation: a command that ends frees
+// everything. Call it before the first event.
+func (l *Live) KeepLast() { l.last = aggregate.New() }
+
+// keep brings the last state to the latest allocation.
+func (l *Live) keep(e *event.Event) {
+	if l.last == nil {
+		return
+	}
+	l.later = append(l.later, *e)
+	l.later[len(l.later)-1].Cores = slices.Clone(e.Cores) // which the tracer uses again
+	if e.Kind == event.Alloc || e.Kind == event.CBAlloc {
+		for i := range l.later {
+			l.last.Apply(&l.later[i])
+		}
+		clear(l.later)
+		l.later = l.later[:0]
+	}
+}
+
+// Show shows a state in place of the present one. e is the event at which it is, and beforeNs the
+// time of the one before; nil and 0 if they are not known.
+func (l *Live) Show(s *aggregate.State, e *event.Event, beforeNs uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state, l.event, l.beforeNs = s, e, beforeNs
+	if marks := s.Marks(); !l.own {
+		l.marked, l.markNs = len(marks) > 0, 0
+		if l.marked {
+			l.markNs = marks[len(marks)-1].TimeNs
+		}
+	}
+	if l.marked {
+		s.FreshSince(l.markNs)
+	}
+}
+
+// Chips sets the chips with what all users have, for users who otherwise see only their own
+// part of them.
+func (l *Live) Chips(chips []memory.Device, nowNs uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.chipLines == nil {
+		l.chipLines, l.chipsNs = make(map[place]*timeline.Timeline), nowNs
+	}
+	l.chips = chips
+	for i := range chips {
+		for _, region := range regions {
+			bytes := figureOf(region)(&chips[i]).used
+			at := place{chips[i].ID, region}
+			line := l.chipLines[at]
+			if line == nil && bytes == 0 {
+				continue
+			}
+			if line == nil {
+				line = &timeline.Timeline{}
+				line.Restart(l.chipsNs, 0)
+				l.chipLines[at] = line
+			}
+			line.Set(nowNs, bytes)
+		}
+	}
+}
+
+// timelines are those of what Present shows.
+func (l *Live) timelines() (list []memory.RegionTimeline) {
+	if l.chips == nil {
+		return l.state.Timelines()
+	}
+	for at, line := range l.chipLines {
+		list = append(list, memory.RegionTimeline{Device: at.device, Region: at.region, Timeline: line.Clone()})
+	}
+	return list
 }
 
 // Write adds output of the traced command. Only the last lines are kept.
@@ -101,7 +206,13 @@ func (l *Live) update(change func(*Status)) {
 func (l *Live) Doing(what string) { l.update(func(s *Status) { s.Doing = what }) }
 
 // End sets why no more events come.
-func (l *Live) End(why string) { l.update(func(s *Status) { s.Doing, s.Ended = "", why }) }
+func (l *Live) End(why string) {
+	l.update(func(s *Status) { s.Doing, s.Ended = "", why })
+	if l.last != nil && l.last.BuffersAllocated() > 0 {
+		l.Show(l.last, nil, 0)
+		l.update(func(s *Status) { s.Last = true })
+	}
+}
 
 // OwnOnly sets the summary of other users' processes, which are not visible.
 func (l *Live) OwnOnly(others string) { l.update(func(s *Status) { s.Others = others }) }
@@ -149,6 +260,8 @@ func (l *Live) Present(nowNs uint64) *Present {
 	p := &Present{
 		Status: l.status, Snapshot: l.state.Snapshot(), CallSites: l.state.CallSites(),
 		Marked: l.marked, MarkNs: l.markNs, Output: l.output.lines(),
+		Number: l.state.Number(), StateNs: l.state.Now(), BeforeNs: l.beforeNs, Event: l.event,
+		Chips: l.chips, Timelines: l.timelines(),
 	}
 	p.NowNs = max(nowNs, p.TimeNs)
 	return p

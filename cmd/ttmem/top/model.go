@@ -16,6 +16,7 @@ const (
 	pageStack
 	pageHelp
 	pageOutput
+	pageHistory
 )
 
 // What a prompt asks for.
@@ -35,9 +36,17 @@ type model struct {
 	limit int
 	// output is true if there is output of a traced command.
 	output bool
+	// users returns the name of a user; nil: that of this host.
+	users func(uid int) string
 
 	present *Present
 	paused  bool
+	// reel is where it is in a recording; nil: the source is none.
+	reel *reel
+	// history is of what the bars show.
+	history histories
+	// zones react to clicks.
+	zones []zone
 
 	arrangement
 	// opened are the arrangements that Esc returns to.
@@ -74,6 +83,15 @@ func (m *model) show(p *Present) {
 		return
 	}
 	m.present = p
+	if m.reel != nil && m.reel.at.Number == p.Number {
+		m.reel.at.TimeNs = p.StateNs
+	}
+	if m.reel == nil {
+		m.history = newHistories(p.Timelines, p.NowNs)
+	} else if m.history.lines == nil {
+		_, last := m.reel.Span()
+		m.history = newHistories(m.reel.Timelines(), last.TimeNs)
+	}
 	m.arrange()
 }
 
@@ -165,28 +183,58 @@ func (m *model) pids() (pids []int) {
 	return pids
 }
 
-// chips returns the ids of all chips.
-func (m *model) chips() (ids []int) {
-	for i := range m.present.Devices {
-		ids = append(ids, m.present.Devices[i].ID)
+// live reports whether events arrive as they happen.
+func (m *model) live() bool { return m.reel == nil && m.present.Live() }
+
+// devices returns all chips, with what all users have of them if that is known.
+func (m *model) devices() []memory.Device {
+	if m.present.Chips != nil {
+		return m.present.Chips
+	}
+	return m.present.Devices
+}
+
+// chipIDs returns the ids of all chips.
+func (m *model) chipIDs() (ids []int) {
+	for _, d := range m.devices() {
+		ids = append(ids, d.ID)
 	}
 	return ids
 }
 
-// devices returns the selected chips, with what the selected process has of them.
-func (m *model) devices() []memory.Device {
-	all := m.present.Devices
-	if m.filter.pid != 0 {
-		for i := range m.present.Processes {
-			if p := &m.present.Processes[i]; p.PID == m.filter.pid && p.Exit == nil {
-				all = p.Devices
+// chips returns the selected chips. With a selected process they have what it uses of them.
+func (m *model) chips() (list []chip) {
+	all, own := m.devices(), m.present.Devices
+	if m.present.Chips == nil {
+		own = nil
+	}
+	if p := m.process(); p != nil {
+		all, own = p.Devices, nil
+	}
+	for i := range all {
+		one := chip{Device: &all[i]}
+		if len(m.filter.chips) > 0 && !slices.Contains(m.filter.chips, one.ID) {
+			continue
+		}
+		if m.present.Chips != nil && m.process() == nil {
+			one.own = &memory.Device{ID: one.ID}
+			if at := slices.IndexFunc(own, func(d memory.Device) bool { return d.ID == one.ID }); at >= 0 {
+				one.own = &own[at]
 			}
 		}
+		list = append(list, one)
 	}
-	if len(m.filter.chips) == 0 {
-		return all
+	return list
+}
+
+// process returns the selected process; nil if none is, or it has ended.
+func (m *model) process() *memory.Process {
+	for i := range m.present.Processes {
+		if p := &m.present.Processes[i]; p.PID == m.filter.pid && p.Exit == nil && p.PID != 0 {
+			return p
+		}
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(d memory.Device) bool { return !slices.Contains(m.filter.chips, d.ID) })
+	return nil
 }
 
 // step returns the value after or before the present one in a list. The one before the first
@@ -205,7 +253,7 @@ func (m *model) stepChip(by int) {
 		present = m.filter.chips[0]
 	}
 	m.filter.chips = nil
-	if id := step(m.chips(), all, present, by); id != all {
+	if id := step(m.chipIDs(), all, present, by); id != all {
 		m.filter.chips = []int{id}
 	}
 }
@@ -221,7 +269,7 @@ func (m *model) accept() {
 			m.answer = err.Error()
 			break
 		}
-		have := m.chips()
+		have := m.chipIDs()
 		if i := slices.IndexFunc(ids, func(id int) bool { return !slices.Contains(have, id) }); i >= 0 {
 			m.answer = fmt.Sprintf("no chip %d; available: %s", ids[i], cmp.Or(formatIDs(have), "none yet"))
 			break

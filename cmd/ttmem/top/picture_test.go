@@ -24,6 +24,7 @@ func TestPictures(t *testing.T) {
 			s.refresh()
 		}},
 		{"top-stack", 100, 24, func(s *stage) { s.press("down", "enter") }},
+		{"top-graph", 100, 24, func(s *stage) { s.press("]", "t") }},
 		{"top-80x24", 80, 24, func(*stage) {}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

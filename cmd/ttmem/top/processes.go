@@ -19,17 +19,28 @@ type processUse struct {
 // processColumns are the columns of the table of processes before the names.
 var processColumns = []column[*processUse]{
 	{"PID", 8, 0, func(_ *model, u *processUse) (string, page.Style) { return fmt.Sprint(u.PID), page.NoStyle }},
+	{"USER", 10, 0, func(m *model, u *processUse) (string, page.Style) {
+		return m.Cut(m.clean(m.userOf(u.Process)), 9), page.NoStyle
+	}},
 	{"DRAM", 11, 0, func(_ *model, u *processUse) (string, page.Style) { return page.Bytes(u.dram), page.NoStyle }},
 	{"L1 PER CORE", 13, 0, func(_ *model, u *processUse) (string, page.Style) { return page.Bytes(u.l1), page.NoStyle }},
 	{"OF IT CBs", 11, 0, func(_ *model, u *processUse) (string, page.Style) { return page.Bytes(u.static), page.NoStyle }},
 	{"BUFFERS", 9, 90, func(_ *model, u *processUse) (string, page.Style) { return formatCount(u.buffers), page.NoStyle }},
-	{"FOR", 8, 72, func(m *model, u *processUse) (string, page.Style) {
+	{"FOR", 8, 90, func(m *model, u *processUse) (string, page.Style) {
 		end := m.present.NowNs
 		if u.Exit != nil {
 			end = u.Exit.TimeNs
 		}
 		return formatAge(end - min(end, u.SinceNs)), page.NoStyle
 	}},
+}
+
+// userOf returns the name of a process's user; "" if the user is not known.
+func (m *model) userOf(p *memory.Process) string {
+	if m.users != nil {
+		return m.users(p.UID)
+	}
+	return page.UserOf(p)
 }
 
 // processUses returns the running processes, largest first, and then those that ended,
@@ -58,8 +69,8 @@ func (m *model) processUses() (running []processUse) {
 	return append(running, ended...)
 }
 
-// processLines returns the table of processes.
-func (m *model) processLines() []string {
+// processLines returns the table of processes, from line y on. A click selects one.
+func (m *model) processLines(y int) []string {
 	list := m.processUses()
 	room := max(3, m.height/6)
 	if m.height < 30 {
@@ -85,6 +96,7 @@ func (m *model) processLines() []string {
 		if u.PID == m.filter.pid {
 			st = page.Bold
 		}
+		m.zone(y+len(lines), 0, m.width, func() request { return m.clickProcess(u.PID) })
 		lines = append(lines, m.Paint(st, m.Cut(cells(m, m.painter, columns, u)+"  "+name, m.width)))
 	}
 	if hidden := len(list) - (len(lines) - 1); hidden > 0 && len(list) > room {

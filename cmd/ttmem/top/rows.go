@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
@@ -21,13 +22,17 @@ type row struct {
 	site *site
 	// twin is true if another row has the same name, so that the caller is shown too.
 	twin bool
-	// bytes is what count buffers occupy in all banks of their chips. static is what
-	// statics circular buffers occupy on all cores, added up over programs, although these
-	// use the same space one after the other.
+	// bytes is what count buffers occupy in all banks of their chips. static is what statics
+	// circular buffers occupy of the core where that is most, as programs use the same space
+	// in turn; sites are those of circular buffers.
 	bytes, static  uint64
 	count, statics uint64
-	// grown is the part of bytes and static that was allocated after the mark.
-	grown uint64
+	sites          []*memory.CallSite
+	// chips are those of its chips that are selected.
+	chips []int
+	// grown is the part of bytes that was allocated after the mark, and grownStatics the
+	// number of circular buffers that were.
+	grown, grownStatics uint64
 	// rate is allocations per second.
 	rate  float64
 	since uint64 // ns; 0: not known
@@ -36,8 +41,25 @@ type row struct {
 	pids, devices []int
 }
 
-// total returns the bytes that rows are ordered by.
-func (r *row) total() uint64 { return r.bytes + r.static }
+// perCore returns what the circular buffers of the row occupy of the core of a chip where that
+// is most.
+func (r *row) perCore() (most uint64) {
+	for i, id := range r.chips {
+		if i > 0 && !slices.ContainsFunc(r.sites, func(h *memory.CallSite) bool { return !slices.Equal(h.Devices, r.sites[0].Devices) }) {
+			break // all chips have the same
+		}
+		var u cores.Usage
+		for _, h := range r.sites {
+			if slices.Contains(h.Devices, id) {
+				for _, p := range h.Places {
+					u.Add(p)
+				}
+			}
+		}
+		most = max(most, u.Max())
+	}
+	return most
+}
 
 // region returns the short name of the only region, or says that there are several.
 func (r *row) region() string {
@@ -61,18 +83,22 @@ const byStack = 0
 // mixed reports whether a row may have both buffers and circular buffers.
 func mixed(by int) bool { return !slices.Contains([]string{"stack", "type", "size"}, groupings[by]) }
 
-// orders are the orders of rows, and the columns that have what they compare.
-var orders = []struct {
+// An order is one of rows, and the column that has what it compares.
+type order struct {
 	name, column string
 	compare      func(a, b *row) int
-}{
+}
+
+var orders = []order{
 	{"size", "SIZE", func(a, b *row) int {
 		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.static, a.static))
 	}},
 	{"count", "BUFFERS", func(a, b *row) int {
 		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(b.statics, a.statics))
 	}},
-	{"growth", "GROWTH", func(a, b *row) int { return cmp.Compare(b.grown, a.grown) }},
+	{"growth", "GROWTH", func(a, b *row) int {
+		return cmp.Or(cmp.Compare(b.grown, a.grown), cmp.Compare(b.grownStatics, a.grownStatics))
+	}},
 	{"rate", "RATE/s", func(a, b *row) int { return cmp.Compare(b.rate, a.rate) }},
 	{"age", "FOR", func(a, b *row) int { return cmp.Compare(a.since-1, b.since-1) }}, // not known is last
 	{"name", "", func(a, b *row) int { return cmp.Compare(a.title, b.title) }},
@@ -117,8 +143,8 @@ func (p *Present) rows(v *arrangement) []*row {
 	rows := make(map[string]*row)
 	pattern := patternOf(f.text)
 	for i := range p.CallSites {
-		h := &p.CallSites[i]
-		if h.Count == 0 && !(v.order == byRate && p.rates[i] > 0) {
+		h, rate := &p.CallSites[i], p.rates[i]
+		if h.Count == 0 && !(v.order == byRate && rate > 0) {
 			continue // all was freed, and that is what is asked for only by rate
 		}
 		a, ok := selected.Select(rowOf(h))
@@ -131,7 +157,11 @@ func (p *Present) rows(v *arrangement) []*row {
 			continue
 		}
 		keys := rowKeys(v.by, names, h, s, &a)
-		for _, key := range keys {
+		for i, key := range keys {
+			of := a.Devices
+			if groupings[v.by] == "chip" && len(of) > 0 {
+				of = of[i : i+1]
+			}
 			r := rows[key]
 			if r == nil {
 				r = &row{key: key, title: key, site: &site{Site: &alloc.Site{}}}
@@ -140,14 +170,19 @@ func (p *Present) rows(v *arrangement) []*row {
 				}
 				rows[key] = r
 			}
-			r.add(h, uint64(max(1, len(a.Devices)/len(keys))), p.rates[i])
+			r.add(h, of, rate)
+		}
+	}
+	for _, r := range rows {
+		if len(r.sites) > 0 {
+			r.static = r.perCore()
 		}
 	}
 	if v.by == byStack {
 		markTwins(rows)
 	}
 	list := slices.SortedFunc(maps.Values(rows), func(a, b *row) int {
-		return cmp.Or(orders[v.order].compare(a, b), cmp.Compare(b.total(), a.total()), cmp.Compare(a.title, b.title), cmp.Compare(a.key, b.key))
+		return cmp.Or(orders[v.order].compare(a, b), orders[bySize].compare(a, b), cmp.Compare(a.title, b.title), cmp.Compare(a.key, b.key))
 	})
 	if v.reversed {
 		slices.Reverse(list)
@@ -207,15 +242,21 @@ func markTwins(rows map[string]*row) {
 	}
 }
 
-func (r *row) add(h *memory.CallSite, chips uint64, rate float64) {
+// add adds a call site with what it has on some chips.
+func (r *row) add(h *memory.CallSite, on []int, rate float64) {
+	chips := uint64(max(1, len(on)))
+	for _, id := range on {
+		r.chips = with(r.chips, id)
+	}
 	if h.Static != event.NotStatic {
 		r.statics += h.Count
-		r.static += h.Bytes * chips
+		r.grownStatics += h.Fresh.Count
+		r.sites = append(r.sites, h)
 	} else {
 		r.count += h.Count
 		r.bytes += h.Bytes * chips
+		r.grown += h.Fresh.Bytes * chips
 	}
-	r.grown += h.Fresh.Bytes * chips
 	r.rate += rate
 	if !h.BeforeAttach && (r.since == 0 || h.SinceNs < r.since) {
 		r.since = h.SinceNs

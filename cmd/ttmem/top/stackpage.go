@@ -21,10 +21,14 @@ func (m *model) stackHead() []string {
 		facts = append(facts, fmt.Sprintf("%s in %s", page.Bytes(r.bytes), count(r.count, "buffer")))
 	}
 	if r.statics > 0 {
-		facts = append(facts, fmt.Sprintf("%s in %s", page.Bytes(r.static), count(r.statics, "circular buffer")))
+		facts = append(facts, fmt.Sprintf("%s per core in %s", page.KiB(r.static), count(r.statics, "circular buffer")))
 	}
 	if m.present.Marked {
-		facts = append(facts, "+"+page.Bytes(r.grown)+" since the mark")
+		grown := "+" + page.Bytes(r.grown)
+		if r.grownStatics > 0 {
+			grown += ", +" + count(r.grownStatics, "circular buffer")
+		}
+		facts = append(facts, grown+" since the mark")
 	}
 	if r.since > 0 {
 		facts = append(facts, "live for "+m.ago(r.since))

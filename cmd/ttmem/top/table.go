@@ -38,7 +38,7 @@ func cells[T any](m *model, p painter, columns []column[T], of T) (line string) 
 var columns = []column[*row]{
 	{"SIZE", 10, 0, func(m *model, r *row) (string, page.Style) {
 		if r.count == 0 && r.statics > 0 {
-			return page.Bytes(r.static), page.Blue
+			return page.KiB(r.static), page.Blue
 		}
 		return page.Bytes(r.bytes), page.Bold
 	}},
@@ -55,16 +55,19 @@ var columns = []column[*row]{
 		return formatCount(r.count), page.NoStyle
 	}},
 	{"GROWTH", 12, 0, func(m *model, r *row) (string, page.Style) {
-		if r.grown == 0 {
-			return m.Pick("·", "."), page.Dim
+		switch {
+		case r.grown > 0:
+			return "+" + page.Bytes(r.grown), page.Red
+		case r.grownStatics > 0:
+			return "+" + formatShort(r.grownStatics) + " " + page.Plural(r.grownStatics, "CB"), page.Blue
 		}
-		return "+" + page.Bytes(r.grown), page.Red
+		return m.Pick("·", "."), page.Dim
 	}},
 	{"CBs", 11, 110, func(m *model, r *row) (string, page.Style) {
 		if r.statics == 0 {
 			return "", page.NoStyle
 		}
-		return page.Bytes(r.static), page.Blue
+		return page.KiB(r.static), page.Blue
 	}},
 	{"RATE/s", 8, 100, func(m *model, r *row) (string, page.Style) {
 		switch {
@@ -107,25 +110,30 @@ func (m *model) columns() []column[*row] {
 		return m.width < c.least || c.name == "GROWTH" && !m.present.Marked ||
 			// growth replaces less important columns
 			(c.name == "FOR" || c.name == "%") && m.present.Marked && m.width < 100 ||
-			c.name == "RATE/s" && (m.once || !m.present.Live()) || c.name == "CBs" && !mixed(m.by)
+			c.name == "RATE/s" && (m.once || !m.live()) || c.name == "CBs" && !mixed(m.by)
 	})
 }
 
 func (m *model) shares() bool { return m.width >= 120 }
 
-// tableHead returns the names of the columns, with the direction of the order.
-func (m *model) tableHead() string {
+// tableHead returns the names of the columns, with the direction of the order. A click on one
+// sorts by it. It is line y.
+func (m *model) tableHead(y int) string {
 	down := orders[m.order].name != "name"
 	arrow := m.Pick("▲", "^")
 	if down != m.reversed {
 		arrow = m.Pick("▼", "v")
 	}
-	list := m.columns()
+	list, from := m.columns(), 0
 	for i := range list {
-		if list[i].name == orders[m.order].column {
+		name, to := list[i].name, from+list[i].width
+		m.zone(y, from, to, func() request { return m.sortByColumn(name) })
+		from = to
+		if name == orders[m.order].column {
 			list[i].name += arrow
 		}
 	}
+	m.zone(y, from, m.width, func() request { return m.sortByColumn("") })
 	line := heads(m.painter, list)
 	if m.shares() {
 		line += page.Blank(shareColumns + 2)
@@ -137,8 +145,9 @@ func (m *model) tableHead() string {
 	return m.Paint(page.OnGreen, m.left(line, m.width))
 }
 
-// tableRows returns the rows that fit, around the selected one.
-func (m *model) tableRows() []string {
+// tableRows returns the rows that fit, around the selected one. A click selects a row, and opens
+// the selected one. They begin at line y.
+func (m *model) tableRows(y int) []string {
 	if len(m.rows) == 0 {
 		return []string{"", m.Cut(" "+m.nothing(), m.width)}
 	}
@@ -149,7 +158,9 @@ func (m *model) tableRows() []string {
 	}
 	var lines []string
 	for i, r := range m.rows[m.offset:][:room] {
-		lines = append(lines, m.tableRow(r, m.offset+i == m.cursor && !m.once))
+		at := m.offset + i
+		m.zone(y+i, 0, m.width, func() request { return m.clickRow(at) })
+		lines = append(lines, m.tableRow(r, at == m.cursor && !m.once))
 	}
 	if hidden := len(m.rows) - room; m.once && hidden > 0 {
 		lines = append(lines, m.Paint(page.Dim, fmt.Sprintf(" and %s more", page.Grouped(hidden))))
@@ -226,6 +237,8 @@ func (m *model) nothing() string {
 	f := &m.filter
 	none := !slices.ContainsFunc(m.present.CallSites, func(h memory.CallSite) bool { return h.Count > 0 })
 	switch {
+	case none && m.reel != nil:
+		return "Nothing is allocated at this moment."
 	case none && m.present.Ended != "":
 		return "Nothing is allocated at the end; `ttmem peak` shows what was."
 	case none:

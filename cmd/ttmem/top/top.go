@@ -28,10 +28,23 @@ type Options struct {
 	Rules *name.Rules
 	// Color allows colours. ASCII allows only ASCII.
 	Color, ASCII bool
+	// Recording is the source, if it has moments that can be shown, and At is the one that it
+	// shows; nil: it has none.
+	Recording Recording
+	At        Moment
 	// Output is true if the Present has output of a traced command.
 	Output bool
 	// Quit makes Run return when it is closed; with nil only keys do.
 	Quit <-chan struct{}
+}
+
+// model returns a model that paints so.
+func (o *Options) model(p page.Painter) *model {
+	m := &model{painter: painter{p}, output: o.Output}
+	if o.Recording != nil {
+		m.reel = newReel(o.Recording, o.At)
+	}
+	return m
 }
 
 func (o *Options) sampler() *sampler {
@@ -43,7 +56,7 @@ func Run(in io.Reader, out io.Writer, o Options) error {
 	l := o.sampler()
 	v := &view{
 		sampler: l, interval: o.Interval,
-		model: &model{painter: painter{page.Painter{Color: o.Color, Attributes: true, ASCII: o.ASCII}}, output: o.Output},
+		model: o.model(page.Painter{Color: o.Color, Attributes: true, ASCII: o.ASCII}),
 	}
 	p := tea.NewProgram(v, tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
 	done := make(chan struct{})
@@ -66,11 +79,8 @@ func Run(in io.Reader, out io.Writer, o Options) error {
 // escapes.
 func Once(w io.Writer, o Options, columns, n int, plain bool) error {
 	l := o.sampler()
-	m := &model{
-		painter: painter{page.Painter{Color: o.Color && !plain, Attributes: !plain, ASCII: o.ASCII}},
-		once:    true, width: max(columns, leastWidth),
-	}
-	m.limit = n
+	m := o.model(page.Painter{Color: o.Color && !plain, Attributes: !plain, ASCII: o.ASCII})
+	m.once, m.width, m.limit = true, max(columns, leastWidth), n
 	m.show(l.sample(time.Now()))
 	var text strings.Builder
 	for _, line := range m.frame() {
@@ -87,15 +97,23 @@ type view struct {
 	model    *model
 	interval time.Duration
 	sampling bool
+	// sought is the moment that is being read; nil: none is.
+	sought *Moment
 }
 
 type (
 	tick struct{}
 	seen struct{ *Present }
+	read struct{ error }
 )
 
 // Init starts sampling.
-func (v *view) Init() tea.Cmd { return tea.Batch(v.sampleNow(), v.wait()) }
+func (v *view) Init() tea.Cmd {
+	if v.model.reel != nil {
+		return v.sampleNow() // only another moment has another content
+	}
+	return tea.Batch(v.sampleNow(), v.wait())
+}
 
 func (v *view) wait() tea.Cmd {
 	return tea.Tick(v.interval, func(time.Time) tea.Msg { return tick{} })
@@ -111,6 +129,17 @@ func (v *view) sampleNow() tea.Cmd {
 	return func() tea.Msg { return seen{v.sample(time.Now())} }
 }
 
+// seekNow reads the chosen moment in the background, one after the other: while a key is held
+// down, the moments between are left out.
+func (v *view) seekNow() tea.Cmd {
+	if v.sought != nil {
+		return nil
+	}
+	at := v.model.reel.at
+	v.sought = &at
+	return func() tea.Msg { return read{v.model.reel.Seek(at)} }
+}
+
 // Update handles an event.
 func (v *view) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
@@ -121,28 +150,61 @@ func (v *view) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case seen:
 		v.sampling = false
 		v.model.show(msg.Present)
+	case read:
+		at := *v.sought
+		v.sought = nil
+		if msg.error != nil {
+			v.model.answer = msg.Error()
+		} else if at != v.model.reel.at {
+			return v, tea.Batch(v.seekNow(), v.sampleNow())
+		}
+		return v, v.sampleNow()
 	case tea.PasteMsg:
 		v.model.paste(msg.Content)
 	case tea.KeyPressMsg:
-		switch v.model.press(msg.String()) {
-		case nothing:
-			return v, nil
-		case quit:
-			return v, tea.Quit
-		case mark:
-			v.source.Mark()
-		case unmark:
-			v.source.Unmark()
+		return v, v.do(v.model.press(msg.String()))
+	case tea.MouseClickMsg:
+		if msg.Button == tea.MouseLeft {
+			return v, v.do(v.model.click(msg.X, msg.Y))
 		}
-		return v, v.sampleNow()
+	case tea.MouseMotionMsg:
+		if msg.Button == tea.MouseLeft {
+			return v, v.do(v.model.drag(msg.X, msg.Y))
+		}
+	case tea.MouseWheelMsg:
+		const lines = 3
+		switch msg.Button {
+		case tea.MouseWheelUp:
+			return v, v.do(v.model.wheel(msg.Y, -lines))
+		case tea.MouseWheelDown:
+			return v, v.do(v.model.wheel(msg.Y, lines))
+		}
 	}
 	return v, nil
+}
+
+// do does what a key or the mouse asks for.
+func (v *view) do(r request) tea.Cmd {
+	switch r {
+	case nothing:
+		return nil
+	case quit:
+		return tea.Quit
+	case mark:
+		v.source.Mark()
+	case unmark:
+		v.source.Unmark()
+	case seek:
+		return v.seekNow()
+	}
+	return v.sampleNow()
 }
 
 // View returns the content of the terminal.
 func (v *view) View() tea.View {
 	screen := tea.NewView("")
 	screen.AltScreen = true
+	screen.MouseMode = tea.MouseModeCellMotion
 	if v.model.width > 0 {
 		screen.SetContent(strings.Join(v.model.frame(), "\n"))
 	}

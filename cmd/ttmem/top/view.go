@@ -25,6 +25,7 @@ func (m *model) frame() []string {
 		return m.tooSmall()
 	}
 	lines := []string{m.heading()}
+	m.zones = m.zones[:0]
 	if m.present == nil {
 		return m.fill(append(lines, "", " Loading…"))
 	}
@@ -33,6 +34,8 @@ func (m *model) frame() []string {
 		lines = m.scrolled(lines, m.helpLines(), 0)
 	case pageOutput:
 		lines = m.scrolled(lines, m.outputLines(), 0)
+	case pageHistory:
+		lines = m.scrolled(lines, m.historyLines(), 0)
 	case pageStack:
 		lines = append(lines, m.stackHead()...)
 		lines = m.scrolled(lines, m.stackLines(), m.shift)
@@ -42,7 +45,7 @@ func (m *model) frame() []string {
 	if m.once {
 		return lines
 	}
-	return append(m.fill(lines)[:m.height-1], m.footer())
+	return append(m.fill(lines)[:m.height-1], m.footer(m.height-1))
 }
 
 // fill cuts or extends the lines to the height.
@@ -74,7 +77,11 @@ func (m *model) heading() string {
 	if n := len(p.Notes); n > 0 && !m.once {
 		notes = count(uint64(n), "note") + ": o"
 	}
-	for _, part := range []string{p.Doing, p.Ended, notes} {
+	ended := p.Ended
+	if m.reel != nil {
+		ended = ""
+	}
+	for _, part := range []string{p.Doing, ended, notes} {
 		if part != "" {
 			state += m.Paint(page.Dim, m.Separator()) + m.Paint(page.Yellow, m.clean(part))
 		}
@@ -89,7 +96,7 @@ func (m *model) heading() string {
 		}
 	}
 	facts := count(uint64(running), "process") + "  " + count(buffers, "buffer")
-	if p.Live() && !m.once {
+	if m.live() && !m.once {
 		facts += "  " + formatShort(uint64(p.eventRate+0.5)) + " " + page.Plural(uint64(p.eventRate+0.5), "event") + "/s"
 	}
 	facts = m.Paint(page.Dim, facts)
@@ -121,8 +128,15 @@ func (m *model) warnings() (list []string) {
 		last := p.Failures[len(p.Failures)-1]
 		alarm(count(n, "allocation")+" failed", fmt.Sprintf(", the last %s ago: %s, PID %d", m.ago(last.TimeNs), requested(&last), last.PID))
 	}
+	if p.Last {
+		note(page.Yellow, "The command has ended: this is what it had after its last allocation.")
+	}
 	if p.Others != "" {
-		note(page.NoStyle, "Only your own processes are shown: "+m.clean(p.Others))
+		sign := ""
+		if p.Chips != nil {
+			sign = m.Pick(" (▒)", " (+)")
+		}
+		note(page.NoStyle, "Only your own processes are shown: "+m.clean(p.Others)+sign)
 	}
 	if p.Unread {
 		note(page.Yellow, "The memory of processes that were already running is still being read: totals are incomplete.")
@@ -147,9 +161,14 @@ func (m *model) tablePage(lines []string) []string {
 	if m.roomy() || m.once {
 		blank = []string{""}
 	}
-	lines = slices.Concat(lines, m.warnings(), m.chipLines(), blank, m.processLines(), blank, []string{m.choices(), m.tableHead()})
+	if m.reel != nil {
+		lines = append(lines, m.reelLine(len(lines)))
+	}
+	lines = slices.Concat(lines, m.warnings(), m.chipLines(), blank)
+	lines = slices.Concat(lines, m.processLines(len(lines)), blank)
+	lines = append(lines, m.choices(len(lines)), m.tableHead(len(lines)+1))
 	m.tableHeight = max(1, m.height-1-len(lines))
-	return append(lines, m.tableRows()...)
+	return append(lines, m.tableRows(len(lines))...)
 }
 
 // roomy reports whether the terminal has more lines than a small one.
@@ -158,11 +177,11 @@ func (m *model) roomy() bool { return m.height >= 30 }
 // chipLines returns the bars: a block for each group of chips, or a grid if there are too
 // many.
 func (m *model) chipLines() []string {
-	devices := m.devices()
-	if len(devices) == 0 {
+	chips := m.chips()
+	if len(chips) == 0 {
 		return []string{"", m.Cut(" "+m.noChip(), m.width), ""}
 	}
-	groups := chipGroups(devices, !m.unfolded)
+	groups := chipGroups(chips, !m.unfolded)
 	across := max(1, min(len(groups), m.width/95))
 	columns := (m.width - 3*(across-1)) / across
 	room := max(8, m.height*2/5)
@@ -175,7 +194,7 @@ func (m *model) chipLines() []string {
 		all = m.blocks(groups, columns, true)
 	}
 	if !fits() {
-		return m.grid(groups, m.width, m.height-8)
+		return m.grid(groups, m.histories(), m.width, m.height-8)
 	}
 	var lines []string
 	for blocks := range slices.Chunk(all, across) {
@@ -197,6 +216,8 @@ func (m *model) chipLines() []string {
 func (m *model) noChip() string {
 	p := m.present
 	switch {
+	case m.reel != nil:
+		return "No device is open at this moment."
 	case p.Ended != "":
 		return "No device was opened."
 	case p.Doing != "":
@@ -214,7 +235,7 @@ func (m *model) blocks(groups []chipGroup, columns int, few bool) (blocks [][]st
 	ranges := slices.ContainsFunc(groups, func(g chipGroup) bool { return len(g) > 1 })
 	tallest := 0
 	for i := range groups {
-		b := &chipBlock{painter: m.painter, chipGroup: groups[i], width: columns, few: few, ranges: ranges}
+		b := &chipBlock{painter: m.painter, chipGroup: groups[i], width: columns, few: few, ranges: ranges, history: m.histories()}
 		blocks = append(blocks, b.lines())
 		tallest = max(tallest, len(blocks[i]))
 	}
@@ -224,8 +245,9 @@ func (m *model) blocks(groups []chipGroup, columns int, few bool) (blocks [][]st
 	return blocks
 }
 
-// choices returns the line with the settings of the table and the keys that change them.
-func (m *model) choices() string {
+// choices returns the line with the settings of the table and the keys that change them. It is
+// line y.
+func (m *model) choices(y int) string {
 	f := &m.filter
 	list := ""
 	choice := func(key, text string, set bool) {
@@ -233,10 +255,13 @@ func (m *model) choices() string {
 		if set {
 			st = page.Bold
 		}
-		if list += "  "; !m.once {
+		list += "  "
+		from := page.Width(list) - 1
+		if !m.once {
 			list += m.Paint(page.OnCyan, key) + " "
 		}
 		list += m.Paint(st, text)
+		m.keyZone(y, from, page.Width(list)-1, key)
 	}
 	by, sorted := "by "+groupings[m.by], orders[m.order].name
 	if f.in != "" {
@@ -266,8 +291,8 @@ func (m *model) choices() string {
 	return m.Cut(list[1:], m.width)
 }
 
-// footer returns the last line: the input, an answer to it, or the keys.
-func (m *model) footer() string {
+// footer returns the last line, which is line y: the input, an answer to it, or the keys.
+func (m *model) footer(y int) string {
 	if m.prompt != promptNone {
 		before, hint := "/", "text or regular expression, Enter, Esc "
 		if m.prompt == promptChips {
@@ -283,35 +308,48 @@ func (m *model) footer() string {
 		at = fmt.Sprintf("%s of %s ", page.Grouped(uint64(m.cursor+1)), page.Grouped(uint64(len(m.rows))))
 	}
 	line, columns := "", page.Width(at)
-	for _, key := range m.keys() {
-		text := " " + m.Paint(page.OnCyan, key[0]) + " " + key[1] + " "
+	for _, k := range m.keys() {
+		text := " " + m.Paint(page.OnCyan, k.shown) + " " + k.does + " "
 		if columns += page.Width(text); columns <= m.width {
+			m.keyZone(y, page.Width(line), page.Width(line+text), k.key)
 			line += text
 		}
 	}
 	return m.ends(line, m.Paint(page.Dim, at), m.width)
 }
 
-// keys returns the keys of the footer and what they do, most important first.
-func (m *model) keys() [][2]string {
+// A footerKey is a key of the footer, as it is shown, and what it does.
+type footerKey struct{ key, shown, does string }
+
+// keys returns the keys of the footer, most important first.
+func (m *model) keys() []footerKey {
 	if m.page != pageTable {
-		list := [][2]string{{"Esc", "back"}, {m.Pick("↑ ↓", "up, down"), "scroll"}, {m.Pick("← →", "left, right"), "long names"}}
-		if m.page != pageStack {
-			list = list[:2]
+		list := []footerKey{{"esc", "Esc", "back"}, {"", m.Pick("↑ ↓", "up, down"), "scroll"}}
+		if m.page == pageStack {
+			list = append(list, footerKey{"", m.Pick("← →", "left, right"), "long names"})
 		}
 		return list
 	}
-	open, fold, notes := "open", "unfold", "notes"
+	open, fold := "open", "unfold"
 	if m.by == byStack {
 		open = "stack"
 	}
 	if m.unfolded {
 		fold = "fold"
 	}
-	if m.output {
-		notes = "output"
+	list := []footerKey{{"q", "q", "quit"}, {"?", "?", "help"}, {"enter", m.Pick("↵", "Enter"), open}, {"m", "m", "mark"}, {"t", "t", "graph"}}
+	if m.reel != nil {
+		list = append(list, footerKey{"", m.Pick("← →", "left, right"), "time"}, footerKey{"n", "n N", "next stop"})
+	} else {
+		list = append(list, footerKey{"space", "Space", "pause"})
 	}
-	return [][2]string{{"q", "quit"}, {"?", "help"}, {m.Pick("↵", "Enter"), open}, {"m", "mark"}, {"Space", "pause"}, {"o", notes}, {"f", fold}}
+	switch {
+	case m.output:
+		list = append(list, footerKey{"o", "o", "output"})
+	case len(m.present.Notes) > 0:
+		list = append(list, footerKey{"o", "o", "notes"})
+	}
+	return append(list, footerKey{"f", "f", fold})
 }
 
 // scrolled adds the lines of the text that fit, and bounds the scrolling.

@@ -9,13 +9,13 @@ import (
 	"strings"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/chart"
 	"ttmem/tracer/event"
 )
 
 const (
-	// chartHeight is the lines of a timeline, and chartGutter the columns before it.
+	// chartHeight is the lines of a timeline.
 	chartHeight = 5
-	chartGutter = 13
 	// defaultWidth is that of what is no terminal.
 	defaultWidth = 100
 	// shownUnlike is how many peaks of one region, on chips that are not alike, are
@@ -137,30 +137,23 @@ func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	}
 }
 
-func (p *Page) chart(layout page.Layout, c *chipsPeak, columns int) *textChart {
-	return &textChart{
-		Painter: layout.Painter, columns: c.Timeline.Columns(p.endNs, columns), top: c.Bytes, style: page.Level(c.Bytes, c.CapacityBytes),
+func (p *Page) chart(layout page.Layout, c *chipsPeak, columns int) *chart.Chart {
+	return &chart.Chart{
+		Painter: layout.Painter, Columns: c.Timeline.Columns(p.endNs, columns), Top: c.Bytes, Style: page.Level(c.Bytes, c.CapacityBytes),
 	}
 }
 
 // writeChart writes the timeline.
 func (p *Page) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
-	columns := layout.Width - chartGutter - 1
-	chart := p.chart(layout, c, columns)
+	columns := layout.Width - chart.Gutter - 1
+	drawn := p.chart(layout, c, columns)
 	if c.StaticBytes > 0 {
-		chart.base = c.StaticTimeline.Columns(p.endNs, columns)
-	}
-	for i, row := range chart.rows(chartHeight) {
-		label, edge := "", layout.Pick("│", "|")
-		if i == 0 {
-			label, edge = c.format(c.Bytes), layout.Pick("┤", "+")
-		}
-		fmt.Fprintln(out, page.Right(label, chartGutter-2)+" "+layout.Paint(page.Dim, edge)+row)
+		drawn.Base = c.StaticTimeline.Columns(p.endNs, columns)
 	}
 	mark := c.Timeline.Column(c.TimeNs, p.endNs, columns)
-	line, labels := chart.axisLines(p.endNs-p.beginNs, mark)
-	fmt.Fprintln(out, page.Right("0 B", chartGutter-2)+" "+layout.Paint(page.Dim, layout.Pick("┼", "+")+line))
-	fmt.Fprintln(out, page.Blank(chartGutter)+layout.Paint(page.Dim, labels))
+	for _, line := range drawn.Lines(chartHeight, c.format(c.Bytes), p.endNs-p.beginNs, mark) {
+		fmt.Fprintln(out, line)
+	}
 }
 
 // writeRows writes what a peak was made of.
@@ -220,7 +213,7 @@ func (p *Page) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*chip
 			fmt.Fprintln(out, strings.TrimRight(line, " "))
 			continue
 		}
-		fmt.Fprintln(out, line+p.chart(layout, c, columns).rows(1)[0])
+		fmt.Fprintln(out, line+p.chart(layout, c, columns).Rows(1)[0])
 	}
 	if more := peaks[min(len(peaks), shownBriefly):]; len(more) > 0 {
 		chips := 0

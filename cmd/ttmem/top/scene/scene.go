@@ -30,6 +30,12 @@ const (
 	Test     = 6001
 )
 
+// users are the ids of the users of the processes.
+var users = map[int]int{Server: 1001, Training: 1002, Test: 1003}
+
+// UserNames are the names of the users.
+var UserNames = map[int]string{1001: "alice", 1002: "bob", 1003: "ci"}
+
 // Chips is how many chips there are.
 const Chips = 32
 
@@ -130,7 +136,7 @@ func (s *Scene) emit(e event.Event) {
 }
 
 func (s *Scene) start(pid int, command string, on []int) {
-	s.emit(event.Event{Kind: event.ProcessStart, PID: pid, Comm: "python", Command: command})
+	s.emit(event.Event{Kind: event.ProcessStart, PID: pid, Comm: "python", Command: command, UID: users[pid]})
 	s.emit(event.Event{
 		Kind: event.DeviceOpen, PID: pid, Comm: "python", Devices: on, Board: "galaxy", Arch: "wormhole_b0",
 		Mesh: true, Allocator: 1, Capacities: Capacities,

@@ -1,4 +1,5 @@
-package peak
+// Package chart draws the use of memory over time with characters.
+package chart
 
 import (
 	"fmt"
@@ -8,42 +9,70 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// A textChart is a timeline as an area of characters.
-type textChart struct {
+// A Chart is a timeline as an area of characters.
+type Chart struct {
 	page.Painter
-	columns []timeline.Span
-	// base are the part of each column that is drawn from the bottom in another way:
+	Columns []timeline.Span
+	// Base are the part of each column that is drawn from the bottom in another way:
 	// the circular buffers of L1. Nil: there is none.
-	base []timeline.Span
-	// top is the bytes of the whole height.
-	top uint64
-	// style is that of the area.
-	style page.Style
+	Base []timeline.Span
+	// Top is the bytes of the whole height.
+	Top uint64
+	// Style is that of the area.
+	Style page.Style
+}
+
+// Gutter is the columns before a chart of Lines.
+const Gutter = 13
+
+// Lines are the chart in so many rows, with its axes. top is the label of the first row, spanNs
+// the time from the first column to the last, and mark a column that the axis marks.
+func (t *Chart) Lines(height int, top string, spanNs uint64, mark int) (lines []string) {
+	for i, row := range t.Rows(height) {
+		label, edge := "", t.Pick("│", "|")
+		if i == 0 {
+			label, edge = top, t.Pick("┤", "+")
+		}
+		lines = append(lines, page.Right(label, Gutter-2)+" "+t.Paint(page.Dim, edge)+row)
+	}
+	line, labels := t.axisLines(spanNs, mark)
+	return append(lines, page.Right("0 B", Gutter-2)+" "+t.Paint(page.Dim, t.Pick("┼", "+")+line),
+		page.Blank(Gutter)+t.Paint(page.Dim, labels))
+}
+
+// One is the chart in one row, up to the highest of each column. What is there at all is seen.
+func (t *Chart) One() string {
+	levels := []rune(t.Pick(" ▁▂▃▄▅▆▇█", " _.-~=+*#"))
+	var b strings.Builder
+	for _, c := range t.Columns {
+		b.WriteRune(levels[min(t.level(c.Max, 1), 8)])
+	}
+	return b.String()
 }
 
 // eighthsUp are the partial blocks by how many eighths they fill, from below.
 var eighthsUp = [...]string{"", "▁", "▂", "▃", "▄", "▅", "▆", "▇"}
 
-// rows are the lines from the top. What is there at all is seen.
-func (t *textChart) rows(height int) []string {
+// Rows are the lines from the top. What is there at all is seen.
+func (t *Chart) Rows(height int) []string {
 	rows := make([]string, height)
 	for r := range rows {
 		var b strings.Builder
-		for i := range t.columns {
+		for i := range t.Columns {
 			b.WriteString(t.cell(i, uint64(height-1-r), uint64(height)))
 		}
-		rows[r] = t.Paint(t.style, strings.TrimRight(b.String(), " "))
+		rows[r] = t.Paint(t.Style, strings.TrimRight(b.String(), " "))
 	}
 	return rows
 }
 
 // cell is one character: of a column, in a row counted from the bottom.
-func (t *textChart) cell(column int, row, height uint64) string {
-	least, most := t.level(t.columns[column].Min, height), t.level(t.columns[column].Max, height)
+func (t *Chart) cell(column int, row, height uint64) string {
+	least, most := t.level(t.Columns[column].Min, height), t.level(t.Columns[column].Max, height)
 	bottom := row * 8
-	if t.base != nil {
+	if t.Base != nil {
 		// to half a row
-		if base := t.level(t.base[column].Min, height); base > 0 && (base >= bottom+4 || row == 0) {
+		if base := t.level(t.Base[column].Min, height); base > 0 && (base >= bottom+4 || row == 0) {
 			return t.Pick("▓", "=")
 		}
 	}
@@ -65,11 +94,11 @@ func (t *textChart) cell(column int, row, height uint64) string {
 }
 
 // level is how high that is, in eighths of a row.
-func (t *textChart) level(bytes, height uint64) uint64 {
-	if bytes == 0 || t.top == 0 {
+func (t *Chart) level(bytes, height uint64) uint64 {
+	if bytes == 0 || t.Top == 0 {
 		return 0
 	}
-	return max(1, uint64(float64(bytes)/float64(t.top)*float64(height*8)+0.5))
+	return max(1, uint64(float64(bytes)/float64(t.Top)*float64(height*8)+0.5))
 }
 
 // A timeAxis is the ticks of a time, each step ns after the one before.
@@ -130,8 +159,8 @@ func (a timeAxis) label(ns uint64) string {
 
 // axisLines are the axis below a chart, with a mark at a column, and its labels: one
 // begins at its tick, or ends with the chart.
-func (t *textChart) axisLines(spanNs uint64, mark int) (line, labels string) {
-	n := len(t.columns)
+func (t *Chart) axisLines(spanNs uint64, mark int) (line, labels string) {
+	n := len(t.Columns)
 	axis := newTimeAxis(spanNs, n/10)
 	marks := []rune(strings.Repeat(t.Pick("─", "-"), n))
 	text := []rune(strings.Repeat(" ", n))

@@ -1,4 +1,4 @@
-package peak
+package chart
 
 import (
 	"slices"
@@ -51,13 +51,13 @@ func TestAChartShowsSpikesAndWhatStays(t *testing.T) {
 			" #=#|#",
 		}},
 	} {
-		c := textChart{Painter: page.Painter{ASCII: test.ascii}, columns: columns, base: base, top: 24}
-		qt.Check(t, qt.DeepEquals(c.rows(3), test.want))
+		c := Chart{Painter: page.Painter{ASCII: test.ascii}, Columns: columns, Base: base, Top: 24}
+		qt.Check(t, qt.DeepEquals(c.Rows(3), test.want))
 	}
 }
 
 func TestThePeakIsMarkedOnTheAxis(t *testing.T) {
-	c := textChart{columns: make([]timeline.Span, 60)}
+	c := Chart{Columns: make([]timeline.Span, 60)}
 	line, labels := c.axisLines(6e9, 33)
 	qt.Check(t, qt.Equals(page.Width(line), 60))
 	qt.Check(t, qt.Equals(page.Width(line[:strings.Index(line, "▲")]), 33))
@@ -70,9 +70,9 @@ func TestThePeakIsMarkedOnTheAxis(t *testing.T) {
 // are two at least, so that one can count.
 func TestLabelsOfAnAxisFit(t *testing.T) {
 	for _, columns := range []int{40, 60, 80, 120} {
-		n := columns - chartGutter - 1
+		n := columns - Gutter - 1
 		for span := uint64(1e6); span < 1e15; span += span / 7 {
-			c := textChart{columns: make([]timeline.Span, n)}
+			c := Chart{Columns: make([]timeline.Span, n)}
 			line, labels := c.axisLines(span, n)
 			comment := qt.Commentf("%d columns, %d ns\n%s\n%s", columns, span, line, labels)
 			qt.Assert(t, qt.Equals(page.Width(line), n), comment)

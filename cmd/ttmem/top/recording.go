@@ -1,0 +1,211 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
+)
+
+// A Recording is a source that has ended and can be shown at any of its moments.
+type Recording interface {
+	// Span is the first moment and the last one.
+	Span() (first, last memory.Point)
+	// Stops are the moments that are worth a look, in order.
+	Stops() []Stop
+	// Timelines are those of the whole recording.
+	Timelines() []memory.RegionTimeline
+	// Seek makes the source show a moment.
+	Seek(Moment) error
+}
+
+// A StopKind is why a moment is worth a look.
+type StopKind int
+
+const (
+	StopMark StopKind = iota
+	StopPeak
+	StopFailure
+)
+
+// A Stop is a moment with a name.
+type Stop struct {
+	memory.Point
+	Kind StopKind
+	// Name is the moment in a phrase: "peak of DRAM, chip 0".
+	Name string
+}
+
+// A Moment is a moment of a recording: after the event with that Number, whose time is not
+// before TimeNs, or if the Number is 0 after the last event up to the time.
+type Moment struct{ memory.Point }
+
+// A reel is where a model is in a recording.
+type reel struct {
+	Recording
+	// at is the moment that the user chose; it is shown once it was read.
+	at Moment
+	// y is the line of the bar, and from and columns where its time is.
+	y, from, columns int
+}
+
+func newReel(of Recording, at Moment) *reel { return &reel{Recording: of, at: at} }
+
+func (r *reel) beginNs() uint64 { first, _ := r.Span(); return first.TimeNs }
+
+func (r *reel) lengthNs() uint64 {
+	first, last := r.Span()
+	return max(1, last.TimeNs-min(last.TimeNs, first.TimeNs))
+}
+
+// column returns in which of n columns a time is.
+func (r *reel) column(ns uint64, n int) int {
+	return min(n-1, int(float64(ns-min(ns, r.beginNs()))/float64(r.lengthNs())*float64(n)))
+}
+
+// scrub handles a key that moves through the recording; ok is false if it is another key. Stops
+// are passed one after the other, also those of one time.
+func (m *model) scrub(key string) (ok bool) {
+	r := m.reel
+	if r == nil {
+		return false
+	}
+	shown := memory.Point{Number: m.present.Number, TimeNs: m.present.StateNs}
+	switch key {
+	case "left":
+		m.seekTime(-0.01)
+	case "right":
+		m.seekTime(0.01)
+	case "shift+left":
+		m.seekTime(-0.1)
+	case "shift+right":
+		m.seekTime(0.1)
+	case ",":
+		if first, _ := r.Span(); shown.Number > first.Number {
+			r.at = Moment{memory.Point{Number: shown.Number - 1, TimeNs: m.present.BeforeNs}}
+		}
+	case ".":
+		if _, last := r.Span(); shown.Number < last.Number {
+			r.at = Moment{memory.Point{Number: shown.Number + 1, TimeNs: shown.TimeNs}}
+		}
+	case "n":
+		stops := r.Stops()
+		if i := slices.IndexFunc(stops, func(s Stop) bool { return m.compare(s.Point) > 0 }); i >= 0 {
+			r.at = Moment{stops[i].Point}
+		} else {
+			_, r.at.Point = r.Span()
+		}
+	case "N":
+		before := slices.DeleteFunc(slices.Clone(r.Stops()), func(s Stop) bool { return m.compare(s.Point) >= 0 })
+		if len(before) > 0 {
+			r.at = Moment{before[len(before)-1].Point}
+		} else {
+			r.at.Point, _ = r.Span()
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// compare compares a moment with the chosen one, which may have no number.
+func (m *model) compare(p memory.Point) int {
+	if at := m.reel.at; at.Number > 0 {
+		return cmp.Compare(p.Number, at.Number)
+	}
+	return cmp.Compare(p.TimeNs, m.reel.at.TimeNs)
+}
+
+// seekTime goes on by a part of the recording.
+func (m *model) seekTime(part float64) {
+	r := m.reel
+	first, last := r.Span()
+	ns := int64(float64(r.lengthNs()) * math.Abs(part))
+	if part < 0 {
+		ns = -ns
+	}
+	m.seekTo(min(last.TimeNs, max(first.TimeNs, uint64(max(0, int64(r.at.TimeNs)+ns)))))
+}
+
+func (m *model) seekTo(ns uint64) {
+	first, last := m.reel.Span()
+	switch {
+	case ns <= first.TimeNs:
+		m.reel.at.Point = first
+	case ns >= last.TimeNs:
+		m.reel.at.Point = last
+	default:
+		m.reel.at = Moment{memory.Point{TimeNs: ns}}
+	}
+}
+
+// reelLine draws the recording from its beginning to its end, with its stops and the moment that is
+// shown. A click goes to its time. It is line y.
+func (m *model) reelLine(y int) string {
+	r := m.reel
+	r.y = y
+	at := r.at.TimeNs - min(r.at.TimeNs, r.beginNs())
+	times := fmt.Sprintf(" %s of %s ", page.Moment(at), page.Moment(r.lengthNs()))
+	name := m.momentName()
+	if name != "" {
+		name = " " + m.Cut(m.clean(name), m.width*2/5)
+	}
+	r.from = page.Width(times)
+	r.columns = max(1, m.width-r.from-page.Width(name)-1)
+	for x := range r.columns {
+		m.zone(y, r.from+x, r.from+x+1, func() request {
+			m.seekTo(r.beginNs() + uint64(float64(r.lengthNs())*float64(x)/float64(max(1, r.columns-1))))
+			return seek
+		})
+	}
+	line := slices.Repeat([]string{m.Pick("─", "-")}, r.columns)
+	for _, stop := range r.Stops() {
+		sign := [...]string{StopMark: m.Pick("┼", "+"), StopPeak: m.Pick("▲", "^"), StopFailure: "!"}[stop.Kind]
+		line[r.column(stop.TimeNs, r.columns)] = sign
+	}
+	cursor := r.column(r.at.TimeNs, r.columns)
+	return m.Paint(page.Bold, times) + m.Paint(page.Cyan, strings.Join(line[:cursor], "")) +
+		m.Paint(page.Reverse, m.Pick("█", "#")) + m.Paint(page.Dim, strings.Join(line[cursor+1:], "")) + m.Paint(page.Bold, name)
+}
+
+// momentName is what the chosen moment is, or what happened then.
+func (m *model) momentName() string {
+	r := m.reel
+	first, last := r.Span()
+	for _, stop := range r.Stops() {
+		if stop.Number == r.at.Number {
+			return stop.Name
+		}
+	}
+	switch {
+	case r.at.Number == 0:
+		return ""
+	case r.at.Number == last.Number:
+		return "end"
+	case r.at.Number == first.Number:
+		return "beginning"
+	case r.at.Number != m.present.Number || m.present.Event == nil:
+		return fmt.Sprintf("event %s", page.Grouped(r.at.Number))
+	}
+	return describe(m.present.Event)
+}
+
+// describe says what an event is.
+func describe(e *event.Event) string {
+	text := strings.ReplaceAll(e.Kind.String(), "_", " ")
+	switch e.Kind {
+	case event.Alloc, event.AllocFailed, event.CBAlloc:
+		text += " " + page.Bytes(e.SizeBytes) + " of " + e.Region.String()
+	case event.Mark, event.Lost:
+		text += " " + e.Cause
+	}
+	if e.PID > 0 {
+		text += fmt.Sprintf(", PID %d", e.PID)
+	}
+	return text
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/top"
+	"ttmem/tracer/event"
+)
+
+// A topRecording shows the moments of a file.
+type topRecording struct {
+	*top.Live
+	file        *source.Recording
+	first, last memory.Point
+	end         *aggregate.State
+	stops       []top.Stop
+	fullest     memory.Point
+}
+
+// newTopRecording reads a file, and shows its fullest moment. It returns the summary of the file.
+func newTopRecording(o *source.Options, view *top.Options) (*topRecording, *source.Summary, error) {
+	r := &topRecording{Live: top.NewLive(o.File), file: &source.Recording{Path: o.File, PIDs: o.PIDs}}
+	if len(o.PIDs) > 0 {
+		r.file.Each = func(*event.Event) {} // their events are numbered from the beginning
+	}
+	summary, err := r.read()
+	if err != nil {
+		return nil, nil, cmp.Or(o.Missing(), err)
+	}
+	view.Source, view.Recording, view.At = r, r, r.fullestMoment()
+	if err := r.Seek(view.At); err != nil {
+		return nil, nil, err
+	}
+	r.file.Quiet = true // the view has the terminal
+	return r, summary, nil
+}
+
+// read finds the moments of the file.
+func (r *topRecording) read() (*source.Summary, error) {
+	end, summary, err := r.file.End()
+	if err != nil {
+		return nil, err
+	}
+	if r.first, err = r.file.Begin(); err != nil {
+		return nil, err
+	}
+	r.end, r.last = end, memory.Point{Number: end.Number(), TimeNs: end.Now()}
+	x := end.Index()
+	r.first.Number = max(r.first.Number, x.Begin.Number)
+	r.addPeaks(x.Peaks)
+	for _, mark := range x.Marks {
+		r.add(top.StopMark, memory.Point{Number: mark.Number, TimeNs: mark.TimeNs}, "mark "+mark.Name)
+	}
+	for _, f := range x.Failures {
+		r.add(top.StopFailure, f.Point, fmt.Sprintf("failed allocation, PID %d", f.PID))
+	}
+	slices.SortStableFunc(r.stops, func(a, b top.Stop) int { return cmp.Compare(a.Number, b.Number) })
+	return summary, nil
+}
+
+func (r *topRecording) add(kind top.StopKind, at memory.Point, name string) {
+	if at.Number > r.first.Number {
+		r.stops = append(r.stops, top.Stop{Point: at, Kind: kind, Name: name})
+	}
+}
+
+// addPeaks adds the peaks, those of several chips at once as one, and finds the fullest one.
+func (r *topRecording) addPeaks(peaks []memory.PeakPoint) {
+	for _, group := range page.Alike(peaks, func(a, b memory.PeakPoint) bool { return a.Point == b.Point && a.Region == b.Region }) {
+		var chips []int
+		for _, p := range group {
+			chips = append(chips, p.Device)
+		}
+		r.add(top.StopPeak, group[0].Point, fmt.Sprintf("peak of %s, %s", group[0].Region, page.Chips(chips)))
+	}
+	most := -1.0
+	for _, p := range r.end.RegionPeaks() {
+		share := float64(p.Bytes) / float64(max(1, p.CapacityBytes))
+		at := slices.IndexFunc(peaks, func(q memory.PeakPoint) bool { return q.Device == p.Device && q.Region == p.Region })
+		if at >= 0 && peaks[at].Number > r.first.Number && p.CapacityBytes > 0 && share > most &&
+			(p.Region == event.DRAM || p.Region == event.L1) {
+			most, r.fullest = share, peaks[at].Point
+		}
+	}
+}
+
+// fullestMoment is where the view begins: the peak that was nearest to its capacity, or the end if
+// there is none.
+func (r *topRecording) fullestMoment() top.Moment {
+	if r.fullest.Number == 0 {
+		return top.Moment{Point: r.last}
+	}
+	return top.Moment{Point: r.fullest}
+}
+
+// Span is the first moment and the last one.
+func (r *topRecording) Span() (first, last memory.Point) { return r.first, r.last }
+
+// Stops are the peaks, marks and failures.
+func (r *topRecording) Stops() []top.Stop { return r.stops }
+
+// Timelines are those of the whole file.
+func (r *topRecording) Timelines() []memory.RegionTimeline { return r.end.Timelines() }
+
+// Seek shows a moment.
+func (r *topRecording) Seek(at top.Moment) error {
+	if at.Number == r.last.Number {
+		r.Show(r.end, nil, 0)
+		return nil
+	}
+	m := source.Moment{Kind: source.AtPoint, Point: at.Point}
+	return r.file.StateAt(m, func(s *aggregate.State, _ source.Regions) {
+		r.Show(s, r.file.Reached, r.file.BeforeNs)
+	})
+}

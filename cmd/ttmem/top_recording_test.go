@@ -1,0 +1,121 @@
+package main
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/top"
+	"ttmem/tracer/event"
+)
+
+// openTop opens a recording of a story, with a checkpoint for each so many events, and returns its
+// events as well.
+func openTop(t *testing.T, story string, checkpoints int) (*topRecording, *top.Options, *replayed) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), story+".ttmem")
+	readStory(t, storyEvents(goldenFolder, story)).record(t, path, checkpoints)
+	all := &replayed{t: t}
+	_, err := (&source.Options{File: path}).Watch(func(e *event.Event) { all.events = append(all.events, *e) })
+	qt.Assert(t, qt.IsNil(err))
+	var view top.Options
+	r, _, err := newTopRecording(&source.Options{File: path}, &view)
+	qt.Assert(t, qt.IsNil(err))
+	return r, &view, all
+}
+
+// isAfter checks that the recording shows the state after so many events.
+func isAfter(t *testing.T, r *topRecording, all *replayed, n int) {
+	t.Helper()
+	p := r.Present(0)
+	qt.Assert(t, qt.Equals(p.Number, uint64(n)))
+	want := all.after(n).Snapshot()
+	qt.Check(t, qt.DeepEquals(p.Snapshot.Devices, want.Devices))
+}
+
+// Circular buffers and tensors fill L1 nearer to its capacity than DRAM.
+func TestTopOpensARecordingAtThePeakNearestToItsCapacity(t *testing.T) {
+	r, view, all := openTop(t, "peak", 100)
+	var peak memory.RegionPeak
+	for _, one := range r.end.RegionPeaks() {
+		if one.Region == event.L1 {
+			peak = one
+		}
+	}
+	qt.Check(t, qt.Equals(view.At.TimeNs, peak.TimeNs))
+	isAfter(t, r, all, int(view.At.Number))
+	d := r.Present(0).Devices[0]
+	qt.Check(t, qt.Equals(d.L1PerCore.BufferBytes+d.L1PerCore.CBBytes, peak.Bytes))
+	qt.Check(t, qt.Equals(len(r.Timelines()) > 0, true))
+}
+
+func TestTopShowsARecordingAtAnyMoment(t *testing.T) {
+	for _, checkpoints := range []int{100, 1 << 30} {
+		r, _, all := openTop(t, "fragments", checkpoints)
+		kinds := make(map[top.StopKind]int)
+		for _, stop := range r.Stops() {
+			kinds[stop.Kind]++
+			qt.Assert(t, qt.IsNil(r.Seek(top.Moment{Point: stop.Point})))
+			isAfter(t, r, all, int(stop.Number))
+			e := &all.events[stop.Number-1]
+			if stop.Kind == top.StopFailure {
+				qt.Check(t, qt.Equals(e.Kind, event.AllocFailed))
+			}
+			qt.Check(t, qt.Equals(r.Present(0).Event.Kind, e.Kind))
+		}
+		qt.Check(t, qt.IsTrue(kinds[top.StopPeak] > 1 && kinds[top.StopFailure] > 1), qt.Commentf("%v", kinds))
+
+		// by events, from the time between two
+		first, last := r.Span()
+		qt.Assert(t, qt.IsNil(r.Seek(top.Moment{Point: memory.Point{TimeNs: (first.TimeNs + last.TimeNs) / 2}})))
+		at := int(r.Present(0).Number)
+		qt.Assert(t, qt.IsTrue(at > 1 && at < len(all.events)))
+		for _, n := range []int{at - 1, at - 2, at - 1, at, at + 1, 1} {
+			point := memory.Point{Number: uint64(n), TimeNs: r.Present(0).BeforeNs} // or any other before it
+			if n == 1 {
+				point.TimeNs = 0
+			}
+			qt.Assert(t, qt.IsNil(r.Seek(top.Moment{Point: point})))
+			isAfter(t, r, all, n)
+		}
+		qt.Assert(t, qt.IsNil(r.Seek(top.Moment{Point: last})))
+		qt.Check(t, qt.DeepEquals(r.Present(0).Snapshot.Devices, all.after(len(all.events)).Snapshot().Devices))
+	}
+}
+
+// A mark that is set at one moment shows at another what was allocated meanwhile.
+func TestTopShowsTheGrowthBetweenTwoMoments(t *testing.T) {
+	r, _, all := openTop(t, "leak", 100)
+	var marks []top.Stop
+	for _, stop := range r.Stops() {
+		if stop.Kind == top.StopMark {
+			marks = append(marks, stop)
+		}
+	}
+	qt.Assert(t, qt.IsTrue(len(marks) > 25))
+	qt.Assert(t, qt.IsNil(r.Seek(top.Moment{Point: marks[4].Point})))
+	r.Mark()
+	qt.Assert(t, qt.IsNil(r.Seek(top.Moment{Point: marks[24].Point})))
+	p := r.Present(0)
+	qt.Check(t, qt.Equals(p.MarkNs, marks[4].TimeNs))
+	var fresh, want uint64
+	for i := range p.CallSites {
+		fresh += p.CallSites[i].Fresh.Count
+	}
+	s := all.after(int(marks[24].Number))
+	for _, b := range s.Buffers() {
+		if b.SinceNs > marks[4].TimeNs {
+			want++
+		}
+	}
+	for _, one := range s.Statics(0) {
+		if one.SinceNs > marks[4].TimeNs && !one.Global {
+			want++
+		}
+	}
+	qt.Check(t, qt.Equals(fresh, want))
+	qt.Check(t, qt.IsTrue(fresh >= 20))
+}
