@@ -6,14 +6,15 @@ CLANG_VERSION := $(shell sed -n 's/.*-cc clang-\([0-9]*\) .*/\1/p' bpf/gen.go)
 # Probes need root; so do the tests that place them.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
 PREFIX ?= /usr/local
-# The output of ttmem --version: tag and commit; empty outside of a checkout.
-BUILD := $(shell git describe --tags --always --dirty 2>/dev/null)
+# The newest release in CHANGELOG.md, and the output of ttmem --version: that and the commit.
+RELEASE := $(shell sed -n 's/^## \([0-9.]*\)$$/\1/p' CHANGELOG.md | head -n 1)
+BUILD := $(RELEASE)$(addprefix +,$(shell git describe --always --dirty --exclude '*' 2>/dev/null))
 # The release of ttnn that the demo and the rig use.
 VERSION ?= 0.81.1
 PYTHON ?=
 BOARD ?= n150
 
-.PHONY: all build demo test check long hostile faults fuzz soak bench vmtest vmtools rig generate install clean tools
+.PHONY: all build dist demo test check long hostile faults fuzz soak bench vmtest vmtools rig generate install clean tools
 
 all: build
 
@@ -37,6 +38,26 @@ install: bin/ttmem
 	bin/ttmem completion zsh > $$share/zsh/site-functions/_ttmem && \
 	bin/ttmem completion fish > $$share/fish/vendor_completions.d/ttmem.fish || \
 	echo "without manual pages and completions"
+
+# A release: a tarball to unpack in /usr, a Debian package, and checksums. The
+# same commit gives the same bytes.
+DIST ?= bin/dist
+dist: bin/ttmem
+	@rm -rf $(DIST) && mkdir -p $(DIST)
+	@set -e; export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0); umask 022; \
+	$(MAKE) --no-print-directory install DESTDIR=$(DIST)/root PREFIX=/usr >/dev/null; \
+	install -D -m 644 -t $(DIST)/root/usr/share/doc/ttmem LICENSE README.md CHANGELOG.md; \
+	tar -C $(DIST)/root/usr --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$$SOURCE_DATE_EPOCH \
+		-cf - . | gzip -9n > $(DIST)/ttmem-$(RELEASE)-linux-amd64.tar.gz; \
+	install -d $(DIST)/root/DEBIAN; \
+	printf '%s\n' 'Package: ttmem' 'Version: $(RELEASE)' 'Architecture: amd64' 'Section: devel' 'Priority: optional' \
+		'Maintainer: the authors of ttmem <ttmem@localhost>' \
+		'Description: shows who holds the memory of Tenstorrent devices' \
+		' ttmem traces unmodified programs that use tt-metal or ttnn, from outside, with' \
+		' eBPF: how much of each chip is in use, by which process and line of code.' \
+		> $(DIST)/root/DEBIAN/control; \
+	dpkg-deb --root-owner-group --build $(DIST)/root $(DIST)/ttmem_$(RELEASE)_amd64.deb >/dev/null; \
+	rm -r $(DIST)/root; cd $(DIST); sha256sum ttmem* > SHA256SUMS; ls -sh
 
 clean:
 	rm -rf bin

@@ -1,0 +1,43 @@
+package e2e
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+// A release is a Debian package and a tarball, whose checksums are right, and what both
+// install runs.
+func TestDist(t *testing.T) {
+	dir := t.TempDir()
+	run := func(in, name string, args ...string) string {
+		t.Helper()
+		cmd := exec.Command(name, args...)
+		cmd.Dir = in
+		out, err := cmd.CombinedOutput()
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s %q: %s", name, args, out))
+		return string(out)
+	}
+	run("..", "make", "dist", "DIST="+dir)
+	run(dir, "sha256sum", "--check", "SHA256SUMS")
+	for kind, unpack := range map[string][]string{
+		"*.deb":    {"dpkg-deb", "-x"},
+		"*.tar.gz": {"tar", "--one-top-level=usr", "-xf"},
+	} {
+		files, err := filepath.Glob(filepath.Join(dir, kind))
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.HasLen(files, 1))
+		root := t.TempDir()
+		args := append(unpack, files[0])
+		if unpack[0] == "dpkg-deb" {
+			args = append(args, root)
+		}
+		run(root, args[0], args[1:]...)
+		qt.Check(t, qt.Matches(run(root, filepath.Join(root, "usr/bin/ttmem"), "version"), `ttmem version [0-9.]+(\+\w+(-dirty)?)?\n`))
+		for _, file := range []string{"share/man/man1/ttmem-run.1", "share/bash-completion/completions/ttmem", "lib/systemd/system/ttmem.service"} {
+			run(root, "test", "-s", filepath.Join("usr", file))
+		}
+	}
+}
