@@ -220,6 +220,15 @@ const goldenColumns = 100
 // terminal or a file, and to standard error, which is a file.
 func runOnStreams(t *testing.T, terminal bool, args []string) (out, errs string, status int) {
 	t.Helper()
+	if terminal {
+		return runSized(t, &unix.Winsize{Row: 50, Col: goldenColumns}, args)
+	}
+	return runSized(t, nil, args)
+}
+
+// runSized is runOnStreams on a terminal of a size; nil: a file.
+func runSized(t *testing.T, size *unix.Winsize, args []string) (out, errs string, status int) {
+	t.Helper()
 	stdout, stderr := os.Stdout, os.Stderr
 	defer func() { os.Stdout, os.Stderr = stdout, stderr }()
 	file := func(name string) *os.File {
@@ -234,13 +243,13 @@ func runOnStreams(t *testing.T, terminal bool, args []string) (out, errs string,
 		return string(b)
 	}
 	os.Stderr = file("stderr")
-	if !terminal {
+	if size == nil {
 		os.Stdout = file("stdout")
 		status = run(args)
 		return text(os.Stdout), text(os.Stderr), status
 	}
 	shown := make(chan string)
-	os.Stdout = openTerminal(t, shown)
+	os.Stdout = openTerminal(t, size, shown)
 	status = run(args)
 	// what is still on its way when a terminal is closed may be lost
 	_, err := os.Stdout.WriteString(terminalEnd)
@@ -254,7 +263,7 @@ func runOnStreams(t *testing.T, terminal bool, args []string) (out, errs string,
 const terminalEnd = "\x00end\x00"
 
 // openTerminal opens a terminal, and sends all that was written to it before terminalEnd.
-func openTerminal(t *testing.T, shown chan<- string) *os.File {
+func openTerminal(t *testing.T, size *unix.Winsize, shown chan<- string) *os.File {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	qt.Assert(t, qt.IsNil(err))
@@ -262,7 +271,7 @@ func openTerminal(t *testing.T, shown chan<- string) *os.File {
 	qt.Assert(t, qt.IsNil(unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)))
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 50, Col: goldenColumns})))
+	qt.Assert(t, qt.IsNil(unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, size)))
 	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
 	qt.Assert(t, qt.IsNil(err))
 	_, err = term.MakeRaw(int(slave.Fd())) // ends of lines stay as they are

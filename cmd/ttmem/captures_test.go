@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+)
+
+// captures are the pages of docs/captures: commands on recordings of TestGolden's stories.
+var captures = []string{
+	"report leak.ttmem", "report fragments.ttmem", "report mesh.ttmem",
+	"leaks leak.ttmem", "leaks cache.ttmem",
+	"peak peak.ttmem --region DRAM", "peak mix.ttmem --region L1",
+	"dump leak.ttmem --at peak", "dump leak.ttmem --at peak --by op",
+	"oom fragments.ttmem", "map fragments.ttmem --at failure#1 --region L1",
+	"diff repaired.ttmem leak.ttmem", "log leak.ttmem",
+	"top --once leak.ttmem",
+}
+
+// TestCaptures compares the first screens of all pages with docs/captures; -update writes them.
+// No line of them is longer than the terminal is wide.
+func TestCaptures(t *testing.T) {
+	t.Setenv("NO_COLOR", "1")
+	t.Setenv("LC_ALL", "C.UTF-8")
+	local := time.Local
+	t.Cleanup(func() { time.Local = local })
+	time.Local = time.UTC
+	docs, err := filepath.Abs("../../docs/captures")
+	qt.Assert(t, qt.IsNil(err))
+	root, err := filepath.Abs(goldenFolder)
+	qt.Assert(t, qt.IsNil(err))
+	t.Chdir(t.TempDir())
+	for _, s := range goldenStories {
+		readStory(t, storyEvents(root, s.name)).record(t, s.name+".ttmem", 0)
+	}
+	for _, size := range []unix.Winsize{{Row: 24, Col: 80}, {Row: 50, Col: 200}} {
+		name := fmt.Sprintf("%dx%d", size.Col, size.Row)
+		t.Run(name, func(t *testing.T) {
+			var page strings.Builder
+			fmt.Fprintf(&page, "# Pages on a terminal of %d columns and %d rows\n\nThe first screen of each page, for recordings of real programs. "+
+				"`go test ./cmd/ttmem -run TestCaptures -update` writes this file.\n", size.Col, size.Row)
+			for _, args := range captures {
+				out, errs, _ := runSized(t, &size, strings.Fields(args))
+				fmt.Fprintf(&page, "\n```\n$ ttmem %s\n", args)
+				rows := strings.Split(strings.TrimSuffix(out+errs, "\n"), "\n")
+				for i, row := range rows {
+					width := ansi.StringWidth(row)
+					qt.Check(t, qt.IsTrue(width <= int(size.Col)), qt.Commentf("%s: %d columns: %s", args, width, row))
+					if i < int(size.Row)-2 { // the command and the next prompt
+						page.WriteString(strings.TrimRight(row, " ") + "\n")
+					}
+				}
+				page.WriteString("```\n")
+			}
+			checkGoldenFile(t, filepath.Join(docs, name+".md"), page.String(), *updateGolden)
+		})
+	}
+}
