@@ -54,7 +54,7 @@ func recorded(t *testing.T, dir, name, path string, args ...string) (file string
 	t.Helper()
 	file = filepath.Join(dir, name+".ttmem")
 	// the marks are calls in the planted line: one for each token
-	_, errs, status := askOf(t, dir, []string{"record", "-o", file, "--mark-at", "ttnn::log"}, path, args...)
+	_, errs, status := askOf(t, dir, []string{"run", "-o", file, "--mark-at", "ttnn::log"}, path, args...)
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
 	return file
 }

@@ -118,11 +118,13 @@ func newSession(o sessionOptions) (_ *session, err error) {
 		only.PIDs, s.profile = []int{o.pid}, aggregate.New()
 	}
 	s.complete = source.Completed(s.state, only.Selected(s.add))
-	if s.record, err = newRecorder(o.record, s.state); err != nil {
-		if !o.record.unnamed {
-			return nil, err
-		}
+	s.record, err = newRecorder(o.record, s.state)
+	switch {
+	case err != nil && !o.record.unnamed:
+		return nil, err
+	case err != nil:
 		term.Warn(fmt.Sprintf("nothing is recorded: %v with -o", err))
+		err = nil
 	}
 	switch {
 	case o.output.events == "":
