@@ -217,7 +217,7 @@ func (r *recorder) next(s *memory.Snapshot) [][2]string {
 	list := [][2]string{
 		{"leaks " + r.path, "what leaks, with call stacks"},
 		{"peak " + r.path, "what each peak was made of"},
-		{"report " + r.path + " --flamegraph memory.html", "for a browser"},
+		{"top " + r.path, "browse it"},
 	}
 	if s.FailureCount > 0 {
 		list = append([][2]string{{"oom " + r.path, "why allocations failed"}}, list[:2]...)
