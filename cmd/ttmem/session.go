@@ -220,6 +220,7 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 	if err != nil {
 		return err
 	}
+	how.State = s.profile
 	err = printReport(to, snapshot, s.o.output.json, how)
 	if s.export != nil && !s.export.Write(s.profile.Profile()) {
 		s.failed = true
