@@ -49,15 +49,18 @@ type use struct {
 
 func (r *report) useOf(g region, d *memory.Device) use {
 	b := d.Regions.Banked(g.Region)
-	u := use{chip: d.ID, shown: g.peak(d), other: g.now(d), cbs: d.L1PerCore.Peak.CBBytes, capacity: b.PeakCapacityBytes}
+	u := use{chip: d.ID, shown: g.peak(d), other: g.now(d), capacity: b.PeakCapacityBytes}
 	if r.Live || u.shown == 0 {
 		u.capacity = b.CapacityBytes
 	}
-	if r.Live {
-		u.shown, u.other, u.cbs = u.other, u.shown, d.L1PerCore.CBBytes
-	}
 	if g.Region == event.L1 {
-		u.capacity = d.L1PerCore.CapacityBytes
+		u.cbs, u.capacity = d.L1PerCore.Peak.CBBytes, d.L1PerCore.CapacityBytes
+		if r.Live {
+			u.cbs = d.L1PerCore.CBBytes
+		}
+	}
+	if r.Live {
+		u.shown, u.other = u.other, u.shown
 	}
 	return u
 }
@@ -213,7 +216,10 @@ func (r *report) peakSources(g region, u use) {
 		r.line("   ", r.Paint(page.Dim, "before this recording: its call sites are not known"))
 		return
 	}
-	r.sources(sourcesOf(&r.peaks[at]), memory.Holder{}, r.sites, u.shown, g.format)
+	if r.made[at] == nil {
+		r.made[at] = sourcesOf(&r.peaks[at])
+	}
+	r.sources(r.made[at], memory.Holder{}, r.sites, u.shown, g.format)
 }
 
 // sourcesOf are the call sites that a peak was made of.
@@ -222,18 +228,22 @@ func sourcesOf(p *memory.RegionPeak) (list []source) {
 		list = append(list, newSource(memory.Holder{Bytes: h.Bytes, Count: h.Count, Stack: h.Stack, BeforeAttach: h.BeforeAttach}, event.NotStatic, ""))
 	}
 	// Programs use the same space in turn: the largest made the peak.
-	var largest []source
-	most := uint64(0)
-	for _, program := range page.Alike(p.Programs, func(a, b memory.PeakProgram) bool { return a.PID == b.PID && a.ProgramID == b.ProgramID }) {
-		var parts []source
-		bytes := uint64(0)
-		for _, h := range program {
-			parts = append(parts, newSource(memory.Holder{Bytes: h.Bytes, Count: h.Count, Stack: h.Stack, BeforeAttach: h.BeforeAttach}, h.Kind, ""))
-			bytes += h.Bytes
-		}
-		if bytes > most {
-			largest, most = parts, bytes
+	type program struct {
+		pid int
+		id  uint64
+	}
+	sums := make(map[program]uint64)
+	var largest program
+	for _, h := range p.Programs {
+		of := program{h.PID, h.ProgramID}
+		if sums[of] += h.Bytes; sums[of] > sums[largest] {
+			largest = of
 		}
 	}
-	return merged(append(list, largest...))
+	for _, h := range p.Programs {
+		if (program{h.PID, h.ProgramID}) == largest {
+			list = append(list, newSource(memory.Holder{Bytes: h.Bytes, Count: h.Count, Stack: h.Stack, BeforeAttach: h.BeforeAttach}, h.Kind, ""))
+		}
+	}
+	return merged(list)
 }

@@ -45,6 +45,8 @@ type report struct {
 	otherColumns int
 	leaked       []analyze.Verdict
 	peaks        []memory.RegionPeak
+	// made are the call sites of each of the peaks that was written.
+	made [][]source
 	// sites is how many call sites of a peak are shown.
 	sites int
 }
@@ -74,6 +76,7 @@ func Write(w io.Writer, s *memory.Snapshot, layout page.Layout, o Options) error
 
 func newReport(s *memory.Snapshot, o Options) *report {
 	r := &report{Options: o, snap: s, end: "at the end", peaks: o.State.RegionPeaks()}
+	r.made = make([][]source, len(r.peaks))
 	r.running = slices.ContainsFunc(s.Processes, func(p memory.Process) bool { return p.Exit == nil })
 	switch {
 	case o.Live:

@@ -56,22 +56,33 @@ func newSource(h memory.Holder, kind event.StaticKind, region string) source {
 	return s
 }
 
-// same reports whether two sources look the same on the page.
-func (s *source) same(o source) bool {
-	return o.kind == s.kind && o.region == s.region && o.name == s.name && o.text == s.text && slices.Equal(o.calls, s.calls)
-}
-
 // merged are the sources, the largest first. Those that look the same on the page are one.
 func merged(all []source) (list []source) {
+	type key struct {
+		kind                event.StaticKind
+		region, text, calls string
+		name                name.Name
+	}
+	index := make(map[key]int)
 	for _, s := range all {
-		at := slices.IndexFunc(list, s.same)
-		if at < 0 {
+		k := key{s.kind, s.region, s.text, strings.Join(s.calls, "\n"), s.name}
+		at, found := index[k]
+		if !found {
+			index[k] = len(list)
 			list = append(list, s)
 			continue
 		}
 		list[at].Bytes, list[at].Count = list[at].Bytes+s.Bytes, list[at].Count+s.Count
 	}
-	slices.SortStableFunc(list, func(a, b source) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	slices.SortStableFunc(list, func(a, b source) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.name.Call.String(), b.name.Call.String()),
+			slices.Compare(a.calls, b.calls), cmp.Compare(a.name.Op, b.name.Op))
+	})
+	return list
+}
+
+// distinguish gives sources that look the same the callers in which they differ.
+func distinguish(list []source) {
 	var names []string
 	var calls [][]string
 	for i := range list {
@@ -80,7 +91,6 @@ func merged(all []source) (list []source) {
 	for i, caller := range page.Distinguish(names, calls) {
 		list[i].caller = caller
 	}
-	return list
 }
 
 // sources writes the largest sources, with their share of so many bytes, 0 being unknown, and the
@@ -95,8 +105,9 @@ func (r *report) sources(list []source, others memory.Holder, limit int, of uint
 	if shown > limit+1 || shown > limit && others.Count > 0 {
 		shown = limit
 	}
+	distinguish(list[:shown])
 	regionColumns := 0
-	for _, s := range list {
+	for _, s := range list[:shown] {
 		if s.region != "" {
 			regionColumns = max(regionColumns, page.Width(s.region)+2)
 		}
