@@ -84,9 +84,9 @@ func (r *report) regions() {
 		ids = append(ids, d.ID)
 		names[r.DeviceName(d)] = true
 	}
-	title, about := "Peak", " on each chip where it is highest"
+	title, about := "Peak of each region", ", on the chip where it is highest"
 	if r.Live {
-		title = "Now"
+		title = "In use now"
 	}
 	uses, same := r.uses()
 	if same {

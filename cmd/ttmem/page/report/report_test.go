@@ -241,7 +241,7 @@ func TestChipsThatDifferAreShownApart(t *testing.T) {
 	r.Open(1, "n300", 0, 1, 2, 3, 4)
 	r.Alloc(1, event.DRAM, 1<<20, 12, 1)
 	text := reportText(t, r, options{})
-	qt.Check(t, qt.StringContains(text, "Peak on each chip where it is highest - n300 - wormhole_b0\n"))
+	qt.Check(t, qt.StringContains(text, "Peak of each region, on the chip where it is highest - n300 - wormhole_b0\n"))
 	qt.Check(t, qt.StringContains(text, "12.0 MiB of 12.0 GiB, 12.0 MiB at the end\n   chip 1; chips 0, 2-4 (each) 0 B\n"))
 	r.Alloc(1, event.DRAM, 1<<19, 12, 2)
 	text = reportText(t, r, options{})

@@ -199,7 +199,7 @@ func TestTheVerdictIsThatOfLeaks(t *testing.T) {
 	for _, close := range []bool{false, true} {
 		for leaks, want := range map[bool]string{
 			true:  "\n720.0 KiB leaked: 60 buffers from 1 call site\n   720.0 KiB   60 buffers  model.py:77 step · ttnn.log\n",
-			false: "\n✓ No leaks found\n\nPeak",
+			false: "\n✓ No leaks found\n\nPeak of each region  chip 0",
 		} {
 			r := leakingRun(leaks)
 			if close {
