@@ -47,7 +47,7 @@ func TestRecording(t *testing.T) {
 	file := filepath.Join(dir, "mix.ttmem")
 	stderr, status := recordRun(t, dir, file, program(t, "mix.py"))
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
-	qt.Check(t, qt.StringContains(stderr, "ttmem report "+file))
+	qt.Check(t, qt.StringContains(stderr, "\n  ttmem leaks "+file))
 
 	lines := filepath.Join(dir, "events.jsonl")
 	out, errs, status := runTtmem(t, nil, "report", file, "--json", "--events", lines, "--folded", filepath.Join(dir, "folded"))
