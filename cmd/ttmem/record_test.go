@@ -9,10 +9,12 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/report"
 	"ttmem/tracer/event"
 )
 
@@ -135,6 +137,18 @@ func TestRecordChoosesANewFile(t *testing.T) {
 
 // Where no recording can be written, tracing goes on; a file that was named is an error.
 func TestTracingGoesOnWithoutARecording(t *testing.T) {
+	for _, unnamed := range []bool{true, false} {
+		pipe := filepath.Join(t.TempDir(), "pipe")
+		qt.Assert(t, qt.IsNil(unix.Mkfifo(pipe, 0o600)))
+		reader, err := os.OpenFile(pipe, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		qt.Assert(t, qt.IsNil(err))
+		s, err := newSession(sessionOptions{record: recordOptions{path: pipe, unnamed: unnamed}})
+		qt.Assert(t, qt.IsNil(err))
+		reader.Close() // so that the rest cannot be written
+		s.handle(&event.Event{Kind: event.ProcessStart, PID: 1, TimeNs: 1})
+		qt.Check(t, qt.IsNil(s.end(2, nil, os.Stderr, report.Options{})))
+		qt.Check(t, qt.Equals(s.failed, !unnamed))
+	}
 	s, err := newSession(sessionOptions{record: recordOptions{path: "/no/such/folder/x", unnamed: true}})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.IsNil(s.record))

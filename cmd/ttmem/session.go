@@ -184,8 +184,7 @@ func (s *session) flush() {
 	}
 	if s.record != nil {
 		if err := s.record.flush(); err != nil {
-			s.failed = s.failed || !s.o.record.unnamed
-			s.record = nil
+			s.unrecorded()
 			if s.useless != nil {
 				term.Warn(err.Error())
 				s.useless()
@@ -194,6 +193,12 @@ func (s *session) flush() {
 			term.Warn(fmt.Sprintf("%v; tracing goes on and is not recorded", err))
 		}
 	}
+}
+
+// unrecorded notes that the recording failed, which is a failure if the user named it.
+func (s *session) unrecorded() {
+	s.failed = s.failed || !s.o.record.unnamed
+	s.record = nil
 }
 
 // end finishes the files, and prints the report up to a time.
@@ -212,8 +217,8 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 	snapshot.Stacks = stacks
 	if s.record != nil {
 		if err := s.record.close(snapshot); err != nil {
-			finished(err)
-			s.record = nil
+			term.Warn(err.Error())
+			s.unrecorded()
 		}
 	}
 	snapshot, err := s.o.of(snapshot, s.o.source.File)
