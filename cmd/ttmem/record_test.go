@@ -166,3 +166,20 @@ func TestARecordingOfTheWholeHostIsItsOwnersAlone(t *testing.T) {
 		qt.Check(t, qt.Equals(info.Mode().Perm(), want))
 	}
 }
+
+// The commands that run ends with exist, and fit a terminal.
+func TestNextCommandsCanBeTyped(t *testing.T) {
+	r := &recorder{path: "ttmem-story_fragments-22910.ttmem"}
+	for failures, first := range []string{"leaks", "oom"} {
+		list := r.next(&memory.Snapshot{FailureCount: uint64(failures)})
+		qt.Check(t, qt.HasLen(list, 3))
+		for i, one := range list {
+			words := strings.Fields(one[0])
+			c, _, err := newRoot().Find(words[:1])
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.Equals(c.Name(), words[0]))
+			qt.Check(t, qt.IsTrue(i > 0 || words[0] == first), qt.Commentf("%v", list))
+			qt.Check(t, qt.IsTrue(len("  ttmem leaks "+r.path+"  # "+one[1]) <= 80), qt.Commentf("%v", one))
+		}
+	}
+}
