@@ -69,8 +69,8 @@ demo: bin/ttmem bin/rig
 		echo "make demo: tracing needs root, and there is no sudo here: run it as root"; exit 1; }
 	@$(SUDO) bin/ttmem doctor > bin/doctor.txt || { cat bin/doctor.txt; exit 1; }
 	bin/rig -version $(VERSION) -python "$(PYTHON)" -board $(BOARD) -env > bin/demo.env
-	@. ./bin/demo.env && echo '$$ ttmem run --flamegraph bin/demo.html -- python e2e/programs/demo.py' && \
-	$(SUDO) bin/ttmem run --flamegraph bin/demo.html -- python e2e/programs/demo.py
+	@. ./bin/demo.env && rm -f bin/demo.ttmem && echo '$$ ttmem run -o bin/demo.ttmem -- python e2e/programs/demo.py' && \
+	$(SUDO) bin/ttmem run -o bin/demo.ttmem -- python e2e/programs/demo.py
 
 bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
 	CGO_ENABLED=0 $(GO) build -o $@ ./e2e/rig/cmd/rig

@@ -85,20 +85,22 @@ func TestBadInput(t *testing.T) {
 		"no such command":         {nil, []string{"run", "--", "no-such-command"}, "no such command", 127},
 		"unknown flag":            {nil, []string{"run", "--frob"}, "--help", 125},
 		"unknown command":         {nil, []string{"frob"}, "ttmem help", 1},
-		"mistyped command":        {nil, []string{"recrod"}, "did you mean ttmem record?", 1},
+		"mistyped command":        {nil, []string{"atach"}, "did you mean ttmem attach?", 1},
 		"a file, no command":      {nil, []string{cut}, "ttmem report " + cut, 1},
-		"output in no folder":     {nil, []string{"run", "--events", "/no/such/folder/x", "--", "touch", filepath.Join(dir, "ran")}, "name a file that can be written", 125},
-		"output is a folder":      {nil, []string{"run", "--events", dir, "--", "true"}, "name a file that can be written", 125},
+		"output in no folder":     {nil, []string{"run", "--no-record", "--events", "/no/such/folder/x", "--", "touch", filepath.Join(dir, "ran")}, "name a file that can be written", 125},
+		"output is a folder":      {nil, []string{"run", "--no-record", "--events", dir, "--", "true"}, "name a file that can be written", 125},
 		"negative duration":       {nil, []string{"attach", "--duration", "-1s"}, "must not be negative", 1},
-		"record: no file":         {nil, []string{"record", "--", "true"}, "ttmem record -o", 1},
-		"record: it exists":       {nil, []string{"record", "-o", write("exists.ttmem", []byte("mine")), "--", "true"}, "name another", 1},
-		"record: a folder":        {nil, []string{"record", "-o", dir, "--", "true"}, dir, 1},
-		"record: in no folder":    {nil, []string{"record", "-o", "/no/such/folder/x", "--", "true"}, "name a file that can be written", 1},
-		"record: one file kept":   {nil, []string{"record", "-o", filepath.Join(dir, "x"), "--max-size", "1MiB", "--keep", "1", "--", "true"}, "at least 2", 1},
-		"record: a small file":    {nil, []string{"record", "-o", filepath.Join(dir, "x"), "--max-size", "10KiB", "--", "true"}, "64KiB at least", 1},
-		"record: to no file":      {nil, []string{"record", "-o", "-", "--", "true"}, "name a file", 1},
-		"record: no size":         {nil, []string{"record", "-o", filepath.Join(dir, "x"), "--max-size", "big", "--", "true"}, "500MiB", 1},
-		"record: not permitted":   {nobody, []string{"record", "-o", filepath.Join(dir, "x"), "--", "true"}, "run it with sudo", 1},
+		"record is gone":          {nil, []string{"record", "-o", "x", "--", "true"}, "did you mean ttmem run or ttmem attach or ttmem report?", 1},
+		"record: twice the file":  {nil, []string{"run", "-o", "x", "--events", "x", "--", "true"}, "cannot both be x", 125},
+		"record: and not":         {nil, []string{"run", "-o", "x", "--no-record", "--", "true"}, "leave out -o", 125},
+		"record: it exists":       {nil, []string{"run", "-o", write("exists.ttmem", []byte("mine")), "--", "true"}, "name another", 125},
+		"record: a folder":        {nil, []string{"run", "-o", dir, "--", "true"}, dir, 125},
+		"record: in no folder":    {nil, []string{"run", "-o", "/no/such/folder/x", "--", "true"}, "name a file that can be written", 125},
+		"record: one file kept":   {nil, []string{"run", "-o", filepath.Join(dir, "x"), "--max-size", "1MiB", "--keep", "1", "--", "true"}, "at least 2", 125},
+		"record: a small file":    {nil, []string{"run", "-o", filepath.Join(dir, "x"), "--max-size", "10KiB", "--", "true"}, "64KiB at least", 125},
+		"record: to no file":      {nil, []string{"run", "-o", "-", "--", "true"}, "name a file", 125},
+		"record: no size":         {nil, []string{"run", "-o", filepath.Join(dir, "x"), "--max-size", "big", "--", "true"}, "500MiB", 125},
+		"record: not permitted":   {nobody, []string{"run", "-o", filepath.Join(dir, "x"), "--", "true"}, "run it with sudo", 125},
 		"report: no file":         {nil, []string{"report", "/no/such/file"}, "no such file", 1},
 		"report: a folder":        {nil, []string{"report", dir}, dir, 1},
 		"report: empty":           {nil, []string{"report", write("empty.ttmem", nil)}, "empty.ttmem", 1},
@@ -150,9 +152,9 @@ func TestDoctorWithoutRoot(t *testing.T) {
 // was seen.
 func TestRecordHost(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "host.ttmem")
-	_, stderr, status := runTtmem(t, nil, "record", "-o", file, "--duration", "100ms")
+	_, stderr, status := runTtmem(t, nil, "attach", "-o", file, "--duration", "100ms")
 	qt.Check(t, qt.Equals(status, 0))
-	if !strings.Contains(stderr, "recorded ") { // other programs may run on this host
+	if !strings.Contains(stderr, ": recorded ") { // other programs may run on this host
 		qt.Check(t, qt.StringContains(stderr, "no process that uses tt-metal was seen"))
 	}
 	info, err := os.Stat(file)
@@ -240,7 +242,7 @@ func TestDiskFull(t *testing.T) {
 	file := filepath.Join(disk, "events.jsonl")
 
 	p := env.Command(t.Context(), "n150", program(t, "loop.py"), "20000")
-	cmd := exec.Command(ttmem, append([]string{"run", "--events", file, "--", p.Path}, p.Args[1:]...)...)
+	cmd := exec.Command(ttmem, append([]string{"run", "--no-record", "--events", file, "--", p.Path}, p.Args[1:]...)...)
 	cmd.Env, cmd.Dir = testEnviron(p.Env, "n150", dir), dir
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

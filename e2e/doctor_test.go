@@ -82,7 +82,7 @@ func TestOtherProcessors(t *testing.T) {
 	qt.Check(t, qt.StringContains(string(out), "Tracing does not work here: processor."))
 
 	under := setup(t, "0.81.1", "3.10").Command(t.Context(), "n150", program(t, "one.py"))
-	record := exec.Command(ttmem, append([]string{"record", "-o", file, "--", under.Path}, under.Args[1:]...)...)
+	record := exec.Command(ttmem, append([]string{"run", "-o", file, "--", under.Path}, under.Args[1:]...)...)
 	record.Env, record.Dir = testEnviron(under.Env, "n150", dir), dir
 	out, err = record.CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))

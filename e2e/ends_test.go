@@ -37,7 +37,7 @@ func TestEnds(t *testing.T) {
 			dir := t.TempDir()
 			file := filepath.Join(dir, "events.jsonl")
 			under := env.Command(context.Background(), "n150", program(t, "host.py"), "crash")
-			p := &target{env: env, Cmd: exec.Command(ttmem, append([]string{"run", "--events", file, "--", under.Path}, under.Args[1:]...)...)}
+			p := &target{env: env, Cmd: exec.Command(ttmem, append([]string{"run", "--no-record", "--events", file, "--", under.Path}, under.Args[1:]...)...)}
 			p.Dir, p.Env = dir, testEnviron(under.Env, "n150", dir)
 			p.start(t)
 			p.expect(t, "holding")
@@ -246,7 +246,7 @@ func TestManyProcesses(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	load := env.Command(context.Background(), "n150", "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('loaded', flush=True); input()", env.Library)
 	file := filepath.Join(t.TempDir(), "events.jsonl")
-	shell := under(t, env, load, ttmem, "run", "--events", file, "--", "sh", "-c", `while read line; do "$@"; done`, "sh")
+	shell := under(t, env, load, ttmem, "run", "--no-record", "--events", file, "--", "sh", "-c", `while read line; do "$@"; done`, "sh")
 	processes := 0
 	reported := func(kind event.Kind) {
 		waitFor(t, fmt.Sprintf("the %v of %d processes", kind, processes), func() bool {

@@ -19,7 +19,7 @@ func TestExports(t *testing.T) {
 	file := func(name string) string { return filepath.Join(dir, name) }
 	under := env.Command(t.Context(), "n150", program(t, "demo.py"))
 	cmd := exec.Command(ttmem, append([]string{
-		"record", "-o", file("demo.ttmem"), "--", under.Path,
+		"run", "-o", file("demo.ttmem"), "--", under.Path,
 	}, under.Args[1:]...)...)
 	cmd.Env, cmd.Dir = testEnviron(under.Env, "n150", dir), dir
 	var stderr strings.Builder

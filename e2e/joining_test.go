@@ -21,7 +21,7 @@ import (
 func TestDurationStartsAfterReading(t *testing.T) {
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), rig.N150, program(t, "hold.py"), "20000", "32")
 	p.expect(t, "holding")
-	stdout, stderr, status := runTtmem(t, nil, "attach", "-p", fmt.Sprint(p.Process.Pid), "--duration", "1ns", "--json")
+	stdout, stderr, status := runTtmem(t, nil, "attach", "-p", fmt.Sprint(p.Process.Pid), "--duration", "1ns", "--json", "--no-record")
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 	var attached memory.Snapshot
 	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(stdout), &attached)))

@@ -193,7 +193,7 @@ func TestLeaksOfTheNewestFile(t *testing.T) {
 		dir = t.TempDir()
 		file = filepath.Join(dir, "leak.ttmem")
 		under := env.Command(t.Context(), "n150", program(t, "leak_planted.py"), fmt.Sprint(calls))
-		cmd := exec.Command(ttmem, append([]string{"record", "-o", file, "--max-size", "64KiB", "--", under.Path}, under.Args[1:]...)...)
+		cmd := exec.Command(ttmem, append([]string{"run", "-o", file, "--max-size", "64KiB", "--", under.Path}, under.Args[1:]...)...)
 		cmd.Env, cmd.Dir = testEnviron(under.Env, "n150", dir), dir
 		out, err := cmd.CombinedOutput()
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))

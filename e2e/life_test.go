@@ -37,7 +37,7 @@ func TestFirstAndLast(t *testing.T) {
 		}
 		dir := t.TempDir()
 		file := filepath.Join(dir, "events.jsonl")
-		cmd := exec.Command(ttmem, append([]string{"run", "--events", file, "--"}, args...)...)
+		cmd := exec.Command(ttmem, append([]string{"run", "--no-record", "--events", file, "--"}, args...)...)
 		cmd.Dir = dir
 		cmd.Env = testEnviron(env.Command(context.Background(), "n150").Env, "n150", dir)
 		out, err := cmd.CombinedOutput()

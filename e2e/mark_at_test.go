@@ -25,8 +25,8 @@ func TestMarkAtMissingFunction(t *testing.T) {
 	qt.Check(t, qt.HasLen(page.Marks, 0)) // the report is printed nevertheless
 
 	file := filepath.Join(dir, "model.ttmem")
-	_, stderr, status = askOf(t, dir, []string{"record", "-o", file, "--mark-at", "ttnn::softmx"}, program(t, "hold.py"), "1", "64")
-	qt.Check(t, qt.Equals(status, 1))
+	_, stderr, status = askOf(t, dir, []string{"run", "-o", file, "--mark-at", "ttnn::softmx"}, program(t, "hold.py"), "1", "64")
+	qt.Check(t, qt.Equals(status, 125))
 	qt.Check(t, qt.Matches(stderr, softmx))
 	_, err := os.Stat(file)
 	qt.Check(t, qt.IsNil(err))
@@ -37,7 +37,7 @@ func TestMarkAtFunctionMissingInProcess(t *testing.T) {
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), rig.N150, program(t, "hold.py"), "1", "64")
 	p.expect(t, "holding")
 	file := filepath.Join(t.TempDir(), "model.ttmem")
-	for _, args := range [][]string{{"record", "-o", file}, {"leaks"}} {
+	for _, args := range [][]string{{"attach", "-o", file}, {"leaks"}} {
 		cmd := exec.Command(ttmem, append(args, "-p", strconv.Itoa(p.Process.Pid), "--mark-at", "ttnn::softmx")...)
 		begun := time.Now()
 		out, err := cmd.CombinedOutput()

@@ -46,7 +46,7 @@ func TestMuchCode(t *testing.T) {
 			under := env.Command(context.Background(), "n150", program(t, "one.py"))
 			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute*patience)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, ttmem, "run", "--events", file, "--", under.Path, "-c", `
+			cmd := exec.CommandContext(ctx, ttmem, "run", "--no-record", "--events", file, "--", under.Path, "-c", `
 import os, subprocess, sys, time
 for _ in range(2):
     subprocess.check_call([sys.executable, sys.argv[1]], env={**os.environ, "LD_PRELOAD": sys.argv[2]})

@@ -18,7 +18,7 @@ func TestNotStarted(t *testing.T) {
 	script := filepath.Join(dir, "model")
 	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte("echo 1\n"), 0o755)))
 	for _, command := range [][]string{
-		{"run"}, {"run", "--json"}, {"record", "-o", filepath.Join(dir, "model.ttmem")}, {"leaks"}, {"peak"}, {"oom"}, {"log"},
+		{"run"}, {"run", "--json"}, {"run", "-o", filepath.Join(dir, "model.ttmem")}, {"leaks"}, {"peak"}, {"oom"}, {"log"},
 	} {
 		for _, c := range []struct {
 			program, says string

@@ -79,7 +79,7 @@ func recordOOM(t *testing.T, version, python string, board rig.Board, args ...st
 	env := setup(t, version, python)
 	under := env.Command(t.Context(), board, append([]string{program(t, "oom.py")}, args...)...)
 	dir = t.TempDir()
-	cmd := exec.Command(ttmem, append([]string{"record", "-o", filepath.Join(dir, "oom.ttmem"), "--", under.Path}, under.Args[1:]...)...)
+	cmd := exec.Command(ttmem, append([]string{"run", "-o", filepath.Join(dir, "oom.ttmem"), "--", under.Path}, under.Args[1:]...)...)
 	cmd.Env, cmd.Dir = testEnviron(under.Env, board, dir), dir
 	out, err := cmd.CombinedOutput()
 	qt.Assert(t, qt.IsNotNil(cmd.ProcessState), qt.Commentf("%v", err))

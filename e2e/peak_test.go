@@ -143,7 +143,7 @@ func byLine(list []peakHolderSaid) map[int]peakHolderSaid {
 func recordUntil(t *testing.T, env *rig.Env, board rig.Board, dir string, flags []string, so func() bool) {
 	t.Helper()
 	under := env.Command(t.Context(), board, program(t, "peak_first.py"))
-	args := append(append([]string{"record"}, flags...), "--", under.Path)
+	args := append(append([]string{"run"}, flags...), "--", under.Path)
 	cmd := exec.Command(ttmem, append(args, under.Args[1:]...)...)
 	cmd.Env, cmd.Dir = testEnviron(under.Env, board, dir), dir
 	var said strings.Builder

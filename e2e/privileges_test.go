@@ -87,7 +87,7 @@ func TestTracingWithoutRoot(t *testing.T) {
 		return cmd
 	}
 	one := env.Command(context.Background(), "n150", program(t, "one.py"))
-	out, err := in(unprivileged(t, append([]string{"run", "--json", "--", one.Path}, one.Args[1:]...)...)).Output()
+	out, err := in(unprivileged(t, append([]string{"run", "--no-record", "--json", "--", one.Path}, one.Args[1:]...)...)).Output()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
 	all := lines(string(out))
 	var ran memory.Snapshot

@@ -24,12 +24,12 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// recordRun records a program under `ttmem record`.
+// recordRun records a program under `ttmem run`.
 func recordRun(t *testing.T, dir, file string, args ...string) (stderr string, status int) {
 	t.Helper()
 	env := setup(t, "0.81.1", "3.10")
 	under := env.Command(context.Background(), "n150", args...)
-	cmd := exec.Command(ttmem, append([]string{"record", "-o", file, "--", under.Path}, under.Args[1:]...)...)
+	cmd := exec.Command(ttmem, append([]string{"run", "-o", file, "--", under.Path}, under.Args[1:]...)...)
 	cmd.Env, cmd.Dir = testEnviron(under.Env, "n150", dir), dir
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
@@ -48,7 +48,7 @@ func TestRecording(t *testing.T) {
 	file := filepath.Join(dir, "mix.ttmem")
 	stderr, status := recordRun(t, dir, file, program(t, "mix.py"))
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
-	qt.Check(t, qt.StringContains(stderr, "ttmem report "+file))
+	qt.Check(t, qt.StringContains(stderr, "\n  ttmem leaks "+file))
 
 	lines := filepath.Join(dir, "events.jsonl")
 	out, errs, status := runTtmem(t, nil, "report", file, "--json", "--events", lines, "--folded", filepath.Join(dir, "folded"))
@@ -92,7 +92,7 @@ func TestKilledRecorder(t *testing.T) {
 	p.expect(t, "ready")
 	for range times {
 		file := filepath.Join(t.TempDir(), "killed.ttmem")
-		record := exec.Command(ttmem, "record", "-o", file, "-p", fmt.Sprint(p.Process.Pid))
+		record := exec.Command(ttmem, "attach", "-o", file, "-p", fmt.Sprint(p.Process.Pid))
 		qt.Assert(t, qt.IsNil(record.Start()))
 		waitForSize(t, file, 4096)
 		time.Sleep(time.Duration(500+rand.IntN(1500)) * time.Millisecond)
@@ -135,7 +135,7 @@ func TestRecordingDiskFull(t *testing.T) {
 	defer syscall.Unmount(disk, syscall.MNT_DETACH)
 	file := filepath.Join(disk, "full.ttmem")
 	stderr, status := recordRun(t, dir, file, program(t, "loop.py"), "200000")
-	qt.Check(t, qt.Equals(status, 1))
+	qt.Check(t, qt.Equals(status, 125))
 	qt.Check(t, qt.Equals(strings.Count(stderr, "no space left"), 1), qt.Commentf("%s", stderr))
 	out, errs, status := runTtmem(t, nil, "report", file, "--json")
 	qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
@@ -150,7 +150,7 @@ func TestRotation(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	p := startTarget(t, env, "n150", program(t, "late.py"), "400")
 	p.expect(t, "ready")
-	record := exec.Command(ttmem, "record", "-o", file, "--max-size", "64KiB", "--keep", "3", "-p", fmt.Sprint(p.Process.Pid))
+	record := exec.Command(ttmem, "attach", "-o", file, "--max-size", "64KiB", "--keep", "3", "-p", fmt.Sprint(p.Process.Pid))
 	qt.Assert(t, qt.IsNil(record.Start()))
 	waitFor(t, "the third file", func() bool { _, err := os.Stat(file + ".2"); return err == nil })
 	seen := len(readCheckpoints(t, p.Dir))

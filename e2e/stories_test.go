@@ -65,9 +65,9 @@ func TestRecordStories(t *testing.T) {
 	}
 }
 
-// A storyCommand is one program under `ttmem record`.
+// A storyCommand is one program under `ttmem run`.
 type storyCommand struct {
-	flags   []string // of ttmem record
+	flags   []string // of ttmem run
 	program string
 	args    []string
 	edits   []string // old and new text, by turns
@@ -102,10 +102,10 @@ func storyEnviron(t *testing.T, env []string, board rig.Board, dir string) []str
 	return append(testEnviron(env, board, dir), "PYTHONPATH="+filepath.Dir(program(t, "device.py")), "PYTHONDONTWRITEBYTECODE=1")
 }
 
-// recordUnder runs `ttmem record` until it ends.
+// recordUnder runs `ttmem run` until it ends.
 func recordUnder(t *testing.T, env []string, dir, file string, args []string, status int) {
 	t.Helper()
-	cmd := exec.Command(ttmem, append([]string{"record", "-o", file}, args...)...)
+	cmd := exec.Command(ttmem, append([]string{"run", "-o", file}, args...)...)
 	cmd.Env, cmd.Dir = env, dir
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -139,7 +139,7 @@ func recordLate(t *testing.T, dir, file string) {
 func recordHeld(t *testing.T, dir, file string) {
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "dump.py"), "wait")
 	p.expect(t, "opened")
-	cmd := exec.Command(ttmem, "record", "-o", file, "-p", fmt.Sprint(p.Process.Pid))
+	cmd := exec.Command(ttmem, "attach", "-o", file, "-p", fmt.Sprint(p.Process.Pid))
 	cmd.Dir = dir
 	stderr, err := cmd.StderrPipe()
 	qt.Assert(t, qt.IsNil(err))

@@ -54,7 +54,7 @@ func recorded(t *testing.T, dir, name, path string, args ...string) (file string
 	t.Helper()
 	file = filepath.Join(dir, name+".ttmem")
 	// the marks are calls in the planted line: one for each token
-	_, errs, status := askOf(t, dir, []string{"record", "-o", file, "--mark-at", "ttnn::log"}, path, args...)
+	_, errs, status := askOf(t, dir, []string{"run", "-o", file, "--mark-at", "ttnn::log"}, path, args...)
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
 	return file
 }
@@ -129,6 +129,12 @@ func TestStoryOfALeak(t *testing.T) {
 		qt.Check(t, qt.DeepEquals(named(page), []string{leak}), qt.Commentf("%s", page))
 		qt.Check(t, qt.IsTrue(strings.HasPrefix(page, size+" leaked: ")), qt.Commentf("%s", page))
 		qt.Check(t, qt.StringContains(page, "still growing"))
+	})
+	t.Run("is it in the report?", func(t *testing.T) {
+		op, line, _ := strings.Cut(leak, " · ")
+		first := strings.Join(lines(ask(t, "report", file))[:10], "\n")
+		qt.Check(t, qt.StringContains(first, fmt.Sprintf("%s leaked: %d buffers from 1 call site\n", size, storyTokens)))
+		qt.Check(t, qt.Matches(first, `(?s).*`+regexp.QuoteMeta(line)+` \w+ · `+op+`\n.*`))
 	})
 	t.Run("and while it runs?", func(t *testing.T) {
 		page, errs, status := askOf(t, dir, []string{"leaks", "--fail-above", "1MiB"}, program(t, "story_leak.py"), fmt.Sprint(storyTokens))

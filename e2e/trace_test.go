@@ -77,7 +77,7 @@ func traceRun(t *testing.T, env *rig.Env, board rig.Board, args ...string) trace
 	under := env.Command(context.Background(), board, args...)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute*patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, ttmem, append([]string{"run", "--events", file, "--"}, under.Args...)...)
+	cmd := exec.CommandContext(ctx, ttmem, append([]string{"run", "--no-record", "--events", file, "--"}, under.Args...)...)
 	cmd.Args[4+1] = under.Path
 	cmd.Env = testEnviron(under.Env, board, dir)
 	cmd.Dir = dir

@@ -49,7 +49,7 @@ pwd
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(signals&0x205207, 0x205207))
 	qt.Assert(t, qt.StringContains(alone, "\n3 -> "))
-	for _, args := range [][]string{{"run", "--"}, {"record", "-o", filepath.Join(dir, "model.ttmem"), "--"}} {
+	for _, args := range [][]string{{"run", "--no-record", "--"}, {"run", "-o", filepath.Join(dir, "model.ttmem"), "--"}} {
 		qt.Check(t, qt.Equals(withoutReport(run(append([]string{ttmem}, args...)...)), alone))
 	}
 }

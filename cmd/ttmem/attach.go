@@ -13,18 +13,21 @@ import (
 func newAttach() *cobra.Command {
 	var o sessionOptions
 	c := &cobra.Command{
-		Use:   "attach [-p PID]…",
-		Short: "Trace running processes, with the memory that they hold already",
-		Long: `Traces running processes until they end, the duration is over, or Ctrl-C, and prints a
-report. Without -p it traces all processes that use tt-metal, also those that start later.
+		Use:        "attach [-p PID]…",
+		SuggestFor: []string{"record"},
+		Short:      "Trace running processes, with the memory that they hold already",
+		Long: `Traces and records running processes until they end, the duration is over, or Ctrl-C, and
+prints a report. Without -p it traces all processes that use tt-metal, also those that start
+later; only its owner can read that recording, ttmem-host-DATE-TIME.ttmem. A recording grows
+by 2 to 20 bytes an event; without -o only the newest 2 GiB are kept (docs/recordings.md).
 
-What they allocated before is read from their memory, and has no call stacks. The duration
-begins when it has been read. The exit status is 1 if a file that was requested could not be
-written.`,
+What was allocated before is read from the processes' memory, and has no call stacks. The
+duration begins when it has been read. The exit status is 1 if a file that was requested
+could not be written.`,
 		Example: `  ttmem attach -p 4242
   ttmem attach -p 4242 --duration 1s     show what it holds now, and exit
-  ttmem attach --duration 30s --json
-  ttmem attach -p 4242 -p 4243 --events events.jsonl`,
+  ttmem attach --duration 30s --json --no-record
+  ttmem attach -o host.ttmem --max-size 1GiB --keep 10`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -38,13 +41,12 @@ written.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(o.source.PIDs) == 0 {
 				output.KeepPrivate()
-				o.output.private = true
+				o.output.private, o.record.private = true, true
 			}
 			return trace(o, 1)
 		},
 	}
-	o.register(c)
-	o.source.Stacks.Register(c)
+	o.registerTrace(c)
 	flags.PIDs(c, &o.source.PIDs)
 	flags.Duration(c, &o.source.Duration)
 	return c

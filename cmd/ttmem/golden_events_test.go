@@ -322,7 +322,7 @@ func (w *storyWriter) stack(t *testing.T, s *event.Stack) int {
 // checkpoints: so many that some come between two checkpoints.
 const storyFlush = 50
 
-// record writes the story to a recording, as ttmem record does it: every half a second of
+// record writes the story to a recording, as ttmem attach does it: every half a second of
 // the events what came is written. With checkpointEvents it has checkpoints besides, so
 // many events from each other or more, as long recordings have them.
 func (s *storyStream) record(t *testing.T, path string, checkpointEvents int) {

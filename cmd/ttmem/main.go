@@ -80,9 +80,9 @@ func newRoot() *cobra.Command {
 		Short: "Show who holds the memory of Tenstorrent devices",
 		Long: `ttmem shows who holds the memory of Tenstorrent devices. It traces unmodified programs from
 outside. Tracing needs root; reading recordings does not.`,
-		Example: `  ttmem run -- python model.py                     trace a command and report
-  ttmem record -o model.ttmem -- python model.py   record it, for all other commands
-  ttmem leaks model.ttmem                          what is allocated and never freed`,
+		Example: `  ttmem run -o model.ttmem -- python model.py      trace a command, report and record it
+  ttmem leaks model.ttmem                          what is allocated and never freed
+  ttmem peak model.ttmem                           what each peak was made of`,
 		Version:       buildVersion(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -91,7 +91,7 @@ outside. Tracing needs root; reading recordings does not.`,
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"trace", "Trace and record:", []*cobra.Command{newRun(), newAttach(), newRecord(), newServe(), newMark()}},
+		{"trace", "Trace and record:", []*cobra.Command{newRun(), newAttach(), newServe(), newMark()}},
 		{"ask", "View a recording, a command, or what runs:", []*cobra.Command{
 			newTop(), newReport(), newDump(), newPeak(), newLeaks(), newOOM(), newMap(), newLog(), newDiff(),
 		}},

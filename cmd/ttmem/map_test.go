@@ -136,7 +136,7 @@ func TestTheMapSaysWhatIsWrong(t *testing.T) {
 		"chip":         {[]string{path, "--chip", "7"}, "--chip 7: no such chip at the end of " + path + "; available: chips 0, 1"},
 		"limit":        {[]string{path, "-n", "-1"}, "0 lists all"},
 		"live at":      {[]string{"--at", "peak"}, "--at is a moment of a recording"},
-		"a command":    {[]string{"--", "python", "x.py"}, "ttmem record -o FILE -- python x.py"},
+		"a command":    {[]string{"--", "python", "x.py"}, "ttmem run -o FILE -- python x.py"},
 		"no file":      {[]string{"/no/such/file"}, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {

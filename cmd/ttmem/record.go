@@ -3,8 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -12,14 +17,17 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
 
 // recordOptions are the flags of files of recordings.
 type recordOptions struct {
-	path    string
+	path string
+	// none is true if nothing is to be recorded.
+	none bool
+	// unnamed is true if ttmem chose the path: then tracing goes on if nothing can be recorded.
+	unnamed bool
 	maxSize flags.Size
 	keep    int
 	// private is true where the recording has processes of other users.
@@ -32,6 +40,16 @@ type recordOptions struct {
 // checkpoint.
 const leastMaxSize = 64 << 10
 
+// registerFile adds the flags of commands that record unless they are told not to.
+func (o *recordOptions) registerFile(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVarP(&o.path, "output", "o", "", "record to `FILE` (default: ttmem-PROGRAM-PID.ttmem, a new file in this folder)")
+	f.BoolVar(&o.none, "no-record", false, "record nothing")
+	_ = c.MarkFlagFilename("output", "ttmem")
+	o.register(c)
+}
+
+// register adds the flags of the size of recordings.
 func (o *recordOptions) register(c *cobra.Command) {
 	f := c.Flags()
 	f.Var(&o.maxSize, "max-size", "begin another file when one has this `SIZE`, such as 500MiB (64KiB at least): the older one becomes FILE.1")
@@ -42,10 +60,15 @@ func (o *recordOptions) register(c *cobra.Command) {
 }
 
 func (o *recordOptions) check(c *cobra.Command) error {
+	f := c.Flags()
 	switch {
+	case o.none && (f.Changed("output") || f.Changed("max-size") || f.Changed("keep")):
+		return errors.New("--no-record writes no recording: leave out -o, --max-size and --keep")
+	case f.Changed("output") && o.path == "":
+		return errors.New("-o: name a file")
 	case o.path == "-":
 		return errors.New("a recording is binary: name a file; /dev/stdout is standard output")
-	case c.Flags().Changed("max-size") && o.maxSize < leastMaxSize:
+	case f.Changed("max-size") && o.maxSize < leastMaxSize:
 		return errors.New("--max-size: too small: give 64KiB at least, or leave it out for one file without a limit")
 	case o.keep < 0:
 		return fmt.Errorf("--keep %d: must not be negative", o.keep)
@@ -57,53 +80,53 @@ func (o *recordOptions) check(c *cobra.Command) error {
 	return nil
 }
 
-func newRecord() *cobra.Command {
-	var o sessionOptions
-	c := &cobra.Command{
-		Use:   "record -o FILE [-p PID]… [-- COMMAND [ARG…]]",
-		Short: "Record a command, processes or the whole host to a file",
-		Long: `Records the device memory events of a command, of processes, or of the whole host to a file.
+// What is kept of a recording whose file the user did not name: it may go unnoticed.
+const (
+	unnamedSize = 1 << 30
+	unnamedKeep = 2
+)
 
-Every viewing command reads the file in place of a live process. It can be read while it is
-written, and lacks at most the last second if ttmem is killed. With --max-size a full file
-is continued in another one, and each can be read alone (docs/recordings.md). Only its owner
-can read a recording of the whole host. The exit status is that of the command, or 1 if
-ttmem fails and the command does not.`,
-		Example: `  ttmem record -o model.ttmem -- python model.py
-  ttmem record -o model.ttmem -p 4242 --duration 10m
-  ttmem record -o host.ttmem --max-size 1GiB --keep 10
-  ttmem leaks model.ttmem`,
-		RunE: func(c *cobra.Command, args []string) error {
-			switch {
-			case len(o.source.Stacks.MarkAt) > 0 && len(args) == 0 && len(o.source.PIDs) == 0:
-				return errors.New("--mark-at: missing -p PID or -- COMMAND")
-			case o.record.path == "":
-				return errors.New("missing -o FILE: ttmem record -o model.ttmem -- python model.py")
-			case len(args) > 0 && len(o.source.PIDs) > 0:
-				return errors.New("-p and a command: give one of them")
-			case len(args) > 0 && o.source.Duration != 0:
-				return errors.New("--duration and a command: a command is traced to its end")
-			}
-			o.source.Command = args
-			o.record.private = len(args)+len(o.source.PIDs) == 0
-			return trace(o, failureStatus(c))
-		},
-		PreRunE: func(c *cobra.Command, _ []string) error {
-			if err := o.source.Stacks.Check(); err != nil {
-				return err
-			}
-			return o.record.check(c)
-		},
+// choose selects a new file in this folder for a recording of a process, 0 being the whole host,
+// unless the user named one.
+func (o *recordOptions) choose(program string, pid int) {
+	if o.none || o.path != "" {
+		return
 	}
-	c.Flags().SetInterspersed(false)
-	c.Flags().StringVarP(&o.record.path, "output", "o", "", "write to `FILE`")
-	_ = c.MarkFlagFilename("output", "ttmem")
-	o.record.register(c)
-	o.source.Stacks.RegisterMore(c)
-	o.source.Stacks.RegisterMarkAt(c)
-	flags.PIDs(c, &o.source.PIDs)
-	flags.Duration(c, &o.source.Duration)
-	return c
+	o.unnamed = true
+	of := fmt.Sprintf("%s-%d", fileName(program), pid)
+	if pid == 0 {
+		of = "host-" + time.Now().Format("20060102-150405")
+	}
+	o.path = fmt.Sprintf("ttmem-%s.ttmem", of)
+	for n := 2; n < 100; n++ { // others may have put files here
+		if _, err := os.Lstat(o.path); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		o.path = fmt.Sprintf("ttmem-%s-%d.ttmem", of, n)
+	}
+	if o.maxSize == 0 {
+		o.maxSize, o.keep = unnamedSize, unnamedKeep
+	}
+}
+
+// programName is the Python program of a command line, or the command.
+func programName(command []string) string {
+	at := slices.IndexFunc(command, func(word string) bool { return strings.HasSuffix(word, ".py") })
+	return strings.TrimSuffix(filepath.Base(command[max(0, at)]), ".py")
+}
+
+// fileNameLength is the length up to which programs name files.
+const fileNameLength = 40
+
+// fileName is a text with nothing that is special in names of files.
+func fileName(text string) string {
+	name := strings.Map(func(r rune) rune {
+		if r < 128 && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("._-", r)) {
+			return r
+		}
+		return '_'
+	}, text)
+	return name[:min(len(name), fileNameLength)]
 }
 
 // recordFlush is how long events may not be in the file yet.
@@ -154,18 +177,11 @@ func (r *recorder) flush() error {
 	return r.file.Flush()
 }
 
-// close ends the recording and says what it has.
+// close ends the recording.
 func (r *recorder) close(s *memory.Snapshot) error {
 	end := recordedEnd(s.Stacks)
 	end.TimeNs = s.TimeNs
-	if err := r.file.Close(end); err != nil {
-		return err
-	}
-	term.Warn(r.summary(len(s.Processes) > 0))
-	if n := s.LostEvents; n > 0 {
-		term.Warn(fmt.Sprintf("%s were lost; the report says why", page.Count(n, "event")))
-	}
-	return nil
+	return r.file.Close(end)
 }
 
 // summary says what was recorded; seen is true if a process was seen.
@@ -187,11 +203,26 @@ func (r *recorder) summary(seen bool) string {
 			size += "; older ones are not kept"
 		}
 	}
-	text := fmt.Sprintf("recorded %s to %s (%s)", page.Count(r.events, "event"), r.path, size)
-	if info, err := os.Stat(r.path); err == nil && info.Mode().IsRegular() {
-		text += fmt.Sprintf("; `ttmem report %s` shows them", r.path)
+	return fmt.Sprintf("recorded %s to %s (%s)", page.Count(r.events, "event"), r.path, size)
+}
+
+// isFile reports whether commands can read the recording: it is not a pipe.
+func (r *recorder) isFile() bool {
+	info, err := os.Stat(r.path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// next are the commands that answer most questions about the recording, each with what it shows.
+func (r *recorder) next(s *memory.Snapshot) [][2]string {
+	list := [][2]string{
+		{"leaks " + r.path, "what leaks, with call stacks"},
+		{"peak " + r.path, "what each peak was made of"},
+		{"top " + r.path, "browse it"},
 	}
-	return text
+	if s.FailureCount > 0 {
+		list = append([][2]string{{"oom " + r.path, "why allocations failed"}}, list[:2]...)
+	}
+	return list
 }
 
 // recordedEnd is the end mark of a recording.

@@ -12,7 +12,6 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
-	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/report"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/source"
@@ -99,7 +98,7 @@ func reportService(c *cobra.Command, o *sessionOptions) error {
 	if err != nil {
 		return err
 	}
-	how := report.Options{PID: o.pid, Live: !ended(snapshot, o.pid), Own: os.Geteuid() != 0}
+	how := report.Options{PID: o.pid, Live: !ended(snapshot, o.pid), Own: os.Geteuid() != 0, State: state.State}
 	return printReport(os.Stdout, snapshot, o.output.json, how)
 }
 
@@ -125,7 +124,7 @@ func atOneTime(snapshot *memory.Snapshot, s *source.State, root bool) *memory.Sn
 // printReport prints a report.
 func printReport(to *os.File, snapshot *memory.Snapshot, asJSON bool, how report.Options) error {
 	if asJSON {
-		return page.JSON(os.Stdout, snapshot)
+		return report.WriteJSON(os.Stdout, snapshot, how)
 	}
 	return report.Write(to, snapshot, term.LayoutFor(to), how)
 }
@@ -144,7 +143,7 @@ func showReport(o *sessionOptions) error {
 		return err
 	}
 	defer s.close()
-	o.source.StateOnly = s.events == nil && s.export == nil
+	o.source.StateOnly = s.events == nil && s.export == nil && o.pid == 0
 	w, err := o.source.Watch(s.handle)
 	if err != nil {
 		return err

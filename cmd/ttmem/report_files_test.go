@@ -115,5 +115,5 @@ func TestWhatCannotBeReadAtAllIsNotSaidToBeRead(t *testing.T) {
 		qt.Check(t, qt.ErrorMatches(execute("report", path, "--json"), c.want))
 	}
 	qt.Assert(t, qt.IsNil(os.Remove(path)))
-	qt.Check(t, qt.ErrorMatches(execute("report", path), "there is no such file: .*`ttmem record -o FILE` makes a recording"))
+	qt.Check(t, qt.ErrorMatches(execute("report", path), "there is no such file: .*`ttmem run -- COMMAND` makes a recording"))
 }

@@ -9,16 +9,19 @@ import (
 func newRun() *cobra.Command {
 	var o sessionOptions
 	c := &cobra.Command{
-		Use:   "run [flags] -- COMMAND [ARG…]",
-		Short: "Trace a command and report its memory",
+		Use:        "run [flags] -- COMMAND [ARG…]",
+		SuggestFor: []string{"record"},
+		Short:      "Trace a command, report its memory and record it",
 		Long: `Runs a command, traces it and the processes that it starts, and prints a report of their
-memory on standard error.
+memory on standard error. The recording answers all further questions: every viewing command
+reads it, also while it is written. It grows by 2 to 20 bytes an event; without -o only the
+newest 2 GiB are kept (docs/recordings.md).
 
 The command keeps its standard streams, signals and exit status; the status is 128 plus the
 signal's number when a signal ends it. It is 125 when ttmem itself fails, 126 when the
 command cannot be executed, and 127 when it is not found.`,
 		Example: `  ttmem run -- python model.py
-  ttmem run --events events.jsonl -- pytest tests/test_attention.py
+  ttmem run -o model.ttmem -- pytest tests/test_attention.py
   ttmem run --flamegraph memory.html -- python model.py
   ttmem run --json -- python model.py | tail -n 1 | jq .devices`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -33,7 +36,7 @@ command cannot be executed, and 127 when it is not found.`,
 		},
 	}
 	c.Flags().SetInterspersed(false)
-	o.register(c)
+	o.registerTrace(c)
 	o.exports.RegisterFlameGraph(c)
 	return c
 }

@@ -44,7 +44,7 @@ func newServe() *cobra.Command {
 		Long: `Traces all processes of the host that use tt-metal, and answers users on a unix socket.
 
 Users see their own processes, and the totals of all others; root sees everything. With
---record it also writes recordings, which only root can read. SIGTERM and Ctrl-C end it.
+--record it also writes recordings, which only their owner can read. SIGTERM and Ctrl-C end it.
 docs/serve.md has the HTTP interface and a systemd unit.`,
 		Example: `  ttmem serve
   ttmem serve --record /var/lib/ttmem/host.ttmem --max-size 1GiB --keep 5

@@ -97,5 +97,14 @@ func (r *serviceRecorder) end(s *memory.Snapshot) {
 	if err := r.close(s); err != nil {
 		r.failed = true
 		term.Warn(err.Error())
+		return
+	}
+	text := r.summary(len(s.Processes) > 0)
+	if r.isFile() {
+		text += fmt.Sprintf("; `ttmem report %s` shows them", r.path)
+	}
+	term.Warn(text)
+	if n := s.LostEvents; n > 0 {
+		term.Warn(fmt.Sprintf("%s were lost; the report says why", page.Count(n, "event")))
 	}
 }

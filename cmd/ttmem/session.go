@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +13,7 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/report"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
@@ -45,12 +47,32 @@ func (o *outputOptions) register(c *cobra.Command) {
 // those of exports.
 func (o *sessionOptions) register(c *cobra.Command) {
 	o.output.register(c)
+	c.PreRunE = func(c *cobra.Command, _ []string) error { return o.check(c) }
+}
+
+func (o *sessionOptions) check(c *cobra.Command) error {
+	o.output.json = flags.WantsJSON(c)
+	if o.output.events == "-" {
+		return errors.New("--events -: name a file; /dev/stdout is standard output")
+	}
+	return o.exports.Check(c, o.output.json, output.ExportTarget{Flag: "--events", Path: o.output.events},
+		output.ExportTarget{Flag: "-o", Path: o.record.path})
+}
+
+// registerTrace makes the flags of commands that trace, and checks them.
+func (o *sessionOptions) registerTrace(c *cobra.Command) {
+	o.register(c)
+	o.record.registerFile(c)
+	o.source.Stacks.RegisterMore(c)
+	o.source.Stacks.RegisterMarkAt(c)
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
-		o.output.json = flags.WantsJSON(c)
-		if o.output.events == "-" {
-			return errors.New("--events -: name a file; /dev/stdout is standard output")
+		if err := o.source.Stacks.Check(); err != nil {
+			return err
 		}
-		return o.exports.Check(c, o.output.events, o.output.json)
+		if err := o.record.check(c); err != nil {
+			return err
+		}
+		return o.check(c)
 	}
 }
 
@@ -96,8 +118,13 @@ func newSession(o sessionOptions) (_ *session, err error) {
 		only.PIDs, s.profile = []int{o.pid}, aggregate.New()
 	}
 	s.complete = source.Completed(s.state, only.Selected(s.add))
-	if s.record, err = newRecorder(o.record, s.state); err != nil {
+	s.record, err = newRecorder(o.record, s.state)
+	switch {
+	case err != nil && !o.record.unnamed:
 		return nil, err
+	case err != nil:
+		term.Warn(fmt.Sprintf("nothing is recorded: %v with -o", err))
+		err = nil
 	}
 	switch {
 	case o.output.events == "":
@@ -157,19 +184,24 @@ func (s *session) flush() {
 	}
 	if s.record != nil {
 		if err := s.record.flush(); err != nil {
-			s.failed = true
-			s.record = nil
+			s.unrecorded()
 			if s.useless != nil {
 				term.Warn(err.Error())
 				s.useless()
 				return
 			}
-			term.Warn(fmt.Sprintf("%v; the command goes on and is not recorded", err))
+			term.Warn(fmt.Sprintf("%v; tracing goes on and is not recorded", err))
 		}
 	}
 }
 
-// end finishes the files, and prints the report up to a time, unless a recording has it.
+// unrecorded notes that the recording failed, which is a failure if the user named it.
+func (s *session) unrecorded() {
+	s.failed = s.failed || !s.o.record.unnamed
+	s.record = nil
+}
+
+// end finishes the files, and prints the report up to a time.
 func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how report.Options) error {
 	finished := func(err error) {
 		if err != nil {
@@ -184,36 +216,78 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 	snapshot := s.state.WithHolders(s.state.Snapshot())
 	snapshot.Stacks = stacks
 	if s.record != nil {
-		finished(s.record.close(snapshot))
+		if err := s.record.close(snapshot); err != nil {
+			term.Warn(err.Error())
+			s.unrecorded()
+		}
 	}
 	snapshot, err := s.o.of(snapshot, s.o.source.File)
 	if err != nil {
 		return err
 	}
-	if s.o.record.path == "" {
-		err = printReport(to, snapshot, s.o.output.json, how)
-	}
+	how.State = s.profile
+	err = printReport(to, snapshot, s.o.output.json, how)
 	if s.export != nil && !s.export.Write(s.profile.Profile()) {
 		s.failed = true
 	}
+	if s.record != nil {
+		s.recorded(snapshot)
+	}
 	return err
+}
+
+// recorded says what the recording has, and which commands to type next.
+func (s *session) recorded(snapshot *memory.Snapshot) {
+	seen := len(snapshot.Processes) > 0
+	if !seen && s.o.record.unnamed {
+		os.Remove(s.record.path)
+		return
+	}
+	term.Warn(s.record.summary(seen))
+	if !seen || s.o.output.json || !s.record.isFile() {
+		return
+	}
+	list, columns := s.record.next(snapshot), 0
+	for _, one := range list {
+		columns = max(columns, page.Width(one[0]))
+	}
+	for _, one := range list {
+		fmt.Fprintf(os.Stderr, "  ttmem %s  # %s\n", page.Left(page.Clean(one[0]), columns), one[1])
+	}
+}
+
+// traced is the program that is traced, or the first of several, and its process; 0: all of them.
+func (o *sessionOptions) traced(t *source.Tracing) (program string, pid int) {
+	switch {
+	case len(o.source.Command) > 0:
+		return programName(o.source.Command), t.CommandPID()
+	case len(o.source.PIDs) > 0:
+		pid = o.source.PIDs[0]
+		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		return strings.TrimSpace(string(comm)), pid
+	}
+	return "", 0
 }
 
 // trace writes what is traced, until it ends. The error has the exit status of a command, or
 // failure where ttmem itself failed.
 func trace(o sessionOptions, failure int) error {
+	if err := o.source.CheckMarkAt(); err != nil {
+		return err
+	}
 	t, err := o.source.Trace()
 	if err != nil {
 		return err
 	}
 	defer t.Close()
+	o.record.choose(o.traced(t))
 	s, err := newSession(o)
 	if err != nil {
 		return err
 	}
 	defer s.close()
 	s.state.Begin(source.MonotonicNow())
-	if !t.OfCommand() {
+	if !t.OfCommand() && !o.record.unnamed {
 		s.useless = t.Stop
 	}
 	t.Announce()

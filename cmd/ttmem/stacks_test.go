@@ -15,7 +15,7 @@ func TestFlagsOfStacksAreCheckedEarly(t *testing.T) {
 		"more of none":  {"-o f --no-stacks --full-stacks", "--full-stacks takes call stacks: leave out --no-stacks"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := checkFlags("record", strings.Fields(test.args)...)
+			err := checkFlags("run", strings.Fields(test.args)...)
 			if test.says == "" {
 				qt.Check(t, qt.IsNil(err))
 			} else {

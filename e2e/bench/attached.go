@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attached is a `ttmem attach` or `ttmem record` that traces a program.
+// attached is a `ttmem attach` that traces a program.
 type attached struct {
 	cmd *exec.Cmd
 	out bytes.Buffer
-	// recording is the file of `ttmem record`.
+	// recording is the file that it writes; "": none.
 	recording string
 	// exe is another build of ttmem, and env is added to its environment.
 	exe string
@@ -51,12 +51,12 @@ func (b *bench) attach(p *program, args ...string) (*attached, error) {
 }
 
 func attachArgs(p *program, args ...string) []string {
-	return append([]string{"attach", "--json", "-p", strconv.Itoa(p.pid())}, args...)
+	return append([]string{"attach", "--no-record", "--json", "-p", strconv.Itoa(p.pid())}, args...)
 }
 
 // record records a program.
 func (b *bench) record(p *program, path string) (*attached, error) {
-	return b.trace(&attached{recording: path}, "record", "-o", path, "-p", strconv.Itoa(p.pid()))
+	return b.trace(&attached{recording: path}, "attach", "--json", "-o", path, "-p", strconv.Itoa(p.pid()))
 }
 
 func (b *bench) trace(a *attached, args ...string) (*attached, error) {
@@ -93,13 +93,6 @@ func (a *attached) end() (outcome, error) {
 	}
 	if err := a.cmd.Wait(); err != nil {
 		return outcome{}, fmt.Errorf("ttmem: %w", err)
-	}
-	if a.recording != "" {
-		out, err := exec.Command(a.cmd.Path, "report", a.recording, "--json").Output()
-		if err != nil {
-			return outcome{}, fmt.Errorf("ttmem report: %w", err)
-		}
-		a.out.Write(out)
 	}
 	var report struct {
 		Lost map[string]uint64 `json:"lost"`

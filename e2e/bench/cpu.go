@@ -56,7 +56,7 @@ func (b *bench) compareCost(name string) error {
 		return err
 	}
 	b.printf("%s\n%-64s %8s %8s %8s %8s %8s\n", name, "", "µs/event", "start, s", "events", "lost", "frames")
-	b.printCost("ttmem record", ours)
+	b.printCost("ttmem attach -o", ours)
 	b.printCost("ttmem attach --events, a stack in each line of JSON", lines)
 	theirs, err := b.perfCosts(p)
 	if err != nil {

@@ -52,7 +52,7 @@ func (b *bench) other(name, title string, turns int) error {
 		if err != nil {
 			return err
 		}
-		a, err := b.trace(&attached{}, "attach", "--json")
+		a, err := b.trace(&attached{}, "attach", "--no-record", "--json")
 		if err != nil {
 			return err
 		}

@@ -134,7 +134,7 @@ func (b *bench) scale() error {
 	return nil
 }
 
-// record writes all events, as ttmem record does.
+// record writes all events, as ttmem attach does.
 func (s *synthetic) record(path string) error {
 	state := aggregate.New()
 	file, err := recording.Create(path, recording.FileOptions{

@@ -39,7 +39,7 @@ func (b *bench) ways(limit float64) []*way {
 		{name: "bpftrace, ustack as key", begin: bpftrace},
 		{name: "ttmem attach --no-stacks", begin: ttmem("--no-stacks")},
 		{name: "ttmem attach", begin: ttmem(), limit: limit},
-		{name: "ttmem record --free-stacks", begin: b.recorded("--free-stacks")},
+		{name: "ttmem attach -o --free-stacks", begin: b.recorded("--free-stacks")},
 		{name: "ttmem attach --events", begin: ttmem("--events", filepath.Join(b.dir, "events.jsonl"))},
 	}
 	if b.beside != "" {
@@ -67,7 +67,7 @@ func (b *bench) recorded(args ...string) func(*program) (ended, error) {
 			return nil, err
 		}
 		a := &attached{recording: filepath.Join(dir, "loop.ttmem")}
-		args := append([]string{"record", "-o", a.recording, "-p", strconv.Itoa(p.pid())}, args...)
+		args := append([]string{"attach", "--json", "-o", a.recording, "-p", strconv.Itoa(p.pid())}, args...)
 		if _, err := b.trace(a, args...); err != nil {
 			return nil, err
 		}

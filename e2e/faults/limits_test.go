@@ -19,7 +19,7 @@ func limited(under ...string) func(*scene) {
 		alone := s.start(20, under...)
 		alone.in.Close()
 		want := alone.wait()
-		tr, p := s.run(under, 20, "run")
+		tr, p := s.run(under, 20, "run", "--no-record")
 		p.in.Close()
 		got := tr.wait()
 		tr.calm()
@@ -35,7 +35,7 @@ func limited(under ...string) func(*scene) {
 func (s *scene) attempt(what string, under []string, crash string) (worked bool) {
 	p := s.attached()
 	events := s.file("events.jsonl")
-	tr := s.trace(under, "attach", "--json", "--events", events, "-p", fmt.Sprint(p.pid))
+	tr := s.trace(under, "attach", "--no-record", "--json", "--events", events, "-p", fmt.Sprint(p.pid))
 	for !tr.isReady() && !tr.hasEnded() {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -85,7 +85,7 @@ func fewDescriptors(s *scene) {
 func shortFiles(s *scene) {
 	p := s.attached()
 	recording := s.file("program.ttmem")
-	tr := s.trace([]string{"prlimit", "--fsize=40000"}, "record", "-o", recording, "-p", fmt.Sprint(p.pid))
+	tr := s.trace([]string{"prlimit", "--fsize=40000"}, "attach", "-o", recording, "-p", fmt.Sprint(p.pid))
 	tr.ready()
 	p.playUntil(tr.hasEnded)
 	tr.exits(1)

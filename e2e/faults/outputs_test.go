@@ -15,14 +15,14 @@ import (
 
 // nothing goes wrong: the rig itself passes, and sees probes where there are some.
 func nothing(s *scene) {
-	tr, run := s.run(nil, 5, "run", "--events", s.file("run.jsonl"))
+	tr, run := s.run(nil, 5, "run", "--no-record", "--events", s.file("run.jsonl"))
 	run.in.Close()
 	tr.exits(3)
 	run.printedAll()
 
 	p := s.attached()
 	recording := s.file("program.ttmem")
-	tr = s.trace(nil, "record", "-o", recording, "-p", fmt.Sprint(p.pid))
+	tr = s.trace(nil, "attach", "-o", recording, "-p", fmt.Sprint(p.pid))
 	tr.ready()
 	if n := len(p.probes()); n < 10 {
 		s.fail("%d probes are seen in the program", n)
@@ -47,7 +47,7 @@ func (s *scene) disk(kib int) string {
 
 func diskFullOfEvents(s *scene) {
 	events := filepath.Join(s.disk(256), "events.jsonl")
-	tr, p := s.run(nil, 40, "run", "--events", events)
+	tr, p := s.run(nil, 40, "run", "--no-record", "--events", events)
 	p.in.Close()
 	tr.exits(3)
 	p.printedAll()
@@ -58,7 +58,7 @@ func diskFullOfEvents(s *scene) {
 func diskFullOfRecording(s *scene) {
 	p := s.attached()
 	recording := filepath.Join(s.disk(96), "program.ttmem")
-	tr := s.trace(nil, "record", "-o", recording, "--max-size", "64KiB", "--keep", "5", "-p", fmt.Sprint(p.pid))
+	tr := s.trace(nil, "attach", "-o", recording, "--max-size", "64KiB", "--keep", "5", "-p", fmt.Sprint(p.pid))
 	tr.ready()
 	p.playUntil(tr.hasEnded)
 	tr.exits(1) // there is nothing else that it could do
@@ -68,7 +68,7 @@ func diskFullOfRecording(s *scene) {
 
 func diskFullOfCommand(s *scene) {
 	recording := filepath.Join(s.disk(64), "program.ttmem")
-	tr, p := s.run(nil, 100, "record", "-o", recording)
+	tr, p := s.run(nil, 100, "run", "-o", recording)
 	p.in.Close()
 	tr.exits(3)
 	p.printedAll()
@@ -103,7 +103,7 @@ func folderRemoved(s *scene) {
 	p := s.attached()
 	dir := filepath.Join(s.dir, "folder")
 	s.must(os.Mkdir(dir, 0o755))
-	tr := s.trace(nil, "record", "-o", filepath.Join(dir, "program.ttmem"), "--max-size", "64KiB", "-p", fmt.Sprint(p.pid))
+	tr := s.trace(nil, "attach", "-o", filepath.Join(dir, "program.ttmem"), "--max-size", "64KiB", "-p", fmt.Sprint(p.pid))
 	tr.ready()
 	s.must(os.RemoveAll(dir))
 	p.playUntil(tr.hasEnded)
@@ -124,7 +124,7 @@ func readerOfEventsGone(s *scene) {
 		}
 		read <- err
 	}()
-	tr := s.trace(nil, "attach", "--json", "--events", pipe, "-p", fmt.Sprint(p.pid))
+	tr := s.trace(nil, "attach", "--no-record", "--json", "--events", pipe, "-p", fmt.Sprint(p.pid))
 	tr.ready()
 	p.play(10)
 	s.must(<-read)
@@ -139,7 +139,7 @@ func readerOfRecordingGone(s *scene) {
 	p := s.attached()
 	r, w, err := os.Pipe()
 	s.must(err)
-	tr := s.traceTo(w, nil, "record", "-o", "/dev/stdout", "-p", fmt.Sprint(p.pid))
+	tr := s.traceTo(w, nil, "attach", "-o", "/dev/stdout", "-p", fmt.Sprint(p.pid))
 	w.Close()
 	tr.ready()
 	p.play(10)
@@ -156,7 +156,7 @@ func readerOfReportGone(s *scene) {
 	r, w, err := os.Pipe()
 	s.must(err)
 	r.Close()
-	cmd, p := s.command([]string{ttmem, "run", "--"}, 20)
+	cmd, p := s.command([]string{ttmem, "run", "--no-record", "--"}, 20)
 	cmd.Stderr = w
 	s.programs = append(s.programs, p)
 	tr := s.begin(cmd)

@@ -29,7 +29,7 @@ func endsWithinAttach(s *scene) {
 	for range times {
 		p := s.start(0)
 		p.await(0)
-		args := []string{"attach", "--json", "--events", events}
+		args := []string{"attach", "--no-record", "--json", "--events", events}
 		one := s.random.IntN(2) == 0
 		if one {
 			args = append(args, "-p", fmt.Sprint(p.pid))
@@ -70,7 +70,7 @@ func reusedID(s *scene) {
 	s.must(free.Run())
 	pid := free.Process.Pid
 	events := s.file("events.jsonl")
-	tr := s.trace(nil, "attach", "--json", "--events", events)
+	tr := s.trace(nil, "attach", "--no-record", "--json", "--events", events)
 	tr.ready()
 	start := func(rounds int) (spawner int, p *program) {
 		p = s.start(0, s.as(pid)...)
@@ -103,8 +103,8 @@ func reusedID(s *scene) {
 func anotherKilled(s *scene) {
 	p := s.attached()
 	events, recording := s.file("events.jsonl"), s.file("program.ttmem")
-	stays := s.trace(nil, "attach", "--json", "--events", events, "-p", fmt.Sprint(p.pid))
-	other := s.trace(nil, "record", "-o", recording, "-p", fmt.Sprint(p.pid))
+	stays := s.trace(nil, "attach", "--no-record", "--json", "--events", events, "-p", fmt.Sprint(p.pid))
+	other := s.trace(nil, "attach", "-o", recording, "-p", fmt.Sprint(p.pid))
 	stays.ready()
 	other.ready()
 	p.play(3)
@@ -127,7 +127,7 @@ func overwritten(s *scene) {
 	p := s.start(0, "unshare", "--mount", "sh", "-c", `mount --bind "$0" "$1" && shift && exec "$@"`, own, s.env.Library)
 	p.await(0)
 	recording := s.file("host.ttmem")
-	tr := s.trace(nil, "record", "-o", recording)
+	tr := s.trace(nil, "attach", "-o", recording)
 	tr.ready()
 	p.play(2)
 	tracetest.Overwrite(s.t, own, s.env.Library)
@@ -224,7 +224,7 @@ func breakpointAfter(setting string) func(*scene) {
 	return func(s *scene) {
 		p := s.start(0)
 		p.await(0)
-		tr := s.trace(nil, "record", "-o", s.file("program.ttmem"), "-p", fmt.Sprint(p.pid))
+		tr := s.trace(nil, "attach", "-o", s.file("program.ttmem"), "-p", fmt.Sprint(p.pid))
 		tr.ready()
 		places := p.probes()
 		d := s.debug(p, setting)
@@ -246,7 +246,7 @@ func breakpointBefore(s *scene) {
 	p := s.start(0)
 	p.await(0)
 	trace := func() *tracer {
-		tr := s.trace(nil, "attach", "--json", "-p", fmt.Sprint(p.pid))
+		tr := s.trace(nil, "attach", "--no-record", "--json", "-p", fmt.Sprint(p.pid))
 		tr.ready()
 		return tr
 	}
@@ -281,7 +281,7 @@ func (s *scene) other(env []string, program string, args ...string) {
 func ringFills(s *scene) {
 	p := s.attached()
 	events := s.file("events.jsonl")
-	tr := s.trace(nil, "attach", "--json", "--events", events)
+	tr := s.trace(nil, "attach", "--no-record", "--json", "--events", events)
 	tr.ready()
 	p.play(2)
 	tr.signal(unix.SIGSTOP)
@@ -302,7 +302,7 @@ func millionEnd(s *scene) {
 	s.must(err)
 	p := s.attached()
 	events := s.file("events.jsonl")
-	tr := s.trace(nil, "attach", "--json", "--events", events)
+	tr := s.trace(nil, "attach", "--no-record", "--json", "--events", events)
 	tr.ready()
 	cmd := s.env.Command(context.Background(), rig.N150, many, "1000000")
 	cmd.Env, cmd.Dir = append(cmd.Env, "TTMEM_MESH=1x1"), s.t.TempDir()
@@ -343,7 +343,7 @@ func millionEnd(s *scene) {
 func moreStacks(s *scene) {
 	p := s.attached()
 	events := s.file("events.jsonl")
-	tr := s.trace(nil, "attach", "--json", "--events", events)
+	tr := s.trace(nil, "attach", "--no-record", "--json", "--events", events)
 	tr.ready()
 	s.other(nil, "programs/paths.py", "600000")
 	fresh := s.start(0)
@@ -377,7 +377,7 @@ func muchCode(s *scene) {
 	libraries := tracetest.MuchCode(s.t, 3, ".")
 	p := s.attached()
 	events := s.file("events.jsonl")
-	tr := s.trace(nil, "attach", "--json", "--events", events)
+	tr := s.trace(nil, "attach", "--no-record", "--json", "--events", events)
 	tr.ready()
 	p.play(1)
 	done := make(chan struct{})

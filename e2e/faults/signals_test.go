@@ -76,14 +76,14 @@ func signalAttached(s *scene, random *rand.Rand) {
 	p := s.attached()
 	var args []string
 	var recording, events string
-	mode := []string{"attach", "record", "serve"}[random.IntN(3)]
+	mode := []string{"attach", "attach -o", "serve"}[random.IntN(3)]
 	switch mode {
 	case "attach":
 		events = s.file("events.jsonl")
-		args = []string{"attach", "--json", "--events", events, "-p", fmt.Sprint(p.pid)}
-	case "record":
+		args = []string{"attach", "--no-record", "--json", "--events", events, "-p", fmt.Sprint(p.pid)}
+	case "attach -o":
 		recording = s.file("program.ttmem")
-		args = []string{"record", "-o", recording, "-p", fmt.Sprint(p.pid)}
+		args = []string{"attach", "-o", recording, "-p", fmt.Sprint(p.pid)}
 	case "serve":
 		recording = s.file("host.ttmem")
 		args = []string{"serve", "--socket", filepath.Join(s.dir, "ttmem.sock"), "--record", recording, "--max-size", "64KiB", "--keep", "2"}
@@ -147,15 +147,15 @@ func (s *scene) completeLines(file string) {
 	}
 }
 
-// signalRun signals a `ttmem run` or `ttmem record` of a command, from before it starts the
+// signalRun signals a `ttmem run` of a command, from before it starts the
 // command to after its end.
 func signalRun(s *scene, random *rand.Rand) {
 	sent := signals(random, append(one(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGKILL, unix.SIGKILL, unix.SIGPIPE, unix.SIGUSR1),
 		[]unix.Signal{unix.SIGSTOP, unix.SIGCONT}, []unix.Signal{unix.SIGTERM, unix.SIGTERM})...)
-	args, recording := []string{"run", "--events", s.file("events.jsonl")}, ""
+	args, recording := []string{"run", "--no-record", "--events", s.file("events.jsonl")}, ""
 	if random.IntN(2) == 0 {
 		recording = s.file("program.ttmem")
-		args = []string{"record", "-o", recording}
+		args = []string{"run", "-o", recording}
 	}
 	tr, p := s.run(nil, 20+random.IntN(60), args...)
 	p.in.Close()
@@ -204,13 +204,13 @@ func signalTarget(s *scene, random *rand.Rand) {
 	var p *program
 	mode := []string{"run", "attach"}[random.IntN(2)]
 	if mode == "run" {
-		tr, p = s.run(nil, rounds, "record", "-o", recording)
+		tr, p = s.run(nil, rounds, "run", "-o", recording)
 		tracetest.Eventually(endLimit, func() bool { p.pid = tr.child(); return p.pid != 0 })
 		p.await(0)
 	} else {
 		p = s.start(rounds)
 		p.await(0)
-		tr = s.trace(nil, "record", "-o", recording, "-p", fmt.Sprint(p.pid))
+		tr = s.trace(nil, "attach", "-o", recording, "-p", fmt.Sprint(p.pid))
 	}
 	after := s.sleep(random, 1500*time.Millisecond)
 	s.t.Logf("%v to a program that was traced by %s, after %v", sent, mode, after)

@@ -180,7 +180,7 @@ func startPair(t *testing.T, v *victim) *pair {
 		t.Fatal(err)
 	}
 	if p.serve, err = startTracer(work, "every process", "serve", "--socket", p.socket, "--record", filepath.Join(dir, "host.ttmem")); err == nil {
-		p.attach, err = startTracer(work, "every process", "attach", "--json", "--events", events)
+		p.attach, err = startTracer(work, "every process", "attach", "--no-record", "--json", "--events", events)
 	}
 	if err == nil {
 		p.follower, err = newFollower(events, v.Process.Pid, v.last)

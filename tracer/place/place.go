@@ -84,8 +84,8 @@ func (p *Place) link(f *os.File) (to string, err error) {
 	if err != nil || info.Mode().Type() != fs.ModeSymlink {
 		return "", err
 	}
-	if uid := Owner(info); os.Geteuid() == 0 && uid != 0 && strconv.Itoa(uid) != os.Getenv("SUDO_UID") {
-		return "", fmt.Errorf("the symbolic link %s belongs to user %d", p, uid)
+	if os.Geteuid() == 0 && !Ours(info) {
+		return "", fmt.Errorf("the symbolic link %s belongs to user %d", p, Owner(info))
 	}
 	text := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(int(f.Fd()), "", text)
@@ -119,6 +119,26 @@ func (p *Place) String() string {
 	return filepath.Join(dir, p.name)
 }
 
+// Ours reports whether a file belongs to the user of this process, or to the user behind sudo.
+func Ours(info fs.FileInfo) bool {
+	owner := Owner(info)
+	return owner == os.Geteuid() || os.Geteuid() == 0 && strconv.Itoa(owner) == os.Getenv("SUDO_UID")
+}
+
+// giveToUser gives a file that root has made to the user behind sudo, if there is one. A file
+// system that has no such user keeps it root's.
+func giveToUser(f *os.File) {
+	uid, err := strconv.Atoi(os.Getenv("SUDO_UID"))
+	if err != nil || uid < 0 || os.Geteuid() != 0 {
+		return
+	}
+	gid, err := strconv.Atoi(os.Getenv("SUDO_GID"))
+	if err != nil || gid < 0 {
+		gid = -1
+	}
+	_ = f.Chown(uid, gid)
+}
+
 // Open opens the file of the place.
 func (p *Place) Open(flags int, mode fs.FileMode) (*os.File, error) {
 	return p.open(p.name, flags, mode)
@@ -132,7 +152,11 @@ func (p *Place) open(path string, flags int, mode fs.FileMode) (*os.File, error)
 	for {
 		fd, err := unix.Openat(int(p.dir.Fd()), p.name, flags|unix.O_CLOEXEC, uint32(mode.Perm()))
 		if err == nil {
-			return os.NewFile(uintptr(fd), path), nil
+			f := os.NewFile(uintptr(fd), path)
+			if flags&unix.O_EXCL != 0 { // it is new
+				giveToUser(f)
+			}
+			return f, nil
 		}
 		if err != unix.EINTR {
 			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
@@ -140,15 +164,19 @@ func (p *Place) open(path string, flags int, mode fs.FileMode) (*os.File, error)
 	}
 }
 
-// Create opens the file of a path for writing, and creates one that is missing. Root writes into
-// no file with a second name: a user may have given one to any file.
+// Create opens the file of a path for writing, and creates one that is missing, which then
+// belongs to the user behind sudo. Root writes into no file with a second name: a user may have
+// given one to any file.
 func Create(path string, flags int, mode fs.FileMode) (*os.File, error) {
 	p, err := Find(path)
 	if err != nil {
 		return nil, err
 	}
 	defer p.dir.Close()
-	f, err := p.open(path, os.O_WRONLY|os.O_CREATE|flags, mode)
+	f, err := p.open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|flags, mode)
+	if errors.Is(err, fs.ErrExist) && flags&os.O_EXCL == 0 {
+		f, err = p.open(path, os.O_WRONLY|os.O_CREATE|flags, mode)
+	}
 	if err != nil || os.Geteuid() != 0 {
 		return f, err
 	}

@@ -90,3 +90,31 @@ func TestRootDoesNotWriteIntoAHardLink(t *testing.T) {
 	_, err := Create(link, 0, 0o644)
 	qt.Check(t, qt.ErrorMatches(err, "it is a hard link, and may be any file"))
 }
+
+// What root makes under sudo is the user's, and what was there keeps its owner.
+func TestNewFilesBelongToTheUserBehindSudo(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	owner := func(path string) int {
+		f, err := Create(path, 0, 0o600)
+		qt.Assert(t, qt.IsNil(err))
+		defer f.Close()
+		info, err := f.Stat()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.IsTrue(Ours(info)))
+		return Owner(info)
+	}
+	dir := t.TempDir()
+	t.Setenv("SUDO_UID", "")
+	qt.Check(t, qt.Equals(owner(filepath.Join(dir, "roots")), 0))
+	t.Setenv("SUDO_UID", "54321")
+	t.Setenv("SUDO_GID", "54321")
+	qt.Check(t, qt.Equals(owner(filepath.Join(dir, "users")), 54321))
+	qt.Check(t, qt.Equals(owner(filepath.Join(dir, "users")), 54321))
+	qt.Check(t, qt.Equals(owner(filepath.Join(dir, "roots")), 0))
+	t.Setenv("SUDO_UID", "54322")
+	info, err := os.Stat(filepath.Join(dir, "users"))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.IsFalse(Ours(info)))
+}

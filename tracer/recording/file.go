@@ -161,7 +161,7 @@ func (f *File) private(out *os.File, info fs.FileInfo) error {
 	if !f.o.Private {
 		return nil
 	}
-	if place.Owner(info) != os.Geteuid() {
+	if !place.Ours(info) {
 		return errNotOurs
 	}
 	return out.Chmod(0o600)

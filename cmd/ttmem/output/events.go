@@ -51,7 +51,7 @@ func emptyEventFile(f *os.File, private bool) error {
 		return err
 	}
 	if private {
-		if place.Owner(info) != os.Geteuid() {
+		if !place.Ours(info) {
 			return errors.New("it belongs to another user, who could read the events of all users")
 		}
 		if err := f.Chmod(0o600); err != nil {

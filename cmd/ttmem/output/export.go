@@ -65,9 +65,9 @@ func (o *ExportOptions) Targets() []ExportTarget {
 	return list
 }
 
-// Check checks the flags before anything starts. Two of them cannot name the same file, nor
-// that of --events.
-func (o *ExportOptions) Check(c *cobra.Command, events string, json bool) error {
+// Check checks the flags before anything starts. Two of them, and the others that name files,
+// cannot name the same.
+func (o *ExportOptions) Check(c *cobra.Command, json bool, others ...ExportTarget) error {
 	if o.FoldedValue != "" {
 		if _, err := export.ParseValue(o.FoldedValue); err != nil {
 			return fmt.Errorf("--folded-value: %w", err)
@@ -81,18 +81,14 @@ func (o *ExportOptions) Check(c *cobra.Command, events string, json bool) error 
 	if o.Folded == "" && c.Flags().Changed("folded-value") {
 		return errors.New("--folded-value is of folded stacks: give --folded FILE too")
 	}
-	targets := o.Targets()
-	if len(targets) == 0 {
-		return nil
-	}
 	used := make(map[string]string)
-	if events != "" {
-		used[Resolved(events)] = "--events"
-	}
 	if json {
 		used["-"] = "--json"
 	}
-	for _, t := range targets {
+	for _, t := range append(others, o.Targets()...) {
+		if t.Path == "" {
+			continue
+		}
 		path := Resolved(t.Path)
 		other, ok := used[path]
 		switch {

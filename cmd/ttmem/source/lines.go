@@ -20,7 +20,7 @@ func openLines(path, name string) (*File, error) {
 	case path == "":
 		return nil, errors.New("the name of the file is empty: name a recording")
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("there is no such file: %s; `ttmem record -o FILE` makes a recording", path)
+		return nil, fmt.Errorf("there is no such file: %s; `ttmem run -- COMMAND` makes a recording", path)
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 		return nil, fmt.Errorf("%s: permission denied; only the user who recorded it, or root with sudo, can read it", path)
 	case err != nil:

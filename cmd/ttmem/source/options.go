@@ -75,7 +75,7 @@ func CompleteRecordings(_ *cobra.Command, args []string, _ string) ([]string, co
 // contradictions.
 func (o *Options) Check(c *cobra.Command, args []string) error {
 	if n := c.ArgsLenAtDash(); n >= 0 {
-		return fmt.Errorf("%s runs no command; record it first: ttmem record -o FILE -- %s", c.CommandPath(), strings.Join(args[n:], " "))
+		return fmt.Errorf("%s runs no command; record it first: ttmem run -o FILE -- %s", c.CommandPath(), strings.Join(args[n:], " "))
 	}
 	return o.checkFile(c, args)
 }
@@ -130,7 +130,7 @@ func (o *Options) CheckMarkAt() error {
 	switch {
 	case len(o.Stacks.MarkAt) == 0:
 	case o.File != "":
-		return errors.New("--mark-at places marks while a program is traced: ttmem record --mark-at … -o FILE")
+		return errors.New("--mark-at places marks while a program is traced: ttmem run --mark-at … -o FILE -- COMMAND")
 	case len(o.Command) == 0 && len(o.PIDs) == 0:
 		return errors.New("--mark-at: missing -p PID or -- COMMAND")
 	case o.SocketNamed:

@@ -120,7 +120,7 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 	s.NowNs = MonotonicNow()
 	if len(s.Buffers()) > 0 {
 		s.Notes = append(s.Notes, "found in the memory of running processes: names and call stacks are not known, and circular buffers "+
-			"only of programs that run just now; `ttmem record` and `ttmem serve` have them")
+			"only of programs that run just now; `ttmem attach` and `ttmem serve` have them")
 	}
 	return s, nil
 }

@@ -168,6 +168,9 @@ func (t *Tracing) listen() {
 // OfCommand reports whether it is a command that was not started yet.
 func (t *Tracing) OfCommand() bool { return t.command != nil }
 
+// CommandPID is the process id of a command that was not started yet.
+func (t *Tracing) CommandPID() int { return t.command.PID() }
+
 // Announce says what is traced, and how it ends.
 func (t *Tracing) Announce() {
 	switch {

@@ -85,6 +85,30 @@ var verdicts = map[analyze.Cause]string{
 	analyze.Fragmented: "fragmented", analyze.Clash: "circular buffers overlap a tensor",
 }
 
+// Brief is why an allocation failed, in one line.
+func Brief(f *memory.Failure) string {
+	cause, region, e := analyze.CauseOf(f), f.Region, f.Evidence
+	if cause == analyze.Clash {
+		region = event.L1.String()
+	}
+	text := region + ": " + verdicts[cause]
+	needs := "; needs " + page.Bytes(f.BytesPerBank) + " per bank, "
+	switch cause {
+	case analyze.TooLarge:
+		return text + needs + "which has " + page.Bytes(e.Capacity.BytesPerBank)
+	case analyze.TooLittle:
+		return text + needs + page.Bytes(e.FreeBytesPerBank) + " free"
+	case analyze.Fragmented:
+		return text + needs + "largest free block " + page.Bytes(e.LargestFreeBytesPerBank)
+	case analyze.Clash:
+		if e != nil && e.To > e.Lowest && e.Lowest > 0 {
+			text += " by " + page.Bytes(e.To-e.Lowest)
+		}
+		return text
+	}
+	return region + ": " + page.FirstLine(f.Message)
+}
+
 // writeFailure writes the newest of failures that are alike.
 func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, group []*memory.Failure) {
 	f := group[0]

@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/pagetest"
@@ -15,15 +16,13 @@ import (
 func TestBarsOfWhatGoesOnAreOfNow(t *testing.T) {
 	for live, want := range map[bool][]string{
 		true: {
-			" DRAM          #................  <1%   12.0 MiB   12.0 GiB    11.7 GiB        1\n",
-			" L1 per core   .................   0%        0 B 1328.7 KiB  1200.0 KiB        0\n",
-			"   free        ................. 100% 1328.7 KiB              128.7 KiB\n",
+			" DRAM          #...............  <1%  12.0 MiB of 12.0 GiB, peak 11.7 GiB\n",
+			" L1 per core   ................   0%  0 B of 1328.7 KiB, peak 1200.0 KiB\n",
 			"     PID  state        DRAM now        peak   L1/core now        peak\n       7  running      12.0 MiB    11.7 GiB           0 B  1200.0 KiB\n",
 		},
 		false: {
-			" DRAM          ################.  98%   11.7 GiB   12.0 GiB    12.0 MiB        1\n",
-			" L1 per core   ..###############  90% 1200.0 KiB 1328.7 KiB         0 B        0\n",
-			"   free        ..                 10%  128.7 KiB             1328.7 KiB\n",
+			" DRAM          #########.  98%  11.7 GiB of 12.0 GiB, 12.0 MiB at the end\n",
+			" L1 per core   .#########  90%  1200.0 KiB of 1328.7 KiB, 0 B at the end\n",
 			"     PID  state       DRAM peak  at the end  L1/core peak  at the end\n       7  running      11.7 GiB    12.0 MiB    1200.0 KiB         0 B\n",
 		},
 	} {
@@ -42,7 +41,7 @@ func TestStacksWithAllPythonFramesAreNotWarnedOf(t *testing.T) {
 	s := pagetest.Emptied().State.Snapshot()
 	s.Stacks = &memory.Stacks{Incomplete: map[string]uint64{allPython: 844, "more than 128 frames": 3}}
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(Write(&b, s, page.Layout{Painter: page.Painter{ASCII: true}, Width: 200}, Options{})))
+	qt.Assert(t, qt.IsNil(Write(&b, s, page.Layout{Painter: page.Painter{ASCII: true}, Width: 200}, Options{State: aggregate.New()})))
 	qt.Check(t, qt.StringContains(b.String(), "note: call stacks that end early: more than 128 frames: 3\n"))
 	qt.Check(t, qt.Not(qt.StringContains(b.String(), "844")))
 }
@@ -51,7 +50,7 @@ func TestStacksOfTheFirstMomentsAreExplained(t *testing.T) {
 	s := pagetest.Emptied().State.Snapshot()
 	s.Stacks = &memory.Stacks{Incomplete: map[string]uint64{unknownProcess: 15, "other": 2}}
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(Write(&b, s, page.Layout{Painter: page.Painter{ASCII: true}, Width: 200}, Options{})))
+	qt.Assert(t, qt.IsNil(Write(&b, s, page.Layout{Painter: page.Painter{ASCII: true}, Width: 200}, Options{State: aggregate.New()})))
 	qt.Check(t, qt.StringContains(strings.Join(strings.Fields(b.String()), " "),
 		"note: call stacks that end early: other: 2 note: call stacks that end early: process not known yet (before its code was read, or while it unloads a library): 15"))
 }

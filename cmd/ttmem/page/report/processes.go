@@ -4,18 +4,18 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 )
 
-// shownProcesses and shownFailures are how many of each a report shows.
 const (
-	shownProcesses = 20
-	shownFailures  = 3
+	// shownProcesses is how many processes a report shows.
+	shownProcesses = 8
 	// processColumns is the width of a process's id.
 	processColumns = 7
+	// bytesColumns is that of a number of bytes.
+	bytesColumns = 10
 	// leastCommand is the least useful width of a command.
 	leastCommand = 20
 )
@@ -23,9 +23,14 @@ const (
 // processes writes a line for each process. Regions and chips are not added up: each figure
 // is of the chip where it is highest.
 func (r *report) processes() {
-	list := r.snap.Processes
+	list := slices.Clone(r.snap.Processes)
 	if len(list) == 0 {
 		return
+	}
+	if len(list) > shownProcesses {
+		slices.SortStableFunc(list, func(a, b memory.Process) int {
+			return cmp.Or(memory.CompareBools(a.Exit == nil, b.Exit == nil), cmp.Compare(highest(&b), highest(&a)))
+		})
 	}
 	// The first of the two figures stays if there is no room for both: the present one of
 	// running processes, else the peak. Without the other there is room for the command.
@@ -84,83 +89,14 @@ func (r *report) processes() {
 	}
 }
 
+// highest is the highest peak of a region of a process.
+func highest(p *memory.Process) (bytes uint64) {
+	for i := range p.Devices {
+		for _, g := range regions {
+			bytes = max(bytes, g.peak(&p.Devices[i]))
+		}
+	}
+	return bytes
+}
+
 func (r *report) forgotten() int { return page.ForgottenProcesses(r.snap) }
-
-// A failing is an allocation that failed, and where.
-type failing struct {
-	*memory.Failure
-	where string
-}
-
-// failings are the failures of the snapshot, the newest first. Those of the same reason at the
-// same place are one group: a program may try again.
-func (r *report) failings() [][]failing {
-	var list []failing
-	for i := range r.snap.Failures {
-		f := &r.snap.Failures[len(r.snap.Failures)-1-i]
-		list = append(list, failing{f, page.Place(f.Stack.Frames())})
-	}
-	return page.Alike(list, func(a, b failing) bool {
-		return a.PID == b.PID && a.Region == b.Region && a.Reason == b.Reason && slices.Equal(a.Devices, b.Devices) &&
-			a.where == b.where && (a.where != "" || a.Message == b.Message)
-	})
-}
-
-// failures writes how many allocations failed, and the newest, each place once.
-func (r *report) failures() {
-	if r.snap.FailureCount == 0 {
-		return
-	}
-	all := r.failings()
-	list := all[:min(len(all), shownFailures)]
-	title, note := page.Count(r.snap.FailureCount, "failed allocation"), ""
-	if len(list) < len(all) || uint64(len(r.snap.Failures)) < r.snap.FailureCount {
-		note = fmt.Sprintf(", the newest %d", len(list))
-	}
-	r.line()
-	r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, note))
-	for _, group := range slices.Backward(list) {
-		f, times := group[0], len(group)
-		about := []string{fmt.Sprintf("PID %d", f.PID)}
-		at, ok := r.sinceStart(f.Failure)
-		switch {
-		case times > 1 && ok:
-			about = append(about, fmt.Sprintf("%d times, the last after %s", times, at))
-		case times > 1:
-			about = append(about, fmt.Sprintf("%d times", times))
-		case ok:
-			about = append(about, "after "+at)
-		}
-		about = append(about, f.Region)
-		if f.Reason != "" {
-			about = append(about, strings.ReplaceAll(f.Reason, "_", " "))
-		}
-		if len(f.Devices) > 0 {
-			about = append(about, page.Chips(f.Devices))
-		}
-		for _, line := range page.Wrap(strings.Join(about, r.Separator()), r.width-2) {
-			r.line("  ", r.Paint(page.Yellow, line))
-		}
-		// The figures that matter stand in the message's first sentence.
-		columns := min(r.width, textColumns) - 4
-		for _, line := range page.Wrap(r.cut(page.FirstLine(f.Message), 4*columns), columns) {
-			r.line("    ", line)
-		}
-		if f.where != "" {
-			for _, line := range page.Wrap("in "+f.where, columns) {
-				r.line("    ", line)
-			}
-		}
-	}
-}
-
-// sinceStart is the time of the failure since its process was first seen.
-func (r *report) sinceStart(f *memory.Failure) (string, bool) {
-	for i := range r.snap.Processes {
-		p := &r.snap.Processes[i]
-		if p.PID == f.PID && p.SinceNs <= f.TimeNs && (p.Exit == nil || f.TimeNs <= p.Exit.TimeNs) {
-			return page.Seconds(f.TimeNs - p.SinceNs), true
-		}
-	}
-	return "", false
-}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
@@ -135,14 +136,14 @@ func TestAFailureIsToldOnce(t *testing.T) {
 		fail("not enough, says nobody", 0)
 	}
 	text := reportText(t, r, options{})
-	qt.Check(t, qt.StringContains(text, "150 failed allocations\n"))
-	qt.Check(t, qt.StringContains(text, "PID 4242 - 50 times, the last after 14.9 s - L1 - out of memory - chip 0\n    not enough for the first\n"))
+	qt.Check(t, qt.StringContains(text, "150 allocations failed\n"))
+	qt.Check(t, qt.StringContains(text, "  model.py:1 forward - ttnn.empty < run.py:7\n    L1: not enough for the first (50 times)\n"))
 	for _, message := range []string{"for the first", "for the second", "says nobody"} {
 		qt.Check(t, qt.Equals(strings.Count(text, message), 1))
 	}
 	fail("not enough, says another", 0)
 	text = reportText(t, r, options{})
-	qt.Check(t, qt.StringContains(text, "151 failed allocations, the newest 3\n"))
+	qt.Check(t, qt.StringContains(text, "151 allocations failed, the newest 3\n"))
 	qt.Check(t, qt.Not(qt.StringContains(text, "for the first")))
 }
 
@@ -166,9 +167,13 @@ func (o options) layout() page.Layout {
 func reportText(t *testing.T, r *pagetest.Run, o options) string {
 	t.Helper()
 	var b strings.Builder
+	o.State = r.State
 	qt.Assert(t, qt.IsNil(Write(&b, r.State.WithHolders(r.State.Snapshot()), o.layout(), o.Options)))
 	return b.String()
 }
+
+// ascii is a layout of 80 columns.
+var ascii = page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}
 
 func TestAReportFitsAnyTerminal(t *testing.T) {
 	for name, run := range map[string]func() *pagetest.Run{
@@ -189,7 +194,7 @@ func TestNothingIsCutWhereThereIsNoTerminal(t *testing.T) {
 	name := "Attention.forward_with_a_name_that_is_longer_than_a_line_of_the_report"
 	command := "python3 demo.py --batch 32 --prompts prompts.json"
 	qt.Check(t, qt.Not(qt.StringContains(reportText(t, leftRun(), options{}), name)))
-	qt.Check(t, qt.StringContains(reportText(t, leftRun(), options{Whole: true}), "ttnn.add - model.py:32 "+name+"\n"))
+	qt.Check(t, qt.StringContains(reportText(t, leftRun(), options{Whole: true}), "model.py:32 "+name+" - ttnn.add\n"))
 	qt.Check(t, qt.Not(qt.StringContains(reportText(t, cleanRun(), options{}), command)))
 	qt.Check(t, qt.StringContains(reportText(t, cleanRun(), options{Whole: true}), command+"\n"))
 	for _, run := range []*pagetest.Run{cleanRun(), badRun(), sharedRun(), leftRun(), liveRun()} {
@@ -227,18 +232,20 @@ func TestManyProcessesAreCutShort(t *testing.T) {
 	}
 	r.Start(1000, "python3")
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(Write(&b, r.State.Snapshot(), page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{})))
-	qt.Check(t, qt.StringContains(b.String(), "and 81 more"))
+	qt.Assert(t, qt.IsNil(Write(&b, r.State.Snapshot(), ascii, Options{State: aggregate.New()})))
+	qt.Check(t, qt.StringContains(b.String(), "and 93 more"))
 }
 
 func TestChipsThatDifferAreShownApart(t *testing.T) {
 	r := pagetest.NewRun()
 	r.Open(1, "n300", 0, 1, 2, 3, 4)
 	r.Alloc(1, event.DRAM, 1<<20, 12, 1)
-	var b strings.Builder
-	qt.Assert(t, qt.IsNil(Write(&b, r.State.Snapshot(), page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{})))
-	qt.Check(t, qt.StringContains(b.String(), "\nchips 0, 2-4 (each) - n300"))
-	qt.Check(t, qt.StringContains(b.String(), "\nchip 1 - n300"))
+	text := reportText(t, r, options{})
+	qt.Check(t, qt.StringContains(text, "Peak of each region, on the chip where it is highest - n300 - wormhole_b0\n"))
+	qt.Check(t, qt.StringContains(text, "12.0 MiB of 12.0 GiB, 12.0 MiB at the end\n   chip 1; chips 0, 2-4 (each) 0 B\n"))
+	r.Alloc(1, event.DRAM, 1<<19, 12, 2)
+	text = reportText(t, r, options{})
+	qt.Check(t, qt.StringContains(text, "\n   chip 1; others 0 B to 6.0 MiB\n"))
 }
 
 func TestABarShowsWhatIsThereAtAll(t *testing.T) {

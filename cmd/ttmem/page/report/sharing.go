@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
 )
 
 const (
@@ -18,25 +20,34 @@ const (
 	containerDigits = 12
 )
 
-// sharing is how many processes use the chip now.
-func sharing(d *memory.Device) int {
-	n := len(d.Processes)
-	if d.OtherUsers != nil {
-		n += d.OtherUsers.Processes
+// sharing writes the processes of each chip and what each has of its banks, if there are several
+// or if they are another user's. Chips that are shared in the same way are one.
+func (r *report) sharing() {
+	type chip struct {
+		id    int
+		users string
+		items []string
 	}
-	return n
+	var chips []chip
+	for i := range r.snap.Devices {
+		d := &r.snap.Devices[i]
+		if items := sharers(d); len(items) > 1 || d.OtherUsers != nil {
+			chips = append(chips, chip{d.ID, strings.Join(items, ", "), items})
+		}
+	}
+	for _, group := range page.Alike(chips, func(a, b chip) bool { return a.users == b.users }) {
+		var ids []int
+		for _, c := range group {
+			ids = append(ids, c.id)
+		}
+		r.items(" "+page.EachChip(ids)+": ", 3, page.Dim, group[0].items)
+	}
 }
 
-// chipProcesses writes the processes of a chip and what each has of its banks, if there are several
-// or if they are another user's.
-func (r *report) chipProcesses(d *memory.Device) {
-	n := sharing(d)
-	if n < 2 && d.OtherUsers == nil {
-		return
-	}
+// sharers are the processes of a chip.
+func sharers(d *memory.Device) (items []string) {
 	list := slices.Clone(d.Processes)
 	slices.SortStableFunc(list, func(a, b memory.DeviceProcess) int { return cmp.Compare(b.Bytes(), a.Bytes()) })
-	var items []string
 	for i := range list[:min(len(list), shownSharers)] {
 		items = append(items, fmt.Sprintf("PID %d %s", list[i].PID, page.Bytes(list[i].Bytes())))
 	}
@@ -50,11 +61,7 @@ func (r *report) chipProcesses(d *memory.Device) {
 	if o := d.OtherUsers; o != nil {
 		items = append(items, fmt.Sprintf("other users (%d) %s", o.Processes, page.Bytes(o.AllocatedBytes)))
 	}
-	head := fmt.Sprintf(" Shared across %d processes: ", n)
-	if len(d.Processes) == 0 {
-		head = " Not used by you: "
-	}
-	r.items(head, 3, page.Dim, items)
+	return items
 }
 
 // items writes a list after a head. Further lines are indented, and an item is never
@@ -78,7 +85,7 @@ func (r *report) items(head string, indent int, st page.Style, items []string) {
 	}
 }
 
-// details say where a process runs.
+// details say where a process runs, and what it had when it ended without closing its device.
 func (r *report) details(p *memory.Process) []string {
 	var list []string
 	if p.Container != "" {
@@ -91,6 +98,15 @@ func (r *report) details(p *memory.Process) []string {
 	}
 	if p.Pod != "" {
 		list = append(list, "pod "+page.Clean(p.Pod))
+	}
+	var had []string
+	for _, l := range p.Unfreed {
+		if l.Reason != event.ReasonDeviceClose.String() {
+			had = append(had, fmt.Sprintf("%s of %s", page.Bytes(l.AllocatedBytes), l.Region))
+		}
+	}
+	if len(had) > 0 {
+		list = append(list, "had "+strings.Join(had, ", ")+" when it ended")
 	}
 	return list
 }

@@ -1,0 +1,79 @@
+package report
+
+import (
+	"io"
+
+	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
+)
+
+// Document is what --json prints in place of a report: a snapshot, with what leaks and what the
+// peaks were made of.
+type Document struct {
+	*memory.Snapshot
+	// Leaks are the call sites that leak, most bytes first.
+	Leaks []site `json:"leaks"`
+	// Peaks are the regions of chips that were used, each with its largest call sites.
+	Peaks []peak `json:"peaks"`
+}
+
+// peak is the peak of a region of a chip. The bytes of L1 are per core.
+type peak struct {
+	Device        int    `json:"device"`
+	Region        string `json:"region"`
+	TimeNs        uint64 `json:"time_ns"`
+	Bytes         uint64 `json:"bytes"`
+	CapacityBytes uint64 `json:"capacity_bytes"`
+	// Sites are the largest call sites: of buffers and, of the program with most of them,
+	// circular buffers.
+	Sites []site `json:"sites"`
+}
+
+// site is a call site: the line, the operation and the calls that led there.
+type site struct {
+	Bytes        uint64   `json:"bytes"`
+	Count        uint64   `json:"count"`
+	StaticKind   string   `json:"static_kind,omitempty"`
+	PID          int      `json:"pid,omitempty"`
+	Region       string   `json:"region,omitempty"`
+	Name         string   `json:"name"`
+	Callers      []string `json:"callers,omitempty"`
+	BeforeAttach bool     `json:"before_attach,omitempty"`
+}
+
+func (s *source) site() site {
+	one := site{Bytes: s.Bytes, Count: s.Count, Region: s.region, Name: s.name.String(), BeforeAttach: s.BeforeAttach}
+	if s.kind != event.NotStatic {
+		one.StaticKind = s.kind.String()
+	}
+	if len(s.calls) > 1 {
+		one.Callers = s.calls[1:]
+	}
+	return one
+}
+
+// WriteJSON writes a snapshot as a Document.
+func WriteJSON(w io.Writer, s *memory.Snapshot, o Options) error {
+	r := newReport(s, o)
+	doc := Document{Snapshot: s, Leaks: []site{}, Peaks: []peak{}}
+	for i := range r.leaked {
+		leak := newLeak(&r.leaked[i])
+		l := leak.site()
+		l.PID = r.leaked[i].PID
+		doc.Leaks = append(doc.Leaks, l)
+	}
+	for i := range r.peaks {
+		p := &r.peaks[i]
+		if p.Bytes == 0 {
+			continue
+		}
+		one := peak{p.Device, p.Region.String(), p.TimeNs, p.Bytes, p.CapacityBytes, []site{}}
+		list := sourcesOf(p)
+		for j := range list[:min(len(list), shownSites)] {
+			one.Sites = append(one.Sites, list[j].site())
+		}
+		doc.Peaks = append(doc.Peaks, one)
+	}
+	return page.JSON(w, doc)
+}

@@ -1,0 +1,249 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
+)
+
+// shownSites is how many call sites of a peak are shown, if there is room.
+const shownSites = 5
+
+// A region reads the use of a region of a chip. Figures of L1 are per core, with circular buffers.
+type region struct {
+	event.Region
+	label  string
+	format func(uint64) string
+}
+
+// regions are in the order in which they are shown.
+var regions = []region{
+	{event.DRAM, "DRAM", page.Bytes}, {event.L1, "L1 per core", page.KiB}, {event.L1Small, "L1_SMALL", page.Bytes},
+	{event.Trace, "TRACE", page.Bytes}, {event.SystemMemory, "SYSTEM_MEMORY", page.Bytes},
+}
+
+func (g region) peak(d *memory.Device) uint64 {
+	if g.Region == event.L1 {
+		return d.L1PerCore.Peak.CBBytes + d.L1PerCore.Peak.BufferBytes
+	}
+	return d.Regions.Banked(g.Region).PeakBytes
+}
+
+func (g region) now(d *memory.Device) uint64 {
+	if g.Region == event.L1 {
+		return d.L1PerCore.CBBytes + d.L1PerCore.BufferBytes
+	}
+	return d.Regions.Banked(g.Region).AllocatedBytes
+}
+
+// A use is the use of a region on a chip: at the peak or, for running processes, at present.
+type use struct {
+	chip int
+	// shown is drawn, of which cbs are circular buffers; other is the present or the peak.
+	shown, cbs, other, capacity uint64
+}
+
+func (r *report) useOf(g region, d *memory.Device) use {
+	b := d.Regions.Banked(g.Region)
+	u := use{chip: d.ID, shown: g.peak(d), other: g.now(d), capacity: b.PeakCapacityBytes}
+	if r.Live || u.shown == 0 {
+		u.capacity = b.CapacityBytes
+	}
+	if g.Region == event.L1 {
+		u.cbs, u.capacity = d.L1PerCore.Peak.CBBytes, d.L1PerCore.CapacityBytes
+		if r.Live {
+			u.cbs = d.L1PerCore.CBBytes
+		}
+	}
+	if r.Live {
+		u.shown, u.other = u.other, u.shown
+	}
+	return u
+}
+
+// regions writes the use of each region on the chip where it is highest and, at a peak, the call
+// sites that it was made of.
+func (r *report) regions() {
+	if len(r.snap.Devices) == 0 {
+		r.line()
+		if r.snap.Reading || r.snap.LostEvents > 0 {
+			r.line("No device memory was seen yet.")
+		} else {
+			r.line("No device memory was seen: no traced program opened a device.")
+		}
+		return
+	}
+	var ids []int
+	names := make(map[string]bool)
+	for i := range r.snap.Devices {
+		d := &r.snap.Devices[i]
+		ids = append(ids, d.ID)
+		names[r.DeviceName(d)] = true
+	}
+	title, about := "Peak of each region", ", on the chip where it is highest"
+	if r.Live {
+		title = "In use now"
+	}
+	uses, same := r.uses()
+	if same {
+		about = "  " + page.EachChip(ids)
+	}
+	if len(names) == 1 {
+		about += r.DeviceName(&r.snap.Devices[0])
+	}
+	if len(uses) == 0 {
+		r.line()
+		r.line("Nothing was allocated", r.Paint(page.Dim, " on "+page.Chips(ids)+"."))
+		return
+	}
+	r.line()
+	r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, r.cut(about, r.width-len(title))))
+	for _, one := range uses {
+		r.use(one, !same)
+	}
+	if r.Live {
+		r.sharing()
+	}
+}
+
+// A regionUse is the use of a region by groups of chips that use as much, the fullest first.
+type regionUse struct {
+	region
+	groups [][]use
+}
+
+// uses are those of the regions that were used; same is true if all chips use as much.
+func (r *report) uses() (list []regionUse, same bool) {
+	same = true
+	for _, g := range regions {
+		var all []use
+		used := false
+		for i := range r.snap.Devices {
+			all = append(all, r.useOf(g, &r.snap.Devices[i]))
+			used = used || g.peak(&r.snap.Devices[i]) > 0
+		}
+		if !used {
+			continue
+		}
+		slices.SortStableFunc(all, func(a, b use) int { return cmp.Compare(b.shown, a.shown) })
+		groups := page.Alike(all, func(a, b use) bool { a.chip = b.chip; return a == b })
+		same = same && len(groups) == 1
+		list = append(list, regionUse{g, groups})
+	}
+	return list, same
+}
+
+// use writes the use of a region: that of the fullest chips, and of others in a line.
+func (r *report) use(of regionUse, chips bool) {
+	u := of.groups[0][0]
+	figures := of.format(u.shown)
+	if u.capacity > 0 {
+		figures += " of " + of.format(u.capacity)
+	}
+	other := ""
+	switch {
+	case r.Live:
+		other = ", peak " + of.format(u.other)
+	case r.running:
+		other = ", " + of.format(u.other) + " " + r.end
+	}
+	const labelColumns, percentColumns, figureColumns = 14, 6, 26
+	line := " " + page.Left(of.label, labelColumns)
+	if columns := min(48, r.width-1-labelColumns-percentColumns-figureColumns-r.otherColumns); columns >= 8 {
+		line += r.bar(of.region, u, columns)
+	}
+	line += page.Right(page.Percent(u.shown, u.capacity), percentColumns-1) + "  "
+	if !r.whole && page.Width(line+figures+other) > r.width {
+		other = ""
+	}
+	r.line(line, r.Paint(page.Bold, figures), r.Paint(page.Dim, other))
+	if chips {
+		r.chips(of)
+	}
+	if !r.Live {
+		r.peakSources(of.region, u)
+	}
+}
+
+// bar draws a use: buffers lie at the top of L1, and circular buffers at its bottom.
+func (r *report) bar(g region, u use, columns int) string {
+	level := page.Level(u.shown, u.capacity)
+	switch {
+	case u.capacity == 0:
+		return page.Blank(columns)
+	case g.Region == event.L1:
+		return r.DrawGap(page.NewGap(u.cbs, u.shown-u.cbs, u.capacity, columns), level, level)
+	}
+	return r.DrawBar(page.Bar{Part: u.shown, Whole: u.capacity, Style: level}, columns)
+}
+
+// chips writes which chips a use is of, and how much the others use.
+func (r *report) chips(of regionUse) {
+	ids := func(group []use) (list []int) {
+		for _, u := range group {
+			list = append(list, u.chip)
+		}
+		slices.Sort(list)
+		return list
+	}
+	text := page.EachChip(ids(of.groups[0]))
+	switch others := of.groups[1:]; len(others) {
+	case 0:
+	case 1:
+		text += fmt.Sprintf("; %s %s", page.EachChip(ids(others[0])), of.format(others[0][0].shown))
+	default:
+		text += "; others "
+		if low := others[len(others)-1][0].shown; low != others[0][0].shown {
+			text += of.format(low) + " to "
+		}
+		text += of.format(others[0][0].shown)
+	}
+	for i, line := range page.Wrap(text, r.width-5) {
+		r.line(page.Blank(3+2*min(i, 1)), r.Paint(page.Dim, line))
+	}
+}
+
+// peakSources writes the call sites that the peak of a region of a chip was made of.
+func (r *report) peakSources(g region, u use) {
+	at := slices.IndexFunc(r.peaks, func(p memory.RegionPeak) bool {
+		return p.Device == u.chip && p.Region == g.Region && p.Bytes == u.shown
+	})
+	if at < 0 {
+		r.line("   ", r.Paint(page.Dim, "before this recording: its call sites are not known"))
+		return
+	}
+	if r.made[at] == nil {
+		r.made[at] = sourcesOf(&r.peaks[at])
+	}
+	r.sources(r.made[at], memory.Holder{}, r.sites, u.shown, g.format)
+}
+
+// sourcesOf are the call sites that a peak was made of.
+func sourcesOf(p *memory.RegionPeak) (list []source) {
+	for _, h := range p.Holders {
+		list = append(list, newSource(memory.Holder{Bytes: h.Bytes, Count: h.Count, Stack: h.Stack, BeforeAttach: h.BeforeAttach}, event.NotStatic, ""))
+	}
+	// Programs use the same space in turn: the largest made the peak.
+	type program struct {
+		pid int
+		id  uint64
+	}
+	sums := make(map[program]uint64)
+	var largest program
+	for _, h := range p.Programs {
+		of := program{h.PID, h.ProgramID}
+		if sums[of] += h.Bytes; sums[of] > sums[largest] {
+			largest = of
+		}
+	}
+	for _, h := range p.Programs {
+		if (program{h.PID, h.ProgramID}) == largest {
+			list = append(list, newSource(memory.Holder{Bytes: h.Bytes, Count: h.Count, Stack: h.Stack, BeforeAttach: h.BeforeAttach}, h.Kind, ""))
+		}
+	}
+	return merged(list)
+}

@@ -1,0 +1,182 @@
+package report
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
+)
+
+const (
+	// leastName is the least useful width of the name of a place.
+	leastName = 36
+	// belowColumns is the indent of a name on its own line.
+	belowColumns = 14
+)
+
+// A source is a place that allocated memory.
+type source struct {
+	memory.Holder
+	// kind is that of what a program places in L1, and NotStatic for buffers.
+	kind event.StaticKind
+	// region is "" where it needs no mention.
+	region string
+	name   name.Name
+	// calls are the user's calls that led there, and caller is the one in which it differs from
+	// others of the same name.
+	calls  []string
+	caller string
+	// text stands for the place if it is not known.
+	text string
+}
+
+// nouns name what is allocated.
+var nouns = map[event.StaticKind]string{
+	event.NotStatic: "buffer", event.CircularBuffer: "CB", event.DataflowBuffer: "DFB",
+}
+
+// newSource names the place of a holder.
+func newSource(h memory.Holder, kind event.StaticKind, region string) source {
+	s := source{Holder: h, kind: kind, region: region}
+	frames := h.Stack.Frames()
+	switch s.name = name.Of(frames); {
+	case h.BeforeAttach:
+		s.name, s.text = name.Name{}, "before ttmem attached"
+	case h.Stack == nil:
+		s.text = "without a call stack"
+	case s.name == name.Name{}:
+		s.text = "unknown code"
+	default:
+		s.calls = page.CallTexts(name.UserCalls(frames))
+	}
+	return s
+}
+
+// merged are the sources, the largest first. Those that look the same on the page are one.
+func merged(all []source) (list []source) {
+	type key struct {
+		kind                event.StaticKind
+		region, text, calls string
+		name                name.Name
+	}
+	index := make(map[key]int)
+	for _, s := range all {
+		k := key{s.kind, s.region, s.text, strings.Join(s.calls, "\n"), s.name}
+		at, found := index[k]
+		if !found {
+			index[k] = len(list)
+			list = append(list, s)
+			continue
+		}
+		list[at].Bytes, list[at].Count = list[at].Bytes+s.Bytes, list[at].Count+s.Count
+	}
+	slices.SortStableFunc(list, func(a, b source) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.name.Call.String(), b.name.Call.String()),
+			slices.Compare(a.calls, b.calls), cmp.Compare(a.name.Op, b.name.Op))
+	})
+	return list
+}
+
+// distinguish gives sources that look the same the callers in which they differ.
+func distinguish(list []source) {
+	var names []string
+	var calls [][]string
+	for i := range list {
+		names, calls = append(names, list[i].region+nouns[list[i].kind]+list[i].text+list[i].name.String()), append(calls, list[i].calls)
+	}
+	for i, caller := range page.Distinguish(names, calls) {
+		list[i].caller = caller
+	}
+}
+
+// sources writes the largest sources, with their share of so many bytes, 0 being unknown, and the
+// sum of the others.
+func (r *report) sources(list []source, others memory.Holder, limit int, of uint64, format func(uint64) string) {
+	columns := page.Columns{12, 5, 13}
+	if of == 0 {
+		columns[1] = 0
+	}
+	shown := len(list)
+	// A single other place takes no more room than its summary.
+	if shown > limit+1 || shown > limit && others.Count > 0 {
+		shown = limit
+	}
+	distinguish(list[:shown])
+	regionColumns := 0
+	for _, s := range list[:shown] {
+		if s.region != "" {
+			regionColumns = max(regionColumns, page.Width(s.region)+2)
+		}
+	}
+	for i := range list {
+		s := &list[i]
+		if i >= shown {
+			others.Bytes, others.Count, others.Stacks = others.Bytes+s.Bytes, others.Count+s.Count, others.Stacks+1
+			continue
+		}
+		figures := columns.Line(format(s.Bytes), page.Percent(s.Bytes, of), page.Count(s.Count, nouns[s.kind])) + "  "
+		r.source(s, figures+page.Left(s.region, regionColumns)[:regionColumns])
+	}
+	if others.Stacks > 0 {
+		figures := columns.Line(format(others.Bytes), page.Percent(others.Bytes, of), page.Count(others.Count, "buffer"))
+		r.line(r.Paint(page.Dim, figures+"  "+page.Count(others.Stacks, "other call site")))
+	}
+}
+
+// source writes the place of a source beside its figures, or below them if there is no room:
+// first the line, then the caller, and then the operation if it fits.
+func (r *report) source(s *source, figures string) {
+	line, caller, op := page.Clean(s.name.Call.String()), s.caller, page.Clean(s.name.Op)
+	if line == "" {
+		line, op = cmp.Or(s.text, op), ""
+	}
+	if op != "" {
+		op = r.Separator() + op
+	}
+	columns := r.width - page.Width(figures)
+	if columns < min(leastName, page.Width(r.calls(line, caller)+op)) && !r.whole {
+		r.line(r.Paint(page.Dim, strings.TrimRight(figures, " ")))
+		figures, columns = page.Blank(belowColumns), r.width-belowColumns
+	}
+	figures = r.Paint(page.Dim, figures)
+	for _, both := range []string{r.calls(line, caller), r.calls(line, inFileOf(line, caller))} {
+		switch {
+		case r.whole || page.Width(both+op) <= columns:
+			r.line(figures, both, r.Paint(page.Dim, op))
+			return
+		case caller != "" && page.Width(both) <= columns:
+			r.line(figures, both)
+			return
+		}
+	}
+	rest := r.cut(op, max(columns-page.Width(line), 0))
+	if page.Width(rest) < page.Width(r.Separator())+4 {
+		rest = ""
+	}
+	r.line(figures, r.cut(line, columns), r.Paint(page.Dim, rest))
+	if caller != "" {
+		r.line(page.Blank(r.width-columns), r.cut(strings.TrimLeft(r.calls("", caller), " "), columns))
+	}
+}
+
+// calls joins a call and its caller, if there is one.
+func (r *report) calls(call, caller string) string {
+	if caller == "" {
+		return call
+	}
+	return call + r.Pick(" ← ", " < ") + caller
+}
+
+// inFileOf is a call without its file, if that is the file of another one.
+func inFileOf(other, call string) string {
+	if file, _, ok := strings.Cut(other, ":"); ok {
+		if rest, ok := strings.CutPrefix(call, file+":"); ok {
+			return ":" + rest
+		}
+	}
+	return call
+}

@@ -1,0 +1,140 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+
+	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/oom"
+	"ttmem/tracer/event"
+)
+
+const (
+	// shownFailures and shownLeaks are how many of each a report shows.
+	shownFailures = 3
+	shownLeaks    = 3
+)
+
+// verdict writes what went wrong: allocations that failed, and call sites that leak.
+func (r *report) verdict() {
+	r.failures()
+	r.leaks()
+}
+
+// A failing is a failure and the calls that led to it, innermost first.
+type failing struct {
+	*memory.Failure
+	calls []string
+}
+
+// failings are the failures of the snapshot, the newest first. Those of the same cause at the
+// same place are one group: a program may try again.
+func (r *report) failings() [][]failing {
+	var list []failing
+	for i := range r.snap.Failures {
+		f := &r.snap.Failures[len(r.snap.Failures)-1-i]
+		list = append(list, failing{f, page.CallTexts(name.UserCalls(f.Stack.Frames()))})
+	}
+	return page.Alike(list, func(a, b failing) bool {
+		return a.PID == b.PID && a.Region == b.Region && analyze.CauseOf(a.Failure) == analyze.CauseOf(b.Failure) &&
+			slices.Equal(a.calls, b.calls) && (len(a.calls) > 0 || a.Message == b.Message)
+	})
+}
+
+// failures writes how many allocations failed, and where and why the newest did.
+func (r *report) failures() {
+	if r.snap.FailureCount == 0 {
+		return
+	}
+	all := r.failings()
+	list := all[:min(len(all), shownFailures)]
+	note := ""
+	if len(list) < len(all) || uint64(len(r.snap.Failures)) < r.snap.FailureCount {
+		note = fmt.Sprintf(", the newest %d", len(list))
+	}
+	r.line()
+	r.line(r.Paint(page.BoldRed, page.Count(r.snap.FailureCount, "allocation")+" failed"), r.Paint(page.Dim, note))
+	for _, group := range slices.Backward(list) {
+		f := group[0]
+		if place := r.failedAt(f); place != "" {
+			r.line("  ", r.cut(place, r.width-2))
+		}
+		// of a message, the figures that matter stand in the first sentence
+		about := r.cut(oom.Brief(f.Failure), 3*(r.width-4)-len(" (1000 times), PID 4194304"))
+		if len(group) > 1 {
+			about += fmt.Sprintf(" (%d times)", len(group))
+		}
+		if len(r.snap.Processes) > 1 {
+			about += fmt.Sprintf(", PID %d", f.PID)
+		}
+		for _, line := range page.Wrap(about, r.width-4) {
+			r.line("    ", r.Paint(page.Yellow, line))
+		}
+	}
+}
+
+// failedAt is where an allocation failed: the line, the operation, and the callers that fit.
+func (r *report) failedAt(f failing) string {
+	place := page.Clean(name.Of(f.Stack.Frames()).Op)
+	if len(f.calls) > 0 && place != "" {
+		place = f.calls[0] + r.Separator() + place
+	} else if len(f.calls) > 0 {
+		place = f.calls[0]
+	}
+	for i, call := range f.calls {
+		if longer := r.calls(place, call); i > 0 && page.Width(longer) <= r.width-2 {
+			place = longer
+		} else if i > 0 {
+			break
+		}
+	}
+	return place
+}
+
+// leaks writes which call sites leak, as `ttmem leaks` judges it.
+func (r *report) leaks() {
+	if !slices.ContainsFunc(r.snap.Processes, allocated) {
+		return
+	}
+	r.line()
+	var list []source
+	var sum memory.Amount
+	for i := range r.leaked {
+		s := newLeak(&r.leaked[i])
+		switch {
+		case len(r.snap.Processes) > 1:
+			s.region += fmt.Sprintf(" PID %d", r.leaked[i].PID)
+		case r.leaked[i].Region == event.DRAM:
+			s.region = ""
+		}
+		list = append(list, s)
+		sum.Add(r.leaked[i].Amount)
+	}
+	switch {
+	case len(list) > 0:
+		r.line(r.Paint(page.BoldRed, fmt.Sprintf("%s leaked: %s from %s", page.Bytes(sum.Bytes),
+			page.Count(sum.Count, "buffer"), page.Count(uint64(len(list)), "call site"))))
+		r.sources(merged(list), memory.Holder{}, shownLeaks, 0, page.Bytes)
+	case len(r.doubts()) > 0:
+		r.line("No leaks found, but events were lost")
+	case r.State.BuffersAllocated() < analyze.LeastSurvivors:
+		r.line("No leaks found", r.Paint(page.Dim, fmt.Sprintf(": %s allocated, too few to judge",
+			page.Count(r.State.BuffersAllocated(), "buffer"))))
+	default:
+		r.line(r.Paint(page.Green, r.Pick("✓ ", "")+"No leaks found"))
+	}
+}
+
+func newLeak(v *analyze.Verdict) source {
+	return newSource(memory.Holder{Bytes: v.Bytes, Count: v.Count, Stack: v.Stack, BeforeAttach: v.BeforeAttach}, event.NotStatic, v.Region.String())
+}
+
+// allocated reports whether the process ever had a buffer.
+func allocated(p memory.Process) bool {
+	return slices.ContainsFunc(p.Devices, func(d memory.Device) bool {
+		return slices.ContainsFunc(regions, func(of region) bool { return of.peak(&d) > 0 })
+	})
+}
