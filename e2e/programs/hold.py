@@ -14,7 +14,7 @@ if len(sys.argv) > 3:  # be attached to first
     print("opened", flush=True)
     sys.stdin.readline()
 tensors = [
-    ttnn.empty([size, size], ttnn.bfloat16, ttnn.TILE_LAYOUT, device, ttnn.DRAM_MEMORY_CONFIG) for _ in range(count)
+    ttnn.empty([size, size], ttnn.bfloat16, ttnn.TILE_LAYOUT, device, ttnn.DRAM_MEMORY_CONFIG) for _ in range(count)  # line: held
 ]
 print("holding", flush=True)
 sys.stdin.read()

@@ -104,7 +104,7 @@ func (c *chipsPeak) share(bytes, capacity uint64) string {
 	return fmt.Sprintf(", %s of %s", page.Percent(bytes, capacity), c.format(capacity))
 }
 
-// writePeak writes a peak: its moment, its timeline and what it was made of.
+// writePeak writes a peak: its moment, what it was made of, and its timeline.
 func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	layout.WriteTitle(out, "", c.title(), "  "+page.EachChip(c.ids))
 	if e := c.Earlier; e != nil {
@@ -124,7 +124,6 @@ func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("%s %s of buffers, %s %s of circular and dataflow buffers", layout.Pick("█", "#"),
 			c.format(c.Bytes-c.StaticBytes), layout.Pick("▓", "="), c.format(c.StaticBytes)))
 	}
-	p.writeChart(out, layout, c)
 	if c.Region != event.L1 || c.Bytes > c.StaticBytes {
 		p.writeRows(out, layout, c, "buffers", p.rows(c.buffers))
 	}
@@ -135,6 +134,7 @@ func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 			layout.Write(out, 1, page.Dim, "Programs share this space in turn: the rows do not add up.")
 		}
 	}
+	p.writeChart(out, layout, c)
 }
 
 func (p *Page) chart(layout page.Layout, c *chipsPeak, columns int) *chart.Chart {
