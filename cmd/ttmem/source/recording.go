@@ -20,9 +20,6 @@ type Recording struct {
 	// PIDs, if there are any, are the only processes whose events count. Checkpoints have
 	// other peaks and counts, so that the whole file is read unless the moment is the end.
 	PIDs []int
-	// Each, if it is set, gets all events of the file, complete and after those that they
-	// imply.
-	Each func(*event.Event)
 
 	end     *aggregate.State
 	summary *Summary
@@ -71,13 +68,9 @@ func (r *Recording) End() (*aggregate.State, *Summary, error) {
 		return r.end, r.summary, nil
 	}
 	state := aggregate.New()
-	apply := state.Apply
-	if r.Each != nil {
-		apply = Completed(state, r.Each)
-	}
 	n := 0
-	o := Options{File: r.Path, PIDs: r.PIDs, StateOnly: r.Each == nil && !r.whole}
-	summary, err := o.Watch(func(e *event.Event) { n++; apply(e) })
+	o := Options{File: r.Path, PIDs: r.PIDs, StateOnly: !r.whole}
+	summary, err := o.Watch(func(e *event.Event) { n++; state.Apply(e) })
 	switch {
 	case err != nil:
 		return nil, nil, err
