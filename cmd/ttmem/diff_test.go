@@ -230,6 +230,9 @@ func TestTheDifferenceSaysWhatIsWrong(t *testing.T) {
 		"limit":            {[]string{a, a, "-n", "-1"}, "0 lists all"},
 		"size":             {[]string{a, a, "--fail-above", "lots"}, "not a size"},
 		"no file":          {[]string{a, "/no/such/file"}, "no such file"},
+		"socket of two":    {[]string{a, a, "--socket", "/no/socket"}, "diff FILE -p PID"},
+		"no service":       {[]string{a, "--socket", "/no/socket", "-p", "1"}, "no ttmem service at /no/socket"},
+		"marks and at":     {[]string{a, "--from", "step", "-p", "100", "--at", "peak"}, "give --from and --to"},
 		"no events":        {[]string{a, empty}, empty},
 	} {
 		t.Run(name, func(t *testing.T) {
