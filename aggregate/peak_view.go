@@ -108,6 +108,34 @@ func (s *State) peakHolders() map[*pool][]memory.SiteAmount {
 	return holders
 }
 
+// PeakSites returns what was live at the peak of each region of each chip, by call site and peak,
+// in no order. Circular buffers are those at the peak of L1. The bytes are those of all banks or
+// cores, as CallSites has them.
+func (s *State) PeakSites() (list []memory.SiteAmount) {
+	for _, c := range s.sites {
+		if c.region == event.Kernel {
+			continue
+		}
+		at := make(map[uint64]int) // a peak of several chips at one moment is one
+		for i, q := range c.set.poolsOf(c.region) {
+			live := c.peakIn(i).Amount
+			if q.chip == s.unplaced || live.Count == 0 {
+				continue
+			}
+			known, ok := at[q.peak.number]
+			if !ok {
+				known = len(list)
+				at[q.peak.number] = known
+				site := c.view()
+				site.Devices = nil
+				list = append(list, memory.SiteAmount{Site: site, Amount: live})
+			}
+			list[known].Devices = append(list[known].Devices, q.chip.id)
+		}
+	}
+	return list
+}
+
 // compareStacks orders stacks in the same way on all chips.
 func compareStacks(a, b *event.Stack) int { return cmp.Compare(memory.StackID(a), memory.StackID(b)) }
 

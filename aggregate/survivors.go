@@ -68,7 +68,7 @@ const maxSurvivors = 4096
 func (s *State) saveSurvivors(set *deviceSet, only *arena) {
 	ended := make([]rankedSite, 0, len(set.sites))
 	for c := range set.callSites(only) {
-		if c.run.Open {
+		if c.run.Open || c.before && c.live.Count > 0 {
 			total, teardown := c.surviving(true)
 			total.Add(teardown)
 			ended = append(ended, rankedSite{c, total.Count, total.Bytes, c.stackID})
@@ -108,7 +108,9 @@ func (s *State) saveSurvivors(set *deviceSet, only *arena) {
 func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
 	var all []siteSurvivors
 	for _, v := range s.endedSurvivors {
-		all = append(all, *v)
+		if !v.BeforeAttach { // whose births are not known
+			all = append(all, *v)
+		}
 	}
 	replaceable := make(map[*deviceSet]map[event.Region]uint64)
 	for _, first := range s.sites {
@@ -125,6 +127,16 @@ func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
 		}
 	}
 	return mergeSurvivors(all), s.otherSurvivors
+}
+
+// EndedSurvivors returns the buffers that ended with their device or process, by call site, with
+// the bytes on each chip. It has the call sites with the most; others is the sum of the rest.
+func (s *State) EndedSurvivors() (list []memory.SiteAmount, others memory.Amount) {
+	for _, v := range s.endedSurvivors {
+		bytes := v.Bytes / uint64(max(1, len(v.Devices)))
+		list = append(list, memory.SiteAmount{Site: v.Site, Amount: memory.Amount{Count: v.Count, Bytes: bytes}})
+	}
+	return list, s.otherSurvivors
 }
 
 // replaceable returns how many buffers from before the attach were freed on these chips, by

@@ -50,7 +50,8 @@ func dramBuffers(s *memory.Snapshot, pid int) (n uint64) {
 // marks of other users.
 func TestMarkFromBeforeConnecting(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
-	s := startServer(t)
+	file := filepath.Join(t.TempDir(), "host.ttmem")
+	s := startServer(t, "--record", file)
 	s.discover(t, env)
 	qt.Assert(t, qt.IsNil(s.Mark(context.Background(), "warm")))
 	p := startTarget(t, env, rig.N150, program(t, "hold.py"), "7", "512", "wait")
@@ -66,6 +67,12 @@ func TestMarkFromBeforeConnecting(t *testing.T) {
 	qt.Check(t, qt.StringContains(stdout, `Not enough allocations to judge from "warm" to the end`))
 	qt.Check(t, qt.StringContains(stdout, "Live but stable  7 buffers"))
 	qt.Check(t, qt.StringContains(stderr, `the mark "warm" lies before this command started`))
+
+	// a process is compared with a recording
+	diff := diffPageOf(t, file, "--at", "begin", "--socket", s.socket, "-p", fmt.Sprint(p.Process.Pid), "--region", "DRAM")
+	qt.Assert(t, qt.HasLen(diff.Groups, 1))
+	qt.Check(t, qt.Equals(diff.Groups[0].ChangeBuffers, 7))
+	qt.Check(t, qt.StringContains(diff.Groups[0].Key, "hold.py:"))
 
 	// by itself it selects nothing, and is no end
 	stdout, stderr, _ = runTtmem(t, nil, append(of, "--duration", "1s")...)

@@ -172,8 +172,8 @@ func TestStoryOfALeak(t *testing.T) {
 	t.Run("and in a file that was edited?", func(t *testing.T) {
 		longer := []string{"self.seen.append(ttnn.log(result))", "ttnn.log(result)", "import sys\n", "import sys  # of the\n# arguments\n"}
 		yesterday := recorded(t, dir, "longer", edited(t, "story_leak.py", longer...), fmt.Sprint(storyTokens))
-		qt.Check(t, qt.StringContains(ask(t, "diff", yesterday, file), "--ignore-lines"))
-		page := ask(t, "diff", yesterday, file, "--ignore-lines")
+		page := ask(t, "diff", yesterday, file)
+		qt.Check(t, qt.StringContains(page, " at another line"))
 		qt.Check(t, qt.DeepEquals(named(page), []string{leak}), qt.Commentf("%s", page))
 		qt.Check(t, qt.HasLen(storyChange.FindAllString(page, -1), 1), qt.Commentf("%s", page))
 	})

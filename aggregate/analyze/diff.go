@@ -1,6 +1,8 @@
 package analyze
 
 import (
+	"slices"
+
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
@@ -46,19 +48,30 @@ func (p *Parts) AddLive(s *aggregate.State, selected func(device int, region eve
 	}
 }
 
-// AddUnfreed adds the buffer of a Free if the program did not free it itself: it was freed
-// with its device or its process. The event must have the stack of the allocation, as
-// implied events do.
-func (p *Parts) AddUnfreed(e *event.Event) {
-	if e.Kind != event.Free || e.Reason != event.ReasonDeviceClose && e.Reason != event.ReasonProcessExit {
-		return
+// AddUnfreed adds what the program did not free itself: the live allocations of a State, and the
+// buffers that ended with their device or process. others is the sum of the buffers of processes
+// that had too many call sites.
+func (p *Parts) AddUnfreed(s *aggregate.State) (others memory.Amount) {
+	p.AddLive(s, func(int, event.Region) bool { return true })
+	ended, others := s.EndedSurvivors()
+	for i := range ended {
+		if ended[i].Count > 0 {
+			p.add(ended[i])
+		}
 	}
-	p.add(memory.SiteAmount{
-		Site: memory.Site{
-			PID: e.PID, Stack: e.Stack, Region: e.Region, Layout: e.Layout, BeforeAttach: e.BeforeAttach, Devices: e.Devices,
-		},
-		Amount: memory.Amount{Count: 1, Bytes: e.BytesPerBank * uint64(e.Banks)},
-	})
+	return others
+}
+
+// AddPeaks adds what was live at the peak of each region of each chip.
+func (p *Parts) AddPeaks(s *aggregate.State) {
+	for _, one := range s.PeakSites() {
+		p.add(one)
+	}
+}
+
+// HasStacks reports whether the call stack of any allocation is known.
+func (p *Parts) HasStacks() bool {
+	return slices.ContainsFunc(p.List, func(one memory.SiteAmount) bool { return one.Stack != nil })
 }
 
 func (p *Parts) add(one memory.SiteAmount) {

@@ -6,6 +6,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -46,9 +47,36 @@ func TestPartsAddUpWhatOneStackHas(t *testing.T) {
 }
 
 func TestPartsHaveWhatTheProgramDidNotFree(t *testing.T) {
-	for reason, want := range map[event.Reason]int{event.ReasonExplicit: 0, event.ReasonDeviceClose: 1, event.ReasonProcessExit: 1} {
-		var p Parts
-		p.AddUnfreed(&event.Event{Kind: event.Free, PID: 1, Region: event.DRAM, BytesPerBank: 10, Banks: 4, Devices: []int{0}, Reason: reason})
-		qt.Check(t, qt.HasLen(p.List, want), qt.Commentf("%s", reason))
+	for _, before := range []bool{false, true} {
+		for reason, want := range map[event.Reason][]memory.Amount{
+			event.ReasonExplicit:    {},
+			event.ReasonDeviceClose: {{Count: 3, Bytes: 120}},
+			event.ReasonProcessExit: {{Count: 3, Bytes: 120}},
+		} {
+			s := aggregate.New()
+			for id := range uint64(3) {
+				s.Apply(&event.Event{
+					Kind: event.Alloc, PID: 1, BufferID: id + 1, Allocator: 1, Devices: []int{0, 1}, Region: event.DRAM, BytesPerBank: 10, Banks: 4, BeforeAttach: before,
+				})
+			}
+			switch reason {
+			case event.ReasonExplicit:
+				for id := range uint64(3) {
+					s.Apply(&event.Event{Kind: event.Free, PID: 1, BufferID: id + 1, Reason: reason})
+				}
+				s.Apply(&event.Event{Kind: event.ProcessExit, PID: 1})
+			case event.ReasonDeviceClose:
+				s.Apply(&event.Event{Kind: event.DeviceClose, PID: 1, Allocator: 1, Devices: []int{0, 1}})
+			default:
+				s.Apply(&event.Event{Kind: event.ProcessExit, PID: 1})
+			}
+			var p Parts
+			p.AddUnfreed(s)
+			amounts := []memory.Amount{}
+			for _, one := range p.List {
+				amounts = append(amounts, one.Amount)
+			}
+			qt.Check(t, qt.DeepEquals(amounts, want), qt.Commentf("%s, before the attach: %t", reason, before))
+		}
 	}
 }

@@ -224,6 +224,13 @@ func (b *browser) choose(id, value string) {
 	b.settle()
 }
 
+// toggle clicks a checkbox.
+func (b *browser) toggle(id string) {
+	b.t.Helper()
+	b.eval(fmt.Sprintf("(document.getElementById(%q).click(), true)", id), new(bool))
+	b.settle()
+}
+
 func (b *browser) text(id string) string {
 	b.t.Helper()
 	var got string

@@ -14,18 +14,26 @@ import (
 	"ttmem/tracer/event"
 )
 
-// The page, with placeholders for its scripts, its data and its texts.
+// The page, with placeholders for its script, its data and its texts, and the parts of its
+// script.
 var (
 	//go:embed flamegraph.html
 	flameHTML string
 	//go:embed flamemodel.js
 	flameModelJS string
+	//go:embed flametable.js
+	flameTableJS string
+	//go:embed flamelayout.js
+	flameLayoutJS string
+	//go:embed flamestate.js
+	flameStateJS string
 	//go:embed flamegraph.js
 	flameJS string
 )
 
-// FlameGraph writes the profile as one self-contained HTML page: a flame graph of all values by
-// process, device and region, with search and zoom.
+// FlameGraph writes the profile as one self-contained HTML page: a flame graph and a table of
+// functions of all values, of one region of one process and device or all, with search and
+// zoom.
 //
 // It returns the number of different stacks.
 func FlameGraph(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
@@ -40,8 +48,10 @@ func FlameGraph(w io.Writer, p *memory.Profile, o Options) (stacks int, err erro
 		{"{{title}}", func() error { return writeText(out, "Device memory by call stack - "+summary) }},
 		{"{{what}}", func() error { return writeText(out, summary) }},
 		{"{{data}}", func() error { return t.writeJSON(out, o) }},
-		{"{{model}}", func() error { _, err := out.WriteString(flameModelJS); return err }},
-		{"{{script}}", func() error { _, err := out.WriteString(flameJS); return err }},
+		{"{{script}}", func() error {
+			_, err := out.WriteString(flameModelJS + flameTableJS + flameLayoutJS + flameStateJS + flameJS)
+			return err
+		}},
 	} {
 		before, after, ok := strings.Cut(page, part.mark)
 		if !ok {

@@ -4,10 +4,11 @@
 (() => {
   const { NATIVE, PYTHON, OTHER, groups, frames, processes, processName, formatBytes, formatCount, formatPercent } = flame;
   const $ = (id) => document.getElementById(id);
-  const ROW = 20, GAP = 1, NARROW = 0.5; // pixels
+  const ROW = 20, GAP = 1, { NARROW } = flameLayout; // pixels
   const CHOICES = ["amount", "unit", "process", "device", "region", "split"];
 
   let tree; // see flame.build
+  let usual; // the values of the controls at the beginning
   const frame = (id) => flame.frame(tree, id);
   const text = (id) => (tree.node[id] ? frame(id).text : tree.label[id]);
   const formatValue = (n) => ($("unit").value === "bytes" ? formatBytes(n) : formatCount(n));
@@ -16,21 +17,25 @@
   let pattern = null;      // null: nothing is searched
   let found = null;        // see flame.mark
   let foundBelow = null;
+  let foundNative = false; // also frames that are not shown
 
   function search() {
+    readPattern();
+    mark();
+  }
+
+  function readPattern() {
     const source = $("search").value;
     pattern = null;
     $("search").classList.remove("bad");
-    if (source) {
-      try {
-        // as in many editors: capitals matter where there are any
-        pattern = new RegExp(source, source === source.toLowerCase() ? "iu" : "u");
-      } catch {
-        $("search").classList.add("bad");
-        $("matched").textContent = "not a regular expression";
-      }
+    if (!source) return;
+    try {
+      // as in many editors: capitals matter where there are any
+      pattern = new RegExp(source, source === source.toLowerCase() ? "iu" : "u");
+    } catch {
+      $("search").classList.add("bad");
+      $("matched").textContent = "not a regular expression";
     }
-    mark();
   }
 
   function mark() {
@@ -39,7 +44,7 @@
       if (!$("search").classList.contains("bad")) $("matched").textContent = "";
       return;
     }
-    ({ found, below: foundBelow } = flame.mark(tree, pattern));
+    ({ found, below: foundBelow, native: foundNative } = flame.mark(tree, pattern));
     tellMatched();
   }
 
@@ -49,7 +54,8 @@
     let all = false;
     for (let i = zoomed; i >= 0; i = tree.parent[i]) all ||= Boolean(found[i]);
     const sum = all ? tree.value[zoomed] : foundBelow[zoomed];
-    $("matched").textContent = `${formatPercent(sum, tree.value[zoomed])} found: ${formatValue(sum)}`;
+    const unseen = sum === 0 && foundNative && !$("native").checked;
+    $("matched").textContent = unseen ? "found only in native frames" : `${formatPercent(sum, tree.value[zoomed])} found: ${formatValue(sum)}`;
   }
 
   // --- drawing ------------------------------------------------------------
@@ -66,56 +72,15 @@
     for (const f of frames) f.color = null;
   }
 
-  // shade makes neighbours differ: a colour that is a little lighter or darker,
-  // the same for the same name.
-  function shade(color, name) {
-    let h = 2166136261;
-    for (let i = 0; i < name.length; i++) h = Math.imul(h ^ name.charCodeAt(i), 16777619);
-    const by = 1 + ((((h >>> 8) % 1000) / 1000) - 0.5) * 0.2;
-    const part = (at) => Math.min(255, Math.round(parseInt(color.slice(at, at + 2), 16) * by));
-    return `rgb(${part(1)} ${part(3)} ${part(5)})`;
-  }
-
   function colorOf(id) {
     if (found && found[id]) return colors.match;
     const f = frame(id);
     if (!f) return colors[OTHER];
-    return (f.color ||= shade(colors[f.kind], f.kind === NATIVE ? f.module + f.name.split("::")[0] : f.name));
-  }
-
-  // lay places what is wide enough to be seen.
-  function lay(width) {
-    rows = [];
-    const put = (depth, box) => (rows[depth] ||= []).push(box);
-    for (let i = tree.parent[zoomed]; i >= 0; i = tree.parent[i]) put(tree.depth[i], { id: i, x: 0, w: width, more: 0 });
-    const todo = [{ id: zoomed, x: 0, w: width, more: 0 }];
-    while (todo.length) {
-      const box = todo.pop();
-      put(tree.depth[box.id], box);
-      const end = tree.first[box.id + 1], scale = box.w / tree.value[box.id];
-      let x = box.x;
-      const next = [];
-      for (let at = tree.first[box.id]; at < end; at++) {
-        const id = tree.children[at], w = tree.value[id] * scale;
-        if (w < NARROW) {
-          let rest = 0;
-          for (let j = at; j < end && rest * scale < NARROW; j++) rest += tree.value[tree.children[j]];
-          if (rest * scale >= NARROW) {
-            for (rest = 0, at; at < end; at++) rest += tree.value[tree.children[at]];
-            next.push({ id: box.id, x, w: rest * scale, more: rest });
-          }
-          break;
-        }
-        next.push({ id, x, w, more: 0 });
-        x += w;
-      }
-      // from left to right, so that a row's boxes are in order
-      for (const b of next.reverse()) b.more ? put(tree.depth[b.id] + 1, b) : todo.push(b);
-    }
-    for (const row of rows) row.sort((a, b) => a.x - b.x);
+    return (f.color ||= flameLayout.shade(colors[f.kind], f.kind === NATIVE ? f.module + f.name.split("::")[0] : f.name));
   }
 
   const isFlame = () => $("layout").value === "flame";
+  const isTable = () => $("layout").value === "table";
   const height = () => Math.max(rows.length * ROW, view.clientHeight);
   const rowTop = (depth) => (isFlame() ? height() - (depth + 1) * ROW : depth * ROW);
   const depthAt = (y) => Math.floor((isFlame() ? height() - y : y) / ROW);
@@ -128,7 +93,7 @@
     const width = Math.max(50, view.clientWidth), seen = Math.max(ROW, view.clientHeight);
     const ratio = window.devicePixelRatio || 1;
     if (drawn.width !== width || drawn.tree !== tree || drawn.zoomed !== zoomed) {
-      lay(width);
+      rows = flameLayout.lay(tree, zoomed, width);
       drawn = { width, tree, zoomed };
     }
     canvas.style.width = width + "px";
@@ -172,7 +137,7 @@
     if (w > 24) {
       paint.fillStyle = colors.ink;
       if (above && matchMedia("(prefers-color-scheme: dark)").matches) paint.fillStyle = colors.text;
-      paint.fillText(fit(labels(box), w - 8), box.x + 4, y + h / 2 + 0.5);
+      paint.fillText(flameLayout.fit(paint, labels(box), w - 8), box.x + 4, y + h / 2 + 0.5);
     }
   }
 
@@ -183,24 +148,6 @@
     list.push(name);
     if (f) list.push(...f.names);
     return list;
-  }
-
-  // fit is the first of the texts that has room, or the last one cut short.
-  // Control characters and line ends of hostile names are nothing to see.
-  function fit(texts, width) {
-    let s = "";
-    for (s of texts) {
-      s = s.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, " ").slice(0, 1000);
-      if (s.length < width && paint.measureText(s).width <= width) return s;
-    }
-    const chars = Array.from(s);
-    let low = 0, high = Math.min(chars.length, Math.ceil(width));
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (paint.measureText(chars.slice(0, middle).join("") + "…").width <= width) low = middle;
-      else high = middle - 1;
-    }
-    return low > 1 ? chars.slice(0, low).join("") + "…" : "";
   }
 
   // --- what a box is ------------------------------------------------------
@@ -215,7 +162,7 @@
       lines.push(["native", "Python", ""][f.kind] + (f.inlined ? ", inlined" : "") + (f.module ? " in " + f.module : ""));
     }
     let figures = `${formatBytes(tree.bytes[id])} in ${formatCount(tree.count[id])}, ${formatPercent(tree.value[id], tree.value[0])} of all`;
-    if (id > 0 && tree.parent[id] > 0) figures += `, ${formatPercent(tree.value[id], tree.value[tree.parent[id]])} of its caller`;
+    if (id > 0 && tree.parent[id] > 0) figures += `, ${formatPercent(tree.value[id], tree.value[tree.parent[id]])} of ${tree.inverted ? "what it called" : "its caller"}`;
     return { name: f ? f.name : tree.label[id], place: lines.filter(Boolean).join(" · "), figures };
   }
 
@@ -259,6 +206,7 @@
     tellMatched();
     scrollTo0();
     redraw();
+    store(true);
   }
 
   function scrollTo0() {
@@ -267,27 +215,51 @@
 
   // rebuild after another selection starts from the root.
   function rebuild() {
-    tree = flame.build(Object.fromEntries(CHOICES.map((id) => [id, $(id).value])));
+    const choice = Object.fromEntries(CHOICES.map((id) => [id, $(id).value]));
+    choice.native = $("native").checked;
+    choice.inverted = $("layout").value === "inverted";
+    tree = flame.build(choice);
     zoomed = 0;
     hovered = focused = -1;
     drawn = {};
     mark();
     tellAbout();
+    $("detail").textContent = `Each box is a function; its width is the memory ${tree.inverted ? "allocated there by the boxes above" : "that it and what it called allocated"}.`;
     scrollTo0();
+    show();
+  }
+
+  // show draws the graph, or writes the table.
+  function show() {
+    view.hidden = isTable();
+    $("functions").hidden = !isTable();
+    if (isTable()) {
+      flameTable.show($("functions"), tree, $("unit").value, pattern, (f) => {
+        $("search").value = "^" + [f.name, f.file].map((s) => s.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")).join(" ");
+        $("layout").value = "icicle";
+        readPattern();
+        changed();
+      });
+    }
     redraw();
+  }
+
+  function changed() {
+    rebuild();
+    store(false);
   }
 
   function tellAbout() {
     const amount = { peak: "live at the peak", live: "live at the end", allocated: "allocated in all" }[$("amount").value];
-    let s = `${formatBytes(tree.bytes[0])} in ${formatCount(tree.count[0])} ${amount}`;
+    let s = `${$("region").value}: ${formatBytes(tree.bytes[0])} in ${formatCount(tree.count[0])} ${amount}`;
     if ($("amount").value === "peak") {
       const device = $("device").value;
       // circular buffers are part of the peak of L1, kernels of that of DRAM
       const region = { CB: "L1", KERNEL: "DRAM" }[$("region").value] || $("region").value;
-      const peaks = (flame.head.peaks || []).filter((p) => (!device || p[0] === device) && (!region || p[1] === region));
+      const peaks = (flame.head.peaks || []).filter((p) => (!device || p[0] === device) && p[1] === region);
       s += peaks.length === 1
         ? ` of ${peaks[0][1]} on ${peaks[0][0]}: ${formatBytes(peaks[0][2])}${peaks[0][1] === "L1" ? " per core" : ""} at ${peaks[0][3].toFixed(3)} s`
-        : " of each region of each device";
+        : ` of ${region} of each device`;
     } else if ($("amount").value === "live") {
       s += " (not given back)";
     }
@@ -296,7 +268,7 @@
 
   // --- what the user does -------------------------------------------------
   function options(select, all, values, title) {
-    if (values.length > 1) select.add(new Option(all, ""));
+    if (all && values.length > 1) select.add(new Option(all, ""));
     for (const [value, label] of values) {
       const option = new Option(label, value);
       option.title = title ? title(value) : "";
@@ -306,14 +278,17 @@
   const unique = (list) => [...new Set(list)];
   options($("process"), "all processes", unique(groups.map((g) => g.pid)).map((pid) => [pid, processName(pid)]), (pid) => (processes.get(Number(pid)) || {}).command || "");
   options($("device"), "all devices", unique(groups.map((g) => g.device)).map((d) => [d, d]));
-  options($("region"), "all regions", unique(groups.map((g) => g.region)).map((r) => [r, r]));
+  options($("region"), "", unique(groups.map((g) => g.region)).map((r) => [r, r]));
   const [amount, unit] = flame.head.value.split("-");
   $("amount").value = amount;
   $("unit").value = unit;
 
-  for (const id of CHOICES) $(id).addEventListener("change", rebuild);
-  $("layout").addEventListener("change", () => { redraw(); scrollTo0(); });
-  $("search").addEventListener("input", () => { search(); redraw(); });
+  // native frames can be hidden where there is Python
+  $("native").checked = !frames.some((f) => f.kind === PYTHON);
+  $("natives").hidden = $("native").checked || !frames.some((f) => f.kind === NATIVE);
+
+  for (const id of [...CHOICES, "layout", "native"]) $(id).addEventListener("change", changed);
+  $("search").addEventListener("input", () => { search(); show(); store(false); });
   $("controls").addEventListener("submit", (e) => e.preventDefault());
   $("reset").addEventListener("click", reset);
   function reset() {
@@ -321,7 +296,34 @@
     search();
     zoom(0);
     focused = -1;
+    show();
   }
+
+  // --- the address --------------------------------------------------------
+  const controls = () => ({
+    ...Object.fromEntries([...CHOICES, "layout", "search"].map((id) => [id, $(id).value])), native: $("native").checked ? "1" : "0",
+  });
+
+  function store(step) {
+    const values = controls();
+    for (const id in values) if (values[id] === usual[id]) values[id] = "";
+    flameState.write({ ...values, zoom: flameState.pathTo(tree, zoomed) }, step);
+  }
+
+  function restore() {
+    const state = flameState.read();
+    for (const id of [...CHOICES, "layout"]) {
+      $(id).value = state.get(id) ?? usual[id];
+      if ($(id).selectedIndex < 0) $(id).value = usual[id];
+    }
+    $("native").checked = (state.get("native") ?? usual.native) === "1";
+    $("search").value = state.get("search") || "";
+    readPattern();
+    rebuild();
+    zoomed = flameState.find(tree, state.get("zoom"));
+    tellMatched();
+  }
+  window.addEventListener("popstate", restore);
 
   canvas.addEventListener("mousemove", (e) => {
     const box = boxAt(e), id = box && !box.more ? box.id : -1;
@@ -381,7 +383,8 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColors(); redraw(); });
 
   readColors();
-  rebuild();
+  usual = controls();
+  restore();
 
   // For tests and for the console: what is drawn, in pixels of the page.
   window.ttmem = {

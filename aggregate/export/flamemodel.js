@@ -28,12 +28,16 @@ const flame = (() => {
     return list.filter((name) => name && !name.startsWith("{"));
   }
   const frames = [];
+  const functionOf = new Map(); // a function is a frame without its line
   for (let at = 0; at < data.frames.length; at += FRAME) {
     const [kind, name, file, module, line, inlined] = data.frames.slice(at, at + FRAME);
     const f = { kind, name: data.strings[name], file: data.strings[file], module: data.strings[module], line, inlined };
     f.place = f.file && f.line > 0 ? f.file + ":" + f.line : f.file;
     f.text = kind === PYTHON && f.file ? `${f.name} (${base(f.place)})` : f.name;
     f.names = shorter(f);
+    const key = [kind, name, file, module].join(" ");
+    if (!functionOf.has(key)) functionOf.set(key, functionOf.size);
+    f.function = functionOf.get(key);
     frames.push(f);
   }
   const groups = (data.head.groups || []).map(([pid, device, region]) => ({ pid, device, region, from: 0, to: 0 }));
@@ -58,27 +62,75 @@ const flame = (() => {
     return (p === 0 || p >= 9.95 ? p.toFixed(1) : p.toPrecision(2)) + " %";
   }
 
+  // --- the frames that are shown ------------------------------------------
+  // hidden are the native frames around Python.
+  const hidden = new Uint8Array(nodeCount);
+  {
+    const isPython = (i) => i > 0 && frames[frameOf[i]].kind === PYTHON;
+    const below = new Uint8Array(nodeCount), above = new Uint8Array(nodeCount);
+    for (let i = nodeCount - 1; i > 0; i--) below[parentOf[i]] |= below[i] | isPython(i);
+    for (let i = 1; i < nodeCount; i++) {
+      above[i] = above[parentOf[i]] | isPython(parentOf[i]);
+      hidden[i] = frames[frameOf[i]].kind === NATIVE && (above[i] | below[i]);
+    }
+  }
+
+  // A shape is a tree of frames, from the outermost or, if it is inverted, from the
+  // innermost one. of is the end of the stack of a node of the data.
+  const shapes = new Map();
+  function shapeOf({ native, inverted }) {
+    const key = `${native} ${inverted}`;
+    if (!shapes.has(key)) shapes.set(key, newShape(native, inverted));
+    return shapes.get(key);
+  }
+
+  function newShape(native, inverted) {
+    const s = { parent: [-1], frame: [-1], line: [0], of: new Int32Array(nodeCount) };
+    const index = new Map();
+    const child = (parent, frame, line) => {
+      const key = parent * frames.length + frame;
+      let at = index.get(key);
+      if (at === undefined) {
+        at = s.parent.length;
+        index.set(key, at);
+        s.parent.push(parent); s.frame.push(frame); s.line.push(line);
+      } else if (s.line[at] !== line) s.line[at] = -1; // several
+      return at;
+    };
+    for (let at = 1; at < data.samples.length; at += SAMPLE) {
+      const end = data.samples[at];
+      if (s.of[end]) continue;
+      const all = [];
+      for (let i = end; i > 0; i = parentOf[i]) all.push(i);
+      let path = native ? all : all.filter((i) => !hidden[i]);
+      if (!path.length) path = all; // other stacks go on to Python from there
+      if (!inverted) path.reverse();
+      for (const i of path) s.of[end] = child(s.of[end], frameOf[i], lineOf[i]);
+    }
+    return s;
+  }
+
   // --- the tree that is shown ---------------------------------------------
+  // Of one region: bytes of different ones are not added up.
   function selectedGroups({ process, device, region }) {
-    return groups.filter((g) => (!process || String(g.pid) === process) && (!device || g.device === device) && (!region || g.region === region));
+    return groups.filter((g) => (!process || String(g.pid) === process) && (!device || g.device === device) && g.region === region);
   }
 
   function splitPath(g, split) {
     switch (split) {
-      case "region": return [g.region];
       case "device": return [g.device];
       case "process": return [processName(g.pid)];
-      case "all": return [processName(g.pid), g.device, g.region];
+      case "both": return [processName(g.pid), g.device];
     }
     return [];
   }
 
   // build makes the tree of what is chosen. Parents come before their children;
-  // 0 is the root. node is the index in the data's tree, or 0 for what only has
-  // a label; value is bytes or count.
+  // 0 is the root. node is the index in the shape, or 0 for what only has a
+  // label; value is bytes or count.
   function build(choice) {
-    const offset = AMOUNTS[choice.amount];
-    const t = { parent: [-1], node: [0], label: ["all"], bytes: [0], count: [0] };
+    const offset = AMOUNTS[choice.amount], shape = shapeOf(choice), size = shape.parent.length;
+    const t = { shape, inverted: choice.inverted, parent: [-1], node: [0], label: [choice.region], bytes: [0], count: [0] };
     const add = (parent, node, label, bytes, count) => {
       t.parent.push(parent); t.node.push(node); t.label.push(label); t.bytes.push(bytes); t.count.push(count);
       return t.parent.length - 1;
@@ -89,21 +141,21 @@ const flame = (() => {
       if (!parts.has(key)) parts.set(key, { path, groups: [] });
       parts.get(key).groups.push(g);
     }
-    const bytes = new Float64Array(nodeCount), counts = new Float64Array(nodeCount), shown = new Int32Array(nodeCount);
+    const bytes = new Float64Array(size), counts = new Float64Array(size), shown = new Int32Array(size);
     const value = choice.unit === "bytes" ? bytes : counts;
     const labels = new Map([["", 0]]);
     for (const part of parts.values()) {
       bytes.fill(0); counts.fill(0);
       for (const g of part.groups) {
         for (let at = g.from; at < g.to; at += SAMPLE) {
-          const n = data.samples[at + 1];
+          const n = shape.of[data.samples[at + 1]];
           counts[n] += data.samples[at + offset];
           bytes[n] += data.samples[at + offset + 1];
         }
       }
-      for (let i = nodeCount - 1; i > 0; i--) {
-        bytes[parentOf[i]] += bytes[i];
-        counts[parentOf[i]] += counts[i];
+      for (let i = size - 1; i > 0; i--) {
+        bytes[shape.parent[i]] += bytes[i];
+        counts[shape.parent[i]] += counts[i];
       }
       if (!(value[0] > 0)) continue;
       let above = 0, key = "";
@@ -115,8 +167,8 @@ const flame = (() => {
         t.bytes[above] += bytes[0]; t.count[above] += counts[0];
       }
       shown[0] = above;
-      for (let i = 1; i < nodeCount; i++) {
-        if (value[i] > 0) shown[i] = add(shown[parentOf[i]], i, "", bytes[i], counts[i]);
+      for (let i = 1; i < size; i++) {
+        if (value[i] > 0) shown[i] = add(shown[shape.parent[i]], i, "", bytes[i], counts[i]);
       }
     }
     t.value = choice.unit === "bytes" ? t.bytes : t.count;
@@ -145,24 +197,49 @@ const flame = (() => {
     }
   }
 
-  const frame = (tree, id) => (tree.node[id] ? frames[frameOf[tree.node[id]]] : null);
-  const line = (tree, id) => lineOf[tree.node[id]];
+  const frame = (tree, id) => (tree.node[id] ? frames[tree.shape.frame[tree.node[id]]] : null);
+  const line = (tree, id) => tree.shape.line[tree.node[id]];
+
+  const texts = frames.map((f) => f.name + " " + f.place + " " + f.module);
 
   // mark tells of each node whether the pattern matches it, and the value of
-  // what matches in it, each part once.
+  // what matches in it, each part once; native: whether it matches native frames.
   function mark(tree, pattern) {
-    const matches = frames.map((f) => pattern.test(f.name + " " + f.place + " " + f.module));
+    const matches = texts.map((text) => pattern.test(text));
     const n = tree.parent.length, found = new Uint8Array(n), below = new Float64Array(n);
     for (let i = n - 1; i >= 0; i--) {
-      found[i] = tree.node[i] ? matches[frameOf[tree.node[i]]] : i > 0 && pattern.test(tree.label[i]);
+      found[i] = tree.node[i] ? matches[tree.shape.frame[tree.node[i]]] : i > 0 && pattern.test(tree.label[i]);
       if (found[i]) below[i] = tree.value[i];
       if (i > 0) below[tree.parent[i]] += below[i];
     }
-    return { found, below };
+    return { found, below, native: matches.some((found, i) => found && frames[i].kind === NATIVE) };
+  }
+
+  // functions lists those of a tree that is not inverted: what they allocated
+  // themselves, and in total with what they called, each part once.
+  function functions(tree) {
+    const list = [], open = new Int32Array(functionOf.size), todo = [0];
+    while (todo.length) {
+      const id = todo.pop();
+      if (id < 0) { open[frame(tree, ~id).function]--; continue; }
+      const f = frame(tree, id);
+      let self = tree.value[id];
+      if (f) todo.push(~id);
+      for (let at = tree.first[id]; at < tree.first[id + 1]; at++) {
+        self -= tree.value[tree.children[at]];
+        todo.push(tree.children[at]);
+      }
+      if (!f) continue;
+      const one = (list[f.function] ||= { name: f.name, file: f.file, module: f.module, line: f.line, self: 0, total: 0 });
+      if (one.line !== f.line) one.line = 0;
+      one.self += self;
+      if (open[f.function]++ === 0) one.total += tree.value[id];
+    }
+    return list.filter(Boolean);
   }
 
   return {
     NATIVE, PYTHON, OTHER, head: data.head, frames, groups, processes, processName,
-    build, mark, frame, line, formatBytes, formatCount, formatPercent,
+    build, mark, functions, frame, line, formatBytes, formatCount, formatPercent,
   };
 })();

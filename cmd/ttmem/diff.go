@@ -8,13 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/diff"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
-	"ttmem/tracer/event"
 )
 
 // diffOptions are the flags of diff.
@@ -23,22 +23,29 @@ type diffOptions struct {
 	from, to    string
 	ignoreLines bool
 	failAbove   flags.Size
+	// auto is true if no moment is selected.
+	auto bool
 }
+
+// listedChanges is how many changes are listed without -n.
+const listedChanges = 20
 
 func newDiff() *cobra.Command {
 	var o diffOptions
 	c := &cobra.Command{
-		Use:   "diff A B | diff FILE --from MARK [--to MARK]",
-		Short: "Compare two recordings, or two moments of one",
-		Long: `Shows what is allocated in B and not in A, or in other amounts, by call stack, with the
-largest growth first.
+		Use:   "diff A B | diff FILE --from MARK [--to MARK] | diff FILE -p PID",
+		Short: "Compare two recordings, two moments of one, or a recording with a process",
+		Long: `Shows what is allocated in B and not in A, or in other amounts, by call stack, and first what
+changed most.
 
-A and B are recordings, compared at their ends with what was never freed, or --at another
-moment; or two moments of one file, --from and --to. docs/diff.md explains moments, and which
-call stacks are the same in both.`,
+A and B are recordings; or two moments of one file, --from and --to; or FILE and the running
+process PID, through the host's service or as root. Recordings are compared by what was never
+freed or, if that does not differ, by their peaks; --at selects another moment.
+docs/diff.md explains moments, and which call stacks are the same in both.`,
 		Example: `  ttmem diff yesterday.ttmem today.ttmem
   ttmem diff yesterday.ttmem today.ttmem --at peak --by op
   ttmem diff model.ttmem --from warm --to trained
+  ttmem diff model.ttmem -p 4242
   ttmem diff loop.ttmem --from step#10 --to step#20 --fail-above 64KiB
   ttmem diff a.ttmem b.ttmem --json | jq '.groups[0]'`,
 		RunE: func(c *cobra.Command, args []string) error { return runDiff(c, &o, args) },
@@ -49,7 +56,7 @@ call stacks are the same in both.`,
 			return source.CompleteRecordings(c, nil, text)
 		},
 	}
-	flags.At(c, &o.at, "left")
+	flags.At(c, &o.at, "")
 	flags.From(c, &o.from, "begin", "peak")
 	flags.To(c, &o.to, "left", "left", "end", "peak")
 	flags.By(c, &o.by, "stack")
@@ -58,24 +65,29 @@ call stacks are the same in both.`,
 	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
 	flags.Grep(c, &o.grep)
 	flags.FailAbove(c, &o.failAbove)
-	flags.Limit(c, &o.n, 0)
-	flags.Takes(c, flags.JSON, flags.Rules)
+	flags.Limit(c, &o.n, listedChanges)
+	flags.Takes(c, flags.JSON, flags.Rules, flags.Socket)
 	return c
 }
 
-// A diffSide is a side of a comparison that is read from a recording.
+// A diffSide is a side of a comparison, and how it is read.
 type diffSide struct {
 	diff.Side
 	at source.Moment
+	// peaks are compared if what was never freed does not differ.
+	peaks analyze.Parts
 }
 
-func newDiffSide(path string, at source.Moment) *diffSide {
-	return &diffSide{diff.Side{Path: path, Moment: at.Text, When: at.String(), Unfreed: at.Kind == source.Unfreed}, at}
+func (o *diffOptions) newSide(path string, at source.Moment) *diffSide {
+	return &diffSide{Side: diff.Side{Path: path, Moment: at.Text, When: at.String(), PIDs: o.source.PIDs}, at: at}
 }
 
 // sides are what the arguments and flags ask to compare.
 func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, err error) {
 	marked := o.from != "" || c.Flags().Changed("to")
+	o.source.Socket, o.source.SocketNamed = flags.SocketOf(c)
+	live := len(args) == 1 && !marked && (len(o.source.PIDs) > 0 || o.source.SocketNamed)
+	o.auto = !marked && !live && !c.Flags().Changed("at")
 	switch {
 	case len(args) == 0:
 		return nil, nil, fmt.Errorf("missing files to compare: %s yesterday.ttmem today.ttmem", c.CommandPath())
@@ -83,20 +95,30 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 		return nil, nil, fmt.Errorf("two files at a time: %s A B", c.CommandPath())
 	case len(args) == 2 && marked:
 		return nil, nil, errors.New("--from and --to are of one file: for two, --at says at which moment of each")
-	case len(args) == 1 && !marked:
-		return nil, nil, fmt.Errorf("missing what to compare %s with: a second file, or two moments, --from MARK --to MARK", args[0])
-	case len(args) == 1 && c.Flags().Changed("at"):
+	case o.source.SocketNamed && !live:
+		return nil, nil, fmt.Errorf("--socket is for a file and a running process: %s FILE -p PID", c.CommandPath())
+	case len(args) == 1 && !marked && !live:
+		return nil, nil, fmt.Errorf("missing what to compare %s with: a second file, two moments, --from MARK --to MARK, or a running process, -p PID", args[0])
+	case len(args) == 1 && marked && c.Flags().Changed("at"):
 		return nil, nil, errors.New("--at is of two files: for one, give --from and --to")
-	case len(args) == 1 && o.from == "":
+	case len(args) == 1 && marked && o.from == "":
 		return nil, nil, errors.New("--to without --from: give both")
 	}
-	if len(args) == 2 {
-		at, err := source.ParseMoment("at", o.at)
-		if err != nil {
-			return nil, nil, err
+	if !marked {
+		at := source.Moment{Kind: source.Unfreed, Text: "left"}
+		if c.Flags().Changed("at") {
+			if at, err = source.ParseMoment("at", o.at); err != nil {
+				return nil, nil, err
+			}
 		}
 		at.Last = true
-		return newDiffSide(args[0], at), newDiffSide(args[1], at), nil
+		a = o.newSide(args[0], at)
+		if live {
+			a.PIDs = nil // another run has other ids
+			b = &diffSide{Side: diff.Side{Path: o.source.Place(), Moment: "now", When: "now", PIDs: o.source.PIDs, Live: true}}
+			return a, b, nil
+		}
+		return a, o.newSide(args[1], at), nil
 	}
 	from, err := source.ParseMoment("from", o.from)
 	if err != nil {
@@ -107,7 +129,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 		return nil, nil, err
 	}
 	to.Last = true
-	return newDiffSide(args[0], from), newDiffSide(args[0], to), nil
+	return o.newSide(args[0], from), o.newSide(args[0], to), nil
 }
 
 func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
@@ -123,11 +145,17 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	w, err := readSides(filter.PIDs, a, b)
+	if o.json && !c.Flags().Changed("limit") {
+		o.n = 0
+	}
+	w, err := o.read(a, b)
 	if err != nil {
 		return err
 	}
-	d := diff.New(&a.Side, &b.Side, alloc.Namer{Rules: rules, Filter: filter}, diff.Options{By: o.by, IgnoreLines: o.ignoreLines, Limit: o.n})
+	if b.Live && !c.Flags().Changed("by") && !b.Parts.HasStacks() {
+		o.by = "region" // a State that was read from memory has no more
+	}
+	d := o.compare(a, b, alloc.Namer{Rules: rules, Filter: filter})
 	if err := printView(d, o.json, "difference"); err != nil {
 		return err
 	}
@@ -147,24 +175,38 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	return status
 }
 
-// readSides reads both sides: two files at once, as each is read by one processor.
-func readSides(pids []int, a, b *diffSide) (*source.Summary, error) {
-	if a.Path == b.Path && a.at != b.at {
-		return readSide(a.Path, pids, a, b)
+// compare compares what was never freed and, if that does not differ and no moment is selected,
+// the peaks.
+func (o *diffOptions) compare(a, b *diffSide, names alloc.Namer) *diff.Difference {
+	ask := diff.Options{By: o.by, IgnoreLines: o.ignoreLines, Limit: o.n}
+	d := diff.New(&a.Side, &b.Side, names, ask)
+	if !o.auto || len(d.Groups) > 0 {
+		return d
 	}
+	ask.Note = "What was never freed is the same in both: these are the peaks."
+	if len(d.Totals) == 0 {
+		ask.Note = "Nothing was left unfreed: these are the peaks."
+	}
+	peak := source.Moment{Kind: source.Peak, Text: "peak"}
+	for _, side := range []*diffSide{a, b} {
+		side.Moment, side.When, side.Parts = peak.Text, peak.String(), side.peaks
+	}
+	return diff.New(&a.Side, &b.Side, names, ask)
+}
+
+// read reads both sides, both at once if each is read by one processor.
+func (o *diffOptions) read(a, b *diffSide) (*source.Summary, error) {
 	if a.Path == b.Path {
-		if err := source.ReadOnce(a.Path); err != nil {
-			return nil, err
-		}
+		return readFile(a.Path, a, b)
 	}
 	var first *source.Summary
 	var firstErr error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		first, firstErr = readSide(a.Path, pids, a)
+		first, firstErr = readFile(a.Path, a)
 	}()
-	second, err := readSide(b.Path, pids, b)
+	second, err := o.readOther(b)
 	<-done
 	if err := cmp.Or(firstErr, err); err != nil {
 		return nil, err
@@ -172,22 +214,36 @@ func readSides(pids []int, a, b *diffSide) (*source.Summary, error) {
 	return &source.Summary{Notes: slices.Concat(first.Notes, second.Notes), Failed: first.Failed || second.Failed}, nil
 }
 
-// readSide reads one file, for one side or both. What was never freed needs all events: a
-// State forgets the call sites of processes that ended.
-func readSide(path string, pids []int, sides ...*diffSide) (*source.Summary, error) {
-	recording := source.Recording{Path: path}
-	if slices.ContainsFunc(sides, func(side *diffSide) bool { return side.Unfreed }) {
-		recording.Each = func(e *event.Event) {
-			for _, side := range sides {
-				if side.Unfreed {
-					side.Parts.AddUnfreed(e)
-				}
-			}
-		}
+// readOther reads the second side.
+func (o *diffOptions) readOther(b *diffSide) (*source.Summary, error) {
+	if !b.Live {
+		return readFile(b.Path, b)
 	}
+	s, err := o.source.Now()
+	if err == nil {
+		err = s.Select(b.PIDs)
+	}
+	if err != nil {
+		return nil, err
+	}
+	b.Parts.AddLive(s.State, source.EveryRegion)
+	b.Snap = s.Snapshot()
+	b.Losses = b.Snap.Losses(true, b.PIDs)
+	if len(b.PIDs) == 0 {
+		s.Notes = page.WithOthers(s.Notes, s.Others)
+	}
+	return &s.Summary, nil
+}
+
+// readFile reads one file, for one side or both. The state at the end has what was never freed
+// and the peaks.
+func readFile(path string, sides ...*diffSide) (*source.Summary, error) {
+	recording := source.Recording{Path: path}
 	for _, side := range sides {
-		if err := recording.StateAt(side.at, side.Parts.AddLive); err != nil {
-			return nil, err
+		if side.at.Kind != source.Unfreed && side.at.Kind != source.Peak {
+			if err := recording.StateAt(side.at, side.Parts.AddLive); err != nil {
+				return nil, err
+			}
 		}
 	}
 	end, summary, err := recording.End()
@@ -196,7 +252,17 @@ func readSide(path string, pids []int, sides ...*diffSide) (*source.Summary, err
 	}
 	snap := end.Snapshot()
 	for _, side := range sides {
-		side.Losses, side.Snap = snap.Losses(false, pids), snap
+		side.Losses, side.Snap = snap.Losses(false, side.PIDs), snap
+		switch side.at.Kind {
+		case source.Peak:
+			side.Parts.AddPeaks(end)
+		case source.Unfreed:
+			side.peaks.AddPeaks(end)
+			if others := side.Parts.AddUnfreed(end); others.Count > 0 {
+				summary.Notes = append(summary.Notes, fmt.Sprintf("%s: %s of %s not compared: from processes that ended, with too many call sites",
+					path, page.Count(others.Count, "buffer"), page.Bytes(others.Bytes)))
+			}
+		}
 	}
 	return summary, nil
 }

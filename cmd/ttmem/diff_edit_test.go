@@ -9,17 +9,27 @@ import (
 	"ttmem/tracer/event"
 )
 
-// TestADifferenceTellsOfAnEdit: what is in both but for its lines is told of.
-func TestADifferenceTellsOfAnEdit(t *testing.T) {
+// TestADifferenceMatchesMovedLines: what an edit moved is the same, and its change is at the
+// new line.
+func TestADifferenceMatchesMovedLines(t *testing.T) {
 	a := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(3, 0, 12).events)
-	b := writeEvents(t, "b.jsonl", newTrainingRun(200).steps(3, 2, 15).events)
-	_, d := diffOf(t, page.Layout{}, a, b)
+	moved := writeEvents(t, "moved.jsonl", newTrainingRun(200).steps(3, 2, 15).events)
+	text, d := diffOf(t, page.Layout{}, a, moved)
 	qt.Check(t, qt.Equals(d.Moved, 1))
-	for _, flags := range [][]string{{"--ignore-lines", a, b}, {"--by", "op", a, b}, {a, a}} {
+	qt.Check(t, qt.HasLen(d.Groups, 1))
+	qt.Check(t, qt.StringContains(text, "2 are the same in both, 1 at another line"))
+	for _, flags := range [][]string{{"--ignore-lines", a, moved}, {"--by", "op", a, moved}, {a, a}} {
 		text, d := diffOf(t, page.Layout{}, flags...)
 		qt.Check(t, qt.Equals(d.Moved, 0))
-		qt.Check(t, qt.Not(qt.StringContains(text, "--ignore-lines")))
+		qt.Check(t, qt.Not(qt.StringContains(text, "another line")))
 	}
+
+	grown := newTrainingRun(200).steps(3, 0, 15)
+	grown.alloc(event.DRAM, 4096, grown.events[2].Stack) // one of the weights
+	text, d = diffOf(t, page.Layout{}, a, writeEvents(t, "grown.jsonl", grown.events))
+	qt.Assert(t, qt.HasLen(d.Groups, 1))
+	qt.Check(t, qt.Equals(d.Groups[0].ALine, 12))
+	qt.Check(t, qt.StringContains(text, "4 → 5  ttnn.zeros · model.py:15 Model.__init__ (line 12 in A)"))
 }
 
 // TestADifferenceKnowsStacksThatEndEarly: the first of a process may lack their native

@@ -163,7 +163,7 @@ func TestTheEndIsTheSameEverywhere(t *testing.T) {
 		_, d := diffOf(t, page.Layout{}, args...)
 		qt.Check(t, qt.HasLen(d.Totals, 0), qt.Commentf("%v", args))
 	}
-	for _, args := range [][]string{{path, path}, {path, path, "--at", "left"}, {path, "--from", "begin"}} {
+	for _, args := range [][]string{{path, path, "--at", "left"}, {path, "--from", "begin"}} {
 		text, d := diffOf(t, page.Layout{}, args...)
 		qt.Assert(t, qt.HasLen(d.Totals, 2), qt.Commentf("%v", args)) // on two chips
 		qt.Check(t, qt.Equals(d.Totals[0].B.Buffers, 1))

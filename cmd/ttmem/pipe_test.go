@@ -66,7 +66,7 @@ func TestAPipeIsReadAsAFileIs(t *testing.T) {
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.StringContains(text, "at the end of standard input"))
 	for _, args := range [][]string{
-		{"dump", "-", "--at", "peak"}, {"map", "-", "--at", "peak"}, {"diff", "-", "--from", "begin"}, {"diff", path, "-", "--at", "peak"}, {"diff", "-", "-"},
+		{"dump", "-", "--at", "peak"}, {"map", "-", "--at", "peak"}, {"diff", "-", "--from", "begin"}, {"diff", path, "-", "--at", "begin"},
 	} {
 		_, err := pipedSays(t, path, args...)
 		qt.Check(t, qt.ErrorMatches(err, "- is not a file: it can be read only once, .*; give a file"), qt.Commentf("%v", args))

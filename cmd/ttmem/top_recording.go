@@ -27,7 +27,7 @@ type topRecording struct {
 func newTopRecording(o *source.Options, view *top.Options) (*topRecording, *source.Summary, error) {
 	r := &topRecording{Live: top.NewLive(o.File), file: &source.Recording{Path: o.File, PIDs: o.PIDs}}
 	if len(o.PIDs) > 0 {
-		r.file.Each = func(*event.Event) {} // their events are numbered from the beginning
+		r.file.Whole = true // their events are numbered from the beginning
 	}
 	summary, err := r.read()
 	if err != nil {

@@ -149,7 +149,7 @@ func Grep(c *cobra.Command, grep *string) {
 func At(c *cobra.Command, at *string, normally string) {
 	c.Flags().StringVar(at, "at", normally, "the `MOMENT`: begin, end, peak, failure, a mark, or a time such as 2.5s")
 	words := []string{"begin", "end", "peak", "failure"}
-	if normally == "left" {
+	if normally == "" {
 		words = []string{"left", "end", "peak"}
 	}
 	Complete(c, "at", words)

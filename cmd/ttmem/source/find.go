@@ -29,8 +29,8 @@ func (r *Recording) lookUp(m Moment) ([]stop, error) {
 	if err := ReadOnce(r.Path); err != nil {
 		return nil, err
 	}
-	if len(r.PIDs) > 0 && !r.whole {
-		r.whole, r.end = true, nil
+	if len(r.PIDs) > 0 && !r.Whole {
+		r.Whole, r.end = true, nil
 	}
 	end, _, err := r.End()
 	if err != nil {

@@ -20,9 +20,8 @@ type Recording struct {
 	// PIDs, if there are any, are the only processes whose events count. Checkpoints have
 	// other peaks and counts, so that the whole file is read unless the moment is the end.
 	PIDs []int
-	// Each, if it is set, gets all events of the file, complete and after those that they
-	// imply.
-	Each func(*event.Event)
+	// Whole uses no checkpoint, so that events are numbered from the beginning.
+	Whole bool
 	// Quiet shows no progress.
 	Quiet bool
 	// Reached is the event at whose number StateAt arrived; nil if it looked for a time. BeforeNs
@@ -33,7 +32,6 @@ type Recording struct {
 	end     *aggregate.State
 	summary *Summary
 	begin   memory.Point // of the file
-	whole   bool         // no checkpoint is used
 }
 
 // Regions reports whether a region of a chip is shown.
@@ -77,13 +75,9 @@ func (r *Recording) End() (*aggregate.State, *Summary, error) {
 		return r.end, r.summary, nil
 	}
 	state := aggregate.New()
-	apply := state.Apply
-	if r.Each != nil {
-		apply = Completed(state, r.Each)
-	}
 	n := 0
-	o := Options{File: r.Path, PIDs: r.PIDs, StateOnly: r.Each == nil && !r.whole, Quiet: r.Quiet}
-	summary, err := o.Watch(func(e *event.Event) { n++; apply(e) })
+	o := Options{File: r.Path, PIDs: r.PIDs, StateOnly: !r.Whole, Quiet: r.Quiet}
+	summary, err := o.Watch(func(e *event.Event) { n++; state.Apply(e) })
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -184,7 +178,7 @@ func (r *Recording) replay(stops []stop, reached func(s *aggregate.State, of Reg
 			at := *e
 			r.Reached = &at
 		}
-		if reach(isNow) && (len(stops) == 0 || !r.whole && f.hasBetween(state.Now(), stops[0].checkpointBefore())) {
+		if reach(isNow) && (len(stops) == 0 || !r.Whole && f.hasBetween(state.Now(), stops[0].checkpointBefore())) {
 			cancel()
 		}
 	})
@@ -192,7 +186,7 @@ func (r *Recording) replay(stops []stop, reached func(s *aggregate.State, of Reg
 		return nil, err
 	}
 	defer f.Close()
-	if !r.whole {
+	if !r.Whole {
 		if err := f.before(stops[0].checkpointBefore()); err != nil {
 			return nil, err
 		}

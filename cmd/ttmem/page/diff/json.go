@@ -16,21 +16,29 @@ type Document struct {
 	Totals []Total  `json:"totals"`
 	By     string   `json:"by"`
 	Groups []*Group `json:"groups"`
-	// Same is how many groups are left out because they do not differ, and Omitted how many
-	// because of -n.
+	// Same is how many groups are left out because they do not differ, Moved how many of them
+	// are at another line, and Omitted how many are left out because of -n.
 	Same    int `json:"same"`
+	Moved   int `json:"moved,omitempty"`
 	Omitted int `json:"omitted"`
 }
 
 type file struct {
+	// File is the recording; empty for running processes, which PIDs are.
 	File   string `json:"file"`
+	PIDs   []int  `json:"pids,omitempty"`
 	Moment string `json:"moment"`
 	memory.AllLosses
 }
 
 func (d *Difference) WriteJSON(w io.Writer) error {
-	of := func(s *Side) file { return file{s.Path, s.Moment, s.Losses} }
-	doc := &Document{V: 1, A: of(d.a), B: of(d.b), Totals: d.Totals, By: d.by, Groups: d.Groups, Same: d.Same, Omitted: d.cutOff}
+	of := func(s *Side) file {
+		if s.Live {
+			return file{PIDs: s.PIDs, Moment: s.Moment, AllLosses: s.Losses}
+		}
+		return file{File: s.Path, Moment: s.Moment, AllLosses: s.Losses}
+	}
+	doc := &Document{V: 1, A: of(d.a), B: of(d.b), Totals: d.Totals, By: d.by, Groups: d.Groups, Same: d.Same, Moved: d.Moved, Omitted: d.cutOff}
 	if doc.Totals == nil {
 		doc.Totals = []Total{}
 	}

@@ -27,19 +27,20 @@ func columnsOf(l page.Layout) page.Columns {
 
 func (d *Difference) WriteText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
+	if len(d.Totals) > 0 {
+		layout.Write(out, 0, page.Bold, d.headline(layout))
+	}
 	layout.Beside(out, layout.Paint(page.Bold, "A")+" ", page.NoStyle, page.Clean(d.a.String()))
 	layout.Beside(out, layout.Paint(page.Bold, "B")+" ", page.NoStyle, page.Clean(d.b.String()))
+	if d.note != "" && len(d.Totals) > 0 {
+		layout.Write(out, 0, page.Dim, d.note)
+	}
 	if len(d.Totals) == 0 {
 		fmt.Fprintln(out)
 		layout.Write(out, 0, page.NoStyle, d.nothing())
 		return out.Flush()
 	}
 	d.writeTotals(out, layout)
-	if d.Moved > 0 {
-		text := page.Count(uint64(d.Moved), "stack") + " of A may be in B with other line numbers, as after an edit: --ignore-lines compares without them"
-		fmt.Fprintln(out)
-		layout.Write(out, 0, page.NoStyle, text)
-	}
 	statics, what := false, "  "+d.by
 	if d.Totals[0].Device != d.Totals[len(d.Totals)-1].Device {
 		what += ", all chips together"
@@ -59,17 +60,44 @@ func (d *Difference) WriteText(w io.Writer, layout page.Layout) error {
 		}
 		d.writeGroup(out, layout, g)
 	}
-	switch {
-	case len(d.Groups) == 0:
-		fmt.Fprintln(out)
-		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("Nothing differs by %s: %s the same in both.", d.by, isOrAre(d.Same)))
-	case d.cutOff > 0:
-		fmt.Fprintf(out, "\nand %s more: -n 0 lists all\n", page.Grouped(d.cutOff))
+	var rest []string
+	if d.cutOff > 0 {
+		rest = append(rest, fmt.Sprintf("and %s smaller: -n 0 lists all", page.Count(uint64(d.cutOff), "change")))
 	}
 	if d.Same > 0 && len(d.Groups) > 0 {
-		fmt.Fprintf(out, "\n%s the same in both\n", isOrAre(d.Same))
+		rest = append(rest, isOrAre(d.Same)+" the same in both"+d.moved())
+	}
+	if rest != nil {
+		fmt.Fprintln(out)
+	}
+	for _, text := range rest {
+		layout.Write(out, 0, page.NoStyle, text)
 	}
 	return out.Flush()
+}
+
+// headline says what changed most.
+func (d *Difference) headline(layout page.Layout) string {
+	g := d.most
+	if g == nil {
+		return fmt.Sprintf("Nothing differs by %s: %s the same in both%s.", d.by, isOrAre(d.Same), d.moved())
+	}
+	text := "the same bytes"
+	if g.ChangeBytes != 0 {
+		text = formatChange(g.ChangeBytes)
+	}
+	if g.Region != "" {
+		text += " of " + g.Region
+	}
+	return fmt.Sprintf("Largest change: %s, %s %s: %s", text, buffers(layout, g.A, g.B), page.Plural(g.B.Buffers, "buffer"), layout.Separated(g.Key))
+}
+
+// moved says how many of the same have moved.
+func (d *Difference) moved() string {
+	if d.Moved == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %s at another line", page.Grouped(d.Moved))
 }
 
 func isOrAre(n int) string {
@@ -85,7 +113,7 @@ func (d *Difference) nothing() string {
 		return "No matching allocations in either recording. A has " + d.a.has() + ", B " + d.b.has() + "."
 	}
 	text := "Nothing is allocated on either side."
-	if d.a.Unfreed && d.b.Unfreed {
+	if d.a.Moment == "left" && d.b.Moment == "left" {
 		text += " --at peak compares their peaks."
 	}
 	return text
@@ -139,6 +167,14 @@ func sameTotals(a, b []Total) bool {
 	return slices.EqualFunc(a, b, func(a, b Total) bool { return a.region == b.region && a.A == b.A && a.B == b.B })
 }
 
+// buffers is how many there are in both, or in A and in B.
+func buffers(layout page.Layout, a, b Amount) string {
+	if a.Buffers == b.Buffers {
+		return fmt.Sprint(b.Buffers)
+	}
+	return fmt.Sprintf("%d%s%d", a.Buffers, layout.Pick(" → ", " > "), b.Buffers)
+}
+
 // writeAmounts writes two amounts and their name.
 func writeAmounts(out *bufio.Writer, layout page.Layout, a, b Amount, title string) {
 	style := page.NoStyle
@@ -148,19 +184,16 @@ func writeAmounts(out *bufio.Writer, layout page.Layout, a, b Amount, title stri
 	case b.Bytes < a.Bytes:
 		style = page.Green
 	}
-	buffers := fmt.Sprint(b.Buffers)
-	if a.Buffers != b.Buffers {
-		buffers = fmt.Sprintf("%d%s%d", a.Buffers, layout.Pick(" → ", " > "), b.Buffers)
-	}
+	count := buffers(layout, a, b)
 	c := columnsOf(layout)
 	line := layout.Paint(style, c[:1].Line(formatChange(int64(b.Bytes)-int64(a.Bytes)))) +
-		c[1:].Line(page.Bytes(a.Bytes), page.Bytes(b.Bytes), buffers) + "  "
+		c[1:].Line(page.Bytes(a.Bytes), page.Bytes(b.Bytes), count) + "  "
 	if len(c) == len(columns) {
 		layout.Whole(out, line, page.NoStyle, title)
 		return
 	}
 	fmt.Fprintln(out, strings.TrimRight(line, " "))
-	layout.Write(out, page.NameIndent, page.NoStyle, buffers+" "+page.Plural(b.Buffers, "buffer")+", "+title)
+	layout.Write(out, page.NameIndent, page.NoStyle, count+" "+page.Plural(b.Buffers, "buffer")+", "+title)
 }
 
 // formatChange writes a change of bytes with its sign.
@@ -175,8 +208,15 @@ func formatChange(n int64) string {
 }
 
 func (d *Difference) writeGroup(out *bufio.Writer, layout page.Layout, g *Group) {
-	writeAmounts(out, layout, g.A, g.B, layout.Separated(g.Key))
-	for _, call := range page.Callers(g.Stack) {
-		layout.Write(out, page.NameIndent+2, page.Dim, call)
+	title := layout.Separated(g.Key)
+	if g.Region != "" && g.Region != event.DRAM.String() && !g.Static {
+		title += ", " + g.Region
+	}
+	if g.ALine > 0 {
+		title += fmt.Sprintf(" (line %d in A)", g.ALine)
+	}
+	writeAmounts(out, layout, g.A, g.B, title)
+	for _, line := range page.JoinCallers(page.Callers(g.Stack), layout, layout.Columns()-page.NameIndent-2) {
+		layout.Write(out, page.NameIndent+2, page.Dim, line)
 	}
 }

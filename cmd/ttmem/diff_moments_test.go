@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/source"
+	"ttmem/tracer/event"
+)
+
+// amounts are those of call sites on each chip.
+type amounts map[string]memory.Amount
+
+func (a amounts) add(site memory.SiteAmount) {
+	stack, devices := site.Stack.Frames(), site.Devices
+	site.Stack = nil
+	for _, id := range devices {
+		site.Devices = []int{id}
+		key := fmt.Sprintf("%+v %+v", site.Site, stack)
+		sum := a[key]
+		sum.Add(site.Amount)
+		a[key] = sum
+	}
+}
+
+func amountsOf(p *analyze.Parts) amounts {
+	all := make(amounts)
+	for _, one := range p.List {
+		all.add(one)
+	}
+	return all
+}
+
+// TestADifferenceNeedsNoPass: what the state at the end of a recording has of buffers that
+// were never freed, and of the peaks, is what all its events say.
+func TestADifferenceNeedsNoPass(t *testing.T) {
+	for _, s := range goldenStories {
+		t.Run(s.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), s.name+".ttmem")
+			readStory(t, storyEvents(goldenFolder, s.name)).record(t, path, 200)
+			side := (&diffOptions{}).newSide(path, source.Moment{Kind: source.Unfreed})
+			_, err := readFile(path, side)
+			qt.Assert(t, qt.IsNil(err))
+
+			state, unfreed := aggregate.New(), make(amounts)
+			_, err = (&source.Options{File: path}).Watch(source.Completed(state, func(e *event.Event) {
+				if e.Kind == event.Free && (e.Reason == event.ReasonDeviceClose || e.Reason == event.ReasonProcessExit) {
+					unfreed.add(memory.SiteAmount{
+						Site: memory.Site{
+							PID: e.PID, Stack: e.Stack, Region: e.Region, Layout: e.Layout, BeforeAttach: e.BeforeAttach, PerCore: e.PerCore, Devices: e.Devices,
+						},
+						Amount: memory.Amount{Count: 1, Bytes: e.BytesPerBank * uint64(e.Banks)},
+					})
+				}
+			}))
+			qt.Assert(t, qt.IsNil(err))
+			for _, live := range state.CallSites() {
+				if live.Count > 0 {
+					unfreed.add(live.SiteAmount)
+				}
+			}
+			qt.Check(t, qt.DeepEquals(amountsOf(&side.Parts), unfreed))
+
+			var peaks analyze.Parts
+			qt.Assert(t, qt.IsNil((&source.Recording{Path: path}).StateAt(source.Moment{Kind: source.Peak}, peaks.AddLive)))
+			qt.Check(t, qt.DeepEquals(amountsOf(&side.peaks), amountsOf(&peaks)))
+		})
+	}
+}

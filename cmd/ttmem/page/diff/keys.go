@@ -1,0 +1,150 @@
+package diff
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"strings"
+
+	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/tracer/event"
+)
+
+// A groupID is the same for a group in both sides.
+type groupID struct {
+	text   string
+	region event.Region // if groups are by stack
+	static bool
+}
+
+// A groupKey has the title of a group. For a row of A that has moved, line is that of its
+// innermost call, if that has.
+type groupKey struct {
+	groupID
+	title string
+	moved bool
+	line  int
+}
+
+// keys say which rows of two sides are in one group.
+type keys struct {
+	Options
+	// lines are where the lines of A are in B.
+	lines analyze.Lines
+	ops   map[string]string
+}
+
+func newKeys(a, b *Side, o Options) *keys {
+	k := &keys{Options: o, ops: make(map[string]string)}
+	if o.By == "stack" && !o.IgnoreLines {
+		k.lines = analyze.MatchLines(a.Parts.List, b.Parts.List)
+	}
+	known := make(map[*event.Stack]bool)
+	for _, side := range []*Side{a, b} {
+		for i := range side.Parts.List {
+			if stack := side.Parts.List[i].Stack; !known[stack] {
+				known[stack] = true
+				k.addOperation(stack, side == b)
+			}
+		}
+	}
+	return k
+}
+
+// addOperation notes the operation of calls, with lines and without, if calls are in only one
+// operation. The first stacks of a process may lack it in one run and have it in another:
+// they end early while the libraries are read.
+func (k *keys) addOperation(stack *event.Stack, inB bool) {
+	op := name.Of(stack.Frames()).Op
+	if op == "" {
+		return
+	}
+	for _, line := range []lineOf{k.lineOf(inB), noLine} {
+		calls := callsKey(stack, line)
+		if other, ok := k.ops[calls]; ok && other != op {
+			k.ops[calls] = ""
+		} else {
+			k.ops[calls] = op
+		}
+	}
+}
+
+// A lineOf is the line by which a call is compared.
+type lineOf func(name.Call) int
+
+func noLine(name.Call) int { return 0 }
+
+func ownLine(c name.Call) int { return c.Line }
+
+func (k *keys) lineOf(inB bool) lineOf {
+	switch {
+	case k.IgnoreLines:
+		return noLine
+	case inB || k.lines == nil:
+		return ownLine
+	}
+	return k.lines.Of
+}
+
+// callsKey is the same for the same calls of the user's own code.
+func callsKey(stack *event.Stack, line lineOf) string {
+	var b strings.Builder
+	for _, call := range name.UserCalls(stack.Frames()) {
+		fmt.Fprintf(&b, "\n%s %s:%d", path.Base(call.File), call.Function, line(call))
+	}
+	return b.String()
+}
+
+// rowOf is a row for a part; ok is false if the filter does not select it.
+func rowOf(n *alloc.Namer, p *memory.SiteAmount) (_ alloc.Row, ok bool) {
+	a := alloc.Row{
+		Devices: p.Devices, Region: p.Region, PID: p.PID, BytesPerBank: p.Bytes, Banks: 1, BeforeAttach: p.BeforeAttach, Layout: p.Layout.String(),
+	}
+	if p.Static != event.NotStatic {
+		a.Layout = p.Static.String()
+	}
+	return n.Row(a, p.Stack)
+}
+
+// of are the groups that a row of a side is in.
+func (k *keys) of(n *alloc.Namer, a *alloc.Row, inB bool) (list []groupKey) {
+	if a.Name.Op == "" {
+		a.Site.Name.Op = cmp.Or(k.ops[callsKey(a.Stack, k.lineOf(inB))], k.ops[callsKey(a.Stack, noLine)])
+	}
+	id := groupID{static: a.Region == event.CB}
+	switch k.By {
+	case "process": // by name: another run has other ids
+		id.text = n.ProcessName(a.PID)
+		return []groupKey{{groupID: id, title: id.text}}
+	case "stack":
+		return []groupKey{k.ofStack(n, a, id, inB)}
+	}
+	for _, text := range alloc.GroupingOf(k.By).Keys(n, a) {
+		id.text = text
+		list = append(list, groupKey{groupID: id, title: text})
+	}
+	return list
+}
+
+// ofStack is the group of the operation and the user's own calls. Calls of tt-metal and ttnn in
+// between may differ in another release.
+func (k *keys) ofStack(n *alloc.Namer, a *alloc.Row, id groupID, inB bool) groupKey {
+	line := k.lineOf(inB)
+	id.region = a.Region
+	id.text = fmt.Sprintf("%t %t %s", a.Stack == nil, a.BeforeAttach, a.Name.Op) + callsKey(a.Stack, line)
+	key := groupKey{groupID: id, title: n.Title(a, " · ")}
+	if inB || k.IgnoreLines {
+		return key
+	}
+	for i, call := range name.UserCalls(a.Stack.Frames()) {
+		if line(call) != call.Line {
+			if key.moved = true; i == 0 {
+				key.line = call.Line
+			}
+		}
+	}
+	return key
+}
