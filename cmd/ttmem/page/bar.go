@@ -82,7 +82,16 @@ func NewGap(base, top, whole uint64, columns int) Gap {
 	return g
 }
 
-// DrawGap draws both parts, in the styles of how full it is, and what is free between them.
+// The parts of a gap's bar, in the style of how full it is.
+func (p Painter) Base(g Gap, st Style) string {
+	return p.Paint(st, strings.Repeat(p.Pick("▓", "="), g.Base))
+}
+
+func (p Painter) Top(g Gap, st Style) string {
+	return p.Paint(st, strings.Repeat(p.Pick("█", "#"), g.Top))
+}
+
+// DrawGap draws both parts and what is free between them.
 func (p Painter) DrawGap(g Gap, base, top Style) string {
-	return p.Paint(base, strings.Repeat(p.Pick("▓", "="), g.Base)) + p.Trough(g.Free) + p.Paint(top, strings.Repeat(p.Pick("█", "#"), g.Top))
+	return p.Base(g, base) + p.Trough(g.Free) + p.Top(g, top)
 }
