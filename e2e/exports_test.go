@@ -10,22 +10,32 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/place"
 )
 
-// Each export has the demo's lines that allocated its memory, and the totals of the report.
+// Each export of a recording that nobody named has the demo's lines that allocated its memory,
+// and the totals of the report. The recording is the user's who called sudo.
 func TestExports(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	under := env.Command(t.Context(), "n150", program(t, "demo.py"))
 	cmd := exec.Command(ttmem, append([]string{
-		"run", "-o", file("demo.ttmem"), "--", under.Path,
+		"run", "--", under.Path,
 	}, under.Args[1:]...)...)
-	cmd.Env, cmd.Dir = testEnviron(under.Env, "n150", dir), dir
+	cmd.Env, cmd.Dir = append(testEnviron(under.Env, "n150", dir), "SUDO_UID=54321", "SUDO_GID=54321"), dir
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	qt.Assert(t, qt.IsNil(cmd.Run()), qt.Commentf("%s", stderr.String()))
-	out := ask(t, "report", file("demo.ttmem"), "--json", "--folded", file("folded"), "--folded-value", "live-bytes",
+	recordings, err := filepath.Glob(file("ttmem-demo-*.ttmem"))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(recordings, 1))
+	info, err := os.Stat(recordings[0])
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(place.Owner(info), 54321))
+	qt.Check(t, qt.StringContains(stderr.String(), "\n  ttmem oom "+filepath.Base(recordings[0])+" "))
+	out := ask(t, "report", recordings[0], "--json", "--folded", file("folded"), "--folded-value", "live-bytes",
 		"--pprof", file("pprof"), "--flamegraph", file("flame.html"))
 
 	var report struct {

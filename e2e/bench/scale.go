@@ -21,7 +21,7 @@ import (
 // The goals of a large recording.
 const (
 	liveBytes   = 250 // of memory for each live buffer
-	applyRate = 2e6 // events a second through the aggregate
+	applyRate   = 2e6 // events a second through the aggregate
 	answerLimit = 10  // seconds to the answer of a command, or to its first line
 )
 

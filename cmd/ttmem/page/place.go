@@ -11,15 +11,6 @@ import (
 	"ttmem/tracer/event"
 )
 
-// shownCallers is how many calls show a reader where in the program something happened.
-const shownCallers = 3
-
-// Place is where in the user's own code something happened, innermost first.
-func Place(stack []event.Frame) string {
-	calls := name.UserCalls(stack)
-	return strings.Join(CallTexts(calls[:min(len(calls), shownCallers)]), ", ")
-}
-
 // CallTexts are calls as FILE:LINE FUNCTION.
 func CallTexts(calls []name.Call) (list []string) {
 	for _, c := range calls {
@@ -51,17 +42,6 @@ func (p Painter) DeviceName(d *memory.Device) (name string) {
 		}
 	}
 	return name
-}
-
-// FitName is the name of a buffer in at most limit columns. A long operation is cut first,
-// then the function: the line matters most.
-func (p Painter) FitName(n name.Name, limit int) string {
-	op, call := Clean(n.Op), Clean(n.Call.String())
-	if op == "" || call == "" {
-		return p.Cut(op+call, limit)
-	}
-	op = p.Cut(op, max(limit/3, limit-Width(p.Separator()+call))) + p.Separator()
-	return op + p.Cut(call, limit-Width(op))
 }
 
 // CompareFrames orders call stacks by their frames, innermost first, so that those of one
