@@ -78,7 +78,7 @@ func TestClientGetsWhatTheHubHas(t *testing.T) {
 
 	s, err := c.Snapshot(ctx)
 	qt.Assert(t, qt.IsNil(err))
-	want := *host.hub.Snapshot(viewerOf(uint32(os.Getuid())))
+	want := *host.shown(viewerOf(uint32(os.Getuid())))
 	if os.Getuid() == 0 {
 		want.Stacks = &memory.Stacks{Taken: 42}
 	}
