@@ -71,6 +71,7 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 		}
 	}
 	some.exitedCount = uint64(len(some.exited))
+	some.past = s.past.only(selected)
 	for id, c := range s.chips {
 		one := some.chip(id)
 		one.board, one.arch, one.capacities = c.board, c.arch, c.capacities
@@ -122,6 +123,9 @@ func (s *State) Restore(from *event.State) error {
 	}
 	if c.Bad || len(c.Data) > 0 {
 		return errCheckpoint
+	}
+	for _, p := range read.processes {
+		p.name.marks = read.marksFor(p.name.about.UID)
 	}
 	if partial {
 		read.restartPeaks()

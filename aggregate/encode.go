@@ -12,7 +12,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 5
+const stateVersion = 6
 
 // Limits for reading: damaged input must not cost more than a large State.
 const (
@@ -69,6 +69,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	for _, one := range chips {
 		c.ended(&one.pools[event.L1])
 	}
+	c.past(&s.past)
 	return processes
 }
 
