@@ -117,6 +117,8 @@ func (c *stateCodec) chip(p **chip) {
 	c.Text(&one.board)
 	c.Text(&one.arch)
 	c.Value(&one.capacities)
+	c.Bool(&one.partial)
+	codec.List(c.Codec, &one.users, func(uid *int) { codec.Number(c.Codec, uid) })
 	c.usagePeaks(&one.used)
 	for i := range one.pools {
 		c.pool(&one.pools[i])
@@ -136,6 +138,7 @@ func (c *stateCodec) peak(p *peak) {
 func (c *stateCodec) pool(q *pool) {
 	c.peak(&q.peak)
 	c.peak(&q.earlier)
+	c.Bool(&q.ofAllUsers)
 	c.Value(&q.peakCore)
 	c.Uints(&q.serial, &q.level, &q.levelStatic)
 	q.line.Code(c.Codec)

@@ -206,6 +206,7 @@ func (s *State) newSet(p *process, ids []int) *deviceSet {
 		if c == nil {
 			c = &processChip{chip: s.chip(id), programs: make(map[uint64]*program)}
 			p.chips[id] = c
+			c.chip.addUser(p.name.about.UID)
 		}
 		d.chips = append(d.chips, c)
 	}

@@ -39,5 +39,9 @@ type PeakProgram struct {
 	Count, Bytes uint64
 }
 
-// An EarlierPeak is a peak from a checkpoint, without its holders.
-type EarlierPeak struct{ TimeNs, Bytes, CapacityBytes uint64 }
+// An EarlierPeak is a peak from a checkpoint, without its holders. OfAllUsers is true if it
+// includes the memory of users of whom the State has nothing else.
+type EarlierPeak struct {
+	TimeNs, Bytes, CapacityBytes uint64
+	OfAllUsers                   bool
+}

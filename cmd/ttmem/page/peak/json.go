@@ -51,6 +51,7 @@ type earlierJSON struct {
 	TimeNs        uint64 `json:"time_ns"`
 	Bytes         uint64 `json:"bytes"`
 	CapacityBytes uint64 `json:"capacity_bytes,omitempty"`
+	OfAllUsers    bool   `json:"of_all_users,omitempty"`
 }
 
 type groupJSON struct {

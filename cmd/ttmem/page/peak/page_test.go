@@ -177,12 +177,22 @@ func TestAPeakBeforeTheBeginningIsTold(t *testing.T) {
 		handle(&e)
 	}
 	peaks := aggregate.New()
-	peaks.Apply(state.Freeze(func(int) bool { return true })()) // as a user of the service joins
+	peaks.Apply(aggregate.OfProcesses(state.Checkpoint(), []int{7}))
 	p := New(peaks, Options{Of: "model.ttmem", By: "stack"})
 	text := strings.Join(strings.Fields(p.text(page.Layout{Width: 80}, 10)), " ")
 	qt.Check(t, qt.StringContains(text, "DRAM chip 0 Higher peak of 1.5 MiB, 13% of 12.0 MiB, 0.699 s before this recording started; "+
 		"no breakdown. Since then: peak 1.0 MiB, 8% of 12.0 MiB, at the beginning"))
 	qt.Check(t, qt.IsFalse(strings.Contains(text, "L1 per core chip 0 Its highest")), qt.Commentf("%s", text))
+
+	// as a user of the service joins, beside another one
+	other := event.Event{TimeNs: state.Now(), Kind: event.ProcessStart, PID: 99, UID: 2000}
+	handle(&other)
+	other = event.Event{TimeNs: state.Now(), Kind: event.DeviceOpen, PID: 99, Allocator: 1, Devices: []int{0}}
+	handle(&other)
+	peaks = aggregate.New()
+	peaks.Apply(state.Freeze(func(uid int) bool { return uid == 0 })())
+	text = strings.Join(strings.Fields(New(peaks, Options{Of: "this host", By: "stack"}).text(page.Layout{Width: 80}, 10)), " ")
+	qt.Check(t, qt.StringContains(text, "0.699 s before this recording started, of all users together; no breakdown. Since then: peak 1.0 MiB"))
 }
 
 func TestWhatIsCountedTogether(t *testing.T) {
