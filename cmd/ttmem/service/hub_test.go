@@ -17,6 +17,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -295,6 +296,7 @@ func TestUserSeesNothingOfOthers(t *testing.T) {
 		shown := host.shown(v)
 		qt.Check(t, qt.Equals(shown.Devices[0].Regions, all.Devices[0].Regions))
 		qt.Check(t, qt.Not(qt.StringContains(asJSON(t, shown), "of-2000")))
+		pagetest.CheckSchema(t, "report", asJSON(t, shown))
 	}
 	qt.Check(t, qt.StringContains(asJSON(t, host.shown(Viewer{UID: 2000})), "secret-of-2000"))
 }
