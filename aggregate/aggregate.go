@@ -30,6 +30,7 @@ type State struct {
 	failures   newest[memory.Failure]
 	// marks are those that users set, and callMarks those of --mark-at.
 	marks, callMarks newest[memory.Mark]
+	past             past
 	beginning        beginning
 	// sites are all call sites in the order of their first allocation. keptSites is how many
 	// there were when idle ones were last removed.

@@ -23,6 +23,8 @@ type between struct {
 	// ended counts the buffers that ended with their device or process, and endedBefore those
 	// of them that ended before the second moment.
 	ended, endedBefore memory.Amount
+	// past are the buffers that had ended when the first moment was set, if that is earlier.
+	past []*pastBuffers
 }
 
 // An endedBuffer is a buffer and the time of its end, or the second moment if that is earlier.
@@ -31,26 +33,35 @@ type endedBuffer struct {
 	endNs uint64
 }
 
-// FollowFrom sets the first of the two moments, in ns: now or earlier. Buffers that were freed
-// between an earlier moment and now are not known.
+// FollowFrom sets the first of the two moments, in ns: now or a mark from before that KnowsAt
+// knows. Of other moments the buffers that were freed since are not known.
 func (s *State) FollowFrom(ns uint64) {
 	s.between = &between{fromNs: ns, before: make(map[*callSite]memory.Amount)}
+	if ns < s.now {
+		s.between.past = slices.Clone(s.past.list)
+	}
+	for _, one := range s.between.past {
+		if one.isLiveAt(ns) {
+			addAmount(s.between.before, one.site, one.Amount)
+		}
+	}
 	for _, p := range s.processes {
 		for b := range p.buffers.All() {
 			if b.since <= ns && !b.before {
-				addAmount(s.between.before, b.callSite, b.allocated())
+				addAmount(s.between.before, b.callSite, memory.Amount{Count: 1, Bytes: b.allocated()})
 			}
 		}
 	}
 }
 
-func addAmount(sums map[*callSite]memory.Amount, c *callSite, bytes uint64) {
+func addAmount(sums map[*callSite]memory.Amount, c *callSite, size memory.Amount) {
 	sum := sums[c]
-	sum.Add(memory.Amount{Count: 1, Bytes: bytes})
+	sum.Add(size)
 	sums[c] = sum
 }
 
-// FollowTo makes now the second moment; ns is the time. A later call moves it.
+// FollowTo sets the second moment, in ns: now or, right after FollowFrom, a mark from before. A
+// later call moves it.
 func (s *State) FollowTo(ns uint64) {
 	b := s.between
 	b.toNs, b.endedBefore = ns, b.ended
@@ -113,24 +124,25 @@ func (s *State) Between(times []uint64) (list []memory.SurvivorsBetween, over me
 		}
 		return &list[i]
 	}
-	add := func(b *buffer, end uint64, atTeardown bool) {
-		switch {
-		case b.before || b.since > to:
-			return
-		case b.since <= follow.fromNs:
-			addAmount(still, b.callSite, b.allocated())
-			return
-		}
-		one := of(b.callSite)
+	survive := func(c *callSite, size memory.Amount, since, end uint64, atTeardown bool) {
+		one := of(c)
 		sum, births := &one.Amount, one.Births
 		if atTeardown {
 			sum, births = &one.FreedAtTeardown, one.TeardownBirths
 		}
-		size := memory.Amount{Count: 1, Bytes: b.bytes()}
 		sum.Add(size)
-		one.AgeNs = max(one.AgeNs, end-min(end, b.since))
-		if i, _ := slices.BinarySearch(times, b.since); i > 0 && i <= len(births) {
+		one.AgeNs = max(one.AgeNs, end-min(end, since))
+		if i, _ := slices.BinarySearch(times, since); i > 0 && i <= len(births) {
 			births[i-1].Add(size)
+		}
+	}
+	add := func(b *buffer, end uint64, atTeardown bool) {
+		switch {
+		case b.before || b.since > to:
+		case b.since <= follow.fromNs:
+			addAmount(still, b.callSite, memory.Amount{Count: 1, Bytes: b.allocated()})
+		default:
+			survive(b.callSite, memory.Amount{Count: 1, Bytes: b.bytes()}, b.since, end, atTeardown)
 		}
 	}
 	for _, p := range s.byPID() {
@@ -144,6 +156,20 @@ func (s *State) Between(times []uint64) (list []memory.SurvivorsBetween, over me
 	for _, b := range follow.gone {
 		add(b.buffer, b.endNs, false)
 	}
+	over = follow.endedBefore
+	for _, one := range follow.past {
+		bytes := one.Bytes * uint64(max(1, len(one.site.set.chips)))
+		isLive := follow.toNs > 0 && one.isLiveAt(follow.toNs)
+		switch {
+		case one.after < follow.fromNs && isLive:
+			addAmount(still, one.site, one.Amount)
+		case one.after < follow.fromNs:
+		case isLive, follow.toNs == 0 && one.ended:
+			survive(one.site, memory.Amount{Count: one.Count, Bytes: bytes}, one.sinceNs, to, false)
+		case one.ended && one.last < follow.toNs:
+			over.Add(memory.Amount{Count: one.Count, Bytes: bytes})
+		}
+	}
 	for c, before := range follow.before {
 		if still := still[c]; before.Count > still.Count {
 			chips := uint64(max(1, len(c.set.chips)))
@@ -156,5 +182,5 @@ func (s *State) Between(times []uint64) (list []memory.SurvivorsBetween, over me
 	slices.SortStableFunc(list, func(a, b memory.SurvivorsBetween) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(memory.StackID(a.Stack), memory.StackID(b.Stack)))
 	})
-	return list, follow.endedBefore
+	return list, over
 }

@@ -112,6 +112,7 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 	if !b.before {
 		p.name.run.Free(&b.run, b.id, b.bytes(), isEnd(reason))
 		s.between.end(p, b, now, reason)
+		s.remember(b, isEnd(reason))
 	}
 	p.buffers.Remove(b.id)
 	b.removeBlock()

@@ -17,12 +17,24 @@ func (s *State) Checkpoint() *event.Event { return s.Freeze(nil)() }
 // buffers, which never change, and lists these.
 //
 // If selected is not nil, the checkpoint has only the processes, failures and marks of the
-// users that it selects. Peaks of chips are then what these processes have now.
+// users that it selects. A chip that others have used has no peaks but the highest one of all
+// users, and what the selected processes have now.
 func (s *State) Freeze(selected func(uid int) bool) func() *event.Event {
 	if selected == nil {
 		return s.freeze(false)
 	}
-	return s.only(func(_, uid int) bool { return selected(uid) }).freeze(true)
+	some := s.only(func(_, uid int) bool { return selected(uid) })
+	for id, c := range s.chips {
+		if c.usedOnlyBy(selected) {
+			some.chips[id] = c
+			continue
+		}
+		for i := range c.pools {
+			q := &some.chips[id].pools[i]
+			q.earlier, q.ofAllUsers = c.pools[i].highest(), true
+		}
+	}
+	return some.freeze(true)
 }
 
 // OfProcesses reduces a Checkpoint to some processes, as Freeze does for users; nil if the
@@ -71,9 +83,10 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 		}
 	}
 	some.exitedCount = uint64(len(some.exited))
+	some.past = s.past.only(selected)
 	for id, c := range s.chips {
 		one := some.chip(id)
-		one.board, one.arch, one.capacities = c.board, c.arch, c.capacities
+		one.board, one.arch, one.capacities, one.partial = c.board, c.arch, c.capacities, true
 	}
 	isSelected := func(p *processName) bool { return selected(p.pid, p.about.UID) }
 	for _, site := range s.sites {
@@ -123,6 +136,9 @@ func (s *State) Restore(from *event.State) error {
 	if c.Bad || len(c.Data) > 0 {
 		return errCheckpoint
 	}
+	for _, p := range read.processes {
+		p.name.marks = read.marksFor(p.name.about.UID)
+	}
 	if partial {
 		read.restartPeaks()
 		read.beginning = beginning{memory.Point{Number: read.applied, TimeNs: read.now}, true}
@@ -131,15 +147,24 @@ func (s *State) Restore(from *event.State) error {
 	return nil
 }
 
-// restartPeaks makes the present use the peak of each chip, and the present time the
+// restartPeaks makes the present use the peak of each partial chip, and the present time the
 // beginning. Only the processes keep their earlier peaks.
 func (s *State) restartPeaks() {
 	for _, one := range s.sites {
 		for c := range one.all() {
-			clear(c.atPeak)
+			for i, q := range c.set.poolsOf(c.region) {
+				if q.chip.partial {
+					c.atPeak[i] = siteAtPeak{}
+				}
+			}
 		}
 	}
+	some := len(s.chips) == 0
 	for _, c := range s.chips {
+		if !c.partial {
+			continue
+		}
+		some = true
 		for i := range c.pools {
 			q := &c.pools[i]
 			q.level, q.levelStatic = q.bytes, q.static
@@ -154,14 +179,16 @@ func (s *State) restartPeaks() {
 	for _, p := range s.processes {
 		for _, of := range p.chips {
 			for i, before := range of.peaks {
-				if earlier := &of.chip.pools[i].earlier; before.bytes > earlier.bytes {
-					*earlier = before
+				if q := &of.chip.pools[i]; of.chip.partial && before.bytes > q.earlier.bytes {
+					q.earlier = before
 				}
 			}
 			of.chip.used.kernels.textPeak = max(of.chip.used.kernels.textPeak, of.textMax())
 		}
 	}
-	s.restart(s.now)
+	if some {
+		s.restart(s.now)
+	}
 }
 
 // count adds a buffer that was live at a checkpoint. It changes no peak.

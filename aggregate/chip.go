@@ -1,6 +1,8 @@
 package aggregate
 
 import (
+	"slices"
+
 	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
@@ -14,6 +16,28 @@ type chip struct {
 	capacities capacities
 	used       usage
 	pools      [event.BankedRegions]pool
+	// users are those whose processes have used it, in order. If there were more than
+	// maxChipUsers, it has one more than that.
+	users []int
+	// partial is true if it has only the processes of some users, and its peaks are not
+	// known.
+	partial bool
+}
+
+// maxChipUsers is how many users of a chip are kept.
+const maxChipUsers = 16
+
+// addUser notes that a process of the user uses the chip.
+func (c *chip) addUser(uid int) {
+	if i, found := slices.BinarySearch(c.users, uid); !found && len(c.users) <= maxChipUsers {
+		c.users = slices.Insert(c.users, i, uid)
+	}
+}
+
+// usedOnlyBy reports whether all users of the chip are selected.
+func (c *chip) usedOnlyBy(selected func(uid int) bool) bool {
+	return len(c.users) <= maxChipUsers && !c.partial &&
+		!slices.ContainsFunc(c.users, func(uid int) bool { return !selected(uid) })
 }
 
 // peaks returns the highest peak of each pool.

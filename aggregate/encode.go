@@ -12,7 +12,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 5
+const stateVersion = 6
 
 // Limits for reading: damaged input must not cost more than a large State.
 const (
@@ -69,6 +69,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	for _, one := range chips {
 		c.ended(&one.pools[event.L1])
 	}
+	c.past(&s.past)
 	return processes
 }
 
@@ -116,6 +117,8 @@ func (c *stateCodec) chip(p **chip) {
 	c.Text(&one.board)
 	c.Text(&one.arch)
 	c.Value(&one.capacities)
+	c.Bool(&one.partial)
+	codec.List(c.Codec, &one.users, func(uid *int) { codec.Number(c.Codec, uid) })
 	c.usagePeaks(&one.used)
 	for i := range one.pools {
 		c.pool(&one.pools[i])
@@ -135,6 +138,7 @@ func (c *stateCodec) peak(p *peak) {
 func (c *stateCodec) pool(q *pool) {
 	c.peak(&q.peak)
 	c.peak(&q.earlier)
+	c.Bool(&q.ofAllUsers)
 	c.Value(&q.peakCore)
 	c.Uints(&q.serial, &q.level, &q.levelStatic)
 	q.line.Code(c.Codec)

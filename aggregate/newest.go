@@ -59,13 +59,7 @@ func (n *newest[T]) kept() (list []T, missing uint64) {
 		uid, _ := one.Origin()
 		drop[uid]++
 	}
-	each, room := 0, maxNewest
-	for i, count := range slices.Sorted(maps.Values(drop)) {
-		if each = room / (len(drop) - i); count > each {
-			break
-		}
-		room -= count
-	}
+	each := fairShare(drop, maxNewest)
 	for uid := range drop {
 		drop[uid] -= each
 	}
@@ -80,6 +74,18 @@ func (n *newest[T]) kept() (list []T, missing uint64) {
 		list = append(list, one)
 	}
 	return list, missing
+}
+
+// fairShare returns how many values each user may have, so that all have room: users with fewer
+// leave the rest to the others.
+func fairShare(have map[int]int, room int) (each int) {
+	for i, count := range slices.Sorted(maps.Values(have)) {
+		if each = room / (len(have) - i); count > each {
+			break
+		}
+		room -= count
+	}
+	return each
 }
 
 // only returns the values that are selected.

@@ -1,6 +1,7 @@
 package aggregate_test
 
 import (
+	"fmt"
 	"runtime"
 	"slices"
 	"testing"
@@ -91,12 +92,61 @@ func TestWhatWasThereBeforeTheAttachDidNotRise(t *testing.T) {
 	qt.Check(t, qt.Equals(dram.Bytes, 3*540672))
 }
 
-// TestAPeakBeforeSomebodyJoinedIsOnlyKnownToHaveBeen, where others used the chips too.
+// TestAUserHasThePeaksThatRootHas: of a chip that only this user has used all that is known of
+// them, and of another one how high the highest was.
+func TestAUserHasThePeaksThatRootHas(t *testing.T) {
+	start := func(pid, uid int) event.Event {
+		return event.Event{TimeNs: 1, Kind: event.ProcessStart, PID: pid, UID: uid}
+	}
+	all := peaksOf(start(7, 1000), start(8, 2000), wormhole(1, 7, 1, 0, 1), wormhole(1, 8, 1, 1),
+		from(1, tensor(2, 7, 1, 0)), from(2, tensor(3, 7, 2, 0)), from(1, tensor(4, 7, 3, 1)), from(3, tensor(5, 8, 1, 1)),
+		from(3, cb(6, 7, 1, 1000, 300, 1, 1, 0)), endCBs(7, 7, 1), free(7, 7, 1), free(8, 8, 1),
+		event.Event{TimeNs: 9, Kind: event.ProcessExit, PID: 7}, start(9, 1000), from(1, tensor(10, 9, 1, 0)))
+	mine := aggregate.New()
+	mine.Apply(all.Freeze(func(uid int) bool { return uid == 1000 })())
+	check := func() {
+		t.Helper()
+		want, got := all.RegionPeaks(), mine.RegionPeaks()
+		qt.Assert(t, qt.HasLen(want, 3))
+		qt.Assert(t, qt.HasLen(got, 3))
+		for i := range want[:2] { // of chip 0
+			want[i].Timeline, want[i].StaticTimeline = nil, nil
+			got[i].Timeline, got[i].StaticTimeline = nil, nil
+			qt.Check(t, qt.Equals(fmt.Sprintf("%+v", got[i]), fmt.Sprintf("%+v", want[i])))
+		}
+		earlier := &memory.EarlierPeak{TimeNs: 5, Bytes: 2 * 540672, CapacityBytes: 12 * wormholeDRAM, OfAllUsers: true}
+		qt.Check(t, qt.DeepEquals(got[2].Earlier, earlier))
+		qt.Check(t, qt.Equals(got[2].Bytes, 0))
+		for i, d := range all.Snapshot().Devices {
+			own := mine.Snapshot().Devices[i].Regions.DRAM
+			qt.Check(t, qt.Equals(own.PeakBytes, d.Regions.DRAM.PeakBytes))
+			qt.Check(t, qt.Equals(own.PeakTimeNs, d.Regions.DRAM.PeakTimeNs))
+		}
+	}
+	check()
+	for id := range uint64(4) {
+		e := from(2, tensor(11+id, 9, 10+id, 0))
+		all.Apply(&e)
+		mine.Apply(&e)
+	}
+	check()
+
+	// without other users it is all as it was
+	alone := peaksOf(start(7, 1000), wormhole(1, 7, 1, 0), from(1, tensor(2, 7, 1, 0)), from(1, tensor(3, 7, 2, 0)), free(4, 7, 1))
+	mine = aggregate.New()
+	mine.Apply(alone.Freeze(func(uid int) bool { return uid == 1000 })())
+	qt.Check(t, qt.Equals(fmt.Sprintf("%+v", mine.RegionPeaks()[0].Timeline), fmt.Sprintf("%+v", alone.RegionPeaks()[0].Timeline)))
+	begin, restored := mine.Since()
+	qt.Check(t, qt.Equals(begin, 1))
+	qt.Check(t, qt.IsFalse(restored))
+}
+
+// TestAPeakBeforeSomebodyJoinedIsOnlyKnownToHaveBeen, where only some processes are shown.
 func TestAPeakBeforeSomebodyJoinedIsOnlyKnownToHaveBeen(t *testing.T) {
 	first := peaksOf(wormhole(1, 7, 1, 0),
 		from(1, tensor(2, 7, 1, 0)), from(1, tensor(3, 7, 2, 0)), from(2, tensor(4, 7, 3, 0)), free(5, 7, 1), free(6, 7, 2))
 	p := aggregate.New()
-	p.Apply(first.Freeze(func(int) bool { return true })())
+	p.Apply(aggregate.OfProcesses(first.Checkpoint(), []int{7}))
 	begin, restored := p.Since()
 	qt.Check(t, qt.IsTrue(restored))
 	qt.Check(t, qt.Equals(begin, 6))

@@ -13,13 +13,17 @@ import (
 // that was the end of a checkpoint.
 func (s *State) Since() (ns uint64, restored bool) { return s.first, s.restored }
 
-// restart sets all peaks to the present use, and begins all timelines now.
+// restart sets the peaks of partial chips to the present use, and begins all timelines now.
 func (s *State) restart(now uint64) {
 	s.first, s.restored = now, true
 	for _, c := range s.chips {
 		for region := range c.pools {
-			c.pools[region].restart(now, s.applied)
+			if c.partial {
+				c.pools[region].restart(now, s.applied)
+			}
+			c.pools[region].redraw(now)
 		}
+		c.partial = false
 	}
 }
 
@@ -73,7 +77,7 @@ func (s *State) peakOf(q *pool, holders []memory.SiteAmount) memory.RegionPeak {
 	if q.earlier.bytes > q.peak.bytes {
 		view.Earlier = &memory.EarlierPeak{
 			TimeNs: q.earlier.time, Bytes: q.earlier.bytes,
-			CapacityBytes: cmp.Or(q.earlier.capacity, q.holds()),
+			CapacityBytes: cmp.Or(q.earlier.capacity, q.holds()), OfAllUsers: q.ofAllUsers,
 		}
 	}
 	return view

@@ -26,6 +26,9 @@ type pool struct {
 	// peak is the highest peak since the state's first event, and earlier the highest one
 	// before that, from a checkpoint.
 	peak, earlier peak
+	// ofAllUsers is true if earlier includes the memory of users of whom the state has
+	// nothing else.
+	ofAllUsers bool
 	// serial is the number of new peaks so far.
 	serial uint64
 	// ended are the circular buffers that were live at the peak and are not now.
@@ -125,12 +128,16 @@ func (q *pool) draw(now uint64, found bool) {
 	}
 }
 
-// restart makes the present use the peak and the beginning of the timelines.
+// restart makes the present use the peak.
 func (q *pool) restart(now, number uint64) {
 	q.reach(now, number)
 	if !q.fits() {
 		q.peak = peak{time: now, number: number}
 	}
+}
+
+// redraw makes the present level the beginning of the timelines.
+func (q *pool) redraw(now uint64) {
 	q.line.Restart(now, q.level)
 	q.staticLine.Restart(now, q.levelStatic)
 	q.drawn = false

@@ -65,6 +65,7 @@ func (s *State) process(e *event.Event) *process {
 	if p == nil {
 		p = newProcess(e.PID)
 		p.name.comm, p.since = e.Comm, e.TimeNs
+		p.name.marks = s.marksFor(p.name.about.UID)
 		s.processes[e.PID] = p
 	}
 	if p.name.comm == "" {
@@ -100,6 +101,7 @@ func (s *State) startProcess(e *event.Event) {
 		Command: e.Command, Library: e.Library, Release: e.Release, UID: e.UID,
 		Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID, AttachedLate: e.AttachedLate,
 	}
+	p.name.marks = s.marksFor(e.UID)
 	p.fromBegin = !s.beginning.over
 	p.early = e.AttachedLate && !s.restored && e.TimeNs-min(e.TimeNs, s.first) <= earlyNs
 }
@@ -115,6 +117,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 		return
 	}
 	s.between.endAll(p, nil, now)
+	s.rememberAll(p, nil)
 	for _, set := range p.sets {
 		s.endIn(p, set, nil, now, event.ReasonProcessExit)
 	}
@@ -203,6 +206,7 @@ func (s *State) newSet(p *process, ids []int) *deviceSet {
 		if c == nil {
 			c = &processChip{chip: s.chip(id), programs: make(map[uint64]*program)}
 			p.chips[id] = c
+			c.chip.addUser(p.name.about.UID)
 		}
 		d.chips = append(d.chips, c)
 	}

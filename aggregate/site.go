@@ -78,6 +78,8 @@ type processName struct {
 	// about comes from its ProcessStart event.
 	about memory.About
 	run   births.Process
+	// marks are the times of the newest marks that matter to it, in order.
+	marks []uint64
 	// freedLast are the buffers that were freed since the latest allocation, if between
 	// needs them.
 	freedLast []endedBuffer

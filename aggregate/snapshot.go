@@ -43,6 +43,12 @@ func (s *State) Snapshot() *memory.Snapshot {
 	return snap
 }
 
+// Counts returns how many processes run, how many have ended and how many events were lost, as
+// a Snapshot has them.
+func (s *State) Counts() (running int, exited, lost uint64) {
+	return len(s.processes), s.exitedCount, s.lostEvents
+}
+
 func (p *process) view() memory.Process {
 	view := memory.Process{
 		PID: p.pid, Comm: p.name.comm, About: p.name.about, BeforeAttachBuffers: p.beforeAttach,

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"ttmem/cmd/ttmem/page/pagetest"
 )
 
 // The doctor shows a library with its release, build ID and fields, and nothing is missing.
@@ -27,6 +29,7 @@ func TestDoctor(t *testing.T) {
 			}
 		}
 		qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(stdout), &d)))
+		pagetest.CheckSchema(t, "doctor", stdout)
 		qt.Check(t, qt.Equals(d.V, 1))
 		qt.Assert(t, qt.HasLen(d.Libraries, 1))
 		l := d.Libraries[0]

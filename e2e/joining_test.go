@@ -46,8 +46,8 @@ func dramBuffers(s *memory.Snapshot, pid int) (n uint64) {
 	return n
 }
 
-// A client gets what was allocated since a mark that was set before it connected, but no
-// marks of other users.
+// A client gets what was live at marks that were set before it connected, also of a process that
+// has ended, but no marks of other users.
 func TestMarkFromBeforeConnecting(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	file := filepath.Join(t.TempDir(), "host.ttmem")
@@ -60,29 +60,33 @@ func TestMarkFromBeforeConnecting(t *testing.T) {
 	p.next()
 	p.expect(t, "holding")
 	waitFor(t, "the service to have its buffers", func() bool { return dramBuffers(s.snapshot(t), p.Process.Pid) == 7 })
+	qt.Assert(t, qt.IsNil(s.Mark(context.Background(), "done")))
 	of := []string{"leaks", "--socket", s.socket, "-p", fmt.Sprint(p.Process.Pid)} // other programs may run
-	stdout, stderr, status := runTtmem(t, nil, append(of, "--from", "warm", "--duration", "1s", "--fail-above", "0")...)
-	qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
-	qt.Check(t, qt.StringContains(stdout, "hold.py:"))
-	qt.Check(t, qt.StringContains(stdout, `Not enough allocations to judge from "warm" to the end`))
-	qt.Check(t, qt.StringContains(stdout, "Live but stable  7 buffers"))
-	qt.Check(t, qt.StringContains(stderr, `the mark "warm" lies before this command started`))
-
 	// a process is compared with a recording
 	diff := diffPageOf(t, file, "--at", "begin", "--socket", s.socket, "-p", fmt.Sprint(p.Process.Pid), "--region", "DRAM")
 	qt.Assert(t, qt.HasLen(diff.Groups, 1))
 	qt.Check(t, qt.Equals(diff.Groups[0].ChangeBuffers, 7))
 	qt.Check(t, qt.StringContains(diff.Groups[0].Key, "hold.py:"))
 
-	// by itself it selects nothing, and is no end
-	stdout, stderr, _ = runTtmem(t, nil, append(of, "--duration", "1s")...)
-	qt.Check(t, qt.IsFalse(strings.Contains(stdout, "warm")), qt.Commentf("%s", stdout))
-	qt.Check(t, qt.StringContains(stderr, "1 mark from before this command started not used"))
-	for _, flags := range [][]string{{"--to", "warm"}, {"--from", "begin", "--to", "warm"}, {"-p", "4194304"}} {
-		_, stderr, status = runTtmem(t, nil, append([]string{"leaks", "--socket", s.socket}, flags...)...) // and does not wait for Ctrl-C
-		qt.Check(t, qt.Equals(status, 1), qt.Commentf("%v: %s", flags, stderr))
-		qt.Check(t, qt.Matches(stderr, `(?s).*ttmem: (--to warm: the mark is from before this command started|-p 4194304: no such process on this host).*`))
+	checkBetween := func() {
+		t.Helper()
+		stdout, stderr, status := runTtmem(t, nil, append(of, "--from", "warm", "--to", "done", "--fail-above", "0")...)
+		qt.Check(t, qt.Equals(status, 3), qt.Commentf("%s", stderr))
+		qt.Check(t, qt.StringContains(stdout, "hold.py:"))
+		qt.Check(t, qt.Matches(stdout, `(?s).* leaked from "warm" to "done" \(.*\): 7 buffers .*`))
+		qt.Check(t, qt.IsFalse(strings.Contains(stderr, "Ctrl-C")), qt.Commentf("%s", stderr))
 	}
+	checkBetween()
+	_, stderr, status := runTtmem(t, nil, append(of, "--to", "warm", "--fail-above", "0")...)
+	qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+
+	// by themselves they select nothing
+	stdout, stderr, _ := runTtmem(t, nil, append(of, "--duration", "1s")...)
+	qt.Check(t, qt.IsFalse(strings.Contains(stdout, "warm")), qt.Commentf("%s", stdout))
+	qt.Check(t, qt.StringContains(stderr, "2 marks from before this command started not used"))
+	_, stderr, status = runTtmem(t, nil, "leaks", "--socket", s.socket, "-p", "4194304") // and does not wait for Ctrl-C
+	qt.Check(t, qt.Equals(status, 1), qt.Commentf("%s", stderr))
+	qt.Check(t, qt.StringContains(stderr, "ttmem: -p 4194304: no such process on this host"))
 
 	binary := filepath.Join(filepath.Dir(s.socket), "ttmem") // this user can execute it
 	qt.Assert(t, qt.IsNil(exec.Command("cp", ttmem, binary).Run()))
@@ -108,4 +112,9 @@ func TestMarkFromBeforeConnecting(t *testing.T) {
 		qt.Check(t, qt.StringContains(string(out), want))
 	}
 	qt.Check(t, qt.IsFalse(strings.Contains(string(out), "hold.py")))
+
+	qt.Assert(t, qt.IsNil(p.stdin.Close())) // it frees them, and ends
+	qt.Assert(t, qt.IsNil(p.Wait()))
+	waitFor(t, "the service to see the end", func() bool { return dramBuffers(s.snapshot(t), p.Process.Pid) == 0 })
+	checkBetween()
 }

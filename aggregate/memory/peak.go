@@ -39,8 +39,12 @@ type PeakProgram struct {
 	Count, Bytes uint64
 }
 
-// An EarlierPeak is a peak from a checkpoint, without its holders.
-type EarlierPeak struct{ TimeNs, Bytes, CapacityBytes uint64 }
+// An EarlierPeak is a peak from a checkpoint, without its holders. OfAllUsers is true if it
+// includes the memory of users of whom the State has nothing else.
+type EarlierPeak struct {
+	TimeNs, Bytes, CapacityBytes uint64
+	OfAllUsers                   bool
+}
 
 // A RegionTimeline is the use of one region of one chip over time. All sizes are in bytes of
 // the region; those of L1 are per core.

@@ -195,7 +195,6 @@ var leakCommands = []goldenCommand{
 
 // The commands that some stories share.
 var (
-	// the list of stacks has some twice where a checkpoint is between them
 	dumpPeakJSON = goldenCommand{name: "dump_peak", args: "dump FILE --at peak", form: goldenJSON}
 	events       = goldenCommand{name: "events", args: "report --events out FILE", form: goldenText, exported: whole}
 	folded       = goldenCommand{name: "folded", args: "report --folded out FILE", form: goldenText, exported: whole}

@@ -218,7 +218,7 @@ func (o *leaksOptions) follow(between leakRange) (*source.Summary, *leakMarks, e
 	}
 	w, err := o.source.Watch(func(e *event.Event) {
 		handle(e)
-		if o.source.File == "" && e.Kind == event.Checkpoint && (marks.over || o.areGone(marks.state)) {
+		if o.source.File == "" && e.Kind == event.Checkpoint && (marks.over || marks.known || o.areGone(marks.state)) {
 			stop() // no later event helps
 		}
 	})
@@ -243,7 +243,7 @@ func (o *leaksOptions) markError(w *source.Summary, err error) error {
 		return fmt.Errorf("--to %s: the mark lies before %s begins, and what there was then is not known here", earlier.mark, w.Of)
 	}
 	from := cmp.Or(o.from, atBegin)
-	return fmt.Errorf("--to %s: the mark is from before this command started, and what was freed since is not known: "+
+	return fmt.Errorf("--to %s: not all that was live at this mark is known (docs/leaks.md): "+
 		"ttmem leaks FILE --from %s --to %s of the service's recording (ttmem serve --record FILE)", earlier.mark, from, o.to)
 }
 
@@ -260,7 +260,7 @@ func (o *leaksOptions) page(m *leakMarks, w *source.Summary, filter alloc.Filter
 		Marks: marks, From: m.from.String(), To: m.to.String(),
 		Whole: m.whole(), FromIsEarlier: m.earlier, StepMarks: m.unused(true),
 	}
-	if w.Live {
+	if w.Live && !m.known {
 		list.WatchedNs = w.EndNs - w.BeganNs
 	}
 	return leaks.New(analyze.Leaks(m.state, ask), list)
@@ -279,7 +279,7 @@ func (o *leaksOptions) pageNotes(p *leaks.Page, m *leakMarks, w *source.Summary)
 	if m.earlier {
 		notes = append(notes, fmt.Sprintf("the mark %q lies before %s: what was freed between the two is not known, so only call sites that grew since count; %s",
 			p.Marks[0].Name, before, exact))
-	} else if n := m.unused(false); n > 0 && o.from == "" && o.interval == 0 {
+	} else if n := m.unused(false); n > 0 && o.from == "" && o.to == "" && o.interval == 0 {
 		notes = append(notes, fmt.Sprintf("%s from before %s not used; --from may name one", page.Count(uint64(n), "mark"), before))
 	}
 	if p.StepMarks > 0 {

@@ -14,12 +14,14 @@ import (
 )
 
 // joinedFile is a file of what who joins a service later is told: of a program that has
-// loaded weights, and replaces its state. Two marks are of before; leaks says whether it
-// keeps a result of each step that is seen.
+// loaded weights, and replaces its state. Two marks are of before, of another user: what there
+// was then is not known. leaks says whether it keeps a result of each step that is seen.
 func joinedFile(t *testing.T, leaks bool) string {
 	t.Helper()
 	run := newTrainingRun(100)
-	mark := func(name string) { run.events = append(run.events, event.Event{Kind: event.Mark, Cause: name}) }
+	mark := func(name string) {
+		run.events = append(run.events, event.Event{Kind: event.Mark, Cause: name, UID: 1000})
+	}
 	for range 8 {
 		run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
 	}
@@ -92,6 +94,51 @@ func TestSinceAMarkOfBeforeWhatDoesNotGrowIsLeft(t *testing.T) {
 		qt.Check(t, qt.StringContains(strings.ReplaceAll(out, strings.TrimSuffix(file, "joined.jsonl")+"joined.jsonl,", "joined.jsonl,"), want))
 	}
 	qt.Check(t, qt.ErrorMatches(commandSays(t, "leaks", file, "--from", "lunch", "--to", "lunch2"), "--to lunch2: the mark lies before .*joined.jsonl begins, .*"))
+}
+
+// TestMarksOfBeforeAreKnown: who joins after two marks is told of them what the recording tells,
+// although most of what was live then was freed.
+func TestMarksOfBeforeAreKnown(t *testing.T) {
+	run := newTrainingRun(100)
+	mark := func(name string) { run.events = append(run.events, event.Event{Kind: event.Mark, Cause: name}) }
+	var later []uint64
+	state := run.alloc(event.DRAM, 4096, pagetest.Stack("add", "Model.state", 21))
+	for range 2 {
+		mark("a")
+		for range 5 {
+			next := run.alloc(event.DRAM, 4096, pagetest.Stack("add", "Model.state", 21))
+			run.free(state)
+			state = next
+			later = append(later, run.alloc(event.DRAM, 8192, pagetest.Stack("softmax", "Model.forward", 31)))
+			run.free(run.alloc(event.L1, 64, pagetest.Stack("relu", "Model.forward", 32)))
+		}
+		mark("b")
+	}
+	for _, id := range later {
+		run.free(id)
+	}
+	whole := writeEvents(t, "whole.jsonl", run.events)
+	s := aggregate.New()
+	_, err := (&source.Options{File: whole}).Watch(s.Apply)
+	qt.Assert(t, qt.IsNil(err))
+	joined := writeEvents(t, "joined.jsonl", []event.Event{*s.Checkpoint()})
+	text := func(v any) string {
+		b, err := event.MarshalJSON(v)
+		qt.Assert(t, qt.IsNil(err))
+		return string(b)
+	}
+	for _, args := range [][]string{{"--from", "a", "--to", "b"}, {"--from", "a", "--to", "b#1"}, {"--to", "a"}, {"--from", "b"}} {
+		want, err := leaksJSON(t, append(args, whole)...)
+		qt.Assert(t, qt.IsNil(err))
+		got, err := leaksJSON(t, append(args, joined)...)
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%v", args))
+		qt.Check(t, qt.Equals(text(got.Leaks), text(want.Leaks)), qt.Commentf("%v", args))
+		qt.Check(t, qt.Equals(text(got.Left), text(want.Left)))
+		qt.Check(t, qt.Equals(got.Steady, want.Steady))
+		qt.Check(t, qt.DeepEquals(got.Marks, want.Marks))
+		qt.Check(t, qt.IsFalse(got.FromIsEarlier))
+		qt.Check(t, qt.Equals(len(got.Leaks) > 0, args[len(args)-1] != "a" && args[1] != "b"))
+	}
 }
 
 // TestWhatIsAskedForHasToBeThere: a wrong number is not told that nothing leaks.

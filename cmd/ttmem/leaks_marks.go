@@ -58,8 +58,9 @@ type leakMarks struct {
 	// fromSeen and toSeen count the marks that have the names of the range.
 	fromSeen, toSeen int
 	// earlier is true where the first mark lies before the beginning, and over where the
-	// second one does.
-	earlier, over bool
+	// second one does, if what there was then is not known. known is true where both lie
+	// before the beginning, and are known.
+	earlier, over, known bool
 }
 
 // apply applies an event to the state.
@@ -74,7 +75,11 @@ func (m *leakMarks) apply(e *event.Event) {
 	switch e.Kind {
 	case event.Checkpoint:
 		for _, one := range m.state.Marks() {
-			m.mark(leaks.Mark{Name: one.Name, TimeNs: one.TimeNs}, true)
+			m.mark(leaks.Mark{Name: one.Name, TimeNs: one.TimeNs}, !m.state.KnowsAt(&one))
+		}
+		m.known = m.end != nil
+		if m.marks != nil && m.intervalNs == 0 {
+			m.lostBefore = 0 // the range begins before
 		}
 		return
 	case event.Mark:
@@ -89,7 +94,8 @@ func (m *leakMarks) follow(first leaks.Mark) {
 	m.state.FollowFrom(first.TimeNs)
 }
 
-// mark takes a mark; earlier is true for those of before the beginning.
+// mark takes a mark; earlier is true for those of before the beginning, at which not all is
+// known.
 func (m *leakMarks) mark(one leaks.Mark, earlier bool) {
 	isFrom, isTo := m.from.name != "" && one.Name == m.from.name, m.to.name != "" && one.Name == m.to.name
 	if isFrom {

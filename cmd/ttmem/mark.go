@@ -25,7 +25,7 @@ ttmem leaks, diff, log, dump and map take marks as moments. Without the service,
 of ttmem run, attach and leaks places marks at calls of a function (docs/leaks.md).`,
 		Example: `  ttmem mark warm
   ttmem mark "epoch 3"
-  ttmem leaks --from warm`,
+  ttmem leaks --from warm --to "epoch 3"`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0 || args[0] == "":

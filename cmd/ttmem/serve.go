@@ -253,7 +253,7 @@ func (s *hostService) reportLost() {
 // end ends the recording, and logs a summary.
 func (s *hostService) end(stacks *memory.Stacks) {
 	s.reportLost()
-	snapshot := *s.hub.Snapshot(service.Viewer{All: true})
+	snapshot := *s.state.Snapshot()
 	snapshot.Stacks = stacks
 	s.record.end(&snapshot)
 	processes := snapshot.ExitedProcesses

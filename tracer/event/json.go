@@ -239,6 +239,9 @@ func appendFrames(b []byte, stack []Frame) []byte {
 	return b
 }
 
+// MarshalJSON gives the frame as records have it, so that it is the same in all documents.
+func (f Frame) MarshalJSON() ([]byte, error) { return appendFrames(nil, []Frame{f}), nil }
+
 // appendKey appends a comma and a key, which needs no escapes.
 func appendKey(b []byte, key string) []byte {
 	b = append(b, ',', '"')

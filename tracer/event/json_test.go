@@ -227,3 +227,19 @@ func BenchmarkAppendJSON(b *testing.B) {
 		buf = e.AppendJSON(buf[:0])
 	}
 }
+
+// TestFramesHaveOneForm: alone, in a list, in a stack and in a record.
+func TestFramesHaveOneForm(t *testing.T) {
+	frames := []Frame{
+		{Kind: "native", Name: "ttnn::add", Module: "_ttnncpp.so", Address: 4096},
+		{Kind: "native", Module: "_ttnncpp.so", Address: 4096},
+	}
+	const want = `[{"kind":"native","name":"ttnn::add","module":"_ttnncpp.so"},{"kind":"native","module":"_ttnncpp.so","address":4096}]`
+	for _, v := range []any{frames, StackOf(frames), [2]Frame(frames)} {
+		text, err := MarshalJSON(v)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(string(text), want))
+	}
+	record := string((&Event{Kind: Alloc, Stack: StackOf(frames)}).AppendJSON(nil))
+	qt.Check(t, qt.StringContains(record, `"stack":`+want))
+}

@@ -85,33 +85,48 @@ func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
 				if f.missed > 0 {
 					_ = out.add(&event.Event{Kind: event.Lost, TimeNs: latest, Count: uint64(f.missed), Cause: f.end.Error()})
 				}
-				return errors.Join(f.end, out.close())
+				return errors.Join(f.end, out.close(w))
 			}
 			if f.isCut.Load() {
 				f.missed += len(b.events)
 				continue
 			}
 			latest = b.events[len(b.events)-1].TimeNs
-			for i := range b.events {
-				if e := &b.events[i]; f.sight.shows(e) {
-					if err := out.add(e); err != nil {
-						return err
-					}
-				}
+			isLast := len(f.batches) == 0
+			if err := h.encode(f.sight, b, out, isLast); err != nil {
+				return err
+			}
+			if err := out.send(w); err != nil {
+				return err
 			}
 			f.waiting.Add(-int64(b.bytes))
-		}
-		if len(f.batches) > 0 {
-			continue
-		}
-		if err := out.flush(); err != nil {
-			return err
+			if !isLast {
+				continue
+			}
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(flushInterval):
 		}
 	}
+}
+
+// encode adds the events of a batch that are shown to a recording and, after the last batch,
+// flushes it. Clients take turns.
+func (h *Hub) encode(s *sight, b *batch, out *followed, isLast bool) error {
+	h.encoding.Lock()
+	defer h.encoding.Unlock()
+	for i := range b.events {
+		if e := &b.events[i]; s.shows(e) {
+			if err := out.add(e); err != nil {
+				return err
+			}
+		}
+	}
+	if isLast {
+		return out.flush()
+	}
+	return nil
 }
 
 // WriteState writes the present state, as far as the viewer may see it, as a recording.
@@ -123,5 +138,5 @@ func (h *Hub) WriteState(ctx context.Context, v Viewer, w io.Writer) error {
 	if err := out.send(w); err != nil {
 		return err
 	}
-	return out.close()
+	return out.close(w)
 }

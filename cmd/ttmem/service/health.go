@@ -38,23 +38,17 @@ type Health struct {
 const RecordingOK = "ok"
 
 func (s *Server) health(w http.ResponseWriter, _ *http.Request, v Viewer) {
-	s.answer(w, v, func() any {
-		all := s.hub.Snapshot(Viewer{All: true})
+	s.answer(w, v, func() (any, error) {
 		h := Health{
 			V: Protocol, Version: s.o.Version, PID: os.Getpid(),
-			UptimeNs:        uint64(time.Since(s.started)),
-			ExitedProcesses: all.ExitedProcesses, LostEvents: all.LostEvents,
+			UptimeNs:      uint64(time.Since(s.started)),
 			ResidentBytes: residentBytes(), Goroutines: runtime.NumGoroutine(), Reading: s.reading(),
 		}
+		h.Processes, h.ExitedProcesses, h.LostEvents = s.hub.Counts()
 		if s.o.Recording != nil {
 			h.Recording = s.o.Recording()
 		}
-		for i := range all.Processes {
-			if all.Processes[i].Exit == nil {
-				h.Processes++
-			}
-		}
-		return &h
+		return &h, nil
 	})
 }
 

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -28,8 +29,13 @@ type Hub struct {
 	backlog int
 
 	// joining is held while the present state is written to memory for a viewer: one after
-	// the other.
-	joining chan struct{}
+	// the other. pausing is held by the one for whom the tracer waits, and then until it may
+	// wait again.
+	joining, pausing chan struct{}
+
+	// encoding is held while an answer or a part of a stream is encoded, so that all clients
+	// together keep one processor busy with that.
+	encoding sync.Mutex
 
 	shotMu sync.Mutex
 	shot   *memory.Snapshot // the latest
@@ -40,7 +46,8 @@ type Hub struct {
 // calls Apply.
 func NewHub(state *aggregate.State) *Hub {
 	return &Hub{
-		state: state, followers: make(map[*follower]bool), joining: make(chan struct{}, 1), backlog: backlogBytes,
+		state: state, followers: make(map[*follower]bool), backlog: backlogBytes,
+		joining: make(chan struct{}, 1), pausing: make(chan struct{}, 1),
 	}
 }
 
@@ -72,6 +79,13 @@ func (h *Hub) Marks() uint64 {
 	return h.marks
 }
 
+// Counts returns how many processes run, how many have ended and how many events were lost.
+func (h *Hub) Counts() (running int, exited, lost uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.state.Counts()
+}
+
 // Flush passes on the events that were applied since.
 func (h *Hub) Flush() {
 	h.mu.Lock()
@@ -89,32 +103,51 @@ func (h *Hub) flush() {
 	h.batch = nil
 }
 
+// pauseShare bounds the time for which the tracer waits for clients, of whatever number and
+// kind: one part in so many.
+const pauseShare = 10
+
+// pause calls work while nothing changes and the tracer waits, as soon as that is within the
+// share of the time.
+func (h *Hub) pause(ctx context.Context, work func()) error {
+	select {
+	case h.pausing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	h.mu.Lock()
+	began := time.Now()
+	work()
+	took := time.Since(began)
+	h.mu.Unlock()
+	time.AfterFunc((pauseShare-1)*took, func() { <-h.pausing })
+	return nil
+}
+
 // snapshotAge is how old a snapshot may be: as long as a record waits in the kernel's buffer.
 // The state is not copied more often, whatever the number of requests.
 const snapshotAge = 10 * time.Millisecond
 
-// Snapshot is what the viewer may see of the state. It must not be changed.
-func (h *Hub) Snapshot(v Viewer) *memory.Snapshot {
+// Snapshot is what the viewer may see of the state. It must not be changed. Requests that wait
+// for the tracer's time get the same snapshot.
+func (h *Hub) Snapshot(ctx context.Context, v Viewer) (*memory.Snapshot, error) {
+	began := time.Now()
 	h.shotMu.Lock()
-	if h.shot == nil || time.Since(h.shotAt) > snapshotAge {
-		h.mu.Lock()
-		h.shot = h.state.Snapshot()
-		h.mu.Unlock()
-		h.shotAt = time.Now()
+	defer h.shotMu.Unlock()
+	if h.shot == nil || h.shotAt.Before(began) && time.Since(h.shotAt) > snapshotAge {
+		err := h.pause(ctx, func() { h.shot, h.shotAt = h.state.Snapshot(), time.Now() })
+		if err != nil {
+			return nil, err
+		}
 	}
-	shot := h.shot
-	h.shotMu.Unlock()
 	if v.All {
-		return shot
+		return h.shot, nil
 	}
-	return analyze.ForUser(shot, v.UID)
+	return analyze.ForUser(h.shot, v.UID), nil
 }
 
 // End ends all followers: their streams end.
 func (h *Hub) End() {
-	h.shotMu.Lock()
-	h.shot = nil // the last snapshot must have everything
-	h.shotMu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.flush()

@@ -17,6 +17,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -42,6 +43,12 @@ func (h *host) apply(e event.Event) {
 	h.now++
 	e.TimeNs = h.now
 	h.hub.Apply(&e)
+}
+
+// shown is what the hub shows the viewer.
+func (h *host) shown(v Viewer) *memory.Snapshot {
+	s, _ := h.hub.Snapshot(context.Background(), v) // which does not end
+	return s
 }
 
 // start starts a process of a user, whose strings all have the user's name in them.
@@ -218,7 +225,7 @@ func TestFollowerHasWhatThereWasAndWhatHappens(t *testing.T) {
 	qt.Assert(t, qt.ErrorIs(firstEnd(), errEnded))
 	qt.Assert(t, qt.ErrorIs(secondEnd(), errEnded))
 
-	want := host.hub.Snapshot(root)
+	want := host.shown(root)
 	for i, p := range []*pipe{first, second} {
 		got := stateAfter(read(t, p.bytes()))
 		qt.Check(t, qt.Equals(asJSON(t, got.Devices), asJSON(t, want.Devices)), qt.Commentf("follower %d", i))
@@ -284,13 +291,14 @@ func TestUserSeesNothingOfOthers(t *testing.T) {
 	}
 	qt.Check(t, qt.IsTrue(mine > 40), qt.Commentf("%d", mine))
 
-	all := host.hub.Snapshot(root)
+	all := host.shown(root)
 	for _, v := range []Viewer{{UID: 1000}, {UID: 3000}, Nobody} {
-		shown := host.hub.Snapshot(v)
+		shown := host.shown(v)
 		qt.Check(t, qt.Equals(shown.Devices[0].Regions, all.Devices[0].Regions))
 		qt.Check(t, qt.Not(qt.StringContains(asJSON(t, shown), "of-2000")))
+		pagetest.CheckSchema(t, "report", asJSON(t, shown))
 	}
-	qt.Check(t, qt.StringContains(asJSON(t, host.hub.Snapshot(Viewer{UID: 2000})), "secret-of-2000"))
+	qt.Check(t, qt.StringContains(asJSON(t, host.shown(Viewer{UID: 2000})), "secret-of-2000"))
 }
 
 func jsonLines(events []event.Event) (lines []string) {
@@ -332,7 +340,7 @@ func TestSlowFollowerIsCutOff(t *testing.T) {
 	host.hub.End()
 	qt.Check(t, qt.ErrorIs(fastEnd(), errEnded))
 	got := stateAfter(read(t, fast.bytes()))
-	qt.Check(t, qt.Equals(asJSON(t, got.Devices), asJSON(t, host.hub.Snapshot(root).Devices)))
+	qt.Check(t, qt.Equals(asJSON(t, got.Devices), asJSON(t, host.shown(root).Devices)))
 }
 
 // eventBytes is less than what an event costs.
@@ -378,12 +386,12 @@ func TestSnapshotsWhileEventsCome(t *testing.T) {
 					return
 				default:
 				}
-				s := host.hub.Snapshot(root)
+				s := host.shown(root)
 				dram := s.Devices[0].Regions.DRAM
 				if dram.AllocatedBytes != dram.Buffers*12<<10 {
 					t.Errorf("%d buffers have %d bytes", dram.Buffers, dram.AllocatedBytes)
 				}
-				_ = asJSON(t, host.hub.Snapshot(Viewer{UID: 1000}))
+				_ = asJSON(t, host.shown(Viewer{UID: 1000}))
 			}
 		})
 	}
@@ -394,4 +402,31 @@ func TestSnapshotsWhileEventsCome(t *testing.T) {
 	host.hub.End()
 	qt.Check(t, qt.ErrorIs(ended(), errEnded))
 	qt.Check(t, qt.IsTrue(strings.Contains(asJSON(t, stateAfter(read(t, p.bytes())[:1])), "secret-of-1000")))
+}
+
+// TestClientsShareTheTimeOfTheTracer: states and snapshots together make it wait for a tenth of
+// the time at most.
+func TestClientsShareTheTimeOfTheTracer(t *testing.T) {
+	const took = 20 * time.Millisecond
+	for name, ask := range map[string]func(*Hub) error{
+		"snapshot": func(h *Hub) error { _, err := h.Snapshot(t.Context(), root); return err },
+		"state":    func(h *Hub) error { return h.WriteState(t.Context(), root, io.Discard) },
+		"stream": func(h *Hub) error {
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			return h.Follow(ctx, root, brokenWriter{})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := newHost()
+			host.start(10, 1000)
+			began := time.Now()
+			qt.Assert(t, qt.IsNil(host.hub.pause(t.Context(), func() { time.Sleep(took) })))
+			counted := time.Now()
+			host.hub.Counts() // waits for nobody
+			qt.Check(t, qt.IsTrue(time.Since(counted) < took))
+			_ = ask(host.hub)
+			qt.Check(t, qt.IsTrue(time.Since(began) >= pauseShare*took), qt.Commentf("after %v", time.Since(began)))
+		})
+	}
 }

@@ -3,17 +3,14 @@ package service
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
-	"time"
 
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
-
-// joinShare bounds the time for which joining viewers block the state: one part in so many.
-const joinShare = 10
 
 // join begins a recording with the present state, as far as the viewer of the sight may see
 // it. The follower, if there is one, gets the events from then on, until leave.
@@ -27,15 +24,11 @@ func (h *Hub) join(ctx context.Context, s *sight, f *follower) (*followed, error
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	free := time.Now()
-	defer func() { time.AfterFunc(time.Until(free), func() { <-h.joining }) }()
-	began := time.Now()
-	frozen, err := h.freeze(s, f)
+	defer func() { <-h.joining }()
+	frozen, err := h.freeze(ctx, s, f)
 	if err != nil {
 		return nil, err
 	}
-	// The goroutine that traces may have waited, and must not wait again soon.
-	free = began.Add(joinShare * time.Since(began))
 	e := frozen()
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -44,38 +37,38 @@ func (h *Hub) join(ctx context.Context, s *sight, f *follower) (*followed, error
 }
 
 // freeze returns a function that makes a checkpoint of the present state.
-func (h *Hub) freeze(s *sight, f *follower) (func() *event.Event, error) {
+func (h *Hub) freeze(ctx context.Context, s *sight, f *follower) (frozen func() *event.Event, err error) {
 	var wanted func(uid int) bool
 	if !s.viewer.All {
 		wanted = func(uid int) bool { return uid == s.viewer.UID }
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ended {
-		return nil, errEnded
-	}
-	h.flush() // to the other followers: the state has it already
-	for _, pid := range h.state.ProcessesOf(s.viewer.UID) {
-		s.own[pid] = true
-	}
-	if f != nil {
-		h.followers[f] = true
-	}
-	return h.state.Freeze(wanted), nil
+	paused := h.pause(ctx, func() {
+		if h.ended {
+			err = errEnded
+			return
+		}
+		h.flush() // to the other followers: the state has it already
+		for _, pid := range h.state.ProcessesOf(s.viewer.UID) {
+			s.own[pid] = true
+		}
+		if f != nil {
+			h.followers[f] = true
+		}
+		frozen = h.state.Freeze(wanted)
+	})
+	return frozen, errors.Join(err, paused)
 }
 
-// followed is the recording of one follower.
+// followed is the recording of one follower. What is written is buffered until it is sent.
 type followed struct {
-	r     *recording.Writer
-	dirty bool
-	// out is nil at first: what is written is buffered.
-	out      io.Writer
+	r        *recording.Writer
+	dirty    bool
 	buffered net.Buffers
 }
 
 // newFollowed begins the recording with a checkpoint.
 func newFollowed(version string, state *event.Event) (_ *followed, err error) {
-	o := &followed{dirty: true}
+	o := &followed{}
 	header := recording.NewHeader()
 	header.Ttmem = version
 	if o.r, err = recording.NewWriter(o, recording.Options{Header: &header}); err != nil {
@@ -87,20 +80,8 @@ func newFollowed(version string, state *event.Event) (_ *followed, err error) {
 	return o, o.flush()
 }
 
-// send writes to w what was buffered, and from then on what is written.
-func (o *followed) send(w io.Writer) error {
-	o.out = w
-	if _, err := o.buffered.WriteTo(w); err != nil {
-		return err
-	}
-	return o.push()
-}
-
 // Write is for the recording's writer.
 func (o *followed) Write(b []byte) (int, error) {
-	if o.out != nil {
-		return o.out.Write(b)
-	}
 	o.buffered = append(o.buffered, bytes.Clone(b))
 	return len(b), nil
 }
@@ -119,24 +100,29 @@ func (o *followed) flush() error {
 		return nil
 	}
 	o.dirty = false
-	if err := o.r.Flush(); err != nil {
-		return err
-	}
-	return o.push()
+	return o.r.Flush()
 }
 
-// push sends what the writer has.
-func (o *followed) push() error {
-	if w, ok := o.out.(interface{ Flush() error }); ok {
-		return w.Flush()
+// send writes what is buffered.
+func (o *followed) send(to io.Writer) error {
+	if len(o.buffered) == 0 {
+		return nil
+	}
+	out := o.buffered
+	o.buffered = nil
+	if _, err := out.WriteTo(to); err != nil {
+		return err
+	}
+	if to, ok := to.(interface{ Flush() error }); ok {
+		return to.Flush()
 	}
 	return nil
 }
 
-// close ends the recording.
-func (o *followed) close() error {
+// close ends the recording, and sends the end.
+func (o *followed) close(to io.Writer) error {
 	if err := o.r.Close(recording.End{}); err != nil {
 		return fmt.Errorf("ending the recording: %w", err)
 	}
-	return o.push()
+	return o.send(to)
 }

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -57,9 +56,6 @@ type Server struct {
 	streams *limiter
 	marks   rate
 	marked  atomic.Uint64 // marks that were accepted
-	// encoding is held while an answer is made, so that requests keep only one processor
-	// busy.
-	encoding sync.Mutex
 }
 
 // NewServer returns a server for the hub, which has no other server.
@@ -144,14 +140,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) snapshot(w http.ResponseWriter, r *http.Request, v Viewer) {
 	s.await(r.Context())
-	s.answer(w, v, func() any {
+	s.answer(w, v, func() (any, error) {
 		reading := s.reading()
-		snapshot := *s.hub.Snapshot(v)
+		shared, err := s.hub.Snapshot(r.Context(), v)
+		if err != nil {
+			return nil, err
+		}
+		snapshot := *shared
 		snapshot.Reading = reading
 		if v.All && s.o.Stacks != nil {
 			snapshot.Stacks = s.o.Stacks()
 		}
-		return &snapshot
+		return &snapshot, nil
 	})
 }
 
@@ -204,15 +204,19 @@ func (s *Server) await(ctx context.Context) {
 }
 
 // answer sends a document as JSON.
-func (s *Server) answer(w http.ResponseWriter, v Viewer, document func() any) {
+func (s *Server) answer(w http.ResponseWriter, v Viewer, document func() (any, error)) {
 	if !s.answers.acquire(v.UID) {
 		busy(w, "unread answers at once: close some, or try again later")
 		return
 	}
 	defer s.answers.release(v.UID)
-	s.encoding.Lock()
-	text, err := event.MarshalJSON(document())
-	s.encoding.Unlock()
+	var text []byte
+	of, err := document()
+	if err == nil {
+		s.hub.encoding.Lock()
+		text, err = event.MarshalJSON(of)
+		s.hub.encoding.Unlock()
+	}
 	if err != nil {
 		http.Error(w, "ttmem: "+err.Error(), http.StatusInternalServerError)
 		return

@@ -17,6 +17,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -78,7 +79,7 @@ func TestClientGetsWhatTheHubHas(t *testing.T) {
 
 	s, err := c.Snapshot(ctx)
 	qt.Assert(t, qt.IsNil(err))
-	want := *host.hub.Snapshot(viewerOf(uint32(os.Getuid())))
+	want := *host.shown(viewerOf(uint32(os.Getuid())))
 	if os.Getuid() == 0 {
 		want.Stacks = &memory.Stacks{Taken: 42}
 	}
@@ -192,6 +193,9 @@ func TestStackOfAFailureComesBack(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(s.Failures[0].Stack.Frames(), []event.Frame{{Kind: event.Python, Name: "main", File: "a.py", Line: 3}}))
 }
 
+// documents are the names of the documents in docs/schema.json.
+var documents = map[string]string{"/v1/snapshot": "report", "/v1/health": "health"}
+
 // TestTCPShowsNoProcess: who asks over TCP gets totals and nothing else.
 func TestTCPShowsNoProcess(t *testing.T) {
 	host := testHub()
@@ -211,6 +215,9 @@ func TestTCPShowsNoProcess(t *testing.T) {
 		qt.Check(t, qt.Equals(answer.StatusCode, want.status))
 		qt.Check(t, qt.StringContains(string(text), want.text))
 		qt.Check(t, qt.Not(qt.StringContains(string(text), "of-")), qt.Commentf("%s: %s", path, text))
+		if name := documents[path]; name != "" {
+			pagetest.CheckSchema(t, name, string(text))
+		}
 	}
 }
 

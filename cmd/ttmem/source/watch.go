@@ -219,9 +219,7 @@ func (o *Options) watchService(client *service.Client, handle func(*event.Event)
 	if err != nil {
 		return nil, err
 	}
-	if o.Started == nil {
-		term.Warn("watching the events of the host's service; Ctrl-C ends and reports")
-	} else {
+	if o.Started != nil {
 		o.Started(func(name string) error { return client.Mark(ctx, name) })
 	}
 	s := &Summary{Of: ThisHost, Live: true, BeganNs: MonotonicNow()}
@@ -243,5 +241,8 @@ func (o *Options) watchService(client *service.Client, handle func(*event.Event)
 			return s, fmt.Errorf("reading from the ttmem service at %s: %w", o.Socket, err)
 		}
 		handle(&e)
+		if e.Kind == event.Checkpoint && o.Started == nil && ctx.Err() == nil { // which may be enough
+			term.Warn("watching the events of the host's service; Ctrl-C ends and reports")
+		}
 	}
 }

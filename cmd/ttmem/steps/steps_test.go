@@ -11,6 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -85,6 +86,7 @@ func TestWhatAStepLeft(t *testing.T) {
 		var one step
 		qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(line), &one)))
 		if one.Step != "" {
+			pagetest.CheckSchema(t, "step", line)
 			left = append(left, one.Left)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
-	"ttmem/tracer/event"
 )
 
 // head is what `ttmem dump --json` always prints.
@@ -34,8 +33,6 @@ type Document struct {
 	head
 	Buffers []*buffer `json:"buffers"`
 	Statics []*static `json:"statics"`
-	// Stacks are call stacks, innermost frame first. Buffers refer to them by index.
-	Stacks []*event.Stack `json:"stacks"`
 }
 
 // groupsDocument is what it prints with --by.
@@ -93,10 +90,10 @@ func (l *List) head(omitted int) head {
 	return head{V: 1, TimeNs: l.NowNs, Moments: l.Moments, Omitted: omitted, AllLosses: l.Losses(), Notes: l.Notes}
 }
 
-func (l *List) place(a *alloc.Row, stacks *alloc.Stacks) place {
+func (l *List) place(a *alloc.Row) place {
 	p := place{
 		PID: a.PID, Devices: a.Devices, Chips: a.Chips, Address: a.Address, SinceNs: a.SinceNs, BeforeAttach: a.BeforeAttach,
-		Named: stacks.Named(&l.Namer, a),
+		Named: l.Namer.Named(a),
 	}
 	if !a.BeforeAttach {
 		age := a.Age()
@@ -107,11 +104,10 @@ func (l *List) place(a *alloc.Row, stacks *alloc.Stacks) place {
 
 func (l *List) WriteJSON(w io.Writer) error {
 	doc := &Document{head: l.head(l.cutOff), Buffers: []*buffer{}, Statics: []*static{}}
-	stacks := alloc.NewStacks()
 	rows := l.Rows[:len(l.Rows)-l.cutOff]
 	for i := range rows {
 		a := &rows[i]
-		place := l.place(a, stacks)
+		place := l.place(a)
 		if b := a.Buffer; b != nil {
 			doc.Buffers = append(doc.Buffers, &buffer{
 				place: place, TID: b.TID, Comm: b.Comm, Region: b.Region.String(), Layout: a.Layout,
@@ -126,7 +122,6 @@ func (l *List) WriteJSON(w io.Writer) error {
 			BytesPerCore: a.BytesPerBank, Cores: page.Rectangles(a.Static.Cores),
 		})
 	}
-	doc.Stacks = stacks.List
 	return page.JSON(w, doc)
 }
 

@@ -79,13 +79,13 @@ type row struct {
 	Name      string `json:"name"`
 	Component string `json:"component,omitempty"`
 	// Kind and Why say what of the runtime retains them.
-	Kind    string        `json:"kind,omitempty"`
-	Why     string        `json:"why,omitempty"`
-	PID     int           `json:"pid"`
-	Region  string        `json:"region"`
-	Layout  string        `json:"layout"`
-	Devices []int         `json:"devices"`
-	Stack   []event.Frame `json:"stack"`
+	Kind    string       `json:"kind,omitempty"`
+	Why     string       `json:"why,omitempty"`
+	PID     int          `json:"pid"`
+	Region  string       `json:"region"`
+	Layout  string       `json:"layout"`
+	Devices []int        `json:"devices"`
+	Stack   *event.Stack `json:"stack,omitempty"`
 }
 
 // WriteJSON writes the JSON document.
@@ -118,7 +118,7 @@ func (p *Page) rows(list []leak) []row {
 			Bytes: l.Bytes, Count: l.Count, Allocated: l.Allocated, Class: string(l.Class), Growing: l.Class == analyze.Leaked,
 			OldestNs: l.AgeNs, Name: p.title(l, " · "), Component: l.row.Component,
 			PID: l.PID, Region: l.Region.String(), Layout: l.row.Layout, Devices: l.Devices,
-			Stack: append([]event.Frame{}, l.Stack.Frames()...),
+			Stack: l.Stack,
 		}
 		for _, births := range l.Births {
 			one.GrowthBytes = append(one.GrowthBytes, births.Bytes)

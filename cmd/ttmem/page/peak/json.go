@@ -24,8 +24,6 @@ type Document struct {
 	Processes []processJSON `json:"processes"`
 	memory.AllLosses
 	Notes []string `json:"notes,omitempty"`
-	// Stacks are the frames, innermost first, of what has their index.
-	Stacks []*event.Stack `json:"stacks"`
 }
 
 // Region is a region of chips that are alike. The bytes of L1 are per core.
@@ -51,6 +49,7 @@ type earlierJSON struct {
 	TimeNs        uint64 `json:"time_ns"`
 	Bytes         uint64 `json:"bytes"`
 	CapacityBytes uint64 `json:"capacity_bytes,omitempty"`
+	OfAllUsers    bool   `json:"of_all_users,omitempty"`
 }
 
 type groupJSON struct {
@@ -104,13 +103,12 @@ func (p *Page) WriteJSON(w io.Writer) error {
 		V: 1, BeginNs: p.beginNs, EndNs: p.endNs, Restored: p.restored, By: p.By,
 		Peaks: []Region{}, Processes: p.processes(), AllLosses: p.Snap.Losses(false, p.Filter.PIDs), Notes: slices.Concat(p.About, p.Notes),
 	}
-	stacks := alloc.NewStacks()
 	for _, c := range p.regions {
 		r := Region{
 			Devices: c.ids, Region: c.Region.String(), PerCore: c.Region == event.L1, TimeNs: c.TimeNs,
 			Bytes: c.Bytes, CapacityBytes: c.CapacityBytes, StaticBytes: c.StaticBytes, Earlier: (*earlierJSON)(c.Earlier),
 			Groups: groupsJSON(p.rows(c.buffers)), StaticGroups: groupsJSON(p.rows(c.statics)),
-			Holders: p.holdersJSON(c.buffers, stacks), Programs: p.holdersJSON(c.statics, stacks), Timeline: p.timelineJSON(c.Timeline),
+			Holders: p.holdersJSON(c.buffers), Programs: p.holdersJSON(c.statics), Timeline: p.timelineJSON(c.Timeline),
 		}
 		if c.Region == event.L1 {
 			line := p.timelineJSON(c.StaticTimeline)
@@ -118,16 +116,15 @@ func (p *Page) WriteJSON(w io.Writer) error {
 		}
 		doc.Peaks = append(doc.Peaks, r)
 	}
-	doc.Stacks = stacks.List
 	return page.JSON(w, doc)
 }
 
-func (p *Page) holdersJSON(parts []part, stacks *alloc.Stacks) []holderJSON {
+func (p *Page) holdersJSON(parts []part) []holderJSON {
 	holders := []holderJSON{}
 	for i := range parts {
 		one := &parts[i]
 		h := holderJSON{
-			PID: one.PID, Bytes: one.Amount.Bytes, Count: one.Count, BeforeAttach: one.BeforeAttach, Named: stacks.Named(p.names, &one.Row),
+			PID: one.PID, Bytes: one.Amount.Bytes, Count: one.Count, BeforeAttach: one.BeforeAttach, Named: p.names.Named(&one.Row),
 		}
 		if one.program == nil {
 			h.Devices, h.Layout = one.Devices, one.Layout

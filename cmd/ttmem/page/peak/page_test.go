@@ -177,12 +177,22 @@ func TestAPeakBeforeTheBeginningIsTold(t *testing.T) {
 		handle(&e)
 	}
 	peaks := aggregate.New()
-	peaks.Apply(state.Freeze(func(int) bool { return true })()) // as a user of the service joins
+	peaks.Apply(aggregate.OfProcesses(state.Checkpoint(), []int{7}))
 	p := New(peaks, Options{Of: "model.ttmem", By: "stack"})
 	text := strings.Join(strings.Fields(p.text(page.Layout{Width: 80}, 10)), " ")
 	qt.Check(t, qt.StringContains(text, "DRAM chip 0 Higher peak of 1.5 MiB, 13% of 12.0 MiB, 0.699 s before this recording started; "+
 		"no breakdown. Since then: peak 1.0 MiB, 8% of 12.0 MiB, at the beginning"))
 	qt.Check(t, qt.IsFalse(strings.Contains(text, "L1 per core chip 0 Its highest")), qt.Commentf("%s", text))
+
+	// as a user of the service joins, beside another one
+	other := event.Event{TimeNs: state.Now(), Kind: event.ProcessStart, PID: 99, UID: 2000}
+	handle(&other)
+	other = event.Event{TimeNs: state.Now(), Kind: event.DeviceOpen, PID: 99, Allocator: 1, Devices: []int{0}}
+	handle(&other)
+	peaks = aggregate.New()
+	peaks.Apply(state.Freeze(func(uid int) bool { return uid == 0 })())
+	text = strings.Join(strings.Fields(New(peaks, Options{Of: "this host", By: "stack"}).text(page.Layout{Width: 80}, 10)), " ")
+	qt.Check(t, qt.StringContains(text, "0.699 s before this recording started, of all users together; no breakdown. Since then: peak 1.0 MiB"))
 }
 
 func TestWhatIsCountedTogether(t *testing.T) {
@@ -238,7 +248,7 @@ func TestPeaksAsJSONHaveEverything(t *testing.T) {
 	qt.Check(t, qt.Equals(dram.Bytes, 1536<<10))
 	qt.Check(t, qt.Equals(dram.TimeNs, 1_301_000_000))
 	qt.Check(t, qt.Equals(dram.Holders[0].Line, 10))
-	qt.Check(t, qt.Equals(doc.Stacks[*dram.Holders[0].Stack].Frames()[2].Line, 20))
+	qt.Check(t, qt.Equals(dram.Holders[0].Stack.Frames()[2].Line, 20))
 	qt.Check(t, qt.DeepEquals(dram.Groups, []groupJSON{{Key: "ttnn.empty", Bytes: 1 << 20, Count: 2}, {Key: "ttnn.tril", Bytes: 1 << 19, Count: 2}}))
 	qt.Check(t, qt.Equals(l1.StaticBytes, 4096))
 	qt.Check(t, qt.HasLen(l1.Programs, 1)) // the other came later

@@ -108,15 +108,22 @@ func (c *chipsPeak) share(bytes, capacity uint64) string {
 func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	layout.WriteTitle(out, "", c.title(), "  "+page.EachChip(c.ids))
 	if e := c.Earlier; e != nil {
-		layout.Write(out, 1, page.Yellow, fmt.Sprintf("Higher peak of %s%s, %s before this recording started; no breakdown. Since then:",
-			c.format(e.Bytes), c.share(e.Bytes, e.CapacityBytes), page.Moment(p.beginNs-min(p.beginNs, e.TimeNs))))
+		users := ""
+		if e.OfAllUsers {
+			users = ", of all users together"
+		}
+		layout.Write(out, 1, page.Yellow, fmt.Sprintf("Higher peak of %s%s, %s before this recording started%s; no breakdown. Since then:",
+			c.format(e.Bytes), c.share(e.Bytes, e.CapacityBytes), page.Moment(p.beginNs-min(p.beginNs, e.TimeNs)), users))
 	}
 	if c.Bytes == 0 {
 		fmt.Fprintln(out, " nothing")
 		return
 	}
 	at := "at " + page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs))
-	if c.TimeNs <= p.beginNs && p.restored {
+	switch {
+	case c.TimeNs < p.beginNs:
+		at = page.Moment(p.beginNs-c.TimeNs) + " before this recording started"
+	case c.TimeNs == p.beginNs && p.restored:
 		at = "at the beginning"
 	}
 	layout.Write(out, 1, page.Bold, fmt.Sprintf("peak %s%s, %s", c.format(c.Bytes), c.share(c.Bytes, c.CapacityBytes), at))

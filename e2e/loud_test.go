@@ -1,0 +1,74 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"ttmem/aggregate/memory"
+	"ttmem/e2e/rig"
+)
+
+// One process makes more events than the service reads, and loses some: it stands still
+// meanwhile. Ten quiet processes lose none, and nothing that is said of them has a warning. When
+// the loud one is quiet, its figures are right again.
+func TestLoudProcessBesideQuietOnes(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	s := startServer(t)
+	s.discover(t, env)
+	loud := startTarget(t, env, rig.N150, program(t, "loop.py"), "200000", "2")
+	loud.expect(t, "ready")
+	quiet := startTarget(t, env, rig.N150, program(t, "quiet.py"), "10")
+	t.Cleanup(func() { quiet.stdin.Close() }) // otherwise its children stay
+	var pids []int
+	for _, pid := range strings.Fields(quiet.expect(t, "opened"))[1:] {
+		var n int
+		_, err := fmt.Sscan(pid, &n)
+		qt.Assert(t, qt.IsNil(err))
+		pids = append(pids, n)
+	}
+	for _, pid := range append(pids, loud.Process.Pid) {
+		waitFor(t, "the service to know the process", func() bool { return s.knows(t, pid) })
+	}
+
+	qt.Assert(t, qt.IsNil(s.Process.Signal(unix.SIGSTOP)))
+	loud.next()
+	loud.expect(t, "") // the time that it took
+	quiet.next()
+	quiet.expect(t, "holding")
+	qt.Assert(t, qt.IsNil(s.Process.Signal(unix.SIGCONT)))
+
+	of := func(pid int) (found memory.Process) {
+		for _, p := range s.snapshot(t).Processes {
+			if p.PID == pid {
+				found = p
+			}
+		}
+		return found
+	}
+	lost := func(pid int) uint64 { p := of(pid); return p.Count() }
+	waitFor(t, "the loss", func() bool { return lost(loud.Process.Pid) > 0 })
+	for _, pid := range pids {
+		waitFor(t, "the buffers of a quiet process", func() bool { return dramBuffers(s.snapshot(t), pid) == 10 })
+		qt.Check(t, qt.Equals(lost(pid), 0))
+	}
+	snapshot := s.snapshot(t)
+	qt.Check(t, qt.HasLen(snapshot.Lost, 0)) // of no known process
+	for _, page := range []string{"report", "dump", "map"} {
+		stdout, stderr, status := runTtmem(t, nil, page, "--socket", s.socket, "-p", fmt.Sprint(pids[3]))
+		qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+		qt.Check(t, qt.Not(qt.StringContains(stdout+stderr, "lost")), qt.Commentf("%s", page))
+	}
+
+	waitFor(t, "the figures of the loud process to be right", func() bool { return of(loud.Process.Pid).RightSinceNs > 0 })
+	p := of(loud.Process.Pid)
+	qt.Check(t, qt.HasLen(p.Lost, 0))
+	qt.Check(t, qt.Equals(dramBuffers(s.snapshot(t), loud.Process.Pid), 0))
+	t.Logf("%d events of the loud process were lost", p.Count())
+	_, stderr, status := runTtmem(t, nil, "dump", "--socket", s.socket, "-p", fmt.Sprint(loud.Process.Pid))
+	qt.Check(t, qt.Equals(status, 0))
+	qt.Check(t, qt.Not(qt.StringContains(stderr, "lost")))
+}
