@@ -233,9 +233,13 @@ func breakpointAfter(setting string) func(*scene) {
 			s.stop("gdb does not let the program go on")
 		}
 		tr.ends()
-		tr.saysOnce("before it deletes them")
+		tr.saysOnce("they do nothing now, and stay until it detaches")
+		p.play(3)
 		d.interrupt(p)
 		d.leave() // gdb restores the code that it saw
+		if !tracetest.Eventually(endLimit, func() bool { return len(p.probes()) == 0 }) {
+			s.fail("%d probes are left in the program", len(p.probes()))
+		}
 		p.play(3)
 		p.ends()
 	}

@@ -3,7 +3,6 @@ package faults
 // knownToFail are the faults that ttmem does not survive today, and why. The list may only
 // shrink.
 var knownToFail = map[string]string{
-	"breakpoint set on ttmem's probe":    "gdb restores the code that it saw, ttmem's probe; docs/limits.md says how to avoid it",
 	"ttmem stopped while the ring fills": "the programs do not fill the kernel's buffer while ttmem is stopped",
 }
 
@@ -33,7 +32,7 @@ var faults = []fault{
 	{name: "process id reused", do: reusedID},
 	{name: "another ttmem is killed", do: anotherKilled},
 	{name: "library overwritten", do: overwritten},
-	{name: "breakpoint set on ttmem's probe", do: breakpointAfter("set auto-solib-add off"), long: true},
+	{name: "breakpoint set on ttmem's probe", do: breakpointAfter("set auto-solib-add off")},
 	{name: "breakpoint set on ttmem's probe by a gdb that trusts files", do: breakpointAfter("set trust-readonly-sections on"), long: true},
 	{name: "breakpoint set before ttmem's probe", do: breakpointBefore, long: true},
 	// too much
