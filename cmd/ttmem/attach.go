@@ -16,7 +16,8 @@ func newAttach() *cobra.Command {
 		Use:   "attach [-p PID]…",
 		Short: "Trace running processes, with the memory that they hold already",
 		Long: `Traces running processes until they end, the duration is over, or Ctrl-C, and prints a
-report. Without -p it traces all processes that use tt-metal, also those that start later.
+report, unless Ctrl-C comes again. Without -p it traces all processes that use tt-metal, also
+those that start later.
 
 What they allocated before is read from their memory, and has no call stacks. The duration
 begins when it has been read. The exit status is 1 if a file that was requested could not be

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
@@ -199,6 +201,16 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 	return err
 }
 
+// giveUp ends ttmem at once when it gets a signal.
+func (s *session) giveUp(again <-chan os.Signal) {
+	status := 128 + int((<-again).(unix.Signal))
+	time.AfterFunc(time.Second, func() { os.Exit(status) }) // also if nobody reads the message
+	s.export.Close()
+	term.NewLine()
+	term.Warn("interrupted again: ended at once; the rest is neither reported nor written")
+	os.Exit(status)
+}
+
 // trace writes what is traced, until it ends. The error has the exit status of a command, or
 // failure where ttmem itself failed.
 func trace(o sessionOptions, failure int) error {
@@ -212,6 +224,7 @@ func trace(o sessionOptions, failure int) error {
 		return err
 	}
 	defer s.close()
+	go s.giveUp(t.Again)
 	s.state.Begin(source.MonotonicNow())
 	if !t.OfCommand() {
 		s.useless = t.Stop

@@ -155,7 +155,7 @@ func (tr *tracer) wait() unix.WaitStatus {
 func (tr *tracer) child() int {
 	all, _ := host.PIDs()
 	for _, pid := range all {
-		if host.Parent(pid) == tr.cmd.Process.Pid {
+		if host.Parent(pid) == tr.cmd.Process.Pid && host.ThreadName(pid, pid) != "ttmem-reader" {
 			return pid
 		}
 	}

@@ -17,6 +17,9 @@ var faults = []fault{
 	{name: "reader of events gone", do: readerOfEventsGone},
 	{name: "reader of a recording gone", do: readerOfRecordingGone},
 	{name: "reader of the report gone", do: readerOfReportGone},
+	{name: "hung up under nohup", do: hungUp},
+	{name: "interrupted again", do: interruptedAgain},
+	{name: "interrupted again after a command", do: commandInterruptedAgain, long: true},
 	// limits
 	{name: "few descriptors", do: fewDescriptors},
 	{name: "few descriptors for a command", do: limited("prlimit", "--nofile=200"), long: true},
