@@ -79,7 +79,7 @@ func TestFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newStage(t, env)
-	n := 12
+	n := 8
 	if *long {
 		n = 200
 	}

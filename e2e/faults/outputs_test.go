@@ -92,7 +92,6 @@ func diskFullForAWhile(s *scene) {
 	tracetest.Eventually(20*time.Second, func() bool { return strings.Contains(tr.said(), "recording goes on") })
 	tr.saysOnce("recording goes on")
 	p.play(2)
-	time.Sleep(time.Second) // until it is written
 	tr.signal(unix.SIGTERM)
 	tr.exits(1) // something was not recorded
 	s.readable(recording, true)
@@ -130,7 +129,6 @@ func readerOfEventsGone(s *scene) {
 	p.play(10)
 	s.must(<-read)
 	p.play(10)
-	time.Sleep(200 * time.Millisecond)
 	tr.signal(unix.SIGTERM)
 	tr.exits(1)
 	tr.saysOnce("broken pipe")
