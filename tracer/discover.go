@@ -242,7 +242,9 @@ func (f *finder) reportMissed(m host.NewMapping, err error) {
 	if !namedLikeLibrary(m.Name) {
 		return
 	}
-	f.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
+	if !f.named[m.PID] || !host.HasNoMemory(m.PID) { // which is reported for the process
+		f.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
+	}
 	cause := notTraced
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		cause = endedBefore

@@ -242,7 +242,7 @@ func (t *Tracer) Unfound() []error { return t.finder.calls.Unfound() }
 // Close removes all probes. The traced processes continue.
 func (t *Tracer) Close() {
 	if t.finder != nil {
-		t.warnOfDebuggers()
+		t.holdForDebuggers()
 		t.finder.close()
 	}
 	t.spaces.Close()
@@ -252,13 +252,26 @@ func (t *Tracer) Close() {
 	}
 }
 
-// warnOfDebuggers says what a debugger may do once the probes are gone: it restores the code
-// that it saw where it set a breakpoint, which may have been a probe.
-func (t *Tracer) warnOfDebuggers() {
+// holdForDebuggers leaves probes that do nothing in processes that are debugged. A debugger
+// saves the code that its breakpoint replaces. If that was a probe, it restores the probe's
+// breakpoint instruction, also after the end of tracing, and the process would end there. Once
+// the debugger has detached, the kernel replaces it by the code.
+func (t *Tracer) holdForDebuggers() {
 	for _, pid := range t.finder.seenPIDs() {
-		if by := host.DebuggerOf(pid); by != 0 {
-			t.warn(fmt.Sprintf("process %d is debugged by process %d: if that set breakpoints in tt-metal since ttmem attached, "+
-				"run `ttmem attach -p %d` before it deletes them, or the process may crash", pid, by, pid))
+		by := host.DebuggerOf(pid)
+		if by == 0 {
+			continue
 		}
+		files, err := t.objs.Support.Uprobes.Hold(pid)
+		keeper, failed := host.KeepWhileDebugged(pid, files)
+		for _, f := range files {
+			f.Close()
+		}
+		if err = errors.Join(err, failed); err != nil {
+			t.warn(fmt.Sprintf("process %d is debugged by process %d, and may crash when that removes breakpoints from ttmem's probes: %v", pid, by, err))
+			continue
+		}
+		t.warn(fmt.Sprintf("process %d is debugged by process %d, which may have saved ttmem's probes as code: "+
+			"they do nothing now, and stay until it detaches (process %d, ttmem-keeper)", pid, by, keeper))
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
@@ -269,6 +271,16 @@ func (o *sessionOptions) traced(t *source.Tracing) (program string, pid int) {
 	return "", 0
 }
 
+// giveUp ends ttmem at once when it gets a signal.
+func (s *session) giveUp(again <-chan os.Signal) {
+	status := 128 + int((<-again).(unix.Signal))
+	time.AfterFunc(time.Second, func() { os.Exit(status) }) // also if nobody reads the message
+	s.export.Close()
+	term.NewLine()
+	term.Warn("interrupted again: ended at once; the rest is neither reported nor written")
+	os.Exit(status)
+}
+
 // trace writes what is traced, until it ends. The error has the exit status of a command, or
 // failure where ttmem itself failed.
 func trace(o sessionOptions, failure int) error {
@@ -286,6 +298,7 @@ func trace(o sessionOptions, failure int) error {
 		return err
 	}
 	defer s.close()
+	go s.giveUp(t.Again)
 	s.state.Begin(source.MonotonicNow())
 	if !t.OfCommand() && !o.record.unnamed {
 		s.useless = t.Stop

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"ttmem/aggregate"
 	"ttmem/e2e/tracetest"
@@ -70,19 +69,14 @@ func (p *program) figures() (dram, l1 uint64) {
 
 // exact expects that the events up to now have the figures of the program.
 func (s *scene) exact(p *program, file string) {
-	if dram, l1, ok := s.isExact(p, file); !ok {
-		wantDRAM, wantL1 := p.figures()
-		s.fail("process %d has %d B of DRAM and %d B of L1 in each bank, the library counts %d and %d", p.pid, dram, l1, wantDRAM, wantL1)
-	}
-}
-
-func (s *scene) isExact(p *program, file string) (dram, l1 uint64, ok bool) {
 	wantDRAM, wantL1 := p.figures()
-	ok = tracetest.Eventually(10*time.Second, func() bool {
+	var dram, l1 uint64
+	if !tracetest.Eventually(endLimit, func() bool {
 		dram, l1 = allocated(s.events(file), p.pid)
 		return dram == wantDRAM && l1 == wantL1
-	})
-	return dram, l1, ok
+	}) {
+		s.fail("process %d has %d B of DRAM and %d B of L1 in each bank, the library counts %d and %d", p.pid, dram, l1, wantDRAM, wantL1)
+	}
 }
 
 // lost describes what was lost of a process, or of nobody.

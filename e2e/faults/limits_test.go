@@ -136,14 +136,14 @@ func (s *scene) cgroup(controller string, limits map[string]string) (under []str
 }
 
 func littleMemory(s *scene) {
-	sizes := []int{30, 100}
+	sizes := []int{100, 160}
 	if *tracetest.Long {
-		sizes = []int{10, 20, 30, 40, 60, 80, 100, 130, 160, 200, 300}
+		sizes = []int{10, 30, 100, 130, 159, 160, 180, 200, 300}
 	}
 	for _, mib := range sizes {
 		limit := strconv.Itoa(mib << 20)
 		under := s.cgroup("memory", map[string]string{"memory.limit_in_bytes": limit, "memory.max": limit})
-		s.attempt(fmt.Sprint(mib, " MiB of memory"), under, "memory")
+		s.attempt(fmt.Sprint(mib, " MiB of memory"), under, "")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/e2e/tracetest"
+	"ttmem/tracer/host"
 )
 
 // nothing goes wrong: the rig itself passes, and sees probes where there are some.
@@ -91,7 +92,6 @@ func diskFullForAWhile(s *scene) {
 	tracetest.Eventually(20*time.Second, func() bool { return strings.Contains(tr.said(), "recording goes on") })
 	tr.saysOnce("recording goes on")
 	p.play(2)
-	time.Sleep(time.Second) // until it is written
 	tr.signal(unix.SIGTERM)
 	tr.exits(1) // something was not recorded
 	s.readable(recording, true)
@@ -129,7 +129,6 @@ func readerOfEventsGone(s *scene) {
 	p.play(10)
 	s.must(<-read)
 	p.play(10)
-	time.Sleep(200 * time.Millisecond)
 	tr.signal(unix.SIGTERM)
 	tr.exits(1)
 	tr.saysOnce("broken pipe")
@@ -164,4 +163,49 @@ func readerOfReportGone(s *scene) {
 	p.in.Close()
 	tr.exits(3)
 	p.printedAll()
+}
+
+// full is a pipe that nobody reads and that is full.
+func (s *scene) full() *os.File {
+	r, w, err := os.Pipe()
+	s.must(err)
+	s.t.Cleanup(func() { r.Close(); w.Close() })
+	size, err := unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, 4096)
+	s.must(err)
+	_, err = w.Write(make([]byte, size))
+	s.must(err)
+	return w
+}
+
+// isGivenUp interrupts ttmem until it ends, which it can only at once.
+func (tr *tracer) isGivenUp() {
+	tracetest.Eventually(endLimit, func() bool {
+		tr.signal(unix.SIGINT)
+		return tr.hasEnded()
+	})
+	tr.exits(128 + int(unix.SIGINT))
+}
+
+// interruptedAgain has ttmem give up a report that nobody reads.
+func interruptedAgain(s *scene) {
+	p := s.attached()
+	tr := s.traceTo(s.full(), nil, "attach", "--json", "-p", fmt.Sprint(p.pid))
+	tr.ready()
+	p.play(2)
+	tr.isGivenUp()
+	tr.saysOnce("interrupted again")
+}
+
+// commandInterruptedAgain has ttmem give up the report of a command, and a flame graph.
+func commandInterruptedAgain(s *scene) {
+	cmd, p := s.command([]string{ttmem, "run", "--flamegraph", filepath.Join(s.dir, "flame.html"), "--"}, 2)
+	cmd.Stderr = s.full()
+	s.programs = append(s.programs, p)
+	tr := s.begin(cmd)
+	tracetest.Eventually(endLimit, func() bool { p.pid = tr.child(); return p.pid != 0 })
+	p.in.Close()
+	tracetest.Eventually(endLimit, func() bool { return host.Ended(p.pid) })
+	p.wait()
+	p.printedAll()
+	tr.isGivenUp()
 }

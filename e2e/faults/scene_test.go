@@ -151,11 +151,11 @@ func (tr *tracer) wait() unix.WaitStatus {
 	return status
 }
 
-// child is the process that it started; 0 if there is none.
+// child is the command that it runs; 0 if there is none.
 func (tr *tracer) child() int {
 	all, _ := host.PIDs()
 	for _, pid := range all {
-		if host.Parent(pid) == tr.cmd.Process.Pid {
+		if host.Parent(pid) == tr.cmd.Process.Pid && host.ThreadName(pid, pid) != "ttmem-reader" {
 			return pid
 		}
 	}
@@ -267,7 +267,7 @@ func (s *scene) finish() {
 			continue
 		}
 		command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if !tracetest.Eventually(5*time.Second, func() bool { return host.Ended(pid) }) {
+		if !tracetest.Eventually(endLimit, func() bool { return host.Ended(pid) }) {
 			s.fail("process %d is left: %q", pid, command)
 			unix.Kill(pid, unix.SIGKILL)
 		}

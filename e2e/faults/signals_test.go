@@ -111,9 +111,12 @@ func signalAttached(s *scene, random *rand.Rand) {
 		tr.calm()
 	case tr.died(append(sent, unix.SIGTERM)): // if the end came too early, too
 		ready = false
-	case len(sent) > 1 && status.Signaled() && contains(sent, status.Signal()): // the second ends it at once
+	case status.Exited() && contains(sent, unix.Signal(status.ExitStatus()-128)): // the second ends it at once
 		again = true
+		tr.saysOnce("interrupted again")
+		tr.calm()
 	case contains(sent, unix.SIGKILL) && status.Signal() == unix.SIGKILL:
+		again = len(sent) > 1
 	case contains(sent, unix.SIGQUIT) && status.Exited() && status.ExitStatus() == 2: // as every Go program
 	default:
 		tr.fail("%v ended with %s: %s", tr.cmd.Args[1:], describe(status), lastPart(tr.said()))
@@ -257,4 +260,16 @@ func (s *scene) untraced(sent []unix.Signal) unix.WaitStatus {
 	p.in.Close()
 	s.statuses[key] = p.wait()
 	return *p.status
+}
+
+// hungUp takes the terminal away from a ttmem that was started to survive that.
+func hungUp(s *scene) {
+	p := s.attached()
+	events := s.file("events.jsonl")
+	tr := s.trace([]string{"nohup"}, "attach", "--json", "--events", events, "-p", fmt.Sprint(p.pid))
+	tr.ready()
+	tr.signal(unix.SIGHUP)
+	p.play(2)
+	s.complete(p, events)
+	tr.ends()
 }

@@ -98,7 +98,10 @@ func Detect() (*Support, error) {
 		return err
 	})
 	trying.Wait()
-	k.Uprobes = Uprobes{multi: multi == nil, multiOfProcess: multi == nil && thread == nil}
+	k.Uprobes = Uprobes{
+		multi: multi == nil, multiOfProcess: multi == nil && thread == nil,
+		placed: &placements{list: make(map[*placement]bool)},
+	}
 	for name, err := range map[string]error{
 		featureUprobeMulti: cmp.Or(multi, thread), featureDirectMap: memory,
 	} {

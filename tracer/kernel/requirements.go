@@ -3,8 +3,11 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"path"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -59,6 +62,10 @@ func OptionalFeatures() (list []Feature) {
 // and what it reads.
 const leastFiles = 128
 
+// leastMemory is how much memory ttmem has to be allowed in its cgroup: half of it is the kernel
+// side's maps and unwind tables. With less the kernel may kill it before it can say why.
+const leastMemory = 160 << 20
+
 // Check returns an error that names what is missing if this host or user cannot trace.
 func Check() error {
 	if f := processor(); !f.OK {
@@ -71,6 +78,11 @@ func Check() error {
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil && files.Cur < leastFiles {
 		return fmt.Errorf("%d open files are allowed, and tracing needs %d: `ulimit -n 1024` raises the limit", files.Cur, leastFiles)
 	}
+	cgroups, _ := os.ReadFile("/proc/self/cgroup")
+	if limit := memoryLimit("/sys/fs/cgroup", string(cgroups)); limit < leastMemory {
+		return fmt.Errorf("its cgroup allows %d MiB of memory, and tracing needs %d: raise memory.max (MemoryMax= of systemd, --memory of Docker)",
+			limit>>20, leastMemory>>20)
+	}
 	if f := typeInformation(); !f.OK {
 		return errors.New(f.Detail)
 	}
@@ -78,6 +90,36 @@ func Check() error {
 		return fmt.Errorf("the PID namespace is %s", f.Detail)
 	}
 	return nil
+}
+
+// memoryLimit is the least limit of the cgroups in a /proc/PID/cgroup and of those above them. It
+// is MaxUint64 without a limit.
+func memoryLimit(root, cgroups string) uint64 {
+	least := uint64(math.MaxUint64)
+	for line := range strings.Lines(cgroups) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) < 3 {
+			continue
+		}
+		dir, file := root, "memory.max"
+		switch parts[1] {
+		case "": // version 2
+		case "memory":
+			dir, file = root+"/memory", "memory.limit_in_bytes"
+		default:
+			continue
+		}
+		for at := path.Join("/", parts[2]); ; at = path.Dir(at) {
+			text, _ := os.ReadFile(dir + at + "/" + file)
+			if limit, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil { // else "max"
+				least = min(least, limit)
+			}
+			if at == "/" {
+				break
+			}
+		}
+	}
+	return least
 }
 
 func kernelVersion() Feature {

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"ttmem/tracer/host"
 )
@@ -19,6 +22,8 @@ type Uprobes struct {
 	multi bool
 	// multiOfProcess: also if they are limited to a process.
 	multiOfProcess bool
+	// placed is what can be held; nil: nothing can.
+	placed *placements
 }
 
 // AttachType is the type with which a program for probes must be loaded. ofProcess: its
@@ -47,8 +52,17 @@ func (u Uprobes) prepare(spec *ebpf.CollectionSpec) {
 }
 
 // Place attaches a program at offsets of a file, each with the cookie at its index. A pid
-// limits them to one process; 0 stands for all. Close removes the probes.
+// limits them to one process; 0 stands for all. Close removes the probes. The path has to be
+// valid until then.
 func (u Uprobes) Place(path string, program *ebpf.Program, offsets, cookies []uint64, pid int) (io.Closer, error) {
+	probes, err := u.place(path, program, offsets, cookies, pid)
+	if err != nil || u.placed == nil {
+		return probes, err
+	}
+	return u.placed.add(&placement{Closer: probes, path: path, offsets: offsets, pid: pid}), nil
+}
+
+func (u Uprobes) place(path string, program *ebpf.Program, offsets, cookies []uint64, pid int) (io.Closer, error) {
 	exe, err := link.OpenExecutable(path)
 	if err != nil {
 		return nil, err
@@ -84,4 +98,81 @@ func (p perfProbes) Close() error {
 		errs = append(errs, l.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// A placement is what one call of Place has placed.
+type placement struct {
+	io.Closer
+	of      *placements
+	path    string
+	offsets []uint64
+	pid     int // 0: in all processes
+}
+
+// placements are those that are not closed.
+type placements struct {
+	mu   sync.Mutex
+	list map[*placement]bool
+}
+
+func (s *placements) add(p *placement) *placement {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.of, s.list[p] = s, true
+	return p
+}
+
+// Close removes the probes.
+func (p *placement) Close() error {
+	p.of.mu.Lock()
+	delete(p.of.list, p)
+	p.of.mu.Unlock()
+	return p.Closer.Close()
+}
+
+// in returns those that may be in a process.
+func (s *placements) in(pid int) (list []*placement) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p := range s.list {
+		if p.pid == 0 || p.pid == pid {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// Hold places probes that do nothing where a process has probes. They stay as long as one of
+// the files is open, in any process.
+func (u Uprobes) Hold(pid int) (files []*os.File, err error) {
+	nothing, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.Kprobe, AttachType: u.AttachType(true), License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer nothing.Close()
+	var errs []error
+	for _, p := range u.placed.in(pid) {
+		probes, err := u.place(p.path, nothing, p.offsets, make([]uint64, len(p.offsets)), pid)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		links, isList := probes.(perfProbes)
+		if !isList {
+			links = perfProbes{probes.(link.Link)}
+		}
+		for _, l := range links {
+			fd, err := unix.FcntlInt(uintptr(l.(interface{ FD() int }).FD()), unix.F_DUPFD_CLOEXEC, 0)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			files = append(files, os.NewFile(uintptr(fd), "probes"))
+		}
+		errs = append(errs, probes.Close())
+	}
+	return files, errors.Join(errs...)
 }

@@ -101,6 +101,7 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 		return nil, err
 	}
 	defer t.Close()
+	defer t.unlisten() // a page follows
 	s := newState(In(t.o.Place()))
 	shown := term.NewProgress(0)
 	defer shown.End()

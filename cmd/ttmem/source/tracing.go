@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,10 +36,10 @@ type Tracing struct {
 	// Stop ends Run.
 	Stop context.CancelFunc
 	ctx  context.Context
-	// ctrlC gets the signal of the terminal, and unlisten lets signals end ttmem again; nil
-	// if signals go to a command.
-	ctrlC    chan os.Signal
-	unlisten func()
+	// Again gets the second signal to end.
+	Again   chan os.Signal
+	signals chan os.Signal
+	ctrlC   atomic.Bool // the first one was that of the terminal
 }
 
 // A Console is where a command's output and warnings go if a view has the terminal. The zero
@@ -129,7 +130,7 @@ func (o *Options) newTracing(what tracer.Options) (*Tracing, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tracing{Tracer: of, o: o, unlisten: func() {}}
+	t := &Tracing{Tracer: of, o: o, Again: make(chan os.Signal, 1), signals: make(chan os.Signal, 2)}
 	t.ctx, t.Stop = context.WithCancel(context.Background())
 	return t, nil
 }
@@ -153,17 +154,21 @@ func notStarted(name string, err error, console Console) error {
 	return err
 }
 
-// listen makes signals end Run, also before it has begun.
+// listen makes the first signal end Run, also before it has begun, and passes on the second.
 func (t *Tracing) listen() {
-	t.ctrlC = make(chan os.Signal, 1)
-	signal.Notify(t.ctrlC, unix.SIGINT)
-	ctx, stop := signal.NotifyContext(t.ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
-	t.ctx = ctx
-	t.unlisten = func() {
-		signal.Stop(t.ctrlC)
-		stop()
+	signal.Notify(t.signals, unix.SIGINT, unix.SIGTERM)
+	if !signal.Ignored(unix.SIGHUP) { // as under nohup
+		signal.Notify(t.signals, unix.SIGHUP)
 	}
+	go func() {
+		t.ctrlC.Store(<-t.signals == unix.SIGINT)
+		t.Stop()
+		t.Again <- <-t.signals
+	}()
 }
+
+// unlisten lets signals end ttmem again.
+func (t *Tracing) unlisten() { signal.Stop(t.signals) }
 
 // OfCommand reports whether it is a command that was not started yet.
 func (t *Tracing) OfCommand() bool { return t.command != nil }
@@ -188,7 +193,6 @@ func (t *Tracing) Run(handle func(*event.Event), pause func()) error {
 	if t.command != nil {
 		return t.runCommand(handle, pause)
 	}
-	defer t.unlisten()
 	read := t.whenRead(func() {
 		if t.o.Duration > 0 {
 			time.AfterFunc(t.o.Duration, t.Stop)
@@ -212,10 +216,8 @@ func (t *Tracing) Run(handle func(*event.Event), pause func()) error {
 		}
 		t.Stop() // all have ended
 	})
-	select {
-	case <-t.ctrlC:
+	if t.ctrlC.Load() {
 		term.NewLine()
-	default:
 	}
 	return err
 }
@@ -255,14 +257,18 @@ func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
 	// The exit status reports the command's end, also if nobody reads messages.
 	signal.Ignore(unix.SIGPIPE)
 	stop := passSignals(t.command)
-	defer stop()
 	status := make(chan int, 1)
 	command := t.command
 	if err := command.Go(); err != nil {
 		return err
 	}
 	t.command = nil // nothing to cancel any more
-	go func() { status <- command.Wait() }()
+	go func() {
+		exit := command.Wait()
+		t.listen() // signals are ttmem's now
+		stop()
+		status <- exit
+	}()
 	ended := time.Time{}
 	err := t.Tracer.Run(t.ctx, handle, func() {
 		pause()
@@ -300,7 +306,6 @@ func (t *Tracing) interrupt() func() {
 // Close ends tracing, and a command that was not started.
 func (t *Tracing) Close() {
 	t.Stop()
-	t.unlisten()
 	if t.command != nil {
 		t.command.Cancel()
 	}

@@ -184,6 +184,7 @@ func (o *Options) watchTracing(of string, handle func(*event.Event)) (*Summary, 
 		return nil, err
 	}
 	defer t.Close()
+	defer t.unlisten() // a page follows
 	mark := func(name string) error {
 		t.Mark(name, os.Getuid())
 		return nil

@@ -1,7 +1,7 @@
 """Allocates, computes and frees; prints what the library's allocator counts: work.py ERRORS.
 
-Before each round it waits for a line of its standard input. It ends with status 3 when that
-ends. What it writes to standard error goes to the file ERRORS, apart from ttmem's.
+Before each round it waits for a line of its standard input, which may have the number of
+allocations and frees. It ends with status 3 when that ends. What it writes to standard error goes to the file ERRORS, apart from ttmem's.
 """
 
 import os
@@ -22,10 +22,10 @@ def surroundings():
     return [resource.getrlimit(n) for n in range(16)], descriptors, os.nice(0)
 
 
-def play(device, dice, live):
+def play(device, dice, live, turns):
     """Allocates and frees at random, runs a program, and returns figures of the allocator."""
     addresses = 0
-    for _ in range(150):
+    for _ in range(turns):
         if live and dice.random() < len(live) / 60:
             ttnn.deallocate(live.pop(dice.randrange(len(live))))
         else:
@@ -46,9 +46,9 @@ def main():
     device = open_device()
     dice, live, rounds = random.Random(7), [], 0
     print("ready", flush=True)
-    while sys.stdin.readline():
+    for line in iter(sys.stdin.readline, ""):
         rounds += 1
-        print("round", rounds, *play(device, dice, live), flush=True)
+        print("round", rounds, *play(device, dice, live, int(line.strip() or 150)), flush=True)
     live.clear()
     close_device(device)
     print("closed", flush=True)
