@@ -79,7 +79,7 @@ func TestFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newStage(t, env)
-	n := 8
+	n := 6
 	if *long {
 		n = 200
 	}
