@@ -78,7 +78,7 @@ func TestFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newStage(t, env)
-	n := 8
+	n := 6
 	if *tracetest.Long {
 		n = 200
 	}

@@ -155,7 +155,8 @@ type debugger struct {
 
 func (s *scene) debug(p *program, setting string) *debugger {
 	if _, err := exec.LookPath("gdb"); err != nil {
-		s.t.Skip("no gdb")
+		s.t.Log("no gdb here")
+		panic(errStop)
 	}
 	d := &debugger{scene: s, cmd: exec.Command("gdb", "-nx", "-q", "-iex", setting,
 		"-ex", "set pagination off", "-ex", "set confirm off", "-p", strconv.Itoa(p.pid))}

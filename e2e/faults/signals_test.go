@@ -177,9 +177,9 @@ func signalRun(s *scene, random *rand.Rand) {
 			break // it was never started
 		}
 		p.ends()
-	case tr.died(sent):
+	case tr.died(sent), contains(sent, unix.SIGQUIT) && status.ExitStatus() == 2: // as every Go program
 		if out := p.output(); out != "" {
-			s.fail("ttmem ended by %s, and its command has printed %q", describe(status), out)
+			s.fail("ttmem ended with %s, and its command has printed %q", describe(status), out)
 		}
 	case status.Exited() && status.ExitStatus() == 3:
 		p.printedAll()
