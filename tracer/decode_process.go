@@ -38,8 +38,8 @@ func (d *decoder) start(e *event.Event, lib *library) *traced {
 		start.Library, start.Release = lib.Path, lib.Release
 	}
 	d.emit(start)
-	if start.Command == "" {
-		d.host.readCommand(e.PID, e.TimeNs, func(command string) { d.setCommand(e.PID, p, command) })
+	if pid := e.PID; start.Command == "" { // a copy: e need not be on the heap
+		d.host.readCommand(pid, e.TimeNs, func(command string) { d.setCommand(pid, p, command) })
 	}
 	return p
 }

@@ -132,8 +132,20 @@ const lateGraceNs = 1e9
 
 // Run passes events to handle in order of time until the context is done, then the rest
 // that had arrived by then. After each batch, and at least every pollInterval, it calls
-// pause, so that the caller can write or show what handle collected.
-func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func()) error {
+// pause, so that the caller can write or show what handle collected. A user whose programs
+// occupy all processors must not make others' events late, so it has raised priority.
+func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func()) (err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done) // and its thread ends
+		host.RaisePriority()
+		err = t.run(ctx, handle, pause)
+	}()
+	<-done
+	return err
+}
+
+func (t *Tracer) run(ctx context.Context, handle func(*event.Event), pause func()) error {
 	var record ringbuf.Record
 	var end uint64 // when the context was done
 	swept, counted := host.Now(), uint64(0)

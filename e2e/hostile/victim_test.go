@@ -110,7 +110,8 @@ func (v *victim) round() (f figures, err error) {
 type follower struct {
 	pid           int
 	file          *os.File
-	rest          []byte
+	in            *bufio.Reader // of the file
+	line          []byte        // what was read of the next one
 	state         *aggregate.State
 	ahead         []event.Event // not applied yet
 	newest        uint64
@@ -122,27 +123,40 @@ type follower struct {
 
 func newFollower(path string, pid int, base figures) (*follower, error) {
 	f, err := os.Open(path)
-	return &follower{pid: pid, file: f, base: base, state: aggregate.New()}, err
+	return &follower{pid: pid, file: f, in: bufio.NewReaderSize(f, 1<<20), base: base, state: aggregate.New()}, err
 }
 
-// read reads what was written since the last call.
+// headBytes is how far into a line the kind and the process of its event are.
+const headBytes = 100
+
+// read reads what was written since the last call. An attacker may have made up a million
+// events: they may not be late because of that.
 func (f *follower) read() error {
-	more, err := io.ReadAll(f.file)
-	if err != nil {
-		return err
-	}
-	text := append(f.rest, more...)
-	end := bytes.LastIndexByte(text, '\n') + 1
-	f.rest = slices.Clone(text[end:])
-	// an attacker may have made up a million events
 	var wanted []byte
 	own := fmt.Appendf(nil, `"pid":%d,`, f.pid)
-	for line := range bytes.Lines(text[:end]) {
-		if bytes.Contains(line, own) || bytes.Contains(line, []byte(`"kind":"lost"`)) {
-			wanted = append(wanted, line...)
+	for {
+		part, err := f.in.ReadSlice('\n')
+		f.line = append(f.line, part...)
+		switch err {
+		case nil:
+		case bufio.ErrBufferFull:
+			continue
+		case io.EOF: // the rest of the line comes later
+			return f.take(wanted)
+		default:
+			return err
 		}
+		head := f.line[:min(len(f.line), headBytes)]
+		if bytes.Contains(head, own) || bytes.Contains(head, []byte(`"kind":"lost"`)) {
+			wanted = append(wanted, f.line...)
+		}
+		f.line = f.line[:0]
 	}
-	for r := event.NewReader(bytes.NewReader(wanted)); ; {
+}
+
+// take takes lines of events.
+func (f *follower) take(lines []byte) error {
+	for r := event.NewReader(bytes.NewReader(lines)); ; {
 		e, err := r.Next()
 		if err == io.EOF {
 			return nil

@@ -284,8 +284,12 @@ func appendText(b []byte, key, s string) []byte {
 // appendString appends s as a JSON string.
 func appendString(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
-	b = append(b, '"')
-	for _, r := range s { // bytes that are not UTF-8 are RuneErrors
+	n := 0
+	for n < len(s) && s[n] >= ' ' && s[n] < 0x7f && s[n] != '"' && s[n] != '\\' {
+		n++
+	}
+	b = append(append(b, '"'), s[:n]...) // most have no other character
+	for _, r := range s[n:] {            // bytes that are not UTF-8 are RuneErrors
 		switch {
 		case r == '"' || r == '\\':
 			b = append(b, '\\', byte(r))

@@ -308,9 +308,9 @@ func PIDs() ([]int, error) {
 	return pids, nil
 }
 
-// RaisePriority lets the calling goroutine run before others on a busy host. What programs
-// do until their library and their code are known is missed or incomplete. The goroutine
-// has little to do.
+// RaisePriority lets the calling goroutine run before others on a busy host: what programs
+// do until their library and their code are known is missed or incomplete, and events that
+// are not read are lost. The goroutine has little to do.
 func RaisePriority() {
 	runtime.LockOSThread()
 	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -10) // on failure it runs at normal priority

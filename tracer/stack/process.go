@@ -73,6 +73,7 @@ func newBatch() *batch {
 // place is an address in a process's stacks, and the file that contains it.
 type place struct {
 	placeKey
+	hash uint64     // of the key
 	call nativeCall // resolved on first use
 	seen bool
 }
@@ -149,7 +150,7 @@ func (b *batch) placeOf(addr uint64, view *spaceView) int32 {
 	i, ok := b.known[key]
 	if !ok {
 		i = int32(len(b.places.list))
-		b.places.list = append(b.places.list, place{placeKey: key})
+		b.places.list = append(b.places.list, place{placeKey: key, hash: maphash.Comparable(identitySeed, key)})
 		b.known[key] = i
 	}
 	b.at[addr] = i
@@ -283,7 +284,7 @@ func (s *Process) identity(ids bpf.KernelStackIds, of parts) (id uint64, known b
 		p := &of.of.list[i]
 		switch {
 		case p.file.python == nil || s.o.AllFrames:
-			maphash.WriteComparable(&h, p.placeKey)
+			write(p.hash)
 		case p.file.inEval(p.addr): // here the Python calls are
 			write(0)
 		}
