@@ -85,6 +85,7 @@ type libraries struct {
 	list   []*library               // by the index in records
 	byFile map[host.FileID]*library // nil: no tt-metal library
 	seen   map[int]*mapped          // processes that map one
+	users  map[int]int              // how many of these each user has
 	// refused are the users whose libraries were not all traced
 	refused map[int]bool
 }
@@ -92,6 +93,7 @@ type libraries struct {
 // mapped is a library in a process.
 type mapped struct {
 	*library
+	by          int // the user of the process
 	bias        uint64
 	first, last host.NewMapping // of a library
 }
@@ -102,7 +104,7 @@ const maxFiles = 1 << 16
 func newLibraries(objs *kernel.Objects, spaces *stack.Spaces, warn func(string), mu *sync.Mutex) *libraries {
 	return &libraries{
 		objs: objs, spaces: spaces, warn: warn, mu: mu,
-		byFile: make(map[host.FileID]*library), seen: make(map[int]*mapped), refused: make(map[int]bool),
+		byFile: make(map[host.FileID]*library), seen: make(map[int]*mapped), users: make(map[int]int), refused: make(map[int]bool),
 	}
 }
 
@@ -305,6 +307,27 @@ func (s *libraries) remove(l *library, mapped bool) {
 	s.mu.Unlock()
 	probes.Close()
 	l.retire()
+}
+
+// add adds a process that maps a library; false if its user has as many as one may have. Each
+// process of root counts as a user.
+func (s *libraries) add(p *mapped) bool {
+	if p.by != 0 && s.users[p.by] >= bpf.ProcessesAUser {
+		return false
+	}
+	s.users[p.by]++
+	s.seen[p.first.PID] = p
+	return true
+}
+
+// forget removes a process that has ended.
+func (s *libraries) forget(pid int) {
+	if p := s.seen[pid]; p != nil {
+		delete(s.seen, pid)
+		if s.users[p.by]--; s.users[p.by] == 0 {
+			delete(s.users, p.by)
+		}
+	}
 }
 
 // mapped reports whether a process is known to map a library.

@@ -23,7 +23,7 @@ const (
 )
 
 // uncorrected are causes of losses that reading the memory again does not make good.
-var uncorrected = []string{unknownType, "library not known", notTraced, "id of a chip not plausible", "too many devices", "too many allocators"}
+var uncorrected = []string{unknownType, tooManyProcesses, "library not known", notTraced, "id of a chip not plausible", "too many devices", "too many allocators"}
 
 // A recovery brings the figures of a process that lost events right again. Its methods may be
 // called with nil.

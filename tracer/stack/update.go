@@ -136,7 +136,7 @@ func (s *Spaces) update(pid int, changed bool) {
 		p.warned = true
 	}
 	s.mu.Unlock()
-	if warned {
+	if warned || errors.Is(err, errNoSlot) && !s.refuses(host.RealUser(pid)) {
 		return
 	}
 	lack := "no call stacks"
@@ -158,7 +158,8 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 		return nil // it has ended
 	}
 	mappings := s.open(pid, code)
-	p, err := s.space(pid, readNs)
+	user := host.RealUser(pid)
+	p, err := s.space(pid, user, readNs)
 	if err != nil {
 		return err
 	}
@@ -173,7 +174,6 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 		} else {
 			s.release(used)
 		}
-		user := host.RealUser(pid)
 		for _, f := range unread {
 			f.user.Store(int64(user))
 		}
