@@ -53,13 +53,13 @@ func (f *finder) discoverSoon(m host.NewMapping) {
 // discover reads a mapped file once, and attaches to it if it is a tt-metal library. A library
 // that cannot be attached to yet is tried again.
 func (f *finder) discover(m host.NewMapping, user int) error {
-	leased := f.calls.Inspect(m)
+	later := f.calls.Inspect(m)
 	l, err := f.libraryOf(m, user)
 	if l != nil && !f.attached(l, m, user) { // its probes have just been removed
-		leased = true
+		later = true
 	}
 	full := errors.Is(err, errNoRoom)
-	if !full && !leased && !errors.Is(err, unix.EWOULDBLOCK) {
+	if !full && !later && !host.TryLater(err) {
 		f.waiting.remove(m)
 		if err != nil {
 			f.lost(m, notTraced)
@@ -156,7 +156,7 @@ func (s *libraries) known(m *host.NewMapping) (l *library, known bool) {
 }
 
 // libraryOf returns the library that a mapped file is; nil if it is none. It returns an error of
-// unix.EWOULDBLOCK if the file cannot be opened now.
+// host.TryLater if the file cannot be opened now.
 func (f *finder) libraryOf(m host.NewMapping, user int) (*library, error) {
 	f.mu.Lock()
 	l, known := f.libraries.known(&m)
@@ -165,7 +165,7 @@ func (f *finder) libraryOf(m host.NewMapping, user int) (*library, error) {
 		return l, nil
 	}
 	file, err := host.OpenMapped(m.PID, m.Start, m.End)
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	if host.TryLater(err) {
 		return nil, err
 	}
 	if err == nil {

@@ -274,7 +274,9 @@ func (s *libraries) retire(all bool) {
 	}
 	for _, pid := range pids {
 		maps, err := host.FileMappings(pid)
-		if err != nil && s.mapped(pid) && !host.Ended(pid) {
+		if errors.Is(err, host.ErrNoAnswer) {
+			delete(idle, s.libraryOf(pid)) // another one that it maps is its own loss
+		} else if err != nil && s.mapped(pid) && !host.Ended(pid) {
 			return // its mappings are unknown, so nothing can be retired
 		}
 		for _, m := range maps {
@@ -335,6 +337,16 @@ func (s *libraries) mapped(pid int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seen[pid] != nil
+}
+
+// libraryOf returns a library that a process is known to map; nil if there is none.
+func (s *libraries) libraryOf(pid int) *library {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.seen[pid]; p != nil {
+		return p.library
+	}
+	return nil
 }
 
 // at returns the library with an index; nil if there is none.
