@@ -25,7 +25,7 @@ var (
 	// waiters are idle threads.
 	waiters = make(chan chan func(), 8)
 	// answerPatience is how long such a read may take: tests shorten it.
-	answerPatience = readPatience
+	answerPatience = ReadPatience
 )
 
 // silenceFactor is how much longer than the wait the processes of an owner are not read after it,
