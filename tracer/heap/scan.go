@@ -50,7 +50,8 @@ func (l *Library) Read(ctx context.Context, process host.ReadableProcess, bias u
 }
 
 // ReadAllocators calls report with the live buffers of allocators that Read may not find, such
-// as those of a sub-device manager that is not active. It returns those that no longer exist.
+// as those of a sub-device manager that is not active. It returns those that no longer exist. Bytes
+// per bank that cannot be read are 0.
 func (l *Library) ReadAllocators(ctx context.Context, process host.ReadableProcess, bias uint64, allocators []uint64, report func([]Buffer)) (closed []uint64, err error) {
 	r := &reader{Library: l, memory: budgetOf(processMemory{ctx, process}), bias: bias}
 	for _, a := range allocators {
@@ -60,7 +61,7 @@ func (l *Library) ReadAllocators(ctx context.Context, process host.ReadableProce
 			buffers, err = r.buffers(ctx, a, &banks)
 		}
 		switch {
-		case err == nil:
+		case err == nil || LacksSizesOnly(err):
 			report(buffers)
 		case onlyStale(err) == nil, errors.Is(err, errNoSet):
 			closed = append(closed, a)
