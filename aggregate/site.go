@@ -125,13 +125,36 @@ type rankedSite struct {
 	first, second, stackID uint64
 }
 
-// mostFirst sorts call sites if there are more than n. Callers add up all but the first n.
+// mostFirst sorts call sites if there are more than n. Callers add up all but the first n, so
+// those of equal rank have an order too: there are as many as chips.
 func mostFirst(sites []rankedSite, n int) {
 	if len(sites) > n {
 		slices.SortFunc(sites, func(a, b rankedSite) int {
-			return cmp.Or(cmp.Compare(b.first, a.first), cmp.Compare(b.second, a.second), cmp.Compare(a.stackID, b.stackID))
+			if c := cmp.Or(cmp.Compare(b.first, a.first), cmp.Compare(b.second, a.second), cmp.Compare(a.stackID, b.stackID)); c != 0 {
+				return c
+			}
+			return a.compare(b.callSite)
 		})
 	}
+}
+
+// compare orders the call sites of a process with equal stacks.
+func (c *callSite) compare(b *callSite) int {
+	return cmp.Or(
+		slices.Compare(c.set.ids, b.set.ids), cmp.Compare(c.allocator, b.allocator),
+		cmp.Compare(c.region, b.region), cmp.Compare(c.layout, b.layout), cmp.Compare(c.static, b.static),
+		compareBools(c.before, b.before), compareBools(c.perCore, b.perCore),
+	)
+}
+
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }
 
 // minSites is the least number of sites that are kept: most of them will allocate again.

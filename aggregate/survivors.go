@@ -74,7 +74,7 @@ func (s *State) saveSurvivors(set *deviceSet, only *arena) {
 			ended = append(ended, rankedSite{c, total.Count, total.Bytes, c.stackID})
 		}
 	}
-	mostFirst(ended, maxSurvivors)
+	mostFirst(ended, 0) // in an order that decides below which are kept
 	replaceable := s.replaceable(set)
 	for i, one := range ended {
 		switch c := one.callSite; {

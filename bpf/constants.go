@@ -62,6 +62,8 @@ const (
 	NoTable = uint32(KernelTableIndexNO_TABLE)
 	// MaxLibraries is the capacity for libraries.
 	MaxLibraries = int(KernelLayoutLimitMAX_LIBRARIES)
+	// ProcessesAUser is how many processes of a user are traced.
+	ProcessesAUser = int(KernelProcessLimitPROCESSES_A_USER)
 	// MaxRules is the capacity for different unwind rules.
 	MaxRules = int(KernelRulesLimitMAX_RULES)
 	// GibibytesARun is the range that one run of the search for the direct map covers.

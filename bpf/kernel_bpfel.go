@@ -263,7 +263,8 @@ const (
 	KernelLostCauseLOST_MAP_FULL           KernelLostCause = 4
 	KernelLostCauseLOST_NO_THREAD_STATE    KernelLostCause = 5
 	KernelLostCauseLOST_TOO_MANY_OBJECTS   KernelLostCause = 6
-	KernelLostCauseLOST_CAUSES             KernelLostCause = 7
+	KernelLostCauseLOST_TOO_MANY_PROCESSES KernelLostCause = 7
+	KernelLostCauseLOST_CAUSES             KernelLostCause = 8
 )
 
 type KernelMapping struct {
@@ -353,9 +354,11 @@ const (
 
 type KernelProcess struct {
 	_         structs.HostLayout
+	User      uint64
 	Flags     uint32
 	Space     uint32
 	Inherited uint32
+	Pad       uint32
 }
 
 type KernelProcessFlag uint32
@@ -363,6 +366,13 @@ type KernelProcessFlag uint32
 const (
 	KernelProcessFlagPROCESS_FOLLOW KernelProcessFlag = 1
 	KernelProcessFlagPROCESS_LATE   KernelProcessFlag = 2
+)
+
+type KernelProcessLimit uint32
+
+const (
+	KernelProcessLimitMAX_PROCESSES    KernelProcessLimit = 65536
+	KernelProcessLimitPROCESSES_A_USER KernelProcessLimit = 16384
 )
 
 type KernelProcessRecord struct {
@@ -546,11 +556,13 @@ type KernelText struct {
 }
 
 type KernelUser struct {
-	_        structs.HostLayout
-	Lap      uint64
-	LapBytes uint64
-	Objects  uint32
-	Threads  uint32
+	_         structs.HostLayout
+	Lap       uint64
+	LapBytes  uint64
+	Objects   uint32
+	Threads   uint32
+	Processes uint32
+	Pad       uint32
 }
 
 // Names of all BPF objects in the ELF.

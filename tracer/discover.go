@@ -53,13 +53,13 @@ func (f *finder) discoverSoon(m host.NewMapping) {
 // discover reads a mapped file once, and attaches to it if it is a tt-metal library. A library
 // that cannot be attached to yet is tried again.
 func (f *finder) discover(m host.NewMapping, user int) error {
-	leased := f.calls.Inspect(m)
+	later := f.calls.Inspect(m)
 	l, err := f.libraryOf(m, user)
-	if l != nil && !f.attached(l, m) { // its probes have just been removed
-		leased = true
+	if l != nil && !f.attached(l, m, user) { // its probes have just been removed
+		later = true
 	}
 	full := errors.Is(err, errNoRoom)
-	if !full && !leased && !errors.Is(err, unix.EWOULDBLOCK) {
+	if !full && !later && !host.TryLater(err) {
 		f.waiting.remove(m)
 		if err != nil {
 			f.lost(m, notTraced)
@@ -80,7 +80,7 @@ func (f *finder) discover(m host.NewMapping, user int) error {
 }
 
 // attached handles a process that maps a library; false if the library is no longer traced.
-func (f *finder) attached(l *library, m host.NewMapping) bool {
+func (f *finder) attached(l *library, m host.NewMapping, user int) bool {
 	f.mu.Lock()
 	late := l.attachedNs > m.TimeNs+lateNs
 	m.Existing = m.Existing || late
@@ -91,17 +91,26 @@ func (f *finder) attached(l *library, m host.NewMapping) bool {
 		f.mu.Unlock()
 		return p != nil
 	}
-	p := &mapped{l, l.Bias(m.Start, m.Offset), m, m}
-	f.libraries.seen[m.PID] = p
+	p := &mapped{l, user, l.Bias(m.Start, m.Offset), m, m}
+	if !f.libraries.add(p) {
+		f.mu.Unlock()
+		f.lost(m, tooManyProcesses)
+		return true
+	}
 	f.seenAny = true
 	f.mu.Unlock()
 	// the kernel reports its end even if it never hits a probe
-	_ = f.objs.Processes.Update(uint32(m.PID), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
+	err := f.objs.Processes.Update(uint32(m.PID), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+		f.lost(m, lostCauses[bpf.KernelLostCauseLOST_MAP_FULL])
+	}
 	if host.Ended(m.PID) { // it may have ended before the update, so no record of its end will come
-		_ = f.objs.Processes.Delete(uint32(m.PID))
+		if err == nil {
+			_ = f.objs.Processes.Delete(uint32(m.PID))
+		}
 		f.mu.Lock()
 		if f.libraries.seen[m.PID] == p {
-			delete(f.libraries.seen, m.PID)
+			f.libraries.forget(m.PID)
 		}
 		f.mu.Unlock()
 		if late {
@@ -147,7 +156,7 @@ func (s *libraries) known(m *host.NewMapping) (l *library, known bool) {
 }
 
 // libraryOf returns the library that a mapped file is; nil if it is none. It returns an error of
-// unix.EWOULDBLOCK if the file cannot be opened now.
+// host.TryLater if the file cannot be opened now.
 func (f *finder) libraryOf(m host.NewMapping, user int) (*library, error) {
 	f.mu.Lock()
 	l, known := f.libraries.known(&m)
@@ -156,7 +165,7 @@ func (f *finder) libraryOf(m host.NewMapping, user int) (*library, error) {
 		return l, nil
 	}
 	file, err := host.OpenMapped(m.PID, m.Start, m.End)
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	if host.TryLater(err) {
 		return nil, err
 	}
 	if err == nil {
@@ -227,8 +236,9 @@ func namedLikeLibrary(path string) bool {
 
 // Causes of losses of processes whose libraries are not traced.
 const (
-	notTraced   = "library not traced"
-	endedBefore = "process ended before its library was traced"
+	notTraced        = "library not traced"
+	endedBefore      = "process ended before its library was traced"
+	tooManyProcesses = "its user has too many processes that use tt-metal"
 )
 
 // lost reports to a process that a library that it maps is not traced.

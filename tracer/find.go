@@ -239,7 +239,7 @@ func (f *finder) processEnded(pid int, timeNs uint64, execed, traced bool) {
 			f.inbox = append(f.inbox, discovered{start, p.library})
 		}
 	} else {
-		delete(f.libraries.seen, pid)
+		f.libraries.forget(pid)
 		delete(f.starts, pid)
 		f.late.forget(pid)
 	}

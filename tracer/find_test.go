@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"ttmem/bpf"
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
@@ -87,6 +88,23 @@ func TestLibrarySlotsAreShared(t *testing.T) {
 	qt.Check(t, qt.Equals(fill(0), 8))
 }
 
+// A user has as many traced processes as one may have; each of root counts as a user.
+func TestProcessesAreShared(t *testing.T) {
+	s := newLibraries(nil, nil, func(string) {}, &sync.Mutex{})
+	fill := func(user, from int) (n int) {
+		for n < 2*bpf.ProcessesAUser && s.add(&mapped{by: user, first: host.NewMapping{PID: from + n}}) {
+			n++
+		}
+		return n
+	}
+	qt.Check(t, qt.Equals(fill(1, 1<<20), bpf.ProcessesAUser))
+	qt.Check(t, qt.Equals(fill(2, 2<<20), bpf.ProcessesAUser))
+	qt.Check(t, qt.Equals(fill(0, 3<<20), 2*bpf.ProcessesAUser))
+	s.forget(1 << 20)
+	s.forget(1 << 20)
+	qt.Check(t, qt.Equals(fill(1, 1<<20), 1))
+}
+
 // The end of a process may be read after the next process with its id was discovered. The next
 // one stays known, and is reported again; if only its mapping is known, it is discovered.
 func TestNextProcessWithTheSameID(t *testing.T) {
@@ -99,7 +117,7 @@ func TestNextProcessWithTheSameID(t *testing.T) {
 				p.last = m
 				continue
 			}
-			f.libraries.seen[pid] = &mapped{l, 0, m, m}
+			f.libraries.add(&mapped{l, 0, 0, m, m})
 			f.starts[pid] = event.Event{Kind: event.ProcessStart, PID: pid, TimeNs: timeNs}
 		}
 	}

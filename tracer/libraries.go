@@ -85,6 +85,7 @@ type libraries struct {
 	list   []*library               // by the index in records
 	byFile map[host.FileID]*library // nil: no tt-metal library
 	seen   map[int]*mapped          // processes that map one
+	users  map[int]int              // how many of these each user has
 	// refused are the users whose libraries were not all traced
 	refused map[int]bool
 }
@@ -92,6 +93,7 @@ type libraries struct {
 // mapped is a library in a process.
 type mapped struct {
 	*library
+	by          int // the user of the process
 	bias        uint64
 	first, last host.NewMapping // of a library
 }
@@ -102,7 +104,7 @@ const maxFiles = 1 << 16
 func newLibraries(objs *kernel.Objects, spaces *stack.Spaces, warn func(string), mu *sync.Mutex) *libraries {
 	return &libraries{
 		objs: objs, spaces: spaces, warn: warn, mu: mu,
-		byFile: make(map[host.FileID]*library), seen: make(map[int]*mapped), refused: make(map[int]bool),
+		byFile: make(map[host.FileID]*library), seen: make(map[int]*mapped), users: make(map[int]int), refused: make(map[int]bool),
 	}
 }
 
@@ -272,7 +274,9 @@ func (s *libraries) retire(all bool) {
 	}
 	for _, pid := range pids {
 		maps, err := host.FileMappings(pid)
-		if err != nil && s.mapped(pid) && !host.Ended(pid) {
+		if errors.Is(err, host.ErrNoAnswer) {
+			delete(idle, s.libraryOf(pid)) // another one that it maps is its own loss
+		} else if err != nil && s.mapped(pid) && !host.Ended(pid) {
 			return // its mappings are unknown, so nothing can be retired
 		}
 		for _, m := range maps {
@@ -307,11 +311,42 @@ func (s *libraries) remove(l *library, mapped bool) {
 	l.retire()
 }
 
+// add adds a process that maps a library; false if its user has as many as one may have. Each
+// process of root counts as a user.
+func (s *libraries) add(p *mapped) bool {
+	if p.by != 0 && s.users[p.by] >= bpf.ProcessesAUser {
+		return false
+	}
+	s.users[p.by]++
+	s.seen[p.first.PID] = p
+	return true
+}
+
+// forget removes a process that has ended.
+func (s *libraries) forget(pid int) {
+	if p := s.seen[pid]; p != nil {
+		delete(s.seen, pid)
+		if s.users[p.by]--; s.users[p.by] == 0 {
+			delete(s.users, p.by)
+		}
+	}
+}
+
 // mapped reports whether a process is known to map a library.
 func (s *libraries) mapped(pid int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seen[pid] != nil
+}
+
+// libraryOf returns a library that a process is known to map; nil if there is none.
+func (s *libraries) libraryOf(pid int) *library {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.seen[pid]; p != nil {
+		return p.library
+	}
+	return nil
 }
 
 // at returns the library with an index; nil if there is none.

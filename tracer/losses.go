@@ -19,6 +19,7 @@ var lostCauses = [...]string{
 	bpf.KernelLostCauseLOST_MAP_FULL:           "kernel map full",
 	bpf.KernelLostCauseLOST_NO_THREAD_STATE:    "no memory for a thread's state",
 	bpf.KernelLostCauseLOST_TOO_MANY_OBJECTS:   "too many devices, programs and code objects",
+	bpf.KernelLostCauseLOST_TOO_MANY_PROCESSES: tooManyProcesses,
 	bpf.KernelLostCauseLOST_CAUSES:             "too many processes lost events to count each",
 }
 

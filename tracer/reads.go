@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"time"
 
 	"ttmem/tracer/host"
 )
@@ -43,9 +42,8 @@ const (
 	// resultPatienceNs is how long events wait for a result. Most reads take less than a
 	// millisecond.
 	resultPatienceNs = 200e6
-	// readPatience is how long a read may take, and maxPending bounds those of a user's processes.
-	readPatience = 2 * time.Second
-	maxPending   = 1 << 13
+	// maxPending bounds the reads of a user's processes.
+	maxPending = 1 << 13
 )
 
 func newReads(ctx context.Context, readers *host.Readers) *reads {
@@ -83,7 +81,7 @@ func (r *reads) work(p *processReads) {
 		r.mu.Lock()
 		next := p.list[0]
 		r.mu.Unlock()
-		limited, stop := context.WithTimeoutCause(r.ctx, readPatience, host.ErrNoAnswer)
+		limited, stop := context.WithTimeoutCause(r.ctx, host.ReadPatience, host.ErrNoAnswer)
 		next.report = next.do(limited, p.process)
 		stop()
 		next.doneNs = host.Now()

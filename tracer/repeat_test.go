@@ -15,6 +15,7 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/e2e/tracetest"
+	"ttmem/tracer/kernel"
 )
 
 // repeatProgram builds and starts a program that calls probed as often as it is told.
@@ -156,4 +157,50 @@ func TestBreakpointAtProbe(t *testing.T) {
 			qt.Check(t, qt.Equals(p.Do(t, "call 10"), "55"))
 		})
 	}
+}
+
+// A user has a quarter of the table of processes. Others are not traced, and their losses count
+// for them; a process that ends makes room.
+func TestProcessesOfAUser(t *testing.T) {
+	const most, tenant = uint32(bpf.ProcessesAUser), uint64(54321)
+	_, exe := repeatProgram(t, 0)
+	k, err := kernel.Detect()
+	qt.Assert(t, qt.IsNil(err))
+	objs, err := k.Load(kernel.LoadOptions{})
+	qt.Assert(t, qt.IsNil(err))
+	defer objs.Close()
+	probe, err := k.Uprobes.Place(exe, objs.OnProbe, []uint64{tracetest.MustOffset(t, exe, "probed")}, []uint64{31}, 0)
+	qt.Assert(t, qt.IsNil(err))
+	defer probe.Close()
+	begin := func() (*tracetest.Program, uint32) {
+		p := tracetest.Start(t, "setpriv", "--reuid", strconv.FormatUint(tenant, 10), "--clear-groups", exe)
+		p.Do(t, "call 1")
+		return p, uint32(p.Process.Pid)
+	}
+	user := func(use func(*bpf.KernelUser)) {
+		var u bpf.KernelUser
+		qt.Assert(t, qt.IsNil(objs.Users.Lookup(tenant, &u)))
+		use(&u)
+		qt.Assert(t, qt.IsNil(objs.Users.Put(tenant, &u)))
+	}
+	var process bpf.KernelProcess
+	first, pid := begin()
+	qt.Assert(t, qt.IsNil(objs.Processes.Lookup(pid, &process)))
+	qt.Check(t, qt.Equals(process.User, tenant))
+	user(func(u *bpf.KernelUser) {
+		qt.Check(t, qt.Equals(u.Processes, 1))
+		u.Processes = most
+	})
+
+	_, refused := begin()
+	qt.Check(t, qt.ErrorIs(objs.Processes.Lookup(refused, &process), ebpf.ErrKeyNotExist))
+	var lost bpf.KernelLossKey
+	qt.Assert(t, qt.IsNil(objs.TakeLosses(func(k bpf.KernelLossKey, _ bpf.KernelLoss) { lost = k })))
+	qt.Check(t, qt.DeepEquals(lost, bpf.KernelLossKey{Tgid: refused, Cause: uint32(bpf.KernelLostCauseLOST_TOO_MANY_PROCESSES)}))
+
+	qt.Assert(t, qt.IsNil(first.Process.Kill()))
+	_, _ = first.Process.Wait()
+	user(func(u *bpf.KernelUser) { qt.Check(t, qt.Equals(u.Processes, most-1)) })
+	_, next := begin()
+	qt.Check(t, qt.IsNil(objs.Processes.Lookup(next, &process)))
 }

@@ -23,7 +23,7 @@ const (
 )
 
 // uncorrected are causes of losses that reading the memory again does not make good.
-var uncorrected = []string{unknownType, "library not known", notTraced, "id of a chip not plausible", "too many devices", "too many allocators"}
+var uncorrected = []string{unknownType, tooManyProcesses, "library not known", notTraced, "id of a chip not plausible", "too many devices", "too many allocators"}
 
 // A recovery brings the figures of a process that lost events right again. Its methods may be
 // called with nil.
@@ -148,7 +148,7 @@ func (d *decoder) endReread(pid int, p *traced, result *rereadResult) {
 	r := p.recovery
 	reading := r.reading
 	r.reading = nil
-	if result.err != nil || r.never || r.sinceNs == 0 {
+	if result.err != nil || r.never || r.sinceNs == 0 || d.lacksSizes(p, result.buffers) {
 		r.unfollow()
 		return
 	}
@@ -184,6 +184,20 @@ func (d *decoder) endReread(pid int, p *traced, result *rereadResult) {
 	e.Kind, e.Reread = event.Reread, false
 	d.emit(e)
 	p.recovery = nil
+}
+
+// lacksSizes reports whether what a sharded buffer takes of its banks or cores is neither known by
+// its events nor was read.
+func (d *decoder) lacksSizes(p *traced, buffers []heap.Buffer) bool {
+	r := p.recovery
+	return slices.ContainsFunc(buffers, func(b heap.Buffer) bool {
+		if b.BytesPerBank != 0 || !b.Layout.Sharded() && !b.PerCore || r.changed[b.Object] || r.cleared[b.Allocator] {
+			return false
+		}
+		known, ok := p.live[b.Object]
+		ok = ok && known.id == b.ID && known.bytesPerBank != 0 && known.banks != 0 && !known.incomplete
+		return !ok && !d.inherited(p, &b)
+	})
 }
 
 // endLost reports a buffer whose free was lost.
@@ -233,11 +247,14 @@ func (l *library) readAll(ctx context.Context, process host.ReadableProcess, bia
 		seen[d.Allocator] = true
 		r.devices, r.buffers = append(r.devices, d), append(r.buffers, buffers...)
 	})
-	if r.err == nil {
+	if r.err == nil || heap.LacksSizesOnly(r.err) {
 		others := slices.DeleteFunc(allocators, func(a uint64) bool { return seen[a] })
 		r.closed, r.err = l.ReadAllocators(ctx, process, bias, others, func(buffers []heap.Buffer) {
 			r.buffers = append(r.buffers, buffers...)
 		})
+	}
+	if heap.LacksSizesOnly(r.err) {
+		r.err = nil // they may be known
 	}
 	r.readNs = host.Now()
 	return r

@@ -95,6 +95,44 @@ func TestRereadCorrects(t *testing.T) {
 	qt.Check(t, qt.HasLen(d.recovering, 0))
 }
 
+// TestRereadLacksSizes: what a sharded buffer takes cannot always be read. The figures are right
+// all the same if events reported it, and stay doubtful if its allocation was lost.
+func TestRereadLacksSizes(t *testing.T) {
+	sharded := func(object uint64, perCore bool) heap.Buffer {
+		b := readBuffer(object, object)
+		b.BytesPerBank, b.Banks, b.Layout, b.PerCore = 0, 0, event.HeightSharded, perCore
+		return b
+	}
+	for name, c := range map[string]struct {
+		buffers []heap.Buffer
+		right   bool
+	}{
+		"reported":                 {[]heap.Buffer{sharded(1, false), readBuffer(2, 2)}, true},
+		"reported on single cores": {[]heap.Buffer{sharded(1, true)}, true},
+		"lost":                     {[]heap.Buffer{readBuffer(1, 1), sharded(2, false)}, false},
+		"lost on single cores":     {[]heap.Buffer{readBuffer(1, 1), sharded(2, true)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newTestDecoder()
+			started := 0
+			d.host = rereadHost{d.host.(oneLibrary), rereadResult{readNs: 6e9, buffers: c.buffers}, &started}
+			dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
+			dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Count: 1}
+			dev.Banks[event.DRAM] = bpf.KernelBankInfo{BytesPerBank: 1 << 20, Banks: 1, AlignmentBytes: 16}
+			d.decode(raw(&dev))
+			d.decode(raw(bufferRecord(2e9, 1, 1)))
+			d.lose(7, lostCauses[bpf.KernelLostCauseLOST_RING_FULL], 1, 3e9)
+			d.reportLosses()
+			for _, ns := range []uint64{3.1e9, 5e9, 6.1e9} {
+				d.reread(ns)
+			}
+			qt.Check(t, qt.Equals(started, 1))
+			qt.Check(t, qt.Equals(d.queue.events[len(d.queue.events)-1].Kind == event.Reread, c.right))
+			qt.Check(t, qt.Equals(len(d.recovering) == 0, c.right))
+		})
+	}
+}
+
 // TestBufferInThePlaceOfAnother: a Buffer at the address of a live one means that the free of
 // that one was lost.
 func TestBufferInThePlaceOfAnother(t *testing.T) {

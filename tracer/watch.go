@@ -86,12 +86,13 @@ func (f *finder) rescanSoon() {
 // by its records, unless it was the first to map its library.
 func (f *finder) rescan() {
 	var pids []int
+	changed := f.spaces.ChangedIfKnown
 	if f.onlyListed {
+		changed = f.spaces.Changed
 		var pid uint32
 		var p bpf.KernelProcess
 		for listed := f.objs.Processes.Iterate(); listed.Next(&pid, &p); {
 			pids = append(pids, int(pid))
-			f.spaces.Changed(int(pid))
 		}
 	} else {
 		var err error
@@ -100,8 +101,11 @@ func (f *finder) rescan() {
 		}
 	}
 	for _, pid := range pids {
-		f.spaces.ChangedIfKnown(pid)
-		list, _ := existing(pid) // it may have ended
+		changed(pid)
+		list, err := existing(pid) // it may have ended
+		if errors.Is(err, host.ErrNoAnswer) {
+			f.rescanSoon()
+		}
 		for _, m := range list {
 			f.discoverSoon(m)
 		}

@@ -30,15 +30,21 @@ struct {
 u64 lost_records, lost_unattributed;
 
 /* Processes that are traced, by tgid. */
+enum process_limit {
+	MAX_PROCESSES = 65536,
+	PROCESSES_A_USER = MAX_PROCESSES / 4,
+};
 struct process {
+	u64 user; /* to whose share it counts; 0: user space added it, or its parent is followed */
 	u32 flags;
 	u32 space; /* the slot of its address space; 0: none published yet */
 	/* A child uses its parent's space while that is in this state; 0: the space is its own. */
 	u32 inherited;
+	u32 pad;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
+	__uint(max_entries, MAX_PROCESSES);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, u32);
 	__type(value, struct process);

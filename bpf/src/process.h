@@ -22,6 +22,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	if (!p || !(p->flags & PROCESS_FOLLOW))
 		return 0;
 	copy = *p;
+	copy.user = 0;
 	s = copy.space ? space_at(copy.space) : NULL;
 	if (s && !copy.inherited)
 		copy.inherited = s->generation;
@@ -66,12 +67,16 @@ SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
 	u32 tgid = task->tgid;
+	struct process *p;
 
 	drop_unwinder(bpf_get_current_pid_tgid());
 	/* the last thread of a process sets the count to 0 before it gets here */
-	if (task->signal->live.counter > 0 || !bpf_map_lookup_elem(&processes, &tgid))
+	if (task->signal->live.counter > 0)
 		return 0;
-	bpf_map_delete_elem(&processes, &tgid);
+	p = bpf_map_lookup_elem(&processes, &tgid);
+	if (!p)
+		return 0;
+	remove_process(tgid, p->user);
 	bpf_map_delete_elem(&executing, &tgid);
 	__sync_fetch_and_add(&cache_epoch, 1);
 	return process_ended(RECORD_EXIT, tgid,

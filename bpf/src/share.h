@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* What all users share, and how much of it one may take: the ring buffer, the table of
- * objects, the state of threads. */
+ * objects, the state of threads, the table of processes. */
 #pragma once
 
 /* A user with all processes; of root each process, as root's containers run anything. */
@@ -9,6 +9,8 @@ struct user {
 	u64 lap_bytes;	  /* written in that lap, beyond what anybody may write */
 	u32 objects;	  /* entries in the table of objects */
 	u32 threads;	  /* entries in the table of unwinders */
+	u32 processes;	  /* entries in the table of processes that hits added */
+	u32 pad;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -92,6 +94,39 @@ static __always_inline bool may_write(u32 bytes)
 			fill_header(&_r->h, kind, library);                         \
 		_r;                                                                 \
 	})
+
+/* Adds the running process to the table of processes; false if there is no room for it. */
+static __noinline bool add_process(u32 tgid)
+{
+	struct process p = {.user = user_id()};
+	struct user *u = find_user(p.user);
+
+	if (u && u->processes >= PROCESSES_A_USER) {
+		count_lost(LOST_TOO_MANY_PROCESSES);
+		return false;
+	}
+	if (bpf_map_update_elem(&processes, &tgid, &p, BPF_NOEXIST)) {
+		if (bpf_map_lookup_elem(&processes, &tgid)) /* by another thread */
+			return true;
+		count_lost(LOST_MAP_FULL);
+		return false;
+	}
+	if (u)
+		__sync_fetch_and_add(&u->processes, 1);
+	return true;
+}
+
+/* Removes a process from the table. */
+static __always_inline void remove_process(u32 tgid, u64 user)
+{
+	struct user *u;
+
+	if (bpf_map_delete_elem(&processes, &tgid))
+		return;
+	u = bpf_map_lookup_elem(&users, &user);
+	if (u && u->processes)
+		__sync_fetch_and_sub(&u->processes, 1);
+}
 
 /* Objects that user space knows. */
 enum object_kind {

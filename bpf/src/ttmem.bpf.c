@@ -52,6 +52,7 @@ struct shared_enums {
 	enum static_kind static_kind;
 	enum program_flag program_flag;
 	enum process_flag process_flag;
+	enum process_limit process_limit;
 	enum python_flag python_flag;
 	enum stack_end stack_end;
 	enum layout_limit layout_limit;
@@ -72,7 +73,6 @@ char LICENSE[] SEC("license") = "GPL";
 static __always_inline bool traced(u32 tgid)
 {
 	struct recent *last = last_hit();
-	struct process fresh = {};
 
 	if (last && last->process == this_process(tgid))
 		return true;
@@ -80,9 +80,7 @@ static __always_inline bool traced(u32 tgid)
 		return true;
 	if (only_listed || tgid == own_tgid)
 		return false;
-	if (bpf_map_update_elem(&processes, &tgid, &fresh, BPF_NOEXIST))
-		count_lost(LOST_MAP_FULL);
-	return true;
+	return add_process(tgid);
 }
 
 /* Whether to take the stack of a hit. */

@@ -1,6 +1,7 @@
 package heap
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -75,6 +76,7 @@ func TestClaimsAreBounded(t *testing.T) {
 				err = problem
 			}
 			t.Logf("%d KiB read: %v", m.bytes>>10, err)
+			qt.Check(t, qt.Equals(LacksSizesOnly(s.failed(nil)), strings.HasSuffix(c.err, "bytes per bank unknown")))
 			if c.err == "" {
 				qt.Check(t, qt.IsNil(err))
 			} else {

@@ -19,7 +19,6 @@ type objects struct {
 	memory memory
 	fields map[string]layout.Chain
 	err    error
-	listed int // elements that words returned
 }
 
 // invalid ends reading, because an object is not valid.
@@ -116,17 +115,9 @@ func (o *objects) elements(s span, bytes, limit uint64) []byte {
 	return o.read(s.begin, n*int(bytes))
 }
 
-// maxListed bounds the elements of all vectors of an object together: they may lie in the same
-// memory, which then costs again and again.
-const maxListed = 1 << 15
-
 // words reads the elements of a std::vector, at most limit, of n words each.
 func (o *objects) words(s span, n, limit int) [][]uint64 {
 	raw := o.elements(s, uint64(n*8), uint64(limit))
-	if o.listed += len(raw) / (n * 8); o.listed > maxListed {
-		o.invalid()
-		return nil
-	}
 	list := make([][]uint64, 0, len(raw)/(n*8))
 	for len(raw) > 0 {
 		element := make([]uint64, n)

@@ -15,6 +15,15 @@ import (
 // errUnknownPerBank means that the bytes per bank of some buffers are unknown.
 var errUnknownPerBank = errors.New("bytes per bank unknown")
 
+// LacksSizesOnly reports whether an error of Read means only that the bytes per bank of some
+// buffers are unknown, which are 0 then. Everything else was read.
+func LacksSizesOnly(err error) bool {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(several.Unwrap(), func(err error) bool { return !LacksSizesOnly(err) })
+	}
+	return errors.Is(err, errUnknownPerBank)
+}
+
 // setPerBank sets the banks of Buffers and the bytes in each. The pages of interleaved ones
 // are spread over all banks. For sharded ones, the size comes from the allocator's free
 // list, and the number of banks from the Buffer.

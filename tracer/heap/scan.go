@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"time"
@@ -51,7 +50,8 @@ func (l *Library) Read(ctx context.Context, process host.ReadableProcess, bias u
 }
 
 // ReadAllocators calls report with the live buffers of allocators that Read may not find, such
-// as those of a sub-device manager that is not active. It returns those that no longer exist.
+// as those of a sub-device manager that is not active. It returns those that no longer exist. Bytes
+// per bank that cannot be read are 0.
 func (l *Library) ReadAllocators(ctx context.Context, process host.ReadableProcess, bias uint64, allocators []uint64, report func([]Buffer)) (closed []uint64, err error) {
 	r := &reader{Library: l, memory: budgetOf(processMemory{ctx, process}), bias: bias}
 	for _, a := range allocators {
@@ -61,7 +61,7 @@ func (l *Library) ReadAllocators(ctx context.Context, process host.ReadableProce
 			buffers, err = r.buffers(ctx, a, &banks)
 		}
 		switch {
-		case err == nil:
+		case err == nil || LacksSizesOnly(err):
 			report(buffers)
 		case onlyStale(err) == nil, errors.Is(err, errNoSet):
 			closed = append(closed, a)
@@ -110,28 +110,31 @@ func isLarge(m host.Mapping) bool { return m.Path != "[heap]" && m.End-m.Start >
 
 func (s *scanner) run(ctx context.Context, pid int) error {
 	maps, err := host.DataMappings(pid)
-	var pages *os.File
-	if err == nil {
-		pages, err = os.Open(host.ProcDir(pid) + "/pagemap")
+	if err != nil {
+		return unlessGone(fmt.Errorf("reading the mappings of process %d: %w", pid, err))
 	}
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+	if len(maps) == 0 {
 		return errGone
 	}
-	if err != nil {
-		return fmt.Errorf("reading the mappings of process %d: %w", pid, err)
-	}
-	defer pages.Close()
 	for _, large := range []bool{false, true} {
 		for _, m := range maps {
 			if isLarge(m) != large {
 				continue
 			}
-			if err := s.scan(ctx, pages, m); err != nil {
+			if err := s.scan(ctx, pid, m); err != nil {
 				return s.failed(err)
 			}
 		}
 	}
 	return s.failed(nil)
+}
+
+// unlessGone returns errGone for an error that means that the process has ended.
+func unlessGone(err error) error {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return errGone
+	}
+	return err
 }
 
 // mappedMin is the smallest allocation that is worth skipping, in bytes.
@@ -150,23 +153,22 @@ func skipMapped(page []byte, at, end uint64) uint64 {
 }
 
 // scan searches the used pages of a mapping for devices.
-func (s *scanner) scan(ctx context.Context, pages io.ReaderAt, m host.Mapping) error {
+func (s *scanner) scan(ctx context.Context, pid int, m host.Mapping) error {
 	page := uint64(os.Getpagesize())
-	flags := make([]byte, scanBytes/page*8)
 	for at := m.Start; at < m.End; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		began := time.Now()
 		n := min(scanBytes, m.End-at) / page
-		k, err := pages.ReadAt(flags[:n*8], int64(at/page*8))
-		if err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("reading which memory is used: %w", err)
+		flags, err := host.UsedPages(pid, at, int(n))
+		if err != nil {
+			return unlessGone(fmt.Errorf("reading which memory is used: %w", err))
 		}
-		if k < 8 {
+		if len(flags) < 8 {
 			return errGone // its memory is gone
 		}
-		if at, err = s.scanPages(ctx, at, flags[:k/8*8], m); err != nil {
+		if at, err = s.scanPages(ctx, at, flags[:len(flags)&^7], m); err != nil {
 			return err
 		}
 		if isLarge(m) {

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"runtime"
@@ -45,13 +46,16 @@ func FileMappings(pid int) ([]Mapping, error) {
 	})
 }
 
-// mappings returns the first mappings of a process that parse accepts.
+// mappings returns the first mappings of a process that parse accepts. The error is ErrNoAnswer if
+// the process's lock does not let them be read.
 func mappings(pid, limit int, parse func(line string) (Mapping, bool)) ([]Mapping, error) {
-	maps, any, err := mappingsIn(fmt.Sprintf("/proc/%d", pid), limit, parse)
-	if err == nil && !any { // its first thread has ended
-		maps, _, err = mappingsIn(ProcDir(pid), limit, parse)
-	}
-	return maps, err
+	return answered(pid, func() ([]Mapping, error) {
+		maps, any, err := mappingsIn(fmt.Sprintf("/proc/%d", pid), limit, parse)
+		if err == nil && !any { // its first thread has ended
+			maps, _, err = mappingsIn(ProcDir(pid), limit, parse)
+		}
+		return maps, err
+	})
 }
 
 // mappingsIn reads the mappings in a folder of /proc, and reports whether there are any.
@@ -121,8 +125,12 @@ func parseMapping(line string) (m Mapping, permissions string, ok bool) {
 // OpenMapped opens the file that a process has mapped at these addresses, even if it was
 // deleted or replaced, or lies in another mount namespace. It does not wait for the holder of
 // a lease on the file, which gives unix.EWOULDBLOCK, nor for a file system that an ordinary user
-// serves, which gives ErrServedByUser.
+// serves, which gives ErrServedByUser, nor for long for the process's lock, which gives ErrNoAnswer.
 func OpenMapped(pid int, start, end uint64) (*os.File, error) {
+	return answered(pid, func() (*os.File, error) { return openMapped(pid, start, end) })
+}
+
+func openMapped(pid int, start, end uint64) (*os.File, error) {
 	own := fmt.Sprintf("/proc/%d", pid)
 	file := fmt.Sprintf("/map_files/%x-%x", start, end)
 	fd, err := unix.Open(own+file, unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -161,15 +169,29 @@ func FileIDOf(file *os.File) (FileID, error) {
 }
 
 // ReadMemory reads memory of a process.
-func ReadMemory(pid int, at uint64, n int) ([]byte, error) {
-	mem, err := os.Open(ProcDir(pid) + "/mem")
-	if err != nil {
-		return nil, err
-	}
-	defer mem.Close()
-	b := make([]byte, n)
-	_, err = mem.ReadAt(b, int64(at))
-	return b, err
+func ReadMemory(pid int, at uint64, n int) ([]byte, error) { return readAt(pid, "/mem", at, n) }
+
+// UsedPages reads /proc/PID/pagemap for as many pages from an address on: 8 bytes for each. There
+// are fewer at the end of the address space, and none if the process has ended.
+func UsedPages(pid int, from uint64, pages int) ([]byte, error) {
+	return readAt(pid, "/pagemap", from/uint64(os.Getpagesize())*8, pages*8)
+}
+
+// readAt reads n bytes of a file of a process, or fewer at its end.
+func readAt(pid int, name string, at uint64, n int) ([]byte, error) {
+	return answered(pid, func() ([]byte, error) {
+		file, err := os.Open(ProcDir(pid) + name)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		b := make([]byte, n)
+		n, err := file.ReadAt(b, int64(at))
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return b[:n], err
+	})
 }
 
 // ProcDir returns the folder of /proc that describes a process: its own or, if its first
@@ -259,7 +281,7 @@ func Ended(pid int) bool {
 // there.
 func HasNoMemory(pid int) bool {
 	maps, err := FileMappings(pid)
-	return err != nil || len(maps) == 0
+	return len(maps) == 0 && !errors.Is(err, ErrNoAnswer)
 }
 
 // MappedPath returns the path under which a process sees a mapped file.

@@ -23,8 +23,8 @@ import (
 // to. So processes are read by child processes, which can be left behind.
 
 const (
-	// readPatience is how long a read may take.
-	readPatience = 2 * time.Second
+	// ReadPatience is how long a read of a process may take.
+	ReadPatience = 2 * time.Second
 	// readersPerUser bounds the reads at a time from the processes of a user, those included
 	// that were given up and have not returned, and maxReaders those of all users.
 	readersPerUser, maxReaders = 4, 64
@@ -141,7 +141,7 @@ func (p ReadableProcess) read(ctx context.Context, request func(*sharedRead), us
 
 // acquire returns a reader for a process of a user. It waits for other reads of that user.
 func (r *Readers) acquire(ctx context.Context, user int) (one *reader, err error) {
-	patience := time.After(readPatience)
+	patience := time.After(ReadPatience)
 	for ctx.Err() == nil {
 		r.mu.Lock()
 		free := r.busy[user] < readersPerUser && r.total < maxReaders
@@ -294,7 +294,7 @@ func startReader() (_ *reader, err error) {
 
 // ask has a request answered. After an error the reader is of no more use.
 func (one *reader) ask(ctx context.Context) error {
-	_ = one.conn.SetDeadline(time.Now().Add(readPatience))
+	_ = one.conn.SetDeadline(time.Now().Add(ReadPatience))
 	stop := context.AfterFunc(ctx, func() { _ = one.conn.SetDeadline(time.Unix(1, 0)) })
 	var signal [1]byte
 	_, err := one.conn.Write(signal[:])

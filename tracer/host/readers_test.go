@@ -59,7 +59,7 @@ func TestReadThatDoesNotReturn(t *testing.T) {
 	began := time.Now()
 	_, err := self.Memory(t.Context(), silent)
 	qt.Check(t, qt.ErrorIs(err, ErrNoAnswer))
-	qt.Check(t, qt.IsTrue(time.Since(began) >= readPatience))
+	qt.Check(t, qt.IsTrue(time.Since(began) >= ReadPatience))
 
 	done, err := self.Memory(t.Context(), []Range{{at, words[:8]}, {8, words[8:16]}, {at, words[16:]}})
 	qt.Assert(t, qt.IsNil(err))
@@ -71,7 +71,7 @@ func TestReadThatDoesNotReturn(t *testing.T) {
 	began = time.Now()
 	_, err = self.Memory(ctx, silent)
 	qt.Check(t, qt.ErrorIs(err, context.Canceled))
-	qt.Check(t, qt.IsTrue(time.Since(began) < readPatience/2))
+	qt.Check(t, qt.IsTrue(time.Since(began) < ReadPatience/2))
 
 	answer()
 	done, err = self.Memory(t.Context(), silent)

@@ -11,6 +11,7 @@ import (
 // which is its first field.
 const (
 	invalidateDFBs    = "detail::ProgramImpl::invalidate_dataflow_buffer_allocation"
+	validateDFBs      = "detail::ProgramImpl::validate_dataflow_buffer_region"
 	allocatorMark     = "detail::ProgramImpl::CircularBufferAllocator::mark_address"
 	markAddressCallee = "23CircularBufferAllocator12mark_address"
 	coreRangesCallee  = "12CoreRangeSet6ranges"
@@ -19,7 +20,7 @@ const (
 // liveDFBs finds the dataflow buffers of a program: the regions allocated to them and to
 // scratchpads on each range of cores, and the size of each buffer.
 func (d *deriver) liveDFBs() {
-	d.field("ProgramImpl.dfb_allocators_", 8, from(firstVector, invalidateDFBs))
+	d.field("ProgramImpl.dfb_allocators_", 8, from(firstVector, invalidateDFBs), from(firstVector, validateDFBs))
 	d.field("ProgramImpl.local_dataflow_buffer_allocation_needed_", 1,
 		from(flagged, invalidateDFBs),
 		from(first(compares(1, 1)), dataflowBuffers))

@@ -29,7 +29,7 @@ var programFields = map[string]struct {
 	"CircularBuffer.local_address":                         {1, 1, false},
 	"CircularBuffer.global_address":                        {1, 1, false},
 	"ProgramImpl.kernel_text_size":                         {1, 1, false},
-	"ProgramImpl.dfb_allocators_":                          {0, 1, true},
+	"ProgramImpl.dfb_allocators_":                          {0, 2, true},
 	"ProgramImpl.local_dataflow_buffer_allocation_needed_": {0, 2, true},
 	"CircularBufferAllocator.l1_regions":                   {0, 2, true},
 	"CircularBufferAllocator.next":                         {0, 2, true},
@@ -94,7 +94,7 @@ func TestLiveProgramsDamaged(t *testing.T) {
 		"detail::ProgramImpl::finalize_program_offsets", allocatorMark, cbImplAddress,
 		"CircularBufferImpl::is_on_logical_core const", "CircularBufferImpl::is_on_logical_corerange const",
 		"CircularBuffer::core_ranges const", "CircularBuffer::size const", "CircularBuffer::globally_allocated const",
-		"CircularBufferConfig::total_size const", "CircularBufferConfig::globally_allocated_address const", dataflowBuffers,
+		"CircularBufferConfig::total_size const", "CircularBufferConfig::globally_allocated_address const", dataflowBuffers, validateDFBs,
 	}
 	for fill, at := range map[string]func(i int) byte{
 		"int3": func(int) byte { return 0xcc }, "zero": func(int) byte { return 0 },

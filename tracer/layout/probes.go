@@ -89,7 +89,7 @@ var points = []point{
 	}, parameters: `RNS1_16MeshCommandQueueE.*`},
 	{name: "program_track", function: []string{"GraphTracker::track_program"}, parameters: `PNS0_7ProgramE` + iDevice},
 	{name: "validate_cb", function: []string{"detail::ProgramImpl::validate_circular_buffer_region"}, parameters: iDevice},
-	{name: "validate_dfb", function: []string{"detail::ProgramImpl::validate_dataflow_buffer_region"}, parameters: iDevice,
+	{name: "validate_dfb", function: []string{validateDFBs}, parameters: iDevice,
 		since: dataflowBuffers},
 }
 

@@ -3,14 +3,12 @@
 package marks
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"sync"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
@@ -62,15 +60,15 @@ func New(names []string, program *ebpf.Program, uprobes kernel.Uprobes, warn fun
 	return c
 }
 
-// Inspect queues a mapped file, and reports whether a lease prevents that. Reading its symbols
+// Inspect queues a mapped file, and reports whether it has to be tried later. Reading its symbols
 // takes a while, and happens elsewhere.
-func (c *Placer) Inspect(m host.NewMapping) (leased bool) {
+func (c *Placer) Inspect(m host.NewMapping) (later bool) {
 	if c == nil {
 		return false
 	}
 	file, err := host.OpenMapped(m.PID, m.Start, m.End)
 	if err != nil { // the process has ended, or changed its mappings
-		return errors.Is(err, unix.EWOULDBLOCK)
+		return host.TryLater(err)
 	}
 	c.take(file)
 	return false

@@ -66,6 +66,9 @@ func (s *Spaces) openOne(pid int, m host.Mapping) *codeFile {
 		return anonymous
 	}
 	file, err := host.OpenMapped(pid, m.Start, m.End)
+	if errors.Is(err, host.ErrNoAnswer) {
+		s.changedLater(pid)
+	}
 	if err != nil {
 		return anonymous
 	}

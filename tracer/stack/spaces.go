@@ -3,7 +3,6 @@ package stack
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"maps"
 	"runtime"
@@ -48,6 +47,8 @@ type Spaces struct {
 	ended    []endedProcess
 	slots    []bool // in use; slot 0 is never used
 	nextSlot int
+	users    map[int]int  // slots by user
+	refused  map[int]bool // users of whose processes one got no slot
 	// generation is the number of the newest view of any process.
 	generation uint32
 	// prepared are tables, and preread files, that were read before any process was known to
@@ -72,6 +73,7 @@ type Spaces struct {
 // space is a process's address space.
 type space struct {
 	slot   uint32
+	user   int
 	readNs uint64                // when its mappings were first read
 	views  map[uint32]*spaceView // by generation
 	newest *spaceView
@@ -134,7 +136,7 @@ func NewSpaces(readers *host.Readers, warn func(string)) *Spaces {
 		readers: readers, warn: warn, wake: make(chan struct{}, 1),
 		closing: closing, cancel: cancel, stopped: make(chan struct{}),
 		reading: reading{progress: make(chan struct{}, 1), files: make(map[weak.Pointer[codeFile]]bool)},
-		byPID:   make(map[int]*space), files: make(map[host.FileID]weak.Pointer[codeFile]),
+		byPID:   make(map[int]*space), users: make(map[int]int), refused: make(map[int]bool), files: make(map[host.FileID]weak.Pointer[codeFile]),
 		byRows: make(map[string]*kernelTable), dirty: make(map[int]bool),
 		large: make(chan struct{}, 1), opening: make(chan struct{}, 1),
 	}
@@ -238,27 +240,6 @@ func (s *Spaces) ChangedIfKnown(pid int) {
 	}
 }
 
-// space returns the record of a process, with a slot in the kernel's list; readNs is when
-// its mappings were read.
-func (s *Spaces) space(pid int, readNs uint64) (*space, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.byPID[pid]; p != nil {
-		return p, nil
-	}
-	// in turn: a slot that was just released may be in use for a moment
-	for range s.slots {
-		s.nextSlot = s.nextSlot%(len(s.slots)-1) + 1
-		if !s.slots[s.nextSlot] {
-			s.slots[s.nextSlot] = true
-			p := &space{readNs: readNs, slot: uint32(s.nextSlot), views: make(map[uint32]*spaceView)}
-			s.byPID[pid] = p
-			return p, nil
-		}
-	}
-	return nil, fmt.Errorf("%d processes are recorded already", len(s.slots)-1)
-}
-
 // Forget drops a process that ended, or executed another program, at a time. What was read
 // after that time is kept. It returns at once: the event loop calls it, and the kernel takes
 // its time.
@@ -294,7 +275,7 @@ func (s *Spaces) drop(pid int, p *space) {
 	s.release(p.tables)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.slots[p.slot] = false
+	s.giveBack(p)
 	maps.DeleteFunc(s.files, func(_ host.FileID, f weak.Pointer[codeFile]) bool { return f.Value() == nil })
 	maps.DeleteFunc(s.byRows, func(_ string, t *kernelTable) bool { return !s.tables.has(t) })
 	s.closeFilesSoon()

@@ -83,6 +83,27 @@ func kernelSpace(t *testing.T, tr *known, slot uint32) (k bpf.KernelSpace) {
 	return k
 }
 
+// A user other than root has a quarter of the slots, and one warning if that is not enough.
+func TestSlotsOfAUser(t *testing.T) {
+	s := NewSpaces(nil, nil)
+	s.slots = make([]bool, 4096)
+	fill := func(user, from int) (n int) {
+		for {
+			if _, err := s.space(from+n, user, 0); err != nil {
+				qt.Check(t, qt.ErrorIs(err, errNoSlot))
+				return n
+			}
+			n++
+		}
+	}
+	qt.Check(t, qt.Equals(fill(1, 1<<20), 1023))
+	qt.Check(t, qt.Equals(fill(2, 2<<20), 1023))
+	qt.Check(t, qt.Equals(fill(0, 3<<20), 4095-2*1023))
+	qt.Check(t, qt.IsTrue(s.refuses(1)))
+	qt.Check(t, qt.IsFalse(s.refuses(1)))
+	qt.Check(t, qt.IsTrue(s.refuses(2)))
+}
+
 // A released slot is reused last, because the kernel may still use it for a moment. When
 // all are taken, a process is refused, and accepted once one is free.
 func TestSlotsAreTakenInTurn(t *testing.T) {
@@ -111,7 +132,9 @@ func TestSlotsAreTakenInTurn(t *testing.T) {
 	know(tr, more)
 	qt.Check(t, qt.Equals(slot(more), 0))
 	qt.Assert(t, qt.HasLen(warnings, 1))
-	qt.Check(t, qt.Equals(warnings[0], fmt.Sprintf("process %d: no call stacks: 4 processes are recorded already", more)))
+	qt.Check(t, qt.Equals(warnings[0], fmt.Sprintf("process %d: no call stacks: as many processes are recorded already as there may be: 4 of user 0", more)))
+	know(tr, more)
+	qt.Check(t, qt.HasLen(warnings, 1))
 	s.Forget(pids[0], host.Now())
 	tr.Settle()
 	know(tr, more)

@@ -126,6 +126,10 @@ func (s *Spaces) charge(pid int, took time.Duration) {
 // may have changed.
 func (s *Spaces) update(pid int, changed bool) {
 	err := s.updateSpace(pid, changed)
+	if errors.Is(err, host.ErrNoAnswer) {
+		s.changedLater(pid)
+		return
+	}
 	if err == nil || errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || host.Ended(pid) {
 		return
 	}
@@ -136,7 +140,7 @@ func (s *Spaces) update(pid int, changed bool) {
 		p.warned = true
 	}
 	s.mu.Unlock()
-	if warned {
+	if warned || errors.Is(err, errNoSlot) && !s.refuses(host.RealUser(pid)) {
 		return
 	}
 	lack := "no call stacks"
@@ -145,6 +149,14 @@ func (s *Spaces) update(pid int, changed bool) {
 	}
 	s.warn(fmt.Sprintf("process %d: %s: %v", pid, lack, err))
 }
+
+// changedLater has a process published again whose mappings could not be read now.
+func (s *Spaces) changedLater(pid int) {
+	time.AfterFunc(retryAfter, func() { s.Changed(pid) })
+}
+
+// retryAfter is when what a process did not answer is read again.
+const retryAfter = time.Second
 
 func (s *Spaces) updateSpace(pid int, changed bool) error {
 	readNs := host.Now()
@@ -158,7 +170,8 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 		return nil // it has ended
 	}
 	mappings := s.open(pid, code)
-	p, err := s.space(pid, readNs)
+	user := host.RealUser(pid)
+	p, err := s.space(pid, user, readNs)
 	if err != nil {
 		return err
 	}
@@ -173,7 +186,6 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 		} else {
 			s.release(used)
 		}
-		user := host.RealUser(pid)
 		for _, f := range unread {
 			f.user.Store(int64(user))
 		}

@@ -1,0 +1,149 @@
+package host
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+)
+
+// stuckName is the name under which this program keeps the lock of its address space: it replaces
+// the mapping of a file that it has written to, and whose file system does not answer.
+const stuckName = "stuck"
+
+func init() {
+	if os.Args[0] != stuckName {
+		return
+	}
+	page := uintptr(os.Getpagesize())
+	at, _, errno := unix.Syscall6(unix.SYS_MMAP, 0, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED, 3, 0)
+	if errno == 0 {
+		*(*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&at))) = 1
+		fmt.Println("ready")
+		_, _, errno = unix.Syscall6(unix.SYS_MMAP, at, page, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED, ^uintptr(0), 0)
+	}
+	fmt.Println(errno)
+	select {}
+}
+
+// serveExceptWrites answers the requests to a file system with one file, except for writes.
+func serveExceptWrites(device *os.File) {
+	const lookup, getattr, open, read, write, opendir, initialize, interrupt = 1, 3, 14, 15, 16, 27, 26, 36
+	order := binary.LittleEndian
+	attributes := make([]byte, 88)
+	order.PutUint64(attributes, 2)
+	order.PutUint64(attributes[8:], 1<<20)
+	order.PutUint32(attributes[60:], unix.S_IFREG|0o666)
+	order.PutUint32(attributes[64:], 1) // links
+	order.PutUint32(attributes[80:], 4096)
+	request := make([]byte, 1<<17)
+	for {
+		n, err := device.Read(request)
+		if errors.Is(err, unix.ENOENT) { // interrupted meanwhile
+			continue
+		}
+		if err != nil || n < 40 {
+			return
+		}
+		op, answer, errno := order.Uint32(request[4:]), []byte(nil), unix.Errno(0)
+		switch op {
+		case initialize:
+			answer = make([]byte, 64)
+			order.PutUint32(answer, 7)
+			order.PutUint32(answer[4:], 31)
+			order.PutUint32(answer[20:], 1<<16) // bytes of a write
+		case lookup:
+			answer = append(make([]byte, 40), attributes...)
+			order.PutUint64(answer, 2)
+			order.PutUint64(answer[16:], 3600)
+			order.PutUint64(answer[24:], 3600)
+		case getattr:
+			answer = append(make([]byte, 16), attributes...)
+			order.PutUint64(answer, 3600)
+		case open, opendir:
+			answer = make([]byte, 16)
+		case read:
+			answer = make([]byte, order.Uint32(request[56:]))
+		case write, interrupt, 2:
+			continue
+		default:
+			errno = unix.ENOSYS
+		}
+		header := make([]byte, 16)
+		order.PutUint32(header, uint32(16+len(answer)))
+		order.PutUint32(header[4:], uint32(-int32(errno)))
+		copy(header[8:], request[8:16])
+		_, _ = device.Write(append(header, answer...))
+	}
+}
+
+// A process that keeps its lock for ever is given up, and with it others of the same user for a
+// while. Those of other users are read.
+func TestProcessThatDoesNotAnswer(t *testing.T) {
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil || os.Geteuid() != 0 {
+		t.Skip("mounting a FUSE file system needs root and /dev/fuse")
+	}
+	device := os.NewFile(uintptr(fd), "fuse")
+	defer device.Close()
+	dir := t.TempDir()
+	qt.Assert(t, qt.IsNil(unix.Mount("silent", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd))))
+	end := sync.OnceFunc(func() { _ = unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH) }) // all requests with it
+	defer end()
+	go serveExceptWrites(device)
+	file, err := os.OpenFile(dir+"/file", os.O_RDWR, 0)
+	qt.Assert(t, qt.IsNil(err))
+
+	defer func(before time.Duration) { answerPatience = before }(answerPatience)
+	answerPatience = 50 * time.Millisecond
+	stuck := &exec.Cmd{Path: "/proc/self/exe", Args: []string{stuckName}, ExtraFiles: []*os.File{file}, SysProcAttr: &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}}
+	out, err := stuck.StdoutPipe()
+	qt.Assert(t, qt.IsNil(err))
+	err = stuck.Start()
+	file.Close() // else this process could not end while the file system does not answer
+	qt.Assert(t, qt.IsNil(err))
+	pid := stuck.Process.Pid
+	defer func() {
+		end()
+		_ = stuck.Process.Kill()
+		_ = stuck.Wait()
+	}()
+	var line [6]byte
+	_, err = out.Read(line[:])
+	qt.Assert(t, qt.IsNil(err))
+	unanswered := func() bool {
+		began := time.Now()
+		_, err := UsedPages(pid, 1<<20, 1)
+		return errors.Is(err, ErrNoAnswer) && time.Since(began) < time.Second
+	}
+	for deadline := time.Now().Add(10 * time.Second); !unanswered(); {
+		qt.Assert(t, qt.IsTrue(time.Now().Before(deadline)))
+	}
+	began := time.Now()
+	for range 100 {
+		_, err = CodeMappings(pid)
+		qt.Check(t, qt.ErrorIs(err, ErrNoAnswer))
+		_, err = OpenMapped(pid, 1<<20, 2<<20)
+		qt.Check(t, qt.ErrorIs(err, ErrNoAnswer))
+	}
+	qt.Check(t, qt.IsTrue(time.Since(began) < time.Second), qt.Commentf("once is enough"))
+	qt.Check(t, qt.IsFalse(HasNoMemory(pid)))
+	_, err = CodeMappings(os.Getpid())
+	qt.Check(t, qt.IsNil(err))
+
+	end()
+	answers := func() bool { _, err := CodeMappings(pid); return err == nil }
+	for deadline := time.Now().Add(30 * time.Second); !answers(); {
+		qt.Assert(t, qt.IsTrue(time.Now().Before(deadline)))
+		time.Sleep(10 * time.Millisecond)
+	}
+}
