@@ -12,6 +12,7 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/report"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
@@ -25,6 +26,7 @@ type sessionOptions struct {
 	record  recordOptions
 	exports output.ExportOptions
 	pid     int // the process that is reported; 0: all
+	utc     bool
 }
 
 // outputOptions are the flags of output besides the report.
@@ -77,6 +79,7 @@ type session struct {
 	events   *output.Events   // nil: not requested
 	record   *recorder        // nil: not requested
 	export   *output.Exporter // nil: not requested
+	clock    page.Clock       // that of the events
 	failed   bool             // some output could not be written
 	// useless ends a trace whose recording failed; nil if it goes on
 	useless func()
@@ -109,6 +112,7 @@ func newSession(o sessionOptions) (_ *session, err error) {
 	if err != nil {
 		return nil, err
 	}
+	s.setClock(s.o.source.Clock())
 	if s.export, err = output.NewExporter(o.exports); s.export != nil {
 		s.profile.KeepSites()
 	}
@@ -119,6 +123,14 @@ func newSession(o sessionOptions) (_ *session, err error) {
 func (s *session) close() {
 	s.events.Discard()
 	s.export.Close()
+}
+
+// setClock sets the clock of the events.
+func (s *session) setClock(c page.Clock) {
+	s.clock = c
+	if s.events != nil {
+		s.events.Clock = c
+	}
 }
 
 // handle takes an event.
@@ -191,6 +203,7 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 		return err
 	}
 	if s.o.record.path == "" {
+		how.Clock = s.clock
 		err = printReport(to, snapshot, s.o.output.json, how)
 	}
 	if s.export != nil && !s.export.Write(s.profile.Profile()) {

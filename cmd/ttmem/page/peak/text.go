@@ -115,7 +115,7 @@ func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 		fmt.Fprintln(out, " nothing")
 		return
 	}
-	at := "at " + page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs))
+	at := p.moment(max(c.TimeNs, p.beginNs))
 	if c.TimeNs <= p.beginNs && p.restored {
 		at = "at the beginning"
 	}
@@ -263,6 +263,9 @@ func (p *Page) writeProcesses(out *bufio.Writer, layout page.Layout) {
 
 // moment is a time since the beginning.
 func (p *Page) moment(ns uint64) string {
+	if p.UTC {
+		return "at " + p.Clock.UTC(ns) + " UTC"
+	}
 	if ns < p.beginNs {
 		return page.Moment(p.beginNs-ns) + " before"
 	}

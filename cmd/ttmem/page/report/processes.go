@@ -159,7 +159,11 @@ func (r *report) sinceStart(f *memory.Failure) (string, bool) {
 	for i := range r.snap.Processes {
 		p := &r.snap.Processes[i]
 		if p.PID == f.PID && p.SinceNs <= f.TimeNs && (p.Exit == nil || f.TimeNs <= p.Exit.TimeNs) {
-			return page.Seconds(f.TimeNs - p.SinceNs), true
+			at := page.Seconds(f.TimeNs - p.SinceNs)
+			if r.UTC {
+				at += ", at " + r.Clock.UTC(f.TimeNs) + " UTC"
+			}
+			return at, true
 		}
 	}
 	return "", false
