@@ -20,6 +20,7 @@ import (
 	"ttmem/cmd/ttmem/top/scene"
 	"ttmem/e2e/rig"
 	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
 )
 
 // terminal is a tmux with one command in it, like a user's terminal.
@@ -199,6 +200,45 @@ func TestTopEnds(t *testing.T) {
 			qt.Check(t, qt.IsNotNil(err), qt.Commentf("PID %s still runs", pid))
 		})
 	}
+}
+
+// A command that ends freed everything: the view stays at what it had before.
+func TestTopStaysWhenTheCommandEnds(t *testing.T) {
+	leak := lineMarked(t, "top_model.py", "leak")
+	term := topOf(t, rig.N150, 80, 24, "20", "0.01")
+	screen := term.expect("The command has ended: this is what it had after its last allocation.")
+	qt.Check(t, qt.StringContains(screen, "ended with status 0"))
+	qt.Check(t, qt.StringContains(screen, leak))
+	term.press("q")
+	term.end("0")
+}
+
+// A recording is shown at its peak, and at other moments by keys and by the mouse.
+func TestTopOfARecording(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "model.ttmem")
+	file, err := os.Create(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	w, err := recording.NewWriter(file, recording.Options{})
+	qt.Assert(t, qt.IsNil(err))
+	s := scene.New(w.Add)
+	s.Load()
+	s.Emit(&event.Event{Kind: event.Mark, TimeNs: s.NowNs, Cause: "warm"})
+	s.Steps(20)
+	qt.Assert(t, qt.IsNil(w.Close(recording.End{})))
+
+	term := startTerminal(t, 80, 24, os.Environ(), ttmem, "top", path)
+	term.expect("peak of L1, chips 0-31")
+	term.press("N")
+	term.expect("mark warm")
+	click := func(x, y int) { term.press("-l", fmt.Sprintf("\x1b[<0;%d;%dM\x1b[<0;%d;%dm", x, y, x, y)) }
+	click(35, 2) // on the bar of the recording, counted from 1
+	term.expect(`(?m)^ 1\d\.\d{3} s of 4\d\.\d{3} s `)
+	waitFor(t, "a time before the training began", func() bool { return !strings.Contains(term.screen(), "train.py") })
+	term.press("n", "n", "n", "n", "n", "n")
+	term.expect(`41\.281 s of 41\.281 s`)
+	term.press("q")
+	term.end("0")
 }
 
 // signalTop sends a signal to the top in a terminal.

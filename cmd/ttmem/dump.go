@@ -77,7 +77,7 @@ func runDump(c *cobra.Command, o *viewOptions, args []string) error {
 	if o.json {
 		l.Notes = page.WithOthers(l.Notes, l.Others)
 	}
-	if err := printView(o.view(l), o.json, "list"); err != nil {
+	if err := printTimed(o.view(l), o.json, o.source.Clock(), "list"); err != nil {
 		return err
 	}
 	return finish(&source.Summary{Notes: l.Notes, Failed: l.Failed}, page.Doubts(l.Losses(), "the list may lack buffers, or have too many"))

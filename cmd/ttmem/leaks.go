@@ -187,7 +187,7 @@ func runLeaks(c *cobra.Command, o *leaksOptions, args []string) error {
 		return errors.Join(o.markError(w, err), w.Status())
 	}
 	p := o.page(marks, w, filter, rules)
-	if err := printView(p, o.json, "leaks"); err != nil {
+	if err := printTimed(p, o.json, o.source.Clock(), "leaks"); err != nil {
 		return err
 	}
 	w.Notes = append(o.pageNotes(p, marks, w), w.Notes...)

@@ -34,6 +34,7 @@ type logOptions struct {
 	from, to     string
 	n            int
 	stacks, json bool
+	utc          bool
 }
 
 func newLog() *cobra.Command {
@@ -72,7 +73,7 @@ until Ctrl-C. docs/log.md explains the columns, the notes of a line, and what is
 	flags.To(c, &o.to, "", "end")
 	flags.Limit(c, &o.n, 0)
 	f.BoolVar(&o.stacks, "stacks", false, "show the whole call stack of each event")
-	flags.Takes(c, flags.JSON, flags.Rules)
+	flags.Takes(c, flags.JSON, flags.Rules, flags.UTC)
 	return c
 }
 
@@ -112,6 +113,9 @@ func (o *logOptions) check() (*eventlog.Filter, error) {
 			return nil, fmt.Errorf("--kind %s: choose %s, or a note: %s", name, strings.Join(eventlog.KindNames(), ", "), strings.Join(eventlog.NoteNames, ", "))
 		}
 	}
+	if err := o.source.CheckUTC(o.utc); err != nil {
+		return nil, err
+	}
 	if o.json && o.stacks {
 		return nil, errors.New("--json has the call stacks: leave out --stacks")
 	}
@@ -124,6 +128,7 @@ func (o *logOptions) check() (*eventlog.Filter, error) {
 
 func runLog(c *cobra.Command, o *logOptions, args []string) error {
 	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
+	o.utc = flags.WantsUTC(c)
 	if err := o.source.CheckWatch(c, args); err != nil {
 		return err
 	}
@@ -201,7 +206,7 @@ func (o *logOptions) after(flag, text string, last bool) (uint64, error) {
 
 // listed is how events are listed.
 func (o *logOptions) listed() eventlog.Options {
-	list := eventlog.Options{Stacks: o.stacks, JSON: o.json, Limit: o.n}
+	list := eventlog.Options{Stacks: o.stacks, JSON: o.json, Limit: o.n, Clock: o.source.Clock(), UTC: o.utc}
 	if o.source.File == "" && len(o.source.Command) == 0 {
 		list.LiveNs = source.MonotonicNow()
 	}
@@ -215,7 +220,13 @@ const laterEvents = 1e9
 // watch lists events up to the end. A file is not read further than --to.
 func (o *logOptions) watch(l *eventlog.Log) (*source.Summary, error) {
 	if o.source.File == "" || l.Filter.Until == 0 {
-		return o.source.Watch(l.Handle)
+		first := true
+		return o.source.Watch(func(e *event.Event) {
+			if first { // a pipe says when it was written once it is read
+				first, l.Clock = false, o.source.Clock()
+			}
+			l.Handle(e)
+		})
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -51,7 +51,7 @@ func drawMap(c *cobra.Command, o *viewOptions, args []string) error {
 	if err := source.CheckChips(o.devices, p.Snapshot, p.Of); err != nil {
 		return err
 	}
-	if err := printView(p, o.json, "map"); err != nil {
+	if err := printTimed(p, o.json, o.source.Clock(), "map"); err != nil {
 		return err
 	}
 	return finish(w, page.Doubts(p.Losses, "the map may lack buffers, or have too many"))

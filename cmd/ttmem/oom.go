@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
@@ -34,16 +36,16 @@ docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
 	}
 	o.source.RegisterWatch(c)
 	flags.Limit(c, &o.n, listedFailures)
-	flags.Takes(c, flags.JSON)
+	flags.Takes(c, flags.JSON, flags.UTC)
 	return c
 }
 
 func runOOM(c *cobra.Command, o *viewOptions, args []string) error {
-	o.json = flags.WantsJSON(c)
+	o.json, o.utc = flags.WantsJSON(c), flags.WantsUTC(c)
 	if err := o.source.CheckWatch(c, args); err != nil {
 		return err
 	}
-	if err := flags.CheckLimit(o.n); err != nil {
+	if err := cmp.Or(flags.CheckLimit(o.n), o.source.CheckUTC(o.utc)); err != nil {
 		return err
 	}
 	snap, w, err := readFailures(&o.source)
@@ -53,7 +55,7 @@ func runOOM(c *cobra.Command, o *viewOptions, args []string) error {
 	if o.json {
 		w.Notes = page.WithOthers(w.Notes, w.Others)
 	}
-	p := &oom.Page{Of: w.Of, Live: w.Live, Limit: o.n, PIDs: o.source.PIDs, Others: w.Others, Notes: w.Notes, Snapshot: snap}
+	p := &oom.Page{Of: w.Of, Live: w.Live, Limit: o.n, PIDs: o.source.PIDs, Others: w.Others, Notes: w.Notes, Snapshot: snap, Clock: o.source.Clock(), UTC: o.utc}
 	if o.source.File != "" && source.ReadOnce(o.source.File) == nil {
 		p.File = o.source.File
 	}
@@ -63,7 +65,7 @@ func runOOM(c *cobra.Command, o *viewOptions, args []string) error {
 			return err
 		}
 	}
-	if err := printView(p, o.json, "failures"); err != nil {
+	if err := printTimed(p, o.json, o.source.Clock(), "failures"); err != nil {
 		return err
 	}
 	return finish(w, page.Doubts(p.Losses(), "failures may be missing, and figures wrong"))

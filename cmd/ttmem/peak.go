@@ -41,19 +41,20 @@ docs/peak.md explains the page.`,
 	flags.Chips(c, &o.devices)
 	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
 	flags.Limit(c, &o.n, listedHolders)
-	flags.Takes(c, flags.JSON, flags.Rules)
+	flags.Takes(c, flags.JSON, flags.Rules, flags.UTC)
 	return c
 }
 
 func showPeaks(c *cobra.Command, o *viewOptions, args []string) error {
 	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
+	o.utc = flags.WantsUTC(c)
 	if err := o.source.CheckWatch(c, args); err != nil {
 		return err
 	}
 	if o.json && c.Flags().Changed("limit") {
 		return errors.New("-n is of the text: --json has everything")
 	}
-	if err := flags.CheckBy(o.by); err != nil { // which may be ""
+	if err := cmp.Or(flags.CheckBy(o.by), o.source.CheckUTC(o.utc)); err != nil { // --by may be ""
 		return err
 	}
 	filter, rules, err := o.check(alloc.Regions)
@@ -72,12 +73,12 @@ func showPeaks(c *cobra.Command, o *viewOptions, args []string) error {
 	}
 	p := peak.New(state, peak.Options{
 		Of: w.Of, Place: source.In(w.Of), By: o.by, Limit: o.n, Filter: filter, Rules: rules, EndNs: w.UntilNs(),
-		Notes: w.Notes, About: about,
+		Notes: w.Notes, About: about, Clock: o.source.Clock(), UTC: o.utc,
 	})
 	if err := checkSelected(&filter, p.Snap, w.Of); err != nil {
 		return cmp.Or(o.source.Missing(), err)
 	}
-	if err := printView(p, o.json, "peaks"); err != nil {
+	if err := printTimed(p, o.json, o.source.Clock(), "peaks"); err != nil {
 		return err
 	}
 	return finish(w, page.Doubts(p.Snap.Losses(false, filter.PIDs), "the peaks may be wrong"))

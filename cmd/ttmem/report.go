@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 
@@ -16,6 +17,7 @@ import (
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
+	"ttmem/tracer/event"
 )
 
 func newReport() *cobra.Command {
@@ -44,6 +46,7 @@ graphs, pprof and folded stacks, docs/events.md events and JSON.`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			o.utc = flags.WantsUTC(c)
 			for _, o.pid = range pids {
 				if o.pid <= 0 {
 					return fmt.Errorf("-p %d: not a process id", o.pid)
@@ -59,13 +62,16 @@ graphs, pprof and folded stacks, docs/events.md events and JSON.`,
 				return errors.New("a file and --socket: give one of them")
 			}
 			o.source.File = args[0]
+			if err := o.source.CheckUTC(o.utc); err != nil {
+				return err
+			}
 			return showReport(&o)
 		},
 	}
 	o.register(c)
 	o.exports.Register(c)
 	flags.PIDs(c, &pids)
-	flags.Takes(c, flags.Socket)
+	flags.Takes(c, flags.Socket, flags.UTC)
 	c.ValidArgsFunction = source.CompleteRecordings
 	return c
 }
@@ -98,7 +104,7 @@ func reportService(c *cobra.Command, o *sessionOptions) error {
 	if err != nil {
 		return err
 	}
-	how := report.Options{PID: o.pid, Live: !ended(snapshot, o.pid), Own: os.Geteuid() != 0, State: state.State}
+	how := report.Options{PID: o.pid, Live: !ended(snapshot, o.pid), Own: os.Geteuid() != 0, State: state.State, Clock: o.source.Clock(), UTC: o.utc}
 	return printReport(os.Stdout, snapshot, o.output.json, how)
 }
 
@@ -124,7 +130,7 @@ func atOneTime(snapshot *memory.Snapshot, s *source.State, root bool) *memory.Sn
 // printReport prints a report.
 func printReport(to *os.File, snapshot *memory.Snapshot, asJSON bool, how report.Options) error {
 	if asJSON {
-		return report.WriteJSON(os.Stdout, snapshot, how)
+		return writeJSON(func(w io.Writer) error { return report.WriteJSON(w, snapshot, how) }, how.Clock)
 	}
 	return report.Write(to, snapshot, term.LayoutFor(to), how)
 }
@@ -144,7 +150,14 @@ func showReport(o *sessionOptions) error {
 	}
 	defer s.close()
 	o.source.StateOnly = s.events == nil && s.export == nil && o.pid == 0
-	w, err := o.source.Watch(s.handle)
+	first := true
+	w, err := o.source.Watch(func(e *event.Event) {
+		if first { // a pipe says when it was written once it is read
+			first = false
+			s.setClock(o.source.Clock())
+		}
+		s.handle(e)
+	})
 	if err != nil {
 		return err
 	}
@@ -156,7 +169,7 @@ func showReport(o *sessionOptions) error {
 	if o.takesStdout() {
 		to = os.Stderr
 	}
-	err = s.end(w.EndNs, w.File.Stacks(), to, report.Options{PID: o.pid, Older: w.File.Older()})
+	err = s.end(w.EndNs, w.File.Stacks(), to, report.Options{PID: o.pid, Older: w.File.Older(), UTC: o.utc})
 	status := finish(w, nil)
 	if err == nil && s.failed {
 		return term.ExitStatus(1)

@@ -29,6 +29,7 @@ type sessionOptions struct {
 	record  recordOptions
 	exports output.ExportOptions
 	pid     int // the process that is reported; 0: all
+	utc     bool
 }
 
 // outputOptions are the flags of output besides the report.
@@ -101,6 +102,7 @@ type session struct {
 	events   *output.Events   // nil: not requested
 	record   *recorder        // nil: not requested
 	export   *output.Exporter // nil: not requested
+	clock    page.Clock       // that of the events
 	failed   bool             // some output could not be written
 	// useless ends a trace whose recording failed; nil if it goes on
 	useless func()
@@ -138,6 +140,7 @@ func newSession(o sessionOptions) (_ *session, err error) {
 	if err != nil {
 		return nil, err
 	}
+	s.setClock(s.o.source.Clock())
 	if s.export, err = output.NewExporter(o.exports); s.export != nil {
 		s.profile.KeepSites()
 	}
@@ -148,6 +151,14 @@ func newSession(o sessionOptions) (_ *session, err error) {
 func (s *session) close() {
 	s.events.Discard()
 	s.export.Close()
+}
+
+// setClock sets the clock of the events.
+func (s *session) setClock(c page.Clock) {
+	s.clock = c
+	if s.events != nil {
+		s.events.Clock = c
+	}
 }
 
 // handle takes an event.
@@ -227,7 +238,7 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 	if err != nil {
 		return err
 	}
-	how.State = s.profile
+	how.State, how.Clock = s.profile, s.clock
 	err = printReport(to, snapshot, s.o.output.json, how)
 	if s.export != nil && !s.export.Write(s.profile.Profile()) {
 		s.failed = true

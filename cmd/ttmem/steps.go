@@ -52,6 +52,7 @@ docs/steps.md has the protocol; the pytest plugin ttmem-pytest uses it.`,
 // runSteps measures the steps that lines of in begin and end, until in ends.
 func runSteps(o source.Options, in io.Reader, out io.Writer) error {
 	s := steps.New(out)
+	s.Clock = o.Clock()
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	o.Ctx = ctx

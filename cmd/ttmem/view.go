@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -29,6 +30,7 @@ type viewOptions struct {
 	rules   string
 	n       int
 	json    bool
+	utc     bool
 }
 
 // check checks the flags before anything is read. known are the regions that a view has.
@@ -110,9 +112,12 @@ type view interface {
 }
 
 // printView prints a view to standard output. An error names it.
-func printView(v view, json bool, name string) (err error) {
+func printView(v view, json bool, name string) error { return printTimed(v, json, page.Clock{}, name) }
+
+// printTimed prints a view with the times of one clock.
+func printTimed(v view, json bool, clock page.Clock, name string) (err error) {
 	if json {
-		err = v.WriteJSON(os.Stdout)
+		err = writeJSON(v.WriteJSON, clock)
 	} else {
 		err = v.WriteText(os.Stdout, term.LayoutFor(os.Stdout))
 	}
@@ -120,6 +125,16 @@ func printView(v view, json bool, name string) (err error) {
 		return fmt.Errorf("writing the %s: %w", name, output.Pathless(err))
 	}
 	return nil
+}
+
+// writeJSON prints a document, with the times of the wall clock.
+func writeJSON(write func(io.Writer) error, clock page.Clock) error {
+	var text bytes.Buffer
+	if err := write(&text); err != nil {
+		return err
+	}
+	_, err := os.Stdout.Write(clock.AddWall(nil, text.Bytes()))
+	return err
 }
 
 // finish prints what a view lacks and what is uncertain, and gives the exit status.

@@ -20,6 +20,7 @@ const (
 	JSON   = "json"
 	Rules  = "rules"
 	Socket = "socket"
+	UTC    = "utc"
 )
 
 // socketVariable is the environment variable that names the socket in place of --socket.
@@ -30,11 +31,12 @@ func AddGlobal(root *cobra.Command) {
 	f := root.PersistentFlags()
 	f.Bool(JSON, false, "print JSON in place of text")
 	f.String(Rules, "", "name components of the model by the rules in `FILE`")
+	f.Bool(UTC, false, "print times by the wall clock, in UTC")
 	f.String(Socket, service.DefaultSocket, "`PATH` of the service's socket ($"+socketVariable+")")
 	_ = root.MarkPersistentFlagFilename(Rules)
 	_ = root.MarkPersistentFlagFilename(Socket, "sock")
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
-		for _, flag := range []string{JSON, Rules, Socket} {
+		for _, flag := range []string{JSON, Rules, Socket, UTC} {
 			if c.Flags().Changed(flag) && !TakesGlobal(c, flag) {
 				return fmt.Errorf("--%s has no effect on %s: leave it out", flag, c.CommandPath())
 			}
@@ -62,6 +64,12 @@ func TakesGlobal(c *cobra.Command, flag string) bool {
 func WantsJSON(c *cobra.Command) bool {
 	json, _ := c.Flags().GetBool(JSON)
 	return json
+}
+
+// WantsUTC is the value of --utc.
+func WantsUTC(c *cobra.Command) bool {
+	utc, _ := c.Flags().GetBool(UTC)
+	return utc
 }
 
 // RulesFile is the value of --rules.

@@ -25,7 +25,10 @@ type Events struct {
 	// events happen
 	whole   *File
 	pending []byte
+	line    []byte
 	events  uint64
+	// Clock is that of the events.
+	Clock page.Clock
 	// written is the length of the file up to its last complete line; -1 for a pipe
 	written int64
 }
@@ -86,7 +89,8 @@ func (f *Events) Add(e *event.Event) {
 	if e.Kind == event.Checkpoint {
 		return // it has no record: the file begins with what came after it
 	}
-	f.pending = e.AppendJSON(f.pending)
+	f.line = e.AppendJSON(f.line[:0])
+	f.pending = f.Clock.AddWall(f.pending, f.line)
 	f.pending = append(f.pending, '\n')
 	f.events++
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
@@ -73,6 +74,9 @@ func openNamed(path, name string) (*File, error) {
 		recording: f, next: next, close: f.Close, part: "block", done: f.Offset, size: f.Size(),
 	}, nil
 }
+
+// Clock relates the times of its events to the wall clock.
+func (f *File) Clock() page.Clock { return page.NewClock(f.Created, f.BeganNs) }
 
 // Close closes the file.
 func (f *File) Close() error { return f.close() }

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"ttmem/cmd/ttmem/output"
 	"ttmem/tracer/event"
@@ -33,8 +35,9 @@ func openLines(path, name string) (*File, error) {
 		return nil, nil
 	}
 	lines := event.NewReader(f)
+	created, beganNs := firstTimes(f)
 	return &File{
-		Name: name, part: "line",
+		Name: name, part: "line", Created: created, BeganNs: beganNs,
 		next: func(e *event.Event) (err error) {
 			if *e, err = lines.Next(); err == nil || errors.Is(err, io.EOF) {
 				return err
@@ -43,6 +46,23 @@ func openLines(path, name string) (*File, error) {
 		},
 		close: f.Close, done: func() int64 { n, _ := f.Seek(0, io.SeekCurrent); return n }, size: info.Size(),
 	}, nil
+}
+
+// firstTimes are the times of the first line by the wall clock and by CLOCK_MONOTONIC; zero if it
+// does not have both.
+func firstTimes(f *os.File) (wall time.Time, monotonicNs uint64) {
+	b := make([]byte, 4096)
+	n, _ := f.ReadAt(b, 0)
+	var first struct {
+		TimeNs uint64 `json:"time_ns"`
+		WallNs int64  `json:"wall_ns"`
+	}
+	// the line may be longer, but begins with its times
+	head, _, _ := bytes.Cut(b[:n], []byte(`,"kind":`))
+	if json.Unmarshal(append(bytes.Clone(head), '}'), &first) != nil || first.WallNs == 0 {
+		return time.Time{}, 0
+	}
+	return time.Unix(0, first.WallNs), first.TimeNs
 }
 
 // lineError is an error of reading lines. What is wrong with JSON is in Go's own words, and

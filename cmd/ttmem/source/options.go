@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/tracer/kernel"
 )
@@ -43,6 +44,31 @@ type Options struct {
 	// Ctx ends watching when it is done, as Ctrl-C does; nil: only Ctrl-C does.
 	Ctx     context.Context
 	Console Console
+	// clock is that of the file that was read.
+	clock page.Clock
+}
+
+// Clock relates the times of events to the wall clock: as it was when the file was begun, or as it
+// is now. It is zero if a file does not say it, or is a pipe that was not read yet.
+func (o *Options) Clock() page.Clock {
+	switch {
+	case o.File == "":
+		return page.NewClock(time.Now(), MonotonicNow())
+	case !o.clock.Known() && ReadOnce(o.File) == nil:
+		if f, err := Open(o.File); err == nil {
+			o.clock = f.Clock()
+			f.Close()
+		}
+	}
+	return o.clock
+}
+
+// CheckUTC is an error if times are to be those of the wall clock, and the file does not say them.
+func (o *Options) CheckUTC(utc bool) error {
+	if utc && !o.Clock().Known() && (o.File == "" || ReadOnce(o.File) == nil) { // a pipe is not read yet
+		return fmt.Errorf("--utc: %s does not say when it was written: leave out --utc", shownName(o.File))
+	}
+	return nil
 }
 
 // until is done with o.Ctx, or when one of the signals comes.

@@ -49,7 +49,11 @@ func (s *State) Select(pids []int) error {
 // Now is the present state, or that at the end of the file. Ctrl-C ends reading.
 func (o *Options) Now() (*State, error) {
 	if o.File != "" {
-		return atEnd(o.File)
+		s, err := atEnd(o.File)
+		if err == nil {
+			o.clock = s.File.Clock()
+		}
+		return s, err
 	}
 	s, err := o.OfService()
 	if s != nil || err != nil {
@@ -89,7 +93,7 @@ func atEnd(path string) (*State, error) {
 		return nil, err
 	}
 	s.Advance(w.EndNs)
-	s.NowNs, s.Notes, s.Failed = s.State.Now(), w.Notes, w.Failed
+	s.NowNs, s.Notes, s.Failed, s.File = s.State.Now(), w.Notes, w.Failed, w.File
 	return s, nil
 }
 

@@ -154,6 +154,7 @@ func (o *Options) watchFile(handle func(*event.Event)) (*Summary, error) {
 		return nil, err
 	}
 	defer f.Close()
+	o.clock = f.Clock()
 	f.quiet = o.Quiet || o.Console.Warn != nil
 	if o.StateOnly {
 		if err := f.StateOnly(); err != nil {

@@ -23,6 +23,9 @@ type step struct {
 	Step    string `json:"step"`
 	BeginNs uint64 `json:"begin_ns"`
 	EndNs   uint64 `json:"end_ns"`
+	// BeginWallNs and EndWallNs are the same by the wall clock.
+	BeginWallNs int64 `json:"begin_wall_ns,omitempty"`
+	EndWallNs   int64 `json:"end_wall_ns,omitempty"`
 	// Peaks are the most that each region of each chip had in use during the step,
 	// with what was there when it began.
 	Peaks []stepPeak `json:"peaks"`
@@ -55,6 +58,9 @@ type stepLeft struct {
 
 // A Follower measures the steps of one process.
 type Follower struct {
+	// Clock relates the times of steps to the wall clock.
+	Clock page.Clock
+
 	mu      sync.Mutex // for out
 	out     io.Writer
 	state   *aggregate.State
@@ -231,7 +237,7 @@ func (s *Follower) use(id int, e *event.Event) {
 
 func (s *Follower) begin(name string, timeNs uint64) {
 	s.running = true
-	s.current = step{Step: name, BeginNs: timeNs}
+	s.current = step{Step: name, BeginNs: timeNs, BeginWallNs: s.Clock.Wall(timeNs)}
 	s.lost = 0
 	s.state.FollowFrom(timeNs)
 	for _, u := range s.used {
@@ -245,7 +251,7 @@ func (s *Follower) end(timeNs uint64) {
 	}
 	s.running = false
 	one := &s.current
-	one.EndNs, one.Lost = timeNs, s.lost
+	one.EndNs, one.EndWallNs, one.Lost = timeNs, s.Clock.Wall(timeNs), s.lost
 	one.Peaks, one.Left = []stepPeak{}, s.left()
 	snap := s.state.Snapshot()
 	for i := range snap.Devices {

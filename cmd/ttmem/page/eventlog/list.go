@@ -22,6 +22,9 @@ type Options struct {
 	Limit int
 	// LiveNs is when live events begin: older ones are from before the command.
 	LiveNs uint64
+	// Clock relates times to the wall clock. UTC prints them so.
+	Clock page.Clock
+	UTC   bool
 }
 
 // A Log lists events.
@@ -42,6 +45,7 @@ type Log struct {
 	newest []listedEvent
 	next   int
 	line   []byte
+	json   []byte
 }
 
 // A site is a call stack with its names, and the title that they make.
@@ -114,7 +118,8 @@ func (l *Log) End() {
 func (l *Log) list(e *event.Event, n *analyze.Note) {
 	l.Listed++
 	if l.JSON {
-		l.line = l.appendJSON(l.line[:0], e, n)
+		l.json = l.appendJSON(l.json[:0], e, n)
+		l.line = l.Clock.AddWall(l.line[:0], l.json)
 	} else {
 		l.line = l.appendText(l.line[:0], e, n)
 	}

@@ -18,9 +18,15 @@ var (
 	firstColumns = page.Columns{12, 7, -14}     // time, chips, kind
 	sizeColumns  = page.Columns{11, 10, 10, -6} // address, size, each, banks
 	placeColumns = page.Columns{-25, 8, 15, 8}  // region, buffer, object, process
-	fewColumns   = firstColumns.Width() + sizeColumns.Width()
-	allColumns   = fewColumns + placeColumns.Width()
 )
+
+// first is the columns that each line has.
+func (l *Log) first() page.Columns {
+	if l.UTC {
+		return append(page.Columns{page.UTCColumns}, firstColumns[1:]...)
+	}
+	return firstColumns
+}
 
 // row is the columns of a line.
 type row struct {
@@ -38,10 +44,11 @@ type note struct {
 // room is how many of the three groups of columns fit into a line. The third also leaves room
 // for the text.
 func (l *Log) room() int {
+	few := l.first().Width() + sizeColumns.Width()
 	switch width := l.layout.Width; {
-	case width == 0 || width >= allColumns+2+page.LeastBeside:
+	case width == 0 || width >= few+placeColumns.Width()+2+page.LeastBeside:
 		return 3
-	case width >= fewColumns+page.Width(" banks"):
+	case width >= few+page.Width(" banks"):
 		return 2
 	}
 	return 1
@@ -67,8 +74,11 @@ func (l *Log) appendText(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if e.PID != 0 {
 		pid = fmt.Sprint(e.PID)
 	}
-	seconds := float64(e.TimeNs-min(l.Begin, e.TimeNs)) / 1e9
-	line, text := firstColumns.Line(fmt.Sprintf("%.6f", seconds), " "+chips, " "+e.Kind.String()), r.text
+	at := fmt.Sprintf("%.6f", float64(e.TimeNs-min(l.Begin, e.TimeNs))/1e9)
+	if l.UTC {
+		at = l.Clock.UTC(e.TimeNs)
+	}
+	line, text := l.first().Line(at, " "+chips, " "+e.Kind.String()), r.text
 	var below []string // what has no room in the line
 	room := l.room()
 	if room > 1 {
@@ -128,7 +138,11 @@ func (l *Log) appendFolded(b []byte, line string, st page.Style, text string) []
 }
 
 func (l *Log) appendHead(b []byte) []byte {
-	head, banks := firstColumns.Line("seconds", "chips", " event"), l.times()+"banks"
+	times := "seconds"
+	if l.UTC {
+		times = page.Left("UTC", page.UTCColumns)
+	}
+	head, banks := l.first().Line(times, "chips", " event"), l.times()+"banks"
 	if room := l.room(); room > 1 {
 		head += sizeColumns.Line("address", "size", "per bank", banks)
 		if room > 2 {

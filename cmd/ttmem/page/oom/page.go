@@ -21,8 +21,11 @@ type Page struct {
 	// PIDs are the selected processes; all if there are none.
 	PIDs []int
 	// Others is what is known of the memory of other users; "" if all of it is shown.
-	Others   string
-	Notes    []string
+	Others string
+	Notes  []string
+	// Clock relates times to the wall clock. UTC prints them so.
+	Clock    page.Clock
+	UTC      bool
 	Snapshot *memory.Snapshot
 	// Failures are the selected ones, oldest first, and forgotten is the number of older
 	// ones of which nothing else is known.

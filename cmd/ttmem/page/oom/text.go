@@ -152,6 +152,9 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, group []*memo
 
 // moment says when that was.
 func (p *Page) moment(ns uint64) string {
+	if p.UTC {
+		return "at " + p.Clock.UTC(ns) + " UTC"
+	}
 	if p.Live {
 		return page.Seconds(p.Snapshot.TimeNs-min(ns, p.Snapshot.TimeNs)) + " ago"
 	}

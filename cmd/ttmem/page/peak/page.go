@@ -51,6 +51,9 @@ type Options struct {
 	// Notes say why figures may be wrong, and About what the timelines show, a sentence
 	// each.
 	Notes, About []string
+	// Clock relates times to the wall clock. UTC prints them so.
+	Clock page.Clock
+	UTC   bool
 }
 
 // New returns the page of a state's peaks.

@@ -119,9 +119,9 @@ func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 		fmt.Fprintln(out, " nothing")
 		return
 	}
-	at := "at " + page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs))
+	at := p.moment(c.TimeNs)
 	switch {
-	case c.TimeNs < p.beginNs:
+	case c.TimeNs < p.beginNs && !p.UTC:
 		at = page.Moment(p.beginNs-c.TimeNs) + " before this recording started"
 	case c.TimeNs == p.beginNs && p.restored:
 		at = "at the beginning"
@@ -270,6 +270,9 @@ func (p *Page) writeProcesses(out *bufio.Writer, layout page.Layout) {
 
 // moment is a time since the beginning.
 func (p *Page) moment(ns uint64) string {
+	if p.UTC {
+		return "at " + p.Clock.UTC(ns) + " UTC"
+	}
 	if ns < p.beginNs {
 		return page.Moment(p.beginNs-ns) + " before"
 	}

@@ -26,6 +26,9 @@ type Options struct {
 	Older string
 	// State has the call sites of peaks and leaks.
 	State *aggregate.State
+	// Clock relates the snapshot's times to the wall clock. UTC prints them so.
+	Clock page.Clock
+	UTC   bool
 }
 
 // report is a report that is being written.
@@ -124,11 +127,19 @@ func (r *report) heading() {
 	if ns, ok := r.traced(); ok {
 		about = " over " + page.Seconds(ns)
 	}
+	if first := page.FirstNs(r.snap, r.Live); r.UTC && first > 0 {
+		about += ", from " + r.Clock.UTC(first) + " to " + r.Clock.UTC(r.snap.TimeNs) + " UTC"
+	}
 	if r.Live {
 		title += " now"
 		about = strings.Replace(about, " over ", ", traced for ", 1)
 	}
-	r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, about))
+	for i, line := range page.Wrap(title+about, r.width) {
+		if i == 0 {
+			line = r.Paint(page.Bold, title) + r.Paint(page.Dim, strings.TrimPrefix(line, title))
+		}
+		r.line(line)
+	}
 	if r.Own && r.PID == 0 {
 		r.line(r.Paint(page.Dim, "Chips include the memory of all users; only your own processes are listed."))
 	}

@@ -1,0 +1,70 @@
+package page
+
+import (
+	"bytes"
+	"strconv"
+	"time"
+)
+
+// A Clock relates CLOCK_MONOTONIC, which events have, to the wall clock. The zero value knows
+// nothing of it.
+type Clock struct {
+	known bool
+	// offset is the wall clock less CLOCK_MONOTONIC, in ns.
+	offset int64
+}
+
+// NewClock returns the clock that showed both at one moment; zero if one of them is not known.
+func NewClock(wall time.Time, monotonicNs uint64) Clock {
+	if wall.UnixNano() <= 0 || monotonicNs == 0 {
+		return Clock{}
+	}
+	return Clock{true, wall.UnixNano() - int64(monotonicNs)}
+}
+
+// Known reports whether the clock knows the wall clock.
+func (c Clock) Known() bool { return c.known }
+
+// Wall is a time of CLOCK_MONOTONIC by the wall clock, in ns since 1970; 0 if that is not known.
+func (c Clock) Wall(ns uint64) int64 {
+	if !c.known {
+		return 0
+	}
+	return int64(ns) + c.offset
+}
+
+// UTCColumns is the width of UTC.
+const UTCColumns = len(utcLayout)
+
+// utcLayout is that of tt-metal's log, with microseconds.
+const utcLayout = "2006-01-02 15:04:05.000000"
+
+// UTC is a time of CLOCK_MONOTONIC by the wall clock, in UTC.
+func (c Clock) UTC(ns uint64) string {
+	if !c.known {
+		return "unknown"
+	}
+	return time.Unix(0, c.Wall(ns)).UTC().Format(utcLayout)
+}
+
+// timeKey is the key of all times of documents and event records that have a moment of their own.
+const timeKey = `"time_ns":`
+
+// AddWall appends a document, or lines of them, with wall_ns behind each time_ns: the same by the
+// wall clock. The key cannot be within a string, whose quotes are escaped.
+func (c Clock) AddWall(b, text []byte) []byte {
+	for c.known {
+		before, after, found := bytes.Cut(text, []byte(timeKey))
+		if !found {
+			break
+		}
+		n := len(after) - len(bytes.TrimLeft(after, "0123456789"))
+		b = append(append(append(b, before...), timeKey...), after[:n]...)
+		if ns, err := strconv.ParseUint(string(after[:n]), 10, 63); err == nil && ns > 0 {
+			b = append(b, `,"wall_ns":`...)
+			b = strconv.AppendInt(b, c.Wall(ns), 10)
+		}
+		text = after[n:]
+	}
+	return append(b, text...)
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/cmd/ttmem/source"
+)
+
+// The wall clock is that of the recording's beginning: all commands give a moment the same time, and
+// so does an event file that was written from it.
+func TestTimesByTheWallClock(t *testing.T) {
+	t.Setenv(asCommand, "yes")
+	dir := t.TempDir()
+	path, lines := filepath.Join(dir, "model.ttmem"), filepath.Join(dir, "model.jsonl")
+	readStory(t, storyEvents(goldenFolder, "fragments")).record(t, path, 1<<30)
+	f, err := source.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer f.Close()
+	output := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command(os.Args[0], args...).Output()
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%v", args))
+		return string(out)
+	}
+	output("report", path, "--events", lines)
+	var doc struct {
+		TimeNs   uint64 `json:"time_ns"`
+		WallNs   int64  `json:"wall_ns"`
+		Failures []struct {
+			TimeNs uint64 `json:"time_ns"`
+			WallNs int64  `json:"wall_ns"`
+		}
+	}
+	for _, file := range []string{path, lines} {
+		qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(output("oom", file, "--json")), &doc)))
+		qt.Assert(t, qt.IsTrue(len(doc.Failures) > 1))
+		first := doc.Failures[0]
+		wall := f.Created.UnixNano() + int64(first.TimeNs) - int64(f.BeganNs)
+		qt.Check(t, qt.Equals(first.WallNs, wall))
+		at := time.Unix(0, wall).UTC().Format("2006-01-02 15:04:05.000000")
+		for _, args := range []string{"oom -n 0", "log --kind alloc_failed", "report"} {
+			text := output(append(strings.Fields(args), file, "--utc")...)
+			qt.Check(t, qt.StringContains(text, at), qt.Commentf("%s %s", args, file))
+		}
+		qt.Check(t, qt.Matches(output("peak", file, "--utc"), `(?s).*peak .*, at `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} UTC\n.*`))
+	}
+
+	without := regexp.MustCompile(`"wall_ns":\d+,`).ReplaceAllString(output("log", path, "--json"), "")
+	qt.Assert(t, qt.IsNil(os.WriteFile(lines, []byte(without), 0o644)))
+	for _, command := range []string{"oom", "log", "report", "peak"} {
+		out, err := exec.Command(os.Args[0], command, lines, "--utc").CombinedOutput()
+		qt.Check(t, qt.IsNotNil(err))
+		qt.Check(t, qt.Equals(string(out), "ttmem: --utc: "+lines+" does not say when it was written: leave out --utc\n"))
+	}
+}
