@@ -86,7 +86,10 @@ func (s *State) placed(d *deviceSet, c *processChip, e *event.Event) {
 
 // ran updates the peak of the operation that runs a program.
 func (c *processChip) ran(id uint64, g *program) {
-	use := g.l1.Use(g.parts, &c.used.load)
+	use, known := g.l1.Use(&c.used.load)
+	if !known {
+		use = g.l1.Count(g.parts(), &c.used.load)
+	}
 	use.TensorBytes += g.run.TensorBytes
 	if peak := &g.run.Of.Peak; peak.TimeNs == 0 || use.Bytes() > peak.Bytes() {
 		use.TimeNs, use.ProgramID, use.Device = g.run.TimeNs, id, c.chip.id

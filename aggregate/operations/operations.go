@@ -81,8 +81,8 @@ type Part struct {
 	Kind event.StaticKind
 }
 
-// A Program is what a program has of its fullest core. Programs mostly run often between two
-// changes of it.
+// A Program is what a program has of its fullest core, which it counts once: programs mostly
+// run often without a change.
 type Program struct {
 	use   memory.CoreUse
 	known bool
@@ -91,20 +91,22 @@ type Program struct {
 // Forget is called when the parts of the program have changed.
 func (p *Program) Forget() { p.known = false }
 
-// Use returns what a program with these parts has of the core where it has most together with
+// Use returns what was counted; false if it has to be counted, which buffers on single cores
+// always require.
+func (p *Program) Use(load *cores.Load) (use memory.CoreUse, known bool) {
+	return p.use, p.known && load.Empty()
+}
+
+// Count returns what a program with these parts has of the core where it has most together with
 // buffers on single cores.
-func (p *Program) Use(parts func() []Part, load *cores.Load) memory.CoreUse {
-	if p.known && load.Empty() {
-		return p.use
-	}
-	list := parts()
-	var places []cores.Place
-	for _, part := range list {
+func (p *Program) Count(parts []Part, load *cores.Load) memory.CoreUse {
+	places := make([]cores.Place, 0, len(parts))
+	for _, part := range parts {
 		places = append(places, part.Place)
 	}
 	core := cores.FullestOf(places, load)
 	use := memory.CoreUse{X: core.X, Y: core.Y, TensorBytes: load.On(core)}
-	for _, part := range list {
+	for _, part := range parts {
 		if !part.Set.Has(core) {
 			continue
 		}
