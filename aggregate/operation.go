@@ -50,8 +50,8 @@ func (s *State) forgetOperations() {
 	s.operations = kept
 }
 
-// runProgram counts a program that is enqueued. If it is compiled now, its circular buffers
-// come later: placed counts them.
+// runProgram counts a program that is enqueued. If its circular buffers come later, because it is
+// compiled now, placed counts them.
 func (s *State) runProgram(e *event.Event) {
 	d := s.set(s.process(e), e.Devices)
 	op := s.operation(d, e)
@@ -69,19 +69,28 @@ func (s *State) runProgram(e *event.Event) {
 	}
 }
 
-// placed counts a circular buffer for the operation that runs its program. If no run was seen,
-// because the library or the program reports none, it counts for its own call stack.
+// placed counts a circular buffer for the operation that runs its program. If the library or the
+// program reports no runs, it counts for its own call stack.
 func (s *State) placed(d *deviceSet, c *processChip, e *event.Event) {
 	g := c.programs[e.ProgramID]
 	if g.run.Of == nil {
-		if e.Stack == nil {
-			return
+		if e.Stack == nil || d.reportsRuns() {
+			return // if the program runs, that counts it
 		}
 		op := s.operation(d, e)
 		op.LastNs = e.TimeNs
 		g.run = operations.Run{Of: &op.Operation, TimeNs: e.TimeNs, TensorBytes: c.used.regions[event.L1].perBank}
 	}
 	c.ran(e.ProgramID, g)
+}
+
+func (d *deviceSet) reportsRuns() bool {
+	for _, op := range d.operations {
+		if op.Runs > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // ran updates the peak of the operation that runs a program.

@@ -15,7 +15,7 @@ import (
 
 // mostFlags is how many pairs of a command and a flag there may be. A flag of all commands
 // counts once.
-const mostFlags = 90
+const mostFlags = 93
 
 // eachCommand calls do with a command and all below it.
 func eachCommand(c *cobra.Command, do func(*cobra.Command)) {
@@ -73,7 +73,7 @@ func TestErrorsOfFlagsAreNotGos(t *testing.T) {
 
 // TestHelpFitsAScreen: what is longer is a page in docs.
 func TestHelpFitsAScreen(t *testing.T) {
-	const mostLines, mostColumns = 40, 100
+	const mostLines, mostColumns = 41, 100
 	for _, c := range append(newRoot().Commands(), newRoot()) {
 		if c.Hidden {
 			continue

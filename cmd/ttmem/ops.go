@@ -46,8 +46,6 @@ docs/ops.md explains the columns.`,
 	o.source.RegisterWatch(c)
 	flags.From(c, &o.from, "begin")
 	flags.At(c, &o.at, "end")
-	flags.Chips(c, &o.devices)
-	flags.Grep(c, &o.grep)
 	flags.Limit(c, &o.n, listedOperations)
 	flags.Takes(c, flags.JSON, flags.Rules)
 	return c
@@ -75,7 +73,7 @@ func listOperations(c *cobra.Command, o *opsOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := cmp.Or(source.CheckChips(o.devices, p.Snapshot, w.Of), source.CheckPIDs(o.source.PIDs, p.Snapshot, w.Of)); err != nil {
+	if err := source.CheckPIDs(o.source.PIDs, p.Snapshot, w.Of); err != nil {
 		return cmp.Or(o.source.Missing(), err)
 	}
 	p.Of, p.Others, p.Notes = w.Of, w.Others, w.Notes

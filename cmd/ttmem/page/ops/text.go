@@ -23,8 +23,8 @@ var columns = []column{
 	{"headroom", 9, func(o *analyze.Operation) uint64 { return o.Peak.HeadroomBytes() }, true},
 	{"peak", 8, func(o *analyze.Operation) uint64 { return o.Peak.Bytes() }, true},
 	{"tensors", 8, func(o *analyze.Operation) uint64 { return o.Peak.TensorBytes }, true},
-	{"CBs", 8, func(o *analyze.Operation) uint64 { return o.Peak.CBBytes }, false},
-	{"DFBs", 8, func(o *analyze.Operation) uint64 { return o.Peak.DFBBytes }, false},
+	{"CBs", 7, func(o *analyze.Operation) uint64 { return o.Peak.CBBytes }, false},
+	{"DFBs", 7, func(o *analyze.Operation) uint64 { return o.Peak.DFBBytes }, false},
 	{"scratch", 8, func(o *analyze.Operation) uint64 { return o.Peak.ScratchpadBytes }, false},
 }
 
@@ -54,7 +54,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	if chips {
 		head += page.Right("chip", 5)
 	}
-	layout.WriteHead(out, head+page.Right("core", 6)+page.Right("runs", 8)+"  ", "operation")
+	layout.WriteHead(out, head+page.Right("core", 6)+page.Right("runs", 7)+"  ", "operation")
 	unknown := false
 	for i := range list {
 		o := &list[i]
@@ -76,7 +76,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 func (p *Page) writeRow(out *bufio.Writer, layout page.Layout, shown []column, chips bool, o *analyze.Operation) {
 	line := ""
 	for i, c := range shown {
-		text := fmt.Sprintf("%.1f", float64(c.bytes(o))/1024)
+		text := kib(c.bytes(o))
 		if i == 0 && o.Peak.CapacityBytes == 0 {
 			text = "?"
 		}
@@ -85,12 +85,20 @@ func (p *Page) writeRow(out *bufio.Writer, layout page.Layout, shown []column, c
 	if chips {
 		line += page.Right(fmt.Sprint(o.Peak.Device), 5)
 	}
-	line += page.Right(fmt.Sprintf("%d-%d", o.Peak.X, o.Peak.Y), 6) + page.Right(runs(o.Runs), 8) + "  "
+	line += page.Right(fmt.Sprintf("%d-%d", o.Peak.X, o.Peak.Y), 6) + page.Right(runs(o.Runs), 7) + "  "
 	title := layout.Separated(o.Key)
 	if len(p.Snapshot.Processes) > 1 {
 		title = fmt.Sprintf("PID %d%s%s", o.PID, layout.Separator(), title)
 	}
 	layout.Beside(out, line, page.Level(o.Peak.Bytes(), o.Peak.CapacityBytes), title)
+}
+
+// kib writes a number of bytes in KiB without the unit. It is 0.0 only of nothing.
+func kib(n uint64) string {
+	if n > 0 && n < 52 {
+		return "<0.1"
+	}
+	return fmt.Sprintf("%.1f", float64(n)/1024)
 }
 
 // nothing says that there is nothing to show.
