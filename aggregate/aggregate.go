@@ -6,6 +6,7 @@ package aggregate
 import (
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/newest"
 	"ttmem/tracer/event"
 )
 
@@ -27,9 +28,9 @@ type State struct {
 	lost       map[string]uint64
 	lostEvents uint64
 	anomalies  memory.Anomalies
-	failures   newest[memory.Failure]
+	failures   newest.List[memory.Failure]
 	// marks are those that users set, and callMarks those of --mark-at.
-	marks, callMarks newest[memory.Mark]
+	marks, callMarks newest.List[memory.Mark]
 	past             past
 	beginning        beginning
 	// sites are all call sites in the order of their first allocation. keptSites is how many
@@ -39,6 +40,10 @@ type State struct {
 	keepSites bool
 	// freshSince is the time after which allocations count as fresh, in ns.
 	freshSince uint64
+	// operations are the call stacks that ran programs, and operationCount is how many there
+	// were in all.
+	operations     []*operation
+	operationCount uint64
 	// endedSurvivors are the survivors of call sites whose allocators were closed, and
 	// otherSurvivors is the sum of all others. allocations is how many buffers were
 	// allocated.
@@ -128,6 +133,8 @@ func (s *State) Apply(e *event.Event) {
 		}
 	case event.Mark: // a moment: nothing changes
 		s.mark(e)
+	case event.ProgramRun:
+		s.runProgram(e)
 	default:
 		s.anomalies.MalformedEvents++
 	}

@@ -74,8 +74,8 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 	some.now, some.first, some.restored, some.applied = s.now, s.first, s.restored, s.applied
 	some.freshSince, some.lost, some.beginning, some.keptSites = s.freshSince, s.lost, s.beginning, s.keptSites
 	some.lostEvents = memory.Sum(s.lost)
-	some.marks = s.marks.only(func(m *memory.Mark) bool { return selected(0, m.UID) })
-	some.failures = s.failures.only(func(f *memory.Failure) bool { return selected(f.PID, f.UID) })
+	some.marks = s.marks.Only(func(m *memory.Mark) bool { return selected(0, m.UID) })
+	some.failures = s.failures.Only(func(f *memory.Failure) bool { return selected(f.PID, f.UID) })
 	for _, x := range s.exited {
 		if selected(x.PID, x.UID) {
 			some.exited = append(some.exited, x)
@@ -94,6 +94,12 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 			some.sites = append(some.sites, site)
 		}
 	}
+	for _, op := range s.operations {
+		if isSelected(op.set.process) {
+			some.operations = append(some.operations, op)
+		}
+	}
+	some.operationCount = uint64(len(some.operations))
 	counted := make(map[*processName]bool)
 	for pid, p := range s.processes {
 		if isSelected(p.name) {

@@ -58,6 +58,11 @@ func known(t *testing.T, s *aggregate.State) string {
 	slices.Sort(lines)
 	b.WriteString(strings.Join(lines, ""))
 	fmt.Fprintf(&b, "\n%+v %d", others, s.BuffersAllocated())
+	ran, more := s.Operations()
+	fmt.Fprintf(&b, "\n%d", more)
+	for _, op := range ran {
+		fmt.Fprintf(&b, "\n%+v", op)
+	}
 	x := s.Index()
 	fmt.Fprintf(&b, "\n%d %d %+v %v %d %v %d", s.Number(), x.First, x.Begin, x.Failures, x.FailuresFrom, x.Peaks, x.MarksFrom)
 	for i := range x.Marks {
@@ -126,6 +131,8 @@ func fullEvent(r *rand.Rand, now uint64) event.Event {
 		e.Devices = append(e.Devices, r.IntN(3))
 	case 7:
 		e.Kind, e.Devices = event.Alloc, nil
+	case 9, 10:
+		e = randomRun(r, e)
 	case 8:
 		e = event.Event{TimeNs: now, Kind: event.Mark, Cause: fmt.Sprint("mark ", now), UID: 1000 + r.IntN(3)}
 		if r.IntN(3) == 0 { // of --mark-at

@@ -12,7 +12,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 6
+const stateVersion = 7
 
 // Limits for reading: damaged input must not cost more than a large State.
 const (
@@ -32,6 +32,7 @@ type stateCodec struct {
 	origins  codec.Once[origin]
 	arenas   codec.Once[arena]
 	sites    codec.Once[callSite]
+	ran      codec.Once[memory.Operation]
 	// chips, cores and coreSteps count what was read, for the limits. placed are the places
 	// that count in coreSteps.
 	chips, cores, coreSteps int
@@ -47,9 +48,9 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	codec.Table(c.Codec, s.lost, func(cause *string, n *uint64) { c.Text(cause); c.Uint(n) })
 	c.Value(&s.beginning.point)
 	c.Bool(&s.beginning.over)
-	s.marks.code(c.Codec, func(m *memory.Mark) { c.Value(m) })
-	s.callMarks.code(c.Codec, func(m *memory.Mark) { c.Value(m) })
-	s.failures.code(c.Codec, c.failure)
+	s.marks.Code(c.Codec, func(m *memory.Mark) { c.Value(m) })
+	s.callMarks.Code(c.Codec, func(m *memory.Mark) { c.Value(m) })
+	s.failures.Code(c.Codec, c.failure)
 	codec.List(c.Codec, &s.exited, c.exited)
 	for i := range s.unplaced.pools {
 		c.pool(&s.unplaced.pools[i])
@@ -60,6 +61,8 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	codec.List(c.Codec, &processes, c.process)
 	codec.List(c.Codec, &s.sites, c.site)
 	codec.Number(c.Codec, &s.keptSites)
+	codec.List(c.Codec, &s.operations, c.operation)
+	c.Uint(&s.operationCount)
 	codec.List(c.Codec, &s.endedSurvivors, c.survivors)
 	c.Value(&s.otherSurvivors)
 	c.Uint(&s.allocations)

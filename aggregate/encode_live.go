@@ -17,6 +17,7 @@ func (c *stateCodec) programs(p *process) {
 			c.Uint(id)
 			c.program(chip, codec.Made(c.Codec, g))
 		})
+		chip.awaited.Code(c.Codec, &c.ran)
 	}
 }
 
@@ -44,6 +45,7 @@ func (c *stateCodec) program(chip *processChip, g *program) {
 			c.state.countIn(k.site, k.tally(), k.from.since)
 		}
 	})
+	g.run.Code(c.Codec, &c.ran)
 	if c.Reads && len(g.static) == 0 && g.kernel == nil {
 		c.Fail()
 	}

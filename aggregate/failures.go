@@ -22,16 +22,21 @@ func (s *State) fail(e *event.Event) {
 		p.name.comm = cmp.Or(p.name.comm, e.Comm)
 		failure.UID, failure.Evidence = p.name.about.UID, s.evidence(p, e)
 	}
-	s.failures.add(failure)
+	s.failures.Add(failure)
 }
 
 // resolveStacks resolves the call stacks in failures and totals of a process that ended. An
 // unresolved stack keeps all data about the process's code in memory.
 func (s *State) resolveStacks(pid int) {
-	for i := range s.failures.all {
-		if f := &s.failures.all[i]; f.PID == pid {
+	s.failures.Each(func(f *memory.Failure) {
+		if f.PID == pid {
 			f.Stack.Calls()
 			f.Evidence.ResolveStacks()
+		}
+	})
+	for _, op := range s.operations {
+		if op.set.process.pid == pid {
+			op.Stack.Calls()
 		}
 	}
 	for i := range s.exited {

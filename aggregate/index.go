@@ -35,10 +35,10 @@ func (b *beginning) follow(s *State, e *event.Event) {
 	b.point = memory.Point{Number: s.applied, TimeNs: s.now}
 }
 
-// happens reports whether the event is an allocation or the end of one, and not a report of an
-// allocation from before the beginning.
+// happens reports whether the event is an allocation, the end of one or the run of a program,
+// and not a report of an allocation from before the beginning.
 func happens(e *event.Event) bool {
-	return e.Kind >= event.Alloc && e.Kind <= event.KernelUnload && !e.BeforeAttach
+	return (e.Kind >= event.Alloc && e.Kind <= event.KernelUnload || e.Kind == event.ProgramRun) && !e.BeforeAttach
 }
 
 // Number returns the number of events that were applied, as a Point counts them.
@@ -61,13 +61,13 @@ func NumberOf(e *event.Event) (number uint64) {
 // Index returns the positions of marks, failures and peaks. It must not be changed.
 func (s *State) Index() memory.Index {
 	x := memory.Index{First: s.first, Begin: s.beginning.point}
-	x.Marks = slices.Concat(s.marks.list(), s.callMarks.list())
+	x.Marks = slices.Concat(s.marks.List(), s.callMarks.List())
 	slices.SortStableFunc(x.Marks, func(a, b memory.Mark) int { return cmp.Compare(a.Number, b.Number) })
-	x.MarksFrom = max(s.marks.completeFrom(), s.callMarks.completeFrom())
-	for _, f := range s.failures.list() {
+	x.MarksFrom = max(s.marks.CompleteFrom(), s.callMarks.CompleteFrom())
+	for _, f := range s.failures.List() {
 		x.Failures = append(x.Failures, memory.FailurePoint{Point: memory.Point{Number: f.Number, TimeNs: f.TimeNs}, PID: f.PID})
 	}
-	x.FailuresFrom = s.failures.completeFrom()
+	x.FailuresFrom = s.failures.CompleteFrom()
 	for _, q := range s.allPools() {
 		if q.chip != s.unplaced && q.peak.bytes > 0 {
 			x.Peaks = append(x.Peaks, memory.PeakPoint{
@@ -88,8 +88,8 @@ func (s *State) mark(e *event.Event) {
 	} else {
 		s.addMark(e)
 	}
-	of.add(memory.Mark{TimeNs: e.TimeNs, Name: e.Cause, Number: s.applied, UID: e.UID})
+	of.Add(memory.Mark{TimeNs: e.TimeNs, Name: e.Cause, Number: s.applied, UID: e.UID})
 }
 
 // Marks returns the newest marks that users set, oldest first. They must not be changed.
-func (s *State) Marks() []memory.Mark { return s.marks.list() }
+func (s *State) Marks() []memory.Mark { return s.marks.List() }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/newest"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
@@ -51,7 +52,7 @@ func isMarkFor(marker, uid int) bool { return marker == 0 || marker == uid }
 
 // marksFor returns the times of the marks that matter to the processes of a user.
 func (s *State) marksFor(uid int) (times []uint64) {
-	for _, m := range s.marks.list() {
+	for _, m := range s.marks.List() {
 		if isMarkFor(m.UID, uid) {
 			times = append(times, m.TimeNs)
 		}
@@ -66,8 +67,8 @@ func (s *State) addMark(e *event.Event) {
 		if !isMarkFor(e.UID, n.about.UID) {
 			continue
 		}
-		if len(n.marks) == 2*maxNewest {
-			n.marks = slices.Delete(n.marks, 0, maxNewest)
+		if len(n.marks) == 2*newest.Most {
+			n.marks = slices.Delete(n.marks, 0, newest.Most)
 		}
 		n.marks = append(n.marks, e.TimeNs)
 	}
@@ -129,7 +130,7 @@ func (p *past) trim() {
 	for _, one := range p.list {
 		have[one.site.uid()]++
 	}
-	each := fairShare(have, maxPast/2)
+	each := newest.FairShare(have, maxPast/2)
 	slices.SortStableFunc(p.list, func(a, b *pastBuffers) int { return cmp.Compare(a.last, b.last) })
 	if p.missing == nil {
 		p.missing = make(map[int]uint64)

@@ -8,6 +8,7 @@ import (
 	"ttmem/aggregate/byid"
 	"ttmem/aggregate/holders"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/operations"
 	"ttmem/tracer/event"
 )
 
@@ -46,6 +47,8 @@ type processChip struct {
 	open     bool
 	own      capacities
 	programs map[uint64]*program
+	// awaited are the runs of programs that have nothing on the chip yet.
+	awaited operations.Awaited
 	// alone is the set of only this chip. Circular buffers and kernels belong to it.
 	alone *deviceSet
 }
@@ -57,6 +60,8 @@ func (c *processChip) both() [2]*usage { return [2]*usage{&c.used, &c.chip.used}
 type program struct {
 	static []staticEntry
 	kernel *kernel
+	run    operations.Run // the latest
+	l1     operations.Program
 }
 
 // process returns the process of the event, and creates it at its first event.
@@ -167,6 +172,8 @@ type deviceSet struct {
 	pools [event.BankedRegions][]*pool
 	// sites are the call sites, each with its first allocator.
 	sites map[siteKey]*callSite
+	// operations are by their stack IDs.
+	operations map[uint64]*operation
 	// recent caches sites by their stack IDs.
 	recent [recentSites]*callSite
 }
@@ -197,7 +204,7 @@ func (s *State) set(p *process, ids []int) *deviceSet {
 }
 
 func (s *State) newSet(p *process, ids []int) *deviceSet {
-	d := &deviceSet{process: p.name, ids: slices.Clone(ids), arenas: make(map[uint64]*arena), sites: make(map[siteKey]*callSite)}
+	d := &deviceSet{process: p.name, ids: slices.Clone(ids), arenas: make(map[uint64]*arena), sites: make(map[siteKey]*callSite), operations: make(map[uint64]*operation)}
 	for i, id := range d.ids {
 		if slices.Contains(d.ids[:i], id) {
 			continue
@@ -260,7 +267,7 @@ func (s *State) aloneOf(p *process, c *processChip) *deviceSet {
 func (c *processChip) program(id uint64) *program {
 	g := c.programs[id]
 	if g == nil {
-		g = &program{}
+		g = &program{run: c.awaited.Take(id)}
 		c.programs[id] = g
 	}
 	return g

@@ -52,8 +52,10 @@ func (s *State) allocCB(e *event.Event) {
 	}
 	entry := staticEntry{place: place, kind: e.StaticKind, global: e.Global, from: originOf(e)}
 	p := s.process(e)
-	for _, c := range s.set(p, e.Devices).chips {
+	d := s.set(p, e.Devices)
+	for _, c := range d.chips {
 		s.addCB(p, c, e.ProgramID, entry)
+		s.placed(d, c, e)
 		c.grew(event.L1, e.TimeNs)
 		c.chip.pools[event.L1].grew(e.TimeNs, s.applied, e.BeforeAttach && p.early)
 	}
@@ -74,6 +76,7 @@ func (s *State) addCB(p *process, c *processChip, programID uint64, entry static
 	}
 	c.count(&entry, len(g.static) == 0)
 	g.static = append(g.static, entry)
+	g.l1.Forget()
 	if !c.chip.pools[event.L1].fits() {
 		return // the library has not checked yet whether they overlap a tensor
 	}
@@ -126,6 +129,7 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 	c.chip.countCores()
 	c.chip.pools[event.L1].shrank(now)
 	g.static = slices.DeleteFunc(g.static, ends)
+	g.l1.Forget()
 	if len(g.static) == 0 {
 		for _, u := range c.both() {
 			u.static.programs--

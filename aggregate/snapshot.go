@@ -16,7 +16,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 		V: 1, TimeNs: s.now, BeganNs: s.began, Devices: []memory.Device{}, Processes: []memory.Process{},
 		ExitedProcesses: s.exitedCount,
 		Lost:            maps.Clone(s.lost), LostEvents: s.lostEvents, Anomalies: s.anomalies,
-		FailureCount: s.failures.count, Failures: s.failures.list(),
+		FailureCount: s.failures.Count, Failures: s.failures.List(),
 	}
 	texts, processes := make(map[int]uint64), make(map[int][]memory.DeviceProcess)
 	for _, p := range s.byPID() {

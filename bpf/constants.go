@@ -19,6 +19,7 @@ const (
 	RecordNativeStack  = uint8(KernelRecordKindRECORD_NATIVE_STACK)
 	RecordPythonStack  = uint8(KernelRecordKindRECORD_PYTHON_STACK)
 	RecordCode         = uint8(KernelRecordKindRECORD_CODE)
+	RecordProgramRun   = uint8(KernelRecordKindRECORD_PROGRAM_RUN)
 	RecordProgramSeen  = uint8(KernelRecordKindRECORD_PROGRAM_SEEN)
 	RecordStack        = uint8(KernelRecordKindRECORD_STACK)
 	RecordUnloaded     = uint8(KernelRecordKindRECORD_UNLOADED)

@@ -397,6 +397,13 @@ const (
 	KernelProgramFlagPROGRAM_KNOWN   KernelProgramFlag = 8
 )
 
+type KernelProgramRunRecord struct {
+	_         structs.HostLayout
+	H         KernelHeader
+	ProgramId uint64
+	Device    uint64
+}
+
 type KernelProgramSeenRecord struct {
 	_         structs.HostLayout
 	H         KernelHeader
@@ -472,6 +479,7 @@ const (
 	KernelRecordKindRECORD_UNLOADED       KernelRecordKind = 16
 	KernelRecordKindRECORD_MARK           KernelRecordKind = 17
 	KernelRecordKindRECORD_ALLOC_PER_CORE KernelRecordKind = 18
+	KernelRecordKindRECORD_PROGRAM_RUN    KernelRecordKind = 19
 )
 
 type KernelRule struct {
@@ -621,6 +629,7 @@ const (
 	KernelVarKeepPerCoreRecord     = "keep_per_core_record"
 	KernelVarKeepProcessRecord     = "keep_process_record"
 	KernelVarKeepProgramEndRecord  = "keep_program_end_record"
+	KernelVarKeepProgramRunRecord  = "keep_program_run_record"
 	KernelVarKeepProgramSeenRecord = "keep_program_seen_record"
 	KernelVarKeepPythonRecord      = "keep_python_record"
 	KernelVarKeepSharedEnums       = "keep_shared_enums"
@@ -741,6 +750,7 @@ type KernelVariableSpecs struct {
 	KeepPerCoreRecord     *ebpf.VariableSpec `ebpf:"keep_per_core_record"`
 	KeepProcessRecord     *ebpf.VariableSpec `ebpf:"keep_process_record"`
 	KeepProgramEndRecord  *ebpf.VariableSpec `ebpf:"keep_program_end_record"`
+	KeepProgramRunRecord  *ebpf.VariableSpec `ebpf:"keep_program_run_record"`
 	KeepProgramSeenRecord *ebpf.VariableSpec `ebpf:"keep_program_seen_record"`
 	KeepPythonRecord      *ebpf.VariableSpec `ebpf:"keep_python_record"`
 	KeepSharedEnums       *ebpf.VariableSpec `ebpf:"keep_shared_enums"`
@@ -846,6 +856,7 @@ type KernelVariables struct {
 	KeepPerCoreRecord     *ebpf.Variable `ebpf:"keep_per_core_record"`
 	KeepProcessRecord     *ebpf.Variable `ebpf:"keep_process_record"`
 	KeepProgramEndRecord  *ebpf.Variable `ebpf:"keep_program_end_record"`
+	KeepProgramRunRecord  *ebpf.Variable `ebpf:"keep_program_run_record"`
 	KeepProgramSeenRecord *ebpf.Variable `ebpf:"keep_program_seen_record"`
 	KeepPythonRecord      *ebpf.Variable `ebpf:"keep_python_record"`
 	KeepSharedEnums       *ebpf.Variable `ebpf:"keep_shared_enums"`

@@ -189,6 +189,8 @@ func (d *decoder) decode(raw []byte) {
 		known = with(raw, func(r *bpf.KernelCbRecord) { d.cb(e, r) })
 	case bpf.RecordProgramEnd:
 		known = with(raw, func(r *bpf.KernelProgramEndRecord) { d.programEnd(e, r) })
+	case bpf.RecordProgramRun:
+		known = with(raw, func(r *bpf.KernelProgramRunRecord) { d.programRun(e, r) })
 	case bpf.RecordProgramSeen:
 		known = with(raw, func(r *bpf.KernelProgramSeenRecord) { d.programSeen(e, r) })
 	case bpf.RecordKernel:

@@ -25,6 +25,14 @@ func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
 	p.hold(&e)
 }
 
+func (d *decoder) programRun(e event.Event, r *bpf.KernelProgramRunRecord) {
+	p := d.start(&e, d.host.library(r.H.Library))
+	e.Kind, e.ProgramID = event.ProgramRun, r.ProgramId
+	e.Stack = p.stacks.Stack(r.H.Stack)
+	e.Devices = d.chips(e.PID, p, r.Device)
+	d.emit(e)
+}
+
 // hold stores that the program of an event has memory.
 func (p *traced) hold(e *event.Event) {
 	what := bpf.ProgramDFBs

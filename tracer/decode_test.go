@@ -82,6 +82,27 @@ func TestDecodeAllocation(t *testing.T) {
 	qt.Check(t, qt.HasLen(d.lost, 0))
 }
 
+// A program that runs is an event of the chips of its device, also of one that is not known.
+func TestDecodeProgramRun(t *testing.T) {
+	d := newTestDecoder()
+	d.process(7).devices[0x1000] = &device{chips: []int{4, 2}}
+	run := bpf.KernelProgramRunRecord{ProgramId: 9, Device: 0x1000}
+	run.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordProgramRun}
+	d.decode(raw(&run))
+	run.Device = 0x2000
+	d.decode(raw(&run))
+	var runs []event.Event
+	for _, e := range d.queue.events {
+		if e.Kind == event.ProgramRun {
+			runs = append(runs, e)
+		}
+	}
+	qt.Assert(t, qt.HasLen(runs, 2))
+	qt.Check(t, qt.DeepEquals([]uint64{runs[0].ProgramID, uint64(runs[0].TID)}, []uint64{9, 8}))
+	qt.Check(t, qt.DeepEquals(runs[0].Devices, []int{4, 2}))
+	qt.Check(t, qt.HasLen(runs[1].Devices, 0))
+}
+
 // TestUnknownBufferTypesAreCounted: a buffer whose type this version does not know is a loss of
 // its process, and never one of a known type.
 func TestUnknownBufferTypesAreCounted(t *testing.T) {

@@ -36,6 +36,9 @@ func (l *Load) take(c Core, bytes uint64) {
 	}
 }
 
+// Empty reports whether there is no buffer on a single core.
+func (l *Load) Empty() bool { return len(l.cores) == 0 }
+
 // On returns the bytes on a core.
 func (l *Load) On(c Core) uint64 { return l.cores[c] }
 

@@ -251,25 +251,37 @@ __noinline int program_memory(u32 library, u64 impl)
 	return what;
 }
 
-/* GraphTracker::track_program(Program *, IDevice *): each time a program is enqueued. An
- * unknown one that has been placed in L1 was compiled before the process was attached. */
+/* GraphTracker::track_program(Program *, IDevice *): each time a program is enqueued, also one
+ * from the program cache. An unknown one that has been placed in L1 was compiled before the
+ * process was attached. */
 HANDLER void program_enqueued(const struct hit *h)
 {
 	const struct layout *l = h->l;
 	u32 tgid = h->tgid;
 	struct process *process = bpf_map_lookup_elem(&processes, &tgid);
 	struct program_seen_record *r;
+	struct program_run_record *run;
 	struct object_key k;
 	struct object *known;
 	u64 impl, id;
 	u32 what;
 
-	if (!process || !(process->flags & PROCESS_LATE) || l->program_impl == NO_FIELD)
+	if (l->program_impl == NO_FIELD)
 		return;
 	if (!read_u64(h->ctx->si + l->program_impl, &impl) || !read_u64(impl + l->program_id, &id)) {
 		count_lost(LOST_PROGRAM_UNREADABLE);
 		return;
 	}
+	ensure_device(h, h->ctx->dx);
+	run = RESERVE(struct program_run_record, RECORD_PROGRAM_RUN, h->library);
+	if (run) {
+		run->h.stack = h->stack;
+		run->program_id = id;
+		run->device = h->ctx->dx;
+		send(run);
+	}
+	if (!process || !(process->flags & PROCESS_LATE))
+		return;
 	k = key_of(OBJECT_PROGRAM, impl);
 	known = bpf_map_lookup_elem(&objects, &k);
 	if (known && known->value == id)
@@ -283,7 +295,6 @@ HANDLER void program_enqueued(const struct hit *h)
 	}
 	if (!what)
 		return;
-	ensure_device(h, h->ctx->dx);
 	r = RESERVE(struct program_seen_record, RECORD_PROGRAM_SEEN, h->library);
 	if (!r) {
 		remove_object(&k); /* try again later */

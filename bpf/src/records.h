@@ -52,6 +52,7 @@ enum record_kind {
 	RECORD_UNLOADED,
 	RECORD_MARK,
 	RECORD_ALLOC_PER_CORE,
+	RECORD_PROGRAM_RUN,
 };
 
 /* Bytes of the Buffer that a record carries undecoded; user space knows the layout. */
@@ -197,6 +198,14 @@ enum program_flag {
 struct program_end_record {
 	struct header h;
 	u64 program_id;
+};
+
+/* A program that is enqueued, whether it was compiled for that or comes from the program
+ * cache. */
+struct program_run_record {
+	struct header h;
+	u64 program_id;
+	u64 device;
 };
 
 /* A program that was compiled before its process was attached. flags: its memory, which

@@ -35,6 +35,7 @@ KEEP(clear_record);
 KEEP(device_record);
 KEEP(cb_record);
 KEEP(program_end_record);
+KEEP(program_run_record);
 KEEP(program_seen_record);
 KEEP(kernel_record);
 KEEP(process_record);
@@ -89,6 +90,7 @@ static __always_inline bool has_stack(struct hit *h, u32 probe, struct thread *t
 	switch (probe) {
 	case PROBE_CB_ALLOCATE:
 	case PROBE_PROGRAM_COMPILED:
+	case PROBE_PROGRAM_TRACK:
 		return true;
 	case PROBE_CB_MARK:
 		return t->phase == PHASE_DFBS || t->phase == PHASE_SCRATCHPADS;

@@ -86,6 +86,7 @@ var goldenStories = []goldenStory{
 		{name: "diff_peak", args: "diff FILE --from begin --to peak"},
 		{name: "log", args: "log FILE", form: goldenText},
 		{name: "log_programs", args: "log FILE --kind cb_alloc,cb_free -n 3"},
+		{name: "ops", args: "ops FILE"}, // the stories are from before runs were recorded
 	})},
 	// The device is opened and closed four times.
 	{"reopen", slices.Concat(commonCommands, leakCommands, []goldenCommand{
@@ -129,6 +130,7 @@ var goldenStories = []goldenStory{
 		{name: "oom", args: "oom FILE"},
 		{name: "dump_l1", args: "dump FILE --at 0.35s --region L1", form: goldenText},
 		{name: "log_programs", args: "log FILE --kind cb_alloc,cb_free,kernel_load,kernel_unload -n 12", form: goldenText},
+		{name: "ops", args: "ops FILE -n 5"},
 		{name: "log_small", args: "log FILE --region L1_SMALL --region CB --kind alloc,free", form: goldenText},
 	})},
 	// Four processes share a chip: one holds memory, one ends and two crash.

@@ -93,7 +93,7 @@ outside. Tracing needs root; reading recordings does not.`,
 	}{
 		{"trace", "Trace and record:", []*cobra.Command{newRun(), newAttach(), newServe(), newMark()}},
 		{"ask", "View a recording, a command, or what runs:", []*cobra.Command{
-			newTop(), newReport(), newDump(), newPeak(), newLeaks(), newOOM(), newMap(), newLog(), newDiff(),
+			newTop(), newReport(), newDump(), newPeak(), newOps(), newLeaks(), newOOM(), newMap(), newLog(), newDiff(),
 		}},
 		{"other", "Others:", []*cobra.Command{newSteps(), newDoctor(), newMan(), newVersion()}},
 	} {

@@ -49,6 +49,10 @@ const (
 	// events of it were lost, and that its figures are right from then on. The events before
 	// it that have Event.Reread are the corrections.
 	Reread
+	// ProgramRun is a program that is enqueued on Event.Devices, whether it was compiled for
+	// that or comes from the program cache. It allocates nothing: what the program has in L1
+	// came with CBAlloc, or comes after this event if it is compiled now.
+	ProgramRun
 	// Checkpoint is all that is known by then: Event.State has it. A stream that begins in
 	// the middle starts with one.
 	Checkpoint
@@ -60,7 +64,7 @@ var kindNames = [...]string{
 	KernelLoad: "kernel_load", KernelUnload: "kernel_unload",
 	DeviceOpen: "device_open", DeviceClose: "device_close",
 	ProcessStart: "process_start", ProcessExit: "process_exit",
-	Lost: "lost", Mark: "mark", Reread: "reread", Checkpoint: "checkpoint",
+	Lost: "lost", Mark: "mark", Reread: "reread", ProgramRun: "program_run", Checkpoint: "checkpoint",
 }
 
 // String is the name of the kind in the JSON record.
@@ -239,7 +243,7 @@ type Event struct {
 	BytesPerBank uint64 `json:"bytes_per_bank"`
 	Banks        uint32 `json:"banks"`
 
-	// ProgramID is ProgramImpl's id, unique within a process. CB*, Kernel*.
+	// ProgramID is ProgramImpl's id, unique within a process. CB*, Kernel*, ProgramRun.
 	ProgramID uint64 `json:"program_id"`
 	// Cores are where the circular buffer or kernel is, and a buffer of PerCore. CBAlloc,
 	// KernelLoad, Alloc.

@@ -103,6 +103,9 @@ func (e *Event) AppendJSON(b []byte) []byte {
 	case Mark:
 		b = appendText(b, "cause", e.Cause)
 		b = appendInt(b, "uid", e.UID)
+	case ProgramRun:
+		b = e.appendDevices(b)
+		b = appendUint(b, "program_id", e.ProgramID)
 	}
 	b = appendFlag(b, "before_attach", e.BeforeAttach)
 	b = appendFlag(b, "reread", e.Reread)

@@ -42,7 +42,7 @@ var costs = map[string]string{
 	"FreeListOpt.blocks":                                  "bytes per bank of sharded buffers allocated before the attach are unknown",
 	"Buffer.shard_cores":                                  "bytes per bank of sharded buffers allocated before the attach are unknown",
 
-	"Program.impl":                   "programs compiled before the attach are not seen",
+	"Program.impl":                   "programs compiled before the attach are not seen, and how often operations run is unknown",
 	"ProgramImpl.id":                 "circular buffers and kernels cannot be distinguished by program",
 	"ProgramImpl.binary_data(begin)": "DRAM of kernels is unknown",
 
@@ -83,7 +83,7 @@ var costs = map[string]string{
 	"program_compiled":    "kernels are not seen",
 	"kernel_bins":         "L1 of kernels is unknown",
 	"program_binaries":    "DRAM of kernel binaries cannot be distinguished from other buffers",
-	"program_track":       "programs compiled before the attach are not seen",
+	"program_track":       "programs compiled before the attach are not seen, and how often operations run is unknown",
 	"validate_cb":         "overlaps of circular buffers with tensors are not seen",
 	"validate_dfb":        "overlaps of dataflow buffers with tensors are not seen",
 	"throw":               "failed allocations are not seen",

@@ -13,7 +13,7 @@ import (
 
 // Format is the version of the format that this package writes, and the only one
 // that it reads.
-const Format = 4
+const Format = 5
 
 // magic begins a recording. No text has its first byte; a transfer that changes line ends
 // changes the last two.

@@ -57,6 +57,35 @@ func (r *Recording) StateAt(m Moment, reached func(s *aggregate.State, of Region
 	return err
 }
 
+// StateFrom is StateAt, but first calls begin with the same state at an earlier moment. The whole
+// file is read.
+func (r *Recording) StateFrom(from, to Moment, begin func(s *aggregate.State), reached func(s *aggregate.State, of Regions)) error {
+	r.Whole, r.end = true, nil // no checkpoint takes the place of the state
+	first, err := r.find(from)
+	if err != nil {
+		return err
+	}
+	stops := []stop{{Point: memory.Point{Number: r.end.Number(), TimeNs: r.end.Now()}, of: EveryRegion}}
+	if !to.AtEnd() {
+		if stops, err = r.find(to); err != nil {
+			return err
+		}
+	}
+	if a, b := &first[0], &stops[0]; !a.timed && !b.timed && a.Number > b.Number || (a.timed || b.timed) && a.TimeNs > b.TimeNs {
+		return fmt.Errorf("--from %s is after --at %s: exchange them", from.Text, to.Text)
+	}
+	begun := false
+	_, err = r.replay(append(first, stops...), func(s *aggregate.State, of Regions) {
+		if !begun {
+			begun = true
+			begin(s)
+			return
+		}
+		reached(s, of)
+	})
+	return err
+}
+
 // TimeOf is how long after the first event a mark or a failure is, in ns.
 func (r *Recording) TimeOf(m Moment) (uint64, error) {
 	stops, err := r.find(m)
@@ -196,7 +225,7 @@ func (r *Recording) replay(stops []stop, reached func(s *aggregate.State, of Reg
 	}
 	_, damage := f.Play(ctx, handle)
 	if ctx.Err() == nil && state.Number() >= r.end.Number() { // all was read
-		reach(func(s *stop) bool { return s.timed })
+		reach(func(s *stop) bool { return s.timed || isNow(s) })
 	}
 	switch {
 	case interrupted.Err() != nil:

@@ -1,0 +1,37 @@
+package cores
+
+import (
+	"cmp"
+	"slices"
+)
+
+// FullestOf returns the core with the most bytes of these places, which do not overlap, and of
+// the buffers on single cores; the first in order of rows if there are several.
+func FullestOf(places []Place, load *Load) Core {
+	if len(places) == 0 && len(load.cores) == 0 {
+		return Core{}
+	}
+	if len(load.cores) == 0 && !slices.ContainsFunc(places, func(p Place) bool { return p.Set != places[0].Set }) {
+		return slices.MinFunc(places[0].Set.cores, compareRows) // of most programs
+	}
+	bytes := make(map[Core]uint64)
+	for _, p := range places {
+		for _, c := range p.Set.cores {
+			bytes[c] += p.BytesPerCore()
+		}
+	}
+	for c, n := range load.cores {
+		bytes[c] += n
+	}
+	var fullest Core
+	found := false
+	for c, n := range bytes {
+		more := cmp.Compare(n, bytes[fullest])
+		if !found || more > 0 || more == 0 && compareRows(c, fullest) < 0 {
+			fullest, found = c, true
+		}
+	}
+	return fullest
+}
+
+func compareRows(a, b Core) int { return cmp.Or(cmp.Compare(a.Y, b.Y), cmp.Compare(a.X, b.X)) }

@@ -1,0 +1,39 @@
+package memory
+
+import "ttmem/tracer/event"
+
+// An Operation is one call stack of a process that runs programs on the same chips, whether
+// they are compiled for that or come from the program cache.
+type Operation struct {
+	PID     int
+	Devices []int        // must not be modified
+	Stack   *event.Stack // nil if it is not known
+	// Runs is how many programs it ran; 0 if that is not known, but programs were compiled.
+	Runs uint64
+	// FirstNs and LastNs are the times of the first run and of the last one, or those at which
+	// programs were compiled.
+	FirstNs, LastNs uint64
+	// Peak is the run and the core with the least headroom.
+	Peak CoreUse
+}
+
+// A CoreUse is what one core's L1 had while a program ran, in bytes.
+type CoreUse struct {
+	TimeNs    uint64
+	ProgramID uint64
+	Device    int
+	X, Y      uint16
+	// CapacityBytes is what tensors and programs can have of the core; 0 if it is not known.
+	CapacityBytes uint64
+	// TensorBytes is what all live buffers of the process take of it. The others are the
+	// program's own.
+	TensorBytes, CBBytes, DFBBytes, ScratchpadBytes uint64
+}
+
+// Bytes returns the sum of all that the core had.
+func (u *CoreUse) Bytes() uint64 {
+	return u.TensorBytes + u.CBBytes + u.DFBBytes + u.ScratchpadBytes
+}
+
+// HeadroomBytes returns what was free of the core, in one piece or not.
+func (u *CoreUse) HeadroomBytes() uint64 { return u.CapacityBytes - min(u.CapacityBytes, u.Bytes()) }

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/ops"
+	"ttmem/cmd/ttmem/source"
+)
+
+// listedOperations is how many operations are shown without -n.
+const listedOperations = 20
+
+// opsOptions are the flags of ops.
+type opsOptions struct {
+	viewOptions
+	from string
+}
+
+func newOps() *cobra.Command {
+	var o opsOptions
+	c := &cobra.Command{
+		Use:   "ops [FILE | -- COMMAND]",
+		Short: "List operations by how little of L1 they left free",
+		Long: `Lists each operation that ran a program, with the core of L1 that had the least room: tensors,
+circular buffers (CBs), dataflow buffers (DFBs) and scratchpads on it, how much was free, and how
+often the operation ran. Runs from the program cache count like others.
+
+FILE is a recording. Without it COMMAND is run and traced to its end, or what the host's service
+(ttmem serve) knows is shown, or, as root without it, what runs is watched until Ctrl-C.
+docs/ops.md explains the columns.`,
+		Example: `  ttmem ops model.ttmem
+  ttmem ops model.ttmem --from warm --at trained -n 0
+  sudo ttmem ops -- python model.py
+  sudo ttmem ops -p 4242 --duration 1m
+  ttmem ops model.ttmem --json | jq '.operations[] | {name, runs, headroom: .peak.headroom_bytes}'`,
+		RunE: func(c *cobra.Command, args []string) error { return listOperations(c, &o, args) },
+	}
+	o.source.RegisterWatch(c)
+	flags.From(c, &o.from, "begin")
+	flags.At(c, &o.at, "end")
+	flags.Limit(c, &o.n, listedOperations)
+	flags.Takes(c, flags.JSON, flags.Rules)
+	return c
+}
+
+func listOperations(c *cobra.Command, o *opsOptions, args []string) error {
+	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
+	if err := o.source.CheckWatch(c, args); err != nil {
+		return err
+	}
+	at, err := o.moment("list")
+	if err != nil {
+		return err
+	}
+	from, err := o.begin()
+	if err != nil {
+		return err
+	}
+	filter, rules, err := o.check(alloc.Regions)
+	if err != nil {
+		return err
+	}
+	p := ops.New(ops.Options{Limit: o.n, Filter: filter, Rules: rules})
+	w, err := o.readOperations(from, at, p)
+	if err != nil {
+		return err
+	}
+	if err := source.CheckPIDs(o.source.PIDs, p.Snapshot, w.Of); err != nil {
+		return cmp.Or(o.source.Missing(), err)
+	}
+	p.Of, p.Others, p.Notes = w.Of, w.Others, w.Notes
+	if from.Text != "" {
+		p.Of += ", from " + from.Text
+	}
+	if !at.AtEnd() {
+		p.Of += ", to " + at.Text
+	}
+	if err := printView(p, o.json, "operations"); err != nil {
+		return err
+	}
+	return finish(w, page.Doubts(p.Losses(), "operations may be missing, and figures wrong"))
+}
+
+// begin is the moment of --from; it has no text if all runs count.
+func (o *opsOptions) begin() (from source.Moment, err error) {
+	if o.from == "" {
+		return from, nil
+	}
+	if from, err = source.ParseMoment("from", o.from); err != nil {
+		return from, err
+	}
+	switch from.Kind {
+	case source.Unfreed, source.End, source.Peak:
+		return from, fmt.Errorf("--from %s: give begin, failure, a mark, or a time such as 2.5s; mark:%s is a mark of that name", o.from, o.from)
+	}
+	if o.source.File == "" {
+		return from, errors.New("--from is a moment of a recording: leave it out to list what runs")
+	}
+	return from, nil
+}
+
+// readOperations adds the operations to the page. A service has seen them: without a duration it
+// is asked and not watched.
+func (o *opsOptions) readOperations(from, at source.Moment, p *ops.Page) (*source.Summary, error) {
+	if o.source.File != "" {
+		return o.readRecording(from, at, p)
+	}
+	if len(o.source.Command) == 0 && o.source.Duration == 0 {
+		s, err := o.source.OfService()
+		if err == nil && s != nil {
+			err = s.Select(o.source.PIDs)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if s != nil {
+			p.Add(s.State, source.EveryRegion)
+			p.Snapshot = s.Snapshot()
+			return &s.Summary, nil
+		}
+	}
+	state := aggregate.New()
+	w, err := o.source.Watch(state.Apply)
+	if err != nil {
+		return nil, err
+	}
+	p.Add(state, source.EveryRegion)
+	p.Snapshot, w.Of = state.Snapshot(), w.In()
+	return w, nil
+}
+
+// readRecording adds those of a recording that ran from one moment to another.
+func (o *opsOptions) readRecording(from, at source.Moment, p *ops.Page) (w *source.Summary, err error) {
+	recording := source.Recording{Path: o.source.File, PIDs: o.source.PIDs}
+	if from.Text == "" {
+		err = recording.StateAt(at, p.Add)
+	} else {
+		err = recording.StateFrom(from, at, (*aggregate.State).RestartOperations, p.Add)
+	}
+	if err != nil {
+		return nil, cmp.Or(o.source.Missing(), err)
+	}
+	end, w, err := recording.End()
+	if err != nil {
+		return nil, err
+	}
+	p.Snapshot, w.Of = end.Snapshot(), w.In()
+	return w, nil
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
+)
+
+// opsRecording has three runs of one operation, each a second after the last, with a mark after
+// the first; another process runs one more at the end.
+func opsRecording(t *testing.T) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	f, err := os.Create("model.ttmem")
+	qt.Assert(t, qt.IsNil(err))
+	w, err := recording.NewWriter(f, recording.Options{})
+	qt.Assert(t, qt.IsNil(err))
+	now := uint64(1e9)
+	write := func(e event.Event) {
+		e.TimeNs = now
+		w.Add(&e)
+	}
+	step := pagetest.At("ttnn.add", 70)
+	write(event.Event{Kind: event.ProcessStart, PID: 7, Command: "python model.py"})
+	write(event.Event{Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: []int{0}, Capacities: pagetest.Capacities})
+	write(event.Event{Kind: event.CBAlloc, Region: event.CB, PID: 7, ProgramID: 1, Devices: []int{0}, Address: 0x8000, SizeBytes: 1024, Cores: []event.CoreRange{{}}, StaticKind: event.CircularBuffer})
+	for i := range uint64(3) {
+		write(event.Event{Kind: event.Alloc, PID: 7, BufferID: i, Allocator: 1, Devices: []int{0}, Region: event.L1, Address: 0x10000 - i*1024, BytesPerBank: 1024, Banks: 64})
+		write(event.Event{Kind: event.ProgramRun, PID: 7, ProgramID: 1, Devices: []int{0}, Stack: step})
+		if i == 0 {
+			write(event.Event{Kind: event.Mark, Cause: "warm"})
+		}
+		now += 1e9
+	}
+	write(event.Event{Kind: event.ProcessStart, PID: 8, Command: "python other.py"})
+	write(event.Event{Kind: event.ProgramRun, PID: 8, ProgramID: 1, Devices: []int{0}, Stack: pagetest.At("ttnn.relu", 80)})
+	qt.Assert(t, qt.IsNil(w.Close(recording.End{TimeNs: now})))
+	qt.Assert(t, qt.IsNil(f.Close()))
+}
+
+func TestOpsOfMoments(t *testing.T) {
+	opsRecording(t)
+	type of struct{ Runs, Tensors uint64 }
+	for args, want := range map[string]map[string]of{
+		"":                          {"ttnn.add": {3, 3072}, "ttnn.relu": {1, 0}},
+		"--at warm":                 {"ttnn.add": {1, 1024}},
+		"--from warm":               {"ttnn.add": {2, 3072}, "ttnn.relu": {1, 0}},
+		"--from warm --at 1.5s":     {"ttnn.add": {1, 2048}},
+		"--from 1.5s --at end -p 7": {"ttnn.add": {1, 3072}},
+		"--from begin --at 0s":      {"ttnn.add": {1, 1024}},
+		"--at peak":                 {"ttnn.add": {2, 2048}}, // the third buffer is the peak, before the third run
+		"-p 8":                      {"ttnn.relu": {1, 0}},
+		"-n 1":                      {"ttnn.add": {3, 3072}},
+		"--from 3s":                 {},
+		"--at begin":                {},
+	} {
+		out, errs, status := runOnStreams(t, false, append([]string{"ops", "model.ttmem", "--json"}, strings.Fields(args)...))
+		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s: %s", args, errs))
+		var said struct {
+			Operations []struct {
+				Op   string
+				Runs uint64
+				Peak struct {
+					Tensors uint64 `json:"tensor_bytes"`
+					CBs     uint64 `json:"cb_bytes"`
+				}
+			}
+		}
+		qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(out), &said)))
+		got := make(map[string]of)
+		for _, o := range said.Operations {
+			got[o.Op] = of{o.Runs, o.Peak.Tensors}
+			qt.Check(t, qt.Equals(o.Peak.CBs > 0, o.Op == "ttnn.add"))
+		}
+		qt.Check(t, qt.DeepEquals(got, want), qt.Commentf("%s", args))
+	}
+}
+
+func TestOpsMistakesAreToldInALine(t *testing.T) {
+	opsRecording(t)
+	for args, want := range map[string]string{
+		"":                                     "there is no ttmem service .*|.*root.*",
+		"none.ttmem":                           "there is no such file: none.ttmem; .*",
+		"model.ttmem other.ttmem":              "one file at a time: ttmem ops model.ttmem; .*",
+		"model.ttmem -n -1":                    "-n -1: must not be negative; 0 lists all",
+		"model.ttmem -n x":                     "-n x: not a number",
+		"model.ttmem -p 9":                     "-p 9: no such process in model.ttmem; available: PID 7, 8",
+		"model.ttmem -p 0":                     "-p 0: not a process id",
+		"model.ttmem --at nowhere":             "no mark nowhere in model.ttmem: there are warm",
+		"model.ttmem --from nowhere":           "no mark nowhere in model.ttmem: there are warm",
+		"model.ttmem --at left":                "--at left: .*",
+		"model.ttmem --from end":               "--from end: give begin, .*",
+		"model.ttmem --from peak":              "--from peak: give begin, .*",
+		"model.ttmem --from 2s --at warm":      "--from 2s is after --at warm: exchange them",
+		"model.ttmem --from 1h":                "model.ttmem has nothing 1h0m0s after .*",
+		"model.ttmem --from failure":           "no allocation failed in model.ttmem",
+		"model.ttmem --rules none":             "--rules none: .*",
+		"model.ttmem --duration 5s":            "a file and --duration: give one of them",
+		"--from warm":                          "--from is a moment of a recording: .*",
+		"--at warm":                            "--at is a moment of a recording: .*",
+		"--duration 5":                         "--duration 5: missing unit: .*",
+		"--socket /no/such/socket":             ".*/no/such/socket.*",
+		"model.ttmem --socket /no/such/socket": "a file and --socket: give one of them",
+		"-- ":                                  "missing command: ttmem ops -- python model.py",
+		"--region L1 model.ttmem":              "unknown flag --region; `ttmem ops --help` lists the flags",
+	} {
+		if args == "" && os.Geteuid() == 0 {
+			continue // it would trace the host
+		}
+		err := execute(append([]string{"ops"}, strings.Fields(args)...)...)
+		qt.Check(t, qt.ErrorMatches(err, want), qt.Commentf("%s", args))
+		if err != nil {
+			qt.Check(t, qt.IsFalse(strings.Contains(err.Error(), "\n")), qt.Commentf("%s", args))
+		}
+	}
+}

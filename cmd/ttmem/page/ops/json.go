@@ -1,0 +1,78 @@
+package ops
+
+import (
+	"io"
+
+	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+)
+
+// document is what `ttmem ops --json` prints. Times are CLOCK_MONOTONIC.
+type document struct {
+	V      int    `json:"v"`
+	TimeNs uint64 `json:"time_ns"`
+	// Operations are in order of their headroom, the least first. Omitted are not shown because
+	// of -n, and of Forgotten call stacks nothing is known any more.
+	Operations []operation `json:"operations"`
+	Omitted    int         `json:"omitted"`
+	Forgotten  uint64      `json:"forgotten"`
+	memory.AllLosses
+	Notes []string `json:"notes,omitempty"`
+}
+
+type operation struct {
+	PID     int    `json:"pid"`
+	Process string `json:"process,omitempty"`
+	Devices []int  `json:"devices"`
+	// Runs is left out if it is not known.
+	Runs    uint64 `json:"runs,omitempty"`
+	FirstNs uint64 `json:"first_ns"`
+	LastNs  uint64 `json:"last_ns"`
+	Peak    peak   `json:"peak"`
+	alloc.Named
+}
+
+// peak is the run and the core with the least headroom.
+type peak struct {
+	TimeNs          uint64    `json:"time_ns"`
+	ProgramID       uint64    `json:"program_id"`
+	Device          int       `json:"device"`
+	Core            [2]uint16 `json:"core"`
+	Bytes           uint64    `json:"bytes"`
+	TensorBytes     uint64    `json:"tensor_bytes"`
+	CBBytes         uint64    `json:"cb_bytes"`
+	DFBBytes        uint64    `json:"dfb_bytes"`
+	ScratchpadBytes uint64    `json:"scratchpad_bytes"`
+	// CapacityBytes and HeadroomBytes are left out if they are not known.
+	CapacityBytes uint64  `json:"capacity_bytes,omitempty"`
+	HeadroomBytes *uint64 `json:"headroom_bytes,omitempty"`
+}
+
+// WriteJSON writes the JSON document.
+func (p *Page) WriteJSON(w io.Writer) error {
+	list, omitted := p.shown(p.operations())
+	doc := document{
+		V: 1, TimeNs: p.Snapshot.TimeNs, Operations: []operation{}, Omitted: omitted, Forgotten: p.forgotten,
+		AllLosses: p.Losses(), Notes: page.WithOthers(p.Notes, p.Others),
+	}
+	for i := range list {
+		o := &list[i]
+		row, _ := p.row(&o.Operation)
+		one := operation{
+			PID: o.PID, Process: p.names.ProcessName(o.PID), Devices: o.Devices, Runs: o.Runs, FirstNs: o.FirstNs, LastNs: o.LastNs,
+			Named: p.names.Named(&row),
+			Peak: peak{
+				TimeNs: o.Peak.TimeNs, ProgramID: o.Peak.ProgramID, Device: o.Peak.Device, Core: [2]uint16{o.Peak.X, o.Peak.Y},
+				Bytes: o.Peak.Bytes(), TensorBytes: o.Peak.TensorBytes, CBBytes: o.Peak.CBBytes, DFBBytes: o.Peak.DFBBytes,
+				ScratchpadBytes: o.Peak.ScratchpadBytes, CapacityBytes: o.Peak.CapacityBytes,
+			},
+		}
+		if o.Peak.CapacityBytes > 0 {
+			headroom := o.Peak.HeadroomBytes()
+			one.Peak.HeadroomBytes = &headroom
+		}
+		doc.Operations = append(doc.Operations, one)
+	}
+	return page.JSON(w, doc)
+}

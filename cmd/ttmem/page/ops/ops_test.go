@@ -1,0 +1,130 @@
+package ops
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/tracer/event"
+)
+
+// events run four operations: one twice, from two stacks of a line; one whose runs are not
+// reported; and one on another chip.
+func events() []event.Event {
+	var now uint64
+	at := func(e event.Event) event.Event {
+		now += 1e6
+		e.TimeNs, e.PID = now, 7
+		return e
+	}
+	open := func(pid, chip int) event.Event {
+		e := at(event.Event{Kind: event.DeviceOpen, Allocator: 1, Devices: []int{chip}, Capacities: pagetest.Capacities})
+		e.PID = pid
+		return e
+	}
+	static := func(program, bytes uint64, kind event.StaticKind, stack *event.Stack, chip int) event.Event {
+		return at(event.Event{
+			Kind: event.CBAlloc, Region: event.CB, ProgramID: program, Devices: []int{chip}, Address: 0x8000, SizeBytes: bytes,
+			Cores: []event.CoreRange{{X0: 2, Y0: 1, X1: 3, Y1: 1}}, StaticKind: kind, Stack: stack,
+		})
+	}
+	run := func(program uint64, stack *event.Stack, chip int) event.Event {
+		return at(event.Event{Kind: event.ProgramRun, ProgramID: program, Devices: []int{chip}, Stack: stack})
+	}
+	tensor := at(event.Event{Kind: event.Alloc, BufferID: 1, Allocator: 1, Devices: []int{0}, Region: event.L1, Address: 0x10000, BytesPerBank: 4096, Banks: 64})
+	softmax, again, add := pagetest.At("ttnn.softmax", 50), pagetest.At("ttnn.softmax", 50, 60), pagetest.At("ttnn.add", 70)
+	list := []event.Event{
+		at(event.Event{Kind: event.ProcessStart, Command: "python model.py", Comm: "python"}), open(7, 0), tensor,
+		static(1, 1024, event.CircularBuffer, pagetest.At("ttnn.matmul", 40), 0), // without runs
+		run(2, softmax, 0), static(2, 50_000, event.DataflowBuffer, softmax, 0),
+		run(2, again, 0), run(3, again, 0), static(3, 61_300, event.DataflowBuffer, again, 0), static(3, 100, event.Scratchpad, again, 0),
+		open(7, 1), run(4, add, 1), static(4, 2048, event.CircularBuffer, add, 1),
+	}
+	for range 1233 {
+		list = append(list, run(4, add, 1))
+	}
+	return list
+}
+
+func everyRegion(int, event.Region) bool { return true }
+
+func pageOf(o Options) *Page {
+	s := aggregate.New()
+	for _, e := range events() {
+		s.Apply(&e)
+	}
+	o.Of, o.Snapshot = "in model.ttmem", s.Snapshot()
+	p := New(o)
+	p.Add(s, everyRegion)
+	return p
+}
+
+func textOf(t *testing.T, p *Page, layout page.Layout) string {
+	t.Helper()
+	var b bytes.Buffer
+	qt.Assert(t, qt.IsNil(p.WriteText(&b, layout)))
+	return b.String()
+}
+
+func TestOpsPages(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		o      Options
+		layout page.Layout
+	}{
+		{"ops", Options{}, page.Layout{}},
+		{"ops_80", Options{}, page.Layout{Width: 80}},
+		{"ops_color", Options{Limit: 2}, page.Layout{Painter: page.Painter{Color: true, ASCII: true}, Width: 120}},
+		{"ops_chip", Options{Filter: alloc.Filter{Devices: []int{1}}}, page.Layout{Width: 80}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			text := textOf(t, pageOf(c.o), c.layout)
+			for line := range strings.Lines(pagetest.Colors.ReplaceAllString(text, "")) {
+				qt.Check(t, qt.IsTrue(c.layout.Width == 0 || page.Width(strings.TrimRight(line, "\n")) <= c.layout.Width), qt.Commentf("%q", line))
+			}
+			pagetest.Golden(t, c.name+".golden", text)
+		})
+	}
+}
+
+func TestNoOperationIsANormalAnswer(t *testing.T) {
+	p := New(Options{Of: "in model.ttmem", Snapshot: aggregate.New().Snapshot()})
+	qt.Check(t, qt.Equals(textOf(t, p, page.Layout{}), "No operation ran in model.ttmem.\n"))
+	p = pageOf(Options{Filter: alloc.Filter{Devices: []int{5}}})
+	qt.Check(t, qt.Equals(textOf(t, p, page.Layout{}), "No matching operation ran in model.ttmem; 4 others did.\n"))
+}
+
+// TestOpsJSON has the fields that docs/ops.md documents.
+func TestOpsJSON(t *testing.T) {
+	var b bytes.Buffer
+	qt.Assert(t, qt.IsNil(pageOf(Options{Limit: 2}).WriteJSON(&b)))
+	var said struct {
+		V, Omitted, Forgotten int
+		Operations            []map[string]any
+		Stacks                [][]any
+	}
+	qt.Assert(t, qt.IsNil(json.Unmarshal(b.Bytes(), &said)))
+	qt.Check(t, qt.DeepEquals([]int{said.V, said.Omitted, said.Forgotten}, []int{1, 1, 0}))
+	qt.Assert(t, qt.HasLen(said.Operations, 2))
+	first := said.Operations[0]
+	for field, want := range map[string]any{
+		"pid": 7.0, "process": "python model.py", "devices": []any{0.0}, "runs": 3.0, "first_ns": 5e6, "last_ns": 8e6,
+		"name": "ttnn.softmax · model.py:50 call_50", "op": "ttnn.softmax", "function": "call_50", "line": 50.0, "stack": 0.0,
+		"peak": map[string]any{
+			"time_ns": 8e6, "program_id": 3.0, "device": 0.0, "core": []any{2.0, 1.0}, "bytes": 65496.0, "tensor_bytes": 4096.0,
+			"cb_bytes": 0.0, "dfb_bytes": 61300.0, "scratchpad_bytes": 100.0, "capacity_bytes": 65536.0, "headroom_bytes": 40.0,
+		},
+	} {
+		qt.Check(t, qt.DeepEquals(first[field], want), qt.Commentf("%s", field))
+	}
+	_, reported := said.Operations[1]["runs"]
+	qt.Check(t, qt.IsFalse(reported))
+	qt.Check(t, qt.HasLen(said.Stacks, 2))
+}

@@ -1,0 +1,87 @@
+// Package ops lists the operations that ran programs, by how tight L1 was then.
+package ops
+
+import (
+	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/tracer/event"
+)
+
+// Options say what a page of operations shows.
+type Options struct {
+	// Of is where they ran, and from when to when: "in model.ttmem".
+	Of string
+	// Limit is how many are shown; 0: all.
+	Limit  int
+	Filter alloc.Filter
+	Rules  *name.Rules
+	// Others is what is known of the memory of other users; "" if all of it is shown.
+	Others string
+	Notes  []string
+	// Snapshot is of the end.
+	Snapshot *memory.Snapshot
+}
+
+// Page is what a page of operations shows.
+type Page struct {
+	Options
+	names *alloc.Namer
+	list  []memory.Operation
+	// forgotten is how many are not known any more.
+	forgotten uint64
+}
+
+// New returns a page without operations.
+func New(o Options) *Page {
+	return &Page{Options: o, names: &alloc.Namer{Rules: o.Rules, Filter: o.Filter}}
+}
+
+// Add adds the operations of a state whose peak is on one of the chips whose L1 is selected.
+func (p *Page) Add(s *aggregate.State, of func(device int, region event.Region) bool) {
+	list, others := s.Operations()
+	for _, op := range list {
+		if of(op.Peak.Device, event.L1) {
+			p.list = append(p.list, op)
+		}
+	}
+	p.forgotten = max(p.forgotten, others)
+}
+
+// operations returns the selected ones by name, the tightest first.
+func (p *Page) operations() []analyze.Operation {
+	p.names.Snap = p.Snapshot
+	return analyze.Operations(p.list, func(op *memory.Operation) string {
+		if row, ok := p.row(op); ok {
+			return p.names.Title(&row, " · ")
+		}
+		return ""
+	})
+}
+
+// Losses are those that make the operations doubtful.
+func (p *Page) Losses() memory.AllLosses { return p.Snapshot.Losses(false, p.Filter.PIDs) }
+
+// row names an operation; ok is false if the filter does not select it.
+func (p *Page) row(op *memory.Operation) (row alloc.Row, ok bool) {
+	return p.names.Row(alloc.Row{PID: op.PID, Devices: op.Devices, Region: event.L1}, op.Stack)
+}
+
+// shown returns the first of them, and how many more there are.
+func (p *Page) shown(all []analyze.Operation) (list []analyze.Operation, omitted int) {
+	if p.Limit > 0 && len(all) > p.Limit {
+		return all[:p.Limit], len(all) - p.Limit
+	}
+	return all, 0
+}
+
+// runs is how often the operations ran, as text.
+func runs(n uint64) string {
+	if n == 0 {
+		return "?"
+	}
+	return page.Grouped(n)
+}

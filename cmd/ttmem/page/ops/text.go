@@ -1,0 +1,110 @@
+package ops
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+
+	"ttmem/aggregate/analyze"
+	"ttmem/cmd/ttmem/page"
+)
+
+// A column shows the bytes of a part, in KiB.
+type column struct {
+	head  string
+	width int
+	bytes func(*analyze.Operation) uint64
+	// always is true if it is shown also if no operation has any.
+	always bool
+}
+
+var columns = []column{
+	{"headroom", 9, func(o *analyze.Operation) uint64 { return o.Peak.HeadroomBytes() }, true},
+	{"peak", 8, func(o *analyze.Operation) uint64 { return o.Peak.Bytes() }, true},
+	{"tensors", 8, func(o *analyze.Operation) uint64 { return o.Peak.TensorBytes }, true},
+	{"CBs", 7, func(o *analyze.Operation) uint64 { return o.Peak.CBBytes }, false},
+	{"DFBs", 7, func(o *analyze.Operation) uint64 { return o.Peak.DFBBytes }, false},
+	{"scratch", 8, func(o *analyze.Operation) uint64 { return o.Peak.ScratchpadBytes }, false},
+}
+
+// WriteText writes a line for each operation.
+func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
+	out := bufio.NewWriter(w)
+	layout.WriteOthers(out, p.Others)
+	all := p.operations()
+	list, omitted := p.shown(all)
+	if len(list) == 0 {
+		layout.Write(out, 0, page.NoStyle, p.nothing())
+		return out.Flush()
+	}
+	layout.Write(out, 0, page.Dim, fmt.Sprintf("%s %s; L1 in KiB, on the fullest core", page.Count(uint64(len(all)), "operation"), page.Clean(p.Of)))
+	fmt.Fprintln(out)
+	var shown []column
+	for _, c := range columns {
+		if c.always || slices.ContainsFunc(list, func(o analyze.Operation) bool { return c.bytes(&o) > 0 }) {
+			shown = append(shown, c)
+		}
+	}
+	chips := slices.ContainsFunc(all, func(o analyze.Operation) bool { return o.Peak.Device != all[0].Peak.Device })
+	head := ""
+	for _, c := range shown {
+		head += page.Right(c.head, c.width)
+	}
+	if chips {
+		head += page.Right("chip", 5)
+	}
+	layout.WriteHead(out, head+page.Right("core", 6)+page.Right("runs", 7)+"  ", "operation")
+	unknown := false
+	for i := range list {
+		o := &list[i]
+		unknown = unknown || o.Runs == 0
+		p.writeRow(out, layout, shown, chips, o)
+	}
+	if omitted > 0 {
+		fmt.Fprintf(out, " and %s more: -n 0 lists all\n", page.Grouped(omitted))
+	}
+	if unknown {
+		layout.Sized().Write(out, 0, page.Dim, "?: the number of runs is unknown: the library, or a program without ttnn, reports none.")
+	}
+	if p.forgotten > 0 {
+		layout.Sized().Write(out, 0, page.NoStyle, fmt.Sprintf("%s that ran longer ago are not known any more.", page.Count(p.forgotten, "call stack")))
+	}
+	return out.Flush()
+}
+
+func (p *Page) writeRow(out *bufio.Writer, layout page.Layout, shown []column, chips bool, o *analyze.Operation) {
+	line := ""
+	for i, c := range shown {
+		text := kib(c.bytes(o))
+		if i == 0 && o.Peak.CapacityBytes == 0 {
+			text = "?"
+		}
+		line += page.Right(text, c.width)
+	}
+	if chips {
+		line += page.Right(fmt.Sprint(o.Peak.Device), 5)
+	}
+	line += page.Right(fmt.Sprintf("%d-%d", o.Peak.X, o.Peak.Y), 6) + page.Right(runs(o.Runs), 7) + "  "
+	title := layout.Separated(o.Key)
+	if len(p.Snapshot.Processes) > 1 {
+		title = fmt.Sprintf("PID %d%s%s", o.PID, layout.Separator(), title)
+	}
+	layout.Beside(out, line, page.Level(o.Peak.Bytes(), o.Peak.CapacityBytes), title)
+}
+
+// kib writes a number of bytes in KiB without the unit. It is 0.0 only of nothing.
+func kib(n uint64) string {
+	if n > 0 && n < 52 {
+		return "<0.1"
+	}
+	return fmt.Sprintf("%.1f", float64(n)/1024)
+}
+
+// nothing says that there is nothing to show.
+func (p *Page) nothing() string {
+	if len(p.list) > 0 {
+		return fmt.Sprintf("No matching operation ran %s; %s did.", page.Clean(p.Of), page.Count(uint64(len(p.list)), "other"))
+	}
+	return fmt.Sprintf("No operation ran %s.", page.Clean(p.Of))
+}
