@@ -108,7 +108,7 @@ func TestMarkFromBeforeConnecting(t *testing.T) {
 		qt.Check(t, qt.StringContains(string(asNobody(args...)), "Only your own processes are shown: other users hold "), qt.Commentf("%v", args))
 	}
 	out = asNobody("report")
-	for _, want := range []string{"only your own processes are listed", "Not used by you: other users (", "Your processes have nothing allocated."} {
+	for _, want := range []string{"only your own processes are listed", " chip 0: other users (", "Your processes have nothing allocated."} {
 		qt.Check(t, qt.StringContains(string(out), want))
 	}
 	qt.Check(t, qt.IsFalse(strings.Contains(string(out), "hold.py")))

@@ -78,7 +78,7 @@ func traceRun(t *testing.T, env *rig.Env, board rig.Board, args ...string) trace
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, ttmem, append([]string{"run", "--no-record", "--events", file, "--"}, under.Args...)...)
-	cmd.Args[4+1] = under.Path
+	cmd.Args[5+1] = under.Path
 	cmd.Env = testEnviron(under.Env, board, dir)
 	cmd.Dir = dir
 	var stderr bytes.Buffer

@@ -32,6 +32,9 @@ func (r *report) live() {
 		}
 	}
 	if len(list) == 0 {
+		if r.Own && r.PID == 0 && r.snap.LostEvents == 0 {
+			r.line("Your processes have nothing allocated.")
+		}
 		return
 	}
 	slices.SortStableFunc(list, func(a, b *memory.Process) int { return cmp.Compare(bytes(b), bytes(a)) })

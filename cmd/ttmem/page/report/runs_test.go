@@ -282,10 +282,11 @@ func TestAUserIsToldWhatIsNotHis(t *testing.T) {
 		qt.Assert(t, qt.IsNil(Write(&b, snap, page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{State: aggregate.New(), Live: true, Own: true})))
 		return b.String()
 	}
-	for _, want := range []string{"only your own processes are listed", " chip 0: other users (3) 2.9 GiB\n chip 1: other users (2) 2.9 GiB\n"} {
+	for _, want := range []string{"only your own processes are listed", " chip 0: other users (3) 2.9 GiB\n chip 1: other users (2) 2.9 GiB\n", "Your processes have nothing allocated."} {
 		qt.Check(t, qt.StringContains(report(7), want))
 	}
 	qt.Check(t, qt.StringContains(report(1000), "only your own processes are listed"))
+	qt.Check(t, qt.Not(qt.StringContains(report(1000), "have nothing allocated")))
 
 	all := sharedRun().State.Snapshot()
 	qt.Check(t, qt.Equals(page.OthersHold(analyze.ForUser(all, 1000)), "other users hold 576.0 MiB of 12.0 GiB of DRAM on each of chips 0, 1"))
