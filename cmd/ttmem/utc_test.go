@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/source"
 )
 
@@ -41,16 +42,19 @@ func TestTimesByTheWallClock(t *testing.T) {
 		}
 	}
 	for _, file := range []string{path, lines} {
-		qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(output("oom", file, "--json")), &doc)))
+		text := output("oom", file, "--json")
+		pagetest.CheckSchema(t, "oom", text)
+		qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(text), &doc)))
 		qt.Assert(t, qt.IsTrue(len(doc.Failures) > 1))
 		first := doc.Failures[0]
 		wall := f.Created.UnixNano() + int64(first.TimeNs) - int64(f.BeganNs)
 		qt.Check(t, qt.Equals(first.WallNs, wall))
 		at := time.Unix(0, wall).UTC().Format("2006-01-02 15:04:05.000000")
-		for _, args := range []string{"oom -n 0", "log --kind alloc_failed", "report"} {
+		for _, args := range []string{"oom -n 0", "log --kind alloc_failed"} {
 			text := output(append(strings.Fields(args), file, "--utc")...)
 			qt.Check(t, qt.StringContains(text, at), qt.Commentf("%s %s", args, file))
 		}
+		qt.Check(t, qt.Matches(output("report", file, "--utc"), `Device memory over .*, from `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} to `+at[:10]+`\s\d\d:\d\d:\d\d\.\d{6} UTC\n(?s).*`))
 		qt.Check(t, qt.Matches(output("peak", file, "--utc"), `(?s).*peak .*, at `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} UTC\n.*`))
 	}
 

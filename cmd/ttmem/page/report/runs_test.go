@@ -229,12 +229,11 @@ func TestFewAllocationsAreNotJudged(t *testing.T) {
 	qt.Check(t, qt.Not(qt.StringContains(text, "✓")))
 }
 
-// Of a higher peak than this recording has, the call sites are not known.
+// Of the highest peak of all users of a chip, the call sites are not known to one of them.
 func TestAPeakFromBeforeHasNoCallSites(t *testing.T) {
-	before := leakingRun(false)
-	before.Free(1, 1)
+	before := sharedRun()
 	r := &pagetest.Run{State: aggregate.New(), Now: before.Now, Id: before.Id}
-	r.State.Apply(before.State.Freeze(func(int) bool { return true })())
+	r.State.Apply(before.State.Freeze(func(uid int) bool { return uid == 1001 })())
 	qt.Check(t, qt.StringContains(reportText(t, r, options{}), "before this recording: its call sites are not known\n"))
 }
 
