@@ -56,7 +56,7 @@ func ParseValue(name string) (Value, error) {
 			return Value(v), nil
 		}
 	}
-	return 0, fmt.Errorf("no such value %q: one of %s", name, strings.Join(valueNames[:], ", "))
+	return 0, fmt.Errorf("%s: choose %s", name, strings.Join(valueNames[:], ", "))
 }
 
 // of returns the value of a sample.

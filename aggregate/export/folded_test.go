@@ -62,5 +62,5 @@ func TestValuesHaveNames(t *testing.T) {
 		qt.Check(t, qt.Equals(got, v))
 	}
 	_, err := ParseValue("size")
-	qt.Check(t, qt.ErrorMatches(err, `no such value "size": one of peak-bytes, live-bytes, .*`))
+	qt.Check(t, qt.ErrorMatches(err, `size: choose peak-bytes, live-bytes, .*`))
 }

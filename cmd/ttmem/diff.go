@@ -93,12 +93,14 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 		return nil, nil, fmt.Errorf("missing files to compare: %s yesterday.ttmem today.ttmem", c.CommandPath())
 	case len(args) > 2:
 		return nil, nil, fmt.Errorf("two files at a time: %s A B", c.CommandPath())
+	case len(args) == 2 && args[1] == "":
+		return nil, nil, errors.New("the name of the second file is empty: a shell variable may be unset; name a recording")
 	case len(args) == 2 && marked:
 		return nil, nil, errors.New("--from and --to are of one file: for two, --at says at which moment of each")
 	case o.source.SocketNamed && !live:
 		return nil, nil, fmt.Errorf("--socket is for a file and a running process: %s FILE -p PID", c.CommandPath())
 	case len(args) == 1 && !marked && !live:
-		return nil, nil, fmt.Errorf("missing what to compare %s with: a second file, two moments, --from MARK --to MARK, or a running process, -p PID", args[0])
+		return nil, nil, fmt.Errorf("%s alone cannot be compared: give a second file, two of its moments with --from and --to, or a running process with -p PID", args[0])
 	case len(args) == 1 && marked && c.Flags().Changed("at"):
 		return nil, nil, errors.New("--at is of two files: for one, give --from and --to")
 	case len(args) == 1 && marked && o.from == "":

@@ -215,7 +215,7 @@ func TestTheDifferenceSaysWhatIsWrong(t *testing.T) {
 	}{
 		"nothing":          {nil, "ttmem diff yesterday.ttmem"},
 		"three files":      {[]string{a, a, a}, "two files at a time"},
-		"one file":         {[]string{a}, "--from MARK --to MARK"},
+		"one file":         {[]string{a}, "two of its moments with --from and --to"},
 		"marks of two":     {[]string{a, a, "--from", "x"}, "--at says at which moment"},
 		"to alone":         {[]string{a, "--to", "x"}, "--to without --from"},
 		"at of one":        {[]string{a, "--from", "step", "--at", "peak"}, "give --from and --to"},
@@ -223,7 +223,7 @@ func TestTheDifferenceSaysWhatIsWrong(t *testing.T) {
 		"too high":         {[]string{a, "--from", "step#3"}, "there are 2 of that name"},
 		"no marks":         {[]string{unmarked, "--from", "warm"}, "ttmem mark NAME"},
 		"too late":         {[]string{a, "--from", "1h"}, "nothing 1h0m0s after its first event"},
-		"before the first": {[]string{a, "--from", "-1s"}, "must not be negative"},
+		"before the first": {[]string{a, "--from", "-1s"}, "give one such as 2.5s"},
 		"no moment":        {[]string{a, a, "--at", ""}, "give begin, end, peak,"},
 		"grouping":         {[]string{a, a, "--by", "color"}, "choose stack, op,"},
 		"region":           {[]string{a, a, "--region", "SRAM"}, "choose DRAM, L1, CB"},

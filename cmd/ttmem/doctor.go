@@ -67,7 +67,7 @@ func diagnose(w io.Writer, files []string, asJSON bool) error {
 	for _, file := range files {
 		one, err := doctor.InspectFile(file)
 		if err != nil {
-			term.Warn(err.Error() + "; name a libtt_metal.so")
+			term.Warn(err.Error() + "; give the path of a libtt_metal.so")
 			failed = true
 			continue
 		}

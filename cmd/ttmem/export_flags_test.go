@@ -31,7 +31,7 @@ func TestFlagsOfExportsAreCheckedEarly(t *testing.T) {
 		"all three":          {"--folded a --pprof b --flamegraph c", ""},
 		"a value":            {"--folded a --folded-value live-count", ""},
 		"standard output":    {"--folded - --pprof b", ""},
-		"no such value":      {"--folded a --folded-value size", `--folded-value: no such value "size": one of peak-bytes, live-bytes, .*`},
+		"no such value":      {"--folded a --folded-value size", `--folded-value size: choose peak-bytes, live-bytes, .*`},
 		"a value of nothing": {"--pprof a --folded-value live-bytes", "--folded-value is of folded stacks: give --folded FILE too"},
 		"no name":            {"--flamegraph=", "--flamegraph: name a file"},
 		"twice the same":     {"--pprof x --folded ./x", "--pprof and --folded cannot both be ./x"},

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/leaks"
@@ -103,7 +101,7 @@ func (o *leaksOptions) checkMarks(c *cobra.Command) (r leakRange, err error) {
 	}
 	switch {
 	case f.Changed("interval") && o.interval < time.Millisecond:
-		return r, fmt.Errorf("--interval %v: at least 1ms", o.interval)
+		return r, fmt.Errorf("--interval %v: give 1ms or more", o.interval)
 	case o.interval > 0 && (o.from != "" || o.to != ""):
 		return r, errors.New("--interval places marks of its own: leave out --from and --to")
 	case o.interval > 0 && len(o.source.Stacks.MarkAt) > 0:
@@ -147,9 +145,9 @@ func (o *leaksOptions) check() (alloc.Filter, *name.Rules, error) {
 		return filter, nil, fmt.Errorf("--region CB: circular buffers do not leak; choose %s", strings.Join(leakRegions, ", "))
 	}
 	if o.suppress != "" {
-		f, err := os.Open(o.suppress)
+		f, err := flags.Open("--suppress", o.suppress)
 		if err != nil {
-			return filter, nil, fmt.Errorf("--suppress %s: %w", o.suppress, output.Pathless(err))
+			return filter, nil, err
 		}
 		defer f.Close()
 		if o.known, err = name.ReadSuppressions(o.suppress, f); err != nil {

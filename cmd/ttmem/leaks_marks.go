@@ -208,7 +208,7 @@ func (m *leakMarks) check() error {
 	case m.to.name == "" || m.end != nil:
 		return nil
 	case m.toSeen > 0 && m.toSeen >= m.to.nth:
-		return fmt.Errorf("no mark %q after the mark %q", m.to, m.from)
+		return fmt.Errorf("no mark %q after the mark %q: --to has to be later than --from", m.to, m.from)
 	}
 	return m.missing(m.to, m.toSeen)
 }

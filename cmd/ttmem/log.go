@@ -176,7 +176,7 @@ func (o *logOptions) span() (since, until uint64, err error) {
 		return 0, 0, err
 	}
 	if o.to != "" && o.to != atEnd && until <= since {
-		return 0, 0, fmt.Errorf("--to %s is not after --from %s", o.to, o.from)
+		return 0, 0, fmt.Errorf("--to %s is not after --from %s: exchange them", o.to, o.from)
 	}
 	return since, until, nil
 }

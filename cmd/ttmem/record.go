@@ -64,16 +64,16 @@ func (o *recordOptions) check(c *cobra.Command) error {
 	switch {
 	case o.none && (f.Changed("output") || f.Changed("max-size") || f.Changed("keep")):
 		return errors.New("--no-record writes no recording: leave out -o, --max-size and --keep")
-	case f.Changed("output") && o.path == "":
-		return errors.New("-o: name a file")
+	case f.Changed("output") && o.path == "", o.path == "--": // as in -o -- COMMAND
+		return errors.New("-o: name a file, such as -o model.ttmem")
 	case o.path == "-":
 		return errors.New("a recording is binary: name a file; /dev/stdout is standard output")
 	case f.Changed("max-size") && o.maxSize < leastMaxSize:
-		return errors.New("--max-size: too small: give 64KiB at least, or leave it out for one file without a limit")
+		return errors.New("--max-size: give 64KiB or more, or leave it out for one file without a limit")
 	case o.keep < 0:
-		return fmt.Errorf("--keep %d: must not be negative", o.keep)
+		return fmt.Errorf("--keep %d: must not be negative; 0 keeps all", o.keep)
 	case o.keep == 1:
-		return errors.New("--keep 1: at least 2 files are needed, or a full one would take all with it")
+		return errors.New("--keep 1: give 2 or more: all of a file would be removed when it is full")
 	case o.keep > 0 && o.maxSize == 0:
 		return errors.New("--keep is about several files: give --max-size too")
 	}

@@ -47,13 +47,14 @@ graphs, pprof and folded stacks, docs/events.md events and JSON.`,
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			o.utc = flags.WantsUTC(c)
-			for _, o.pid = range pids {
-				if o.pid <= 0 {
-					return fmt.Errorf("-p %d: not a process id", o.pid)
-				}
+			if err := flags.CheckPIDs(pids); err != nil {
+				return err
 			}
 			if len(pids) > 1 {
 				return errors.New("report takes one process, or shows all: give -p once")
+			}
+			if len(pids) == 1 {
+				o.pid = pids[0]
 			}
 			if len(args) == 0 {
 				return reportService(c, &o)

@@ -58,6 +58,9 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("record") && o.record.path == "" {
+				return errors.New("--record: name a file")
+			}
 			if o.record.path == "" && (c.Flags().Changed("max-size") || c.Flags().Changed("keep")) {
 				return errors.New("--max-size and --keep are about a recording: give --record too")
 			}

@@ -70,10 +70,10 @@ func (o *ExportOptions) Targets() []ExportTarget {
 func (o *ExportOptions) Check(c *cobra.Command, json bool, others ...ExportTarget) error {
 	if o.FoldedValue != "" {
 		if _, err := export.ParseValue(o.FoldedValue); err != nil {
-			return fmt.Errorf("--folded-value: %w", err)
+			return fmt.Errorf("--folded-value %w", err)
 		}
 	}
-	for _, flag := range []string{"flamegraph", "pprof", "folded"} {
+	for _, flag := range []string{"events", "flamegraph", "pprof", "folded"} {
 		if f := c.Flags().Lookup(flag); f != nil && f.Changed && f.Value.String() == "" {
 			return fmt.Errorf("--%s: name a file", flag)
 		}

@@ -80,7 +80,7 @@ func ParseMoment(flag, text string) (Moment, error) {
 		}
 		if d, err := time.ParseDuration(text); err == nil {
 			if d < 0 {
-				return m, fmt.Errorf("--%s %s: a time after the first event: it must not be negative", flag, text)
+				return m, fmt.Errorf("--%s %s: times count from the first event: give one such as 2.5s", flag, text)
 			}
 			m.Kind, m.Time = After, d
 			return m, nil
