@@ -27,7 +27,7 @@ type siteSurvivors struct {
 func (c *callSite) named() siteSurvivors {
 	process := c.set.process
 	v := memory.Survivors{
-		Site: c.view(), Comm: process.comm, Command: process.about.Command,
+		Site: c.view(), Comm: process.comm, About: process.about,
 		Allocated: c.allocated.Count, WorkedFromNs: process.run.FromNs, WorkedToNs: process.run.ToNs,
 	}
 	return siteSurvivors{v, process}

@@ -7,8 +7,9 @@ const BirthWindows = 8
 // Survivors are those of one call site.
 type Survivors struct {
 	Site
-	// Comm and Command are those of its process.
-	Comm, Command string
+	// Comm and About are those of its process.
+	Comm string
+	About
 	// Amount counts buffers that are live or ended with their device or process, with the bytes
 	// on all chips. FreedAtTeardown counts buffers that were freed between the last allocation
 	// and that end; they are not in Amount.

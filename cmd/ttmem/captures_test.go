@@ -23,6 +23,9 @@ var captures = []string{
 	"top --once leak.ttmem",
 }
 
+// byTheClock are pages with longer times. They have to fit, too.
+var byTheClock = []string{"report fragments.ttmem --utc", "oom fragments.ttmem --utc", "peak mix.ttmem --utc", "log leak.ttmem --utc"}
+
 // TestCaptures compares the first screens of all pages with docs/captures; -update writes them.
 // No line of them is longer than the terminal is wide.
 func TestCaptures(t *testing.T) {
@@ -45,18 +48,26 @@ func TestCaptures(t *testing.T) {
 			var page strings.Builder
 			fmt.Fprintf(&page, "# Pages on a terminal of %d columns and %d rows\n\nThe first screen of each page, for recordings of real programs. "+
 				"`go test ./cmd/ttmem -run TestCaptures -update` writes this file.\n", size.Col, size.Row)
-			for _, args := range captures {
-				out, errs, _ := runSized(t, &size, strings.Fields(args))
-				fmt.Fprintf(&page, "\n```\n$ ttmem %s\n", args)
+			rows := func(args string) []string {
+				out, errs, status := runSized(t, &size, strings.Fields(args))
+				qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s: %s", args, errs))
 				rows := strings.Split(strings.TrimSuffix(out+errs, "\n"), "\n")
-				for i, row := range rows {
+				for _, row := range rows {
 					width := ansi.StringWidth(row)
 					qt.Check(t, qt.IsTrue(width <= int(size.Col)), qt.Commentf("%s: %d columns: %s", args, width, row))
-					if i < int(size.Row)-2 { // the command and the next prompt
-						page.WriteString(strings.TrimRight(row, " ") + "\n")
-					}
+				}
+				return rows
+			}
+			for _, args := range captures {
+				fmt.Fprintf(&page, "\n```\n$ ttmem %s\n", args)
+				shown := rows(args)
+				for _, row := range shown[:min(len(shown), int(size.Row)-2)] { // the command and the next prompt
+					page.WriteString(strings.TrimRight(row, " ") + "\n")
 				}
 				page.WriteString("```\n")
+			}
+			for _, args := range byTheClock {
+				rows(args)
 			}
 			checkGoldenFile(t, filepath.Join(docs, name+".md"), page.String(), *updateGolden)
 		})

@@ -3,9 +3,6 @@ package page
 import (
 	"cmp"
 	"fmt"
-	"os/user"
-	"strconv"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -68,27 +65,3 @@ func ProcessState(p *memory.Process) string {
 
 // StillReading is the note while memory from before the attach is still being read.
 const StillReading = "the memory of processes that were already running is still being read: totals are incomplete, ask again"
-
-// users are the names of users that were looked up.
-var users sync.Map
-
-// UserName is the name of a user of this host, or the id if it has none.
-func UserName(uid int) string {
-	if name, ok := users.Load(uid); ok {
-		return name.(string)
-	}
-	name := strconv.Itoa(uid)
-	if u, err := user.LookupId(name); err == nil {
-		name = Clean(u.Username)
-	}
-	users.Store(uid, name)
-	return name
-}
-
-// UserOf is the user of a process; "" if the start of the process was not seen.
-func UserOf(p *memory.Process) string {
-	if p.UID == 0 && p.Command == "" && p.Library == "" {
-		return ""
-	}
-	return UserName(p.UID)
-}

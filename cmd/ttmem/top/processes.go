@@ -19,8 +19,8 @@ type processUse struct {
 // processColumns are the columns of the table of processes before the names.
 var processColumns = []column[*processUse]{
 	{"PID", 8, 0, func(_ *model, u *processUse) (string, page.Style) { return fmt.Sprint(u.PID), page.NoStyle }},
-	{"USER", 10, 0, func(m *model, u *processUse) (string, page.Style) {
-		return m.Cut(m.clean(m.userOf(u.Process)), 9), page.NoStyle
+	{"USER", page.UserColumns, 0, func(m *model, u *processUse) (string, page.Style) {
+		return m.Cut(m.clean(m.userOf(u.Process)), page.UserColumns-1), page.NoStyle
 	}},
 	{"DRAM", 11, 0, func(_ *model, u *processUse) (string, page.Style) { return page.Bytes(u.dram), page.NoStyle }},
 	{"L1 PER CORE", 13, 0, func(_ *model, u *processUse) (string, page.Style) { return page.Bytes(u.l1), page.NoStyle }},

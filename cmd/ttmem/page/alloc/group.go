@@ -57,9 +57,17 @@ func GroupingOf(by string) Grouping {
 // process is the id and name of a process.
 func (n *Namer) process(pid int) string {
 	if p := n.find(pid); p != nil {
-		return fmt.Sprintf("PID %d %s", pid, page.ProcessName(p))
+		return n.Users().PID(pid) + " " + page.ProcessName(p)
 	}
-	return fmt.Sprintf("PID %d", pid)
+	return n.Users().PID(pid)
+}
+
+// Users are the users of the processes.
+func (n *Namer) Users() page.Users {
+	if n.users == nil {
+		n.users = page.UsersOf(n.Snap)
+	}
+	return n.users
 }
 
 // ProcessName is the name of a process, also of one that has ended.

@@ -46,6 +46,7 @@ type Namer struct {
 	Filter Filter
 	Snap   *memory.Snapshot // has the processes
 	Sites  map[*event.Stack]*Site
+	users  page.Users
 }
 
 // Row completes a row with its site and the selected chips; ok is false if the filter does not

@@ -121,9 +121,9 @@ func (l *List) device(id int) (device memory.Device) {
 // banksColumns is the width of the number of banks.
 const banksColumns = 5
 
-// rowColumns are the address, what is allocated, its share of each bank, the age, the process
-// and the layout. The name follows, or has its own line.
-var rowColumns = page.Columns{14, page.SizeColumns, page.SizeColumns + 3 + banksColumns, 10, 8, -17}
+// rowColumns are the address, what is allocated, its share of each bank, the age, the process, its
+// user if there are several, and the layout. The name follows, or has its own line.
+var rowColumns = page.Columns{14, page.SizeColumns, page.SizeColumns + 3 + banksColumns, 10, 8, page.UserColumns, -17}
 
 // writeRegion writes one region of a chip, with those of its rows that are listed.
 func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.Region, c *chip) {
@@ -153,18 +153,21 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 	if len(rows) == 0 {
 		return
 	}
-	columns := slices.Clone(rowColumns)
+	columns, users := slices.Clone(rowColumns), l.Users()
+	if len(users) == 0 {
+		columns[5] = 0
+	}
 	oneLine := layout.Width == 0 || columns.Width()+2+widest <= layout.Width
 	tooWide := func() bool { return layout.Width > 0 && columns.Width() > layout.Width }
 	few := tooWide()
 	if few {
-		columns[4], columns[5] = 0, 0
+		columns[4], columns[5], columns[6] = 0, 0, 0
 	}
 	least := tooWide()
 	if least {
 		columns[2] = 0
 	}
-	head := columns.Line("address", "allocated", each, "age", "PID", "  layout")
+	head := columns.Line("address", "allocated", each, "age", "PID", "USER", "  layout")
 	if oneLine {
 		head += "  name"
 	}
@@ -177,10 +180,10 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 		if a.Buffer != nil && a.Buffer.Scattered() {
 			address = "differs"
 		}
-		line := columns.Line(address, page.Bytes(a.Bytes()), share, l.age(a), fmt.Sprint(a.PID), "  "+kind)
+		line := columns.Line(address, page.Bytes(a.Bytes()), share, l.age(a), fmt.Sprint(a.PID), layout.Cut(users[a.PID], page.UserColumns-1), "  "+kind)
 		title := titles[i]
 		if few {
-			title = fmt.Sprintf("PID %d, %s, %s", a.PID, kind, title)
+			title = users.PID(a.PID) + ", " + kind + ", " + title
 		}
 		if oneLine {
 			fmt.Fprintln(out, line+"  "+title)

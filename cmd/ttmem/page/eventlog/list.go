@@ -41,6 +41,8 @@ type Log struct {
 	Begin, Last  uint64
 	Seen, Listed uint64
 	seen         seen
+	// users are those of the processes that began.
+	users map[string]bool
 	// newest are the last events up to the limit, the oldest at next.
 	newest []listedEvent
 	next   int
@@ -63,8 +65,8 @@ func New(o Options, f *Filter, rules *name.Rules, layout page.Layout, write func
 	return &Log{
 		Options: o, history: analyze.NewHistory(), Filter: f, layout: layout, write: write,
 		names: &alloc.Namer{Rules: rules, Filter: alloc.Filter{Grep: f.Grep}},
-		sites: make(map[uint64]*site),
-		seen:  seen{make(map[event.Kind]bool), make(map[event.Region]bool), make(map[string]bool), 0, 0},
+		sites: make(map[uint64]*site), users: make(map[string]bool),
+		seen: seen{make(map[event.Kind]bool), make(map[event.Region]bool), make(map[string]bool), 0, 0},
 	}
 }
 
@@ -84,6 +86,9 @@ func (l *Log) each(e *event.Event, n *analyze.Note) {
 	l.Seen++
 	l.Last = max(l.Last, e.TimeNs)
 	l.seen.add(e, n)
+	if user := userOf(e); user != "" {
+		l.users[user] = true
+	}
 	if l.Limit > 0 && l.LiveNs > 0 && e.TimeNs >= l.LiveNs {
 		l.End()
 		l.Limit = 0
@@ -148,4 +153,12 @@ func (l *Log) nameOf(stack *event.Stack, before bool) string {
 		return l.names.Title(&alloc.Row{Site: s.Site, BeforeAttach: true}, l.layout.Separator())
 	}
 	return s.title
+}
+
+// userOf is the user of a process that began; "" if that is not known.
+func userOf(e *event.Event) string {
+	if e.Kind != event.ProcessStart {
+		return ""
+	}
+	return page.UserOf(&memory.Process{About: memory.About{UID: e.UID, Command: e.Command, Library: e.Library}})
 }

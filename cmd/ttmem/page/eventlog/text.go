@@ -204,6 +204,9 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		}
 	case event.ProcessStart:
 		r.text = cmp.Or(page.Clean(e.Command), page.UnknownCommandLine)
+		if user := userOf(e); len(l.users) > 1 && user != "" {
+			r.text = user + ": " + r.text
+		}
 	case event.ProcessExit:
 		if e.ExitStatus != event.UnknownStatus {
 			r.text = page.ProcessState(&memory.Process{Exit: &memory.Exit{Status: &e.ExitStatus}})

@@ -80,9 +80,7 @@ func New(report analyze.LeakReport, o Options) *Page {
 		row.Devices = v.Devices // survivors are not counted by chip
 		if !known[v.PID] {
 			known[v.PID] = true
-			process := memory.Process{PID: v.PID, Comm: v.Comm}
-			process.Command = v.Command
-			p.names.Snap.Processes = append(p.names.Snap.Processes, process)
+			p.names.Snap.Processes = append(p.names.Snap.Processes, memory.Process{PID: v.PID, Comm: v.Comm, About: v.About})
 		}
 		class := p.class(&v)
 		*class = append(*class, leak{v, row})

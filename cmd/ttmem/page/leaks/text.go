@@ -192,7 +192,7 @@ func (p *Page) place(l *leak) (text string) {
 		text += ", " + page.Chips(l.Devices)
 	}
 	if len(p.names.Snap.Processes) > 1 {
-		text += fmt.Sprintf(", PID %d", l.PID)
+		text += ", " + p.names.Users().PID(l.PID)
 	}
 	return text
 }

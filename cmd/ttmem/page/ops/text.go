@@ -88,7 +88,7 @@ func (p *Page) writeRow(out *bufio.Writer, layout page.Layout, shown []column, c
 	line += page.Right(fmt.Sprintf("%d-%d", o.Peak.X, o.Peak.Y), 6) + page.Right(runs(o.Runs), 7) + "  "
 	title := layout.Separated(o.Key)
 	if len(p.Snapshot.Processes) > 1 {
-		title = fmt.Sprintf("PID %d%s%s", o.PID, layout.Separator(), title)
+		title = p.names.Users().PID(o.PID) + layout.Separator() + title
 	}
 	layout.Beside(out, line, page.Level(o.Peak.Bytes(), o.Peak.CapacityBytes), title)
 }

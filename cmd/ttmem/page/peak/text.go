@@ -175,7 +175,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 		row := &shown[i]
 		title := layout.Separated(row.key)
 		if p.By == "stack" && len(p.Snap.Processes) > 1 {
-			title = fmt.Sprintf("PID %d%s%s", row.pid, layout.Separator(), title)
+			title = p.names.Users().PID(row.pid) + layout.Separator() + title
 		}
 		if len(row.programs) > 1 {
 			title += fmt.Sprintf(" (%d programs)", len(row.programs))
@@ -240,7 +240,7 @@ func (p *Page) writeProcesses(out *bufio.Writer, layout page.Layout) {
 	}
 	var owners []owner
 	for _, one := range p.processes() {
-		o := owner{text: fmt.Sprintf("PID %d %s", one.PID, one.Name)}
+		o := owner{text: p.names.Users().PID(one.PID) + " " + one.Name}
 		for _, peak := range one.Regions {
 			title, format := regionTitle(peak.Region)
 			o.text += fmt.Sprintf("%s%s %s %s", layout.Separator(), title, format(peak.Bytes), p.moment(peak.TimeNs))

@@ -46,6 +46,9 @@ func (r *report) live() {
 			items = append(items, fmt.Sprintf("%s %s (%s)", l.Region, page.Bytes(l.AllocatedBytes), page.Count(l.Buffers, "buffer")))
 		}
 		head := " " + page.Right(fmt.Sprint(p.PID), processColumns) + "  "
+		if user := r.users[p.PID]; user != "" {
+			head += user + "  "
+		}
 		r.items(head, page.Width(head), page.NoStyle, items)
 		if list, others := liveSources(p.Live); others.Stacks > 0 || slices.ContainsFunc(list, func(s source) bool { return s.Stack != nil || s.BeforeAttach }) {
 			r.sources(list, others, shownPlaces, 0, page.Bytes)

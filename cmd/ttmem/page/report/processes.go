@@ -40,12 +40,15 @@ func (r *report) processes() {
 		}
 		return [2]string{peak, present}
 	}
-	columns := page.Columns{1 + processColumns, -11, 2 + bytesColumns, 2 + bytesColumns, 14, 2 + bytesColumns}
-	if r.width < columns.Width() || !slices.ContainsFunc(list, func(p memory.Process) bool { return p.Exit == nil }) {
-		columns[3], columns[5] = 0, 0
+	columns := page.Columns{1 + processColumns, 0, -11, 2 + bytesColumns, 2 + bytesColumns, 14, 2 + bytesColumns}
+	if len(r.users) > 0 {
+		columns[1] = page.UserColumns
 	}
-	figures := func(pid, state string, dram, l1 [2]string) string {
-		return columns.Line(pid, "  "+state, dram[0], dram[1], l1[0], l1[1])
+	if r.width < columns.Width() || !slices.ContainsFunc(list, func(p memory.Process) bool { return p.Exit == nil }) {
+		columns[4], columns[6] = 0, 0
+	}
+	figures := func(pid, user, state string, dram, l1 [2]string) string {
+		return columns.Line(pid, r.Cut(user, page.UserColumns-1), "  "+state, dram[0], dram[1], l1[0], l1[1])
 	}
 	about := ""
 	if slices.ContainsFunc(list, func(p memory.Process) bool { return len(p.Devices) > 1 }) {
@@ -54,7 +57,7 @@ func (r *report) processes() {
 	r.line()
 	r.line(r.Paint(page.Bold, "Processes"), r.Paint(page.Dim, r.cut(about, r.width-len("Processes"))))
 	names := inOrder("peak", r.end)
-	head := figures("PID", "state", [2]string{"DRAM " + names[0], names[1]}, [2]string{"L1/core " + names[0], names[1]})
+	head := figures("PID", "USER", "state", [2]string{"DRAM " + names[0], names[1]}, [2]string{"L1/core " + names[0], names[1]})
 	// A command without room beside the figures has its own line.
 	room := r.width - page.Width(head) - 2
 	beside := r.whole || room >= leastCommand
@@ -71,7 +74,7 @@ func (r *report) processes() {
 			l1Peak = max(l1Peak, d.L1PerCore.Peak.BufferBytes+d.L1PerCore.Peak.CBBytes)
 			l1 = max(l1, d.L1PerCore.BufferBytes+d.L1PerCore.CBBytes)
 		}
-		line := figures(fmt.Sprint(p.PID), page.ProcessState(p),
+		line := figures(fmt.Sprint(p.PID), page.UserOf(p), page.ProcessState(p),
 			inOrder(page.Bytes(dramPeak), page.Bytes(dram)), inOrder(page.KiB(l1Peak), page.KiB(l1)))
 		name := page.ProcessName(p)
 		if beside {

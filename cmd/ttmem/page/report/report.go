@@ -46,6 +46,7 @@ type report struct {
 	// otherColumns more then.
 	running      bool
 	otherColumns int
+	users        page.Users
 	leaked       []analyze.Verdict
 	peaks        []memory.RegionPeak
 	// made are the call sites of each of the peaks that was written.
@@ -78,7 +79,7 @@ func Write(w io.Writer, s *memory.Snapshot, layout page.Layout, o Options) error
 }
 
 func newReport(s *memory.Snapshot, o Options) *report {
-	r := &report{Options: o, snap: s, end: "at the end", peaks: o.State.RegionPeaks()}
+	r := &report{Options: o, snap: s, users: page.UsersOf(s), end: "at the end", peaks: o.State.RegionPeaks()}
 	r.made = make([][]source, len(r.peaks))
 	r.running = slices.ContainsFunc(s.Processes, func(p memory.Process) bool { return p.Exit == nil })
 	switch {

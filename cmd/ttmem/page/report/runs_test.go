@@ -21,14 +21,14 @@ import (
 func sharedRun() *pagetest.Run {
 	r := pagetest.NewRun()
 	r.Apply(event.Event{
-		Kind: event.ProcessStart, PID: 123, Comm: "python3", Command: "python3 serve.py --model llama", UID: 1000,
+		Kind: event.ProcessStart, PID: 123, Comm: "python3", Command: "python3 serve.py --model llama", UID: 54321,
 		Container: "4f1e0c9ab37d5a26f1d0c9ab37d5a26f1d0c9ab37d5a26f1d0c9ab37d5a26f1d", ContainerPID: 17,
 		Pod: "3c9e6b0a-5b1c-4f7e-9a51-0d2f6a7c8e90",
 	})
 	r.Apply(event.Event{
-		Kind: event.ProcessStart, PID: 456, Comm: "python3", Command: "python3 embed.py", UID: 1001, AttachedLate: true,
+		Kind: event.ProcessStart, PID: 456, Comm: "python3", Command: "python3 embed.py", UID: 54322, AttachedLate: true,
 	})
-	r.Apply(event.Event{Kind: event.ProcessStart, PID: 789, Comm: "tt-smi", Command: "tt-smi", UID: 1001, AttachedLate: true})
+	r.Apply(event.Event{Kind: event.ProcessStart, PID: 789, Comm: "tt-smi", Command: "tt-smi", UID: 54322, AttachedLate: true})
 	r.Open(123, "n300", 0, 1)
 	r.Open(456, "n300", 0, 1)
 	r.Open(789, "n300", 0)
@@ -233,7 +233,7 @@ func TestFewAllocationsAreNotJudged(t *testing.T) {
 func TestAPeakFromBeforeHasNoCallSites(t *testing.T) {
 	before := sharedRun()
 	r := &pagetest.Run{State: aggregate.New(), Now: before.Now, Id: before.Id}
-	r.State.Apply(before.State.Freeze(func(uid int) bool { return uid == 1001 })())
+	r.State.Apply(before.State.Freeze(func(uid int) bool { return uid == 54322 })())
 	qt.Check(t, qt.StringContains(reportText(t, r, options{}), "before this recording: its call sites are not known\n"))
 }
 
@@ -284,11 +284,11 @@ func TestAUserIsToldWhatIsNotHis(t *testing.T) {
 	for _, want := range []string{"only your own processes are listed", " chip 0: other users (3) 2.9 GiB\n chip 1: other users (2) 2.9 GiB\n", "Your processes have nothing allocated."} {
 		qt.Check(t, qt.StringContains(report(7), want))
 	}
-	qt.Check(t, qt.StringContains(report(1000), "only your own processes are listed"))
-	qt.Check(t, qt.Not(qt.StringContains(report(1000), "have nothing allocated")))
+	qt.Check(t, qt.StringContains(report(54321), "only your own processes are listed"))
+	qt.Check(t, qt.Not(qt.StringContains(report(54321), "have nothing allocated")))
 
 	all := sharedRun().State.Snapshot()
-	qt.Check(t, qt.Equals(page.OthersHold(analyze.ForUser(all, 1000)), "other users hold 576.0 MiB of 12.0 GiB of DRAM on each of chips 0, 1"))
+	qt.Check(t, qt.Equals(page.OthersHold(analyze.ForUser(all, 54321)), "other users hold 576.0 MiB of 12.0 GiB of DRAM on each of chips 0, 1"))
 	qt.Check(t, qt.Equals(page.OthersHold(all), "other users use no chip"))
 }
 
@@ -304,7 +304,7 @@ func TestAReportSaysThatMemoryIsStillRead(t *testing.T) {
 
 func TestTheReportForAUserNamesNobodyElse(t *testing.T) {
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(Write(&b, analyze.ForUser(sharedRun().State.Snapshot(), 1000), ascii, Options{State: aggregate.New(), Live: true})))
+	qt.Assert(t, qt.IsNil(Write(&b, analyze.ForUser(sharedRun().State.Snapshot(), 54321), ascii, Options{State: aggregate.New(), Live: true})))
 	qt.Check(t, qt.StringContains(b.String(), " chip 0: PID 123 2.3 GiB, other users (2) 576.0 MiB\n"))
 	for _, other := range []string{"456", "789", "embed.py", "tt-smi"} {
 		qt.Check(t, qt.IsFalse(strings.Contains(b.String(), other)), qt.Commentf("%s in\n%s", other, b.String()))

@@ -31,7 +31,7 @@ func (r *report) sharing() {
 	var chips []chip
 	for i := range r.snap.Devices {
 		d := &r.snap.Devices[i]
-		if items := sharers(d); len(items) > 1 || d.OtherUsers != nil {
+		if items := sharers(d, r.users); len(items) > 1 || d.OtherUsers != nil {
 			chips = append(chips, chip{d.ID, strings.Join(items, ", "), items})
 		}
 	}
@@ -45,11 +45,11 @@ func (r *report) sharing() {
 }
 
 // sharers are the processes of a chip.
-func sharers(d *memory.Device) (items []string) {
+func sharers(d *memory.Device, users page.Users) (items []string) {
 	list := slices.Clone(d.Processes)
 	slices.SortStableFunc(list, func(a, b memory.DeviceProcess) int { return cmp.Compare(b.Bytes(), a.Bytes()) })
 	for i := range list[:min(len(list), shownSharers)] {
-		items = append(items, fmt.Sprintf("PID %d %s", list[i].PID, page.Bytes(list[i].Bytes())))
+		items = append(items, users.PID(list[i].PID)+" "+page.Bytes(list[i].Bytes()))
 	}
 	if hidden := list[min(len(list), shownSharers):]; len(hidden) > 0 {
 		var bytes uint64

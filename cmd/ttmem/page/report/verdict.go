@@ -68,7 +68,7 @@ func (r *report) failures() {
 			about += fmt.Sprintf(" (%d times)", len(group))
 		}
 		if len(r.snap.Processes) > 1 {
-			about += fmt.Sprintf(", PID %d", f.PID)
+			about += ", " + r.users.PID(f.PID)
 		}
 		for _, line := range page.Wrap(about, r.width-4) {
 			r.line("    ", r.Paint(page.Yellow, line))
@@ -106,7 +106,7 @@ func (r *report) leaks() {
 		s := newLeak(&r.leaked[i])
 		switch {
 		case len(r.snap.Processes) > 1:
-			s.region += fmt.Sprintf(" PID %d", r.leaked[i].PID)
+			s.region += " " + r.users.PID(r.leaked[i].PID)
 		case r.leaked[i].Region == event.DRAM:
 			s.region = ""
 		}
