@@ -114,13 +114,12 @@ func TestBadInput(t *testing.T) {
 		"report: no JSON event":   {nil, []string{"report", write("other.json", []byte("{\"a\":1}\n"))}, "not an event record", 1},
 		"serve: no socket":        {nil, []string{"serve", "--socket", write("file.sock", []byte("x"))}, "file.sock", 1},
 		"serve: not permitted":    {nobody, []string{"serve"}, "run it with sudo", 1},
-		"doctor: an argument":     {nil, []string{"doctor", "x"}, "--library x", 1},
-		"doctor: no file":         {nil, []string{"doctor", "--library", "/no/such/file"}, "no such file", 1},
-		"doctor: a folder":        {nil, []string{"doctor", "--library", dir}, "not a file", 1},
-		"doctor: another library": {nil, []string{"doctor", "--library", "/bin/sh"}, "not a tt-metal library", 1},
-		"doctor: no ELF":          {nil, []string{"doctor", "--library", write("text", []byte("hello"))}, "ELF", 1},
-		"doctor: truncated":       {nil, []string{"doctor", "--library", truncated}, truncated, 1},
-		"doctor: hostile":         {nil, []string{"doctor", "--library", write("hostile.so", hostile)}, "hostile.so", 1},
+		"doctor: no file":         {nil, []string{"doctor", "/no/such/file"}, "no such file", 1},
+		"doctor: a folder":        {nil, []string{"doctor", dir}, "not a file", 1},
+		"doctor: another library": {nil, []string{"doctor", "/bin/sh"}, "not a tt-metal library", 1},
+		"doctor: no ELF":          {nil, []string{"doctor", write("text", []byte("hello"))}, "ELF", 1},
+		"doctor: truncated":       {nil, []string{"doctor", truncated}, truncated, 1},
+		"doctor: hostile":         {nil, []string{"doctor", write("hostile.so", hostile)}, "hostile.so", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
@@ -204,7 +203,7 @@ func TestSymbolMissing(t *testing.T) {
 	changed := bytes.ReplaceAll(library, []byte("track_allocate_cb"), []byte("track_allocate_xx"))
 	path := filepath.Join(t.TempDir(), "changed.so")
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, changed, 0o644)))
-	stdout, _, status := runTtmem(t, nil, "doctor", "--library", path)
+	stdout, _, status := runTtmem(t, nil, "doctor", path)
 	qt.Check(t, qt.Equals(status, 1))
 	qt.Check(t, qt.StringContains(stdout, "MISSING   cb_allocate"))
 	qt.Check(t, qt.StringContains(stdout, "circular buffers are not seen"))

@@ -52,7 +52,6 @@ func TestFlagsThatMakeNoSenseAreToldInALineWithoutGo(t *testing.T) {
 		"run --frob":              "unknown flag --frob; `ttmem run --help` lists the flags",
 		"run -z":                  "unknown flag -z; `ttmem run --help` lists the flags",
 		"run --events":            "--events: missing FILE; `ttmem run --help` lists the flags",
-		"doctor libtt_metal.so":   `doctor takes no argument: .* ttmem doctor --library libtt_metal.so`,
 		"run -o":                  "-o: missing FILE; `ttmem run --help` lists the flags",
 		"steps 4242":              `steps takes no argument "4242": the process is given by ttmem steps -p PID`,
 		"steps -p 1 -p 2":         `steps takes one process: .*`,
@@ -121,16 +120,15 @@ func TestEveryCommandHasAManualPage(t *testing.T) {
 
 func TestArgumentsAreCompleted(t *testing.T) {
 	for args, want := range map[string]string{
-		"report":             "ttmem\njsonl\n:8\n",
-		"report model.ttmem": ":4\n",
-		"run -o":             "ttmem\n:8\n",
-		"run --keep":         ":4\n",
-		"attach --max-size":  "100MiB\n500MiB\n1GiB\n:4\n",
-		"doctor":             ":4\n",
-		"doctor --library":   "so\n:8\n",
-		"man":                ":16\n",
-		"report x --pprof":   ":0\n",
-		"run --flamegraph":   "html\n:8\n",
+		"report":              "ttmem\njsonl\n:8\n",
+		"report model.ttmem":  ":4\n",
+		"run -o":              "ttmem\n:8\n",
+		"run --keep":          ":4\n",
+		"attach --max-size":   "100MiB\n500MiB\n1GiB\n:4\n",
+		"doctor":              "so\n:8\n",
+		"man":                 ":16\n",
+		"report x --pprof":    ":0\n",
+		"report --flamegraph": "html\n:8\n",
 	} {
 		root := newRoot()
 		var out bytes.Buffer

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"time"
 
@@ -153,19 +154,11 @@ func (o *Options) checkFile(c *cobra.Command, args []string) error {
 
 // CheckMarkAt is an error if --mark-at cannot place marks.
 func (o *Options) CheckMarkAt() error {
-	switch {
-	case len(o.Stacks.MarkAt) == 0:
-	case o.File != "":
-		return errors.New("--mark-at places marks while a program is traced: ttmem run --mark-at … -o FILE -- COMMAND")
-	case len(o.Command) == 0 && len(o.PIDs) == 0:
-		return errors.New("--mark-at: missing -p PID or -- COMMAND")
-	case o.SocketNamed:
-		return errors.New("--mark-at: the service places no probes for a user: leave out --socket, and trace as root")
+	if len(o.Stacks.MarkAt) > 0 && len(o.Command) == 0 && len(o.PIDs) == 0 {
+		return errors.New("--mark-at: missing -p PID")
 	}
-	for _, name := range o.Stacks.MarkAt {
-		if name == "" {
-			return errors.New("--mark-at: name a function")
-		}
+	if slices.Contains(o.Stacks.MarkAt, "") {
+		return errors.New("--mark-at: name a function")
 	}
 	return nil
 }
