@@ -77,12 +77,12 @@ func TestBadInput(t *testing.T) {
 		"serve: no socket":        {[]string{"serve", "--socket", socket}, "remove it, or give another path", 1},
 		"serve: in no folder":     {[]string{"serve", "--socket", "/no/such/folder/x"}, "give a path in a folder", 1},
 		"serve: no address":       {[]string{"serve", "--socket", filepath.Join(dir, "s"), "--http", "nonsense"}, "such as localhost:9464", 1},
-		"doctor: no file":         {[]string{"doctor", "--library", "/no/such/file"}, "give the path of a libtt_metal.so", 1},
-		"doctor: a folder":        {[]string{"doctor", "--library", dir}, "not a file", 1},
-		"doctor: another library": {[]string{"doctor", "--library", "/bin/sh"}, "not a tt-metal library", 1},
-		"doctor: no ELF":          {[]string{"doctor", "--library", write("text", []byte("hello"))}, "ELF", 1},
-		"doctor: truncated":       {[]string{"doctor", "--library", truncated}, truncated, 1},
-		"doctor: hostile":         {[]string{"doctor", "--library", write("hostile.so", hostile)}, "hostile.so", 1},
+		"doctor: no file":         {[]string{"doctor", "/no/such/file"}, "no such file", 1},
+		"doctor: a folder":        {[]string{"doctor", dir}, "not a file", 1},
+		"doctor: another library": {[]string{"doctor", "/bin/sh"}, "not a tt-metal library", 1},
+		"doctor: no ELF":          {[]string{"doctor", write("text", []byte("hello"))}, "ELF", 1},
+		"doctor: truncated":       {[]string{"doctor", truncated}, truncated, 1},
+		"doctor: hostile":         {[]string{"doctor", write("hostile.so", hostile)}, "hostile.so", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
@@ -175,7 +175,7 @@ func TestSymbolMissing(t *testing.T) {
 	changed := bytes.ReplaceAll(library, []byte("track_allocate_cb"), []byte("track_allocate_xx"))
 	path := filepath.Join(t.TempDir(), "changed.so")
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, changed, 0o644)))
-	stdout, _, status := runTtmem(t, nil, "doctor", "--library", path)
+	stdout, _, status := runTtmem(t, nil, "doctor", path)
 	qt.Check(t, qt.Equals(status, 1))
 	qt.Check(t, qt.StringContains(stdout, "MISSING   cb_allocate"))
 	qt.Check(t, qt.StringContains(stdout, "circular buffers are not seen"))

@@ -10,6 +10,7 @@ import (
 
 	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/diff"
@@ -20,9 +21,8 @@ import (
 // diffOptions are the flags of diff.
 type diffOptions struct {
 	viewOptions
-	from, to    string
-	ignoreLines bool
-	failAbove   flags.Size
+	from, to  string
+	failAbove flags.Size
 	// auto is true if no moment is selected.
 	auto bool
 }
@@ -60,7 +60,6 @@ docs/diff.md explains moments, and which call stacks are the same in both.`,
 	flags.From(c, &o.from, "begin", "peak")
 	flags.To(c, &o.to, "left", "left", "end", "peak")
 	flags.By(c, &o.by, "stack")
-	c.Flags().BoolVar(&o.ignoreLines, "ignore-lines", false, "compare call stacks by function, whatever the lines")
 	flags.PIDs(c, &o.source.PIDs)
 	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
 	flags.Grep(c, &o.grep)
@@ -158,10 +157,10 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 		o.by = "region" // a State that was read from memory has no more
 	}
 	d := o.compare(a, b, alloc.Namer{Rules: rules, Filter: filter})
-	if err := printView(d, o.json, "difference"); err != nil {
+	if err := output.Print(d, o.json, page.Clock{}, "difference"); err != nil {
 		return err
 	}
-	status := finish(w, nil)
+	status := w.Finish(nil)
 	for _, side := range []*diffSide{a, b} {
 		for _, doubt := range page.Doubts(side.Losses, "may lack buffers, or have too many") {
 			term.Warn(side.Path + ": " + doubt)
@@ -180,7 +179,7 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 // compare compares what was never freed and, if that does not differ and no moment is selected,
 // the peaks.
 func (o *diffOptions) compare(a, b *diffSide, names alloc.Namer) *diff.Difference {
-	ask := diff.Options{By: o.by, IgnoreLines: o.ignoreLines, Limit: o.n}
+	ask := diff.Options{By: o.by, Limit: o.n}
 	d := diff.New(&a.Side, &b.Side, names, ask)
 	if !o.auto || len(d.Groups) > 0 {
 		return d

@@ -72,16 +72,15 @@ func TestEveryCommandHasAManualPage(t *testing.T) {
 
 func TestArgumentsAreCompleted(t *testing.T) {
 	for args, want := range map[string]string{
-		"report":             "ttmem\njsonl\n:8\n",
-		"report model.ttmem": ":4\n",
-		"run -o":             "ttmem\n:8\n",
-		"run --keep":         ":4\n",
-		"attach --max-size":  "100MiB\n500MiB\n1GiB\n:4\n",
-		"doctor":             ":4\n",
-		"doctor --library":   "so\n:8\n",
-		"man":                ":16\n",
-		"report x --pprof":   ":0\n",
-		"run --flamegraph":   "html\n:8\n",
+		"report":              "ttmem\njsonl\n:8\n",
+		"report model.ttmem":  ":4\n",
+		"run -o":              "ttmem\n:8\n",
+		"run --keep":          ":4\n",
+		"attach --max-size":   "100MiB\n500MiB\n1GiB\n:4\n",
+		"doctor":              "so\n:8\n",
+		"man":                 ":16\n",
+		"report x --pprof":    ":0\n",
+		"report --flamegraph": "html\n:8\n",
 	} {
 		root := newRoot()
 		var out bytes.Buffer

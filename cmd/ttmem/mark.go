@@ -22,7 +22,7 @@ func newMark() *cobra.Command {
 and records.
 
 ttmem leaks, diff, log, dump and map take marks as moments. Without the service, --mark-at
-of ttmem run, attach and leaks places marks at calls of a function (docs/leaks.md).`,
+of ttmem run and attach places marks at calls of a function (docs/leaks.md).`,
 		Example: `  ttmem mark warm
   ttmem mark "epoch 3"
   ttmem leaks --from warm --to "epoch 3"`,

@@ -11,7 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/record"
 	"ttmem/tracer/event"
 )
 
@@ -94,8 +94,7 @@ func TestTheReportIsOnStandardOutputUnlessAFileIs(t *testing.T) {
 
 func TestWhatCannotBeReadAtAllIsNotSaidToBeRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "model.ttmem")
-	r := record(t, recordOptions{path: path}, 1)
-	qt.Assert(t, qt.IsNil(r.close(&memory.Snapshot{})))
+	recorded(t, record.Options{Path: path}, 1)
 	whole := []byte(readAll(t, path))
 	lines := []byte(readAll(t, eventLines(t, 0o644)))
 	block := bytes.Index(whole, []byte("TTMb"))

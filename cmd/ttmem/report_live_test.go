@@ -9,8 +9,8 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/cmd/ttmem/record"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 )
@@ -86,8 +86,7 @@ func TestAReportOfOneProcess(t *testing.T) {
 // peaks.
 func TestAPartOfARecordingNamesTheOneBefore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.ttmem")
-	r := record(t, recordOptions{path: path, maxSize: 64 << 10}, 3)
-	qt.Assert(t, qt.IsNil(r.close(&memory.Snapshot{})))
+	recorded(t, record.Options{Path: path, MaxSize: 64 << 10}, 3)
 	says := func(file string) string {
 		t.Helper()
 		report, err := commandOutput(t, "report", file)

@@ -196,9 +196,9 @@ func interruptedAgain(s *scene) {
 	tr.saysOnce("interrupted again")
 }
 
-// commandInterruptedAgain has ttmem give up the report of a command, and a flame graph.
+// commandInterruptedAgain has ttmem give up the report of a command.
 func commandInterruptedAgain(s *scene) {
-	cmd, p := s.command([]string{ttmem, "run", "--no-record", "--flamegraph", filepath.Join(s.dir, "flame.html"), "--"}, 2)
+	cmd, p := s.command([]string{ttmem, "run", "--no-record", "--"}, 2)
 	cmd.Stderr = s.full()
 	s.programs = append(s.programs, p)
 	tr := s.begin(cmd)
