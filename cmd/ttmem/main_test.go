@@ -19,6 +19,7 @@ import (
 const asCommand = "TTMEM_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
+	os.Unsetenv("COLUMNS") // the width of golden files does not depend on who runs the tests
 	if os.Getenv(asCommand) != "" {
 		os.Exit(run(os.Args[1:]))
 	}
@@ -56,6 +57,8 @@ func TestFlagsThatMakeNoSenseAreToldInALineWithoutGo(t *testing.T) {
 		"run -o":                  "-o: missing FILE; `ttmem run --help` lists the flags",
 		"steps 4242":              `steps takes no argument "4242": the process is given by ttmem steps -p PID`,
 		"steps -p 1 -p 2":         `steps takes one process: .*`,
+		"dump --color=blue":       `--color blue: choose always, auto or never`,
+		"serve --color=never":     `--color has no effect on ttmem serve: leave it out`,
 		"man":                     `missing folder: .*`,
 		"help frobnicate":         "unknown command frobnicate; `ttmem help` lists the commands",
 		"help run leaks":          "help takes one command: ttmem help run",

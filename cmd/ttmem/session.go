@@ -50,6 +50,7 @@ func (o *outputOptions) register(c *cobra.Command) {
 // those of exports.
 func (o *sessionOptions) register(c *cobra.Command) {
 	o.output.register(c)
+	flags.Takes(c, flags.Color)
 	c.PreRunE = func(c *cobra.Command, _ []string) error { return o.check(c) }
 }
 
