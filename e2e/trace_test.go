@@ -28,6 +28,7 @@ import (
 var ttmem string
 
 func TestMain(m *testing.M) {
+	os.Unsetenv("COLUMNS") // pages are as in a pipe, whoever runs the tests
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "ttmem-e2e-")
 		if err == nil {

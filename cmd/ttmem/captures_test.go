@@ -20,7 +20,7 @@ var captures = []string{
 	"dump leak.ttmem --at peak", "dump leak.ttmem --at peak --by op",
 	"oom fragments.ttmem", "map fragments.ttmem --at failure#1 --region L1",
 	"diff repaired.ttmem leak.ttmem", "log leak.ttmem",
-	"top --once leak.ttmem",
+	"top --once --color=never leak.ttmem",
 }
 
 // byTheClock are pages with longer times. They have to fit, too.

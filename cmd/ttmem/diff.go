@@ -65,7 +65,7 @@ docs/diff.md explains moments, and which call stacks are the same in both.`,
 	flags.Grep(c, &o.grep)
 	flags.FailAbove(c, &o.failAbove)
 	flags.Limit(c, &o.n, listedChanges)
-	flags.Takes(c, flags.JSON, flags.Rules, flags.Socket)
+	flags.Takes(c, flags.Color, flags.JSON, flags.Rules, flags.Socket)
 	return c
 }
 

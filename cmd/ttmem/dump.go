@@ -48,7 +48,7 @@ docs/dump.md explains the columns, and rules for components.`,
 	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
 	flags.Grep(c, &o.grep)
 	flags.Limit(c, &o.n, 0)
-	flags.Takes(c, flags.JSON, flags.Rules)
+	flags.Takes(c, flags.Color, flags.JSON, flags.Rules)
 	return c
 }
 

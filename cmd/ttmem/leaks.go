@@ -71,7 +71,7 @@ docs/leaks.md explains marks, and what counts as a leak.`,
 	_ = c.MarkFlagFilename("suppress")
 	flags.FailAbove(c, &o.failAbove)
 	flags.Limit(c, &o.n, listedLeaks)
-	flags.Takes(c, flags.JSON, flags.Rules)
+	flags.Takes(c, flags.Color, flags.JSON, flags.Rules)
 	return c
 }
 

@@ -73,7 +73,7 @@ until Ctrl-C. docs/log.md explains the columns, the notes of a line, and what is
 	flags.To(c, &o.to, "", "end")
 	flags.Limit(c, &o.n, 0)
 	f.BoolVar(&o.stacks, "stacks", false, "show the whole call stack of each event")
-	flags.Takes(c, flags.JSON, flags.Rules, flags.UTC)
+	flags.Takes(c, flags.Color, flags.JSON, flags.Rules, flags.UTC)
 	return c
 }
 
@@ -144,7 +144,7 @@ func runLog(c *cobra.Command, o *logOptions, args []string) error {
 		return err
 	}
 	layout := term.LayoutFor(os.Stdout)
-	out := output.NewLines(os.Stdout, layout.Width > 0 && o.source.File != "")
+	out := output.NewLines(os.Stdout, term.IsTerminal(os.Stdout) && o.source.File != "")
 	l := eventlog.New(o.listed(), filter, rules, layout, out.Write)
 	w, err := o.watch(l)
 	l.End()

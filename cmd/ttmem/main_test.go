@@ -19,6 +19,7 @@ import (
 const asCommand = "TTMEM_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
+	os.Unsetenv("COLUMNS") // the width of golden files does not depend on who runs the tests
 	if os.Getenv(asCommand) != "" {
 		os.Exit(run(os.Args[1:]))
 	}

@@ -36,7 +36,7 @@ docs/map.md explains the picture.`,
 	flags.Chips(c, &o.devices)
 	flags.Regions(c, &o.regions, alloc.RegionNames(memmap.Regions))
 	flags.Limit(c, &o.n, 12)
-	flags.Takes(c, flags.JSON, flags.Rules)
+	flags.Takes(c, flags.Color, flags.JSON, flags.Rules)
 	return c
 }
 

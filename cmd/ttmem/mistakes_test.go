@@ -129,6 +129,8 @@ var mistakes = map[string][]mistake{
 		{`leaks model.ttmem --from ""`, "name a mark"},
 		{`run --no-stacks --full-stacks -- true`, "leave out --no-stacks"},
 		{`doctor missing.so`, "give the path of a libtt_metal.so"},
+		{`dump model.ttmem --color=blue`, "choose always, auto or never"},
+		{`serve --color=never`, "leave it out"},
 		{`run --mark-at "" -- true`, "such as ttnn::softmax"},
 		{`attach --mark-at ttnn::log`, "missing -p PID or -- COMMAND"},
 		{`attach --duration 5`, "write 5s for seconds"},

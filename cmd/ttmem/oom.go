@@ -37,7 +37,7 @@ docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
 	}
 	o.source.Register(c)
 	flags.Limit(c, &o.n, listedFailures)
-	flags.Takes(c, flags.JSON, flags.UTC)
+	flags.Takes(c, flags.Color, flags.JSON, flags.UTC)
 	return c
 }
 

@@ -48,7 +48,7 @@ docs/ops.md explains the columns.`,
 	flags.From(c, &o.from, "begin")
 	flags.At(c, &o.at, "end")
 	flags.Limit(c, &o.n, listedOperations)
-	flags.Takes(c, flags.JSON, flags.Rules)
+	flags.Takes(c, flags.Color, flags.JSON, flags.Rules)
 	return c
 }
 

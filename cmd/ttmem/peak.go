@@ -42,7 +42,7 @@ docs/peak.md explains the page.`,
 	flags.Chips(c, &o.devices)
 	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
 	flags.Limit(c, &o.n, listedHolders)
-	flags.Takes(c, flags.JSON, flags.Rules, flags.UTC)
+	flags.Takes(c, flags.Color, flags.JSON, flags.Rules, flags.UTC)
 	return c
 }
 

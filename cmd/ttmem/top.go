@@ -31,8 +31,8 @@ type topOptions struct {
 	once     bool
 }
 
-// onceRows is how many holders --once prints.
-const onceRows = 20
+// onceRows is how many holders --once prints, and onceColumns its width in a file.
+const onceRows, onceColumns = 20, 100
 
 // The refresh intervals that make sense.
 const leastInterval, mostInterval = 100 * time.Millisecond, time.Hour
@@ -64,7 +64,7 @@ docs/top.md explains it.`,
 	o.source.Register(c)
 	flags.Interval(c, &o.interval, time.Second)
 	c.Flags().BoolVar(&o.once, "once", false, "print one frame and exit")
-	flags.Takes(c, flags.Rules)
+	flags.Takes(c, flags.Color, flags.Rules)
 	return c
 }
 
@@ -74,7 +74,7 @@ func showTop(o *topOptions) error {
 	}
 	view := top.Options{
 		NowNs: source.MonotonicNow, Interval: o.interval,
-		Color: os.Getenv("NO_COLOR") == "", ASCII: !term.UTF8(), Output: len(o.source.Command) > 0,
+		Color: term.Colors(os.Stdout), ASCII: !term.UTF8(), Output: len(o.source.Command) > 0,
 	}
 	if o.source.File != "" {
 		view.NowNs = func() uint64 { return 0 }
@@ -105,11 +105,8 @@ func topOnce(o *topOptions, view top.Options) error {
 	if err != nil {
 		return err
 	}
-	columns, terminal := 100, term.IsTerminal(os.Stdout)
-	if size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
-		columns = int(size.Col)
-	}
-	if err := top.Once(os.Stdout, view, columns, onceRows, !terminal); err != nil {
+	plain := term.Color == term.Never || !view.Color && !term.IsTerminal(os.Stdout)
+	if err := top.Once(os.Stdout, view, cmp.Or(term.Columns(os.Stdout), onceColumns), onceRows, plain); err != nil {
 		return fmt.Errorf("writing the frame: %w", output.Pathless(err))
 	}
 	for _, note := range summary.Notes {

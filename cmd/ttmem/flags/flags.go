@@ -14,10 +14,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/cmd/ttmem/service"
+	"ttmem/cmd/ttmem/term"
 )
 
 // The flags of all commands.
 const (
+	Color  = "color"
 	JSON   = "json"
 	Rules  = "rules"
 	Socket = "socket"
@@ -30,17 +32,20 @@ const socketVariable = "TTMEM_SOCKET"
 // AddGlobal adds the flags of all commands. A command that does not take one refuses it.
 func AddGlobal(root *cobra.Command) {
 	f := root.PersistentFlags()
+	term.Color = term.Auto
+	f.Var(&term.Color, Color, "use colours `WHEN`: always, auto (on a terminal) or never")
 	f.Bool(JSON, false, "print JSON in place of text")
 	f.String(Rules, "", "name components of the model by the rules in `FILE`")
 	f.Bool(UTC, false, "print times by the wall clock, in UTC")
 	f.String(Socket, service.DefaultSocket, "`PATH` of the service's socket ($"+socketVariable+")")
+	_ = root.RegisterFlagCompletionFunc(Color, cobra.FixedCompletions([]string{"always", "auto", "never"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = root.MarkPersistentFlagFilename(Rules)
 	_ = root.MarkPersistentFlagFilename(Socket, "sock")
 	root.PersistentPreRunE = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 && args[0] == "" {
 			return errors.New("the argument is empty: a shell variable may be unset; `" + c.CommandPath() + " --help` shows examples")
 		}
-		for _, flag := range []string{JSON, Rules, Socket, UTC} {
+		for _, flag := range []string{Color, JSON, Rules, Socket, UTC} {
 			if c.Flags().Changed(flag) && !TakesGlobal(c, flag) {
 				return fmt.Errorf("--%s has no effect on %s: leave it out", flag, c.CommandPath())
 			}

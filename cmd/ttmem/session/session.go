@@ -44,7 +44,7 @@ type Options struct {
 func (o *Options) register(c *cobra.Command) {
 	c.Flags().StringVar(&o.events, "events", "", "write every event to `FILE`, one JSON object a line")
 	_ = c.MarkFlagFilename("events", "jsonl")
-	flags.Takes(c, flags.JSON)
+	flags.Takes(c, flags.Color, flags.JSON)
 }
 
 // RegisterReport adds the flags of a command that reports what happened, and checks them.

@@ -1,6 +1,7 @@
 package term
 
 import (
+	"errors"
 	"os"
 	"strconv"
 
@@ -13,22 +14,59 @@ import (
 // leastColumns is the least width that pages are fitted to.
 const leastColumns = 40
 
-// LayoutFor fits a page to a file. The width of a terminal is what it reports, else COLUMNS.
+// LayoutFor fits a page to a file.
 func LayoutFor(f *os.File) page.Layout {
-	l := page.Layout{Painter: page.Painter{ASCII: !UTF8()}}
+	return page.Layout{Painter: page.Painter{Color: Colors(f), ASCII: !UTF8()}, Width: Columns(f)}
+}
+
+// Columns is the width of pages: COLUMNS, else that of the terminal. It is 0 for other files,
+// which take lines of any length.
+func Columns(f *os.File) int {
+	if columns, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && columns > 0 {
+		return max(leastColumns, columns)
+	}
 	if !IsTerminal(f) {
-		return l
+		return 0
 	}
-	l.Color, l.Width = os.Getenv("NO_COLOR") == "", 80
-	columns, _ := strconv.Atoi(os.Getenv("COLUMNS"))
 	if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
-		columns = int(size.Col)
+		return max(leastColumns, int(size.Col))
 	}
-	if columns > 0 {
-		l.Width = max(leastColumns, columns)
-	}
-	return l
+	return 80
 }
 
 // IsTerminal reports whether a file is a terminal.
 func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+// When is a value of --color: when pages have colours.
+type When string
+
+// The values of --color. Auto is on a terminal that can show colours, unless NO_COLOR is set.
+const (
+	Auto   When = "auto"
+	Always When = "always"
+	Never  When = "never"
+)
+
+// Color is the value of --color.
+var Color = Auto
+
+func (w *When) Set(text string) error {
+	switch v := When(text); v {
+	case Auto, Always, Never:
+		*w = v
+		return nil
+	}
+	return errors.New("choose always, auto or never")
+}
+
+func (w *When) String() string { return string(*w) }
+
+func (w *When) Type() string { return "when" }
+
+// Colors reports whether what is written to a file has colours.
+func Colors(f *os.File) bool {
+	if Color != Auto {
+		return Color == Always
+	}
+	return IsTerminal(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
