@@ -43,8 +43,7 @@ func (s *State) closeDevice(e *event.Event) {
 
 // closeArena ends all buffers of an arena.
 func (s *State) closeArena(p *process, a *arena, now uint64) {
-	s.between.endAll(p, a, now)
-	s.rememberAll(p, a)
+	s.noteEnds(p, a, now)
 	count := s.endIn(p, a.set, a, now, event.ReasonDeviceClose)
 	p.buffers.RemoveAll(count, func(b *buffer) bool { return b.arena == a })
 	a.closed = true

@@ -33,7 +33,7 @@ func (b *buffer) tally() tally {
 }
 
 // bytes returns what the buffer occupies on all chips.
-func (b *buffer) bytes() uint64 { return b.allocated() * uint64(max(1, len(b.set.chips))) }
+func (b *buffer) bytes() uint64 { return b.allocated() * b.Chips() }
 
 func (s *State) alloc(e *event.Event) {
 	if int(e.Region) >= event.BankedRegions {
@@ -111,8 +111,7 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 	}
 	if !b.before {
 		p.name.run.Free(&b.run, b.id, b.bytes(), isEnd(reason))
-		s.between.end(p, b, now, reason)
-		s.remember(b, isEnd(reason))
+		s.noteEnd(b, now, isEnd(reason))
 	}
 	p.buffers.Remove(b.id)
 	b.removeBlock()

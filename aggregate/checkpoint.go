@@ -83,12 +83,12 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 		}
 	}
 	some.exitedCount = uint64(len(some.exited))
-	some.past = s.past.only(selected)
 	for id, c := range s.chips {
 		one := some.chip(id)
 		one.board, one.arch, one.capacities, one.partial = c.board, c.arch, c.capacities, true
 	}
 	isSelected := func(p *processName) bool { return selected(p.pid, p.about.UID) }
+	some.past = s.past.Only(func(c *callSite) bool { return isSelected(c.set.process) }, func(uid int) bool { return selected(0, uid) })
 	for _, site := range s.sites {
 		if isSelected(site.set.process) {
 			some.sites = append(some.sites, site)

@@ -72,7 +72,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	for _, one := range chips {
 		c.ended(&one.pools[event.L1])
 	}
-	c.past(&s.past)
+	s.past.Code(c.Codec, c.pastSite)
 	return processes
 }
 

@@ -121,8 +121,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	if p == nil {
 		return
 	}
-	s.between.endAll(p, nil, now)
-	s.rememberAll(p, nil)
+	s.noteEnds(p, nil, now)
 	for _, set := range p.sets {
 		s.endIn(p, set, nil, now, event.ReasonProcessExit)
 	}

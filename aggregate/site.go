@@ -9,6 +9,7 @@ import (
 	"ttmem/aggregate/births"
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/past"
 	"ttmem/tracer/event"
 )
 
@@ -56,6 +57,12 @@ type siteAtPeak struct {
 	perBank uint64
 }
 
+// UID returns the user of the site's process.
+func (c *callSite) UID() int { return c.set.process.about.UID }
+
+// Chips returns the number of chips that each buffer counts on, at least 1.
+func (c *callSite) Chips() uint64 { return uint64(max(1, len(c.set.chips))) }
+
 // An arena has the buffers of one allocator of a process on one set of chips. They all end
 // when the device is closed.
 type arena struct {
@@ -78,11 +85,10 @@ type processName struct {
 	// about comes from its ProcessStart event.
 	about memory.About
 	run   births.Process
-	// marks are the times of the newest marks that matter to it, in order.
-	marks []uint64
-	// freedLast are the buffers that were freed since the latest allocation, if between
+	marks past.Marks
+	// freedLast are the buffers that were freed since the latest allocation, if State.between
 	// needs them.
-	freedLast []endedBuffer
+	freedLast []past.Ended[*callSite]
 }
 
 // A tally is an Amount of bytes of all banks or cores, with the sum of the sizes and of the
@@ -143,18 +149,8 @@ func (c *callSite) compare(b *callSite) int {
 	return cmp.Or(
 		slices.Compare(c.set.ids, b.set.ids), cmp.Compare(c.allocator, b.allocator),
 		cmp.Compare(c.region, b.region), cmp.Compare(c.layout, b.layout), cmp.Compare(c.static, b.static),
-		compareBools(c.before, b.before), compareBools(c.perCore, b.perCore),
+		memory.CompareBools(b.before, c.before), memory.CompareBools(b.perCore, c.perCore),
 	)
-}
-
-func compareBools(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
 }
 
 // minSites is the least number of sites that are kept: most of them will allocate again.
