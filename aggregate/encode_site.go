@@ -133,9 +133,7 @@ func (c *stateCodec) set(d **deviceSet, of *processName) {
 		}
 		var open []*arena
 		if !c.Reads {
-			for _, allocator := range sortedKeys((*d).arenas) {
-				open = append(open, (*d).arenas[allocator])
-			}
+			open = sortedValues((*d).arenas)
 		}
 		codec.List(c.Codec, &open, func(a **arena) { c.arena(a, *d) })
 	})

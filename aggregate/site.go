@@ -104,10 +104,9 @@ func (t *tally) add(b tally) {
 	t.perBank += b.perBank
 }
 
-func (t *tally) sub(b tally) {
-	t.Amount.Sub(b.Amount)
-	t.size -= b.size
-	t.perBank -= b.perBank
+// negative returns the tally that undoes this one when it is added: numbers wrap around.
+func (t tally) negative() tally {
+	return tally{memory.Amount{Count: -t.Count, Bytes: -t.Bytes}, -t.size, -t.perBank}
 }
 
 // on returns the tally on a number of chips together.
@@ -179,7 +178,7 @@ func (s *State) newSite(a *arena, key siteKey, stack *event.Stack) *callSite {
 	pools := a.set.poolsOf(key.region)
 	one.atPeak = make([]siteAtPeak, len(pools))
 	for i, q := range pools {
-		one.atPeak[i].serial = q.serial // there was nothing at the peaks before
+		one.atPeak[i].serial = q.Serial // there was nothing at the peaks before
 	}
 	if first := a.set.sites[key]; first != nil {
 		first.takeClosed()
@@ -224,8 +223,8 @@ func (c *callSite) all() iter.Seq[*callSite] {
 // save saves what was live at the latest peaks; call it before a change.
 func (c *callSite) save() {
 	for i, q := range c.set.poolsOf(c.region) {
-		if at := &c.atPeak[i]; at.serial != q.serial {
-			*at = siteAtPeak{q.serial, c.live.Amount, c.perBankIn(q)}
+		if at := &c.atPeak[i]; at.serial != q.Serial {
+			*at = siteAtPeak{q.Serial, c.live.Amount, c.perBankIn(q)}
 		}
 	}
 }
@@ -234,7 +233,7 @@ func (c *callSite) save() {
 func (c *callSite) peakIn(i int) (sum siteAtPeak) {
 	q := c.set.poolsOf(c.region)[i]
 	for one := range c.all() {
-		if at := one.atPeak[i]; at.serial == q.serial {
+		if at := one.atPeak[i]; at.serial == q.Serial {
 			sum.Amount.Add(at.Amount)
 			sum.perBank += at.perBank
 		} else {
@@ -267,7 +266,7 @@ func (s *State) countIn(c *callSite, t tally, since uint64) {
 // removeFrom takes off something that was allocated at the time since.
 func (s *State) removeFrom(c *callSite, t tally, since uint64, reason event.Reason) {
 	c.save()
-	c.live.sub(t)
+	c.live.add(t.negative())
 	if isEnd(reason) {
 		c.ended.Add(t.Amount)
 	}
