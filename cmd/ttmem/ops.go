@@ -83,7 +83,7 @@ func listOperations(c *cobra.Command, o *opsOptions, args []string) error {
 	if !at.AtEnd() {
 		p.Of += ", to " + at.Text
 	}
-	if err := printView(p, o.json, "operations"); err != nil {
+	if err := printTimed(p, o.json, o.source.Clock(), "operations"); err != nil {
 		return err
 	}
 	return finish(w, page.Doubts(p.Losses(), "operations may be missing, and figures wrong"))
