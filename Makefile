@@ -176,6 +176,7 @@ tools:
 	@set --; \
 	command -v clang-$(CLANG_VERSION) >/dev/null && command -v llvm-strip-$(CLANG_VERSION) >/dev/null || set -- clang-$(CLANG_VERSION) llvm-$(CLANG_VERSION); \
 	[ -e /usr/include/bpf/bpf_helpers.h ] || set -- "$$@" libbpf-dev; \
+	[ -e /usr/share/bash-completion/bash_completion ] || set -- "$$@" bash-completion; \
 	for tool in gdb:gdb gcc:gcc g++:g++ readelf:binutils chromium:chromium tmux:tmux qemu-aarch64:qemu-user; do \
 		command -v $${tool%:*} >/dev/null || set -- "$$@" $${tool#*:}; done; \
 	[ $$# = 0 ] || { \

@@ -8,7 +8,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -152,7 +151,7 @@ func (s *libraries) known(m *host.NewMapping) (l *library, known bool) {
 		return nil, false
 	}
 	// perhaps another file with the inode number of a file that was no library
-	return l, known && (l != nil || m.File.Generation != 0 || !namedLikeLibrary(m.Name))
+	return l, known && (l != nil || m.File.Generation != 0 || !host.NamedLikeLibrary(m.Name))
 }
 
 // libraryOf returns the library that a mapped file is; nil if it is none. It returns an error of
@@ -228,12 +227,6 @@ func mayBeLibrary(file *os.File) bool {
 // namedAsLibrary reports whether a file has the name that the library has in most releases.
 func namedAsLibrary(path string) bool { return filepath.Base(path) == "libtt_metal.so" }
 
-// namedLikeLibrary reports whether a file is named like a tt-metal library.
-func namedLikeLibrary(path string) bool {
-	name := filepath.Base(path)
-	return strings.Contains(name, "tt_metal") || strings.Contains(name, "ttnn")
-}
-
 // Causes of losses of processes whose libraries are not traced.
 const (
 	notTraced        = "library not traced"
@@ -249,7 +242,7 @@ func (f *finder) lost(m host.NewMapping, cause string) {
 // reportMissed reports a library that could not be read, usually because its process had ended.
 // Most missed files are no libraries; the name decides.
 func (f *finder) reportMissed(m host.NewMapping, err error) {
-	if !namedLikeLibrary(m.Name) {
+	if !host.NamedLikeLibrary(m.Name) {
 		return
 	}
 	if !f.named[m.PID] || !host.HasNoMemory(m.PID) { // which is reported for the process

@@ -10,6 +10,8 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
+
+	"ttmem/cmd/ttmem/page/pagetest"
 )
 
 // captures are the pages of docs/captures: commands on recordings of TestGolden's stories.
@@ -72,4 +74,18 @@ func TestCaptures(t *testing.T) {
 			checkGoldenFile(t, filepath.Join(docs, name+".md"), page.String(), *updateGolden)
 		})
 	}
+}
+
+// TestPictureOfARealRun compares README.md's picture with what top shows of a recording: -update
+// draws it anew.
+func TestPictureOfARealRun(t *testing.T) {
+	t.Setenv("LC_ALL", "C.UTF-8")
+	picture, err := filepath.Abs("../../docs/images/top-recording.svg")
+	qt.Assert(t, qt.IsNil(err))
+	story := readStory(t, storyEvents(goldenFolder, "fragments"))
+	t.Chdir(t.TempDir())
+	story.record(t, "fragments.ttmem", 0)
+	out, errs, status := runSized(t, &unix.Winsize{Row: 24, Col: 100}, strings.Fields("top --once --color=always fragments.ttmem"))
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	checkGoldenFile(t, picture, pagetest.DrawSVG(strings.Split(strings.TrimSuffix(out, "\n"), "\n"), 100), *updateGolden)
 }

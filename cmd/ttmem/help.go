@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -65,7 +66,7 @@ func addCompletion(root *cobra.Command) {
 	}
 	c.Use = "completion SHELL"
 	c.Short = "Print completions for a shell"
-	c.Long = "Prints a script that completes ttmem's commands, flags and files in a shell.\n`make install` installs it."
+	c.Long = "Prints a script that completes ttmem's commands, flags and files in a shell.\n`make install` and the packages install it. That of bash needs the package bash-completion."
 	c.Example = "  source <(ttmem completion bash)       in this shell\n  ttmem completion zsh > ~/.zfunc/_ttmem"
 	c.Args = cobra.ArbitraryArgs
 	for _, shell := range c.Commands() {
@@ -179,11 +180,30 @@ func newMan() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			root := c.Root()
 			root.DisableAutoGenTag = true // which has the day: the same pages are made again
-			header := &doc.GenManHeader{Section: "1", Source: "ttmem " + buildVersion(), Manual: "ttmem"}
-			if err := doc.GenManTree(root, header, args[0]); err != nil {
+			if err := writeManual(root, args[0]); err != nil {
 				return fmt.Errorf("%s: %w; name a folder that can be written to", args[0], output.Pathless(err))
 			}
 			return nil
 		},
 	}
+}
+
+// writeManual writes the pages of a command and of those below it, with the flags that each takes.
+func writeManual(c *cobra.Command, dir string) error {
+	if c.Hidden {
+		return nil
+	}
+	for _, sub := range c.Commands() {
+		if err := writeManual(sub, dir); err != nil {
+			return err
+		}
+	}
+	root := c.Root()
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { f.Hidden = c != root && !flags.TakesGlobal(c, f.Name) })
+	f, err := os.Create(filepath.Join(dir, strings.ReplaceAll(c.CommandPath(), " ", "-")+".1"))
+	if err != nil {
+		return err
+	}
+	header := &doc.GenManHeader{Section: "1", Source: "ttmem " + buildVersion(), Manual: "ttmem"}
+	return errors.Join(doc.GenMan(c, header, f), f.Close())
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/term"
 )
 
@@ -66,6 +67,10 @@ func TestEveryCommandHasAManualPage(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		for _, want := range []string{"TTMEM-" + strings.ToUpper(c.Name()), ".SH EXAMPLE", "ttmem(1)"} {
 			qt.Check(t, qt.StringContains(string(page), want))
+		}
+		for _, flag := range []string{flags.Color, flags.JSON, flags.Rules, flags.Socket, flags.UTC} {
+			listed := strings.Contains(string(page), `\fB--`+flag+`\fP`)
+			qt.Check(t, qt.Equals(listed, flags.TakesGlobal(c, flag)), qt.Commentf("--%s of %s", flag, c.Name()))
 		}
 	}
 	qt.Check(t, qt.ErrorMatches(execute("man", filepath.Join(dir, "none")), ".*; name a folder that can be written to"))

@@ -84,7 +84,7 @@ func listOperations(c *cobra.Command, o *opsOptions, args []string) error {
 	if !at.AtEnd() {
 		p.Of += ", to " + at.Text
 	}
-	if err := output.Print(p, o.json, page.Clock{}, "operations"); err != nil {
+	if err := output.Print(p, o.json, o.source.Clock(), "operations"); err != nil {
 		return err
 	}
 	return w.Finish(page.Doubts(p.Losses(), "operations may be missing, and figures wrong"))

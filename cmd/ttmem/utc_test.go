@@ -57,6 +57,11 @@ func TestTimesByTheWallClock(t *testing.T) {
 		qt.Check(t, qt.Matches(output("report", file, "--utc"), `Device memory over .*, from `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} to `+at[:10]+`\s\d\d:\d\d:\d\d\.\d{6} UTC\n(?s).*`))
 		qt.Check(t, qt.Matches(output("peak", file, "--utc"), `(?s).*peak .*, at `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} UTC\n.*`))
 	}
+	for _, document := range []string{"report", "dump", "peak", "ops", "leaks", "oom", "map"} {
+		text := output(document, path, "--json")
+		pagetest.CheckSchema(t, document, text)
+		qt.Check(t, qt.Equals(strings.Count(text, `"wall_ns":`), strings.Count(text, `"time_ns":`)), qt.Commentf("%s: %s", document, text))
+	}
 
 	without := regexp.MustCompile(`"wall_ns":\d+,`).ReplaceAllString(output("log", path, "--json"), "")
 	qt.Assert(t, qt.IsNil(os.WriteFile(lines, []byte(without), 0o644)))

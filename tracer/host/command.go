@@ -160,3 +160,9 @@ func LikelyLibraries(command string) []string {
 	}
 	return found
 }
+
+// NamedLikeLibrary reports whether a file is named like a tt-metal library.
+func NamedLikeLibrary(path string) bool {
+	name := filepath.Base(path)
+	return strings.Contains(name, "tt_metal") || strings.Contains(name, "ttnn")
+}

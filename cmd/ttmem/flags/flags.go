@@ -98,7 +98,7 @@ func SocketOf(c *cobra.Command) (path string, named bool) {
 // PIDs adds --pid.
 func PIDs(c *cobra.Command, pids *[]int) {
 	c.Flags().IntSliceVarP(pids, "pid", "p", nil, "only the process `PID` (may be repeated)")
-	_ = c.RegisterFlagCompletionFunc("pid", cobra.NoFileCompletions)
+	_ = c.RegisterFlagCompletionFunc("pid", completePIDs)
 }
 
 // notPID says what is wrong with a value of --pid.

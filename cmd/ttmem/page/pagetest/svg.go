@@ -1,4 +1,4 @@
-package top
+package pagetest
 
 import (
 	"cmp"
@@ -33,9 +33,9 @@ type look struct {
 	bold, dim, reverse bool
 }
 
-// drawSVG draws lines of text with the escapes that set styles, as a terminal of so many
+// DrawSVG draws lines of text with the escapes that set styles, as a terminal of so many
 // columns shows them.
-func drawSVG(lines []string, columns int) string {
+func DrawSVG(lines []string, columns int) string {
 	width, height := 2*margin+cellWidth*float64(columns), 2*margin+cellHeight*len(lines)
 	var out strings.Builder
 	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%d" viewBox="0 0 %.0f %d">`+"\n", width, height, width, height)
@@ -43,23 +43,23 @@ func drawSVG(lines []string, columns int) string {
 	fmt.Fprintf(&out, `<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="%d">`+"\n", fontSize)
 	for y, line := range lines {
 		x := 0
-		for _, run := range runs(line) {
-			out.WriteString(run.svg(x, y))
-			x += len(run.text)
+		for _, s := range spans(line) {
+			out.WriteString(s.svg(x, y))
+			x += len(s.text)
 		}
 	}
 	out.WriteString("</g>\n</svg>\n")
 	return out.String()
 }
 
-// A run is cells of one style.
-type run struct {
+// A span is cells of one style.
+type span struct {
 	look
 	text []rune
 }
 
-// runs takes a line apart by its styles, and where blocks begin and end.
-func runs(line string) (list []run) {
+// spans takes a line apart by its styles, and where blocks begin and end.
+func spans(line string) (list []span) {
 	var l look
 	add := func(r rune) {
 		if n := len(list); n > 0 && list[n-1].look == l && (blockOf(list[n-1].text[0]) == nil) == (blockOf(r) == nil) &&
@@ -67,7 +67,7 @@ func runs(line string) (list []run) {
 			list[n-1].text = append(list[n-1].text, r)
 			return
 		}
-		list = append(list, run{l, []rune{r}})
+		list = append(list, span{l, []rune{r}})
 	}
 	for line != "" {
 		if rest, ok := strings.CutPrefix(line, "\x1b["); ok {
@@ -158,7 +158,7 @@ func blockOf(r rune) *shape {
 	return nil
 }
 
-func (r *run) svg(x, y int) string {
+func (r *span) svg(x, y int) string {
 	text, behind := r.fills()
 	left, top := margin+cellWidth*float64(x), float64(margin+cellHeight*y)
 	width := cellWidth * float64(len(r.text))

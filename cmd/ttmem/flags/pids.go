@@ -1,0 +1,44 @@
+package flags
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/host"
+)
+
+// completePIDs lists the processes that use tt-metal, as far as this user may see that, with their
+// commands.
+func completePIDs(_ *cobra.Command, _ []string, begun string) (list []string, _ cobra.ShellCompDirective) {
+	pids, _ := host.PIDs()
+	for _, pid := range pids {
+		text := strconv.Itoa(pid)
+		if !strings.HasPrefix(text, begun) {
+			continue
+		}
+		maps, _ := host.FileMappings(pid)
+		if slices.ContainsFunc(maps, func(m host.Mapping) bool { return host.NamedLikeLibrary(m.Path) }) {
+			list = append(list, cobra.CompletionWithDesc(text, describe(pid)))
+		}
+	}
+	return list, cobra.ShellCompDirectiveNoFileComp
+}
+
+// describe is the command of a process. Of other users' processes it is the name only: root would
+// wait for memory in which a user keeps a command line.
+func describe(pid int) string {
+	var command []byte
+	if host.RealUser(pid) == os.Getuid() {
+		command, _ = os.ReadFile(fmt.Sprintf("%s/cmdline", host.ProcDir(pid)))
+	}
+	if len(command) == 0 {
+		return page.Clean(host.ThreadName(pid, pid))
+	}
+	return page.ShortCommand(strings.ReplaceAll(string(command), "\x00", " "))
+}
