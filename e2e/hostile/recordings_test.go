@@ -245,6 +245,9 @@ func TestDamagedRecordings(t *testing.T) {
 		})
 	}
 	for i := range count {
+		if i > 0 && i%1000 == 0 {
+			t.Logf("%d recordings", i)
+		}
 		work <- i
 	}
 	close(work)
@@ -254,7 +257,7 @@ func TestDamagedRecordings(t *testing.T) {
 // damage returns a damaged copy of a recording.
 func damage(dice *rand.Rand, source []byte) []byte {
 	b := bytes.Clone(source)
-	for range 1 + dice.IntN(4) {
+	for n := 1 + dice.IntN(4); n > 0 && len(b) > 0; n-- {
 		at := dice.IntN(len(b))
 		n := min(1+dice.IntN(64), len(b)-at)
 		switch dice.IntN(7) {
@@ -274,7 +277,7 @@ func damage(dice *rand.Rand, source []byte) []byte {
 			b = append(b[:at+n:at+n], b[at:]...)
 		case 5: // it is cut short
 			if dice.IntN(4) == 0 {
-				b = b[:max(at, 16)]
+				b = b[:min(max(at, 16), len(b))]
 			}
 		case 6: // in the beginning, where the header is
 			b[dice.IntN(min(len(b), 200))] = byte(dice.Uint32())
