@@ -94,7 +94,7 @@ hostile: tools
 
 # 200 random signals to ttmem and to traced programs, full disks, limits, processes that end or
 # change at the wrong moment: FAULT=disk selects some by name, SEED=7 draws other signals and
-# moments, FORM=short takes a minute.
+# moments, FORM=short takes two minutes.
 FAULT ?=
 FAULTS := ./e2e/faults
 faults: tools

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ import (
 // any mount namespace.
 type codeFile struct {
 	path string
+	file *os.File       // nil: the vdso, or not open
 	elf  *symbolize.ELF // nil: no ELF file
 	// names are those of its functions.
 	names *symbolize.Names

@@ -80,7 +80,9 @@ func (s *Spaces) openOne(pid int, m host.Mapping) *codeFile {
 	if info.Size() >= largeFile {
 		defer s.take(s.opening)()
 	}
-	return openCodeFile(file, info.Size(), m.Path, &s.names)
+	f := openCodeFile(file, info.Size(), m.Path, &s.names)
+	f.file = file
+	return f
 }
 
 // largeFile is the size from which on files are opened one after another: CPython's names
@@ -138,6 +140,7 @@ func (s *Spaces) Prepare(paths []string) {
 			return
 		}
 		f := openCodeFile(file, info.Size(), paths[i], &s.names)
+		f.file = file
 		_ = s.readRows(f, s.pauseReading)
 		mappings[i].file = f
 		s.mu.Lock()

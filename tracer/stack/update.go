@@ -307,14 +307,25 @@ func (s *Spaces) probeLoader(pid int, p *space, mappings []codeMapping) error {
 	return err
 }
 
+// probes are in a file, to which their path leads as long as it is open.
+type probes struct {
+	io.Closer
+	file *os.File
+}
+
 // probe places a probe in one process alone, at no cost for others that map the same file.
 func (s *Spaces) probe(pid int, m *codeMapping, addr uint64, program *ebpf.Program, cookie uint64) (io.Closer, error) {
 	offset, ok := m.file.elf.FileOffset(addr)
-	if !ok {
+	if !ok || m.file.file == nil {
 		return nil, fmt.Errorf("%s has no code at %#x", m.file.path, addr)
 	}
-	path := fmt.Sprintf("%s/map_files/%x-%x", host.ProcDir(pid), m.start, m.end)
-	return s.objs.Support.Uprobes.Place(path, program, []uint64{offset}, []uint64{cookie}, pid)
+	// by descriptor: the process may map a file there by now whose file system does not answer
+	path := fmt.Sprintf("/proc/self/fd/%d", m.file.file.Fd())
+	placed, err := s.objs.Support.Uprobes.Place(path, program, []uint64{offset}, []uint64{cookie}, pid)
+	if err != nil {
+		return nil, err
+	}
+	return probes{placed, m.file.file}, nil
 }
 
 // publish makes a view the current one. It leaves in tables those that are to be released:
