@@ -81,6 +81,16 @@ func addCompletion(root *cobra.Command) {
 	}
 }
 
+// unquoteUsage removes the quotes from the names of flags' values, which shells would show.
+func unquoteUsage(c *cobra.Command) {
+	for _, list := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
+		list.VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
+	}
+	for _, sub := range c.Commands() {
+		unquoteUsage(sub)
+	}
+}
+
 // unknownCommand is an error that suggests a command for the first argument that is not a
 // flag.
 func unknownCommand(root *cobra.Command, args []string) error {
