@@ -85,8 +85,7 @@ long: tools
 	$(SUDO) $(GO) test -count=1 -timeout 120m ./tracer ./tracer/heap ./tracer/layout ./e2e -long
 
 # Attacks by ordinary users on a running ttmem, for an hour: ATTACK=lease selects some by name,
-# SEED=7 damages recordings in another way, FORM=short takes two minutes. Not part of the
-# tests: its limits of time and memory do not hold on a busy machine.
+# SEED=7 damages recordings in another way, FORM=short takes two minutes.
 ATTACK ?=
 SEED ?= 1
 HOSTILE := ./e2e/hostile

@@ -7,6 +7,7 @@ import (
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/newest"
+	"ttmem/aggregate/past"
 	"ttmem/tracer/event"
 )
 
@@ -31,7 +32,7 @@ type State struct {
 	failures   newest.List[memory.Failure]
 	// marks are those that users set, and callMarks those of --mark-at.
 	marks, callMarks newest.List[memory.Mark]
-	past             past
+	past             past.Past[*callSite]
 	beginning        beginning
 	// sites are all call sites in the order of their first allocation. keptSites is how many
 	// there were when idle ones were last removed.
@@ -51,7 +52,7 @@ type State struct {
 	otherSurvivors memory.Amount
 	allocations    uint64
 	// between follows buffers between two moments; nil if that was not requested.
-	between *between
+	between *past.Between[*callSite]
 	// unplaced stands for the chip of buffers on no known chip.
 	unplaced *chip
 	// first is the time of the first event; restored is true if that was the end of a

@@ -3,13 +3,14 @@ package aggregate
 import (
 	"cmp"
 
+	"ttmem/aggregate/capacity"
 	"ttmem/tracer/event"
 )
 
 // An allocator is an open allocator of a process, on the chips of a device or a mesh.
 type allocator struct {
 	set        *deviceSet
-	capacities capacities
+	capacities capacity.Regions
 }
 
 func (s *State) openDevice(e *event.Event) {
@@ -43,8 +44,7 @@ func (s *State) closeDevice(e *event.Event) {
 
 // closeArena ends all buffers of an arena.
 func (s *State) closeArena(p *process, a *arena, now uint64) {
-	s.between.endAll(p, a, now)
-	s.rememberAll(p, a)
+	s.noteEnds(p, a, now)
 	count := s.endIn(p, a.set, a, now, event.ReasonDeviceClose)
 	p.buffers.RemoveAll(count, func(b *buffer) bool { return b.arena == a })
 	a.closed = true
@@ -62,38 +62,18 @@ func (s *State) closeAllocator(p *process, address uint64) {
 	s.updateCapacities(p, a.set.chips)
 }
 
-// capacities has the capacity of each region.
-type capacities [event.BankedRegions]event.Capacity
-
-// total returns the capacity of all banks, in bytes.
-func total(c event.Capacity) uint64 { return uint64(c.Banks) * c.BytesPerBank }
-
-// compareCapacities orders capacities by the total of all banks.
-func compareCapacities(a, b event.Capacity) int {
-	return cmp.Or(cmp.Compare(total(a), total(b)), cmp.Compare(a.Banks, b.Banks))
-}
-
 // updateCapacities computes the capacities of chips after a process opened or closed an
 // allocator on them. They stay when the last allocator is closed.
-//
-// A mesh and its submeshes have an allocator each for the same memory: the largest one counts.
 func (s *State) updateCapacities(p *process, chips []*processChip) {
-	largest := make(map[*processChip]capacities)
-	for _, address := range sortedKeys(p.allocators) {
-		a := p.allocators[address]
+	largest := make(map[*processChip]capacity.Regions)
+	for _, a := range sortedValues(p.allocators) {
 		for _, c := range a.set.chips {
-			own := largest[c]
-			for r := range own {
-				if compareCapacities(a.capacities[r], own[r]) > 0 {
-					own[r] = a.capacities[r]
-				}
-			}
-			largest[c] = own
+			largest[c] = capacity.Larger(largest[c], a.capacities)
 		}
 	}
 	for _, c := range chips {
 		own := largest[c]
-		if c.open = own != (capacities{}); c.open {
+		if c.open = own != (capacity.Regions{}); c.open {
 			c.own = own
 		}
 		c.chip.updateCapacities(s)
@@ -102,43 +82,21 @@ func (s *State) updateCapacities(p *process, chips []*processChip) {
 
 // updateCapacities computes the capacities of a chip from those of all processes.
 func (c *chip) updateCapacities(s *State) {
-	var open []*processChip
+	var open []capacity.Regions
 	for _, p := range s.processes {
 		if of := p.chips[c.id]; of != nil && of.open {
-			open = append(open, of)
+			open = append(open, of.own)
 		}
 	}
-	if len(open) == 0 {
-		return
+	if len(open) > 0 {
+		c.capacities = capacity.Shared(open)
 	}
-	for r := range c.capacities {
-		c.capacities[r] = sharedCapacity(event.Region(r), open)
-	}
-}
-
-// sharedCapacity returns the capacity of a region of a chip that several processes have open.
-// A process that reserves more of a bank for L1_SMALL or for traces has less L1 or DRAM. If
-// they differ, the chip has the largest reservation and the smallest remainder, so that its
-// regions add up. Unknown capacities do not count.
-func sharedCapacity(r event.Region, open []*processChip) event.Capacity {
-	var one event.Capacity
-	for _, c := range open {
-		other := c.own[r]
-		order := compareCapacities(other, one)
-		if r != event.L1Small && r != event.Trace {
-			order = -order
-		}
-		if total(other) > 0 && (order > 0 || total(one) == 0) {
-			one = other
-		}
-	}
-	return one
 }
 
 // capacities returns the process's own, also after it closed the chip; those of the chip if
 // its own are not known.
-func (c *processChip) capacities() *capacities {
-	if c.own == (capacities{}) {
+func (c *processChip) capacities() *capacity.Regions {
+	if c.own == (capacity.Regions{}) {
 		return &c.chip.capacities
 	}
 	return &c.own

@@ -33,7 +33,7 @@ func (b *buffer) tally() tally {
 }
 
 // bytes returns what the buffer occupies on all chips.
-func (b *buffer) bytes() uint64 { return b.allocated() * uint64(max(1, len(b.set.chips))) }
+func (b *buffer) bytes() uint64 { return b.allocated() * b.Chips() }
 
 func (s *State) alloc(e *event.Event) {
 	if int(e.Region) >= event.BankedRegions {
@@ -76,7 +76,7 @@ func (s *State) alloc(e *event.Event) {
 	b.loadCores()
 	p.add(b.callSite, t)
 	for _, q := range b.set.poolsOf(b.region) {
-		q.grew(b.since, s.applied, b.before && p.early)
+		q.Grew(b.since, s.applied, b.before && p.early)
 	}
 	for _, c := range b.set.chips {
 		if b.region == event.L1 {
@@ -111,41 +111,27 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 	}
 	if !b.before {
 		p.name.run.Free(&b.run, b.id, b.bytes(), isEnd(reason))
-		s.between.end(p, b, now, reason)
-		s.remember(b, isEnd(reason))
+		s.noteEnd(b, now, isEnd(reason))
 	}
 	p.buffers.Remove(b.id)
 	b.removeBlock()
 	s.removeFrom(b.callSite, t, b.since, reason)
 	b.unloadCores()
-	p.subtract(b.callSite, t)
+	p.add(b.callSite, t.negative())
 	for _, q := range b.set.poolsOf(b.region) {
-		q.shrank(now)
+		q.Shrank(now)
 	}
 }
 
 // add adds buffers of a call site to the totals.
 func (p *process) add(c *callSite, t tally) {
 	for _, q := range c.set.poolsOf(c.region) {
-		q.bytes += t.counts(c.region)
+		q.Bytes += t.counts(c.region)
 	}
 	p.live[c.region].add(t.on(len(c.set.chips)))
 	for _, chip := range c.set.chips {
 		for _, u := range chip.both() {
 			u.regions[c.region].add(t)
-		}
-	}
-}
-
-// subtract subtracts buffers of a call site from the totals.
-func (p *process) subtract(c *callSite, t tally) {
-	for _, q := range c.set.poolsOf(c.region) {
-		q.bytes -= t.counts(c.region)
-	}
-	p.live[c.region].sub(t.on(len(c.set.chips)))
-	for _, chip := range c.set.chips {
-		for _, u := range chip.both() {
-			u.regions[c.region].sub(t)
 		}
 	}
 }
@@ -167,14 +153,14 @@ func (s *State) endIn(p *process, set *deviceSet, only *arena, now uint64, reaso
 		c := one.callSite
 		count += int(c.live.Count)
 		regions[c.region] = true
-		p.subtract(c, c.live)
+		p.add(c, c.live.negative())
 		c.clear()
 		c.unloadCores()
 	}
 	for region, any := range regions {
 		if any {
 			for _, q := range set.pools[region] {
-				q.shrank(now)
+				q.Shrank(now)
 			}
 		}
 	}

@@ -187,8 +187,8 @@ func (s *State) Profile() *memory.Profile {
 		p.Processes = append(p.Processes, memory.ProfileProcess{PID: pid, Comm: names[pid].comm, Command: names[pid].about.Command})
 	}
 	for _, q := range s.allPools() {
-		if q.peak.bytes > 0 {
-			p.Peaks = append(p.Peaks, memory.Peak{Device: q.chip.id, Region: q.region, Bytes: q.peak.bytes, TimeNs: q.peak.time})
+		if q.Peak.Bytes > 0 {
+			p.Peaks = append(p.Peaks, memory.Peak{Device: q.chip.id, Region: q.Region, Bytes: q.Peak.Bytes, TimeNs: q.Peak.TimeNs})
 		}
 	}
 	return p

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/peak"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
@@ -31,7 +32,7 @@ func (s *State) Freeze(selected func(uid int) bool) func() *event.Event {
 		}
 		for i := range c.pools {
 			q := &some.chips[id].pools[i]
-			q.earlier, q.ofAllUsers = c.pools[i].highest(), true
+			q.Earlier, q.OfAllUsers = c.pools[i].Highest(), true
 		}
 	}
 	return some.freeze(true)
@@ -83,12 +84,12 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 		}
 	}
 	some.exitedCount = uint64(len(some.exited))
-	some.past = s.past.only(selected)
 	for id, c := range s.chips {
 		one := some.chip(id)
 		one.board, one.arch, one.capacities, one.partial = c.board, c.arch, c.capacities, true
 	}
 	isSelected := func(p *processName) bool { return selected(p.pid, p.about.UID) }
+	some.past = s.past.Only(func(c *callSite) bool { return isSelected(c.set.process) }, func(uid int) bool { return selected(0, uid) })
 	for _, site := range s.sites {
 		if isSelected(site.set.process) {
 			some.sites = append(some.sites, site)
@@ -172,24 +173,24 @@ func (s *State) restartPeaks() {
 		}
 		some = true
 		for i := range c.pools {
-			q := &c.pools[i]
-			q.level, q.levelStatic = q.bytes, q.static
+			c.pools[i].SetLevel()
 		}
 		u, now := &c.used, s.now
-		u.l1Buffers = peak{bytes: u.regions[event.L1].Bytes, time: now, capacity: total(c.capacities[event.L1])}
-		if c.pools[event.L1].fits() {
-			u.static.peak, u.static.peakTime = u.static.cores.Max(), now
+		u.l1Buffers = peak.Peak{Bytes: u.regions[event.L1].Bytes, TimeNs: now, Capacity: c.capacities[event.L1].Total()}
+		if c.pools[event.L1].Fits() {
+			u.static.PeakBytesPerCore, u.static.PeakTimeNs = u.static.cores.Max(), now
 		}
-		u.kernels.dramPeak = u.kernels.dram
+		u.kernels.PeakDRAMBytes = u.kernels.DRAMBytes
 	}
 	for _, p := range s.processes {
 		for _, of := range p.chips {
 			for i, before := range of.peaks {
-				if q := &of.chip.pools[i]; of.chip.partial && before.bytes > q.earlier.bytes {
-					q.earlier = before
+				if q := &of.chip.pools[i]; of.chip.partial && before.Bytes > q.Earlier.Bytes {
+					q.Earlier = before
 				}
 			}
-			of.chip.used.kernels.textPeak = max(of.chip.used.kernels.textPeak, of.textMax())
+			k := &of.chip.used.kernels
+			k.PeakBytesPerCore = max(k.PeakBytesPerCore, of.textMax())
 		}
 	}
 	if some {
@@ -212,14 +213,14 @@ func (c *processChip) count(entry *staticEntry, first bool) {
 	for _, u := range c.both() {
 		t := &u.static
 		if first {
-			t.programs++
+			t.Programs++
 		}
 		if entry.global {
-			t.global++
+			t.GlobalCount++
 			continue
 		}
-		t.count++
-		t.sum += entry.place.Bytes()
+		t.Count++
+		t.SumBytes += entry.place.Bytes()
 		t.cores.Add(entry.place)
 	}
 	c.chip.countCores()
@@ -228,8 +229,8 @@ func (c *processChip) count(entry *staticEntry, first bool) {
 func (c *processChip) countKernel(k *kernel) {
 	for _, u := range c.both() {
 		t := &u.kernels
-		t.programs++
-		t.dram += k.dram
-		t.textSum += k.text
+		t.Programs++
+		t.DRAMBytes += k.dram
+		t.SumBytes += k.text
 	}
 }

@@ -3,7 +3,10 @@ package aggregate
 import (
 	"slices"
 
+	"ttmem/aggregate/capacity"
 	"ttmem/aggregate/cores"
+	"ttmem/aggregate/memory"
+	"ttmem/aggregate/peak"
 	"ttmem/tracer/event"
 )
 
@@ -13,7 +16,7 @@ type chip struct {
 	board, arch string
 	// capacities are by region. They stay when the last allocator is closed, because
 	// reports are mostly read afterwards.
-	capacities capacities
+	capacities capacity.Regions
 	used       usage
 	pools      [event.BankedRegions]pool
 	// users are those whose processes have used it, in order. If there were more than
@@ -40,10 +43,23 @@ func (c *chip) usedOnlyBy(selected func(uid int) bool) bool {
 		!slices.ContainsFunc(c.users, func(uid int) bool { return !selected(uid) })
 }
 
+// A pool is one region of a chip.
+type pool struct {
+	peak.Pool
+	chip *chip
+	// ended are the circular buffers that were live at the peak with the number endedSerial
+	// and are not now.
+	ended       []programStatic
+	endedSerial uint64
+}
+
+// peaks are by region.
+type peaks [event.BankedRegions]peak.Peak
+
 // peaks returns the highest peak of each pool.
 func (c *chip) peaks() (list peaks) {
 	for region := range c.pools {
-		list[region] = c.pools[region].highest()
+		list[region] = c.pools[region].Highest()
 	}
 	return list
 }
@@ -53,9 +69,9 @@ type usage struct {
 	regions [event.BankedRegions]tally // of buffers
 	load    cores.Load                 // of buffers that are on single cores of L1
 	static  staticUsage
-	kernels kernelUsage
+	kernels memory.KernelsUse // without MaxBytesPerCore
 	// l1Buffers is the peak of the buffers in all banks of L1, without circular buffers.
-	l1Buffers peak
+	l1Buffers peak.Peak
 }
 
 // chip returns the chip with that id, and creates it if needed.
@@ -71,20 +87,22 @@ func (s *State) chip(id int) *chip {
 // newChip returns a chip whose timelines begin at a time.
 func newChip(id int, begin uint64) *chip {
 	c := &chip{id: id}
-	c.initPools(begin)
+	for region := range c.pools {
+		c.pools[region] = pool{Pool: peak.New(event.Region(region), &c.capacities[region], begin), chip: c}
+	}
 	return c
 }
 
 // growL1 updates the peak of the buffers in all banks of L1. Call it after an allocation there.
-func (u *usage) growL1(c *capacities, now uint64) {
-	if bytes := u.regions[event.L1].Bytes; bytes > u.l1Buffers.bytes {
-		u.l1Buffers = peak{bytes: bytes, time: now, capacity: total(c[event.L1])}
+func (u *usage) growL1(c *capacity.Regions, now uint64) {
+	if bytes := u.regions[event.L1].Bytes; bytes > u.l1Buffers.Bytes {
+		u.l1Buffers = peak.Peak{Bytes: bytes, TimeNs: now, Capacity: c[event.L1].Total()}
 	}
 }
 
 // grew updates the process's peak. Call it after the process allocated on the chip.
 func (c *processChip) grew(region event.Region, now uint64) {
-	if !c.chip.pools[region].fits() {
+	if !c.chip.pools[region].Fits() {
 		return
 	}
 	bytes, static := c.used.regions[region].Bytes, uint64(0)
@@ -93,7 +111,38 @@ func (c *processChip) grew(region event.Region, now uint64) {
 		static = top.Static
 		bytes = c.used.regions[event.L1].perBank + top.Bytes
 	}
-	if bytes > c.peaks[region].bytes {
-		c.peaks[region] = peak{bytes: bytes, static: static, time: now, capacity: total(c.capacities()[region])}
+	if bytes > c.peaks[region].Bytes {
+		c.peaks[region] = peak.Peak{Bytes: bytes, Static: static, TimeNs: now, Capacity: c.capacities()[region].Total()}
 	}
+}
+
+// had reports whether a circular buffer that is live now was live at the peak.
+func (q *pool) had(entry *staticEntry) bool {
+	return !entry.global && entry.from.since <= q.Peak.TimeNs
+}
+
+// end notes that a circular buffer ends.
+func (q *pool) end(e programStatic) {
+	if q.had(&e.staticEntry) {
+		q.ended, q.endedSerial = append(q.endedSincePeak(), e), q.Serial
+	}
+}
+
+// endedSincePeak returns the circular buffers that were live at the peak and are not now.
+func (q *pool) endedSincePeak() []programStatic {
+	if q.endedSerial != q.Serial {
+		return nil
+	}
+	return q.ended
+}
+
+// allPools returns the pools of all chips, in order of chip and region: first those of buffers
+// on no known chip.
+func (s *State) allPools() (list []*pool) {
+	for _, c := range append([]*chip{s.unplaced}, s.byID()...) {
+		for region := range c.pools {
+			list = append(list, &c.pools[region])
+		}
+	}
+	return list
 }

@@ -53,7 +53,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	s.failures.Code(c.Codec, c.failure)
 	codec.List(c.Codec, &s.exited, c.exited)
 	for i := range s.unplaced.pools {
-		c.pool(&s.unplaced.pools[i])
+		s.unplaced.pools[i].Code(c.Codec)
 	}
 	chips := s.byID()
 	codec.List(c.Codec, &chips, c.chip)
@@ -72,7 +72,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	for _, one := range chips {
 		c.ended(&one.pools[event.L1])
 	}
-	c.past(&s.past)
+	s.past.Code(c.Codec, c.pastSite)
 	return processes
 }
 
@@ -107,14 +107,16 @@ func (c *stateCodec) exited(p *memory.Process) {
 }
 
 func (c *stateCodec) chip(p **chip) {
-	one := codec.Made(c.Codec, p)
+	if c.Reads {
+		*p = newChip(0, 0)
+	}
+	one := *p
 	codec.Number(c.Codec, &one.id)
 	if c.Reads {
 		if c.state.chips[one.id] != nil {
 			c.Fail()
 			return
 		}
-		one.initPools(0)
 		c.state.chips[one.id] = one
 	}
 	c.Text(&one.board)
@@ -124,29 +126,14 @@ func (c *stateCodec) chip(p **chip) {
 	codec.List(c.Codec, &one.users, func(uid *int) { codec.Number(c.Codec, uid) })
 	c.usagePeaks(&one.used)
 	for i := range one.pools {
-		c.pool(&one.pools[i])
+		one.pools[i].Code(c.Codec)
 	}
 }
 
 // usagePeaks writes or reads the peaks of a usage. The rest of it is added up.
 func (c *stateCodec) usagePeaks(u *usage) {
-	c.Uints(&u.static.peak, &u.static.peakTime, &u.kernels.dramPeak, &u.kernels.textPeak)
-	c.peak(&u.l1Buffers)
-}
-
-func (c *stateCodec) peak(p *peak) {
-	c.Uints(&p.bytes, &p.static, &p.time, &p.capacity, &p.number)
-}
-
-func (c *stateCodec) pool(q *pool) {
-	c.peak(&q.peak)
-	c.peak(&q.earlier)
-	c.Bool(&q.ofAllUsers)
-	c.Value(&q.peakCore)
-	c.Uints(&q.serial, &q.level, &q.levelStatic)
-	q.line.Code(c.Codec)
-	q.staticLine.Code(c.Codec)
-	c.Bool(&q.drawn)
+	c.Uints(&u.static.PeakBytesPerCore, &u.static.PeakTimeNs, &u.kernels.PeakDRAMBytes, &u.kernels.PeakBytesPerCore)
+	u.l1Buffers.Code(c.Codec)
 }
 
 // process writes or reads a running process without its programs and buffers.
@@ -205,7 +192,7 @@ func (c *stateCodec) processChip(one *processChip, p *process) {
 	c.Value(&one.own)
 	c.usagePeaks(&one.used)
 	for i := range one.peaks {
-		c.peak(&one.peaks[i])
+		one.peaks[i].Code(c.Codec)
 	}
 	c.Bool(&one.open)
 	there := one.alone != nil

@@ -11,8 +11,7 @@ import (
 
 // programs writes or reads the programs of a process on all its chips.
 func (c *stateCodec) programs(p *process) {
-	for _, id := range sortedKeys(p.chips) {
-		chip := p.chips[id]
+	for _, chip := range sortedValues(p.chips) {
 		codec.Table(c.Codec, chip.programs, func(id *uint64, g **program) {
 			c.Uint(id)
 			c.program(chip, codec.Made(c.Codec, g))
@@ -117,11 +116,13 @@ func (c *stateCodec) bound(chip *processChip, place cores.Place) {
 
 // ended writes or reads the circular buffers that were live at the peak and ended since.
 func (c *stateCodec) ended(q *pool) {
-	codec.List(c.Codec, &q.ended, func(e *endedStatic) {
+	list := q.endedSincePeak()
+	codec.List(c.Codec, &list, func(e *programStatic) {
 		codec.Number(c.Codec, &e.pid)
 		c.Uint(&e.program)
 		c.entry(&e.staticEntry)
 	})
+	q.ended, q.endedSerial = list, q.Serial
 }
 
 // buffers writes or reads the buffers of a process, in order of their ids.

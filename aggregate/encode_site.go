@@ -9,26 +9,16 @@ import (
 // site writes or reads a call site with all its allocators.
 func (c *stateCodec) site(first **callSite) {
 	var key siteKey
-	var of *processName
 	var set *deviceSet
 	var stack *event.Stack
 	var all []*callSite
 	if !c.Reads {
-		one := *first
-		key, of, set, stack = one.siteKey, one.set.process, one.set, one.stack
-		for one := range one.all() {
+		key, set, stack = (*first).siteKey, (*first).set, (*first).stack
+		for one := range (*first).all() {
 			all = append(all, one)
 		}
 	}
-	c.names.One(c.Codec, &of, c.name)
-	c.set(&set, of)
-	c.Region(&key.region, event.NumRegions)
-	codec.Number(c.Codec, &key.layout)
-	codec.Number(c.Codec, &key.static)
-	c.Bool(&key.before)
-	c.Bool(&key.perCore)
-	c.Stack(&stack)
-	key.stackID = memory.StackID(stack)
+	c.siteKey(&key, &set, &stack)
 	codec.List(c.Codec, &all, func(p **callSite) {
 		one := codec.Made(c.Codec, p)
 		if c.Reads {
@@ -43,7 +33,7 @@ func (c *stateCodec) site(first **callSite) {
 	if !c.Reads {
 		return
 	}
-	if c.Bad || len(all) == 0 || set.process != of || set.sites[key] != nil {
+	if c.Bad || len(all) == 0 || set.sites[key] != nil {
 		c.Fail()
 		return
 	}
@@ -52,6 +42,33 @@ func (c *stateCodec) site(first **callSite) {
 	}
 	*first = all[0]
 	set.sites[key] = all[0]
+}
+
+// siteKey writes or reads what identifies a call site.
+func (c *stateCodec) siteKey(key *siteKey, set **deviceSet, stack **event.Stack) {
+	c.setOfProcess(set)
+	c.Region(&key.region, event.NumRegions)
+	codec.Number(c.Codec, &key.layout)
+	codec.Number(c.Codec, &key.static)
+	c.Bool(&key.before)
+	c.Bool(&key.perCore)
+	c.Stack(stack)
+	key.stackID = memory.StackID(*stack)
+}
+
+// pastSite writes or reads a call site of buffers that ended. The state may have forgotten it.
+func (c *stateCodec) pastSite(p **callSite) {
+	c.sites.One(c.Codec, p, func(p **callSite) {
+		one := codec.Made(c.Codec, p)
+		var set *deviceSet
+		if !c.Reads {
+			set = one.set
+		}
+		c.siteKey(&one.siteKey, &set, &one.stack)
+		c.arena(&one.arena, set)
+		c.Value(&one.allocated)
+	})
+	c.checkBanked((*p).region)
 }
 
 // tallies writes or reads the tallies of a site, except for those of live allocations:
@@ -74,6 +91,18 @@ func (c *stateCodec) survivors(p **siteSurvivors) {
 	c.Value(&v.Survivors)
 	c.checkBanked(v.Region)
 	if v.PID != v.process.pid {
+		c.Fail()
+	}
+}
+
+// setOfProcess writes or reads a process and a set of its chips.
+func (c *stateCodec) setOfProcess(d **deviceSet) {
+	var of *processName
+	if !c.Reads {
+		of = (*d).process
+	}
+	c.names.One(c.Codec, &of, c.name)
+	if c.set(d, of); (*d).process != of {
 		c.Fail()
 	}
 }
@@ -104,9 +133,7 @@ func (c *stateCodec) set(d **deviceSet, of *processName) {
 		}
 		var open []*arena
 		if !c.Reads {
-			for _, allocator := range sortedKeys((*d).arenas) {
-				open = append(open, (*d).arenas[allocator])
-			}
+			open = sortedValues((*d).arenas)
 		}
 		codec.List(c.Codec, &open, func(a **arena) { c.arena(a, *d) })
 	})

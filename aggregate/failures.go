@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"ttmem/aggregate/capacity"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
@@ -63,16 +64,16 @@ func (s *State) evidence(p *process, e *event.Event) *memory.Evidence {
 		return nil
 	}
 	address, a := p.allocatorOf(e, region)
-	var capacity event.Capacity
+	var room event.Capacity
 	if a != nil {
-		capacity = a.capacities[region]
+		room = a.capacities[region]
 	}
 	buffers := p.list(func(b *buffer) bool {
 		// Circular buffers must not overlap the buffers of any allocator of the device.
 		// An allocation only depends on its own allocator.
 		return b.region == region && (b.allocator == address || clash && slices.Equal(b.set.ids, e.Devices))
 	})
-	return space.Evidence(e, region, capacity, buffers, statics)
+	return space.Evidence(e, region, room, buffers, statics)
 }
 
 // allocatorOf returns the allocator of an event and its address in the process. If the event
@@ -84,7 +85,7 @@ func (p *process) allocatorOf(e *event.Event, region event.Region) (address uint
 	for _, key := range sortedKeys(p.allocators) {
 		one := p.allocators[key]
 		if slices.Equal(one.set.ids, e.Devices) &&
-			(a == nil || compareCapacities(one.capacities[region], a.capacities[region]) > 0) {
+			(a == nil || capacity.Compare(one.capacities[region], a.capacities[region]) > 0) {
 			address, a = key, one
 		}
 	}

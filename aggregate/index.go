@@ -69,10 +69,10 @@ func (s *State) Index() memory.Index {
 	}
 	x.FailuresFrom = s.failures.CompleteFrom()
 	for _, q := range s.allPools() {
-		if q.chip != s.unplaced && q.peak.bytes > 0 {
+		if q.chip != s.unplaced && q.Peak.Bytes > 0 {
 			x.Peaks = append(x.Peaks, memory.PeakPoint{
-				Point:  memory.Point{Number: q.peak.number, TimeNs: q.peak.time},
-				Device: q.chip.id, Region: q.region,
+				Point:  memory.Point{Number: q.Peak.Number, TimeNs: q.Peak.TimeNs},
+				Device: q.chip.id, Region: q.Region,
 			})
 		}
 	}

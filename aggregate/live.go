@@ -67,19 +67,16 @@ func (p *process) inOrder(selected func(*buffer) bool) (list []*buffer) {
 }
 
 // byPID returns the processes in order of their ids.
-func (s *State) byPID() []*process {
-	list := make([]*process, 0, len(s.processes))
-	for _, pid := range sortedKeys(s.processes) {
-		list = append(list, s.processes[pid])
-	}
-	return list
-}
+func (s *State) byPID() []*process { return sortedValues(s.processes) }
 
 // byID returns the chips in order of their ids.
-func (s *State) byID() []*chip {
-	list := make([]*chip, 0, len(s.chips))
-	for _, id := range sortedKeys(s.chips) {
-		list = append(list, s.chips[id])
+func (s *State) byID() []*chip { return sortedValues(s.chips) }
+
+// sortedValues returns the values of a map in order of their keys.
+func sortedValues[K cmp.Ordered, V any](m map[K]V) []V {
+	list := make([]V, 0, len(m))
+	for _, key := range sortedKeys(m) {
+		list = append(list, m[key])
 	}
 	return list
 }

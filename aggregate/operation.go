@@ -145,19 +145,14 @@ func (s *State) RestartOperations() {
 // operation writes or reads an operation.
 func (c *stateCodec) operation(p **operation) {
 	op := codec.Made(c.Codec, p)
-	var of *processName
-	if !c.Reads {
-		of = op.set.process
-	}
-	c.names.One(c.Codec, &of, c.name)
-	c.set(&op.set, of)
+	c.setOfProcess(&op.set)
 	c.Value(&op.Operation)
 	c.ran.Add(&op.Operation)
 	if !c.Reads {
 		return
 	}
 	id := memory.StackID(op.Stack)
-	if c.Bad || op.set.process != of || op.PID != of.pid || op.set.operations[id] != nil {
+	if c.Bad || op.PID != op.set.process.pid || op.set.operations[id] != nil {
 		c.Fail()
 		return
 	}

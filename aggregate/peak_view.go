@@ -19,9 +19,9 @@ func (s *State) restart(now uint64) {
 	for _, c := range s.chips {
 		for region := range c.pools {
 			if c.partial {
-				c.pools[region].restart(now, s.applied)
+				c.pools[region].Restart(now, s.applied)
 			}
-			c.pools[region].redraw(now)
+			c.pools[region].Redraw(now)
 		}
 		c.partial = false
 	}
@@ -32,9 +32,7 @@ func (s *State) RestartTimelines() {
 	s.first = s.now
 	for _, c := range s.chips {
 		for region := range c.pools {
-			q := &c.pools[region]
-			q.line.Restart(s.now, q.level)
-			q.staticLine.Restart(s.now, q.levelStatic)
+			c.pools[region].RestartLines(s.now)
 		}
 	}
 }
@@ -43,9 +41,9 @@ func (s *State) RestartTimelines() {
 // region.
 func (s *State) Timelines() (list []memory.RegionTimeline) {
 	for _, q := range s.allPools() {
-		if q.chip != s.unplaced && q.highest().bytes > 0 {
+		if q.chip != s.unplaced && q.Highest().Bytes > 0 {
 			list = append(list, memory.RegionTimeline{
-				Device: q.chip.id, Region: q.region, Timeline: q.line.Clone(), Static: q.staticLine.Clone(),
+				Device: q.chip.id, Region: q.Region, Timeline: q.Line.Clone(), Static: q.StaticLine.Clone(),
 			})
 		}
 	}
@@ -58,7 +56,7 @@ func (s *State) RegionPeaks() []memory.RegionPeak {
 	holders := s.peakHolders()
 	var list []memory.RegionPeak
 	for _, q := range s.allPools() {
-		if q.chip != s.unplaced && (q.peak.bytes > 0 || q.earlier.bytes > 0) {
+		if q.chip != s.unplaced && (q.Peak.Bytes > 0 || q.Earlier.Bytes > 0) {
 			list = append(list, s.peakOf(q, holders[q]))
 		}
 	}
@@ -67,17 +65,17 @@ func (s *State) RegionPeaks() []memory.RegionPeak {
 
 func (s *State) peakOf(q *pool, holders []memory.SiteAmount) memory.RegionPeak {
 	view := memory.RegionPeak{
-		Device: q.chip.id, Region: q.region, TimeNs: q.peak.time, Bytes: q.peak.bytes,
-		CapacityBytes: cmp.Or(q.peak.capacity, q.holds()), StaticBytes: q.peak.static, Holders: holders,
-		Timeline: q.line.Clone(), StaticTimeline: q.staticLine.Clone(),
+		Device: q.chip.id, Region: q.Region, TimeNs: q.Peak.TimeNs, Bytes: q.Peak.Bytes,
+		CapacityBytes: cmp.Or(q.Peak.Capacity, q.Capacity()), StaticBytes: q.Peak.Static, Holders: holders,
+		Timeline: q.Line.Clone(), StaticTimeline: q.StaticLine.Clone(),
 	}
-	if q.region == event.L1 && q.peak.bytes > 0 {
+	if q.Region == event.L1 && q.Peak.Bytes > 0 {
 		view.Programs = s.programsAt(q)
 	}
-	if q.earlier.bytes > q.peak.bytes {
+	if q.Earlier.Bytes > q.Peak.Bytes {
 		view.Earlier = &memory.EarlierPeak{
-			TimeNs: q.earlier.time, Bytes: q.earlier.bytes,
-			CapacityBytes: cmp.Or(q.earlier.capacity, q.holds()), OfAllUsers: q.ofAllUsers,
+			TimeNs: q.Earlier.TimeNs, Bytes: q.Earlier.Bytes,
+			CapacityBytes: cmp.Or(q.Earlier.Capacity, q.Capacity()), OfAllUsers: q.OfAllUsers,
 		}
 	}
 	return view
@@ -126,10 +124,10 @@ func (s *State) PeakSites() (list []memory.SiteAmount) {
 			if q.chip == s.unplaced || live.Count == 0 {
 				continue
 			}
-			known, ok := at[q.peak.number]
+			known, ok := at[q.Peak.Number]
 			if !ok {
 				known = len(list)
-				at[q.peak.number] = known
+				at[q.Peak.Number] = known
 				site := c.view()
 				site.Devices = nil
 				list = append(list, memory.SiteAmount{Site: site, Amount: live})
@@ -151,11 +149,11 @@ func (s *State) programsAt(q *pool) []memory.PeakProgram {
 		usage.Add(entries[i].place)
 	}
 	core, found := usage.Fullest()
-	if !found || q.peak.static == 0 {
+	if !found || q.Peak.Static == 0 {
 		return nil
 	}
-	if usage.Max() != q.peak.static { // buffers on single cores made another core the fullest
-		core = q.peakCore
+	if usage.Max() != q.Peak.Static { // buffers on single cores made another core the fullest
+		core = q.PeakCore
 	}
 	type key struct {
 		pid     int
@@ -196,20 +194,12 @@ func (s *State) programsAt(q *pool) []memory.PeakProgram {
 }
 
 // staticsAt returns the circular buffers that were live at the peak.
-func (s *State) staticsAt(q *pool) []endedStatic {
-	list := slices.Clone(q.ended)
-	for _, process := range s.byPID() {
-		c := process.chips[q.chip.id]
-		if c == nil {
-			continue
-		}
-		for _, id := range sortedKeys(c.programs) {
-			for _, entry := range c.programs[id].static {
-				if q.had(&entry) {
-					list = append(list, endedStatic{process.pid, id, entry})
-				}
-			}
+func (s *State) staticsAt(q *pool) []programStatic {
+	list := slices.Clone(q.endedSincePeak())
+	for e := range s.staticsOn(q.chip.id) {
+		if q.had(&e.staticEntry) {
+			list = append(list, e)
 		}
 	}
-	return slices.DeleteFunc(list, func(e endedStatic) bool { return e.place.Start == e.place.End })
+	return slices.DeleteFunc(list, func(e programStatic) bool { return e.place.Start == e.place.End })
 }

@@ -9,7 +9,7 @@ import (
 func (u *usage) top() cores.Top { return cores.TopOf(&u.load, &u.static.cores) }
 
 // countCores updates the L1 pool after the use of the chip's cores changed.
-func (c *chip) countCores() { c.pools[event.L1].setTop(c.used.top()) }
+func (c *chip) countCores() { c.pools[event.L1].SetTop(c.used.top()) }
 
 // loadCores counts a buffer that is on single cores on each of them. To be called after its
 // call site was saved.
@@ -66,7 +66,7 @@ func (d *deviceSet) changeCores(change func(*cores.Load)) {
 func (c *callSite) perBankIn(q *pool) uint64 {
 	if c.perCore {
 		if load := c.loads[c]; load != nil {
-			return load.On(q.peakCore)
+			return load.On(q.PeakCore)
 		}
 		return 0
 	}

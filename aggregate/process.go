@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/byid"
+	"ttmem/aggregate/capacity"
 	"ttmem/aggregate/holders"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/operations"
@@ -45,7 +46,7 @@ type processChip struct {
 	// open is true if the process has an allocator open whose capacities are known. own are
 	// its capacities, also after the last one was closed.
 	open     bool
-	own      capacities
+	own      capacity.Regions
 	programs map[uint64]*program
 	// awaited are the runs of programs that have nothing on the chip yet.
 	awaited operations.Awaited
@@ -121,8 +122,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	if p == nil {
 		return
 	}
-	s.between.endAll(p, nil, now)
-	s.rememberAll(p, nil)
+	s.noteEnds(p, nil, now)
 	for _, set := range p.sets {
 		s.endIn(p, set, nil, now, event.ReasonProcessExit)
 	}
@@ -246,8 +246,8 @@ func (d *deviceSet) arena(allocator uint64) *arena {
 func (p *process) arenas() iter.Seq[*arena] {
 	return func(yield func(*arena) bool) {
 		for _, set := range p.sets {
-			for _, allocator := range sortedKeys(set.arenas) {
-				if !yield(set.arenas[allocator]) {
+			for _, a := range sortedValues(set.arenas) {
+				if !yield(a) {
 					return
 				}
 			}

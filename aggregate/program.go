@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"iter"
 	"slices"
 
 	"ttmem/aggregate/cores"
@@ -8,15 +9,11 @@ import (
 	"ttmem/tracer/event"
 )
 
-// staticUsage is what the circular and dataflow buffers of programs occupy of a chip's L1.
+// staticUsage is what the circular and dataflow buffers of programs occupy of a chip's L1, without
+// what follows from cores.
 type staticUsage struct {
+	memory.StaticUse
 	cores cores.Usage
-	// sum is the sum over all programs, in bytes.
-	sum uint64
-	// programs is the number of programs. They have count entries in all, and global ones
-	// that are inside L1 buffers.
-	programs, count, global uint64
-	peak, peakTime          uint64
 }
 
 // A staticEntry is one circular buffer, dataflow buffer or scratchpad of a program.
@@ -57,7 +54,7 @@ func (s *State) allocCB(e *event.Event) {
 		s.addCB(p, c, e.ProgramID, entry)
 		s.placed(d, c, e)
 		c.grew(event.L1, e.TimeNs)
-		c.chip.pools[event.L1].grew(e.TimeNs, s.applied, e.BeforeAttach && p.early)
+		c.chip.pools[event.L1].Grew(e.TimeNs, s.applied, e.BeforeAttach && p.early)
 	}
 }
 
@@ -77,12 +74,12 @@ func (s *State) addCB(p *process, c *processChip, programID uint64, entry static
 	c.count(&entry, len(g.static) == 0)
 	g.static = append(g.static, entry)
 	g.l1.Forget()
-	if !c.chip.pools[event.L1].fits() {
+	if !c.chip.pools[event.L1].Fits() {
 		return // the library has not checked yet whether they overlap a tensor
 	}
 	for _, u := range c.both() {
-		if t := &u.static; t.cores.Max() > t.peak {
-			t.peak, t.peakTime = t.cores.Max(), entry.from.since
+		if t := &u.static; t.cores.Max() > t.PeakBytesPerCore {
+			t.PeakBytesPerCore, t.PeakTimeNs = t.cores.Max(), entry.from.since
 		}
 	}
 }
@@ -111,28 +108,26 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 		}
 		if entry.site != nil {
 			s.removeFrom(entry.site, entry.tally(), entry.from.since, reason)
-		}
-		if q := &c.chip.pools[event.L1]; q.had(&entry) {
-			q.ended = append(q.ended, endedStatic{c.alone.process.pid, programID, entry})
+			c.chip.pools[event.L1].end(programStatic{c.alone.process.pid, programID, entry})
 		}
 		for _, u := range c.both() {
 			t := &u.static
 			if entry.global {
-				t.global--
+				t.GlobalCount--
 				continue
 			}
-			t.count--
-			t.sum -= entry.place.Bytes()
+			t.Count--
+			t.SumBytes -= entry.place.Bytes()
 			t.cores.Remove(entry.place)
 		}
 	}
 	c.chip.countCores()
-	c.chip.pools[event.L1].shrank(now)
+	c.chip.pools[event.L1].Shrank(now)
 	g.static = slices.DeleteFunc(g.static, ends)
 	g.l1.Forget()
 	if len(g.static) == 0 {
 		for _, u := range c.both() {
-			u.static.programs--
+			u.static.Programs--
 		}
 	}
 	c.tidy(programID)
@@ -147,41 +142,45 @@ func kindOfFree(kind event.StaticKind) event.StaticKind {
 	return kind
 }
 
-// Statics returns the circular and dataflow buffers of all live programs on a chip, in order
-// of process, program and time.
-func (s *State) Statics(device int) []memory.Static {
-	var list []memory.Static
-	for _, p := range s.byPID() {
-		c := p.chips[device]
-		if c == nil {
-			continue
-		}
-		for _, id := range sortedKeys(c.programs) {
-			for _, entry := range c.programs[id].static {
-				list = append(list, entry.view(p.pid, device, id))
+// A programStatic is a circular buffer that a program has or had.
+type programStatic struct {
+	pid     int
+	program uint64
+	staticEntry
+}
+
+// staticsOn returns the circular buffers of all live programs on a chip, in order of process,
+// program and time.
+func (s *State) staticsOn(device int) iter.Seq[programStatic] {
+	return func(yield func(programStatic) bool) {
+		for _, p := range s.byPID() {
+			c := p.chips[device]
+			if c == nil {
+				continue
+			}
+			for _, id := range sortedKeys(c.programs) {
+				for _, entry := range c.programs[id].static {
+					if !yield(programStatic{p.pid, id, entry}) {
+						return
+					}
+				}
 			}
 		}
 	}
-	return list
 }
 
-func (e *staticEntry) view(pid, device int, programID uint64) memory.Static {
-	return memory.Static{
-		PID: pid, Device: device, ProgramID: programID,
-		Cores: e.place.Set.Ranges(), Address: e.place.Start, BytesPerCore: e.place.BytesPerCore(),
-		Kind: e.kind, Global: e.global, SinceNs: e.from.since,
-		BeforeAttach: e.from.beforeAttach, Stack: e.from.stack,
+// Statics returns the circular and dataflow buffers of all live programs on a chip, in order
+// of process, program and time.
+func (s *State) Statics(device int) (list []memory.Static) {
+	for e := range s.staticsOn(device) {
+		list = append(list, memory.Static{
+			PID: e.pid, Device: device, ProgramID: e.program,
+			Cores: e.place.Set.Ranges(), Address: e.place.Start, BytesPerCore: e.place.BytesPerCore(),
+			Kind: e.kind, Global: e.global, SinceNs: e.from.since,
+			BeforeAttach: e.from.beforeAttach, Stack: e.from.stack,
+		})
 	}
-}
-
-// kernelUsage is what the kernels of programs occupy on a chip. Programs use the same ring in
-// each core's L1 for the text, one after the other: the largest program counts there, not
-// the sum.
-type kernelUsage struct {
-	programs uint64
-	// dram is the bytes of the binaries, textSum of the text per core.
-	dram, textSum      uint64
-	dramPeak, textPeak uint64
+	return list
 }
 
 // A kernel is the kernels of one program on one chip: the bytes of their binaries in DRAM,
@@ -212,8 +211,8 @@ func (s *State) loadKernel(e *event.Event) {
 		c.countKernel(k)
 		for _, u := range c.both() {
 			t := &u.kernels
-			t.dramPeak = max(t.dramPeak, t.dram)
-			t.textPeak = max(t.textPeak, k.text)
+			t.PeakDRAMBytes = max(t.PeakDRAMBytes, t.DRAMBytes)
+			t.PeakBytesPerCore = max(t.PeakBytesPerCore, k.text)
 		}
 	}
 }
@@ -236,9 +235,9 @@ func (s *State) unloadKernel(c *processChip, programID uint64, reason event.Reas
 	}
 	for _, u := range c.both() {
 		t := &u.kernels
-		t.programs--
-		t.dram -= g.kernel.dram
-		t.textSum -= g.kernel.text
+		t.Programs--
+		t.DRAMBytes -= g.kernel.dram
+		t.SumBytes -= g.kernel.text
 	}
 	s.removeFrom(g.kernel.site, g.kernel.tally(), g.kernel.from.since, reason)
 	g.kernel = nil

@@ -9,6 +9,7 @@ import (
 	"ttmem/aggregate/births"
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/past"
 	"ttmem/tracer/event"
 )
 
@@ -56,6 +57,12 @@ type siteAtPeak struct {
 	perBank uint64
 }
 
+// UID returns the user of the site's process.
+func (c *callSite) UID() int { return c.set.process.about.UID }
+
+// Chips returns the number of chips that each buffer counts on, at least 1.
+func (c *callSite) Chips() uint64 { return uint64(max(1, len(c.set.chips))) }
+
 // An arena has the buffers of one allocator of a process on one set of chips. They all end
 // when the device is closed.
 type arena struct {
@@ -78,11 +85,10 @@ type processName struct {
 	// about comes from its ProcessStart event.
 	about memory.About
 	run   births.Process
-	// marks are the times of the newest marks that matter to it, in order.
-	marks []uint64
-	// freedLast are the buffers that were freed since the latest allocation, if between
+	marks past.Marks
+	// freedLast are the buffers that were freed since the latest allocation, if State.between
 	// needs them.
-	freedLast []endedBuffer
+	freedLast []past.Ended[*callSite]
 }
 
 // A tally is an Amount of bytes of all banks or cores, with the sum of the sizes and of the
@@ -98,10 +104,9 @@ func (t *tally) add(b tally) {
 	t.perBank += b.perBank
 }
 
-func (t *tally) sub(b tally) {
-	t.Amount.Sub(b.Amount)
-	t.size -= b.size
-	t.perBank -= b.perBank
+// negative returns the tally that undoes this one when it is added: numbers wrap around.
+func (t tally) negative() tally {
+	return tally{memory.Amount{Count: -t.Count, Bytes: -t.Bytes}, -t.size, -t.perBank}
 }
 
 // on returns the tally on a number of chips together.
@@ -143,18 +148,8 @@ func (c *callSite) compare(b *callSite) int {
 	return cmp.Or(
 		slices.Compare(c.set.ids, b.set.ids), cmp.Compare(c.allocator, b.allocator),
 		cmp.Compare(c.region, b.region), cmp.Compare(c.layout, b.layout), cmp.Compare(c.static, b.static),
-		compareBools(c.before, b.before), compareBools(c.perCore, b.perCore),
+		memory.CompareBools(b.before, c.before), memory.CompareBools(b.perCore, c.perCore),
 	)
-}
-
-func compareBools(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
 }
 
 // minSites is the least number of sites that are kept: most of them will allocate again.
@@ -183,7 +178,7 @@ func (s *State) newSite(a *arena, key siteKey, stack *event.Stack) *callSite {
 	pools := a.set.poolsOf(key.region)
 	one.atPeak = make([]siteAtPeak, len(pools))
 	for i, q := range pools {
-		one.atPeak[i].serial = q.serial // there was nothing at the peaks before
+		one.atPeak[i].serial = q.Serial // there was nothing at the peaks before
 	}
 	if first := a.set.sites[key]; first != nil {
 		first.takeClosed()
@@ -228,8 +223,8 @@ func (c *callSite) all() iter.Seq[*callSite] {
 // save saves what was live at the latest peaks; call it before a change.
 func (c *callSite) save() {
 	for i, q := range c.set.poolsOf(c.region) {
-		if at := &c.atPeak[i]; at.serial != q.serial {
-			*at = siteAtPeak{q.serial, c.live.Amount, c.perBankIn(q)}
+		if at := &c.atPeak[i]; at.serial != q.Serial {
+			*at = siteAtPeak{q.Serial, c.live.Amount, c.perBankIn(q)}
 		}
 	}
 }
@@ -238,7 +233,7 @@ func (c *callSite) save() {
 func (c *callSite) peakIn(i int) (sum siteAtPeak) {
 	q := c.set.poolsOf(c.region)[i]
 	for one := range c.all() {
-		if at := one.atPeak[i]; at.serial == q.serial {
+		if at := one.atPeak[i]; at.serial == q.Serial {
 			sum.Amount.Add(at.Amount)
 			sum.perBank += at.perBank
 		} else {
@@ -271,7 +266,7 @@ func (s *State) countIn(c *callSite, t tally, since uint64) {
 // removeFrom takes off something that was allocated at the time since.
 func (s *State) removeFrom(c *callSite, t tally, since uint64, reason event.Reason) {
 	c.save()
-	c.live.sub(t)
+	c.live.add(t.negative())
 	if isEnd(reason) {
 		c.ended.Add(t.Amount)
 	}

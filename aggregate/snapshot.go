@@ -4,7 +4,9 @@ import (
 	"maps"
 	"slices"
 
+	"ttmem/aggregate/capacity"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/peak"
 	"ttmem/tracer/event"
 )
 
@@ -54,8 +56,7 @@ func (p *process) view() memory.Process {
 		PID: p.pid, Comm: p.name.comm, About: p.name.about, BeforeAttachBuffers: p.beforeAttach,
 		SinceNs: p.since, Losses: p.losses.Clone(), Devices: []memory.Device{},
 	}
-	for _, id := range sortedKeys(p.chips) {
-		c := p.chips[id]
+	for _, c := range sortedValues(p.chips) {
 		view.Devices = append(view.Devices, c.used.view(c.chip, c.capacities(), c.textMax(), c.peaks))
 	}
 	view.Live = p.liveTotals()
@@ -63,7 +64,7 @@ func (p *process) view() memory.Process {
 	return view
 }
 
-func (u *usage) view(c *chip, capacities *capacities, textMax uint64, peaks peaks) memory.Device {
+func (u *usage) view(c *chip, capacities *capacity.Regions, textMax uint64, peaks peaks) memory.Device {
 	d := memory.Device{ID: c.id, Board: c.board, Arch: c.arch}
 	l1Peak := peaks[event.L1]
 	peaks[event.L1] = u.l1Buffers // of all banks, as that of other regions
@@ -71,16 +72,10 @@ func (u *usage) view(c *chip, capacities *capacities, textMax uint64, peaks peak
 		*d.Regions.Banked(event.Region(r)) = u.regions[r].region(capacities[r], &peaks[r])
 	}
 	d.Regions.L1.BytesPerBank += u.load.Max()
-	d.Regions.CB = memory.StaticUse{
-		Programs: u.static.programs, Count: u.static.count, GlobalCount: u.static.global,
-		MaxBytesPerCore: u.static.cores.Max(), Bytes: u.static.cores.Bytes(), SumBytes: u.static.sum,
-		PeakBytesPerCore: u.static.peak, PeakTimeNs: u.static.peakTime,
-	}
-	d.Regions.Kernel = memory.KernelsUse{
-		Programs: u.kernels.programs, MaxBytesPerCore: textMax, SumBytes: u.kernels.textSum,
-		PeakBytesPerCore: u.kernels.textPeak,
-		DRAMBytes:        u.kernels.dram, PeakDRAMBytes: u.kernels.dramPeak,
-	}
+	d.Regions.CB = u.static.StaticUse
+	d.Regions.CB.MaxBytesPerCore, d.Regions.CB.Bytes = u.static.cores.Max(), u.static.cores.Bytes()
+	d.Regions.Kernel = u.kernels
+	d.Regions.Kernel.MaxBytesPerCore = textMax
 	l1 := &d.L1PerCore
 	l1.CapacityBytes = d.Regions.L1.CapacityBytesPerBank
 	top := u.top()
@@ -88,17 +83,17 @@ func (u *usage) view(c *chip, capacities *capacities, textMax uint64, peaks peak
 	if used := l1.BufferBytes + l1.CBBytes; used < l1.CapacityBytes {
 		l1.FreeBytes = l1.CapacityBytes - used
 	}
-	l1.Peak = memory.L1Peak{TimeNs: l1Peak.time, BufferBytes: l1Peak.bytes - l1Peak.static, CBBytes: l1Peak.static}
+	l1.Peak = memory.L1Peak{TimeNs: l1Peak.TimeNs, BufferBytes: l1Peak.Bytes - l1Peak.Static, CBBytes: l1Peak.Static}
 	return d
 }
 
 // region is the view of a region in which the buffers are.
-func (t *tally) region(capacity event.Capacity, most *peak) memory.Region {
+func (t *tally) region(capacity event.Capacity, most *peak.Peak) memory.Region {
 	view := memory.Region{
 		Buffers: t.Count, SizeBytes: t.size, BytesPerBank: t.perBank,
 		Banks: capacity.Banks, AllocatedBytes: t.Bytes,
-		CapacityBytes: total(capacity), CapacityBytesPerBank: capacity.BytesPerBank,
-		PeakBytes: most.bytes, PeakTimeNs: most.time, PeakCapacityBytes: most.capacity,
+		CapacityBytes: capacity.Total(), CapacityBytesPerBank: capacity.BytesPerBank,
+		PeakBytes: most.Bytes, PeakTimeNs: most.TimeNs, PeakCapacityBytes: most.Capacity,
 	}
 	if view.PeakCapacityBytes == 0 {
 		// The device was seen after its first buffers.

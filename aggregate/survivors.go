@@ -24,20 +24,19 @@ type siteSurvivors struct {
 }
 
 // named returns survivors with only the fields that identify the site.
-func (c *callSite) named() siteSurvivors {
+func (c *callSite) named() memory.Survivors {
 	process := c.set.process
-	v := memory.Survivors{
+	return memory.Survivors{
 		Site: c.view(), Comm: process.comm, About: process.about,
 		Allocated: c.allocated.Count, WorkedFromNs: process.run.FromNs, WorkedToNs: process.run.ToNs,
 	}
-	return siteSurvivors{v, process}
 }
 
 // surviving returns the sum of a site's survivors. If its allocator is closed now, they include
 // the buffers that ended since the latest allocation of its process, and freedAtTeardown counts
 // those that were freed since then.
 func (c *callSite) surviving(closed bool) (total, freedAtTeardown memory.Amount) {
-	total = memory.Amount{Count: c.live.Count, Bytes: c.live.Bytes * uint64(max(1, len(c.set.chips)))}
+	total = memory.Amount{Count: c.live.Count, Bytes: c.live.Bytes * c.Chips()}
 	if closed {
 		var ended memory.Amount
 		ended, freedAtTeardown = c.run.Ended(&c.set.process.run)
@@ -48,7 +47,7 @@ func (c *callSite) surviving(closed bool) (total, freedAtTeardown memory.Amount)
 
 // survivors returns the survivors of a site now; closed is true if its allocator is closed now.
 func (c *callSite) survivors(now uint64, closed bool) siteSurvivors {
-	v := c.named()
+	v := siteSurvivors{c.named(), c.set.process}
 	v.Amount, v.FreedAtTeardown = c.surviving(closed)
 	if v.Count+v.FreedAtTeardown.Count > 0 {
 		v.AgeNs = now - min(now, c.since)

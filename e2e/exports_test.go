@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"github.com/google/pprof/profile"
 
 	"ttmem/tracer/place"
 )
@@ -35,7 +36,7 @@ func TestExports(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(place.Owner(info), 54321))
 	qt.Check(t, qt.StringContains(stderr.String(), "\n  ttmem oom "+filepath.Base(recordings[0])+" "))
-	out := ask(t, "report", recordings[0], "--json", "--folded", file("folded"), "--folded-value", "live-bytes",
+	out := ask(t, "report", recordings[0], "--json", "--folded", file("folded"),
 		"--pprof", file("pprof"), "--flamegraph", file("flame.html"))
 
 	var report struct {
@@ -50,17 +51,25 @@ func TestExports(t *testing.T) {
 
 	folded, err := os.ReadFile(file("folded"))
 	qt.Assert(t, qt.IsNil(err))
-	live := make(map[string]uint64) // by region
 	for _, line := range lines(string(folded)) {
 		i := strings.LastIndexByte(line, ' ')
 		stack := line[:i]
-		n, err := strconv.ParseUint(line[i+1:], 10, 64)
+		_, err := strconv.ParseUint(line[i+1:], 10, 64)
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", line))
-		region := strings.Split(stack, ";")[2]
-		live[region] += n
-		if region == "DRAM" {
+		if strings.Split(stack, ";")[2] == "DRAM" {
 			qt.Check(t, qt.StringContains(stack, "<module> (demo.py:34);__init__ (demo.py:26);<listcomp> (demo.py:26);__init__ (demo.py:1"))
 		}
+	}
+	f, err := os.Open(file("pprof"))
+	qt.Assert(t, qt.IsNil(err))
+	defer f.Close()
+	p, err := profile.Parse(f)
+	qt.Assert(t, qt.IsNil(err))
+	inuse, err := p.SampleIndexByName("inuse_space")
+	qt.Assert(t, qt.IsNil(err))
+	live := make(map[string]int64) // by region
+	for _, sample := range p.Sample {
+		live[sample.Label["region"][0]] += sample.Value[inuse]
 	}
 	// in the report: not freed when the device closed
 	qt.Check(t, qt.Equals(live["DRAM"], 16*540672))

@@ -76,11 +76,14 @@ func leakLine(t *testing.T, name string) (line int) {
 }
 
 // TestPlantedLeak: the line that keeps a result of each call is the only leak, without
-// marks and with those of a time, of calls and by name.
+// marks and with those of calls and by name.
 func TestPlantedLeak(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "leak.ttmem")
 	stderr, status := recordRun(t, dir, file, program(t, "leak_planted.py"), "30")
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+	marked := filepath.Join(dir, "marked.ttmem")
+	_, stderr, status = askOf(t, dir, []string{"run", "-o", marked, "--mark-at", "ttnn::multiply"}, program(t, "leak_planted.py"), "30")
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 	line := leakLine(t, "leak_planted.py")
 	isTheLeak := func(t *testing.T, page leaksPage, count uint64) {
@@ -99,15 +102,8 @@ func TestPlantedLeak(t *testing.T) {
 		isTheLeak(t, page, 30)
 		qt.Check(t, qt.Matches(page.Leaks[0].Verdict, "grew in 8 of 8 intervals, 30 times, freed only at the end, still growing"))
 	})
-	t.Run("marks of a time", func(t *testing.T) {
-		page, stderr, status := leaksOf(t, dir, []string{file, "--interval", "3ms"})
-		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
-		isTheLeak(t, page, 30)
-		qt.Check(t, qt.IsTrue(len(page.Marks) > 4))
-		qt.Check(t, qt.HasLen(page.Leaks[0].GrowthBytes, len(page.Marks)-1))
-	})
 	t.Run("at calls of a function", func(t *testing.T) {
-		page, stderr, status := leaksOf(t, dir, []string{"--mark-at", "ttnn::multiply"}, program(t, "leak_planted.py"), "30")
+		page, stderr, status := leaksOf(t, dir, []string{marked, "--from", "ttnn::multiply", "--to", "ttnn::multiply"})
 		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 		isTheLeak(t, page, 29) // it is called after the model's own operations and before what leaks
 		qt.Check(t, qt.HasLen(page.Marks, 30))
@@ -116,8 +112,7 @@ func TestPlantedLeak(t *testing.T) {
 		}
 	})
 	t.Run("between calls by number", func(t *testing.T) {
-		page, stderr, status := leaksOf(t, dir, []string{"--mark-at", "ttnn::multiply", "--from", "ttnn::multiply#11", "--to", "ttnn::multiply#21"},
-			program(t, "leak_planted.py"), "30")
+		page, stderr, status := leaksOf(t, dir, []string{marked, "--from", "ttnn::multiply#11", "--to", "ttnn::multiply#21"})
 		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 		isTheLeak(t, page, 10)
 		qt.Check(t, qt.HasLen(page.Marks, 11))

@@ -168,7 +168,7 @@ func (s *soak) program() {
 }
 
 // soakViews are commands that ask the service.
-var soakViews = []string{"dump --by op", "dump --json", "map", "top --once", "oom --duration 1s", "peak --duration 1s", "leaks --duration 1s"}
+var soakViews = []string{"dump --by op", "dump --json", "map", "top --once", "oom", "peak --duration 1s", "leaks --duration 1s"}
 
 // soakKeys are keys of top that change what it shows.
 var soakKeys = []string{"Down", "Up", "Enter", "Escape", "s", "S", "c", "g", "r", "p", "f", "m", "M", "?", "]", "space", "home"}

@@ -372,7 +372,7 @@ func TestTopErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"no such process", []string{"-p", "999999999"}, "ttmem: no process 999999999"},
+		{"no such process", []string{"-p", "999999999"}, "ttmem: -p 999999999: no such process"},
 		{"no such command", []string{"--", "no-such-command"}, "ttmem: no-such-command: no such command"},
 		{"no such file", []string{"/nowhere.ttmem"}, "ttmem: there is no such file: /nowhere.ttmem"},
 	} {

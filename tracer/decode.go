@@ -36,8 +36,9 @@ type decoder struct {
 	markAt []string
 	// show are the options for call stacks.
 	show stack.Options
-	// lastStack is the number of the last stack.
-	lastStack uint64
+	// lastStack is the number of the last stack, and stackRecords counts the records of stacks.
+	lastStack    uint64
+	stackRecords int
 	// ended are the processes that had ended at the last sweep.
 	ended []int
 	// recovering are the processes that lost events and are not right again.
@@ -80,6 +81,7 @@ func (d *decoder) emit(e event.Event) { d.queue.push(e) }
 // traced is the decoder's state of a process.
 type traced struct {
 	started    bool
+	user       int // set when it has started
 	devices    map[uint64]*device
 	allocators map[uint64]*allocator
 	// live are the allocated buffers by the address of their Buffer
@@ -197,10 +199,13 @@ func (d *decoder) decode(raw []byte) {
 		known = with(raw, func(r *bpf.KernelKernelRecord) { d.kernel(e, r) })
 	case bpf.RecordNativeStack:
 		known = d.process(e.PID).stacks.AddNativeRecord(raw, e.PID, d.spaces)
+		d.boundStacks()
 	case bpf.RecordPythonStack:
-		known = d.process(e.PID).stacks.AddPythonRecord(raw, e.PID, d.spaces)
+		known = d.process(e.PID).stacks.AddPythonRecord(raw)
+		d.boundStacks()
 	case bpf.RecordCode:
 		known = d.process(e.PID).stacks.AddCodeRecord(raw)
+		d.boundStacks()
 	case bpf.RecordUnloaded:
 		d.spaces.Changed(e.PID)
 	case bpf.RecordMark:

@@ -31,7 +31,7 @@ func (d *decoder) start(e *event.Event, lib *library) *traced {
 	}
 	p.started = true
 	start := d.host.startOf(e.PID)
-	start.TimeNs = e.TimeNs
+	start.TimeNs, p.user = e.TimeNs, start.UID
 	p.names[e.PID] = start.Comm
 	start.AttachedLate = e.AttachedLate || d.host.lateOf(e.PID) != nil
 	if lib != nil {

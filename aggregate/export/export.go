@@ -4,7 +4,6 @@ package export
 import (
 	"fmt"
 	"path"
-	"strings"
 	"time"
 
 	"ttmem/aggregate/memory"
@@ -13,67 +12,8 @@ import (
 
 // Options for writing a profile. The zero value is usable.
 type Options struct {
-	// Value is the one that Folded writes and that FlameGraph shows first.
-	Value Value
 	// Begun is when tracing began, by the wall clock; zero to leave it out.
 	Begun time.Time
-}
-
-// A Value is one of the figures of each stack in a profile. The zero Value is PeakBytes.
-type Value int
-
-// The values, in bytes or as a number of buffers, circular buffers and programs with kernels:
-// see memory.Sample.
-const (
-	PeakBytes Value = iota
-	LiveBytes
-	AllocatedBytes
-	PeakCount
-	LiveCount
-	AllocatedCount
-)
-
-var valueNames = [...]string{
-	PeakBytes: "peak-bytes", LiveBytes: "live-bytes", AllocatedBytes: "allocated-bytes",
-	PeakCount: "peak-count", LiveCount: "live-count", AllocatedCount: "allocated-count",
-}
-
-// String returns the name of the value on the command line.
-func (v Value) String() string {
-	if v < 0 || int(v) >= len(valueNames) {
-		return fmt.Sprintf("Value(%d)", int(v))
-	}
-	return valueNames[v]
-}
-
-// ValueNames returns the names that ParseValue accepts.
-func ValueNames() []string { return valueNames[:] }
-
-// ParseValue returns the value of that name.
-func ParseValue(name string) (Value, error) {
-	for v, n := range valueNames {
-		if n == name {
-			return Value(v), nil
-		}
-	}
-	return 0, fmt.Errorf("no such value %q: one of %s", name, strings.Join(valueNames[:], ", "))
-}
-
-// of returns the value of a sample.
-func (v Value) of(s *memory.Sample) uint64 {
-	switch v {
-	case LiveBytes:
-		return s.Live.Bytes
-	case AllocatedBytes:
-		return s.Allocated.Bytes
-	case PeakCount:
-		return s.Peak.Count
-	case LiveCount:
-		return s.Live.Count
-	case AllocatedCount:
-		return s.Allocated.Count
-	}
-	return s.Peak.Bytes
 }
 
 // noStack replaces the frames of samples without a stack.

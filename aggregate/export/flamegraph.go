@@ -228,7 +228,6 @@ func Grouped(n int) string {
 
 // flameHead is the small part of the page's data.
 type flameHead struct {
-	Value string    `json:"value"`
 	Begun time.Time `json:"begun,omitzero"`
 	// Processes are pid, name and command line.
 	Processes [][3]any `json:"processes"`
@@ -244,7 +243,7 @@ type flameHead struct {
 // and bytes of allocated, live and peak. The text cannot end the HTML element that it is in:
 // json writes < as \u003c.
 func (t *flameTree) writeJSON(out *bufio.Writer, o Options) error {
-	head := flameHead{Value: o.Value.String(), Begun: o.Begun}
+	head := flameHead{Begun: o.Begun}
 	for _, process := range t.profile.Processes {
 		head.Processes = append(head.Processes, [3]any{process.PID, event.Printable(process.Comm), event.Printable(process.Command)})
 	}

@@ -279,9 +279,6 @@
   options($("process"), "all processes", unique(groups.map((g) => g.pid)).map((pid) => [pid, processName(pid)]), (pid) => (processes.get(Number(pid)) || {}).command || "");
   options($("device"), "all devices", unique(groups.map((g) => g.device)).map((d) => [d, d]));
   options($("region"), "", unique(groups.map((g) => g.region)).map((r) => [r, r]));
-  const [amount, unit] = flame.head.value.split("-");
-  $("amount").value = amount;
-  $("unit").value = unit;
 
   // native frames can be hidden where there is Python
   $("native").checked = !frames.some((f) => f.kind === PYTHON);

@@ -12,22 +12,21 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Folded writes one value of the profile in Brendan Gregg's collapsed format, which
+// Folded writes the bytes at the peak in Brendan Gregg's collapsed format, which
 // flamegraph.pl, inferno and speedscope read: a line for each stack, with its frames from the
-// outermost to the innermost between semicolons, and the value after a space. The first three
+// outermost to the innermost between semicolons, and the bytes after a space. The first three
 // frames are the process, the chip and the region. The lines are sorted. Stacks with the same
-// text become one line, and stacks whose value is 0 are left out.
+// text become one line, and stacks without any are left out.
 //
 // It returns the number of different stacks.
-func Folded(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
+func Folded(w io.Writer, p *memory.Profile, _ Options) (stacks int, err error) {
 	processes := processNames(p)
 	lines := make(map[string]uint64)
 	seen := make(distinct)
 	samples := p.Samples
 	for i := range samples {
 		s := &samples[i]
-		value := o.Value.of(s)
-		if value == 0 {
+		if s.Peak.Bytes == 0 {
 			continue
 		}
 		seen.add(s.Stack)
@@ -39,7 +38,7 @@ func Folded(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 			b.WriteByte(';')
 			b.WriteString(foldedText(frameText(&list[i])))
 		}
-		lines[b.String()] += value
+		lines[b.String()] += s.Peak.Bytes
 	}
 	out := bufio.NewWriter(w)
 	for _, line := range slices.Sorted(maps.Keys(lines)) {

@@ -12,18 +12,16 @@ import (
 	"ttmem/tracer/event"
 )
 
-func folded(t *testing.T, p *memory.Profile, v Value) string {
+func folded(t *testing.T, p *memory.Profile) string {
 	t.Helper()
 	var b strings.Builder
-	_, err := Folded(&b, p, Options{Value: v})
+	_, err := Folded(&b, p, Options{})
 	qt.Assert(t, qt.IsNil(err))
 	return b.String()
 }
 
 func TestFoldedStacksLookLikeTheGoldenFile(t *testing.T) {
-	for _, v := range []Value{PeakBytes, LiveBytes, AllocatedCount} {
-		checkGolden(t, "small_"+v.String()+".folded", folded(t, smallRun().state.Profile(), v))
-	}
+	checkGolden(t, "small.folded", folded(t, smallRun().state.Profile()))
 }
 
 func TestFoldedLinesAreWhatOtherProgramsParse(t *testing.T) {
@@ -33,10 +31,10 @@ func TestFoldedLinesAreWhatOtherProgramsParse(t *testing.T) {
 	p := smallRun().state.Profile()
 	var want uint64
 	for _, s := range p.Samples {
-		want += s.Allocated.Bytes
+		want += s.Peak.Bytes
 	}
 	var sum uint64
-	for text := range strings.Lines(folded(t, p, AllocatedBytes)) {
+	for text := range strings.Lines(folded(t, p)) {
 		m := line.FindStringSubmatch(strings.TrimSuffix(text, "\n"))
 		qt.Assert(t, qt.IsNotNil(m), qt.Commentf("%q", text))
 		qt.Check(t, qt.IsFalse(difference.MatchString(m[1])), qt.Commentf("%q", text))
@@ -52,15 +50,5 @@ func TestStacksThatLookTheSameAreOneLine(t *testing.T) {
 	r := newRun()
 	r.alloc(1, event.DRAM, 100, stackOf(ttnn("ttnn::add", 0x10)), 0)
 	r.alloc(1, event.DRAM, 11, stackOf(ttnn("ttnn::add", 0x20)), 0)
-	qt.Check(t, qt.Equals(folded(t, r.state.Profile(), LiveBytes), "[unknown] (1);device 0;DRAM;ttnn::add 111\n"))
-}
-
-func TestValuesHaveNames(t *testing.T) {
-	for v := PeakBytes; v <= AllocatedCount; v++ {
-		got, err := ParseValue(v.String())
-		qt.Check(t, qt.IsNil(err))
-		qt.Check(t, qt.Equals(got, v))
-	}
-	_, err := ParseValue("size")
-	qt.Check(t, qt.ErrorMatches(err, `no such value "size": one of peak-bytes, live-bytes, .*`))
+	qt.Check(t, qt.Equals(folded(t, r.state.Profile()), "[unknown] (1);device 0;DRAM;ttnn::add 111\n"))
 }

@@ -43,7 +43,7 @@ func TestHostileNames(t *testing.T) {
 			), 0)
 			p := r.state.Profile()
 
-			line := folded(t, p, LiveBytes)
+			line := folded(t, p)
 			qt.Check(t, qt.Equals(strings.Count(line, "\n"), 1))
 			qt.Check(t, qt.HasLen(strings.Split(line, ";"), 6), qt.Commentf("%.200q", line))
 			qt.Check(t, qt.IsTrue(strings.HasSuffix(line, " 100\n")))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"regexp/syntax"
 	"strings"
 
 	"ttmem/tracer/event"
@@ -38,6 +39,16 @@ func ReadRules(file string, r io.Reader) (*Rules, error) {
 	return rules, nil
 }
 
+// Compile compiles a regular expression of a user.
+func Compile(text string) (*regexp.Regexp, error) {
+	match, err := regexp.Compile(text)
+	var wrong *syntax.Error
+	if errors.As(err, &wrong) {
+		return nil, fmt.Errorf("not a regular expression: %s: %s", wrong.Code, text)
+	}
+	return match, err
+}
+
 // readLines calls add for each line that is neither empty nor a comment.
 func readLines(file string, r io.Reader, add func(line string) error) error {
 	lines := bufio.NewScanner(r)
@@ -67,7 +78,7 @@ func parseRule(line string) (rule, error) {
 	if text == "" || component == "" {
 		return rule{}, errors.New("nothing before or after ->: a line is REGEXP -> COMPONENT")
 	}
-	match, err := regexp.Compile(text)
+	match, err := Compile(text)
 	if err != nil {
 		return rule{}, err
 	}

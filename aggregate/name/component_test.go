@@ -39,7 +39,7 @@ func TestBadRulesAreNamedByTheirLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"a -> b\n\nc d":            `rules:3: no -> in "c d": a line is REGEXP -> COMPONENT`,
 		"a ->":                     `rules:1: nothing before or after ->: .*`,
-		"# x\n( -> b":              "rules:2: error parsing regexp: missing closing \\).*",
+		"# x\n( -> b":              "rules:2: not a regular expression: missing closing \\): .*",
 		"a(.) -> $2":               `rules:1: \$2 in the component, and a\(\.\) has 1 groups`,
 		"a(.) -> $1_x":             `rules:1: \$1_x is no group of a\(\.\): write \$\{1\} .*`,
 		"# nothing":                "rules: no rules: .*",

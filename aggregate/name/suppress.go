@@ -15,7 +15,7 @@ type Suppressions struct{ list []*regexp.Regexp }
 func ReadSuppressions(file string, r io.Reader) (*Suppressions, error) {
 	s := &Suppressions{}
 	err := readLines(file, r, func(line string) error {
-		match, err := regexp.Compile(line)
+		match, err := Compile(line)
 		s.list = append(s.list, match)
 		return err
 	})

@@ -23,5 +23,5 @@ func TestSuppressions(t *testing.T) {
 	qt.Check(t, qt.IsFalse(none.Match(at("/src/kv_cache.py", 22, "push"))))
 
 	_, err = ReadSuppressions("known", strings.NewReader("fine\n(\n"))
-	qt.Check(t, qt.ErrorMatches(err, `known:2: error parsing regexp: .*`))
+	qt.Check(t, qt.ErrorMatches(err, `known:2: not a regular expression: .*`))
 }

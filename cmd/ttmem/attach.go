@@ -8,10 +8,11 @@ import (
 
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/session"
 )
 
 func newAttach() *cobra.Command {
-	var o sessionOptions
+	var o session.Options
 	c := &cobra.Command{
 		Use:        "attach [-p PID]…",
 		SuggestFor: []string{"record"},
@@ -40,15 +41,15 @@ could not be written.`,
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(o.source.PIDs) == 0 {
+			if len(o.Source.PIDs) == 0 {
 				output.KeepPrivate()
-				o.output.private, o.record.private = true, true
+				o.Private, o.Record.Private = true, true
 			}
-			return trace(o, 1)
+			return session.Trace(o, 1)
 		},
 	}
-	o.registerTrace(c)
-	flags.PIDs(c, &o.source.PIDs)
-	flags.Duration(c, &o.source.Duration)
+	o.RegisterTrace(c)
+	flags.PIDs(c, &o.Source.PIDs)
+	flags.Duration(c, &o.Source.Duration)
 	return c
 }

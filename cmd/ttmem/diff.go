@@ -10,6 +10,7 @@ import (
 
 	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/diff"
@@ -20,9 +21,8 @@ import (
 // diffOptions are the flags of diff.
 type diffOptions struct {
 	viewOptions
-	from, to    string
-	ignoreLines bool
-	failAbove   flags.Size
+	from, to  string
+	failAbove flags.Size
 	// auto is true if no moment is selected.
 	auto bool
 }
@@ -60,7 +60,6 @@ docs/diff.md explains moments, and which call stacks are the same in both.`,
 	flags.From(c, &o.from, "begin", "peak")
 	flags.To(c, &o.to, "left", "left", "end", "peak")
 	flags.By(c, &o.by, "stack")
-	c.Flags().BoolVar(&o.ignoreLines, "ignore-lines", false, "compare call stacks by function, whatever the lines")
 	flags.PIDs(c, &o.source.PIDs)
 	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
 	flags.Grep(c, &o.grep)
@@ -93,12 +92,14 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 		return nil, nil, fmt.Errorf("missing files to compare: %s yesterday.ttmem today.ttmem", c.CommandPath())
 	case len(args) > 2:
 		return nil, nil, fmt.Errorf("two files at a time: %s A B", c.CommandPath())
+	case len(args) == 2 && args[1] == "":
+		return nil, nil, errors.New("the name of the second file is empty: a shell variable may be unset; name a recording")
 	case len(args) == 2 && marked:
 		return nil, nil, errors.New("--from and --to are of one file: for two, --at says at which moment of each")
 	case o.source.SocketNamed && !live:
 		return nil, nil, fmt.Errorf("--socket is for a file and a running process: %s FILE -p PID", c.CommandPath())
 	case len(args) == 1 && !marked && !live:
-		return nil, nil, fmt.Errorf("missing what to compare %s with: a second file, two moments, --from MARK --to MARK, or a running process, -p PID", args[0])
+		return nil, nil, fmt.Errorf("%s alone cannot be compared: give a second file, two of its moments with --from and --to, or a running process with -p PID", args[0])
 	case len(args) == 1 && marked && c.Flags().Changed("at"):
 		return nil, nil, errors.New("--at is of two files: for one, give --from and --to")
 	case len(args) == 1 && marked && o.from == "":
@@ -156,10 +157,10 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 		o.by = "region" // a State that was read from memory has no more
 	}
 	d := o.compare(a, b, alloc.Namer{Rules: rules, Filter: filter})
-	if err := printView(d, o.json, "difference"); err != nil {
+	if err := output.Print(d, o.json, page.Clock{}, "difference"); err != nil {
 		return err
 	}
-	status := finish(w, nil)
+	status := w.Finish(nil)
 	for _, side := range []*diffSide{a, b} {
 		for _, doubt := range page.Doubts(side.Losses, "may lack buffers, or have too many") {
 			term.Warn(side.Path + ": " + doubt)
@@ -178,7 +179,7 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 // compare compares what was never freed and, if that does not differ and no moment is selected,
 // the peaks.
 func (o *diffOptions) compare(a, b *diffSide, names alloc.Namer) *diff.Difference {
-	ask := diff.Options{By: o.by, IgnoreLines: o.ignoreLines, Limit: o.n}
+	ask := diff.Options{By: o.by, Limit: o.n}
 	d := diff.New(&a.Side, &b.Side, names, ask)
 	if !o.auto || len(d.Groups) > 0 {
 		return d

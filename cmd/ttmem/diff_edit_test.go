@@ -18,7 +18,7 @@ func TestADifferenceMatchesMovedLines(t *testing.T) {
 	qt.Check(t, qt.Equals(d.Moved, 1))
 	qt.Check(t, qt.HasLen(d.Groups, 1))
 	qt.Check(t, qt.StringContains(text, "2 are the same in both, 1 at another line"))
-	for _, flags := range [][]string{{"--ignore-lines", a, moved}, {"--by", "op", a, moved}, {a, a}} {
+	for _, flags := range [][]string{{"--by", "op", a, moved}, {a, a}} {
 		text, d := diffOf(t, page.Layout{}, flags...)
 		qt.Check(t, qt.Equals(d.Moved, 0))
 		qt.Check(t, qt.Not(qt.StringContains(text, "another line")))

@@ -31,31 +31,24 @@ type diagnosis struct {
 const libraryExample = "…/site-packages/ttnn/build/lib/libtt_metal.so"
 
 func newDoctor() *cobra.Command {
-	var files []string
 	c := &cobra.Command{
-		Use:   "doctor [--library FILE]…",
+		Use:   "doctor [LIBRARY]…",
 		Short: "Check whether tracing works on this host",
 		Long: `Checks whether tracing works on this host: loads what tracing loads, traces a small program of
 its own, and compares its calls and call stacks with what was seen. Then it reads the tt-metal
-libraries that processes map, or the files given.
+libraries that processes map, or each LIBRARY.
 
 "slower" marks a kernel feature that is missing and that ttmem replaces. The exit status is 0
 if tracing works.`,
 		Example: `  ttmem doctor
-  ttmem doctor --library venv/lib/python3.10/site-packages/ttnn/build/lib/libtt_metal.so
+  ttmem doctor venv/lib/python3.10/site-packages/ttnn/build/lib/libtt_metal.so
   ttmem doctor --json | jq '.libraries[].missing'`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("doctor takes no argument: a library is looked at with ttmem doctor --library %s", args[0])
-			}
-			return nil
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return []string{"so"}, cobra.ShellCompDirectiveFilterFileExt
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(c *cobra.Command, args []string) error { return diagnose(os.Stdout, files, flags.WantsJSON(c)) },
+		RunE: func(c *cobra.Command, args []string) error { return diagnose(os.Stdout, args, flags.WantsJSON(c)) },
 	}
-	c.Flags().StringArrayVar(&files, "library", nil, "look at this library `FILE` (may be repeated; all mapped ones if not given)")
 	flags.Takes(c, flags.JSON)
-	_ = c.MarkFlagFilename("library", "so")
 	return c
 }
 
@@ -67,7 +60,7 @@ func diagnose(w io.Writer, files []string, asJSON bool) error {
 	for _, file := range files {
 		one, err := doctor.InspectFile(file)
 		if err != nil {
-			term.Warn(err.Error() + "; name a libtt_metal.so")
+			term.Warn(err.Error() + "; give the path of a libtt_metal.so")
 			failed = true
 			continue
 		}
@@ -174,9 +167,9 @@ func (d *diagnosis) write(w io.Writer, mapped, root bool) {
 	switch {
 	case !mapped || len(d.Libraries) > 0:
 	case !root:
-		fmt.Fprintln(w, "--library FILE looks at a library without root: "+libraryExample)
+		fmt.Fprintln(w, "`ttmem doctor LIBRARY` looks at a library without root: "+libraryExample)
 	default:
-		fmt.Fprintln(w, "No process maps a tt-metal library now. --library FILE looks at a file: "+libraryExample)
+		fmt.Fprintln(w, "No process maps a tt-metal library now. `ttmem doctor LIBRARY` looks at a file: "+libraryExample)
 	}
 	for i, l := range d.Libraries {
 		if i > 0 {

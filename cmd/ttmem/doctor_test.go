@@ -36,12 +36,12 @@ Host
 
 Tracing does not work here: privileges, BTF.
 
---library FILE looks at a library without root: …/site-packages/ttnn/build/lib/libtt_metal.so
+`+"`ttmem doctor LIBRARY`"+` looks at a library without root: …/site-packages/ttnn/build/lib/libtt_metal.so
 `))
 
 	out.Reset()
 	d.write(&out, true, true)
-	qt.Check(t, qt.StringContains(out.String(), "--library FILE looks at a file: …/site-packages/ttnn/build/lib/libtt_metal.so\n"))
+	qt.Check(t, qt.StringContains(out.String(), "`ttmem doctor LIBRARY` looks at a file: …/site-packages/ttnn/build/lib/libtt_metal.so\n"))
 
 	asRoot := features()
 	qt.Check(t, qt.DeepEquals(explainUntried(asRoot, true), []string{"BPF programs", "mapping events"}))

@@ -13,6 +13,7 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/dump"
@@ -77,14 +78,14 @@ func runDump(c *cobra.Command, o *viewOptions, args []string) error {
 	if o.json {
 		l.Notes = page.WithOthers(l.Notes, l.Others)
 	}
-	if err := printTimed(o.view(l), o.json, o.source.Clock(), "list"); err != nil {
+	if err := output.Print(o.view(l), o.json, o.source.Clock(), "list"); err != nil {
 		return err
 	}
-	return finish(&source.Summary{Notes: l.Notes, Failed: l.Failed}, page.Doubts(l.Losses(), "the list may lack buffers, or have too many"))
+	return (&source.Summary{Notes: l.Notes, Failed: l.Failed}).Finish(page.Doubts(l.Losses(), "the list may lack buffers, or have too many"))
 }
 
 // view is the list, or its groups, as the flags say.
-func (o *viewOptions) view(l *dump.List) view {
+func (o *viewOptions) view(l *dump.List) output.View {
 	l.Sort()
 	if o.by == "" {
 		l.Cut(o.n)

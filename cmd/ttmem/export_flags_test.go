@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"io"
 	"os"
 	"strings"
 	"testing"
@@ -29,10 +28,7 @@ func TestFlagsOfExportsAreCheckedEarly(t *testing.T) {
 	for name, test := range map[string]struct{ args, says string }{
 		"nothing":            {"", ""},
 		"all three":          {"--folded a --pprof b --flamegraph c", ""},
-		"a value":            {"--folded a --folded-value live-count", ""},
 		"standard output":    {"--folded - --pprof b", ""},
-		"no such value":      {"--folded a --folded-value size", `--folded-value: no such value "size": one of peak-bytes, live-bytes, .*`},
-		"a value of nothing": {"--pprof a --folded-value live-bytes", "--folded-value is of folded stacks: give --folded FILE too"},
 		"no name":            {"--flamegraph=", "--flamegraph: name a file"},
 		"twice the same":     {"--pprof x --folded ./x", "--pprof and --folded cannot both be ./x"},
 		"the events":         {"--events x --folded x", "--events and --folded cannot both be x"},
@@ -52,23 +48,13 @@ func TestFlagsOfExportsAreCheckedEarly(t *testing.T) {
 	}
 }
 
-func TestValuesOfFoldedStacksAreCompleted(t *testing.T) {
-	root := newRoot()
-	var out bytes.Buffer
-	root.SetOut(&out)
-	root.SetErr(io.Discard)
-	root.SetArgs([]string{"__complete", "report", "--folded-value", ""})
-	qt.Assert(t, qt.IsNil(root.Execute()))
-	qt.Check(t, qt.StringContains(out.String(), "peak-bytes\nlive-bytes\nallocated-bytes\npeak-count\n"))
-}
-
 func TestHelpShowsHowToExport(t *testing.T) {
 	root := newRoot()
 	var out bytes.Buffer
 	root.SetOut(&out)
 	root.SetArgs([]string{"help", "report"})
 	qt.Assert(t, qt.IsNil(root.Execute()))
-	for _, want := range []string{"ttmem report model.ttmem --flamegraph memory.html", "go tool pprof -top -cum", "--folded-value VALUE"} {
+	for _, want := range []string{"ttmem report model.ttmem --flamegraph memory.html", "go tool pprof -top -cum", "--folded FILE"} {
 		qt.Check(t, qt.StringContains(out.String(), want))
 	}
 }

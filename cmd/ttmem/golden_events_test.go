@@ -16,6 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/record"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -343,7 +344,7 @@ func (s *storyStream) record(t *testing.T, path string, checkpointEvents int) {
 		state.Complete(&e)
 		state.Apply(&e)
 		file.Add(&e)
-		if e.TimeNs >= flushedNs+uint64(recordFlush) || checkpointEvents > 0 && i%storyFlush == 0 {
+		if e.TimeNs >= flushedNs+uint64(record.FlushInterval) || checkpointEvents > 0 && i%storyFlush == 0 {
 			flushedNs = max(flushedNs, e.TimeNs)
 			qt.Assert(t, qt.IsNil(file.Flush()))
 			qt.Assert(t, qt.IsNil(file.Settle())) // always at the same place

@@ -29,7 +29,6 @@ var goldenStories = []goldenStory{
 	// and temporaries; each token is a mark. Closing the device frees everything.
 	{"leak", slices.Concat(commonCommands, leakCommands, []goldenCommand{
 		{name: "leaks_marks", args: "leaks FILE --from ttnn::log#5 --to ttnn::log#25"},
-		{name: "leaks_interval", args: "leaks FILE --interval 20ms --by op"},
 		// stacks that a checkpoint is between are counted apart; the fourth and the fifth
 		// have the same size and name, and no order
 		{name: "dump_mark", args: "dump FILE --at ttnn::log#30 --by stack -n 3"},
@@ -79,7 +78,6 @@ var goldenStories = []goldenStory{
 	// Two peaks inside of operations: of DRAM, and of L1 with circular buffers.
 	{"peak", slices.Concat(commonCommands, []goldenCommand{
 		dumpPeakJSON, peakJSON, folded, flameGraph, pprof, events,
-		{name: "folded_allocated", args: "report --folded out --folded-value allocated-bytes FILE", form: goldenText, exported: whole},
 		{name: "peak_op", args: "peak FILE --by op", uneven: true, form: goldenText},
 		{name: "peak_type", args: "peak FILE --by type --region L1", uneven: true, form: goldenText},
 		{name: "dump_peak_l1", args: "dump FILE --at peak --region L1 --region CB --by op"},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -68,6 +69,9 @@ func addCompletion(root *cobra.Command) {
 	c.Long = "Prints a script that completes ttmem's commands, flags and files in a shell.\n`make install` and the packages install it. That of bash needs the package bash-completion."
 	c.Example = "  source <(ttmem completion bash)       in this shell\n  ttmem completion zsh > ~/.zfunc/_ttmem"
 	c.Args = cobra.ArbitraryArgs
+	for _, shell := range c.Commands() {
+		shell.Args = noArgument
+	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var shells []string
 		for _, shell := range c.Commands() {
@@ -91,6 +95,14 @@ func unquoteUsage(c *cobra.Command) {
 	}
 }
 
+// noArgument is an error if there are arguments.
+func noArgument(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no argument: leave out %s", c.CommandPath(), args[0])
+	}
+	return nil
+}
+
 // unknownCommand is an error that suggests a command for the first argument that is not a
 // flag.
 func unknownCommand(root *cobra.Command, args []string) error {
@@ -104,6 +116,12 @@ func unknownCommand(root *cobra.Command, args []string) error {
 	root.SuggestionsMinimumDistance = 2
 	if like := root.SuggestionsFor(name); len(like) > 0 {
 		return fmt.Errorf("unknown command %s: did you mean ttmem %s?", name, strings.Join(like, " or ttmem "))
+	}
+	if strings.ContainsAny(name, "./") {
+		return fmt.Errorf("there is no file %s, and no such command; `ttmem help` lists the commands", name)
+	}
+	if _, err := exec.LookPath(name); err == nil {
+		return fmt.Errorf("%s is no command of ttmem: `ttmem run -- %s` traces a program", name, strings.Join(args[slices.Index(args, name):], " "))
 	}
 	return fmt.Errorf("unknown command %s; `ttmem help` lists the commands", name)
 }

@@ -175,8 +175,8 @@ func (o *logOptions) span() (since, until uint64, err error) {
 	if until, err = o.after("to", o.to, true); err != nil {
 		return 0, 0, err
 	}
-	if o.to != "" && o.to != atEnd && until <= since {
-		return 0, 0, fmt.Errorf("--to %s is not after --from %s", o.to, o.from)
+	if o.to != "" && o.to != "end" && until <= since {
+		return 0, 0, fmt.Errorf("--to %s is not after --from %s: exchange them", o.to, o.from)
 	}
 	return since, until, nil
 }
@@ -184,7 +184,7 @@ func (o *logOptions) span() (since, until uint64, err error) {
 // after is how long after the first event a moment is, in ns; 0 if there is none. last is true
 // if the last mark of a name is meant, and not the first.
 func (o *logOptions) after(flag, text string, last bool) (uint64, error) {
-	if text == "" || last && text == atEnd {
+	if text == "" || last && text == "end" {
 		return 0, nil
 	}
 	m, err := source.ParseMoment(flag, text)

@@ -123,7 +123,7 @@ func newVersion() *cobra.Command {
 		Use:    "version",
 		Short:  "Show ttmem's version",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   noArgument,
 		Run: func(c *cobra.Command, _ []string) {
 			fmt.Fprintf(c.OutOrStdout(), "ttmem version %s\n", buildVersion())
 		},

@@ -36,40 +36,6 @@ func execute(args ...string) error {
 	return root.Execute()
 }
 
-func TestFlagsThatMakeNoSenseAreToldInALineWithoutGo(t *testing.T) {
-	for args, want := range map[string]string{
-		"attach -p x":             `-p x: not a process id: .*`,
-		"attach -p 1,x":           `-p 1,x: not a process id: .*`,
-		"attach --duration 5":     `--duration 5: missing unit: write 5s for seconds, or 5ms`,
-		"attach --duration soon":  `--duration soon: not a duration: give one such as 500ms, 30s or 5m`,
-		"top --interval .5":       `--interval .5: missing unit: write .5s for seconds, or .5ms`,
-		"dump -n x":               `-n x: not a number`,
-		"dump -n 1.5":             `-n 1.5: not a whole number, or too large`,
-		"dump --limit 1e99":       `-n 1e99: not a whole number, or too large`,
-		"dump --chip 0,x":         `--chip 0,x: not a number`,
-		"dump --=x":               "--=x is no flag; `ttmem dump --help` lists the flags",
-		"run --keep many -o f":    `--keep many: not a number`,
-		"run --max-size big -o f": `--max-size big: not a size: give one such as 64KiB, .*`,
-		"report --json=maybe":     `--json maybe: neither true nor false`,
-		"run --frob":              "unknown flag --frob; `ttmem run --help` lists the flags",
-		"run -z":                  "unknown flag -z; `ttmem run --help` lists the flags",
-		"run --events":            "--events: missing FILE; `ttmem run --help` lists the flags",
-		"doctor libtt_metal.so":   `doctor takes no argument: .* ttmem doctor --library libtt_metal.so`,
-		"run -o":                  "-o: missing FILE; `ttmem run --help` lists the flags",
-		"steps 4242":              `steps takes no argument "4242": the process is given by ttmem steps -p PID`,
-		"steps -p 1 -p 2":         `steps takes one process: .*`,
-		"dump --color=blue":       `--color blue: choose always, auto or never`,
-		"serve --color=never":     `--color has no effect on ttmem serve: leave it out`,
-		"man":                     `missing folder: .*`,
-		"help frobnicate":         "unknown command frobnicate; `ttmem help` lists the commands",
-		"help run leaks":          "help takes one command: ttmem help run",
-		"completion tcsh":         `no completions for tcsh: choose bash, fish, powershell, zsh`,
-		"completion":              `missing shell: choose bash, .*`,
-	} {
-		qt.Check(t, qt.ErrorMatches(execute(strings.Fields(args)...), want), qt.Commentf("%s", args))
-	}
-}
-
 // TestExitStatusOfFailures: run tells its own failures from those of the command.
 func TestExitStatusOfFailures(t *testing.T) {
 	for args, want := range map[string]int{
@@ -87,23 +53,6 @@ func TestExitStatusOfFailures(t *testing.T) {
 	} {
 		_, _, status := runOnStreams(t, false, strings.Fields(args))
 		qt.Check(t, qt.Equals(status, want), qt.Commentf("%s", args))
-	}
-}
-
-func TestUnknownCommandsAreAnsweredWithTheOneThatIsMeant(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "model.ttmem")
-	qt.Assert(t, qt.IsNil(os.WriteFile(file, nil, 0o644)))
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"atach"}, "unknown command atach: did you mean ttmem attach?"},
-		{[]string{"record", "-o", "x"}, "unknown command record: did you mean ttmem run or ttmem attach or ttmem report?"},
-		{[]string{"--json", "xyzzy"}, "unknown command xyzzy; `ttmem help` lists the commands"},
-		{[]string{"--socket", "x", "atach"}, "unknown command atach: did you mean ttmem attach?"},
-		{[]string{file}, file + " is no command: `ttmem report " + file + "` shows a recording, `ttmem run -- " + file + "` runs a program"},
-	} {
-		qt.Check(t, qt.Equals(unknownCommand(newRoot(), c.args).Error(), c.want))
 	}
 }
 
@@ -129,16 +78,15 @@ func TestEveryCommandHasAManualPage(t *testing.T) {
 
 func TestArgumentsAreCompleted(t *testing.T) {
 	for args, want := range map[string]string{
-		"report":             "ttmem\njsonl\n:8\n",
-		"report model.ttmem": ":4\n",
-		"run -o":             "ttmem\n:8\n",
-		"run --keep":         ":4\n",
-		"attach --max-size":  "100MiB\n500MiB\n1GiB\n:4\n",
-		"doctor":             ":4\n",
-		"doctor --library":   "so\n:8\n",
-		"man":                ":16\n",
-		"report x --pprof":   ":0\n",
-		"run --flamegraph":   "html\n:8\n",
+		"report":              "ttmem\njsonl\n:8\n",
+		"report model.ttmem":  ":4\n",
+		"run -o":              "ttmem\n:8\n",
+		"run --keep":          ":4\n",
+		"attach --max-size":   "100MiB\n500MiB\n1GiB\n:4\n",
+		"doctor":              "so\n:8\n",
+		"man":                 ":16\n",
+		"report x --pprof":    ":0\n",
+		"report --flamegraph": "html\n:8\n",
 	} {
 		root := newRoot()
 		var out bytes.Buffer

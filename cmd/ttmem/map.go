@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/memmap"
@@ -51,10 +52,10 @@ func drawMap(c *cobra.Command, o *viewOptions, args []string) error {
 	if err := source.CheckChips(o.devices, p.Snapshot, p.Of); err != nil {
 		return err
 	}
-	if err := printTimed(p, o.json, o.source.Clock(), "map"); err != nil {
+	if err := output.Print(p, o.json, o.source.Clock(), "map"); err != nil {
 		return err
 	}
-	return finish(w, page.Doubts(p.Losses, "the map may lack buffers, or have too many"))
+	return w.Finish(page.Doubts(p.Losses, "the map may lack buffers, or have too many"))
 }
 
 // readMap checks the other flags, and reads the regions.

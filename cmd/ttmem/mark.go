@@ -22,7 +22,7 @@ func newMark() *cobra.Command {
 and records.
 
 ttmem leaks, diff, log, dump and map take marks as moments. Without the service, --mark-at
-of ttmem run, attach and leaks places marks at calls of a function (docs/leaks.md).`,
+of ttmem run and attach places marks at calls of a function (docs/leaks.md).`,
 		Example: `  ttmem mark warm
   ttmem mark "epoch 3"
   ttmem leaks --from warm --to "epoch 3"`,
@@ -41,7 +41,7 @@ of ttmem run, attach and leaks places marks at calls of a function (docs/leaks.m
 			defer stop()
 			client, err := service.Dial(socket)
 			if errors.Is(err, service.ErrNone) {
-				return fmt.Errorf("%w: marks are for what ttmem serve sees; a program that is traced without it has --mark-at", err)
+				return fmt.Errorf("%w, or mark calls of a function: ttmem run --mark-at ttnn::softmax -- COMMAND", err)
 			}
 			if err != nil {
 				return err

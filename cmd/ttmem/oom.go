@@ -8,6 +8,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/oom"
 	"ttmem/cmd/ttmem/source"
@@ -29,12 +30,12 @@ watched until Ctrl-C: through the host's service (ttmem serve), or as root.
 docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
 		Example: `  ttmem oom model.ttmem
   sudo ttmem oom -- python model.py
-  sudo ttmem oom -p 4242 --duration 1m
+  sudo ttmem oom -p 4242
   ttmem oom model.ttmem -n 1              the last one
   ttmem oom --json | jq '.failures[] | {reason, name, needed_bytes_per_bank}'`,
 		RunE: func(c *cobra.Command, args []string) error { return runOOM(c, &o, args) },
 	}
-	o.source.RegisterWatch(c)
+	o.source.Register(c)
 	flags.Limit(c, &o.n, listedFailures)
 	flags.Takes(c, flags.Color, flags.JSON, flags.UTC)
 	return c
@@ -65,16 +66,15 @@ func runOOM(c *cobra.Command, o *viewOptions, args []string) error {
 			return err
 		}
 	}
-	if err := printTimed(p, o.json, o.source.Clock(), "failures"); err != nil {
+	if err := output.Print(p, o.json, o.source.Clock(), "failures"); err != nil {
 		return err
 	}
-	return finish(w, page.Doubts(p.Losses(), "failures may be missing, and figures wrong"))
+	return w.Finish(page.Doubts(p.Losses(), "failures may be missing, and figures wrong"))
 }
 
-// readFailures reads the failures. A service has seen them: without a duration it is queried and not
-// watched.
+// readFailures reads the failures. A service has seen them: it is queried and not watched.
 func readFailures(o *source.Options) (*memory.Snapshot, *source.Summary, error) {
-	if o.File == "" && len(o.Command) == 0 && o.Duration == 0 {
+	if o.File == "" && len(o.Command) == 0 {
 		s, err := o.OfService()
 		if err != nil {
 			return nil, nil, err

@@ -9,6 +9,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/ops"
@@ -39,11 +40,11 @@ docs/ops.md explains the columns.`,
 		Example: `  ttmem ops model.ttmem
   ttmem ops model.ttmem --from warm --at trained -n 0
   sudo ttmem ops -- python model.py
-  sudo ttmem ops -p 4242 --duration 1m
+  sudo ttmem ops -p 4242
   ttmem ops model.ttmem --json | jq '.operations[] | {name, runs, headroom: .peak.headroom_bytes}'`,
 		RunE: func(c *cobra.Command, args []string) error { return listOperations(c, &o, args) },
 	}
-	o.source.RegisterWatch(c)
+	o.source.Register(c)
 	flags.From(c, &o.from, "begin")
 	flags.At(c, &o.at, "end")
 	flags.Limit(c, &o.n, listedOperations)
@@ -83,10 +84,10 @@ func listOperations(c *cobra.Command, o *opsOptions, args []string) error {
 	if !at.AtEnd() {
 		p.Of += ", to " + at.Text
 	}
-	if err := printTimed(p, o.json, o.source.Clock(), "operations"); err != nil {
+	if err := output.Print(p, o.json, o.source.Clock(), "operations"); err != nil {
 		return err
 	}
-	return finish(w, page.Doubts(p.Losses(), "operations may be missing, and figures wrong"))
+	return w.Finish(page.Doubts(p.Losses(), "operations may be missing, and figures wrong"))
 }
 
 // begin is the moment of --from; it has no text if all runs count.
@@ -107,13 +108,13 @@ func (o *opsOptions) begin() (from source.Moment, err error) {
 	return from, nil
 }
 
-// readOperations adds the operations to the page. A service has seen them: without a duration it
-// is asked and not watched.
+// readOperations adds the operations to the page. A service has seen them: it is queried and not
+// watched.
 func (o *opsOptions) readOperations(from, at source.Moment, p *ops.Page) (*source.Summary, error) {
 	if o.source.File != "" {
 		return o.readRecording(from, at, p)
 	}
-	if len(o.source.Command) == 0 && o.source.Duration == 0 {
+	if len(o.source.Command) == 0 {
 		s, err := o.source.OfService()
 		if err == nil && s != nil {
 			err = s.Select(o.source.PIDs)

@@ -9,6 +9,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/peak"
@@ -78,10 +79,10 @@ func showPeaks(c *cobra.Command, o *viewOptions, args []string) error {
 	if err := checkSelected(&filter, p.Snap, w.Of); err != nil {
 		return cmp.Or(o.source.Missing(), err)
 	}
-	if err := printTimed(p, o.json, o.source.Clock(), "peaks"); err != nil {
+	if err := output.Print(p, o.json, o.source.Clock(), "peaks"); err != nil {
 		return err
 	}
-	return finish(w, page.Doubts(p.Snap.Losses(false, filter.PIDs), "the peaks may be wrong"))
+	return w.Finish(page.Doubts(p.Snap.Losses(false, filter.PIDs), "the peaks may be wrong"))
 }
 
 // checkSelected makes sure that the selected chips and processes were seen.

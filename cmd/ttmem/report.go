@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 
@@ -15,13 +13,12 @@ import (
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page/report"
 	"ttmem/cmd/ttmem/service"
+	"ttmem/cmd/ttmem/session"
 	"ttmem/cmd/ttmem/source"
-	"ttmem/cmd/ttmem/term"
-	"ttmem/tracer/event"
 )
 
 func newReport() *cobra.Command {
-	var o sessionOptions
+	var o session.Options
 	var pids []int
 	c := &cobra.Command{
 		Use:   "report [FILE]",
@@ -38,7 +35,7 @@ graphs, pprof and folded stacks, docs/events.md events and JSON.`,
   ttmem report model.ttmem --flamegraph memory.html
   ttmem report model.ttmem --pprof memory.pb.gz
   go tool pprof -top -cum -lines -show='\.py' -sample_index=peak_space memory.pb.gz
-  ttmem report model.ttmem --folded memory.folded --folded-value live-bytes`,
+  ttmem report model.ttmem --folded memory.folded`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return errors.New("one recording at a time: ttmem report model.ttmem")
@@ -46,14 +43,15 @@ graphs, pprof and folded stacks, docs/events.md events and JSON.`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			o.utc = flags.WantsUTC(c)
-			for _, o.pid = range pids {
-				if o.pid <= 0 {
-					return fmt.Errorf("-p %d: not a process id", o.pid)
-				}
+			o.UTC = flags.WantsUTC(c)
+			if err := flags.CheckPIDs(pids); err != nil {
+				return err
 			}
 			if len(pids) > 1 {
 				return errors.New("report takes one process, or shows all: give -p once")
+			}
+			if len(pids) == 1 {
+				o.PID = pids[0]
 			}
 			if len(args) == 0 {
 				return reportService(c, &o)
@@ -61,15 +59,14 @@ graphs, pprof and folded stacks, docs/events.md events and JSON.`,
 			if c.Flags().Changed(flags.Socket) {
 				return errors.New("a file and --socket: give one of them")
 			}
-			o.source.File = args[0]
-			if err := o.source.CheckUTC(o.utc); err != nil {
+			o.Source.File = args[0]
+			if err := o.Source.CheckUTC(o.UTC); err != nil {
 				return err
 			}
-			return showReport(&o)
+			return session.Report(&o)
 		},
 	}
-	o.register(c)
-	o.exports.Register(c)
+	o.RegisterReport(c)
 	flags.PIDs(c, &pids)
 	flags.Takes(c, flags.Socket, flags.UTC)
 	c.ValidArgsFunction = source.CompleteRecordings
@@ -77,7 +74,7 @@ graphs, pprof and folded stacks, docs/events.md events and JSON.`,
 }
 
 // reportService prints what the host's service sees.
-func reportService(c *cobra.Command, o *sessionOptions) error {
+func reportService(c *cobra.Command, o *session.Options) error {
 	for _, flag := range []string{"events", "flamegraph", "pprof", "folded"} {
 		if c.Flags().Changed(flag) {
 			return fmt.Errorf("--%s is made of events, which a service does not keep: have it record (ttmem serve --record FILE) and give the file", flag)
@@ -100,12 +97,12 @@ func reportService(c *cobra.Command, o *sessionOptions) error {
 	if err != nil {
 		return err
 	}
-	snapshot, err = o.of(atOneTime(snapshot, state, os.Geteuid() == 0), "what the service sees")
+	snapshot, err = o.Of(atOneTime(snapshot, state, os.Geteuid() == 0), "what the service sees")
 	if err != nil {
 		return err
 	}
-	how := report.Options{PID: o.pid, Live: !ended(snapshot, o.pid), Own: os.Geteuid() != 0, State: state.State, Clock: o.source.Clock(), UTC: o.utc}
-	return printReport(os.Stdout, snapshot, o.output.json, how)
+	how := report.Options{PID: o.PID, Live: !ended(snapshot, o.PID), Own: os.Geteuid() != 0, State: state.State, Clock: o.Source.Clock(), UTC: o.UTC}
+	return output.Print(&report.Page{Snapshot: snapshot, Options: how}, o.JSON, how.Clock, "report")
 }
 
 // ended reports whether the selected process has ended: it has no present state.
@@ -125,91 +122,4 @@ func atOneTime(snapshot *memory.Snapshot, s *source.State, root bool) *memory.Sn
 	}
 	of.TimeNs, of.BeganNs, of.Stacks, of.Reading = s.NowNs, snapshot.BeganNs, snapshot.Stacks, snapshot.Reading
 	return of
-}
-
-// printReport prints a report.
-func printReport(to *os.File, snapshot *memory.Snapshot, asJSON bool, how report.Options) error {
-	if asJSON {
-		return writeJSON(func(w io.Writer) error { return report.WriteJSON(w, snapshot, how) }, how.Clock)
-	}
-	return report.Write(to, snapshot, term.LayoutFor(to), how)
-}
-
-// showReport makes a report, and the files that flags name, from a file.
-func showReport(o *sessionOptions) error {
-	// before anything is opened for writing
-	if err := o.checkOutputs(); err != nil {
-		return err
-	}
-	if source.IsPrivate(o.source.File) {
-		output.KeepPrivate()
-	}
-	s, err := newSession(*o)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	o.source.StateOnly = s.events == nil && s.export == nil && o.pid == 0
-	first := true
-	w, err := o.source.Watch(func(e *event.Event) {
-		if first { // a pipe says when it was written once it is read
-			first = false
-			s.setClock(o.source.Clock())
-		}
-		s.handle(e)
-	})
-	if err != nil {
-		return err
-	}
-	s.state.Begin(w.File.BeganNs)
-	if s.export != nil {
-		s.export.Options.Begun = w.File.Created
-	}
-	to := os.Stdout
-	if o.takesStdout() {
-		to = os.Stderr
-	}
-	err = s.end(w.EndNs, w.File.Stacks(), to, report.Options{PID: o.pid, Older: w.File.Older(), UTC: o.utc})
-	status := finish(w, nil)
-	if err == nil && s.failed {
-		return term.ExitStatus(1)
-	}
-	return cmp.Or(err, status)
-}
-
-// checkOutputs is an error if writing would destroy the file that is read, under whatever
-// name.
-func (o *sessionOptions) checkOutputs() error {
-	path := o.source.File
-	in, err := os.Stat(path)
-	if err != nil || !in.Mode().IsRegular() {
-		return nil
-	}
-	if out, err := os.Stdout.Stat(); err == nil && os.SameFile(in, out) {
-		return fmt.Errorf("standard output is %s, the file that is read: write to another", path)
-	}
-	if t := o.targetOf(in); t != nil {
-		return fmt.Errorf("%s %s is the file that is read: name another", t.Flag, t.Path)
-	}
-	return nil
-}
-
-// takesStdout reports whether a flag names standard output.
-func (o *sessionOptions) takesStdout() bool {
-	out, err := os.Stdout.Stat()
-	return err == nil && o.targetOf(out) != nil
-}
-
-// targetOf is the target that is a file, under whatever name; nil if none is.
-func (o *sessionOptions) targetOf(file os.FileInfo) *output.ExportTarget {
-	for _, t := range append(o.exports.Targets(), output.ExportTarget{Flag: "--events", Path: o.output.events}) {
-		info, err := os.Stat(t.Path)
-		if t.Path == "-" {
-			info, err = os.Stdout.Stat()
-		}
-		if err == nil && os.SameFile(info, file) {
-			return &t
-		}
-	}
-	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/record"
 	"ttmem/tracer/event"
 )
 
@@ -94,8 +94,7 @@ func TestTheReportIsOnStandardOutputUnlessAFileIs(t *testing.T) {
 
 func TestWhatCannotBeReadAtAllIsNotSaidToBeRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "model.ttmem")
-	r := record(t, recordOptions{path: path}, 1)
-	qt.Assert(t, qt.IsNil(r.close(&memory.Snapshot{})))
+	recorded(t, record.Options{Path: path}, 1)
 	whole := []byte(readAll(t, path))
 	lines := []byte(readAll(t, eventLines(t, 0o644)))
 	block := bytes.Index(whole, []byte("TTMb"))
@@ -105,11 +104,11 @@ func TestWhatCannotBeReadAtAllIsNotSaidToBeRead(t *testing.T) {
 		content []byte
 		want    string
 	}{
-		{whole[:12], ".*model.ttmem is cut short in its header: nothing in it can be read"},
-		{whole[:block+50], ".*model.ttmem is cut short in its first block: nothing in it can be read"},
-		{damaged, `.*model.ttmem is damaged in its first block \(its checksum is wrong\): nothing in it can be read`},
-		{lines[:20], ".*model.ttmem is cut short in its first line: nothing in it can be read"},
-		{[]byte("{\"v\":1,}\n"), ".*model.ttmem: line 1 is not an event record: what follows is not read"},
+		{whole[:12], ".*model.ttmem is cut short in its header: nothing in it can be read; record again"},
+		{whole[:block+50], ".*model.ttmem is cut short in its first block: nothing in it can be read; record again"},
+		{damaged, `.*model.ttmem is damaged in its first block \(its checksum is wrong\): nothing in it can be read; record again`},
+		{lines[:20], ".*model.ttmem is cut short in its first line: nothing in it can be read; record again"},
+		{[]byte("{\"v\":1,}\n"), ".*model.ttmem: line 1 is not an event record: name a recording, .*"},
 	} {
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, c.content, 0o644)))
 		qt.Check(t, qt.ErrorMatches(execute("report", path, "--json"), c.want))

@@ -9,8 +9,8 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/cmd/ttmem/record"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 )
@@ -77,7 +77,7 @@ func TestAReportOfOneProcess(t *testing.T) {
 	qt.Check(t, qt.Equals(strings.Count(readAll(t, lines), `"pid":7,`), 4)) // with the free that its end implies
 	qt.Check(t, qt.Equals(strings.Count(readAll(t, lines), "\n"), 4))
 	qt.Check(t, qt.ErrorMatches(execute("report", path, "-p", "9"), "-p 9: no such process in .*two.jsonl; .*"))
-	qt.Check(t, qt.ErrorMatches(execute("report", path, "-p", "0"), "-p 0: not a process id"))
+	qt.Check(t, qt.ErrorMatches(execute("report", path, "-p", "0"), "-p 0: not a process id: .*"))
 	// who looks for what it holds is told where what it had is
 	qt.Check(t, qt.ErrorMatches(execute("dump", path, "-p", "7"), "-p 7: the process has ended, .* `ttmem report … -p 7` shows what it had; .*"))
 }
@@ -86,8 +86,7 @@ func TestAReportOfOneProcess(t *testing.T) {
 // peaks.
 func TestAPartOfARecordingNamesTheOneBefore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.ttmem")
-	r := record(t, recordOptions{path: path, maxSize: 64 << 10}, 3)
-	qt.Assert(t, qt.IsNil(r.close(&memory.Snapshot{})))
+	recorded(t, record.Options{Path: path, MaxSize: 64 << 10}, 3)
 	says := func(file string) string {
 		t.Helper()
 		report, err := commandOutput(t, "report", file)

@@ -4,10 +4,12 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
+
+	"ttmem/cmd/ttmem/session"
 )
 
 func newRun() *cobra.Command {
-	var o sessionOptions
+	var o session.Options
 	c := &cobra.Command{
 		Use:        "run [flags] -- COMMAND [ARG…]",
 		SuggestFor: []string{"record"},
@@ -22,7 +24,6 @@ signal's number when a signal ends it. It is 125 when ttmem itself fails, 126 wh
 command cannot be executed, and 127 when it is not found.`,
 		Example: `  ttmem run -- python model.py
   ttmem run -o model.ttmem -- pytest tests/test_attention.py
-  ttmem run --flamegraph memory.html -- python model.py
   ttmem run --json -- python model.py | tail -n 1 | jq .devices`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -31,12 +32,11 @@ command cannot be executed, and 127 when it is not found.`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			o.source.Command = args
-			return trace(o, failureStatus(c))
+			o.Source.Command = args
+			return session.Trace(o, failureStatus(c))
 		},
 	}
 	c.Flags().SetInterspersed(false)
-	o.registerTrace(c)
-	o.exports.RegisterFlameGraph(c)
+	o.RegisterTrace(c)
 	return c
 }

@@ -20,6 +20,7 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/record"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
@@ -33,7 +34,7 @@ type serveOptions struct {
 	socket string
 	http   string
 	stacks source.Stacks
-	record recordOptions
+	record record.Options
 }
 
 func newServe() *cobra.Command {
@@ -58,10 +59,13 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(c *cobra.Command, _ []string) error {
-			if o.record.path == "" && (c.Flags().Changed("max-size") || c.Flags().Changed("keep")) {
+			if c.Flags().Changed("record") && o.record.Path == "" {
+				return errors.New("--record: name a file")
+			}
+			if o.record.Path == "" && (c.Flags().Changed("max-size") || c.Flags().Changed("keep")) {
 				return errors.New("--max-size and --keep are about a recording: give --record too")
 			}
-			return o.record.check(c)
+			return o.record.Check(c)
 		},
 		RunE: func(c *cobra.Command, _ []string) error {
 			o.socket, _ = flags.SocketOf(c)
@@ -71,9 +75,9 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 	f := c.Flags()
 	flags.Takes(c, flags.Socket)
 	f.StringVar(&o.http, "http", "", "answer at `ADDR`, such as localhost:9464, as well: without processes, commands and stacks")
-	f.StringVar(&o.record.path, "record", "", "record what happens to `FILE`")
+	f.StringVar(&o.record.Path, "record", "", "record what happens to `FILE`")
 	_ = c.MarkFlagFilename("record", "ttmem")
-	o.record.register(c)
+	o.record.RegisterSize(c)
 	o.stacks.Register(c)
 	return c
 }
@@ -120,7 +124,7 @@ func serve(o serveOptions) (err error) {
 		Mark:    func(name string, v service.Viewer) error { t.Mark(name, v.UID); return nil },
 	}
 	if s.record != nil {
-		answers.Recording = s.record.health
+		answers.Recording = s.record.Health
 	}
 	server := service.NewServer(s.hub, answers)
 	defer server.Close()
@@ -149,7 +153,7 @@ func serve(o serveOptions) (err error) {
 	}
 	server.Close()
 	s.end(source.StackCounts(t))
-	if err == nil && s.record != nil && s.record.failed {
+	if err == nil && s.record != nil && s.record.Failed {
 		return term.ExitStatus(1)
 	}
 	return err
@@ -172,7 +176,7 @@ func withoutListen(err error) error {
 type hostService struct {
 	hub     *service.Hub
 	state   *aggregate.State  // the hub's
-	record  *serviceRecorder  // nil: nothing is recorded
+	record  *record.Service   // nil: nothing is recorded
 	lost    map[string]losses // by cause, since they were last reported
 	lostAt  time.Time
 	started time.Time
@@ -184,7 +188,7 @@ type losses struct {
 	pids  map[int]bool // 0: not known
 }
 
-func newHostService(o recordOptions) (*hostService, error) {
+func newHostService(o record.Options) (*hostService, error) {
 	state := aggregate.New()
 	state.Begin(source.MonotonicNow())
 	s := &hostService{
@@ -192,14 +196,14 @@ func newHostService(o recordOptions) (*hostService, error) {
 		lost: make(map[string]losses), started: time.Now(),
 	}
 	var err error
-	s.record, err = newServiceRecorder(o, state)
+	s.record, err = record.NewService(o, state)
 	return s, err
 }
 
 // take takes an event.
 func (s *hostService) take(e *event.Event) {
 	s.hub.Apply(e)
-	s.record.take(e)
+	s.record.Take(e)
 	switch e.Kind {
 	case event.ProcessStart, event.ProcessExit: // what starts may have been another program
 		if p := s.state.Ended(e.PID); p != nil && p.Exit.TimeNs == e.TimeNs {
@@ -226,7 +230,7 @@ const lostInterval = 10 * time.Second
 // pause is called between batches of events.
 func (s *hostService) pause() {
 	s.hub.Flush()
-	s.record.pause()
+	s.record.Pause()
 	if len(s.lost) > 0 && time.Since(s.lostAt) >= lostInterval {
 		s.reportLost()
 	}
@@ -255,7 +259,7 @@ func (s *hostService) end(stacks *memory.Stacks) {
 	s.reportLost()
 	snapshot := *s.state.Snapshot()
 	snapshot.Stacks = stacks
-	s.record.end(&snapshot)
+	s.record.End(&snapshot)
 	processes := snapshot.ExitedProcesses
 	for i := range snapshot.Processes {
 		if snapshot.Processes[i].Exit == nil {

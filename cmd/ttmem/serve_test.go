@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/record"
 	"ttmem/tracer/event"
 )
 
@@ -31,7 +32,7 @@ func TestServeTellsOfAProcessInALine(t *testing.T) {
 }
 
 func TestServeTellsWhatAProcessHeldAtItsEnd(t *testing.T) {
-	s, err := newHostService(recordOptions{})
+	s, err := newHostService(record.Options{})
 	qt.Assert(t, qt.IsNil(err))
 	lines := make(map[int]string)
 	take := func(e event.Event) {

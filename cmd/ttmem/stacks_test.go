@@ -9,10 +9,9 @@ import (
 
 func TestFlagsOfStacksAreCheckedEarly(t *testing.T) {
 	for name, test := range map[string]struct{ args, says string }{
-		"nothing":       {"-o f", ""},
-		"all of them":   {"-o f --free-stacks --full-stacks", ""},
-		"frees of none": {"-o f --no-stacks --free-stacks", "--free-stacks takes call stacks: leave out --no-stacks"},
-		"more of none":  {"-o f --no-stacks --full-stacks", "--full-stacks takes call stacks: leave out --no-stacks"},
+		"nothing":      {"-o f", ""},
+		"all of them":  {"-o f --full-stacks", ""},
+		"more of none": {"-o f --no-stacks --full-stacks", "--full-stacks takes call stacks: leave out --no-stacks"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := checkFlags("run", strings.Fields(test.args)...)

@@ -34,7 +34,7 @@ docs/steps.md has the protocol; the pytest plugin ttmem-pytest uses it.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case len(o.PIDs) == 0:
-				return errors.New("missing -p PID")
+				return errors.New("missing -p PID: ttmem steps -p 4242")
 			case len(o.PIDs) > 1:
 				return errors.New("steps takes one process: give -p once")
 			}

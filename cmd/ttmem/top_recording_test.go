@@ -9,12 +9,13 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/top"
+	"ttmem/cmd/ttmem/top/feed"
 	"ttmem/tracer/event"
 )
 
 // openTop opens a recording of a story, with a checkpoint for each so many events, and returns its
 // events as well.
-func openTop(t *testing.T, story string, checkpoints int) (*topRecording, *top.Options, *replayed) {
+func openTop(t *testing.T, story string, checkpoints int) (*feed.Recording, *top.Options, *replayed) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), story+".ttmem")
 	readStory(t, storyEvents(goldenFolder, story)).record(t, path, checkpoints)
@@ -22,13 +23,13 @@ func openTop(t *testing.T, story string, checkpoints int) (*topRecording, *top.O
 	_, err := (&source.Options{File: path}).Watch(func(e *event.Event) { all.events = append(all.events, *e) })
 	qt.Assert(t, qt.IsNil(err))
 	var view top.Options
-	r, _, err := newTopRecording(&source.Options{File: path}, &view)
+	r, _, err := feed.OpenRecording(&source.Options{File: path}, &view)
 	qt.Assert(t, qt.IsNil(err))
 	return r, &view, all
 }
 
 // isAfter checks that the recording shows the state after so many events.
-func isAfter(t *testing.T, r *topRecording, all *replayed, n int) {
+func isAfter(t *testing.T, r *feed.Recording, all *replayed, n int) {
 	t.Helper()
 	p := r.Present(0)
 	qt.Assert(t, qt.Equals(p.Number, uint64(n)))
@@ -40,7 +41,7 @@ func isAfter(t *testing.T, r *topRecording, all *replayed, n int) {
 func TestTopOpensARecordingAtThePeakNearestToItsCapacity(t *testing.T) {
 	r, view, all := openTop(t, "peak", 100)
 	var peak memory.RegionPeak
-	for _, one := range r.end.RegionPeaks() {
+	for _, one := range all.after(len(all.events)).RegionPeaks() {
 		if one.Region == event.L1 {
 			peak = one
 		}

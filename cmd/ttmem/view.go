@@ -1,21 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
-	"io"
-	"os"
-	"slices"
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
-	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/source"
-	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -103,44 +96,4 @@ func (o *viewOptions) now(pids []int, reached func(s *source.State, of source.Re
 	}
 	reached(s, source.EveryRegion)
 	return s, nil
-}
-
-// A view is printed as text or as JSON.
-type view interface {
-	WriteText(w io.Writer, layout page.Layout) error
-	WriteJSON(w io.Writer) error
-}
-
-// printView prints a view to standard output. An error names it.
-func printView(v view, json bool, name string) error { return printTimed(v, json, page.Clock{}, name) }
-
-// printTimed prints a view with the times of one clock.
-func printTimed(v view, json bool, clock page.Clock, name string) (err error) {
-	if json {
-		err = writeJSON(v.WriteJSON, clock)
-	} else {
-		err = v.WriteText(os.Stdout, term.LayoutFor(os.Stdout))
-	}
-	if err != nil {
-		return fmt.Errorf("writing the %s: %w", name, output.Pathless(err))
-	}
-	return nil
-}
-
-// writeJSON prints a document, with the times of the wall clock.
-func writeJSON(write func(io.Writer) error, clock page.Clock) error {
-	var text bytes.Buffer
-	if err := write(&text); err != nil {
-		return err
-	}
-	_, err := os.Stdout.Write(clock.AddWall(nil, text.Bytes()))
-	return err
-}
-
-// finish prints what a view lacks and what is uncertain, and gives the exit status.
-func finish(w *source.Summary, doubts []string) error {
-	for _, note := range slices.Concat(w.Notes, doubts) {
-		term.Warn(note)
-	}
-	return w.Status()
 }

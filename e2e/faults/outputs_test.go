@@ -189,16 +189,16 @@ func (tr *tracer) isGivenUp() {
 // interruptedAgain has ttmem give up a report that nobody reads.
 func interruptedAgain(s *scene) {
 	p := s.attached()
-	tr := s.traceTo(s.full(), nil, "attach", "--json", "-p", fmt.Sprint(p.pid))
+	tr := s.traceTo(s.full(), nil, "attach", "--no-record", "--json", "-p", fmt.Sprint(p.pid))
 	tr.ready()
 	p.play(2)
 	tr.isGivenUp()
 	tr.saysOnce("interrupted again")
 }
 
-// commandInterruptedAgain has ttmem give up the report of a command, and a flame graph.
+// commandInterruptedAgain has ttmem give up the report of a command.
 func commandInterruptedAgain(s *scene) {
-	cmd, p := s.command([]string{ttmem, "run", "--flamegraph", filepath.Join(s.dir, "flame.html"), "--"}, 2)
+	cmd, p := s.command([]string{ttmem, "run", "--no-record", "--"}, 2)
 	cmd.Stderr = s.full()
 	s.programs = append(s.programs, p)
 	tr := s.begin(cmd)

@@ -266,7 +266,7 @@ func (s *scene) untraced(sent []unix.Signal) unix.WaitStatus {
 func hungUp(s *scene) {
 	p := s.attached()
 	events := s.file("events.jsonl")
-	tr := s.trace([]string{"nohup"}, "attach", "--json", "--events", events, "-p", fmt.Sprint(p.pid))
+	tr := s.trace([]string{"nohup"}, "attach", "--no-record", "--json", "--events", events, "-p", fmt.Sprint(p.pid))
 	tr.ready()
 	tr.signal(unix.SIGHUP)
 	p.play(2)

@@ -45,7 +45,7 @@ func (r *hostileRig) newcomer() (failures []string) {
 	for s := bufio.NewScanner(out); s.Scan() && !strings.HasPrefix(s.Text(), "holding"); {
 	}
 	got := uint64(0)
-	for deadline := time.Now().Add(discoverLimit * patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); !isLate(time.Since(began), discoverLimit); time.Sleep(20 * time.Millisecond) {
 		snapshot, err := r.pair.snapshot()
 		if err != nil {
 			continue

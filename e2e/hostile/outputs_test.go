@@ -27,7 +27,6 @@ var outputs = []rootOutput{
 	{"--folded", "report FILE --folded OUT", "OUT"},
 	{"--events", "report FILE --events OUT", "OUT"},
 	{"run --events", "run --no-record --events OUT -- true", "OUT"},
-	{"run --flamegraph", "run --no-record --flamegraph OUT -- true", "OUT"},
 	{"attach --events", "attach --no-record --duration 100ms --events OUT", "OUT"},
 	{"run -o", "run -o OUT -- true", "OUT"},
 	{"attach -o", "attach -o OUT --duration 100ms", "OUT"},

@@ -200,15 +200,20 @@ func (r *hostileRig) check(when string) (failures []string) {
 		return failures
 	}
 	began := time.Now()
-	late := func() bool { return time.Since(began) > answerLimit*patience }
+	late := func() bool { return isLate(time.Since(began), answerLimit) }
 
 	// the snapshot is exact within a second, and each answer takes less
 	var differences []string
 	for {
 		asked := time.Now()
 		s, err := p.snapshot()
+		took := time.Since(asked)
 		if err != nil {
-			fail("serve does not answer: %v after %v", err, time.Since(asked).Round(time.Millisecond))
+			fail("serve does not answer: %v after %v", err, took.Round(time.Millisecond))
+			break
+		}
+		if isLate(took, answerLimit) {
+			fail("serve answers after %v", took.Round(time.Millisecond))
 			break
 		}
 		if differences = compareSnapshot(s, r.victim.Process.Pid, want); len(differences) == 0 || late() {

@@ -95,13 +95,15 @@ func (p *tracer) stop() (failure string) {
 		return failure
 	}
 	p.Process.Signal(unix.SIGTERM)
-	select {
-	case err := <-p.ended:
-		if err != nil {
-			return fmt.Sprintf("%s: %v: %s", p.name, err, lastLines(p.said()))
+	for began := time.Now(); !isLate(time.Since(began), endLimit); {
+		select {
+		case err := <-p.ended:
+			if err != nil {
+				return fmt.Sprintf("%s: %v: %s", p.name, err, lastLines(p.said()))
+			}
+			return ""
+		case <-time.After(20 * time.Millisecond):
 		}
-		return ""
-	case <-time.After(endLimit * patience):
 	}
 	before := len(p.said())
 	p.Process.Signal(unix.SIGQUIT) // Go prints where each goroutine is
@@ -270,7 +272,7 @@ func (p *pair) recover(v *victim) error {
 
 // snapshot asks the service, as root.
 func (p *pair) snapshot() (*memory.Snapshot, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), answerLimit*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*answerLimit*patience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://ttmem/v1/snapshot", nil)
 	if err != nil {
@@ -306,7 +308,7 @@ func (p *pair) view(args ...string) (failures []string) {
 	if err != nil {
 		failures = append(failures, fmt.Sprintf("%v: %v: %s", args, err, lastLines(out.String())))
 	}
-	if took > answerLimit*patience {
+	if isLate(took, answerLimit) {
 		failures = append(failures, fmt.Sprintf("%v takes %v", args, took.Round(time.Millisecond)))
 	}
 	if why := unclean(out.Bytes()); why != "" {

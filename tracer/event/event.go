@@ -202,6 +202,9 @@ type Capacity struct {
 	Base uint64 `json:"base_address"`
 }
 
+// Total returns the capacity of all banks, in bytes.
+func (c Capacity) Total() uint64 { return uint64(c.Banks) * c.BytesPerBank }
+
 // Event is one thing that happened. Which fields are set depends on Kind; the
 // comments name the kinds. The tags are for Reader; AppendJSON writes records.
 type Event struct {

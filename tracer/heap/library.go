@@ -137,7 +137,7 @@ func (l *Library) plan() error {
 
 // cannotFind is the error for something that tracing or reading needs.
 func (l *Library) cannotFind(what string) error {
-	return fmt.Errorf("%s%s: cannot find %s; `ttmem doctor --library %s` shows details", l.Path, l.InRelease(), what, l.Path)
+	return fmt.Errorf("%s%s: cannot find %s; `ttmem doctor %s` shows details", l.Path, l.InRelease(), what, l.Path)
 }
 
 // single is the offset of a field in the object itself. For a missing one it returns 0,

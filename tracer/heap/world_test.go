@@ -264,7 +264,7 @@ func TestMissingFields(t *testing.T) {
 			qt.Check(t, qt.IsNil(err))
 			continue
 		}
-		qt.Check(t, qt.ErrorMatches(err, ".*cannot find "+name+"; `ttmem doctor --library .*"))
+		qt.Check(t, qt.ErrorMatches(err, ".*cannot find "+name+"; `ttmem doctor .*"))
 	}
 	l := worldLibrary()
 	l.Layout.FreeList = layout.FreeList{}

@@ -169,10 +169,10 @@ func TestWhatIsNoRecordingIsSaidInOneLine(t *testing.T) {
 		recording  bool
 	}{
 		{file("good", good), "", true},
-		{file("text", []byte("{}")), "FILE is not a ttmem recording", false},
-		{file("long", bytes.Repeat([]byte("text"), 100)), "FILE is not a ttmem recording", false},
+		{file("text", []byte("{}")), "FILE is not a ttmem recording: `ttmem run -o FILE -- COMMAND` makes one", false},
+		{file("long", bytes.Repeat([]byte("text"), 100)), "FILE is not a ttmem recording: `ttmem run -o FILE -- COMMAND` makes one", false},
 		{file("older", older), `FILE was made by an older ttmem \(format 4\): record it again`, true},
-		{file("newer", newer), `FILE was made by a newer ttmem \(format 6; this one reads 5\)`, true},
+		{file("newer", newer), `FILE was made by a newer ttmem \(format 6; this one reads 5\): install a newer one`, true},
 		{file("empty", nil), "FILE is empty: nothing was recorded; record again", false},
 		{file("short", good[:20]), "FILE is cut short at byte 0: what came before was read", true},
 		{dir, "FILE is a directory; name a recording in it", false},

@@ -28,7 +28,7 @@ type dictionary struct {
 type writing struct {
 	frameNumbers map[event.Frame]uint32
 	stackNumbers map[uint64]int // from 1, by ID
-	// callFrames are the frames of known calls, of which most stacks consist.
+	// callFrames are the frames of calls that were written lately, of which most stacks consist.
 	callFrames map[*event.Call][]uint32
 	fresh      []*event.Frame // have a number, and are not defined yet
 }
@@ -59,12 +59,13 @@ func newReading(lines *func(event.Frame) []event.Frame) *dictionary {
 	}}
 }
 
-// full reports whether the definitions must be reset. The other half of each limit is more
-// than one event can add.
+// full reports whether the definitions must be reset. A program may have ever new names and
+// stacks: they take 40 MiB then. The rest of each limit is more than one event can add.
 func (d *dictionary) full() bool {
+	const part = 8
 	strings, bytes := d.c.Texts()
-	return strings >= maxStrings/2 || bytes >= maxStringBytes/2 || d.defined >= maxFrames/2 ||
-		len(d.stackNumbers) >= maxStacks/2 || d.refs >= maxFrameRefs/2
+	return strings >= maxStrings/part || bytes >= maxStringBytes/part || d.defined >= maxFrames/part ||
+		len(d.stackNumbers) >= maxStacks/part || d.refs >= maxFrameRefs/part
 }
 
 // text is a string.
@@ -190,6 +191,9 @@ func (w *writing) numbers(s *event.Stack) []uint32 {
 			}
 			// Longer calls are whole stacks that were read from a file, each of one stack.
 			if len(c.Frames) <= 16 && len(numbers) == len(c.Frames) {
+				if len(w.callFrames) == maxCalls { // programs that start anew have equal frames in other calls
+					clear(w.callFrames)
+				}
 				w.callFrames[c] = numbers
 			}
 		}

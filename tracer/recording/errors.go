@@ -29,7 +29,7 @@ func (e *VersionError) Error() string {
 	if e.Format < Format {
 		return fmt.Sprintf("%s was made by an older ttmem (format %d): record it again", e.Name, e.Format)
 	}
-	return fmt.Sprintf("%s was made by a newer ttmem (format %d; this one reads %d)", e.Name, e.Format, Format)
+	return fmt.Sprintf("%s was made by a newer ttmem (format %d; this one reads %d): install a newer one", e.Name, e.Format, Format)
 }
 
 // A TruncatedError says that a recording ends within a block: its writer was

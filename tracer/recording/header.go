@@ -90,7 +90,7 @@ func readHeader(in io.Reader, name string) (h Header, size int64, err error) {
 		return h, 0, notRecording(name + " is empty: nothing was recorded; record again")
 	}
 	if !bytes.HasPrefix(have, []byte(magic)[:min(n, len(magic))]) {
-		return h, 0, notRecording(name + " is not a ttmem recording")
+		return h, 0, notRecording(name + " is not a ttmem recording: `ttmem run -o FILE -- COMMAND` makes one")
 	}
 	if n >= len(magic)+2 {
 		if v := int(binary.LittleEndian.Uint16(head[len(magic):])); v == 0 {

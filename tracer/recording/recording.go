@@ -88,6 +88,9 @@ const (
 	maxStateBytes  = 1 << 30
 	maxStateStacks = 1 << 24
 
+	// maxCalls is the number of calls that a writer remembers, which takes 10 MiB.
+	maxCalls = 1 << 14
+
 	// maxShapes is the number of shapes of a block between two resets.
 	maxShapes = 4096
 )

@@ -270,6 +270,18 @@ func TestDefinitionsBeginAnew(t *testing.T) {
 	equal(t, read(t, b.Bytes()), events)
 }
 
+func TestWriterForgetsCalls(t *testing.T) {
+	w, err := NewWriter(io.Discard, Options{})
+	qt.Assert(t, qt.IsNil(err))
+	frames := newStacks(1)[0].Frames()
+	for i := range 3 * maxCalls {
+		calls := []*event.Call{event.NewCall(frames[i%8 : i%8+1])}
+		w.Add(&event.Event{Kind: event.Alloc, Stack: event.NewStack(uint64(i+1), func() []*event.Call { return calls })})
+		qt.Assert(t, qt.IsTrue(len(w.rows.callFrames) <= maxCalls))
+	}
+	qt.Assert(t, qt.Equals(w.rows.defined, 8))
+}
+
 func TestShapesBeginAnew(t *testing.T) {
 	var events []event.Event
 	for i := range 3 * maxShapes {

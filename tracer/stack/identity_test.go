@@ -55,36 +55,41 @@ func TestManyStacksBeginAnew(t *testing.T) {
 	s.addNative(1, 1, []uint64{1010, 1020}, view)
 	s.addNative(2, 1, []uint64{1030}, view)
 	used := s.Stack(ids(1))
-	qt.Check(t, qt.IsFalse(s.renew(3)))
-	qt.Check(t, qt.IsTrue(s.renew(2)))
+	before := s.StackBytes()
+	qt.Check(t, qt.Equals(s.Renew(), before))
 	qt.Check(t, qt.Equals(s.Stack(ids(1)), used)) // of an event under way
 	s.addNative(11, 2, []uint64{1010, 1020}, view)
 	qt.Check(t, qt.Equals(s.Stack(ids(11)), used))
 	s.addNative(11, 2, []uint64{1010, 1020}, view) // sent again
 	qt.Check(t, qt.HasLen(s.newest.native.at, 1))
-	qt.Check(t, qt.IsTrue(s.renew(1)))
-	qt.Check(t, qt.IsTrue(s.renew(0)))
+	again := s.newest.bytes
+	qt.Check(t, qt.Equals(s.Renew(), before+again))
+	qt.Check(t, qt.Equals(s.StackBytes(), again))
+	s.Renew()
+	qt.Check(t, qt.Equals(s.StackBytes(), 0))
 	s.addNative(21, 3, []uint64{1010, 1020}, view)
 	qt.Check(t, qt.Equals(s.Stack(ids(21)), used))
 	qt.Check(t, qt.IsNil(s.parts(ids(2)).native))
 	qt.Check(t, qt.HasLen(used.Calls(), 2))
 }
 
-// Code objects are bounded, the oldest are dropped, and the newest have names.
+// The older half of the code objects is forgotten, and the newest have names.
 func TestManyCodeObjects(t *testing.T) {
 	var lastID uint64
 	s := NewProcess(Options{}, &lastID)
 	r := bpf.KernelCodeRecord{Minor: 10, Name: bpf.KernelText{State: 1<<2 | 32 | 64, Bytes: 1}}
 	r.NameData[0] = 'f'
 	table := make([]byte, 1<<16)
-	const most = maxCodeBytes >> 16
-	for id := range uint32(2 * most) {
+	const many = 100
+	for id := range uint32(many) {
 		r.Id = id + 1
 		s.addCode(&r, table)
 	}
-	qt.Check(t, qt.IsTrue(len(s.codes) <= most))
+	before := s.CodeBytes()
+	qt.Check(t, qt.Equals(s.ForgetCode(), before/2))
+	qt.Check(t, qt.HasLen(s.codes, many/2))
 	qt.Check(t, qt.Equals(len(s.codeOrder), len(s.codes)))
-	call, known := s.pythonCall(bpf.KernelPythonCall{Code: 2 * most})
+	call, known := s.pythonCall(bpf.KernelPythonCall{Code: many})
 	qt.Check(t, qt.IsTrue(known))
 	qt.Check(t, qt.Equals(call.shown.Frames[0].Name, "f"))
 }

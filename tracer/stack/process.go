@@ -58,7 +58,15 @@ type batch struct {
 	generation uint32
 	// recent caches recently used entries of at
 	recent *[1 << recentBits]recentPlace
+	bytes  int // about what it takes
 }
+
+// About what a batch needs for each of its parts, beside their length.
+const (
+	stackBytes = 128
+	frameBytes = 16
+	callBytes  = 512 // of a call or place, with its names
+)
 
 // places are the addresses of the stacks of a batch.
 type places struct{ list []place }
@@ -127,6 +135,7 @@ func (s *Process) addNative(id uint64, generation uint32, addresses []uint64, vi
 		b.recent = new([1 << recentBits]recentPlace)
 	}
 	stack := b.native.add(id, len(addresses))
+	b.bytes += stackBytes + frameBytes*len(addresses)
 	for i, addr := range addresses {
 		recent := &b.recent[recentSlot(addr)]
 		if recent.addr != addr || addr == 0 {
@@ -151,6 +160,7 @@ func (b *batch) placeOf(addr uint64, view *spaceView) int32 {
 	if !ok {
 		i = int32(len(b.places.list))
 		b.places.list = append(b.places.list, place{placeKey: key, hash: maphash.Comparable(identitySeed, key)})
+		b.bytes += callBytes
 		b.known[key] = i
 	}
 	b.at[addr] = i
@@ -162,21 +172,27 @@ func (s *Process) addPython(id uint64, calls []bpf.KernelPythonCall) {
 	defer s.mu.Unlock()
 	if s.newest.python.get(id) == nil {
 		copy(s.newest.python.add(id, len(calls)), calls)
+		s.newest.bytes += stackBytes + frameBytes*len(calls)
 	}
 }
 
-// renew begins a new batch if the newest one has most stacks, and reports whether it did. The
-// kernel side has to report every stack again then.
-func (s *Process) renew(most int) bool {
+// StackBytes is about what the stacks take.
+func (s *Process) StackBytes() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.newest.native.at)+len(s.newest.python.at) < most {
-		return false
-	}
+	return s.newest.bytes + s.older.bytes
+}
+
+// Renew begins a new batch and drops the older one, and returns what both took: the one until now
+// is the older one. The kernel side has to report every stack again: see Spaces.Renew.
+func (s *Process) Renew() (bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	bytes = s.newest.bytes + s.older.bytes
 	s.newest, s.older = newBatch(), s.newest
 	clear(s.calls)
 	maps.DeleteFunc(s.byIdentity, func(_ uint64, w weak.Pointer[event.Stack]) bool { return w.Value() == nil })
-	return true
+	return bytes
 }
 
 func (s *Process) addCode(r *bpf.KernelCodeRecord, table []byte) {
@@ -192,16 +208,30 @@ func (s *Process) addCode(r *bpf.KernelCodeRecord, table []byte) {
 	defer s.mu.Unlock()
 	s.codes[r.Id] = code
 	s.codeOrder = append(s.codeOrder, r.Id)
-	// a program may make code objects for ever, and user space is not told which have died
-	for s.codeBytes += codeSize(code); s.codeBytes > maxCodeBytes; s.codeOrder = s.codeOrder[1:] {
-		s.codeBytes -= codeSize(s.codes[s.codeOrder[0]])
-		delete(s.codes, s.codeOrder[0])
-	}
+	s.codeBytes += codeSize(code)
 }
 
-// maxCodeBytes bounds the code objects of a process: some 30,000 functions. The calls of older
-// ones have no names, unless they were looked up before.
-const maxCodeBytes = 32 << 20
+// CodeBytes is about what the code objects take: a program may make them for ever, and user
+// space is not told which have died.
+func (s *Process) CodeBytes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.codeBytes
+}
+
+// ForgetCode drops the older half of the code objects, and returns what they took. Their calls
+// have no names from then on, unless they were looked up before.
+func (s *Process) ForgetCode() (bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.codeBytes
+	for s.codeBytes > before/2 {
+		s.codeBytes -= codeSize(s.codes[s.codeOrder[0]])
+		delete(s.codes, s.codeOrder[0])
+		s.codeOrder = s.codeOrder[1:]
+	}
+	return before - s.codeBytes
+}
 
 // codeSize is about what a code object takes.
 func codeSize(c *python.Code) int {
@@ -344,6 +374,7 @@ func (s *Process) pythonCall(c bpf.KernelPythonCall) (call pythonCall, known boo
 	call = pythonCall{event.NewCall([]event.Frame{f}), c.Place&bpf.PythonEntry != 0}
 	if code != nil { // else it may come later
 		s.calls[c] = call
+		s.newest.bytes += callBytes
 	}
 	return call, code != nil
 }

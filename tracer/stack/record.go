@@ -32,13 +32,6 @@ const (
 	_ = unsafe.Offsetof(bpf.KernelPythonRecord{}.Calls) - unsafe.Sizeof(pythonHead{})
 )
 
-// mostStacks bounds the stacks of all processes in a batch each, and leastStacks is the bound of
-// a process beside many.
-const (
-	mostStacks  = 1 << 17
-	leastStacks = 1 << 10
-)
-
 // AddNativeRecord adds the stack of a native record; of has the states of the process's
 // code. It returns false for a malformed record.
 func (s *Process) AddNativeRecord(raw []byte, pid int, of *Spaces) bool {
@@ -49,21 +42,12 @@ func (s *Process) AddNativeRecord(raw []byte, pid int, of *Spaces) bool {
 	addresses, ok := bpf.Values[uint64](raw[unsafe.Sizeof(*h):], int(h.Frames), len(bpf.KernelNativeRecord{}.Addresses))
 	if ok {
 		s.addNative(h.ID, h.Generation, addresses, of.view(pid, h.Generation))
-		s.bound(pid, of)
 	}
 	return ok
 }
 
-// bound begins anew if the process has as many stacks as it may: a program may have ever new
-// ones.
-func (s *Process) bound(pid int, of *Spaces) {
-	if s.renew(max(mostStacks/of.number(), leastStacks)) {
-		of.renew(pid)
-	}
-}
-
 // AddPythonRecord adds the stack of a Python record.
-func (s *Process) AddPythonRecord(raw []byte, pid int, of *Spaces) bool {
+func (s *Process) AddPythonRecord(raw []byte) bool {
 	h := bpf.As[pythonHead](raw)
 	if h == nil {
 		return false
@@ -71,7 +55,6 @@ func (s *Process) AddPythonRecord(raw []byte, pid int, of *Spaces) bool {
 	calls, ok := bpf.Values[bpf.KernelPythonCall](raw[unsafe.Sizeof(*h):], int(h.Frames), len(bpf.KernelPythonRecord{}.Calls))
 	if ok {
 		s.addPython(h.ID, calls)
-		s.bound(pid, of)
 	}
 	return ok
 }

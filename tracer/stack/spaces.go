@@ -197,18 +197,8 @@ func (s *Spaces) Changed(pid int) {
 	s.wakeUp()
 }
 
-// number returns how many processes are known; 1 if none is.
-func (s *Spaces) number() int {
-	if s == nil {
-		return 1
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return max(len(s.byPID), 1)
-}
-
-// renew gives the state of a process a new number, and its stacks new ids with that.
-func (s *Spaces) renew(pid int) {
+// Renew gives the state of a process a new number, and its stacks new ids with that.
+func (s *Spaces) Renew(pid int) {
 	if s == nil {
 		return
 	}

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"regexp/syntax"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"ttmem/aggregate/name"
 )
 
 // Error is an error of cobra's about a flag in ttmem's own words.
@@ -29,11 +31,29 @@ func Error(c *cobra.Command, err error) error {
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
 		return fmt.Errorf("unknown flag -%s%s", unknown.GetSpecifiedName(), see)
 	case errors.As(err, &unknown):
+		if like := similar(c, unknown.GetSpecifiedName()); len(like) > 0 {
+			return fmt.Errorf("unknown flag --%s: did you mean --%s?", unknown.GetSpecifiedName(), strings.Join(like, " or --"))
+		}
 		return fmt.Errorf("unknown flag --%s%s", unknown.GetSpecifiedName(), see)
 	case errors.As(err, &malformed):
 		return fmt.Errorf("%s is no flag%s", malformed.GetSpecifiedFlag(), see)
 	}
 	return fmt.Errorf("%w%s", err, see)
+}
+
+// similar are the flags of a command that a misspelt name may mean.
+func similar(c *cobra.Command, name string) []string {
+	among := cobra.Command{SuggestionsMinimumDistance: min(2, len(name)/3)} // cobra compares names of commands
+	add := func(f *pflag.Flag) {
+		among.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+	}
+	c.LocalFlags().VisitAll(add)
+	c.InheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if TakesGlobal(c, f.Name) {
+			add(f)
+		}
+	})
+	return among.SuggestionsFor(name)
 }
 
 // flagName is a flag in its short form, if it has one.
@@ -51,7 +71,7 @@ func whatIsWrong(f *pflag.Flag, err *pflag.InvalidValueError) string {
 	case "int", "intSlice":
 		switch {
 		case f.Name == "pid":
-			return "not a process id: `pgrep -af python` finds them"
+			return notPID
 		case notNumber == nil:
 			return "not a whole number, or too large"
 		}
@@ -62,7 +82,7 @@ func whatIsWrong(f *pflag.Flag, err *pflag.InvalidValueError) string {
 		}
 		return "not a duration: give one such as 500ms, 30s or 5m"
 	case "bool":
-		return "neither true nor false"
+		return "it takes no value: write --" + f.Name
 	}
 	return err.Unwrap().Error() // of a type of ttmem's own
 }
@@ -72,10 +92,9 @@ func CompileGrep(text string) (*regexp.Regexp, error) {
 	if text == "" {
 		return nil, nil
 	}
-	re, err := regexp.Compile(text)
-	var wrong *syntax.Error
-	if errors.As(err, &wrong) {
-		return nil, fmt.Errorf("--grep %s: not a regular expression: %s", text, wrong.Code)
+	re, err := name.Compile(text)
+	if err != nil {
+		return nil, fmt.Errorf("--grep: %w", err)
 	}
-	return re, err
+	return re, nil
 }

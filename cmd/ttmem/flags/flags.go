@@ -4,6 +4,7 @@ package flags
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -40,7 +41,10 @@ func AddGlobal(root *cobra.Command) {
 	_ = root.RegisterFlagCompletionFunc(Color, cobra.FixedCompletions([]string{"always", "auto", "never"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = root.MarkPersistentFlagFilename(Rules)
 	_ = root.MarkPersistentFlagFilename(Socket, "sock")
-	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+	root.PersistentPreRunE = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 && args[0] == "" {
+			return errors.New("the argument is empty: a shell variable may be unset; `" + c.CommandPath() + " --help` shows examples")
+		}
 		for _, flag := range []string{Color, JSON, Rules, Socket, UTC} {
 			if c.Flags().Changed(flag) && !TakesGlobal(c, flag) {
 				return fmt.Errorf("--%s has no effect on %s: leave it out", flag, c.CommandPath())
@@ -97,10 +101,31 @@ func PIDs(c *cobra.Command, pids *[]int) {
 	_ = c.RegisterFlagCompletionFunc("pid", completePIDs)
 }
 
+// notPID says what is wrong with a value of --pid.
+const notPID = "not a process id: `pgrep -af python` finds them"
+
+// CheckPIDs is an error if --pid does not take the values.
+func CheckPIDs(pids []int) error {
+	for _, pid := range pids {
+		if pid <= 0 {
+			return fmt.Errorf("-p %d: %s", pid, notPID)
+		}
+	}
+	return nil
+}
+
 // Duration adds --duration.
 func Duration(c *cobra.Command, duration *time.Duration) {
 	c.Flags().DurationVar(duration, "duration", 0, "end after this `TIME`, such as 30s or 5m (default: at Ctrl-C)")
 	_ = c.RegisterFlagCompletionFunc("duration", cobra.NoFileCompletions)
+}
+
+// CheckDuration is an error if --duration does not take the value.
+func CheckDuration(duration time.Duration) error {
+	if duration < 0 {
+		return fmt.Errorf("--duration %v: it lies in the past: write %v", duration, -duration)
+	}
+	return nil
 }
 
 // Interval adds --interval.

@@ -1,21 +1,38 @@
 package flags
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+
+	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/output"
 )
+
+// Open opens a file that a flag names to be read.
+func Open(flag, path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err == nil {
+		var info os.FileInfo
+		if info, err = f.Stat(); err == nil && !info.IsDir() {
+			return f, nil
+		}
+		f.Close()
+		err = cmp.Or(err, error(unix.EISDIR))
+	}
+	return nil, fmt.Errorf("%s %s: %w; name a file that can be read", flag, path, output.Pathless(err))
+}
 
 // ReadRules reads the file of --rules; the rules of "" are nil.
 func ReadRules(path string) (*name.Rules, error) {
 	if path == "" {
 		return nil, nil
 	}
-	f, err := os.Open(path)
+	f, err := Open("--rules", path)
 	if err != nil {
-		return nil, fmt.Errorf("--rules %s: %w", path, output.Pathless(err))
+		return nil, err
 	}
 	defer f.Close()
 	rules, err := name.ReadRules(path, f)

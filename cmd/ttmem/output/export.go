@@ -1,11 +1,8 @@
 package output
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,27 +16,17 @@ import (
 // ExportOptions are the flags that name files for a profile by call stack.
 type ExportOptions struct {
 	Folded, Pprof, FlameGraph string
-	FoldedValue               string
 }
 
-// RegisterFlameGraph adds the flag that commands that trace have, too.
-func (o *ExportOptions) RegisterFlameGraph(c *cobra.Command) {
-	c.Flags().StringVar(&o.FlameGraph, "flamegraph", "", "write a flame graph for a browser to `FILE` (-: standard output)")
-	_ = c.MarkFlagFilename("flamegraph", "html")
-}
-
-// Register adds all flags of exports.
+// Register adds the flags.
 func (o *ExportOptions) Register(c *cobra.Command) {
-	o.RegisterFlameGraph(c)
 	f := c.Flags()
+	f.StringVar(&o.FlameGraph, "flamegraph", "", "write a flame graph for a browser to `FILE` (-: standard output)")
 	f.StringVar(&o.Pprof, "pprof", "", "write a profile for go tool pprof to `FILE` (-: standard output)")
 	f.StringVar(&o.Folded, "folded", "", "write folded stacks to `FILE` (-: standard output)")
-	f.StringVar(&o.FoldedValue, "folded-value", export.PeakBytes.String(),
-		"the `VALUE` of folded stacks: "+strings.Join(export.ValueNames(), ", "))
+	_ = c.MarkFlagFilename("flamegraph", "html")
 	_ = c.MarkFlagFilename("pprof")
 	_ = c.MarkFlagFilename("folded")
-	_ = c.RegisterFlagCompletionFunc("folded-value",
-		cobra.FixedCompletions(export.ValueNames(), cobra.ShellCompDirectiveNoFileComp))
 }
 
 // An ExportTarget is a file that a flag names.
@@ -56,7 +43,7 @@ func (o *ExportOptions) Targets() []ExportTarget {
 	for _, t := range []ExportTarget{
 		{"--flamegraph", o.FlameGraph, "flame graph of %s", export.FlameGraph},
 		{"--pprof", o.Pprof, "pprof profile of %s", export.Pprof},
-		{"--folded", o.Folded, "folded " + o.FoldedValue + " of %s", export.Folded},
+		{"--folded", o.Folded, "folded stacks of %s", export.Folded},
 	} {
 		if t.Path != "" {
 			list = append(list, t)
@@ -68,18 +55,10 @@ func (o *ExportOptions) Targets() []ExportTarget {
 // Check checks the flags before anything starts. Two of them, and the others that name files,
 // cannot name the same.
 func (o *ExportOptions) Check(c *cobra.Command, json bool, others ...ExportTarget) error {
-	if o.FoldedValue != "" {
-		if _, err := export.ParseValue(o.FoldedValue); err != nil {
-			return fmt.Errorf("--folded-value: %w", err)
-		}
-	}
-	for _, flag := range []string{"flamegraph", "pprof", "folded"} {
+	for _, flag := range []string{"events", "flamegraph", "pprof", "folded"} {
 		if f := c.Flags().Lookup(flag); f != nil && f.Changed && f.Value.String() == "" {
 			return fmt.Errorf("--%s: name a file", flag)
 		}
-	}
-	if o.Folded == "" && c.Flags().Changed("folded-value") {
-		return errors.New("--folded-value is of folded stacks: give --folded FILE too")
 	}
 	used := make(map[string]string)
 	if json {
@@ -115,11 +94,7 @@ func NewExporter(o ExportOptions) (*Exporter, error) {
 	if len(targets) == 0 {
 		return nil, nil
 	}
-	value, err := export.ParseValue(cmp.Or(o.FoldedValue, export.PeakBytes.String()))
-	if err != nil {
-		return nil, err
-	}
-	x := &Exporter{Options: export.Options{Value: value, Begun: time.Now()}}
+	x := &Exporter{Options: export.Options{Begun: time.Now()}}
 	for _, t := range targets {
 		f, err := Create(t.Flag, t.Path)
 		if err != nil {

@@ -42,7 +42,7 @@ func TestExportsAreWrittenAtTheEnd(t *testing.T) {
 	dir := t.TempDir()
 	o := ExportOptions{
 		FlameGraph: filepath.Join(dir, "x.html"), Pprof: filepath.Join(dir, "x.pb.gz"),
-		Folded: filepath.Join(dir, "x.folded"), FoldedValue: "live-bytes",
+		Folded: filepath.Join(dir, "x.folded"),
 	}
 	qt.Assert(t, qt.IsNil(os.WriteFile(o.Folded, []byte("what was there before"), 0o644)))
 	x, err := NewExporter(o)
@@ -68,7 +68,7 @@ func TestExportsAreWrittenAtTheEnd(t *testing.T) {
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(said, "ttmem: wrote flame graph of 1 stack to "+o.FlameGraph+"\n"+
 		"ttmem: wrote pprof profile of 1 stack to "+o.Pprof+"\n"+
-		"ttmem: wrote folded live-bytes of 1 stack to "+o.Folded+"\n"))
+		"ttmem: wrote folded stacks of 1 stack to "+o.Folded+"\n"))
 }
 
 // standardError gives what f writes there.
@@ -88,7 +88,7 @@ func standardError(t *testing.T, f func()) string {
 
 func TestAnExportThatIsNotWrittenLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
-	x, err := NewExporter(ExportOptions{Pprof: filepath.Join(dir, "x"), FoldedValue: "peak-bytes"})
+	x, err := NewExporter(ExportOptions{Pprof: filepath.Join(dir, "x")})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.HasLen(names(t, dir), 1))
 	x.Close()
@@ -102,7 +102,7 @@ func TestAnUnwritablePathIsAnErrorBeforeAnythingStarts(t *testing.T) {
 		filepath.Join(dir, "none", "x"): "--folded .*/none/x: no such file or directory; name a file that can be written",
 		dir:                             "--folded .*: is a directory; name a file that can be written",
 	} {
-		_, err := NewExporter(ExportOptions{FlameGraph: good, Folded: path, FoldedValue: "peak-bytes"})
+		_, err := NewExporter(ExportOptions{FlameGraph: good, Folded: path})
 		qt.Check(t, qt.ErrorMatches(err, says))
 		qt.Check(t, qt.HasLen(names(t, dir), 0))
 	}
@@ -113,7 +113,7 @@ func TestALinkStaysALink(t *testing.T) {
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, nil, 0o644)))
 	qt.Assert(t, qt.IsNil(os.Symlink(file, link)))
-	x, err := NewExporter(ExportOptions{Folded: link, FoldedValue: "peak-bytes"})
+	x, err := NewExporter(ExportOptions{Folded: link})
 	qt.Assert(t, qt.IsNil(err))
 	standardError(t, func() { qt.Check(t, qt.IsTrue(x.Write(oneBuffer()))) })
 	info, err := os.Lstat(link)
@@ -128,14 +128,14 @@ func TestWhatCannotBeWrittenIsTold(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("there is no /dev/full here")
 	}
-	x, err := NewExporter(ExportOptions{Folded: "/dev/full", FoldedValue: "peak-bytes"})
+	x, err := NewExporter(ExportOptions{Folded: "/dev/full"})
 	qt.Assert(t, qt.IsNil(err))
 	said := standardError(t, func() { qt.Check(t, qt.IsFalse(x.Write(oneBuffer()))) })
 	qt.Check(t, qt.Equals(said, "ttmem: --folded /dev/full: no space left on device\n"))
 }
 
 func TestNothingIsExportedUnlessItIsAskedFor(t *testing.T) {
-	x, err := NewExporter(ExportOptions{FoldedValue: "peak-bytes"})
+	x, err := NewExporter(ExportOptions{})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.IsNil(x))
 	x.Close()
@@ -150,7 +150,7 @@ func TestExportsKeepWhatTheFileWasFor(t *testing.T) {
 	qt.Check(t, qt.Equals(Resolved(link), Resolved(private)))
 	qt.Check(t, qt.Equals(Resolved(dangling), Resolved(filepath.Join(dir, "new"))))
 	for _, path := range []string{link, dangling} {
-		x, err := NewExporter(ExportOptions{Folded: path, FoldedValue: "peak-bytes"})
+		x, err := NewExporter(ExportOptions{Folded: path})
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.IsTrue(x.Write(oneBuffer())))
 		x.Close()

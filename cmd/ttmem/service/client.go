@@ -204,6 +204,12 @@ func (c *Client) otherVersion(version string) error {
 	return fmt.Errorf("the ttmem service at %s is of another version (%s): restart it with this ttmem", c.path, version)
 }
 
+// isSocket reports whether a file is a socket.
+func isSocket(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().Type() == fs.ModeSocket
+}
+
 // explain says why there is no answer.
 func (c *Client) explain(ctx context.Context, err error) error {
 	var other untrusted
@@ -212,6 +218,8 @@ func (c *Client) explain(ctx context.Context, err error) error {
 		return ctx.Err()
 	case errors.As(err, &other):
 		return fmt.Errorf("the service at %s is not trusted: %w, neither root nor you", c.path, other)
+	case errors.Is(err, unix.ECONNREFUSED) && !isSocket(c.path), errors.Is(err, unix.EPROTOTYPE), errors.Is(err, unix.ENOTSOCK):
+		return fmt.Errorf("%s is not the socket of a ttmem service: give the path of one", c.path)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
 		start := "sudo ttmem serve"
 		if c.path != DefaultSocket {
@@ -219,9 +227,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 		}
 		return fmt.Errorf("%w at %s: start one with `%s`", ErrNone, c.path, start)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("the ttmem service at %s: no permission to connect: its folder or the socket is not open to this user", c.path)
-	case errors.Is(err, unix.EPROTOTYPE), errors.Is(err, unix.ENOTSOCK):
-		return fmt.Errorf("%s is not a ttmem service: give the path of one", c.path)
+		return fmt.Errorf("the ttmem service at %s: no permission to connect: its folder and the socket have to be open to this user", c.path)
 	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE),
 		// net/http's words for an answer, a refusal, that came before the request
 		strings.Contains(err.Error(), "readLoopPeekFailLocked"):

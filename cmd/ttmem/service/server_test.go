@@ -421,7 +421,7 @@ func TestDialSaysWhatToDo(t *testing.T) {
 	for path, want := range map[string]string{
 		dir + "/nothing": "no ttmem service at .*/nothing: start one with `sudo ttmem serve --socket .*/nothing`",
 		stale:            "no ttmem service at .*/stale: start one with `sudo ttmem serve --socket .*/stale`",
-		dir + "/file":    "(no ttmem service at|.* is not a ttmem service:) .*",
+		dir + "/file":    ".*/file is not the socket of a ttmem service: give the path of one",
 		answers("garbage", "SSH-2.0-OpenSSH\r\n"):                        "the server at .*/garbage is not a ttmem service: .*",
 		answers("web", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"): "the server at .*/web is not a ttmem service: .*",
 		answers("mute", ""): "the ttmem service at .*/mute closed the connection: .*",

@@ -24,6 +24,11 @@ type Socket struct {
 	lock *os.File
 }
 
+// notMade says why a socket could not be made.
+func notMade(path string, err error) error {
+	return fmt.Errorf("--socket %s: %w; give a path in a folder that can be written to", path, errnoOf(err))
+}
+
 // Listen makes the socket, and replaces one of a service that was killed. As long as it is
 // open it is the only one at this path.
 func Listen(path string) (_ *Socket, err error) {
@@ -32,14 +37,14 @@ func Listen(path string) (_ *Socket, err error) {
 	}
 	at, err := place.Find(path)
 	if err != nil {
-		return nil, fmt.Errorf("--socket %s: %w", path, errnoOf(err))
+		return nil, notMade(path, err)
 	}
 	lock, err := lockFile(path + ".lock")
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, another(path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--socket %s: %w", path, errnoOf(err))
+		return nil, notMade(path, err)
 	}
 	s := &Socket{path: path, lock: lock}
 	defer func() {
@@ -55,7 +60,7 @@ func Listen(path string) (_ *Socket, err error) {
 	case errors.Is(err, unix.EINVAL):
 		return nil, fmt.Errorf("--socket %s: the path is too long for a socket: 107 bytes at most", path)
 	case err != nil:
-		return nil, fmt.Errorf("--socket %s: %w", path, errnoOf(err))
+		return nil, notMade(path, err)
 	}
 	s.SetUnlinkOnClose(false) // it may belong to another service by then
 	if s.file, err = openToAll(at); err != nil {

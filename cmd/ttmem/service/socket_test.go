@@ -112,7 +112,7 @@ func TestPathsThatAreNoGoodAreNamed(t *testing.T) {
 	long := filepath.Join(t.TempDir(), string(make([]byte, 0, 200))+"123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890")
 	for path, want := range map[string]string{
 		long:                  `--socket .*: the path is too long for a socket: 107 bytes at most`,
-		"/nowhere/there.sock": `--socket /nowhere/there.sock: no such file or directory`,
+		"/nowhere/there.sock": `--socket /nowhere/there.sock: no such file or directory; give a path in a folder that can be written to`,
 	} {
 		_, err := Listen(path)
 		qt.Check(t, qt.ErrorMatches(err, want))

@@ -173,9 +173,9 @@ func withoutEvents(err error, name, part string) error {
 	var damaged *recording.DamagedError
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return cutError(fmt.Sprintf("%s is cut short in its %s: nothing in it can be read", name, part))
+		return cutError(fmt.Sprintf("%s is cut short in its %s: nothing in it can be read; record again", name, part))
 	case errors.As(err, &damaged):
-		return fmt.Errorf("%s is damaged in its %s (%s): nothing in it can be read", name, part, damaged.Cause)
+		return fmt.Errorf("%s is damaged in its %s (%s): nothing in it can be read; record again", name, part, damaged.Cause)
 	}
 	return err
 }

@@ -135,11 +135,14 @@ func (r *Recording) points(m *Moment, x *memory.Index) (list []memory.Point) {
 func (r *Recording) missing(m *Moment, x *memory.Index, found int) error {
 	switch {
 	case m.Kind == Failure && found == 0:
-		return fmt.Errorf("no allocation failed in %s", r.Path)
+		return fmt.Errorf("no allocation failed in %s: give another moment, such as peak", r.Path)
 	case m.Kind == Failure:
 		return fmt.Errorf("no %s in %s: %s failed", m.Text, r.Path, page.Count(uint64(found), "allocation"))
 	case found > 0:
 		return fmt.Errorf("no mark %s in %s: there are %d of that name", m.Text, r.Path, found)
+	}
+	if _, err := time.ParseDuration(m.Name + "s"); err == nil {
+		return fmt.Errorf("no mark %[1]s in %[2]s: a time has a unit: write %[1]ss for seconds, or %[1]sms", m.Name, r.Path)
 	}
 	var names []string
 	for _, mark := range x.Marks {

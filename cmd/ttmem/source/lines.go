@@ -72,6 +72,9 @@ func lineError(name string, err error) error {
 		return cutError(name + " is cut short in its last line: what came before was read")
 	}
 	line, _, _ := strings.Cut(err.Error(), ":")
+	if line == "line 1" {
+		return fmt.Errorf("%s: line 1 is not an event record: name a recording, or a file of ttmem run --events", name)
+	}
 	var syntax *json.SyntaxError
 	var types *json.UnmarshalTypeError
 	if errors.As(err, &syntax) || errors.As(err, &types) {

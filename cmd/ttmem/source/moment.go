@@ -80,7 +80,7 @@ func ParseMoment(flag, text string) (Moment, error) {
 		}
 		if d, err := time.ParseDuration(text); err == nil {
 			if d < 0 {
-				return m, fmt.Errorf("--%s %s: a time after the first event: it must not be negative", flag, text)
+				return m, fmt.Errorf("--%s %s: times count from the first event: give one such as 2.5s", flag, text)
 			}
 			m.Kind, m.Time = After, d
 			return m, nil
@@ -109,6 +109,9 @@ func (m *Moment) which(n int) int {
 	return max(m.Nth, 1)
 }
 
+// MarkName is a mark as users name it.
+func (m *Moment) MarkName() string { return strings.TrimPrefix(m.Text, "mark:") }
+
 // String is the moment in a sentence.
 func (m *Moment) String() string {
 	switch m.Kind {
@@ -127,7 +130,7 @@ func (m *Moment) String() string {
 		}
 		return "at the first failure"
 	case Mark:
-		return "at the mark " + strings.TrimPrefix(m.Text, "mark:")
+		return "at the mark " + m.MarkName()
 	case After:
 		return fmt.Sprintf("%v after the first event", m.Time)
 	}

@@ -121,9 +121,10 @@ func (o *Options) CheckWatch(c *cobra.Command, args []string) error {
 			return errors.New("--duration and a command: a command is traced to its end")
 		}
 	}
+	if err := flags.CheckDuration(o.Duration); err != nil {
+		return err
+	}
 	switch {
-	case o.Duration < 0:
-		return fmt.Errorf("--duration %v: must not be negative", o.Duration)
 	case len(args) > 0 && c.Flags().Changed("duration"):
 		return errors.New("a file and --duration: give one of them")
 	case len(args) > 1:
@@ -143,12 +144,7 @@ func (o *Options) checkFile(c *cobra.Command, args []string) error {
 	if o.File != "" && o.SocketNamed {
 		return errors.New("a file and --socket: give one of them")
 	}
-	for _, pid := range o.PIDs {
-		if pid <= 0 {
-			return fmt.Errorf("-p %d: not a process id", pid)
-		}
-	}
-	return nil
+	return flags.CheckPIDs(o.PIDs)
 }
 
 // CheckMarkAt is an error if --mark-at cannot place marks.
@@ -158,13 +154,13 @@ func (o *Options) CheckMarkAt() error {
 	case o.File != "":
 		return errors.New("--mark-at places marks while a program is traced: ttmem run --mark-at … -o FILE -- COMMAND")
 	case len(o.Command) == 0 && len(o.PIDs) == 0:
-		return errors.New("--mark-at: missing -p PID or -- COMMAND")
+		return errors.New("--mark-at: missing -p PID or -- COMMAND: marks are placed in chosen processes")
 	case o.SocketNamed:
 		return errors.New("--mark-at: the service places no probes for a user: leave out --socket, and trace as root")
 	}
 	for _, name := range o.Stacks.MarkAt {
 		if name == "" {
-			return errors.New("--mark-at: name a function")
+			return errors.New("--mark-at: name a function, such as ttnn::softmax")
 		}
 	}
 	return nil

@@ -12,7 +12,7 @@ import (
 
 // Stacks say which call stacks are taken, what is kept of them, and which calls are marks.
 type Stacks struct {
-	none, ofFrees, full bool
+	none, full bool
 	// MarkAt are the functions whose calls are marks.
 	MarkAt []string
 }
@@ -25,8 +25,7 @@ func (o *Stacks) Register(c *cobra.Command) {
 // RegisterMore adds the flags of commands that keep what they trace.
 func (o *Stacks) RegisterMore(c *cobra.Command) {
 	o.Register(c)
-	c.Flags().BoolVar(&o.ofFrees, "free-stacks", false, "take call stacks of frees, too")
-	c.Flags().BoolVar(&o.full, "full-stacks", false, "keep the Python interpreter's frames, and whole C++ names")
+	c.Flags().BoolVar(&o.full, "full-stacks", false, "take call stacks of frees, too, and keep the interpreter's frames and whole C++ names")
 }
 
 // RegisterMarkAt adds the flag of commands whose marks may be calls.
@@ -37,10 +36,7 @@ func (o *Stacks) RegisterMarkAt(c *cobra.Command) {
 
 // Check finds flags that contradict each other before anything starts.
 func (o *Stacks) Check() error {
-	switch {
-	case o.none && o.ofFrees:
-		return errors.New("--free-stacks takes call stacks: leave out --no-stacks")
-	case o.none && o.full:
+	if o.none && o.full {
 		return errors.New("--full-stacks takes call stacks: leave out --no-stacks")
 	}
 	return nil
@@ -48,7 +44,7 @@ func (o *Stacks) Check() error {
 
 // Apply sets what the tracer does.
 func (o *Stacks) Apply(t *tracer.Options) {
-	t.NoStacks, t.FreeStacks, t.FullNames, t.AllFrames = o.none, o.ofFrees, o.full, o.full
+	t.NoStacks, t.FreeStacks, t.FullNames, t.AllFrames = o.none, o.full, o.full, o.full
 	t.MarkAt = o.MarkAt
 }
 

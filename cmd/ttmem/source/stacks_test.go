@@ -10,7 +10,7 @@ import (
 
 func TestFlagsOfStacksReachTheTracer(t *testing.T) {
 	var to tracer.Options
-	o := Stacks{ofFrees: true, full: true}
+	o := Stacks{full: true}
 	o.Apply(&to)
 	qt.Check(t, qt.DeepEquals(to, tracer.Options{FreeStacks: true, FullNames: true, AllFrames: true}))
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer"
@@ -81,8 +82,8 @@ func (o *Options) Trace() (*Tracing, error) {
 	if len(o.Command) > 0 {
 		return o.traceCommand()
 	}
-	if o.Duration < 0 {
-		return nil, fmt.Errorf("--duration %v: must not be negative", o.Duration)
+	if err := flags.CheckDuration(o.Duration); err != nil {
+		return nil, err
 	}
 	if err := canTrace(o.PIDs); err != nil {
 		return nil, err
@@ -138,11 +139,14 @@ func (o *Options) newTracing(what tracer.Options) (*Tracing, error) {
 // notStarted warns why a command could not be started; the exit status is that of shells.
 func notStarted(name string, err error, console Console) error {
 	switch {
-	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist):
-		console.warn(fmt.Sprintf("%s: no such command", name))
+	case errors.Is(err, exec.ErrNotFound):
+		console.warn(name + ": no such command in the PATH, which sudo changes: give its path")
+		return term.ExitStatus(127)
+	case errors.Is(err, os.ErrNotExist):
+		console.warn(name + ": no such command: check its path")
 		return term.ExitStatus(127)
 	case errors.Is(err, unix.EISDIR):
-		console.warn(name + ": is a directory")
+		console.warn(name + ": is a directory: name a program in it")
 		return term.ExitStatus(126)
 	case errors.Is(err, unix.ENOEXEC):
 		console.warn(fmt.Sprintf("%s: is not a program, and does not begin with #!: name the program that runs it, such as python or sh", name))
@@ -314,20 +318,18 @@ func (t *Tracing) Close() {
 
 // canTrace makes sure that processes can be traced, and run.
 func canTrace(pids []int) error {
-	for _, pid := range pids {
-		if pid <= 0 {
-			return fmt.Errorf("-p %d: not a process id", pid)
-		}
+	if err := flags.CheckPIDs(pids); err != nil {
+		return err
 	}
 	if err := kernel.Check(); err != nil {
 		return err
 	}
 	for _, pid := range pids {
 		if host.Ended(pid) {
-			return fmt.Errorf("no process %d", pid)
+			return fmt.Errorf("-p %d: no such process: `pgrep -af python` finds them", pid)
 		}
 		if process := host.ProcessOf(pid); process != pid {
-			return fmt.Errorf("%d is a thread of process %d: attach to that", pid, process)
+			return fmt.Errorf("-p %d: a thread of process %d: give -p %d", pid, process, process)
 		}
 	}
 	return nil

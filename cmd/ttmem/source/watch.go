@@ -76,6 +76,14 @@ func (s *Summary) Status() error {
 	return nil
 }
 
+// Finish prints what a view lacks and what is uncertain, and gives the exit status.
+func (s *Summary) Finish(doubts []string) error {
+	for _, note := range slices.Concat(s.Notes, doubts) {
+		term.Warn(note)
+	}
+	return s.Status()
+}
+
 // UntilNs is the time up to which no event is missing.
 func (s *Summary) UntilNs() uint64 {
 	if s.Live {
@@ -95,12 +103,9 @@ func (o *Options) Watch(handle func(*event.Event)) (*Summary, error) {
 	if len(o.Command) > 0 {
 		return o.watchTracing("the command", handle)
 	}
-	var client *service.Client
-	if len(o.Stacks.MarkAt) == 0 { // which only a tracer can do
-		var err error
-		if client, err = o.Service(); err != nil {
-			return nil, err
-		}
+	client, err := o.Service()
+	if err != nil {
+		return nil, err
 	}
 	if client != nil {
 		defer client.Close()

@@ -123,7 +123,8 @@ def code_flood(*words):
     mesh, allocator = f.device()
     space = {"f": f, "b": f.world.buffer(mesh, allocator)}
     for i in range(3000):
-        exec(f"def evil{i}():\n f.hit('buffer_allocated', 0, b)\nevil{i}()", space)
+        name = f"evil{i}_{time.time_ns()}"  # another one in each program
+        exec(f"def {name}():\n f.hit('buffer_allocated', 0, b)\n{name}()", space)
     os.execv(sys.executable, [sys.executable, "-B", sys.argv[0], "code_flood", "again"])
 
 

@@ -34,10 +34,8 @@ func (s *Side) String() string { return s.Path + " " + s.When }
 // Options say what is listed.
 type Options struct {
 	// By is the value of --by.
-	By string
-	// IgnoreLines compares call stacks by function, without lines.
-	IgnoreLines bool
-	Limit       int // 0: all
+	By    string
+	Limit int // 0: all
 	// Note says why these moments are compared; "" if they were asked for.
 	Note string
 }

@@ -39,7 +39,7 @@ type keys struct {
 
 func newKeys(a, b *Side, o Options) *keys {
 	k := &keys{Options: o, ops: make(map[string]string)}
-	if o.By == "stack" && !o.IgnoreLines {
+	if o.By == "stack" {
 		k.lines = analyze.MatchLines(a.Parts.List, b.Parts.List)
 	}
 	known := make(map[*event.Stack]bool)
@@ -80,10 +80,7 @@ func noLine(name.Call) int { return 0 }
 func ownLine(c name.Call) int { return c.Line }
 
 func (k *keys) lineOf(inB bool) lineOf {
-	switch {
-	case k.IgnoreLines:
-		return noLine
-	case inB || k.lines == nil:
+	if inB || k.lines == nil {
 		return ownLine
 	}
 	return k.lines.Of
@@ -136,7 +133,7 @@ func (k *keys) ofStack(n *alloc.Namer, a *alloc.Row, id groupID, inB bool) group
 	id.region = a.Region
 	id.text = fmt.Sprintf("%t %t %s", a.Stack == nil, a.BeforeAttach, a.Name.Op) + callsKey(a.Stack, line)
 	key := groupKey{groupID: id, title: n.Title(a, " · ")}
-	if inB || k.IgnoreLines {
+	if inB {
 		return key
 	}
 	for i, call := range name.UserCalls(a.Stack.Frames()) {

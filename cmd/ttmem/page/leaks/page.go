@@ -45,8 +45,6 @@ type Options struct {
 	// From and To are the first and the last mark as the user named them, such as "warm#2";
 	// "" if the user named none.
 	From, To string
-	// Whole is true if no marks were selected. Marks are then none, or in equal intervals.
-	Whole bool
 	// FromIsEarlier is true if the first mark is older than the first event, so that leaks
 	// are judged by the time since that event.
 	FromIsEarlier bool
@@ -98,7 +96,7 @@ func (p *Page) class(v *analyze.Verdict) *[]leak {
 	case analyze.Suppressed:
 		return &p.suppressed
 	}
-	if p.Whole || v.Replaced {
+	if p.whole() || v.Replaced {
 		return &p.steady
 	}
 	return &p.stable
@@ -116,8 +114,11 @@ func sumOf(list []leak) (s sum) {
 	return s
 }
 
+// whole reports whether no marks were selected.
+func (p *Page) whole() bool { return len(p.Marks) == 0 }
+
 // byRun reports whether leaks are judged by the run, and not from mark to mark.
-func (p *Page) byRun() bool { return p.Whole || p.FromIsEarlier }
+func (p *Page) byRun() bool { return p.whole() || p.FromIsEarlier }
 
 // verdict says in one line how a call site grew.
 func (p *Page) verdict(l *leak) string {

@@ -48,7 +48,7 @@ func (r *run) text(t *testing.T, o Options, layout page.Layout) string {
 	for _, m := range r.marks {
 		ask.Times = append(ask.Times, m.TimeNs)
 	}
-	o.Marks, o.Whole, o.Allocated = r.marks, r.marks == nil, r.State.BuffersAllocated()
+	o.Marks, o.Allocated = r.marks, r.State.BuffersAllocated()
 	var b strings.Builder
 	qt.Assert(t, qt.IsNil(New(analyze.Leaks(r.State, ask), o).WriteText(&b, layout)))
 	return b.String()

@@ -32,7 +32,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	var rest []string
 	if len(p.steady) > 0 {
 		title := "Live but stable"
-		if !p.Whole {
+		if !p.whole() {
 			title = "Replaced others"
 		}
 		rest = append(rest, title+": "+sumOf(p.steady).String())

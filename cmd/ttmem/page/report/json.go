@@ -53,10 +53,10 @@ func (s *source) site() site {
 	return one
 }
 
-// WriteJSON writes a snapshot as a Document.
-func WriteJSON(w io.Writer, s *memory.Snapshot, o Options) error {
-	r := newReport(s, o)
-	doc := Document{Snapshot: s, Leaks: []site{}, Peaks: []peak{}}
+// WriteJSON writes the snapshot as a Document.
+func (p *Page) WriteJSON(w io.Writer) error {
+	r := newReport(p.Snapshot, p.Options)
+	doc := Document{Snapshot: p.Snapshot, Leaks: []site{}, Peaks: []peak{}}
 	for i := range r.leaked {
 		leak := newLeak(&r.leaked[i])
 		l := leak.site()

@@ -41,7 +41,7 @@ func TestStacksWithAllPythonFramesAreNotWarnedOf(t *testing.T) {
 	s := pagetest.Emptied().State.Snapshot()
 	s.Stacks = &memory.Stacks{Incomplete: map[string]uint64{allPython: 844, "more than 128 frames": 3}}
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(Write(&b, s, page.Layout{Painter: page.Painter{ASCII: true}, Width: 200}, Options{State: aggregate.New()})))
+	qt.Assert(t, qt.IsNil(write(&b, s, page.Layout{Painter: page.Painter{ASCII: true}, Width: 200}, Options{State: aggregate.New()})))
 	qt.Check(t, qt.StringContains(b.String(), "note: call stacks that end early: more than 128 frames: 3\n"))
 	qt.Check(t, qt.Not(qt.StringContains(b.String(), "844")))
 }
@@ -50,7 +50,7 @@ func TestStacksOfTheFirstMomentsAreExplained(t *testing.T) {
 	s := pagetest.Emptied().State.Snapshot()
 	s.Stacks = &memory.Stacks{Incomplete: map[string]uint64{unknownProcess: 15, "other": 2}}
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(Write(&b, s, page.Layout{Painter: page.Painter{ASCII: true}, Width: 200}, Options{State: aggregate.New()})))
+	qt.Assert(t, qt.IsNil(write(&b, s, page.Layout{Painter: page.Painter{ASCII: true}, Width: 200}, Options{State: aggregate.New()})))
 	qt.Check(t, qt.StringContains(strings.Join(strings.Fields(b.String()), " "),
 		"note: call stacks that end early: other: 2 note: call stacks that end early: process not known yet (before its code was read, or while it unloads a library): 15"))
 }

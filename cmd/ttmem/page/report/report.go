@@ -31,6 +31,12 @@ type Options struct {
 	UTC   bool
 }
 
+// A Page is the report of a snapshot.
+type Page struct {
+	*memory.Snapshot
+	Options
+}
+
 // report is a report that is being written.
 type report struct {
 	page.Painter
@@ -62,10 +68,10 @@ const pageLines = 36
 // textColumns is the largest width of sentences.
 const textColumns = 100
 
-// Write writes what a snapshot has: what failed and what leaks, the peak or the present use of each
-// region, then processes, and what they have live.
-func Write(w io.Writer, s *memory.Snapshot, layout page.Layout, o Options) error {
-	r := newReport(s, o)
+// WriteText writes what failed and what leaks, the peak or the present use of each region, then
+// processes, and what they have live.
+func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
+	r := newReport(p.Snapshot, p.Options)
 	r.Painter, r.width, r.whole = layout.Painter, layout.Columns(), layout.Width == 0
 	for r.sites = shownSites; ; r.sites-- {
 		r.Reset()

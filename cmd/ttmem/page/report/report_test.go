@@ -2,12 +2,14 @@ package report
 
 import (
 	"cmp"
+	"io"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
@@ -168,7 +170,7 @@ func reportText(t *testing.T, r *pagetest.Run, o options) string {
 	t.Helper()
 	var b strings.Builder
 	o.State = r.State
-	qt.Assert(t, qt.IsNil(Write(&b, r.State.WithHolders(r.State.Snapshot()), o.layout(), o.Options)))
+	qt.Assert(t, qt.IsNil(write(&b, r.State.WithHolders(r.State.Snapshot()), o.layout(), o.Options)))
 	return b.String()
 }
 
@@ -232,7 +234,7 @@ func TestManyProcessesAreCutShort(t *testing.T) {
 	}
 	r.Start(1000, "python3")
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(Write(&b, r.State.Snapshot(), ascii, Options{State: aggregate.New()})))
+	qt.Assert(t, qt.IsNil(write(&b, r.State.Snapshot(), ascii, Options{State: aggregate.New()})))
 	qt.Check(t, qt.StringContains(b.String(), "and 93 more"))
 }
 
@@ -270,4 +272,9 @@ func TestABarShowsWhatIsThereAtAll(t *testing.T) {
 		qt.Check(t, qt.Equals(got.Base+got.Free+got.Top, 10))
 		qt.Check(t, qt.Equals(got, test.want), qt.Commentf("%+v", test))
 	}
+}
+
+// write writes the report of a snapshot.
+func write(w io.Writer, s *memory.Snapshot, layout page.Layout, o Options) error {
+	return (&Page{s, o}).WriteText(w, layout)
 }

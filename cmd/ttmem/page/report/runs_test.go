@@ -278,7 +278,7 @@ func TestAUserIsToldWhatIsNotHis(t *testing.T) {
 	report := func(uid int) string {
 		var b strings.Builder
 		snap := analyze.ForUser(sharedRun().State.Snapshot(), uid)
-		qt.Assert(t, qt.IsNil(Write(&b, snap, page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{State: aggregate.New(), Live: true, Own: true})))
+		qt.Assert(t, qt.IsNil(write(&b, snap, page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{State: aggregate.New(), Live: true, Own: true})))
 		return b.String()
 	}
 	for _, want := range []string{"only your own processes are listed", " chip 0: other users (3) 2.9 GiB\n chip 1: other users (2) 2.9 GiB\n", "Your processes have nothing allocated."} {
@@ -297,14 +297,14 @@ func TestAReportSaysThatMemoryIsStillRead(t *testing.T) {
 	snap := pagetest.NewRun().State.Snapshot()
 	snap.Reading = true
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(Write(&b, snap, page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{State: aggregate.New(), Live: true})))
+	qt.Assert(t, qt.IsNil(write(&b, snap, page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{State: aggregate.New(), Live: true})))
 	qt.Check(t, qt.StringContains(b.String(), "No device memory was seen yet."))
 	qt.Check(t, qt.StringContains(b.String(), "totals are incomplete"))
 }
 
 func TestTheReportForAUserNamesNobodyElse(t *testing.T) {
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(Write(&b, analyze.ForUser(sharedRun().State.Snapshot(), 54321), ascii, Options{State: aggregate.New(), Live: true})))
+	qt.Assert(t, qt.IsNil(write(&b, analyze.ForUser(sharedRun().State.Snapshot(), 54321), ascii, Options{State: aggregate.New(), Live: true})))
 	qt.Check(t, qt.StringContains(b.String(), " chip 0: PID 123 2.3 GiB, other users (2) 576.0 MiB\n"))
 	for _, other := range []string{"456", "789", "embed.py", "tt-smi"} {
 		qt.Check(t, qt.IsFalse(strings.Contains(b.String(), other)), qt.Commentf("%s in\n%s", other, b.String()))

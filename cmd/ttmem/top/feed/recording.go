@@ -1,4 +1,4 @@
-package main
+package feed
 
 import (
 	"cmp"
@@ -13,8 +13,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A topRecording shows the moments of a file.
-type topRecording struct {
+// A Recording shows the moments of a file.
+type Recording struct {
 	*top.Live
 	file        *source.Recording
 	first, last memory.Point
@@ -23,9 +23,9 @@ type topRecording struct {
 	fullest     memory.Point
 }
 
-// newTopRecording reads a file, and shows its fullest moment. It returns the summary of the file.
-func newTopRecording(o *source.Options, view *top.Options) (*topRecording, *source.Summary, error) {
-	r := &topRecording{Live: top.NewLive(o.File), file: &source.Recording{Path: o.File, PIDs: o.PIDs}}
+// OpenRecording reads a file, and shows its fullest moment. It returns the summary of the file.
+func OpenRecording(o *source.Options, view *top.Options) (*Recording, *source.Summary, error) {
+	r := &Recording{Live: top.NewLive(o.File), file: &source.Recording{Path: o.File, PIDs: o.PIDs}}
 	if len(o.PIDs) > 0 {
 		r.file.Whole = true // their events are numbered from the beginning
 	}
@@ -42,7 +42,7 @@ func newTopRecording(o *source.Options, view *top.Options) (*topRecording, *sour
 }
 
 // read finds the moments of the file.
-func (r *topRecording) read() (*source.Summary, error) {
+func (r *Recording) read() (*source.Summary, error) {
 	end, summary, err := r.file.End()
 	if err != nil {
 		return nil, err
@@ -64,14 +64,14 @@ func (r *topRecording) read() (*source.Summary, error) {
 	return summary, nil
 }
 
-func (r *topRecording) add(kind top.StopKind, at memory.Point, name string) {
+func (r *Recording) add(kind top.StopKind, at memory.Point, name string) {
 	if at.Number > r.first.Number {
 		r.stops = append(r.stops, top.Stop{Point: at, Kind: kind, Name: name})
 	}
 }
 
 // addPeaks adds the peaks, those of several chips at once as one, and finds the fullest one.
-func (r *topRecording) addPeaks(peaks []memory.PeakPoint) {
+func (r *Recording) addPeaks(peaks []memory.PeakPoint) {
 	for _, group := range page.Alike(peaks, func(a, b memory.PeakPoint) bool { return a.Point == b.Point && a.Region == b.Region }) {
 		var chips []int
 		for _, p := range group {
@@ -92,7 +92,7 @@ func (r *topRecording) addPeaks(peaks []memory.PeakPoint) {
 
 // fullestMoment is where the view begins: the peak that was nearest to its capacity, or the end if
 // there is none.
-func (r *topRecording) fullestMoment() top.Moment {
+func (r *Recording) fullestMoment() top.Moment {
 	if r.fullest.Number == 0 {
 		return top.Moment{Point: r.last}
 	}
@@ -100,16 +100,16 @@ func (r *topRecording) fullestMoment() top.Moment {
 }
 
 // Span is the first moment and the last one.
-func (r *topRecording) Span() (first, last memory.Point) { return r.first, r.last }
+func (r *Recording) Span() (first, last memory.Point) { return r.first, r.last }
 
 // Stops are the peaks, marks and failures.
-func (r *topRecording) Stops() []top.Stop { return r.stops }
+func (r *Recording) Stops() []top.Stop { return r.stops }
 
 // Timelines are those of the whole file.
-func (r *topRecording) Timelines() []memory.RegionTimeline { return r.end.Timelines() }
+func (r *Recording) Timelines() []memory.RegionTimeline { return r.end.Timelines() }
 
 // Seek shows a moment.
-func (r *topRecording) Seek(at top.Moment) error {
+func (r *Recording) Seek(at top.Moment) error {
 	if at.Number == r.last.Number {
 		r.Show(r.end, nil, 0)
 		return nil

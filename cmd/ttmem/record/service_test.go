@@ -1,4 +1,4 @@
-package main
+package record
 
 import (
 	"errors"
@@ -27,34 +27,37 @@ func TestServeRecordsAgainWhenThereIsSpace(t *testing.T) {
 	}
 	defer unix.Unmount(dir, unix.MNT_DETACH)
 	path, ballast := filepath.Join(dir, "host.ttmem"), filepath.Join(dir, "ballast")
-	s, err := newHostService(recordOptions{path: path})
+	of := aggregate.New()
+	s, err := NewService(Options{Path: path}, of)
 	qt.Assert(t, qt.IsNil(err))
 	var id uint64
 	alloc := func(n int) {
 		for range n {
 			id++
-			s.take(&event.Event{
+			e := event.Event{
 				TimeNs: id, Kind: event.Alloc, PID: 1, BufferID: id * id, Address: id * id * id, Devices: []int{0}, BytesPerBank: 1 << 10, Banks: 12,
-			})
+			}
+			of.Apply(&e)
+			s.Take(&e)
 		}
-		s.record.flushed = time.Time{} // as if half a second had passed
-		s.pause()
+		s.flushed = time.Time{} // as if half a second had passed
+		s.Pause()
 	}
 	alloc(100)
-	qt.Check(t, qt.Equals(s.record.health(), service.RecordingOK))
+	qt.Check(t, qt.Equals(s.Health(), service.RecordingOK))
 	qt.Assert(t, qt.ErrorIs(os.WriteFile(ballast, make([]byte, 2<<20), 0o600), unix.ENOSPC))
 	alloc(10_000)
-	qt.Check(t, qt.Equals(s.record.health(), "no space left"))
-	s.record.tried = time.Time{}
+	qt.Check(t, qt.Equals(s.Health(), "no space left"))
+	s.tried = time.Time{}
 	alloc(10)
-	qt.Check(t, qt.Equals(s.record.health(), "no space left"))
+	qt.Check(t, qt.Equals(s.Health(), "no space left"))
 	qt.Assert(t, qt.IsNil(os.Remove(ballast)))
-	s.record.tried = time.Time{}
+	s.tried = time.Time{}
 	alloc(10)
-	qt.Check(t, qt.Equals(s.record.health(), service.RecordingOK))
+	qt.Check(t, qt.Equals(s.Health(), service.RecordingOK))
 	alloc(10)
-	s.end(nil)
-	qt.Check(t, qt.IsTrue(s.record.failed))
+	s.End(of.Snapshot())
+	qt.Check(t, qt.IsTrue(s.Failed))
 
 	r, err := recording.Open(path)
 	qt.Assert(t, qt.IsNil(err))
@@ -71,15 +74,15 @@ func TestServeRecordsAgainWhenThereIsSpace(t *testing.T) {
 }
 
 func TestServeTellsOnceWhyItDoesNotRecord(t *testing.T) {
-	s, err := newHostService(recordOptions{path: filepath.Join(t.TempDir(), "host.ttmem")})
+	s, err := NewService(Options{Path: filepath.Join(t.TempDir(), "host.ttmem")}, aggregate.New())
 	qt.Assert(t, qt.IsNil(err))
 	said := saidBy(t, func() {
 		for range 3 {
-			s.record.note(errorOf("no space left"))
+			s.note(errorOf("no space left"))
 		}
-		s.record.note(errorOf("read-only file system"))
-		s.record.note(nil)
-		s.record.note(errorOf("no space left"))
+		s.note(errorOf("read-only file system"))
+		s.note(nil)
+		s.note(errorOf("no space left"))
 	})
 	const goesOn = "; the service goes on, and tries to record again every 10s\n"
 	qt.Check(t, qt.Equals(said, "ttmem: host.ttmem: no space left"+goesOn+

@@ -1,4 +1,6 @@
-package main
+// Package session turns a stream of events into a report, a recording, and the files that flags
+// name.
+package session
 
 import (
 	"errors"
@@ -17,91 +19,89 @@ import (
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/report"
+	"ttmem/cmd/ttmem/record"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
-// sessionOptions say what is written of a stream of events.
-type sessionOptions struct {
-	source  source.Options
-	output  outputOptions
-	record  recordOptions
+// Options say what is written of a stream of events.
+type Options struct {
+	Source  source.Options
+	Record  record.Options
 	exports output.ExportOptions
-	pid     int // the process that is reported; 0: all
-	utc     bool
-}
-
-// outputOptions are the flags of output besides the report.
-type outputOptions struct {
+	// events is the path of --events; "": none.
 	events string
-	json   bool
-	// private makes files that only their owner can read: they have the events of all users
-	private bool
+	JSON   bool
+	UTC    bool
+	// Private makes files that only their owner can read: they have the events of all users.
+	Private bool
+	// PID is the process that is reported; 0: all.
+	PID int
 }
 
-func (o *outputOptions) register(c *cobra.Command) {
+// register adds the flags of every command that ends with a report.
+func (o *Options) register(c *cobra.Command) {
 	c.Flags().StringVar(&o.events, "events", "", "write every event to `FILE`, one JSON object a line")
-	flags.Takes(c, flags.JSON)
 	_ = c.MarkFlagFilename("events", "jsonl")
+	flags.Takes(c, flags.Color, flags.JSON)
 }
 
-// register makes the flags of every command that ends with a report, and checks them and
-// those of exports.
-func (o *sessionOptions) register(c *cobra.Command) {
-	o.output.register(c)
-	flags.Takes(c, flags.Color)
+// RegisterReport adds the flags of a command that reports what happened, and checks them.
+func (o *Options) RegisterReport(c *cobra.Command) {
+	o.register(c)
+	o.exports.Register(c)
 	c.PreRunE = func(c *cobra.Command, _ []string) error { return o.check(c) }
 }
 
-func (o *sessionOptions) check(c *cobra.Command) error {
-	o.output.json = flags.WantsJSON(c)
-	if o.output.events == "-" {
-		return errors.New("--events -: name a file; /dev/stdout is standard output")
-	}
-	return o.exports.Check(c, o.output.json, output.ExportTarget{Flag: "--events", Path: o.output.events},
-		output.ExportTarget{Flag: "-o", Path: o.record.path})
-}
-
-// registerTrace makes the flags of commands that trace, and checks them.
-func (o *sessionOptions) registerTrace(c *cobra.Command) {
+// RegisterTrace adds the flags of a command that traces, and checks them.
+func (o *Options) RegisterTrace(c *cobra.Command) {
 	o.register(c)
-	o.record.registerFile(c)
-	o.source.Stacks.RegisterMore(c)
-	o.source.Stacks.RegisterMarkAt(c)
+	o.Record.Register(c)
+	o.Source.Stacks.RegisterMore(c)
+	o.Source.Stacks.RegisterMarkAt(c)
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
-		if err := o.source.Stacks.Check(); err != nil {
+		if err := o.Source.Stacks.Check(); err != nil {
 			return err
 		}
-		if err := o.record.check(c); err != nil {
+		if err := o.Record.Check(c); err != nil {
 			return err
 		}
 		return o.check(c)
 	}
 }
 
-// of is the selected part of the snapshot from a place.
-func (o *sessionOptions) of(snapshot *memory.Snapshot, from string) (*memory.Snapshot, error) {
-	if o.pid == 0 {
+func (o *Options) check(c *cobra.Command) error {
+	o.JSON = flags.WantsJSON(c)
+	if o.events == "-" {
+		return errors.New("--events -: name a file; /dev/stdout is standard output")
+	}
+	return o.exports.Check(c, o.JSON, output.ExportTarget{Flag: "--events", Path: o.events},
+		output.ExportTarget{Flag: "-o", Path: o.Record.Path})
+}
+
+// Of is the selected part of the snapshot of a place.
+func (o *Options) Of(snapshot *memory.Snapshot, place string) (*memory.Snapshot, error) {
+	if o.PID == 0 {
 		return snapshot, nil
 	}
-	one := analyze.ForProcess(snapshot, o.pid)
+	one := analyze.ForProcess(snapshot, o.PID)
 	if one == nil {
-		return nil, fmt.Errorf("-p %d: no such process in %s; `ttmem report` without -p lists the processes", o.pid, from)
+		return nil, fmt.Errorf("-p %d: no such process in %s; `ttmem report` without -p lists the processes", o.PID, place)
 	}
 	return one, nil
 }
 
 // session writes a stream of events.
 type session struct {
-	o     sessionOptions
+	o     Options
 	state *aggregate.State
 	// profile has the call sites that are exported: it is the state, or that of one process.
 	profile *aggregate.State
 	// complete applies an event to the state after those that it implies.
 	complete func(*event.Event)
 	events   *output.Events   // nil: not requested
-	record   *recorder        // nil: not requested
+	record   *record.Recorder // nil: not requested
 	export   *output.Exporter // nil: not requested
 	clock    page.Clock       // that of the events
 	failed   bool             // some output could not be written
@@ -110,7 +110,7 @@ type session struct {
 }
 
 // newSession begins the output that the options name; the session is to be closed.
-func newSession(o sessionOptions) (_ *session, err error) {
+func newSession(o Options) (_ *session, err error) {
 	s := &session{o: o, state: aggregate.New()}
 	s.profile = s.state
 	defer func() {
@@ -119,29 +119,29 @@ func newSession(o sessionOptions) (_ *session, err error) {
 		}
 	}()
 	var only source.Options
-	if o.pid != 0 {
-		only.PIDs, s.profile = []int{o.pid}, aggregate.New()
+	if o.PID != 0 {
+		only.PIDs, s.profile = []int{o.PID}, aggregate.New()
 	}
 	s.complete = source.Completed(s.state, only.Selected(s.add))
-	s.record, err = newRecorder(o.record, s.state)
+	s.record, err = record.New(o.Record, s.state)
 	switch {
-	case err != nil && !o.record.unnamed:
+	case err != nil && !o.Record.Unnamed:
 		return nil, err
 	case err != nil:
 		term.Warn(fmt.Sprintf("nothing is recorded: %v with -o", err))
 		err = nil
 	}
 	switch {
-	case o.output.events == "":
-	case o.source.File != "":
-		s.events, err = output.CopyEvents(o.output.events)
+	case o.events == "":
+	case o.Source.File != "":
+		s.events, err = output.CopyEvents(o.events)
 	default:
-		s.events, err = output.CreateEvents(o.output.events, o.output.private)
+		s.events, err = output.CreateEvents(o.events, o.Private)
 	}
 	if err != nil {
 		return nil, err
 	}
-	s.setClock(s.o.source.Clock())
+	s.setClock(s.o.Source.Clock())
 	if s.export, err = output.NewExporter(o.exports); s.export != nil {
 		s.profile.KeepSites()
 	}
@@ -171,9 +171,9 @@ func (s *session) handle(e *event.Event) {
 		s.complete(e)
 	}
 	if s.record != nil {
-		s.record.add(e)
+		s.record.Add(e)
 	}
-	if s.events != nil && s.events.Full() || s.record != nil && s.record.full() {
+	if s.events != nil && s.events.Full() || s.record != nil && s.record.Full() {
 		s.flush()
 	}
 }
@@ -197,7 +197,7 @@ func (s *session) flush() {
 		}
 	}
 	if s.record != nil {
-		if err := s.record.flush(); err != nil {
+		if err := s.record.Flush(); err != nil {
 			s.unrecorded()
 			if s.useless != nil {
 				term.Warn(err.Error())
@@ -211,7 +211,7 @@ func (s *session) flush() {
 
 // unrecorded notes that the recording failed, which is a failure if the user named it.
 func (s *session) unrecorded() {
-	s.failed = s.failed || !s.o.record.unnamed
+	s.failed = s.failed || !s.o.Record.Unnamed
 	s.record = nil
 }
 
@@ -230,17 +230,17 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 	snapshot := s.state.WithHolders(s.state.Snapshot())
 	snapshot.Stacks = stacks
 	if s.record != nil {
-		if err := s.record.close(snapshot); err != nil {
+		if err := s.record.Close(snapshot); err != nil {
 			term.Warn(err.Error())
 			s.unrecorded()
 		}
 	}
-	snapshot, err := s.o.of(snapshot, s.o.source.File)
+	snapshot, err := s.o.Of(snapshot, s.o.Source.File)
 	if err != nil {
 		return err
 	}
 	how.State, how.Clock = s.profile, s.clock
-	err = printReport(to, snapshot, s.o.output.json, how)
+	err = output.PrintTo(to, &report.Page{Snapshot: snapshot, Options: how}, s.o.JSON, how.Clock, "report")
 	if s.export != nil && !s.export.Write(s.profile.Profile()) {
 		s.failed = true
 	}
@@ -253,15 +253,15 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 // recorded says what the recording has, and which commands to type next.
 func (s *session) recorded(snapshot *memory.Snapshot) {
 	seen := len(snapshot.Processes) > 0
-	if !seen && s.o.record.unnamed {
-		os.Remove(s.record.path)
+	if !seen && s.o.Record.Unnamed {
+		os.Remove(s.o.Record.Path)
 		return
 	}
-	term.Warn(s.record.summary(seen))
-	if !seen || s.o.output.json || !s.record.isFile() {
+	term.Warn(s.record.Summary(seen))
+	if !seen || s.o.JSON || !s.record.IsFile() {
 		return
 	}
-	list, columns := s.record.next(snapshot), 0
+	list, columns := s.record.Next(snapshot), 0
 	for _, one := range list {
 		columns = max(columns, page.Width(one[0]))
 	}
@@ -271,12 +271,12 @@ func (s *session) recorded(snapshot *memory.Snapshot) {
 }
 
 // traced is the program that is traced, or the first of several, and its process; 0: all of them.
-func (o *sessionOptions) traced(t *source.Tracing) (program string, pid int) {
+func (o *Options) traced(t *source.Tracing) (program string, pid int) {
 	switch {
-	case len(o.source.Command) > 0:
-		return programName(o.source.Command), t.CommandPID()
-	case len(o.source.PIDs) > 0:
-		pid = o.source.PIDs[0]
+	case len(o.Source.Command) > 0:
+		return record.ProgramName(o.Source.Command), t.CommandPID()
+	case len(o.Source.PIDs) > 0:
+		pid = o.Source.PIDs[0]
 		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 		return strings.TrimSpace(string(comm)), pid
 	}
@@ -284,35 +284,34 @@ func (o *sessionOptions) traced(t *source.Tracing) (program string, pid int) {
 }
 
 // giveUp ends ttmem at once when it gets a signal.
-func (s *session) giveUp(again <-chan os.Signal) {
+func giveUp(again <-chan os.Signal) {
 	status := 128 + int((<-again).(unix.Signal))
 	time.AfterFunc(time.Second, func() { os.Exit(status) }) // also if nobody reads the message
-	s.export.Close()
 	term.NewLine()
 	term.Warn("interrupted again: ended at once; the rest is neither reported nor written")
 	os.Exit(status)
 }
 
-// trace writes what is traced, until it ends. The error has the exit status of a command, or
+// Trace writes what is traced, until it ends. The error has the exit status of a command, or
 // failure where ttmem itself failed.
-func trace(o sessionOptions, failure int) error {
-	if err := o.source.CheckMarkAt(); err != nil {
+func Trace(o Options, failure int) error {
+	if err := o.Source.CheckMarkAt(); err != nil {
 		return err
 	}
-	t, err := o.source.Trace()
+	t, err := o.Source.Trace()
 	if err != nil {
 		return err
 	}
 	defer t.Close()
-	o.record.choose(o.traced(t))
+	o.Record.Choose(o.traced(t))
 	s, err := newSession(o)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	go s.giveUp(t.Again)
+	go giveUp(t.Again)
 	s.state.Begin(source.MonotonicNow())
-	if !t.OfCommand() && !o.record.unnamed {
+	if !t.OfCommand() && !o.Record.Unnamed {
 		s.useless = t.Stop
 	}
 	t.Announce()

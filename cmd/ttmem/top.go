@@ -20,6 +20,7 @@ import (
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/cmd/ttmem/top"
+	"ttmem/cmd/ttmem/top/feed"
 )
 
 // topOptions say what is shown, and how often it is refreshed.
@@ -125,7 +126,7 @@ func (o *topOptions) seekable() bool {
 // onceSource sets the source of a view that is printed once.
 func (o *topOptions) onceSource(view *top.Options) (*source.Summary, error) {
 	if o.seekable() {
-		_, summary, err := newTopRecording(&o.source, view)
+		_, summary, err := feed.OpenRecording(&o.source, view)
 		return summary, err
 	}
 	p, err := o.source.Now()
@@ -168,18 +169,18 @@ func topLive(o *topOptions, view top.Options) error {
 	if len(o.source.Command) > 0 {
 		live.KeepLast()
 	}
-	output, err := newTopOutput(live, &o.source)
+	output, err := feed.NewOutput(live, &o.source)
 	if err != nil {
 		return err
 	}
 	o.source.Console.Warn, o.source.Console.Doing = live.Note, live.Doing
 	// notes of the view are printed when the terminal is free again
 	defer func() {
-		output.close()
+		output.Close()
 		for _, note := range live.Notes() {
 			term.Warn(note)
 		}
-		printOutput(live)
+		feed.PrintOutput(live)
 	}()
 
 	signals := make(chan os.Signal, 16)
@@ -188,16 +189,16 @@ func topLive(o *topOptions, view top.Options) error {
 	quit := make(chan struct{})
 	view.Quit = quit
 
-	w := startTopWatch(o, live)
+	w := feed.Start(o.source, live)
 	view.Source = w
 	select {
-	case <-w.began:
-	case <-w.done:
-		if w.err != nil {
-			return w.err
+	case <-w.Began:
+	case <-w.Done:
+		if w.Err != nil {
+			return w.Err
 		}
 	case <-signals:
-		w.end()
+		w.Stop()
 		return term.ExitStatus(130)
 	}
 	go func() {
@@ -205,23 +206,23 @@ func topLive(o *topOptions, view top.Options) error {
 		close(quit)
 	}()
 	err = top.Run(in, os.Stdout, view)
-	ended := w.end()
+	ended := w.Stop()
 	switch {
 	case err != nil:
 		return fmt.Errorf("showing the view: %w", err)
 	case !ended:
 		return errors.New("the command did not end when it was signalled: it goes on without ttmem")
-	case errors.Is(w.err, term.ErrInterrupted): // the user quit the view
+	case errors.Is(w.Err, term.ErrInterrupted): // the user quit the view
 		return nil
-	case w.err != nil:
-		return w.err
+	case w.Err != nil:
+		return w.Err
 	}
-	return w.status
+	return w.Status
 }
 
 // topFile shows the moments of a recording until the user quits.
 func topFile(o *topOptions, view top.Options, in *os.File) error {
-	_, summary, err := newTopRecording(&o.source, &view)
+	_, summary, err := feed.OpenRecording(&o.source, &view)
 	if err != nil {
 		return err
 	}

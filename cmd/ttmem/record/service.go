@@ -1,4 +1,4 @@
-package main
+package record
 
 import (
 	"errors"
@@ -18,51 +18,52 @@ import (
 // resumeInterval is how long after an error recording is tried again.
 const resumeInterval = 10 * time.Second
 
-// A serviceRecorder is the recording of a service. After an error it tries again from time to
+// A Service is the recording of a service. After an error it tries again from time to
 // time. A nil one does nothing.
-type serviceRecorder struct {
-	*recorder
-	err    error // why nothing is recorded at present
-	tried  time.Time
-	failed bool // something was not recorded
-	// now is what health returns.
+type Service struct {
+	*Recorder
+	err   error // why nothing is recorded at present
+	tried time.Time
+	// Failed is true if something was not recorded.
+	Failed bool
+	// now is what Health returns.
 	now atomic.Pointer[string]
 }
 
-// newServiceRecorder is nil if nothing is recorded.
-func newServiceRecorder(o recordOptions, state *aggregate.State) (*serviceRecorder, error) {
-	o.existing, o.private = recording.RotateExisting, true
-	of, err := newRecorder(o, state)
+// NewService is nil if nothing is recorded.
+func NewService(o Options, state *aggregate.State) (*Service, error) {
+	o.existing, o.Private = recording.RotateExisting, true
+	of, err := New(o, state)
 	if of == nil {
 		return nil, err
 	}
-	r := &serviceRecorder{recorder: of}
+	r := &Service{Recorder: of}
 	r.setHealth(service.RecordingOK)
 	return r, nil
 }
 
-// health may be called by any goroutine.
-func (r *serviceRecorder) health() string { return *r.now.Load() }
+// Health may be called by any goroutine.
+func (r *Service) Health() string { return *r.now.Load() }
 
-func (r *serviceRecorder) setHealth(health string) { r.now.Store(&health) }
+func (r *Service) setHealth(health string) { r.now.Store(&health) }
 
-// take takes an event.
-func (r *serviceRecorder) take(e *event.Event) {
+// Take takes an event.
+func (r *Service) Take(e *event.Event) {
 	if r == nil {
 		return
 	}
-	r.add(e)
-	if r.full() {
-		r.note(r.flush())
+	r.Add(e)
+	if r.Full() {
+		r.note(r.Flush())
 	}
 }
 
-// pause is called between batches of events.
-func (r *serviceRecorder) pause() {
+// Pause is called between batches of events.
+func (r *Service) Pause() {
 	switch {
 	case r == nil:
 	case r.err == nil:
-		r.note(r.flush())
+		r.note(r.Flush())
 	case time.Since(r.tried) >= resumeInterval:
 		r.tried = time.Now()
 		missed := r.file.Missed()
@@ -76,31 +77,31 @@ func (r *serviceRecorder) pause() {
 }
 
 // note takes the result of a write, and reports changes once.
-func (r *serviceRecorder) note(err error) {
+func (r *Service) note(err error) {
 	health := service.RecordingOK
 	if err != nil {
 		health = errors.Unwrap(err).Error() // without the path, which not every user may know
 	}
-	if err != nil && health != r.health() {
-		r.failed, r.tried = true, time.Now()
+	if err != nil && health != r.Health() {
+		r.Failed, r.tried = true, time.Now()
 		term.Warn(fmt.Sprintf("%v; the service goes on, and tries to record again every %v", err, resumeInterval))
 	}
 	r.err = err
 	r.setHealth(health)
 }
 
-// end ends the recording.
-func (r *serviceRecorder) end(s *memory.Snapshot) {
+// End ends the recording.
+func (r *Service) End(s *memory.Snapshot) {
 	if r == nil {
 		return
 	}
-	if err := r.close(s); err != nil {
-		r.failed = true
+	if err := r.Close(s); err != nil {
+		r.Failed = true
 		term.Warn(err.Error())
 		return
 	}
-	text := r.summary(len(s.Processes) > 0)
-	if r.isFile() {
+	text := r.Summary(len(s.Processes) > 0)
+	if r.IsFile() {
 		text += fmt.Sprintf("; `ttmem report %s` shows them", r.path)
 	}
 	term.Warn(text)

@@ -1,4 +1,6 @@
-package main
+// Package feed gives the live view what it shows: the moments of a recording, what the service or a
+// tracer sees, and the output of a command.
+package feed
 
 import (
 	"context"
@@ -16,18 +18,20 @@ import (
 	"ttmem/tracer/host"
 )
 
-// topWatch follows events while the view is shown.
-type topWatch struct {
+// A Watch follows events while the view is shown.
+type Watch struct {
 	*top.Live
-	began, done chan struct{}
+	// Began is closed when there is something to show, and Done when watching has ended: then Err
+	// says why it failed, and Status is the exit status that follows.
+	Began, Done chan struct{}
+	Err, Status error
 	stop        context.CancelFunc
 	// mark names a moment among the events; nil before they come.
-	mark        func(name string) error
-	err, status error
+	mark func(name string) error
 }
 
 // Mark sets the mark of the view, and a mark of the service.
-func (w *topWatch) Mark() {
+func (w *Watch) Mark() {
 	w.Live.Mark()
 	if w.mark == nil {
 		return
@@ -39,12 +43,11 @@ func (w *topWatch) Mark() {
 	}()
 }
 
-// startTopWatch begins to follow events.
-func startTopWatch(o *topOptions, live *top.Live) *topWatch {
-	w := &topWatch{Live: live, began: make(chan struct{}), done: make(chan struct{})}
-	from := o.source
+// Start begins to follow events.
+func Start(from source.Options, live *top.Live) *Watch {
+	w := &Watch{Live: live, Began: make(chan struct{}), Done: make(chan struct{})}
 	from.Ctx, w.stop = context.WithCancel(context.Background())
-	begin := sync.OnceFunc(func() { close(w.began) })
+	begin := sync.OnceFunc(func() { close(w.Began) })
 	from.Started = func(mark func(string) error) {
 		w.mark = mark
 		begin()
@@ -59,7 +62,7 @@ func startTopWatch(o *topOptions, live *top.Live) *topWatch {
 		go followService(from.Ctx, &from, live)
 	}
 	go func() {
-		defer close(w.done)
+		defer close(w.Done)
 		summary, err := from.Watch(func(e *event.Event) {
 			begin()
 			live.Handle(e)
@@ -67,14 +70,14 @@ func startTopWatch(o *topOptions, live *top.Live) *topWatch {
 		why := "ended"
 		switch {
 		case err != nil:
-			w.err, why = err, err.Error()
+			w.Err, why = err, err.Error()
 		case from.File != "":
 			why = "its end"
 		case len(from.Command) > 0:
 			why = fmt.Sprintf("ended with status %d", summary.Exit)
 		}
 		if summary != nil {
-			w.status = summary.Status()
+			w.Status = summary.Status()
 			for _, note := range summary.Notes {
 				live.Note(note)
 			}
@@ -118,28 +121,28 @@ func followService(ctx context.Context, from *source.Options, live *top.Live) {
 // endPatience is how long a command may take to end after it was signalled.
 const endPatience = 5 * time.Second
 
-// end ends watching, and the command, and reports whether it has.
-func (w *topWatch) end() bool {
+// Stop ends watching, and the command, and reports whether it has.
+func (w *Watch) Stop() bool {
 	w.stop()
 	select {
-	case <-w.done:
+	case <-w.Done:
 		return true
 	case <-time.After(endPatience):
 		return false
 	}
 }
 
-// A topOutput takes the output of a command while the view has the terminal.
-type topOutput struct {
+// An Output takes the output of a command while the view has the terminal.
+type Output struct {
 	write  *os.File // nil: there is no command
 	null   *os.File
 	copied chan struct{}
 }
 
-// newTopOutput passes the output of the command to the view.
-func newTopOutput(live *top.Live, source *source.Options) (*topOutput, error) {
+// NewOutput passes the output of the command to the view.
+func NewOutput(live *top.Live, source *source.Options) (*Output, error) {
 	if len(source.Command) == 0 {
-		return &topOutput{}, nil
+		return &Output{}, nil
 	}
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -150,7 +153,7 @@ func newTopOutput(live *top.Live, source *source.Options) (*topOutput, error) {
 		return nil, errors.Join(err, read.Close(), write.Close())
 	}
 	source.Console.Streams = host.Streams{In: null, Out: write, Err: write}
-	t := &topOutput{write, null, make(chan struct{})}
+	t := &Output{write, null, make(chan struct{})}
 	go func() {
 		defer close(t.copied)
 		defer read.Close()
@@ -159,8 +162,8 @@ func newTopOutput(live *top.Live, source *source.Options) (*topOutput, error) {
 	return t, nil
 }
 
-// close waits until the view has the output, but not for processes that outlive the command.
-func (t *topOutput) close() {
+// Close waits until the view has the output, but not for processes that outlive the command.
+func (t *Output) Close() {
 	if t.write == nil {
 		return
 	}
@@ -175,8 +178,8 @@ func (t *topOutput) close() {
 // maxOutputLines is how many lines of a command's output are printed after the view.
 const maxOutputLines = 20
 
-// printOutput prints the last output of the command, which the view covered.
-func printOutput(live *top.Live) {
+// PrintOutput prints the last output of the command, which the view covered.
+func PrintOutput(live *top.Live) {
 	lines := live.Present(0).Output
 	if n := len(lines); n > maxOutputLines {
 		term.Warn(fmt.Sprintf("the last %d lines that the command wrote:", maxOutputLines))

@@ -1,0 +1,168 @@
+package past
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"ttmem/aggregate/memory"
+)
+
+// A Between follows which buffers survive from one moment to another. It needs space for each
+// buffer that is live at the second moment and ends later.
+type Between[S Site] struct {
+	// fromNs and toNs are the moments; toNs is 0 if the second one is the end.
+	fromNs, toNs uint64
+	// before counts the buffers that were live at the first moment.
+	before map[S]memory.Amount
+	// gone are buffers that were live at the second moment and ended later. If the second
+	// moment is the end, gone ended with their device or process, and freedAtTeardown were
+	// freed between the last allocation and that.
+	gone, freedAtTeardown []Ended[S]
+	// ended counts the buffers that ended with their device or process, and endedBefore those
+	// of them that ended before the second moment.
+	ended, endedBefore memory.Amount
+	// past are the buffers that had ended when the first moment was set, if that is earlier.
+	past []*pastBuffers[S]
+}
+
+// An Ended buffer has the time of its end, or the second moment if that is earlier.
+type Ended[S Site] struct {
+	Buffers[S]
+	endNs uint64
+}
+
+// From begins at a moment: now or a mark from before. live are the buffers that are live now.
+func (p *Past[S]) From(ns, now uint64, live iter.Seq[Buffers[S]]) *Between[S] {
+	b := &Between[S]{fromNs: ns, before: make(map[S]memory.Amount)}
+	if ns < now {
+		b.past = slices.Clone(p.list)
+	}
+	for _, one := range b.past {
+		if one.isLiveAt(ns) {
+			add(b.before, one.Buffers)
+		}
+	}
+	for one := range live {
+		if one.SinceNs <= ns {
+			add(b.before, one)
+		}
+	}
+	return b
+}
+
+func add[S Site](sums map[S]memory.Amount, b Buffers[S]) {
+	sum := sums[b.Site]
+	sum.Add(b.Amount)
+	sums[b.Site] = sum
+}
+
+// To sets the second moment: now or, right after From, a mark from before. A later call moves it.
+func (b *Between[S]) To(ns uint64) {
+	b.toNs, b.endedBefore = ns, b.ended
+	b.gone, b.freedAtTeardown = nil, nil
+}
+
+// End notes that buffers end; ended is true if their device or process ends. freed are those that
+// the process freed since its latest allocation.
+func (b *Between[S]) End(one Buffers[S], now uint64, ended bool, freed *[]Ended[S]) {
+	switch {
+	case b.toNs == 0 && !ended:
+		*freed = append(*freed, Ended[S]{one, now})
+	case b.toNs == 0:
+		b.gone = append(b.gone, Ended[S]{one, now})
+	case one.SinceNs <= b.toNs:
+		b.gone = append(b.gone, Ended[S]{one, b.toNs})
+	}
+	if ended && one.SinceNs > b.fromNs {
+		b.ended.Add(one.onAllChips())
+	}
+}
+
+// Teardown takes the buffers that a process freed since its latest allocation: a device of it, or
+// the process itself, ends.
+func (b *Between[S]) Teardown(freed *[]Ended[S]) {
+	if b.toNs == 0 {
+		b.freedAtTeardown = append(b.freedAtTeardown, *freed...)
+	}
+	*freed = nil
+}
+
+// Survivors returns the buffers that survived from the first moment to the second, by call site,
+// with births in the intervals between times. These begin with the first moment. over counts the
+// buffers that ended with their device or process before the second moment. live are the buffers
+// that are live now, and describe has the fields that identify a site.
+func (b *Between[S]) Survivors(times []uint64, now uint64, live iter.Seq[Buffers[S]], describe func(S) memory.Survivors) (list []memory.SurvivorsBetween, over memory.Amount) {
+	to := cmp.Or(b.toNs, now)
+	index := make(map[S]int)
+	still := make(map[S]memory.Amount) // of those in before
+	of := func(site S) *memory.SurvivorsBetween {
+		i, ok := index[site]
+		if !ok {
+			i = len(list)
+			index[site] = i
+			intervals := max(0, len(times)-1)
+			list = append(list, memory.SurvivorsBetween{
+				Survivors: describe(site),
+				Births:    make([]memory.Amount, intervals), TeardownBirths: make([]memory.Amount, intervals),
+			})
+		}
+		return &list[i]
+	}
+	survive := func(b *Buffers[S], end uint64, atTeardown bool) {
+		one := of(b.Site)
+		sum, births := &one.Amount, one.Births
+		if atTeardown {
+			sum, births = &one.FreedAtTeardown, one.TeardownBirths
+		}
+		size := b.onAllChips()
+		sum.Add(size)
+		one.AgeNs = max(one.AgeNs, end-min(end, b.SinceNs))
+		if i, _ := slices.BinarySearch(times, b.SinceNs); i > 0 && i <= len(births) {
+			births[i-1].Add(size)
+		}
+	}
+	follow := func(one Buffers[S], end uint64, atTeardown bool) {
+		switch {
+		case one.SinceNs > to:
+		case one.SinceNs <= b.fromNs:
+			add(still, one)
+		default:
+			survive(&one, end, atTeardown)
+		}
+	}
+	for one := range live {
+		follow(one, to, false)
+	}
+	for _, one := range b.freedAtTeardown {
+		follow(one.Buffers, one.endNs, true)
+	}
+	for _, one := range b.gone {
+		follow(one.Buffers, one.endNs, false)
+	}
+	over = b.endedBefore
+	for _, one := range b.past {
+		isLive := b.toNs > 0 && one.isLiveAt(b.toNs)
+		switch {
+		case one.after < b.fromNs && isLive:
+			add(still, one.Buffers)
+		case one.after < b.fromNs:
+		case isLive, b.toNs == 0 && one.ended:
+			survive(&one.Buffers, to, false)
+		case one.ended && one.last < b.toNs:
+			over.Add(one.onAllChips())
+		}
+	}
+	for site, before := range b.before {
+		if still := still[site]; before.Count > still.Count {
+			gone := Buffers[S]{Site: site, Amount: memory.Amount{
+				Count: before.Count - still.Count, Bytes: before.Bytes - min(before.Bytes, still.Bytes),
+			}}
+			of(site).Replaced = gone.onAllChips()
+		}
+	}
+	slices.SortStableFunc(list, func(a, b memory.SurvivorsBetween) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(memory.StackID(a.Stack), memory.StackID(b.Stack)))
+	})
+	return list, over
+}

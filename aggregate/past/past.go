@@ -1,0 +1,190 @@
+// Package past keeps which buffers were live at earlier moments and have ended, so that the
+// survivors from one moment to another can be counted.
+package past
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+
+	"ttmem/aggregate/memory"
+	"ttmem/aggregate/newest"
+	"ttmem/tracer/codec"
+)
+
+// A Site is a call site of buffers.
+type Site interface {
+	comparable
+	// UID returns the user of its process.
+	UID() int
+	// Chips returns the number of chips that each buffer counts on, at least 1.
+	Chips() uint64
+}
+
+// Buffers are some of one call site, with the bytes on each chip. The first of them was
+// allocated at SinceNs.
+type Buffers[S Site] struct {
+	Site S
+	memory.Amount
+	SinceNs uint64
+}
+
+// onAllChips returns the amount with the bytes on all chips.
+func (b *Buffers[S]) onAllChips() memory.Amount {
+	return memory.Amount{Count: b.Count, Bytes: b.Bytes * b.Site.Chips()}
+}
+
+// Marks are the times of the newest marks that matter to a process, in order.
+//
+// A mark matters only to processes of the user who set it, and root's to all: the marks of a
+// user must not use up the space of others.
+type Marks []uint64
+
+// Matters reports whether the mark of one user matters to the processes of another.
+func Matters(marker, uid int) bool { return marker == 0 || marker == uid }
+
+// Add adds a mark.
+func (m *Marks) Add(ns uint64) {
+	if len(*m) == 2*newest.Most {
+		*m = slices.Delete(*m, 0, newest.Most)
+	}
+	*m = append(*m, ns)
+}
+
+// A Past has the buffers that were live at a mark and ended, or that ended with their device or
+// process after one. These are few. The zero value is empty.
+type Past[S Site] struct {
+	list  []*pastBuffers[S] // in order of their first end
+	index map[life[S]]*pastBuffers[S]
+	// missing is the newest mark at which buffers are missing, by user.
+	missing map[int]uint64
+}
+
+// A life says at which marks some buffers of a call site were live: at those after the mark
+// after, up to the mark last. Marks are times; 0 is the beginning.
+type life[S Site] struct {
+	site        S
+	after, last uint64
+	// ended is true if they ended with their device or process.
+	ended bool
+}
+
+// isLiveAt reports whether the buffers were live at a mark.
+func (l *life[S]) isLiveAt(mark uint64) bool { return l.after < mark && mark <= l.last }
+
+// pastBuffers are the buffers of one life.
+type pastBuffers[S Site] struct {
+	life[S]
+	Buffers[S]
+}
+
+// maxPast is how many pastBuffers a Past keeps.
+const maxPast = 1 << 16
+
+// Add adds buffers that end, at whose process there were these marks. ended is true if their
+// device or process ends.
+func (p *Past[S]) Add(b Buffers[S], marks Marks, ended bool) {
+	if len(marks) == 0 {
+		return
+	}
+	of := life[S]{site: b.Site, last: marks[len(marks)-1], ended: ended}
+	if b.SinceNs > of.last && !ended {
+		return // most buffers: no mark lies in between
+	}
+	if i, _ := slices.BinarySearch(marks, b.SinceNs); i > 0 {
+		of.after = marks[i-1]
+	}
+	one := p.index[of]
+	if one == nil {
+		if len(p.list) == maxPast {
+			p.trim()
+		}
+		p.add(&pastBuffers[S]{of, b})
+		return
+	}
+	one.Amount.Add(b.Amount)
+	one.SinceNs = min(one.SinceNs, b.SinceNs)
+}
+
+func (p *Past[S]) add(one *pastBuffers[S]) {
+	if p.index == nil {
+		p.index = make(map[life[S]]*pastBuffers[S])
+	}
+	p.index[one.life] = one
+	p.list = append(p.list, one)
+}
+
+// trim keeps the newer half. No user's buffers displace those of a user who has fewer.
+func (p *Past[S]) trim() {
+	have := make(map[int]int)
+	for _, one := range p.list {
+		have[one.Site.UID()]++
+	}
+	each := newest.FairShare(have, maxPast/2)
+	slices.SortStableFunc(p.list, func(a, b *pastBuffers[S]) int { return cmp.Compare(a.last, b.last) })
+	if p.missing == nil {
+		p.missing = make(map[int]uint64)
+	}
+	p.list = slices.DeleteFunc(p.list, func(one *pastBuffers[S]) bool {
+		uid := one.Site.UID()
+		if have[uid] <= each {
+			return false
+		}
+		have[uid]--
+		p.missing[uid] = max(p.missing[uid], one.last)
+		delete(p.index, one.life)
+		return true
+	})
+}
+
+// Sites returns the call sites, each once or more.
+func (p *Past[S]) Sites() iter.Seq[S] {
+	return func(yield func(S) bool) {
+		for _, one := range p.list {
+			if !yield(one.Site) {
+				return
+			}
+		}
+	}
+}
+
+// Only returns the past of the selected sites and users.
+func (p *Past[S]) Only(site func(S) bool, user func(uid int) bool) (some Past[S]) {
+	for _, one := range p.list {
+		if site(one.Site) {
+			some.list = append(some.list, one)
+		}
+	}
+	some.missing = maps.Clone(p.missing)
+	maps.DeleteFunc(some.missing, func(uid int, _ uint64) bool { return !user(uid) })
+	return some
+}
+
+// Knows reports whether no buffers are missing that were live at the mark of a user.
+func (p *Past[S]) Knows(marker int, ns uint64) bool {
+	for uid, missing := range p.missing {
+		if Matters(marker, uid) && ns <= missing {
+			return false
+		}
+	}
+	return true
+}
+
+// Code writes or reads the past. site writes or reads a call site.
+func (p *Past[S]) Code(c *codec.Codec, site func(*S)) {
+	list := p.list
+	codec.List(c, &list, func(of **pastBuffers[S]) {
+		one := codec.Made(c, of)
+		site(&one.Site)
+		c.Uints(&one.after, &one.last, &one.Count, &one.Bytes, &one.SinceNs)
+		if c.Bool(&one.ended); c.Reads && !c.Bad {
+			one.life.site = one.Site
+			p.add(one)
+		}
+	})
+	if c.Reads {
+		p.missing = make(map[int]uint64)
+	}
+	codec.Table(c, p.missing, func(uid *int, at *uint64) { codec.Number(c, uid); c.Uint(at) })
+}

@@ -1,0 +1,169 @@
+// Package peak follows the use of one region of one chip: its peak, and its use over time.
+package peak
+
+import (
+	"ttmem/aggregate/cores"
+	"ttmem/aggregate/timeline"
+	"ttmem/tracer/codec"
+	"ttmem/tracer/event"
+)
+
+// A Peak is the highest use of a region, at a time when Static was the part of circular buffers
+// and Capacity that of the region; 0 if that was not known. Number is that of the event: see
+// memory.Point.
+type Peak struct{ Bytes, Static, TimeNs, Capacity, Number uint64 }
+
+// Code writes or reads the peak.
+func (p *Peak) Code(c *codec.Codec) {
+	c.Uints(&p.Bytes, &p.Static, &p.TimeNs, &p.Capacity, &p.Number)
+}
+
+// A Pool is one region of one chip, with its peak and its use over time. This is the only
+// definition of a peak:
+//
+//   - of L1 the bytes are per core: what buffers in all banks occupy of each core, plus what
+//     buffers on single cores, circular and dataflow buffers occupy of the core where that
+//     is highest;
+//   - of other regions they are what buffers occupy of all banks;
+//   - the peak is the first moment at which the bytes were highest and fit.
+type Pool struct {
+	Region event.Region
+	// capacity is the present one of the chip.
+	capacity *event.Capacity
+	// Bytes is the present use, and static the part of circular buffers.
+	Bytes, static uint64
+	// top is the part of Bytes that differs between cores, and core is the core where it is
+	// highest. PeakCore is the same at the peak.
+	top            uint64
+	core, PeakCore cores.Core
+	// Peak is the highest peak since the first event, and Earlier the highest one before that,
+	// from a checkpoint.
+	Peak, Earlier Peak
+	// OfAllUsers is true if Earlier includes the memory of users of whom nothing else is known.
+	OfAllUsers bool
+	// Serial is the number of new peaks so far.
+	Serial uint64
+	// level and levelStatic are Bytes and static when they last fit, less what was freed
+	// since: the library assigns the addresses of a program's circular buffers before it
+	// checks whether they overlap a tensor. Those that do are never used.
+	level, levelStatic uint64
+	// Line is how level changed over time, and StaticLine how levelStatic did, in L1 alone.
+	Line, StaticLine timeline.Timeline
+	// drawn is true after the first change that did not report an allocation from before the
+	// first event.
+	drawn bool
+}
+
+// New returns an empty pool, of which capacity is the present one. Its timelines begin at a time.
+func New(region event.Region, capacity *event.Capacity, begin uint64) Pool {
+	q := Pool{Region: region, capacity: capacity}
+	q.Line.BeginNs, q.StaticLine.BeginNs = begin, begin
+	return q
+}
+
+// Capacity returns the present capacity in bytes, as the pool counts them; 0 if it is not known.
+func (q *Pool) Capacity() uint64 {
+	if q.Region == event.L1 {
+		return q.capacity.BytesPerBank
+	}
+	return q.capacity.Total()
+}
+
+// Fits reports whether the present use is within the capacity. Only L1 can exceed it.
+func (q *Pool) Fits() bool {
+	if q.Region != event.L1 {
+		return true
+	}
+	most := q.Capacity()
+	return most == 0 || q.Bytes <= most
+}
+
+// Grew updates the peak; call it after an allocation. found is true for what was discovered
+// in the memory of a process that was running at the first event: it was live since then.
+// number is that of the event.
+func (q *Pool) Grew(now, number uint64, found bool) {
+	if q.Fits() {
+		if q.Bytes > q.Peak.Bytes {
+			q.reach(now, number)
+		}
+		q.SetLevel()
+	}
+	q.draw(now, found)
+}
+
+// Shrank updates the level; call it after something was freed. It sets no peak, even if the
+// rest fits now: the next allocation does.
+func (q *Pool) Shrank(now uint64) {
+	if q.Bytes <= q.level && q.Fits() {
+		q.SetLevel()
+	}
+	q.draw(now, false)
+}
+
+// SetLevel makes the present use the level that the timelines show.
+func (q *Pool) SetLevel() { q.level, q.levelStatic = q.Bytes, q.static }
+
+// SetTop sets what circular buffers and buffers on single cores occupy of the core where
+// that is highest.
+func (q *Pool) SetTop(top cores.Top) {
+	q.Bytes += top.Bytes - q.top
+	q.top, q.static, q.core = top.Bytes, top.Static, top.Core
+}
+
+// reach makes the present use the peak.
+func (q *Pool) reach(now, number uint64) {
+	q.Peak, q.PeakCore = Peak{q.Bytes, q.static, now, q.Capacity(), number}, q.core
+	q.Serial++
+}
+
+// draw adds the present level to the timelines.
+func (q *Pool) draw(now uint64, found bool) {
+	if q.drawn = q.drawn || !found; !q.drawn {
+		q.RestartLines(q.Line.BeginNs)
+		return
+	}
+	q.Line.Set(now, q.level)
+	if q.Region == event.L1 {
+		q.StaticLine.Set(now, q.levelStatic)
+	}
+}
+
+// Restart makes the present use the peak.
+func (q *Pool) Restart(now, number uint64) {
+	q.reach(now, number)
+	if !q.Fits() {
+		q.Peak = Peak{TimeNs: now, Number: number}
+	}
+}
+
+// RestartLines makes the present level the beginning of the timelines.
+func (q *Pool) RestartLines(now uint64) {
+	q.Line.Restart(now, q.level)
+	q.StaticLine.Restart(now, q.levelStatic)
+}
+
+// Redraw is RestartLines for a stream of events that begins now.
+func (q *Pool) Redraw(now uint64) {
+	q.RestartLines(now)
+	q.drawn = false
+}
+
+// Highest returns the highest known peak.
+func (q *Pool) Highest() Peak {
+	if q.Earlier.Bytes >= q.Peak.Bytes {
+		return q.Earlier
+	}
+	return q.Peak
+}
+
+// Code writes or reads the pool without its present use.
+func (q *Pool) Code(c *codec.Codec) {
+	q.Peak.Code(c)
+	q.Earlier.Code(c)
+	c.Bool(&q.OfAllUsers)
+	c.Value(&q.PeakCore)
+	c.Uints(&q.Serial, &q.level, &q.levelStatic)
+	q.Line.Code(c)
+	q.StaticLine.Code(c)
+	c.Bool(&q.drawn)
+}

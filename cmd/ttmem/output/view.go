@@ -1,0 +1,39 @@
+package output
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
+)
+
+// A View is printed as text or as JSON.
+type View interface {
+	WriteText(w io.Writer, layout page.Layout) error
+	WriteJSON(w io.Writer) error
+}
+
+// Print prints a view to standard output, as JSON with the times of the wall clock. An error
+// names it.
+func Print(v View, json bool, clock page.Clock, name string) error {
+	return PrintTo(os.Stdout, v, json, clock, name)
+}
+
+// PrintTo is Print with the file that text is written to.
+func PrintTo(to *os.File, v View, json bool, clock page.Clock, name string) (err error) {
+	if json {
+		var text bytes.Buffer
+		if err = v.WriteJSON(&text); err == nil {
+			_, err = os.Stdout.Write(clock.AddWall(nil, text.Bytes()))
+		}
+	} else {
+		err = v.WriteText(to, term.LayoutFor(to))
+	}
+	if err != nil {
+		return fmt.Errorf("writing the %s: %w", name, Pathless(err))
+	}
+	return nil
+}

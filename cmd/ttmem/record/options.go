@@ -1,0 +1,131 @@
+// Package record writes recordings: the flags that name and bound them, and their files.
+package record
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/tracer/recording"
+)
+
+// Options are the flags of files of recordings.
+type Options struct {
+	Path string
+	// None is true if nothing is to be recorded.
+	None bool
+	// Unnamed is true if ttmem chose the path: then tracing goes on if nothing can be recorded.
+	Unnamed bool
+	MaxSize flags.Size
+	Keep    int
+	// Private is true where the recording has processes of other users.
+	Private bool
+	// existing is what happens to an older file.
+	existing recording.Existing
+	// version is that of ttmem.
+	version string
+}
+
+// leastMaxSize is the smallest limit: a smaller file would be little more than its
+// checkpoint.
+const leastMaxSize = 64 << 10
+
+// Register adds the flags of commands that record unless they are told not to.
+func (o *Options) Register(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVarP(&o.Path, "output", "o", "", "record to `FILE` (default: ttmem-PROGRAM-PID.ttmem, a new file in this folder)")
+	f.BoolVar(&o.None, "no-record", false, "record nothing")
+	_ = c.MarkFlagFilename("output", "ttmem")
+	o.RegisterSize(c)
+}
+
+// RegisterSize adds the flags of the size of recordings.
+func (o *Options) RegisterSize(c *cobra.Command) {
+	f := c.Flags()
+	f.Var(&o.MaxSize, "max-size", "begin another file when one has this `SIZE`, such as 500MiB (64KiB at least): the older one becomes FILE.1")
+	f.IntVar(&o.Keep, "keep", 0, "keep `N` files in all and remove older ones (0: all)")
+	_ = c.RegisterFlagCompletionFunc("max-size", cobra.FixedCompletions(
+		[]string{"100MiB", "500MiB", "1GiB"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("keep", cobra.NoFileCompletions)
+}
+
+// Check finds flags that contradict each other before anything starts.
+func (o *Options) Check(c *cobra.Command) error {
+	f := c.Flags()
+	o.version = c.Root().Version
+	switch {
+	case o.None && (f.Changed("output") || f.Changed("max-size") || f.Changed("keep")):
+		return errors.New("--no-record writes no recording: leave out -o, --max-size and --keep")
+	case f.Changed("output") && o.Path == "", o.Path == "--": // as in -o -- COMMAND
+		return errors.New("-o: name a file, such as -o model.ttmem")
+	case o.Path == "-":
+		return errors.New("a recording is binary: name a file; /dev/stdout is standard output")
+	case f.Changed("max-size") && o.MaxSize < leastMaxSize:
+		return errors.New("--max-size: give 64KiB or more, or leave it out for one file without a limit")
+	case o.Keep < 0:
+		return fmt.Errorf("--keep %d: must not be negative; 0 keeps all", o.Keep)
+	case o.Keep == 1:
+		return errors.New("--keep 1: give 2 or more: all of a file would be removed when it is full")
+	case o.Keep > 0 && o.MaxSize == 0:
+		return errors.New("--keep is about several files: give --max-size too")
+	}
+	return nil
+}
+
+// What is kept of a recording whose file the user did not name: it may go unnoticed.
+const (
+	unnamedSize = 1 << 30
+	unnamedKeep = 2
+)
+
+// Choose selects a new file in this folder for a recording of a process, 0 being the whole host,
+// unless the user named one.
+func (o *Options) Choose(program string, pid int) {
+	if o.None || o.Path != "" {
+		return
+	}
+	o.Unnamed = true
+	of := fmt.Sprintf("%s-%d", fileName(program), pid)
+	if pid == 0 {
+		of = "host-" + time.Now().Format("20060102-150405")
+	}
+	o.Path = fmt.Sprintf("ttmem-%s.ttmem", of)
+	for n := 2; n < 100; n++ { // others may have put files here
+		if _, err := os.Lstat(o.Path); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		o.Path = fmt.Sprintf("ttmem-%s-%d.ttmem", of, n)
+	}
+	if o.MaxSize == 0 {
+		o.MaxSize, o.Keep = unnamedSize, unnamedKeep
+	}
+}
+
+// ProgramName is the Python program of a command line, or the command.
+func ProgramName(command []string) string {
+	at := slices.IndexFunc(command, func(word string) bool { return strings.HasSuffix(word, ".py") })
+	return strings.TrimSuffix(filepath.Base(command[max(0, at)]), ".py")
+}
+
+// fileNameLength is the length up to which programs name files.
+const fileNameLength = 40
+
+// fileName is a text with nothing that is special in names of files.
+func fileName(text string) string {
+	name := strings.Map(func(r rune) rune {
+		if r < 128 && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("._-", r)) {
+			return r
+		}
+		return '_'
+	}, text)
+	return name[:min(len(name), fileNameLength)]
+}

@@ -1,0 +1,121 @@
+package record
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
+)
+
+// FlushInterval is how long events may not be in the file yet.
+const FlushInterval = 500 * time.Millisecond
+
+// A Recorder writes a recording.
+type Recorder struct {
+	file    *recording.File
+	path    string
+	keep    int
+	events  uint64
+	flushed time.Time
+}
+
+// New begins a recording of the events that are applied to the state. It is nil if
+// nothing is recorded.
+func New(o Options, state *aggregate.State) (*Recorder, error) {
+	if o.Path == "" {
+		return nil, nil
+	}
+	header := recording.NewHeader()
+	header.Ttmem = o.version
+	files := recording.FileOptions{
+		Options: recording.Options{Header: &header}, MaxBytes: int64(o.MaxSize), Keep: o.Keep, Private: o.Private, Existing: o.existing,
+		Checkpoint: func() func() *event.Event { return state.Freeze(nil) },
+	}
+	file, err := recording.Create(o.Path, files)
+	if err != nil {
+		return nil, err
+	}
+	return &Recorder{file: file, path: o.Path, keep: o.Keep, flushed: time.Now()}, nil
+}
+
+// Add adds an event.
+func (r *Recorder) Add(e *event.Event) {
+	r.file.Add(e)
+	r.events++
+}
+
+// Full reports whether it is time to write what was added.
+func (r *Recorder) Full() bool { return r.file.Full() }
+
+// Flush writes what was added if it is time.
+func (r *Recorder) Flush() error {
+	if time.Since(r.flushed) < FlushInterval && !r.file.Full() {
+		return nil
+	}
+	r.flushed = time.Now()
+	return r.file.Flush()
+}
+
+// Close ends the recording.
+func (r *Recorder) Close(s *memory.Snapshot) error {
+	end := recordedEnd(s.Stacks)
+	end.TimeNs = s.TimeNs
+	return r.file.Close(end)
+}
+
+// Summary says what was recorded; seen is true if a process was seen.
+func (r *Recorder) Summary(seen bool) string {
+	if !seen {
+		return fmt.Sprintf("nothing was recorded to %s: no process that uses tt-metal was seen; `ttmem doctor` lists the libraries that processes have loaded", r.path)
+	}
+	paths := r.file.Paths()
+	bytes := r.file.Size()
+	for _, path := range paths[:len(paths)-1] {
+		if info, err := os.Stat(path); err == nil {
+			bytes += info.Size()
+		}
+	}
+	size := page.Bytes(uint64(bytes))
+	if n := len(paths); n > 1 {
+		size = fmt.Sprintf("%d files up to %s, %s in all", n, paths[0], size)
+		if n == r.keep {
+			size += "; older ones are not kept"
+		}
+	}
+	return fmt.Sprintf("recorded %s to %s (%s)", page.Count(r.events, "event"), r.path, size)
+}
+
+// IsFile reports whether commands can read the recording: it is not a pipe.
+func (r *Recorder) IsFile() bool {
+	info, err := os.Stat(r.path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// Next are the commands that answer most questions about the recording, each with what it shows.
+func (r *Recorder) Next(s *memory.Snapshot) [][2]string {
+	list := [][2]string{
+		{"leaks " + r.path, "what leaks, with call stacks"},
+		{"peak " + r.path, "what each peak was made of"},
+		{"top " + r.path, "browse it"},
+	}
+	if s.FailureCount > 0 {
+		list = append([][2]string{{"oom " + r.path, "why allocations failed"}}, list[:2]...)
+	}
+	return list
+}
+
+// recordedEnd is the end mark of a recording.
+func recordedEnd(s *memory.Stacks) recording.End {
+	if s == nil {
+		return recording.End{}
+	}
+	return recording.End{
+		HasStacks: true, Taken: s.Taken, Python: s.Python,
+		Incomplete: s.Incomplete, IncompletePython: s.IncompletePython,
+	}
+}

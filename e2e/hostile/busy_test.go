@@ -1,0 +1,31 @@
+package hostile
+
+import (
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// isLate reports whether something took longer than it may. On a busy machine it may take as much
+// longer as the test's own work does.
+func isLate(took, limit time.Duration) bool {
+	limit *= patience
+	return took > limit && took > time.Duration(float64(limit)*slowdown())
+}
+
+// slowdown is how much longer than its CPU time work takes now.
+func slowdown() float64 {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const work = 50 * time.Millisecond
+	cpuTime := func() time.Duration {
+		var t unix.Timespec
+		_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
+		return time.Duration(t.Nano())
+	}
+	began := time.Now()
+	for from := cpuTime(); cpuTime()-from < work; {
+	}
+	return float64(time.Since(began)) / float64(work)
+}

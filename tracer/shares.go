@@ -1,0 +1,59 @@
+package tracer
+
+// This file bounds what the call stacks of each user's processes take in this process.
+
+import (
+	"cmp"
+	"slices"
+
+	"ttmem/tracer/stack"
+)
+
+const (
+	// userStackBytes bounds the call stacks of a user's processes: 100,000 of 30 frames.
+	userStackBytes = 64 << 20
+	// userCodeBytes bounds the Python code objects of a user's processes: some 30,000.
+	userCodeBytes = 16 << 20
+	// stackRecords is how many records of stacks and code come between two checks. What is
+	// dropped after them has no event under way.
+	stackRecords = 1 << 10
+)
+
+// boundStacks keeps stacks and code within these bounds. It is called for each record of them.
+func (d *decoder) boundStacks() {
+	if d.stackRecords++; d.stackRecords%stackRecords != 0 {
+		return
+	}
+	d.trim(userStackBytes, (*stack.Process).StackBytes, func(pid int, p *stack.Process) int {
+		d.spaces.Renew(pid)
+		return p.Renew()
+	})
+	d.trim(userCodeBytes, (*stack.Process).CodeBytes, func(_ int, p *stack.Process) int { return p.ForgetCode() })
+}
+
+// trim has processes forget something, those that have most of it first, of users whose processes
+// have more than most together. forget returns how much is forgotten, now or the next time.
+func (d *decoder) trim(most int, size func(*stack.Process) int, forget func(pid int, p *stack.Process) int) {
+	type holder struct {
+		pid, bytes int
+		stacks     *stack.Process
+	}
+	holders, sums := make(map[int][]holder), make(map[int]int) // by user
+	for pid, p := range d.processes {
+		if n := size(p.stacks); n > 0 {
+			holders[p.user] = append(holders[p.user], holder{pid, n, p.stacks})
+			sums[p.user] += n
+		}
+	}
+	for user, sum := range sums {
+		if sum <= most {
+			continue
+		}
+		slices.SortFunc(holders[user], func(a, b holder) int { return cmp.Compare(b.bytes, a.bytes) })
+		for _, h := range holders[user] {
+			if sum -= forget(h.pid, h.stacks); sum <= most {
+				break
+			}
+		}
+	}
+}
