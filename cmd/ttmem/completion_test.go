@@ -91,6 +91,7 @@ func TestShellsComplete(t *testing.T) {
 					}
 					qt.Check(t, qt.StringContains(string(out), want), qt.Commentf("%s", line))
 				}
+				qt.Check(t, qt.Not(qt.StringContains(string(out), "`")))
 				qt.Check(t, qt.IsTrue(strings.Count(string(out), "\n") < 60), qt.Commentf("%s: %s", line, out))
 			}
 		})

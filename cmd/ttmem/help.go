@@ -85,6 +85,16 @@ func addCompletion(root *cobra.Command) {
 	}
 }
 
+// unquoteUsage removes the quotes from the names of flags' values, which shells would show.
+func unquoteUsage(c *cobra.Command) {
+	for _, list := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
+		list.VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
+	}
+	for _, sub := range c.Commands() {
+		unquoteUsage(sub)
+	}
+}
+
 // noArgument is an error if there are arguments.
 func noArgument(c *cobra.Command, args []string) error {
 	if len(args) > 0 {

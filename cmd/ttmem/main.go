@@ -28,6 +28,9 @@ func run(args []string) int {
 		term.Warn(fmt.Sprintf("missing command before -- %s: `ttmem run -- %s` traces a program", args[1], strings.Join(args[1:], " ")))
 		return 1
 	}
+	if len(args) > 0 && args[0] == cobra.ShellCompRequestCmd {
+		unquoteUsage(root)
+	}
 	root.SetArgs(args)
 	command, err := root.ExecuteC()
 	switch {

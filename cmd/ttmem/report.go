@@ -23,8 +23,8 @@ func newReport() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "report [FILE]",
 		Short: "Show the report of a recording, or of what ttmem serve sees",
-		Long: `Prints how much of each chip's memory the processes of a recording used, at the peak and at
-the end.
+		Long: `Prints the summary of a recording: allocations that failed, what leaks, what the peak of each
+region was made of, and the processes.
 
 FILE is a recording, or a file of ttmem run --events; - is a recording on standard input.
 Without it the host's service (ttmem serve) makes the report. docs/profiles.md explains flame
