@@ -155,7 +155,7 @@ func (s *State) Restore(from *event.State) error {
 }
 
 // restartPeaks makes the present use the peak of each partial chip, and the present time the
-// beginning. Only the processes keep their earlier peaks.
+// beginning of all timelines. Only the processes keep their earlier peaks.
 func (s *State) restartPeaks() {
 	for _, one := range s.sites {
 		for c := range one.all() {
@@ -173,7 +173,7 @@ func (s *State) restartPeaks() {
 		}
 		some = true
 		for i := range c.pools {
-			c.pools[i].SetLevel()
+			c.pools[i].Restart(s.now, s.applied)
 		}
 		u, now := &c.used, s.now
 		u.l1Buffers = peak.Peak{Bytes: u.regions[event.L1].Bytes, TimeNs: now, Capacity: c.capacities[event.L1].Total()}
@@ -193,8 +193,15 @@ func (s *State) restartPeaks() {
 			k.PeakBytesPerCore = max(k.PeakBytesPerCore, of.textMax())
 		}
 	}
-	if some {
-		s.restart(s.now)
+	if !some {
+		return
+	}
+	s.first, s.restored = s.now, true
+	for _, c := range s.chips {
+		for i := range c.pools {
+			c.pools[i].Redraw(s.now)
+		}
+		c.partial = false
 	}
 }
 

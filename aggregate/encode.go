@@ -166,7 +166,8 @@ func (c *stateCodec) process(pp **process) {
 	codec.List(c.Codec, &p.sets, func(d **deviceSet) { c.set(d, p.name) })
 	codec.Table(c.Codec, p.allocators, func(address *uint64, a **allocator) {
 		c.Uint(address)
-		c.allocator(codec.Made(c.Codec, a), p.name)
+		c.set(&codec.Made(c.Codec, a).set, p.name)
+		c.Value(&(*a).capacities)
 	})
 	codec.Table(c.Codec, p.chips, func(id *int, one **processChip) {
 		codec.Number(c.Codec, id)
@@ -202,9 +203,4 @@ func (c *stateCodec) processChip(one *processChip, p *process) {
 			c.Fail()
 		}
 	}
-}
-
-func (c *stateCodec) allocator(a *allocator, of *processName) {
-	c.set(&a.set, of)
-	c.Value(&a.capacities)
 }
