@@ -109,11 +109,9 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 			counted[p.name] = true
 		}
 	}
-	for _, v := range s.endedSurvivors {
-		if isSelected(v.process) {
-			some.endedSurvivors = append(some.endedSurvivors, v)
-			counted[v.process] = true
-		}
+	some.endedSurvivors = s.endedSurvivors.Only(isSelected)
+	for _, v := range some.endedSurvivors.All {
+		counted[v.Process] = true
 	}
 	for p := range counted {
 		some.allocations += p.run.Allocations

@@ -63,8 +63,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	codec.Number(c.Codec, &s.keptSites)
 	codec.List(c.Codec, &s.operations, c.operation)
 	c.Uint(&s.operationCount)
-	codec.List(c.Codec, &s.endedSurvivors, c.survivors)
-	c.Value(&s.otherSurvivors)
+	s.endedSurvivors.Code(c.Codec, c.survivors)
 	c.Uint(&s.allocations)
 	for _, p := range processes {
 		c.programs(p)

@@ -1,11 +1,9 @@
 package aggregate
 
 import (
-	"cmp"
-	"slices"
-
 	"ttmem/aggregate/births"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/survivors"
 	"ttmem/tracer/event"
 )
 
@@ -16,12 +14,6 @@ import (
 
 // current reports whether a site lost buffers since the latest allocation of its process.
 func (c *callSite) current() bool { return c.run.Current(&c.set.process.run) }
-
-// siteSurvivors are the survivors of a call site of a process.
-type siteSurvivors struct {
-	memory.Survivors
-	process *processName
-}
 
 // named returns survivors with only the fields that identify the site.
 func (c *callSite) named() memory.Survivors {
@@ -46,8 +38,8 @@ func (c *callSite) surviving(closed bool) (total, freedAtTeardown memory.Amount)
 }
 
 // survivors returns the survivors of a site now; closed is true if its allocator is closed now.
-func (c *callSite) survivors(now uint64, closed bool) siteSurvivors {
-	v := siteSurvivors{c.named(), c.set.process}
+func (c *callSite) survivors(now uint64, closed bool) survivors.Of[*processName] {
+	v := survivors.Of[*processName]{Survivors: c.named(), Process: c.set.process}
 	v.Amount, v.FreedAtTeardown = c.surviving(closed)
 	if v.Count+v.FreedAtTeardown.Count > 0 {
 		v.AgeNs = now - min(now, c.since)
@@ -55,10 +47,6 @@ func (c *callSite) survivors(now uint64, closed bool) siteSurvivors {
 	v.Run = c.run.Run(&c.set.process.run, closed)
 	return v
 }
-
-// maxSurvivors is the number of call sites of closed allocators that a State keeps. It adds up
-// the others.
-const maxSurvivors = 4096
 
 // saveSurvivors saves the survivors of the call sites on a set of chips: those of an arena that
 // is closed, or all if only is nil. It must be called before their buffers are removed. Of many
@@ -78,35 +66,26 @@ func (s *State) saveSurvivors(set *deviceSet, only *arena) {
 	for i, one := range ended {
 		switch c := one.callSite; {
 		case one.first == 0:
-		case i >= maxSurvivors:
+		case i >= survivors.Most:
 			total, _ := c.surviving(true)
-			s.otherSurvivors.Add(total)
+			s.endedSurvivors.Others.Add(total)
 		default:
 			v := c.survivors(s.now, true)
 			v.Run.Replaceable = replaceable[c.region]
 			c.stack.Calls()
-			s.endedSurvivors = append(s.endedSurvivors, &v)
+			s.endedSurvivors.Add(&v)
 		}
 		one.run = births.Site{}
 	}
-	if len(s.endedSurvivors) < 2*maxSurvivors {
-		return
-	}
-	slices.SortStableFunc(s.endedSurvivors, func(a, b *siteSurvivors) int {
-		return cmp.Or(cmp.Compare(b.Run.Total(), a.Run.Total()), cmp.Compare(b.Bytes, a.Bytes))
-	})
-	for _, v := range s.endedSurvivors[maxSurvivors:] {
-		s.otherSurvivors.Add(v.Amount)
-	}
-	s.endedSurvivors = slices.Delete(s.endedSurvivors, maxSurvivors, len(s.endedSurvivors))
+	s.endedSurvivors.Trim()
 }
 
 // Survivors returns the survivors by call site, in no order. Of processes that ended or closed
 // their device it has the call sites with the most; others is the sum of the rest. The cost
 // depends on the number of call sites.
 func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
-	var all []siteSurvivors
-	for _, v := range s.endedSurvivors {
+	var all []survivors.Of[*processName]
+	for _, v := range s.endedSurvivors.All {
 		if !v.BeforeAttach { // whose births are not known
 			all = append(all, *v)
 		}
@@ -125,17 +104,13 @@ func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
 			all = append(all, v)
 		}
 	}
-	return mergeSurvivors(all), s.otherSurvivors
+	return survivors.Merge(all), s.endedSurvivors.Others
 }
 
 // EndedSurvivors returns the buffers that ended with their device or process, by call site, with
 // the bytes on each chip. It has the call sites with the most; others is the sum of the rest.
 func (s *State) EndedSurvivors() (list []memory.SiteAmount, others memory.Amount) {
-	for _, v := range s.endedSurvivors {
-		bytes := v.Bytes / uint64(max(1, len(v.Devices)))
-		list = append(list, memory.SiteAmount{Site: v.Site, Amount: memory.Amount{Count: v.Count, Bytes: bytes}})
-	}
-	return list, s.otherSurvivors
+	return s.endedSurvivors.Sites(), s.endedSurvivors.Others
 }
 
 // replaceable returns how many buffers from before the attach were freed on these chips, by
@@ -153,31 +128,3 @@ func (s *State) replaceable(set *deviceSet) map[event.Region]uint64 {
 // BuffersAllocated returns how many buffers were allocated in all, without those from before
 // the attach.
 func (s *State) BuffersAllocated() uint64 { return s.allocations }
-
-// A survivorKey identifies a call site, also after its process ended, with any allocator.
-type survivorKey struct {
-	process *processName
-	memory.SiteKey
-}
-
-// mergeSurvivors merges the survivors of each call site.
-func mergeSurvivors(list []siteSurvivors) (merged []memory.Survivors) {
-	index := make(map[survivorKey]int)
-	for _, v := range list {
-		key := survivorKey{v.process, v.Key()}
-		i, ok := index[key]
-		if !ok {
-			index[key] = len(merged)
-			merged = append(merged, v.Survivors)
-			continue
-		}
-		one := &merged[i]
-		one.Amount.Add(v.Amount)
-		one.FreedAtTeardown.Add(v.FreedAtTeardown)
-		one.AgeNs, one.Allocated = max(one.AgeNs, v.AgeNs), max(one.Allocated, v.Allocated)
-		if v.Run.Total() > one.Run.Total() {
-			one.Run = v.Run
-		}
-	}
-	return merged
-}
