@@ -8,6 +8,7 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/newest"
 	"ttmem/aggregate/past"
+	"ttmem/aggregate/survivors"
 	"ttmem/tracer/event"
 )
 
@@ -45,12 +46,10 @@ type State struct {
 	// were in all.
 	operations     []*operation
 	operationCount uint64
-	// endedSurvivors are the survivors of call sites whose allocators were closed, and
-	// otherSurvivors is the sum of all others. allocations is how many buffers were
-	// allocated.
-	endedSurvivors []*siteSurvivors
-	otherSurvivors memory.Amount
-	allocations    uint64
+	// endedSurvivors are the survivors of call sites whose allocators were closed.
+	endedSurvivors survivors.List[*processName]
+	// allocations is how many buffers were allocated.
+	allocations uint64
 	// between follows buffers between two moments; nil if that was not requested.
 	between *past.Between[*callSite]
 	// unplaced stands for the chip of buffers on no known chip.

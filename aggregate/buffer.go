@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"ttmem/aggregate/addresses"
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
@@ -68,7 +69,7 @@ func (s *State) alloc(e *event.Event) {
 		p.name.run.Alloc(&b.run, b.id, b.since)
 	}
 	t := b.tally()
-	b.insertBlock()
+	b.changeBlocks((*addresses.List).Add)
 	if b.before {
 		p.beforeAttach++
 	}
@@ -114,7 +115,7 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 		s.noteEnd(b, now, isEnd(reason))
 	}
 	p.buffers.Remove(b.id)
-	b.removeBlock()
+	b.changeBlocks((*addresses.List).Remove)
 	s.removeFrom(b.callSite, t, b.since, reason)
 	b.unloadCores()
 	p.add(b.callSite, t.negative())

@@ -17,22 +17,18 @@ func (c *callSite) view() memory.Site {
 	}
 }
 
-// MarkFresh begins to count allocations as Fresh anew, and returns the time.
-func (s *State) MarkFresh() (ns uint64) {
-	s.freshSince = s.now
+// FreshSince counts what was allocated after a time as Fresh. If that is before the latest event,
+// it passes over all live allocations.
+func (s *State) FreshSince(ns uint64) {
+	s.freshSince = ns
 	for _, first := range s.sites {
 		for c := range first.all() {
 			c.fresh = memory.Amount{}
 		}
 	}
-	return s.now
-}
-
-// FreshSince counts what was allocated after a time as Fresh. Unlike MarkFresh it passes over
-// all live allocations.
-func (s *State) FreshSince(ns uint64) {
-	s.MarkFresh()
-	s.freshSince = ns
+	if ns >= s.now {
+		return
+	}
 	for _, p := range s.processes {
 		for b := range p.buffers.All() {
 			b.callSite.countFresh(b.tally(), b.since, ns)

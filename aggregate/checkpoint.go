@@ -109,11 +109,9 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 			counted[p.name] = true
 		}
 	}
-	for _, v := range s.endedSurvivors {
-		if isSelected(v.process) {
-			some.endedSurvivors = append(some.endedSurvivors, v)
-			counted[v.process] = true
-		}
+	some.endedSurvivors = s.endedSurvivors.Only(isSelected)
+	for _, v := range some.endedSurvivors.All {
+		counted[v.Process] = true
 	}
 	for p := range counted {
 		some.allocations += p.run.Allocations
@@ -155,7 +153,7 @@ func (s *State) Restore(from *event.State) error {
 }
 
 // restartPeaks makes the present use the peak of each partial chip, and the present time the
-// beginning. Only the processes keep their earlier peaks.
+// beginning of all timelines. Only the processes keep their earlier peaks.
 func (s *State) restartPeaks() {
 	for _, one := range s.sites {
 		for c := range one.all() {
@@ -173,7 +171,7 @@ func (s *State) restartPeaks() {
 		}
 		some = true
 		for i := range c.pools {
-			c.pools[i].SetLevel()
+			c.pools[i].Restart(s.now, s.applied)
 		}
 		u, now := &c.used, s.now
 		u.l1Buffers = peak.Peak{Bytes: u.regions[event.L1].Bytes, TimeNs: now, Capacity: c.capacities[event.L1].Total()}
@@ -193,8 +191,15 @@ func (s *State) restartPeaks() {
 			k.PeakBytesPerCore = max(k.PeakBytesPerCore, of.textMax())
 		}
 	}
-	if some {
-		s.restart(s.now)
+	if !some {
+		return
+	}
+	s.first, s.restored = s.now, true
+	for _, c := range s.chips {
+		for i := range c.pools {
+			c.pools[i].Redraw(s.now)
+		}
+		c.partial = false
 	}
 }
 

@@ -121,11 +121,9 @@ func (q *pool) had(entry *staticEntry) bool {
 	return !entry.global && entry.from.since <= q.Peak.TimeNs
 }
 
-// end notes that a circular buffer ends.
+// end notes that a circular buffer ends that was live at the peak.
 func (q *pool) end(e programStatic) {
-	if q.had(&e.staticEntry) {
-		q.ended, q.endedSerial = append(q.endedSincePeak(), e), q.Serial
-	}
+	q.ended, q.endedSerial = append(q.endedSincePeak(), e), q.Serial
 }
 
 // endedSincePeak returns the circular buffers that were live at the peak and are not now.

@@ -63,8 +63,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	codec.Number(c.Codec, &s.keptSites)
 	codec.List(c.Codec, &s.operations, c.operation)
 	c.Uint(&s.operationCount)
-	codec.List(c.Codec, &s.endedSurvivors, c.survivors)
-	c.Value(&s.otherSurvivors)
+	s.endedSurvivors.Code(c.Codec, c.survivors)
 	c.Uint(&s.allocations)
 	for _, p := range processes {
 		c.programs(p)
@@ -166,7 +165,8 @@ func (c *stateCodec) process(pp **process) {
 	codec.List(c.Codec, &p.sets, func(d **deviceSet) { c.set(d, p.name) })
 	codec.Table(c.Codec, p.allocators, func(address *uint64, a **allocator) {
 		c.Uint(address)
-		c.allocator(codec.Made(c.Codec, a), p.name)
+		c.set(&codec.Made(c.Codec, a).set, p.name)
+		c.Value(&(*a).capacities)
 	})
 	codec.Table(c.Codec, p.chips, func(id *int, one **processChip) {
 		codec.Number(c.Codec, id)
@@ -202,9 +202,4 @@ func (c *stateCodec) processChip(one *processChip, p *process) {
 			c.Fail()
 		}
 	}
-}
-
-func (c *stateCodec) allocator(a *allocator, of *processName) {
-	c.set(&a.set, of)
-	c.Value(&a.capacities)
 }

@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/survivors"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
@@ -85,12 +86,11 @@ func (c *stateCodec) tallies(one *callSite) {
 }
 
 // survivors writes or reads the survivors of a site whose allocator was closed.
-func (c *stateCodec) survivors(p **siteSurvivors) {
-	v := codec.Made(c.Codec, p)
-	c.names.One(c.Codec, &v.process, c.name)
+func (c *stateCodec) survivors(v *survivors.Of[*processName]) {
+	c.names.One(c.Codec, &v.Process, c.name)
 	c.Value(&v.Survivors)
 	c.checkBanked(v.Region)
-	if v.PID != v.process.pid {
+	if v.PID != v.Process.pid {
 		c.Fail()
 	}
 }

@@ -40,12 +40,10 @@ func (s *State) resolveStacks(pid int) {
 			op.Stack.Calls()
 		}
 	}
-	for i := range s.exited {
-		if x := &s.exited[i]; x.PID == pid {
-			for j := range x.Unfreed {
-				for k := range x.Unfreed[j].Holders {
-					x.Unfreed[j].Holders[k].Stack.Calls()
-				}
+	if x := s.Ended(pid); x != nil {
+		for _, total := range x.Unfreed {
+			for _, h := range total.Holders {
+				h.Stack.Calls()
 			}
 		}
 	}

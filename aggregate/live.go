@@ -36,11 +36,6 @@ func (s *State) BuffersOf(pid int) []memory.Buffer {
 	return s.known(pid).list(func(*buffer) bool { return true })
 }
 
-// BuffersIn returns the live buffers of one allocator of a process, in order of time.
-func (s *State) BuffersIn(pid int, allocator uint64) []memory.Buffer {
-	return s.known(pid).list(func(b *buffer) bool { return b.allocator == allocator })
-}
-
 // list returns the selected buffers in order of time; none if p is nil.
 func (p *process) list(selected func(*buffer) bool) (list []memory.Buffer) {
 	if p == nil {

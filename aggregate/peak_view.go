@@ -13,20 +13,6 @@ import (
 // that was the end of a checkpoint.
 func (s *State) Since() (ns uint64, restored bool) { return s.first, s.restored }
 
-// restart sets the peaks of partial chips to the present use, and begins all timelines now.
-func (s *State) restart(now uint64) {
-	s.first, s.restored = now, true
-	for _, c := range s.chips {
-		for region := range c.pools {
-			if c.partial {
-				c.pools[region].Restart(now, s.applied)
-			}
-			c.pools[region].Redraw(now)
-		}
-		c.partial = false
-	}
-}
-
 // RestartTimelines begins all timelines now. Peaks stay.
 func (s *State) RestartTimelines() {
 	s.first = s.now

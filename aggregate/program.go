@@ -108,7 +108,9 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 		}
 		if entry.site != nil {
 			s.removeFrom(entry.site, entry.tally(), entry.from.since, reason)
-			c.chip.pools[event.L1].end(programStatic{c.alone.process.pid, programID, entry})
+		}
+		if q := &c.chip.pools[event.L1]; q.had(&entry) {
+			q.end(programStatic{c.alone.process.pid, programID, entry})
 		}
 		for _, u := range c.both() {
 			t := &u.static

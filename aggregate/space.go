@@ -111,24 +111,15 @@ func (b *buffer) block() addresses.Block {
 	return addresses.Block{Start: b.address, End: b.address + b.perBank}
 }
 
-// blocksToChange returns the ordered blocks of the buffer's arena and region; nil if there
-// are none, or if they changed often and were not read.
-func (b *buffer) blocksToChange() *addresses.List {
-	list := b.blocks[b.region]
-	if list != nil && !list.Trim() {
-		list, b.blocks[b.region] = nil, nil
-	}
-	return list
-}
-
-func (b *buffer) insertBlock() {
-	if list := b.blocksToChange(); list != nil {
-		list.Add(b.block())
-	}
-}
-
-func (b *buffer) removeBlock() {
-	if list := b.blocksToChange(); list != nil {
-		list.Remove(b.block())
+// changeBlocks adds the buffer to the ordered blocks of its arena and region, or removes it. They
+// are given up if they changed often and were not read.
+func (b *buffer) changeBlocks(change func(*addresses.List, addresses.Block)) {
+	list := &b.arena.blocks[b.region]
+	switch {
+	case *list == nil:
+	case (*list).Trim():
+		change(*list, b.block())
+	default:
+		*list = nil
 	}
 }

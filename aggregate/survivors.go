@@ -1,11 +1,13 @@
 package aggregate
 
 import (
-	"cmp"
+	"iter"
 	"slices"
 
 	"ttmem/aggregate/births"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/past"
+	"ttmem/aggregate/survivors"
 	"ttmem/tracer/event"
 )
 
@@ -16,12 +18,6 @@ import (
 
 // current reports whether a site lost buffers since the latest allocation of its process.
 func (c *callSite) current() bool { return c.run.Current(&c.set.process.run) }
-
-// siteSurvivors are the survivors of a call site of a process.
-type siteSurvivors struct {
-	memory.Survivors
-	process *processName
-}
 
 // named returns survivors with only the fields that identify the site.
 func (c *callSite) named() memory.Survivors {
@@ -46,8 +42,8 @@ func (c *callSite) surviving(closed bool) (total, freedAtTeardown memory.Amount)
 }
 
 // survivors returns the survivors of a site now; closed is true if its allocator is closed now.
-func (c *callSite) survivors(now uint64, closed bool) siteSurvivors {
-	v := siteSurvivors{c.named(), c.set.process}
+func (c *callSite) survivors(now uint64, closed bool) survivors.Of[*processName] {
+	v := survivors.Of[*processName]{Survivors: c.named(), Process: c.set.process}
 	v.Amount, v.FreedAtTeardown = c.surviving(closed)
 	if v.Count+v.FreedAtTeardown.Count > 0 {
 		v.AgeNs = now - min(now, c.since)
@@ -55,10 +51,6 @@ func (c *callSite) survivors(now uint64, closed bool) siteSurvivors {
 	v.Run = c.run.Run(&c.set.process.run, closed)
 	return v
 }
-
-// maxSurvivors is the number of call sites of closed allocators that a State keeps. It adds up
-// the others.
-const maxSurvivors = 4096
 
 // saveSurvivors saves the survivors of the call sites on a set of chips: those of an arena that
 // is closed, or all if only is nil. It must be called before their buffers are removed. Of many
@@ -78,35 +70,26 @@ func (s *State) saveSurvivors(set *deviceSet, only *arena) {
 	for i, one := range ended {
 		switch c := one.callSite; {
 		case one.first == 0:
-		case i >= maxSurvivors:
+		case i >= survivors.Most:
 			total, _ := c.surviving(true)
-			s.otherSurvivors.Add(total)
+			s.endedSurvivors.Others.Add(total)
 		default:
 			v := c.survivors(s.now, true)
 			v.Run.Replaceable = replaceable[c.region]
 			c.stack.Calls()
-			s.endedSurvivors = append(s.endedSurvivors, &v)
+			s.endedSurvivors.Add(&v)
 		}
 		one.run = births.Site{}
 	}
-	if len(s.endedSurvivors) < 2*maxSurvivors {
-		return
-	}
-	slices.SortStableFunc(s.endedSurvivors, func(a, b *siteSurvivors) int {
-		return cmp.Or(cmp.Compare(b.Run.Total(), a.Run.Total()), cmp.Compare(b.Bytes, a.Bytes))
-	})
-	for _, v := range s.endedSurvivors[maxSurvivors:] {
-		s.otherSurvivors.Add(v.Amount)
-	}
-	s.endedSurvivors = slices.Delete(s.endedSurvivors, maxSurvivors, len(s.endedSurvivors))
+	s.endedSurvivors.Trim()
 }
 
 // Survivors returns the survivors by call site, in no order. Of processes that ended or closed
 // their device it has the call sites with the most; others is the sum of the rest. The cost
 // depends on the number of call sites.
 func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
-	var all []siteSurvivors
-	for _, v := range s.endedSurvivors {
+	var all []survivors.Of[*processName]
+	for _, v := range s.endedSurvivors.All {
 		if !v.BeforeAttach { // whose births are not known
 			all = append(all, *v)
 		}
@@ -125,17 +108,13 @@ func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
 			all = append(all, v)
 		}
 	}
-	return mergeSurvivors(all), s.otherSurvivors
+	return survivors.Merge(all), s.endedSurvivors.Others
 }
 
 // EndedSurvivors returns the buffers that ended with their device or process, by call site, with
 // the bytes on each chip. It has the call sites with the most; others is the sum of the rest.
 func (s *State) EndedSurvivors() (list []memory.SiteAmount, others memory.Amount) {
-	for _, v := range s.endedSurvivors {
-		bytes := v.Bytes / uint64(max(1, len(v.Devices)))
-		list = append(list, memory.SiteAmount{Site: v.Site, Amount: memory.Amount{Count: v.Count, Bytes: bytes}})
-	}
-	return list, s.otherSurvivors
+	return s.endedSurvivors.Sites(), s.endedSurvivors.Others
 }
 
 // replaceable returns how many buffers from before the attach were freed on these chips, by
@@ -154,30 +133,97 @@ func (s *State) replaceable(set *deviceSet) map[event.Region]uint64 {
 // the attach.
 func (s *State) BuffersAllocated() uint64 { return s.allocations }
 
-// A survivorKey identifies a call site, also after its process ended, with any allocator.
-type survivorKey struct {
-	process *processName
-	memory.SiteKey
+// FollowFrom sets the first of the two moments of Between, in ns: now or a mark from before that
+// KnowsAt knows. Of other moments the buffers that were freed since are not known.
+func (s *State) FollowFrom(ns uint64) { s.between = s.past.From(ns, s.now, s.followed()) }
+
+// FollowTo sets the second moment, in ns: now or, right after FollowFrom, a mark from before. A
+// later call moves it.
+func (s *State) FollowTo(ns uint64) { s.between.To(ns) }
+
+// Between returns the buffers that survived from the first moment to the second, by call site,
+// with births in the intervals between times. These begin with the first moment. over counts
+// the buffers that ended with their device or process before the second moment. The cost
+// depends on the number of live buffers.
+func (s *State) Between(times []uint64) (list []memory.SurvivorsBetween, over memory.Amount) {
+	return s.between.Survivors(times, s.now, s.followed(), (*callSite).named)
 }
 
-// mergeSurvivors merges the survivors of each call site.
-func mergeSurvivors(list []siteSurvivors) (merged []memory.Survivors) {
-	index := make(map[survivorKey]int)
-	for _, v := range list {
-		key := survivorKey{v.process, v.Key()}
-		i, ok := index[key]
-		if !ok {
-			index[key] = len(merged)
-			merged = append(merged, v.Survivors)
-			continue
-		}
-		one := &merged[i]
-		one.Amount.Add(v.Amount)
-		one.FreedAtTeardown.Add(v.FreedAtTeardown)
-		one.AgeNs, one.Allocated = max(one.AgeNs, v.AgeNs), max(one.Allocated, v.Allocated)
-		if v.Run.Total() > one.Run.Total() {
-			one.Run = v.Run
+// followed returns the live buffers, without those from before the attach.
+func (s *State) followed() iter.Seq[past.Buffers[*callSite]] {
+	return func(yield func(past.Buffers[*callSite]) bool) {
+		for _, p := range s.byPID() {
+			for b := range p.buffers.All() {
+				if !b.before && !yield(b.followed()) {
+					return
+				}
+			}
 		}
 	}
-	return merged
+}
+
+func (b *buffer) followed() past.Buffers[*callSite] {
+	return past.Buffers[*callSite]{Site: b.callSite, Amount: b.tally().Amount, SinceNs: b.since}
+}
+
+// noteEnd notes that a buffer ends; ended is true if its device or process ends.
+func (s *State) noteEnd(b *buffer, now uint64, ended bool) {
+	if b.before {
+		return
+	}
+	if s.between != nil {
+		s.between.End(b.followed(), now, ended, &b.set.process.freedLast)
+	}
+	s.past.Add(b.followed(), b.set.process.marks, ended)
+}
+
+// noteEnds notes that all buffers of an arena end; all buffers of the process if only is nil.
+func (s *State) noteEnds(p *process, only *arena, now uint64) {
+	if s.between != nil {
+		s.between.Teardown(&p.name.freedLast)
+	} else if len(p.name.marks) == 0 {
+		return
+	}
+	for b := range p.buffers.All() {
+		if only == nil || b.arena == only {
+			s.noteEnd(b, now, true)
+		}
+	}
+	for site := range s.past.Sites() {
+		if only == nil && site.set.process == p.name {
+			site.stack.Calls() // an unresolved stack keeps all data about the process's code
+		}
+	}
+}
+
+// marksFor returns the marks that matter to the processes of a user.
+func (s *State) marksFor(uid int) (marks past.Marks) {
+	for _, m := range s.marks.List() {
+		if past.Matters(m.UID, uid) {
+			marks = append(marks, m.TimeNs)
+		}
+	}
+	return marks
+}
+
+// addMark adds a mark of a user to the processes to which it matters.
+func (s *State) addMark(e *event.Event) {
+	for _, p := range s.processes {
+		if past.Matters(e.UID, p.name.about.UID) {
+			p.name.marks.Add(e.TimeNs)
+		}
+	}
+}
+
+// KnowsAt reports whether the buffers that were live at a mark are known, also those that ended
+// since. Of a process they are known at the marks of its user and of root.
+func (s *State) KnowsAt(m *memory.Mark) bool {
+	for _, p := range s.processes {
+		if !past.Matters(m.UID, p.name.about.UID) {
+			return false
+		}
+	}
+	return s.past.Knows(m.UID, m.TimeNs) && !slices.ContainsFunc(s.exited, func(p memory.Process) bool {
+		return p.Exit.TimeNs > m.TimeNs && !past.Matters(m.UID, p.UID)
+	})
 }

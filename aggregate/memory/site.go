@@ -63,7 +63,7 @@ type SiteAmount struct {
 // A CallSite is a call site with its live allocations.
 type CallSite struct {
 	SiteAmount
-	// Fresh counts the live ones that were allocated after MarkFresh.
+	// Fresh counts the live ones that were allocated after State.FreshSince.
 	Fresh Amount
 	// Places are where live circular buffers are on each of the chips, each place once, in
 	// order of address: programs use the same space in turn.

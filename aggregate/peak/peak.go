@@ -86,7 +86,7 @@ func (q *Pool) Grew(now, number uint64, found bool) {
 		if q.Bytes > q.Peak.Bytes {
 			q.reach(now, number)
 		}
-		q.SetLevel()
+		q.setLevel()
 	}
 	q.draw(now, found)
 }
@@ -95,13 +95,13 @@ func (q *Pool) Grew(now, number uint64, found bool) {
 // rest fits now: the next allocation does.
 func (q *Pool) Shrank(now uint64) {
 	if q.Bytes <= q.level && q.Fits() {
-		q.SetLevel()
+		q.setLevel()
 	}
 	q.draw(now, false)
 }
 
-// SetLevel makes the present use the level that the timelines show.
-func (q *Pool) SetLevel() { q.level, q.levelStatic = q.Bytes, q.static }
+// setLevel makes the present use the level that the timelines show.
+func (q *Pool) setLevel() { q.level, q.levelStatic = q.Bytes, q.static }
 
 // SetTop sets what circular buffers and buffers on single cores occupy of the core where
 // that is highest.
@@ -128,9 +128,10 @@ func (q *Pool) draw(now uint64, found bool) {
 	}
 }
 
-// Restart makes the present use the peak.
+// Restart makes the present use the peak, and the level that the timelines show.
 func (q *Pool) Restart(now, number uint64) {
 	q.reach(now, number)
+	q.setLevel()
 	if !q.Fits() {
 		q.Peak = Peak{TimeNs: now, Number: number}
 	}

@@ -107,8 +107,7 @@ func (l *Live) Handle(e *event.Event) {
 	}
 	l.keep(e)
 	if e.Kind == event.Mark && !l.own {
-		l.markNs = l.state.MarkFresh()
-		l.marked = true
+		l.mark()
 	}
 	l.status.Events++
 	l.mu.Unlock()
@@ -240,9 +239,14 @@ func (l *Live) Notes() []string {
 // Mark shows allocations from now on as growth.
 func (l *Live) Mark() {
 	l.mu.Lock()
-	l.markNs = l.state.MarkFresh()
-	l.marked, l.own = true, true
+	l.mark()
+	l.own = true
 	l.mu.Unlock()
+}
+
+func (l *Live) mark() {
+	l.marked, l.markNs = true, l.state.Now()
+	l.state.FreshSince(l.markNs)
 }
 
 // Unmark removes the mark.
