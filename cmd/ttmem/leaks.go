@@ -110,9 +110,6 @@ func parseMark(c *cobra.Command, flag, text string, end source.Kind) (none sourc
 
 // check checks the flags before anything is read.
 func (o *leaksOptions) check() (alloc.Filter, *name.Rules, error) {
-	if err := flags.CheckBy(o.by); err != nil { // which may be ""
-		return alloc.Filter{}, nil, err
-	}
 	filter, rules, err := o.viewOptions.check(alloc.Regions)
 	if err != nil {
 		return filter, nil, err
@@ -134,8 +131,7 @@ func (o *leaksOptions) check() (alloc.Filter, *name.Rules, error) {
 }
 
 func runLeaks(c *cobra.Command, o *leaksOptions, args []string) error {
-	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
-	if err := o.source.CheckWatch(c, args); err != nil {
+	if err := o.take(c, args); err != nil {
 		return err
 	}
 	between, err := o.between(c)

@@ -54,14 +54,14 @@ docs/top.md explains it.`,
   ttmem top model.ttmem                 a recording, at its peak
   ttmem top --once | head -n 20`,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := o.source.CheckWatch(c, args); err != nil {
+			if err := o.source.Check(c, args); err != nil {
 				return err
 			}
 			o.rules = flags.RulesFile(c)
 			return showTop(&o)
 		},
 	}
-	o.source.Register(c)
+	o.source.RegisterRun(c)
 	flags.Interval(c, &o.interval, time.Second)
 	c.Flags().BoolVar(&o.once, "once", false, "print one frame and exit")
 	flags.Takes(c, flags.Rules)
