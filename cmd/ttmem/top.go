@@ -112,13 +112,7 @@ func topOnce(o *topOptions, view top.Options) error {
 	if err := top.Once(os.Stdout, view, columns, onceRows, !terminal); err != nil {
 		return fmt.Errorf("writing the frame: %w", output.Pathless(err))
 	}
-	for _, note := range summary.Notes {
-		term.Warn(note)
-	}
-	if summary.Failed {
-		return term.ExitStatus(1)
-	}
-	return nil
+	return summary.Finish(nil)
 }
 
 // seekable reports whether the source is a file whose moments can be read.
@@ -235,10 +229,7 @@ func topFile(o *topOptions, view top.Options, in *os.File) error {
 	if err := top.Run(in, os.Stdout, view); err != nil {
 		return fmt.Errorf("showing the view: %w", err)
 	}
-	for _, note := range summary.Notes {
-		term.Warn(note)
-	}
-	return summary.Status()
+	return summary.Finish(nil)
 }
 
 // terminalInput is the source of keys.

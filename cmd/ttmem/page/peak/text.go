@@ -165,10 +165,7 @@ func (p *Page) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 
 // writeRows writes what a peak was made of.
 func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, noun string, rows []row) {
-	shown := rows
-	if p.Limit > 0 && len(rows) > p.Limit {
-		shown = rows[:p.Limit]
-	}
+	shown, _ := page.First(rows, p.Limit)
 	columns := page.Columns{page.SizeColumns, 6, 10}
 	fmt.Fprintln(out, layout.Paint(page.Dim, page.Columns{page.SizeColumns, 5, 11}.Line("bytes", "%", noun)+"  "+p.By))
 	for i := range shown {
@@ -181,10 +178,8 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 			title += fmt.Sprintf(" (%d programs)", len(row.programs))
 		}
 		line := columns.Line(c.format(row.bytes), page.Percent(row.bytes, c.Bytes), fmt.Sprint(row.count)) + "  "
-		indent := layout.Beside(out, line, page.Green, title) + 2
-		for _, part := range page.JoinCallers(row.callers, layout, layout.Width-indent) {
-			fmt.Fprintln(out, page.Blank(indent)+layout.Paint(page.Dim, part))
-		}
+		indent := layout.Beside(out, line, page.Green, title)
+		layout.WriteCallers(out, indent+2, row.callers)
 	}
 	if more := rows[len(shown):]; len(more) > 0 {
 		var bytes, count uint64
