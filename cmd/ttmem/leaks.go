@@ -77,7 +77,7 @@ docs/leaks.md explains marks, and what counts as a leak.`,
 }
 
 // leakRegions are the regions of buffers.
-var leakRegions = alloc.RegionNames(slices.DeleteFunc(slices.Clone(alloc.Regions), func(r event.Region) bool { return r == event.CB }))
+var leakRegions = alloc.RegionNames(page.Regions)
 
 // between is the range of --from and --to.
 func (o *leaksOptions) between(c *cobra.Command) (r between.Range, err error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/service"
 )
 
@@ -119,7 +120,7 @@ func CheckLimit(n int) error {
 }
 
 // groupings are the values of --by, which are the same everywhere.
-var groupings = []string{"stack", "op", "file", "component", "type", "region", "chip", "process"}
+var groupings = alloc.GroupingNames()
 
 // By adds --by.
 func By(c *cobra.Command, by *string, normally string) {

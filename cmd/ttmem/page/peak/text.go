@@ -39,7 +39,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	}
 	layout.Write(out, 0, page.Dim, fmt.Sprintf("%s, over %s", page.Clean(p.Of), page.Moment(p.endNs-p.beginNs)))
 	p.writeAbout(out, layout)
-	for _, region := range Regions {
+	for _, region := range page.Regions {
 		var peaks []*chipsPeak
 		for _, one := range p.regions {
 			if one.Region == region {
@@ -78,21 +78,13 @@ func (p *Page) nothing() string {
 	return fmt.Sprintf("Nothing was allocated %s.", page.Clean(p.Place))
 }
 
-// regionTitle is what a region is called, and format how bytes of it are written.
-func regionTitle(region string) (title string, format func(uint64) string) {
-	if region == event.L1.String() {
-		return "L1 per core", page.KiB
-	}
-	return region, page.Bytes
-}
-
 func (c *chipsPeak) title() string {
-	title, _ := regionTitle(c.Region.String())
+	title, _ := page.RegionTitle(c.Region)
 	return title
 }
 
 func (c *chipsPeak) format(n uint64) string {
-	_, format := regionTitle(c.Region.String())
+	_, format := page.RegionTitle(c.Region)
 	return format(n)
 }
 
@@ -237,7 +229,7 @@ func (p *Page) writeProcesses(out *bufio.Writer, layout page.Layout) {
 	for _, one := range p.processes() {
 		o := owner{text: fmt.Sprintf("PID %d %s", one.PID, one.Name)}
 		for _, peak := range one.Regions {
-			title, format := regionTitle(peak.Region)
+			title, format := page.RegionTitle(peak.region)
 			o.text += fmt.Sprintf("%s%s %s %s", layout.Separator(), title, format(peak.Bytes), p.moment(peak.TimeNs))
 			o.bytes += peak.Bytes
 		}
