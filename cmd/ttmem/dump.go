@@ -53,8 +53,7 @@ docs/dump.md explains the columns, and rules for components.`,
 }
 
 func runDump(c *cobra.Command, o *viewOptions, args []string) error {
-	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
-	if err := o.source.Check(c, args); err != nil {
+	if err := o.take(c, args); err != nil {
 		return err
 	}
 	filter, rules, err := o.check(alloc.Regions)

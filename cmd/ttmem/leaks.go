@@ -76,7 +76,7 @@ docs/leaks.md explains marks, and what counts as a leak.`,
 }
 
 // leakRegions are the regions of buffers.
-var leakRegions = alloc.RegionNames(slices.DeleteFunc(slices.Clone(alloc.Regions), func(r event.Region) bool { return r == event.CB }))
+var leakRegions = alloc.RegionNames(page.Regions)
 
 // between is the range of --from and --to.
 func (o *leaksOptions) between(c *cobra.Command) (r between.Range, err error) {
@@ -109,9 +109,6 @@ func parseMark(c *cobra.Command, flag, text string, end source.Kind) (none sourc
 
 // check checks the flags before anything is read.
 func (o *leaksOptions) check() (alloc.Filter, *name.Rules, error) {
-	if err := flags.CheckBy(o.by); err != nil { // which may be ""
-		return alloc.Filter{}, nil, err
-	}
 	filter, rules, err := o.viewOptions.check(alloc.Regions)
 	if err != nil {
 		return filter, nil, err
@@ -133,8 +130,7 @@ func (o *leaksOptions) check() (alloc.Filter, *name.Rules, error) {
 }
 
 func runLeaks(c *cobra.Command, o *leaksOptions, args []string) error {
-	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
-	if err := o.source.CheckWatch(c, args); err != nil {
+	if err := o.take(c, args); err != nil {
 		return err
 	}
 	between, err := o.between(c)

@@ -56,7 +56,7 @@ until Ctrl-C. docs/log.md explains the columns, the notes of a line, and what is
   ttmem log model.ttmem --json | jq 'select(.note.lived_ns > 1e9)'`,
 		RunE: func(c *cobra.Command, args []string) error { return runLog(c, &o, args) },
 	}
-	o.source.Register(c)
+	o.source.RegisterRun(c)
 	f := c.Flags()
 	f.StringSliceVar(&o.addresses, "address", nil, "only `ADDRESS` in the banks, such as 0x1c40 (may be repeated)")
 	f.StringSliceVar(&o.buffers, "buffer", nil, "only the buffer `ID`, or the Buffer object at 0x... (may be repeated)")
@@ -129,7 +129,7 @@ func (o *logOptions) check() (*eventlog.Filter, error) {
 func runLog(c *cobra.Command, o *logOptions, args []string) error {
 	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
 	o.utc = flags.WantsUTC(c)
-	if err := o.source.CheckWatch(c, args); err != nil {
+	if err := o.source.Check(c, args); err != nil {
 		return err
 	}
 	filter, err := o.check()

@@ -41,8 +41,7 @@ docs/map.md explains the picture.`,
 }
 
 func drawMap(c *cobra.Command, o *viewOptions, args []string) error {
-	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
-	if err := o.source.Check(c, args); err != nil {
+	if err := o.take(c, args); err != nil {
 		return err
 	}
 	p, w, err := o.readMap()

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"cmp"
-
 	"github.com/spf13/cobra"
 
-	"ttmem/aggregate"
-	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -35,24 +31,26 @@ docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
   ttmem oom --json | jq '.failures[] | {reason, name, needed_bytes_per_bank}'`,
 		RunE: func(c *cobra.Command, args []string) error { return runOOM(c, &o, args) },
 	}
-	o.source.Register(c)
+	o.source.RegisterRun(c)
 	flags.Limit(c, &o.n, listedFailures)
 	flags.Takes(c, flags.Color, flags.JSON, flags.UTC)
 	return c
 }
 
 func runOOM(c *cobra.Command, o *viewOptions, args []string) error {
-	o.json, o.utc = flags.WantsJSON(c), flags.WantsUTC(c)
-	if err := o.source.CheckWatch(c, args); err != nil {
+	if err := o.take(c, args); err != nil {
 		return err
 	}
-	if err := cmp.Or(flags.CheckLimit(o.n), o.source.CheckUTC(o.utc)); err != nil {
+	if err := flags.CheckLimit(o.n); err != nil {
 		return err
 	}
-	snap, w, err := readFailures(&o.source)
+	o.source.StateOnly = len(o.source.PIDs) == 0
+	s, err := o.source.Seen()
 	if err != nil {
 		return err
 	}
+	snap, w := s.Snapshot(), &s.Summary
+	snap.TimeNs = s.NowNs
 	if o.json {
 		w.Notes = page.WithOthers(w.Notes, w.Others)
 	}
@@ -70,30 +68,4 @@ func runOOM(c *cobra.Command, o *viewOptions, args []string) error {
 		return err
 	}
 	return w.Finish(page.Doubts(p.Losses(), "failures may be missing, and figures wrong"))
-}
-
-// readFailures reads the failures. A service has seen them: it is queried and not watched.
-func readFailures(o *source.Options) (*memory.Snapshot, *source.Summary, error) {
-	if o.File == "" && len(o.Command) == 0 {
-		s, err := o.OfService()
-		if err != nil {
-			return nil, nil, err
-		}
-		if s != nil {
-			snap := s.Snapshot()
-			snap.TimeNs, s.Live = s.NowNs, true
-			return snap, &s.Summary, nil
-		}
-	}
-	s := aggregate.New()
-	o.StateOnly = len(o.PIDs) == 0
-	w, err := o.Watch(s.Apply)
-	if err != nil {
-		return nil, nil, err
-	}
-	if o.File != "" {
-		s.Advance(w.EndNs)
-	}
-	w.Of = w.In()
-	return s.Snapshot(), w, nil
 }

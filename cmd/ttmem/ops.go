@@ -44,7 +44,7 @@ docs/ops.md explains the columns.`,
   ttmem ops model.ttmem --json | jq '.operations[] | {name, runs, headroom: .peak.headroom_bytes}'`,
 		RunE: func(c *cobra.Command, args []string) error { return listOperations(c, &o, args) },
 	}
-	o.source.Register(c)
+	o.source.RegisterRun(c)
 	flags.From(c, &o.from, "begin")
 	flags.At(c, &o.at, "end")
 	flags.Limit(c, &o.n, listedOperations)
@@ -53,8 +53,7 @@ docs/ops.md explains the columns.`,
 }
 
 func listOperations(c *cobra.Command, o *opsOptions, args []string) error {
-	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
-	if err := o.source.CheckWatch(c, args); err != nil {
+	if err := o.take(c, args); err != nil {
 		return err
 	}
 	at, err := o.moment("list")
@@ -108,34 +107,21 @@ func (o *opsOptions) begin() (from source.Moment, err error) {
 	return from, nil
 }
 
-// readOperations adds the operations to the page. A service has seen them: it is queried and not
-// watched.
+// readOperations adds the operations to the page.
 func (o *opsOptions) readOperations(from, at source.Moment, p *ops.Page) (*source.Summary, error) {
 	if o.source.File != "" {
 		return o.readRecording(from, at, p)
 	}
-	if len(o.source.Command) == 0 {
-		s, err := o.source.OfService()
-		if err == nil && s != nil {
-			err = s.Select(o.source.PIDs)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if s != nil {
-			p.Add(s.State, source.EveryRegion)
-			p.Snapshot = s.Snapshot()
-			return &s.Summary, nil
-		}
+	s, err := o.source.Seen()
+	if err == nil {
+		err = s.Select(o.source.PIDs)
 	}
-	state := aggregate.New()
-	w, err := o.source.Watch(state.Apply)
 	if err != nil {
 		return nil, err
 	}
-	p.Add(state, source.EveryRegion)
-	p.Snapshot, w.Of = state.Snapshot(), w.In()
-	return w, nil
+	p.Add(s.State, source.EveryRegion)
+	p.Snapshot = s.Snapshot()
+	return &s.Summary, nil
 }
 
 // readRecording adds those of a recording that ran from one moment to another.

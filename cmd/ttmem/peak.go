@@ -47,16 +47,11 @@ docs/peak.md explains the page.`,
 }
 
 func showPeaks(c *cobra.Command, o *viewOptions, args []string) error {
-	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
-	o.utc = flags.WantsUTC(c)
-	if err := o.source.CheckWatch(c, args); err != nil {
+	if err := o.take(c, args); err != nil {
 		return err
 	}
 	if o.json && c.Flags().Changed("limit") {
 		return errors.New("-n is of the text: --json has everything")
-	}
-	if err := cmp.Or(flags.CheckBy(o.by), o.source.CheckUTC(o.utc)); err != nil { // --by may be ""
-		return err
 	}
 	filter, rules, err := o.check(alloc.Regions)
 	if err != nil {

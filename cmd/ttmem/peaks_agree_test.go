@@ -15,6 +15,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/dump"
 	"ttmem/cmd/ttmem/page/memmap"
 	"ttmem/cmd/ttmem/page/peak"
@@ -92,7 +93,7 @@ func peaksOfReport(t *testing.T, file string) shownPeaks {
 	peaks := make(shownPeaks)
 	for i := range snap.Devices {
 		d := &snap.Devices[i]
-		for _, region := range peak.Regions {
+		for _, region := range page.Regions {
 			r := d.Regions.Banked(region)
 			peak := shownPeak{r.PeakTimeNs, r.PeakBytes}
 			if region.String() == "L1" {

@@ -54,14 +54,14 @@ docs/top.md explains it.`,
   ttmem top model.ttmem                 a recording, at its peak
   ttmem top --once | head -n 20`,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := o.source.CheckWatch(c, args); err != nil {
+			if err := o.source.Check(c, args); err != nil {
 				return err
 			}
 			o.rules = flags.RulesFile(c)
 			return showTop(&o)
 		},
 	}
-	o.source.Register(c)
+	o.source.RegisterRun(c)
 	flags.Interval(c, &o.interval, time.Second)
 	c.Flags().BoolVar(&o.once, "once", false, "print one frame and exit")
 	flags.Takes(c, flags.Color, flags.Rules)
@@ -109,13 +109,7 @@ func topOnce(o *topOptions, view top.Options) error {
 	if err := top.Once(os.Stdout, view, cmp.Or(term.Columns(os.Stdout), onceColumns), onceRows, plain); err != nil {
 		return fmt.Errorf("writing the frame: %w", output.Pathless(err))
 	}
-	for _, note := range summary.Notes {
-		term.Warn(note)
-	}
-	if summary.Failed {
-		return term.ExitStatus(1)
-	}
-	return nil
+	return summary.Finish(nil)
 }
 
 // seekable reports whether the source is a file whose moments can be read.
@@ -232,10 +226,7 @@ func topFile(o *topOptions, view top.Options, in *os.File) error {
 	if err := top.Run(in, os.Stdout, view); err != nil {
 		return fmt.Errorf("showing the view: %w", err)
 	}
-	for _, note := range summary.Notes {
-		term.Warn(note)
-	}
-	return summary.Status()
+	return summary.Finish(nil)
 }
 
 // terminalInput is the source of keys.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/spf13/cobra"
+
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
@@ -26,6 +28,20 @@ type viewOptions struct {
 	utc     bool
 }
 
+// take takes the arguments and the flags of all commands, and checks them.
+func (o *viewOptions) take(c *cobra.Command, args []string) error {
+	o.json, o.utc, o.rules = flags.WantsJSON(c), flags.WantsUTC(c), flags.RulesFile(c)
+	if err := o.source.Check(c, args); err != nil {
+		return err
+	}
+	if by := c.Flags().Lookup("by"); by != nil && o.by != by.DefValue { // which may be none
+		if err := flags.CheckBy(o.by); err != nil {
+			return err
+		}
+	}
+	return o.source.CheckUTC(o.utc)
+}
+
 // check checks the flags before anything is read. known are the regions that a view has.
 func (o *viewOptions) check(known []event.Region) (filter alloc.Filter, rules *name.Rules, err error) {
 	filter.Devices, filter.PIDs = o.devices, o.source.PIDs
@@ -34,11 +50,6 @@ func (o *viewOptions) check(known []event.Region) (filter alloc.Filter, rules *n
 	}
 	if err := flags.CheckLimit(o.n); err != nil {
 		return filter, nil, err
-	}
-	if o.by != "" {
-		if err := flags.CheckBy(o.by); err != nil {
-			return filter, nil, err
-		}
 	}
 	if filter.Grep, err = flags.CompileGrep(o.grep); err != nil {
 		return filter, nil, err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/term"
 )
@@ -149,7 +150,7 @@ func CheckLimit(n int) error {
 }
 
 // groupings are the values of --by, which are the same everywhere.
-var groupings = []string{"stack", "op", "file", "component", "type", "region", "chip", "process"}
+var groupings = alloc.GroupingNames()
 
 // By adds --by.
 func By(c *cobra.Command, by *string, normally string) {

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"bufio"
 	"cmp"
 	"fmt"
 	"slices"
@@ -59,17 +60,21 @@ func Callers(frames []event.Frame) []string {
 	return CallTexts(calls[min(1, len(calls)):])
 }
 
-// JoinCallers joins calls into lines of at most limit columns.
-func JoinCallers(calls []string, layout Layout, limit int) (lines []string) {
+// WriteCallers writes calls, indented, in as few lines as they fit into.
+func (l Layout) WriteCallers(out *bufio.Writer, indent int, calls []string) {
+	limit := l.Columns() - indent
+	var lines []string
 	for _, call := range calls {
-		call = layout.Pick("← ", "< ") + call
+		call = l.Pick("← ", "< ") + call
 		if n := len(lines); n > 0 && Width(lines[n-1])+1+Width(call) <= limit {
 			lines[n-1] += " " + call
 		} else {
 			lines = append(lines, Fold(call, limit)...)
 		}
 	}
-	return lines
+	for _, line := range lines {
+		fmt.Fprintln(out, Blank(indent)+l.Paint(Dim, line))
+	}
 }
 
 // Distinguish returns the callers in which sites of the same name differ, "" where they do not:

@@ -200,6 +200,14 @@ func Newest[T any](list []T, n int) (newest []T, omitted int) {
 	return list, 0
 }
 
+// First are the first n, or all where n is 0, and how many are left out.
+func First[T any](list []T, n int) (first []T, omitted int) {
+	if n > 0 && len(list) > n {
+		return list[:n], len(list) - n
+	}
+	return list, 0
+}
+
 // Alike divides a list into groups of the same, in the order of the first of each.
 func Alike[T any](list []T, same func(a, b T) bool) (groups [][]T) {
 	for _, one := range list {

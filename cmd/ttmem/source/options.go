@@ -31,6 +31,8 @@ type Options struct {
 	SocketNamed bool
 	Duration    time.Duration
 	Stacks      Stacks
+	// runs is true if a command may be run.
+	runs bool
 	// AwaitLibrary is true if the processes may load their library later.
 	AwaitLibrary bool
 	// StateOnly is true if the state at the end is enough: a file is read from its last
@@ -83,9 +85,15 @@ func (o *Options) Register(c *cobra.Command) {
 	c.ValidArgsFunction = CompleteRecordings
 }
 
-// RegisterWatch adds the flags of a view of what happens over a time.
-func (o *Options) RegisterWatch(c *cobra.Command) {
+// RegisterRun is Register for a view that takes -- COMMAND, too.
+func (o *Options) RegisterRun(c *cobra.Command) {
 	o.Register(c)
+	o.runs = true
+}
+
+// RegisterWatch is RegisterRun for a view that needs some time.
+func (o *Options) RegisterWatch(c *cobra.Command) {
+	o.RegisterRun(c)
 	flags.Duration(c, &o.Duration)
 }
 
@@ -97,20 +105,17 @@ func CompleteRecordings(_ *cobra.Command, args []string, _ string) ([]string, co
 	return []string{"ttmem", "jsonl"}, cobra.ShellCompDirectiveFilterFileExt
 }
 
-// Check takes the arguments of a command that shows a state, FILE or none, and finds
-// contradictions.
+// Check takes the arguments of a command, FILE, -- COMMAND or none, and finds contradictions.
 func (o *Options) Check(c *cobra.Command, args []string) error {
-	if n := c.ArgsLenAtDash(); n >= 0 {
-		return fmt.Errorf("%s runs no command; record it first: ttmem run -o FILE -- %s", c.CommandPath(), strings.Join(args[n:], " "))
+	behind := ""
+	if o.runs {
+		behind = "; a command goes behind --"
 	}
-	return o.checkFile(c, args)
-}
-
-// CheckWatch is Check for a command that takes -- COMMAND, too.
-func (o *Options) CheckWatch(c *cobra.Command, args []string) error {
 	if n := c.ArgsLenAtDash(); n >= 0 {
 		o.Command, args = args[n:], args[:n]
 		switch {
+		case !o.runs:
+			return fmt.Errorf("%s runs no command; record it first: ttmem run -o FILE -- %s", c.CommandPath(), strings.Join(o.Command, " "))
 		case len(o.Command) == 0:
 			return fmt.Errorf("missing command: %s -- python model.py", c.CommandPath())
 		case len(args) > 0:
@@ -128,16 +133,8 @@ func (o *Options) CheckWatch(c *cobra.Command, args []string) error {
 	case len(args) > 0 && c.Flags().Changed("duration"):
 		return errors.New("a file and --duration: give one of them")
 	case len(args) > 1:
-		return fmt.Errorf("one file at a time: %s model.ttmem; a command goes behind --", c.CommandPath())
-	}
-	return o.checkFile(c, args)
-}
-
-func (o *Options) checkFile(c *cobra.Command, args []string) error {
-	if len(args) > 1 {
-		return fmt.Errorf("one file at a time: %s model.ttmem", c.CommandPath())
-	}
-	if len(args) == 1 {
+		return fmt.Errorf("one file at a time: %s model.ttmem%s", c.CommandPath(), behind)
+	case len(args) == 1:
 		o.File = args[0]
 	}
 	o.Socket, o.SocketNamed = flags.SocketOf(c)

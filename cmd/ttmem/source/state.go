@@ -67,6 +67,30 @@ func (o *Options) Now() (*State, error) {
 	return s, err
 }
 
+// Seen is the state that the host's service knows or, without one, that at the end of what is
+// watched. Of is a place: "in model.ttmem".
+func (o *Options) Seen() (*State, error) {
+	if o.File == "" && len(o.Command) == 0 {
+		if s, err := o.OfService(); s != nil || err != nil {
+			if s != nil {
+				s.Live = true
+			}
+			return s, err
+		}
+	}
+	s := newState("")
+	w, err := o.Watch(s.Apply)
+	if err != nil {
+		return nil, err
+	}
+	if o.File != "" {
+		s.Advance(w.EndNs)
+	}
+	s.Summary, s.NowNs = *w, s.State.Now()
+	s.Of = w.In()
+	return s, nil
+}
+
 // OfService is the state that the host's service knows; nil if none runs and the user can
 // trace without it.
 func (o *Options) OfService() (*State, error) {
@@ -86,15 +110,11 @@ func (o *Options) OfService() (*State, error) {
 
 // atEnd is the state at the end of a file.
 func atEnd(path string) (*State, error) {
-	s := newState("at the end of " + shownName(path))
-	end := Options{File: path, StateOnly: true}
-	w, err := end.Watch(s.Apply)
-	if err != nil {
-		return nil, err
+	s, err := (&Options{File: path, StateOnly: true}).Seen()
+	if err == nil {
+		s.Of = "at the end of " + shownName(path)
 	}
-	s.Advance(w.EndNs)
-	s.NowNs, s.Notes, s.Failed, s.File = s.State.Now(), w.Notes, w.Failed, w.File
-	return s, nil
+	return s, err
 }
 
 // ofProcesses is what processes have allocated, as read from their memory. It has no stacks,

@@ -15,6 +15,7 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 )
 
@@ -60,6 +61,8 @@ type stepLeft struct {
 type Follower struct {
 	// Clock relates the times of steps to the wall clock.
 	Clock page.Clock
+	// Handle takes an event.
+	Handle func(*event.Event)
 
 	mu      sync.Mutex // for out
 	out     io.Writer
@@ -104,10 +107,12 @@ const stepMark = 100
 
 // New returns a follower that writes answers to out.
 func New(out io.Writer) *Follower {
-	return &Follower{
+	s := &Follower{
 		out: out, state: aggregate.New(), used: make(map[stepRegion]*stepUse),
 		requests: make(chan request, 64),
 	}
+	s.Handle = source.Completed(s.state, s.apply)
+	return s
 }
 
 // Ready says that steps can begin.
@@ -116,20 +121,6 @@ func (s *Follower) Ready() {
 		V     int  `json:"v"`
 		Ready bool `json:"ready"`
 	}{1, true})
-}
-
-// Handle takes an event.
-func (s *Follower) Handle(e *event.Event) {
-	for implied := range s.state.Implied(e) {
-		s.complete(implied)
-	}
-	s.complete(e)
-}
-
-func (s *Follower) complete(e *event.Event) {
-	s.state.Complete(e)
-	s.state.Apply(e)
-	s.apply(e)
 }
 
 func (s *Follower) answer(v any) {

@@ -56,7 +56,7 @@ func looksAlike(a, b *memory.Device) bool {
 	if a.Board != b.Board || a.Arch != b.Arch || a.Regions.L1Small.CapacityBytes != b.Regions.L1Small.CapacityBytes {
 		return false
 	}
-	for _, of := range []figure{banked(event.DRAM), l1Statics, l1Tensors} {
+	for _, of := range []figure{figureOf(event.DRAM), l1Statics, l1Tensors} {
 		x, y := of(a), of(b)
 		if x.capacity != y.capacity || page.Level(x.used, x.capacity) != page.Level(y.used, y.capacity) {
 			return false // of another colour, or one has nothing
@@ -88,29 +88,16 @@ func (u use) level() page.Style { return page.Level(u.used, u.capacity) }
 // A figure is a use of a chip.
 type figure func(*memory.Device) use
 
-func banked(region event.Region) figure {
-	return func(d *memory.Device) use {
-		r := d.Regions.Banked(region)
-		return use{used: r.AllocatedBytes, peak: r.PeakBytes, capacity: r.CapacityBytes}
-	}
-}
-
-// regions are those that chips have, in the order of their rows.
-var regions = []event.Region{event.DRAM, event.L1, event.L1Small, event.Trace, event.SystemMemory}
-
-// figureOf is the use of a region as its row and its history have it.
+// figureOf is the use of a region.
 func figureOf(region event.Region) figure {
-	if region == event.L1 {
-		return l1
+	return func(d *memory.Device) use {
+		u := page.UseOf(d, region)
+		return use{used: u.Bytes, peak: u.PeakBytes, capacity: u.CapacityBytes}
 	}
-	return banked(region)
 }
 
 // The figures of the L1 of a core: the whole of it, and its parts.
-func l1(d *memory.Device) use {
-	l := &d.L1PerCore
-	return use{used: l.BufferBytes + l.CBBytes, peak: l.Peak.BufferBytes + l.Peak.CBBytes, capacity: l.CapacityBytes}
-}
+func l1(d *memory.Device) use { return figureOf(event.L1)(d) }
 func l1Tensors(d *memory.Device) use {
 	return use{used: d.L1PerCore.BufferBytes, capacity: d.L1PerCore.CapacityBytes}
 }
@@ -135,9 +122,6 @@ func (g chipGroup) span(of figure) (least uint64, most use) {
 	}
 	return least, most
 }
-
-// l1PerCore is the label of the L1 of each core.
-const l1PerCore = "L1 per core"
 
 // The columns of a chip's rows. The bar takes the rest.
 const (
@@ -182,7 +166,7 @@ func (b *chipBlock) lines() []string {
 	room := b.width - page.Width(heads)
 	title = b.Cut(title, room)
 	lines := []string{b.Paint(page.Bold, title) + b.Paint(page.Dim, b.left(about, room-page.Width(title))+heads)}
-	for _, region := range regions {
+	for _, region := range page.Regions {
 		least, most := b.span(figureOf(region))
 		// a region that is not reserved has no line, and host memory has none until it is used
 		reserved := most.capacity > 0 && region != event.SystemMemory && !b.few
@@ -225,7 +209,7 @@ func zeroDim(n uint64) page.Style {
 func (b *chipBlock) l1() []string {
 	least, most := b.span(l1)
 	bar := func(columns int) string { return b.l1Bar(b.chipGroup, columns) }
-	lines := []string{b.row(l1PerCore, b.barAndHistory(b.chipGroup, b.history, event.L1, most, b.bar(), bar), page.KiB, least, most)}
+	lines := []string{b.row(page.L1PerCore, b.barAndHistory(b.chipGroup, b.history, event.L1, most, b.bar(), bar), page.KiB, least, most)}
 	var parts []string
 	part := func(mark, name string, st page.Style, of figure) {
 		least, most := b.span(of)
@@ -309,7 +293,7 @@ func (p painter) grid(groups []chipGroup, h *histories, columns, limit int) []st
 	wide = min(wide, (len(groups)+height-1)/height)
 	room := cell - label - 2*(percentColumns+1)
 	dram, l1 := (room+1)/2, room/2
-	l1Head := l1PerCore
+	l1Head := page.L1PerCore
 	if l1+percentColumns < len(l1Head) {
 		l1Head = "L1"
 	}
@@ -330,7 +314,7 @@ func (p painter) grid(groups []chipGroup, h *histories, columns, limit int) []st
 
 // groupCell returns the cell of a group.
 func (p painter) groupCell(g chipGroup, h *histories, label, dramColumns, l1Columns int) string {
-	least, dram := g.span(banked(event.DRAM))
+	least, dram := g.span(figureOf(event.DRAM))
 	_, core := g.span(l1)
 	percent := func(u use) string {
 		return p.Paint(u.level(), p.right(page.Percent(u.used, u.capacity), percentColumns))

@@ -97,7 +97,7 @@ func (m *model) histories() *histories {
 func (m *model) historyLines() (lines []string) {
 	h := m.histories()
 	for _, g := range chipGroups(m.chips(), !m.unfolded) {
-		for _, region := range regions {
+		for _, region := range page.Regions {
 			line, static := h.of(g, region)
 			if line == nil {
 				continue
@@ -121,13 +121,10 @@ func (m *model) historyLines() (lines []string) {
 // than up to the capacity.
 func (m *model) historyOf(g chipGroup, region event.Region, h *histories, line, static *timeline.Timeline) []string {
 	columns := max(1, m.width-chart.Gutter-1)
-	name, f := region.String(), format(page.Bytes)
+	name, f := page.RegionTitle(region)
 	c := chart.Chart{Painter: m.Painter, Columns: line.Columns(h.endNs, columns)}
-	if region == event.L1 {
-		name, f = l1PerCore, page.KiB
-		if static != nil {
-			c.Base = static.Columns(h.endNs, columns)
-		}
+	if region == event.L1 && static != nil {
+		c.Base = static.Columns(h.endNs, columns)
 	}
 	least, most := g.span(figureOf(region))
 	for _, s := range c.Columns {
@@ -135,7 +132,7 @@ func (m *model) historyOf(g chipGroup, region event.Region, h *histories, line, 
 	}
 	c.Style = page.Level(c.Top, most.capacity)
 	begin := line.BeginNs
-	title := " " + m.Paint(page.Bold, name) + "  " + g.title() + m.Separator() + f.span(least, most.used)
+	title := " " + m.Paint(page.Bold, name) + "  " + g.title() + m.Separator() + format(f).span(least, most.used)
 	if most.capacity > 0 {
 		title += " of " + f(most.capacity)
 	}

@@ -3,6 +3,7 @@ package top
 import (
 	"strings"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 )
 
@@ -57,7 +58,7 @@ var help = []struct {
 	{"Chips", []binding{
 		{"DRAM", "of all banks of the chip; beside the bar is its history, up to the capacity"},
 		{"▒", "the memory of other users, if only your own processes are shown"},
-		{l1PerCore, "the memory that each core of the chip has, of the core where it is fullest: circular and dataflow buffers of programs (CBs, DFBs) fill it from the left, tensors from the right, and what is between them is free; kernels lie in a ring of their own"},
+		{page.L1PerCore, "the memory that each core of the chip has, of the core where it is fullest: circular and dataflow buffers of programs (CBs, DFBs) fill it from the left, tensors from the right, and what is between them is free; kernels lie in a ring of their own"},
 		{"L1_SMALL", "a part of each core's L1 that is set aside for small buffers of operations"},
 		{"TRACE, host", "a part of the DRAM that is set aside for traces; memory of the host that the chip reads"},
 		{"used, peak", "now, and the most there has been: the line in a bar"},

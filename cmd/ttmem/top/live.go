@@ -7,6 +7,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/timeline"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -160,7 +161,7 @@ func (l *Live) Chips(chips []memory.Device, nowNs uint64) {
 	}
 	l.chips = chips
 	for i := range chips {
-		for _, region := range regions {
+		for _, region := range page.Regions {
 			bytes := figureOf(region)(&chips[i]).used
 			at := place{chips[i].ID, region}
 			line := l.chipLines[at]

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -19,7 +20,7 @@ func TestTheHelpSaysWhatEachColumnIs(t *testing.T) {
 		_, text, found := strings.Cut(help, "\n"+part.title)
 		qt.Assert(t, qt.IsTrue(found), qt.Commentf("%s", part.title))
 		text, _, _ = strings.Cut(text, part.end)
-		names := []string{"DRAM", l1PerCore, "L1_SMALL", "TRACE", "host", "used", "peak"}
+		names := []string{"DRAM", page.L1PerCore, "L1_SMALL", "TRACE", "host", "used", "peak"}
 		switch part.title {
 		case " Processes\n":
 			names = nil

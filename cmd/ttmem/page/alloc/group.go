@@ -41,6 +41,14 @@ var groupings = []Grouping{
 	{"process", func(n *Namer, a *Row) []string { return []string{n.process(a.PID)} }},
 }
 
+// GroupingNames are the values of --by.
+func GroupingNames() (names []string) {
+	for _, g := range groupings {
+		names = append(names, g.name)
+	}
+	return names
+}
+
 // orUnknown is a text from a row's call stack, or what stands for it if there is none.
 func (a *Row) orUnknown(text, unknown string) string {
 	if text == "" && a.BeforeAttach {

@@ -185,10 +185,7 @@ func (d *Difference) order(groups map[groupID]*Group, o Options) {
 	if len(d.Groups) > 0 {
 		d.most = d.Groups[0]
 	}
-	if o.Limit > 0 && o.Limit < len(d.Groups) {
-		d.cutOff = len(d.Groups) - o.Limit
-		d.Groups = d.Groups[:o.Limit]
-	}
+	d.Groups, d.cutOff = page.First(d.Groups, o.Limit)
 	slices.SortStableFunc(d.Groups, func(a, b *Group) int {
 		return cmp.Or(page.CompareBool(a.Static, b.Static), cmp.Compare(b.ChangeBytes, a.ChangeBytes))
 	})

@@ -216,7 +216,5 @@ func (d *Difference) writeGroup(out *bufio.Writer, layout page.Layout, g *Group)
 		title += fmt.Sprintf(" (line %d in A)", g.ALine)
 	}
 	writeAmounts(out, layout, g.A, g.B, title)
-	for _, line := range page.JoinCallers(page.Callers(g.Stack), layout, layout.Columns()-page.NameIndent-2) {
-		layout.Write(out, page.NameIndent+2, page.Dim, line)
-	}
+	layout.WriteCallers(out, page.NameIndent+2, page.Callers(g.Stack))
 }

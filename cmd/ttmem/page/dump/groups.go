@@ -36,7 +36,7 @@ type Groups struct {
 	*List
 	by     string
 	groups []*group
-	cutOff int
+	limit  int // of those that are listed; 0: none
 }
 
 // Group counts the rows by a value of --by, the largest first.
@@ -76,7 +76,7 @@ func (l *List) Group(by string, n int) *Groups {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.StaticBytes, a.StaticBytes),
 			cmp.Compare(b.Buffers+b.Statics, a.Buffers+a.Statics), cmp.Compare(a.Key, b.Key), page.CompareFrames(a.Stack, b.Stack))
 	})
-	return &Groups{l, by, list, cutOff(len(list), n)}
+	return &Groups{l, by, list, n}
 }
 
 // add counts a row that is in so many groups.
@@ -119,7 +119,8 @@ func (g *Groups) WriteText(w io.Writer, layout page.Layout) error {
 		columns = columns[:3]
 	}
 	layout.WriteHead(out, columns.Line("bytes", "", "buffers", "CBs, DFBs", ""), "  "+g.by)
-	for _, one := range g.groups[:len(g.groups)-g.cutOff] {
+	shown, omitted := page.First(g.groups, g.limit)
+	for _, one := range shown {
 		line := columns.Line(page.Bytes(one.Bytes), page.Percent(one.Bytes, bytes), fmt.Sprint(one.Buffers), page.Bytes(one.StaticBytes), fmt.Sprint(one.Statics))
 		indent := layout.Beside(out, line+"  ", page.NoStyle, layout.Separated(one.Key)) + 2
 		if g.by == "stack" {
@@ -128,8 +129,8 @@ func (g *Groups) WriteText(w io.Writer, layout page.Layout) error {
 			}
 		}
 	}
-	if g.cutOff > 0 {
-		fmt.Fprintf(out, "\nand %s more of %d: -n 0 lists all\n", page.Grouped(g.cutOff), len(g.groups))
+	if omitted > 0 {
+		fmt.Fprintf(out, "\nand %s more of %d: -n 0 lists all\n", page.Grouped(omitted), len(g.groups))
 	}
 	return out.Flush()
 }

@@ -127,5 +127,6 @@ func (l *List) WriteJSON(w io.Writer) error {
 
 // WriteJSON writes the groups.
 func (g *Groups) WriteJSON(w io.Writer) error {
-	return page.JSON(w, &groupsDocument{head: g.head(g.cutOff), By: g.by, Groups: g.groups[:len(g.groups)-g.cutOff]})
+	shown, omitted := page.First(g.groups, g.limit)
+	return page.JSON(w, &groupsDocument{head: g.head(omitted), By: g.by, Groups: shown})
 }

@@ -105,12 +105,4 @@ func (l *List) Sort() {
 }
 
 // Cut keeps the first n rows, or all if n is 0.
-func (l *List) Cut(n int) { l.cutOff = cutOff(len(l.Rows), n) }
-
-// cutOff is how many of all are left out where n are kept; 0 keeps all.
-func cutOff(all, n int) int {
-	if n == 0 {
-		return 0
-	}
-	return max(0, all-n)
-}
+func (l *List) Cut(n int) { _, l.cutOff = page.First(l.Rows, n) }

@@ -157,16 +157,9 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []leak, who
 		limit = retainedRows
 	}
 	fmt.Fprintln(out, layout.Paint(page.Dim, columns.Line("bytes", "buffers", "oldest")))
-	for i := range list {
-		if limit > 0 && i == limit {
-			more := fmt.Sprintf("and %s more", page.Grouped(len(list)-i))
-			if whole {
-				more += ": -n 0 lists all"
-			}
-			fmt.Fprintln(out, layout.Paint(page.Dim, page.Blank(page.NameIndent)+more))
-			break
-		}
-		l := &list[i]
+	shown, omitted := page.First(list, limit)
+	for i := range shown {
+		l := &shown[i]
 		line := columns.Line(page.Bytes(l.Bytes), fmt.Sprint(l.Count), page.Seconds(l.AgeNs)) + "  "
 		layout.Whole(out, line, page.Green, p.title(l, layout.Separator())+p.place(l))
 		if !whole {
@@ -180,6 +173,13 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []leak, who
 		for _, call := range page.Callers(l.Stack.Frames()) {
 			layout.Write(out, page.NameIndent+2, page.Dim, call)
 		}
+	}
+	if omitted > 0 {
+		more := fmt.Sprintf("and %s more", page.Grouped(omitted))
+		if whole {
+			more += ": -n 0 lists all"
+		}
+		fmt.Fprintln(out, layout.Paint(page.Dim, page.Blank(page.NameIndent)+more))
 	}
 }
 
@@ -201,11 +201,11 @@ func (p *Page) writeGroups(out *bufio.Writer, layout page.Layout) {
 	groups := p.groups()
 	fmt.Fprintln(out)
 	fmt.Fprintln(out, layout.Paint(page.Dim, groupColumns.Line("bytes", "buffers")+"  "+p.By))
-	for i, g := range groups {
-		if p.Limit > 0 && i == p.Limit {
-			fmt.Fprintln(out, layout.Paint(page.Dim, fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(groups)-i))))
-			break
-		}
+	shown, omitted := page.First(groups, p.Limit)
+	for _, g := range shown {
 		layout.Beside(out, groupColumns.Line(page.Bytes(g.Bytes), fmt.Sprint(g.Count))+"  ", page.NoStyle, layout.Separated(g.Key))
+	}
+	if omitted > 0 {
+		fmt.Fprintln(out, layout.Paint(page.Dim, fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(omitted))))
 	}
 }

@@ -121,7 +121,7 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, group []*memo
 	}
 	layout.WriteStyled(out, "", page.BoldRed, region+": "+verdicts[cause], "  "+at)
 	layout.Write(out, 1, page.Green, siteName(layout, f.Stack, false))
-	p.writeCallers(out, layout, 3, f.Stack.Frames())
+	layout.WriteCallers(out, 3, page.Callers(f.Stack.Frames()))
 	who := strings.TrimRight(page.UsersOf(p.Snapshot).PID(f.PID)+" "+p.process(f), " ") + ", " + p.moment(f.TimeNs)
 	if n := len(group); n > 1 {
 		who += fmt.Sprintf("; %d times, first %s", n, p.moment(group[n-1].TimeNs))
@@ -247,13 +247,6 @@ func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *memory.Failu
 	}
 }
 
-// writeCallers writes the calls that led to an allocation.
-func (p *Page) writeCallers(out *bufio.Writer, layout page.Layout, indent int, frames []event.Frame) {
-	for _, line := range page.JoinCallers(page.Callers(frames), layout, layout.Width-indent) {
-		layout.Write(out, indent, page.Dim, line)
-	}
-}
-
 // siteName is the name of a call stack.
 func siteName(layout page.Layout, stack *event.Stack, beforeAttach bool) string {
 	return cmp.Or(page.Clean(name.Of(stack.Frames()).Text(layout.Separator())), alloc.Unknown(stack, beforeAttach))
@@ -274,7 +267,7 @@ func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []memory.
 		}
 		text := columns.Line(page.Bytes(l.BytesPerBank), fmt.Sprint(l.Count), fmt.Sprintf("%#x", l.Address)) + "  "
 		indent := layout.Beside(out, text, page.Green, site)
-		p.writeCallers(out, layout, indent+2, frames)
+		layout.WriteCallers(out, indent+2, page.Callers(frames))
 	}
 	if rest.Count > 0 {
 		layout.Beside(out, columns.Line(page.Bytes(rest.BytesPerBank), fmt.Sprint(rest.Count), "")+"  ", page.NoStyle, "other call sites")

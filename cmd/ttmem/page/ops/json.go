@@ -51,7 +51,7 @@ type peak struct {
 
 // WriteJSON writes the JSON document.
 func (p *Page) WriteJSON(w io.Writer) error {
-	list, omitted := p.shown(p.operations())
+	list, omitted := page.First(p.operations(), p.Limit)
 	doc := document{
 		V: 1, TimeNs: p.Snapshot.TimeNs, Operations: []operation{}, Omitted: omitted, Forgotten: p.forgotten,
 		AllLosses: p.Losses(), Notes: page.WithOthers(p.Notes, p.Others),

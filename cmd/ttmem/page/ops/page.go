@@ -70,14 +70,6 @@ func (p *Page) row(op *memory.Operation) (row alloc.Row, ok bool) {
 	return p.names.Row(alloc.Row{PID: op.PID, Devices: op.Devices, Region: event.L1}, op.Stack)
 }
 
-// shown returns the first of them, and how many more there are.
-func (p *Page) shown(all []analyze.Operation) (list []analyze.Operation, omitted int) {
-	if p.Limit > 0 && len(all) > p.Limit {
-		return all[:p.Limit], len(all) - p.Limit
-	}
-	return all, 0
-}
-
 // runs is how often the operations ran, as text.
 func runs(n uint64) string {
 	if n == 0 {

@@ -33,7 +33,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
 	layout.WriteOthers(out, p.Others)
 	all := p.operations()
-	list, omitted := p.shown(all)
+	list, omitted := page.First(all, p.Limit)
 	if len(list) == 0 {
 		layout.Write(out, 0, page.NoStyle, p.nothing())
 		return out.Flush()

@@ -92,6 +92,7 @@ type processJSON struct {
 
 // processPeakJSON is the most that the process had of a region on one chip.
 type processPeakJSON struct {
+	region event.Region
 	Region string `json:"region"`
 	TimeNs uint64 `json:"time_ns"`
 	Bytes  uint64 `json:"bytes"`
@@ -160,7 +161,7 @@ func (p *Page) processes() []processJSON {
 	for i := range p.Snap.Processes {
 		one := &p.Snap.Processes[i]
 		doc := processJSON{PID: one.PID, Name: page.ProcessName(one), Regions: []processPeakJSON{}}
-		for _, region := range Regions {
+		for _, region := range page.Regions {
 			if peak := processPeak(one, region); peak.Bytes > 0 {
 				doc.Regions = append(doc.Regions, peak)
 			}
@@ -171,15 +172,10 @@ func (p *Page) processes() []processJSON {
 }
 
 func processPeak(one *memory.Process, region event.Region) processPeakJSON {
-	peak := processPeakJSON{Region: region.String()}
+	peak := processPeakJSON{Region: region.String(), region: region}
 	for i := range one.Devices {
-		d := &one.Devices[i]
-		bytes, time := d.Regions.Banked(region).PeakBytes, d.Regions.Banked(region).PeakTimeNs
-		if region == event.L1 {
-			bytes, time = d.L1PerCore.Peak.BufferBytes+d.L1PerCore.Peak.CBBytes, d.L1PerCore.Peak.TimeNs
-		}
-		if bytes > peak.Bytes {
-			peak.Bytes, peak.TimeNs = bytes, time
+		if u := page.UseOf(&one.Devices[i], region); u.PeakBytes > peak.Bytes {
+			peak.Bytes, peak.TimeNs = u.PeakBytes, u.PeakTimeNs
 		}
 	}
 	return peak

@@ -10,7 +10,6 @@ import (
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
-	"ttmem/tracer/event"
 )
 
 // A Page is the peaks of a state.
@@ -68,7 +67,7 @@ func New(state *aggregate.State, o Options) *Page {
 	if late := p.late(&o.Filter); late != "" {
 		p.About = append([]string{late}, o.About...)
 	}
-	for _, region := range Regions {
+	for _, region := range page.Regions {
 		var peaks []*memory.RegionPeak
 		for i := range p.peaks {
 			if peak := &p.peaks[i]; peak.Region == region && o.Filter.SelectsPeak(peak.Device, region) {
@@ -90,9 +89,6 @@ func New(state *aggregate.State, o Options) *Page {
 	}
 	return p
 }
-
-// Regions are the regions in the order in which they are shown.
-var Regions = slices.DeleteFunc(slices.Clone(alloc.Regions), func(r event.Region) bool { return r == event.CB })
 
 // alike reports whether two chips have the same peak, made of the same.
 func alike(a, b *memory.RegionPeak) bool {

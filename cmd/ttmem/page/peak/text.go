@@ -39,7 +39,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	}
 	layout.Write(out, 0, page.Dim, fmt.Sprintf("%s, over %s", page.Clean(p.Of), page.Moment(p.endNs-p.beginNs)))
 	p.writeAbout(out, layout)
-	for _, region := range Regions {
+	for _, region := range page.Regions {
 		var peaks []*chipsPeak
 		for _, one := range p.regions {
 			if one.Region == region {
@@ -78,21 +78,13 @@ func (p *Page) nothing() string {
 	return fmt.Sprintf("Nothing was allocated %s.", page.Clean(p.Place))
 }
 
-// regionTitle is what a region is called, and format how bytes of it are written.
-func regionTitle(region string) (title string, format func(uint64) string) {
-	if region == event.L1.String() {
-		return "L1 per core", page.KiB
-	}
-	return region, page.Bytes
-}
-
 func (c *chipsPeak) title() string {
-	title, _ := regionTitle(c.Region.String())
+	title, _ := page.RegionTitle(c.Region)
 	return title
 }
 
 func (c *chipsPeak) format(n uint64) string {
-	_, format := regionTitle(c.Region.String())
+	_, format := page.RegionTitle(c.Region)
 	return format(n)
 }
 
@@ -165,10 +157,7 @@ func (p *Page) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 
 // writeRows writes what a peak was made of.
 func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, noun string, rows []row) {
-	shown := rows
-	if p.Limit > 0 && len(rows) > p.Limit {
-		shown = rows[:p.Limit]
-	}
+	shown, _ := page.First(rows, p.Limit)
 	columns := page.Columns{page.SizeColumns, 6, 10}
 	fmt.Fprintln(out, layout.Paint(page.Dim, page.Columns{page.SizeColumns, 5, 11}.Line("bytes", "%", noun)+"  "+p.By))
 	for i := range shown {
@@ -181,10 +170,8 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 			title += fmt.Sprintf(" (%d programs)", len(row.programs))
 		}
 		line := columns.Line(c.format(row.bytes), page.Percent(row.bytes, c.Bytes), fmt.Sprint(row.count)) + "  "
-		indent := layout.Beside(out, line, page.Green, title) + 2
-		for _, part := range page.JoinCallers(row.callers, layout, layout.Width-indent) {
-			fmt.Fprintln(out, page.Blank(indent)+layout.Paint(page.Dim, part))
-		}
+		indent := layout.Beside(out, line, page.Green, title)
+		layout.WriteCallers(out, indent+2, row.callers)
 	}
 	if more := rows[len(shown):]; len(more) > 0 {
 		var bytes, count uint64
@@ -242,7 +229,7 @@ func (p *Page) writeProcesses(out *bufio.Writer, layout page.Layout) {
 	for _, one := range p.processes() {
 		o := owner{text: p.names.Users().PID(one.PID) + " " + one.Name}
 		for _, peak := range one.Regions {
-			title, format := regionTitle(peak.Region)
+			title, format := page.RegionTitle(peak.region)
 			o.text += fmt.Sprintf("%s%s %s %s", layout.Separator(), title, format(peak.Bytes), p.moment(peak.TimeNs))
 			o.bytes += peak.Bytes
 		}

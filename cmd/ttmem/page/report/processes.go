@@ -95,8 +95,8 @@ func (r *report) processes() {
 // highest is the highest peak of a region of a process.
 func highest(p *memory.Process) (bytes uint64) {
 	for i := range p.Devices {
-		for _, g := range regions {
-			bytes = max(bytes, g.peak(&p.Devices[i]))
+		for _, g := range page.Regions {
+			bytes = max(bytes, page.UseOf(&p.Devices[i], g).PeakBytes)
 		}
 	}
 	return bytes

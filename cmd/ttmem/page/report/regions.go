@@ -13,33 +13,6 @@ import (
 // shownSites is how many call sites of a peak are shown, if there is room.
 const shownSites = 5
 
-// A region reads the use of a region of a chip. Figures of L1 are per core, with circular buffers.
-type region struct {
-	event.Region
-	label  string
-	format func(uint64) string
-}
-
-// regions are in the order in which they are shown.
-var regions = []region{
-	{event.DRAM, "DRAM", page.Bytes}, {event.L1, "L1 per core", page.KiB}, {event.L1Small, "L1_SMALL", page.Bytes},
-	{event.Trace, "TRACE", page.Bytes}, {event.SystemMemory, "SYSTEM_MEMORY", page.Bytes},
-}
-
-func (g region) peak(d *memory.Device) uint64 {
-	if g.Region == event.L1 {
-		return d.L1PerCore.Peak.CBBytes + d.L1PerCore.Peak.BufferBytes
-	}
-	return d.Regions.Banked(g.Region).PeakBytes
-}
-
-func (g region) now(d *memory.Device) uint64 {
-	if g.Region == event.L1 {
-		return d.L1PerCore.CBBytes + d.L1PerCore.BufferBytes
-	}
-	return d.Regions.Banked(g.Region).AllocatedBytes
-}
-
 // A use is the use of a region on a chip: at the peak or, for running processes, at present.
 type use struct {
 	chip int
@@ -47,17 +20,16 @@ type use struct {
 	shown, cbs, other, capacity uint64
 }
 
-func (r *report) useOf(g region, d *memory.Device) use {
-	b := d.Regions.Banked(g.Region)
-	u := use{chip: d.ID, shown: g.peak(d), other: g.now(d), capacity: b.PeakCapacityBytes}
-	if r.Live || u.shown == 0 {
-		u.capacity = b.CapacityBytes
-	}
-	if g.Region == event.L1 {
-		u.cbs, u.capacity = d.L1PerCore.Peak.CBBytes, d.L1PerCore.CapacityBytes
-		if r.Live {
-			u.cbs = d.L1PerCore.CBBytes
-		}
+func (r *report) useOf(region event.Region, d *memory.Device) use {
+	of := page.UseOf(d, region)
+	u := use{chip: d.ID, shown: of.PeakBytes, other: of.Bytes, capacity: of.CapacityBytes}
+	switch {
+	case region == event.L1 && r.Live:
+		u.cbs = d.L1PerCore.CBBytes
+	case region == event.L1:
+		u.cbs = d.L1PerCore.Peak.CBBytes
+	case !r.Live && u.shown > 0:
+		u.capacity = d.Regions.Banked(region).PeakCapacityBytes
 	}
 	if r.Live {
 		u.shown, u.other = u.other, u.shown
@@ -112,19 +84,21 @@ func (r *report) regions() {
 
 // A regionUse is the use of a region by groups of chips that use as much, the fullest first.
 type regionUse struct {
-	region
+	event.Region
+	label  string
+	format func(uint64) string
 	groups [][]use
 }
 
 // uses are those of the regions that were used; same is true if all chips use as much.
 func (r *report) uses() (list []regionUse, same bool) {
 	same = true
-	for _, g := range regions {
+	for _, region := range page.Regions {
 		var all []use
 		used := false
 		for i := range r.snap.Devices {
-			all = append(all, r.useOf(g, &r.snap.Devices[i]))
-			used = used || g.peak(&r.snap.Devices[i]) > 0
+			all = append(all, r.useOf(region, &r.snap.Devices[i]))
+			used = used || page.UseOf(&r.snap.Devices[i], region).PeakBytes > 0
 		}
 		if !used {
 			continue
@@ -132,7 +106,8 @@ func (r *report) uses() (list []regionUse, same bool) {
 		slices.SortStableFunc(all, func(a, b use) int { return cmp.Compare(b.shown, a.shown) })
 		groups := page.Alike(all, func(a, b use) bool { a.chip = b.chip; return a == b })
 		same = same && len(groups) == 1
-		list = append(list, regionUse{g, groups})
+		label, format := page.RegionTitle(region)
+		list = append(list, regionUse{region, label, format, groups})
 	}
 	return list, same
 }
@@ -154,7 +129,7 @@ func (r *report) use(of regionUse, chips bool) {
 	const labelColumns, percentColumns, figureColumns = 14, 6, 26
 	line := " " + page.Left(of.label, labelColumns)
 	if columns := min(48, r.width-1-labelColumns-percentColumns-figureColumns-r.otherColumns); columns >= 8 {
-		line += r.bar(of.region, u, columns)
+		line += r.bar(of.Region, u, columns)
 	}
 	line += page.Right(page.Percent(u.shown, u.capacity), percentColumns-1) + "  "
 	if !r.whole && page.Width(line+figures+other) > r.width {
@@ -165,17 +140,17 @@ func (r *report) use(of regionUse, chips bool) {
 		r.chips(of)
 	}
 	if !r.Live {
-		r.peakSources(of.region, u)
+		r.peakSources(of, u)
 	}
 }
 
 // bar draws a use: buffers lie at the top of L1, and circular buffers at its bottom.
-func (r *report) bar(g region, u use, columns int) string {
+func (r *report) bar(region event.Region, u use, columns int) string {
 	level := page.Level(u.shown, u.capacity)
 	switch {
 	case u.capacity == 0:
 		return page.Blank(columns)
-	case g.Region == event.L1:
+	case region == event.L1:
 		return r.DrawGap(page.NewGap(u.cbs, u.shown-u.cbs, u.capacity, columns), level, level)
 	}
 	return r.DrawBar(page.Bar{Part: u.shown, Whole: u.capacity, Style: level}, columns)
@@ -208,9 +183,9 @@ func (r *report) chips(of regionUse) {
 }
 
 // peakSources writes the call sites that the peak of a region of a chip was made of.
-func (r *report) peakSources(g region, u use) {
+func (r *report) peakSources(of regionUse, u use) {
 	at := slices.IndexFunc(r.peaks, func(p memory.RegionPeak) bool {
-		return p.Device == u.chip && p.Region == g.Region && p.Bytes == u.shown
+		return p.Device == u.chip && p.Region == of.Region && p.Bytes == u.shown
 	})
 	if at < 0 {
 		r.line("   ", r.Paint(page.Dim, "before this recording: its call sites are not known"))
@@ -219,7 +194,7 @@ func (r *report) peakSources(g region, u use) {
 	if r.made[at] == nil {
 		r.made[at] = sourcesOf(&r.peaks[at])
 	}
-	r.sources(r.made[at], memory.Holder{}, r.sites, u.shown, g.format)
+	r.sources(r.made[at], memory.Holder{}, r.sites, u.shown, of.format)
 }
 
 // sourcesOf are the call sites that a peak was made of.

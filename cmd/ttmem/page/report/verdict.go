@@ -135,6 +135,6 @@ func newLeak(v *analyze.Verdict) source {
 // allocated reports whether the process ever had a buffer.
 func allocated(p memory.Process) bool {
 	return slices.ContainsFunc(p.Devices, func(d memory.Device) bool {
-		return slices.ContainsFunc(regions, func(of region) bool { return of.peak(&d) > 0 })
+		return slices.ContainsFunc(page.Regions, func(r event.Region) bool { return page.UseOf(&d, r).PeakBytes > 0 })
 	})
 }
