@@ -198,7 +198,7 @@ func interruptedAgain(s *scene) {
 
 // commandInterruptedAgain has ttmem give up the report of a command.
 func commandInterruptedAgain(s *scene) {
-	cmd, p := s.command([]string{ttmem, "run", "--"}, 2)
+	cmd, p := s.command([]string{ttmem, "run", "--no-record", "--"}, 2)
 	cmd.Stderr = s.full()
 	s.programs = append(s.programs, p)
 	tr := s.begin(cmd)
