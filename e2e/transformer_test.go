@@ -14,16 +14,15 @@ import (
 )
 
 // A transformer that leaks nothing is not accused of anything, by the report of run, by leaks and
-// by top; of one that keeps activations each names the line. TestPytestPlugin has the same for
-// pytest.
+// by top; of one that keeps activations each names the line.
 func TestTransformer(t *testing.T) {
 	const iterations, bytes = "24", "576.0 KiB"
-	line := lineMarked(t, "transformer.py", "leak")
+	line := lineMarked(t, "small_transformer.py", "leak")
 	for _, what := range []string{"clean", "leaking"} {
 		t.Run(what, func(t *testing.T) {
 			leaking := what == "leaking"
 			file := filepath.Join(t.TempDir(), "model.ttmem")
-			under := setup(t, "0.81.1", "3.10").Command(t.Context(), rig.N150, program(t, "transformer.py"), what, iterations)
+			under := setup(t, "0.81.1", "3.10").Command(t.Context(), rig.N150, program(t, "small_transformer.py"), what, iterations)
 			run := exec.Command(ttmem, append([]string{"run", "-o", file, "--mark-at", "ttnn::embedding", "--", under.Path}, under.Args[1:]...)...)
 			run.Env = testEnviron(under.Env, rig.N150, t.TempDir())
 			out, err := run.CombinedOutput()
@@ -31,7 +30,7 @@ func TestTransformer(t *testing.T) {
 			report, _, _ := strings.Cut(string(out), "Peak of each region") // which also has weights
 			qt.Check(t, qt.Equals(strings.Contains(report, "No leaks found"), !leaking), qt.Commentf("%s", out))
 			qt.Check(t, qt.Equals(strings.Contains(report, bytes+"   "+iterations+" buffers  "+line+" result"), leaking), qt.Commentf("%s", out))
-			qt.Check(t, qt.Equals(strings.Contains(report, "transformer.py"), leaking), qt.Commentf("%s", out))
+			qt.Check(t, qt.Equals(strings.Contains(report, "small_transformer.py"), leaking), qt.Commentf("%s", out))
 
 			page, stderr, status := leaksOf(t, ".", []string{"--fail-above", "0", file})
 			if leaking {

@@ -1,4 +1,4 @@
-"""A small transformer: transformer.py clean|leaking ITERATIONS.
+"""A small transformer: small_transformer.py clean|leaking ITERATIONS.
 
 Embedding, attention and MLP of a few layers, with weights that stay until the device is closed,
 and the program cache on. `leaking` keeps an activation of each iteration, at the marked line.
