@@ -14,7 +14,8 @@ import (
 )
 
 // A transformer that leaks nothing is not accused of anything, by the report of run, by leaks and
-// by top; of one that keeps activations each names the line.
+// by top; of one that keeps activations each names the line. TestPytestPlugin has the same for
+// pytest.
 func TestTransformer(t *testing.T) {
 	const iterations, bytes = "24", "576.0 KiB"
 	line := lineMarked(t, "small_transformer.py", "leak")
