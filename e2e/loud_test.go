@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
@@ -12,14 +13,15 @@ import (
 	"ttmem/e2e/rig"
 )
 
-// One process makes more events than the service reads, and loses some: it stands still
-// meanwhile. Ten quiet processes lose none, and nothing that is said of them has a warning. When
+// One process makes more than 100,000 events in a second of its time, and loses some: the service
+// stands still meanwhile. Ten quiet processes lose none, and nothing that is said of them has a warning. When
 // the loud one is quiet, its figures are right again.
 func TestLoudProcessBesideQuietOnes(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	s := startServer(t)
 	s.discover(t, env)
-	loud := startTarget(t, env, rig.N150, program(t, "loop.py"), "200000", "2")
+	const pairs = 200_000
+	loud := startTarget(t, env, rig.N150, program(t, "loop.py"), fmt.Sprint(pairs), "2")
 	loud.expect(t, "ready")
 	quiet := startTarget(t, env, rig.N150, program(t, "quiet.py"), "10")
 	t.Cleanup(func() { quiet.stdin.Close() }) // otherwise its children stay
@@ -36,7 +38,12 @@ func TestLoudProcessBesideQuietOnes(t *testing.T) {
 
 	qt.Assert(t, qt.IsNil(s.Process.Signal(unix.SIGSTOP)))
 	loud.next()
-	loud.expect(t, "") // the time that it took
+	var took time.Duration
+	_, err := fmt.Sscan(loud.expect(t, ""), &took)
+	qt.Assert(t, qt.IsNil(err))
+	rate := 2 * pairs / took.Seconds()
+	t.Logf("the loud process made %.0f events a second", rate)
+	qt.Check(t, qt.IsTrue(rate > 100_000), qt.Commentf("%.0f events a second", rate))
 	quiet.next()
 	quiet.expect(t, "holding")
 	qt.Assert(t, qt.IsNil(s.Process.Signal(unix.SIGCONT)))
@@ -54,11 +61,16 @@ func TestLoudProcessBesideQuietOnes(t *testing.T) {
 	for _, pid := range pids {
 		waitFor(t, "the buffers of a quiet process", func() bool { return dramBuffers(s.snapshot(t), pid) == 10 })
 		qt.Check(t, qt.Equals(lost(pid), 0))
+		const buffer = 24 << 10 // four tiles take a page of each of 12 banks
+		devices := of(pid).Devices
+		qt.Assert(t, qt.HasLen(devices, 1))
+		qt.Check(t, qt.Equals(devices[0].Regions.DRAM.AllocatedBytes, 10*buffer))
+		qt.Check(t, qt.Equals(devices[0].Regions.DRAM.PeakBytes, 20*buffer))
 	}
 	snapshot := s.snapshot(t)
 	qt.Check(t, qt.HasLen(snapshot.Lost, 0)) // of no known process
-	for _, page := range []string{"report", "dump", "map"} {
-		stdout, stderr, status := runTtmem(t, nil, page, "--socket", s.socket, "-p", fmt.Sprint(pids[3]))
+	for _, page := range []string{"report", "dump", "map", "peak --duration 1s", "top --once"} {
+		stdout, stderr, status := runTtmem(t, nil, append(strings.Fields(page), "--socket", s.socket, "-p", fmt.Sprint(pids[3]))...)
 		qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 		qt.Check(t, qt.Not(qt.StringContains(stdout+stderr, "lost")), qt.Commentf("%s", page))
 	}

@@ -54,12 +54,23 @@ func TestPytestPlugin(t *testing.T) {
 	} {
 		qt.Check(t, qt.StringContains(text, want))
 	}
+	// only one of the tests failed, and holds its tensor by that
+	qt.Check(t, qt.Equals(strings.Count(text, "the test failed: its traceback keeps its variables"), 1))
+	qt.Check(t, qt.StringContains(text, "test_limits.py::test_fails (failed)\n"))
 	qt.Check(t, qt.IsFalse(strings.Contains(text, "Warning")))
 	// the test function is the outermost call that is shown
 	qt.Check(t, qt.StringContains(text, " test_leaks\n"))
 	for _, runner := range []string{"pytest_pyfunc_call", "_multicall"} {
 		qt.Check(t, qt.IsFalse(strings.Contains(text, runner)))
 	}
+
+	// a transformer with weights leaves nothing, and one that keeps activations is named by its line
+	text, status = pytest("--ttmem", "-v", "test_transformer.py")
+	qt.Check(t, qt.Equals(status, 1))
+	qt.Check(t, qt.IsFalse(fails(t, text, "test_inference[Transformer]")))
+	qt.Check(t, qt.IsTrue(fails(t, text, "test_inference[Leaking]")))
+	qt.Check(t, qt.Matches(text, `(?s).*left 192\.0 KiB allocated, more than limit_leaks = 0 B:\n +192\.0 KiB  8 in DRAM  ttnn\.add · `+
+		lineMarked(t, "small_transformer.py", "leak")+` result\n.*`))
 
 	// only marked tests are measured, or none
 	text, status = pytest("-v", "test_limits.py::test_clean", "test_limits.py::test_unmarked")

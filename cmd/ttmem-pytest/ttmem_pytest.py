@@ -24,6 +24,7 @@ import pytest
 UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 REGIONS = ("DRAM", "L1", "L1_SMALL", "TRACE", "SYSTEM_MEMORY")
 OPTIONS = ("limit_leaks", "limit_peak")
+TRACEBACK = "the test failed: its traceback keeps its variables, which may be some of this"
 
 
 def parse_size(text):
@@ -107,8 +108,11 @@ class Watcher:
         return self.ask("begin " + " ".join(name.split()), "began")
 
     def end(self):
-        gc.collect()  # what only a cycle keeps is no leak
-        return self.ask("end", "step")
+        step = self.ask("end", "step")
+        if leaked(step):
+            gc.collect()  # what only a cycle keeps is no leak
+            step = self.ask("end", "step")
+        return step
 
     def close(self):
         try:
@@ -145,6 +149,7 @@ class Plugin:
         self.watcher = None
         self.broken = None  # why nothing can be measured
         self.running = False  # a step has begun
+        self.raised = False  # the test ended by an exception
         self.steps = []
 
     def limits(self, item):
@@ -172,7 +177,10 @@ class Plugin:
     def pytest_runtest_call(self, item):
         if self.watcher and (self.all or item.get_closest_marker("ttmem")):
             self.running = self.tell(lambda: self.watcher.begin(item.nodeid)) is not None
-        return (yield)
+        self.raised = True
+        result = yield
+        self.raised = False
+        return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item):
@@ -182,6 +190,7 @@ class Plugin:
             step = self.tell(self.watcher.end) if self.running else None
             self.running = False
             if step:
+                step["raised"] = self.raised
                 self.check(step, self.limits(item))
 
     def check(self, step, limits):
@@ -239,6 +248,8 @@ def over(step, limits):
             lines += [f"                  {call}" for call in one["calls"][1:4]]
         if len(left) > 10:
             lines.append(f"  and {len(left) - 10} more")
+        if step["raised"]:
+            lines.append(TRACEBACK)
     for region, limit in limits.peak.items():
         peak = peaks(step).get(region, 0)
         if peak > limit:
@@ -258,8 +269,9 @@ def summary(steps, shown=10):
     for step in sorted(steps, key=order)[:shown]:
         highest = peaks(step)
         left = sum(one["bytes"] for one in leaked(step))
+        failed = " (failed)" if step["raised"] else ""
         yield (
-            f"{format_size(left):>12} {format_size(highest.get('DRAM', 0)):>12} {format_size(highest.get('L1', 0)):>12}  {step['step']}"
+            f"{format_size(left):>12} {format_size(highest.get('DRAM', 0)):>12} {format_size(highest.get('L1', 0)):>12}  {step['step']}{failed}"
         )
     if len(steps) > shown:
         yield f"and {len(steps) - shown} more tests, which left and used less"

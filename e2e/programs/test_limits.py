@@ -65,3 +65,9 @@ def test_unmarked(device):
 
 def test_last(device):
     KEPT.clear()
+
+
+@pytest.mark.ttmem(limit_leaks="64 KiB")
+def test_fails(device):
+    held = tensor(device)
+    assert held is None

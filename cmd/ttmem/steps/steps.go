@@ -69,7 +69,6 @@ type Follower struct {
 	state   *aggregate.State
 	used    map[stepRegion]*stepUse
 	current step
-	running bool
 	lost    uint64
 
 	requests chan request // in the order of their marks
@@ -129,7 +128,8 @@ func (s *Follower) answer(v any) {
 	_ = page.JSON(s.out, v) // a reader that is gone ends the input too
 }
 
-// parseStep parses a line of the input. name is the step that runs, if one does.
+// parseStep parses a line of the input. name is the step that runs, or ended last; "" if there is
+// none.
 func parseStep(line, name string, running bool) (request, error) {
 	verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	switch {
@@ -141,7 +141,7 @@ func parseStep(line, name string, running bool) (request, error) {
 		return request{name: rest}, nil
 	case verb != "end" || rest != "":
 		return request{}, fmt.Errorf("%q: a line is `begin NAME` or `end`", line)
-	case !running:
+	case name == "":
 		return request{}, errors.New("end: no step has begun")
 	}
 	return request{name: name, ends: true}, nil
@@ -227,7 +227,6 @@ func (s *Follower) use(id int, e *event.Event) {
 }
 
 func (s *Follower) begin(name string, timeNs uint64) {
-	s.running = true
 	s.current = step{Step: name, BeginNs: timeNs, BeginWallNs: s.Clock.Wall(timeNs)}
 	s.lost = 0
 	s.state.FollowFrom(timeNs)
@@ -237,10 +236,6 @@ func (s *Follower) begin(name string, timeNs uint64) {
 }
 
 func (s *Follower) end(timeNs uint64) {
-	if !s.running {
-		return
-	}
-	s.running = false
 	one := &s.current
 	one.EndNs, one.EndWallNs, one.Lost = timeNs, s.Clock.Wall(timeNs), s.lost
 	one.Peaks, one.Left = []stepPeak{}, s.left()

@@ -1,0 +1,75 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/e2e/rig"
+)
+
+// A transformer that leaks nothing is not accused of anything, by the report of run, by leaks and
+// by top; of one that keeps activations each names the line. TestPytestPlugin has the same for
+// pytest.
+func TestTransformer(t *testing.T) {
+	const iterations, bytes = "24", "576.0 KiB"
+	line := lineMarked(t, "small_transformer.py", "leak")
+	for _, what := range []string{"clean", "leaking"} {
+		t.Run(what, func(t *testing.T) {
+			leaking := what == "leaking"
+			file := filepath.Join(t.TempDir(), "model.ttmem")
+			under := setup(t, "0.81.1", "3.10").Command(t.Context(), rig.N150, program(t, "small_transformer.py"), what, iterations)
+			run := exec.Command(ttmem, append([]string{"run", "-o", file, "--mark-at", "ttnn::embedding", "--", under.Path}, under.Args[1:]...)...)
+			run.Env = testEnviron(under.Env, rig.N150, t.TempDir())
+			out, err := run.CombinedOutput()
+			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+			report, _, _ := strings.Cut(string(out), "Peak of each region") // which also has weights
+			qt.Check(t, qt.Equals(strings.Contains(report, "No leaks found"), !leaking), qt.Commentf("%s", out))
+			qt.Check(t, qt.Equals(strings.Contains(report, bytes+"   "+iterations+" buffers  "+line+" result"), leaking), qt.Commentf("%s", out))
+			qt.Check(t, qt.Equals(strings.Contains(report, "small_transformer.py"), leaking), qt.Commentf("%s", out))
+
+			page, stderr, status := leaksOf(t, ".", []string{"--fail-above", "0", file})
+			if leaking {
+				qt.Check(t, qt.Equals(status, 3))
+				qt.Assert(t, qt.HasLen(page.Leaks, 1), qt.Commentf("%+v", page.Leaks))
+				qt.Check(t, qt.Equals(page.Leaks[0].Name, "ttnn.add · "+line+" result"))
+			} else {
+				qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+				qt.Check(t, qt.HasLen(page.Leaks, 0), qt.Commentf("%+v", page.Leaks))
+			}
+
+			stdout, stderr, status := runTtmem(t, nil, "top", "--once", file)
+			qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+			qt.Check(t, qt.Equals(strings.Contains(stdout, line), leaking), qt.Commentf("%s", stdout))
+			growsInTop(t, file, line, leaking)
+		})
+	}
+}
+
+// growsInTop checks what grew in ten iterations in top: the leak, or nothing.
+func growsInTop(t *testing.T, file, line string, leaking bool) {
+	term := startTerminal(t, 110, 30, os.Environ(), ttmem, "top", file)
+	term.expect("peak of L1") // in the first iteration
+	term.press("n")
+	term.expect("mark ttnn::embedding")
+	term.press("m")
+	term.expect("GROWTH")
+	for range 10 {
+		term.press("n")
+	}
+	grown := regexp.MustCompile(`\+\d.*`) // in rows of the list
+	waitFor(t, "ten iterations to be shown", func() bool {
+		list := grown.FindAllString(term.screen(), -1)
+		if !leaking {
+			return len(list) == 0
+		}
+		return len(list) == 1 && regexp.MustCompile(`^\+240\.0 KiB .*DRAM +ttnn\.add .*`+regexp.QuoteMeta(line)+" ").MatchString(list[0])
+	})
+	term.press("q")
+	term.end("0")
+}
