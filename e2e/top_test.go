@@ -359,7 +359,7 @@ func TestTopErrors(t *testing.T) {
 		{"an interval of nothing", []string{"--once", "--interval", "0s"}, "--interval 0s: choose from 100ms to 1h"},
 		{"no file", []string{"--once", "/nowhere.ttmem"}, "there is no such file: /nowhere.ttmem; `ttmem run -- COMMAND` makes a recording"},
 		{"once of a command", []string{"--once", "--", "true"}, "--once runs no command: ttmem run -- true traces one and reports"},
-		{"no rules", []string{"--once", "--rules", "/nowhere", "/nowhere.ttmem"}, "--rules /nowhere: no such file or directory"},
+		{"no rules", []string{"--once", "--rules", "/nowhere", "/nowhere.ttmem"}, "--rules /nowhere: no such file or directory; name a file that can be read"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			out, err := exec.Command(ttmem, append([]string{"top"}, test.args...)...).CombinedOutput()
