@@ -67,8 +67,8 @@ func (o *Options) Now() (*State, error) {
 	return s, err
 }
 
-// Seen is the state that the host's service knows or, without one, that at the end of what is
-// watched. Of is a place: "in model.ttmem".
+// Seen is the state that the host's service has or, without a service, the state at the end of
+// watching. Of is a place: "in model.ttmem".
 func (o *Options) Seen() (*State, error) {
 	if o.File == "" && len(o.Command) == 0 {
 		if s, err := o.ofService(); s != nil || err != nil {
