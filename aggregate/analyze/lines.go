@@ -26,9 +26,8 @@ func (l Lines) Of(c name.Call) int {
 	return -c.Line
 }
 
-// MatchLines matches the lines of each function that make calls. A line of B is that of A if it
-// calls the same and the order remains; of several ways to match lines, one that leaves fewest
-// without a match.
+// MatchLines matches the lines of each function that make calls. A line of B matches one of A if
+// both may call the same. Matches keep the order of lines, and leave as few as possible unmatched.
 func MatchLines(a, b []memory.SiteAmount) Lines {
 	matched := make(Lines)
 	inB := linesOf(b)

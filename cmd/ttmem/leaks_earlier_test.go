@@ -96,8 +96,8 @@ func TestSinceAMarkOfBeforeWhatDoesNotGrowIsLeft(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(commandSays(t, "leaks", file, "--from", "lunch", "--to", "lunch2"), "--to lunch2: the mark lies before .*joined.jsonl begins, .*"))
 }
 
-// TestMarksOfBeforeAreKnown: who joins after two marks is told of them what the recording tells,
-// although most of what was live then was freed.
+// TestMarksOfBeforeAreKnown: a client that joins after two marks gets the same answer as from the
+// recording, although most of what was live then was freed.
 func TestMarksOfBeforeAreKnown(t *testing.T) {
 	run := newTrainingRun(100)
 	mark := func(name string) { run.events = append(run.events, event.Event{Kind: event.Mark, Cause: name}) }

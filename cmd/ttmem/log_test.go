@@ -125,9 +125,7 @@ func TestTheLog(t *testing.T) {
 			text, _ := logOf(t, path, test.options, test.layout)
 			pagetest.Golden(t, test.name+".golden", text)
 			if test.layout.Width > 0 {
-				for line := range strings.Lines(pagetest.Colors.ReplaceAllString(text, "")) {
-					qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= test.layout.Width), qt.Commentf("%s", line))
-				}
+				pagetest.CheckWidth(t, text, test.layout.Width)
 			}
 		})
 	}

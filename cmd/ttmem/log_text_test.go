@@ -32,9 +32,7 @@ func TestTheLogFitsTheTerminal(t *testing.T) {
 	})
 	for _, columns := range []int{80, 120, 200} {
 		text, _ := logOf(t, path, logOptions{stacks: true}, page.Layout{Width: columns})
-		for line := range strings.Lines(text) {
-			qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= columns), qt.Commentf("%d columns: %s", columns, line))
-		}
+		pagetest.CheckWidth(t, text, columns)
 		whole := strings.Join(strings.Fields(text), "")
 		for _, f := range long.Frames() { // nothing of it is cut off
 			qt.Check(t, qt.IsTrue(strings.Count(whole, f.Name) >= 2), qt.Commentf("%s", f.Name))

@@ -23,10 +23,8 @@ func TestManyChipsAreToldOfBriefly(t *testing.T) {
 	}
 	path := writeEvents(t, "many.jsonl", events)
 	text := func(o viewOptions, layout page.Layout) string {
-		var b strings.Builder
 		o.at = "end"
-		qt.Assert(t, qt.IsNil(mapOf(t, path, o).WriteText(&b, layout)))
-		return b.String()
+		return pagetest.Text(t, mapOf(t, path, o), layout)
 	}
 	drawn := text(viewOptions{n: 12}, page.Layout{})
 	for _, title := range []string{"\nchip 28 ", "\nchip 29 ", "\nchip 30 ", "\nchip 31 "} {
@@ -39,7 +37,5 @@ func TestManyChipsAreToldOfBriefly(t *testing.T) {
 	qt.Check(t, qt.IsTrue(strings.Count(drawn, "\n") < 140), qt.Commentf("%d lines", strings.Count(drawn, "\n")))
 	qt.Check(t, qt.Equals(strings.Count(text(viewOptions{n: 0}, page.Layout{}), "\nchip "), 32))
 	qt.Check(t, qt.Equals(strings.Count(text(viewOptions{n: 12, devices: []int{0, 1, 2, 3, 4, 5}}, page.Layout{}), "\nchip "), 6))
-	for line := range strings.Lines(text(viewOptions{n: 12}, page.Layout{Width: 40})) {
-		qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= 40), qt.Commentf("%s", line))
-	}
+	pagetest.CheckWidth(t, text(viewOptions{n: 12}, page.Layout{Width: 40}), 40)
 }

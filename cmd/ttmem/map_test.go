@@ -88,13 +88,10 @@ func TestTheMap(t *testing.T) {
 		{"map_unknown", without, viewOptions{}, page.Layout{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var b strings.Builder
-			qt.Assert(t, qt.IsNil(mapOf(t, test.path, test.options).WriteText(&b, test.layout)))
-			pagetest.Golden(t, test.name+".golden", b.String())
+			text := pagetest.Text(t, mapOf(t, test.path, test.options), test.layout)
+			pagetest.Golden(t, test.name+".golden", text)
 			if test.layout.Width > 0 {
-				for line := range strings.Lines(pagetest.Colors.ReplaceAllString(b.String(), "")) {
-					qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= test.layout.Width), qt.Commentf("%s", line))
-				}
+				pagetest.CheckWidth(t, text, test.layout.Width)
 			}
 		})
 	}

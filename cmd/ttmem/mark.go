@@ -21,8 +21,8 @@ func newMark() *cobra.Command {
 		Long: `Places a mark with this name among the events that the host's service (ttmem serve) sees
 and records.
 
-ttmem leaks, diff, log, dump and map take marks as moments. Without the service, --mark-at
-of ttmem run and attach places marks at calls of a function (docs/leaks.md).`,
+--from, --to and --at of other commands take the name (docs/diff.md). Without the service,
+--mark-at of ttmem run and attach places marks at calls of a function (docs/leaks.md).`,
 		Example: `  ttmem mark warm
   ttmem mark "epoch 3"
   ttmem leaks --from warm --to "epoch 3"`,

@@ -15,7 +15,7 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// A mistake is a command line that a user may type, and what tells the user to do.
+// A mistake is a command line that a user may type, and the advice that ttmem prints.
 type mistake struct {
 	// line is the command line; words with blanks are in quotes.
 	line string

@@ -30,13 +30,13 @@ func newOps() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ops [FILE | -- COMMAND]",
 		Short: "List operations by how little of L1 they left free",
-		Long: `Lists each operation that ran a program, with the core of L1 that had the least room: tensors,
-circular buffers (CBs), dataflow buffers (DFBs) and scratchpads on it, how much was free, and how
-often the operation ran. Runs from the program cache count like others.
+		Long: `Lists each operation that ran a program, with the core whose L1 had the least room then:
+tensors, circular buffers (CBs), dataflow buffers (DFBs) and scratchpads on it, what was free,
+and how many programs the operation ran. Runs from the program cache count like others.
 
-FILE is a recording. Without it COMMAND is run and traced to its end, or what the host's service
-(ttmem serve) knows is shown, or, as root without it, what runs is watched until Ctrl-C.
-docs/ops.md explains the columns.`,
+FILE is a recording. Without it COMMAND is run and traced to its end. Without both, the host's
+service (ttmem serve) shows what it has seen or, as root without a service, what runs is watched
+until Ctrl-C. docs/ops.md explains the columns.`,
 		Example: `  ttmem ops model.ttmem
   ttmem ops model.ttmem --from warm --at trained -n 0
   sudo ttmem ops -- python model.py

@@ -8,7 +8,6 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
@@ -84,9 +83,7 @@ func TestManyChipsFitTheTerminal(t *testing.T) {
 		t.Run(args, func(t *testing.T) {
 			out, errs, status := runSized(t, &unix.Winsize{Row: 24, Col: 80}, strings.Fields(strings.Replace(args, "FILE", path, 1)))
 			qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
-			for line := range strings.Lines(out) {
-				qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(pagetest.Colors.ReplaceAllString(line, ""), "\r\n")) <= 80), qt.Commentf("%s", line))
-			}
+			pagetest.CheckWidth(t, out, 80)
 			qt.Check(t, qt.Not(qt.StringContains(out, "0, 1, 2, 3")))
 		})
 	}

@@ -22,7 +22,7 @@ import (
 	"ttmem/e2e/tracetest"
 )
 
-// What is random depends on the seed, except for what the scheduler does.
+// seed decides all that is random, except for what the scheduler does.
 var seed = flag.Uint64("seed", 1, "seed of random signals and moments")
 
 // ttmem is the binary under test.

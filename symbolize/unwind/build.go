@@ -44,17 +44,15 @@ func maxPages(size uint64) uint64 { return min(1<<16+size/256, maxIndex) }
 
 // Build builds the table of a file from its section .eh_frame or, if the file has no
 // section headers, from the target of the segment PT_GNU_EH_FRAME. It returns ErrNoRows,
-// ErrTooLarge, read errors, and errors for addresses that do not fit into a table. Damaged and unknown
-// entries are omitted; what a Rule cannot express is Unsupported.
+// ErrTooLarge, read errors, errors for addresses that do not fit into a table, and those of pause.
+// Damaged and unknown entries are omitted; what a Rule cannot express is Unsupported.
 //
 // Where FDEs overlap, the one that begins later ends the one before, even past its own end;
 // of those that begin at the same address, the first in the file counts. A search in the
 // sorted table of .eh_frame_hdr gives the same result.
-func Build(e *symbolize.ELF) (*Table, error) { return BuildWithPauses(e, nil) }
-
-// BuildWithPauses is Build, and calls pause after each millisecond or so of work. If that
-// returns an error, so does BuildWithPauses.
-func BuildWithPauses(e *symbolize.ELF, pause func() error) (*Table, error) {
+//
+// Build calls pause, unless it is nil, after each millisecond or so of work, and ends with its error.
+func Build(e *symbolize.ELF, pause func() error) (*Table, error) {
 	f, err := findFrames(e, MaxFrames, pause)
 	if err != nil {
 		return nil, err

@@ -81,7 +81,7 @@ func (f *image) table() (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Build(e)
+	return Build(e, nil)
 }
 
 // twoObjects returns the frames of two object files: two functions, and a terminator after
@@ -147,7 +147,7 @@ func TestBuildErrors(t *testing.T) {
 	binary.LittleEndian.PutUint64(b[frames+16:], 1<<40)
 	e, err := symbolize.New(bytes.NewReader(b), int64(len(b)))
 	qt.Assert(t, qt.IsNil(err))
-	_, err = Build(e)
+	_, err = Build(e, nil)
 	qt.Check(t, qt.ErrorIs(err, ErrTooLarge))
 }
 
@@ -184,7 +184,7 @@ func TestPauseEndsReading(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	for after := range 3 { // while the file is read, its records, its functions
 		stop, calls := errors.New("stop"), 0
-		_, err := BuildWithPauses(e, func() error {
+		_, err := Build(e, func() error {
 			if calls++; calls > after {
 				return stop
 			}
@@ -206,7 +206,7 @@ func TestFramesBeforeHeader(t *testing.T) {
 	binary.LittleEndian.PutUint64(b[64+2*56+32:], 12)
 	e, err := symbolize.New(bytes.NewReader(b), int64(len(b)))
 	qt.Assert(t, qt.IsNil(err))
-	table, err := Build(e)
+	table, err := Build(e, nil)
 	qt.Assert(t, qt.IsNil(err))
 	checkRules(t, table, textAddr, 0x1000, []at{{0, entry}, {0x10, sp(16)}, {0x20, Rule{}}})
 }

@@ -110,7 +110,7 @@ func FuzzBuild(f *testing.F) {
 		}
 		start := time.Now()
 		var table *Table
-		fuzztest.Bounded(t, len(b), 1000, func() { table, err = Build(e) })
+		fuzztest.Bounded(t, len(b), 1000, func() { table, err = Build(e, nil) })
 		qt.Assert(t, qt.Equals(table == nil, err != nil))
 		hostile(t, table, len(b), maxPages(uint64(len(b))), start)
 	})

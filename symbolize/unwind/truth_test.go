@@ -89,7 +89,7 @@ func mustBuild(t testing.TB, path string) *Table {
 	e, err := symbolize.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer e.Close()
-	table, err := Build(e)
+	table, err := Build(e, nil)
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", path))
 	return table
 }
@@ -218,7 +218,7 @@ func TestOwn(t *testing.T) {
 	e, err := symbolize.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer e.Close()
-	_, err = Build(e)
+	_, err = Build(e, nil)
 	qt.Assert(t, qt.ErrorIs(err, ErrNoRows))
 }
 
@@ -232,7 +232,7 @@ func BenchmarkBuild(b *testing.B) {
 			b.ReportAllocs()
 			var table *Table
 			for b.Loop() {
-				table, err = Build(e)
+				table, err = Build(e, nil)
 				qt.Assert(b, qt.IsNil(err))
 			}
 			b.ReportMetric(float64(len(table.Rows)), "rows")

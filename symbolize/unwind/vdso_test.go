@@ -36,7 +36,7 @@ func TestVDSO(t *testing.T) {
 
 	e, err := symbolize.New(bytes.NewReader(b), int64(len(b)))
 	qt.Assert(t, qt.IsNil(err))
-	table, err := Build(e)
+	table, err := Build(e, nil)
 	qt.Assert(t, qt.IsNil(err))
 	s, ok := e.Lookup("__vdso_clock_gettime")
 	qt.Assert(t, qt.IsTrue(ok))
@@ -53,7 +53,7 @@ func TestVDSO(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	_, ok = e.EHFrame()
 	qt.Assert(t, qt.IsFalse(ok))
-	bare, err := Build(e)
+	bare, err := Build(e, nil)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(bare, table))
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A silence is what is known of an owner of processes that have not answered.
+// A silence is of an owner of processes: reads of them that have not returned.
 type silence struct {
 	waiting int    // reads that have not returned
 	untilNs uint64 // until when nothing is read after they have

@@ -22,7 +22,7 @@ type Uprobes struct {
 	multi bool
 	// multiOfProcess: also if they are limited to a process.
 	multiOfProcess bool
-	// placed is what can be held; nil: nothing can.
+	// placed has the probes that Hold can hold; nil: none.
 	placed *placements
 }
 

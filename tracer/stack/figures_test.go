@@ -42,7 +42,7 @@ func TestFiguresOfTTNN(t *testing.T) {
 	took("building their rows, one file after the other", func() {
 		for f := range files {
 			if f.elf != nil {
-				if table, err := unwind.Build(f.elf); err == nil {
+				if table, err := unwind.Build(f.elf, nil); err == nil {
 					tables = append(tables, table)
 					rows += len(table.Rows)
 					words += table.Bytes()

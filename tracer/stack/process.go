@@ -211,8 +211,8 @@ func (s *Process) addCode(r *bpf.KernelCodeRecord, table []byte) {
 	s.codeBytes += codeSize(code)
 }
 
-// CodeBytes is about what the code objects take: a program may make them for ever, and user
-// space is not told which have died.
+// CodeBytes is about what the code objects take: a program may make them for ever, and nothing
+// reports here which were freed.
 func (s *Process) CodeBytes() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

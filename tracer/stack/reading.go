@@ -212,7 +212,7 @@ func (s *Spaces) readRows(f *codeFile, pause func() error) (err error) {
 	s.mu.Unlock()
 	if table == nil || !s.tables.use(table) {
 		if f.rows == nil {
-			if f.rows, err = unwind.BuildWithPauses(f.elf, pause); errors.Is(err, errStopped) {
+			if f.rows, err = unwind.Build(f.elf, pause); errors.Is(err, errStopped) {
 				return err
 			}
 			freeMemory()

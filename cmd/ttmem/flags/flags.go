@@ -131,7 +131,7 @@ func CheckDuration(duration time.Duration) error {
 
 // Interval adds --interval.
 func Interval(c *cobra.Command, interval *time.Duration, normally time.Duration) {
-	c.Flags().DurationVar(interval, "interval", normally, "sampling interval: a `TIME` such as 500ms or 10s")
+	c.Flags().DurationVar(interval, "interval", normally, "refresh interval: a `TIME` such as 500ms or 10s")
 	_ = c.RegisterFlagCompletionFunc("interval", cobra.NoFileCompletions)
 }
 

@@ -68,7 +68,7 @@ func (o *ExportOptions) Check(c *cobra.Command, json bool, others ...ExportTarge
 		if t.Path == "" {
 			continue
 		}
-		path := Resolved(t.Path)
+		path := resolved(t.Path)
 		other, ok := used[path]
 		switch {
 		case ok && path == "-":

@@ -11,8 +11,8 @@ import (
 	"ttmem/tracer/place"
 )
 
-// Resolved is the path behind links, whether or not the file is there; "-" stays.
-func Resolved(path string) string {
+// resolved is the path behind links, whether or not the file is there; "-" stays.
+func resolved(path string) string {
 	if path == "-" {
 		return path
 	}

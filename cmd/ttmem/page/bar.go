@@ -56,7 +56,7 @@ func (p Painter) Trough(n int) string {
 // circular buffers grow from the base up and buffers from the top down.
 type Gap struct{ Base, Free, Top int }
 
-// NewGap divides the columns. What is there at all is seen.
+// NewGap divides the columns. A part above 0 has at least one.
 func NewGap(base, top, whole uint64, columns int) Gap {
 	if whole == 0 || columns < 2 {
 		return Gap{Free: columns}

@@ -12,8 +12,8 @@ import (
 // users are the names of users that were looked up.
 var users sync.Map
 
-// UserName is the name of a user of this host, or the id if it has none.
-func UserName(uid int) string {
+// userName is the name of a user of this host, or the id if it has none.
+func userName(uid int) string {
 	if name, ok := users.Load(uid); ok {
 		return name.(string)
 	}
@@ -30,7 +30,7 @@ func UserOf(p *memory.Process) string {
 	if p.UID == 0 && p.Command == "" && p.Library == "" {
 		return ""
 	}
-	return UserName(p.UID)
+	return userName(p.UID)
 }
 
 // Users are the users of processes, by PID. It is empty if all processes belong to one user.

@@ -29,7 +29,7 @@ type Options struct {
 	Keep    int
 	// Private is true where the recording has processes of other users.
 	Private bool
-	// existing is what happens to an older file.
+	// existing says what happens to an older file of that path.
 	existing recording.Existing
 	// version is that of ttmem.
 	version string
@@ -81,7 +81,7 @@ func (o *Options) Check(c *cobra.Command) error {
 	return nil
 }
 
-// What is kept of a recording whose file the user did not name: it may go unnoticed.
+// The limits of a recording whose file the user did not name, and may not notice.
 const (
 	unnamedSize = 1 << 30
 	unnamedKeep = 2

@@ -29,7 +29,7 @@ type Hub struct {
 	backlog int
 
 	// joining is held while the present state is written to memory for a viewer: one after
-	// the other. pausing is held by the one for whom the tracer waits, and then until it may
+	// the other. pausing is held while the tracer waits for a viewer, and then until it may
 	// wait again.
 	joining, pausing chan struct{}
 

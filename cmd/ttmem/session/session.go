@@ -59,7 +59,6 @@ func (o *Options) RegisterTrace(c *cobra.Command) {
 	o.register(c)
 	o.Record.Register(c)
 	o.Source.Stacks.RegisterMore(c)
-	o.Source.Stacks.RegisterMarkAt(c)
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
 		if err := o.Source.Stacks.Check(); err != nil {
 			return err

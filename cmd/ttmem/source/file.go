@@ -103,8 +103,8 @@ func (f *File) EndNs() uint64 {
 	return end.TimeNs
 }
 
-// NoEnd says that a recording that was read to its end is not closed; "" if it is.
-func (f *File) NoEnd() string {
+// noEnd says that a recording that was read to its end is not closed; "" if it is.
+func (f *File) noEnd() string {
 	if f.recording != nil {
 		if _, ok := f.recording.End(); !ok {
 			return f.Name + " has no end: it is still being written, or its writer was killed, or its disk was full"

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"time"
 
@@ -148,17 +149,10 @@ func (o *Options) Check(c *cobra.Command, args []string) error {
 func (o *Options) CheckMarkAt() error {
 	switch {
 	case len(o.Stacks.MarkAt) == 0:
-	case o.File != "":
-		return errors.New("--mark-at places marks while a program is traced: ttmem run --mark-at … -o FILE -- COMMAND")
 	case len(o.Command) == 0 && len(o.PIDs) == 0:
 		return errors.New("--mark-at: missing -p PID or -- COMMAND: marks are placed in chosen processes")
-	case o.SocketNamed:
-		return errors.New("--mark-at: the service places no probes for a user: leave out --socket, and trace as root")
-	}
-	for _, name := range o.Stacks.MarkAt {
-		if name == "" {
-			return errors.New("--mark-at: name a function, such as ttnn::softmax")
-		}
+	case slices.Contains(o.Stacks.MarkAt, ""):
+		return errors.New("--mark-at: name a function, such as ttnn::softmax")
 	}
 	return nil
 }

@@ -26,10 +26,6 @@ func (o *Stacks) Register(c *cobra.Command) {
 func (o *Stacks) RegisterMore(c *cobra.Command) {
 	o.Register(c)
 	c.Flags().BoolVar(&o.full, "full-stacks", false, "take call stacks of frees, too, and keep the interpreter's frames and whole C++ names")
-}
-
-// RegisterMarkAt adds the flag of commands whose marks may be calls.
-func (o *Stacks) RegisterMarkAt(c *cobra.Command) {
 	c.Flags().StringArrayVar(&o.MarkAt, "mark-at", nil, "mark each call of the native `FUNCTION`, such as ttnn::softmax (may be repeated)")
 	_ = c.RegisterFlagCompletionFunc("mark-at", cobra.NoFileCompletions)
 }

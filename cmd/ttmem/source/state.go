@@ -55,7 +55,7 @@ func (o *Options) Now() (*State, error) {
 		}
 		return s, err
 	}
-	s, err := o.OfService()
+	s, err := o.ofService()
 	if s != nil || err != nil {
 		return s, err
 	}
@@ -67,11 +67,11 @@ func (o *Options) Now() (*State, error) {
 	return s, err
 }
 
-// Seen is the state that the host's service knows or, without one, that at the end of what is
-// watched. Of is a place: "in model.ttmem".
+// Seen is the state that the host's service has or, without a service, the state at the end of
+// watching. Of is a place: "in model.ttmem".
 func (o *Options) Seen() (*State, error) {
 	if o.File == "" && len(o.Command) == 0 {
-		if s, err := o.OfService(); s != nil || err != nil {
+		if s, err := o.ofService(); s != nil || err != nil {
 			if s != nil {
 				s.Live = true
 			}
@@ -91,9 +91,9 @@ func (o *Options) Seen() (*State, error) {
 	return s, nil
 }
 
-// OfService is the state that the host's service knows; nil if none runs and the user can
+// ofService is the state that the host's service knows; nil if none runs and the user can
 // trace without it.
-func (o *Options) OfService() (*State, error) {
+func (o *Options) ofService() (*State, error) {
 	ctx, stop := o.until(unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	client, err := o.Service()

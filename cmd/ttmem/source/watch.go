@@ -46,7 +46,7 @@ type Summary struct {
 
 // What Summary.Of is if it is no file, command or process.
 const (
-	ThisHost      = "this host"
+	thisHost      = "this host"
 	ownOnThisHost = "your processes on this host"
 )
 
@@ -56,7 +56,7 @@ func (s *Summary) In() string { return In(s.Of) }
 // In is a place, such as a file or a host, with its preposition.
 func In(of string) string {
 	switch of {
-	case ThisHost:
+	case thisHost:
 		return "on " + of
 	case ownOnThisHost:
 		return "by " + of
@@ -119,7 +119,7 @@ func (o *Options) Place() string {
 	if len(o.PIDs) > 0 {
 		return "PID " + page.PIDs(o.PIDs)
 	}
-	return ThisHost
+	return thisHost
 }
 
 // Selected lets through the events of the selected processes, and those of no process.
@@ -178,8 +178,8 @@ func (o *Options) watchFile(handle func(*event.Event)) (*Summary, error) {
 	case damage != nil:
 		s.Notes = append(s.Notes, damage.Error())
 		s.Failed = !errors.Is(damage, io.ErrUnexpectedEOF) // which is no damage: its writer was killed
-	case f.NoEnd() != "":
-		s.Notes = append(s.Notes, f.NoEnd())
+	case f.noEnd() != "":
+		s.Notes = append(s.Notes, f.noEnd())
 	}
 	return s, nil
 }
@@ -229,7 +229,7 @@ func (o *Options) watchService(client *service.Client, handle func(*event.Event)
 	if o.Started != nil {
 		o.Started(func(name string) error { return client.Mark(ctx, name) })
 	}
-	s := &Summary{Of: ThisHost, Live: true, BeganNs: MonotonicNow()}
+	s := &Summary{Of: thisHost, Live: true, BeganNs: MonotonicNow()}
 	defer func() { s.EndNs = MonotonicNow() }()
 	if os.Geteuid() != 0 {
 		s.Of = ownOnThisHost

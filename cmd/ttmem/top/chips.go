@@ -11,7 +11,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A chip is one with what is shown of it. own is the user's own part; nil: it is not told apart.
+// A chip is what is shown of one. own is the user's own part; nil: it is not shown separately.
 type chip struct {
 	*memory.Device
 	own *memory.Device
@@ -68,16 +68,16 @@ func looksAlike(a, b *memory.Device) bool {
 	return true
 }
 
-// A use is how full something is, in bytes. own is the user's own part, if told is true.
+// A use is how full something is, in bytes. own is the user's own part, if split is true.
 type use struct {
 	used, peak, capacity uint64
 	own                  uint64
-	told                 bool
+	split                bool
 }
 
 // bar is a bar of a use that is between least and u, or of the user's own part in it.
 func (u use) bar(least uint64) page.Bar {
-	if u.told {
+	if u.split {
 		least = u.own
 	}
 	return page.Bar{Part: least, More: u.used, Whole: u.capacity, Peak: u.peak, Style: u.level()}
@@ -117,7 +117,7 @@ func (g chipGroup) span(of figure) (least uint64, most use) {
 		u := of(c.Device)
 		least, most.used, most.peak, most.capacity = min(least, u.used), max(most.used, u.used), max(most.peak, u.peak), u.capacity
 		if c.own != nil {
-			most.told, most.own = true, max(most.own, of(c.own).used)
+			most.split, most.own = true, max(most.own, of(c.own).used)
 		}
 	}
 	return least, most
@@ -252,14 +252,14 @@ func (p painter) l1Bar(g chipGroup, columns int) string {
 	_, tensors := g.span(l1Tensors)
 	gap := page.NewGap(statics.used, tensors.used, all.capacity, columns)
 	own := gap
-	if all.told {
+	if all.split {
 		own.Base, own.Top = share(gap.Base, statics), share(gap.Top, tensors)
 	}
 	others := func(n int) string { return p.Paint(all.level(), strings.Repeat(p.Pick("▒", "+"), n)) }
 	return p.Base(own, page.Blue) + others(gap.Base-own.Base) + p.Trough(gap.Free) + others(gap.Top-own.Top) + p.Top(own, all.level())
 }
 
-// share is the user's own part of n columns of a use. What is there at all is seen.
+// share is the user's own part of n columns of a use: at least one if it is not 0.
 func share(n int, u use) int {
 	if u.own == 0 || u.used == 0 {
 		return 0

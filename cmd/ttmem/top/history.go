@@ -81,7 +81,7 @@ func (p painter) barAndHistory(g chipGroup, h *histories, region event.Region, u
 	return bar(columns-n-1) + " " + page.Blank(n-len(spans)) + p.Paint(u.level(), left) + cursor + p.Paint(page.Dim, right)
 }
 
-// histories returns what the history of the shown chips is: that of one process is not known.
+// histories returns the timelines of the shown chips. Of a single process there are none.
 func (m *model) histories() *histories {
 	if m.process() != nil {
 		return &histories{}

@@ -104,7 +104,7 @@ func (l *Live) Handle(e *event.Event) {
 	l.mu.Lock()
 	l.state.Apply(e)
 	if e.Kind == event.Checkpoint {
-		l.state.RestartTimelines() // of what came before, little would be seen
+		l.state.RestartTimelines() // else the time before would leave little room for what comes now
 	}
 	l.keep(e)
 	if e.Kind == event.Mark && !l.own {

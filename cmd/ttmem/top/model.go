@@ -43,7 +43,7 @@ type model struct {
 	paused  bool
 	// reel is where it is in a recording; nil: the source is none.
 	reel *reel
-	// history is of what the bars show.
+	// history has the timelines of the bars.
 	history histories
 	// zones react to clicks.
 	zones []zone

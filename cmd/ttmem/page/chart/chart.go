@@ -40,7 +40,7 @@ func (t *Chart) Lines(height int, top string, spanNs uint64, mark int) (lines []
 		page.Blank(Gutter)+t.Paint(page.Dim, labels))
 }
 
-// One is the chart in one row, up to the highest of each column. What is there at all is seen.
+// One is the chart in one row, up to the highest of each column. Above 0 something is drawn.
 func (t *Chart) One() string {
 	levels := []rune(t.Pick(" ▁▂▃▄▅▆▇█", " _.-~=+*#"))
 	var b strings.Builder
@@ -53,7 +53,7 @@ func (t *Chart) One() string {
 // eighthsUp are the partial blocks by how many eighths they fill, from below.
 var eighthsUp = [...]string{"", "▁", "▂", "▃", "▄", "▅", "▆", "▇"}
 
-// Rows are the lines from the top. What is there at all is seen.
+// Rows are the lines from the top. Above 0 something is drawn.
 func (t *Chart) Rows(height int) []string {
 	rows := make([]string, height)
 	for r := range rows {

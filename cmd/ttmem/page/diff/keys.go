@@ -20,8 +20,8 @@ type groupID struct {
 	static bool
 }
 
-// A groupKey has the title of a group. For a row of A that has moved, line is that of its
-// innermost call, if that has.
+// A groupKey has the title of a group. moved is true for a row of A with a line that moved; line
+// is then that of its innermost call, or 0 if that has not moved.
 type groupKey struct {
 	groupID
 	title string

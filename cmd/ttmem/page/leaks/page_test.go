@@ -49,18 +49,7 @@ func (r *run) text(t *testing.T, o Options, layout page.Layout) string {
 		ask.Times = append(ask.Times, m.TimeNs)
 	}
 	o.Marks, o.Allocated = r.marks, r.State.BuffersAllocated()
-	var b strings.Builder
-	qt.Assert(t, qt.IsNil(New(analyze.Leaks(r.State, ask), o).WriteText(&b, layout)))
-	return b.String()
-}
-
-// checkWidth checks that no line is wider than so many columns.
-func checkWidth(t *testing.T, text string, columns int) {
-	t.Helper()
-	for line := range strings.Lines(text) {
-		line = strings.TrimSuffix(line, "\n")
-		qt.Check(t, qt.IsTrue(page.Width(line) <= columns), qt.Commentf("%d of %d columns: %s", page.Width(line), columns, line))
-	}
+	return pagetest.Text(t, New(analyze.Leaks(r.State, ask), o), layout)
 }
 
 // cachedAt is a call stack that makes a program of the program cache.
@@ -111,7 +100,7 @@ Retained by the runtime: program cache  10 buffers, 120.0 KiB
 
 Live but stable: 10 buffers, 120.0 KiB, from 1 call site.
 `))
-	checkWidth(t, text, 80)
+	pagetest.CheckWidth(t, text, 80)
 }
 
 func TestLeaksBetweenNamedMarks(t *testing.T) {
@@ -202,7 +191,7 @@ func TestLeaksFitTheTerminal(t *testing.T) {
 			o := Options{By: test.by, Suppress: "/code/" + strings.Repeat("known", 20), WatchedNs: 3e9}
 			text := runOf(test.marks).text(t, o, page.Layout{Width: columns})
 			qt.Check(t, qt.StringContains(text, " leaked"))
-			checkWidth(t, text, columns)
+			pagetest.CheckWidth(t, text, columns)
 		}
 	}
 }

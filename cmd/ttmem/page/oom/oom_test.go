@@ -3,7 +3,6 @@ package oom
 import (
 	"bytes"
 	"encoding/json"
-	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -24,13 +23,6 @@ func pageOf(p Page, events ...event.Event) *Page {
 	return &p
 }
 
-func textOf(t *testing.T, layout page.Layout, p *Page) string {
-	t.Helper()
-	var b bytes.Buffer
-	qt.Assert(t, qt.IsNil(p.WriteText(&b, layout)))
-	return b.String()
-}
-
 func TestOOMPages(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -43,25 +35,20 @@ func TestOOMPages(t *testing.T) {
 		{"oom_filter", Page{PIDs: []int{8}}, page.Layout{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			text := textOf(t, c.layout, pageOf(c.p, pagetest.Failures()...))
-			for line := range strings.Lines(pagetest.Colors.ReplaceAllString(text, "")) {
-				limit := c.layout.Columns()
-				qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= limit), qt.Commentf("%q", line))
-			}
+			text := pagetest.Text(t, pageOf(c.p, pagetest.Failures()...), c.layout)
+			pagetest.CheckWidth(t, text, c.layout.Columns())
 			pagetest.Golden(t, c.name+".golden", text)
 		})
 	}
 }
 
 func TestNoFailureIsANormalAnswer(t *testing.T) {
-	qt.Check(t, qt.Equals(textOf(t, page.Layout{}, pageOf(Page{})), "No allocation failed in model.ttmem.\n"))
+	qt.Check(t, qt.Equals(pagetest.Text(t, pageOf(Page{}), page.Layout{}), "No allocation failed in model.ttmem.\n"))
 	for _, columns := range []int{40, 60, 80, 120} {
-		text := textOf(t, page.Layout{Width: columns}, pageOf(Page{}, pagetest.Failures()...))
-		for line := range strings.Lines(text) {
-			qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= columns), qt.Commentf("%q", line))
-		}
+		text := pagetest.Text(t, pageOf(Page{}, pagetest.Failures()...), page.Layout{Width: columns})
+		pagetest.CheckWidth(t, text, columns)
 	}
-	text := textOf(t, page.Layout{}, pageOf(Page{PIDs: []int{9}}, pagetest.Failures()...))
+	text := pagetest.Text(t, pageOf(Page{PIDs: []int{9}}, pagetest.Failures()...), page.Layout{})
 	qt.Check(t, qt.StringContains(text, "6 others did."))
 }
 

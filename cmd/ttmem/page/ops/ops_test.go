@@ -3,7 +3,6 @@ package ops
 import (
 	"bytes"
 	"encoding/json"
-	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -66,13 +65,6 @@ func pageOf(o Options) *Page {
 	return p
 }
 
-func textOf(t *testing.T, p *Page, layout page.Layout) string {
-	t.Helper()
-	var b bytes.Buffer
-	qt.Assert(t, qt.IsNil(p.WriteText(&b, layout)))
-	return b.String()
-}
-
 func TestOpsPages(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -85,9 +77,9 @@ func TestOpsPages(t *testing.T) {
 		{"ops_chip", Options{Filter: alloc.Filter{Devices: []int{1}}}, page.Layout{Width: 80}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			text := textOf(t, pageOf(c.o), c.layout)
-			for line := range strings.Lines(pagetest.Colors.ReplaceAllString(text, "")) {
-				qt.Check(t, qt.IsTrue(c.layout.Width == 0 || page.Width(strings.TrimRight(line, "\n")) <= c.layout.Width), qt.Commentf("%q", line))
+			text := pagetest.Text(t, pageOf(c.o), c.layout)
+			if c.layout.Width > 0 {
+				pagetest.CheckWidth(t, text, c.layout.Width)
 			}
 			pagetest.Golden(t, c.name+".golden", text)
 		})
@@ -96,9 +88,9 @@ func TestOpsPages(t *testing.T) {
 
 func TestNoOperationIsANormalAnswer(t *testing.T) {
 	p := New(Options{Of: "in model.ttmem", Snapshot: aggregate.New().Snapshot()})
-	qt.Check(t, qt.Equals(textOf(t, p, page.Layout{}), "No operation ran in model.ttmem.\n"))
+	qt.Check(t, qt.Equals(pagetest.Text(t, p, page.Layout{}), "No operation ran in model.ttmem.\n"))
 	p = pageOf(Options{Filter: alloc.Filter{Devices: []int{5}}})
-	qt.Check(t, qt.Equals(textOf(t, p, page.Layout{}), "No matching operation ran in model.ttmem; 4 others did.\n"))
+	qt.Check(t, qt.Equals(pagetest.Text(t, p, page.Layout{}), "No matching operation ran in model.ttmem; 4 others did.\n"))
 }
 
 // TestOpsJSON has the fields that docs/ops.md documents.

@@ -68,7 +68,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		layout.Sized().Write(out, 0, page.Dim, "?: the number of runs is unknown: the library, or a program without ttnn, reports none.")
 	}
 	if p.forgotten > 0 {
-		layout.Sized().Write(out, 0, page.NoStyle, fmt.Sprintf("%s that ran longer ago are not known any more.", page.Count(p.forgotten, "call stack")))
+		layout.Sized().Write(out, 0, page.NoStyle, fmt.Sprintf("Dropped: %s that ran longest ago.", page.Count(p.forgotten, "call stack")))
 	}
 	return out.Flush()
 }

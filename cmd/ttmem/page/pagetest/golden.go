@@ -1,12 +1,16 @@
 package pagetest
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"ttmem/cmd/ttmem/page"
 )
 
 // Golden compares with a file of testdata; TTMEM_UPDATE_GOLDEN=1 writes it.
@@ -21,4 +25,24 @@ func Golden(t *testing.T, name, got string) {
 	qt.Check(t, qt.Equals(got, string(want)))
 }
 
+// Text is what a page writes.
+func Text(t testing.TB, p interface {
+	WriteText(io.Writer, page.Layout) error
+}, layout page.Layout) string {
+	t.Helper()
+	var b strings.Builder
+	qt.Assert(t, qt.IsNil(p.WriteText(&b, layout)))
+	return b.String()
+}
+
+// CheckWidth checks that no line of a text is wider than so many columns.
+func CheckWidth(t testing.TB, text string, columns int) {
+	t.Helper()
+	for line := range strings.Lines(Colors.ReplaceAllString(text, "")) {
+		line = strings.TrimRight(line, "\r\n")
+		qt.Check(t, qt.IsTrue(page.Width(line) <= columns), qt.Commentf("%d of %d columns: %s", page.Width(line), columns, line))
+	}
+}
+
+// Colors are the escape sequences of colours.
 var Colors = regexp.MustCompile("\x1b\\[[0-9;]*m")
