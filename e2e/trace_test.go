@@ -80,7 +80,7 @@ func traceRun(t *testing.T, env *rig.Env, board rig.Board, args ...string) trace
 	defer cancel()
 	cmd := exec.CommandContext(ctx, ttmem, append([]string{"run", "--no-record", "--events", file, "--"}, under.Args...)...)
 	cmd.Args[5+1] = under.Path
-	cmd.Env = testEnviron(under.Env, board, dir)
+	cmd.Env = append(testEnviron(under.Env, board, dir), "TTMEM_EVENTS="+file)
 	cmd.Dir = dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

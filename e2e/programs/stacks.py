@@ -6,6 +6,9 @@ frames}, where time_ns is CLOCK_MONOTONIC just before the call and frames are
 [qualified name, or name on 3.10, file, line] from the newest. What a thread
 allocates from then until its next record, it allocates in that call. A record
 without a kind ends what belongs to the one before.
+
+What is traced is written to the file TTMEM_EVENTS, if there is one. The program begins
+once that has a whole stack of it.
 """
 
 import asyncio
@@ -252,7 +255,22 @@ def threads():
     libc.pthread_join(handle, None)
 
 
+def await_stacks(events):
+    """Allocates until events have this function and the start of its thread: the tracer reads
+    the tables of a library, and those of Python, while the program runs already."""
+    until = time.monotonic() + 300
+    while time.monotonic() < until:
+        ttnn.deallocate(ttnn.empty([32, 32], ttnn.bfloat16, ttnn.TILE_LAYOUT, device, ttnn.DRAM_MEMORY_CONFIG))
+        time.sleep(0.1)
+        with open(events) as f:
+            if any('"await_stacks"' in line and '"_start"' in line for line in f):
+                return
+    sys.exit("no whole stack was traced in 300 s")
+
+
 device = open_device()
+if "TTMEM_EVENTS" in os.environ:
+    await_stacks(os.environ["TTMEM_EVENTS"])
 for f in KINDS:
     kind = f.__name__
     f()
