@@ -72,10 +72,10 @@ type segment struct {
 	begun int64
 	// added is the number of events that it was given.
 	added uint64
-	// since is the number of events since its last checkpoint, checked the offset at which
-	// that was begun, and largest its length.
-	since            uint64
-	checked, largest int64
+	// since is the number of events since its last checkpoint, checked the offset at which that
+	// was begun, and checkpointBytes its length.
+	since                    uint64
+	checked, checkpointBytes int64
 	// stream: it is not a regular file, such as a pipe.
 	stream bool
 }
@@ -149,7 +149,7 @@ func (f *File) begin(path string, flags int, of func() *event.Event) (*segment, 
 		}
 	}
 	s.begun = s.w.Size()
-	s.checked, s.largest = s.begun, s.begun
+	s.checked, s.checkpointBytes = s.begun, s.begun
 	return s, nil
 }
 

@@ -52,7 +52,7 @@ func (f *File) due() bool {
 	if f.o.CheckpointEvents > 0 {
 		return f.since >= uint64(f.o.CheckpointEvents)
 	}
-	return f.since >= checkpointEvents && f.w.Size()-f.checked >= checkpointShare*f.largest
+	return f.since >= checkpointEvents && f.w.Size()-f.checked >= checkpointShare*f.checkpointBytes
 }
 
 // makeSection makes the blocks of a checkpoint.
@@ -73,7 +73,7 @@ func (f *File) writeSection(s *section) error {
 	if s.blocks == nil || s.of != f.segment {
 		return nil
 	}
-	f.largest = int64(len(s.blocks))
+	f.checkpointBytes = int64(len(s.blocks))
 	if f.o.MaxBytes > 0 && f.w.Size()+int64(len(s.blocks)+f.w.largest)+endMark > f.o.MaxBytes {
 		return nil // the file that follows begins with a checkpoint
 	}
