@@ -41,7 +41,7 @@ docs/ops.md explains the columns.`,
   ttmem ops model.ttmem --from warm --at trained -n 0
   sudo ttmem ops -- python model.py
   sudo ttmem ops -p 4242
-  ttmem ops model.ttmem --json | jq '.operations[] | {name, runs, headroom: .peak.headroom_bytes}'`,
+  ttmem ops model.ttmem --json | jq '.operations[] | {name, runs, peak}'`,
 		RunE: func(c *cobra.Command, args []string) error { return listOperations(c, &o, args) },
 	}
 	o.source.RegisterRun(c)

@@ -34,11 +34,11 @@ const socketVariable = "TTMEM_SOCKET"
 func AddGlobal(root *cobra.Command) {
 	f := root.PersistentFlags()
 	term.Color = term.Auto
-	f.Var(&term.Color, Color, "use colours `WHEN`: always, auto (on a terminal) or never")
+	f.Var(&term.Color, Color, "colours `WHEN`: always, auto or never")
 	f.Bool(JSON, false, "print JSON in place of text")
 	f.String(Rules, "", "name components of the model by the rules in `FILE`")
 	f.Bool(UTC, false, "print times by the wall clock, in UTC")
-	f.String(Socket, service.DefaultSocket, "`PATH` of the service's socket ($"+socketVariable+")")
+	f.String(Socket, service.DefaultSocket, "service `PATH` ($"+socketVariable+")")
 	_ = root.RegisterFlagCompletionFunc(Color, cobra.FixedCompletions([]string{"always", "auto", "never"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = root.MarkPersistentFlagFilename(Rules)
 	_ = root.MarkPersistentFlagFilename(Socket, "sock")
@@ -180,7 +180,7 @@ func Regions(c *cobra.Command, regions *[]string, known []string) {
 
 // Grep adds --grep.
 func Grep(c *cobra.Command, grep *string) {
-	c.Flags().StringVar(grep, "grep", "", "only where `REGEXP` matches a name, component or FILE:LINE FUNCTION")
+	c.Flags().StringVar(grep, "grep", "", "only where `REGEXP` matches a name, component or line")
 	_ = c.RegisterFlagCompletionFunc("grep", cobra.NoFileCompletions)
 }
 
