@@ -26,9 +26,9 @@ func Bytes(n uint64) string {
 }
 
 // KiB writes a number of bytes of one core's L1, always in KiB: parts that readers add up
-// and compare have one unit.
+// and compare have one unit, but for a few bytes, which would be 0.0 KiB.
 func KiB(n uint64) string {
-	if n == 0 || n >= 10_000<<10 {
+	if 20*n < 1024 || n >= 10_000<<10 {
 		return Bytes(n)
 	}
 	return fmt.Sprintf("%.1f KiB", float64(n)/1024)
