@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/term"
@@ -168,9 +169,25 @@ func CheckBy(by string) error {
 
 // Chips adds --chip.
 func Chips(c *cobra.Command, chips *[]int) {
-	c.Flags().IntSliceVar(chips, "chip", nil, "only chip `N` (may be repeated)")
+	c.Flags().Var((*chipList)(chips), "chip", "only chip `N`, or 0-7 (may be repeated)")
 	_ = c.RegisterFlagCompletionFunc("chip", cobra.NoFileCompletions)
 }
+
+// A chipList is the value of --chip, which adds to it.
+type chipList []int
+
+func (l *chipList) Set(text string) error {
+	ids, err := page.ParseChips(text)
+	if err == nil && len(ids) == 0 {
+		err = errors.New(page.NotAChip)
+	}
+	*l = append(*l, ids...)
+	return err
+}
+
+func (l *chipList) String() string { return page.ChipNumbers(*l) }
+
+func (l *chipList) Type() string { return "chips" }
 
 // Regions adds --region; known are the regions to complete.
 func Regions(c *cobra.Command, regions *[]string, known []string) {

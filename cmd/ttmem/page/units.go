@@ -1,9 +1,11 @@
 package page
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"ttmem/aggregate/export"
@@ -114,6 +116,28 @@ func ChipNumbers(ids []int) string {
 		i = j + 1
 	}
 	return strings.Join(parts, ", ")
+}
+
+// NotAChip says how chips are written.
+const NotAChip = "not a chip: give one such as 3, or several such as 0-7,12"
+
+// ParseChips reads what ChipNumbers writes.
+func ParseChips(text string) (ids []int, err error) {
+	for _, part := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }) {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		a, errA := strconv.Atoi(first)
+		b, errB := strconv.Atoi(last)
+		if errA != nil || errB != nil || a < 0 || b < a || b-a > 10_000 {
+			return nil, errors.New(NotAChip)
+		}
+		for id := a; id <= b; id++ {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
 }
 
 // EachChip is Chips for what each of them has.
