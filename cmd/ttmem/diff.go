@@ -34,7 +34,7 @@ func newDiff() *cobra.Command {
 	var o diffOptions
 	c := &cobra.Command{
 		Use:   "diff A B | diff FILE --from MARK [--to MARK] | diff FILE -p PID",
-		Short: "Compare two recordings, two moments of one, or a recording with a process",
+		Short: "Compare recordings, moments, or a recording and a process",
 		Long: `Shows what is allocated in B and not in A, or in other amounts, by call stack, and first what
 changed most.
 

@@ -60,7 +60,7 @@ func runDump(c *cobra.Command, o *viewOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	at, err := o.moment("list")
+	at, err := o.moment("at", "list")
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func TestErrorsOfFlagsAreNotGos(t *testing.T) {
 
 // TestHelpFitsAScreen: what is longer is a page in docs.
 func TestHelpFitsAScreen(t *testing.T) {
-	const mostLines, mostColumns = 41, 100
+	const mostLines, mostColumns = 40, 80
 	for _, c := range append(newRoot().Commands(), newRoot()) {
 		if c.Hidden {
 			continue

@@ -109,7 +109,7 @@ var goldenStories = []goldenStory{
 		{name: "dump_by_chip", args: "dump FILE --at peak --by chip"},
 		{name: "dump_chip", args: "dump FILE --at peak --chip 6"},
 		{name: "peak_chip", args: "peak FILE --chip 3 --by chip", uneven: true},
-		{name: "map_chip", args: "map FILE --at peak --chip 0 --chip 5 --region L1"},
+		{name: "map_chip", args: "map FILE --at peak --chip 0,5 --region L1"},
 		{name: "diff_by_chip", args: "diff FILE --from begin --to peak --by chip"},
 		{name: "no_such_chip", args: "dump FILE --at peak --chip 9", form: goldenText},
 	})},

@@ -15,6 +15,7 @@ import (
 
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
 )
 
 // newHelp is help, which fails for an unknown command.
@@ -131,7 +132,7 @@ const usage = `Usage:
 {{- if .Runnable}}
   {{.UseLine}}{{end}}
 {{- if .HasAvailableSubCommands}}
-  {{.CommandPath}} COMMAND            {{.CommandPath}} COMMAND --help shows what a command does{{end}}
+  {{.CommandPath}} COMMAND [--help]{{end}}
 {{- if .HasExample}}
 
 Examples:
@@ -152,12 +153,25 @@ Flags:
 {{flagsOf . | trimTrailingWhitespaces}}
 `
 
-// usageColumns is how wide the list of flags is.
-const usageColumns = 98
+// helpColumns is how wide help is: that of a terminal.
+const helpColumns = 80
 
 func setUsage(root *cobra.Command) {
 	cobra.AddTemplateFunc("flagsOf", flagsOf)
+	cobra.AddTemplateFunc("wrapped", wrapped)
+	root.SetHelpTemplate("{{wrapped (or .Long .Short)}}\n\n{{.UsageString}}")
 	root.SetUsageTemplate(usage)
+}
+
+// wrapped fits the paragraphs of a text to the width of help, but for indented ones.
+func wrapped(text string) string {
+	paragraphs := strings.Split(strings.TrimSpace(text), "\n\n")
+	for i, p := range paragraphs {
+		if !strings.HasPrefix(p, "\t") {
+			paragraphs[i] = strings.Join(page.Wrap(p, helpColumns), "\n")
+		}
+	}
+	return strings.Join(paragraphs, "\n\n")
 }
 
 // flagsOf lists the flags of a command, with those of all commands that it takes.
@@ -169,7 +183,7 @@ func flagsOf(c *cobra.Command) string {
 			list.AddFlag(f)
 		}
 	})
-	return list.FlagUsagesWrapped(usageColumns)
+	return list.FlagUsagesWrapped(helpColumns)
 }
 
 // newMan is the command that `make install` makes the manual with.

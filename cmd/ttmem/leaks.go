@@ -56,7 +56,7 @@ docs/leaks.md explains marks, and what counts as a leak.`,
   sudo ttmem leaks -- python model.py
   sudo ttmem leaks -p 4242 --duration 1m
   ttmem leaks model.ttmem --from warm --to done
-  ttmem leaks model.ttmem --from ttnn::softmax --to ttnn::softmax    marks of ttmem run --mark-at
+  ttmem leaks model.ttmem --from ttnn::softmax --to ttnn::softmax
   sudo ttmem leaks --fail-above 1MiB --suppress known.txt -- python test.py
   ttmem leaks model.ttmem --json | jq '.leaks[] | {bytes, count, name}'`,
 		RunE: func(c *cobra.Command, args []string) error { return runLeaks(c, &o, args) },

@@ -46,7 +46,8 @@ func newLog() *cobra.Command {
 size, process and name.
 
 FILE is a recording. Without it COMMAND is run and traced, or what runs already is watched
-until Ctrl-C. docs/log.md explains the columns, the notes of a line, and what is no event.`,
+until Ctrl-C. docs/log.md explains the columns, the kinds of events
+and of notes, and what is no event.`,
 		Example: `  ttmem log model.ttmem --address 0x1c40
   ttmem log model.ttmem --buffer 1234 --stacks
   ttmem log model.ttmem --region L1 --kind alloc,free --from 2s --to 2.5s
@@ -58,10 +59,9 @@ until Ctrl-C. docs/log.md explains the columns, the notes of a line, and what is
 	}
 	o.source.RegisterRun(c)
 	f := c.Flags()
-	f.StringSliceVar(&o.addresses, "address", nil, "only `ADDRESS` in the banks, such as 0x1c40 (may be repeated)")
-	f.StringSliceVar(&o.buffers, "buffer", nil, "only the buffer `ID`, or the Buffer object at 0x... (may be repeated)")
-	f.StringSliceVar(&o.kinds, "kind", nil, "only events of `KIND`, or with this note (may be repeated): "+
-		strings.Join(slices.Concat(eventlog.KindNames(), eventlog.NoteNames), ", "))
+	f.StringSliceVar(&o.addresses, "address", nil, "only `ADDRESS`, such as 0x1c40 (may be repeated)")
+	f.StringSliceVar(&o.buffers, "buffer", nil, "only buffer `ID`, or object 0x... (may be repeated)")
+	f.StringSliceVar(&o.kinds, "kind", nil, "only events of `KIND`, such as alloc or free, or with a note of this kind (may be repeated)")
 	for _, flag := range []string{"address", "buffer"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}

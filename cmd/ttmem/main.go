@@ -81,10 +81,9 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "ttmem",
 		Short: "Show who holds the memory of Tenstorrent devices",
-		Long:  "ttmem shows who holds the memory of Tenstorrent devices, from outside. Only tracing needs root.",
-		Example: `  ttmem run -o model.ttmem -- python model.py      trace a command, report and record it
-  ttmem leaks model.ttmem                          what is allocated and never freed
-  ttmem peak model.ttmem                           what each peak was made of`,
+		Long:  "Shows who holds the memory of Tenstorrent devices. Only tracing needs root.",
+		Example: `  ttmem run -o model.ttmem -- python model.py  trace a command and record it
+  ttmem leaks model.ttmem                      what is allocated and never freed`,
 		Version:       buildVersion(),
 		SilenceErrors: true,
 		SilenceUsage:  true,

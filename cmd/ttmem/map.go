@@ -59,7 +59,7 @@ func drawMap(c *cobra.Command, o *viewOptions, args []string) error {
 
 // readMap checks the other flags, and reads the regions.
 func (o *viewOptions) readMap() (*memmap.Page, *source.Summary, error) {
-	at, err := o.moment("draw")
+	at, err := o.moment("at", "draw")
 	if err != nil {
 		return nil, nil, err
 	}

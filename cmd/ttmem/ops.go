@@ -38,15 +38,15 @@ FILE is a recording. Without it COMMAND is run and traced to its end. Without bo
 service (ttmem serve) shows what it has seen or, as root without a service, what runs is watched
 until Ctrl-C. docs/ops.md explains the columns.`,
 		Example: `  ttmem ops model.ttmem
-  ttmem ops model.ttmem --from warm --at trained -n 0
+  ttmem ops model.ttmem --from warm --to trained -n 0
   sudo ttmem ops -- python model.py
   sudo ttmem ops -p 4242
-  ttmem ops model.ttmem --json | jq '.operations[] | {name, runs, headroom: .peak.headroom_bytes}'`,
+  ttmem ops model.ttmem --json | jq '.operations[] | {name, runs, peak}'`,
 		RunE: func(c *cobra.Command, args []string) error { return listOperations(c, &o, args) },
 	}
 	o.source.RegisterRun(c)
 	flags.From(c, &o.from, "begin")
-	flags.At(c, &o.at, "end")
+	flags.To(c, &o.at, "end", "end", "peak")
 	flags.Limit(c, &o.n, listedOperations)
 	flags.Takes(c, flags.Color, flags.JSON, flags.Rules)
 	return c
@@ -56,7 +56,7 @@ func listOperations(c *cobra.Command, o *opsOptions, args []string) error {
 	if err := o.take(c, args); err != nil {
 		return err
 	}
-	at, err := o.moment("list")
+	to, err := o.moment("to", "list")
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func listOperations(c *cobra.Command, o *opsOptions, args []string) error {
 		return err
 	}
 	p := ops.New(ops.Options{Limit: o.n, Filter: filter, Rules: rules})
-	w, err := o.readOperations(from, at, p)
+	w, err := o.readOperations(from, to, p)
 	if err != nil {
 		return err
 	}
@@ -80,8 +80,8 @@ func listOperations(c *cobra.Command, o *opsOptions, args []string) error {
 	if from.Text != "" {
 		p.Of += ", from " + from.Text
 	}
-	if !at.AtEnd() {
-		p.Of += ", to " + at.Text
+	if !to.AtEnd() {
+		p.Of += ", to " + to.Text
 	}
 	if err := output.Print(p, o.json, o.source.Clock(), "operations"); err != nil {
 		return err
@@ -108,9 +108,9 @@ func (o *opsOptions) begin() (from source.Moment, err error) {
 }
 
 // readOperations adds the operations to the page.
-func (o *opsOptions) readOperations(from, at source.Moment, p *ops.Page) (*source.Summary, error) {
+func (o *opsOptions) readOperations(from, to source.Moment, p *ops.Page) (*source.Summary, error) {
 	if o.source.File != "" {
-		return o.readRecording(from, at, p)
+		return o.readRecording(from, to, p)
 	}
 	s, err := o.source.Seen()
 	if err == nil {
@@ -125,12 +125,12 @@ func (o *opsOptions) readOperations(from, at source.Moment, p *ops.Page) (*sourc
 }
 
 // readRecording adds those of a recording that ran from one moment to another.
-func (o *opsOptions) readRecording(from, at source.Moment, p *ops.Page) (w *source.Summary, err error) {
+func (o *opsOptions) readRecording(from, to source.Moment, p *ops.Page) (w *source.Summary, err error) {
 	recording := source.Recording{Path: o.source.File, PIDs: o.source.PIDs}
 	if from.Text == "" {
-		err = recording.StateAt(at, p.Add)
+		err = recording.StateAt(to, p.Add)
 	} else {
-		err = recording.StateFrom(from, at, (*aggregate.State).RestartOperations, p.Add)
+		err = recording.StateFrom(from, to, (*aggregate.State).RestartOperations, p.Add)
 	}
 	if err != nil {
 		return nil, cmp.Or(o.source.Missing(), err)

@@ -50,16 +50,16 @@ func TestOpsOfMoments(t *testing.T) {
 	type of struct{ Runs, Tensors uint64 }
 	for args, want := range map[string]map[string]of{
 		"":                          {"ttnn.add": {3, 3072}, "ttnn.relu": {1, 0}},
-		"--at warm":                 {"ttnn.add": {1, 1024}},
+		"--to warm":                 {"ttnn.add": {1, 1024}},
 		"--from warm":               {"ttnn.add": {2, 3072}, "ttnn.relu": {1, 0}},
-		"--from warm --at 1.5s":     {"ttnn.add": {1, 2048}},
-		"--from 1.5s --at end -p 7": {"ttnn.add": {1, 3072}},
-		"--from begin --at 0s":      {"ttnn.add": {1, 1024}},
-		"--at peak":                 {"ttnn.add": {2, 2048}}, // the third buffer is the peak, before the third run
+		"--from warm --to 1.5s":     {"ttnn.add": {1, 2048}},
+		"--from 1.5s --to end -p 7": {"ttnn.add": {1, 3072}},
+		"--from begin --to 0s":      {"ttnn.add": {1, 1024}},
+		"--to peak":                 {"ttnn.add": {2, 2048}}, // the third buffer is the peak, before the third run
 		"-p 8":                      {"ttnn.relu": {1, 0}},
 		"-n 1":                      {"ttnn.add": {3, 3072}},
 		"--from 3s":                 {},
-		"--at begin":                {},
+		"--to begin":                {},
 	} {
 		out, errs, status := runOnStreams(t, false, append([]string{"ops", "model.ttmem", "--json"}, strings.Fields(args)...))
 		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s: %s", args, errs))
@@ -93,17 +93,17 @@ func TestOpsMistakesAreToldInALine(t *testing.T) {
 		"model.ttmem -n x":                     "-n x: not a number",
 		"model.ttmem -p 9":                     "-p 9: no such process in model.ttmem; available: PID 7, 8",
 		"model.ttmem -p 0":                     "-p 0: not a process id: .*",
-		"model.ttmem --at nowhere":             "no mark nowhere in model.ttmem: there are warm",
+		"model.ttmem --to nowhere":             "no mark nowhere in model.ttmem: there are warm",
 		"model.ttmem --from nowhere":           "no mark nowhere in model.ttmem: there are warm",
-		"model.ttmem --at left":                "--at left: .*",
+		"model.ttmem --to left":                "--to left: .*",
 		"model.ttmem --from end":               "--from end: give begin, .*",
 		"model.ttmem --from peak":              "--from peak: give begin, .*",
-		"model.ttmem --from 2s --at warm":      "--from 2s is after --at warm: exchange them",
+		"model.ttmem --from 2s --to warm":      "--from 2s is after --to warm: exchange them",
 		"model.ttmem --from 1h":                "model.ttmem has nothing 1h0m0s after .*",
 		"model.ttmem --from failure":           "no allocation failed in model.ttmem: give another moment, such as peak",
 		"model.ttmem --rules none":             "--rules none: .*",
 		"--from warm":                          "--from is a moment of a recording: .*",
-		"--at warm":                            "--at is a moment of a recording: .*",
+		"--to warm":                            "--to is a moment of a recording: .*",
 		"--socket /no/such/socket":             ".*/no/such/socket.*",
 		"model.ttmem --socket /no/such/socket": "a file and --socket: give one of them",
 		"-- ":                                  "missing command: ttmem ops -- python model.py",

@@ -33,8 +33,8 @@ graphs, pprof and folded stacks, docs/events.md events and JSON.`,
   ttmem report model.ttmem -p 4242
   ttmem report model.ttmem --json | jq .devices
   ttmem report model.ttmem --flamegraph memory.html
-  ttmem report model.ttmem --pprof memory.pb.gz
-  go tool pprof -top -cum -lines -show='\.py' -sample_index=peak_space memory.pb.gz
+  ttmem report model.ttmem --pprof mem.pb.gz
+  go tool pprof -top -cum -lines -show='\.py' -sample_index=peak_space mem.pb.gz
   ttmem report model.ttmem --folded memory.folded`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {

@@ -58,17 +58,17 @@ func (o *viewOptions) check(known []event.Region) (filter alloc.Filter, rules *n
 	return filter, rules, err
 }
 
-// moment is the moment of --at. verb is what is done with what is live.
-func (o *viewOptions) moment(verb string) (source.Moment, error) {
-	at, err := source.ParseMoment("at", o.at)
+// moment is the moment of --at or, for a range, of --to. verb is what is done with what is live.
+func (o *viewOptions) moment(flag, verb string) (source.Moment, error) {
+	at, err := source.ParseMoment(flag, o.at)
 	at.Last = true
 	switch {
 	case err != nil:
 		return at, err
 	case at.Kind == source.Unfreed:
-		return at, source.ErrUnfreed
+		return at, fmt.Errorf("--%s left: only diff takes left, the end with what was never freed; a mark of this name is mark:left", flag)
 	case o.source.File == "" && !at.AtEnd():
-		return at, fmt.Errorf("--at is a moment of a recording: leave it out to %s what is live now", verb)
+		return at, fmt.Errorf("--%s is a moment of a recording: leave it out to %s what is live now", flag, verb)
 	}
 	return at, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/term"
@@ -34,11 +35,11 @@ const socketVariable = "TTMEM_SOCKET"
 func AddGlobal(root *cobra.Command) {
 	f := root.PersistentFlags()
 	term.Color = term.Auto
-	f.Var(&term.Color, Color, "use colours `WHEN`: always, auto (on a terminal) or never")
+	f.Var(&term.Color, Color, "colours `WHEN`: always, auto or never")
 	f.Bool(JSON, false, "print JSON in place of text")
 	f.String(Rules, "", "name components of the model by the rules in `FILE`")
 	f.Bool(UTC, false, "print times by the wall clock, in UTC")
-	f.String(Socket, service.DefaultSocket, "`PATH` of the service's socket ($"+socketVariable+")")
+	f.String(Socket, service.DefaultSocket, "service `PATH` ($"+socketVariable+")")
 	_ = root.RegisterFlagCompletionFunc(Color, cobra.FixedCompletions([]string{"always", "auto", "never"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = root.MarkPersistentFlagFilename(Rules)
 	_ = root.MarkPersistentFlagFilename(Socket, "sock")
@@ -168,9 +169,25 @@ func CheckBy(by string) error {
 
 // Chips adds --chip.
 func Chips(c *cobra.Command, chips *[]int) {
-	c.Flags().IntSliceVar(chips, "chip", nil, "only chip `N` (may be repeated)")
+	c.Flags().Var((*chipList)(chips), "chip", "only chip `N`, or 0-7 (may be repeated)")
 	_ = c.RegisterFlagCompletionFunc("chip", cobra.NoFileCompletions)
 }
+
+// A chipList is the value of --chip, which adds to it.
+type chipList []int
+
+func (l *chipList) Set(text string) error {
+	ids, err := page.ParseChips(text)
+	if err == nil && len(ids) == 0 {
+		err = errors.New(page.NotAChip)
+	}
+	*l = append(*l, ids...)
+	return err
+}
+
+func (l *chipList) String() string { return page.ChipNumbers(*l) }
+
+func (l *chipList) Type() string { return "chips" }
 
 // Regions adds --region; known are the regions to complete.
 func Regions(c *cobra.Command, regions *[]string, known []string) {
@@ -180,7 +197,7 @@ func Regions(c *cobra.Command, regions *[]string, known []string) {
 
 // Grep adds --grep.
 func Grep(c *cobra.Command, grep *string) {
-	c.Flags().StringVar(grep, "grep", "", "only where `REGEXP` matches a name, component or FILE:LINE FUNCTION")
+	c.Flags().StringVar(grep, "grep", "", "only where `REGEXP` matches a name, component or line")
 	_ = c.RegisterFlagCompletionFunc("grep", cobra.NoFileCompletions)
 }
 

@@ -20,6 +20,8 @@ func TestFormatBytes(t *testing.T) {
 
 func TestL1IsAlwaysInKiB(t *testing.T) {
 	qt.Check(t, qt.Equals(KiB(0), "0 B"))
+	qt.Check(t, qt.Equals(KiB(51), "51 B"))
+	qt.Check(t, qt.Equals(KiB(52), "0.1 KiB"))
 	qt.Check(t, qt.Equals(KiB(512), "0.5 KiB"))
 	qt.Check(t, qt.Equals(KiB(1393312), "1360.7 KiB"))
 	qt.Check(t, qt.Equals(KiB(1<<40), "1.0 TiB"))

@@ -1,9 +1,11 @@
 package page
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"ttmem/aggregate/export"
@@ -26,9 +28,9 @@ func Bytes(n uint64) string {
 }
 
 // KiB writes a number of bytes of one core's L1, always in KiB: parts that readers add up
-// and compare have one unit.
+// and compare have one unit, but for a few bytes, which would be 0.0 KiB.
 func KiB(n uint64) string {
-	if n == 0 || n >= 10_000<<10 {
+	if 20*n < 1024 || n >= 10_000<<10 {
 		return Bytes(n)
 	}
 	return fmt.Sprintf("%.1f KiB", float64(n)/1024)
@@ -114,6 +116,28 @@ func ChipNumbers(ids []int) string {
 		i = j + 1
 	}
 	return strings.Join(parts, ", ")
+}
+
+// NotAChip says how chips are written.
+const NotAChip = "not a chip: give one such as 3, or several such as 0-7,12"
+
+// ParseChips reads what ChipNumbers writes.
+func ParseChips(text string) (ids []int, err error) {
+	for _, part := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }) {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		a, errA := strconv.Atoi(first)
+		b, errB := strconv.Atoi(last)
+		if errA != nil || errB != nil || a < 0 || b < a || b-a > 10_000 {
+			return nil, errors.New(NotAChip)
+		}
+		for id := a; id <= b; id++ {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
 }
 
 // EachChip is Chips for what each of them has.

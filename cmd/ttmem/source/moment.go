@@ -1,7 +1,6 @@
 package source
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -54,9 +53,6 @@ type Moment struct {
 
 // momentUsage says how moments are written.
 const momentUsage = "begin, end, peak, a mark's name (NAME#2 is the second of that name), failure (of an allocation), or a time after the first event such as 2.5s"
-
-// ErrUnfreed says that --at does not take the moment left.
-var ErrUnfreed = errors.New("--at left: only diff takes left, the end with what was never freed; a mark of this name is mark:left")
 
 // ParseMoment reads a moment. mark:NAME is a mark whose name would mean something else.
 func ParseMoment(flag, text string) (Moment, error) {

@@ -72,7 +72,7 @@ func (r *Recording) StateFrom(from, to Moment, begin func(s *aggregate.State), r
 		}
 	}
 	if a, b := &first[0], &stops[0]; !a.timed && !b.timed && a.Number > b.Number || (a.timed || b.timed) && a.TimeNs > b.TimeNs {
-		return fmt.Errorf("--from %s is after --at %s: exchange them", from.Text, to.Text)
+		return fmt.Errorf("--from %s is after --to %s: exchange them", from.Text, to.Text)
 	}
 	begun := false
 	_, err = r.replay(append(first, stops...), func(s *aggregate.State, of Regions) {

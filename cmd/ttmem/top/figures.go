@@ -69,22 +69,3 @@ func formatAge(ns uint64) string {
 
 // formatIDs writes the ids of chips in little room: "3", "0-7,9".
 func formatIDs(ids []int) string { return strings.ReplaceAll(page.ChipNumbers(ids), ", ", ",") }
-
-// parseIDs reads what formatIDs writes.
-func parseIDs(s string) (ids []int, err error) {
-	for _, part := range strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' }) {
-		first, last, isRange := strings.Cut(part, "-")
-		if !isRange {
-			last = first
-		}
-		a, errA := strconv.Atoi(first)
-		b, errB := strconv.Atoi(last)
-		if errA != nil || errB != nil || a < 0 || b < a || b-a > 10_000 {
-			return nil, fmt.Errorf("%q is no chip: type 3, or 0-7,12", part)
-		}
-		for id := a; id <= b; id++ {
-			ids = append(ids, id)
-		}
-	}
-	return ids, nil
-}

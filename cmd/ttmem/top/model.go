@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page"
 )
 
 // A screen is a page of the view.
@@ -264,7 +265,7 @@ func (m *model) accept() {
 	case promptText:
 		m.filter.text = m.typed
 	case promptChips:
-		ids, err := parseIDs(m.typed)
+		ids, err := page.ParseChips(m.typed)
 		if err != nil {
 			m.answer = err.Error()
 			break

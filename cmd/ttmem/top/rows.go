@@ -75,7 +75,7 @@ var regionNames = map[event.Region]string{
 }
 
 // groupings are the ways to make rows: the values of --by, and by size.
-var groupings = []string{"stack", "op", "component", "file", "type", "size", "process", "chip"}
+var groupings = []string{"stack", "op", "line", "component", "file", "type", "size", "process", "chip"}
 
 // byStack is the grouping whose rows have one call stack each, which can be shown.
 const byStack = 0

@@ -21,6 +21,9 @@ var groupings = []Grouping{
 	{"op", func(n *Namer, a *Row) []string {
 		return []string{a.orUnknown(a.Name.Op, "(unknown operation)")}
 	}},
+	{"line", func(n *Namer, a *Row) []string {
+		return []string{a.orUnknown(a.Name.Call.String(), "(unknown line)")}
+	}},
 	{"file", func(n *Namer, a *Row) []string {
 		return []string{a.orUnknown(a.Name.Call.File, "(unknown file)")}
 	}},

@@ -202,6 +202,7 @@ func TestWhatIsCountedTogether(t *testing.T) {
 	for by, want := range map[string][]string{
 		"stack":     {"ttnn.empty · model.py:10 call_10", "ttnn.tril · model.py:15 call_15", "allocated before ttmem attached"},
 		"op":        {"ttnn.empty", "ttnn.tril", "allocated before ttmem attached"},
+		"line":      {"model.py:10 call_10", "model.py:15 call_15", "allocated before ttmem attached"},
 		"file":      {"/home/someone/a/model.py", "allocated before ttmem attached"},
 		"component": {"call_20/call_10", "call_21/call_15", "allocated before ttmem attached"},
 		"type":      {"DRAM interleaved"},
