@@ -46,6 +46,9 @@ func (s *State) forgetOperations() {
 	kept, dropped := newest.Shared(s.operations, maxOperations)
 	for _, op := range dropped {
 		delete(op.set.operations, memory.StackID(op.Stack))
+		if op.Runs > 0 {
+			op.set.reporting--
+		}
 	}
 	s.operations = kept
 }
@@ -55,6 +58,9 @@ func (s *State) forgetOperations() {
 func (s *State) runProgram(e *event.Event) {
 	d := s.set(s.process(e), e.Devices)
 	op := s.operation(d, e)
+	if op.Runs == 0 {
+		d.reporting++
+	}
 	op.Runs, op.LastNs = op.Runs+1, e.TimeNs
 	for _, c := range d.chips {
 		r := operations.Run{Of: &op.Operation, TimeNs: e.TimeNs, TensorBytes: c.used.regions[event.L1].perBank}
@@ -74,7 +80,7 @@ func (s *State) runProgram(e *event.Event) {
 func (s *State) placed(d *deviceSet, c *processChip, e *event.Event) {
 	g := c.programs[e.ProgramID]
 	if g.run.Of == nil {
-		if e.Stack == nil || d.reportsRuns() {
+		if e.Stack == nil || d.reporting > 0 {
 			return // if the program runs, that counts it
 		}
 		op := s.operation(d, e)
@@ -82,15 +88,6 @@ func (s *State) placed(d *deviceSet, c *processChip, e *event.Event) {
 		g.run = operations.Run{Of: &op.Operation, TimeNs: e.TimeNs, TensorBytes: c.used.regions[event.L1].perBank}
 	}
 	c.ran(e.ProgramID, g)
-}
-
-func (d *deviceSet) reportsRuns() bool {
-	for _, op := range d.operations {
-		if op.Runs > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // ran updates the peak of the operation that runs a program.
@@ -130,6 +127,7 @@ func (s *State) Operations() (list []memory.Operation, others uint64) {
 func (s *State) RestartOperations() {
 	for _, op := range s.operations {
 		clear(op.set.operations)
+		op.set.reporting = 0
 	}
 	s.operations, s.operationCount = nil, 0
 	for _, p := range s.processes {
@@ -157,4 +155,7 @@ func (c *stateCodec) operation(p **operation) {
 		return
 	}
 	op.set.operations[id] = op
+	if op.Runs > 0 {
+		op.set.reporting++
+	}
 }

@@ -172,8 +172,9 @@ type deviceSet struct {
 	pools [event.BankedRegions][]*pool
 	// sites are the call sites, each with its first allocator.
 	sites map[siteKey]*callSite
-	// operations are by their stack IDs.
+	// operations are by their stack IDs. reporting is how many of them have reported runs.
 	operations map[uint64]*operation
+	reporting  int
 	// recent caches sites by their stack IDs.
 	recent [recentSites]*callSite
 }
