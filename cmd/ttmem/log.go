@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -23,18 +24,12 @@ import (
 
 // logOptions say which events are listed, and how.
 type logOptions struct {
-	source       source.Options
-	devices      []int
-	regions      []string
-	kinds        []string
-	addresses    []string
-	buffers      []string
-	grep         string
-	rules        string
-	from, to     string
-	n            int
-	stacks, json bool
-	utc          bool
+	viewOptions
+	kinds     []string
+	addresses []string
+	buffers   []string
+	from, to  string
+	stacks    bool
 }
 
 func newLog() *cobra.Command {
@@ -78,8 +73,12 @@ and of notes, and what is no event.`,
 }
 
 // check checks the flags before anything is read.
-func (o *logOptions) check() (*eventlog.Filter, error) {
-	f := &eventlog.Filter{Devices: o.devices}
+func (o *logOptions) check() (*eventlog.Filter, *name.Rules, error) {
+	of, rules, err := o.viewOptions.check(eventlog.Regions)
+	if err != nil {
+		return nil, nil, err
+	}
+	f := &eventlog.Filter{Devices: of.Devices, Regions: of.Regions, Grep: of.Grep}
 	for _, text := range o.buffers {
 		id, err := strconv.ParseUint(text, 10, 64)
 		if err == nil {
@@ -88,20 +87,16 @@ func (o *logOptions) check() (*eventlog.Filter, error) {
 		}
 		object, err := strconv.ParseUint(text, 0, 64)
 		if err != nil {
-			return nil, fmt.Errorf("--buffer %s: give an id such as 1234, or the address of a Buffer object such as 0x7f00dead1000", text)
+			return nil, nil, fmt.Errorf("--buffer %s: give an id such as 1234, or the address of a Buffer object such as 0x7f00dead1000", text)
 		}
 		f.Objects = append(f.Objects, object)
 	}
 	for _, text := range o.addresses { // in hexadecimal or, without 0x, in decimal
 		address, err := strconv.ParseUint(text, 0, 64)
 		if err != nil {
-			return nil, fmt.Errorf("--address %s: not an address: give one such as 0x1c40", text)
+			return nil, nil, fmt.Errorf("--address %s: not an address: give one such as 0x1c40", text)
 		}
 		f.Addresses = append(f.Addresses, address)
-	}
-	var err error
-	if f.Regions, err = alloc.ParseRegions(o.regions, eventlog.Regions); err != nil {
-		return nil, err
 	}
 	for _, name := range o.kinds {
 		name = strings.ToLower(name)
@@ -110,37 +105,24 @@ func (o *logOptions) check() (*eventlog.Filter, error) {
 		} else if slices.Contains(eventlog.NoteNames, name) {
 			f.Notes = append(f.Notes, name)
 		} else {
-			return nil, fmt.Errorf("--kind %s: choose %s, or a note: %s", name, strings.Join(eventlog.KindNames(), ", "), strings.Join(eventlog.NoteNames, ", "))
+			return nil, nil, fmt.Errorf("--kind %s: choose %s, or a note: %s", name, strings.Join(eventlog.KindNames(), ", "), strings.Join(eventlog.NoteNames, ", "))
 		}
 	}
-	if err := o.source.CheckUTC(o.utc); err != nil {
-		return nil, err
-	}
 	if o.json && o.stacks {
-		return nil, errors.New("--json has the call stacks: leave out --stacks")
+		return nil, nil, errors.New("--json has the call stacks: leave out --stacks")
 	}
-	if err := flags.CheckLimit(o.n); err != nil {
-		return nil, err
-	}
-	f.Grep, err = flags.CompileGrep(o.grep)
-	return f, err
+	return f, rules, nil
 }
 
 func runLog(c *cobra.Command, o *logOptions, args []string) error {
-	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
-	o.utc = flags.WantsUTC(c)
-	if err := o.source.Check(c, args); err != nil {
+	if err := o.take(c, args); err != nil {
 		return err
 	}
-	filter, err := o.check()
+	filter, rules, err := o.check()
 	if err != nil {
 		return err
 	}
 	if filter.Since, filter.Until, err = o.span(); err != nil {
-		return err
-	}
-	rules, err := flags.ReadRules(o.rules)
-	if err != nil {
 		return err
 	}
 	layout := term.LayoutFor(os.Stdout)
@@ -219,23 +201,18 @@ const laterEvents = 1e9
 
 // watch lists events up to the end. A file is not read further than --to.
 func (o *logOptions) watch(l *eventlog.Log) (*source.Summary, error) {
+	setClock := func(c page.Clock) { l.Clock = c }
 	if o.source.File == "" || l.Filter.Until == 0 {
-		first := true
-		return o.source.Watch(func(e *event.Event) {
-			if first { // a pipe says when it was written once it is read
-				first, l.Clock = false, o.source.Clock()
-			}
-			l.Handle(e)
-		})
+		return o.source.Watch(o.source.Clocked(setClock, l.Handle))
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	o.source.Ctx = ctx
-	w, err := o.source.Watch(func(e *event.Event) {
+	w, err := o.source.Watch(o.source.Clocked(setClock, func(e *event.Event) {
 		if l.Handle(e); l.Last-l.Begin > l.Filter.Until+laterEvents {
 			stop()
 		}
-	})
+	}))
 	if errors.Is(err, term.ErrInterrupted) && ctx.Err() != nil {
 		return &source.Summary{Of: o.source.File}, nil
 	}

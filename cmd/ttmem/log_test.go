@@ -89,7 +89,7 @@ func oddEvents() []event.Event {
 func logOf(t *testing.T, path string, o logOptions, layout page.Layout) (string, *eventlog.Log) {
 	t.Helper()
 	o.source.File = path
-	filter, err := o.check()
+	filter, _, err := o.check()
 	qt.Assert(t, qt.IsNil(err))
 	filter.Since, filter.Until, err = o.span()
 	qt.Assert(t, qt.IsNil(err))
@@ -144,22 +144,22 @@ func TestTheLogListsWhatIsAskedFor(t *testing.T) {
 		"a decimal address":    {logOptions{addresses: []string{"131072"}}, "alloc3 free3"},
 		"buffer":               {logOptions{buffers: []string{"2"}}, "alloc2 alloc2 free2"},
 		"object":               {logOptions{buffers: []string{"0x7f0000001600"}}, "alloc6 free6"},
-		"region":               {logOptions{regions: []string{"l1"}}, "alloc6 alloc_failed free6"},
-		"circular buffers":     {logOptions{regions: []string{"CB"}}, "cb_alloc cb_free"},
-		"kernels":              {logOptions{regions: []string{"KERNEL"}}, "kernel_load kernel_unload"},
-		"device":               {logOptions{devices: []int{1}, kinds: []string{"alloc"}}, "alloc1 alloc2 alloc6 alloc2"},
+		"region":               {logOptions{viewOptions: viewOptions{regions: []string{"l1"}}}, "alloc6 alloc_failed free6"},
+		"circular buffers":     {logOptions{viewOptions: viewOptions{regions: []string{"CB"}}}, "cb_alloc cb_free"},
+		"kernels":              {logOptions{viewOptions: viewOptions{regions: []string{"KERNEL"}}}, "kernel_load kernel_unload"},
+		"device":               {logOptions{viewOptions: viewOptions{devices: []int{1}}, kinds: []string{"alloc"}}, "alloc1 alloc2 alloc6 alloc2"},
 		"kind":                 {logOptions{kinds: []string{"mark", "lost"}}, "mark lost"},
-		"grep a line":          {logOptions{grep: `model\.py:31`}, "alloc1 free1 alloc1"},
-		"grep a message":       {logOptions{grep: "Not enough"}, "alloc_failed"},
-		"process":              {logOptions{source: source.Options{PIDs: []int{4300}}, regions: []string{"DRAM"}}, "alloc1"},
+		"grep a line":          {logOptions{viewOptions: viewOptions{grep: `model\.py:31`}}, "alloc1 free1 alloc1"},
+		"grep a message":       {logOptions{viewOptions: viewOptions{grep: "Not enough"}}, "alloc_failed"},
+		"process":              {logOptions{viewOptions: viewOptions{source: source.Options{PIDs: []int{4300}}, regions: []string{"DRAM"}}}, "alloc1"},
 		"from":                 {logOptions{from: "1.7s"}, "cb_free free6 free2 kernel_unload process_exit"},
 		"to":                   {logOptions{to: "200ms"}, "process_start device_open alloc3"},
 		"double free":          {logOptions{kinds: []string{eventlog.NoteDoubleFree}}, "free1"},
 		"unseen":               {logOptions{kinds: []string{eventlog.NoteUnseen}}, "free99"},
 		"overlap and replaced": {logOptions{kinds: []string{eventlog.NoteOverlap, eventlog.NoteReplaced}}, "alloc1 alloc2"},
 		"reuse":                {logOptions{kinds: []string{eventlog.NoteReuse}}, "alloc2"},
-		"the last":             {logOptions{n: 2, kinds: []string{"alloc"}}, "alloc6 alloc2"},
-		"more than there are":  {logOptions{n: 50, kinds: []string{"mark"}}, "mark"},
+		"the last":             {logOptions{viewOptions: viewOptions{n: 2}, kinds: []string{"alloc"}}, "alloc6 alloc2"},
+		"more than there are":  {logOptions{viewOptions: viewOptions{n: 50}, kinds: []string{"mark"}}, "mark"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.options.json = true
@@ -192,7 +192,7 @@ func mustJSON(v any) []byte {
 // TestALineOfTheLogIsAnEvent: what reads event records reads them.
 func TestALineOfTheLogIsAnEvent(t *testing.T) {
 	path := writeEvents(t, "odd.jsonl", oddEvents())
-	text, l := logOf(t, path, logOptions{json: true}, page.Layout{})
+	text, l := logOf(t, path, logOptions{viewOptions: viewOptions{json: true}}, page.Layout{})
 	r := event.NewReader(strings.NewReader(text))
 	n := uint64(0)
 	for {
@@ -255,14 +255,14 @@ func TestALogThatListsNothingSaysWhy(t *testing.T) {
 		options logOptions
 		says    string
 	}{
-		"chip":    {logOptions{devices: []int{7}}, "available: chips 0, 1"},
+		"chip":    {logOptions{viewOptions: viewOptions{devices: []int{7}}}, "available: chips 0, 1"},
 		"from":    {logOptions{from: "1h"}, "the last is 1.8 s after the first"},
 		"address": {logOptions{addresses: []string{"0x1"}}, "--buffer takes those in the process"},
 		"kind":    {logOptions{kinds: []string{"device_close"}}, "available: alloc, free, alloc_failed"},
-		"region":  {logOptions{regions: []string{"TRACE"}}, "available: DRAM, L1, CB, KERNEL"},
+		"region":  {logOptions{viewOptions: viewOptions{regions: []string{"TRACE"}}}, "available: DRAM, L1, CB, KERNEL"},
 		"buffer":  {logOptions{buffers: []string{"1000"}}, "buffers are from 1 to 99"},
 		"object":  {logOptions{buffers: []string{"0x1"}}, "--address takes those in the banks"},
-		"grep":    {logOptions{grep: "ttnn.nothing"}, "(?i) ignores case"},
+		"grep":    {logOptions{viewOptions: viewOptions{grep: "ttnn.nothing"}}, "(?i) ignores case"},
 		"note":    {logOptions{kinds: []string{"overlap"}, to: "100ms"}, "have no such notes"},
 	} {
 		t.Run(name, func(t *testing.T) {

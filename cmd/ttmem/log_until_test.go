@@ -38,7 +38,7 @@ func TestALogReadsNoFurtherThanAsked(t *testing.T) {
 	// the damage behind is met by who reads on, and by nobody else
 	for until, damaged := range map[uint64]bool{uint64(time.Second): false, 0: true} {
 		l.Filter.Until = until
-		w, err := (&logOptions{source: source.Options{File: path}}).watch(l)
+		w, err := (&logOptions{viewOptions: viewOptions{source: source.Options{File: path}}}).watch(l)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(w.Failed, damaged), qt.Commentf("until %d", until))
 	}

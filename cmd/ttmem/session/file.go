@@ -9,7 +9,6 @@ import (
 	"ttmem/cmd/ttmem/page/report"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
-	"ttmem/tracer/event"
 )
 
 // Report makes a report, and the files that flags name, from a file.
@@ -27,14 +26,7 @@ func Report(o *Options) error {
 	}
 	defer s.close()
 	o.Source.StateOnly = s.events == nil && s.export == nil && o.PID == 0
-	first := true
-	w, err := o.Source.Watch(func(e *event.Event) {
-		if first { // a pipe says when it was written once it is read
-			first = false
-			s.setClock(o.Source.Clock())
-		}
-		s.handle(e)
-	})
+	w, err := o.Source.Watch(o.Source.Clocked(s.setClock, s.handle))
 	if err != nil {
 		return err
 	}

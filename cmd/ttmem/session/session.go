@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +22,7 @@ import (
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 )
 
 // Options say what is written of a stream of events.
@@ -276,8 +276,7 @@ func (o *Options) traced(t *source.Tracing) (program string, pid int) {
 		return record.ProgramName(o.Source.Command), t.CommandPID()
 	case len(o.Source.PIDs) > 0:
 		pid = o.Source.PIDs[0]
-		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-		return strings.TrimSpace(string(comm)), pid
+		return host.ThreadName(pid, pid), pid
 	}
 	return "", 0
 }

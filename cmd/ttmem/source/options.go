@@ -18,6 +18,7 @@ import (
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
+	"ttmem/tracer/event"
 	"ttmem/tracer/kernel"
 )
 
@@ -64,6 +65,19 @@ func (o *Options) Clock() page.Clock {
 		}
 	}
 	return o.clock
+}
+
+// Clocked is handle, but before the first event set gets the clock: a pipe says when it was written
+// once it is read.
+func (o *Options) Clocked(set func(page.Clock), handle func(*event.Event)) func(*event.Event) {
+	first := true
+	return func(e *event.Event) {
+		if first {
+			first = false
+			set(o.Clock())
+		}
+		handle(e)
+	}
 }
 
 // CheckUTC is an error if times are to be those of the wall clock, and the file does not say them.
