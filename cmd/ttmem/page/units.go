@@ -179,17 +179,6 @@ func Grouped[N int | uint64](n N) string { return export.Grouped(int(n)) }
 // Keys are the keys of a map, in order.
 func Keys[V any](m map[int]V) []int { return slices.Sorted(maps.Keys(m)) }
 
-// CompareBool orders false before true.
-func CompareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
-}
-
 // Duration writes a time in ns that may be short, as "12 ns", "3.4 us" or "5.6 ms".
 func Duration(ns uint64) string {
 	switch {
