@@ -87,7 +87,7 @@ func (r *report) processes() {
 		}
 		r.items(page.Blank(detailColumns), detailColumns, page.Dim, r.details(p))
 	}
-	if hidden := max(0, len(list)-shownProcesses) + r.forgotten(); hidden > 0 {
+	if hidden := max(0, len(list)-shownProcesses) + page.ForgottenProcesses(r.snap); hidden > 0 {
 		r.line(r.Paint(page.Dim, fmt.Sprintf("  and %d more", hidden)))
 	}
 }
@@ -101,5 +101,3 @@ func highest(p *memory.Process) (bytes uint64) {
 	}
 	return bytes
 }
-
-func (r *report) forgotten() int { return page.ForgottenProcesses(r.snap) }

@@ -105,7 +105,8 @@ func newReport(s *memory.Snapshot, o Options) *report {
 func (r *report) write() {
 	r.heading()
 	r.warnLost()
-	r.verdict()
+	r.failures()
+	r.leaks()
 	r.regions()
 	r.processes()
 	r.live()

@@ -18,12 +18,6 @@ const (
 	shownLeaks    = 3
 )
 
-// verdict writes what went wrong: allocations that failed, and call sites that leak.
-func (r *report) verdict() {
-	r.failures()
-	r.leaks()
-}
-
 // A failing is a failure and the calls that led to it, innermost first.
 type failing struct {
 	*memory.Failure
