@@ -271,11 +271,7 @@ func (s *hostService) end(stacks *memory.Stacks) {
 
 // summaryLine is the last line of the log.
 func summaryLine(took time.Duration, processes, lost uint64) string {
-	traced := "1 process traced"
-	if processes != 1 {
-		traced = fmt.Sprintf("%d processes traced", processes)
-	}
-	return fmt.Sprintf("ended after %s: %s, %s lost", page.Seconds(uint64(took)), traced, page.Count(lost, "event"))
+	return fmt.Sprintf("ended after %s: %s traced, %s lost", page.Seconds(uint64(took)), page.Count(processes, "process"), page.Count(lost, "event"))
 }
 
 // logCommand is how many characters of a command line are logged.
