@@ -182,10 +182,7 @@ func (o *viewOptions) list(at source.Moment, filter alloc.Filter, rules *name.Ru
 // splitFilter is the filter with only some regions: several filters if these are not the same
 // of all chips.
 func splitFilter(f *alloc.Filter, s *aggregate.State, some source.Regions) (list []alloc.Filter) {
-	var all, devices []int
-	for _, d := range s.Snapshot().Devices {
-		all = append(all, d.ID)
-	}
+	all := s.Snapshot().DeviceIDs()
 	if all == nil {
 		return []alloc.Filter{*f}
 	}
@@ -193,7 +190,7 @@ func splitFilter(f *alloc.Filter, s *aggregate.State, some source.Regions) (list
 		if len(f.Regions) > 0 && !slices.Contains(f.Regions, region) {
 			continue
 		}
-		devices = slices.DeleteFunc(slices.Clone(all), func(id int) bool {
+		devices := slices.DeleteFunc(slices.Clone(all), func(id int) bool {
 			return !some(id, region) || len(f.Devices) > 0 && !slices.Contains(f.Devices, id)
 		})
 		switch {
@@ -216,14 +213,9 @@ func splitFilter(f *alloc.Filter, s *aggregate.State, some source.Regions) (list
 
 // momentOf is the time of what a filter lets through.
 func momentOf(f *alloc.Filter, snap *memory.Snapshot) dump.Moment {
-	m := dump.Moment{Devices: f.Devices, TimeNs: snap.TimeNs}
-	for _, region := range f.Regions {
-		m.Regions = append(m.Regions, region.String())
-	}
-	for i := range snap.Devices {
-		if f.Devices == nil {
-			m.Devices = append(m.Devices, snap.Devices[i].ID)
-		}
+	m := dump.Moment{Devices: f.Devices, Regions: alloc.RegionNames(f.Regions), TimeNs: snap.TimeNs}
+	if f.Devices == nil {
+		m.Devices = snap.DeviceIDs()
 	}
 	return m
 }

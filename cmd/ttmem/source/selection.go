@@ -26,10 +26,7 @@ func CheckPIDs(pids []int, snap *memory.Snapshot, place string) error {
 
 // CheckChips is an error if a chip is not in the snapshot of a place.
 func CheckChips(chips []int, snap *memory.Snapshot, place string) error {
-	var seen []int
-	for i := range snap.Devices {
-		seen = append(seen, snap.Devices[i].ID)
-	}
+	seen := snap.DeviceIDs()
 	for _, id := range chips {
 		switch {
 		case len(seen) == 0:

@@ -49,12 +49,10 @@ func (r *report) regions() {
 		}
 		return
 	}
-	var ids []int
+	ids := r.snap.DeviceIDs()
 	names := make(map[string]bool)
 	for i := range r.snap.Devices {
-		d := &r.snap.Devices[i]
-		ids = append(ids, d.ID)
-		names[r.DeviceName(d)] = true
+		names[r.DeviceName(&r.snap.Devices[i])] = true
 	}
 	title, about := "Peak of each region", ", on the chip where it is highest"
 	if r.Live {
