@@ -11,7 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/e2e/pagetest"
 )
 
 // captures are the pages of docs/captures: commands on recordings of TestGolden's stories.

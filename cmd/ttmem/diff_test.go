@@ -12,8 +12,8 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/diff"
-	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/term"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 

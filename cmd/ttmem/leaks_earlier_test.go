@@ -7,9 +7,9 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 

@@ -14,8 +14,8 @@ import (
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/eventlog"
-	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/source"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )

@@ -9,9 +9,9 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/record"
 	"ttmem/cmd/ttmem/source"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 

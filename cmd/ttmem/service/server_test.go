@@ -17,7 +17,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
-	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )

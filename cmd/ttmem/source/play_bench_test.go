@@ -10,7 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )

@@ -10,7 +10,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/top/scene"
+	"ttmem/e2e/scene"
 	"ttmem/tracer/event"
 )
 

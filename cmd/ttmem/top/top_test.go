@@ -12,7 +12,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/top/scene"
+	"ttmem/e2e/scene"
 	"ttmem/tracer/event"
 )
 

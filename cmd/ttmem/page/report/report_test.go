@@ -11,7 +11,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 

@@ -12,7 +12,7 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 
