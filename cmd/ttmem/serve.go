@@ -245,7 +245,7 @@ func (s *hostService) reportLost() {
 			continue
 		}
 		var names []string
-		for _, pid := range page.Keys(l.pids) {
+		for _, pid := range slices.Sorted(maps.Keys(l.pids)) {
 			names = append(names, fmt.Sprint(pid))
 		}
 		term.Warn(fmt.Sprintf("%s of PID %s: %s; their figures may be wrong from now on", events, page.Some(names, "process"), cause))

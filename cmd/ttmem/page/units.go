@@ -3,7 +3,6 @@ package page
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -176,9 +175,6 @@ func Some(names []string, noun string) string {
 // Grouped writes a number with a comma after the thousands.
 func Grouped[N int | uint64](n N) string { return export.Grouped(int(n)) }
 
-// Keys are the keys of a map, in order.
-func Keys[V any](m map[int]V) []int { return slices.Sorted(maps.Keys(m)) }
-
 // Duration writes a time in ns that may be short, as "12 ns", "3.4 us" or "5.6 ms".
 func Duration(ns uint64) string {
 	switch {
@@ -222,9 +218,9 @@ func First[T any](list []T, n int) (first []T, omitted int) {
 }
 
 // Alike divides a list into groups of the same, in the order of the first of each.
-func Alike[T any](list []T, same func(a, b T) bool) (groups [][]T) {
+func Alike[S ~[]T, T any](list S, same func(a, b T) bool) (groups []S) {
 	for _, one := range list {
-		at := slices.IndexFunc(groups, func(g []T) bool { return same(g[0], one) })
+		at := slices.IndexFunc(groups, func(g S) bool { return same(g[0], one) })
 		if at < 0 {
 			at = len(groups)
 			groups = append(groups, nil)

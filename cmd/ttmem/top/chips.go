@@ -24,14 +24,11 @@ type chipGroup []chip
 const alike = 0.05
 
 // chipGroups returns the chips, one per group, or if folded similar chips together.
-func chipGroups(chips []chip, folded bool) (groups []chipGroup) {
+func chipGroups(chips []chip, folded bool) []chipGroup {
 	same := func(a, b chip) bool {
 		return folded && looksAlike(a.Device, b.Device) && (a.own == nil || looksAlike(a.own, b.own))
 	}
-	for _, group := range page.Alike(chips, same) {
-		groups = append(groups, group)
-	}
-	return groups
+	return page.Alike(chipGroup(chips), same)
 }
 
 // title is the chips in words: "chips 0-7".
