@@ -3,6 +3,7 @@
 package output
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -121,20 +122,10 @@ func (f *Events) Flush() error {
 		return fmt.Errorf("--events %s: %w; nothing was written", f.path, err)
 	}
 	if f.written >= 0 {
-		_ = f.f.Truncate(f.written + completeLines(f.pending[:n]))
+		_ = f.f.Truncate(f.written + int64(bytes.LastIndexByte(f.pending[:n], '\n')+1))
 	}
 	f.f.Close()
 	return fmt.Errorf("--events %s: %w; what was written up to now is intact", f.path, err)
-}
-
-// completeLines is the length of the complete lines at the start of b.
-func completeLines(b []byte) int64 {
-	for i := len(b); i > 0; i-- {
-		if b[i-1] == '\n' {
-			return int64(i)
-		}
-	}
-	return 0
 }
 
 // Close ends the file and reports what it has.
