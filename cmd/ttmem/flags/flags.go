@@ -169,25 +169,16 @@ func CheckBy(by string) error {
 
 // Chips adds --chip.
 func Chips(c *cobra.Command, chips *[]int) {
-	c.Flags().Var((*chipList)(chips), "chip", "only chip `N`, or 0-7 (may be repeated)")
+	c.Flags().Func("chip", "only chip `N`, or 0-7 (may be repeated)", func(text string) error {
+		ids, err := page.ParseChips(text)
+		if err == nil && len(ids) == 0 {
+			err = errors.New(page.NotAChip)
+		}
+		*chips = append(*chips, ids...)
+		return err
+	})
 	_ = c.RegisterFlagCompletionFunc("chip", cobra.NoFileCompletions)
 }
-
-// A chipList is the value of --chip, which adds to it.
-type chipList []int
-
-func (l *chipList) Set(text string) error {
-	ids, err := page.ParseChips(text)
-	if err == nil && len(ids) == 0 {
-		err = errors.New(page.NotAChip)
-	}
-	*l = append(*l, ids...)
-	return err
-}
-
-func (l *chipList) String() string { return page.ChipNumbers(*l) }
-
-func (l *chipList) Type() string { return "chips" }
 
 // Regions adds --region; known are the regions to complete.
 func Regions(c *cobra.Command, regions *[]string, known []string) {
