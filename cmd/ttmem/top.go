@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/cmd/ttmem/top"
 	"ttmem/cmd/ttmem/top/feed"
+	"ttmem/tracer/host"
 )
 
 // topOptions say what is shown, and how often it is refreshed.
@@ -107,7 +107,7 @@ func topOnce(o *topOptions, view top.Options) error {
 	}
 	plain := term.Color == term.Never || !view.Color && !term.IsTerminal(os.Stdout)
 	if err := top.Once(os.Stdout, view, cmp.Or(term.Columns(os.Stdout), onceColumns), onceRows, plain); err != nil {
-		return fmt.Errorf("writing the frame: %w", output.Pathless(err))
+		return fmt.Errorf("writing the frame: %w", host.WithoutPath(err))
 	}
 	return summary.Finish(nil)
 }

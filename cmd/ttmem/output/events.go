@@ -13,6 +13,7 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 	"ttmem/tracer/place"
 )
 
@@ -39,11 +40,11 @@ type Events struct {
 func CreateEvents(path string, private bool) (*Events, error) {
 	f, err := place.Create(path, 0, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("--events %s: %w; name a file that can be written", path, Pathless(err))
+		return nil, fmt.Errorf("--events %s: %w; name a file that can be written", path, host.WithoutPath(err))
 	}
 	if err := emptyEventFile(f, private); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("--events %s: %w; name another file", path, Pathless(err))
+		return nil, fmt.Errorf("--events %s: %w; name another file", path, host.WithoutPath(err))
 	}
 	return newEventFile(f, path), nil
 }
@@ -113,7 +114,7 @@ func (f *Events) Flush() error {
 		f.pending = f.pending[:0]
 		return nil
 	}
-	err = Pathless(err)
+	err = host.WithoutPath(err)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		err = errors.New("no space left")
 	}
@@ -140,7 +141,7 @@ func (f *Events) Close() error {
 		err = f.f.Close()
 	}
 	if err != nil {
-		return fmt.Errorf("--events %s: %w; write it to another disk", f.path, Pathless(err))
+		return fmt.Errorf("--events %s: %w; write it to another disk", f.path, host.WithoutPath(err))
 	}
 	if f.written >= 0 {
 		term.Warn(fmt.Sprintf("wrote %s to %s (%s)", page.Count(f.events, "event"), f.path, page.Bytes(uint64(f.written))))

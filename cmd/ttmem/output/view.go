@@ -8,6 +8,7 @@ import (
 
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
+	"ttmem/tracer/host"
 )
 
 // A View is printed as text or as JSON.
@@ -33,7 +34,7 @@ func PrintTo(to *os.File, v View, json bool, clock page.Clock, name string) (err
 		err = v.WriteText(to, term.LayoutFor(to))
 	}
 	if err != nil {
-		return fmt.Errorf("writing the %s: %w", name, Pathless(err))
+		return fmt.Errorf("writing the %s: %w", name, host.WithoutPath(err))
 	}
 	return nil
 }
