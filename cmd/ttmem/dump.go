@@ -39,7 +39,8 @@ docs/dump.md explains the columns, and rules for components.`,
   ttmem dump --by component --rules model.rules
   ttmem dump --grep 'attention\.py:\d+' -n 20
   ttmem dump --json | jq '.buffers[] | select(.size_bytes > 1e6) | .name'`,
-		RunE: func(c *cobra.Command, args []string) error { return runDump(c, &o, args) },
+		PreRunE: o.take,
+		RunE:    func(*cobra.Command, []string) error { return runDump(&o) },
 	}
 	o.source.Register(c)
 	flags.At(c, &o.at, "end")
@@ -52,10 +53,7 @@ docs/dump.md explains the columns, and rules for components.`,
 	return c
 }
 
-func runDump(c *cobra.Command, o *viewOptions, args []string) error {
-	if err := o.take(c, args); err != nil {
-		return err
-	}
+func runDump(o *viewOptions) error {
 	filter, rules, err := o.check(alloc.Regions)
 	if err != nil {
 		return err

@@ -88,7 +88,7 @@ func TestDumpOfAMoment(t *testing.T) {
 	}
 	_, err = dumpOf(t, writeEvents(t, "a.jsonl", newTrainingRun(1).steps(1, 0, 12).events), viewOptions{at: "failure"})
 	qt.Check(t, qt.ErrorMatches(err, "no allocation failed in .*"))
-	qt.Check(t, qt.ErrorMatches(runDump(newDump(), &viewOptions{at: "peak"}, nil), "--at is a moment of a recording.*"))
+	qt.Check(t, qt.ErrorMatches(runDump(&viewOptions{at: "peak"}), "--at is a moment of a recording.*"))
 }
 
 // TestAHelperIsNotWhoHolds: buffers of one name are told apart by who called.

@@ -59,7 +59,8 @@ docs/leaks.md explains marks, and what counts as a leak.`,
   ttmem leaks model.ttmem --from ttnn::softmax --to ttnn::softmax
   sudo ttmem leaks --fail-above 1MiB --suppress known.txt -- python test.py
   ttmem leaks model.ttmem --json | jq '.leaks[] | {bytes, count, name}'`,
-		RunE: func(c *cobra.Command, args []string) error { return runLeaks(c, &o, args) },
+		PreRunE: o.take,
+		RunE:    func(c *cobra.Command, _ []string) error { return runLeaks(c, &o) },
 	}
 	o.source.RegisterWatch(c)
 	flags.From(c, &o.from, "begin")
@@ -129,10 +130,7 @@ func (o *leaksOptions) check() (alloc.Filter, *name.Rules, error) {
 	return filter, rules, nil
 }
 
-func runLeaks(c *cobra.Command, o *leaksOptions, args []string) error {
-	if err := o.take(c, args); err != nil {
-		return err
-	}
+func runLeaks(c *cobra.Command, o *leaksOptions) error {
 	between, err := o.between(c)
 	if err != nil {
 		return err

@@ -50,7 +50,8 @@ and of notes, and what is no event.`,
   ttmem log model.ttmem --kind double_free,overlap
   sudo ttmem log -p 4242
   ttmem log model.ttmem --json | jq 'select(.note.lived_ns > 1e9)'`,
-		RunE: func(c *cobra.Command, args []string) error { return runLog(c, &o, args) },
+		PreRunE: o.take,
+		RunE:    func(*cobra.Command, []string) error { return runLog(&o) },
 	}
 	o.source.RegisterRun(c)
 	f := c.Flags()
@@ -114,10 +115,7 @@ func (o *logOptions) check() (*eventlog.Filter, *name.Rules, error) {
 	return f, rules, nil
 }
 
-func runLog(c *cobra.Command, o *logOptions, args []string) error {
-	if err := o.take(c, args); err != nil {
-		return err
-	}
+func runLog(o *logOptions) error {
 	filter, rules, err := o.check()
 	if err != nil {
 		return err

@@ -29,7 +29,8 @@ docs/map.md explains the picture.`,
   ttmem map                              what ttmem serve sees
   sudo ttmem map -p 4242 --region DRAM -n 0
   ttmem map model.ttmem --json | jq '.regions[] | {region, fragmentation}'`,
-		RunE: func(c *cobra.Command, args []string) error { return drawMap(c, &o, args) },
+		PreRunE: o.take,
+		RunE:    func(*cobra.Command, []string) error { return drawMap(&o) },
 	}
 	o.source.Register(c)
 	flags.At(c, &o.at, "end")
@@ -40,10 +41,7 @@ docs/map.md explains the picture.`,
 	return c
 }
 
-func drawMap(c *cobra.Command, o *viewOptions, args []string) error {
-	if err := o.take(c, args); err != nil {
-		return err
-	}
+func drawMap(o *viewOptions) error {
 	p, w, err := o.readMap()
 	if err != nil {
 		return err

@@ -29,7 +29,8 @@ docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
   sudo ttmem oom -p 4242
   ttmem oom model.ttmem -n 1              the last one
   ttmem oom --json | jq '.failures[] | {reason, name, needed_bytes_per_bank}'`,
-		RunE: func(c *cobra.Command, args []string) error { return runOOM(c, &o, args) },
+		PreRunE: o.take,
+		RunE:    func(*cobra.Command, []string) error { return runOOM(&o) },
 	}
 	o.source.RegisterRun(c)
 	flags.Limit(c, &o.n, listedFailures)
@@ -37,10 +38,7 @@ docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
 	return c
 }
 
-func runOOM(c *cobra.Command, o *viewOptions, args []string) error {
-	if err := o.take(c, args); err != nil {
-		return err
-	}
+func runOOM(o *viewOptions) error {
 	if err := flags.CheckLimit(o.n); err != nil {
 		return err
 	}
