@@ -48,7 +48,7 @@ func OptionalFeatures() (list []Feature) {
 	if err != nil {
 		return nil // the self-test has reported the error
 	}
-	for _, name := range optionalNames {
+	for _, name := range Optional {
 		f := Feature{Name: name, OK: true}
 		if why, lacks := k.why[name]; lacks {
 			f.Detail, f.Instead = why, instead[name]
