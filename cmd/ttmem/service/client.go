@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,9 +67,7 @@ const answerTimeout = 30 * time.Second
 // Dial connects to the service at a path; "" is DefaultSocket. It must have this version of
 // the protocol.
 func Dial(path string) (*Client, error) {
-	if path == "" {
-		path = DefaultSocket
-	}
+	path = cmp.Or(path, DefaultSocket)
 	c := &Client{path: path, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
