@@ -74,11 +74,7 @@ func addCompletion(root *cobra.Command) {
 		shell.Args = noArgument
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
-		var shells []string
-		for _, shell := range c.Commands() {
-			shells = append(shells, shell.Name())
-		}
-		known := strings.Join(shells, ", ")
+		known := strings.Join(page.Each(c.Commands(), (*cobra.Command).Name), ", ")
 		if len(args) == 0 {
 			return fmt.Errorf("missing shell: choose %s", known)
 		}

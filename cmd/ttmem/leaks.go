@@ -214,9 +214,9 @@ func (o *leaksOptions) markError(w *source.Summary, err error) error {
 // page judges the survivors, as the options say.
 func (o *leaksOptions) page(m *between.Follower, w *source.Summary, filter alloc.Filter, rules *name.Rules) *leaks.Page {
 	marks := m.Marks()
-	ask := analyze.LeakOptions{ByRun: m.Whole() || m.Earlier, Suppressions: o.known}
-	for _, one := range marks {
-		ask.Times = append(ask.Times, one.TimeNs)
+	ask := analyze.LeakOptions{
+		ByRun: m.Whole() || m.Earlier, Suppressions: o.known,
+		Times: page.Each(marks, func(one leaks.Mark) uint64 { return one.TimeNs }),
 	}
 	list := leaks.Options{
 		By: o.by, Limit: o.n, Filter: filter, Rules: rules, Suppress: o.suppress,

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -244,10 +245,7 @@ func (s *hostService) reportLost() {
 			term.Warn(fmt.Sprintf("%s: %s; totals may be wrong from now on", events, cause))
 			continue
 		}
-		var names []string
-		for _, pid := range slices.Sorted(maps.Keys(l.pids)) {
-			names = append(names, fmt.Sprint(pid))
-		}
+		names := page.Each(slices.Sorted(maps.Keys(l.pids)), strconv.Itoa)
 		term.Warn(fmt.Sprintf("%s of PID %s: %s; their figures may be wrong from now on", events, page.Some(names, "process"), cause))
 	}
 	clear(s.lost)

@@ -217,6 +217,14 @@ func First[T any](list []T, n int) (first []T, omitted int) {
 	return list, 0
 }
 
+// Each returns what f makes of each of a list.
+func Each[T, R any](list []T, f func(T) R) (made []R) {
+	for _, one := range list {
+		made = append(made, f(one))
+	}
+	return made
+}
+
 // Alike divides a list into groups of the same, in the order of the first of each.
 func Alike[S ~[]T, T any](list S, same func(a, b T) bool) (groups []S) {
 	for _, one := range list {

@@ -41,11 +41,7 @@ func (g chipGroup) title() string {
 
 // ids writes the ids of the chips.
 func (g chipGroup) ids() string {
-	var ids []int
-	for _, d := range g {
-		ids = append(ids, d.ID)
-	}
-	return formatIDs(ids)
+	return formatIDs(page.Each(g, func(c chip) int { return c.ID }))
 }
 
 // looksAlike reports whether two chips have the same capacities and similar use.

@@ -196,11 +196,8 @@ func (m *model) devices() []memory.Device {
 }
 
 // chipIDs returns the ids of all chips.
-func (m *model) chipIDs() (ids []int) {
-	for _, d := range m.devices() {
-		ids = append(ids, d.ID)
-	}
-	return ids
+func (m *model) chipIDs() []int {
+	return page.Each(m.devices(), func(d memory.Device) int { return d.ID })
 }
 
 // chips returns the selected chips. With a selected process they have what it uses of them.

@@ -41,10 +41,9 @@ func (r *report) live() {
 	r.line()
 	r.line(r.Paint(page.Bold, "Live "+r.end), r.Paint(page.Dim, about))
 	for _, p := range list[:min(len(list), shownProcesses)] {
-		var items []string
-		for _, l := range p.Live {
-			items = append(items, fmt.Sprintf("%s %s (%s)", l.Region, page.Bytes(l.AllocatedBytes), page.Count(l.Buffers, "buffer")))
-		}
+		items := page.Each(p.Live, func(l memory.RegionTotal) string {
+			return fmt.Sprintf("%s %s (%s)", l.Region, page.Bytes(l.AllocatedBytes), page.Count(l.Buffers, "buffer"))
+		})
 		head := " " + page.Right(fmt.Sprint(p.PID), processColumns) + "  "
 		if user := r.users[p.PID]; user != "" {
 			head += user + "  "

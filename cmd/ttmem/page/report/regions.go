@@ -156,13 +156,7 @@ func (r *report) bar(region event.Region, u use, columns int) string {
 
 // chips writes which chips a use is of, and how much the others use.
 func (r *report) chips(of regionUse) {
-	ids := func(group []use) (list []int) {
-		for _, u := range group {
-			list = append(list, u.chip)
-		}
-		slices.Sort(list)
-		return list
-	}
+	ids := func(group []use) []int { return page.Each(group, func(u use) int { return u.chip }) }
 	text := page.EachChip(ids(of.groups[0]))
 	switch others := of.groups[1:]; len(others) {
 	case 0:

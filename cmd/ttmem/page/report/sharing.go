@@ -36,10 +36,7 @@ func (r *report) sharing() {
 		}
 	}
 	for _, group := range page.Alike(chips, func(a, b chip) bool { return a.users == b.users }) {
-		var ids []int
-		for _, c := range group {
-			ids = append(ids, c.id)
-		}
+		ids := page.Each(group, func(c chip) int { return c.id })
 		r.items(" "+page.EachChip(ids)+": ", 3, page.Dim, group[0].items)
 	}
 }

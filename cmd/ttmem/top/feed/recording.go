@@ -74,10 +74,7 @@ func (r *Recording) add(kind top.StopKind, at memory.Point, name string) {
 // addPeaks adds the peaks, those of several chips at once as one, and finds the fullest one.
 func (r *Recording) addPeaks(peaks []memory.PeakPoint) {
 	for _, group := range page.Alike(peaks, func(a, b memory.PeakPoint) bool { return a.Point == b.Point && a.Region == b.Region }) {
-		var chips []int
-		for _, p := range group {
-			chips = append(chips, p.Device)
-		}
+		chips := page.Each(group, func(p memory.PeakPoint) int { return p.Device })
 		r.add(top.StopPeak, group[0].Point, fmt.Sprintf("peak of %s, %s", group[0].Region, page.Chips(chips)))
 	}
 	most := -1.0
