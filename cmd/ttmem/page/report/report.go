@@ -132,10 +132,11 @@ func (r *report) heading() {
 	if r.PID > 0 {
 		title += fmt.Sprintf(" of PID %d", r.PID)
 	}
-	if ns, ok := r.traced(); ok {
-		about = " over " + page.Seconds(ns)
+	first := page.FirstNs(r.snap, r.Live)
+	if first > 0 {
+		about = " over " + page.Seconds(r.snap.TimeNs-min(first, r.snap.TimeNs))
 	}
-	if first := page.FirstNs(r.snap, r.Live); r.UTC && first > 0 {
+	if r.UTC && first > 0 {
 		about += ", from " + r.Clock.UTC(first) + " to " + r.Clock.UTC(r.snap.TimeNs) + " UTC"
 	}
 	if r.Live {
@@ -151,12 +152,6 @@ func (r *report) heading() {
 	if r.Own && r.PID == 0 {
 		r.line(r.Paint(page.Dim, "Chips include the memory of all users; only your own processes are listed."))
 	}
-}
-
-// traced is how long processes were traced, in ns.
-func (r *report) traced() (ns uint64, ok bool) {
-	first := page.FirstNs(r.snap, r.Live)
-	return r.snap.TimeNs - min(first, r.snap.TimeNs), first > 0
 }
 
 // warnLost warns if figures may be wrong.

@@ -90,7 +90,7 @@ func (r *report) failedAt(f failing) string {
 
 // leaks writes which call sites leak, as `ttmem leaks` judges it.
 func (r *report) leaks() {
-	if !slices.ContainsFunc(r.snap.Processes, allocated) {
+	if !slices.ContainsFunc(r.snap.Processes, func(p memory.Process) bool { return highest(&p) > 0 }) {
 		return
 	}
 	r.line()
@@ -124,11 +124,4 @@ func (r *report) leaks() {
 
 func newLeak(v *analyze.Verdict) source {
 	return newSource(memory.Holder{Bytes: v.Bytes, Count: v.Count, Stack: v.Stack, BeforeAttach: v.BeforeAttach}, event.NotStatic, v.Region.String())
-}
-
-// allocated reports whether the process ever had a buffer.
-func allocated(p memory.Process) bool {
-	return slices.ContainsFunc(p.Devices, func(d memory.Device) bool {
-		return slices.ContainsFunc(page.Regions, func(r event.Region) bool { return page.UseOf(&d, r).PeakBytes > 0 })
-	})
 }
