@@ -134,7 +134,7 @@ func (c *Client) Mark(ctx context.Context, name string) error {
 }
 
 func (c *Client) recording(ctx context.Context, name string) (*recording.Reader, error) {
-	body, err := c.get(ctx, name)
+	body, err := c.ask(ctx, http.MethodGet, name)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func (c *Client) recording(ctx context.Context, name string) (*recording.Reader,
 
 // document reads an answer that is JSON.
 func (c *Client) document(ctx context.Context, name string, v any) error {
-	body, err := c.get(ctx, name)
+	body, err := c.ask(ctx, http.MethodGet, name)
 	if err != nil {
 		return err
 	}
@@ -168,10 +168,6 @@ func (c *Client) document(ctx context.Context, name string, v any) error {
 		return fmt.Errorf("reading the %s of the ttmem service at %s: %w", name, c.path, err)
 	}
 	return nil
-}
-
-func (c *Client) get(ctx context.Context, name string) (io.ReadCloser, error) {
-	return c.ask(ctx, http.MethodGet, name)
 }
 
 // ask sends a request; the error says what to do.
