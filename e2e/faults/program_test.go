@@ -226,7 +226,7 @@ func describe(status unix.WaitStatus) string {
 
 // probes are the addresses in the library's code where its memory differs from the file.
 func (p *program) probes() (places []uint64) {
-	mappings, err := host.CodeMappings(p.pid)
+	mappings, err := new(host.Proc).CodeMappings(p.pid)
 	p.must(err)
 	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", p.pid))
 	p.must(err)
@@ -235,7 +235,7 @@ func (p *program) probes() (places []uint64) {
 		if filepath.Base(m.Path) != filepath.Base(p.env.Library) {
 			continue
 		}
-		file, err := host.OpenMapped(p.pid, m.Start, m.End)
+		file, err := new(host.Proc).OpenMapped(p.pid, m.Start, m.End)
 		p.must(err)
 		in, of := make([]byte, m.End-m.Start), make([]byte, m.End-m.Start)
 		_, err = mem.ReadAt(in, int64(m.Start))
