@@ -102,7 +102,7 @@ func reportService(c *cobra.Command, o *session.Options) error {
 		return err
 	}
 	how := report.Options{PID: o.PID, Live: !ended(snapshot, o.PID), Own: os.Geteuid() != 0, State: state.State, Clock: o.Source.Clock(), UTC: o.UTC}
-	return output.Print(&report.Page{Snapshot: snapshot, Options: how}, o.JSON, how.Clock, "report")
+	return output.Print(&report.Page{Snapshot: snapshot, Options: how}, o.Format, how.Clock, "report")
 }
 
 // ended reports whether the selected process has ended: it has no present state.

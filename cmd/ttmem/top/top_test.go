@@ -2,6 +2,7 @@ package top
 
 import (
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,7 +46,7 @@ func emptyStage(width, height int) *stage {
 	return &stage{
 		model: &model{
 			painter: painter{page.Painter{Attributes: true}}, width: width, height: height,
-			users: func(uid int) string { return scene.UserNames[uid] },
+			users: maps.Clone(scene.UserNames),
 		},
 		look: l, live: live,
 		clock: time.Unix(1000, 0),
