@@ -132,9 +132,9 @@ func TestTheLog(t *testing.T) {
 	}
 }
 
-// TestTheLogListsWhatIsAskedFor: of the events by their numbers, with those that the
-// exit implies behind the last.
-func TestTheLogListsWhatIsAskedFor(t *testing.T) {
+// TestTheLogListsSelectedEvents: events by their numbers, and after the last one those
+// that the exit implies.
+func TestTheLogListsSelectedEvents(t *testing.T) {
 	path := writeEvents(t, "odd.jsonl", oddEvents())
 	for name, c := range map[string]struct {
 		options logOptions

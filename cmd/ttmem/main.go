@@ -119,10 +119,9 @@ func newRoot() *cobra.Command {
 // newVersion is the flag --version as a command.
 func newVersion() *cobra.Command {
 	return &cobra.Command{
-		Use:    "version",
-		Short:  "Show ttmem's version",
-		Hidden: true,
-		Args:   noArgument,
+		Use:   "version",
+		Short: "Show ttmem's version",
+		Args:  noArgument,
 		Run: func(c *cobra.Command, _ []string) {
 			fmt.Fprintf(c.OutOrStdout(), "ttmem version %s\n", buildVersion())
 		},

@@ -59,7 +59,7 @@ func (s script) whole(rounds int) string {
 }
 
 // begins reports whether the program may have printed this, up to its last complete line, if it
-// was told to play some rounds.
+// was asked to play some rounds.
 func (s script) begins(output string, rounds int) bool {
 	output = clocked(output[:strings.LastIndexByte(output, '\n')+1])
 	return strings.HasPrefix(s.whole(rounds), output)
@@ -71,7 +71,7 @@ type program struct {
 	pid    int
 	in     io.WriteCloser
 	dir    string
-	rounds int // that it was told to play
+	rounds int // that it was asked to play
 	// status is its end, if it is known.
 	status *unix.WaitStatus
 }

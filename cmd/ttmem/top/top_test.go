@@ -166,7 +166,7 @@ func TestGrowthAfterAMarkIsWhatWasAllocatedSinceAndIsStillThere(t *testing.T) {
 	qt.Check(t, qt.IsFalse(strings.Contains(s.text(), "GROWTH")))
 }
 
-func TestAMarkInTheStreamCountsUntilTheUserSetsHisOwn(t *testing.T) {
+func TestAMarkInTheStreamCountsUntilTheUserSetsOne(t *testing.T) {
 	s := newStage(t, 80, 24)
 	at := func() event.Event {
 		return event.Event{Kind: event.Mark, TimeNs: s.scene.NowNs, Cause: "epoch"}
@@ -359,7 +359,7 @@ func TestNothingAllocatedIsSaid(t *testing.T) {
 	qt.Check(t, qt.Equals(s.press("enter", "down", "esc", "["), nothing))
 }
 
-func TestLossesAndFailuresAreTold(t *testing.T) {
+func TestLossesAndFailuresAreShown(t *testing.T) {
 	s := newStage(t, 80, 24)
 	for _, e := range []event.Event{
 		{Kind: event.Lost, Count: 12, Cause: "ring buffer full"},
