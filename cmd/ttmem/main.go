@@ -116,12 +116,14 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// newVersion is the flag --version as a command.
+// newVersion is the flag --version as a command, for those who try that first. The list of
+// commands does not have it, because the flag is below it.
 func newVersion() *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Show ttmem's version",
-		Args:  noArgument,
+		Use:    "version",
+		Short:  "Show ttmem's version",
+		Hidden: true,
+		Args:   noArgument,
 		Run: func(c *cobra.Command, _ []string) {
 			fmt.Fprintf(c.OutOrStdout(), "ttmem version %s\n", buildVersion())
 		},
