@@ -18,7 +18,7 @@ import (
 	"ttmem/tracer/kernel"
 )
 
-// repeatProgram builds and starts a program that calls probed as often as it is told.
+// repeatProgram builds and starts a program that calls probed as often as its input says.
 func repeatProgram(t *testing.T, n int) (list []*tracetest.Program, exe string) {
 	t.Helper()
 	tracetest.NeedsRoot(t)

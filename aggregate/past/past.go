@@ -22,7 +22,7 @@ type Site interface {
 	Chips() uint64
 }
 
-// Buffers are some of one call site, with the bytes on each chip. The first of them was
+// Buffers are some buffers of one call site, with the bytes on each chip. The first one was
 // allocated at SinceNs.
 type Buffers[S Site] struct {
 	Site S
@@ -37,8 +37,8 @@ func (b *Buffers[S]) onAllChips() memory.Amount {
 
 // Marks are the times of the newest marks that matter to a process, in order.
 //
-// A mark matters only to processes of the user who set it, and root's to all: the marks of a
-// user must not use up the space of others.
+// A mark matters only to processes of the user who set it, and a mark of root to all, so that
+// the marks of one user do not use up the space of others.
 type Marks []uint64
 
 // Matters reports whether the mark of one user matters to the processes of another.
@@ -61,8 +61,8 @@ type Past[S Site] struct {
 	missing map[int]uint64
 }
 
-// A life says at which marks some buffers of a call site were live: at those after the mark
-// after, up to the mark last. Marks are times; 0 is the beginning.
+// A life is the range of marks at which buffers were live: those later than after, up to and
+// including last. Marks are times; 0 is the beginning.
 type life[S Site] struct {
 	site        S
 	after, last uint64
@@ -82,8 +82,8 @@ type pastBuffers[S Site] struct {
 // maxPast is how many pastBuffers a Past keeps.
 const maxPast = 1 << 16
 
-// Add adds buffers that end, at whose process there were these marks. ended is true if their
-// device or process ends.
+// Add adds buffers that end. marks are those of their process; ended is true if their device or
+// process ends.
 func (p *Past[S]) Add(b Buffers[S], marks Marks, ended bool) {
 	if len(marks) == 0 {
 		return
@@ -115,7 +115,7 @@ func (p *Past[S]) add(one *pastBuffers[S]) {
 	p.list = append(p.list, one)
 }
 
-// trim keeps the newer half. No user's buffers displace those of a user who has fewer.
+// trim keeps half of the list: of each user the newest, and no more than a fair share.
 func (p *Past[S]) trim() {
 	have := make(map[int]int)
 	for _, one := range p.list {

@@ -153,7 +153,7 @@ func runLeaks(c *cobra.Command, o *leaksOptions, args []string) error {
 		return errors.Join(o.markError(w, err), w.Status())
 	}
 	p := o.page(marks, w, filter, rules)
-	if err := output.Print(p, o.json, o.source.Clock(), "leaks"); err != nil {
+	if err := output.Print(p, o.format, o.source.Clock(), "leaks"); err != nil {
 		return err
 	}
 	w.Notes = append(o.pageNotes(p, marks, w), w.Notes...)

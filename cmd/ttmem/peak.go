@@ -50,7 +50,7 @@ func showPeaks(c *cobra.Command, o *viewOptions, args []string) error {
 	if err := o.take(c, args); err != nil {
 		return err
 	}
-	if o.json && c.Flags().Changed("limit") {
+	if o.format.JSON && c.Flags().Changed("limit") {
 		return errors.New("-n is of the text: --json has everything")
 	}
 	filter, rules, err := o.check(alloc.Regions)
@@ -74,7 +74,7 @@ func showPeaks(c *cobra.Command, o *viewOptions, args []string) error {
 	if err := checkSelected(&filter, p.Snap, w.Of); err != nil {
 		return cmp.Or(o.source.Missing(), err)
 	}
-	if err := output.Print(p, o.json, o.source.Clock(), "peaks"); err != nil {
+	if err := output.Print(p, o.format, o.source.Clock(), "peaks"); err != nil {
 		return err
 	}
 	return w.Finish(page.Doubts(p.Snap.Losses(false, filter.PIDs), "the peaks may be wrong"))

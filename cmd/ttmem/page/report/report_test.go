@@ -78,7 +78,7 @@ func badRun() *pagetest.Run {
 	return r
 }
 
-func TestReportLooksLikeTheGoldenFile(t *testing.T) {
+func TestReportMatchesTheGoldenFile(t *testing.T) {
 	lost := cleanRun()
 	lost.Apply(event.Event{Kind: event.Lost, Count: 12, Cause: "ring buffer full"})
 	lost.Apply(event.Event{Kind: event.Lost, Count: 1, Cause: "a record could not be decoded"})
@@ -117,9 +117,9 @@ func TestReportLooksLikeTheGoldenFile(t *testing.T) {
 	}
 }
 
-// TestAFailureIsToldOnce: what fails at one place for one reason is one entry, which has
-// the newest; beyond a few places the newest are told.
-func TestAFailureIsToldOnce(t *testing.T) {
+// TestAFailureIsReportedOnce: failures of one call site for one reason are one entry, which
+// shows the newest. Of many call sites the newest are listed.
+func TestAFailureIsReportedOnce(t *testing.T) {
 	r := pagetest.NewRun()
 	r.Start(4242, "python3 run.py")
 	r.Open(4242, "n150", 0)

@@ -107,7 +107,7 @@ func calledFrom(op string, layer int) *event.Stack {
 	return event.StackOf(frames)
 }
 
-func TestWhatHasTheSameNameIsToldApartByItsCallers(t *testing.T) {
+func TestCallSitesOfTheSameNameDifferByTheirCallers(t *testing.T) {
 	text := reportText(t, liveRun(), options{Options: Options{Live: true}, Whole: true})
 	// the caller that is the same for all says nothing
 	qt.Check(t, qt.StringContains(text, "  240.0 MiB     1 buffer  DRAM  model.py:4 weights < model.py:119 build - ttnn.zeros\n"))
@@ -273,8 +273,8 @@ func TestTheTimeIsThatOfTheProcesses(t *testing.T) {
 	qt.Check(t, qt.StringContains(reportText(t, r, options{Options: Options{Live: true}}), "Device memory now, traced for 10.1 s\n"))
 }
 
-// TestAUserIsToldWhatIsNotHis: also where all of a chip is others'.
-func TestAUserIsToldWhatIsNotHis(t *testing.T) {
+// TestAUserSeesTheTotalsOfOtherUsers: also on chips that only other users use.
+func TestAUserSeesTheTotalsOfOtherUsers(t *testing.T) {
 	report := func(uid int) string {
 		var b strings.Builder
 		snap := analyze.ForUser(sharedRun().State.Snapshot(), uid)
@@ -302,7 +302,7 @@ func TestAReportSaysThatMemoryIsStillRead(t *testing.T) {
 	qt.Check(t, qt.StringContains(b.String(), "totals are incomplete"))
 }
 
-func TestTheReportForAUserNamesNobodyElse(t *testing.T) {
+func TestTheReportForAUserNamesNoOtherUser(t *testing.T) {
 	var b strings.Builder
 	qt.Assert(t, qt.IsNil(write(&b, analyze.ForUser(sharedRun().State.Snapshot(), 54321), ascii, Options{State: aggregate.New(), Live: true})))
 	qt.Check(t, qt.StringContains(b.String(), " chip 0: PID 123 2.3 GiB, other users (2) 576.0 MiB\n"))
