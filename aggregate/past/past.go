@@ -57,8 +57,10 @@ func (m *Marks) Add(ns uint64) {
 type Past[S Site] struct {
 	list  []*pastBuffers[S] // in order of their first end
 	index map[life[S]]*pastBuffers[S]
-	// missing is the newest mark at which buffers are missing, by user.
+	// missing is the newest mark that was forgotten, by user.
 	missing map[int]uint64
+	// trimmed is the length of list after it was trimmed last.
+	trimmed int
 }
 
 // A life is the range of marks at which buffers were live: those later than after, up to and
@@ -79,7 +81,8 @@ type pastBuffers[S Site] struct {
 	Buffers[S]
 }
 
-// maxPast is how many pastBuffers a Past keeps.
+// maxPast is how many pastBuffers a Past keeps, or twice as many as were live at each user's newest
+// mark if that is more.
 const maxPast = 1 << 16
 
 // Add adds buffers that end. marks are those of their process; ended is true if their device or
@@ -97,7 +100,7 @@ func (p *Past[S]) Add(b Buffers[S], marks Marks, ended bool) {
 	}
 	one := p.index[of]
 	if one == nil {
-		if len(p.list) == maxPast {
+		if len(p.list) >= max(maxPast, 2*p.trimmed) {
 			p.trim()
 		}
 		p.add(&pastBuffers[S]{of, b})
@@ -115,27 +118,37 @@ func (p *Past[S]) add(one *pastBuffers[S]) {
 	p.list = append(p.list, one)
 }
 
-// trim keeps half of the list: of each user the newest, and no more than a fair share.
+// trim forgets the oldest marks, each with all its buffers, until about half is left. What was
+// live at a user's newest mark stays: it is no more than was live at once. No user's buffers
+// displace those of a user who has fewer.
 func (p *Past[S]) trim() {
-	have := make(map[int]int)
+	have, latest, forget := make(map[int]int), make(map[int]uint64), make(map[int]uint64)
 	for _, one := range p.list {
-		have[one.Site.UID()]++
+		uid := one.Site.UID()
+		have[uid]++
+		latest[uid] = max(latest[uid], one.last)
 	}
 	each := newest.FairShare(have, maxPast/2)
 	slices.SortStableFunc(p.list, func(a, b *pastBuffers[S]) int { return cmp.Compare(a.last, b.last) })
+	for _, one := range p.list {
+		if uid := one.Site.UID(); have[uid] > each {
+			have[uid]--
+			forget[uid] = one.last
+		}
+	}
 	if p.missing == nil {
 		p.missing = make(map[int]uint64)
 	}
 	p.list = slices.DeleteFunc(p.list, func(one *pastBuffers[S]) bool {
 		uid := one.Site.UID()
-		if have[uid] <= each {
+		if one.last > forget[uid] || one.last == latest[uid] && one.isLiveAt(one.last) {
 			return false
 		}
-		have[uid]--
 		p.missing[uid] = max(p.missing[uid], one.last)
 		delete(p.index, one.life)
 		return true
 	})
+	p.trimmed = len(p.list)
 }
 
 // Sites returns the call sites, each once or more.
