@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -187,6 +188,27 @@ func TestAReportFitsAnyTerminal(t *testing.T) {
 				if t.Failed() {
 					t.Fatalf("%s at %d columns", name, columns)
 				}
+			}
+		}
+	}
+}
+
+// The report of whatever state fits a screen, with what commands write below it.
+func TestReportFitsAScreen(t *testing.T) {
+	run := crowdedRun()
+	snap := run.State.WithHolders(run.State.Snapshot())
+	snap.Stacks = &memory.Stacks{Incomplete: make(map[string]uint64), IncompletePython: make(map[string]uint64)}
+	for i := range 12 {
+		snap.Stacks.Incomplete[fmt.Sprintf("cause %d of a call stack that ends early, in a file that has no unwind rows", i)] = 1
+	}
+	for _, live := range []bool{false, true} {
+		for _, columns := range []int{80, 200} {
+			var b strings.Builder
+			o := Options{Live: live, Own: true, State: run.State, Older: "model.ttmem.1"}
+			qt.Assert(t, qt.IsNil(write(&b, snap, page.Layout{Width: columns}, o)))
+			qt.Check(t, qt.IsTrue(strings.Count(b.String(), "\n") <= pageLines), qt.Commentf("%s", b.String()))
+			for _, part := range []string{"120 allocations failed, the newest 1", "model.py:4 weights", "L1: Not enough space", "DRAM ", "L1 per core", "Processes", "more, with --json"} {
+				qt.Check(t, qt.StringContains(b.String(), part))
 			}
 		}
 	}
