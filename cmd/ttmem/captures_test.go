@@ -71,6 +71,9 @@ func TestCaptures(t *testing.T) {
 			for _, args := range byTheClock {
 				rows(args)
 			}
+			for _, s := range goldenStories { // fit a screen of 40 rows, with what ttmem run writes below
+				qt.Check(t, qt.IsTrue(len(rows("report "+s.name+".ttmem")) <= 36), qt.Commentf("%s", s.name))
+			}
 			checkGoldenFile(t, filepath.Join(docs, name+".md"), page.String(), *updateGolden)
 		})
 	}

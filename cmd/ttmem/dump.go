@@ -18,7 +18,6 @@ import (
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/dump"
 	"ttmem/cmd/ttmem/source"
-	"ttmem/cmd/ttmem/term"
 )
 
 func newDump() *cobra.Command {
@@ -66,16 +65,16 @@ func runDump(o *viewOptions) error {
 	if err != nil {
 		return err
 	}
-	if !at.AtEnd() && !o.json && l.All > 0 {
-		layout := term.LayoutFor(os.Stdout)
+	if !at.AtEnd() && !o.format.JSON && l.All > 0 {
+		layout := o.format.LayoutFor(os.Stdout)
 		for _, line := range layout.Lines(page.Clean(l.Of), 0) {
 			fmt.Println(layout.Paint(page.Dim, line))
 		}
 	}
-	if o.json {
+	if o.format.JSON {
 		l.Notes = page.WithOthers(l.Notes, l.Others)
 	}
-	if err := output.Print(o.view(l), o.json, o.source.Clock(), "list"); err != nil {
+	if err := output.Print(o.view(l), o.format, o.source.Clock(), "list"); err != nil {
 		return err
 	}
 	return (&source.Summary{Notes: l.Notes, Failed: l.Failed}).Finish(page.Doubts(l.Losses(), "the list may lack buffers, or have too many"))

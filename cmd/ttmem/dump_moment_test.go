@@ -91,8 +91,8 @@ func TestDumpOfAMoment(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(runDump(&viewOptions{at: "peak"}), "--at is a moment of a recording.*"))
 }
 
-// TestAHelperIsNotWhoHolds: buffers of one name are told apart by who called.
-func TestAHelperIsNotWhoHolds(t *testing.T) {
+// TestBuffersOfOneNameDifferByTheirCallers: the callers tell buffers of one name apart.
+func TestBuffersOfOneNameDifferByTheirCallers(t *testing.T) {
 	helper := event.Frame{Kind: event.Python, Name: "empty", File: "/home/u/model.py", Line: 5}
 	by := func(line int) *event.Stack {
 		caller := event.Frame{Kind: event.Python, Name: "load", File: "/home/u/model.py", Line: line}

@@ -151,7 +151,7 @@ func runLeaks(c *cobra.Command, o *leaksOptions) error {
 		return errors.Join(o.markError(w, err), w.Status())
 	}
 	p := o.page(marks, w, filter, rules)
-	if err := output.Print(p, o.json, o.source.Clock(), "leaks"); err != nil {
+	if err := output.Print(p, o.format, o.source.Clock(), "leaks"); err != nil {
 		return err
 	}
 	w.Notes = append(o.pageNotes(p, marks, w), w.Notes...)
@@ -207,7 +207,7 @@ func (o *leaksOptions) markError(w *source.Summary, err error) error {
 		return fmt.Errorf("--to %s: the mark lies before %s begins, and what there was then is not known here", earlier.Mark, w.Of)
 	}
 	from := cmp.Or(o.from, "begin")
-	return fmt.Errorf("--to %s: not all that was live at this mark is known (docs/leaks.md): "+
+	return fmt.Errorf("--to %s: the mark is too old, or of another user: what was live at it is not known (docs/leaks.md): "+
 		"ttmem leaks FILE --from %s --to %s of the service's recording (ttmem serve --record FILE)", earlier.Mark, from, o.to)
 }
 

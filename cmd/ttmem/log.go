@@ -109,7 +109,7 @@ func (o *logOptions) check() (*eventlog.Filter, *name.Rules, error) {
 			return nil, nil, fmt.Errorf("--kind %s: choose %s, or a note: %s", name, strings.Join(eventlog.KindNames(), ", "), strings.Join(eventlog.NoteNames, ", "))
 		}
 	}
-	if o.json && o.stacks {
+	if o.format.JSON && o.stacks {
 		return nil, nil, errors.New("--json has the call stacks: leave out --stacks")
 	}
 	return f, rules, nil
@@ -123,7 +123,7 @@ func runLog(o *logOptions) error {
 	if filter.Since, filter.Until, err = o.span(); err != nil {
 		return err
 	}
-	layout := term.LayoutFor(os.Stdout)
+	layout := o.format.LayoutFor(os.Stdout)
 	out := output.NewLines(os.Stdout, term.IsTerminal(os.Stdout) && o.source.File != "")
 	l := eventlog.New(o.listed(), filter, rules, layout, out.Write)
 	w, err := o.watch(l)
@@ -186,7 +186,7 @@ func (o *logOptions) after(flag, text string, last bool) (uint64, error) {
 
 // listed is how events are listed.
 func (o *logOptions) listed() eventlog.Options {
-	list := eventlog.Options{Stacks: o.stacks, JSON: o.json, Limit: o.n, Clock: o.source.Clock(), UTC: o.utc}
+	list := eventlog.Options{Stacks: o.stacks, JSON: o.format.JSON, Limit: o.n, Clock: o.source.Clock(), UTC: o.utc}
 	if o.source.File == "" && len(o.source.Command) == 0 {
 		list.LiveNs = source.MonotonicNow()
 	}

@@ -49,7 +49,7 @@ func drawMap(o *viewOptions) error {
 	if err := source.CheckChips(o.devices, p.Snapshot, p.Of); err != nil {
 		return err
 	}
-	if err := output.Print(p, o.json, o.source.Clock(), "map"); err != nil {
+	if err := output.Print(p, o.format, o.source.Clock(), "map"); err != nil {
 		return err
 	}
 	return w.Finish(page.Doubts(p.Losses, "the map may lack buffers, or have too many"))
@@ -73,7 +73,7 @@ func (o *viewOptions) readMap() (*memmap.Page, *source.Summary, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if o.json {
+	if o.format.JSON {
 		end.Notes = page.WithOthers(end.Notes, end.Others)
 	}
 	m.Of, m.Notes, m.Others, m.Snapshot = end.Of, end.Notes, end.Others, end.Snapshot()

@@ -49,7 +49,7 @@ func runOOM(o *viewOptions) error {
 	}
 	snap, w := s.Snapshot(), &s.Summary
 	snap.TimeNs = s.NowNs
-	if o.json {
+	if o.format.JSON {
 		w.Notes = page.WithOthers(w.Notes, w.Others)
 	}
 	p := &oom.Page{Of: w.Of, Live: w.Live, Limit: o.n, PIDs: o.source.PIDs, Others: w.Others, Notes: w.Notes, Snapshot: snap, Clock: o.source.Clock(), UTC: o.utc}
@@ -62,7 +62,7 @@ func runOOM(o *viewOptions) error {
 			return err
 		}
 	}
-	if err := output.Print(p, o.json, o.source.Clock(), "failures"); err != nil {
+	if err := output.Print(p, o.format, o.source.Clock(), "failures"); err != nil {
 		return err
 	}
 	return w.Finish(page.Doubts(p.Losses(), "failures may be missing, and figures wrong"))

@@ -83,7 +83,7 @@ func TestOpsOfMoments(t *testing.T) {
 	}
 }
 
-func TestOpsMistakesAreToldInALine(t *testing.T) {
+func TestOpsMistakesHaveOneLineErrors(t *testing.T) {
 	opsRecording(t)
 	for args, want := range map[string]string{
 		"":                                     "there is no ttmem service .*|.*root.*",

@@ -48,7 +48,7 @@ docs/peak.md explains the page.`,
 }
 
 func showPeaks(c *cobra.Command, o *viewOptions) error {
-	if o.json && c.Flags().Changed("limit") {
+	if o.format.JSON && c.Flags().Changed("limit") {
 		return errors.New("-n is of the text: --json has everything")
 	}
 	filter, rules, err := o.check(alloc.Regions)
@@ -72,7 +72,7 @@ func showPeaks(c *cobra.Command, o *viewOptions) error {
 	if err := checkSelected(&filter, p.Snap, w.Of); err != nil {
 		return cmp.Or(o.source.Missing(), err)
 	}
-	if err := output.Print(p, o.json, o.source.Clock(), "peaks"); err != nil {
+	if err := output.Print(p, o.format, o.source.Clock(), "peaks"); err != nil {
 		return err
 	}
 	return w.Finish(page.Doubts(p.Snap.Losses(false, filter.PIDs), "the peaks may be wrong"))

@@ -191,7 +191,7 @@ func onOtherThread(f func()) {
 
 // fileOffset converts an address in this program's code to an offset in its file.
 func fileOffset(address uintptr) (uint64, error) {
-	code, err := host.CodeMappings(os.Getpid())
+	code, err := new(host.Proc).CodeMappings(os.Getpid())
 	if err != nil {
 		return 0, err
 	}

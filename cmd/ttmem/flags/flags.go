@@ -34,8 +34,8 @@ const socketVariable = "TTMEM_SOCKET"
 // AddGlobal adds the flags of all commands. A command that does not take one refuses it.
 func AddGlobal(root *cobra.Command) {
 	f := root.PersistentFlags()
-	term.Color = term.Auto
-	f.Var(&term.Color, Color, "colours `WHEN`: always, auto or never")
+	color := term.Auto
+	f.Var(&color, Color, "colours `WHEN`: always, auto or never")
 	f.Bool(JSON, false, "print JSON in place of text")
 	f.String(Rules, "", "name components of the model by the rules in `FILE`")
 	f.Bool(UTC, false, "print times by the wall clock, in UTC")
@@ -75,6 +75,15 @@ func TakesGlobal(c *cobra.Command, flag string) bool {
 func WantsJSON(c *cobra.Command) bool {
 	json, _ := c.Flags().GetBool(JSON)
 	return json
+}
+
+// Format returns the values of --json and --color.
+func Format(c *cobra.Command) term.Format {
+	format := term.Format{JSON: WantsJSON(c)}
+	if flag := c.Flags().Lookup(Color); flag != nil {
+		format.Color = term.When(flag.Value.String())
+	}
+	return format
 }
 
 // WantsUTC is the value of --utc.

@@ -37,8 +37,7 @@ type model struct {
 	limit int
 	// output is true if there is output of a traced command.
 	output bool
-	// users returns the name of a user; nil: that of this host.
-	users func(uid int) string
+	users  page.UserNames
 
 	present *Present
 	paused  bool

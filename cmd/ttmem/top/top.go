@@ -41,7 +41,7 @@ type Options struct {
 
 // model returns a model that paints so.
 func (o *Options) model(p page.Painter) *model {
-	m := &model{painter: painter{p}, output: o.Output}
+	m := &model{painter: painter{p}, output: o.Output, users: make(page.UserNames)}
 	if o.Recording != nil {
 		m.reel = &reel{Recording: o.Recording, at: o.At}
 	}

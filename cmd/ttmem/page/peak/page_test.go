@@ -170,7 +170,7 @@ func TestChipsThatAreUnlikeFitToo(t *testing.T) {
 	qt.Check(t, qt.Equals(strings.Count(chosen, "ttnn.empty"), 4))
 }
 
-func TestAPeakBeforeTheBeginningIsTold(t *testing.T) {
+func TestAPeakBeforeTheBeginningIsReported(t *testing.T) {
 	state := aggregate.New()
 	handle := state.Apply
 	for _, e := range modelEvents(0) {

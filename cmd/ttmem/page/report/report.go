@@ -57,13 +57,8 @@ type report struct {
 	peaks        []memory.RegionPeak
 	// made are the call sites of each of the peaks that was written.
 	made [][]source
-	// sites is how many call sites of a peak are shown.
-	sites int
+	most limits
 }
-
-// pageLines is how many lines a report may have, if it is not about a crowd: a screen, with what
-// commands write below it.
-const pageLines = 36
 
 // textColumns is the largest width of sentences.
 const textColumns = 100
@@ -73,13 +68,7 @@ const textColumns = 100
 func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	r := newReport(p.Snapshot, p.Options)
 	r.Painter, r.width, r.whole = layout.Painter, layout.Columns(), layout.Width == 0
-	for r.sites = shownSites; ; r.sites-- {
-		r.Reset()
-		r.write()
-		if r.sites == 1 || strings.Count(r.String(), "\n") <= pageLines {
-			break
-		}
-	}
+	r.fill()
 	_, err := io.WriteString(w, r.String())
 	return err
 }
@@ -156,8 +145,12 @@ func (r *report) heading() {
 
 // warnLost warns if figures may be wrong.
 func (r *report) warnLost() {
-	for _, text := range r.doubts() {
-		for i, line := range page.Wrap(text, r.width-3) {
+	list := r.doubts()
+	if hidden := len(list) - r.most.warnings; hidden > 0 {
+		list = append(list[:r.most.warnings], fmt.Sprintf("%d more, with --json", hidden))
+	}
+	for _, text := range list {
+		for i, line := range page.Wrap(r.cut(text, 3*(r.width-3)), r.width-3) {
 			mark := r.Pick("⚠  ", "!! ")
 			if i > 0 {
 				mark = "   "

@@ -12,12 +12,6 @@ import (
 	"ttmem/tracer/event"
 )
 
-const (
-	// shownFailures and shownLeaks are how many of each a report shows.
-	shownFailures = 3
-	shownLeaks    = 3
-)
-
 // A failing is a failure and the calls that led to it, innermost first.
 type failing struct {
 	*memory.Failure
@@ -44,7 +38,7 @@ func (r *report) failures() {
 		return
 	}
 	all := r.failings()
-	list := all[:min(len(all), shownFailures)]
+	list := all[:min(len(all), r.most.failures)]
 	note := ""
 	if len(list) < len(all) || uint64(len(r.snap.Failures)) < r.snap.FailureCount {
 		note = fmt.Sprintf(", the newest %d", len(list))
@@ -57,7 +51,7 @@ func (r *report) failures() {
 			r.line("  ", r.cut(place, r.width-2))
 		}
 		// of a message, the figures that matter stand in the first sentence
-		about := r.cut(oom.Brief(f.Failure), 3*(r.width-4)-len(" (1000 times), PID 4194304"))
+		about := r.cut(oom.Brief(f.Failure), r.most.failures*(r.width-4)-len(" (1000 times), PID 4194304"))
 		if len(group) > 1 {
 			about += fmt.Sprintf(" (%d times)", len(group))
 		}
@@ -111,7 +105,7 @@ func (r *report) leaks() {
 	case len(list) > 0:
 		r.line(r.Paint(page.BoldRed, fmt.Sprintf("%s leaked: %s from %s", page.Bytes(sum.Bytes),
 			page.Count(sum.Count, "buffer"), page.Count(uint64(len(list)), "call site"))))
-		r.sources(merged(list), memory.Holder{}, shownLeaks, 0, page.Bytes)
+		r.sources(merged(list), memory.Holder{}, r.most.leaks, 0, page.Bytes)
 	case len(r.doubts()) > 0:
 		r.line("No leaks found, but events were lost")
 	case r.State.BuffersAllocated() < analyze.LeastSurvivors:
