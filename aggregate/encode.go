@@ -12,7 +12,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 7
+const stateVersion = 8
 
 // Limits for reading: damaged input must not cost more than a large State.
 const (

@@ -16,14 +16,14 @@ import (
 
 // between is what a State knows of the survivors between two moments.
 func between(s *aggregate.State, times []uint64) string {
-	list, over := s.Between(times)
+	list, others, over := s.Between(times)
 	var lines []string
 	for _, v := range list {
 		lines = append(lines, fmt.Sprintf("%d %p %d %d %v %v %v %d %v %v", v.PID, v.Stack, v.Region, v.Layout, v.Devices, v.PerCore,
 			v.Amount, v.AgeNs, v.Births, v.Replaced))
 	}
 	slices.Sort(lines)
-	return strings.Join(lines, "\n") + fmt.Sprint("\nover ", over)
+	return strings.Join(lines, "\n") + fmt.Sprint("\nothers ", others, " over ", over)
 }
 
 // TestMarksFromBeforeAreKnown: a State that is asked afterwards, and one that is made of its
@@ -100,7 +100,7 @@ func TestMarksOfAUserCostOthersNothing(t *testing.T) {
 	qt.Check(t, qt.IsTrue(mine.KnowsAt(&marks[0]) && mine.KnowsAt(&marks[1])))
 	mine.FollowFrom(from)
 	mine.FollowTo(to)
-	list, _ := mine.Between([]uint64{from, to})
+	list, _, _ := mine.Between([]uint64{from, to})
 	qt.Assert(t, qt.HasLen(list, 1))
 	qt.Check(t, qt.Equals(list[0].Amount, memory.Amount{Count: 1, Bytes: 540672}))
 

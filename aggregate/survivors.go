@@ -144,10 +144,10 @@ func (s *State) FollowFrom(ns uint64) { s.between = s.past.From(ns, s.now, s.fol
 func (s *State) FollowTo(ns uint64) { s.between.To(ns) }
 
 // Between returns the buffers that survived from the first moment to the second, by call site,
-// with births in the intervals between times. These begin with the first moment. over counts
-// the buffers that ended with their device or process before the second moment. The cost
-// depends on the number of live buffers.
-func (s *State) Between(times []uint64) (list []memory.SurvivorsBetween, over memory.Amount) {
+// with births in the intervals between times. These begin with the first moment. others are
+// survivors whose call sites were too many to keep, and over the buffers that ended with their
+// device or process before the second moment. The cost depends on the number of live buffers.
+func (s *State) Between(times []uint64) (list []memory.SurvivorsBetween, others, over memory.Amount) {
 	return s.between.Survivors(times, s.now, s.followed(), (*callSite).named)
 }
 

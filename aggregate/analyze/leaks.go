@@ -151,8 +151,8 @@ func isWork(s *memory.Survivors) bool {
 
 // between judges the survivors of allocations between marks, or since one of them.
 func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []memory.Survivors) {
-	born, over := s.Between(o.Times)
-	r.EndedBefore = over
+	born, others, over := s.Between(o.Times)
+	r.Others, r.EndedBefore = others, over
 	runs := make(map[memory.SiteKey]Verdict)
 	if o.ByRun {
 		for i := range survivors {

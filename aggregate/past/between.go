@@ -3,6 +3,7 @@ package past
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"slices"
 
 	"ttmem/aggregate/memory"
@@ -23,7 +24,8 @@ type Between[S Site] struct {
 	// of them that ended before the second moment.
 	ended, endedBefore memory.Amount
 	// past are the buffers that had ended when the first moment was set, if that is earlier.
-	past []*pastBuffers[S]
+	past   []*pastBuffers[S]
+	others []others
 }
 
 // An Ended buffer has the time of its end, or the second moment if that is earlier.
@@ -36,7 +38,7 @@ type Ended[S Site] struct {
 func (p *Past[S]) From(ns, now uint64, live iter.Seq[Buffers[S]]) *Between[S] {
 	b := &Between[S]{fromNs: ns, before: make(map[S]memory.Amount)}
 	if ns < now {
-		b.past = slices.Clone(p.list)
+		b.past, b.others = slices.Clone(p.list), slices.Collect(maps.Values(p.others))
 	}
 	for _, one := range b.past {
 		if one.isLiveAt(ns) {
@@ -89,10 +91,11 @@ func (b *Between[S]) Teardown(freed *[]Ended[S]) {
 }
 
 // Survivors returns the buffers that survived from the first moment to the second, by call site,
-// with births in the intervals between times. These begin with the first moment. over counts the
-// buffers that ended with their device or process before the second moment. live are the buffers
+// with births in the intervals between times. These begin with the first moment. others are
+// survivors whose call sites were too many to keep, and over the buffers that ended with their
+// device or process before the second moment. live are the buffers
 // that are live now, and describe has the fields that identify a site.
-func (b *Between[S]) Survivors(times []uint64, now uint64, live iter.Seq[Buffers[S]], describe func(S) memory.Survivors) (list []memory.SurvivorsBetween, over memory.Amount) {
+func (b *Between[S]) Survivors(times []uint64, now uint64, live iter.Seq[Buffers[S]], describe func(S) memory.Survivors) (list []memory.SurvivorsBetween, others, over memory.Amount) {
 	to := cmp.Or(b.toNs, now)
 	index := make(map[S]int)
 	still := make(map[S]memory.Amount) // of those in before
@@ -153,6 +156,15 @@ func (b *Between[S]) Survivors(times []uint64, now uint64, live iter.Seq[Buffers
 			over.Add(one.onAllChips())
 		}
 	}
+	for _, sum := range b.others {
+		switch {
+		case sum.mark < b.fromNs:
+		case b.toNs == 0:
+			others.Add(sum.Amount)
+		case sum.mark < b.toNs:
+			over.Add(sum.Amount)
+		}
+	}
 	for site, before := range b.before {
 		if still := still[site]; before.Count > still.Count {
 			gone := Buffers[S]{Site: site, Amount: memory.Amount{
@@ -164,5 +176,5 @@ func (b *Between[S]) Survivors(times []uint64, now uint64, live iter.Seq[Buffers
 	slices.SortStableFunc(list, func(a, b memory.SurvivorsBetween) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(memory.StackID(a.Stack), memory.StackID(b.Stack)))
 	})
-	return list, over
+	return list, others, over
 }

@@ -59,6 +59,8 @@ type Past[S Site] struct {
 	index map[life[S]]*pastBuffers[S]
 	// missing is the newest mark that was forgotten, by user.
 	missing map[int]uint64
+	// others are the buffers for which there is no room in list, by user.
+	others map[int]others
 	// trimmed is the length of list after it was trimmed last.
 	trimmed int
 }
@@ -79,6 +81,13 @@ func (l *life[S]) isLiveAt(mark uint64) bool { return l.after < mark && mark <= 
 type pastBuffers[S Site] struct {
 	life[S]
 	Buffers[S]
+}
+
+// others counts, on all chips, buffers that were allocated after a mark and ended before the next
+// one with their device or process.
+type others struct {
+	memory.Amount
+	mark uint64
 }
 
 // maxPast is how many pastBuffers a Past keeps, or twice as many as were live at each user's newest
@@ -118,33 +127,43 @@ func (p *Past[S]) add(one *pastBuffers[S]) {
 	p.list = append(p.list, one)
 }
 
-// trim forgets the oldest marks, each with all its buffers, until about half is left. What was
-// live at a user's newest mark stays: it is no more than was live at once. No user's buffers
-// displace those of a user who has fewer.
+// trim forgets the oldest marks, each with all its buffers, until about half is left. Of a user's
+// newest mark all stay that were live at it, which are no more than were live at once, and of
+// those that ended later the largest; the rest is added up. No user's buffers displace those of
+// a user who has fewer.
 func (p *Past[S]) trim() {
-	have, latest, forget := make(map[int]int), make(map[int]uint64), make(map[int]uint64)
+	have, latest := make(map[int]int), make(map[int]uint64)
 	for _, one := range p.list {
 		uid := one.Site.UID()
 		have[uid]++
 		latest[uid] = max(latest[uid], one.last)
 	}
 	each := newest.FairShare(have, maxPast/2)
-	slices.SortStableFunc(p.list, func(a, b *pastBuffers[S]) int { return cmp.Compare(a.last, b.last) })
-	for _, one := range p.list {
-		if uid := one.Site.UID(); have[uid] > each {
-			have[uid]--
-			forget[uid] = one.last
-		}
-	}
+	slices.SortStableFunc(p.list, func(a, b *pastBuffers[S]) int {
+		return cmp.Or(cmp.Compare(a.last, b.last), cmp.Compare(a.Bytes, b.Bytes))
+	})
 	if p.missing == nil {
-		p.missing = make(map[int]uint64)
+		p.missing, p.others = make(map[int]uint64), make(map[int]others)
 	}
 	p.list = slices.DeleteFunc(p.list, func(one *pastBuffers[S]) bool {
 		uid := one.Site.UID()
-		if one.last > forget[uid] || one.last == latest[uid] && one.isLiveAt(one.last) {
+		if have[uid] <= each && one.last != p.missing[uid] {
 			return false
 		}
-		p.missing[uid] = max(p.missing[uid], one.last)
+		have[uid]--
+		switch {
+		case one.last < latest[uid]:
+			p.missing[uid] = one.last
+		case one.isLiveAt(one.last):
+			return false
+		default:
+			sum := p.others[uid]
+			if sum.mark != one.last {
+				sum = others{mark: one.last}
+			}
+			sum.Add(one.onAllChips())
+			p.others[uid] = sum
+		}
 		delete(p.index, one.life)
 		return true
 	})
@@ -169,8 +188,9 @@ func (p *Past[S]) Only(site func(S) bool, user func(uid int) bool) (some Past[S]
 			some.list = append(some.list, one)
 		}
 	}
-	some.missing = maps.Clone(p.missing)
+	some.missing, some.others = maps.Clone(p.missing), maps.Clone(p.others)
 	maps.DeleteFunc(some.missing, func(uid int, _ uint64) bool { return !user(uid) })
+	maps.DeleteFunc(some.others, func(uid int, _ others) bool { return !user(uid) })
 	return some
 }
 
@@ -197,7 +217,11 @@ func (p *Past[S]) Code(c *codec.Codec, site func(*S)) {
 		}
 	})
 	if c.Reads {
-		p.missing = make(map[int]uint64)
+		p.missing, p.others = make(map[int]uint64), make(map[int]others)
 	}
 	codec.Table(c, p.missing, func(uid *int, at *uint64) { codec.Number(c, uid); c.Uint(at) })
+	codec.Table(c, p.others, func(uid *int, sum *others) {
+		codec.Number(c, uid)
+		c.Uints(&sum.mark, &sum.Count, &sum.Bytes)
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate/memory"
+	"ttmem/tracer/codec"
 )
 
 // A testSite is a call site of a user.
@@ -93,10 +94,44 @@ func TestAUserForgetsOnlyOwnMarks(t *testing.T) {
 	qt.Check(t, qt.IsFalse(p.Knows(0, 10))) // root's are of all users
 }
 
-// TestWhatEndsAfterTheNewestMarkIsBounded: processes that begin and end after it are ever more.
-func TestWhatEndsAfterTheNewestMarkIsBounded(t *testing.T) {
+// TestWhatEndsAfterTheNewestMarkIsAddedUp: processes that begin and end after it are ever more.
+func TestWhatEndsAfterTheNewestMarkIsAddedUp(t *testing.T) {
 	var p Past[testSite]
 	end(&p, 7, maxPast+1000, 10, 10, true)
-	qt.Check(t, qt.IsTrue(len(p.list) <= maxPast))
-	qt.Check(t, qt.IsFalse(p.Knows(7, 10)))
+	qt.Check(t, qt.IsTrue(len(p.list) < maxPast))
+	qt.Check(t, qt.IsTrue(p.Knows(7, 10)))
+	survivors := func(from, to uint64) (n, others, over uint64) {
+		b := p.From(from, 100, func(func(Buffers[testSite]) bool) {})
+		if to > 0 {
+			b.To(to)
+		}
+		list, rest, ended := b.Survivors(nil, 100, func(func(Buffers[testSite]) bool) {}, func(testSite) memory.Survivors {
+			return memory.Survivors{}
+		})
+		for _, one := range list {
+			n += one.Count
+		}
+		return n, rest.Count, ended.Count
+	}
+	p = written(t, &p)
+	n, others, over := survivors(10, 0) // to the end, with what ended with its process
+	qt.Check(t, qt.Equals(n+others, maxPast+1000))
+	qt.Check(t, qt.IsTrue(n >= maxPast/2 && others > 0))
+	qt.Check(t, qt.Equals(over, 0))
+	n, others, over = survivors(10, 20) // they had ended
+	qt.Check(t, qt.Equals(n+others, 0))
+	qt.Check(t, qt.Equals(over, maxPast+1000))
+	n, others, over = survivors(20, 0)
+	qt.Check(t, qt.Equals(n+others+over, 0))
+}
+
+// written is the past after it was written and read.
+func written(t *testing.T, p *Past[testSite]) (read Past[testSite]) {
+	w := codec.NewWriter()
+	p.Code(w, func(s *testSite) { codec.Number(w, &s.uid); codec.Number(w, &s.number) })
+	r := codec.NewReader(w.Data, nil)
+	read.Code(r, func(s *testSite) { codec.Number(r, &s.uid); codec.Number(r, &s.number) })
+	qt.Assert(t, qt.IsFalse(r.Bad))
+	qt.Assert(t, qt.HasLen(r.Data, 0))
+	return read
 }

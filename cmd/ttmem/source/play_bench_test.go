@@ -21,10 +21,11 @@ import (
 // Play decodes and handles one event after the other. Decoding takes 0.6 s of the 2.1 s of
 // `report --folded` for 8 million events (decompression 0.05 s), an eighth of `report -p` and a
 // tenth of `report --events`: another goroutine for it could make no command faster than 1.4
-// times. It made none faster, because events then pass from the caches of one processor to those
-// of another. Where only the 56 bytes passed that differ from event to event, the goroutine that
-// handled them took 1.9 to 2.2 s, and the command 1.25 times the processor time. Whole events
-// of 528 bytes pass in "ahead".
+// times. It made none faster on two processors that had other work as well: events then pass from
+// the caches of one to those of the other. Where only the 56 bytes passed that differ from event
+// to event, the goroutine that handled them took 1.9 to 2.2 s, and the command 1.25 times the
+// processor time. Whole events of 528 bytes pass in "ahead", which read 0.7 to 1.1 times as many
+// events a second as "state".
 func BenchmarkRead(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "x.ttmem")
 	header := recording.NewHeader()
