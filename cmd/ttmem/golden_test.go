@@ -126,6 +126,9 @@ func checkStories(t *testing.T, root string, checkpointEvents int) {
 // TestEveryGoldenFileIsCompared finds files that a command left which is no more asked.
 func TestEveryGoldenFileIsCompared(t *testing.T) {
 	compared := make(map[string]bool)
+	for _, name := range stepStories {
+		compared[stepsFile(name)] = true
+	}
 	for _, s := range goldenStories {
 		compared[storyEvents(goldenFolder, s.name)] = true
 		for _, c := range s.commands {
