@@ -41,7 +41,9 @@ type process struct {
 type processChip struct {
 	chip *chip
 	used usage
-	// peaks are the process's own, at moments when the buffers of all processes fit.
+	// peaks are the most that the process itself had of each region, in bytes as pools count them,
+	// at moments when the buffers of all processes fit. The chip's peak is another question, often
+	// with another moment. No timeline and no call sites are needed of them, which pools have.
 	peaks peaks
 	// open is true if the process has an allocator open whose capacities are known. own are
 	// its capacities, also after the last one was closed.
