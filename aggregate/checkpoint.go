@@ -145,16 +145,16 @@ func (s *State) Restore(from *event.State) error {
 		p.name.marks = read.marksFor(p.name.about.UID)
 	}
 	if partial {
-		read.restartPeaks()
+		read.restartPartial()
 		read.beginning = beginning{memory.Point{Number: read.applied, TimeNs: read.now}, true}
 	}
 	*s = *read
 	return nil
 }
 
-// restartPeaks makes the present use the peak of each partial chip, and the present time the
+// restartPartial makes the present use the peak of each partial chip, and the present time the
 // beginning of all timelines. Only the processes keep their earlier peaks.
-func (s *State) restartPeaks() {
+func (s *State) restartPartial() {
 	for _, one := range s.sites {
 		for c := range one.all() {
 			for i, q := range c.set.poolsOf(c.region) {
@@ -202,6 +202,7 @@ func (s *State) RestartPeaks() {
 	}
 }
 
+// restartPeaksOf makes the present use the peak of a chip, as far as it fits.
 func (s *State) restartPeaksOf(c *chip) {
 	for i := range c.pools {
 		c.pools[i].Restart(s.now, s.applied)
