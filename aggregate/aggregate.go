@@ -12,8 +12,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// State is the result of a stream of events. It is not safe for concurrent use; its
-// Snapshots and Buffers are.
+// State is the result of a stream of events. It is not safe for concurrent use, but the
+// Snapshots and Buffers that it returns are.
 type State struct {
 	// began is when tracing began; 0 if that is not known.
 	began     uint64
@@ -26,12 +26,12 @@ type State struct {
 	exited      []memory.Process
 	exitedCount uint64
 	coreSets    cores.Sets
-	// lost are the losses of no known process, and lostEvents counts all.
+	// lost are the losses that belong to no known process. lostEvents counts all losses.
 	lost       map[string]uint64
 	lostEvents uint64
 	anomalies  memory.Anomalies
 	failures   newest.List[memory.Failure]
-	// marks are those that users set, and callMarks those of --mark-at.
+	// marks were set by users, and callMarks by --mark-at.
 	marks, callMarks newest.List[memory.Mark]
 	past             past.Past[*callSite]
 	beginning        beginning
@@ -42,17 +42,17 @@ type State struct {
 	keepSites bool
 	// freshSince is the time after which allocations count as fresh, in ns.
 	freshSince uint64
-	// operations are the call stacks that ran programs, and operationCount is how many there
-	// were in all.
+	// operations are the call stacks that ran programs. operationCount includes those that
+	// were removed since.
 	operations     []*operation
 	operationCount uint64
 	// endedSurvivors are the survivors of call sites whose allocators were closed.
 	endedSurvivors survivors.List[*processName]
 	// allocations is how many buffers were allocated.
 	allocations uint64
-	// between follows buffers between two moments; nil if that was not requested.
+	// between follows buffers between two moments; nil without FollowFrom.
 	between *past.Between[*callSite]
-	// unplaced stands for the chip of buffers on no known chip.
+	// unplaced takes the place of the chip for buffers whose chip is not known.
 	unplaced *chip
 	// first is the time of the first event; restored is true if that was the end of a
 	// checkpoint without earlier peaks.
@@ -84,8 +84,8 @@ func (s *State) Advance(ns uint64) { s.now = max(s.now, ns) }
 // Apply applies the event. Events must come in order of time. The state keeps e.Stack, which
 // must not change afterwards, and copies the rest.
 //
-// An event that contradicts the state, such as a free of a buffer that is not live, is
-// counted in Anomalies. No total goes below what is live because of it.
+// An event that contradicts the state, such as a free of a buffer that is not live, counts
+// in Anomalies. It changes no total.
 func (s *State) Apply(e *event.Event) {
 	if e.Kind == event.Checkpoint {
 		if s.Restore(e.State) != nil {

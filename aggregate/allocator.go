@@ -27,8 +27,8 @@ func (s *State) openDevice(e *event.Event) {
 
 // closeDevice ends the live buffers of an allocator.
 //
-// The programs on the chip stay: they have events of their own, and the library sometimes
-// frees an allocator's buffers without closing the device.
+// The programs on the chip stay, because separate events report their end, and the library
+// sometimes frees an allocator's buffers without closing the device.
 func (s *State) closeDevice(e *event.Event) {
 	p := s.known(e.PID)
 	if p == nil {
@@ -93,8 +93,8 @@ func (c *chip) updateCapacities(s *State) {
 	}
 }
 
-// capacities returns the process's own, also after it closed the chip; those of the chip if
-// its own are not known.
+// capacities returns the capacities that the process has seen, also after it closed the chip;
+// those of the chip if they are not known.
 func (c *processChip) capacities() *capacity.Regions {
 	if c.own == (capacity.Regions{}) {
 		return &c.chip.capacities

@@ -7,24 +7,23 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A buffer is a live buffer. There may be a million of them: mind the size, which is 96
-// bytes.
+// A buffer is a live buffer. There may be a million of them, so its size matters: 96 bytes.
 type buffer struct {
 	*callSite               // where it was allocated, with its region, layout, allocator and chips
 	id, object              uint64
 	address, size, pageSize uint64
-	perBank                 uint64     // of one on single cores: on each of them
-	cores                   *cores.Set // of one on single cores; nil: not known, or in all banks
+	perBank                 uint64     // on single cores: bytes on each of them
+	cores                   *cores.Set // nil: not known, or the buffer is in all banks
 	since                   uint64
 	comm                    string
 	tid                     int32
 	banks                   uint32
 }
 
-// allocated returns what the buffer occupies of all its banks on each chip, in bytes.
+// allocated returns the bytes that the buffer occupies on each chip, in all its banks.
 func (b *buffer) allocated() uint64 { return b.perBank * uint64(b.banks) }
 
-// tally returns what the buffer counts on each chip.
+// tally returns the buffer's share of the totals of each chip.
 func (b *buffer) tally() tally {
 	t := tally{memory.Amount{Count: 1, Bytes: b.allocated()}, b.size, b.perBank}
 	if b.perCore {
@@ -33,7 +32,7 @@ func (b *buffer) tally() tally {
 	return t
 }
 
-// bytes returns what the buffer occupies on all chips.
+// bytes returns the bytes that the buffer occupies on all chips.
 func (b *buffer) bytes() uint64 { return b.allocated() * b.Chips() }
 
 func (s *State) alloc(e *event.Event) {
@@ -88,8 +87,7 @@ func (s *State) alloc(e *event.Event) {
 	}
 }
 
-// free ends a buffer. It subtracts what was counted at the allocation, whatever size the
-// event has.
+// free ends a buffer. It subtracts the size that the allocation had, not that of the event.
 func (s *State) free(e *event.Event) {
 	p := s.known(e.PID)
 	if p == nil {
@@ -104,7 +102,7 @@ func (s *State) free(e *event.Event) {
 	s.drop(p, b, e.TimeNs, e.Reason)
 }
 
-// drop removes a live buffer that ends now for that reason.
+// drop removes a live buffer.
 func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 	t := b.tally()
 	if isEnd(reason) {
@@ -137,9 +135,9 @@ func (p *process) add(c *callSite, t tally) {
 	}
 }
 
-// endIn ends all buffers on a set of chips at once, or those of one arena of it, and returns
-// their number. Its cost is that of the call sites. The caller must remove the buffers from
-// the process.
+// endIn ends all buffers on a set of chips, or only those of one arena, and returns their
+// number. Its cost depends on the number of call sites. The caller must remove the buffers
+// from the process.
 func (s *State) endIn(p *process, set *deviceSet, only *arena, now uint64, reason event.Reason) (count int) {
 	s.saveSurvivors(set, only)
 	ended := make([]rankedSite, 0, len(set.sites))

@@ -17,8 +17,8 @@ func (c *callSite) view() memory.Site {
 	}
 }
 
-// FreshSince counts what was allocated after a time as Fresh. If that is before the latest event,
-// it passes over all live allocations.
+// FreshSince makes Fresh count allocations after a time. If that is before the latest event, all
+// live allocations are counted again.
 func (s *State) FreshSince(ns uint64) {
 	s.freshSince = ns
 	for _, first := range s.sites {
@@ -48,7 +48,7 @@ func (s *State) FreshSince(ns uint64) {
 	}
 }
 
-// countFresh counts something that was allocated at the time since, if that is after a mark.
+// countFresh counts an allocation of the time since, if that is after freshSince.
 func (c *callSite) countFresh(t tally, since, mark uint64) {
 	if since > mark {
 		c.fresh.Add(t.Amount)
@@ -142,7 +142,7 @@ func (c *callSite) holding() memory.CallSite {
 	return h
 }
 
-// Profile returns the allocations by call stack. It only has all of them after KeepSites. Its
+// Profile returns the allocations by call stack. It is complete only after KeepSites. Its
 // cost depends on the number of call sites.
 func (s *State) Profile() *memory.Profile {
 	p := &memory.Profile{FirstNs: s.first, LastNs: s.now}

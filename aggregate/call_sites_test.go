@@ -43,7 +43,7 @@ func heldBy(s *aggregate.State, mark uint64) map[held]heldSum {
 	}
 	for _, b := range s.Buffers() {
 		for _, chip := range b.Devices {
-			add(held{b.PID, stackIDOf(b.Stack), b.Region, chip}, b.AllocatedBytes(), b.SinceNs)
+			add(held{b.PID, stackIDOf(b.Stack), b.Region, chip}, b.BytesPerBank*uint64(b.Banks), b.SinceNs)
 		}
 	}
 	for _, d := range s.Snapshot().Devices {

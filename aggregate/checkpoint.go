@@ -18,8 +18,8 @@ func (s *State) Checkpoint() *event.Event { return s.Freeze(nil)() }
 // buffers, which never change, and lists these.
 //
 // If selected is not nil, the checkpoint has only the processes, failures and marks of the
-// users that it selects. A chip that others have used has no peaks but the highest one of all
-// users, and what the selected processes have now.
+// users that it selects. Of a chip that other users have used, it has only the highest peak of
+// all users and the present use by the selected processes.
 func (s *State) Freeze(selected func(uid int) bool) func() *event.Event {
 	if selected == nil {
 		return s.freeze(false)

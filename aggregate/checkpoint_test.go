@@ -147,7 +147,7 @@ func fullEvent(r *rand.Rand, now uint64) event.Event {
 	return e
 }
 
-func TestACheckpointTellsAllThatAStateKnows(t *testing.T) {
+func TestACheckpointRestoresTheWholeState(t *testing.T) {
 	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		s := aggregate.New()
@@ -196,7 +196,7 @@ func TestACheckpointKeepsWhatIsForgotten(t *testing.T) {
 	checkSame(t, second, s, qt.Commentf(""))
 }
 
-func TestACheckpointKeepsPeaksOfChipsThatNobodyUses(t *testing.T) {
+func TestACheckpointKeepsPeaksOfUnusedChips(t *testing.T) {
 	s := after(wormhole(1, 7, 1, 0), tensor(2, 7, 1, 0), tensor(3, 7, 2, 0), event.Event{TimeNs: 4, Kind: event.ProcessExit, PID: 7})
 	dram := device(t, restored(t, s), 0).Regions.DRAM
 	qt.Check(t, qt.Equals(dram.PeakBytes, 2*540672))
@@ -205,8 +205,8 @@ func TestACheckpointKeepsPeaksOfChipsThatNobodyUses(t *testing.T) {
 	qt.Check(t, qt.Equals(dram.CapacityBytes, 12*wormholeDRAM))
 }
 
-// TestAFrozenCheckpointDoesNotChangeWithTheState: what is told is what the state
-// knew, whatever happens to it meanwhile. The race detector looks on.
+// TestAFrozenCheckpointDoesNotChangeWithTheState: a checkpoint has the state at
+// the time when it was made, whatever changes later. The race detector runs with it.
 func TestAFrozenCheckpointDoesNotChangeWithTheState(t *testing.T) {
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 5))

@@ -19,8 +19,8 @@ type chip struct {
 	capacities capacity.Regions
 	used       usage
 	pools      [event.BankedRegions]pool
-	// users are those whose processes have used it, in order. If there were more than
-	// maxChipUsers, it has one more than that.
+	// users are the users whose processes have used the chip, in order: up to
+	// maxChipUsers, and one more if there were more.
 	users []int
 	// partial is true if it has only the processes of some users, and its peaks are not
 	// known.
@@ -48,7 +48,7 @@ type pool struct {
 	peak.Pool
 	chip *chip
 	// ended are the circular buffers that were live at the peak with the number endedSerial
-	// and are not now.
+	// and have ended since.
 	ended       []programStatic
 	endedSerial uint64
 }

@@ -65,7 +65,7 @@ func TestAFragmentedRequestBlamesTheFewestBytes(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(e.Live, memory.Blame{BytesPerBank: 550, Count: 4, Address: 300, End: 950}))
 }
 
-func TestWhatARequestLacksIsToldApart(t *testing.T) {
+func TestCausesOfAFailedRequest(t *testing.T) {
 	for _, c := range []struct {
 		perBank uint64
 		want    analyze.Cause

@@ -7,12 +7,12 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Implied returns the events that e stands for besides itself, for a stream that has each end
-// as an event: the frees of what is live at a DeviceClose or a ProcessExit and, at the latter,
-// the ends of programs' circular buffers and kernels. A ProcessStart of a process that is known
-// already implies the exit of the earlier one. They have the time of e.
+// Implied returns the events that follow from e, for a stream in which each end is an event of
+// its own. A DeviceClose and a ProcessExit imply the frees of live buffers; a ProcessExit also
+// implies the end of circular buffers and kernels. A ProcessStart with the id of a running
+// process implies the exit of that one. All have the time of e.
 //
-// A State does not need them. Where they are applied, that is before e:
+// A State does not need them. If they are applied, then before e:
 //
 //	for implied := range state.Implied(&e) {
 //		emit(implied)
@@ -104,8 +104,8 @@ func (p *process) livePrograms() (static, kernels map[uint64][]int) {
 // Counts reports whether a Point counts the event.
 func Counts(e *event.Event) bool { return e.Kind != event.Checkpoint && !isImplied(e) }
 
-// isImplied reports whether some streams of the same events may have this one and others
-// not: because another event implies it, or a recording adds it. It is not counted.
+// isImplied reports whether an event may be missing from some streams of the same events,
+// because another event implies it or a recording adds it. Such events are not counted.
 func isImplied(e *event.Event) bool {
 	return isEnd(e.Reason) || e.Kind == event.ProcessExit || e.Kind == event.Lost
 }

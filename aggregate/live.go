@@ -10,8 +10,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Complete sets the fields of a Free that only the Alloc of the buffer has: its chips, and the
-// bytes and the number of their banks.
+// Complete sets the fields of a Free that only the Alloc of the buffer has: its chips, its bytes
+// and the number of its banks.
 func (s *State) Complete(e *event.Event) {
 	p := s.known(e.PID)
 	if e.Kind != event.Free || p == nil {

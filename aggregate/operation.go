@@ -20,11 +20,11 @@ type operation struct {
 // Origin returns the user of the operation, and when it last ran.
 func (o *operation) Origin() (uid int, number uint64) { return o.set.process.about.UID, o.LastNs }
 
-// maxOperations is the number of operations that a State keeps: those that ran last, and as many
-// of each user if there are too many.
+// maxOperations is the number of operations that a State keeps. If there are more, it keeps the
+// latest ones, the same number for each user.
 const maxOperations = 4096
 
-// operation returns that of the event's call stack, and creates it if needed.
+// operation returns the operation of the event's call stack, and creates it if needed.
 func (s *State) operation(d *deviceSet, e *event.Event) *operation {
 	id := memory.StackID(e.Stack)
 	op := d.operations[id]
@@ -81,7 +81,7 @@ func (s *State) placed(d *deviceSet, c *processChip, e *event.Event) {
 	g := c.programs[e.ProgramID]
 	if g.run.Of == nil {
 		if e.Stack == nil || d.reporting > 0 {
-			return // if the program runs, that counts it
+			return // an event of the program's run counts it
 		}
 		op := s.operation(d, e)
 		op.LastNs = e.TimeNs
@@ -104,7 +104,7 @@ func (c *processChip) ran(id uint64, g *program) {
 	}
 }
 
-// parts returns what the program has in L1 outside of tensors.
+// parts returns the memory of the program in L1 outside of tensors.
 func (g *program) parts() (parts []operations.Part) {
 	for _, entry := range g.static {
 		if !entry.global {
@@ -114,8 +114,8 @@ func (g *program) parts() (parts []operations.Part) {
 	return parts
 }
 
-// Operations returns the call stacks that ran programs: those that ran last if there are very
-// many; others is how many more there were.
+// Operations returns the call stacks that ran programs, the latest ones if there are many;
+// others is the number of the rest.
 func (s *State) Operations() (list []memory.Operation, others uint64) {
 	for _, op := range s.operations {
 		list = append(list, op.Operation)

@@ -96,15 +96,15 @@ func (s *State) peakHolders() map[*pool][]memory.SiteAmount {
 	return holders
 }
 
-// PeakSites returns what was live at the peak of each region of each chip, by call site and peak,
-// in no order. Circular buffers are those at the peak of L1. The bytes are those of all banks or
-// cores, as CallSites has them.
+// PeakSites returns the allocations that were live at the peak of each region of each chip, by
+// call site and peak, in no order. Circular buffers are those at the peak of L1. As in CallSites,
+// the bytes are sums over all banks or cores.
 func (s *State) PeakSites() (list []memory.SiteAmount) {
 	for _, c := range s.sites {
 		if c.region == event.Kernel {
 			continue
 		}
-		at := make(map[uint64]int) // a peak of several chips at one moment is one
+		at := make(map[uint64]int) // several chips may have their peak at the same moment
 		for i, q := range c.set.poolsOf(c.region) {
 			live := c.peakIn(i).Amount
 			if q.chip == s.unplaced || live.Count == 0 {
@@ -138,7 +138,7 @@ func (s *State) programsAt(q *pool) []memory.PeakProgram {
 	if !found || q.Peak.Static == 0 {
 		return nil
 	}
-	if usage.Max() != q.Peak.Static { // buffers on single cores made another core the fullest
+	if usage.Max() != q.Peak.Static { // with buffers on single cores, another core was the fullest
 		core = q.PeakCore
 	}
 	type key struct {

@@ -26,14 +26,14 @@ type process struct {
 	sets       []*deviceSet
 	allocators map[uint64]*allocator
 	live       [event.BankedRegions]tally // on all its chips
-	// unfreed is what it did not free.
+	// unfreed are the buffers that ended without being freed.
 	unfreed holders.Table
 	// beforeAttach is how many buffers it had when ttmem attached.
 	beforeAttach uint64
 	// early is true if it was running at the state's first event.
 	early  bool
 	losses memory.Losses
-	// fromBegin is true if it started before anything happened.
+	// fromBegin is true if no event came before its start.
 	fromBegin bool
 }
 
@@ -41,22 +41,22 @@ type process struct {
 type processChip struct {
 	chip *chip
 	used usage
-	// peaks are the most that the process itself had of each region, in bytes as pools count them,
-	// at moments when the buffers of all processes fit. The chip's peak is another question, often
-	// with another moment. No timeline and no call sites are needed of them, which pools have.
+	// peaks are the most that the process itself had of each region, in bytes as pools count them.
+	// Moments do not count at which the buffers of all processes did not fit. The chip's peak is
+	// another question, often with another moment, and only pools have a timeline and call sites.
 	peaks peaks
 	// open is true if the process has an allocator open whose capacities are known. own are
 	// its capacities, also after the last one was closed.
 	open     bool
 	own      capacity.Regions
 	programs map[uint64]*program
-	// awaited are the runs of programs that have nothing on the chip yet.
+	// awaited are the runs of programs whose memory on the chip was not reported yet.
 	awaited operations.Awaited
 	// alone is the set of only this chip. Circular buffers and kernels belong to it.
 	alone *deviceSet
 }
 
-// both returns the totals in which everything counts: of the process and of all processes.
+// both returns the two totals to which an allocation adds: of the process, and of all processes.
 func (c *processChip) both() [2]*usage { return [2]*usage{&c.used, &c.chip.used} }
 
 // A program is a tt-metal program on one chip.
@@ -114,8 +114,7 @@ func (s *State) startProcess(e *event.Event) {
 	p.early = e.AttachedLate && !s.restored && e.TimeNs-min(e.TimeNs, s.first) <= earlyNs
 }
 
-// earlyNs is the time after the first event in which processes are reported that were
-// running already.
+// earlyNs is how long after the first event a new process may be one that was already running.
 const earlyNs = 1e9
 
 // endProcess ends everything that the process has.

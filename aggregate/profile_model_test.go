@@ -12,7 +12,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// place is what samples are told apart by.
+// place is the key of a sample.
 type place struct {
 	pid, device int
 	region      event.Region

@@ -78,7 +78,7 @@ func TestThePeakIsOfAllProcesses(t *testing.T) {
 	qt.Check(t, qt.Equals(samples[1].Peak.Count, 2))
 }
 
-func TestWhatNobodyGaveBackIsLive(t *testing.T) {
+func TestUnfreedBuffersAreLive(t *testing.T) {
 	closed := tensor(1, 7, 1, 0)
 	closed.Allocator = 5
 	p := profileOf(

@@ -9,8 +9,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// staticUsage is what the circular and dataflow buffers of programs occupy of a chip's L1, without
-// what follows from cores.
+// staticUsage is the use of a chip's L1 by circular and dataflow buffers, without the parts that
+// depend on the core.
 type staticUsage struct {
 	memory.StaticUse
 	cores cores.Usage
@@ -25,8 +25,8 @@ type staticEntry struct {
 	site   *callSite // nil if it is global
 }
 
-// An origin is what the event of a circular buffer or a kernel says of its allocation. All
-// chips of the event share it.
+// An origin describes the allocation of a circular buffer or a kernel. All chips of its event
+// share it.
 type origin struct {
 	since        uint64
 	stack        *event.Stack

@@ -38,7 +38,7 @@ type callSite struct {
 	allocated, ended, fresh memory.Amount
 	// since is when live was last empty.
 	since uint64
-	// each is the size of each live buffer on each chip; 0 if the sizes differ.
+	// each is the size of every live buffer on a chip; 0 if the sizes differ.
 	each uint64
 	// atPeak counts the allocations that were live at the peak of each pool of the set.
 	atPeak []siteAtPeak
@@ -104,7 +104,7 @@ func (t *tally) add(b tally) {
 	t.perBank += b.perBank
 }
 
-// negative returns the tally that undoes this one when it is added: numbers wrap around.
+// negative returns a tally that cancels this one when it is added, because numbers wrap around.
 func (t tally) negative() tally {
 	return tally{memory.Amount{Count: -t.Count, Bytes: -t.Bytes}, -t.size, -t.perBank}
 }
@@ -115,7 +115,7 @@ func (t tally) on(chips int) tally {
 	return tally{memory.Amount{Count: t.Count, Bytes: t.Bytes * n}, t.size * n, t.perBank * n}
 }
 
-// counts returns what the tally of buffers counts in a pool.
+// counts returns the bytes that a tally of buffers adds to a pool.
 func (t *tally) counts(region event.Region) uint64 {
 	if region == event.L1 {
 		return t.perBank
@@ -123,15 +123,15 @@ func (t *tally) counts(region event.Region) uint64 {
 	return t.Bytes
 }
 
-// A rankedSite is a call site with what decides its rank: to sort 100,000 of them must not
-// read the sites themselves.
+// A rankedSite is a call site with the values that sites are sorted by, so that sorting 100,000
+// of them does not read the sites.
 type rankedSite struct {
 	*callSite
 	first, second, stackID uint64
 }
 
 // mostFirst sorts call sites if there are more than n. Callers add up all but the first n, so
-// those of equal rank have an order too: there are as many as chips.
+// sites of equal rank are ordered too; a mesh has one for each chip.
 func mostFirst(sites []rankedSite, n int) {
 	if len(sites) > n {
 		slices.SortFunc(sites, func(a, b rankedSite) int {
@@ -220,7 +220,7 @@ func (c *callSite) all() iter.Seq[*callSite] {
 	}
 }
 
-// save saves what was live at the latest peaks; call it before a change.
+// save saves the site's share of the latest peaks. Call it before the site changes.
 func (c *callSite) save() {
 	for i, q := range c.set.poolsOf(c.region) {
 		if at := &c.atPeak[i]; at.serial != q.Serial {
@@ -229,7 +229,7 @@ func (c *callSite) save() {
 	}
 }
 
-// peakIn returns what was live at the peak of the i-th pool, with all allocators.
+// peakIn returns the site's allocations at the peak of the i-th pool, with all allocators.
 func (c *callSite) peakIn(i int) (sum siteAtPeak) {
 	q := c.set.poolsOf(c.region)[i]
 	for one := range c.all() {
@@ -244,7 +244,7 @@ func (c *callSite) peakIn(i int) (sum siteAtPeak) {
 	return sum
 }
 
-// addTo counts something that was allocated at a time.
+// addTo counts an allocation.
 func (s *State) addTo(c *callSite, t tally, now uint64) {
 	c.save()
 	if c.live.Count == 0 {
@@ -257,13 +257,13 @@ func (s *State) addTo(c *callSite, t tally, now uint64) {
 	s.countIn(c, t, now)
 }
 
-// countIn counts something that is live at a site, and was allocated at a time.
+// countIn counts a live allocation of a site.
 func (s *State) countIn(c *callSite, t tally, since uint64) {
 	c.live.add(t)
 	c.countFresh(t, since, s.freshSince)
 }
 
-// removeFrom takes off something that was allocated at the time since.
+// removeFrom subtracts an allocation of the time since.
 func (s *State) removeFrom(c *callSite, t tally, since uint64, reason event.Reason) {
 	c.save()
 	c.live.add(t.negative())
@@ -275,19 +275,19 @@ func (s *State) removeFrom(c *callSite, t tally, since uint64, reason event.Reas
 	}
 }
 
-// clear ends all that is live at a site: its device was closed, or its process ended.
+// clear ends all live allocations of a site whose device was closed or whose process ended.
 func (c *callSite) clear() {
 	c.save()
 	c.ended.Add(c.live.Amount)
 	c.live, c.fresh = tally{}, memory.Amount{}
 }
 
-// isEnd reports whether something ended with its device or process, without being freed.
+// isEnd reports whether an allocation ended with its device or process, without being freed.
 func isEnd(reason event.Reason) bool {
 	return reason == event.ReasonDeviceClose || reason == event.ReasonProcessExit
 }
 
-// isIdle reports whether a site has nothing live, and had nothing at a peak, with any
+// isIdle reports whether a site has no live allocations and had none at a peak, with any
 // allocator.
 func (c *callSite) isIdle() bool {
 	for one := range c.all() {
@@ -303,8 +303,8 @@ func (c *callSite) isIdle() bool {
 	return true
 }
 
-// KeepSites makes the state keep all call sites for a Profile of all that was ever allocated:
-// also idle ones, and those of processes that ended.
+// KeepSites makes the state keep all call sites, also idle ones and those of processes that
+// ended, so that a Profile has every allocation.
 func (s *State) KeepSites() { s.keepSites = true }
 
 // forgetIdle removes idle sites if there are many. It waits until the number has doubled, so

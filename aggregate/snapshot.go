@@ -10,9 +10,9 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Snapshot returns the state as it is now. Its cost is that of the chips, programs and
-// processes, and of a pass over the addresses of all buffers. Ordering a million of these
-// takes the first call 0.3 s; later calls take 5 ms.
+// Snapshot returns the present state. Its cost depends on the number of chips, programs and
+// processes, and on a pass over the addresses of all buffers. With a million buffers the first
+// call takes 0.3 s to order these; later calls take 5 ms.
 func (s *State) Snapshot() *memory.Snapshot {
 	snap := &memory.Snapshot{
 		V: 1, TimeNs: s.now, BeganNs: s.began, Devices: []memory.Device{}, Processes: []memory.Process{},
@@ -67,7 +67,7 @@ func (p *process) view() memory.Process {
 func (u *usage) view(c *chip, capacities *capacity.Regions, textMax uint64, peaks peaks) memory.Device {
 	d := memory.Device{ID: c.id, Board: c.board, Arch: c.arch}
 	l1Peak := peaks[event.L1]
-	peaks[event.L1] = u.l1Buffers // of all banks, as that of other regions
+	peaks[event.L1] = u.l1Buffers // a sum over all banks, as for other regions
 	for r := range u.regions {
 		*d.Regions.Banked(event.Region(r)) = u.regions[r].region(capacities[r], &peaks[r])
 	}
@@ -87,7 +87,7 @@ func (u *usage) view(c *chip, capacities *capacity.Regions, textMax uint64, peak
 	return d
 }
 
-// region is the view of a region in which the buffers are.
+// region returns the view of a region that has these buffers.
 func (t *tally) region(capacity event.Capacity, most *peak.Peak) memory.Region {
 	view := memory.Region{
 		Buffers: t.Count, SizeBytes: t.size, BytesPerBank: t.perBank,

@@ -36,8 +36,8 @@ func (s *State) AllocatorSpace(pid int, allocator uint64, region event.Region) *
 	return space.Of(region, p.allocators[allocator].capacities[region], buffers)
 }
 
-// freeSpaces returns the free space in each bank of each region of each chip; nil if the region's
-// addresses are not known, or those of a buffer.
+// freeSpaces returns the free space in each bank of each region of each chip; nil if the
+// addresses of the region or of a buffer in it are not known.
 func (s *State) freeSpaces() map[int]*[event.BankedRegions]*addresses.FreeSpace {
 	arenas := make(map[int][]*arena) // by chip
 	for _, p := range s.byPID() {
@@ -111,8 +111,8 @@ func (b *buffer) block() addresses.Block {
 	return addresses.Block{Start: b.address, End: b.address + b.perBank}
 }
 
-// changeBlocks adds the buffer to the ordered blocks of its arena and region, or removes it. They
-// are given up if they changed often and were not read.
+// changeBlocks adds the buffer to the ordered blocks of its arena and region, or removes it. Blocks
+// that changed often and were not read are dropped.
 func (b *buffer) changeBlocks(change func(*addresses.List, addresses.Block)) {
 	list := &b.arena.blocks[b.region]
 	switch {

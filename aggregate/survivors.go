@@ -28,9 +28,9 @@ func (c *callSite) named() memory.Survivors {
 	}
 }
 
-// surviving returns the sum of a site's survivors. If its allocator is closed now, they include
-// the buffers that ended since the latest allocation of its process, and freedAtTeardown counts
-// those that were freed since then.
+// surviving returns the sum of a site's survivors. If its allocator is being closed, these
+// include the buffers that ended since the latest allocation of the process; freedAtTeardown
+// counts those of them that were freed.
 func (c *callSite) surviving(closed bool) (total, freedAtTeardown memory.Amount) {
 	total = memory.Amount{Count: c.live.Count, Bytes: c.live.Bytes * c.Chips()}
 	if closed {
@@ -41,7 +41,8 @@ func (c *callSite) surviving(closed bool) (total, freedAtTeardown memory.Amount)
 	return total, freedAtTeardown
 }
 
-// survivors returns the survivors of a site now; closed is true if its allocator is closed now.
+// survivors returns the present survivors of a site; closed is true if its allocator is being
+// closed.
 func (c *callSite) survivors(now uint64, closed bool) survivors.Of[*processName] {
 	v := survivors.Of[*processName]{Survivors: c.named(), Process: c.set.process}
 	v.Amount, v.FreedAtTeardown = c.surviving(closed)
@@ -65,7 +66,7 @@ func (s *State) saveSurvivors(set *deviceSet, only *arena) {
 			ended = append(ended, rankedSite{c, total.Count, total.Bytes, c.stackID})
 		}
 	}
-	mostFirst(ended, 0) // in an order that decides below which are kept
+	mostFirst(ended, 0) // the first ones are kept
 	replaceable := s.replaceable(set)
 	for i, one := range ended {
 		switch c := one.callSite; {
@@ -84,9 +85,9 @@ func (s *State) saveSurvivors(set *deviceSet, only *arena) {
 	s.endedSurvivors.Trim()
 }
 
-// Survivors returns the survivors by call site, in no order. Of processes that ended or closed
-// their device it has the call sites with the most; others is the sum of the rest. The cost
-// depends on the number of call sites.
+// Survivors returns the survivors by call site, in no order. For processes that ended or closed
+// their device it has only the call sites with the most survivors; others is the sum of the
+// rest. The cost depends on the number of call sites.
 func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
 	var all []survivors.Of[*processName]
 	for _, v := range s.endedSurvivors.All {
@@ -112,7 +113,8 @@ func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
 }
 
 // EndedSurvivors returns the buffers that ended with their device or process, by call site, with
-// the bytes on each chip. It has the call sites with the most; others is the sum of the rest.
+// the bytes on each chip. It has only the call sites with the most; others is the sum of the
+// rest.
 func (s *State) EndedSurvivors() (list []memory.SiteAmount, others memory.Amount) {
 	return s.endedSurvivors.Sites(), s.endedSurvivors.Others
 }
@@ -133,11 +135,11 @@ func (s *State) replaceable(set *deviceSet) map[event.Region]uint64 {
 // the attach.
 func (s *State) BuffersAllocated() uint64 { return s.allocations }
 
-// FollowFrom sets the first of the two moments of Between, in ns: now or a mark from before that
-// KnowsAt knows. Of other moments the buffers that were freed since are not known.
+// FollowFrom sets the first of the two moments of Between, in ns: now, or an earlier mark for
+// which KnowsAt is true. For other moments the buffers that were freed since are not known.
 func (s *State) FollowFrom(ns uint64) { s.between = s.past.From(ns, s.now, s.followed()) }
 
-// FollowTo sets the second moment, in ns: now or, right after FollowFrom, a mark from before. A
+// FollowTo sets the second moment, in ns: now or, right after FollowFrom, an earlier mark. A
 // later call moves it.
 func (s *State) FollowTo(ns uint64) { s.between.To(ns) }
 
@@ -215,8 +217,8 @@ func (s *State) addMark(e *event.Event) {
 	}
 }
 
-// KnowsAt reports whether the buffers that were live at a mark are known, also those that ended
-// since. Of a process they are known at the marks of its user and of root.
+// KnowsAt reports whether the buffers that were live at a mark are known, including those that
+// ended since. For each process this holds for the marks of its user and of root.
 func (s *State) KnowsAt(m *memory.Mark) bool {
 	for _, p := range s.processes {
 		if !past.Matters(m.UID, p.name.about.UID) {

@@ -12,8 +12,8 @@ const (
 	// shownHolders is the number of call stacks that a RegionTotal has. A State keeps as
 	// many of each process that ended.
 	shownHolders = 16
-	// maxHolders is the number of stacks that a running process has at most. It may open and
-	// close devices any number of times. Above the limit the smaller half is added up.
+	// maxHolders is the largest number of stacks of a running process, which may open and close
+	// devices any number of times. Above it the smaller half is added up.
 	maxHolders = 1024
 )
 

@@ -16,7 +16,7 @@ func end(time uint64, pid int) event.Event {
 	return event.Event{TimeNs: time, Kind: event.ProcessExit, PID: pid, ExitStatus: 9}
 }
 
-func TestWhatAProcessLeftIsToldByStack(t *testing.T) {
+func TestUnfreedBuffersAreReportedByStack(t *testing.T) {
 	l1 := tensor(1, 7, 4, 0)
 	l1.Region = event.L1
 	s := after(from(1, tensor(1, 7, 1, 0)), from(2, tensor(1, 7, 2, 0, 1)), from(2, tensor(1, 7, 3, 0)),
@@ -69,7 +69,7 @@ func checkCrowd(t *testing.T, l memory.RegionTotal) {
 		memory.Holder{Bytes: 1 + 2 + 3 + 4, Count: 4, Stacks: 4})
 }
 
-func TestWhatIsFromNoStackThatIsToldSaysWhy(t *testing.T) {
+func TestUnfreedBuffersOutsideTheListedStacksSayWhy(t *testing.T) {
 	s := crowd(end(9, 7))
 	checkCrowd(t, s.Snapshot().Processes[0].Unfreed[0])
 	checkSame(t, restored(t, s), s, qt.Commentf("of one that ended"))
@@ -78,7 +78,7 @@ func TestWhatIsFromNoStackThatIsToldSaysWhy(t *testing.T) {
 	checkSame(t, restored(t, s), s, qt.Commentf("of one that goes on"))
 }
 
-func TestWhatIsHeldNowIsToldByStackToo(t *testing.T) {
+func TestLiveBuffersAreReportedByStackToo(t *testing.T) {
 	s := crowd(tensor(9, 8, 1, 0))
 	snap := s.Snapshot()
 	qt.Check(t, qt.HasLen(snap.Processes[0].Live[0].Holders, 0))

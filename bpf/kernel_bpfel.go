@@ -250,8 +250,16 @@ type KernelLoss struct {
 type KernelLossKey struct {
 	_     structs.HostLayout
 	Tgid  uint32
+	Uid   uint32
 	Cause uint32
 }
+
+type KernelLossLimit uint32
+
+const (
+	KernelLossLimitMAX_LOSSES    KernelLossLimit = 16384
+	KernelLossLimitLOSSES_A_USER KernelLossLimit = 1024
+)
 
 type KernelLostCause uint32
 
@@ -264,7 +272,8 @@ const (
 	KernelLostCauseLOST_NO_THREAD_STATE    KernelLostCause = 5
 	KernelLostCauseLOST_TOO_MANY_OBJECTS   KernelLostCause = 6
 	KernelLostCauseLOST_TOO_MANY_PROCESSES KernelLostCause = 7
-	KernelLostCauseLOST_CAUSES             KernelLostCause = 8
+	KernelLostCauseLOST_OF_USER            KernelLostCause = 8
+	KernelLostCauseLOST_CAUSES             KernelLostCause = 9
 )
 
 type KernelMapping struct {
@@ -570,7 +579,8 @@ type KernelUser struct {
 	Objects   uint32
 	Threads   uint32
 	Processes uint32
-	Pad       uint32
+	Losses    uint32
+	LostTaken uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -635,6 +645,7 @@ const (
 	KernelVarKeepSharedEnums       = "keep_shared_enums"
 	KernelVarKeepSpace             = "keep_space"
 	KernelVarLostRecords           = "lost_records"
+	KernelVarLostTaken             = "lost_taken"
 	KernelVarLostUnattributed      = "lost_unattributed"
 	KernelVarOnlyListed            = "only_listed"
 	KernelVarOwnTgid               = "own_tgid"
@@ -756,6 +767,7 @@ type KernelVariableSpecs struct {
 	KeepSharedEnums       *ebpf.VariableSpec `ebpf:"keep_shared_enums"`
 	KeepSpace             *ebpf.VariableSpec `ebpf:"keep_space"`
 	LostRecords           *ebpf.VariableSpec `ebpf:"lost_records"`
+	LostTaken             *ebpf.VariableSpec `ebpf:"lost_taken"`
 	LostUnattributed      *ebpf.VariableSpec `ebpf:"lost_unattributed"`
 	OnlyListed            *ebpf.VariableSpec `ebpf:"only_listed"`
 	OwnTgid               *ebpf.VariableSpec `ebpf:"own_tgid"`
@@ -862,6 +874,7 @@ type KernelVariables struct {
 	KeepSharedEnums       *ebpf.Variable `ebpf:"keep_shared_enums"`
 	KeepSpace             *ebpf.Variable `ebpf:"keep_space"`
 	LostRecords           *ebpf.Variable `ebpf:"lost_records"`
+	LostTaken             *ebpf.Variable `ebpf:"lost_taken"`
 	LostUnattributed      *ebpf.Variable `ebpf:"lost_unattributed"`
 	OnlyListed            *ebpf.Variable `ebpf:"only_listed"`
 	OwnTgid               *ebpf.Variable `ebpf:"own_tgid"`

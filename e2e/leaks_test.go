@@ -158,8 +158,8 @@ func TestCleanPrograms(t *testing.T) {
 	}
 }
 
-// TestProgramCacheIsKept: what cached programs have grows with each new program, and is
-// told apart.
+// TestProgramCacheIsKept: the memory of cached programs grows with each new program, and
+// is shown separately.
 func TestProgramCacheIsKept(t *testing.T) {
 	page, stderr, status := leaksOf(t, t.TempDir(), []string{"--fail-above", "0"}, program(t, "leak_cache.py"))
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))

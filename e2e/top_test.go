@@ -17,8 +17,8 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/service"
-	"ttmem/cmd/ttmem/top/scene"
 	"ttmem/e2e/rig"
+	"ttmem/e2e/scene"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )

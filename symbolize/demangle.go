@@ -1,6 +1,7 @@
 package symbolize
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 
@@ -52,10 +53,7 @@ func FullName(symbol string) string {
 		return cut(symbol, 1<<maxFull)
 	}
 	full := demangled(func() (string, error) { return demangle.ToString(plain, demangle.MaxLength(maxFull)) })
-	if full == "" {
-		return cut(symbol, 1<<maxFull)
-	}
-	return full
+	return cmp.Or(full, cut(symbol, 1<<maxFull))
 }
 
 // demangled returns the result of f, or "" if it fails. The demangler reports malformed

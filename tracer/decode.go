@@ -69,9 +69,10 @@ type hostView interface {
 	readAgain(pid int, allocators []uint64, programs bool) *reread
 }
 
-func newDecoder(view hostView, reads *reads, spaces *stack.Spaces, show stack.Options) *decoder {
+func newDecoder(view hostView, reads *reads, spaces *stack.Spaces, o *Options) *decoder {
 	return &decoder{
-		host: view, reads: reads, spaces: spaces, show: show,
+		host: view, reads: reads, spaces: spaces, markAt: o.MarkAt,
+		show:      stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames},
 		processes: make(map[int]*traced), lost: make(map[loss]lossCount), recovering: make(map[int]*traced),
 	}
 }

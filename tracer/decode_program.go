@@ -158,7 +158,7 @@ func (d *decoder) readProgram(e event.Event, lib *library, impl uint64, holds ui
 	p, r := d.processes[e.PID], &programRead{holds}
 	added := d.reads.add(e.PID, e.TimeNs, func(ctx context.Context, process host.ReadableProcess) func() {
 		program, err := lib.ReadProgram(ctx, process, impl)
-		gone := err == nil && program.ID != e.ProgramID || err != nil && host.HasNoMemory(e.PID)
+		gone := err == nil && program.ID != e.ProgramID || err != nil && d.reads.readers.HasNoMemory(e.PID)
 		return func() {
 			p.forget(e.ProgramID, r)
 			switch {

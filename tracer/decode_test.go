@@ -13,7 +13,6 @@ import (
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/layout"
-	"ttmem/tracer/stack"
 )
 
 // oneLibrary is a host with one library.
@@ -46,7 +45,7 @@ func newTestDecoder() *decoder {
 		panic(err)
 	}
 	lib := &library{Library: known}
-	return newDecoder(oneLibrary{lib}, newReads(context.Background(), nil), nil, stack.Options{})
+	return newDecoder(oneLibrary{lib}, newReads(context.Background(), nil), nil, &Options{})
 }
 
 func raw[T any](t *T) []byte {

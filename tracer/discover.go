@@ -163,7 +163,7 @@ func (f *finder) libraryOf(m host.NewMapping, user int) (*library, error) {
 	if known {
 		return l, nil
 	}
-	file, err := host.OpenMapped(m.PID, m.Start, m.End)
+	file, err := f.reads.readers.OpenMapped(m.PID, m.Start, m.End)
 	if host.TryLater(err) {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func (f *finder) libraryOf(m host.NewMapping, user int) (*library, error) {
 	}
 	path := m.Name
 	if !m.Existing {
-		path = host.MappedPath(m.PID, m.File)
+		path = f.reads.readers.MappedPath(m.PID, m.File)
 	}
 	in := func(path string) (*os.File, error) { return host.OpenInRoot(m.PID, path) }
 	l, err = f.libraries.open(file, user, path, in)
@@ -245,7 +245,7 @@ func (f *finder) reportMissed(m host.NewMapping, err error) {
 	if !host.NamedLikeLibrary(m.Name) {
 		return
 	}
-	if !f.named[m.PID] || !host.HasNoMemory(m.PID) { // which is reported for the process
+	if !f.named[m.PID] || !f.reads.readers.HasNoMemory(m.PID) { // which is reported for the process
 		f.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
 	}
 	cause := notTraced

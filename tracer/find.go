@@ -63,7 +63,7 @@ func newFinder(objs *kernel.Objects, spaces *stack.Spaces, readers *host.Readers
 		dropped: make(chan struct{}, 1),
 		waiting: waitingMappings{list: make(map[mappingKey]waitingMapping)},
 	}
-	f.libraries = newLibraries(objs, spaces, o.Warn, &f.mu)
+	f.libraries = newLibraries(objs, spaces, &readers.Proc, o.Warn, &f.mu)
 	f.closing, f.stop = context.WithCancel(context.Background())
 	f.reads = newReads(f.closing, readers)
 	return f
@@ -75,7 +75,7 @@ func (f *finder) begin(o *Options) error {
 		return err
 	}
 	if len(o.MarkAt) > 0 {
-		f.calls = marks.New(o.MarkAt, f.objs.OnMark, f.objs.Support.Uprobes, f.warn)
+		f.calls = marks.New(o.MarkAt, f.objs.OnMark, f.objs.Support.Uprobes, &f.reads.readers.Proc, f.warn)
 	}
 	f.watchOverwrites()
 	if err := f.watch(); err != nil {

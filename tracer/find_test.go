@@ -26,7 +26,7 @@ type noProbes struct{}
 func (noProbes) Close() error { return nil }
 
 func TestUnmappedDeletedLibrariesAreRetired(t *testing.T) {
-	traced := newLibraries(nil, nil, func(string) {}, &sync.Mutex{})
+	traced := newLibraries(nil, nil, new(host.Proc), func(string) {}, &sync.Mutex{})
 	add := func(name string, deleted, mapped bool) *library {
 		path := filepath.Join(t.TempDir(), name)
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, make([]byte, 8192), 0o700)))
@@ -63,7 +63,7 @@ func TestUnmappedDeletedLibrariesAreRetired(t *testing.T) {
 
 // A user has half of the slots that others leave. What root and other users have stays.
 func TestLibrarySlotsAreShared(t *testing.T) {
-	traced := newLibraries(nil, nil, func(string) {}, &sync.Mutex{})
+	traced := newLibraries(nil, nil, new(host.Proc), func(string) {}, &sync.Mutex{})
 	fill := func(user int) (n int) {
 		for ; ; n++ {
 			slot := traced.slot(user)
@@ -90,7 +90,7 @@ func TestLibrarySlotsAreShared(t *testing.T) {
 
 // A user has as many traced processes as one may have; each of root counts as a user.
 func TestProcessesAreShared(t *testing.T) {
-	s := newLibraries(nil, nil, func(string) {}, &sync.Mutex{})
+	s := newLibraries(nil, nil, new(host.Proc), func(string) {}, &sync.Mutex{})
 	fill := func(user, from int) (n int) {
 		for n < 2*bpf.ProcessesAUser && s.add(&mapped{by: user, first: host.NewMapping{PID: from + n}}) {
 			n++

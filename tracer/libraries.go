@@ -71,6 +71,7 @@ func (l *library) occupies() bool {
 // libraries are the traced tt-metal libraries, and a cache of files that are none.
 type libraries struct {
 	objs   *kernel.Objects
+	proc   *host.Proc
 	spaces *stack.Spaces
 	warn   func(string)
 
@@ -101,9 +102,9 @@ type mapped struct {
 // maxFiles bounds the cache of files that are no library.
 const maxFiles = 1 << 16
 
-func newLibraries(objs *kernel.Objects, spaces *stack.Spaces, warn func(string), mu *sync.Mutex) *libraries {
+func newLibraries(objs *kernel.Objects, spaces *stack.Spaces, proc *host.Proc, warn func(string), mu *sync.Mutex) *libraries {
 	return &libraries{
-		objs: objs, spaces: spaces, warn: warn, mu: mu,
+		objs: objs, spaces: spaces, proc: proc, warn: warn, mu: mu,
 		byFile: make(map[host.FileID]*library), seen: make(map[int]*mapped), users: make(map[int]int), refused: make(map[int]bool),
 	}
 }
@@ -273,7 +274,7 @@ func (s *libraries) retire(all bool) {
 		return
 	}
 	for _, pid := range pids {
-		maps, err := host.FileMappings(pid)
+		maps, err := s.proc.FileMappings(pid)
 		if errors.Is(err, host.ErrNoAnswer) {
 			delete(idle, s.libraryOf(pid)) // another one that it maps is its own loss
 		} else if err != nil && s.mapped(pid) && !host.Ended(pid) {

@@ -20,6 +20,7 @@ var lostCauses = [...]string{
 	bpf.KernelLostCauseLOST_NO_THREAD_STATE:    "no memory for a thread's state",
 	bpf.KernelLostCauseLOST_TOO_MANY_OBJECTS:   "too many devices, programs and code objects",
 	bpf.KernelLostCauseLOST_TOO_MANY_PROCESSES: tooManyProcesses,
+	bpf.KernelLostCauseLOST_OF_USER:            "its user's processes lost too many events to count for each",
 	bpf.KernelLostCauseLOST_CAUSES:             "too many processes lost events to count each",
 }
 
@@ -54,7 +55,15 @@ func (d *decoder) unknown(pid int, cause string) { d.lose(pid, cause, 1, 0) }
 // countLosses adds what the kernel side lost since the last call.
 func (d *decoder) countLosses() {
 	d.host.takeLosses(func(k bpf.KernelLossKey, l bpf.KernelLoss) {
-		d.lose(int(k.Tgid), lostCauses[k.Cause], l.Count, l.TimeNs)
+		if k.Tgid != 0 || k.Uid == 0 {
+			d.lose(int(k.Tgid), lostCauses[k.Cause], l.Count, l.TimeNs)
+			return
+		}
+		for pid, p := range d.processes { // each of them may have lost all of these
+			if p.user == int(k.Uid) {
+				d.lose(pid, lostCauses[k.Cause], l.Count, l.TimeNs)
+			}
+		}
 	})
 }
 

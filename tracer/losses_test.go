@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"maps"
 	"os"
 	"testing"
 
@@ -44,6 +45,26 @@ func TestLossesHaveProcesses(t *testing.T) {
 		{TimeNs: 20, Kind: event.Lost, PID: pid, Count: 3, Cause: "ring buffer full"},
 	}))
 	qt.Check(t, qt.HasLen(d.lost, 0))
+}
+
+// TestLossesOfAUsersProcesses: what the kernel side could not count for each process of a user is
+// reported for all of them, and not for others.
+func TestLossesOfAUsersProcesses(t *testing.T) {
+	d := newTestDecoder()
+	const loud, quiet = 1000, 2000
+	for pid, user := range map[int]int{1: loud, 2: loud, 3: quiet} {
+		d.process(pid).user = user
+	}
+	d.host = kernelLosses{oneLibrary{}, map[bpf.KernelLossKey]bpf.KernelLoss{
+		{Uid: loud, Cause: uint32(bpf.KernelLostCauseLOST_OF_USER)}: {Count: 3, TimeNs: 20},
+		{Cause: uint32(bpf.KernelLostCauseLOST_CAUSES)}:             {Count: 2},
+	}}
+	d.countLosses()
+	const cause = "its user's processes lost too many events to count for each"
+	qt.Check(t, qt.IsTrue(maps.Equal(d.lost, map[loss]lossCount{
+		{1, cause}: {3, 20}, {2, cause}: {3, 20},
+		{0, "too many processes lost events to count each"}: {2, 0},
+	})), qt.Commentf("%v", d.lost))
 }
 
 // TestLossesOfAnEndedProcess: losses up to the end of a process are its own, later ones are

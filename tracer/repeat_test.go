@@ -18,7 +18,7 @@ import (
 	"ttmem/tracer/kernel"
 )
 
-// repeatProgram builds and starts a program that calls probed as often as it is told.
+// repeatProgram builds and starts a program that calls probed as often as its input says.
 func repeatProgram(t *testing.T, n int) (list []*tracetest.Program, exe string) {
 	t.Helper()
 	tracetest.NeedsRoot(t)
@@ -162,45 +162,91 @@ func TestBreakpointAtProbe(t *testing.T) {
 // A user has a quarter of the table of processes. Others are not traced, and their losses count
 // for them; a process that ends makes room.
 func TestProcessesOfAUser(t *testing.T) {
-	const most, tenant = uint32(bpf.ProcessesAUser), uint64(54321)
+	const most = uint32(bpf.ProcessesAUser)
+	u := startTenant(t)
+	var process bpf.KernelProcess
+	first, pid := u.begin(t)
+	qt.Assert(t, qt.IsNil(u.objs.Processes.Lookup(pid, &process)))
+	qt.Check(t, qt.Equals(process.User, u.id))
+	u.change(t, func(k *bpf.KernelUser) {
+		qt.Check(t, qt.Equals(k.Processes, 1))
+		k.Processes = most
+	})
+
+	_, refused := u.begin(t)
+	qt.Check(t, qt.ErrorIs(u.objs.Processes.Lookup(refused, &process), ebpf.ErrKeyNotExist))
+	qt.Check(t, qt.DeepEquals(u.losses(t), []bpf.KernelLossKey{
+		{Tgid: refused, Cause: uint32(bpf.KernelLostCauseLOST_TOO_MANY_PROCESSES)},
+	}))
+
+	qt.Assert(t, qt.IsNil(first.Process.Kill()))
+	_, _ = first.Process.Wait()
+	u.change(t, func(k *bpf.KernelUser) { qt.Check(t, qt.Equals(k.Processes, most-1)) })
+	_, next := u.begin(t)
+	qt.Check(t, qt.IsNil(u.objs.Processes.Lookup(next, &process)))
+}
+
+// A user has a share of the table of losses until it is taken out. Beyond it, losses of all the
+// user's processes are counted together.
+func TestLossesOfAUser(t *testing.T) {
+	u := startTenant(t)
+	u.begin(t)
+	u.change(t, func(k *bpf.KernelUser) {
+		k.Processes = uint32(bpf.ProcessesAUser) // so that the next processes lose something
+		k.Losses = uint32(bpf.KernelLossLimitLOSSES_A_USER) - 1
+	})
+	cause := uint32(bpf.KernelLostCauseLOST_TOO_MANY_PROCESSES)
+	_, last := u.begin(t)
+	u.begin(t)
+	u.begin(t)
+	qt.Check(t, qt.ContentEquals(u.losses(t), []bpf.KernelLossKey{
+		{Tgid: last, Cause: cause}, {Uid: uint32(u.id), Cause: uint32(bpf.KernelLostCauseLOST_OF_USER)},
+	}))
+	_, next := u.begin(t)
+	qt.Check(t, qt.DeepEquals(u.losses(t), []bpf.KernelLossKey{{Tgid: next, Cause: cause}}))
+}
+
+// A tenant is a user whose processes hit a probe.
+type tenant struct {
+	objs *kernel.Objects
+	exe  string
+	id   uint64
+}
+
+func startTenant(t *testing.T) *tenant {
+	t.Helper()
 	_, exe := repeatProgram(t, 0)
 	k, err := kernel.Detect()
 	qt.Assert(t, qt.IsNil(err))
 	objs, err := k.Load(kernel.LoadOptions{})
 	qt.Assert(t, qt.IsNil(err))
-	defer objs.Close()
+	t.Cleanup(objs.Close)
 	probe, err := k.Uprobes.Place(exe, objs.OnProbe, []uint64{tracetest.MustOffset(t, exe, "probed")}, []uint64{31}, 0)
 	qt.Assert(t, qt.IsNil(err))
-	defer probe.Close()
-	begin := func() (*tracetest.Program, uint32) {
-		p := tracetest.Start(t, "setpriv", "--reuid", strconv.FormatUint(tenant, 10), "--clear-groups", exe)
-		p.Do(t, "call 1")
-		return p, uint32(p.Process.Pid)
-	}
-	user := func(use func(*bpf.KernelUser)) {
-		var u bpf.KernelUser
-		qt.Assert(t, qt.IsNil(objs.Users.Lookup(tenant, &u)))
-		use(&u)
-		qt.Assert(t, qt.IsNil(objs.Users.Put(tenant, &u)))
-	}
-	var process bpf.KernelProcess
-	first, pid := begin()
-	qt.Assert(t, qt.IsNil(objs.Processes.Lookup(pid, &process)))
-	qt.Check(t, qt.Equals(process.User, tenant))
-	user(func(u *bpf.KernelUser) {
-		qt.Check(t, qt.Equals(u.Processes, 1))
-		u.Processes = most
-	})
+	t.Cleanup(func() { probe.Close() })
+	return &tenant{objs, exe, 54321}
+}
 
-	_, refused := begin()
-	qt.Check(t, qt.ErrorIs(objs.Processes.Lookup(refused, &process), ebpf.ErrKeyNotExist))
-	var lost bpf.KernelLossKey
-	qt.Assert(t, qt.IsNil(objs.TakeLosses(func(k bpf.KernelLossKey, _ bpf.KernelLoss) { lost = k })))
-	qt.Check(t, qt.DeepEquals(lost, bpf.KernelLossKey{Tgid: refused, Cause: uint32(bpf.KernelLostCauseLOST_TOO_MANY_PROCESSES)}))
+// begin starts a process of the user.
+func (u *tenant) begin(t *testing.T) (*tracetest.Program, uint32) {
+	t.Helper()
+	p := tracetest.Start(t, "setpriv", "--reuid", strconv.FormatUint(u.id, 10), "--clear-groups", u.exe)
+	p.Do(t, "call 1")
+	return p, uint32(p.Process.Pid)
+}
 
-	qt.Assert(t, qt.IsNil(first.Process.Kill()))
-	_, _ = first.Process.Wait()
-	user(func(u *bpf.KernelUser) { qt.Check(t, qt.Equals(u.Processes, most-1)) })
-	_, next := begin()
-	qt.Check(t, qt.IsNil(objs.Processes.Lookup(next, &process)))
+// change changes what the kernel side knows of the user.
+func (u *tenant) change(t *testing.T, change func(*bpf.KernelUser)) {
+	t.Helper()
+	var k bpf.KernelUser
+	qt.Assert(t, qt.IsNil(u.objs.Users.Lookup(u.id, &k)))
+	change(&k)
+	qt.Assert(t, qt.IsNil(u.objs.Users.Put(u.id, &k)))
+}
+
+// losses takes out what was lost.
+func (u *tenant) losses(t *testing.T) (list []bpf.KernelLossKey) {
+	t.Helper()
+	qt.Assert(t, qt.IsNil(u.objs.TakeLosses(func(k bpf.KernelLossKey, _ bpf.KernelLoss) { list = append(list, k) })))
+	return list
 }

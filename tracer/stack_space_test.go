@@ -39,7 +39,7 @@ func kernelSpaceOf(t *testing.T, tr *Tracer, pid int) (k bpf.KernelSpace) {
 // tablesOf returns the tables with unwind rows of the files that a process maps, by path.
 func tablesOf(t *testing.T, tr *Tracer, pid int) map[string]uint32 {
 	t.Helper()
-	code, err := host.CodeMappings(pid)
+	code, err := new(host.Proc).CodeMappings(pid)
 	qt.Assert(t, qt.IsNil(err))
 	tables := make(map[string]uint32)
 	k := kernelSpaceOf(t, tr, pid)
@@ -104,7 +104,7 @@ func TestManyMappings(t *testing.T) {
 		defer mu.Unlock()
 		warnings = append(warnings, text)
 	}})
-	code, err := host.CodeMappings(p.Process.Pid)
+	code, err := new(host.Proc).CodeMappings(p.Process.Pid)
 	qt.Assert(t, qt.IsNil(err))
 	places := len(code)
 	room := len(bpf.KernelSpace{}.Mappings)

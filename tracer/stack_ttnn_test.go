@@ -237,7 +237,7 @@ func (c *gdbComparison) add(other gdbComparison) {
 func compareWithGDB(t *testing.T, version, program, library, symbol string) (c gdbComparison) {
 	t.Helper()
 	p, _ := tracetest.TTNN(t, version, program)
-	maps, err := host.CodeMappings(p.Process.Pid)
+	maps, err := new(host.Proc).CodeMappings(p.Process.Pid)
 	qt.Assert(t, qt.IsNil(err))
 	i := slices.IndexFunc(maps, func(m host.Mapping) bool { return strings.HasPrefix(filepath.Base(m.Path), library) })
 	qt.Assert(t, qt.IsTrue(i >= 0), qt.Commentf("%s is not mapped", library))

@@ -84,8 +84,7 @@ func New(o Options) (_ *Tracer, err error) {
 		return nil, err
 	}
 	t.finder = newFinder(t.objs, t.spaces, t.readers, &o)
-	t.decoder = newDecoder(t.finder, t.finder.reads, t.spaces, stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames})
-	t.decoder.markAt = o.MarkAt
+	t.decoder = newDecoder(t.finder, t.finder.reads, t.spaces, &o)
 	if err := t.finder.begin(&o); err != nil {
 		return nil, err
 	}
@@ -175,7 +174,7 @@ func (t *Tracer) run(ctx context.Context, handle func(*event.Event), pause func(
 			}
 		}
 		if drained {
-			t.decoder.reads.take(before - min(before, holdBackNs))
+			t.finder.reads.take(before - min(before, holdBackNs))
 		}
 		t.takeDiscovered()
 		if before-counted > countNs || end != 0 {
@@ -191,7 +190,7 @@ func (t *Tracer) run(ctx context.Context, handle func(*event.Event), pause func(
 			}
 		}
 		// what a target does after the end is not waited for
-		waiting := t.decoder.reads.waitingSince()
+		waiting := t.finder.reads.waitingSince()
 		last := end != 0 && (drained || t.decoder.queue.newest() > end+holdBackNs) && waiting > end &&
 			(!t.Reading() || before > end+lateGraceNs)
 		if last {

@@ -102,7 +102,7 @@ func (f *finder) rescan() {
 	}
 	for _, pid := range pids {
 		changed(pid)
-		list, err := existing(pid) // it may have ended
+		list, err := f.existing(pid) // it may have ended
 		if errors.Is(err, host.ErrNoAnswer) {
 			f.rescanSoon()
 		}
@@ -113,9 +113,9 @@ func (f *finder) rescan() {
 }
 
 // existing returns the files that a process maps as code.
-func existing(pid int) (list []host.NewMapping, err error) {
+func (f *finder) existing(pid int) (list []host.NewMapping, err error) {
 	at := host.Now() // a program that the process executes from now on is another one
-	maps, err := host.FileMappings(pid)
+	maps, err := f.reads.readers.FileMappings(pid)
 	for _, m := range maps {
 		list = append(list, host.NewMapping{TimeNs: at, PID: pid, Start: m.Start, End: m.End, Offset: m.Offset, File: m.File, Name: m.Path, Existing: true})
 	}
@@ -133,7 +133,7 @@ func (f *finder) scan(pids []int) error {
 		return nil
 	}
 	for _, pid := range pids {
-		list, err := existing(pid)
+		list, err := f.existing(pid)
 		switch {
 		case err == nil:
 		case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):

@@ -15,6 +15,9 @@ import (
 // It is not safe for concurrent use.
 type History struct {
 	*aggregate.State
+	// live has the buffers in order of address. The State has the addresses too, but orders
+	// them when free space is read, many at once and without the buffers; a History needs the
+	// neighbours of each Alloc.
 	live map[liveKey]*liveBuffers
 	// lastKey is the key of the chips last. Most events are about the same chips as the one
 	// before.

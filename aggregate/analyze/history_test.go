@@ -34,7 +34,7 @@ func (r *historyRun) free(pid int, id uint64) {
 	r.apply(event.Event{Kind: event.Free, PID: pid, BufferID: id, Region: event.DRAM, Reason: event.ReasonExplicit})
 }
 
-func TestAFreeTellsWhatItEnded(t *testing.T) {
+func TestAFreeNamesItsBuffer(t *testing.T) {
 	r := newHistoryRun()
 	r.alloc(1, 7, 0x1000, 64, 0)
 	qt.Check(t, qt.IsNil(r.note.Ended()))
@@ -74,7 +74,7 @@ func TestAnIDThatIsUsedAgainMayBeFreedAgain(t *testing.T) {
 	}
 }
 
-func TestAnAddressTellsItsEarlierUseOfAnotherSize(t *testing.T) {
+func TestAnAddressRemembersItsEarlierUseWithAnotherSize(t *testing.T) {
 	r := newHistoryRun()
 	r.alloc(1, 7, 0x1000, 64, 0)
 	r.free(1, 7)
@@ -90,7 +90,7 @@ func TestAnAddressTellsItsEarlierUseOfAnotherSize(t *testing.T) {
 	}))
 }
 
-func TestBuffersThatOverlapAreTold(t *testing.T) {
+func TestOverlappingBuffersAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		pid            int
 		address, bytes uint64

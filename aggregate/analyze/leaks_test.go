@@ -428,7 +428,7 @@ func TestFromAMarkToTheEnd(t *testing.T) {
 	}
 }
 
-// TestManySitesOfProcessesThatEndedAreSummed: what is not told apart is not lost.
+// TestManySitesOfProcessesThatEndedAreSummed: the sum of call sites that are not listed is not lost.
 func TestManySitesOfProcessesThatEndedAreSummed(t *testing.T) {
 	const processes, sites = 40, 300
 	w := newStory()

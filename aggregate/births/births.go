@@ -10,22 +10,21 @@ import (
 	"ttmem/tracer/codec"
 )
 
-// A Process is what a process has allocated while its devices were open.
+// A Process describes the allocations of a process while its devices were open.
 type Process struct {
-	// first and last are the IDs of its first and latest allocation; none of them is of
-	// before the attach.
+	// first and last are the IDs of its first and latest allocation since the attach.
 	first, last uint64
 	// FromNs and ToNs are the times of the first and the latest allocation of all.
 	FromNs, ToNs uint64
-	// Allocations and frees are their numbers, also from before the first one.
+	// Allocations and frees are their numbers, including those before the attach.
 	Allocations, frees uint64
-	// Open is true from the first allocation until an allocator is closed and no buffer is
-	// live any more.
+	// Open is true from the first allocation until an allocator is closed and no buffers
+	// are live.
 	Open bool
 }
 
-// A Site is what a call site has allocated in that time. A site has one allocator, and its run
-// ends when that is closed.
+// A Site describes the allocations of a call site in that time. A site has one allocator; its
+// run ends when the allocator is closed.
 type Site struct {
 	// Open is true from the site's first allocation on.
 	Open             bool
@@ -63,7 +62,7 @@ type births struct {
 
 const birthParts = 32
 
-// reach makes room for a birth so long after the first.
+// reach makes room for a birth at this distance from the first one.
 func (s *births) reach(after uint64) {
 	for after>>s.shift >= birthParts {
 		for i := range birthParts / 2 {
@@ -131,7 +130,7 @@ func (p *Process) Free(s *Site, id, bytes uint64, ended bool) {
 	p.frees++
 }
 
-// settle counts what ended before the latest allocation as freed while work went on.
+// settle counts buffers that ended before the latest allocation as freed while work went on.
 func (f *freed) settle() {
 	if f.any {
 		f.freedTo, f.freedAt = max(f.freedTo, f.newest), f.lastID

@@ -34,7 +34,7 @@ func pageData(t *testing.T, page string) string {
 	return data
 }
 
-func TestTheDataOfAFlameGraphLooksLikeTheGoldenFile(t *testing.T) {
+func TestFlameGraphDataMatchesTheGoldenFile(t *testing.T) {
 	data := pageData(t, flameGraph(t, smallRun().state.Profile()))
 	qt.Check(t, qt.IsTrue(json.Valid([]byte(data))))
 	checkGolden(t, "small.flamegraph.json", data)

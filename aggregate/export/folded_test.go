@@ -20,7 +20,7 @@ func folded(t *testing.T, p *memory.Profile) string {
 	return b.String()
 }
 
-func TestFoldedStacksLookLikeTheGoldenFile(t *testing.T) {
+func TestFoldedStacksMatchTheGoldenFile(t *testing.T) {
 	checkGolden(t, "small.folded", folded(t, smallRun().state.Profile()))
 }
 
@@ -46,7 +46,7 @@ func TestFoldedLinesAreWhatOtherProgramsParse(t *testing.T) {
 	qt.Check(t, qt.Equals(sum, want))
 }
 
-func TestStacksThatLookTheSameAreOneLine(t *testing.T) {
+func TestStacksWithTheSameNamesAreOneLine(t *testing.T) {
 	r := newRun()
 	r.alloc(1, event.DRAM, 100, stackOf(ttnn("ttnn::add", 0x10)), 0)
 	r.alloc(1, event.DRAM, 11, stackOf(ttnn("ttnn::add", 0x20)), 0)

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -184,11 +185,8 @@ func (b *pprofBuilder) function(f *event.Frame) *profile.Function {
 		// C++ template arguments: all of "<module>".
 		system = f.File + ":" + name
 	}
-	if system == "" {
-		system = name
-	}
 	fn := &profile.Function{
-		ID: uint64(len(b.profile.Function) + 1), Name: name, SystemName: event.Printable(system), Filename: event.Printable(f.File),
+		ID: uint64(len(b.profile.Function) + 1), Name: name, SystemName: event.Printable(cmp.Or(system, name)), Filename: event.Printable(f.File),
 	}
 	b.functions[key] = fn
 	b.profile.Function = append(b.profile.Function, fn)

@@ -25,7 +25,7 @@ func pprofOf(t *testing.T, p *memory.Profile) ([]byte, *profile.Profile) {
 	return b.Bytes(), parsed
 }
 
-func TestPprofLooksLikeTheGoldenFile(t *testing.T) {
+func TestPprofMatchesTheGoldenFile(t *testing.T) {
 	_, p := pprofOf(t, smallRun().state.Profile())
 	checkGolden(t, "small.pprof.txt", p.String())
 }

@@ -51,9 +51,6 @@ type Buffer struct {
 // address on all of them.
 func (h *Buffer) Scattered() bool { return h.PerCore && h.Address == 0 }
 
-// AllocatedBytes returns what the buffer occupies of all its banks on each chip.
-func (h *Buffer) AllocatedBytes() uint64 { return h.BytesPerBank * uint64(h.Banks) }
-
 // A Static is one circular buffer, dataflow buffer or scratchpad of a live program on one
 // chip.
 type Static struct {

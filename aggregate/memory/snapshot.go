@@ -36,6 +36,14 @@ type Snapshot struct {
 	Reading bool `json:"reading,omitempty"`
 }
 
+// DeviceIDs are the ids of the chips, in order.
+func (s *Snapshot) DeviceIDs() (ids []int) {
+	for i := range s.Devices {
+		ids = append(ids, s.Devices[i].ID)
+	}
+	return ids
+}
+
 // Anomalies count events that contradict the state. All but MalformedEvents come from lost
 // events, or from a process that was attached late.
 type Anomalies struct {

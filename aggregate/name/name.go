@@ -4,6 +4,7 @@
 package name
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"strings"
@@ -177,12 +178,7 @@ func operation(stack []event.Frame) string {
 			python = "ttnn." + function(stack[i-1].Name)
 		}
 	}
-	for _, name := range []string{python, bound, ttnn, metal} {
-		if name != "" {
-			return name
-		}
-	}
-	return ""
+	return cmp.Or(python, bound, ttnn, metal)
 }
 
 // inTTNN reports whether a Python file is part of the package ttnn.

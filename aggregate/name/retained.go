@@ -2,6 +2,7 @@ package name
 
 import (
 	"regexp"
+	"slices"
 
 	"ttmem/tracer/event"
 )
@@ -38,13 +39,16 @@ var retainedRules = []Retained{
 // nil if the program owns what was allocated.
 func RuntimeRetained(stack []event.Frame) *Retained {
 	for i := range retainedRules {
-		for j := range stack {
-			if f := &stack[j]; f.Kind != event.Python && retainedRules[i].match.MatchString(f.Name) {
-				return &retainedRules[i]
-			}
+		if anyNative(stack, retainedRules[i].match) {
+			return &retainedRules[i]
 		}
 	}
 	return nil
+}
+
+// anyNative reports whether an expression matches the function of a native frame.
+func anyNative(stack []event.Frame, match *regexp.Regexp) bool {
+	return slices.ContainsFunc(stack, func(f event.Frame) bool { return f.Kind != event.Python && match.MatchString(f.Name) })
 }
 
 // onDevice matches the functions that run an operation on the device and allocate its
@@ -53,11 +57,4 @@ var onDevice = regexp.MustCompile(`\bdevice_operation::|\boperation::(run|launch
 
 // ResultOfOperation reports whether a stack allocates the result of an operation on the
 // device. Weights that are loaded from the host, for example, are no such results.
-func ResultOfOperation(stack []event.Frame) bool {
-	for i := range stack {
-		if f := &stack[i]; f.Kind != event.Python && onDevice.MatchString(f.Name) {
-			return true
-		}
-	}
-	return false
-}
+func ResultOfOperation(stack []event.Frame) bool { return anyNative(stack, onDevice) }

@@ -32,7 +32,7 @@ type Ended[S Site] struct {
 	endNs uint64
 }
 
-// From begins at a moment: now or a mark from before. live are the buffers that are live now.
+// From sets the first moment: now or an earlier mark. live are the present live buffers.
 func (p *Past[S]) From(ns, now uint64, live iter.Seq[Buffers[S]]) *Between[S] {
 	b := &Between[S]{fromNs: ns, before: make(map[S]memory.Amount)}
 	if ns < now {
@@ -57,7 +57,7 @@ func add[S Site](sums map[S]memory.Amount, b Buffers[S]) {
 	sums[b.Site] = sum
 }
 
-// To sets the second moment: now or, right after From, a mark from before. A later call moves it.
+// To sets the second moment: now or, right after From, an earlier mark. A later call moves it.
 func (b *Between[S]) To(ns uint64) {
 	b.toNs, b.endedBefore = ns, b.ended
 	b.gone, b.freedAtTeardown = nil, nil

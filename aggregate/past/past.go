@@ -22,7 +22,7 @@ type Site interface {
 	Chips() uint64
 }
 
-// Buffers are some of one call site, with the bytes on each chip. The first of them was
+// Buffers are some buffers of one call site, with the bytes on each chip. The first one was
 // allocated at SinceNs.
 type Buffers[S Site] struct {
 	Site S
@@ -37,8 +37,8 @@ func (b *Buffers[S]) onAllChips() memory.Amount {
 
 // Marks are the times of the newest marks that matter to a process, in order.
 //
-// A mark matters only to processes of the user who set it, and root's to all: the marks of a
-// user must not use up the space of others.
+// A mark matters only to processes of the user who set it, and a mark of root to all, so that
+// the marks of one user do not use up the space of others.
 type Marks []uint64
 
 // Matters reports whether the mark of one user matters to the processes of another.
@@ -57,12 +57,14 @@ func (m *Marks) Add(ns uint64) {
 type Past[S Site] struct {
 	list  []*pastBuffers[S] // in order of their first end
 	index map[life[S]]*pastBuffers[S]
-	// missing is the newest mark at which buffers are missing, by user.
+	// missing is the newest mark that was forgotten, by user.
 	missing map[int]uint64
+	// trimmed is the length of list after it was trimmed last.
+	trimmed int
 }
 
-// A life says at which marks some buffers of a call site were live: at those after the mark
-// after, up to the mark last. Marks are times; 0 is the beginning.
+// A life is the range of marks at which buffers were live: those later than after, up to and
+// including last. Marks are times; 0 is the beginning.
 type life[S Site] struct {
 	site        S
 	after, last uint64
@@ -79,11 +81,12 @@ type pastBuffers[S Site] struct {
 	Buffers[S]
 }
 
-// maxPast is how many pastBuffers a Past keeps.
+// maxPast is how many pastBuffers a Past keeps, or twice as many as were live at each user's newest
+// mark if that is more.
 const maxPast = 1 << 16
 
-// Add adds buffers that end, at whose process there were these marks. ended is true if their
-// device or process ends.
+// Add adds buffers that end. marks are those of their process; ended is true if their device or
+// process ends.
 func (p *Past[S]) Add(b Buffers[S], marks Marks, ended bool) {
 	if len(marks) == 0 {
 		return
@@ -97,7 +100,7 @@ func (p *Past[S]) Add(b Buffers[S], marks Marks, ended bool) {
 	}
 	one := p.index[of]
 	if one == nil {
-		if len(p.list) == maxPast {
+		if len(p.list) >= max(maxPast, 2*p.trimmed) {
 			p.trim()
 		}
 		p.add(&pastBuffers[S]{of, b})
@@ -115,27 +118,37 @@ func (p *Past[S]) add(one *pastBuffers[S]) {
 	p.list = append(p.list, one)
 }
 
-// trim keeps the newer half. No user's buffers displace those of a user who has fewer.
+// trim forgets the oldest marks, each with all its buffers, until about half is left. What was
+// live at a user's newest mark stays: it is no more than was live at once. No user's buffers
+// displace those of a user who has fewer.
 func (p *Past[S]) trim() {
-	have := make(map[int]int)
+	have, latest, forget := make(map[int]int), make(map[int]uint64), make(map[int]uint64)
 	for _, one := range p.list {
-		have[one.Site.UID()]++
+		uid := one.Site.UID()
+		have[uid]++
+		latest[uid] = max(latest[uid], one.last)
 	}
 	each := newest.FairShare(have, maxPast/2)
 	slices.SortStableFunc(p.list, func(a, b *pastBuffers[S]) int { return cmp.Compare(a.last, b.last) })
+	for _, one := range p.list {
+		if uid := one.Site.UID(); have[uid] > each {
+			have[uid]--
+			forget[uid] = one.last
+		}
+	}
 	if p.missing == nil {
 		p.missing = make(map[int]uint64)
 	}
 	p.list = slices.DeleteFunc(p.list, func(one *pastBuffers[S]) bool {
 		uid := one.Site.UID()
-		if have[uid] <= each {
+		if one.last > forget[uid] || one.last == latest[uid] && one.isLiveAt(one.last) {
 			return false
 		}
-		have[uid]--
 		p.missing[uid] = max(p.missing[uid], one.last)
 		delete(p.index, one.life)
 		return true
 	})
+	p.trimmed = len(p.list)
 }
 
 // Sites returns the call sites, each once or more.

@@ -8,9 +8,9 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Peak is the highest use of a region, at a time when Static was the part of circular buffers
-// and Capacity that of the region; 0 if that was not known. Number is that of the event: see
-// memory.Point.
+// A Peak is the highest use of a region. Static is the part of circular buffers at that time, and
+// Capacity was the capacity of the region; 0 if it was not known. Number is the number of the
+// event: see memory.Point.
 type Peak struct{ Bytes, Static, TimeNs, Capacity, Number uint64 }
 
 // Code writes or reads the peak.
@@ -28,24 +28,24 @@ func (p *Peak) Code(c *codec.Codec) {
 //   - the peak is the first moment at which the bytes were highest and fit.
 type Pool struct {
 	Region event.Region
-	// capacity is the present one of the chip.
+	// capacity is the present capacity of the region.
 	capacity *event.Capacity
 	// Bytes is the present use, and static the part of circular buffers.
 	Bytes, static uint64
-	// top is the part of Bytes that differs between cores, and core is the core where it is
-	// highest. PeakCore is the same at the peak.
+	// top is the part of Bytes that differs between cores, and core the core where that is
+	// highest. PeakCore was this core at the peak.
 	top            uint64
 	core, PeakCore cores.Core
 	// Peak is the highest peak since the first event, and Earlier the highest one before that,
 	// from a checkpoint.
 	Peak, Earlier Peak
-	// OfAllUsers is true if Earlier includes the memory of users of whom nothing else is known.
+	// OfAllUsers is true if Earlier includes the memory of users whose buffers are not known.
 	OfAllUsers bool
 	// Serial is the number of new peaks so far.
 	Serial uint64
-	// level and levelStatic are Bytes and static when they last fit, less what was freed
-	// since: the library assigns the addresses of a program's circular buffers before it
-	// checks whether they overlap a tensor. Those that do are never used.
+	// level and levelStatic are Bytes and static when they last fit, minus the bytes freed
+	// since. The library assigns the addresses of a program's circular buffers before it
+	// checks whether they overlap a tensor; those that do are never used.
 	level, levelStatic uint64
 	// Line is how level changed over time, and StaticLine how levelStatic did, in L1 alone.
 	Line, StaticLine timeline.Timeline
@@ -54,7 +54,7 @@ type Pool struct {
 	drawn bool
 }
 
-// New returns an empty pool, of which capacity is the present one. Its timelines begin at a time.
+// New returns an empty pool whose timelines begin at a time. capacity is the present one.
 func New(region event.Region, capacity *event.Capacity, begin uint64) Pool {
 	q := Pool{Region: region, capacity: capacity}
 	q.Line.BeginNs, q.StaticLine.BeginNs = begin, begin
@@ -81,9 +81,9 @@ func (q *Pool) Fits() bool {
 	return most == 0 || q.Bytes <= most
 }
 
-// Grew updates the peak; call it after an allocation. found is true for what was discovered
-// in the memory of a process that was running at the first event: it was live since then.
-// number is that of the event.
+// Grew updates the peak; call it after an allocation. found is true for a buffer that was read
+// from the memory of a process that was running at the first event, and so was live since then.
+// number is the number of the event.
 func (q *Pool) Grew(now, number uint64, found bool) {
 	if q.Fits() {
 		if q.Bytes > q.Peak.Bytes {
@@ -94,8 +94,8 @@ func (q *Pool) Grew(now, number uint64, found bool) {
 	q.draw(now, found)
 }
 
-// Shrank updates the level; call it after something was freed. It sets no peak, even if the
-// rest fits now: the next allocation does.
+// Shrank updates the level; call it after a free. It sets no peak, even if the rest fits now;
+// the next allocation does.
 func (q *Pool) Shrank(now uint64) {
 	if q.Bytes <= q.level && q.Fits() {
 		q.setLevel()
@@ -106,8 +106,8 @@ func (q *Pool) Shrank(now uint64) {
 // setLevel makes the present use the level that the timelines show.
 func (q *Pool) setLevel() { q.level, q.levelStatic = q.Bytes, q.static }
 
-// SetTop sets what circular buffers and buffers on single cores occupy of the core where
-// that is highest.
+// SetTop sets the bytes of circular buffers and buffers on single cores, on the core where they
+// are highest.
 func (q *Pool) SetTop(top cores.Top) {
 	q.Bytes += top.Bytes - q.top
 	q.top, q.static, q.core = top.Bytes, top.Static, top.Core

@@ -17,9 +17,13 @@ struct {
 
 /* What processes lost, by cause, since user space last took it out. A process whose count is
  * taken while it adds to it may lose the addition, and nothing else. */
+enum loss_limit {
+	MAX_LOSSES = 16384,
+	LOSSES_A_USER = MAX_LOSSES / 16, /* until user space takes them out */
+};
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
+	__uint(max_entries, MAX_LOSSES);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct loss_key);
 	__type(value, struct loss);
@@ -28,6 +32,9 @@ struct {
 /* All losses, so that user space reads `lost` only after one; and those for which it had no
  * room, whose process is not known. */
 u64 lost_records, lost_unattributed;
+
+/* How often user space has taken them out. */
+u64 lost_taken;
 
 /* Processes that are traced, by tgid. */
 enum process_limit {
@@ -128,26 +135,6 @@ struct {
 /* Set before loading. */
 volatile const bool only_listed; /* trace only what is in `processes` */
 volatile const u32 own_tgid;	 /* ttmem itself is never traced */
-
-/* Counts a loss of the running process. Global, so that the verifier checks it once. */
-__noinline int count_lost(u32 cause)
-{
-	struct loss_key k = {.tgid = bpf_get_current_pid_tgid() >> 32, .cause = cause};
-	struct loss first = {}, *l = bpf_map_lookup_elem(&lost, &k);
-
-	if (!l) {
-		bpf_map_update_elem(&lost, &k, &first, BPF_NOEXIST);
-		l = bpf_map_lookup_elem(&lost, &k);
-	}
-	if (l) {
-		l->time_ns = bpf_ktime_get_ns();
-		__sync_fetch_and_add(&l->count, 1);
-	} else {
-		__sync_fetch_and_add(&lost_unattributed, 1);
-	}
-	__sync_fetch_and_add(&lost_records, 1);
-	return 0;
-}
 
 /* Waking the reader costs more than all the rest. It checks every few milliseconds, in
  * which no target fills the buffer. */

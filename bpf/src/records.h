@@ -299,12 +299,14 @@ enum lost_cause {
 	LOST_NO_THREAD_STATE,
 	LOST_TOO_MANY_OBJECTS,
 	LOST_TOO_MANY_PROCESSES,
+	LOST_OF_USER, /* any: its user's processes have too many losses to count for each */
 	LOST_CAUSES,
 };
 
 /* How often that happened to a process for a cause, and when it did last. */
 struct loss_key {
-	u32 tgid;
+	u32 tgid; /* 0: any of a user */
+	u32 uid;  /* the user, if tgid is 0 */
 	u32 cause;
 };
 struct loss {

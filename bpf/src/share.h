@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* What all users share, and how much of it one may take: the ring buffer, the table of
- * objects, the state of threads, the table of processes. */
+ * objects, the state of threads, the tables of processes and of losses. */
 #pragma once
 
 /* A user with all processes; of root each process, as root's containers run anything. */
@@ -10,7 +10,8 @@ struct user {
 	u32 objects;	  /* entries in the table of objects */
 	u32 threads;	  /* entries in the table of unwinders */
 	u32 processes;	  /* entries in the table of processes that hits added */
-	u32 pad;
+	u32 losses;	  /* entries added to the table of losses since it was taken out */
+	u64 lost_taken;	  /* how often it had been, when these were counted */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -38,6 +39,41 @@ static __always_inline struct user *find_user(u64 id)
 		return u;
 	bpf_map_update_elem(&users, &id, &new_user, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&users, &id);
+}
+
+static const struct loss no_loss;
+
+/* Counts a loss of the running process; processes of a user whose share of the table is full
+ * have one row together. Global, so that the verifier checks it once. */
+__noinline int count_lost(u32 cause)
+{
+	struct loss_key k = {.tgid = bpf_get_current_pid_tgid() >> 32, .cause = cause};
+	struct loss *l = bpf_map_lookup_elem(&lost, &k);
+	struct user *u;
+
+	if (!l) {
+		u = find_user(user_id());
+		if (u && u->lost_taken != lost_taken) {
+			u->lost_taken = lost_taken;
+			u->losses = 0;
+		}
+		if (u && u->losses >= LOSSES_A_USER) {
+			k.tgid = 0;
+			k.uid = bpf_get_current_uid_gid();
+			k.cause = LOST_OF_USER;
+		}
+		if (!bpf_map_update_elem(&lost, &k, &no_loss, BPF_NOEXIST) && u)
+			__sync_fetch_and_add(&u->losses, 1);
+		l = bpf_map_lookup_elem(&lost, &k);
+	}
+	if (l) {
+		l->time_ns = bpf_ktime_get_ns();
+		__sync_fetch_and_add(&l->count, 1);
+	} else {
+		__sync_fetch_and_add(&lost_unattributed, 1);
+	}
+	__sync_fetch_and_add(&lost_records, 1);
+	return 0;
 }
 
 /* The ring buffer. Half of it is anybody's: a loud program is lost only if the reader stays

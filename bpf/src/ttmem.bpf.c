@@ -54,6 +54,7 @@ struct shared_enums {
 	enum program_flag program_flag;
 	enum process_flag process_flag;
 	enum process_limit process_limit;
+	enum loss_limit loss_limit;
 	enum python_flag python_flag;
 	enum stack_end stack_end;
 	enum layout_limit layout_limit;

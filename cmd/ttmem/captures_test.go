@@ -11,7 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/e2e/pagetest"
 )
 
 // captures are the pages of docs/captures: commands on recordings of TestGolden's stories.
@@ -70,6 +70,9 @@ func TestCaptures(t *testing.T) {
 			}
 			for _, args := range byTheClock {
 				rows(args)
+			}
+			for _, s := range goldenStories { // fit a screen of 40 rows, with what ttmem run writes below
+				qt.Check(t, qt.IsTrue(len(rows("report "+s.name+".ttmem")) <= 36), qt.Commentf("%s", s.name))
 			}
 			checkGoldenFile(t, filepath.Join(docs, name+".md"), page.String(), *updateGolden)
 		})

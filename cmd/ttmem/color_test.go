@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/e2e/pagetest"
 )
 
 // TestColoursAreForTerminals, unless --color says otherwise.

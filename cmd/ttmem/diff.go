@@ -134,7 +134,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 }
 
 func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
-	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
+	o.format, o.rules = flags.Format(c), flags.RulesFile(c)
 	a, b, err := o.sides(c, args)
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	if o.json && !c.Flags().Changed("limit") {
+	if o.format.JSON && !c.Flags().Changed("limit") {
 		o.n = 0
 	}
 	w, err := o.read(a, b)
@@ -157,7 +157,7 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 		o.by = "region" // a State that was read from memory has no more
 	}
 	d := o.compare(a, b, alloc.Namer{Rules: rules, Filter: filter})
-	if err := output.Print(d, o.json, page.Clock{}, "difference"); err != nil {
+	if err := output.Print(d, o.format, page.Clock{}, "difference"); err != nil {
 		return err
 	}
 	status := w.Finish(nil)
@@ -195,17 +195,18 @@ func (o *diffOptions) compare(a, b *diffSide, names alloc.Namer) *diff.Differenc
 	return diff.New(&a.Side, &b.Side, names, ask)
 }
 
-// read reads both sides, both at once if each is read by one processor.
+// read reads both sides, both at once if each is read by one processor. The progress of one is
+// shown: of a running process, whose memory takes longer to read, or of the first file.
 func (o *diffOptions) read(a, b *diffSide) (*source.Summary, error) {
 	if a.Path == b.Path {
-		return readFile(a.Path, a, b)
+		return readFile(a.Path, false, a, b)
 	}
 	var first *source.Summary
 	var firstErr error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		first, firstErr = readFile(a.Path, a)
+		first, firstErr = readFile(a.Path, b.Live, a)
 	}()
 	second, err := o.readOther(b)
 	<-done
@@ -218,7 +219,7 @@ func (o *diffOptions) read(a, b *diffSide) (*source.Summary, error) {
 // readOther reads the second side.
 func (o *diffOptions) readOther(b *diffSide) (*source.Summary, error) {
 	if !b.Live {
-		return readFile(b.Path, b)
+		return readFile(b.Path, true, b)
 	}
 	s, err := o.source.Now()
 	if err == nil {
@@ -238,8 +239,8 @@ func (o *diffOptions) readOther(b *diffSide) (*source.Summary, error) {
 
 // readFile reads one file, for one side or both. The state at the end has what was never freed
 // and the peaks.
-func readFile(path string, sides ...*diffSide) (*source.Summary, error) {
-	recording := source.Recording{Path: path}
+func readFile(path string, quiet bool, sides ...*diffSide) (*source.Summary, error) {
+	recording := source.Recording{Path: path, Quiet: quiet}
 	for _, side := range sides {
 		if side.at.Kind != source.Unfreed && side.at.Kind != source.Peak {
 			if err := recording.StateAt(side.at, side.Parts.AddLive); err != nil {

@@ -45,7 +45,7 @@ func TestADifferenceNeedsNoPass(t *testing.T) {
 			path := filepath.Join(t.TempDir(), s.name+".ttmem")
 			readStory(t, storyEvents(goldenFolder, s.name)).record(t, path, 200)
 			side := (&diffOptions{}).newSide(path, source.Moment{Kind: source.Unfreed})
-			_, err := readFile(path, side)
+			_, err := readFile(path, true, side)
 			qt.Assert(t, qt.IsNil(err))
 
 			state, unfreed := aggregate.New(), make(amounts)

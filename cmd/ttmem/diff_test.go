@@ -12,8 +12,8 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/diff"
-	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/term"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -141,9 +141,9 @@ func TestWhatGrewIsFirst(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(buffers(d), []string{"/srv/model.py"}))
 }
 
-// TestWhatNobodyFreedIsHeldAtTheEnd: a program that ends or closes its device has not
-// freed what it had.
-func TestWhatNobodyFreedIsHeldAtTheEnd(t *testing.T) {
+// TestUnfreedBuffersAreLiveAtTheEnd: the end of a program and closing its device do not
+// count as frees.
+func TestUnfreedBuffersAreLiveAtTheEnd(t *testing.T) {
 	running := newTrainingRun(100).steps(3, 2, 12)
 	exited := newTrainingRun(100).steps(3, 2, 12)
 	exited.add(event.Event{Kind: event.ProcessExit})

@@ -18,7 +18,6 @@ import (
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/dump"
 	"ttmem/cmd/ttmem/source"
-	"ttmem/cmd/ttmem/term"
 )
 
 func newDump() *cobra.Command {
@@ -39,7 +38,8 @@ docs/dump.md explains the columns, and rules for components.`,
   ttmem dump --by component --rules model.rules
   ttmem dump --grep 'attention\.py:\d+' -n 20
   ttmem dump --json | jq '.buffers[] | select(.size_bytes > 1e6) | .name'`,
-		RunE: func(c *cobra.Command, args []string) error { return runDump(c, &o, args) },
+		PreRunE: o.take,
+		RunE:    func(*cobra.Command, []string) error { return runDump(&o) },
 	}
 	o.source.Register(c)
 	flags.At(c, &o.at, "end")
@@ -52,10 +52,7 @@ docs/dump.md explains the columns, and rules for components.`,
 	return c
 }
 
-func runDump(c *cobra.Command, o *viewOptions, args []string) error {
-	if err := o.take(c, args); err != nil {
-		return err
-	}
+func runDump(o *viewOptions) error {
 	filter, rules, err := o.check(alloc.Regions)
 	if err != nil {
 		return err
@@ -68,16 +65,16 @@ func runDump(c *cobra.Command, o *viewOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	if !at.AtEnd() && !o.json && l.All > 0 {
-		layout := term.LayoutFor(os.Stdout)
+	if !at.AtEnd() && !o.format.JSON && l.All > 0 {
+		layout := o.format.LayoutFor(os.Stdout)
 		for _, line := range layout.Lines(page.Clean(l.Of), 0) {
 			fmt.Println(layout.Paint(page.Dim, line))
 		}
 	}
-	if o.json {
+	if o.format.JSON {
 		l.Notes = page.WithOthers(l.Notes, l.Others)
 	}
-	if err := output.Print(o.view(l), o.json, o.source.Clock(), "list"); err != nil {
+	if err := output.Print(o.view(l), o.format, o.source.Clock(), "list"); err != nil {
 		return err
 	}
 	return (&source.Summary{Notes: l.Notes, Failed: l.Failed}).Finish(page.Doubts(l.Losses(), "the list may lack buffers, or have too many"))
@@ -182,10 +179,7 @@ func (o *viewOptions) list(at source.Moment, filter alloc.Filter, rules *name.Ru
 // splitFilter is the filter with only some regions: several filters if these are not the same
 // of all chips.
 func splitFilter(f *alloc.Filter, s *aggregate.State, some source.Regions) (list []alloc.Filter) {
-	var all, devices []int
-	for _, d := range s.Snapshot().Devices {
-		all = append(all, d.ID)
-	}
+	all := s.Snapshot().DeviceIDs()
 	if all == nil {
 		return []alloc.Filter{*f}
 	}
@@ -193,7 +187,7 @@ func splitFilter(f *alloc.Filter, s *aggregate.State, some source.Regions) (list
 		if len(f.Regions) > 0 && !slices.Contains(f.Regions, region) {
 			continue
 		}
-		devices = slices.DeleteFunc(slices.Clone(all), func(id int) bool {
+		devices := slices.DeleteFunc(slices.Clone(all), func(id int) bool {
 			return !some(id, region) || len(f.Devices) > 0 && !slices.Contains(f.Devices, id)
 		})
 		switch {
@@ -216,14 +210,9 @@ func splitFilter(f *alloc.Filter, s *aggregate.State, some source.Regions) (list
 
 // momentOf is the time of what a filter lets through.
 func momentOf(f *alloc.Filter, snap *memory.Snapshot) dump.Moment {
-	m := dump.Moment{Devices: f.Devices, TimeNs: snap.TimeNs}
-	for _, region := range f.Regions {
-		m.Regions = append(m.Regions, region.String())
-	}
-	for i := range snap.Devices {
-		if f.Devices == nil {
-			m.Devices = append(m.Devices, snap.Devices[i].ID)
-		}
+	m := dump.Moment{Devices: f.Devices, Regions: alloc.RegionNames(f.Regions), TimeNs: snap.TimeNs}
+	if f.Devices == nil {
+		m.Devices = snap.DeviceIDs()
 	}
 	return m
 }

@@ -9,8 +9,8 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/dump"
-	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/source"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -88,11 +88,11 @@ func TestDumpOfAMoment(t *testing.T) {
 	}
 	_, err = dumpOf(t, writeEvents(t, "a.jsonl", newTrainingRun(1).steps(1, 0, 12).events), viewOptions{at: "failure"})
 	qt.Check(t, qt.ErrorMatches(err, "no allocation failed in .*"))
-	qt.Check(t, qt.ErrorMatches(runDump(newDump(), &viewOptions{at: "peak"}, nil), "--at is a moment of a recording.*"))
+	qt.Check(t, qt.ErrorMatches(runDump(&viewOptions{at: "peak"}), "--at is a moment of a recording.*"))
 }
 
-// TestAHelperIsNotWhoHolds: buffers of one name are told apart by who called.
-func TestAHelperIsNotWhoHolds(t *testing.T) {
+// TestBuffersOfOneNameDifferByTheirCallers: the callers tell buffers of one name apart.
+func TestBuffersOfOneNameDifferByTheirCallers(t *testing.T) {
 	helper := event.Frame{Kind: event.Python, Name: "empty", File: "/home/u/model.py", Line: 5}
 	by := func(line int) *event.Stack {
 		caller := event.Frame{Kind: event.Python, Name: "load", File: "/home/u/model.py", Line: line}

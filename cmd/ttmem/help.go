@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/host"
 )
 
 // newHelp is help, which fails for an unknown command.
@@ -74,11 +74,7 @@ func addCompletion(root *cobra.Command) {
 		shell.Args = noArgument
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
-		var shells []string
-		for _, shell := range c.Commands() {
-			shells = append(shells, shell.Name())
-		}
-		known := strings.Join(shells, ", ")
+		known := strings.Join(page.Each(c.Commands(), (*cobra.Command).Name), ", ")
 		if len(args) == 0 {
 			return fmt.Errorf("missing shell: choose %s", known)
 		}
@@ -205,7 +201,7 @@ func newMan() *cobra.Command {
 			root := c.Root()
 			root.DisableAutoGenTag = true // which has the day: the same pages are made again
 			if err := writeManual(root, args[0]); err != nil {
-				return fmt.Errorf("%s: %w; name a folder that can be written to", args[0], output.Pathless(err))
+				return fmt.Errorf("%s: %w; name a folder that can be written to", args[0], host.WithoutPath(err))
 			}
 			return nil
 		},

@@ -59,7 +59,8 @@ docs/leaks.md explains marks, and what counts as a leak.`,
   ttmem leaks model.ttmem --from ttnn::softmax --to ttnn::softmax
   sudo ttmem leaks --fail-above 1MiB --suppress known.txt -- python test.py
   ttmem leaks model.ttmem --json | jq '.leaks[] | {bytes, count, name}'`,
-		RunE: func(c *cobra.Command, args []string) error { return runLeaks(c, &o, args) },
+		PreRunE: o.take,
+		RunE:    func(c *cobra.Command, _ []string) error { return runLeaks(c, &o) },
 	}
 	o.source.RegisterWatch(c)
 	flags.From(c, &o.from, "begin")
@@ -129,10 +130,7 @@ func (o *leaksOptions) check() (alloc.Filter, *name.Rules, error) {
 	return filter, rules, nil
 }
 
-func runLeaks(c *cobra.Command, o *leaksOptions, args []string) error {
-	if err := o.take(c, args); err != nil {
-		return err
-	}
+func runLeaks(c *cobra.Command, o *leaksOptions) error {
 	between, err := o.between(c)
 	if err != nil {
 		return err
@@ -153,7 +151,7 @@ func runLeaks(c *cobra.Command, o *leaksOptions, args []string) error {
 		return errors.Join(o.markError(w, err), w.Status())
 	}
 	p := o.page(marks, w, filter, rules)
-	if err := output.Print(p, o.json, o.source.Clock(), "leaks"); err != nil {
+	if err := output.Print(p, o.format, o.source.Clock(), "leaks"); err != nil {
 		return err
 	}
 	w.Notes = append(o.pageNotes(p, marks, w), w.Notes...)
@@ -209,16 +207,16 @@ func (o *leaksOptions) markError(w *source.Summary, err error) error {
 		return fmt.Errorf("--to %s: the mark lies before %s begins, and what there was then is not known here", earlier.Mark, w.Of)
 	}
 	from := cmp.Or(o.from, "begin")
-	return fmt.Errorf("--to %s: not all that was live at this mark is known (docs/leaks.md): "+
+	return fmt.Errorf("--to %s: the mark is too old, or of another user: what was live at it is not known (docs/leaks.md): "+
 		"ttmem leaks FILE --from %s --to %s of the service's recording (ttmem serve --record FILE)", earlier.Mark, from, o.to)
 }
 
 // page judges the survivors, as the options say.
 func (o *leaksOptions) page(m *between.Follower, w *source.Summary, filter alloc.Filter, rules *name.Rules) *leaks.Page {
 	marks := m.Marks()
-	ask := analyze.LeakOptions{ByRun: m.Whole() || m.Earlier, Suppressions: o.known}
-	for _, one := range marks {
-		ask.Times = append(ask.Times, one.TimeNs)
+	ask := analyze.LeakOptions{
+		ByRun: m.Whole() || m.Earlier, Suppressions: o.known,
+		Times: page.Each(marks, func(one leaks.Mark) uint64 { return one.TimeNs }),
 	}
 	list := leaks.Options{
 		By: o.by, Limit: o.n, Filter: filter, Rules: rules, Suppress: o.suppress,

@@ -7,15 +7,15 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 
-// joinedFile is a file of what who joins a service later is told: of a program that has
-// loaded weights, and replaces its state. Two marks are of before, of another user: what there
-// was then is not known. leaks says whether it keeps a result of each step that is seen.
+// joinedFile is a file of the events that a client gets that joins a service late. The program
+// has loaded weights, and replaces its state. Two marks of another user are older than the file,
+// so that the state at them is not known. leaks: the program keeps a result of each step.
 func joinedFile(t *testing.T, leaks bool) string {
 	t.Helper()
 	run := newTrainingRun(100)
@@ -51,8 +51,8 @@ func joinedFile(t *testing.T, leaks bool) string {
 	return writeEvents(t, "joined.jsonl", events)
 }
 
-// TestMarksOfBeforeDoNotHideLeaks: without --from and --to, and from the beginning, what
-// grows is told as if nobody had ever set a mark.
+// TestMarksOfBeforeDoNotHideLeaks: without --from and --to, and from the beginning,
+// leaks are reported as if there were no marks.
 func TestMarksOfBeforeDoNotHideLeaks(t *testing.T) {
 	for _, flags := range [][]string{nil, {"--from", "begin"}} {
 		doc, err := leaksJSON(t, append(flags, joinedFile(t, true), "--fail-above", "0")...)
@@ -141,8 +141,8 @@ func TestMarksOfBeforeAreKnown(t *testing.T) {
 	}
 }
 
-// TestWhatIsAskedForHasToBeThere: a wrong number is not told that nothing leaks.
-func TestWhatIsAskedForHasToBeThere(t *testing.T) {
+// TestMissingProcessesAndChipsAreErrors: a wrong id does not print "no leaks found".
+func TestMissingProcessesAndChipsAreErrors(t *testing.T) {
 	for _, file := range []string{joinedFile(t, true), markedFile(t, 8)} {
 		_, err := leaksJSON(t, file, "-p", "99999")
 		qt.Check(t, qt.ErrorMatches(err, "-p 99999: no such process in .*"))

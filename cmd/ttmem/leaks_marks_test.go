@@ -10,8 +10,8 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page/leaks"
-	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/term"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 

@@ -50,7 +50,8 @@ and of notes, and what is no event.`,
   ttmem log model.ttmem --kind double_free,overlap
   sudo ttmem log -p 4242
   ttmem log model.ttmem --json | jq 'select(.note.lived_ns > 1e9)'`,
-		RunE: func(c *cobra.Command, args []string) error { return runLog(c, &o, args) },
+		PreRunE: o.take,
+		RunE:    func(*cobra.Command, []string) error { return runLog(&o) },
 	}
 	o.source.RegisterRun(c)
 	f := c.Flags()
@@ -108,16 +109,13 @@ func (o *logOptions) check() (*eventlog.Filter, *name.Rules, error) {
 			return nil, nil, fmt.Errorf("--kind %s: choose %s, or a note: %s", name, strings.Join(eventlog.KindNames(), ", "), strings.Join(eventlog.NoteNames, ", "))
 		}
 	}
-	if o.json && o.stacks {
+	if o.format.JSON && o.stacks {
 		return nil, nil, errors.New("--json has the call stacks: leave out --stacks")
 	}
 	return f, rules, nil
 }
 
-func runLog(c *cobra.Command, o *logOptions, args []string) error {
-	if err := o.take(c, args); err != nil {
-		return err
-	}
+func runLog(o *logOptions) error {
 	filter, rules, err := o.check()
 	if err != nil {
 		return err
@@ -125,7 +123,7 @@ func runLog(c *cobra.Command, o *logOptions, args []string) error {
 	if filter.Since, filter.Until, err = o.span(); err != nil {
 		return err
 	}
-	layout := term.LayoutFor(os.Stdout)
+	layout := o.format.LayoutFor(os.Stdout)
 	out := output.NewLines(os.Stdout, term.IsTerminal(os.Stdout) && o.source.File != "")
 	l := eventlog.New(o.listed(), filter, rules, layout, out.Write)
 	w, err := o.watch(l)
@@ -188,7 +186,7 @@ func (o *logOptions) after(flag, text string, last bool) (uint64, error) {
 
 // listed is how events are listed.
 func (o *logOptions) listed() eventlog.Options {
-	list := eventlog.Options{Stacks: o.stacks, JSON: o.json, Limit: o.n, Clock: o.source.Clock(), UTC: o.utc}
+	list := eventlog.Options{Stacks: o.stacks, JSON: o.format.JSON, Limit: o.n, Clock: o.source.Clock(), UTC: o.utc}
 	if o.source.File == "" && len(o.source.Command) == 0 {
 		list.LiveNs = source.MonotonicNow()
 	}

@@ -14,8 +14,9 @@ import (
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/eventlog"
-	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/term"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -131,9 +132,9 @@ func TestTheLog(t *testing.T) {
 	}
 }
 
-// TestTheLogListsWhatIsAskedFor: of the events by their numbers, with those that the
-// exit implies behind the last.
-func TestTheLogListsWhatIsAskedFor(t *testing.T) {
+// TestTheLogListsSelectedEvents: events by their numbers, and after the last one those
+// that the exit implies.
+func TestTheLogListsSelectedEvents(t *testing.T) {
 	path := writeEvents(t, "odd.jsonl", oddEvents())
 	for name, c := range map[string]struct {
 		options logOptions
@@ -162,7 +163,7 @@ func TestTheLogListsWhatIsAskedFor(t *testing.T) {
 		"more than there are":  {logOptions{viewOptions: viewOptions{n: 50}, kinds: []string{"mark"}}, "mark"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.options.json = true
+			c.options.format.JSON = true
 			text, _ := logOf(t, path, c.options, page.Layout{})
 			var got []string
 			for line := range strings.Lines(text) {
@@ -192,7 +193,7 @@ func mustJSON(v any) []byte {
 // TestALineOfTheLogIsAnEvent: what reads event records reads them.
 func TestALineOfTheLogIsAnEvent(t *testing.T) {
 	path := writeEvents(t, "odd.jsonl", oddEvents())
-	text, l := logOf(t, path, logOptions{viewOptions: viewOptions{json: true}}, page.Layout{})
+	text, l := logOf(t, path, logOptions{viewOptions: viewOptions{format: term.Format{JSON: true}}}, page.Layout{})
 	r := event.NewReader(strings.NewReader(text))
 	n := uint64(0)
 	for {

@@ -9,14 +9,14 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/source"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 
-// TestALogReadsNoFurtherThanAsked: what comes after --to is not read, but for events
-// that come late.
-func TestALogReadsNoFurtherThanAsked(t *testing.T) {
+// TestALogReadsNoFurtherThanUntil: events after --to are not read, except for those that
+// come late.
+func TestALogReadsNoFurtherThanUntil(t *testing.T) {
 	begin := uint64(1000 * pagetest.Second)
 	mark := func(name string, after time.Duration) event.Event {
 		return event.Event{Kind: event.Mark, Cause: name, TimeNs: begin + uint64(after)}
@@ -44,8 +44,8 @@ func TestALogReadsNoFurtherThanAsked(t *testing.T) {
 	}
 }
 
-// TestAnotherProcessIsNamed: who asks for a process that is not in a file is told which
-// are.
+// TestAnotherProcessIsNamed: the error for a process that is not in a file names
+// those that are.
 func TestAnotherProcessIsNamed(t *testing.T) {
 	path := writeEvents(t, "run.jsonl", newTrainingRun(100).steps(2, 1, 12).events)
 	for _, args := range [][]string{

@@ -116,7 +116,8 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// newVersion is the flag --version as a command.
+// newVersion is the flag --version as a command, for those who try that first. The list of
+// commands does not have it, because the flag is below it.
 func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:    "version",

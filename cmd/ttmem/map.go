@@ -29,7 +29,8 @@ docs/map.md explains the picture.`,
   ttmem map                              what ttmem serve sees
   sudo ttmem map -p 4242 --region DRAM -n 0
   ttmem map model.ttmem --json | jq '.regions[] | {region, fragmentation}'`,
-		RunE: func(c *cobra.Command, args []string) error { return drawMap(c, &o, args) },
+		PreRunE: o.take,
+		RunE:    func(*cobra.Command, []string) error { return drawMap(&o) },
 	}
 	o.source.Register(c)
 	flags.At(c, &o.at, "end")
@@ -40,10 +41,7 @@ docs/map.md explains the picture.`,
 	return c
 }
 
-func drawMap(c *cobra.Command, o *viewOptions, args []string) error {
-	if err := o.take(c, args); err != nil {
-		return err
-	}
+func drawMap(o *viewOptions) error {
 	p, w, err := o.readMap()
 	if err != nil {
 		return err
@@ -51,7 +49,7 @@ func drawMap(c *cobra.Command, o *viewOptions, args []string) error {
 	if err := source.CheckChips(o.devices, p.Snapshot, p.Of); err != nil {
 		return err
 	}
-	if err := output.Print(p, o.json, o.source.Clock(), "map"); err != nil {
+	if err := output.Print(p, o.format, o.source.Clock(), "map"); err != nil {
 		return err
 	}
 	return w.Finish(page.Doubts(p.Losses, "the map may lack buffers, or have too many"))
@@ -75,7 +73,7 @@ func (o *viewOptions) readMap() (*memmap.Page, *source.Summary, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if o.json {
+	if o.format.JSON {
 		end.Notes = page.WithOthers(end.Notes, end.Others)
 	}
 	m.Of, m.Notes, m.Others, m.Snapshot = end.Of, end.Notes, end.Others, end.Snapshot()

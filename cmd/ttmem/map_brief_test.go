@@ -7,13 +7,13 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 
-// TestManyChipsAreToldOfBriefly: of 32 chips that are used in different ways, those are
-// drawn that have the least room; a line tells of those of the others that are as full.
-func TestManyChipsAreToldOfBriefly(t *testing.T) {
+// TestManyChipsAreSummarized: of 32 chips that are used differently, those with the least free
+// space are drawn; a line names the other chips that are as full.
+func TestManyChipsAreSummarized(t *testing.T) {
 	var events []event.Event
 	for id := range 32 {
 		events = append(events, event.Event{Kind: event.DeviceOpen, PID: 4242, Allocator: uint64(id), Devices: []int{id}, Capacities: pagetest.Capacities})

@@ -10,8 +10,8 @@ import (
 
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/memmap"
-	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/source"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/source"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 

@@ -29,7 +29,8 @@ docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
   sudo ttmem oom -p 4242
   ttmem oom model.ttmem -n 1              the last one
   ttmem oom --json | jq '.failures[] | {reason, name, needed_bytes_per_bank}'`,
-		RunE: func(c *cobra.Command, args []string) error { return runOOM(c, &o, args) },
+		PreRunE: o.take,
+		RunE:    func(*cobra.Command, []string) error { return runOOM(&o) },
 	}
 	o.source.RegisterRun(c)
 	flags.Limit(c, &o.n, listedFailures)
@@ -37,10 +38,7 @@ docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
 	return c
 }
 
-func runOOM(c *cobra.Command, o *viewOptions, args []string) error {
-	if err := o.take(c, args); err != nil {
-		return err
-	}
+func runOOM(o *viewOptions) error {
 	if err := flags.CheckLimit(o.n); err != nil {
 		return err
 	}
@@ -51,7 +49,7 @@ func runOOM(c *cobra.Command, o *viewOptions, args []string) error {
 	}
 	snap, w := s.Snapshot(), &s.Summary
 	snap.TimeNs = s.NowNs
-	if o.json {
+	if o.format.JSON {
 		w.Notes = page.WithOthers(w.Notes, w.Others)
 	}
 	p := &oom.Page{Of: w.Of, Live: w.Live, Limit: o.n, PIDs: o.source.PIDs, Others: w.Others, Notes: w.Notes, Snapshot: snap, Clock: o.source.Clock(), UTC: o.utc}
@@ -64,7 +62,7 @@ func runOOM(c *cobra.Command, o *viewOptions, args []string) error {
 			return err
 		}
 	}
-	if err := output.Print(p, o.json, o.source.Clock(), "failures"); err != nil {
+	if err := output.Print(p, o.format, o.source.Clock(), "failures"); err != nil {
 		return err
 	}
 	return w.Finish(page.Doubts(p.Losses(), "failures may be missing, and figures wrong"))

@@ -42,7 +42,8 @@ until Ctrl-C. docs/ops.md explains the columns.`,
   sudo ttmem ops -- python model.py
   sudo ttmem ops -p 4242
   ttmem ops model.ttmem --json | jq '.operations[] | {name, runs, peak}'`,
-		RunE: func(c *cobra.Command, args []string) error { return listOperations(c, &o, args) },
+		PreRunE: o.take,
+		RunE:    func(*cobra.Command, []string) error { return listOperations(&o) },
 	}
 	o.source.RegisterRun(c)
 	flags.From(c, &o.from, "begin")
@@ -52,10 +53,7 @@ until Ctrl-C. docs/ops.md explains the columns.`,
 	return c
 }
 
-func listOperations(c *cobra.Command, o *opsOptions, args []string) error {
-	if err := o.take(c, args); err != nil {
-		return err
-	}
+func listOperations(o *opsOptions) error {
 	to, err := o.moment("to", "list")
 	if err != nil {
 		return err
@@ -83,7 +81,7 @@ func listOperations(c *cobra.Command, o *opsOptions, args []string) error {
 	if !to.AtEnd() {
 		p.Of += ", to " + to.Text
 	}
-	if err := output.Print(p, o.json, o.source.Clock(), "operations"); err != nil {
+	if err := output.Print(p, o.format, o.source.Clock(), "operations"); err != nil {
 		return err
 	}
 	return w.Finish(page.Doubts(p.Losses(), "operations may be missing, and figures wrong"))

@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -83,7 +83,7 @@ func TestOpsOfMoments(t *testing.T) {
 	}
 }
 
-func TestOpsMistakesAreToldInALine(t *testing.T) {
+func TestOpsMistakesHaveOneLineErrors(t *testing.T) {
 	opsRecording(t)
 	for args, want := range map[string]string{
 		"":                                     "there is no ttmem service .*|.*root.*",

@@ -35,7 +35,8 @@ docs/peak.md explains the page.`,
   sudo ttmem peak -p 4242 --duration 1m
   ttmem peak model.ttmem --region L1 --by op -n 20
   ttmem peak model.ttmem --json | jq '.peaks[] | {region, bytes, time_ns}'`,
-		RunE: func(c *cobra.Command, args []string) error { return showPeaks(c, &o, args) },
+		PreRunE: o.take,
+		RunE:    func(c *cobra.Command, _ []string) error { return showPeaks(c, &o) },
 	}
 	o.source.RegisterWatch(c)
 	flags.By(c, &o.by, "stack")
@@ -46,11 +47,8 @@ docs/peak.md explains the page.`,
 	return c
 }
 
-func showPeaks(c *cobra.Command, o *viewOptions, args []string) error {
-	if err := o.take(c, args); err != nil {
-		return err
-	}
-	if o.json && c.Flags().Changed("limit") {
+func showPeaks(c *cobra.Command, o *viewOptions) error {
+	if o.format.JSON && c.Flags().Changed("limit") {
 		return errors.New("-n is of the text: --json has everything")
 	}
 	filter, rules, err := o.check(alloc.Regions)
@@ -74,7 +72,7 @@ func showPeaks(c *cobra.Command, o *viewOptions, args []string) error {
 	if err := checkSelected(&filter, p.Snap, w.Of); err != nil {
 		return cmp.Or(o.source.Missing(), err)
 	}
-	if err := output.Print(p, o.json, o.source.Clock(), "peaks"); err != nil {
+	if err := output.Print(p, o.format, o.source.Clock(), "peaks"); err != nil {
 		return err
 	}
 	return w.Finish(page.Doubts(p.Snap.Losses(false, filter.PIDs), "the peaks may be wrong"))

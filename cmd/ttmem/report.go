@@ -68,6 +68,7 @@ graphs, pprof and folded stacks, docs/events.md events and JSON.`,
 	}
 	o.RegisterReport(c)
 	flags.PIDs(c, &pids)
+	c.Flags().Lookup("pid").Usage = "only the process `PID`"
 	flags.Takes(c, flags.Socket, flags.UTC)
 	c.ValidArgsFunction = source.CompleteRecordings
 	return c
@@ -102,7 +103,7 @@ func reportService(c *cobra.Command, o *session.Options) error {
 		return err
 	}
 	how := report.Options{PID: o.PID, Live: !ended(snapshot, o.PID), Own: os.Geteuid() != 0, State: state.State, Clock: o.Source.Clock(), UTC: o.UTC}
-	return output.Print(&report.Page{Snapshot: snapshot, Options: how}, o.JSON, how.Clock, "report")
+	return output.Print(&report.Page{Snapshot: snapshot, Options: how}, o.Format, how.Clock, "report")
 }
 
 // ended reports whether the selected process has ended: it has no present state.

@@ -9,9 +9,9 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/record"
 	"ttmem/cmd/ttmem/source"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -34,7 +34,7 @@ func TestALiveReportIsOfOneMoment(t *testing.T) {
 		qt.Check(t, qt.Equals(now.TimeNs, r.Now+pagetest.Second))
 		qt.Check(t, qt.Equals(now.BeganNs, 5))
 		qt.Check(t, qt.IsTrue(now.Reading))
-		// what others have of a chip is not in what a user is told
+		// a user does not get the buffers of other users
 		want := uint64(1)
 		if root {
 			want = 2
@@ -78,7 +78,7 @@ func TestAReportOfOneProcess(t *testing.T) {
 	qt.Check(t, qt.Equals(strings.Count(readAll(t, lines), "\n"), 4))
 	qt.Check(t, qt.ErrorMatches(execute("report", path, "-p", "9"), "-p 9: no such process in .*two.jsonl; .*"))
 	qt.Check(t, qt.ErrorMatches(execute("report", path, "-p", "0"), "-p 0: not a process id: .*"))
-	// who looks for what it holds is told where what it had is
+	// the error says where to find what an ended process had
 	qt.Check(t, qt.ErrorMatches(execute("dump", path, "-p", "7"), "-p 7: the process has ended, .* `ttmem report … -p 7` shows what it had; .*"))
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/service"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -244,10 +245,7 @@ func (s *hostService) reportLost() {
 			term.Warn(fmt.Sprintf("%s: %s; totals may be wrong from now on", events, cause))
 			continue
 		}
-		var names []string
-		for _, pid := range page.Keys(l.pids) {
-			names = append(names, fmt.Sprint(pid))
-		}
+		names := page.Each(slices.Sorted(maps.Keys(l.pids)), strconv.Itoa)
 		term.Warn(fmt.Sprintf("%s of PID %s: %s; their figures may be wrong from now on", events, page.Some(names, "process"), cause))
 	}
 	clear(s.lost)
@@ -271,11 +269,7 @@ func (s *hostService) end(stacks *memory.Stacks) {
 
 // summaryLine is the last line of the log.
 func summaryLine(took time.Duration, processes, lost uint64) string {
-	traced := "1 process traced"
-	if processes != 1 {
-		traced = fmt.Sprintf("%d processes traced", processes)
-	}
-	return fmt.Sprintf("ended after %s: %s, %s lost", page.Seconds(uint64(took)), traced, page.Count(lost, "event"))
+	return fmt.Sprintf("ended after %s: %s traced, %s lost", page.Seconds(uint64(took)), page.Count(processes, "process"), page.Count(lost, "event"))
 }
 
 // logCommand is how many characters of a command line are logged.

@@ -10,7 +10,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-func TestServeTellsOfAProcessInALine(t *testing.T) {
+func TestServeLogsAProcessInALine(t *testing.T) {
 	for _, c := range []struct {
 		start event.Event
 		want  string
@@ -31,7 +31,7 @@ func TestServeTellsOfAProcessInALine(t *testing.T) {
 	qt.Check(t, qt.IsTrue(len(startLine(&long)) < 200))
 }
 
-func TestServeTellsWhatAProcessHeldAtItsEnd(t *testing.T) {
+func TestServeLogsUnfreedBuffersOfAnEndedProcess(t *testing.T) {
 	s, err := newHostService(record.Options{})
 	qt.Assert(t, qt.IsNil(err))
 	lines := make(map[int]string)
@@ -64,7 +64,7 @@ func TestServeTellsWhatAProcessHeldAtItsEnd(t *testing.T) {
 	}))
 }
 
-func TestServeTellsOfItsEnd(t *testing.T) {
+func TestServeLogsItsEnd(t *testing.T) {
 	qt.Check(t, qt.Equals(summaryLine(time.Second, 1, 1), "ended after 1.0 s: 1 process traced, 1 event lost"))
 	qt.Check(t, qt.Equals(summaryLine(time.Second, 2, 0), "ended after 1.0 s: 2 processes traced, 0 events lost"))
 }

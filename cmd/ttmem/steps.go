@@ -45,6 +45,7 @@ docs/steps.md has the protocol; the pytest plugin ttmem-pytest uses it.`,
 		},
 	}
 	o.Register(c)
+	c.Flags().Lookup("pid").Usage = "only the process `PID`"
 	c.ValidArgsFunction = cobra.NoFileCompletions
 	return c
 }

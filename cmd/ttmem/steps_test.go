@@ -9,8 +9,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/steps"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 

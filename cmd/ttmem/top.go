@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/cmd/ttmem/top"
 	"ttmem/cmd/ttmem/top/feed"
+	"ttmem/tracer/host"
 )
 
 // topOptions say what is shown, and how often it is refreshed.
@@ -29,6 +29,7 @@ type topOptions struct {
 	rules    string
 	interval time.Duration
 	once     bool
+	format   term.Format
 }
 
 // onceRows is how many holders --once prints, and onceColumns its width in a file.
@@ -57,7 +58,7 @@ docs/top.md explains it.`,
 			if err := o.source.Check(c, args); err != nil {
 				return err
 			}
-			o.rules = flags.RulesFile(c)
+			o.rules, o.format = flags.RulesFile(c), flags.Format(c)
 			return showTop(&o)
 		},
 	}
@@ -74,7 +75,7 @@ func showTop(o *topOptions) error {
 	}
 	view := top.Options{
 		NowNs: source.MonotonicNow, Interval: o.interval,
-		Color: term.Colors(os.Stdout), ASCII: !term.UTF8(), Output: len(o.source.Command) > 0,
+		Color: o.format.Colors(os.Stdout), ASCII: !term.UTF8(), Output: len(o.source.Command) > 0,
 	}
 	if o.source.File != "" {
 		view.NowNs = func() uint64 { return 0 }
@@ -105,9 +106,9 @@ func topOnce(o *topOptions, view top.Options) error {
 	if err != nil {
 		return err
 	}
-	plain := term.Color == term.Never || !view.Color && !term.IsTerminal(os.Stdout)
+	plain := o.format.Color == term.Never || !view.Color && !term.IsTerminal(os.Stdout)
 	if err := top.Once(os.Stdout, view, cmp.Or(term.Columns(os.Stdout), onceColumns), onceRows, plain); err != nil {
-		return fmt.Errorf("writing the frame: %w", output.Pathless(err))
+		return fmt.Errorf("writing the frame: %w", host.WithoutPath(err))
 	}
 	return summary.Finish(nil)
 }

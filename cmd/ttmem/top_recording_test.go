@@ -59,7 +59,7 @@ func TestTopShowsARecordingAtAnyMoment(t *testing.T) {
 		kinds := make(map[top.StopKind]int)
 		for _, stop := range r.Stops() {
 			kinds[stop.Kind]++
-			qt.Assert(t, qt.IsNil(r.Seek(top.Moment{Point: stop.Point})))
+			qt.Assert(t, qt.IsNil(r.Seek(stop.Point)))
 			isAfter(t, r, all, int(stop.Number))
 			e := &all.events[stop.Number-1]
 			if stop.Kind == top.StopFailure {
@@ -71,7 +71,7 @@ func TestTopShowsARecordingAtAnyMoment(t *testing.T) {
 
 		// by events, from the time between two
 		first, last := r.Span()
-		qt.Assert(t, qt.IsNil(r.Seek(top.Moment{Point: memory.Point{TimeNs: (first.TimeNs + last.TimeNs) / 2}})))
+		qt.Assert(t, qt.IsNil(r.Seek(memory.Point{TimeNs: (first.TimeNs + last.TimeNs) / 2})))
 		at := int(r.Present(0).Number)
 		qt.Assert(t, qt.IsTrue(at > 1 && at < len(all.events)))
 		for _, n := range []int{at - 1, at - 2, at - 1, at, at + 1, 1} {
@@ -79,10 +79,10 @@ func TestTopShowsARecordingAtAnyMoment(t *testing.T) {
 			if n == 1 {
 				point.TimeNs = 0
 			}
-			qt.Assert(t, qt.IsNil(r.Seek(top.Moment{Point: point})))
+			qt.Assert(t, qt.IsNil(r.Seek(point)))
 			isAfter(t, r, all, n)
 		}
-		qt.Assert(t, qt.IsNil(r.Seek(top.Moment{Point: last})))
+		qt.Assert(t, qt.IsNil(r.Seek(last)))
 		qt.Check(t, qt.DeepEquals(r.Present(0).Snapshot.Devices, all.after(len(all.events)).Snapshot().Devices))
 	}
 }
@@ -97,9 +97,9 @@ func TestTopShowsTheGrowthBetweenTwoMoments(t *testing.T) {
 		}
 	}
 	qt.Assert(t, qt.IsTrue(len(marks) > 25))
-	qt.Assert(t, qt.IsNil(r.Seek(top.Moment{Point: marks[4].Point})))
+	qt.Assert(t, qt.IsNil(r.Seek(marks[4].Point)))
 	r.Mark()
-	qt.Assert(t, qt.IsNil(r.Seek(top.Moment{Point: marks[24].Point})))
+	qt.Assert(t, qt.IsNil(r.Seek(marks[24].Point)))
 	p := r.Present(0)
 	qt.Check(t, qt.Equals(p.MarkNs, marks[4].TimeNs))
 	var fresh, want uint64

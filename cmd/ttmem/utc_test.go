@@ -12,8 +12,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/source"
+	"ttmem/e2e/pagetest"
 )
 
 // The wall clock is that of the recording's beginning: all commands give a moment the same time, and

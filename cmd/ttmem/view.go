@@ -11,6 +11,7 @@ import (
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -24,13 +25,13 @@ type viewOptions struct {
 	grep    string
 	rules   string
 	n       int
-	json    bool
+	format  term.Format
 	utc     bool
 }
 
 // take takes the arguments and the flags of all commands, and checks them.
 func (o *viewOptions) take(c *cobra.Command, args []string) error {
-	o.json, o.utc, o.rules = flags.WantsJSON(c), flags.WantsUTC(c), flags.RulesFile(c)
+	o.format, o.utc, o.rules = flags.Format(c), flags.WantsUTC(c), flags.RulesFile(c)
 	if err := o.source.Check(c, args); err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func codeAddress(pid int, file string, offset uint64) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	maps, err := host.CodeMappings(pid)
+	maps, err := new(host.Proc).CodeMappings(pid)
 	if err != nil {
 		return 0, err
 	}

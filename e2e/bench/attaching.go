@@ -145,7 +145,7 @@ func (b *bench) printResident(a *attached, when string) error {
 
 // mappedFiles counts the files that a process maps as code.
 func mappedFiles(pid int) (int, error) {
-	maps, err := host.FileMappings(pid)
+	maps, err := new(host.Proc).FileMappings(pid)
 	files := make(map[host.FileID]bool)
 	for _, m := range maps {
 		files[m.File] = true

@@ -24,10 +24,10 @@ func (b *bench) fallbacks() error {
 	}
 	defer p.stop()
 	all := []*fallback{{}}
-	for _, name := range kernel.Optional() {
+	for _, name := range kernel.Optional {
 		all = append(all, &fallback{without: name})
 	}
-	all = append(all, &fallback{without: strings.Join(kernel.Optional(), ",")})
+	all = append(all, &fallback{without: strings.Join(kernel.Optional, ",")})
 
 	ways := []*way{
 		{name: "nothing", begin: untraced},

@@ -59,7 +59,7 @@ func (s script) whole(rounds int) string {
 }
 
 // begins reports whether the program may have printed this, up to its last complete line, if it
-// was told to play some rounds.
+// was asked to play some rounds.
 func (s script) begins(output string, rounds int) bool {
 	output = clocked(output[:strings.LastIndexByte(output, '\n')+1])
 	return strings.HasPrefix(s.whole(rounds), output)
@@ -71,7 +71,7 @@ type program struct {
 	pid    int
 	in     io.WriteCloser
 	dir    string
-	rounds int // that it was told to play
+	rounds int // that it was asked to play
 	// status is its end, if it is known.
 	status *unix.WaitStatus
 }
@@ -226,7 +226,7 @@ func describe(status unix.WaitStatus) string {
 
 // probes are the addresses in the library's code where its memory differs from the file.
 func (p *program) probes() (places []uint64) {
-	mappings, err := host.CodeMappings(p.pid)
+	mappings, err := new(host.Proc).CodeMappings(p.pid)
 	p.must(err)
 	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", p.pid))
 	p.must(err)
@@ -235,7 +235,7 @@ func (p *program) probes() (places []uint64) {
 		if filepath.Base(m.Path) != filepath.Base(p.env.Library) {
 			continue
 		}
-		file, err := host.OpenMapped(p.pid, m.Start, m.End)
+		file, err := new(host.Proc).OpenMapped(p.pid, m.Start, m.End)
 		p.must(err)
 		in, of := make([]byte, m.End-m.Start), make([]byte, m.End-m.Start)
 		_, err = mem.ReadAt(in, int64(m.Start))

@@ -41,7 +41,7 @@ func layoutOf(t *testing.T, library string) map[string]any {
 // where its state lies.
 func (r *hostileRig) copyInterpreter(t *testing.T) {
 	t.Helper()
-	maps, err := host.FileMappings(r.victim.Process.Pid)
+	maps, err := new(host.Proc).FileMappings(r.victim.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ var checks = []check{
 	test("late", "late attach", "e2e", "TestLateAttach/0.81.1/n150").
 		figure(`(\d+) attaches, (\d+) checkpoints after them`, "%s attaches equal"),
 	// With everything disabled that Linux 5.15 lacks too: it is not in Debian.
-	test("fallbacks", "all fallbacks", "e2e", "TestFallbacks/"+strings.Join(tracing.Optional(), ",")+"/equality").
+	test("fallbacks", "all fallbacks", "e2e", "TestFallbacks/"+strings.Join(tracing.Optional, ",")+"/equality").
 		figure(`\d+ checkpoints, (\d+) figures compared`, "%s figures equal"),
 	test("oom", "out of memory", "e2e", "TestFailuresAreCaught/0.81.1"),
 	test("nothing-left", "nothing left", "e2e", "TestNothingLeft"),

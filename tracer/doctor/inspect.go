@@ -46,17 +46,19 @@ func InspectMapped() ([]*Inspection, error) {
 	if err != nil {
 		return nil, err
 	}
+	var proc host.Proc
+	defer proc.Close()
 	found := make(map[host.FileID]*Inspection)
 	var list []*Inspection
 	for _, pid := range pids {
-		maps, err := host.FileMappings(pid)
+		maps, err := proc.FileMappings(pid)
 		if err != nil {
 			continue
 		}
 		for _, m := range maps {
 			one, known := found[m.File]
 			if !known {
-				f, err := host.OpenMapped(pid, m.Start, m.End)
+				f, err := proc.OpenMapped(pid, m.Start, m.End)
 				if err != nil {
 					continue
 				}

@@ -17,7 +17,7 @@ import (
 // The test program's calls and stacks are seen with each fallback.
 func TestSelfTestWithEachFallback(t *testing.T) {
 	tracetest.NeedsRoot(t)
-	for _, names := range append([]string{"", strings.Join(kernel.Optional(), ",")}, kernel.Optional()...) {
+	for _, names := range append([]string{"", strings.Join(kernel.Optional, ",")}, kernel.Optional...) {
 		t.Run("without "+names, func(t *testing.T) {
 			t.Setenv(kernel.WithoutVariable, names)
 			for _, f := range Features() {

@@ -82,6 +82,11 @@ func sizesOn(cores event.CoreRange, buffers []dataflowBuffer) (sizes []uint64) {
 // divide splits the regions of a range of cores into buffers of these sizes, which are
 // placed in this order, and the kernels' scratchpads behind them. The regions stay whole if
 // the buffers do not fit, because some share the place of another or lie in a tensor.
+//
+// The library merges adjacent regions, so that they show neither where one buffer ends nor
+// where scratchpads begin. It stores the address of a buffer by core, in the buffer's groups of
+// cores, but exports no accessor of these from whose code a layout could be derived. The layout
+// of the sizes comes from the code that multiplies them.
 func divide(regions []span, sizes []uint64) (buffers []span, scratchpads span) {
 	for i, region := range regions {
 		for at := region.begin; at < region.end; {

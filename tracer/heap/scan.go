@@ -46,7 +46,7 @@ func (l *Library) Read(ctx context.Context, process host.ReadableProcess, bias u
 		report: report, buffer: make([]byte, scanBytes),
 		devices: make(map[uint64]bool), allocators: make(map[uint64]bool),
 	}
-	return s.run(ctx, process.PID)
+	return s.run(ctx, process)
 }
 
 // ReadAllocators calls report with the live buffers of allocators that Read may not find, such
@@ -108,10 +108,10 @@ func (s *scanner) failed(last error) error {
 // for many objects, and the heap of brk(2).
 func isLarge(m host.Mapping) bool { return m.Path != "[heap]" && m.End-m.Start > smallMapping }
 
-func (s *scanner) run(ctx context.Context, pid int) error {
-	maps, err := host.DataMappings(pid)
+func (s *scanner) run(ctx context.Context, process host.ReadableProcess) error {
+	maps, err := process.DataMappings()
 	if err != nil {
-		return unlessGone(fmt.Errorf("reading the mappings of process %d: %w", pid, err))
+		return unlessGone(fmt.Errorf("reading the mappings of process %d: %w", process.PID, err))
 	}
 	if len(maps) == 0 {
 		return errGone
@@ -121,7 +121,7 @@ func (s *scanner) run(ctx context.Context, pid int) error {
 			if isLarge(m) != large {
 				continue
 			}
-			if err := s.scan(ctx, pid, m); err != nil {
+			if err := s.scan(ctx, process, m); err != nil {
 				return s.failed(err)
 			}
 		}
@@ -153,7 +153,7 @@ func skipMapped(page []byte, at, end uint64) uint64 {
 }
 
 // scan searches the used pages of a mapping for devices.
-func (s *scanner) scan(ctx context.Context, pid int, m host.Mapping) error {
+func (s *scanner) scan(ctx context.Context, process host.ReadableProcess, m host.Mapping) error {
 	page := uint64(os.Getpagesize())
 	for at := m.Start; at < m.End; {
 		if err := ctx.Err(); err != nil {
@@ -161,7 +161,7 @@ func (s *scanner) scan(ctx context.Context, pid int, m host.Mapping) error {
 		}
 		began := time.Now()
 		n := min(scanBytes, m.End-at) / page
-		flags, err := host.UsedPages(pid, at, int(n))
+		flags, err := process.UsedPages(at, int(n))
 		if err != nil {
 			return unlessGone(fmt.Errorf("reading which memory is used: %w", err))
 		}

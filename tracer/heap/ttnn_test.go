@@ -95,10 +95,10 @@ func startHeld(t *testing.T, version string, board rig.Board, args ...string) *h
 // openMappedLibrary reads the library that a process maps.
 func openMappedLibrary(t *testing.T, pid int) (*Library, uint64) {
 	t.Helper()
-	maps, err := host.FileMappings(pid)
+	maps, err := new(host.Proc).FileMappings(pid)
 	qt.Assert(t, qt.IsNil(err))
 	for _, m := range maps {
-		f, err := host.OpenMapped(pid, m.Start, m.End)
+		f, err := new(host.Proc).OpenMapped(pid, m.Start, m.End)
 		qt.Assert(t, qt.IsNil(err))
 		t.Cleanup(func() { f.Close() })
 		info, err := f.Stat()

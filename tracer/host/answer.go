@@ -6,6 +6,7 @@ package host
 // a thread may wait, and a child process as for memory (readers.go) is not needed.
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 	"time"
@@ -19,14 +20,19 @@ type silence struct {
 	untilNs uint64 // until when nothing is read after they have
 }
 
-var (
-	silencesLock sync.Mutex
-	silences     = make(map[int]*silence) // by ownerOf
-	// waiters are idle threads.
-	waiters = make(chan chan func(), 8)
-	// answerPatience is how long such a read may take: tests shorten it.
-	answerPatience = ReadPatience
-)
+// Proc reads files of /proc/PID. A read that does not return is given up, and with it, for a
+// while, those of the same owner's other processes. The zero value is ready for use.
+type Proc struct {
+	patience time.Duration // how long a read may take; 0: ReadPatience
+
+	mu       sync.Mutex
+	silences map[int]*silence // by ownerOf
+	idle     []chan func()    // of threads that wait for a read
+	closed   bool
+}
+
+// idleThreads bounds the threads that wait for a read.
+const idleThreads = 8
 
 // silenceFactor is how much longer than the wait the processes of an owner are not read after it,
 // so that one user takes a tenth of the time at most.
@@ -37,8 +43,8 @@ func TryLater(err error) bool { return errors.Is(err, unix.EWOULDBLOCK) || error
 
 // answered returns what a read of a process's files in /proc returns. It gives up a read that takes
 // too long, and those of the owner's other processes until that has returned and some time after.
-func answered[T any](pid int, read func() (T, error)) (value T, err error) {
-	if isSilent(pid) {
+func answered[T any](p *Proc, pid int, read func() (T, error)) (value T, err error) {
+	if p.isSilent(pid) {
 		return value, ErrNoAnswer
 	}
 	type result struct {
@@ -46,7 +52,7 @@ func answered[T any](pid int, read func() (T, error)) (value T, err error) {
 		err   error
 	}
 	results := make(chan result, 1)
-	wait(func() {
+	p.onThread(func() {
 		value, err := read()
 		results <- result{value, err}
 	})
@@ -54,21 +60,24 @@ func answered[T any](pid int, read func() (T, error)) (value T, err error) {
 	select {
 	case r := <-results:
 		return r.value, r.err
-	case <-time.After(answerPatience):
+	case <-time.After(cmp.Or(p.patience, ReadPatience)):
 	}
 	owner := ownerOf(pid)
-	silencesLock.Lock()
-	s := silences[owner]
+	p.mu.Lock()
+	s := p.silences[owner]
 	if s == nil {
 		s = &silence{}
-		silences[owner] = s
+		if p.silences == nil {
+			p.silences = make(map[int]*silence)
+		}
+		p.silences[owner] = s
 	}
 	s.waiting++
-	silencesLock.Unlock()
+	p.mu.Unlock()
 	go func() {
 		<-results
-		silencesLock.Lock()
-		defer silencesLock.Unlock()
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		s.waiting--
 		s.untilNs = max(s.untilNs, Now()+silenceFactor*(Now()-began))
 	}()
@@ -76,16 +85,16 @@ func answered[T any](pid int, read func() (T, error)) (value T, err error) {
 }
 
 // isSilent reports whether the processes of the owner of a process are not read.
-func isSilent(pid int) bool {
-	silencesLock.Lock()
-	defer silencesLock.Unlock()
-	if len(silences) == 0 {
+func (p *Proc) isSilent(pid int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.silences) == 0 {
 		return false // the usual case
 	}
 	owner := ownerOf(pid)
-	s := silences[owner]
+	s := p.silences[owner]
 	if s != nil && s.waiting == 0 && Now() >= s.untilNs {
-		delete(silences, owner)
+		delete(p.silences, owner)
 		s = nil
 	}
 	return s != nil
@@ -99,24 +108,46 @@ func ownerOf(pid int) int {
 	return 1<<32 | pid
 }
 
-// wait calls a function on a thread that can be left behind.
-func wait(f func()) {
+// onThread calls a function on a thread that can be left behind.
+func (p *Proc) onThread(f func()) {
+	p.mu.Lock()
 	var to chan func()
-	select {
-	case to = <-waiters:
-	default:
-		to = make(chan func())
+	if last := len(p.idle) - 1; last >= 0 {
+		to, p.idle = p.idle[last], p.idle[:last]
+	}
+	p.mu.Unlock()
+	if to == nil {
+		to = make(chan func(), 1)
 		go func() {
 			RaisePriority()
 			for f := range to {
 				f()
-				select {
-				case waiters <- to:
-				default:
+				if !p.keep(to) {
 					return
 				}
 			}
 		}()
 	}
 	to <- f
+}
+
+// keep keeps a thread for the next read, unless there are enough.
+func (p *Proc) keep(thread chan func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	more := !p.closed && len(p.idle) < idleThreads
+	if more {
+		p.idle = append(p.idle, thread)
+	}
+	return more
+}
+
+// Close ends the threads that wait for a read.
+func (p *Proc) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, thread := range p.idle {
+		close(thread)
+	}
+	p.idle, p.closed = nil, true
 }

@@ -103,8 +103,8 @@ func TestProcessThatDoesNotAnswer(t *testing.T) {
 	file, err := os.OpenFile(dir+"/file", os.O_RDWR, 0)
 	qt.Assert(t, qt.IsNil(err))
 
-	defer func(before time.Duration) { answerPatience = before }(answerPatience)
-	answerPatience = 50 * time.Millisecond
+	p := Proc{patience: 50 * time.Millisecond}
+	defer p.Close()
 	stuck := &exec.Cmd{Path: "/proc/self/exe", Args: []string{stuckName}, ExtraFiles: []*os.File{file}, SysProcAttr: &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}}
 	out, err := stuck.StdoutPipe()
 	qt.Assert(t, qt.IsNil(err))
@@ -122,7 +122,7 @@ func TestProcessThatDoesNotAnswer(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	unanswered := func() bool {
 		began := time.Now()
-		_, err := UsedPages(pid, 1<<20, 1)
+		_, err := p.UsedPages(pid, 1<<20, 1)
 		return errors.Is(err, ErrNoAnswer) && time.Since(began) < time.Second
 	}
 	for deadline := time.Now().Add(10 * time.Second); !unanswered(); {
@@ -130,18 +130,18 @@ func TestProcessThatDoesNotAnswer(t *testing.T) {
 	}
 	began := time.Now()
 	for range 100 {
-		_, err = CodeMappings(pid)
+		_, err = p.CodeMappings(pid)
 		qt.Check(t, qt.ErrorIs(err, ErrNoAnswer))
-		_, err = OpenMapped(pid, 1<<20, 2<<20)
+		_, err = p.OpenMapped(pid, 1<<20, 2<<20)
 		qt.Check(t, qt.ErrorIs(err, ErrNoAnswer))
 	}
 	qt.Check(t, qt.IsTrue(time.Since(began) < time.Second), qt.Commentf("once is enough"))
-	qt.Check(t, qt.IsFalse(HasNoMemory(pid)))
-	_, err = CodeMappings(os.Getpid())
+	qt.Check(t, qt.IsFalse(p.HasNoMemory(pid)))
+	_, err = p.CodeMappings(os.Getpid())
 	qt.Check(t, qt.IsNil(err))
 
 	end()
-	answers := func() bool { _, err := CodeMappings(pid); return err == nil }
+	answers := func() bool { _, err := p.CodeMappings(pid); return err == nil }
 	for deadline := time.Now().Add(30 * time.Second); !answers(); {
 		qt.Assert(t, qt.IsTrue(time.Now().Before(deadline)))
 		time.Sleep(10 * time.Millisecond)

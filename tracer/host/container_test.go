@@ -171,10 +171,10 @@ ctypes.CDLL(None).syscall(60, 0) # exit: of this thread alone
 
 	qt.Check(t, qt.Not(qt.Equals(ProcDir(p.Process.Pid), own)))
 	qt.Check(t, qt.IsFalse(Ended(p.Process.Pid)))
-	maps, err := FileMappings(p.Process.Pid)
+	maps, err := new(Proc).FileMappings(p.Process.Pid)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsTrue(len(maps) > 0))
-	file, err := OpenMapped(p.Process.Pid, maps[0].Start, maps[0].End)
+	file, err := new(Proc).OpenMapped(p.Process.Pid, maps[0].Start, maps[0].End)
 	qt.Assert(t, qt.IsNil(err))
 	file.Close()
 	readers := NewReaders()

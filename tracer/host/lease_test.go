@@ -30,7 +30,7 @@ func TestOpenMappedDoesNotWaitForALease(t *testing.T) {
 	began := time.Now()
 	opened := make(chan error, 1)
 	go func() {
-		f, err := OpenMapped(os.Getpid(), start, start+4096)
+		f, err := new(Proc).OpenMapped(os.Getpid(), start, start+4096)
 		if err == nil {
 			f.Close()
 		}
@@ -46,7 +46,7 @@ func TestOpenMappedDoesNotWaitForALease(t *testing.T) {
 	qt.Check(t, qt.IsTrue(time.Since(began) < 100*time.Millisecond))
 
 	EndLease(file)
-	f, err := OpenMapped(os.Getpid(), start, start+4096)
+	f, err := new(Proc).OpenMapped(os.Getpid(), start, start+4096)
 	qt.Assert(t, qt.IsNil(err))
 	f.Close()
 }

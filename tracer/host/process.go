@@ -30,17 +30,19 @@ const MaxCodeMappings = 4096
 
 // CodeMappings returns the executable mappings of a process, in ascending order, and no more
 // than MaxCodeMappings.
-func CodeMappings(pid int) ([]Mapping, error) {
-	return mappings(pid, MaxCodeMappings, ParseCodeMapping)
+func (p *Proc) CodeMappings(pid int) ([]Mapping, error) {
+	return p.mappings(pid, MaxCodeMappings, ParseCodeMapping)
 }
 
 // DataMappings returns the private writable mappings of a process that may contain objects,
 // in ascending order: those without a file, except stacks.
-func DataMappings(pid int) ([]Mapping, error) { return mappings(pid, math.MaxInt, parseDataMapping) }
+func (p *Proc) DataMappings(pid int) ([]Mapping, error) {
+	return p.mappings(pid, math.MaxInt, parseDataMapping)
+}
 
 // FileMappings returns the files that a process maps as code.
-func FileMappings(pid int) ([]Mapping, error) {
-	return mappings(pid, math.MaxInt, func(line string) (Mapping, bool) {
+func (p *Proc) FileMappings(pid int) ([]Mapping, error) {
+	return p.mappings(pid, math.MaxInt, func(line string) (Mapping, bool) {
 		m, ok := ParseCodeMapping(line)
 		return m, ok && m.File.Inode != 0
 	})
@@ -48,8 +50,8 @@ func FileMappings(pid int) ([]Mapping, error) {
 
 // mappings returns the first mappings of a process that parse accepts. The error is ErrNoAnswer if
 // the process's lock does not let them be read.
-func mappings(pid, limit int, parse func(line string) (Mapping, bool)) ([]Mapping, error) {
-	return answered(pid, func() ([]Mapping, error) {
+func (p *Proc) mappings(pid, limit int, parse func(line string) (Mapping, bool)) ([]Mapping, error) {
+	return answered(p, pid, func() ([]Mapping, error) {
 		maps, any, err := mappingsIn(fmt.Sprintf("/proc/%d", pid), limit, parse)
 		if err == nil && !any { // its first thread has ended
 			maps, _, err = mappingsIn(ProcDir(pid), limit, parse)
@@ -126,8 +128,8 @@ func parseMapping(line string) (m Mapping, permissions string, ok bool) {
 // deleted or replaced, or lies in another mount namespace. It does not wait for the holder of
 // a lease on the file, which gives unix.EWOULDBLOCK, nor for a file system that an ordinary user
 // serves, which gives ErrServedByUser, nor for long for the process's lock, which gives ErrNoAnswer.
-func OpenMapped(pid int, start, end uint64) (*os.File, error) {
-	return answered(pid, func() (*os.File, error) { return openMapped(pid, start, end) })
+func (p *Proc) OpenMapped(pid int, start, end uint64) (*os.File, error) {
+	return answered(p, pid, func() (*os.File, error) { return openMapped(pid, start, end) })
 }
 
 func openMapped(pid int, start, end uint64) (*os.File, error) {
@@ -155,7 +157,7 @@ func FileIDOf(file *os.File) (FileID, error) {
 	}
 	defer unix.Munmap(mem)
 	at := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
-	maps, err := mappings(os.Getpid(), 1, func(line string) (Mapping, bool) {
+	maps, _, err := mappingsIn("/proc/self", 1, func(line string) (Mapping, bool) {
 		m, _, ok := parseMapping(line)
 		return m, ok && m.Start <= at && at < m.End
 	})
@@ -169,17 +171,19 @@ func FileIDOf(file *os.File) (FileID, error) {
 }
 
 // ReadMemory reads memory of a process.
-func ReadMemory(pid int, at uint64, n int) ([]byte, error) { return readAt(pid, "/mem", at, n) }
+func (p *Proc) ReadMemory(pid int, at uint64, n int) ([]byte, error) {
+	return p.readAt(pid, "/mem", at, n)
+}
 
 // UsedPages reads /proc/PID/pagemap for as many pages from an address on: 8 bytes for each. There
 // are fewer at the end of the address space, and none if the process has ended.
-func UsedPages(pid int, from uint64, pages int) ([]byte, error) {
-	return readAt(pid, "/pagemap", from/uint64(os.Getpagesize())*8, pages*8)
+func (p *Proc) UsedPages(pid int, from uint64, pages int) ([]byte, error) {
+	return p.readAt(pid, "/pagemap", from/uint64(os.Getpagesize())*8, pages*8)
 }
 
 // readAt reads n bytes of a file of a process, or fewer at its end.
-func readAt(pid int, name string, at uint64, n int) ([]byte, error) {
-	return answered(pid, func() ([]byte, error) {
+func (p *Proc) readAt(pid int, name string, at uint64, n int) ([]byte, error) {
+	return answered(p, pid, func() ([]byte, error) {
 		file, err := os.Open(ProcDir(pid) + name)
 		if err != nil {
 			return nil, err
@@ -279,15 +283,15 @@ func Ended(pid int) bool {
 
 // HasNoMemory reports whether a process has ended, or has released its memory on the way
 // there.
-func HasNoMemory(pid int) bool {
-	maps, err := FileMappings(pid)
+func (p *Proc) HasNoMemory(pid int) bool {
+	maps, err := p.FileMappings(pid)
 	return len(maps) == 0 && !errors.Is(err, ErrNoAnswer)
 }
 
 // MappedPath returns the path under which a process sees a mapped file.
-func MappedPath(pid int, file FileID) string {
+func (p *Proc) MappedPath(pid int, file FileID) string {
 	file.Generation = 0 // /proc/PID/maps does not have it
-	maps, _ := FileMappings(pid)
+	maps, _ := p.FileMappings(pid)
 	for _, m := range maps {
 		if m.File == file {
 			return m.Path

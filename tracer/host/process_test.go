@@ -94,7 +94,7 @@ func TestIdentity(t *testing.T) {
 	defer exe.Close()
 	id, err := FileIDOf(exe)
 	qt.Assert(t, qt.IsNil(err))
-	maps, err := FileMappings(os.Getpid())
+	maps, err := new(Proc).FileMappings(os.Getpid())
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(id, maps[0].File))
 }

@@ -49,6 +49,7 @@ type Range struct {
 
 // Readers read files of /proc/PID and memory that may not answer.
 type Readers struct {
+	Proc
 	mu     sync.Mutex
 	idle   []*reader
 	busy   map[int]int // by real user id
@@ -100,6 +101,14 @@ func (p ReadableProcess) Memory(ctx context.Context, ranges []Range) (done int, 
 		}
 	})
 	return done, err
+}
+
+// DataMappings returns what Proc.DataMappings does.
+func (p ReadableProcess) DataMappings() ([]Mapping, error) { return p.readers.DataMappings(p.PID) }
+
+// UsedPages returns what Proc.UsedPages does.
+func (p ReadableProcess) UsedPages(from uint64, pages int) ([]byte, error) {
+	return p.readers.UsedPages(p.PID, from, pages)
 }
 
 // CommandLine returns the command line of a process, with blanks between the words; "" if it
@@ -202,6 +211,7 @@ func (r *Readers) Close() {
 	if r == nil {
 		return
 	}
+	r.Proc.Close()
 	r.mu.Lock()
 	idle := r.idle
 	r.idle, r.closed = nil, true

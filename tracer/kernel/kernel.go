@@ -33,10 +33,8 @@ const (
 	featureDirectMap   = "direct_map"
 )
 
-var optionalNames = []string{featureUprobeMulti, featureDirectMap}
-
-// Optional returns the names of the optional features.
-func Optional() []string { return slices.Clone(optionalNames) }
+// Optional are the names of the optional features.
+var Optional = []string{featureUprobeMulti, featureDirectMap}
 
 // WithoutVariable is the environment variable that disables features, separated by commas,
 // so that each fallback can be tried on any kernel.
@@ -51,8 +49,8 @@ func without() (map[string]bool, error) {
 		name = strings.TrimSpace(name)
 		switch {
 		case name == "", name == "bpf_loop", name == "batch": // no longer used
-		case !slices.Contains(optionalNames, name):
-			return nil, fmt.Errorf("%s=%s: no feature %q; available: %s", WithoutVariable, os.Getenv(WithoutVariable), name, strings.Join(optionalNames, ", "))
+		case !slices.Contains(Optional, name):
+			return nil, fmt.Errorf("%s=%s: no feature %q; available: %s", WithoutVariable, os.Getenv(WithoutVariable), name, strings.Join(Optional, ", "))
 		default:
 			ruledOut[name] = true
 		}
@@ -193,7 +191,7 @@ func onOtherThread(f func()) {
 
 // fileOffset converts an address in this program's code to an offset in its file.
 func fileOffset(address uintptr) (uint64, error) {
-	code, err := host.CodeMappings(os.Getpid())
+	code, err := new(host.Proc).CodeMappings(os.Getpid())
 	if err != nil {
 		return 0, err
 	}

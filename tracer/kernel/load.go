@@ -26,7 +26,7 @@ type Objects struct {
 	// listing is locked while the entry of a process is changed.
 	listing sync.Mutex
 	// taken is what TakeLosses has seen.
-	taken struct{ records, unattributed uint64 }
+	taken struct{ records, unattributed, times uint64 }
 }
 
 // loaded are the programs and maps that ttmem uses.
@@ -43,6 +43,7 @@ type loaded struct {
 
 	LostRecords      *ebpf.Variable `ebpf:"lost_records"`
 	LostUnattributed *ebpf.Variable `ebpf:"lost_unattributed"`
+	LostTaken        *ebpf.Variable `ebpf:"lost_taken"`
 	ForgetPrograms   *ebpf.Variable `ebpf:"forget_programs"`
 }
 

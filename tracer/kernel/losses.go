@@ -12,7 +12,7 @@ import (
 const lossesAtOnce = 1024
 
 // TakeLosses passes on what processes lost since the last call. Losses whose process is not
-// known have the id 0 and no cause.
+// known have the id 0 and no cause; those of a user who has too many have the user's id.
 func (o *Objects) TakeLosses(each func(bpf.KernelLossKey, bpf.KernelLoss)) error {
 	var records, unattributed uint64
 	if err := o.LostRecords.Get(&records); err != nil {
@@ -38,7 +38,8 @@ func (o *Objects) TakeLosses(each func(bpf.KernelLossKey, bpf.KernelLoss)) error
 		}
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			o.taken.records = records // as of before: what was lost meanwhile is found the next time
-			return nil
+			o.taken.times++
+			return o.LostTaken.Set(o.taken.times)
 		}
 		if err != nil {
 			return err

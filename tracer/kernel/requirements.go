@@ -29,7 +29,7 @@ type Feature struct {
 // Requirements checks what tracing needs, as far as possible without tracing; supported is
 // false if further checks are pointless.
 func Requirements() (list []Feature, supported bool) {
-	list = []Feature{kernelVersion(), processor()}
+	list = []Feature{{Name: "kernel", OK: true, Detail: kernelRelease()}, processor()}
 	if !list[1].OK {
 		return list, false
 	}
@@ -48,7 +48,7 @@ func OptionalFeatures() (list []Feature) {
 	if err != nil {
 		return nil // the self-test has reported the error
 	}
-	for _, name := range optionalNames {
+	for _, name := range Optional {
 		f := Feature{Name: name, OK: true}
 		if why, lacks := k.why[name]; lacks {
 			f.Detail, f.Instead = why, instead[name]
@@ -120,10 +120,6 @@ func memoryLimit(root, cgroups string) uint64 {
 		}
 	}
 	return least
-}
-
-func kernelVersion() Feature {
-	return Feature{Name: "kernel", OK: true, Detail: kernelRelease()}
 }
 
 // processor: layouts are derived from x86-64 machine code, and the kernel side reads x86-64

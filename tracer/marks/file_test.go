@@ -12,6 +12,7 @@ import (
 
 	"ttmem/e2e/tracetest"
 	"ttmem/symbolize"
+	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 )
 
@@ -27,7 +28,7 @@ func takeNamed(t *testing.T, c *Placer, path string) {
 // unplaced reads files, but has no program to place.
 func unplaced(t *testing.T, names ...string) (*Placer, *tracetest.Lines) {
 	var warnings tracetest.Lines
-	c := New(names, nil, kernel.Uprobes{}, warnings.Add)
+	c := New(names, nil, kernel.Uprobes{}, new(host.Proc), warnings.Add)
 	t.Cleanup(c.Close)
 	return c, &warnings
 }

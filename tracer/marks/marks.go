@@ -23,6 +23,7 @@ type Placer struct {
 	names   []string
 	program *ebpf.Program
 	uprobes kernel.Uprobes
+	proc    *host.Proc
 	warn    func(string)
 
 	own os.FileInfo // ttmem's own program, which a command runs before it starts; nil: unknown
@@ -39,9 +40,9 @@ type Placer struct {
 }
 
 // New places program on the functions with these names. warn gets what cannot be placed.
-func New(names []string, program *ebpf.Program, uprobes kernel.Uprobes, warn func(string)) *Placer {
+func New(names []string, program *ebpf.Program, uprobes kernel.Uprobes, proc *host.Proc, warn func(string)) *Placer {
 	c := &Placer{
-		names: names, program: program, uprobes: uprobes, warn: warn,
+		names: names, program: program, uprobes: uprobes, proc: proc, warn: warn,
 		found: make([]bool, len(names)),
 		files: make(map[fileKey]*markedFile), waiting: make(chan *markedFile, 1024),
 	}
@@ -66,7 +67,7 @@ func (c *Placer) Inspect(m host.NewMapping) (later bool) {
 	if c == nil {
 		return false
 	}
-	file, err := host.OpenMapped(m.PID, m.Start, m.End)
+	file, err := c.proc.OpenMapped(m.PID, m.Start, m.End)
 	if err != nil { // the process has ended, or changed its mappings
 		return host.TryLater(err)
 	}

@@ -4,6 +4,7 @@
 package place
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -39,11 +40,8 @@ func Find(path string) (*Place, error) {
 		return nil, err
 	}
 	for links := 0; ; {
-		p := &Place{dir: dir, name: rest[0]}
+		p := &Place{dir: dir, name: cmp.Or(rest[0], ".")}
 		rest = rest[1:]
-		if p.name == "" {
-			p.name = "."
-		}
 		next, err := p.Open(unix.O_PATH, 0)
 		if len(rest) == 0 && errors.Is(err, fs.ErrNotExist) {
 			return p, nil

@@ -313,7 +313,7 @@ func TestALongEventStaysReadable(t *testing.T) {
 	qt.Assert(t, qt.DeepEquals(got[1], events[1]))
 }
 
-func TestAnEventThatNobodyFlushesIsWrittenAtLast(t *testing.T) {
+func TestAnEventIsWrittenWithoutAFlush(t *testing.T) {
 	var b bytes.Buffer
 	w, err := NewWriter(&b, Options{})
 	qt.Assert(t, qt.IsNil(err))

@@ -33,7 +33,7 @@ func empty() func() *event.Event {
 	return func() *event.Event { return &event.Event{Kind: event.Checkpoint, State: &event.State{}} }
 }
 
-// checkGap checks that the events are in the two files but for a gap, which is told.
+// checkGap checks that the events are in the two files except for a gap, which is reported.
 func checkGap(t *testing.T, path string, events []event.Event) {
 	t.Helper()
 	before, _, _ := readFile(t, path+".1")

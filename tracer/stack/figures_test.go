@@ -30,7 +30,7 @@ func TestFiguresOfTTNN(t *testing.T) {
 	var code []host.Mapping
 	var mappings []codeMapping
 	var err error
-	took("reading its mappings", func() { code, err = host.CodeMappings(pid) })
+	took("reading its mappings", func() { code, err = new(host.Proc).CodeMappings(pid) })
 	qt.Assert(t, qt.IsNil(err))
 	took("opening the files", func() { mappings = s.open(pid, code) })
 	files := make(map[*codeFile]bool)

@@ -17,7 +17,6 @@ import (
 	"ttmem/symbolize/python"
 	"ttmem/symbolize/unwind"
 	"ttmem/tracer/event"
-	"ttmem/tracer/host"
 )
 
 // codeFile is a file that a process maps as code, or the code that the kernel gives to each
@@ -90,16 +89,16 @@ func openCodeFile(r io.ReaderAt, size int64, path string, cache *symbolize.Cache
 }
 
 // openVDSO reads the code that the kernel maps into each process.
-func openVDSO(pid int, start, end uint64, cache *symbolize.Cache) *codeFile {
+func (s *Spaces) openVDSO(pid int, start, end uint64) *codeFile {
 	f := &codeFile{path: "[vdso]"}
 	if end-start > 1<<20 {
 		return f
 	}
-	image, err := host.ReadMemory(pid, start, int(end-start))
+	image, err := s.readers.ReadMemory(pid, start, int(end-start))
 	if err != nil {
 		return f
 	}
-	return openCodeFile(bytes.NewReader(image), int64(len(image)), "[vdso]", cache)
+	return openCodeFile(bytes.NewReader(image), int64(len(image)), "[vdso]", &s.names)
 }
 
 // buildID is equal for copies of one build; "" if the file has none.

@@ -60,12 +60,12 @@ func (s *Spaces) open(pid int, maps []host.Mapping) []codeMapping {
 
 func (s *Spaces) openOne(pid int, m host.Mapping) *codeFile {
 	if m.Path == "[vdso]" {
-		return openVDSO(pid, m.Start, m.End, &s.names)
+		return s.openVDSO(pid, m.Start, m.End)
 	}
 	if m.File.Inode == 0 {
 		return anonymous
 	}
-	file, err := host.OpenMapped(pid, m.Start, m.End)
+	file, err := s.readers.OpenMapped(pid, m.Start, m.End)
 	if errors.Is(err, host.ErrNoAnswer) {
 		s.changedLater(pid)
 	}

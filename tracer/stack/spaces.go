@@ -172,7 +172,7 @@ func (s *Spaces) Started() {
 func (s *Spaces) Read(pids []int) {
 	var ahead atomic.Uint64
 	for _, pid := range pids {
-		if code, err := host.CodeMappings(pid); err == nil {
+		if code, err := s.readers.CodeMappings(pid); err == nil {
 			mappings := s.open(pid, code)
 			s.each(len(mappings), func(i int) {
 				if f := mappings[i].file; f.elf != nil && ahead.Add(f.frameBytes()) < maxAhead {

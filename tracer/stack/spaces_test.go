@@ -62,7 +62,7 @@ func sleeper(t *testing.T, environ ...string) int {
 	qt.Assert(t, qt.IsNil(cmd.Start()))
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	for { // until the exec has happened
-		if maps, err := host.FileMappings(cmd.Process.Pid); err == nil && slices.ContainsFunc(maps, func(m host.Mapping) bool {
+		if maps, err := new(host.Proc).FileMappings(cmd.Process.Pid); err == nil && slices.ContainsFunc(maps, func(m host.Mapping) bool {
 			return strings.HasPrefix(filepath.Base(m.Path), "libc.so")
 		}) {
 			return cmd.Process.Pid

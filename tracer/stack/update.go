@@ -162,7 +162,7 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 	readNs := host.Now()
 	var unloaded uint64 // the count when its mappings are read
 	_ = s.objs.Unloading.Lookup(uint32(pid), &unloaded)
-	code, err := host.CodeMappings(pid)
+	code, err := s.readers.CodeMappings(pid)
 	if err != nil {
 		return err
 	}

@@ -34,8 +34,8 @@ const socketVariable = "TTMEM_SOCKET"
 // AddGlobal adds the flags of all commands. A command that does not take one refuses it.
 func AddGlobal(root *cobra.Command) {
 	f := root.PersistentFlags()
-	term.Color = term.Auto
-	f.Var(&term.Color, Color, "colours `WHEN`: always, auto or never")
+	color := term.Auto
+	f.Var(&color, Color, "colours `WHEN`: always, auto or never")
 	f.Bool(JSON, false, "print JSON in place of text")
 	f.String(Rules, "", "name components of the model by the rules in `FILE`")
 	f.Bool(UTC, false, "print times by the wall clock, in UTC")
@@ -75,6 +75,15 @@ func TakesGlobal(c *cobra.Command, flag string) bool {
 func WantsJSON(c *cobra.Command) bool {
 	json, _ := c.Flags().GetBool(JSON)
 	return json
+}
+
+// Format returns the values of --json and --color.
+func Format(c *cobra.Command) term.Format {
+	format := term.Format{JSON: WantsJSON(c)}
+	if flag := c.Flags().Lookup(Color); flag != nil {
+		format.Color = term.When(flag.Value.String())
+	}
+	return format
 }
 
 // WantsUTC is the value of --utc.
@@ -169,25 +178,16 @@ func CheckBy(by string) error {
 
 // Chips adds --chip.
 func Chips(c *cobra.Command, chips *[]int) {
-	c.Flags().Var((*chipList)(chips), "chip", "only chip `N`, or 0-7 (may be repeated)")
+	c.Flags().Func("chip", "only chip `N`, or 0-7 (may be repeated)", func(text string) error {
+		ids, err := page.ParseChips(text)
+		if err == nil && len(ids) == 0 {
+			err = errors.New(page.NotAChip)
+		}
+		*chips = append(*chips, ids...)
+		return err
+	})
 	_ = c.RegisterFlagCompletionFunc("chip", cobra.NoFileCompletions)
 }
-
-// A chipList is the value of --chip, which adds to it.
-type chipList []int
-
-func (l *chipList) Set(text string) error {
-	ids, err := page.ParseChips(text)
-	if err == nil && len(ids) == 0 {
-		err = errors.New(page.NotAChip)
-	}
-	*l = append(*l, ids...)
-	return err
-}
-
-func (l *chipList) String() string { return page.ChipNumbers(*l) }
-
-func (l *chipList) Type() string { return "chips" }
 
 // Regions adds --region; known are the regions to complete.
 func Regions(c *cobra.Command, regions *[]string, known []string) {

@@ -17,12 +17,13 @@ import (
 // commands.
 func completePIDs(_ *cobra.Command, _ []string, begun string) (list []string, _ cobra.ShellCompDirective) {
 	pids, _ := host.PIDs()
+	var proc host.Proc
 	for _, pid := range pids {
 		text := strconv.Itoa(pid)
 		if !strings.HasPrefix(text, begun) {
 			continue
 		}
-		maps, _ := host.FileMappings(pid)
+		maps, _ := proc.FileMappings(pid)
 		if slices.ContainsFunc(maps, func(m host.Mapping) bool { return host.NamedLikeLibrary(m.Path) }) {
 			list = append(list, cobra.CompletionWithDesc(text, describe(pid)))
 		}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate/name"
-	"ttmem/cmd/ttmem/output"
+	"ttmem/tracer/host"
 )
 
 // Open opens a file that a flag names to be read.
@@ -22,7 +22,7 @@ func Open(flag, path string) (*os.File, error) {
 		f.Close()
 		err = cmp.Or(err, error(unix.EISDIR))
 	}
-	return nil, fmt.Errorf("%s %s: %w; name a file that can be read", flag, path, output.Pathless(err))
+	return nil, fmt.Errorf("%s %s: %w; name a file that can be read", flag, path, host.WithoutPath(err))
 }
 
 // ReadRules reads the file of --rules; the rules of "" are nil.

@@ -3,6 +3,7 @@
 package output
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 	"ttmem/tracer/place"
 )
 
@@ -38,11 +40,11 @@ type Events struct {
 func CreateEvents(path string, private bool) (*Events, error) {
 	f, err := place.Create(path, 0, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("--events %s: %w; name a file that can be written", path, Pathless(err))
+		return nil, fmt.Errorf("--events %s: %w; name a file that can be written", path, host.WithoutPath(err))
 	}
 	if err := emptyEventFile(f, private); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("--events %s: %w; name another file", path, Pathless(err))
+		return nil, fmt.Errorf("--events %s: %w; name another file", path, host.WithoutPath(err))
 	}
 	return newEventFile(f, path), nil
 }
@@ -112,7 +114,7 @@ func (f *Events) Flush() error {
 		f.pending = f.pending[:0]
 		return nil
 	}
-	err = Pathless(err)
+	err = host.WithoutPath(err)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		err = errors.New("no space left")
 	}
@@ -121,20 +123,10 @@ func (f *Events) Flush() error {
 		return fmt.Errorf("--events %s: %w; nothing was written", f.path, err)
 	}
 	if f.written >= 0 {
-		_ = f.f.Truncate(f.written + completeLines(f.pending[:n]))
+		_ = f.f.Truncate(f.written + int64(bytes.LastIndexByte(f.pending[:n], '\n')+1))
 	}
 	f.f.Close()
 	return fmt.Errorf("--events %s: %w; what was written up to now is intact", f.path, err)
-}
-
-// completeLines is the length of the complete lines at the start of b.
-func completeLines(b []byte) int64 {
-	for i := len(b); i > 0; i-- {
-		if b[i-1] == '\n' {
-			return int64(i)
-		}
-	}
-	return 0
 }
 
 // Close ends the file and reports what it has.
@@ -149,7 +141,7 @@ func (f *Events) Close() error {
 		err = f.f.Close()
 	}
 	if err != nil {
-		return fmt.Errorf("--events %s: %w; write it to another disk", f.path, Pathless(err))
+		return fmt.Errorf("--events %s: %w; write it to another disk", f.path, host.WithoutPath(err))
 	}
 	if f.written >= 0 {
 		term.Warn(fmt.Sprintf("wrote %s to %s (%s)", page.Count(f.events, "event"), f.path, page.Bytes(uint64(f.written))))

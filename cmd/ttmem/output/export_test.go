@@ -124,7 +124,7 @@ func TestALinkStaysALink(t *testing.T) {
 	qt.Check(t, qt.StringContains(string(content), " 1200\n"))
 }
 
-func TestWhatCannotBeWrittenIsTold(t *testing.T) {
+func TestFailedWritesAreReported(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("there is no /dev/full here")
 	}
@@ -134,7 +134,7 @@ func TestWhatCannotBeWrittenIsTold(t *testing.T) {
 	qt.Check(t, qt.Equals(said, "ttmem: --folded /dev/full: no space left on device\n"))
 }
 
-func TestNothingIsExportedUnlessItIsAskedFor(t *testing.T) {
+func TestNothingIsExportedByDefault(t *testing.T) {
 	x, err := NewExporter(ExportOptions{})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.IsNil(x))

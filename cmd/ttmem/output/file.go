@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ttmem/tracer/host"
 	"ttmem/tracer/place"
 )
 
@@ -38,7 +39,7 @@ func Create(flag, path string) (*File, error) {
 		return &File{W: os.Stdout}, nil
 	}
 	fail := func(err error) (*File, error) {
-		return nil, fmt.Errorf("%s %s: %w; name a file that can be written", flag, path, Pathless(err))
+		return nil, fmt.Errorf("%s %s: %w; name a file that can be written", flag, path, host.WithoutPath(err))
 	}
 	final, err := place.Find(path)
 	if err != nil {
@@ -110,15 +111,6 @@ func (f *File) createBeside() (err error) {
 	return err
 }
 
-// Pathless is an error without the name of the file, which its message has already.
-func Pathless(err error) error {
-	var perr *os.PathError
-	if errors.As(err, &perr) {
-		return perr.Err
-	}
-	return err
-}
-
 // FirstError is the first of joined errors, without names of files.
 func FirstError(err error) error {
 	var joined interface{ Unwrap() []error }
@@ -129,7 +121,7 @@ func FirstError(err error) error {
 	if errors.As(err, &link) {
 		return link.Err
 	}
-	return Pathless(err)
+	return host.WithoutPath(err)
 }
 
 // KeepPrivate makes new files readable by their owner only: they have command lines and paths

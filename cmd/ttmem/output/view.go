@@ -8,6 +8,7 @@ import (
 
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
+	"ttmem/tracer/host"
 )
 
 // A View is printed as text or as JSON.
@@ -18,22 +19,22 @@ type View interface {
 
 // Print prints a view to standard output, as JSON with the times of the wall clock. An error
 // names it.
-func Print(v View, json bool, clock page.Clock, name string) error {
-	return PrintTo(os.Stdout, v, json, clock, name)
+func Print(v View, format term.Format, clock page.Clock, name string) error {
+	return PrintTo(os.Stdout, v, format, clock, name)
 }
 
 // PrintTo is Print with the file that text is written to.
-func PrintTo(to *os.File, v View, json bool, clock page.Clock, name string) (err error) {
-	if json {
+func PrintTo(to *os.File, v View, format term.Format, clock page.Clock, name string) (err error) {
+	if format.JSON {
 		var text bytes.Buffer
 		if err = v.WriteJSON(&text); err == nil {
 			_, err = os.Stdout.Write(clock.AddWall(nil, text.Bytes()))
 		}
 	} else {
-		err = v.WriteText(to, term.LayoutFor(to))
+		err = v.WriteText(to, format.LayoutFor(to))
 	}
 	if err != nil {
-		return fmt.Errorf("writing the %s: %w", name, Pathless(err))
+		return fmt.Errorf("writing the %s: %w", name, host.WithoutPath(err))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package page
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -90,12 +91,7 @@ func (l Layout) Whole(out *bufio.Writer, columns string, st Style, text string) 
 const NameIndent = 6
 
 // Columns is the width at which sentences are broken, also where lines may have any length.
-func (l Layout) Columns() int {
-	if l.Width == 0 {
-		return 80
-	}
-	return l.Width
-}
+func (l Layout) Columns() int { return cmp.Or(l.Width, 80) }
 
 // Sized is the layout with the width at which sentences are broken.
 func (l Layout) Sized() Layout {

@@ -13,11 +13,8 @@ import (
 )
 
 // CallTexts are calls as FILE:LINE FUNCTION.
-func CallTexts(calls []name.Call) (list []string) {
-	for _, c := range calls {
-		list = append(list, Clean(c.String()))
-	}
-	return list
+func CallTexts(calls []name.Call) []string {
+	return Each(calls, func(c name.Call) string { return Clean(c.String()) })
 }
 
 // FrameTexts are the function of a frame, or its address, and where that is.

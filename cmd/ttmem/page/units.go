@@ -3,7 +3,6 @@ package page
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -176,20 +175,6 @@ func Some(names []string, noun string) string {
 // Grouped writes a number with a comma after the thousands.
 func Grouped[N int | uint64](n N) string { return export.Grouped(int(n)) }
 
-// Keys are the keys of a map, in order.
-func Keys[V any](m map[int]V) []int { return slices.Sorted(maps.Keys(m)) }
-
-// CompareBool orders false before true.
-func CompareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
-}
-
 // Duration writes a time in ns that may be short, as "12 ns", "3.4 us" or "5.6 ms".
 func Duration(ns uint64) string {
 	switch {
@@ -232,10 +217,18 @@ func First[T any](list []T, n int) (first []T, omitted int) {
 	return list, 0
 }
 
-// Alike divides a list into groups of the same, in the order of the first of each.
-func Alike[T any](list []T, same func(a, b T) bool) (groups [][]T) {
+// Each returns what f makes of each of a list.
+func Each[T, R any](list []T, f func(T) R) (made []R) {
 	for _, one := range list {
-		at := slices.IndexFunc(groups, func(g []T) bool { return same(g[0], one) })
+		made = append(made, f(one))
+	}
+	return made
+}
+
+// Alike divides a list into groups of the same, in the order of the first of each.
+func Alike[S ~[]T, T any](list S, same func(a, b T) bool) (groups []S) {
+	for _, one := range list {
+		at := slices.IndexFunc(groups, func(g S) bool { return same(g[0], one) })
 		if at < 0 {
 			at = len(groups)
 			groups = append(groups, nil)

@@ -4,33 +4,28 @@ import (
 	"fmt"
 	"os/user"
 	"strconv"
-	"sync"
 
 	"ttmem/aggregate/memory"
 )
 
-// users are the names of users that were looked up.
-var users sync.Map
+// UserNames are the names of users of this host that were looked up, or the ids of those that
+// have no name.
+type UserNames map[int]string
 
-// userName is the name of a user of this host, or the id if it has none.
-func userName(uid int) string {
-	if name, ok := users.Load(uid); ok {
-		return name.(string)
-	}
-	name := strconv.Itoa(uid)
-	if u, err := user.LookupId(name); err == nil {
-		name = Clean(u.Username)
-	}
-	users.Store(uid, name)
-	return name
-}
-
-// UserOf is the user of a process; "" if the start of the process was not seen.
-func UserOf(p *memory.Process) string {
+// Of looks up the user of a process; "" if the start of the process was not seen.
+func (n UserNames) Of(p *memory.Process) string {
 	if p.UID == 0 && p.Command == "" && p.Library == "" {
 		return ""
 	}
-	return userName(p.UID)
+	name, known := n[p.UID]
+	if !known {
+		name = strconv.Itoa(p.UID)
+		if u, err := user.LookupId(name); err == nil {
+			name = Clean(u.Username)
+		}
+		n[p.UID] = name
+	}
+	return name
 }
 
 // Users are the users of processes, by PID. It is empty if all processes belong to one user.
@@ -41,14 +36,14 @@ const UserColumns = 10
 
 // UsersOf are the users of a snapshot's processes.
 func UsersOf(s *memory.Snapshot) Users {
-	users, names := make(Users), make(map[string]bool)
+	users, names := make(Users), make(UserNames)
 	for i := range s.Processes {
 		p := &s.Processes[i]
-		name := UserOf(p)
+		name := names.Of(p)
 		if _, known := users[p.PID]; known && p.Exit != nil || name == "" {
 			continue
 		}
-		users[p.PID], names[name] = name, true
+		users[p.PID] = name
 	}
 	if len(names) < 2 {
 		clear(users)

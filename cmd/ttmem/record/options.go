@@ -39,7 +39,7 @@ type Options struct {
 // checkpoint.
 const leastMaxSize = 64 << 10
 
-// Register adds the flags of commands that record unless they are told not to.
+// Register adds the flags of commands that record by default.
 func (o *Options) Register(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVarP(&o.Path, "output", "o", "", "record to `FILE` (default: ttmem-PROGRAM-PID.ttmem, a new file in this folder)")

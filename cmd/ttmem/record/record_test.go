@@ -36,7 +36,7 @@ func record(t *testing.T, o Options, files int) *Recorder {
 	return nil
 }
 
-func TestRecordTellsOfAllFilesThatItWrote(t *testing.T) {
+func TestRecordNamesAllFilesThatItWrote(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "host.ttmem")
 	for _, c := range []struct {
 		o     Options

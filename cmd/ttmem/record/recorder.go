@@ -63,8 +63,11 @@ func (r *Recorder) Flush() error {
 
 // Close ends the recording.
 func (r *Recorder) Close(s *memory.Snapshot) error {
-	end := recordedEnd(s.Stacks)
-	end.TimeNs = s.TimeNs
+	end := recording.End{TimeNs: s.TimeNs}
+	if k := s.Stacks; k != nil {
+		end.HasStacks, end.Taken, end.Python = true, k.Taken, k.Python
+		end.Incomplete, end.IncompletePython = k.Incomplete, k.IncompletePython
+	}
 	return r.file.Close(end)
 }
 
@@ -107,15 +110,4 @@ func (r *Recorder) Next(s *memory.Snapshot) [][2]string {
 		list = append([][2]string{{"oom " + r.path, "why allocations failed"}}, list[:2]...)
 	}
 	return list
-}
-
-// recordedEnd is the end mark of a recording.
-func recordedEnd(s *memory.Stacks) recording.End {
-	if s == nil {
-		return recording.End{}
-	}
-	return recording.End{
-		HasStacks: true, Taken: s.Taken, Python: s.Python,
-		Incomplete: s.Incomplete, IncompletePython: s.IncompletePython,
-	}
 }

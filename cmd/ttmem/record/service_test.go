@@ -18,7 +18,7 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// TestServeRecordsAgainWhenThereIsSpace: what could not be recorded is told, and the
+// TestServeRecordsAgainWhenThereIsSpace: it reports events that could not be recorded, and the
 // file that follows makes the state that the service has.
 func TestServeRecordsAgainWhenThereIsSpace(t *testing.T) {
 	dir := t.TempDir()
@@ -73,7 +73,7 @@ func TestServeRecordsAgainWhenThereIsSpace(t *testing.T) {
 	qt.Check(t, qt.Equals(info.Mode(), 0o600))
 }
 
-func TestServeTellsOnceWhyItDoesNotRecord(t *testing.T) {
+func TestServeSaysOnceWhyItDoesNotRecord(t *testing.T) {
 	s, err := NewService(Options{Path: filepath.Join(t.TempDir(), "host.ttmem")}, aggregate.New())
 	qt.Assert(t, qt.IsNil(err))
 	said := saidBy(t, func() {

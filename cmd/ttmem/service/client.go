@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,9 +67,7 @@ const answerTimeout = 30 * time.Second
 // Dial connects to the service at a path; "" is DefaultSocket. It must have this version of
 // the protocol.
 func Dial(path string) (*Client, error) {
-	if path == "" {
-		path = DefaultSocket
-	}
+	path = cmp.Or(path, DefaultSocket)
 	c := &Client{path: path, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
@@ -135,7 +134,7 @@ func (c *Client) Mark(ctx context.Context, name string) error {
 }
 
 func (c *Client) recording(ctx context.Context, name string) (*recording.Reader, error) {
-	body, err := c.get(ctx, name)
+	body, err := c.ask(ctx, http.MethodGet, name)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +148,7 @@ func (c *Client) recording(ctx context.Context, name string) (*recording.Reader,
 
 // document reads an answer that is JSON.
 func (c *Client) document(ctx context.Context, name string, v any) error {
-	body, err := c.get(ctx, name)
+	body, err := c.ask(ctx, http.MethodGet, name)
 	if err != nil {
 		return err
 	}
@@ -169,10 +168,6 @@ func (c *Client) document(ctx context.Context, name string, v any) error {
 		return fmt.Errorf("reading the %s of the ttmem service at %s: %w", name, c.path, err)
 	}
 	return nil
-}
-
-func (c *Client) get(ctx context.Context, name string) (io.ReadCloser, error) {
-	return c.ask(ctx, http.MethodGet, name)
 }
 
 // ask sends a request; the error says what to do.

@@ -17,7 +17,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
-	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -235,9 +235,9 @@ func TestFollowerHasWhatThereWasAndWhatHappens(t *testing.T) {
 	}
 }
 
-// TestWhatHappensIsToldSoon: an event is there within a fraction of a second, also
-// when none follows.
-func TestWhatHappensIsToldSoon(t *testing.T) {
+// TestEventsArriveSoon: an event arrives within a fraction of a second, also
+// if none follows.
+func TestEventsArriveSoon(t *testing.T) {
 	host := newHost()
 	host.start(10, 1000)
 	p, _ := follow(t, host.hub, root)
@@ -253,8 +253,8 @@ func TestWhatHappensIsToldSoon(t *testing.T) {
 	}
 }
 
-// TestUserSeesNothingOfOthers: no byte of what a user is told is of another user's
-// process, while the totals of the chips in a snapshot are everybody's.
+// TestUserSeesNothingOfOthers: no byte that a user gets is of another user's process,
+// while the totals of the chips in a snapshot are of all users.
 func TestUserSeesNothingOfOthers(t *testing.T) {
 	host := newHost()
 	host.start(10, 1000)
@@ -308,8 +308,8 @@ func jsonLines(events []event.Event) (lines []string) {
 	return lines
 }
 
-// TestSlowFollowerIsCutOff: one who does not read holds up neither the tracer nor
-// other followers, costs no more than its backlog, and is told.
+// TestSlowFollowerIsCutOff: a follower that does not read delays neither the tracer
+// nor other followers, costs no more than its backlog, and gets an error.
 func TestSlowFollowerIsCutOff(t *testing.T) {
 	host := newHost()
 	host.hub.backlog = 4 << 20

@@ -31,7 +31,7 @@ func (m *marks) take(name string, v Viewer) error {
 	return m.err
 }
 
-func TestMarkIsTakenWithWhoSetIt(t *testing.T) {
+func TestAMarkHasTheUserWhoSetIt(t *testing.T) {
 	var m marks
 	path, _ := serveWith(t, testHub().hub, Options{Mark: m.take})
 	c, err := Dial(path)
@@ -114,11 +114,11 @@ func TestMarksOfAUserAreBounded(t *testing.T) {
 	}
 	qt.Check(t, qt.IsTrue(r.allow(1001, now)))
 	qt.Check(t, qt.IsTrue(r.allow(1000, now.Add(time.Second))))
-	qt.Check(t, qt.HasLen(r.by, 1)) // it does not grow with all who ever set one
+	qt.Check(t, qt.HasLen(r.by, 1)) // it does not grow with every user who sets a mark
 }
 
-// TestMarkIsShownToWhoSetIt: and to root.
-func TestMarkIsShownToWhoSetIt(t *testing.T) {
+// TestAMarkIsShownToTheUserWhoSetIt: also to root.
+func TestAMarkIsShownToTheUserWhoSetIt(t *testing.T) {
 	host := newHost()
 	host.start(10, 1000)
 	var pipes []*pipe
@@ -144,7 +144,7 @@ func TestMarkIsShownToWhoSetIt(t *testing.T) {
 	}
 }
 
-func TestHealthTellsOfTheRecording(t *testing.T) {
+func TestHealthHasTheStateOfTheRecording(t *testing.T) {
 	now := RecordingOK
 	path, _ := serveWith(t, testHub().hub, Options{Recording: func() string { return now }})
 	c, err := Dial(path)

@@ -12,14 +12,14 @@ import (
 	"ttmem/tracer/event"
 )
 
-// TestAnswersWaitForWhatWasThereBefore: who asks a service that has just begun is not
-// told of an empty chip while the memory of a process is read; nor kept waiting for ever.
+// TestAnswersWaitForWhatWasThereBefore: a service that has just begun does not
+// report an empty chip while the memory of a process is read; nor does the client wait for ever.
 func TestAnswersWaitForWhatWasThereBefore(t *testing.T) {
 	var reading atomic.Bool
 	reading.Store(true)
 	host := testHub()
 	path, _ := serveWith(t, host.hub, Options{Reading: reading.Load})
-	c, err := Dial(path) // health is told at once
+	c, err := Dial(path) // health is answered at once
 	qt.Assert(t, qt.IsNil(err))
 	defer c.Close()
 	h, err := c.Health(context.Background())

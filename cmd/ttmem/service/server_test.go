@@ -17,7 +17,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
-	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -140,7 +140,7 @@ func TestStateIsAWholeRecording(t *testing.T) {
 		for i := range held {
 			qt.Check(t, qt.HasLen(held[i].Stack.Frames(), 1))
 		}
-		qt.Check(t, qt.Equals(followers(host.hub), 0)) // nothing more is told to who asked
+		qt.Check(t, qt.Equals(followers(host.hub), 0)) // it follows no more
 		host.alloc(10, os.Getuid())
 	}
 	host.hub.End()
@@ -148,8 +148,8 @@ func TestStateIsAWholeRecording(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(err, ".*the service has ended"))
 }
 
-// TestStateShowsAUserHisOwn: of another user's processes there is not a word.
-func TestStateShowsAUserHisOwn(t *testing.T) {
+// TestStateShowsUsersTheirOwnProcesses: it names no process of another user.
+func TestStateShowsUsersTheirOwnProcesses(t *testing.T) {
 	host := testHub()
 	host.start(20, 4321)
 	host.alloc(20, 4321)
@@ -169,15 +169,15 @@ func TestStateShowsAUserHisOwn(t *testing.T) {
 	qt.Check(t, qt.HasLen(state.Snapshot().Processes, 1))
 }
 
-// TestNoServiceIsToldFromOthers: who has other ways can take them.
-func TestNoServiceIsToldFromOthers(t *testing.T) {
+// TestAMissingServiceDiffersFromOtherErrors: callers that can do without a service go on.
+func TestAMissingServiceDiffersFromOtherErrors(t *testing.T) {
 	_, err := Dial(socketPath(t))
 	qt.Check(t, qt.ErrorIs(err, ErrNone))
 	qt.Check(t, qt.ErrorMatches(err, "no ttmem service at .*: start one with `sudo ttmem serve --socket .*`"))
 }
 
-// TestStackOfAFailureComesBack: what the snapshot of a client shows is what that
-// of the service does.
+// TestStackOfAFailureComesBack: the snapshot of a client shows the same as that of
+// the service.
 func TestStackOfAFailureComesBack(t *testing.T) {
 	host := newHost()
 	host.start(10, os.Getuid())
@@ -274,8 +274,8 @@ func TestHalfARequestIsNotWaitedForLong(t *testing.T) {
 	qt.Check(t, qt.IsTrue(took >= headerTimeout-time.Second && took < headerTimeout+3*time.Second), qt.Commentf("%v", took))
 }
 
-// TestConnectionsAreBounded: the one too many is told so at once, and finds room
-// when another has gone.
+// TestConnectionsAreBounded: one connection too many gets an error at once, and works
+// when another has been closed.
 func TestConnectionsAreBounded(t *testing.T) {
 	path, _ := serve(t, testHub().hub)
 	most := maxConnectionsPerUser
@@ -335,9 +335,9 @@ func TestStreamsAreBounded(t *testing.T) {
 	qt.Check(t, qt.IsNil(err))
 }
 
-// TestClosingTellsFollowers: a stream ends as a whole recording when the service
-// does.
-func TestClosingTellsFollowers(t *testing.T) {
+// TestClosingEndsFollowers: a stream is a complete recording when the service
+// ends.
+func TestClosingEndsFollowers(t *testing.T) {
 	host := testHub()
 	path := socketPath(t)
 	socket, err := Listen(path)
@@ -455,7 +455,7 @@ func TestReaderThatDoesNotReadIsCutOff(t *testing.T) {
 		host.hub.Flush()
 		time.Sleep(10 * time.Millisecond)
 		if time.Since(began) > writeTimeout+20*time.Second {
-			t.Fatal("it is still told what happens")
+			t.Fatal("it still gets events")
 		}
 	}
 	// what it gets when it reads at last is cut short, not wrong

@@ -79,7 +79,7 @@ func TestSocketOfAKilledServiceIsReplaced(t *testing.T) {
 	qt.Check(t, qt.HasLen(entries(t, path), 0))
 }
 
-func TestWhatIsNoSocketIsKept(t *testing.T) {
+func TestAFileThatIsNoSocketIsKept(t *testing.T) {
 	for name, put := range map[string]func(path string) error{
 		"file":    func(path string) error { return os.WriteFile(path, []byte("precious"), 0o644) },
 		"folder":  func(path string) error { return os.Mkdir(path, 0o755) },
@@ -121,7 +121,7 @@ func TestPathsThatAreNoGoodAreNamed(t *testing.T) {
 	}
 }
 
-func TestNotifyTellsSystemd(t *testing.T) {
+func TestNotifySendsToSystemd(t *testing.T) {
 	for _, path := range []string{filepath.Join(t.TempDir(), "notify"), "@ttmem-test-notify"} {
 		l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 		qt.Assert(t, qt.IsNil(err))

@@ -8,16 +8,16 @@ import (
 	"ttmem/tracer/event"
 )
 
-// TestSightFollowsWhoseAProcessIs: a process is a user's from its start to its end,
-// and its id may be another's before and after.
-func TestSightFollowsWhoseAProcessIs(t *testing.T) {
+// TestVisibilityFollowsTheOwnerOfAProcess: a process belongs to a user from its start to its
+// end; before and after, its id may belong to a process of another user.
+func TestVisibilityFollowsTheOwnerOfAProcess(t *testing.T) {
 	const own, other = 1000, 2000
 	s := newSight(Viewer{UID: own})
 	for i, step := range []struct {
 		e     event.Event
 		shown bool
 	}{
-		{event.Event{Kind: event.Alloc, PID: 1}, false}, // whose it is was never told
+		{event.Event{Kind: event.Alloc, PID: 1}, false}, // its user is not known
 		{event.Event{Kind: event.ProcessStart, PID: 1, UID: own}, true},
 		{event.Event{Kind: event.Alloc, PID: 1}, true},
 		{event.Event{Kind: event.ProcessExit, PID: 1}, true},

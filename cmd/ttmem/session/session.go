@@ -32,7 +32,7 @@ type Options struct {
 	exports output.ExportOptions
 	// events is the path of --events; "": none.
 	events string
-	JSON   bool
+	Format term.Format
 	UTC    bool
 	// Private makes files that only their owner can read: they have the events of all users.
 	Private bool
@@ -71,11 +71,11 @@ func (o *Options) RegisterTrace(c *cobra.Command) {
 }
 
 func (o *Options) check(c *cobra.Command) error {
-	o.JSON = flags.WantsJSON(c)
+	o.Format = flags.Format(c)
 	if o.events == "-" {
 		return errors.New("--events -: name a file; /dev/stdout is standard output")
 	}
-	return o.exports.Check(c, o.JSON, output.ExportTarget{Flag: "--events", Path: o.events},
+	return o.exports.Check(c, o.Format.JSON, output.ExportTarget{Flag: "--events", Path: o.events},
 		output.ExportTarget{Flag: "-o", Path: o.Record.Path})
 }
 
@@ -239,7 +239,7 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 		return err
 	}
 	how.State, how.Clock = s.profile, s.clock
-	err = output.PrintTo(to, &report.Page{Snapshot: snapshot, Options: how}, s.o.JSON, how.Clock, "report")
+	err = output.PrintTo(to, &report.Page{Snapshot: snapshot, Options: how}, s.o.Format, how.Clock, "report")
 	if s.export != nil && !s.export.Write(s.profile.Profile()) {
 		s.failed = true
 	}
@@ -257,7 +257,7 @@ func (s *session) recorded(snapshot *memory.Snapshot) {
 		return
 	}
 	term.Warn(s.record.Summary(seen))
-	if !seen || s.o.JSON || !s.record.IsFile() {
+	if !seen || s.o.Format.JSON || !s.record.IsFile() {
 		return
 	}
 	list, columns := s.record.Next(snapshot), 0

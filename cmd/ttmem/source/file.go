@@ -67,12 +67,19 @@ func openNamed(path, name string) (*File, error) {
 	if err != nil {
 		return nil, withoutEvents(err, name, "header")
 	}
-	f.Lines = nativeLines.of
+	f.Lines = new(lineFinder).of
 	next := func(e *event.Event) error { return renamed(name, f.Next(e)) }
 	return &File{
 		Name: name, Created: f.Header().Created, BeganNs: f.Header().MonotonicNs,
 		recording: f, next: next, close: f.Close, part: "block", done: f.Offset, size: f.Size(),
 	}, nil
+}
+
+// shareLines has native lines found by l.
+func (f *File) shareLines(l *lineFinder) {
+	if f.recording != nil && l != nil {
+		f.recording.Lines = l.of
+	}
 }
 
 // Clock relates the times of its events to the wall clock.

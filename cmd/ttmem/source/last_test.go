@@ -100,8 +100,8 @@ func randomRecording(t *testing.T, seed uint64) string {
 	return path
 }
 
-// told is all that a report, and the list of failures, say of a file.
-func told(t *testing.T, path string, last bool) (text string, events int) {
+// pagesOf returns the report and the list of failures of a file.
+func pagesOf(t *testing.T, path string, last bool) (text string, events int) {
 	t.Helper()
 	r, err := Open(path)
 	qt.Assert(t, qt.IsNil(err))
@@ -129,11 +129,11 @@ func told(t *testing.T, path string, last bool) (text string, events int) {
 	return string(all), events
 }
 
-func TestTheLastCheckpointTellsWhatAllEventsDo(t *testing.T) {
+func TestTheLastCheckpointEqualsAllEvents(t *testing.T) {
 	for seed := range uint64(30) {
 		path := randomRecording(t, seed)
-		want, all := told(t, path, false)
-		got, some := told(t, path, true)
+		want, all := pagesOf(t, path, false)
+		got, some := pagesOf(t, path, true)
 		a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
 		for i := range min(len(a), len(b)) {
 			if a[i] != b[i] {

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"ttmem/cmd/ttmem/output"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 )
 
 // openLines opens a file that begins as JSON does; it is nil for another one.
@@ -26,7 +26,7 @@ func openLines(path, name string) (*File, error) {
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 		return nil, fmt.Errorf("%s: permission denied; only the user who recorded it, or root with sudo, can read it", path)
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w; name a file that can be read", path, output.Pathless(err))
+		return nil, fmt.Errorf("%s: %w; name a file that can be read", path, host.WithoutPath(err))
 	}
 	var first [1]byte
 	info, err := f.Stat()

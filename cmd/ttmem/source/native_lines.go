@@ -11,19 +11,14 @@ import (
 	"ttmem/tracer/event"
 )
 
-// nativeLines has the lines of the files that recordings name. All Files of a command share it:
-// each file takes a process to read.
-var nativeLines = newLineFinder()
-
 // A lineFinder adds lines of the source, and the calls that a compiler inlined, to native
-// frames of recordings. The tracer does not: it is root, and the files are its users'.
+// frames of a recording. The tracer does not: it is root, and the files are its users'. A
+// Recording that is read several times has one, because each file takes a process to read.
 type lineFinder struct {
 	mu    sync.Mutex
 	files map[mappedFile]*lines.Names // nil: nothing is known of the file
 	open  int
 }
-
-func newLineFinder() *lineFinder { return &lineFinder{files: make(map[mappedFile]*lines.Names)} }
 
 // mappedFile is a file that a process has mapped.
 type mappedFile struct{ path, buildID string }
@@ -43,6 +38,9 @@ func (l *lineFinder) of(f event.Frame) []event.Frame {
 	if !known && l.open < maxLineFiles {
 		if names = lines.Find(of.path, of.buildID); names != nil {
 			l.open++
+		}
+		if l.files == nil {
+			l.files = make(map[mappedFile]*lines.Names)
 		}
 		l.files[of] = names
 	}

@@ -60,7 +60,6 @@ void load(int n) {
 
 	file := filepath.Join(dir, "model.ttmem")
 	read := func() []event.Frame {
-		nativeLines = newLineFinder()
 		r, err := Open(file)
 		qt.Assert(t, qt.IsNil(err))
 		defer r.Close()

@@ -50,6 +50,8 @@ type Options struct {
 	Console Console
 	// clock is that of the file that was read.
 	clock page.Clock
+	// lines finds native lines for the file; nil: one of its own does.
+	lines *lineFinder
 }
 
 // Clock relates the times of events to the wall clock: as it was when the file was begun, or as it

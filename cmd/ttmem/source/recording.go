@@ -31,6 +31,7 @@ type Recording struct {
 
 	end     *aggregate.State
 	summary *Summary
+	lines   lineFinder
 	begin   memory.Point // of the file
 }
 
@@ -105,7 +106,7 @@ func (r *Recording) End() (*aggregate.State, *Summary, error) {
 	}
 	state := aggregate.New()
 	n := 0
-	o := Options{File: r.Path, PIDs: r.PIDs, StateOnly: !r.Whole, Quiet: r.Quiet}
+	o := Options{File: r.Path, PIDs: r.PIDs, StateOnly: !r.Whole, Quiet: r.Quiet, lines: &r.lines}
 	summary, err := o.Watch(func(e *event.Event) { n++; state.Apply(e) })
 	switch {
 	case err != nil:
@@ -123,6 +124,7 @@ func (r *Recording) open(each func(*event.Event)) (f *File, handle func(*event.E
 	f, err = Open(r.Path)
 	if err == nil {
 		f.quiet = r.Quiet
+		f.shareLines(&r.lines)
 	}
 	return f, (&Options{PIDs: r.PIDs}).Selected(each), err
 }

@@ -3,6 +3,7 @@ package source
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
@@ -16,7 +17,7 @@ func CheckPIDs(pids []int, snap *memory.Snapshot, place string) error {
 		switch {
 		case slices.Contains(seen, pid):
 		case len(seen) > 0:
-			return fmt.Errorf("-p %d: no such process %s; available: PID %s", pid, place, page.Some(texts(seen), "process"))
+			return fmt.Errorf("-p %d: no such process %s; available: PID %s", pid, place, page.Some(page.Each(seen, strconv.Itoa), "process"))
 		default:
 			return fmt.Errorf("-p %d: no such process %s; `ttmem report` lists the processes", pid, place)
 		}
@@ -26,10 +27,7 @@ func CheckPIDs(pids []int, snap *memory.Snapshot, place string) error {
 
 // CheckChips is an error if a chip is not in the snapshot of a place.
 func CheckChips(chips []int, snap *memory.Snapshot, place string) error {
-	var seen []int
-	for i := range snap.Devices {
-		seen = append(seen, snap.Devices[i].ID)
-	}
+	seen := snap.DeviceIDs()
 	for _, id := range chips {
 		switch {
 		case len(seen) == 0:
@@ -61,11 +59,4 @@ func pidsOf(s *memory.Snapshot) (pids []int) {
 	}
 	slices.Sort(pids)
 	return slices.Compact(pids)
-}
-
-func texts(numbers []int) (list []string) {
-	for _, n := range numbers {
-		list = append(list, fmt.Sprint(n))
-	}
-	return list
 }

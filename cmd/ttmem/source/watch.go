@@ -160,6 +160,7 @@ func (o *Options) watchFile(handle func(*event.Event)) (*Summary, error) {
 	}
 	defer f.Close()
 	o.clock = f.Clock()
+	f.shareLines(o.lines)
 	f.quiet = o.Quiet || o.Console.Warn != nil
 	if o.StateOnly {
 		if err := f.StateOnly(); err != nil {

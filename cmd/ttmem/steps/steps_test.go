@@ -11,7 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate/memory"
-	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 

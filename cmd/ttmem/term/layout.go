@@ -14,9 +14,15 @@ import (
 // leastColumns is the least width that pages are fitted to.
 const leastColumns = 40
 
+// A Format is how a command prints: the values of --json and --color.
+type Format struct {
+	JSON  bool
+	Color When
+}
+
 // LayoutFor fits a page to a file.
-func LayoutFor(f *os.File) page.Layout {
-	return page.Layout{Painter: page.Painter{Color: Colors(f), ASCII: !UTF8()}, Width: Columns(f)}
+func (o Format) LayoutFor(f *os.File) page.Layout {
+	return page.Layout{Painter: page.Painter{Color: o.Colors(f), ASCII: !UTF8()}, Width: Columns(f)}
 }
 
 // Columns is the width of pages: COLUMNS, else that of the terminal. It is 0 for other files,
@@ -47,9 +53,6 @@ const (
 	Never  When = "never"
 )
 
-// Color is the value of --color.
-var Color = Auto
-
 func (w *When) Set(text string) error {
 	switch v := When(text); v {
 	case Auto, Always, Never:
@@ -63,10 +66,11 @@ func (w *When) String() string { return string(*w) }
 
 func (w *When) Type() string { return "when" }
 
-// Colors reports whether what is written to a file has colours.
-func Colors(f *os.File) bool {
-	if Color != Auto {
-		return Color == Always
+// Colors reports whether output to a file has colours.
+func (o Format) Colors(f *os.File) bool {
+	switch o.Color {
+	case Always, Never:
+		return o.Color == Always
 	}
 	return IsTerminal(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }

@@ -22,7 +22,7 @@ func TestOutputThatIsNoTerminalIsNotBroken(t *testing.T) {
 		t.Setenv("COLUMNS", columns)
 		var b strings.Builder
 		out := bufio.NewWriter(&b)
-		LayoutFor(f).Write(out, 2, page.NoStyle, strings.Repeat("word ", 40))
+		Format{}.LayoutFor(f).Write(out, 2, page.NoStyle, strings.Repeat("word ", 40))
 		qt.Assert(t, qt.IsNil(out.Flush()))
 		qt.Check(t, qt.Equals(strings.Count(b.String(), "\n"), want), qt.Commentf("COLUMNS=%s: %s", columns, b.String()))
 	}

@@ -3,7 +3,6 @@ package term
 import (
 	"fmt"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"ttmem/cmd/ttmem/page"
@@ -29,14 +28,8 @@ func (p *Progress) Show(done int64) {
 	})
 }
 
-// showing is the first of several that are under way: only that one is shown.
-var showing atomic.Pointer[Progress]
-
 // Report shows a text.
 func (p *Progress) Report(text func() string) {
-	if !showing.CompareAndSwap(nil, p) && showing.Load() != p {
-		return
-	}
 	now := time.Now()
 	if now.Sub(p.Begun) < time.Second || now.Sub(p.shown) < 100*time.Millisecond || !IsTerminal(os.Stderr) {
 		return
@@ -47,7 +40,6 @@ func (p *Progress) Report(text func() string) {
 
 // End removes what was shown.
 func (p *Progress) End() {
-	showing.CompareAndSwap(p, nil)
 	if !p.shown.IsZero() {
 		fmt.Fprint(os.Stderr, "\r\033[K")
 	}

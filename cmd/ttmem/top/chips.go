@@ -24,14 +24,11 @@ type chipGroup []chip
 const alike = 0.05
 
 // chipGroups returns the chips, one per group, or if folded similar chips together.
-func chipGroups(chips []chip, folded bool) (groups []chipGroup) {
+func chipGroups(chips []chip, folded bool) []chipGroup {
 	same := func(a, b chip) bool {
 		return folded && looksAlike(a.Device, b.Device) && (a.own == nil || looksAlike(a.own, b.own))
 	}
-	for _, group := range page.Alike(chips, same) {
-		groups = append(groups, group)
-	}
-	return groups
+	return page.Alike(chipGroup(chips), same)
 }
 
 // title is the chips in words: "chips 0-7".
@@ -44,11 +41,7 @@ func (g chipGroup) title() string {
 
 // ids writes the ids of the chips.
 func (g chipGroup) ids() string {
-	var ids []int
-	for _, d := range g {
-		ids = append(ids, d.ID)
-	}
-	return formatIDs(ids)
+	return formatIDs(page.Each(g, func(c chip) int { return c.ID }))
 }
 
 // looksAlike reports whether two chips have the same capacities and similar use.

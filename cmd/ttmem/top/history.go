@@ -50,22 +50,14 @@ func (h *histories) of(g chipGroup, region event.Region) (all, static *timeline.
 	return all, static
 }
 
-// historyColumns is how many of the columns of a bar its history gets.
-func historyColumns(n int) int {
-	if n < 20 {
-		return 0
-	}
-	return n * 2 / 5
-}
-
 // barAndHistory draws a bar and, if there is room, beside it the history of the region up to its
 // capacity.
 func (p painter) barAndHistory(g chipGroup, h *histories, region event.Region, u use, columns int, bar func(columns int) string) string {
-	n := historyColumns(columns)
 	line, _ := h.of(g, region)
-	if n == 0 || line == nil {
+	if columns < 20 || line == nil {
 		return bar(columns)
 	}
+	n := columns * 2 / 5
 	spans := line.Columns(h.endNs, n)
 	top := u.capacity
 	for _, s := range spans {

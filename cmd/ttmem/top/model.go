@@ -37,8 +37,7 @@ type model struct {
 	limit int
 	// output is true if there is output of a traced command.
 	output bool
-	// users returns the name of a user; nil: that of this host.
-	users func(uid int) string
+	users  page.UserNames
 
 	present *Present
 	paused  bool
@@ -196,11 +195,8 @@ func (m *model) devices() []memory.Device {
 }
 
 // chipIDs returns the ids of all chips.
-func (m *model) chipIDs() (ids []int) {
-	for _, d := range m.devices() {
-		ids = append(ids, d.ID)
-	}
-	return ids
+func (m *model) chipIDs() []int {
+	return page.Each(m.devices(), func(d memory.Device) int { return d.ID })
 }
 
 // chips returns the selected chips. With a selected process they have what it uses of them.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/e2e/pagetest"
 )
 
 // TestPictures compares the pictures of docs/top.md with what the view draws now: -update

@@ -20,7 +20,7 @@ type processUse struct {
 var processColumns = []column[*processUse]{
 	{"PID", 8, 0, func(_ *model, u *processUse) (string, page.Style) { return fmt.Sprint(u.PID), page.NoStyle }},
 	{"USER", page.UserColumns, 0, func(m *model, u *processUse) (string, page.Style) {
-		return m.Cut(m.clean(m.userOf(u.Process)), page.UserColumns-1), page.NoStyle
+		return m.Cut(m.clean(m.users.Of(u.Process)), page.UserColumns-1), page.NoStyle
 	}},
 	{"DRAM", 11, 0, func(_ *model, u *processUse) (string, page.Style) { return page.Bytes(u.dram), page.NoStyle }},
 	{"L1 PER CORE", 13, 0, func(_ *model, u *processUse) (string, page.Style) { return page.Bytes(u.l1), page.NoStyle }},
@@ -33,14 +33,6 @@ var processColumns = []column[*processUse]{
 		}
 		return formatAge(end - min(end, u.SinceNs)), page.NoStyle
 	}},
-}
-
-// userOf returns the name of a process's user; "" if the user is not known.
-func (m *model) userOf(p *memory.Process) string {
-	if m.users != nil {
-		return m.users(p.UID)
-	}
-	return page.UserOf(p)
 }
 
 // processUses returns the running processes, largest first, and then those that ended,

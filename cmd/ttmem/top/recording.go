@@ -20,8 +20,9 @@ type Recording interface {
 	Stops() []Stop
 	// Timelines are those of the whole recording.
 	Timelines() []memory.RegionTimeline
-	// Seek makes the source show a moment.
-	Seek(Moment) error
+	// Seek makes the source show the moment after the event with the Number, whose time is not
+	// before TimeNs, or if the Number is 0 after the last event up to the time.
+	Seek(memory.Point) error
 }
 
 // A StopKind is why a moment is worth a look.
@@ -41,20 +42,14 @@ type Stop struct {
 	Name string
 }
 
-// A Moment is a moment of a recording: after the event with that Number, whose time is not
-// before TimeNs, or if the Number is 0 after the last event up to the time.
-type Moment struct{ memory.Point }
-
 // A reel is where a model is in a recording.
 type reel struct {
 	Recording
 	// at is the moment that the user chose; it is shown once it was read.
-	at Moment
+	at memory.Point
 	// y is the line of the bar, and from and columns where its time is.
 	y, from, columns int
 }
-
-func newReel(of Recording, at Moment) *reel { return &reel{Recording: of, at: at} }
 
 func (r *reel) beginNs() uint64 { first, _ := r.Span(); return first.TimeNs }
 
@@ -87,25 +82,25 @@ func (m *model) scrub(key string) (ok bool) {
 		m.seekTime(0.1)
 	case ",":
 		if first, _ := r.Span(); shown.Number > first.Number {
-			r.at = Moment{memory.Point{Number: shown.Number - 1, TimeNs: m.present.BeforeNs}}
+			r.at = memory.Point{Number: shown.Number - 1, TimeNs: m.present.BeforeNs}
 		}
 	case ".":
 		if _, last := r.Span(); shown.Number < last.Number {
-			r.at = Moment{memory.Point{Number: shown.Number + 1, TimeNs: shown.TimeNs}}
+			r.at = memory.Point{Number: shown.Number + 1, TimeNs: shown.TimeNs}
 		}
 	case "n":
 		stops := r.Stops()
 		if i := slices.IndexFunc(stops, func(s Stop) bool { return m.compare(s.Point) > 0 }); i >= 0 {
-			r.at = Moment{stops[i].Point}
+			r.at = stops[i].Point
 		} else {
-			_, r.at.Point = r.Span()
+			_, r.at = r.Span()
 		}
 	case "N":
 		before := slices.DeleteFunc(slices.Clone(r.Stops()), func(s Stop) bool { return m.compare(s.Point) >= 0 })
 		if len(before) > 0 {
-			r.at = Moment{before[len(before)-1].Point}
+			r.at = before[len(before)-1].Point
 		} else {
-			r.at.Point, _ = r.Span()
+			r.at, _ = r.Span()
 		}
 	default:
 		return false
@@ -136,11 +131,11 @@ func (m *model) seekTo(ns uint64) {
 	first, last := m.reel.Span()
 	switch {
 	case ns <= first.TimeNs:
-		m.reel.at.Point = first
+		m.reel.at = first
 	case ns >= last.TimeNs:
-		m.reel.at.Point = last
+		m.reel.at = last
 	default:
-		m.reel.at = Moment{memory.Point{TimeNs: ns}}
+		m.reel.at = memory.Point{TimeNs: ns}
 	}
 }
 

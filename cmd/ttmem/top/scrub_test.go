@@ -10,7 +10,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/top/scene"
+	"ttmem/e2e/scene"
 	"ttmem/tracer/event"
 )
 
@@ -19,7 +19,7 @@ type tape struct {
 	*Live
 	events []event.Event
 	stops  []Stop
-	sought []Moment
+	sought []memory.Point
 }
 
 func (r *tape) Span() (first, last memory.Point) {
@@ -28,11 +28,11 @@ func (r *tape) Span() (first, last memory.Point) {
 
 func (r *tape) Stops() []Stop { return r.stops }
 
-func (r *tape) Timelines() []memory.RegionTimeline { return r.until(Moment{r.last()}).Timelines() }
+func (r *tape) Timelines() []memory.RegionTimeline { return r.until(r.last()).Timelines() }
 
 func (r *tape) last() memory.Point { _, last := r.Span(); return last }
 
-func (r *tape) until(at Moment) *aggregate.State {
+func (r *tape) until(at memory.Point) *aggregate.State {
 	s := aggregate.New()
 	for i := range r.events {
 		if at.Number > 0 && i == int(at.Number) || at.Number == 0 && r.events[i].TimeNs > at.TimeNs {
@@ -43,7 +43,7 @@ func (r *tape) until(at Moment) *aggregate.State {
 	return s
 }
 
-func (r *tape) Seek(at Moment) error {
+func (r *tape) Seek(at memory.Point) error {
 	r.sought = append(r.sought, at)
 	s := r.until(at)
 	r.Show(s, &r.events[max(1, s.Number())-1], 0)
@@ -74,9 +74,9 @@ func tapeStage(t *testing.T, width, height int) (*stage, *tape) {
 	}
 	s := emptyStage(width, height)
 	s.live = r.Live
-	o := Options{Source: r, NowNs: func() uint64 { return 0 }, Recording: r, At: Moment{r.stops[0].Point}}
+	o := Options{Source: r, NowNs: func() uint64 { return 0 }, Recording: r, At: r.stops[0].Point}
 	s.look = o.sampler()
-	s.reel = newReel(r, o.At)
+	s.reel = &reel{Recording: r, at: o.At}
 	qt.Assert(t, qt.IsNil(r.Seek(o.At)))
 	s.refresh()
 	return s, r

@@ -11,6 +11,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 )
@@ -31,7 +32,7 @@ type Options struct {
 	// Recording is the source, if it has moments that can be shown, and At is the one that it
 	// shows; nil: it has none.
 	Recording Recording
-	At        Moment
+	At        memory.Point
 	// Output is true if the Present has output of a traced command.
 	Output bool
 	// Quit makes Run return when it is closed; with nil only keys do.
@@ -40,9 +41,9 @@ type Options struct {
 
 // model returns a model that paints so.
 func (o *Options) model(p page.Painter) *model {
-	m := &model{painter: painter{p}, output: o.Output}
+	m := &model{painter: painter{p}, output: o.Output, users: make(page.UserNames)}
 	if o.Recording != nil {
-		m.reel = newReel(o.Recording, o.At)
+		m.reel = &reel{Recording: o.Recording, at: o.At}
 	}
 	return m
 }
@@ -98,7 +99,7 @@ type view struct {
 	interval time.Duration
 	sampling bool
 	// sought is the moment that is being read; nil: none is.
-	sought *Moment
+	sought *memory.Point
 }
 
 type (

@@ -2,6 +2,7 @@ package top
 
 import (
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/top/scene"
+	"ttmem/e2e/scene"
 	"ttmem/tracer/event"
 )
 
@@ -45,7 +46,7 @@ func emptyStage(width, height int) *stage {
 	return &stage{
 		model: &model{
 			painter: painter{page.Painter{Attributes: true}}, width: width, height: height,
-			users: func(uid int) string { return scene.UserNames[uid] },
+			users: maps.Clone(scene.UserNames),
 		},
 		look: l, live: live,
 		clock: time.Unix(1000, 0),
@@ -165,7 +166,7 @@ func TestGrowthAfterAMarkIsWhatWasAllocatedSinceAndIsStillThere(t *testing.T) {
 	qt.Check(t, qt.IsFalse(strings.Contains(s.text(), "GROWTH")))
 }
 
-func TestAMarkInTheStreamCountsUntilTheUserSetsHisOwn(t *testing.T) {
+func TestAMarkInTheStreamCountsUntilTheUserSetsOne(t *testing.T) {
 	s := newStage(t, 80, 24)
 	at := func() event.Event {
 		return event.Event{Kind: event.Mark, TimeNs: s.scene.NowNs, Cause: "epoch"}
@@ -358,7 +359,7 @@ func TestNothingAllocatedIsSaid(t *testing.T) {
 	qt.Check(t, qt.Equals(s.press("enter", "down", "esc", "["), nothing))
 }
 
-func TestLossesAndFailuresAreTold(t *testing.T) {
+func TestLossesAndFailuresAreShown(t *testing.T) {
 	s := newStage(t, 80, 24)
 	for _, e := range []event.Event{
 		{Kind: event.Lost, Count: 12, Cause: "ring buffer full"},

@@ -199,10 +199,7 @@ func (m *model) chipLines() []string {
 	var lines []string
 	for blocks := range slices.Chunk(all, across) {
 		for y := range blocks[0] {
-			var line []string
-			for _, block := range blocks {
-				line = append(line, m.left(block[y], columns))
-			}
+			line := page.Each(blocks, func(block []string) string { return m.left(block[y], columns) })
 			text := strings.TrimRight(strings.Join(line, m.Paint(page.Dim, m.Pick(" │ ", " | "))), " ")
 			if text != "" || across > 1 {
 				lines = append(lines, text)

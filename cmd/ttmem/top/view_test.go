@@ -53,7 +53,7 @@ func TestARecordingHasNoRates(t *testing.T) {
 	}
 }
 
-func TestWhoSeesHisOwnProcessesAloneIsToldWhatOthersHold(t *testing.T) {
+func TestUsersSeeTheTotalsOfOtherUsers(t *testing.T) {
 	s := newStage(t, 80, 24)
 	s.live.OwnOnly("other users hold 3.0 GiB of 12.0 GiB of DRAM on each of 1-3")
 	s.refresh()
@@ -74,7 +74,7 @@ func TestThatMemoryIsStillReadIsSaid(t *testing.T) {
 	qt.Check(t, qt.IsFalse(strings.Contains(s.text(), "still being read")))
 }
 
-func TestRowsOfOneLineAreToldApartByTheirCallers(t *testing.T) {
+func TestRowsOfOneLineDifferByTheirCallers(t *testing.T) {
 	s := emptyStage(80, 24)
 	for line := range 3 {
 		s.live.Handle(&event.Event{

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -20,9 +21,7 @@ func Cores(ranges []event.CoreRange) string {
 
 // FormatRanges writes rectangles of cores as tt-metal does.
 func FormatRanges(ranges []event.CoreRange) string {
-	var parts []string
-	for _, r := range ranges {
-		parts = append(parts, fmt.Sprintf("[%d-%d - %d-%d]", r.X0, r.Y0, r.X1, r.Y1))
-	}
-	return strings.Join(parts, " ")
+	return strings.Join(page.Each(ranges, func(r event.CoreRange) string {
+		return fmt.Sprintf("[%d-%d - %d-%d]", r.X0, r.Y0, r.X1, r.Y1)
+	}), " ")
 }

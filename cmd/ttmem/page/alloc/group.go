@@ -32,24 +32,18 @@ var groupings = []Grouping{
 	}},
 	{"type", func(n *Namer, a *Row) []string { return []string{a.Region.String() + " " + a.Layout} }},
 	{"region", func(_ *Namer, a *Row) []string { return []string{a.Region.String()} }},
-	{"chip", func(_ *Namer, a *Row) (keys []string) {
-		for _, id := range a.Devices {
-			keys = append(keys, fmt.Sprintf("chip %d", id))
+	{"chip", func(_ *Namer, a *Row) []string {
+		if len(a.Devices) == 0 {
+			return []string{"unknown chip"}
 		}
-		if keys == nil {
-			keys = []string{"unknown chip"}
-		}
-		return keys
+		return page.Each(a.Devices, func(id int) string { return fmt.Sprintf("chip %d", id) })
 	}},
 	{"process", func(n *Namer, a *Row) []string { return []string{n.process(a.PID)} }},
 }
 
 // GroupingNames are the values of --by.
-func GroupingNames() (names []string) {
-	for _, g := range groupings {
-		names = append(names, g.name)
-	}
-	return names
+func GroupingNames() []string {
+	return page.Each(groupings, func(g Grouping) string { return g.name })
 }
 
 // orUnknown is a text from a row's call stack, or what stands for it if there is none.

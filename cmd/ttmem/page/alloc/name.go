@@ -1,6 +1,7 @@
 package alloc
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 
@@ -93,10 +94,7 @@ func (s *Site) MatchedBy(pattern *regexp.Regexp) bool {
 
 // Title is the name of a row, in one line.
 func (n *Namer) Title(a *Row, separator string) string {
-	name := page.Clean(a.Name.Text(separator))
-	if name == "" {
-		name = Unknown(a.Stack, a.BeforeAttach)
-	}
+	name := cmp.Or(page.Clean(a.Name.Text(separator)), Unknown(a.Stack, a.BeforeAttach))
 	if n.Rules != nil && a.Component != "" {
 		name = page.Clean(a.Component) + separator + name
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -15,12 +16,7 @@ import (
 var Regions = []event.Region{event.DRAM, event.L1, event.CB, event.L1Small, event.Trace, event.SystemMemory}
 
 // RegionNames are the names of regions.
-func RegionNames(regions []event.Region) (names []string) {
-	for _, r := range regions {
-		names = append(names, r.String())
-	}
-	return names
-}
+func RegionNames(regions []event.Region) []string { return page.Each(regions, event.Region.String) }
 
 // ParseRegions are the regions with these names, which must be known.
 func ParseRegions(names []string, known []event.Region) (regions []event.Region, err error) {

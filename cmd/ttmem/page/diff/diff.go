@@ -178,7 +178,7 @@ func (d *Difference) order(groups map[groupID]*Group, o Options) {
 	}
 	maps.DeleteFunc(groups, func(_ groupID, g *Group) bool { return g.A == g.B })
 	d.Groups = slices.SortedFunc(maps.Values(groups), func(a, b *Group) int {
-		return cmp.Or(page.CompareBool(a.Static, b.Static), cmp.Compare(max(b.ChangeBytes, -b.ChangeBytes), max(a.ChangeBytes, -a.ChangeBytes)),
+		return cmp.Or(memory.CompareBools(!a.Static, !b.Static), cmp.Compare(max(b.ChangeBytes, -b.ChangeBytes), max(a.ChangeBytes, -a.ChangeBytes)),
 			cmp.Compare(b.ChangeBytes, a.ChangeBytes), cmp.Compare(b.ChangeBuffers, a.ChangeBuffers), cmp.Compare(b.B.Bytes, a.B.Bytes),
 			cmp.Compare(a.Key, b.Key), cmp.Compare(a.Region, b.Region), page.CompareFrames(a.Stack, b.Stack))
 	})
@@ -187,7 +187,7 @@ func (d *Difference) order(groups map[groupID]*Group, o Options) {
 	}
 	d.Groups, d.cutOff = page.First(d.Groups, o.Limit)
 	slices.SortStableFunc(d.Groups, func(a, b *Group) int {
-		return cmp.Or(page.CompareBool(a.Static, b.Static), cmp.Compare(b.ChangeBytes, a.ChangeBytes))
+		return cmp.Or(memory.CompareBools(!a.Static, !b.Static), cmp.Compare(b.ChangeBytes, a.ChangeBytes))
 	})
 }
 

@@ -38,12 +38,6 @@ func (d *Difference) WriteJSON(w io.Writer) error {
 		}
 		return file{File: s.Path, Moment: s.Moment, AllLosses: s.Losses}
 	}
-	doc := &Document{V: 1, A: of(d.a), B: of(d.b), Totals: d.Totals, By: d.by, Groups: d.Groups, Same: d.Same, Moved: d.Moved, Omitted: d.cutOff}
-	if doc.Totals == nil {
-		doc.Totals = []Total{}
-	}
-	if doc.Groups == nil {
-		doc.Groups = []*Group{}
-	}
+	doc := &Document{V: 1, A: of(d.a), B: of(d.b), Totals: append([]Total{}, d.Totals...), By: d.by, Groups: append([]*Group{}, d.Groups...), Same: d.Same, Moved: d.Moved, Omitted: d.cutOff}
 	return page.JSON(w, doc)
 }

@@ -148,10 +148,7 @@ func (d *Difference) writeTotals(out *bufio.Writer, layout page.Layout) {
 	fmt.Fprintln(out)
 	fmt.Fprintln(out, layout.Paint(page.Dim, head(layout)))
 	for _, same := range page.Alike(chips, sameTotals) {
-		var ids []int
-		for _, totals := range same {
-			ids = append(ids, totals[0].Device)
-		}
+		ids := page.Each(same, func(totals []Total) int { return totals[0].Device })
 		fmt.Fprintln(out, layout.Paint(page.Bold, page.EachChip(ids)))
 		for _, t := range same[0] {
 			name := t.region.String()

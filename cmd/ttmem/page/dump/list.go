@@ -100,7 +100,7 @@ func (l *List) add(a alloc.Row, stack *event.Stack) {
 func (l *List) Sort() {
 	slices.SortStableFunc(l.Rows, func(a, b alloc.Row) int {
 		place := cmp.Or(cmp.Compare(a.Region, b.Region), slices.Compare(a.Devices, b.Devices), cmp.Compare(a.Address, b.Address))
-		return cmp.Or(page.CompareBool(a.Static != nil, b.Static != nil), cmp.Compare(b.TotalBytes(), a.TotalBytes()), place)
+		return cmp.Or(memory.CompareBools(a.Static == nil, b.Static == nil), cmp.Compare(b.TotalBytes(), a.TotalBytes()), place)
 	})
 }
 

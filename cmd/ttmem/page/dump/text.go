@@ -70,11 +70,7 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		var ids []int
-		for _, c := range same {
-			ids = append(ids, c.id)
-		}
-		c, title := same[0], page.EachChip(ids)
+		c, title := same[0], page.EachChip(page.Each(same, func(c *chip) int { return c.id }))
 		if c.id == memory.NoDevice {
 			title = "unknown chip"
 		}

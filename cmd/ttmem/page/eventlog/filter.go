@@ -146,11 +146,7 @@ func regionOf(e *event.Event) event.Region {
 func (l *Log) Hint() string {
 	f, seen := l.Filter, &l.seen
 	available := func(names []string) string { return "; available: " + strings.Join(names, ", ") }
-	var devices []int
-	snap := l.history.Snapshot()
-	for i := range snap.Devices {
-		devices = append(devices, snap.Devices[i].ID)
-	}
+	devices := l.history.Snapshot().DeviceIDs()
 	switch {
 	case len(f.Devices) > 0 && len(devices) == 0:
 		return ": no chip is used"

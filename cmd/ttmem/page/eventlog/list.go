@@ -42,7 +42,7 @@ type Log struct {
 	Seen, Listed uint64
 	seen         seen
 	// users are those of the processes that began.
-	users map[string]bool
+	users page.UserNames
 	// newest are the last events up to the limit, the oldest at next.
 	newest []listedEvent
 	next   int
@@ -65,7 +65,7 @@ func New(o Options, f *Filter, rules *name.Rules, layout page.Layout, write func
 	return &Log{
 		Options: o, history: analyze.NewHistory(), Filter: f, layout: layout, write: write,
 		names: &alloc.Namer{Rules: rules, Filter: alloc.Filter{Grep: f.Grep}},
-		sites: make(map[uint64]*site), users: make(map[string]bool),
+		sites: make(map[uint64]*site), users: make(page.UserNames),
 		seen: seen{make(map[event.Kind]bool), make(map[event.Region]bool), make(map[string]bool), 0, 0},
 	}
 }
@@ -86,9 +86,7 @@ func (l *Log) each(e *event.Event, n *analyze.Note) {
 	l.Seen++
 	l.Last = max(l.Last, e.TimeNs)
 	l.seen.add(e, n)
-	if user := userOf(e); user != "" {
-		l.users[user] = true
-	}
+	l.userOf(e)
 	if l.Limit > 0 && l.LiveNs > 0 && e.TimeNs >= l.LiveNs {
 		l.End()
 		l.Limit = 0
@@ -156,9 +154,9 @@ func (l *Log) nameOf(stack *event.Stack, before bool) string {
 }
 
 // userOf is the user of a process that began; "" if that is not known.
-func userOf(e *event.Event) string {
+func (l *Log) userOf(e *event.Event) string {
 	if e.Kind != event.ProcessStart {
 		return ""
 	}
-	return page.UserOf(&memory.Process{About: memory.About{UID: e.UID, Command: e.Command, Library: e.Library}})
+	return l.users.Of(&memory.Process{About: memory.About{UID: e.UID, Command: e.Command, Library: e.Library}})
 }

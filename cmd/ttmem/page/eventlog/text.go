@@ -204,7 +204,7 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		}
 	case event.ProcessStart:
 		r.text = cmp.Or(page.Clean(e.Command), page.UnknownCommandLine)
-		if user := userOf(e); len(l.users) > 1 && user != "" {
+		if user := l.userOf(e); len(l.users) > 1 && user != "" {
 			r.text = user + ": " + r.text
 		}
 	case event.ProcessExit:

@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -118,10 +119,7 @@ func (p *Page) rows(list []leak) []row {
 			Bytes: l.Bytes, Count: l.Count, Allocated: l.Allocated, Class: string(l.Class), Growing: l.Class == analyze.Leaked,
 			OldestNs: l.AgeNs, Name: p.title(l, " · "), Component: l.row.Component,
 			PID: l.PID, Region: l.Region.String(), Layout: l.row.Layout, Devices: l.Devices,
-			Stack: l.Stack,
-		}
-		for _, births := range l.Births {
-			one.GrowthBytes = append(one.GrowthBytes, births.Bytes)
+			Stack: l.Stack, GrowthBytes: page.Each(l.Births, func(births memory.Amount) uint64 { return births.Bytes }),
 		}
 		if l.By != nil {
 			one.Kind, one.Why = l.By.Name, l.By.Why

@@ -8,7 +8,7 @@ import (
 
 	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 

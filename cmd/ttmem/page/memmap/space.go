@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"ttmem/aggregate/memory"
-	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 )
 
@@ -71,7 +70,7 @@ func (r *regionMap) rows() []row {
 	}
 	// where several begin, buffers are first
 	slices.SortStableFunc(rows, func(a, b row) int {
-		return cmp.Or(cmp.Compare(a.Address, b.Address), page.CompareBool(a.Static != nil, b.Static != nil))
+		return cmp.Or(cmp.Compare(a.Address, b.Address), memory.CompareBools(a.Static == nil, b.Static == nil))
 	})
 	return rows
 }

@@ -122,11 +122,11 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, group []*memo
 	layout.WriteStyled(out, "", page.BoldRed, region+": "+verdicts[cause], "  "+at)
 	layout.Write(out, 1, page.Green, siteName(layout, f.Stack, false))
 	layout.WriteCallers(out, 3, page.Callers(f.Stack.Frames()))
-	who := strings.TrimRight(page.UsersOf(p.Snapshot).PID(f.PID)+" "+p.process(f), " ") + ", " + p.moment(f.TimeNs)
+	process := strings.TrimRight(page.UsersOf(p.Snapshot).PID(f.PID)+" "+p.process(f), " ") + ", " + p.moment(f.TimeNs)
 	if n := len(group); n > 1 {
-		who += fmt.Sprintf("; %d times, first %s", n, p.moment(group[n-1].TimeNs))
+		process += fmt.Sprintf("; %d times, first %s", n, p.moment(group[n-1].TimeNs))
 	}
-	layout.Write(out, 1, page.Dim, who)
+	layout.Write(out, 1, page.Dim, process)
 	if cause == analyze.Unexplained {
 		layout.Write(out, 1, page.NoStyle, page.FirstLine(f.Message))
 	}

@@ -27,9 +27,9 @@ func (p *Page) late(filter *alloc.Filter) string {
 	if len(pids) == 0 {
 		return ""
 	}
-	who, whose := fmt.Sprintf("PID %d was", pids[0]), "its"
+	subject, owner := fmt.Sprintf("PID %d was", pids[0]), "its"
 	if len(pids) > 1 {
-		who, whose = fmt.Sprintf("PID %s were", page.PIDs(pids[:min(len(pids), shownOwners)])), "their"
+		subject, owner = fmt.Sprintf("PID %s were", page.PIDs(pids[:min(len(pids), shownOwners)])), "their"
 	}
-	return fmt.Sprintf("%s already running: the first step is %s existing memory, %s.", who, whose, page.Count(buffers, "buffer"))
+	return fmt.Sprintf("%s already running: the first step is %s existing memory, %s.", subject, owner, page.Count(buffers, "buffer"))
 }

@@ -12,7 +12,7 @@ import (
 	"ttmem/aggregate/timeline"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
-	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -170,7 +170,7 @@ func TestChipsThatAreUnlikeFitToo(t *testing.T) {
 	qt.Check(t, qt.Equals(strings.Count(chosen, "ttnn.empty"), 4))
 }
 
-func TestAPeakBeforeTheBeginningIsTold(t *testing.T) {
+func TestAPeakBeforeTheBeginningIsReported(t *testing.T) {
 	state := aggregate.New()
 	handle := state.Apply
 	for _, e := range modelEvents(0) {

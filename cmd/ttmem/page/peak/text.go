@@ -29,9 +29,7 @@ const (
 // not, those that were fullest are shown in full, and the others in a line each.
 func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
-	if layout.Width == 0 {
-		layout.Width = defaultWidth
-	}
+	layout.Width = cmp.Or(layout.Width, defaultWidth)
 	if len(p.regions) == 0 {
 		layout.Write(out, 0, page.NoStyle, p.nothing())
 		p.writeAbout(out, layout)

@@ -10,9 +10,6 @@ import (
 	"ttmem/tracer/event"
 )
 
-// shownPlaces is how many call sites of the live memory of a process are shown.
-const shownPlaces = 3
-
 // live writes the live memory of processes, the largest first.
 func (r *report) live() {
 	var list []*memory.Process
@@ -37,24 +34,28 @@ func (r *report) live() {
 		}
 		return
 	}
+	if r.most.live == 0 {
+		r.line()
+		r.line(r.Paint(page.Bold, "Live "+r.end), r.Paint(page.Dim, ", of "+page.Count(uint64(len(list)), "process")+": ttmem dump lists it"))
+		return
+	}
 	slices.SortStableFunc(list, func(a, b *memory.Process) int { return cmp.Compare(bytes(b), bytes(a)) })
 	r.line()
 	r.line(r.Paint(page.Bold, "Live "+r.end), r.Paint(page.Dim, about))
-	for _, p := range list[:min(len(list), shownProcesses)] {
-		var items []string
-		for _, l := range p.Live {
-			items = append(items, fmt.Sprintf("%s %s (%s)", l.Region, page.Bytes(l.AllocatedBytes), page.Count(l.Buffers, "buffer")))
-		}
+	for _, p := range list[:min(len(list), r.most.live)] {
+		items := page.Each(p.Live, func(l memory.RegionTotal) string {
+			return fmt.Sprintf("%s %s (%s)", l.Region, page.Bytes(l.AllocatedBytes), page.Count(l.Buffers, "buffer"))
+		})
 		head := " " + page.Right(fmt.Sprint(p.PID), processColumns) + "  "
 		if user := r.users[p.PID]; user != "" {
 			head += user + "  "
 		}
 		r.items(head, page.Width(head), page.NoStyle, items)
-		if list, others := liveSources(p.Live); others.Stacks > 0 || slices.ContainsFunc(list, func(s source) bool { return s.Stack != nil || s.BeforeAttach }) {
-			r.sources(list, others, shownPlaces, 0, page.Bytes)
+		if list, others := liveSources(p.Live); r.most.places > 0 && (others.Stacks > 0 || slices.ContainsFunc(list, func(s source) bool { return s.Stack != nil || s.BeforeAttach })) {
+			r.sources(list, others, r.most.places, 0, page.Bytes)
 		}
 	}
-	if hidden := len(list) - shownProcesses; hidden > 0 {
+	if hidden := len(list) - r.most.live; hidden > 0 {
 		r.line(r.Paint(page.Dim, fmt.Sprintf("  and %d more", hidden)))
 	}
 }

@@ -47,6 +47,9 @@ func (r *report) notes() {
 	if late := r.late(); late != "" {
 		list = append(list, late)
 	}
+	if hidden := len(list) - r.most.notes; hidden > 0 {
+		list = append(list[:r.most.notes], fmt.Sprintf("%d more, with --json", hidden))
+	}
 	if len(list) > 0 {
 		r.line()
 	}
@@ -80,7 +83,7 @@ func (r *report) late() string {
 	}
 	var list []string
 	pids := slices.Sorted(maps.Keys(found))
-	for _, pid := range pids[:min(len(pids), shownProcesses)] {
+	for _, pid := range pids[:min(len(pids), r.most.processes)] {
 		list = append(list, fmt.Sprintf("PID %d with %s", pid, page.Count(found[pid], "buffer")))
 	}
 	if hidden := len(pids) - len(list); hidden > 0 {

@@ -10,8 +10,6 @@ import (
 )
 
 const (
-	// shownProcesses is how many processes a report shows.
-	shownProcesses = 8
 	// processColumns is the width of a process's id.
 	processColumns = 7
 	// bytesColumns is that of a number of bytes.
@@ -27,7 +25,7 @@ func (r *report) processes() {
 	if len(list) == 0 {
 		return
 	}
-	if len(list) > shownProcesses {
+	if len(list) > r.most.processes {
 		slices.SortStableFunc(list, func(a, b memory.Process) int {
 			return cmp.Or(memory.CompareBools(a.Exit == nil, b.Exit == nil), cmp.Compare(highest(&b), highest(&a)))
 		})
@@ -65,7 +63,8 @@ func (r *report) processes() {
 		head += "  command"
 	}
 	r.line(r.Paint(page.Dim, head))
-	for i := range list[:min(len(list), shownProcesses)] {
+	users := make(page.UserNames)
+	for i := range list[:min(len(list), r.most.processes)] {
 		p := &list[i]
 		var dramPeak, dram, l1Peak, l1 uint64
 		for j := range p.Devices {
@@ -74,7 +73,7 @@ func (r *report) processes() {
 			l1Peak = max(l1Peak, d.L1PerCore.Peak.BufferBytes+d.L1PerCore.Peak.CBBytes)
 			l1 = max(l1, d.L1PerCore.BufferBytes+d.L1PerCore.CBBytes)
 		}
-		line := figures(fmt.Sprint(p.PID), page.UserOf(p), page.ProcessState(p),
+		line := figures(fmt.Sprint(p.PID), users.Of(p), page.ProcessState(p),
 			inOrder(page.Bytes(dramPeak), page.Bytes(dram)), inOrder(page.KiB(l1Peak), page.KiB(l1)))
 		name := page.ProcessName(p)
 		if beside {
@@ -87,7 +86,7 @@ func (r *report) processes() {
 		}
 		r.items(page.Blank(detailColumns), detailColumns, page.Dim, r.details(p))
 	}
-	if hidden := max(0, len(list)-shownProcesses) + r.forgotten(); hidden > 0 {
+	if hidden := max(0, len(list)-r.most.processes) + page.ForgottenProcesses(r.snap); hidden > 0 {
 		r.line(r.Paint(page.Dim, fmt.Sprintf("  and %d more", hidden)))
 	}
 }
@@ -101,5 +100,3 @@ func highest(p *memory.Process) (bytes uint64) {
 	}
 	return bytes
 }
-
-func (r *report) forgotten() int { return page.ForgottenProcesses(r.snap) }

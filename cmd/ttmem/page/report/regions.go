@@ -10,9 +10,6 @@ import (
 	"ttmem/tracer/event"
 )
 
-// shownSites is how many call sites of a peak are shown, if there is room.
-const shownSites = 5
-
 // A use is the use of a region on a chip: at the peak or, for running processes, at present.
 type use struct {
 	chip int
@@ -49,12 +46,10 @@ func (r *report) regions() {
 		}
 		return
 	}
-	var ids []int
+	ids := r.snap.DeviceIDs()
 	names := make(map[string]bool)
 	for i := range r.snap.Devices {
-		d := &r.snap.Devices[i]
-		ids = append(ids, d.ID)
-		names[r.DeviceName(d)] = true
+		names[r.DeviceName(&r.snap.Devices[i])] = true
 	}
 	title, about := "Peak of each region", ", on the chip where it is highest"
 	if r.Live {
@@ -136,10 +131,10 @@ func (r *report) use(of regionUse, chips bool) {
 		other = ""
 	}
 	r.line(line, r.Paint(page.Bold, figures), r.Paint(page.Dim, other))
-	if chips {
+	if chips && r.most.chips > 0 {
 		r.chips(of)
 	}
-	if !r.Live {
+	if !r.Live && r.most.sites > 0 {
 		r.peakSources(of, u)
 	}
 }
@@ -158,13 +153,7 @@ func (r *report) bar(region event.Region, u use, columns int) string {
 
 // chips writes which chips a use is of, and how much the others use.
 func (r *report) chips(of regionUse) {
-	ids := func(group []use) (list []int) {
-		for _, u := range group {
-			list = append(list, u.chip)
-		}
-		slices.Sort(list)
-		return list
-	}
+	ids := func(group []use) []int { return page.Each(group, func(u use) int { return u.chip }) }
 	text := page.EachChip(ids(of.groups[0]))
 	switch others := of.groups[1:]; len(others) {
 	case 0:
@@ -177,7 +166,7 @@ func (r *report) chips(of regionUse) {
 		}
 		text += of.format(others[0][0].shown)
 	}
-	for i, line := range page.Wrap(text, r.width-5) {
+	for i, line := range page.Wrap(r.cut(text, r.most.chips*(r.width-5)), r.width-5) {
 		r.line(page.Blank(3+2*min(i, 1)), r.Paint(page.Dim, line))
 	}
 }
@@ -194,7 +183,7 @@ func (r *report) peakSources(of regionUse, u use) {
 	if r.made[at] == nil {
 		r.made[at] = sourcesOf(&r.peaks[at])
 	}
-	r.sources(r.made[at], memory.Holder{}, r.sites, u.shown, of.format)
+	r.sources(r.made[at], memory.Holder{}, r.most.sites, u.shown, of.format)
 }
 
 // sourcesOf are the call sites that a peak was made of.

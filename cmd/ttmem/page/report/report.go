@@ -57,13 +57,8 @@ type report struct {
 	peaks        []memory.RegionPeak
 	// made are the call sites of each of the peaks that was written.
 	made [][]source
-	// sites is how many call sites of a peak are shown.
-	sites int
+	most limits
 }
-
-// pageLines is how many lines a report may have, if it is not about a crowd: a screen, with what
-// commands write below it.
-const pageLines = 36
 
 // textColumns is the largest width of sentences.
 const textColumns = 100
@@ -73,13 +68,7 @@ const textColumns = 100
 func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	r := newReport(p.Snapshot, p.Options)
 	r.Painter, r.width, r.whole = layout.Painter, layout.Columns(), layout.Width == 0
-	for r.sites = shownSites; ; r.sites-- {
-		r.Reset()
-		r.write()
-		if r.sites == 1 || strings.Count(r.String(), "\n") <= pageLines {
-			break
-		}
-	}
+	r.fill()
 	_, err := io.WriteString(w, r.String())
 	return err
 }
@@ -105,7 +94,8 @@ func newReport(s *memory.Snapshot, o Options) *report {
 func (r *report) write() {
 	r.heading()
 	r.warnLost()
-	r.verdict()
+	r.failures()
+	r.leaks()
 	r.regions()
 	r.processes()
 	r.live()
@@ -131,10 +121,11 @@ func (r *report) heading() {
 	if r.PID > 0 {
 		title += fmt.Sprintf(" of PID %d", r.PID)
 	}
-	if ns, ok := r.traced(); ok {
-		about = " over " + page.Seconds(ns)
+	first := page.FirstNs(r.snap, r.Live)
+	if first > 0 {
+		about = " over " + page.Seconds(r.snap.TimeNs-min(first, r.snap.TimeNs))
 	}
-	if first := page.FirstNs(r.snap, r.Live); r.UTC && first > 0 {
+	if r.UTC && first > 0 {
 		about += ", from " + r.Clock.UTC(first) + " to " + r.Clock.UTC(r.snap.TimeNs) + " UTC"
 	}
 	if r.Live {
@@ -152,16 +143,14 @@ func (r *report) heading() {
 	}
 }
 
-// traced is how long processes were traced, in ns.
-func (r *report) traced() (ns uint64, ok bool) {
-	first := page.FirstNs(r.snap, r.Live)
-	return r.snap.TimeNs - min(first, r.snap.TimeNs), first > 0
-}
-
 // warnLost warns if figures may be wrong.
 func (r *report) warnLost() {
-	for _, text := range r.doubts() {
-		for i, line := range page.Wrap(text, r.width-3) {
+	list := r.doubts()
+	if hidden := len(list) - r.most.warnings; hidden > 0 {
+		list = append(list[:r.most.warnings], fmt.Sprintf("%d more, with --json", hidden))
+	}
+	for _, text := range list {
+		for i, line := range page.Wrap(r.cut(text, 3*(r.width-3)), r.width-3) {
 			mark := r.Pick("⚠  ", "!! ")
 			if i > 0 {
 				mark = "   "

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -11,7 +12,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -78,7 +79,7 @@ func badRun() *pagetest.Run {
 	return r
 }
 
-func TestReportLooksLikeTheGoldenFile(t *testing.T) {
+func TestReportMatchesTheGoldenFile(t *testing.T) {
 	lost := cleanRun()
 	lost.Apply(event.Event{Kind: event.Lost, Count: 12, Cause: "ring buffer full"})
 	lost.Apply(event.Event{Kind: event.Lost, Count: 1, Cause: "a record could not be decoded"})
@@ -117,9 +118,9 @@ func TestReportLooksLikeTheGoldenFile(t *testing.T) {
 	}
 }
 
-// TestAFailureIsToldOnce: what fails at one place for one reason is one entry, which has
-// the newest; beyond a few places the newest are told.
-func TestAFailureIsToldOnce(t *testing.T) {
+// TestAFailureIsReportedOnce: failures of one call site for one reason are one entry, which
+// shows the newest. Of many call sites the newest are listed.
+func TestAFailureIsReportedOnce(t *testing.T) {
 	r := pagetest.NewRun()
 	r.Start(4242, "python3 run.py")
 	r.Open(4242, "n150", 0)
@@ -187,6 +188,27 @@ func TestAReportFitsAnyTerminal(t *testing.T) {
 				if t.Failed() {
 					t.Fatalf("%s at %d columns", name, columns)
 				}
+			}
+		}
+	}
+}
+
+// The report of whatever state fits a screen, with what commands write below it.
+func TestReportFitsAScreen(t *testing.T) {
+	run := crowdedRun()
+	snap := run.State.WithHolders(run.State.Snapshot())
+	snap.Stacks = &memory.Stacks{Incomplete: make(map[string]uint64), IncompletePython: make(map[string]uint64)}
+	for i := range 12 {
+		snap.Stacks.Incomplete[fmt.Sprintf("cause %d of a call stack that ends early, in a file that has no unwind rows", i)] = 1
+	}
+	for _, live := range []bool{false, true} {
+		for _, columns := range []int{80, 200} {
+			var b strings.Builder
+			o := Options{Live: live, Own: true, State: run.State, Older: "model.ttmem.1"}
+			qt.Assert(t, qt.IsNil(write(&b, snap, page.Layout{Width: columns}, o)))
+			qt.Check(t, qt.IsTrue(strings.Count(b.String(), "\n") <= pageLines), qt.Commentf("%s", b.String()))
+			for _, part := range []string{"120 allocations failed, the newest 1", "model.py:4 weights", "L1: Not enough space", "DRAM ", "L1 per core", "Processes", "more, with --json"} {
+				qt.Check(t, qt.StringContains(b.String(), part))
 			}
 		}
 	}

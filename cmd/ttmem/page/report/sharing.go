@@ -35,12 +35,13 @@ func (r *report) sharing() {
 			chips = append(chips, chip{d.ID, strings.Join(items, ", "), items})
 		}
 	}
-	for _, group := range page.Alike(chips, func(a, b chip) bool { return a.users == b.users }) {
-		var ids []int
-		for _, c := range group {
-			ids = append(ids, c.id)
-		}
+	groups := page.Alike(chips, func(a, b chip) bool { return a.users == b.users })
+	for _, group := range groups[:min(len(groups), r.most.chips)] {
+		ids := page.Each(group, func(c chip) int { return c.id })
 		r.items(" "+page.EachChip(ids)+": ", 3, page.Dim, group[0].items)
+	}
+	if hidden := len(groups) - r.most.chips; hidden > 0 {
+		r.line(r.Paint(page.Dim, fmt.Sprintf("  and %d more groups of chips", hidden)))
 	}
 }
 

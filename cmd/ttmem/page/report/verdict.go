@@ -12,18 +12,6 @@ import (
 	"ttmem/tracer/event"
 )
 
-const (
-	// shownFailures and shownLeaks are how many of each a report shows.
-	shownFailures = 3
-	shownLeaks    = 3
-)
-
-// verdict writes what went wrong: allocations that failed, and call sites that leak.
-func (r *report) verdict() {
-	r.failures()
-	r.leaks()
-}
-
 // A failing is a failure and the calls that led to it, innermost first.
 type failing struct {
 	*memory.Failure
@@ -50,7 +38,7 @@ func (r *report) failures() {
 		return
 	}
 	all := r.failings()
-	list := all[:min(len(all), shownFailures)]
+	list := all[:min(len(all), r.most.failures)]
 	note := ""
 	if len(list) < len(all) || uint64(len(r.snap.Failures)) < r.snap.FailureCount {
 		note = fmt.Sprintf(", the newest %d", len(list))
@@ -63,7 +51,7 @@ func (r *report) failures() {
 			r.line("  ", r.cut(place, r.width-2))
 		}
 		// of a message, the figures that matter stand in the first sentence
-		about := r.cut(oom.Brief(f.Failure), 3*(r.width-4)-len(" (1000 times), PID 4194304"))
+		about := r.cut(oom.Brief(f.Failure), r.most.failures*(r.width-4)-len(" (1000 times), PID 4194304"))
 		if len(group) > 1 {
 			about += fmt.Sprintf(" (%d times)", len(group))
 		}
@@ -96,7 +84,7 @@ func (r *report) failedAt(f failing) string {
 
 // leaks writes which call sites leak, as `ttmem leaks` judges it.
 func (r *report) leaks() {
-	if !slices.ContainsFunc(r.snap.Processes, allocated) {
+	if !slices.ContainsFunc(r.snap.Processes, func(p memory.Process) bool { return highest(&p) > 0 }) {
 		return
 	}
 	r.line()
@@ -117,7 +105,7 @@ func (r *report) leaks() {
 	case len(list) > 0:
 		r.line(r.Paint(page.BoldRed, fmt.Sprintf("%s leaked: %s from %s", page.Bytes(sum.Bytes),
 			page.Count(sum.Count, "buffer"), page.Count(uint64(len(list)), "call site"))))
-		r.sources(merged(list), memory.Holder{}, shownLeaks, 0, page.Bytes)
+		r.sources(merged(list), memory.Holder{}, r.most.leaks, 0, page.Bytes)
 	case len(r.doubts()) > 0:
 		r.line("No leaks found, but events were lost")
 	case r.State.BuffersAllocated() < analyze.LeastSurvivors:
@@ -130,11 +118,4 @@ func (r *report) leaks() {
 
 func newLeak(v *analyze.Verdict) source {
 	return newSource(memory.Holder{Bytes: v.Bytes, Count: v.Count, Stack: v.Stack, BeforeAttach: v.BeforeAttach}, event.NotStatic, v.Region.String())
-}
-
-// allocated reports whether the process ever had a buffer.
-func allocated(p memory.Process) bool {
-	return slices.ContainsFunc(p.Devices, func(d memory.Device) bool {
-		return slices.ContainsFunc(page.Regions, func(r event.Region) bool { return page.UseOf(&d, r).PeakBytes > 0 })
-	})
 }

@@ -20,7 +20,8 @@ type Recording struct {
 	first, last memory.Point
 	end         *aggregate.State
 	stops       []top.Stop
-	fullest     memory.Point
+	// fullest is the peak that was nearest to its capacity; zero if there is none.
+	fullest memory.Point
 }
 
 // OpenRecording reads a file, and shows its fullest moment. It returns the summary of the file.
@@ -33,7 +34,7 @@ func OpenRecording(o *source.Options, view *top.Options) (*Recording, *source.Su
 	if err != nil {
 		return nil, nil, cmp.Or(o.Missing(), err)
 	}
-	view.Source, view.Recording, view.At = r, r, r.fullestMoment()
+	view.Source, view.Recording, view.At = r, r, cmp.Or(r.fullest, r.last)
 	if err := r.Seek(view.At); err != nil {
 		return nil, nil, err
 	}
@@ -73,10 +74,7 @@ func (r *Recording) add(kind top.StopKind, at memory.Point, name string) {
 // addPeaks adds the peaks, those of several chips at once as one, and finds the fullest one.
 func (r *Recording) addPeaks(peaks []memory.PeakPoint) {
 	for _, group := range page.Alike(peaks, func(a, b memory.PeakPoint) bool { return a.Point == b.Point && a.Region == b.Region }) {
-		var chips []int
-		for _, p := range group {
-			chips = append(chips, p.Device)
-		}
+		chips := page.Each(group, func(p memory.PeakPoint) int { return p.Device })
 		r.add(top.StopPeak, group[0].Point, fmt.Sprintf("peak of %s, %s", group[0].Region, page.Chips(chips)))
 	}
 	most := -1.0
@@ -90,15 +88,6 @@ func (r *Recording) addPeaks(peaks []memory.PeakPoint) {
 	}
 }
 
-// fullestMoment is where the view begins: the peak that was nearest to its capacity, or the end if
-// there is none.
-func (r *Recording) fullestMoment() top.Moment {
-	if r.fullest.Number == 0 {
-		return top.Moment{Point: r.last}
-	}
-	return top.Moment{Point: r.fullest}
-}
-
 // Span is the first moment and the last one.
 func (r *Recording) Span() (first, last memory.Point) { return r.first, r.last }
 
@@ -109,12 +98,12 @@ func (r *Recording) Stops() []top.Stop { return r.stops }
 func (r *Recording) Timelines() []memory.RegionTimeline { return r.end.Timelines() }
 
 // Seek shows a moment.
-func (r *Recording) Seek(at top.Moment) error {
+func (r *Recording) Seek(at memory.Point) error {
 	if at.Number == r.last.Number {
 		r.Show(r.end, nil, 0)
 		return nil
 	}
-	m := source.Moment{Kind: source.AtPoint, Point: at.Point}
+	m := source.Moment{Kind: source.AtPoint, Point: at}
 	return r.file.StateAt(m, func(s *aggregate.State, _ source.Regions) {
 		r.Show(s, r.file.Reached, r.file.BeforeNs)
 	})

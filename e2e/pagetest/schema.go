@@ -14,7 +14,7 @@ import (
 // schema is docs/schema.json, in which a field that is not described is an error here.
 var schema = sync.OnceValues(func() (*jsonschema.Compiler, error) {
 	_, file, _, _ := runtime.Caller(0)
-	loaded, err := jsonschema.FileLoader{}.Load("file://" + filepath.Join(filepath.Dir(file), "../../../../docs/schema.json"))
+	loaded, err := jsonschema.FileLoader{}.Load("file://" + filepath.Join(filepath.Dir(file), "../../docs/schema.json"))
 	if err != nil {
 		return nil, err
 	}

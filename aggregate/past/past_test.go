@@ -1,0 +1,102 @@
+package past
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate/memory"
+)
+
+// A testSite is a call site of a user.
+type testSite struct{ uid, number int }
+
+func (s testSite) UID() int      { return s.uid }
+func (s testSite) Chips() uint64 { return 1 }
+
+// end ends a buffer of each of so many call sites. It was allocated after the mark after, and
+// the newest mark is last.
+func end(p *Past[testSite], uid, sites int, after, last uint64, ended bool) {
+	marks := Marks{last}
+	if after > 0 && after < last {
+		marks = Marks{after, last}
+	}
+	for i := range sites {
+		p.Add(Buffers[testSite]{testSite{uid, i}, memory.Amount{Count: 1, Bytes: 10}, after + 1}, marks, ended)
+	}
+}
+
+// liveAt counts the buffers that were live at a mark.
+func liveAt(p *Past[testSite], mark uint64) (n uint64) {
+	for _, one := range p.list {
+		if one.isLiveAt(mark) {
+			n += one.Count
+		}
+	}
+	return n
+}
+
+// TestAMarkIsKnownAsAWholeOrForgotten: the oldest marks are forgotten, and of those that are known
+// nothing is missing.
+func TestAMarkIsKnownAsAWholeOrForgotten(t *testing.T) {
+	const sites, marks = 1000, 120 // 120,000 sums
+	var p Past[testSite]
+	for i := range uint64(marks) {
+		end(&p, 7, sites, 10*i, 10*(i+1), false)
+		if len(p.list) > maxPast {
+			t.Fatalf("%d sums", len(p.list))
+		}
+	}
+	known := 0
+	for i := range uint64(marks) {
+		mark := 10 * (i + 1)
+		if !p.Knows(7, mark) {
+			qt.Check(t, qt.Equals(liveAt(&p, mark), 0))
+			qt.Check(t, qt.Equals(known, 0), qt.Commentf("an older mark than %d is known", mark))
+			continue
+		}
+		known++
+		qt.Check(t, qt.Equals(liveAt(&p, mark), sites))
+	}
+	qt.Check(t, qt.IsTrue(known >= maxPast/2/sites && known < marks), qt.Commentf("%d marks are known", known))
+	qt.Check(t, qt.Equals(len(p.index), len(p.list)))
+}
+
+// TestTheNewestMarkIsAlwaysKnown, also if more was live at it than a Past keeps otherwise.
+func TestTheNewestMarkIsAlwaysKnown(t *testing.T) {
+	var p Past[testSite]
+	const many = maxPast + 1000
+	end(&p, 7, 100, 0, 10, false)
+	end(&p, 7, many, 10, 20, false)
+	qt.Check(t, qt.IsTrue(p.Knows(7, 20)))
+	qt.Check(t, qt.Equals(liveAt(&p, 20), many))
+	qt.Check(t, qt.IsFalse(p.Knows(7, 10)))
+
+	// It is forgotten when there is a newer one.
+	end(&p, 7, many, 20, 30, false)
+	qt.Check(t, qt.IsTrue(p.Knows(7, 30)))
+	qt.Check(t, qt.Equals(liveAt(&p, 30), many))
+	qt.Check(t, qt.IsFalse(p.Knows(7, 20)))
+	qt.Check(t, qt.Equals(liveAt(&p, 20), 0))
+}
+
+// TestAUserForgetsOnlyOwnMarks: a user who has much does not displace what another has.
+func TestAUserForgetsOnlyOwnMarks(t *testing.T) {
+	var p Past[testSite]
+	end(&p, 7, 100, 0, 10, false)
+	for i := range uint64(maxPast / 100) {
+		end(&p, 8, 100, 10+i, 11+i, false)
+	}
+	qt.Check(t, qt.IsTrue(p.Knows(7, 10)))
+	qt.Check(t, qt.Equals(liveAt(&p, 10), 100))
+	qt.Check(t, qt.IsFalse(p.Knows(8, 11)))
+	qt.Check(t, qt.IsFalse(p.Knows(0, 10))) // root's are of all users
+}
+
+// TestWhatEndsAfterTheNewestMarkIsBounded: processes that begin and end after it are ever more.
+func TestWhatEndsAfterTheNewestMarkIsBounded(t *testing.T) {
+	var p Past[testSite]
+	end(&p, 7, maxPast+1000, 10, 10, true)
+	qt.Check(t, qt.IsTrue(len(p.list) <= maxPast))
+	qt.Check(t, qt.IsFalse(p.Knows(7, 10)))
+}
