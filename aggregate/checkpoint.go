@@ -145,16 +145,16 @@ func (s *State) Restore(from *event.State) error {
 		p.name.marks = read.marksFor(p.name.about.UID)
 	}
 	if partial {
-		read.restartPeaks()
+		read.restartPartial()
 		read.beginning = beginning{memory.Point{Number: read.applied, TimeNs: read.now}, true}
 	}
 	*s = *read
 	return nil
 }
 
-// restartPeaks makes the present use the peak of each partial chip, and the present time the
+// restartPartial makes the present use the peak of each partial chip, and the present time the
 // beginning of all timelines. Only the processes keep their earlier peaks.
-func (s *State) restartPeaks() {
+func (s *State) restartPartial() {
 	for _, one := range s.sites {
 		for c := range one.all() {
 			for i, q := range c.set.poolsOf(c.region) {
@@ -164,22 +164,6 @@ func (s *State) restartPeaks() {
 			}
 		}
 	}
-	some := len(s.chips) == 0
-	for _, c := range s.chips {
-		if !c.partial {
-			continue
-		}
-		some = true
-		for i := range c.pools {
-			c.pools[i].Restart(s.now, s.applied)
-		}
-		u, now := &c.used, s.now
-		u.l1Buffers = peak.Peak{Bytes: u.regions[event.L1].Bytes, TimeNs: now, Capacity: c.capacities[event.L1].Total()}
-		if c.pools[event.L1].Fits() {
-			u.static.PeakBytesPerCore, u.static.PeakTimeNs = u.static.cores.Max(), now
-		}
-		u.kernels.PeakDRAMBytes = u.kernels.DRAMBytes
-	}
 	for _, p := range s.processes {
 		for _, of := range p.chips {
 			for i, before := range of.peaks {
@@ -187,8 +171,13 @@ func (s *State) restartPeaks() {
 					q.Earlier = before
 				}
 			}
-			k := &of.chip.used.kernels
-			k.PeakBytesPerCore = max(k.PeakBytesPerCore, of.textMax())
+		}
+	}
+	some := len(s.chips) == 0
+	for _, c := range s.chips {
+		if c.partial {
+			some = true
+			s.restartPeaksOf(c)
 		}
 	}
 	if !some {
@@ -200,6 +189,35 @@ func (s *State) restartPeaks() {
 			c.pools[i].Redraw(s.now)
 		}
 		c.partial = false
+	}
+}
+
+// RestartPeaks makes the present use the peak of each chip. Processes keep their peaks.
+func (s *State) RestartPeaks() {
+	for _, c := range s.chips {
+		for i := range c.pools {
+			c.pools[i].Earlier = peak.Peak{}
+		}
+		s.restartPeaksOf(c)
+	}
+}
+
+// restartPeaksOf makes the present use the peak of a chip, as far as it fits.
+func (s *State) restartPeaksOf(c *chip) {
+	for i := range c.pools {
+		c.pools[i].Restart(s.now, s.applied)
+	}
+	u := &c.used
+	u.l1Buffers = peak.Peak{Bytes: u.regions[event.L1].Bytes, TimeNs: s.now, Capacity: c.capacities[event.L1].Total()}
+	u.static.PeakBytesPerCore, u.static.PeakTimeNs = 0, 0
+	if c.pools[event.L1].Fits() {
+		u.static.PeakBytesPerCore, u.static.PeakTimeNs = u.static.cores.Max(), s.now
+	}
+	u.kernels.PeakDRAMBytes, u.kernels.PeakBytesPerCore = u.kernels.DRAMBytes, 0
+	for _, p := range s.processes {
+		if of := p.chips[c.id]; of != nil {
+			u.kernels.PeakBytesPerCore = max(u.kernels.PeakBytesPerCore, of.textMax())
+		}
 	}
 }
 

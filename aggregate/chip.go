@@ -70,7 +70,8 @@ type usage struct {
 	load    cores.Load                 // of buffers that are on single cores of L1
 	static  staticUsage
 	kernels memory.KernelsUse // without MaxBytesPerCore
-	// l1Buffers is the peak of the buffers in all banks of L1, without circular buffers.
+	// l1Buffers is the most that buffers alone occupied of all banks of L1: another question than
+	// the pool's, often with another moment. Buffers always fit.
 	l1Buffers peak.Peak
 }
 
@@ -112,7 +113,7 @@ func (c *processChip) grew(region event.Region, now uint64) {
 		bytes = c.used.regions[event.L1].perBank + top.Bytes
 	}
 	if bytes > c.peaks[region].Bytes {
-		c.peaks[region] = peak.Peak{Bytes: bytes, Static: static, TimeNs: now, Capacity: c.capacities()[region].Total()}
+		c.peaks[region] = peak.Peak{Bytes: bytes, Static: static, TimeNs: now, Capacity: peak.Capacity(region, &c.capacities()[region])}
 	}
 }
 

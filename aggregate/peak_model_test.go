@@ -100,6 +100,17 @@ func (m *peakModel) note(e *event.Event) {
 	}
 }
 
+// restart forgets all peaks but what there is now, as far as it fits.
+func (m *peakModel) restart(now uint64) {
+	clear(m.peaks)
+	m.note(&event.Event{TimeNs: now})
+	for at, p := range m.peaks {
+		if at.region == event.L1 && m.capacity > 0 && p.bytes > m.capacity {
+			p.bytes = 0
+		}
+	}
+}
+
 // grewL1 reports whether something was added to the L1 of a chip.
 func (m *peakModel) grewL1(e *event.Event, id int) bool {
 	return (e.Kind == event.CBAlloc || e.Kind == event.Alloc && e.Region == event.L1) && slices.Contains(e.Devices, id)
@@ -171,6 +182,11 @@ func TestAnyPeakIsMadeOfWhatTheModelHasAtItsMoment(t *testing.T) {
 			m.apply(e)
 			comment := qt.Commentf("seed %d, event %d %v", seed, now, e.Kind)
 			if now%7 == 0 {
+				checkPeaks(t, p, &m, comment)
+			}
+			if now == 100 && seed%3 == 0 {
+				p.RestartPeaks()
+				m.restart(now)
 				checkPeaks(t, p, &m, comment)
 			}
 			if now == 150 && seed%2 == 1 {

@@ -6,6 +6,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -27,6 +28,19 @@ func TestThePeakOfL1IsOfACore(t *testing.T) {
 	list := s.RegionPeaks()
 	qt.Assert(t, qt.HasLen(list, 1))
 	qt.Check(t, qt.Equals(list[0].Bytes, 250))
+}
+
+// TestTheCapacityAtAnEarlierPeakOfL1IsOfACore, as the peak itself, also where it is a process's own.
+func TestTheCapacityAtAnEarlierPeakOfL1IsOfACore(t *testing.T) {
+	first := after(
+		opened(7, 5, 0), lies(1, 7, 1, 1000, 100, 0),
+		event.Event{TimeNs: 2, Kind: event.Free, PID: 7, BufferID: 1, Reason: event.ReasonExplicit},
+	)
+	s := aggregate.New()
+	s.Apply(aggregate.OfProcesses(first.Checkpoint(), []int{7}))
+	list := s.RegionPeaks()
+	qt.Assert(t, qt.HasLen(list, 1))
+	qt.Check(t, qt.DeepEquals(list[0].Earlier, &memory.EarlierPeak{TimeNs: 1, Bytes: 100, CapacityBytes: 1000}))
 }
 
 // peakOfL1 returns the peak of the L1 of chip 0, in bytes.

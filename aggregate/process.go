@@ -41,8 +41,9 @@ type process struct {
 type processChip struct {
 	chip *chip
 	used usage
-	// peaks are the process's own. Moments do not count at which the buffers of all processes
-	// did not fit.
+	// peaks are the most that the process itself had of each region, in bytes as pools count them.
+	// Moments do not count at which the buffers of all processes did not fit. The chip's peak is
+	// another question, often with another moment, and only pools have a timeline and call sites.
 	peaks peaks
 	// open is true if the process has an allocator open whose capacities are known. own are
 	// its capacities, also after the last one was closed.

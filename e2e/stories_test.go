@@ -49,6 +49,7 @@ func TestRecordStories(t *testing.T) {
 		"mesh":      recordStoryOf(storyCommand{program: "submesh.py", board: "t3000"}),
 		"chips":     recordStoryOf(storyCommand{program: "demo.py", board: "n300"}),
 		"mix":       recordStoryOf(storyCommand{program: "mix.py", version: "0.76.0", edits: []string{"check.count < 50", "check.count < 44"}}),
+		"inference": recordStoryOf(storyCommand{program: "small_transformer.py", args: []string{"clean", "4"}}),
 		"crowd":     recordCrowd,
 		"late":      recordLate,
 		"held":      recordHeld,

@@ -91,7 +91,8 @@ type StaticUse struct {
 	Bytes uint64 `json:"bytes"`
 	// SumBytes is the plain sum over all programs.
 	SumBytes uint64 `json:"sum_bytes"`
-	// PeakBytesPerCore is the highest MaxBytesPerCore, at PeakTimeNs.
+	// PeakBytesPerCore is the highest MaxBytesPerCore, at PeakTimeNs: of circular buffers alone,
+	// which may be another moment and core than those of L1PerCore.Peak.
 	PeakBytesPerCore uint64 `json:"peak_bytes_per_core"`
 	PeakTimeNs       uint64 `json:"peak_time_ns"`
 }
@@ -103,7 +104,10 @@ type KernelsUse struct {
 	// ring in L1, which is outside the banks.
 	MaxBytesPerCore uint64 `json:"max_bytes_per_core"`
 	// SumBytes is the plain sum of the text per core over all programs.
-	SumBytes         uint64 `json:"sum_bytes"`
+	SumBytes uint64 `json:"sum_bytes"`
+	// PeakBytesPerCore and PeakDRAMBytes are the highest MaxBytesPerCore and DRAMBytes. They are
+	// no part of a region's peak: the ring is outside the banks, and the binaries' buffers count
+	// in DRAM.
 	PeakBytesPerCore uint64 `json:"peak_bytes_per_core"`
 	// DRAMBytes is the sum of the binaries in DRAM. They are in DRAM buffers, which count
 	// in that region too.

@@ -61,13 +61,16 @@ func New(region event.Region, capacity *event.Capacity, begin uint64) Pool {
 	return q
 }
 
-// Capacity returns the present capacity in bytes, as the pool counts them; 0 if it is not known.
-func (q *Pool) Capacity() uint64 {
-	if q.Region == event.L1 {
-		return q.capacity.BytesPerBank
+// Capacity returns a capacity in bytes, as the pool of the region counts them; 0 if it is not known.
+func Capacity(region event.Region, c *event.Capacity) uint64 {
+	if region == event.L1 {
+		return c.BytesPerBank
 	}
-	return q.capacity.Total()
+	return c.Total()
 }
+
+// Capacity returns the present capacity in bytes, as the pool counts them; 0 if it is not known.
+func (q *Pool) Capacity() uint64 { return Capacity(q.Region, q.capacity) }
 
 // Fits reports whether the present use is within the capacity. Only L1 can exceed it.
 func (q *Pool) Fits() bool {

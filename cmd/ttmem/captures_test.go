@@ -21,7 +21,7 @@ var captures = []string{
 	"peak peak.ttmem --region DRAM", "peak mix.ttmem --region L1",
 	"dump leak.ttmem --at peak", "dump leak.ttmem --at peak --by op",
 	"oom fragments.ttmem", "map fragments.ttmem --at failure#1 --region L1",
-	"diff repaired.ttmem leak.ttmem", "log leak.ttmem",
+	"diff repaired.ttmem leak.ttmem", "log leak.ttmem", "ops inference.ttmem",
 	"top --once --color=never leak.ttmem",
 }
 

@@ -84,7 +84,7 @@ var goldenStories = []goldenStory{
 		{name: "diff_peak", args: "diff FILE --from begin --to peak"},
 		{name: "log", args: "log FILE", form: goldenText},
 		{name: "log_programs", args: "log FILE --kind cb_alloc,cb_free -n 3"},
-		{name: "ops", args: "ops FILE"}, // the stories are from before runs were recorded
+		{name: "ops", args: "ops FILE"}, // this story is from before runs were recorded
 	})},
 	// The device is opened and closed four times.
 	{"reopen", slices.Concat(commonCommands, leakCommands, []goldenCommand{
@@ -130,6 +130,11 @@ var goldenStories = []goldenStory{
 		{name: "log_programs", args: "log FILE --kind cb_alloc,cb_free,kernel_load,kernel_unload -n 12", form: goldenText},
 		{name: "ops", args: "ops FILE -n 5"},
 		{name: "log_small", args: "log FILE --region L1_SMALL --region CB --kind alloc,free", form: goldenText},
+	})},
+	// A small transformer, whose programs run again from the program cache.
+	{"inference", slices.Concat(commonCommands, []goldenCommand{
+		{name: "ops", args: "ops FILE"},
+		{name: "ops_last", args: "ops FILE --from 3.465s -n 3"},
 	})},
 	// Four processes share a chip: one holds memory, one ends and two crash.
 	{"crowd", slices.Concat(commonCommands, leakCommands, []goldenCommand{

@@ -33,16 +33,17 @@ type chipRegion struct {
 	region string
 }
 
-// TestPeaksAgree: the flame graph, `peak`, `dump --at peak`, `map --at peak` and `report`
-// name the same moment and the same bytes for the peak of each region of each chip, on the
-// recordings of all stories.
+// TestPeaksAgree: the flame graph, `peak`, `dump --at peak`, `map --at peak`, `report` and a
+// step as long as the program name the same moment and the same bytes for the peak of each
+// region of each chip, on the recordings of all stories.
 func TestPeaksAgree(t *testing.T) {
 	root, err := filepath.Abs(goldenFolder)
 	qt.Assert(t, qt.IsNil(err))
 	t.Chdir(t.TempDir())
 	compared := 0
 	for _, s := range goldenStories {
-		readStory(t, storyEvents(root, s.name)).record(t, s.name+".ttmem", 0)
+		story := readStory(t, storyEvents(root, s.name))
+		story.record(t, s.name+".ttmem", 0)
 		t.Run(s.name, func(t *testing.T) {
 			file := s.name + ".ttmem"
 			want, buffers, statics, beginNs := peaksOfPeak(t, file)
@@ -52,6 +53,7 @@ func TestPeaksAgree(t *testing.T) {
 			qt.Check(t, qt.DeepEquals(dumped, buffers), qt.Commentf("dump"))
 			qt.Check(t, qt.DeepEquals(dumpedStatics, statics), qt.Commentf("circular buffers of dump"))
 			qt.Check(t, qt.DeepEquals(peaksOfMap(t, file), perBank), qt.Commentf("map"))
+			qt.Check(t, qt.DeepEquals(peaksOfStep(t, story), want), qt.Commentf("a step"))
 			compared += len(want)
 		})
 	}

@@ -38,10 +38,18 @@ type step struct {
 }
 
 type stepPeak struct {
-	Device        int    `json:"device"`
-	Region        string `json:"region"`
+	Device int    `json:"device"`
+	Region string `json:"region"`
+	stepUse
+	// PerCore is that of L1 with circular buffers, on the fullest core; nil for other regions.
+	PerCore *stepUse `json:"per_core,omitempty"`
+}
+
+// A stepUse is the use of a region. Without PerCore it is what buffers occupy of all banks.
+type stepUse struct {
 	BeginBytes    uint64 `json:"begin_bytes"`
 	PeakBytes     uint64 `json:"peak_bytes"`
+	PeakTimeNs    uint64 `json:"peak_time_ns"`
 	EndBytes      uint64 `json:"end_bytes"`
 	CapacityBytes uint64 `json:"capacity_bytes"`
 }
@@ -67,20 +75,12 @@ type Follower struct {
 	mu      sync.Mutex // for out
 	out     io.Writer
 	state   *aggregate.State
-	used    map[stepRegion]*stepUse
 	current step
-	lost    uint64
+	began   *memory.Snapshot // of the current step's beginning
 
 	requests chan request // in the order of their marks
 	next     *request     // the first, taken from the channel
 }
-
-type stepRegion struct {
-	device int
-	region event.Region
-}
-
-type stepUse struct{ begin, now, peak uint64 }
 
 // request is a line of the input.
 type request struct {
@@ -106,10 +106,7 @@ const stepMark = 100
 
 // New returns a follower that writes answers to out.
 func New(out io.Writer) *Follower {
-	s := &Follower{
-		out: out, state: aggregate.New(), used: make(map[stepRegion]*stepUse),
-		requests: make(chan request, 64),
-	}
+	s := &Follower{out: out, state: aggregate.New(), requests: make(chan request, 64)}
 	s.Handle = source.Completed(s.state, s.apply)
 	return s
 }
@@ -175,83 +172,65 @@ func (s *Follower) Listen(in io.Reader, mark func(string) error) error {
 
 // apply handles an event that the state has.
 func (s *Follower) apply(e *event.Event) {
-	switch e.Kind {
-	case event.Alloc, event.Free:
-		for _, id := range e.Devices {
-			s.use(id, e)
-		}
-	case event.Checkpoint:
-		for _, h := range s.state.Buffers() {
-			for _, id := range h.Devices {
-				s.use(id, &event.Event{Kind: event.Alloc, Region: h.Region, BytesPerBank: h.BytesPerBank, Banks: h.Banks})
-			}
-		}
-	case event.Lost:
-		s.lost += e.Count
-	case event.Mark:
-		if s.next == nil {
-			select {
-			case r := <-s.requests:
-				s.next = &r
-			default:
-				return // another program's mark
-			}
-		}
-		if s.next.mark() != e.Cause {
-			return
-		}
-		r := *s.next
-		s.next = nil
-		if r.ends {
-			s.end(e.TimeNs)
-		} else {
-			s.begin(r.name, e.TimeNs)
-		}
-	}
-}
-
-func (s *Follower) use(id int, e *event.Event) {
-	key := stepRegion{id, e.Region}
-	u := s.used[key]
-	if u == nil {
-		u = &stepUse{}
-		s.used[key] = u
-	}
-	bytes := e.BytesPerBank * uint64(e.Banks)
-	if e.Kind == event.Free {
-		u.now -= min(bytes, u.now)
+	if e.Kind != event.Mark {
 		return
 	}
-	u.now += bytes
-	u.peak = max(u.peak, u.now)
+	if s.next == nil {
+		select {
+		case r := <-s.requests:
+			s.next = &r
+		default:
+			return // another program's mark
+		}
+	}
+	if s.next.mark() != e.Cause {
+		return
+	}
+	r := *s.next
+	s.next = nil
+	if r.ends {
+		s.end(e.TimeNs)
+	} else {
+		s.begin(r.name, e.TimeNs)
+	}
 }
 
 func (s *Follower) begin(name string, timeNs uint64) {
 	s.current = step{Step: name, BeginNs: timeNs, BeginWallNs: s.Clock.Wall(timeNs)}
-	s.lost = 0
 	s.state.FollowFrom(timeNs)
-	for _, u := range s.used {
-		u.begin, u.peak = u.now, u.now
-	}
+	s.state.RestartPeaks()
+	s.began = s.state.Snapshot()
 }
 
 func (s *Follower) end(timeNs uint64) {
-	one := &s.current
-	one.EndNs, one.EndWallNs, one.Lost = timeNs, s.Clock.Wall(timeNs), s.lost
-	one.Peaks, one.Left = []stepPeak{}, s.left()
-	snap := s.state.Snapshot()
-	for i := range snap.Devices {
-		d := &snap.Devices[i]
-		for r := range event.Region(event.BankedRegions) {
-			if u := s.used[stepRegion{d.ID, r}]; u != nil {
-				one.Peaks = append(one.Peaks, stepPeak{
-					Device: d.ID, Region: r.String(), BeginBytes: u.begin, PeakBytes: u.peak, EndBytes: u.now,
-					CapacityBytes: d.Regions.Banked(r).CapacityBytes,
-				})
+	one, now := &s.current, s.state.Snapshot()
+	one.EndNs, one.EndWallNs, one.Lost = timeNs, s.Clock.Wall(timeNs), now.LostEvents-s.began.LostEvents
+	one.Peaks, one.Left = peaks(s.began, now), s.left()
+	s.answer(one)
+}
+
+// peaks returns the use of each region of each chip between two moments.
+func peaks(began, now *memory.Snapshot) []stepPeak {
+	list := []stepPeak{}
+	for i := range now.Devices {
+		d, before := &now.Devices[i], &memory.Device{}
+		if at := slices.IndexFunc(began.Devices, func(b memory.Device) bool { return b.ID == d.ID }); at >= 0 {
+			before = &began.Devices[at]
+		}
+		for _, region := range page.Regions {
+			a, b := before.Regions.Banked(region), d.Regions.Banked(region)
+			if b.CapacityBytes == 0 && page.UseOf(d, region).PeakBytes == 0 {
+				continue // the chip does not have it
 			}
+			one := stepPeak{Device: d.ID, Region: region.String(), stepUse: stepUse{a.AllocatedBytes, b.PeakBytes, b.PeakTimeNs, b.AllocatedBytes, b.CapacityBytes}}
+			if region == event.L1 {
+				a, b := page.UseOf(before, region), page.UseOf(d, region)
+				one.PerCore = &stepUse{a.Bytes, b.PeakBytes, b.PeakTimeNs, b.Bytes, b.CapacityBytes}
+			}
+			list = append(list, one)
 		}
 	}
-	s.answer(one)
+	return list
 }
 
 // left is what the step allocated and did not free, by stack and region. What ended with its
