@@ -36,12 +36,12 @@ type decoder struct {
 	markAt []string
 	// show are the options for call stacks.
 	show stack.Options
-	// lastStack is the number of the last stack, and stackRecords counts the records of stacks.
+	// lastStack is the number of the last stack. stackRecords counts the records of stacks.
 	lastStack    uint64
 	stackRecords int
 	// ended are the processes that had ended at the last sweep.
 	ended []int
-	// recovering are the processes that lost events and are not right again.
+	// recovering are the processes that lost events and whose figures are not right again.
 	recovering map[int]*traced
 	// reads reads the programs of processes.
 	reads *reads
@@ -60,8 +60,8 @@ type hostView interface {
 	readCommand(pid int, sinceNs uint64, report func(command string))
 	// lateOf returns the state of a process whose memory is being read; nil for others.
 	lateOf(pid int) *lateAttach
-	// processEnded forgets a process that has ended or has executed another program
-	// (execed). traced: it sent records.
+	// processEnded forgets a process that has ended or, if execed is true, has executed
+	// another program. traced is true if it sent records.
 	processEnded(pid int, timeNs uint64, execed, traced bool)
 	// takeLosses passes on what the kernel side lost since the last call.
 	takeLosses(each func(bpf.KernelLossKey, bpf.KernelLoss))
@@ -99,14 +99,14 @@ type traced struct {
 	readIDs map[uint64]uint64
 	// programs are those with memory, by id.
 	programs map[uint64]program
-	// recovery is set from a loss until the figures are right again; rereads is how often the
-	// memory was read for that, and rereadNs when it may be the next time.
+	// recovery is set from a loss until the figures are right again. rereads counts how often
+	// the memory was read for that, and rereadNs is when it may be read next.
 	recovery *recovery
 	rereads  int
 	rereadNs uint64
 }
 
-// A liveBuffer is what is known of an allocated buffer.
+// A liveBuffer is an allocated buffer.
 type liveBuffer struct {
 	id, allocator uint64
 	readNs        uint64 // when it was read from the process's memory; 0: an event reported it
@@ -122,8 +122,8 @@ func liveBufferOf(e *event.Event) liveBuffer {
 	return liveBuffer{id: e.BufferID, allocator: e.Allocator, bytesPerBank: e.BytesPerBank, banks: e.Banks, region: e.Region, before: e.BeforeAttach}
 }
 
-// A program has memory according to its records: bpf.ProgramCBs and so on. timeNs is that of
-// the last one.
+// A program is one that has memory. Its records say which: bpf.ProgramCBs and so on. timeNs is
+// the time of the last record.
 type program struct {
 	holds  uint8
 	timeNs uint64

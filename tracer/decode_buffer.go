@@ -15,7 +15,7 @@ func (d *decoder) allocPerCore(e event.Event, r *bpf.KernelPerCoreRecord) {
 	d.alloc(e, &r.Buffer, r.Cores[:min(int(r.Buffer.H.Count), len(r.Cores))])
 }
 
-// alloc decodes an allocation; cores are those of a buffer on single cores.
+// alloc decodes an allocation. cores are set for a buffer on single cores.
 func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.KernelCoreAddress) {
 	lib := d.host.library(r.H.Library)
 	if lib == nil {
@@ -45,7 +45,7 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.Ke
 	if e.PerCore {
 		setCores(&e, cores)
 	}
-	if old, ok := p.live[r.Object]; ok && old.id != r.UniqueId { // this Buffer lies in its place
+	if old, ok := p.live[r.Object]; ok && old.id != r.UniqueId { // its free was not seen
 		d.endLost(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm, Reread: true}, p, r.Object, old)
 	}
 	live := liveBufferOf(&e)
@@ -55,8 +55,7 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.Ke
 	d.emit(e)
 }
 
-// chips returns the chips of a process's device. The device was reported before everything
-// on it.
+// chips returns the chips of a process's device, which was reported before its buffers.
 func (d *decoder) chips(pid int, p *traced, address uint64) []int {
 	dev := p.devices[address]
 	if dev == nil {
@@ -66,8 +65,8 @@ func (d *decoder) chips(pid int, p *traced, address uint64) []int {
 	return dev.chips
 }
 
-// place sets the chips of a buffer and the memory that it takes of their banks. It returns
-// false if something of that is not known.
+// place sets the chips of a buffer and the memory that it takes in their banks. It returns
+// false if any of these is not known.
 func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.KernelShardRequest) bool {
 	e.Devices = d.chips(e.PID, p, dev)
 	a := p.allocators[alloc]
@@ -88,8 +87,8 @@ func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.Kern
 	return e.Devices != nil
 }
 
-// setCores sets where a buffer on single cores is; none if they could not be read. The
-// library asked the allocator for one core at a time.
+// setCores sets the cores of a buffer on single cores; none if they could not be read. The
+// library allocated on one core at a time.
 func setCores(e *event.Event, list []bpf.KernelCoreAddress) {
 	slices.SortFunc(list, func(a, b bpf.KernelCoreAddress) int {
 		return cmp.Or(cmp.Compare(a.Y, b.Y), cmp.Compare(a.X, b.X))

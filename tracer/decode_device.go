@@ -44,7 +44,7 @@ func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 	dev := &device{mesh: r.H.Flags&bpf.DeviceMesh != 0}
 	for _, chip := range r.Chips[:min(int(r.H.Count), len(r.Chips))] {
 		switch {
-		case chip < 0: // another host's
+		case chip < 0: // a chip of another host
 		case chip >= heap.MaxChips:
 			d.unknown(e.PID, "id of a chip not plausible")
 		default:

@@ -44,8 +44,8 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 	d.emit(e)
 }
 
-// setRequested sets the requested size. It comes from the newest Buffer on the stack that
-// matches the message; without one, from the message.
+// setRequested sets the requested size: that of the newest Buffer on the stack that matches the
+// message, or else the one in the message.
 func (d *decoder) setRequested(e *event.Event, p *traced, lib *library, r *bpf.KernelFailedRecord) {
 	requested, known := requestedIn(e.Message)
 	found := -1

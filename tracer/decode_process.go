@@ -44,8 +44,8 @@ func (d *decoder) start(e *event.Event, lib *library) *traced {
 	return p
 }
 
-// setCommand sets the command line of a process that was reported as started, unless that
-// report was released, or the process runs another program by now.
+// setCommand sets the command line in the ProcessStart of a process, unless that event was
+// released already or the process runs another program by now.
 func (d *decoder) setCommand(pid int, p *traced, command string) {
 	if d.processes[pid] != p {
 		return
@@ -84,9 +84,8 @@ func (d *decoder) endProcess(e event.Event, execed bool) {
 	}
 }
 
-// sweep ends processes that have ended although no record says so: the record was lost. A
-// process must have ended before the previous sweep, so that its record has had time to
-// arrive.
+// sweep ends processes whose record of their end was lost. A process must have ended before the
+// previous sweep, so that its record had time to arrive.
 func (d *decoder) sweep(timeNs uint64, seen []int) {
 	var ended []int
 	for _, pid := range slices.Concat(slices.Collect(maps.Keys(d.processes)), seen) {

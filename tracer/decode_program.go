@@ -33,7 +33,7 @@ func (d *decoder) programRun(e event.Event, r *bpf.KernelProgramRunRecord) {
 	d.emit(e)
 }
 
-// hold stores that the program of an event has memory.
+// hold notes that the program of an event has memory.
 func (p *traced) hold(e *event.Event) {
 	what := bpf.ProgramDFBs
 	switch {
@@ -51,7 +51,7 @@ func (d *decoder) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
 	d.endProgram(e, p, r.ProgramId, r.H.Flags)
 }
 
-// endProgram reports what a program released.
+// endProgram reports the memory that a program released.
 func (d *decoder) endProgram(e event.Event, p *traced, id uint64, flags uint8) {
 	if left := p.programs[id].holds &^ flags; left != 0 {
 		p.programs[id] = program{left, e.TimeNs}
@@ -88,7 +88,7 @@ func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
 	if lib == nil || lib.Kernel.ProgramDfbs == bpf.NoField {
 		return
 	}
-	// the library calls no function for a scratchpad that could be probed
+	// for a scratchpad, the library calls no function that could be probed
 	d.readProgram(e, lib, r.Impl, bpf.ProgramDFBs, func(e event.Event, holds uint8, program *heap.Program) {
 		for _, s := range program.Statics {
 			if s.Kind == event.Scratchpad {
@@ -114,7 +114,7 @@ func (d *decoder) programSeen(e event.Event, r *bpf.KernelProgramSeenRecord) {
 		return
 	}
 	p := d.start(&e, lib)
-	if known := p.programs[r.ProgramId]; known.holds != 0 { // it is reported again after a loss
+	if known := p.programs[r.ProgramId]; known.holds != 0 { // a repeated report, after a loss
 		p.release(r.ProgramId, known.holds)
 		d.endProgram(e, p, r.ProgramId, known.holds)
 	}
@@ -123,7 +123,7 @@ func (d *decoder) programSeen(e event.Event, r *bpf.KernelProgramSeenRecord) {
 	d.readProgram(e, lib, r.Impl, flags, func(e event.Event, holds uint8, program *heap.Program) {
 		local := func(s heap.Static) bool { return !s.Global }
 		if flags == bpf.ProgramCBs && !slices.ContainsFunc(program.Statics, local) {
-			return // buffers in tensors allocate nothing: the program may be about to be compiled
+			return // it has only buffers in tensors, which allocate nothing: it may be compiled next
 		}
 		e.Devices = d.chips(e.PID, p, device)
 		for _, s := range program.Statics {
@@ -131,7 +131,7 @@ func (d *decoder) programSeen(e event.Event, r *bpf.KernelProgramSeenRecord) {
 			if s.Kind == event.CircularBuffer {
 				kind = bpf.ProgramCBs
 			}
-			if holds&kind != 0 { // else placed since then, as an event reports
+			if holds&kind != 0 { // else an event has reported a newer place
 				d.static(e, p, s)
 			}
 		}
@@ -146,14 +146,14 @@ func (d *decoder) programSeen(e event.Event, r *bpf.KernelProgramSeenRecord) {
 
 // programRead is a program that is being read.
 type programRead struct {
-	holds uint8 // the flags of the memory that is to be reported, unless it was released since
+	holds uint8 // flags of the memory to report; cleared if it is released meanwhile
 }
 
 // programUnread is the cause of a loss where a program cannot be read.
 const programUnread = "program not readable"
 
-// readProgram reads the program of an event, and calls report with the flags of what it still
-// holds. It may have been destroyed since the record was sent.
+// readProgram reads the program of an event, and calls report with the flags of the memory that
+// the program still has. It may have been destroyed since the record was sent.
 func (d *decoder) readProgram(e event.Event, lib *library, impl uint64, holds uint8, report func(event.Event, uint8, *heap.Program)) {
 	p, r := d.processes[e.PID], &programRead{holds}
 	added := d.reads.add(e.PID, e.TimeNs, func(ctx context.Context, process host.ReadableProcess) func() {
@@ -186,7 +186,7 @@ func (p *traced) forget(program uint64, r *programRead) {
 	}
 }
 
-// release notes what a program that is being read no longer holds.
+// release notes the memory that a program releases while it is being read.
 func (p *traced) release(program uint64, flags uint8) {
 	for _, r := range p.unread[program] {
 		r.holds &^= flags

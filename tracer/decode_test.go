@@ -12,6 +12,7 @@ import (
 	"ttmem/e2e/fuzztest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
+	"ttmem/tracer/host"
 	"ttmem/tracer/layout"
 )
 
@@ -45,7 +46,7 @@ func newTestDecoder() *decoder {
 		panic(err)
 	}
 	lib := &library{Library: known}
-	return newDecoder(oneLibrary{lib}, newReads(context.Background(), nil), nil, &Options{})
+	return newDecoder(oneLibrary{lib}, newReads(context.Background(), new(host.Readers)), nil, &Options{})
 }
 
 func raw[T any](t *T) []byte {

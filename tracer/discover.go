@@ -19,8 +19,8 @@ import (
 	"ttmem/tracer/layout"
 )
 
-// lateNs is how long after its mapping a library may be attached to without reading
-// existing allocations. A Python program on a mock device opens it 80 ms after that.
+// lateNs is the time after the mapping of a library in which no existing allocations have to be
+// read. A Python program on a mock device opens the device 80 ms after the mapping.
 const lateNs = 20e6
 
 // discoverSoon discovers a mapping in the background, unless its file is known to be no library.
@@ -103,7 +103,7 @@ func (f *finder) attached(l *library, m host.NewMapping, user int) bool {
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		f.lost(m, lostCauses[bpf.KernelLostCauseLOST_MAP_FULL])
 	}
-	if host.Ended(m.PID) { // it may have ended before the update, so no record of its end will come
+	if host.Ended(m.PID) { // if it ended before the update, no record of its end will come
 		if err == nil {
 			_ = f.objs.Processes.Delete(uint32(m.PID))
 		}
@@ -144,7 +144,8 @@ func (f *finder) attached(l *library, m host.NewMapping, user int) bool {
 	return true
 }
 
-// known returns the library that a mapped file is, nil if it is none; false if that is not known.
+// known returns the library in a mapped file, nil if the file is none; false if it was not
+// inspected.
 func (s *libraries) known(m *host.NewMapping) (l *library, known bool) {
 	l, known = s.byFile[m.File]
 	if l != nil && l.probes == nil {
@@ -154,8 +155,8 @@ func (s *libraries) known(m *host.NewMapping) (l *library, known bool) {
 	return l, known && (l != nil || m.File.Generation != 0 || !host.NamedLikeLibrary(m.Name))
 }
 
-// libraryOf returns the library that a mapped file is; nil if it is none. It returns an error of
-// host.TryLater if the file cannot be opened now.
+// libraryOf returns the library in a mapped file; nil if the file is none. host.TryLater is true
+// for the error if the file cannot be opened now.
 func (f *finder) libraryOf(m host.NewMapping, user int) (*library, error) {
 	f.mu.Lock()
 	l, known := f.libraries.known(&m)
@@ -234,18 +235,18 @@ const (
 	tooManyProcesses = "its user has too many processes that use tt-metal"
 )
 
-// lost reports to a process that a library that it maps is not traced.
+// lost adds a loss to a process: a library that it maps is not traced.
 func (f *finder) lost(m host.NewMapping, cause string) {
 	f.add(discovered{event: event.Event{Kind: event.Lost, TimeNs: host.Now(), PID: m.PID, Count: 1, Cause: cause}})
 }
 
 // reportMissed reports a library that could not be read, usually because its process had ended.
-// Most missed files are no libraries; the name decides.
+// Most files that are missed are no libraries, so the name decides.
 func (f *finder) reportMissed(m host.NewMapping, err error) {
 	if !host.NamedLikeLibrary(m.Name) {
 		return
 	}
-	if !f.named[m.PID] || !f.reads.readers.HasNoMemory(m.PID) { // which is reported for the process
+	if !f.named[m.PID] || !f.reads.readers.HasNoMemory(m.PID) { // else the end of the process is reported
 		f.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
 	}
 	cause := notTraced

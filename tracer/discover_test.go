@@ -33,7 +33,7 @@ func mapFile(t *testing.T, name string, at uint64) (*os.File, host.NewMapping) {
 
 // A file under a write lease is read when the lease has ended.
 func TestLeasedFileIsReadLater(t *testing.T) {
-	f := newFinder(nil, nil, nil, &Options{Warn: func(string) {}})
+	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(string) {}})
 	file, m := mapFile(t, "leased.so", 0)
 	_, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 	qt.Assert(t, qt.IsNil(err))
@@ -50,7 +50,7 @@ func TestLeasedFileIsReadLater(t *testing.T) {
 // A process may map another file at the address of one whose mapping was reported. What is read
 // there says nothing about the first one.
 func TestFileMappedInPlaceOfAnother(t *testing.T) {
-	f := newFinder(nil, nil, nil, &Options{Warn: func(string) {}})
+	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(string) {}})
 	_, m := mapFile(t, "libtt_metal.so", 0)
 	mapFile(t, "other.so", m.Start)
 	qt.Check(t, qt.IsNil(f.discover(m, 1)))

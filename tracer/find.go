@@ -37,7 +37,7 @@ type finder struct {
 	mappings *host.MappingWatch
 	breaks   chan os.Signal // of leases: a library is about to be overwritten
 	working  sync.WaitGroup
-	ended    chan struct{} // a process has ended whose objects the kernel side may know
+	ended    chan struct{} // gets something when a process ends that may have objects in the kernel side
 	queues   userQueues
 	waiting  waitingMappings
 	dropped  chan struct{}   // gets something when mappings may be unknown
@@ -48,7 +48,7 @@ type finder struct {
 	mu        sync.Mutex
 	libraries *libraries
 	late      lateAttaches
-	rereading map[int]bool        // users of whose processes one is being read again
+	rereading map[int]bool        // by user: one of their processes is being read again
 	starts    map[int]event.Event // of processes that map a library
 	inbox     []discovered        // for Run to take
 	seenAny   bool                // a process mapped a library
@@ -113,8 +113,8 @@ type discovered struct {
 	library *library
 }
 
-// describeProcess describes a process by its files in /proc, except for its command line,
-// which is in its memory.
+// describeProcess describes a process by its files in /proc, but without the command line, which
+// is in the memory of the process.
 func describeProcess(pid int) event.Event {
 	id := host.IdentityOf(pid)
 	return event.Event{
@@ -143,9 +143,9 @@ func (f *finder) readCommand(pid int, sinceNs uint64, report func(command string
 	})
 }
 
-// prepare attaches to a library file before a process maps it, and reads the unwind tables
-// of it and of the files installed with it. That takes half a second of CPU time; a program
-// that is already running would allocate meanwhile, and its first stacks would end early.
+// prepare attaches to a library file before a process maps it, and reads its unwind tables and
+// those of the files installed with it. This takes half a second of CPU time, in which a running
+// program would allocate, and its first stacks would be incomplete.
 func (f *finder) prepare(path string) error {
 	beside, err := f.prepareLibrary(path)
 	if err != nil {
@@ -203,8 +203,8 @@ func (f *finder) seenPIDs() []int {
 // maps reports whether a process is known to map a tt-metal library.
 func (f *finder) maps(pid int) bool { return f.libraries.mapped(pid) }
 
-// library returns the library with the index in a record. The record shows that a process
-// maps it, also if the process ended before its mapping was handled.
+// library returns the library with the index in a record. The record proves that a process
+// mapped it, even one that ended before its mapping was handled.
 func (f *finder) library(index uint8) *library {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -229,12 +229,12 @@ func (f *finder) add(e discovered) {
 	f.mu.Unlock()
 }
 
-// processEnded drops the state of a process here and in the kernel: another process may get
-// its id. traced: a record came from it.
+// processEnded drops the state of a process here and in the kernel, because another process may
+// get its id. traced is true if it sent a record.
 func (f *finder) processEnded(pid int, timeNs uint64, execed, traced bool) {
 	f.mu.Lock()
 	p := f.libraries.seen[pid]
-	if p != nil && p.first.TimeNs > timeNs { // the next program with this id is known already
+	if p != nil && p.first.TimeNs > timeNs { // the next program with this id was already discovered
 		if start, ok := f.starts[pid]; ok {
 			f.inbox = append(f.inbox, discovered{start, p.library})
 		}
@@ -259,7 +259,7 @@ func (f *finder) processEnded(pid int, timeNs uint64, execed, traced bool) {
 	}
 }
 
-// takeLosses passes on what the kernel side lost since the last call.
+// takeLosses passes on the losses of the kernel side since the last call.
 func (f *finder) takeLosses(each func(bpf.KernelLossKey, bpf.KernelLoss)) {
 	if err := f.objs.TakeLosses(each); err != nil {
 		f.warn(fmt.Sprintf("counting lost events: %v", err))
@@ -314,7 +314,7 @@ func (f *finder) watchOverwrites() {
 	}()
 }
 
-// withdrawn reports to the processes that map a library that they are no longer traced.
+// withdrawn adds a loss to the processes that map a library: they are no longer traced.
 func (f *finder) withdrawn(l *library) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -327,7 +327,7 @@ func (f *finder) withdrawn(l *library) {
 	}
 }
 
-// endPatience is how long a read of a user's file is waited for when tracing ends.
+// endPatience is how long the end of tracing waits for a read of a user's file.
 const endPatience = time.Second
 
 // close removes all probes.

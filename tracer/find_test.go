@@ -108,7 +108,7 @@ func TestProcessesAreShared(t *testing.T) {
 // The end of a process may be read after the next process with its id was discovered. The next
 // one stays known, and is reported again; if only its mapping is known, it is discovered.
 func TestNextProcessWithTheSameID(t *testing.T) {
-	f := newFinder(nil, nil, nil, &Options{Warn: func(string) {}})
+	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(string) {}})
 	l := &library{probes: noProbes{}}
 	maps := func(pid int, at ...uint64) {
 		for _, timeNs := range at {
@@ -185,7 +185,7 @@ func TestUrgentGoroutinesRunBesideOthers(t *testing.T) {
 // A record of a library shows that a process maps it, even if the process ended before its
 // mapping was handled. Known libraries are handled before other files.
 func TestShortProcess(t *testing.T) {
-	f := newFinder(nil, nil, nil, &Options{Warn: func(string) {}})
+	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(string) {}})
 	qt.Check(t, qt.IsNil(f.library(0)))
 	qt.Check(t, qt.IsFalse(f.anySeen()))
 	f.libraries.list = append(f.libraries.list, &library{})

@@ -1,7 +1,7 @@
 package tracer
 
-// After a late attach, this file reads the existing buffers of a process from its memory
-// and reconciles them with what the process did meanwhile.
+// After a late attach, this file reads the existing buffers of a process from its memory, and
+// reconciles them with the events that come meanwhile.
 
 import (
 	"context"
@@ -42,13 +42,13 @@ func (l *lateAttach) free(object uint64) {
 	l.freed[object] = true
 }
 
-// lateResult is what was read from a part of a process's memory.
+// lateResult is the result of reading a part of a process's memory.
 type lateResult struct {
 	last        bool // reading has finished or failed
 	pid, parent int
 	library     *library
 	late        *lateAttach
-	// readNs is when the last of it was read, and atNs when it is reported.
+	// readNs is when the reading ended, and atNs the time with which it is reported.
 	readNs  uint64
 	atNs    uint64
 	devices []heap.Device
@@ -73,7 +73,7 @@ type lateAttaches struct {
 	byPID   map[int]*lateAttach
 	pending atomic.Int32          // len(byPID)
 	results []lateResult          // for Run to take
-	turns   map[int]chan struct{} // by user; full: maxReads of their processes are being read
+	turns   map[int]chan struct{} // by user; full while maxReads of their processes are being read
 }
 
 // maxReads bounds the processes of a user that are read at the same time: each takes some
@@ -91,8 +91,8 @@ func (l *lateAttaches) forget(pid int) {
 	}
 }
 
-// turn returns a channel to send to before a user's process is read, and to receive from
-// afterwards.
+// turn returns a channel that limits how many processes of a user are read: send before reading,
+// receive afterwards.
 func (f *finder) turn(uid int) chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,7 +112,7 @@ func (f *finder) attachLate(l *library, m host.NewMapping) {
 	late := &lateAttach{sinceNs: host.Now(), freed: make(map[uint64]bool), cleared: make(map[uint64]bool), stop: stop}
 	f.late.byPID[m.PID] = late
 	f.late.pending.Add(1)
-	go func() { // which close does not wait for
+	go func() { // close does not wait for it
 		turn := f.turn(host.RealUser(m.PID))
 		select {
 		case turn <- struct{}{}:
@@ -148,11 +148,11 @@ func (f *finder) lateOf(pid int) *lateAttach {
 	return f.late.byPID[pid]
 }
 
-// maxTaken is the number of buffers that are reported together: other events wait meanwhile.
+// maxTaken is the number of buffers that are reported together, while other events wait.
 const maxTaken = 1 << 14
 
-// takeLate reports what was read up to a time. Newer results wait, and, unless all are
-// wanted, those after maxTaken buffers.
+// takeLate returns the results up to a time. Newer ones wait and, unless all are wanted, so do
+// those after maxTaken buffers.
 func (f *finder) takeLate(until uint64, all bool, report func(*lateResult)) {
 	f.mu.Lock()
 	list := f.late.results
@@ -190,8 +190,8 @@ func (f *finder) unreadPIDs() []int {
 	return slices.Collect(maps.Keys(f.late.byPID))
 }
 
-// takeLate reports what was read from processes up to a time, all of it or some thousand
-// buffers; all earlier records have been decoded.
+// takeLate reports the buffers that were read up to a time, all of them or some thousand. All
+// earlier records have been decoded.
 func (t *Tracer) takeLate(until uint64, all bool) {
 	t.finder.takeLate(until, all, func(r *lateResult) {
 		// frees up to the newest record are applied; later ones are reported as events
@@ -204,7 +204,7 @@ func (t *Tracer) takeLate(until uint64, all bool) {
 	})
 }
 
-// endLate reports as lost what was still being read when tracing ended.
+// endLate reports a loss for each process that was still being read when tracing ended.
 func (t *Tracer) endLate() {
 	for _, pid := range t.finder.unreadPIDs() {
 		t.decoder.lose(pid, lateUnread, 1, host.Now())
@@ -227,8 +227,8 @@ func (d *decoder) lateResult(r *lateResult) {
 	d.addRead(e, r.library, r.devices, r.buffers, late.freed, late.cleared)
 }
 
-// addRead reports devices and buffers that were read from a process's memory and are not
-// known, except for those that events since then are about. e says how they were found.
+// addRead reports unknown devices and buffers that were read from a process's memory, except
+// those that later events are about. e says how they were found.
 func (d *decoder) addRead(e event.Event, lib *library, devices []heap.Device, buffers []heap.Buffer, changed, cleared map[uint64]bool) {
 	p := d.process(e.PID)
 	for _, dev := range devices {
@@ -269,7 +269,7 @@ func (d *decoder) addRead(e event.Event, lib *library, devices []heap.Device, bu
 	}
 }
 
-// maxAncestors bounds how many forks back a process is followed.
+// maxAncestors bounds how many generations of forks are followed back.
 const maxAncestors = 16
 
 // ancestors iterates over the processes that a process descends from and that were attached
@@ -300,8 +300,8 @@ func (d *decoder) holds(p *traced, buffers []heap.Buffer, allocator uint64) bool
 	})
 }
 
-// inherited reports whether a Buffer is a copy of an ancestor's: a fork copies the object,
-// but not the device memory.
+// inherited reports whether a Buffer is a copy of an ancestor's Buffer: a fork copies the
+// object, but not the device memory.
 func (d *decoder) inherited(p *traced, b *heap.Buffer) bool {
 	for a := range d.ancestors(p) {
 		if id, ok := a.readIDs[b.Object]; ok && id == b.ID {

@@ -21,7 +21,7 @@ import (
 type library struct {
 	*heap.Library
 	user   int      // in whose process it was discovered
-	file   *os.File // kept open, so that it can be attached to under any name, also after it was deleted
+	file   *os.File // kept open for attaching under any name, also after it was deleted
 	info   os.FileInfo
 	inode  host.InodeHandle
 	leased bool
@@ -55,8 +55,8 @@ func (l *library) place(objs *kernel.Objects, index uint8) (io.Closer, error) {
 	return probes, nil
 }
 
-// isDeleted reports whether a file has lost its name. It does not ask the file system, which may
-// not answer.
+// isDeleted reports whether a file was deleted. It does not use the file system, which may not
+// answer.
 func isDeleted(file *os.File) bool {
 	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
 	return err != nil || strings.HasSuffix(path, " (deleted)")
@@ -79,14 +79,14 @@ type libraries struct {
 	// meanwhile.
 	changing sync.Mutex
 	closed   bool
-	// searchedNs is when the mappings of all processes were read for a library's slot.
+	// searchedNs is when the mappings of all processes were last read to free a slot.
 	searchedNs atomic.Uint64
 
 	mu     *sync.Mutex              // the finder's; it is never held while a file is read
 	list   []*library               // by the index in records
 	byFile map[host.FileID]*library // nil: no tt-metal library
 	seen   map[int]*mapped          // processes that map one
-	users  map[int]int              // how many of these each user has
+	users  map[int]int              // the number of these processes by user
 	// refused are the users whose libraries were not all traced
 	refused map[int]bool
 }
@@ -118,8 +118,8 @@ func (s *libraries) remember(id host.FileID, l *library) {
 	s.byFile[id] = l
 }
 
-// same returns the traced library that a file is under another name, in another container, or
-// discovered in another way.
+// same returns the traced library whose file this is under another name: in another container,
+// or discovered in another way.
 func (s *libraries) same(info os.FileInfo, inode host.InodeHandle) *library {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *libraries) same(info os.FileInfo, inode host.InodeHandle) *library {
 	return nil
 }
 
-// errNoRoom: as many libraries are traced as a user may have.
+// errNoRoom means that a user's processes map more libraries than are traced for one user.
 var errNoRoom = errors.New("its user has too many tt-metal libraries mapped at the same time")
 
 // open attaches to a library that a user's process maps, unless it is attached already. in
@@ -225,9 +225,9 @@ func (s *libraries) slot(user int) int {
 	return free
 }
 
-// hasRoom reports whether a user's processes may have another library traced. A user has half
-// of the slots that others leave, and root has all. Slots of libraries that no process maps are
-// given away.
+// hasRoom reports whether another library of a user's processes may be traced. A user gets half
+// of the slots that others leave, and root gets all. Slots of libraries that no process maps are
+// reused.
 func (s *libraries) hasRoom(user int) bool {
 	if s.slot(user) < 0 && host.Now()-s.searchedNs.Load() > searchNs {
 		s.searchedNs.Store(host.Now())
@@ -245,11 +245,12 @@ func (s *libraries) refuses(user int) bool {
 	return first
 }
 
-// searchNs is how often the mappings of all processes are read to find libraries that none maps.
+// searchNs is how often the mappings of all processes are read to find libraries that no process
+// maps.
 const searchNs = 1e9
 
-// retire removes the probes of libraries that no process maps: of those that are deleted, so
-// that none can map them, or of all.
+// retire removes the probes of libraries that no process maps: of deleted ones, which no process
+// can map again, or of all.
 func (s *libraries) retire(all bool) {
 	idle := make(map[*library]bool)
 	of := make(map[host.FileID]*library)
@@ -276,7 +277,7 @@ func (s *libraries) retire(all bool) {
 	for _, pid := range pids {
 		maps, err := s.proc.FileMappings(pid)
 		if errors.Is(err, host.ErrNoAnswer) {
-			delete(idle, s.libraryOf(pid)) // another one that it maps is its own loss
+			delete(idle, s.libraryOf(pid)) // another library that it maps is lost to it
 		} else if err != nil && s.mapped(pid) && !host.Ended(pid) {
 			return // its mappings are unknown, so nothing can be retired
 		}
@@ -291,8 +292,8 @@ func (s *libraries) retire(all bool) {
 	}
 }
 
-// remove removes the probes of a library, and has its file opened again when a process maps it.
-// mapped: also if a process is known to map it.
+// remove removes the probes of a library. Its file is opened again when a process maps it. With
+// mapped, it does so even if a process is known to map the library.
 func (s *libraries) remove(l *library, mapped bool) {
 	s.mu.Lock()
 	probes := l.probes
@@ -312,8 +313,8 @@ func (s *libraries) remove(l *library, mapped bool) {
 	l.retire()
 }
 
-// add adds a process that maps a library; false if its user has as many as one may have. Each
-// process of root counts as a user.
+// add adds a process that maps a library; false if its user has too many. Each process of root
+// counts as a user.
 func (s *libraries) add(p *mapped) bool {
 	if p.by != 0 && s.users[p.by] >= bpf.ProcessesAUser {
 		return false
@@ -360,7 +361,7 @@ func (s *libraries) at(index uint8) *library {
 
 // retire begins the time in which records of the library may still arrive.
 func (l *library) retire() {
-	l.file.Close() // which ends its lease: a writer continues
+	l.file.Close() // this ends the lease, so that a writer continues
 	l.retiredNs.Store(host.Now())
 }
 

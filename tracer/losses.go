@@ -1,6 +1,6 @@
 package tracer
 
-// This file counts what was lost, by process and cause.
+// This file counts losses by process and cause.
 
 import (
 	"cmp"
@@ -27,7 +27,7 @@ var lostCauses = [...]string{
 // unknownType is a cause that the decoder gives in several places.
 const unknownType = "buffer of an unknown type"
 
-// ofBuffers are causes of losses of buffers and devices alone.
+// ofBuffers are causes of losses that concern only buffers and devices.
 var ofBuffers = []string{
 	lostCauses[bpf.KernelLostCauseLOST_BUFFER_UNREADABLE], lostCauses[bpf.KernelLostCauseLOST_DEVICE_UNREADABLE],
 	"device not known", "allocator not known", "shards not seen",
@@ -39,8 +39,8 @@ type loss struct {
 	cause string
 }
 
-// lossCount is how many events were lost, and when the last of them; 0: before the newest
-// record that was decoded.
+// lossCount is how many events were lost, and when the last one was; 0: before the newest record
+// that was decoded.
 type lossCount struct{ n, timeNs uint64 }
 
 // lose counts a loss.
@@ -52,7 +52,7 @@ func (d *decoder) lose(pid int, cause string, n, timeNs uint64) {
 // unknown counts a record of a process that could not be decoded.
 func (d *decoder) unknown(pid int, cause string) { d.lose(pid, cause, 1, 0) }
 
-// countLosses adds what the kernel side lost since the last call.
+// countLosses adds the losses of the kernel side since the last call.
 func (d *decoder) countLosses() {
 	d.host.takeLosses(func(k bpf.KernelLossKey, l bpf.KernelLoss) {
 		if k.Tgid != 0 || k.Uid == 0 {
@@ -75,8 +75,8 @@ func (d *decoder) reportLosses() {
 	clear(d.lost)
 }
 
-// reportLossesOf reports those of a process that ends. Later ones are of another process that
-// got its id, or of the program that it executed.
+// reportLossesOf reports the losses of a process that ends. Later losses with its id belong to
+// another process, or to the program that it executed.
 func (d *decoder) reportLossesOf(end event.Event) {
 	for l, c := range d.lost {
 		if l.pid == end.PID && c.timeNs <= end.TimeNs {
@@ -86,7 +86,7 @@ func (d *decoder) reportLossesOf(end event.Event) {
 	}
 }
 
-// reportLoss reports a loss of a process, and the process before it.
+// reportLoss reports the process, if needed, and then its loss.
 func (d *decoder) reportLoss(l loss, c lossCount, timeNs uint64) {
 	e := event.Event{Kind: event.Lost, TimeNs: timeNs, PID: l.pid, Count: c.n, Cause: l.cause}
 	if l.pid != 0 {

@@ -9,15 +9,15 @@ import (
 	"ttmem/tracer/host"
 )
 
-// reads reads the memory of processes in the background: a read may take long, and need not
-// return. What it finds is reported by Run.
+// reads reads the memory of processes in the background, because a read may take long or never
+// return. Run reports the results.
 type reads struct {
 	ctx     context.Context // done when tracing ends
 	readers *host.Readers
 
 	mu     sync.Mutex
 	byPID  map[int]*processReads
-	byUser map[int]int // the number that was not taken yet
+	byUser map[int]int // the number of reads whose results were not taken yet
 	done   []*read
 }
 
@@ -30,8 +30,8 @@ type processReads struct {
 // read is a read of a process's memory.
 type read struct {
 	user int
-	// timeNs is the time of the event that caused it. That event and later ones wait for the
-	// result until untilNs.
+	// timeNs is the time of the event that caused the read. This event and later ones wait for
+	// the result until untilNs.
 	timeNs, untilNs uint64
 	do              func(context.Context, host.ReadableProcess) (report func())
 	report          func()
@@ -50,8 +50,8 @@ func newReads(ctx context.Context, readers *host.Readers) *reads {
 	return &reads{ctx: ctx, readers: readers, byPID: make(map[int]*processReads), byUser: make(map[int]int)}
 }
 
-// add has do called after the earlier reads of a process, and what it returns by take. It
-// returns false if there are too many.
+// add queues a read: do runs after the earlier reads of the process, and take calls the function
+// that do returns. add returns false if there are too many reads.
 func (r *reads) add(pid int, timeNs uint64, do func(context.Context, host.ReadableProcess) (report func())) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *reads) work(p *processReads) {
 	}
 }
 
-// take reports what was read up to a time; all earlier records have been decoded.
+// take reports the results up to a time. All earlier records have been decoded.
 func (r *reads) take(until uint64) {
 	r.mu.Lock()
 	i := slices.IndexFunc(r.done, func(one *read) bool { return one.doneNs > until })

@@ -35,7 +35,7 @@ func awaitReads(r *reads, but ...int) {
 // moment, events.
 func TestReadsOfProcesses(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	r := newReads(ctx, nil)
+	r := newReads(ctx, new(host.Readers))
 	var reported []int
 	add := func(pid int, timeNs uint64, result int) {
 		qt.Assert(t, qt.IsTrue(r.add(pid, timeNs, func(ctx context.Context, _ host.ReadableProcess) func() {

@@ -1,7 +1,7 @@
 package tracer
 
-// After a loss, this file reads the live buffers of a process from its memory again, and
-// corrects by events what the lost ones would have said.
+// After a loss, this file reads the live buffers of a process from its memory again, and emits
+// events that take the place of the lost ones.
 
 import (
 	"context"
@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// quietNs is how long events of a process are followed before its memory is read: what
-	// they say of an object is right if none was lost in that time.
+	// quietNs is how long events of a process are followed before its memory is read. If none
+	// was lost in that time, they are right about the objects that they name.
 	quietNs uint64 = 1e9
-	// rereadNs is the time between two readings of a process; each one doubles it, up to
-	// maxRereadNs. A program can lose events on purpose.
+	// rereadNs is the time between two readings of a process. Each one doubles it, up to
+	// maxRereadNs, because a program can lose events on purpose.
 	rereadNs    uint64 = 5e9
 	maxRereadNs uint64 = 300e9
 )
 
-// uncorrected are causes of losses that reading the memory again does not make good.
+// uncorrected are causes of losses that reading the memory again does not correct.
 var uncorrected = []string{unknownType, tooManyProcesses, "library not known", notTraced, "id of a chip not plausible", "too many devices", "too many allocators"}
 
 // A recovery brings the figures of a process that lost events right again. Its methods may be
@@ -30,8 +30,8 @@ var uncorrected = []string{unknownType, tooManyProcesses, "library not known", n
 type recovery struct {
 	programs bool // events of programs may be lost too
 	never    bool // reading does not help
-	// sinceNs is from when on events are followed; 0: they are not. changed are the Buffers,
-	// and cleared the allocators, that events since then are about, by address.
+	// sinceNs is the time from which events are followed; 0: they are not. changed are the
+	// Buffers and cleared the allocators that these events are about, by address.
 	sinceNs          uint64
 	changed, cleared map[uint64]bool
 	reading          *reread
@@ -74,7 +74,7 @@ func (r *recovery) clear(allocator uint64) {
 	}
 }
 
-// recover makes a process's memory be read again after a loss.
+// recover schedules another reading of a process's memory after a loss.
 func (d *decoder) recover(l loss, p *traced) {
 	r := p.recovery
 	if r == nil {
@@ -94,8 +94,8 @@ func (d *decoder) giveUp(pid int) {
 	delete(d.recovering, pid)
 }
 
-// reread begins to read the memory of processes, and takes what was read up to a time; all
-// earlier records have been decoded.
+// reread begins to read the memory of processes, and takes the results up to a time. All earlier
+// records have been decoded.
 func (d *decoder) reread(until uint64) {
 	for pid, p := range d.recovering {
 		r := p.recovery
@@ -113,7 +113,7 @@ func (d *decoder) reread(until uint64) {
 			select {
 			case result := <-r.reading.done:
 				r.reading.stop()
-				if result.readNs > until { // events of before that may still come
+				if result.readNs > until { // earlier events may still come
 					r.reading.done <- result
 					continue
 				}
@@ -143,7 +143,7 @@ func (d *decoder) beginReread(pid int, p *traced, nowNs uint64) {
 	p.rereads = min(p.rereads+1, 8)
 }
 
-// endReread corrects a process by what was read. A loss since then makes it worthless.
+// endReread corrects a process by the result of a reading, unless events were lost since.
 func (d *decoder) endReread(pid int, p *traced, result *rereadResult) {
 	r := p.recovery
 	reading := r.reading
@@ -167,7 +167,7 @@ func (d *decoder) endReread(pid int, p *traced, result *rereadResult) {
 	}
 	for object, b := range p.live {
 		if r.changed[object] || r.cleared[b.allocator] {
-			continue // as its events say
+			continue // its events are right
 		}
 		if id, ok := found[object]; !ok || id != b.id || b.incomplete {
 			d.endLost(e, p, object, b)
@@ -176,7 +176,7 @@ func (d *decoder) endReread(pid int, p *traced, result *rereadResult) {
 	d.addRead(e, reading.library, result.devices, result.buffers, r.changed, r.cleared)
 	if r.programs {
 		for id, g := range p.programs {
-			if g.timeNs < reading.beganNs { // it is reported again when it runs
+			if g.timeNs < reading.beganNs { // it is reported when it runs next
 				d.endProgram(e, p, id, g.holds)
 			}
 		}
@@ -186,8 +186,8 @@ func (d *decoder) endReread(pid int, p *traced, result *rereadResult) {
 	p.recovery = nil
 }
 
-// lacksSizes reports whether what a sharded buffer takes of its banks or cores is neither known by
-// its events nor was read.
+// lacksSizes reports whether the memory of a sharded buffer in its banks or cores is known neither
+// from its events nor from the reading.
 func (d *decoder) lacksSizes(p *traced, buffers []heap.Buffer) bool {
 	r := p.recovery
 	return slices.ContainsFunc(buffers, func(b heap.Buffer) bool {
@@ -212,9 +212,9 @@ func (d *decoder) endLost(e event.Event, p *traced, object uint64, b liveBuffer)
 	d.emit(e)
 }
 
-// readAgain reads the live buffers of a process in the background, of one process of a user at a
-// time. Close does not wait for it: a read of memory may never return. With programs the kernel
-// side reports the process's programs again when they run.
+// readAgain reads the live buffers of a process in the background, one process of each user at a
+// time. Close does not wait for it, because a read of memory may never return. With programs, the
+// kernel side also reports the process's programs again when they run.
 func (f *finder) readAgain(pid int, allocators []uint64, programs bool) *reread {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,6 +1,6 @@
 package tracer
 
-// This file bounds what the call stacks of each user's processes take in this process.
+// This file bounds the memory of the call stacks of each user's processes.
 
 import (
 	"cmp"
@@ -14,12 +14,12 @@ const (
 	userStackBytes = 64 << 20
 	// userCodeBytes bounds the Python code objects of a user's processes: some 30,000.
 	userCodeBytes = 16 << 20
-	// stackRecords is how many records of stacks and code come between two checks. What is
-	// dropped after them has no event under way.
+	// stackRecords is the number of records of stacks and code between two checks. Events of
+	// dropped stacks have arrived by then.
 	stackRecords = 1 << 10
 )
 
-// boundStacks keeps stacks and code within these bounds. It is called for each record of them.
+// boundStacks keeps stacks and code within these bounds. Each record of them calls it.
 func (d *decoder) boundStacks() {
 	if d.stackRecords++; d.stackRecords%stackRecords != 0 {
 		return
@@ -31,8 +31,8 @@ func (d *decoder) boundStacks() {
 	d.trim(userCodeBytes, (*stack.Process).CodeBytes, func(_ int, p *stack.Process) int { return p.ForgetCode() })
 }
 
-// trim has processes forget something, those that have most of it first, of users whose processes
-// have more than most together. forget returns how much is forgotten, now or the next time.
+// trim makes the processes of users that have more than most in sum forget some of it, the largest
+// process first. forget returns how much a process forgets, now or the next time.
 func (d *decoder) trim(most int, size func(*stack.Process) int, forget func(pid int, p *stack.Process) int) {
 	type holder struct {
 		pid, bytes int

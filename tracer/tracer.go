@@ -125,14 +125,14 @@ const countNs = 100e6
 // sweepNs is how often processes are checked for having ended.
 const sweepNs = 10e9
 
-// lateGraceNs is how long the end waits for existing buffers that are being read: who attaches
-// and presses Ctrl-C at once has them in the report.
+// lateGraceNs is how long the end of tracing waits for existing buffers that are being read, so
+// that a report has them if Ctrl-C follows the attach at once.
 const lateGraceNs = 1e9
 
-// Run passes events to handle in order of time until the context is done, then the rest
-// that had arrived by then. After each batch, and at least every pollInterval, it calls
-// pause, so that the caller can write or show what handle collected. A user whose programs
-// occupy all processors must not make others' events late, so it has raised priority.
+// Run passes events to handle in order of time until the context is done, and then the rest
+// that had arrived. After each batch, and at least every pollInterval, it calls pause, so that
+// the caller can write or show the events. It runs with raised priority, so that programs that
+// occupy all processors do not delay the events of others.
 func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func()) (err error) {
 	done := make(chan struct{})
 	go func() {
@@ -189,7 +189,7 @@ func (t *Tracer) run(ctx context.Context, handle func(*event.Event), pause func(
 				t.decoder.sweep(max(before, t.decoder.queue.released), t.finder.seenPIDs())
 			}
 		}
-		// what a target does after the end is not waited for
+		// later events of a target are not waited for
 		waiting := t.finder.reads.waitingSince()
 		last := end != 0 && (drained || t.decoder.queue.newest() > end+holdBackNs) && waiting > end &&
 			(!t.Reading() || before > end+lateGraceNs)
@@ -209,7 +209,7 @@ func (t *Tracer) run(ctx context.Context, handle func(*event.Event), pause func(
 	}
 }
 
-// takeDiscovered decodes what was discovered on the host.
+// takeDiscovered decodes the events that come from the host and not from the ring buffer.
 func (t *Tracer) takeDiscovered() {
 	for _, f := range t.finder.take() {
 		// events after its time may have been reported already
@@ -225,7 +225,7 @@ func (t *Tracer) takeDiscovered() {
 	}
 }
 
-// Mark adds a mark between the events before the call and those after it.
+// Mark adds a mark at the present time.
 func (t *Tracer) Mark(name string, uid int) {
 	t.finder.add(discovered{event: event.Event{Kind: event.Mark, TimeNs: host.Now(), Cause: name, UID: uid}})
 }
@@ -264,9 +264,9 @@ func (t *Tracer) Close() {
 }
 
 // holdForDebuggers leaves probes that do nothing in processes that are debugged. A debugger
-// saves the code that its breakpoint replaces. If that was a probe, it restores the probe's
-// breakpoint instruction, also after the end of tracing, and the process would end there. Once
-// the debugger has detached, the kernel replaces it by the code.
+// saves the code that its breakpoint replaces. If that was a probe, the debugger restores the
+// probe's breakpoint instruction even after the end of tracing, and the process would be killed
+// there. Once the debugger has detached, the kernel restores the code.
 func (t *Tracer) holdForDebuggers() {
 	for _, pid := range t.finder.seenPIDs() {
 		by := host.DebuggerOf(pid)

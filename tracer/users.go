@@ -7,15 +7,15 @@ import (
 	"ttmem/tracer/host"
 )
 
-// userQueues run what reads the files and the memory of users, one function at a time for each
-// lane. A file system that a user serves may never answer; that holds up this user alone.
+// userQueues run functions that read the files and the memory of users' processes, one at a time
+// for each lane. A file system that a user serves may never answer, which delays only that user.
 type userQueues struct {
 	mu      sync.Mutex
 	waiting map[lane][]func() // a goroutine works on each entry
 }
 
-// lane is what waits for each other. Libraries that are known do not wait for files that have
-// to be read first.
+// lane is a queue of functions. Known libraries do not wait for files that have to be read
+// first.
 type lane struct {
 	user  int
 	known bool
@@ -59,7 +59,7 @@ func (q *userQueues) work(l lane) {
 	}
 }
 
-// wait returns when all that waits now is done, and at the latest after some time.
+// wait waits until all functions that are queued now are done, or until a timeout.
 func (q *userQueues) wait(patience time.Duration) {
 	done := make(chan struct{}, maxLanes)
 	q.mu.Lock()

@@ -28,7 +28,7 @@ type waitingMapping struct {
 // maxWaitingOfUser bounds the mappings of a user that wait.
 const maxWaitingOfUser = 64
 
-// add reports whether a mapping has not been waiting, and whether it waits now.
+// add reports whether a mapping is new here, and whether it waits now.
 func (w *waitingMappings) add(m host.NewMapping, user int) (isNew, waits bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

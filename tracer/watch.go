@@ -1,6 +1,6 @@
 package tracer
 
-// This file watches what processes map, and reads what they map already.
+// This file watches the mappings of processes, and reads existing ones.
 
 import (
 	"errors"
@@ -36,11 +36,11 @@ func (f *finder) watch() (err error) {
 	return nil
 }
 
-// againAfter is how often what could not be handled is tried again.
+// againAfter is how often unhandled mappings are tried again.
 const againAfter = time.Second
 
-// again handles what could not be handled before: mappings whose records the kernel dropped, and
-// libraries that could not be opened or had no room. It takes a tenth of the time at most.
+// again tries again to handle mappings whose records the kernel dropped, and libraries that could
+// not be opened or had no room. It takes at most a tenth of the time.
 func (f *finder) again() {
 	for wait := time.Duration(0); ; {
 		select {
@@ -73,7 +73,7 @@ func (f *finder) again() {
 	}
 }
 
-// rescanSoon has the mappings of all processes read: some may be unknown.
+// rescanSoon schedules a reading of the mappings of all processes, as some may be unknown.
 func (f *finder) rescanSoon() {
 	select {
 	case f.dropped <- struct{}{}:
@@ -81,9 +81,9 @@ func (f *finder) rescanSoon() {
 	}
 }
 
-// rescan reads the mappings of processes after records of new ones were dropped. Whose they
-// were is not known, and it is right again afterwards: a process that has ended meanwhile is known
-// by its records, unless it was the first to map its library.
+// rescan reads the mappings of processes after records of new ones were dropped. Nothing is missing
+// afterwards, except for a process that has ended meanwhile and was the first to map its library:
+// others are known by their records.
 func (f *finder) rescan() {
 	var pids []int
 	changed := f.spaces.ChangedIfKnown
@@ -122,7 +122,7 @@ func (f *finder) existing(pid int) (list []host.NewMapping, err error) {
 	return list, err
 }
 
-// scanPatience is how long the libraries that are mapped already are waited for.
+// scanPatience is how long the start waits for libraries that are already mapped.
 const scanPatience = 5 * time.Second
 
 // scan attaches to libraries that are already mapped, by the given processes or by all.

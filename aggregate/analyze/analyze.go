@@ -1,4 +1,4 @@
-// Package analyze answers questions about one or two States: what leaks, why an allocation
-// failed, what differs between two moments, what an address was used for, what one process has
-// and what one user may see.
+// Package analyze answers questions about one or two States: what leaks, why an allocation failed,
+// what differs between two moments and what an address was used for. It also reduces snapshots to
+// one process or one user.
 package analyze

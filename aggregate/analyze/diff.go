@@ -36,7 +36,7 @@ func (p *Parts) AddLive(s *aggregate.State, selected func(device int, region eve
 		}
 		switch {
 		case len(devices) == 0:
-		case h.Region == event.CB: // those of each chip count
+		case h.Region == event.CB: // each chip has its own
 			for i := range devices {
 				part.Devices = devices[i : i+1]
 				p.add(part)
@@ -48,9 +48,9 @@ func (p *Parts) AddLive(s *aggregate.State, selected func(device int, region eve
 	}
 }
 
-// AddUnfreed adds what the program did not free itself: the live allocations of a State, and the
-// buffers that ended with their device or process. others is the sum of the buffers of processes
-// that had too many call sites.
+// AddUnfreed adds the allocations that the program did not free: the live ones of a State, and the
+// buffers that ended with their device or process. others is the sum of the buffers of call sites
+// that are not listed, because their process had too many.
 func (p *Parts) AddUnfreed(s *aggregate.State) (others memory.Amount) {
 	p.AddLive(s, func(int, event.Region) bool { return true })
 	ended, others := s.EndedSurvivors()
@@ -62,7 +62,7 @@ func (p *Parts) AddUnfreed(s *aggregate.State) (others memory.Amount) {
 	return others
 }
 
-// AddPeaks adds what was live at the peak of each region of each chip.
+// AddPeaks adds the allocations that were live at the peak of each region of each chip.
 func (p *Parts) AddPeaks(s *aggregate.State) {
 	for _, one := range s.PeakSites() {
 		p.add(one)

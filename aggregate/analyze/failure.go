@@ -12,11 +12,11 @@ type Cause uint8
 const (
 	// Unexplained: the state of the banks is not known, or there was room.
 	Unexplained Cause = iota
-	// TooLarge: a bank is smaller than the allocation even when it is empty.
+	// TooLarge: the allocation does not fit in an empty bank.
 	TooLarge
-	// TooLittle: less than the allocation was free in all.
+	// TooLittle: the sum of the free space was too small.
 	TooLittle
-	// Fragmented: enough was free in all, but the largest hole was too small.
+	// Fragmented: the sum of the free space was enough, but the largest hole was too small.
 	Fragmented
 	// Clash: the circular buffers of a program overlap a tensor.
 	Clash

@@ -10,7 +10,7 @@ import (
 )
 
 // A History is a State that also relates each event to earlier ones: which buffer a free
-// ended, and what was at an address before. Besides the State it takes 8 bytes for each
+// ended, and which buffer had an address before. Besides the State it takes 8 bytes for each
 // live buffer, and a bounded amount for the latest use of some hundred thousand addresses.
 // It is not safe for concurrent use.
 type History struct {
@@ -19,7 +19,7 @@ type History struct {
 	// them when free space is read, many at once and without the buffers; a History needs the
 	// neighbours of each Alloc.
 	live map[liveKey]*liveBuffers
-	// lastKey is the key of the chips last. Most events are about the same chips as the one
+	// lastKey is the key of the chips last, because most events have the same chips as the one
 	// before.
 	last    []int
 	lastKey string
@@ -79,8 +79,8 @@ type Note struct {
 // Ended returns the buffer that a Free ended; nil if there was none.
 func (n *Note) Ended() *memory.Buffer { return n.ended.Buffer() }
 
-// Replaced returns the buffer that was live already when an Alloc of the same id came, so
-// that the event of its end is missing.
+// Replaced returns the live buffer with the same id as the buffer of an Alloc: the event of its
+// end is missing.
 func (n *Note) Replaced() *memory.Buffer { return n.replaced.Buffer() }
 
 // Overlapped returns a live buffer that shares addresses with the buffer of an Alloc.

@@ -12,20 +12,19 @@ import (
 
 // The thresholds of a leak. docs/leaks.md explains them.
 const (
-	// LeastSurvivors is how many buffers of a call site have to survive: two for each
-	// window.
+	// LeastSurvivors is the least number of survivors of a leak: two for each window.
 	LeastSurvivors = 2 * memory.BirthWindows
-	// leastWindows is the number of windows in which they have to be allocated. One of the last
-	// two must be among them.
+	// leastWindows is the least number of windows in which survivors were allocated. They include
+	// one of the last two windows.
 	leastWindows = 6
-	// longestPause limits the distance from the last allocation to the end: it may be so many
-	// times the longest distance between two allocations.
+	// longestPause limits the distance from the last allocation to the end, as a multiple of the
+	// longest distance between two allocations.
 	longestPause = 4
 	// fewIntervals is the least number of intervals between marks that show a trend.
 	fewIntervals = 4
 )
 
-// A Class says what the survivors of a call site are.
+// A Class is the result of judging the survivors of a call site.
 type Class string
 
 // The classes.
@@ -46,11 +45,11 @@ type Verdict struct {
 	Class Class
 	// By is the reason why the runtime retains them; nil for other classes.
 	By *name.Retained
-	// Intervals is how many there are: windows of the run or, between marks, those in which
-	// the process worked. Rises is in how many of them survivors were allocated, and
-	// LastRise is the last of these, from 1.
+	// Intervals is the number of windows of the run or, between marks, of the intervals in
+	// which the process worked. Rises is the number of them in which survivors were allocated,
+	// and LastRise the last of these, counted from 1.
 	Intervals, Rises, LastRise int
-	// Replaced is true if they only replaced buffers that were live at the first mark.
+	// Replaced is true if the survivors only replaced buffers that were live at the first mark.
 	Replaced bool
 	// Births are the survivors by the intervals between marks.
 	Births []memory.Amount
@@ -60,8 +59,8 @@ type Verdict struct {
 type LeakOptions struct {
 	// Times are those of the marks from State.FollowFrom to State.FollowTo.
 	Times []uint64
-	// ByRun judges survivors between marks by the whole run: for states in which frees
-	// between the marks are missing.
+	// ByRun judges survivors between marks by the whole run. It is for states that lack frees
+	// between the marks.
 	ByRun bool
 	// Suppressions accept some call sites; nil: none.
 	Suppressions *name.Suppressions
@@ -121,7 +120,7 @@ func judgeRun(s *memory.Survivors) Verdict {
 	case born < LeastSurvivors, v.Rises < leastWindows, v.LastRise < memory.BirthWindows-1:
 	case run.ProcessLast-run.Last > longestPause*run.Gap: // it has stopped
 	case isRing(run):
-	case 2*run.Replaceable >= born: // it may have replaced what was there before the attach
+	case 2*run.Replaceable >= born: // it may have replaced buffers from before the attach
 	case !isWork(s):
 	default:
 		v.Class = Leaked
@@ -130,16 +129,16 @@ func judgeRun(s *memory.Survivors) Verdict {
 	return v
 }
 
-// isRing reports whether a call site frees its oldest buffers up to the end, as a ring of
-// results does, or a state that is replaced.
+// isRing reports whether a call site frees its oldest buffers up to the end, as for a ring of
+// results, or for a state that is replaced.
 func isRing(run *memory.Run) bool {
 	length := run.ProcessLast - run.First
 	return run.FreedAt > 0 && 2*run.Outlived < run.Total() && 4*(run.ProcessLast-min(run.ProcessLast, run.FreedAt)) <= length
 }
 
-// isWork reports whether other buffers were freed meanwhile. If not, weights may be loading, or
-// results may be collected in one place: then only results of operations that are allocated from
-// the beginning of the run to its end are work.
+// isWork reports whether other buffers were freed meanwhile. If none were, weights may be loading,
+// or one call site may collect results. Then only results of operations count as work, and only
+// if they are allocated from the beginning of the run to its end.
 func isWork(s *memory.Survivors) bool {
 	run := &s.Run
 	if 2*run.FreedMeanwhile >= run.Total() {
@@ -183,8 +182,8 @@ func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []memo
 	}
 }
 
-// A line is a line of code in a process. Survivors that were allocated there may replace earlier
-// buffers from there, also if the callers differ.
+// A line is a line of code in a process. Its survivors may replace its earlier buffers, even if the
+// callers differ.
 type line struct {
 	pid    int
 	region event.Region
@@ -199,7 +198,7 @@ func lineOf(s *memory.Survivors) line {
 // subtracts the buffers that the survivors replace from replaced.
 func judgeBetween(b *memory.SurvivorsBetween, times []uint64, replaced map[line]memory.Amount) Verdict {
 	v := Verdict{Survivors: b.Survivors, Class: Stable, Births: b.Births}
-	with := v // including what was freed after the last allocation
+	with := v // including the buffers freed after the last allocation
 	for i, births := range b.Births {
 		if times[i+1] < b.WorkedFromNs || times[i] > b.WorkedToNs {
 			continue

@@ -13,7 +13,8 @@ import (
 // Lines say where the lines of A are in B: an edit moves lines.
 type Lines map[function]map[int]int
 
-// A function is that of a call. Its file has no folder: another checkout is in another one.
+// A function is the function of a call. Its file has no folder, because that differs between
+// checkouts.
 type function struct{ file, name string }
 
 func functionOf(c *name.Call) function { return function{path.Base(c.File), c.Function} }
@@ -27,7 +28,8 @@ func (l Lines) Of(c name.Call) int {
 }
 
 // MatchLines matches the lines of each function that make calls. A line of B matches one of A if
-// both may call the same. Matches keep the order of lines, and leave as few as possible unmatched.
+// both may call the same function. Matches keep the order of lines, and as few lines as possible
+// are unmatched.
 func MatchLines(a, b []memory.SiteAmount) Lines {
 	matched := make(Lines)
 	inB := linesOf(b)
@@ -39,8 +41,7 @@ func MatchLines(a, b []memory.SiteAmount) Lines {
 	return matched
 }
 
-// A calling line is one that calls other functions, or operations, by which Amount was
-// allocated.
+// A calling line calls functions or operations that allocated Amount.
 type callingLine struct {
 	called map[string]bool
 	// unknown is true if it calls an operation that is not known.
@@ -84,7 +85,7 @@ func linesOf(sites []memory.SiteAmount) map[function]map[int]*callingLine {
 	return lines
 }
 
-// callsSame reports whether both lines may call the same.
+// callsSame reports whether both lines may call the same function or operation.
 func (l *callingLine) callsSame(other *callingLine) bool {
 	if l.unknown || other.unknown {
 		return true
@@ -97,12 +98,12 @@ func (l *callingLine) callsSame(other *callingLine) bool {
 	return false
 }
 
-// The weights of what decides how lines are matched. Every match counts more than all else.
+// Weights for choosing matches. The number of matches counts more than all of them.
 const (
 	matchWeight  = 1 << 14
-	amountWeight = 6 // the same was allocated
-	sameWeight   = 3 // it has not moved
-	offsetWeight = 2 // as far from its match as the line before
+	amountWeight = 6 // the same amount was allocated
+	sameWeight   = 3 // the line has not moved
+	offsetWeight = 2 // the line has moved as far as the line before
 	// maxAlign limits the product of the numbers of lines that are matched in order.
 	maxAlign = 1 << 20
 )

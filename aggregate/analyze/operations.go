@@ -8,14 +8,14 @@ import (
 )
 
 // An Operation is one or several call stacks of a process that run programs and have the same
-// key. Stack and Peak are those of the one with the least headroom.
+// key. Stack and Peak are those of the call stack with the least headroom.
 type Operation struct {
 	memory.Operation
 	Key string
 }
 
-// Operations adds up those with the same key, and returns them with the least headroom first.
-// The key of those that are left out is "".
+// Operations adds up operations with the same key, and returns the sums with the least headroom
+// first. Operations with the key "" are left out.
 func Operations(list []memory.Operation, key func(*memory.Operation) string) (all []Operation) {
 	type of struct {
 		pid int
@@ -41,7 +41,7 @@ func Operations(list []memory.Operation, key func(*memory.Operation) string) (al
 	return all
 }
 
-// add adds what another call stack did.
+// add adds another call stack.
 func (o *Operation) add(b Operation) {
 	o.Devices = slices.Compact(slices.Sorted(slices.Values(slices.Concat(o.Devices, b.Devices))))
 	o.Runs += b.Runs

@@ -6,10 +6,10 @@ import (
 	"ttmem/aggregate/memory"
 )
 
-// ForUser reduces a snapshot to what a user may see: their own processes and failures, and
-// the chips with the totals of all processes. ExitedProcesses and FailureCount count the
-// user's own. The other users' processes on a chip are one sum. Anomalies are still those of
-// all processes.
+// ForUser reduces a snapshot to the data that a user may see: the user's own processes and
+// failures, and the chips with the totals of all processes. ExitedProcesses and FailureCount count
+// only the user's own. The processes of other users on a chip become one sum. Anomalies are still
+// those of all processes.
 func ForUser(s *memory.Snapshot, uid int) *memory.Snapshot {
 	own := only(s, func(_, of int) bool { return of == uid })
 	own.Devices = slices.Clone(s.Devices)

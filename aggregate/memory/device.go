@@ -5,7 +5,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Device is a chip with what all processes, or one of them, use of it.
+// A Device is a chip and its use by all processes, or by one of them.
 type Device struct {
 	ID      int     `json:"id"`
 	Board   string  `json:"board,omitempty"`
@@ -78,8 +78,8 @@ type Region struct {
 	PeakCapacityBytes uint64 `json:"peak_capacity_bytes"`
 }
 
-// A StaticUse is what circular and dataflow buffers occupy of a chip's L1. Those inside an
-// L1 buffer only count in GlobalCount.
+// A StaticUse is the use of a chip's L1 by circular and dataflow buffers. Those inside an L1
+// buffer count only in GlobalCount.
 type StaticUse struct {
 	Programs    uint64 `json:"programs"`
 	Count       uint64 `json:"count"`
@@ -97,7 +97,7 @@ type StaticUse struct {
 	PeakTimeNs       uint64 `json:"peak_time_ns"`
 }
 
-// A KernelsUse is what the kernels of programs occupy on a chip.
+// A KernelsUse is the memory of programs' kernels on a chip.
 type KernelsUse struct {
 	Programs uint64 `json:"programs"`
 	// MaxBytesPerCore is the largest text of a program on each core. Programs use the same
@@ -115,9 +115,8 @@ type KernelsUse struct {
 	PeakDRAMBytes uint64 `json:"peak_dram_bytes"`
 }
 
-// L1PerCore is how the L1 of each core is shared: buffers grow from the top
-// down, circular and dataflow buffers from the base up. All in bytes, of the core where
-// they are most.
+// L1PerCore is the use of the L1 of each core, in bytes: buffers grow from the top down, circular
+// and dataflow buffers from the base up. It is that of the fullest core.
 type L1PerCore struct {
 	CapacityBytes uint64 `json:"capacity_bytes"`
 	BufferBytes   uint64 `json:"buffer_bytes"`
@@ -140,7 +139,8 @@ type DeviceProcess struct {
 	// AllocatedBytes is the size of its buffers in all banks, by the names of the regions in
 	// which it has any.
 	AllocatedBytes map[string]uint64 `json:"allocated_bytes"`
-	// CBMaxBytesPerCore is the size of its circular buffers on the core where they take most.
+	// CBMaxBytesPerCore is the size of its circular buffers on the core where they are
+	// largest.
 	CBMaxBytesPerCore uint64 `json:"cb_max_bytes_per_core"`
 }
 
@@ -156,6 +156,6 @@ func (p *DeviceProcess) Bytes() uint64 {
 // OtherUsers is the sum of the other users' processes on a chip.
 type OtherUsers struct {
 	Processes int `json:"processes"`
-	// AllocatedBytes is what their buffers occupy in all banks of all regions.
+	// AllocatedBytes is the memory of their buffers in all banks of all regions.
 	AllocatedBytes uint64 `json:"allocated_bytes"`
 }

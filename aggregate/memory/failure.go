@@ -14,13 +14,13 @@ type Failure struct {
 	Devices []int  `json:"devices"`
 	Region  string `json:"region"`
 	Reason  string `json:"reason,omitempty"`
-	// SizeBytes is the requested size on each chip, and BytesPerBank that of each of Banks
-	// banks.
+	// SizeBytes is the requested size on each chip, and BytesPerBank the requested size in each
+	// of Banks banks.
 	SizeBytes    uint64 `json:"size_bytes,omitempty"`
 	BytesPerBank uint64 `json:"bytes_per_bank,omitempty"`
 	Banks        uint32 `json:"banks,omitempty"`
 	ProgramID    uint64 `json:"program_id,omitempty"`
-	// Message is that of the exception.
+	// Message is the text of the exception.
 	Message string `json:"message,omitempty"`
 	// UID is the user of the process; 0 if that is not known.
 	UID   int          `json:"uid"`
@@ -49,30 +49,29 @@ func (e *Evidence) ResolveStacks() {
 	}
 }
 
-// Evidence is the state of a region when an allocation failed. It has the buffers of the
-// process only, because its allocator does not know those of others.
+// Evidence is the state of a region when an allocation failed. It has only the buffers of the
+// process, because its allocator does not know those of others.
 type Evidence struct {
 	// Region is the region of the allocation; L1 if circular buffers overlapped a tensor.
 	Region event.Region
-	// Capacity is that of the allocator; zero if it is not known.
+	// Capacity is the capacity of the allocator; zero if it is not known.
 	Capacity event.Capacity
-	// FreeSpace is what was free; zero if the Capacity or its Base is not known.
+	// FreeSpace is the free space; zero if the Capacity or its Base is not known.
 	addresses.FreeSpace
-	// PerCore is true if some buffers were on single cores. What was free is then what was
-	// free on all of them, and which buffers would have to go is not known.
+	// PerCore is true if some buffers were on single cores. FreeSpace is then the space that
+	// was free on all cores, and the buffers to free are not known.
 	PerCore bool
-	// From and To are the addresses between which the Blockers are. For an allocation
-	// this is the place where the fewest bytes have to be freed; for a clash it is what
-	// the program's circular buffers occupy. Both are 0 if freeing does not help, or if
-	// that is not known.
+	// The Blockers are between From and To. For an allocation this is the place where the
+	// fewest bytes have to be freed; for a clash it is the place of the program's circular
+	// buffers. Both are 0 if freeing does not help, or if that is not known.
 	From, To uint64
-	// Live is all that was live in the region, and Holders are the call stacks with the
-	// most of it, largest first.
+	// Live is the sum of the live buffers in the region, and Holders are the call stacks with
+	// the most bytes, largest first.
 	Live    Blame
 	Holders []Blame
-	// Blocking is all that was live between From and To, and Blockers are its call
-	// stacks: largest first, or for a clash lowest address first, because buffers and
-	// programs meet there.
+	// Blocking is the sum of the live buffers between From and To, and Blockers are their call
+	// stacks: largest first or, for a clash, lowest address first, because that is where
+	// buffers and programs overlap.
 	Blocking Blame
 	Blockers []Blame
 	// Lowest is the address of the lowest buffer; 0 if there was none.
@@ -81,10 +80,10 @@ type Evidence struct {
 	Statics []Static
 }
 
-// A Blame is the buffers of one call stack, or of all together.
+// A Blame is the sum of the buffers of one call stack, or of all.
 type Blame struct {
-	// BytesPerBank is what the Count buffers occupy of each bank, or of the fullest if some
-	// are on single cores, between Address and End.
+	// BytesPerBank is the memory of the Count buffers in each bank, or in the fullest one if
+	// some are on single cores. They are between Address and End.
 	BytesPerBank, Count uint64
 	Address, End        uint64
 	// BeforeAttach marks buffers that were allocated before ttmem attached.

@@ -17,7 +17,7 @@ type Point struct{ Number, TimeNs uint64 }
 type Index struct {
 	// First is the time of the first event.
 	First uint64
-	// Begin is the last event that reports an allocation from before the beginning.
+	// Begin is the last of the events that report allocations from before the beginning.
 	Begin Point
 	// Marks are in order. After MarksFrom none is missing; before it only the newest are
 	// known.

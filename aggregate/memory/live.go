@@ -26,18 +26,18 @@ type Buffer struct {
 	Devices []int
 	Region  event.Region
 	Layout  event.Layout
-	// PerCore marks a buffer that the hybrid allocator placed on single cores: Cores, which
-	// are nil if they are not known and must not be modified.
+	// PerCore marks a buffer that the hybrid allocator placed on single cores. Cores are these,
+	// nil if they are not known. They must not be modified.
 	PerCore bool
 	Cores   []event.CoreRange
-	// Address is its address in each bank; 0 for one on single cores that is not known to
-	// have the same address on all of them.
+	// Address is its address in each bank; 0 for a buffer on single cores whose addresses
+	// differ or are not known.
 	Address uint64
 	// SizeBytes is its size on each chip.
 	SizeBytes     uint64
 	PageSizeBytes uint64
-	// BytesPerBank is what it occupies of each of Banks banks on each chip, or of each of
-	// its Cores.
+	// BytesPerBank is its memory in each of Banks banks on each chip, or on each of its
+	// Cores.
 	BytesPerBank uint64
 	Banks        uint32
 	// SinceNs is when it was allocated, or discovered at a late attach.
@@ -47,8 +47,8 @@ type Buffer struct {
 	Stack *event.Stack
 }
 
-// Scattered reports whether the buffer is on single cores and not known to have the same
-// address on all of them.
+// Scattered reports whether the buffer is on single cores, and its addresses there differ or are
+// not known.
 func (h *Buffer) Scattered() bool { return h.PerCore && h.Address == 0 }
 
 // A Static is one circular buffer, dataflow buffer or scratchpad of a live program on one
@@ -64,7 +64,7 @@ type Static struct {
 	// BytesPerCore is its size on each core.
 	BytesPerCore uint64
 	Kind         event.StaticKind
-	// Global marks one that is inside an L1 buffer, and counts there.
+	// Global marks a circular buffer inside an L1 buffer, which counts its memory.
 	Global bool
 	// SinceNs is when it was allocated.
 	SinceNs      uint64
@@ -86,8 +86,8 @@ type Space struct {
 	// Start and End are the addresses that each bank has; both are 0 if they are not
 	// known, or the addresses of a buffer.
 	Start, End uint64
-	// BytesPerBank is what the buffers take of each bank, or of the fullest if some are on
-	// single cores.
+	// BytesPerBank is the memory of the buffers in each bank, or in the fullest one if some are
+	// on single cores.
 	BytesPerBank uint64
 	// PerCore is how many buffers are on single cores.
 	PerCore int
@@ -95,7 +95,7 @@ type Space struct {
 	// cores, or if several allocators assign the same memory, as those of a mesh and its
 	// submeshes do, or those of several processes.
 	Blocks []Buffer
-	// Holes are what no buffer occupies on any core, in order of address. There are none if
+	// Holes are the addresses that no buffer occupies on any core, in order. There are none if
 	// Start and End are not known.
 	Holes []addresses.Hole
 	// FreeSpace adds up the holes. With one allocator it equals what tt-metal's

@@ -7,11 +7,11 @@ import (
 
 // Losses are events of a process that were lost, by cause.
 type Losses struct {
-	// Lost are those since its figures were last known to be right. If there are any, its
-	// figures may be wrong.
+	// Lost are the losses since the process's figures were last known to be right. If there are
+	// any, its figures may be wrong.
 	Lost map[string]uint64 `json:"lost,omitempty"`
-	// Corrected are earlier ones. At RightSinceNs its live buffers had been read from its
-	// memory again: figures of before, such as peaks, may be wrong.
+	// Corrected are earlier losses. At RightSinceNs its live buffers had been read from its
+	// memory again. Earlier figures, such as peaks, may be wrong.
 	Corrected    map[string]uint64 `json:"corrected,omitempty"`
 	RightSinceNs uint64            `json:"right_since_ns,omitempty"`
 }
@@ -60,9 +60,9 @@ type AllLosses struct {
 	Processes []ProcessLosses `json:"process_losses,omitempty"`
 }
 
-// Losses returns what makes the figures of some processes doubtful, or those of all if pids is
-// empty. With now it is for figures of the present: processes that ended and losses that were
-// corrected do not matter.
+// Losses returns the losses that make the figures of some processes doubtful, or of all if pids is
+// empty. With now, only the present figures matter: it leaves out processes that ended and
+// corrected losses.
 func (s *Snapshot) Losses(now bool, pids []int) AllLosses {
 	all := AllLosses{Lost: s.Lost}
 	for i := range s.Processes {

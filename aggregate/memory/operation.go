@@ -17,23 +17,23 @@ type Operation struct {
 	Peak CoreUse
 }
 
-// A CoreUse is what one core's L1 had while a program ran, in bytes.
+// A CoreUse is the use of one core's L1 while a program ran, in bytes.
 type CoreUse struct {
 	TimeNs    uint64
 	ProgramID uint64
 	Device    int
 	X, Y      uint16
-	// CapacityBytes is what tensors and programs can have of the core; 0 if it is not known.
+	// CapacityBytes is the space for tensors and programs; 0 if it is not known.
 	CapacityBytes uint64
-	// TensorBytes is what all live buffers of the process take of it. The others are the
+	// TensorBytes is the memory of all live buffers of the process. The other fields are the
 	// program's own.
 	TensorBytes, CBBytes, DFBBytes, ScratchpadBytes uint64
 }
 
-// Bytes returns the sum of all that the core had.
+// Bytes returns the sum of the memory in use on the core.
 func (u *CoreUse) Bytes() uint64 {
 	return u.TensorBytes + u.CBBytes + u.DFBBytes + u.ScratchpadBytes
 }
 
-// HeadroomBytes returns what was free of the core, in one piece or not.
+// HeadroomBytes returns the free memory of the core, in one piece or not.
 func (u *CoreUse) HeadroomBytes() uint64 { return u.CapacityBytes - min(u.CapacityBytes, u.Bytes()) }

@@ -27,9 +27,9 @@ type RegionPeak struct {
 	Timeline, StaticTimeline *timeline.Timeline
 }
 
-// A PeakProgram is the circular buffers of one call stack and program at a peak, on the core
-// where all circular buffers together took most. Programs use the same space one after the
-// other, so that their bytes do not add up.
+// A PeakProgram has the circular buffers of one call stack and program at a peak, on the core
+// where the sum of all circular buffers was highest. Programs use the same space one after the
+// other, so that their bytes must not be added up.
 type PeakProgram struct {
 	PID          int
 	ProgramID    uint64
@@ -40,7 +40,7 @@ type PeakProgram struct {
 }
 
 // An EarlierPeak is a peak from a checkpoint, without its holders. OfAllUsers is true if it
-// includes the memory of users of whom the State has nothing else.
+// includes the memory of users whose buffers the State does not have.
 type EarlierPeak struct {
 	TimeNs, Bytes, CapacityBytes uint64
 	OfAllUsers                   bool
@@ -51,7 +51,7 @@ type EarlierPeak struct {
 type RegionTimeline struct {
 	Device int
 	Region event.Region
-	// Timeline is of all that counts in the region, and Static of the part of circular and
+	// Timeline is that of the whole region, and Static that of the part of circular and
 	// dataflow buffers.
 	Timeline, Static *timeline.Timeline
 }

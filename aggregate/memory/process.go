@@ -14,14 +14,14 @@ type Process struct {
 	// SinceNs is the time of its first event.
 	SinceNs uint64 `json:"since_ns"`
 	Losses
-	// Devices are the chips that it has used, with what it uses of each.
+	// Devices are the chips that it has used, with its use of each.
 	Devices []Device `json:"devices"`
 	// Exit is nil while the process runs.
 	Exit *Exit `json:"exit,omitempty"`
 	// Live are its live buffers by region.
 	Live []RegionTotal `json:"held,omitempty"`
-	// Unfreed are buffers that the process did not free itself: they were live when it closed
-	// a device or ended.
+	// Unfreed are buffers that the process did not free: they were live when it closed a device
+	// or ended.
 	Unfreed []RegionTotal `json:"left,omitempty"`
 }
 
@@ -59,18 +59,19 @@ type RegionTotal struct {
 	SizeBytes      uint64 `json:"size_bytes"`
 	AllocatedBytes uint64 `json:"allocated_bytes"`
 	// Holders are the call stacks that allocated the buffers, and add up to them: the 16
-	// largest, then the sum of other and unknown stacks. There are none if no stack is known. Live buffers only have them after State.WithHolders.
+	// largest, then the sum of other and unknown stacks. There are none if no stack is known.
+	// Live buffers have them only after State.WithHolders.
 	Holders []Holder `json:"holders,omitempty"`
 }
 
-// A Holder counts the buffers of one call stack, or of several together, that a process has live
-// or did not free. If it has neither Stack nor Stacks, the stack is not known.
+// A Holder counts the live or unfreed buffers of one call stack, or the sum of several. If it has
+// neither Stack nor Stacks, the stack is not known.
 type Holder struct {
-	// Bytes is what the Count buffers occupy of all banks of all their chips.
+	// Bytes is the memory of the Count buffers in all banks of all their chips.
 	Bytes uint64       `json:"bytes"`
 	Count uint64       `json:"count"`
 	Stack *event.Stack `json:"stack,omitempty"`
-	// Stacks is the number of call stacks that were added up. A stack that was added up and
+	// Stacks is the number of call stacks in the sum. A stack that was added to the sum and
 	// occurs again counts twice.
 	Stacks uint64 `json:"places,omitempty"`
 	// BeforeAttach marks buffers that were allocated before ttmem attached, and have no

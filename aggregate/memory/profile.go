@@ -25,7 +25,7 @@ type Profile struct {
 	FirstNs, LastNs uint64
 }
 
-// A Sample is what one call stack allocated, in one region of one chip.
+// A Sample has the allocations of one call stack in one region of one chip.
 type Sample struct {
 	PID int
 	// Device is the chip's id, or NoDevice.

@@ -63,16 +63,16 @@ type SiteAmount struct {
 // A CallSite is a call site with its live allocations.
 type CallSite struct {
 	SiteAmount
-	// Fresh counts the live ones that were allocated after State.FreshSince.
+	// Fresh counts the live allocations that were made after State.FreshSince.
 	Fresh Amount
 	// Places are where live circular buffers are on each of the chips, each place once, in
 	// order of address: programs use the same space in turn.
 	Places []cores.Place
-	// EachBytes is the size of each on each of the chips; 0 if the sizes differ.
+	// EachBytes is the size of every live allocation on each chip; 0 if the sizes differ.
 	EachBytes uint64
-	// Allocated is how many were allocated in all.
+	// Allocated is the number of all allocations so far.
 	Allocated uint64
-	// SinceNs is the time since which there was always one.
+	// SinceNs is the time since when there was always a live allocation.
 	SinceNs uint64
 }
 

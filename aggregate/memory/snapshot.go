@@ -1,6 +1,6 @@
 // Package memory has the values that a State returns: snapshots, profiles, buffers, call
-// sites, peaks, failures and marks. They are plain values, which know nothing of the State
-// that made them, and how those that a checkpoint holds are encoded.
+// sites, peaks, failures and marks. They are plain values without a reference to the State. It
+// also has the encoding of the values in checkpoints.
 package memory
 
 // A Snapshot is a State at one time. It does not change afterwards and must not be modified.
@@ -31,8 +31,8 @@ type Snapshot struct {
 	// Stacks counts the call stacks that the tracer took; nil if it took none. The tracer
 	// sets it, not State.
 	Stacks *Stacks `json:"stacks,omitempty"`
-	// Reading is true while the tracer still reads what late attached processes had
-	// allocated before: totals are too low until then. The tracer sets it, not State.
+	// Reading is true while the tracer still reads the existing allocations of processes that
+	// were attached late: totals are too low until then. The tracer sets it, not State.
 	Reading bool `json:"reading,omitempty"`
 }
 

@@ -4,7 +4,7 @@ package memory
 // survivors are counted by window.
 const BirthWindows = 8
 
-// Survivors are those of one call site.
+// Survivors are the survivors of one call site.
 type Survivors struct {
 	Site
 	// Comm and About are those of its process.
@@ -37,13 +37,13 @@ type Run struct {
 	First, Last, Gap uint64
 	// ProcessFirst and ProcessLast are the first and the last allocation of the process.
 	ProcessFirst, ProcessLast uint64
-	// FreedAt is the last allocation of the process before the site last freed a buffer; 0:
-	// it freed none. Outlived is how many survivors are older than one that it freed.
+	// FreedAt is the last allocation of the process before the site last freed a buffer; 0 if
+	// it freed none. Outlived is how many survivors are older than a buffer that it freed.
 	FreedAt, Outlived uint64
 	// FreedMeanwhile is how many buffers the process freed between First and Last.
 	FreedMeanwhile uint64
-	// Replaceable is how many buffers of before the attach were freed on the same chips
-	// and in the same region: survivors may have taken their place.
+	// Replaceable is how many buffers from before the attach were freed on the same chips and
+	// in the same region. Survivors may have taken their place.
 	Replaceable uint64
 }
 
@@ -63,7 +63,7 @@ type SurvivorsBetween struct {
 	// Births are the survivors by the intervals in which they were allocated, and
 	// TeardownBirths those of FreedAtTeardown.
 	Births, TeardownBirths []Amount
-	// Replaced counts buffers that were live at the first moment and have ended: as many
-	// survivors may only have replaced them.
+	// Replaced counts buffers that were live at the first moment and have ended. The same
+	// number of survivors may have taken their place.
 	Replaced Amount
 }

@@ -1,5 +1,4 @@
-// Package operations counts the programs that a call stack runs, and what they occupied of L1
-// then.
+// Package operations counts the programs that a call stack runs, and the L1 that they occupied.
 package operations
 
 import (
@@ -11,14 +10,14 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Run is a program that was enqueued, when the buffers in all banks of L1 took so many bytes
-// of each core.
+// A Run is a program that was enqueued, with the bytes per core that the buffers in all banks of
+// L1 had at that time.
 type Run struct {
 	Of                  *memory.Operation // nil: no run was seen
 	TimeNs, TensorBytes uint64
 }
 
-// Code writes or reads a run. That of an operation that was forgotten is not known.
+// Code writes or reads a run. If its operation was forgotten, it becomes an unknown run.
 func (r *Run) Code(c *codec.Codec, all *codec.Once[memory.Operation]) {
 	n := 0
 	if number, ok := all.Numbers[r.Of]; ok {
@@ -33,8 +32,8 @@ func (r *Run) Code(c *codec.Codec, all *codec.Once[memory.Operation]) {
 	}
 }
 
-// Awaited are the latest runs of programs that have nothing on a chip yet: they are compiled
-// now, or read from the process's memory after a late attach. The newest is last.
+// Awaited are the latest runs of programs whose memory was not reported yet: they are being
+// compiled, or read from the process's memory after a late attach. The newest is last.
 type Awaited []awaitedRun
 
 type awaitedRun struct {
@@ -81,8 +80,8 @@ type Part struct {
 	Kind event.StaticKind
 }
 
-// A Program is what a program has of its fullest core, which it counts once: programs mostly
-// run often without a change.
+// A Program is the memory of a program on its fullest core. It is computed once, because programs
+// mostly run many times without a change.
 type Program struct {
 	use   memory.CoreUse
 	known bool
@@ -91,14 +90,14 @@ type Program struct {
 // Forget is called when the parts of the program have changed.
 func (p *Program) Forget() { p.known = false }
 
-// Use returns what was counted; false if it has to be counted, which buffers on single cores
-// always require.
+// Use returns the result of Count; false if it has to be computed, as always with buffers on
+// single cores.
 func (p *Program) Use(load *cores.Load) (use memory.CoreUse, known bool) {
 	return p.use, p.known && load.Empty()
 }
 
-// Count returns what a program with these parts has of the core where it has most together with
-// buffers on single cores.
+// Count returns the memory of a program with these parts on the core where the sum with buffers on
+// single cores is highest.
 func (p *Program) Count(parts []Part, load *cores.Load) memory.CoreUse {
 	places := make([]cores.Place, 0, len(parts))
 	for _, part := range parts {

@@ -1,5 +1,5 @@
-// Package doctor checks the host: it tries what tracing needs, and reports what it finds in
-// a library.
+// Package doctor checks the host: it tries the features that tracing needs, and reports the layout
+// of a library.
 package doctor
 
 import (
@@ -9,8 +9,8 @@ import (
 	"ttmem/tracer/kernel"
 )
 
-// Features tries what ttmem needs of the kernel and the user. It loads what tracing loads
-// and traces a small program, so that it reports "ok" only for what was seen to work.
+// Features tries what ttmem needs from the kernel and the user. It loads the kernel side and traces
+// a small program, so that "ok" means that a feature has worked.
 func Features() []kernel.Feature {
 	list, supported := kernel.Requirements()
 	if !supported {

@@ -22,7 +22,7 @@ type Inspection struct {
 	Fields map[string]string `json:"fields"`
 	// Probes are the probes' addresses in the file, by name.
 	Probes map[string]string `json:"probes"`
-	// Missing is what was not found, and what that costs.
+	// Missing are the parts that were not found, and the features lost with them.
 	Missing []layout.Missing `json:"missing"`
 	// Slow are the probes on instructions that the kernel has to single-step.
 	Slow []string `json:"single_stepped"`

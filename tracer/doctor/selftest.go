@@ -37,9 +37,9 @@ var selftestStack = []string{"probed", "inner", "middle", "middle", "middle", "o
 // stack, the second finds it cached.
 const selftestCalls = 2
 
-// selfTest loads what tracing loads, traces a small program and compares the result with
-// what that program does: it calls the first function of stack, with stack as its call
-// stack. It returns a feature for each step.
+// selfTest loads the kernel side, traces a small program and compares the result with the
+// program's calls: it calls the first function of stack, with stack as its call stack. It returns
+// a feature for each step.
 func selfTest(stack []string) []kernel.Feature {
 	programs := kernel.Feature{Name: "BPF programs"}
 	probes := kernel.Feature{Name: "probes", Detail: "not tried: the BPF programs do not load"}
@@ -152,8 +152,7 @@ type selftestSeen struct {
 	stacks [][]string
 }
 
-// selftest traces the target: it has the loaded kernel side and what recording stacks
-// needs.
+// selftest traces the target: it has the loaded kernel side and the data for recording stacks.
 type selftest struct {
 	objs    *kernel.Objects
 	readers *host.Readers

@@ -1,7 +1,6 @@
-// Package event is the vocabulary of ttmem: what can happen to the memory of
-// a Tenstorrent device. Plain types, no I/O. The same events come live from
-// the tracer, from a file of JSON lines, and are what the aggregate is built
-// from.
+// Package event is the vocabulary of ttmem: the events in the memory of a
+// Tenstorrent device. It has plain types and no I/O. Events come from the
+// tracer or from a file, and package aggregate applies them to a State.
 package event
 
 // Kind says what happened.
@@ -9,52 +8,49 @@ type Kind uint8
 
 // The kinds of events.
 const (
-	// Alloc is a buffer that has got memory: it has an address now.
+	// Alloc is the allocation of a buffer.
 	Alloc Kind = iota + 1
-	// Free is a buffer that gave its memory back, for Event.Reason.
+	// Free is the end of a buffer, for Event.Reason.
 	Free
-	// AllocFailed is a request for memory that the library answered with an
-	// exception.
+	// AllocFailed is an allocation that failed with an exception of the library.
 	AllocFailed
-	// CBAlloc is a circular buffer, dataflow buffer or scratchpad of a program
-	// that was given a place in L1.
+	// CBAlloc is the allocation of a circular buffer, dataflow buffer or
+	// scratchpad of a program.
 	CBAlloc
 	// CBFree is the end of all circular and dataflow buffers of one program on
 	// Event.Devices (on every device, where none are given).
 	CBFree
-	// KernelLoad is a program whose kernels were compiled for a device: with
+	// KernelLoad is the compilation of a program's kernels for a device. It has
 	// the bytes of their binaries in DRAM and of their text in L1.
 	KernelLoad
 	// KernelUnload is the end of a program's kernels.
 	KernelUnload
-	// DeviceOpen is a device (a chip or a mesh) whose allocator was made, or
-	// that was seen for the first time: Event.Capacities has its regions.
+	// DeviceOpen is the first event of a device (a chip or a mesh) and its
+	// allocator. Event.Capacities has its regions.
 	DeviceOpen
-	// DeviceClose is an allocator that gave back everything at once; the
-	// buffers that were still allocated come as Free events before it, with
-	// ReasonDeviceClose.
+	// DeviceClose is the end of an allocator and all its buffers. It implies
+	// their Free events, with ReasonDeviceClose: see aggregate.State.Implied.
 	DeviceClose
-	// ProcessStart is a process that is traced from now on.
+	// ProcessStart is the beginning of tracing a process.
 	ProcessStart
-	// ProcessExit is the end of a process, with ExitStatus where it is known.
-	// What it still held comes as Free events before it, with
-	// ReasonProcessExit.
+	// ProcessExit is the end of a process, with ExitStatus if that is known. It
+	// implies the Free events of its live buffers, with ReasonProcessExit.
 	ProcessExit
 	// Lost says that Event.Count events were lost because of Event.Cause.
 	Lost
-	// Mark is a moment that somebody named: Cause is the name. UID is the user
-	// that set it, and PID the process whose call it was, if it was a call.
+	// Mark is a moment with a name, which is Cause. UID is the user who set it,
+	// and PID the process whose call it marks, if it marks a call.
 	Mark
-	// Reread says that the live buffers of a process were read from its memory again after
-	// events of it were lost, and that its figures are right from then on. The events before
-	// it that have Event.Reread are the corrections.
+	// Reread says that, after a loss, the live buffers of a process were read from its memory
+	// again, and that its figures are right from then on. Earlier events with Event.Reread are
+	// the corrections.
 	Reread
-	// ProgramRun is a program that is enqueued on Event.Devices, whether it was compiled for
-	// that or comes from the program cache. It allocates nothing: what the program has in L1
-	// came with CBAlloc, or comes after this event if it is compiled now.
+	// ProgramRun is the enqueueing of a program on Event.Devices. The program was compiled for
+	// this run or comes from the program cache. The run allocates nothing: the program's CBAlloc
+	// events came earlier, or follow if it is compiled now.
 	ProgramRun
-	// Checkpoint is all that is known by then: Event.State has it. A stream that begins in
-	// the middle starts with one.
+	// Checkpoint is the whole state at that time, in Event.State. A stream that begins in the
+	// middle starts with one.
 	Checkpoint
 )
 
@@ -192,21 +188,21 @@ func (c CoreRange) Contains(x, y uint16) bool {
 	return c.X0 <= x && x <= c.X1 && c.Y0 <= y && y <= c.Y1
 }
 
-// Capacity is what one region of a device can hold.
+// Capacity is the size of one region of a device.
 type Capacity struct {
 	// Banks is the number of banks on each chip.
 	Banks uint32 `json:"banks"`
-	// BytesPerBank is what the allocator can give away of each bank.
+	// BytesPerBank is the space in each bank that can be allocated.
 	BytesPerBank uint64 `json:"bytes_per_bank"`
-	// Base is the address where that begins in each bank; 0 where it is not known.
+	// Base is the address in each bank where this space begins; 0 if it is not known.
 	Base uint64 `json:"base_address"`
 }
 
 // Total returns the capacity of all banks, in bytes.
 func (c Capacity) Total() uint64 { return uint64(c.Banks) * c.BytesPerBank }
 
-// Event is one thing that happened. Which fields are set depends on Kind; the
-// comments name the kinds. The tags are for Reader; AppendJSON writes records.
+// Event is one event. Kind decides which fields are set; the comments name the
+// kinds. The tags are for Reader; AppendJSON writes records.
 type Event struct {
 	// TimeNs is CLOCK_MONOTONIC in ns, taken in the kernel at the probe.
 	TimeNs uint64 `json:"time_ns"`
@@ -214,12 +210,12 @@ type Event struct {
 	// PID and TID are in the tracer's PID namespace.
 	PID int `json:"pid"`
 	TID int `json:"tid"`
-	// Comm is the thread's name as the kernel has it.
+	// Comm is the kernel's name of the thread.
 	Comm string `json:"comm"`
 
-	// Devices are the ids of all the chips that the event touches; a buffer on
-	// a mesh is one event with every chip of it. Not to be modified: events of
-	// one device share the slice.
+	// Devices are the ids of all chips of the event; a buffer on a mesh is one
+	// event with all chips of the mesh. They must not be modified, because
+	// events of one device share the slice.
 	Devices []int  `json:"devices"`
 	Region  Region `json:"region"`
 
@@ -227,12 +223,11 @@ type Event struct {
 	BufferID uint64 `json:"buffer_id"`
 	// Object is the Buffer's address in the process. Alloc, Free.
 	Object uint64 `json:"object"`
-	// Allocator is the address of the allocator in the process: what one
-	// allocator holds is dropped together. Alloc, Free, AllocFailed,
-	// DeviceOpen, DeviceClose.
+	// Allocator is the address of the allocator in the process. All its buffers
+	// end together. Alloc, Free, AllocFailed, DeviceOpen, DeviceClose.
 	Allocator uint64 `json:"allocator"`
-	// Address is where the memory lies in each bank, as the device addresses
-	// it. Alloc, Free, CBAlloc.
+	// Address is the device's address of the memory in each bank. Alloc, Free,
+	// CBAlloc.
 	Address uint64 `json:"address"`
 	// SizeBytes is Buffer::size_ on each chip; for CBAlloc the bytes on each
 	// core; for KernelLoad the binary's bytes in DRAM on each chip.
@@ -240,77 +235,76 @@ type Event struct {
 	// PageSizeBytes is Buffer::page_size_. Alloc, AllocFailed.
 	PageSizeBytes uint64 `json:"page_size_bytes"`
 	Layout        Layout `json:"layout"`
-	// BytesPerBank is what each of Banks banks gives away on each chip: equal
-	// to what tt-metal's allocator counts. Alloc, Free, AllocFailed. For
-	// KernelLoad the bytes of text in each core's L1.
+	// BytesPerBank is the memory in each of Banks banks on each chip, equal to
+	// that of tt-metal's allocator. Alloc, Free, AllocFailed. For KernelLoad it
+	// is the bytes of text in each core's L1.
 	BytesPerBank uint64 `json:"bytes_per_bank"`
 	Banks        uint32 `json:"banks"`
 
 	// ProgramID is ProgramImpl's id, unique within a process. CB*, Kernel*, ProgramRun.
 	ProgramID uint64 `json:"program_id"`
-	// Cores are where the circular buffer or kernel is, and a buffer of PerCore. CBAlloc,
-	// KernelLoad, Alloc.
+	// Cores are the cores of a circular buffer, of a kernel, or of a buffer with PerCore.
+	// CBAlloc, KernelLoad, Alloc.
 	Cores []CoreRange `json:"cores"`
-	// PerCore marks a buffer that the hybrid allocator placed on single cores: it is not in
-	// all banks at one address, but on Cores, which are nil if they could not be read.
-	// Address is 0 if it is not the same on all of them. Alloc, AllocFailed.
+	// PerCore marks a buffer that the hybrid allocator placed on single cores and not in all
+	// banks. Cores are nil if they could not be read, and Address is 0 if the addresses on them
+	// differ. Alloc, AllocFailed.
 	PerCore    bool       `json:"per_core"`
 	StaticKind StaticKind `json:"static_kind"`
-	// Global marks a CBAlloc that lies inside an L1 buffer, which is counted
-	// already.
+	// Global marks a CBAlloc inside an L1 buffer, which counts its memory.
 	Global bool `json:"global"`
 
 	Reason Reason `json:"reason"`
-	// Message is what the library threw. AllocFailed.
+	// Message is the text of the library's exception. AllocFailed.
 	Message string `json:"message"`
-	// BeforeAttach marks what was there before the process was attached, and was
-	// found in its memory: it has no stack. Alloc, CBAlloc, KernelLoad; and Free
-	// of such a buffer.
+	// BeforeAttach marks an allocation from before the process was attached,
+	// which was read from its memory and has no stack. Alloc, CBAlloc,
+	// KernelLoad; and Free of such a buffer.
 	BeforeAttach bool `json:"before_attach"`
-	// Reread marks a correction: the event itself was lost, and that it happened was found
-	// by reading the process's memory again, or by another Buffer in the place of a freed
-	// one. It has the time of that, and no stack. Alloc,
-	// Free, DeviceOpen, DeviceClose.
+	// Reread marks a correction of a lost event. It was derived from reading the process's
+	// memory again, or from another Buffer at the address of a freed one. It has the time of
+	// that discovery, and no stack. Alloc, Free, DeviceOpen, DeviceClose.
 	Reread bool `json:"reread"`
 	// Capacities are by region: DeviceOpen.
 	Capacities [BankedRegions]Capacity `json:"capacities"`
-	// Board is the name of the chips' board where the host can tell.
+	// Board is the name of the chips' board; "" if the host does not know it.
 	// DeviceOpen.
 	Board string `json:"board"`
-	// Arch is the chips' architecture where it is known. DeviceOpen.
+	// Arch is the chips' architecture; "" if it is not known. DeviceOpen.
 	Arch string `json:"arch"`
-	// Mesh is true where the device is a MeshDevice. DeviceOpen.
+	// Mesh is true if the device is a MeshDevice. DeviceOpen.
 	Mesh bool `json:"mesh"`
 
 	// Command is the command line. ProcessStart.
 	Command string `json:"command"`
-	// Library is the path of the traced library and Release its release, where
-	// known. ProcessStart.
+	// Library is the path of the traced library and Release its release; "" if
+	// they are not known. ProcessStart.
 	Library string `json:"library"`
 	Release string `json:"release"`
 	// UID is the user that the process runs as. ProcessStart and Mark.
 	UID int `json:"uid"`
 	// Container is the id of the container that the process runs in, Pod the
 	// uid of its Kubernetes pod, and ContainerPID the process's id in its own
-	// PID namespace; "" and 0 where it is in none. ProcessStart.
+	// PID namespace; "" and 0 if it is in none. ProcessStart.
 	Container    string `json:"container"`
 	Pod          string `json:"pod"`
 	ContainerPID int    `json:"container_pid"`
 	// AttachedLate marks a process that had opened a device before it was
-	// attached: its programs' circular buffers and kernels come when it next runs
-	// them. ProcessStart.
+	// attached. The circular buffers and kernels of its programs are reported
+	// when they run next. ProcessStart.
 	AttachedLate bool `json:"attached_late"`
 	// ExitStatus is as in wait(2), or UnknownStatus. ProcessExit.
 	ExitStatus int `json:"exit_status"`
 
-	// Count and Cause are those of Lost; Cause is that of Mark.
+	// Count is the number of lost events, and Cause their cause. Lost. For Mark,
+	// Cause is the name.
 	Count uint64 `json:"count"`
 	Cause string `json:"cause"`
 
-	// Stack is the call stack; nil where none was taken.
+	// Stack is the call stack; nil if none was taken.
 	Stack *Stack `json:"stack"`
 
-	// State is that of a Checkpoint.
+	// State is the state of a Checkpoint.
 	State *State `json:"-"`
 }
 

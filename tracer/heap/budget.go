@@ -1,7 +1,7 @@
 package heap
 
-// This file bounds what is read of a process: its memory may be made up, so that a few
-// objects lead to endless ones.
+// This file bounds the bytes that are read from a process. A hostile process can prepare its
+// memory so that a few objects lead to any number of others.
 
 import (
 	"errors"
@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// readCost is what reading a few bytes counts as: a call takes as long as these bytes.
+	// readCost is added for each read, because a call takes as long as reading these bytes.
 	readCost = 256
-	// processBudget is how many bytes are read of a process for its devices and for the
-	// claims of its sets, and bufferBudget how many for each pointer in a set. A Buffer
-	// takes 6 KB, and sets that change are read several times.
+	// processBudget is the number of bytes that are read from a process for its devices and
+	// sets, and bufferBudget the number for each pointer in a set. A Buffer takes 6 KB, and
+	// sets that change are read several times.
 	processBudget = 256 << 20
 	bufferBudget  = 8 << 10
 	// programBudget is how many bytes are read for a program. A large one takes 500 KB.
@@ -26,7 +26,7 @@ const (
 // errTooMuch means that a process's objects lead to more memory than real ones do.
 var errTooMuch = fmt.Errorf("its objects lead to more memory than %d live buffers take", maxBuffers)
 
-// budget is the memory of a process, of which only so much is read.
+// budget is the memory of a process, with a limit on the bytes that are read.
 type budget struct {
 	memory
 	left, reserve int // bytes
@@ -47,7 +47,7 @@ func (b *budget) read(pieces []piece) error {
 	return b.memory.read(pieces)
 }
 
-// found lets more be read, for n pointers in a set.
+// found raises the limit for n pointers in a set.
 func (b *budget) found(n int) {
 	more := min(n*bufferBudget, b.reserve)
 	b.left, b.reserve = b.left+more, b.reserve-more

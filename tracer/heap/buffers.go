@@ -47,7 +47,7 @@ const (
 	bufferTries = 20
 )
 
-// candidate is what a pointer in the set of live Buffers leads to.
+// candidate is the object behind a pointer in the set of live Buffers.
 type candidate struct {
 	buffer  uint64 // Buffer*
 	impl    uint64 // the object with the fields
@@ -119,7 +119,7 @@ func (r *reader) bufferOf(c *candidate) (Buffer, bool) {
 		Device: word(c.window, int(r.Kernel.Device)), Allocator: word(c.window, int(r.Kernel.Allocator)),
 		Address: e.Address, SizeBytes: e.SizeBytes, PageSizeBytes: e.PageSizeBytes, Region: e.Region, Layout: e.Layout,
 	}
-	if c.perCore { // which cores and how much of each are not read
+	if c.perCore { // the cores and the bytes on each are not read
 		b.PerCore, b.Address = true, 0
 	} else if c.perBank > 0 {
 		b.Banks, b.BytesPerBank = c.shards, c.perBank
@@ -127,9 +127,9 @@ func (r *reader) bufferOf(c *candidate) (Buffer, bool) {
 	return b, !hooked && int(b.Region) < event.BankedRegions
 }
 
-// readCandidates reads the objects behind pointers. It repeats invalid ones as long as they
-// are in the set: they may have been freed and allocated again meanwhile. It returns how
-// many remain invalid.
+// readCandidates reads the objects behind pointers. It reads invalid ones again while they are in
+// the set, because they may have been freed and allocated meanwhile. It returns how many remain
+// invalid.
 func (r *reader) readCandidates(list []*candidate, allocator uint64) (invalid int, err error) {
 	all := slices.Clone(list)
 	for try := range bufferTries {
@@ -228,8 +228,8 @@ func (r *reader) readOf(list []*candidate, offset uint32, bytes int) ([]piece, e
 	return pieces, r.memory.read(pieces)
 }
 
-// unchanged keeps the candidates that are the same Buffers with the same memory as at the
-// first read, so that what was read in between belongs to them.
+// unchanged keeps the candidates that are the same Buffers with the same memory as at the first
+// read, so that the reads in between were of these Buffers.
 func (r *reader) unchanged(list []*candidate) ([]*candidate, error) {
 	fields, err := r.readFields(list)
 	if err != nil {

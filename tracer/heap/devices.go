@@ -14,8 +14,7 @@ type Device struct {
 	Address uint64
 	Mesh    bool
 	Chips   []int
-	// Allocator is 0 if no probe reports the end of the device's allocator and the
-	// allocator is empty.
+	// Allocator is 0 if the device's allocator is empty and no probe reports its end.
 	Allocator uint64
 	Banks     [event.BankedRegions]Bank
 }
@@ -98,7 +97,7 @@ func (r *reader) chips(o *objects, mesh uint64) (chips []int) {
 	entries := o.elements(o.span(mesh, "MeshDevice.devices"), stride, MaxChips)
 	for entry := range slices.Chunk(entries, int(stride)) {
 		if r.Kernel.MeshLocal != bpf.NoField && entry[r.Kernel.MeshLocal] != 1 {
-			continue // another host's
+			continue // a chip of another host
 		}
 		device := word(entry, 0)
 		if o.word(device) != r.bias+r.Kernel.DeviceVtable {

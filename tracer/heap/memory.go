@@ -100,7 +100,7 @@ func (m processMemory) readSome(pieces []piece) (done int, err error) {
 	return done, nil
 }
 
-// piecesOf are pieces of one size at addresses.
+// piecesOf returns pieces of one size at addresses.
 func piecesOf(addresses []uint64, size int) []piece {
 	pieces := make([]piece, len(addresses))
 	data := make([]byte, len(addresses)*size)

@@ -9,7 +9,7 @@ import (
 	"ttmem/tracer/layout"
 )
 
-// errInvalid means that an object is not, or no longer, what it was taken for.
+// errInvalid means that an object is not of the expected type, or no longer exists.
 var errInvalid = errors.New("not a valid object")
 
 // objects reads the objects of a library in the memory of a process, by the names of their
@@ -28,7 +28,7 @@ func (o *objects) invalid() {
 	}
 }
 
-// knows reports whether all these fields are known.
+// knows reports whether the layout has all these fields.
 func (o *objects) knows(names ...string) bool {
 	for _, name := range names {
 		if len(o.fields[name]) == 0 {

@@ -1,6 +1,6 @@
 package heap
 
-// This file finds how much of their banks live buffers take.
+// This file finds how many bytes live buffers take in each of their banks.
 
 import (
 	"errors"
@@ -134,9 +134,8 @@ func (r *reader) countShards(list []*candidate) error {
 	return nil
 }
 
-// blocks sets the bytes per bank of Buffers from the free list of a BankManager, whose
-// pointer is at an address. The list changes meanwhile, but not the blocks of buffers that
-// stay.
+// blocks sets the bytes per bank of Buffers from the free list of a BankManager, whose pointer is
+// at an address. While it is read the list may change, but not the blocks of live buffers.
 func (r *reader) blocks(manager uint64, list []*candidate) error {
 	f := &r.Layout.FreeList
 	if f.Sizes == 0 {

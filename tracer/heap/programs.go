@@ -14,7 +14,7 @@ import (
 type Program struct {
 	ID      uint64
 	Statics []Static
-	// BinaryBytes are in DRAM, TextBytes in the L1 of each core.
+	// BinaryBytes are the bytes in DRAM, TextBytes those in the L1 of each core.
 	BinaryBytes, TextBytes uint64
 }
 
@@ -26,7 +26,7 @@ type Static struct {
 	Global         bool
 }
 
-// errProgramChanged means that a program was placed again, or destroyed, while it was read.
+// errProgramChanged means that a program was destroyed, or got new addresses, while it was read.
 // Events report its new state.
 var errProgramChanged = errors.New("the program changed while it was read")
 
@@ -41,8 +41,8 @@ type programHeader struct {
 // maxProgramTries is how often a changing program is read.
 const maxProgramTries = 3
 
-// ReadProgram reads the memory of the ProgramImpl at an address in a process. Fields that
-// the layout does not know are left out: the layout's Missing names them.
+// ReadProgram reads the memory of the ProgramImpl at an address in a process. It leaves out fields
+// that the layout lacks; the layout's Missing names them.
 func (l *Library) ReadProgram(ctx context.Context, process host.ReadableProcess, impl uint64) (p Program, err error) {
 	for range maxProgramTries {
 		if p, err = l.readProgramOnce(processMemory{ctx, process}, impl); !errors.Is(err, errProgramChanged) {

@@ -33,10 +33,10 @@ const (
 	pageSwapped = 1 << 62
 )
 
-// Read searches a process's memory for devices, and calls report for each with its live
-// buffers, and again for each few thousand of them. The process keeps running: what it
-// allocates and frees meanwhile may be included or not. The error names what could not be
-// read; results passed to report are right.
+// Read searches a process's memory for devices. It calls report for each device with its live
+// buffers, several times if there are many. The process keeps running, so that buffers that it
+// allocates or frees meanwhile may be included or not. The error names objects that could not be
+// read; the results passed to report are right.
 func (l *Library) Read(ctx context.Context, process host.ReadableProcess, bias uint64, report func(Device, []Buffer)) error {
 	if err := l.checkReadable(); err != nil {
 		return err
@@ -140,8 +140,8 @@ func unlessGone(err error) error {
 // mappedMin is the smallest allocation that is worth skipping, in bytes.
 const mappedMin = 1 << 20
 
-// skipMapped returns the end of an allocation that malloc has mapped separately and that
-// begins in this page: it is too large for a device. glibc stores its size in front of it.
+// skipMapped returns the end of an allocation that begins in this page and that malloc has mapped
+// separately, because it is larger than a device. glibc stores the size in front of it.
 func skipMapped(page []byte, at, end uint64) uint64 {
 	const isMapped = 2
 	size := word(page, 8)
@@ -194,7 +194,7 @@ func (s *scanner) scanPages(ctx context.Context, at uint64, flags []byte, m host
 			pages = append(pages, piece{address: at + i*page, data: s.buffer[i*page : (i+1)*page]})
 		}
 	}
-	if err := s.memory.memory.read(pages); err != nil { // real memory, however much
+	if err := s.memory.memory.read(pages); err != nil { // without the budget: used pages are real memory
 		return 0, err
 	}
 	skipped := at // the end of the last allocation that need not be searched
@@ -254,7 +254,7 @@ func (s *scanner) discover(ctx context.Context, address uint64) error {
 	reported := false
 	for _, a := range list {
 		if s.allocators[a] {
-			continue // another device has it too
+			continue // shared with another device
 		}
 		b := banks[a]
 		buffers, err := s.buffers(ctx, a, &b)

@@ -22,8 +22,8 @@ const (
 	maxBucket = 1 << 8
 	// bucketsAtOnce is the number of buckets that are read together.
 	bucketsAtOnce = 1 << 15
-	// maxTries is how often buckets that change while they are read are read again, and
-	// maxRereads how often a set.
+	// maxTries is how often buckets that change while they are read are read again.
+	// maxRereads is the same for a set.
 	maxTries   = 50
 	maxRereads = 10
 )
@@ -46,8 +46,8 @@ var (
 	errChanging = errors.New("it changes too fast to be read")
 )
 
-// readSet reads the pointers in a set, or, unless some is nil, those that are in the buckets
-// of some. It returns at least those that are in the set all the time, in order.
+// readSet reads the pointers in a set; if some is not nil, only those in the buckets of some. It
+// returns, in order, at least the pointers that are in the set all the time.
 func readSet(m *budget, address uint64, some []uint64) ([]uint64, error) {
 	s := &pointerSet{memory: m, address: address}
 	var last []uint64
@@ -124,7 +124,7 @@ func (s *pointerSet) values(some []uint64) (values []uint64, err error) {
 	return slices.Compact(values), err
 }
 
-// settled reads buckets, and again those whose last two readings differ.
+// settled reads buckets until two consecutive readings of each are equal.
 func (s *pointerSet) settled(buckets []uint64) (values []uint64, err error) {
 	var last [][]uint64 // by bucket; nil: inconsistent
 	for try := range maxTries {

@@ -14,10 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A silence is of an owner of processes: reads of them that have not returned.
+// A silence is a time in which the processes of an owner are not read, because reads have not
+// returned.
 type silence struct {
 	waiting int    // reads that have not returned
-	untilNs uint64 // until when nothing is read after they have
+	untilNs uint64 // the end of the silence, after they have returned
 }
 
 // Proc reads files of /proc/PID. A read that does not return is given up, and with it, for a
@@ -34,15 +35,16 @@ type Proc struct {
 // idleThreads bounds the threads that wait for a read.
 const idleThreads = 8
 
-// silenceFactor is how much longer than the wait the processes of an owner are not read after it,
-// so that one user takes a tenth of the time at most.
+// silenceFactor is the length of a silence relative to the wait for the read, so that one user
+// takes at most a tenth of the time.
 const silenceFactor = 10
 
 // TryLater reports whether a file of a process could not be opened or read now, but perhaps later.
 func TryLater(err error) bool { return errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, ErrNoAnswer) }
 
-// answered returns what a read of a process's files in /proc returns. It gives up a read that takes
-// too long, and those of the owner's other processes until that has returned and some time after.
+// answered returns the result of read, a read of a process's files in /proc. It gives up a read
+// that takes too long, and then refuses reads of the owner's processes until that one has returned
+// and for some time after.
 func answered[T any](p *Proc, pid int, read func() (T, error)) (value T, err error) {
 	if p.isSilent(pid) {
 		return value, ErrNoAnswer

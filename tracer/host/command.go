@@ -84,7 +84,7 @@ func (c *Command) Go() error {
 	return errors.Join(err, c.startPipe.Close())
 }
 
-// Cancel ends a command that has not been let run.
+// Cancel ends a command before Go.
 func (c *Command) Cancel() {
 	c.startPipe.Close()
 	c.cmd.Wait()

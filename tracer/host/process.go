@@ -81,7 +81,7 @@ func mappingsIn(dir string, limit int, parse func(line string) (Mapping, bool)) 
 //
 //	7f0c8a400000-7f0c8b200000 r-xp 00785000 fe:00 525741    /usr/lib/libtt_metal.so (deleted)
 //
-// and reports false for what is no code.
+// and reports false if the mapping is not executable.
 func ParseCodeMapping(line string) (Mapping, bool) {
 	m, permissions, ok := parseMapping(line)
 	return m, ok && strings.Contains(permissions, "x")
@@ -125,9 +125,9 @@ func parseMapping(line string) (m Mapping, permissions string, ok bool) {
 }
 
 // OpenMapped opens the file that a process has mapped at these addresses, even if it was
-// deleted or replaced, or lies in another mount namespace. It does not wait for the holder of
-// a lease on the file, which gives unix.EWOULDBLOCK, nor for a file system that an ordinary user
-// serves, which gives ErrServedByUser, nor for long for the process's lock, which gives ErrNoAnswer.
+// deleted or replaced, or lies in another mount namespace. It does not wait: the error is
+// unix.EWOULDBLOCK if there is a lease on the file, ErrServedByUser if an ordinary user serves its
+// file system, and ErrNoAnswer if the process keeps the lock of its address space.
 func (p *Proc) OpenMapped(pid int, start, end uint64) (*os.File, error) {
 	return answered(p, pid, func() (*os.File, error) { return openMapped(pid, start, end) })
 }
@@ -175,8 +175,8 @@ func (p *Proc) ReadMemory(pid int, at uint64, n int) ([]byte, error) {
 	return p.readAt(pid, "/mem", at, n)
 }
 
-// UsedPages reads /proc/PID/pagemap for as many pages from an address on: 8 bytes for each. There
-// are fewer at the end of the address space, and none if the process has ended.
+// UsedPages reads the entries of /proc/PID/pagemap for a number of pages: 8 bytes for each. It
+// returns fewer at the end of the address space, and none if the process has ended.
 func (p *Proc) UsedPages(pid int, from uint64, pages int) ([]byte, error) {
 	return p.readAt(pid, "/pagemap", from/uint64(os.Getpagesize())*8, pages*8)
 }
@@ -224,7 +224,7 @@ func isZombie(dir string) bool {
 	return err == nil && hasEnded(string(text))
 }
 
-// hasEnded reports whether a /proc/PID/stat is that of a thread that has ended.
+// hasEnded reports whether a /proc/PID/stat says that the thread has ended.
 func hasEnded(text string) bool {
 	// "PID (name) state": the name may contain anything
 	_, state, ok := strings.Cut(text[max(0, strings.LastIndexByte(text, ')')):], " ")
@@ -252,8 +252,8 @@ func statusNumber(pid int, name string) int {
 // for a thread that does not exist.
 func ProcessOf(tid int) int { return cmp.Or(statusNumber(tid, "Tgid"), tid) }
 
-// RealUser returns the user that started a process, whatever the process executes; -1 if it has
-// ended.
+// RealUser returns the user that started a process, even if it executes a setuid program; -1 if
+// it has ended.
 func RealUser(pid int) int {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if ids := statusOf(string(text), "Uid"); len(ids) > 0 { // real, effective, saved, of the file system
@@ -334,9 +334,9 @@ func PIDs() ([]int, error) {
 	return pids, nil
 }
 
-// RaisePriority lets the calling goroutine run before others on a busy host: what programs
-// do until their library and their code are known is missed or incomplete, and events that
-// are not read are lost. The goroutine has little to do.
+// RaisePriority lets the calling goroutine run before others on a busy host. Until a program's
+// library and code are known, its events are missed or incomplete, and events that are not read
+// in time are lost. The goroutine has little to do.
 func RaisePriority() {
 	runtime.LockOSThread()
 	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -10) // on failure it runs at normal priority

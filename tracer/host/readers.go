@@ -18,15 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A page of a process may be on a file system of its user's own that never answers. Linux lets
-// nobody kill the thread that waits for such a page, nor end the process that the thread belongs
-// to. So processes are read by child processes, which can be left behind.
+// A page of a process may be on a file system that its user serves and that never answers. On
+// Linux a thread that waits for such a page cannot be killed, and its process cannot end. So
+// child processes do the reading: they can be left behind.
 
 const (
 	// ReadPatience is how long a read of a process may take.
 	ReadPatience = 2 * time.Second
-	// readersPerUser bounds the reads at a time from the processes of a user, those included
-	// that were given up and have not returned, and maxReaders those of all users.
+	// readersPerUser bounds the simultaneous reads from the processes of a user, and maxReaders
+	// those of all users. They include reads that were given up and have not returned.
 	readersPerUser, maxReaders = 4, 64
 	// idleReaders is how many children wait for work.
 	idleReaders = 4
@@ -103,10 +103,10 @@ func (p ReadableProcess) Memory(ctx context.Context, ranges []Range) (done int, 
 	return done, err
 }
 
-// DataMappings returns what Proc.DataMappings does.
+// DataMappings calls Proc.DataMappings.
 func (p ReadableProcess) DataMappings() ([]Mapping, error) { return p.readers.DataMappings(p.PID) }
 
-// UsedPages returns what Proc.UsedPages does.
+// UsedPages calls Proc.UsedPages.
 func (p ReadableProcess) UsedPages(from uint64, pages int) ([]byte, error) {
 	return p.readers.UsedPages(p.PID, from, pages)
 }
@@ -121,7 +121,7 @@ func (p ReadableProcess) CommandLine(ctx context.Context) (command string) {
 	return command
 }
 
-// read passes on what a reader has read.
+// read has a reader carry out a request, and passes the data to use.
 func (p ReadableProcess) read(ctx context.Context, request func(*sharedRead), use func(data []byte)) error {
 	r := p.readers
 	one, err := r.acquire(ctx, p.User)
@@ -230,11 +230,11 @@ type reader struct {
 
 // sharedRead is the memory that a reader shares with its parent.
 type sharedRead struct {
-	Thread int64 // whose memory is read; 0: a file is
+	Thread int64 // the thread whose memory is read; 0: a file is read
 	Ranges int64 // the number of ranges, or the length of the file's name
 	Remote [MaxRanges]unix.RemoteIovec
 	File   [64]byte
-	// what was read
+	// the result
 	Errno, Bytes int64
 	Data         [MaxReadBytes]byte
 }
@@ -302,7 +302,7 @@ func startReader() (_ *reader, err error) {
 	return &reader{child, own, shared}, nil
 }
 
-// ask has a request answered. After an error the reader is of no more use.
+// ask waits for the answer to a request. After an error the reader cannot be used again.
 func (one *reader) ask(ctx context.Context) error {
 	_ = one.conn.SetDeadline(time.Now().Add(ReadPatience))
 	stop := context.AfterFunc(ctx, func() { _ = one.conn.SetDeadline(time.Unix(1, 0)) })
@@ -330,7 +330,7 @@ func (one *reader) end() {
 	_ = one.child.Wait() // it was killed
 }
 
-// answerReads is what a reader does until its parent has ended.
+// answerReads is the main loop of a reader. It returns when the parent has ended.
 func answerReads(parent, file *os.File) {
 	_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(unsafe.StringData(readerName+"\x00"))), 0, 0, 0)
 	r, err := mapShared(file)
@@ -354,7 +354,7 @@ func answerReads(parent, file *os.File) {
 	}
 }
 
-// answer reads what was asked for.
+// answer carries out a request.
 func (r *sharedRead) answer() (n int, err error) {
 	if r.Thread == 0 {
 		file, err := os.Open(string(r.File[:r.Ranges]))

@@ -11,10 +11,9 @@ import (
 // a lease.
 func Open(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) }
 
-// OpenInRoot opens a regular file or a folder at a path as a process sees it. The path is one
-// that the kernel reports, such as that of a mapped file, so it has no symbolic links: the
-// process's user may have put one there since, which would lead root where the user may not
-// look.
+// OpenInRoot opens a regular file or a folder at a path as a process sees it. The kernel reported
+// the path, such as that of a mapped file, so it has no symbolic links. It refuses links, because
+// the process's user may have put one there since, to files that only root can read.
 func OpenInRoot(pid int, path string) (*os.File, error) {
 	root, err := unix.Open(ProcDir(pid)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -31,8 +30,8 @@ func OpenInRoot(pid int, path string) (*os.File, error) {
 	return reopen(fd, path)
 }
 
-// reopen opens for reading what an O_PATH descriptor stands for, if that is a regular file or a
-// folder, and its file system will answer.
+// reopen opens for reading the regular file or folder of an O_PATH descriptor, if its file system
+// will answer.
 func reopen(fd int, path string) (*os.File, error) {
 	var stat unix.Statx_t
 	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &stat)

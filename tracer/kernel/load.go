@@ -25,7 +25,7 @@ type Objects struct {
 	links []io.Closer
 	// listing is locked while the entry of a process is changed.
 	listing sync.Mutex
-	// taken is what TakeLosses has seen.
+	// taken are the counts that TakeLosses has passed on, and how often it did.
 	taken struct{ records, unattributed, times uint64 }
 }
 

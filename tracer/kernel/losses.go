@@ -11,7 +11,7 @@ import (
 // lossesAtOnce is how many rows one call takes out of the kernel's map of losses.
 const lossesAtOnce = 1024
 
-// TakeLosses passes on what processes lost since the last call. Losses whose process is not
+// TakeLosses passes on the losses of processes since the last call. Losses whose process is not
 // known have the id 0 and no cause; those of a user who has too many have the user's id.
 func (o *Objects) TakeLosses(each func(bpf.KernelLossKey, bpf.KernelLoss)) error {
 	var records, unattributed uint64
@@ -37,7 +37,7 @@ func (o *Objects) TakeLosses(each func(bpf.KernelLossKey, bpf.KernelLoss)) error
 			each(keys[i], values[i])
 		}
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			o.taken.records = records // as of before: what was lost meanwhile is found the next time
+			o.taken.records = records // counted before reading, so that later losses are found the next time
 			o.taken.times++
 			return o.LostTaken.Set(o.taken.times)
 		}

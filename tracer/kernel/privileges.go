@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A capability is one of root's that tracing uses.
+// A capability is a privilege of root that tracing uses.
 type capability struct {
 	bit       int
 	name, use string

@@ -18,16 +18,16 @@ import (
 type Feature struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
-	// Detail says what was found, or how to fix it if OK is false.
+	// Detail describes the feature or, if OK is false, how to fix it.
 	Detail string `json:"detail"`
-	// Untried: it could not be tried without more privileges.
+	// Untried is true if trying it needs more privileges.
 	Untried bool `json:"untried,omitempty"`
 	// Instead is the replacement for an optional feature that the host lacks, and its cost.
 	Instead string `json:"instead,omitempty"`
 }
 
-// Requirements checks what tracing needs, as far as possible without tracing; supported is
-// false if further checks are pointless.
+// Requirements checks the requirements of tracing, as far as that is possible without tracing.
+// supported is false if further checks are pointless.
 func Requirements() (list []Feature, supported bool) {
 	list = []Feature{{Name: "kernel", OK: true, Detail: kernelRelease()}, processor()}
 	if !list[1].OK {
@@ -58,12 +58,12 @@ func OptionalFeatures() (list []Feature) {
 	return list
 }
 
-// leastFiles is how many files ttmem has to be allowed to open: its maps, programs and links,
-// and what it reads.
+// leastFiles is the least limit of open files: for maps, programs and links, and for the files that
+// are read.
 const leastFiles = 128
 
-// leastMemory is how much memory ttmem has to be allowed in its cgroup: half of it is the kernel
-// side's maps and unwind tables. With less the kernel may kill it before it can say why.
+// leastMemory is the least memory limit of ttmem's cgroup. Half of it is for the kernel side's maps
+// and unwind tables. With less, the kernel may kill ttmem before it can print an error.
 const leastMemory = 160 << 20
 
 // Check returns an error that names what is missing if this host or user cannot trace.

@@ -26,7 +26,7 @@ type Uprobes struct {
 	placed *placements
 }
 
-// AttachType is the type with which a program for probes must be loaded. ofProcess: its
+// AttachType is the type with which a program for probes must be loaded. ofProcess is true if its
 // probes will be limited to a process.
 func (u Uprobes) AttachType(ofProcess bool) ebpf.AttachType {
 	if u.isMulti(ofProcess) {
@@ -100,7 +100,7 @@ func (p perfProbes) Close() error {
 	return errors.Join(errs...)
 }
 
-// A placement is what one call of Place has placed.
+// A placement has the probes of one call of Place.
 type placement struct {
 	io.Closer
 	of      *placements

@@ -24,9 +24,9 @@ type markedFile struct {
 	inode  host.InodeHandle
 	probes io.Closer // nil: none, or none yet
 	calls  string    // the marked functions, for messages
-	// refused: it was open for writing
+	// refused is true if the file was open for writing
 	refused bool
-	// same is the file, in another container, that has the probes of this one
+	// same is the same file in another container, which has the probes
 	same *markedFile
 }
 

@@ -39,7 +39,8 @@ type Placer struct {
 	found   []bool     // by name
 }
 
-// New places program on the functions with these names. warn gets what cannot be placed.
+// New places program on the functions with these names. warn gets a line for each that cannot be
+// placed.
 func New(names []string, program *ebpf.Program, uprobes kernel.Uprobes, proc *host.Proc, warn func(string)) *Placer {
 	c := &Placer{
 		names: names, program: program, uprobes: uprobes, proc: proc, warn: warn,
@@ -61,8 +62,8 @@ func New(names []string, program *ebpf.Program, uprobes kernel.Uprobes, proc *ho
 	return c
 }
 
-// Inspect queues a mapped file, and reports whether it has to be tried later. Reading its symbols
-// takes a while, and happens elsewhere.
+// Inspect queues a mapped file, and reports whether it has to be tried later. Its symbols are read
+// in another goroutine, because that takes a while.
 func (c *Placer) Inspect(m host.NewMapping) (later bool) {
 	if c == nil {
 		return false

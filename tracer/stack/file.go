@@ -41,12 +41,12 @@ type codeFile struct {
 	reading sync.Mutex // locked while its unwind rows are read
 	same    string     // cache of sameRows
 	rows    *unwind.Table
-	// read: the results of reading the rows are there, and change no more until it is reset
+	// read is true once the rows were read; their results do not change until it is reset
 	read atomic.Bool
-	// user is whose process needs the rows
+	// user is the user whose process needs the rows
 	user atomic.Int64
-	// table is the kernel side's copy of the rows. Without one there are no rows, or refusal
-	// is the reason.
+	// table is the kernel side's copy of the rows; nil if there are none or, if refusal is
+	// set, for that reason.
 	table   *kernelTable
 	refusal error
 }
@@ -109,22 +109,22 @@ func (f *codeFile) buildID() string {
 	return f.elf.BuildID()
 }
 
-// frameBytes is at least the size of what readRows reads.
+// frameBytes is an upper bound of the bytes that readRows reads.
 func (f *codeFile) frameBytes() uint64 {
 	section, ok := f.elf.EHFrame()
 	switch {
-	case !ok: // its segments have to tell
+	case !ok: // the segments say where frames are
 		return min(f.elf.Size(), unwind.MaxFrames)
-	case section.Size > unwind.MaxFrames: // it is refused
+	case section.Size > unwind.MaxFrames: // readRows refuses it
 		return 0
 	}
 	return section.Size
 }
 
-// sameRows is equal for files with the same unwind rows: copies of one build, and a file
-// that is opened again. It is a hash of what the rows are made of, and not the build ID:
-// some files have none, and a file can be made with another's. "" is equal to no other. It
-// calls pause now and then, and returns its error.
+// sameRows returns a key that is equal for files with the same unwind rows: copies of one build,
+// and a file that is opened again. It is a hash of the data that rows are made of. A build ID
+// would not do: some files have none, and a file can be made with that of another. "" stands for
+// no key. It calls pause now and then, and returns its error.
 func (f *codeFile) sameRows(pause func() error) (string, error) {
 	section, ok := f.elf.EHFrame()
 	if !ok || section.Size > unwind.MaxFrames {
@@ -156,7 +156,7 @@ func (f *codeFile) inEval(addr uint64) bool {
 	return slices.ContainsFunc(f.python.Eval, func(r python.Range) bool { return r.Contains(addr) })
 }
 
-// withoutRows reports whether the file has no unwind rows: frame pointers may work instead.
+// withoutRows reports whether the file has no unwind rows, so that frame pointers may work.
 func (f *codeFile) withoutRows() bool {
 	return f.elf == nil || f.read.Load() && f.table == nil && f.refusal == nil
 }

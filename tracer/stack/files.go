@@ -14,7 +14,7 @@ import (
 // open opens the files of mappings that are not known yet.
 func (s *Spaces) open(pid int, maps []host.Mapping) []codeMapping {
 	mappings := make([]codeMapping, len(maps))
-	var unknown []int // a mapping of each unknown file, and all without a file
+	var unknown []int // one mapping of each unknown file, and all mappings without a file
 	s.mu.Lock()
 	first := make(map[host.FileID]bool)
 	for i, m := range maps {
@@ -85,13 +85,13 @@ func (s *Spaces) openOne(pid int, m host.Mapping) *codeFile {
 	return f
 }
 
-// largeFile is the size from which on files are opened one after another: CPython's names
-// take as much memory while it is opened.
+// largeFile is the size from which files are opened one at a time: while CPython is opened, its
+// names take as much memory.
 const largeFile = 16 << 20
 
-// tablesOf returns the kernel's tables of the mappings' files, in use until they are
-// released, and the files whose rows have to be read first. With retry, those that did not
-// fit are among them: there may be room now.
+// tablesOf returns the kernel's tables for the mappings' files, which stay in use until they are
+// released, and the files whose rows have to be read first. With retry, these include files
+// whose tables did not fit before.
 func (s *Spaces) tablesOf(mappings []codeMapping, retry bool) (used tablesInUse, unread []*codeFile, err error) {
 	used = make(tablesInUse)
 	seen := make(map[*codeFile]bool)
@@ -120,8 +120,8 @@ func (s *Spaces) tablesOf(mappings []codeMapping, retry bool) (used tablesInUse,
 	return used, unread, err
 }
 
-// Prepare reads files that are likely to be mapped, and loads their rows into the kernel:
-// after mapping them, a program may allocate before they could be read.
+// Prepare reads files that are likely to be mapped, and loads their rows into the kernel. A
+// program that has mapped them may allocate before there is time for that.
 func (s *Spaces) Prepare(paths []string) {
 	if s == nil {
 		return

@@ -8,7 +8,7 @@ type nativeCall struct {
 	shown *event.Call
 	// eval marks a call of Python's evaluation loop.
 	eval bool
-	// interpreter marks a call inside the interpreter.
+	// interpreter marks a call of the interpreter's own code.
 	interpreter bool
 }
 
@@ -20,9 +20,9 @@ type pythonCall struct {
 	entry bool
 }
 
-// interleave merges the two parts of a stack, innermost first: Python calls stand at the
-// call of the evaluation loop that runs them. Calls of the interpreter itself are left out
-// unless all is set.
+// interleave merges the two parts of a stack, innermost first: each Python call takes the place
+// of the call of the evaluation loop that runs it. Calls of the interpreter's own code are left
+// out unless all is set.
 func interleave(native []nativeCall, python []pythonCall, all bool) []*event.Call {
 	stack := make([]*event.Call, 0, len(native)+len(python))
 	for _, call := range native {

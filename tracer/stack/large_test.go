@@ -16,6 +16,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/symbolize/unwind"
+	"ttmem/tracer/host"
 )
 
 // framesFile writes a file whose .eh_frame has about size bytes: functions with these
@@ -115,7 +116,7 @@ func TestMemoryForUnwindRows(t *testing.T) {
 		"a hole beyond limit": {0, 250 << 20, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := NewSpaces(nil, func(string) {})
+			s := NewSpaces(new(host.Readers), func(string) {})
 			s.tables = tableStore(t, 8192)
 			file := openFrames(t, framesFile(t, c.size, c.claim, c.instructions))
 			before, began := peakMiB(true), time.Now()
@@ -138,7 +139,7 @@ func TestMemoryForUnwindRows(t *testing.T) {
 func TestCloseWhileALargeFileIsRead(t *testing.T) {
 	path := framesFile(t, 60<<20, 0, make([]byte, 51))
 	for _, after := range []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
-		s := NewSpaces(nil, func(string) {})
+		s := NewSpaces(new(host.Readers), func(string) {})
 		s.tables = tableStore(t, 4096)
 		file := openFrames(t, path)
 		s.begin([]*codeFile{file})

@@ -30,13 +30,13 @@ type Process struct {
 	lastID *uint64 // shared by all processes
 
 	mu sync.Mutex
-	// newest has the stacks that are added, and older those of the time before: events that
-	// are under way may refer to them.
+	// newest is the batch to which stacks are added. older is the batch before it, because
+	// events that have not arrived yet may refer to its stacks.
 	newest, older *batch
 	codes         map[uint32]*python.Code
 	codeOrder     []uint32 // their ids, oldest first
 	codeBytes     int
-	// byIdentity has each stack once, however the interpreter came to its calls.
+	// byIdentity has each stack once, whatever way its calls took through the interpreter.
 	byIdentity map[uint64]weak.Pointer[event.Stack]
 	calls      map[bpf.KernelPythonCall]pythonCall // resolved ones
 	// called caches recently used entries of calls
@@ -46,7 +46,7 @@ type Process struct {
 	pythonCalls []pythonCall
 }
 
-// A batch are the stacks that were added in a time.
+// A batch has the stacks that were added between two calls of Renew.
 type batch struct {
 	native lists[int32] // indices of places
 	python lists[bpf.KernelPythonCall]
@@ -58,10 +58,10 @@ type batch struct {
 	generation uint32
 	// recent caches recently used entries of at
 	recent *[1 << recentBits]recentPlace
-	bytes  int // about what it takes
+	bytes  int // the approximate memory of the batch
 }
 
-// About what a batch needs for each of its parts, beside their length.
+// The approximate memory of a batch for each of its parts, besides their length.
 const (
 	stackBytes = 128
 	frameBytes = 16
@@ -128,7 +128,7 @@ func (s *Process) addNative(id uint64, generation uint32, addresses []uint64, vi
 	defer s.mu.Unlock()
 	b := s.newest
 	if b.native.get(id) != nil {
-		return // the kernel side has sent it before, and forgotten it
+		return // the kernel side forgot that it had sent the stack
 	}
 	if b.generation != generation || b.at == nil {
 		b.at, b.generation = make(map[uint64]int32), generation
@@ -176,15 +176,15 @@ func (s *Process) addPython(id uint64, calls []bpf.KernelPythonCall) {
 	}
 }
 
-// StackBytes is about what the stacks take.
+// StackBytes returns the approximate memory of the stacks.
 func (s *Process) StackBytes() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.newest.bytes + s.older.bytes
 }
 
-// Renew begins a new batch and drops the older one, and returns what both took: the one until now
-// is the older one. The kernel side has to report every stack again: see Spaces.Renew.
+// Renew begins a new batch, makes the present one the older one and drops that. It returns the
+// bytes of both. The kernel side has to report every stack again: see Spaces.Renew.
 func (s *Process) Renew() (bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,16 +211,16 @@ func (s *Process) addCode(r *bpf.KernelCodeRecord, table []byte) {
 	s.codeBytes += codeSize(code)
 }
 
-// CodeBytes is about what the code objects take: a program may make them for ever, and nothing
-// reports here which were freed.
+// CodeBytes returns the approximate memory of the code objects. A program may create them without
+// end, and no event says which were freed.
 func (s *Process) CodeBytes() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.codeBytes
 }
 
-// ForgetCode drops the older half of the code objects, and returns what they took. Their calls
-// have no names from then on, unless they were looked up before.
+// ForgetCode drops the older half of the code objects, and returns their bytes. From then on,
+// their calls have no names unless they were looked up before.
 func (s *Process) ForgetCode() (bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,7 +233,7 @@ func (s *Process) ForgetCode() (bytes int) {
 	return before - s.codeBytes
 }
 
-// codeSize is about what a code object takes.
+// codeSize returns the approximate memory of a code object.
 func codeSize(c *python.Code) int {
 	return 256 + len(c.Name) + len(c.QualName) + len(c.File) + len(c.LineTable)
 }
@@ -262,7 +262,7 @@ func (s *Process) Stack(ids bpf.KernelStackIds) *event.Stack {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if !known {
-				p = s.parts(ids) // what lacked may have come since
+				p = s.parts(ids) // a missing part may have arrived since
 			}
 			return s.resolve(p)
 		})
@@ -274,7 +274,8 @@ func (s *Process) Stack(ids bpf.KernelStackIds) *event.Stack {
 	return stack
 }
 
-// parts are the two parts of a stack; nil if they are not known. They need no batch.
+// parts are the two parts of a stack; nil if they are not known. They stay valid when batches are
+// dropped.
 type parts struct {
 	native []int32
 	of     *places // of native
@@ -296,9 +297,9 @@ func (s *Process) parts(ids bpf.KernelStackIds) (p parts) {
 
 var identitySeed = maphash.MakeSeed()
 
-// identity is equal for stacks that are shown alike: the interpreter takes different ways
-// through its own code from one call to the next, which would split one call site into
-// several. It is not known if a part of the stack is missing. s.mu is held.
+// identity returns a number that is equal for stacks that look the same when they are shown. From
+// call to call the interpreter takes different ways through its own code, which would split one
+// call site into several. It is not known if a part of the stack is missing. s.mu is held.
 func (s *Process) identity(ids bpf.KernelStackIds, of parts) (id uint64, known bool) {
 	if ids.Native != 0 && of.native == nil || ids.Python != 0 && of.python == nil {
 		return 0, false
@@ -315,7 +316,7 @@ func (s *Process) identity(ids bpf.KernelStackIds, of parts) (id uint64, known b
 		switch {
 		case p.file.python == nil || s.o.AllFrames:
 			write(p.hash)
-		case p.file.inEval(p.addr): // here the Python calls are
+		case p.file.inEval(p.addr): // the place of the Python calls
 			write(0)
 		}
 	}
@@ -359,8 +360,8 @@ func (s *Process) resolve(of parts) []*event.Call {
 	return interleave(native, python, s.o.AllFrames)
 }
 
-// pythonCall resolves a Python call, and reports whether its code object is known by now;
-// s.mu is held.
+// pythonCall resolves a Python call, and reports whether its code object has arrived; s.mu is
+// held.
 func (s *Process) pythonCall(c bpf.KernelPythonCall) (call pythonCall, known bool) {
 	f := event.Frame{Kind: event.Python}
 	code := s.codes[c.Code]

@@ -9,7 +9,8 @@ import (
 	"ttmem/tracer/host"
 )
 
-// findPython fills in how the kernel side reads the process's CPython, if there is one.
+// findPython sets the fields with which the kernel side reads the process's CPython, if there is
+// one.
 func (s *Spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.KernelPythonOffsets) {
 	var interpreter, libc *codeMapping
 	for i := range mappings {
@@ -68,14 +69,14 @@ type pythonKey struct {
 	known  bool // false: not yet initialised, or not readable
 }
 
-// keyRead is what was last read of a process's key; Spaces.mu is held.
+// keyRead is the last value read of a process's key; Spaces.mu protects it.
 type keyRead struct {
 	pythonKey
-	reading, again bool // again: after the present read
+	reading, again bool // again: another read follows the present one
 }
 
-// readKey returns the key as it was last read. It has it read in the background, because the
-// process's memory may not answer, and the process published again if it has changed.
+// readKey returns the key that was last read, and reads it again in the background, because the
+// process's memory may not answer. If it has changed, the process is published again.
 func (s *Spaces) readKey(pid int, p *space, at uint64) pythonKey {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +123,7 @@ func (s *Spaces) readingKeys() bool {
 	return false
 }
 
-// lacksPython reports whether a process has a CPython that was not published as it is now.
+// lacksPython reports whether the present state of a process's CPython was not published.
 func (s *Spaces) lacksPython(p *space, mappings []codeMapping) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,8 +1,8 @@
 package stack
 
-// This file reads the unwind rows of files in the background: a second of CPU time for a
-// program that imports PyTorch. Processes are published meanwhile with the rows that are
-// there.
+// This file reads the unwind rows of files in the background, which takes a second of CPU time
+// for a program that imports PyTorch. Meanwhile, processes are published with the rows that were
+// read.
 
 import (
 	"errors"
@@ -19,23 +19,23 @@ import (
 	"ttmem/symbolize/unwind"
 )
 
-// rowsPatience is how long a process's code is not published while its rows are read. Most
-// files take a millisecond.
+// rowsPatience is how long publishing a process's code waits for its rows. Most files take a
+// millisecond.
 const rowsPatience = 30 * time.Millisecond
 
-// maxUnpublished is how long rows that were read are not published while others are read.
+// maxUnpublished is how long publishing rows may wait for other rows.
 const maxUnpublished = 100 * time.Millisecond
 
-// maxReaders bounds the files that are read at the same time, and so the memory for them.
-// One processor is left to the programs that are traced, and to the reader of events.
+// maxReaders bounds the files that are read at the same time, and so the memory for them. One
+// processor stays free for the traced programs and for the reader of events.
 const maxReaders = 4
 
 // quickFrames is the size of frames below which a file's rows are read in a few
 // milliseconds.
 const quickFrames = 1 << 18
 
-// largeFrames is the size of frames from which on files are read one after another: the
-// memory for them is returned before the next.
+// largeFrames is the size of frames from which files are read one at a time, and their memory is
+// returned before the next one.
 const largeFrames = 8 << 20
 
 // maxAhead bounds the frames that are read before the kernel side is loaded, and whose rows
@@ -55,8 +55,8 @@ type reading struct {
 	reported time.Time     // to the processes that lack rows
 }
 
-// readSoon has the rows of files read in the background, and waits a moment for the small
-// ones.
+// readSoon starts reading the rows of files in the background, and waits a moment for small
+// files.
 func (s *Spaces) readSoon(files []*codeFile) {
 	s.begin(files)
 	patience := time.After(rowsPatience)
@@ -89,17 +89,16 @@ func (s *Spaces) begin(files []*codeFile) {
 	}
 }
 
-// allRead returns a channel that is closed when the reading of files ends; nil if none are
-// read.
+// allRead returns a channel that is closed when no more files are being read; nil if none are.
 func (s *Spaces) allRead() <-chan struct{} {
 	s.reading.mu.Lock()
 	defer s.reading.mu.Unlock()
 	return s.reading.done
 }
 
-// readFiles reads files with less than limit to read until there are none left, and first
-// those with the least. A large file does not delay others: the reading of smaller ones
-// comes before the rest of it. For a limit of all, the reader ends.
+// readFiles reads files whose size is below limit until there are none left, the smallest first.
+// A large file does not delay others: while it is read, smaller ones go first. With a limit of
+// all, the reader then ends.
 func (s *Spaces) readFiles(limit uint64) {
 	const muchLess = 4
 	r := &s.reading
@@ -129,7 +128,7 @@ func (s *Spaces) readFiles(limit uint64) {
 			return err
 		})
 		r.mu.Lock()
-		if err == nil && !f.read.Load() { // its table was dropped already, and is wanted
+		if err == nil && !f.read.Load() { // its table was dropped already, and is needed again
 			r.files[weak.Make(f)] = false
 		} else {
 			delete(r.files, weak.Make(f))
@@ -145,8 +144,8 @@ func (s *Spaces) readFiles(limit uint64) {
 // all is the limit that no file reaches.
 const all = math.MaxUint64
 
-// smallest returns the file with the least to read, if that is less than limit; nil if there
-// is none. It drops files that no process maps any more.
+// smallest returns the smallest file, if it is smaller than limit; nil if there is none. It drops
+// files that no process maps any more.
 func (r *reading) smallest(limit uint64) (least *codeFile) {
 	for w, begun := range r.files {
 		f := w.Value()
@@ -174,7 +173,7 @@ func (s *Spaces) stopReading() {
 	}
 }
 
-// rowsWereRead has the processes published again that lack rows.
+// rowsWereRead schedules publishing of the processes that lack rows.
 func (s *Spaces) rowsWereRead() {
 	s.mu.Lock()
 	for pid, p := range s.byPID {
@@ -229,7 +228,7 @@ func (s *Spaces) readRows(f *codeFile, pause func() error) (err error) {
 			return nil
 		}
 		rows := f.rows
-		f.rows = nil // also if they are refused: they may be large
+		f.rows = nil // they may be large, also if they were refused
 		table, f.refusal = s.tables.load(rows, int(f.user.Load()))
 		if f.refusal != nil {
 			f.read.Store(true)
@@ -262,7 +261,7 @@ func (s *Spaces) take(turn chan struct{}) (giveBack func()) {
 	return func() {}
 }
 
-// pauseReading lets a library be attached to, and ends with tracing.
+// pauseReading waits while a library is being attached to. Its error says that tracing ends.
 func (s *Spaces) pauseReading() error {
 	s.awaitAttaching()
 	select {
@@ -273,12 +272,12 @@ func (s *Spaces) pauseReading() error {
 	}
 }
 
-// maxPause bounds how long the reading of files is suspended: a library may lie in a file system
-// that does not answer.
+// maxPause bounds how long the reading of files is suspended, because a library may be on a file
+// system that does not answer.
 const maxPause = time.Second
 
-// Pause suspends the reading of files for a moment or until resume is called, so that a library
-// can be attached to quickly.
+// Pause suspends the reading of files until resume is called, or for maxPause, so that attaching
+// to a library is quick.
 func (s *Spaces) Pause() (resume func()) {
 	if s == nil {
 		return func() {}

@@ -22,7 +22,7 @@ func (s *Spaces) space(pid, user int, readNs uint64) (*space, error) {
 	if user != 0 {
 		most /= 4
 	}
-	// in turn: a slot that was just released may be in use for a moment
+	// slots are used in turn, because one that was just released may be in use for a moment
 	for range s.slots {
 		s.nextSlot = s.nextSlot%(len(s.slots)-1) + 1
 		if !s.slots[s.nextSlot] && s.users[user] < most {
@@ -37,7 +37,7 @@ func (s *Spaces) space(pid, user int, readNs uint64) (*space, error) {
 }
 
 // refuses notes that a process of a user got no slot, and reports whether it is the first one
-// since one of that user had one.
+// since another process of that user got a slot.
 func (s *Spaces) refuses(user int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,12 +26,12 @@ type Spaces struct {
 	inner  *ebpf.MapSpec
 	tables *unwindTables
 	warn   func(string)
-	// readers read what Python keeps in memory.
+	// readers read the memory and the /proc files of processes.
 	readers *host.Readers
 
 	wake chan struct{}
 	due  *time.Timer // wakes when a process may be published again
-	// closing is done when work in the background has to end, and stopped closed when updates
+	// closing is done when work in the background has to end. stopped is closed when updates
 	// have ended.
 	closing context.Context
 	cancel  context.CancelFunc
@@ -43,30 +43,28 @@ type Spaces struct {
 	files    map[host.FileID]weak.Pointer[codeFile]
 	names    symbolize.Cache         // of files
 	byRows   map[string]*kernelTable // by codeFile.sameRows
-	dirty    map[int]bool            // to be published; true: its mappings may have changed
+	dirty    map[int]bool            // processes to publish; true: their mappings may have changed
 	ended    []endedProcess
 	slots    []bool // in use; slot 0 is never used
 	nextSlot int
 	users    map[int]int  // slots by user
-	refused  map[int]bool // users of whose processes one got no slot
+	refused  map[int]bool // users with a process that got no slot
 	// generation is the number of the newest view of any process.
 	generation uint32
-	// prepared are tables, and preread files, that were read before any process was known to
+	// prepared are tables and preread are files that were read before a process was known to
 	// map them.
 	prepared []tablesInUse
 	preread  []*codeFile
 	reading  reading
-	// large is full while a file with much to read is read, and opening while a large file is
-	// opened.
+	// large is full while a large file is read, and opening is full while one is opened.
 	large, opening chan struct{}
-	// pausedUntil is when the reading of files continues, which can wait while a library is
-	// attached to.
+	// pausedUntil is when the reading of files continues after a Pause.
 	pausedUntil atomic.Int64
 	// updating is locked while a process's view is being built.
 	updating sync.Mutex
-	// removing counts what is being removed of processes that have ended.
+	// removing counts the removals of probes in the background.
 	removing sync.WaitGroup
-	// collecting is true while a collection is due that closes files that nothing uses.
+	// collecting is true while a garbage collection is scheduled that closes unused files.
 	collecting atomic.Bool
 }
 
@@ -84,12 +82,12 @@ type space struct {
 	// shownKey is the key that the newest view was published with.
 	shownKey pythonKey
 	loader   io.Closer // the probe on its dynamic linker; nil: none
-	// lacksRows: some files of the newest view have rows that are not read yet
+	// lacksRows is true if rows of files in the newest view were not read yet
 	lacksRows bool
 	warned    bool
-	// renew: its code is to be published as a new state, although it is unchanged
+	// renew is true if its unchanged code is to be published as a new state
 	renew bool
-	// took is the time that its updates took, less what it might take, at tookUntil
+	// took is the time that its updates have taken beyond its share, as of tookUntil
 	took      time.Duration
 	tookUntil time.Time
 }
@@ -120,8 +118,8 @@ type pythonSpace struct {
 	dealloc io.Closer
 }
 
-// maxViews bounds the views of a process: stacks arrive a few milliseconds after they were
-// recorded. Of a process with many mappings fewer are kept.
+// maxViews bounds the views of a process, because stacks arrive a few milliseconds after they were
+// recorded. A process with many mappings has fewer views.
 const (
 	maxViews        = 64
 	minViews        = 8
@@ -197,7 +195,7 @@ func (s *Spaces) Changed(pid int) {
 	s.wakeUp()
 }
 
-// Renew gives the state of a process a new number, and its stacks new ids with that.
+// Renew gives the state of a process a new number, and thereby its stacks new ids.
 func (s *Spaces) Renew(pid int) {
 	if s == nil {
 		return
@@ -230,9 +228,8 @@ func (s *Spaces) ChangedIfKnown(pid int) {
 	}
 }
 
-// Forget drops a process that ended, or executed another program, at a time. What was read
-// after that time is kept. It returns at once: the event loop calls it, and the kernel takes
-// its time.
+// Forget drops a process that ended, or executed another program, at a time. It keeps data that
+// were read later. It is for the event loop, and does not wait for the kernel.
 func (s *Spaces) Forget(pid int, timeNs uint64) {
 	if s == nil {
 		return
@@ -258,7 +255,7 @@ func (s *Spaces) drop(pid int, p *space) {
 	s.mu.Lock()
 	delete(s.byPID, pid)
 	s.mu.Unlock()
-	// before its probes are removed, which are needed while stacks are recorded
+	// this comes before removing its probes, which are needed while stacks are recorded
 	_ = s.objs.Spaces.Delete(p.slot)
 	s.removeProbes(p)
 	_ = s.objs.Unloading.Delete(uint32(pid))
@@ -274,9 +271,9 @@ func (s *Spaces) drop(pid int, p *space) {
 // closeFilesAfter is how long files that no process maps may stay open.
 const closeFilesAfter = 5 * time.Second
 
-// closeFilesSoon has files closed that no process maps and no stack needs. Go closes a
-// file when its collector finds that nothing uses it, which takes minutes in an idle
-// service. Meanwhile its disk space is not freed, and its file system cannot be unmounted.
+// closeFilesSoon schedules a garbage collection, which closes files that no process maps and no
+// stack needs. In an idle service the next one might be minutes away; until then their disk space
+// is not freed, and their file systems cannot be unmounted.
 func (s *Spaces) closeFilesSoon() {
 	if s.collecting.CompareAndSwap(false, true) {
 		time.AfterFunc(closeFilesAfter, func() {
@@ -286,8 +283,8 @@ func (s *Spaces) closeFilesSoon() {
 	}
 }
 
-// removeProbes removes a process's probes in the background: the kernel takes up to a tenth
-// of a second for each.
+// removeProbes removes a process's probes in the background, because the kernel takes up to a
+// tenth of a second for each.
 func (s *Spaces) removeProbes(p *space) {
 	if p.python != nil {
 		s.removing.Go(func() { p.python.dealloc.Close() })
@@ -297,8 +294,8 @@ func (s *Spaces) removeProbes(p *space) {
 	}
 }
 
-// closePatience is how long Close waits for the reading of files, which a process's file
-// system may hold up for ever.
+// closePatience is how long Close waits for reads of files, which a file system may delay for
+// ever.
 const closePatience = 2 * time.Second
 
 // Close ends all work and removes the probes of all processes.

@@ -85,7 +85,7 @@ func kernelSpace(t *testing.T, tr *known, slot uint32) (k bpf.KernelSpace) {
 
 // A user other than root has a quarter of the slots, and one warning if that is not enough.
 func TestSlotsOfAUser(t *testing.T) {
-	s := NewSpaces(nil, nil)
+	s := NewSpaces(new(host.Readers), nil)
 	s.slots = make([]bool, 4096)
 	fill := func(user, from int) (n int) {
 		for {

@@ -20,8 +20,8 @@ const (
 	// maxIdleChunks bounds the chunks (16 KiB each) of tables that no process uses, so that
 	// the next process finds them loaded. PyTorch and ttnn together take 2,200.
 	maxIdleChunks = 4096
-	// maxUserRules bounds the different rules that the tables of a user other than root bring
-	// along. They stay. All of ttnn, CPython and LLVM have 2,400.
+	// maxUserRules bounds the different rules in the tables of a user other than root, which
+	// are never removed. ttnn, CPython and LLVM together have 2,400.
 	maxUserRules = bpf.MaxRules / 8
 )
 
@@ -29,14 +29,14 @@ const (
 // shared by all processes that map it.
 type unwindTables struct {
 	rules *ebpf.Map
-	// outer has the slabs of chunks that exist so far; inner describes one.
+	// outer has the existing slabs of chunks; inner describes a slab.
 	outer *ebpf.Map
 	inner *ebpf.MapSpec
 
 	growing sync.Mutex
 	slabs   []*ebpf.Map
 
-	mu      sync.Mutex // never held while the kernel is waited for
+	mu      sync.Mutex // never held during a call that waits for the kernel
 	taken   []bool     // by chunk
 	used    int        // chunks
 	numbers map[unwind.Rule]uint16
@@ -44,7 +44,7 @@ type unwindTables struct {
 	shares  map[int]share  // by user
 }
 
-// share is what the tables of a user take: those that were loaded first for one of the user's
+// share is the space of a user's tables: those that were first loaded for one of the user's
 // processes.
 type share struct{ chunks, rules int }
 
@@ -75,7 +75,7 @@ func newUnwindTables(objs *kernel.Objects, spec *ebpf.MapSpec) (*unwindTables, e
 	return t, nil
 }
 
-// close releases the slabs, which the kernel keeps as long as its programs.
+// close releases the slabs, which the kernel keeps until its programs end.
 func (t *unwindTables) close() {
 	t.growing.Lock()
 	defer t.growing.Unlock()
@@ -123,8 +123,8 @@ func (t *unwindTables) number(rules []unwind.Rule, user int) ([]uint16, error) {
 	return numbers, nil
 }
 
-// arrange encodes a table as words: its rows, with no page's rows crossing the end of a
-// chunk, and from word index on the first row's word for each page.
+// arrange encodes a table as words: first the rows, where the rows of a page do not cross the end
+// of a chunk; then, from word index on, the position of the first row of each page.
 func arrange(table *unwind.Table, numbers []uint16) (words []uint32, index int) {
 	words = make([]uint32, 0, len(table.Rows)+len(table.Index)+len(table.Rows)/8+chunkWords)
 	first := make([]uint32, len(table.Index))
@@ -151,7 +151,7 @@ func pad(words []uint32) []uint32 {
 	return words
 }
 
-// load stores a table in the kernel, for a process of a user. It has one user.
+// load stores a table in the kernel for a process of a user. Its count of users is 1.
 func (t *unwindTables) load(table *unwind.Table, owner int) (*kernelTable, error) {
 	t.mu.Lock()
 	numbers, err := t.number(table.Rules, owner)
@@ -160,7 +160,7 @@ func (t *unwindTables) load(table *unwind.Table, owner int) (*kernelTable, error
 		return nil, err
 	}
 	words, index := arrange(table, numbers)
-	first, pages := table.FirstPage, len(table.Index)-1 // the table is not used from here on: it may be large
+	first, pages := table.FirstPage, len(table.Index)-1 // the last use of the table, which may be large
 	n := len(words) / chunkWords
 	if n > maxIdleChunks { // it would be dropped before a process uses it
 		return nil, fmt.Errorf("%w: more than %d chunks", unwind.ErrTooLarge, maxIdleChunks)
@@ -188,7 +188,7 @@ func (t *unwindTables) load(table *unwind.Table, owner int) (*kernelTable, error
 	return k, nil
 }
 
-// write stores words in consecutive chunks, in place. Nothing else uses them.
+// write stores words in consecutive chunks, which nothing else uses.
 func (t *unwindTables) write(chunk int, words []uint32) error {
 	inSlab := int(t.inner.MaxEntries)
 	for ; len(words) > 0; chunk, words = chunk+1, words[chunkWords:] {
@@ -221,7 +221,7 @@ func (t *unwindTables) slab(n int) (*ebpf.Map, error) {
 	return t.slabs[n], nil
 }
 
-// place reserves n consecutive free chunks. A user other than root has half of all.
+// place reserves n consecutive free chunks. A user other than root gets at most half of all.
 func (t *unwindTables) place(n, owner int) (int, error) {
 	for owner != 0 && t.shares[owner].chunks+n > len(t.taken)/2 {
 		i := slices.IndexFunc(t.idle, func(k *kernelTable) bool { return k.owner == owner })
@@ -305,8 +305,8 @@ func (t *unwindTables) drop(i int) int {
 	return k.chunks
 }
 
-// free releases a table's chunks. The kernel side no longer reads them: a process's space
-// that referred to them was replaced, and then the kernel waited for all running programs.
+// free releases a table's chunks. The kernel side no longer reads them: the spaces that referred
+// to them were replaced, and the kernel has waited for all running programs since.
 func (t *unwindTables) free(k *kernelTable) {
 	k.gone = true
 	for n := k.firstChunk; n < k.firstChunk+k.chunks; n++ {

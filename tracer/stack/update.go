@@ -1,7 +1,7 @@
 package stack
 
-// This file gives the kernel side what it needs to unwind a process: its code, the unwind
-// rows of that code, and its CPython, whenever they change.
+// This file publishes to the kernel side the data for unwinding a process, whenever they change:
+// its code, the unwind rows of the code, and its CPython.
 
 import (
 	"errors"
@@ -28,7 +28,7 @@ func (s *Spaces) work() {
 		case <-s.closing.Done():
 			return
 		case <-s.wake:
-			// a process at a time: programs map code for seconds on end
+			// one process at a time, because programs map code for several seconds
 			if s.updateOne() {
 				s.wakeUp()
 			}
@@ -36,8 +36,7 @@ func (s *Spaces) work() {
 	}
 }
 
-// Settle publishes all changes to the kernel, and returns when that is done and all files
-// are read.
+// Settle publishes all changes to the kernel, and waits until all files were read.
 func (s *Spaces) Settle() {
 	for {
 		for s.updateOne() {
@@ -79,15 +78,15 @@ func (s *Spaces) updateOne() bool {
 }
 
 const (
-	// updateBurst is the time for updates that a process may take at once, as when it loads its
-	// libraries.
+	// updateBurst is how long the updates of a process may take without a break, as while it
+	// loads its libraries.
 	updateBurst = time.Second
-	// updateShare is the part of the time that updates of a process may take after that.
+	// updateShare is the share of the time that its updates may take after that.
 	updateShare = 10
 )
 
-// next returns the process to be published that has taken the least time. Those that have taken
-// more than they may have to wait. s.mu is held.
+// next returns the process whose updates have taken the least time among those to publish. A
+// process beyond its share has to wait. s.mu is held.
 func (s *Spaces) next() (pid int, any bool) {
 	least := updateBurst
 	wait := time.Duration(-1)
@@ -105,7 +104,7 @@ func (s *Spaces) next() (pid int, any bool) {
 	return pid, any
 }
 
-// debt is the time that the updates of a process took, less what it may take since then.
+// debt returns the time that the updates of a process have taken beyond its share.
 func (p *space) debt() time.Duration {
 	if p == nil {
 		return 0
@@ -122,8 +121,8 @@ func (s *Spaces) charge(pid int, took time.Duration) {
 	}
 }
 
-// update publishes a process's code to the kernel; s.updating is held. changed: its mappings
-// may have changed.
+// update publishes a process's code to the kernel; s.updating is held. changed is true if its
+// mappings may have changed.
 func (s *Spaces) update(pid int, changed bool) {
 	err := s.updateSpace(pid, changed)
 	if errors.Is(err, host.ErrNoAnswer) {
@@ -150,12 +149,12 @@ func (s *Spaces) update(pid int, changed bool) {
 	s.warn(fmt.Sprintf("process %d: %s: %v", pid, lack, err))
 }
 
-// changedLater has a process published again whose mappings could not be read now.
+// changedLater schedules another update of a process whose mappings could not be read now.
 func (s *Spaces) changedLater(pid int) {
 	time.AfterFunc(retryAfter, func() { s.Changed(pid) })
 }
 
-// retryAfter is when what a process did not answer is read again.
+// retryAfter is the time until data of a process that did not answer are read again.
 const retryAfter = time.Second
 
 func (s *Spaces) updateSpace(pid int, changed bool) error {
@@ -178,7 +177,7 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 	used, unread, refusal := s.tablesOf(mappings, changed)
 	if len(unread) > 0 {
 		// A program that loads a hundred libraries may allocate before all their rows are
-		// read. The rows that are there are published at once.
+		// read. The rows that were read are published at once.
 		if p.gains(mappings, used) {
 			if err := s.show(pid, p, mappings, used); err != nil {
 				return err
@@ -209,7 +208,7 @@ func (s *Spaces) setLacksRows(p *space, lacks bool) {
 	s.mu.Unlock()
 }
 
-// toRenew reports whether the process is to be published in any case, this time.
+// toRenew reports, once, whether the process is to be published even if it has not changed.
 func (s *Spaces) toRenew(p *space) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,8 +230,8 @@ func (s *Spaces) release(tables tablesInUse) {
 	}
 }
 
-// show publishes a process's code with the tables that it uses. They are released when they
-// are no longer in use.
+// show publishes a process's code with the tables that it uses, and releases tables that are no
+// longer in use.
 func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables tablesInUse) error {
 	defer func() { s.release(tables) }()
 	s.mu.Lock()
@@ -274,16 +273,16 @@ func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables tablesIn
 	return nil
 }
 
-// unwindable returns the mappings whose rows are there, and those whose files have none.
-// While rows are missing, frame pointers would give wrong frames.
+// unwindable returns the mappings whose rows were read or whose files have no rows. The others are
+// left out, because frame pointers would give wrong frames until their rows are read.
 func unwindable(mappings []codeMapping, tables tablesInUse) []codeMapping {
 	return slices.DeleteFunc(slices.Clone(mappings), func(m codeMapping) bool {
 		return tables[m.file] == nil && !m.file.withoutRows()
 	})
 }
 
-// resumeStacks resumes the stacks of a process after it has unloaded code, unless it has
-// unloaded more since or is about to.
+// resumeStacks resumes the recording of stacks after a process has unloaded code, unless it has
+// unloaded more since, or is about to.
 func (s *Spaces) resumeStacks(pid int, unloaded uint64) {
 	var again uint64
 	if s.objs.Unloading.Lookup(uint32(pid), &again) == nil && again == unloaded && again%2 == 0 {
@@ -307,7 +306,7 @@ func (s *Spaces) probeLoader(pid int, p *space, mappings []codeMapping) error {
 	return err
 }
 
-// probes are in a file, to which their path leads as long as it is open.
+// probes are probes in a file, whose path is valid as long as the file is open.
 type probes struct {
 	io.Closer
 	file *os.File
@@ -319,7 +318,7 @@ func (s *Spaces) probe(pid int, m *codeMapping, addr uint64, program *ebpf.Progr
 	if !ok || m.file.file == nil {
 		return nil, fmt.Errorf("%s has no code at %#x", m.file.path, addr)
 	}
-	// by descriptor: the process may map a file there by now whose file system does not answer
+	// by descriptor, because the process may have mapped a file there whose file system does not answer
 	path := fmt.Sprintf("/proc/self/fd/%d", m.file.file.Fd())
 	placed, err := s.objs.Support.Uprobes.Place(path, program, []uint64{offset}, []uint64{cookie}, pid)
 	if err != nil {
@@ -328,8 +327,8 @@ func (s *Spaces) probe(pid int, m *codeMapping, addr uint64, program *ebpf.Progr
 	return probes{placed, m.file.file}, nil
 }
 
-// publish makes a view the current one. It leaves in tables those that are to be released:
-// of the old view's and the new one's, those that are not in use.
+// publish makes a view the current one. Afterwards tables has the tables of the old and the new
+// view that are not in use and have to be released.
 func (s *Spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace, tables *tablesInUse) error {
 	m, err := ebpf.NewMap(s.inner)
 	if err != nil {

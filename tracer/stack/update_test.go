@@ -5,11 +5,13 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/host"
 )
 
 // A process whose updates take long waits for others, and then for a while.
 func TestUpdatesAreShared(t *testing.T) {
-	s := NewSpaces(nil, func(string) {})
+	s := NewSpaces(new(host.Readers), func(string) {})
 	s.byPID[1] = &space{took: 3 * updateBurst, tookUntil: time.Now()}
 	s.byPID[2] = &space{took: updateBurst / 2, tookUntil: time.Now()}
 	s.byPID[3] = &space{took: updateBurst, tookUntil: time.Now().Add(-2 * updateShare * updateBurst)}
