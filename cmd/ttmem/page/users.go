@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"fmt"
 	"os/user"
 	"strconv"
@@ -12,25 +13,35 @@ import (
 // users are the names of users that were looked up.
 var users sync.Map
 
-// userName is the name of a user of this host, or the id if it has none.
-func userName(uid int) string {
+// userName is the name of a user of this host, or "" if it has none.
+func userName(uid int) (name string) {
 	if name, ok := users.Load(uid); ok {
 		return name.(string)
 	}
-	name := strconv.Itoa(uid)
-	if u, err := user.LookupId(name); err == nil {
+	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
 		name = Clean(u.Username)
 	}
 	users.Store(uid, name)
 	return name
 }
 
-// UserOf is the user of a process; "" if the start of the process was not seen.
-func UserOf(p *memory.Process) string {
-	if p.UID == 0 && p.Command == "" && p.Library == "" {
+// userKnown reports whether the start of a process was seen, which says whose it is.
+func userKnown(p *memory.Process) bool { return p.UID != 0 || p.Command != "" || p.Library != "" }
+
+// NameOfUser is the name of a process's user; "" if the user has none or is not known.
+func NameOfUser(p *memory.Process) string {
+	if !userKnown(p) {
 		return ""
 	}
 	return userName(p.UID)
+}
+
+// UserOf is the user of a process, or the id if the user has no name; "" if it is not known.
+func UserOf(p *memory.Process) string {
+	if !userKnown(p) {
+		return ""
+	}
+	return cmp.Or(userName(p.UID), strconv.Itoa(p.UID))
 }
 
 // Users are the users of processes, by PID. It is empty if all processes belong to one user.
