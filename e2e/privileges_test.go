@@ -10,8 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -24,8 +22,8 @@ import (
 // unitFile is the systemd unit of the service.
 const unitFile = "../docs/service/ttmem.service"
 
-// unprivileged starts ttmem as the unit does: as a user who has the unit's capabilities and
-// limit of priority, and can get no others.
+// unprivileged starts ttmem as the unit does: as a user who has the unit's capabilities, and
+// can get no others.
 func unprivileged(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	unit, err := os.ReadFile(unitFile)
@@ -33,15 +31,11 @@ func unprivileged(t *testing.T, args ...string) *exec.Cmd {
 	names := regexp.MustCompile(`(?m)^AmbientCapabilities=(.*)$`).FindSubmatch(unit)
 	qt.Assert(t, qt.IsNotNil(names))
 	qt.Check(t, qt.IsTrue(bytes.Contains(unit, []byte("\nCapabilityBoundingSet="+string(names[1])+"\n"))))
-	nice := regexp.MustCompile(`(?m)^LimitNICE=(-\d+)$`).FindSubmatch(unit)
-	qt.Assert(t, qt.IsNotNil(nice))
-	niceness, err := strconv.Atoi(string(nice[1]))
-	qt.Assert(t, qt.IsNil(err))
 	list := "-all"
 	for name := range strings.FieldsSeq(string(names[1])) {
 		list += ",+" + strings.ToLower(strings.TrimPrefix(name, "CAP_"))
 	}
-	return exec.Command("prlimit", append([]string{fmt.Sprintf("--nice=%d", 20-niceness), "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs",
+	return exec.Command("setpriv", append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs",
 		"--inh-caps=" + list, "--ambient-caps=" + list, "--bounding-set=" + list, ttmem}, args...)...)
 }
 
@@ -77,25 +71,9 @@ func TestServiceWithoutRoot(t *testing.T) {
 	qt.Check(t, qt.Equals(snapshot.LostEvents, 0))
 	qt.Check(t, qt.IsTrue(snapshot.Stacks.Taken > 0))
 	qt.Check(t, qt.HasLen(snapshot.Stacks.Incomplete, 0))
-	qt.Check(t, qt.IsTrue(slices.Contains(nicenesses(t, s.Process.Pid), -10)))
 
 	qt.Assert(t, qt.IsNil(s.Process.Signal(unix.SIGTERM)))
 	qt.Check(t, qt.IsNil(s.Wait()), qt.Commentf("%s", s.said()))
-}
-
-// nicenesses are those of a process's threads.
-func nicenesses(t *testing.T, pid int) (list []int) {
-	t.Helper()
-	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	qt.Assert(t, qt.IsNil(err))
-	for _, thread := range threads {
-		tid, err := strconv.Atoi(thread.Name())
-		qt.Assert(t, qt.IsNil(err))
-		if n, err := unix.Getpriority(unix.PRIO_PROCESS, tid); err == nil { // else it has ended
-			list = append(list, 20-n) // as the kernel gives it
-		}
-	}
-	return list
 }
 
 // The other commands that trace work with these capabilities as well, and without one of them

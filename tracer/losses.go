@@ -55,16 +55,25 @@ func (d *decoder) unknown(pid int, cause string) { d.lose(pid, cause, 1, 0) }
 // countLosses adds the losses of the kernel side since the last call.
 func (d *decoder) countLosses() {
 	d.host.takeLosses(func(k bpf.KernelLossKey, l bpf.KernelLoss) {
-		if k.Tgid != 0 || k.Uid == 0 {
-			d.lose(int(k.Tgid), lostCauses[k.Cause], l.Count, l.TimeNs)
-			return
-		}
-		for pid, p := range d.processes { // each of them may have lost all of these
-			if p.user == int(k.Uid) {
-				d.lose(pid, lostCauses[k.Cause], l.Count, l.TimeNs)
+		pids := []int{int(k.Tgid)}
+		if k.Tgid == 0 && k.Uid != 0 { // each of the user's processes may have lost all of these
+			if of := d.processesOf(int(k.Uid)); len(of) > 0 {
+				pids = of
 			}
 		}
+		for _, pid := range pids {
+			d.lose(pid, lostCauses[k.Cause], l.Count, l.TimeNs)
+		}
 	})
+}
+
+func (d *decoder) processesOf(user int) (pids []int) {
+	for pid, p := range d.processes {
+		if p.user == user {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // reportLosses reports losses as events.

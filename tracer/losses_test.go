@@ -57,12 +57,14 @@ func TestLossesOfAUsersProcesses(t *testing.T) {
 	}
 	d.host = kernelLosses{oneLibrary{}, map[bpf.KernelLossKey]bpf.KernelLoss{
 		{Uid: loud, Cause: uint32(bpf.KernelLostCauseLOST_OF_USER)}: {Count: 3, TimeNs: 20},
+		{Uid: 3000, Cause: uint32(bpf.KernelLostCauseLOST_OF_USER)}: {Count: 4},
 		{Cause: uint32(bpf.KernelLostCauseLOST_CAUSES)}:             {Count: 2},
 	}}
 	d.countLosses()
 	const cause = "its user's processes lost too many events to count for each"
 	qt.Check(t, qt.IsTrue(maps.Equal(d.lost, map[loss]lossCount{
 		{1, cause}: {3, 20}, {2, cause}: {3, 20},
+		{0, cause}: {4, 0}, // of no process that is known
 		{0, "too many processes lost events to count each"}: {2, 0},
 	})), qt.Commentf("%v", d.lost))
 }

@@ -17,7 +17,8 @@ import (
 // captures are the pages of docs/captures: commands on recordings of TestGolden's stories.
 var captures = []string{
 	"report leak.ttmem", "report fragments.ttmem", "report mesh.ttmem",
-	"leaks leak.ttmem", "leaks cache.ttmem",
+	"leaks leak.ttmem", "leaks cache.ttmem", "leaks leak.ttmem --from ttnn::log#5 --to ttnn::log#25",
+	`log leak.ttmem --stacks --kind free --grep story_leak\.py:21`,
 	"peak peak.ttmem --region DRAM", "peak mix.ttmem --region L1",
 	"dump leak.ttmem --at peak", "dump leak.ttmem --at peak --by op",
 	"oom fragments.ttmem", "map fragments.ttmem --at failure#1 --region L1",

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"fmt"
 	"os/user"
 	"strconv"
@@ -8,25 +9,34 @@ import (
 	"ttmem/aggregate/memory"
 )
 
-// UserNames are the names of users of this host that were looked up, or the ids of those that
-// have no name.
+// UserNames are the names of users of this host that were looked up; "" for those that have none.
 type UserNames map[int]string
 
-// Of looks up the user of a process; "" if the start of the process was not seen.
-func (n UserNames) Of(p *memory.Process) string {
-	if p.UID == 0 && p.Command == "" && p.Library == "" {
+// Name looks up the name of a process's user; "" if the user has none, or if the start of the
+// process was not seen, which says whose it is.
+func (n UserNames) Name(p *memory.Process) string {
+	if !userKnown(p) {
 		return ""
 	}
 	name, known := n[p.UID]
 	if !known {
-		name = strconv.Itoa(p.UID)
-		if u, err := user.LookupId(name); err == nil {
+		if u, err := user.LookupId(strconv.Itoa(p.UID)); err == nil {
 			name = Clean(u.Username)
 		}
 		n[p.UID] = name
 	}
 	return name
 }
+
+// Of is the name of a process's user, or the id if the user has no name; "" if it is not known.
+func (n UserNames) Of(p *memory.Process) string {
+	if !userKnown(p) {
+		return ""
+	}
+	return cmp.Or(n.Name(p), strconv.Itoa(p.UID))
+}
+
+func userKnown(p *memory.Process) bool { return p.UID != 0 || p.Command != "" || p.Library != "" }
 
 // Users are the users of processes, by PID. It is empty if all processes belong to one user.
 type Users map[int]string

@@ -44,13 +44,13 @@ func (p *Page) Choose() {
 	}
 }
 
-// process is the name of the process of a failure; "" if it is not known.
-func (p *Page) process(f *memory.Failure) string {
-	name := page.Clean(f.Comm)
+// process is the name of the process of a failure and that of its user; "" if it is not known.
+func (p *Page) process(f *memory.Failure) (name, user string) {
+	name = page.Clean(f.Comm)
 	for i := range p.Snapshot.Processes {
 		if one := &p.Snapshot.Processes[i]; one.PID == f.PID && one.SinceNs <= f.TimeNs {
-			name = page.ProcessName(one)
+			name, user = page.ProcessName(one), make(page.UserNames).Name(one)
 		}
 	}
-	return name
+	return name, user
 }

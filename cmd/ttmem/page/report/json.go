@@ -2,6 +2,7 @@ package report
 
 import (
 	"io"
+	"slices"
 
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
@@ -56,7 +57,13 @@ func (s *source) site() site {
 // WriteJSON writes the snapshot as a Document.
 func (p *Page) WriteJSON(w io.Writer) error {
 	r := newReport(p.Snapshot, p.Options)
-	doc := Document{Snapshot: p.Snapshot, Leaks: []site{}, Peaks: []peak{}}
+	named := *p.Snapshot
+	named.Processes = slices.Clone(named.Processes)
+	users := make(page.UserNames)
+	for i := range named.Processes {
+		named.Processes[i].User = users.Name(&named.Processes[i])
+	}
+	doc := Document{Snapshot: &named, Leaks: []site{}, Peaks: []peak{}}
 	for i := range r.leaked {
 		leak := newLeak(&r.leaked[i])
 		l := leak.site()
