@@ -19,6 +19,7 @@ import (
 // allocator counts, byte for byte, at 50 checkpoints of a program that does
 // everything.
 func TestEquality(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		version, python string
 		board           rig.Board
@@ -43,6 +44,7 @@ func TestEquality(t *testing.T) {
 			continue
 		}
 		t.Run(c.version+"/python"+c.python+"/"+string(c.board), func(t *testing.T) {
+			t.Parallel()
 			assertMixEqual(t, c.version, c.python, c.board)
 		})
 	}
@@ -75,6 +77,7 @@ func assertMixEqual(t *testing.T, version, python string, board rig.Board) {
 // A mesh and its submeshes have an allocator each, which allocate the same memory. Each is
 // counted by itself.
 func TestEqualityOfSubmeshes(t *testing.T) {
+	t.Parallel()
 	run := traceRun(t, setup(t, "0.81.1", "3.10"), "t3000", program(t, "submesh.py"))
 	qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
 	state := aggregate.New()

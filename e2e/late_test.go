@@ -22,7 +22,8 @@ import (
 // Whenever ttmem attaches to a busy program, its totals equal the library's own allocator
 // from then on.
 func TestLateAttach(t *testing.T) {
-	moments := 3
+	t.Parallel()
+	moments := 2
 	if *tracetest.Long {
 		moments = 20
 	}
@@ -31,7 +32,10 @@ func TestLateAttach(t *testing.T) {
 			continue
 		}
 		for _, board := range []rig.Board{"n150", "t3000"} {
-			t.Run(version+"/"+string(board), func(t *testing.T) { assertLateEqual(t, version, board, moments) })
+			t.Run(version+"/"+string(board), func(t *testing.T) {
+				t.Parallel()
+				assertLateEqual(t, version, board, moments)
+			})
 		}
 	}
 }

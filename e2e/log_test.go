@@ -75,6 +75,7 @@ func calls(stack []event.Frame, line int) bool {
 // The history of an address in a real program has each of its buffers, with lines,
 // lifetimes and sizes. Objects without memory make no event.
 func TestLog(t *testing.T) {
+	t.Parallel()
 	file, _ := recordStory(t, 20)
 	at := markedLines(t, program(t, "log_story.py"))
 	all := logLines(t, file)
@@ -121,6 +122,7 @@ func TestLog(t *testing.T) {
 
 // An address that had another size before shows the previous buffer.
 func TestLogWithAnotherSize(t *testing.T) {
+	t.Parallel()
 	file, _ := recordStory(t, 1)
 	at := markedLines(t, program(t, "log_story.py"))
 	found := false
@@ -134,6 +136,7 @@ func TestLogWithAnotherSize(t *testing.T) {
 
 // Events are listed as they happen, until Ctrl-C.
 func TestLogFollows(t *testing.T) {
+	t.Parallel()
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "loop.py"), "3000000")
 	p.expect(t, "ready")
 	follow := exec.Command(ttmem, "log", "-p", fmt.Sprint(p.Process.Pid), "--kind", "alloc,free")

@@ -44,6 +44,7 @@ func recordRun(t *testing.T, dir, file string, args ...string) (stderr string, s
 // A recording equals the library's own allocator byte for byte, and shows the same as a
 // live run.
 func TestRecording(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "mix.ttmem")
 	stderr, status := recordRun(t, dir, file, program(t, "mix.py"))
@@ -145,6 +146,7 @@ func TestRecordingDiskFull(t *testing.T) {
 // A recording of limited size keeps the newest files, and each can be read alone: it begins
 // with what is allocated.
 func TestRotation(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "loop.ttmem")
 	env := setup(t, "0.81.1", "3.10")
