@@ -174,7 +174,8 @@ func TestTop(t *testing.T) {
 		paused = term.screen()
 		return paused == before
 	})
-	time.Sleep(time.Second)
+	steps := term.stepsOfCommand()
+	waitFor(t, "some intervals of the program", func() bool { return term.stepsOfCommand() > steps+50 })
 	qt.Check(t, qt.Equals(term.screen(), paused))
 	term.press("q")
 	term.end("143") // the command was terminated

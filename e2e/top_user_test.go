@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -40,4 +43,22 @@ func TestTopOfAnotherUser(t *testing.T) {
 	qt.Check(t, qt.StringContains(screen, "0 processes  0 buffers"))
 	term.press("q")
 	term.end("0")
+}
+
+// stepsOfCommand counts how often the command of the top in a terminal has slept: top_model.py
+// does after each step.
+func (term *terminal) stepsOfCommand() (n int) {
+	term.t.Helper()
+	pid := strings.TrimSpace(term.tmux("display-message", "-p", "#{pane_pid}")) // the shell
+	for range 2 {                                                               // top, and the command
+		child, err := exec.Command("pgrep", "-P", pid).Output()
+		qt.Assert(term.t, qt.IsNil(err))
+		pid = strings.TrimSpace(string(child))
+	}
+	text, err := os.ReadFile("/proc/" + pid + "/status")
+	qt.Assert(term.t, qt.IsNil(err))
+	_, count, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
+	_, err = fmt.Sscan(count, &n)
+	qt.Assert(term.t, qt.IsNil(err))
+	return n
 }
