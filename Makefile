@@ -84,7 +84,7 @@ test: tools
 	$(SUDO) $(GO) test -count=1 -timeout 40m ./e2e \
 		$$($(GO) list ./... | grep -vxF "$$($(GO) list ./e2e $(TRACING) $(HOSTILE) $(FAULTS))") $(TRACING)
 
-# The long forms of the tests: all releases, 100 runs where the short form has 10.
+# The long forms of the tests: all releases, 100 runs where the short form has a few.
 long: tools
 	$(SUDO) $(GO) test -count=1 -timeout 120m ./tracer ./tracer/heap ./tracer/layout ./e2e -long
 

@@ -129,13 +129,14 @@ func monotonicNs() uint64 {
 // When the disk fills, what was recorded can be read, there is one warning, and the command
 // ends as without ttmem.
 func TestRecordingDiskFull(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	disk := filepath.Join(dir, "disk")
 	qt.Assert(t, qt.IsNil(os.Mkdir(disk, 0o755)))
 	qt.Assert(t, qt.IsNil(syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=256k")))
 	defer syscall.Unmount(disk, syscall.MNT_DETACH)
 	file := filepath.Join(disk, "full.ttmem")
-	stderr, status := recordRun(t, dir, file, program(t, "loop.py"), "200000")
+	stderr, status := recordRun(t, dir, file, program(t, "loop.py"), "100000")
 	qt.Check(t, qt.Equals(status, 125))
 	qt.Check(t, qt.Equals(strings.Count(stderr, "no space left"), 1), qt.Commentf("%s", stderr))
 	out, errs, status := runTtmem(t, nil, "report", file, "--json")
