@@ -136,7 +136,6 @@ func TestLogWithAnotherSize(t *testing.T) {
 
 // Events are listed as they happen, until Ctrl-C.
 func TestLogFollows(t *testing.T) {
-	t.Parallel()
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "loop.py"), "3000000")
 	p.expect(t, "ready")
 	follow := exec.Command(ttmem, "log", "-p", fmt.Sprint(p.Process.Pid), "--kind", "alloc,free")
