@@ -124,17 +124,25 @@ func traceWith(t *testing.T, o Options) (tr *Tracer, events func() []event.Event
 		qt.Check(t, qt.IsNil(tr.Run(ctx, handle, func() {})))
 	})
 	t.Cleanup(func() { cancel(); running.Wait(); tr.Close() })
-	return tr, func() (reported []event.Event) {
+	// reported returns what was reported up to a mark that is set now.
+	reported := func() (events []event.Event) {
 		t.Helper()
 		now := fmt.Sprint(host.Now())
 		tr.Mark(now, 0)
-		qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool { // what was before the mark
+		qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool {
 			mu.Lock()
 			defer mu.Unlock()
-			reported = slices.Clone(list)
-			return !tr.Reading() && slices.ContainsFunc(list, func(e event.Event) bool { return e.Cause == now })
+			events = slices.Clone(list)
+			return slices.ContainsFunc(list, func(e event.Event) bool { return e.Cause == now })
 		})))
-		return reported
+		return events
+	}
+	return tr, func() []event.Event {
+		t.Helper()
+		reported() // and what has to be read for it is being read
+		awaitReads(tr.decoder.reads)
+		qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool { return !tr.Reading() })))
+		return reported()
 	}
 }
 
