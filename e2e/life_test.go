@@ -92,7 +92,11 @@ func TestKilledTracer(t *testing.T) {
 // Processes that end during an attach are reported in one line, and nothing hangs.
 func TestEndsDuringAttach(t *testing.T) {
 	t.Parallel()
-	for range 20 {
+	times := 8
+	if *tracetest.Long {
+		times = 50
+	}
+	for range times {
 		p := exec.Command("sleep", "0.02")
 		qt.Assert(t, qt.IsNil(p.Start()))
 		go p.Wait()
