@@ -133,7 +133,7 @@ func TestRecordingDiskFull(t *testing.T) {
 	dir := t.TempDir()
 	disk := filepath.Join(dir, "disk")
 	qt.Assert(t, qt.IsNil(os.Mkdir(disk, 0o755)))
-	qt.Assert(t, qt.IsNil(syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=256k")))
+	qt.Assert(t, qt.IsNil(syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=128k")))
 	defer syscall.Unmount(disk, syscall.MNT_DETACH)
 	file := filepath.Join(disk, "full.ttmem")
 	stderr, status := recordRun(t, dir, file, program(t, "loop.py"), "100000")

@@ -174,12 +174,16 @@ func TestTop(t *testing.T) {
 		paused = term.screen()
 		return paused == before
 	})
-	steps := term.stepsOfCommand()
-	waitFor(t, "some intervals of the program", func() bool { return term.stepsOfCommand() > steps+50 })
+	pid := pythonOfTop.FindStringSubmatch(paused)[1]
+	sleeps := sleepsOf(t, pid)
+	waitFor(t, "the program to go on for some intervals", func() bool { return sleepsOf(t, pid) > sleeps+50 })
 	qt.Check(t, qt.Equals(term.screen(), paused))
 	term.press("q")
 	term.end("143") // the command was terminated
 }
+
+// pythonOfTop is the row of a program, with its id.
+var pythonOfTop = regexp.MustCompile(`(?m)^ +(\d+) .* python`)
 
 // top ends in other ways than by its key, without harm to the terminal or the command.
 func TestTopEnds(t *testing.T) {
@@ -196,8 +200,7 @@ func TestTopEnds(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			term := topOf(t, rig.N150, 80, 24, "100000", "0.05")
-			screen := term.expect(`(?m)^ +\d+ .* python`)
-			pid := regexp.MustCompile(`(?m)^ +(\d+) .* python`).FindStringSubmatch(screen)[1]
+			pid := pythonOfTop.FindStringSubmatch(term.expect(pythonOfTop.String()))[1]
 			test.end(term)
 			term.end(test.status)
 			_, err := os.Stat("/proc/" + pid)

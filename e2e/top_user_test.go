@@ -45,20 +45,13 @@ func TestTopOfAnotherUser(t *testing.T) {
 	term.end("0")
 }
 
-// stepsOfCommand counts how often the command of the top in a terminal has slept: top_model.py
-// does after each step.
-func (term *terminal) stepsOfCommand() (n int) {
-	term.t.Helper()
-	pid := strings.TrimSpace(term.tmux("display-message", "-p", "#{pane_pid}")) // the shell
-	for range 2 {                                                               // top, and the command
-		child, err := exec.Command("pgrep", "-P", pid).Output()
-		qt.Assert(term.t, qt.IsNil(err))
-		pid = strings.TrimSpace(string(child))
-	}
+// sleepsOf counts how often a process has slept: top_model.py does after each step.
+func sleepsOf(t *testing.T, pid string) (n int) {
+	t.Helper()
 	text, err := os.ReadFile("/proc/" + pid + "/status")
-	qt.Assert(term.t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(err))
 	_, count, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
 	_, err = fmt.Sscan(count, &n)
-	qt.Assert(term.t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(err))
 	return n
 }
