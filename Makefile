@@ -76,11 +76,15 @@ bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
 	CGO_ENABLED=0 $(GO) build -o $@ ./e2e/rig/cmd/rig
 
 # All tests, on the real ttnn, but for those that have a target of their own. Never cached: Go's
-# cache does not notice changes of the ttmem that e2e builds.
+# cache does not notice changes of the ttmem that e2e builds. e2e takes longest and goes first.
+# The packages that would wait for its end are last, or they would keep others from running
+# beside it.
+TRACING := ./tracer ./tracer/stack ./tracer/heap ./tracer/doctor ./e2e/rig
 test: tools
-	$(SUDO) $(GO) test -count=1 -timeout 40m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(HOSTILE) $(FAULTS))")
+	$(SUDO) $(GO) test -count=1 -timeout 40m ./e2e \
+		$$($(GO) list ./... | grep -vxF "$$($(GO) list ./e2e $(TRACING) $(HOSTILE) $(FAULTS))") $(TRACING)
 
-# The long forms of the tests: all releases, 100 runs where the short form has 10.
+# The long forms of the tests: all releases, 100 runs where the short form has a few.
 long: tools
 	$(SUDO) $(GO) test -count=1 -timeout 120m ./tracer ./tracer/heap ./tracer/layout ./e2e -long
 

@@ -42,6 +42,7 @@ func runTtmem(t *testing.T, attr *syscall.SysProcAttr, args ...string) (stdout, 
 // Each mistake gets one line that says what to do, and a nonzero exit status. TestMistakes of
 // cmd/ttmem has those that need neither root nor a library.
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write := func(name string, content []byte) string {
 		path := filepath.Join(dir, name)
@@ -169,6 +170,7 @@ func TestUnfitHosts(t *testing.T) {
 
 // If a library lacks a symbol, the report names what is not seen, and the rest works.
 func TestSymbolMissing(t *testing.T) {
+	t.Parallel()
 	env := setup(t, "0.81.1", "3.10")
 	library, err := os.ReadFile(env.Library)
 	qt.Assert(t, qt.IsNil(err))
@@ -183,6 +185,7 @@ func TestSymbolMissing(t *testing.T) {
 
 // The command's exit status, signals and output are passed through.
 func TestExits(t *testing.T) {
+	t.Parallel()
 	stdout, _, status := runTtmem(t, nil, "run", "--", "sh", "-c", "echo out; exit 7")
 	qt.Check(t, qt.Equals(stdout, "out\n"))
 	qt.Check(t, qt.Equals(status, 7))
@@ -204,6 +207,7 @@ func TestExits(t *testing.T) {
 // When the disk fills, the events written so far are intact, there is one warning, and the
 // command ends as without ttmem.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	env := setup(t, "0.81.1", "3.10")
 	dir := t.TempDir()
 	disk := filepath.Join(dir, "disk")

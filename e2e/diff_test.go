@@ -41,6 +41,7 @@ func diffPageOf(t *testing.T, args ...string) (page diffPage) {
 // although addresses and processes differ. So do two moments of one run. The bytes are
 // those of the library's own allocator.
 func TestDiff(t *testing.T) {
+	t.Parallel()
 	short, _ := recordStory(t, 3)
 	long, dir := recordStory(t, 20)
 	at := markedLines(t, program(t, "log_story.py"))

@@ -68,9 +68,10 @@ func TestDoctorHost(t *testing.T) {
 // ttmem builds for arm64, where it prints one line that it cannot trace, and shows
 // recordings.
 func TestOtherProcessors(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	exe, file := filepath.Join(dir, "ttmem"), filepath.Join(dir, "one.ttmem")
-	build := exec.Command("go", "build", "-o", exe, "ttmem/cmd/ttmem")
+	build := exec.Command("go", "build", "-trimpath", "-o", exe, "ttmem/cmd/ttmem")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH=arm64")
 	out, err := build.CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))

@@ -25,6 +25,7 @@ import (
 // When a process is killed or crashes, all its buffers are freed at once, each by an event
 // with the buffer's data and its allocation's stack; and the report names it.
 func TestEnds(t *testing.T) {
+	t.Parallel()
 	env := setup(t, "0.81.1", "3.10")
 	for name, c := range map[string]struct {
 		signal syscall.Signal
@@ -34,6 +35,7 @@ func TestEnds(t *testing.T) {
 		"SIGSEGV": {syscall.SIGSEGV, (*target).next},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			dir := t.TempDir()
 			file := filepath.Join(dir, "events.jsonl")
 			under := env.Command(context.Background(), "n150", program(t, "host.py"), "crash")

@@ -13,12 +13,11 @@ import (
 	"ttmem/tracer/event"
 )
 
-// long runs the long forms of tests.
-
 // TestEquality: what ttmem rebuilds from events equals what the library's own
 // allocator counts, byte for byte, at 50 checkpoints of a program that does
 // everything.
 func TestEquality(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		version, python string
 		board           rig.Board
@@ -39,10 +38,11 @@ func TestEquality(t *testing.T) {
 		{"0.68.0", "3.10", "n300"},
 		{"0.68.0", "3.10", "t3000"},
 	} {
-		if !tracetest.Selected(c.version) {
+		if !tracetest.Selected(c.version) || c.board == "n300" && c.version != rig.DefaultVersion && !*tracetest.Long {
 			continue
 		}
 		t.Run(c.version+"/python"+c.python+"/"+string(c.board), func(t *testing.T) {
+			t.Parallel()
 			assertMixEqual(t, c.version, c.python, c.board)
 		})
 	}
@@ -75,6 +75,7 @@ func assertMixEqual(t *testing.T, version, python string, board rig.Board) {
 // A mesh and its submeshes have an allocator each, which allocate the same memory. Each is
 // counted by itself.
 func TestEqualityOfSubmeshes(t *testing.T) {
+	t.Parallel()
 	run := traceRun(t, setup(t, "0.81.1", "3.10"), "t3000", program(t, "submesh.py"))
 	qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
 	state := aggregate.New()

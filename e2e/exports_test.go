@@ -18,6 +18,7 @@ import (
 // Each export of a recording that nobody named has the demo's lines that allocated its memory,
 // and the totals of the report. The recording is the user's who called sudo.
 func TestExports(t *testing.T) {
+	t.Parallel()
 	env := setup(t, "0.81.1", "3.10")
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }

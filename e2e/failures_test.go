@@ -12,8 +12,10 @@ import (
 // A program catches the same exceptions under a tracer as without, and each failure is
 // reported with the library's own figures.
 func TestFailuresAreCaught(t *testing.T) {
+	t.Parallel()
 	for _, version := range []string{"0.81.1", "0.76.0"} {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			run := traceRun(t, setup(t, version, "3.10"), "n150", program(t, "failures.py"))
 			qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
 			assertEqual(t, run.events, readCheckpoints(t, run.dir))

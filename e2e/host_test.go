@@ -263,7 +263,7 @@ func TestAttachAfterFirstThread(t *testing.T) {
 	p.expect(t, "holding")
 	file := filepath.Join(t.TempDir(), "events.jsonl")
 	tracer := attachTo(t, file, p.Process.Pid)
-	time.Sleep(200 * time.Millisecond) // ttmem must not consider it ended meanwhile
+	qt.Check(t, qt.Equals(waitForHeld(t, file, p.Process.Pid, 3*heldPerBank), 3*heldPerBank)) // it is not considered ended
 	p.next()
 	p.expect(t, "closed")
 	qt.Check(t, qt.IsNil(tracer.Wait()))

@@ -78,6 +78,7 @@ func leakLine(t *testing.T, name string) (line int) {
 // TestPlantedLeak: the line that keeps a result of each call is the only leak, without
 // marks and with those of calls and by name.
 func TestPlantedLeak(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "leak.ttmem")
 	stderr, status := recordRun(t, dir, file, program(t, "leak_planted.py"), "30")
@@ -142,8 +143,10 @@ func TestPlantedLeak(t *testing.T) {
 
 // TestCleanPrograms: what loads, caches, replaces and reuses is no leak.
 func TestCleanPrograms(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"model", "loading", "once", "late", "again", "dropped"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			page, stderr, status := leaksOf(t, t.TempDir(), []string{"--fail-above", "0"}, program(t, "leak_clean.py"), name)
 			qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 			qt.Check(t, qt.HasLen(page.Leaks, 0), qt.Commentf("%+v", page.Leaks))
@@ -151,6 +154,7 @@ func TestCleanPrograms(t *testing.T) {
 	}
 	for _, name := range []string{"demo.py", "mix.py"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			page, stderr, status := leaksOf(t, t.TempDir(), nil, program(t, name))
 			qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 			qt.Check(t, qt.HasLen(page.Leaks, 0), qt.Commentf("%+v", page.Leaks))
@@ -161,6 +165,7 @@ func TestCleanPrograms(t *testing.T) {
 // TestProgramCacheIsKept: the memory of cached programs grows with each new program, and
 // is shown separately.
 func TestProgramCacheIsKept(t *testing.T) {
+	t.Parallel()
 	page, stderr, status := leaksOf(t, t.TempDir(), []string{"--fail-above", "0"}, program(t, "leak_cache.py"))
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 	qt.Check(t, qt.HasLen(page.Leaks, 0), qt.Commentf("%+v", page.Leaks))
@@ -182,6 +187,7 @@ func TestLeaksFailsAsTheCommandDoes(t *testing.T) {
 // TestLeaksOfTheNewestFile: its checkpoint has what survives of the files before it, and when
 // that was allocated.
 func TestLeaksOfTheNewestFile(t *testing.T) {
+	t.Parallel()
 	calls, env := 600, setup(t, "0.81.1", "3.10")
 	var dir, file string
 	for ; ; calls *= 2 { // until the machine is not so quick that all is in one file

@@ -21,8 +21,9 @@ import (
 // `ttmem run` sees the first allocation and every free up to the device's close, every
 // time, even if it cannot know the library before the command maps it.
 func TestFirstAndLast(t *testing.T) {
+	t.Parallel()
 	env := setup(t, "0.81.1", "3.10")
-	runs := 10
+	runs := 4
 	switch {
 	case *tracetest.Long:
 		runs = 100
@@ -90,7 +91,12 @@ func TestKilledTracer(t *testing.T) {
 
 // Processes that end during an attach are reported in one line, and nothing hangs.
 func TestEndsDuringAttach(t *testing.T) {
-	for range 20 {
+	t.Parallel()
+	times := 8
+	if *tracetest.Long {
+		times = 50
+	}
+	for range times {
 		p := exec.Command("sleep", "0.02")
 		qt.Assert(t, qt.IsNil(p.Start()))
 		go p.Wait()
@@ -103,6 +109,7 @@ func TestEndsDuringAttach(t *testing.T) {
 // Processes with the same and with different library files are kept apart, and a killed one
 // has nothing live.
 func TestTwoProcesses(t *testing.T) {
+	t.Parallel()
 	envs := []*rig.Env{setup(t, "0.81.1", "3.10"), setup(t, "0.81.1", "3.10"), setup(t, "0.76.0", "3.10")}
 	var targets []*target
 	var pids []int

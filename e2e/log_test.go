@@ -75,6 +75,7 @@ func calls(stack []event.Frame, line int) bool {
 // The history of an address in a real program has each of its buffers, with lines,
 // lifetimes and sizes. Objects without memory make no event.
 func TestLog(t *testing.T) {
+	t.Parallel()
 	file, _ := recordStory(t, 20)
 	at := markedLines(t, program(t, "log_story.py"))
 	all := logLines(t, file)
@@ -121,6 +122,7 @@ func TestLog(t *testing.T) {
 
 // An address that had another size before shows the previous buffer.
 func TestLogWithAnotherSize(t *testing.T) {
+	t.Parallel()
 	file, _ := recordStory(t, 1)
 	at := markedLines(t, program(t, "log_story.py"))
 	found := false

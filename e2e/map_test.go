@@ -53,6 +53,7 @@ func mapSaid(t *testing.T, args ...string) map[string]mapRegionSaid {
 // At each checkpoint of a real program the map has the blocks of the library's own
 // allocator, and its free memory.
 func TestMap(t *testing.T) {
+	t.Parallel()
 	file, dir := recordStory(t, 20)
 	at := markedLines(t, program(t, "log_story.py"))
 	begin := logLines(t, file)[0].TimeNs
@@ -95,6 +96,7 @@ func TestMap(t *testing.T) {
 
 // A map needs no recording.
 func TestMapOfRunningProgram(t *testing.T) {
+	t.Parallel()
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "dump.py"))
 	p.expect(t, "holding")
 	out, errs, status := runTtmem(t, nil, "map", "-p", fmt.Sprint(p.Process.Pid), "--json", "--region", "DRAM")
@@ -111,8 +113,10 @@ func TestMapOfRunningProgram(t *testing.T) {
 // A program with nothing but circular buffers in L1, and one with buffers before and after,
 // are drawn at the moment of `ttmem peak`, with the same figures.
 func TestMapAtPeakHasCircularBuffers(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"story_peak.py", "demo.py"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			file := recorded(t, t.TempDir(), "peak", program(t, name))
 			var peak struct {
 				Peaks []struct {

@@ -16,6 +16,7 @@ import (
 // A missing function is an error that says what to do instead: for a command at its end,
 // because it may load more libraries until then.
 func TestMarkAtMissingFunction(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	const softmx = `(?s).*ttmem: --mark-at ttnn::softmx: no native function of that name .*`
 	file := filepath.Join(dir, "model.ttmem")
@@ -30,6 +31,7 @@ func TestMarkAtMissingFunction(t *testing.T) {
 
 // For a running process it is an error at once, and nothing is recorded.
 func TestMarkAtFunctionMissingInProcess(t *testing.T) {
+	t.Parallel()
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), rig.N150, program(t, "hold.py"), "1", "64")
 	p.expect(t, "holding")
 	file := filepath.Join(t.TempDir(), "model.ttmem")

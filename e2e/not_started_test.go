@@ -12,6 +12,7 @@ import (
 // Every command that runs another one exits like a shell: 127 if there is no such program,
 // 126 if it cannot be executed, with one line.
 func TestNotStarted(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "model.py")
 	qt.Assert(t, qt.IsNil(os.WriteFile(plain, []byte("print(1)\n"), 0o644)))

@@ -110,6 +110,7 @@ func figures(t *testing.T, of *regexp.Regexp, text string) (list []uint64) {
 // Each kind of failure is reported with the library's own figures, and names the planted
 // line that is in the way.
 func TestOOM(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		version, python string
 		board           rig.Board
@@ -125,6 +126,7 @@ func TestOOM(t *testing.T) {
 			continue
 		}
 		t.Run(c.version+"/"+string(c.board), func(t *testing.T) {
+			t.Parallel()
 			dir, status := recordOOM(t, c.version, c.python, c.board)
 			qt.Assert(t, qt.Equals(status, 0))
 			failures := oomOf(t, dir, "oom.ttmem")
@@ -182,8 +184,10 @@ func checkFigures(t *testing.T, f *failureSaid) {
 
 // The failure that ended a program is reported, and so is one just before it was killed.
 func TestOOMOfDyingProgram(t *testing.T) {
+	t.Parallel()
 	for how, want := range map[string]int{"raise": 1, "kill": 128 + 9} {
 		t.Run(how, func(t *testing.T) {
+			t.Parallel()
 			dir, status := recordOOM(t, "0.81.1", "3.10", "n150", how)
 			qt.Check(t, qt.Equals(status, want))
 			failures := oomOf(t, dir, "oom.ttmem")
@@ -204,6 +208,7 @@ func TestOOMOfDyingProgram(t *testing.T) {
 
 // Circular buffers that overlapped a tensor were never placed, and are no peak.
 func TestUnplacedCircularBuffersAreNoPeak(t *testing.T) {
+	t.Parallel()
 	dir, status := recordOOM(t, "0.81.1", "3.10", "n150")
 	qt.Assert(t, qt.Equals(status, 0))
 	qt.Assert(t, qt.IsTrue(slices.ContainsFunc(oomOf(t, dir, "oom.ttmem"), func(f failureSaid) bool { return f.Reason == "static_clash" })))
@@ -222,6 +227,7 @@ func TestUnplacedCircularBuffersAreNoPeak(t *testing.T) {
 }
 
 func TestOOMWithoutFailures(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	under := setup(t, "0.81.1", "3.10").Command(t.Context(), "n150", program(t, "one.py"))
 	cmd := exec.Command(ttmem, append([]string{"oom", "--", under.Path}, under.Args[1:]...)...)

@@ -22,8 +22,10 @@ type coreUse struct {
 // Each operation has the figures of the library's own plan of its program, per core, whether it
 // was compiled for the run or came from the program cache.
 func TestOps(t *testing.T) {
+	t.Parallel()
 	for _, version := range []string{"0.81.1", "0.76.0"} {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			env, dir, path := setup(t, version, "3.10"), t.TempDir(), program(t, "ops.py")
 			under := env.Command(t.Context(), "n150", path)
 			cmd := exec.Command(ttmem, append([]string{"ops", "--json", "-n", "0", "--", under.Path}, under.Args[1:]...)...)

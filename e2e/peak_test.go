@@ -61,8 +61,10 @@ func markedLines(t *testing.T, path string) map[string]int {
 // to its lines, with the bytes of the library's own allocator. So is a peak of L1, made of
 // buffers and circular buffers.
 func TestPeak(t *testing.T) {
+	t.Parallel()
 	for _, board := range []rig.Board{"n150", "t3000"} {
 		t.Run(string(board), func(t *testing.T) {
+			t.Parallel()
 			env := setup(t, "0.81.1", "3.10")
 			dir, path := t.TempDir(), program(t, "peak_op.py")
 			under := env.Command(t.Context(), board, path)
@@ -159,6 +161,7 @@ func recordUntil(t *testing.T, env *rig.Env, board rig.Board, dir string, flags 
 
 // A file that continues others has the peak of all of them, with what it was made of.
 func TestPeakOfRotatedRecording(t *testing.T) {
+	t.Parallel()
 	dir, env := t.TempDir(), setup(t, "0.81.1", "3.10")
 	file := filepath.Join(dir, "model.ttmem")
 	recordUntil(t, env, "n150", dir, []string{"-o", file, "--max-size", "64KiB", "--keep", "3"}, func() bool {

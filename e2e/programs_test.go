@@ -13,6 +13,7 @@ import (
 // Each program is reported with its circular or dataflow buffers and its kernels, and ends
 // when the program cache is cleared or the device closed.
 func TestPrograms(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		version string
 		board   rig.Board
@@ -25,6 +26,7 @@ func TestPrograms(t *testing.T) {
 		{"0.76.0", "n150", 1, false, true},
 	} {
 		t.Run(c.version+"/"+string(c.board), func(t *testing.T) {
+			t.Parallel()
 			run := traceRun(t, setup(t, c.version, "3.10"), c.board, program(t, "mix.py"))
 			qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
 			buffers, kernels, kinds := map[uint64]int{}, map[uint64]int{}, map[event.StaticKind]int{}
@@ -94,6 +96,7 @@ func inBuffer(state *aggregate.State, cb event.Event) bool {
 // When devices are closed and opened again, each circular buffer is reported once for each
 // chip of the mesh, wherever the library put its objects.
 func TestReopened(t *testing.T) {
+	t.Parallel()
 	run := traceRun(t, setup(t, "0.81.1", "3.10"), "t3000", program(t, "reopen.py"))
 	qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
 	type place struct{ program, address uint64 }

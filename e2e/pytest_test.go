@@ -14,6 +14,7 @@ import (
 // ttmem-pytest, installed by pip from the tree, fails the tests that leave device memory or
 // use too much of it, names the line, and lets the others pass.
 func TestPytestPlugin(t *testing.T) {
+	t.Parallel()
 	env := setup(t, "0.81.1", "3.10")
 	dir := t.TempDir()
 	under := env.Command(context.Background(), "n150")

@@ -16,6 +16,7 @@ import (
 // docs/questions.sh asks five questions, and each answer names the planted line within its
 // first ten rows.
 func TestFiveQuestions(t *testing.T) {
+	t.Parallel()
 	script := exec.Command("../docs/questions.sh", t.TempDir())
 	env := setup(t, "0.81.1", "3.10").Command(t.Context(), rig.N150)
 	script.Env = append(testEnviron(env.Env, rig.N150, t.TempDir()), "TTMEM="+ttmem, "PATH="+filepath.Dir(env.Path)+":"+os.Getenv("PATH"))

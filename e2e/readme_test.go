@@ -16,6 +16,7 @@ import (
 // README.md begins with what `make demo` prints: all but times, the PID and the size of the
 // recording are the same each time.
 func TestReadmeHasTheDemosReport(t *testing.T) {
+	t.Parallel()
 	readme, err := os.ReadFile("../README.md")
 	qt.Assert(t, qt.IsNil(err))
 	_, block, _ := strings.Cut(string(readme), "```\n$ sudo ")

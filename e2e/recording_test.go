@@ -44,6 +44,7 @@ func recordRun(t *testing.T, dir, file string, args ...string) (stderr string, s
 // A recording equals the library's own allocator byte for byte, and shows the same as a
 // live run.
 func TestRecording(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "mix.ttmem")
 	stderr, status := recordRun(t, dir, file, program(t, "mix.py"))
@@ -128,13 +129,14 @@ func monotonicNs() uint64 {
 // When the disk fills, what was recorded can be read, there is one warning, and the command
 // ends as without ttmem.
 func TestRecordingDiskFull(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	disk := filepath.Join(dir, "disk")
 	qt.Assert(t, qt.IsNil(os.Mkdir(disk, 0o755)))
-	qt.Assert(t, qt.IsNil(syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=256k")))
+	qt.Assert(t, qt.IsNil(syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=128k")))
 	defer syscall.Unmount(disk, syscall.MNT_DETACH)
 	file := filepath.Join(disk, "full.ttmem")
-	stderr, status := recordRun(t, dir, file, program(t, "loop.py"), "200000")
+	stderr, status := recordRun(t, dir, file, program(t, "loop.py"), "100000")
 	qt.Check(t, qt.Equals(status, 125))
 	qt.Check(t, qt.Equals(strings.Count(stderr, "no space left"), 1), qt.Commentf("%s", stderr))
 	out, errs, status := runTtmem(t, nil, "report", file, "--json")
@@ -153,8 +155,8 @@ func TestRotation(t *testing.T) {
 	record := exec.Command(ttmem, "attach", "-o", file, "--max-size", "64KiB", "--keep", "3", "-p", fmt.Sprint(p.Process.Pid))
 	qt.Assert(t, qt.IsNil(record.Start()))
 	waitFor(t, "the third file", func() bool { _, err := os.Stat(file + ".2"); return err == nil })
-	seen := len(readCheckpoints(t, p.Dir))
-	waitFor(t, "checkpoints", func() bool { return len(readCheckpoints(t, p.Dir)) >= seen+8 })
+	seen := countCheckpoints(t, p.Dir)
+	waitFor(t, "checkpoints", func() bool { return countCheckpoints(t, p.Dir) >= seen+8 })
 	qt.Assert(t, qt.IsNil(record.Process.Signal(os.Interrupt)))
 	waitEnd(t, record.Wait)
 	files, err := filepath.Glob(file + "*")

@@ -119,6 +119,7 @@ func mib(bytes int) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<2
 // A list in a loop keeps the results of one operation, beside weights, a cache that is
 // filled once, a state that is replaced, and many temporaries.
 func TestStoryOfALeak(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	leak := planted(t, "ttnn.log", "story_leak.py", "leak")
 	size := mib(storyTokens * storyTensor)
@@ -209,8 +210,10 @@ func TestStoryOfALeak(t *testing.T) {
 // Memory that is loaded, cached, replaced, or belongs to cached programs is no leak, and no
 // line is named for it.
 func TestStoryOfNoLeak(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"story_model.py", "story_replaced.py", "story_cache.py"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			page, errs, status := askOf(t, t.TempDir(), []string{"leaks", "--fail-above", "0"}, program(t, name))
 			qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
 			qt.Check(t, qt.IsTrue(strings.HasPrefix(page, "No leaks: nothing grew to the end.\n")), qt.Commentf("%s", page))
@@ -227,6 +230,7 @@ func TestStoryOfNoLeak(t *testing.T) {
 // An allocation fails with four times as much memory free, and circular buffers overlap a
 // tensor: the page has the library's own figures, and names the lines that are in the way.
 func TestStoryOfFreeMemory(t *testing.T) {
+	t.Parallel()
 	const name = "story_fragments.py"
 	dir := t.TempDir()
 	file := recorded(t, dir, "fragments", program(t, name))
@@ -307,6 +311,7 @@ func TestStoryOfFreeMemory(t *testing.T) {
 
 // Half of the peak belongs to one operation, which has freed it when it returns.
 func TestStoryOfAPeak(t *testing.T) {
+	t.Parallel()
 	const name = "story_peak.py"
 	peak := planted(t, "ttnn.tril", name, "peak")
 	page, errs, status := askOf(t, t.TempDir(), []string{"peak", "--region", "DRAM"}, program(t, name))

@@ -128,6 +128,7 @@ func topOf(t *testing.T, board rig.Board, width, height int, args ...string) *te
 // A real program on one chip: its leak is found with a mark and by its line, while the
 // terminal's size changes.
 func TestTop(t *testing.T) {
+	t.Parallel()
 	leak := lineMarked(t, "top_model.py", "leak")
 	term := topOf(t, rig.N150, 80, 24, "100000", "0.02", "100")
 	screen := term.expect(regexp.QuoteMeta(leak))
@@ -173,14 +174,20 @@ func TestTop(t *testing.T) {
 		paused = term.screen()
 		return paused == before
 	})
-	time.Sleep(time.Second)
+	pid := pythonOfTop.FindStringSubmatch(paused)[1]
+	sleeps := sleepsOf(t, pid)
+	waitFor(t, "the program to go on for some intervals", func() bool { return sleepsOf(t, pid) > sleeps+50 })
 	qt.Check(t, qt.Equals(term.screen(), paused))
 	term.press("q")
 	term.end("143") // the command was terminated
 }
 
+// pythonOfTop is the row of a program, with its id.
+var pythonOfTop = regexp.MustCompile(`(?m)^ +(\d+) .* python`)
+
 // top ends in other ways than by its key, without harm to the terminal or the command.
 func TestTopEnds(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name   string
 		end    func(term *terminal)
@@ -191,9 +198,9 @@ func TestTopEnds(t *testing.T) {
 		{"SIGHUP", func(term *terminal) { signalTop(term, "HUP") }, "129"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			term := topOf(t, rig.N150, 80, 24, "100000", "0.05")
-			screen := term.expect(`(?m)^ +\d+ .* python`)
-			pid := regexp.MustCompile(`(?m)^ +(\d+) .* python`).FindStringSubmatch(screen)[1]
+			pid := pythonOfTop.FindStringSubmatch(term.expect(pythonOfTop.String()))[1]
 			test.end(term)
 			term.end(test.status)
 			_, err := os.Stat("/proc/" + pid)
@@ -204,6 +211,7 @@ func TestTopEnds(t *testing.T) {
 
 // A command that ends freed everything: the view stays at what it had before.
 func TestTopStaysWhenTheCommandEnds(t *testing.T) {
+	t.Parallel()
 	leak := lineMarked(t, "top_model.py", "leak")
 	term := topOf(t, rig.N150, 80, 24, "20", "0.01")
 	screen := term.expect("The command has ended: this is what it had after its last allocation.")
@@ -215,6 +223,7 @@ func TestTopStaysWhenTheCommandEnds(t *testing.T) {
 
 // A recording is shown at its peak, and at other moments by keys and by the mouse.
 func TestTopOfARecording(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "model.ttmem")
 	file, err := os.Create(path)
 	qt.Assert(t, qt.IsNil(err))
@@ -250,6 +259,7 @@ func signalTop(term *terminal, signal string) {
 
 // A real program on the 32 chips of a Galaxy: they are one line until they are unfolded.
 func TestTopManyChips(t *testing.T) {
+	t.Parallel()
 	term := topOf(t, rig.Galaxy, 80, 24, "100000", "0.05")
 	screen := term.expect(regexp.QuoteMeta(lineMarked(t, "top_model.py", "leak")))
 	qt.Check(t, qt.StringContains(screen, "chips 0-31  32 alike"))
@@ -336,6 +346,7 @@ func TestTopBusyHost(t *testing.T) {
 // top prints one frame of a running program for scripts: live memory equals the library's
 // own allocator.
 func TestTopOnce(t *testing.T) {
+	t.Parallel()
 	env := setup(t, "0.81.1", "3.10")
 	p := startTarget(t, env, rig.N150, program(t, "dump.py"))
 	p.expect(t, "holding")

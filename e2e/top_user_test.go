@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -40,4 +43,15 @@ func TestTopOfAnotherUser(t *testing.T) {
 	qt.Check(t, qt.StringContains(screen, "0 processes  0 buffers"))
 	term.press("q")
 	term.end("0")
+}
+
+// sleepsOf counts how often a process has slept: top_model.py does after each step.
+func sleepsOf(t *testing.T, pid string) (n int) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/" + pid + "/status")
+	qt.Assert(t, qt.IsNil(err))
+	_, count, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
+	_, err = fmt.Sscan(count, &n)
+	qt.Assert(t, qt.IsNil(err))
+	return n
 }

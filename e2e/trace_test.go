@@ -144,6 +144,14 @@ func readCheckpoints(t *testing.T, dir string) []checkpoint {
 	return list
 }
 
+// countCheckpoints counts what a busy program has written so far, which may be much to read.
+func countCheckpoints(t *testing.T, dir string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "checkpoints.jsonl"))
+	qt.Assert(t, qt.IsNil(err))
+	return bytes.Count(text, []byte("\n"))
+}
+
 // assertEqual compares the state at each checkpoint with the library's own allocator.
 func assertEqual(t *testing.T, events []event.Event, checkpoints []checkpoint) {
 	t.Helper()

@@ -17,10 +17,12 @@ import (
 // by top; of one that keeps activations each names the line. TestPytestPlugin has the same for
 // pytest.
 func TestTransformer(t *testing.T) {
+	t.Parallel()
 	const iterations, bytes = "24", "576.0 KiB"
 	line := lineMarked(t, "small_transformer.py", "leak")
 	for _, what := range []string{"clean", "leaking"} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			leaking := what == "leaking"
 			file := filepath.Join(t.TempDir(), "model.ttmem")
 			under := setup(t, "0.81.1", "3.10").Command(t.Context(), rig.N150, program(t, "small_transformer.py"), what, iterations)

@@ -20,6 +20,7 @@ import (
 	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
+	"ttmem/tracer/host"
 )
 
 // opsProgram compiles programs with circular and dataflow buffers, some of them in tensors.
@@ -123,11 +124,25 @@ func traceWith(t *testing.T, o Options) (tr *Tracer, events func() []event.Event
 		qt.Check(t, qt.IsNil(tr.Run(ctx, handle, func() {})))
 	})
 	t.Cleanup(func() { cancel(); running.Wait(); tr.Close() })
+	// reported returns what was reported up to a mark that is set now.
+	reported := func() (events []event.Event) {
+		t.Helper()
+		now := fmt.Sprint(host.Now())
+		tr.Mark(now, 0)
+		qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			events = slices.Clone(list)
+			return slices.ContainsFunc(list, func(e event.Event) bool { return e.Cause == now })
+		})))
+		return events
+	}
 	return tr, func() []event.Event {
-		time.Sleep(200 * time.Millisecond) // until pending events are reported
-		mu.Lock()
-		defer mu.Unlock()
-		return slices.Clone(list)
+		t.Helper()
+		reported() // and what has to be read for it is being read
+		awaitReads(tr.decoder.reads)
+		qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool { return !tr.Reading() })))
+		return reported()
 	}
 }
 
@@ -216,6 +231,7 @@ func mergeDataflow(list []heap.Static) (merged []heap.Static) {
 // A program read from memory must match the events of its compilation, for all programs of
 // a process.
 func TestReadPrograms(t *testing.T) {
+	t.Parallel()
 	const slow = "TT_METAL_SLOW_DISPATCH_MODE=1"
 	circular := []event.StaticKind{event.CircularBuffer}
 	mixed := []event.StaticKind{event.CircularBuffer, event.DataflowBuffer, event.Scratchpad}
@@ -243,6 +259,7 @@ func TestReadPrograms(t *testing.T) {
 			continue
 		}
 		t.Run(strings.Join(append([]string{c.version, string(c.board)}, c.environ...), "/"), func(t *testing.T) {
+			t.Parallel()
 			p := startOps(t, c.version, c.board, c.mesh, c.environ...)
 			pid := p.Process.Pid
 			tr, events := traceProgram(t, pid)
@@ -300,6 +317,7 @@ func alike(read *heap.Program, state *programState, globals bool) {
 // A program that was compiled before the attach is reported when it is enqueued again, as
 // if it had been compiled then, and so is its end.
 func TestLatePrograms(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		version string
 		board   rig.Board
@@ -316,6 +334,7 @@ func TestLatePrograms(t *testing.T) {
 			continue
 		}
 		t.Run(c.version+"/"+string(c.board), func(t *testing.T) {
+			t.Parallel()
 			early := startOps(t, c.version, c.board, c.mesh)
 			_, earlyEvents := traceProgram(t, early.Process.Pid)
 			runOps(t, early, "go")

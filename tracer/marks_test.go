@@ -18,9 +18,11 @@ import (
 
 	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 )
 
-// tracedMarks traces the calls of work in processes; count returns the number of marks.
+// tracedMarks traces the calls of work in processes; count returns the number of their marks up
+// to now.
 func tracedMarks(t *testing.T, pids ...int) (warnings *tracetest.Lines, count func() int) {
 	t.Helper()
 	tracetest.NeedsRoot(t)
@@ -28,23 +30,33 @@ func tracedMarks(t *testing.T, pids ...int) (warnings *tracetest.Lines, count fu
 	tr, err := New(Options{Processes: pids, Children: true, NoStacks: true, MarkAt: []string{"work"}, Warn: warnings.Add})
 	qt.Assert(t, qt.IsNil(err))
 	var mu sync.Mutex
-	marks := 0
+	marks, last := 0, ""
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
 		qt.Check(t, qt.IsNil(tr.Run(ctx, func(e *event.Event) {
 			mu.Lock()
 			defer mu.Unlock()
-			if e.Kind == event.Mark {
+			switch {
+			case e.Kind == event.Mark && e.PID == 0: // set by count
+				last = e.Cause
+			case e.Kind == event.Mark:
 				marks++
 			}
 		}, func() {})))
 	})
 	t.Cleanup(func() { cancel(); running.Wait(); tr.Close() })
-	return warnings, func() int {
-		mu.Lock()
-		defer mu.Unlock()
-		return marks
+	return warnings, func() (n int) {
+		t.Helper()
+		now := fmt.Sprint(host.Now())
+		tr.Mark(now, 0)
+		qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			n = marks
+			return last == now
+		})))
+		return n
 	}
 }
 
@@ -53,7 +65,7 @@ func tracedMarks(t *testing.T, pids ...int) (warnings *tracetest.Lines, count fu
 func untilMarked(t *testing.T, p *tracetest.Program, count func() int, want string) {
 	t.Helper()
 	before := count()
-	for end := time.Now().Add(20 * time.Second); count() == before; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); count() == before; time.Sleep(50 * time.Millisecond) {
 		qt.Assert(t, qt.IsTrue(time.Now().Before(end)), qt.Commentf("no mark has come"))
 		p.Tell(t, "load")
 		qt.Assert(t, qt.Equals(p.Line(t), want))
@@ -105,7 +117,7 @@ func TestLibraryOpenForWritingIsNotMarked(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer writer.Close()
 	warnings, count := tracedMarks(t, p.Process.Pid)
-	for end := time.Now().Add(20 * time.Second); !strings.Contains(warnings.String(), lib); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !strings.Contains(warnings.String(), lib); time.Sleep(50 * time.Millisecond) {
 		qt.Assert(t, qt.IsTrue(time.Now().Before(end)), qt.Commentf("no warning has come"))
 		p.Tell(t, "load")
 		qt.Assert(t, qt.Equals(p.Line(t), "2 0"))
@@ -150,11 +162,9 @@ func TestFileSharedByContainersIsMarkedOnce(t *testing.T) {
 	warnings, count := tracedMarks(t, a.Process.Pid, b.Process.Pid)
 	untilMarked(t, a, count, "2 0")
 	untilMarked(t, b, count, "2 0")
-	time.Sleep(300 * time.Millisecond) // until pending marks are reported
 	before := count()
 	b.Tell(t, "load")
 	qt.Assert(t, qt.Equals(b.Line(t), "2 0"))
-	time.Sleep(300 * time.Millisecond)
 	qt.Check(t, qt.Equals(count()-before, 1))
 
 	// a write copies the file in one container only

@@ -2,10 +2,13 @@ package tracer
 
 import (
 	"bufio"
+	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,9 +107,24 @@ func TestStackInSecretMemory(t *testing.T) {
 	qt.Check(t, qt.HasLen(trace.stop(), 3))
 }
 
+// state is what /proc says a program does: R, S, t when a debugger has stopped it.
+func state(t *testing.T, p *tracetest.Program) byte {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Process.Pid))
+	qt.Assert(t, qt.IsNil(err))
+	_, rest, _ := strings.Cut(string(text), ") ")
+	return rest[0]
+}
+
+func waitForState(t *testing.T, p *tracetest.Program, want byte) {
+	t.Helper()
+	qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool { return state(t, p) == want })))
+}
+
 // A program with a debugger's breakpoint on a probed instruction goes on correctly when the one
 // that came last, tracer or debugger, ends first or last.
 func TestBreakpointAtProbe(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("gdb"); err != nil {
 		t.Skip("no gdb")
 	}
@@ -119,6 +137,7 @@ func TestBreakpointAtProbe(t *testing.T) {
 		{"debugger within tracer", false, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			programs, exe := repeatProgram(t, 1)
 			p := programs[0]
 			var trace *stackTrace
@@ -139,19 +158,25 @@ func TestBreakpointAtProbe(t *testing.T) {
 				line, err = said.ReadString('\n')
 				qt.Assert(t, qt.IsNil(err))
 			}
-			time.Sleep(time.Second) // it lets the program go on
+			waitForState(t, p, 'S') // gdb lets it go on
 			if test.debuggerFirst {
 				attach()
 			}
 			p.Tell(t, "call 1")
-			time.Sleep(time.Second)
+			answer := make(chan string, 1)
+			go func() {
+				line, _ := p.Out.ReadString('\n')
+				answer <- line
+			}()
+			// it answers, or the debugger stops it
+			tracetest.Eventually(2*time.Second, func() bool { return len(answer) > 0 || state(t, p) == 't' })
 			if test.debuggerOutlast {
 				trace.close()
 			}
 			gdb.Process.Signal(unix.SIGINT)
 			_, _ = io.Copy(io.Discard, said)
 			_ = gdb.Wait()
-			qt.Check(t, qt.Equals(p.Line(t), "1"))
+			qt.Check(t, qt.Equals(<-answer, "1\n"))
 			qt.Check(t, qt.Equals(p.Do(t, "call 10"), "55"))
 			trace.close()
 			qt.Check(t, qt.Equals(p.Do(t, "call 10"), "55"))

@@ -178,8 +178,10 @@ func cut(c *shadowCall) (names []string, begins bool) {
 // Every kind of call that compilers emit, in code with and without frame pointers and
 // unwind rows, gives the recorded stack; and the program survives.
 func TestStackOfAllCalls(t *testing.T) {
+	t.Parallel()
 	for _, compiler := range []string{"clang++-19", "g++"} {
 		t.Run(compiler, func(t *testing.T) {
+			t.Parallel()
 			p, dir := callsProgram(t, compiler)
 			trace := traceStacks(t, p.Process.Pid, filepath.Join(dir, "main"), "probed", Options{})
 			p.Tell(t, "go")
@@ -197,6 +199,7 @@ func TestStackOfAllCalls(t *testing.T) {
 // A probe in code without unwind rows hits before rbp points to the function's own frame.
 // Its caller must still be in the stack.
 func TestStackFromCodeWithoutRows(t *testing.T) {
+	t.Parallel()
 	p, dir := callsProgram(t, "clang++-19")
 	trace := traceStacks(t, p.Process.Pid, filepath.Join(dir, "without-rows.so"), "leaf", Options{})
 	p.Tell(t, "go")
@@ -218,8 +221,10 @@ func TestStackFromCodeWithoutRows(t *testing.T) {
 // Cached stacks never leak into others: 100,000 stacks with moving frames, alternating call
 // sites and stale return addresses equal the program's record, down to the call site.
 func TestReusedStacks(t *testing.T) {
+	t.Parallel()
 	for _, compiler := range []string{"clang++-19", "g++"} {
 		t.Run(compiler, func(t *testing.T) {
+			t.Parallel()
 			exe := filepath.Join(t.TempDir(), "reuse")
 			compile(t, compiler, exe, "-rdynamic", "-fomit-frame-pointer", "reuse.cc", "shadow.cc")
 			p := tracetest.Start(t, exe, "50000")

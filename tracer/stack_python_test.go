@@ -405,8 +405,10 @@ func inLoops(p interpreter, s said, frames []event.Frame) error {
 // At every call of a program with all kinds of calls, the Python part equals
 // traceback.extract_stack.
 func TestPythonPartEqualsTraceback(t *testing.T) {
+	t.Parallel()
 	for _, p := range interpreters(t) {
 		t.Run(p.version, func(t *testing.T) {
+			t.Parallel()
 			out := filepath.Join(t.TempDir(), "said")
 			run := startPython(t, p, nil, "program.py", out, "20000")
 			trace := traceStacks(t, run.Process.Pid, run.probe(), "probed", Options{})
@@ -444,8 +446,10 @@ func TestPythonPartEqualsTraceback(t *testing.T) {
 // With all frames shown, Python frames stand at the call of the evaluation loop that runs
 // them.
 func TestPythonFramesAtTheirLoops(t *testing.T) {
+	t.Parallel()
 	for _, p := range interpreters(t) {
 		t.Run(p.version, func(t *testing.T) {
+			t.Parallel()
 			out := filepath.Join(t.TempDir(), "said")
 			run := startPython(t, p, nil, "program.py", out, "100")
 			trace := traceStacks(t, run.Process.Pid, run.probe(), "probed", Options{AllFrames: true})
@@ -467,6 +471,7 @@ func TestPythonFramesAtTheirLoops(t *testing.T) {
 
 // The interpreter's pthread key is not among the first, which are stored elsewhere.
 func TestPythonBehindOtherKeys(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	source, library := filepath.Join(dir, "keys.c"), filepath.Join(dir, "keys.so")
 	qt.Assert(t, qt.IsNil(os.WriteFile(source, []byte(`
@@ -478,6 +483,7 @@ __attribute__((constructor)) static void make(void) {
 	compileC(t, source, library, "-shared", "-fPIC")
 	for _, p := range interpreters(t) {
 		t.Run(p.version, func(t *testing.T) {
+			t.Parallel()
 			out := filepath.Join(t.TempDir(), "said")
 			run := startPython(t, p, []string{"LD_PRELOAD=" + library}, "program.py", out, "100")
 			trace := traceStacks(t, run.Process.Pid, run.probe(), "probed", Options{})
@@ -493,8 +499,10 @@ __attribute__((constructor)) static void make(void) {
 // With damaged interpreter memory, stacks have no invented frame. Frames before the damage
 // are right; then the Python part ends, or goes on with functions of the program.
 func TestDamagedPython(t *testing.T) {
+	t.Parallel()
 	for _, p := range interpreters(t) {
 		t.Run(p.version, func(t *testing.T) {
+			t.Parallel()
 			out := filepath.Join(t.TempDir(), "said")
 			run := startPython(t, p, nil, "damaged.py", out, "1000", offsetsOf(t, p))
 			trace := traceStacks(t, run.Process.Pid, run.probe(), "probed", Options{})

@@ -192,8 +192,10 @@ func afterFirst(t *testing.T, file, symbol string) uint64 {
 // At the same calls of the real ttnn, ttmem and gdb see the same frames by address, down to
 // the thread's start.
 func TestNativeStackEqualsGDB(t *testing.T) {
+	t.Parallel()
 	for _, version := range []string{"0.81.1", "0.76.0"} {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			var all gdbComparison
 			for _, c := range probedByGDB {
 				t.Run(symbolize.ShortName(c.symbol)+" of "+c.program, func(t *testing.T) {

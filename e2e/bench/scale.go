@@ -23,6 +23,7 @@ const (
 	liveBytes   = 250 // of memory for each live buffer
 	applyRate   = 2e6 // events a second through the aggregate
 	answerLimit = 10  // seconds to the answer of a command, or to its first line
+	exitLimit   = 100 // ms for which the end of a process with a million live buffers stalls the tracer
 )
 
 // synthetic generates the events of a program, because no real one is known with a million
@@ -184,7 +185,12 @@ func (b *bench) aggregateScale() error {
 	begun = time.Now()
 	state.Snapshot()
 	b.figure("  a snapshot takes", time.Since(begun).Seconds()*1e3, "ms")
+	exit := event.Event{TimeNs: list[len(list)-1].TimeNs + syntheticStep, Kind: event.ProcessExit, PID: syntheticPID}
+	begun = time.Now()
+	state.Apply(&exit)
+	stall := time.Since(begun)
 	runtime.KeepAlive(list)
+	b.atMost("  the end of the process stalls the tracer for", stall.Seconds()*1e3, "ms", exitLimit)
 	b.atMost("  memory for each live buffer", held, "B", liveBytes)
 	b.atLeast("  through the aggregate", rate, "events/s", applyRate)
 	return nil

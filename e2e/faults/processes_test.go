@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -133,8 +134,16 @@ func overwritten(s *scene) {
 	p.play(2)
 	tracetest.Overwrite(s.t, own, s.env.Library)
 	p.play(2)
-	if *tracetest.Long {
-		time.Sleep(2 * time.Second) // in which ttmem might attach again
+	if *tracetest.Long { // until ttmem has looked at all processes: it might attach again
+		other := s.start(0)
+		other.await(0)
+		other.play(2)
+		if !tracetest.Eventually(endLimit, func() bool {
+			return slices.ContainsFunc(s.events(recording), func(e event.Event) bool { return e.PID == other.pid })
+		}) {
+			s.fail("another program is not traced")
+		}
+		other.ends()
 	}
 	p.play(2)
 	tr.ends()

@@ -11,7 +11,8 @@ import (
 
 // compilerScript replaces the device compiler, which is not in the wheel. It is plain shell
 // because compiling a program takes dozens of calls. The first line of the output of
-// --version decides whether the wheel's precompiled firmware is used.
+// --version decides whether the wheel's precompiled firmware is used. Programs that run beside
+// each other share the cache: an image is there as a whole or not at all.
 const compilerScript = `#!/bin/sh
 # A stand-in for the device compiler: on a mock device no kernel is ever run.
 out= prev=
@@ -25,7 +26,7 @@ done
 case $out in
 *.o) : >"$out"; echo "$out:" >"${out%%.o}.d" ;;
 *.gch) : >"$out" ;;
-*.elf) cp "${0%%/*}/kernel.elf" "$out" ;;
+*.elf) cp "${0%%/*}/kernel.elf" "$out.$$" && mv "$out.$$" "$out" ;;
 esac
 `
 

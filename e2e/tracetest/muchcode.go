@@ -4,15 +4,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 )
 
-// muchCode is a source with as many unwind rows as libtorch_cpu.so: three million.
+// muchCode is a source with a tenth of the unwind rows of libtorch_cpu.so, which has three
+// million. Each library has it ten times: it takes long to assemble.
 const muchCode = `
 	.text
-	.rept 110000
+	.rept 11000
 	.cfi_startproc
 	.rept 14
 	push %rax
@@ -40,9 +42,9 @@ func MuchCode(t *testing.T, n int, dir string, args ...string) (libraries []stri
 	Compile(t, out, "gcc", object, "-c", source)
 	for i := range n {
 		library := filepath.Join(out, fmt.Sprintf("much%d.so", i))
-		Compile(t, dir, "g++", library, append([]string{
-			"-shared", "-fPIC", fmt.Sprintf("-Wl,--build-id=0x%08x", i+1), object,
-		}, args...)...)
+		options := []string{"-shared", "-fPIC", fmt.Sprintf("-Wl,--build-id=0x%08x", i+1)}
+		options = append(options, slices.Repeat([]string{object}, 10)...)
+		Compile(t, dir, "g++", library, append(options, args...)...)
 		libraries = append(libraries, library)
 	}
 	return libraries

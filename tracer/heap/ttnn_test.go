@@ -235,7 +235,7 @@ func TestReadEndedProcess(t *testing.T) {
 	p, err := os.FindProcess(h.pid)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(p.Kill()))
-	time.Sleep(time.Second) // a zombie: it has no memory
+	qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool { return h.readers.HasNoMemory(h.pid) && host.Ended(h.pid) })))
 	err = h.library.Read(context.Background(), h.readers.Of(h.pid), h.bias, func(Device, []Buffer) { t.Error("found something") })
 	qt.Check(t, qt.IsTrue(errors.Is(err, errGone)), qt.Commentf("%v", err))
 }

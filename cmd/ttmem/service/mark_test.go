@@ -47,6 +47,7 @@ func TestAMarkHasTheUserWhoSetIt(t *testing.T) {
 }
 
 func TestMarkThatIsNoNameIsALine(t *testing.T) {
+	t.Parallel()
 	var m marks
 	path, addr := serveWith(t, testHub().hub, Options{Mark: m.take})
 	post := func(query, rest string) string {

@@ -31,12 +31,16 @@ func serve(t testing.TB, hub *Hub) (path, addr string) {
 func serveWith(t testing.TB, hub *Hub, o Options) (path, addr string) {
 	t.Helper()
 	o.Version = "1.2.3"
+	return serveOn(t, NewServer(hub, o))
+}
+
+func serveOn(t testing.TB, s *Server) (path, addr string) {
+	t.Helper()
 	path = socketPath(t)
 	socket, err := Listen(path)
 	qt.Assert(t, qt.IsNil(err))
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	qt.Assert(t, qt.IsNil(err))
-	s := NewServer(hub, o)
 	done := make(chan error, 2)
 	go func() { done <- s.ServeUnix(socket) }()
 	go func() { done <- s.ServeTCP(tcp) }()
