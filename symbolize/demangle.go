@@ -112,9 +112,13 @@ const (
 
 // manageable reports whether demangling a symbol takes little time, 30 ms at most. The
 // demangler reads the template arguments behind a conversion operator (`cv`) twice, and
-// nested ones four times; for nested functions (`Z`) its time grows with the square of
-// their number.
+// nested ones four times. For nested functions (`Z`) and for qualifiers and pointers in a row, its
+// time grows with the square of their number.
 func manageable(symbol string) bool {
 	return len(symbol) <= maxMangled && strings.Count(symbol, "cv") <= maxCasts &&
-		!strings.Contains(symbol, strings.Repeat("Z", maxLocal))
+		!strings.Contains(symbol, strings.Repeat("Z", maxLocal)) && !manyQualifiers.MatchString(symbol)
 }
+
+// manyQualifiers matches qualifiers, pointers and references in a row (const is `K`), more than any
+// type has.
+var manyQualifiers = regexp.MustCompile(`[rVKPROCG]{65}`)

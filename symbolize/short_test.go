@@ -219,6 +219,8 @@ func hostile() []string {
 		"_Z" + casts + "v",
 		"_" + strings.Repeat("Z", 8000) + "1fv" + strings.Repeat("E1a", 2000),
 		"_Z1f" + strings.Repeat("P", 16000) + "i",
+		"_Z1f" + strings.Repeat("r", 16000) + "i",
+		"_Z1f" + strings.Repeat("VK", 8000) + "i",
 		"_Z1f" + strings.Repeat("P", 1<<20) + "i",
 		"_ZN" + strings.Repeat("1a", 8000) + "Ev",
 		"_Z1f" + strings.Repeat("I1a", 5000) + strings.Repeat("E", 5000) + "vv",
