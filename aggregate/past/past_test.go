@@ -125,6 +125,24 @@ func TestWhatEndsAfterTheNewestMarkIsAddedUp(t *testing.T) {
 	qt.Check(t, qt.Equals(n+others+over, 0))
 }
 
+// TestBuffersThatEndLaterCountOnce: a Past goes on while a Between follows.
+func TestBuffersThatEndLaterCountOnce(t *testing.T) {
+	var p Past[testSite]
+	closes := func(follow func(Buffers[testSite])) {
+		one := Buffers[testSite]{testSite{7, 1}, memory.Amount{Count: 1, Bytes: 10}, 11}
+		follow(one)
+		p.Add(one, Marks{10}, true)
+	}
+	closes(func(Buffers[testSite]) {})
+	b := p.From(10, 100, func(func(Buffers[testSite]) bool) {})
+	closes(func(one Buffers[testSite]) { b.End(one, 101, true, nil) })
+	list, _, _ := b.Survivors(nil, 102, func(func(Buffers[testSite]) bool) {}, func(testSite) memory.Survivors {
+		return memory.Survivors{}
+	})
+	qt.Assert(t, qt.HasLen(list, 1))
+	qt.Check(t, qt.Equals(list[0].Count, 2))
+}
+
 // written is the past after it was written and read.
 func written(t *testing.T, p *Past[testSite]) (read Past[testSite]) {
 	w := codec.NewWriter()
