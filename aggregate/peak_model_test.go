@@ -133,6 +133,11 @@ func (m *modelPeak) holders(at chipRegion) map[string]memory.Amount {
 	return holders
 }
 
+// contains reports whether the core at x, y lies in the rectangle.
+func contains(c event.CoreRange, x, y uint16) bool {
+	return c.X0 <= x && x <= c.X1 && c.Y0 <= y && y <= c.Y1
+}
+
 // programs are what programs had on the first of the cores where they had most.
 func (m *modelPeak) programs(device int) map[string]memory.Amount {
 	var best map[string]memory.Amount
@@ -143,7 +148,7 @@ func (m *modelPeak) programs(device int) map[string]memory.Amount {
 			byProgram := make(map[string]map[uint64]bool)
 			programs := make(map[string]memory.Amount)
 			for _, e := range m.static {
-				if e.Devices[0] != device || e.Global || e.SizeBytes == 0 || !e.Cores[0].Contains(x, y) {
+				if e.Devices[0] != device || e.Global || e.SizeBytes == 0 || !contains(e.Cores[0], x, y) {
 					continue
 				}
 				key := fmt.Sprint(e.PID, e.ProgramID, e.Stack, e.StaticKind, e.BeforeAttach)

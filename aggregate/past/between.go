@@ -23,8 +23,9 @@ type Between[S Site] struct {
 	// ended counts the buffers that ended with their device or process, and endedBefore those
 	// of them that ended before the second moment.
 	ended, endedBefore memory.Amount
-	// past are the buffers that had ended when the first moment was set, if that is earlier.
-	past   []*pastBuffers[S]
+	// past and others are the buffers that had ended when the first moment was set, if that is
+	// earlier. They are copies, because the Past goes on to add to its own.
+	past   []pastBuffers[S]
 	others []others
 }
 
@@ -38,11 +39,12 @@ type Ended[S Site] struct {
 func (p *Past[S]) From(ns, now uint64, live iter.Seq[Buffers[S]]) *Between[S] {
 	b := &Between[S]{fromNs: ns, before: make(map[S]memory.Amount)}
 	if ns < now {
-		b.past, b.others = slices.Clone(p.list), slices.Collect(maps.Values(p.others))
-	}
-	for _, one := range b.past {
-		if one.isLiveAt(ns) {
-			add(b.before, one.Buffers)
+		b.others = slices.Collect(maps.Values(p.others))
+		for _, one := range p.list {
+			b.past = append(b.past, *one)
+			if one.isLiveAt(ns) {
+				add(b.before, one.Buffers)
+			}
 		}
 	}
 	for one := range live {

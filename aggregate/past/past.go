@@ -90,9 +90,13 @@ type others struct {
 	mark uint64
 }
 
-// maxPast is how many pastBuffers a Past keeps, or twice as many as were live at each user's newest
-// mark if that is more.
-const maxPast = 1 << 16
+const (
+	// maxPast is how many pastBuffers a Past keeps besides those that were live at each user's
+	// newest mark.
+	maxPast = 1 << 16
+	// maxLatest bounds these: a user may have other user ids, each with a newest mark.
+	maxLatest = 1 << 18
+)
 
 // Add adds buffers that end. marks are those of their process; ended is true if their device or
 // process ends.
@@ -103,6 +107,9 @@ func (p *Past[S]) Add(b Buffers[S], marks Marks, ended bool) {
 	of := life[S]{site: b.Site, last: marks[len(marks)-1], ended: ended}
 	if b.SinceNs > of.last && !ended {
 		return // most buffers: no mark lies in between
+	}
+	if of.last <= p.missing[b.Site.UID()] {
+		return
 	}
 	if i, _ := slices.BinarySearch(marks, b.SinceNs); i > 0 {
 		of.after = marks[i-1]
@@ -128,9 +135,9 @@ func (p *Past[S]) add(one *pastBuffers[S]) {
 }
 
 // trim forgets the oldest marks, each with all its buffers, until about half is left. Of a user's
-// newest mark all stay that were live at it, which are no more than were live at once, and of
-// those that ended later the largest; the rest is added up. No user's buffers displace those of
-// a user who has fewer.
+// newest mark all stay that were live at it, up to maxLatest of all users, and of those that ended
+// later the largest; the rest is added up. No user's buffers displace those of a user who has
+// fewer.
 func (p *Past[S]) trim() {
 	have, latest := make(map[int]int), make(map[int]uint64)
 	for _, one := range p.list {
@@ -167,7 +174,34 @@ func (p *Past[S]) trim() {
 		delete(p.index, one.life)
 		return true
 	})
+	if len(p.list) > maxLatest {
+		p.forgetLatest(latest)
+	}
 	p.trimmed = len(p.list)
+}
+
+// forgetLatest forgets also the newest marks of the users who have most, until maxLatest is left.
+func (p *Past[S]) forgetLatest(latest map[int]uint64) {
+	have := make(map[int]int)
+	for _, one := range p.list {
+		have[one.Site.UID()]++
+	}
+	left := len(p.list)
+	for _, uid := range slices.SortedFunc(maps.Keys(have), func(a, b int) int { return cmp.Compare(have[b], have[a]) }) {
+		if left <= maxLatest {
+			break
+		}
+		left -= have[uid]
+		p.missing[uid] = latest[uid]
+		delete(p.others, uid)
+	}
+	p.list = slices.DeleteFunc(p.list, func(one *pastBuffers[S]) bool {
+		forgotten := one.last <= p.missing[one.Site.UID()]
+		if forgotten {
+			delete(p.index, one.life)
+		}
+		return forgotten
+	})
 }
 
 // Sites returns the call sites, each once or more.

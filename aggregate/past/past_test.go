@@ -81,6 +81,34 @@ func TestTheNewestMarkIsAlwaysKnown(t *testing.T) {
 	qt.Check(t, qt.Equals(liveAt(&p, 20), 0))
 }
 
+// TestNewestMarksOfManyUsersAreBounded: the users with most lose theirs, and others do not.
+func TestNewestMarksOfManyUsersAreBounded(t *testing.T) {
+	var p Past[testSite]
+	end(&p, 7, 100, 0, 10, false)
+	const users, sites = 9, maxLatest / 4
+	for uid := range users {
+		end(&p, 1000+uid, sites, 10, 20, false)
+		qt.Assert(t, qt.IsTrue(len(p.list) <= 2*maxLatest))
+	}
+	qt.Check(t, qt.Equals(len(p.index), len(p.list)))
+	qt.Check(t, qt.IsTrue(p.Knows(7, 10)))
+	qt.Check(t, qt.Equals(liveAt(&p, 10), 100))
+	forgot := -1
+	for uid := range users {
+		if !p.Knows(1000+uid, 20) {
+			forgot = 1000 + uid
+		}
+	}
+	qt.Assert(t, qt.Not(qt.Equals(forgot, -1)))
+
+	before := len(p.list)
+	end(&p, forgot, sites, 10, 20, false) // adds nothing to a mark that is forgotten
+	qt.Check(t, qt.HasLen(p.list, before))
+	end(&p, forgot, 100, 20, 30, false)
+	qt.Check(t, qt.IsTrue(p.Knows(forgot, 30)))
+	qt.Check(t, qt.Equals(liveAt(&p, 30), 100))
+}
+
 // TestAUserForgetsOnlyOwnMarks: a user who has much does not displace what another has.
 func TestAUserForgetsOnlyOwnMarks(t *testing.T) {
 	var p Past[testSite]
@@ -123,6 +151,24 @@ func TestWhatEndsAfterTheNewestMarkIsAddedUp(t *testing.T) {
 	qt.Check(t, qt.Equals(over, maxPast+1000))
 	n, others, over = survivors(20, 0)
 	qt.Check(t, qt.Equals(n+others+over, 0))
+}
+
+// TestBuffersThatEndLaterCountOnce: a Past goes on while a Between follows.
+func TestBuffersThatEndLaterCountOnce(t *testing.T) {
+	var p Past[testSite]
+	closes := func(follow func(Buffers[testSite])) {
+		one := Buffers[testSite]{testSite{7, 1}, memory.Amount{Count: 1, Bytes: 10}, 11}
+		follow(one)
+		p.Add(one, Marks{10}, true)
+	}
+	closes(func(Buffers[testSite]) {})
+	b := p.From(10, 100, func(func(Buffers[testSite]) bool) {})
+	closes(func(one Buffers[testSite]) { b.End(one, 101, true, nil) })
+	list, _, _ := b.Survivors(nil, 102, func(func(Buffers[testSite]) bool) {}, func(testSite) memory.Survivors {
+		return memory.Survivors{}
+	})
+	qt.Assert(t, qt.HasLen(list, 1))
+	qt.Check(t, qt.Equals(list[0].Count, 2))
 }
 
 // written is the past after it was written and read.

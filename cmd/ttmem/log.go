@@ -20,6 +20,7 @@ import (
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 )
 
 // logOptions say which events are listed, and how.
@@ -188,7 +189,7 @@ func (o *logOptions) after(flag, text string, last bool) (uint64, error) {
 func (o *logOptions) listed() eventlog.Options {
 	list := eventlog.Options{Stacks: o.stacks, JSON: o.format.JSON, Limit: o.n, Clock: o.source.Clock(), UTC: o.utc}
 	if o.source.File == "" && len(o.source.Command) == 0 {
-		list.LiveNs = source.MonotonicNow()
+		list.LiveNs = host.Now()
 	}
 	return list
 }

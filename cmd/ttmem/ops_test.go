@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
@@ -43,6 +44,16 @@ func opsRecording(t *testing.T) {
 	write(event.Event{Kind: event.ProgramRun, PID: 8, ProgramID: 1, Devices: []int{0}, Stack: pagetest.At("ttnn.relu", 80)})
 	qt.Assert(t, qt.IsNil(w.Close(recording.End{TimeNs: now})))
 	qt.Assert(t, qt.IsNil(f.Close()))
+}
+
+// TestTheLogListsRunsOnRequest: there are too many of them to be in every list.
+func TestTheLogListsRunsOnRequest(t *testing.T) {
+	opsRecording(t)
+	all, _ := logOf(t, "model.ttmem", logOptions{}, page.Layout{})
+	qt.Check(t, qt.IsFalse(strings.Contains(all, "program_run")))
+	runs, _ := logOf(t, "model.ttmem", logOptions{kinds: []string{"program_run"}}, page.Layout{})
+	qt.Check(t, qt.Equals(strings.Count(runs, "program_run"), 4))
+	qt.Check(t, qt.StringContains(runs, "program 1, ttnn.relu · model.py:80"))
 }
 
 func TestOpsOfMoments(t *testing.T) {

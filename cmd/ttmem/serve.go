@@ -27,6 +27,7 @@ import (
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 )
 
@@ -191,7 +192,7 @@ type losses struct {
 
 func newHostService(o record.Options) (*hostService, error) {
 	state := aggregate.New()
-	state.Begin(source.MonotonicNow())
+	state.Begin(host.Now())
 	s := &hostService{
 		hub: service.NewHub(state), state: state,
 		lost: make(map[string]losses), started: time.Now(),

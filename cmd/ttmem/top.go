@@ -74,7 +74,7 @@ func showTop(o *topOptions) error {
 		return fmt.Errorf("--interval %v: choose from 100ms to 1h", o.interval)
 	}
 	view := top.Options{
-		NowNs: source.MonotonicNow, Interval: o.interval,
+		NowNs: host.Now, Interval: o.interval,
 		Color: o.format.Colors(os.Stdout), ASCII: !term.UTF8(), Output: len(o.source.Command) > 0,
 	}
 	if o.source.File != "" {

@@ -18,9 +18,8 @@ var ErrNotPython = errors.New("no Python interpreter")
 // Runtime is what the kernel side needs to know of an interpreter's file. All addresses are
 // virtual ones of the file.
 type Runtime struct {
-	// Minor is the x of CPython 3.x, Version the full version, such as "3.12.1".
-	Minor   int
-	Version string
+	// Minor is the x of CPython 3.x.
+	Minor int
 	// Runtime is the address of _PyRuntime.
 	Runtime uint64
 	// Key is the offset in _PyRuntime of autoTSSkey, the Py_tss_t of the thread state: an
@@ -72,7 +71,7 @@ func Find(e *symbolize.ELF) (*Runtime, error) {
 			return nil, fmt.Errorf("CPython %s: a debug build: not supported", v)
 		}
 	}
-	r := &Runtime{Minor: v.minor, Version: v.String(), Runtime: object.Addr, Offsets: l.Offsets}
+	r := &Runtime{Minor: v.minor, Runtime: object.Addr, Offsets: l.Offsets}
 	if err := r.fill(e, object, l.key); err != nil {
 		return nil, fmt.Errorf("CPython %s: %w", v, err)
 	}

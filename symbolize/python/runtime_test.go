@@ -26,10 +26,14 @@ func TestFindInImages(t *testing.T) {
 		} {
 			i := goodImage(minor)
 			f(i)
-			r, err := Find(i.open(t))
+			e := i.open(t)
+			r, err := Find(e)
 			qt.Assert(t, qt.IsNil(err))
+			v, err := findVersion(e)
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.Equals(v, version{minor: minor, patch: 4}))
 			qt.Assert(t, qt.DeepEquals(r, &Runtime{
-				Minor: minor, Version: version{minor: minor, patch: 4}.String(), Runtime: imageRuntime, Key: layouts[minor].key,
+				Minor: minor, Runtime: imageRuntime, Key: layouts[minor].key,
 				Eval:     []Range{{imageEval, imageEval + 0x80}, {imageCold, imageColdEnd}},
 				CodeType: imageType, CodeDealloc: imageDealloc, Offsets: offsetsOf(minor),
 			}))
@@ -95,9 +99,12 @@ func TestFindInInterpreters(t *testing.T) {
 	for _, p := range interpreters(t) {
 		t.Run(p.name, func(t *testing.T) {
 			path := p.file(t)
-			r, err := Find(mustOpen(t, path))
+			e := mustOpen(t, path)
+			r, err := Find(e)
 			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.Equals(r.Version, p.version))
+			v, err := findVersion(e)
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.Equals(v.String(), p.version))
 			compareSymbols(t, path, r)
 
 			stripped := filepath.Join(t.TempDir(), "stripped")

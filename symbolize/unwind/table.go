@@ -9,7 +9,6 @@ package unwind
 
 import (
 	"sort"
-	"unsafe"
 )
 
 // CFA says how to find a frame's canonical frame address: the value of rsp before the call.
@@ -102,8 +101,3 @@ func (t *Table) Find(vaddr uint64) Rule {
 
 // pages is the number of pages; the index has one more entry.
 func (t *Table) pages() uint64 { return uint64(max(len(t.Index), 1) - 1) }
-
-// Bytes is the size of the table in memory.
-func (t *Table) Bytes() int {
-	return 4*len(t.Index) + 4*len(t.Rows) + int(unsafe.Sizeof(Rule{}))*len(t.Rules)
-}

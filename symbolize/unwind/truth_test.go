@@ -236,7 +236,6 @@ func BenchmarkBuild(b *testing.B) {
 				qt.Assert(b, qt.IsNil(err))
 			}
 			b.ReportMetric(float64(len(table.Rows)), "rows")
-			b.ReportMetric(float64(table.Bytes()), "bytes")
 		})
 	}
 }

@@ -183,11 +183,6 @@ func (c CoreRange) Cores() int {
 	return (int(c.X1) - int(c.X0) + 1) * (int(c.Y1) - int(c.Y0) + 1)
 }
 
-// Contains reports whether the core at x, y lies in the rectangle.
-func (c CoreRange) Contains(x, y uint16) bool {
-	return c.X0 <= x && x <= c.X1 && c.Y0 <= y && y <= c.Y1
-}
-
 // Capacity is the size of one region of a device.
 type Capacity struct {
 	// Banks is the number of banks on each chip.

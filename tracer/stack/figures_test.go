@@ -45,7 +45,7 @@ func TestFiguresOfTTNN(t *testing.T) {
 				if table, err := unwind.Build(f.elf, nil); err == nil {
 					tables = append(tables, table)
 					rows += len(table.Rows)
-					words += table.Bytes()
+					words += len(table.Index) + len(table.Rows)
 				}
 			}
 		}
@@ -59,7 +59,7 @@ func TestFiguresOfTTNN(t *testing.T) {
 	cached := took("tables loaded, process new", func() { know(tr, pid) })
 
 	chunks := s.tables.used
-	t.Logf("%d mappings of %d files, %d of them with rows: %d rows in %.1f MB of tables", len(mappings), len(files), len(tables), rows, float64(words)/1e6)
+	t.Logf("%d mappings of %d files, %d of them with rows: %d rows in %.1f MB of tables", len(mappings), len(files), len(tables), rows, float64(4*words)/1e6)
 	kernel := chunks*chunkWords*4 + len(s.tables.numbers)*8 + int(unsafe.Sizeof(bpf.KernelSpace{}))
 	t.Logf("the kernel has %d chunks of 16 KiB and %d rules: with the space %.1f MB", chunks, len(s.tables.numbers), float64(kernel)/1e6)
 	t.Logf("first %v, cached %v", first, cached)

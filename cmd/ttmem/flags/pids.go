@@ -18,6 +18,7 @@ import (
 func completePIDs(_ *cobra.Command, _ []string, begun string) (list []string, _ cobra.ShellCompDirective) {
 	pids, _ := host.PIDs()
 	var proc host.Proc
+	defer proc.Close()
 	for _, pid := range pids {
 		text := strconv.Itoa(pid)
 		if !strings.HasPrefix(text, begun) {

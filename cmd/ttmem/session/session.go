@@ -308,13 +308,13 @@ func Trace(o Options, failure int) error {
 	}
 	defer s.close()
 	go giveUp(t.Again)
-	s.state.Begin(source.MonotonicNow())
+	s.state.Begin(host.Now())
 	if !t.OfCommand() && !o.Record.Unnamed {
 		s.useless = t.Stop
 	}
 	t.Announce()
 	err = t.Run(s.handle, s.flush)
-	err = errors.Join(err, s.end(source.MonotonicNow(), source.StackCounts(t.Tracer), os.Stderr, report.Options{}))
+	err = errors.Join(err, s.end(host.Now(), source.StackCounts(t.Tracer), os.Stderr, report.Options{}))
 	switch {
 	case t.Exit != 0 && err != nil:
 		term.Warn(err.Error())

@@ -19,6 +19,7 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 )
 
@@ -59,7 +60,7 @@ type Options struct {
 func (o *Options) Clock() page.Clock {
 	switch {
 	case o.File == "":
-		return page.NewClock(time.Now(), MonotonicNow())
+		return page.NewClock(time.Now(), host.Now())
 	case !o.clock.Known() && ReadOnce(o.File) == nil:
 		if f, err := Open(o.File); err == nil {
 			o.clock = f.Clock()

@@ -16,6 +16,7 @@ import (
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 )
 
 // A State is a state with its origin. Of says when and where that is: "at the end of
@@ -142,7 +143,7 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.NowNs = MonotonicNow()
+	s.NowNs = host.Now()
 	if len(s.Buffers()) > 0 {
 		s.Notes = append(s.Notes, "found in the memory of running processes: names and call stacks are not known, and circular buffers "+
 			"only of programs that run just now; `ttmem attach` and `ttmem serve` have them")
@@ -174,7 +175,7 @@ func ServiceState(ctx context.Context, client *service.Client, socket string) (*
 	if _, whole := r.End(); !whole {
 		return nil, fmt.Errorf("the ttmem service at %s ended while it answered: try again", socket)
 	}
-	s.NowNs = MonotonicNow()
+	s.NowNs = host.Now()
 	if os.Geteuid() != 0 {
 		s.Of = "by your processes on this host"
 		s.Others, s.Chips = OtherUsers(ctx, client)
@@ -197,11 +198,4 @@ func OtherUsers(ctx context.Context, client *service.Client) (words string, chip
 		return OthersUnknown, nil
 	}
 	return page.OthersHold(snap), snap.Devices
-}
-
-// MonotonicNow is CLOCK_MONOTONIC in ns, which events have.
-func MonotonicNow() uint64 {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // fails on no Linux
-	return uint64(now.Nano())
 }

@@ -16,6 +16,7 @@ import (
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 )
 
 // A Summary describes events that were watched: their origin, and their gaps.
@@ -87,7 +88,7 @@ func (s *Summary) Finish(doubts []string) error {
 // UntilNs is the time up to which no event is missing.
 func (s *Summary) UntilNs() uint64 {
 	if s.Live {
-		return max(s.EndNs, MonotonicNow()) // nothing has happened since
+		return max(s.EndNs, host.Now()) // nothing has happened since
 	}
 	return s.EndNs
 }
@@ -209,9 +210,9 @@ func (o *Options) watchTracing(of string, handle func(*event.Event)) (*Summary, 
 		stop := context.AfterFunc(o.Ctx, t.interrupt())
 		defer stop()
 	}
-	s := &Summary{Of: of, Live: !t.OfCommand(), BeganNs: MonotonicNow()}
+	s := &Summary{Of: of, Live: !t.OfCommand(), BeganNs: host.Now()}
 	err = t.Run(handle, func() {})
-	s.Exit, s.Failed, s.EndNs = t.Exit, t.Failed, MonotonicNow()
+	s.Exit, s.Failed, s.EndNs = t.Exit, t.Failed, host.Now()
 	return s, err
 }
 
@@ -230,8 +231,8 @@ func (o *Options) watchService(client *service.Client, handle func(*event.Event)
 	if o.Started != nil {
 		o.Started(func(name string) error { return client.Mark(ctx, name) })
 	}
-	s := &Summary{Of: thisHost, Live: true, BeganNs: MonotonicNow()}
-	defer func() { s.EndNs = MonotonicNow() }()
+	s := &Summary{Of: thisHost, Live: true, BeganNs: host.Now()}
+	defer func() { s.EndNs = host.Now() }()
 	if os.Geteuid() != 0 {
 		s.Of = ownOnThisHost
 	}

@@ -172,7 +172,13 @@ func (s *Follower) Listen(in io.Reader, mark func(string) error) error {
 
 // apply handles an event that the state has.
 func (s *Follower) apply(e *event.Event) {
-	if e.Kind != event.Mark {
+	switch e.Kind {
+	case event.Checkpoint: // of a step that has begun, the state follows nothing any more
+		s.state.FollowFrom(s.current.BeginNs)
+		s.state.RestartPeaks()
+		return
+	case event.Mark:
+	default:
 		return
 	}
 	if s.next == nil {
@@ -204,7 +210,7 @@ func (s *Follower) begin(name string, timeNs uint64) {
 
 func (s *Follower) end(timeNs uint64) {
 	one, now := &s.current, s.state.Snapshot()
-	one.EndNs, one.EndWallNs, one.Lost = timeNs, s.Clock.Wall(timeNs), now.LostEvents-s.began.LostEvents
+	one.EndNs, one.EndWallNs, one.Lost = timeNs, s.Clock.Wall(timeNs), now.LostEvents-min(s.began.LostEvents, now.LostEvents)
 	one.Peaks, one.Left = peaks(s.began, now), s.left()
 	s.answer(one)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
@@ -99,6 +100,46 @@ func TestWhatAStepLeft(t *testing.T) {
 		return []stepLeft{{Region: "DRAM", Bytes: n * 2 * 12 << 10, Buffers: n, Name: "model.py:3 forward", Calls: []string{"model.py:3 forward"}}}
 	}
 	qt.Check(t, qt.DeepEquals(left, [][]stepLeft{of(3), of(3), of(2)}))
+}
+
+// TestAStepGoesOnAfterACheckpoint: what it left and its peak are known, as far as the checkpoint has
+// them.
+func TestAStepGoesOnAfterACheckpoint(t *testing.T) {
+	var out bytes.Buffer
+	s, service := New(&out), aggregate.New()
+	now := uint64(100)
+	handle := func(e event.Event) {
+		now++
+		e.TimeNs = now
+		service.Apply(&e)
+		s.Handle(&e)
+	}
+	alloc := func(id uint64) {
+		handle(event.Event{Kind: event.Alloc, PID: 7, Allocator: 1, BufferID: id, Devices: []int{0}, BytesPerBank: 100, Banks: 12, Address: id << 20})
+	}
+	handle(event.Event{Kind: event.Lost, PID: 7, Count: 3, Cause: "ring buffer full"})
+	handle(event.Event{Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: []int{0}})
+	alloc(1)
+	qt.Assert(t, qt.IsNil(s.Listen(strings.NewReader("begin one\nend\n"), func(name string) error {
+		if strings.HasSuffix(name, memory.StepEnd) {
+			alloc(2)
+			checkpoint := service.Checkpoint()
+			service = aggregate.New()
+			s.Handle(checkpoint)
+			alloc(3)
+		}
+		handle(event.Event{Kind: event.Mark, Cause: name})
+		return nil
+	})))
+	_, line, _ := strings.Cut(out.String(), "\n")
+	var one step
+	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(line), &one)), qt.Commentf("%s", out.String()))
+	qt.Assert(t, qt.HasLen(one.Left, 1))
+	qt.Check(t, qt.Equals(one.Left[0].Buffers, 2))
+	qt.Assert(t, qt.HasLen(one.Peaks, 1))
+	qt.Check(t, qt.Equals(one.Peaks[0].BeginBytes, 1200))
+	qt.Check(t, qt.Equals(one.Peaks[0].PeakBytes, 3600))
+	qt.Check(t, qt.Equals(one.Lost, 0))
 }
 
 // TestCallsOfAStepHaveNoRunner: pytest is not what allocated, nor what started it.

@@ -83,6 +83,9 @@ func (f *Filter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf fu
 	if !slices.Contains(Kinds, e.Kind) {
 		return false // of a checkpoint
 	}
+	if e.Kind == event.ProgramRun && !slices.Contains(f.Kinds, e.Kind) {
+		return false // a model runs more programs than all else that it does
+	}
 	passed := e.TimeNs - min(begin, e.TimeNs)
 	if passed < f.Since || f.Until > 0 && passed > f.Until {
 		return false
@@ -177,7 +180,7 @@ func (l *Log) Hint() string {
 // Kinds are the kinds of events that can be listed.
 var Kinds = []event.Kind{
 	event.Alloc, event.Free, event.AllocFailed, event.CBAlloc, event.CBFree, event.KernelLoad, event.KernelUnload,
-	event.DeviceOpen, event.DeviceClose, event.ProcessStart, event.ProcessExit, event.Lost, event.Mark, event.Reread,
+	event.DeviceOpen, event.DeviceClose, event.ProcessStart, event.ProcessExit, event.Lost, event.Mark, event.Reread, event.ProgramRun,
 }
 
 // Regions are the regions that events are of.

@@ -194,6 +194,8 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 	case event.CBFree, event.KernelUnload:
 		r.place = strings.TrimSpace(regionOf(e).String() + " " + shortStatic(e.StaticKind))
 		r.text = fmt.Sprintf("program %d%s", e.ProgramID, endedBy(e.Reason))
+	case event.ProgramRun:
+		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(e.Stack, false))
 	case event.KernelLoad:
 		r.place, r.size, r.each = regionOf(e).String(), page.Bytes(e.SizeBytes), page.Bytes(e.BytesPerBank)
 		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(e.Stack, e.BeforeAttach))

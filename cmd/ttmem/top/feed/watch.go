@@ -105,7 +105,7 @@ func followService(ctx context.Context, from *source.Options, live *top.Live) {
 			if from.OwnProcessesOnly() {
 				others, chips := source.OtherUsers(ctx, client)
 				live.OwnOnly(others)
-				live.Chips(chips, source.MonotonicNow())
+				live.Chips(chips, host.Now())
 			}
 			client.Close()
 		case from.OwnProcessesOnly():
