@@ -15,7 +15,7 @@ import (
 	"ttmem/tracer/host"
 )
 
-// openLines opens a file that begins as JSON does; it is nil for another one.
+// openLines opens a file that begins like JSON; it returns nil for any other file.
 func openLines(path, name string) (*File, error) {
 	f, err := os.Open(path)
 	switch {
@@ -48,8 +48,8 @@ func openLines(path, name string) (*File, error) {
 	}, nil
 }
 
-// firstTimes are the times of the first line by the wall clock and by CLOCK_MONOTONIC; zero if it
-// does not have both.
+// firstTimes returns the times of the first line by the wall clock and by CLOCK_MONOTONIC; zero
+// if it lacks one of them.
 func firstTimes(f *os.File) (wall time.Time, monotonicNs uint64) {
 	b := make([]byte, 4096)
 	n, _ := f.ReadAt(b, 0)
@@ -65,8 +65,7 @@ func firstTimes(f *os.File) (wall time.Time, monotonicNs uint64) {
 	return time.Unix(0, first.WallNs), first.TimeNs
 }
 
-// lineError is an error of reading lines. What is wrong with JSON is in Go's own words, and
-// left out.
+// lineError returns an error of reading lines. It leaves out Go's own description of JSON errors.
 func lineError(name string, err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return cutError(name + " is cut short in its last line: what came before was read")
