@@ -116,7 +116,7 @@ func checkLive(snap *memory.Snapshot, filter *alloc.Filter, of string) error {
 		ended := func(p memory.Process) bool { return p.PID == pid && p.Exit != nil }
 		switch {
 		case !slices.Contains(pids, pid) && slices.ContainsFunc(snap.Processes, ended):
-			return fmt.Errorf("-p %d: the process has ended, and has nothing live %s; `ttmem report … -p %d` shows what it had", pid, of, pid)
+			return fmt.Errorf("-p %d: the process has ended, and has nothing live %s; `ttmem report … -p %d` shows its memory", pid, of, pid)
 		case len(pids) == 0:
 			return fmt.Errorf("-p %d: no process is running %s", pid, of)
 		case !slices.Contains(pids, pid):

@@ -204,10 +204,10 @@ func (o *leaksOptions) markError(w *source.Summary, err error) error {
 	case !errors.As(err, &earlier):
 		return err
 	case o.source.File != "":
-		return fmt.Errorf("--to %s: the mark lies before %s begins, and what there was then is not known here", earlier.Mark, w.Of)
+		return fmt.Errorf("--to %s: the mark lies before %s begins, and the memory at that time is not known here", earlier.Mark, w.Of)
 	}
 	from := cmp.Or(o.from, "begin")
-	return fmt.Errorf("--to %s: the mark is too old, or of another user: what was live at it is not known (docs/leaks.md): "+
+	return fmt.Errorf("--to %s: the mark is too old, or of another user: the buffers live at it are not known (docs/leaks.md): "+
 		"ttmem leaks FILE --from %s --to %s of the service's recording (ttmem serve --record FILE)", earlier.Mark, from, o.to)
 }
 
@@ -241,7 +241,7 @@ func (o *leaksOptions) pageNotes(p *leaks.Page, m *between.Follower, w *source.S
 		before, exact = w.Of+" begins", "the files before it are exact"
 	}
 	if m.Earlier {
-		notes = append(notes, fmt.Sprintf("the mark %q lies before %s: what was freed between the two is not known, so only call sites that grew since count; %s",
+		notes = append(notes, fmt.Sprintf("the mark %q lies before %s: frees between the two are not known, so only call sites that grew since count; %s",
 			p.Marks[0].Name, before, exact))
 	} else if n := m.Unused(false); n > 0 && o.from == "" && o.to == "" {
 		notes = append(notes, fmt.Sprintf("%s from before %s not used; --from may name one", page.Count(uint64(n), "mark"), before))

@@ -100,7 +100,7 @@ func (o *opsOptions) begin() (from source.Moment, err error) {
 		return from, fmt.Errorf("--from %s: give begin, failure, a mark, or a time such as 2.5s; mark:%s is a mark of that name", o.from, o.from)
 	}
 	if o.source.File == "" {
-		return from, errors.New("--from is a moment of a recording: leave it out to list what runs")
+		return from, errors.New("--from is a moment of a recording: leave it out for running processes")
 	}
 	return from, nil
 }

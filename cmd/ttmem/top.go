@@ -92,7 +92,7 @@ func showTop(o *topOptions) error {
 		return errors.New("standard output is no terminal: ttmem top --once prints one frame")
 	}
 	if t := os.Getenv("TERM"); t == "" || t == "dumb" {
-		return fmt.Errorf("TERM=%s cannot show this: set TERM to what the terminal is, or print one frame with --once", t)
+		return fmt.Errorf("TERM=%s cannot show the view: set TERM to the type of your terminal, or print one frame with --once", t)
 	}
 	return topLive(o, view)
 }

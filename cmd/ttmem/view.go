@@ -68,9 +68,9 @@ func (o *viewOptions) moment(flag, verb string) (source.Moment, error) {
 	case err != nil:
 		return at, err
 	case at.Kind == source.Unfreed:
-		return at, fmt.Errorf("--%s left: only diff takes left, the end with what was never freed; a mark of this name is mark:left", flag)
+		return at, fmt.Errorf("--%s left: only diff takes left, the end with unfreed memory; a mark of this name is mark:left", flag)
 	case o.source.File == "" && !at.AtEnd():
-		return at, fmt.Errorf("--%s is a moment of a recording: leave it out to %s what is live now", flag, verb)
+		return at, fmt.Errorf("--%s is a moment of a recording: leave it out to %s live memory", flag, verb)
 	}
 	return at, nil
 }

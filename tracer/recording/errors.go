@@ -41,7 +41,7 @@ type TruncatedError struct {
 }
 
 func (e *TruncatedError) Error() string {
-	return fmt.Sprintf("%s is cut short at byte %d: what came before was read", e.Name, e.Offset)
+	return fmt.Sprintf("%s is cut short at byte %d: earlier events were read", e.Name, e.Offset)
 }
 
 // Unwrap returns io.ErrUnexpectedEOF.
@@ -59,7 +59,7 @@ type DamagedError struct {
 }
 
 func (e *DamagedError) Error() string {
-	return fmt.Sprintf("%s is damaged at byte %d (%s): what came before was read, what follows is lost",
+	return fmt.Sprintf("%s is damaged at byte %d (%s): earlier events were read, later ones are lost",
 		e.Name, e.Offset, e.Cause)
 }
 

@@ -237,7 +237,7 @@ func (f *File) setError(err error, doing string) {
 	if err = cause(err); diskFull(err) {
 		err = errNoSpace
 	}
-	f.err = fmt.Errorf("%s: %s%w; what was written up to now is intact", f.path, doing, err)
+	f.err = fmt.Errorf("%s: %s%w; everything written so far is intact", f.path, doing, err)
 }
 
 // Close ends the recording and closes its file.

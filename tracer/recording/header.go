@@ -114,7 +114,7 @@ func readHeader(in io.Reader, name string) (h Header, size int64, err error) {
 	}
 	c := codec.NewReader(p, nil)
 	if h.values(c); c.Bad {
-		return h, 0, &DamagedError{name, 0, "its header makes no sense"}
+		return h, 0, &DamagedError{name, 0, "its header is invalid"}
 	}
 	return h, int64(headerSize + len(p)), nil
 }

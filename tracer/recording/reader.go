@@ -154,7 +154,7 @@ func (r *Reader) nextBlock() error {
 	var h head
 	h.get(room[:])
 	if h.packed > maxRaw || h.raw > maxRaw || h.events > h.raw || h.flags&blockPlain != 0 && h.packed != h.raw {
-		return r.damaged("the head of the block makes no sense")
+		return r.damaged("the head of the block is invalid")
 	}
 	r.packed = slices.Grow(r.packed[:0], int(h.packed))[:h.packed]
 	if _, err := io.ReadFull(r.in, r.packed); err != nil {
@@ -189,14 +189,14 @@ func (r *Reader) nextBlock() error {
 		r.left, r.begun = h.events, true
 	case h.kind == blockState:
 		if !r.readState(&h, payload) {
-			return r.damaged("its checkpoint makes no sense")
+			return r.damaged("its checkpoint is invalid")
 		}
 	case h.kind == blockEnd:
 		c := codec.NewReader(payload, nil)
 		r.end = &End{}
 		if r.end.values(c); c.Bad {
 			r.end = nil
-			return r.damaged("its end mark makes no sense")
+			return r.damaged("its end mark is invalid")
 		}
 	case h.kind < 'a':
 		return r.damaged(newer)

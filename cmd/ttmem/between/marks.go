@@ -168,7 +168,7 @@ func (m *Follower) Done() bool { return m.over || m.Known }
 type EarlierMarkError struct{ Mark string }
 
 func (e *EarlierMarkError) Error() string {
-	return fmt.Sprintf("the mark %q lies before the beginning: what was there then is not known", e.Mark)
+	return fmt.Sprintf("the mark %q lies before the beginning: the memory at that time is not known", e.Mark)
 }
 
 // Check returns an error if a mark of the range was not seen.

@@ -126,7 +126,7 @@ func (f *Events) Flush() error {
 		_ = f.f.Truncate(f.written + int64(bytes.LastIndexByte(f.pending[:n], '\n')+1))
 	}
 	f.f.Close()
-	return fmt.Errorf("--events %s: %w; what was written up to now is intact", f.path, err)
+	return fmt.Errorf("--events %s: %w; everything written so far is intact", f.path, err)
 }
 
 // Close ends the file and reports its contents.

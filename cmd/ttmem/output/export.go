@@ -52,8 +52,8 @@ func (o *ExportOptions) Targets() []ExportTarget {
 	return list
 }
 
-// Check checks the flags before anything starts. No two flags may name the same file, including
-// file.
+// Check checks the flags before anything starts. These flags and others may not name the same file
+// twice.
 func (o *ExportOptions) Check(c *cobra.Command, json bool, others ...ExportTarget) error {
 	for _, flag := range []string{"events", "flamegraph", "pprof", "folded"} {
 		if f := c.Flags().Lookup(flag); f != nil && f.Changed && f.Value.String() == "" {

@@ -68,7 +68,7 @@ func firstTimes(f *os.File) (wall time.Time, monotonicNs uint64) {
 // lineError returns an error of reading lines. It leaves out Go's own description of JSON errors.
 func lineError(name string, err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return cutError(name + " is cut short in its last line: what came before was read")
+		return cutError(name + " is cut short in its last line: earlier events were read")
 	}
 	line, _, _ := strings.Cut(err.Error(), ":")
 	if line == "line 1" {
@@ -77,7 +77,7 @@ func lineError(name string, err error) error {
 	var syntax *json.SyntaxError
 	var types *json.UnmarshalTypeError
 	if errors.As(err, &syntax) || errors.As(err, &types) {
-		return fmt.Errorf("%s: %s is not an event record: what follows is not read", name, line)
+		return fmt.Errorf("%s: %s is not an event record: later lines are not read", name, line)
 	}
 	return fmt.Errorf("%s: %w", name, err)
 }

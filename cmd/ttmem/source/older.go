@@ -27,10 +27,10 @@ func (f *File) Older() string {
 	for n := number + 1; n <= number+2; n++ {
 		before := fmt.Sprintf("%s.%d", path, n)
 		if isPart(before, f.recording.Header()) {
-			return fmt.Sprintf("%s goes on from %s, which has what was before", f.Name, filepath.Base(before))
+			return fmt.Sprintf("%s continues %s, which has the earlier events", f.Name, filepath.Base(before))
 		}
 	}
-	return f.Name + " goes on from an older file, which is not in its folder"
+	return f.Name + " continues an older file, which is not in its folder"
 }
 
 // isPart reports whether a file is the part before the one with this header.

@@ -61,11 +61,11 @@ func (c Console) reading(of string, now bool) {
 	case now && c.Doing != nil:
 		c.Doing("reading the memory of " + of)
 	case now:
-		c.warn("reading the memory of " + of + ": what was allocated before is not counted yet")
+		c.warn("reading the memory of " + of + ": existing buffers are not counted yet")
 	case c.Doing != nil:
 		c.Doing("")
 	default:
-		c.warn("the memory of " + of + " has been read: what was allocated before is counted from now on")
+		c.warn("the memory of " + of + " has been read: existing buffers are counted from now on")
 	}
 }
 
