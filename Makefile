@@ -3,10 +3,10 @@
 GO ?= go
 # The compiler of the committed BPF object, from bpf/gen.go.
 CLANG_VERSION := $(shell sed -n 's/.*-cc clang-\([0-9]*\) .*/\1/p' bpf/gen.go)
-# Probes need root; so do the tests that place them.
+# Root, for the tests that place probes.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
 PREFIX ?= /usr/local
-# The newest release in CHANGELOG.md, and the output of ttmem --version: that and the commit.
+# The newest release in CHANGELOG.md. ttmem --version prints the release and the commit.
 RELEASE := $(shell sed -n 's/^## \([0-9.]*\)$$/\1/p' CHANGELOG.md | head -n 1)
 BUILD := $(RELEASE)$(addprefix +,$(shell git describe --always --dirty --exclude '*' 2>/dev/null))
 # The release of ttnn that the demo and the rig use.
@@ -75,10 +75,9 @@ demo: bin/ttmem bin/rig
 bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
 	CGO_ENABLED=0 $(GO) build -o $@ ./e2e/rig/cmd/rig
 
-# All tests, on the real ttnn, but for those that have a target of their own. Never cached: Go's
-# cache does not notice changes of the ttmem that e2e builds. e2e takes longest and goes first.
-# The packages that would wait for its end are last, or they would keep others from running
-# beside it.
+# All tests on the real ttnn, except those with a separate target. Never cached: Go's cache does
+# not notice changes of the ttmem that e2e builds. e2e takes longest and goes first. The packages
+# that wait for its end are last, so that they do not keep others from running beside it.
 TRACING := ./tracer ./tracer/stack ./tracer/heap ./tracer/doctor ./e2e/rig
 test: tools
 	$(SUDO) $(GO) test -count=1 -timeout 40m ./e2e \
@@ -96,15 +95,15 @@ HOSTILE := ./e2e/hostile
 hostile: tools
 	$(SUDO) $(GO) test $(HOSTILE) -count=1 -timeout 180m -v $(if $(ATTACK),-run 'TestHostile$$/($(ATTACK))') $(if $(filter short,$(FORM)),,-long) -seed $(SEED)
 
-# 200 random signals to ttmem and to traced programs, full disks, limits, processes that end or
-# change at the wrong moment: FAULT=disk selects some by name, SEED=7 draws other signals and
-# moments, FORM=short takes two minutes.
+# Faults: 200 random signals to ttmem and to traced programs, full disks, limits, processes that
+# end or change at the wrong moment. FAULT=disk selects some by name, SEED=7 draws other signals
+# and moments, FORM=short takes two minutes.
 FAULT ?=
 FAULTS := ./e2e/faults
 faults: tools
 	$(SUDO) $(GO) test $(FAULTS) -count=1 -timeout 120m -v $(if $(FAULT),-run 'TestFaults$$/($(FAULT))') $(if $(filter short,$(FORM)),,-long) -seed $(SEED)
 
-# FOR is how long: FOR=10m.
+# The duration of soak and fuzz: FOR=10m.
 FOR ?= 60m
 
 # Random real programs under a service: its memory, descriptors, goroutines and BPF maps may not
@@ -112,10 +111,10 @@ FOR ?= 60m
 soak: tools
 	$(SUDO) $(GO) test ./e2e -run 'TestSoak$$' -count=1 -timeout 0 -v -soak $(FOR) -seed $(SEED)
 
-# Random input for every parser of what other users' processes and files offer. FOR is divided
-# among the targets; TARGET=FuzzOpen selects some by name. What fails is written below the
-# package's testdata/fuzz, and is a test from then on: commit it with the fix. If that test
-# passes, only Go's fuzzer failed: it may, at the end of its time.
+# Random input for every parser of data from other users' processes and files. FOR is divided among
+# the targets; TARGET=FuzzOpen selects some by name. A failing input is written below the package's
+# testdata/fuzz, and is a test from then on: commit it with the fix. If that test passes, only Go's
+# fuzzer failed, which happens at the end of its time.
 TARGET ?= Fuzz
 fuzz:
 	@set -e; \
@@ -159,8 +158,8 @@ rig: bin/rig
 generate: tools
 	$(GO) generate ./bpf ./tracer/doctor
 
-# Installs the tools that boot kernels on Debian or Ubuntu. They may lie in /sbin, which PATH
-# need not have.
+# Installs the tools that boot kernels on Debian or Ubuntu. They may be in /sbin, which PATH may
+# lack.
 vmtools:
 	@PATH=$$PATH:/usr/sbin:/sbin; set --; \
 	for tool in qemu-system-x86_64:qemu-system-x86 cpio:cpio depmod:kmod mke2fs:e2fsprogs \

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// function is kept at 16 bytes, because a library has 35,000 and several libraries are
-// open. Its name stays in the file until it is needed.
+// function takes only 16 bytes, because a library has 35,000 and several libraries are open. Its
+// name stays in the file until it is needed.
 type function struct {
 	addr uint64
 	size uint32
-	// name is the offset in the table of names, the table in the top bit
+	// name is the offset in the table of names; the top bit selects the table
 	name uint32
 }
 
@@ -24,9 +24,9 @@ const (
 	maxFunctions = 1 << 20
 )
 
-// At returns the function that contains a virtual address of the file, and the offset of
-// the address in it. Cold parts of functions are found under their own names, stubs with
-// symbols under the names of the functions that they lead to.
+// At returns the function that contains a virtual address of the file, and the offset of the
+// address in it. Cold parts of functions have their own names. Stubs with symbols have the names
+// of the functions that they call.
 func (e *ELF) At(vaddr uint64) (s Symbol, offset uint64, ok bool) {
 	f, ok := e.functionAt(vaddr)
 	if !ok {
@@ -42,7 +42,7 @@ func (e *ELF) At(vaddr uint64) (s Symbol, offset uint64, ok bool) {
 	return Symbol{Name: name, Addr: f.addr, Size: uint64(f.size)}, vaddr - f.addr, true
 }
 
-// stubTarget returns the function that a stub leads to, by the stub's symbol.
+// stubTarget returns the function that a stub calls, by the stub's symbol.
 func stubTarget(name string) (string, bool) {
 	for _, suffix := range []string{"$plt", "$pltgot", "@plt"} { // as the linker mold and as objdump write them
 		if target, ok := strings.CutSuffix(name, suffix); ok {
@@ -61,7 +61,7 @@ func (e *ELF) functionAt(vaddr uint64) (function, bool) {
 		}
 		return 1
 	})
-	// a function may have others inside: one before the next may contain it
+	// a function may contain others, so one before the nearest may contain the address
 	for n := 0; i > 0 && n <= maxInside; n++ {
 		i--
 		if vaddr-funcs[i].addr < uint64(funcs[i].size) {
@@ -99,8 +99,8 @@ func (e *ELF) nameAt(table int, offset uint32) string {
 // indexFunctions sorts the functions by address. Of several names for the same bytes, a
 // global one comes first, then a local one, then a weak one, each in the order of the file.
 func (e *ELF) indexFunctions() []function {
-	// with its rank and place, so that a fast sort that is not stable will do: this is a large
-	// part of the time until a library is attached to
+	// The rank and position make a fast unstable sort possible: sorting is a large part of the
+	// time until a library is attached to.
 	type ranked struct {
 		function
 		rank, order uint32

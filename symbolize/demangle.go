@@ -16,11 +16,10 @@ const (
 	maxFull    = 14 // as a power of two: 16 KB
 )
 
-// ShortName returns the form of a symbol that people use: `ttnn::add`,
-// `std::vector::push_back`, `main::{lambda#1}`. It has no parameters, no template
-// arguments, and no compiler suffixes (`.cold`, `.part.0`, `[abi:cxx11]`). The stub for a
-// function in another file is `name@plt`. Names that are neither C++ nor Rust stay as they
-// are. The result has at most 512 bytes.
+// ShortName returns the usual form of a symbol: `ttnn::add`, `std::vector::push_back`,
+// `main::{lambda#1}`. It has no parameters, no template arguments, and no compiler suffixes
+// (`.cold`, `.part.0`, `[abi:cxx11]`). The stub for a function in another file is `name@plt`.
+// Names that are neither C++ nor Rust are unchanged. The result has at most 512 bytes.
 func ShortName(symbol string) string {
 	if target, ok := stubTarget(symbol); ok {
 		return shorten(target) + "@plt"
@@ -44,9 +43,9 @@ func shorten(symbol string) string {
 	return cut(name, maxShort)
 }
 
-// FullName returns everything in a mangled symbol: parameters, template arguments,
-// qualifiers and the suffixes of clones. Other names are returned unchanged or cut, as are
-// those whose form would be longer than 16 KB.
+// FullName returns everything in a mangled symbol: parameters, template arguments, qualifiers and
+// the suffixes of clones. Other names, and names whose form would be longer than 16 KB, are
+// returned unchanged or cut.
 func FullName(symbol string) string {
 	plain := withoutVersion(symbol)
 	if !manageable(plain) {

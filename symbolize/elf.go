@@ -15,7 +15,7 @@ import (
 	"sync"
 )
 
-// ErrNotELF means that a file is no ELF file for x86-64.
+// ErrNotELF means that a file is not an ELF file for x86-64.
 var ErrNotELF = errors.New("not an ELF file for x86-64")
 
 // ELF is an opened ELF file for x86-64. Opening reads the headers only; symbols are read on
@@ -26,15 +26,15 @@ var ErrNotELF = errors.New("not an ELF file for x86-64")
 type ELF struct {
 	r       io.ReaderAt
 	size    int64
-	file    *os.File // nil if it is not to be closed
+	file    *os.File // nil if another reader was given
 	headers []elf.ProgHeader
 	buildID string
 	notes   int // number of notes read
 
 	// symbols are the symbol tables, and strings their names, by table bit
 	symbols, strings [2]Section
-	// stubs are the sections of executable PLT stubs, relocations those that
-	// fill the slots the stubs jump through
+	// stubs are the sections of executable PLT stubs; relocations are the sections whose entries
+	// fill the stubs' slots
 	stubs, relocations []Section
 	// ehFrame describes how to unwind the code
 	ehFrame Section
@@ -47,8 +47,8 @@ type ELF struct {
 	index    indexes
 }
 
-// indexes find functions by name and by address, and by the address of a stub the offset of
-// the name of the function that it calls.
+// indexes find functions by name and by address, and for the address of a stub the offset of the
+// called function's name.
 type indexes struct {
 	names *namesIndex
 	funcs []function
@@ -309,8 +309,8 @@ func (e *ELF) findBuildID(offset, size uint64) string {
 	return ""
 }
 
-// read reads size bytes at an offset of the file. It fails before allocating if that
-// exceeds limit or the file.
+// read reads size bytes at an offset of the file. It fails before it allocates if that exceeds
+// limit or the file.
 func (e *ELF) read(offset, size, limit uint64) ([]byte, error) {
 	if size > limit {
 		return nil, fmt.Errorf("%d bytes at %#x: more than %d", size, offset, limit)

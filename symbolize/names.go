@@ -8,7 +8,7 @@ import (
 	"weak"
 )
 
-// Function is a call as the source has it.
+// Function is a call in the source.
 type Function struct {
 	// Name is ShortName of Symbol, or the name in the debug information; "" if unknown.
 	Name string
@@ -29,16 +29,16 @@ type Names struct {
 	cache *Cache
 }
 
-// NewNames returns the names of a file. The caller keeps the file open, and closes it. A cache
-// bounds the memory of the names of many files; nil: none does. What was read of the file
-// so far is read again when it is needed.
+// NewNames returns the names of a file. The caller keeps the file open, and closes it. A cache,
+// if not nil, bounds the memory of the names of many files. Indexes that it drops are read again
+// when they are needed.
 func NewNames(e *ELF, cache *Cache) *Names {
 	e.forget()
 	return &Names{e, cache}
 }
 
-// Cache has the files that Names have used, the last one last. The indexes of those used
-// before maxCached bytes of others are dropped.
+// Cache has the files that Names have used, the latest last. It drops the indexes of a file once
+// maxCached bytes of others have been used since.
 type Cache struct {
 	mu    sync.Mutex
 	files []weak.Pointer[ELF]
@@ -66,7 +66,7 @@ func (c *Cache) used(e *ELF) {
 	}
 }
 
-// indexBytes is about the size of the indexes that Names use.
+// indexBytes returns the approximate size of the indexes that Names use.
 func (e *ELF) indexBytes() int {
 	e.indexing.Lock()
 	defer e.indexing.Unlock()

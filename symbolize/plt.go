@@ -40,7 +40,8 @@ func (e *ELF) Slot(vaddr uint64) (string, bool) {
 }
 
 // indexPLT finds the stubs through which a file calls functions that it imports, or that it
-// exports and others may replace: the offset of the function's name by the stub's address.
+// exports and other files may replace. It returns the offset of the function's name by the stub's
+// address.
 func (e *ELF) indexPLT() map[uint64]uint32 {
 	stubs := map[uint64]uint32{}
 	slots := e.slots()
@@ -84,9 +85,9 @@ func (e *ELF) slots() map[uint64]uint32 {
 
 var endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}
 
-// stubSlot is the address of the pointer that the PLT stub at addr jumps through. A stub is
-// `jmp [rip+slot]`, possibly after an endbr64, after `mov r11d, index` in lld's stubs, and
-// with the prefix bnd in old ones.
+// stubSlot returns the address of the pointer through which the PLT stub at addr jumps. A stub is
+// `jmp [rip+slot]`, possibly after an endbr64, after `mov r11d, index` in lld's stubs, and with
+// the prefix bnd in old ones.
 func stubSlot(code []byte, addr uint64) (uint64, bool) {
 	n := 0
 	if bytes.HasPrefix(code, endbr64) {

@@ -21,8 +21,8 @@ func rust(symbol string) bool {
 // shortRust returns the short form of a mangled Rust name, "" for another name:
 // `core::ptr::drop_in_place`, `<alloc::vec::Vec as core::ops::Drop>::drop`.
 func shortRust(symbol string) string {
-	// With NoTemplateParams the demangler also processes what it does not print, so that
-	// the limit does not bound its work. So generics are removed here.
+	// With NoTemplateParams the demangler also processes the parts that it does not print, so the
+	// limit would not bound its work. So generics are removed here.
 	full := demangled(func() (string, error) {
 		return demangle.ToString(withoutClones(symbol), demangle.NoParams, demangle.MaxLength(12))
 	})

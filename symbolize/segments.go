@@ -49,8 +49,8 @@ func (e *ELF) InCode(vaddr uint64) bool {
 	})
 }
 
-// FileOffset converts a virtual address to a file offset, by which uprobes are placed;
-// false if no loaded segment has it in the file.
+// FileOffset converts a virtual address to a file offset, which uprobes need; false if the file
+// has no loaded segment there.
 func (e *ELF) FileOffset(vaddr uint64) (uint64, bool) {
 	offset, _, ok := e.locate(vaddr)
 	return offset, ok
@@ -72,8 +72,8 @@ func (e *ELF) locate(vaddr uint64) (offset, left uint64, ok bool) {
 	return 0, 0, false
 }
 
-// Text returns the n bytes at a virtual address as they are in the file, before relocation;
-// fewer if the segment's part in the file ends before.
+// Text returns n bytes of the file at a virtual address, before relocation; fewer if the
+// segment's part in the file ends earlier.
 func (e *ELF) Text(vaddr uint64, n int) ([]byte, error) {
 	offset, left, ok := e.locate(vaddr)
 	if !ok {

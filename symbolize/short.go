@@ -14,8 +14,8 @@ func shortCPP(symbol string) string {
 		return ""
 	}
 	return demangled(func() (string, error) {
-		// Verbose stops the demangler from simplifying the tree, which takes longer the
-		// more packs a name has; none of that is shown here.
+		// Verbose stops the demangler from simplifying the tree. That takes longer the more packs
+		// a name has, and the short form shows none of it.
 		options := []demangle.Option{demangle.NoParams, demangle.Verbose, demangle.NoABITags}
 		tree, err := demangle.ToAST(symbol, options...)
 		if err != nil {

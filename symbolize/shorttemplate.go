@@ -7,10 +7,9 @@ import (
 	"github.com/ianlancetaylor/demangle"
 )
 
-// wrappers are class and function templates through which a program calls or destroys
-// something of its own. A compiler often inlines that into the wrapper, and then only the
-// wrapper's template argument names it. The values are the name to show and the argument to
-// use, or none.
+// wrappers are class and function templates through which a program calls or destroys something
+// of its own. A compiler often inlines that code into the wrapper; then only the wrapper's
+// template argument names it. The values are the name to show and the argument to use, or none.
 var wrappers = map[string]struct {
 	name string
 	arg  int

@@ -91,7 +91,7 @@ func (e *ELF) WithPrefix(prefix string) []Symbol {
 	slices.SortFunc(found, func(a, b Symbol) int {
 		return cmp.Or(cmp.Compare(a.Addr, b.Addr), strings.Compare(a.Name, b.Name))
 	})
-	// .symtab repeats what .dynsym has
+	// .symtab repeats the entries of .dynsym
 	return slices.CompactFunc(found, func(a, b Symbol) bool { return a.Addr == b.Addr && a.Name == b.Name })
 }
 
@@ -127,9 +127,9 @@ func (e *ELF) find(prefix string, exact bool) (found []Symbol) {
 	return found
 }
 
-// EachFunction calls f with each function that the file defines, once for each symbol table
-// that has it. It omits what WithPrefix omits; objects, which may lie among the code; and
-// indirect functions, because their address is that of the resolver.
+// EachFunction calls f with each function that the file defines, once for each symbol table that
+// has it. It omits the symbols that WithPrefix omits; objects, which may lie among the code; and
+// indirect functions, whose address is the address of the resolver.
 func (e *ELF) EachFunction(f func(Symbol)) {
 	for table := range e.strings {
 		names := e.tableNames(table, maxNames)

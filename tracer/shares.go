@@ -49,7 +49,10 @@ func (d *decoder) trim(most int, size func(*stack.Process) int, forget func(pid 
 		if sum <= most {
 			continue
 		}
-		slices.SortFunc(holders[user], func(a, b holder) int { return cmp.Compare(b.bytes, a.bytes) })
+		// In a fixed order, so that the process that forgets the next time is the one to be asked again.
+		slices.SortFunc(holders[user], func(a, b holder) int {
+			return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.pid, b.pid))
+		})
 		for _, h := range holders[user] {
 			if sum -= forget(h.pid, h.stacks); sum <= most {
 				break

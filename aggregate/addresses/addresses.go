@@ -10,7 +10,7 @@ import (
 // A Block is the addresses of a buffer, from Start up to but not including End.
 type Block struct{ Start, End uint64 }
 
-// A Hole is addresses that no buffer occupies.
+// A Hole is a range of addresses that no buffer occupies.
 type Hole struct {
 	Address uint64 `json:"address"`
 	Bytes   uint64 `json:"bytes"`

@@ -6,7 +6,7 @@ import "slices"
 // the blocks are read, because a change in the middle of a million blocks is expensive.
 type List struct {
 	blocks []Block
-	// added and removed are changes that were not applied yet.
+	// added and removed are the changes that are not applied yet.
 	added, removed []Block
 	// read is true if the blocks were read after Trim last applied the changes.
 	read bool
@@ -32,13 +32,13 @@ func (l *List) Blocks() []Block {
 	return l.blocks
 }
 
-// minPending is the number of changes that are collected at least. A long list collects a
-// quarter of its length, so that the cost of applying one change does not grow with it.
+// minPending is the minimum number of changes to collect. A long list collects a quarter of its
+// length, so that the cost of applying one change does not grow with it.
 const minPending = 4096
 
-// Trim bounds the collected changes; call it before Add and Remove. It returns false if
-// there are many and the list has not been read since it last applied them: then the list
-// is not worth keeping.
+// Trim bounds the collected changes; call it before Add and Remove. It returns false if there are
+// many and nobody has read the list since it last applied changes: then the list is not worth
+// keeping.
 func (l *List) Trim() bool {
 	if len(l.added)+len(l.removed) < minPending+len(l.blocks)/4 {
 		return true
@@ -87,8 +87,8 @@ func insert(blocks, added []Block) []Block {
 	return blocks
 }
 
-// remove removes blocks from others in place. Both must be in order, and all of the removed
-// ones must be there.
+// remove removes blocks from others in place. Both must be in order, and others must contain all
+// removed blocks.
 func remove(blocks, removed []Block) []Block {
 	to := 0
 	for i, b := range blocks {

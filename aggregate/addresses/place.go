@@ -2,18 +2,20 @@ package addresses
 
 import "cmp"
 
-// An Owned block is that of the buffer with that id.
+// An Owned block belongs to the buffer with this ID.
 type Owned struct {
 	Block
 	ID uint64
 }
 
-// FindPlace returns the place between two addresses where the fewest bytes have to be freed
-// for a block of so many bytes; none if the block is empty or too large. The blocks must be
-// in order of address. Of equal places it takes the one with the fewest buffers, and then the
-// one with the newest, which have the largest ids: the oldest buffers are the least likely to
-// be freed. Only places that begin at the end of a buffer or at the start of the region are
-// tried. A place anywhere else can move down to one of these without more to free.
+// FindPlace returns the place between two addresses where the fewest bytes have to be freed for a
+// block of this size; none if the block is empty or too large. The blocks must be in order of
+// address.
+//
+// Of equal places it takes the one with the fewest buffers, and then the one with the newest,
+// which have the largest IDs: the oldest buffers are the least likely to be freed. It tries only
+// places that begin at the end of a buffer or at the start of the region: any other place can
+// move down to one of these, and no more has to be freed.
 func FindPlace(blocks []Owned, from, to, bytes uint64) (place Block) {
 	if bytes == 0 || bytes > to-from {
 		return Block{}

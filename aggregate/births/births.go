@@ -1,8 +1,8 @@
-// Package births records when the live buffers of a call site were allocated. Leaks are judged
-// by these births.
+// Package births records when the live buffers of a call site were allocated. Leaks are judged by
+// these births.
 //
-// The library numbers the buffers of a process in the order in which they are made. These
-// IDs are the clock: it goes on only while a program works.
+// The library numbers the buffers of a process in the order of their allocation. These IDs are
+// the clock: it advances only while a program works.
 package births
 
 import (
@@ -14,7 +14,8 @@ import (
 type Process struct {
 	// first and last are the IDs of its first and latest allocation since the attach.
 	first, last uint64
-	// FromNs and ToNs are the times of the first and the latest allocation of all.
+	// FromNs and ToNs are the times of the first and the latest allocation, including those
+	// before the attach.
 	FromNs, ToNs uint64
 	// Allocations and frees are their numbers, including those before the attach.
 	Allocations, frees uint64
@@ -23,8 +24,8 @@ type Process struct {
 	Open bool
 }
 
-// A Site describes the allocations of a call site in that time. A site has one allocator; its
-// run ends when the allocator is closed.
+// A Site describes the allocations of a call site while the devices of its process were open. A
+// site has one allocator; its run ends when the allocator is closed.
 type Site struct {
 	// Open is true from the site's first allocation on.
 	Open             bool
@@ -42,10 +43,11 @@ type freed struct {
 	// freedTo is the newest of the buffers that were freed while work went on, and freedAt
 	// the latest allocation of the process by then.
 	freedTo, freedAt uint64
-	// The rest describes the buffers that ended since the latest allocation of the process,
-	// the number of which is at. births are their births. ended counts those that ended with
-	// their device, and freedAtTeardown those that were freed. newest is the newest of the
-	// latter, and lastID the ID of the latest allocation when it was freed.
+	// The other fields describe the buffers that ended since the latest allocation of the
+	// process; at is the number of that allocation. births are the births of these buffers. ended
+	// counts the buffers that ended with their device, freedAtTeardown those that were freed.
+	// newest is the newest freed one, and lastID the ID of the latest allocation when it was
+	// freed.
 	at                     uint64
 	births                 births
 	ended, freedAtTeardown memory.Amount
@@ -54,7 +56,7 @@ type freed struct {
 }
 
 // births counts buffers by the time of their allocation, in up to birthParts parts of equal
-// length. When more are needed, two parts become one.
+// length. When it needs more, it merges pairs of parts.
 type births struct {
 	shift uint8
 	parts [birthParts]uint32
@@ -62,7 +64,7 @@ type births struct {
 
 const birthParts = 32
 
-// reach makes room for a birth at this distance from the first one.
+// reach makes room for a birth this long after the first one.
 func (s *births) reach(after uint64) {
 	for after>>s.shift >= birthParts {
 		for i := range birthParts / 2 {
@@ -82,7 +84,7 @@ func (s *births) part(first, id uint64) *uint32 {
 	return &s.parts[min((id-first)>>s.shift, birthParts-1)]
 }
 
-// Alloc notes that a buffer of a site was allocated.
+// Alloc records the allocation of a buffer of a site.
 func (p *Process) Alloc(s *Site, id, now uint64) {
 	if !p.Open {
 		p.Open, p.first = true, id
@@ -105,7 +107,7 @@ func (p *Process) Alloc(s *Site, id, now uint64) {
 	}
 }
 
-// Free notes that a buffer of a site ends: with its device or process, or because it was
+// Free records the end of a buffer of a site: with its device or process, or because it was
 // freed.
 func (p *Process) Free(s *Site, id, bytes uint64, ended bool) {
 	if s.freed == nil {
@@ -144,8 +146,8 @@ func (s *Site) Current(p *Process) bool {
 	return f != nil && f.freedAtTeardown.Count+f.ended.Count > 0 && f.at == p.Allocations
 }
 
-// Ended counts the buffers that ended with their device or process since the latest allocation
-// of the process, and those that were freed since then.
+// Ended returns the buffers that ended with their device or process since the latest allocation
+// of the process, and the buffers that were freed since then.
 func (s *Site) Ended(p *Process) (ended, freedAtTeardown memory.Amount) {
 	if !s.Current(p) {
 		return ended, freedAtTeardown
@@ -184,13 +186,13 @@ func (s *Site) Run(p *Process, closed bool) memory.Run {
 	return run
 }
 
-// Code writes or reads what a process has allocated.
+// Code writes or reads the allocations of a process.
 func (p *Process) Code(c *codec.Codec) {
 	c.Uints(&p.first, &p.last, &p.FromNs, &p.ToNs, &p.Allocations, &p.frees)
 	c.Bool(&p.Open)
 }
 
-// Code writes or reads the part of a call site.
+// Code writes or reads the allocations of a call site.
 func (s *Site) Code(c *codec.Codec) {
 	c.Bool(&s.Open)
 	if !s.Open {
@@ -207,7 +209,7 @@ func (s *Site) Code(c *codec.Codec) {
 	})
 }
 
-// code writes or reads births up to the last part that has any.
+// code writes or reads births up to the last part that is not empty.
 func (s *births) code(c *codec.Codec) {
 	codec.Number(c, &s.shift)
 	n := 0

@@ -9,21 +9,21 @@ import (
 	"ttmem/tracer/event"
 )
 
-// maxCores is far above the number of cores of any chip. A larger set comes from a failed
-// read of the traced process.
+// maxCores is far above the number of cores of any chip. A larger set comes from a failed read of
+// the traced process.
 const maxCores = 4096
 
 // A Core is the logical coordinates of a core.
 type Core struct{ X, Y uint16 }
 
-// A Set is the cores that a circular buffer is on. Sets from the same Sets are equal if
-// their pointers are.
+// A Set is the cores of a circular buffer. Two sets from the same Sets are equal if their
+// pointers are.
 type Set struct {
 	ranges []event.CoreRange
 	cores  []Core
 }
 
-// Ranges returns the ranges that the set was made from. They must not be modified.
+// Ranges returns the ranges of the set. They must not be modified.
 func (s *Set) Ranges() []event.CoreRange { return slices.Clip(s.ranges) }
 
 // Len returns the number of different cores.
@@ -32,11 +32,11 @@ func (s *Set) Len() int { return len(s.cores) }
 // Has reports whether the core is in the set.
 func (s *Set) Has(c Core) bool { return slices.Contains(s.cores, c) }
 
-// Sets holds one Set for each list of ranges, by the encoded ranges.
+// Sets has one Set for each list of ranges, by the encoded ranges.
 type Sets map[string]*Set
 
-// Of returns the set of the cores of these ranges; nil if there are none, or if the
-// ranges make no sense.
+// Of returns the set of the cores in these ranges; nil if there are none, or if the ranges are
+// invalid.
 func (m Sets) Of(ranges []event.CoreRange) *Set {
 	key := make([]byte, 0, 64)
 	cores := 0
@@ -73,15 +73,15 @@ func (m Sets) Of(ranges []event.CoreRange) *Set {
 	return set
 }
 
-// A Place is the same addresses, from Start up to but not including End, on each core of
-// a set.
+// A Place is one range of addresses, from Start up to but not including End, on each core of a
+// set.
 type Place struct {
 	Set        *Set
 	Start, End uint64
 }
 
-// Place returns where a CBAlloc is on each of its cores. ok is false if the event has no
-// cores or its addresses make no sense.
+// Place returns the place of a CBAlloc. ok is false if the event has no cores or its addresses
+// are invalid.
 func (m Sets) Place(e *event.Event) (p Place, ok bool) {
 	set := m.Of(e.Cores)
 	end, carry := bits.Add64(e.Address, e.SizeBytes, 0)
@@ -94,22 +94,22 @@ func (p Place) BytesPerCore() uint64 { return p.End - p.Start }
 // Bytes returns the sum over the cores.
 func (p Place) Bytes() uint64 { return p.BytesPerCore() * uint64(p.Set.Len()) }
 
-// Usage is what the circular buffers of all programs occupy of each core. Programs use the
-// same space one after the other, so the places of each core are united, not added up.
-// Usage is exact after each Add and Remove.
+// Usage is the use of each core by the circular buffers of all programs. Programs use the same
+// space one after the other, so it unites the places on a core instead of adding them up. It is
+// exact after each Add and Remove.
 //
-// Most places are the same as another program's and only change a count. The first of a
-// kind is added to each of its cores, at a cost of the number of borders within it.
+// Most places are the same as another program's and only change a count. The first of its kind is
+// added to each of its cores, at a cost of the number of borders within it.
 type Usage struct {
 	places     map[Place]int
 	cores      map[Core]*Union
 	max, bytes uint64
 }
 
-// Max returns the bytes that are occupied on the fullest core.
+// Max returns the occupied bytes on the fullest core.
 func (u *Usage) Max() uint64 { return u.max }
 
-// Bytes returns the sum over the cores of the bytes that are occupied.
+// Bytes returns the occupied bytes over all cores.
 func (u *Usage) Bytes() uint64 { return u.bytes }
 
 // Add adds a place.
@@ -163,8 +163,8 @@ func (u *Usage) Remove(p Place) {
 	}
 }
 
-// Fullest returns the core with the most occupied bytes, the first in order of rows if
-// there are several. ok is false if no core has any.
+// Fullest returns the core with the most occupied bytes; of equal cores the first by rows. ok is
+// false if all cores are empty.
 func (u *Usage) Fullest() (fullest Core, ok bool) {
 	for c, x := range u.cores {
 		first := cmp.Or(cmp.Compare(c.Y, fullest.Y), cmp.Compare(c.X, fullest.X)) < 0

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// FullestOf returns the core with the most bytes of these places, which do not overlap, and of
-// the buffers on single cores; the first in order of rows if there are several.
+// FullestOf returns the core where these places, which do not overlap, and the buffers on single
+// cores have the most bytes; of equal cores the first by rows.
 func FullestOf(places []Place, load *Load) Core {
 	if len(places) == 0 && len(load.cores) == 0 {
 		return Core{}
 	}
 	if len(load.cores) == 0 && !slices.ContainsFunc(places, func(p Place) bool { return p.Set != places[0].Set }) {
-		return slices.MinFunc(places[0].Set.cores, compareRows) // of most programs
+		return slices.MinFunc(places[0].Set.cores, compareRows) // the case of most programs
 	}
 	bytes := make(map[Core]uint64)
 	for _, p := range places {

@@ -2,11 +2,11 @@ package cores
 
 import "cmp"
 
-// A Load is the bytes that buffers on single cores occupy of each core. Buffers have addresses
-// of their own, so the sizes on a core add up. The zero value is ready to use.
+// A Load is the bytes of buffers on single cores, for each core. Buffers do not share addresses,
+// so their sizes add up. The zero value is ready to use.
 type Load struct{ cores map[Core]uint64 }
 
-// Add adds a buffer with so many bytes on each core of a set.
+// Add adds a buffer with this many bytes on each core of a set.
 func (l *Load) Add(set *Set, bytes uint64) {
 	if l.cores == nil {
 		l.cores = make(map[Core]uint64)
@@ -23,7 +23,7 @@ func (l *Load) Remove(set *Set, bytes uint64) {
 	}
 }
 
-// Subtract removes all that is in another Load, which was added.
+// Subtract removes the buffers of another Load, which must have been added.
 func (l *Load) Subtract(all *Load) {
 	for c, bytes := range all.cores {
 		l.take(c, bytes)
@@ -50,15 +50,15 @@ func (l *Load) Max() (most uint64) {
 	return most
 }
 
-// A Top is the fullest core: buffers on single cores and circular buffers together take Bytes of
-// it, of which circular buffers take Static.
+// A Top is the fullest core. Bytes is its use by buffers on single cores and by circular buffers,
+// Static the part of circular buffers.
 type Top struct {
 	Core          Core
 	Bytes, Static uint64
 }
 
-// TopOf returns the fullest core. Without buffers on single cores it leaves Core zero, because
-// that does not matter.
+// TopOf returns the fullest core. Without buffers on single cores Core stays zero, because it
+// does not matter then.
 func TopOf(l *Load, u *Usage) Top {
 	top, found := Top{Bytes: u.max, Static: u.max}, false
 	for c, bytes := range l.cores {

@@ -5,11 +5,10 @@ import (
 	"slices"
 )
 
-// A Union is the addresses of one core that at least one of several intervals covers.
+// A Union is the addresses of one core that are in at least one of several intervals.
 type Union struct {
-	// steps are in order of address. Each has the number of intervals that cover the
-	// addresses from its own up to the next one's. Neighbours differ, and the last one's
-	// depth is 0.
+	// steps are in order of address. Each has the number of intervals over the addresses from its
+	// own to the next one's. Neighbours have different depths, and the last depth is 0.
 	steps []step
 	bytes uint64
 }
@@ -19,7 +18,7 @@ type step struct {
 	depth   int
 }
 
-// Bytes returns how many addresses are covered.
+// Bytes returns the number of covered addresses.
 func (u *Union) Bytes() uint64 { return u.bytes }
 
 // Add adds the interval from start up to but not including end.
@@ -42,7 +41,7 @@ func (u *Union) change(start, end uint64, delta int) {
 			u.bytes -= length
 		}
 	}
-	// Neighbours can have become equal at the two borders only.
+	// Only at the two borders can neighbours have become equal.
 	u.join(last)
 	u.join(first)
 }

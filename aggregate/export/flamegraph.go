@@ -14,8 +14,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// The page, with placeholders for its script, its data and its texts, and the parts of its
-// script.
+// The page with placeholders for its script, data and texts, and the parts of its script.
 var (
 	//go:embed flamegraph.html
 	flameHTML string
@@ -32,8 +31,8 @@ var (
 )
 
 // FlameGraph writes the profile as one self-contained HTML page: a flame graph and a table of
-// functions of all values, of one region of one process and device or all, with search and
-// zoom.
+// functions, with search and zoom. Readers choose the value, and one region of one process and
+// device or all.
 //
 // It returns the number of different stacks.
 func FlameGraph(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
@@ -85,12 +84,12 @@ type flameTree struct {
 	order   []flameFrame
 	nodes   []flameNode
 	index   map[flameEdge]int32
-	// leaf is the innermost node of a stack.
+	// leaf is the innermost node of each stack.
 	leaf map[*event.Stack]int32
 }
 
 // A flameFrame is a native function or a line of a Python function. A native function is one box
-// for all lines that it calls from, so that the nodes have its lines.
+// for all its calls; their lines are in the nodes.
 type flameFrame struct {
 	kind               int
 	name, file, module int
@@ -131,7 +130,7 @@ func newFlameTree(p *memory.Profile) *flameTree {
 	return t
 }
 
-// add adds the sample's stack to the tree, unless it is there already.
+// add adds the sample's stack to the tree if it is new.
 func (t *flameTree) add(s *memory.Sample) {
 	if _, ok := t.leaf[s.Stack]; ok {
 		return
@@ -187,7 +186,7 @@ func (t *flameTree) string(s string) int {
 	return i
 }
 
-// summary says in one line what the page shows and when that was traced.
+// summary returns a line with the content of the page and the time of the trace.
 func (t *flameTree) summary(o Options) string {
 	processes, devices := make(map[int]bool), make(map[int]bool)
 	for i := range t.samples {
@@ -239,9 +238,9 @@ type flameHead struct {
 
 // writeJSON writes the data of the page. Numbers are in flat lists, because there may be
 // millions. A frame has kind, name, file, module, line and inlined. A node has the distance to
-// its parent, its frame and its line; the root is left out. A sample has group, node, and count
-// and bytes of allocated, live and peak. The text cannot end the HTML element that it is in:
-// json writes < as \u003c.
+// its parent, its frame and its line; the root is left out. A sample has its group, its node, and
+// the count and bytes of allocated, live and peak. The text cannot close its HTML element: json
+// writes < as \u003c.
 func (t *flameTree) writeJSON(out *bufio.Writer, o Options) error {
 	head := flameHead{Begun: o.Begun}
 	for _, process := range t.profile.Processes {

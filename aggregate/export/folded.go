@@ -47,8 +47,8 @@ func Folded(w io.Writer, p *memory.Profile, _ Options) (stacks int, err error) {
 	return len(seen), out.Flush()
 }
 
-// foldedText returns a frame's text without semicolons, newlines and a number at the end, which
-// flamegraph.pl would take for the first of two values of a difference.
+// foldedText returns a frame's text without semicolons and newlines. It also removes a number at
+// the end, which flamegraph.pl would take for the first of two values of a difference.
 func foldedText(s string) string {
 	s = strings.TrimSpace(strings.ReplaceAll(event.Printable(s), ";", ":"))
 	if s == "" {

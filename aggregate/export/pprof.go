@@ -18,8 +18,8 @@ import (
 // freed explicitly), peak_objects and peak_space. Samples have the labels process, pid, device
 // and region.
 //
-// Native frames are locations with the address in their module's file, and with a line for each
-// inlined function. Python frames have no address and are in a mapping with the name "python".
+// The location of a native frame has the address in its module's file, and a line for each
+// inlined function. Python frames have no address; their mapping is named "python".
 //
 // It returns the number of different stacks.
 func Pprof(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
@@ -124,8 +124,8 @@ func (b *pprofBuilder) stack(s *memory.Sample) []*profile.Location {
 	return list
 }
 
-// oneCall returns how many of the frames are one real call: inlined functions come before the
-// function that they were inlined into.
+// oneCall returns how many of the frames belong to the first real call: inlined functions precede
+// the function that contains them.
 func oneCall(calls []event.Frame) int {
 	n := 1
 	for n < len(calls) && calls[n-1].Inlined && calls[n].Kind == event.Native &&
@@ -203,7 +203,7 @@ func (b *pprofBuilder) mapping(key mappingKey) *profile.Mapping {
 	}
 	m := &profile.Mapping{
 		ID: uint64(len(b.profile.Mapping) + 1),
-		// A mapping of the whole address space makes pprof use addresses as those of the file.
+		// With a mapping of the whole address space, pprof takes addresses for those of the file.
 		Start: 0, Limit: math.MaxUint64,
 		File: event.Printable(key.file), BuildID: event.Printable(key.buildID),
 	}
@@ -212,8 +212,8 @@ func (b *pprofBuilder) mapping(key mappingKey) *profile.Mapping {
 	return m
 }
 
-// finishMappings sets which details each mapping has. All lookups were done: if a mapping has
-// one named function, pprof need not search for the file.
+// finishMappings sets which details each mapping has. All lookups are done: if a mapping has one
+// named function, pprof need not search its file.
 func (b *pprofBuilder) finishMappings() {
 	for _, l := range b.profile.Location {
 		m := l.Mapping

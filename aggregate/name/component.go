@@ -20,9 +20,9 @@ type rule struct {
 	component string
 }
 
-// ReadRules reads rules, one per line: REGEXP -> COMPONENT. In the component, $1 stands
-// for what the first group of the regular expression matched. Empty lines and lines that
-// begin with # are ignored. Errors begin with the file's name and the line number.
+// ReadRules reads rules, one per line: REGEXP -> COMPONENT. In the component, $1 is the text that
+// the first group of the regular expression matched. Empty lines and lines that begin with # are
+// ignored. Errors begin with the file's name and the line number.
 func ReadRules(file string, r io.Reader) (*Rules, error) {
 	rules := &Rules{}
 	err := readLines(file, r, func(line string) error {
@@ -69,7 +69,7 @@ func readLines(file string, r io.Reader, add func(line string) error) error {
 }
 
 func parseRule(line string) (rule, error) {
-	// The last arrow separates: an expression may contain one, a component does not.
+	// The last arrow is the separator: an expression may contain one, a component does not.
 	i := strings.LastIndex(line, "->")
 	if i < 0 {
 		return rule{}, fmt.Errorf("no -> in %q: a line is REGEXP -> COMPONENT", line)
@@ -98,10 +98,9 @@ func parseRule(line string) (rule, error) {
 // groupsIn matches $1, $name and ${name}, as regexp.Expand does.
 var groupsIn = regexp.MustCompile(`\$(?:(\w+)|\{(\w+)\})`)
 
-// Component returns the component that a stack is in, or "" if no rule matches. Each
-// frame, from the outermost to the innermost, is compared with the rules in their order.
-// The first rule that matches a frame gives a part; the parts are joined by slashes. A
-// frame is compared as FrameText returns it.
+// Component returns the component of a stack, or "" if no rule matches. It compares each frame,
+// as FrameText returns it, from the outermost to the innermost with the rules in their order. The
+// first rule that matches a frame gives a part; slashes join the parts.
 func (r *Rules) Component(stack []event.Frame) string {
 	var parts []string
 	for i := len(stack) - 1; i >= 0; i-- {
@@ -122,8 +121,8 @@ func (r *Rules) Component(stack []event.Frame) string {
 	return strings.Join(parts, "/")
 }
 
-// DefaultComponent returns the component of a stack if there are no rules: the functions
-// of the user's own code from the outermost to the innermost.
+// DefaultComponent returns the component of a stack without rules: the functions of the user's
+// own code from the outermost to the innermost.
 func DefaultComponent(stack []event.Frame) string {
 	var parts []string
 	calls := UserCalls(stack)
@@ -139,8 +138,8 @@ func DefaultComponent(stack []event.Frame) string {
 	return strings.Join(parts, "/")
 }
 
-// FrameText returns the text that regular expressions are compared with: FILE:LINE
-// FUNCTION with the whole path, or only the function if its line is not known.
+// FrameText returns the text of a frame for regular expressions: FILE:LINE FUNCTION with the
+// whole path, or only the function if its line is not known.
 func FrameText(f *event.Frame) string {
 	if f.File == "" {
 		return f.Name

@@ -1,6 +1,6 @@
-// Package name describes an allocation by its call stack: the operation, the user's own
-// line, the component of the model, whether tt-metal retains what it allocated, and
-// whether the user suppressed it.
+// Package name describes an allocation by its call stack: the operation, the user's own line, the
+// component of the model, whether tt-metal retains the buffer, and whether the user suppressed
+// it.
 package name
 
 import (
@@ -15,8 +15,8 @@ import (
 // A Name identifies a call site to a person: the operation that allocated, and the
 // innermost line of the user's own code.
 type Name struct {
-	// Op is the operation: ttnn.matmul, ttnn::matmul in a program without Python,
-	// or the function of tt-metal that was called; "" if the stack has none.
+	// Op is the operation: ttnn.matmul, or in a program without Python ttnn::matmul or the called
+	// function of tt-metal; "" if the stack has none.
 	Op string
 	// Call is the innermost call of the user's own code; zero if the stack has none.
 	Call Call
@@ -108,8 +108,8 @@ var startFunctions = map[string]bool{
 	"start_thread": true, "clone3": true, "__clone": true,
 }
 
-// installed reports whether a Python file belongs to an installed package or to the
-// standard library. In a checkout of tt-metal, ttnn's Python files are in ttnn/ttnn.
+// installed reports whether a Python file belongs to an installed package or to the standard
+// library. In a checkout of tt-metal, ttnn's Python files are in ttnn/ttnn.
 func installed(file string) bool {
 	for _, folder := range []string{"/site-packages/", "/dist-packages/", "/ttnn/ttnn/"} {
 		if strings.Contains(file, folder) {
@@ -141,8 +141,8 @@ func inLibrary(f *event.Frame) bool {
 		strings.HasPrefix(module, "libtbb") || strings.HasPrefix(module, "python3")
 }
 
-// operation returns the operation that a stack is in, by the name under which the user
-// called it. In order of preference:
+// operation returns the operation of a stack, with the name that the user called. In order of
+// preference:
 //   - an operation that ttnn implements in Python: load_tensor in ttnn/operations, called
 //     by ttnn/decorators.py, is ttnn.load_tensor;
 //   - an operation bound to C++, named by its binding: func_create<ttnn.add>, also for
@@ -189,8 +189,7 @@ func inTTNN(file string) bool {
 // decorator reports whether a Python file is the one that calls registered operations.
 func decorator(file string) bool { return strings.HasSuffix(file, "/ttnn/decorators.py") }
 
-// registered reports whether a frame that a decorator called is a named Python function
-// of ttnn.
+// registered reports whether a frame called by a decorator is a named Python function of ttnn.
 func registered(f *event.Frame) bool {
 	name := function(f.Name)
 	return f.Kind == event.Python && inTTNN(f.File) && !decorator(f.File) && name != "" && name[0] != '<' && !strings.HasPrefix(name, "__")

@@ -7,8 +7,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Retained is a kind of buffer that tt-metal itself retains while the program runs. It is
-// no leak, however often it is allocated.
+// Retained is a kind of buffer that tt-metal itself retains while the program runs. It is never a
+// leak, however often it is allocated.
 type Retained struct {
 	// Name is the kind, and Why says why the runtime retains it.
 	Name, Why string
@@ -35,8 +35,8 @@ var retainedRules = []Retained{
 	},
 }
 
-// RuntimeRetained returns the kind of buffer that tt-metal allocated at a stack for itself;
-// nil if the program owns what was allocated.
+// RuntimeRetained returns the kind of buffer that tt-metal allocated at a stack for itself; nil
+// if the buffer belongs to the program.
 func RuntimeRetained(stack []event.Frame) *Retained {
 	for i := range retainedRules {
 		if anyNative(stack, retainedRules[i].match) {
@@ -55,6 +55,6 @@ func anyNative(stack []event.Frame, match *regexp.Regexp) bool {
 // result: ttnn::device_operation, and tt::tt_metal::operation before 0.62.
 var onDevice = regexp.MustCompile(`\bdevice_operation::|\boperation::(run|launch)|DeviceOperation\b|\bcreate_output_tensors\b`)
 
-// ResultOfOperation reports whether a stack allocates the result of an operation on the
-// device. Weights that are loaded from the host, for example, are no such results.
+// ResultOfOperation reports whether a stack allocates the result of an operation on the device.
+// Weights loaded from the host, for example, are not such results.
 func ResultOfOperation(stack []event.Frame) bool { return anyNative(stack, onDevice) }

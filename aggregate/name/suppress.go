@@ -25,8 +25,7 @@ func ReadSuppressions(file string, r io.Reader) (*Suppressions, error) {
 	return s, nil
 }
 
-// Match reports whether an expression matches any frame of the stack, in the form that
-// FrameText returns.
+// Match reports whether an expression matches any frame of the stack, as FrameText returns it.
 func (s *Suppressions) Match(stack []event.Frame) bool {
 	if s == nil {
 		return false

@@ -8,11 +8,11 @@ import (
 	"ttmem/tracer/codec"
 )
 
-// Most is the number of values that a List keeps: the newest, and as many of each user if
-// there are too many.
+// Most is the number of values that a List keeps: the newest. If there are too many, it keeps as
+// many of each user.
 const Most = 1000
 
-// A Value belongs to a user, and comes with the event of a number.
+// A Value belongs to a user. Its event has a number.
 type Value interface {
 	Origin() (uid int, number uint64)
 }
@@ -20,9 +20,9 @@ type Value interface {
 // A List has the newest values of a series, oldest first. It only adds to the end, so that
 // snapshots may share it.
 type List[T Value] struct {
-	Count uint64 // of all values
+	Count uint64 // including dropped values
 	all   []T    // up to twice Most
-	// missing is the number of the newest value that all does not have.
+	// missing is the number of the newest value that is not in all.
 	missing uint64
 }
 
@@ -44,7 +44,7 @@ func (n *List[T]) List() []T {
 	return slices.Clip(list)
 }
 
-// Each calls each with all values that are there.
+// Each calls each with every value in the list.
 func (n *List[T]) Each(each func(*T)) {
 	for i := range n.all {
 		each(&n.all[i])
@@ -57,8 +57,8 @@ func (n *List[T]) CompleteFrom() uint64 {
 	return missing
 }
 
-// kept returns up to Most values, and the number of the newest one that is missing. No
-// user's values displace those of a user who has fewer.
+// kept returns up to Most values, and the number of the newest missing one. No user's values
+// displace those of a user who has fewer.
 func (n *List[T]) kept() (list []T, missing uint64) {
 	list, dropped := Shared(n.all, Most)
 	missing = n.missing
@@ -69,8 +69,8 @@ func (n *List[T]) kept() (list []T, missing uint64) {
 	return list, missing
 }
 
-// Shared returns up to most of the values, the last ones of each user, and those that it
-// drops. No user's values displace those of a user who has fewer.
+// Shared returns up to most of the values, the last ones of each user, and the dropped ones. No
+// user's values displace those of a user who has fewer.
 func Shared[T Value](all []T, most int) (kept, dropped []T) {
 	if len(all) <= most {
 		return all, nil
@@ -95,8 +95,8 @@ func Shared[T Value](all []T, most int) (kept, dropped []T) {
 	return kept, dropped
 }
 
-// FairShare returns how many values each user may have, so that all have room: users with fewer
-// leave the rest to the others.
+// FairShare returns how many values each user may have so that all fit: users with fewer leave
+// their room to the others.
 func FairShare(have map[int]int, room int) (each int) {
 	for i, count := range slices.Sorted(maps.Values(have)) {
 		if each = room / (len(have) - i); count > each {

@@ -16,15 +16,15 @@ type Between[S Site] struct {
 	fromNs, toNs uint64
 	// before counts the buffers that were live at the first moment.
 	before map[S]memory.Amount
-	// gone are buffers that were live at the second moment and ended later. If the second
-	// moment is the end, gone ended with their device or process, and freedAtTeardown were
-	// freed between the last allocation and that.
+	// gone are the buffers that were live at the second moment and ended later. If the second
+	// moment is the end, gone are the buffers that ended with their device or process, and
+	// freedAtTeardown those freed between the last allocation and that end.
 	gone, freedAtTeardown []Ended[S]
 	// ended counts the buffers that ended with their device or process, and endedBefore those
-	// of them that ended before the second moment.
+	// that did so before the second moment.
 	ended, endedBefore memory.Amount
-	// past and others are the buffers that had ended when the first moment was set, if that is
-	// earlier. They are copies, because the Past goes on to add to its own.
+	// past and others are the buffers that had ended when From was called, if the first moment is
+	// an earlier mark. They are copies, because the Past goes on to add to its own.
 	past   []pastBuffers[S]
 	others []others
 }
@@ -67,8 +67,8 @@ func (b *Between[S]) To(ns uint64) {
 	b.gone, b.freedAtTeardown = nil, nil
 }
 
-// End notes that buffers end; ended is true if their device or process ends. freed are those that
-// the process freed since its latest allocation.
+// End records the end of buffers; ended is true if their device or process ends. freed are the
+// buffers that the process freed since its latest allocation.
 func (b *Between[S]) End(one Buffers[S], now uint64, ended bool, freed *[]Ended[S]) {
 	switch {
 	case b.toNs == 0 && !ended:
@@ -83,8 +83,8 @@ func (b *Between[S]) End(one Buffers[S], now uint64, ended bool, freed *[]Ended[
 	}
 }
 
-// Teardown takes the buffers that a process freed since its latest allocation: a device of it, or
-// the process itself, ends.
+// Teardown takes the buffers that a process freed since its latest allocation. Call it when a
+// device of the process, or the process itself, ends.
 func (b *Between[S]) Teardown(freed *[]Ended[S]) {
 	if b.toNs == 0 {
 		b.freedAtTeardown = append(b.freedAtTeardown, *freed...)
@@ -93,14 +93,14 @@ func (b *Between[S]) Teardown(freed *[]Ended[S]) {
 }
 
 // Survivors returns the buffers that survived from the first moment to the second, by call site,
-// with births in the intervals between times. These begin with the first moment. others are
-// survivors whose call sites were too many to keep, and over the buffers that ended with their
-// device or process before the second moment. live are the buffers
-// that are live now, and describe has the fields that identify a site.
+// with births in the intervals between times. The first of times is the first moment. others are
+// survivors from call sites beyond the limit. over are the buffers that ended with their device
+// or process before the second moment. live are the buffers that are live now, and describe
+// returns the fields that identify a site.
 func (b *Between[S]) Survivors(times []uint64, now uint64, live iter.Seq[Buffers[S]], describe func(S) memory.Survivors) (list []memory.SurvivorsBetween, others, over memory.Amount) {
 	to := cmp.Or(b.toNs, now)
 	index := make(map[S]int)
-	still := make(map[S]memory.Amount) // of those in before
+	still := make(map[S]memory.Amount) // the live ones of before
 	of := func(site S) *memory.SurvivorsBetween {
 		i, ok := index[site]
 		if !ok {

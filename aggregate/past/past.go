@@ -1,5 +1,5 @@
-// Package past keeps which buffers were live at earlier moments and have ended, so that the
-// survivors from one moment to another can be counted.
+// Package past keeps the ended buffers that were live at earlier moments, so that the survivors
+// from one moment to another can be counted.
 package past
 
 import (
@@ -16,14 +16,14 @@ import (
 // A Site is a call site of buffers.
 type Site interface {
 	comparable
-	// UID returns the user of its process.
+	// UID returns the user of the site's process.
 	UID() int
-	// Chips returns the number of chips that each buffer counts on, at least 1.
+	// Chips returns on how many chips each buffer counts, at least 1.
 	Chips() uint64
 }
 
-// Buffers are some buffers of one call site, with the bytes on each chip. The first one was
-// allocated at SinceNs.
+// Buffers are some buffers of one call site, with the bytes on each chip. The first was allocated
+// at SinceNs.
 type Buffers[S Site] struct {
 	Site S
 	memory.Amount
@@ -52,8 +52,8 @@ func (m *Marks) Add(ns uint64) {
 	*m = append(*m, ns)
 }
 
-// A Past has the buffers that were live at a mark and ended, or that ended with their device or
-// process after one. These are few. The zero value is empty.
+// A Past has the buffers that were live at a mark and ended later, and those that ended with
+// their device or process after a mark. These are few. The zero value is empty.
 type Past[S Site] struct {
 	list  []*pastBuffers[S] // in order of their first end
 	index map[life[S]]*pastBuffers[S]
@@ -83,23 +83,23 @@ type pastBuffers[S Site] struct {
 	Buffers[S]
 }
 
-// others counts, on all chips, buffers that were allocated after a mark and ended before the next
-// one with their device or process.
+// others counts, on all chips, buffers that were allocated after a mark and ended with their
+// device or process before the next one.
 type others struct {
 	memory.Amount
 	mark uint64
 }
 
 const (
-	// maxPast is how many pastBuffers a Past keeps besides those that were live at each user's
-	// newest mark.
+	// maxPast is the number of pastBuffers that a Past keeps besides those that were live at each
+	// user's newest mark.
 	maxPast = 1 << 16
 	// maxLatest bounds these: a user may have other user ids, each with a newest mark.
 	maxLatest = 1 << 18
 )
 
-// Add adds buffers that end. marks are those of their process; ended is true if their device or
-// process ends.
+// Add adds buffers that end. marks are the marks of their process; ended is true if their device
+// or process ends.
 func (p *Past[S]) Add(b Buffers[S], marks Marks, ended bool) {
 	if len(marks) == 0 {
 		return
@@ -134,10 +134,10 @@ func (p *Past[S]) add(one *pastBuffers[S]) {
 	p.list = append(p.list, one)
 }
 
-// trim forgets the oldest marks, each with all its buffers, until about half is left. Of a user's
-// newest mark all stay that were live at it, up to maxLatest of all users, and of those that ended
-// later the largest; the rest is added up. No user's buffers displace those of a user who has
-// fewer.
+// trim forgets the oldest marks, each with all its buffers, until about half is left. It keeps the
+// buffers that were live at each user's newest mark, up to maxLatest of all users, and the largest
+// of those that ended later; it adds up the rest. No user's buffers displace those of a user who
+// has fewer.
 func (p *Past[S]) trim() {
 	have, latest := make(map[int]int), make(map[int]uint64)
 	for _, one := range p.list {
@@ -228,7 +228,7 @@ func (p *Past[S]) Only(site func(S) bool, user func(uid int) bool) (some Past[S]
 	return some
 }
 
-// Knows reports whether no buffers are missing that were live at the mark of a user.
+// Knows reports whether the Past has all buffers that were live at a user's mark.
 func (p *Past[S]) Knows(marker int, ns uint64) bool {
 	for uid, missing := range p.missing {
 		if Matters(marker, uid) && ns <= missing {

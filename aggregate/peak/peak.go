@@ -8,7 +8,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Peak is the highest use of a region. Static is the part of circular buffers at that time, and
+// A Peak is the highest use of a region. Static is the part of circular buffers at that time.
 // Capacity was the capacity of the region; 0 if it was not known. Number is the number of the
 // event: see memory.Point.
 type Peak struct{ Bytes, Static, TimeNs, Capacity, Number uint64 }
@@ -21,19 +21,18 @@ func (p *Peak) Code(c *codec.Codec) {
 // A Pool is one region of one chip, with its peak and its use over time. This is the only
 // definition of a peak:
 //
-//   - of L1 the bytes are per core: what buffers in all banks occupy of each core, plus what
-//     buffers on single cores, circular and dataflow buffers occupy of the core where that
-//     is highest;
-//   - of other regions they are what buffers occupy of all banks;
-//   - the peak is the first moment at which the bytes were highest and fit.
+//   - For L1, Bytes is the use per core: buffers in all banks, plus, on the core where these
+//     are highest, buffers on single cores, circular and dataflow buffers.
+//   - For other regions, Bytes is the use of all banks.
+//   - The peak is the first moment at which Bytes was highest and fit.
 type Pool struct {
 	Region event.Region
 	// capacity is the present capacity of the region.
 	capacity *event.Capacity
 	// Bytes is the present use, and static the part of circular buffers.
 	Bytes, static uint64
-	// top is the part of Bytes that differs between cores, and core the core where that is
-	// highest. PeakCore was this core at the peak.
+	// top is the part of Bytes that differs between cores, and core the core with the highest.
+	// PeakCore was this core at the peak.
 	top            uint64
 	core, PeakCore cores.Core
 	// Peak is the highest peak since the first event, and Earlier the highest one before that,
@@ -43,14 +42,13 @@ type Pool struct {
 	OfAllUsers bool
 	// Serial is the number of new peaks so far.
 	Serial uint64
-	// level and levelStatic are Bytes and static when they last fit, minus the bytes freed
-	// since. The library assigns the addresses of a program's circular buffers before it
-	// checks whether they overlap a tensor; those that do are never used.
+	// level and levelStatic are Bytes and static when they last fit, minus the bytes freed since.
+	// The library assigns the addresses of a program's circular buffers before it checks whether
+	// they overlap a tensor. If they do, the program never uses them.
 	level, levelStatic uint64
-	// Line is how level changed over time, and StaticLine how levelStatic did, in L1 alone.
+	// Line is the history of level, and StaticLine the history of levelStatic, in L1 only.
 	Line, StaticLine timeline.Timeline
-	// drawn is true after the first change that did not report an allocation from before the
-	// first event.
+	// drawn is true from the first change that is not an allocation from before the first event.
 	drawn bool
 }
 
@@ -82,8 +80,8 @@ func (q *Pool) Fits() bool {
 }
 
 // Grew updates the peak; call it after an allocation. found is true for a buffer that was read
-// from the memory of a process that was running at the first event, and so was live since then.
-// number is the number of the event.
+// from the memory of a process that was already running at the first event: the buffer was live
+// since then. number is the number of the event.
 func (q *Pool) Grew(now, number uint64, found bool) {
 	if q.Fits() {
 		if q.Bytes > q.Peak.Bytes {
@@ -94,8 +92,8 @@ func (q *Pool) Grew(now, number uint64, found bool) {
 	q.draw(now, found)
 }
 
-// Shrank updates the level; call it after a free. It sets no peak, even if the rest fits now;
-// the next allocation does.
+// Shrank updates the level; call it after a free. It sets no peak, even if the rest fits now; the
+// next allocation does.
 func (q *Pool) Shrank(now uint64) {
 	if q.Bytes <= q.level && q.Fits() {
 		q.setLevel()
@@ -106,8 +104,8 @@ func (q *Pool) Shrank(now uint64) {
 // setLevel makes the present use the level that the timelines show.
 func (q *Pool) setLevel() { q.level, q.levelStatic = q.Bytes, q.static }
 
-// SetTop sets the bytes of circular buffers and buffers on single cores, on the core where they
-// are highest.
+// SetTop sets the bytes of circular buffers and buffers on single cores, on the core with the
+// most.
 func (q *Pool) SetTop(top cores.Top) {
 	q.Bytes += top.Bytes - q.top
 	q.top, q.static, q.core = top.Bytes, top.Static, top.Core

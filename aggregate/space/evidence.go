@@ -9,11 +9,12 @@ import (
 	"ttmem/tracer/event"
 )
 
-// maxBlames is the number of call stacks and of circular buffers that Evidence has at most.
+// maxBlames is the maximum number of call stacks, and of circular buffers, in Evidence.
 const maxBlames = 16
 
-// Evidence returns the state of a region when an allocation failed. buffers are those of the
-// allocator. If circular buffers overlapped a tensor, statics are those of the program.
+// Evidence returns the state of a region when an allocation failed. buffers are the buffers of
+// the allocator. If circular buffers overlapped a tensor, statics are the program's circular
+// buffers.
 func Evidence(e *event.Event, region event.Region, capacity event.Capacity, buffers []memory.Buffer, statics []memory.Static) *memory.Evidence {
 	clash := e.Reason == event.ReasonStaticClash
 	if clash {
@@ -25,7 +26,7 @@ func Evidence(e *event.Event, region event.Region, capacity event.Capacity, buff
 	if all.Start > 0 && !e.PerCore {
 		ev.FreeSpace = all.FreeSpace
 	} else {
-		ev.Capacity.Base = 0 // the free space of the core that mattered is not known
+		ev.Capacity.Base = 0 // the free space of the failing core is not known
 	}
 	if len(buffers) > 0 {
 		ev.Lowest = buffers[0].Address
@@ -52,8 +53,8 @@ func Evidence(e *event.Event, region event.Region, capacity event.Capacity, buff
 
 func first(list []memory.Blame) []memory.Blame { return slices.Clone(list[:min(len(list), maxBlames)]) }
 
-// reachable reports whether circular buffers can overlap the buffer: they cannot overlap one
-// on other cores.
+// reachable reports whether circular buffers can overlap the buffer: they can only on the same
+// cores.
 func reachable(b *memory.Buffer, statics []memory.Static) bool {
 	if !b.PerCore {
 		return true
@@ -70,7 +71,7 @@ func reachable(b *memory.Buffer, statics []memory.Static) bool {
 	return false
 }
 
-// findPlace finds where the fewest bytes have to be freed for a block of so many bytes.
+// findPlace finds the place where the fewest bytes have to be freed for a block of this size.
 func findPlace(ev *memory.Evidence, buffers []memory.Buffer, bytes uint64) {
 	c := ev.Capacity
 	if c.Base == 0 || bytes <= ev.LargestFreeBytesPerBank {
@@ -98,12 +99,12 @@ func addClash(ev *memory.Evidence, statics []memory.Static) {
 	}
 }
 
-// blame adds up buffers, in all and by call stack. The buffers must be in order of address;
-// the call stacks are in the order of their lowest buffers.
+// blame adds up buffers, in total and by call stack. The buffers must be in order of address; the
+// call stacks come in the order of their lowest buffers.
 func blame(buffers []memory.Buffer) (all memory.Blame, stacks []memory.Blame) {
 	index := make(map[uint64]int)
 	var use perBank
-	var uses []perBank // of each call stack
+	var uses []perBank // by call stack
 	for i := range buffers {
 		b := &buffers[i]
 		key := memory.StackID(b.Stack)
@@ -131,8 +132,8 @@ func blame(buffers []memory.Buffer) (all memory.Blame, stacks []memory.Blame) {
 	return all, stacks
 }
 
-// largestFirst sorts by size. The sort is stable: of equal sizes the lowest address is
-// first.
+// largestFirst sorts by size. The sort is stable: the lowest address comes first among equal
+// sizes.
 func largestFirst(list []memory.Blame) {
 	slices.SortStableFunc(list, func(a, b memory.Blame) int { return cmp.Compare(b.BytesPerBank, a.BytesPerBank) })
 }

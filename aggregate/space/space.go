@@ -1,5 +1,5 @@
-// Package space measures one region of memory: the use by its buffers, the free space between
-// them, and which buffers were in the way of a failed allocation.
+// Package space measures one region of memory: its use by buffers, the free space between them,
+// and the buffers in the way of a failed allocation.
 package space
 
 import (
@@ -44,9 +44,9 @@ func block(b *memory.Buffer) addresses.Block {
 	return addresses.Block{Start: b.Address, End: b.Address + b.BytesPerBank}
 }
 
-// perBank adds up what buffers occupy of the fullest bank.
+// perBank adds up the bytes of buffers on the fullest bank.
 type perBank struct {
-	inAll   uint64 // of buffers that are in all banks
+	inAll   uint64 // buffers in all banks
 	perCore cores.Load
 }
 

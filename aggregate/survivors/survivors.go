@@ -13,8 +13,8 @@ import (
 // Most is the number of call sites that a List keeps: those with the most survivors.
 const Most = 4096
 
-// Of are the survivors of a call site of a process. P identifies a process, also after another one
-// has its id.
+// Of are the survivors of a call site of a process. P still identifies the process after its PID
+// is reused.
 type Of[P comparable] struct {
 	memory.Survivors
 	Process P
@@ -30,8 +30,8 @@ type List[P comparable] struct {
 // Add adds the survivors of a call site.
 func (l *List[P]) Add(v *Of[P]) { l.All = append(l.All, v) }
 
-// Trim keeps the call sites with the most survivors if there are twice too many, and adds up the
-// others.
+// Trim, once the list has twice the limit, keeps the call sites with the most survivors and adds
+// up the others.
 func (l *List[P]) Trim() {
 	if len(l.All) < 2*Most {
 		return
@@ -70,7 +70,7 @@ func (l *List[P]) Code(c *codec.Codec, one func(*Of[P])) {
 	c.Value(&l.Others)
 }
 
-// Merge merges the survivors of each call site, with any allocator.
+// Merge adds up the survivors of each call site, over all its allocators.
 func Merge[P comparable](list []Of[P]) (merged []memory.Survivors) {
 	type site struct {
 		process P

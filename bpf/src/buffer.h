@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Buffers: allocated, freed, refused. */
+/* Buffers: allocations, frees and failed allocations. */
 #pragma once
 
-/* The object with the fields of a Buffer, for the argument of track_allocate or
+/* Returns the object with the fields of a Buffer, for the argument of track_allocate or
  * deallocate_impl; 0 if it cannot be read. m may be NULL. */
 static __always_inline u64 buffer_object(struct memory *m, const struct layout *l, u64 buffer)
 {
@@ -25,8 +25,8 @@ static __always_inline u64 window_u64(const u8 *window, u32 offset)
 	return v;
 }
 
-/* Reads the window of a Buffer's object, and its id. If a page was taken away meanwhile,
- * the helper reads it again. */
+/* Reads the window of a Buffer's object, and its id. If the kernel took a page away meanwhile, the
+ * helper reads it again. */
 static __always_inline bool read_buffer(struct memory *m, const struct layout *l, u64 object,
 					u64 *window, u64 *unique_id)
 {
@@ -39,8 +39,8 @@ static __always_inline bool read_buffer(struct memory *m, const struct layout *l
 				  (!unique_id || read_u64(object + l->unique_id, unique_id)));
 }
 
-/* A callee-saved register by its number in instructions. All are loaded first: clang would
- * turn a choice among loads into one from a computed offset, which the verifier refuses. */
+/* Returns a callee-saved register by its number in instructions. All are loaded first: clang would
+ * merge the loads into one from a computed offset, which the verifier rejects. */
 static __always_inline u64 saved_register(const struct pt_regs *ctx, u32 n)
 {
 	u64 bx = ctx->bx, bp = ctx->bp;
@@ -55,9 +55,9 @@ static __always_inline u64 saved_register(const struct pt_regs *ctx, u32 n)
 	return n == 3 ? bx : n == 5 ? bp : n == 12 ? r12 : n == 13 ? r13 : n == 14 ? r14 : r15;
 }
 
-/* Where BankManager::allocate_buffer handles shards: the request, which allocate_impl gets
- * unless there is an exception. The shards are an optional<u32>: the value in the low half,
- * bit 32 set if it has one. */
+/* Where BankManager::allocate_buffer handles shards: keeps the request, which allocate_impl gets
+ * unless there is an exception. The shards are an optional<u32>: the value in the low half, and
+ * bit 32 if there is a value. */
 HANDLER void bank_shards(const struct hit *h, struct thread *t)
 {
 	u64 shards = saved_register(h->ctx, h->l->shard_count);
@@ -67,7 +67,7 @@ HANDLER void bank_shards(const struct hit *h, struct thread *t)
 	t->request.shards = shards >> 32 & 1 ? (u32)shards : 0;
 }
 
-/* Whether the hybrid allocator places a Buffer on single cores. */
+/* Returns whether the hybrid allocator places a Buffer on single cores. */
 static __always_inline bool is_per_core(const struct layout *l, u64 object)
 {
 	u8 flag = 0;
@@ -76,8 +76,8 @@ static __always_inline bool is_per_core(const struct layout *l, u64 object)
 	       !bpf_probe_read_user(&flag, 1, (void *)(object + l->per_core)) && flag == 1;
 }
 
-/* A std::unordered_map<CoreCoord, DeviceAddr>: where its first node and the number of nodes
- * are. tracer/layout/per_core.go checks that the library reads it so. */
+/* The offsets of the first node and of the number of nodes in a std::unordered_map<CoreCoord,
+ * DeviceAddr>. tracer/layout/per_core.go checks that the library uses them. */
 #define MAP_FIRST 0x10
 #define MAP_COUNT 0x18
 struct core_node {
@@ -169,8 +169,8 @@ HANDLER void buffer_allocated(const struct hit *h)
 	send(r);
 }
 
-/* deallocate_impl: does nothing unless the status is "allocated". The Buffer's id is not
- * read: user space knows it by the Buffer's address. */
+/* deallocate_impl: does nothing unless the status is "allocated". The record needs no id: user
+ * space finds the buffer by the Buffer's address. */
 HANDLER void buffer_deallocate(const struct hit *h)
 {
 	const struct layout *l = h->l;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Devices: the chips of a Device or MeshDevice, and the banks of its allocator. Reported
- * once, when a device is created or first seen. */
+/* Devices: the chips of a Device or MeshDevice, and the banks of its allocator. A device is
+ * reported once, when it is created or first seen. */
 #pragma once
 
 static __always_inline void read_bank(const struct layout *l, u64 allocator, u32 type,
@@ -29,8 +29,8 @@ static __always_inline void read_bank(const struct layout *l, u64 allocator, u32
 		count_lost(LOST_DEVICE_UNREADABLE);
 }
 
-/* The id of the chip in an entry of a mesh's vector: negative for a chip of another host,
- * or if it cannot be read. Global, so that the verifier checks it once and not for each
+/* Returns the id of the chip in an entry of a mesh's vector. It is negative for a chip of another
+ * host, or if it cannot be read. Global, so that the verifier checks it once instead of for each
  * entry. */
 __noinline s64 read_chip(u32 library, u64 entry)
 {
@@ -97,8 +97,8 @@ __noinline int report_device(u32 library, u64 bias, u64 device, u64 allocator, u
 	return 1;
 }
 
-/* Reports a device before a record refers to it. What a mesh has in the place of a Device's
- * id does not matter: at worst it is reported again. */
+/* Reports a device before a record refers to it. For a mesh, the word in the place of a Device's
+ * id does not matter: at worst the mesh is reported again. */
 static __always_inline void ensure_device(const struct hit *h, u64 device)
 {
 	struct object_key k = key_of(OBJECT_DEVICE, device);
@@ -147,8 +147,8 @@ static __always_inline void ensure_allocator(const struct hit *h, u64 device, u6
 		remove_object(&k);
 }
 
-/* SubDeviceManagerTracker(IDevice *, unique_ptr<Allocator> &&, …): a device has its
- * allocator, and nothing is allocated on it yet. */
+/* SubDeviceManagerTracker(IDevice *, unique_ptr<Allocator> &&, …): the device has an allocator
+ * now, without any buffers yet. */
 HANDLER void device_ready(const struct hit *h)
 {
 	u64 allocator = 0;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* Failures: exceptions of the library during an allocation or a check of a program's static
- * region. What the thread was doing is read from its stack, so that nothing has to be
- * recorded in the normal case. */
+ * region. The thread's stack shows what it was doing, so that nothing has to be recorded in the
+ * normal case. */
 #pragma once
 
-/* How many words of the stack are searched: building the text of an exception takes a few
- * KiB of it. */
+/* The number of stack words to search: building the text of an exception takes a few KiB of
+ * stack. */
 #define STACK_WORDS 4096
-/* How far above allocate_impl's return address its Buffer is searched for: the functions in
+/* The distance above allocate_impl's return address to search for its Buffer: the functions in
  * between save it in their frames. */
 #define FRAME_BYTES 512
 
-/* How many words one call of a search covers. The verifier checks each step of a call, but
- * the function only once. */
+/* The number of words for one call of a search. The verifier checks each step of a call, but the
+ * function only once. */
 #define WORDS_A_CALL 8
 
 static __always_inline bool inside(u64 address, u64 bias, const struct code *c)
@@ -20,7 +20,7 @@ static __always_inline bool inside(u64 address, u64 bias, const struct code *c)
 	return address - bias >= c->start && address - bias < c->end;
 }
 
-/* What the thread is doing according to a return address on its stack: FAILED_*, or 0. */
+/* What a return address on the stack says about the thread's work: FAILED_*, or 0. */
 static __always_inline u32 doing(const struct layout *l, u64 bias, u64 word)
 {
 	if (inside(word, bias, &l->allocate))
@@ -32,7 +32,7 @@ static __always_inline u32 doing(const struct layout *l, u64 bias, u64 word)
 	return 0;
 }
 
-/* Whether the calls of a complete stack show what the thread is doing. */
+/* Checks whether the calls of a complete stack show the thread's work. */
 __noinline int find_call(struct stack_scan *s, struct unwinder *u)
 {
 	struct layout *l;
@@ -55,8 +55,8 @@ __noinline int find_call(struct stack_scan *s, struct unwinder *u)
 	return 0;
 }
 
-/* Searches the next words for the return address that shows what the thread is doing. 0
- * when the search is over. */
+/* Searches the next words for the return address that shows the thread's work. Returns 0 when the
+ * search is over. */
 __noinline int find_caller(struct stack_scan *s)
 {
 	u32 library, what;
@@ -83,8 +83,8 @@ __noinline int find_caller(struct stack_scan *s)
 	return 1;
 }
 
-/* Whether a Buffer waits for memory: it has a size, no memory yet, and a Device's or
- * MeshDevice's vtable behind its device. */
+/* Returns whether a Buffer waits for memory: it has a size, no memory yet, and its device has the
+ * vtable of a Device or MeshDevice. */
 static __always_inline bool lacks_memory(const struct layout *l, u64 bias, u64 buffer)
 {
 	u64 object, device, vtable = 0;
@@ -100,7 +100,7 @@ static __always_inline bool lacks_memory(const struct layout *l, u64 bias, u64 b
 	return vtable == bias + l->device_vtable || vtable == bias + l->mesh_vtable;
 }
 
-/* Stores a Buffer that was found; false if there is no more room. */
+/* Stores a discovered Buffer; false if there is no more room. */
 static __always_inline bool note_buffer(struct stack_scan *s, u64 buffer)
 {
 	for (int n = 0; n < FAILED_BUFFERS; n++) {
@@ -114,7 +114,7 @@ static __always_inline bool note_buffer(struct stack_scan *s, u64 buffer)
 	return false;
 }
 
-/* Checks the next word for the Buffer that waits for memory. 0 when the search is over. */
+/* Checks the next word for the Buffer that waits for memory. Returns 0 when the search is over. */
 __noinline int find_buffer(struct stack_scan *s)
 {
 	struct layout *l;
@@ -131,9 +131,9 @@ __noinline int find_buffer(struct stack_scan *s)
 	return !lacks_memory(l, s->bias, word) || note_buffer(s, word);
 }
 
-/* __cxa_throw(object, type, destructor), called from the library: whether this is a failure
- * to report. Without a complete stack, words on it are taken for calls: one may remain of an
- * earlier call. */
+/* __cxa_throw(object, type, destructor), called from the library: returns whether to report this
+ * as a failure. Without a complete stack, words on the stack are taken for calls, and one of them
+ * may remain from an earlier call. */
 HANDLER bool failure_begins(const struct hit *h, struct stack_scan *s, bool unwound)
 {
 	s->at = s->found = h->ctx->sp;

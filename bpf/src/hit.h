@@ -2,10 +2,10 @@
 /* One hit of a library's probe, as passed to its handler. */
 #pragma once
 
-/* on_probe takes the stack before it calls the handler, and a handler with large variables
- * is a function of its own (HANDLER): the unwinder is the deepest chain of calls, and its
- * frames must not add up with a handler's. Linux allows a chain 512 bytes.
- * bpf/budget_test.go counts them. */
+/* on_probe takes the stack before it calls the handler. The unwinder is the deepest chain of
+ * calls, and its frames must not add up with a handler's, so a handler with large variables is
+ * a separate function (HANDLER). Linux allows a chain 512 bytes. bpf/budget_test.go counts
+ * them. */
 #define HANDLER static __noinline
 struct hit {
 	struct pt_regs *ctx;
@@ -14,7 +14,7 @@ struct hit {
 	u64 bias;
 	u32 library;
 	u32 tgid;
-	struct stack_ids stack; /* 0, 0: none */
+	struct stack_ids stack; /* 0, 0: no stack */
 };
 
 static __always_inline struct memory *memory_of(const struct hit *h)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Where the fields lie in the objects of a tt-metal library: filled in by
- * tracer/heap/library.go from what tracer/layout derives from the machine code. */
+/* The offsets of fields in the objects of a tt-metal library. tracer/heap/library.go fills them in
+ * with the results of tracer/layout. */
 #pragma once
 
 enum layout_limit {
@@ -18,7 +18,7 @@ struct chain {
 	u32 offset[MAX_CHAIN];
 };
 
-/* A function: its first address in the file, and the first behind it. */
+/* A function: its first address in the file, and the first address after it. */
 struct code {
 	u64 start, end;
 };
@@ -26,21 +26,21 @@ struct code {
 struct layout {
 	/* Buffer → the object with the fields; NO_FIELD: the Buffer itself */
 	u32 buffer_impl;
-	/* offset of the BUFFER_WINDOW in that object */
+	/* offset of the BUFFER_WINDOW in the object with the fields */
 	u32 window;
-	/* offsets in the window */
+	/* offsets in that window */
 	u32 status, hooked, device, allocator, sharding;
-	/* offset in the object */
+	/* offset in the object with the fields */
 	u32 unique_id;
 	/* of a Buffer on single cores: a flag, and its addresses by core; or NO_FIELD */
 	u32 per_core, per_core_addresses;
 	/* The registers that hold size, page size and shards at PROBE_BANK_SHARDS, by their
 	 * numbers in instructions. */
 	u32 shard_size, shard_page, shard_count;
-	/* deallocate_impl's Buffer is its second argument, and its first the impl */
+	/* deallocate_impl gets the impl first and the Buffer second */
 	u32 dealloc_has_impl;
 
-	/* Addresses in the file: the difference to a hit's address is the load bias. */
+	/* Addresses in the file: a hit's address minus this is the load bias. */
 	u64 probe_address[MAX_PROBES];
 	u64 device_vtable, mesh_vtable;
 	/* Functions that identify a failure when they are on the stack. */

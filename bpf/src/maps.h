@@ -15,8 +15,8 @@ struct {
 	__type(value, struct layout);
 } layouts SEC(".maps");
 
-/* What processes lost, by cause, since user space last took it out. A process whose count is
- * taken while it adds to it may lose the addition, and nothing else. */
+/* The losses of processes by cause, since user space last took them out. If a process adds to a
+ * count while user space takes it, only that addition may be lost. */
 enum loss_limit {
 	MAX_LOSSES = 16384,
 	LOSSES_A_USER = MAX_LOSSES / 16, /* until user space takes them out */
@@ -29,11 +29,11 @@ struct {
 	__type(value, struct loss);
 } lost SEC(".maps");
 
-/* All losses, so that user space reads `lost` only after one; and those for which it had no
- * room, whose process is not known. */
+/* The number of all losses, so that user space reads `lost` only after one; and the number of
+ * losses for which `lost` had no room, so that their process is not known. */
 u64 lost_records, lost_unattributed;
 
-/* How often user space has taken them out. */
+/* How often user space has taken the losses out. */
 u64 lost_taken;
 
 /* Processes that are traced, by tgid. */
@@ -42,10 +42,10 @@ enum process_limit {
 	PROCESSES_A_USER = MAX_PROCESSES / 4,
 };
 struct process {
-	u64 user; /* to whose share it counts; 0: user space added it, or its parent is followed */
+	u64 user; /* the user whose share it uses; 0: user space added it, or its parent is followed */
 	u32 flags;
-	u32 space; /* the slot of its address space; 0: none published yet */
-	/* A child uses its parent's space while that is in this state; 0: the space is its own. */
+	u32 space; /* the slot of its address space; 0: not published yet */
+	/* A child uses its parent's space as long as that has this state; 0: it has its own. */
 	u32 inherited;
 	u32 pad;
 };
@@ -57,12 +57,12 @@ struct {
 	__type(value, struct process);
 } processes SEC(".maps");
 
-/* Result of the last hit on a CPU, which is usually that of the next one. It is valid until
- * a process or allocator ends, which `cache_epoch` counts. Each word is complete in itself: a
- * hit may be preempted by one of another process, such as a fork with the same addresses. */
+/* The result of a CPU's last hit, which the next hit can usually reuse. It is valid until a
+ * process or allocator ends, which `cache_epoch` counts. Each word is complete in itself: a
+ * process with the same addresses, such as a fork, may preempt a hit. */
 struct recent {
-	u64 process;   /* a traced one: this_process() */
-	u64 allocator; /* a known one: pair_of() */
+	u64 process;   /* the last traced one: this_process() */
+	u64 allocator; /* the last known one: pair_of() */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -71,23 +71,23 @@ struct {
 	__type(value, struct recent);
 } recent SEC(".maps");
 
-/* How many processes and allocators have ended. */
+/* The number of processes and allocators that have ended. */
 u64 cache_epoch;
 
-/* What a thread is in the middle of. */
+/* What a thread is doing. */
 enum phase {
 	PHASE_NONE,
 	PHASE_CBS,
 	PHASE_DFBS,
 	PHASE_SCRATCHPADS,
 };
-/* The search of a thread's stack for what it was doing when it threw. */
+/* The search of a thread's stack after a throw, for what the thread was doing. */
 struct stack_scan {
 	u64 at;	   /* the next word */
 	u64 limit; /* of the search for Buffers */
 	u64 bias;
-	u64 call;  /* the return address to search for; 0: any that matches */
-	u64 found; /* where it lies */
+	u64 call;  /* the return address to search for; 0: any that shows the work */
+	u64 found; /* its place on the stack */
 	u64 buffers[FAILED_BUFFERS];
 	u32 library;
 	u32 what; /* FAILED_* */
@@ -113,12 +113,12 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
-/* From Linux 6.13 on a uprobe program gets a stack of its own for each CPU, on the
- * assumption that it cannot be preempted. With kernel preemption it can: then another
+/* From Linux 6.13 on a uprobe program gets a separate stack for each CPU, because the
+ * kernel assumes that it cannot be preempted. With kernel preemption it can: then another
  * thread's hit overwrites the stack, including pointers to kernel memory. A program with a
- * tail call uses the thread's stack. So each program with large frames has a tail call that
- * is never reached, and leads to no program. TestStackBelongsToThread looks for the other
- * kind in the machine code. */
+ * tail call uses the thread's stack instead. So each program with large frames has a tail
+ * call that is never reached, and leads to no program. TestStackBelongsToThread checks the
+ * machine code. */
 #define KEEP_THREAD_STACK(ctx, none)                       \
 	do {                                               \
 		if (!(ctx)->ip)                            \
@@ -136,8 +136,8 @@ struct {
 volatile const bool only_listed; /* trace only what is in `processes` */
 volatile const u32 own_tgid;	 /* ttmem itself is never traced */
 
-/* Waking the reader costs more than all the rest. It checks every few milliseconds, in
- * which no target fills the buffer. */
+/* Waking the reader costs more than everything else together. The reader polls every few
+ * milliseconds instead; no target fills the buffer in that time. */
 static __always_inline void send(void *record)
 {
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
@@ -197,8 +197,8 @@ static __always_inline bool read_u32(u64 at, u32 *value)
 	return !bpf_probe_read_user(value, sizeof(*value), (void *)at);
 }
 
-/* Whether a call instruction ends right before an address. If not, a word on the stack with
- * this value is not a return address. */
+/* Returns whether a call instruction ends right before an address. If not, a word with this value
+ * on the stack is not a return address. */
 static __always_inline bool follows_call(u64 address)
 {
 	u8 code[7]; /* call rel32 is e8, and an indirect one ff /2 of 2 to 7 bytes */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The traced process's memory. Copying a word out of it with a helper costs 75 to 110 ns
- * here, nearly all of it checks, and a stack takes fifty words. So words are loaded through
- * the kernel's map of physical memory, by the process's own page tables: 7 ns, and 1 ns if
- * the page is cached. A failed load returns 0, which the kernel ensures. The helper reads
- * what is not resident or not in that map, and everything if user space did not find it. */
+/* The traced process's memory. Copying a word with a helper costs 75 to 110 ns here, mostly for
+ * checks, and a stack takes fifty words. So words are loaded through the kernel's map of physical
+ * memory, by the process's own page tables: 7 ns, or 1 ns if the page is cached. A load that
+ * faults returns 0, which the kernel ensures. The helper reads pages that are not resident or not
+ * in that map, and everything if user space did not find the map. */
 #pragma once
 
 /* Set before loading; 0: the helper reads everything. */
@@ -17,13 +17,13 @@ volatile const u32 table_levels; /* 4 or 5 levels of page tables */
 #define ENTRY_USER 4
 #define ENTRY_LARGE 128
 
-/* Pages of a process that a thread has read. They are valid as long as the kernel has
- * flushed no TLB entries of the process: it does so before it takes a page away. */
+/* Pages of a process that a thread has read. They are valid until the kernel flushes TLB entries
+ * of the process, which it does before it takes a page away. */
 #define VIEWS 32
 #define IS_VIEW (1ull << 63)
 struct view {
 	u64 page; /* its number and IS_VIEW */
-	u64 at;	  /* where the kernel has it */
+	u64 at;	  /* its address in the kernel's map */
 };
 struct memory {
 	u64 space; /* the kernel's unique number of an address space */
@@ -123,7 +123,7 @@ static __always_inline void close_memory(struct memory *m)
 		m->views[i].page = 0;
 }
 
-/* Whether everything read since open_memory belonged to the process all the time. */
+/* Returns whether everything read since open_memory belonged to the process all that time. */
 static __always_inline bool same_memory(const struct memory *m)
 {
 	return !direct_map || flushes() == m->flushes;
@@ -140,7 +140,7 @@ __noinline u64 find_page(struct memory *m, u64 at)
 	page = kernel_page(at, direct_map, frame_mask, table_levels);
 	if (!page)
 		return 0;
-	/* The kernel's map lacks pages of devices and secret memory, and loads from there are 0. */
+	/* The kernel's map lacks pages of devices and secret memory; loads from there return 0. */
 	if (!load_kernel(page + (at & (PAGE_BYTES - 8))) &&
 	    bpf_probe_read_kernel(&word, sizeof(word), (void *)page))
 		return 0;
@@ -150,7 +150,7 @@ __noinline u64 find_page(struct memory *m, u64 at)
 	return page;
 }
 
-/* The kernel's address of the bytes at an address; 0: read them with the helper. */
+/* Returns the kernel's address of the bytes at an address; 0: read them with the helper. */
 static __always_inline u64 kernel_address(struct memory *m, u64 at, u32 bytes)
 {
 	u64 number = at / PAGE_BYTES, offset = at & (PAGE_BYTES - 1), page;
@@ -190,8 +190,8 @@ static __always_inline bool read_user_words(struct memory *m, u64 at, u64 *words
 	return true;
 }
 
-/* Finds the constants. User space runs on_find_direct_map with the address of a page with
- * random words, and with the values to try; found is direct_map, or 0. */
+/* Finds the constants. User space runs on_find_direct_map with the address of a page of random
+ * words and the range of candidates; found is direct_map, or 0. */
 struct find_direct_map {
 	u64 page;
 	u64 words[4]; /* the first words of the page */
@@ -215,8 +215,8 @@ static __always_inline bool is_direct_map(u64 map)
 	return true;
 }
 
-/* The direct map begins at a multiple of 1 GiB, below each page that the kernel has. One
- * run tries a few of them. */
+/* The direct map begins at a multiple of 1 GiB, below each page of the kernel. One run tries a few
+ * such addresses. */
 enum direct_map_search {
 	GIBIBYTES_A_RUN = 4,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Processes: fork, exec and exit. Perf events report what they map (tracer/host/watch.go):
- * BPF has no hook for that on every kernel. */
+/* Processes: fork, exec and exit. Perf events report their mappings (tracer/host/watch.go): not
+ * every kernel has a BPF hook for these. */
 #pragma once
 
 /* Flags of struct process, set by user space. */
@@ -33,7 +33,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 
 static __always_inline int process_ended(u8 kind, u32 tgid, s32 exit_code)
 {
-	/* whatever the user has written: what is known of the process has to be dropped */
+	/* not limited by the user's share: the process's state has to be dropped */
 	struct process_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
 
 	if (!r) {

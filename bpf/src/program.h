@@ -29,8 +29,8 @@ static __always_inline void program_holds(u64 impl, u64 id, u32 what)
 	known->holds |= what;
 }
 
-/* A program releases some of its memory. Programs that never had any, such as moved-from
- * ones, are ignored. */
+/* A program releases some of its memory. Programs that never had any, such as moved-from ones, are
+ * ignored. */
 HANDLER void program_gives_up(const struct hit *h, u32 what)
 {
 	struct object_key k = key_of(OBJECT_PROGRAM, h->ctx->di);
@@ -58,8 +58,8 @@ struct cb_place {
 	struct stack_ids stack;
 };
 
-/* One record for each MAX_RANGES ranges of a CoreRangeSet, which is a vector of CoreRange:
- * x0, y0, x1, y1 as u64. */
+/* Sends a record for each MAX_RANGES ranges of a CoreRangeSet, which is a vector of CoreRange: x0,
+ * y0, x1, y1 as u64. */
 __noinline int report_cb(u32 library, const struct cb_place *p, u64 program_id, u64 begin,
 				u64 end)
 {
@@ -127,8 +127,8 @@ HANDLER void cb_allocate(const struct hit *h, struct thread *t)
 		count_lost(LOST_PROGRAM_UNREADABLE);
 }
 
-/* CircularBufferAllocator::mark_address(address, bytes, base), while the thread places
- * dataflow buffers or scratchpads: the allocator begins with its CoreRange. */
+/* CircularBufferAllocator::mark_address(address, bytes, base), while the thread allocates dataflow
+ * buffers or scratchpads: the allocator begins with its CoreRange. */
 HANDLER void cb_mark(const struct hit *h, struct thread *t)
 {
 	struct cb_place p = {
@@ -156,9 +156,9 @@ static __always_inline void read_text_size(struct thread *t)
 	t->text_size_at = 0;
 }
 
-/* finalize_kernel_bins(device, core_type, …, base, &text_offset, &text_size) writes its
- * results at its end: those of one core type are read at the start of the next one. The
- * first, index 0, is the Tensix cores. */
+/* finalize_kernel_bins(device, core_type, …, base, &text_offset, &text_size) writes its results at
+ * its end: the results for a core type are read at the start of the next one. Index 0, the first,
+ * is the Tensix cores. */
 HANDLER void kernel_bins(const struct hit *h, struct thread *t)
 {
 	if ((u32)h->ctx->si) {
@@ -172,7 +172,7 @@ HANDLER void kernel_bins(const struct hit *h, struct thread *t)
 	}
 }
 
-/* populate_dispatch_data(IDevice *): once for each compiled program. It fills in the
+/* populate_dispatch_data(IDevice *): once for each compiled program. The function fills in the
  * binaries, so they are read at the thread's next step. */
 HANDLER void program_compiled(const struct hit *h, struct thread *t)
 {
@@ -212,7 +212,7 @@ HANDLER void kernel_loaded(const struct hit *h, struct thread *t)
 	send(r);
 }
 
-/* Whether a vector in a program has elements. */
+/* Returns whether a vector in a program has elements. */
 static __always_inline bool has_elements(u64 impl, u32 vector)
 {
 	u64 begin = 0, end = 0;
@@ -221,7 +221,7 @@ static __always_inline bool has_elements(u64 impl, u32 vector)
 	       read_u64(impl + vector + 8, &end) && begin < end;
 }
 
-/* Whether the elements of a vector have been placed in L1. */
+/* Returns whether the elements of a vector have been placed in L1. */
 static __always_inline bool is_placed(u64 impl, u32 vector, u32 needed)
 {
 	u8 flag = 1;
@@ -230,7 +230,7 @@ static __always_inline bool is_placed(u64 impl, u32 vector, u32 needed)
 	       !bpf_probe_read_user(&flag, 1, (void *)(impl + needed)) && !flag;
 }
 
-/* The memory that a compiled program has; 0 if it is not compiled. */
+/* Returns which memory a compiled program has; 0 if it is not compiled. */
 __noinline int program_memory(u32 library, u64 impl)
 {
 	struct layout *l = bpf_map_lookup_elem(&layouts, &library);
@@ -251,9 +251,9 @@ __noinline int program_memory(u32 library, u64 impl)
 	return what;
 }
 
-/* GraphTracker::track_program(Program *, IDevice *): each time a program is enqueued, also one
- * from the program cache. An unknown one that has been placed in L1 was compiled before the
- * process was attached. */
+/* GraphTracker::track_program(Program *, IDevice *): each time a program is enqueued, even one
+ * from the program cache. An unknown program that is already placed in L1 was compiled before
+ * ttmem attached to the process. */
 HANDLER void program_enqueued(const struct hit *h)
 {
 	const struct layout *l = h->l;

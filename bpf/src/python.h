@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Python stacks: the frames of the thread's CPython, from the newest outward, and the code
- * objects that they run, each of which is reported once. */
+/* Python stacks: the frames of the thread's CPython, from the newest outward, and their code
+ * objects, each of which is reported once. */
 #pragma once
 
-/* Number of code objects that were reported or have died. */
+/* The number of code objects that were reported or have died. */
 u32 code_ids;
 u64 code_deaths;
 
@@ -25,7 +25,7 @@ u64 code_deaths;
 /* Larger than any name, file name or line table. */
 #define MAX_ITEMS (1 << 24)
 
-/* Whether an object is a str or a bytes: the memory may contain anything. */
+/* Returns whether an object is a str or a bytes: the memory may contain anything. */
 static __always_inline bool is_a(u64 type, u64 flag)
 {
 	u64 flags;
@@ -33,7 +33,7 @@ static __always_inline bool is_a(u64 type, u64 flag)
 	return read_u64(type + TYPE_FLAGS, &flags) && flags & flag;
 }
 
-/* A str: its state and its data, undecoded. False if it cannot be read. */
+/* Copies a str: its state and its data, undecoded. False if it cannot be read. */
 static __always_inline bool copy_text(const struct python_offsets *p, u64 at, struct text *t, u8 *to,
 				      u64 limit)
 {
@@ -63,7 +63,7 @@ static __always_inline bool copy_text(const struct python_offsets *p, u64 at, st
 	return !bpf_probe_read_user(to, bytes, (void *)data);
 }
 
-/* False if a part of the code object cannot be read. */
+/* Copies a code object. False if a part of it cannot be read. */
 static __always_inline bool fill_code(struct code_record *r, const struct python_offsets *p,
 				      u64 code, u32 id, u32 table_bytes)
 {
@@ -87,8 +87,8 @@ static __always_inline bool fill_code(struct code_record *r, const struct python
 	       copy_text(p, at, &r->file, r->file_data, MAX_FILE);
 }
 
-/* Reports a code object to user space, all of it; 0 if that failed. A frame without a name
- * or with the wrong line would be made up. */
+/* Reports a complete code object to user space; 0 if that failed. A frame without a name or with
+ * the wrong line would be misleading. */
 __noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code)
 {
 	const struct python_offsets *p;
@@ -106,7 +106,7 @@ __noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code)
 	if (!read_u64(code + p->code_line_table, &table) || !read_u64(table + OBJECT_TYPE, &type) ||
 	    !is_a(type, TYPE_IS_BYTES) || !read_u64(table + OBJECT_SIZE, &bytes) || bytes > MAX_ITEMS)
 		goto unreadable;
-	/* 3.10's code objects do not have their length */
+	/* the code objects of 3.10 lack their length */
 	if (p->minor < 11 || !read_u64(code + OBJECT_SIZE, &size) || size > MAX_ITEMS / 2)
 		size = MAX_ITEMS / 2;
 	id = __sync_fetch_and_add(&code_ids, 1) + 1;
@@ -145,7 +145,7 @@ __noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code)
 	}
 	return size * 2 << 32 | id;
 unreadable:
-	/* A page may be on its way to another place; the next stack tries again. */
+	/* A page may be moving; the next stack tries again. */
 	u->python_end = END_PYTHON_NOT_READABLE;
 	return 0;
 full:
@@ -153,7 +153,7 @@ full:
 	return 0;
 }
 
-/* Where the thread's CPython thread state is stored: pthread's slot for CPython's key. 0 if
+/* Returns the address of the thread's CPython thread state: pthread's slot for CPython's key. 0 if
  * the thread has none. */
 __noinline u64 find_thread_slot(const struct space *s)
 {
@@ -192,7 +192,7 @@ __noinline u64 newest_frame(struct unwinder *u, const struct space *s)
 	return frame;
 }
 
-/* The id of the running code, reported if needed. */
+/* Returns the id of the running code, and reports the code if needed. */
 static __always_inline u64 code_entry(struct unwinder *u, const struct space *s, u64 code)
 {
 	struct known_code *k = &u->codes[(code >> 4 ^ code >> 10) & (KNOWN_CODES - 1)];
@@ -210,7 +210,7 @@ static __always_inline u64 code_entry(struct unwinder *u, const struct space *s,
 		entry = report_code(u, s, code);
 		if (!entry)
 			return 0;
-		/* Known from now on: a record with its id is on its way. */
+		/* Known from now on: a record with this id is on its way. */
 		if (!add_object(&u->code, entry, 0)) {
 			u->python_end = END_PYTHON_NO_TABLE_ROOM;
 			return 0;
@@ -222,7 +222,7 @@ static __always_inline u64 code_entry(struct unwinder *u, const struct space *s,
 	return entry;
 }
 
-/* Reads one Python frame: STEP_ON, or how the stack ends here. */
+/* Reads one Python frame: returns STEP_ON, or how the stack ends here. */
 __noinline int python_step(struct unwinder *u, const struct space *s)
 {
 	u64 frame, code, at, marker, entry;
@@ -246,7 +246,7 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 		owner = owner >> (marker & 7) * 8 & 0xff;
 	}
 	if (s->python.minor >= 12 && owner >= OWNER_C_STACK) {
-		/* no Python frame: C code called the previous one */
+		/* not a Python frame: C code called the previous one */
 		if (n && !(u->python.calls[(n - 1) & (MAX_FRAMES - 1)].place & PYTHON_ENTRY)) {
 			u->python.calls[(n - 1) & (MAX_FRAMES - 1)].place |= PYTHON_ENTRY;
 			u->python.id = mix(u->python.id, PYTHON_ENTRY);
@@ -271,7 +271,7 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 	place &= ~PYTHON_ENTRY;
 	if (s->python.minor < 12 && owner)
 		place |= PYTHON_ENTRY;
-	/* n is below MAX_FRAMES, which Linux 6.1's verifier no longer knows, and clang would
+	/* Linux 6.1's verifier has lost the fact that n is below MAX_FRAMES, and clang would
 	 * remove a check without effect */
 	barrier_var(n);
 	n &= MAX_FRAMES - 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Records for user space: one per message of the ring buffer. tracer/decode.go turns them
+/* Records for user space: one for each message of the ring buffer. tracer/decode.go turns them
  * into events. */
 #pragma once
 
@@ -80,8 +80,8 @@ struct header {
 	struct stack_ids stack;
 };
 
-/* The request to BankManager::allocate_buffer for a sharded buffer: size and page are those
- * of the shards, including padding and alignment. */
+/* The request to BankManager::allocate_buffer for a sharded buffer: size and page size of the
+ * shards, including padding and alignment. */
 struct shard_request {
 	u64 size_bytes;
 	u64 page_size_bytes;
@@ -98,8 +98,8 @@ struct buffer_record {
 	u8 window[BUFFER_WINDOW];
 };
 
-/* A buffer that the hybrid allocator placed on single cores: at an address of its own on
- * each of buffer.h.count cores; 0: they could not be read. */
+/* A buffer that the hybrid allocator placed on single cores: at a different address on each of
+ * buffer.h.count cores. 0 cores: they could not be read. */
 #define MAX_CORES 256
 struct core_address {
 	u32 x, y;
@@ -116,19 +116,19 @@ struct free_record {
 	u8 window[BUFFER_WINDOW];
 };
 
-/* header.flags: what the thread was doing, by the functions on its stack */
+/* header.flags: what the thread was doing, according to the functions on its stack */
 enum failed_flag {
 	FAILED_ALLOCATE = 1,
 	FAILED_VALIDATE_CBS = 2,
 	FAILED_VALIDATE_DFBS = 4,
 };
-/* How many Buffers are taken from the stack. Remains of earlier calls look the same; the
- * message shows which one it is. */
+/* The number of Buffers to take from the stack. Remains of earlier calls look the same; the
+ * message shows which one failed. */
 #define FAILED_BUFFERS 4
 struct failed_buffer {
 	u64 object; /* 0: end of the list */
 	u64 unique_id;
-	u64 per_core; /* 1: it was to be placed on single cores */
+	u64 per_core; /* 1: the allocation was for single cores */
 	u8 window[BUFFER_WINDOW];
 };
 
@@ -200,7 +200,7 @@ struct program_end_record {
 	u64 program_id;
 };
 
-/* A program that is enqueued, whether it was compiled for that or comes from the program
+/* A program is enqueued, either after it was compiled or from the program
  * cache. */
 struct program_run_record {
 	struct header h;
@@ -208,8 +208,8 @@ struct program_run_record {
 	u64 device;
 };
 
-/* A program that was compiled before its process was attached. flags: its memory, which
- * user space reads from the process. */
+/* A program that was compiled before the attach. flags: its memory, which user space reads from
+ * the process. */
 struct program_seen_record {
 	struct header h;
 	u64 program_id;
@@ -244,9 +244,9 @@ struct native_record {
 	u64 addresses[MAX_FRAMES];
 };
 
-/* Python frames, innermost first: the code object's id, and the offset of the current
- * instruction in its code. PYTHON_ENTRY: C code called this function, so it has its own
- * eval loop on the native stack. */
+/* Python frames, innermost first: the code object's id, and the offset of the current instruction
+ * in its code. PYTHON_ENTRY: C code called this function, so it has a separate eval loop on the
+ * native stack. */
 enum python_flag {
 	PYTHON_ENTRY = 1u << 31,
 };
@@ -268,7 +268,7 @@ struct python_record {
 #define SMALL_TABLE 1024
 #define LARGE_TABLE 65536
 struct text {
-	u32 state; /* of the str: how many bytes a character has */
+	u32 state; /* of the str: bytes per character */
 	u32 bytes;
 };
 struct code_record {
@@ -299,11 +299,11 @@ enum lost_cause {
 	LOST_NO_THREAD_STATE,
 	LOST_TOO_MANY_OBJECTS,
 	LOST_TOO_MANY_PROCESSES,
-	LOST_OF_USER, /* any: its user's processes have too many losses to count for each */
+	LOST_OF_USER, /* any, of a user whose processes have too many losses to count separately */
 	LOST_CAUSES,
 };
 
-/* How often that happened to a process for a cause, and when it did last. */
+/* How often, and when last, a process lost records for a cause. */
 struct loss_key {
 	u32 tgid; /* 0: any of a user */
 	u32 uid;  /* the user, if tgid is 0 */

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What all users share, and how much of it one may take: the ring buffer, the table of
- * objects, the state of threads, the tables of processes and of losses. */
+/* What all users share, and each user's limits: the ring buffer, the table of objects, the state
+ * of threads, the tables of processes and of losses. */
 #pragma once
 
-/* A user with all processes; of root each process, as root's containers run anything. */
+/* A user with all processes; for root, a single process, as root's containers run anything. */
 struct user {
 	u64 lap;	  /* of the ring buffer */
-	u64 lap_bytes;	  /* written in that lap, beyond what anybody may write */
+	u64 lap_bytes;	  /* written in that lap, beyond the common half */
 	u32 objects;	  /* entries in the table of objects */
 	u32 threads;	  /* entries in the table of unwinders */
 	u32 processes;	  /* entries in the table of processes that hits added */
-	u32 losses;	  /* entries added to the table of losses since it was taken out */
-	u64 lost_taken;	  /* how often it had been, when these were counted */
+	u32 losses;	  /* entries added to the table of losses since it was last taken out */
+	u64 lost_taken;	  /* the value of lost_taken when these were counted */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -43,8 +43,8 @@ static __always_inline struct user *find_user(u64 id)
 
 static const struct loss no_loss;
 
-/* Counts a loss of the running process; processes of a user whose share of the table is full
- * have one row together. Global, so that the verifier checks it once. */
+/* Counts a loss of the running process. Once a user's share of the table is full, one row counts
+ * all further processes. Global, so that the verifier checks it once. */
 __noinline int count_lost(u32 cause)
 {
 	struct loss_key k = {.tgid = bpf_get_current_pid_tgid() >> 32, .cause = cause};
@@ -76,12 +76,12 @@ __noinline int count_lost(u32 cause)
 	return 0;
 }
 
-/* The ring buffer. Half of it is anybody's: a loud program is lost only if the reader stays
- * behind for long. Of the other half each user may fill an equal part in each lap, which is
- * the time in which the reader reads as much: quiet users always find room. */
+/* The ring buffer. All may fill one half of it: a noisy program loses records only if the reader
+ * stays behind for long. Of the other half each user may fill an equal part in each lap, the time
+ * in which the reader reads as much. So quiet users always find room. */
 #define SHARED_BYTES (RING_BYTES / 2)
 u64 ring_lap;
-u32 ring_users; /* which have written beyond the first half */
+u32 ring_users; /* users who have written beyond the first half */
 
 __noinline int within_share(u32 bytes)
 {
@@ -99,15 +99,15 @@ __noinline int within_share(u32 bytes)
 		u->lap_bytes = 0;
 		__sync_fetch_and_add(&ring_users, 1);
 	}
-	/* Twice: those who come later find the parts of the earlier ones taken. It is 0 for a
-	 * moment if two hits begin a lap. */
+	/* Twice the users, because later users find the parts of earlier ones taken. The number is
+	 * 0 for a moment if two hits begin a lap. */
 	if ((u->lap_bytes + bytes) * 2 * (ring_users ?: 1) > SHARED_BYTES)
 		return 0;
 	__sync_fetch_and_add(&u->lap_bytes, bytes);
 	return 1;
 }
 
-/* Whether the running process may write a record. */
+/* Returns whether the running process may write a record. */
 static __always_inline bool may_write(u32 bytes)
 {
 	return bpf_ringbuf_query(&records, BPF_RB_AVAIL_DATA) < SHARED_BYTES || within_share(bytes);
@@ -205,7 +205,7 @@ struct {
 	__type(value, u32);
 } executing SEC(".maps");
 
-/* The key of an object of the running process. An exec changes the number of its address
+/* Returns the key of an object of the running process. An exec changes the number of its address
  * space, which no other process gets. */
 static __always_inline struct object_key key_of(enum object_kind kind, u64 address)
 {
@@ -216,7 +216,7 @@ static __always_inline struct object_key key_of(enum object_kind kind, u64 addre
 	};
 }
 
-/* Finds an object by a key that is not on the stack, where Linux 6.1 wants one. */
+/* Finds an object by a key outside the stack, although Linux 6.1 wants the key on the stack. */
 static __noinline struct object *find_object(const struct object_key *k)
 {
 	struct object_key key = *k;
@@ -224,7 +224,7 @@ static __noinline struct object *find_object(const struct object_key *k)
 	return bpf_map_lookup_elem(&objects, &key);
 }
 
-/* Adds an object; false if there is no room for it. The key may lie anywhere. */
+/* Adds an object; false if there is no room for it. The key may be anywhere in memory. */
 static __noinline bool add_object(const struct object_key *k, u64 value, u32 holds)
 {
 	struct object o = {.value = value, .user = user_id(), .holds = holds};
@@ -264,7 +264,7 @@ static __noinline bool remove_object(const struct object_key *k)
 	return true;
 }
 
-/* The process whose programs `on_ended` removes as well; 0: none. */
+/* The process whose programs `on_ended` removes too; 0: none. */
 u32 forget_programs;
 
 static long remove_if_ended(void *map, const struct object_key *k, void *value, void *none)
@@ -278,7 +278,7 @@ static long remove_if_ended(void *map, const struct object_key *k, void *value, 
 	return 0;
 }
 
-/* Removes the objects of programs that have ended. User space runs it after some did. */
+/* Removes the objects of ended programs. User space runs it after some have ended. */
 SEC("raw_tp")
 int on_ended(void *ctx)
 {

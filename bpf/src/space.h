@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* A process's address space, for unwinding: the mapped code, its unwind rows, its CPython.
+/* A process's address space, for unwinding: the mapped code, its unwind rows and its CPython.
  * tracer/stack fills it in. */
 #pragma once
 
-/* Unwind tables are sequences of 32-bit words, in chunks: chunk n has the words from
- * n * CHUNK_WORDS. Chunks are allocated in slabs of 4 MiB, as they are needed. A slab stays,
- * and user space writes to its chunks in place: a change of the map of slabs takes the time
- * in which all running programs end. A chunk is written only while no process's space refers
- * to it. */
+/* Unwind tables are sequences of 32-bit words, in chunks: chunk n has the words from n *
+ * CHUNK_WORDS. Chunks are allocated in slabs of 4 MiB, as needed. A slab stays, and user
+ * space writes to its chunks in place, because changing the map of slabs takes until all
+ * running programs have ended. A chunk is written only while no process's space refers to
+ * it. */
 #define CHUNK_WORDS 4096
 #define SLAB_CHUNKS 256
 #define MAX_SLABS 32
@@ -62,22 +62,22 @@ struct {
 	__type(value, struct rule);
 } rules SEC(".maps");
 
-/* Code that a process maps. Page p of the file's addresses, counted from first_page, has
- * the rows from words[index + p] to words[index + p + 1]. */
+/* Code that a process maps. Page p of the file's addresses, counted from first_page, has the rows
+ * from words[index + p] to words[index + p + 1]. */
 #define PAGE_SHIFT 12
 enum table_index {
 	NO_TABLE = 0xffffffff,
 };
 struct mapping {
 	u64 start, end;
-	u64 bias; /* address in the process less that in the file */
+	u64 bias; /* address in the process minus address in the file */
 	u32 index;
 	u32 first_page;
 	u32 pages;
 	u32 pad;
 };
 
-/* Where a CPython keeps what is read of it: symbolize/python.Runtime. */
+/* Where a CPython keeps the data that a stack needs: symbolize/python.Runtime. */
 struct python_offsets {
 	u32 minor; /* 0: the process has no supported CPython */
 	u32 thread_frame, cframe_frame;

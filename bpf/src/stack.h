@@ -2,8 +2,8 @@
 /* The stacks of events: two ids, of the native and of the Python part, each reported once. */
 #pragma once
 
-/* The ids of the stacks that user space knows; the value means nothing. What was not used for
- * long makes room for others, and is reported again if it is used. */
+/* The ids of the stacks that user space knows; the values mean nothing. Stacks that were not used
+ * for long make room for others, and are reported again at their next use. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 131072);
@@ -68,8 +68,8 @@ __noinline u64 report_python(struct unwinder *u, u32 tgid)
 	return id;
 }
 
-/* Processes that unload code, or have, which user space does not know yet: how often that
- * began or ended. It is odd while it goes on. */
+/* Processes with unloaded code that user space does not know yet: how often unloading began or
+ * ended. The number is odd while it goes on. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -100,9 +100,9 @@ static __always_inline u32 space_slot(struct unwinder *u, u32 tgid)
 #define RT_CONSISTENT 0
 #define RT_DELETE 2
 
-/* _dl_debug_state(), which ld.so calls before and after it changes mappings; the cookie is
- * _r_debug's address. Other code may be mapped in the place of unloaded code: until user
- * space has read the new mappings, no stacks are taken. */
+/* _dl_debug_state(), which ld.so calls before and after it changes mappings; the cookie is the
+ * address of _r_debug. Other code may be mapped in the place of unloaded code: no stacks are taken
+ * until user space has read the new mappings. */
 SEC("uprobe.multi")
 int on_debug_state(struct pt_regs *ctx)
 {
@@ -169,7 +169,7 @@ __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct sta
 		forget_rows(u, s->generation);
 	walk(u, s, ip, sp, bp);
 	if (!same_memory(&u->memory)) {
-		/* another thread releases memory, which some do all the time */
+		/* another thread releases memory, as some do all the time */
 		open_memory(&u->memory);
 		walk(u, s, ip, sp, bp);
 		if (!same_memory(&u->memory)) {
@@ -209,7 +209,7 @@ static __always_inline void stack_of(const struct pt_regs *ctx, struct unwinder 
 		count_end(END_NO_STATE);
 }
 
-/* The stack of every call of a function, for tests and benchmarks. */
+/* Takes the stack of every call of a function, for tests and benchmarks. */
 NO_PROGRAMS(after_stack);
 
 SEC("uprobe.multi")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* ttmem's kernel side. One program serves all the probes of a library, so that one
- * uprobe_multi link is enough: the cookie has the probe and the library. There are entry
- * probes only: a return probe would kill the target when an exception passes through it. */
+/* ttmem's kernel side. One program serves all the probes of a library, so that one uprobe_multi
+ * link is enough: the cookie has the probe and the library. All are entry probes: a return probe
+ * would kill the target when an exception passes through it. */
 #include "vmlinux_min.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -85,7 +85,7 @@ static __always_inline bool traced(u32 tgid)
 	return add_process(tgid);
 }
 
-/* Whether to take the stack of a hit. */
+/* Returns whether to take the stack of a hit. */
 static __always_inline bool has_stack(struct hit *h, u32 probe, struct thread *t)
 {
 	switch (probe) {

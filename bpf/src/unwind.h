@@ -8,15 +8,15 @@ enum stack_end {
 	END_START,	   /* at the thread's start */
 	END_TOO_DEEP,	   /* MAX_FRAMES frames were taken */
 	END_NO_SPACE,	   /* user space does not know the process yet */
-	END_NOT_MAPPED,	   /* an address in no known code */
+	END_NOT_MAPPED,	   /* an address outside all known code */
 	END_NO_ROW,	   /* code without unwind rows, and no frame pointer */
 	END_UNSUPPORTED,   /* a row that needs other registers than rsp and rbp */
-	END_BAD_FRAME,	   /* a frame that does not lie above its callee */
+	END_BAD_FRAME,	   /* a frame that is not above its callee */
 	END_NOT_READABLE,  /* stack memory that is not resident */
 	END_NO_TABLE_ROOM, /* the table of stacks is full */
 	END_RING_FULL,	   /* no room in the ring buffer */
 	END_NO_STATE,	   /* no memory for the thread's state */
-	END_ONLY_PYTHON,   /* as END_TOO_DEEP, but the Python part is complete: in stack_ends only */
+	END_ONLY_PYTHON,   /* like END_TOO_DEEP, but the Python part is complete: in stack_ends only */
 	/* and the Python part: */
 	END_PYTHON_NONE, /* the thread runs no Python */
 	END_PYTHON,	 /* at the outermost frame */
@@ -61,28 +61,28 @@ struct known_code {
 
 /* State for unwinding a thread. Not per CPU: a probe can be preempted. */
 struct unwinder {
-	/* The current frame: an address in its current call, or the instruction itself for the
-	 * innermost one. */
+	/* The current frame: an address within its current call, or, for the innermost frame, the
+	 * instruction itself. */
 	u64 at, sp, bp;
 	u64 bp_at; /* where bp was saved; 0: still in the register */
 	u64 bp_lost;
 
 	/* Everything that the last native stack depends on: where it began, and the words of
-	 * memory that were read for it. If they are unchanged, so is the stack: in a loop most
+	 * memory that were read for it. If they are unchanged, so is the stack. In a loop most
 	 * are, and comparing takes a third of the time of unwinding. */
 	u64 begin_at, begin_sp, begin_bp;
 	u32 begin_generation;
 	u32 bp_own;  /* bp is still the thread's register */
-	u32 bp_used; /* and a frame was found by it */
+	u32 bp_used; /* and the walk has used it to find a frame */
 	u32 words;   /* MAX_WORDS + 1: too many to compare */
 	u64 word_at[MAX_WORDS], word[MAX_WORDS];
 
-	u64 user;	 /* whose thread it is */
+	u64 user;	 /* the user of the thread */
 	u64 cache_epoch; /* slot is valid while none is added */
 	u32 slot, generation;
 	u32 inherited; /* as in struct process */
 	u32 pad;
-	u32 mapping; /* of the last row that was searched */
+	u32 mapping; /* of the last searched row */
 	u32 place;   /* in a search */
 	u32 end, python_end;
 	struct memory memory;
@@ -91,7 +91,7 @@ struct unwinder {
 	u64 thread_slot;
 	u64 python_frame;
 	struct object_key code; /* of that frame */
-	u64 python_passed; /* an inner frame: seeing it again means a cycle */
+	u64 python_passed; /* an inner frame: finding it again means a cycle */
 
 	u64 native_ids[KNOWN_IDS], python_ids[KNOWN_IDS];
 	struct known_code codes[KNOWN_CODES];
@@ -117,8 +117,8 @@ struct {
 	__type(value, struct unwinder);
 } new_unwinder SEC(".maps");
 
-/* Functions that are not inlined are global, and get their data as arguments: the verifier
- * checks each once. It requires checks for NULL, although the arguments never are. */
+/* Functions that are not inlined are global and get their data as arguments, so that the verifier
+ * checks each once. It requires checks for NULL, although the arguments never are NULL. */
 
 static __noinline struct unwinder *new_thread(u32 tid)
 {
@@ -138,8 +138,8 @@ static __noinline struct unwinder *new_thread(u32 tid)
 	return u;
 }
 
-/* The running thread's unwinder, with its memory opened; NULL if there is no memory for it,
- * or too many threads have one. */
+/* Returns the running thread's unwinder, with its memory opened; NULL if there is no memory for
+ * it, or if too many threads have one. */
 static __noinline struct unwinder *this_unwinder(void)
 {
 	u32 tid = bpf_get_current_pid_tgid();
@@ -154,7 +154,7 @@ static __noinline struct unwinder *this_unwinder(void)
 
 static __always_inline void drop_unwinder(u32 tid)
 {
-	/* nearly every thread of the host has none, and the look-up takes no lock */
+	/* nearly all threads of the host have none, and the look-up takes no lock */
 	struct unwinder *u = bpf_map_lookup_elem(&unwinders, &tid);
 	struct user *user;
 	u64 id;
@@ -169,11 +169,11 @@ static __always_inline void drop_unwinder(u32 tid)
 		__sync_fetch_and_sub(&user->threads, 1);
 }
 
-/* The searches keep their position in memory: the verifier knows the same about it
- * whichever way a step goes, and has one case to check. */
+/* The searches keep their position in memory: there the verifier knows the same about it after
+ * each branch of a step, and has one case to check. */
 #define PLACE(u) (*(volatile u32 *)&(u)->place)
 
-/* The mapping that contains an address; MAX_MAPPINGS if there is none. */
+/* Returns the mapping that contains an address; MAX_MAPPINGS if there is none. */
 __noinline u32 find_mapping(struct unwinder *u, const struct space *s, u64 at)
 {
 	u32 place;
@@ -193,8 +193,8 @@ __noinline u32 find_mapping(struct unwinder *u, const struct space *s, u64 at)
 	return place;
 }
 
-/* The rule's number of the row for an offset in a page, among the rows from one word up to
- * another; -1 if there is none. */
+/* Returns the number of the rule for an offset in a page, from the rows between two words; -1 if
+ * there is none. */
 __noinline int find_row(struct unwinder *u, u32 from, u32 to, u32 offset)
 {
 	struct chunk *c = chunk_at(from / CHUNK_WORDS);
@@ -206,7 +206,7 @@ __noinline int find_row(struct unwinder *u, u32 from, u32 to, u32 offset)
 	for (u32 half = CHUNK_WORDS / 2; half; half /= 2) {
 		u32 next = PLACE(u) + half;
 
-		/* the words behind the last row of a chunk are larger than any row */
+		/* the words after the last row of a chunk are larger than any row */
 		if (next < to && next - base < CHUNK_WORDS &&
 		    c->words[next & (CHUNK_WORDS - 1)] >> 16 <= offset)
 			PLACE(u) = next;
@@ -261,7 +261,7 @@ static __always_inline void note_word(struct unwinder *u, u64 at, u64 word)
 	u->words = n < MAX_WORDS ? n + 1 : MAX_WORDS + 1;
 }
 
-/* For stacks that depend on something else. */
+/* For stacks that depend on anything else. */
 static __always_inline void never_compare(struct unwinder *u)
 {
 	u->words = MAX_WORDS + 1;
@@ -284,7 +284,7 @@ static __always_inline bool caller_bp(struct unwinder *u, u64 *bp)
 	return true;
 }
 
-/* Whether an address is the return address of a signal handler: there the thread calls
+/* Returns whether an address is the return address of a signal handler: there the thread calls
  * rt_sigreturn (mov $15, %rax; syscall), and no call ends before it. */
 static __always_inline bool returns_from_signal(u64 address)
 {
@@ -293,7 +293,7 @@ static __always_inline bool returns_from_signal(u64 address)
 	return read_u64(address, &code) && code == 0x0f0000000fc0c748;
 }
 
-/* Code without rows: the frame that rbp would point to, if it is plausible. */
+/* Code without rows: takes the frame that rbp would point to, if that is plausible. */
 __noinline int frame_pointer_frame(struct unwinder *u)
 {
 	u64 bp, frame[2];
@@ -324,7 +324,7 @@ __noinline int entered_frame(struct unwinder *u)
 	return END_START;
 }
 
-/* The frame's address by the rarer rules; 0 if it cannot be read. */
+/* Returns the frame's address by the rarer rules; 0 if it cannot be read. */
 __noinline u64 rare_cfa(struct unwinder *u, u64 packed)
 {
 	u32 kind = packed & 0xff, offset = packed >> 32;
@@ -386,7 +386,7 @@ static __always_inline void add_frame(struct unwinder *u)
 	u->native.id = mix(u->native.id, u->at);
 }
 
-/* From a frame to its caller's, by all methods: STEP_ON, or how the stack ends here. */
+/* Goes from a frame to its caller's, by all methods: STEP_ON, or how the stack ends here. */
 #define STEP_ON STACK_ENDS
 __noinline int step(struct unwinder *u, const struct space *s)
 {
@@ -457,7 +457,7 @@ __noinline int step(struct unwinder *u, const struct space *s)
 	return STEP_ON;
 }
 
-/* The same for nearly all frames: the rule is cached, the stack memory was read, and
+/* Does the same for nearly all frames: the rule is cached, the stack memory was read, and
  * everything is plausible. Otherwise it changes nothing. */
 static __always_inline bool quick_step(struct unwinder *u)
 {
@@ -494,7 +494,7 @@ static __always_inline bool quick_step(struct unwinder *u)
 	return true;
 }
 
-/* Some steps: few, as the verifier checks each one. */
+/* The steps of one call: few, as the verifier checks each one. */
 #define SOME_STEPS 16
 __noinline int unwind_some(struct unwinder *u, const struct space *s)
 {
@@ -514,7 +514,7 @@ __noinline int unwind_some(struct unwinder *u, const struct space *s)
 	return STEP_ON;
 }
 
-/* Whether some words are unchanged. */
+/* Returns whether some words are unchanged. */
 __noinline int same_words(struct unwinder *u, u32 n)
 {
 	u64 from;
@@ -531,7 +531,7 @@ __noinline int same_words(struct unwinder *u, u32 n)
 	return 1;
 }
 
-/* Whether the stack is the same as the last one. */
+/* Returns whether the stack is the same as the last one. */
 static __always_inline bool same_stack(struct unwinder *u)
 {
 	if (u->words > MAX_WORDS || u->at != u->begin_at || u->sp != u->begin_sp ||
@@ -546,8 +546,8 @@ static __always_inline bool same_stack(struct unwinder *u)
 	return true;
 }
 
-/* Unwinds from u's frame to the thread's start. State stays in memory: the verifier tracks
- * the contents of registers too closely. */
+/* Unwinds from u's frame to the thread's start. The state stays in memory, because the verifier
+ * tracks registers too closely. */
 __noinline int unwind(struct unwinder *u, const struct space *s, u64 seed)
 {
 	int end = STEP_ON;

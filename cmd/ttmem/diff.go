@@ -69,11 +69,11 @@ docs/diff.md explains moments, and which call stacks are the same in both.`,
 	return c
 }
 
-// A diffSide is a side of a comparison, and how it is read.
+// A diffSide is one side of a comparison.
 type diffSide struct {
 	diff.Side
 	at source.Moment
-	// peaks are compared if what was never freed does not differ.
+	// peaks are compared if the unfreed memory does not differ.
 	peaks analyze.Parts
 }
 
@@ -81,7 +81,7 @@ func (o *diffOptions) newSide(path string, at source.Moment) *diffSide {
 	return &diffSide{Side: diff.Side{Path: path, Moment: at.Text, When: at.String(), PIDs: o.source.PIDs}, at: at}
 }
 
-// sides are what the arguments and flags ask to compare.
+// sides returns the two sides that the arguments and flags select.
 func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, err error) {
 	marked := o.from != "" || c.Flags().Changed("to")
 	o.source.Socket, o.source.SocketNamed = flags.SocketOf(c)
@@ -139,7 +139,7 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := flags.CheckBy(o.by); err != nil { // which may be ""
+	if err := flags.CheckBy(o.by); err != nil { // by may be ""
 		return err
 	}
 	filter, rules, err := o.check(alloc.Regions)
@@ -176,8 +176,8 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	return status
 }
 
-// compare compares what was never freed and, if that does not differ and no moment is selected,
-// the peaks.
+// compare compares the unfreed memory. If that does not differ and no moment is selected, it
+// compares the peaks.
 func (o *diffOptions) compare(a, b *diffSide, names alloc.Namer) *diff.Difference {
 	ask := diff.Options{By: o.by, Limit: o.n}
 	d := diff.New(&a.Side, &b.Side, names, ask)
@@ -195,8 +195,8 @@ func (o *diffOptions) compare(a, b *diffSide, names alloc.Namer) *diff.Differenc
 	return diff.New(&a.Side, &b.Side, names, ask)
 }
 
-// read reads both sides, both at once if each is read by one processor. The progress of one is
-// shown: of a running process, whose memory takes longer to read, or of the first file.
+// read reads both sides, at the same time if each takes one processor. It shows one side's
+// progress: that of a running process, whose memory takes longer to read, or of the first file.
 func (o *diffOptions) read(a, b *diffSide) (*source.Summary, error) {
 	if a.Path == b.Path {
 		return readFile(a.Path, false, a, b)
@@ -237,8 +237,8 @@ func (o *diffOptions) readOther(b *diffSide) (*source.Summary, error) {
 	return &s.Summary, nil
 }
 
-// readFile reads one file, for one side or both. The state at the end has what was never freed
-// and the peaks.
+// readFile reads one file, for one side or both. The state at the end has the unfreed memory and
+// the peaks.
 func readFile(path string, quiet bool, sides ...*diffSide) (*source.Summary, error) {
 	recording := source.Recording{Path: path, Quiet: quiet}
 	for _, side := range sides {

@@ -27,7 +27,7 @@ type diagnosis struct {
 	untried []string
 }
 
-// libraryExample is where the library lies that pip installs.
+// libraryExample is the path of a library that pip installs.
 const libraryExample = "…/site-packages/ttnn/build/lib/libtt_metal.so"
 
 func newDoctor() *cobra.Command {
@@ -84,7 +84,7 @@ func diagnose(w io.Writer, files []string, asJSON bool) error {
 		return term.ExitStatus(1)
 	}
 	for _, f := range d.Features {
-		// a file can be looked at anywhere
+		// files can be checked on any host
 		if !f.OK && len(files) == 0 {
 			return term.ExitStatus(1)
 		}
@@ -97,8 +97,7 @@ func diagnose(w io.Writer, files []string, asJSON bool) error {
 	return nil
 }
 
-// explainUntried says of the features that could not be tried why not, and gives their
-// names.
+// explainUntried writes why features could not be tried, and returns their names.
 func explainUntried(features []kernel.Feature, root bool) (untried []string) {
 	why := "not tried: needs root"
 	if root {
@@ -113,7 +112,7 @@ func explainUntried(features []kernel.Feature, root bool) (untried []string) {
 	return untried
 }
 
-// writeHost writes what there is of the features, and first what could not be tried.
+// writeHost writes the features of the host, those that could not be tried first.
 func (d *diagnosis) writeHost(w io.Writer, root bool) {
 	if !root {
 		fmt.Fprintln(w, "Run without root: the libraries of processes are not looked at, and of the kernel")
@@ -143,7 +142,7 @@ func (d *diagnosis) writeHost(w io.Writer, root bool) {
 	fmt.Fprintf(w, "\n%s\n\n", d.verdict())
 }
 
-// verdict is whether tracing works on this host, in a line.
+// verdict returns a line that says whether tracing works on this host.
 func (d *diagnosis) verdict() string {
 	var missing []string
 	for _, f := range d.Features {
@@ -179,7 +178,7 @@ func (d *diagnosis) write(w io.Writer, mapped, root bool) {
 	}
 }
 
-// writeLine writes one line: libraries belong to any user.
+// writeLine writes one line, cleaned, because libraries belong to any user.
 func writeLine(w io.Writer, format string, args ...any) {
 	fmt.Fprintln(w, strings.TrimRight(event.Printable(fmt.Sprintf(format, args...)), " "))
 }

@@ -80,7 +80,7 @@ func runDump(o *viewOptions) error {
 	return (&source.Summary{Notes: l.Notes, Failed: l.Failed}).Finish(page.Doubts(l.Losses(), "the list may lack buffers, or have too many"))
 }
 
-// view is the list, or its groups, as the flags say.
+// view returns the list, or its groups, as selected by the flags.
 func (o *viewOptions) view(l *dump.List) output.View {
 	l.Sort()
 	if o.by == "" {
@@ -90,7 +90,7 @@ func (o *viewOptions) view(l *dump.List) output.View {
 	return l.Group(o.by, o.n)
 }
 
-// newListing lists what is live.
+// newListing lists the live memory.
 func newListing(p *source.State, filter alloc.Filter, rules *name.Rules) (*dump.List, error) {
 	snap := p.Snapshot()
 	if err := checkLive(snap, &filter, p.Of); err != nil {
@@ -101,7 +101,7 @@ func newListing(p *source.State, filter alloc.Filter, rules *name.Rules) (*dump.
 	return l, nil
 }
 
-// checkLive is an error if a selected chip or process does not exist.
+// checkLive returns an error if a selected chip or process does not exist.
 func checkLive(snap *memory.Snapshot, filter *alloc.Filter, of string) error {
 	var pids []int
 	for i := range snap.Processes {
@@ -116,7 +116,7 @@ func checkLive(snap *memory.Snapshot, filter *alloc.Filter, of string) error {
 		ended := func(p memory.Process) bool { return p.PID == pid && p.Exit != nil }
 		switch {
 		case !slices.Contains(pids, pid) && slices.ContainsFunc(snap.Processes, ended):
-			return fmt.Errorf("-p %d: the process has ended, and has nothing live %s; `ttmem report … -p %d` shows what it had", pid, of, pid)
+			return fmt.Errorf("-p %d: the process has ended, and has nothing live %s; `ttmem report … -p %d` shows its memory", pid, of, pid)
 		case len(pids) == 0:
 			return fmt.Errorf("-p %d: no process is running %s", pid, of)
 		case !slices.Contains(pids, pid):
@@ -126,8 +126,8 @@ func checkLive(snap *memory.Snapshot, filter *alloc.Filter, of string) error {
 	return nil
 }
 
-// list is what is live at a moment. Each region of each chip has its peak at a time of its
-// own.
+// list lists the memory that is live at a moment. Each region of each chip has its peak at a
+// different time.
 func (o *viewOptions) list(at source.Moment, filter alloc.Filter, rules *name.Rules) (*dump.List, error) {
 	var l *dump.List
 	var failed error
@@ -155,7 +155,7 @@ func (o *viewOptions) list(at source.Moment, filter alloc.Filter, rules *name.Ru
 	}
 	var end *source.State
 	var err error
-	if at.AtEnd() { // of a file too: its ages go up to the end of the recording
+	if at.AtEnd() { // also for a file: ages then go up to the end of the recording
 		end, err = o.now(nil, list)
 	} else {
 		end, err = o.states(at, nil, list)
@@ -176,8 +176,8 @@ func (o *viewOptions) list(at source.Moment, filter alloc.Filter, rules *name.Ru
 	return l, nil
 }
 
-// splitFilter is the filter with only some regions: several filters if these are not the same
-// of all chips.
+// splitFilter returns the filter with only some regions: several filters if the chips have
+// different regions.
 func splitFilter(f *alloc.Filter, s *aggregate.State, some source.Regions) (list []alloc.Filter) {
 	all := s.Snapshot().DeviceIDs()
 	if all == nil {
@@ -194,7 +194,7 @@ func splitFilter(f *alloc.Filter, s *aggregate.State, some source.Regions) (list
 		case len(devices) == 0:
 			continue
 		case len(devices) == len(all):
-			devices = f.Devices // also what is on no known chip
+			devices = f.Devices // including memory on no known chip
 		}
 		same := slices.IndexFunc(list, func(other alloc.Filter) bool { return slices.Equal(other.Devices, devices) })
 		if same < 0 {
@@ -208,7 +208,7 @@ func splitFilter(f *alloc.Filter, s *aggregate.State, some source.Regions) (list
 	return list
 }
 
-// momentOf is the time of what a filter lets through.
+// momentOf returns the time of the memory that a filter selects.
 func momentOf(f *alloc.Filter, snap *memory.Snapshot) dump.Moment {
 	m := dump.Moment{Devices: f.Devices, Regions: alloc.RegionNames(f.Regions), TimeNs: snap.TimeNs}
 	if f.Devices == nil {

@@ -18,7 +18,7 @@ import (
 	"ttmem/tracer/host"
 )
 
-// newHelp is help, which fails for an unknown command.
+// newHelp returns the command help, which fails for an unknown command.
 func newHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
@@ -51,14 +51,13 @@ func newHelp() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			found.InitDefaultHelpFlag() // which its text is to list
+			found.InitDefaultHelpFlag() // so that the text lists it
 			return found.Help()
 		},
 	}
 }
 
-// addCompletion adds the command that writes completions of shells, which fails for an
-// unknown shell.
+// addCompletion adds the command that writes shell completions. It fails for an unknown shell.
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	c, _, err := root.Find([]string{"completion"})
@@ -82,7 +81,7 @@ func addCompletion(root *cobra.Command) {
 	}
 }
 
-// unquoteUsage removes the quotes from the names of flags' values, which shells would show.
+// unquoteUsage removes the quotes around the names of flags' values, which shells would show.
 func unquoteUsage(c *cobra.Command) {
 	for _, list := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
 		list.VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
@@ -92,7 +91,7 @@ func unquoteUsage(c *cobra.Command) {
 	}
 }
 
-// noArgument is an error if there are arguments.
+// noArgument returns an error if there are arguments.
 func noArgument(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no argument: leave out %s", c.CommandPath(), args[0])
@@ -100,11 +99,11 @@ func noArgument(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// unknownCommand is an error that suggests a command for the first argument that is not a
+// unknownCommand returns an error that suggests a command for the first argument that is not a
 // flag.
 func unknownCommand(root *cobra.Command, args []string) error {
 	name := args[slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })]
-	if _, _, err := root.Find(args); err != nil { // which leaves out the values of flags
+	if _, _, err := root.Find(args); err != nil { // Find leaves out the values of flags
 		_, _ = fmt.Sscanf(err.Error(), "unknown command %q", &name)
 	}
 	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
@@ -123,7 +122,7 @@ func unknownCommand(root *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %s; `ttmem help` lists the commands", name)
 }
 
-// usage is how help is laid out: examples come before flags.
+// usage is the template of help: examples come before flags.
 const usage = `Usage:
 {{- if .Runnable}}
   {{.UseLine}}{{end}}
@@ -149,7 +148,7 @@ Flags:
 {{flagsOf . | trimTrailingWhitespaces}}
 `
 
-// helpColumns is how wide help is: that of a terminal.
+// helpColumns is the width of help: that of a terminal.
 const helpColumns = 80
 
 func setUsage(root *cobra.Command) {
@@ -159,7 +158,7 @@ func setUsage(root *cobra.Command) {
 	root.SetUsageTemplate(usage)
 }
 
-// wrapped fits the paragraphs of a text to the width of help, but for indented ones.
+// wrapped fits the paragraphs of a text to the width of help, except indented ones.
 func wrapped(text string) string {
 	paragraphs := strings.Split(strings.TrimSpace(text), "\n\n")
 	for i, p := range paragraphs {
@@ -170,7 +169,7 @@ func wrapped(text string) string {
 	return strings.Join(paragraphs, "\n\n")
 }
 
-// flagsOf lists the flags of a command, with those of all commands that it takes.
+// flagsOf lists the flags of a command, including the global flags that it takes.
 func flagsOf(c *cobra.Command) string {
 	list := pflag.NewFlagSet(c.Name(), pflag.ContinueOnError)
 	list.AddFlagSet(c.LocalFlags())
@@ -182,7 +181,7 @@ func flagsOf(c *cobra.Command) string {
 	return list.FlagUsagesWrapped(helpColumns)
 }
 
-// newMan is the command that `make install` makes the manual with.
+// newMan returns the command with which `make install` writes the manual.
 func newMan() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIR",
@@ -199,7 +198,7 @@ func newMan() *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			root := c.Root()
-			root.DisableAutoGenTag = true // which has the day: the same pages are made again
+			root.DisableAutoGenTag = true // it has the date, and the pages should be reproducible
 			if err := writeManual(root, args[0]); err != nil {
 				return fmt.Errorf("%s: %w; name a folder that can be written to", args[0], host.WithoutPath(err))
 			}
@@ -208,7 +207,7 @@ func newMan() *cobra.Command {
 	}
 }
 
-// writeManual writes the pages of a command and of those below it, with the flags that each takes.
+// writeManual writes the pages of a command and its subcommands, with the flags that each takes.
 func writeManual(c *cobra.Command, dir string) error {
 	if c.Hidden {
 		return nil

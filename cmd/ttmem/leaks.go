@@ -25,20 +25,20 @@ import (
 	"ttmem/tracer/host"
 )
 
-// leaksOptions say which survivors are leaks, and how they are shown.
+// leaksOptions select which survivors are leaks, and how to show them.
 type leaksOptions struct {
 	viewOptions
 	from, to  string
 	suppress  string
 	failAbove flags.Size
-	// known are the suppressions of the file that --suppress names
+	// known are the suppressions in the file of --suppress
 	known *name.Suppressions
 }
 
-// leaked is the exit status where --fail-above finds too much.
+// leaked is the exit status if --fail-above is exceeded.
 const leaked = 3
 
-// listedLeaks is how many leaks are listed without -n.
+// listedLeaks is the number of leaks listed without -n.
 const listedLeaks = 20
 
 func newLeaks() *cobra.Command {
@@ -79,7 +79,7 @@ docs/leaks.md explains marks, and what counts as a leak.`,
 // leakRegions are the regions of buffers.
 var leakRegions = alloc.RegionNames(page.Regions)
 
-// between is the range of --from and --to.
+// between returns the range of --from and --to.
 func (o *leaksOptions) between(c *cobra.Command) (r between.Range, err error) {
 	if r.From, err = parseMark(c, "from", o.from, source.Begin); err == nil {
 		r.To, err = parseMark(c, "to", o.to, source.End)
@@ -87,8 +87,8 @@ func (o *leaksOptions) between(c *cobra.Command) (r between.Range, err error) {
 	return r, err
 }
 
-// parseMark is the mark that a flag names; the zero value if it names the end of the range
-// that is no mark.
+// parseMark returns the mark that a flag names; the zero value if the flag names the beginning or
+// end of the whole range.
 func parseMark(c *cobra.Command, flag, text string, end source.Kind) (none source.Moment, err error) {
 	if text == "" {
 		if c.Flags().Changed(flag) {
@@ -183,35 +183,35 @@ func (o *leaksOptions) follow(r between.Range) (*source.Summary, *between.Follow
 	w, err := o.source.Watch(func(e *event.Event) {
 		handle(e)
 		if o.source.File == "" && e.Kind == event.Checkpoint && (marks.Done() || o.areGone(marks.State)) {
-			stop() // no later event helps
+			stop() // no later event matters
 		}
 	})
 	return w, marks, err
 }
 
-// areGone reports whether a selected process was not seen and does not run. What was allocated
-// before must be known.
+// areGone reports whether a selected process was not seen and does not run. Existing memory must
+// be known.
 func (o *leaksOptions) areGone(s *aggregate.State) bool {
 	return slices.ContainsFunc(o.source.PIDs, func(pid int) bool {
 		return source.CheckPIDs([]int{pid}, s.Snapshot(), "") != nil && host.Ended(pid)
 	})
 }
 
-// markError says which recording has a mark that lies before the first known event.
+// markError names the recording with a mark from before the first known event.
 func (o *leaksOptions) markError(w *source.Summary, err error) error {
 	var earlier *between.EarlierMarkError
 	switch {
 	case !errors.As(err, &earlier):
 		return err
 	case o.source.File != "":
-		return fmt.Errorf("--to %s: the mark lies before %s begins, and what there was then is not known here", earlier.Mark, w.Of)
+		return fmt.Errorf("--to %s: the mark lies before %s begins, and the memory at that time is not known here", earlier.Mark, w.Of)
 	}
 	from := cmp.Or(o.from, "begin")
-	return fmt.Errorf("--to %s: the mark is too old, or of another user: what was live at it is not known (docs/leaks.md): "+
+	return fmt.Errorf("--to %s: the mark is too old, or of another user: the buffers live at it are not known (docs/leaks.md): "+
 		"ttmem leaks FILE --from %s --to %s of the service's recording (ttmem serve --record FILE)", earlier.Mark, from, o.to)
 }
 
-// page judges the survivors, as the options say.
+// page judges the survivors, with the rules of the options.
 func (o *leaksOptions) page(m *between.Follower, w *source.Summary, filter alloc.Filter, rules *name.Rules) *leaks.Page {
 	marks := m.Marks()
 	ask := analyze.LeakOptions{
@@ -230,7 +230,7 @@ func (o *leaksOptions) page(m *between.Follower, w *source.Summary, filter alloc
 	return leaks.New(analyze.Leaks(m.State, ask), list)
 }
 
-// pageNotes say which survivors and marks the page leaves out.
+// pageNotes returns which survivors and marks the page leaves out.
 func (o *leaksOptions) pageNotes(p *leaks.Page, m *between.Follower, w *source.Summary) (notes []string) {
 	if p.Others.Count > 0 {
 		notes = append(notes, fmt.Sprintf("%s of %s from processes that ended are not listed: too many call sites; those with most buffers are kept",
@@ -241,7 +241,7 @@ func (o *leaksOptions) pageNotes(p *leaks.Page, m *between.Follower, w *source.S
 		before, exact = w.Of+" begins", "the files before it are exact"
 	}
 	if m.Earlier {
-		notes = append(notes, fmt.Sprintf("the mark %q lies before %s: what was freed between the two is not known, so only call sites that grew since count; %s",
+		notes = append(notes, fmt.Sprintf("the mark %q lies before %s: frees between the two are not known, so only call sites that grew since count; %s",
 			p.Marks[0].Name, before, exact))
 	} else if n := m.Unused(false); n > 0 && o.from == "" && o.to == "" {
 		notes = append(notes, fmt.Sprintf("%s from before %s not used; --from may name one", page.Count(uint64(n), "mark"), before))

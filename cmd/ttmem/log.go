@@ -23,7 +23,7 @@ import (
 	"ttmem/tracer/host"
 )
 
-// logOptions say which events are listed, and how.
+// logOptions select the listed events, and how to list them.
 type logOptions struct {
 	viewOptions
 	kinds     []string
@@ -147,8 +147,8 @@ func runLog(o *logOptions) error {
 	return w.Status()
 }
 
-// span is from when to when events are listed, in ns after the first one; until is 0 if there
-// is no end.
+// span returns the range of listed events, in ns after the first event; until is 0 if there is no
+// end.
 func (o *logOptions) span() (since, until uint64, err error) {
 	if since, err = o.after("from", o.from, false); err != nil {
 		return 0, 0, err
@@ -162,8 +162,8 @@ func (o *logOptions) span() (since, until uint64, err error) {
 	return since, until, nil
 }
 
-// after is how long after the first event a moment is, in ns; 0 if there is none. last is true
-// if the last mark of a name is meant, and not the first.
+// after returns the time from the first event to a moment, in ns; 0 if there is no moment. last
+// selects the last mark of a name instead of the first.
 func (o *logOptions) after(flag, text string, last bool) (uint64, error) {
 	if text == "" || last && text == "end" {
 		return 0, nil
@@ -185,7 +185,7 @@ func (o *logOptions) after(flag, text string, last bool) (uint64, error) {
 	return (&source.Recording{Path: o.source.File}).TimeOf(m)
 }
 
-// listed is how events are listed.
+// listed returns the options for listing events.
 func (o *logOptions) listed() eventlog.Options {
 	list := eventlog.Options{Stacks: o.stacks, JSON: o.format.JSON, Limit: o.n, Clock: o.source.Clock(), UTC: o.utc}
 	if o.source.File == "" && len(o.source.Command) == 0 {
@@ -194,11 +194,11 @@ func (o *logOptions) listed() eventlog.Options {
 	return list
 }
 
-// laterEvents is how much later than its successors, in ns, an event may come. The tracer
-// delays events by 10 ms to order them; one of a thread that was stopped comes later.
+// laterEvents is how late an event may come after later ones, in ns. The tracer delays events by
+// 10 ms to order them; an event of a thread that was stopped comes later.
 const laterEvents = 1e9
 
-// watch lists events up to the end. A file is not read further than --to.
+// watch lists events up to the end. It reads a file only up to --to.
 func (o *logOptions) watch(l *eventlog.Log) (*source.Summary, error) {
 	setClock := func(c page.Clock) { l.Clock = c }
 	if o.source.File == "" || l.Filter.Until == 0 {

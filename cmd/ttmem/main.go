@@ -21,7 +21,7 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// run carries out a command line and gives the exit status.
+// run executes a command line and returns the exit status.
 func run(args []string) int {
 	root := newRoot()
 	if len(args) > 1 && args[0] == "--" {
@@ -51,7 +51,7 @@ func run(args []string) int {
 	return failureStatus(command)
 }
 
-// errorLines are the texts of joined errors, without exit statuses.
+// errorLines returns the texts of joined errors, without exit statuses.
 func errorLines(err error) []string {
 	var lines, all []string
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -65,11 +65,11 @@ func errorLines(err error) []string {
 	return lines
 }
 
-// runFailed is the exit status of ttmem run where ttmem fails and not the command, as of
+// runFailed is the exit status of ttmem run if ttmem fails instead of the command, as with
 // timeout and env.
 const runFailed = 125
 
-// failureStatus is the exit status of a command that fails.
+// failureStatus returns the exit status of a command that fails.
 func failureStatus(c *cobra.Command) int {
 	if c.CommandPath() == "ttmem run" {
 		return runFailed
@@ -116,8 +116,8 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// newVersion is the flag --version as a command, for those who try that first. The list of
-// commands does not have it, because the flag is below it.
+// newVersion returns the command version, an alias of --version. The list of commands omits it,
+// because the flag is listed below it.
 func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:    "version",
@@ -130,10 +130,10 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// build is the version that the Makefile gives: the tag and commit that was built.
+// build is the version that the Makefile sets: the release and the commit.
 var build string
 
-// buildVersion is ttmem's version.
+// buildVersion returns ttmem's version.
 func buildVersion() string {
 	if build != "" {
 		return build

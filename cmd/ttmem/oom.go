@@ -10,7 +10,7 @@ import (
 	"ttmem/cmd/ttmem/source"
 )
 
-// listedFailures is how many failures are shown without -n.
+// listedFailures is the number of failures shown without -n.
 const listedFailures = 10
 
 func newOOM() *cobra.Command {

@@ -16,7 +16,7 @@ import (
 	"ttmem/cmd/ttmem/source"
 )
 
-// listedOperations is how many operations are shown without -n.
+// listedOperations is the number of operations shown without -n.
 const listedOperations = 20
 
 // opsOptions are the flags of ops.
@@ -87,7 +87,7 @@ func listOperations(o *opsOptions) error {
 	return w.Finish(page.Doubts(p.Losses(), "operations may be missing, and figures wrong"))
 }
 
-// begin is the moment of --from; it has no text if all runs count.
+// begin returns the moment of --from; its text is empty if all runs count.
 func (o *opsOptions) begin() (from source.Moment, err error) {
 	if o.from == "" {
 		return from, nil
@@ -100,7 +100,7 @@ func (o *opsOptions) begin() (from source.Moment, err error) {
 		return from, fmt.Errorf("--from %s: give begin, failure, a mark, or a time such as 2.5s; mark:%s is a mark of that name", o.from, o.from)
 	}
 	if o.source.File == "" {
-		return from, errors.New("--from is a moment of a recording: leave it out to list what runs")
+		return from, errors.New("--from is a moment of a recording: leave it out for running processes")
 	}
 	return from, nil
 }
@@ -122,7 +122,7 @@ func (o *opsOptions) readOperations(from, to source.Moment, p *ops.Page) (*sourc
 	return &s.Summary, nil
 }
 
-// readRecording adds those of a recording that ran from one moment to another.
+// readRecording adds the operations of a recording that ran between two moments.
 func (o *opsOptions) readRecording(from, to source.Moment, p *ops.Page) (w *source.Summary, err error) {
 	recording := source.Recording{Path: o.source.File, PIDs: o.source.PIDs}
 	if from.Text == "" {

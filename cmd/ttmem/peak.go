@@ -16,7 +16,7 @@ import (
 	"ttmem/cmd/ttmem/source"
 )
 
-// listedHolders is how many lines the list of a peak has without -n.
+// listedHolders is the number of lines for a peak without -n.
 const listedHolders = 10
 
 func newPeak() *cobra.Command {
@@ -78,7 +78,7 @@ func showPeaks(c *cobra.Command, o *viewOptions) error {
 	return w.Finish(page.Doubts(p.Snap.Losses(false, filter.PIDs), "the peaks may be wrong"))
 }
 
-// checkSelected makes sure that the selected chips and processes were seen.
+// checkSelected returns an error if a selected chip or process was not seen.
 func checkSelected(filter *alloc.Filter, snap *memory.Snapshot, of string) error {
 	return cmp.Or(source.CheckChips(filter.Devices, snap, source.In(of)), source.CheckPIDs(filter.PIDs, snap, source.In(of)))
 }

@@ -74,7 +74,7 @@ graphs, pprof and folded stacks, docs/events.md events and JSON.`,
 	return c
 }
 
-// reportService prints what the host's service sees.
+// reportService prints the report of the host's service.
 func reportService(c *cobra.Command, o *session.Options) error {
 	for _, flag := range []string{"events", "flamegraph", "pprof", "folded"} {
 		if c.Flags().Changed(flag) {
@@ -106,14 +106,14 @@ func reportService(c *cobra.Command, o *session.Options) error {
 	return output.Print(&report.Page{Snapshot: snapshot, Options: how}, o.Format, how.Clock, "report")
 }
 
-// ended reports whether the selected process has ended: it has no present state.
+// ended reports whether the selected process has ended: it then has no present state.
 func ended(of *memory.Snapshot, pid int) bool {
 	return pid > 0 && !slices.ContainsFunc(of.Processes, func(p memory.Process) bool { return p.Exit == nil })
 }
 
-// atOneTime is the service's snapshot with the figures of the state that it reported
-// afterwards, so that all are of one moment. To root the state has everything. To others it
-// has their own processes: what all users have of a chip is only in the snapshot.
+// atOneTime returns the service's snapshot with the figures of its later state, so that all
+// figures belong to one moment. For root the state has everything. For other users it has their
+// own processes; the totals of chips are only in the snapshot.
 func atOneTime(snapshot *memory.Snapshot, s *source.State, root bool) *memory.Snapshot {
 	of := s.WithHolders(s.Snapshot())
 	now := *snapshot

@@ -79,7 +79,7 @@ func TestAReportOfOneProcess(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(execute("report", path, "-p", "9"), "-p 9: no such process in .*two.jsonl; .*"))
 	qt.Check(t, qt.ErrorMatches(execute("report", path, "-p", "0"), "-p 0: not a process id: .*"))
 	// the error says where to find what an ended process had
-	qt.Check(t, qt.ErrorMatches(execute("dump", path, "-p", "7"), "-p 7: the process has ended, .* `ttmem report … -p 7` shows what it had; .*"))
+	qt.Check(t, qt.ErrorMatches(execute("dump", path, "-p", "7"), "-p 7: the process has ended, .* `ttmem report … -p 7` shows its memory; .*"))
 }
 
 // TestAPartOfARecordingNamesTheOneBefore: as a note of the report, and on the page of
@@ -103,12 +103,12 @@ func TestAPartOfARecordingNamesTheOneBefore(t *testing.T) {
 		qt.Check(t, qt.StringContains(strings.Join(strings.Fields(peak), ""), strings.ReplaceAll(about, " ", "")))
 		return strings.TrimPrefix(about, file)
 	}
-	qt.Check(t, qt.Equals(says(path), " goes on from m.ttmem.1, which has what was before"))
-	qt.Check(t, qt.Equals(says(path+".1"), " goes on from m.ttmem.2, which has what was before"))
+	qt.Check(t, qt.Equals(says(path), " continues m.ttmem.1, which has the earlier events"))
+	qt.Check(t, qt.Equals(says(path+".1"), " continues m.ttmem.2, which has the earlier events"))
 	qt.Check(t, qt.Equals(says(path+".2"), ""))
 	// A number may be free; and what is there may be of another recording.
 	qt.Assert(t, qt.IsNil(os.Rename(path+".2", path+".3")))
-	qt.Check(t, qt.Equals(says(path+".1"), " goes on from m.ttmem.3, which has what was before"))
+	qt.Check(t, qt.Equals(says(path+".1"), " continues m.ttmem.3, which has the earlier events"))
 	qt.Assert(t, qt.IsNil(os.Rename(path, path+".3")))
-	qt.Check(t, qt.Equals(says(path+".1"), " goes on from an older file, which is not in its folder"))
+	qt.Check(t, qt.Equals(says(path+".1"), " continues an older file, which is not in its folder"))
 }

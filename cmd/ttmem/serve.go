@@ -161,7 +161,7 @@ func serve(o serveOptions) (err error) {
 	return err
 }
 
-// withoutListen is the cause of an error of net.Listen, without the address.
+// withoutListen returns the cause of an error of net.Listen, without the address.
 func withoutListen(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -178,16 +178,16 @@ func withoutListen(err error) error {
 type hostService struct {
 	hub     *service.Hub
 	state   *aggregate.State  // the hub's
-	record  *record.Service   // nil: nothing is recorded
-	lost    map[string]losses // by cause, since they were last reported
+	record  *record.Service   // nil if nothing is recorded
+	lost    map[string]losses // by cause, since the last report
 	lostAt  time.Time
 	started time.Time
 }
 
-// losses are how many events were lost, and of which processes.
+// losses counts lost events, and has their processes.
 type losses struct {
 	count uint64
-	pids  map[int]bool // 0: not known
+	pids  map[int]bool // 0 if not known
 }
 
 func newHostService(o record.Options) (*hostService, error) {
@@ -226,7 +226,7 @@ func (s *hostService) take(e *event.Event) {
 	}
 }
 
-// lostInterval is how often lost events are reported, at most.
+// lostInterval is the minimum time between two reports of lost events.
 const lostInterval = 10 * time.Second
 
 // pause is called between batches of events.
@@ -273,10 +273,10 @@ func summaryLine(took time.Duration, processes, lost uint64) string {
 	return fmt.Sprintf("ended after %s: %s traced, %s lost", page.Seconds(uint64(took)), page.Count(processes, "process"), page.Count(lost, "event"))
 }
 
-// logCommand is how many characters of a command line are logged.
+// logCommand is the maximum length of a command line in the log.
 const logCommand = 120
 
-// startLine reports a process that is traced from now on.
+// startLine reports a newly traced process.
 func startLine(e *event.Event) string {
 	command := cmp.Or(page.Clean(e.Command), page.Clean(e.Comm), page.UnknownCommandLine)
 	line := fmt.Sprintf("tracing PID %d of user %d: %s", e.PID, e.UID, page.Truncate(command, logCommand, "..."))
@@ -289,7 +289,7 @@ func startLine(e *event.Event) string {
 	return line
 }
 
-// exitLine reports a process that ended, and what it had not freed on all its chips.
+// exitLine reports a process that ended, and its unfreed memory on all its chips.
 func exitLine(p *memory.Process) string {
 	line := fmt.Sprintf("PID %d ended", p.PID)
 	if p.Exit.Status != nil {

@@ -23,7 +23,7 @@ import (
 	"ttmem/tracer/host"
 )
 
-// topOptions say what is shown, and how often it is refreshed.
+// topOptions select the contents of the view, and its refresh interval.
 type topOptions struct {
 	source   source.Options
 	rules    string
@@ -32,10 +32,10 @@ type topOptions struct {
 	format   term.Format
 }
 
-// onceRows is how many holders --once prints, and onceColumns its width in a file.
+// onceRows is the number of rows that --once prints, and onceColumns its width in a file.
 const onceRows, onceColumns = 20, 100
 
-// The refresh intervals that make sense.
+// The allowed refresh intervals.
 const leastInterval, mostInterval = 100 * time.Millisecond, time.Hour
 
 func newTop() *cobra.Command {
@@ -92,7 +92,7 @@ func showTop(o *topOptions) error {
 		return errors.New("standard output is no terminal: ttmem top --once prints one frame")
 	}
 	if t := os.Getenv("TERM"); t == "" || t == "dumb" {
-		return fmt.Errorf("TERM=%s cannot show this: set TERM to what the terminal is, or print one frame with --once", t)
+		return fmt.Errorf("TERM=%s cannot show the view: set TERM to the type of your terminal, or print one frame with --once", t)
 	}
 	return topLive(o, view)
 }
@@ -113,7 +113,7 @@ func topOnce(o *topOptions, view top.Options) error {
 	return summary.Finish(nil)
 }
 
-// seekable reports whether the source is a file whose moments can be read.
+// seekable reports whether the source is a file that can be read at any moment.
 func (o *topOptions) seekable() bool {
 	return o.source.File != "" && source.ReadOnce(o.source.File) == nil
 }
@@ -137,7 +137,7 @@ func (o *topOptions) onceSource(view *top.Options) (*source.Summary, error) {
 	if p.Chips != nil {
 		live.Chips(p.Chips, p.NowNs)
 	}
-	if i := slices.Index(p.Notes, page.StillReading); i >= 0 { // which the frame says
+	if i := slices.Index(p.Notes, page.StillReading); i >= 0 { // the frame says so itself
 		live.Unread(true)
 		p.Notes = slices.Delete(p.Notes, i, i+1)
 	}
@@ -169,7 +169,7 @@ func topLive(o *topOptions, view top.Options) error {
 		return err
 	}
 	o.source.Console.Warn, o.source.Console.Doing = live.Note, live.Doing
-	// notes of the view are printed when the terminal is free again
+	// the view's notes are printed after the terminal is free again
 	defer func() {
 		output.Close()
 		for _, note := range live.Notes() {

@@ -15,7 +15,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// viewOptions are the flags of views: what is read, what of it is shown, and how.
+// viewOptions are the flags of views: the source, the selection, and the format.
 type viewOptions struct {
 	source  source.Options
 	at      string
@@ -29,13 +29,13 @@ type viewOptions struct {
 	utc     bool
 }
 
-// take takes the arguments and the flags of all commands, and checks them.
+// take checks the arguments and the flags of all commands.
 func (o *viewOptions) take(c *cobra.Command, args []string) error {
 	o.format, o.utc, o.rules = flags.Format(c), flags.WantsUTC(c), flags.RulesFile(c)
 	if err := o.source.Check(c, args); err != nil {
 		return err
 	}
-	if by := c.Flags().Lookup("by"); by != nil && o.by != by.DefValue { // which may be none
+	if by := c.Flags().Lookup("by"); by != nil && o.by != by.DefValue { // by may be ""
 		if err := flags.CheckBy(o.by); err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func (o *viewOptions) take(c *cobra.Command, args []string) error {
 	return o.source.CheckUTC(o.utc)
 }
 
-// check checks the flags before anything is read. known are the regions that a view has.
+// check checks the flags before anything is read. known are the regions of the view.
 func (o *viewOptions) check(known []event.Region) (filter alloc.Filter, rules *name.Rules, err error) {
 	filter.Devices, filter.PIDs = o.devices, o.source.PIDs
 	if filter.Regions, err = alloc.ParseRegions(o.regions, known); err != nil {
@@ -59,7 +59,8 @@ func (o *viewOptions) check(known []event.Region) (filter alloc.Filter, rules *n
 	return filter, rules, err
 }
 
-// moment is the moment of --at or, for a range, of --to. verb is what is done with what is live.
+// moment returns the moment of --at or, for a range, of --to. verb names the view's action in
+// errors.
 func (o *viewOptions) moment(flag, verb string) (source.Moment, error) {
 	at, err := source.ParseMoment(flag, o.at)
 	at.Last = true
@@ -67,15 +68,15 @@ func (o *viewOptions) moment(flag, verb string) (source.Moment, error) {
 	case err != nil:
 		return at, err
 	case at.Kind == source.Unfreed:
-		return at, fmt.Errorf("--%s left: only diff takes left, the end with what was never freed; a mark of this name is mark:left", flag)
+		return at, fmt.Errorf("--%s left: only diff takes left, the end with unfreed memory; a mark of this name is mark:left", flag)
 	case o.source.File == "" && !at.AtEnd():
-		return at, fmt.Errorf("--%s is a moment of a recording: leave it out to %s what is live now", flag, verb)
+		return at, fmt.Errorf("--%s is a moment of a recording: leave it out to %s live memory", flag, verb)
 	}
 	return at, nil
 }
 
-// states calls reached with the states at a moment, as Recording.StateAt does, or with what
-// is live now. It returns the last state that is known. If there are pids, it has only these
+// states calls reached with the states at a moment, as Recording.StateAt does, or with the
+// present state. It returns the last known state. If there are pids, the state has only these
 // processes.
 func (o *viewOptions) states(at source.Moment, pids []int, reached func(s *source.State, of source.Regions)) (*source.State, error) {
 	if o.source.File == "" {
@@ -97,7 +98,7 @@ func (o *viewOptions) states(at source.Moment, pids []int, reached func(s *sourc
 	return &source.State{State: end, Summary: in, NowNs: end.Now()}, nil
 }
 
-// now calls reached with what is live now, or at the end of the file.
+// now calls reached with the present state, or with the state at the end of the file.
 func (o *viewOptions) now(pids []int, reached func(s *source.State, of source.Regions)) (*source.State, error) {
 	s, err := o.source.Now()
 	if err == nil {

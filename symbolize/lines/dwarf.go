@@ -29,8 +29,8 @@ type unit struct {
 	loaded    *loaded      // nil until an address in it is resolved
 }
 
-// openDebugInfo opens the DWARF of a file. It maps the file: there may be gigabytes, of
-// which little is read.
+// openDebugInfo opens the DWARF of a file. It maps the file: DWARF may have gigabytes, and little
+// of it is read.
 func openDebugInfo(f *os.File) (*debugInfo, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -102,8 +102,8 @@ func (d *debugInfo) entry(at dwarf.Offset) *dwarf.Entry {
 	return e
 }
 
-// ranges are the addresses of an entry's code. Functions that the linker left out seem to
-// begin at 0, or at 1 where a list of ranges would end at a 0.
+// ranges returns the addresses of an entry's code. Functions that the linker left out seem to
+// begin at 0, or at 1 if a 0 would end a list of ranges.
 func (d *debugInfo) ranges(e *dwarf.Entry) [][2]uint64 {
 	all, _ := d.data.Ranges(e)
 	return slices.DeleteFunc(all, func(r [2]uint64) bool { return r[0] <= 1 })

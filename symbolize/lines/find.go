@@ -47,7 +47,7 @@ func findByBuildID(root, buildID string) *symbolize.ELF {
 	return open(root, path.Join(debugDir, ".build-id", buildID[:2], buildID[2:]+".debug"), buildID)
 }
 
-// open opens the file at a path below root; nil if it is no ELF file with the build ID.
+// open opens the file at a path below root; nil if it is not an ELF file with the build ID.
 func open(root, name, buildID string) *symbolize.ELF {
 	f, err := openBelow(root, name)
 	if err != nil {

@@ -16,8 +16,8 @@ type Names struct {
 	dwarf *reader          // nil if none has DWARF
 }
 
-// New returns the names of a file, and takes ownership of it. It searches for a debug file
-// beside path, and below root before the machine's own; both may be empty.
+// New returns the names of a file, and takes ownership of it. It searches for a debug file beside
+// path, then below root, then in the machine's own folder. path and root may be empty.
 func New(e *symbolize.ELF, root, path string) *Names {
 	n := &Names{}
 	n.add(e)
@@ -67,7 +67,7 @@ func (n *Names) Close() {
 	n.files, n.dwarf = nil, nil
 }
 
-// Err is the reason why the file's debug information is not read, or no longer.
+// Err returns why the file's debug information cannot be read, or no longer.
 func (n *Names) Err() error {
 	if n.dwarf == nil {
 		return nil

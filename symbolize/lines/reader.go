@@ -15,9 +15,8 @@ import (
 	"ttmem/symbolize"
 )
 
-// A separate process reads the DWARF of each file. debug/dwarf trusts the file: a few bytes
-// make it allocate any amount of memory, which ends the process and cannot be recovered
-// from.
+// A separate process reads the DWARF of each file. debug/dwarf trusts the file: a few bytes can
+// make it allocate any amount of memory, which ends the process without a way to recover.
 
 const (
 	// readerName is the name, os.Args[0], of a process that reads DWARF.
@@ -32,14 +31,14 @@ const (
 	nobody = 65534
 )
 
-// reader is a process that reads the DWARF of a file. It starts with the first address. It
-// reads a number for each address, and writes a line of JSON.
+// reader is a process that reads the DWARF of a file. It starts at the first address. It reads
+// numbers, the addresses, and writes a line of JSON for each.
 type reader struct {
 	file *os.File
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	out  *bufio.Reader
-	err  error // why it has stopped answering
+	err  error // why it stopped answering
 }
 
 var errMalformed = errors.New("it is malformed, or takes too much time or memory")
@@ -66,7 +65,7 @@ func (r *reader) at(vaddr uint64) (calls []symbolize.Function) {
 func (r *reader) start() (err error) {
 	c := exec.Command("/proc/self/exe")
 	c.Args, c.Env, c.ExtraFiles = []string{readerName}, []string{}, []*os.File{r.file}
-	// Ctrl-C is for the command alone, which may continue.
+	// Ctrl-C is meant for the command alone, which may continue.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if os.Geteuid() == 0 {
 		c.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
@@ -130,7 +129,7 @@ func answer(f *os.File) error {
 	}
 }
 
-// dropCapabilities gives up what a user who may trace has passed on.
+// dropCapabilities gives up the capabilities that a user with the right to trace has passed on.
 func dropCapabilities() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData

@@ -16,14 +16,13 @@ const evalName = "_PyEval_EvalFrameDefault"
 // maxEval bounds the size of the function, in bytes. The real ones are below 100,000.
 const maxEval = 1 << 20
 
-// findEval returns the code of _PyEval_EvalFrameDefault: the function, and the rarely used
-// parts that the compiler split off (".cold") and that run in its stack frame. Parts that
-// are called (".part.0") do not belong to it: their callers are on the native stack as
-// well.
+// findEval returns the code of _PyEval_EvalFrameDefault: the function, and the rarely used parts
+// that the compiler split off (".cold") and that run in its stack frame. Called parts (".part.0")
+// do not belong to it: their callers are on the native stack too.
 //
-// The parts are found by the jumps that lead there, not by their symbols, which stripped
-// files lack. The bounds of a part are those in the unwind information. A file without that
-// has only the first range.
+// It finds the parts by the jumps to them, not by their symbols, because stripped files have
+// none. The unwind information has the bounds of a part. Without that, the result has only the
+// first range.
 func findEval(e *symbolize.ELF, functions unwind.Functions) ([]Range, error) {
 	f, ok := e.Lookup(evalName)
 	if !ok || f.Size == 0 || f.Size > maxEval || f.Addr+f.Size < f.Addr || !e.InCode(f.Addr) {
@@ -64,8 +63,8 @@ func findEval(e *symbolize.ELF, functions unwind.Functions) ([]Range, error) {
 	return ranges, nil
 }
 
-// Bounds on the jumps out of the function, and on the parts to which they lead. The real
-// function has some hundred jumps, to one part.
+// Bounds on the jumps out of the function, and on the parts that they reach. The real function
+// has some hundred jumps, to one part.
 const (
 	maxCandidates = 1 << 14
 	maxParts      = 64
@@ -92,10 +91,9 @@ func splitOff(e *symbolize.ELF, part, hot Range) bool {
 	return back
 }
 
-// jumps calls f with the targets of possible jumps with 4-byte distances, until f returns
-// false. A jump may begin at any byte: instructions are not decoded, because a decoder that
-// gets out of step would miss the rest. About one in 100,000 bytes seems to lead into the
-// file's code.
+// jumps calls f with the targets of possible jumps with 4-byte distances, until f returns false.
+// A jump may begin at any byte: instructions are not decoded, because a decoder that gets out of
+// step would miss the rest. About one in 100,000 bytes looks like a jump into the file's code.
 func jumps(code []byte, addr uint64, f func(to uint64, conditional bool) bool) {
 	for i := 0; i+5 <= len(code); i++ {
 		length, conditional := 0, false

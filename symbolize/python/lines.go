@@ -15,8 +15,8 @@ type Code struct {
 	LineTable []byte
 }
 
-// notStarted is the offset in a frame that has executed nothing yet: one code unit before
-// the first.
+// notStarted is the offset of a frame that has executed nothing yet: one code unit before the
+// first.
 const notStarted = -codeUnit
 
 // codeUnit is the size of an instruction without its inline caches, in bytes.

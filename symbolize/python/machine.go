@@ -42,7 +42,7 @@ func references(e *symbolize.ELF, f symbolize.Symbol) []reference {
 		code, pc = code[i.Len:], pc+uint64(i.Len)
 		to, _ := i.Args[0].(x86asm.Reg)
 		if i.Op == x86asm.CALL {
-			// which leaves the address in callee-saved registers
+			// after a call the address is only in callee-saved registers
 			for _, r := range []x86asm.Reg{x86asm.RAX, x86asm.RCX, x86asm.RDX, x86asm.RSI, x86asm.RDI,
 				x86asm.R8, x86asm.R9, x86asm.R10, x86asm.R11} {
 				delete(symbols, r)
@@ -101,10 +101,10 @@ func referred(i x86asm.Inst, pc uint64, symbols map[x86asm.Reg]uint64) (uint64, 
 	return 0, false
 }
 
-// findKey returns the offset of autoTSSkey in _PyRuntime. It comes from the code of
-// PyGILState_GetThisThreadState, which passes the key's address to functions that test and
-// read it or, if those are inlined, reads its second half as the pthread key. If that
-// contradicts the table of versions, it is accepted only if the other offsets do not come
+// findKey returns the offset of autoTSSkey in _PyRuntime. It derives it from the code of
+// PyGILState_GetThisThreadState, which passes the key's address to functions that test and read
+// it. If those are inlined, the code reads the key's second half as the pthread key. If the
+// result contradicts the table of versions, it is accepted only if the other offsets do not come
 // from that table (moved).
 func findKey(e *symbolize.ELF, runtime symbolize.Symbol, known uint64, moved bool) (uint64, error) {
 	const pthreadKey = 4 // after the i32 that is 1 once the key exists
@@ -128,7 +128,7 @@ func findKey(e *symbolize.ELF, runtime symbolize.Symbol, known uint64, moved boo
 	}
 	switch {
 	case len(seen) == 0 || slices.Contains(seen, known):
-		// Without a reference the table is used; the kernel side checks the key.
+		// Without a reference, use the table; the kernel side checks the key.
 		return known, nil
 	case moved && len(taken) > 0:
 		return taken[0], nil

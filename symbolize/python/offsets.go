@@ -27,12 +27,11 @@ type Offsets struct {
 	// object's first code byte is the argument of Code.Line. In 3.10 it is an i32 that
 	// counts code units of 2 bytes instead, -1 before the first.
 	FrameInstruction uint32
-	// FrameMarker is the byte that separates the frames of one call of
-	// _PyEval_EvalFrameDefault from those of the next one. In 3.10 there is none: each
-	// frame is a call of its own. In 3.11 it is is_entry: the frames of a call are, from
-	// the newest, those up to and including the one where it is 1. From 3.12 on it is the
-	// owner: the frames of a call are those before the one where it is 3 or more, which is
-	// no Python frame and may be followed by another such one.
+	// FrameMarker is the byte that separates the frames of one call of _PyEval_EvalFrameDefault
+	// from those of the next one. 3.10 has none: each frame is a call of its own. In 3.11 it is
+	// is_entry: the frames of a call are, from the newest, those up to and including the one with
+	// 1. From 3.12 on it is the owner: the frames of a call are those before the one with 3 or
+	// more, which is not a Python frame and may be followed by another such frame.
 	FrameMarker uint32
 
 	// of PyCodeObject: three str, an int (i32), and a bytes
@@ -40,7 +39,8 @@ type Offsets struct {
 	// CodeBytes is the start of the instructions; None if frames do not point to them.
 	CodeBytes uint32
 
-	// of a str: the characters, if its state says that they are ASCII, and otherwise
+	// of a str: where the characters are if its state says that they are ASCII, and where
+	// otherwise
 	StrASCII, StrOther uint32
 }
 
@@ -133,8 +133,8 @@ func (o *Offsets) merge(b []byte, minor int) error {
 		}
 		*f.to = uint32(v)
 	}
-	// The characters follow the object, which has one more pointer and length if they are
-	// not ASCII.
+	// The characters follow the object. If they are not ASCII, the object has one more pointer
+	// and length.
 	const utf8Cache = 16
 	ascii, size := at(d.str+24), at(d.str)
 	if ascii < uint64(strState)+4 || ascii%8 != 0 || ascii+utf8Cache > size || size > 1<<12 {

@@ -1,7 +1,6 @@
-// Package python finds where an interpreter keeps its frames, and decodes copies of its
-// code objects, so that Python stacks can be read from outside. It supports CPython 3.10 to
-// 3.14 with a GIL, on x86-64 and glibc, and uses the files alone: nothing runs in the
-// target.
+// Package python finds where an interpreter keeps its frames, and decodes copies of its code
+// objects, so that Python stacks can be read from outside. It supports CPython 3.10 to 3.14 with
+// a GIL, on x86-64 and glibc. It uses only the files: nothing runs in the target.
 package python
 
 import (
@@ -12,11 +11,11 @@ import (
 	"ttmem/symbolize/unwind"
 )
 
-// ErrNotPython means that a file holds no Python interpreter.
+// ErrNotPython means that a file contains no Python interpreter.
 var ErrNotPython = errors.New("no Python interpreter")
 
-// Runtime is what the kernel side needs to know of an interpreter's file. All addresses are
-// virtual ones of the file.
+// Runtime has the facts about an interpreter's file that the kernel side needs. All addresses are
+// virtual addresses of the file.
 type Runtime struct {
 	// Minor is the x of CPython 3.x.
 	Minor int
@@ -28,8 +27,8 @@ type Runtime struct {
 	// Eval is the code of _PyEval_EvalFrameDefault: the function itself, then the parts
 	// that the compiler split off and that share its stack frame.
 	Eval []Range
-	// CodeType is the address of PyCode_Type, and CodeDealloc the function that is called
-	// before a code object is freed.
+	// CodeType is the address of PyCode_Type, and CodeDealloc the function that the interpreter
+	// calls before it frees a code object.
 	CodeType, CodeDealloc uint64
 	Offsets               Offsets
 }
@@ -78,7 +77,7 @@ func Find(e *symbolize.ELF) (*Runtime, error) {
 	return r, nil
 }
 
-// fill derives what differs from build to build.
+// fill derives the values that differ from build to build.
 func (r *Runtime) fill(e *symbolize.ELF, object symbolize.Symbol, key uint64) (err error) {
 	if r.Minor >= 13 {
 		b, err := read(e, object.Addr, debugLayouts[r.Minor].size)

@@ -14,10 +14,10 @@ const (
 	stateASCII   = 1 << 6 // the characters begin at Offsets.StrASCII, not at StrOther
 )
 
-// DecodeString converts the characters of a str object, as they were copied, by the
-// object's state. If the data was truncated, it returns the text up to there. An invalid
-// character, such as a lone surrogate, becomes U+FFFD. It returns "" if the state is not
-// that of a str with its characters in the object.
+// DecodeString converts the copied characters of a str object, by the object's state. If the data
+// was truncated, it returns the text up to there. An invalid character, such as a lone surrogate,
+// becomes U+FFFD. It returns "" if the state is not that of a str with its characters in the
+// object.
 func DecodeString(state uint32, data []byte) string {
 	size := int(state & stateKind >> 2)
 	if state&stateCompact == 0 || size != 1 && size != 2 && size != 4 {

@@ -22,7 +22,7 @@ const (
 	// MaxFrames bounds the size of an .eh_frame, in bytes; the largest library of ttnn has
 	// 3 MB, PyTorch's 16
 	MaxFrames = 1 << 26
-	// maxFunctionFrames bounds it where only functions are read; CPython has 0.5 MB
+	// maxFunctionFrames bounds it when only functions are read; CPython has 0.5 MB
 	maxFunctionFrames = 1 << 24
 	// maxFDEs and maxCIEs bound its records, and maxRows those of a Table; PyTorch's
 	// largest library has 340,000 FDEs and 2.7 million rows
@@ -38,20 +38,20 @@ const (
 // recordsToPause is the number of records between two pauses.
 const recordsToPause = 1 << 9
 
-// maxPages bounds the pages over which the code of a file of size bytes may be spread: an
-// index of 256 KB, or of a sixty-fourth of the file.
+// maxPages bounds the pages of the code of a file with size bytes: an index of 256 KB, or of a
+// sixty-fourth of the file.
 func maxPages(size uint64) uint64 { return min(1<<16+size/256, maxIndex) }
 
-// Build builds the table of a file from its section .eh_frame or, if the file has no
-// section headers, from the target of the segment PT_GNU_EH_FRAME. It returns ErrNoRows,
-// ErrTooLarge, read errors, errors for addresses that do not fit into a table, and those of pause.
-// Damaged and unknown entries are omitted; what a Rule cannot express is Unsupported.
+// Build builds the table of a file from its section .eh_frame or, if the file has no section
+// headers, from the target of the segment PT_GNU_EH_FRAME. It returns ErrNoRows, ErrTooLarge,
+// read errors, errors for addresses that do not fit into a table, and errors of pause. It omits
+// damaged and unknown entries. Code that a Rule cannot describe is Unsupported.
 //
-// Where FDEs overlap, the one that begins later ends the one before, even past its own end;
-// of those that begin at the same address, the first in the file counts. A search in the
-// sorted table of .eh_frame_hdr gives the same result.
+// Where FDEs overlap, the one that begins later ends the earlier one, even past its own end; of
+// those that begin at the same address, the first in the file counts. A search in the sorted
+// table of .eh_frame_hdr gives the same result.
 //
-// Build calls pause, unless it is nil, after each millisecond or so of work, and ends with its error.
+// Build calls pause, unless it is nil, about every millisecond, and ends with its error.
 func Build(e *symbolize.ELF, pause func() error) (*Table, error) {
 	f, err := findFrames(e, MaxFrames, pause)
 	if err != nil {
@@ -114,8 +114,8 @@ func (f *frames) sorted(m *machine, text spans) (cies []cie, fdes []fde, err err
 	return cies, fdes, nil
 }
 
-// Functions are the functions that a file's .eh_frame describes: all, even in a stripped
-// file, and the split-off part of a function as one of its own.
+// Functions are all functions that a file's .eh_frame describes, even in a stripped file. The
+// split-off part of a function counts as a separate function.
 type Functions struct{ fdes []fde }
 
 // ReadFunctions reads the functions of a file; none if it has no unwind information.
@@ -170,9 +170,9 @@ func findFrames(e *symbolize.ELF, limit uint64, pause func() error) (*frames, er
 	return f, nil
 }
 
-// follow finds the frames to which an .eh_frame_hdr points. The header does not have their
-// end: they end with their segment, or before the header itself, and not before as many
-// FDEs as the header's table has.
+// follow finds the frames to which an .eh_frame_hdr points. The header does not have their end:
+// they end with their segment or before the header itself, but not before as many FDEs as the
+// header's table has.
 func (f *frames) follow(e *symbolize.ELF, header elf.ProgHeader) (s symbolize.Section, ok bool) {
 	b, err := e.Text(header.Vaddr, int(min(header.Filesz, 32)))
 	if err != nil {

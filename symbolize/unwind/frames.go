@@ -5,19 +5,19 @@ import (
 	"sort"
 )
 
-// frames is the content of an .eh_frame: records, each a CIE, which is the common part of
-// FDEs, or an FDE, which describes a part of the code.
+// frames is the content of an .eh_frame. Its records are CIEs and FDEs: an FDE describes a part
+// of the code, and a CIE is the common part of several FDEs.
 type frames struct {
 	addr uint64 // virtual address of its first byte
 	data []byte
 	// hdr is the virtual address of .eh_frame_hdr, 0 if there is none
 	hdr uint64
-	// ends: a record of length 0 ends the frames, after at least atLeast FDEs. Any object
-	// file may contribute such a terminator, and crtend.o does; if the section's end is
+	// ends is true if a record of length 0 ends the frames, after at least atLeast FDEs. Any
+	// object file may contribute such a terminator, and crtend.o does. If the section's end is
 	// known, terminators are ignored.
 	ends    bool
 	atLeast uint64
-	// pause is called now and then; nil: never
+	// pause is called now and then, unless it is nil
 	pause func() error
 }
 
@@ -115,7 +115,7 @@ func findCIE(cies []cie, at int64) int {
 	return n
 }
 
-// readCIE reads what follows a CIE's identifier.
+// readCIE reads a CIE from the end of its identifier on.
 func (f *frames) readCIE(m *machine, c cursor) (k cie) {
 	version := c.u8()
 	augmentation := c.string()
@@ -142,7 +142,7 @@ func (f *frames) readCIE(m *machine, c cursor) (k cie) {
 	return k
 }
 
-// readAugmentation reads the data that the letters of an augmentation announce.
+// readAugmentation reads the data that the letters of an augmentation select.
 func (f *frames) readAugmentation(k *cie, c *cursor, letters string) bool {
 	if letters[0] != 'z' {
 		return false

@@ -1,6 +1,6 @@
 package unwind
 
-// maxRules bounds the rules of a table, which a row has 16 bits to distinguish. The largest
+// maxRules bounds the rules of a table; a row has 16 bits for the number of its rule. The largest
 // libraries have 1,300.
 const maxRules = 1 << 13
 
@@ -12,7 +12,7 @@ type rows struct {
 	t *Table
 	// rule is the number of the rule in force at the end of the last row
 	rule uint32
-	// full: there are maxRows, and more were to be added
+	// full is true if a row was dropped because there are maxRows
 	full bool
 
 	numbers map[Rule]uint32

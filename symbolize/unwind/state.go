@@ -16,13 +16,13 @@ const (
 	isUndefined              // there is no caller
 )
 
-// registers are the rules for the caller's registers. The zero value stands for registers
-// that still have the caller's values, which for the return address is impossible.
+// registers are the rules for the caller's registers. In the zero value registers still have the
+// caller's values, which is impossible for the return address.
 type registers struct {
 	bp       BPRule
 	bpOffset int16
 	ra       place
-	// moved: the caller's rsp is not the CFA
+	// moved is true if the caller's rsp is not the CFA
 	moved bool
 }
 
@@ -39,8 +39,8 @@ func savedAt(offset int64) registers {
 }
 
 var (
-	// computed are the rules for registers that are found in a way that a Rule cannot
-	// express: as a sum, or in another register
+	// computed are the rules for registers that a Rule cannot express: sums, or values in another
+	// register
 	computed = registers{bp: Lost, moved: true}
 	lost     = registers{bp: Lost, ra: isUndefined}
 )

@@ -1,10 +1,10 @@
-// Package unwind converts an ELF file's .eh_frame into tables that are small enough for BPF
-// maps and simple enough for a BPF program to search: for each address of the code they
-// have the place of the caller's frame.
+// Package unwind converts an ELF file's .eh_frame into tables that are small enough for BPF maps
+// and simple enough for a BPF program to search. For each address of the code they have the place
+// of the caller's frame.
 //
-// The formats are those of the DWARF standard (chapter 6.4, call frame information) and the
-// Linux Standard Base (.eh_frame and .eh_frame_hdr); registers have the numbers of the
-// x86-64 psABI: rbp 6, rsp 7, and 16 for the return address.
+// The formats are those of the DWARF standard (chapter 6.4, call frame information) and the Linux
+// Standard Base (.eh_frame and .eh_frame_hdr). Registers have the numbers of the x86-64 psABI:
+// rbp 6, rsp 7, and 16 for the return address.
 package unwind
 
 import (
@@ -48,7 +48,7 @@ const (
 	AtCFA
 	// AtBP is the word at rbp + BPOffset.
 	AtBP
-	// Lost means that it is unknown; it must not be used.
+	// Lost means that the caller's rbp is unknown and must not be used.
 	Lost
 )
 

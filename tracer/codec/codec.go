@@ -11,22 +11,21 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Codec writes values, or reads them in the same order, so that one description of the
-// fields of a struct does both. Numbers are varints. Strings and stacks are numbered when
-// they first occur.
+// A Codec writes values, or reads them in the same order, so that one description of a struct's
+// fields does both. Numbers are varints. Strings and stacks get a number when they first occur.
 //
-// A Codec that reads becomes Bad at invalid data, and then returns zeros.
+// When a reading Codec meets invalid data, it sets Bad and returns zeros from then on.
 type Codec struct {
 	Reads bool
 	Bad   bool
-	// Data is what was written, or what was not read yet.
+	// Data is the written data, or the data that is not read yet.
 	Data []byte
-	// Stacks are the stacks that were written, by number, or all that can be read.
+	// Stacks are the written stacks by number, or all stacks of the recording that is read.
 	Stacks []*event.Stack
 
-	texts   map[string]int // written
-	known   []string       // read; the empty one is first
-	bytes   int            // of all texts
+	texts   map[string]int // for writing
+	known   []string       // for reading; the first is empty
+	bytes   int            // the length of all texts
 	numbers map[uint64]int // of stacks, by ID; a nil stack has no number
 }
 
@@ -84,7 +83,7 @@ func (c *Codec) Uints(list ...*uint64) {
 	}
 }
 
-// Delta writes or reads a number that is near another one, modulo 2^64.
+// Delta writes or reads a number as its difference to another one, modulo 2^64.
 func (c *Codec) Delta(v *uint64, from uint64) {
 	if c.Reads {
 		u := c.get()
@@ -169,7 +168,7 @@ func (c *Codec) Text(s *string) {
 	*s = c.known[n]
 }
 
-// Texts is the number of different strings so far, and their length together.
+// Texts returns the number of different strings so far, and their total length.
 func (c *Codec) Texts() (n, bytes int) { return max(len(c.texts), len(c.known)), c.bytes }
 
 // Stack writes or reads a call stack; nil if it is not known.
@@ -232,7 +231,7 @@ func Table[K cmp.Ordered, V any](c *Codec, m map[K]V, each func(*K, *V)) {
 	})
 }
 
-// Made returns the value to write, or a new one to read into.
+// Made returns the value to write, or allocates one to read into.
 func Made[T any](c *Codec, p **T) *T {
 	if c.Reads {
 		*p = new(T)
@@ -249,9 +248,9 @@ func Maybe[T any](c *Codec, p **T, each func(*T)) {
 	each(Made(c, p))
 }
 
-// Once writes each of several values once, although others point to it.
+// Once writes each value only once, even if several pointers lead to it.
 type Once[T any] struct {
-	Numbers map[*T]int // written
+	Numbers map[*T]int // for writing
 	List    []*T       // in order of their numbers
 }
 
@@ -264,8 +263,8 @@ func (s *Once[T]) Add(v *T) {
 	s.List = append(s.List, v)
 }
 
-// One writes or reads a pointer to a value. each writes or makes the value where it first
-// occurs.
+// One writes or reads a pointer to a value. At the first occurrence each writes or makes the
+// value.
 func (s *Once[T]) One(c *Codec, p **T, each func(**T)) {
 	if !c.Reads {
 		n, ok := s.Numbers[*p]

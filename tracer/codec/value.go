@@ -6,8 +6,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Value writes or reads the value that pointer points to: a number, flag, string, stack or
-// counts by name, a struct with exported fields only, or an array, slice or pointer of these. Unknown regions are
+// Value writes or reads the value at a pointer: a number, flag, string, stack, or counts by name;
+// a struct with exported fields only; or an array, slice or pointer of these. Unknown regions are
 // invalid.
 func (c *Codec) Value(pointer any) { c.value(reflect.ValueOf(pointer).Elem()) }
 
@@ -67,7 +67,7 @@ func (c *Codec) value(v reflect.Value) {
 	}
 }
 
-// counts writes or reads counts by name, which may be nil.
+// counts writes or reads counts by name. The map may be nil.
 func (c *Codec) counts(m *map[string]uint64) {
 	known := *m != nil
 	if c.Bool(&known); !known {
@@ -79,7 +79,7 @@ func (c *Codec) counts(m *map[string]uint64) {
 	Table(c, *m, func(name *string, n *uint64) { c.Text(name); c.Uint(n) })
 }
 
-// slice writes or reads a slice, which may be nil. It grows while it is read, because the
+// slice writes or reads a slice, which may be nil. The slice grows while it is read, because the
 // length may be damaged.
 func (c *Codec) slice(v reflect.Value) {
 	known := !v.IsNil()

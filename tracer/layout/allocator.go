@@ -12,8 +12,8 @@ import (
 
 var noManagers = [Types]int{-1, -1, -1, -1, -1}
 
-// allocator finds the fields with the capacity of a bank and with what a buffer takes of
-// it.
+// allocator finds the fields with the capacity of a bank and with the bytes of a bank that a
+// buffer takes.
 func (d *deriver) allocator() {
 	d.attempt("Allocator.managers", d.managers)
 	banks, _ := d.field("BankManager.num_banks_", 4,
@@ -25,8 +25,8 @@ func (d *deriver) allocator() {
 		from(first(compares(4, 1)), managerAllocate),
 		from(first(copies), managerCtor+"t6vector"))
 	d.field("BankManager.bank_size", 8, from(result, "BankManager::bank_size() const"))
-	// allocate_buffer divides by the alignment of pages, and by the number of banks; or it
-	// passes it to the function that does
+	// allocate_buffer divides by the alignment of pages and by the number of banks, or passes
+	// them to the function that divides
 	d.field("BankManager.alignment_bytes_", 4,
 		from(func(f *flow) (Chain, error) {
 			return only(slices.DeleteFunc(f.all(divides), func(c Chain) bool { return slices.Equal(c, banks) }))
@@ -36,8 +36,8 @@ func (d *deriver) allocator() {
 			c, ok := direct(s.accessed(0))
 			return c, ok && s.operand(1) == rooted(argument, 4)
 		})), managerCtor+"t6vectorIlSaIlEEmj"))
-	// The offset that a bank's free list adds to the addresses of its blocks, and the
-	// alignment of their sizes: in L1 a larger one than that of the BankManager's pages.
+	// The offset that a bank's free list adds to the addresses of its blocks, and the alignment
+	// of their sizes. In L1 that is larger than the alignment of the BankManager's pages.
 	d.field("FreeListOpt.offset_bytes_", 8,
 		from(first(subtracts), "allocator::FreeListOpt::deallocate(m)"),
 		from(first(subtracts), "allocator::FreeListOpt::get_allocation_size(m) const"))
@@ -98,7 +98,7 @@ func (f *flow) typeMask() uint64 {
 	return 0
 }
 
-// table is the address of the table from which a function takes the offset of a load.
+// table returns the address of the table with the offset of a load.
 func (f *flow) table() uint64 {
 	for i := range f.steps {
 		s := &f.steps[i]
@@ -119,8 +119,8 @@ func (f *flow) table() uint64 {
 	return 0
 }
 
-// banksOfType finds the number of banks where get_num_banks reads it from the BankManager
-// itself: behind the load with the offset from the table.
+// banksOfType finds the number of banks in functions where get_num_banks reads it from the
+// BankManager itself: after the load with the offset from the table.
 func banksOfType(f *flow) (Chain, error) {
 	for i := 0; i+1 < len(f.steps); i++ {
 		s, next := &f.steps[i], &f.steps[i+1]
@@ -145,8 +145,8 @@ var initialises = on(x86asm.MOV, 4, func(s *step) (Chain, bool) {
 	return direct(s.operand(1).loaded(0))
 })
 
-// copies is the field to which a constructor copies the number that its first argument
-// refers to.
+// copies finds the field to which a constructor copies the number that its first argument points
+// to.
 var copies = on(x86asm.MOV, 4, func(s *step) (Chain, bool) {
 	if c, ok := direct(s.operand(1).loaded(1)); !ok || c[0] != 0 {
 		return nil, false

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// The functions of Buffer that are read several times, newest first. The fields lie in the
-// Buffer up to 0.78, and from then on in a BufferImpl that it points to. The accessors always
-// get Buffer*; these and the constructor get the object with the fields.
+// The functions of Buffer that are read several times, newest first. Up to 0.78 the fields are in
+// the Buffer, from then on in a BufferImpl that it points to. The accessors always get Buffer*;
+// these and the constructor get the object with the fields.
 const (
 	implAllocate     = "BufferImpl::allocate_impl"
 	bufferAllocate   = "Buffer::allocate_impl"
@@ -31,7 +31,7 @@ func (d *deriver) buffer() {
 		from(result, "Buffer::page_size() const"),
 		from(first(divisor), "Buffer::num_pages() const"))
 	if !ok {
-		// page_size_ tells whether the fields lie behind a pointer
+		// page_size_ shows whether the fields are behind a pointer
 		for _, name := range slices.Sorted(maps.Keys(bufferFields)) {
 			if name != "page_size_" {
 				d.miss(name, "Buffer::page_size_ is unknown, so it is unknown whether there is a BufferImpl")
@@ -65,7 +65,7 @@ func (d *deriver) buffer() {
 		allocate(single(storesResult)))
 	d.field("hooked_allocation_", 1,
 		allocate(except(status, setsTrue)),
-		// the only flag besides the status that deallocate_impl tests
+		// besides the status, deallocate_impl tests only this flag
 		deallocate(except(status, func(s *step) (Chain, bool) { return direct(compares(1, 0, 1)(s)) })))
 	d.field("owns_data_", 1,
 		from(within(impl, first(comparesAny(1))), "BufferImpl::deallocate", "Buffer::deallocate"),
@@ -83,8 +83,8 @@ func (d *deriver) buffer() {
 	d.checkBuffer(impl)
 }
 
-// checkBuffer drops fields that contradict each other: all must lie in the same object, and
-// none may overlap another.
+// checkBuffer drops fields that contradict each other: all must be in the same object, and none
+// may overlap another.
 func (d *deriver) checkBuffer(impl Chain) {
 	wrong := map[string]string{}
 	for name, width := range bufferFields {
@@ -113,8 +113,8 @@ func (d *deriver) checkBuffer(impl Chain) {
 	}
 }
 
-// divisor and dividend are those of num_pages(), page_size_ and size_. A 32-bit division of
-// the same values follows a 64-bit one.
+// divisor and dividend are the operands of num_pages(): page_size_ and size_. A 32-bit division
+// of the same values follows a 64-bit one.
 var (
 	divisor  = on(x86asm.DIV, 0, func(s *step) (Chain, bool) { return s.operand(0).loaded(0) })
 	dividend = on(x86asm.DIV, 0, func(s *step) (Chain, bool) { return s.state.regs[rax].loaded(0) })
@@ -146,8 +146,8 @@ var storesResult = on(x86asm.MOV, 8, func(s *step) (Chain, bool) {
 	return c, ok && s.args[1] == x86asm.Arg(x86asm.RAX)
 })
 
-// callsObject is the field with the object whose virtual function a function calls or jumps
-// to: `mov rdi, [this+device]; mov rax, [rdi]; call [rax+n]`.
+// callsObject finds the field with an object whose virtual function a function calls or jumps to:
+// `mov rdi, [this+device]; mov rax, [rdi]; call [rax+n]`.
 func callsObject(s *step) (Chain, bool) {
 	if s.op != x86asm.CALL && s.op != x86asm.JMP {
 		return nil, false

@@ -65,8 +65,8 @@ var (
 	tlsCall = []byte{0x66, 0x66, 0x48, 0xe8}
 )
 
-// decode decodes one instruction. x86asm knows neither endbr64 nor AVX, whose prefixes it
-// takes for instructions that do not exist in 64-bit code.
+// decode decodes one instruction. x86asm does not know endbr64 and AVX. It takes their prefixes
+// for instructions that do not exist in 64-bit code.
 func decode(code []byte, at uint64) (instruction, error) {
 	switch {
 	case len(code) == 0:

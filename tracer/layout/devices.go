@@ -19,8 +19,8 @@ func (d *deriver) devices() {
 	d.layout.MeshVtable = d.vtable("MeshDevice.vtable", "_ZTVN2tt8tt_metal11distributed10MeshDeviceE")
 }
 
-// vtable is the value of an object's vtable pointer: it skips the offset to the top and the
-// type information, 8 bytes each.
+// vtable returns the value of an object's vtable pointer, which skips the offset to the top and
+// the type information, 8 bytes each.
 func (d *deriver) vtable(name, symbol string) uint64 {
 	s, ok := d.e.Lookup(symbol)
 	if !ok {
@@ -60,8 +60,8 @@ func (d *deriver) meshDevices() error {
 	if err != nil {
 		return err
 	}
-	// releases differ in which of the two loops over a vector of pointers: the stride is
-	// known from the first
+	// releases differ in which of the two loops goes over a vector of pointers; the first gives
+	// the stride
 	devices, err := d.vectorOf("distributed::MeshDevice::get_devices() const", 0)
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (d *deriver) vectorOf(function string, calls int) (*vector, error) {
 			}
 			return inner, nil
 		}
-		// or it has the loop itself
+		// or the function has the loop itself
 		if begin, ok := fl.pair(i, 1); ok {
 			return &vector{begin, fl.stride(), -1}, nil
 		}
@@ -168,8 +168,7 @@ func (f *flow) stride() int {
 	return 0
 }
 
-// advance is the only number that a function adds to a register; 0 if it adds none, or
-// several.
+// advance returns the number that a function adds to a register; 0 if it adds none, or several.
 func (f *flow) advance(r x86asm.Reg) int {
 	found := 0
 	for i := range f.steps {

@@ -10,7 +10,7 @@ import (
 	"ttmem/symbolize"
 )
 
-// step is an instruction with the state before it that holds on every path.
+// step is an instruction with the state before it, as it holds on every path.
 type step struct {
 	instruction
 	state *state
@@ -52,17 +52,17 @@ type flow struct {
 	steps []step
 }
 
-// Limits on the size of a function: the largest useful one has 7 KiB. An instruction is
-// visited again when less turns out to be known before it, so visits are bounded too.
+// Limits on the size of a function: the largest useful one has 7 KiB. Visits are bounded too,
+// because an instruction is visited again when its state before turns out to be less certain.
 const (
 	maxCode   = 1 << 15
 	maxVisits = 1 << 15
-	// unsized is how much is read of a function whose symbol has no size.
+	// unsized is the number of bytes to read of a function whose symbol has no size.
 	unsized = 1 << 10
 )
 
-// follow derives what registers hold in a function: it follows all paths from the entry,
-// and where paths join keeps what holds on all of them. A path ends at an undecodable
+// follow derives the content of registers in a function. It follows all paths from the entry;
+// where paths join, it keeps the facts that hold on all of them. A path ends at an undecodable
 // instruction.
 func follow(e *symbolize.ELF, fn symbolize.Symbol) (*flow, error) {
 	code, err := e.Text(fn.Addr, int(min(cmp.Or(fn.Size, unsized), maxCode)))

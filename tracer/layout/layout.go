@@ -1,6 +1,7 @@
-// Package layout derives from the machine code of a tt-metal library where the fields of
-// its objects lie and where its functions can be probed. There is no table of releases: a
-// new library is read the same way. What cannot be derived is named, with what it costs.
+// Package layout derives from the machine code of a tt-metal library the offsets of its objects'
+// fields and the addresses to probe. There is no table of releases: a new library is read the
+// same way. For each field or probe that cannot be derived, it reports the reason and the lost
+// features.
 package layout
 
 import (
@@ -13,7 +14,7 @@ import (
 	"ttmem/symbolize"
 )
 
-// ErrNoLibrary means that a file is no tt-metal library.
+// ErrNoLibrary means that a file is not a tt-metal library.
 var ErrNoLibrary = errors.New("not a tt-metal library")
 
 // Chain is the loads that lead from an object to a field: every element but the last is
@@ -30,7 +31,7 @@ func (c Chain) String() string {
 	return strings.Join(parts, "+")
 }
 
-// plus is the chain to the place some bytes behind.
+// plus returns the chain to the place this many bytes later.
 func (c Chain) plus(bytes int32) Chain {
 	c = slices.Clone(c)
 	c[len(c)-1] += bytes
@@ -43,20 +44,20 @@ const Types = 5
 
 // Layout is the layout of one library.
 type Layout struct {
-	// BuildID is the library's, in hex.
+	// BuildID is the library's build ID, in hex.
 	BuildID string
-	// Fields are the fields that were found, by name: those of Buffer under their own names
-	// (`size_`), from Buffer*; others with their class (`Device.id_`), from a pointer to
-	// it. costs.go says what each is for.
+	// Fields are the derived fields by name. Fields of Buffer have their own names (`size_`) and
+	// begin at Buffer*; others have their class (`Device.id_`) and begin at a pointer to it.
+	// costs.go says which feature needs each field.
 	Fields map[string]Chain
-	// Probes are the places to probe that were found, by name.
+	// Probes are the derived places to probe, by name.
 	Probes map[string]Probe
-	// Missing is what was not found. Parts of features that the release does not have, such
-	// as dataflow buffers, are not missing.
+	// Missing are the fields and probes that were not found. Parts of features that the release
+	// does not have, such as dataflow buffers, are not missing.
 	Missing []Missing
 
-	// ImplArgs: Buffer's deallocate_impl and allocate_impl get (BufferImpl*, Buffer&), as
-	// from 0.79 on, and not (Buffer*).
+	// ImplArgs is true if Buffer's deallocate_impl and allocate_impl get (BufferImpl*, Buffer&),
+	// as from 0.79 on, and false if they get (Buffer*).
 	ImplArgs bool
 	// AllocateImpl is Buffer's allocate_impl, which is on the stack of each failed
 	// allocation.
@@ -76,8 +77,8 @@ type Layout struct {
 	// Managers are the offsets in an allocator of the pointers to the BankManagers by
 	// BufferType, -1 for types without one.
 	Managers [Types]int
-	// FreeList and ShardCores locate what live buffers take of their banks; without Sizes
-	// and Cores if not found.
+	// FreeList and ShardCores locate the bytes that live buffers take of their banks. If not
+	// found, they have no Sizes and no Cores.
 	FreeList   FreeList
 	ShardCores ShardCores
 }
@@ -86,14 +87,14 @@ type Layout struct {
 type Missing struct {
 	// Name is as in Fields and Probes.
 	Name string `json:"name"`
-	// Why it was not found, in one line.
+	// Why is the reason, in one line.
 	Why string `json:"why"`
-	// Costs says what users lose without it, in one line.
+	// Costs are the features that users lose, in one line.
 	Costs string `json:"costs"`
 }
 
-// Derive derives the layout of a library. The result lists what cannot be found; the error
-// is ErrNoLibrary for a file that is no tt-metal library.
+// Derive derives the layout of a library. The result lists missing fields and probes; the error
+// is ErrNoLibrary if the file is not a tt-metal library.
 func Derive(e *symbolize.ELF) (*Layout, error) {
 	d, err := derive(e)
 	if err != nil {
@@ -153,7 +154,7 @@ func from(find finder, function ...string) source {
 	return source{function, find}
 }
 
-// errShape means that a function's code is not what was expected.
+// errShape means that the code of a function has an unknown form.
 var errShape = errors.New("its code is not understood")
 
 // chain reads a field of width bytes from its sources, and returns how many found it. They
@@ -203,7 +204,7 @@ func (d *deriver) field(name string, width int32, sources ...source) (Chain, boo
 	return c, true
 }
 
-// attempt derives what is more than a field.
+// attempt derives something other than a field.
 func (d *deriver) attempt(name string, derive func() error) {
 	if err := derive(); err != nil {
 		d.miss(name, err.Error())
@@ -236,8 +237,8 @@ func plausible(c Chain, width int32) error {
 	return nil
 }
 
-// function is the only function with a name, as for mangle: the first name with a match
-// counts.
+// function returns the only function with a name, as for mangle. It uses the first of the names
+// that has a match.
 func (d *deriver) function(names ...string) (symbolize.Symbol, error) {
 	for _, name := range names {
 		found := d.e.WithPrefix(mangle(name))
@@ -292,7 +293,7 @@ func readable(name string) string {
 	return "tt::tt_metal::" + strings.TrimSuffix(name, " const")
 }
 
-// flowOf is flow of the function that function returns.
+// flowOf is flow for the function that these names select.
 func (d *deriver) flowOf(names ...string) (*flow, error) {
 	f, err := d.function(names...)
 	if err != nil {

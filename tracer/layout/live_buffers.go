@@ -23,8 +23,8 @@ const (
 	coresOfSpec        = "BufferDistributionSpec::num_cores_with_data const"
 )
 
-// liveBuffers finds the allocators, their live buffers, and what each of those takes of its
-// banks.
+// liveBuffers finds the allocators, their live buffers, and the bytes of its banks that each
+// buffer takes.
 func (d *deriver) liveBuffers() {
 	d.field("Allocator.allocated_buffers_", 8,
 		from(copiedSet, implLive, allocatorLive),
@@ -36,8 +36,8 @@ func (d *deriver) liveBuffers() {
 	d.attempt("Buffer.shard_cores", d.shardCores)
 }
 
-// copiedSet finds the set that get_allocated_buffers() returns a copy of: it stores the
-// numbers of buckets and of elements in the result at 8 and 0x18.
+// copiedSet finds the set whose copy get_allocated_buffers() returns: it stores the numbers of
+// buckets and of elements in the result at 8 and 0x18.
 func copiedSet(f *flow) (Chain, error) {
 	at := func(offset int32) (Chain, error) {
 		return f.first(on(x86asm.MOV, 8, func(s *step) (Chain, bool) {
@@ -69,8 +69,8 @@ func (d *deriver) allocators() {
 	vector, _ := d.field("SubDeviceManager.sub_device_allocators_", 8,
 		from(single(checksElement), "SubDeviceManager::allocator const"))
 	managers := slices.Concat(inDefault, vector, Chain{0})
-	// tracker finds the object with the default SubDeviceManager or, if that call was
-	// inlined, the path to its first allocator.
+	// tracker finds the object with the default SubDeviceManager. If that call was inlined, it
+	// finds the path to its first allocator.
 	tracker := func(f *flow) (Chain, error) {
 		if c, err := passed("30get_default_sub_device_managerEv")(f); err == nil {
 			return c, nil
@@ -96,7 +96,7 @@ func (d *deriver) allocators() {
 	d.field("Device.sub_device_manager_tracker_", 8, from(tracker, deviceAllocatorImpl, deviceAllocator))
 }
 
-// checksElement is the vector of pointers of which a step checks an element for null: `mov
+// checksElement finds the vector of pointers in which a step checks an element for null: `mov
 // rcx, [this+vector]; cmp qword ptr [rcx+rax*8], 0`.
 var checksElement = on(x86asm.CMP, 8, func(s *step) (Chain, bool) {
 	if !s.has(1, 0) {
@@ -105,8 +105,8 @@ var checksElement = on(x86asm.CMP, 8, func(s *step) (Chain, bool) {
 	return s.array(8).loaded(0)
 })
 
-// array is the base of an array, an element of which the step accesses; unknown if it
-// accesses none with this scale.
+// array returns the base of the array whose element the step accesses; unknown if it accesses
+// none with this scale.
 func (s *step) array(scale uint8) value {
 	m, _, ok := s.mem()
 	base, bytes, ok1 := general(m.Base)
@@ -130,7 +130,7 @@ type FreeList struct {
 	Flags                  []int32
 }
 
-// freeList finds the fields of FreeListOpt, which has the sizes that were really allocated.
+// freeList finds the fields of FreeListOpt, which has the really allocated sizes.
 func (d *deriver) freeList() error {
 	l := FreeList{Vtable: d.vtable("FreeListOpt.vtable", "_ZTVN2tt8tt_metal9allocator11FreeListOptE")}
 	offset := func(to *int32, find finder, function string) error {
@@ -192,9 +192,9 @@ func follows(next, word Chain) bool {
 	return slices.Equal(next, word.plus(8))
 }
 
-// ShardCores locates the number of cores on which a sharded Buffer has shards: all of a
-// CoreRangeSet, or as many of a vector of cores (16 bytes each) as there are shards. All
-// are chains from Buffer*.
+// ShardCores locates the number of cores on which a sharded Buffer has shards: all cores of a
+// CoreRangeSet, or as many cores of a vector (16 bytes each) as there are shards. All are chains
+// from Buffer*.
 type ShardCores struct {
 	// Choice is a byte that selects between them: the CoreRangeSet if it is 1 and GridIfSet
 	// is true, or 0 and false.
@@ -205,7 +205,7 @@ type ShardCores struct {
 	Shards    Chain // the number of shards; nil if each of the cores has one
 }
 
-// shardCores finds what Buffer::num_cores() reads.
+// shardCores finds the fields that Buffer::num_cores() reads.
 func (d *deriver) shardCores() error {
 	fl, err := d.flowOf(bufferNumCores)
 	if err != nil {
@@ -275,9 +275,9 @@ func (d *deriver) coresIn(f *flow) (c ShardCores, err error) {
 	return c, nil
 }
 
-// coresOfVector finds the vector of cores whose number is returned, or the number of shards
-// if that is less: `mov rax, [end]; sub rax, [begin]; sar rax, 4; cmp shards, rax; cmovb
-// rax, shards`.
+// coresOfVector finds the vector of cores whose length is returned, or the number of shards if
+// that is less: `mov rax, [end]; sub rax, [begin]; sar rax, 4; cmp shards, rax; cmovb rax,
+// shards`.
 func (f *flow) coresOfVector() (cores, shards Chain) {
 	cores, err := subtracted(0)(f)
 	if err != nil {

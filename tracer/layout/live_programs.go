@@ -8,10 +8,9 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// The functions that show where a program keeps its allocations in L1. Up to 0.65 a
-// circular buffer is a CircularBuffer, from then on a CircularBufferImpl that a
-// CircularBuffer points to. The fields are those of the object to which a program's vector
-// points.
+// The functions that show where a program keeps its allocations in L1. Up to 0.65 a circular
+// buffer is a CircularBuffer, from then on a CircularBufferImpl that a CircularBuffer points to.
+// The fields belong to the object that a program's vector points to.
 const (
 	invalidateCBs = "detail::ProgramImpl::invalidate_circular_buffer_allocation"
 	allocateCBs   = "detail::ProgramImpl::allocate_circular_buffers"
@@ -52,7 +51,7 @@ func (d *deriver) liveCBs() {
 	d.field("CircularBuffer.local_address", 4, from(oneOfTwo(value, true), cbImplAddress, cbAddress))
 	d.field("CircularBuffer.global_address", 4, from(oneOfTwo(value, false), cbImplAddress, cbAddress))
 
-	// the configuration begins with an optional address too, which address() reads
+	// the configuration also begins with an optional address, which address() reads
 	inConfig, _, err := d.chain(4, from(moved(result, 0), "CircularBufferConfig::globally_allocated_address const"))
 	if err != nil {
 		d.miss("CircularBuffer.is_global", err.Error())
@@ -72,8 +71,8 @@ func (d *deriver) liveCBs() {
 		from(inPointee(result), "CircularBuffer::size const"))
 }
 
-// kernelText finds the L1 that the code of a program's kernels takes on each Tensix core:
-// in the first of its ProgramConfigs.
+// kernelText finds the size of the code of a program's kernels in the L1 of each Tensix core. It
+// is in the first ProgramConfig.
 func (d *deriver) kernelText() error {
 	fl, err := d.flowOf("detail::ProgramImpl::get_program_config const", "detail::ProgramImpl::get_program_config")
 	if err != nil {
@@ -83,8 +82,8 @@ func (d *deriver) kernelText() error {
 	if bytes == 0 {
 		return fmt.Errorf("get_program_config: %w", errShape)
 	}
-	// finalize_program_offsets has a copy of it in its frame, behind the number that it
-	// counts the offsets with: the size of the text is the last field of both
+	// finalize_program_offsets has a copy of it in its frame, after the number with which it
+	// counts the offsets: the size of the text is the last field of both
 	d.field(kernelTextSize, 4, from(func(f *flow) (Chain, error) {
 		if behind, ok := f.textBehindOffset(); !ok || behind != int64(bytes) {
 			return nil, fmt.Errorf("a ProgramConfig has %d bytes, but the size lies %d behind the offset", bytes, behind)
@@ -126,7 +125,7 @@ func flagged(f *flow) (Chain, error) {
 	})
 }
 
-// oneOfTwo finds one of the two 4-byte fields of which a function returns one: the given
+// oneOfTwo finds one of two 4-byte fields in a function that returns one of them: the given
 // field, or the other.
 func oneOfTwo(one Chain, same bool) finder {
 	return func(f *flow) (Chain, error) {

@@ -91,7 +91,8 @@ func moved(find finder, bytes int32) finder {
 	}
 }
 
-// within converts what find finds from an object to the one in which a chain leads there.
+// within makes find's chain begin at an outer object, from which object is the chain to the inner
+// one.
 func within(object Chain, find finder) finder {
 	return func(f *flow) (Chain, error) {
 		c, err := find(f)
@@ -128,19 +129,19 @@ var returned = single(on(x86asm.RET, 0, func(s *step) (Chain, bool) {
 	return c, ok && (len(c) > 1 || c[0] > 0) // else it is the argument itself
 }))
 
-// passed finds the field that a function passes as first argument to a function with this
-// in its name.
+// passed finds the field that a function passes as first argument to a function with this part in
+// its name.
 func passed(part string) finder {
 	return calling(part, func(s *step) (Chain, bool) { return s.state.arg(0).loaded(0) })
 }
 
-// handedTo finds the field whose address a function passes as first argument to a function
-// with this in its name.
+// handedTo finds the field whose address a function passes as first argument to a function with
+// this part in its name.
 func handedTo(part string) finder {
 	return calling(part, func(s *step) (Chain, bool) { return direct(s.state.arg(0).chain(0)) })
 }
 
-// calling limits a matcher to calls of functions with this in their names, and finds the
+// calling limits a matcher to calls of functions with this part in their names, and finds the
 // first chain.
 func calling(part string, m matcher) finder {
 	return func(f *flow) (Chain, error) {

@@ -6,19 +6,19 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// The hybrid allocator, from 0.69 on, can place a buffer on single cores, at an address of
-// its own on each: not at one address in all banks.
+// From 0.69 on, the hybrid allocator can place a buffer on single cores, at a different address
+// on each, instead of at one address in all banks.
 const (
 	perCore        = "experimental::per_core_allocation::"
 	isPerCore      = perCore + "is_per_core_allocation(RKNS0_6BufferE)"
 	perCoreAddress = perCore + "get_per_core_address(RKNS0_6BufferENS_7xy_pairE)"
 )
 
-// perCoreBuffers finds how such a Buffer is told from others, and the addresses that it has
-// by core: a std::unordered_map<CoreCoord, DeviceAddr>.
+// perCoreBuffers finds the flag of such a Buffer, and its addresses by core: a
+// std::unordered_map<CoreCoord, DeviceAddr>.
 func (d *deriver) perCoreBuffers() {
 	if len(d.e.WithPrefix(mangle(isPerCore))) == 0 {
-		return // the release has none
+		return // the release has no such buffers
 	}
 	d.field("per_core_allocation_", 1,
 		from(first(accesses(1)), isPerCore),
@@ -36,9 +36,9 @@ const (
 	nodeResult = 0x18
 )
 
-// searchedMap finds the map in which a function looks for a core: it reads the buckets, how
-// many they are, and the number of elements. The nodes must be as the kernel side reads
-// them: x, y, and the address that is returned.
+// searchedMap finds the map in which a function searches for a core. The function reads the
+// buckets, their number, and the number of elements. The nodes must have the form that the kernel
+// side reads: x, y, and the address that is returned.
 func searchedMap(f *flow) (Chain, error) {
 	words := f.all(accesses(8))
 	maps := slices.DeleteFunc(slices.Clone(words), func(c Chain) bool {
@@ -50,8 +50,8 @@ func searchedMap(f *flow) (Chain, error) {
 	return only(maps)
 }
 
-// comparesCores reports whether a function compares the two words of a node with something,
-// and returns the word that follows.
+// comparesCores reports whether a function compares the two words of a node, and returns the word
+// after them.
 func (f *flow) comparesCores() bool {
 	read := map[x86asm.Mem]bool{}
 	for i := range f.steps {
@@ -70,8 +70,8 @@ func (f *flow) comparesCores() bool {
 	return false
 }
 
-// callToImpl is what a call to Buffer::impl() returns: from 0.80 on other functions get the
-// object with a Buffer's fields by it.
+// callToImpl returns the result of a call to Buffer::impl(). From 0.80 on, other functions call
+// it to get the object with a Buffer's fields.
 func (f *flow) callToImpl(target uint64, buffer value) value {
 	name := f.name(target)
 	if name != "_ZNK2tt8tt_metal6Buffer4implEv" && name != "_ZN2tt8tt_metal6Buffer4implEv" {

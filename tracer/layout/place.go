@@ -11,9 +11,8 @@ import (
 	"ttmem/symbolize"
 )
 
-// place puts a probe on a function: on its first instruction if the kernel can emulate it;
-// else on the next such instruction before which no argument is lost; else on the first
-// one.
+// place puts a probe on a function: on the first instruction if the kernel can emulate that one;
+// else on the next such instruction that still has all arguments; else on the first one.
 func (d *deriver) place(name string, f symbolize.Symbol, function bool) {
 	p := Probe{Symbol: f.Name, Size: f.Size, Addr: f.Addr, ProbeAddr: f.Addr, Kind: singleStepped, Stepped: true}
 	if function {
@@ -35,8 +34,8 @@ func (d *deriver) put(name string, p Probe) {
 
 const singleStepped = "single-stepped"
 
-// emulated is the kind of an instruction that the kernel emulates at a uprobe, "" for one
-// that it has to execute: see branch_setup_xol_ops and push_setup_xol_ops in
+// emulated returns the kind of an instruction that the kernel emulates at a uprobe; "" if the
+// kernel has to execute it. See branch_setup_xol_ops and push_setup_xol_ops in
 // arch/x86/kernel/uprobes.c.
 func emulated(in *instruction) string {
 	if in.vector {
@@ -63,9 +62,9 @@ func emulated(in *instruction) string {
 // maxLead bounds the instructions before the one to probe.
 const maxLead = 8
 
-// cheapen moves a probe to the first instruction of its function that the kernel emulates,
-// if that is always reached exactly once, and with the function's arguments unchanged: those
-// in registers, and those on the stack, which the kernel side finds from the stack pointer.
+// cheapen moves a probe to the first instruction of its function that the kernel emulates, if
+// every call reaches that exactly once and with unchanged arguments: those in registers, and
+// those on the stack, which the kernel side finds from the stack pointer.
 func (d *deriver) cheapen(p *Probe, f symbolize.Symbol) {
 	fl, err := d.flow(f)
 	if err != nil {
@@ -97,7 +96,7 @@ func (d *deriver) cheapen(p *Probe, f symbolize.Symbol) {
 	}
 }
 
-// entered reports whether a jump leads into the range from behind the entry of a function
+// entered reports whether a jump leads from behind the entry of a function back into the range up
 // to an instruction, which would then run again without a call.
 func (f *flow) entered(entry, to uint64) bool {
 	for i := range f.steps {

@@ -14,17 +14,17 @@ type Probe struct {
 	Symbol string
 	// Size is the function's size in bytes.
 	Size uint64
-	// Addr is the address of the function, and ProbeAddr that of the instruction to probe:
-	// the first that the kernel can emulate, or else the function's first. At it the
-	// arguments are as at the function's entry.
+	// Addr is the address of the function, and ProbeAddr the address of the instruction to probe:
+	// the first one that the kernel can emulate, or else the first one. The arguments there are
+	// still those at the function's entry.
 	Addr, ProbeAddr uint64
 	// FileOffset is the file offset of the instruction at ProbeAddr.
 	FileOffset uint64
 	// Kind is the instruction at ProbeAddr: "push", "nop", "call", "jmp", "jcc",
 	// or "single-stepped".
 	Kind string
-	// Stepped: the kernel has to execute the instruction out of line, which costs 9.7 µs
-	// instead of 0.5 µs.
+	// Stepped is true if the kernel has to execute the instruction out of line, which costs 9.7
+	// µs instead of 0.5 µs.
 	Stepped bool
 }
 
@@ -37,8 +37,8 @@ type point struct {
 	// parameters matches the rest of the mangled name: it determines the arguments'
 	// registers.
 	parameters string
-	// since names a function that every library with the probed feature has; without it
-	// nothing is missing.
+	// since names a function that every library with the probed feature has. In a library without
+	// it, nothing is missing.
 	since string
 }
 
@@ -67,7 +67,7 @@ var points = []point{
 		parameters: `PNS0_7IDeviceEOSt10unique_ptrINS0_(?:9Allocator|13AllocatorImpl)E.*`},
 	// (core ranges, address, bytes, globally allocated, device)
 	{name: "cb_allocate", function: []string{"GraphTracker::track_allocate_cb"}, parameters: coreRangeSet + `mmb` + iDevice},
-	// before 0.70.1 a program keeps them until it is destroyed
+	// before 0.70.1 a program keeps its circular buffers until it is destroyed
 	{name: "cb_deallocate", function: []string{deallocateCBs}, parameters: `v`, since: deallocateCBs},
 	{name: "cb_invalidate", function: []string{invalidateCBs}, parameters: `v`},
 	{name: "dfb_invalidate", function: []string{invalidateDFBs}, parameters: `v`,

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Release is the release of ttnn, such as 0.81.1, that contains the library at a path: it
-// is read from the name of the directory ttnn-X.Y.Z.dist-info that pip leaves beside the
-// package. "" if there is none. open opens a directory.
+// Release returns the release of ttnn, such as 0.81.1, that contains the library at a path; "" if
+// there is none. pip leaves its number in the name of the directory ttnn-X.Y.Z.dist-info beside
+// the package. open opens a directory.
 func Release(open func(path string) (*os.File, error), path string) string {
-	// the library lies a few directories into the package
+	// the library is a few directories deep in the package
 	dir := filepath.Dir(filepath.Clean("/" + path))
 	for range maxDepth {
 		if release := releaseIn(open, dir); release != "" {

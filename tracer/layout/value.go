@@ -31,7 +31,7 @@ const (
 // maxPath bounds the length of a path of loads.
 const maxPath = 6
 
-// value is what is known of a register: a root, and a path of loads from it. The path of n
+// value is the known content of a register: a root, and a path of loads from it. The path of n
 // elements is a Chain: all but the last are added and dereferenced, the last is added.
 type value struct {
 	root root
@@ -59,7 +59,7 @@ func (v value) plus(n int64) value {
 	return v
 }
 
-// load is the content of the address that the value is.
+// load returns the content at the address that the value holds.
 func (v value) load() value {
 	switch {
 	case v.root == constant:
@@ -74,7 +74,7 @@ func (v value) load() value {
 // inFrame is the place in the frame that the value points to.
 func (v value) inFrame() (at int32, ok bool) { return v.path[0], v.root == frame && v.n == 1 }
 
-// chain is the path from an argument to what the value points to.
+// chain returns the path from an argument to the place that the value points to.
 func (v value) chain(arg uint64) (Chain, bool) {
 	if v.root != argument || v.id != arg {
 		return nil, false
@@ -101,7 +101,7 @@ type slot struct {
 // maxSlots bounds the known slots of a frame.
 const maxSlots = 96
 
-// state is what is known before an instruction.
+// state is the known content of registers and frame before an instruction.
 type state struct {
 	regs [16]value
 	// slots are the known parts of the frame, in no order.
@@ -128,7 +128,7 @@ func entryState() *state {
 // arg is the value of an argument at a call.
 func (s *state) arg(n int) value { return s.regs[arguments[n]] }
 
-// merge drops what the two states do not agree on, and reports whether it dropped anything.
+// merge drops the facts on which the two states differ, and reports whether it dropped any.
 func (s *state) merge(with *state) (changed bool) {
 	for i := range s.regs {
 		if s.regs[i] != with.regs[i] && s.regs[i].root != unknown {
@@ -163,21 +163,20 @@ func (s *state) drop(dropped func(slot) bool) {
 	s.slots = slices.DeleteFunc(slices.Clone(s.slots), dropped)
 }
 
-// forget drops what is known of a part of the frame.
+// forget drops the known content of a part of the frame.
 func (s *state) forget(from, to int64) {
 	s.drop(func(have slot) bool { return from < int64(have.at)+int64(have.bytes) && int64(have.at) < to })
 }
 
-// expose drops the parts of the frame that code elsewhere may have written. A copy of the
-// first argument stays: that is `this`, or the address of the result, which C++ code cannot
-// change.
+// expose drops the parts of the frame that code elsewhere may have written. It keeps a copy of
+// the first argument: that is `this`, or the address of the result, which C++ code cannot change.
 func (s *state) expose() {
 	if s.escaped != nothingEscaped {
 		s.drop(func(have slot) bool { return have.at+have.bytes > s.escaped && have.value != rooted(argument, 0) })
 	}
 }
 
-// store notes that bytes were stored at an address.
+// store records that bytes were stored at an address.
 func (s *state) store(to value, bytes int32, v value) {
 	at, ok := to.inFrame()
 	if !ok {

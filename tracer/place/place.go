@@ -1,6 +1,6 @@
-// Package place opens files that are written. The folder of a file may belong to another user,
-// who must not lead root elsewhere: neither by a symbolic link, nor by one that appears while
-// the path is followed.
+// Package place opens files for writing. The folder of a file may belong to another user, who
+// must not lead root to another file by a symbolic link, not even by a link made while the path
+// is resolved.
 package place
 
 import (
@@ -21,15 +21,15 @@ import (
 type Place struct {
 	dir  *os.File
 	name string
-	// magic is true if the name is a link that leads to an open file, such as /dev/stdout.
+	// magic is true if the name is a link to an open file, such as /dev/stdout.
 	magic bool
 }
 
-// maxLinks is how many symbolic links the kernel follows on the way to a file.
+// maxLinks is the kernel's limit of symbolic links in a path.
 const maxLinks = 40
 
-// Find follows a path and its symbolic links. If this process is root's, links of other users
-// are an error. The user behind sudo may have links.
+// Find resolves a path and its symbolic links. For root, links of other users are an error,
+// except those of the user behind sudo.
 func Find(path string) (*Place, error) {
 	at, rest := ".", strings.Split(path, "/")
 	if filepath.IsAbs(path) {
@@ -76,7 +76,7 @@ func Find(path string) (*Place, error) {
 	}
 }
 
-// link returns where an open file leads; "" if it is not a symbolic link, or a magic one.
+// link returns the target of a symbolic link; "" if the file is not a link or the link is magic.
 func (p *Place) link(f *os.File) (to string, err error) {
 	info, err := f.Stat()
 	if err != nil || info.Mode().Type() != fs.ModeSymlink {
@@ -95,7 +95,7 @@ func (p *Place) link(f *os.File) (to string, err error) {
 		return "", err
 	}
 	if of.Type == unix.PROC_SUPER_MAGIC {
-		// the name of a pipe is no path, nor that of a terminal elsewhere
+		// The name of a pipe, or of a terminal in another mount namespace, is not a path.
 		p.magic = true
 		info, err := p.Stat()
 		if p.magic = err == nil && !info.Mode().IsRegular() && !info.IsDir(); p.magic {
@@ -105,10 +105,10 @@ func (p *Place) link(f *os.File) (to string, err error) {
 	return string(text[:n]), nil
 }
 
-// Owner is the user that a file belongs to.
+// Owner returns the user ID of a file's owner.
 func Owner(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
-// String is the path of the place, without symbolic links.
+// String returns the path of the place, without symbolic links.
 func (p *Place) String() string {
 	dir, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", p.dir.Fd()))
 	if err != nil {
@@ -123,8 +123,8 @@ func Ours(info fs.FileInfo) bool {
 	return owner == os.Geteuid() || os.Geteuid() == 0 && strconv.Itoa(owner) == os.Getenv("SUDO_UID")
 }
 
-// giveToUser gives a file that root has made to the user behind sudo, if there is one. A file
-// system that has no such user keeps it root's.
+// giveToUser gives a file of root to the user behind sudo, if there is one. Where the file system
+// cannot do that, the file stays root's.
 func giveToUser(f *os.File) {
 	uid, err := strconv.Atoi(os.Getenv("SUDO_UID"))
 	if err != nil || uid < 0 || os.Geteuid() != 0 {
@@ -142,7 +142,7 @@ func (p *Place) Open(flags int, mode fs.FileMode) (*os.File, error) {
 	return p.open(p.name, flags, mode)
 }
 
-// open opens the file, which its methods then call by a path.
+// open opens the file; path appears in errors of the file's methods.
 func (p *Place) open(path string, flags int, mode fs.FileMode) (*os.File, error) {
 	if !p.magic {
 		flags |= unix.O_NOFOLLOW
@@ -151,7 +151,7 @@ func (p *Place) open(path string, flags int, mode fs.FileMode) (*os.File, error)
 		fd, err := unix.Openat(int(p.dir.Fd()), p.name, flags|unix.O_CLOEXEC, uint32(mode.Perm()))
 		if err == nil {
 			f := os.NewFile(uintptr(fd), path)
-			if flags&unix.O_EXCL != 0 { // it is new
+			if flags&unix.O_EXCL != 0 { // the file is new
 				giveToUser(f)
 			}
 			return f, nil
@@ -162,9 +162,8 @@ func (p *Place) open(path string, flags int, mode fs.FileMode) (*os.File, error)
 	}
 }
 
-// Create opens the file of a path for writing, and creates one that is missing, which then
-// belongs to the user behind sudo. Root writes into no file with a second name: a user may have
-// given one to any file.
+// Create opens a file for writing. It creates a missing file for the user behind sudo. Root does
+// not write to a file with several hard links, because a user can link any file.
 func Create(path string, flags int, mode fs.FileMode) (*os.File, error) {
 	p, err := Find(path)
 	if err != nil {
@@ -199,13 +198,13 @@ func (p *Place) Stat() (fs.FileInfo, error) {
 	return f.Stat()
 }
 
-// Beside is a place in the same folder.
+// Beside returns a place in the same folder.
 func (p *Place) Beside(name string) *Place { return &Place{dir: p.dir, name: name} }
 
-// Name is the place's name in its folder.
+// Name returns the name of the place in its folder.
 func (p *Place) Name() string { return p.name }
 
-// Rename gives the file another place.
+// Rename moves the file to another place.
 func (p *Place) Rename(to *Place) error {
 	return unix.Renameat(int(p.dir.Fd()), p.name, int(to.dir.Fd()), to.name)
 }

@@ -18,7 +18,7 @@ const (
 
 // The flags of a block.
 const (
-	// blockReset: the definitions begin anew.
+	// blockReset: the block resets the definitions.
 	blockReset = 1 << iota
 	// blockPlain: the payload is not compressed.
 	blockPlain
@@ -31,8 +31,8 @@ type head struct {
 	kind, flags      byte
 	packed, raw      uint32 // the payload's length, as written and before compression
 	events           uint32
-	earliest, latest uint64 // of the events' times
-	checksum         uint32 // of the rest of the block, where it was read
+	earliest, latest uint64 // the range of the events' times
+	checksum         uint32 // of the rest of the block, for reading only
 }
 
 // put writes the head at the beginning of a block.
@@ -57,5 +57,5 @@ func (h *head) get(b []byte) {
 	h.checksum = le.Uint32(b[4:])
 }
 
-// size is the length of the block.
+// size returns the length of the block.
 func (h *head) size() int64 { return blockHead + int64(h.packed) }

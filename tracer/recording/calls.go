@@ -8,7 +8,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// call is a call that stacks share.
+// A call has its frames and is shared by stacks.
 type call struct {
 	shown  *event.Call
 	frames []uint32
@@ -28,7 +28,7 @@ func (d *reading) known(frames []uint32) *event.Stack {
 	return d.byID[id]
 }
 
-// hashFrame is the same for equal frames, in all files.
+// hashFrame returns a hash that is the same for equal frames in all files.
 func hashFrame(f *event.Frame) uint64 {
 	h := fnv.New64a()
 	b := make([]byte, 0, 256)
@@ -44,8 +44,7 @@ func hashFrame(f *event.Frame) uint64 {
 	return h.Sum64()
 }
 
-// callsOf makes the calls of a stack: a frame is one, with the functions before it that the
-// compiler put into it.
+// callsOf returns the calls of a stack. A call is a frame and the inlined functions before it.
 func (d *reading) callsOf(frames []uint32) []*event.Call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,7 +60,7 @@ func (d *reading) callsOf(frames []uint32) []*event.Call {
 	return calls
 }
 
-// call is the call of these frames.
+// call returns the call of these frames.
 func (d *reading) call(frames []uint32) *event.Call {
 	if c := d.calls[frames[0]]; slices.Equal(c.frames, frames) {
 		return c.shown

@@ -150,7 +150,7 @@ func TestGarbageAfterTheLastBlock(t *testing.T) {
 		var damaged *DamagedError
 		qt.Assert(t, qt.IsTrue(errors.As(err, &damaged)))
 		qt.Assert(t, qt.Equals(damaged.Offset, int64(b.Len())))
-		qt.Assert(t, qt.ErrorMatches(err, `the stream is damaged at byte \d+ \(no block begins here\): what came before was read, what follows is lost`))
+		qt.Assert(t, qt.ErrorMatches(err, `the stream is damaged at byte \d+ \(no block begins here\): earlier events were read, later ones are lost`))
 	}
 }
 
@@ -174,7 +174,7 @@ func TestWhatIsNoRecordingIsSaidInOneLine(t *testing.T) {
 		{file("older", older), `FILE was made by an older ttmem \(format 4\): record it again`, true},
 		{file("newer", newer), `FILE was made by a newer ttmem \(format 6; this one reads 5\): install a newer one`, true},
 		{file("empty", nil), "FILE is empty: nothing was recorded; record again", false},
-		{file("short", good[:20]), "FILE is cut short at byte 0: what came before was read", true},
+		{file("short", good[:20]), "FILE is cut short at byte 0: earlier events were read", true},
 		{dir, "FILE is a directory; name a recording in it", false},
 		{filepath.Join(dir, "none"), "there is no recording FILE: file does not exist", false},
 	} {

@@ -7,16 +7,16 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A dictionary has what was defined since the definitions were reset: strings, frames and
-// stacks, which have a number from then on. Writing or reading, each method handles one
-// occurrence, which is a definition the first time.
+// A dictionary has the strings, frames and stacks that were defined since the last reset. Each
+// has a number. Each method writes or reads one occurrence; the first one is the definition.
 //
-// The stacks that were read use their dictionary at any time, also while the next block is read.
+// Stacks that were read use their dictionary at any time, even while the next block is read.
 type dictionary struct {
 	c *codec.Codec
-	// defined is the number of defined frames, and refs the number of frames of all stacks.
+	// defined is the number of defined frames, refs the number of frames in all stacks.
 	defined, refs int
-	// last are the frames of the stack that was defined last, and address that of the frame.
+	// last are the frames of the latest defined stack, address is the address of the latest
+	// frame.
 	last    []uint32
 	address uint64
 
@@ -24,24 +24,24 @@ type dictionary struct {
 	reading
 }
 
-// writing are the numbers of what was written.
+// writing has the numbers of written definitions.
 type writing struct {
 	frameNumbers map[event.Frame]uint32
 	stackNumbers map[uint64]int // from 1, by ID
-	// callFrames are the frames of calls that were written lately, of which most stacks consist.
+	// callFrames are the frames of recently written calls. Most stacks consist of such calls.
 	callFrames map[*event.Call][]uint32
-	fresh      []*event.Frame // have a number, and are not defined yet
+	fresh      []*event.Frame // numbered, but not yet defined
 }
 
-// reading is what was read, by number.
+// reading has the definitions that were read, by number.
 type reading struct {
 	mu     sync.Mutex
 	frames []event.Frame
 	hashes []uint64 // of the frames
 	stacks []*event.Stack
-	// byID has the first of equal stacks: those of several processes may be.
+	// byID has the first of equal stacks, which several processes may have.
 	byID map[uint64]*event.Stack
-	// calls are those that somebody asked for, by their innermost frame.
+	// calls are the calls that were requested so far, by their innermost frame.
 	calls map[uint32]call
 	lines *func(event.Frame) []event.Frame // of the reader
 }
@@ -59,8 +59,9 @@ func newReading(lines *func(event.Frame) []event.Frame) *dictionary {
 	}}
 }
 
-// full reports whether the definitions must be reset. A program may have ever new names and
-// stacks: they take 40 MiB then. The rest of each limit is more than one event can add.
+// full reports whether the definitions must be reset. The names and stacks of a program may grow
+// without end; at a reset they take 40 MiB. One event cannot add more than the rest of each
+// limit.
 func (d *dictionary) full() bool {
 	const part = 8
 	strings, bytes := d.c.Texts()
@@ -68,7 +69,7 @@ func (d *dictionary) full() bool {
 		len(d.stackNumbers) >= maxStacks/part || d.refs >= maxFrameRefs/part
 }
 
-// text is a string.
+// text writes or reads a string.
 func (d *dictionary) text(s *string) {
 	if !d.c.Reads {
 		written := (*s)[:min(len(*s), maxString)]
@@ -84,7 +85,7 @@ func (d *dictionary) text(s *string) {
 	}
 }
 
-// stack is a stack. Its frames are looked up when it is written the first time.
+// stack writes or reads a stack. When a stack is first written, its frames are looked up.
 func (d *dictionary) stack(s **event.Stack) {
 	n, known := 0, len(d.stacks)
 	if !d.c.Reads {
@@ -111,8 +112,8 @@ func (d *dictionary) stack(s **event.Stack) {
 	d.stacks = append(d.stacks, *s)
 }
 
-// define is the frames of a stack: how many it shares with the previous stack at each end,
-// and those between.
+// define writes or reads the frames of a stack: the number of frames shared with the previous
+// stack at each end, and the frames between.
 func (d *dictionary) define(stack []uint32) []uint32 {
 	inner, outer := 0, 0
 	if !d.c.Reads {
@@ -146,7 +147,7 @@ func (d *dictionary) define(stack []uint32) []uint32 {
 	return stack
 }
 
-// frame is the number of a frame, with its definition the first time.
+// frame writes or reads the number of a frame, with its definition the first time.
 func (d *dictionary) frame(number *uint32) {
 	n := int(*number) + 1
 	if n > d.defined {
@@ -179,7 +180,7 @@ func (d *dictionary) frame(number *uint32) {
 	d.defined++
 }
 
-// numbers are the numbers of a stack's frames.
+// numbers returns the numbers of a stack's frames.
 func (w *writing) numbers(s *event.Stack) []uint32 {
 	var stack []uint32
 	w.fresh = w.fresh[:0]
@@ -189,7 +190,7 @@ func (w *writing) numbers(s *event.Stack) []uint32 {
 			for i := range c.Frames[:min(len(c.Frames), maxStackFrames-len(stack))] {
 				numbers = append(numbers, w.number(&c.Frames[i]))
 			}
-			// Longer calls are whole stacks that were read from a file, each of one stack.
+			// A longer call is a whole stack from a file and belongs to that stack only.
 			if len(c.Frames) <= 16 && len(numbers) == len(c.Frames) {
 				if len(w.callFrames) == maxCalls { // programs that start anew have equal frames in other calls
 					clear(w.callFrames)

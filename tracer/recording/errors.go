@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// ErrNotRecording says that something else than a recording was given to be
-// read.
+// ErrNotRecording means that the file or stream is not a recording.
 var ErrNotRecording = errors.New("not a ttmem recording")
 
 type notRecording string
@@ -17,11 +16,11 @@ type notRecording string
 func (e notRecording) Error() string        { return string(e) }
 func (e notRecording) Is(target error) bool { return target == ErrNotRecording }
 
-// A VersionError says that an older or a newer ttmem wrote the recording.
+// A VersionError means that an older or a newer ttmem wrote the recording.
 type VersionError struct {
-	// Name is the file's.
+	// Name is the name of the file.
 	Name string
-	// Format is the recording's.
+	// Format is the format of the recording.
 	Format int
 }
 
@@ -32,41 +31,40 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("%s was made by a newer ttmem (format %d; this one reads %d): install a newer one", e.Name, e.Format, Format)
 }
 
-// A TruncatedError says that a recording ends within a block: its writer was
-// killed, its disk was full or it was not copied as a whole. All events of the
-// blocks before were read.
+// A TruncatedError means that a recording ends within a block: its writer was killed, its disk
+// was full or it was copied in part. All events of earlier blocks were read.
 type TruncatedError struct {
-	// Name is the file's.
+	// Name is the name of the file.
 	Name string
-	// Offset is where the block begins that is not complete, in bytes.
+	// Offset is the offset in bytes of the incomplete block.
 	Offset int64
 }
 
 func (e *TruncatedError) Error() string {
-	return fmt.Sprintf("%s is cut short at byte %d: what came before was read", e.Name, e.Offset)
+	return fmt.Sprintf("%s is cut short at byte %d: earlier events were read", e.Name, e.Offset)
 }
 
-// Unwrap is io.ErrUnexpectedEOF.
+// Unwrap returns io.ErrUnexpectedEOF.
 func (e *TruncatedError) Unwrap() error { return io.ErrUnexpectedEOF }
 
-// A DamagedError says that a recording was changed after it was written. The
-// events before Offset were read; how many are lost is not known.
+// A DamagedError means that a recording was changed after it was written. The events before
+// Offset were read; the number of lost events is not known.
 type DamagedError struct {
-	// Name is the file's.
+	// Name is the name of the file.
 	Name string
-	// Offset is where the block begins that makes no sense, in bytes.
+	// Offset is the offset in bytes of the invalid block.
 	Offset int64
-	// Cause says what is wrong with it.
+	// Cause describes the damage.
 	Cause string
 }
 
 func (e *DamagedError) Error() string {
-	return fmt.Sprintf("%s is damaged at byte %d (%s): what came before was read, what follows is lost",
+	return fmt.Sprintf("%s is damaged at byte %d (%s): earlier events were read, later ones are lost",
 		e.Name, e.Offset, e.Cause)
 }
 
-// cause is an error of the os package without the name of the file and of the
-// system call, which the caller's text has or does not need.
+// cause returns an error of the os package without the names of the file and the system call,
+// which the caller adds if needed.
 func cause(err error) error {
 	var path *os.PathError
 	var link *os.LinkError
@@ -79,10 +77,10 @@ func cause(err error) error {
 	return err
 }
 
-// errNoSpace says it without the system's words for a full disk and a full quota.
+// errNoSpace replaces the system's messages for a full disk and a full quota.
 var errNoSpace = errors.New("no space left")
 
-// diskFull reports whether there was no room for a write.
+// diskFull reports whether a write failed for lack of space.
 func diskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

@@ -15,11 +15,11 @@ import (
 // Existing selects what happens to an existing file. An empty one is always used.
 type Existing uint8
 
-// What happens to an existing file.
+// The treatment of an existing file.
 const (
 	// RefuseExisting makes Create fail.
 	RefuseExisting Existing = iota
-	// RotateExisting renames a recording to FILE.1, as if this one followed it. Create fails
+	// RotateExisting renames a recording to FILE.1, as if the new one continued it. Create fails
 	// for any other file.
 	RotateExisting
 )
@@ -27,23 +27,23 @@ const (
 // FileOptions configure a recording in files. The zero value is one file without a limit.
 type FileOptions struct {
 	Options
-	// MaxBytes is the length at which another file follows; 0: no limit. A file is longer if
-	// a single block is, or if its checkpoint would be more than half of it.
+	// MaxBytes is the length at which the next file begins; 0: no limit. A file is longer if a
+	// single block is, or if its checkpoint would take more than half of it.
 	MaxBytes int64
-	// Keep is the number of files to keep, with the current one; 0: all.
+	// Keep is the number of files to keep, including the current one; 0: all.
 	Keep int
-	// Checkpoint freezes the state after all events that were added so far. Flush calls it.
-	// The function that it returns makes the Checkpoint event; another goroutine calls it
-	// later, while events are added. Without Checkpoint, files have no checkpoints, and a
-	// file can only be understood with those before it.
+	// Checkpoint freezes the state after all added events. Flush calls it. It returns a function
+	// that makes the Checkpoint event; another goroutine calls that function later, while events
+	// are added. If Checkpoint is nil, files have no checkpoints, and a file needs all earlier
+	// ones to be read.
 	Checkpoint func() func() *event.Event
 	// CheckpointEvents is the minimum number of events between two checkpoints of a file; 0: a
 	// number that makes them cheap.
 	CheckpointEvents int
 	// Existing selects what happens to an existing file.
 	Existing Existing
-	// Private makes the files readable for their owner only, because they have command lines
-	// and paths. Otherwise the umask decides.
+	// Private makes the files readable only for their owner, because they have command lines and
+	// paths. Otherwise the umask decides.
 	Private bool
 }
 
@@ -54,13 +54,13 @@ type File struct {
 	path   string
 	o      FileOptions
 	header Header
-	parts  int // earlier files that this File has written
+	parts  int // earlier files written by this File
 	err    error
 	closed bool
-	// missed is the number of events that came while err was set or were lost with the error,
-	// and latest the highest time of an event.
+	// missed is the number of events that were lost with err or came after it, and latest the
+	// highest time of an event.
 	missed, latest uint64
-	// making delivers the checkpoint that is being made; nil: none is.
+	// making delivers the checkpoint in preparation; nil if there is none.
 	making chan *section
 }
 
@@ -68,15 +68,15 @@ type File struct {
 type segment struct {
 	f *os.File
 	w *Writer
-	// begun is the length of its header and first checkpoint.
+	// begun is the length of the file's header and first checkpoint.
 	begun int64
-	// added is the number of events that it was given.
+	// added is the number of events added to the file.
 	added uint64
-	// since is the number of events since its last checkpoint, checked the offset at which that
-	// was begun, and checkpointBytes its length.
+	// since is the number of events since the latest checkpoint, checked the offset where that
+	// began, and checkpointBytes its length.
 	since                    uint64
 	checked, checkpointBytes int64
-	// stream: it is not a regular file, such as a pipe.
+	// stream is true if the file is not a regular one, but a pipe for example.
 	stream bool
 }
 
@@ -114,8 +114,8 @@ func Create(path string, o FileOptions) (*File, error) {
 // errInUse means that another process writes the recording.
 var errInUse = errors.New("another ttmem is writing it")
 
-// begin begins a file of the recording, with a checkpoint of the events before or nil. After
-// an error there is no new file.
+// begin begins a file of the recording. The file starts with a checkpoint of the earlier events,
+// unless of is nil. After an error there is no new file.
 func (f *File) begin(path string, flags int, of func() *event.Event) (*segment, error) {
 	mode := os.FileMode(0o644)
 	if f.o.Private {
@@ -153,10 +153,10 @@ func (f *File) begin(path string, flags int, of func() *event.Event) (*segment, 
 	return s, nil
 }
 
-// errNotOurs means that the owner of the file could read it.
+// errNotOurs means that another user owns the file and could read it.
 var errNotOurs = errors.New("it belongs to another user")
 
-// private makes an existing file readable for its owner only.
+// private makes an existing file readable only for its owner.
 func (f *File) private(out *os.File, info fs.FileInfo) error {
 	if !f.o.Private {
 		return nil
@@ -187,13 +187,12 @@ func (f *File) Add(e *event.Event) {
 	f.w.Add(e)
 }
 
-// Full reports whether enough was added for a block, so that Flush should be called.
+// Full reports whether a block is due, so that Flush should be called.
 func (f *File) Full() bool { return f.err == nil && f.w.Full() }
 
-// Flush writes the added events, which can be read from now on, even if this process is
-// killed. If the file has become too long, another one follows. After an error the file ends
-// with its last whole block, nothing more is written, and Flush returns the same error until
-// Resume.
+// Flush writes the added events. From now on they can be read, even if this process is killed. If
+// the file is too long, the next one begins. After an error the file ends with its last whole
+// block, nothing more is written, and Flush returns the same error until Resume.
 func (f *File) Flush() error {
 	if f.err != nil {
 		return f.err
@@ -213,7 +212,7 @@ func (f *File) Flush() error {
 	return nil
 }
 
-// endMark is the maximum length of an end mark, unless it has many causes.
+// endMark is the maximum length of an end mark with few causes.
 const endMark = 512
 
 // full reports whether the current file may have no room for the next block.
@@ -225,7 +224,7 @@ func (f *File) full() bool {
 // fail ends the recording after an error.
 func (f *File) fail(err error, doing string) error {
 	if !f.stream {
-		// a part of a block
+		// removes a partial block
 		_ = f.f.Truncate(f.w.Size())
 	}
 	f.f.Close()
@@ -238,7 +237,7 @@ func (f *File) setError(err error, doing string) {
 	if err = cause(err); diskFull(err) {
 		err = errNoSpace
 	}
-	f.err = fmt.Errorf("%s: %s%w; what was written up to now is intact", f.path, doing, err)
+	f.err = fmt.Errorf("%s: %s%w; everything written so far is intact", f.path, doing, err)
 }
 
 // Close ends the recording and closes its file.
@@ -263,10 +262,10 @@ func (f *File) Close(end End) error {
 	return nil
 }
 
-// Size is the length of the current file, without events that are not flushed.
+// Size returns the length of the current file, without events that are not flushed.
 func (f *File) Size() int64 { return f.w.Size() }
 
-// Paths are the files that this File has written and that still exist, oldest first.
+// Paths returns the files that this File has written and that still exist, oldest first.
 func (f *File) Paths() []string {
 	var paths []string
 	for n := f.parts; n >= 0; n-- {

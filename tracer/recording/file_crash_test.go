@@ -157,7 +157,7 @@ func recordUpToALimit(t *testing.T, path string) {
 			continue
 		}
 		if err := f.Flush(); err != nil {
-			qt.Assert(t, qt.ErrorMatches(err, path+": file too large; what was written up to now is intact"))
+			qt.Assert(t, qt.ErrorMatches(err, path+": file too large; everything written so far is intact"))
 			qt.Assert(t, qt.Equals(f.Flush(), err))
 			f.Add(&events[0])
 			qt.Assert(t, qt.Equals(f.Close(End{}), err))
@@ -174,8 +174,8 @@ func TestErrorsOfTheDiskSayWhatHappened(t *testing.T) {
 		err  error
 		want string
 	}{
-		{full, "run: no space left; what was written up to now is intact"},
-		{&os.PathError{Op: "write", Path: "run", Err: syscall.EIO}, "run: input/output error; what was written up to now is intact"},
+		{full, "run: no space left; everything written so far is intact"},
+		{&os.PathError{Op: "write", Path: "run", Err: syscall.EIO}, "run: input/output error; everything written so far is intact"},
 	} {
 		out, err := os.Create(filepath.Join(t.TempDir(), "run"))
 		qt.Assert(t, qt.IsNil(err))

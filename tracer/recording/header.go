@@ -19,14 +19,14 @@ import (
 
 // A Header describes where and when a recording was made.
 type Header struct {
-	// Created is the time at which the file was begun, MonotonicNs that time by
+	// Created is the time at which the file begins, and MonotonicNs the same time by
 	// CLOCK_MONOTONIC.
 	Created     time.Time
 	MonotonicNs uint64
 	// Host is the name of the host, Kernel its release, and Ttmem the version of ttmem that
 	// wrote the file.
 	Host, Kernel, Ttmem string
-	// Recording is a number that the files of one recording share, Part the number of the
+	// Recording is a number that all files of one recording share. Part is the number of the
 	// file, from 0.
 	Recording uint64
 	Part      int
@@ -36,7 +36,7 @@ type Header struct {
 func NewHeader() Header {
 	var now unix.Timespec
 	created := time.Now()
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // fails on no Linux
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // never fails on Linux
 	h := Header{
 		Created: created, MonotonicNs: uint64(now.Nano()),
 		Ttmem: "unknown", Recording: rand.Uint64(),
@@ -52,7 +52,7 @@ func NewHeader() Header {
 	return h
 }
 
-// values are the header in a recording, written or read.
+// values writes or reads the header.
 func (h *Header) values(c *codec.Codec) {
 	created := uint64(h.Created.UnixNano())
 	c.Uints(&created, &h.MonotonicNs, &h.Recording)
@@ -67,7 +67,7 @@ func (h *Header) values(c *codec.Codec) {
 // headerSize is the length of the magic, the format, and the payload's length and checksum.
 const headerSize = len(magic) + 2 + 2 + 4
 
-// bytes are the header as a recording has it.
+// bytes returns the header in the form of a recording.
 func (h Header) bytes() []byte {
 	c := codec.NewWriter()
 	h.values(c)
@@ -114,7 +114,7 @@ func readHeader(in io.Reader, name string) (h Header, size int64, err error) {
 	}
 	c := codec.NewReader(p, nil)
 	if h.values(c); c.Bad {
-		return h, 0, &DamagedError{name, 0, "its header makes no sense"}
+		return h, 0, &DamagedError{name, 0, "its header is invalid"}
 	}
 	return h, int64(headerSize + len(p)), nil
 }

@@ -9,31 +9,31 @@ import (
 	"iter"
 )
 
-// A storage is what can be read from anywhere, as a file can.
+// A storage allows reads at any offset, as a file does.
 type storage interface {
 	io.ReadSeeker
 	io.ReaderAt
 }
 
-// A checkpoint is one between the events of a file.
+// A checkpoint is a checkpoint between the events of a file.
 type checkpoint struct {
 	// timeNs is the time of the latest event before it, CLOCK_MONOTONIC.
 	timeNs uint64
-	// its blocks, and the block with which reading goes on after them
+	// the offsets of its blocks, and of the block at which reading continues
 	begin, end, resume int64
 }
 
-// Last goes on at the last checkpoint in the file of a time before ns, and reports whether
-// there is one: Next gives the checkpoint, and then the events that came after it. They make
-// the same state as all events of the file. It is to be called before Next; without a
-// checkpoint nothing changes. One with which the file begins is not looked for.
+// Last makes reading continue at the last checkpoint before the time ns, and reports whether the
+// file has one. Next then returns the checkpoint and the events after it, which give the same
+// state as all events of the file. Call Last before Next; if there is no checkpoint, it changes
+// nothing. The checkpoint at the beginning of a file does not count.
 //
-// What is damaged before the checkpoint is not read.
+// Damage before the checkpoint goes unnoticed.
 func (r *FileReader) Last(ns uint64) (found bool, err error) {
 	return r.goOnAt(r.file, r.before(ns))
 }
 
-// Before is the time of the checkpoint at which Last would go on.
+// Before returns the time of the checkpoint that Last would use.
 func (r *FileReader) Before(ns uint64) (timeNs uint64, found bool) {
 	if c := r.before(ns); c != nil {
 		return c.timeNs, true
@@ -48,8 +48,8 @@ func (r *FileReader) before(ns uint64) *checkpoint {
 	return lastBefore(r.file, r.checkpoints, ns)
 }
 
-// findCheckpoints finds the checkpoints between two offsets: it goes over the heads of the
-// blocks. The last ones are behind damage, if there is any, and are not found.
+// findCheckpoints finds the checkpoints between two offsets by the heads of the blocks. It does
+// not find those after damage.
 func findCheckpoints(in io.ReaderAt, from, to int64) (found []checkpoint) {
 	var c checkpoint
 	more := false // c continues in the next block
@@ -69,8 +69,8 @@ func findCheckpoints(in io.ReaderAt, from, to int64) (found []checkpoint) {
 	return found
 }
 
-// blockHeads are the heads of the blocks between two offsets and where they are, up to
-// the first one that is not whole.
+// blockHeads returns the heads of the blocks between two offsets, with their offsets, up to the
+// first incomplete block.
 func blockHeads(in io.ReaderAt, from, to int64) iter.Seq2[int64, head] {
 	return func(yield func(int64, head) bool) {
 		for at := from; ; {
@@ -83,7 +83,7 @@ func blockHeads(in io.ReaderAt, from, to int64) iter.Seq2[int64, head] {
 	}
 }
 
-// headAt reads the head of a block, and reports whether there may be one.
+// headAt reads the head of a block, and reports whether it may be valid.
 func headAt(in io.ReaderAt, at int64) (h head, ok bool) {
 	var room [blockHead]byte
 	if _, err := in.ReadAt(room[:], at); err != nil || string(room[:len(mark)]) != mark {
@@ -93,7 +93,7 @@ func headAt(in io.ReaderAt, at int64) (h head, ok bool) {
 	return h, h.packed <= maxRaw
 }
 
-// lastBefore is the last intact one of the checkpoints of a time before ns, or nil.
+// lastBefore returns the last intact checkpoint before the time ns, or nil.
 func lastBefore(in storage, list []checkpoint, ns uint64) *checkpoint {
 	for i := len(list) - 1; i >= 0; i-- {
 		if c := &list[i]; c.timeNs < ns && c.intact(in) {
@@ -103,8 +103,8 @@ func lastBefore(in storage, list []checkpoint, ns uint64) *checkpoint {
 	return nil
 }
 
-// intact reports whether all blocks of the checkpoint are what was written, and the one
-// with which reading goes on.
+// intact reports whether all blocks of the checkpoint, and the block at which reading continues,
+// are undamaged.
 func (c *checkpoint) intact(in io.ReaderAt) bool {
 	for at, h := range blockHeads(in, c.begin, c.end) {
 		block := make([]byte, h.size())
@@ -119,7 +119,7 @@ func (c *checkpoint) intact(in io.ReaderAt) bool {
 	return ok
 }
 
-// goOnAt goes on at a checkpoint, if there is one.
+// goOnAt continues at a checkpoint, unless that is nil.
 func (r *Reader) goOnAt(in storage, c *checkpoint) (found bool, err error) {
 	if c == nil {
 		return false, nil
@@ -128,7 +128,7 @@ func (r *Reader) goOnAt(in storage, c *checkpoint) (found bool, err error) {
 	return true, r.jump(c.begin)
 }
 
-// jump goes on with the block at an offset, before which nothing is known.
+// jump continues at the block at an offset and forgets all definitions.
 func (r *Reader) jump(to int64) error {
 	if _, err := r.storage.Seek(to, io.SeekStart); err != nil {
 		return fmt.Errorf("reading %s: %w", r.name, cause(err))

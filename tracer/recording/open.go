@@ -14,12 +14,13 @@ type FileReader struct {
 	file  *os.File
 	first int64 // the offset of its first block
 	size  int64
-	// checkpoints are those between the events of the file; nil until somebody looks for one.
+	// checkpoints are the checkpoints between the events of the file; nil until they are
+	// searched.
 	checkpoints []checkpoint
 }
 
-// Open opens a recording. One that is still being written can be read up to what
-// was flushed last.
+// Open opens a recording. A recording that is still being written can be read up to the last
+// flush.
 func Open(path string) (*FileReader, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,16 +52,15 @@ func open(f *os.File, path string) (*FileReader, error) {
 	return &FileReader{Reader: r, file: f, first: r.offset, size: info.Size()}, nil
 }
 
-// Size is how long the file was when it was opened; 0 for what has no length,
-// such as a pipe.
+// Size returns the length of the file when it was opened; 0 for a pipe, for example.
 func (r *FileReader) Size() int64 { return r.size }
 
-// Close closes the file. Stacks of its events can still be asked for frames.
+// Close closes the file. Frames of its stacks can still be looked up.
 func (r *FileReader) Close() error { return r.file.Close() }
 
-// IsRecording reports whether a file begins as recordings do.
+// IsRecording reports whether a file begins like a recording.
 func IsRecording(path string) bool {
-	// A pipe would lose what is read here, and block where nobody writes.
+	// A pipe would lose the bytes that are read here, and block until somebody writes to it.
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
 		return false

@@ -15,11 +15,11 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Reader reads a recording. Only one goroutine may use it at a time; the stacks
-// of its events may be used by any.
+// A Reader reads a recording. Only one goroutine may use it at a time; any goroutine may use the
+// stacks of its events.
 type Reader struct {
-	// Lines, where it is set, gives the calls at the address of a frame, innermost first,
-	// with their lines: what the recording has of it, or more.
+	// Lines, if set, returns the calls at the address of a frame with their lines, innermost
+	// first: at least those in the recording.
 	Lines func(event.Frame) []event.Frame
 
 	in     *bufio.Reader
@@ -27,28 +27,28 @@ type Reader struct {
 	zstd   *zstd.Decoder
 	header Header
 
-	begin   int64 // of the block that is being read
-	offset  int64 // of its end
+	begin   int64 // of the present block
+	offset  int64 // of the end of the present block
 	rows    rows
-	left    uint32 // events of the block that were not read yet
+	left    uint32 // unread events of the block
 	packed  []byte
 	payload []byte
 	end     *End
 	err     error
 
-	// begun is true where events were read, or a checkpoint: others are passed over.
+	// begun is true once events or a checkpoint were read. Other events are skipped.
 	begun bool
-	// state is the checkpoint that is being read, and checkpoint one that was read and
-	// Next has not given yet.
+	// state is the checkpoint that is being read, and checkpoint a complete one for Next to
+	// return.
 	state      *event.State
 	checkpoint *event.Event
-	// storage is what a checkpoint in the middle of a file is read from, after which
-	// reading goes on at resume; 0: with the next block.
+	// storage is the source of a checkpoint in the middle of a file. After it, reading continues
+	// at resume; 0 means the next block.
 	storage storage
 	resume  int64
 }
 
-// NewReader returns a Reader of a recording, whose header it reads at once.
+// NewReader returns a Reader of a recording. It reads the header at once.
 func NewReader(r io.Reader) (*Reader, error) { return newReader(r, "the stream") }
 
 func newReader(in io.Reader, name string) (*Reader, error) {
@@ -66,11 +66,11 @@ func newReader(in io.Reader, name string) (*Reader, error) {
 	return r, nil
 }
 
-// Header says where and when the recording was made.
+// Header returns where and when the recording was made.
 func (r *Reader) Header() Header { return r.header }
 
-// End is the end mark. There is none before all was read, nor where the recording
-// goes on or its writer was killed.
+// End returns the end mark. There is none before everything is read, nor if the recording
+// continues or its writer was killed.
 func (r *Reader) End() (End, bool) {
 	if r.end == nil {
 		return End{}, false
@@ -78,15 +78,14 @@ func (r *Reader) End() (End, bool) {
 	return *r.end, true
 }
 
-// Offset is how much of the recording was read, in bytes, up to the end of the
-// block that the last event is from.
+// Offset returns the number of bytes read so far, up to the end of the latest event's block.
 func (r *Reader) Offset() int64 { return r.offset }
 
 // Next fills e with the next event. Its slices must not be modified.
 //
-// After the last event comes io.EOF; End tells whether the recording ends there
-// or is still being written, or its writer was killed. A *TruncatedError or
-// *DamagedError comes after the last event that can be read.
+// After the last event it returns io.EOF; End then has the end mark unless the recording is still
+// being written or its writer was killed. A *TruncatedError or *DamagedError comes after the last
+// readable event.
 func (r *Reader) Next(e *event.Event) error {
 	for r.left == 0 {
 		if r.err == nil {
@@ -112,12 +111,12 @@ func (r *Reader) Next(e *event.Event) error {
 	return nil
 }
 
-// newer is what is wrong where there is what this version has not.
+// newer is the hint for data that this version does not know.
 const newer = "a newer ttmem can read it"
 
 func (r *Reader) damaged(cause string) error { return &DamagedError{r.name, r.begin, cause} }
 
-// failed is what to say where the stream has no more.
+// failed returns the error for the end of the stream.
 func (r *Reader) failed(err error) error {
 	if atEnd(err) {
 		return &TruncatedError{r.name, r.begin}
@@ -125,7 +124,7 @@ func (r *Reader) failed(err error) error {
 	return fmt.Errorf("reading %s: %w", r.name, cause(err))
 }
 
-// nextBlock reads a block, or passes over one that is for others.
+// nextBlock reads a block. It skips a block of an unknown kind.
 func (r *Reader) nextBlock() error {
 	if r.end != nil {
 		return io.EOF
@@ -155,7 +154,7 @@ func (r *Reader) nextBlock() error {
 	var h head
 	h.get(room[:])
 	if h.packed > maxRaw || h.raw > maxRaw || h.events > h.raw || h.flags&blockPlain != 0 && h.packed != h.raw {
-		return r.damaged("the head of the block makes no sense")
+		return r.damaged("the head of the block is invalid")
 	}
 	r.packed = slices.Grow(r.packed[:0], int(h.packed))[:h.packed]
 	if _, err := io.ReadFull(r.in, r.packed); err != nil {
@@ -169,7 +168,7 @@ func (r *Reader) nextBlock() error {
 		return r.damaged("the checkpoint before it has no end")
 	}
 	if h.kind >= 'a' && (h.kind != blockState || r.begun) {
-		return nil // it is for others
+		return nil // an unknown kind
 	}
 	payload := r.packed
 	if h.flags&blockPlain == 0 {
@@ -190,14 +189,14 @@ func (r *Reader) nextBlock() error {
 		r.left, r.begun = h.events, true
 	case h.kind == blockState:
 		if !r.readState(&h, payload) {
-			return r.damaged("its checkpoint makes no sense")
+			return r.damaged("its checkpoint is invalid")
 		}
 	case h.kind == blockEnd:
 		c := codec.NewReader(payload, nil)
 		r.end = &End{}
 		if r.end.values(c); c.Bad {
 			r.end = nil
-			return r.damaged("its end mark makes no sense")
+			return r.damaged("its end mark is invalid")
 		}
 	case h.kind < 'a':
 		return r.damaged(newer)
@@ -205,7 +204,7 @@ func (r *Reader) nextBlock() error {
 	return nil
 }
 
-// readState reads a block of a checkpoint, and reports whether it makes sense.
+// readState reads a block of a checkpoint, and reports whether it is valid.
 func (r *Reader) readState(h *head, payload []byte) bool {
 	if r.state == nil {
 		r.state = &event.State{}

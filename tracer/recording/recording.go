@@ -1,6 +1,6 @@
-// Package recording stores events in a compact binary form, in one file, in a series of
-// files or on a stream. A recording can be read up to the last block that was written, even
-// if its writer was killed.
+// Package recording stores events in a compact binary form: in one file, in a series of files or
+// on a stream. Even if its writer was killed, a recording is readable up to the last written
+// block.
 //
 // docs/recordings.md describes the format byte for byte.
 package recording
@@ -11,37 +11,36 @@ import (
 	"ttmem/tracer/codec"
 )
 
-// Format is the version of the format that this package writes, and the only one
-// that it reads.
+// Format is the only version of the format that this package writes and reads.
 const Format = 5
 
-// magic begins a recording. No text has its first byte; a transfer that changes line ends
-// changes the last two.
+// magic begins a recording. No text contains its first byte; a transfer that changes line ends
+// changes its last two.
 const magic = "\x93TTMEM\r\n"
 
 // mark begins a block.
 const mark = "TTMb"
 
-// End has what only the tracer knows at the end of a recording.
+// End has the facts that only the tracer knows at the end of a recording.
 type End struct {
 	// TimeNs is the CLOCK_MONOTONIC time at which recording ended; 0 if unknown.
 	TimeNs uint64
 	// HasStacks reports whether stacks were taken; the next fields count them.
 	HasStacks bool
-	// Taken is the number of stacks, Incomplete the number of those that do not reach the
+	// Taken is the number of stacks. Incomplete is the number of stacks that do not reach the
 	// thread's start, by cause.
 	Taken      uint64
 	Incomplete map[string]uint64
-	// Python is the number of stacks with Python frames, IncompletePython the number of
-	// those that do not reach the outermost Python frame, by cause.
+	// Python is the number of stacks with Python frames. IncompletePython is the number of those
+	// that do not reach the outermost Python frame, by cause.
 	Python           uint64
 	IncompletePython map[string]uint64
-	// Continued marks the end of a file that is followed by another one. File then sets no
-	// other field.
+	// Continued marks the end of a file that another one continues. Such a file sets no other
+	// field.
 	Continued bool
 }
 
-// values are the end mark in a recording, written or read.
+// values writes or reads the end mark.
 func (e *End) values(c *codec.Codec) {
 	c.Bool(&e.HasStacks)
 	c.Bool(&e.Continued)

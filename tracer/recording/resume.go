@@ -11,9 +11,9 @@ import (
 // MissedCause is the cause of the Lost event for a gap in a recording.
 const MissedCause = "could not be recorded"
 
-// Resume continues after an error of Flush, in a new file that begins with a checkpoint and
-// the number of missed events. If that is not possible yet, it returns the present obstacle.
-// Without an earlier error, and after Close, it does nothing.
+// Resume continues after an error of Flush in a new file, which begins with a checkpoint and the
+// number of missed events. If that is not possible yet, it returns the present obstacle. Without
+// an earlier error, and after Close, it does nothing.
 func (f *File) Resume() error {
 	if f.err == nil || f.closed || f.stream {
 		return f.err
@@ -33,11 +33,11 @@ func (f *File) Resume() error {
 	return f.Flush()
 }
 
-// Missed is the number of events that are in no file since the error of Flush.
+// Missed returns the number of events that were lost since the error of Flush.
 func (f *File) Missed() uint64 { return f.missed }
 
-// noSpace reports whether the file system certainly has no room for a header and a checkpoint
-// like the last ones: making a checkpoint takes long.
+// noSpace reports whether the file system certainly lacks the room for a header and a checkpoint
+// like the last ones. Making a checkpoint only to fail would take long.
 func (f *File) noSpace() bool {
 	var s unix.Statfs_t
 	if unix.Statfs(filepath.Dir(f.path), &s) != nil {

@@ -97,7 +97,7 @@ func TestARecordingWaitsForSpace(t *testing.T) {
 	events := model(4000, newStacks(50))
 	failures := 0
 	recordOver(t, f, events, func(err error) {
-		qt.Assert(t, qt.ErrorMatches(err, path+": no space left; what was written up to now is intact"))
+		qt.Assert(t, qt.ErrorMatches(err, path+": no space left; everything written so far is intact"))
 		switch failures++; failures {
 		case 3:
 			qt.Assert(t, qt.ErrorMatches(f.Resume(), ".*no space left.*"))

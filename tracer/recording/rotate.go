@@ -9,9 +9,9 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A new file is completed under a name of its own. Then the older ones are renamed, the oldest
+// A new file is completed under a temporary name. Then the older files are renamed, the oldest
 // first, and the new one gets the recording's name. At any moment each block is in a file with
-// one of the recording's names; a file is dropped by renaming another one over it.
+// one of the recording's names. Renaming a file over another one drops the latter.
 
 // numbered returns the name of the n-th file before the current one, which is file 0.
 func numbered(path string, n int) string {
@@ -40,9 +40,9 @@ func (f *File) rotate() error {
 		next.drop()
 		return err
 	}
-	// after an error it is closed already
+	// After an error it is already closed.
 	if f.err == nil && f.w.Close(End{Continued: true}) != nil {
-		_ = f.f.Truncate(f.w.Size()) // it is complete without an end mark, too
+		_ = f.f.Truncate(f.w.Size()) // the file is complete even without an end mark
 	}
 	if err := os.Rename(next.f.Name(), f.path); err != nil {
 		next.drop()
@@ -57,7 +57,7 @@ func (f *File) rotate() error {
 	return nil
 }
 
-// replaceExisting begins a recording in place of another one.
+// replaceExisting begins a recording and replaces the existing one.
 func (f *File) replaceExisting() error {
 	old, err := os.OpenFile(f.path, os.O_WRONLY, 0)
 	if err != nil {
@@ -84,7 +84,7 @@ func (f *File) replaceExisting() error {
 // follow begins the next file under a temporary name.
 func (f *File) follow(of func() *event.Event) (*segment, error) {
 	path := f.path + ".new"
-	// left by a process that was killed
+	// A killed process may have left the file.
 	if err := removable(path); err != nil {
 		return nil, err
 	}
@@ -100,16 +100,16 @@ func (s *segment) drop() {
 	os.Remove(s.f.Name())
 }
 
-// shift renames the current file to FILE.1, FILE.1 to FILE.2 and so on. If only one file is
-// kept, it leaves the current one to be replaced.
+// shift renames the current file to FILE.1, FILE.1 to FILE.2 and so on. If only one file is kept,
+// the new file replaces the current one.
 func (f *File) shift() error {
 	if err := f.dropOldest(); err != nil {
 		return err
 	}
 	if _, err := os.Lstat(f.path); errors.Is(err, fs.ErrNotExist) {
-		return nil // somebody has moved it away
+		return nil // somebody moved it
 	}
-	last := 1 // the first name that is free, or whose file is dropped
+	last := 1 // the first free name, or that of the dropped file
 	for ; f.o.Keep == 0 || last < f.o.Keep-1; last++ {
 		if _, err := os.Lstat(numbered(f.path, last)); errors.Is(err, fs.ErrNotExist) {
 			break
@@ -129,8 +129,7 @@ func (f *File) shift() error {
 	return nil
 }
 
-// dropOldest removes files beyond the number that is kept: an earlier recording may have
-// kept more.
+// dropOldest removes files beyond the limit: an earlier recording may have kept more.
 func (f *File) dropOldest() error {
 	for n := f.o.Keep; n > 0; n++ {
 		path := numbered(f.path, n)

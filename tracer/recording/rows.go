@@ -8,12 +8,11 @@ import (
 	"ttmem/tracer/event"
 )
 
-// rows are the events of a block. Writing or reading, each method handles one value of an event.
+// rows are the events of a block. Each method writes or reads one value of an event.
 //
-// An event has a shape, which many events share, and the few values that change from event to
-// event. These are written as differences to the values of events before. Each of them has a
-// column, because values of one kind are easier to compress; the rest is in the dictionary's
-// data.
+// An event consists of a shape, which many events share, and a few values that differ. These are
+// written as differences to values of earlier events. Each such value has a column, because
+// values of one kind compress better. All other data is in the dictionary.
 type rows struct {
 	*dictionary
 	columns   [numColumns]codec.Codec
@@ -23,13 +22,13 @@ type rows struct {
 
 	time, object uint64 // of the previous event, and of the previous new object
 
-	// Of a writer: the numbers of shapes, from 1, by their bytes and by a hash of a few of their
-	// fields (only the newest), and those of objects.
+	// For writing: the numbers of shapes, from 1, by their bytes and by a hash of a few of their
+	// fields (only the newest), and the numbers of objects.
 	numbers       map[string]int
 	recent        [4096]uint16
 	objectNumbers map[uint64]int
 
-	newer bool // there is what a newer ttmem can read
+	newer bool // there is data of a newer ttmem
 }
 
 // The columns.
@@ -42,7 +41,7 @@ const (
 	numColumns
 )
 
-// shape is what many events have in common. Its event has none of the values that change.
+// A shape is the common part of many events. Its event has none of the values that differ.
 type shape struct {
 	event   event.Event
 	has     uint8
@@ -50,7 +49,7 @@ type shape struct {
 	process *process
 }
 
-// The values that change, and that the events of a shape have; others are zero.
+// The values that differ and that the events of a shape have; all others are zero.
 const (
 	hasObject = 1 << iota
 	hasBuffer
@@ -80,7 +79,7 @@ func (r *rows) forgetShapes() {
 	clear(r.recent[:])
 }
 
-// length is the length of what was written of a block.
+// length returns the number of bytes written for a block.
 func (r *rows) length() int {
 	n := len(r.c.Data)
 	for i := range r.columns {
@@ -89,7 +88,7 @@ func (r *rows) length() int {
 	return n
 }
 
-// appendTo appends what was written of a block.
+// appendTo appends the written bytes of a block.
 func (r *rows) appendTo(payload []byte) []byte {
 	for i := range r.columns {
 		payload = binary.AppendUvarint(payload, uint64(len(r.columns[i].Data)))
@@ -121,7 +120,7 @@ func (r *rows) bad() bool {
 	return bad
 }
 
-// row is an event.
+// row writes or reads an event.
 func (r *rows) row(e *event.Event) {
 	s := r.shape(e)
 	if s == nil {
@@ -136,7 +135,7 @@ func (r *rows) row(e *event.Event) {
 		o, known = r.holder(e)
 	}
 	if s.has&hasBuffer != 0 {
-		// A freed buffer usually has the id of its object, a new one the next id of its process.
+		// A freed buffer usually has the ID of its object, a new one the next ID of its process.
 		from := s.process.buffer
 		if known && e.Kind == event.Free {
 			from = o.buffer
@@ -169,7 +168,7 @@ func (r *rows) row(e *event.Event) {
 	}
 }
 
-// holder is the object of an event. It reports whether the object was seen in this block before.
+// holder returns the object of an event, and whether the object occurred earlier in this block.
 func (r *rows) holder(e *event.Event) (o *object, known bool) {
 	c, n := &r.columns[columnObject], 0
 	if !c.Reads {
@@ -191,7 +190,7 @@ func (r *rows) holder(e *event.Event) (o *object, known bool) {
 	return &r.objects[len(r.objects)-1], false
 }
 
-// shape is the shape of an event; nil if the data is invalid.
+// shape writes or reads the shape of an event; nil if the data is invalid.
 func (r *rows) shape(e *event.Event) *shape {
 	n := 0
 	if r.c.Reads {
@@ -216,7 +215,7 @@ func (r *rows) shape(e *event.Event) *shape {
 	return &r.shapes[n-1]
 }
 
-// writeShape writes a shape, which is a definition the first time, and returns its number.
+// writeShape writes a shape and returns its number. The first time it writes the definition.
 func (r *rows) writeShape(e *event.Event, has uint8) int {
 	s := shape{event: *e, has: has}
 	s.event.Devices = e.Devices[:min(len(e.Devices), maxList)]
@@ -249,7 +248,7 @@ func (r *rows) readShape() bool {
 	if e := &s.event; r.c.Bad || len(e.Devices) > maxList || len(e.Cores) > maxList {
 		return false
 	}
-	// What uses events has tables by kind and by region.
+	// Readers index tables by kind and by region.
 	if k := s.event.Kind; k.String() == "" || k >= event.Checkpoint || s.event.Region >= event.NumRegions || s.has > allHas {
 		r.newer = true
 		return false
@@ -266,7 +265,7 @@ func (r *rows) addShape(s shape) {
 	r.shapes = append(r.shapes, s)
 }
 
-// common is what the events of a shape have in common.
+// common writes or reads the common part of a shape.
 func (r *rows) common(s *shape) {
 	c, e := r.c, &s.event
 	codec.Number(c, &s.has)
@@ -296,7 +295,7 @@ func (r *rows) common(s *shape) {
 	}
 }
 
-// isRare reports whether an event has one of the fields that few events have.
+// isRare reports whether an event has a field that only few events have.
 func isRare(e *event.Event) bool {
 	return e.Message != "" || e.Board != "" || e.Arch != "" || e.Command != "" || e.Library != "" ||
 		e.Release != "" || e.Container != "" || e.Pod != "" || e.Cause != "" || e.Count != 0 ||
@@ -304,7 +303,7 @@ func isRare(e *event.Event) bool {
 		e.Capacities != [event.BankedRegions]event.Capacity{}
 }
 
-// rare is the fields that few events have.
+// rare writes or reads the fields that only few events have.
 func (r *rows) rare(e *event.Event) {
 	for _, s := range [...]*string{
 		&e.Message, &e.Board, &e.Arch, &e.Command, &e.Library, &e.Release, &e.Container, &e.Pod, &e.Cause,
@@ -325,7 +324,7 @@ func (r *rows) rare(e *event.Event) {
 	}
 }
 
-// list is a list, which may be nil or empty.
+// list writes or reads a list, which may be nil or empty.
 func list[T any](c *codec.Codec, l *[]T, each func(*T)) {
 	there := *l != nil
 	if c.Bool(&there); !there {
@@ -336,7 +335,7 @@ func list[T any](c *codec.Codec, l *[]T, each func(*T)) {
 	}
 }
 
-// hasOf returns the values that change and that the event has.
+// hasOf returns which of the values that differ the event has.
 func hasOf(e *event.Event) (has uint8) {
 	if e.Object != 0 {
 		has |= hasObject

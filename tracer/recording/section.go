@@ -6,23 +6,23 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A long file has checkpoints between its events. Each has the state before some block. It is
-// made while events are added, and so comes later in the file than that block, at which
-// reading continues. Commands that need the state at the end begin at the last checkpoint;
-// those that read all events skip them.
+// A long file has checkpoints between its events. A checkpoint has the state before some block.
+// It is made while more events are added, so it comes later in the file than that block. After
+// it, reading continues at that block. Commands that need the state at the end begin at the last
+// checkpoint; commands that read all events skip checkpoints.
 
 const (
 	// checkpointEvents is the minimum number of events between two checkpoints.
 	checkpointEvents = 2 << 20
-	// checkpointShare times the length of a checkpoint are written before the next one, so
-	// that checkpoints are a fifth of a file at most.
+	// checkpointShare times the length of a checkpoint is written before the next one, so that
+	// checkpoints take at most a fifth of a file.
 	checkpointShare = 4
 )
 
 // section is a checkpoint that is ready to be written.
 type section struct {
 	of     *segment
-	blocks []byte // nil: they could not be made
+	blocks []byte // nil after an error
 }
 
 // checkpoint begins a checkpoint if one is due, and writes one that is ready. Flush must have
@@ -40,7 +40,7 @@ func (f *File) checkpoint() error {
 		return nil
 	}
 	f.since, f.checked = 0, f.w.Size()
-	// readers that begin here have no definitions
+	// Readers that begin here have no definitions.
 	f.w.forget()
 	f.making = make(chan *section, 1)
 	go makeSection(f.making, f.segment, f.o.Checkpoint(), f.w.Size())
@@ -67,21 +67,19 @@ func makeSection(done chan<- *section, of *segment, checkpoint func() *event.Eve
 	done <- s
 }
 
-// writeSection writes a checkpoint, unless another file was begun meanwhile or the file has no
-// room for it.
+// writeSection writes a checkpoint, unless another file has begun or the file has no room for it.
 func (f *File) writeSection(s *section) error {
 	if s.blocks == nil || s.of != f.segment {
 		return nil
 	}
 	f.checkpointBytes = int64(len(s.blocks))
 	if f.o.MaxBytes > 0 && f.w.Size()+int64(len(s.blocks)+f.w.largest)+endMark > f.o.MaxBytes {
-		return nil // the file that follows begins with a checkpoint
+		return nil // the next file begins with a checkpoint
 	}
 	return f.w.append(s.blocks)
 }
 
-// Settle waits for the checkpoint that is being made, and writes it. Flush must have been
-// called.
+// Settle waits for the checkpoint in preparation and writes it. Flush must have been called.
 func (f *File) Settle() error {
 	if f.making == nil {
 		return nil

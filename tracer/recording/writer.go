@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// fullBytes is the size, before compression, from which a block should be written.
+	// fullBytes is the size before compression at which a block is due.
 	fullBytes = 1 << 20
-	// mostBytes is the size at which Add writes a block: far below maxRaw, because an event
+	// mostBytes is the size at which Add writes a block. It is far below maxRaw, because an event
 	// may be long.
 	mostBytes = 2 << 20
 )
 
-// Options configure the writing of a recording. The zero value is good.
+// Options configure the writing of a recording. The zero value is usable.
 type Options struct {
-	// Header is the header of the recording; nil: NewHeader's.
+	// Header is the header of the recording; nil for that of NewHeader.
 	Header *Header
-	// Ttmem is the version of the program; "": that of the build.
+	// Ttmem is the version of the program; "" for that of the build.
 	Ttmem string
 }
 
@@ -42,14 +42,14 @@ func (o *Options) header() Header {
 type Writer struct {
 	out     io.Writer
 	size    int64
-	largest int    // of the blocks that were written
-	written uint64 // events in them
+	largest int    // length of the longest written block
+	written uint64 // number of written events
 	err     error
 
 	zstd *zstd.Encoder
 	rows rows
 	next head // of the next block
-	// payload and block are those of the last block.
+	// payload and block belong to the latest block.
 	payload, block []byte
 }
 
@@ -68,7 +68,7 @@ func NewWriter(w io.Writer, o Options) (*Writer, error) {
 
 // newWriter returns a Writer that writes no header.
 func newWriter(w io.Writer) (*Writer, error) {
-	// A window of 1 MiB is a whole block of a busy process.
+	// A window of 1 MiB covers a whole block of a busy process.
 	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
 		zstd.WithWindowSize(1<<20), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false))
 	if err != nil {
@@ -79,13 +79,13 @@ func newWriter(w io.Writer) (*Writer, error) {
 	return r, nil
 }
 
-// Add adds an event. It keeps a reference to its calls only. A Checkpoint is written at once.
-// After an error of Flush it does nothing.
+// Add adds an event. It keeps a reference to the event's calls only. A Checkpoint is written at
+// once. After an error of Flush it does nothing.
 //
-// A new stack is looked up, which takes long if nothing else has looked it up before.
+// It looks up the frames of a new stack, which takes long if they were not looked up before.
 func (w *Writer) Add(e *event.Event) {
 	if w.err != nil || e.Kind.String() == "" || e.Region >= event.NumRegions {
-		return // readers would refuse it and all that follows
+		return // readers would reject it and everything after it
 	}
 	if e.Kind == event.Checkpoint {
 		_ = w.checkpoint(e, 0) // the next Flush returns the error again
@@ -102,14 +102,14 @@ func (w *Writer) Add(e *event.Event) {
 	}
 }
 
-// Size is the number of bytes written so far.
+// Size returns the number of bytes written so far.
 func (w *Writer) Size() int64 { return w.size }
 
-// Full reports whether enough was added for a block, so that Flush should be called.
+// Full reports whether a block is due, so that Flush should be called.
 func (w *Writer) Full() bool { return w.rows.length() >= fullBytes }
 
-// Flush writes the added events as a block, which can be read from now on, even if the writer
-// is killed. After an error nothing more is written, and Flush returns the same error.
+// Flush writes the added events as a block. From now on they can be read, even if the writer is
+// killed. After an error nothing more is written, and Flush returns the same error.
 func (w *Writer) Flush() error {
 	if w.err != nil || w.next.events == 0 {
 		return w.err
@@ -129,8 +129,8 @@ func (w *Writer) flush() error {
 	return err
 }
 
-// checkpoint writes the added events, and then a checkpoint. resume is the offset of the block
-// at which reading continues after it; 0: the next one.
+// checkpoint writes the added events, and then a checkpoint. resume is the offset of the block at
+// which reading continues after it; 0 means the next one.
 func (w *Writer) checkpoint(e *event.Event, resume int64) error {
 	if err := w.Flush(); err != nil {
 		return err

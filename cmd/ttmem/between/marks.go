@@ -1,4 +1,4 @@
-// Package between follows what survives between two marks.
+// Package between follows the survivors between two marks.
 package between
 
 import (
@@ -13,8 +13,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Range is the two marks between which leaks are searched. One without a name is the beginning, or
-// the end; the zero value is the whole run.
+// A Range is the two marks between which to search leaks. A mark without a name is the beginning,
+// or the end; the zero value is the whole run.
 type Range struct {
 	From, To source.Moment
 }
@@ -22,25 +22,25 @@ type Range struct {
 // Whole reports whether no marks are given.
 func (r *Range) Whole() bool { return r.From.Name == "" && r.To.Name == "" }
 
-// maxMarks is how many marks are shown: of more every second one is left out.
+// maxMarks is the maximum number of marks shown: beyond it, every second one is left out.
 const maxMarks = 1024
 
-// A Follower has the state follow what survives between two marks.
+// A Follower makes the state follow the survivors between two marks.
 type Follower struct {
 	Range
 	State *aggregate.State
-	// marks are those from the first one of the range on, and end is the second one; nil
-	// where these have not come.
+	// marks are the marks from the first one of the range on, and end is the second one; nil if
+	// they have not come yet.
 	marks []leaks.Mark
 	end   *leaks.Mark
-	// LostBefore is how many events were lost before the range begins, and began the number of the
-	// last one before the first known one.
+	// LostBefore is the number of events lost before the range begins, and began the number of
+	// the last event before the first known one.
 	LostBefore, began uint64
 	// fromSeen and toSeen count the marks that have the names of the range.
 	fromSeen, toSeen int
-	// Earlier is true where the first mark lies before the beginning, and over where the
-	// second one does, if what there was then is not known. Known is true where both lie
-	// before the beginning, and are known.
+	// Earlier is true if the first mark is before the beginning, and over if the second one is,
+	// unless the memory at that time is known. Known is true if both are before the beginning and
+	// that is known.
 	Earlier, Known, over bool
 }
 
@@ -49,7 +49,7 @@ func New(r Range) *Follower { return &Follower{Range: r, State: aggregate.New()}
 
 // Apply applies an event to the state.
 func (m *Follower) Apply(e *event.Event) {
-	if e.Kind == event.Checkpoint { // it has the marks of before
+	if e.Kind == event.Checkpoint { // it has the earlier marks
 		m.State.Apply(e)
 		*m = Follower{Range: m.Range, State: m.State, began: m.State.Number(), LostBefore: m.State.Snapshot().LostEvents}
 	}
@@ -63,7 +63,7 @@ func (m *Follower) Apply(e *event.Event) {
 		}
 		m.Known = m.end != nil
 		if m.marks != nil {
-			m.LostBefore = 0 // the range begins before
+			m.LostBefore = 0 // the range begins earlier
 		}
 		return
 	case event.Mark:
@@ -78,7 +78,7 @@ func (m *Follower) follow(first leaks.Mark) {
 	m.State.FollowFrom(first.TimeNs)
 }
 
-// mark takes a mark; earlier is true for those of before the beginning, at which not all is
+// mark takes a mark; earlier is true for a mark before the beginning at which not everything is
 // known.
 func (m *Follower) mark(one leaks.Mark, earlier bool) {
 	isFrom, isTo := m.From.Name != "" && one.Name == m.From.Name, m.To.Name != "" && one.Name == m.To.Name
@@ -109,12 +109,13 @@ func (m *Follower) mark(one leaks.Mark, earlier bool) {
 	}
 }
 
-// passesOver reports whether a mark is of a step, and the range does not name such marks.
+// passesOver reports whether a mark belongs to a step, unless the range names such marks.
 func (m *Follower) passesOver(name string) bool {
 	return memory.IsStepMark(name) && !memory.IsStepMark(m.From.Name) && !memory.IsStepMark(m.To.Name)
 }
 
-// Unused is how many marks of steps or, of others, of before the beginning were passed over.
+// Unused returns how many marks were not used: those of steps, or the others, from before the
+// beginning.
 func (m *Follower) Unused(ofSteps bool) (n int) {
 	for _, one := range m.State.Marks() {
 		if of := m.passesOver(one.Name); of == ofSteps && of == (one.Number > m.began) {
@@ -133,7 +134,7 @@ func everySecond(marks []leaks.Mark) []leaks.Mark {
 	return kept
 }
 
-// Marks are those of the range; nil if marks decide nothing and none are shown.
+// Marks returns the marks of the range; nil if marks do not matter and none are shown.
 func (m *Follower) Marks() []leaks.Mark {
 	if m.marks == nil {
 		return nil
@@ -150,7 +151,7 @@ func (m *Follower) Marks() []leaks.Mark {
 	return marks
 }
 
-// firstNs is when one of the processes with survivors allocated for the first time.
+// firstNs returns the time of the first allocation of a process with survivors.
 func (m *Follower) firstNs() uint64 {
 	first := m.State.Now()
 	survivors, _ := m.State.Survivors()
@@ -163,14 +164,14 @@ func (m *Follower) firstNs() uint64 {
 // Done reports whether no later event changes anything.
 func (m *Follower) Done() bool { return m.over || m.Known }
 
-// An EarlierMarkError says that the second mark lies before the first known event.
+// An EarlierMarkError means that the second mark is before the first known event.
 type EarlierMarkError struct{ Mark string }
 
 func (e *EarlierMarkError) Error() string {
-	return fmt.Sprintf("the mark %q lies before the beginning: what was there then is not known", e.Mark)
+	return fmt.Sprintf("the mark %q lies before the beginning: the memory at that time is not known", e.Mark)
 }
 
-// Check is an error if a mark of the range was not seen.
+// Check returns an error if a mark of the range was not seen.
 func (m *Follower) Check() error {
 	switch {
 	case m.over:
@@ -185,7 +186,7 @@ func (m *Follower) Check() error {
 	return m.missing(m.To, m.toSeen)
 }
 
-// missing is an error that names the marks that were seen.
+// missing returns an error that names the marks that were seen.
 func (m *Follower) missing(of source.Moment, seen int) error {
 	mark := of.MarkName()
 	var names []string

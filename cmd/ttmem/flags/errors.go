@@ -13,7 +13,7 @@ import (
 	"ttmem/aggregate/name"
 )
 
-// Error is an error of cobra's about a flag in ttmem's own words.
+// Error rewrites an error of cobra about a flag in ttmem's words.
 func Error(c *cobra.Command, err error) error {
 	see := fmt.Sprintf("; `%s --help` lists the flags", c.CommandPath())
 	var missing *pflag.ValueRequiredError
@@ -41,7 +41,7 @@ func Error(c *cobra.Command, err error) error {
 	return fmt.Errorf("%w%s", err, see)
 }
 
-// similar are the flags of a command that a misspelt name may mean.
+// similar returns the flags of a command that a misspelt name may mean.
 func similar(c *cobra.Command, name string) []string {
 	among := cobra.Command{SuggestionsMinimumDistance: min(2, len(name)/3)} // cobra compares names of commands
 	add := func(f *pflag.Flag) {
@@ -56,7 +56,7 @@ func similar(c *cobra.Command, name string) []string {
 	return among.SuggestionsFor(name)
 }
 
-// flagName is a flag in its short form, if it has one.
+// flagName returns a flag in its short form, if it has one.
 func flagName(f *pflag.Flag) string {
 	if f.Shorthand != "" {
 		return "-" + f.Shorthand
@@ -84,10 +84,10 @@ func whatIsWrong(f *pflag.Flag, err *pflag.InvalidValueError) string {
 	case "bool":
 		return "it takes no value: write --" + f.Name
 	}
-	return err.Unwrap().Error() // of a type of ttmem's own
+	return err.Unwrap().Error() // of one of ttmem's own types
 }
 
-// CompileGrep compiles the value of --grep; "" is none.
+// CompileGrep compiles the value of --grep; "" selects everything.
 func CompileGrep(text string) (*regexp.Regexp, error) {
 	if text == "" {
 		return nil, nil

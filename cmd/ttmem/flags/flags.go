@@ -28,10 +28,10 @@ const (
 	UTC    = "utc"
 )
 
-// socketVariable is the environment variable that names the socket in place of --socket.
+// socketVariable is the environment variable with the default of --socket.
 const socketVariable = "TTMEM_SOCKET"
 
-// AddGlobal adds the flags of all commands. A command that does not take one refuses it.
+// AddGlobal adds the flags of all commands. A command rejects those that it does not take.
 func AddGlobal(root *cobra.Command) {
 	f := root.PersistentFlags()
 	color := term.Auto
@@ -71,7 +71,7 @@ func TakesGlobal(c *cobra.Command, flag string) bool {
 	return c.Annotations["takes --"+flag] != ""
 }
 
-// WantsJSON is the value of --json.
+// WantsJSON returns the value of --json.
 func WantsJSON(c *cobra.Command) bool {
 	json, _ := c.Flags().GetBool(JSON)
 	return json
@@ -86,19 +86,19 @@ func Format(c *cobra.Command) term.Format {
 	return format
 }
 
-// WantsUTC is the value of --utc.
+// WantsUTC returns the value of --utc.
 func WantsUTC(c *cobra.Command) bool {
 	utc, _ := c.Flags().GetBool(UTC)
 	return utc
 }
 
-// RulesFile is the value of --rules.
+// RulesFile returns the value of --rules.
 func RulesFile(c *cobra.Command) string {
 	path, _ := c.Flags().GetString(Rules)
 	return path
 }
 
-// SocketOf is the path of the service's socket; named is true if the flag names it.
+// SocketOf returns the path of the service's socket; named is true if the flag was given.
 func SocketOf(c *cobra.Command) (path string, named bool) {
 	if f := c.Flags().Lookup(Socket); f != nil && f.Changed {
 		return f.Value.String(), true
@@ -112,10 +112,10 @@ func PIDs(c *cobra.Command, pids *[]int) {
 	_ = c.RegisterFlagCompletionFunc("pid", completePIDs)
 }
 
-// notPID says what is wrong with a value of --pid.
+// notPID is the error for a wrong value of --pid.
 const notPID = "not a process id: `pgrep -af python` finds them"
 
-// CheckPIDs is an error if --pid does not take the values.
+// CheckPIDs returns an error for a wrong value of --pid.
 func CheckPIDs(pids []int) error {
 	for _, pid := range pids {
 		if pid <= 0 {
@@ -131,7 +131,7 @@ func Duration(c *cobra.Command, duration *time.Duration) {
 	_ = c.RegisterFlagCompletionFunc("duration", cobra.NoFileCompletions)
 }
 
-// CheckDuration is an error if --duration does not take the value.
+// CheckDuration returns an error for a wrong value of --duration.
 func CheckDuration(duration time.Duration) error {
 	if duration < 0 {
 		return fmt.Errorf("--duration %v: it lies in the past: write %v", duration, -duration)
@@ -151,7 +151,7 @@ func Limit(c *cobra.Command, n *int, normally int) {
 	_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
 }
 
-// CheckLimit is an error if --limit does not take the value.
+// CheckLimit returns an error for a wrong value of --limit.
 func CheckLimit(n int) error {
 	if n < 0 {
 		return fmt.Errorf("-n %d: must not be negative; 0 lists all", n)
@@ -168,7 +168,7 @@ func By(c *cobra.Command, by *string, normally string) {
 	Complete(c, "by", groupings)
 }
 
-// CheckBy is an error if --by does not take the value.
+// CheckBy returns an error for a wrong value of --by.
 func CheckBy(by string) error {
 	if !slices.Contains(groupings, by) {
 		return fmt.Errorf("--by %s: choose %s", by, strings.Join(groupings, ", "))

@@ -13,7 +13,7 @@ import (
 	"ttmem/tracer/host"
 )
 
-// completePIDs lists the processes that use tt-metal, as far as this user may see that, with their
+// completePIDs lists the processes that use tt-metal and that this user may see, with their
 // commands.
 func completePIDs(_ *cobra.Command, _ []string, begun string) (list []string, _ cobra.ShellCompDirective) {
 	pids, _ := host.PIDs()
@@ -32,8 +32,8 @@ func completePIDs(_ *cobra.Command, _ []string, begun string) (list []string, _ 
 	return list, cobra.ShellCompDirectiveNoFileComp
 }
 
-// describe is the command of a process. Of other users' processes it is the name only: root would
-// wait for memory in which a user keeps a command line.
+// describe returns the command of a process. For other users' processes it returns only the name:
+// reading a command line could block root on memory that the user controls.
 func describe(pid int) string {
 	var command []byte
 	if host.RealUser(pid) == os.Getuid() {

@@ -11,7 +11,7 @@ import (
 	"ttmem/tracer/host"
 )
 
-// Open opens a file that a flag names to be read.
+// Open opens a file named by a flag for reading.
 func Open(flag, path string) (*os.File, error) {
 	f, err := os.Open(path)
 	if err == nil {
@@ -25,7 +25,7 @@ func Open(flag, path string) (*os.File, error) {
 	return nil, fmt.Errorf("%s %s: %w; name a file that can be read", flag, path, host.WithoutPath(err))
 }
 
-// ReadRules reads the file of --rules; the rules of "" are nil.
+// ReadRules reads the file of --rules; for "" it returns nil.
 func ReadRules(path string) (*name.Rules, error) {
 	if path == "" {
 		return nil, nil

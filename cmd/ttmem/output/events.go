@@ -1,5 +1,5 @@
-// Package output writes the files that flags name: event files and exports of profiles. A
-// file is complete, or it is not there.
+// Package output writes the files that flags name: event files and exports of profiles. A file is
+// either complete or absent.
 package output
 
 import (
@@ -17,26 +17,26 @@ import (
 	"ttmem/tracer/place"
 )
 
-// Events writes events to a file, one JSON object a line. The file has complete lines at any
-// time, also if the disk fills.
+// Events writes events to a file, one JSON object per line. The file always has complete lines,
+// even if the disk fills.
 type Events struct {
 	f *os.File
-	// path is the name that the user gave
+	// path is the name given by the user
 	path string
-	// whole is the same file if it gets its name at the end; nil if it can be read while
-	// events happen
+	// whole is the same file if it gets its name at the end; nil if it can be read while events
+	// happen
 	whole   *File
 	pending []byte
 	line    []byte
 	events  uint64
-	// Clock is that of the events.
+	// Clock is the clock of the events.
 	Clock page.Clock
 	// written is the length of the file up to its last complete line; -1 for a pipe
 	written int64
 }
 
-// CreateEvents creates a file that can be read while events happen; a private one only by its
-// owner.
+// CreateEvents creates a file that can be read while events happen. Only the owner can read a
+// private one.
 func CreateEvents(path string, private bool) (*Events, error) {
 	f, err := place.Create(path, 0, 0o644)
 	if err != nil {
@@ -49,7 +49,7 @@ func CreateEvents(path string, private bool) (*Events, error) {
 	return newEventFile(f, path), nil
 }
 
-// emptyEventFile truncates a file, after making a private one unreadable for others.
+// emptyEventFile truncates a file, after it makes a private one unreadable for others.
 func emptyEventFile(f *os.File, private bool) error {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
@@ -66,8 +66,8 @@ func emptyEventFile(f *os.File, private bool) error {
 	return f.Truncate(0)
 }
 
-// CopyEvents creates a file for events that are recorded already. An older file of its name
-// stays until it is closed.
+// CopyEvents creates a file for events that are already recorded. An older file of that name
+// stays until the new one is closed.
 func CopyEvents(path string) (*Events, error) {
 	whole, err := Create("--events", path)
 	if err != nil {
@@ -89,7 +89,7 @@ func newEventFile(f *os.File, path string) *Events {
 // Add adds an event.
 func (f *Events) Add(e *event.Event) {
 	if e.Kind == event.Checkpoint {
-		return // it has no record: the file begins with what came after it
+		return // it has no record: the file begins with later events
 	}
 	f.line = e.AppendJSON(f.line[:0])
 	f.pending = f.Clock.AddWall(f.pending, f.line)
@@ -100,7 +100,7 @@ func (f *Events) Add(e *event.Event) {
 // Full reports whether Flush should be called before more is added.
 func (f *Events) Full() bool { return len(f.pending) >= 1<<20 }
 
-// Flush writes what was added. After an error nothing more is written, and the file ends with
+// Flush writes the added events. After an error nothing more is written, and the file ends with
 // the last complete event.
 func (f *Events) Flush() error {
 	if len(f.pending) == 0 {
@@ -126,10 +126,10 @@ func (f *Events) Flush() error {
 		_ = f.f.Truncate(f.written + int64(bytes.LastIndexByte(f.pending[:n], '\n')+1))
 	}
 	f.f.Close()
-	return fmt.Errorf("--events %s: %w; what was written up to now is intact", f.path, err)
+	return fmt.Errorf("--events %s: %w; everything written so far is intact", f.path, err)
 }
 
-// Close ends the file and reports what it has.
+// Close ends the file and reports its contents.
 func (f *Events) Close() error {
 	if err := f.Flush(); err != nil {
 		return err

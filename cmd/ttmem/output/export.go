@@ -32,7 +32,7 @@ func (o *ExportOptions) Register(c *cobra.Command) {
 // An ExportTarget is a file that a flag names.
 type ExportTarget struct {
 	Flag, Path string
-	// what the file is; %s is the number of call stacks
+	// what describes the file; %s is the number of call stacks
 	what  string
 	write func(io.Writer, *memory.Profile, export.Options) (int, error)
 }
@@ -52,8 +52,8 @@ func (o *ExportOptions) Targets() []ExportTarget {
 	return list
 }
 
-// Check checks the flags before anything starts. Two of them, and the others that name files,
-// cannot name the same.
+// Check checks the flags before anything starts. These flags and others may not name the same file
+// twice.
 func (o *ExportOptions) Check(c *cobra.Command, json bool, others ...ExportTarget) error {
 	for _, flag := range []string{"events", "flamegraph", "pprof", "folded"} {
 		if f := c.Flags().Lookup(flag); f != nil && f.Changed && f.Value.String() == "" {
@@ -81,14 +81,14 @@ func (o *ExportOptions) Check(c *cobra.Command, json bool, others ...ExportTarge
 	return nil
 }
 
-// An Exporter has the files that a profile is written to.
+// An Exporter has the files for a profile.
 type Exporter struct {
 	Options export.Options
 	files   []*exportFile
 }
 
-// NewExporter creates the files, so that errors show before tracing starts. It is nil if no
-// flag names one. The caller must close it.
+// NewExporter creates the files, so that errors appear before tracing starts. It returns nil if
+// no flag names one. The caller must close it.
 func NewExporter(o ExportOptions) (*Exporter, error) {
 	targets := o.Targets()
 	if len(targets) == 0 {
@@ -106,7 +106,7 @@ func NewExporter(o ExportOptions) (*Exporter, error) {
 	return x, nil
 }
 
-// Write writes all files, says what each has, and reports whether all were written.
+// Write writes all files, reports their contents, and returns whether all were written.
 func (x *Exporter) Write(profile *memory.Profile) bool {
 	all := true
 	for _, f := range x.files {
@@ -135,7 +135,7 @@ func (x *Exporter) Close() {
 	}
 }
 
-// An exportFile is a file that is written when all is known.
+// An exportFile is a file that is written at the end.
 type exportFile struct {
 	*File
 	target ExportTarget

@@ -12,14 +12,14 @@ import (
 	"ttmem/tracer/place"
 )
 
-// resolved is the path behind links, whether or not the file is there; "-" stays.
+// resolved returns a path with links resolved, whether or not the file exists; "-" stays.
 func resolved(path string) string {
 	if path == "-" {
 		return path
 	}
 	at, err := place.Find(path)
 	if err != nil {
-		return path // creating the file shows why
+		return path // creating the file reports the error
 	}
 	return at.String()
 }
@@ -28,7 +28,7 @@ func resolved(path string) string {
 // folder, and an older file of its name stays.
 type File struct {
 	W *os.File
-	// temporary is where it is until it gets the place final; nil for standard output and pipes
+	// temporary is its place until it moves to final; nil for standard output and pipes
 	temporary, final *place.Place
 	done             bool
 }
@@ -47,7 +47,7 @@ func Create(flag, path string) (*File, error) {
 	}
 	info, err := final.Stat()
 	if err == nil {
-		// opening it shows whether it may be written
+		// opening the file shows whether it is writable
 		f, err := final.Open(os.O_WRONLY, 0)
 		if err != nil {
 			return fail(err)
@@ -62,7 +62,7 @@ func Create(flag, path string) (*File, error) {
 		return fail(err)
 	}
 	if info != nil {
-		// the same users may read it as before
+		// the same users may read it as the older file
 		_ = f.W.Chmod(info.Mode().Perm())
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 			_ = f.W.Chown(int(stat.Uid), int(stat.Gid))
@@ -111,7 +111,7 @@ func (f *File) createBeside() (err error) {
 	return err
 }
 
-// FirstError is the first of joined errors, without names of files.
+// FirstError returns the first of joined errors, without names of files.
 func FirstError(err error) error {
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) {
@@ -124,6 +124,6 @@ func FirstError(err error) error {
 	return host.WithoutPath(err)
 }
 
-// KeepPrivate makes new files readable by their owner only: they have command lines and paths
-// of other users.
+// KeepPrivate makes new files readable only for their owner: they have command lines and paths of
+// other users.
 func KeepPrivate() { unix.Umask(0o077) }

@@ -9,10 +9,10 @@ import (
 // linesDelay is how long a line may wait to be written together with others.
 const linesDelay = 50 * time.Millisecond
 
-// Lines writes lines soon after they come, and many at once. Goroutines may share it.
+// Lines writes lines soon after they come, and many at once. It is safe for concurrent use.
 type Lines struct {
 	f *os.File
-	// over is true if the terminal may show a line of progress
+	// over is true if the terminal may show a progress line
 	over bool
 
 	mu      sync.Mutex
@@ -21,10 +21,10 @@ type Lines struct {
 	err     error
 }
 
-// NewLines writes to a file; over is true if that may be a terminal with a line of progress.
+// NewLines writes to a file; over is true if the file may be a terminal with a progress line.
 func NewLines(f *os.File, over bool) *Lines { return &Lines{f: f, over: over} }
 
-// Write adds a line, or several.
+// Write adds one or more lines.
 func (o *Lines) Write(b []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -42,7 +42,7 @@ func (o *Lines) Write(b []byte) {
 	}
 }
 
-// flush writes what is pending. After an error nothing more is written.
+// flush writes the pending lines. After an error nothing more is written.
 func (o *Lines) flush() {
 	if len(o.pending) == 0 || o.err != nil {
 		o.pending = o.pending[:0]
@@ -57,7 +57,7 @@ func (o *Lines) flush() {
 	o.pending = o.pending[:0]
 }
 
-// Close writes what is pending, and returns the first error of writing.
+// Close writes the pending lines, and returns the first error of writing.
 func (o *Lines) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -17,13 +17,13 @@ type View interface {
 	WriteJSON(w io.Writer) error
 }
 
-// Print prints a view to standard output, as JSON with the times of the wall clock. An error
-// names it.
+// Print prints a view to standard output, as JSON with wall-clock times. An error contains the
+// name.
 func Print(v View, format term.Format, clock page.Clock, name string) error {
 	return PrintTo(os.Stdout, v, format, clock, name)
 }
 
-// PrintTo is Print with the file that text is written to.
+// PrintTo is Print with a file for text.
 func PrintTo(to *os.File, v View, format term.Format, clock page.Clock, name string) (err error) {
 	if format.JSON {
 		var text bytes.Buffer

@@ -5,14 +5,14 @@ import "strings"
 // A Bar fills from the left. Its figures are parts of Whole, in any unit.
 type Bar struct {
 	Part, Whole uint64
-	// More is what the fullest of several has, if Part is of the emptiest.
+	// More is the part of the fullest of several, if Part is that of the emptiest.
 	More uint64
 	// Peak is the highest part so far, shown by a mark; 0: none.
 	Peak  uint64
 	Style Style
 }
 
-// eighths are the partial blocks by how many eighths they fill.
+// eighths are the partial blocks, by the number of filled eighths.
 var eighths = [...]string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}
 
 // DrawBar draws a bar. A part that is not 0 is visible.
@@ -68,7 +68,7 @@ func NewGap(base, top, whole uint64, columns int) Gap {
 		return min(columns-1, max(1, int(float64(n)/float64(whole)*float64(columns)+0.5)))
 	}
 	g := Gap{Base: part(base), Top: part(top)}
-	// Both were rounded up, and what is free is seen too.
+	// both were rounded up, but the free part must be visible
 	room := columns
 	if base+top < whole && columns >= 3 {
 		room--
@@ -91,7 +91,7 @@ func (p Painter) Top(g Gap, st Style) string {
 	return p.Paint(st, strings.Repeat(p.Pick("█", "#"), g.Top))
 }
 
-// DrawGap draws both parts and what is free between them.
+// DrawGap draws both parts and the free part between them.
 func (p Painter) DrawGap(g Gap, base, top Style) string {
 	return p.Base(g, base) + p.Trough(g.Free) + p.Top(g, top)
 }

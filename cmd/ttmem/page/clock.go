@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A Clock relates CLOCK_MONOTONIC, which events have, to the wall clock. The zero value knows
-// nothing of it.
+// A Clock relates CLOCK_MONOTONIC, the clock of events, to the wall clock. The zero value does
+// not know the wall clock.
 type Clock struct {
 	known bool
 	// offset is the wall clock less CLOCK_MONOTONIC, in ns.
@@ -25,7 +25,7 @@ func NewClock(wall time.Time, monotonicNs uint64) Clock {
 // Known reports whether the clock knows the wall clock.
 func (c Clock) Known() bool { return c.known }
 
-// Wall is a time of CLOCK_MONOTONIC by the wall clock, in ns since 1970; 0 if that is not known.
+// Wall returns a time of CLOCK_MONOTONIC by the wall clock, in ns since 1970; 0 if not known.
 func (c Clock) Wall(ns uint64) int64 {
 	if !c.known {
 		return 0
@@ -36,7 +36,7 @@ func (c Clock) Wall(ns uint64) int64 {
 // UTCColumns is the width of UTC.
 const UTCColumns = len(utcLayout)
 
-// utcLayout is that of tt-metal's log, with microseconds.
+// utcLayout is the layout in tt-metal's log, with microseconds.
 const utcLayout = "2006-01-02 15:04:05.000000"
 
 // UTC is a time of CLOCK_MONOTONIC by the wall clock, in UTC.
@@ -47,11 +47,11 @@ func (c Clock) UTC(ns uint64) string {
 	return time.Unix(0, c.Wall(ns)).UTC().Format(utcLayout)
 }
 
-// timeKey is the key of all times of documents and event records that have a moment of their own.
+// timeKey is the JSON key of times that get a wall-clock time.
 const timeKey = `"time_ns":`
 
-// AddWall appends a document, or lines of them, with wall_ns behind each time_ns: the same by the
-// wall clock. The key cannot be within a string, whose quotes are escaped.
+// AddWall appends a document, or lines of documents, with wall_ns after each time_ns: the same
+// time by the wall clock. The key cannot occur within a string, whose quotes are escaped.
 func (c Clock) AddWall(b, text []byte) []byte {
 	for c.known {
 		before, after, found := bytes.Cut(text, []byte(timeKey))

@@ -6,8 +6,8 @@ import "strings"
 // such as a name, follows them.
 type Columns []int
 
-// Line is the columns of a row. Cells without a column, or
-// with one of no width, are left out.
+// Line returns the columns of a row. It leaves out cells without a column or with a column of
+// width 0.
 func (c Columns) Line(cells ...string) string {
 	var line strings.Builder
 	for i, columns := range c {

@@ -7,27 +7,27 @@ import (
 	"strings"
 )
 
-// A Layout fits a page to where it is printed.
+// A Layout fits a page to its destination.
 type Layout struct {
 	Painter
 	// Width is the terminal's; 0: lines may have any length, as in a file or a pipe.
 	Width int
 }
 
-// Separated is the key of a group, which has " · " between its parts, as the terminal can
-// show it.
+// Separated returns the key of a group with the separator that the terminal can show instead of "
+// · ".
 func (l Layout) Separated(key string) string {
 	return strings.ReplaceAll(key, " · ", l.Separator())
 }
 
-// Write writes a text, indented, in as many lines as it needs.
+// Write writes a text, indented, in as many lines as needed.
 func (l Layout) Write(out *bufio.Writer, indent int, st Style, text string) {
 	for _, line := range l.Lines(text, indent) {
 		fmt.Fprintln(out, Blank(indent)+l.Paint(st, line))
 	}
 }
 
-// Lines breaks a text into lines that fit behind an indent.
+// Lines breaks a text into lines that fit after an indent.
 func (l Layout) Lines(text string, indent int) []string {
 	if l.Width == 0 {
 		return []string{text}
@@ -50,7 +50,7 @@ func (l Layout) WriteStyled(out *bufio.Writer, indent string, st Style, title, r
 	l.Write(out, Width(indent)+1, Dim, strings.TrimPrefix(strings.TrimSpace(remark), strings.TrimSpace(l.Separator())))
 }
 
-// WriteHead writes the heads of columns, and that of the text beside them if there is room.
+// WriteHead writes the heads of columns, and the head of the text beside them if there is room.
 func (l Layout) WriteHead(out *bufio.Writer, columns, beside string) {
 	if l.Width > 0 && l.Width-Width(columns) < max(LeastBeside, Width(beside)) {
 		beside = ""
@@ -58,7 +58,7 @@ func (l Layout) WriteHead(out *bufio.Writer, columns, beside string) {
 	fmt.Fprintln(out, l.Paint(Dim, strings.TrimRight(columns+beside, " ")))
 }
 
-// LeastBeside is the least width of text beside columns; with less it goes below them.
+// LeastBeside is the minimum width of text beside columns; narrower text goes below them.
 const LeastBeside = 30
 
 // Beside writes a text beside columns on the same line, or below them if there is no room,
@@ -76,8 +76,8 @@ func (l Layout) Beside(out *bufio.Writer, columns string, st Style, text string)
 	return indent
 }
 
-// Whole writes a text beside columns on the same line, or below them if it does not fit in
-// whole.
+// Whole writes a text beside columns on the same line, or below them if it does not fit
+// completely.
 func (l Layout) Whole(out *bufio.Writer, columns string, st Style, text string) {
 	if l.Width == 0 || Width(columns)+Width(text) <= l.Width {
 		fmt.Fprintln(out, columns+l.Paint(st, text))
@@ -90,10 +90,10 @@ func (l Layout) Whole(out *bufio.Writer, columns string, st Style, text string) 
 // NameIndent is the indent of a name on its own line.
 const NameIndent = 6
 
-// Columns is the width at which sentences are broken, also where lines may have any length.
+// Columns returns the width at which sentences are broken, even if lines may have any length.
 func (l Layout) Columns() int { return cmp.Or(l.Width, 80) }
 
-// Sized is the layout with the width at which sentences are broken.
+// Sized returns the layout with the width at which sentences are broken.
 func (l Layout) Sized() Layout {
 	l.Width = l.Columns()
 	return l

@@ -10,11 +10,11 @@ import (
 	"ttmem/aggregate/memory"
 )
 
-// shownLosses is how many processes Doubts names.
+// shownLosses is the maximum number of processes that Doubts names.
 const shownLosses = 5
 
-// Doubts says which figures may be wrong because events were lost: those of processes, and,
-// as doubt says, all figures if it is not known whose events they were.
+// Doubts says which figures may be wrong because events were lost: those of processes, and, with
+// the text doubt, all figures if the processes of the events are not known.
 func Doubts(all memory.AllLosses, doubt string) (list []string) {
 	if memory.Sum(all.Lost) > 0 {
 		list = append(list, doubt+": "+lostEvents(all.Lost))
@@ -39,7 +39,7 @@ func Doubts(all memory.AllLosses, doubt string) (list []string) {
 	return list
 }
 
-// lostEvents is how many events were lost, with the causes, the most frequent one first.
+// lostEvents returns the number of lost events with the causes, the most frequent one first.
 func lostEvents(lost map[string]uint64) string {
 	var causes []string
 	for _, cause := range slices.SortedFunc(maps.Keys(lost), func(a, b string) int {

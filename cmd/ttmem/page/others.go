@@ -9,17 +9,17 @@ import (
 	"ttmem/aggregate/memory"
 )
 
-// ownOnlyNote tells users that they see their own processes only.
+// ownOnlyNote says that users see only their own processes.
 const ownOnlyNote = "only your own processes are shown: "
 
-// WriteOthers writes what is known of the memory of other users; "" writes nothing.
+// WriteOthers writes the description of the memory of other users; "" writes nothing.
 func (l Layout) WriteOthers(out *bufio.Writer, others string) {
 	if others != "" {
 		l.Write(out, 0, Dim, strings.ToUpper(ownOnlyNote[:1])+ownOnlyNote[1:]+others)
 	}
 }
 
-// WithOthers adds the same to the notes of a JSON document.
+// WithOthers adds that description to the notes of a JSON document.
 func WithOthers(notes []string, others string) []string {
 	if others == "" {
 		return notes
@@ -27,7 +27,7 @@ func WithOthers(notes []string, others string) []string {
 	return append([]string{ownOnlyNote + others}, notes...)
 }
 
-// shownOthers is how many groups of chips OthersHold lists.
+// shownOthers is the maximum number of groups of chips that OthersHold lists.
 const shownOthers = 4
 
 // OthersHold says in a line how much of each chip other users have allocated. The snapshot

@@ -6,7 +6,7 @@ import "strings"
 type Painter struct {
 	// Color allows colours; Attributes allows bold, dim and reverse text without them.
 	Color, Attributes bool
-	// ASCII allows nothing but ASCII.
+	// ASCII allows only ASCII.
 	ASCII bool
 }
 
@@ -38,7 +38,7 @@ var withoutColor = map[Style]Style{
 	OnCyan: Reverse, OnGreen: Reverse, OnRed: Reverse, OnYellow: Reverse,
 }
 
-// Paint puts s into the style, if the terminal has it.
+// Paint puts s into the style, if the terminal supports it.
 func (p Painter) Paint(st Style, s string) string {
 	visible := withoutColor[st] == Reverse || strings.TrimSpace(s) != ""
 	switch {
@@ -76,7 +76,7 @@ func (p Painter) Pick(unicode, ascii string) string {
 	return unicode
 }
 
-// Cut cuts s to so many columns and marks the cut.
+// Cut cuts s to this many columns and marks the cut.
 func (p Painter) Cut(s string, limit int) string {
 	return Truncate(s, limit, p.Pick("…", "~"))
 }

@@ -12,12 +12,12 @@ import (
 	"ttmem/tracer/event"
 )
 
-// CallTexts are calls as FILE:LINE FUNCTION.
+// CallTexts returns calls as FILE:LINE FUNCTION.
 func CallTexts(calls []name.Call) []string {
 	return Each(calls, func(c name.Call) string { return Clean(c.String()) })
 }
 
-// FrameTexts are the function of a frame, or its address, and where that is.
+// FrameTexts returns the function of a frame, or its address, and its place.
 func FrameTexts(f *event.Frame) (function, place string) {
 	function, place = f.Name, f.Module
 	if function == "" {
@@ -29,7 +29,7 @@ func FrameTexts(f *event.Frame) (function, place string) {
 	return function, place
 }
 
-// Separator stands between the operation and the line in the name of a buffer.
+// Separator returns the separator of the operation and the line in the name of a buffer.
 func (p Painter) Separator() string { return p.Pick(" · ", " - ") }
 
 // DeviceName is the board and the architecture of a chip, each after a separator.
@@ -42,7 +42,7 @@ func (p Painter) DeviceName(d *memory.Device) (name string) {
 	return name
 }
 
-// CompareFrames orders call stacks by their frames, innermost first, so that those of one
+// CompareFrames orders call stacks by their frames, innermost first, so that stacks with the same
 // name are always in the same order.
 func CompareFrames(a, b []event.Frame) int {
 	return slices.CompareFunc(a, b, func(x, y event.Frame) int {
@@ -51,7 +51,7 @@ func CompareFrames(a, b []event.Frame) int {
 	})
 }
 
-// Callers are the user's calls that led to the innermost one, which the name has.
+// Callers returns the user's calls that led to the innermost one, which is in the name.
 func Callers(frames []event.Frame) []string {
 	calls := name.UserCalls(frames)
 	return CallTexts(calls[min(1, len(calls)):])
@@ -74,9 +74,9 @@ func (l Layout) WriteCallers(out *bufio.Writer, indent int, calls []string) {
 	}
 }
 
-// Distinguish returns the callers in which sites of the same name differ, "" where they do not:
-// the innermost line may be a helper that many call. calls are the user's calls that led to
-// each, innermost first.
+// Distinguish returns the callers in which sites of the same name differ, "" if they do not: the
+// innermost line may be a helper with many callers. calls are the user's calls that led to each,
+// innermost first.
 func Distinguish(names []string, calls [][]string) (callers []string) {
 	callers = make([]string, len(names))
 	depth := 0

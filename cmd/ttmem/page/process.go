@@ -10,8 +10,8 @@ import (
 	"ttmem/aggregate/memory"
 )
 
-// FirstNs is the time that pages count from: when the first process began. It is when
-// tracing began for live processes, or if not all processes are known; 0 if neither is
+// FirstNs returns the time at which pages begin to count: the start of the first process. For
+// live processes, or if not all processes are known, it is the start of tracing; 0 if neither is
 // known.
 func FirstNs(s *memory.Snapshot, live bool) uint64 {
 	first := s.BeganNs
@@ -24,8 +24,8 @@ func FirstNs(s *memory.Snapshot, live bool) uint64 {
 	return first
 }
 
-// ForgottenProcesses is the number of ended processes that the snapshot lacks: it has the
-// newest.
+// ForgottenProcesses returns the number of ended processes that the snapshot lacks: it has only
+// the newest.
 func ForgottenProcesses(s *memory.Snapshot) int {
 	n := int(s.ExitedProcesses)
 	for i := range s.Processes {
@@ -36,8 +36,8 @@ func ForgottenProcesses(s *memory.Snapshot) int {
 	return n
 }
 
-// UnknownCommandLine stands for a command that could not be read before its process ended or
-// called exec.
+// UnknownCommandLine replaces a command that could not be read before its process ended or called
+// exec.
 const UnknownCommandLine = "?"
 
 // ProcessName is the command line without folders; "" if it is not known.

@@ -5,13 +5,13 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Regions are the regions that buffers lie in, in the order of pages.
+// Regions are the regions of buffers, in the order of pages.
 var Regions = []event.Region{event.DRAM, event.L1, event.L1Small, event.Trace, event.SystemMemory}
 
-// L1PerCore is the title of L1, whose figures are those of a core.
+// L1PerCore is the title of L1, whose figures are per core.
 const L1PerCore = "L1 per core"
 
-// RegionTitle is how pages call a region, and how they write bytes of it.
+// RegionTitle returns the title of a region, and the format of its bytes.
 func RegionTitle(region event.Region) (title string, format func(uint64) string) {
 	if region == event.L1 {
 		return L1PerCore, KiB
@@ -19,12 +19,12 @@ func RegionTitle(region event.Region) (title string, format func(uint64) string)
 	return region.String(), Bytes
 }
 
-// A RegionUse is how full a region of a chip is, and was at its peak.
+// A RegionUse is the use of a region of a chip, now and at its peak.
 type RegionUse struct {
 	Bytes, PeakBytes, PeakTimeNs, CapacityBytes uint64
 }
 
-// UseOf is the use of a region: that of L1 is per core, with circular buffers.
+// UseOf returns the use of a region; for L1 it is per core, with circular buffers.
 func UseOf(d *memory.Device, region event.Region) RegionUse {
 	if l := &d.L1PerCore; region == event.L1 {
 		return RegionUse{l.BufferBytes + l.CBBytes, l.Peak.BufferBytes + l.Peak.CBBytes, l.Peak.TimeNs, l.CapacityBytes}

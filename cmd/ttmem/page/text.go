@@ -9,8 +9,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Fold is Wrap, and also cuts words that are longer than a line, such as paths and names of
-// templates: between their parts if possible.
+// Fold is Wrap, but also cuts words that are longer than a line, such as paths and names of
+// templates, between their parts if possible.
 func Fold(s string, limit int) (lines []string) {
 	limit = max(limit, 20)
 	for _, line := range Wrap(s, limit) {
@@ -32,7 +32,7 @@ func Clean(s string) string { return strings.Join(strings.Fields(event.Printable
 
 // FirstLine is the first line of s that is not blank.
 func FirstLine(s string) string {
-	// messages of tt-metal begin with where they were thrown; the text follows "info:"
+	// messages of tt-metal begin with the place of the throw; the text follows "info:"
 	if _, info, ok := strings.Cut(s, "\ninfo:\n"); ok {
 		s = info
 	}
@@ -62,7 +62,7 @@ func Width(s string) int {
 			return ansi.StringWidth(s)
 		}
 	}
-	return len(s) // of nearly all texts
+	return len(s) // the case of nearly all texts
 }
 
 // Truncate cuts s to the width and marks the cut with the ellipsis.

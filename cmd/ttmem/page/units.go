@@ -18,7 +18,7 @@ func Bytes(n uint64) string {
 	}
 	value := float64(n) / 1024
 	units := "KMGTPE"
-	// What would be printed as 1024.0 is 1.0 of the next unit.
+	// A value that would be printed as 1024.0 is 1.0 of the next unit.
 	for value >= 1023.95 && len(units) > 1 {
 		value /= 1024
 		units = units[1:]
@@ -26,8 +26,8 @@ func Bytes(n uint64) string {
 	return fmt.Sprintf("%.1f %ciB", value, units[0])
 }
 
-// KiB writes a number of bytes of one core's L1, always in KiB: parts that readers add up
-// and compare have one unit, but for a few bytes, which would be 0.0 KiB.
+// KiB writes a number of bytes of one core's L1 in KiB, so that readers can add up and compare
+// parts. Only a few bytes, which would be 0.0 KiB, have another unit.
 func KiB(n uint64) string {
 	if 20*n < 1024 || n >= 10_000<<10 {
 		return Bytes(n)
@@ -35,8 +35,7 @@ func KiB(n uint64) string {
 	return fmt.Sprintf("%.1f KiB", float64(n)/1024)
 }
 
-// Percent writes part of whole without decimals. It is 0% only of nothing, and 100% only
-// of all.
+// Percent writes part of whole without decimals. Only nothing is 0%, and only everything 100%.
 func Percent(part, whole uint64) string {
 	switch {
 	case whole == 0:
@@ -117,7 +116,7 @@ func ChipNumbers(ids []int) string {
 	return strings.Join(parts, ", ")
 }
 
-// NotAChip says how chips are written.
+// NotAChip explains how to write chips.
 const NotAChip = "not a chip: give one such as 3, or several such as 0-7,12"
 
 // ParseChips reads what ChipNumbers writes.
@@ -139,7 +138,7 @@ func ParseChips(text string) (ids []int, err error) {
 	return ids, nil
 }
 
-// EachChip is Chips for what each of them has.
+// EachChip is Chips for figures of each chip.
 func EachChip(ids []int) string {
 	if len(ids) > 1 {
 		return Chips(ids) + " (each)"
@@ -164,7 +163,7 @@ func Seconds(ns uint64) string {
 // listedNames is how many names an error lists.
 const listedNames = 20
 
-// Some lists the first names, and how many others there are.
+// Some lists the first names, and the number of others.
 func Some(names []string, noun string) string {
 	if n := len(names) - listedNames; n > 0 {
 		return strings.Join(names[:listedNames], ", ") + " and " + Count(uint64(n), "other "+noun)
@@ -201,7 +200,7 @@ func Moment(ns uint64) string {
 	return Seconds(ns)
 }
 
-// Newest are the last n, or all where n is 0, and how many are left out.
+// Newest returns the last n, or all if n is 0, and the number of those left out.
 func Newest[T any](list []T, n int) (newest []T, omitted int) {
 	if n > 0 && len(list) > n {
 		return list[len(list)-n:], len(list) - n
@@ -209,7 +208,7 @@ func Newest[T any](list []T, n int) (newest []T, omitted int) {
 	return list, 0
 }
 
-// First are the first n, or all where n is 0, and how many are left out.
+// First returns the first n, or all if n is 0, and the number of those left out.
 func First[T any](list []T, n int) (first []T, omitted int) {
 	if n > 0 && len(list) > n {
 		return list[:n], len(list) - n
@@ -217,7 +216,7 @@ func First[T any](list []T, n int) (first []T, omitted int) {
 	return list, 0
 }
 
-// Each returns what f makes of each of a list.
+// Each returns the results of f for a list.
 func Each[T, R any](list []T, f func(T) R) (made []R) {
 	for _, one := range list {
 		made = append(made, f(one))
@@ -225,7 +224,7 @@ func Each[T, R any](list []T, f func(T) R) (made []R) {
 	return made
 }
 
-// Alike divides a list into groups of the same, in the order of the first of each.
+// Alike divides a list into groups of equal values, in the order of the first of each.
 func Alike[S ~[]T, T any](list S, same func(a, b T) bool) (groups []S) {
 	for _, one := range list {
 		at := slices.IndexFunc(groups, func(g S) bool { return same(g[0], one) })

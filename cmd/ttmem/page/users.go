@@ -9,11 +9,11 @@ import (
 	"ttmem/aggregate/memory"
 )
 
-// UserNames are the names of users of this host that were looked up; "" for those that have none.
+// UserNames are the users of this host that were looked up; "" for users without a name.
 type UserNames map[int]string
 
-// Name looks up the name of a process's user; "" if the user has none, or if the start of the
-// process was not seen, which says whose it is.
+// Name looks up the name of a process's user; "" if the user has no name, or if the start of the
+// process, which has the user, was not seen.
 func (n UserNames) Name(p *memory.Process) string {
 	if !userKnown(p) {
 		return ""

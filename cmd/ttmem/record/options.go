@@ -18,20 +18,21 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// Options are the flags of files of recordings.
+// Options are the flags for recordings.
 type Options struct {
 	Path string
 	// None is true if nothing is to be recorded.
 	None bool
-	// Unnamed is true if ttmem chose the path: then tracing goes on if nothing can be recorded.
+	// Unnamed is true if ttmem chose the path: tracing then continues even if nothing can be
+	// recorded.
 	Unnamed bool
 	MaxSize flags.Size
 	Keep    int
-	// Private is true where the recording has processes of other users.
+	// Private is true if the recording has processes of other users.
 	Private bool
-	// existing says what happens to an older file of that path.
+	// existing selects what happens to an older file of that path.
 	existing recording.Existing
-	// version is that of ttmem.
+	// version is the version of ttmem.
 	version string
 }
 
@@ -81,14 +82,14 @@ func (o *Options) Check(c *cobra.Command) error {
 	return nil
 }
 
-// The limits of a recording whose file the user did not name, and may not notice.
+// The limits of a recording that the user did not name, and may not notice.
 const (
 	unnamedSize = 1 << 30
 	unnamedKeep = 2
 )
 
-// Choose selects a new file in this folder for a recording of a process, 0 being the whole host,
-// unless the user named one.
+// Choose selects a new file in this folder for a recording of a process, or of the whole host if
+// pid is 0, unless the user named a file.
 func (o *Options) Choose(program string, pid int) {
 	if o.None || o.Path != "" {
 		return
@@ -99,7 +100,7 @@ func (o *Options) Choose(program string, pid int) {
 		of = "host-" + time.Now().Format("20060102-150405")
 	}
 	o.Path = fmt.Sprintf("ttmem-%s.ttmem", of)
-	for n := 2; n < 100; n++ { // others may have put files here
+	for n := 2; n < 100; n++ { // other users may have put files here
 		if _, err := os.Lstat(o.Path); errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -110,16 +111,16 @@ func (o *Options) Choose(program string, pid int) {
 	}
 }
 
-// ProgramName is the Python program of a command line, or the command.
+// ProgramName returns the Python program of a command line, or the command.
 func ProgramName(command []string) string {
 	at := slices.IndexFunc(command, func(word string) bool { return strings.HasSuffix(word, ".py") })
 	return strings.TrimSuffix(filepath.Base(command[max(0, at)]), ".py")
 }
 
-// fileNameLength is the length up to which programs name files.
+// fileNameLength is the maximum length of a program's name in the name of a file.
 const fileNameLength = 40
 
-// fileName is a text with nothing that is special in names of files.
+// fileName returns a text without characters that are special in names of files.
 func fileName(text string) string {
 	name := strings.Map(func(r rune) rune {
 		if r < 128 && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("._-", r)) {

@@ -12,7 +12,7 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// FlushInterval is how long events may not be in the file yet.
+// FlushInterval is the maximum time until an event is in the file.
 const FlushInterval = 500 * time.Millisecond
 
 // A Recorder writes a recording.
@@ -24,8 +24,8 @@ type Recorder struct {
 	flushed time.Time
 }
 
-// New begins a recording of the events that are applied to the state. It is nil if
-// nothing is recorded.
+// New begins a recording of the events that are applied to the state. It returns nil if nothing
+// is recorded.
 func New(o Options, state *aggregate.State) (*Recorder, error) {
 	if o.Path == "" {
 		return nil, nil
@@ -49,10 +49,10 @@ func (r *Recorder) Add(e *event.Event) {
 	r.events++
 }
 
-// Full reports whether it is time to write what was added.
+// Full reports whether it is time to write the added events.
 func (r *Recorder) Full() bool { return r.file.Full() }
 
-// Flush writes what was added if it is time.
+// Flush writes the added events if it is time.
 func (r *Recorder) Flush() error {
 	if time.Since(r.flushed) < FlushInterval && !r.file.Full() {
 		return nil
@@ -71,7 +71,7 @@ func (r *Recorder) Close(s *memory.Snapshot) error {
 	return r.file.Close(end)
 }
 
-// Summary says what was recorded; seen is true if a process was seen.
+// Summary describes the recording; seen is true if a process was seen.
 func (r *Recorder) Summary(seen bool) string {
 	if !seen {
 		return fmt.Sprintf("nothing was recorded to %s: no process that uses tt-metal was seen; `ttmem doctor` lists the libraries that processes have loaded", r.path)
@@ -93,13 +93,14 @@ func (r *Recorder) Summary(seen bool) string {
 	return fmt.Sprintf("recorded %s to %s (%s)", page.Count(r.events, "event"), r.path, size)
 }
 
-// IsFile reports whether commands can read the recording: it is not a pipe.
+// IsFile reports whether commands can read the recording, which they cannot if it is a pipe.
 func (r *Recorder) IsFile() bool {
 	info, err := os.Stat(r.path)
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Next are the commands that answer most questions about the recording, each with what it shows.
+// Next returns the commands that answer most questions about the recording, each with a
+// description.
 func (r *Recorder) Next(s *memory.Snapshot) [][2]string {
 	list := [][2]string{
 		{"leaks " + r.path, "what leaks, with call stacks"},

@@ -15,22 +15,22 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// resumeInterval is how long after an error recording is tried again.
+// resumeInterval is the time after an error until recording is tried again.
 const resumeInterval = 10 * time.Second
 
-// A Service is the recording of a service. After an error it tries again from time to
-// time. A nil one does nothing.
+// A Service is the recording of a service. After an error it tries again from time to time. A nil
+// Service does nothing.
 type Service struct {
 	*Recorder
 	err   error // why nothing is recorded at present
 	tried time.Time
 	// Failed is true if something was not recorded.
 	Failed bool
-	// now is what Health returns.
+	// now is the result of Health.
 	now atomic.Pointer[string]
 }
 
-// NewService is nil if nothing is recorded.
+// NewService returns nil if nothing is recorded.
 func NewService(o Options, state *aggregate.State) (*Service, error) {
 	o.existing, o.Private = recording.RotateExisting, true
 	of, err := New(o, state)
@@ -42,7 +42,7 @@ func NewService(o Options, state *aggregate.State) (*Service, error) {
 	return r, nil
 }
 
-// Health may be called by any goroutine.
+// Health returns the state of the recording. It is safe for concurrent use.
 func (r *Service) Health() string { return *r.now.Load() }
 
 func (r *Service) setHealth(health string) { r.now.Store(&health) }
@@ -76,7 +76,7 @@ func (r *Service) Pause() {
 	}
 }
 
-// note takes the result of a write, and reports changes once.
+// note takes the result of a write, and reports each change once.
 func (r *Service) note(err error) {
 	health := service.RecordingOK
 	if err != nil {

@@ -31,12 +31,12 @@ type Client struct {
 // ErrNone is the error of Dial if no service runs.
 var ErrNone = errors.New("no ttmem service")
 
-// An untrusted error says that another user listens at the socket, who could answer anything.
+// An untrusted error says that another user, who could answer anything, listens at the socket.
 type untrusted uint32
 
 func (u untrusted) Error() string { return fmt.Sprintf("user %d listens there", uint32(u)) }
 
-// checkPeer is an error unless root or this user listens at the other end.
+// checkPeer returns an error unless root or this user listens at the other end.
 func checkPeer(c net.Conn) error {
 	cred, err := peer(c)
 	if err != nil {
@@ -48,8 +48,8 @@ func checkPeer(c net.Conn) error {
 	return nil
 }
 
-// overflowUID is what the kernel gives for the id of a user that a user namespace does not
-// have. In a container that is how the host's root looks.
+// overflowUID is the kernel's id for users that a user namespace does not have. In a container
+// the host's root looks like this.
 const overflowUID = 65534
 
 // seesAllUsers reports whether this process's user namespace has all users of the host.
@@ -58,7 +58,7 @@ func seesAllUsers() bool {
 	return err != nil || slices.Equal(strings.Fields(string(users)), []string{"0", "0", "4294967295"})
 }
 
-// maxDocument is how long an answer may be that is a document.
+// maxDocument is the maximum length of a document in an answer.
 const maxDocument = 64 << 20
 
 // answerTimeout is how long a service may take to begin an answer.
@@ -103,7 +103,7 @@ func (c *Client) Health(ctx context.Context) (*Health, error) {
 	return &h, nil
 }
 
-// Snapshot is what the user may see of the present state.
+// Snapshot returns the user's view of the present state.
 func (c *Client) Snapshot(ctx context.Context) (*memory.Snapshot, error) {
 	var s memory.Snapshot
 	if err := c.document(ctx, "snapshot", &s); err != nil {
@@ -112,13 +112,13 @@ func (c *Client) Snapshot(ctx context.Context) (*memory.Snapshot, error) {
 	return &s, nil
 }
 
-// State returns the present state as events, which bring a new aggregate.State to what the
-// user may see. Read the reader until io.EOF, or end the context.
+// State returns the present state as events, which bring a new aggregate.State to the user's
+// view. Read the reader until io.EOF, or end the context.
 func (c *Client) State(ctx context.Context) (*recording.Reader, error) {
 	return c.recording(ctx, "state")
 }
 
-// Stream returns the present state and the events from then on, until the context is done.
+// Stream returns the present state and the later events, until the context is done.
 func (c *Client) Stream(ctx context.Context) (*recording.Reader, error) {
 	return c.recording(ctx, "stream")
 }
@@ -224,7 +224,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("the ttmem service at %s: no permission to connect: its folder and the socket have to be open to this user", c.path)
 	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE),
-		// net/http's words for an answer, a refusal, that came before the request
+		// net/http's message if the answer, a refusal, came before the request
 		strings.Contains(err.Error(), "readLoopPeekFailLocked"):
 		return fmt.Errorf("the ttmem service at %s closed the connection: it is ending, or too many are open", c.path)
 	case strings.Contains(err.Error(), "malformed HTTP"):

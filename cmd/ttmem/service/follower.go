@@ -11,11 +11,11 @@ import (
 )
 
 // backlogBytes is how many bytes of events may wait for a follower before it is cut off.
-// Followers share the events, so that this is what all of them together cost at most.
+// Followers share the events, so this is the maximum for all of them together.
 const backlogBytes = 64 << 20
 
-// flushInterval is how long events are collected before they are sent: a write and a
-// compressed block for each of the tracer's batches would be many small ones.
+// flushInterval is how long events are collected before they are sent: each of the tracer's
+// batches would be a small write and a small compressed block.
 const flushInterval = 50 * time.Millisecond
 
 // backlogBatches is how many batches may wait for a follower. They are small if few events
@@ -25,12 +25,11 @@ const backlogBatches = 4096
 // A follower gets the events from now on.
 type follower struct {
 	sight *sight
-	// batches is closed when nothing more comes. Then end says why.
+	// batches is closed at the end. Then end says why.
 	batches chan *batch
 	waiting atomic.Int64 // bytes of the batches, and of the one that is being sent
 	end     error
-	// isCut is true if the batches that wait are dropped. Then missed is how many events that
-	// costs.
+	// isCut is true if the waiting batches are dropped. missed then counts the lost events.
 	isCut  atomic.Bool
 	missed int
 }
@@ -39,8 +38,8 @@ func newFollower(v Viewer) *follower {
 	return &follower{sight: newSight(v), batches: make(chan *batch, backlogBatches)}
 }
 
-// push hands over a batch, or cuts off a follower that has too many. The hub is locked, as
-// it is for finish.
+// push hands over a batch, or cuts off a follower that has too many. The hub must be locked, as
+// for finish.
 func (f *follower) push(b *batch, backlog int) {
 	if f.end != nil {
 		return
@@ -62,9 +61,9 @@ func (f *follower) finish(why error) {
 	}
 }
 
-// Follow writes a recording of what the viewer may see: the present state, and the events from
-// then on, until the context is done, the hub ends, the writer fails, or it is so slow that it
-// is cut off. If the writer has a method Flush() error, that is called after complete blocks.
+// Follow writes a recording of the viewer's view: the present state and the later events. It ends
+// when the context is done, the hub ends, the writer fails, or the writer is so slow that it is
+// cut off. If the writer has a method Flush() error, that is called after complete blocks.
 func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
 	f := newFollower(v)
 	defer h.leave(f)
@@ -111,8 +110,8 @@ func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
 	}
 }
 
-// encode adds the events of a batch that are shown to a recording and, after the last batch,
-// flushes it. Clients take turns.
+// encode adds the visible events of a batch to a recording and, after the last batch, flushes it.
+// Clients take turns.
 func (h *Hub) encode(s *sight, b *batch, out *followed, isLast bool) error {
 	h.encoding.Lock()
 	defer h.encoding.Unlock()
@@ -129,7 +128,7 @@ func (h *Hub) encode(s *sight, b *batch, out *followed, isLast bool) error {
 	return nil
 }
 
-// WriteState writes the present state, as far as the viewer may see it, as a recording.
+// WriteState writes the viewer's view of the present state as a recording.
 func (h *Hub) WriteState(ctx context.Context, v Viewer, w io.Writer) error {
 	out, err := h.join(ctx, newSight(v), nil)
 	if err != nil {

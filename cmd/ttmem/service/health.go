@@ -13,28 +13,28 @@ import (
 type Health struct {
 	// V is the version of the document.
 	V int `json:"v"`
-	// Version is ttmem's.
+	// Version is the version of ttmem.
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
 	// UptimeNs is how long it has been serving.
 	UptimeNs uint64 `json:"uptime_ns"`
-	// Processes are those that are traced now, of all users, and ExitedProcesses
-	// those that have ended.
+	// Processes is the number of processes, of all users, that are traced now, and
+	// ExitedProcesses the number of ended ones.
 	Processes       int    `json:"processes"`
 	ExitedProcesses uint64 `json:"exited_processes"`
 	LostEvents      uint64 `json:"lost_events"`
 	// ResidentBytes is the memory that the service takes.
 	ResidentBytes uint64 `json:"resident_bytes"`
-	// Goroutines is how many the service has.
+	// Goroutines is the number of goroutines of the service.
 	Goroutines int `json:"goroutines"`
 	// Recording is RecordingOK, or why nothing is recorded now; "" if recording is off.
 	Recording string `json:"recording,omitempty"`
-	// Reading is true while the memory that processes allocated before they were attached is
-	// still being read, and totals are too low.
+	// Reading is true while the existing memory of processes is still being read, so that totals
+	// are too low.
 	Reading bool `json:"reading,omitempty"`
 }
 
-// RecordingOK says that events are recorded.
+// RecordingOK means that events are recorded.
 const RecordingOK = "ok"
 
 func (s *Server) health(w http.ResponseWriter, _ *http.Request, v Viewer) {

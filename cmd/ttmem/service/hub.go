@@ -13,28 +13,27 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Hub has the state of the host, and passes events on to followers. Only the goroutine that
-// traces may call Apply and Flush; it waits no longer than it takes to make a snapshot. All
-// other methods may be called from any goroutine.
+// A Hub has the state of the host, and passes events on to followers. Only the tracing goroutine
+// may call Apply and Flush, which wait at most for a snapshot. All other methods are safe for
+// concurrent use.
 type Hub struct {
 	mu        sync.Mutex
 	state     *aggregate.State
 	followers map[*follower]bool
 	batch     *batch // events that followers do not have yet
 	ended     bool
-	marks     uint64 // that users set
+	marks     uint64 // set by users
 	// version is ttmem's, for the headers of recordings.
 	version string
-	// backlog is how many bytes a follower may have before it is cut off.
+	// backlog is the maximum number of bytes that may wait for a follower.
 	backlog int
 
-	// joining is held while the present state is written to memory for a viewer: one after
-	// the other. pausing is held while the tracer waits for a viewer, and then until it may
-	// wait again.
+	// joining is held while the present state is written to memory for one viewer. pausing is
+	// held while the tracer waits for a viewer, and then until it may wait again.
 	joining, pausing chan struct{}
 
 	// encoding is held while an answer or a part of a stream is encoded, so that all clients
-	// together keep one processor busy with that.
+	// together keep at most one processor busy.
 	encoding sync.Mutex
 
 	shotMu sync.Mutex
@@ -86,7 +85,7 @@ func (h *Hub) Counts() (running int, exited, lost uint64) {
 	return h.state.Counts()
 }
 
-// Flush passes on the events that were applied since.
+// Flush passes on the events that were applied since the last call.
 func (h *Hub) Flush() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,12 +102,12 @@ func (h *Hub) flush() {
 	h.batch = nil
 }
 
-// pauseShare bounds the time for which the tracer waits for clients, of whatever number and
-// kind: one part in so many.
+// pauseShare bounds the time for which the tracer waits for clients, regardless of their number
+// and kind: one part in this many.
 const pauseShare = 10
 
-// pause calls work while nothing changes and the tracer waits, as soon as that is within the
-// share of the time.
+// pause calls work while nothing changes and the tracer waits, as soon as the share of the time
+// allows.
 func (h *Hub) pause(ctx context.Context, work func()) error {
 	select {
 	case h.pausing <- struct{}{}:
@@ -124,12 +123,12 @@ func (h *Hub) pause(ctx context.Context, work func()) error {
 	return nil
 }
 
-// snapshotAge is how old a snapshot may be: as long as a record waits in the kernel's buffer.
-// The state is not copied more often, whatever the number of requests.
+// snapshotAge is the maximum age of a snapshot: as long as a record waits in the kernel's buffer.
+// The state is not copied more often, regardless of the number of requests.
 const snapshotAge = 10 * time.Millisecond
 
-// Snapshot is what the viewer may see of the state. It must not be changed. Requests that wait
-// for the tracer's time get the same snapshot.
+// Snapshot returns the viewer's view of the state. It must not be changed. Requests that wait for
+// the tracer get the same snapshot.
 func (h *Hub) Snapshot(ctx context.Context, v Viewer) (*memory.Snapshot, error) {
 	began := time.Now()
 	h.shotMu.Lock()
@@ -166,7 +165,7 @@ func (h *Hub) leave(f *follower) {
 	}
 }
 
-// batchBytes is how much is collected before it is passed on to followers.
+// batchBytes is how many bytes are collected before they are passed on to followers.
 const batchBytes = 1 << 20
 
 // A batch is events in order. Followers share it; it does not change once they
@@ -176,7 +175,7 @@ type batch struct {
 	bytes  int
 }
 
-// add copies the event, with the list of its cores, which the tracer uses again.
+// add copies the event, with the list of its cores, which the tracer reuses.
 func (b *batch) add(e *event.Event) {
 	b.events = append(b.events, *e)
 	if e.Cores != nil {

@@ -12,12 +12,12 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// join begins a recording with the present state, as far as the viewer of the sight may see
-// it. The follower, if there is one, gets the events from then on, until leave.
+// join begins a recording with the present state, in the view of the sight's viewer. The
+// follower, if there is one, gets the later events, until leave.
 //
-// The tracer waits while the state is frozen. Everything else happens while it goes on, and in
-// memory, for one viewer after the other: as a recording, a buffer takes a few bytes, and much
-// more while the list is sorted; and a slow reader does not keep others from joining.
+// The tracer waits only while the state is frozen. Everything else happens in parallel and in
+// memory, for one viewer after the other: in a recording a buffer takes a few bytes, but much
+// more while the list is sorted. A slow reader does not keep others from joining.
 func (h *Hub) join(ctx context.Context, s *sight, f *follower) (*followed, error) {
 	select {
 	case h.joining <- struct{}{}:
@@ -59,7 +59,7 @@ func (h *Hub) freeze(ctx context.Context, s *sight, f *follower) (frozen func() 
 	return frozen, errors.Join(err, paused)
 }
 
-// followed is the recording of one follower. What is written is buffered until it is sent.
+// followed is the recording of one follower. Written data is buffered until it is sent.
 type followed struct {
 	r        *recording.Writer
 	dirty    bool
@@ -80,7 +80,7 @@ func newFollowed(version string, state *event.Event) (_ *followed, err error) {
 	return o, o.flush()
 }
 
-// Write is for the recording's writer.
+// Write is called by the recording's writer.
 func (o *followed) Write(b []byte) (int, error) {
 	o.buffered = append(o.buffered, bytes.Clone(b))
 	return len(b), nil
@@ -103,7 +103,7 @@ func (o *followed) flush() error {
 	return o.r.Flush()
 }
 
-// send writes what is buffered.
+// send writes the buffered data.
 func (o *followed) send(to io.Writer) error {
 	if len(o.buffered) == 0 {
 		return nil

@@ -2,8 +2,8 @@ package service
 
 import "sync"
 
-// A limiter bounds how many of something there are at once, in total and for each user. Root
-// has no limit of its own, and a reserved part of the total.
+// A limiter bounds a number of concurrent uses, in total and for each user. Root has no separate
+// limit, and a reserved part of the total.
 type limiter struct {
 	total, each, forRoot int
 
@@ -16,7 +16,7 @@ func newLimiter(total, each, forRoot int) *limiter {
 	return &limiter{total: total, each: each, forRoot: forRoot, by: make(map[int]int)}
 }
 
-// acquire takes one, unless there are too many. release gives it back, once.
+// acquire takes one, unless there are too many. Call release once to give it back.
 func (l *limiter) acquire(uid int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

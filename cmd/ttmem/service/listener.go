@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The most connections at once: in all, of each user, and how many of all are kept
-// for root, so that others cannot lock it out.
+// The maximum number of connections at once: in total, for each user, and reserved for root, so
+// that others cannot lock root out.
 const (
 	maxConnections        = 256
 	maxConnectionsPerUser = 32
@@ -24,7 +24,7 @@ type listener struct {
 	viewer func(net.Conn) (Viewer, error)
 }
 
-// peerViewer is the user at the other end of a unix socket.
+// peerViewer returns the user at the other end of a unix socket.
 func peerViewer(c net.Conn) (Viewer, error) {
 	cred, err := peer(c)
 	if err != nil {
@@ -54,8 +54,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// refuse answers that there are too many connections. A new connection has room for the
-// answer, so that it does not block.
+// refuse answers that there are too many connections. A new connection has room for the answer,
+// so this does not block.
 func refuse(c net.Conn) {
 	const why = "ttmem: too many connections: close some, or try again later\n"
 	_ = c.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))

@@ -12,11 +12,11 @@ import (
 	"ttmem/tracer/event"
 )
 
-// maxMark is how long the name of a mark may be, in characters.
+// maxMark is the maximum length of the name of a mark, in characters.
 const maxMark = 128
 
-// maxMarks is how many marks a user may set in a second; root has no limit. A test sets two,
-// and several run at a time.
+// maxMarks is how many marks a user may set in a second; root has no limit. A test sets two, and
+// several tests run at a time.
 const maxMarks = 1000
 
 // mark sets a mark for a viewer who may see events.
@@ -53,7 +53,7 @@ func markName(query string) (string, error) {
 	return name, CheckMark(name)
 }
 
-// CheckMark is an error if a name is not that of a mark.
+// CheckMark returns an error if a text cannot be the name of a mark.
 func CheckMark(name string) error {
 	n := utf8.RuneCountInString(name)
 	if n < 1 || n > maxMark {

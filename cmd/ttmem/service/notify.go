@@ -12,7 +12,7 @@ func Notify(state string) error {
 	if path == "" {
 		return nil
 	}
-	// net takes a leading @ for an abstract one, as systemd does
+	// like systemd, net takes a leading @ for an abstract socket
 	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
 		return err

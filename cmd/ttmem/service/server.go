@@ -19,29 +19,29 @@ import (
 const (
 	headerTimeout = 5 * time.Second  // for a request to come
 	idleTimeout   = 60 * time.Second // between two requests
-	writeTimeout  = 10 * time.Second // for the reader to take what is sent
+	writeTimeout  = 10 * time.Second // for the reader to take sent data
 	maxHeader     = 4 << 10
-	// Answers are made in memory, and a stream has one goroutine that encodes.
+	// Answers are made in memory; for a stream one goroutine encodes.
 	maxAnswers, maxAnswersPerUser = 32, 4
 	maxStreams, maxStreamsPerUser = 32, 4
-	forRoot                       = 8 // of each of the two
+	forRoot                       = 8 // reserved for root, of each of the two
 )
 
 // versionHeader is in every answer, and identifies ttmem.
 const versionHeader = "Ttmem-Version"
 
-// Options are what a Server reports besides the Hub's state.
+// Options are the parts of a Server's reports that do not come from the Hub.
 type Options struct {
 	// Version is ttmem's.
 	Version string
 	// Stacks counts the stacks that were taken; nil if they are not counted.
 	Stacks func() *memory.Stacks
-	// Recording is that of Health; nil if nothing is recorded.
+	// Recording returns Health.Recording; nil if nothing is recorded.
 	Recording func() string
 	// Mark sets a mark for the viewer; nil if that is not possible.
 	Mark func(name string, v Viewer) error
-	// Reading reports whether the memory that processes allocated before they were attached is
-	// still being read; nil: it never is.
+	// Reading reports whether the existing memory of processes is still being read; nil: it never
+	// is.
 	Reading func() bool
 }
 
@@ -55,7 +55,7 @@ type Server struct {
 	answers *limiter
 	streams *limiter
 	marks   rate
-	marked  atomic.Uint64 // marks that were accepted
+	marked  atomic.Uint64 // accepted marks
 }
 
 // NewServer returns a server for the hub, which has no other server.
@@ -112,8 +112,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(versionHeader, s.o.Version)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if r.ContentLength != 0 { // -1: it has one of unknown length
-		w.Header().Set("Connection", "close") // without reading it
+	if r.ContentLength != 0 { // -1 if its length is unknown
+		w.Header().Set("Connection", "close") // without reading the body
 		http.Error(w, "ttmem: a request has no body", http.StatusBadRequest)
 		return
 	}
@@ -157,25 +157,23 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request, v Viewer) {
 
 func (s *Server) reading() bool { return s.o.Reading != nil && s.o.Reading() }
 
-// readPatience is how long after its start a Server delays answers until the memory that
-// processes allocated before was read: an empty chip would be wrong. Later answers say that it
-// is being read.
+// readPatience is how long after its start a Server delays answers until existing memory has been
+// read: an empty chip would be wrong. Later answers say that it is still being read.
 const (
 	readPatience = 900 * time.Millisecond
 	readInterval = 50 * time.Millisecond
 )
 
-// awaitRead waits until the hub has what was allocated when the service began, or patience or
-// the context ends.
+// awaitRead waits until the hub has the existing allocations, or patience or the context ends.
 func (s *Server) awaitRead(ctx context.Context) {
 	if poll(ctx, s.started.Add(readPatience), readInterval, func() bool { return !s.reading() }) {
-		// events that are read from memory are delayed for a moment, to be in order with others
+		// events that were read from memory are delayed for a moment, to be in order with others
 		time.Sleep(readInterval)
 	}
 }
 
-// poll waits until something is done, the time is over or the context ends, and reports
-// whether it waited.
+// poll waits until done returns true, the time is over or the context ends, and reports whether
+// it waited.
 func poll(ctx context.Context, until time.Time, interval time.Duration, done func() bool) (waited bool) {
 	for !done() && ctx.Err() == nil && time.Now().Before(until) {
 		time.Sleep(interval)
@@ -184,8 +182,8 @@ func poll(ctx context.Context, until time.Time, interval time.Duration, done fun
 	return waited
 }
 
-// A mark comes to the hub as an event, in the order of all events. An answer waits for the
-// marks that were set before, but not for longer than markPatience.
+// A mark comes to the hub as an event, in the order of all events. An answer waits for earlier
+// marks, but not for longer than markPatience.
 const (
 	markPatience = time.Second
 	markInterval = 5 * time.Millisecond
@@ -197,7 +195,7 @@ func (s *Server) awaitMarks(ctx context.Context) {
 	poll(ctx, time.Now().Add(markPatience), markInterval, func() bool { return s.hub.Marks() >= marked })
 }
 
-// await waits until the hub has what was there before the request.
+// await waits until the hub has everything from before the request.
 func (s *Server) await(ctx context.Context) {
 	s.awaitRead(ctx)
 	s.awaitMarks(ctx)
@@ -237,7 +235,7 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request, v Viewer) {
 	s.record(w, v, func(out io.Writer) error { return s.hub.WriteState(r.Context(), v, out) })
 }
 
-// stream sends the present state and the events from then on.
+// stream sends the present state and the later events.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, v Viewer) {
 	s.await(r.Context())
 	s.record(w, v, func(out io.Writer) error { return s.hub.Follow(r.Context(), v, out) })

@@ -15,8 +15,8 @@ import (
 	"ttmem/tracer/place"
 )
 
-// A Socket is the unix socket of the service. Every user may connect, and sees what they may
-// see.
+// A Socket is the unix socket of the service. Every user may connect; what a user sees depends on
+// the user.
 type Socket struct {
 	*net.UnixListener
 	path string
@@ -24,13 +24,13 @@ type Socket struct {
 	lock *os.File
 }
 
-// notMade says why a socket could not be made.
+// notMade returns the error for a socket that could not be made.
 func notMade(path string, err error) error {
 	return fmt.Errorf("--socket %s: %w; give a path in a folder that can be written to", path, errnoOf(err))
 }
 
-// Listen makes the socket, and replaces one of a service that was killed. As long as it is
-// open it is the only one at this path.
+// Listen makes the socket, and replaces one of a killed service. While it is open, no other
+// service can open this path.
 func Listen(path string) (_ *Socket, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, fmt.Errorf("--socket: %w", err)
@@ -72,7 +72,7 @@ func Listen(path string) (_ *Socket, err error) {
 // Inherited returns the socket that systemd opened for this process, as sd_listen_fds(3)
 // describes; nil if there is none. systemd owns it and opens it to all.
 func Inherited() (*Socket, error) {
-	const first = 3 // of the descriptors that systemd passes
+	const first = 3 // the first descriptor that systemd passes
 	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
 		return nil, nil
 	}
@@ -93,7 +93,7 @@ func Inherited() (*Socket, error) {
 	return &Socket{UnixListener: u, path: u.Addr().String()}, nil
 }
 
-// openToAll lets every user connect to a socket, unless something else is in its place.
+// openToAll lets every user connect to the socket, unless another file has replaced it.
 func openToAll(at *place.Place) (fs.FileInfo, error) {
 	f, err := at.Open(unix.O_PATH, 0)
 	if err != nil {
@@ -126,14 +126,14 @@ func (s *Socket) Close() error {
 		s.UnixListener = nil
 	}
 	if s.lock != nil {
-		// removed while it is locked: a process that waits for the lock finds no file any more
+		// removed while locked: a process that waits for the lock then finds no file
 		err = errors.Join(err, os.Remove(s.lock.Name()), s.lock.Close())
 		s.lock = nil
 	}
 	return err
 }
 
-// another is an error that the path is taken, with the process if that is known.
+// another returns the error for a taken path, with the process if that is known.
 func another(path string) error {
 	pid := ""
 	if c, err := net.Dial("unix", path); err == nil {
@@ -171,8 +171,8 @@ func clear(path string) error {
 	return nil
 }
 
-// lockFile makes and locks a file that only its owner can open: otherwise any user could lock
-// it. The error is EWOULDBLOCK if it is locked.
+// lockFile makes and locks a file that only its owner can open: otherwise any user could lock it.
+// The error is EWOULDBLOCK if it is already locked.
 func lockFile(path string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
@@ -194,7 +194,7 @@ func lockFile(path string) (*os.File, error) {
 		if now, err := os.Lstat(path); err == nil && os.SameFile(held, now) {
 			return f, nil
 		}
-		f.Close() // it was removed by the process that had locked it
+		f.Close() // the process that had locked the file removed it
 	}
 }
 
@@ -206,7 +206,7 @@ func lock(f *os.File) error {
 	}
 }
 
-// peer is the process at the other end of a connection when it connected.
+// peer returns the process that connected at the other end.
 func peer(c net.Conn) (*unix.Ucred, error) {
 	raw, err := c.(syscall.Conn).SyscallConn()
 	if err != nil {
@@ -220,7 +220,7 @@ func peer(c net.Conn) (*unix.Ucred, error) {
 	return cred, errors.Join(err, credErr)
 }
 
-// errnoOf is the kernel's part of an error: the message has the path already.
+// errnoOf returns the kernel's part of an error: the message already has the path.
 func errnoOf(err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {

@@ -1,8 +1,8 @@
-// Package service is ttmem as a service of the host: one tracer, and any number of users who
+// Package service runs ttmem as a service of the host: one tracer, and any number of users who
 // query it over a socket.
 //
-// A Hub has the state and its followers, a Server answers requests over HTTP, and a Client
-// sends them.
+// A Hub has the state and its followers, a Server answers requests over HTTP, and a Client sends
+// requests.
 package service
 
 import (
@@ -17,16 +17,16 @@ const DefaultSocket = "/run/ttmem.sock"
 // Protocol is the version of the protocol of the socket. It is in the paths: /v1/snapshot.
 const Protocol = 1
 
-// A Viewer is a user who sends requests, and thereby what they may see: of the processes of
-// other users only the totals on each chip.
+// A Viewer is a user who sends requests, with the right to see some processes. Of other processes
+// a viewer sees only the totals on each chip.
 type Viewer struct {
-	// UID is the user whose processes are shown.
+	// UID is the user whose processes are visible.
 	UID int
-	// All is true if everything is shown.
+	// All is true if everything is visible.
 	All bool
 }
 
-// Nobody is a viewer who sees no process: the user of a TCP connection is not known.
+// Nobody is a viewer who sees no process, for TCP connections, whose user is not known.
 var Nobody = Viewer{UID: -1}
 
 // viewerOf is the viewer of a user id. Root sees everything.
@@ -35,7 +35,7 @@ func viewerOf(uid uint32) Viewer { return Viewer{UID: int(uid), All: uid == 0} }
 // A sight selects the events that a viewer may see.
 type sight struct {
 	viewer Viewer
-	// own are the viewer's processes: those that ran at the beginning, and then those whose
+	// own are the viewer's processes: those that ran at the beginning, and later those whose
 	// ProcessStart has the viewer's user id.
 	own map[int]bool
 }

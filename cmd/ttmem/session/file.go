@@ -11,7 +11,7 @@ import (
 	"ttmem/cmd/ttmem/term"
 )
 
-// Report makes a report, and the files that flags name, from a file.
+// Report makes a report from a file, and the files that flags name.
 func Report(o *Options) error {
 	// before anything is opened for writing
 	if err := o.checkOutputs(); err != nil {
@@ -46,8 +46,7 @@ func Report(o *Options) error {
 	return cmp.Or(err, status)
 }
 
-// checkOutputs is an error if writing would destroy the file that is read, under whatever
-// name.
+// checkOutputs returns an error if an output is the input file, under any name.
 func (o *Options) checkOutputs() error {
 	path := o.Source.File
 	in, err := os.Stat(path)
@@ -69,7 +68,7 @@ func (o *Options) takesStdout() bool {
 	return err == nil && o.targetOf(out) != nil
 }
 
-// targetOf is the target that is a file, under whatever name; nil if none is.
+// targetOf returns the target that is a file, under any name; nil if none is.
 func (o *Options) targetOf(file os.FileInfo) *output.ExportTarget {
 	for _, t := range append(o.exports.Targets(), output.ExportTarget{Flag: "--events", Path: o.events}) {
 		info, err := os.Stat(t.Path)

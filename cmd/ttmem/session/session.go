@@ -25,29 +25,29 @@ import (
 	"ttmem/tracer/host"
 )
 
-// Options say what is written of a stream of events.
+// Options select what to write of a stream of events.
 type Options struct {
 	Source  source.Options
 	Record  record.Options
 	exports output.ExportOptions
-	// events is the path of --events; "": none.
+	// events is the path of --events, or "".
 	events string
 	Format term.Format
 	UTC    bool
-	// Private makes files that only their owner can read: they have the events of all users.
+	// Private makes files readable only for their owner: they have the events of all users.
 	Private bool
-	// PID is the process that is reported; 0: all.
+	// PID is the reported process; 0 means all.
 	PID int
 }
 
-// register adds the flags of every command that ends with a report.
+// register adds the common flags of commands that end with a report.
 func (o *Options) register(c *cobra.Command) {
 	c.Flags().StringVar(&o.events, "events", "", "write every event to `FILE`, one JSON object a line")
 	_ = c.MarkFlagFilename("events", "jsonl")
 	flags.Takes(c, flags.Color, flags.JSON)
 }
 
-// RegisterReport adds the flags of a command that reports what happened, and checks them.
+// RegisterReport adds the flags of a command that reports past events, and checks them.
 func (o *Options) RegisterReport(c *cobra.Command) {
 	o.register(c)
 	o.exports.Register(c)
@@ -79,7 +79,7 @@ func (o *Options) check(c *cobra.Command) error {
 		output.ExportTarget{Flag: "-o", Path: o.Record.Path})
 }
 
-// Of is the selected part of the snapshot of a place.
+// Of returns the selected part of the snapshot of a place.
 func (o *Options) Of(snapshot *memory.Snapshot, place string) (*memory.Snapshot, error) {
 	if o.PID == 0 {
 		return snapshot, nil
@@ -95,20 +95,20 @@ func (o *Options) Of(snapshot *memory.Snapshot, place string) (*memory.Snapshot,
 type session struct {
 	o     Options
 	state *aggregate.State
-	// profile has the call sites that are exported: it is the state, or that of one process.
+	// profile has the exported call sites: it is the state, or the state of one process.
 	profile *aggregate.State
-	// complete applies an event to the state after those that it implies.
+	// complete applies an event to the state after the events that it implies.
 	complete func(*event.Event)
-	events   *output.Events   // nil: not requested
-	record   *record.Recorder // nil: not requested
-	export   *output.Exporter // nil: not requested
-	clock    page.Clock       // that of the events
-	failed   bool             // some output could not be written
-	// useless ends a trace whose recording failed; nil if it goes on
+	events   *output.Events   // nil if not requested
+	record   *record.Recorder // nil if not requested
+	export   *output.Exporter // nil if not requested
+	clock    page.Clock       // of the events
+	failed   bool             // an output could not be written
+	// useless ends a trace whose recording failed; nil if tracing continues
 	useless func()
 }
 
-// newSession begins the output that the options name; the session is to be closed.
+// newSession begins the output that the options name; the session must be closed.
 func newSession(o Options) (_ *session, err error) {
 	s := &session{o: o, state: aggregate.New()}
 	s.profile = s.state
@@ -147,7 +147,7 @@ func newSession(o Options) (_ *session, err error) {
 	return s, err
 }
 
-// close removes files that were begun and not finished.
+// close removes unfinished files.
 func (s *session) close() {
 	s.events.Discard()
 	s.export.Close()
@@ -163,7 +163,7 @@ func (s *session) setClock(c page.Clock) {
 
 // handle takes an event.
 func (s *session) handle(e *event.Event) {
-	if s.events == nil && s.profile == s.state { // which need no implied events
+	if s.events == nil && s.profile == s.state { // implied events are not needed
 		s.state.Complete(e)
 		s.state.Apply(e)
 	} else {
@@ -177,7 +177,7 @@ func (s *session) handle(e *event.Event) {
 	}
 }
 
-// add takes a selected event that was applied to the state.
+// add takes a selected event after it was applied to the state.
 func (s *session) add(e *event.Event) {
 	if s.events != nil {
 		s.events.Add(e)
@@ -208,7 +208,7 @@ func (s *session) flush() {
 	}
 }
 
-// unrecorded notes that the recording failed, which is a failure if the user named it.
+// unrecorded handles the failure of the recording. It is an error if the user named the file.
 func (s *session) unrecorded() {
 	s.failed = s.failed || !s.o.Record.Unnamed
 	s.record = nil
@@ -249,7 +249,7 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 	return err
 }
 
-// recorded says what the recording has, and which commands to type next.
+// recorded describes the recording, and suggests commands.
 func (s *session) recorded(snapshot *memory.Snapshot) {
 	seen := len(snapshot.Processes) > 0
 	if !seen && s.o.Record.Unnamed {
@@ -269,7 +269,8 @@ func (s *session) recorded(snapshot *memory.Snapshot) {
 	}
 }
 
-// traced is the program that is traced, or the first of several, and its process; 0: all of them.
+// traced returns the traced program, or the first of several, and its process; 0 means the whole
+// host.
 func (o *Options) traced(t *source.Tracing) (program string, pid int) {
 	switch {
 	case len(o.Source.Command) > 0:
@@ -281,17 +282,17 @@ func (o *Options) traced(t *source.Tracing) (program string, pid int) {
 	return "", 0
 }
 
-// giveUp ends ttmem at once when it gets a signal.
+// giveUp ends ttmem at once at a signal.
 func giveUp(again <-chan os.Signal) {
 	status := 128 + int((<-again).(unix.Signal))
-	time.AfterFunc(time.Second, func() { os.Exit(status) }) // also if nobody reads the message
+	time.AfterFunc(time.Second, func() { os.Exit(status) }) // even if nobody reads the message
 	term.NewLine()
 	term.Warn("interrupted again: ended at once; the rest is neither reported nor written")
 	os.Exit(status)
 }
 
-// Trace writes what is traced, until it ends. The error has the exit status of a command, or
-// failure where ttmem itself failed.
+// Trace writes the traced events until the end. The error has the exit status of the command, or
+// failure if ttmem itself failed.
 func Trace(o Options, failure int) error {
 	if err := o.Source.CheckMarkAt(); err != nil {
 		return err

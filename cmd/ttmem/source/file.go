@@ -14,10 +14,10 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// A File is a recording, or a file of events as JSON lines, that is read.
+// A File is a recording, or a file of events as JSON lines, open for reading.
 type File struct {
 	Name string
-	// Created is when recording began, by the wall clock, and BeganNs the same as
+	// Created is when recording began by the wall clock, and BeganNs the same moment by
 	// CLOCK_MONOTONIC; zero if that is not known.
 	Created time.Time
 	BeganNs uint64
@@ -25,12 +25,12 @@ type File struct {
 	recording *recording.FileReader // nil: JSON lines
 	next      func(*event.Event) error
 	close     func() error
-	// part is what the file consists of: blocks, or lines.
+	// part is the unit of the file in messages: block or line.
 	part string
-	// done and size are how much of the file was read, and how much there is.
+	// done returns the number of bytes read; size is the number of bytes of the file.
 	done func() int64
 	size int64
-	// quiet shows no progress.
+	// quiet suppresses progress.
 	quiet bool
 }
 
@@ -42,7 +42,7 @@ func Open(path string) (*File, error) {
 	return openNamed(realName(path), shownName(path))
 }
 
-// realName is the name by which a file is opened.
+// realName returns the path by which a file is opened.
 func realName(path string) string {
 	if path == "-" {
 		return "/dev/stdin"
@@ -50,7 +50,7 @@ func realName(path string) string {
 	return path
 }
 
-// shownName is how messages name a file.
+// shownName returns the name of a file in messages.
 func shownName(path string) string {
 	if path == "-" {
 		return "standard input"
@@ -58,7 +58,7 @@ func shownName(path string) string {
 	return path
 }
 
-// openNamed opens a file that messages call name.
+// openNamed opens a file with the given name in messages.
 func openNamed(path, name string) (*File, error) {
 	if f, err := openLines(path, name); f != nil || err != nil {
 		return f, err
@@ -75,24 +75,24 @@ func openNamed(path, name string) (*File, error) {
 	}, nil
 }
 
-// shareLines has native lines found by l.
+// shareLines makes l find native lines.
 func (f *File) shareLines(l *lineFinder) {
 	if f.recording != nil && l != nil {
 		f.recording.Lines = l.of
 	}
 }
 
-// Clock relates the times of its events to the wall clock.
+// Clock relates the times of the file's events to the wall clock.
 func (f *File) Clock() page.Clock { return page.NewClock(f.Created, f.BeganNs) }
 
 // Close closes the file.
 func (f *File) Close() error { return f.close() }
 
-// StateOnly goes on at the last checkpoint: for the state at the end, which does not need all
+// StateOnly continues at the last checkpoint: for the state at the end, which does not need all
 // events.
 func (f *File) StateOnly() error { return f.before(^uint64(0)) }
 
-// before goes on at the last checkpoint of a time before ns, if there is one.
+// before continues at the last checkpoint before the time ns, if there is one.
 func (f *File) before(ns uint64) error {
 	if f.recording == nil {
 		return nil
@@ -101,7 +101,7 @@ func (f *File) before(ns uint64) error {
 	return err
 }
 
-// EndNs is when recording ended, CLOCK_MONOTONIC; 0 if that is not known.
+// EndNs returns when recording ended, by CLOCK_MONOTONIC; 0 if that is not known.
 func (f *File) EndNs() uint64 {
 	if f.recording == nil {
 		return 0
@@ -110,7 +110,8 @@ func (f *File) EndNs() uint64 {
 	return end.TimeNs
 }
 
-// noEnd says that a recording that was read to its end is not closed; "" if it is.
+// noEnd returns a note if a recording has no end mark after it was read to its end; "" if it has
+// one.
 func (f *File) noEnd() string {
 	if f.recording != nil {
 		if _, ok := f.recording.End(); !ok {
@@ -120,7 +121,7 @@ func (f *File) noEnd() string {
 	return ""
 }
 
-// Stacks counts the call stacks that were taken; nil if that is not known.
+// Stacks returns the counts of recorded call stacks; nil if not known.
 func (f *File) Stacks() *memory.Stacks {
 	if f.recording == nil {
 		return nil
@@ -135,7 +136,7 @@ func (f *File) Stacks() *memory.Stacks {
 	}
 }
 
-// renamed is an error of reading a recording, with the name that messages use.
+// renamed returns an error of reading a recording, with the name for messages.
 func renamed(name string, err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
@@ -151,7 +152,7 @@ func renamed(name string, err error) error {
 	return err
 }
 
-// ReadOnce is an error if a file, such as a pipe, can be read only once: for commands that
+// ReadOnce returns an error if a file, such as a pipe, can be read only once: for commands that
 // read it again.
 func ReadOnce(path string) error {
 	if info, err := os.Stat(realName(path)); err == nil && !info.Mode().IsRegular() {
@@ -160,22 +161,22 @@ func ReadOnce(path string) error {
 	return nil
 }
 
-// IsPrivate reports whether a file is for some users only.
+// IsPrivate reports whether a file is readable only for some users.
 func IsPrivate(path string) bool {
 	info, err := os.Stat(realName(path))
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o004 == 0
 }
 
-// A cutError says that a file ends too early, which is no damage.
+// A cutError means that a file ends too early, which is not damage.
 type cutError string
 
 func (e cutError) Error() string { return string(e) }
 
-// Unwrap is io.ErrUnexpectedEOF.
+// Unwrap returns io.ErrUnexpectedEOF.
 func (e cutError) Unwrap() error { return io.ErrUnexpectedEOF }
 
-// withoutEvents is an error of reading a file before its first event: nothing was read
-// before, which the error may say otherwise.
+// withoutEvents returns an error of reading a file before its first event. Such an error must not
+// say that earlier events were read.
 func withoutEvents(err error, name, part string) error {
 	var damaged *recording.DamagedError
 	switch {
@@ -187,7 +188,7 @@ func withoutEvents(err error, name, part string) error {
 	return err
 }
 
-// hasBetween reports whether a checkpoint lies between two times.
+// hasBetween reports whether there is a checkpoint between two times.
 func (f *File) hasBetween(after, before uint64) bool {
 	if f.recording == nil {
 		return false

@@ -15,8 +15,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// find is where a moment is that is not the end: several stops, in order, for peaks. What is
-// missing may be in a damaged part.
+// find returns where a moment other than the end is: for peaks, several stops in order. A missing
+// one may be in a damaged part.
 func (r *Recording) find(m Moment) ([]stop, error) {
 	stops, err := r.lookUp(m)
 	if err != nil && r.summary != nil && r.summary.Failed {
@@ -77,7 +77,7 @@ func (r *Recording) findPeaks(peaks []memory.PeakPoint) (stops []stop, err error
 		}
 		stops = append(stops, stop{Point: one.Point, of: func(device int, region event.Region) bool {
 			if region == event.CB {
-				region = event.L1 // which they are part of
+				region = event.L1 // circular buffers are part of L1
 			}
 			return numbers[place{device, region}] == one.Number
 		}})
@@ -89,7 +89,7 @@ func (r *Recording) findPeaks(peaks []memory.PeakPoint) (stops []stop, err error
 	return stops, nil
 }
 
-// findPoint is where a mark or a failure is.
+// findPoint returns where a mark or a failure is.
 func (r *Recording) findPoint(m *Moment, x *memory.Index) (memory.Point, error) {
 	from := x.MarksFrom
 	if m.Kind == Failure {
@@ -109,7 +109,7 @@ func (r *Recording) findPoint(m *Moment, x *memory.Index) (memory.Point, error) 
 	return memory.Point{}, r.missing(m, x, len(list))
 }
 
-// points are the marks of the file that have the name, or its failures.
+// points returns the marks of the file with the name, or its failures.
 func (r *Recording) points(m *Moment, x *memory.Index) (list []memory.Point) {
 	add := func(point memory.Point) {
 		if point.Number > r.begin.Number {
@@ -130,8 +130,8 @@ func (r *Recording) points(m *Moment, x *memory.Index) (list []memory.Point) {
 	return list
 }
 
-// missing is an error that says which marks and failures there are; found is how many have
-// the name.
+// missing returns an error that lists the existing marks or failures; found is the number of
+// those with the name.
 func (r *Recording) missing(m *Moment, x *memory.Index, found int) error {
 	switch {
 	case m.Kind == Failure && found == 0:

@@ -15,7 +15,7 @@ import (
 	"ttmem/tracer/host"
 )
 
-// openLines opens a file that begins as JSON does; it is nil for another one.
+// openLines opens a file that begins like JSON; it returns nil for any other file.
 func openLines(path, name string) (*File, error) {
 	f, err := os.Open(path)
 	switch {
@@ -48,8 +48,8 @@ func openLines(path, name string) (*File, error) {
 	}, nil
 }
 
-// firstTimes are the times of the first line by the wall clock and by CLOCK_MONOTONIC; zero if it
-// does not have both.
+// firstTimes returns the times of the first line by the wall clock and by CLOCK_MONOTONIC; zero
+// if it lacks one of them.
 func firstTimes(f *os.File) (wall time.Time, monotonicNs uint64) {
 	b := make([]byte, 4096)
 	n, _ := f.ReadAt(b, 0)
@@ -65,11 +65,10 @@ func firstTimes(f *os.File) (wall time.Time, monotonicNs uint64) {
 	return time.Unix(0, first.WallNs), first.TimeNs
 }
 
-// lineError is an error of reading lines. What is wrong with JSON is in Go's own words, and
-// left out.
+// lineError returns an error of reading lines. It leaves out Go's own description of JSON errors.
 func lineError(name string, err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return cutError(name + " is cut short in its last line: what came before was read")
+		return cutError(name + " is cut short in its last line: earlier events were read")
 	}
 	line, _, _ := strings.Cut(err.Error(), ":")
 	if line == "line 1" {
@@ -78,7 +77,7 @@ func lineError(name string, err error) error {
 	var syntax *json.SyntaxError
 	var types *json.UnmarshalTypeError
 	if errors.As(err, &syntax) || errors.As(err, &types) {
-		return fmt.Errorf("%s: %s is not an event record: what follows is not read", name, line)
+		return fmt.Errorf("%s: %s is not an event record: later lines are not read", name, line)
 	}
 	return fmt.Errorf("%s: %w", name, err)
 }

@@ -14,12 +14,12 @@ import (
 type Kind uint8
 
 const (
-	// Unfreed is the end, with what was not freed before its device was closed or its
+	// Unfreed is the end, including memory that was not freed before its device was closed or its
 	// process ended.
 	Unfreed Kind = iota
-	// End is the end without that.
+	// End is the end, without such memory.
 	End
-	// Begin is the moment before anything happened.
+	// Begin is the moment before the first event.
 	Begin
 	// Peak is the peak of each region of each chip.
 	Peak
@@ -29,7 +29,7 @@ const (
 	Mark
 	// After is a time after the first event.
 	After
-	// AtPoint is a place among the events.
+	// AtPoint is the moment of an event.
 	AtPoint
 )
 
@@ -38,23 +38,23 @@ type Moment struct {
 	Kind
 	// Text is the moment as the user wrote it.
 	Text string
-	// Name is that of a mark.
+	// Name is the name of a mark.
 	Name string
-	// Nth is which mark of that name, or which failure; 0 is the first or, if Last is true,
-	// the last.
+	// Nth selects a mark among those with that name, or a failure; 0 selects the first or, if
+	// Last is true, the last.
 	Nth  int
 	Last bool
-	// Time is that after the first event.
+	// Time is the time after the first event.
 	Time time.Duration
-	// Point is the event of AtPoint: the one with that Number, which is not before its time, or
-	// if the Number is 0 the last one up to the time.
+	// Point is the event of AtPoint: the one with that Number, which is not before its time. If
+	// Number is 0, it is the last event up to the time.
 	memory.Point
 }
 
-// momentUsage says how moments are written.
+// momentUsage explains how to write moments.
 const momentUsage = "begin, end, peak, a mark's name (NAME#2 is the second of that name), failure (of an allocation), or a time after the first event such as 2.5s"
 
-// ParseMoment reads a moment. mark:NAME is a mark whose name would mean something else.
+// ParseMoment reads a moment. mark:NAME is a mark whose name has another meaning.
 func ParseMoment(flag, text string) (Moment, error) {
 	m := Moment{Text: text}
 	name, marked := strings.CutPrefix(text, "mark:")
@@ -94,10 +94,10 @@ func ParseMoment(flag, text string) (Moment, error) {
 	return m, nil
 }
 
-// AtEnd reports whether it is the end, with what was not freed or without.
+// AtEnd reports whether the moment is the end, with or without unfreed memory.
 func (m *Moment) AtEnd() bool { return m.Kind == End || m.Kind == Unfreed }
 
-// which is the one of n that is meant, from 1.
+// which returns the selected one of n, from 1.
 func (m *Moment) which(n int) int {
 	if m.Nth == 0 && m.Last {
 		return max(n, 1)
@@ -105,10 +105,10 @@ func (m *Moment) which(n int) int {
 	return max(m.Nth, 1)
 }
 
-// MarkName is a mark as users name it.
+// MarkName returns the name of a mark as users write it.
 func (m *Moment) MarkName() string { return strings.TrimPrefix(m.Text, "mark:") }
 
-// String is the moment in a sentence.
+// String returns the moment for a sentence.
 func (m *Moment) String() string {
 	switch m.Kind {
 	case Begin:
@@ -130,10 +130,10 @@ func (m *Moment) String() string {
 	case After:
 		return fmt.Sprintf("%v after the first event", m.Time)
 	}
-	return "at the end, with what was never freed"
+	return "at the end, with unfreed memory"
 }
 
-// Of is the moment of a file in a sentence: "at the end of model.ttmem".
+// Of returns the moment of a file for a sentence: "at the end of model.ttmem".
 func (m *Moment) Of(path string) string {
 	if m.Kind == Begin || m.Kind == End {
 		return m.String() + " of " + shownName(path)

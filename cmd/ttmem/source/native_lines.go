@@ -11,24 +11,24 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A lineFinder adds lines of the source, and the calls that a compiler inlined, to native
-// frames of a recording. The tracer does not: it is root, and the files are its users'. A
-// Recording that is read several times has one, because each file takes a process to read.
+// A lineFinder adds source lines and inlined calls to native frames of a recording. The tracer
+// does not do that, because it is root and the files belong to users. A Recording that is read
+// several times shares one lineFinder, because each file takes a process to read.
 type lineFinder struct {
 	mu    sync.Mutex
-	files map[mappedFile]*lines.Names // nil: nothing is known of the file
+	files map[mappedFile]*lines.Names // nil if nothing is known about the file
 	open  int
 }
 
 // mappedFile is a file that a process has mapped.
 type mappedFile struct{ path, buildID string }
 
-// maxLineFiles is how many files are read: each by a process.
+// maxLineFiles is the maximum number of files to read: each takes a process.
 const maxLineFiles = 64
 
-// of returns the calls at a frame, innermost first: only the frame if no more is known.
+// of returns the calls at a frame, innermost first; only the frame itself if no more is known.
 func (l *lineFinder) of(f event.Frame) []event.Frame {
-	if f.Kind != event.Native || f.BuildID == "" || f.File != "" { // ttmem recorded lines once
+	if f.Kind != event.Native || f.BuildID == "" || f.File != "" { // ttmem used to record lines
 		return []event.Frame{f}
 	}
 	l.mu.Lock()
@@ -56,7 +56,7 @@ func (l *lineFinder) of(f event.Frame) []event.Frame {
 	for _, fn := range functions {
 		to := f
 		to.File, to.Line, to.Inlined = fn.File, fn.Line, fn.Inlined
-		if fn.Inlined || f.Name == "" { // else the recording knows best
+		if fn.Inlined || f.Name == "" { // otherwise the recording's name is better
 			to.Name, to.Symbol = fn.Name, fn.Symbol
 		}
 		if full && fn.Inlined && fn.Symbol != "" {

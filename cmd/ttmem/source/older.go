@@ -9,10 +9,10 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// numberedName is the name of a part of a recording that is not the newest.
+// numberedName matches the name of an older part of a recording.
 var numberedName = regexp.MustCompile(`^(.*)\.([1-9][0-9]*)$`)
 
-// Older says which file a part of a recording goes on from; "" for the first part.
+// Older names the file that a part of a recording continues; "" for the first part.
 func (f *File) Older() string {
 	if f.recording == nil || f.recording.Header().Part == 0 {
 		return ""
@@ -23,17 +23,17 @@ func (f *File) Older() string {
 			path, number = m[1], n
 		}
 	}
-	// A number may be free, and the file with that name may be of another recording.
+	// A number may be unused, and the file with that name may belong to another recording.
 	for n := number + 1; n <= number+2; n++ {
 		before := fmt.Sprintf("%s.%d", path, n)
 		if isPart(before, f.recording.Header()) {
-			return fmt.Sprintf("%s goes on from %s, which has what was before", f.Name, filepath.Base(before))
+			return fmt.Sprintf("%s continues %s, which has the earlier events", f.Name, filepath.Base(before))
 		}
 	}
-	return f.Name + " goes on from an older file, which is not in its folder"
+	return f.Name + " continues an older file, which is not in its folder"
 }
 
-// isPart reports whether a file is the part before the one with the header.
+// isPart reports whether a file is the part before the one with this header.
 func isPart(path string, of recording.Header) bool {
 	if !recording.IsRecording(path) {
 		return false

@@ -1,5 +1,5 @@
-// Package source is where commands get events and states from: a recording, the host's
-// service, or a tracer of running processes or of a command. To commands they look alike.
+// Package source gives commands events and states: from a recording, the host's service, or a
+// tracer of running processes or of a command. Commands use all of them in the same way.
 package source
 
 import (
@@ -23,40 +23,40 @@ import (
 	"ttmem/tracer/kernel"
 )
 
-// Options say where events come from: a file; a command that is run; or the service of this
-// host and, if none runs, a tracer.
+// Options select the source of events: a file; a command to run; or the service of this host and,
+// if none runs, a tracer.
 type Options struct {
 	File    string
 	Command []string
 	PIDs    []int
 	Socket  string
-	// SocketNamed is true if the user named the socket: only a service will do.
+	// SocketNamed is true if the user named the socket: the source must then be a service.
 	SocketNamed bool
 	Duration    time.Duration
 	Stacks      Stacks
-	// runs is true if a command may be run.
+	// runs is true if the command accepts -- COMMAND.
 	runs bool
 	// AwaitLibrary is true if the processes may load their library later.
 	AwaitLibrary bool
-	// StateOnly is true if the state at the end is enough: a file is read from its last
-	// checkpoint on.
+	// StateOnly is true if the state at the end is enough: a file is then read from its last
+	// checkpoint.
 	StateOnly bool
-	// Quiet shows no progress.
+	// Quiet suppresses progress.
 	Quiet bool
-	// Started, if it is set, is called when events of running processes begin to come, with
-	// a function that sets a mark among them.
+	// Started, if set, is called when events of running processes begin, with a function that
+	// sets a mark.
 	Started func(mark func(name string) error)
 	// Ctx ends watching when it is done, as Ctrl-C does; nil: only Ctrl-C does.
 	Ctx     context.Context
 	Console Console
-	// clock is that of the file that was read.
+	// clock is the clock of the file that was read.
 	clock page.Clock
-	// lines finds native lines for the file; nil: one of its own does.
+	// lines finds native lines for the file; if nil, the file gets its own finder.
 	lines *lineFinder
 }
 
-// Clock relates the times of events to the wall clock: as it was when the file was begun, or as it
-// is now. It is zero if a file does not say it, or is a pipe that was not read yet.
+// Clock relates the times of events to the wall clock: as at the beginning of the file, or as
+// now. It is zero if a file does not have it, or is a pipe that is not read yet.
 func (o *Options) Clock() page.Clock {
 	switch {
 	case o.File == "":
@@ -70,8 +70,8 @@ func (o *Options) Clock() page.Clock {
 	return o.clock
 }
 
-// Clocked is handle, but before the first event set gets the clock: a pipe says when it was written
-// once it is read.
+// Clocked returns handle, but calls set with the clock before the first event: the clock of a
+// pipe is known only after reading it.
 func (o *Options) Clocked(set func(page.Clock), handle func(*event.Event)) func(*event.Event) {
 	first := true
 	return func(e *event.Event) {
@@ -83,7 +83,7 @@ func (o *Options) Clocked(set func(page.Clock), handle func(*event.Event)) func(
 	}
 }
 
-// CheckUTC is an error if times are to be those of the wall clock, and the file does not say them.
+// CheckUTC returns an error if utc is set and the file has no wall-clock times.
 func (o *Options) CheckUTC(utc bool) error {
 	if utc && !o.Clock().Known() && (o.File == "" || ReadOnce(o.File) == nil) { // a pipe is not read yet
 		return fmt.Errorf("--utc: %s does not say when it was written: leave out --utc", shownName(o.File))
@@ -91,7 +91,7 @@ func (o *Options) CheckUTC(utc bool) error {
 	return nil
 }
 
-// until is done with o.Ctx, or when one of the signals comes.
+// until returns a context that ends with o.Ctx, or at one of the signals.
 func (o *Options) until(signals ...os.Signal) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(cmp.Or(o.Ctx, context.Background()), signals...)
 }
@@ -103,7 +103,7 @@ func (o *Options) Register(c *cobra.Command) {
 	c.ValidArgsFunction = CompleteRecordings
 }
 
-// RegisterRun is Register for a view that takes -- COMMAND, too.
+// RegisterRun is Register for a view that also takes -- COMMAND.
 func (o *Options) RegisterRun(c *cobra.Command) {
 	o.Register(c)
 	o.runs = true
@@ -123,7 +123,8 @@ func CompleteRecordings(_ *cobra.Command, args []string, _ string) ([]string, co
 	return []string{"ttmem", "jsonl"}, cobra.ShellCompDirectiveFilterFileExt
 }
 
-// Check takes the arguments of a command, FILE, -- COMMAND or none, and finds contradictions.
+// Check takes the arguments of a command, FILE, -- COMMAND or none, and checks them against the
+// flags.
 func (o *Options) Check(c *cobra.Command, args []string) error {
 	behind := ""
 	if o.runs {
@@ -162,7 +163,7 @@ func (o *Options) Check(c *cobra.Command, args []string) error {
 	return flags.CheckPIDs(o.PIDs)
 }
 
-// CheckMarkAt is an error if --mark-at cannot place marks.
+// CheckMarkAt returns an error if --mark-at cannot place marks.
 func (o *Options) CheckMarkAt() error {
 	switch {
 	case len(o.Stacks.MarkAt) == 0:
@@ -174,8 +175,8 @@ func (o *Options) CheckMarkAt() error {
 	return nil
 }
 
-// Service connects to the host's service. It is nil if none runs and this process may
-// trace without it.
+// Service connects to the host's service. It returns nil if none runs and this process may trace
+// itself.
 func (o *Options) Service() (*service.Client, error) {
 	client, err := service.Dial(o.Socket)
 	if errors.Is(err, service.ErrNone) && !o.SocketNamed {
@@ -187,8 +188,8 @@ func (o *Options) Service() (*service.Client, error) {
 	return client, err
 }
 
-// OwnProcessesOnly reports whether users see their own processes only: a service reports no
-// more to users other than root.
+// OwnProcessesOnly reports whether the user sees only their own processes: a service shows no
+// others to users other than root.
 func (o *Options) OwnProcessesOnly() bool {
 	return o.File == "" && len(o.Command) == 0 && os.Geteuid() != 0 && !kernel.MayTrace()
 }

@@ -11,15 +11,14 @@ import (
 )
 
 const (
-	// progressEvents is after how many events progress is shown.
+	// progressEvents is the number of events between two updates of progress.
 	progressEvents = 128
 	// playGarbage is the value of GOGC while a file is read: most memory is short-lived, and
 	// the live part is rarely marked then.
 	playGarbage = 300
 )
 
-// Play calls handle with the events until their end, or until they are damaged, and counts
-// them.
+// Play calls handle with the events until their end, or until damage, and counts them.
 func (f *File) Play(ctx context.Context, handle func(*event.Event)) (n int, err error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(playGarbage))
 	p := term.NewProgress(f.size)

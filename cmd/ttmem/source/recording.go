@@ -14,18 +14,18 @@ import (
 )
 
 // A Recording gives the states of a file at its moments. The state at the end says where the
-// others are; each is made from the checkpoint before it and the events after that.
+// other moments are; each is made from the checkpoint before it and the events after that.
 type Recording struct {
 	Path string
-	// PIDs, if there are any, are the only processes whose events count. Checkpoints have
-	// other peaks and counts, so that the whole file is read unless the moment is the end.
+	// PIDs, if any, are the only processes whose events count. Checkpoints have the peaks and
+	// counts of all processes, so the whole file is read unless the moment is the end.
 	PIDs []int
 	// Whole uses no checkpoint, so that events are numbered from the beginning.
 	Whole bool
-	// Quiet shows no progress.
+	// Quiet suppresses progress.
 	Quiet bool
-	// Reached is the event at whose number StateAt arrived; nil if it looked for a time. BeforeNs
-	// is the time of the event before the latest one; 0 if that is not known.
+	// Reached is the event with the number at which StateAt arrived; nil if it searched a time.
+	// BeforeNs is the time of the event before the latest one; 0 if not known.
 	Reached  *event.Event
 	BeforeNs uint64
 
@@ -38,11 +38,11 @@ type Recording struct {
 // Regions reports whether a region of a chip is shown.
 type Regions = func(device int, region event.Region) bool
 
-// EveryRegion is all Regions.
+// EveryRegion selects all regions.
 func EveryRegion(int, event.Region) bool { return true }
 
-// StateAt calls reached with the state at a moment. Each region has its peak at a time of its
-// own: at Peak reached is called several times, each with the regions whose peak it is.
+// StateAt calls reached with the state at a moment. Each region has its peak at a different time:
+// for Peak it calls reached several times, each time with the regions that have their peak there.
 func (r *Recording) StateAt(m Moment, reached func(s *aggregate.State, of Regions)) error {
 	if m.AtEnd() {
 		end, _, err := r.End()
@@ -58,10 +58,10 @@ func (r *Recording) StateAt(m Moment, reached func(s *aggregate.State, of Region
 	return err
 }
 
-// StateFrom is StateAt, but first calls begin with the same state at an earlier moment. The whole
-// file is read.
+// StateFrom is StateAt, but first calls begin with the same State at an earlier moment. It reads
+// the whole file.
 func (r *Recording) StateFrom(from, to Moment, begin func(s *aggregate.State), reached func(s *aggregate.State, of Regions)) error {
-	r.Whole, r.end = true, nil // no checkpoint takes the place of the state
+	r.Whole, r.end = true, nil // a checkpoint would replace the state
 	first, err := r.find(from)
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (r *Recording) StateFrom(from, to Moment, begin func(s *aggregate.State), r
 	return err
 }
 
-// TimeOf is how long after the first event a mark or a failure is, in ns.
+// TimeOf returns the time from the first event to a mark or a failure, in ns.
 func (r *Recording) TimeOf(m Moment) (uint64, error) {
 	stops, err := r.find(m)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *Recording) TimeOf(m Moment) (uint64, error) {
 	return stops[0].TimeNs - r.begin.TimeNs, nil
 }
 
-// End is the state at the end.
+// End returns the state at the end.
 func (r *Recording) End() (*aggregate.State, *Summary, error) {
 	if r.end != nil {
 		return r.end, r.summary, nil
@@ -118,8 +118,8 @@ func (r *Recording) End() (*aggregate.State, *Summary, error) {
 	return state, summary, nil
 }
 
-// open opens the file; handle is to be called with its events, and calls the other one with
-// those that count.
+// open opens the file and returns a function that takes its events. That function calls each with
+// the events that count.
 func (r *Recording) open(each func(*event.Event)) (f *File, handle func(*event.Event), err error) {
 	f, err = Open(r.Path)
 	if err == nil {
@@ -129,7 +129,7 @@ func (r *Recording) open(each func(*event.Event)) (f *File, handle func(*event.E
 	return f, (&Options{PIDs: r.PIDs}).Selected(each), err
 }
 
-// Begin is where the file begins.
+// Begin returns where the file begins.
 func (r *Recording) Begin() (memory.Point, error) {
 	if r.begin == (memory.Point{}) {
 		if err := r.readBegin(); err != nil {
@@ -139,8 +139,7 @@ func (r *Recording) Begin() (memory.Point, error) {
 	return r.begin, nil
 }
 
-// readBegin finds where the file begins: before its first event, or after the checkpoint with
-// which it begins.
+// readBegin finds where the file begins: before its first event, or after its first checkpoint.
 func (r *Recording) readBegin() error {
 	found := false
 	f, handle, err := r.open(func(e *event.Event) {
@@ -161,16 +160,16 @@ func (r *Recording) readBegin() error {
 	return nil
 }
 
-// A stop is where a state is wanted.
+// A stop is a place at which a state is needed.
 type stop struct {
-	// Point is the event after which it is or, if timed is true, the time after whose last
-	// event it is. Without a time no checkpoint lies before it.
+	// Point is the event before the stop or, if timed is true, a time: the stop is after the last
+	// event at that time. Without a time there is no checkpoint before it.
 	memory.Point
 	timed bool
 	of    Regions
 }
 
-// checkpointBefore is the time before which a checkpoint lies before the stop.
+// checkpointBefore returns a time: the last checkpoint before it is before the stop.
 func (s *stop) checkpointBefore() uint64 {
 	if s.timed {
 		return s.TimeNs + 1
@@ -178,8 +177,8 @@ func (s *stop) checkpointBefore() uint64 {
 	return s.TimeNs
 }
 
-// replay brings a state to the first of the stops, which are in order, and goes on until
-// another checkpoint is nearer to the next one. It returns the stops that are left.
+// replay brings a state to the first of the stops, which are in order, and continues until
+// another checkpoint is nearer to the next stop. It returns the remaining stops.
 func (r *Recording) replay(stops []stop, reached func(s *aggregate.State, of Regions)) (left []stop, err error) {
 	interrupted, uncatch := (&Options{}).until(unix.SIGINT, unix.SIGTERM)
 	defer uncatch()

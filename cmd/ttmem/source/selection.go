@@ -9,7 +9,7 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// CheckPIDs is an error if a process is not in the snapshot of a place, such as "in
+// CheckPIDs returns an error if a process is not in the snapshot of a place, such as "in
 // model.ttmem".
 func CheckPIDs(pids []int, snap *memory.Snapshot, place string) error {
 	seen := pidsOf(snap)
@@ -25,7 +25,7 @@ func CheckPIDs(pids []int, snap *memory.Snapshot, place string) error {
 	return nil
 }
 
-// CheckChips is an error if a chip is not in the snapshot of a place.
+// CheckChips returns an error if a chip is not in the snapshot of a place.
 func CheckChips(chips []int, snap *memory.Snapshot, place string) error {
 	seen := snap.DeviceIDs()
 	for _, id := range chips {
@@ -39,20 +39,20 @@ func CheckChips(chips []int, snap *memory.Snapshot, place string) error {
 	return nil
 }
 
-// Missing is an error if a selected process is not in the file. It is to be called if nothing
-// was found: it reads the end of the file once more.
+// Missing returns an error if a selected process is not in the file. Call it if nothing was
+// found: it reads the end of the file once more.
 func (o *Options) Missing() error {
 	if o.File == "" || len(o.PIDs) == 0 || ReadOnce(o.File) != nil {
 		return nil
 	}
 	s, err := atEnd(o.File)
 	if err != nil {
-		return nil // which was reported before
+		return nil // reported before
 	}
 	return CheckPIDs(o.PIDs, s.Snapshot(), In(o.File))
 }
 
-// pidsOf are the ids of all processes, also of those that ended, in order.
+// pidsOf returns the ids of all processes in order, including ended ones.
 func pidsOf(s *memory.Snapshot) (pids []int) {
 	for i := range s.Processes {
 		pids = append(pids, s.Processes[i].PID)

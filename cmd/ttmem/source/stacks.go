@@ -10,7 +10,7 @@ import (
 	"ttmem/tracer/stack"
 )
 
-// Stacks say which call stacks are taken, what is kept of them, and which calls are marks.
+// Stacks select which call stacks are taken, how much of them is kept, and which calls are marks.
 type Stacks struct {
 	none, full bool
 	// MarkAt are the functions whose calls are marks.
@@ -38,13 +38,13 @@ func (o *Stacks) Check() error {
 	return nil
 }
 
-// Apply sets what the tracer does.
+// Apply sets the tracer's options.
 func (o *Stacks) Apply(t *tracer.Options) {
 	t.NoStacks, t.FreeStacks, t.FullNames, t.AllFrames = o.none, o.full, o.full, o.full
 	t.MarkAt = o.MarkAt
 }
 
-// StackCounts are those of a tracer; nil if it took no stacks.
+// StackCounts returns the counts of a tracer; nil if it took no stacks.
 func StackCounts(t *tracer.Tracer) *memory.Stacks {
 	native, python := t.StackEnds()
 	s := memory.Stacks{Incomplete: make(map[string]uint64), IncompletePython: make(map[string]uint64)}

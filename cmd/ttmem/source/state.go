@@ -19,21 +19,20 @@ import (
 	"ttmem/tracer/host"
 )
 
-// A State is a state with its origin. Of says when and where that is: "at the end of
-// model.ttmem".
+// A State is a state with its origin. Of is its moment and place: "at the end of model.ttmem".
 type State struct {
 	*aggregate.State
 	Summary
-	// NowNs is its time, CLOCK_MONOTONIC.
+	// NowNs is the time of the state, by CLOCK_MONOTONIC.
 	NowNs uint64
 }
 
-// newState is an empty state of a place.
+// newState returns an empty state of a place.
 func newState(of string) *State {
 	return &State{State: aggregate.New(), Summary: Summary{Of: of}}
 }
 
-// Select leaves only these processes, and all if there are none.
+// Select leaves only these processes; all if there are none.
 func (s *State) Select(pids []int) error {
 	if len(pids) == 0 {
 		return nil
@@ -47,7 +46,7 @@ func (s *State) Select(pids []int) error {
 	return nil
 }
 
-// Now is the present state, or that at the end of the file. Ctrl-C ends reading.
+// Now returns the present state, or the state at the end of the file. Ctrl-C ends reading.
 func (o *Options) Now() (*State, error) {
 	if o.File != "" {
 		s, err := atEnd(o.File)
@@ -68,7 +67,7 @@ func (o *Options) Now() (*State, error) {
 	return s, err
 }
 
-// Seen is the state that the host's service has or, without a service, the state at the end of
+// Seen returns the state of the host's service or, without a service, the state at the end of
 // watching. Of is a place: "in model.ttmem".
 func (o *Options) Seen() (*State, error) {
 	if o.File == "" && len(o.Command) == 0 {
@@ -92,8 +91,8 @@ func (o *Options) Seen() (*State, error) {
 	return s, nil
 }
 
-// ofService is the state that the host's service knows; nil if none runs and the user can
-// trace without it.
+// ofService returns the state of the host's service; nil if none runs and the user can trace
+// without it.
 func (o *Options) ofService() (*State, error) {
 	ctx, stop := o.until(unix.SIGINT, unix.SIGTERM)
 	defer stop()
@@ -109,7 +108,7 @@ func (o *Options) ofService() (*State, error) {
 	return s, err
 }
 
-// atEnd is the state at the end of a file.
+// atEnd returns the state at the end of a file.
 func atEnd(path string) (*State, error) {
 	s, err := (&Options{File: path, StateOnly: true}).Seen()
 	if err == nil {
@@ -118,8 +117,8 @@ func atEnd(path string) (*State, error) {
 	return s, err
 }
 
-// ofProcesses is what processes have allocated, as read from their memory. It has no stacks,
-// and nothing else is waited for.
+// ofProcesses returns the allocations of processes, as read from their memory. They have no
+// stacks. It waits for nothing else.
 func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 	t, err := (&Options{PIDs: pids, Stacks: Stacks{none: true}}).Trace()
 	if err != nil {
@@ -151,7 +150,7 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 	return s, nil
 }
 
-// ServiceState is the state that a service reports.
+// ServiceState returns the state that a service reports.
 func ServiceState(ctx context.Context, client *service.Client, socket string) (*State, error) {
 	r, err := client.State(ctx)
 	if err != nil {
@@ -186,12 +185,12 @@ func ServiceState(ctx context.Context, client *service.Client, socket string) (*
 	return s, nil
 }
 
-// OthersUnknown is shown to users who see only their own processes if it is not known what
-// others have.
+// OthersUnknown is shown to users who see only their own processes if the memory of others is not
+// known.
 const OthersUnknown = "the memory of other users is not known"
 
-// OtherUsers is what the service reports of other users: in words, and the chips with what all
-// users have; nil if that is not known.
+// OtherUsers returns what the service reports about other users: a text, and the chips with the
+// totals of all users; nil if not known.
 func OtherUsers(ctx context.Context, client *service.Client) (words string, chips []memory.Device) {
 	snap, err := client.Snapshot(ctx)
 	if err != nil {

@@ -21,18 +21,18 @@ import (
 	"ttmem/tracer/kernel"
 )
 
-// A Tracing traces a command from its start to its end, processes, or the whole host. It is
-// to be closed.
+// A Tracing traces a command from its start to its end, processes, or the whole host. It must be
+// closed.
 type Tracing struct {
 	*tracer.Tracer
 	o       *Options
-	command *host.Command // nil: no command is run, or it was started
-	// Exit is the exit status of the command, when Run has returned.
+	command *host.Command // nil if there is none, or it was started
+	// Exit is the exit status of the command, after Run has returned.
 	Exit int
 	// Failed is true if something that was requested was not found.
 	Failed bool
-	// ready, if it is set, is called once the memory that processes allocated before they
-	// were attached has been read. A new command has none.
+	// ready, if set, is called once the existing memory of processes has been read. A new command
+	// has none.
 	ready func()
 	// Stop ends Run.
 	Stop context.CancelFunc
@@ -40,32 +40,32 @@ type Tracing struct {
 	// Again gets the second signal to end.
 	Again   chan os.Signal
 	signals chan os.Signal
-	ctrlC   atomic.Bool // the first one was that of the terminal
+	ctrlC   atomic.Bool // the first signal came from the terminal
 }
 
-// A Console is where a command's output and warnings go if a view has the terminal. The zero
-// value is the standard streams.
+// A Console has the destinations of a command's output and of warnings if a view uses the
+// terminal. The zero value is the standard streams.
 type Console struct {
-	// Streams are those of a command.
+	// Streams are the standard streams of a command.
 	Streams host.Streams
-	// Warn takes warnings, a line each.
+	// Warn takes warnings, one line each.
 	Warn func(string)
-	// Doing takes the name of an activity that takes a while, and "" when it is done; nil:
+	// Doing takes the name of an activity that takes a while, and "" when it is done; if nil,
 	// activities are reported as warnings.
 	Doing func(string)
 }
 
-// reading reports that the memory of processes is being read, or that it was.
+// reading reports that the memory of processes is being read, or has been read.
 func (c Console) reading(of string, now bool) {
 	switch {
 	case now && c.Doing != nil:
 		c.Doing("reading the memory of " + of)
 	case now:
-		c.warn("reading the memory of " + of + ": what was allocated before is not counted yet")
+		c.warn("reading the memory of " + of + ": existing buffers are not counted yet")
 	case c.Doing != nil:
 		c.Doing("")
 	default:
-		c.warn("the memory of " + of + " has been read: what was allocated before is counted from now on")
+		c.warn("the memory of " + of + " has been read: existing buffers are counted from now on")
 	}
 }
 
@@ -76,7 +76,7 @@ func (c Console) warn(warning string) {
 	c.Warn(warning)
 }
 
-// Trace begins to trace the command, which Run starts, the processes, or all of the host. If
+// Trace begins to trace: the command, which Run starts, the processes, or the whole host. If
 // there is no such command, or it cannot be executed, the error is an exit status.
 func (o *Options) Trace() (*Tracing, error) {
 	if len(o.Command) > 0 {
@@ -158,7 +158,7 @@ func notStarted(name string, err error, console Console) error {
 	return err
 }
 
-// listen makes the first signal end Run, also before it has begun, and passes on the second.
+// listen makes the first signal end Run, even before Run begins, and passes on the second.
 func (t *Tracing) listen() {
 	signal.Notify(t.signals, unix.SIGINT, unix.SIGTERM)
 	if !signal.Ignored(unix.SIGHUP) { // as under nohup
@@ -174,13 +174,13 @@ func (t *Tracing) listen() {
 // unlisten lets signals end ttmem again.
 func (t *Tracing) unlisten() { signal.Stop(t.signals) }
 
-// OfCommand reports whether it is a command that was not started yet.
+// OfCommand reports whether this traces a command that was not started yet.
 func (t *Tracing) OfCommand() bool { return t.command != nil }
 
-// CommandPID is the process id of a command that was not started yet.
+// CommandPID returns the process id of a command that was not started yet.
 func (t *Tracing) CommandPID() int { return t.command.PID() }
 
-// Announce says what is traced, and how it ends.
+// Announce prints what is traced, and how to end it.
 func (t *Tracing) Announce() {
 	switch {
 	case t.command != nil:
@@ -191,7 +191,7 @@ func (t *Tracing) Announce() {
 	}
 }
 
-// Run calls handle with events until what is traced has ended, and pause between batches.
+// Run calls handle with events until the traced processes have ended, and pause between batches.
 func (t *Tracing) Run(handle func(*event.Event), pause func()) error {
 	defer t.Stop()
 	if t.command != nil {
@@ -226,12 +226,11 @@ func (t *Tracing) Run(handle func(*event.Event), pause func()) error {
 	return err
 }
 
-// readingPatience is how long reading the memory of processes takes before it is reported.
+// readingPatience is how long reading the memory of processes may take before it is reported.
 const readingPatience = 500 * time.Millisecond
 
-// whenRead calls then once what processes allocated before they were attached has been read
-// from their memory, and reports it if that takes long. The caller calls the function that it
-// returns from time to time.
+// whenRead calls then once the existing memory of processes has been read, and reports the
+// reading if it takes long. The caller has to call the returned function from time to time.
 func (t *Tracing) whenRead(then func()) func() {
 	began, reported, done := time.Now(), false, false
 	of := "processes"
@@ -254,11 +253,11 @@ func (t *Tracing) whenRead(then func()) func() {
 	}
 }
 
-// endGrace is how long events may come after the command's end.
+// endGrace is how long after the command's end events may come.
 const endGrace = 30 * time.Millisecond
 
 func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
-	// The exit status reports the command's end, also if nobody reads messages.
+	// The exit status must report the command's end even if nobody reads messages.
 	signal.Ignore(unix.SIGPIPE)
 	stop := passSignals(t.command)
 	status := make(chan int, 1)
@@ -269,7 +268,7 @@ func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
 	t.command = nil // nothing to cancel any more
 	go func() {
 		exit := command.Wait()
-		t.listen() // signals are ttmem's now
+		t.listen() // signals are for ttmem now
 		stop()
 		status <- exit
 	}()
@@ -283,7 +282,7 @@ func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
 			default:
 			}
 		}
-		// its last records are in the ring by the time it can be waited for
+		// the command's last records are in the ring before it can be waited for
 		if !ended.IsZero() && time.Since(ended) > endGrace {
 			t.Stop()
 		}
@@ -316,7 +315,7 @@ func (t *Tracing) Close() {
 	t.Tracer.Close()
 }
 
-// canTrace makes sure that processes can be traced, and run.
+// canTrace checks that processes can be traced, and run.
 func canTrace(pids []int) error {
 	if err := flags.CheckPIDs(pids); err != nil {
 		return err
@@ -335,7 +334,7 @@ func canTrace(pids []int) error {
 	return nil
 }
 
-// areTraced makes sure that each process has loaded the library.
+// areTraced checks that each process has loaded the library.
 func areTraced(t *tracer.Tracer, pids []int) error {
 	for _, pid := range pids {
 		if t.Maps(pid) {
@@ -349,8 +348,8 @@ func areTraced(t *tracer.Tracer, pids []int) error {
 	return nil
 }
 
-// passSignals passes signals on to the command. Those of the terminal go to the whole
-// foreground group with the command in it, and must not arrive twice.
+// passSignals passes signals on to the command. Signals of the terminal go to the whole
+// foreground group, including the command, and must not arrive twice.
 func passSignals(command *host.Command) (stop func()) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP,

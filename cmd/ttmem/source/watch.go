@@ -23,38 +23,39 @@ import (
 type Summary struct {
 	// Of is their origin: "model.ttmem", "PID 4242", "this host".
 	Of string
-	// Notes say what they lack, a line each.
+	// Notes list missing parts, one line each.
 	Notes []string
-	// Others is what is known of the processes of other users, if the user sees only their
-	// own; "" if all are seen.
+	// Others describes the processes of other users, if the user sees only their own; "" if all
+	// are visible.
 	Others string
-	// Chips are the chips with what all users have, if the user sees only their own processes.
+	// Chips are the chips with the totals of all users, if the user sees only their own
+	// processes.
 	Chips []memory.Device
-	// Failed is true if not everything could be read.
+	// Failed is true if a part could not be read.
 	Failed bool
 	// Exit is the exit status of the command that was run.
 	Exit int
 	// BeganNs is when watching began, CLOCK_MONOTONIC; 0 for a file.
 	BeganNs uint64
-	// EndNs is when watching ended, or the recording of a file, CLOCK_MONOTONIC; 0 if that
-	// is not known.
+	// EndNs is when watching ended, or the recording of a file, by CLOCK_MONOTONIC; 0 if not
+	// known.
 	EndNs uint64
-	// File is the file that was read, and is closed; nil: there was none.
+	// File is the closed file that was read; nil if there was none.
 	File *File
-	// Live is true if the processes go on, and were not watched to their end.
+	// Live is true if the processes continue, and were not watched to their end.
 	Live bool
 }
 
-// What Summary.Of is if it is no file, command or process.
+// Values of Summary.Of other than a file, a command or a process.
 const (
 	thisHost      = "this host"
 	ownOnThisHost = "your processes on this host"
 )
 
-// In is where it was watched, with a preposition: "in model.ttmem".
+// In returns the origin with a preposition: "in model.ttmem".
 func (s *Summary) In() string { return In(s.Of) }
 
-// In is a place, such as a file or a host, with its preposition.
+// In returns a place, such as a file or a host, with its preposition.
 func In(of string) string {
 	switch of {
 	case thisHost:
@@ -65,8 +66,8 @@ func In(of string) string {
 	return "in " + of
 }
 
-// Status is the exit status that follows: that of the command, or 1 if not everything could
-// be read; nil for success.
+// Status returns the exit status: that of the command, or 1 if a part could not be read; nil for
+// success.
 func (s *Summary) Status() error {
 	switch {
 	case s.Exit != 0:
@@ -77,7 +78,7 @@ func (s *Summary) Status() error {
 	return nil
 }
 
-// Finish prints what a view lacks and what is uncertain, and gives the exit status.
+// Finish prints missing parts and doubts, and returns the exit status.
 func (s *Summary) Finish(doubts []string) error {
 	for _, note := range slices.Concat(s.Notes, doubts) {
 		term.Warn(note)
@@ -85,17 +86,17 @@ func (s *Summary) Finish(doubts []string) error {
 	return s.Status()
 }
 
-// UntilNs is the time up to which no event is missing.
+// UntilNs returns the time up to which no event is missing.
 func (s *Summary) UntilNs() uint64 {
 	if s.Live {
-		return max(s.EndNs, host.Now()) // nothing has happened since
+		return max(s.EndNs, host.Now()) // nothing happened since
 	}
 	return s.EndNs
 }
 
-// Watch calls handle with all events, in the order of their times: those of a file, or what
-// is allocated by now and what happens until the command ends, the duration is over or
-// Ctrl-C, which is an error while a file is read.
+// Watch calls handle with all events in order of time: those of a file; or the existing
+// allocations and then events until the command ends, the duration is over, or Ctrl-C. While a
+// file is read, Ctrl-C is an error.
 func (o *Options) Watch(handle func(*event.Event)) (*Summary, error) {
 	handle = o.Selected(handle)
 	if o.File != "" {
@@ -115,7 +116,7 @@ func (o *Options) Watch(handle func(*event.Event)) (*Summary, error) {
 	return o.watchTracing(o.Place(), handle)
 }
 
-// Place is the processes, or the host, that are shown.
+// Place returns the selected processes, or the host.
 func (o *Options) Place() string {
 	if len(o.PIDs) > 0 {
 		return "PID " + page.PIDs(o.PIDs)
@@ -123,7 +124,7 @@ func (o *Options) Place() string {
 	return thisHost
 }
 
-// Selected lets through the events of the selected processes, and those of no process.
+// Selected passes on events of the selected processes, and events without a process.
 func (o *Options) Selected(handle func(*event.Event)) func(*event.Event) {
 	if len(o.PIDs) == 0 {
 		return handle
@@ -138,8 +139,8 @@ func (o *Options) Selected(handle func(*event.Event)) func(*event.Event) {
 	}
 }
 
-// Completed applies each event to the state, after those that it implies, and then calls then
-// with it. A free is complete: it says what was freed.
+// Completed applies each event to the state, after the events that it implies, and then calls
+// then with it. A free is complete: it describes the freed buffer.
 func Completed(s *aggregate.State, then func(*event.Event)) func(*event.Event) {
 	return func(e *event.Event) {
 		for implied := range s.Implied(e) {
@@ -179,7 +180,7 @@ func (o *Options) watchFile(handle func(*event.Event)) (*Summary, error) {
 		return nil, damage
 	case damage != nil:
 		s.Notes = append(s.Notes, damage.Error())
-		s.Failed = !errors.Is(damage, io.ErrUnexpectedEOF) // which is no damage: its writer was killed
+		s.Failed = !errors.Is(damage, io.ErrUnexpectedEOF) // the latter is not damage: the writer was killed
 	case f.noEnd() != "":
 		s.Notes = append(s.Notes, f.noEnd())
 	}
@@ -201,7 +202,7 @@ func (o *Options) watchTracing(of string, handle func(*event.Event)) (*Summary, 
 	case o.Started == nil:
 		t.Announce()
 	case o.AwaitLibrary:
-		// What was allocated before must be known when the first step begins.
+		// Existing memory must be known when the first step begins.
 		t.ready = func() { o.Started(mark) }
 	default:
 		o.Started(mark)
@@ -250,7 +251,7 @@ func (o *Options) watchService(client *service.Client, handle func(*event.Event)
 			return s, fmt.Errorf("reading from the ttmem service at %s: %w", o.Socket, err)
 		}
 		handle(&e)
-		if e.Kind == event.Checkpoint && o.Started == nil && ctx.Err() == nil { // which may be enough
+		if e.Kind == event.Checkpoint && o.Started == nil && ctx.Err() == nil { // the checkpoint may be enough
 			term.Warn("watching the events of the host's service; Ctrl-C ends and reports")
 		}
 	}

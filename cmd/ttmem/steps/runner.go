@@ -7,15 +7,15 @@ import (
 	"ttmem/tracer/event"
 )
 
-// isRunner reports whether a frame is of pytest, wherever it is installed.
+// isRunner reports whether a frame belongs to pytest, wherever that is installed.
 func isRunner(f event.Frame) bool {
 	return f.Kind == event.Python && (strings.Contains(f.File, "/_pytest/") || strings.Contains(f.File, "/pluggy/"))
 }
 
-// withoutRunner is the stack, innermost frame first, without pytest and what called it:
-// of each test they are the same.
+// withoutRunner returns the stack, innermost frame first, without pytest and its callers, which
+// are the same for each test.
 func withoutRunner(stack []event.Frame) []event.Frame {
-	own, since := []event.Frame{}, 0 // since are those that something of pytest's called
+	own, since := []event.Frame{}, 0 // since are the frames called by pytest
 	for _, f := range stack {
 		if isRunner(f) {
 			since = len(own)

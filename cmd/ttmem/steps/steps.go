@@ -19,21 +19,21 @@ import (
 	"ttmem/tracer/event"
 )
 
-// step is the answer to its end.
+// step is the answer at its end.
 type step struct {
 	Step    string `json:"step"`
 	BeginNs uint64 `json:"begin_ns"`
 	EndNs   uint64 `json:"end_ns"`
-	// BeginWallNs and EndWallNs are the same by the wall clock.
+	// BeginWallNs and EndWallNs are the same times by the wall clock.
 	BeginWallNs int64 `json:"begin_wall_ns,omitempty"`
 	EndWallNs   int64 `json:"end_wall_ns,omitempty"`
-	// Peaks are the most that each region of each chip had in use during the step,
-	// with what was there when it began.
+	// Peaks are the highest use of each region of each chip during the step, including memory
+	// that was live at its beginning.
 	Peaks []stepPeak `json:"peaks"`
-	// Left is the memory that the step allocated and did not free, by call stack, largest
-	// first. Closing the device or ending frees nothing here.
+	// Left is the memory that the step allocated and did not free, by call stack, largest first.
+	// Memory that ended with its device or process counts as not freed.
 	Left []stepLeft `json:"left"`
-	// Lost is the number of lost events; with any the other figures may be wrong.
+	// Lost is the number of lost events; if it is not 0, the other figures may be wrong.
 	Lost uint64 `json:"lost"`
 }
 
@@ -41,11 +41,11 @@ type stepPeak struct {
 	Device int    `json:"device"`
 	Region string `json:"region"`
 	stepUse
-	// PerCore is that of L1 with circular buffers, on the fullest core; nil for other regions.
+	// PerCore is the use of L1 with circular buffers, on the fullest core; nil for other regions.
 	PerCore *stepUse `json:"per_core,omitempty"`
 }
 
-// A stepUse is the use of a region. Without PerCore it is what buffers occupy of all banks.
+// A stepUse is the use of a region. Without PerCore it is the use by buffers over all banks.
 type stepUse struct {
 	BeginBytes    uint64 `json:"begin_bytes"`
 	PeakBytes     uint64 `json:"peak_bytes"`
@@ -60,7 +60,7 @@ type stepLeft struct {
 	Bytes   uint64 `json:"bytes"`
 	Buffers uint64 `json:"buffers"`
 	Name    string `json:"name"`
-	// Kept names what of the runtime retains it; "" for the program's own.
+	// Kept is the kind of memory that the runtime retains; "" for the program's own.
 	Kept  string   `json:"kept,omitempty"`
 	Calls []string `json:"calls"`
 }
@@ -88,8 +88,8 @@ type request struct {
 	ends bool
 }
 
-// mark is the name of its mark. A test's name may be too long for one, or have other
-// characters.
+// mark returns the name of the request's mark. The name of a test may be too long for a mark, or
+// have other characters.
 func (w request) mark() string {
 	name := []rune(page.Clean(w.name))
 	if len(name) > stepMark {
@@ -111,7 +111,7 @@ func New(out io.Writer) *Follower {
 	return s
 }
 
-// Ready says that steps can begin.
+// Ready reports that steps can begin.
 func (s *Follower) Ready() {
 	s.answer(struct {
 		V     int  `json:"v"`
@@ -122,10 +122,10 @@ func (s *Follower) Ready() {
 func (s *Follower) answer(v any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = page.JSON(s.out, v) // a reader that is gone ends the input too
+	_ = page.JSON(s.out, v) // if the reader is gone, the input ends too
 }
 
-// parseStep parses a line of the input. name is the step that runs, or ended last; "" if there is
+// parseStep parses a line of the input. name is the current step, or the last one; "" if there is
 // none.
 func parseStep(line, name string, running bool) (request, error) {
 	verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -170,7 +170,7 @@ func (s *Follower) Listen(in io.Reader, mark func(string) error) error {
 	return lines.Err()
 }
 
-// apply handles an event that the state has.
+// apply handles an event after it was applied to the state.
 func (s *Follower) apply(e *event.Event) {
 	switch e.Kind {
 	case event.Checkpoint: // of a step that has begun, the state follows nothing any more
@@ -239,8 +239,9 @@ func peaks(began, now *memory.Snapshot) []stepPeak {
 	return list
 }
 
-// left is what the step allocated and did not free, by stack and region. What ended with its
-// device or process was not freed: a fixture that closes the device hides no leak.
+// left returns the memory that the step allocated and did not free, by stack and region. Memory
+// that ended with its device or process was not freed: a fixture that closes the device hides no
+// leak.
 func (s *Follower) left() []stepLeft {
 	type key struct {
 		stack  *event.Stack

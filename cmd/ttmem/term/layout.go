@@ -11,7 +11,7 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// leastColumns is the least width that pages are fitted to.
+// leastColumns is the minimum width of pages.
 const leastColumns = 40
 
 // A Format is how a command prints: the values of --json and --color.
@@ -25,8 +25,8 @@ func (o Format) LayoutFor(f *os.File) page.Layout {
 	return page.Layout{Painter: page.Painter{Color: o.Colors(f), ASCII: !UTF8()}, Width: Columns(f)}
 }
 
-// Columns is the width of pages: COLUMNS, else that of the terminal. It is 0 for other files,
-// which take lines of any length.
+// Columns returns the width of pages: COLUMNS, else the width of the terminal. It is 0 for other
+// files, which take lines of any length.
 func Columns(f *os.File) int {
 	if columns, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && columns > 0 {
 		return max(leastColumns, columns)
@@ -43,10 +43,11 @@ func Columns(f *os.File) int {
 // IsTerminal reports whether a file is a terminal.
 func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// When is a value of --color: when pages have colours.
+// When is a value of --color.
 type When string
 
-// The values of --color. Auto is on a terminal that can show colours, unless NO_COLOR is set.
+// The values of --color. Auto means colours on a terminal that can show them, unless NO_COLOR is
+// set.
 const (
 	Auto   When = "auto"
 	Always When = "always"

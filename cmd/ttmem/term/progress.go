@@ -8,17 +8,17 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// A Progress shows on a terminal how much is done of what takes more than a second.
+// A Progress shows progress on a terminal once an activity takes more than a second.
 type Progress struct {
 	size  int64
 	Begun time.Time
 	shown time.Time
 }
 
-// NewProgress begins to read so many bytes; 0: their number is not known.
+// NewProgress begins to read this many bytes; 0 if the number is not known.
 func NewProgress(size int64) *Progress { return &Progress{size: size, Begun: time.Now()} }
 
-// Show shows that so many bytes were read.
+// Show shows that this many bytes were read.
 func (p *Progress) Show(done int64) {
 	p.Report(func() string {
 		if p.size == 0 { // a pipe
@@ -38,7 +38,7 @@ func (p *Progress) Report(text func() string) {
 	fmt.Fprintf(os.Stderr, "\rreading: %s", text())
 }
 
-// End removes what was shown.
+// End removes the progress line.
 func (p *Progress) End() {
 	if !p.shown.IsZero() {
 		fmt.Fprint(os.Stderr, "\r\033[K")

@@ -1,5 +1,5 @@
-// Package term is how ttmem uses the terminal that it was started from: its width, colours
-// and locale, warnings, progress, Ctrl-C and the exit status.
+// Package term handles the terminal that ttmem was started from: its width, colours and locale,
+// warnings, progress, Ctrl-C and the exit status.
 package term
 
 import (
@@ -11,7 +11,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// ErrInterrupted is the error of what Ctrl-C ended early.
+// ErrInterrupted is the error after Ctrl-C.
 var ErrInterrupted = errors.New("interrupted")
 
 // NewLine begins a new line after Ctrl-C, which a terminal shows as ^C.
@@ -21,7 +21,7 @@ func NewLine() {
 	}
 }
 
-// ExitStatus is an error that was reported already and only sets the exit status.
+// ExitStatus is an error that was already reported and only sets the exit status.
 type ExitStatus int
 
 func (s ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }

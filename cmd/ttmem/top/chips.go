@@ -11,7 +11,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A chip is what is shown of one. own is the user's own part; nil: it is not shown separately.
+// A chip is a chip of the view. own is the user's own part; nil if that is not shown separately.
 type chip struct {
 	*memory.Device
 	own *memory.Device
@@ -52,7 +52,7 @@ func looksAlike(a, b *memory.Device) bool {
 	for _, of := range []figure{figureOf(event.DRAM), l1Statics, l1Tensors} {
 		x, y := of(a), of(b)
 		if x.capacity != y.capacity || page.Level(x.used, x.capacity) != page.Level(y.used, y.capacity) {
-			return false // of another colour, or one has nothing
+			return false // the colours differ, or one is empty
 		}
 		if float64(max(x.used, y.used)-min(x.used, y.used)) > alike*float64(x.capacity) {
 			return false
@@ -61,14 +61,14 @@ func looksAlike(a, b *memory.Device) bool {
 	return true
 }
 
-// A use is how full something is, in bytes. own is the user's own part, if split is true.
+// A use is the use of a region, in bytes. own is the user's own part, if split is true.
 type use struct {
 	used, peak, capacity uint64
 	own                  uint64
 	split                bool
 }
 
-// bar is a bar of a use that is between least and u, or of the user's own part in it.
+// bar returns a bar for a use between least and u, or for the user's own part.
 func (u use) bar(least uint64) page.Bar {
 	if u.split {
 		least = u.own
@@ -103,7 +103,7 @@ func l1Free(d *memory.Device) use {
 }
 func kernelText(d *memory.Device) use { return use{used: d.Regions.Kernel.MaxBytesPerCore} }
 
-// span returns a figure of the chips: the highest of them, and the least that is used.
+// span returns a figure of the chips: the highest use, and the least used bytes.
 func (g chipGroup) span(of figure) (least uint64, most use) {
 	least, most = ^uint64(0), use{}
 	for _, c := range g {

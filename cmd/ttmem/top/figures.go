@@ -22,7 +22,7 @@ func count(n uint64, noun string) string { return page.Grouped(n) + " " + page.P
 // A format writes a number of bytes.
 type format func(uint64) string
 
-// span writes the least and the most of several chips, in one unit where they have one.
+// span writes the least and the most of several chips, in one unit if possible.
 func (f format) span(least, most uint64) string {
 	a, b := f(least), f(most)
 	if a == b {
@@ -67,5 +67,5 @@ func formatAge(ns uint64) string {
 	return fmt.Sprintf("%.0f d", seconds/86400)
 }
 
-// formatIDs writes the ids of chips in little room: "3", "0-7,9".
+// formatIDs writes the ids of chips compactly: "3", "0-7,9".
 func formatIDs(ids []int) string { return strings.ReplaceAll(page.ChipNumbers(ids), ", ", ",") }

@@ -14,12 +14,12 @@ type place struct {
 	region event.Region
 }
 
-// histories are the timelines of what bars show, by place. All begin at the same time, and end
-// at endNs.
+// histories are the timelines of the bars, by place. All begin at the same time, and end at
+// endNs.
 type histories struct {
 	lines map[place]memory.RegionTimeline
 	endNs uint64
-	// cursorNs is the time that is shown of a recording; 0: the present.
+	// cursorNs is the shown time of a recording; 0: the present.
 	cursorNs uint64
 }
 
@@ -73,7 +73,7 @@ func (p painter) barAndHistory(g chipGroup, h *histories, region event.Region, u
 	return bar(columns-n-1) + " " + page.Blank(n-len(spans)) + p.Paint(u.level(), left) + cursor + p.Paint(page.Dim, right)
 }
 
-// histories returns the timelines of the shown chips. Of a single process there are none.
+// histories returns the timelines of the shown chips. A single process has none.
 func (m *model) histories() *histories {
 	if m.process() != nil {
 		return &histories{}
@@ -109,8 +109,8 @@ func (m *model) historyLines() (lines []string) {
 	return []string{"", m.Cut(" "+m.noChip(), m.width)}
 }
 
-// historyOf is the history of one region, up to its highest use: how it changed is seen better
-// than up to the capacity.
+// historyOf returns the history of one region, up to its highest use, so that changes are easier
+// to see than up to the capacity.
 func (m *model) historyOf(g chipGroup, region event.Region, h *histories, line, static *timeline.Timeline) []string {
 	columns := max(1, m.width-chart.Gutter-1)
 	name, f := page.RegionTitle(region)

@@ -7,7 +7,7 @@ import (
 	"ttmem/cmd/ttmem/page/alloc"
 )
 
-// A request is what a key asks of the view that runs the model.
+// A request is what the model asks of the view after a key.
 type request int
 
 const (
@@ -22,64 +22,64 @@ const (
 // A binding is a line of the help: a key and what it does.
 type binding struct{ key, does string }
 
-// help is the keys, and what the figures are.
+// help is the keys, and the meaning of the figures.
 var help = []struct {
 	title string
 	list  []binding
 }{
 	{"View", []binding{
 		{"↑ ↓", "select a row (or k j); PgUp PgDn Home End go further"},
-		{"Enter", "the call stack of a row; what is in a group, by stack"},
+		{"Enter", "the call stack of a row; the stacks of a group"},
 		{"Esc", "back; then: no filter"},
-		{"Space", "pause, and go on"},
-		{"m  M", "mark: show what is allocated from now on as growth; no mark"},
+		{"Space", "pause, and resume"},
+		{"m  M", "set a mark: later allocations show as growth; remove the mark"},
 		{"f", "fold chips that look alike, or unfold them"},
 		{"t", "graph: the history of each region of each chip"},
 		{"o", "output of the traced command, and notes"},
 		{"mouse", "click a row, a process, a column, or a key; the wheel scrolls; with Shift, the terminal selects text"},
 	}},
 	{"Recording", []binding{
-		{"← →", "back and on by a hundredth of it, with Shift by a tenth; or click its bar"},
-		{",  .", "the event before, the next event"},
-		{"n  N", "the next peak (▲), mark (┼) or failed allocation (!), the one before"},
-		{"m", "mark this moment: later ones show as growth what was allocated since"},
+		{"← →", "back and forward by a hundredth of it, with Shift by a tenth; or click its bar"},
+		{",  .", "the previous event, the next event"},
+		{"n  N", "the next peak (▲), mark (┼) or failed allocation (!), the previous one"},
+		{"m", "mark this moment: later moments show allocations since then as growth"},
 	}},
 	{"Arrange", []binding{
 		{"g  G", "group by stack, op, component, file, type, size, process, chip"},
-		{"s  S", "sort by size, count, growth, rate, age, name; the other way round"},
+		{"s  S", "sort by size, count, growth, rate, age, name; reverse the order"},
 	}},
 	{"Filter", []binding{
 		{"/", "by text: name, component, or any frame as FILE:LINE FUNCTION; a regular expression"},
 		{"c", "by chip: 3, or 0-7,12; nothing for all"},
-		{"]  [", "the next chip, the one before"},
-		{"p  P", "the next process, the one before: bars show its share"},
-		{"r  R", "the next region, the one before"},
+		{"]  [", "the next chip, the previous one"},
+		{"p  P", "the next process, the previous one: bars show its share"},
+		{"r  R", "the next region, the previous one"},
 	}},
 	{"Chips", []binding{
 		{"DRAM", "of all banks of the chip; beside the bar is its history, up to the capacity"},
 		{"▒", "the memory of other users, if only your own processes are shown"},
-		{page.L1PerCore, "the memory that each core of the chip has, of the core where it is fullest: circular and dataflow buffers of programs (CBs, DFBs) fill it from the left, tensors from the right, and what is between them is free; kernels lie in a ring of their own"},
-		{"L1_SMALL", "a part of each core's L1 that is set aside for small buffers of operations"},
-		{"TRACE, host", "a part of the DRAM that is set aside for traces; memory of the host that the chip reads"},
-		{"used, peak", "now, and the most there has been: the line in a bar"},
-		{"0-2,4-23", "chips that look alike are one: a figure is the least and the most of them, and the bar has both"},
+		{page.L1PerCore, "the L1 of the fullest core of the chip: circular and dataflow buffers of programs (CBs, DFBs) fill it from the left, tensors from the right; the space between is free; kernels have a separate ring buffer"},
+		{"L1_SMALL", "a part of each core's L1, reserved for small buffers of operations"},
+		{"TRACE, host", "a part of the DRAM, reserved for traces; memory of the host that the chip reads"},
+		{"used, peak", "the present use, and the highest so far: the line in a bar"},
+		{"0-2,4-23", "chips that look alike are one block: figures and bars show the least and the most of them"},
 	}},
 	{"Processes", []binding{
-		{"USER", "the user that it runs as"},
+		{"USER", "the user of the process"},
 		{"DRAM", "of all chips that it uses"},
 		{"L1 PER CORE", "its tensors and circular buffers, on the core where they take most"},
-		{"OF IT CBs", "circular and dataflow buffers alone"},
+		{"OF IT CBs", "circular and dataflow buffers only"},
 		{"FOR", "how long it has been seen"},
 	}},
 	{"Live memory", []binding{
-		{"SIZE", "what the buffers take of all banks of all chips; blue is what circular buffers take of the fullest core: programs use the same space in turn, so that rows do not add up"},
-		{"%", "of all that is listed"},
-		{"BUFFERS", "how many there are; 3 CBs are as many circular or dataflow buffers"},
-		{"CBs", "what circular buffers take of the fullest core, of a group that has buffers too"},
-		{"GROWTH", "what was allocated after the mark and is still there; 3 CBs are as many circular buffers"},
-		{"RATE/s", "how many are allocated a second"},
-		{"FOR", "how long there has been one"},
-		{"CHIPS, PID", "on how many chips; of which process"},
+		{"SIZE", "bytes over all banks of all chips; blue: bytes of circular buffers on the fullest core, where rows do not add up because programs use the same space in turn"},
+		{"%", "share of the list"},
+		{"BUFFERS", "number of buffers; 3 CBs are circular or dataflow buffers"},
+		{"CBs", "bytes of circular buffers on the fullest core, if the group also has buffers"},
+		{"GROWTH", "allocated after the mark and still live; 3 CBs are circular buffers"},
+		{"RATE/s", "allocations per second"},
+		{"FOR", "how long there has been at least one"},
+		{"CHIPS, PID", "number of chips; process"},
 		{"IN", "DRAM, L1, CB (circular buffers in L1), small (L1_SMALL), trace, host, or mixed"},
 	}},
 }
@@ -156,7 +156,7 @@ func (m *model) turn(to screen) {
 	m.page, m.scroll, m.shift = to, 0, 0
 }
 
-// moved is by how many lines a key moves, if it does; pageful is what PgDn does.
+// moved returns by how many lines a key moves; 0 if it does not. pageful is the number for PgDn.
 func moved(key string, pageful int) (lines int) {
 	const whole = 1 << 30
 	return map[string]int{

@@ -26,12 +26,12 @@ type Live struct {
 	// since; nil unless KeepLast was called.
 	last  *aggregate.State
 	later []event.Event
-	// event is the one at which the state is, and beforeNs the time of the one before it; nil
+	// event is the event at which the state is, and beforeNs the time of the previous one; nil
 	// and 0 unless Show set them.
 	event    *event.Event
 	beforeNs uint64
-	// chips are those of the host with what all users have, and chipLines their use over time;
-	// nil if the state has everything.
+	// chips are the chips of the host with the totals of all users, and chipLines their use over
+	// time; nil if the state has everything.
 	chips     []memory.Device
 	chipLines map[place]*timeline.Timeline
 	chipsNs   uint64 // when chipLines begin
@@ -46,7 +46,8 @@ type Status struct {
 	Doing string
 	// Ended is why no more events come; "" while they may.
 	Ended string
-	// Last is true if the state is not that at the end, but after the latest allocation.
+	// Last is true if the state is the one after the latest allocation, instead of the one at the
+	// end.
 	Last bool
 	// Notes say what may be missing from the view, one line each.
 	Notes []string
@@ -68,14 +69,14 @@ type Present struct {
 	Status
 	*memory.Snapshot
 	CallSites []memory.CallSite
-	// NowNs is the time that ages refer to (CLOCK_MONOTONIC); at least that of the latest
+	// NowNs is the time that ages refer to (CLOCK_MONOTONIC); at least the time of the latest
 	// event.
 	NowNs uint64
-	// Number and StateNs are where the state is among the events. Event is the one there, and
-	// BeforeNs the time of the one before it; nil and 0 if they are not known.
+	// Number and StateNs are the state's position among the events. Event is the event there, and
+	// BeforeNs the time of the previous one; nil and 0 if not known.
 	Number, StateNs, BeforeNs uint64
 	Event                     *event.Event
-	// Chips are the chips with what all users have, if Devices only have the user's own part;
+	// Chips are the chips with the totals of all users, if Devices only have the user's own part;
 	// otherwise nil.
 	Chips []memory.Device
 	// Timelines are the use of Chips or Devices over time.
@@ -85,8 +86,8 @@ type Present struct {
 	MarkNs uint64
 	// Output is the last lines that the traced command wrote.
 	Output []string
-	// rates are the allocations per second of the CallSites, and sites those of the call
-	// stacks that have anything, by their ids.
+	// rates are the allocations per second of the CallSites, and sites the call stacks with live
+	// memory, by their ids.
 	rates []float64
 	sites map[uint64]*site
 	// eventRate is events per second.
@@ -104,7 +105,7 @@ func (l *Live) Handle(e *event.Event) {
 	l.mu.Lock()
 	l.state.Apply(e)
 	if e.Kind == event.Checkpoint {
-		l.state.RestartTimelines() // else the time before would leave little room for what comes now
+		l.state.RestartTimelines() // otherwise the time before would leave little room for new events
 	}
 	l.keep(e)
 	if e.Kind == event.Mark && !l.own {
@@ -114,8 +115,8 @@ func (l *Live) Handle(e *event.Event) {
 	l.mu.Unlock()
 }
 
-// KeepLast makes End show what was live after the latest allocation: a command that ends frees
-// everything. Call it before the first event.
+// KeepLast makes End show the memory after the latest allocation, because a command frees
+// everything when it ends. Call it before the first event.
 func (l *Live) KeepLast() { l.last = aggregate.New() }
 
 // keep brings the last state to the latest allocation.
@@ -124,7 +125,7 @@ func (l *Live) keep(e *event.Event) {
 		return
 	}
 	l.later = append(l.later, *e)
-	l.later[len(l.later)-1].Cores = slices.Clone(e.Cores) // which the tracer uses again
+	l.later[len(l.later)-1].Cores = slices.Clone(e.Cores) // the tracer reuses them
 	if e.Kind == event.Alloc || e.Kind == event.CBAlloc {
 		for i := range l.later {
 			l.last.Apply(&l.later[i])
@@ -134,8 +135,8 @@ func (l *Live) keep(e *event.Event) {
 	}
 }
 
-// Show shows a state in place of the present one. e is the event at which it is, and beforeNs the
-// time of the one before; nil and 0 if they are not known.
+// Show shows a state instead of the present one. e is its event, and beforeNs the time of the
+// previous one; nil and 0 if not known.
 func (l *Live) Show(s *aggregate.State, e *event.Event, beforeNs uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,8 +152,8 @@ func (l *Live) Show(s *aggregate.State, e *event.Event, beforeNs uint64) {
 	}
 }
 
-// Chips sets the chips with what all users have, for users who otherwise see only their own
-// part of them.
+// Chips sets the chips with the totals of all users, for users who otherwise see only their own
+// part.
 func (l *Live) Chips(chips []memory.Device, nowNs uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,7 +179,7 @@ func (l *Live) Chips(chips []memory.Device, nowNs uint64) {
 	}
 }
 
-// timelines are those of what Present shows.
+// timelines returns the timelines for Present.
 func (l *Live) timelines() (list []memory.RegionTimeline) {
 	if l.chips == nil {
 		return l.state.Timelines()

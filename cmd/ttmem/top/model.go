@@ -20,20 +20,21 @@ const (
 	pageHistory
 )
 
-// What a prompt asks for.
+// The kinds of prompts.
 const (
 	promptNone = iota
 	promptText
 	promptChips
 )
 
-// model is what is shown and how. It is pure: it reads no source and writes to no terminal.
+// model is the content of the view and its settings. It is pure: it reads no source and writes to
+// no terminal.
 type model struct {
 	painter
 	width, height int
-	// once leaves out what needs keys.
+	// once leaves out everything that needs keys.
 	once bool
-	// limit is how many rows Once lists.
+	// limit is the maximum number of rows of Once.
 	limit int
 	// output is true if there is output of a traced command.
 	output bool
@@ -41,7 +42,7 @@ type model struct {
 
 	present *Present
 	paused  bool
-	// reel is where it is in a recording; nil: the source is none.
+	// reel is the position in a recording; nil if the source is not a recording.
 	reel *reel
 	// history has the timelines of the bars.
 	history histories
@@ -71,7 +72,7 @@ type model struct {
 	answer string // the answer to the last key
 }
 
-// opened is an arrangement of which a row was opened.
+// opened is an arrangement with an opened row.
 type opened struct {
 	arrangement
 	selected string
@@ -199,7 +200,7 @@ func (m *model) chipIDs() []int {
 	return page.Each(m.devices(), func(d memory.Device) int { return d.ID })
 }
 
-// chips returns the selected chips. With a selected process they have what it uses of them.
+// chips returns the selected chips. If a process is selected, they have its part.
 func (m *model) chips() (list []chip) {
 	all, own := m.devices(), m.present.Devices
 	if m.present.Chips == nil {
@@ -234,8 +235,8 @@ func (m *model) process() *memory.Process {
 	return nil
 }
 
-// step returns the value after or before the present one in a list. The one before the first
-// is all, which selects everything.
+// step returns the next or previous value in a list. The value before the first is all, which
+// selects everything.
 func step(list []int, all, present, by int) int {
 	list = append([]int{all}, list...)
 	at := max(0, slices.Index(list, present))

@@ -13,7 +13,7 @@ func (m *model) zone(y, from, to int, click func() request) {
 	m.zones = append(m.zones, zone{y, from, to, click})
 }
 
-// keyZone makes columns of a line react as a key does.
+// keyZone makes a click on columns of a line act like a key.
 func (m *model) keyZone(y, from, to int, key string) {
 	m.zone(y, from, to, func() request { return m.press(key) })
 }
@@ -38,7 +38,7 @@ func (m *model) clickRow(at int) request {
 	return nothing
 }
 
-// sortByColumn sorts by a column, or the other way round if the rows are.
+// sortByColumn sorts by a column, or reverses the order if the rows are already sorted by it.
 func (m *model) sortByColumn(name string) request {
 	at := slices.IndexFunc(orders, func(o order) bool { return o.column == name })
 	switch {
@@ -62,7 +62,7 @@ func (m *model) clickProcess(pid int) request {
 	return nothing
 }
 
-// wheel scrolls by so many lines; on the bar of a recording it moves through it.
+// wheel scrolls by this many lines; on the bar of a recording it moves through the recording.
 func (m *model) wheel(y, lines int) request {
 	switch {
 	case m.present == nil || m.prompt != promptNone:
@@ -77,7 +77,7 @@ func (m *model) wheel(y, lines int) request {
 	return nothing
 }
 
-// drag handles the mouse that is moved with its button pressed.
+// drag handles a movement of the mouse with its button pressed.
 func (m *model) drag(x, y int) request {
 	if m.reel == nil || m.page != pageTable || y != m.reel.y {
 		return nothing

@@ -9,7 +9,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A painter is a page's for lines of a fixed width.
+// A painter is a page.Painter for lines of a fixed width.
 type painter struct{ page.Painter }
 
 // clean makes s one line that the terminal can show: names and output of programs are not

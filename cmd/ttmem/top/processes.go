@@ -9,8 +9,8 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// A processUse is what a process has live. l1 is for the core where it is highest; static is
-// the part of it in circular buffers.
+// A processUse is the live memory of a process. l1 is for the core where it is highest; static is
+// its part in circular buffers.
 type processUse struct {
 	*memory.Process
 	dram, l1, static, buffers uint64

@@ -16,16 +16,16 @@ import (
 type Recording interface {
 	// Span is the first moment and the last one.
 	Span() (first, last memory.Point)
-	// Stops are the moments that are worth a look, in order.
+	// Stops are the interesting moments, in order.
 	Stops() []Stop
-	// Timelines are those of the whole recording.
+	// Timelines are the timelines of the whole recording.
 	Timelines() []memory.RegionTimeline
 	// Seek makes the source show the moment after the event with the Number, whose time is not
-	// before TimeNs, or if the Number is 0 after the last event up to the time.
+	// before TimeNs. If the Number is 0, it is the moment after the last event up to that time.
 	Seek(memory.Point) error
 }
 
-// A StopKind is why a moment is worth a look.
+// A StopKind is why a moment is interesting.
 type StopKind int
 
 const (
@@ -42,12 +42,12 @@ type Stop struct {
 	Name string
 }
 
-// A reel is where a model is in a recording.
+// A reel is the position of a model in a recording.
 type reel struct {
 	Recording
-	// at is the moment that the user chose; it is shown once it was read.
+	// at is the moment that the user chose; it is shown once it has been read.
 	at memory.Point
-	// y is the line of the bar, and from and columns where its time is.
+	// y is the line of the bar; from and columns are the part of the line with the time.
 	y, from, columns int
 }
 
@@ -58,13 +58,13 @@ func (r *reel) lengthNs() uint64 {
 	return max(1, last.TimeNs-min(last.TimeNs, first.TimeNs))
 }
 
-// column returns in which of n columns a time is.
+// column returns the column of a time, out of n.
 func (r *reel) column(ns uint64, n int) int {
 	return min(n-1, int(float64(ns-min(ns, r.beginNs()))/float64(r.lengthNs())*float64(n)))
 }
 
-// scrub handles a key that moves through the recording; ok is false if it is another key. Stops
-// are passed one after the other, also those of one time.
+// scrub handles a key that moves through the recording; ok is false for another key. It passes
+// stops one after the other, even those at the same time.
 func (m *model) scrub(key string) (ok bool) {
 	r := m.reel
 	if r == nil {
@@ -116,7 +116,7 @@ func (m *model) compare(p memory.Point) int {
 	return cmp.Compare(p.TimeNs, m.reel.at.TimeNs)
 }
 
-// seekTime goes on by a part of the recording.
+// seekTime moves by a part of the recording.
 func (m *model) seekTime(part float64) {
 	r := m.reel
 	first, last := r.Span()
@@ -139,8 +139,8 @@ func (m *model) seekTo(ns uint64) {
 	}
 }
 
-// reelLine draws the recording from its beginning to its end, with its stops and the moment that is
-// shown. A click goes to its time. It is line y.
+// reelLine draws the recording from its beginning to its end, with its stops and the shown
+// moment. A click goes to its time. It is line y.
 func (m *model) reelLine(y int) string {
 	r := m.reel
 	r.y = y
@@ -168,7 +168,7 @@ func (m *model) reelLine(y int) string {
 		m.Paint(page.Reverse, m.Pick("█", "#")) + m.Paint(page.Dim, strings.Join(line[cursor+1:], "")) + m.Paint(page.Bold, name)
 }
 
-// momentName is what the chosen moment is, or what happened then.
+// momentName returns the name of the chosen moment, or of its event.
 func (m *model) momentName() string {
 	r := m.reel
 	first, last := r.Span()
@@ -190,7 +190,7 @@ func (m *model) momentName() string {
 	return describe(m.present.Event)
 }
 
-// describe says what an event is.
+// describe returns an event in words.
 func describe(e *event.Event) string {
 	text := strings.ReplaceAll(e.Kind.String(), "_", " ")
 	switch e.Kind {

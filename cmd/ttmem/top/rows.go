@@ -22,27 +22,27 @@ type row struct {
 	site *site
 	// twin is true if another row has the same name, so that the caller is shown too.
 	twin bool
-	// bytes is what count buffers occupy in all banks of their chips. static is what statics
-	// circular buffers occupy of the core where that is most, as programs use the same space
-	// in turn; sites are those of circular buffers.
+	// bytes is the use of all banks of their chips by count buffers. static is the use by statics
+	// circular buffers on the core where it is highest, because programs use the same space in
+	// turn; sites are the sites of circular buffers.
 	bytes, static  uint64
 	count, statics uint64
 	sites          []*memory.CallSite
-	// chips are those of its chips that are selected.
+	// chips are its selected chips.
 	chips []int
-	// grown is the part of bytes that was allocated after the mark, and grownStatics the
-	// number of circular buffers that were.
+	// grown is the part of bytes that was allocated after the mark, and grownStatics the number
+	// of circular buffers allocated after it.
 	grown, grownStatics uint64
 	// rate is allocations per second.
 	rate  float64
 	since uint64 // ns; 0: not known
-	// regions, pids and devices are those of its call sites, each once.
+	// regions, pids and devices are the values of its call sites, each once.
 	regions       []event.Region
 	pids, devices []int
 }
 
-// perCore returns what the circular buffers of the row occupy of the core of a chip where that
-// is most.
+// perCore returns the use by the row's circular buffers on the core of a chip where it is
+// highest.
 func (r *row) perCore() (most uint64) {
 	for i, id := range r.chips {
 		if i > 0 && !slices.ContainsFunc(r.sites, func(h *memory.CallSite) bool { return !slices.Equal(h.Devices, r.sites[0].Devices) }) {
@@ -77,13 +77,13 @@ var regionNames = map[event.Region]string{
 // groupings are the ways to make rows: the values of --by, and by size.
 var groupings = []string{"stack", "op", "line", "component", "file", "type", "size", "process", "chip"}
 
-// byStack is the grouping whose rows have one call stack each, which can be shown.
+// byStack is the grouping whose rows each have one call stack, which can be shown.
 const byStack = 0
 
 // mixed reports whether a row may have both buffers and circular buffers.
 func mixed(by int) bool { return !slices.Contains([]string{"stack", "type", "size"}, groupings[by]) }
 
-// An order is one of rows, and the column that has what it compares.
+// An order is an order of rows, and the column by which it sorts.
 type order struct {
 	name, column string
 	compare      func(a, b *row) int
@@ -111,7 +111,7 @@ const (
 	byRate   = 3
 )
 
-// An arrangement is which rows the table has, in which order.
+// An arrangement is a selection of rows and their order.
 type arrangement struct {
 	by, order int
 	reversed  bool
@@ -145,7 +145,7 @@ func (p *Present) rows(v *arrangement) []*row {
 	for i := range p.CallSites {
 		h, rate := &p.CallSites[i], p.rates[i]
 		if h.Count == 0 && !(v.order == byRate && rate > 0) {
-			continue // all was freed, and that is what is asked for only by rate
+			continue // everything was freed, and only the order by rate shows such sites
 		}
 		a, ok := selected.Select(rowOf(h))
 		s := p.sites[memory.StackID(h.Stack)]
@@ -190,9 +190,8 @@ func (p *Present) rows(v *arrangement) []*row {
 	return list
 }
 
-// patternOf is the regular expression that the user means: as in other viewers it looks
-// for capitals only where it has one, and what is no regular expression is looked for
-// as it is.
+// patternOf returns the regular expression of a text. It is case-sensitive only if the text has
+// capitals. A text that is not a regular expression stands for itself.
 func patternOf(text string) *regexp.Regexp {
 	flags := ""
 	if strings.ToLower(text) == text {
@@ -205,7 +204,7 @@ func patternOf(text string) *regexp.Regexp {
 	return pattern
 }
 
-// rowOf is a call site as pages select and name it.
+// rowOf returns a call site as a row, which pages select and name.
 func rowOf(h *memory.CallSite) alloc.Row {
 	layout := h.Layout.String()
 	if h.Static != event.NotStatic {
@@ -216,7 +215,7 @@ func rowOf(h *memory.CallSite) alloc.Row {
 	}
 }
 
-// rowKeys returns the keys of the rows that a call site is in, which are also their titles.
+// rowKeys returns the keys of the rows of a call site, which are also their titles.
 func rowKeys(by int, names *alloc.Namer, h *memory.CallSite, s *site, a *alloc.Row) []string {
 	switch {
 	case by == byStack:
@@ -242,7 +241,7 @@ func markTwins(rows map[string]*row) {
 	}
 }
 
-// add adds a call site with what it has on some chips.
+// add adds a call site with its memory on some chips.
 func (r *row) add(h *memory.CallSite, on []int, rate float64) {
 	chips := uint64(max(1, len(on)))
 	for _, id := range on {
@@ -267,7 +266,7 @@ func (r *row) add(h *memory.CallSite, on []int, rate float64) {
 	}
 }
 
-// with returns the list with one, which it may have already.
+// with adds one to the list unless the list has it.
 func with[T comparable](list []T, one T) []T {
 	if slices.Contains(list, one) {
 		return list

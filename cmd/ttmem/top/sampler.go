@@ -13,7 +13,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Source is what a view shows, such as a Live. Its methods must be safe for concurrent use.
+// A Source supplies the content of a view, such as a Live. Its methods must be safe for
+// concurrent use.
 type Source interface {
 	// Present returns the current content; nowNs is CLOCK_MONOTONIC, or 0.
 	Present(nowNs uint64) *Present
@@ -28,7 +29,7 @@ type sampler struct {
 	source Source
 	rules  *name.Rules
 	nowNs  func() uint64
-	// seen is the previous sample, at the time at.
+	// seen is the previous sample, taken at the time at.
 	seen   map[memory.SiteKey]uint64
 	sites  map[uint64]*site
 	events uint64
@@ -65,7 +66,7 @@ func (l *sampler) sample(now time.Time) *Present {
 	return p
 }
 
-// A site is what is looked up for a call stack.
+// A site has the looked-up names of a call stack.
 type site struct {
 	*alloc.Site
 	// key is the same for stacks with the same lines: a line may have several calls. It is ""
@@ -73,7 +74,7 @@ type site struct {
 	key string
 	// caller is the user's own call around the one in the name.
 	caller name.Call
-	// pattern is the one that Matches is of.
+	// pattern is the pattern to which Matches belongs.
 	pattern string
 }
 

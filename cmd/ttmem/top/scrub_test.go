@@ -251,5 +251,5 @@ func TestTheLastStateOfACommandStays(t *testing.T) {
 	s.live.End("ended with status 0")
 	s.refresh()
 	qt.Check(t, qt.DeepEquals(s.present.Devices, held))
-	qt.Check(t, qt.StringContains(s.text(), "The command has ended: this is what it had after its last allocation."))
+	qt.Check(t, qt.StringContains(s.text(), "The command has ended: this is its memory after its last allocation."))
 }

@@ -13,7 +13,7 @@ import (
 type column[T any] struct {
 	name  string
 	width int // columns, with the blank before it
-	// least is the smallest width of the terminal that shows it.
+	// least is the minimum width of the terminal for the column.
 	least int
 	cell  func(m *model, of T) (string, page.Style)
 }
@@ -170,7 +170,7 @@ func (m *model) tableRows(y int) []string {
 
 func (m *model) tableRow(r *row, selected bool) string {
 	p := m.painter
-	if selected { // all of the line in one style
+	if selected { // the whole line has one style
 		p = painter{page.Painter{ASCII: m.ASCII}}
 	}
 	line := cells(m, p, m.columns(), r)
@@ -204,7 +204,7 @@ func (p painter) rowTitle(r *row, n int) string {
 		separator = ""
 	}
 	caller, kept := p.caller(r.site), 0
-	if r.twin { // which the callers tell apart: their lines matter more than what the functions are called
+	if r.twin { // the caller distinguishes it: its line matters more than the name of its function
 		if page.Width(op)+page.Width(separator)+page.Width(call)+page.Width(caller) > n {
 			short, names := *r.site, *r.site.Site
 			names.Name.Call.Function, short.caller.Function, short.Site = "", "", &names

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// keptLines is how many lines of output are kept.
+	// keptLines is the number of lines of output to keep.
 	keptLines = 1000
 	// keptLine is the maximum length of a line in bytes.
 	keptLine = 4096
@@ -19,7 +19,7 @@ type tail struct {
 	open bool // the last line has no end yet
 }
 
-// Write adds lines. What a carriage return overwrites, such as a progress bar, is dropped.
+// Write adds lines. It drops text that a carriage return overwrites, such as a progress bar.
 func (t *tail) Write(b []byte) (int, error) {
 	for part := range bytes.Lines(b) {
 		if !t.open {

@@ -1,5 +1,5 @@
-// Package top is the live view: bars of chips, processes and the call sites with the most
-// memory. It reads a Source and knows no tracer. The model is pure: it turns the content of
+// Package top is the live view: bars of chips, processes and the call sites with the most memory.
+// It reads a Source and does not depend on the tracer. The model is pure: it turns the content of
 // the source and key presses into lines.
 package top
 
@@ -29,8 +29,8 @@ type Options struct {
 	Rules *name.Rules
 	// Color allows colours. ASCII allows only ASCII.
 	Color, ASCII bool
-	// Recording is the source, if it has moments that can be shown, and At is the one that it
-	// shows; nil: it has none.
+	// Recording is the source, if the source is a recording, and At its shown moment; otherwise
+	// nil.
 	Recording Recording
 	At        memory.Point
 	// Output is true if the Present has output of a traced command.
@@ -39,7 +39,7 @@ type Options struct {
 	Quit <-chan struct{}
 }
 
-// model returns a model that paints so.
+// model returns a model that uses a painter.
 func (o *Options) model(p page.Painter) *model {
 	m := &model{painter: painter{p}, output: o.Output, users: make(page.UserNames)}
 	if o.Recording != nil {
@@ -76,8 +76,8 @@ func Run(in io.Reader, out io.Writer, o Options) error {
 	return err
 }
 
-// Once writes one frame of so many columns with the n largest rows. plain leaves out all
-// escapes.
+// Once writes one frame with this many columns and the n largest rows. plain leaves out all
+// escape sequences.
 func Once(w io.Writer, o Options, columns, n int, plain bool) error {
 	l := o.sampler()
 	m := o.model(page.Painter{Color: o.Color && !plain, Attributes: !plain, ASCII: o.ASCII})
@@ -98,7 +98,7 @@ type view struct {
 	model    *model
 	interval time.Duration
 	sampling bool
-	// sought is the moment that is being read; nil: none is.
+	// sought is the moment that is being read; nil if there is none.
 	sought *memory.Point
 }
 
@@ -111,7 +111,7 @@ type (
 // Init starts sampling.
 func (v *view) Init() tea.Cmd {
 	if v.model.reel != nil {
-		return v.sampleNow() // only another moment has another content
+		return v.sampleNow() // only another moment changes the content
 	}
 	return tea.Batch(v.sampleNow(), v.wait())
 }
@@ -120,8 +120,8 @@ func (v *view) wait() tea.Cmd {
 	return tea.Tick(v.interval, func(time.Time) tea.Msg { return tick{} })
 }
 
-// sampleNow samples the source in the background, so that keys are answered meanwhile. There
-// is one sample at a time.
+// sampleNow samples the source in the background, so that keys still work. There is one sample at
+// a time.
 func (v *view) sampleNow() tea.Cmd {
 	if v.sampling {
 		return nil
@@ -130,7 +130,7 @@ func (v *view) sampleNow() tea.Cmd {
 	return func() tea.Msg { return seen{v.sample(time.Now())} }
 }
 
-// seekNow reads the chosen moment in the background, one after the other: while a key is held
+// seekNow reads the chosen moment in the background, one moment at a time: while a key is held
 // down, the moments between are left out.
 func (v *view) seekNow() tea.Cmd {
 	if v.sought != nil {
@@ -184,7 +184,7 @@ func (v *view) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return v, nil
 }
 
-// do does what a key or the mouse asks for.
+// do executes a request of a key or the mouse.
 func (v *view) do(r request) tea.Cmd {
 	switch r {
 	case nothing:

@@ -18,8 +18,8 @@ const (
 	leastHeight = 14
 )
 
-// frame returns the lines of the screen, none wider than it. There are as many as its
-// height, unless the frame is printed once.
+// frame returns the lines of the screen, none wider than it. They fill the height of the screen,
+// unless the frame is printed once.
 func (m *model) frame() []string {
 	if m.width < leastWidth || !m.once && m.height < leastHeight {
 		return m.tooSmall()
@@ -110,7 +110,7 @@ func (m *model) heading() string {
 	return m.ends(title+" "+m.Paint(page.Bold, m.Cut(m.clean(p.Of), max(8, room)))+state, facts, m.width)
 }
 
-// warnings returns lines about what may be wrong or missing.
+// warnings returns lines about possible errors and missing parts.
 func (m *model) warnings() (list []string) {
 	p := m.present
 	alarm := func(text, more string) {
@@ -129,7 +129,7 @@ func (m *model) warnings() (list []string) {
 		alarm(count(n, "allocation")+" failed", fmt.Sprintf(", the last %s ago: %s, PID %d", m.ago(last.TimeNs), requested(&last), last.PID))
 	}
 	if p.Last {
-		note(page.Yellow, "The command has ended: this is what it had after its last allocation.")
+		note(page.Yellow, "The command has ended: this is its memory after its last allocation.")
 	}
 	if p.Others != "" {
 		sign := ""
@@ -144,7 +144,7 @@ func (m *model) warnings() (list []string) {
 	return list
 }
 
-// requested describes an allocation that failed.
+// requested describes a failed allocation.
 func requested(f *memory.Failure) string {
 	switch {
 	case f.Region == event.CB.String():
@@ -227,7 +227,7 @@ func (m *model) noChip() string {
 	return "No process has a device open."
 }
 
-// blocks returns the lines of each group, which are as many as those of the tallest.
+// blocks returns the lines of each group, padded to the tallest one.
 func (m *model) blocks(groups []chipGroup, columns int, few bool) (blocks [][]string) {
 	ranges := slices.ContainsFunc(groups, func(g chipGroup) bool { return len(g) > 1 })
 	tallest := 0

@@ -8,7 +8,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Cores writes on which cores a buffer is that is on single cores.
+// Cores writes the cores of a buffer on single cores.
 func Cores(ranges []event.CoreRange) string {
 	switch {
 	case len(ranges) == 0:

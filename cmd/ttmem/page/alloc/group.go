@@ -9,8 +9,7 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// A Grouping is a value of --by: it says which groups a row is in, one or one for each of its
-// chips.
+// A Grouping is a value of --by. It gives the groups of a row: one, or one for each of its chips.
 type Grouping struct {
 	name string
 	Keys func(n *Namer, a *Row) []string
@@ -46,7 +45,7 @@ func GroupingNames() []string {
 	return page.Each(groupings, func(g Grouping) string { return g.name })
 }
 
-// orUnknown is a text from a row's call stack, or what stands for it if there is none.
+// orUnknown returns a text from a row's call stack, or a replacement if there is none.
 func (a *Row) orUnknown(text, unknown string) string {
 	if text == "" && a.BeforeAttach {
 		return Unknown(nil, true)
@@ -83,7 +82,7 @@ func (n *Namer) ProcessName(pid int) string {
 	return fmt.Sprintf("PID %d", pid)
 }
 
-// find is the process with an id: the live one, or else the first that had it.
+// find returns the process with an id: the live one, else the first one with that id.
 func (n *Namer) find(pid int) (found *memory.Process) {
 	for i := range n.Snap.Processes {
 		if p := &n.Snap.Processes[i]; p.PID == pid && (found == nil || p.Exit == nil) {

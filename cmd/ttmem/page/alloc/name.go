@@ -28,7 +28,7 @@ func (s *Site) WithCaller(title string) string {
 	return title + ", from " + s.caller
 }
 
-// Distinguish gives sites of the same name the callers in which they differ.
+// Distinguish gives sites with the same name the callers that differ.
 func Distinguish(sites []*Site) {
 	var names []string
 	var calls [][]string
@@ -51,7 +51,7 @@ type Namer struct {
 }
 
 // Row completes a row with its site and the selected chips; ok is false if the filter does not
-// select it.
+// select the row.
 func (n *Namer) Row(a Row, stack *event.Stack) (_ Row, ok bool) {
 	if a, ok = n.Filter.Select(a); !ok {
 		return a, false
@@ -101,7 +101,7 @@ func (n *Namer) Title(a *Row, separator string) string {
 	return name
 }
 
-// Unknown stands for the name of an allocation whose call stack has none.
+// Unknown returns the replacement for the name of an allocation without one.
 func Unknown(stack *event.Stack, beforeAttach bool) string {
 	switch {
 	case beforeAttach:

@@ -30,14 +30,14 @@ func ParseRegions(names []string, known []event.Region) (regions []event.Region,
 	return regions, nil
 }
 
-// A Filter is what flags select; what is empty selects all.
+// A Filter is the selection by flags; empty fields select everything.
 type Filter struct {
 	Devices, PIDs []int
 	Regions       []event.Region
 	Grep          *regexp.Regexp
 }
 
-// Select leaves a row's selected chips; ok is false if the row is not selected.
+// Select reduces a row to its selected chips; ok is false if the row is not selected.
 func (f *Filter) Select(a Row) (_ Row, ok bool) {
 	a.Chips = len(a.Devices)
 	if len(f.Devices) > 0 {
@@ -58,15 +58,15 @@ func (f *Filter) SelectsPeak(device int, region event.Region) bool {
 // A Row is an allocation in a list: a buffer, or a circular buffer, dataflow buffer or
 // scratchpad of a program.
 type Row struct {
-	Buffer *memory.Buffer // nil: it is static
-	Static *memory.Static // nil: it is a buffer
-	// Devices are the selected chips that it is on, and Chips is the number of all.
+	Buffer *memory.Buffer // nil if the row is static
+	Static *memory.Static // nil if the row is a buffer
+	// Devices are the selected chips of the row, and Chips is the number of all its chips.
 	Devices []int
 	Chips   int
 	Region  event.Region
 	PID     int
 	Address uint64
-	// BytesPerBank is its size in each of Banks banks of each chip, or in each core if it is
+	// BytesPerBank is the size in each of Banks banks of each chip, or in each core if the row is
 	// static.
 	BytesPerBank, Banks uint64
 	SinceNs, NowNs      uint64
@@ -81,7 +81,7 @@ func (a *Row) Bytes() uint64 { return a.BytesPerBank * a.Banks }
 // Age is how long it has been live, in ns.
 func (a *Row) Age() uint64 { return a.NowNs - min(a.NowNs, a.SinceNs) }
 
-// TotalBytes is its size on all selected chips; 0 if it lies within a buffer.
+// TotalBytes returns the size on all selected chips; 0 if the row is inside a buffer.
 func (a *Row) TotalBytes() uint64 {
 	if a.Static != nil && a.Static.Global {
 		return 0

@@ -13,8 +13,8 @@ import (
 type Chart struct {
 	page.Painter
 	Columns []timeline.Span
-	// Base are the part of each column that is drawn from the bottom in another way:
-	// the circular buffers of L1. Nil: there is none.
+	// Base is the part of each column that is drawn differently, from the bottom: the circular
+	// buffers of L1. Nil if there is none.
 	Base []timeline.Span
 	// Top is the bytes of the whole height.
 	Top uint64
@@ -25,8 +25,8 @@ type Chart struct {
 // Gutter is the columns before a chart of Lines.
 const Gutter = 13
 
-// Lines are the chart in so many rows, with its axes. top is the label of the first row, spanNs
-// the time from the first column to the last, and mark a column that the axis marks.
+// Lines returns the chart with this many rows, and its axes. top is the label of the first row,
+// spanNs the time from the first column to the last, and mark a column to mark on the axis.
 func (t *Chart) Lines(height int, top string, spanNs uint64, mark int) (lines []string) {
 	for i, row := range t.Rows(height) {
 		label, edge := "", t.Pick("│", "|")
@@ -50,7 +50,7 @@ func (t *Chart) One() string {
 	return b.String()
 }
 
-// eighthsUp are the partial blocks by how many eighths they fill, from below.
+// eighthsUp are the partial blocks from below, by the number of filled eighths.
 var eighthsUp = [...]string{"", "▁", "▂", "▃", "▄", "▅", "▆", "▇"}
 
 // Rows are the lines from the top. Above 0 something is drawn.
@@ -93,7 +93,7 @@ func (t *Chart) cell(column int, row, height uint64) string {
 	return " "
 }
 
-// level is how high that is, in eighths of a row.
+// level returns the height of a number of bytes, in eighths of a row.
 func (t *Chart) level(bytes, height uint64) uint64 {
 	if bytes == 0 || t.Top == 0 {
 		return 0
@@ -139,7 +139,7 @@ func newTimeAxis(spanNs uint64, n int) timeAxis {
 			break
 		}
 	}
-	// the largest unit that the time has, and of which a step is no less than a tenth
+	// the largest unit that is not above the time, and of which a step is at least a tenth
 	for _, a.unit = range timeUnits {
 		if a.unit.ns <= spanNs && a.stepNs%(a.unit.ns/10) == 0 {
 			break
@@ -157,7 +157,7 @@ func (a timeAxis) label(ns uint64) string {
 	return fmt.Sprintf("%d.%d %s", tenths/10, tenths%10, a.unit.name)
 }
 
-// axisLines are the axis below a chart, with a mark at a column, and its labels: one
+// axisLines returns the axis below a chart, with a mark at a column, and its labels. A label
 // begins at its tick, or ends with the chart.
 func (t *Chart) axisLines(spanNs uint64, mark int) (line, labels string) {
 	n := len(t.Columns)

@@ -1,4 +1,4 @@
-// Package diff compares what is live on two sides by call stack.
+// Package diff compares the live memory of two sides by call stack.
 package diff
 
 import (
@@ -19,8 +19,8 @@ type Side struct {
 	// Moment is the moment as the user wrote it, and When the same in a sentence: "at the
 	// end".
 	Moment, When string
-	// PIDs are the only processes that count; all if there are none. If Live is true, they
-	// are what Path names in place of a file.
+	// PIDs are the only processes that count; all if there are none. If Live is true, the side is
+	// these processes, and Path names them instead of a file.
 	PIDs   []int
 	Live   bool
 	Parts  analyze.Parts
@@ -31,12 +31,12 @@ type Side struct {
 // String is the side in a sentence: "model.ttmem at the end".
 func (s *Side) String() string { return s.Path + " " + s.When }
 
-// Options say what is listed.
+// Options select what to list.
 type Options struct {
 	// By is the value of --by.
 	By    string
 	Limit int // 0: all
-	// Note says why these moments are compared; "" if they were asked for.
+	// Note says why these moments are compared; "" if the user selected them.
 	Note string
 }
 
@@ -46,13 +46,13 @@ type Difference struct {
 	by     string
 	note   string
 	Groups []*Group // largest growth first
-	// Same is how many groups are not listed because they are the same in both, and cutOff
-	// how many smaller changes are not because of -n.
+	// Same is the number of groups that are left out because they do not differ, and cutOff the
+	// number of smaller changes that -n leaves out.
 	Same, cutOff int
-	// Moved is how many of the same are at another line, as after an edit.
+	// Moved is how many of the same groups have another line, as after an edit.
 	Moved  int
 	Totals []Total
-	// most is the group that changed most; nil if nothing differs.
+	// most is the group with the largest change; nil if nothing differs.
 	most *Group
 }
 
@@ -74,11 +74,11 @@ type Group struct {
 	B             Amount `json:"b"`
 	ChangeBuffers int64  `json:"change_buffers"`
 	ChangeBytes   int64  `json:"change_bytes"`
-	// Region is that of the group if it is by stack, and ALine the line of its innermost call
-	// in A if that is another one in B.
+	// Region is the region of a group by stack. ALine is the line of its innermost call in A, if
+	// that differs from the line in B.
 	Region string `json:"region,omitempty"`
 	ALine  int    `json:"a_line,omitempty"`
-	// Stack is one of B, or of A if B has none.
+	// Stack is a stack of B, or of A if B has none.
 	Stack []event.Frame `json:"stack,omitempty"`
 	moved bool
 }
@@ -153,7 +153,7 @@ func New(a, b *Side, names alloc.Namer, o Options) *Difference {
 	return d
 }
 
-// of is the amount of one of the two sides.
+// of returns the amount of one of the two sides.
 func of(isB bool, a, b *Amount) *Amount {
 	if isB {
 		return b
@@ -161,14 +161,14 @@ func of(isB bool, a, b *Amount) *Amount {
 	return a
 }
 
-// order sorts the groups and removes those that are not listed.
+// order sorts the groups and removes those that are not to be listed.
 func (d *Difference) order(groups map[groupID]*Group, o Options) {
 	for _, g := range groups {
 		g.ChangeBytes = int64(g.B.Bytes) - int64(g.A.Bytes)
 		g.ChangeBuffers = int64(g.B.Buffers) - int64(g.A.Buffers)
 		switch {
 		case g.B.Buffers == 0:
-			g.ALine = 0 // which its name has
+			g.ALine = 0 // its name has the line
 		case g.A == g.B:
 			d.Same++
 			if g.moved {
@@ -191,8 +191,8 @@ func (d *Difference) order(groups map[groupID]*Group, o Options) {
 	})
 }
 
-// Grown is the region whose buffers have grown most, on all chips together. Circular buffers
-// do not count: programs share their space.
+// Grown returns the region whose buffers grew most, over all chips. Circular buffers do not
+// count: programs share their space.
 func (d *Difference) Grown() (name string, bytes int64) {
 	sums := make(map[event.Region]int64)
 	for i := range d.Totals {

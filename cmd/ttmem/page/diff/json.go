@@ -7,24 +7,24 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// Document is what `ttmem diff --json` prints.
+// Document is the output of `ttmem diff --json`.
 type Document struct {
 	V int  `json:"v"`
 	A file `json:"a"`
 	B file `json:"b"`
-	// Totals are by chip and region, and Groups as --by says.
+	// Totals are by chip and region, and Groups by --by.
 	Totals []Total  `json:"totals"`
 	By     string   `json:"by"`
 	Groups []*Group `json:"groups"`
-	// Same is how many groups are left out because they do not differ, Moved how many of them
-	// are at another line, and Omitted how many are left out because of -n.
+	// Same is the number of groups that are left out because they do not differ, Moved how many
+	// of these have another line, and Omitted the number of groups that -n leaves out.
 	Same    int `json:"same"`
 	Moved   int `json:"moved,omitempty"`
 	Omitted int `json:"omitted"`
 }
 
 type file struct {
-	// File is the recording; empty for running processes, which PIDs are.
+	// File is the recording; empty for running processes, which are in PIDs.
 	File   string `json:"file"`
 	PIDs   []int  `json:"pids,omitempty"`
 	Moment string `json:"moment"`

@@ -13,15 +13,15 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A groupID is the same for a group in both sides.
+// A groupID is the same for a group on both sides.
 type groupID struct {
 	text   string
 	region event.Region // if groups are by stack
 	static bool
 }
 
-// A groupKey has the title of a group. moved is true for a row of A with a line that moved; line
-// is then that of its innermost call, or 0 if that has not moved.
+// A groupKey has the title of a group. moved is true for a row of A whose line moved; line is
+// then the line of its innermost call, or 0 if that line has not moved.
 type groupKey struct {
 	groupID
 	title string
@@ -29,10 +29,10 @@ type groupKey struct {
 	line  int
 }
 
-// keys say which rows of two sides are in one group.
+// keys finds the rows of two sides that belong to one group.
 type keys struct {
 	Options
-	// lines are where the lines of A are in B.
+	// lines maps the lines of A to those of B.
 	lines analyze.Lines
 	ops   map[string]string
 }
@@ -54,8 +54,8 @@ func newKeys(a, b *Side, o Options) *keys {
 	return k
 }
 
-// addOperation notes the operation of calls, with lines and without, if calls are in only one
-// operation. The first stacks of a process may lack it in one run and have it in another:
+// addOperation records the operation of calls, with lines and without, if calls are in only one
+// operation. The first stacks of a process may lack it in one run and have it in another, because
 // they end early while the libraries are read.
 func (k *keys) addOperation(stack *event.Stack, inB bool) {
 	op := name.Of(stack.Frames()).Op
@@ -72,7 +72,7 @@ func (k *keys) addOperation(stack *event.Stack, inB bool) {
 	}
 }
 
-// A lineOf is the line by which a call is compared.
+// A lineOf returns the line by which a call is compared.
 type lineOf func(name.Call) int
 
 func noLine(name.Call) int { return 0 }
@@ -86,7 +86,7 @@ func (k *keys) lineOf(inB bool) lineOf {
 	return k.lines.Of
 }
 
-// callsKey is the same for the same calls of the user's own code.
+// callsKey returns a key that is equal for equal calls of the user's own code.
 func callsKey(stack *event.Stack, line lineOf) string {
 	var b strings.Builder
 	for _, call := range name.UserCalls(stack.Frames()) {
@@ -106,7 +106,7 @@ func rowOf(n *alloc.Namer, p *memory.SiteAmount) (_ alloc.Row, ok bool) {
 	return n.Row(a, p.Stack)
 }
 
-// of are the groups that a row of a side is in.
+// of returns the groups of a row of a side.
 func (k *keys) of(n *alloc.Namer, a *alloc.Row, inB bool) (list []groupKey) {
 	if a.Name.Op == "" {
 		a.Site.Name.Op = cmp.Or(k.ops[callsKey(a.Stack, k.lineOf(inB))], k.ops[callsKey(a.Stack, noLine)])
@@ -126,8 +126,8 @@ func (k *keys) of(n *alloc.Namer, a *alloc.Row, inB bool) (list []groupKey) {
 	return list
 }
 
-// ofStack is the group of the operation and the user's own calls. Calls of tt-metal and ttnn in
-// between may differ in another release.
+// ofStack returns the group of the operation and the user's own calls. Calls of tt-metal and ttnn
+// in between may differ in another release.
 func (k *keys) ofStack(n *alloc.Namer, a *alloc.Row, id groupID, inB bool) groupKey {
 	line := k.lineOf(inB)
 	id.region = a.Region

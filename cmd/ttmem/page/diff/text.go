@@ -13,7 +13,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// columns are those of a difference: the change, A, B and buffers. A narrow terminal has no
+// columns are the columns of a difference: the change, A, B and buffers. A narrow terminal has no
 // room for the last.
 var columns = page.Columns{12, 11, 11, 17}
 
@@ -76,7 +76,7 @@ func (d *Difference) WriteText(w io.Writer, layout page.Layout) error {
 	return out.Flush()
 }
 
-// headline says what changed most.
+// headline returns the line with the largest change.
 func (d *Difference) headline(layout page.Layout) string {
 	g := d.most
 	if g == nil {
@@ -92,7 +92,7 @@ func (d *Difference) headline(layout page.Layout) string {
 	return fmt.Sprintf("Largest change: %s, %s %s: %s", text, buffers(layout, g.A, g.B), page.Plural(g.B.Buffers, "buffer"), layout.Separated(g.Key))
 }
 
-// moved says how many of the same have moved.
+// moved says how many of the same groups have another line.
 func (d *Difference) moved() string {
 	if d.Moved == 0 {
 		return ""
@@ -119,7 +119,7 @@ func (d *Difference) nothing() string {
 	return text
 }
 
-// has is what a side has to select: "DRAM, L1 of PID 7".
+// has returns the possible selections of a side: "DRAM, L1 of PID 7".
 func (s *Side) has() string {
 	var regions, pids []string
 	for _, r := range alloc.Regions {
@@ -164,7 +164,7 @@ func sameTotals(a, b []Total) bool {
 	return slices.EqualFunc(a, b, func(a, b Total) bool { return a.region == b.region && a.A == b.A && a.B == b.B })
 }
 
-// buffers is how many there are in both, or in A and in B.
+// buffers returns the number of buffers in both, or in A and in B.
 func buffers(layout page.Layout, a, b Amount) string {
 	if a.Buffers == b.Buffers {
 		return fmt.Sprint(b.Buffers)

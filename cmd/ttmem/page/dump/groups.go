@@ -36,7 +36,7 @@ type Groups struct {
 	*List
 	by     string
 	groups []*group
-	limit  int // of those that are listed; 0: none
+	limit  int // maximum number of listed groups; 0: all
 }
 
 // Group counts the rows by a value of --by, the largest first.
@@ -79,7 +79,7 @@ func (l *List) Group(by string, n int) *Groups {
 	return &Groups{l, by, list, n}
 }
 
-// add counts a row that is in so many groups.
+// add counts a row that is in this many groups.
 func (g *group) add(a *alloc.Row, among uint64) {
 	bytes := a.TotalBytes() / among
 	if a.Static != nil {
@@ -94,8 +94,7 @@ func (g *group) add(a *alloc.Row, among uint64) {
 	}
 }
 
-// groupColumns are those of a group: of buffers, and of circular buffers, which only some lists
-// have.
+// groupColumns are the columns of a group. Those of circular buffers appear only in some lists.
 var groupColumns = page.Columns{page.SizeColumns, 6, 10, page.SizeColumns, 9}
 
 // WriteText writes a line for each group; the calls of a stack are below it.
@@ -113,7 +112,7 @@ func (g *Groups) WriteText(w io.Writer, layout page.Layout) error {
 	}
 	columns := slices.Clone(groupColumns)
 	if layout.Width > 0 && layout.Width < columns.Width()+2+page.LeastBeside {
-		columns[1], columns[4] = 0, 0 // the share, and how many there are
+		columns[1], columns[4] = 0, 0 // the share and the number of buffers
 	}
 	if statics == 0 {
 		columns = columns[:3]

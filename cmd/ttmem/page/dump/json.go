@@ -8,14 +8,14 @@ import (
 	"ttmem/cmd/ttmem/page/alloc"
 )
 
-// head is what `ttmem dump --json` always prints.
+// head is the common part of the output of `ttmem dump --json`.
 type head struct {
 	V int `json:"v"`
-	// TimeNs is the moment that is listed, CLOCK_MONOTONIC.
+	// TimeNs is the listed moment, by CLOCK_MONOTONIC.
 	TimeNs uint64 `json:"time_ns"`
 	// Moments are the peaks of the regions, if --at peak lists several.
 	Moments []Moment `json:"moments,omitempty"`
-	// Omitted is how many were not listed because of -n.
+	// Omitted is the number of rows that -n leaves out.
 	Omitted int `json:"omitted"`
 	memory.AllLosses
 	Notes []string `json:"notes,omitempty"`
@@ -28,28 +28,28 @@ type Moment struct {
 	TimeNs  uint64   `json:"time_ns"`
 }
 
-// Document is what it prints without --by.
+// Document is the output without --by.
 type Document struct {
 	head
 	Buffers []*buffer `json:"buffers"`
 	Statics []*static `json:"statics"`
 }
 
-// groupsDocument is what it prints with --by.
+// groupsDocument is the output with --by.
 type groupsDocument struct {
 	head
 	By     string   `json:"by"`
 	Groups []*group `json:"groups"`
 }
 
-// place is the fields that buffers and static buffers have in common.
+// place has the common fields of buffers and static buffers.
 type place struct {
 	PID     int    `json:"pid"`
 	Devices []int  `json:"devices"`
 	Chips   int    `json:"chips"` // including chips that are not selected
 	Address uint64 `json:"address"`
 	SinceNs uint64 `json:"since_ns"`
-	// AgeNs is left out if it was allocated before the attach.
+	// AgeNs is left out for an allocation from before the attach.
 	AgeNs        *uint64 `json:"age_ns,omitempty"`
 	BeforeAttach bool    `json:"before_attach,omitempty"`
 	alloc.Named
@@ -68,8 +68,8 @@ type buffer struct {
 	BytesPerBank   uint64 `json:"bytes_per_bank"`
 	Banks          uint32 `json:"banks"`
 	AllocatedBytes uint64 `json:"allocated_bytes"` // on each chip
-	// PerCore marks a buffer that is on single cores: Cores, as x0, y0, x1, y1. They are
-	// left out if they are not known.
+	// PerCore marks a buffer on single cores: Cores, as x0, y0, x1, y1. Cores is left out if
+	// unknown.
 	PerCore bool        `json:"per_core,omitempty"`
 	Cores   [][4]uint16 `json:"cores,omitempty"`
 }
@@ -83,7 +83,7 @@ type static struct {
 	Cores        [][4]uint16 `json:"cores"`
 }
 
-// Losses are those that make the list doubtful.
+// Losses returns the lost events that make the list doubtful.
 func (l *List) Losses() memory.AllLosses { return l.Snap.Losses(true, l.Filter.PIDs) }
 
 func (l *List) head(omitted int) head {

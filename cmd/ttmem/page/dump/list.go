@@ -1,4 +1,4 @@
-// Package dump lists what is live at a moment, or its groups.
+// Package dump lists the live memory at a moment, or its groups.
 package dump
 
 import (
@@ -19,15 +19,15 @@ type List struct {
 	// Of is the moment in words: "at the end of model.ttmem".
 	Of    string
 	NowNs uint64
-	// Others is what is known of the memory of other users; "" if all of it is listed.
+	// Others describes the memory of other users; "" if all of it is listed.
 	Others string
 	Notes  []string
-	// Failed is true if not everything could be read.
+	// Failed is true if a part could not be read.
 	Failed bool
 	Rows   []alloc.Row
 	// cutOff is how many of All rows are not listed.
 	cutOff, All int
-	// There is the number of buffers, also of those that are not selected.
+	// There is the number of buffers, including those that are not selected.
 	There int
 	// Moments are the times of the peaks, if these are listed.
 	Moments []Moment
@@ -35,7 +35,7 @@ type List struct {
 	Ended bool
 }
 
-// New lists what is live in a state.
+// New lists the live memory of a state.
 func New(s *aggregate.State, nowNs uint64, names alloc.Namer) *List {
 	l := &List{Namer: names, NowNs: nowNs}
 	buffers := s.Buffers()
@@ -95,8 +95,8 @@ func (l *List) add(a alloc.Row, stack *event.Stack) {
 	}
 }
 
-// Sort puts the largest rows first. Static buffers come last: programs use the same space for
-// theirs, so that sizes do not compare.
+// Sort puts the largest rows first. Static buffers come last: their sizes do not compare with
+// others, because programs use the same space.
 func (l *List) Sort() {
 	slices.SortStableFunc(l.Rows, func(a, b alloc.Row) int {
 		place := cmp.Or(cmp.Compare(a.Region, b.Region), slices.Compare(a.Devices, b.Devices), cmp.Compare(a.Address, b.Address))

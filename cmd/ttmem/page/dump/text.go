@@ -87,7 +87,7 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 	return out.Flush()
 }
 
-// nothing says that there is nothing to list.
+// nothing returns the text of an empty page.
 func (l *List) nothing() string {
 	if l.There > 0 {
 		text := fmt.Sprintf("No matching allocation %s; %s live.", l.Of, page.Count(uint64(l.There), "buffer"))
@@ -106,7 +106,7 @@ func (l *List) nothing() string {
 	return text
 }
 
-// device is a chip; empty if it is not known.
+// device returns a chip; empty if it is not known.
 func (l *List) device(id int) (device memory.Device) {
 	if i := slices.IndexFunc(l.Snap.Devices, func(d memory.Device) bool { return d.ID == id }); i >= 0 {
 		return l.Snap.Devices[i]
@@ -117,11 +117,11 @@ func (l *List) device(id int) (device memory.Device) {
 // banksColumns is the width of the number of banks.
 const banksColumns = 5
 
-// rowColumns are the address, what is allocated, its share of each bank, the age, the process, its
-// user if there are several, and the layout. The name follows, or has its own line.
+// rowColumns are the address, the allocated size, its share of each bank, the age, the process,
+// its user if there are several, and the layout. The name follows, or has its own line.
 var rowColumns = page.Columns{14, page.SizeColumns, page.SizeColumns + 3 + banksColumns, 10, 8, page.UserColumns, -17}
 
-// writeRegion writes one region of a chip, with those of its rows that are listed.
+// writeRegion writes one region of a chip, with its listed rows.
 func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.Region, c *chip) {
 	total := c.totals[region]
 	noun, each, parts, of := "buffer", "per bank × banks", " banks", ""

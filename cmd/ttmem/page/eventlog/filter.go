@@ -34,7 +34,7 @@ func notesOf(n *analyze.Note) (names []string) {
 	return names
 }
 
-// Filter is the events that flags select.
+// Filter is the selection of events by flags.
 type Filter struct {
 	Devices            []int
 	Regions            []event.Region
@@ -46,7 +46,7 @@ type Filter struct {
 	Since, Until       uint64 // ns after the first event; 0: without end
 }
 
-// seen is what a log has, so that an error can offer it if nothing matches.
+// seen has the values that occurred, so that an error can suggest them if nothing matches.
 type seen struct {
 	kinds       map[event.Kind]bool
 	regions     map[event.Region]bool
@@ -81,7 +81,7 @@ func anyOf[T comparable](values, list []T) bool {
 // passes reports whether an event is selected. begin is the time of the first one.
 func (f *Filter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf func(*event.Stack) *site) bool {
 	if !slices.Contains(Kinds, e.Kind) {
-		return false // of a checkpoint
+		return false // an event of a checkpoint
 	}
 	if e.Kind == event.ProgramRun && !slices.Contains(f.Kinds, e.Kind) {
 		return false // a model runs more programs than all else that it does
@@ -131,10 +131,10 @@ func within(addresses []uint64, start, bytes uint64) bool {
 	return slices.ContainsFunc(addresses, func(a uint64) bool { return a >= start && a-start < max(bytes, 1) })
 }
 
-// hasRegion reports whether events of the kind are of a region.
+// hasRegion reports whether events of the kind belong to a region.
 func hasRegion(k event.Kind) bool { return k >= event.Alloc && k <= event.KernelUnload }
 
-// regionOf is the region of an event that has one.
+// regionOf returns the region of an event that has one.
 func regionOf(e *event.Event) event.Region {
 	switch e.Kind {
 	case event.CBAlloc, event.CBFree:
@@ -145,7 +145,7 @@ func regionOf(e *event.Event) event.Region {
 	return e.Region
 }
 
-// Hint says what could be selected instead, if nothing was found.
+// Hint suggests other selections if nothing was found.
 func (l *Log) Hint() string {
 	f, seen := l.Filter, &l.seen
 	available := func(names []string) string { return "; available: " + strings.Join(names, ", ") }
@@ -183,7 +183,7 @@ var Kinds = []event.Kind{
 	event.DeviceOpen, event.DeviceClose, event.ProcessStart, event.ProcessExit, event.Lost, event.Mark, event.Reread, event.ProgramRun,
 }
 
-// Regions are the regions that events are of.
+// Regions are the regions of events.
 var Regions = append(slices.Clone(alloc.Regions), event.Kernel)
 
 // KindNames are the names of all Kinds.

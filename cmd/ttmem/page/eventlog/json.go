@@ -12,11 +12,10 @@ type Note struct {
 	SinceBeginNs uint64 `json:"since_begin_ns"`
 	// Kinds are the notes on the event, as --kind names them.
 	Kinds []string `json:"kinds,omitempty"`
-	// Name and Component are of what was allocated or freed.
+	// Name and Component belong to the allocated or freed memory.
 	Name      string `json:"name,omitempty"`
 	Component string `json:"component,omitempty"`
-	// OwnsData and Hooked are those of the Buffer: views and hooked ones make no
-	// events.
+	// OwnsData and Hooked are the flags of the Buffer: views and hooked buffers make no events.
 	OwnsData *bool `json:"owns_data,omitempty"`
 	Hooked   *bool `json:"hooked,omitempty"`
 	// LivedNs is the lifetime of a freed buffer; a lower bound if it was allocated before
@@ -26,8 +25,8 @@ type Note struct {
 	// freed buffer.
 	AllocatedNs uint64       `json:"allocated_ns,omitempty"`
 	AllocatedBy *event.Stack `json:"allocated_by,omitempty"`
-	// Other is the buffer that it overlaps, that it replaces, or that was freed before.
-	// Earlier had its address with another size.
+	// Other is the buffer that the event's buffer overlaps or replaces, or that was already
+	// freed. Earlier is the previous buffer at the address, with another size.
 	Other   *Other `json:"other,omitempty"`
 	Earlier *Other `json:"earlier,omitempty"`
 }
@@ -40,7 +39,7 @@ type Other struct {
 	SizeBytes    uint64 `json:"size_bytes"`
 	BytesPerBank uint64 `json:"bytes_per_bank"`
 	SinceNs      uint64 `json:"since_ns"`
-	// EndNs is when it was freed; left out while it is live.
+	// EndNs is when the buffer was freed; left out while it is live.
 	EndNs uint64       `json:"end_ns,omitempty"`
 	Name  string       `json:"name"`
 	Stack *event.Stack `json:"stack,omitempty"`

@@ -12,15 +12,15 @@ import (
 	"ttmem/tracer/event"
 )
 
-// maxSites is how many call stacks keep their names at a time.
+// maxSites is the maximum number of call stacks with remembered names.
 const maxSites = 1 << 16
 
-// Options say how events are listed.
+// Options configure the list of events.
 type Options struct {
 	Stacks, JSON bool
-	// Limit lists the newest events only, and with liveNs those after it; 0: all.
+	// Limit selects the newest events, and with LiveNs also those after it; 0: all.
 	Limit int
-	// LiveNs is when live events begin: older ones are from before the command.
+	// LiveNs is when live events begin: earlier ones happened before the command.
 	LiveNs uint64
 	// Clock relates times to the wall clock. UTC prints them so.
 	Clock page.Clock
@@ -37,11 +37,11 @@ type Log struct {
 	layout  page.Layout
 	write   func([]byte)
 	head    bool // was written
-	// Begin is the time of the first event and last that of the latest.
+	// Begin is the time of the first event, and Last the time of the latest.
 	Begin, Last  uint64
 	Seen, Listed uint64
 	seen         seen
-	// users are those of the processes that began.
+	// users are the users of the processes that began.
 	users page.UserNames
 	// newest are the last events up to the limit, the oldest at next.
 	newest []listedEvent
@@ -50,7 +50,7 @@ type Log struct {
 	json   []byte
 }
 
-// A site is a call stack with its names, and the title that they make.
+// A site is a call stack with its names, and the title made of them.
 type site struct {
 	*alloc.Site
 	title string
@@ -70,7 +70,7 @@ func New(o Options, f *Filter, rules *name.Rules, layout page.Layout, write func
 	}
 }
 
-// Losses are those that make the list and its notes doubtful.
+// Losses returns the lost events that make the list and its notes doubtful.
 func (l *Log) Losses() memory.AllLosses { return l.history.Snapshot().Losses(false, nil) }
 
 // Handle lists the event, after those that it implies, if it is selected.
@@ -78,7 +78,7 @@ func (l *Log) Handle(e *event.Event) { l.history.Apply(e, l.each) }
 
 func (l *Log) each(e *event.Event, n *analyze.Note) {
 	if e.Kind == event.Checkpoint {
-		return // what there was before did not happen now
+		return // existing memory did not happen now
 	}
 	if l.Seen == 0 {
 		l.Begin = e.TimeNs
@@ -129,7 +129,7 @@ func (l *Log) list(e *event.Event, n *analyze.Note) {
 	l.write(l.line)
 }
 
-// site is a call stack with its names. Many come again and again.
+// site returns a call stack with its names. Many occur again and again.
 func (l *Log) site(stack *event.Stack) *site {
 	id := memory.StackID(stack)
 	s := l.sites[id]

@@ -12,8 +12,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// The columns of a line of a log: those that each line has, those of a wide terminal, and those
-// of a very wide one. The rest follows, or is in lines of its own.
+// The columns of a line of a log: those of each line, those of a wide terminal, and those of a
+// very wide one. The rest follows, or has its own lines.
 var (
 	firstColumns = page.Columns{12, 7, -14}     // time, chips, kind
 	sizeColumns  = page.Columns{11, 10, 10, -6} // address, size, each, banks
@@ -41,8 +41,8 @@ type note struct {
 	wrong bool
 }
 
-// room is how many of the three groups of columns fit into a line. The third also leaves room
-// for the text.
+// room returns how many of the three groups of columns fit into a line. The third also leaves
+// room for the text.
 func (l *Log) room() int {
 	few := l.first().Width() + sizeColumns.Width()
 	switch width := l.layout.Width; {
@@ -54,7 +54,7 @@ func (l *Log) room() int {
 	return 1
 }
 
-// times stands between the size in each bank and the number of banks.
+// times separates the size in each bank from the number of banks.
 func (l *Log) times() string { return l.layout.Pick(" × ", " x ") }
 
 func (l *Log) appendText(b []byte, e *event.Event, n *analyze.Note) []byte {
@@ -79,7 +79,7 @@ func (l *Log) appendText(b []byte, e *event.Event, n *analyze.Note) []byte {
 		at = l.Clock.UTC(e.TimeNs)
 	}
 	line, text := l.first().Line(at, " "+chips, " "+e.Kind.String()), r.text
-	var below []string // what has no room in the line
+	var below []string // parts without room in the line
 	room := l.room()
 	if room > 1 {
 		line += sizeColumns.Line(r.address, r.size, r.each, banks)
@@ -128,7 +128,7 @@ func appendLine(b []byte, line string) []byte {
 	return append(append(b, strings.TrimRight(line, " ")...), '\n')
 }
 
-// appendFolded appends a text behind what is in its line, in as many lines as it needs.
+// appendFolded appends a text to a line, with as many further lines as needed.
 func (l *Log) appendFolded(b []byte, line string, st page.Style, text string) []byte {
 	for _, part := range l.layout.Lines(text, page.Width(line)) {
 		b = appendLine(b, line+l.layout.Paint(st, part))
@@ -242,7 +242,7 @@ func (r *row) setBuffer(e *event.Event) {
 // shortStatic is the kind of a static buffer, in a column.
 func shortStatic(k event.StaticKind) string { return strings.ReplaceAll(k.String(), "_buffer", "") }
 
-// endedBy is what freed a buffer that the program did not free itself.
+// endedBy returns the event that freed a buffer which the program did not free itself.
 func endedBy(r event.Reason) string {
 	switch r {
 	case event.ReasonDeviceClose:

@@ -9,7 +9,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Document is what `ttmem leaks --json` prints. Times are CLOCK_MONOTONIC.
+// Document is the output of `ttmem leaks --json`. Times are CLOCK_MONOTONIC.
 type Document struct {
 	V      int    `json:"v"`
 	TimeNs uint64 `json:"time_ns"`
@@ -18,7 +18,7 @@ type Document struct {
 	// FromIsEarlier is true if From is older than the first event: leaks are then judged
 	// by the time since that event.
 	FromIsEarlier bool `json:"from_is_earlier,omitempty"`
-	// Marks are those between which GrowthBytes are counted.
+	// Marks are the marks between which GrowthBytes are counted.
 	Marks []Mark `json:"marks,omitempty"`
 	// WatchedNs is how long processes that continue were watched.
 	WatchedNs uint64 `json:"watched_ns,omitempty"`
@@ -35,17 +35,17 @@ type Document struct {
 	// By and Groups are the leaks counted by something other than the stack.
 	By     string   `json:"by,omitempty"`
 	Groups []*group `json:"groups,omitempty"`
-	// Left survived from From to To and is stable. Buffers that only replaced others are
-	// in Steady.
+	// Left survived from From to To and is stable. Steady counts buffers that only replaced
+	// others.
 	Left []row `json:"left"`
-	// Kept is retained by the runtime.
+	// Kept is the memory that the runtime retains.
 	Kept []row `json:"kept"`
 	// Steady is the sum of other stable buffers.
 	Steady sum `json:"steady"`
 	// Suppressed is the sum of buffers that --suppress left out.
 	Suppressed sum `json:"suppressed"`
-	// Others ended with their device or process; their call stacks were too many to keep
-	// apart.
+	// Others ended with their device or process; there were too many of their call stacks to keep
+	// them apart.
 	Others sum `json:"others"`
 	// EndedBefore ended with their device or process before the mark To.
 	EndedBefore sum `json:"ended_before"`
@@ -67,7 +67,7 @@ type row struct {
 	// Class is leaked, stable, retained or suppressed; Growing is true if it is leaked.
 	Class   string `json:"class"`
 	Growing bool   `json:"growing"`
-	// Verdict says in words that survivors were allocated in Rises of so many Intervals.
+	// Verdict says in words that survivors were allocated in Rises of Intervals intervals.
 	// Retained buffers have none of the three.
 	Verdict   string `json:"verdict,omitempty"`
 	Intervals int    `json:"intervals,omitempty"`
@@ -79,7 +79,7 @@ type row struct {
 	// Name is the operation and the innermost line of the user's own code.
 	Name      string `json:"name"`
 	Component string `json:"component,omitempty"`
-	// Kind and Why say what of the runtime retains them.
+	// Kind and Why describe memory that the runtime retains.
 	Kind    string       `json:"kind,omitempty"`
 	Why     string       `json:"why,omitempty"`
 	PID     int          `json:"pid"`

@@ -14,21 +14,21 @@ import (
 	"ttmem/cmd/ttmem/page/alloc"
 )
 
-// A Page is the verdicts on what survived, and how they are shown.
+// A Page has the verdicts on the survivors, and how to show them.
 type Page struct {
 	Options
 	analyze.LeakReport
-	// The classes, each with the most bytes first. Of the stable sites, those in steady
-	// are not listed: the page has only their sum.
+	// The classes, each with the most bytes first. Of the stable sites, the page lists those in
+	// stable, and has only the sum of those in steady.
 	leaks, stable, steady, retained, suppressed []leak
 	names                                       *alloc.Namer
 }
 
 // Options are what a page shows.
 type Options struct {
-	// By is what leaks are counted by, as alloc.GroupingOf names it.
+	// By is the grouping of leaks, as alloc.GroupingOf names it.
 	By string
-	// Limit is how many rows a list of the text has; 0: all.
+	// Limit is the maximum number of rows of a list in the text; 0: all.
 	Limit  int
 	Filter alloc.Filter
 	Rules  *name.Rules
@@ -40,7 +40,7 @@ type Options struct {
 	WatchedNs uint64
 	// Allocated is the number of all buffers that were allocated.
 	Allocated uint64
-	// Marks are those between which survivors are counted; none for the whole run.
+	// Marks are the marks between which survivors are counted; none for the whole run.
 	Marks []Mark
 	// From and To are the first and the last mark as the user named them, such as "warm#2";
 	// "" if the user named none.
@@ -86,7 +86,7 @@ func New(report analyze.LeakReport, o Options) *Page {
 	return p
 }
 
-// class is the list of a class.
+// class returns the list of a class.
 func (p *Page) class(v *analyze.Verdict) *[]leak {
 	switch v.Class {
 	case analyze.Leaked:
@@ -117,7 +117,7 @@ func sumOf(list []leak) (s sum) {
 // whole reports whether no marks were selected.
 func (p *Page) whole() bool { return len(p.Marks) == 0 }
 
-// byRun reports whether leaks are judged by the run, and not from mark to mark.
+// byRun reports whether leaks are judged by the run, instead of from mark to mark.
 func (p *Page) byRun() bool { return p.whole() || p.FromIsEarlier }
 
 // verdict says in one line how a call site grew.
@@ -175,7 +175,7 @@ type group struct {
 	Growing bool   `json:"growing"`
 }
 
-// groups are the leaks by what the options say, the most bytes first.
+// groups returns the leaks by the option By, the most bytes first.
 func (p *Page) groups() []*group {
 	by := alloc.GroupingOf(p.By)
 	groups := make(map[string]*group)

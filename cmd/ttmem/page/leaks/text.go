@@ -62,7 +62,7 @@ func (s sum) String() string {
 	return fmt.Sprintf("%s, %s, from %s.", page.Count(s.Count, "buffer"), page.Bytes(s.Bytes), page.Count(uint64(s.Stacks), "call site"))
 }
 
-// whyStable says why buffers that survived between marks are no leak.
+// whyStable says why buffers that survived between marks are not leaks.
 func (p *Page) whyStable() string {
 	if p.FromIsEarlier {
 		return "allocated after the mark and still live; it may have replaced other buffers"
@@ -110,7 +110,7 @@ func allocatedText(n uint64) string {
 	return fmt.Sprintf("%d buffers were allocated.", n)
 }
 
-// markText names a mark: as the user did, if the user named one.
+// markText names a mark, as the user named it if possible.
 func markText(m Mark, named, none string) string {
 	if m.Name == "" {
 		return none
@@ -127,7 +127,7 @@ func (p *Page) writeSection(out *bufio.Writer, layout page.Layout, title, why st
 	layout.Sized().Write(out, 2, page.Dim, why)
 }
 
-// merged are rows whose callers are not listed: one for each title.
+// merged returns the rows of a list without callers: one for each title.
 func (p *Page) merged(list []leak) (rows []leak) {
 	index := make(map[string]int)
 	for _, l := range list {
@@ -146,11 +146,11 @@ func (p *Page) merged(list []leak) (rows []leak) {
 	return rows
 }
 
-// retainedRows is how many call sites of buffers that the runtime retains are listed.
+// retainedRows is the maximum number of call sites listed for memory that the runtime retains.
 const retainedRows = 5
 
-// writeRows lists call sites. The list is whole if they have verdicts and callers, and if -n
-// says how many there are.
+// writeRows lists call sites. A whole list has verdicts and callers, and its length depends on
+// -n.
 func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []leak, whole bool) {
 	limit := p.Limit
 	if !whole && (limit == 0 || limit > retainedRows) {
@@ -183,7 +183,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []leak, who
 	}
 }
 
-// place is where a leak is, unless it is in DRAM of the only chip and process.
+// place returns the place of a leak; "" for DRAM of the only chip and process.
 func (p *Page) place(l *leak) (text string) {
 	if name := l.Region.String(); name != "DRAM" {
 		text += ", " + name

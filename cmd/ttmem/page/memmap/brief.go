@@ -10,12 +10,11 @@ import (
 	"ttmem/tracer/event"
 )
 
-// drawnMaps is how many maps of a region are drawn by default, if chips use it in different
-// ways.
+// drawnMaps is the number of maps of a region that are drawn by default, if chips differ.
 const drawnMaps = 4
 
-// worthDrawing divides the maps into those that are drawn and those that have one line: of
-// each region, the maps are drawn in which the least can be allocated.
+// worthDrawing divides the maps into those to draw and those with only a line. For each region it
+// draws the maps with the least room for an allocation.
 func (m *Page) worthDrawing() (whole, brief []*regionMap) {
 	if m.Limit == 0 || len(m.Chips) > 0 {
 		return m.Maps, nil
@@ -31,7 +30,7 @@ func (m *Page) worthDrawing() (whole, brief []*regionMap) {
 		})
 	}
 	for _, r := range m.Maps {
-		// a line would take as much room as one more map
+		// one line would take as much room as one more map
 		if i := slices.Index(of[r.Space.Region], r); i < drawnMaps || len(of[r.Space.Region]) == drawnMaps+1 {
 			whole = append(whole, r)
 		} else {
@@ -41,7 +40,7 @@ func (m *Page) worthDrawing() (whole, brief []*regionMap) {
 	return whole, brief
 }
 
-// writeBriefly writes a line for each map, by region; maps that are as full share one.
+// writeBriefly writes a line for each map, by region; maps that are equally full share one.
 func (m *Page) writeBriefly(out *bufio.Writer, layout page.Layout, maps []*regionMap) {
 	if len(maps) == 0 {
 		return

@@ -8,7 +8,7 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// Document is what `ttmem map --json` prints.
+// Document is the output of `ttmem map --json`.
 type Document struct {
 	V       int       `json:"v"`
 	Regions []*Region `json:"regions"`
@@ -22,8 +22,8 @@ type Region struct {
 	Region  string `json:"region"`
 	TimeNs  uint64 `json:"time_ns"`
 	Banks   uint32 `json:"banks"`
-	// StartAddress and EndAddress are its range in each bank. They and Free are left out if
-	// the range is not known.
+	// StartAddress and EndAddress are its range in each bank. They and Free are left out if the
+	// range is unknown.
 	StartAddress  uint64               `json:"start_address,omitempty"`
 	EndAddress    uint64               `json:"end_address,omitempty"`
 	Free          *addresses.FreeSpace `json:"free,omitempty"`

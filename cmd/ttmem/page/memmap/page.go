@@ -17,23 +17,23 @@ var Regions = []event.Region{event.DRAM, event.L1, event.L1Small, event.Trace}
 
 // A Page is the maps of regions at a moment.
 type Page struct {
-	// Of is when and where that is: "at the end of model.ttmem".
+	// Of is its moment and place: "at the end of model.ttmem".
 	Of     string
 	Names  *alloc.Namer // of call stacks
 	Notes  []string
-	Others string // what is known of the memory of other users
-	// Ended is true for the end of a file, at which all may be freed.
+	Others string // describes the memory of other users
+	// Ended is true for the end of a file, at which everything may be freed.
 	Ended    bool
 	Snapshot *memory.Snapshot
 	Losses   memory.AllLosses
-	// Regions and Chips are those to draw; all if there are none.
+	// Regions and Chips select the maps; all if there are none.
 	Regions []event.Region
 	Chips   []int
 	Limit   int
 	Maps    []*regionMap
 }
 
-// Add adds the regions that are wanted as they are in a state.
+// Add adds the wanted regions of a state.
 func (m *Page) Add(s *aggregate.State, nowNs uint64, wanted func(device int, region event.Region) bool) {
 	snap := s.Snapshot()
 	for _, region := range Regions {
@@ -93,7 +93,7 @@ func (m *Page) order() {
 	})
 }
 
-// title is the name of a row, whose call stack it looks up.
+// title returns the name of a row, after looking up its call stack.
 func (m *Page) title(row *row, separator string) string {
 	switch {
 	case row.Buffer != nil:

@@ -14,8 +14,8 @@ type regionMap struct {
 	board   string
 	nowNs   uint64
 	Space   *memory.Space
-	// start and end are the range that is drawn: the region or, if its range is not known,
-	// from the first to the last buffer.
+	// start and end are the drawn range: the region or, if its range is not known, from the first
+	// to the last buffer.
 	start, end uint64
 	Statics    []memory.Static // of L1, in order of their addresses
 }
@@ -45,8 +45,8 @@ func (r *regionMap) fragmentation() float64 {
 	return 1 - float64(r.Space.LargestFreeBytesPerBank)/float64(r.Space.FreeBytesPerBank)
 }
 
-// A row is a buffer, a hole, which is neither a Buffer nor a Static, or a place of circular
-// buffers, of which the Static is the first.
+// A row is a buffer; a hole, which has neither a Buffer nor a Static; or a place of circular
+// buffers, with the first of them as Static.
 type row struct {
 	alloc.Row
 	// programs is the number of programs with circular buffers there.
@@ -68,15 +68,15 @@ func (r *regionMap) rows() []row {
 	for _, h := range r.Space.Holes {
 		rows = append(rows, row{Row: alloc.Row{Address: h.Address, BytesPerBank: h.Bytes}})
 	}
-	// where several begin, buffers are first
+	// of rows at the same address, buffers come first
 	slices.SortStableFunc(rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(a.Address, b.Address), memory.CompareBools(a.Static == nil, b.Static == nil))
 	})
 	return rows
 }
 
-// staticRows are the places of circular buffers: those that touch are one, as programs
-// use them one after the other.
+// staticRows returns the places of circular buffers. Adjacent ones are one place, because
+// programs use them one after the other.
 func (r *regionMap) staticRows() []row {
 	var rows []row
 	type programOf struct {
@@ -138,7 +138,7 @@ func (r *regionMap) cells(start, end uint64, n int) []cell {
 	for i := range r.Space.Blocks {
 		b := &r.Space.Blocks[i]
 		cover(b.Address, b.Address+b.BytesPerBank, func(c *cell, bytes uint64) {
-			if b.PerCore { // drawn as in part: other banks have nothing there
+			if b.PerCore { // drawn as partly used: other banks have nothing there
 				c.part = true
 				return
 			}
@@ -151,8 +151,8 @@ func (r *regionMap) cells(start, end uint64, n int) []cell {
 	return cells
 }
 
-// zooms are ranges of addresses that are also drawn enlarged: those beside a hole that takes
-// most of the map.
+// zooms returns ranges of addresses to draw again, enlarged: those beside a hole that takes most
+// of the map.
 func (r *regionMap) zooms() (parts [][2]uint64) {
 	for _, h := range r.Space.Holes {
 		if h.Bytes < (r.end-r.start)*3/4 {

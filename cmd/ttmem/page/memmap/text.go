@@ -51,7 +51,7 @@ func (m *Page) WriteText(w io.Writer, layout page.Layout) error {
 	return out.Flush()
 }
 
-// nothing says that there is nothing to draw.
+// nothing returns the text of an empty page.
 func (m *Page) nothing() string {
 	text := "Nothing is allocated " + m.Of + "."
 	if len(m.Regions) > 0 {
@@ -146,8 +146,8 @@ func (r *regionMap) summary() (lines []string) {
 	return lines
 }
 
-// largestRows are the n largest rows. At most half are holes: in a fragmented region the
-// buffers between them are small.
+// largestRows returns the n largest rows. At most half are holes, because the buffers between the
+// holes of a fragmented region are small.
 func largestRows(rows []row, n int) (largest []row) {
 	sizes := slices.SortedStableFunc(slices.Values(rows), func(a, b row) int { return cmp.Compare(b.BytesPerBank, a.BytesPerBank) })
 	used := slices.DeleteFunc(slices.Clone(sizes), func(r row) bool { return r.free() })
@@ -156,7 +156,7 @@ func largestRows(rows []row, n int) (largest []row) {
 	return append(holes, used[:n-len(holes)]...)
 }
 
-// mapRowColumns is the least width at which a row and its name share a line.
+// mapRowColumns is the minimum width at which a row and its name share a line.
 const mapRowColumns = 72
 
 // writeRows lists the largest buffers and holes, in order of their addresses.

@@ -10,13 +10,13 @@ import (
 	"ttmem/tracer/event"
 )
 
-// document is what `ttmem oom --json` prints. Times are CLOCK_MONOTONIC.
+// document is the output of `ttmem oom --json`. Times are CLOCK_MONOTONIC.
 type document struct {
 	V       int    `json:"v"`
 	TimeNs  uint64 `json:"time_ns"`
 	BeganNs uint64 `json:"began_ns,omitempty"`
-	// Failures are oldest first. Omitted are not shown because of -n, and of
-	// Forgotten nothing is known any more but that they failed.
+	// Failures are oldest first. Omitted is the number that -n leaves out, and Forgotten the
+	// number of failures without any details.
 	Failures  []failure `json:"failures"`
 	Omitted   int       `json:"omitted"`
 	Forgotten uint64    `json:"forgotten"`
@@ -24,7 +24,7 @@ type document struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// failure is a request that failed. Fields that do not apply are left out.
+// failure is a failed allocation. Fields that do not apply are left out.
 type failure struct {
 	TimeNs  uint64 `json:"time_ns"`
 	PID     int    `json:"pid"`
@@ -32,8 +32,8 @@ type failure struct {
 	Process string `json:"process,omitempty"`
 	UID     int    `json:"uid"`
 	User    string `json:"user,omitempty"`
-	// Reason is "out_of_memory", "fragmented" or "static_clash", and "" for what
-	// failed in another way; TooLarge is true for more than an empty bank has.
+	// Reason is "out_of_memory", "fragmented" or "static_clash", or "" for another failure.
+	// TooLarge is true if the request exceeds an empty bank.
 	Reason   string `json:"reason"`
 	TooLarge bool   `json:"too_large,omitempty"`
 	Region   string `json:"region"`
@@ -42,13 +42,13 @@ type failure struct {
 	SizeBytes          uint64 `json:"size_bytes,omitempty"`
 	Banks              uint32 `json:"banks,omitempty"`
 	NeededBytesPerBank uint64 `json:"needed_bytes_per_bank,omitempty"`
-	// What there was of each bank when it failed, where that is known.
+	// The state of each bank when the allocation failed, if it is known.
 	CapacityBytesPerBank  *uint64 `json:"capacity_bytes_per_bank,omitempty"`
 	AllocatedBytesPerBank *uint64 `json:"allocated_bytes_per_bank,omitempty"`
 	FreeBytesPerBank      *uint64 `json:"free_bytes_per_bank,omitempty"`
 	LargestFreeBlockBytes *uint64 `json:"largest_free_block_bytes,omitempty"`
 
-	// Of a clash: where the lowest tensor begins and the program's buffers end.
+	// For a clash: where the lowest tensor begins and the program's buffers end.
 	ProgramID       *uint64  `json:"program_id,omitempty"`
 	LowestL1Address uint64   `json:"lowest_l1_address,omitempty"`
 	StaticRegionEnd uint64   `json:"static_region_end,omitempty"`
@@ -56,8 +56,8 @@ type failure struct {
 
 	Message string `json:"message,omitempty"`
 	Name    string `json:"name,omitempty"`
-	// Blocking is what would have to go, and Blockers the call stacks that it is
-	// from; Held and Holders are all that the region had.
+	// Blocking are the buffers to free, and Blockers their call stacks; Held and Holders are all
+	// buffers of the region.
 	Blocking *blocking    `json:"blocking,omitempty"`
 	Blockers []blame      `json:"blockers,omitempty"`
 	Held     *amount      `json:"held,omitempty"`
@@ -71,14 +71,14 @@ type amount struct {
 	Buffers      uint64 `json:"buffers"`
 }
 
-// blocking lies between two addresses of each bank.
+// blocking is between two addresses of each bank.
 type blocking struct {
 	FromAddress uint64 `json:"from_address"`
 	ToAddress   uint64 `json:"to_address"`
 	amount
 }
 
-// blame is what was allocated by one call stack.
+// blame is the memory allocated by one call stack.
 type blame struct {
 	amount
 	LowestAddress uint64       `json:"lowest_address"`
@@ -97,7 +97,7 @@ type static struct {
 	Cores        [][4]uint16 `json:"cores"`
 }
 
-// Losses are those that make the failures doubtful.
+// Losses returns the lost events that make the failures doubtful.
 func (p *Page) Losses() memory.AllLosses { return p.Snapshot.Losses(false, p.PIDs) }
 
 // WriteJSON writes the JSON document.
@@ -114,7 +114,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 	return page.JSON(w, doc)
 }
 
-// reasonOf is the reason of a failure for programs.
+// reasonOf returns the reason of a failure, for programs.
 func reasonOf(f *memory.Failure) string {
 	if analyze.CauseOf(f) == analyze.Fragmented {
 		return "fragmented"

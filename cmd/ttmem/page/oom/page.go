@@ -10,25 +10,25 @@ import (
 
 // Page is what a page of failures shows.
 type Page struct {
-	// Of is where the failures are from: "in model.ttmem".
+	// Of is the origin of the failures: "in model.ttmem".
 	Of string
 	// File is the recording, if it can be read again.
 	File string
-	// Live is true if the processes go on.
+	// Live is true if the processes continue.
 	Live bool
-	// Limit is how many failures are shown; 0: all.
+	// Limit is the maximum number of failures to show; 0: all.
 	Limit int
 	// PIDs are the selected processes; all if there are none.
 	PIDs []int
-	// Others is what is known of the memory of other users; "" if all of it is shown.
+	// Others describes the memory of other users; "" if all of it is shown.
 	Others string
 	Notes  []string
-	// Clock relates times to the wall clock. UTC prints them so.
+	// Clock relates times to the wall clock. With UTC, times are printed by the wall clock.
 	Clock    page.Clock
 	UTC      bool
 	Snapshot *memory.Snapshot
-	// Failures are the selected ones, oldest first, and forgotten is the number of older
-	// ones of which nothing else is known.
+	// Failures are the selected ones, oldest first, and forgotten is the number of older failures
+	// without any details.
 	Failures  []*memory.Failure
 	forgotten uint64
 }

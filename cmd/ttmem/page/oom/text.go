@@ -16,8 +16,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// groups are the failures by what failed: one call site, with the same request and cause. They
-// are in order of the newest of each, which is its first.
+// groups returns the failures by call site, request and cause. Groups are in order of their
+// newest failures, which come first in each.
 func (p *Page) groups() [][]*memory.Failure {
 	newestFirst := slices.Clone(p.Failures)
 	slices.Reverse(newestFirst)
@@ -63,7 +63,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	return out.Flush()
 }
 
-// nothing says that there is nothing to show.
+// nothing returns the text of an empty page.
 func (p *Page) nothing() string {
 	if p.Snapshot.FailureCount > 0 {
 		return fmt.Sprintf("No matching allocation failed %s; %s did.",
@@ -79,13 +79,13 @@ func (p *Page) nothing() string {
 	return fmt.Sprintf("No allocation failed %s.", page.Clean(p.Of))
 }
 
-// verdicts name why a request failed.
+// verdicts are the reasons of failures in words.
 var verdicts = map[analyze.Cause]string{
 	analyze.Unexplained: "failed", analyze.TooLarge: "too large", analyze.TooLittle: "not enough free memory",
 	analyze.Fragmented: "fragmented", analyze.Clash: "circular buffers overlap a tensor",
 }
 
-// Brief is why an allocation failed, in one line.
+// Brief returns the reason of a failed allocation in one line.
 func Brief(f *memory.Failure) string {
 	cause, region, e := analyze.CauseOf(f), f.Region, f.Evidence
 	if cause == analyze.Clash {
@@ -109,7 +109,7 @@ func Brief(f *memory.Failure) string {
 	return region + ": " + page.FirstLine(f.Message)
 }
 
-// writeFailure writes the newest of failures that are alike.
+// writeFailure writes the newest of a group of failures.
 func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, group []*memory.Failure) {
 	f := group[0]
 	cause, region, at := analyze.CauseOf(f), f.Region, "on an unknown chip"
@@ -151,7 +151,7 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, group []*memo
 	}
 }
 
-// moment says when that was.
+// moment returns the time of a failure as text.
 func (p *Page) moment(ns uint64) string {
 	if p.UTC {
 		return "at " + p.Clock.UTC(ns) + " UTC"
@@ -165,8 +165,8 @@ func (p *Page) moment(ns uint64) string {
 	return page.Moment(p.Snapshot.TimeNs-min(ns, p.Snapshot.TimeNs)) + " before the end"
 }
 
-// writeFigure writes a line with what a figure is, the figure and the same in other words. If
-// there is no room, the latter has its own line.
+// writeFigure writes a line with the name of a figure, the figure, and the same in other units.
+// If there is no room, the latter has its own line.
 func writeFigure(out *bufio.Writer, layout page.Layout, what page.Columns, name, figure, same, more string) {
 	line, beside := what.Line("   "+name, figure), page.Right(same, 12)
 	if layout.Width > 0 && page.Width(line+beside+more) > layout.Width {
@@ -192,10 +192,10 @@ func (p *Page) writeFigures(out *bufio.Writer, layout page.Layout, f *memory.Fai
 	}
 }
 
-// explain says why a request failed and what helps.
+// explain says why an allocation failed and what helps.
 func explain(f *memory.Failure) string {
 	e := f.Evidence
-	// The bytes are the least that there are; other places may have fewer buffers.
+	// This is the place with the fewest bytes; other places may have fewer buffers.
 	place := fmt.Sprintf("It fits if you free: %s in each bank (%s, between %#x and %#x).",
 		page.Bytes(e.Blocking.BytesPerBank), page.Count(e.Blocking.Count, "buffer"), e.From, e.To)
 	if e.PerCore {
@@ -253,7 +253,7 @@ func siteName(layout page.Layout, stack *event.Stack, beforeAttach bool) string 
 	return cmp.Or(page.Clean(name.Of(stack.Frames()).Text(layout.Separator())), alloc.Unknown(stack, beforeAttach))
 }
 
-// writeBlames writes the call stacks that something is from.
+// writeBlames writes the call stacks that allocated the blamed memory.
 func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []memory.Blame, all memory.Blame) {
 	columns := page.Columns{13, 9, 11}
 	layout.WriteHead(out, columns.Line("each bank", "buffers", "from"), "  allocated by")

@@ -8,12 +8,12 @@ import (
 	"ttmem/cmd/ttmem/page/alloc"
 )
 
-// document is what `ttmem ops --json` prints. Times are CLOCK_MONOTONIC.
+// document is the output of `ttmem ops --json`. Times are CLOCK_MONOTONIC.
 type document struct {
 	V      int    `json:"v"`
 	TimeNs uint64 `json:"time_ns"`
-	// Operations are in order of their headroom, the least first. Omitted are not shown because
-	// of -n, and of Forgotten call stacks nothing is known any more.
+	// Operations are in order of headroom, the least first. Omitted is the number that -n leaves
+	// out, and Forgotten the number of dropped call stacks.
 	Operations []operation `json:"operations"`
 	Omitted    int         `json:"omitted"`
 	Forgotten  uint64      `json:"forgotten"`
@@ -25,7 +25,7 @@ type operation struct {
 	PID     int    `json:"pid"`
 	Process string `json:"process,omitempty"`
 	Devices []int  `json:"devices"`
-	// Runs is left out if it is not known.
+	// Runs is left out if unknown.
 	Runs    uint64 `json:"runs,omitempty"`
 	FirstNs uint64 `json:"first_ns"`
 	LastNs  uint64 `json:"last_ns"`
@@ -44,7 +44,7 @@ type peak struct {
 	CBBytes         uint64    `json:"cb_bytes"`
 	DFBBytes        uint64    `json:"dfb_bytes"`
 	ScratchpadBytes uint64    `json:"scratchpad_bytes"`
-	// CapacityBytes and HeadroomBytes are left out if they are not known.
+	// CapacityBytes and HeadroomBytes are left out if unknown.
 	CapacityBytes uint64  `json:"capacity_bytes,omitempty"`
 	HeadroomBytes *uint64 `json:"headroom_bytes,omitempty"`
 }

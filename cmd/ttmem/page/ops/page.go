@@ -1,4 +1,4 @@
-// Package ops lists the operations that ran programs, by how tight L1 was then.
+// Package ops lists the operations that ran programs, by the room that they left in L1.
 package ops
 
 import (
@@ -11,18 +11,18 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Options say what a page of operations shows.
+// Options configure a page of operations.
 type Options struct {
-	// Of is where they ran, and from when to when: "in model.ttmem".
+	// Of is their origin and range: "in model.ttmem".
 	Of string
-	// Limit is how many are shown; 0: all.
+	// Limit is the maximum number of operations to show; 0: all.
 	Limit  int
 	Filter alloc.Filter
 	Rules  *name.Rules
-	// Others is what is known of the memory of other users; "" if all of it is shown.
+	// Others describes the memory of other users; "" if all of it is shown.
 	Others string
 	Notes  []string
-	// Snapshot is of the end.
+	// Snapshot is the snapshot at the end.
 	Snapshot *memory.Snapshot
 }
 
@@ -31,7 +31,7 @@ type Page struct {
 	Options
 	names *alloc.Namer
 	list  []memory.Operation
-	// forgotten is how many are not known any more.
+	// forgotten is the number of dropped operations.
 	forgotten uint64
 }
 
@@ -40,7 +40,7 @@ func New(o Options) *Page {
 	return &Page{Options: o, names: &alloc.Namer{Rules: o.Rules, Filter: o.Filter}}
 }
 
-// Add adds the operations of a state whose peak is on one of the chips whose L1 is selected.
+// Add adds the operations of a state whose peak is on a selected chip.
 func (p *Page) Add(s *aggregate.State, of func(device int, region event.Region) bool) {
 	list, others := s.Operations()
 	for _, op := range list {
@@ -62,7 +62,7 @@ func (p *Page) operations() []analyze.Operation {
 	})
 }
 
-// Losses are those that make the operations doubtful.
+// Losses returns the lost events that make the operations doubtful.
 func (p *Page) Losses() memory.AllLosses { return p.Snapshot.Losses(false, p.Filter.PIDs) }
 
 // row names an operation; ok is false if the filter does not select it.

@@ -15,7 +15,7 @@ type column struct {
 	head  string
 	width int
 	bytes func(*analyze.Operation) uint64
-	// always is true if it is shown also if no operation has any.
+	// always is true if the column is shown even if no operation has any.
 	always bool
 }
 
@@ -93,7 +93,7 @@ func (p *Page) writeRow(out *bufio.Writer, layout page.Layout, shown []column, c
 	layout.Beside(out, line, page.Level(o.Peak.Bytes(), o.Peak.CapacityBytes), title)
 }
 
-// kib writes a number of bytes in KiB without the unit. It is 0.0 only of nothing.
+// kib writes a number of bytes in KiB without the unit. Only 0 bytes are 0.0.
 func kib(n uint64) string {
 	if n > 0 && n < 52 {
 		return "<0.1"
@@ -101,7 +101,7 @@ func kib(n uint64) string {
 	return fmt.Sprintf("%.1f", float64(n)/1024)
 }
 
-// nothing says that there is nothing to show.
+// nothing returns the text of an empty page.
 func (p *Page) nothing() string {
 	if len(p.list) > 0 {
 		return fmt.Sprintf("No matching operation ran %s; %s did.", page.Clean(p.Of), page.Count(uint64(len(p.list)), "other"))

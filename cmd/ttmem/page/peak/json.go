@@ -11,13 +11,13 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Document is what `ttmem peak --json` prints. Times are CLOCK_MONOTONIC.
+// Document is the output of `ttmem peak --json`. Times are CLOCK_MONOTONIC.
 type Document struct {
 	V int `json:"v"`
 	// The timelines go from BeginNs to EndNs.
 	BeginNs uint64 `json:"begin_ns"`
 	EndNs   uint64 `json:"end_ns"`
-	// Restored is true where the events begin with what was there by then.
+	// Restored is true if there was memory before the first event.
 	Restored  bool          `json:"restored,omitempty"`
 	By        string        `json:"by"`
 	Peaks     []Region      `json:"peaks"`
@@ -26,7 +26,7 @@ type Document struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Region is a region of chips that are alike. The bytes of L1 are per core.
+// Region is a region of chips with the same peak. The bytes of L1 are per core.
 type Region struct {
 	Devices       []int        `json:"devices"`
 	Region        string       `json:"region"`
@@ -36,7 +36,7 @@ type Region struct {
 	CapacityBytes uint64       `json:"capacity_bytes"`
 	StaticBytes   uint64       `json:"static_bytes,omitempty"`
 	Earlier       *earlierJSON `json:"earlier,omitempty"`
-	// Groups are what --by counts, and StaticGroups of circular buffers.
+	// Groups are the groups of --by, and StaticGroups those of circular buffers.
 	Groups       []groupJSON   `json:"groups"`
 	StaticGroups []groupJSON   `json:"static_groups,omitempty"`
 	Holders      []holderJSON  `json:"holders"`
@@ -54,8 +54,8 @@ type earlierJSON struct {
 
 type groupJSON struct {
 	Key string `json:"key"`
-	// PID and Callers are those of groups by stack: the user's calls that led to the
-	// one in Key, innermost first.
+	// PID and Callers belong to groups by stack. Callers are the user's calls that led to the one
+	// in Key, innermost first.
 	PID      int      `json:"pid,omitempty"`
 	Callers  []string `json:"callers,omitempty"`
 	Bytes    uint64   `json:"bytes"`
@@ -63,7 +63,7 @@ type groupJSON struct {
 	Programs int      `json:"programs,omitempty"`
 }
 
-// holderJSON is what one call stack had: of buffers, or for a program.
+// holderJSON is the memory of one call stack: its buffers, or its memory for a program.
 type holderJSON struct {
 	PID          int     `json:"pid"`
 	ProgramID    *uint64 `json:"program_id,omitempty"`
@@ -90,7 +90,7 @@ type processJSON struct {
 	Regions []processPeakJSON `json:"regions"`
 }
 
-// processPeakJSON is the most that the process had of a region on one chip.
+// processPeakJSON is the process's highest use of a region on one chip.
 type processPeakJSON struct {
 	region event.Region
 	Region string `json:"region"`
@@ -155,7 +155,8 @@ func (p *Page) timelineJSON(t *timeline.Timeline) timelineJSON {
 	return line
 }
 
-// processes are the most that each process had of each region, on the chip where it was most.
+// processes returns the highest use of each region by each process, on the chip where it was
+// highest.
 func (p *Page) processes() []processJSON {
 	list := []processJSON{}
 	for i := range p.Snap.Processes {

@@ -8,14 +8,14 @@ import (
 	"ttmem/cmd/ttmem/page/alloc"
 )
 
-// late says that the first step of processes that were attached late is the memory that they
-// had by then; "" if there are none.
+// late says that the first step of late-attached processes is their existing memory; "" if there
+// are none.
 func (p *Page) late(filter *alloc.Filter) string {
 	var pids []int
 	var buffers uint64
 	for i := range p.Snap.Processes {
 		one := &p.Snap.Processes[i]
-		// One that was attached before the beginning is in what there was by then.
+		// The existing memory includes processes that were attached before the beginning.
 		if one.BeforeAttachBuffers == 0 || one.SinceNs < p.beginNs || len(filter.PIDs) > 0 && !slices.Contains(filter.PIDs, one.PID) {
 			continue
 		}

@@ -1,5 +1,4 @@
-// Package peak is the page of when each region of each chip was fullest: as text and
-// as JSON.
+// Package peak is the page of the peaks of each region of each chip, as text and as JSON.
 package peak
 
 import (
@@ -20,37 +19,36 @@ type Page struct {
 	names *alloc.Namer
 	// The timelines go from beginNs to endNs.
 	beginNs, endNs uint64
-	// restored is true where something was before the beginning, of which there are
-	// only its highest peaks.
+	// restored is true if there was memory before the beginning, of which only the highest peaks
+	// are known.
 	restored bool
 	regions  []*chipsPeak
 }
 
-// A chipsPeak is the peak of a region of chips that are alike.
+// A chipsPeak is the peak of a region of chips with the same peak.
 type chipsPeak struct {
 	memory.RegionPeak
 	ids []int
-	// buffers and statics are what it was made of.
+	// buffers and statics are its contents.
 	buffers, statics []part
 }
 
 // Options are what a page shows.
 type Options struct {
-	// Of is where the peaks are from, such as "model.ttmem", and Place the same as a place:
-	// "in model.ttmem".
+	// Of is the origin of the peaks, such as "model.ttmem", and Place the same with a
+	// preposition: "in model.ttmem".
 	Of, Place string
-	// By is what the peaks' parts are counted by, as alloc.GroupingOf names it.
+	// By is the grouping of the peaks' contents, as alloc.GroupingOf names it.
 	By string
-	// Limit is how many rows a list of the text has; 0: all.
+	// Limit is the maximum number of rows of a list in the text; 0: all.
 	Limit  int
 	Filter alloc.Filter
 	Rules  *name.Rules
-	// EndNs is up to when nothing is missing, CLOCK_MONOTONIC; 0: the latest event.
+	// EndNs is the time up to which nothing is missing, by CLOCK_MONOTONIC; 0: the latest event.
 	EndNs uint64
-	// Notes say why figures may be wrong, and About what the timelines show, a sentence
-	// each.
+	// Notes say why figures may be wrong, and About explains the timelines, one sentence each.
 	Notes, About []string
-	// Clock relates times to the wall clock. UTC prints them so.
+	// Clock relates times to the wall clock. With UTC, times are printed by the wall clock.
 	Clock page.Clock
 	UTC   bool
 }
@@ -80,7 +78,7 @@ func New(state *aggregate.State, o Options) *Page {
 			for _, peak := range same {
 				one.ids = append(one.ids, peak.Device)
 			}
-			for _, peak := range same[1:] { // what it had at other times is in the timeline
+			for _, peak := range same[1:] { // their use at other times is in the timeline
 				one.Timeline = one.Timeline.With(peak.Timeline, p.endNs)
 				one.StaticTimeline = one.StaticTimeline.With(peak.StaticTimeline, p.endNs)
 			}
@@ -90,7 +88,7 @@ func New(state *aggregate.State, o Options) *Page {
 	return p
 }
 
-// alike reports whether two chips have the same peak, made of the same.
+// alike reports whether two chips have the same peak with the same contents.
 func alike(a, b *memory.RegionPeak) bool {
 	earlier := (a.Earlier == nil) == (b.Earlier == nil) && (a.Earlier == nil || *a.Earlier == *b.Earlier)
 	return a.Region == b.Region && a.TimeNs == b.TimeNs && a.Bytes == b.Bytes && a.CapacityBytes == b.CapacityBytes &&

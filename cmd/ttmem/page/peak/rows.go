@@ -11,15 +11,15 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A row is a line of what a peak was made of.
+// A row is a line of the contents of a peak.
 type row struct {
 	key string
-	// count is how many buffers, or circular buffers.
+	// count is the number of buffers, or of circular buffers.
 	count, bytes uint64
-	// programs are the bytes of each program, of which bytes is the most; nil where the
-	// row is of buffers.
+	// programs are the bytes of each program, and bytes is the most of them; nil for a row of
+	// buffers.
 	programs map[program]uint64
-	// pid and callers are those of rows by stack.
+	// pid and callers belong to rows by stack.
 	pid     int
 	callers []string
 }
@@ -29,14 +29,15 @@ type program struct {
 	id  uint64
 }
 
-// A part is what one call site had at a peak: buffers, or what it placed for a program.
+// A part is the memory of one call site at a peak: buffers, or memory that it placed for a
+// program.
 type part struct {
 	alloc.Row
 	memory.Amount
 	program *program // nil: buffers
 }
 
-// parts are the buffers of a peak, and what was placed for programs.
+// parts returns the buffers of a peak, and the memory placed for programs.
 func (p *Page) parts(peak *memory.RegionPeak) (buffers, programs []part) {
 	for i := range peak.Holders {
 		h := &peak.Holders[i]
@@ -53,15 +54,15 @@ func (p *Page) parts(peak *memory.RegionPeak) (buffers, programs []part) {
 	return buffers, programs
 }
 
-// A rowKey tells rows apart. Stacks are one where they differ in nothing that is
-// shown: an operation that allocates in two places has one row.
+// A rowKey identifies a row. Stacks share a row if nothing that is shown differs: an operation
+// that allocates in two places has one row.
 type rowKey struct {
 	text, callers string
 	pid           int
 }
 
-// rows are parts by what they are counted as, most first. Of several programs in one row,
-// which use the same space, it is the one that has most.
+// rows adds up parts with the same key, the largest first. Programs in one row use the same
+// space, so the one with the most counts.
 func (p *Page) rows(parts []part) (rows []row) {
 	index := make(map[rowKey]int)
 	for i := range parts {
@@ -96,12 +97,12 @@ func (p *Page) rows(parts []part) (rows []row) {
 	return rows
 }
 
-// key is what an allocation is counted as.
+// key returns the group of an allocation.
 func (p *Page) key(a *alloc.Row) string {
 	if p.By != "chip" {
 		return alloc.GroupingOf(p.By).Keys(p.names, a)[0]
 	}
-	// the peak is of one chip: the others that share a buffer matter
+	// the peak is of one chip, but the other chips of a shared buffer matter
 	switch {
 	case a.Region == event.CB:
 		return "each chip's own"

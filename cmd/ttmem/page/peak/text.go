@@ -16,17 +16,17 @@ import (
 const (
 	// chartHeight is the lines of a timeline.
 	chartHeight = 5
-	// defaultWidth is that of what is no terminal.
+	// defaultWidth is the width if the output is not a terminal.
 	defaultWidth = 100
-	// shownUnlike is how many peaks of one region, on chips that are not alike, are
-	// shown in full, and shownBriefly how many more have a line.
+	// shownUnlike is how many different peaks of one region are shown in full, and shownBriefly
+	// how many more have a line.
 	shownUnlike, shownBriefly = 2, 8
 	// shownOwners is how many processes have a line.
 	shownOwners = 8
 )
 
-// WriteText writes the peaks by region. Chips that are alike are one; of many that are
-// not, those that were fullest are shown in full, and the others in a line each.
+// WriteText writes the peaks by region. Chips with the same peak are one. If many differ, the
+// fullest are shown in full, and the others in one line each.
 func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
 	layout.Width = cmp.Or(layout.Width, defaultWidth)
@@ -59,14 +59,14 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	return out.Flush()
 }
 
-// writeAbout writes what to know about the timelines.
+// writeAbout writes the explanations of the timelines.
 func (p *Page) writeAbout(out *bufio.Writer, layout page.Layout) {
 	for _, text := range p.About {
 		layout.Write(out, 0, page.Dim, text)
 	}
 }
 
-// nothing says that there is nothing to show.
+// nothing returns the text of an empty page.
 func (p *Page) nothing() string {
 	for _, region := range p.peaks {
 		if region.Bytes > 0 || region.Earlier != nil {
@@ -86,7 +86,7 @@ func (c *chipsPeak) format(n uint64) string {
 	return format(n)
 }
 
-// share is which part of the capacity that is, with "of".
+// share returns the share of the capacity, with "of".
 func (c *chipsPeak) share(bytes, capacity uint64) string {
 	if capacity == 0 {
 		return ""
@@ -94,7 +94,7 @@ func (c *chipsPeak) share(bytes, capacity uint64) string {
 	return fmt.Sprintf(", %s of %s", page.Percent(bytes, capacity), c.format(capacity))
 }
 
-// writePeak writes a peak: its moment, what it was made of, and its timeline.
+// writePeak writes a peak: its moment, its contents, and its timeline.
 func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	layout.WriteTitle(out, "", c.title(), "  "+page.EachChip(c.ids))
 	if e := c.Earlier; e != nil {
@@ -153,7 +153,7 @@ func (p *Page) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	}
 }
 
-// writeRows writes what a peak was made of.
+// writeRows writes the contents of a peak.
 func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, noun string, rows []row) {
 	shown, _ := page.First(rows, p.Limit)
 	columns := page.Columns{page.SizeColumns, 6, 10}
@@ -184,7 +184,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 	}
 }
 
-// writeBriefly writes a line for each of the peaks, which are of one region.
+// writeBriefly writes a line for each peak of a region.
 func (p *Page) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*chipsPeak) {
 	if len(peaks) == 0 {
 		return
@@ -217,7 +217,7 @@ func (p *Page) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*chip
 	}
 }
 
-// writeProcesses writes what each process had most of, on the chip where it was most.
+// writeProcesses writes each process's highest use, on the chip where it was highest.
 func (p *Page) writeProcesses(out *bufio.Writer, layout page.Layout) {
 	type owner struct {
 		text  string

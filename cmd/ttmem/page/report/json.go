@@ -9,8 +9,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Document is what --json prints in place of a report: a snapshot, with what leaks and what the
-// peaks were made of.
+// Document is the output of --json instead of a report: a snapshot, with the leaks and the
+// contents of the peaks.
 type Document struct {
 	*memory.Snapshot
 	// Leaks are the call sites that leak, most bytes first.
@@ -26,12 +26,12 @@ type peak struct {
 	TimeNs        uint64 `json:"time_ns"`
 	Bytes         uint64 `json:"bytes"`
 	CapacityBytes uint64 `json:"capacity_bytes"`
-	// Sites are the largest call sites: of buffers and, of the program with most of them,
-	// circular buffers.
+	// Sites are the largest call sites: of buffers and of circular buffers. The latter belong to
+	// the program with the most.
 	Sites []site `json:"sites"`
 }
 
-// site is a call site: the line, the operation and the calls that led there.
+// site is a call site: the line, the operation and its callers.
 type site struct {
 	Bytes        uint64   `json:"bytes"`
 	Count        uint64   `json:"count"`

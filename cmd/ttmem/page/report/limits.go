@@ -2,18 +2,18 @@ package report
 
 import "strings"
 
-// pageLines is how many lines a report may have: a screen of 40, with what commands write below
-// it.
+// pageLines is the maximum number of lines of a report: a screen of 40 lines, minus the lines
+// that commands write below it.
 const pageLines = 36
 
-// limits are how many of each a report shows.
+// limits are the maximum numbers of the parts of a report.
 type limits struct {
 	sites     int // call sites of a peak
 	leaks     int // call sites that leak
 	failures  int // and lines about each
 	processes int
 	live      int // processes with live memory
-	places    int // call sites of the live memory of a process
+	places    int // call sites of a process's live memory
 	chips     int // groups of chips that share memory in the same way; lines of text about chips
 	warnings  int
 	notes     int
@@ -26,7 +26,7 @@ func widest() limits {
 	return limits{sites: shownSites, leaks: 3, failures: 3, processes: 8, live: 8, places: 3, chips: 16, warnings: 7, notes: 20}
 }
 
-// shrink shows one less of something; false if nothing more can be left out.
+// shrink reduces one of the limits; false if nothing more can be left out.
 func (l *limits) shrink() bool {
 	for _, next := range []struct {
 		shown *int
@@ -44,7 +44,7 @@ func (l *limits) shrink() bool {
 	return false
 }
 
-// fill writes as much as a page has room for.
+// fill writes as much as fits on a page.
 func (r *report) fill() {
 	for r.most = widest(); ; {
 		r.Reset()

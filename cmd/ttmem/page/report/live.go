@@ -60,8 +60,8 @@ func (r *report) live() {
 	}
 }
 
-// liveSources are the places that allocated the memory of regions, and the sum of those that are
-// not kept apart.
+// liveSources returns the places that allocated the memory of regions, and the sum of the places
+// that are not kept apart.
 func liveSources(regions []memory.RegionTotal) (_ []source, others memory.Holder) {
 	var list []source
 	for i := range regions {

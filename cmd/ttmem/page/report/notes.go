@@ -9,7 +9,7 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// notes writes, dimmed, which events did not fit together and what could not be traced.
+// notes writes, dimmed, which events contradict each other and what could not be traced.
 func (r *report) notes() {
 	var list []string
 	count := func(text string, n uint64) {
@@ -67,8 +67,8 @@ const unknownProcess = "process not known yet"
 // outermost Python frames, as under pytest.
 const allPython = "more than 128 frames, all Python ones known"
 
-// late names the processes that were attached late, each once: a process that executed
-// another program is several in the snapshot.
+// late names the processes that were attached late, each once: a process that called exec occurs
+// several times in the snapshot.
 func (r *report) late() string {
 	found := make(map[int]uint64)
 	for i := range r.snap.Processes {
@@ -76,7 +76,7 @@ func (r *report) late() string {
 			found[p.PID] += p.BeforeAttachBuffers
 		}
 	}
-	// The process had not started by then.
+	// The process had not started at that time.
 	maps.DeleteFunc(found, func(_ int, buffers uint64) bool { return buffers == 0 })
 	if len(found) == 0 {
 		return ""

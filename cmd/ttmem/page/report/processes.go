@@ -18,8 +18,8 @@ const (
 	leastCommand = 20
 )
 
-// processes writes a line for each process. Regions and chips are not added up: each figure
-// is of the chip where it is highest.
+// processes writes a line for each process. Regions and chips are not added up: each figure is
+// from the chip where it is highest.
 func (r *report) processes() {
 	list := slices.Clone(r.snap.Processes)
 	if len(list) == 0 {
@@ -30,8 +30,8 @@ func (r *report) processes() {
 			return cmp.Or(memory.CompareBools(a.Exit == nil, b.Exit == nil), cmp.Compare(highest(&b), highest(&a)))
 		})
 	}
-	// The first of the two figures stays if there is no room for both: the present one of
-	// running processes, else the peak. Without the other there is room for the command.
+	// If there is no room for both figures, the first one stays: the present one of running
+	// processes, else the peak. That leaves room for the command.
 	inOrder := func(peak, present string) [2]string {
 		if r.Live {
 			return [2]string{present, peak}

@@ -13,7 +13,7 @@ import (
 // A use is the use of a region on a chip: at the peak or, for running processes, at present.
 type use struct {
 	chip int
-	// shown is drawn, of which cbs are circular buffers; other is the present or the peak.
+	// shown is drawn, and cbs is the part of circular buffers; other is the present or the peak.
 	shown, cbs, other, capacity uint64
 }
 
@@ -34,8 +34,8 @@ func (r *report) useOf(region event.Region, d *memory.Device) use {
 	return u
 }
 
-// regions writes the use of each region on the chip where it is highest and, at a peak, the call
-// sites that it was made of.
+// regions writes the use of each region on the chip where it is highest and, for a peak, its call
+// sites.
 func (r *report) regions() {
 	if len(r.snap.Devices) == 0 {
 		r.line()
@@ -77,7 +77,7 @@ func (r *report) regions() {
 	}
 }
 
-// A regionUse is the use of a region by groups of chips that use as much, the fullest first.
+// A regionUse is the use of a region, by groups of chips with equal use, the fullest first.
 type regionUse struct {
 	event.Region
 	label  string
@@ -85,7 +85,7 @@ type regionUse struct {
 	groups [][]use
 }
 
-// uses are those of the regions that were used; same is true if all chips use as much.
+// uses returns the used regions; same is true if all chips use as much.
 func (r *report) uses() (list []regionUse, same bool) {
 	same = true
 	for _, region := range page.Regions {
@@ -107,7 +107,7 @@ func (r *report) uses() (list []regionUse, same bool) {
 	return list, same
 }
 
-// use writes the use of a region: that of the fullest chips, and of others in a line.
+// use writes the use of a region: a bar for the fullest chips, and a line for the others.
 func (r *report) use(of regionUse, chips bool) {
 	u := of.groups[0][0]
 	figures := of.format(u.shown)
@@ -151,7 +151,7 @@ func (r *report) bar(region event.Region, u use, columns int) string {
 	return r.DrawBar(page.Bar{Part: u.shown, Whole: u.capacity, Style: level}, columns)
 }
 
-// chips writes which chips a use is of, and how much the others use.
+// chips writes the chips of a use, and the use of the others.
 func (r *report) chips(of regionUse) {
 	ids := func(group []use) []int { return page.Each(group, func(u use) int { return u.chip }) }
 	text := page.EachChip(ids(of.groups[0]))
@@ -171,7 +171,7 @@ func (r *report) chips(of regionUse) {
 	}
 }
 
-// peakSources writes the call sites that the peak of a region of a chip was made of.
+// peakSources writes the call sites of the peak of a region of a chip.
 func (r *report) peakSources(of regionUse, u use) {
 	at := slices.IndexFunc(r.peaks, func(p memory.RegionPeak) bool {
 		return p.Device == u.chip && p.Region == of.Region && p.Bytes == u.shown
@@ -186,7 +186,7 @@ func (r *report) peakSources(of regionUse, u use) {
 	r.sources(r.made[at], memory.Holder{}, r.most.sites, u.shown, of.format)
 }
 
-// sourcesOf are the call sites that a peak was made of.
+// sourcesOf returns the call sites of a peak.
 func sourcesOf(p *memory.RegionPeak) (list []source) {
 	for _, h := range p.Holders {
 		list = append(list, newSource(memory.Holder{Bytes: h.Bytes, Count: h.Count, Stack: h.Stack, BeforeAttach: h.BeforeAttach}, event.NotStatic, ""))

@@ -1,5 +1,4 @@
-// Package report writes the summary of a trace: what failed, what leaks, and what each peak was
-// made of.
+// Package report writes the summary of a trace: failures, leaks, and the contents of each peak.
 package report
 
 import (
@@ -14,19 +13,20 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// Options say what a report is about. The zero value is about all processes of a recording.
+// Options configure a report. The zero value selects all processes of a recording.
 type Options struct {
-	// Live is for running processes: "now" takes the place of "at the end".
+	// Live is for running processes: the text says "now" instead of "at the end".
 	Live bool
-	// Own is for users who see their own processes only.
+	// Own is for users who see only their own processes.
 	Own bool
-	// PID is the one process that the report is about; 0: all.
+	// PID is the only process of the report; 0: all.
 	PID int
 	// Older names the previous part of the recording; "" if there is none.
 	Older string
 	// State has the call sites of peaks and leaks.
 	State *aggregate.State
-	// Clock relates the snapshot's times to the wall clock. UTC prints them so.
+	// Clock relates the snapshot's times to the wall clock. With UTC, times are printed by the
+	// wall clock.
 	Clock page.Clock
 	UTC   bool
 }
@@ -48,14 +48,14 @@ type report struct {
 	whole bool
 	// end is "at the end" or "now".
 	end string
-	// running is true if a process was running at the end of a recording; its figures have
-	// otherColumns more then.
+	// running is true if a process was running at the end of a recording; each figure then has
+	// otherColumns more.
 	running      bool
 	otherColumns int
 	users        page.Users
 	leaked       []analyze.Verdict
 	peaks        []memory.RegionPeak
-	// made are the call sites of each of the peaks that was written.
+	// made are the call sites of each written peak.
 	made [][]source
 	most limits
 }
@@ -63,8 +63,8 @@ type report struct {
 // textColumns is the largest width of sentences.
 const textColumns = 100
 
-// WriteText writes what failed and what leaks, the peak or the present use of each region, then
-// processes, and what they have live.
+// WriteText writes failures and leaks, the peak or the present use of each region, then processes
+// and their live memory.
 func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	r := newReport(p.Snapshot, p.Options)
 	r.Painter, r.width, r.whole = layout.Painter, layout.Columns(), layout.Width == 0
@@ -108,7 +108,7 @@ func (r *report) line(parts ...string) {
 	r.WriteByte('\n')
 }
 
-// cut cuts text to the remaining columns, unless names stay whole.
+// cut cuts text to the remaining columns, unless names are not to be cut.
 func (r *report) cut(s string, columns int) string {
 	if r.whole {
 		return s

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// shownSharers is how many processes of a chip are named.
+	// shownSharers is the maximum number of processes of a chip that are named.
 	shownSharers = 8
 	// detailColumns is the indent of the details of a process.
 	detailColumns = 9
@@ -20,8 +20,8 @@ const (
 	containerDigits = 12
 )
 
-// sharing writes the processes of each chip and what each has of its banks, if there are several
-// or if they are another user's. Chips that are shared in the same way are one.
+// sharing writes the processes of each chip and their use of its banks, if there are several or
+// if they belong to another user. Chips that are shared in the same way are one.
 func (r *report) sharing() {
 	type chip struct {
 		id    int
@@ -86,7 +86,7 @@ func (r *report) items(head string, indent int, st page.Style, items []string) {
 	}
 }
 
-// details say where a process runs, and what it had when it ended without closing its device.
+// details returns where a process runs, and its memory when it ended without closing its device.
 func (r *report) details(p *memory.Process) []string {
 	var list []string
 	if p.Container != "" {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// leastName is the least useful width of the name of a place.
+	// leastName is the minimum width of the name of a place.
 	leastName = 36
 	// belowColumns is the indent of a name on its own line.
 	belowColumns = 14
@@ -21,20 +21,20 @@ const (
 // A source is a place that allocated memory.
 type source struct {
 	memory.Holder
-	// kind is that of what a program places in L1, and NotStatic for buffers.
+	// kind is the kind of memory that a program places in L1; NotStatic for buffers.
 	kind event.StaticKind
-	// region is "" where it needs no mention.
+	// region is "" if it needs no mention.
 	region string
 	name   name.Name
-	// calls are the user's calls that led there, and caller is the one in which it differs from
-	// others of the same name.
+	// calls are the user's calls that led there, and caller is the one that differs from those of
+	// others with the same name.
 	calls  []string
 	caller string
-	// text stands for the place if it is not known.
+	// text replaces the place if that is not known.
 	text string
 }
 
-// nouns name what is allocated.
+// nouns name the kinds of memory.
 var nouns = map[event.StaticKind]string{
 	event.NotStatic: "buffer", event.CircularBuffer: "CB", event.DataflowBuffer: "DFB",
 }
@@ -56,7 +56,7 @@ func newSource(h memory.Holder, kind event.StaticKind, region string) source {
 	return s
 }
 
-// merged are the sources, the largest first. Those that look the same on the page are one.
+// merged adds up sources that look the same on the page, the largest first.
 func merged(all []source) (list []source) {
 	type key struct {
 		kind                event.StaticKind
@@ -81,7 +81,7 @@ func merged(all []source) (list []source) {
 	return list
 }
 
-// distinguish gives sources that look the same the callers in which they differ.
+// distinguish gives sources that look the same the callers that differ.
 func distinguish(list []source) {
 	var names []string
 	var calls [][]string
@@ -93,7 +93,7 @@ func distinguish(list []source) {
 	}
 }
 
-// sources writes the largest sources, with their share of so many bytes, 0 being unknown, and the
+// sources writes the largest sources, with their share of the bytes in of (0 if unknown), and the
 // sum of the others.
 func (r *report) sources(list []source, others memory.Holder, limit int, of uint64, format func(uint64) string) {
 	columns := page.Columns{12, 5, 13}
@@ -101,7 +101,7 @@ func (r *report) sources(list []source, others memory.Holder, limit int, of uint
 		columns[1] = 0
 	}
 	shown := len(list)
-	// A single other place takes no more room than its summary.
+	// A single further place takes no more room than its summary.
 	if shown > limit+1 || shown > limit && others.Count > 0 {
 		shown = limit
 	}
@@ -171,7 +171,7 @@ func (r *report) calls(call, caller string) string {
 	return call + r.Pick(" ← ", " < ") + caller
 }
 
-// inFileOf is a call without its file, if that is the file of another one.
+// inFileOf returns a call without its file, if another call has the same file.
 func inFileOf(other, call string) string {
 	if file, _, ok := strings.Cut(other, ":"); ok {
 		if rest, ok := strings.CutPrefix(call, file+":"); ok {

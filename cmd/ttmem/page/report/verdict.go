@@ -18,8 +18,8 @@ type failing struct {
 	calls []string
 }
 
-// failings are the failures of the snapshot, the newest first. Those of the same cause at the
-// same place are one group: a program may try again.
+// failings returns the failures of the snapshot, the newest first. Failures with the same cause
+// at the same place are one group: a program may try again.
 func (r *report) failings() [][]failing {
 	var list []failing
 	for i := range r.snap.Failures {
@@ -50,7 +50,7 @@ func (r *report) failures() {
 		if place := r.failedAt(f); place != "" {
 			r.line("  ", r.cut(place, r.width-2))
 		}
-		// of a message, the figures that matter stand in the first sentence
+		// the first sentence of a message has the important figures
 		about := r.cut(oom.Brief(f.Failure), r.most.failures*(r.width-4)-len(" (1000 times), PID 4194304"))
 		if len(group) > 1 {
 			about += fmt.Sprintf(" (%d times)", len(group))
@@ -64,7 +64,8 @@ func (r *report) failures() {
 	}
 }
 
-// failedAt is where an allocation failed: the line, the operation, and the callers that fit.
+// failedAt returns the place of a failed allocation: the line, the operation, and the callers
+// that fit.
 func (r *report) failedAt(f failing) string {
 	place := page.Clean(name.Of(f.Stack.Frames()).Op)
 	if len(f.calls) > 0 && place != "" {
@@ -82,7 +83,7 @@ func (r *report) failedAt(f failing) string {
 	return place
 }
 
-// leaks writes which call sites leak, as `ttmem leaks` judges it.
+// leaks writes the leaking call sites, as in `ttmem leaks`.
 func (r *report) leaks() {
 	if !slices.ContainsFunc(r.snap.Processes, func(p memory.Process) bool { return highest(&p) > 0 }) {
 		return

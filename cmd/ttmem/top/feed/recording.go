@@ -71,7 +71,8 @@ func (r *Recording) add(kind top.StopKind, at memory.Point, name string) {
 	}
 }
 
-// addPeaks adds the peaks, those of several chips at once as one, and finds the fullest one.
+// addPeaks adds the peaks, those of several chips at the same time as one, and finds the fullest
+// one.
 func (r *Recording) addPeaks(peaks []memory.PeakPoint) {
 	for _, group := range page.Alike(peaks, func(a, b memory.PeakPoint) bool { return a.Point == b.Point && a.Region == b.Region }) {
 		chips := page.Each(group, func(p memory.PeakPoint) int { return p.Device })

@@ -1,5 +1,5 @@
-// Package feed gives the live view what it shows: the moments of a recording, what the service or a
-// tracer sees, and the output of a command.
+// Package feed supplies the live view: with the moments of a recording, the events of the service
+// or a tracer, and the output of a command.
 package feed
 
 import (
@@ -21,8 +21,8 @@ import (
 // A Watch follows events while the view is shown.
 type Watch struct {
 	*top.Live
-	// Began is closed when there is something to show, and Done when watching has ended: then Err
-	// says why it failed, and Status is the exit status that follows.
+	// Began is closed when there is something to show, and Done when watching has ended. Then Err
+	// says why it failed, and Status is the exit status.
 	Began, Done chan struct{}
 	Err, Status error
 	stop        context.CancelFunc
@@ -91,7 +91,7 @@ func Start(from source.Options, live *top.Live) *Watch {
 const serviceInterval = 2 * time.Second
 
 // followService queries the service until ctx is done: whether it still reads memory and, for
-// users who see only their own processes, what other users have.
+// users who see only their own processes, the memory of other users.
 func followService(ctx context.Context, from *source.Options, live *top.Live) {
 	for ctx.Err() == nil {
 		client, err := from.Service()
