@@ -9,6 +9,9 @@ import (
 	"ttmem/aggregate/memory"
 )
 
+// OtherUsers stands for the call sites of users whose processes are not shown.
+const OtherUsers = "other users"
+
 // ownOnlyNote tells users that they see their own processes only.
 const ownOnlyNote = "only your own processes are shown: "
 

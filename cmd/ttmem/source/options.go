@@ -38,7 +38,7 @@ type Options struct {
 	// AwaitLibrary is true if the processes may load their library later.
 	AwaitLibrary bool
 	// StateOnly is true if the state at the end is enough: a file is read from its last
-	// checkpoint on.
+	// checkpoint on, and a service is asked for the state again.
 	StateOnly bool
 	// Quiet shows no progress.
 	Quiet bool

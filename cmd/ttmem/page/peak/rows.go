@@ -14,12 +14,12 @@ import (
 // A row is a line of what a peak was made of.
 type row struct {
 	key string
-	// count is how many buffers, or circular buffers.
+	// count is how many buffers, or circular buffers; 0 if that is not known.
 	count, bytes uint64
 	// programs are the bytes of each program, of which bytes is the most; nil where the
 	// row is of buffers.
 	programs map[program]uint64
-	// pid and callers are those of rows by stack.
+	// pid and callers are those of rows by stack; pid is 0 for other users.
 	pid     int
 	callers []string
 }
@@ -60,9 +60,9 @@ type rowKey struct {
 	pid           int
 }
 
-// rows are parts by what they are counted as, most first. Of several programs in one row,
-// which use the same space, it is the one that has most.
-func (p *Page) rows(parts []part) (rows []row) {
+// rows are parts by what they are counted as, most first, and what other users had. Of several
+// programs in one row, which use the same space, it is the one that has most.
+func (p *Page) rows(parts []part, others uint64) (rows []row) {
 	index := make(map[rowKey]int)
 	for i := range parts {
 		one := &parts[i]
@@ -89,6 +89,9 @@ func (p *Page) rows(parts []part) (rows []row) {
 		}
 		row.programs[*one.program] += one.Amount.Bytes
 		row.bytes = max(row.bytes, row.programs[*one.program])
+	}
+	if others > 0 {
+		rows = append(rows, row{key: page.OtherUsers, bytes: others})
 	}
 	slices.SortStableFunc(rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.count, a.count), cmp.Compare(a.key, b.key))
