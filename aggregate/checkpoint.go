@@ -18,24 +18,36 @@ func (s *State) Checkpoint() *event.Event { return s.Freeze(nil)() }
 // buffers, which never change, and lists these.
 //
 // If selected is not nil, the checkpoint has only the processes, failures and marks of the
-// users that it selects. Of a chip that other users have used, it has only the highest peak of
-// all users and the present use by the selected processes.
+// users that it selects. A chip that other users have used has the peaks of all users, but only
+// the call sites of the selected ones.
 func (s *State) Freeze(selected func(uid int) bool) func() *event.Event {
 	if selected == nil {
 		return s.freeze(false)
 	}
 	some := s.only(func(_, uid int) bool { return selected(uid) })
 	for id, c := range s.chips {
-		if c.usedOnlyBy(selected) {
-			some.chips[id] = c
-			continue
-		}
-		for i := range c.pools {
-			q := &some.chips[id].pools[i]
-			q.Earlier, q.OfAllUsers = c.pools[i].Highest(), true
+		if some.chips[id] = c; !c.usedOnlyBy(selected) {
+			some.chips[id] = s.shared(c, selected)
 		}
 	}
 	return some.freeze(true)
+}
+
+// shared returns a chip as it is written for users who share it with others: the sums of all
+// users, and the circular buffers at the peak of the selected ones.
+func (s *State) shared(c *chip, selected func(uid int) bool) *chip {
+	one := *c
+	one.users = nil
+	for i := range one.pools {
+		one.pools[i].Shared = true
+	}
+	l1 := &one.pools[event.L1]
+	l1.PeakCore, _ = l1.coreAtPeak(s.staticsAt(l1))
+	l1.ended = slices.DeleteFunc(slices.Clone(l1.endedSincePeak()), func(e programStatic) bool {
+		return e.site == nil || !selected(e.site.UID())
+	})
+	l1.endedSerial = l1.Serial
+	return &one
 }
 
 // OfProcesses reduces a Checkpoint to some processes, as Freeze does for users; nil if the
@@ -143,6 +155,9 @@ func (s *State) Restore(from *event.State) error {
 	}
 	for _, p := range read.processes {
 		p.name.marks = read.marksFor(p.name.about.UID)
+	}
+	for _, q := range read.allPools() {
+		q.AddOthers()
 	}
 	if partial {
 		read.restartPartial()

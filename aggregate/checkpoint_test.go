@@ -2,6 +2,7 @@ package aggregate_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -263,15 +264,19 @@ func TestAFrozenCheckpointLeavesOutWhatIsOfOthers(t *testing.T) {
 		e.Stack = event.StackOf([]event.Frame{{Kind: event.Python, Name: fmt.Sprintf("secret call %d", pid)}})
 		return e
 	}
+	const shared = 1 << 40
 	s := after(started(7), started(8), started(9), wormhole(1, 7, 1, 0), wormhole(1, 8, 1, 0),
 		secret(7, tensor(2, 7, 1, 0)), secret(8, tensor(2, 8, 1, 0)), secret(9, tensor(3, 9, 1, 0)), mark(1007), mark(1008),
-		secret(8, cb(4, 8, 3, 1000, 100, 1, 1, 0)), failed(7), failed(8),
+		secret(8, cb(4, 8, 3, 1000, 100, 1, 1, 0)), secret(8, cb(4, 8, 4, shared, 300, 1, 1, 0)), failed(7), failed(8), endCBs(5, 8, 4),
 		event.Event{TimeNs: 5, Kind: event.ProcessExit, PID: 9})
 	e := s.Freeze(func(uid int) bool { return uid == 1007 })()
 	qt.Check(t, qt.IsFalse(bytes.Contains(e.State.Data, []byte("secret 8"))))
 	qt.Check(t, qt.IsFalse(bytes.Contains(e.State.Data, []byte("secret 9"))))
 	qt.Check(t, qt.IsFalse(bytes.Contains(e.State.Data, []byte("secret mark 1008"))))
 	qt.Check(t, qt.IsFalse(bytes.Contains(e.State.Data, []byte("secret failure 8"))))
+	qt.Check(t, qt.IsFalse(bytes.Contains(e.State.Data, binary.AppendUvarint(nil, shared))))
+	qt.Check(t, qt.IsFalse(bytes.Contains(e.State.Data, binary.AppendVarint(nil, 1008))))
+	qt.Check(t, qt.IsTrue(bytes.Contains(e.State.Data, binary.AppendVarint(nil, 1007))))
 	qt.Assert(t, qt.HasLen(e.State.Stacks, 1))
 	qt.Check(t, qt.Equals(e.State.Stacks[0].Frames()[0].Name, "secret call 7"))
 
@@ -288,7 +293,9 @@ func TestAFrozenCheckpointLeavesOutWhatIsOfOthers(t *testing.T) {
 	qt.Check(t, qt.Equals(dram.CapacityBytes, 12*wormholeDRAM))
 	peak := mine.RegionPeaks()[0]
 	qt.Check(t, qt.HasLen(peak.Holders, 1))
-	qt.Check(t, qt.Equals(peak.Bytes, 540672))
+	qt.Check(t, qt.Equals(peak.OthersBytes, 2*540672))
+	qt.Check(t, qt.HasLen(mine.RegionPeaks()[1].Programs, 0))
+	qt.Check(t, qt.Equals(mine.RegionPeaks()[1].OthersStaticBytes, 400))
 	for pid := 8; pid < 10; pid++ {
 		mine.Apply(&event.Event{TimeNs: 6, Kind: event.ProcessStart, PID: pid})
 	}

@@ -2,6 +2,7 @@ package aggregate_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"testing"
@@ -92,8 +93,8 @@ func TestWhatWasThereBeforeTheAttachDidNotRise(t *testing.T) {
 	qt.Check(t, qt.Equals(dram.Bytes, 3*540672))
 }
 
-// TestAUserHasThePeaksThatRootHas: of a chip that only this user has used all that is known of
-// them, and of another one how high the highest was.
+// TestAUserHasThePeaksThatRootHas: of chip 0, which only this user has used, all call sites, and
+// of chip 1 the own ones, beside the sum of others.
 func TestAUserHasThePeaksThatRootHas(t *testing.T) {
 	start := func(pid, uid int) event.Event {
 		return event.Event{TimeNs: 1, Kind: event.ProcessStart, PID: pid, UID: uid}
@@ -114,9 +115,11 @@ func TestAUserHasThePeaksThatRootHas(t *testing.T) {
 			got[i].Timeline, got[i].StaticTimeline = nil, nil
 			qt.Check(t, qt.Equals(fmt.Sprintf("%+v", got[i]), fmt.Sprintf("%+v", want[i])))
 		}
-		earlier := &memory.EarlierPeak{TimeNs: 5, Bytes: 2 * 540672, CapacityBytes: 12 * wormholeDRAM, OfAllUsers: true}
-		qt.Check(t, qt.DeepEquals(got[2].Earlier, earlier))
-		qt.Check(t, qt.Equals(got[2].Bytes, 0))
+		qt.Check(t, qt.DeepEquals([]uint64{got[2].TimeNs, got[2].Bytes, got[2].OthersBytes}, []uint64{5, 2 * 540672, 540672}))
+		qt.Check(t, qt.IsNil(got[2].Earlier))
+		qt.Assert(t, qt.HasLen(got[2].Holders, 1))
+		qt.Check(t, qt.Equals(got[2].Holders[0].Stack, stacks[1]))
+		qt.Check(t, qt.HasLen(want[2].Holders, 2))
 		for i, d := range all.Snapshot().Devices {
 			own := mine.Snapshot().Devices[i].Regions.DRAM
 			qt.Check(t, qt.Equals(own.PeakBytes, d.Regions.DRAM.PeakBytes))
@@ -139,6 +142,71 @@ func TestAUserHasThePeaksThatRootHas(t *testing.T) {
 	begin, restored := mine.Since()
 	qt.Check(t, qt.Equals(begin, 1))
 	qt.Check(t, qt.IsFalse(restored))
+}
+
+// TestAUserHasTheOwnPartOfSharedPeaks at any time, and what others had as one sum. While only this
+// user allocates, that stays so.
+func TestAUserHasTheOwnPartOfSharedPeaks(t *testing.T) {
+	const pid = 2
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		all, now := aggregate.New(), uint64(0)
+		step := func(own bool, states ...*aggregate.State) {
+			e := fullEvent(r, now)
+			now += r.Uint64N(4)
+			if own {
+				e.PID = pid
+			}
+			if e.PID > 0 && (e.Kind == event.ProcessExit || e.Kind == event.ProcessStart) {
+				e = event.Event{TimeNs: e.TimeNs, Kind: event.ProcessStart, PID: e.PID, UID: 1000 + e.PID}
+			}
+			for _, s := range states {
+				s.Apply(&e)
+			}
+		}
+		for one := range 3 {
+			all.Apply(&event.Event{Kind: event.ProcessStart, PID: 1 + one, UID: 1001 + one})
+		}
+		for range r.IntN(300) {
+			step(false, all)
+		}
+		mine := aggregate.New()
+		mine.Apply(all.Freeze(func(uid int) bool { return uid == 1000+pid })())
+		comment := qt.Commentf("seed %d, time %d", seed, now)
+		want, got := all.RegionPeaks(), mine.RegionPeaks()
+		qt.Assert(t, qt.HasLen(got, len(want)), comment)
+		for i, peak := range want {
+			var others uint64
+			own := slices.DeleteFunc(peak.Holders, func(h memory.SiteAmount) bool {
+				if h.PID != pid {
+					others += h.Bytes
+				}
+				return h.PID != pid
+			})
+			qt.Check(t, qt.Equals(got[i].OthersBytes-got[i].OthersStaticBytes, others), comment)
+			qt.Check(t, qt.Equals(fmt.Sprintf("%+v", got[i].Holders), fmt.Sprintf("%+v", own)), comment)
+			if got[i].OthersStaticBytes > 0 { // else more than one core may be the fullest
+				own := slices.DeleteFunc(peak.Programs, func(p memory.PeakProgram) bool { return p.PID != pid })
+				qt.Check(t, qt.Equals(fmt.Sprintf("%+v", got[i].Programs), fmt.Sprintf("%+v", own)), comment)
+			}
+			rest := func(p memory.RegionPeak) string {
+				line, static := p.Timeline, p.StaticTimeline
+				p.OthersBytes, p.OthersStaticBytes, p.Holders, p.Programs, p.Timeline, p.StaticTimeline = 0, 0, nil, nil, nil, nil
+				return fmt.Sprintf("%+v %+v %+v", p, *line, *static)
+			}
+			qt.Check(t, qt.Equals(rest(got[i]), rest(peak)), comment)
+		}
+		for range 100 {
+			step(true, all, mine)
+		}
+		got = mine.RegionPeaks()
+		for _, peak := range all.RegionPeaks() {
+			if peak.Region != event.L1 { // where circular buffers of several users use the same space
+				at := slices.IndexFunc(got, func(p memory.RegionPeak) bool { return p.Device == peak.Device && p.Region == peak.Region })
+				qt.Check(t, qt.DeepEquals([]uint64{got[at].TimeNs, got[at].Bytes}, []uint64{peak.TimeNs, peak.Bytes}), comment)
+			}
+		}
+	}
 }
 
 // TestAPeakBeforeSomebodyJoinedIsOnlyKnownToHaveBeen, where only some processes are shown.

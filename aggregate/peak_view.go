@@ -55,13 +55,22 @@ func (s *State) peakOf(q *pool, holders []memory.SiteAmount) memory.RegionPeak {
 		CapacityBytes: cmp.Or(q.Peak.Capacity, q.Capacity()), StaticBytes: q.Peak.Static, Holders: holders,
 		Timeline: q.Line.Clone(), StaticTimeline: q.StaticLine.Clone(),
 	}
-	if q.Region == event.L1 && q.Peak.Bytes > 0 {
-		view.Programs = s.programsAt(q)
+	var covered uint64
+	if q.Peak.Static > 0 {
+		view.Programs, covered = s.programsAt(q)
+	}
+	if q.Shared {
+		buffers := q.Peak.Bytes - q.Peak.Static
+		for i := range holders {
+			buffers -= min(buffers, holders[i].Bytes)
+		}
+		view.OthersStaticBytes = q.Peak.Static - min(q.Peak.Static, covered)
+		view.OthersBytes = buffers + view.OthersStaticBytes
 	}
 	if q.Earlier.Bytes > q.Peak.Bytes {
 		view.Earlier = &memory.EarlierPeak{
 			TimeNs: q.Earlier.TimeNs, Bytes: q.Earlier.Bytes,
-			CapacityBytes: cmp.Or(q.Earlier.Capacity, q.Capacity()), OfAllUsers: q.OfAllUsers,
+			CapacityBytes: cmp.Or(q.Earlier.Capacity, q.Capacity()),
 		}
 	}
 	return view
@@ -127,20 +136,11 @@ func (s *State) PeakSites() (list []memory.SiteAmount) {
 // compareStacks orders stacks in the same way on all chips.
 func compareStacks(a, b *event.Stack) int { return cmp.Compare(memory.StackID(a), memory.StackID(b)) }
 
-// programsAt returns the programs at the peak of the L1 of a chip.
-func (s *State) programsAt(q *pool) []memory.PeakProgram {
+// programsAt returns the programs at the peak of the L1 of a chip, and how much of the core their
+// circular buffers occupied.
+func (s *State) programsAt(q *pool) (list []memory.PeakProgram, covered uint64) {
 	entries := s.staticsAt(q)
-	var usage cores.Usage
-	for i := range entries {
-		usage.Add(entries[i].place)
-	}
-	core, found := usage.Fullest()
-	if !found || q.Peak.Static == 0 {
-		return nil
-	}
-	if usage.Max() != q.Peak.Static { // with buffers on single cores, another core was the fullest
-		core = q.PeakCore
-	}
+	core, covered := q.coreAtPeak(entries)
 	type key struct {
 		pid     int
 		program uint64
@@ -149,7 +149,6 @@ func (s *State) programsAt(q *pool) []memory.PeakProgram {
 		before  bool
 	}
 	index := make(map[key]int)
-	var list []memory.PeakProgram
 	var unions []cores.Union // of each of the list
 	for i := range entries {
 		e := &entries[i]
@@ -176,7 +175,21 @@ func (s *State) programsAt(q *pool) []memory.PeakProgram {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), cmp.Compare(a.ProgramID, b.ProgramID),
 			cmp.Compare(a.Kind, b.Kind), compareStacks(a.Stack, b.Stack), memory.CompareBools(a.BeforeAttach, b.BeforeAttach))
 	})
-	return list
+	return list, covered
+}
+
+// coreAtPeak returns the core that was fullest at the peak, and how much of it these circular
+// buffers occupied.
+func (q *pool) coreAtPeak(entries []programStatic) (core cores.Core, covered uint64) {
+	var usage cores.Usage
+	for i := range entries {
+		usage.Add(entries[i].place)
+	}
+	core = q.PeakCore
+	if usage.On(core) != q.Peak.Static && usage.Max() == q.Peak.Static { // without buffers on single cores
+		core, _ = usage.Fullest()
+	}
+	return core, usage.On(core)
 }
 
 // staticsAt returns the circular buffers that were live at the peak.

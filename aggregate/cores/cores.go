@@ -109,6 +109,14 @@ type Usage struct {
 // Max returns the occupied bytes on the fullest core.
 func (u *Usage) Max() uint64 { return u.max }
 
+// On returns the occupied bytes on a core.
+func (u *Usage) On(c Core) uint64 {
+	if x := u.cores[c]; x != nil {
+		return x.bytes
+	}
+	return 0
+}
+
 // Bytes returns the occupied bytes over all cores.
 func (u *Usage) Bytes() uint64 { return u.bytes }
 

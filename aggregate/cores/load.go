@@ -62,10 +62,7 @@ type Top struct {
 func TopOf(l *Load, u *Usage) Top {
 	top, found := Top{Bytes: u.max, Static: u.max}, false
 	for c, bytes := range l.cores {
-		static := uint64(0)
-		if x := u.cores[c]; x != nil {
-			static = x.bytes
-		}
+		static := u.On(c)
 		more := cmp.Compare(bytes+static, top.Bytes)
 		if more > 0 || more == 0 && (!found || cmp.Or(cmp.Compare(c.Y, top.Core.Y), cmp.Compare(c.X, top.Core.X)) < 0) {
 			top, found = Top{c, bytes + static, static}, true

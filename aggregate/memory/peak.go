@@ -21,6 +21,9 @@ type RegionPeak struct {
 	// Holders are the call sites, most bytes first. Programs are in the same order.
 	Holders  []SiteAmount
 	Programs []PeakProgram
+	// OthersBytes is the part of users whose call sites are not known, and OthersStaticBytes what
+	// their circular buffers occupied beside the Programs.
+	OthersBytes, OthersStaticBytes uint64
 	// Earlier is a higher peak before the state's first event; nil if there is none.
 	Earlier *EarlierPeak
 	// Timeline shows Bytes over time, and StaticTimeline shows StaticBytes.
@@ -39,12 +42,8 @@ type PeakProgram struct {
 	Count, Bytes uint64
 }
 
-// An EarlierPeak is a peak from a checkpoint, without its holders. OfAllUsers is true if it
-// includes the memory of users whose buffers the State does not have.
-type EarlierPeak struct {
-	TimeNs, Bytes, CapacityBytes uint64
-	OfAllUsers                   bool
-}
+// An EarlierPeak is a peak from a checkpoint, without its holders.
+type EarlierPeak struct{ TimeNs, Bytes, CapacityBytes uint64 }
 
 // A RegionTimeline is the use of one region of one chip over time. All sizes are in bytes of
 // the region; those of L1 are per core.

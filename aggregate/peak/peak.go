@@ -38,8 +38,8 @@ type Pool struct {
 	// Peak is the highest peak since the first event, and Earlier the highest one before that,
 	// from a checkpoint.
 	Peak, Earlier Peak
-	// OfAllUsers is true if Earlier includes the memory of users whose buffers are not known.
-	OfAllUsers bool
+	// Shared is true if Bytes and Peak include the memory of users whose buffers are not known.
+	Shared bool
 	// Serial is the number of new peaks so far.
 	Serial uint64
 	// level and levelStatic are Bytes and static when they last fit, minus the bytes freed since.
@@ -144,6 +144,14 @@ func (q *Pool) RestartLines(now uint64) {
 	q.StaticLine.Restart(now, q.levelStatic)
 }
 
+// AddOthers adds to the present use of a shared region that of the users whose buffers are not
+// known. Call it when all others were counted.
+func (q *Pool) AddOthers() {
+	if q.Shared {
+		q.Bytes = max(q.Bytes, q.level)
+	}
+}
+
 // Redraw is RestartLines for a stream of events that begins now.
 func (q *Pool) Redraw(now uint64) {
 	q.RestartLines(now)
@@ -162,7 +170,7 @@ func (q *Pool) Highest() Peak {
 func (q *Pool) Code(c *codec.Codec) {
 	q.Peak.Code(c)
 	q.Earlier.Code(c)
-	c.Bool(&q.OfAllUsers)
+	c.Bool(&q.Shared)
 	c.Value(&q.PeakCore)
 	c.Uints(&q.Serial, &q.level, &q.levelStatic)
 	q.Line.Code(c)

@@ -281,20 +281,9 @@ func (m mistake) check(t *testing.T, stdout, stderr string, status int) {
 
 // mistakenFiles makes a recording and files that are none, in a folder that all users can read.
 func mistakenFiles(t *testing.T) {
-	dir := t.TempDir()
-	readStory(t, storyEvents(goldenFolder, "leak")).record(t, filepath.Join(dir, "model.ttmem"), 200)
-	t.Chdir(dir)
-	for dir := "."; ; dir += "/.." { // which testing makes for its own user
-		path, err := filepath.Abs(dir)
-		qt.Assert(t, qt.IsNil(err))
-		if path == filepath.Clean(os.TempDir()) {
-			break
-		}
-		qt.Assert(t, qt.IsNil(os.Chmod(dir, 0o755)))
-	}
-	self, err := os.ReadFile(os.Args[0]) // in a folder of root's
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(os.WriteFile("ttmem", self, 0o755)))
+	story := readStory(t, storyEvents(goldenFolder, "leak"))
+	shareFolder(t)
+	story.record(t, "model.ttmem", 200)
 	model, err := os.ReadFile("model.ttmem")
 	qt.Assert(t, qt.IsNil(err))
 	changed := func(at int, to byte) []byte {
@@ -315,4 +304,20 @@ func mistakenFiles(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Chmod("model.ttmem", 0o644)))
 	qt.Assert(t, qt.IsNil(os.Mkdir("dir", 0o755)))
 	qt.Assert(t, qt.IsNil(os.Symlink("model.ttmem", "link.ttmem")))
+}
+
+// shareFolder changes to a folder that all users can read, with this program as ttmem.
+func shareFolder(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for dir := "."; ; dir += "/.." { // which testing makes for its own user
+		path, err := filepath.Abs(dir)
+		qt.Assert(t, qt.IsNil(err))
+		if path == filepath.Clean(os.TempDir()) {
+			break
+		}
+		qt.Assert(t, qt.IsNil(os.Chmod(dir, 0o755)))
+	}
+	self, err := os.ReadFile(os.Args[0]) // in a folder of root's
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(os.WriteFile("ttmem", self, 0o755)))
 }

@@ -22,16 +22,8 @@ func TestOneProcessIsShownAlone(t *testing.T) {
 		events = append(events, r.events...)
 	}
 	file := writeEvents(t, "run.jsonl", events)
-	hub := service.NewHub(aggregate.New())
-	for i := range events {
-		hub.Apply(&events[i])
-	}
 	path := filepath.Join(t.TempDir(), "s")
-	socket, err := service.Listen(path)
-	qt.Assert(t, qt.IsNil(err))
-	server := service.NewServer(hub, service.Options{Version: "1"})
-	defer server.Close()
-	go server.ServeUnix(socket)
+	serveEvents(t, path, events)
 
 	for _, from := range [][]string{{file}, {"--socket", path}} {
 		for _, view := range [][]string{{"map"}, {"map", "--json"}, {"top", "--once"}, {"dump"}} {
@@ -44,4 +36,19 @@ func TestOneProcessIsShownAlone(t *testing.T) {
 			qt.Check(t, qt.StringContains(commandSays(t, args...).Error(), "-p 300: "), qt.Commentf("%v", args))
 		}
 	}
+}
+
+// serveEvents returns the hub of a service that has seen events.
+func serveEvents(t *testing.T, path string, events []event.Event) *service.Hub {
+	t.Helper()
+	hub := service.NewHub(aggregate.New())
+	for i := range events {
+		hub.Apply(&events[i])
+	}
+	socket, err := service.Listen(path)
+	qt.Assert(t, qt.IsNil(err))
+	server := service.NewServer(hub, service.Options{Version: "1"})
+	t.Cleanup(server.Close)
+	go server.ServeUnix(socket)
+	return hub
 }

@@ -9,6 +9,9 @@ import (
 	"ttmem/aggregate/memory"
 )
 
+// OtherUsers stands for the call sites of users whose processes are not shown.
+const OtherUsers = "other users"
+
 // ownOnlyNote says that users see only their own processes.
 const ownOnlyNote = "only your own processes are shown: "
 

@@ -173,6 +173,37 @@ func TestStateShowsUsersTheirOwnProcesses(t *testing.T) {
 	qt.Check(t, qt.HasLen(state.Snapshot().Processes, 1))
 }
 
+// TestTwoUsersOfAChipHaveItsPeaks: the moments and bytes that root has, with their own call sites.
+func TestTwoUsersOfAChipHaveItsPeaks(t *testing.T) {
+	host := newHost()
+	peaksFor := func(v Viewer) memory.RegionPeak {
+		var b bytes.Buffer
+		qt.Assert(t, qt.IsNil(host.hub.WriteState(context.Background(), v, &b)))
+		state := aggregate.New()
+		for _, e := range read(t, b.Bytes()) {
+			state.Apply(&e)
+		}
+		peaks := state.RegionPeaks()
+		qt.Assert(t, qt.HasLen(peaks, 1))
+		return peaks[0]
+	}
+	host.start(20, 4321)
+	host.start(30, 4322)
+	for range 3 {
+		host.churn(20, 4321, 20)
+		host.churn(30, 4322, 20)
+		all := peaksFor(root)
+		qt.Assert(t, qt.HasLen(all.Holders, 2))
+		for i, h := range all.Holders {
+			mine := peaksFor(Viewer{UID: 4321 + h.PID/10 - 2})
+			qt.Check(t, qt.Equals(asJSON(t, mine.Holders), asJSON(t, all.Holders[i:i+1])))
+			qt.Check(t, qt.Equals(mine.OthersBytes, all.Holders[1-i].Bytes))
+			mine.Holders, mine.OthersBytes = all.Holders, 0
+			qt.Check(t, qt.Equals(asJSON(t, mine), asJSON(t, all)))
+		}
+	}
+}
+
 // TestAMissingServiceDiffersFromOtherErrors: callers that can do without a service go on.
 func TestAMissingServiceDiffersFromOtherErrors(t *testing.T) {
 	_, err := Dial(socketPath(t))

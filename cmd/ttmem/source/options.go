@@ -39,7 +39,7 @@ type Options struct {
 	// AwaitLibrary is true if the processes may load their library later.
 	AwaitLibrary bool
 	// StateOnly is true if the state at the end is enough: a file is then read from its last
-	// checkpoint.
+	// checkpoint, and a service is asked for the state again.
 	StateOnly bool
 	// Quiet suppresses progress.
 	Quiet bool

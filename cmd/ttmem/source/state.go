@@ -152,27 +152,9 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 
 // ServiceState returns the state that a service reports.
 func ServiceState(ctx context.Context, client *service.Client, socket string) (*State, error) {
-	r, err := client.State(ctx)
-	if err != nil {
-		return nil, err
-	}
 	s := newState("on this host")
-	shown := term.NewProgress(0)
-	defer shown.End()
-	var e event.Event
-	for n := 0; ; n++ {
-		err := r.Next(&e)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("reading from the ttmem service at %s: %w", socket, err)
-		}
-		s.Apply(&e)
-		shown.Report(func() string { return fmt.Sprintf("%d buffers", n) })
-	}
-	if _, whole := r.End(); !whole {
-		return nil, fmt.Errorf("the ttmem service at %s ended while it answered: try again", socket)
+	if err := readState(ctx, client, socket, s.Apply); err != nil {
+		return nil, err
 	}
 	s.NowNs = host.Now()
 	if os.Geteuid() != 0 {
@@ -183,6 +165,32 @@ func ServiceState(ctx context.Context, client *service.Client, socket string) (*
 		s.Notes = append(s.Notes, page.StillReading)
 	}
 	return s, nil
+}
+
+// readState calls handle with the events of the state that a service reports.
+func readState(ctx context.Context, client *service.Client, socket string, handle func(*event.Event)) error {
+	r, err := client.State(ctx)
+	if err != nil {
+		return err
+	}
+	shown := term.NewProgress(0)
+	defer shown.End()
+	var e event.Event
+	for n := 0; ; n++ {
+		err := r.Next(&e)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("reading from the ttmem service at %s: %w", socket, err)
+		}
+		handle(&e)
+		shown.Report(func() string { return fmt.Sprintf("%d buffers", n) })
+	}
+	if _, whole := r.End(); !whole {
+		return fmt.Errorf("the ttmem service at %s ended while it answered: try again", socket)
+	}
+	return nil
 }
 
 // OthersUnknown is shown to users who see only their own processes if the memory of others is not

@@ -241,6 +241,8 @@ func (o *Options) watchService(client *service.Client, handle func(*event.Event)
 	for {
 		err := r.Next(&e)
 		switch {
+		case ctx.Err() != nil && o.StateOnly && os.Geteuid() != 0: // the stream lacks events of other users
+			return s, readState(context.Background(), client, o.Socket, handle)
 		case ctx.Err() != nil:
 			return s, nil
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):

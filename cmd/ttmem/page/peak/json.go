@@ -28,14 +28,18 @@ type Document struct {
 
 // Region is a region of chips with the same peak. The bytes of L1 are per core.
 type Region struct {
-	Devices       []int        `json:"devices"`
-	Region        string       `json:"region"`
-	PerCore       bool         `json:"per_core,omitempty"`
-	TimeNs        uint64       `json:"time_ns"`
-	Bytes         uint64       `json:"bytes"`
-	CapacityBytes uint64       `json:"capacity_bytes"`
-	StaticBytes   uint64       `json:"static_bytes,omitempty"`
-	Earlier       *earlierJSON `json:"earlier,omitempty"`
+	Devices       []int  `json:"devices"`
+	Region        string `json:"region"`
+	PerCore       bool   `json:"per_core,omitempty"`
+	TimeNs        uint64 `json:"time_ns"`
+	Bytes         uint64 `json:"bytes"`
+	CapacityBytes uint64 `json:"capacity_bytes"`
+	StaticBytes   uint64 `json:"static_bytes,omitempty"`
+	// OtherUsersBytes is the part of users whose processes are not shown, of which
+	// OtherUsersStaticBytes are circular buffers.
+	OtherUsersBytes       uint64       `json:"other_users_bytes,omitempty"`
+	OtherUsersStaticBytes uint64       `json:"other_users_static_bytes,omitempty"`
+	Earlier               *earlierJSON `json:"earlier,omitempty"`
 	// Groups are the groups of --by, and StaticGroups those of circular buffers.
 	Groups       []groupJSON   `json:"groups"`
 	StaticGroups []groupJSON   `json:"static_groups,omitempty"`
@@ -49,7 +53,6 @@ type earlierJSON struct {
 	TimeNs        uint64 `json:"time_ns"`
 	Bytes         uint64 `json:"bytes"`
 	CapacityBytes uint64 `json:"capacity_bytes,omitempty"`
-	OfAllUsers    bool   `json:"of_all_users,omitempty"`
 }
 
 type groupJSON struct {
@@ -107,8 +110,9 @@ func (p *Page) WriteJSON(w io.Writer) error {
 	for _, c := range p.regions {
 		r := Region{
 			Devices: c.ids, Region: c.Region.String(), PerCore: c.Region == event.L1, TimeNs: c.TimeNs,
-			Bytes: c.Bytes, CapacityBytes: c.CapacityBytes, StaticBytes: c.StaticBytes, Earlier: (*earlierJSON)(c.Earlier),
-			Groups: groupsJSON(p.rows(c.buffers)), StaticGroups: groupsJSON(p.rows(c.statics)),
+			Bytes: c.Bytes, CapacityBytes: c.CapacityBytes, StaticBytes: c.StaticBytes,
+			OtherUsersBytes: c.OthersBytes, OtherUsersStaticBytes: c.OthersStaticBytes, Earlier: (*earlierJSON)(c.Earlier),
+			Groups: groupsJSON(p.rows(c.buffers, c.OthersBytes-c.OthersStaticBytes)), StaticGroups: groupsJSON(p.rows(c.statics, c.OthersStaticBytes)),
 			Holders: p.holdersJSON(c.buffers), Programs: p.holdersJSON(c.statics), Timeline: p.timelineJSON(c.Timeline),
 		}
 		if c.Region == event.L1 {

@@ -3,6 +3,7 @@ package peak
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -183,16 +184,41 @@ func TestAPeakBeforeTheBeginningIsReported(t *testing.T) {
 	qt.Check(t, qt.StringContains(text, "DRAM chip 0 Higher peak of 1.5 MiB, 13% of 12.0 MiB, 0.699 s before this recording started; "+
 		"no breakdown. Since then: peak 1.0 MiB, 8% of 12.0 MiB, at the beginning"))
 	qt.Check(t, qt.IsFalse(strings.Contains(text, "L1 per core chip 0 Its highest")), qt.Commentf("%s", text))
+}
 
-	// as a user of the service joins, beside another one
-	other := event.Event{TimeNs: state.Now(), Kind: event.ProcessStart, PID: 99, UID: 2000}
-	handle(&other)
-	other = event.Event{TimeNs: state.Now(), Kind: event.DeviceOpen, PID: 99, Allocator: 1, Devices: []int{0}}
-	handle(&other)
-	peaks = aggregate.New()
-	peaks.Apply(state.Freeze(func(uid int) bool { return uid == 0 })())
-	text = strings.Join(strings.Fields(New(peaks, Options{Of: "this host", By: "stack"}).text(page.Layout{Width: 80}, 10)), " ")
-	qt.Check(t, qt.StringContains(text, "0.699 s before this recording started, of all users together; no breakdown. Since then: peak 1.0 MiB"))
+// TestAUserHasTheSamePeaksAsRoot, with one row for other users in each list.
+func TestAUserHasTheSamePeaksAsRoot(t *testing.T) {
+	all := aggregate.New()
+	events := modelEvents(0)
+	other := func(e event.Event, stack *event.Stack) event.Event {
+		e.PID, e.Stack = 8, stack
+		return e
+	}
+	a, b := pagetest.At("ttnn.add", 30, 31), pagetest.At("ttnn.sub", 40, 41)
+	start := event.Event{TimeNs: 1e9, Kind: event.ProcessStart, PID: 8, UID: 2000}
+	big := placed(550, 9, 9<<10, b, 0)
+	events = slices.Concat(events[:2], []event.Event{
+		start, other(opened(7, 0), nil), other(buffered(150, 1, 100, nil, 0), a), other(inL1(buffered(160, 2, 1, nil, 0)), a),
+	}, events[2:10], []event.Event{other(big, b)}, events[10:])
+	for i := range events {
+		all.Apply(&events[i])
+	}
+	mine := aggregate.New()
+	mine.Apply(all.Freeze(func(uid int) bool { return uid == 0 })())
+	text := func(s *aggregate.State) string {
+		text, _, _ := strings.Cut(New(s, Options{Of: "this host", By: "line"}).text(page.Layout{Width: 80}, 10), "\nProcesses")
+		return text
+	}
+	want := text(all)
+	for _, row := range [][2]string{
+		{"    1.0 KiB    8%         1  model.py:30 call_30\n", "    1.0 KiB    8%            other users\n"},
+		{"  100.0 KiB    6%         1  model.py:30 call_30\n", "  100.0 KiB    6%            other users\n"},
+		{"    9.0 KiB   75%         1  model.py:40 call_40\n", "    5.0 KiB   42%            other users\n"},
+	} {
+		qt.Check(t, qt.StringContains(want, row[0]))
+		want = strings.Replace(want, row[0], row[1], 1)
+	}
+	qt.Check(t, qt.Equals(text(mine), want))
 }
 
 func TestWhatIsCountedTogether(t *testing.T) {
@@ -212,7 +238,7 @@ func TestWhatIsCountedTogether(t *testing.T) {
 		p := pageOf(t, by, alloc.Filter{Regions: []event.Region{event.DRAM}}, events...)
 		var keys []string
 		var sum uint64
-		for _, row := range p.rows(p.regions[0].buffers) {
+		for _, row := range p.rows(p.regions[0].buffers, 0) {
 			keys = append(keys, row.key)
 			sum += row.bytes
 		}

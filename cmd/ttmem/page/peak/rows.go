@@ -14,12 +14,12 @@ import (
 // A row is a line of the contents of a peak.
 type row struct {
 	key string
-	// count is the number of buffers, or of circular buffers.
+	// count is the number of buffers, or of circular buffers; 0 if it is not known.
 	count, bytes uint64
 	// programs are the bytes of each program, and bytes is the most of them; nil for a row of
 	// buffers.
 	programs map[program]uint64
-	// pid and callers belong to rows by stack.
+	// pid and callers belong to rows by stack; pid is 0 for other users.
 	pid     int
 	callers []string
 }
@@ -61,9 +61,9 @@ type rowKey struct {
 	pid           int
 }
 
-// rows adds up parts with the same key, the largest first. Programs in one row use the same
-// space, so the one with the most counts.
-func (p *Page) rows(parts []part) (rows []row) {
+// rows adds up parts with the same key, the largest first, and adds the part of other users.
+// Programs in one row use the same space, so the one with the most counts.
+func (p *Page) rows(parts []part, others uint64) (rows []row) {
 	index := make(map[rowKey]int)
 	for i := range parts {
 		one := &parts[i]
@@ -90,6 +90,9 @@ func (p *Page) rows(parts []part) (rows []row) {
 		}
 		row.programs[*one.program] += one.Amount.Bytes
 		row.bytes = max(row.bytes, row.programs[*one.program])
+	}
+	if others > 0 {
+		rows = append(rows, row{key: page.OtherUsers, bytes: others})
 	}
 	slices.SortStableFunc(rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.count, a.count), cmp.Compare(a.key, b.key))

@@ -98,12 +98,8 @@ func (c *chipsPeak) share(bytes, capacity uint64) string {
 func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	layout.WriteTitle(out, "", c.title(), "  "+page.EachChip(c.ids))
 	if e := c.Earlier; e != nil {
-		users := ""
-		if e.OfAllUsers {
-			users = ", of all users together"
-		}
-		layout.Write(out, 1, page.Yellow, fmt.Sprintf("Higher peak of %s%s, %s before this recording started%s; no breakdown. Since then:",
-			c.format(e.Bytes), c.share(e.Bytes, e.CapacityBytes), page.Moment(p.beginNs-min(p.beginNs, e.TimeNs)), users))
+		layout.Write(out, 1, page.Yellow, fmt.Sprintf("Higher peak of %s%s, %s before this recording started; no breakdown. Since then:",
+			c.format(e.Bytes), c.share(e.Bytes, e.CapacityBytes), page.Moment(p.beginNs-min(p.beginNs, e.TimeNs))))
 	}
 	if c.Bytes == 0 {
 		fmt.Fprintln(out, " nothing")
@@ -122,10 +118,10 @@ func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 			c.format(c.Bytes-c.StaticBytes), layout.Pick("▓", "="), c.format(c.StaticBytes)))
 	}
 	if c.Region != event.L1 || c.Bytes > c.StaticBytes {
-		p.writeRows(out, layout, c, "buffers", p.rows(c.buffers))
+		p.writeRows(out, layout, c, "buffers", p.rows(c.buffers, c.OthersBytes-c.OthersStaticBytes))
 	}
 	if c.StaticBytes > 0 {
-		rows := p.rows(c.statics)
+		rows := p.rows(c.statics, c.OthersStaticBytes)
 		p.writeRows(out, layout, c, "CBs, DFBs", rows)
 		if len(rows) > 1 {
 			layout.Write(out, 1, page.Dim, "Programs share this space in turn: the rows do not add up.")
@@ -161,13 +157,17 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 	for i := range shown {
 		row := &shown[i]
 		title := layout.Separated(row.key)
-		if p.By == "stack" && len(p.Snap.Processes) > 1 {
+		if row.pid > 0 && len(p.Snap.Processes) > 1 {
 			title = p.names.Users().PID(row.pid) + layout.Separator() + title
 		}
 		if len(row.programs) > 1 {
 			title += fmt.Sprintf(" (%d programs)", len(row.programs))
 		}
-		line := columns.Line(c.format(row.bytes), page.Percent(row.bytes, c.Bytes), fmt.Sprint(row.count)) + "  "
+		count := ""
+		if row.count > 0 {
+			count = fmt.Sprint(row.count)
+		}
+		line := columns.Line(c.format(row.bytes), page.Percent(row.bytes, c.Bytes), count) + "  "
 		indent := layout.Beside(out, line, page.Green, title)
 		layout.WriteCallers(out, indent+2, row.callers)
 	}
@@ -177,7 +177,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 			bytes, count = bytes+more[i].bytes, count+more[i].count
 		}
 		line := columns.Line(c.format(bytes), page.Percent(bytes, c.Bytes), fmt.Sprint(count))
-		if more[0].programs != nil {
+		if slices.ContainsFunc(more, func(r row) bool { return r.programs != nil }) {
 			line = columns.Line("", "", fmt.Sprint(count)) // they do not add up
 		}
 		layout.Beside(out, line+"  ", page.NoStyle, fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(more))))

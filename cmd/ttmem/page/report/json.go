@@ -26,6 +26,8 @@ type peak struct {
 	TimeNs        uint64 `json:"time_ns"`
 	Bytes         uint64 `json:"bytes"`
 	CapacityBytes uint64 `json:"capacity_bytes"`
+	// OtherUsersBytes is the part of users whose processes are not shown.
+	OtherUsersBytes uint64 `json:"other_users_bytes,omitempty"`
 	// Sites are the largest call sites: of buffers and of circular buffers. The latter belong to
 	// the program with the most.
 	Sites []site `json:"sites"`
@@ -75,7 +77,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 		if p.Bytes == 0 {
 			continue
 		}
-		one := peak{p.Device, p.Region.String(), p.TimeNs, p.Bytes, p.CapacityBytes, []site{}}
+		one := peak{p.Device, p.Region.String(), p.TimeNs, p.Bytes, p.CapacityBytes, p.OthersBytes, []site{}}
 		list := sourcesOf(p)
 		for j := range list[:min(len(list), shownSites)] {
 			one.Sites = append(one.Sites, list[j].site())

@@ -181,7 +181,11 @@ func (r *report) peakSources(of regionUse, u use) {
 		return
 	}
 	if r.made[at] == nil {
-		r.made[at] = sourcesOf(&r.peaks[at])
+		made := sourcesOf(&r.peaks[at])
+		if others := r.peaks[at].OthersBytes; others > 0 {
+			made = merged(append(made, source{Holder: memory.Holder{Bytes: others}, text: page.OtherUsers}))
+		}
+		r.made[at] = made
 	}
 	r.sources(r.made[at], memory.Holder{}, r.most.sites, u.shown, of.format)
 }

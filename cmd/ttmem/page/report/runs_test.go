@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -229,12 +230,26 @@ func TestFewAllocationsAreNotJudged(t *testing.T) {
 	qt.Check(t, qt.Not(qt.StringContains(text, "✓")))
 }
 
-// Of the highest peak of all users of a chip, the call sites are not known to one of them.
+// Where only some processes are shown, there is a peak without call sites.
 func TestAPeakFromBeforeHasNoCallSites(t *testing.T) {
 	before := sharedRun()
 	r := &pagetest.Run{State: aggregate.New(), Now: before.Now, Id: before.Id}
-	r.State.Apply(before.State.Freeze(func(uid int) bool { return uid == 54322 })())
+	freed := before.Alloc(456, event.DRAM, 1<<30, 1, 0)
+	before.Free(456, freed)
+	r.State.Apply(aggregate.OfProcesses(before.State.Checkpoint(), []int{456}))
 	qt.Check(t, qt.StringContains(reportText(t, r, options{}), "before this recording: its call sites are not known\n"))
+}
+
+// TestAPeakOfSeveralUsersHasOneRowForOthers, whose call sites are not shown.
+func TestAPeakOfSeveralUsersHasOneRowForOthers(t *testing.T) {
+	before := sharedRun()
+	r := &pagetest.Run{State: aggregate.New(), Now: before.Now, Id: before.Id}
+	r.State.Apply(before.State.Freeze(func(uid int) bool { return uid == 54322 })())
+	text := reportText(t, r, options{})
+	qt.Check(t, qt.StringContains(text, "     2.3 GiB  81%               other users\n   576.0 MiB  19%   12 buffers  before ttmem attached\n"))
+	var b bytes.Buffer
+	qt.Assert(t, qt.IsNil((&Page{r.State.Snapshot(), Options{State: r.State}}).WriteJSON(&b)))
+	qt.Check(t, qt.StringContains(b.String(), `"other_users_bytes":2516582400,"sites":[{"bytes":603979776`))
 }
 
 // A page fits a screen: with more regions, each has fewer call sites.

@@ -118,7 +118,11 @@ func (r *report) sources(list []source, others memory.Holder, limit int, of uint
 			others.Bytes, others.Count, others.Stacks = others.Bytes+s.Bytes, others.Count+s.Count, others.Stacks+1
 			continue
 		}
-		figures := columns.Line(format(s.Bytes), page.Percent(s.Bytes, of), page.Count(s.Count, nouns[s.kind])) + "  "
+		count := ""
+		if s.Count > 0 {
+			count = page.Count(s.Count, nouns[s.kind])
+		}
+		figures := columns.Line(format(s.Bytes), page.Percent(s.Bytes, of), count) + "  "
 		r.source(s, figures+page.Left(s.region, regionColumns)[:regionColumns])
 	}
 	if others.Stacks > 0 {
