@@ -122,8 +122,8 @@ func (t *Timeline) With(other *Timeline, end uint64) *Timeline {
 	spans, others := slices.Clone(t.Spans(end)), other.Spans(end)
 	both := *t // whose spans are as long as the others by now, as both have come as far
 	both.spans = spans
-	for i, s := range others {
-		both.spans[i] = both.spans[i].with(s.Min).with(s.Max)
+	for i := range min(len(spans), len(others)) { // in a damaged recording they may differ
+		both.spans[i] = spans[i].with(others[i].Min).with(others[i].Max)
 	}
 	return &both
 }
