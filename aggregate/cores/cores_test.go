@@ -74,3 +74,19 @@ func TestUsageEqualsACountOfEachByte(t *testing.T) {
 		}
 	}
 }
+
+// TestTheFullestCoreIsNamed whether buffers on single cores, circular buffers or both fill it.
+func TestTheFullestCoreIsNamed(t *testing.T) {
+	sets := make(Sets)
+	at := func(x uint16) *Set { return sets.Of([]event.CoreRange{{X0: x, X1: x}}) }
+	var load Load
+	var usage Usage
+	usage.Add(Place{at(3), 0, 100})
+	qt.Check(t, qt.Equals(TopOf(&load, &usage), Top{Core{}, 100, 100}), qt.Commentf("any core is right"))
+	load.Add(at(0), 10)
+	qt.Check(t, qt.Equals(TopOf(&load, &usage), Top{Core{3, 0}, 100, 100}))
+	load.Add(at(3), 5)
+	qt.Check(t, qt.Equals(TopOf(&load, &usage), Top{Core{3, 0}, 105, 100}))
+	load.Add(at(1), 200)
+	qt.Check(t, qt.Equals(TopOf(&load, &usage), Top{Core{1, 0}, 200, 0}))
+}

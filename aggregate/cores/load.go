@@ -68,5 +68,8 @@ func TopOf(l *Load, u *Usage) Top {
 			top, found = Top{c, bytes + static, static}, true
 		}
 	}
+	if !found && len(l.cores) > 0 {
+		top.Core, _ = u.Fullest() // which has none of these buffers
+	}
 	return top
 }
