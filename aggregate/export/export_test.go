@@ -1,12 +1,7 @@
 package export
 
 import (
-	"os"
-	"path/filepath"
-	"testing"
 	"time"
-
-	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
 	"ttmem/tracer/event"
@@ -135,15 +130,3 @@ func smallRun() *run {
 }
 
 var begun = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
-
-// checkGolden compares with a file of testdata; TTMEM_UPDATE_GOLDEN=1 writes it.
-func checkGolden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if os.Getenv("TTMEM_UPDATE_GOLDEN") != "" {
-		qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(got), 0o644)))
-	}
-	want, err := os.ReadFile(path)
-	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(got, string(want)))
-}

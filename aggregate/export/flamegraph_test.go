@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate/memory"
+	"ttmem/e2e/golden"
 	"ttmem/tracer/event"
 )
 
@@ -37,7 +38,7 @@ func pageData(t *testing.T, page string) string {
 func TestFlameGraphDataMatchesTheGoldenFile(t *testing.T) {
 	data := pageData(t, flameGraph(t, smallRun().state.Profile()))
 	qt.Check(t, qt.IsTrue(json.Valid([]byte(data))))
-	checkGolden(t, "small.flamegraph.json", data)
+	golden.Check(t, "small.flamegraph.json", data)
 }
 
 func TestHostileNamesStayInTheirPlace(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate/memory"
+	"ttmem/e2e/golden"
 	"ttmem/tracer/event"
 )
 
@@ -21,7 +22,7 @@ func folded(t *testing.T, p *memory.Profile) string {
 }
 
 func TestFoldedStacksMatchTheGoldenFile(t *testing.T) {
-	checkGolden(t, "small.folded", folded(t, smallRun().state.Profile()))
+	golden.Check(t, "small.folded", folded(t, smallRun().state.Profile()))
 }
 
 func TestFoldedLinesAreWhatOtherProgramsParse(t *testing.T) {

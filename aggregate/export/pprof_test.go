@@ -12,6 +12,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"ttmem/aggregate/memory"
+	"ttmem/e2e/golden"
 	"ttmem/tracer/event"
 )
 
@@ -27,7 +28,7 @@ func pprofOf(t *testing.T, p *memory.Profile) ([]byte, *profile.Profile) {
 
 func TestPprofMatchesTheGoldenFile(t *testing.T) {
 	_, p := pprofOf(t, smallRun().state.Profile())
-	checkGolden(t, "small.pprof.txt", p.String())
+	golden.Check(t, "small.pprof.txt", p.String())
 }
 
 func TestInlinedFunctionsShareALocation(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/diff"
 	"ttmem/cmd/ttmem/term"
+	"ttmem/e2e/golden"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
@@ -114,7 +115,7 @@ func TestTheDifferenceOfTwoRecordings(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text, _ := diffOf(t, test.layout, test.args...)
-			pagetest.Golden(t, test.name+".golden", text)
+			golden.Check(t, test.name+".golden", text)
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"ttmem/cmd/ttmem/page/eventlog"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
+	"ttmem/e2e/golden"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
@@ -124,7 +125,7 @@ func TestTheLog(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text, _ := logOf(t, path, test.options, test.layout)
-			pagetest.Golden(t, test.name+".golden", text)
+			golden.Check(t, test.name+".golden", text)
 			if test.layout.Width > 0 {
 				pagetest.CheckWidth(t, text, test.layout.Width)
 			}

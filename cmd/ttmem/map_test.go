@@ -11,6 +11,7 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/memmap"
 	"ttmem/cmd/ttmem/source"
+	"ttmem/e2e/golden"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
@@ -89,7 +90,7 @@ func TestTheMap(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text := pagetest.Text(t, mapOf(t, test.path, test.options), test.layout)
-			pagetest.Golden(t, test.name+".golden", text)
+			golden.Check(t, test.name+".golden", text)
 			if test.layout.Width > 0 {
 				pagetest.CheckWidth(t, text, test.layout.Width)
 			}

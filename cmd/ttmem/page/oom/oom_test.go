@@ -9,6 +9,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/e2e/golden"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
@@ -37,7 +38,7 @@ func TestOOMPages(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			text := pagetest.Text(t, pageOf(c.p, pagetest.Failures()...), c.layout)
 			pagetest.CheckWidth(t, text, c.layout.Columns())
-			pagetest.Golden(t, c.name+".golden", text)
+			golden.Check(t, c.name+".golden", text)
 		})
 	}
 }

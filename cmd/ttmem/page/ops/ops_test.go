@@ -10,6 +10,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/e2e/golden"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
@@ -81,7 +82,7 @@ func TestOpsPages(t *testing.T) {
 			if c.layout.Width > 0 {
 				pagetest.CheckWidth(t, text, c.layout.Width)
 			}
-			pagetest.Golden(t, c.name+".golden", text)
+			golden.Check(t, c.name+".golden", text)
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/e2e/golden"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
@@ -110,7 +111,7 @@ func TestReportMatchesTheGoldenFile(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text := reportText(t, test.run, test.options)
-			pagetest.Golden(t, "report_"+test.name+".golden", text)
+			golden.Check(t, "report_"+test.name+".golden", text)
 			if !test.options.Whole {
 				checkLines(t, text, test.options)
 			}

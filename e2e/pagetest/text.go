@@ -2,8 +2,6 @@ package pagetest
 
 import (
 	"io"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,18 +10,6 @@ import (
 
 	"ttmem/cmd/ttmem/page"
 )
-
-// Golden compares with a file of testdata; TTMEM_UPDATE_GOLDEN=1 writes it.
-func Golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if os.Getenv("TTMEM_UPDATE_GOLDEN") != "" {
-		qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(got), 0o644)))
-	}
-	want, err := os.ReadFile(path)
-	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(got, string(want)))
-}
 
 // Text is what a page writes.
 func Text(t testing.TB, p interface {
