@@ -46,16 +46,16 @@ const UserColumns = 10
 
 // UsersOf are the users of a snapshot's processes.
 func UsersOf(s *memory.Snapshot) Users {
-	users, names := make(Users), make(UserNames)
+	users, shown, names := make(Users), make(map[int]bool), make(UserNames)
 	for i := range s.Processes {
 		p := &s.Processes[i]
 		name := names.Of(p)
 		if _, known := users[p.PID]; known && p.Exit != nil || name == "" {
 			continue
 		}
-		users[p.PID] = name
+		users[p.PID], shown[p.UID] = name, true
 	}
-	if len(names) < 2 {
+	if len(shown) < 2 {
 		clear(users)
 	}
 	return users

@@ -31,10 +31,13 @@ type Page struct {
 	// without any details.
 	Failures  []*memory.Failure
 	forgotten uint64
+	users     page.Users
+	names     page.UserNames
 }
 
 // Choose chooses the failures of the selected processes.
 func (p *Page) Choose() {
+	p.users, p.names = page.UsersOf(p.Snapshot), make(page.UserNames)
 	p.forgotten = p.Snapshot.FailureCount - uint64(len(p.Snapshot.Failures))
 	for i := range p.Snapshot.Failures {
 		f := &p.Snapshot.Failures[i]
@@ -49,7 +52,7 @@ func (p *Page) process(f *memory.Failure) (name, user string) {
 	name = page.Clean(f.Comm)
 	for i := range p.Snapshot.Processes {
 		if one := &p.Snapshot.Processes[i]; one.PID == f.PID && one.SinceNs <= f.TimeNs {
-			name, user = page.ProcessName(one), make(page.UserNames).Name(one)
+			name, user = page.ProcessName(one), p.names.Name(one)
 		}
 	}
 	return name, user

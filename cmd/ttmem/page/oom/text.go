@@ -123,7 +123,7 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, group []*memo
 	layout.Write(out, 1, page.Green, siteName(layout, f.Stack, false))
 	layout.WriteCallers(out, 3, page.Callers(f.Stack.Frames()))
 	process, _ := p.process(f)
-	process = strings.TrimRight(page.UsersOf(p.Snapshot).PID(f.PID)+" "+process, " ") + ", " + p.moment(f.TimeNs)
+	process = strings.TrimRight(p.users.PID(f.PID)+" "+process, " ") + ", " + p.moment(f.TimeNs)
 	if n := len(group); n > 1 {
 		process += fmt.Sprintf("; %d times, first %s", n, p.moment(group[n-1].TimeNs))
 	}

@@ -61,9 +61,8 @@ func (p *Page) WriteJSON(w io.Writer) error {
 	r := newReport(p.Snapshot, p.Options)
 	named := *p.Snapshot
 	named.Processes = slices.Clone(named.Processes)
-	users := make(page.UserNames)
 	for i := range named.Processes {
-		named.Processes[i].User = users.Name(&named.Processes[i])
+		named.Processes[i].User = r.names.Name(&named.Processes[i])
 	}
 	doc := Document{Snapshot: &named, Leaks: []site{}, Peaks: []peak{}}
 	for i := range r.leaked {

@@ -1,6 +1,9 @@
 package report
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // pageLines is the maximum number of lines of a report: a screen of 40 lines, minus the lines
 // that commands write below it.
@@ -53,4 +56,12 @@ func (r *report) fill() {
 			return
 		}
 	}
+}
+
+// first returns the first texts of a list, and in place of the others their number.
+func first(list []string, most int) []string {
+	if hidden := len(list) - most; hidden > 0 {
+		return append(list[:most], fmt.Sprintf("%d more, with --json", hidden))
+	}
+	return list
 }

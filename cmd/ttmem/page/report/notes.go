@@ -47,9 +47,7 @@ func (r *report) notes() {
 	if late := r.late(); late != "" {
 		list = append(list, late)
 	}
-	if hidden := len(list) - r.most.notes; hidden > 0 {
-		list = append(list[:r.most.notes], fmt.Sprintf("%d more, with --json", hidden))
-	}
+	list = first(list, r.most.notes)
 	if len(list) > 0 {
 		r.line()
 	}

@@ -63,7 +63,6 @@ func (r *report) processes() {
 		head += "  command"
 	}
 	r.line(r.Paint(page.Dim, head))
-	users := make(page.UserNames)
 	for i := range list[:min(len(list), r.most.processes)] {
 		p := &list[i]
 		var dramPeak, dram, l1Peak, l1 uint64
@@ -73,7 +72,7 @@ func (r *report) processes() {
 			l1Peak = max(l1Peak, d.L1PerCore.Peak.BufferBytes+d.L1PerCore.Peak.CBBytes)
 			l1 = max(l1, d.L1PerCore.BufferBytes+d.L1PerCore.CBBytes)
 		}
-		line := figures(fmt.Sprint(p.PID), users.Of(p), page.ProcessState(p),
+		line := figures(fmt.Sprint(p.PID), r.names.Of(p), page.ProcessState(p),
 			inOrder(page.Bytes(dramPeak), page.Bytes(dram)), inOrder(page.KiB(l1Peak), page.KiB(l1)))
 		name := page.ProcessName(p)
 		if beside {

@@ -53,6 +53,7 @@ type report struct {
 	running      bool
 	otherColumns int
 	users        page.Users
+	names        page.UserNames
 	leaked       []analyze.Verdict
 	peaks        []memory.RegionPeak
 	// made are the call sites of each written peak.
@@ -74,7 +75,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 }
 
 func newReport(s *memory.Snapshot, o Options) *report {
-	r := &report{Options: o, snap: s, users: page.UsersOf(s), end: "at the end", peaks: o.State.RegionPeaks()}
+	r := &report{Options: o, snap: s, users: page.UsersOf(s), names: make(page.UserNames), end: "at the end", peaks: o.State.RegionPeaks()}
 	r.made = make([][]source, len(r.peaks))
 	r.running = slices.ContainsFunc(s.Processes, func(p memory.Process) bool { return p.Exit == nil })
 	switch {
@@ -145,11 +146,7 @@ func (r *report) heading() {
 
 // warnLost warns if figures may be wrong.
 func (r *report) warnLost() {
-	list := r.doubts()
-	if hidden := len(list) - r.most.warnings; hidden > 0 {
-		list = append(list[:r.most.warnings], fmt.Sprintf("%d more, with --json", hidden))
-	}
-	for _, text := range list {
+	for _, text := range first(r.doubts(), r.most.warnings) {
 		for i, line := range page.Wrap(r.cut(text, 3*(r.width-3)), r.width-3) {
 			mark := r.Pick("⚠  ", "!! ")
 			if i > 0 {
