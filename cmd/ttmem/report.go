@@ -67,8 +67,7 @@ graphs, pprof and folded stacks, docs/events.md events and JSON.`,
 		},
 	}
 	o.RegisterReport(c)
-	flags.PIDs(c, &pids)
-	c.Flags().Lookup("pid").Usage = "only the process `PID`"
+	flags.OnePID(c, &pids)
 	flags.Takes(c, flags.Socket, flags.UTC)
 	c.ValidArgsFunction = source.CompleteRecordings
 	return c

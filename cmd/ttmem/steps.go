@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/steps"
 )
@@ -44,8 +45,8 @@ docs/steps.md has the protocol; the pytest plugin ttmem-pytest uses it.`,
 			return runSteps(o, os.Stdin, os.Stdout)
 		},
 	}
-	o.Register(c)
-	c.Flags().Lookup("pid").Usage = "only the process `PID`"
+	flags.OnePID(c, &o.PIDs)
+	flags.Takes(c, flags.Socket)
 	c.ValidArgsFunction = cobra.NoFileCompletions
 	return c
 }

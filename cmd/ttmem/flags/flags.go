@@ -107,8 +107,13 @@ func SocketOf(c *cobra.Command) (path string, named bool) {
 }
 
 // PIDs adds --pid.
-func PIDs(c *cobra.Command, pids *[]int) {
-	c.Flags().IntSliceVarP(pids, "pid", "p", nil, "only the process `PID` (may be repeated)")
+func PIDs(c *cobra.Command, pids *[]int) { addPID(c, pids, " (may be repeated)") }
+
+// OnePID adds --pid to a command that takes one process.
+func OnePID(c *cobra.Command, pids *[]int) { addPID(c, pids, "") }
+
+func addPID(c *cobra.Command, pids *[]int, repeated string) {
+	c.Flags().IntSliceVarP(pids, "pid", "p", nil, "only the process `PID`"+repeated)
 	_ = c.RegisterFlagCompletionFunc("pid", completePIDs)
 }
 
