@@ -20,7 +20,6 @@ import (
 	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
-	"ttmem/tracer/host"
 )
 
 // opsProgram compiles programs with circular and dataflow buffers, some of them in tensors.
@@ -127,14 +126,12 @@ func traceWith(t *testing.T, o Options) (tr *Tracer, events func() []event.Event
 	// reported returns what was reported up to a mark that is set now.
 	reported := func() (events []event.Event) {
 		t.Helper()
-		now := fmt.Sprint(host.Now())
-		tr.Mark(now, 0)
-		qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool {
+		awaitMark(t, tr, func(mark string) bool {
 			mu.Lock()
 			defer mu.Unlock()
 			events = slices.Clone(list)
-			return slices.ContainsFunc(list, func(e event.Event) bool { return e.Cause == now })
-		})))
+			return slices.ContainsFunc(list, func(e event.Event) bool { return e.Cause == mark })
+		})
 		return events
 	}
 	return tr, func() []event.Event {

@@ -48,16 +48,22 @@ func tracedMarks(t *testing.T, pids ...int) (warnings *tracetest.Lines, count fu
 	t.Cleanup(func() { cancel(); running.Wait(); tr.Close() })
 	return warnings, func() (n int) {
 		t.Helper()
-		now := fmt.Sprint(host.Now())
-		tr.Mark(now, 0)
-		qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool {
+		awaitMark(t, tr, func(mark string) bool {
 			mu.Lock()
 			defer mu.Unlock()
 			n = marks
-			return last == now
-		})))
+			return last == mark
+		})
 		return n
 	}
+}
+
+// awaitMark sets a mark and waits until it is reported: all that happened before is reported then.
+func awaitMark(t *testing.T, tr *Tracer, reported func(mark string) bool) {
+	t.Helper()
+	mark := fmt.Sprint(host.Now())
+	tr.Mark(mark, 0)
+	qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool { return reported(mark) })))
 }
 
 // untilMarked makes the program load and call its library until a mark arrives. Each call
