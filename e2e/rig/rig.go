@@ -141,12 +141,16 @@ func (e *Env) save(dir string) error {
 	return writeFile(filepath.Join(dir, marker), append(b, '\n'), 0o644)
 }
 
-// ours are prefixes of variables that decide which cluster is opened and how. The caller's
-// settings for a real card must not reach the mock.
-var ours = []string{"TT_METAL_", "TT_MESH_", "TT_VISIBLE_DEVICES=", "LD_LIBRARY_PATH=", "PYTHONHOME="}
+// ours are prefixes of variables that the caller's environment must not pass on: those that
+// decide which cluster is opened and how, as settings for a real card must not reach the mock,
+// and those by which the library's log and pytest know a CI job, and print something else.
+var ours = []string{
+	"TT_METAL_", "TT_MESH_", "TT_VISIBLE_DEVICES=", "LD_LIBRARY_PATH=", "PYTHONHOME=",
+	"CI=", "GITHUB_ACTIONS=",
+}
 
 // Environ returns the whole environment for a process that runs ttnn on board: the
-// caller's, without variables about tt-metal, and with the rig's own.
+// caller's, without variables about tt-metal or a CI job, and with the rig's own.
 func (e *Env) Environ(board Board) ([]string, error) {
 	vars, err := e.vars(board)
 	if err != nil {

@@ -54,6 +54,7 @@ func TestEnviron(t *testing.T) {
 	t.Setenv("TTMEM_CACHE", t.TempDir())
 	t.Setenv("LD_LIBRARY_PATH", "/somewhere")
 	t.Setenv("TT_METAL_HOME", "/somewhere")
+	t.Setenv("CI", "true")
 	t.Setenv("TT_LOGGER_LEVEL", "debug")
 	t.Setenv("MINE", "kept")
 
@@ -68,7 +69,7 @@ func TestEnviron(t *testing.T) {
 		return m
 	}
 	vars := get("0.81.1")
-	for _, gone := range []string{"LD_LIBRARY_PATH", "TT_METAL_HOME", "TT_METAL_SLOW_DISPATCH_MODE"} {
+	for _, gone := range []string{"LD_LIBRARY_PATH", "TT_METAL_HOME", "CI", "TT_METAL_SLOW_DISPATCH_MODE"} {
 		_, ok := vars[gone]
 		qt.Check(t, qt.IsFalse(ok), qt.Commentf("%s", gone))
 	}
