@@ -90,13 +90,10 @@ type others struct {
 	mark uint64
 }
 
-const (
-	// maxPast is the number of pastBuffers that a Past keeps besides those that were live at each
-	// user's newest mark.
-	maxPast = 1 << 16
-	// maxLatest bounds these: a user may have other user ids, each with a newest mark.
-	maxLatest = 1 << 18
-)
+// maxPast is the number of pastBuffers that a Past keeps besides those that were live at each
+// user's newest mark, and also of these: a user may have other user ids, each with a newest mark.
+// Events wait while a Past is trimmed (BenchmarkTrim).
+const maxPast = 1 << 16
 
 // Add adds buffers that end. marks are the marks of their process; ended is true if their device
 // or process ends.
@@ -135,7 +132,7 @@ func (p *Past[S]) add(one *pastBuffers[S]) {
 }
 
 // trim forgets the oldest marks, each with all its buffers, until about half is left. It keeps the
-// buffers that were live at each user's newest mark, up to maxLatest of all users, and the largest
+// buffers that were live at each user's newest mark, up to maxPast of all users, and the largest
 // of those that ended later; it adds up the rest. No user's buffers displace those of a user who
 // has fewer.
 func (p *Past[S]) trim() {
@@ -146,7 +143,7 @@ func (p *Past[S]) trim() {
 		latest[uid] = max(latest[uid], one.last)
 	}
 	each := newest.FairShare(have, maxPast/2)
-	slices.SortStableFunc(p.list, func(a, b *pastBuffers[S]) int {
+	slices.SortFunc(p.list, func(a, b *pastBuffers[S]) int {
 		return cmp.Or(cmp.Compare(a.last, b.last), cmp.Compare(a.Bytes, b.Bytes))
 	})
 	if p.missing == nil {
@@ -174,13 +171,13 @@ func (p *Past[S]) trim() {
 		delete(p.index, one.life)
 		return true
 	})
-	if len(p.list) > maxLatest {
+	if len(p.list) > maxPast {
 		p.forgetLatest(latest)
 	}
 	p.trimmed = len(p.list)
 }
 
-// forgetLatest forgets also the newest marks of the users who have most, until maxLatest is left.
+// forgetLatest forgets also the newest marks of the users who have most, until maxPast is left.
 func (p *Past[S]) forgetLatest(latest map[int]uint64) {
 	have := make(map[int]int)
 	for _, one := range p.list {
@@ -188,7 +185,7 @@ func (p *Past[S]) forgetLatest(latest map[int]uint64) {
 	}
 	left := len(p.list)
 	for _, uid := range slices.SortedFunc(maps.Keys(have), func(a, b int) int { return cmp.Compare(have[b], have[a]) }) {
-		if left <= maxLatest {
+		if left <= maxPast {
 			break
 		}
 		left -= have[uid]

@@ -85,10 +85,10 @@ func TestTheNewestMarkIsAlwaysKnown(t *testing.T) {
 func TestNewestMarksOfManyUsersAreBounded(t *testing.T) {
 	var p Past[testSite]
 	end(&p, 7, 100, 0, 10, false)
-	const users, sites = 9, maxLatest / 4
+	const users, sites = 9, maxPast / 4
 	for uid := range users {
 		end(&p, 1000+uid, sites, 10, 20, false)
-		qt.Assert(t, qt.IsTrue(len(p.list) <= 2*maxLatest))
+		qt.Assert(t, qt.IsTrue(len(p.list) <= 2*maxPast))
 	}
 	qt.Check(t, qt.Equals(len(p.index), len(p.list)))
 	qt.Check(t, qt.IsTrue(p.Knows(7, 10)))

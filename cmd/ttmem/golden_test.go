@@ -74,13 +74,16 @@ func TestGolden(t *testing.T) {
 	root, err := filepath.Abs(goldenFolder)
 	qt.Assert(t, qt.IsNil(err))
 	if *updateStories != "" {
+		found := 0
 		for _, s := range goldenStories {
 			from := filepath.Join(*updateStories, s.name+".ttmem")
 			if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) {
 				continue // it stays
 			}
+			found++
 			convertStory(t, from, storyEvents(root, s.name))
 		}
+		qt.Assert(t, qt.IsTrue(found > 0), qt.Commentf("no recordings of stories in %s", *updateStories))
 	}
 	dir := t.TempDir()
 	if *keepStories != "" {

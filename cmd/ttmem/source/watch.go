@@ -242,6 +242,7 @@ func (o *Options) watchService(client *service.Client, handle func(*event.Event)
 		err := r.Next(&e)
 		switch {
 		case ctx.Err() != nil && o.StateOnly && os.Geteuid() != 0: // the stream lacks events of other users
+			stop() // a second Ctrl-C ends the command
 			return s, readState(context.Background(), client, o.Socket, handle)
 		case ctx.Err() != nil:
 			return s, nil
