@@ -31,9 +31,7 @@ func TestFlagsOfExportsAreCheckedEarly(t *testing.T) {
 		"standard output":    {"--folded - --pprof b", ""},
 		"no name":            {"--flamegraph=", "--flamegraph: name a file"},
 		"twice the same":     {"--pprof x --folded ./x", "--pprof and --folded cannot both be ./x"},
-		"the events":         {"--events x --folded x", "--events and --folded cannot both be x"},
 		"a file's two names": {"--pprof x --folded " + here + "/x", "--pprof and --folded cannot both be .*/x"},
-		"events to nowhere":  {"--events -", "--events -: name a file; /dev/stdout is standard output"},
 		"twice the output":   {"--pprof - --folded -", "--pprof and --folded cannot both be standard output"},
 		"the report":         {"--json --folded -", "--json and --folded cannot both be standard output"},
 	} {

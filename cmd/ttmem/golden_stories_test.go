@@ -201,7 +201,7 @@ var leakCommands = []goldenCommand{
 // The commands that some stories share.
 var (
 	dumpPeakJSON = goldenCommand{name: "dump_peak", args: "dump FILE --at peak", form: goldenJSON}
-	events       = goldenCommand{name: "events", args: "report --events out FILE", form: goldenText, exported: whole}
+	events       = goldenCommand{name: "events", args: "log FILE --json", form: goldenText}
 	folded       = goldenCommand{name: "folded", args: "report --folded out FILE", form: goldenText, exported: whole}
 	pprof        = goldenCommand{name: "pprof", args: "report --pprof out FILE", form: goldenText, exported: pprofText}
 	flameGraph   = goldenCommand{name: "flamegraph", args: "report --flamegraph out FILE", form: goldenText, exported: flameData}

@@ -190,7 +190,7 @@ var mistakes = map[string][]mistake{
 		{`report model.ttmem --json --flamegraph -`, "cannot both be standard output"},
 		{`report model.ttmem --flamegraph missing/x`, "name a file that can be written"},
 		{`report model.ttmem --pprof dir`, "name a file that can be written"},
-		{`report model.ttmem --events link.ttmem`, "is the file that is read: name another"},
+		{`report model.ttmem --folded link.ttmem`, "is the file that is read: name another"},
 		{`serve --max-size 1MiB`, "give --record too"},
 		{`serve --record ""`, "name a file"},
 		{`serve x`, "it traces the whole host"},

@@ -75,7 +75,7 @@ graphs, pprof and folded stacks, docs/events.md events and JSON.`,
 
 // reportService prints the report of the host's service.
 func reportService(c *cobra.Command, o *session.Options) error {
-	for _, flag := range []string{"events", "flamegraph", "pprof", "folded"} {
+	for _, flag := range []string{"flamegraph", "pprof", "folded"} {
 		if c.Flags().Changed(flag) {
 			return fmt.Errorf("--%s is made of events, which a service does not keep: have it record (ttmem serve --record FILE) and give the file", flag)
 		}

@@ -72,10 +72,6 @@ func TestAReportOfOneProcess(t *testing.T) {
 			qt.Check(t, qt.Not(qt.StringContains(text, s)))
 		}
 	}
-	lines := filepath.Join(t.TempDir(), "copy")
-	qt.Assert(t, qt.IsNil(execute("report", path, "--json", "-p", "7", "--events", lines)))
-	qt.Check(t, qt.Equals(strings.Count(readAll(t, lines), `"pid":7,`), 4)) // with the free that its end implies
-	qt.Check(t, qt.Equals(strings.Count(readAll(t, lines), "\n"), 4))
 	qt.Check(t, qt.ErrorMatches(execute("report", path, "-p", "9"), "-p 9: no such process in .*two.jsonl; .*"))
 	qt.Check(t, qt.ErrorMatches(execute("report", path, "-p", "0"), "-p 0: not a process id: .*"))
 	// the error says where to find what an ended process had

@@ -32,7 +32,7 @@ func TestTimesByTheWallClock(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%v", args))
 		return string(out)
 	}
-	output("report", path, "--events", lines)
+	qt.Assert(t, qt.IsNil(os.WriteFile(lines, []byte(output("log", path, "--json")), 0o644)))
 	var doc struct {
 		TimeNs   uint64 `json:"time_ns"`
 		WallNs   int64  `json:"wall_ns"`

@@ -104,7 +104,6 @@ var views = map[string][]string{
 		"report FILE --json", "dump FILE --json", "leaks FILE --json --from begin", "peak FILE --json", "map FILE --json",
 		"oom FILE --json", "log FILE --json", "diff FILE --from begin --json",
 	},
-	"events":        {"report FILE --events OUT"},
 	"flame graph":   {"report FILE --flamegraph OUT"},
 	"folded stacks": {"report FILE --folded OUT"},
 	"pprof":         {"report FILE --pprof OUT"},
@@ -112,9 +111,9 @@ var views = map[string][]string{
 
 // damagedViews are those of a damaged recording: each command and each kind of file once.
 var damagedViews = slices.Concat([]string{
-	"report FILE", "dump FILE", "leaks FILE", "peak FILE", "map FILE", "oom FILE", "log FILE --stacks", "diff FILE FILE",
-	"top FILE --once", "dump FILE --at peak",
-}, views["events"], views["flame graph"], views["folded stacks"], views["pprof"])
+	"report FILE", "dump FILE", "leaks FILE", "peak FILE", "map FILE", "oom FILE", "log FILE --stacks", "log FILE --json",
+	"diff FILE FILE", "top FILE --once", "dump FILE --at peak",
+}, views["flame graph"], views["folded stacks"], views["pprof"])
 
 // seen is what a viewing command did.
 type seen struct {

@@ -1,4 +1,4 @@
-// Package output writes the files that flags name: event files and exports of profiles. A file is
+// Package output writes the files that flags name: event files, and exports of profiles, which are
 // either complete or absent.
 package output
 
@@ -22,10 +22,7 @@ import (
 type Events struct {
 	f *os.File
 	// path is the name given by the user
-	path string
-	// whole is the same file if it gets its name at the end; nil if it can be read while events
-	// happen
-	whole   *File
+	path    string
 	pending []byte
 	line    []byte
 	events  uint64
@@ -64,18 +61,6 @@ func emptyEventFile(f *os.File, private bool) error {
 		}
 	}
 	return f.Truncate(0)
-}
-
-// CopyEvents creates a file for events that are already recorded. An older file of that name
-// stays until the new one is closed.
-func CopyEvents(path string) (*Events, error) {
-	whole, err := Create("--events", path)
-	if err != nil {
-		return nil, err
-	}
-	e := newEventFile(whole.W, path)
-	e.whole = whole
-	return e, nil
 }
 
 func newEventFile(f *os.File, path string) *Events {
@@ -118,10 +103,6 @@ func (f *Events) Flush() error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		err = errors.New("no space left")
 	}
-	if f.whole != nil {
-		f.whole.Discard()
-		return fmt.Errorf("--events %s: %w; nothing was written", f.path, err)
-	}
 	if f.written >= 0 {
 		_ = f.f.Truncate(f.written + int64(bytes.LastIndexByte(f.pending[:n], '\n')+1))
 	}
@@ -134,24 +115,11 @@ func (f *Events) Close() error {
 	if err := f.Flush(); err != nil {
 		return err
 	}
-	var err error
-	if f.whole != nil {
-		err = f.whole.Finish(nil)
-	} else {
-		err = f.f.Close()
-	}
-	if err != nil {
+	if err := f.f.Close(); err != nil {
 		return fmt.Errorf("--events %s: %w; write it to another disk", f.path, host.WithoutPath(err))
 	}
 	if f.written >= 0 {
 		term.Warn(fmt.Sprintf("wrote %s to %s (%s)", page.Count(f.events, "event"), f.path, page.Bytes(uint64(f.written))))
 	}
 	return nil
-}
-
-// Discard removes a file that has no name yet. It does nothing on nil.
-func (f *Events) Discard() {
-	if f != nil && f.whole != nil {
-		f.whole.Discard()
-	}
 }

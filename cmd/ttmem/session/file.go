@@ -25,7 +25,7 @@ func Report(o *Options) error {
 		return err
 	}
 	defer s.close()
-	o.Source.StateOnly = s.events == nil && s.export == nil && o.PID == 0
+	o.Source.StateOnly = s.export == nil && o.PID == 0
 	w, err := o.Source.Watch(o.Source.Clocked(s.setClock, s.handle))
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (o *Options) takesStdout() bool {
 
 // targetOf returns the target that is a file, under any name; nil if none is.
 func (o *Options) targetOf(file os.FileInfo) *output.ExportTarget {
-	for _, t := range append(o.exports.Targets(), output.ExportTarget{Flag: "--events", Path: o.events}) {
+	for _, t := range o.exports.Targets() {
 		info, err := os.Stat(t.Path)
 		if t.Path == "-" {
 			info, err = os.Stdout.Stat()

@@ -40,23 +40,18 @@ type Options struct {
 	PID int
 }
 
-// register adds the common flags of commands that end with a report.
-func (o *Options) register(c *cobra.Command) {
-	c.Flags().StringVar(&o.events, "events", "", "write every event to `FILE`, one JSON object a line")
-	_ = c.MarkFlagFilename("events", "jsonl")
-	flags.Takes(c, flags.Color, flags.JSON)
-}
-
 // RegisterReport adds the flags of a command that reports past events, and checks them.
 func (o *Options) RegisterReport(c *cobra.Command) {
-	o.register(c)
 	o.exports.Register(c)
+	flags.Takes(c, flags.Color, flags.JSON)
 	c.PreRunE = func(c *cobra.Command, _ []string) error { return o.check(c) }
 }
 
 // RegisterTrace adds the flags of a command that traces, and checks them.
 func (o *Options) RegisterTrace(c *cobra.Command) {
-	o.register(c)
+	c.Flags().StringVar(&o.events, "events", "", "write every event to `FILE`, one JSON object a line")
+	_ = c.MarkFlagFilename("events", "jsonl")
+	flags.Takes(c, flags.Color, flags.JSON)
 	o.Record.Register(c)
 	o.Source.Stacks.RegisterMore(c)
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
@@ -130,15 +125,10 @@ func newSession(o Options) (_ *session, err error) {
 		term.Warn(fmt.Sprintf("nothing is recorded: %v with -o", err))
 		err = nil
 	}
-	switch {
-	case o.events == "":
-	case o.Source.File != "":
-		s.events, err = output.CopyEvents(o.events)
-	default:
-		s.events, err = output.CreateEvents(o.events, o.Private)
-	}
-	if err != nil {
-		return nil, err
+	if o.events != "" {
+		if s.events, err = output.CreateEvents(o.events, o.Private); err != nil {
+			return nil, err
+		}
 	}
 	s.setClock(s.o.Source.Clock())
 	if s.export, err = output.NewExporter(o.exports); s.export != nil {
@@ -148,10 +138,7 @@ func newSession(o Options) (_ *session, err error) {
 }
 
 // close removes unfinished files.
-func (s *session) close() {
-	s.events.Discard()
-	s.export.Close()
-}
+func (s *session) close() { s.export.Close() }
 
 // setClock sets the clock of the events.
 func (s *session) setClock(c page.Clock) {
