@@ -196,10 +196,7 @@ func TestAProcessThatEndsHoldsNothing(t *testing.T) {
 	d := snap.Devices[0].Regions
 	qt.Check(t, qt.Equals(d.DRAM.Buffers, 1))
 	qt.Check(t, qt.Equals(d.CB.MaxBytesPerCore+d.CB.Bytes+d.CB.SumBytes+d.CB.Programs, 0))
-	qt.Check(t, qt.Equals(d.CB.PeakBytesPerCore, 500))
 	qt.Check(t, qt.Equals(d.Kernel.DRAMBytes+d.Kernel.MaxBytesPerCore+d.Kernel.Programs, 0))
-	qt.Check(t, qt.Equals(d.Kernel.PeakDRAMBytes, 900))
-	qt.Check(t, qt.Equals(d.Kernel.PeakBytesPerCore, 300))
 
 	qt.Assert(t, qt.HasLen(snap.Processes, 2))
 	gone := snap.Processes[1]
@@ -313,14 +310,6 @@ func TestProgramsShareTheSpaceOfTheirCircularBuffers(t *testing.T) {
 	}
 }
 
-func TestThePeakOfCircularBuffersIsOfTheirUnion(t *testing.T) {
-	s := after(cb(1, 7, 1, 1000, 300, 0, 0, 0), endCBs(2, 7, 1), cb(3, 7, 2, 1000, 200, 0, 0, 0), cb(4, 7, 3, 1000, 250, 0, 0, 0))
-	use := device(t, s, 0).Regions.CB
-	qt.Check(t, qt.Equals(use.MaxBytesPerCore, 250))
-	qt.Check(t, qt.Equals(use.PeakBytesPerCore, 300))
-	qt.Check(t, qt.Equals(use.PeakTimeNs, 1))
-}
-
 func TestStaticsListEachProgramsBuffers(t *testing.T) {
 	global := cb(3, 7, 2, 5000, 64, 0, 0, 0)
 	global.Global = true
@@ -335,8 +324,7 @@ func TestKernelsCountTheirLargestTextAndTheSumOfBinaries(t *testing.T) {
 	s := after(kernels(1, 7, 1, 1000, 300, 0), kernels(1, 7, 2, 2000, 200, 0), kernels(2, 8, 1, 10, 500, 0),
 		kernels(3, 7, 2, 2000, 200, 0), event.Event{TimeNs: 4, Kind: event.KernelUnload, PID: 8, ProgramID: 1})
 	qt.Check(t, qt.DeepEquals(device(t, s, 0).Regions.Kernel, memory.KernelsUse{
-		Programs: 2, MaxBytesPerCore: 300, SumBytes: 500, PeakBytesPerCore: 500,
-		DRAMBytes: 3000, PeakDRAMBytes: 3010,
+		Programs: 2, MaxBytesPerCore: 300, SumBytes: 500, DRAMBytes: 3000,
 	}))
 }
 

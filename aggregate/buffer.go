@@ -79,10 +79,6 @@ func (s *State) alloc(e *event.Event) {
 		q.Grew(b.since, s.applied, b.before && p.early)
 	}
 	for _, c := range b.set.chips {
-		if b.region == event.L1 {
-			c.used.growL1(c.capacities(), b.since)
-			c.chip.used.growL1(&c.chip.capacities, b.since)
-		}
 		c.grew(b.region, b.since)
 	}
 }

@@ -222,18 +222,6 @@ func (s *State) restartPeaksOf(c *chip) {
 	for i := range c.pools {
 		c.pools[i].Restart(s.now, s.applied)
 	}
-	u := &c.used
-	u.l1Buffers = peak.Peak{Bytes: u.regions[event.L1].Bytes, TimeNs: s.now, Capacity: c.capacities[event.L1].Total()}
-	u.static.PeakBytesPerCore, u.static.PeakTimeNs = 0, 0
-	if c.pools[event.L1].Fits() {
-		u.static.PeakBytesPerCore, u.static.PeakTimeNs = u.static.cores.Max(), s.now
-	}
-	u.kernels.PeakDRAMBytes, u.kernels.PeakBytesPerCore = u.kernels.DRAMBytes, 0
-	for _, p := range s.processes {
-		if of := p.chips[c.id]; of != nil {
-			u.kernels.PeakBytesPerCore = max(u.kernels.PeakBytesPerCore, of.textMax())
-		}
-	}
 }
 
 // count adds a buffer that was live at a checkpoint. It changes no peak.

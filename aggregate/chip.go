@@ -70,9 +70,6 @@ type usage struct {
 	load    cores.Load                 // of buffers that are on single cores of L1
 	static  staticUsage
 	kernels memory.KernelsUse // without MaxBytesPerCore
-	// l1Buffers is the most that buffers alone occupied of all banks of L1: another question than
-	// the pool's, often with another moment. Buffers always fit.
-	l1Buffers peak.Peak
 }
 
 // chip returns the chip with that id, and creates it if needed.
@@ -92,13 +89,6 @@ func newChip(id int, begin uint64) *chip {
 		c.pools[region] = pool{Pool: peak.New(event.Region(region), &c.capacities[region], begin), chip: c}
 	}
 	return c
-}
-
-// growL1 updates the peak of the buffers in all banks of L1. Call it after an allocation there.
-func (u *usage) growL1(c *capacity.Regions, now uint64) {
-	if bytes := u.regions[event.L1].Bytes; bytes > u.l1Buffers.Bytes {
-		u.l1Buffers = peak.Peak{Bytes: bytes, TimeNs: now, Capacity: c[event.L1].Total()}
-	}
 }
 
 // grew updates the process's peak. Call it after the process allocated on the chip.

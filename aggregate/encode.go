@@ -12,7 +12,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 8
+const stateVersion = 9
 
 // Limits for reading: damaged input must not cost more than a large State.
 const (
@@ -123,16 +123,9 @@ func (c *stateCodec) chip(p **chip) {
 	c.Value(&one.capacities)
 	c.Bool(&one.partial)
 	codec.List(c.Codec, &one.users, func(uid *int) { codec.Number(c.Codec, uid) })
-	c.usagePeaks(&one.used)
 	for i := range one.pools {
 		one.pools[i].Code(c.Codec)
 	}
-}
-
-// usagePeaks writes or reads the peaks of a usage. The rest of it is added up.
-func (c *stateCodec) usagePeaks(u *usage) {
-	c.Uints(&u.static.PeakBytesPerCore, &u.static.PeakTimeNs, &u.kernels.PeakDRAMBytes, &u.kernels.PeakBytesPerCore)
-	u.l1Buffers.Code(c.Codec)
 }
 
 // process writes or reads a running process without its programs and buffers.
@@ -190,7 +183,6 @@ func (c *stateCodec) name(p **processName) {
 
 func (c *stateCodec) processChip(one *processChip, p *process) {
 	c.Value(&one.own)
-	c.usagePeaks(&one.used)
 	for i := range one.peaks {
 		one.peaks[i].Code(c.Codec)
 	}

@@ -19,7 +19,6 @@ type model struct {
 	kernels []event.Event
 	// peaks by chip, of all processes.
 	allocated map[int]uint64
-	perCore   map[int]uint64
 	l1        map[int]uint64
 	frees     uint64
 	replaced  uint64
@@ -79,7 +78,6 @@ func (m *model) apply(e event.Event) {
 	for id := range modelChips {
 		r := m.regions(id)
 		m.allocated[id] = max(m.allocated[id], r.DRAM.AllocatedBytes)
-		m.perCore[id] = max(m.perCore[id], r.CB.MaxBytesPerCore)
 		m.l1[id] = max(m.l1[id], r.L1.BytesPerBank+r.CB.MaxBytesPerCore)
 	}
 }
@@ -182,7 +180,7 @@ func randomEvent(r *rand.Rand, now uint64) event.Event {
 func TestAnySequenceOfEventsGivesWhatTheModelGives(t *testing.T) {
 	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		m := model{allocated: map[int]uint64{}, perCore: map[int]uint64{}, l1: map[int]uint64{}}
+		m := model{allocated: map[int]uint64{}, l1: map[int]uint64{}}
 		s, withImplied := aggregate.New(), aggregate.New()
 		for now := range uint64(400) {
 			e := randomEvent(r, now)
@@ -197,7 +195,6 @@ func TestAnySequenceOfEventsGivesWhatTheModelGives(t *testing.T) {
 			for _, d := range snap.Devices {
 				comment := qt.Commentf("seed %d, event %d %v, device %d", seed, now, e.Kind, d.ID)
 				qt.Assert(t, qt.Equals(d.Regions.DRAM.PeakBytes, m.allocated[d.ID]), comment)
-				qt.Assert(t, qt.Equals(d.Regions.CB.PeakBytesPerCore, m.perCore[d.ID]), comment)
 				qt.Assert(t, qt.Equals(d.L1PerCore.Peak.BufferBytes+d.L1PerCore.Peak.CBBytes, m.l1[d.ID]), comment)
 				qt.Assert(t, qt.Equals(withoutPeaks(d.Regions), m.regions(d.ID)), comment)
 			}
@@ -236,7 +233,5 @@ func withoutPeaks(r memory.Regions) memory.Regions {
 		b := r.Banked(region)
 		b.PeakBytes, b.PeakTimeNs = 0, 0
 	}
-	r.CB.PeakBytesPerCore, r.CB.PeakTimeNs = 0, 0
-	r.Kernel.PeakBytesPerCore, r.Kernel.PeakDRAMBytes = 0, 0
 	return r
 }

@@ -74,14 +74,6 @@ func (s *State) addCB(p *process, c *processChip, programID uint64, entry static
 	c.count(&entry, len(g.static) == 0)
 	g.static = append(g.static, entry)
 	g.l1.Forget()
-	if !c.chip.pools[event.L1].Fits() {
-		return // the library has not checked yet whether they overlap a tensor
-	}
-	for _, u := range c.both() {
-		if t := &u.static; t.cores.Max() > t.PeakBytesPerCore {
-			t.PeakBytesPerCore, t.PeakTimeNs = t.cores.Max(), entry.from.since
-		}
-	}
 }
 
 func (s *State) freeCBs(e *event.Event) {
@@ -211,11 +203,6 @@ func (s *State) loadKernel(e *event.Event) {
 		s.addTo(site, k.tally(), e.TimeNs)
 		c.program(e.ProgramID).kernel = k
 		c.countKernel(k)
-		for _, u := range c.both() {
-			t := &u.kernels
-			t.PeakDRAMBytes = max(t.PeakDRAMBytes, t.DRAMBytes)
-			t.PeakBytesPerCore = max(t.PeakBytesPerCore, k.text)
-		}
 	}
 }
 

@@ -67,7 +67,7 @@ func (p *process) view() memory.Process {
 func (u *usage) view(c *chip, capacities *capacity.Regions, textMax uint64, peaks peaks) memory.Device {
 	d := memory.Device{ID: c.id, Board: c.board, Arch: c.arch}
 	l1Peak := peaks[event.L1]
-	peaks[event.L1] = u.l1Buffers // a sum over all banks, as for other regions
+	peaks[event.L1] = peak.Peak{}
 	for r := range u.regions {
 		*d.Regions.Banked(event.Region(r)) = u.regions[r].region(capacities[r], &peaks[r])
 	}
@@ -95,7 +95,7 @@ func (t *tally) region(capacity event.Capacity, most *peak.Peak) memory.Region {
 		CapacityBytes: capacity.Total(), CapacityBytesPerBank: capacity.BytesPerBank,
 		PeakBytes: most.Bytes, PeakTimeNs: most.TimeNs, PeakCapacityBytes: most.Capacity,
 	}
-	if view.PeakCapacityBytes == 0 {
+	if view.PeakBytes > 0 && view.PeakCapacityBytes == 0 {
 		// The device was seen after its first buffers.
 		view.PeakCapacityBytes = view.CapacityBytes
 	}

@@ -50,7 +50,7 @@ func TestPytestPlugin(t *testing.T) {
 	for _, want := range []string{
 		"left 1.5 MiB allocated, more than limit_leaks = 64.0 KiB:",
 		"3 in DRAM  ttnn.empty · test_limits.py:",
-		"had 512.0 KiB of L1 in use on a chip, more than limit_peak = 256.0 KiB",
+		" of L1 in use on a core, more than limit_peak = 4.0 KiB",
 		"ttmem takes limit_leaks and limit_peak, not limit_leak",
 	} {
 		qt.Check(t, qt.StringContains(text, want))

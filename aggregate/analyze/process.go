@@ -48,11 +48,6 @@ func keepHigherPeaks(d, earlier *memory.Device) {
 			a.PeakBytes, a.PeakTimeNs, a.PeakCapacityBytes = b.PeakBytes, b.PeakTimeNs, b.PeakCapacityBytes
 		}
 	}
-	if a, b := &d.Regions.CB, &earlier.Regions.CB; b.PeakBytesPerCore > a.PeakBytesPerCore {
-		a.PeakBytesPerCore, a.PeakTimeNs = b.PeakBytesPerCore, b.PeakTimeNs
-	}
-	a, b := &d.Regions.Kernel, &earlier.Regions.Kernel
-	a.PeakBytesPerCore, a.PeakDRAMBytes = max(a.PeakBytesPerCore, b.PeakBytesPerCore), max(a.PeakDRAMBytes, b.PeakDRAMBytes)
 	if a, b := &d.L1PerCore.Peak, &earlier.L1PerCore.Peak; b.BufferBytes+b.CBBytes > a.BufferBytes+a.CBBytes {
 		*a = *b
 	}

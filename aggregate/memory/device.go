@@ -72,10 +72,10 @@ type Region struct {
 	// known. Only the Snapshot's Devices have it, not a Process's.
 	*addresses.FreeSpace
 	// PeakBytes is the highest AllocatedBytes, at PeakTimeNs. PeakCapacityBytes is the
-	// capacity at that time.
-	PeakBytes         uint64 `json:"peak_bytes"`
-	PeakTimeNs        uint64 `json:"peak_time_ns"`
-	PeakCapacityBytes uint64 `json:"peak_capacity_bytes"`
+	// capacity at that time. All are 0 for L1: L1PerCore has its peak.
+	PeakBytes         uint64 `json:"peak_bytes,omitempty"`
+	PeakTimeNs        uint64 `json:"peak_time_ns,omitempty"`
+	PeakCapacityBytes uint64 `json:"peak_capacity_bytes,omitempty"`
 }
 
 // A StaticUse is the use of a chip's L1 by circular and dataflow buffers. Those inside an L1
@@ -91,10 +91,6 @@ type StaticUse struct {
 	Bytes uint64 `json:"bytes"`
 	// SumBytes is the plain sum over all programs.
 	SumBytes uint64 `json:"sum_bytes"`
-	// PeakBytesPerCore is the highest MaxBytesPerCore, at PeakTimeNs: of circular buffers alone,
-	// which may be another moment and core than those of L1PerCore.Peak.
-	PeakBytesPerCore uint64 `json:"peak_bytes_per_core"`
-	PeakTimeNs       uint64 `json:"peak_time_ns"`
 }
 
 // A KernelsUse is the memory of programs' kernels on a chip.
@@ -105,14 +101,9 @@ type KernelsUse struct {
 	MaxBytesPerCore uint64 `json:"max_bytes_per_core"`
 	// SumBytes is the plain sum of the text per core over all programs.
 	SumBytes uint64 `json:"sum_bytes"`
-	// PeakBytesPerCore and PeakDRAMBytes are the highest MaxBytesPerCore and DRAMBytes. They are
-	// no part of a region's peak: the ring is outside the banks, and the binaries' buffers count
-	// in DRAM.
-	PeakBytesPerCore uint64 `json:"peak_bytes_per_core"`
 	// DRAMBytes is the sum of the binaries in DRAM. They are in DRAM buffers, which count
 	// in that region too.
-	DRAMBytes     uint64 `json:"dram_bytes"`
-	PeakDRAMBytes uint64 `json:"peak_dram_bytes"`
+	DRAMBytes uint64 `json:"dram_bytes"`
 }
 
 // L1PerCore is the use of the L1 of each core, in bytes: buffers grow from the top down, circular

@@ -2,12 +2,12 @@
 
 A test with a limit is marked:
 
-    @pytest.mark.ttmem(limit_leaks="64 KiB", limit_peak={"L1": "1 MiB"})
+    @pytest.mark.ttmem(limit_leaks="64 KiB", limit_peak={"L1": "512 KiB"})
     def test_attention(device): ...
 
 and `pytest --ttmem` measures every test. What a test leaves is what it allocated
 between its call and the end of its teardown and did not free; its peak is the most
-that a region of one chip had in use meanwhile. Both are seen from outside, by
+that a region of one chip had in use meanwhile, of L1 on the fullest core. Both are seen from outside, by
 `ttmem steps`: neither the tested code nor ttnn is changed.
 """
 
@@ -54,7 +54,7 @@ class Limits:
         leaks, peak = marker.kwargs.get("limit_leaks"), marker.kwargs.get("limit_peak", {})
         self.leaks = None if leaks is None else parse_size(leaks)
         if not isinstance(peak, dict):
-            raise ValueError("limit_peak is by region, such as {'L1': '1 MiB'}")
+            raise ValueError("limit_peak is by region, such as {'L1': '512 KiB'}")
         self.peak = {region: parse_size(size) for region, size in peak.items()}
         for region in self.peak:
             if region not in REGIONS:
@@ -136,7 +136,7 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers",
         "ttmem(limit_leaks=SIZE, limit_peak={REGION: SIZE}): fail where the test leaves more device memory, "
-        "or has more in use on a chip, than that",
+        "or has more in use on a chip (of L1: on a core), than that",
     )
     if not config.getoption("--no-ttmem"):
         config.pluginmanager.register(Plugin(config), "ttmem-plugin")
@@ -253,7 +253,8 @@ def over(step, limits):
     for region, limit in limits.peak.items():
         peak = peaks(step).get(region, 0)
         if peak > limit:
-            lines.append(f"had {format_size(peak)} of {region} in use on a chip, more than limit_peak = {format_size(limit)}")
+            place = "L1 in use on a core" if region == "L1" else f"{region} in use on a chip"
+            lines.append(f"had {format_size(peak)} of {place}, more than limit_peak = {format_size(limit)}")
     if lines and step["lost"]:
         lines.append(f"{step['lost']} events were lost: the figures may be wrong")
     return lines

@@ -65,28 +65,20 @@ func TestGoldenSteps(t *testing.T) {
 // peaksOfStep are those of a step that is as long as the story.
 func peaksOfStep(t *testing.T, s *storyStream) shownPeaks {
 	t.Helper()
-	type use struct {
-		PeakBytes  uint64 `json:"peak_bytes"`
-		PeakTimeNs uint64 `json:"peak_time_ns"`
-	}
 	var step struct {
 		Peaks []struct {
-			Device int
-			Region string
-			use
-			PerCore *use `json:"per_core"`
+			Device     int
+			Region     string
+			PeakBytes  uint64 `json:"peak_bytes"`
+			PeakTimeNs uint64 `json:"peak_time_ns"`
 		}
 	}
 	_, answer, _ := strings.Cut(answersOf(t, s, 0, len(s.events)), "\n")
 	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(answer), &step)))
 	peaks := make(shownPeaks)
 	for _, p := range step.Peaks {
-		shown := p.use
-		if p.PerCore != nil {
-			shown = *p.PerCore
-		}
-		if shown.PeakBytes > 0 {
-			peaks[chipRegion{p.Device, p.Region}] = shownPeak{shown.PeakTimeNs, shown.PeakBytes}
+		if p.PeakBytes > 0 {
+			peaks[chipRegion{p.Device, p.Region}] = shownPeak{p.PeakTimeNs, p.PeakBytes}
 		}
 	}
 	return peaks

@@ -49,7 +49,7 @@ def test_leaks(device):
         KEPT.append(tensor(device))
 
 
-@pytest.mark.ttmem(limit_peak={"L1": "256 KiB"})
+@pytest.mark.ttmem(limit_peak={"L1": "4 KiB"})
 def test_peak(device):
     tensor(device, ttnn.L1_MEMORY_CONFIG)
 

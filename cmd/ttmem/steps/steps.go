@@ -37,16 +37,11 @@ type step struct {
 	Lost uint64 `json:"lost"`
 }
 
+// A stepPeak is the use of a region: for L1 that of the fullest core, with circular buffers, and
+// for others that of all banks.
 type stepPeak struct {
-	Device int    `json:"device"`
-	Region string `json:"region"`
-	stepUse
-	// PerCore is the use of L1 with circular buffers, on the fullest core; nil for other regions.
-	PerCore *stepUse `json:"per_core,omitempty"`
-}
-
-// A stepUse is the use of a region. Without PerCore it is the use by buffers over all banks.
-type stepUse struct {
+	Device        int    `json:"device"`
+	Region        string `json:"region"`
 	BeginBytes    uint64 `json:"begin_bytes"`
 	PeakBytes     uint64 `json:"peak_bytes"`
 	PeakTimeNs    uint64 `json:"peak_time_ns"`
@@ -224,16 +219,11 @@ func peaks(began, now *memory.Snapshot) []stepPeak {
 			before = &began.Devices[at]
 		}
 		for _, region := range page.Regions {
-			a, b := before.Regions.Banked(region), d.Regions.Banked(region)
-			if b.CapacityBytes == 0 && page.UseOf(d, region).PeakBytes == 0 {
+			a, b := page.UseOf(before, region), page.UseOf(d, region)
+			if b.CapacityBytes == 0 && b.PeakBytes == 0 {
 				continue // the chip does not have it
 			}
-			one := stepPeak{Device: d.ID, Region: region.String(), stepUse: stepUse{a.AllocatedBytes, b.PeakBytes, b.PeakTimeNs, b.AllocatedBytes, b.CapacityBytes}}
-			if region == event.L1 {
-				a, b := page.UseOf(before, region), page.UseOf(d, region)
-				one.PerCore = &stepUse{a.Bytes, b.PeakBytes, b.PeakTimeNs, b.Bytes, b.CapacityBytes}
-			}
-			list = append(list, one)
+			list = append(list, stepPeak{d.ID, region.String(), a.Bytes, b.PeakBytes, b.PeakTimeNs, b.Bytes, b.CapacityBytes})
 		}
 	}
 	return list
