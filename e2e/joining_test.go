@@ -118,3 +118,22 @@ func TestMarkFromBeforeConnecting(t *testing.T) {
 	waitFor(t, "the service to see the end", func() bool { return dramBuffers(s.snapshot(t), p.Process.Pid) == 0 })
 	checkBetween()
 }
+
+// A full ring of results that a service or an attach joins is no leak, and a list that grows is.
+func TestARingThatIsJoinedIsNoLeak(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	s := startServer(t)
+	s.discover(t, env)
+	p := startTarget(t, env, rig.N150, program(t, "ring.py"))
+	p.expect(t, "full")
+	for _, how := range [][]string{{"--socket", s.socket}, {}} {
+		args := append([]string{"leaks", "-p", fmt.Sprint(p.Process.Pid), "--duration", "2s", "--fail-above", "0"}, how...)
+		stdout, stderr, status := runTtmem(t, nil, args...)
+		qt.Check(t, qt.Equals(status, 3), qt.Commentf("%s", stderr))
+		leaked, _, _ := strings.Cut(stdout, "Live but stable")
+		qt.Check(t, qt.StringContains(leaked, lineMarked(t, "ring.py", "list")))
+		qt.Check(t, qt.IsFalse(strings.Contains(leaked, lineMarked(t, "ring.py", "ring"))), qt.Commentf("%s", stdout))
+	}
+	qt.Assert(t, qt.IsNil(p.stdin.Close()))
+	qt.Assert(t, qt.IsNil(p.Wait()))
+}
