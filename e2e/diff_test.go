@@ -79,7 +79,7 @@ func TestDiff(t *testing.T) {
 func TestDiffOfMarks(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "host.ttmem")
-	s, env := startServer(t, "--record", file), setup(t, "0.81.1", "3.10")
+	s, env := startServer(t, "-o", file), setup(t, "0.81.1", "3.10")
 	s.discover(t, env)
 	p := &target{Cmd: env.Command(context.Background(), "n150", program(t, "log_story.py"), "20")}
 	p.Env, p.Dir = append(testEnviron(p.Env, "n150", dir), "TTMEM_MARK="+ttmem+" mark --socket "+s.socket), dir

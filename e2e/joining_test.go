@@ -51,7 +51,7 @@ func dramBuffers(s *memory.Snapshot, pid int) (n uint64) {
 func TestMarkFromBeforeConnecting(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	file := filepath.Join(t.TempDir(), "host.ttmem")
-	s := startServer(t, "--record", file)
+	s := startServer(t, "-o", file)
 	s.discover(t, env)
 	qt.Assert(t, qt.IsNil(s.Mark(context.Background(), "warm")))
 	p := startTarget(t, env, rig.N150, program(t, "hold.py"), "7", "512", "wait")

@@ -167,7 +167,7 @@ func descriptors(t *testing.T, pid int) int {
 func TestServe(t *testing.T) {
 	envs := []*rig.Env{setup(t, "0.81.1", "3.10"), setup(t, "0.76.0", "3.10")}
 	file := filepath.Join(t.TempDir(), "host.ttmem")
-	s := startServer(t, "--record", file)
+	s := startServer(t, "-o", file)
 	for _, env := range envs {
 		s.discover(t, env)
 	}

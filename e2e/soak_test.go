@@ -58,7 +58,7 @@ func TestSoak(t *testing.T) {
 	s := &soak{t: t, dice: rand.New(rand.NewPCG(seed, 0)), pids: make(map[int]bool)}
 	s.envs = []*rig.Env{setup(t, "0.81.1", "3.10"), setup(t, "0.76.0", "3.10")}
 	file := filepath.Join(t.TempDir(), "host.ttmem")
-	s.server = startServer(t, "--record", file, "--max-size", "64KiB", "--keep", "3")
+	s.server = startServer(t, "-o", file, "--max-size", "64KiB", "--keep", "3")
 	for _, env := range s.envs {
 		s.discover(t, env)
 	}

@@ -162,7 +162,7 @@ func recordHeld(t *testing.T, dir, file string) {
 
 // recordMarks records a program that sets marks through the service.
 func recordMarks(t *testing.T, dir, file string) {
-	s, env := startServer(t, "--record", file), setup(t, "0.81.1", "3.10")
+	s, env := startServer(t, "-o", file), setup(t, "0.81.1", "3.10")
 	s.discover(t, env) // the library, so that the program is traced from its start
 	cmd := env.Command(context.Background(), "n150", program(t, "log_story.py"), "6")
 	cmd.Env = append(testEnviron(cmd.Env, "n150", dir), "TTMEM_MARK="+ttmem+" mark --socket "+s.socket)

@@ -208,7 +208,7 @@ func (o *leaksOptions) markError(w *source.Summary, err error) error {
 	}
 	from := cmp.Or(o.from, "begin")
 	return fmt.Errorf("--to %s: the mark is too old, or of another user: the buffers live at it are not known (docs/leaks.md): "+
-		"ttmem leaks FILE --from %s --to %s of the service's recording (ttmem serve --record FILE)", earlier.Mark, from, o.to)
+		"ttmem leaks FILE --from %s --to %s of the service's recording (ttmem serve -o FILE)", earlier.Mark, from, o.to)
 }
 
 // page judges the survivors, with the rules of the options.
@@ -236,7 +236,7 @@ func (o *leaksOptions) pageNotes(p *leaks.Page, m *between.Follower, w *source.S
 		notes = append(notes, fmt.Sprintf("%s of %s from processes that ended are not listed: too many call sites; those with most buffers are kept",
 			page.Count(p.Others.Count, "buffer"), page.Bytes(p.Others.Bytes)))
 	}
-	before, exact := "this command started", "`ttmem leaks FILE` of the service's recording (ttmem serve --record FILE) is exact"
+	before, exact := "this command started", "`ttmem leaks FILE` of the service's recording (ttmem serve -o FILE) is exact"
 	if o.source.File != "" {
 		before, exact = w.Of+" begins", "the files before it are exact"
 	}

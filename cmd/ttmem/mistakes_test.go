@@ -191,8 +191,8 @@ var mistakes = map[string][]mistake{
 		{`report model.ttmem --flamegraph missing/x`, "name a file that can be written"},
 		{`report model.ttmem --pprof dir`, "name a file that can be written"},
 		{`report model.ttmem --folded link.ttmem`, "is the file that is read: name another"},
-		{`serve --max-size 1MiB`, "give --record too"},
-		{`serve --record ""`, "name a file"},
+		{`serve --max-size 1MiB`, "give -o too"},
+		{`serve -o ""`, "name a file"},
 		{`serve x`, "it traces the whole host"},
 	},
 	"services": {
@@ -204,7 +204,7 @@ var mistakes = map[string][]mistake{
 		{`dump --socket dir`, "give the path of one"},
 		{`top --once --socket missing`, "sudo ttmem serve --socket missing"},
 		{`report model.ttmem --socket x`, "give one of them"},
-		{`report --socket missing --flamegraph x`, "ttmem serve --record FILE"},
+		{`report --socket missing --flamegraph x`, "ttmem serve -o FILE"},
 	},
 }
 

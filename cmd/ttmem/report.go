@@ -77,7 +77,7 @@ graphs, pprof and folded stacks, docs/events.md events and JSON.`,
 func reportService(c *cobra.Command, o *session.Options) error {
 	for _, flag := range []string{"flamegraph", "pprof", "folded"} {
 		if c.Flags().Changed(flag) {
-			return fmt.Errorf("--%s is made of events, which a service does not keep: have it record (ttmem serve --record FILE) and give the file", flag)
+			return fmt.Errorf("--%s is made of events, which a service does not keep: have it record (ttmem serve -o FILE) and give the file", flag)
 		}
 	}
 	socket, _ := flags.SocketOf(c)

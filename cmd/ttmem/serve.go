@@ -42,15 +42,15 @@ type serveOptions struct {
 func newServe() *cobra.Command {
 	var o serveOptions
 	c := &cobra.Command{
-		Use:   "serve [--socket PATH] [--record FILE]",
+		Use:   "serve [--socket PATH] [-o FILE]",
 		Short: "Trace the whole host as a service for its users",
 		Long: `Traces all processes of the host that use tt-metal, and answers users on a unix socket.
 
 Users see their own processes, and the totals of all others; root sees everything. With
---record it also writes recordings, which only their owner can read. SIGTERM and Ctrl-C end it.
+-o it also writes recordings, which only their owner can read. SIGTERM and Ctrl-C end it.
 docs/serve.md has the HTTP interface and a systemd unit.`,
 		Example: `  ttmem serve
-  ttmem serve --record /var/lib/ttmem/host.ttmem --max-size 1GiB --keep 5
+  ttmem serve -o /var/lib/ttmem/host.ttmem --max-size 1GiB --keep 5
   ttmem serve --socket /run/ttmem/ttmem.sock --no-stacks
   curl --unix-socket /run/ttmem.sock http://ttmem/v1/snapshot`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -61,11 +61,8 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(c *cobra.Command, _ []string) error {
-			if c.Flags().Changed("record") && o.record.Path == "" {
-				return errors.New("--record: name a file")
-			}
 			if o.record.Path == "" && (c.Flags().Changed("max-size") || c.Flags().Changed("keep")) {
-				return errors.New("--max-size and --keep are about a recording: give --record too")
+				return errors.New("--max-size and --keep are about a recording: give -o too")
 			}
 			return o.record.Check(c)
 		},
@@ -77,9 +74,7 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 	f := c.Flags()
 	flags.Takes(c, flags.Socket)
 	f.StringVar(&o.http, "http", "", "answer at `ADDR`, such as localhost:9464, as well: without processes, commands and stacks")
-	f.StringVar(&o.record.Path, "record", "", "record what happens to `FILE`")
-	_ = c.MarkFlagFilename("record", "ttmem")
-	o.record.RegisterSize(c)
+	o.record.RegisterFile(c)
 	o.stacks.Register(c)
 	return c
 }

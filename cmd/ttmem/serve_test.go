@@ -74,9 +74,9 @@ func TestServeRefusesFlagsThatMakeNoSense(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--max-size", "1GiB"}, ".*give --record too"},
-		{[]string{"--keep", "3"}, ".*give --record too"},
-		{[]string{"--record", "f", "--keep", "3"}, ".*give --max-size too"},
+		{[]string{"--max-size", "1GiB"}, ".*give -o too"},
+		{[]string{"--keep", "3"}, ".*give -o too"},
+		{[]string{"-o", "f", "--keep", "3"}, ".*give --max-size too"},
 		{[]string{"extra"}, `serve takes no argument "extra": it traces the whole host`},
 	} {
 		qt.Check(t, qt.ErrorMatches(execute(append([]string{"serve"}, c.args...)...), c.want), qt.Commentf("%v", c.args))

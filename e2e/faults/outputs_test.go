@@ -84,7 +84,7 @@ func diskFullForAWhile(s *scene) {
 	filler := filepath.Join(disk, "filler")
 	s.must(os.WriteFile(filler, make([]byte, 170<<10), 0o600))
 	recording := filepath.Join(disk, "host.ttmem")
-	tr := s.trace(nil, "serve", "--socket", filepath.Join(s.dir, "ttmem.sock"), "--record", recording, "--max-size", "64KiB", "--keep", "2")
+	tr := s.trace(nil, "serve", "--socket", filepath.Join(s.dir, "ttmem.sock"), "-o", recording, "--max-size", "64KiB", "--keep", "2")
 	tr.ready()
 	p.playUntil(func() bool { return strings.Contains(tr.said(), "no space left") })
 	tr.saysOnce("no space left")

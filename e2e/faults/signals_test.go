@@ -86,7 +86,7 @@ func signalAttached(s *scene, random *rand.Rand) {
 		args = []string{"attach", "-o", recording, "-p", fmt.Sprint(p.pid)}
 	case "serve":
 		recording = s.file("host.ttmem")
-		args = []string{"serve", "--socket", filepath.Join(s.dir, "ttmem.sock"), "--record", recording, "--max-size", "64KiB", "--keep", "2"}
+		args = []string{"serve", "--socket", filepath.Join(s.dir, "ttmem.sock"), "-o", recording, "--max-size", "64KiB", "--keep", "2"}
 		s.wanted = append(s.wanted, "host.ttmem.1", "host.ttmem.new")
 	}
 	tr := s.trace(nil, args...)

@@ -36,8 +36,8 @@ var outputs = []rootOutput{
 	{"serve --socket in a folder", "serve --socket OUT/new", "OUT"},
 	{"serve --socket", "serve --socket OUT", "OUT"},
 	{"serve's lock", "serve --socket OUT", "OUT.lock"},
-	{"serve --record", "serve --socket OUT.sock --record OUT", "OUT"},
-	{"serve --record, rotated", "serve --socket OUT.sock --record OUT --max-size 64KiB", "OUT.1"},
+	{"serve -o", "serve --socket OUT.sock -o OUT", "OUT"},
+	{"serve -o, rotated", "serve --socket OUT.sock -o OUT --max-size 64KiB", "OUT.1"},
 }
 
 // TestOutputs: no command of root writes where a symlink of another user leads, whether that

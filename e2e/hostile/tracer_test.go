@@ -181,7 +181,7 @@ func startPair(t *testing.T, v *victim) *pair {
 	if err := os.Mkdir(work, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if p.serve, err = startTracer(work, "every process", "serve", "--socket", p.socket, "--record", filepath.Join(dir, "host.ttmem")); err == nil {
+	if p.serve, err = startTracer(work, "every process", "serve", "--socket", p.socket, "-o", filepath.Join(dir, "host.ttmem")); err == nil {
 		p.attach, err = startTracer(work, "every process", "attach", "--no-record", "--json", "--events", events)
 	}
 	if err == nil {

@@ -42,16 +42,16 @@ const leastMaxSize = 64 << 10
 
 // Register adds the flags of commands that record by default.
 func (o *Options) Register(c *cobra.Command) {
-	f := c.Flags()
-	f.StringVarP(&o.Path, "output", "o", "", "record to `FILE` (default: ttmem-PROGRAM-PID.ttmem, a new file in this folder)")
-	f.BoolVar(&o.None, "no-record", false, "record nothing")
-	_ = c.MarkFlagFilename("output", "ttmem")
-	o.RegisterSize(c)
+	o.RegisterFile(c)
+	c.Flags().Lookup("output").DefValue = "ttmem-PROGRAM-PID.ttmem"
+	c.Flags().BoolVar(&o.None, "no-record", false, "record nothing")
 }
 
-// RegisterSize adds the flags of the size of recordings.
-func (o *Options) RegisterSize(c *cobra.Command) {
+// RegisterFile adds the flags of recordings.
+func (o *Options) RegisterFile(c *cobra.Command) {
 	f := c.Flags()
+	f.StringVarP(&o.Path, "output", "o", "", "record to `FILE`")
+	_ = c.MarkFlagFilename("output", "ttmem")
 	f.Var(&o.MaxSize, "max-size", "begin another file when one has this `SIZE`, such as 500MiB (64KiB at least): the older one becomes FILE.1")
 	f.IntVar(&o.Keep, "keep", 0, "keep `N` files in all and remove older ones (0: all)")
 	_ = c.RegisterFlagCompletionFunc("max-size", cobra.FixedCompletions(
