@@ -177,8 +177,9 @@ func TestStackOfChildren(t *testing.T) {
 	qt.Assert(t, qt.Equals(p.Do(t, "call 10 orphan-known"), "10"))
 	p.In.Close()
 	p.Wait()
-	time.Sleep(100 * time.Millisecond)
-	calls, want := trace.stop(), readShadow(t, p.Shadow)
+	want := readShadow(t, p.Shadow)
+	tracetest.Eventually(10*time.Second, func() bool { return len(trace.seen()) >= len(want) })
+	calls := trace.stop()
 	qt.Assert(t, qt.Equals(len(calls), len(want)))
 	ends := make(map[string][2]int)
 	for i := before; i < len(calls); i++ {

@@ -71,8 +71,9 @@ func TestStacksBesideMuchCode(t *testing.T) {
 		other.Do(t, "call 100 known")
 		other.In.Close()
 		qt.Assert(t, qt.IsNil(other.Wait()))
-		time.Sleep(2 * pollInterval)
-		list, want := own(), readShadow(t, other.Shadow)
+		want := readShadow(t, other.Shadow)
+		tracetest.Eventually(10*time.Second, func() bool { return len(own()) >= len(want) })
+		list := own()
 		qt.Assert(t, qt.HasLen(list, len(want)))
 		for i := before; i < len(list); i++ {
 			qt.Check(t, qt.IsTrue(begins(list[i].stack.Frames())))
