@@ -115,6 +115,8 @@ var attacks = []attack{
 	{name: "silent program", program: "fuse.py program", aims: "a read at an event that does not return", hold: time.Second, restart: true},
 	{name: "silent command line", program: "fuse.py command_line", aims: "reading a command line does not return", long: true},
 	{name: "silent interpreter", program: "fuse.py interpreter", aims: "reading an interpreter's state does not return", hold: time.Second, long: true, restart: true},
+	{name: "silent code", program: "fuse.py code", aims: "reading code for stacks does not return", unended: true, newcomer: true},
+	{name: "silent overlay", program: "fuse.py overlay", aims: "the same below an overlay, which reads as its user", unended: true, newcomer: true},
 	// names
 	{name: "process names", program: "names.py process", aims: "escape sequences in names and command lines"},
 	{name: "library path", program: "names.py path", aims: "escape sequences in paths", long: true},

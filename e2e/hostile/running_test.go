@@ -95,8 +95,8 @@ func (r *hostileRig) start(a attack) (*running, error) {
 	}
 }
 
-// mount does what the setuid program fusermount does for every user: it mounts the file system
-// that the user serves.
+// mount does what the setuid program fusermount does for every user, if user_allow_other is set: it
+// mounts the file system that the user serves.
 func (p *running) mount(u *user, line string) error {
 	var number int
 	var point string
@@ -113,7 +113,7 @@ func (p *running) mount(u *user, line string) error {
 		return err
 	}
 	defer unix.Close(fd)
-	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%d", fd, u.uid, u.uid)
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%d,allow_other", fd, u.uid, u.uid)
 	if err := unix.Mount("hostile", point, "fuse", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return fmt.Errorf("mounting FUSE: %w", err)
 	}

@@ -37,7 +37,7 @@ func init() {
 
 // serveExceptWrites answers the requests to a file system with one file, except for writes.
 func serveExceptWrites(device *os.File) {
-	const lookup, getattr, open, read, write, opendir, initialize, interrupt = 1, 3, 14, 15, 16, 27, 26, 36
+	const lookup, getattr, open, read, write, statfs, opendir, initialize, interrupt = 1, 3, 14, 15, 16, 17, 27, 26, 36
 	order := binary.LittleEndian
 	attributes := make([]byte, 88)
 	order.PutUint64(attributes, 2)
@@ -69,6 +69,12 @@ func serveExceptWrites(device *os.File) {
 		case getattr:
 			answer = append(make([]byte, 16), attributes...)
 			order.PutUint64(answer, 3600)
+			if order.Uint64(request[16:]) == 1 { // the folder
+				order.PutUint64(answer[16:], 1)
+				order.PutUint32(answer[16+60:], unix.S_IFDIR|0o777)
+			}
+		case statfs:
+			answer = make([]byte, 80)
 		case open, opendir:
 			answer = make([]byte, 16)
 		case read:

@@ -3,39 +3,169 @@ package host
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// ErrServedByUser: a file is on a FUSE file system of an ordinary user. It need not answer, and
-// a thread that waits for it can be neither stopped nor killed.
-var ErrServedByUser = errors.New("an ordinary user serves its file system")
+// ErrServedByUser: a file is on a FUSE file system of an ordinary user, or on an overlay that may
+// lead to one. The user need not answer, and a thread that waits for that can be neither stopped
+// nor killed. While the kernel waits for it to place a probe, no process of the host can fork.
+var ErrServedByUser = errors.New("an ordinary user may serve its file system")
 
-// servedByUser reports whether a device is a FUSE file system of an ordinary user, wherever it is
-// mounted. fusectl lists them all, each as a folder that belongs to its user.
-func servedByUser(major, minor uint32) bool {
-	if major != 0 {
-		return false
+// checkAnswers returns ErrServedByUser for a file of a process whose file system may never answer.
+// The caller keeps the file's mount in existence.
+func checkAnswers(file *unix.Statx_t, pid int) error {
+	if file.Dev_major != 0 { // on a disk
+		return nil
 	}
-	list, err := openFusectl()
-	if err != nil {
-		return false
+	served, err := connections()
+	switch user, listed := served[file.Dev_minor]; {
+	case listed && user != 0:
+		return ErrServedByUser
+	case listed, err == nil && !served.any(): // the layers of an overlay never change
+		return nil
 	}
-	defer unix.Close(list)
-	var stat unix.Stat_t
-	return unix.Fstatat(list, fmt.Sprint(minor), &stat, 0) == nil && stat.Uid != 0
+	return checkMount(file.Mnt_id, pid)
 }
+
+// checkMount returns ErrServedByUser unless a mount that a process uses is known not to need an
+// answer of an ordinary user. An overlay asks its layers with the rights of the user who mounted
+// it, and does not show what they are. Ordinary users can mount one in a user namespace.
+func checkMount(id uint64, pid int) error {
+	own, err := mountsIn("/proc/self")
+	if err != nil {
+		return err
+	}
+	m, trusted := own[id]
+	if !trusted {
+		if m, trusted, err = mountOf(pid, id); err != nil {
+			return err
+		}
+	}
+	for _, same := range own { // such as an overlay of a container runtime
+		trusted = trusted || same.device == m.device
+	}
+	if m.kind == "" || strings.HasPrefix(m.kind, "fuse") || m.kind == "overlay" && !trusted {
+		return ErrServedByUser
+	}
+	return nil
+}
+
+// mountOf returns a mount that a process sees, and whether only root can have mounted it.
+func mountOf(pid int, id uint64) (m mount, byRoot bool, err error) {
+	fd, err := unix.Open(ProcDir(pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return m, false, err
+	}
+	defer unix.Close(fd)
+	dir := fmt.Sprintf("/proc/self/fd/%d", fd) // another process may get the id
+	list, err := mountsIn(dir)
+	if err != nil {
+		return m, false, err
+	}
+	// after the list: a process may leave the host's user namespace, but not return
+	space, err := os.Stat(dir + "/ns/user")
+	if err != nil {
+		return m, false, err
+	}
+	host, err := os.Stat("/proc/self/ns/user")
+	return list[id], err == nil && os.SameFile(space, host), err
+}
+
+// mount is a mount of a file system.
+type mount struct{ device, kind string }
+
+// maxMountBytes bounds what is read of a process's list of mounts.
+const maxMountBytes = 4 << 20
+
+// mountsIn reads the mounts in a folder of /proc, by their ids.
+func mountsIn(dir string) (map[uint64]mount, error) {
+	file, err := os.Open(dir + "/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxMountBytes))
+	list := make(map[uint64]mount)
+	for line := range strings.Lines(string(text)) {
+		// 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
+		place, about, _ := strings.Cut(line, " - ")
+		fields, kind := strings.Fields(place), strings.Fields(about)
+		if len(fields) < 3 || len(kind) == 0 {
+			continue
+		}
+		if id, err := strconv.ParseUint(fields[0], 10, 64); err == nil {
+			list[id] = mount{device: fields[2], kind: kind[0]}
+		}
+	}
+	return list, err
+}
+
+// fuseConnections are the users of all FUSE file systems of the host, by the minor number of the
+// device.
+type fuseConnections map[uint32]uint32
+
+// any reports whether any of them is of an ordinary user.
+func (c fuseConnections) any() bool {
+	for _, user := range c {
+		if user != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// connections lists fusectl, which has a folder for each FUSE file system, wherever it is mounted.
+func connections() (fuseConnections, error) {
+	fd, err := openFusectl()
+	if errors.Is(err, os.ErrNotExist) { // the kernel has no FUSE
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	list := os.NewFile(uintptr(fd), "fusectl")
+	defer list.Close()
+	names, err := list.Readdirnames(-1)
+	c := make(fuseConnections)
+	for _, name := range names {
+		var stat unix.Stat_t
+		minor, notNumber := strconv.ParseUint(name, 10, 32)
+		if notNumber == nil && unix.Fstatat(fd, name, &stat, 0) == nil {
+			c[uint32(minor)] = stat.Uid
+		}
+	}
+	return c, err
+}
+
+// fusectlMagic is FUSE_CTL_SUPER_MAGIC of the kernel's fs/fuse/control.c.
+const fusectlMagic = 0x65735543
 
 // openFusectl opens fusectl without mounting it anywhere; without CAP_SYS_ADMIN, where it is
 // mounted.
 func openFusectl() (int, error) {
 	config, err := unix.Fsopen("fusectl", unix.FSOPEN_CLOEXEC)
 	if err != nil {
-		return unix.Open("/sys/fs/fuse/connections", unix.O_PATH|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open("/sys/fs/fuse/connections", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		var about unix.Statfs_t
+		if err == nil && unix.Fstatfs(fd, &about) == nil && about.Type != fusectlMagic {
+			unix.Close(fd)
+			err = errors.New("fusectl is not mounted")
+		}
+		return fd, err
 	}
 	defer unix.Close(config)
 	if err := unix.FsconfigCreate(config); err != nil {
 		return -1, err
 	}
-	return unix.Fsmount(config, unix.FSMOUNT_CLOEXEC, 0)
+	mount, err := unix.Fsmount(config, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(mount)
+	return unix.Openat(mount, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }

@@ -126,7 +126,7 @@ func parseMapping(line string) (m Mapping, permissions string, ok bool) {
 
 // OpenMapped opens the file that a process has mapped at these addresses, even if it was
 // deleted or replaced, or lies in another mount namespace. It does not wait: the error is
-// unix.EWOULDBLOCK if there is a lease on the file, ErrServedByUser if an ordinary user serves its
+// unix.EWOULDBLOCK if there is a lease on the file, ErrServedByUser if an ordinary user may serve its
 // file system, and ErrNoAnswer if the process keeps the lock of its address space.
 func (p *Proc) OpenMapped(pid int, start, end uint64) (*os.File, error) {
 	return answered(p, pid, func() (*os.File, error) { return openMapped(pid, start, end) })
@@ -145,7 +145,7 @@ func openMapped(pid int, start, end uint64) (*os.File, error) {
 		return nil, &os.PathError{Op: "open", Path: own + file, Err: err}
 	}
 	defer unix.Close(fd)
-	return reopen(fd, own+file)
+	return reopen(fd, pid, own+file)
 }
 
 // FileIDOf returns the identity that /proc/PID/maps shows for a file. On overlayfs and

@@ -27,23 +27,22 @@ func OpenInRoot(pid int, path string) (*os.File, error) {
 		return nil, &os.PathError{Op: "openat2", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
-	return reopen(fd, path)
+	return reopen(fd, pid, path)
 }
 
-// reopen opens for reading the regular file or folder of an O_PATH descriptor, if its file system
-// will answer.
-func reopen(fd int, path string) (*os.File, error) {
+// reopen opens for reading the regular file or folder of an O_PATH descriptor, which is that of a
+// path of a process, if its file system will answer.
+func reopen(fd, pid int, path string) (*os.File, error) {
 	var stat unix.Statx_t
-	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &stat)
-	kind := stat.Mode & unix.S_IFMT
-	switch {
-	case err != nil:
-	case kind != unix.S_IFREG && kind != unix.S_IFDIR:
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_MNT_ID, &stat)
+	if kind := stat.Mode & unix.S_IFMT; err == nil && kind != unix.S_IFREG && kind != unix.S_IFDIR {
 		err = unix.EINVAL
-	case servedByUser(stat.Dev_major, stat.Dev_minor):
-		err = ErrServedByUser
-	default:
-		return Open(fmt.Sprintf("/proc/self/fd/%d", fd))
 	}
-	return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	if err == nil {
+		err = checkAnswers(&stat, pid)
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return Open(fmt.Sprintf("/proc/self/fd/%d", fd))
 }

