@@ -74,7 +74,7 @@ func runDump(o *viewOptions) error {
 	if o.format.JSON {
 		l.Notes = page.WithOthers(l.Notes, l.Others)
 	}
-	if err := output.Print(o.view(l), o.format, o.source.Clock(), "list"); err != nil {
+	if err := output.Print(o.view(l), o.format, page.NewSupplement(o.source.Clock(), l.Snap), "list"); err != nil {
 		return err
 	}
 	return (&source.Summary{Notes: l.Notes, Failed: l.Failed}).Finish(page.Doubts(l.Losses(), "the list may lack buffers, or have too many"))

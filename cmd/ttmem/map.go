@@ -49,7 +49,7 @@ func drawMap(o *viewOptions) error {
 	if err := source.CheckChips(o.devices, p.Snapshot, p.Of); err != nil {
 		return err
 	}
-	if err := output.Print(p, o.format, o.source.Clock(), "map"); err != nil {
+	if err := output.Print(p, o.format, page.NewSupplement(o.source.Clock(), p.Snapshot), "map"); err != nil {
 		return err
 	}
 	return w.Finish(page.Doubts(p.Losses, "the map may lack buffers, or have too many"))
