@@ -35,7 +35,8 @@ const socketVariable = "TTMEM_SOCKET"
 func AddGlobal(root *cobra.Command) {
 	f := root.PersistentFlags()
 	color := term.Auto
-	f.Var(&color, Color, "colours `WHEN`: always, auto or never")
+	f.Var(&color, Color, "colours `WHEN`: auto, never or always (--color alone)")
+	f.Lookup(Color).NoOptDefVal = string(term.Always)
 	f.Bool(JSON, false, "print JSON in place of text")
 	f.String(Rules, "", "name components of the model by the rules in `FILE`")
 	f.Bool(UTC, false, "print times by the wall clock, in UTC")
