@@ -66,7 +66,7 @@ docs/diff.md explains moments, and which call stacks are the same in both.`,
 	flags.Grep(c, &o.grep)
 	flags.FailAbove(c, &o.failAbove)
 	flags.Limit(c, &o.n, listedChanges)
-	flags.Takes(c, flags.Color, flags.JSON, flags.Rules, flags.Socket)
+	flags.Takes(c, flags.Color, flags.JSON, flags.Rules, flags.Socket, flags.UTC)
 	return c
 }
 
@@ -135,7 +135,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 }
 
 func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
-	o.format, o.rules = flags.Format(c), flags.RulesFile(c)
+	o.format, o.rules, o.utc = flags.Format(c), flags.RulesFile(c), flags.WantsUTC(c)
 	a, b, err := o.sides(c, args)
 	if err != nil {
 		return err
@@ -150,6 +150,13 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	if o.format.JSON && !c.Flags().Changed("limit") {
 		o.n = 0
 	}
+	for _, side := range []*diffSide{a, b} {
+		if !side.Live {
+			if err := (&source.Options{File: side.Path}).CheckUTC(o.utc); err != nil {
+				return err
+			}
+		}
+	}
 	w, err := o.read(a, b)
 	if err != nil {
 		return err
@@ -158,6 +165,11 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 		o.by = "region" // a State that was read from memory has no more
 	}
 	d := o.compare(a, b, alloc.Namer{Rules: rules, Filter: filter})
+	for _, side := range []*diffSide{a, b} {
+		if o.utc && side.TimeNs > 0 {
+			side.When += ", " + side.Clock.UTC(side.TimeNs) + " UTC"
+		}
+	}
 	if err := output.Print(d, o.format, page.NewSupplement(page.Clock{}, a.Snap, b.Snap), "difference"); err != nil {
 		return err
 	}

@@ -54,6 +54,11 @@ func TestTimesByTheWallClock(t *testing.T) {
 			text := output(append(strings.Fields(args), file, "--utc")...)
 			qt.Check(t, qt.StringContains(text, at), qt.Commentf("%s %s", args, file))
 		}
+		for _, args := range []string{"dump --at failure#1", "map --at failure#1", "diff --from begin --to failure#1"} {
+			qt.Check(t, qt.StringContains(output(append(strings.Fields(args), file, "--utc")...), at+" UTC"), qt.Commentf("%s %s", args, file))
+		}
+		moments := output("dump", file, "--at", "peak", "--utc")
+		qt.Check(t, qt.Matches(moments, `at the peak of each region, of .*\n(chip 0: [A-Z0-9_, ]+ at `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} UTC\n)+chip 0\n(?s).*`))
 		qt.Check(t, qt.Matches(output("report", file, "--utc"), `Device memory over .*, from `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} to `+at[:10]+`\s\d\d:\d\d:\d\d\.\d{6} UTC\n(?s).*`))
 		qt.Check(t, qt.Matches(output("peak", file, "--utc"), `(?s).*peak .*, at `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} UTC\n.*`))
 	}
@@ -68,8 +73,8 @@ func TestTimesByTheWallClock(t *testing.T) {
 
 	without := regexp.MustCompile(`"\w*wall_ns":\d+,`).ReplaceAllString(output("log", path, "--json"), "")
 	qt.Assert(t, qt.IsNil(os.WriteFile(lines, []byte(without), 0o644)))
-	for _, command := range []string{"oom", "log", "report", "peak"} {
-		out, err := exec.Command(os.Args[0], command, lines, "--utc").CombinedOutput()
+	for _, command := range []string{"oom", "log", "report", "peak", "dump", "map", "diff " + path} {
+		out, err := exec.Command(os.Args[0], append(strings.Fields(command), lines, "--utc")...).CombinedOutput()
 		qt.Check(t, qt.IsNotNil(err))
 		qt.Check(t, qt.Equals(string(out), "ttmem: --utc: "+lines+" does not say when it was written: leave out --utc\n"))
 	}

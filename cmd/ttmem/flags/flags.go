@@ -50,6 +50,9 @@ func AddGlobal(root *cobra.Command) {
 		}
 		for _, flag := range []string{Color, JSON, Rules, Socket, UTC} {
 			if c.Flags().Changed(flag) && !TakesGlobal(c, flag) {
+				if flag == UTC && TakesGlobal(c, Rules) { // which describes memory
+					return fmt.Errorf("--utc: %s prints no times: leave it out; --json has wall-clock times", c.CommandPath())
+				}
 				return fmt.Errorf("--%s has no effect on %s: leave it out", flag, c.CommandPath())
 			}
 		}
