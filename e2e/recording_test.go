@@ -80,7 +80,7 @@ func snapshotOf(t *testing.T, text string) any {
 	t.Helper()
 	var s map[string]any
 	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(text), &s)))
-	for _, name := range []string{"stacks", "began_ns", "time_ns", "wall_ns"} { // of tracing
+	for _, name := range []string{"stacks", "began_ns", "began_wall_ns", "time_ns", "wall_ns"} { // of tracing
 		delete(s, name)
 	}
 	return s

@@ -33,8 +33,6 @@ type About struct {
 	Release string `json:"release,omitempty"`
 	// UID is the user that it runs as; 0 if it is not known.
 	UID int `json:"uid"`
-	// User is its name on the host that prints it; only documents have it.
-	User string `json:"user,omitempty"`
 	// Container, Pod and ContainerPID are as in event.Event.
 	Container    string `json:"container,omitempty"`
 	Pod          string `json:"pod,omitempty"`

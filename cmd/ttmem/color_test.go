@@ -26,6 +26,7 @@ func TestColoursAreForTerminals(t *testing.T) {
 		{"dumb terminal", "", "TERM", terminal, false},
 		{"never", "--color=never", "", terminal, false},
 		{"always, in a pipe", "--color=always", "", pipe, true},
+		{"alone, in a pipe", "--color", "", pipe, true},
 		{"always, in spite of NO_COLOR", "--color=always", "NO_COLOR", pipe, true},
 		{"auto", "--color=auto", "", pipe, false},
 	} {

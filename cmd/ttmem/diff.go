@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
@@ -65,7 +66,7 @@ docs/diff.md explains moments, and which call stacks are the same in both.`,
 	flags.Grep(c, &o.grep)
 	flags.FailAbove(c, &o.failAbove)
 	flags.Limit(c, &o.n, listedChanges)
-	flags.Takes(c, flags.Color, flags.JSON, flags.Rules, flags.Socket)
+	flags.Takes(c, flags.Color, flags.JSON, flags.Rules, flags.Socket, flags.UTC)
 	return c
 }
 
@@ -134,7 +135,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 }
 
 func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
-	o.format, o.rules = flags.Format(c), flags.RulesFile(c)
+	o.format, o.rules, o.utc = flags.Format(c), flags.RulesFile(c), flags.WantsUTC(c)
 	a, b, err := o.sides(c, args)
 	if err != nil {
 		return err
@@ -149,6 +150,13 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	if o.format.JSON && !c.Flags().Changed("limit") {
 		o.n = 0
 	}
+	for _, side := range []*diffSide{a, b} {
+		if !side.Live {
+			if err := (&source.Options{File: side.Path}).CheckUTC(o.utc); err != nil {
+				return err
+			}
+		}
+	}
 	w, err := o.read(a, b)
 	if err != nil {
 		return err
@@ -157,7 +165,12 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 		o.by = "region" // a State that was read from memory has no more
 	}
 	d := o.compare(a, b, alloc.Namer{Rules: rules, Filter: filter})
-	if err := output.Print(d, o.format, page.Clock{}, "difference"); err != nil {
+	for _, side := range []*diffSide{a, b} {
+		if o.utc && side.TimeNs > 0 {
+			side.When += ", " + side.Clock.UTC(side.TimeNs) + " UTC"
+		}
+	}
+	if err := output.Print(d, o.format, page.NewSupplement(page.Clock{}, a.Snap, b.Snap), "difference"); err != nil {
 		return err
 	}
 	status := w.Finish(nil)
@@ -190,7 +203,7 @@ func (o *diffOptions) compare(a, b *diffSide, names alloc.Namer) *diff.Differenc
 	}
 	peak := source.Moment{Kind: source.Peak, Text: "peak"}
 	for _, side := range []*diffSide{a, b} {
-		side.Moment, side.When, side.Parts = peak.Text, peak.String(), side.peaks
+		side.Moment, side.When, side.Parts, side.TimeNs = peak.Text, peak.String(), side.peaks, 0
 	}
 	return diff.New(&a.Side, &b.Side, names, ask)
 }
@@ -230,7 +243,7 @@ func (o *diffOptions) readOther(b *diffSide) (*source.Summary, error) {
 	}
 	b.Parts.AddLive(s.State, source.EveryRegion)
 	b.Snap = s.Snapshot()
-	b.Losses = b.Snap.Losses(true, b.PIDs)
+	b.Losses, b.TimeNs, b.Clock = b.Snap.Losses(true, b.PIDs), s.NowNs, o.source.Clock()
 	if len(b.PIDs) == 0 {
 		s.Notes = page.WithOthers(s.Notes, s.Others)
 	}
@@ -243,7 +256,11 @@ func readFile(path string, quiet bool, sides ...*diffSide) (*source.Summary, err
 	recording := source.Recording{Path: path, Quiet: quiet}
 	for _, side := range sides {
 		if side.at.Kind != source.Unfreed && side.at.Kind != source.Peak {
-			if err := recording.StateAt(side.at, side.Parts.AddLive); err != nil {
+			err := recording.StateAt(side.at, func(s *aggregate.State, of source.Regions) {
+				side.Parts.AddLive(s, of)
+				side.TimeNs = s.Now()
+			})
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -254,11 +271,12 @@ func readFile(path string, quiet bool, sides ...*diffSide) (*source.Summary, err
 	}
 	snap := end.Snapshot()
 	for _, side := range sides {
-		side.Losses, side.Snap = snap.Losses(false, side.PIDs), snap
+		side.Losses, side.Snap, side.Clock = snap.Losses(false, side.PIDs), snap, summary.File.Clock()
 		switch side.at.Kind {
 		case source.Peak:
 			side.Parts.AddPeaks(end)
 		case source.Unfreed:
+			side.TimeNs = end.Now()
 			side.peaks.AddPeaks(end)
 			if others := side.Parts.AddUnfreed(end); others.Count > 0 {
 				summary.Notes = append(summary.Notes, fmt.Sprintf("%s: %s of %s not compared: from processes that ended, with too many call sites",

@@ -48,7 +48,7 @@ docs/dump.md explains the columns, and rules for components.`,
 	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
 	flags.Grep(c, &o.grep)
 	flags.Limit(c, &o.n, 0)
-	flags.Takes(c, flags.Color, flags.JSON, flags.Rules)
+	flags.Takes(c, flags.Color, flags.JSON, flags.Rules, flags.UTC)
 	return c
 }
 
@@ -65,19 +65,36 @@ func runDump(o *viewOptions) error {
 	if err != nil {
 		return err
 	}
-	if !at.AtEnd() && !o.format.JSON && l.All > 0 {
+	if (o.utc || !at.AtEnd()) && !o.format.JSON && l.All > 0 {
 		layout := o.format.LayoutFor(os.Stdout)
-		for _, line := range layout.Lines(page.Clean(l.Of), 0) {
-			fmt.Println(layout.Paint(page.Dim, line))
+		for _, text := range o.moments(l) {
+			for _, line := range layout.Lines(text, 0) {
+				fmt.Println(layout.Paint(page.Dim, line))
+			}
 		}
 	}
 	if o.format.JSON {
 		l.Notes = page.WithOthers(l.Notes, l.Others)
 	}
-	if err := output.Print(o.view(l), o.format, o.source.Clock(), "list"); err != nil {
+	if err := output.Print(o.view(l), o.format, page.NewSupplement(o.source.Clock(), l.Snap), "list"); err != nil {
 		return err
 	}
 	return (&source.Summary{Notes: l.Notes, Failed: l.Failed}).Finish(page.Doubts(l.Losses(), "the list may lack buffers, or have too many"))
+}
+
+// moments says at which moment, or at which of several, the memory is listed.
+func (o *viewOptions) moments(l *dump.List) []string {
+	of := page.Clean(l.Of)
+	switch clock := o.source.Clock(); {
+	case !o.utc:
+		return []string{of}
+	case len(l.Moments) == 0:
+		return []string{of + ", at " + clock.UTC(l.NowNs) + " UTC"}
+	default:
+		return append([]string{of}, page.Each(l.Moments, func(m dump.Moment) string {
+			return fmt.Sprintf("%s: %s at %s UTC", page.EachChip(m.Devices), strings.Join(m.Regions, ", "), clock.UTC(m.TimeNs))
+		})...)
+	}
 }
 
 // view returns the list, or its groups, as selected by the flags.

@@ -212,9 +212,9 @@ func (c *goldenCommand) run(t *testing.T, form goldenForm, args []string) string
 		file, err := os.ReadFile("out")
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(os.Remove("out")))
-		out, errs = c.exported(t, wallNs.ReplaceAll(file, nil)), ""
+		out, errs = c.exported(t, supplements.ReplaceAll(file, nil)), ""
 	case form == goldenJSON:
-		out = brokenJSON(t, string(wallNs.ReplaceAll([]byte(out), nil)))
+		out = brokenJSON(t, string(supplements.ReplaceAll([]byte(out), nil)))
 	}
 	if errs != "" {
 		out += "--- standard error\n" + errs
@@ -225,8 +225,9 @@ func (c *goldenCommand) run(t *testing.T, form goldenForm, args []string) string
 	return out
 }
 
-// wallNs is what the goldens lack: TestTimesByTheWallClock checks it.
-var wallNs = regexp.MustCompile(`,"wall_ns":\d+`)
+// supplements are left out of golden files: TestTimesByTheWallClock and TestUsersStandBesidePIDs
+// check them.
+var supplements = regexp.MustCompile(`,"(\w+_)?wall_ns":\d+|,"user":"[^"]*"`)
 
 // goldenColumns is the width of the terminal.
 const goldenColumns = 100
@@ -244,34 +245,45 @@ func runOnStreams(t *testing.T, terminal bool, args []string) (out, errs string,
 // runSized is runOnStreams on a terminal of a size; nil: a file.
 func runSized(t *testing.T, size *unix.Winsize, args []string) (out, errs string, status int) {
 	t.Helper()
+	return runBoth(t, size, nil, args)
+}
+
+// runBoth is runSized with standard error on a terminal of a size; nil: a file.
+func runBoth(t *testing.T, size, errSize *unix.Winsize, args []string) (out, errs string, status int) {
+	t.Helper()
 	stdout, stderr := os.Stdout, os.Stderr
 	defer func() { os.Stdout, os.Stderr = stdout, stderr }()
-	file := func(name string) *os.File {
-		f, err := os.Create(filepath.Join(t.TempDir(), name))
-		qt.Assert(t, qt.IsNil(err))
-		return f
-	}
-	text := func(f *os.File) string {
-		b, err := os.ReadFile(f.Name())
-		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsNil(f.Close()))
-		return string(b)
-	}
-	os.Stderr = file("stderr")
+	var endOut, endErrs func() string
+	os.Stdout, endOut = openStream(t, size)
+	os.Stderr, endErrs = openStream(t, errSize)
+	status = run(args)
+	return endOut(), endErrs(), status
+}
+
+// openStream opens a terminal of a size or, for nil, a file; end closes it and gives what was
+// written to it.
+func openStream(t *testing.T, size *unix.Winsize) (f *os.File, end func() string) {
+	t.Helper()
 	if size == nil {
-		os.Stdout = file("stdout")
-		status = run(args)
-		return text(os.Stdout), text(os.Stderr), status
+		f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+		qt.Assert(t, qt.IsNil(err))
+		return f, func() string {
+			text, err := os.ReadFile(f.Name())
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.IsNil(f.Close()))
+			return string(text)
+		}
 	}
 	shown := make(chan string)
-	os.Stdout = openTerminal(t, size, shown)
-	status = run(args)
-	// what is still on its way when a terminal is closed may be lost
-	_, err := os.Stdout.WriteString(terminalEnd)
-	qt.Assert(t, qt.IsNil(err))
-	out = <-shown
-	qt.Assert(t, qt.IsNil(os.Stdout.Close()))
-	return out, text(os.Stderr), status
+	f = openTerminal(t, size, shown)
+	return f, func() string {
+		// what is still on its way when a terminal is closed may be lost
+		_, err := f.WriteString(terminalEnd)
+		qt.Assert(t, qt.IsNil(err))
+		text := <-shown
+		qt.Assert(t, qt.IsNil(f.Close()))
+		return text
+	}
 }
 
 // terminalEnd is what is written to a terminal last.

@@ -172,10 +172,18 @@ func wrapped(text string) string {
 // flagsOf lists the flags of a command, including the global flags that it takes.
 func flagsOf(c *cobra.Command) string {
 	list := pflag.NewFlagSet(c.Name(), pflag.ContinueOnError)
-	list.AddFlagSet(c.LocalFlags())
+	add := func(f *pflag.Flag) {
+		if f.NoOptDefVal == "" || f.Value.Type() == "bool" {
+			list.AddFlag(f)
+			return
+		}
+		value, usage := pflag.UnquoteUsage(f)
+		list.Bool(fmt.Sprintf("%s[=%s]", f.Name, value), false, usage) // as in git's manual
+	}
+	c.LocalFlags().VisitAll(add)
 	c.InheritedFlags().VisitAll(func(f *pflag.Flag) {
 		if flags.TakesGlobal(c, f.Name) {
-			list.AddFlag(f)
+			add(f)
 		}
 	})
 	return list.FlagUsagesWrapped(helpColumns)

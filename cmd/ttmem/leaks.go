@@ -151,7 +151,7 @@ func runLeaks(c *cobra.Command, o *leaksOptions) error {
 		return errors.Join(o.markError(w, err), w.Status())
 	}
 	p := o.page(marks, w, filter, rules)
-	if err := output.Print(p, o.format, o.source.Clock(), "leaks"); err != nil {
+	if err := output.Print(p, o.format, page.NewSupplement(o.source.Clock(), snap), "leaks"); err != nil {
 		return err
 	}
 	w.Notes = append(o.pageNotes(p, marks, w), w.Notes...)

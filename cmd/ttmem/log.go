@@ -200,14 +200,13 @@ const laterEvents = 1e9
 
 // watch lists events up to the end. It reads a file only up to --to.
 func (o *logOptions) watch(l *eventlog.Log) (*source.Summary, error) {
-	setClock := func(c page.Clock) { l.Clock = c }
 	if o.source.File == "" || l.Filter.Until == 0 {
-		return o.source.Watch(o.source.Clocked(setClock, l.Handle))
+		return o.source.Watch(o.source.Clocked(l.SetClock, l.Handle))
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	o.source.Ctx = ctx
-	w, err := o.source.Watch(o.source.Clocked(setClock, func(e *event.Event) {
+	w, err := o.source.Watch(o.source.Clocked(l.SetClock, func(e *event.Event) {
 		if l.Handle(e); l.Last-l.Begin > l.Filter.Until+laterEvents {
 			stop()
 		}

@@ -37,7 +37,7 @@ docs/map.md explains the picture.`,
 	flags.Chips(c, &o.devices)
 	flags.Regions(c, &o.regions, alloc.RegionNames(memmap.Regions))
 	flags.Limit(c, &o.n, 12)
-	flags.Takes(c, flags.Color, flags.JSON, flags.Rules)
+	flags.Takes(c, flags.Color, flags.JSON, flags.Rules, flags.UTC)
 	return c
 }
 
@@ -49,7 +49,7 @@ func drawMap(o *viewOptions) error {
 	if err := source.CheckChips(o.devices, p.Snapshot, p.Of); err != nil {
 		return err
 	}
-	if err := output.Print(p, o.format, o.source.Clock(), "map"); err != nil {
+	if err := output.Print(p, o.format, page.NewSupplement(o.source.Clock(), p.Snapshot), "map"); err != nil {
 		return err
 	}
 	return w.Finish(page.Doubts(p.Losses, "the map may lack buffers, or have too many"))
@@ -68,7 +68,7 @@ func (o *viewOptions) readMap() (*memmap.Page, *source.Summary, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	m := &memmap.Page{Names: &alloc.Namer{Rules: rules}, Regions: filter.Regions, Chips: o.devices, Limit: o.n}
+	m := &memmap.Page{Names: &alloc.Namer{Rules: rules}, Regions: filter.Regions, Chips: o.devices, Limit: o.n, UTC: o.utc}
 	end, err := o.states(at, o.source.PIDs, func(s *source.State, regions source.Regions) { m.Add(s.State, s.NowNs, regions) })
 	if err != nil {
 		return nil, nil, err
@@ -76,7 +76,7 @@ func (o *viewOptions) readMap() (*memmap.Page, *source.Summary, error) {
 	if o.format.JSON {
 		end.Notes = page.WithOthers(end.Notes, end.Others)
 	}
-	m.Of, m.Notes, m.Others, m.Snapshot = end.Of, end.Notes, end.Others, end.Snapshot()
+	m.Of, m.Notes, m.Others, m.Snapshot, m.Clock = end.Of, end.Notes, end.Others, end.Snapshot(), o.source.Clock()
 	m.Losses = m.Snapshot.Losses(at.AtEnd(), o.source.PIDs)
 	m.Ended = o.source.File != "" && at.AtEnd()
 	if source.CheckPIDs(o.source.PIDs, m.Snapshot, "") != nil {

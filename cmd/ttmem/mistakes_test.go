@@ -74,7 +74,9 @@ var mistakes = map[string][]mistake{
 		{`leaks model.ttmem --suppress unclosed`, "not a regular expression"},
 		{`leaks model.ttmem --fail-above -1`, "give one such as 64KiB"},
 		{`leaks model.ttmem --fail-above lots`, "give one such as 64KiB"},
-		{`dump model.ttmem --utc`, "leave it out"},
+		{`leaks model.ttmem --utc`, "leave it out; --json has wall-clock times"},
+		{`ops model.ttmem --utc`, "leave it out; --json has wall-clock times"},
+		{`doctor --utc`, "leave it out"},
 	},
 	"chips and regions": {
 		{`dump model.ttmem --region dram2`, "choose DRAM, L1"},

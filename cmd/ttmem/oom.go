@@ -62,7 +62,7 @@ func runOOM(o *viewOptions) error {
 			return err
 		}
 	}
-	if err := output.Print(p, o.format, o.source.Clock(), "failures"); err != nil {
+	if err := output.Print(p, o.format, page.NewSupplement(o.source.Clock(), snap), "failures"); err != nil {
 		return err
 	}
 	return w.Finish(page.Doubts(p.Losses(), "failures may be missing, and figures wrong"))

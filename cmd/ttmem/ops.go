@@ -81,7 +81,7 @@ func listOperations(o *opsOptions) error {
 	if !to.AtEnd() {
 		p.Of += ", to " + to.Text
 	}
-	if err := output.Print(p, o.format, o.source.Clock(), "operations"); err != nil {
+	if err := output.Print(p, o.format, page.NewSupplement(o.source.Clock(), p.Snapshot), "operations"); err != nil {
 		return err
 	}
 	return w.Finish(page.Doubts(p.Losses(), "operations may be missing, and figures wrong"))

@@ -72,7 +72,7 @@ func showPeaks(c *cobra.Command, o *viewOptions) error {
 	if err := checkSelected(&filter, p.Snap, w.Of); err != nil {
 		return cmp.Or(o.source.Missing(), err)
 	}
-	if err := output.Print(p, o.format, o.source.Clock(), "peaks"); err != nil {
+	if err := output.Print(p, o.format, page.NewSupplement(o.source.Clock(), p.Snap), "peaks"); err != nil {
 		return err
 	}
 	return w.Finish(page.Doubts(p.Snap.Losses(false, filter.PIDs), "the peaks may be wrong"))

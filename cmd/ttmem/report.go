@@ -11,6 +11,7 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/report"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/session"
@@ -102,7 +103,7 @@ func reportService(c *cobra.Command, o *session.Options) error {
 		return err
 	}
 	how := report.Options{PID: o.PID, Live: !ended(snapshot, o.PID), Own: os.Geteuid() != 0, State: state.State, Clock: o.Source.Clock(), UTC: o.UTC}
-	return output.Print(&report.Page{Snapshot: snapshot, Options: how}, o.Format, how.Clock, "report")
+	return output.Print(&report.Page{Snapshot: snapshot, Options: how}, o.Format, page.NewSupplement(how.Clock, snapshot), "report")
 }
 
 // ended reports whether the selected process has ended: it then has no present state.

@@ -64,3 +64,62 @@ func TestSchemaFindsWhatIsNotDescribed(t *testing.T) {
 		qt.Check(t, qt.IsNotNil(pagetest.FitsSchema(t, "map", other)), qt.Commentf("%s", other))
 	}
 }
+
+// TestPIDImpliesUser: what has a pid in the schema has a user, except for the pid of ttmem itself.
+func TestPIDImpliesUser(t *testing.T) {
+	text, err := os.ReadFile("../../docs/schema.json")
+	qt.Assert(t, qt.IsNil(err))
+	var schema struct {
+		Defs map[string]any `json:"$defs"`
+	}
+	qt.Assert(t, qt.IsNil(json.Unmarshal(text, &schema)))
+	delete(schema.Defs, "health")
+	found := 0
+	var check func(where string, value any)
+	check = func(where string, value any) {
+		switch v := value.(type) {
+		case map[string]any:
+			if _, hasPID := v["pid"]; hasPID {
+				found++
+				qt.Check(t, qt.DeepEquals[any](v["user"], map[string]any{"$ref": "#/$defs/user"}), qt.Commentf("%s", where))
+			}
+			for key, one := range v {
+				check(where+"/"+key, one)
+			}
+		case []any:
+			for _, one := range v {
+				check(where, one)
+			}
+		}
+	}
+	check("", schema.Defs)
+	qt.Check(t, qt.IsTrue(found > 10))
+}
+
+// TestDocumentsHaveUsers: wherever a document of a story has the pid of a process, it has the user.
+func TestDocumentsHaveUsers(t *testing.T) {
+	dir := t.TempDir()
+	lines := filepath.Join(dir, "events.jsonl")
+	for _, story := range []string{"crowd", "fragments", "marks"} {
+		file := filepath.Join(dir, story+".ttmem")
+		readStory(t, storyEvents(goldenFolder, story)).record(t, file, storyCheckpoint)
+		documents := make(map[string]string)
+		for _, args := range []string{
+			"log", "report", "dump --at peak", "dump --at peak --by stack", "peak", "peak --by stack", "ops", "leaks", "leaks --by process", "oom", "map --at peak", "diff " + lines,
+		} {
+			out, errs, status := runOnStreams(t, false, append(strings.Fields(args), file, "--json"))
+			qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s: %s", args, errs))
+			documents[args] = out
+			if args == "log" {
+				qt.Assert(t, qt.IsNil(os.WriteFile(lines, []byte(out), 0o644)))
+			}
+		}
+		for args, out := range documents {
+			qt.Check(t, qt.Equals(strings.Count(out, `,"user":"`), strings.Count(out, `"pid":`)), qt.Commentf("%s %s", args, story))
+			if args == "log" {
+				out, _, _ = strings.Cut(out, "\n")
+			}
+			pagetest.CheckSchema(t, documentOf(args), out)
+		}
+	}
+}

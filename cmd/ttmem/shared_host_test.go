@@ -73,17 +73,22 @@ var (
 	}
 )
 
-// TestManyChipsFitTheTerminal: no line of a page is longer than 80 columns, and chips
-// are ranges.
+// TestManyChipsFitTheTerminal: no line of a page or of a warning is longer than 80 columns, and
+// chips are ranges.
 func TestManyChipsFitTheTerminal(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	t.Setenv("LC_ALL", "C.UTF-8")
 	path := writeEvents(t, "shared.jsonl", sharedHost(anna, anna, ben, ben, anna))
 	for _, args := range append(pagesWithPIDs, pagesWithoutPIDs...) {
 		t.Run(args, func(t *testing.T) {
-			out, errs, status := runSized(t, &unix.Winsize{Row: 24, Col: 80}, strings.Fields(strings.Replace(args, "FILE", path, 1)))
+			size := &unix.Winsize{Row: 24, Col: 80}
+			out, errs, status := runBoth(t, size, size, strings.Fields(strings.Replace(args, "FILE", path, 1)))
 			qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
 			pagetest.CheckWidth(t, out, 80)
+			if !strings.HasPrefix(args, "report") && !strings.HasPrefix(args, "top") { // whose pages have it
+				qt.Check(t, qt.StringContains(errs, " lost"))
+			}
+			pagetest.CheckWidth(t, errs, 80)
 			qt.Check(t, qt.Not(qt.StringContains(out, "0, 1, 2, 3")))
 		})
 	}

@@ -54,19 +54,27 @@ func TestTimesByTheWallClock(t *testing.T) {
 			text := output(append(strings.Fields(args), file, "--utc")...)
 			qt.Check(t, qt.StringContains(text, at), qt.Commentf("%s %s", args, file))
 		}
+		for _, args := range []string{"dump --at failure#1", "map --at failure#1", "diff --from begin --to failure#1"} {
+			qt.Check(t, qt.StringContains(output(append(strings.Fields(args), file, "--utc")...), at+" UTC"), qt.Commentf("%s %s", args, file))
+		}
+		moments := output("dump", file, "--at", "peak", "--utc")
+		qt.Check(t, qt.Matches(moments, `at the peak of each region, of .*\n(chip 0: [A-Z0-9_, ]+ at `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} UTC\n)+chip 0\n(?s).*`))
 		qt.Check(t, qt.Matches(output("report", file, "--utc"), `Device memory over .*, from `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} to `+at[:10]+`\s\d\d:\d\d:\d\d\.\d{6} UTC\n(?s).*`))
 		qt.Check(t, qt.Matches(output("peak", file, "--utc"), `(?s).*peak .*, at `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} UTC\n.*`))
 	}
-	for _, document := range []string{"report", "dump", "peak", "ops", "leaks", "oom", "map"} {
-		text := output(document, path, "--json")
+	times, walls := regexp.MustCompile(`"((time|began|begin|end|since|first|last|peak_time|allocated|right_since)_ns)":[1-9]`), regexp.MustCompile(`wall_ns":[1-9]`)
+	for _, args := range []string{"report", "dump --at failure", "peak", "ops", "leaks", "oom", "map --at failure", "diff --at end " + lines} {
+		document, _, _ := strings.Cut(args, " ")
+		text := output(append(strings.Fields(args), path, "--json")...)
 		pagetest.CheckSchema(t, document, text)
-		qt.Check(t, qt.Equals(strings.Count(text, `"wall_ns":`), strings.Count(text, `"time_ns":`)), qt.Commentf("%s: %s", document, text))
+		qt.Check(t, qt.Equals(len(walls.FindAllString(text, -1)), len(times.FindAllString(text, -1))), qt.Commentf("%s: %s", args, text))
+		qt.Check(t, qt.StringContains(text, `"wall_ns":`), qt.Commentf("%s", args))
 	}
 
-	without := regexp.MustCompile(`"wall_ns":\d+,`).ReplaceAllString(output("log", path, "--json"), "")
+	without := regexp.MustCompile(`"\w*wall_ns":\d+,`).ReplaceAllString(output("log", path, "--json"), "")
 	qt.Assert(t, qt.IsNil(os.WriteFile(lines, []byte(without), 0o644)))
-	for _, command := range []string{"oom", "log", "report", "peak"} {
-		out, err := exec.Command(os.Args[0], command, lines, "--utc").CombinedOutput()
+	for _, command := range []string{"oom", "log", "report", "peak", "dump", "map", "diff " + path} {
+		out, err := exec.Command(os.Args[0], append(strings.Fields(command), lines, "--utc")...).CombinedOutput()
 		qt.Check(t, qt.IsNotNil(err))
 		qt.Check(t, qt.Equals(string(out), "ttmem: --utc: "+lines+" does not say when it was written: leave out --utc\n"))
 	}

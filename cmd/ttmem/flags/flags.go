@@ -35,7 +35,8 @@ const socketVariable = "TTMEM_SOCKET"
 func AddGlobal(root *cobra.Command) {
 	f := root.PersistentFlags()
 	color := term.Auto
-	f.Var(&color, Color, "colours `WHEN`: always, auto or never")
+	f.Var(&color, Color, "colours `WHEN`: auto, never or always (--color alone)")
+	f.Lookup(Color).NoOptDefVal = string(term.Always)
 	f.Bool(JSON, false, "print JSON in place of text")
 	f.String(Rules, "", "name components of the model by the rules in `FILE`")
 	f.Bool(UTC, false, "print times by the wall clock, in UTC")
@@ -49,6 +50,9 @@ func AddGlobal(root *cobra.Command) {
 		}
 		for _, flag := range []string{Color, JSON, Rules, Socket, UTC} {
 			if c.Flags().Changed(flag) && !TakesGlobal(c, flag) {
+				if flag == UTC && TakesGlobal(c, Rules) { // which describes memory
+					return fmt.Errorf("--utc: %s prints no times: leave it out; --json has wall-clock times", c.CommandPath())
+				}
 				return fmt.Errorf("--%s has no effect on %s: leave it out", flag, c.CommandPath())
 			}
 		}

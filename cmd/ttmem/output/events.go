@@ -26,8 +26,8 @@ type Events struct {
 	pending []byte
 	line    []byte
 	events  uint64
-	// Clock is the clock of the events.
-	Clock page.Clock
+	// Supplement has the clock of the events and the users of processes.
+	Supplement *page.Supplement
 	// written is the length of the file up to its last complete line; -1 for a pipe
 	written int64
 }
@@ -64,7 +64,7 @@ func emptyEventFile(f *os.File, private bool) error {
 }
 
 func newEventFile(f *os.File, path string) *Events {
-	e := &Events{f: f, path: path}
+	e := &Events{f: f, path: path, Supplement: page.NewSupplement(page.Clock{})}
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		e.written = -1
 	}
@@ -76,8 +76,9 @@ func (f *Events) Add(e *event.Event) {
 	if e.Kind == event.Checkpoint {
 		return // it has no record: the file begins with later events
 	}
+	f.Supplement.Apply(e)
 	f.line = e.AppendJSON(f.line[:0])
-	f.pending = f.Clock.AddWall(f.pending, f.line)
+	f.pending = f.Supplement.Append(f.pending, f.line)
 	f.pending = append(f.pending, '\n')
 	f.events++
 }

@@ -17,18 +17,17 @@ type View interface {
 	WriteJSON(w io.Writer) error
 }
 
-// Print prints a view to standard output, as JSON with wall-clock times. An error contains the
-// name.
-func Print(v View, format term.Format, clock page.Clock, name string) error {
-	return PrintTo(os.Stdout, v, format, clock, name)
+// Print prints a view to standard output, as JSON with the supplement. An error contains the name.
+func Print(v View, format term.Format, add *page.Supplement, name string) error {
+	return PrintTo(os.Stdout, v, format, add, name)
 }
 
 // PrintTo is Print with a file for text.
-func PrintTo(to *os.File, v View, format term.Format, clock page.Clock, name string) (err error) {
+func PrintTo(to *os.File, v View, format term.Format, add *page.Supplement, name string) (err error) {
 	if format.JSON {
 		var text bytes.Buffer
 		if err = v.WriteJSON(&text); err == nil {
-			_, err = os.Stdout.Write(clock.AddWall(nil, text.Bytes()))
+			_, err = os.Stdout.Write(add.Append(nil, text.Bytes()))
 		}
 	} else {
 		err = v.WriteText(to, format.LayoutFor(to))

@@ -47,24 +47,32 @@ func (c Clock) UTC(ns uint64) string {
 	return time.Unix(0, c.Wall(ns)).UTC().Format(utcLayout)
 }
 
-// timeKey is the JSON key of times that get a wall-clock time.
-const timeKey = `"time_ns":`
+// wallKeys are the JSON keys of times without their ending, and the keys of the same times by the
+// wall clock. Other keys with that ending are of durations.
+var wallKeys = map[string]string{
+	"time": "wall_ns", "began": "began_wall_ns", "begin": "begin_wall_ns", "end": "end_wall_ns", "since": "since_wall_ns",
+	"first": "first_wall_ns", "last": "last_wall_ns", "peak_time": "peak_wall_ns", "allocated": "allocated_wall_ns",
+	"right_since": "right_since_wall_ns",
+}
 
-// AddWall appends a document, or lines of documents, with wall_ns after each time_ns: the same
-// time by the wall clock. The key cannot occur within a string, whose quotes are escaped.
+var timeEnding = []byte(`_ns":`)
+
+// AddWall appends a document, or lines of documents, with the wall-clock time after each time. The
+// keys cannot occur within a string, whose quotes are escaped.
 func (c Clock) AddWall(b, text []byte) []byte {
 	for c.known {
-		before, after, found := bytes.Cut(text, []byte(timeKey))
+		before, after, found := bytes.Cut(text, timeEnding)
 		if !found {
 			break
 		}
-		n := len(after) - len(bytes.TrimLeft(after, "0123456789"))
-		b = append(append(append(b, before...), timeKey...), after[:n]...)
-		if ns, err := strconv.ParseUint(string(after[:n]), 10, 63); err == nil && ns > 0 {
-			b = append(b, `,"wall_ns":`...)
+		n := digits(after)
+		b = append(append(append(b, before...), timeEnding...), after[:n]...)
+		text = after[n:]
+		wall := wallKeys[string(before[bytes.LastIndexByte(before, '"')+1:])]
+		if ns, err := strconv.ParseUint(string(after[:n]), 10, 63); err == nil && ns > 0 && wall != "" {
+			b = append(append(append(b, `,"`...), wall...), `":`...)
 			b = strconv.AppendInt(b, c.Wall(ns), 10)
 		}
-		text = after[n:]
 	}
 	return append(b, text...)
 }

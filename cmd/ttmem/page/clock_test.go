@@ -15,7 +15,9 @@ func TestWallTimesStandBesideThoseOfEvents(t *testing.T) {
 		{`{"v":1,"time_ns":1000000006,"kind":"free"}`, `{"v":1,"time_ns":1000000006,"wall_ns":1800000000000000006,"kind":"free"}`},
 		{`{"time_ns":0,"peaks":[{"time_ns":1000000005},{"time_ns":2000000005}]}`,
 			`{"time_ns":0,"peaks":[{"time_ns":1000000005,"wall_ns":1800000000000000005},{"time_ns":2000000005,"wall_ns":1800000001000000005}]}`},
-		{`{"peak_time_ns":7,"message":"\"time_ns\":7"}`, `{"peak_time_ns":7,"message":"\"time_ns\":7"}`},
+		{`{"begin_ns":1000000005,"peak_time_ns":1000000006,"since_ns":0}`,
+			`{"begin_ns":1000000005,"begin_wall_ns":1800000000000000005,"peak_time_ns":1000000006,"peak_wall_ns":1800000000000000006,"since_ns":0}`},
+		{`{"age_ns":7,"message":"\"time_ns\":7"}`, `{"age_ns":7,"message":"\"time_ns\":7"}`}, // a duration, and a text
 		{`{"time_ns":`, `{"time_ns":`},
 	} {
 		qt.Check(t, qt.Equals(string(c.AddWall(nil, []byte(test.text))), test.want))

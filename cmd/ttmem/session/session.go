@@ -144,7 +144,7 @@ func (s *session) close() { s.export.Close() }
 func (s *session) setClock(c page.Clock) {
 	s.clock = c
 	if s.events != nil {
-		s.events.Clock = c
+		s.events.Supplement.Clock = c
 	}
 }
 
@@ -167,6 +167,9 @@ func (s *session) handle(e *event.Event) {
 // add takes a selected event after it was applied to the state.
 func (s *session) add(e *event.Event) {
 	if s.events != nil {
+		if e.Kind == event.Checkpoint {
+			s.events.Supplement.Add(s.state.Snapshot().Processes)
+		}
 		s.events.Add(e)
 	}
 	if s.profile != s.state {
@@ -226,7 +229,7 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 		return err
 	}
 	how.State, how.Clock = s.profile, s.clock
-	err = output.PrintTo(to, &report.Page{Snapshot: snapshot, Options: how}, s.o.Format, how.Clock, "report")
+	err = output.PrintTo(to, &report.Page{Snapshot: snapshot, Options: how}, s.o.Format, page.NewSupplement(how.Clock, snapshot), "report")
 	if s.export != nil && !s.export.Write(s.profile.Profile()) {
 		s.failed = true
 	}

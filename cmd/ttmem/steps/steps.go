@@ -3,6 +3,7 @@ package steps
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -24,9 +25,6 @@ type step struct {
 	Step    string `json:"step"`
 	BeginNs uint64 `json:"begin_ns"`
 	EndNs   uint64 `json:"end_ns"`
-	// BeginWallNs and EndWallNs are the same times by the wall clock.
-	BeginWallNs int64 `json:"begin_wall_ns,omitempty"`
-	EndWallNs   int64 `json:"end_wall_ns,omitempty"`
 	// Peaks are the highest use of each region of each chip during the step, including memory
 	// that was live at its beginning.
 	Peaks []stepPeak `json:"peaks"`
@@ -117,7 +115,9 @@ func (s *Follower) Ready() {
 func (s *Follower) answer(v any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = page.JSON(s.out, v) // if the reader is gone, the input ends too
+	var text bytes.Buffer
+	_ = page.JSON(&text, v)                                // has no error for these values
+	_, _ = s.out.Write(s.Clock.AddWall(nil, text.Bytes())) // if the reader is gone, the input ends too
 }
 
 // parseStep parses a line of the input. name is the current step, or the last one; "" if there is
@@ -197,7 +197,7 @@ func (s *Follower) apply(e *event.Event) {
 }
 
 func (s *Follower) begin(name string, timeNs uint64) {
-	s.current = step{Step: name, BeginNs: timeNs, BeginWallNs: s.Clock.Wall(timeNs)}
+	s.current = step{Step: name, BeginNs: timeNs}
 	s.state.FollowFrom(timeNs)
 	s.state.RestartPeaks()
 	s.began = s.state.Snapshot()
@@ -205,7 +205,7 @@ func (s *Follower) begin(name string, timeNs uint64) {
 
 func (s *Follower) end(timeNs uint64) {
 	one, now := &s.current, s.state.Snapshot()
-	one.EndNs, one.EndWallNs, one.Lost = timeNs, s.Clock.Wall(timeNs), now.LostEvents-min(s.began.LostEvents, now.LostEvents)
+	one.EndNs, one.Lost = timeNs, now.LostEvents-min(s.began.LostEvents, now.LostEvents)
 	one.Peaks, one.Left = peaks(s.began, now), s.left()
 	s.answer(one)
 }

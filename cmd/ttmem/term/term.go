@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -26,8 +27,18 @@ type ExitStatus int
 
 func (s ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// Warn writes a line to standard error.
-func Warn(text string) { fmt.Fprintf(os.Stderr, "ttmem: %s\n", event.Printable(text)) }
+// Warn writes a line to standard error. A terminal gets several if it is too narrow.
+func Warn(text string) {
+	text = event.Printable(text)
+	lines := []string{text}
+	if IsTerminal(os.Stderr) {
+		lines = page.Wrap(text, Columns(os.Stderr)-len(warning))
+	}
+	fmt.Fprintf(os.Stderr, "%s%s\n", warning, strings.Join(lines, "\n"+page.Blank(len(warning))))
+}
+
+// warning begins what Warn writes.
+const warning = "ttmem: "
 
 // UTF8 reports whether the locale has more than ASCII.
 func UTF8() bool {

@@ -19,6 +19,10 @@ type Side struct {
 	// Moment is the moment as the user wrote it, and When the same in a sentence: "at the
 	// end".
 	Moment, When string
+	// TimeNs is the moment by CLOCK_MONOTONIC; 0 for peaks, which are at different times. Clock
+	// is that of the side.
+	TimeNs uint64
+	Clock  page.Clock
 	// PIDs are the only processes that count; all if there are none. If Live is true, the side is
 	// these processes, and Path names them instead of a file.
 	PIDs   []int

@@ -28,15 +28,24 @@ type file struct {
 	File   string `json:"file"`
 	PIDs   []int  `json:"pids,omitempty"`
 	Moment string `json:"moment"`
+	// TimeNs is left out for peaks, which are at different times.
+	TimeNs uint64 `json:"time_ns,omitempty"`
+	WallNs int64  `json:"wall_ns,omitempty"`
 	memory.AllLosses
 }
 
 func (d *Difference) WriteJSON(w io.Writer) error {
 	of := func(s *Side) file {
+		f := file{Moment: s.Moment, AllLosses: s.Losses}
 		if s.Live {
-			return file{PIDs: s.PIDs, Moment: s.Moment, AllLosses: s.Losses}
+			f.PIDs = s.PIDs
+		} else {
+			f.File = s.Path
 		}
-		return file{File: s.Path, Moment: s.Moment, AllLosses: s.Losses}
+		if s.TimeNs > 0 {
+			f.TimeNs, f.WallNs = s.TimeNs, s.Clock.Wall(s.TimeNs)
+		}
+		return f
 	}
 	doc := &Document{V: 1, A: of(d.a), B: of(d.b), Totals: append([]Total{}, d.Totals...), By: d.by, Groups: append([]*Group{}, d.Groups...), Same: d.Same, Moved: d.Moved, Omitted: d.cutOff}
 	return page.JSON(w, doc)

@@ -41,8 +41,7 @@ type Log struct {
 	Begin, Last  uint64
 	Seen, Listed uint64
 	seen         seen
-	// users are the users of the processes that began.
-	users page.UserNames
+	supplement   *page.Supplement
 	// newest are the last events up to the limit, the oldest at next.
 	newest []listedEvent
 	next   int
@@ -65,10 +64,13 @@ func New(o Options, f *Filter, rules *name.Rules, layout page.Layout, write func
 	return &Log{
 		Options: o, history: analyze.NewHistory(), Filter: f, layout: layout, write: write,
 		names: &alloc.Namer{Rules: rules, Filter: alloc.Filter{Grep: f.Grep}},
-		sites: make(map[uint64]*site), users: make(page.UserNames),
+		sites: make(map[uint64]*site), supplement: page.NewSupplement(o.Clock),
 		seen: seen{make(map[event.Kind]bool), make(map[event.Region]bool), make(map[string]bool), 0, 0},
 	}
 }
+
+// SetClock sets the clock of the events.
+func (l *Log) SetClock(c page.Clock) { l.supplement.Clock = c }
 
 // Losses returns the lost events that make the list and its notes doubtful.
 func (l *Log) Losses() memory.AllLosses { return l.history.Snapshot().Losses(false, nil) }
@@ -78,6 +80,7 @@ func (l *Log) Handle(e *event.Event) { l.history.Apply(e, l.each) }
 
 func (l *Log) each(e *event.Event, n *analyze.Note) {
 	if e.Kind == event.Checkpoint {
+		l.supplement.Add(l.history.Snapshot().Processes)
 		return // existing memory did not happen now
 	}
 	if l.Seen == 0 {
@@ -86,7 +89,7 @@ func (l *Log) each(e *event.Event, n *analyze.Note) {
 	l.Seen++
 	l.Last = max(l.Last, e.TimeNs)
 	l.seen.add(e, n)
-	l.userOf(e)
+	l.supplement.Apply(e)
 	if l.Limit > 0 && l.LiveNs > 0 && e.TimeNs >= l.LiveNs {
 		l.End()
 		l.Limit = 0
@@ -122,7 +125,7 @@ func (l *Log) list(e *event.Event, n *analyze.Note) {
 	l.Listed++
 	if l.JSON {
 		l.json = l.appendJSON(l.json[:0], e, n)
-		l.line = l.Clock.AddWall(l.line[:0], l.json)
+		l.line = l.supplement.Append(l.line[:0], l.json)
 	} else {
 		l.line = l.appendText(l.line[:0], e, n)
 	}
@@ -151,12 +154,4 @@ func (l *Log) nameOf(stack *event.Stack, before bool) string {
 		return l.names.Title(&alloc.Row{Site: s.Site, BeforeAttach: true}, l.layout.Separator())
 	}
 	return s.title
-}
-
-// userOf is the user of a process that began; "" if that is not known.
-func (l *Log) userOf(e *event.Event) string {
-	if e.Kind != event.ProcessStart {
-		return ""
-	}
-	return l.users.Of(&memory.Process{About: memory.About{UID: e.UID, Command: e.Command, Library: e.Library}})
 }

@@ -76,7 +76,7 @@ func (l *Log) appendText(b []byte, e *event.Event, n *analyze.Note) []byte {
 	}
 	at := fmt.Sprintf("%.6f", float64(e.TimeNs-min(l.Begin, e.TimeNs))/1e9)
 	if l.UTC {
-		at = l.Clock.UTC(e.TimeNs)
+		at = l.supplement.Clock.UTC(e.TimeNs)
 	}
 	line, text := l.first().Line(at, " "+chips, " "+e.Kind.String()), r.text
 	var below []string // parts without room in the line
@@ -206,7 +206,7 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		}
 	case event.ProcessStart:
 		r.text = cmp.Or(page.Clean(e.Command), page.UnknownCommandLine)
-		if user := l.userOf(e); len(l.users) > 1 && user != "" {
+		if user := l.supplement.User(e.PID); l.supplement.SeveralUsers() && user != "" {
 			r.text = user + ": " + r.text
 		}
 	case event.ProcessExit:

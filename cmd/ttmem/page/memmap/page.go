@@ -30,7 +30,10 @@ type Page struct {
 	Regions []event.Region
 	Chips   []int
 	Limit   int
-	Maps    []*regionMap
+	// Clock relates times to the wall clock. With UTC, the moment of each region is printed.
+	Clock page.Clock
+	UTC   bool
+	Maps  []*regionMap
 }
 
 // Add adds the wanted regions of a state.

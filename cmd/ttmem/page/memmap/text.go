@@ -76,6 +76,9 @@ func (m *Page) writeRegion(out *bufio.Writer, layout page.Layout, r *regionMap) 
 	case s.Banks > 0:
 		of = fmt.Sprintf("  %s, %s", page.Count(uint64(s.Banks), "bank"), alike)
 	}
+	if m.UTC {
+		of += ", at " + m.Clock.UTC(r.nowNs) + " UTC"
+	}
 	layout.WriteTitle(out, " ", s.Region.String(), of)
 	m.writeStrip(out, layout, r, r.start, r.end)
 	for _, part := range r.zooms() {

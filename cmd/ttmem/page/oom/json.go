@@ -31,7 +31,6 @@ type failure struct {
 	TID     int    `json:"tid,omitempty"`
 	Process string `json:"process,omitempty"`
 	UID     int    `json:"uid"`
-	User    string `json:"user,omitempty"`
 	// Reason is "out_of_memory", "fragmented" or "static_clash", or "" for another failure.
 	// TooLarge is true if the request exceeds an empty bank.
 	Reason   string `json:"reason"`
@@ -123,9 +122,9 @@ func reasonOf(f *memory.Failure) string {
 }
 
 func (p *Page) failure(f *memory.Failure) failure {
-	process, user := p.process(f)
+	process := p.process(f)
 	one := failure{
-		TimeNs: f.TimeNs, PID: f.PID, TID: f.TID, Process: process, UID: f.UID, User: user,
+		TimeNs: f.TimeNs, PID: f.PID, TID: f.TID, Process: process, UID: f.UID,
 		Reason: reasonOf(f), TooLarge: analyze.CauseOf(f) == analyze.TooLarge, Region: f.Region, Devices: f.Devices,
 		SizeBytes: f.SizeBytes, Banks: f.Banks, NeededBytesPerBank: f.BytesPerBank,
 		Message: f.Message, Name: name.Of(f.Stack.Frames()).String(), Stack: f.Stack,

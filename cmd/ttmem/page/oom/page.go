@@ -32,12 +32,11 @@ type Page struct {
 	Failures  []*memory.Failure
 	forgotten uint64
 	users     page.Users
-	names     page.UserNames
 }
 
 // Choose chooses the failures of the selected processes.
 func (p *Page) Choose() {
-	p.users, p.names = page.UsersOf(p.Snapshot), make(page.UserNames)
+	p.users = page.UsersOf(p.Snapshot)
 	p.forgotten = p.Snapshot.FailureCount - uint64(len(p.Snapshot.Failures))
 	for i := range p.Snapshot.Failures {
 		f := &p.Snapshot.Failures[i]
@@ -47,13 +46,13 @@ func (p *Page) Choose() {
 	}
 }
 
-// process is the name of the process of a failure and that of its user; "" if it is not known.
-func (p *Page) process(f *memory.Failure) (name, user string) {
-	name = page.Clean(f.Comm)
+// process is the name of the process of a failure; "" if it is not known.
+func (p *Page) process(f *memory.Failure) string {
+	name := page.Clean(f.Comm)
 	for i := range p.Snapshot.Processes {
 		if one := &p.Snapshot.Processes[i]; one.PID == f.PID && one.SinceNs <= f.TimeNs {
-			name, user = page.ProcessName(one), p.names.Name(one)
+			name = page.ProcessName(one)
 		}
 	}
-	return name, user
+	return name
 }

@@ -122,7 +122,7 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, group []*memo
 	layout.WriteStyled(out, "", page.BoldRed, region+": "+verdicts[cause], "  "+at)
 	layout.Write(out, 1, page.Green, siteName(layout, f.Stack, false))
 	layout.WriteCallers(out, 3, page.Callers(f.Stack.Frames()))
-	process, _ := p.process(f)
+	process := p.process(f)
 	process = strings.TrimRight(p.users.PID(f.PID)+" "+process, " ") + ", " + p.moment(f.TimeNs)
 	if n := len(group); n > 1 {
 		process += fmt.Sprintf("; %d times, first %s", n, p.moment(group[n-1].TimeNs))

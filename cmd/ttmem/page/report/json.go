@@ -2,7 +2,6 @@ package report
 
 import (
 	"io"
-	"slices"
 
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
@@ -59,12 +58,7 @@ func (s *source) site() site {
 // WriteJSON writes the snapshot as a Document.
 func (p *Page) WriteJSON(w io.Writer) error {
 	r := newReport(p.Snapshot, p.Options)
-	named := *p.Snapshot
-	named.Processes = slices.Clone(named.Processes)
-	for i := range named.Processes {
-		named.Processes[i].User = r.names.Name(&named.Processes[i])
-	}
-	doc := Document{Snapshot: &named, Leaks: []site{}, Peaks: []peak{}}
+	doc := Document{Snapshot: p.Snapshot, Leaks: []site{}, Peaks: []peak{}}
 	for i := range r.leaked {
 		leak := newLeak(&r.leaked[i])
 		l := leak.site()

@@ -1,0 +1,83 @@
+package page
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+
+	"ttmem/aggregate/memory"
+	"ttmem/tracer/event"
+)
+
+// A Supplement adds to documents what all of them have beside times and process ids: the times by
+// the wall clock, and the users of the processes.
+type Supplement struct {
+	Clock Clock
+	names UserNames
+	// users are the users by PID; "" if it is not known, or if several users had the PID.
+	users map[int]string
+	timed []byte
+}
+
+// NewSupplement returns the supplement for documents about the processes of snapshots.
+func NewSupplement(clock Clock, of ...*memory.Snapshot) *Supplement {
+	s := &Supplement{Clock: clock, names: make(UserNames), users: make(map[int]string)}
+	for _, snapshot := range of {
+		s.Add(snapshot.Processes)
+	}
+	return s
+}
+
+// Add adds processes. They may have ended, and others may have had the same PID.
+func (s *Supplement) Add(processes []memory.Process) {
+	for i := range processes {
+		p := &processes[i]
+		user := s.names.Of(p)
+		if other, known := s.users[p.PID]; known && other != user {
+			user = ""
+		}
+		s.users[p.PID] = user
+	}
+}
+
+// Apply applies an event: of a process that begins, earlier ones with its PID have ended.
+func (s *Supplement) Apply(e *event.Event) {
+	if e.Kind == event.ProcessStart {
+		s.users[e.PID] = s.names.Of(&memory.Process{About: memory.About{UID: e.UID, Command: e.Command, Library: e.Library}})
+	}
+}
+
+// User returns the user of a process; "" if it is not known.
+func (s *Supplement) User(pid int) string { return s.users[pid] }
+
+// SeveralUsers reports whether the processes have different users.
+func (s *Supplement) SeveralUsers() bool { return len(s.names) > 1 }
+
+// Append appends a document, or lines of documents, with the supplements.
+func (s *Supplement) Append(b, text []byte) []byte {
+	s.timed = s.Clock.AddWall(s.timed[:0], text)
+	return s.addUsers(b, s.timed)
+}
+
+var pidKey = []byte(`"pid":`)
+
+// addUsers appends a document with user after each pid.
+func (s *Supplement) addUsers(b, text []byte) []byte {
+	for {
+		before, after, found := bytes.Cut(text, pidKey)
+		if !found {
+			return append(b, text...)
+		}
+		n := digits(after)
+		b = append(append(append(b, before...), pidKey...), after[:n]...)
+		text = after[n:]
+		pid, err := strconv.Atoi(string(after[:n]))
+		if user := s.User(pid); err == nil && user != "" {
+			quoted, _ := json.Marshal(user) // has no error for a string
+			b = append(append(b, `,"user":`...), quoted...)
+		}
+	}
+}
+
+// digits is the number of digits at the beginning of text.
+func digits(text []byte) int { return len(text) - len(bytes.TrimLeft(text, "0123456789")) }
