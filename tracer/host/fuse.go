@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrServedByUser: a file is on a FUSE file system of an ordinary user, or on an overlay that may
-// lead to one. The user need not answer, and a thread that waits for that can be neither stopped
-// nor killed. While the kernel waits for it to place a probe, no process of the host can fork.
+// ErrServedByUser: a file is on a FUSE file system of another ordinary user, or on an overlay that
+// may lead to one. The user need not answer, and a thread that waits for that can be neither
+// stopped nor killed. While the kernel waits for it to place a probe, no process of the host can fork.
 var ErrServedByUser = errors.New("an ordinary user may serve its file system")
 
 // checkAnswers returns ErrServedByUser for a file of a process whose file system may never answer.
@@ -24,7 +24,7 @@ func checkAnswers(file *unix.Statx_t, pid int) error {
 	}
 	served, err := connections()
 	switch user, listed := served[file.Dev_minor]; {
-	case listed && user != 0:
+	case listed && user != 0 && int(user) != os.Geteuid():
 		return ErrServedByUser
 	case listed, err == nil && !served.any(): // the layers of an overlay never change
 		return nil

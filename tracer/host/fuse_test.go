@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/go-quicktest/qt"
@@ -26,6 +27,20 @@ func TestFileSystemOfAUser(t *testing.T) {
 		options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=0,allow_other", device.Fd(), user)
 		qt.Assert(t, qt.IsNil(unix.Mount("silent", dir, "fuse", 0, options)))
 		fd, err := unix.Open(dir, unix.O_PATH, 0)
+		if user != 0 {
+			opened := make(chan error, 1)
+			go func() {
+				_, err := OpenPath(dir + "/folder/file")
+				opened <- err
+			}()
+			select {
+			case err := <-opened:
+				qt.Check(t, qt.ErrorIs(err, ErrServedByUser), qt.Commentf("on the way"))
+			case <-time.After(5 * time.Second):
+				device.Close()
+				t.Error("the way to a file waits for an answer")
+			}
+		}
 		qt.Check(t, qt.IsNil(unix.Unmount(dir, unix.MNT_DETACH)))
 		qt.Assert(t, qt.IsNil(err))
 		var stat unix.Statx_t
