@@ -45,11 +45,12 @@ func TestFileSystemOfAUser(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		var stat unix.Statx_t
 		qt.Check(t, qt.IsNil(unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &stat)))
-		list, err := connections()
-		qt.Check(t, qt.IsNil(err))
-		owner, listed := list[stat.Dev_minor]
+		fusectl, err := openFusectl()
+		qt.Assert(t, qt.IsNil(err))
+		owner, listed := serverOf(fusectl, fmt.Sprint(stat.Dev_minor))
+		fusectl.Close()
 		qt.Check(t, qt.IsTrue(listed))
-		qt.Check(t, qt.Equals(owner, uint32(user)))
+		qt.Check(t, qt.Equals(owner, user))
 		if user != 0 {
 			_, err = reopen(fd, os.Getpid(), dir)
 			qt.Check(t, qt.IsTrue(errors.Is(err, ErrServedByUser)), qt.Commentf("%v", err))
@@ -152,14 +153,18 @@ func TestOverlayOfAUser(t *testing.T) {
 
 	// without any file system of a user on the host, no overlay leads to one
 	alone, start := startTenant(t, "tmpfs")
-	if list, err := connections(); err == nil && !list.any() {
+	fusectl, err := openFusectl()
+	qt.Assert(t, qt.IsNil(err))
+	others := anyServer(fusectl)
+	fusectl.Close()
+	if !others {
 		file, err := new(Proc).OpenMapped(alone, start, start+4096)
 		qt.Assert(t, qt.IsNil(err))
 		file.Close()
 	}
 
 	pid, served := startTenant(t, "fuse")
-	_, err := new(Proc).OpenMapped(pid, served, served+4096)
+	_, err = new(Proc).OpenMapped(pid, served, served+4096)
 	qt.Check(t, qt.ErrorIs(err, ErrServedByUser))
 	_, err = OpenInRoot(pid, "/mnt/merged/file")
 	qt.Check(t, qt.ErrorIs(err, ErrServedByUser))
