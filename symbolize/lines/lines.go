@@ -17,12 +17,12 @@ type Names struct {
 }
 
 // New returns the names of a file, and takes ownership of it. It searches for a debug file beside
-// path, then below root, then in the machine's own folder. path and root may be empty.
-func New(e *symbolize.ELF, root, path string) *Names {
+// path, which may be empty, and in the machine's own folder.
+func New(e *symbolize.ELF, path string, open Opener) *Names {
 	n := &Names{}
 	n.add(e)
 	if !e.HasDebugInfo() {
-		n.add(findDebugFile(e, root, path))
+		n.add(open.findDebugFile(e, path))
 	}
 	return n
 }
@@ -40,15 +40,15 @@ func (n *Names) add(e *symbolize.ELF) {
 
 // Find returns the names of the file at a path with a build ID, or of its debug file if the
 // file is gone; nil if there is no debug information.
-func Find(path, buildID string) *Names {
-	e := open("/", path, buildID)
+func Find(path, buildID string, open Opener) *Names {
+	e := open.find(path, buildID)
 	if e == nil {
-		e = findByBuildID("/", buildID)
+		e = open.findByBuildID(buildID)
 	}
 	if e == nil {
 		return nil
 	}
-	n := New(e, "", path)
+	n := New(e, path, open)
 	if n.dwarf == nil && len(n.files) == 1 {
 		n.Close()
 		return nil

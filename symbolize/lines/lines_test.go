@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"ttmem/symbolize"
 )
@@ -132,12 +133,19 @@ func mustOpen(t testing.TB, path string) *symbolize.ELF {
 	return e
 }
 
-// mustNew returns the names of the file at a path.
+// below opens files at paths below root.
+func below(root string) Opener {
+	return func(path string) (*os.File, error) {
+		return os.OpenFile(filepath.Join(root, path), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	}
+}
+
+// mustNew returns the names of the file at a path. It searches for a debug file of path below root.
 func mustNew(t testing.TB, file, root, path string) *Names {
 	t.Helper()
 	e, err := symbolize.Open(file)
 	qt.Assert(t, qt.IsNil(err))
-	n := New(e, root, path)
+	n := New(e, path, below(root))
 	t.Cleanup(n.Close)
 	return n
 }

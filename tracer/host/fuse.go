@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrServedByUser: a file is on a FUSE file system of an ordinary user, or on an overlay that may
-// lead to one. The user need not answer, and a thread that waits for that can be neither stopped
-// nor killed. While the kernel waits for it to place a probe, no process of the host can fork.
+// ErrServedByUser: a file is on a FUSE file system of another ordinary user, or on an overlay that
+// may lead to one. The user need not answer, and a thread that waits for that can be neither
+// stopped nor killed. While the kernel waits for it to place a probe, no process of the host can fork.
 var ErrServedByUser = errors.New("an ordinary user may serve its file system")
 
 // checkAnswers returns ErrServedByUser for a file of a process whose file system may never answer.
@@ -22,12 +22,19 @@ func checkAnswers(file *unix.Statx_t, pid int) error {
 	if file.Dev_major != 0 { // on a disk
 		return nil
 	}
-	served, err := connections()
-	switch user, listed := served[file.Dev_minor]; {
-	case listed && user != 0:
-		return ErrServedByUser
-	case listed, err == nil && !served.any(): // the layers of an overlay never change
+	fusectl, err := openFusectl()
+	if errors.Is(err, os.ErrNotExist) { // the kernel has no FUSE
 		return nil
+	}
+	if err == nil {
+		defer fusectl.Close()
+		user, listed := serverOf(fusectl, fmt.Sprint(file.Dev_minor))
+		if listed && user != 0 && user != os.Geteuid() {
+			return ErrServedByUser
+		}
+		if listed || !anyServer(fusectl) { // the layers of an overlay never change
+			return nil
+		}
 	}
 	return checkMount(file.Mnt_id, pid)
 }
@@ -105,41 +112,28 @@ func mountsIn(dir string) (map[uint64]mount, error) {
 	return list, err
 }
 
-// fuseConnections are the users of all FUSE file systems of the host, by the minor number of the
-// device.
-type fuseConnections map[uint32]uint32
-
-// any reports whether any of them is of an ordinary user.
-func (c fuseConnections) any() bool {
-	for _, user := range c {
-		if user != 0 {
-			return true
-		}
-	}
-	return false
+// serverOf returns the user who serves the FUSE file system with a device number, wherever it is
+// mounted: its folder in fusectl belongs to that user.
+func serverOf(fusectl *os.File, minor string) (user int, listed bool) {
+	var stat unix.Stat_t
+	err := unix.Fstatat(int(fusectl.Fd()), minor, &stat, 0)
+	return int(stat.Uid), err == nil
 }
 
-// connections lists fusectl, which has a folder for each FUSE file system, wherever it is mounted.
-func connections() (fuseConnections, error) {
-	fd, err := openFusectl()
-	if errors.Is(err, os.ErrNotExist) { // the kernel has no FUSE
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	list := os.NewFile(uintptr(fd), "fusectl")
-	defer list.Close()
-	names, err := list.Readdirnames(-1)
-	c := make(fuseConnections)
-	for _, name := range names {
-		var stat unix.Stat_t
-		minor, notNumber := strconv.ParseUint(name, 10, 32)
-		if notNumber == nil && unix.Fstatat(fd, name, &stat, 0) == nil {
-			c[uint32(minor)] = stat.Uid
+// anyServer reports whether an ordinary user serves any FUSE file system of the host. It ends at
+// the first one, because a user may have thousands.
+func anyServer(fusectl *os.File) bool {
+	for {
+		names, err := fusectl.Readdirnames(100)
+		for _, name := range names {
+			if user, listed := serverOf(fusectl, name); listed && user != 0 {
+				return true
+			}
+		}
+		if err != nil { // io.EOF, or none can be read
+			return !errors.Is(err, io.EOF)
 		}
 	}
-	return c, err
 }
 
 // fusectlMagic is FUSE_CTL_SUPER_MAGIC of the kernel's fs/fuse/control.c.
@@ -147,25 +141,27 @@ const fusectlMagic = 0x65735543
 
 // openFusectl opens fusectl without mounting it anywhere; without CAP_SYS_ADMIN, where it is
 // mounted.
-func openFusectl() (int, error) {
+func openFusectl() (*os.File, error) {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 	config, err := unix.Fsopen("fusectl", unix.FSOPEN_CLOEXEC)
 	if err != nil {
-		fd, err := unix.Open("/sys/fs/fuse/connections", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		file, err := os.OpenFile("/sys/fs/fuse/connections", flags, 0)
 		var about unix.Statfs_t
-		if err == nil && unix.Fstatfs(fd, &about) == nil && about.Type != fusectlMagic {
-			unix.Close(fd)
+		if err == nil && unix.Fstatfs(int(file.Fd()), &about) == nil && about.Type != fusectlMagic {
+			file.Close()
 			err = errors.New("fusectl is not mounted")
 		}
-		return fd, err
+		return file, err
 	}
 	defer unix.Close(config)
 	if err := unix.FsconfigCreate(config); err != nil {
-		return -1, err
+		return nil, err
 	}
 	mount, err := unix.Fsmount(config, unix.FSMOUNT_CLOEXEC, 0)
 	if err != nil {
-		return -1, err
+		return nil, err
 	}
 	defer unix.Close(mount)
-	return unix.Openat(mount, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	list, err := unix.Openat(mount, ".", flags, 0)
+	return os.NewFile(uintptr(list), "fusectl"), err
 }

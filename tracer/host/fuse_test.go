@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/go-quicktest/qt"
@@ -26,15 +27,30 @@ func TestFileSystemOfAUser(t *testing.T) {
 		options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=0,allow_other", device.Fd(), user)
 		qt.Assert(t, qt.IsNil(unix.Mount("silent", dir, "fuse", 0, options)))
 		fd, err := unix.Open(dir, unix.O_PATH, 0)
+		if user != 0 {
+			opened := make(chan error, 1)
+			go func() {
+				_, err := OpenPath(dir + "/folder/file")
+				opened <- err
+			}()
+			select {
+			case err := <-opened:
+				qt.Check(t, qt.ErrorIs(err, ErrServedByUser), qt.Commentf("on the way"))
+			case <-time.After(5 * time.Second):
+				device.Close()
+				t.Error("the way to a file waits for an answer")
+			}
+		}
 		qt.Check(t, qt.IsNil(unix.Unmount(dir, unix.MNT_DETACH)))
 		qt.Assert(t, qt.IsNil(err))
 		var stat unix.Statx_t
 		qt.Check(t, qt.IsNil(unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &stat)))
-		list, err := connections()
-		qt.Check(t, qt.IsNil(err))
-		owner, listed := list[stat.Dev_minor]
+		fusectl, err := openFusectl()
+		qt.Assert(t, qt.IsNil(err))
+		owner, listed := serverOf(fusectl, fmt.Sprint(stat.Dev_minor))
+		fusectl.Close()
 		qt.Check(t, qt.IsTrue(listed))
-		qt.Check(t, qt.Equals(owner, uint32(user)))
+		qt.Check(t, qt.Equals(owner, user))
 		if user != 0 {
 			_, err = reopen(fd, os.Getpid(), dir)
 			qt.Check(t, qt.IsTrue(errors.Is(err, ErrServedByUser)), qt.Commentf("%v", err))
@@ -137,14 +153,18 @@ func TestOverlayOfAUser(t *testing.T) {
 
 	// without any file system of a user on the host, no overlay leads to one
 	alone, start := startTenant(t, "tmpfs")
-	if list, err := connections(); err == nil && !list.any() {
+	fusectl, err := openFusectl()
+	qt.Assert(t, qt.IsNil(err))
+	others := anyServer(fusectl)
+	fusectl.Close()
+	if !others {
 		file, err := new(Proc).OpenMapped(alone, start, start+4096)
 		qt.Assert(t, qt.IsNil(err))
 		file.Close()
 	}
 
 	pid, served := startTenant(t, "fuse")
-	_, err := new(Proc).OpenMapped(pid, served, served+4096)
+	_, err = new(Proc).OpenMapped(pid, served, served+4096)
 	qt.Check(t, qt.ErrorIs(err, ErrServedByUser))
 	_, err = OpenInRoot(pid, "/mnt/merged/file")
 	qt.Check(t, qt.ErrorIs(err, ErrServedByUser))

@@ -3,6 +3,7 @@ package host
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,31 +16,107 @@ func Open(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDONLY|
 // the path, such as that of a mapped file, so it has no symbolic links. It refuses links, because
 // the process's user may have put one there since, to files that only root can read.
 func OpenInRoot(pid int, path string) (*os.File, error) {
-	root, err := unix.Open(ProcDir(pid)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	return openBelow(ProcDir(pid)+"/root", pid, path, 0)
+}
+
+// OpenPath opens a regular file or a folder of this machine at a path that another user may have
+// chosen. It follows symbolic links.
+func OpenPath(path string) (*os.File, error) { return openBelow("/", os.Getpid(), path, maxLinks) }
+
+// maxLinks is the kernel's own limit for a path.
+const maxLinks = 40
+
+// openBelow opens a regular file or a folder at a path below root, for a process. Links, even
+// absolute ones, stay below root. Each file system on the way is asked only if it will answer.
+func openBelow(root string, pid int, path string, links int) (file *os.File, err error) {
+	rest := path
+	var places []int // root, and what lies on the way
+	leave := func(n int) {
+		for _, fd := range places[n:] {
+			unix.Close(fd)
+		}
+		places = places[:n]
 	}
-	defer unix.Close(root)
-	fd, err := unix.Openat2(root, path, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS,
-	})
+	defer func() {
+		leave(0)
+		if err != nil {
+			err = &os.PathError{Op: "open", Path: path, Err: WithoutPath(err)}
+		}
+	}()
+	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, &os.PathError{Op: "openat2", Path: path, Err: err}
+		return nil, err
 	}
-	defer unix.Close(fd)
-	return reopen(fd, pid, path)
+	for answers := uint64(0); ; { // a mount
+		places = append(places, fd)
+		here := len(places) - 1
+		stat, err := statPlace(fd)
+		switch {
+		case err != nil:
+			return nil, err
+		case stat.Mode&unix.S_IFMT == unix.S_IFLNK:
+			if links--; links < 0 {
+				return nil, unix.ELOOP
+			}
+			target := make([]byte, unix.PathMax)
+			n, err := unix.Readlinkat(fd, "", target)
+			if err != nil {
+				return nil, err
+			}
+			if leave(here); n > 0 && target[0] == '/' {
+				leave(1)
+			}
+			rest = string(target[:n]) + "/" + rest
+		case stat.Mnt_id != answers:
+			if err := checkAnswers(stat, pid); err != nil {
+				return nil, err
+			}
+			answers = stat.Mnt_id
+		}
+		var name string
+		for name == "" || name == "." {
+			if rest == "" {
+				return reopen(places[len(places)-1], pid, path)
+			}
+			name, rest, _ = strings.Cut(rest, "/")
+			if name == ".." {
+				leave(max(1, len(places)-1))
+				name = ""
+			}
+		}
+		fd, err = openPlace(places[len(places)-1], name)
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// openPlace returns an O_PATH descriptor of a file in a folder, even if it is a link.
+func openPlace(dir int, name string) (int, error) {
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) // also mounts it, on demand
+	if err == unix.ENOTDIR {
+		fd, err = unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	}
+	return fd, err
+}
+
+// statPlace describes an O_PATH descriptor. It does not ask the file system.
+func statPlace(fd int) (*unix.Statx_t, error) {
+	var stat unix.Statx_t
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_MNT_ID, &stat)
+	return &stat, err
 }
 
 // reopen opens for reading the regular file or folder of an O_PATH descriptor, which is that of a
 // path of a process, if its file system will answer.
 func reopen(fd, pid int, path string) (*os.File, error) {
-	var stat unix.Statx_t
-	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_MNT_ID, &stat)
-	if kind := stat.Mode & unix.S_IFMT; err == nil && kind != unix.S_IFREG && kind != unix.S_IFDIR {
-		err = unix.EINVAL
-	}
+	stat, err := statPlace(fd)
 	if err == nil {
-		err = checkAnswers(&stat, pid)
+		if kind := stat.Mode & unix.S_IFMT; kind != unix.S_IFREG && kind != unix.S_IFDIR {
+			err = unix.EINVAL
+		} else {
+			err = checkAnswers(stat, pid)
+		}
 	}
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}

@@ -9,6 +9,7 @@ import (
 	"ttmem/symbolize"
 	"ttmem/symbolize/lines"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 )
 
 // A lineFinder adds source lines and inlined calls to native frames of a recording. The tracer
@@ -36,7 +37,7 @@ func (l *lineFinder) of(f event.Frame) []event.Frame {
 	of := mappedFile{f.Path, f.BuildID}
 	names, known := l.files[of]
 	if !known && l.open < maxLineFiles {
-		if names = lines.Find(of.path, of.buildID); names != nil {
+		if names = lines.Find(of.path, of.buildID, host.OpenPath); names != nil {
 			l.open++
 		}
 		if l.files == nil {

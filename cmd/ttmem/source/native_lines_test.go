@@ -6,8 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"ttmem/symbolize"
 	"ttmem/tracer/event"
@@ -95,6 +97,24 @@ void load(int n) {
 	known.File, known.Line = "other.cpp", 7
 	record(known)
 	qt.Assert(t, qt.DeepEquals(read(), []event.Frame{known}))
+
+	// nobody waits for the holder of a lease
+	leased := frame
+	leased.Path = filepath.Join(dir, "leased.so")
+	text, err := os.ReadFile(library)
+	qt.Assert(t, qt.IsNil(err))
+	owner, err := os.Create(leased.Path)
+	qt.Assert(t, qt.IsNil(err))
+	_, err = owner.Write(text)
+	qt.Assert(t, qt.IsNil(err))
+	_, err = unix.FcntlInt(owner.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	qt.Assert(t, qt.IsNil(err))
+	record(leased)
+	began := time.Now()
+	qt.Check(t, qt.DeepEquals(read(), []event.Frame{leased}))
+	qt.Check(t, qt.IsTrue(time.Since(began) < time.Second))
+	owner.Close()
+	qt.Check(t, qt.HasLen(read(), 2))
 
 	record(frame)
 	build("int held; namespace model { void load(int n) { held = n + 1; } }\n")
