@@ -153,6 +153,32 @@ func TestHost(t *testing.T) {
 		}
 	})
 
+	t.Run("forked siblings", func(t *testing.T) {
+		p := run(t, "siblings")
+		p.expect(t, "holding")
+		p.next()
+		var children []int
+		var addresses []string
+		for range 2 {
+			children = append(children, p.expectPID(t, "child"))
+			addresses = append(addresses, p.expect(t, "address"))
+		}
+		qt.Assert(t, qt.Equals(addresses[0], addresses[1]))
+		for pid, buffers := range map[int]uint64{p.Process.Pid: 3, children[0]: 1, children[1]: 3} {
+			want := buffers * heldPerBank
+			qt.Check(t, qt.Equals(waitForHeld(t, h.file, pid, want), want))
+		}
+		p.next()
+		p.expect(t, "closed")
+		qt.Check(t, qt.Equals(explicit(h.ended(t, p.Process.Pid, 1)), 3))
+		for i, child := range children {
+			events := h.ended(t, child, 1)
+			qt.Check(t, qt.Equals(kinds(events, event.Alloc), 2*(i+1)))
+			qt.Check(t, qt.Equals(explicit(events), 1))
+			qt.Check(t, qt.Equals(kinds(events, event.Lost), 0))
+		}
+	})
+
 	t.Run("posix_spawn and vfork", func(t *testing.T) {
 		p := run(t, "spawn")
 		p.expect(t, "holding")

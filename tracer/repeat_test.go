@@ -188,7 +188,7 @@ func TestBreakpointAtProbe(t *testing.T) {
 // for them; a process that ends makes room.
 func TestProcessesOfAUser(t *testing.T) {
 	const most = uint32(bpf.ProcessesAUser)
-	u := startTenant(t)
+	u := startTenant(t, "probed", 31)
 	var process bpf.KernelProcess
 	first, pid := u.begin(t)
 	qt.Assert(t, qt.IsNil(u.objs.Processes.Lookup(pid, &process)))
@@ -214,7 +214,7 @@ func TestProcessesOfAUser(t *testing.T) {
 // A user has a share of the table of losses until it is taken out. Beyond it, losses of all the
 // user's processes are counted together.
 func TestLossesOfAUser(t *testing.T) {
-	u := startTenant(t)
+	u := startTenant(t, "probed", 31)
 	u.begin(t)
 	u.change(t, func(k *bpf.KernelUser) {
 		k.Processes = uint32(bpf.ProcessesAUser) // so that the next processes lose something
@@ -231,6 +231,57 @@ func TestLossesOfAUser(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(u.losses(t), []bpf.KernelLossKey{{Tgid: next, Cause: cause}}))
 }
 
+// A user has a quarter of the table of objects. Others are added meanwhile, and objects of a process
+// that has ended make room.
+func TestObjectsOfAUser(t *testing.T) {
+	const most = uint32(bpf.KernelObjectLimitOBJECTS_A_USER)
+	full := startTenant(t, "device", uint64(bpf.KernelProbePROBE_VALIDATE_CB))
+	other := &tenant{full.objs, full.exe, full.id + 1}
+	objects := func(pid uint32) (n int) {
+		var key bpf.KernelObjectKey
+		var object bpf.KernelObject
+		all := full.objs.Objects.Iterate()
+		for all.Next(&key, &object) {
+			if key.Tgid == pid {
+				n++
+			}
+		}
+		qt.Assert(t, qt.IsNil(all.Err()))
+		return n
+	}
+	refused := func() (pids []uint32) {
+		for _, k := range full.losses(t) {
+			if k.Cause == uint32(bpf.KernelLostCauseLOST_TOO_MANY_OBJECTS) {
+				pids = append(pids, k.Tgid)
+			}
+		}
+		return pids
+	}
+
+	first, pid := full.begin(t)
+	first.Do(t, "devices 5")
+	qt.Check(t, qt.Equals(objects(pid), 5))
+	full.change(t, func(k *bpf.KernelUser) {
+		qt.Check(t, qt.Equals(k.Objects, 5))
+		k.Objects = most - 1
+	})
+	second, last := full.begin(t)
+	second.Do(t, "devices 3")
+	third, admitted := other.begin(t)
+	third.Do(t, "devices 3")
+	qt.Check(t, qt.Equals(objects(last), 1))
+	qt.Check(t, qt.Equals(objects(admitted), 3))
+	qt.Check(t, qt.DeepEquals(refused(), []uint32{last}))
+
+	qt.Assert(t, qt.IsNil(first.Process.Kill()))
+	_, _ = first.Process.Wait()
+	_, err := full.objs.OnEnded.Run(&ebpf.RunOptions{})
+	qt.Assert(t, qt.IsNil(err))
+	second.Do(t, "devices 3")
+	qt.Check(t, qt.Equals(objects(last), 3))
+	qt.Check(t, qt.HasLen(refused(), 0))
+}
+
 // A tenant is a user whose processes hit a probe.
 type tenant struct {
 	objs *kernel.Objects
@@ -238,7 +289,8 @@ type tenant struct {
 	id   uint64
 }
 
-func startTenant(t *testing.T) *tenant {
+// startTenant places a probe on a function of the program that the tenant runs.
+func startTenant(t *testing.T, function string, probe uint64) *tenant {
 	t.Helper()
 	_, exe := repeatProgram(t, 0)
 	k, err := kernel.Detect()
@@ -246,9 +298,9 @@ func startTenant(t *testing.T) *tenant {
 	objs, err := k.Load(kernel.LoadOptions{})
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(objs.Close)
-	probe, err := k.Uprobes.Place(exe, objs.OnProbe, []uint64{tracetest.MustOffset(t, exe, "probed")}, []uint64{31}, 0)
+	placed, err := k.Uprobes.Place(exe, objs.OnProbe, []uint64{tracetest.MustOffset(t, exe, function)}, []uint64{probe}, 0)
 	qt.Assert(t, qt.IsNil(err))
-	t.Cleanup(func() { probe.Close() })
+	t.Cleanup(func() { placed.Close() })
 	return &tenant{objs, exe, 54321}
 }
 

@@ -151,15 +151,15 @@ func runLeaks(c *cobra.Command, o *leaksOptions) error {
 		return errors.Join(o.markError(w, err), w.Status())
 	}
 	p := o.page(marks, w, filter, rules)
+	p.Losses.Lost = map[string]uint64{}
+	if snap.LostEvents > marks.LostBefore {
+		p.Losses = snap.Losses(false, filter.PIDs)
+	}
 	if err := output.Print(p, o.format, page.NewSupplement(o.source.Clock(), snap), "leaks"); err != nil {
 		return err
 	}
 	w.Notes = append(o.pageNotes(p, marks, w), w.Notes...)
-	var doubts []string
-	if snap.LostEvents > marks.LostBefore {
-		doubts = page.Doubts(snap.Losses(false, filter.PIDs), "there may be fewer leaks, or others")
-	}
-	if err := w.Finish(doubts); err != nil {
+	if err := w.Finish(page.Doubts(p.Losses, "there may be fewer leaks, or others")); err != nil {
 		return err
 	}
 	if total := p.LeakedBytes(); c.Flags().Changed("fail-above") && total > uint64(o.failAbove) {

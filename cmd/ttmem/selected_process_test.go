@@ -41,13 +41,18 @@ func TestOneProcessIsShownAlone(t *testing.T) {
 // serveEvents returns the hub of a service that has seen events.
 func serveEvents(t *testing.T, path string, events []event.Event) *service.Hub {
 	t.Helper()
+	return serveWith(t, path, events, service.Options{Version: "1"})
+}
+
+func serveWith(t *testing.T, path string, events []event.Event, o service.Options) *service.Hub {
+	t.Helper()
 	hub := service.NewHub(aggregate.New())
 	for i := range events {
 		hub.Apply(&events[i])
 	}
 	socket, err := service.Listen(path)
 	qt.Assert(t, qt.IsNil(err))
-	server := service.NewServer(hub, service.Options{Version: "1"})
+	server := service.NewServer(hub, o)
 	t.Cleanup(server.Close)
 	go server.ServeUnix(socket)
 	return hub

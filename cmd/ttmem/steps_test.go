@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/steps"
+	"ttmem/e2e/fuzztest"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
@@ -60,6 +62,24 @@ func TestGoldenSteps(t *testing.T) {
 			checkGoldenFile(t, stepsFile(name), brokenJSON(t, out), *updateGolden)
 		})
 	}
+}
+
+// TestNamesInSteps: the names of functions and files in an answer have nothing that a terminal acts on.
+func TestNamesInSteps(t *testing.T) {
+	const name = "evil\x1b[2J\r\n\u009b31m\u202e\u2028\x00\xff"
+	story := readStory(t, storyEvents(goldenFolder, "mix"))
+	for i := range story.events {
+		if e := &story.events[i]; e.Stack != nil {
+			frames := slices.Clone(e.Stack.Frames())
+			for j := range frames {
+				frames[j].Name, frames[j].Symbol, frames[j].File = name, name, "/"+name+".py"
+			}
+			e.Stack = event.StackOf(frames)
+		}
+	}
+	out := answersOf(t, story, 0, len(story.events))
+	qt.Check(t, qt.StringContains(out, "evil"))
+	fuzztest.Printable(t, out)
 }
 
 // peaksOfStep are those of a step that is as long as the story.

@@ -33,9 +33,10 @@ type scene struct {
 	programs []*program
 	tracers  []*tracer
 	failures []string
+	skipped  string // why the fault cannot happen on this host
 }
 
-// errStop ends a fault, after a failure.
+// errStop ends a fault, after a failure or to skip it.
 var errStop = errors.New("the fault cannot go on")
 
 func (s *scene) fail(format string, args ...any) {
@@ -44,6 +45,12 @@ func (s *scene) fail(format string, args ...any) {
 
 func (s *scene) stop(format string, args ...any) {
 	s.fail(format, args...)
+	panic(errStop)
+}
+
+// skip ends a fault that this host cannot have.
+func (s *scene) skip(why string) {
+	s.skipped = why
 	panic(errStop)
 }
 

@@ -56,8 +56,8 @@ func newStage(t *testing.T, env *rig.Env) *stage {
 	return r
 }
 
-// play runs a fault, and returns what went wrong.
-func (r *stage) play(t *testing.T, f fault, random *rand.Rand) []string {
+// play runs a fault, and returns what went wrong, or why it was skipped.
+func (r *stage) play(t *testing.T, f fault, random *rand.Rand) (failures []string, skipped string) {
 	s := &scene{stage: r, t: t, dir: t.TempDir(), random: random}
 	r.objects = append(r.objects, begun{f.name, newest(objects{})})
 	start := time.Now()
@@ -71,7 +71,7 @@ func (r *stage) play(t *testing.T, f fault, random *rand.Rand) []string {
 	}()
 	s.finish()
 	t.Logf("%.1f s", time.Since(start).Seconds())
-	return s.failures
+	return s.failures, s.skipped
 }
 
 // end ends the shared program, and waits until the kernel has freed everything.

@@ -81,6 +81,29 @@ def fork():
     end()
 
 
+def siblings():
+    """Its children allocate at the same addresses, different numbers of buffers, and free one each."""
+    begin(3)
+    children = []
+    ready, done = os.pipe()
+    for count in (2, 4):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(120)
+            own = hold(count)
+            own.pop()
+            os.write(done, b"%16x" % own[0].buffer_address())
+            signal.pause()
+        children.append(child)
+        say("child", child)
+        say("address", os.read(ready, 16).decode())
+    wait()
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    end()
+
+
 def spawn():
     """Starts programs in the ways that share its memory until they are executed."""
     begin(3)

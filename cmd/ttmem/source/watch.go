@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -220,11 +221,8 @@ func (o *Options) watchTracing(of string, handle func(*event.Event)) (*Summary, 
 func (o *Options) watchService(client *service.Client, handle func(*event.Event)) (*Summary, error) {
 	ctx, stop := o.until(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
-	if o.Duration > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.Duration)
-		defer cancel()
-	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	r, err := client.Stream(ctx)
 	if err != nil {
 		return nil, err
@@ -238,6 +236,7 @@ func (o *Options) watchService(client *service.Client, handle func(*event.Event)
 		s.Of = ownOnThisHost
 	}
 	var e event.Event
+	known := false
 	for {
 		err := r.Next(&e)
 		switch {
@@ -254,6 +253,10 @@ func (o *Options) watchService(client *service.Client, handle func(*event.Event)
 			return s, fmt.Errorf("reading from the ttmem service at %s: %w", o.Socket, err)
 		}
 		handle(&e)
+		if e.Kind == event.Checkpoint && !known && o.Duration > 0 {
+			known = true // the present state, for which a busy service may take longer than that
+			defer time.AfterFunc(o.Duration, end).Stop()
+		}
 		if e.Kind == event.Checkpoint && o.Started == nil && ctx.Err() == nil { // the checkpoint may be enough
 			term.Warn("watching the events of the host's service; Ctrl-C ends and reports")
 		}

@@ -49,6 +49,7 @@ type Document struct {
 	Others sum `json:"others"`
 	// EndedBefore ended with their device or process before the mark To.
 	EndedBefore sum `json:"ended_before"`
+	memory.AllLosses
 }
 
 // sum is a number of buffers, and of their call stacks.
@@ -101,6 +102,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 		Others:      sum{0, p.Others.Count, p.Others.Bytes},
 		EndedBefore: sum{0, p.EndedBefore.Count, p.EndedBefore.Bytes},
 		Marks:       p.Marks,
+		AllLosses:   p.Losses,
 	}
 	if n := len(p.Marks); n > 0 {
 		doc.From, doc.To = &p.Marks[0], &p.Marks[n-1]

@@ -50,6 +50,8 @@ type Options struct {
 	FromIsEarlier bool
 	// StepMarks is the number of marks of steps that were not used.
 	StepMarks int
+	// Losses are what was lost since the first mark.
+	Losses memory.AllLosses
 }
 
 // A Mark is a mark, or the beginning or the end, which have no name.
