@@ -241,13 +241,17 @@ func (b *browser) text(id string) string {
 // screenshot keeps a picture of the page where TTMEM_SCREENSHOTS names a folder.
 func (b *browser) screenshot(name string) {
 	b.t.Helper()
-	dir := os.Getenv("TTMEM_SCREENSHOTS")
-	if dir == "" {
-		return
+	if dir := os.Getenv("TTMEM_SCREENSHOTS"); dir != "" {
+		b.writePicture(dir + "/" + name + ".png")
 	}
+}
+
+// writePicture writes a picture of the page.
+func (b *browser) writePicture(file string) {
+	b.t.Helper()
 	var picture struct{ Data []byte }
 	b.decode(b.call("Page.captureScreenshot", nil), &picture)
-	qt.Assert(b.t, qt.IsNil(os.WriteFile(dir+"/"+name+".png", picture.Data, 0o644)))
+	qt.Assert(b.t, qt.IsNil(os.WriteFile(file, picture.Data, 0o644)))
 }
 
 func (b *browser) dark(on bool) {

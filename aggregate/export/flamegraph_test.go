@@ -2,6 +2,7 @@ package export
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -437,11 +438,16 @@ func modelRun(variants int) *run {
 	return r
 }
 
+var picture = flag.String("picture", "", "write the picture of the flame graph of a model to the PNG `file`")
+
 func TestAFlameGraphOfAModelCanBeShown(t *testing.T) {
 	b := newBrowser(t, 1440, 720)
 	file := filepath.Join(t.TempDir(), "model.html")
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(flameGraph(t, modelRun(900).state.Profile())), 0o644)))
 	b.open(file)
+	if *picture != "" {
+		b.writePicture(*picture)
+	}
 	b.screenshot("model_light")
 	b.dark(true)
 	b.screenshot("model_dark")

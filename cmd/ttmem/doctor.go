@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"fmt"
 	"io"
@@ -46,13 +47,13 @@ if tracing works.`,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return []string{"so"}, cobra.ShellCompDirectiveFilterFileExt
 		},
-		RunE: func(c *cobra.Command, args []string) error { return diagnose(os.Stdout, args, flags.WantsJSON(c)) },
+		RunE: func(c *cobra.Command, args []string) error { return diagnose(args, flags.Format(c)) },
 	}
 	flags.Takes(c, flags.JSON)
 	return c
 }
 
-func diagnose(w io.Writer, files []string, asJSON bool) error {
+func diagnose(files []string, format term.Format) error {
 	d := diagnosis{V: 1, Features: doctor.Features(), Libraries: []*doctor.Inspection{}}
 	root := os.Geteuid() == 0 || kernel.MayTrace()
 	d.untried = explainUntried(d.Features, root)
@@ -73,12 +74,12 @@ func diagnose(w io.Writer, files []string, asJSON bool) error {
 		}
 		d.Libraries = append(d.Libraries, mapped...)
 	}
-	if asJSON {
-		if err := page.JSON(w, d); err != nil {
+	if format.JSON {
+		if err := page.JSON(os.Stdout, d); err != nil {
 			return err
 		}
 	} else {
-		d.write(w, len(files) == 0, root)
+		d.write(os.Stdout, format.LayoutFor(os.Stdout), len(files) == 0, root)
 	}
 	if failed {
 		return term.ExitStatus(1)
@@ -113,7 +114,7 @@ func explainUntried(features []kernel.Feature, root bool) (untried []string) {
 }
 
 // writeHost writes the features of the host, those that could not be tried first.
-func (d *diagnosis) writeHost(w io.Writer, root bool) {
+func (d *diagnosis) writeHost(w *bufio.Writer, layout page.Layout, root bool) {
 	if !root {
 		fmt.Fprintln(w, "Run without root: the libraries of processes are not looked at, and of the kernel")
 		if len(d.untried) > 0 {
@@ -134,9 +135,9 @@ func (d *diagnosis) writeHost(w io.Writer, root bool) {
 		case f.Instead != "":
 			mark = "slower"
 		}
-		writeLine(w, "  %-7s  %-22s  %s", mark, f.Name, f.Detail)
+		writeLine(w, layout, fmt.Sprintf("  %-7s  %-22s  ", mark, f.Name), f.Detail)
 		if f.Instead != "" {
-			writeLine(w, "  %-7s  %-22s  instead: %s", "", "", f.Instead)
+			writeLine(w, layout, page.Blank(35), "instead: "+f.Instead)
 		}
 	}
 	fmt.Fprintf(w, "\n%s\n\n", d.verdict())
@@ -159,46 +160,55 @@ func (d *diagnosis) verdict() string {
 	return "Tracing works here."
 }
 
-func (d *diagnosis) write(w io.Writer, mapped, root bool) {
+func (d *diagnosis) write(to io.Writer, layout page.Layout, mapped, root bool) {
+	w := bufio.NewWriter(to)
+	defer w.Flush()
 	if mapped {
-		d.writeHost(w, root)
+		d.writeHost(w, layout, root)
 	}
 	switch {
 	case !mapped || len(d.Libraries) > 0:
 	case !root:
-		fmt.Fprintln(w, "`ttmem doctor LIBRARY` looks at a library without root: "+libraryExample)
+		fmt.Fprintln(w, "`ttmem doctor LIBRARY` looks at a library without root:\n  "+libraryExample)
 	default:
-		fmt.Fprintln(w, "No process maps a tt-metal library now. `ttmem doctor LIBRARY` looks at a file: "+libraryExample)
+		fmt.Fprintln(w, "No process maps a tt-metal library now. `ttmem doctor LIBRARY` looks at a file:\n  "+libraryExample)
 	}
 	for i, l := range d.Libraries {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		writeLibrary(w, l)
+		writeLibrary(w, layout, l)
 	}
 }
 
-// writeLine writes one line, cleaned, because libraries belong to any user.
-func writeLine(w io.Writer, format string, args ...any) {
-	fmt.Fprintln(w, strings.TrimRight(event.Printable(fmt.Sprintf(format, args...)), " "))
+// writeLine writes a text beside columns, cleaned, because libraries belong to any user.
+func writeLine(w *bufio.Writer, layout page.Layout, columns, text string) {
+	if text == "" {
+		fmt.Fprintln(w, strings.TrimRight(columns, " "))
+		return
+	}
+	layout.Beside(w, columns, page.NoStyle, event.Printable(text))
 }
 
-func writeLibrary(w io.Writer, l *doctor.Inspection) {
-	writeLine(w, "%s", l.Path)
-	writeLine(w, "  release   %s", cmp.Or(l.Release, "not known"))
-	writeLine(w, "  build-id  %s", l.BuildID)
+func writeLibrary(w *bufio.Writer, layout page.Layout, l *doctor.Inspection) {
+	line := func(columns, format string, args ...any) {
+		writeLine(w, layout, page.Left(columns, 12), fmt.Sprintf(format, args...))
+	}
+	writeLine(w, layout, "", l.Path)
+	line("  release", "%s", cmp.Or(l.Release, "not known"))
+	line("  build-id", "%s", l.BuildID)
 	if len(l.Processes) > 0 {
-		writeLine(w, "  mapped by %s", strings.Trim(fmt.Sprint(l.Processes), "[]"))
+		line("  mapped by", "%s", strings.Trim(fmt.Sprint(l.Processes), "[]"))
 	}
-	writeLine(w, "  fields    %d found in the machine code", len(l.Fields))
-	writeLine(w, "  probes    %d found", len(l.Probes))
+	line("  fields", "%d found in the machine code", len(l.Fields))
+	line("  probes", "%d found", len(l.Probes))
 	if len(l.Slow) > 0 {
-		writeLine(w, "            on single-stepped instructions, slower: %s", strings.Join(l.Slow, ", "))
+		line("", "on single-stepped instructions, slower: %s", strings.Join(l.Slow, ", "))
 	}
 	if len(l.Missing) == 0 {
-		writeLine(w, "  missing   nothing")
+		line("  missing", "nothing")
 	}
 	for _, m := range l.Missing {
-		writeLine(w, "  MISSING   %s (%s): %s", m.Name, m.Why, m.Costs)
+		line("  MISSING", "%s (%s): %s", m.Name, m.Why, m.Costs)
 	}
 }

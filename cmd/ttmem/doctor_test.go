@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/kernel"
 )
 
@@ -22,7 +24,7 @@ func TestDoctorWithoutRootDoesNotSayThatTheKernelLacksWhatItCouldNotTry(t *testi
 	d := diagnosis{Features: features()}
 	d.untried = explainUntried(d.Features, false)
 	var out strings.Builder
-	d.write(&out, true, false)
+	d.write(&out, page.Layout{}, true, false)
 	qt.Check(t, qt.Equals(out.String(), `Run without root: the libraries of processes are not looked at, and of the kernel
 could not be tried: BPF programs, mapping events.
 `+"`sudo ttmem doctor`"+` checks the rest.
@@ -36,12 +38,13 @@ Host
 
 Tracing does not work here: privileges, BTF.
 
-`+"`ttmem doctor LIBRARY`"+` looks at a library without root: …/site-packages/ttnn/build/lib/libtt_metal.so
+`+"`ttmem doctor LIBRARY`"+` looks at a library without root:
+  …/site-packages/ttnn/build/lib/libtt_metal.so
 `))
 
 	out.Reset()
-	d.write(&out, true, true)
-	qt.Check(t, qt.StringContains(out.String(), "`ttmem doctor LIBRARY` looks at a file: …/site-packages/ttnn/build/lib/libtt_metal.so\n"))
+	d.write(&out, page.Layout{}, true, true)
+	qt.Check(t, qt.StringContains(out.String(), "`ttmem doctor LIBRARY` looks at a file:\n  …/site-packages/ttnn/build/lib/libtt_metal.so\n"))
 
 	asRoot := features()
 	qt.Check(t, qt.DeepEquals(explainUntried(asRoot, true), []string{"BPF programs", "mapping events"}))
@@ -58,7 +61,9 @@ func TestDoctorSaysWhetherTracingWorks(t *testing.T) {
 		d := diagnosis{Features: features}
 		d.untried = explainUntried(d.Features, true)
 		var out strings.Builder
-		d.writeHost(&out, true)
+		w := bufio.NewWriter(&out)
+		d.writeHost(w, page.Layout{}, true)
+		qt.Assert(t, qt.IsNil(w.Flush()))
 		return out.String()
 	}
 	qt.Check(t, qt.Equals(text(), `Host

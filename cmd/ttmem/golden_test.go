@@ -245,18 +245,19 @@ func runOnStreams(t *testing.T, terminal bool, args []string) (out, errs string,
 // runSized is runOnStreams on a terminal of a size; nil: a file.
 func runSized(t *testing.T, size *unix.Winsize, args []string) (out, errs string, status int) {
 	t.Helper()
-	return runBoth(t, size, nil, args)
+	return onStreams(t, size, nil, func() int { return run(args) })
 }
 
-// runBoth is runSized with standard error on a terminal of a size; nil: a file.
-func runBoth(t *testing.T, size, errSize *unix.Winsize, args []string) (out, errs string, status int) {
+// onStreams gives what a function writes to standard output and to standard error, each on a
+// terminal of a size; nil: a file.
+func onStreams(t *testing.T, size, errSize *unix.Winsize, do func() int) (out, errs string, status int) {
 	t.Helper()
 	stdout, stderr := os.Stdout, os.Stderr
 	defer func() { os.Stdout, os.Stderr = stdout, stderr }()
 	var endOut, endErrs func() string
 	os.Stdout, endOut = openStream(t, size)
 	os.Stderr, endErrs = openStream(t, errSize)
-	status = run(args)
+	status = do()
 	return endOut(), endErrs(), status
 }
 

@@ -82,7 +82,7 @@ func TestManyChipsFitTheTerminal(t *testing.T) {
 	for _, args := range append(pagesWithPIDs, pagesWithoutPIDs...) {
 		t.Run(args, func(t *testing.T) {
 			size := &unix.Winsize{Row: 24, Col: 80}
-			out, errs, status := runBoth(t, size, size, strings.Fields(strings.Replace(args, "FILE", path, 1)))
+			out, errs, status := onStreams(t, size, size, func() int { return run(strings.Fields(strings.Replace(args, "FILE", path, 1))) })
 			qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
 			pagetest.CheckWidth(t, out, 80)
 			if !strings.HasPrefix(args, "report") && !strings.HasPrefix(args, "top") { // whose pages have it

@@ -61,7 +61,7 @@ func TestRecordNamesAllFilesThatItWrote(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			size += info.Size()
 		}
-		qt.Check(t, qt.Equals(r.Summary(true), fmt.Sprintf(c.want, r.events, page.Bytes(uint64(size)))))
+		qt.Check(t, qt.Equals(r.summary(true), fmt.Sprintf(c.want, r.events, page.Bytes(uint64(size)))))
 		for _, file := range files {
 			qt.Assert(t, qt.IsNil(os.Remove(file)))
 		}
@@ -71,14 +71,14 @@ func TestRecordNamesAllFilesThatItWrote(t *testing.T) {
 func TestRecordOfNothingSaysWhatToCheck(t *testing.T) {
 	r, err := New(Options{Path: filepath.Join(t.TempDir(), "x")}, aggregate.New())
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Matches(r.Summary(false), "nothing was recorded to .*/x: no process that uses tt-metal was seen; `ttmem doctor` .*"))
+	qt.Check(t, qt.Matches(r.summary(false), "nothing was recorded to .*/x: no process that uses tt-metal was seen; `ttmem doctor` .*"))
 }
 
 func TestRecordDoesNotAdviseToReadWhatIsNoFile(t *testing.T) {
 	r, err := New(Options{Path: "/dev/null"}, aggregate.New())
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.IsFalse(r.IsFile()))
-	qt.Check(t, qt.Matches(r.Summary(true), `recorded 0 events to /dev/null \([^;]*\)`))
+	qt.Check(t, qt.IsFalse(r.isFile()))
+	qt.Check(t, qt.Matches(r.summary(true), `recorded 0 events to /dev/null \([^;]*\)`))
 }
 
 // A recording that nobody named gets a new file, which says what was traced.

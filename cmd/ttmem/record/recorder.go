@@ -8,6 +8,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -71,8 +72,24 @@ func (r *Recorder) Close(s *memory.Snapshot) error {
 	return r.file.Close(end)
 }
 
-// Summary describes the recording; seen is true if a process was seen.
-func (r *Recorder) Summary(seen bool) string {
+// Describe prints what was recorded and, with next, the commands to read it with.
+func (r *Recorder) Describe(s *memory.Snapshot, next bool) {
+	seen := len(s.Processes) > 0
+	term.Warn(r.summary(seen))
+	if !seen || !next || !r.isFile() {
+		return
+	}
+	list, columns := r.Next(s), 0
+	for _, one := range list {
+		columns = max(columns, page.Width(one[0]))
+	}
+	for _, one := range list {
+		fmt.Fprintf(os.Stderr, "  ttmem %s  # %s\n", page.Left(page.Clean(one[0]), columns), one[1])
+	}
+}
+
+// summary describes the recording; seen is true if a process was seen.
+func (r *Recorder) summary(seen bool) string {
 	if !seen {
 		return fmt.Sprintf("nothing was recorded to %s: no process that uses tt-metal was seen; `ttmem doctor` lists the libraries that processes have loaded", r.path)
 	}
@@ -93,8 +110,8 @@ func (r *Recorder) Summary(seen bool) string {
 	return fmt.Sprintf("recorded %s to %s (%s)", page.Count(r.events, "event"), r.path, size)
 }
 
-// IsFile reports whether commands can read the recording, which they cannot if it is a pipe.
-func (r *Recorder) IsFile() bool {
+// isFile reports whether commands can read the recording, which they cannot if it is a pipe.
+func (r *Recorder) isFile() bool {
 	info, err := os.Stat(r.path)
 	return err == nil && info.Mode().IsRegular()
 }

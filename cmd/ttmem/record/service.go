@@ -100,8 +100,8 @@ func (r *Service) End(s *memory.Snapshot) {
 		term.Warn(err.Error())
 		return
 	}
-	text := r.Summary(len(s.Processes) > 0)
-	if r.IsFile() {
+	text := r.summary(len(s.Processes) > 0)
+	if r.isFile() {
 		text += fmt.Sprintf("; `ttmem report %s` shows them", r.path)
 	}
 	term.Warn(text)

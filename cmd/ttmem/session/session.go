@@ -239,24 +239,13 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 	return err
 }
 
-// recorded describes the recording, and suggests commands.
+// recorded describes the recording. A file that the user did not name is removed if it is empty.
 func (s *session) recorded(snapshot *memory.Snapshot) {
-	seen := len(snapshot.Processes) > 0
-	if !seen && s.o.Record.Unnamed {
+	if len(snapshot.Processes) == 0 && s.o.Record.Unnamed {
 		os.Remove(s.o.Record.Path)
 		return
 	}
-	term.Warn(s.record.Summary(seen))
-	if !seen || s.o.Format.JSON || !s.record.IsFile() {
-		return
-	}
-	list, columns := s.record.Next(snapshot), 0
-	for _, one := range list {
-		columns = max(columns, page.Width(one[0]))
-	}
-	for _, one := range list {
-		fmt.Fprintf(os.Stderr, "  ttmem %s  # %s\n", page.Left(page.Clean(one[0]), columns), one[1])
-	}
+	s.record.Describe(snapshot, !s.o.Format.JSON)
 }
 
 // traced returns the traced program, or the first of several, and its process; 0 means the whole
