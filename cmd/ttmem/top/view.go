@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -128,6 +130,9 @@ func (m *model) warnings() (list []string) {
 		last := p.Failures[len(p.Failures)-1]
 		alarm(count(n, "allocation")+" failed", fmt.Sprintf(", the last %s ago: %s, PID %d", m.ago(last.TimeNs), requested(&last), last.PID))
 	}
+	if leaked, others := m.leaked(); leaked != "" {
+		alarm(leaked, others)
+	}
 	if p.Last {
 		note(page.Yellow, "The command has ended: this is its memory after its last allocation.")
 	}
@@ -142,6 +147,29 @@ func (m *model) warnings() (list []string) {
 		note(page.Yellow, "The memory of processes that were already running is still being read: totals are incomplete.")
 	}
 	return list
+}
+
+// leaked says how much leaked, and which line leaks most: "720.0 KiB leaked: model.py:21 forward".
+// others is the number of other lines.
+func (m *model) leaked() (text, others string) {
+	leaks := slices.DeleteFunc(slices.Clone(m.present.leaks), func(v analyze.Verdict) bool {
+		return m.filter.pid != 0 && v.PID != m.filter.pid
+	})
+	if len(leaks) == 0 {
+		return "", ""
+	}
+	bytes, lines := make(map[string]uint64), []string(nil)
+	sum := uint64(0)
+	for _, v := range leaks {
+		of := name.Of(v.Stack.Frames())
+		line := cmp.Or(of.Call.String(), of.Op, alloc.Unknown(v.Stack, false))
+		lines, bytes[line], sum = with(lines, line), bytes[line]+v.Bytes, sum+v.Bytes
+	}
+	largest := slices.MaxFunc(lines, func(a, b string) int { return cmp.Compare(bytes[a], bytes[b]) })
+	if n := len(lines) - 1; n > 0 {
+		others = fmt.Sprintf(" and %d more: ttmem leaks", n)
+	}
+	return page.Bytes(sum) + " leaked: " + m.clean(largest), others
 }
 
 // requested describes a failed allocation.

@@ -9,6 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/e2e/scene"
 	"ttmem/tracer/event"
 )
 
@@ -89,4 +90,30 @@ func TestRowsOfOneLineDifferByTheirCallers(t *testing.T) {
 	for line := range 3 {
 		qt.Check(t, qt.StringContains(s.text(), fmt.Sprintf("layers_of_a_model.py:1234 ← :200%d", line)))
 	}
+}
+
+// Leaks are those of `ttmem leaks`: a server that keeps what it logs, and no weights.
+func TestLeaksAreShown(t *testing.T) {
+	s := emptyStage(80, 24)
+	s.scene = scene.New(s.live.Handle)
+	s.scene.Load()
+	s.refresh()
+	qt.Check(t, qt.Not(qt.StringContains(s.text(), "leaked")))
+	s.scene.Steps(20)
+	for range 6 { // they are searched now and then
+		s.refresh()
+	}
+	qt.Check(t, qt.StringContains(s.text(), "\n !  480.0 MiB leaked: serve.py:88 log_probs\n"))
+	s.filter.pid = scene.Training
+	qt.Check(t, qt.Not(qt.StringContains(s.text(), "leaked")))
+	s.filter.pid = 0
+
+	leak := s.present.leaks[0]
+	s.present.leaks = nil
+	for line := range 3 {
+		leak.Bytes = uint64(line+1) << 20
+		leak.Stack = event.StackOf([]event.Frame{{Kind: event.Python, Name: "f", File: "/home/user/model.py", Line: line + 1}})
+		s.present.leaks = append(s.present.leaks, leak)
+	}
+	qt.Check(t, qt.StringContains(s.text(), "\n !  6.0 MiB leaked: model.py:3 f and 2 more: ttmem leaks\n"))
 }

@@ -19,6 +19,7 @@ type Recording struct {
 	file        *source.Recording
 	first, last memory.Point
 	end         *aggregate.State
+	survivors   []memory.Survivors
 	stops       []top.Stop
 	// fullest is the peak that was nearest to its capacity; zero if there is none.
 	fullest memory.Point
@@ -52,6 +53,7 @@ func (r *Recording) read() (*source.Summary, error) {
 		return nil, err
 	}
 	r.end, r.last = end, memory.Point{Number: end.Number(), TimeNs: end.Now()}
+	r.survivors, _ = end.Survivors()
 	x := end.Index()
 	r.first.Number = max(r.first.Number, x.Begin.Number)
 	r.addPeaks(x.Peaks)
@@ -97,6 +99,9 @@ func (r *Recording) Stops() []top.Stop { return r.stops }
 
 // Timelines are those of the whole file.
 func (r *Recording) Timelines() []memory.RegionTimeline { return r.end.Timelines() }
+
+// Survivors are those of the whole file, at each moment.
+func (r *Recording) Survivors() []memory.Survivors { return r.survivors }
 
 // Seek shows a moment.
 func (r *Recording) Seek(at memory.Point) error {
