@@ -32,8 +32,8 @@ type topOptions struct {
 	format   term.Format
 }
 
-// onceRows is the number of rows that --once prints, and onceColumns its width in a file.
-const onceRows, onceColumns = 20, 100
+// onceColumns is the width of --once in a file.
+const onceColumns = 100
 
 // The allowed refresh intervals.
 const leastInterval, mostInterval = 100 * time.Millisecond, time.Hour
@@ -107,7 +107,11 @@ func topOnce(o *topOptions, view top.Options) error {
 		return err
 	}
 	plain := o.format.Color == term.Never || !view.Color && !term.IsTerminal(os.Stdout)
-	if err := top.Once(os.Stdout, view, cmp.Or(term.Columns(os.Stdout), onceColumns), onceRows, plain); err != nil {
+	rows := term.Rows(os.Stdout)
+	if rows > 0 {
+		rows = max(1, rows-2) // the command above it and the next prompt stay on the screen
+	}
+	if err := top.Once(os.Stdout, view, cmp.Or(term.Columns(os.Stdout), onceColumns), rows, plain); err != nil {
 		return fmt.Errorf("writing the frame: %w", host.WithoutPath(err))
 	}
 	return summary.Finish(nil)

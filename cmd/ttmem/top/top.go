@@ -6,6 +6,7 @@ package top
 import (
 	"errors"
 	"io"
+	"math"
 	"strings"
 	"time"
 
@@ -76,12 +77,15 @@ func Run(in io.Reader, out io.Writer, o Options) error {
 	return err
 }
 
-// Once writes one frame with this many columns and the n largest rows. plain leaves out all
-// escape sequences.
-func Once(w io.Writer, o Options, columns, n int, plain bool) error {
+// Once writes one frame with this many columns and at most so many lines, or with rows 0 all lines.
+// plain leaves out all escape sequences.
+func Once(w io.Writer, o Options, columns, rows int, plain bool) error {
 	l := o.sampler()
 	m := o.model(page.Painter{Color: o.Color && !plain, Attributes: !plain, ASCII: o.ASCII})
-	m.once, m.width, m.limit = true, max(columns, leastWidth), n
+	m.once, m.width, m.height = true, max(columns, leastWidth), max(rows, leastHeight)
+	if rows == 0 {
+		m.height = math.MaxInt32
+	}
 	m.show(l.sample(time.Now()))
 	var text strings.Builder
 	for _, line := range m.frame() {

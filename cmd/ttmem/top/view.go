@@ -20,10 +20,10 @@ const (
 	leastHeight = 14
 )
 
-// frame returns the lines of the screen, none wider than it. They fill the height of the screen,
-// unless the frame is printed once.
+// frame returns the lines of the screen, none wider than it. They fill the height of the screen
+// or, if the frame is printed once, are not more.
 func (m *model) frame() []string {
-	if m.width < leastWidth || !m.once && m.height < leastHeight {
+	if m.width < leastWidth || m.height < leastHeight {
 		return m.tooSmall()
 	}
 	lines := []string{m.heading()}
@@ -186,7 +186,7 @@ func requested(f *memory.Failure) string {
 // tablePage adds the page of bars, processes and rows.
 func (m *model) tablePage(lines []string) []string {
 	var blank []string
-	if m.roomy() || m.once {
+	if m.roomy() {
 		blank = []string{""}
 	}
 	if m.reel != nil {
@@ -216,8 +216,8 @@ func (m *model) chipLines() []string {
 	if m.roomy() {
 		room = m.height / 2
 	}
-	all := m.blocks(groups, columns, !m.roomy() && !m.once)
-	fits := func() bool { return m.once || (len(groups)+across-1)/across*len(all[0]) <= room }
+	all := m.blocks(groups, columns, !m.roomy())
+	fits := func() bool { return (len(groups)+across-1)/across*len(all[0]) <= room }
 	if !fits() {
 		all = m.blocks(groups, columns, true)
 	}
