@@ -300,7 +300,7 @@ func (m *model) choices(y int) string {
 	if !m.once {
 		chips, pid, region := "all chips", "all processes", "all regions"
 		if len(f.chips) > 0 {
-			chips = "chip " + formatIDs(f.chips)
+			chips = "chip " + page.ShortChips(f.chips, cellIDs)
 		}
 		if f.pid != 0 {
 			pid = fmt.Sprintf("PID %d", f.pid)

@@ -78,7 +78,7 @@ func (r *Recording) add(kind top.StopKind, at memory.Point, name string) {
 func (r *Recording) addPeaks(peaks []memory.PeakPoint) {
 	for _, group := range page.Alike(peaks, func(a, b memory.PeakPoint) bool { return a.Point == b.Point && a.Region == b.Region }) {
 		chips := page.Each(group, func(p memory.PeakPoint) int { return p.Device })
-		r.add(top.StopPeak, group[0].Point, fmt.Sprintf("peak of %s, %s", group[0].Region, page.Chips(chips)))
+		r.add(top.StopPeak, group[0].Point, fmt.Sprintf("peak of %s, %s", group[0].Region, short(chips)))
 	}
 	most := -1.0
 	for _, p := range r.end.RegionPeaks() {
@@ -89,6 +89,14 @@ func (r *Recording) addPeaks(peaks []memory.PeakPoint) {
 			most, r.fullest = share, peaks[at].Point
 		}
 	}
+}
+
+// short writes chips so that the line with a moment has room for them.
+func short(chips []int) string {
+	if len(chips) == 1 {
+		return page.Chips(chips)
+	}
+	return "chips " + page.ShortChips(chips, 12)
 }
 
 // Span is the first moment and the last one.
