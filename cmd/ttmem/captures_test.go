@@ -27,7 +27,7 @@ var captures = []string{
 }
 
 // byTheClock are pages with longer times. They have to fit, too.
-var byTheClock = []string{"report fragments.ttmem --utc", "oom fragments.ttmem --utc", "peak mix.ttmem --utc", "log leak.ttmem --utc"}
+var byTheClock = []string{"report fragments.ttmem --utc", "oom fragments.ttmem --utc", "peak mix.ttmem --utc", "log leak.ttmem --utc", "top --once leak.ttmem --utc"}
 
 // TestCaptures compares the first screens of all pages with docs/captures; -update writes them.
 // No line of them is longer than the terminal is wide.

@@ -56,6 +56,7 @@ func TestTimesByTheWallClock(t *testing.T) {
 		}
 		qt.Check(t, qt.Matches(output("report", file, "--utc"), `Device memory over .*, from `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} to `+at[:10]+`\s\d\d:\d\d:\d\d\.\d{6} UTC\n(?s).*`))
 		qt.Check(t, qt.Matches(output("peak", file, "--utc"), `(?s).*peak .*, at `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} UTC\n.*`))
+		qt.Check(t, qt.Matches(output("top", "--once", file, "--utc"), `[^\n]*\n `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} UTC .* peak of L1, chip 0\n(?s).*`))
 	}
 	for _, document := range []string{"report", "dump", "peak", "ops", "leaks", "oom", "map"} {
 		text := output(document, path, "--json")
@@ -65,7 +66,7 @@ func TestTimesByTheWallClock(t *testing.T) {
 
 	without := regexp.MustCompile(`"wall_ns":\d+,`).ReplaceAllString(output("log", path, "--json"), "")
 	qt.Assert(t, qt.IsNil(os.WriteFile(lines, []byte(without), 0o644)))
-	for _, command := range []string{"oom", "log", "report", "peak"} {
+	for _, command := range []string{"oom", "log", "report", "peak", "top"} {
 		out, err := exec.Command(os.Args[0], command, lines, "--utc").CombinedOutput()
 		qt.Check(t, qt.IsNotNil(err))
 		qt.Check(t, qt.Equals(string(out), "ttmem: --utc: "+lines+" does not say when it was written: leave out --utc\n"))

@@ -36,7 +36,9 @@ type model struct {
 	once bool
 	// output is true if there is output of a traced command.
 	output bool
-	users  page.UserNames
+	// clock is zero if times are not shown by the wall clock.
+	clock page.Clock
+	users page.UserNames
 
 	present *Present
 	paused  bool

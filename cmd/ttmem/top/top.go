@@ -34,6 +34,8 @@ type Options struct {
 	// nil.
 	Recording Recording
 	At        memory.Point
+	// Clock makes the view show the time by the wall clock; the zero value does not.
+	Clock page.Clock
 	// Output is true if the Present has output of a traced command.
 	Output bool
 	// Quit makes Run return when it is closed; with nil only keys do.
@@ -42,7 +44,7 @@ type Options struct {
 
 // model returns a model that uses a painter.
 func (o *Options) model(p page.Painter) *model {
-	m := &model{painter: painter{p}, output: o.Output, users: make(page.UserNames)}
+	m := &model{painter: painter{p}, output: o.Output, clock: o.Clock, users: make(page.UserNames)}
 	if o.Recording != nil {
 		m.reel = &reel{Recording: o.Recording, at: o.At}
 	}

@@ -392,28 +392,6 @@ func TestNamesDoNothingToATerminal(t *testing.T) {
 	qt.Check(t, qt.StringContains(s.text(), " bar 20%\n next"))
 }
 
-func TestOncePrintsAFrameForScripts(t *testing.T) {
-	s := newStage(t, 80, 24)
-	var out strings.Builder
-	err := Once(&out, Options{Source: s.live, NowNs: func() uint64 { return 0 }, Color: true}, 100, 0, true)
-	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.IsFalse(strings.Contains(out.String(), "\x1b")))
-	qt.Check(t, qt.Matches(out.String(), `(?s).*chips 0-2,4-23.*PROCESS.*STACK\n([^\n]*\n){27}`))
-}
-
-func TestOnceFitsATerminal(t *testing.T) {
-	s := newStage(t, 80, 24)
-	for _, rows := range []int{1, 14, 22, 60} {
-		var out strings.Builder
-		qt.Assert(t, qt.IsNil(Once(&out, Options{Source: s.live, NowNs: func() uint64 { return 0 }}, 80, rows, true)))
-		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-		qt.Check(t, qt.IsTrue(len(lines) <= max(rows, leastHeight)), qt.Commentf("%d rows: %s", rows, out.String()))
-		qt.Check(t, qt.Matches(out.String(), `(?s).* L1 per core.*PROCESS.*STACK.*`))
-		qt.Check(t, qt.Equals(strings.HasPrefix(lines[len(lines)-1], " and "), rows < 60))
-		qt.Check(t, qt.Not(qt.StringContains(out.String(), "p selects")))
-	}
-}
-
 // BenchmarkLook is what a look and its frame cost: of 100,000 buffers that 10,000 stacks
 // hold.
 func BenchmarkLook(b *testing.B) {

@@ -191,6 +191,8 @@ func (m *model) tablePage(lines []string) []string {
 	}
 	if m.reel != nil {
 		lines = append(lines, m.reelLine(len(lines)))
+	} else if m.clock.Known() {
+		lines = append(lines, m.Paint(page.Bold, " "+m.clock.UTC(m.present.NowNs)+" UTC"))
 	}
 	lines = slices.Concat(lines, m.warnings(), m.chipLines(), blank)
 	lines = slices.Concat(lines, m.processLines(len(lines)), blank)
