@@ -82,28 +82,46 @@ func Leaks(s *aggregate.State, o LeakOptions) LeakReport {
 	var r LeakReport
 	survivors, others := s.Survivors()
 	if o.Times == nil {
-		r.Others = others
-		for i := range survivors {
-			r.Sites = append(r.Sites, judgeRun(&survivors[i]))
-		}
+		r.Sites, r.Others = judgeRuns(survivors), others
 	} else {
 		r.between(s, o, survivors)
 	}
-	r.Sites = slices.DeleteFunc(r.Sites, func(v Verdict) bool { return v.Count == 0 }) // it was freed
-	for i := range r.Sites {
-		v := &r.Sites[i]
+	r.Sites = classified(r.Sites, o.Suppressions)
+	return r
+}
+
+// LeaksOf returns those of the survivors of a whole run that leak, the most bytes first. Unlike
+// Leaks it needs no State, whose owner can go on meanwhile.
+func LeaksOf(survivors []memory.Survivors) []Verdict {
+	return slices.DeleteFunc(classified(judgeRuns(survivors), nil), func(v Verdict) bool { return v.Class != Leaked })
+}
+
+// classified returns the sites that have survivors, with those that are accepted or retained in
+// their own classes, the most bytes first.
+func classified(sites []Verdict, accepted *name.Suppressions) []Verdict {
+	sites = slices.DeleteFunc(sites, func(v Verdict) bool { return v.Count == 0 }) // it was freed
+	for i := range sites {
+		v := &sites[i]
 		frames := v.Stack.Frames()
-		if o.Suppressions.Match(frames) {
+		if accepted.Match(frames) {
 			v.Class = Suppressed
 		} else if v.By = name.RuntimeRetained(frames); v.By != nil {
 			v.Class = Retained
 		}
 	}
-	slices.SortStableFunc(r.Sites, func(a, b Verdict) int {
+	slices.SortStableFunc(sites, func(a, b Verdict) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.PID, b.PID),
 			cmp.Compare(b.AgeNs, a.AgeNs), cmp.Compare(a.Region, b.Region))
 	})
-	return r
+	return sites
+}
+
+// judgeRuns judges each call site by its run.
+func judgeRuns(survivors []memory.Survivors) (sites []Verdict) {
+	for i := range survivors {
+		sites = append(sites, judgeRun(&survivors[i]))
+	}
+	return sites
 }
 
 // judgeRun judges a call site by its run. It leaks if it has survivors in most windows and in

@@ -40,6 +40,7 @@ var captures = []string{
 var byTheClock = []string{
 	"report fragments.ttmem --utc", "oom fragments.ttmem --utc", "peak mix.ttmem --utc", "log leak.ttmem --utc",
 	"dump leak.ttmem --utc --at peak", "map fragments.ttmem --utc --at peak", "diff repaired.ttmem leak.ttmem --utc --at ttnn::log",
+	"top --once leak.ttmem --utc",
 }
 
 // printed are the pages of docs/captures that no command prints of a recording, each with the

@@ -29,11 +29,12 @@ type topOptions struct {
 	rules    string
 	interval time.Duration
 	once     bool
+	utc      bool
 	format   term.Format
 }
 
-// onceRows is the number of rows that --once prints, and onceColumns its width in a file.
-const onceRows, onceColumns = 20, 100
+// onceColumns is the width of --once in a file.
+const onceColumns = 100
 
 // The allowed refresh intervals.
 const leastInterval, mostInterval = 100 * time.Millisecond, time.Hour
@@ -58,14 +59,17 @@ docs/top.md explains it.`,
 			if err := o.source.Check(c, args); err != nil {
 				return err
 			}
-			o.rules, o.format = flags.RulesFile(c), flags.Format(c)
+			o.rules, o.format, o.utc = flags.RulesFile(c), flags.Format(c), flags.WantsUTC(c)
+			if err := o.source.CheckUTC(o.utc); err != nil {
+				return err
+			}
 			return showTop(&o)
 		},
 	}
 	o.source.RegisterRun(c)
 	flags.Interval(c, &o.interval, time.Second)
 	c.Flags().BoolVar(&o.once, "once", false, "print one frame and exit")
-	flags.Takes(c, flags.Color, flags.Rules)
+	flags.Takes(c, flags.Color, flags.Rules, flags.UTC)
 	return c
 }
 
@@ -106,8 +110,15 @@ func topOnce(o *topOptions, view top.Options) error {
 	if err != nil {
 		return err
 	}
+	if o.utc { // the clock of a pipe is known now
+		view.Clock = o.source.Clock()
+	}
 	plain := o.format.Color == term.Never || !view.Color && !term.IsTerminal(os.Stdout)
-	if err := top.Once(os.Stdout, view, cmp.Or(term.Columns(os.Stdout), onceColumns), onceRows, plain); err != nil {
+	rows := term.Rows(os.Stdout)
+	if rows > 0 {
+		rows = max(1, rows-2) // the command above it and the next prompt stay on the screen
+	}
+	if err := top.Once(os.Stdout, view, cmp.Or(term.Columns(os.Stdout), onceColumns), rows, plain); err != nil {
 		return fmt.Errorf("writing the frame: %w", host.WithoutPath(err))
 	}
 	return summary.Finish(nil)
@@ -148,6 +159,12 @@ func (o *topOptions) onceSource(view *top.Options) (*source.Summary, error) {
 
 // topLive shows the view until the user quits.
 func topLive(o *topOptions, view top.Options) error {
+	if o.utc {
+		view.Clock = o.source.Clock()
+		if !view.Clock.Known() {
+			return errors.New("--utc: the times of a pipe are known only after reading it: add --once, or leave out --utc")
+		}
+	}
 	in, err := terminalInput()
 	if err != nil {
 		return err

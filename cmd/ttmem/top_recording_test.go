@@ -2,6 +2,7 @@ package main
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -119,4 +120,22 @@ func TestTopShowsTheGrowthBetweenTwoMoments(t *testing.T) {
 	}
 	qt.Check(t, qt.Equals(fresh, want))
 	qt.Check(t, qt.IsTrue(fresh >= 20))
+}
+
+// The view names the line that leaks as `ttmem leaks` does, already at the peak, before the first
+// leaked buffer. It accuses no weights, caches or rings of results.
+func TestTopNamesLeaks(t *testing.T) {
+	dir := t.TempDir()
+	for _, test := range []struct{ story, want string }{
+		{"leak", "\n !  720.0 KiB leaked: story_leak.py:21 forward\n"},
+		{"crowd", "\n !  8.0 MiB leaked: serve_crowd.py:24\n"},
+		{"repaired", ""}, {"ring", ""}, {"cache", ""}, {"inference", ""}, {"chips", ""},
+	} {
+		path := filepath.Join(dir, test.story+".ttmem")
+		readStory(t, storyEvents(goldenFolder, test.story)).record(t, path, 100)
+		out, errs, status := runSized(t, nil, []string{"top", "--once", path})
+		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+		qt.Check(t, qt.Equals(strings.Contains(out, "leaked"), test.want != ""), qt.Commentf("%s: %s", test.story, out))
+		qt.Check(t, qt.StringContains(out, test.want))
+	}
 }

@@ -61,6 +61,7 @@ func TestTimesByTheWallClock(t *testing.T) {
 		qt.Check(t, qt.Matches(moments, `at the peak of each region, of .*\n(chip 0: [A-Z0-9_, ]+ at `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} UTC\n)+chip 0\n(?s).*`))
 		qt.Check(t, qt.Matches(output("report", file, "--utc"), `Device memory over .*, from `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} to `+at[:10]+`\s\d\d:\d\d:\d\d\.\d{6} UTC\n(?s).*`))
 		qt.Check(t, qt.Matches(output("peak", file, "--utc"), `(?s).*peak .*, at `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} UTC\n.*`))
+		qt.Check(t, qt.Matches(output("top", "--once", file, "--utc"), `[^\n]*\n `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} UTC .* peak of L1, chip 0\n(?s).*`))
 	}
 	times, walls := regexp.MustCompile(`"((time|began|begin|end|since|first|last|peak_time|allocated|right_since)_ns)":[1-9]`), regexp.MustCompile(`wall_ns":[1-9]`)
 	for _, args := range []string{"report", "dump --at failure", "peak", "ops", "leaks", "oom", "map --at failure", "diff --at end " + lines} {
@@ -73,7 +74,7 @@ func TestTimesByTheWallClock(t *testing.T) {
 
 	without := regexp.MustCompile(`"\w*wall_ns":\d+,`).ReplaceAllString(output("log", path, "--json"), "")
 	qt.Assert(t, qt.IsNil(os.WriteFile(lines, []byte(without), 0o644)))
-	for _, command := range []string{"oom", "log", "report", "peak", "dump", "map", "diff " + path} {
+	for _, command := range []string{"oom", "log", "report", "peak", "dump", "map", "top", "diff " + path} {
 		out, err := exec.Command(os.Args[0], append(strings.Fields(command), lines, "--utc")...).CombinedOutput()
 		qt.Check(t, qt.IsNotNil(err))
 		qt.Check(t, qt.Equals(string(out), "ttmem: --utc: "+lines+" does not say when it was written: leave out --utc\n"))

@@ -66,3 +66,23 @@ func TestNounsAfterNumbers(t *testing.T) {
 	qt.Check(t, qt.Equals(Count(2, "process"), "2 processes"))
 	qt.Check(t, qt.Equals(Count(0, "buffer"), "0 buffers"))
 }
+
+func TestChipsAreShort(t *testing.T) {
+	odd := []int{1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31}
+	for _, test := range []struct {
+		ids     []int
+		columns int
+		want    string
+	}{
+		{[]int{3}, 0, "3"},
+		{[]int{0, 1, 2, 3, 9}, 12, "0-3,9"},
+		{odd[:4], 12, "1,3,5,7"},
+		{odd, 12, "1,3,5,7 +12"},
+		{odd, 9, "1,3,5 +13"},
+		{append([]int{40, 41, 42}, odd...), 9, "1,3,5 +16"},
+		{odd, 1, "1 +15"},
+		{odd, 100, "1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31"},
+	} {
+		qt.Check(t, qt.Equals(ShortChips(test.ids, test.columns), test.want))
+	}
+}

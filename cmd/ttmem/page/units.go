@@ -116,6 +116,19 @@ func ChipNumbers(ids []int) string {
 	return strings.Join(parts, ", ")
 }
 
+// ShortChips writes the ids of chips in about so many columns, as "0-7,9". If they are too long, it
+// writes the first ones and the number of others: "0,2,4 +13".
+func ShortChips(ids []int, columns int) string {
+	text := strings.ReplaceAll(ChipNumbers(ids), ", ", ",")
+	parts := strings.Split(text, ",")
+	for n := len(parts) - 1; n > 0 && len(text) > columns; n-- {
+		first := strings.Join(parts[:n], ",")
+		shown, _ := ParseChips(first)
+		text = fmt.Sprintf("%s +%d", first, len(ids)-len(shown))
+	}
+	return text
+}
+
 // NotAChip explains how to write chips.
 const NotAChip = "not a chip: give one such as 3, or several such as 0-7,12"
 

@@ -40,6 +40,14 @@ func Columns(f *os.File) int {
 	return 80
 }
 
+// Rows returns the height of a terminal; 0 for other files, and if it is not known.
+func Rows(f *os.File) int {
+	if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
+		return int(size.Row)
+	}
+	return 0
+}
+
 // IsTerminal reports whether a file is a terminal.
 func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 

@@ -34,14 +34,14 @@ func chipGroups(chips []chip, folded bool) []chipGroup {
 // title is the chips in words: "chips 0-7".
 func (g chipGroup) title() string {
 	if len(g) > 1 {
-		return "chips " + g.ids()
+		return "chips " + g.ids(shortIDs)
 	}
-	return "chip " + g.ids()
+	return "chip " + g.ids(shortIDs)
 }
 
-// ids writes the ids of the chips.
-func (g chipGroup) ids() string {
-	return formatIDs(page.Each(g, func(c chip) int { return c.ID }))
+// ids writes the ids of the chips in about so many columns.
+func (g chipGroup) ids(columns int) string {
+	return page.ShortChips(page.Each(g, func(c chip) int { return c.ID }), columns)
 }
 
 // looksAlike reports whether two chips have the same capacities and similar use.
@@ -268,12 +268,15 @@ const (
 	cellGap      = 2
 )
 
+// cellIDs is how many columns the ids of chips take in a cell, and shortIDs elsewhere.
+const cellIDs, shortIDs = 9, 20
+
 // grid draws each group as a cell of one line, for many chips: DRAM, then L1. It has at most
 // limit lines.
 func (p painter) grid(groups []chipGroup, h *histories, columns, limit int) []string {
 	label := 4
 	for i := range groups {
-		label = max(label, min(9, page.Width(groups[i].ids())))
+		label = max(label, page.Width(groups[i].ids(cellIDs)))
 	}
 	across := func(cell int) int { return max(1, (columns+cellGap)/(label+cell+cellGap)) }
 	wide := across(cellColumns)
@@ -314,7 +317,7 @@ func (p painter) groupCell(g chipGroup, h *histories, label, dramColumns, l1Colu
 	}
 	dramBar := func(columns int) string { return p.DrawBar(dram.bar(least), columns) }
 	l1Bar := func(columns int) string { return p.l1Bar(g, columns) }
-	return p.Paint(page.Bold, p.right(g.ids(), label)) + " " +
+	return p.Paint(page.Bold, p.right(g.ids(cellIDs), label)) + " " +
 		p.barAndHistory(g, h, event.DRAM, dram, dramColumns, dramBar) + percent(dram) + " " +
 		p.barAndHistory(g, h, event.L1, core, l1Columns, l1Bar) + percent(core)
 }

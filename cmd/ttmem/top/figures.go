@@ -67,5 +67,5 @@ func formatAge(ns uint64) string {
 	return fmt.Sprintf("%.0f d", seconds/86400)
 }
 
-// formatIDs writes the ids of chips compactly: "3", "0-7,9".
+// formatIDs writes the ids of chips compactly, as they can be typed: "3", "0-7,9".
 func formatIDs(ids []int) string { return strings.ReplaceAll(page.ChipNumbers(ids), ", ", ",") }

@@ -72,7 +72,7 @@ var help = []struct {
 		{"FOR", "how long it has been seen"},
 	}},
 	{"Live memory", []binding{
-		{"SIZE", "bytes over all banks of all chips; blue: bytes of circular buffers on the fullest core, where rows do not add up because programs use the same space in turn"},
+		{"ALL BANKS", "bytes over all banks of all chips; blue, /core: bytes of circular buffers on the fullest core, where rows do not add up because programs use the same space in turn"},
 		{"%", "share of the list"},
 		{"BUFFERS", "number of buffers; 3 CBs are circular or dataflow buffers"},
 		{"CBs", "bytes of circular buffers on the fullest core, if the group also has buffers"},

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/timeline"
 	"ttmem/cmd/ttmem/page"
@@ -86,6 +87,8 @@ type Present struct {
 	MarkNs uint64
 	// Output is the last lines that the traced command wrote.
 	Output []string
+	// leaks are the call sites that leak, the most bytes first.
+	leaks []analyze.Verdict
 	// rates are the allocations per second of the CallSites, and sites the call stacks with live
 	// memory, by their ids.
 	rates []float64
@@ -256,6 +259,14 @@ func (l *Live) Unmark() {
 	l.mu.Lock()
 	l.marked, l.own = false, true
 	l.mu.Unlock()
+}
+
+// Survivors returns the survivors of all call sites.
+func (l *Live) Survivors() []memory.Survivors {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list, _ := l.state.Survivors()
+	return list
 }
 
 // Present returns the current content. nowNs is CLOCK_MONOTONIC, or 0 for the time of the

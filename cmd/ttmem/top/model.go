@@ -34,11 +34,11 @@ type model struct {
 	width, height int
 	// once leaves out everything that needs keys.
 	once bool
-	// limit is the maximum number of rows of Once.
-	limit int
 	// output is true if there is output of a traced command.
 	output bool
-	users  page.UserNames
+	// clock is zero if times are not shown by the wall clock.
+	clock page.Clock
+	users page.UserNames
 
 	present *Present
 	paused  bool

@@ -23,8 +23,8 @@ var processColumns = []column[*processUse]{
 		return m.Cut(m.clean(m.users.Of(u.Process)), page.UserColumns-1), page.NoStyle
 	}},
 	{"DRAM", 11, 0, func(_ *model, u *processUse) (string, page.Style) { return page.Bytes(u.dram), page.NoStyle }},
-	{"L1 PER CORE", 13, 0, func(_ *model, u *processUse) (string, page.Style) { return page.Bytes(u.l1), page.NoStyle }},
-	{"OF IT CBs", 11, 0, func(_ *model, u *processUse) (string, page.Style) { return page.Bytes(u.static), page.NoStyle }},
+	{"L1 PER CORE", 13, 0, func(_ *model, u *processUse) (string, page.Style) { return page.KiB(u.l1), page.NoStyle }},
+	{"OF IT CBs", 11, 0, func(_ *model, u *processUse) (string, page.Style) { return page.KiB(u.static), page.NoStyle }},
 	{"BUFFERS", 9, 90, func(_ *model, u *processUse) (string, page.Style) { return formatCount(u.buffers), page.NoStyle }},
 	{"FOR", 8, 90, func(m *model, u *processUse) (string, page.Style) {
 		end := m.present.NowNs
@@ -65,11 +65,8 @@ func (m *model) processUses() (running []processUse) {
 func (m *model) processLines(y int) []string {
 	list := m.processUses()
 	room := max(3, m.height/6)
-	if m.height < 30 {
+	if !m.roomy() {
 		room = 3
-	}
-	if m.once {
-		room = len(list)
 	}
 	if len(list) > room {
 		room-- // for the line that says so
@@ -78,7 +75,7 @@ func (m *model) processLines(y int) []string {
 	lines := []string{m.Paint(page.OnGreen, m.left(heads(m.painter, columns)+"  PROCESS", m.width))}
 	for i := range list[:min(room, len(list))] {
 		u := &list[i]
-		if i > 0 && u.Exit != nil && !m.once && m.height < 30 {
+		if i > 0 && u.Exit != nil && !m.roomy() {
 			break // the table needs the room more than processes that ended
 		}
 		name, st := m.clean(page.ProcessName(u.Process)), page.NoStyle
@@ -92,7 +89,11 @@ func (m *model) processLines(y int) []string {
 		lines = append(lines, m.Paint(st, m.Cut(cells(m, m.painter, columns, u)+"  "+name, m.width)))
 	}
 	if hidden := len(list) - (len(lines) - 1); hidden > 0 && len(list) > room {
-		lines = append(lines, m.Paint(page.Dim, fmt.Sprintf("%8s %d more: p selects the next", "", hidden)))
+		more := fmt.Sprintf("%8s %d more", "", hidden)
+		if !m.once {
+			more += ": p selects the next"
+		}
+		lines = append(lines, m.Paint(page.Dim, more))
 	}
 	return lines
 }

@@ -146,6 +146,9 @@ func (m *model) reelLine(y int) string {
 	r.y = y
 	at := r.at.TimeNs - min(r.at.TimeNs, r.beginNs())
 	times := fmt.Sprintf(" %s of %s ", page.Moment(at), page.Moment(r.lengthNs()))
+	if m.clock.Known() {
+		times = " " + m.clock.UTC(r.at.TimeNs) + " UTC "
+	}
 	name := m.momentName()
 	if name != "" {
 		name = " " + m.Cut(m.clean(name), m.width*2/5)

@@ -90,7 +90,7 @@ type order struct {
 }
 
 var orders = []order{
-	{"size", "SIZE", func(a, b *row) int {
+	{"size", "ALL BANKS", func(a, b *row) int {
 		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.static, a.static))
 	}},
 	{"count", "BUFFERS", func(a, b *row) int {

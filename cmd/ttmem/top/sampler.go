@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"time"
 
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -21,7 +22,12 @@ type Source interface {
 	// Mark shows allocations from now on as growth, until Unmark.
 	Mark()
 	Unmark()
+	// Survivors returns the survivors of all call sites, which may be leaks.
+	Survivors() []memory.Survivors
 }
+
+// leakInterval is the time between two searches for leaks. They cost time for each call site.
+const leakInterval = 5 * time.Second
 
 // A sampler samples a source and computes rates from the previous sample. It is not safe for
 // concurrent use.
@@ -34,6 +40,10 @@ type sampler struct {
 	sites  map[uint64]*site
 	events uint64
 	at     time.Time
+	// leaks were found at the time leaksAt, when the source had this state.
+	leaks   []analyze.Verdict
+	leaksAt time.Time
+	ended   string
 }
 
 // sample returns the content of the source at the time now. Looking up a call stack of a
@@ -63,6 +73,10 @@ func (l *sampler) sample(now time.Time) *Present {
 		p.eventRate = float64(p.Events-min(p.Events, l.events)) / seconds
 	}
 	l.seen, l.sites, l.events, l.at = seen, p.sites, p.Events, now
+	if l.leaksAt.IsZero() || now.Sub(l.leaksAt) >= leakInterval || p.Ended != l.ended {
+		l.leaks, l.leaksAt, l.ended = analyze.LeaksOf(l.source.Survivors()), now, p.Ended
+	}
+	p.leaks = l.leaks
 	return p
 }
 

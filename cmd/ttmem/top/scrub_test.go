@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -120,6 +121,21 @@ func TestARecordingIsScrubbed(t *testing.T) {
 	}
 	qt.Check(t, qt.IsTrue(len(r.sought) > 10))
 	qt.Check(t, qt.Not(qt.StringContains(s.text(), "RATE/s")))
+}
+
+func TestTimesAreByTheWallClock(t *testing.T) {
+	s, r := tapeStage(t, 80, 24)
+	at := r.stops[0].TimeNs
+	s.model.clock = page.NewClock(time.Date(2026, 11, 23, 8, 37, 24, 123456789, time.UTC), at)
+	qt.Check(t, qt.Matches(strings.Split(s.text(), "\n")[1], ` 2026-11-23 08:37:24.123456 UTC ─.* peak of DRAM, chips 0-31`))
+	s.scrubTo(t, ",")
+	qt.Check(t, qt.Matches(strings.Split(s.text(), "\n")[1], ` 2026-11-23 08:37:2\d.\d{6} UTC ─.*`))
+	live := newStage(t, 80, 24)
+	live.model.clock = page.NewClock(time.Date(2026, 11, 23, 8, 37, 24, 123456789, time.UTC), live.scene.NowNs)
+	qt.Check(t, qt.Equals(strings.Split(live.text(), "\n")[1], " 2026-11-23 08:37:24.123456 UTC"))
+	live.scene.Steps(1)
+	live.refresh()
+	qt.Check(t, qt.Not(qt.StringContains(live.text(), "08:37:24.123456")))
 }
 
 func TestARecordingsFrames(t *testing.T) {

@@ -35,7 +35,7 @@ func (m *model) stackHead() []string {
 	}
 	facts = append(facts, r.region())
 	if len(r.devices) > 0 {
-		facts = append(facts, "on "+count(uint64(len(r.devices)), "chip")+": "+formatIDs(r.devices))
+		facts = append(facts, "on "+count(uint64(len(r.devices)), "chip")+": "+page.ShortChips(r.devices, shortIDs))
 	}
 	facts = append(facts, "PID "+page.PIDs(slices.Sorted(slices.Values(r.pids))))
 	lines = append(lines, " "+m.Cut(strings.Join(facts, m.Separator()), m.width-1))

@@ -36,7 +36,7 @@ func cells[T any](m *model, p painter, columns []column[T], of T) (line string) 
 }
 
 var columns = []column[*row]{
-	{"SIZE", 10, 0, func(m *model, r *row) (string, page.Style) {
+	{"ALL BANKS", 10, 0, func(m *model, r *row) (string, page.Style) {
 		if r.count == 0 && r.statics > 0 {
 			return page.KiB(r.static), page.Blue
 		}
@@ -44,7 +44,7 @@ var columns = []column[*row]{
 	}},
 	{"%", 5, 0, func(m *model, r *row) (string, page.Style) {
 		if r.count == 0 {
-			return "", page.NoStyle
+			return "/core", page.Blue // of the size, instead of a share
 		}
 		return page.Percent(r.bytes, m.bytes), page.NoStyle
 	}},
@@ -153,9 +153,6 @@ func (m *model) tableRows(y int) []string {
 	}
 	room := min(len(m.rows), m.tableHeight)
 	m.offset = max(m.cursor-room+1, min(m.offset, m.cursor, len(m.rows)-room))
-	if m.once {
-		m.offset, room = 0, min(len(m.rows), m.limit)
-	}
 	var lines []string
 	for i, r := range m.rows[m.offset:][:room] {
 		at := m.offset + i

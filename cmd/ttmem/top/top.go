@@ -6,6 +6,7 @@ package top
 import (
 	"errors"
 	"io"
+	"math"
 	"strings"
 	"time"
 
@@ -33,6 +34,8 @@ type Options struct {
 	// nil.
 	Recording Recording
 	At        memory.Point
+	// Clock makes the view show the time by the wall clock; the zero value does not.
+	Clock page.Clock
 	// Output is true if the Present has output of a traced command.
 	Output bool
 	// Quit makes Run return when it is closed; with nil only keys do.
@@ -41,7 +44,7 @@ type Options struct {
 
 // model returns a model that uses a painter.
 func (o *Options) model(p page.Painter) *model {
-	m := &model{painter: painter{p}, output: o.Output, users: make(page.UserNames)}
+	m := &model{painter: painter{p}, output: o.Output, clock: o.Clock, users: make(page.UserNames)}
 	if o.Recording != nil {
 		m.reel = &reel{Recording: o.Recording, at: o.At}
 	}
@@ -76,12 +79,15 @@ func Run(in io.Reader, out io.Writer, o Options) error {
 	return err
 }
 
-// Once writes one frame with this many columns and the n largest rows. plain leaves out all
-// escape sequences.
-func Once(w io.Writer, o Options, columns, n int, plain bool) error {
+// Once writes one frame with this many columns and at most so many lines, or with rows 0 all lines.
+// plain leaves out all escape sequences.
+func Once(w io.Writer, o Options, columns, rows int, plain bool) error {
 	l := o.sampler()
 	m := o.model(page.Painter{Color: o.Color && !plain, Attributes: !plain, ASCII: o.ASCII})
-	m.once, m.width, m.limit = true, max(columns, leastWidth), n
+	m.once, m.width, m.height = true, max(columns, leastWidth), max(rows, leastHeight)
+	if rows == 0 {
+		m.height = math.MaxInt32
+	}
 	m.show(l.sample(time.Now()))
 	var text strings.Builder
 	for _, line := range m.frame() {

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -18,10 +20,10 @@ const (
 	leastHeight = 14
 )
 
-// frame returns the lines of the screen, none wider than it. They fill the height of the screen,
-// unless the frame is printed once.
+// frame returns the lines of the screen, none wider than it. They fill the height of the screen
+// or, if the frame is printed once, are not more.
 func (m *model) frame() []string {
-	if m.width < leastWidth || !m.once && m.height < leastHeight {
+	if m.width < leastWidth || m.height < leastHeight {
 		return m.tooSmall()
 	}
 	lines := []string{m.heading()}
@@ -128,6 +130,9 @@ func (m *model) warnings() (list []string) {
 		last := p.Failures[len(p.Failures)-1]
 		alarm(count(n, "allocation")+" failed", fmt.Sprintf(", the last %s ago: %s, PID %d", m.ago(last.TimeNs), requested(&last), last.PID))
 	}
+	if leaked, others := m.leaked(); leaked != "" {
+		alarm(leaked, others)
+	}
 	if p.Last {
 		note(page.Yellow, "The command has ended: this is its memory after its last allocation.")
 	}
@@ -144,6 +149,29 @@ func (m *model) warnings() (list []string) {
 	return list
 }
 
+// leaked says how much leaked, and which line leaks most: "720.0 KiB leaked: model.py:21 forward".
+// others is the number of other lines.
+func (m *model) leaked() (text, others string) {
+	leaks := slices.DeleteFunc(slices.Clone(m.present.leaks), func(v analyze.Verdict) bool {
+		return m.filter.pid != 0 && v.PID != m.filter.pid
+	})
+	if len(leaks) == 0 {
+		return "", ""
+	}
+	bytes, lines := make(map[string]uint64), []string(nil)
+	sum := uint64(0)
+	for _, v := range leaks {
+		of := name.Of(v.Stack.Frames())
+		line := cmp.Or(of.Call.String(), of.Op, alloc.Unknown(v.Stack, false))
+		lines, bytes[line], sum = with(lines, line), bytes[line]+v.Bytes, sum+v.Bytes
+	}
+	largest := slices.MaxFunc(lines, func(a, b string) int { return cmp.Compare(bytes[a], bytes[b]) })
+	if n := len(lines) - 1; n > 0 {
+		others = fmt.Sprintf(" and %d more: ttmem leaks", n)
+	}
+	return page.Bytes(sum) + " leaked: " + m.clean(largest), others
+}
+
 // requested describes a failed allocation.
 func requested(f *memory.Failure) string {
 	switch {
@@ -158,11 +186,13 @@ func requested(f *memory.Failure) string {
 // tablePage adds the page of bars, processes and rows.
 func (m *model) tablePage(lines []string) []string {
 	var blank []string
-	if m.roomy() || m.once {
+	if m.roomy() {
 		blank = []string{""}
 	}
 	if m.reel != nil {
 		lines = append(lines, m.reelLine(len(lines)))
+	} else if m.clock.Known() {
+		lines = append(lines, m.Paint(page.Bold, " "+m.clock.UTC(m.present.NowNs)+" UTC"))
 	}
 	lines = slices.Concat(lines, m.warnings(), m.chipLines(), blank)
 	lines = slices.Concat(lines, m.processLines(len(lines)), blank)
@@ -188,8 +218,8 @@ func (m *model) chipLines() []string {
 	if m.roomy() {
 		room = m.height / 2
 	}
-	all := m.blocks(groups, columns, !m.roomy() && !m.once)
-	fits := func() bool { return m.once || (len(groups)+across-1)/across*len(all[0]) <= room }
+	all := m.blocks(groups, columns, !m.roomy())
+	fits := func() bool { return (len(groups)+across-1)/across*len(all[0]) <= room }
 	if !fits() {
 		all = m.blocks(groups, columns, true)
 	}
@@ -272,7 +302,7 @@ func (m *model) choices(y int) string {
 	if !m.once {
 		chips, pid, region := "all chips", "all processes", "all regions"
 		if len(f.chips) > 0 {
-			chips = "chip " + formatIDs(f.chips)
+			chips = "chip " + page.ShortChips(f.chips, cellIDs)
 		}
 		if f.pid != 0 {
 			pid = fmt.Sprintf("PID %d", f.pid)

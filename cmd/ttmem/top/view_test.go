@@ -9,6 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/e2e/scene"
 	"ttmem/tracer/event"
 )
 
@@ -88,5 +89,53 @@ func TestRowsOfOneLineDifferByTheirCallers(t *testing.T) {
 	s.refresh()
 	for line := range 3 {
 		qt.Check(t, qt.StringContains(s.text(), fmt.Sprintf("layers_of_a_model.py:1234 ← :200%d", line)))
+	}
+}
+
+// Leaks are those of `ttmem leaks`: a server that keeps what it logs, and no weights.
+func TestLeaksAreShown(t *testing.T) {
+	s := emptyStage(80, 24)
+	s.scene = scene.New(s.live.Handle)
+	s.scene.Load()
+	s.refresh()
+	qt.Check(t, qt.Not(qt.StringContains(s.text(), "leaked")))
+	s.scene.Steps(20)
+	for range 6 { // they are searched now and then
+		s.refresh()
+	}
+	qt.Check(t, qt.StringContains(s.text(), "\n !  480.0 MiB leaked: serve.py:88 log_probs\n"))
+	s.filter.pid = scene.Training
+	qt.Check(t, qt.Not(qt.StringContains(s.text(), "leaked")))
+	s.filter.pid = 0
+
+	leak := s.present.leaks[0]
+	s.present.leaks = nil
+	for line := range 3 {
+		leak.Bytes = uint64(line+1) << 20
+		leak.Stack = event.StackOf([]event.Frame{{Kind: event.Python, Name: "f", File: "/home/user/model.py", Line: line + 1}})
+		s.present.leaks = append(s.present.leaks, leak)
+	}
+	qt.Check(t, qt.StringContains(s.text(), "\n !  6.0 MiB leaked: model.py:3 f and 2 more: ttmem leaks\n"))
+}
+
+func TestOncePrintsAFrameForScripts(t *testing.T) {
+	s := newStage(t, 80, 24)
+	var out strings.Builder
+	err := Once(&out, Options{Source: s.live, NowNs: func() uint64 { return 0 }, Color: true}, 100, 0, true)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.IsFalse(strings.Contains(out.String(), "\x1b")))
+	qt.Check(t, qt.Matches(out.String(), `(?s).*chips 0-2,4-23.*PROCESS.*STACK\n([^\n]*\n){27}`))
+}
+
+func TestOnceFitsATerminal(t *testing.T) {
+	s := newStage(t, 80, 24)
+	for _, rows := range []int{1, 14, 22, 60} {
+		var out strings.Builder
+		qt.Assert(t, qt.IsNil(Once(&out, Options{Source: s.live, NowNs: func() uint64 { return 0 }}, 80, rows, true)))
+		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+		qt.Check(t, qt.IsTrue(len(lines) <= max(rows, leastHeight)), qt.Commentf("%d rows: %s", rows, out.String()))
+		qt.Check(t, qt.Matches(out.String(), `(?s).* L1 per core.*PROCESS.*STACK.*`))
+		qt.Check(t, qt.Equals(strings.HasPrefix(lines[len(lines)-1], " and "), rows < 60))
+		qt.Check(t, qt.Not(qt.StringContains(out.String(), "p selects")))
 	}
 }

@@ -19,6 +19,7 @@ type Recording struct {
 	file        *source.Recording
 	first, last memory.Point
 	end         *aggregate.State
+	survivors   []memory.Survivors
 	stops       []top.Stop
 	// fullest is the peak that was nearest to its capacity; zero if there is none.
 	fullest memory.Point
@@ -52,6 +53,7 @@ func (r *Recording) read() (*source.Summary, error) {
 		return nil, err
 	}
 	r.end, r.last = end, memory.Point{Number: end.Number(), TimeNs: end.Now()}
+	r.survivors, _ = end.Survivors()
 	x := end.Index()
 	r.first.Number = max(r.first.Number, x.Begin.Number)
 	r.addPeaks(x.Peaks)
@@ -76,7 +78,7 @@ func (r *Recording) add(kind top.StopKind, at memory.Point, name string) {
 func (r *Recording) addPeaks(peaks []memory.PeakPoint) {
 	for _, group := range page.Alike(peaks, func(a, b memory.PeakPoint) bool { return a.Point == b.Point && a.Region == b.Region }) {
 		chips := page.Each(group, func(p memory.PeakPoint) int { return p.Device })
-		r.add(top.StopPeak, group[0].Point, fmt.Sprintf("peak of %s, %s", group[0].Region, page.Chips(chips)))
+		r.add(top.StopPeak, group[0].Point, fmt.Sprintf("peak of %s, %s", group[0].Region, short(chips)))
 	}
 	most := -1.0
 	for _, p := range r.end.RegionPeaks() {
@@ -89,6 +91,14 @@ func (r *Recording) addPeaks(peaks []memory.PeakPoint) {
 	}
 }
 
+// short writes chips so that the line with a moment has room for them.
+func short(chips []int) string {
+	if len(chips) == 1 {
+		return page.Chips(chips)
+	}
+	return "chips " + page.ShortChips(chips, 12)
+}
+
 // Span is the first moment and the last one.
 func (r *Recording) Span() (first, last memory.Point) { return r.first, r.last }
 
@@ -97,6 +107,9 @@ func (r *Recording) Stops() []top.Stop { return r.stops }
 
 // Timelines are those of the whole file.
 func (r *Recording) Timelines() []memory.RegionTimeline { return r.end.Timelines() }
+
+// Survivors are those of the whole file, at each moment.
+func (r *Recording) Survivors() []memory.Survivors { return r.survivors }
 
 // Seek shows a moment.
 func (r *Recording) Seek(at memory.Point) error {
