@@ -93,8 +93,11 @@ func Leaks(s *aggregate.State, o LeakOptions) LeakReport {
 // LeaksOf returns those of the survivors of a whole run that leak, the most bytes first. Unlike
 // Leaks it needs no State, whose owner can go on meanwhile.
 func LeaksOf(survivors []memory.Survivors) []Verdict {
-	return slices.DeleteFunc(classified(judgeRuns(survivors), nil), func(v Verdict) bool { return v.Class != Leaked })
+	leaks := slices.DeleteFunc(judgeRuns(survivors), isNoLeak) // few have to be classified then
+	return slices.DeleteFunc(classified(leaks, nil), isNoLeak)
 }
+
+func isNoLeak(v Verdict) bool { return v.Class != Leaked }
 
 // classified returns the sites that have survivors, with those that are accepted or retained in
 // their own classes, the most bytes first.

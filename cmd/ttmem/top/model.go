@@ -149,12 +149,16 @@ func (m *model) open() {
 		return
 	}
 	r := m.rows[m.cursor]
-	if m.by == byStack {
+	if m.by == byStack && !r.folded {
 		m.page, m.shown, m.scroll, m.shift = pageStack, r, 0, 0
 		return
 	}
 	m.opened = append(m.opened, opened{m.arrangement, r.key})
-	m.filter.in, m.filter.inBy, m.by = r.key, m.by, byStack
+	if r.folded {
+		m.filter.unfold(r)
+	} else {
+		m.filter.in, m.filter.inBy, m.by = r.key, m.by, byStack
+	}
 	m.regroup()
 }
 

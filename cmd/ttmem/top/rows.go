@@ -20,6 +20,9 @@ type row struct {
 	key, title string
 	// site is the call stack of a row that has only one.
 	site *site
+	// folded is true if the row adds up stacks with the same name, which have so many callers.
+	folded  bool
+	callers int
 	// twin is true if another row has the same name, so that the caller is shown too.
 	twin bool
 	// bytes is the use of all banks of their chips by count buffers. static is the use by statics
@@ -77,7 +80,7 @@ var regionNames = map[event.Region]string{
 // groupings are the ways to make rows: the values of --by, and by size.
 var groupings = []string{"stack", "op", "line", "component", "file", "type", "size", "process", "chip"}
 
-// byStack is the grouping whose rows each have one call stack, which can be shown.
+// byStack is the grouping whose rows have one call stack, which can be shown, or are folded.
 const byStack = 0
 
 // mixed reports whether a row may have both buffers and circular buffers.
@@ -124,7 +127,8 @@ type filter struct {
 	pid    int
 	region int // one of alloc.Regions, plus 1
 	text   string
-	// in is the key of the opened row, and inBy its grouping.
+	// in is the key of the opened row, and inBy its grouping. With byStack, in is the name of a
+	// folded row.
 	in   string
 	inBy int
 }
@@ -153,7 +157,7 @@ func (p *Present) rows(v *arrangement) []*row {
 			continue
 		}
 		a.Site = s.Site
-		if f.in != "" && !slices.Contains(rowKeys(f.inBy, names, h, s, &a), f.in) {
+		if !f.isIn(names, h, s, &a) {
 			continue
 		}
 		keys := rowKeys(v.by, names, h, s, &a)
@@ -173,6 +177,9 @@ func (p *Present) rows(v *arrangement) []*row {
 			r.add(h, of, rate)
 		}
 	}
+	if v.by == byStack && f.in == "" {
+		foldStacks(rows)
+	}
 	for _, r := range rows {
 		if len(r.sites) > 0 {
 			r.static = r.perCore()
@@ -188,6 +195,17 @@ func (p *Present) rows(v *arrangement) []*row {
 		slices.Reverse(list)
 	}
 	return list
+}
+
+// isIn reports whether a call site is part of the opened row.
+func (f *filter) isIn(names *alloc.Namer, h *memory.CallSite, s *site, a *alloc.Row) bool {
+	switch {
+	case f.in == "":
+		return true
+	case f.inBy == byStack:
+		return s.Name.String() == f.in
+	}
+	return slices.Contains(rowKeys(f.inBy, names, h, s, a), f.in)
 }
 
 // patternOf returns the regular expression of a text. It is case-sensitive only if the text has

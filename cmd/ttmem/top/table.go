@@ -185,8 +185,8 @@ func (m *model) tableRow(r *row, selected bool) string {
 	return line
 }
 
-// rowTitle returns the title of a row in at most n columns. A long operation is cut first,
-// because the line of a stack is more important.
+// rowTitle returns the title of a row in at most n columns: its line, its caller and its operation.
+// The line is the most important.
 func (p painter) rowTitle(r *row, n int) string {
 	op, call := p.clean(r.site.Name.Op), p.clean(r.site.Name.Call.String())
 	if call == "" {
@@ -196,29 +196,34 @@ func (p painter) rowTitle(r *row, n int) string {
 		}
 		return p.Cut(title, n)
 	}
-	separator := p.Separator()
-	if op == "" {
-		separator = ""
+	if op != "" {
+		op = p.Separator() + op
 	}
-	caller, kept := p.caller(r.site), 0
-	if r.twin { // the caller distinguishes it: its line matters more than the name of its function
-		if page.Width(op)+page.Width(separator)+page.Width(call)+page.Width(caller) > n {
-			short, names := *r.site, *r.site.Site
-			names.Name.Call.Function, short.caller.Function, short.Site = "", "", &names
-			call, caller = p.clean(names.Name.Call.String()), p.caller(&short)
-		}
-		kept = min(page.Width(caller), n/3)
+	caller := p.caller(r, r.site)
+	switch {
+	case page.Width(call+caller+op) <= n:
+	case !r.twin: // its caller distinguishes it from no other row
+		caller = ""
+	default: // lines matter more than the names of functions
+		short, names := *r.site, *r.site.Site
+		names.Name.Call.Function, short.caller.Function, short.Site = "", "", &names
+		call, caller = p.clean(names.Name.Call.String()), p.caller(r, &short)
+		call = p.Cut(call, n-min(page.Width(caller), n/2))
 	}
-	op = p.Cut(op, max((n-kept)/3, n-kept-page.Width(separator)-page.Width(call)))
-	title := p.Paint(page.Cyan, op) + p.Paint(page.Dim, separator) + p.Cut(call, n-kept-page.Width(op)-page.Width(separator))
-	if room := n - page.Width(title); room >= min(6, page.Width(caller)) {
-		title += p.Paint(page.Dim, p.Cut(caller, room))
+	call = p.Cut(call, n)
+	caller = p.Cut(caller, n-page.Width(call))
+	if op = p.Cut(op, n-page.Width(call+caller)); page.Width(op) < page.Width(p.Separator())+4 {
+		op = ""
 	}
-	return title
+	return call + p.Paint(page.Dim, caller) + p.Paint(page.Cyan, op)
 }
 
-// caller returns the caller that distinguishes a row from its twins; "" if it is not known.
-func (p painter) caller(s *site) string {
+// caller returns the caller that distinguishes a row from its twins, or the number of its callers;
+// "" if they are not known. s is its site, whose names may be shortened.
+func (p painter) caller(r *row, s *site) string {
+	if r.callers > 1 {
+		return p.Pick(" ← ", " < ") + count(uint64(r.callers), "caller")
+	}
 	if s.caller.Line == 0 {
 		return ""
 	}

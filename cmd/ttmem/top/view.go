@@ -358,7 +358,7 @@ func (m *model) keys() []footerKey {
 		return list
 	}
 	open, fold := "open", "unfold"
-	if m.by == byStack {
+	if m.by == byStack && (len(m.rows) == 0 || !m.rows[m.cursor].folded) {
 		open = "stack"
 	}
 	if m.unfolded {
