@@ -180,7 +180,7 @@ type pair struct {
 }
 
 // liveViews are the pages of a service that are shown in turn. Those that watch it end soon.
-var liveViews = []string{"dump -n 20", "report", "map", "oom", "ops", "leaks --duration 50ms", "peak --duration 50ms"}
+var liveViews = []string{"dump -n 20", "report", "map", "oom", "ops", "leaks --duration 1ms", "peak --duration 1ms"}
 
 // viewAll shows all of liveViews, and the end of the log.
 func (p *pair) viewAll() (failures []string) {
