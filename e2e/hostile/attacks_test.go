@@ -19,6 +19,11 @@ type attack struct {
 	hold time.Duration
 	// newcomer starts another program meanwhile, which is to be discovered.
 	newcomer bool
+	// names shows all live pages meanwhile, which contain the attacker's names, and doctor what
+	// `ttmem doctor` says of the attacker's library.
+	names, doctor bool
+	// flat compares the tracers' memory in the first and the second half.
+	flat bool
 	// long is for the long form only.
 	long bool
 	// settled begins when a service no longer waits with answers for memory to be read.
@@ -59,7 +64,7 @@ var attacks = []attack{
 	{name: "truncated", program: "files.py truncated", aims: "reading past the end of a file"},
 	{name: "resized", program: "files.py resized", aims: "reading a file with a size that was true before", long: true},
 	{name: "many libraries", program: "files.py many_libraries 8", aims: "deriving layouts holds up events", hold: 3 * time.Second, long: true, newcomer: true},
-	{name: "library slots", program: "files.py many_libraries 70", aims: "the table of libraries is full for others", hold: 20 * time.Second, long: true},
+	{name: "library slots", program: "files.py many_libraries 70", aims: "the table of libraries is full for others", hold: 20 * time.Second, long: true, newcomer: true},
 	{name: "many files", program: "files.py many_files", aims: "reading files holds up events; the cache of files grows", newcomer: true},
 	// the service's socket
 	{name: "half-open clients", program: "service.py half_open", aims: "connections for others run out"},
@@ -70,7 +75,7 @@ var attacks = []attack{
 	{name: "endless headers", program: "service.py endless_header", aims: "reading headers takes memory"},
 	{name: "marks", program: "service.py marks", user: 1, aims: "marks of others are dropped; names in lists", restart: true},
 	// processes
-	{name: "executes", program: "processes.py executes", aims: "tables of code grow with each exec", hold: 2 * time.Second, long: true, newcomer: true},
+	{name: "executes", program: "processes.py executes", aims: "tables of code grow with each exec", hold: 6 * time.Second, long: true, flat: true, newcomer: true},
 	{name: "short-lived", program: "processes.py short_lived", aims: "processes that are gone when they are read", newcomer: true},
 	{name: "reused ids", program: "processes.py reused_ids", aims: "what is known of an ended process is taken for another's", hold: 10 * time.Second, long: true},
 	{name: "fork bomb", program: "processes.py fork_bomb", aims: "tables of processes are full"},
@@ -91,15 +96,15 @@ var attacks = []attack{
 	{name: "unreadable objects", program: "probes.py unreadable", aims: "losses of one process count for all"},
 	{name: "unknown types", program: "probes.py unknown_types", aims: "values that the library does not have"},
 	{name: "absurd sizes", program: "probes.py absurd_sizes", aims: "sums that overflow"},
-	{name: "allocation flood", program: "probes.py alloc_flood", aims: "the ring buffer is full for others", hold: 2 * time.Second, long: true, restart: true},
-	{name: "allocator flood", program: "probes.py allocator_flood", aims: "the kernel's table of allocators is full for others", hold: 2 * time.Second, long: true, restart: true},
-	{name: "program flood", program: "probes.py program_flood", aims: "the kernel's table of programs is full for others", hold: 5 * time.Second, long: true},
-	{name: "stack flood", program: "probes.py stack_flood", aims: "the kernel's table of stacks is full for others", hold: 5 * time.Second, long: true},
+	{name: "allocation flood", program: "probes.py alloc_flood", aims: "the ring buffer is full for others", hold: 2 * time.Second, long: true, restart: true, newcomer: true},
+	{name: "allocator flood", program: "probes.py allocator_flood", aims: "the kernel's table of allocators is full for others", hold: 2 * time.Second, long: true, restart: true, newcomer: true},
+	{name: "program flood", program: "probes.py program_flood", aims: "the kernel's table of programs is full for others", hold: 5 * time.Second, long: true, newcomer: true},
+	{name: "stack flood", program: "probes.py stack_flood", aims: "the kernel's table of stacks is full for others", hold: 5 * time.Second, long: true, newcomer: true},
 	{name: "chips", program: "probes.py chips", aims: "thousands of chips in each answer", hold: time.Second, restart: true},
 	{name: "cores", program: "probes.py cores", aims: "circular buffers on four billion cores", restart: true},
 	{name: "thrown", program: "probes.py thrown", aims: "messages of failures; what lies on the stack", restart: true},
 	{name: "forged identity", program: "probes.py forged_identity", aims: "children with their parent's addresses", long: true},
-	{name: "thread flood", program: "probes.py thread_flood", aims: "state of threads in the kernel; names", long: true},
+	{name: "thread flood", program: "probes.py thread_flood", aims: "state of threads in the kernel; names", long: true, newcomer: true},
 	// memory that is read after an attach
 	{name: "many allocators", program: "heap.py many_allocators", settled: true, aims: "N allocators with N regions", hold: 3 * time.Second, long: true},
 	{name: "huge set", program: "heap.py huge_set", settled: true, aims: "claims of millions of elements are believed", hold: 2 * time.Second, long: true, restart: true},
@@ -118,13 +123,13 @@ var attacks = []attack{
 	{name: "silent code", program: "fuse.py code", aims: "reading code for stacks does not return", unended: true, newcomer: true},
 	{name: "silent overlay", program: "fuse.py overlay", aims: "the same below an overlay, which reads as its user", unended: true, newcomer: true},
 	// names
-	{name: "process names", program: "names.py process", aims: "escape sequences in names and command lines"},
-	{name: "library path", program: "names.py path", aims: "escape sequences in paths", long: true},
-	{name: "release name", program: "names.py release", aims: "escape sequences in releases"},
+	{name: "process names", program: "names.py process", aims: "escape sequences in names and command lines", names: true},
+	{name: "library path", program: "names.py path", aims: "escape sequences in paths", long: true, names: true, doctor: true},
+	{name: "release name", program: "names.py release", aims: "escape sequences in releases", names: true, doctor: true},
 	{name: "foreign release", program: "names.py foreign_release", aims: "reading a folder that the user cannot read", restart: true},
-	{name: "Python names", program: "names.py python_frames", aims: "escape sequences in functions and files"},
-	{name: "native names", program: "names.py native_frames", aims: "escape sequences in symbols"},
+	{name: "Python names", program: "names.py python_frames", aims: "escape sequences in functions and files", names: true},
+	{name: "native names", program: "names.py native_frames", aims: "escape sequences in symbols", names: true},
 	{name: "Python lies", program: "names.py python_lies", aims: "lengths that are not true, frames without end"},
-	{name: "code flood", program: "names.py code_flood", aims: "the kernel's table of Python's code is full for others", hold: 30 * time.Second, long: true},
+	{name: "code flood", program: "names.py code_flood", aims: "the kernel's table of Python's code is full for others", hold: 30 * time.Second, long: true, newcomer: true},
 	{name: "environment", program: "names.py environment", aims: "variables that ttmem knows", long: true},
 }

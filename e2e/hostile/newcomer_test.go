@@ -2,7 +2,6 @@ package hostile
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -16,16 +15,13 @@ const heldByNewcomer = 3 * 45056 * 12
 // and what it holds known.
 const discoverLimit = 2 * time.Second
 
-// newcomer starts a program during an attack, and checks that it is traced.
+// newcomer starts a program of the victim's user during an attack, and checks that it is traced.
 func (r *hostileRig) newcomer() (failures []string) {
 	program, err := filepath.Abs("../programs/hold.py")
 	if err != nil {
 		return []string{err.Error()}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second*patience)
-	defer cancel()
-	cmd := r.env.Command(ctx, "n150", program, "3", "512")
-	cmd.Dir, cmd.Env = public, append(cmd.Env, "TTMEM_MESH=1x1")
+	cmd := r.ordinary.ttnn(r.env, program, "3", "512")
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return []string{err.Error()}
@@ -37,7 +33,9 @@ func (r *hostileRig) newcomer() (failures []string) {
 	if err := start(cmd); err != nil {
 		return []string{err.Error()}
 	}
+	limit := time.AfterFunc(30*time.Second*patience, func() { cmd.Process.Kill() })
 	defer func() {
+		limit.Stop()
 		stdin.Close()
 		cmd.Process.Kill()
 		cmd.Wait()

@@ -97,12 +97,12 @@ func writeRecording(t *testing.T, path, name string, checkpoints int) {
 var views = map[string][]string{
 	"pages": {
 		"report FILE", "dump FILE", "dump FILE --by component", "dump FILE --at peak", "leaks FILE", "leaks FILE --from begin",
-		"leaks FILE --by process", "peak FILE", "map FILE", "map FILE --at peak", "oom FILE", "log FILE", "log FILE --stacks",
+		"leaks FILE --by process", "peak FILE", "map FILE", "map FILE --at peak", "ops FILE", "oom FILE", "log FILE", "log FILE --stacks",
 		"diff FILE FILE", "diff FILE --from begin", "top FILE --once",
 	},
 	"JSON": {
 		"report FILE --json", "dump FILE --json", "leaks FILE --json --from begin", "peak FILE --json", "map FILE --json",
-		"oom FILE --json", "log FILE --json", "diff FILE --from begin --json",
+		"ops FILE --json", "oom FILE --json", "log FILE --json", "diff FILE --from begin --json",
 	},
 	"flame graph":   {"report FILE --flamegraph OUT"},
 	"folded stacks": {"report FILE --folded OUT"},
@@ -111,8 +111,8 @@ var views = map[string][]string{
 
 // damagedViews are those of a damaged recording: each command and each kind of file once.
 var damagedViews = slices.Concat([]string{
-	"report FILE", "dump FILE", "leaks FILE", "peak FILE", "map FILE", "oom FILE", "log FILE --stacks", "log FILE --json",
-	"diff FILE FILE", "top FILE --once", "dump FILE --at peak",
+	"report FILE", "dump FILE", "leaks FILE", "peak FILE", "map FILE", "ops FILE", "oom FILE", "log FILE --stacks",
+	"log FILE --json", "diff FILE FILE", "top FILE --once", "dump FILE --at peak",
 }, views["flame graph"], views["folded stacks"], views["pprof"])
 
 // seen is what a viewing command did.

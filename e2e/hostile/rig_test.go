@@ -19,14 +19,16 @@ import (
 
 // hostileRig is what attacks need: a victim, tracers, users and the programs that attack.
 type hostileRig struct {
-	env     *rig.Env
-	victim  *victim
-	pair    *pair // nil: to be started
-	users   []*user
-	bin     string // folder of the programs
-	context map[string]any
-	guarded string // a folder that nobody may change
-	before  string // its state
+	env    *rig.Env
+	victim *victim
+	pair   *pair   // nil: to be started
+	users  []*user // who attack
+	// ordinary is the user of the victim, so that it has no larger share than the others.
+	ordinary *user
+	bin      string // folder of the programs
+	context  map[string]any
+	guarded  string // a folder that nobody may change
+	before   string // its state
 }
 
 func newRig(t *testing.T) *hostileRig {
@@ -48,6 +50,7 @@ func newRig(t *testing.T) *hostileRig {
 	for n := range 3 {
 		r.users = append(r.users, newUser(t, n))
 	}
+	r.ordinary = newUser(t, 3)
 	if err := os.MkdirAll(filepath.Join(r.guarded, "ttnn-"+secret+".dist-info"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +58,7 @@ func newRig(t *testing.T) *hostileRig {
 		t.Fatal(err)
 	}
 	r.before = listing(r.guarded)
-	r.victim = startVictim(t, env)
+	r.victim = startVictim(t, env, r.ordinary)
 	r.copyInterpreter(t)
 	if _, err := r.victim.round(); err != nil {
 		t.Fatal(err)
@@ -136,11 +139,22 @@ func (r *hostileRig) attack(t *testing.T, a attack) (failures []string) {
 	} else if *tracetest.Long {
 		hold *= 5
 	}
-	for began := time.Now(); len(failures) == 0; {
-		failures = append(failures, r.check("during the attack")...)
-		if time.Since(began) > hold {
-			break
+	during := func(hold time.Duration) {
+		for began := time.Now(); len(failures) == 0 && time.Since(began) < hold; {
+			failures = append(failures, r.check("during the attack")...)
 		}
+	}
+	if a.flat {
+		during(hold / 2)
+		failures = append(failures, r.pair.grows(func() { during(hold / 2) })...)
+	} else {
+		during(hold)
+	}
+	if a.names && len(failures) == 0 {
+		failures = append(failures, r.pair.viewAll()...)
+	}
+	if a.doctor && len(failures) == 0 {
+		failures = append(failures, r.pair.doctor()...)
 	}
 	if a.newcomer && len(failures) == 0 {
 		failures = append(failures, r.newcomer()...)
@@ -249,7 +263,7 @@ func (r *hostileRig) check(when string) (failures []string) {
 	for _, f := range p.view("top", "--once") {
 		fail("%s", f)
 	}
-	for _, f := range p.view("dump", "-n", "20") {
+	for _, f := range p.nextView() {
 		fail("%s", f)
 	}
 	for _, one := range []*tracer{p.serve, p.attach} {

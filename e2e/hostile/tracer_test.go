@@ -149,6 +149,24 @@ func (p *tracer) peakBytes() (kib uint64) {
 	return kib << 10
 }
 
+// grows says which tracer takes clearly more memory during the second half of an attack than
+// during the first one.
+func (p *pair) grows(secondHalf func()) (failures []string) {
+	tracers := []*tracer{p.serve, p.attach}
+	var first []uint64
+	for _, one := range tracers {
+		first = append(first, one.peakBytes())
+		one.resetPeak()
+	}
+	secondHalf()
+	for i, one := range tracers {
+		if n := one.peakBytes(); n > first[i]*9/8 {
+			failures = append(failures, fmt.Sprintf("%s takes %d MiB in the second half of the attack, %d in the first", one.name, n>>20, first[i]>>20))
+		}
+	}
+	return failures
+}
+
 // pair is a `ttmem serve` and a `ttmem attach` of the whole host, which is what attackers can
 // reach most of.
 type pair struct {
@@ -158,6 +176,39 @@ type pair struct {
 	started       time.Time
 	follower      *follower
 	client        *http.Client
+	viewed        int // how many of liveViews were shown
+}
+
+// liveViews are the pages of a service that are shown in turn. Those that watch it end soon.
+var liveViews = []string{"dump -n 20", "report", "map", "oom", "ops", "leaks --duration 1ms", "peak --duration 1ms"}
+
+// viewAll shows all of liveViews, and the end of the log.
+func (p *pair) viewAll() (failures []string) {
+	for range liveViews {
+		failures = append(failures, p.nextView()...)
+	}
+	return append(failures, p.show("log", filepath.Join(p.dir, "host.ttmem"), "--stacks", "-n", "3000")...)
+}
+
+// doctor checks what `ttmem doctor` says of the libraries that processes map.
+func (p *pair) doctor() (failures []string) {
+	cmd := exec.Command(ttmem, "doctor")
+	limit := time.AfterFunc(10*answerLimit*patience, func() { cmd.Process.Kill() })
+	defer limit.Stop()
+	out, _ := cmd.CombinedOutput() // an attacker's library may have no layout
+	if why := unclean(out); why != "" {
+		failures = append(failures, "doctor prints "+why)
+	}
+	if !bytes.Contains(out, []byte("mapped by")) {
+		failures = append(failures, "doctor names no libraries: "+lastLines(string(out)))
+	}
+	return failures
+}
+
+// nextView shows the next one of liveViews.
+func (p *pair) nextView() []string {
+	p.viewed++
+	return p.view(strings.Fields(liveViews[p.viewed%len(liveViews)])...)
 }
 
 func startPair(t *testing.T, v *victim) *pair {
@@ -294,10 +345,15 @@ func (p *pair) snapshot() (*memory.Snapshot, error) {
 	return &s, json.Unmarshal(text, &s)
 }
 
-// view runs a viewing command on the service, and checks how long it takes and what it prints.
+// view runs a viewing command on the service.
 func (p *pair) view(args ...string) (failures []string) {
+	return p.show(append(args, "--socket", p.socket)...)
+}
+
+// show runs a viewing command, and checks how long it takes and what it prints.
+func (p *pair) show(args ...string) (failures []string) {
 	began := time.Now()
-	cmd := exec.Command(ttmem, append(args, "--socket", p.socket)...)
+	cmd := exec.Command(ttmem, args...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Dir = filepath.Join(p.dir, "work")

@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"ttmem/e2e/rig"
 )
 
 // user is an ordinary user: an id that nothing else on this host has, and a folder. The kernel
@@ -45,6 +48,17 @@ func (u *user) command(name string, args ...string) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Credential: &syscall.Credential{Uid: uint32(u.uid), Gid: uint32(u.uid)}, Setsid: true,
 	}
+	return cmd
+}
+
+// ttnn is a command that runs a program on the rig's ttnn as the user. The rig may lie in root's home:
+// the shell's exec has the only capability, which is to read there.
+func (u *user) ttnn(env *rig.Env, args ...string) *exec.Cmd {
+	as := env.Command(context.Background(), rig.N150, args...)
+	cmd := u.command("sh", append([]string{"-c", `exec "$0" "$@"`, as.Path}, args...)...)
+	cmd.Err = as.Err
+	cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_DAC_READ_SEARCH}
+	cmd.Env = append(as.Env, "HOME="+u.home, "TT_METAL_CACHE="+u.home+"/kernels", "TT_METAL_LOGS_PATH="+u.home+"/logs", "TTMEM_MESH=1x1")
 	return cmd
 }
 

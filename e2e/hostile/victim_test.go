@@ -3,7 +3,6 @@ package hostile
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,7 +21,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// victim is a real ttnn program on the mock device.
+// victim is a real ttnn program on the mock device, of an ordinary user.
 type victim struct {
 	*exec.Cmd
 	stdin  io.WriteCloser
@@ -31,7 +30,7 @@ type victim struct {
 	last   figures // after the last round
 }
 
-func startVictim(t *testing.T, env *rig.Env) *victim {
+func startVictim(t *testing.T, env *rig.Env, u *user) *victim {
 	program, err := filepath.Abs("programs/victim.py")
 	if err != nil {
 		t.Fatal(err)
@@ -40,9 +39,8 @@ func startVictim(t *testing.T, env *rig.Env) *victim {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &victim{Cmd: env.Command(context.Background(), "n150", program), lines: make(chan string, 100)}
-	v.Dir = t.TempDir()
-	v.Env = append(v.Env, "PYTHONPATH="+shared, "TTMEM_MESH=1x1")
+	v := &victim{Cmd: u.ttnn(env, program), lines: make(chan string, 100)}
+	v.Env = append(v.Env, "PYTHONPATH="+shared)
 	v.Stderr = &v.stderr
 	if v.stdin, err = v.StdinPipe(); err != nil {
 		t.Fatal(err)
