@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -32,7 +33,7 @@ func TestFiguresOfTTNN(t *testing.T) {
 	var err error
 	took("reading its mappings", func() { code, err = new(host.Proc).CodeMappings(pid) })
 	qt.Assert(t, qt.IsNil(err))
-	took("opening the files", func() { mappings = s.open(pid, code) })
+	took("opening the files", func() { mappings = s.open(pid, code, new(atomic.Int64)) })
 	files := make(map[*codeFile]bool)
 	for _, m := range mappings {
 		files[m.file] = true

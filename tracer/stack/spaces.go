@@ -56,8 +56,10 @@ type Spaces struct {
 	prepared []tablesInUse
 	preread  []*codeFile
 	reading  reading
-	// large is full while a large file is read, and opening is full while one is opened.
-	large, opening chan struct{}
+	// opening are files by the user of their process
+	opening map[int]*opening
+	// large is full while a large file is read, and openingLarge is full while one is opened.
+	large, openingLarge chan struct{}
 	// pausedUntil is when the reading of files continues after a Pause.
 	pausedUntil atomic.Int64
 	// updating is locked while a process's view is being built.
@@ -136,7 +138,7 @@ func NewSpaces(readers *host.Readers, warn func(string)) *Spaces {
 		reading: reading{progress: make(chan struct{}, 1), files: make(map[weak.Pointer[codeFile]]bool)},
 		byPID:   make(map[int]*space), users: make(map[int]int), refused: make(map[int]bool), files: make(map[host.FileID]weak.Pointer[codeFile]),
 		byRows: make(map[string]*kernelTable), dirty: make(map[int]bool),
-		large: make(chan struct{}, 1), opening: make(chan struct{}, 1),
+		large: make(chan struct{}, 1), openingLarge: make(chan struct{}, 1), opening: make(map[int]*opening),
 	}
 	s.due = time.AfterFunc(updateBurst, s.wakeUp)
 	return s
@@ -170,8 +172,11 @@ func (s *Spaces) Started() {
 func (s *Spaces) Read(pids []int) {
 	var ahead atomic.Uint64
 	for _, pid := range pids {
-		if code, err := s.readers.CodeMappings(pid); err == nil {
-			mappings := s.open(pid, code)
+		code, err := s.readers.CodeMappings(pid)
+		if err != nil {
+			continue
+		}
+		if mappings, err := s.openInTime(pid, code); err == nil {
 			s.each(len(mappings), func(i int) {
 				if f := mappings[i].file; f.elf != nil && ahead.Add(f.frameBytes()) < maxAhead {
 					_ = s.readRows(f, s.pauseReading)

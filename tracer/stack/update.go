@@ -168,7 +168,10 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 	if len(code) == 0 {
 		return nil // it has ended
 	}
-	mappings := s.open(pid, code)
+	mappings, err := s.openInTime(pid, code)
+	if err != nil {
+		return err
+	}
 	user := host.RealUser(pid)
 	p, err := s.space(pid, user, readNs)
 	if err != nil {
