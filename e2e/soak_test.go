@@ -44,8 +44,8 @@ const soakAtOnce = 3
 
 // TestSoak runs random programs of two releases under a service with a recording that rotates,
 // a top, and users who ask it. Some programs are killed. Now and then it lets all of them end:
-// then no byte remains on any chip, and nothing was lost. In the end of a longer run nothing may
-// have grown.
+// then no byte remains on any chip, and nothing was lost. At the end of a longer run, no
+// figure may have grown.
 func TestSoak(t *testing.T) {
 	if *soakFor == 0 {
 		t.Skip("no -soak DURATION")
