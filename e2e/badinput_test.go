@@ -39,8 +39,8 @@ func runTtmem(t *testing.T, attr *syscall.SysProcAttr, args ...string) (stdout, 
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// Each mistake gets one line that says what to do, and a nonzero exit status. TestMistakes of
-// cmd/ttmem has those that need neither root nor a library.
+// Each mistake gets one line that says what to do, and a nonzero exit status. Mistakes that need
+// neither root nor a library are in TestMistakes of cmd/ttmem.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -107,8 +107,7 @@ func thread(t *testing.T) (tid int) {
 	return tid
 }
 
-// Without root the doctor first says so, and does not report features as missing that it
-// could not try.
+// Without root, doctor says so first. Features that it could not try are not reported as missing.
 func TestDoctorWithoutRoot(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Chmod(filepath.Dir(ttmem), 0o755)))
 	nobody := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}

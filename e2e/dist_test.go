@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"debug/elf"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,8 +10,8 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// A release is a Debian package and a tarball, whose checksums are right, and what both
-// install runs.
+// A release is a Debian package and a tarball with right checksums. The program in both is static
+// and runs.
 func TestDist(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -38,9 +39,24 @@ func TestDist(t *testing.T) {
 			args = append(args, root)
 		}
 		run(root, args[0], args[1:]...)
+		checkStatic(t, filepath.Join(root, "usr/bin/ttmem"))
 		qt.Check(t, qt.Matches(run(root, filepath.Join(root, "usr/bin/ttmem"), "version"), `ttmem version [0-9.]+(\+\w+(-dirty)?)?\n`))
 		for _, file := range []string{"share/man/man1/ttmem-run.1", "share/bash-completion/completions/ttmem", "lib/systemd/system/ttmem.service"} {
 			run(root, "test", "-s", filepath.Join("usr", file))
 		}
 	}
+}
+
+// checkStatic checks that a program needs no dynamic linker and no libraries.
+func checkStatic(t *testing.T, program string) {
+	t.Helper()
+	f, err := elf.Open(program)
+	qt.Assert(t, qt.IsNil(err))
+	defer f.Close()
+	for _, segment := range f.Progs {
+		qt.Check(t, qt.Not(qt.Equals(segment.Type, elf.PT_INTERP)))
+	}
+	libraries, err := f.ImportedLibraries()
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(libraries, 0))
 }

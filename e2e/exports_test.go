@@ -15,8 +15,8 @@ import (
 	"ttmem/tracer/place"
 )
 
-// Each export of a recording that nobody named has the demo's lines that allocated its memory,
-// and the totals of the report. The recording is the user's who called sudo.
+// The exports of a recording have the lines that allocated memory, and the totals of the report.
+// The recording gets a name from ttmem, and belongs to the user behind sudo.
 func TestExports(t *testing.T) {
 	t.Parallel()
 	env := setup(t, "0.81.1", "3.10")
@@ -82,4 +82,32 @@ func TestExports(t *testing.T) {
 	page, err := os.ReadFile(file("flame.html"))
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.StringContains(string(page), "demo.py"))
+}
+
+// Without -o, attach records to a new file in its folder and ends with the next commands. With
+// --no-record it leaves no recording.
+func TestAttachRecordsByDefault(t *testing.T) {
+	t.Parallel()
+	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "hold.py"), "3", "512")
+	p.expect(t, "holding")
+	for _, flags := range [][]string{nil, {"--no-record"}} {
+		cmd := exec.Command(ttmem, append([]string{"attach", "-p", strconv.Itoa(p.Process.Pid), "--duration", "1ns"}, flags...)...)
+		cmd.Dir = t.TempDir()
+		out, err := cmd.CombinedOutput()
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+		recordings, err := filepath.Glob(filepath.Join(cmd.Dir, "*.ttmem"))
+		qt.Assert(t, qt.IsNil(err))
+		if flags != nil {
+			qt.Check(t, qt.HasLen(recordings, 0))
+			qt.Check(t, qt.Not(qt.StringContains(string(out), "\n  ttmem ")))
+			continue
+		}
+		qt.Assert(t, qt.HasLen(recordings, 1))
+		name := filepath.Base(recordings[0])
+		qt.Check(t, qt.Matches(name, `ttmem-python.*-`+strconv.Itoa(p.Process.Pid)+`\.ttmem`))
+		for _, command := range []string{"leaks", "peak", "top"} {
+			qt.Check(t, qt.StringContains(string(out), "\n  ttmem "+command+" "+name+" "))
+		}
+		qt.Check(t, qt.StringContains(ask(t, "dump", recordings[0]), "3 buffers"))
+	}
 }

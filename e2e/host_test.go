@@ -96,7 +96,7 @@ func kinds(events []event.Event, kind event.Kind) int {
 // next is the command to continue.
 func (p *target) next() { fmt.Fprintln(p.stdin) }
 
-// Processes of all kinds on one host, all traced at once.
+// One ttmem traces processes of all kinds on a host at once.
 func TestHost(t *testing.T) {
 	old, recent := setup(t, "0.76.0", "3.10"), setup(t, "0.81.1", "3.10")
 	// these two run before ttmem starts, and load the library after that

@@ -16,8 +16,8 @@ import (
 	"ttmem/e2e/rig"
 )
 
-// An attach, and a service that has just started, answer only once they have read the
-// memory of a process with much of it.
+// attach, and a service that has just started, answer only after they have read the existing
+// memory of a process, even if that takes long.
 func TestDurationStartsAfterReading(t *testing.T) {
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), rig.N150, program(t, "hold.py"), "20000", "32")
 	p.expect(t, "holding")

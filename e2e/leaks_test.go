@@ -75,8 +75,8 @@ func leakLine(t *testing.T, name string) (line int) {
 	return line
 }
 
-// TestPlantedLeak: the line that keeps a result of each call is the only leak, without
-// marks and with those of calls and by name.
+// TestPlantedLeak: the line that keeps the result of each call is the only leak, over the whole
+// run, between marks at calls, and between named marks.
 func TestPlantedLeak(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -141,7 +141,7 @@ func TestPlantedLeak(t *testing.T) {
 	})
 }
 
-// TestCleanPrograms: what loads, caches, replaces and reuses is no leak.
+// TestCleanPrograms: programs that load, cache, replace or reuse memory have no leaks.
 func TestCleanPrograms(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"model", "loading", "once", "late", "again", "dropped"} {
@@ -177,15 +177,16 @@ func TestProgramCacheIsKept(t *testing.T) {
 	qt.Check(t, qt.IsTrue(buffers >= 16), qt.Commentf("%d buffers", buffers))
 }
 
-// TestLeaksFailsAsTheCommandDoes: its exit status is not hidden.
+// TestLeaksFailsAsTheCommandDoes: `ttmem leaks -- COMMAND` exits with the status of a command that
+// fails.
 func TestLeaksFailsAsTheCommandDoes(t *testing.T) {
 	cmd := exec.Command(ttmem, "leaks", "--fail-above", "0", "--", "sh", "-c", "exit 5")
 	_ = cmd.Run()
 	qt.Check(t, qt.Equals(cmd.ProcessState.ExitCode(), 5))
 }
 
-// TestLeaksOfTheNewestFile: its checkpoint has what survives of the files before it, and when
-// that was allocated.
+// TestLeaksOfTheNewestFile: its checkpoint has the live buffers of older files, and the times at
+// which they were allocated.
 func TestLeaksOfTheNewestFile(t *testing.T) {
 	t.Parallel()
 	calls, env := 600, setup(t, "0.81.1", "3.10")

@@ -153,8 +153,8 @@ func TestTwoProcesses(t *testing.T) {
 	qt.Check(t, qt.Equals(total(), 0))
 }
 
-// A process in its own mount namespace, with its own copy of the library, which is deleted
-// before ttmem starts.
+// A process is traced that is in its own mount namespace, with its own copy of the library, which
+// is deleted before ttmem starts.
 func TestOtherNamespace(t *testing.T) {
 	env := setup(t, "0.76.0", "3.10")
 	dir := t.TempDir()

@@ -13,9 +13,9 @@ import (
 	"ttmem/e2e/rig"
 )
 
-// One process makes more than 100,000 events in a second of its time, and loses some: the service
-// stands still meanwhile. Ten quiet processes lose none, and nothing that is said of them has a warning. When
-// the loud one is quiet, its figures are right again.
+// One process makes more than 100,000 events a second while the service is stopped, so some are
+// lost. Ten quiet processes lose none, and no page about them has a warning. Once the loud process
+// rests, its figures are right again.
 func TestLoudProcessBesideQuietOnes(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	s := startServer(t)
@@ -69,10 +69,21 @@ func TestLoudProcessBesideQuietOnes(t *testing.T) {
 	}
 	snapshot := s.snapshot(t)
 	qt.Check(t, qt.HasLen(snapshot.Lost, 0)) // of no known process
-	for _, page := range []string{"report", "dump", "map", "peak --duration 1s", "top --once"} {
-		stdout, stderr, status := runTtmem(t, nil, append(strings.Fields(page), "--socket", s.socket, "-p", fmt.Sprint(pids[3]))...)
-		qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
-		qt.Check(t, qt.Not(qt.StringContains(stdout+stderr, "lost")), qt.Commentf("%s", page))
+	check := func(page string, pids ...int) {
+		args := append(strings.Fields(page), "--socket", s.socket)
+		for _, pid := range pids {
+			args = append(args, "-p", fmt.Sprint(pid))
+		}
+		stdout, stderr, status := runTtmem(t, nil, args...)
+		qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s: %s", args, stderr))
+		qt.Check(t, qt.Not(qt.StringContains(stdout+stderr, "lost")), qt.Commentf("%s", args))
+	}
+	for _, pid := range pids {
+		check("report", pid)
+		check("top --once", pid)
+	}
+	for _, page := range []string{"dump", "map", "oom", "ops", "peak --duration 1s", "leaks --duration 1s"} {
+		check(page, pids...)
 	}
 
 	waitFor(t, "the figures of the loud process to be right", func() bool { return of(loud.Process.Pid).RightSinceNs > 0 })

@@ -110,8 +110,8 @@ func TestMapOfRunningProgram(t *testing.T) {
 	qt.Check(t, qt.Equals(doc.Regions[0].Free.Bytes, want.Free))
 }
 
-// A program with nothing but circular buffers in L1, and one with buffers before and after,
-// are drawn at the moment of `ttmem peak`, with the same figures.
+// `ttmem map --at peak` has the moment and the figures of `ttmem peak`: for a program that has only
+// circular buffers in L1, and for one that also has buffers before and after them.
 func TestMapAtPeakHasCircularBuffers(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"story_peak.py", "demo.py"} {

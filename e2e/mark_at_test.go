@@ -29,7 +29,7 @@ func TestMarkAtMissingFunction(t *testing.T) {
 	qt.Check(t, qt.IsNil(err))
 }
 
-// For a running process it is an error at once, and nothing is recorded.
+// A missing function of a running process is an error at once, and nothing is recorded.
 func TestMarkAtFunctionMissingInProcess(t *testing.T) {
 	t.Parallel()
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), rig.N150, program(t, "hold.py"), "1", "64")

@@ -27,9 +27,9 @@ func keepBusy(t *testing.T) {
 	}
 }
 
-// Of two programs, one after the other, that map as much code as imports of PyTorch and ttnn,
-// the second has complete stacks from its first allocation on: the kernel has kept the rows.
-// `ttmem run` ends with them.
+// Two programs that map as much code as PyTorch and ttnn run one after the other. The second has
+// complete stacks from its first allocation on, because the kernel kept the unwind rows.
+// `ttmem run` ends when they end.
 func TestMuchCode(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	libraries := strings.Join(tracetest.MuchCode(t, 3, "."), ":")

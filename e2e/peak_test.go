@@ -159,7 +159,8 @@ func recordUntil(t *testing.T, env *rig.Env, board rig.Board, dir string, flags 
 	qt.Assert(t, qt.IsNil(cmd.Wait()), qt.Commentf("%s", &said))
 }
 
-// A file that continues others has the peak of all of them, with what it was made of.
+// The newest file of a recording has the highest peak of all its files, with the buffers of that
+// peak.
 func TestPeakOfRotatedRecording(t *testing.T) {
 	t.Parallel()
 	dir, env := t.TempDir(), setup(t, "0.81.1", "3.10")

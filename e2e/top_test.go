@@ -185,7 +185,7 @@ func TestTop(t *testing.T) {
 // pythonOfTop is the row of a program, with its id.
 var pythonOfTop = regexp.MustCompile(`(?m)^ +(\d+) .* python`)
 
-// top ends in other ways than by its key, without harm to the terminal or the command.
+// However top ends, the terminal and the command are unharmed.
 func TestTopEnds(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -209,7 +209,7 @@ func TestTopEnds(t *testing.T) {
 	}
 }
 
-// A command that ends freed everything: the view stays at what it had before.
+// A command frees everything before it ends. The view stays at the last moment with live memory.
 func TestTopStaysWhenTheCommandEnds(t *testing.T) {
 	t.Parallel()
 	leak := lineMarked(t, "top_model.py", "leak")

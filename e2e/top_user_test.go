@@ -16,7 +16,7 @@ import (
 	"ttmem/e2e/rig"
 )
 
-// A user without processes sees what others use, and that the page does not show
+// A user without processes sees the sum of other users, and a note that the page does not show
 // everything.
 func TestTopOfAnotherUser(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")

@@ -13,9 +13,8 @@ import (
 	"ttmem/e2e/rig"
 )
 
-// A transformer that leaks nothing is not accused of anything, by the report of run, by leaks and
-// by top; of one that keeps activations each names the line. TestPytestPlugin has the same for
-// pytest.
+// The report of run, leaks and top name no leak of a transformer that has none. Of one that keeps
+// activations, each of them names the line. TestPytestPlugin shows the same for pytest.
 func TestTransformer(t *testing.T) {
 	t.Parallel()
 	const iterations, bytes = "24", "576.0 KiB"

@@ -19,7 +19,10 @@ def tensor():
 
 
 a, b = tensor(), tensor()
-OPS = {
+words = ttnn.empty([1, 1, 512, 512], ttnn.bfloat16, ttnn.ROW_MAJOR_LAYOUT, device, ttnn.DRAM_MEMORY_CONFIG)
+tokens = ttnn.zeros([1, 32], ttnn.uint32, ttnn.ROW_MAJOR_LAYOUT, device, ttnn.DRAM_MEMORY_CONFIG)
+OPS = {  # the first has a scratchpad, which ttmem reads from memory while the program exists
+    "ttnn.embedding": (ttnn.embedding, (tokens, words), {"layout": ttnn.TILE_LAYOUT}),
     "ttnn.add": (ttnn.add, (a, b), {}),
     "ttnn.untilize": (ttnn.untilize, (a,), {}),
     "ttnn.matmul": (ttnn.matmul, (a, b), {}),

@@ -78,10 +78,18 @@ func (f *Events) Add(e *event.Event) {
 	}
 	f.Supplement.Apply(e)
 	f.line = e.AppendJSON(f.line[:0])
-	f.pending = f.Supplement.Append(f.pending, f.line)
+	// a stack has nothing to supplement, and is most of the line
+	head, stack := f.line, []byte(nil)
+	if n := bytes.Index(f.line, stackKey); n >= 0 {
+		head, stack = f.line[:n], f.line[n:]
+	}
+	f.pending = append(f.Supplement.Append(f.pending, head), stack...)
 	f.pending = append(f.pending, '\n')
 	f.events++
 }
+
+// stackKey begins the stack of an event, which is the last field.
+var stackKey = []byte(`,"stack":[`)
 
 // Full reports whether Flush should be called before more is added.
 func (f *Events) Full() bool { return len(f.pending) >= 1<<20 }

@@ -14,14 +14,20 @@ import (
 type Supplement struct {
 	Clock Clock
 	names UserNames
-	// users are the users by PID; "" if it is not known, or if several users had the PID.
-	users map[int]string
+	users map[int]pidUser
 	timed []byte
+}
+
+// A pidUser is the user of a process: the name, "" if it is not known or if several users had the
+// PID, and what is appended to the pid.
+type pidUser struct {
+	name  string
+	field []byte
 }
 
 // NewSupplement returns the supplement for documents about the processes of snapshots.
 func NewSupplement(clock Clock, of ...*memory.Snapshot) *Supplement {
-	s := &Supplement{Clock: clock, names: make(UserNames), users: make(map[int]string)}
+	s := &Supplement{Clock: clock, names: make(UserNames), users: make(map[int]pidUser)}
 	for _, snapshot := range of {
 		s.Add(snapshot.Processes)
 	}
@@ -33,22 +39,31 @@ func (s *Supplement) Add(processes []memory.Process) {
 	for i := range processes {
 		p := &processes[i]
 		user := s.names.Of(p)
-		if other, known := s.users[p.PID]; known && other != user {
+		if other, known := s.users[p.PID]; known && other.name != user {
 			user = ""
 		}
-		s.users[p.PID] = user
+		s.set(p.PID, user)
 	}
 }
 
 // Apply applies an event: of a process that begins, earlier ones with its PID have ended.
 func (s *Supplement) Apply(e *event.Event) {
 	if e.Kind == event.ProcessStart {
-		s.users[e.PID] = s.names.Of(&memory.Process{About: memory.About{UID: e.UID, Command: e.Command, Library: e.Library}})
+		s.set(e.PID, s.names.Of(&memory.Process{About: memory.About{UID: e.UID, Command: e.Command, Library: e.Library}}))
 	}
 }
 
+func (s *Supplement) set(pid int, user string) {
+	one := pidUser{name: user}
+	if user != "" {
+		quoted, _ := json.Marshal(user) // has no error for a string
+		one.field = append([]byte(`,"user":`), quoted...)
+	}
+	s.users[pid] = one
+}
+
 // User returns the user of a process; "" if it is not known.
-func (s *Supplement) User(pid int) string { return s.users[pid] }
+func (s *Supplement) User(pid int) string { return s.users[pid].name }
 
 // SeveralUsers reports whether the processes have different users.
 func (s *Supplement) SeveralUsers() bool { return len(s.names) > 1 }
@@ -72,9 +87,8 @@ func (s *Supplement) addUsers(b, text []byte) []byte {
 		b = append(append(append(b, before...), pidKey...), after[:n]...)
 		text = after[n:]
 		pid, err := strconv.Atoi(string(after[:n]))
-		if user := s.User(pid); err == nil && user != "" {
-			quoted, _ := json.Marshal(user) // has no error for a string
-			b = append(append(b, `,"user":`...), quoted...)
+		if err == nil {
+			b = append(b, s.users[pid].field...)
 		}
 	}
 }
