@@ -191,6 +191,9 @@ func writeLibrary(w io.Writer, l *doctor.Inspection) {
 		writeLine(w, "  mapped by %s", strings.Trim(fmt.Sprint(l.Processes), "[]"))
 	}
 	writeLine(w, "  fields    %d found in the machine code", len(l.Fields))
+	if len(l.Single) > 0 {
+		writeLine(w, "            in one function only: %s", strings.Join(l.Single, ", "))
+	}
 	writeLine(w, "  probes    %d found", len(l.Probes))
 	if len(l.Slow) > 0 {
 		writeLine(w, "            on single-stepped instructions, slower: %s", strings.Join(l.Slow, ", "))
