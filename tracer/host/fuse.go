@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,13 +30,25 @@ func servedByUser(major, minor uint32) bool {
 // openFusectl opens fusectl without mounting it anywhere; without CAP_SYS_ADMIN, where it is
 // mounted.
 func openFusectl() (int, error) {
-	config, err := unix.Fsopen("fusectl", unix.FSOPEN_CLOEXEC)
+	mount, err := mountFusectl()
 	if err != nil {
 		return unix.Open("/sys/fs/fuse/connections", unix.O_PATH|unix.O_CLOEXEC, 0)
+	}
+	return unix.Openat(mount, ".", unix.O_PATH|unix.O_CLOEXEC, 0)
+}
+
+// mountFusectl makes a mount that only this process has, and keeps it.
+var mountFusectl = sync.OnceValues(func() (int, error) {
+	config, err := unix.Fsopen("fusectl", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, err
 	}
 	defer unix.Close(config)
 	if err := unix.FsconfigCreate(config); err != nil {
 		return -1, err
 	}
 	return unix.Fsmount(config, unix.FSMOUNT_CLOEXEC, 0)
-}
+})
+
+// UseSysAdmin does what this package later needs CAP_SYS_ADMIN for.
+func UseSysAdmin() { _, _ = mountFusectl() }
