@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate/memory"
+	tracerhost "ttmem/tracer/host"
 )
 
 // unitFile is the systemd unit of the service.
@@ -39,8 +41,8 @@ func unprivileged(t *testing.T, args ...string) *exec.Cmd {
 		"--inh-caps=" + list, "--ambient-caps=" + list, "--bounding-set=" + list, ttmem}, args...)...)
 }
 
-// The service needs no root: processes of any user are traced, also those that run already,
-// and clients trust the socket, because root opened it.
+// The service needs no root, and no system call that its unit refuses: processes of any user are
+// traced, also those that run already, and clients trust the socket, because root opened it.
 func TestServiceWithoutRoot(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	late := startTarget(t, env, "n150", program(t, "hold.py"), "2", "512")
@@ -54,11 +56,15 @@ func TestServiceWithoutRoot(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer passed.Close()
 	cmd := unprivileged(t, "serve")
+	filtered := withUnitsCalls(t, cmd)
 	cmd.Args = append([]string{"sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@"`}, cmd.Args...)
 	cmd.Path, err = exec.LookPath("sh")
 	qt.Assert(t, qt.IsNil(err))
 	cmd.ExtraFiles = []*os.File{passed}
 	s.start(t, cmd)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Process.Pid))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(bytes.Contains(status, []byte("\nSeccomp:\t2\n")), filtered))
 
 	p := startTarget(t, env, "n150", program(t, "hold.py"), "3", "512", "wait")
 	p.expect(t, "opened")
@@ -109,6 +115,54 @@ func TestTracingWithoutRoot(t *testing.T) {
 	qt.Check(t, qt.IsNotNil(err))
 	qt.Check(t, qt.Equals(string(out),
 		"ttmem: tracing needs capabilities; missing: CAP_SYS_PTRACE (see the mappings and the memory of other users' processes)\n"))
+}
+
+// capabilities returns those of a process, which are the same in each thread, permitted, effective
+// and in the bounding set, without a way to others.
+func capabilities(t *testing.T, pid int) (set tracerhost.CapabilitySet) {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	qt.Assert(t, qt.IsNil(err))
+	for i, status := range threads {
+		text, err := os.ReadFile(status)
+		qt.Assert(t, qt.IsNil(err))
+		field := func(name string) (value uint64) {
+			found := regexp.MustCompile("(?m)^" + name + `:\s+([0-9a-f]+)$`).FindSubmatch(text)
+			qt.Assert(t, qt.HasLen(found, 2), qt.Commentf("%s", name))
+			value, err := strconv.ParseUint(string(found[1]), 16, 64)
+			qt.Assert(t, qt.IsNil(err))
+			return value
+		}
+		has := tracerhost.CapabilitySet(field("CapPrm"))
+		if i == 0 {
+			set = has
+		}
+		qt.Check(t, qt.Equals(has, set))
+		qt.Check(t, qt.Equals(tracerhost.CapabilitySet(field("CapEff")), set))
+		qt.Check(t, qt.Equals(tracerhost.CapabilitySet(field("CapBnd")), set))
+		qt.Check(t, qt.Equals(field("CapInh")|field("CapAmb"), 0))
+		qt.Check(t, qt.Equals(field("NoNewPrivs"), 1))
+	}
+	return set
+}
+
+// tracingCapabilities are those that root keeps while it traces.
+func tracingCapabilities(others ...int) tracerhost.CapabilitySet {
+	set := tracerhost.Capabilities(append(others, unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE,
+		unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_LEASE)...)
+	has, err := tracerhost.PermittedCapabilities()
+	if err == nil && !has.Has(unix.CAP_SYS_RESOURCE) { // so that no limit can stand for them
+		set |= tracerhost.Capabilities(unix.CAP_SYS_NICE, unix.CAP_IPC_LOCK)
+	}
+	return set
+}
+
+// A service of root gives up all capabilities but those that the unit gives it.
+func TestRootGivesUpCapabilities(t *testing.T) {
+	s := startServer(t)
+	qt.Check(t, qt.Equals(capabilities(t, s.Process.Pid), tracingCapabilities()))
+	qt.Assert(t, qt.IsNil(s.Process.Signal(unix.SIGTERM)))
+	qt.Check(t, qt.IsNil(s.Wait()), qt.Commentf("%s", s.said()))
 }
 
 // The service's unit restricts the service: systemd's own score of its exposure is low.

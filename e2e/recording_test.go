@@ -21,6 +21,7 @@ import (
 
 	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
+	"ttmem/tracer/place"
 	"ttmem/tracer/recording"
 )
 
@@ -148,16 +149,21 @@ func TestRecordingDiskFull(t *testing.T) {
 }
 
 // A recording of limited size keeps the newest files, and each can be read alone: it begins
-// with what is allocated.
+// with what is allocated. All of them are the user's who called sudo, whose folder it is.
 func TestRotation(t *testing.T) {
+	const user = 54321
 	dir := t.TempDir()
+	qt.Assert(t, qt.IsNil(os.Chown(dir, user, user)))
+	qt.Assert(t, qt.IsNil(os.Chmod(dir, 0o700)))
 	file := filepath.Join(dir, "loop.ttmem")
 	env := setup(t, "0.81.1", "3.10")
 	p := startTarget(t, env, "n150", program(t, "late.py"), "400")
 	p.expect(t, "ready")
 	record := exec.Command(ttmem, "attach", "-o", file, "--max-size", "64KiB", "--keep", "3", "-p", fmt.Sprint(p.Process.Pid))
+	record.Env = append(os.Environ(), fmt.Sprintf("SUDO_UID=%d", user), fmt.Sprintf("SUDO_GID=%d", user))
 	qt.Assert(t, qt.IsNil(record.Start()))
 	waitFor(t, "the third file", func() bool { _, err := os.Stat(file + ".2"); return err == nil })
+	qt.Check(t, qt.Equals(capabilities(t, record.Process.Pid), tracingCapabilities(unix.CAP_DAC_OVERRIDE, unix.CAP_CHOWN, unix.CAP_FOWNER)))
 	seen := countCheckpoints(t, p.Dir)
 	waitFor(t, "checkpoints", func() bool { return countCheckpoints(t, p.Dir) >= seen+8 })
 	qt.Assert(t, qt.IsNil(record.Process.Signal(os.Interrupt)))
@@ -169,6 +175,7 @@ func TestRotation(t *testing.T) {
 	for _, name := range files {
 		info, err := os.Stat(name)
 		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(place.Owner(info), user))
 		qt.Check(t, qt.IsTrue(info.Size() < 128<<10), qt.Commentf("%s: %d bytes", name, info.Size()))
 		_, errs, status := runTtmem(t, nil, "report", name)
 		qt.Check(t, qt.Equals(status, 0))

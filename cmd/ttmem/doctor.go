@@ -201,6 +201,9 @@ func writeLibrary(w *bufio.Writer, layout page.Layout, l *doctor.Inspection) {
 		line("  mapped by", "%s", strings.Trim(fmt.Sprint(l.Processes), "[]"))
 	}
 	line("  fields", "%d found in the machine code", len(l.Fields))
+	if len(l.Single) > 0 {
+		line("", "in one function only: %s", strings.Join(l.Single, ", "))
+	}
 	line("  probes", "%d found", len(l.Probes))
 	if len(l.Slow) > 0 {
 		line("", "on single-stepped instructions, slower: %s", strings.Join(l.Slow, ", "))

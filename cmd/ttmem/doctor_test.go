@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/doctor"
 	"ttmem/tracer/kernel"
 )
 
@@ -50,6 +51,23 @@ Tracing does not work here: privileges, BTF.
 	qt.Check(t, qt.DeepEquals(explainUntried(asRoot, true), []string{"BPF programs", "mapping events"}))
 	qt.Check(t, qt.StringContains(asRoot[2].Detail, "CAP_BPF"))
 	qt.Check(t, qt.IsFalse(asRoot[2].OK)) // nothing can be traced without it
+}
+
+// Fields that nothing confirms are named.
+func TestDoctorNamesFieldsOfOneSource(t *testing.T) {
+	d := diagnosis{Libraries: []*doctor.Inspection{{
+		Path: "lib.so", BuildID: "07", Fields: map[string]string{"size_": "0x8", "unique_id_": "0x10"}, Single: []string{"unique_id_"},
+	}}}
+	var out strings.Builder
+	d.write(&out, page.Layout{}, false, false)
+	qt.Check(t, qt.Equals(out.String(), `lib.so
+  release   not known
+  build-id  07
+  fields    2 found in the machine code
+            in one function only: unique_id_
+  probes    0 found
+  missing   nothing
+`))
 }
 
 func TestDoctorSaysWhetherTracingWorks(t *testing.T) {

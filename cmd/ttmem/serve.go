@@ -101,6 +101,7 @@ func serve(o serveOptions) (err error) {
 		}
 		defer tcp.Close()
 	}
+	o.dropPrivileges(socket)
 	what := tracer.Options{Warn: term.Warn}
 	o.stacks.Apply(&what)
 	t, err := tracer.New(what)
@@ -154,6 +155,20 @@ func serve(o serveOptions) (err error) {
 		return term.ExitStatus(1)
 	}
 	return err
+}
+
+// dropPrivileges keeps what tracing needs, recording, and removing the socket at the end.
+func (o *serveOptions) dropPrivileges(socket *service.Socket) {
+	var written []string
+	if o.record.Path != "" {
+		written = append(written, o.record.Path)
+	}
+	if socket.Made() {
+		written = append(written, socket.Path())
+	}
+	if err := kernel.DropPrivileges(written); err != nil {
+		term.Warn(err.Error())
+	}
 }
 
 // withoutListen returns the cause of an error of net.Listen, without the address.

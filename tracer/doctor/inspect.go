@@ -20,6 +20,8 @@ type Inspection struct {
 	// Fields are offsets by name, from Buffer * or the object that the name begins with:
 	// "0x10+0x8" is the field at offset 8 behind the pointer at offset 16.
 	Fields map[string]string `json:"fields"`
+	// Single are the fields that only one function supports.
+	Single []string `json:"single_source"`
 	// Probes are the probes' addresses in the file, by name.
 	Probes map[string]string `json:"probes"`
 	// Missing are the parts that were not found, and the features lost with them.
@@ -116,6 +118,7 @@ func inspect(f *os.File, path string, in func(string) (*os.File, error)) (*Inspe
 	one := &Inspection{
 		Path: path, Release: layout.Release(in, path), BuildID: l.BuildID,
 		Fields: make(map[string]string), Probes: make(map[string]string),
+		Single:  append([]string{}, l.Single...),
 		Missing: append([]layout.Missing{}, l.Missing...), Slow: []string{},
 	}
 	for name, c := range l.Fields {

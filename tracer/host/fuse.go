@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -143,7 +144,7 @@ const fusectlMagic = 0x65735543
 // mounted.
 func openFusectl() (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
-	config, err := unix.Fsopen("fusectl", unix.FSOPEN_CLOEXEC)
+	mount, err := mountFusectl()
 	if err != nil {
 		file, err := os.OpenFile("/sys/fs/fuse/connections", flags, 0)
 		var about unix.Statfs_t
@@ -153,15 +154,25 @@ func openFusectl() (*os.File, error) {
 		}
 		return file, err
 	}
-	defer unix.Close(config)
-	if err := unix.FsconfigCreate(config); err != nil {
-		return nil, err
-	}
-	mount, err := unix.Fsmount(config, unix.FSMOUNT_CLOEXEC, 0)
+	list, err := unix.Openat(mount, ".", flags, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(mount)
-	list, err := unix.Openat(mount, ".", flags, 0)
-	return os.NewFile(uintptr(list), "fusectl"), err
+	return os.NewFile(uintptr(list), "fusectl"), nil
 }
+
+// mountFusectl makes a mount that only this process has, and keeps it.
+var mountFusectl = sync.OnceValues(func() (int, error) {
+	config, err := unix.Fsopen("fusectl", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(config)
+	if err := unix.FsconfigCreate(config); err != nil {
+		return -1, err
+	}
+	return unix.Fsmount(config, unix.FSMOUNT_CLOEXEC, 0)
+})
+
+// UseSysAdmin does what this package later needs CAP_SYS_ADMIN for.
+func UseSysAdmin() { _, _ = mountFusectl() }

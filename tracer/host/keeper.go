@@ -22,7 +22,7 @@ func KeepWhileDebugged(pid int, files []*os.File) (keeper int, err error) {
 		ExtraFiles:  files,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, // a terminal's signals are for the parent
 	}
-	if err := child.Start(); err != nil {
+	if err := startChild(child.Start); err != nil {
 		return 0, err
 	}
 	return child.Process.Pid, nil

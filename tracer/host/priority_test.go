@@ -17,15 +17,37 @@ func TestUnitAllowsRaisedPriority(t *testing.T) {
 	found := regexp.MustCompile(`(?m)^LimitNICE=(-\d+)$`).FindSubmatch(unit)
 	qt.Assert(t, qt.IsNotNil(found))
 	niceness := string(found[1])
-	qt.Assert(t, qt.Equals(niceness, strconv.Itoa(raisedNiceness)))
+	qt.Assert(t, qt.Equals(niceness, strconv.Itoa(RaisedNiceness)))
 
 	limited := func(command ...string) *exec.Cmd {
-		return exec.Command("prlimit", append([]string{"--nice=" + strconv.Itoa(20-raisedNiceness)}, command...)...)
+		return exec.Command("prlimit", append([]string{"--nice=" + strconv.Itoa(20-RaisedNiceness)}, command...)...)
 	}
 	if limited("true").Run() != nil {
 		t.Skip("needs CAP_SYS_RESOURCE")
 	}
 	out, err := limited("setpriv", "--reuid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all",
 		"sh", "-c", "exec renice -n "+niceness+" -p $$").CombinedOutput()
+	qt.Check(t, qt.IsNil(err), qt.Commentf("%s", out))
+}
+
+// Without a privilege, perf's buffers need a limit that most users do not have, and that the unit
+// has.
+func TestUnitAllowsPerfBuffers(t *testing.T) {
+	const limited = "TTMEM_TEST_LIMITED"
+	if os.Getenv(limited) != "" {
+		_, err := WatchMappings()
+		qt.Assert(t, qt.ErrorMatches(err, "watching for mapped libraries: mapping perf's buffer: operation not permitted: .* RLIMIT_MEMLOCK .*"))
+		return
+	}
+	unit, err := os.ReadFile("../../docs/service/ttmem.service")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.StringContains(string(unit), "\nLimitMEMLOCK=infinity\n"))
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	test := exec.Command("prlimit", "--memlock=4096:4096", "setpriv", "--bounding-set=-all,+perfmon", "--reuid=65534", "--clear-groups",
+		"--inh-caps=-all,+perfmon", "--ambient-caps=-all,+perfmon", os.Args[0], "-test.run", "^TestUnitAllowsPerfBuffers$")
+	test.Env = append(os.Environ(), limited+"=1")
+	out, err := test.CombinedOutput()
 	qt.Check(t, qt.IsNil(err), qt.Commentf("%s", out))
 }

@@ -334,15 +334,15 @@ func PIDs() ([]int, error) {
 	return pids, nil
 }
 
-// raisedNiceness is what RaisePriority needs CAP_SYS_NICE or a limit for.
-const raisedNiceness = -10
+// RaisedNiceness is the niceness that RaisePriority sets, with CAP_SYS_NICE or RLIMIT_NICE.
+const RaisedNiceness = -10
 
 // RaisePriority lets the calling goroutine run before others on a busy host. Until a program's
 // library and code are known, its events are missed or incomplete, and events that are not read
 // in time are lost. The goroutine has little to do.
 func RaisePriority() {
 	runtime.LockOSThread()
-	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), raisedNiceness) // on failure it runs at normal priority
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), RaisedNiceness) // on failure it runs at normal priority
 }
 
 // Now returns CLOCK_MONOTONIC in ns, the clock of events.

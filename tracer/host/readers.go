@@ -294,7 +294,7 @@ func startReader() (_ *reader, err error) {
 		own.Close()
 		return nil, err
 	}
-	if err := child.Start(); err != nil {
+	if err := startChild(child.Start); err != nil {
 		own.Close()
 		shared.unmap()
 		return nil, err

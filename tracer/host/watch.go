@@ -82,7 +82,7 @@ func WatchMappings() (_ *MappingWatch, err error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("watching for mapped libraries: perf_event_open: %w", err)
+			return nil, fmt.Errorf("watching for mapped libraries: %w", err)
 		}
 		w.rings = append(w.rings, ring)
 	}
@@ -102,13 +102,16 @@ func openPerfRing(cpu int) (perfRing, error) {
 	}
 	fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	if err != nil {
-		return perfRing{}, err
+		return perfRing{}, fmt.Errorf("perf_event_open: %w", err)
 	}
 	page := os.Getpagesize()
 	mem, err := unix.Mmap(fd, 0, (1+perfRingPages)*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		unix.Close(fd)
-		return perfRing{}, err
+		if errors.Is(err, unix.EPERM) { // half of it is free
+			err = fmt.Errorf("%w: without CAP_IPC_LOCK this takes 512 KiB of RLIMIT_MEMLOCK for each CPU (ulimit -l unlimited)", err)
+		}
+		return perfRing{}, fmt.Errorf("mapping perf's buffer: %w", err)
 	}
 	return perfRing{
 		fd:   fd,

@@ -52,6 +52,8 @@ type Layout struct {
 	Fields map[string]Chain
 	// Probes are the derived places to probe, by name.
 	Probes map[string]Probe
+	// Single are the fields that only one function supports, in order: no other one confirms them.
+	Single []string
 	// Missing are the fields and probes that were not found. Parts of features that the release
 	// does not have, such as dataflow buffers, are not missing.
 	Missing []Missing
@@ -130,6 +132,12 @@ func derive(e *symbolize.ELF) (*deriver, error) {
 	d.liveBuffers()
 	d.programs()
 	d.livePrograms()
+	for name := range d.layout.Fields {
+		if d.agreed[name] < 2 {
+			d.layout.Single = append(d.layout.Single, name)
+		}
+	}
+	slices.Sort(d.layout.Single)
 	return d, nil
 }
 
@@ -138,7 +146,7 @@ type deriver struct {
 	e      *symbolize.ELF
 	layout *Layout
 	flows  map[uint64]*flow
-	// agreed is the number of sources for each field, for the tests
+	// agreed is the number of sources for each field
 	agreed map[string]int
 }
 

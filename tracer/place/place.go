@@ -123,11 +123,17 @@ func Ours(info fs.FileInfo) bool {
 	return owner == os.Geteuid() || os.Geteuid() == 0 && strconv.Itoa(owner) == os.Getenv("SUDO_UID")
 }
 
+// userBehindSudo returns a user for whom this process runs as root.
+func userBehindSudo() (uid int, ok bool) {
+	uid, err := strconv.Atoi(os.Getenv("SUDO_UID"))
+	return uid, err == nil && uid >= 0 && os.Geteuid() == 0
+}
+
 // giveToUser gives a file of root to the user behind sudo, if there is one. Where the file system
 // cannot do that, the file stays root's.
 func giveToUser(f *os.File) {
-	uid, err := strconv.Atoi(os.Getenv("SUDO_UID"))
-	if err != nil || uid < 0 || os.Geteuid() != 0 {
+	uid, ok := userBehindSudo()
+	if !ok {
 		return
 	}
 	gid, err := strconv.Atoi(os.Getenv("SUDO_GID"))
@@ -135,6 +141,32 @@ func giveToUser(f *os.File) {
 		gid = -1
 	}
 	_ = f.Chown(uid, gid)
+}
+
+// Capabilities returns those with which root writes a file at any time: the file, and others beside
+// it, are made, renamed and removed. There are none if the folder is root's, as the files are then.
+func Capabilities(path string) []int {
+	if uid, ok := userBehindSudo(); !ok || uid == 0 {
+		p, err := Find(path)
+		if err == nil {
+			defer p.dir.Close()
+			if p.isRoots() {
+				return nil
+			}
+		}
+	}
+	return []int{unix.CAP_DAC_OVERRIDE, unix.CAP_CHOWN, unix.CAP_FOWNER}
+}
+
+// isRoots reports whether the folder, and the file if there is one, are root's and writable.
+func (p *Place) isRoots() bool {
+	const ownerWrites = 0o200
+	dir, err := p.dir.Stat()
+	if err != nil || Owner(dir) != 0 || dir.Mode()&ownerWrites == 0 {
+		return false
+	}
+	file, err := p.Stat()
+	return errors.Is(err, fs.ErrNotExist) || err == nil && Owner(file) == 0 && file.Mode()&ownerWrites != 0
 }
 
 // Open opens the file of the place.

@@ -118,3 +118,30 @@ func TestNewFilesBelongToTheUserBehindSudo(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.IsFalse(Ours(info)))
 }
+
+// Root needs nothing to write in its own folder, unless the files are for the user behind sudo.
+func TestCapabilitiesForFiles(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	own, others := t.TempDir(), t.TempDir()
+	qt.Assert(t, qt.IsNil(os.Chown(others, 54321, 54321)))
+	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(own, "others"), nil, 0o644)))
+	qt.Assert(t, qt.IsNil(os.Chown(filepath.Join(own, "others"), 54321, 54321)))
+	for _, test := range []struct {
+		path, sudo string
+		needs      bool
+	}{
+		{filepath.Join(own, "new"), "", false},
+		{filepath.Join(own, "new"), "0", false},
+		{own, "", false}, // a new file in it
+		{filepath.Join(own, "new"), "54321", true},
+		{filepath.Join(own, "others"), "", true},
+		{filepath.Join(others, "new"), "", true},
+		{others, "", true},
+		{filepath.Join(own, "none/new"), "", true},
+	} {
+		t.Setenv("SUDO_UID", test.sudo)
+		qt.Check(t, qt.Equals(len(Capabilities(test.path)) > 0, test.needs), qt.Commentf("%+v", test))
+	}
+}

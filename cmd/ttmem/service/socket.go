@@ -113,6 +113,9 @@ func openToAll(at *place.Place) (fs.FileInfo, error) {
 // Path is the path of the socket.
 func (s *Socket) Path() string { return s.path }
 
+// Made reports whether this process made the socket, and not systemd.
+func (s *Socket) Made() bool { return s.lock != nil }
+
 // Close closes the socket and removes it, unless it was replaced.
 func (s *Socket) Close() error {
 	var err error

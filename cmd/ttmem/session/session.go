@@ -3,6 +3,7 @@
 package session
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -270,12 +271,24 @@ func giveUp(again <-chan os.Signal) {
 	os.Exit(status)
 }
 
+// written returns the files that are written while tracing, or their folder.
+func (o *Options) written() (paths []string) {
+	if !o.Record.None {
+		paths = append(paths, cmp.Or(o.Record.Path, "."))
+	}
+	if o.events != "" {
+		paths = append(paths, o.events)
+	}
+	return paths
+}
+
 // Trace writes the traced events until the end. The error has the exit status of the command, or
 // failure if ttmem itself failed.
 func Trace(o Options, failure int) error {
 	if err := o.Source.CheckMarkAt(); err != nil {
 		return err
 	}
+	o.Source.DropPrivileges, o.Source.Written = true, o.written()
 	t, err := o.Source.Trace()
 	if err != nil {
 		return err

@@ -49,6 +49,10 @@ type Options struct {
 	// Ctx ends watching when it is done, as Ctrl-C does; nil: only Ctrl-C does.
 	Ctx     context.Context
 	Console Console
+	// DropPrivileges makes Trace give up root's capabilities, except those for tracing and for
+	// writing these files.
+	DropPrivileges bool
+	Written        []string
 	// clock is the clock of the file that was read.
 	clock page.Clock
 	// lines finds native lines for the file; if nil, the file gets its own finder.

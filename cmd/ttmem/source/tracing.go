@@ -88,6 +88,7 @@ func (o *Options) Trace() (*Tracing, error) {
 	if err := canTrace(o.PIDs); err != nil {
 		return nil, err
 	}
+	o.dropPrivileges()
 	t, err := o.newTracing(tracer.Options{Processes: o.PIDs})
 	if err != nil {
 		return nil, err
@@ -110,6 +111,7 @@ func (o *Options) traceCommand() (*Tracing, error) {
 	if err != nil {
 		return nil, notStarted(o.Command[0], err, o.Console)
 	}
+	o.dropPrivileges(unix.CAP_KILL) // to pass signals on to a command that becomes another user's
 	t, err := o.newTracing(tracer.Options{Processes: []int{command.PID()}, Children: true})
 	if err != nil {
 		command.Cancel()
@@ -122,6 +124,16 @@ func (o *Options) traceCommand() (*Tracing, error) {
 		}
 	}
 	return t, nil
+}
+
+// dropPrivileges gives up what tracing does not need, except others.
+func (o *Options) dropPrivileges(others ...int) {
+	if !o.DropPrivileges {
+		return
+	}
+	if err := kernel.DropPrivileges(o.Written, others...); err != nil {
+		o.Console.warn(err.Error())
+	}
 }
 
 func (o *Options) newTracing(what tracer.Options) (*Tracing, error) {

@@ -1,0 +1,89 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/host"
+	"ttmem/tracer/place"
+)
+
+// DropPrivileges gives up root's capabilities for ever, except those for tracing, for writing these
+// files at any time, and others. Call it before New: it waits for all threads, and a traced process
+// may stop one. An ordinary user keeps everything: children of this process get it from there.
+func DropPrivileges(written []string, others ...int) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	has, err := host.PermittedCapabilities()
+	if err == nil {
+		err = host.KeepCapabilities(remaining(has, written) | host.Capabilities(others...))
+	}
+	if err != nil {
+		return fmt.Errorf("ttmem keeps all of root's capabilities: %w", err)
+	}
+	return nil
+}
+
+// remaining returns the capabilities that are needed from now on.
+func remaining(has host.CapabilitySet, written []string) host.CapabilitySet {
+	host.UseSysAdmin()
+	keep := host.Capabilities(lease.bit) | raiseLimits()
+	for _, c := range needed {
+		keep |= host.Capabilities(c.bit)
+		if !has.Has(c.bit) {
+			keep |= host.Capabilities(unix.CAP_SYS_ADMIN) // which may stand for it
+		}
+	}
+	for _, path := range written {
+		keep |= host.Capabilities(place.Capabilities(path)...)
+	}
+	host.TryCapabilities(keep&has, func() {
+		if errors.Is(openPerfEvent(), unix.EACCES) {
+			keep |= host.Capabilities(unix.CAP_SYS_ADMIN)
+		}
+	})
+	if host.OnlyOwnerExecutes() {
+		keep |= host.Capabilities(unix.CAP_DAC_OVERRIDE) // to start readers
+	}
+	return keep
+}
+
+// raiseLimits raises the limits that some capabilities exceed. It returns the capabilities whose
+// limit cannot be raised.
+func raiseLimits() (keep host.CapabilitySet) {
+	for _, l := range []struct {
+		resource, capability int
+		value                uint64
+	}{
+		{unix.RLIMIT_NICE, unix.CAP_SYS_NICE, 20 - host.RaisedNiceness},
+		{unix.RLIMIT_MEMLOCK, unix.CAP_IPC_LOCK, unix.RLIM_INFINITY}, // for buffers of perf events
+	} {
+		var now unix.Rlimit
+		err := unix.Getrlimit(l.resource, &now)
+		if err == nil && now.Cur < l.value {
+			err = unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.value, Max: max(l.value, now.Max)})
+		}
+		if err != nil {
+			keep |= host.Capabilities(l.capability)
+		}
+	}
+	return keep
+}
+
+// openPerfEvent opens a perf event as a trial. If the sysctl perf_event_paranoid is over 2, Ubuntu's
+// kernels require CAP_SYS_ADMIN.
+func openPerfEvent() error {
+	attr := unix.PerfEventAttr{
+		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+	}
+	fd, err := unix.PerfEventOpen(&attr, -1, 0, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
+}
