@@ -96,7 +96,7 @@ func (s *Site) MatchedBy(pattern *regexp.Regexp) bool {
 func (n *Namer) Title(a *Row, separator string) string {
 	name := cmp.Or(page.Clean(a.Name.Text(separator)), Unknown(a.Stack, a.BeforeAttach))
 	if n.Rules != nil && a.Component != "" {
-		name = page.Clean(a.Component) + separator + name
+		name += separator + page.Clean(a.Component)
 	}
 	return name
 }
