@@ -34,7 +34,7 @@ func Distinguish(sites []*Site) {
 	var calls [][]string
 	for _, s := range sites {
 		names = append(names, s.Name.String())
-		calls = append(calls, page.CallTexts(name.UserCalls(s.Stack.Frames())))
+		calls = append(calls, page.Callers(s.Stack.Frames()))
 	}
 	for i, caller := range page.Distinguish(names, calls) {
 		sites[i].caller = caller
