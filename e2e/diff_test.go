@@ -48,7 +48,7 @@ func TestDiff(t *testing.T) {
 	page := diffPageOf(t, short, long)
 	qt.Assert(t, qt.HasLen(page.Groups, 1))
 	leak := page.Groups[0]
-	qt.Check(t, qt.Equals(leak.Key, fmt.Sprintf("ttnn.empty · log_story.py:%d step", at["leak"])))
+	qt.Check(t, qt.Equals(leak.Key, fmt.Sprintf("log_story.py:%d step · ttnn.empty", at["leak"])))
 	qt.Check(t, qt.Equals(leak.ChangeBuffers, 17))
 	qt.Check(t, qt.IsTrue(calls(leak.Stack, at["leak"])))
 	for _, args := range [][]string{{short, short}, {long, short, "--fail-above", "0"}} {
@@ -90,7 +90,7 @@ func TestDiffOfMarks(t *testing.T) {
 
 	page := diffPageOf(t, file, "--from", "first", "--to", "last", "-p", pid)
 	qt.Assert(t, qt.HasLen(page.Groups, 1))
-	qt.Check(t, qt.Equals(page.Groups[0].Key, fmt.Sprintf("ttnn.empty · log_story.py:%d step", at["leak"])))
+	qt.Check(t, qt.Equals(page.Groups[0].Key, fmt.Sprintf("log_story.py:%d step · ttnn.empty", at["leak"])))
 	qt.Check(t, qt.Equals(page.Groups[0].ChangeBuffers, 20))
 	text, _, status := runTtmem(t, nil, "diff", file, "--from", "first", "--to", "last", "-p", pid, "--fail-above", "64KiB")
 	qt.Check(t, qt.Equals(status, 3))

@@ -91,7 +91,7 @@ func TestPlantedLeak(t *testing.T) {
 		t.Helper()
 		qt.Assert(t, qt.HasLen(page.Leaks, 1), qt.Commentf("%+v", page.Leaks))
 		leak := page.Leaks[0]
-		qt.Check(t, qt.Matches(leak.Name, `ttnn\.add · leak_planted\.py:`+strconv.Itoa(line)+` .*forward`))
+		qt.Check(t, qt.Matches(leak.Name, `leak_planted\.py:`+strconv.Itoa(line)+` .*forward · ttnn\.add`))
 		qt.Check(t, qt.IsTrue(leak.Growing))
 		qt.Check(t, qt.Equals(leak.Count, count))
 		qt.Check(t, qt.Equals(leak.Bytes, count*24<<10)) // 4 tiles of 2 KiB take one page of each of 12 banks

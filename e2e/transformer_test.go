@@ -38,7 +38,7 @@ func TestTransformer(t *testing.T) {
 			if leaking {
 				qt.Check(t, qt.Equals(status, 3))
 				qt.Assert(t, qt.HasLen(page.Leaks, 1), qt.Commentf("%+v", page.Leaks))
-				qt.Check(t, qt.Equals(page.Leaks[0].Name, "ttnn.add · "+line+" result"))
+				qt.Check(t, qt.Equals(page.Leaks[0].Name, line+" result · ttnn.add"))
 			} else {
 				qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 				qt.Check(t, qt.HasLen(page.Leaks, 0), qt.Commentf("%+v", page.Leaks))

@@ -44,17 +44,17 @@ func (c Call) String() string {
 	return place + " " + c.Function
 }
 
-// Text returns the operation and the call, joined by the separator; "" if neither is
+// Text returns the call and the operation, joined by the separator; "" if neither is
 // known.
 func (n Name) Text(separator string) string {
 	call := n.Call.String()
 	if n.Op == "" || call == "" {
-		return n.Op + call
+		return call + n.Op
 	}
-	return n.Op + separator + call
+	return call + separator + n.Op
 }
 
-// String returns the name as in "ttnn.matmul · model.py:12 Attention.forward".
+// String returns the name as in "model.py:12 Attention.forward · ttnn.matmul".
 func (n Name) String() string { return n.Text(" · ") }
 
 // Of returns the name of the call site of a stack, whose innermost frame comes first.

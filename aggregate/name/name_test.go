@@ -45,43 +45,43 @@ func TestNames(t *testing.T) {
 		want  string
 	}{
 		"an operation bound to C++": {
-			frames(add, call, py("Attention.forward", "/srv/models/attention.py", 12), main), "ttnn.add · attention.py:12 Attention.forward"},
+			frames(add, call, py("Attention.forward", "/srv/models/attention.py", 12), main), "attention.py:12 Attention.forward · ttnn.add"},
 		"an operator": {
-			frames(add, call, py("<lambda>", packages+"ttnn/__init__.py", 459), py("forward", "/srv/model.py", 12), main), "ttnn.add · model.py:12 forward"},
+			frames(add, call, py("<lambda>", packages+"ttnn/__init__.py", 459), py("forward", "/srv/model.py", 12), main), "model.py:12 forward · ttnn.add"},
 		"an operation of a submodule": {
 			frames(native("ttnn::prim::matmul", "nanobind::detail::func_create<ttnn.experimental.matmul>::{lambda#1}"), call, main),
-			"ttnn.experimental.matmul · model.py:90"},
+			"model.py:90 · ttnn.experimental.matmul"},
 		"an operation in Python": {
 			frames(native("ttnn::Tensor::to_device", "nanobind::detail::func_create::{lambda#1}"),
-				py("load_tensor", packages+"ttnn/operations/core.py", 593), call, main), "ttnn.load_tensor · model.py:90"},
+				py("load_tensor", packages+"ttnn/operations/core.py", 593), call, main), "model.py:90 · ttnn.load_tensor"},
 		"an operation in Python that calls another": {
 			frames(add, call, py("from_torch", packages+"ttnn/operations/core.py", 200), call,
-				py("as_tensor", packages+"ttnn/operations/core.py", 700), call, main), "ttnn.as_tensor · model.py:90"},
+				py("as_tensor", packages+"ttnn/operations/core.py", 700), call, main), "model.py:90 · ttnn.as_tensor"},
 		"the slow operation of older releases": {
-			frames(add, py("Operation.__call__.<locals>.call_wrapper", packages+"ttnn/decorators.py", 500), call, main), "ttnn.add · model.py:90"},
+			frames(add, py("Operation.__call__.<locals>.call_wrapper", packages+"ttnn/decorators.py", 500), call, main), "model.py:90 · ttnn.add"},
 		"a package between the user and ttnn": {
-			frames(add, call, py("Linear.forward", packages+"tt_lib/linear.py", 5), py("run", "/srv/model.py", 7), main), "ttnn.add · model.py:7 run"},
+			frames(add, call, py("Linear.forward", packages+"tt_lib/linear.py", 5), py("run", "/srv/model.py", 7), main), "model.py:7 run · ttnn.add"},
 		"Python's own between the user and ttnn": {
 			frames(add, call, py("reduce", "/usr/lib/python3.12/functools.py", 5), py("<module>", "<frozen importlib._bootstrap>", 1),
-				py("run", "/srv/model.py", 7), main), "ttnn.add · model.py:7 run"},
+				py("run", "/srv/model.py", 7), main), "model.py:7 run · ttnn.add"},
 		"a checkout of tt-metal": {
 			frames(add, py("__call__", "/src/tt-metal/ttnn/ttnn/decorators.py", 650), py("MLP.forward", "/src/tt-metal/models/mlp.py", 3)),
-			"ttnn.add · mlp.py:3 MLP.forward"},
+			"mlp.py:3 MLP.forward · ttnn.add"},
 		"nothing but packages": {
-			frames(add, call, py("main", packages+"pytest/main.py", 3)), "ttnn.add · decorators.py:650 FastOperation.__call__"},
+			frames(add, call, py("main", packages+"pytest/main.py", 3)), "decorators.py:650 FastOperation.__call__ · ttnn.add"},
 		"a stack that lacks its native part": {
 			frames(call, py("forward", "/srv/model.py", 12), main), "model.py:12 forward"},
 		"a binding without a name": {
-			frames(native("ttnn::Tensor::to_device", "nanobind::detail::func_create::{lambda#1}"), main), "ttnn::Tensor::to_device · model.py:90"},
+			frames(native("ttnn::Tensor::to_device", "nanobind::detail::func_create::{lambda#1}"), main), "model.py:90 · ttnn::Tensor::to_device"},
 		"C++ that Python was called by": {
-			frames(add, main, native("ttnn::not_this<ttnn.one>")), "ttnn.add · model.py:90"},
+			frames(add, main, native("ttnn::not_this<ttnn.one>")), "model.py:90 · ttnn.add"},
 		"C++ that calls ttnn": {
-			frames(native("tt::tt_metal::BufferImpl::create", "ttnn::prim::matmul", "ttnn::matmul"), own, native("_start")), "ttnn::matmul · Trainer::step"},
+			frames(native("tt::tt_metal::BufferImpl::create", "ttnn::prim::matmul", "ttnn::matmul"), own, native("_start")), "Trainer::step · ttnn::matmul"},
 		"C++ with lines": {
 			frames(native("ttnn::matmul"), event.Frame{Kind: event.Native, Name: "main", File: "/src/main.cpp", Line: 8, Module: "a.out"}),
-			"ttnn::matmul · main.cpp:8 main"},
+			"main.cpp:8 main · ttnn::matmul"},
 		"C++ on tt-metal alone": {
-			frames(native("tt::tt_metal::BufferImpl::create", "tt::tt_metal::CreateBuffer"), own), "tt::tt_metal::CreateBuffer · Trainer::step"},
+			frames(native("tt::tt_metal::BufferImpl::create", "tt::tt_metal::CreateBuffer"), own), "Trainer::step · tt::tt_metal::CreateBuffer"},
 		"no frame of a library": {frames(own), "Trainer::step"},
 		"names are not known":   {[]event.Frame{{Kind: event.Native, Module: "libtt_metal.so", Address: 0x1234}}, ""},
 		"no stack":              {nil, ""},

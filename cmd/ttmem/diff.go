@@ -87,6 +87,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 	marked := o.from != "" || c.Flags().Changed("to")
 	o.source.Socket, o.source.SocketNamed = flags.SocketOf(c)
 	live := len(args) == 1 && !marked && (len(o.source.PIDs) > 0 || o.source.SocketNamed)
+	o.lines = !c.Flags().Changed("by")
 	o.auto = !marked && !live && !c.Flags().Changed("at")
 	switch {
 	case len(args) == 0:
@@ -192,7 +193,7 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 // compare compares the unfreed memory. If that does not differ and no moment is selected, it
 // compares the peaks.
 func (o *diffOptions) compare(a, b *diffSide, names alloc.Namer) *diff.Difference {
-	ask := diff.Options{By: o.by, Limit: o.n}
+	ask := diff.Options{By: o.by, Limit: o.n, Lines: o.lines && !o.format.JSON}
 	d := diff.New(&a.Side, &b.Side, names, ask)
 	if !o.auto || len(d.Groups) > 0 {
 		return d

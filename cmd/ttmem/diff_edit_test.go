@@ -29,7 +29,7 @@ func TestADifferenceMatchesMovedLines(t *testing.T) {
 	text, d = diffOf(t, page.Layout{}, a, writeEvents(t, "grown.jsonl", grown.events))
 	qt.Assert(t, qt.HasLen(d.Groups, 1))
 	qt.Check(t, qt.Equals(d.Groups[0].ALine, 12))
-	qt.Check(t, qt.StringContains(text, "4 → 5  ttnn.zeros · model.py:15 Model.__init__ (line 12 in A)"))
+	qt.Check(t, qt.StringContains(text, "4 → 5  model.py:15 Model.__init__ · ttnn.zeros (line 12 in A)"))
 }
 
 // TestADifferenceKnowsStacksThatEndEarly: the first of a process may lack their native

@@ -133,7 +133,7 @@ func TestWhatGrewIsFirst(t *testing.T) {
 		}
 		return keys
 	}
-	const leak = "ttnn.add · model.py:41 Model.step"
+	const leak = "model.py:41 Model.step · ttnn.add"
 	text, d := diffOf(t, page.Layout{}, a, b)
 	qt.Check(t, qt.DeepEquals(buffers(d), []string{leak}))
 	qt.Check(t, qt.Equals(d.Groups[0].ChangeBytes, 2*6*1024*12))

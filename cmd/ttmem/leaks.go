@@ -219,7 +219,7 @@ func (o *leaksOptions) page(m *between.Follower, w *source.Summary, filter alloc
 		Times: page.Each(marks, func(one leaks.Mark) uint64 { return one.TimeNs }),
 	}
 	list := leaks.Options{
-		By: o.by, Limit: o.n, Filter: filter, Rules: rules, Suppress: o.suppress,
+		By: o.by, Lines: o.lines, Limit: o.n, Filter: filter, Rules: rules, Suppress: o.suppress,
 		NowNs: m.State.Now(), Allocated: m.State.BuffersAllocated(),
 		Marks: marks, From: m.From.MarkName(), To: m.To.MarkName(),
 		FromIsEarlier: m.Earlier, StepMarks: m.Unused(true),

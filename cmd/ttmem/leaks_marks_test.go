@@ -82,7 +82,7 @@ func TestWhatStoppedGrowingIsLeft(t *testing.T) {
 			left := uint64(0)
 			for _, row := range doc.Left {
 				left += row.Count
-				qt.Check(t, qt.Equals(row.Name, "ttnn.embedding · model.py:7 Tables.get"))
+				qt.Check(t, qt.Equals(row.Name, "model.py:7 Tables.get · ttnn.embedding"))
 			}
 			qt.Check(t, qt.Equals(left, test.left))
 			_, err = leaksJSON(t, append(test.flags, file, "--fail-above", "0")...)

@@ -218,7 +218,7 @@ func TestALineOfTheLogIsAnEvent(t *testing.T) {
 	}
 	qt.Assert(t, qt.IsNotNil(note.Note.Earlier))
 	qt.Check(t, qt.Equals(note.Note.Earlier.BytesPerBank, 8192))
-	qt.Check(t, qt.Equals(note.Note.Earlier.Name, "ttnn.add · model.py:31 Attention.forward"))
+	qt.Check(t, qt.Equals(note.Note.Earlier.Name, "model.py:31 Attention.forward · ttnn.add"))
 	qt.Check(t, qt.IsTrue(*note.Note.OwnsData))
 }
 

@@ -116,9 +116,9 @@ func TestTheMapAsJSON(t *testing.T) {
 	}))
 	qt.Check(t, qt.Equals(dram.Free.LargestFreeBytesPerBank, 0x90000))
 	qt.Check(t, qt.Equals(*dram.Fragmentation, 1-float64(0x90000)/float64(0xf800+2*0x10000+0x90000)))
-	qt.Check(t, qt.Equals(dram.Blocks[1].Name, "ttnn.empty · model.py:30 Model.load"))
+	qt.Check(t, qt.Equals(dram.Blocks[1].Name, "model.py:30 Model.load · ttnn.empty"))
 	qt.Check(t, qt.DeepEquals(l1.Statics, []memmap.Static{{
-		Address: 0x8000, BytesPerCore: 0xc00, Programs: 2, Name: "CBs, DFBs of 2 programs · ttnn.matmul · model.py:40 Model.step",
+		Address: 0x8000, BytesPerCore: 0xc00, Programs: 2, Name: "CBs, DFBs of 2 programs · model.py:40 Model.step · ttnn.matmul",
 	}}))
 }
 

@@ -66,7 +66,7 @@ func showPeaks(c *cobra.Command, o *viewOptions) error {
 		about = append(about, w.File.Older())
 	}
 	p := peak.New(state, peak.Options{
-		Of: w.Of, Place: source.In(w.Of), By: o.by, Limit: o.n, Filter: filter, Rules: rules, EndNs: w.UntilNs(),
+		Of: w.Of, Place: source.In(w.Of), By: o.by, Lines: o.lines, Limit: o.n, Filter: filter, Rules: rules, EndNs: w.UntilNs(),
 		Notes: w.Notes, About: about, Clock: o.source.Clock(), UTC: o.utc,
 	})
 	if err := checkSelected(&filter, p.Snap, w.Of); err != nil {

@@ -17,9 +17,11 @@ import (
 
 // viewOptions are the flags of views: the source, the selection, and the format.
 type viewOptions struct {
-	source  source.Options
-	at      string
-	by      string
+	source source.Options
+	at     string
+	by     string
+	// lines is true if the page chooses the rows of a line with several call sites.
+	lines   bool
 	devices []int
 	regions []string
 	grep    string
@@ -35,6 +37,7 @@ func (o *viewOptions) take(c *cobra.Command, args []string) error {
 	if err := o.source.Check(c, args); err != nil {
 		return err
 	}
+	o.lines = !c.Flags().Changed("by")
 	if by := c.Flags().Lookup("by"); by != nil && o.by != by.DefValue { // by may be ""
 		if err := flags.CheckBy(o.by); err != nil {
 			return err
@@ -68,7 +71,7 @@ func (o *viewOptions) moment(flag, verb string) (source.Moment, error) {
 	case err != nil:
 		return at, err
 	case at.Kind == source.Unfreed:
-		return at, fmt.Errorf("--%s left: only diff takes left, the end with unfreed memory; a mark of this name is mark:left", flag)
+		return at, fmt.Errorf("--%s left: only diff takes left, what was never freed at the end; a mark of this name is mark:left", flag)
 	case o.source.File == "" && !at.AtEnd():
 		return at, fmt.Errorf("--%s is a moment of a recording: leave it out to %s live memory", flag, verb)
 	}

@@ -14,10 +14,10 @@ type Layout struct {
 	Width int
 }
 
-// Separated returns the key of a group with the separator that the terminal can show instead of "
-// · ".
+// Separated returns the key of a group with separators that the terminal can show instead of " · "
+// and " ← ".
 func (l Layout) Separated(key string) string {
-	return strings.ReplaceAll(key, " · ", l.Separator())
+	return strings.NewReplacer(" · ", l.Separator(), " ← ", l.Arrow()).Replace(key)
 }
 
 // Write writes a text, indented, in as many lines as needed.

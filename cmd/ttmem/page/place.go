@@ -32,6 +32,9 @@ func FrameTexts(f *event.Frame) (function, place string) {
 // Separator returns the separator of the operation and the line in the name of a buffer.
 func (p Painter) Separator() string { return p.Pick(" · ", " - ") }
 
+// Arrow returns the separator of a call and its caller.
+func (p Painter) Arrow() string { return p.Pick(" ← ", " < ") }
+
 // DeviceName is the board and the architecture of a chip, each after a separator.
 func (p Painter) DeviceName(d *memory.Device) (name string) {
 	for _, part := range []string{d.Board, d.Arch} {
@@ -75,8 +78,7 @@ func (l Layout) WriteCallers(out *bufio.Writer, indent int, calls []string) {
 }
 
 // Distinguish returns the callers in which sites of the same name differ, "" if they do not: the
-// innermost line may be a helper with many callers. calls are the user's calls that led to each,
-// innermost first.
+// innermost line may be a helper with many callers. calls are the callers of each, as of Callers.
 func Distinguish(names []string, calls [][]string) (callers []string) {
 	callers = make([]string, len(names))
 	depth := 0
@@ -89,7 +91,7 @@ func Distinguish(names []string, calls [][]string) (callers []string) {
 		}
 		return ""
 	}
-	for at := 1; at < depth; at++ {
+	for at := range depth {
 		groups := make(map[[2]string][]int)
 		for i, name := range names {
 			key := [2]string{name, callers[i]}

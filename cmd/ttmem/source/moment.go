@@ -130,7 +130,7 @@ func (m *Moment) String() string {
 	case After:
 		return fmt.Sprintf("%v after the first event", m.Time)
 	}
-	return "at the end, with unfreed memory"
+	return "at the end: what was never freed"
 }
 
 // Of returns the moment of a file for a sentence: "at the end of model.ttmem".

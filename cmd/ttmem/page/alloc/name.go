@@ -34,7 +34,7 @@ func Distinguish(sites []*Site) {
 	var calls [][]string
 	for _, s := range sites {
 		names = append(names, s.Name.String())
-		calls = append(calls, page.CallTexts(name.UserCalls(s.Stack.Frames())))
+		calls = append(calls, page.Callers(s.Stack.Frames()))
 	}
 	for i, caller := range page.Distinguish(names, calls) {
 		sites[i].caller = caller
@@ -96,7 +96,7 @@ func (s *Site) MatchedBy(pattern *regexp.Regexp) bool {
 func (n *Namer) Title(a *Row, separator string) string {
 	name := cmp.Or(page.Clean(a.Name.Text(separator)), Unknown(a.Stack, a.BeforeAttach))
 	if n.Rules != nil && a.Component != "" {
-		name = page.Clean(a.Component) + separator + name
+		name += separator + page.Clean(a.Component)
 	}
 	return name
 }

@@ -40,6 +40,8 @@ type Options struct {
 	// By is the value of --by.
 	By    string
 	Limit int // 0: all
+	// Lines is true if a line with several call sites has one row.
+	Lines bool
 	// Note says why these moments are compared; "" if the user selected them.
 	Note string
 }
@@ -85,6 +87,7 @@ type Group struct {
 	// Stack is a stack of B, or of A if B has none.
 	Stack []event.Frame `json:"stack,omitempty"`
 	moved bool
+	look  alloc.Look
 }
 
 // A Total is the sum of one region of a chip.
@@ -136,6 +139,7 @@ func New(a, b *Side, names alloc.Namer, o Options) *Difference {
 					g.Key = k.title
 					if o.By == "stack" {
 						g.Region, g.Stack = part.Region.String(), part.Stack.Frames()
+						g.look = n.Look(&row, part.Region)
 					}
 				}
 				if g.moved = g.moved || k.moved; k.line > 0 {
@@ -172,7 +176,10 @@ func (d *Difference) order(groups map[groupID]*Group, o Options) {
 		g.ChangeBuffers = int64(g.B.Buffers) - int64(g.A.Buffers)
 		switch {
 		case g.B.Buffers == 0:
-			g.ALine = 0 // its name has the line
+			if g.ALine > 0 { // its name has the line, which in B is another one
+				g.ALine = 0
+				g.look.Apart += "A"
+			}
 		case g.A == g.B:
 			d.Same++
 			if g.moved {
@@ -181,7 +188,11 @@ func (d *Difference) order(groups map[groupID]*Group, o Options) {
 		}
 	}
 	maps.DeleteFunc(groups, func(_ groupID, g *Group) bool { return g.A == g.B })
-	d.Groups = slices.SortedFunc(maps.Values(groups), func(a, b *Group) int {
+	d.Groups = slices.Collect(maps.Values(groups))
+	if o.Lines && o.By == "stack" {
+		d.Groups = folded(d.Groups)
+	}
+	slices.SortFunc(d.Groups, func(a, b *Group) int {
 		return cmp.Or(memory.CompareBools(!a.Static, !b.Static), cmp.Compare(max(b.ChangeBytes, -b.ChangeBytes), max(a.ChangeBytes, -a.ChangeBytes)),
 			cmp.Compare(b.ChangeBytes, a.ChangeBytes), cmp.Compare(b.ChangeBuffers, a.ChangeBuffers), cmp.Compare(b.B.Bytes, a.B.Bytes),
 			cmp.Compare(a.Key, b.Key), cmp.Compare(a.Region, b.Region), page.CompareFrames(a.Stack, b.Stack))
@@ -190,8 +201,19 @@ func (d *Difference) order(groups map[groupID]*Group, o Options) {
 		d.most = d.Groups[0]
 	}
 	d.Groups, d.cutOff = page.First(d.Groups, o.Limit)
-	slices.SortStableFunc(d.Groups, func(a, b *Group) int {
-		return cmp.Or(memory.CompareBools(!a.Static, !b.Static), cmp.Compare(b.ChangeBytes, a.ChangeBytes))
+	slices.SortStableFunc(d.Groups, func(a, b *Group) int { // each largest first
+		return cmp.Or(memory.CompareBools(!a.Static, !b.Static), memory.CompareBools(a.ChangeBytes > 0, b.ChangeBytes > 0))
+	})
+}
+
+// folded adds up the groups of a line.
+func folded(groups []*Group) []*Group {
+	return alloc.Fold(groups, true, func(g **Group) *alloc.Look { return &(*g).look }, func(sum, g **Group) {
+		s := *sum
+		s.Key, s.ALine = s.look.Text, max(s.ALine, (*g).ALine)
+		s.A.add((*g).A.Buffers, (*g).A.Bytes)
+		s.B.add((*g).B.Buffers, (*g).B.Bytes)
+		s.ChangeBuffers, s.ChangeBytes = s.ChangeBuffers+(*g).ChangeBuffers, s.ChangeBytes+(*g).ChangeBytes
 	})
 }
 

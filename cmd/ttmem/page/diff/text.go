@@ -2,6 +2,7 @@ package diff
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -50,7 +51,7 @@ func (d *Difference) WriteText(w io.Writer, layout page.Layout) error {
 			statics = g.Static
 			fmt.Fprintln(out)
 			if statics {
-				layout.WriteTitle(out, "", "CBs, DFBs", "  of all programs that are cached: they use the same space in turn")
+				layout.WriteTitle(out, "", "CBs, DFBs", "  sums over the cores of all cached programs, which use the same space in turn")
 			}
 			head := head(layout)
 			if layout.Width == 0 || page.Width(head+what) <= layout.Width {
@@ -141,13 +142,22 @@ func (s *Side) has() string {
 // head is the head of the columns that writeAmounts writes.
 func head(layout page.Layout) string { return columnsOf(layout).Line("change", "A", "B", "buffers") }
 
+// shownUnlike is how many chips with different amounts are shown.
+const shownUnlike = 4
+
 // writeTotals writes a line for each region of each chip. Chips with the same amounts share
-// one.
+// one. If there are many others, those with the largest changes are shown.
 func (d *Difference) writeTotals(out *bufio.Writer, layout page.Layout) {
 	chips := page.Alike(d.Totals, func(a, b Total) bool { return a.Device == b.Device })
 	fmt.Fprintln(out)
 	fmt.Fprintln(out, layout.Paint(page.Dim, head(layout)))
-	for _, same := range page.Alike(chips, sameTotals) {
+	unlike := page.Alike(chips, sameTotals)
+	shown := len(unlike)
+	if shown > shownUnlike+1 {
+		shown = shownUnlike
+		slices.SortStableFunc(unlike, func(a, b [][]Total) int { return cmp.Compare(change(b[0]), change(a[0])) })
+	}
+	for _, same := range unlike[:shown] {
 		ids := page.Each(same, func(totals []Total) int { return totals[0].Device })
 		fmt.Fprintln(out, layout.Paint(page.Bold, page.EachChip(ids)))
 		for _, t := range same[0] {
@@ -158,6 +168,19 @@ func (d *Difference) writeTotals(out *bufio.Writer, layout page.Layout) {
 			writeAmounts(out, layout, t.A, t.B, name)
 		}
 	}
+	if more := slices.Concat(unlike[shown:]...); len(more) > 0 {
+		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("and %s with smaller changes: --json lists all", page.Count(uint64(len(more)), "chip")))
+	}
+}
+
+// change is the largest change of a region of a chip; circular buffers do not count.
+func change(totals []Total) (most int64) {
+	for _, t := range totals {
+		if t.region != event.CB {
+			most = max(most, t.ChangeBytes, -t.ChangeBytes)
+		}
+	}
+	return most
 }
 
 func sameTotals(a, b []Total) bool {
@@ -213,5 +236,5 @@ func (d *Difference) writeGroup(out *bufio.Writer, layout page.Layout, g *Group)
 		title += fmt.Sprintf(" (line %d in A)", g.ALine)
 	}
 	writeAmounts(out, layout, g.A, g.B, title)
-	layout.WriteCallers(out, page.NameIndent+2, page.Callers(g.Stack))
+	layout.WriteCallers(out, page.NameIndent+2, g.look.Callers)
 }

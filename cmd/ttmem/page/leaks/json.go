@@ -77,7 +77,7 @@ type row struct {
 	// next.
 	GrowthBytes []uint64 `json:"growth_bytes,omitempty"`
 	OldestNs    uint64   `json:"oldest_ns"`
-	// Name is the operation and the innermost line of the user's own code.
+	// Name is the innermost line of the user's own code and the operation.
 	Name      string `json:"name"`
 	Component string `json:"component,omitempty"`
 	// Kind and Why describe memory that the runtime retains.
@@ -119,7 +119,7 @@ func (p *Page) rows(list []leak) []row {
 		l := &list[i]
 		one := row{
 			Bytes: l.Bytes, Count: l.Count, Allocated: l.Allocated, Class: string(l.Class), Growing: l.Class == analyze.Leaked,
-			OldestNs: l.AgeNs, Name: p.title(l, " · "), Component: l.row.Component,
+			OldestNs: l.AgeNs, Name: p.names.Title(&l.row, " · "), Component: l.row.Component,
 			PID: l.PID, Region: l.Region.String(), Layout: l.row.Layout, Devices: l.Devices,
 			Stack: l.Stack, GrowthBytes: page.Each(l.Births, func(births memory.Amount) uint64 { return births.Bytes }),
 		}

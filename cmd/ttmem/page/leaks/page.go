@@ -28,6 +28,8 @@ type Page struct {
 type Options struct {
 	// By is the grouping of leaks, as alloc.GroupingOf names it.
 	By string
+	// Lines is true if a line with several call sites has one row in the text.
+	Lines bool
 	// Limit is the maximum number of rows of a list in the text; 0: all.
 	Limit  int
 	Filter alloc.Filter
@@ -64,6 +66,7 @@ type Mark struct {
 type leak struct {
 	analyze.Verdict
 	row alloc.Row
+	alloc.Look
 }
 
 // New returns the page of a report.
@@ -83,7 +86,7 @@ func New(report analyze.LeakReport, o Options) *Page {
 			p.names.Snap.Processes = append(p.names.Snap.Processes, memory.Process{PID: v.PID, Comm: v.Comm, About: v.About})
 		}
 		class := p.class(&v)
-		*class = append(*class, leak{v, row})
+		*class = append(*class, leak{Verdict: v, row: row})
 	}
 	return p
 }
@@ -166,8 +169,26 @@ func (p *Page) verdictBetween(l *leak, leaks bool) string {
 	return text
 }
 
-// title is the name of a call site, in one line.
-func (p *Page) title(l *leak, separator string) string { return p.names.Title(&l.row, separator) }
+// folded adds up the leaks of a class that look alike or, with lines, share a line; the most bytes
+// first.
+func (p *Page) folded(list []leak, callers, lines bool) []leak {
+	list = slices.Clone(list)
+	for i := range list {
+		l := &list[i]
+		if l.Look = p.names.Look(&l.row, p.place(l)); !callers {
+			l.Callers = nil
+		}
+	}
+	list = alloc.Fold(list, lines, func(l *leak) *alloc.Look { return &l.Look }, func(sum, l *leak) {
+		sum.Amount.Add(l.Amount)
+		sum.FreedAtTeardown.Add(l.FreedAtTeardown)
+		sum.Allocated += l.Allocated
+		sum.AgeNs, sum.Rises, sum.LastRise = max(sum.AgeNs, l.AgeNs), max(sum.Rises, l.Rises), max(sum.LastRise, l.LastRise)
+		sum.Intervals = max(sum.Intervals, l.Intervals)
+	})
+	slices.SortStableFunc(list, func(a, b leak) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return list
+}
 
 // A group is leaks that are counted together.
 type group struct {

@@ -88,7 +88,7 @@ func TestLeaksPage(t *testing.T) {
 	qt.Check(t, qt.Equals(text, `240.0 KiB leaked: 20 buffers from 1 call site
 
       bytes buffers     oldest
-  240.0 KiB      20      6.8 s  ttnn.add · model.py:12 Attention.forward
+  240.0 KiB      20      6.8 s  model.py:12 Attention.forward · ttnn.add
       grew in 8 of 8 intervals, 20 times, never freed, still growing
         run.py:7
 
@@ -96,7 +96,7 @@ Retained by the runtime: program cache  10 buffers, 120.0 KiB
   made together with a program, and there as long as it is cached:
   configuration, semaphores, global circular buffers
       bytes buffers     oldest
-  120.0 KiB      10      6.7 s  ttnn.halo · model.py:14 forward
+  120.0 KiB      10      6.7 s  model.py:14 forward · ttnn.halo
 
 Live but stable: 10 buffers, 120.0 KiB, from 1 call site.
 `))
@@ -134,14 +134,14 @@ func TestStableIsShownApart(t *testing.T) {
 call site
 
       bytes buffers     oldest
-   96.0 KiB       8      1.7 s  ttnn.add · model.py:31 Attention.forward
+   96.0 KiB       8      1.7 s  model.py:31 Attention.forward · ttnn.add
       grew in 8 of 8 intervals between marks, still growing
         run.py:7
 
 Live but stable  2 buffers, 24.0 KiB
   allocated between the marks and still live, but not growing to the last
       bytes buffers     oldest
-   24.0 KiB       2      1.6 s  ttnn.embedding · model.py:7 Tables.get
+   24.0 KiB       2      1.6 s  model.py:7 Tables.get · ttnn.embedding
       grew in 2 of 8 intervals between marks, not after the 2nd
         run.py:7
 `))

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"slices"
 
 	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/page"
@@ -27,7 +26,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		p.writeGroups(out, layout)
 	default:
 		fmt.Fprintln(out)
-		p.writeRows(out, layout, p.leaks, true)
+		p.writeRows(out, layout, p.folded(p.leaks, true, p.Lines), true)
 	}
 	var rest []string
 	if len(p.steady) > 0 {
@@ -39,11 +38,11 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	}
 	if len(p.stable) > 0 {
 		p.writeSection(out, layout, "Live but stable", p.whyStable(), p.stable)
-		p.writeRows(out, layout, p.stable, true)
+		p.writeRows(out, layout, p.folded(p.stable, true, p.Lines), true)
 	}
 	for _, group := range page.Alike(p.retained, func(a, b leak) bool { return a.By == b.By }) {
 		p.writeSection(out, layout, "Retained by the runtime: "+group[0].By.Name, group[0].By.Why, group)
-		p.writeRows(out, layout, p.merged(group), false)
+		p.writeRows(out, layout, p.folded(group, false, false), false)
 	}
 	if p.Suppress != "" {
 		rest = append(rest, "Suppressed by "+p.Suppress+": "+sumOf(p.suppressed).String())
@@ -127,25 +126,6 @@ func (p *Page) writeSection(out *bufio.Writer, layout page.Layout, title, why st
 	layout.Sized().Write(out, 2, page.Dim, why)
 }
 
-// merged returns the rows of a list without callers: one for each title.
-func (p *Page) merged(list []leak) (rows []leak) {
-	index := make(map[string]int)
-	for _, l := range list {
-		key := p.title(&l, "") + p.place(&l)
-		i, ok := index[key]
-		if !ok {
-			index[key] = len(rows)
-			rows = append(rows, l)
-			continue
-		}
-		rows[i].Count += l.Count
-		rows[i].Bytes += l.Bytes
-		rows[i].AgeNs = max(rows[i].AgeNs, l.AgeNs)
-	}
-	slices.SortStableFunc(rows, func(a, b leak) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	return rows
-}
-
 // retainedRows is the maximum number of call sites listed for memory that the runtime retains.
 const retainedRows = 5
 
@@ -161,7 +141,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []leak, who
 	for i := range shown {
 		l := &shown[i]
 		line := columns.Line(page.Bytes(l.Bytes), fmt.Sprint(l.Count), page.Seconds(l.AgeNs)) + "  "
-		layout.Whole(out, line, page.Green, p.title(l, layout.Separator())+p.place(l))
+		layout.Whole(out, line, page.Green, layout.Separated(l.Text)+p.place(l))
 		if !whole {
 			continue
 		}
@@ -170,7 +150,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []leak, who
 			st = page.Yellow
 		}
 		layout.Sized().Write(out, page.NameIndent, st, p.verdict(l))
-		for _, call := range page.Callers(l.Stack.Frames()) {
+		for _, call := range l.Callers {
 			layout.Write(out, page.NameIndent+2, page.Dim, call)
 		}
 	}

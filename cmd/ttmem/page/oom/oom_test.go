@@ -70,7 +70,7 @@ func TestOOMJSON(t *testing.T) {
 	for field, want := range map[string]any{
 		"reason": "out_of_memory", "too_large": true, "region": "L1", "needed_bytes_per_bank": 200_000.0,
 		"free_bytes_per_bank": 59_000.0, "largest_free_block_bytes": 20_000.0, "capacity_bytes_per_bank": 100_000.0,
-		"allocated_bytes_per_bank": 41_000.0, "name": "ttnn.matmul · model.py:40 call_40",
+		"allocated_bytes_per_bank": 41_000.0, "name": "model.py:40 call_40 · ttnn.matmul",
 	} {
 		qt.Check(t, qt.Equals(large[field], want), qt.Commentf("%s", field))
 	}

@@ -93,10 +93,13 @@ func (p *Page) writeRow(out *bufio.Writer, layout page.Layout, shown []column, c
 	layout.Beside(out, line, page.Level(o.Peak.Bytes(), o.Peak.CapacityBytes), title)
 }
 
-// kib writes a number of bytes in KiB without the unit. Only 0 bytes are 0.0.
+// kib writes a number of bytes in KiB without the unit. Less than 1 KiB has one.
 func kib(n uint64) string {
-	if n > 0 && n < 52 {
-		return "<0.1"
+	switch {
+	case n == 0:
+		return "0"
+	case n < 1024:
+		return page.Bytes(n)
 	}
 	return fmt.Sprintf("%.1f", float64(n)/1024)
 }

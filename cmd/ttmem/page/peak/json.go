@@ -112,7 +112,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 			Devices: c.ids, Region: c.Region.String(), PerCore: c.Region == event.L1, TimeNs: c.TimeNs,
 			Bytes: c.Bytes, CapacityBytes: c.CapacityBytes, StaticBytes: c.StaticBytes,
 			OtherUsersBytes: c.OthersBytes, OtherUsersStaticBytes: c.OthersStaticBytes, Earlier: (*earlierJSON)(c.Earlier),
-			Groups: groupsJSON(p.rows(c.buffers, c.OthersBytes-c.OthersStaticBytes)), StaticGroups: groupsJSON(p.rows(c.statics, c.OthersStaticBytes)),
+			Groups: groupsJSON(p.rows(c.buffers, c.OthersBytes-c.OthersStaticBytes, false)), StaticGroups: groupsJSON(p.rows(c.statics, c.OthersStaticBytes, false)),
 			Holders: p.holdersJSON(c.buffers), Programs: p.holdersJSON(c.statics), Timeline: p.timelineJSON(c.Timeline),
 		}
 		if c.Region == event.L1 {
@@ -145,7 +145,7 @@ func groupsJSON(rows []row) []groupJSON {
 	groups := make([]groupJSON, 0, len(rows))
 	for i := range rows {
 		row := &rows[i]
-		groups = append(groups, groupJSON{row.key, row.pid, row.callers, row.bytes, row.count, len(row.programs)})
+		groups = append(groups, groupJSON{row.Text, row.pid, row.Callers, row.bytes, row.count, len(row.programs)})
 	}
 	return groups
 }

@@ -40,6 +40,8 @@ type Options struct {
 	Of, Place string
 	// By is the grouping of the peaks' contents, as alloc.GroupingOf names it.
 	By string
+	// Lines is true if a line with several call sites has one row in the text.
+	Lines bool
 	// Limit is the maximum number of rows of a list in the text; 0: all.
 	Limit  int
 	Filter alloc.Filter

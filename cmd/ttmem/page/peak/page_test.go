@@ -88,11 +88,11 @@ func TestAPeakPageSaysWhenAndOfWhat(t *testing.T) {
 	for _, want := range []string{
 		"model.ttmem, over 1.000 s",
 		"DRAM  chip 0\n peak 1.5 MiB, 13% of 12.0 MiB, at 0.301 s\n",
-		"    1.0 MiB   67%         2  ttnn.empty · model.py:10 call_10\n                               ← model.py:20 call_20\n",
-		"  512.0 KiB   33%         2  ttnn.tril · model.py:15 call_15\n",
+		"    1.0 MiB   67%         2  model.py:10 call_10 · ttnn.empty\n                               ← model.py:20 call_20\n",
+		"  512.0 KiB   33%         2  model.py:15 call_15 · ttnn.tril\n",
 		"L1 per core  chip 0\n peak 6.0 KiB, 5% of 128.0 KiB, at 0.500 s\n",
 		" █ 2.0 KiB of buffers, ▓ 4.0 KiB of circular and dataflow buffers\n",
-		"    4.0 KiB   67%         1  ttnn.tril · model.py:15 call_15\n",
+		"    4.0 KiB   67%         1  model.py:15 call_15 · ttnn.tril\n",
 	} {
 		qt.Check(t, qt.StringContains(text, want))
 	}
@@ -226,7 +226,7 @@ func TestWhatIsCountedTogether(t *testing.T) {
 	before.BeforeAttach = true
 	events := append([]event.Event{opened(7, 0), before}, modelEvents(0)[2:]...)
 	for by, want := range map[string][]string{
-		"stack":     {"ttnn.empty · model.py:10 call_10", "ttnn.tril · model.py:15 call_15", "allocated before ttmem attached"},
+		"stack":     {"model.py:10 call_10 · ttnn.empty", "model.py:15 call_15 · ttnn.tril", "allocated before ttmem attached"},
 		"op":        {"ttnn.empty", "ttnn.tril", "allocated before ttmem attached"},
 		"line":      {"model.py:10 call_10", "model.py:15 call_15", "allocated before ttmem attached"},
 		"file":      {"/home/someone/a/model.py", "allocated before ttmem attached"},

@@ -3,7 +3,6 @@ package peak
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
@@ -13,15 +12,14 @@ import (
 
 // A row is a line of the contents of a peak.
 type row struct {
-	key string
+	alloc.Look
 	// count is the number of buffers, or of circular buffers; 0 if it is not known.
 	count, bytes uint64
 	// programs are the bytes of each program, and bytes is the most of them; nil for a row of
 	// buffers.
 	programs map[program]uint64
-	// pid and callers belong to rows by stack; pid is 0 for other users.
-	pid     int
-	callers []string
+	// pid belongs to rows by stack; it is 0 for other users.
+	pid int
 }
 
 type program struct {
@@ -54,50 +52,42 @@ func (p *Page) parts(peak *memory.RegionPeak) (buffers, programs []part) {
 	return buffers, programs
 }
 
-// A rowKey identifies a row. Stacks share a row if nothing that is shown differs: an operation
-// that allocates in two places has one row.
-type rowKey struct {
-	text, callers string
-	pid           int
-}
-
-// rows adds up parts with the same key, the largest first, and adds the part of other users.
-// Programs in one row use the same space, so the one with the most counts.
-func (p *Page) rows(parts []part, others uint64) (rows []row) {
-	index := make(map[rowKey]int)
+// rows adds up parts that look alike or have the same key, the largest first, and adds the part of
+// other users. If lines is true, the call sites of a line may share a row.
+func (p *Page) rows(parts []part, others uint64, lines bool) (rows []row) {
 	for i := range parts {
 		one := &parts[i]
-		k := rowKey{text: p.key(&one.Row)}
-		var calls []string
+		r := row{count: one.Count, bytes: one.Amount.Bytes}
 		if p.By == "stack" {
-			calls = page.Callers(one.Stack.Frames())
-			k.pid, k.callers = one.PID, strings.Join(calls, "\n")
+			r.pid, r.Look = one.PID, p.names.Look(&one.Row, one.PID)
+		} else {
+			r.Text = p.key(&one.Row)
 		}
-		at, ok := index[k]
-		if !ok {
-			at = len(rows)
-			index[k] = at
-			rows = append(rows, row{key: k.text, pid: k.pid, callers: calls})
+		if one.program != nil {
+			r.programs = map[program]uint64{*one.program: r.bytes}
 		}
-		row := &rows[at]
-		row.count += one.Count
-		if one.program == nil {
-			row.bytes += one.Amount.Bytes
-			continue
-		}
-		if row.programs == nil {
-			row.programs = make(map[program]uint64)
-		}
-		row.programs[*one.program] += one.Amount.Bytes
-		row.bytes = max(row.bytes, row.programs[*one.program])
+		rows = append(rows, r)
 	}
+	rows = alloc.Fold(rows, lines, func(r *row) *alloc.Look { return &r.Look }, (*row).add)
 	if others > 0 {
-		rows = append(rows, row{key: page.OtherUsers, bytes: others})
+		rows = append(rows, row{Look: alloc.Look{Text: page.OtherUsers}, bytes: others})
 	}
 	slices.SortStableFunc(rows, func(a, b row) int {
-		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.count, a.count), cmp.Compare(a.key, b.key))
+		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.count, a.count), cmp.Compare(a.Text, b.Text))
 	})
 	return rows
+}
+
+// add adds a row. Programs in one row use the same space, so the one with the most counts.
+func (r *row) add(other *row) {
+	r.count += other.count
+	if r.programs == nil {
+		r.bytes += other.bytes
+	}
+	for of, bytes := range other.programs {
+		r.programs[of] += bytes
+		r.bytes = max(r.bytes, r.programs[of])
+	}
 }
 
 // key returns the group of an allocation.

@@ -118,14 +118,14 @@ func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 			c.format(c.Bytes-c.StaticBytes), layout.Pick("▓", "="), c.format(c.StaticBytes)))
 	}
 	if c.Region != event.L1 || c.Bytes > c.StaticBytes {
-		p.writeRows(out, layout, c, "buffers", p.rows(c.buffers, c.OthersBytes-c.OthersStaticBytes))
+		p.writeRows(out, layout, c, "buffers", p.rows(c.buffers, c.OthersBytes-c.OthersStaticBytes, p.Lines))
 	}
 	if c.StaticBytes > 0 {
-		rows := p.rows(c.statics, c.OthersStaticBytes)
-		p.writeRows(out, layout, c, "CBs, DFBs", rows)
+		rows := p.rows(c.statics, c.OthersStaticBytes, p.Lines)
 		if len(rows) > 1 {
-			layout.Write(out, 1, page.Dim, "Programs share this space in turn: the rows do not add up.")
+			layout.Write(out, 1, page.Dim, "Programs use this space in turn, so these rows do not add up:")
 		}
+		p.writeRows(out, layout, c, "CBs, DFBs", rows)
 	}
 	p.writeChart(out, layout, c)
 }
@@ -156,7 +156,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 	fmt.Fprintln(out, layout.Paint(page.Dim, page.Columns{page.SizeColumns, 5, 11}.Line("bytes", "%", noun)+"  "+p.By))
 	for i := range shown {
 		row := &shown[i]
-		title := layout.Separated(row.key)
+		title := layout.Separated(row.Text)
 		if row.pid > 0 && len(p.Snap.Processes) > 1 {
 			title = p.names.Users().PID(row.pid) + layout.Separator() + title
 		}
@@ -169,7 +169,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 		}
 		line := columns.Line(c.format(row.bytes), page.Percent(row.bytes, c.Bytes), count) + "  "
 		indent := layout.Beside(out, line, page.Green, title)
-		layout.WriteCallers(out, indent+2, row.callers)
+		layout.WriteCallers(out, indent+2, row.Callers)
 	}
 	if more := rows[len(shown):]; len(more) > 0 {
 		var bytes, count uint64

@@ -45,12 +45,9 @@ type site struct {
 }
 
 func (s *source) site() site {
-	one := site{Bytes: s.Bytes, Count: s.Count, Region: s.region, Name: s.name.String(), BeforeAttach: s.BeforeAttach}
+	one := site{Bytes: s.Bytes, Count: s.Count, Region: s.region, Name: s.Name.String(), Callers: s.Callers, BeforeAttach: s.BeforeAttach}
 	if s.kind != event.NotStatic {
 		one.StaticKind = s.kind.String()
-	}
-	if len(s.calls) > 1 {
-		one.Callers = s.calls[1:]
 	}
 	return one
 }
@@ -71,7 +68,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 			continue
 		}
 		one := peak{p.Device, p.Region.String(), p.TimeNs, p.Bytes, p.CapacityBytes, p.OthersBytes, []site{}}
-		list := sourcesOf(p)
+		list := folded(sourcesOf(p), false)
 		for j := range list[:min(len(list), shownSites)] {
 			one.Sites = append(one.Sites, list[j].site())
 		}

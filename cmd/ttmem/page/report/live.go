@@ -82,5 +82,5 @@ func liveSources(regions []memory.RegionTotal) (_ []source, others memory.Holder
 			list = append(list, newSource(unknown, event.NotStatic, region))
 		}
 	}
-	return merged(list), others
+	return folded(list, true), others
 }

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -153,22 +155,41 @@ func (r *report) bar(region event.Region, u use, columns int) string {
 
 // chips writes the chips of a use, and the use of the others.
 func (r *report) chips(of regionUse) {
-	ids := func(group []use) []int { return page.Each(group, func(u use) int { return u.chip }) }
-	text := page.EachChip(ids(of.groups[0]))
-	switch others := of.groups[1:]; len(others) {
+	room, others, text := r.most.chips*(r.width-5), of.groups[1:], ""
+	switch len(others) {
 	case 0:
 	case 1:
-		text += fmt.Sprintf("; %s %s", page.EachChip(ids(others[0])), of.format(others[0][0].shown))
+		figure := " " + of.format(others[0][0].shown)
+		room = (room - page.Width(figure) - 2) / 2
+		text = "; " + r.eachChip(others[0], room) + figure
 	default:
-		text += "; others "
+		text = "; others "
 		if low := others[len(others)-1][0].shown; low != others[0][0].shown {
 			text += of.format(low) + " to "
 		}
 		text += of.format(others[0][0].shown)
+		room -= page.Width(text)
 	}
-	for i, line := range page.Wrap(r.cut(text, r.most.chips*(r.width-5)), r.width-5) {
+	text = r.eachChip(of.groups[0], room) + text
+	for i, line := range page.Wrap(text, r.width-5) {
 		r.line(page.Blank(3+2*min(i, 1)), r.Paint(page.Dim, line))
 	}
+}
+
+// eachChip names the chips of a group, or the first of them and their number if there is no room.
+func (r *report) eachChip(group []use, columns int) string {
+	ids := page.Each(group, func(u use) int { return u.chip })
+	text := page.EachChip(ids)
+	if r.whole || page.Width(text) <= columns {
+		return text
+	}
+	rest := fmt.Sprintf(", %s (each of %d)", r.Pick("…", "..."), len(ids))
+	text = page.Chips(ids)
+	text = text[:max(0, min(len(text), columns-page.Width(rest)))]
+	if end := strings.LastIndexByte(text, ','); end > 0 {
+		text = text[:end]
+	}
+	return text + rest
 }
 
 // peakSources writes the call sites of the peak of a region of a chip.
@@ -183,9 +204,9 @@ func (r *report) peakSources(of regionUse, u use) {
 	if r.made[at] == nil {
 		made := sourcesOf(&r.peaks[at])
 		if others := r.peaks[at].OthersBytes; others > 0 {
-			made = merged(append(made, source{Holder: memory.Holder{Bytes: others}, text: page.OtherUsers}))
+			made = append(made, source{Holder: memory.Holder{Bytes: others}, Look: alloc.Look{Text: page.OtherUsers}})
 		}
-		r.made[at] = made
+		r.made[at] = folded(made, true)
 	}
 	r.sources(r.made[at], memory.Holder{}, r.most.sites, u.shown, of.format)
 }
@@ -213,5 +234,5 @@ func sourcesOf(p *memory.RegionPeak) (list []source) {
 			list = append(list, newSource(memory.Holder{Bytes: h.Bytes, Count: h.Count, Stack: h.Stack, BeforeAttach: h.BeforeAttach}, h.Kind, ""))
 		}
 	}
-	return merged(list)
+	return list
 }

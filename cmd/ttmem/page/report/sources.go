@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -21,17 +21,13 @@ const (
 // A source is a place that allocated memory.
 type source struct {
 	memory.Holder
+	alloc.Look
 	// kind is the kind of memory that a program places in L1; NotStatic for buffers.
 	kind event.StaticKind
 	// region is "" if it needs no mention.
 	region string
-	name   name.Name
-	// calls are the user's calls that led there, and caller is the one that differs from those of
-	// others with the same name.
-	calls  []string
+	// caller is the one that differs from those of others with the same name.
 	caller string
-	// text replaces the place if that is not known.
-	text string
 }
 
 // nouns name the kinds of memory.
@@ -41,42 +37,18 @@ var nouns = map[event.StaticKind]string{
 
 // newSource names the place of a holder.
 func newSource(h memory.Holder, kind event.StaticKind, region string) source {
-	s := source{Holder: h, kind: kind, region: region}
-	frames := h.Stack.Frames()
-	switch s.name = name.Of(frames); {
-	case h.BeforeAttach:
-		s.name, s.text = name.Name{}, "before ttmem attached"
-	case h.Stack == nil:
-		s.text = "without a call stack"
-	case s.name == name.Name{}:
-		s.text = "unknown code"
-	default:
-		s.calls = page.CallTexts(name.UserCalls(frames))
-	}
-	return s
+	names := alloc.Namer{}
+	row := alloc.Row{Site: names.NewSite(h.Stack), BeforeAttach: h.BeforeAttach}
+	return source{Holder: h, Look: names.Look(&row, kind, region), kind: kind, region: region}
 }
 
-// merged adds up sources that look the same on the page, the largest first.
-func merged(all []source) (list []source) {
-	type key struct {
-		kind                event.StaticKind
-		region, text, calls string
-		name                name.Name
-	}
-	index := make(map[key]int)
-	for _, s := range all {
-		k := key{s.kind, s.region, s.text, strings.Join(s.calls, "\n"), s.name}
-		at, found := index[k]
-		if !found {
-			index[k] = len(list)
-			list = append(list, s)
-			continue
-		}
-		list[at].Bytes, list[at].Count = list[at].Bytes+s.Bytes, list[at].Count+s.Count
-	}
+// folded adds up sources that look alike and, with lines, those of one line; the largest first.
+func folded(all []source, lines bool) []source {
+	list := alloc.Fold(all, lines, func(s *source) *alloc.Look { return &s.Look }, func(sum, s *source) {
+		sum.Bytes, sum.Count = sum.Bytes+s.Bytes, sum.Count+s.Count
+	})
 	slices.SortStableFunc(list, func(a, b source) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.name.Call.String(), b.name.Call.String()),
-			slices.Compare(a.calls, b.calls), cmp.Compare(a.name.Op, b.name.Op))
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Text, b.Text), slices.Compare(a.Callers, b.Callers))
 	})
 	return list
 }
@@ -86,10 +58,10 @@ func distinguish(list []source) {
 	var names []string
 	var calls [][]string
 	for i := range list {
-		names, calls = append(names, list[i].region+nouns[list[i].kind]+list[i].text+list[i].name.String()), append(calls, list[i].calls)
+		names, calls = append(names, list[i].region+nouns[list[i].kind]+list[i].Text), append(calls, list[i].Callers)
 	}
 	for i, caller := range page.Distinguish(names, calls) {
-		list[i].caller = caller
+		list[i].caller = cmp.Or(list[i].Many, caller)
 	}
 }
 
@@ -115,7 +87,7 @@ func (r *report) sources(list []source, others memory.Holder, limit int, of uint
 	for i := range list {
 		s := &list[i]
 		if i >= shown {
-			others.Bytes, others.Count, others.Stacks = others.Bytes+s.Bytes, others.Count+s.Count, others.Stacks+1
+			others.Bytes, others.Count, others.Stacks = others.Bytes+s.Bytes, others.Count+s.Count, others.Stacks+uint64(max(1, s.Sites))
 			continue
 		}
 		count := ""
@@ -134,9 +106,9 @@ func (r *report) sources(list []source, others memory.Holder, limit int, of uint
 // source writes the place of a source beside its figures, or below them if there is no room:
 // first the line, then the caller, and then the operation if it fits.
 func (r *report) source(s *source, figures string) {
-	line, caller, op := page.Clean(s.name.Call.String()), s.caller, page.Clean(s.name.Op)
+	line, caller, op := page.Clean(s.Name.Call.String()), s.caller, page.Clean(s.Name.Op)
 	if line == "" {
-		line, op = cmp.Or(s.text, op), ""
+		line, op = s.Text, ""
 	}
 	if op != "" {
 		op = r.Separator() + op
@@ -172,7 +144,7 @@ func (r *report) calls(call, caller string) string {
 	if caller == "" {
 		return call
 	}
-	return call + r.Pick(" ← ", " < ") + caller
+	return call + r.Arrow() + caller
 }
 
 // inFileOf returns a call without its file, if another call has the same file.

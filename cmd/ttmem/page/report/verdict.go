@@ -45,7 +45,7 @@ func (r *report) failures() {
 	}
 	r.line()
 	r.line(r.Paint(page.BoldRed, page.Count(r.snap.FailureCount, "allocation")+" failed"), r.Paint(page.Dim, note))
-	for _, group := range slices.Backward(list) {
+	for _, group := range list {
 		f := group[0]
 		if place := r.failedAt(f); place != "" {
 			r.line("  ", r.cut(place, r.width-2))
@@ -106,7 +106,7 @@ func (r *report) leaks() {
 	case len(list) > 0:
 		r.line(r.Paint(page.BoldRed, fmt.Sprintf("%s leaked: %s from %s", page.Bytes(sum.Bytes),
 			page.Count(sum.Count, "buffer"), page.Count(uint64(len(list)), "call site"))))
-		r.sources(merged(list), memory.Holder{}, r.most.leaks, 0, page.Bytes)
+		r.sources(folded(list, true), memory.Holder{}, r.most.leaks, 0, page.Bytes)
 	case len(r.doubts()) > 0:
 		r.line("No leaks found, but events were lost")
 	case r.State.BuffersAllocated() < analyze.LeastSurvivors:
