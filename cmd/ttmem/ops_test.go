@@ -53,7 +53,7 @@ func TestTheLogListsRunsOnRequest(t *testing.T) {
 	qt.Check(t, qt.IsFalse(strings.Contains(all, "program_run")))
 	runs, _ := logOf(t, "model.ttmem", logOptions{kinds: []string{"program_run"}}, page.Layout{})
 	qt.Check(t, qt.Equals(strings.Count(runs, "program_run"), 4))
-	qt.Check(t, qt.StringContains(runs, "program 1, model.py:80 · ttnn.relu"))
+	qt.Check(t, qt.StringContains(runs, "program 1, model.py:80 call_80 · ttnn.relu"))
 }
 
 func TestOpsOfMoments(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
@@ -111,7 +112,7 @@ func calledFrom(op string, layer int) *event.Stack {
 func TestCallSitesOfTheSameNameDifferByTheirCallers(t *testing.T) {
 	text := reportText(t, liveRun(), options{Options: Options{Live: true}, Whole: true})
 	// the caller that is the same for all says nothing
-	qt.Check(t, qt.StringContains(text, "  240.0 MiB     1 buffer  DRAM  model.py:4 weights < model.py:119 build - ttnn.zeros\n"))
+	qt.Check(t, qt.StringContains(text, "     2.3 GiB   16 buffers  DRAM  model.py:4 weights < 16 callers - ttnn.zeros\n"))
 	qt.Check(t, qt.StringContains(text, "   24.0 MiB     1 buffer  DRAM  model.py:4 weights < model.py:101 build - ttnn.zeros\n"))
 	qt.Check(t, qt.StringContains(text, "   12.0 MiB     1 buffer  DRAM  model.py:4 weights < model.py:102 build - ttnn.zeros\n"))
 	// what is in another region is another thing
@@ -132,7 +133,7 @@ func TestCallersAreShortInTheSameFile(t *testing.T) {
 	r := &report{Painter: page.Painter{ASCII: true}, width: 60}
 	line := func(caller string) string {
 		r.Reset()
-		r.source(&source{caller: caller, name: name.Name{Op: "ttnn.add", Call: name.Call{Function: "weights", File: "/srv/model.py", Line: 4}}}, "1 buffer  ")
+		r.source(&source{caller: caller, Look: alloc.Look{Name: name.Name{Op: "ttnn.add", Call: name.Call{Function: "weights", File: "/srv/model.py", Line: 4}}}}, "1 buffer  ")
 		return r.String()
 	}
 	qt.Check(t, qt.Equals(line("model.py:119 build"), "1 buffer  model.py:4 weights < model.py:119 build - ttnn.add\n"))
@@ -166,11 +167,11 @@ func TestWhatIsNotShownByNameSaysWhatItIs(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(names(4), []string{add(10), add(11), add(12), add(13)}))
 	qt.Check(t, qt.DeepEquals(names(5), []string{add(10), add(11), add(12), "2 other call sites"}))
 	qt.Check(t, qt.DeepEquals(names(40), []string{add(10), add(11), add(12), "37 other call sites"}))
-	qt.Check(t, qt.DeepEquals(names(1, bare, &earlier), []string{add(10), "before ttmem attached", "without a call stack"}))
-	qt.Check(t, qt.DeepEquals(names(0, &earlier), []string{"before ttmem attached"}))
+	qt.Check(t, qt.DeepEquals(names(1, bare, &earlier), []string{add(10), "(no call stack)", "allocated before ttmem attached"}))
+	qt.Check(t, qt.DeepEquals(names(0, &earlier), []string{"allocated before ttmem attached"}))
 	most := earlier
 	most.BytesPerBank = 12*99<<10 + 1 // of one bank, and so more than the second of twelve
-	qt.Check(t, qt.DeepEquals(names(3, &most), []string{add(10), "before ttmem attached", add(11), add(12)}))
+	qt.Check(t, qt.DeepEquals(names(3, &most), []string{add(10), "allocated before ttmem attached", add(11), add(12)}))
 	qt.Check(t, qt.HasLen(names(0, bare), 0)) // and why is not known
 }
 
@@ -246,7 +247,7 @@ func TestAPeakOfSeveralUsersHasOneRowForOthers(t *testing.T) {
 	r := &pagetest.Run{State: aggregate.New(), Now: before.Now, Id: before.Id}
 	r.State.Apply(before.State.Freeze(func(uid int) bool { return uid == 54322 })())
 	text := reportText(t, r, options{})
-	qt.Check(t, qt.StringContains(text, "     2.3 GiB  81%               other users\n   576.0 MiB  19%   12 buffers  before ttmem attached\n"))
+	qt.Check(t, qt.StringContains(text, "     2.3 GiB  81%               other users\n   576.0 MiB  19%   12 buffers  allocated before ttmem attached\n"))
 	var b bytes.Buffer
 	qt.Assert(t, qt.IsNil((&Page{r.State.Snapshot(), Options{State: r.State}}).WriteJSON(&b)))
 	qt.Check(t, qt.StringContains(b.String(), `"other_users_bytes":2516582400,"sites":[{"bytes":603979776`))
