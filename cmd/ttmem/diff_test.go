@@ -142,6 +142,53 @@ func TestWhatGrewIsFirst(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(buffers(d), []string{"/srv/model.py"}))
 }
 
+// TestPeaksAreComparedIfNothingElseDiffers: of runs that free everything, and of runs with the same
+// leftovers.
+func TestPeaksAreComparedIfNothingElseDiffers(t *testing.T) {
+	run := func(leftovers int, result uint64) string {
+		r := newTrainingRun(100)
+		for range leftovers {
+			r.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
+		}
+		r.free(r.alloc(event.DRAM, result, pagetest.Stack("matmul", "Model.step", 40)))
+		return writeEvents(t, "a.jsonl", r.events)
+	}
+	for leftovers, note := range []string{"Nothing was left unfreed", "What was never freed is the same in both"} {
+		text, d := diffOf(t, page.Layout{}, run(leftovers, 8192), run(leftovers, 12288))
+		qt.Check(t, qt.IsTrue(strings.HasPrefix(text, "Largest change: +96.0 KiB of DRAM, 1 buffer: model.py:40 Model.step · ttnn.matmul\n")), qt.Commentf("%s", text))
+		qt.Check(t, qt.StringContains(text, note+": these are the peaks."))
+		qt.Assert(t, qt.HasLen(d.Groups, 1))
+	}
+}
+
+// TestADifferenceShowsTwentyRows: the others are counted, and what shrank most comes first among
+// what shrank.
+func TestADifferenceShowsTwentyRows(t *testing.T) {
+	run := func(grows bool) string {
+		r := newTrainingRun(100)
+		for line := range 12 {
+			for _, grown := range []bool{true, false} {
+				perBank := uint64(4096)
+				if grown == grows {
+					perBank += uint64(line+1) << 10
+				}
+				at := 100 + line
+				if grown {
+					at += 100
+				}
+				r.alloc(event.DRAM, perBank, pagetest.Stack("zeros", "Model.__init__", at))
+			}
+		}
+		return writeEvents(t, "a.jsonl", r.events)
+	}
+	text, d := diffOf(t, page.Layout{}, run(false), run(true), "--at", "end")
+	qt.Check(t, qt.Equals(len(d.Groups), 20))
+	first := func(line string) int { return strings.Index(text, line+" ") }
+	qt.Check(t, qt.IsTrue(0 < first("model.py:211") && first("model.py:211") < first("model.py:202") && first("model.py:202") < first("model.py:111")), qt.Commentf("%s", text))
+	qt.Check(t, qt.IsTrue(first("model.py:111") < first("model.py:110")))
+	qt.Check(t, qt.StringContains(text, "4 changes smaller: -n 0 lists all"))
+}
+
 // TestUnfreedBuffersAreLiveAtTheEnd: the end of a program and closing its device do not
 // count as frees.
 func TestUnfreedBuffersAreLiveAtTheEnd(t *testing.T) {
