@@ -65,7 +65,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		fmt.Fprintf(out, " and %s more: -n 0 lists all\n", page.Grouped(omitted))
 	}
 	if unknown {
-		layout.Sized().Write(out, 0, page.Dim, "?: the number of runs is unknown: the library, or a program without ttnn, reports none.")
+		layout.Sized().Write(out, 0, page.Dim, "?: not reported: by this library, or for programs without ttnn")
 	}
 	if p.forgotten > 0 {
 		layout.Sized().Write(out, 0, page.NoStyle, fmt.Sprintf("Dropped: %s that ran longest ago.", page.Count(p.forgotten, "call stack")))
