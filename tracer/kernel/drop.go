@@ -4,8 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
+	"runtime"
+	"strconv"
+	"strings"
 	"unsafe"
 
+	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 
 	"ttmem/tracer/host"
@@ -42,8 +47,9 @@ func remaining(has host.CapabilitySet, written []string) host.CapabilitySet {
 	for _, path := range written {
 		keep |= host.Capabilities(place.Capabilities(path)...)
 	}
+	perfProbes := needsPerfProbes()
 	host.TryCapabilities(keep&has, func() {
-		if errors.Is(openPerfEvent(), unix.EACCES) {
+		if errors.Is(openPerfEvent(), unix.EACCES) || perfProbes && errors.Is(openPerfProbe(), unix.EACCES) {
 			keep |= host.Capabilities(unix.CAP_SYS_ADMIN)
 		}
 	})
@@ -73,6 +79,42 @@ func raiseLimits() (keep host.CapabilitySet) {
 		}
 	}
 	return keep
+}
+
+// needsPerfProbes reports whether some probes have to be perf events.
+func needsPerfProbes() bool {
+	ruledOut, err := without()
+	return err != nil || ruledOut[featureUprobeMulti] || features.HaveBPFLinkUprobeMulti() != nil || tryOtherThread() != nil
+}
+
+// openPerfProbe opens a perf event for a probe as a trial. Linux 6.16, and the stable kernels since
+// then, require CAP_SYS_ADMIN.
+func openPerfProbe() error {
+	text, err := os.ReadFile("/sys/bus/event_source/devices/uprobe/type")
+	if err != nil {
+		return err
+	}
+	kind, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
+	if err != nil {
+		return err
+	}
+	offset, err := fileOffset(reflect.ValueOf(probedByTrial).Pointer())
+	if err != nil {
+		return err
+	}
+	path, err := unix.BytePtrFromString("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	attr := unix.PerfEventAttr{
+		Type: uint32(kind), Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Ext1: uint64(uintptr(unsafe.Pointer(path))), Ext2: offset,
+	}
+	fd, err := unix.PerfEventOpen(&attr, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	runtime.KeepAlive(path)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
 }
 
 // openPerfEvent opens a perf event as a trial. If the sysctl perf_event_paranoid is over 2, Ubuntu's
