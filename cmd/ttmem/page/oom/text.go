@@ -16,14 +16,17 @@ import (
 	"ttmem/tracer/event"
 )
 
-// groups returns the failures by call site, request and cause, the newest first.
+// groups returns the failures by call site, request and cause. Groups are in order of their
+// newest failures, which come first in each.
 func (p *Page) groups() [][]*memory.Failure {
 	newestFirst := slices.Clone(p.Failures)
 	slices.Reverse(newestFirst)
-	return page.Alike(newestFirst, func(a, b *memory.Failure) bool {
+	groups := page.Alike(newestFirst, func(a, b *memory.Failure) bool {
 		return a.PID == b.PID && memory.StackID(a.Stack) == memory.StackID(b.Stack) && a.BytesPerBank == b.BytesPerBank &&
 			a.ProgramID == b.ProgramID && a.Banks == b.Banks && a.Region == b.Region && analyze.CauseOf(a) == analyze.CauseOf(b)
 	})
+	slices.Reverse(groups)
+	return groups
 }
 
 // WriteText writes the page.
@@ -36,7 +39,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		return out.Flush()
 	}
 	layout.Write(out, 0, page.Dim, fmt.Sprintf("%s failed %s", page.Count(uint64(len(p.Failures)), "allocation"), page.Clean(p.Of)))
-	shown, omitted := page.First(groups, p.Limit)
+	shown, omitted := page.Newest(groups, p.Limit)
 	for _, g := range shown {
 		fmt.Fprintln(out)
 		p.writeFailure(out, layout.Sized(), g)
