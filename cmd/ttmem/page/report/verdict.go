@@ -45,7 +45,7 @@ func (r *report) failures() {
 	}
 	r.line()
 	r.line(r.Paint(page.BoldRed, page.Count(r.snap.FailureCount, "allocation")+" failed"), r.Paint(page.Dim, note))
-	for _, group := range list {
+	for _, group := range slices.Backward(list) {
 		f := group[0]
 		if place := r.failedAt(f); place != "" {
 			r.line("  ", r.cut(place, r.width-2))
