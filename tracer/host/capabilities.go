@@ -27,10 +27,15 @@ func (s CapabilitySet) Has(capability int) bool { return s&(1<<capability) != 0 
 
 // PermittedCapabilities returns those that this thread may use.
 func PermittedCapabilities() (CapabilitySet, error) {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	err := unix.Capget(&header, &data[0])
+	_, data, err := capget()
 	return CapabilitySet(data[0].Permitted) | CapabilitySet(data[1].Permitted)<<32, err
+}
+
+// capget returns the capabilities of this thread as capget(2) and capset(2) have them.
+func capget() (header unix.CapUserHeader, data [2]unix.CapUserData, err error) {
+	header.Version = unix.LINUX_CAPABILITY_VERSION_3
+	err = unix.Capget(&header, &data[0])
+	return header, data, err
 }
 
 // TryCapabilities calls try in a thread that can use only these of its capabilities. Afterwards the
@@ -38,9 +43,8 @@ func PermittedCapabilities() (CapabilitySet, error) {
 func TryCapabilities(only CapabilitySet, try func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var before [2]unix.CapUserData
-	if unix.Capget(&header, &before[0]) != nil {
+	header, before, err := capget()
+	if err != nil {
 		return
 	}
 	less := before
@@ -71,9 +75,7 @@ func startChild(start func() error) error {
 	result := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocks it: the thread ends with the goroutine
-		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-		var data [2]unix.CapUserData
-		err := unix.Capget(&header, &data[0])
+		header, data, err := capget()
 		for i := range data {
 			set := uint32(only >> (32 * i))
 			data[i].Permitted &= set

@@ -109,11 +109,8 @@ func openPerfProbe() error {
 	attr := unix.PerfEventAttr{
 		Type: uint32(kind), Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Ext1: uint64(uintptr(unsafe.Pointer(path))), Ext2: offset,
 	}
-	fd, err := unix.PerfEventOpen(&attr, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	err = tryPerfEvent(&attr, 0, -1)
 	runtime.KeepAlive(path)
-	if err == nil {
-		unix.Close(fd)
-	}
 	return err
 }
 
@@ -123,7 +120,11 @@ func openPerfEvent() error {
 	attr := unix.PerfEventAttr{
 		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
 	}
-	fd, err := unix.PerfEventOpen(&attr, -1, 0, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	return tryPerfEvent(&attr, -1, 0)
+}
+
+func tryPerfEvent(attr *unix.PerfEventAttr, pid, cpu int) error {
+	fd, err := unix.PerfEventOpen(attr, pid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	if err == nil {
 		unix.Close(fd)
 	}

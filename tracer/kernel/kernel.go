@@ -124,8 +124,8 @@ func Detect() (*Support, error) {
 func probedByTrial() {}
 
 // tryOtherThread tries whether a uprobe_multi link that is limited to a process sees all of
-// its threads. In Linux 6.6 to 6.9 it sees only one.
-func tryOtherThread() error {
+// its threads. In Linux 6.6 to 6.9 it sees only one. It tries once: the kernel takes its time.
+var tryOtherThread = sync.OnceValue(func() error {
 	counts, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {
 		return err
@@ -171,7 +171,7 @@ func tryOtherThread() error {
 		return errors.New("it sees one thread of a process")
 	}
 	return nil
-}
+})
 
 // onOtherThread calls a function on a thread other than the process's first.
 func onOtherThread(f func()) {

@@ -119,8 +119,9 @@ func (p *Place) String() string {
 
 // Ours reports whether a file belongs to the user of this process, or to the user behind sudo.
 func Ours(info fs.FileInfo) bool {
+	behind, sudo := userBehindSudo()
 	owner := Owner(info)
-	return owner == os.Geteuid() || os.Geteuid() == 0 && strconv.Itoa(owner) == os.Getenv("SUDO_UID")
+	return owner == os.Geteuid() || sudo && owner == behind
 }
 
 // userBehindSudo returns a user for whom this process runs as root.

@@ -7,10 +7,6 @@ import (
 	"ttmem/cmd/ttmem/page/alloc"
 )
 
-// mostStacks is the largest number of call stacks with one name, in one region, that have a row
-// each.
-const mostStacks = 2
-
 // foldStacks replaces the rows of stacks with the same name by one for each region, if there are
 // many: the line of a helper that allocates has many callers.
 func foldStacks(rows map[string]*row) {
@@ -26,7 +22,7 @@ func foldStacks(rows map[string]*row) {
 		}
 	}
 	for of, list := range groups {
-		if len(list) <= mostStacks {
+		if len(list) <= alloc.OwnRows {
 			continue
 		}
 		all := &row{

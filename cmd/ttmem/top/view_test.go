@@ -9,6 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/e2e/scene"
 	"ttmem/tracer/event"
 )
@@ -77,7 +78,7 @@ func TestThatMemoryIsStillReadIsSaid(t *testing.T) {
 
 func TestRowsOfOneLineDifferByTheirCallers(t *testing.T) {
 	s := emptyStage(80, 24)
-	for line := range mostStacks {
+	for line := range alloc.OwnRows {
 		s.live.Handle(&event.Event{
 			Kind: event.Alloc, PID: 1, BufferID: uint64(line), Devices: []int{0}, Region: event.DRAM, BytesPerBank: 1024, Banks: 1,
 			Stack: event.StackOf([]event.Frame{
@@ -87,7 +88,7 @@ func TestRowsOfOneLineDifferByTheirCallers(t *testing.T) {
 		})
 	}
 	s.refresh()
-	for line := range mostStacks {
+	for line := range alloc.OwnRows {
 		qt.Check(t, qt.StringContains(s.text(), fmt.Sprintf("layers_of_a_model.py:1234 ← :200%d", line)))
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// ownRows is how many call sites with the same innermost line have rows of their own.
-const ownRows = 2
+// OwnRows is how many call sites with the same innermost line have rows of their own.
+const OwnRows = 2
 
 // A Look is what a page shows of a call site apart from its figures. Call sites that look alike
 // share a row.
@@ -61,7 +61,7 @@ func Fold[T any](rows []T, lines bool, look func(*T) *Look, add func(sum, row *T
 		}
 	}
 	for _, looks := range shared {
-		if len(looks) > ownRows {
+		if len(looks) > OwnRows {
 			one := ofLine(looks)
 			for _, l := range looks {
 				*l = one
