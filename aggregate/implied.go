@@ -33,6 +33,22 @@ func (s *State) Implied(e *event.Event) iter.Seq[*event.Event] {
 	return func(func(*event.Event) bool) {}
 }
 
+// Completed returns a function that applies each event, after the events that it implies, and then
+// calls then with it. A free is complete: it describes the freed buffer.
+func (s *State) Completed(then func(*event.Event)) func(*event.Event) {
+	each := func(e *event.Event) {
+		s.Complete(e)
+		s.Apply(e)
+		then(e)
+	}
+	return func(e *event.Event) {
+		for implied := range s.Implied(e) {
+			each(implied)
+		}
+		each(e)
+	}
+}
+
 // implied returns the events that the end of a device or of the process implies.
 func (p *process) implied(e *event.Event) iter.Seq[*event.Event] {
 	reason, selected := event.ReasonProcessExit, func(*buffer) bool { return true }

@@ -70,8 +70,8 @@ func TestBadInput(t *testing.T) {
 		"a thread":                {[]string{"attach", "-p", fmt.Sprint(thread(t))}, fmt.Sprintf("give -p %d", os.Getpid()), 1},
 		"without the library":     {[]string{"attach", "-p", fmt.Sprint(sleeper.Process.Pid)}, "attach once it has imported ttnn", 1},
 		"no such command":         {[]string{"run", "--", "no-such-command"}, "no such command", 127},
-		"output in no folder":     {[]string{"run", "--no-record", "--events", "/no/such/folder/x", "--", "touch", filepath.Join(dir, "ran")}, "name a file that can be written", 125},
-		"output is a folder":      {[]string{"run", "--no-record", "--events", dir, "--", "true"}, "name a file that can be written", 125},
+		"output in no folder":     {[]string{"run", "-o", "/no/such/folder/x", "--", "touch", filepath.Join(dir, "ran")}, "name a file that can be written", 125},
+		"output is a folder":      {[]string{"run", "-o", dir, "--", "true"}, "name a file in it", 125},
 		"recording exists":        {[]string{"run", "-o", write("exists.ttmem", []byte("mine")), "--", "true"}, "name another", 125},
 		"recording is a folder":   {[]string{"run", "-o", dir, "--", "true"}, "name a file in it", 125},
 		"recording in no folder":  {[]string{"run", "-o", "/no/such/folder/x", "--", "true"}, "name a file that can be written", 125},
@@ -213,10 +213,10 @@ func TestDiskFull(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Mkdir(disk, 0o755)))
 	qt.Assert(t, qt.IsNil(syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=256k")))
 	defer syscall.Unmount(disk, syscall.MNT_DETACH)
-	file := filepath.Join(disk, "events.jsonl")
+	file := filepath.Join(disk, "events.ttmem")
 
-	p := env.Command(t.Context(), "n150", program(t, "loop.py"), "20000")
-	cmd := exec.Command(ttmem, append([]string{"run", "--no-record", "--events", file, "--", p.Path}, p.Args[1:]...)...)
+	p := env.Command(t.Context(), "n150", program(t, "loop.py"), "100000")
+	cmd := exec.Command(ttmem, append([]string{"run", "-o", file, "--", p.Path}, p.Args[1:]...)...)
 	cmd.Env, cmd.Dir = testEnviron(p.Env, "n150", dir), dir
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -224,6 +224,6 @@ func TestDiskFull(t *testing.T) {
 	qt.Check(t, qt.Equals(cmd.ProcessState.ExitCode(), 125)) // ttmem failed, and the command did not
 	qt.Check(t, qt.StringContains(stdout.String(), "done"))
 	qt.Check(t, qt.Equals(strings.Count(stderr.String(), "no space left"), 1))
-	events := readEvents(t, file) // every line is complete
+	events := readEvents(t, file)
 	qt.Check(t, qt.IsTrue(len(events) > 100), qt.Commentf("%d events", len(events)))
 }

@@ -37,9 +37,9 @@ func TestEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			file := filepath.Join(dir, "events.jsonl")
+			file := filepath.Join(dir, "events.ttmem")
 			under := env.Command(context.Background(), "n150", program(t, "host.py"), "crash")
-			p := &target{env: env, Cmd: exec.Command(ttmem, append([]string{"run", "--no-record", "--events", file, "--", under.Path}, under.Args[1:]...)...)}
+			p := &target{env: env, Cmd: exec.Command(ttmem, append([]string{"run", "-o", file, "--", under.Path}, under.Args[1:]...)...)}
 			p.Dir, p.Env = dir, testEnviron(under.Env, "n150", dir)
 			p.start(t)
 			p.expect(t, "holding")
@@ -227,7 +227,7 @@ func TestNothingLeft(t *testing.T) {
 	p.expect(t, "holding")
 	others := probesIn(t, p) // of other tracers on this host
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
-		tracer := attachTo(t, filepath.Join(t.TempDir(), "events.jsonl"))
+		tracer := attachTo(t, filepath.Join(t.TempDir(), "events.ttmem"))
 		objects := objectsOf(t, tracer.Process.Pid)
 		t.Logf("%v: %d links, %d programs, %d maps", signal, len(objects.links), len(objects.programs), len(objects.maps))
 		qt.Assert(t, qt.IsTrue(len(objects.links) > 3 && len(objects.programs) > 3 && len(objects.maps) > 20))
@@ -247,8 +247,8 @@ func TestNothingLeft(t *testing.T) {
 func TestManyProcesses(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	load := env.Command(context.Background(), "n150", "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('loaded', flush=True); input()", env.Library)
-	file := filepath.Join(t.TempDir(), "events.jsonl")
-	shell := under(t, env, load, ttmem, "run", "--no-record", "--events", file, "--", "sh", "-c", `while read line; do "$@"; done`, "sh")
+	file := filepath.Join(t.TempDir(), "events.ttmem")
+	shell := under(t, env, load, ttmem, "run", "-o", file, "--", "sh", "-c", `while read line; do "$@"; done`, "sh")
 	processes := 0
 	reported := func(kind event.Kind) {
 		waitFor(t, fmt.Sprintf("the %v of %d processes", kind, processes), func() bool {

@@ -1,13 +1,11 @@
 package e2e
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,37 +24,21 @@ const heldPerBank = 45056
 // host is a trace of all processes of the host.
 type host struct {
 	*testing.T
-	file   string // with the events
+	file   string // of the recording
 	tracer *exec.Cmd
 }
 
 func traceHost(t *testing.T) *host {
-	h := &host{T: t, file: filepath.Join(t.TempDir(), "events.jsonl")}
+	h := &host{T: t, file: filepath.Join(t.TempDir(), "events.ttmem")}
 	h.tracer = attachTo(t, h.file)
 	return h
 }
 
 // of returns the events of a process up to now. Other programs on this host are traced as
 // well, and are ignored.
-func (h *host) of(t *testing.T, pid int) (events []event.Event) {
+func (h *host) of(t *testing.T, pid int) []event.Event {
 	t.Helper()
-	text, err := os.ReadFile(h.file)
-	qt.Assert(t, qt.IsNil(err))
-	var own bytes.Buffer
-	wanted := fmt.Appendf(nil, `"pid":%d,`, pid)
-	for line := range bytes.Lines(text) {
-		if bytes.Contains(line, wanted) && bytes.HasSuffix(line, []byte("\n")) {
-			own.Write(line)
-		}
-	}
-	for r := event.NewReader(&own); ; {
-		e, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return events
-		}
-		qt.Assert(t, qt.IsNil(err))
-		events = append(events, e)
-	}
+	return slices.DeleteFunc(readEvents(t, h.file), func(e event.Event) bool { return e.PID != pid })
 }
 
 // ended waits for the end of a process, the nth with this id, and returns its events.
@@ -287,7 +269,7 @@ func TestAttachAfterFirstThread(t *testing.T) {
 	p.waitForZombie(t)
 	p.next()
 	p.expect(t, "holding")
-	file := filepath.Join(t.TempDir(), "events.jsonl")
+	file := filepath.Join(t.TempDir(), "events.ttmem")
 	tracer := attachTo(t, file, p.Process.Pid)
 	qt.Check(t, qt.Equals(waitForHeld(t, file, p.Process.Pid, 3*heldPerBank), 3*heldPerBank)) // it is not considered ended
 	p.next()

@@ -58,11 +58,10 @@ func assertLateEqual(t *testing.T, version string, board rig.Board, moments int)
 // number of checkpoints.
 func attachLate(t *testing.T, p *target) int {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "events.jsonl")
+	file := filepath.Join(t.TempDir(), "events.ttmem")
 	attach := attachTo(t, file, p.Process.Pid)
 	waitFor(t, "what was there before", func() bool {
-		text, err := os.ReadFile(file)
-		return err == nil && strings.Contains(string(text), `"before_attach":true`)
+		return count(readEvents(t, file), func(e *event.Event) bool { return e.BeforeAttach }) > 0
 	})
 	seen := countCheckpoints(t, p.Dir)
 	waitFor(t, "checkpoints", func() bool { return countCheckpoints(t, p.Dir) >= seen+5 })

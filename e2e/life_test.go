@@ -1,13 +1,11 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -37,8 +35,8 @@ func TestFirstAndLast(t *testing.T) {
 			args = []string{"sh", "-c", fmt.Sprintf("%s %s; true", python, program(t, "one.py"))}
 		}
 		dir := t.TempDir()
-		file := filepath.Join(dir, "events.jsonl")
-		cmd := exec.Command(ttmem, append([]string{"run", "--no-record", "--events", file, "--"}, args...)...)
+		file := filepath.Join(dir, "events.ttmem")
+		cmd := exec.Command(ttmem, append([]string{"run", "-o", file, "--"}, args...)...)
 		cmd.Dir = dir
 		cmd.Env = testEnviron(env.Command(context.Background(), "n150").Env, "n150", dir)
 		out, err := cmd.CombinedOutput()
@@ -64,13 +62,13 @@ func TestKilledTracer(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	p := startTarget(t, env, "n150", program(t, "loop.py"), "50000", "2")
 	p.expect(t, "ready")
-	file := filepath.Join(t.TempDir(), "events.jsonl")
+	file := filepath.Join(t.TempDir(), "events.ttmem")
 	tracer := attachTo(t, file, p.Process.Pid)
 	placed := probesIn(t, p)
 	qt.Assert(t, qt.IsTrue(placed > 10), qt.Commentf("%d probes are seen in the target", placed))
 
 	fmt.Fprintln(p.stdin) // the first round
-	waitForSize(t, file, 1<<20)
+	waitForSize(t, file, 16<<10)
 	qt.Assert(t, qt.IsNil(tracer.Process.Kill()))
 	tracer.Wait()
 	p.expect(t, "")
@@ -81,12 +79,9 @@ func TestKilledTracer(t *testing.T) {
 	p.expect(t, "")
 	p.expect(t, "done")
 	qt.Assert(t, qt.IsNil(p.Wait()))
-	// all written lines are complete
-	text, err := os.ReadFile(file)
-	qt.Assert(t, qt.IsNil(err))
-	for _, line := range lines(string(text[:bytes.LastIndexByte(text, '\n')+1])) {
-		qt.Assert(t, qt.IsTrue(strings.HasSuffix(line, "}")))
-	}
+	// what was written before can be read
+	allocs := kinds(readEvents(t, file), event.Alloc)
+	qt.Check(t, qt.IsTrue(allocs > 100 && allocs <= 50000), qt.Commentf("%d allocations", allocs))
 }
 
 // Processes that end during an attach are reported in one line, and nothing hangs.
@@ -118,7 +113,7 @@ func TestTwoProcesses(t *testing.T) {
 		p.expect(t, "opened")
 		targets, pids = append(targets, p), append(pids, p.Process.Pid)
 	}
-	file := filepath.Join(t.TempDir(), "events.jsonl")
+	file := filepath.Join(t.TempDir(), "events.ttmem")
 	tracer := attachTo(t, file, pids...)
 	for _, p := range targets {
 		fmt.Fprintln(p.stdin)
@@ -162,7 +157,7 @@ func TestOtherNamespace(t *testing.T) {
 	p.expect(t, "opened")
 	qt.Assert(t, qt.IsNil(os.Remove(own)))
 
-	file := filepath.Join(dir, "events.jsonl")
+	file := filepath.Join(dir, "events.ttmem")
 	attachTo(t, file, p.Process.Pid)
 	fmt.Fprintln(p.stdin)
 	p.expect(t, "holding")
@@ -184,7 +179,7 @@ func TestOverwrittenLibrary(t *testing.T) {
 	dir := t.TempDir()
 	p, own := startWithOwnLibrary(t, env, dir, program(t, "hold.py"), "6", "512")
 	p.expect(t, "holding")
-	file := filepath.Join(dir, "events.jsonl")
+	file := filepath.Join(dir, "events.ttmem")
 	tracer := attachTo(t, file, p.Process.Pid)
 	qt.Assert(t, qt.IsTrue(probesIn(t, p) > 10))
 
@@ -215,7 +210,7 @@ func TestManyEvents(t *testing.T) {
 func TestEndWithFullRing(t *testing.T) {
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "loop.py"), "30000", "1")
 	p.expect(t, "ready")
-	file := filepath.Join(t.TempDir(), "events.jsonl")
+	file := filepath.Join(t.TempDir(), "events.ttmem")
 	attach := attachTo(t, file, p.Process.Pid)
 	qt.Assert(t, qt.IsNil(attach.Process.Signal(syscall.SIGSTOP)))
 	fmt.Fprintln(p.stdin)

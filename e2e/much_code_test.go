@@ -42,11 +42,11 @@ func TestMuchCode(t *testing.T) {
 				keepBusy(t)
 			}
 			dir := t.TempDir()
-			file, ended := filepath.Join(dir, "events.jsonl"), filepath.Join(dir, "ended")
+			file, ended := filepath.Join(dir, "events.ttmem"), filepath.Join(dir, "ended")
 			under := env.Command(context.Background(), "n150", program(t, "one.py"))
 			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute*patience)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, ttmem, "run", "--no-record", "--events", file, "--", under.Path, "-c", `
+			cmd := exec.CommandContext(ctx, ttmem, "run", "-o", file, "--", under.Path, "-c", `
 import os, subprocess, sys, time
 for _ in range(2):
     subprocess.check_call([sys.executable, sys.argv[1]], env={**os.environ, "LD_PRELOAD": sys.argv[2]})

@@ -86,10 +86,10 @@ func (p *target) expect(t *testing.T, prefix string) string {
 	}
 }
 
-// attachTo starts `ttmem attach` and waits until it is attached.
+// attachTo starts a `ttmem attach` that records, and waits until it is attached.
 func attachTo(t *testing.T, file string, pids ...int) *exec.Cmd {
 	t.Helper()
-	args := []string{"attach", "--no-record", "--json", "--events", file}
+	args := []string{"attach", "--json", "-o", file}
 	for _, pid := range pids {
 		args = append(args, "-p", fmt.Sprint(pid))
 	}

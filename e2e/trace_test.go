@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,13 +73,13 @@ type traced struct {
 func traceRun(t *testing.T, env *rig.Env, board rig.Board, args ...string) traced {
 	t.Helper()
 	dir := t.TempDir()
-	file := filepath.Join(dir, "events.jsonl")
+	file := filepath.Join(dir, "events.ttmem")
 	under := env.Command(context.Background(), board, args...)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute*patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, ttmem, append([]string{"run", "--no-record", "--events", file, "--"}, under.Args...)...)
-	cmd.Args[5+1] = under.Path
-	cmd.Env = append(testEnviron(under.Env, board, dir), "TTMEM_EVENTS="+file)
+	cmd := exec.CommandContext(ctx, ttmem, append([]string{"run", "-o", file, "--"}, under.Args...)...)
+	cmd.Args[4+1] = under.Path
+	cmd.Env = append(testEnviron(under.Env, board, dir), "TTMEM_LOG="+strings.Join([]string{ttmem, "log", file, "--json"}, " "))
 	cmd.Dir = dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -90,7 +89,7 @@ func traceRun(t *testing.T, env *rig.Env, board rig.Board, args ...string) trace
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(file); err != nil {
-		t.Fatalf("no events were written:\n%s", stderr.String())
+		t.Fatalf("nothing was recorded:\n%s", stderr.String())
 	}
 	return traced{readEvents(t, file), stderr.String(), cmd.ProcessState.ExitCode(), dir}
 }
@@ -101,20 +100,11 @@ func testEnviron(env []string, board rig.Board, dir string) []string {
 		"TTMEM_CHECKPOINTS="+filepath.Join(dir, "checkpoints.jsonl"), "PYTHONUNBUFFERED=1")
 }
 
-func readEvents(t *testing.T, path string) []event.Event {
+// readEvents reads a recording up to the last event that was written, with implied events.
+func readEvents(t *testing.T, path string) (events []event.Event) {
 	t.Helper()
-	f, err := os.Open(path)
-	qt.Assert(t, qt.IsNil(err))
-	defer f.Close()
-	var events []event.Event
-	for r := event.NewReader(f); ; {
-		e, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return events
-		}
-		qt.Assert(t, qt.IsNil(err))
-		events = append(events, e)
-	}
+	qt.Assert(t, qt.IsNil(tracetest.EachEvent(path, func(e *event.Event) { events = append(events, *e) })))
+	return events
 }
 
 // checkpoint is the state of the library's own allocator at a time.

@@ -43,7 +43,7 @@ could not be written.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(o.Source.PIDs) == 0 {
 				output.KeepPrivate()
-				o.Private, o.Record.Private = true, true
+				o.Record.Private = true
 			}
 			return session.Trace(o, 1)
 		},

@@ -13,7 +13,7 @@ import (
 
 // TestColoursAreForTerminals, unless --color says otherwise.
 func TestColoursAreForTerminals(t *testing.T) {
-	path := writeEvents(t, "busy.jsonl", busyEvents())
+	path := writeEvents(t, "busy.ttmem", busyEvents())
 	terminal, pipe := &unix.Winsize{Row: 24, Col: 80}, (*unix.Winsize)(nil)
 	for _, test := range []struct {
 		name, flag, variable string
@@ -52,7 +52,7 @@ func TestColoursAreForTerminals(t *testing.T) {
 // TestTheWidthIsCOLUMNSOrTheTerminals, in this order; a pipe has lines of any length.
 func TestTheWidthIsCOLUMNSOrTheTerminals(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
-	path := writeEvents(t, "shared.jsonl", sharedHost(anna, ben))
+	path := writeEvents(t, "shared.ttmem", sharedHost(anna, ben))
 	widest := func(size *unix.Winsize, command string) (columns int) {
 		out, errs, status := runSized(t, size, append(strings.Fields(command), path))
 		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))

@@ -151,13 +151,6 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	if o.format.JSON && !c.Flags().Changed("limit") {
 		o.n = 0
 	}
-	for _, side := range []*diffSide{a, b} {
-		if !side.Live {
-			if err := (&source.Options{File: side.Path}).CheckUTC(o.utc); err != nil {
-				return err
-			}
-		}
-	}
 	w, err := o.read(a, b)
 	if err != nil {
 		return err

@@ -49,7 +49,7 @@ func TestADifferenceNeedsNoPass(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 
 			state, unfreed := aggregate.New(), make(amounts)
-			_, err = (&source.Options{File: path}).Watch(source.Completed(state, func(e *event.Event) {
+			_, err = (&source.Options{File: path}).Watch(state.Completed(func(e *event.Event) {
 				if e.Kind == event.Free && (e.Reason == event.ReasonDeviceClose || e.Reason == event.ReasonProcessExit) {
 					unfreed.add(memory.SiteAmount{
 						Site: memory.Site{

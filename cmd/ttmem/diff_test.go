@@ -97,8 +97,8 @@ func diffOf(t *testing.T, layout page.Layout, args ...string) (text string, d *d
 }
 
 func TestTheDifferenceOfTwoRecordings(t *testing.T) {
-	a := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(3, 0, 12).events)
-	b := writeEvents(t, "b.jsonl", newTrainingRun(200).steps(3, 2, 12).events)
+	a := writeEvents(t, "a.ttmem", newTrainingRun(100).steps(3, 0, 12).events)
+	b := writeEvents(t, "b.ttmem", newTrainingRun(200).steps(3, 2, 12).events)
 	for _, test := range []struct {
 		name   string
 		layout page.Layout
@@ -123,8 +123,8 @@ func TestTheDifferenceOfTwoRecordings(t *testing.T) {
 // TestWhatGrewIsFirst: the line that leaks, and nothing else, whatever the processes'
 // ids, and where an edit moved lines.
 func TestWhatGrewIsFirst(t *testing.T) {
-	a := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(3, 0, 12).events)
-	b := writeEvents(t, "b.jsonl", newTrainingRun(200).steps(3, 2, 15).events)
+	a := writeEvents(t, "a.ttmem", newTrainingRun(100).steps(3, 0, 12).events)
+	b := writeEvents(t, "b.ttmem", newTrainingRun(200).steps(3, 2, 15).events)
 	buffers := func(d *diff.Difference) (keys []string) {
 		for _, g := range d.Groups {
 			if !g.Static {
@@ -151,7 +151,7 @@ func TestPeaksAreComparedIfNothingElseDiffers(t *testing.T) {
 			r.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
 		}
 		r.free(r.alloc(event.DRAM, result, pagetest.Stack("matmul", "Model.step", 40)))
-		return writeEvents(t, "a.jsonl", r.events)
+		return writeEvents(t, "a.ttmem", r.events)
 	}
 	for leftovers, note := range []string{"Nothing was left unfreed", "What was never freed is the same in both"} {
 		text, d := diffOf(t, page.Layout{}, run(leftovers, 8192), run(leftovers, 12288))
@@ -179,7 +179,7 @@ func TestADifferenceShowsTwentyRows(t *testing.T) {
 				r.alloc(event.DRAM, perBank, pagetest.Stack("zeros", "Model.__init__", at))
 			}
 		}
-		return writeEvents(t, "a.jsonl", r.events)
+		return writeEvents(t, "a.ttmem", r.events)
 	}
 	text, d := diffOf(t, page.Layout{}, run(false), run(true), "--at", "end")
 	qt.Check(t, qt.Equals(len(d.Groups), 20))
@@ -197,16 +197,16 @@ func TestUnfreedBuffersAreLiveAtTheEnd(t *testing.T) {
 	exited.add(event.Event{Kind: event.ProcessExit})
 	closed := newTrainingRun(100).steps(3, 2, 12)
 	closed.add(event.Event{Kind: event.DeviceClose, Allocator: 1})
-	a := writeEvents(t, "a.jsonl", running.events)
+	a := writeEvents(t, "a.ttmem", running.events)
 	for _, run := range []*trainingRun{exited, closed} {
-		_, d := diffOf(t, page.Layout{}, a, writeEvents(t, "b.jsonl", run.events), "--region", "DRAM", "--at", "left")
+		_, d := diffOf(t, page.Layout{}, a, writeEvents(t, "b.ttmem", run.events), "--region", "DRAM", "--at", "left")
 		qt.Check(t, qt.HasLen(d.Groups, 0))
 		qt.Check(t, qt.Equals(d.Same, 2))
 	}
 }
 
 func TestTheDifferenceOfTwoMarks(t *testing.T) {
-	path := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(10, 2, 12).events)
+	path := writeEvents(t, "a.ttmem", newTrainingRun(100).steps(10, 2, 12).events)
 	for name, c := range map[string]struct {
 		from, to string
 		grown    int64 // buffers
@@ -235,8 +235,8 @@ func TestTheDifferenceOfTwoMarks(t *testing.T) {
 }
 
 func TestTheDifferenceAsJSON(t *testing.T) {
-	a := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(3, 0, 12).events)
-	b := writeEvents(t, "b.jsonl", newTrainingRun(200).steps(3, 2, 12).events)
+	a := writeEvents(t, "a.ttmem", newTrainingRun(100).steps(3, 0, 12).events)
+	b := writeEvents(t, "b.ttmem", newTrainingRun(200).steps(3, 2, 12).events)
 	_, d := diffOf(t, page.Layout{}, a, b)
 	var out strings.Builder
 	qt.Assert(t, qt.IsNil(d.WriteJSON(&out)))
@@ -251,9 +251,9 @@ func TestTheDifferenceAsJSON(t *testing.T) {
 }
 
 func TestTheDifferenceSaysWhatIsWrong(t *testing.T) {
-	a := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(2, 0, 12).events)
-	unmarked := writeEvents(t, "b.jsonl", newTrainingRun(100).events)
-	empty := writeEvents(t, "empty.jsonl", nil)
+	a := writeEvents(t, "a.ttmem", newTrainingRun(100).steps(2, 0, 12).events)
+	unmarked := writeEvents(t, "b.ttmem", newTrainingRun(100).events)
+	empty := writeEvents(t, "empty.ttmem", nil)
 	for name, c := range map[string]struct {
 		args []string
 		says string
@@ -290,7 +290,7 @@ func TestTheDifferenceSaysWhatIsWrong(t *testing.T) {
 }
 
 func TestTooMuchGrowthFails(t *testing.T) {
-	path := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(4, 2, 12).events)
+	path := writeEvents(t, "a.ttmem", newTrainingRun(100).steps(4, 2, 12).events)
 	stdout := os.Stdout
 	defer func() { os.Stdout = stdout }()
 	run := func(args ...string) error {

@@ -58,8 +58,8 @@ func busyEvents() []event.Event {
 // TestPagesAreOfASCIIWhereTheTerminalIs: what ttmem itself writes; names are as they are.
 func TestPagesAreOfASCIIWhereTheTerminalIs(t *testing.T) {
 	t.Setenv("LC_ALL", "C")
-	file := writeEvents(t, "busy.jsonl", busyEvents())
-	odd := writeEvents(t, "odd.jsonl", oddEvents())
+	file := writeEvents(t, "busy.ttmem", busyEvents())
+	odd := writeEvents(t, "odd.ttmem", oddEvents())
 	for _, line := range []string{
 		"map FILE", "map FILE --at peak -n 0", "map FILE --at failure#1 --region L1", "map FILE --region TRACE",
 		"dump FILE", "dump FILE --at peak", "dump FILE --at loaded --by stack", "dump FILE --at peak --by process",
@@ -85,8 +85,8 @@ var notASCII = regexp.MustCompile(`[^\x00-\x7f]+`)
 
 // TestPagesFitTheTerminal: no line is wider, and no name of a line of code is cut.
 func TestPagesFitTheTerminal(t *testing.T) {
-	file := writeEvents(t, "busy.jsonl", busyEvents())
-	odd := writeEvents(t, "odd.jsonl", oddEvents())
+	file := writeEvents(t, "busy.ttmem", busyEvents())
+	odd := writeEvents(t, "odd.ttmem", oddEvents())
 	for _, columns := range []int{40, 60, 80, 120} {
 		layout := page.Layout{Width: columns}
 		var b strings.Builder
@@ -147,7 +147,7 @@ func TestSizeIsTheSameInAllPages(t *testing.T) {
 	padded.SizeBytes = 3000 // of 12 banks with 2 KiB each
 	r.add(padded)
 	r.mark("there")
-	path := writeEvents(t, "padded.jsonl", r.events)
+	path := writeEvents(t, "padded.ttmem", r.events)
 	log, _ := logOf(t, path, logOptions{kinds: []string{"alloc"}}, page.Layout{})
 	qt.Check(t, qt.IsTrue(regexp.MustCompile(`address +size +per bank`).MatchString(log)), qt.Commentf("%s", log))
 	qt.Check(t, qt.StringContains(log, " 2.9 KiB   2.0 KiB × 12"))

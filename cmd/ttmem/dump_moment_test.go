@@ -44,7 +44,7 @@ func turningEvents() []event.Event {
 }
 
 func TestDumpOfAMoment(t *testing.T) {
-	path := writeEvents(t, "turning.jsonl", turningEvents())
+	path := writeEvents(t, "turning.ttmem", turningEvents())
 	for _, test := range []struct {
 		at   string
 		want []string // what is listed
@@ -86,7 +86,7 @@ func TestDumpOfAMoment(t *testing.T) {
 		_, err := dumpOf(t, path, viewOptions{at: at})
 		qt.Check(t, qt.ErrorMatches(err, says))
 	}
-	_, err = dumpOf(t, writeEvents(t, "a.jsonl", newTrainingRun(1).steps(1, 0, 12).events), viewOptions{at: "failure"})
+	_, err = dumpOf(t, writeEvents(t, "a.ttmem", newTrainingRun(1).steps(1, 0, 12).events), viewOptions{at: "failure"})
 	qt.Check(t, qt.ErrorMatches(err, "no allocation failed in .*"))
 	qt.Check(t, qt.ErrorMatches(runDump(&viewOptions{at: "peak"}), "--at is a moment of a recording.*"))
 }
@@ -102,7 +102,7 @@ func TestBuffersOfOneNameDifferByTheirCallers(t *testing.T) {
 	r.alloc(event.DRAM, 4096, by(20))
 	r.alloc(event.DRAM, 4096, by(30))
 	r.mark("loaded")
-	path := writeEvents(t, "helper.jsonl", r.events)
+	path := writeEvents(t, "helper.ttmem", r.events)
 	l, err := dumpOf(t, path, viewOptions{at: "loaded"})
 	qt.Assert(t, qt.IsNil(err))
 	var text strings.Builder

@@ -19,7 +19,7 @@ func TestBuffersComeBeforeWhatIsLaidOverOthers(t *testing.T) {
 	}
 	larger := circular
 	larger.Address, larger.SizeBytes = 0x200000, 2<<20
-	path := writeEvents(t, "static.jsonl", []event.Event{
+	path := writeEvents(t, "static.ttmem", []event.Event{
 		circular,
 		pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x8000, 2048, pagetest.Stack("add", "forward", 3), 0),
 		larger,

@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -28,29 +26,23 @@ var fuzzedCommands = []string{
 // command has a page for them, and nothing on it that a terminal acts on.
 func FuzzCommands(f *testing.F) {
 	for i, story := range []string{"mesh", "reopen", "marks"} {
-		var lines []byte
+		var lines bytes.Buffer
+		w := &storyWriter{lines: json.NewEncoder(&lines), calls: make(map[string]int), stacks: make(map[*event.Stack]int)}
 		for n, e := range readStory(f, storyEvents(goldenFolder, story)).events {
 			if n < 30 {
-				lines = append(e.AppendJSON(lines), '\n')
+				w.add(f, &e)
 			}
 		}
 		for command := range fuzzedCommands {
 			if command%3 == i {
-				f.Add(lines, uint8(command))
+				f.Add(lines.Bytes(), uint8(command))
 			}
 		}
 	}
 	f.Fuzz(func(t *testing.T, lines []byte, command uint8) {
-		stream := &storyStream{end: &storyEnd{}}
-		for r := event.NewReader(bytes.NewReader(lines)); ; {
-			e, err := r.Next()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err == nil {
-				stream.events = append(stream.events, e)
-			}
-		}
+		stream, _ := parseStory(bytes.NewReader(lines))
+		stream.header, stream.end = storyHeader{}, &storyEnd{}
+		stream.events = slices.DeleteFunc(stream.events, func(e event.Event) bool { return e.Kind == 0 || e.Kind == event.Checkpoint })
 		if len(stream.events) == 0 {
 			return
 		}

@@ -22,7 +22,7 @@ import (
 )
 
 // The events of a story are kept in a form of their own, events.jsonl.zst: neither the
-// format of recordings nor that of event files may change what is in them. A line has one
+// format of recordings nor that of JSON documents may change what is in them. A line has one
 // of the fields of storyLine. Calls and stacks have numbers, and come before what names
 // them.
 
@@ -145,17 +145,26 @@ func readStory(t testing.TB, path string) *storyStream {
 	z, err := zstd.NewReader(f)
 	qt.Assert(t, qt.IsNil(err))
 	defer z.Close()
+	s, err := parseStory(z)
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", path))
+	return s
+}
+
+// parseStory reads the lines of a story. After an error it returns what was before that.
+func parseStory(r io.Reader) (*storyStream, error) {
 	s := new(storyStream)
 	calls, stacks := make(map[int]*event.Call), make(map[int]*event.Stack)
-	lines := json.NewDecoder(bufio.NewReader(z))
+	lines := json.NewDecoder(bufio.NewReader(r))
 	lines.DisallowUnknownFields()
 	for {
 		var line storyLine
 		err := lines.Decode(&line)
 		if errors.Is(err, io.EOF) {
-			return s
+			return s, nil
 		}
-		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", path))
+		if err != nil {
+			return s, err
+		}
 		switch {
 		case line.Header != nil:
 			s.header = *line.Header
@@ -168,15 +177,21 @@ func readStory(t testing.TB, path string) *storyStream {
 		case line.Stack != nil:
 			var list []*event.Call
 			for _, number := range line.Stack.Calls {
+				if calls[number] == nil {
+					return s, fmt.Errorf("there is no call %d", number)
+				}
 				list = append(list, calls[number])
 			}
 			number := line.Stack.Number
 			stacks[number] = event.NewStack(uint64(number), func() []*event.Call { return list })
 		case line.Event != nil:
 			e, err := line.Event.event()
-			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", path))
-			e.Stack = stacks[line.Event.Stack]
-			qt.Assert(t, qt.Equals(e.Stack != nil, line.Event.Stack != 0))
+			if err != nil {
+				return s, err
+			}
+			if e.Stack = stacks[line.Event.Stack]; e.Stack == nil && line.Event.Stack != 0 {
+				return s, fmt.Errorf("there is no stack %d", line.Event.Stack)
+			}
 			s.events = append(s.events, e)
 		case line.End != nil:
 			s.end = line.End
@@ -200,6 +215,9 @@ func (s *storyEvent) event() (e event.Event, err error) {
 	}
 	for name, c := range s.Capacities {
 		region, err := valueNamed[event.Region](name)
+		if err == nil && int(region) >= len(e.Capacities) {
+			err = fmt.Errorf("%s has no capacity", name)
+		}
 		if err != nil {
 			return e, err
 		}
@@ -258,13 +276,13 @@ func newStoryWriter(t *testing.T, f io.Writer) *storyWriter {
 	return &storyWriter{json.NewEncoder(z), z, make(map[string]int), make(map[*event.Stack]int)}
 }
 
-func (w *storyWriter) write(t *testing.T, line storyLine) {
+func (w *storyWriter) write(t testing.TB, line storyLine) {
 	t.Helper()
 	qt.Assert(t, qt.IsNil(w.lines.Encode(&line)))
 }
 
 // add writes an event, and before it what is new of its stack.
-func (w *storyWriter) add(t *testing.T, e *event.Event) {
+func (w *storyWriter) add(t testing.TB, e *event.Event) {
 	t.Helper()
 	s := &storyEvent{
 		TimeNs: e.TimeNs, Kind: nameOf(e.Kind), PID: e.PID, TID: e.TID, Comm: e.Comm, Devices: e.Devices, Region: nameOf(e.Region),
@@ -294,7 +312,7 @@ func (w *storyWriter) add(t *testing.T, e *event.Event) {
 }
 
 // stack is the number of a stack, which is written if it is new.
-func (w *storyWriter) stack(t *testing.T, s *event.Stack) int {
+func (w *storyWriter) stack(t testing.TB, s *event.Stack) int {
 	t.Helper()
 	if number, ok := w.stacks[s]; ok {
 		return number

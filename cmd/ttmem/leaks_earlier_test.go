@@ -30,7 +30,7 @@ func joinedFile(t *testing.T, leaks bool) string {
 	state := run.alloc(event.DRAM, 4096, pagetest.Stack("add", "Model.state", 21))
 	mark("lunch2")
 	before := aggregate.New()
-	_, err := (&source.Options{File: writeEvents(t, "before.jsonl", run.events)}).Watch(before.Apply)
+	_, err := (&source.Options{File: writeEvents(t, "before.ttmem", run.events)}).Watch(before.Apply)
 	qt.Assert(t, qt.IsNil(err))
 	events := []event.Event{*before.Checkpoint()}
 	id := uint64(1000)
@@ -48,7 +48,7 @@ func joinedFile(t *testing.T, leaks bool) string {
 			alloc(pagetest.Stack("softmax", "Model.forward", 31))
 		}
 	}
-	return writeEvents(t, "joined.jsonl", events)
+	return writeEvents(t, "joined.ttmem", events)
 }
 
 // TestMarksOfBeforeDoNotHideLeaks: without --from and --to, and from the beginning,
@@ -91,9 +91,9 @@ func TestSinceAMarkOfBeforeWhatDoesNotGrowIsLeft(t *testing.T) {
 		"allocated after the mark and still live; it may have replaced other buffers",
 		`the mark "lunch" lies before ` + file + " begins: ",
 	} {
-		qt.Check(t, qt.StringContains(strings.ReplaceAll(out, strings.TrimSuffix(file, "joined.jsonl")+"joined.jsonl,", "joined.jsonl,"), want))
+		qt.Check(t, qt.StringContains(strings.ReplaceAll(out, strings.TrimSuffix(file, "joined.ttmem")+"joined.ttmem,", "joined.ttmem,"), want))
 	}
-	qt.Check(t, qt.ErrorMatches(commandSays(t, "leaks", file, "--from", "lunch", "--to", "lunch2"), "--to lunch2: the mark lies before .*joined.jsonl begins, .*"))
+	qt.Check(t, qt.ErrorMatches(commandSays(t, "leaks", file, "--from", "lunch", "--to", "lunch2"), "--to lunch2: the mark lies before .*joined.ttmem begins, .*"))
 }
 
 // TestMarksOfBeforeAreKnown: a client that joins after two marks gets the same answer as from the
@@ -117,11 +117,11 @@ func TestMarksOfBeforeAreKnown(t *testing.T) {
 	for _, id := range later {
 		run.free(id)
 	}
-	whole := writeEvents(t, "whole.jsonl", run.events)
+	whole := writeEvents(t, "whole.ttmem", run.events)
 	s := aggregate.New()
 	_, err := (&source.Options{File: whole}).Watch(s.Apply)
 	qt.Assert(t, qt.IsNil(err))
-	joined := writeEvents(t, "joined.jsonl", []event.Event{*s.Checkpoint()})
+	joined := writeEvents(t, "joined.ttmem", []event.Event{*s.Checkpoint()})
 	text := func(v any) string {
 		b, err := event.MarshalJSON(v)
 		qt.Assert(t, qt.IsNil(err))
@@ -184,7 +184,7 @@ func TestTheVerdictSinceOneMark(t *testing.T) {
 		if want == "grew before the mark" {
 			flag = "--to"
 		}
-		doc, err := leaksJSON(t, writeEvents(t, "one.jsonl", events), flag, "warm")
+		doc, err := leaksJSON(t, writeEvents(t, "one.ttmem", events), flag, "warm")
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.HasLen(doc.Leaks, 1))
 		qt.Check(t, qt.Equals(doc.Leaks[0].Verdict, want))

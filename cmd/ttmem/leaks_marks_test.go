@@ -35,7 +35,7 @@ func markedFile(t *testing.T, steps int) string {
 		}
 	}
 	mark()
-	return writeEvents(t, "marked.jsonl", events)
+	return writeEvents(t, "marked.ttmem", events)
 }
 
 // leaksJSON is what `ttmem leaks --json` prints of a file, and its error.
@@ -124,7 +124,7 @@ func TestMarksOfStepsDecideNothing(t *testing.T) {
 			mark(fmt.Sprintf("tests/test_a.py::test_%d (end)", i-4))
 		}
 	}
-	file := writeEvents(t, "steps.jsonl", events)
+	file := writeEvents(t, "steps.ttmem", events)
 	doc, err := leaksJSON(t, file)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.HasLen(doc.Marks, 0))

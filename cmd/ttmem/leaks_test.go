@@ -10,7 +10,7 @@ import (
 )
 
 func TestLeaksSaysWhatIsWrong(t *testing.T) {
-	file := writeEvents(t, "marked.jsonl", []event.Event{
+	file := writeEvents(t, "marked.ttmem", []event.Event{
 		{Kind: event.Mark, Cause: "step 5"}, {Kind: event.Mark, Cause: "step 15"},
 	})
 	for _, test := range []struct {

@@ -6,11 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/eventlog"
@@ -22,15 +24,13 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// writeEvents writes a file of events, each a tenth of a second after the one before
-// where it has no time of its own. With a checkpoint it is a recording.
+// writeEvents writes a recording of events, each a tenth of a second after the one before
+// where it has no time of its own. It does not say when it was made.
 func writeEvents(t *testing.T, name string, events []event.Event) string {
 	t.Helper()
-	var b []byte
 	var out bytes.Buffer
-	r, err := recording.NewWriter(&out, recording.Options{})
+	r, err := recording.NewWriter(&out, recording.Options{Header: &recording.Header{}})
 	qt.Assert(t, qt.IsNil(err))
-	restored := false
 	now := uint64(1000 * pagetest.Second)
 	for _, e := range events {
 		if e.TimeNs == 0 {
@@ -38,16 +38,11 @@ func writeEvents(t *testing.T, name string, events []event.Event) string {
 			e.TimeNs = now
 		}
 		now = e.TimeNs
-		b = append(e.AppendJSON(b), '\n')
 		r.Add(&e)
-		restored = restored || e.Kind == event.Checkpoint
 	}
-	if restored {
-		qt.Assert(t, qt.IsNil(r.Close(recording.End{})))
-		b = out.Bytes()
-	}
+	qt.Assert(t, qt.IsNil(r.Close(recording.End{})))
 	path := filepath.Join(t.TempDir(), name)
-	qt.Assert(t, qt.IsNil(os.WriteFile(path, b, 0o644)))
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, out.Bytes(), 0o644)))
 	return path
 }
 
@@ -110,7 +105,7 @@ func logOf(t *testing.T, path string, o logOptions, layout page.Layout) (string,
 }
 
 func TestTheLog(t *testing.T) {
-	path := writeEvents(t, "odd.jsonl", oddEvents())
+	path := writeEvents(t, "odd.ttmem", oddEvents())
 	for _, test := range []struct {
 		name    string
 		options logOptions
@@ -136,7 +131,7 @@ func TestTheLog(t *testing.T) {
 // TestTheLogListsSelectedEvents: events by their numbers, and after the last one those
 // that the exit implies.
 func TestTheLogListsSelectedEvents(t *testing.T) {
-	path := writeEvents(t, "odd.jsonl", oddEvents())
+	path := writeEvents(t, "odd.ttmem", oddEvents())
 	for name, c := range map[string]struct {
 		options logOptions
 		want    string // kind and buffer
@@ -191,20 +186,22 @@ func mustJSON(v any) []byte {
 	return b
 }
 
-// TestALineOfTheLogIsAnEvent: what reads event records reads them.
+// TestALineOfTheLogIsAnEvent: each event is a line, which begins as its record does.
 func TestALineOfTheLogIsAnEvent(t *testing.T) {
-	path := writeEvents(t, "odd.jsonl", oddEvents())
+	path := writeEvents(t, "odd.ttmem", oddEvents())
 	text, l := logOf(t, path, logOptions{viewOptions: viewOptions{format: term.Format{JSON: true}}}, page.Layout{})
-	r := event.NewReader(strings.NewReader(text))
-	n := uint64(0)
-	for {
-		_, err := r.Next()
-		if err != nil {
-			break
-		}
-		n++
-	}
-	qt.Check(t, qt.Equals(n, l.Listed))
+	lines := slices.Collect(strings.Lines(text))
+	state := aggregate.New()
+	_, err := (&source.Options{File: path}).Watch(state.Completed(func(e *event.Event) {
+		qt.Assert(t, qt.IsTrue(len(lines) > 0))
+		record := string(e.AppendJSON(nil))
+		user := regexp.MustCompile(`,"user":"\w*"`).ReplaceAllString(lines[0], "")
+		qt.Check(t, qt.StringContains(user, strings.TrimSuffix(record, "}")+`,"note":{`))
+		lines = lines[1:]
+	}))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(lines, 0))
+	qt.Check(t, qt.Equals(uint64(strings.Count(text, "\n")), l.Listed))
 	var note struct {
 		Kind string        `json:"kind"`
 		Note eventlog.Note `json:"note"`
@@ -252,7 +249,7 @@ func TestTheLogSaysWhatIsWrongWithItsFlags(t *testing.T) {
 }
 
 func TestALogThatListsNothingSaysWhy(t *testing.T) {
-	path := writeEvents(t, "odd.jsonl", oddEvents())
+	path := writeEvents(t, "odd.ttmem", oddEvents())
 	for name, c := range map[string]struct {
 		options logOptions
 		says    string

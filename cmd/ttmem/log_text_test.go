@@ -25,7 +25,7 @@ func TestTheLogFitsTheTerminal(t *testing.T) {
 			odd = append(odd, i)
 		}
 	}
-	path := writeEvents(t, "wide.jsonl", []event.Event{
+	path := writeEvents(t, "wide.ttmem", []event.Event{
 		pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x8000, 4096, long, all...),
 		pagetest.Buffer(event.Alloc, 2, event.DRAM, 0x9000, 4096, long, odd...),
 		{Kind: event.ProcessStart, PID: 4242, Command: "python3 " + strings.Repeat("a", 500)},
@@ -45,14 +45,14 @@ func TestTheLogFitsTheTerminal(t *testing.T) {
 
 // TestAProcessWithoutACommandHasAQuestionMark, where nobody could read it.
 func TestAProcessWithoutACommandHasAQuestionMark(t *testing.T) {
-	path := writeEvents(t, "unread.jsonl", []event.Event{{Kind: event.ProcessStart, PID: 4242}})
+	path := writeEvents(t, "unread.ttmem", []event.Event{{Kind: event.ProcessStart, PID: 4242}})
 	text, _ := logOf(t, path, logOptions{}, page.Layout{})
 	qt.Check(t, qt.Matches(text, `(?s).*process_start +4242  \?\n.*`))
 }
 
 // TestAClashHasNoSize: nobody knows what the program asked for.
 func TestAClashHasNoSize(t *testing.T) {
-	path := writeEvents(t, "clash.jsonl", []event.Event{{
+	path := writeEvents(t, "clash.ttmem", []event.Event{{
 		Kind: event.AllocFailed, PID: 4242, Devices: []int{0}, Region: event.CB, Reason: event.ReasonStaticClash, ProgramID: 5,
 	}})
 	text, _ := logOf(t, path, logOptions{}, page.Layout{})

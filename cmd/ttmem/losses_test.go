@@ -31,7 +31,7 @@ func TestEveryPageNamesLosses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			events := slices.DeleteFunc(sharedHost(anna, anna), func(e event.Event) bool { return e.Kind == event.Lost })
 			middle := len(events) / 2
-			path := writeEvents(t, "lossy.jsonl", slices.Insert(events, middle, lost...))
+			path := writeEvents(t, "lossy.ttmem", slices.Insert(events, middle, lost...))
 			check := func(args string, json bool) {
 				words := strings.Fields(strings.NewReplacer("FILE", path, "OUT", filepath.Join(t.TempDir(), "out")).Replace(args))
 				if json {

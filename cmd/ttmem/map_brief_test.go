@@ -21,7 +21,7 @@ func TestManyChipsAreSummarized(t *testing.T) {
 			events = append(events, pagetest.Buffer(event.Alloc, uint64(id)<<8+i, event.DRAM, 0x1000+i*0x1000, 0x1000, pagetest.Stack("empty", "Model.load", 10), id))
 		}
 	}
-	path := writeEvents(t, "many.jsonl", events)
+	path := writeEvents(t, "many.ttmem", events)
 	text := func(o viewOptions, layout page.Layout) string {
 		o.at = "end"
 		return pagetest.Text(t, mapOf(t, path, o), layout)

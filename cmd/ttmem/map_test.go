@@ -60,19 +60,19 @@ func mapOf(t *testing.T, path string, o viewOptions) *memmap.Page {
 	m, _, err := o.readMap()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(source.CheckChips(o.devices, m.Snapshot, m.Of)))
-	m.Of = regexp.MustCompile(`\S*/(\w+\.jsonl)`).ReplaceAllString(m.Of, "$1")
+	m.Of = regexp.MustCompile(`\S*/(\w+\.ttmem)`).ReplaceAllString(m.Of, "$1")
 	return m
 }
 
 func TestTheMap(t *testing.T) {
-	path := writeEvents(t, "holed.jsonl", holedEvents())
+	path := writeEvents(t, "holed.ttmem", holedEvents())
 	old := holedEvents()
 	for i := range old {
 		for r := range old[i].Capacities { // as an older ttmem recorded it
 			old[i].Capacities[r].Base = 0
 		}
 	}
-	without := writeEvents(t, "old.jsonl", old)
+	without := writeEvents(t, "old.ttmem", old)
 	for _, test := range []struct {
 		name    string
 		path    string
@@ -99,7 +99,7 @@ func TestTheMap(t *testing.T) {
 }
 
 func TestTheMapAsJSON(t *testing.T) {
-	path := writeEvents(t, "holed.jsonl", holedEvents())
+	path := writeEvents(t, "holed.ttmem", holedEvents())
 	var b strings.Builder
 	qt.Assert(t, qt.IsNil(mapOf(t, path, viewOptions{}).WriteJSON(&b)))
 	var doc memmap.Document
@@ -123,7 +123,7 @@ func TestTheMapAsJSON(t *testing.T) {
 }
 
 func TestTheMapSaysWhatIsWrong(t *testing.T) {
-	path := writeEvents(t, "holed.jsonl", holedEvents())
+	path := writeEvents(t, "holed.ttmem", holedEvents())
 	for name, c := range map[string]struct {
 		args []string
 		says string

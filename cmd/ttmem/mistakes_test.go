@@ -53,7 +53,6 @@ var mistakes = map[string][]mistake{
 		{`dump model.ttmem --lim 5`, "did you mean --limit?"},
 		{`run --out x -- true`, "did you mean --output?"},
 		{`peak model.ttmem --at peak`, "`ttmem peak --help` lists the flags"},
-		{`run --events`, "missing FILE; `ttmem run --help` lists the flags"},
 		{`run -o`, "missing FILE; `ttmem run --help` lists the flags"},
 		{`run -z -- true`, "`ttmem run --help` lists the flags"},
 		{`dump --=x`, "`ttmem dump --help` lists the flags"},
@@ -153,8 +152,7 @@ var mistakes = map[string][]mistake{
 		{`report empty`, "record again"},
 		{`report text`, "`ttmem run -o FILE -- COMMAND` makes one"},
 		{`report core`, "`ttmem run -o FILE -- COMMAND` makes one"},
-		{`report text.jsonl`, "`ttmem run -o FILE -- COMMAND` makes one"},
-		{`report other.jsonl`, "name a recording"},
+		{`report events.jsonl`, "`ttmem run -o FILE -- COMMAND` makes one"},
 		{`report older`, "record it again"},
 		{`report newer`, "install a newer one"},
 		{`report header`, "record again"},
@@ -186,9 +184,6 @@ var mistakes = map[string][]mistake{
 		{`run --keep many -o x -- true`, "not a number"},
 		{`run --max-size 1 -o x -- true`, "give 64KiB or more"},
 		{`run --max-size big -o x -- true`, "give one such as 64KiB"},
-		{`run --events - -- true`, "name a file"},
-		{`run --events "" -- true`, "name a file"},
-		{`run -o x --events x -- true`, "cannot both be x"},
 		{`report model.ttmem --json --flamegraph -`, "cannot both be standard output"},
 		{`report model.ttmem --flamegraph missing/x`, "name a file that can be written"},
 		{`report model.ttmem --pprof dir`, "name a file that can be written"},
@@ -295,7 +290,7 @@ func mistakenFiles(t *testing.T) {
 	}
 	const version = 8 // is where the format is
 	for name, content := range map[string][]byte{
-		"empty": nil, "text": []byte("hello\n"), "unclosed": []byte("(\n"), "text.jsonl": []byte("hello\n"), "other.jsonl": []byte("{\"a\": 1}\n"),
+		"empty": nil, "text": []byte("hello\n"), "unclosed": []byte("(\n"), "events.jsonl": []byte("{\"v\": 1}\n"),
 		"core":  append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 4096)...),
 		"older": changed(version, recording.Format-1), "newer": changed(version, recording.Format+1),
 		"header": model[:20], "damaged": changed(30, model[30]^0xff), "secret": model,

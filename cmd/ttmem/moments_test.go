@@ -32,7 +32,7 @@ func TestThePeakOfL1HasItsCircularBuffers(t *testing.T) {
 	r.add(staticEvent(7, 0x8000, 1500)) // most of both
 	r.add(event.Event{Kind: event.CBFree, ProgramID: 7, Devices: []int{0, 1}})
 	r.add(staticEvent(8, 0x8000, 1200))
-	path := writeEvents(t, "peak.jsonl", r.events)
+	path := writeEvents(t, "peak.ttmem", r.events)
 
 	m := mapOf(t, path, viewOptions{at: "peak", regions: []string{"L1"}, devices: []int{0}})
 	qt.Assert(t, qt.HasLen(m.Maps, 1))
@@ -63,7 +63,7 @@ func TestAMapOfCircularBuffersAlone(t *testing.T) {
 	r := newTrainingRun(100)
 	r.add(staticEvent(7, 0x8000, 1500))
 	r.add(event.Event{Kind: event.ProcessExit})
-	m := mapOf(t, writeEvents(t, "static.jsonl", r.events), viewOptions{at: "peak"})
+	m := mapOf(t, writeEvents(t, "static.ttmem", r.events), viewOptions{at: "peak"})
 	qt.Assert(t, qt.HasLen(m.Maps, 1))
 	qt.Check(t, qt.HasLen(m.Maps[0].Statics, 1))
 }
@@ -85,7 +85,7 @@ func TestTheBeginning(t *testing.T) {
 	run := newTrainingRun(100)
 	kept := run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
 	run.free(run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 13)))
-	path := writeEvents(t, "run.jsonl", run.events)
+	path := writeEvents(t, "run.ttmem", run.events)
 	qt.Check(t, qt.HasLen(ids(path, "begin"), 0))
 	qt.Check(t, qt.DeepEquals(ids(path, "end"), []uint64{kept}))
 
@@ -95,7 +95,7 @@ func TestTheBeginning(t *testing.T) {
 	events := []event.Event{*state.Checkpoint()}
 	later := pagetest.Buffer(event.Alloc, 50, event.DRAM, 0x9000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
 	later.PID, later.TimeNs = 100, events[len(events)-1].TimeNs+pagetest.Second
-	rotated := writeEvents(t, "rotated.jsonl", append(events, later))
+	rotated := writeEvents(t, "rotated.ttmem", append(events, later))
 	qt.Check(t, qt.DeepEquals(ids(rotated, "begin"), []uint64{kept}))
 	qt.Check(t, qt.DeepEquals(ids(rotated, "end"), []uint64{kept, 50}))
 
@@ -109,7 +109,7 @@ func TestTheBeginning(t *testing.T) {
 	attached.events = append(attached.events, event.Event{Kind: event.ProcessStart, PID: 200})
 	found.BufferID, found.PID = 61, 200
 	attached.events = append(attached.events, found)
-	path = writeEvents(t, "attached.jsonl", attached.events)
+	path = writeEvents(t, "attached.ttmem", attached.events)
 	qt.Check(t, qt.DeepEquals(ids(path, "begin"), []uint64{meanwhile, 60}))
 	qt.Check(t, qt.HasLen(ids(path, "end"), 4))
 	qt.Check(t, qt.Equals(last, 2))
@@ -122,7 +122,7 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 	kept := run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
 	run.events = append(run.events, event.Event{Kind: event.Mark, Cause: "warm"}, event.Event{Kind: event.Mark, Cause: "again"})
 	state := aggregate.New()
-	_, err := (&source.Options{File: writeEvents(t, "run.jsonl", run.events)}).Watch(state.Apply)
+	_, err := (&source.Options{File: writeEvents(t, "run.ttmem", run.events)}).Watch(state.Apply)
 	qt.Assert(t, qt.IsNil(err))
 	events := []event.Event{*state.Checkpoint()}
 	later := pagetest.Buffer(event.Alloc, 50, event.DRAM, 0x9000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
@@ -130,10 +130,10 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 	last := pagetest.Buffer(event.Alloc, 51, event.DRAM, 0xa000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
 	last.PID = 100
 	events = append(events, later, event.Event{Kind: event.Mark, Cause: "again"}, last)
-	path := writeEvents(t, "rotated.jsonl", events)
+	path := writeEvents(t, "rotated.ttmem", events)
 
 	for _, args := range [][]string{{"diff", path, "--from", "warm"}, {"dump", path, "--at", "warm"}, {"map", path, "--at", "warm"}} {
-		qt.Check(t, qt.ErrorMatches(commandSays(t, args...), "no mark warm in .*: the mark warm lies before .*rotated.jsonl begins"))
+		qt.Check(t, qt.ErrorMatches(commandSays(t, args...), "no mark warm in .*: the mark warm lies before .*rotated.ttmem begins"))
 	}
 	qt.Check(t, qt.ErrorMatches(commandSays(t, "dump", path, "--at", "cold"), "no mark cold in .*: there are again"))
 	l, err := dumpOf(t, path, viewOptions{at: "again"})
@@ -154,7 +154,7 @@ func TestTheEndIsTheSameEverywhere(t *testing.T) {
 	run := newTrainingRun(100)
 	run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
 	run.add(event.Event{Kind: event.ProcessExit})
-	path := writeEvents(t, "run.jsonl", run.events)
+	path := writeEvents(t, "run.ttmem", run.events)
 	l, err := dumpOf(t, path, viewOptions{at: "end"})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.HasLen(l.Rows, 0))
@@ -183,7 +183,7 @@ func TestAMomentThatCheckpointsHaveNoMore(t *testing.T) {
 		r.mark("step")
 		r.add(event.Event{Kind: event.AllocFailed, Region: event.DRAM, Devices: []int{0, 1}})
 	}
-	path := writeEvents(t, "long.jsonl", r.events)
+	path := writeEvents(t, "long.ttmem", r.events)
 	for at, want := range map[string]int{"step#2": 2, "step#1199": 1199, "step": 1200, "failure#3": 3, "failure": 1200} {
 		_, warnings, status := runOnStreams(t, false, []string{"dump", path, "--at", at, "--json"})
 		qt.Check(t, qt.Equals(status, 0))
@@ -208,13 +208,13 @@ func TestAPeakOfBeforeTheFileIsNotShown(t *testing.T) {
 	events := []event.Event{*state.Checkpoint()}
 	later := len(r.events)
 	r.alloc(event.DRAM, 4096, pagetest.Stack("add", "Model.step", 41))
-	path := writeEvents(t, "dram.jsonl", slices.Concat(events, r.events[later:]))
+	path := writeEvents(t, "dram.ttmem", slices.Concat(events, r.events[later:]))
 	for _, command := range []string{"dump", "map"} {
 		err := commandSays(t, command, path, "--at", "peak")
-		qt.Check(t, qt.ErrorMatches(err, "the peak of each region lies before .*dram.jsonl begins; `ttmem peak .*` lists its call sites"))
+		qt.Check(t, qt.ErrorMatches(err, "the peak of each region lies before .*dram.ttmem begins; `ttmem peak .*` lists its call sites"))
 	}
 	r.alloc(event.L1, 2048, pagetest.Stack("add", "Model.step", 42))
-	path = writeEvents(t, "l1.jsonl", slices.Concat(events, r.events[later:]))
+	path = writeEvents(t, "l1.ttmem", slices.Concat(events, r.events[later:]))
 	l, err := dumpOf(t, path, viewOptions{at: "peak"})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(l.Rows, 1))

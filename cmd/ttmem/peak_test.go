@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -11,15 +9,10 @@ import (
 )
 
 func TestWrongFlagsOfPeak(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "model.jsonl")
-	var b []byte
-	for _, e := range []event.Event{
+	file := writeEvents(t, "model.ttmem", []event.Event{
 		{TimeNs: 1, Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: []int{0}},
 		{TimeNs: 2, Kind: event.Alloc, PID: 7, BufferID: 1, Devices: []int{0}, SizeBytes: 64, BytesPerBank: 64, Banks: 1},
-	} {
-		b = append(e.AppendJSON(b), '\n')
-	}
-	qt.Assert(t, qt.IsNil(os.WriteFile(file, b, 0o644)))
+	})
 	for _, test := range []struct {
 		args []string
 		want string

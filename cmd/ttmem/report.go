@@ -27,9 +27,9 @@ func newReport() *cobra.Command {
 		Long: `Prints the summary of a recording: allocations that failed, what leaks, what the peak of each
 region was made of, and the processes.
 
-FILE is a recording, or a file of ttmem run --events; - is a recording on standard input.
-Without it the host's service (ttmem serve) makes the report. docs/profiles.md explains flame
-graphs, pprof and folded stacks, docs/events.md events and JSON.`,
+FILE is a recording; - is a recording on standard input. Without it the host's service
+(ttmem serve) makes the report. docs/profiles.md explains flame graphs, pprof and folded
+stacks, docs/events.md JSON.`,
 		Example: `  ttmem report model.ttmem
   ttmem report model.ttmem -p 4242
   ttmem report model.ttmem --json | jq .devices
@@ -61,9 +61,6 @@ graphs, pprof and folded stacks, docs/events.md events and JSON.`,
 				return errors.New("a file and --socket: give one of them")
 			}
 			o.Source.File = args[0]
-			if err := o.Source.CheckUTC(o.UTC); err != nil {
-				return err
-			}
 			return session.Report(&o)
 		},
 	}

@@ -15,23 +15,19 @@ import (
 	"ttmem/tracer/event"
 )
 
-// eventLines is a file of events.
-func eventLines(t *testing.T, mode os.FileMode) string {
+// smallRecording is a recording of two events.
+func smallRecording(t *testing.T, mode os.FileMode) string {
 	t.Helper()
-	var text []byte
-	for _, e := range []event.Event{
+	path := writeEvents(t, "events.ttmem", []event.Event{
 		{Kind: event.Alloc, PID: 7, TimeNs: 1, BufferID: 1, Devices: []int{0}, Region: event.DRAM, BytesPerBank: 1 << 10, Banks: 12},
 		{Kind: event.Free, PID: 7, TimeNs: 2, BufferID: 1, Devices: []int{0}, Region: event.DRAM, BytesPerBank: 1 << 10, Banks: 12, Reason: event.ReasonExplicit},
-	} {
-		text = append(e.AppendJSON(text), '\n')
-	}
-	path := filepath.Join(t.TempDir(), "events.jsonl")
-	qt.Assert(t, qt.IsNil(os.WriteFile(path, text, mode)))
+	})
+	qt.Assert(t, qt.IsNil(os.Chmod(path, mode)))
 	return path
 }
 
 func TestReportDoesNotWriteOverWhatItReads(t *testing.T) {
-	path := eventLines(t, 0o644)
+	path := smallRecording(t, 0o644)
 	before, err := os.ReadFile(path)
 	qt.Assert(t, qt.IsNil(err))
 	dir := filepath.Dir(path)
@@ -39,7 +35,7 @@ func TestReportDoesNotWriteOverWhatItReads(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Symlink(path, symbolic)))
 	qt.Assert(t, qt.IsNil(os.Link(path, hard)))
 	for _, flag := range []string{"--flamegraph", "--pprof", "--folded"} {
-		for _, name := range []string{path, dir + "/./events.jsonl", symbolic, hard} {
+		for _, name := range []string{path, dir + "/./events.ttmem", symbolic, hard} {
 			err := execute("report", path, flag, name)
 			qt.Check(t, qt.ErrorMatches(err, flag+" .* is the file that is read: name another"))
 		}
@@ -57,7 +53,7 @@ func TestWhatIsMadeOfAPrivateFileIsPrivate(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o022))
 	for mode, want := range map[os.FileMode]os.FileMode{0o644: 0o644, 0o600: 0o600} {
 		unix.Umask(0o022)
-		path := eventLines(t, mode)
+		path := smallRecording(t, mode)
 		folded := filepath.Join(filepath.Dir(path), "folded")
 		qt.Assert(t, qt.IsNil(execute("report", path, "--json", "--folded", folded)))
 		info, err := os.Stat(folded)
@@ -74,7 +70,7 @@ func readAll(t *testing.T, path string) string {
 }
 
 func TestTheReportIsOnStandardOutputUnlessAFileIs(t *testing.T) {
-	path := eventLines(t, 0o644)
+	path := smallRecording(t, 0o644)
 	for _, c := range []struct {
 		flag, file string
 		isReport   bool
@@ -95,7 +91,6 @@ func TestWhatCannotBeReadAtAllIsNotSaidToBeRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "model.ttmem")
 	recorded(t, record.Options{Path: path}, 1)
 	whole := []byte(readAll(t, path))
-	lines := []byte(readAll(t, eventLines(t, 0o644)))
 	block := bytes.Index(whole, []byte("TTMb"))
 	damaged := bytes.Clone(whole)
 	damaged[block+50] ^= 0xff
@@ -106,8 +101,6 @@ func TestWhatCannotBeReadAtAllIsNotSaidToBeRead(t *testing.T) {
 		{whole[:12], ".*model.ttmem is cut short in its header: nothing in it can be read; record again"},
 		{whole[:block+50], ".*model.ttmem is cut short in its first block: nothing in it can be read; record again"},
 		{damaged, `.*model.ttmem is damaged in its first block \(its checksum is wrong\): nothing in it can be read; record again`},
-		{lines[:20], ".*model.ttmem is cut short in its first line: nothing in it can be read; record again"},
-		{[]byte("{\"v\":1,}\n"), ".*model.ttmem: line 1 is not an event record: name a recording, .*"},
 	} {
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, c.content, 0o644)))
 		qt.Check(t, qt.ErrorMatches(execute("report", path, "--json"), c.want))

@@ -51,7 +51,7 @@ func TestAReportOfOneProcess(t *testing.T) {
 		e.PID = pid
 		return e
 	}
-	path := writeEvents(t, "two.jsonl", []event.Event{
+	path := writeEvents(t, "two.ttmem", []event.Event{
 		{Kind: event.ProcessStart, PID: 7, Command: "python3 seven.py"}, alloc(7, 1, 3<<20),
 		{Kind: event.ProcessExit, PID: 7},
 		{Kind: event.ProcessStart, PID: 8, Command: "python3 eight.py"}, alloc(8, 2, 1<<20),
@@ -72,7 +72,7 @@ func TestAReportOfOneProcess(t *testing.T) {
 			qt.Check(t, qt.Not(qt.StringContains(text, s)))
 		}
 	}
-	qt.Check(t, qt.ErrorMatches(execute("report", path, "-p", "9"), "-p 9: no such process in .*two.jsonl; .*"))
+	qt.Check(t, qt.ErrorMatches(execute("report", path, "-p", "9"), "-p 9: no such process in .*two.ttmem; .*"))
 	qt.Check(t, qt.ErrorMatches(execute("report", path, "-p", "0"), "-p 0: not a process id: .*"))
 	// the error says where to find what an ended process had
 	qt.Check(t, qt.ErrorMatches(execute("dump", path, "-p", "7"), "-p 7: the process has ended, .* `ttmem report … -p 7` shows its memory; .*"))

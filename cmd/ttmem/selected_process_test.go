@@ -21,7 +21,7 @@ func TestOneProcessIsShownAlone(t *testing.T) {
 		r.alloc(event.DRAM, uint64(i+1)<<20, pagetest.Stack("empty", []string{"OfFirst", "OfSecond"}[i]+".load", 7))
 		events = append(events, r.events...)
 	}
-	file := writeEvents(t, "run.jsonl", events)
+	file := writeEvents(t, "run.ttmem", events)
 	path := filepath.Join(t.TempDir(), "s")
 	serveEvents(t, path, events)
 

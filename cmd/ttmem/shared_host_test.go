@@ -78,7 +78,7 @@ var (
 func TestManyChipsFitTheTerminal(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	t.Setenv("LC_ALL", "C.UTF-8")
-	path := writeEvents(t, "shared.jsonl", sharedHost(anna, anna, ben, ben, anna))
+	path := writeEvents(t, "shared.ttmem", sharedHost(anna, anna, ben, ben, anna))
 	for _, args := range append(pagesWithPIDs, pagesWithoutPIDs...) {
 		t.Run(args, func(t *testing.T) {
 			size := &unix.Winsize{Row: 24, Col: 80}
@@ -96,8 +96,8 @@ func TestManyChipsFitTheTerminal(t *testing.T) {
 
 // TestUsersAreNamedWhereThereAreSeveral, beside PIDs.
 func TestUsersAreNamedWhereThereAreSeveral(t *testing.T) {
-	shared := writeEvents(t, "shared.jsonl", sharedHost(anna, ben))
-	own := writeEvents(t, "own.jsonl", sharedHost(anna, anna))
+	shared := writeEvents(t, "shared.ttmem", sharedHost(anna, ben))
+	own := writeEvents(t, "own.ttmem", sharedHost(anna, anna))
 	for _, args := range pagesWithPIDs {
 		if strings.HasPrefix(args, "top ") {
 			continue // which always has the column

@@ -60,9 +60,6 @@ docs/top.md explains it.`,
 				return err
 			}
 			o.rules, o.format, o.utc = flags.RulesFile(c), flags.Format(c), flags.WantsUTC(c)
-			if err := o.source.CheckUTC(o.utc); err != nil {
-				return err
-			}
 			return showTop(&o)
 		},
 	}

@@ -43,7 +43,7 @@ func (o *viewOptions) take(c *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	return o.source.CheckUTC(o.utc)
+	return nil
 }
 
 // check checks the flags before anything is read. known are the regions of the view.

@@ -47,17 +47,12 @@ func (b *bench) compareCost(name string) error {
 		return err
 	}
 	defer p.stop()
-	ours, err := b.ttmemCost(p, b.recordRun)
-	if err != nil {
-		return err
-	}
-	lines, err := b.ttmemCost(p, b.eventsRun)
+	ours, err := b.ttmemCost(p)
 	if err != nil {
 		return err
 	}
 	b.printf("%s\n%-64s %8s %8s %8s %8s %8s\n", name, "", "µs/event", "start, s", "events", "lost", "frames")
 	b.printCost("ttmem attach -o", ours)
-	b.printCost("ttmem attach --events, a stack in each line of JSON", lines)
 	theirs, err := b.perfCosts(p)
 	if err != nil {
 		b.unmeasured("perf", err)
@@ -82,13 +77,13 @@ func (b *bench) printCost(name string, c cost) {
 	b.printf("%-64s %8.1f %8.2f %8d %8d %8.1f\n", name, c.each(), c.start.Seconds(), c.events, c.lost, c.frames)
 }
 
-// ttmemCost returns the cost of a way to run ttmem.
-func (b *bench) ttmemCost(p *program, run func(p *program, n int) (cost, error)) (cost, error) {
-	few, err := run(p, b.cpuEvents/5)
+// ttmemCost returns the cost of recording with ttmem.
+func (b *bench) ttmemCost(p *program) (cost, error) {
+	few, err := b.recordRun(p, b.cpuEvents/5)
 	if err != nil {
 		return cost{}, err
 	}
-	many, err := run(p, b.cpuEvents)
+	many, err := b.recordRun(p, b.cpuEvents)
 	if err != nil {
 		return cost{}, err
 	}
@@ -111,30 +106,6 @@ func (b *bench) recordRun(p *program, n int) (cost, error) {
 	if err != nil {
 		return cost{}, err
 	}
-	c, err := b.ttmemRun(p, a, n, func() (int, float64, error) { return countRecorded(path) })
-	if err != nil {
-		return cost{}, err
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return cost{}, err
-	}
-	c.bytes = float64(info.Size()) / float64(2*n)
-	return c, nil
-}
-
-// eventsRun writes every event with its stack as a line of JSON.
-func (b *bench) eventsRun(p *program, n int) (cost, error) {
-	path := filepath.Join(b.dir, "cost.jsonl")
-	defer os.Remove(path)
-	a, err := b.attach(p, "--events", path)
-	if err != nil {
-		return cost{}, err
-	}
-	return b.ttmemRun(p, a, n, func() (int, float64, error) { return countLines(path) })
-}
-
-func (b *bench) ttmemRun(p *program, a *attached, n int, count func() (int, float64, error)) (cost, error) {
 	progress("%d events with ttmem", n)
 	defer progress("")
 	if _, err := p.round(n); err != nil {
@@ -144,43 +115,32 @@ func (b *bench) ttmemRun(p *program, a *attached, n int, count func() (int, floa
 	if err != nil {
 		return cost{}, err
 	}
-	stacks, frames, err := count()
+	stacks, frames, err := countRecorded(path)
 	if err != nil {
 		return cost{}, err
 	}
-	return cost{events: stacks, lost: n - stacks + int(o.lostEvents()), frames: frames, all: o.cpu}, nil
+	info, err := os.Stat(path)
+	if err != nil {
+		return cost{}, err
+	}
+	return cost{
+		events: stacks, lost: n - stacks + int(o.lostEvents()), frames: frames, all: o.cpu,
+		bytes: float64(info.Size()) / float64(2*n),
+	}, nil
 }
 
-// countRecorded counts the events of a recording that have a stack, and their frames.
+// countRecorded counts the events of a recording that have a stack, and the native frames of a
+// stack. The interpreter's own are not there: Python's stand in their place.
 func countRecorded(path string) (stacks int, frames float64, err error) {
 	r, err := recording.Open(path)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer r.Close()
-	return countStacks(func() (e event.Event, err error) {
-		err = r.Next(&e)
-		return e, err
-	})
-}
-
-// countLines counts them in a file of JSON lines.
-func countLines(path string) (stacks int, frames float64, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer f.Close()
-	return countStacks(event.NewReader(f).Next)
-}
-
-// countStacks counts events that have a stack, and the native frames of a stack. The
-// interpreter's own are not there: Python's stand in their place.
-func countStacks(next func() (event.Event, error)) (stacks int, frames float64, err error) {
 	known := make(map[uint64]int)
 	for {
-		e, err := next()
-		if errors.Is(err, io.EOF) {
+		var e event.Event
+		if err := r.Next(&e); errors.Is(err, io.EOF) {
 			return stacks, frames / float64(max(stacks, 1)), nil
 		} else if err != nil {
 			return 0, 0, err

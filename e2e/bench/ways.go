@@ -40,7 +40,6 @@ func (b *bench) ways(limit float64) []*way {
 		{name: "ttmem attach --no-stacks", begin: ttmem("--no-stacks")},
 		{name: "ttmem attach", begin: ttmem(), limit: limit},
 		{name: "ttmem attach -o --full-stacks", begin: b.recorded("--full-stacks")},
-		{name: "ttmem attach --events", begin: ttmem("--events", filepath.Join(b.dir, "events.jsonl"))},
 	}
 	if b.beside != "" {
 		ways = append(ways, b.besideWay())

@@ -1,43 +1,26 @@
 package faults
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"ttmem/aggregate"
 	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
-	"ttmem/tracer/recording"
 )
 
-// events are the events of a recording or an event file, up to its last complete one.
-func (s *scene) events(file string) (list []event.Event) {
-	next := func(e *event.Event) error { return io.EOF }
-	if recording.IsRecording(file) {
-		r, err := recording.Open(file)
-		s.must(err)
-		defer r.Close()
-		next = r.Next
-	} else if f, err := os.Open(file); err == nil {
-		defer f.Close()
-		r := event.NewReader(f)
-		next = func(e *event.Event) (err error) { *e, err = r.Next(); return err }
-	}
-	for {
-		var e event.Event
-		if err := next(&e); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return list
-		} else if err != nil {
-			s.stop("%s: %v", file, err)
+// events are the events of a recording up to the last one that was written: those of a process, and
+// those of no process.
+func (s *scene) events(file string, pid int) (list []event.Event) {
+	s.must(tracetest.EachEvent(file, func(e *event.Event) {
+		if e.PID == pid || e.PID == 0 {
+			list = append(list, *e)
 		}
-		list = append(list, e)
-	}
+	}))
+	return list
 }
 
-// allocated is what a process has of DRAM and L1 in each bank, by a list of events.
+// allocated is what a process has of DRAM and L1 in each bank, by its events.
 func allocated(events []event.Event, pid int) (dram, l1 uint64) {
 	state := aggregate.New()
 	for i := range events {
@@ -72,17 +55,17 @@ func (s *scene) exact(p *program, file string) {
 	wantDRAM, wantL1 := p.figures()
 	var dram, l1 uint64
 	if !tracetest.Eventually(endLimit, func() bool {
-		dram, l1 = allocated(s.events(file), p.pid)
+		dram, l1 = allocated(s.events(file, p.pid), p.pid)
 		return dram == wantDRAM && l1 == wantL1
 	}) {
 		s.fail("process %d has %d B of DRAM and %d B of L1 in each bank, the library counts %d and %d", p.pid, dram, l1, wantDRAM, wantL1)
 	}
 }
 
-// lost describes what was lost of a process, or of nobody.
-func lost(events []event.Event, pid int) (list []string) {
+// lost describes the events that were lost.
+func lost(events []event.Event) (list []string) {
 	for i := range events {
-		if e := &events[i]; e.Kind == event.Lost && (e.PID == pid || e.PID == 0) {
+		if e := &events[i]; e.Kind == event.Lost {
 			list = append(list, fmt.Sprintf("%d × %s of process %d", e.Count, e.Cause, e.PID))
 		}
 	}
@@ -92,7 +75,7 @@ func lost(events []event.Event, pid int) (list []string) {
 // complete expects that nothing was lost of a program.
 func (s *scene) complete(p *program, file string) {
 	s.exact(p, file)
-	if l := lost(s.events(file), p.pid); len(l) > 0 {
+	if l := lost(s.events(file, p.pid)); len(l) > 0 {
 		s.fail("lost: %q", l)
 	}
 }

@@ -34,8 +34,8 @@ func limited(under ...string) func(*scene) {
 // If it cannot even say so, crash is what Go's runtime says in its place.
 func (s *scene) attempt(what string, under []string, crash string) (worked bool) {
 	p := s.attached()
-	events := s.file("events.jsonl")
-	tr := s.trace(under, "attach", "--no-record", "--json", "--events", events, "-p", fmt.Sprint(p.pid))
+	recording := s.file("program.ttmem")
+	tr := s.trace(under, "attach", "--json", "-o", recording, "-p", fmt.Sprint(p.pid))
 	for !tr.isReady() && !tr.hasEnded() {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -53,13 +53,13 @@ func (s *scene) attempt(what string, under []string, crash string) (worked bool)
 	case status.Exited() && status.ExitStatus() == 1 && one:
 	case status.Exited() && crash != "" && strings.Contains(said, crash):
 	case status.Signaled() && status.Signal() == unix.SIGKILL && crash != "": // the kernel's way to enforce it
-		if _, err := os.Stat(events); err == nil {
-			s.completeLines(events)
+		if _, err := os.Stat(recording); err == nil && tr.isReady() {
+			s.readable(recording, false)
 		}
 	default:
 		tr.fail("with %s ttmem ended with %s: %s", what, describe(status), said[:min(len(said), 2000)])
 	}
-	_ = os.Remove(events)
+	_ = os.Remove(recording)
 	return worked
 }
 

@@ -2,10 +2,7 @@ package faults
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -22,9 +19,9 @@ func millionEnd(s *scene) {
 	many, err := filepath.Abs("programs/many.py")
 	s.must(err)
 	p := s.attached()
-	events, socket := s.file("events.jsonl"), filepath.Join(s.dir, "ttmem.sock")
+	events, socket := s.file("events.ttmem"), filepath.Join(s.dir, "ttmem.sock")
 	serve := s.trace(nil, "serve", "--socket", socket)
-	tr := s.trace(nil, "attach", "--no-record", "--json", "--no-stacks", "--events", events)
+	tr := s.trace(nil, "attach", "--json", "--no-stacks", "-o", events)
 	serve.ready()
 	tr.ready()
 	cmd := s.env.Command(context.Background(), rig.N150, many, "1000000")
@@ -61,7 +58,13 @@ func millionEnd(s *scene) {
 	tr.ends()
 	s.t.Logf("ended %.1f s after the program", time.Since(began).Seconds())
 	serve.ends()
-	if frees := s.take(events, cmd.Process.Pid, `"kind":"free"`); frees != 1000000 {
+	frees := 0
+	s.must(tracetest.EachEvent(events, func(e *event.Event) {
+		if e.PID == cmd.Process.Pid && e.Kind == event.Free {
+			frees++
+		}
+	}))
+	if frees != 1000000 {
 		s.fail("%d buffers were freed, not a million", frees)
 	}
 	s.complete(p, events)
@@ -90,23 +93,4 @@ func (s *scene) follow(p *program, socket string) <-chan arrival {
 		}
 	}()
 	return arrivals
-}
-
-// take removes the events of a process from an event file, and counts those with a text: to
-// parse millions takes minutes.
-func (s *scene) take(file string, pid int, with string) (n int) {
-	all, err := os.ReadFile(file)
-	s.must(err)
-	of := fmt.Appendf(nil, `"pid":%d,`, pid)
-	var others []byte
-	for line := range bytes.Lines(all) {
-		switch {
-		case !bytes.Contains(line, of):
-			others = append(others, line...)
-		case bytes.Contains(line, []byte(with)):
-			n++
-		}
-	}
-	s.must(os.WriteFile(file, others, 0o600))
-	return n
 }

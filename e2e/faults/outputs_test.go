@@ -16,7 +16,7 @@ import (
 
 // nothing goes wrong: the rig itself passes, and sees probes where there are some.
 func nothing(s *scene) {
-	tr, run := s.run(nil, 5, "run", "--no-record", "--events", s.file("run.jsonl"))
+	tr, run := s.run(nil, 5, "run", "-o", s.file("run.ttmem"))
 	run.in.Close()
 	tr.exits(3)
 	run.printedAll()
@@ -44,16 +44,6 @@ func (s *scene) disk(kib int) string {
 	s.must(unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dk", kib)))
 	s.t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	return dir
-}
-
-func diskFullOfEvents(s *scene) {
-	events := filepath.Join(s.disk(256), "events.jsonl")
-	tr, p := s.run(nil, 40, "run", "--no-record", "--events", events)
-	p.in.Close()
-	tr.exits(3)
-	p.printedAll()
-	tr.saysOnce("no space left")
-	s.completeLines(events)
 }
 
 func diskFullOfRecording(s *scene) {
@@ -109,29 +99,6 @@ func folderRemoved(s *scene) {
 	p.playUntil(tr.hasEnded)
 	tr.exits(1)
 	tr.saysOnce("no such file or directory")
-}
-
-func readerOfEventsGone(s *scene) {
-	p := s.attached()
-	pipe := s.file("pipe")
-	s.must(unix.Mkfifo(pipe, 0o600))
-	read := make(chan error, 1)
-	go func() {
-		f, err := os.Open(pipe)
-		if err == nil {
-			_, err = io.ReadFull(f, make([]byte, 10000))
-			f.Close()
-		}
-		read <- err
-	}()
-	tr := s.trace(nil, "attach", "--no-record", "--json", "--events", pipe, "-p", fmt.Sprint(p.pid))
-	tr.ready()
-	p.play(10)
-	s.must(<-read)
-	p.play(10)
-	tr.signal(unix.SIGTERM)
-	tr.exits(1)
-	tr.saysOnce("broken pipe")
 }
 
 func readerOfRecordingGone(s *scene) {

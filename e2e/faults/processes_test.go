@@ -26,11 +26,11 @@ func endsWithinAttach(s *scene) {
 	if *tracetest.Long {
 		times = 15
 	}
-	events := s.file("events.jsonl")
-	for range times {
+	for i := range times {
+		events := s.file(fmt.Sprintf("events%d.ttmem", i))
 		p := s.start(0)
 		p.await(0)
-		args := []string{"attach", "--no-record", "--json", "--events", events}
+		args := []string{"attach", "--json", "-o", events}
 		one := s.random.IntN(2) == 0
 		if one {
 			args = append(args, "-p", fmt.Sprint(p.pid))
@@ -70,8 +70,8 @@ func reusedID(s *scene) {
 	free := exec.Command("true")
 	s.must(free.Run())
 	pid := free.Process.Pid
-	events := s.file("events.jsonl")
-	tr := s.trace(nil, "attach", "--no-record", "--json", "--events", events)
+	events := s.file("events.ttmem")
+	tr := s.trace(nil, "attach", "--json", "-o", events)
 	tr.ready()
 	start := func(rounds int) (spawner int, p *program) {
 		p = s.start(0, s.as(pid)...)
@@ -95,7 +95,7 @@ func reusedID(s *scene) {
 	end(spawner, second)
 	second.printedAll()
 	tr.ends()
-	if dram, l1 := allocated(s.events(events), pid); dram+l1 > 0 {
+	if dram, l1 := allocated(s.events(events, pid), pid); dram+l1 > 0 {
 		s.fail("process %d has ended, and has %d B of DRAM and %d B of L1 in each bank", pid, dram, l1)
 	}
 }
@@ -103,13 +103,13 @@ func reusedID(s *scene) {
 // anotherKilled kills one of two that trace the same program.
 func anotherKilled(s *scene) {
 	p := s.attached()
-	events, recording := s.file("events.jsonl"), s.file("program.ttmem")
-	stays := s.trace(nil, "attach", "--no-record", "--json", "--events", events, "-p", fmt.Sprint(p.pid))
+	events, recording := s.file("events.ttmem"), s.file("program.ttmem")
+	stays := s.trace(nil, "attach", "--json", "-o", events, "-p", fmt.Sprint(p.pid))
 	other := s.trace(nil, "attach", "-o", recording, "-p", fmt.Sprint(p.pid))
 	stays.ready()
 	other.ready()
 	p.play(3)
-	tracetest.Eventually(endLimit, func() bool { return len(s.events(recording)) > 0 })
+	tracetest.Eventually(endLimit, func() bool { return len(s.events(recording, p.pid)) > 0 })
 	other.signal(unix.SIGKILL)
 	other.wait()
 	p.play(5)
@@ -138,7 +138,7 @@ func overwritten(s *scene) {
 		other.await(0)
 		other.play(2)
 		if !tracetest.Eventually(endLimit, func() bool {
-			return slices.ContainsFunc(s.events(recording), func(e event.Event) bool { return e.PID == other.pid })
+			return slices.ContainsFunc(s.events(recording, other.pid), func(e event.Event) bool { return e.PID == other.pid })
 		}) {
 			s.fail("another program is not traced")
 		}
@@ -147,7 +147,7 @@ func overwritten(s *scene) {
 	p.play(2)
 	tr.ends()
 	s.readable(recording, true)
-	if len(lost(s.events(recording), p.pid)) == 0 {
+	if len(lost(s.events(recording, p.pid))) == 0 {
 		s.exact(p, recording)
 	}
 	p.ends()
@@ -295,8 +295,8 @@ func (s *scene) other(env []string, program string, args ...string) {
 func ringFills(s *scene) {
 	quiet, loud := s.attached(), s.start(0)
 	loud.await(0)
-	events := s.file("events.jsonl")
-	tr := s.trace(nil, "attach", "--no-record", "--json", "--events", events)
+	events := s.file("events.ttmem")
+	tr := s.trace(nil, "attach", "--json", "-o", events)
 	tr.ready()
 	quiet.play(2)
 	tr.signal(unix.SIGSTOP)
@@ -306,7 +306,7 @@ func ringFills(s *scene) {
 	loud.await(1)
 	quiet.play(10)
 	tr.signal(unix.SIGCONT)
-	if !tracetest.Eventually(endLimit, func() bool { return len(lost(s.events(events), loud.pid)) > 0 }) {
+	if !tracetest.Eventually(endLimit, func() bool { return len(lost(s.events(events, loud.pid))) > 0 }) {
 		s.fail("nothing was lost")
 	}
 	s.exact(loud, events)
@@ -317,8 +317,8 @@ func ringFills(s *scene) {
 // moreStacks fills the table of call stacks. New ones of other programs are to be there.
 func moreStacks(s *scene) {
 	p := s.attached()
-	events := s.file("events.jsonl")
-	tr := s.trace(nil, "attach", "--no-record", "--json", "--events", events)
+	events := s.file("events.ttmem")
+	tr := s.trace(nil, "attach", "--json", "-o", events)
 	tr.ready()
 	s.other(nil, "programs/paths.py", "600000")
 	fresh := s.start(0)
@@ -326,8 +326,8 @@ func moreStacks(s *scene) {
 	fresh.play(5)
 	p.play(5)
 	tr.ends()
-	list := s.events(events)
 	for _, one := range []*program{p, fresh} {
+		list := s.events(events, one.pid)
 		allocs, without := 0, 0
 		for i := range list {
 			if e := &list[i]; e.Kind == event.Alloc && e.PID == one.pid && !e.BeforeAttach {
@@ -351,8 +351,8 @@ func moreStacks(s *scene) {
 func muchCode(s *scene) {
 	libraries := tracetest.MuchCode(s.t, 3, ".")
 	p := s.attached()
-	events := s.file("events.jsonl")
-	tr := s.trace(nil, "attach", "--no-record", "--json", "--events", events)
+	events := s.file("events.ttmem")
+	tr := s.trace(nil, "attach", "--json", "-o", events)
 	tr.ready()
 	p.play(1)
 	done := make(chan struct{})

@@ -75,12 +75,11 @@ func signalAttached(s *scene, random *rand.Rand) {
 		[]unix.Signal{unix.SIGINT, unix.SIGINT, unix.SIGTERM}, []unix.Signal{unix.SIGSTOP, unix.SIGTERM, unix.SIGCONT})...)
 	p := s.attached()
 	var args []string
-	var recording, events string
+	var recording string
 	mode := []string{"attach", "attach -o", "serve"}[random.IntN(3)]
 	switch mode {
 	case "attach":
-		events = s.file("events.jsonl")
-		args = []string{"attach", "--no-record", "--json", "--events", events, "-p", fmt.Sprint(p.pid)}
+		args = []string{"attach", "--no-record", "--json", "-p", fmt.Sprint(p.pid)}
 	case "attach -o":
 		recording = s.file("program.ttmem")
 		args = []string{"attach", "-o", recording, "-p", fmt.Sprint(p.pid)}
@@ -137,16 +136,6 @@ func signalAttached(s *scene, random *rand.Rand) {
 		s.readable(recording, clean)
 	case recording != "" && (ready || clean):
 		s.fail("there is no recording: %v", err)
-	case events != "" && ready:
-		s.completeLines(events)
-	}
-}
-
-// completeLines expects that an event file has complete lines.
-func (s *scene) completeLines(file string) {
-	text, err := os.ReadFile(file)
-	if err != nil || len(text) > 0 && !strings.HasSuffix(string(text), "}\n") {
-		s.fail("the event file ends with %q: %v", lastPart(string(text)), err)
 	}
 }
 
@@ -155,7 +144,7 @@ func (s *scene) completeLines(file string) {
 func signalRun(s *scene, random *rand.Rand) {
 	sent := signals(random, append(one(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGKILL, unix.SIGKILL, unix.SIGPIPE, unix.SIGUSR1),
 		[]unix.Signal{unix.SIGSTOP, unix.SIGCONT}, []unix.Signal{unix.SIGTERM, unix.SIGTERM})...)
-	args, recording := []string{"run", "--no-record", "--events", s.file("events.jsonl")}, ""
+	args, recording := []string{"run", "--no-record"}, ""
 	if random.IntN(2) == 0 {
 		recording = s.file("program.ttmem")
 		args = []string{"run", "-o", recording}
@@ -265,8 +254,8 @@ func (s *scene) untraced(sent []unix.Signal) unix.WaitStatus {
 // hungUp takes the terminal away from a ttmem that was started to survive that.
 func hungUp(s *scene) {
 	p := s.attached()
-	events := s.file("events.jsonl")
-	tr := s.trace([]string{"nohup"}, "attach", "--no-record", "--json", "--events", events, "-p", fmt.Sprint(p.pid))
+	events := s.file("events.ttmem")
+	tr := s.trace([]string{"nohup"}, "attach", "--json", "-o", events, "-p", fmt.Sprint(p.pid))
 	tr.ready()
 	tr.signal(unix.SIGHUP)
 	p.play(2)

@@ -7,12 +7,10 @@ var knownToFail = map[string]string{}
 var faults = []fault{
 	{name: "none", do: nothing},
 	// what ttmem writes to
-	{name: "disk full of events", do: diskFullOfEvents},
 	{name: "disk full of a recording", do: diskFullOfRecording},
 	{name: "disk full of a command's recording", do: diskFullOfCommand, long: true},
 	{name: "disk full for a while", do: diskFullForAWhile, long: true},
 	{name: "folder removed", do: folderRemoved},
-	{name: "reader of events gone", do: readerOfEventsGone},
 	{name: "reader of a recording gone", do: readerOfRecordingGone, long: true},
 	{name: "reader of the report gone", do: readerOfReportGone},
 	{name: "hung up under nohup", do: hungUp},

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ttmem/cmd/ttmem/record"
 	"ttmem/e2e/rig"
 	"ttmem/e2e/tracetest"
 )
@@ -214,7 +215,7 @@ func (r *hostileRig) check(when string) (failures []string) {
 		return failures
 	}
 	began := time.Now()
-	late := func() bool { return isLate(time.Since(began), answerLimit) }
+	late := func(limit time.Duration) bool { return isLate(time.Since(began), limit) }
 
 	// the snapshot is exact within a second, and each answer takes less
 	var differences []string
@@ -230,7 +231,7 @@ func (r *hostileRig) check(when string) (failures []string) {
 			fail("serve answers after %v", took.Round(time.Millisecond))
 			break
 		}
-		if differences = compareSnapshot(s, r.victim.Process.Pid, want); len(differences) == 0 || late() {
+		if differences = compareSnapshot(s, r.victim.Process.Pid, want); len(differences) == 0 || late(answerLimit) {
 			break
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -238,7 +239,7 @@ func (r *hostileRig) check(when string) (failures []string) {
 	for _, d := range differences {
 		fail("%s", d)
 	}
-	// the events are those of the victim, all of them
+	// the events are those of the victim, all of them; they are in the recording after its next flush
 	for {
 		if err := p.follower.read(); err != nil {
 			fail("events: %v", err)
@@ -250,7 +251,7 @@ func (r *hostileRig) check(when string) (failures []string) {
 			}
 			break
 		}
-		if late() {
+		if late(answerLimit + record.FlushInterval) {
 			fail("events: not there after %v", time.Since(began).Round(time.Millisecond))
 			break
 		}

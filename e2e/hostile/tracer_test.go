@@ -227,13 +227,13 @@ func startPair(t *testing.T, v *victim) *pair {
 			return d.DialContext(ctx, "unix", p.socket)
 		},
 	}}
-	events := filepath.Join(dir, "events.jsonl")
+	events := filepath.Join(dir, "events.ttmem")
 	work := filepath.Join(dir, "work")
 	if err := os.Mkdir(work, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if p.serve, err = startTracer(work, "every process", "serve", "--socket", p.socket, "-o", filepath.Join(dir, "host.ttmem")); err == nil {
-		p.attach, err = startTracer(work, "every process", "attach", "--no-record", "--json", "--events", events)
+		p.attach, err = startTracer(work, "every process", "attach", "--json", "-o", events)
 	}
 	if err == nil {
 		p.follower, err = newFollower(events, v.Process.Pid, v.last)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"ttmem/e2e/rig"
 	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
 )
 
 // victim is a real ttnn program on the mock device, of an ordinary user.
@@ -104,12 +106,10 @@ func (v *victim) round() (f figures, err error) {
 	return f, err
 }
 
-// follower reads the events of the victim from a file that `ttmem attach` writes.
+// follower reads the events of the victim from a recording that `ttmem attach` writes.
 type follower struct {
 	pid           int
 	file          *os.File
-	in            *bufio.Reader // of the file
-	line          []byte        // what was read of the next one
 	state         *aggregate.State
 	ahead         []event.Event // not applied yet
 	newest        uint64
@@ -117,60 +117,66 @@ type follower struct {
 	allocs, frees int      // seen by probes
 	stackless     int      // allocations without a line of the victim
 	lost          []string // of the victim, or of nobody in particular
+
+	mu   sync.Mutex
+	came []event.Event // and were not read yet
+	err  error         // of the recording
 }
 
 func newFollower(path string, pid int, base figures) (*follower, error) {
-	f, err := os.Open(path)
-	return &follower{pid: pid, file: f, in: bufio.NewReaderSize(f, 1<<20), base: base, state: aggregate.New()}, err
-}
-
-// headBytes is how far into a line the kind and the process of its event are.
-const headBytes = 100
-
-// read reads what was written since the last call. An attacker may have made up a million
-// events: they may not be late because of that.
-func (f *follower) read() error {
-	var wanted []byte
-	own := fmt.Appendf(nil, `"pid":%d,`, f.pid)
-	for {
-		part, err := f.in.ReadSlice('\n')
-		f.line = append(f.line, part...)
-		switch err {
-		case nil:
-		case bufio.ErrBufferFull:
-			continue
-		case io.EOF: // the rest of the line comes later
-			return f.take(wanted)
-		default:
-			return err
-		}
-		head := f.line[:min(len(f.line), headBytes)]
-		if bytes.Contains(head, own) || bytes.Contains(head, []byte(`"kind":"lost"`)) {
-			wanted = append(wanted, f.line...)
-		}
-		f.line = f.line[:0]
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
 	}
+	f := &follower{pid: pid, file: file, base: base, state: aggregate.New()}
+	go f.follow()
+	return f, nil
 }
 
-// take takes lines of events.
-func (f *follower) take(lines []byte) error {
-	for r := event.NewReader(bytes.NewReader(lines)); ; {
-		e, err := r.Next()
-		if err == io.EOF {
-			return nil
+// Read waits for more at the end of the file.
+func (f *follower) Read(b []byte) (n int, err error) {
+	for n, err = f.file.Read(b); err == io.EOF; n, err = f.file.Read(b) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return n, err
+}
+
+// follow takes the events of the victim until the file is closed.
+func (f *follower) follow() {
+	add := func(e *event.Event) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.came = append(f.came, *e)
+	}
+	take := aggregate.New().Completed(add)
+	r, err := recording.NewReader(f)
+	for err == nil {
+		var e event.Event
+		if err = r.Next(&e); err == nil && (e.PID == f.pid || e.Kind == event.Lost) {
+			take(&e)
 		}
-		if err != nil {
-			return err
-		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+// read takes the events that came since the last call.
+func (f *follower) read() error {
+	f.mu.Lock()
+	came, err := f.came, f.err
+	f.came = nil
+	f.mu.Unlock()
+	for _, e := range came {
 		if e.Kind == event.Lost && (e.PID == f.pid || e.PID == 0) {
 			f.lost = append(f.lost, fmt.Sprintf("%d × %s", e.Count, e.Cause))
 		}
-		if e.PID != f.pid {
-			continue
+		if e.PID == f.pid {
+			f.newest = max(f.newest, e.TimeNs)
+			f.ahead = append(f.ahead, e)
 		}
-		f.newest = max(f.newest, e.TimeNs)
-		f.ahead = append(f.ahead, e)
 	}
+	return err
 }
 
 // apply applies the events up to a time.

@@ -7,8 +7,8 @@ frames}, where time_ns is CLOCK_MONOTONIC just before the call and frames are
 allocates from then until its next record, it allocates in that call. A record
 without a kind ends what belongs to the one before.
 
-What is traced is written to the file TTMEM_EVENTS, if there is one. The program begins
-once that has a whole stack of it.
+If there is a command TTMEM_LOG that lists the traced events as JSON, the program begins once
+that lists a whole stack of it.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ import gc
 import importlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -255,22 +256,22 @@ def threads():
     libc.pthread_join(handle, None)
 
 
-def await_stacks(events):
+def await_stacks(log):
     """Allocates until events have this function and the start of its thread: the tracer reads
     the tables of a library, and those of Python, while the program runs already."""
     until = time.monotonic() + 300
     while time.monotonic() < until:
         ttnn.deallocate(ttnn.empty([32, 32], ttnn.bfloat16, ttnn.TILE_LAYOUT, device, ttnn.DRAM_MEMORY_CONFIG))
         time.sleep(0.1)
-        with open(events) as f:
-            if any('"await_stacks"' in line and '"_start"' in line for line in f):
-                return
+        listed = subprocess.run(log, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+        if any('"await_stacks"' in line and '"_start"' in line for line in listed.splitlines()):
+            return
     sys.exit("no whole stack was traced in 300 s")
 
 
 device = open_device()
-if "TTMEM_EVENTS" in os.environ:
-    await_stacks(os.environ["TTMEM_EVENTS"])
+if "TTMEM_LOG" in os.environ:
+    await_stacks(os.environ["TTMEM_LOG"].split())
 for f in KINDS:
     kind = f.__name__
     f()

@@ -52,10 +52,9 @@ func (o *ExportOptions) Targets() []ExportTarget {
 	return list
 }
 
-// Check checks the flags before anything starts. These flags and others may not name the same file
-// twice.
-func (o *ExportOptions) Check(c *cobra.Command, json bool, others ...ExportTarget) error {
-	for _, flag := range []string{"events", "flamegraph", "pprof", "folded"} {
+// Check checks the flags before anything starts. They may not name the same file twice.
+func (o *ExportOptions) Check(c *cobra.Command, json bool) error {
+	for _, flag := range []string{"flamegraph", "pprof", "folded"} {
 		if f := c.Flags().Lookup(flag); f != nil && f.Changed && f.Value.String() == "" {
 			return fmt.Errorf("--%s: name a file", flag)
 		}
@@ -64,10 +63,7 @@ func (o *ExportOptions) Check(c *cobra.Command, json bool, others ...ExportTarge
 	if json {
 		used["-"] = "--json"
 	}
-	for _, t := range append(others, o.Targets()...) {
-		if t.Path == "" {
-			continue
-		}
+	for _, t := range o.Targets() {
 		path := resolved(t.Path)
 		other, ok := used[path]
 		switch {

@@ -1,3 +1,5 @@
+// Package output writes the files that flags name, which are either complete or absent, and prints
+// pages.
 package output
 
 import (

@@ -26,7 +26,7 @@ func Report(o *Options) error {
 	}
 	defer s.close()
 	o.Source.StateOnly = s.export == nil && o.PID == 0
-	w, err := o.Source.Watch(o.Source.Clocked(s.setClock, s.handle))
+	w, err := o.Source.Watch(s.handle)
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,9 @@ func Report(o *Options) error {
 	if o.takesStdout() {
 		to = os.Stderr
 	}
-	err = s.end(w.EndNs, w.File.Stacks(), to, report.Options{PID: o.PID, Older: w.File.Older(), UTC: o.UTC})
+	err = s.end(w.EndNs, w.File.Stacks(), to, report.Options{
+		PID: o.PID, Older: w.File.Older(), UTC: o.UTC, Clock: o.Source.Clock(),
+	})
 	status := w.Finish(nil)
 	if err == nil && s.failed {
 		return term.ExitStatus(1)

@@ -31,12 +31,8 @@ type Options struct {
 	Source  source.Options
 	Record  record.Options
 	exports output.ExportOptions
-	// events is the path of --events, or "".
-	events string
-	Format term.Format
-	UTC    bool
-	// Private makes files readable only for their owner: they have the events of all users.
-	Private bool
+	Format  term.Format
+	UTC     bool
 	// PID is the reported process; 0 means all.
 	PID int
 }
@@ -45,13 +41,14 @@ type Options struct {
 func (o *Options) RegisterReport(c *cobra.Command) {
 	o.exports.Register(c)
 	flags.Takes(c, flags.Color, flags.JSON)
-	c.PreRunE = func(c *cobra.Command, _ []string) error { return o.check(c) }
+	c.PreRunE = func(c *cobra.Command, _ []string) error {
+		o.Format = flags.Format(c)
+		return o.exports.Check(c, o.Format.JSON)
+	}
 }
 
 // RegisterTrace adds the flags of a command that traces, and checks them.
 func (o *Options) RegisterTrace(c *cobra.Command) {
-	c.Flags().StringVar(&o.events, "events", "", "write every event to `FILE`, one JSON object a line")
-	_ = c.MarkFlagFilename("events", "jsonl")
 	flags.Takes(c, flags.Color, flags.JSON)
 	o.Record.Register(c)
 	o.Source.Stacks.RegisterMore(c)
@@ -62,17 +59,9 @@ func (o *Options) RegisterTrace(c *cobra.Command) {
 		if err := o.Record.Check(c); err != nil {
 			return err
 		}
-		return o.check(c)
+		o.Format = flags.Format(c)
+		return nil
 	}
-}
-
-func (o *Options) check(c *cobra.Command) error {
-	o.Format = flags.Format(c)
-	if o.events == "-" {
-		return errors.New("--events -: name a file; /dev/stdout is standard output")
-	}
-	return o.exports.Check(c, o.Format.JSON, output.ExportTarget{Flag: "--events", Path: o.events},
-		output.ExportTarget{Flag: "-o", Path: o.Record.Path})
 }
 
 // Of returns the selected part of the snapshot of a place.
@@ -93,13 +82,11 @@ type session struct {
 	state *aggregate.State
 	// profile has the exported call sites: it is the state, or the state of one process.
 	profile *aggregate.State
-	// complete applies an event to the state after the events that it implies.
-	complete func(*event.Event)
-	events   *output.Events   // nil if not requested
-	record   *record.Recorder // nil if not requested
-	export   *output.Exporter // nil if not requested
-	clock    page.Clock       // of the events
-	failed   bool             // an output could not be written
+	// ofProcess applies an event to the state of one process; nil if there is none.
+	ofProcess func(*event.Event)
+	record    *record.Recorder // nil if not requested
+	export    *output.Exporter // nil if not requested
+	failed    bool             // an output could not be written
 	// useless ends a trace whose recording failed; nil if tracing continues
 	useless func()
 }
@@ -113,11 +100,10 @@ func newSession(o Options) (_ *session, err error) {
 			s.close()
 		}
 	}()
-	var only source.Options
 	if o.PID != 0 {
-		only.PIDs, s.profile = []int{o.PID}, aggregate.New()
+		s.profile = aggregate.New()
+		s.ofProcess = (&source.Options{PIDs: []int{o.PID}}).Selected(s.profile.Apply)
 	}
-	s.complete = source.Completed(s.state, only.Selected(s.add))
 	s.record, err = record.New(o.Record, s.state)
 	switch {
 	case err != nil && !o.Record.Unnamed:
@@ -126,12 +112,6 @@ func newSession(o Options) (_ *session, err error) {
 		term.Warn(fmt.Sprintf("nothing is recorded: %v with -o", err))
 		err = nil
 	}
-	if o.events != "" {
-		if s.events, err = output.CreateEvents(o.events, o.Private); err != nil {
-			return nil, err
-		}
-	}
-	s.setClock(s.o.Source.Clock())
 	if s.export, err = output.NewExporter(o.exports); s.export != nil {
 		s.profile.KeepSites()
 	}
@@ -141,61 +121,33 @@ func newSession(o Options) (_ *session, err error) {
 // close removes unfinished files.
 func (s *session) close() { s.export.Close() }
 
-// setClock sets the clock of the events.
-func (s *session) setClock(c page.Clock) {
-	s.clock = c
-	if s.events != nil {
-		s.events.Supplement.Clock = c
-	}
-}
-
 // handle takes an event.
 func (s *session) handle(e *event.Event) {
-	if s.events == nil && s.profile == s.state { // implied events are not needed
-		s.state.Complete(e)
-		s.state.Apply(e)
-	} else {
-		s.complete(e)
+	s.state.Complete(e)
+	s.state.Apply(e)
+	if s.ofProcess != nil {
+		s.ofProcess(e)
 	}
 	if s.record != nil {
 		s.record.Add(e)
-	}
-	if s.events != nil && s.events.Full() || s.record != nil && s.record.Full() {
-		s.flush()
-	}
-}
-
-// add takes a selected event after it was applied to the state.
-func (s *session) add(e *event.Event) {
-	if s.events != nil {
-		if e.Kind == event.Checkpoint {
-			s.events.Supplement.Add(s.state.Snapshot().Processes)
+		if s.record.Full() {
+			s.flush()
 		}
-		s.events.Add(e)
-	}
-	if s.profile != s.state {
-		s.profile.Apply(e)
 	}
 }
 
 func (s *session) flush() {
-	if s.events != nil {
-		if err := s.events.Flush(); err != nil {
-			term.Warn(fmt.Sprintf("%v; the rest goes on without --events", err))
-			s.failed = true
-			s.events = nil
-		}
+	if s.record == nil {
+		return
 	}
-	if s.record != nil {
-		if err := s.record.Flush(); err != nil {
-			s.unrecorded()
-			if s.useless != nil {
-				term.Warn(err.Error())
-				s.useless()
-				return
-			}
-			term.Warn(fmt.Sprintf("%v; tracing goes on and is not recorded", err))
+	if err := s.record.Flush(); err != nil {
+		s.unrecorded()
+		if s.useless != nil {
+			term.Warn(err.Error())
+			s.useless()
+			return
 		}
+		term.Warn(fmt.Sprintf("%v; tracing goes on and is not recorded", err))
 	}
 }
 
@@ -207,15 +159,6 @@ func (s *session) unrecorded() {
 
 // end finishes the files, and prints the report up to a time.
 func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how report.Options) error {
-	finished := func(err error) {
-		if err != nil {
-			term.Warn(err.Error())
-			s.failed = true
-		}
-	}
-	if s.events != nil {
-		finished(s.events.Close())
-	}
 	s.state.Advance(untilNs)
 	snapshot := s.state.WithHolders(s.state.Snapshot())
 	snapshot.Stacks = stacks
@@ -229,7 +172,7 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 	if err != nil {
 		return err
 	}
-	how.State, how.Clock = s.profile, s.clock
+	how.State = s.profile
 	err = output.PrintTo(to, &report.Page{Snapshot: snapshot, Options: how}, s.o.Format, page.NewSupplement(how.Clock, snapshot), "report")
 	if s.export != nil && !s.export.Write(s.profile.Profile()) {
 		s.failed = true
@@ -276,9 +219,6 @@ func (o *Options) written() (paths []string) {
 	if !o.Record.None {
 		paths = append(paths, cmp.Or(o.Record.Path, "."))
 	}
-	if o.events != "" {
-		paths = append(paths, o.events)
-	}
 	return paths
 }
 
@@ -305,9 +245,10 @@ func Trace(o Options, failure int) error {
 	if !t.OfCommand() && !o.Record.Unnamed {
 		s.useless = t.Stop
 	}
+	clock := o.Source.Clock()
 	t.Announce()
 	err = t.Run(s.handle, s.flush)
-	err = errors.Join(err, s.end(host.Now(), source.StackCounts(t.Tracer), os.Stderr, report.Options{}))
+	err = errors.Join(err, s.end(host.Now(), source.StackCounts(t.Tracer), os.Stderr, report.Options{Clock: clock}))
 	switch {
 	case t.Exit != 0 && err != nil:
 		term.Warn(err.Error())

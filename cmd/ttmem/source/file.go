@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
@@ -14,27 +15,20 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// A File is a recording, or a file of events as JSON lines, open for reading.
+// A File is a recording, open for reading.
 type File struct {
 	Name string
 	// Created is when recording began by the wall clock, and BeganNs the same moment by
-	// CLOCK_MONOTONIC; zero if that is not known.
+	// CLOCK_MONOTONIC.
 	Created time.Time
 	BeganNs uint64
 
-	recording *recording.FileReader // nil: JSON lines
-	next      func(*event.Event) error
-	close     func() error
-	// part is the unit of the file in messages: block or line.
-	part string
-	// done returns the number of bytes read; size is the number of bytes of the file.
-	done func() int64
-	size int64
+	recording *recording.FileReader
 	// quiet suppresses progress.
 	quiet bool
 }
 
-// Open opens a recording, or a file of JSON lines; "-" is standard input.
+// Open opens a recording; "-" is standard input.
 func Open(path string) (*File, error) {
 	if path == "-" && term.IsTerminal(os.Stdin) {
 		return nil, errors.New("-: standard input is a terminal: name a recording, or give it one")
@@ -60,24 +54,24 @@ func shownName(path string) string {
 
 // openNamed opens a file with the given name in messages.
 func openNamed(path, name string) (*File, error) {
-	if f, err := openLines(path, name); f != nil || err != nil {
-		return f, err
-	}
 	f, err := recording.Open(path)
-	if err != nil {
+	switch {
+	case path == "":
+		return nil, errors.New("the name of the file is empty: name a recording")
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("there is no such file: %s; `ttmem run -- COMMAND` makes a recording", path)
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		return nil, fmt.Errorf("%s: permission denied; only the user who recorded it, or root with sudo, can read it", path)
+	case err != nil:
 		return nil, withoutEvents(err, name, "header")
 	}
 	f.Lines = new(lineFinder).of
-	next := func(e *event.Event) error { return renamed(name, f.Next(e)) }
-	return &File{
-		Name: name, Created: f.Header().Created, BeganNs: f.Header().MonotonicNs,
-		recording: f, next: next, close: f.Close, part: "block", done: f.Offset, size: f.Size(),
-	}, nil
+	return &File{Name: name, Created: f.Header().Created, BeganNs: f.Header().MonotonicNs, recording: f}, nil
 }
 
 // shareLines makes l find native lines.
 func (f *File) shareLines(l *lineFinder) {
-	if f.recording != nil && l != nil {
+	if l != nil {
 		f.recording.Lines = l.of
 	}
 }
@@ -86,7 +80,7 @@ func (f *File) shareLines(l *lineFinder) {
 func (f *File) Clock() page.Clock { return page.NewClock(f.Created, f.BeganNs) }
 
 // Close closes the file.
-func (f *File) Close() error { return f.close() }
+func (f *File) Close() error { return f.recording.Close() }
 
 // StateOnly continues at the last checkpoint: for the state at the end, which does not need all
 // events.
@@ -94,18 +88,12 @@ func (f *File) StateOnly() error { return f.before(^uint64(0)) }
 
 // before continues at the last checkpoint before the time ns, if there is one.
 func (f *File) before(ns uint64) error {
-	if f.recording == nil {
-		return nil
-	}
 	_, err := f.recording.Last(ns)
 	return err
 }
 
 // EndNs returns when recording ended, by CLOCK_MONOTONIC; 0 if that is not known.
 func (f *File) EndNs() uint64 {
-	if f.recording == nil {
-		return 0
-	}
 	end, _ := f.recording.End()
 	return end.TimeNs
 }
@@ -113,19 +101,14 @@ func (f *File) EndNs() uint64 {
 // noEnd returns a note if a recording has no end mark after it was read to its end; "" if it has
 // one.
 func (f *File) noEnd() string {
-	if f.recording != nil {
-		if _, ok := f.recording.End(); !ok {
-			return f.Name + " has no end: it is still being written, or its writer was killed, or its disk was full"
-		}
+	if _, ok := f.recording.End(); ok {
+		return ""
 	}
-	return ""
+	return f.Name + " has no end: it is still being written, or its writer was killed, or its disk was full"
 }
 
 // Stacks returns the counts of recorded call stacks; nil if not known.
 func (f *File) Stacks() *memory.Stacks {
-	if f.recording == nil {
-		return nil
-	}
 	end, ok := f.recording.End()
 	if !ok || !end.HasStacks {
 		return nil
@@ -136,18 +119,17 @@ func (f *File) Stacks() *memory.Stacks {
 	}
 }
 
-// renamed returns an error of reading a recording, with the name for messages.
-func renamed(name string, err error) error {
-	if err == nil || errors.Is(err, io.EOF) {
-		return err
-	}
+// next reads the next event. Errors have the name for messages.
+func (f *File) next(e *event.Event) error {
+	err := f.recording.Next(e)
 	var cut *recording.TruncatedError
 	var damaged *recording.DamagedError
 	switch {
+	case err == nil || errors.Is(err, io.EOF):
 	case errors.As(err, &cut):
-		return &recording.TruncatedError{Name: name, Offset: cut.Offset}
+		return &recording.TruncatedError{Name: f.Name, Offset: cut.Offset}
 	case errors.As(err, &damaged):
-		return &recording.DamagedError{Name: name, Offset: damaged.Offset, Cause: damaged.Cause}
+		return &recording.DamagedError{Name: f.Name, Offset: damaged.Offset, Cause: damaged.Cause}
 	}
 	return err
 }
@@ -190,9 +172,6 @@ func withoutEvents(err error, name, part string) error {
 
 // hasBetween reports whether there is a checkpoint between two times.
 func (f *File) hasBetween(after, before uint64) bool {
-	if f.recording == nil {
-		return false
-	}
 	at, found := f.recording.Before(before)
 	return found && at > after
 }

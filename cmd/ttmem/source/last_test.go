@@ -86,7 +86,7 @@ func randomRecording(t *testing.T, seed uint64) string {
 		Options: recording.Options{Header: &header}, Checkpoint: func() func() *event.Event { return state.Freeze(nil) }, CheckpointEvents: 200,
 	})
 	qt.Assert(t, qt.IsNil(err))
-	record := Completed(state, func(e *event.Event) { f.Add(e) })
+	record := state.Completed(func(e *event.Event) { f.Add(e) })
 	now := header.MonotonicNs
 	for range 500 + r.IntN(4000) {
 		e := randomEvent(r, now, stacks)
@@ -156,7 +156,7 @@ func TestEventsOfAPipeComeOneByOne(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	var first event.Event
 	qt.Assert(t, qt.IsNil(r.next(&first)))
-	head := r.done() // its first block
+	head := r.recording.Offset() // its first block
 	qt.Assert(t, qt.IsNil(r.Close()))
 	_, err = out.Write(whole[:head])
 	qt.Assert(t, qt.IsNil(err))

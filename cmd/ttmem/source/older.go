@@ -14,7 +14,7 @@ var numberedName = regexp.MustCompile(`^(.*)\.([1-9][0-9]*)$`)
 
 // Older names the file that a part of a recording continues; "" for the first part.
 func (f *File) Older() string {
-	if f.recording == nil || f.recording.Header().Part == 0 {
+	if f.recording.Header().Part == 0 {
 		return ""
 	}
 	path, number := f.Name, 0

@@ -60,7 +60,7 @@ type Options struct {
 }
 
 // Clock relates the times of events to the wall clock: as at the beginning of the file, or as
-// now. It is zero if a file does not have it, or is a pipe that is not read yet.
+// now. It is zero if the file is a pipe that is not read yet.
 func (o *Options) Clock() page.Clock {
 	switch {
 	case o.File == "":
@@ -85,14 +85,6 @@ func (o *Options) Clocked(set func(page.Clock), handle func(*event.Event)) func(
 		}
 		handle(e)
 	}
-}
-
-// CheckUTC returns an error if utc is set and the file has no wall-clock times.
-func (o *Options) CheckUTC(utc bool) error {
-	if utc && !o.Clock().Known() && (o.File == "" || ReadOnce(o.File) == nil) { // a pipe is not read yet
-		return fmt.Errorf("--utc: %s does not say when it was written: leave out --utc", shownName(o.File))
-	}
-	return nil
 }
 
 // until returns a context that ends with o.Ctx, or at one of the signals.
@@ -124,7 +116,7 @@ func CompleteRecordings(_ *cobra.Command, args []string, _ string) ([]string, co
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return []string{"ttmem", "jsonl"}, cobra.ShellCompDirectiveFilterFileExt
+	return []string{"ttmem"}, cobra.ShellCompDirectiveFilterFileExt
 }
 
 // Check takes the arguments of a command, FILE, -- COMMAND or none, and checks them against the

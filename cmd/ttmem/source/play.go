@@ -21,23 +21,23 @@ const (
 // Play calls handle with the events until their end, or until damage, and counts them.
 func (f *File) Play(ctx context.Context, handle func(*event.Event)) (n int, err error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(playGarbage))
-	p := term.NewProgress(f.size)
+	p := term.NewProgress(f.recording.Size())
 	defer p.End()
-	if f.size == 0 { // reading a pipe may block for long
-		stop := context.AfterFunc(ctx, func() { _ = f.close() })
+	if f.recording.Size() == 0 { // reading a pipe may block for long
+		stop := context.AfterFunc(ctx, func() { _ = f.Close() })
 		defer stop()
 	}
 	var e event.Event
 	for ctx.Err() == nil {
 		if n%progressEvents == 0 && !f.quiet {
-			p.Show(f.done())
+			p.Show(f.recording.Offset())
 		}
 		err := f.next(&e)
 		switch {
 		case errors.Is(err, io.EOF), err != nil && ctx.Err() != nil:
 			return n, nil
 		case err != nil && n == 0:
-			return 0, withoutEvents(err, f.Name, "first "+f.part)
+			return 0, withoutEvents(err, f.Name, "first block")
 		case err != nil:
 			return n, err
 		}

@@ -140,21 +140,6 @@ func (o *Options) Selected(handle func(*event.Event)) func(*event.Event) {
 	}
 }
 
-// Completed applies each event to the state, after the events that it implies, and then calls
-// then with it. A free is complete: it describes the freed buffer.
-func Completed(s *aggregate.State, then func(*event.Event)) func(*event.Event) {
-	return func(e *event.Event) {
-		for implied := range s.Implied(e) {
-			s.Complete(implied)
-			s.Apply(implied)
-			then(implied)
-		}
-		s.Complete(e)
-		s.Apply(e)
-		then(e)
-	}
-}
-
 // watchFile calls handle with the events of the file.
 func (o *Options) watchFile(handle func(*event.Event)) (*Summary, error) {
 	f, err := Open(o.File)

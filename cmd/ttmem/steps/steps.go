@@ -16,7 +16,6 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 )
 
@@ -100,7 +99,7 @@ const stepMark = 100
 // New returns a follower that writes answers to out.
 func New(out io.Writer) *Follower {
 	s := &Follower{out: out, state: aggregate.New(), requests: make(chan request, 64)}
-	s.Handle = source.Completed(s.state, s.apply)
+	s.Handle = s.state.Completed(s.apply)
 	return s
 }
 

@@ -43,6 +43,8 @@ type Filter struct {
 	Buffers            []uint64
 	Grep               *regexp.Regexp
 	Since, Until       uint64 // ns after the first event; 0: without end
+	// Runs lists runs of programs also if Kinds does not name them.
+	Runs bool
 }
 
 // seen has the values that occurred, so that an error can suggest them if nothing matches.
@@ -82,7 +84,7 @@ func (f *Filter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf fu
 	if !slices.Contains(Kinds, e.Kind) {
 		return false // an event of a checkpoint
 	}
-	if e.Kind == event.ProgramRun && !slices.Contains(f.Kinds, e.Kind) {
+	if e.Kind == event.ProgramRun && !f.Runs && !slices.Contains(f.Kinds, e.Kind) {
 		return false // a model runs more programs than all else that it does
 	}
 	passed := e.TimeNs - min(begin, e.TimeNs)
