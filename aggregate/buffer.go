@@ -102,7 +102,7 @@ func (s *State) free(e *event.Event) {
 func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 	t := b.tally()
 	if isEnd(reason) {
-		p.addUnfreed(b.share(t, reason))
+		p.count(b.callSite, t, reason)
 	}
 	if !b.before {
 		p.name.run.Free(&b.run, b.id, b.bytes(), isEnd(reason))
@@ -118,12 +118,17 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 	}
 }
 
+// count adds buffers of a call site to the totals of a reason.
+func (p *process) count(c *callSite, t tally, reason event.Reason) {
+	p.totals[reason][c.region].add(t.on(len(c.set.chips)))
+}
+
 // add adds buffers of a call site to the totals.
 func (p *process) add(c *callSite, t tally) {
 	for _, q := range c.set.poolsOf(c.region) {
 		q.Bytes += t.counts(c.region)
 	}
-	p.live[c.region].add(t.on(len(c.set.chips)))
+	p.count(c, t, event.NoReason)
 	for _, chip := range c.set.chips {
 		for _, u := range chip.both() {
 			u.regions[c.region].add(t)
@@ -136,18 +141,14 @@ func (p *process) add(c *callSite, t tally) {
 // from the process.
 func (s *State) endIn(p *process, set *deviceSet, only *arena, now uint64, reason event.Reason) (count int) {
 	s.saveSurvivors(set, only)
-	ended := make([]rankedSite, 0, len(set.sites))
-	for c := range set.callSites(only) {
-		if c.live.Count > 0 {
-			ended = append(ended, rankedSite{c, c.live.Bytes, c.live.Count, c.stackID})
-		}
-	}
-	p.addUnfreedSites(ended, reason)
 	var regions [event.BankedRegions]bool
-	for _, one := range ended {
-		c := one.callSite
+	for c := range set.callSites(only) {
+		if c.live.Count == 0 {
+			continue
+		}
 		count += int(c.live.Count)
 		regions[c.region] = true
+		p.count(c, c.live, reason)
 		p.add(c, c.live.negative())
 		c.clear()
 		c.unloadCores()

@@ -26,7 +26,7 @@ func (s *State) fail(e *event.Event) {
 	s.failures.Add(failure)
 }
 
-// resolveStacks resolves the call stacks in failures and totals of a process that ended. An
+// resolveStacks resolves the call stacks in failures and operations of a process that ended. An
 // unresolved stack keeps all data about the process's code in memory.
 func (s *State) resolveStacks(pid int) {
 	s.failures.Each(func(f *memory.Failure) {
@@ -38,13 +38,6 @@ func (s *State) resolveStacks(pid int) {
 	for _, op := range s.operations {
 		if op.set.process.pid == pid {
 			op.Stack.Calls()
-		}
-	}
-	if x := s.Ended(pid); x != nil {
-		for _, total := range x.Unfreed {
-			for _, h := range total.Holders {
-				h.Stack.Calls()
-			}
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"ttmem/aggregate/byid"
 	"ttmem/aggregate/capacity"
-	"ttmem/aggregate/holders"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/operations"
 	"ttmem/tracer/event"
@@ -25,9 +24,9 @@ type process struct {
 	chips      map[int]*processChip
 	sets       []*deviceSet
 	allocators map[uint64]*allocator
-	live       [event.BankedRegions]tally // on all its chips
-	// unfreed are the buffers that ended without being freed.
-	unfreed holders.Table
+	// totals are its buffers on all its chips: the live ones for NoReason, and for the reasons of
+	// isEnd those that ended without being freed.
+	totals [event.ReasonProcessExit + 1][event.BankedRegions]tally
 	// beforeAttach is how many buffers it had when ttmem attached.
 	beforeAttach uint64
 	// early is true if it was running at the state's first event.
@@ -88,7 +87,6 @@ func newProcess(pid int) *process {
 		pid: pid, name: &processName{pid: pid},
 		chips:      make(map[int]*processChip),
 		allocators: make(map[uint64]*allocator),
-		unfreed:    make(holders.Table),
 	}
 }
 

@@ -123,26 +123,6 @@ func (t *tally) counts(region event.Region) uint64 {
 	return t.Bytes
 }
 
-// A rankedSite is a call site with the values that sites are sorted by, so that sorting 100,000
-// of them does not read the sites.
-type rankedSite struct {
-	*callSite
-	first, second, stackID uint64
-}
-
-// mostFirst sorts call sites if there are more than n. Callers add up all but the first n, so
-// sites of equal rank are ordered too; a mesh has one for each chip.
-func mostFirst(sites []rankedSite, n int) {
-	if len(sites) > n {
-		slices.SortFunc(sites, func(a, b rankedSite) int {
-			if c := cmp.Or(cmp.Compare(b.first, a.first), cmp.Compare(b.second, a.second), cmp.Compare(a.stackID, b.stackID)); c != 0 {
-				return c
-			}
-			return a.compare(b.callSite)
-		})
-	}
-}
-
 // compare orders the call sites of a process with equal stacks.
 func (c *callSite) compare(b *callSite) int {
 	return cmp.Or(

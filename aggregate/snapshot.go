@@ -59,9 +59,22 @@ func (p *process) view() memory.Process {
 	for _, c := range sortedValues(p.chips) {
 		view.Devices = append(view.Devices, c.used.view(c.chip, c.capacities(), c.textMax(), c.peaks))
 	}
-	view.Live = p.liveTotals()
-	view.Unfreed = p.unfreed.Totals(shownHolders)
+	view.Live = p.totalsOf(event.NoReason)
+	view.Unfreed = append(p.totalsOf(event.ReasonDeviceClose), p.totalsOf(event.ReasonProcessExit)...)
 	return view
+}
+
+// totalsOf returns the totals of a reason by region.
+func (p *process) totalsOf(reason event.Reason) (list []memory.RegionTotal) {
+	for region, t := range p.totals[reason] {
+		if t.Count > 0 {
+			list = append(list, memory.RegionTotal{
+				Region: event.Region(region).String(), Reason: reason.String(),
+				Buffers: t.Count, SizeBytes: t.size, AllocatedBytes: t.Bytes,
+			})
+		}
+	}
+	return list
 }
 
 func (u *usage) view(c *chip, capacities *capacity.Regions, textMax uint64, peaks peaks) memory.Device {

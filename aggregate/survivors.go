@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 
@@ -58,19 +59,32 @@ func (c *callSite) survivors(now uint64, closed bool) survivors.Of[*processName]
 // call sites it saves those with the most survivors, and adds up the others. It resolves the
 // stacks that it saves: an unresolved stack keeps all data about the process's code in memory.
 func (s *State) saveSurvivors(set *deviceSet, only *arena) {
+	// The sites come with the values that they are sorted by, so that sorting 100,000 of them does
+	// not read them.
+	type rankedSite struct {
+		*callSite
+		memory.Amount
+		stackID uint64
+	}
 	ended := make([]rankedSite, 0, len(set.sites))
 	for c := range set.callSites(only) {
 		if c.run.Open || c.before && c.live.Count > 0 {
 			total, teardown := c.surviving(true)
 			total.Add(teardown)
-			ended = append(ended, rankedSite{c, total.Count, total.Bytes, c.stackID})
+			ended = append(ended, rankedSite{c, total, c.stackID})
 		}
 	}
-	mostFirst(ended, 0) // the first ones are kept
+	// Sites of equal rank are ordered too; a mesh has one for each chip.
+	slices.SortFunc(ended, func(a, b rankedSite) int {
+		if c := cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.stackID, b.stackID)); c != 0 {
+			return c
+		}
+		return a.compare(b.callSite)
+	})
 	replaceable := s.replaceable(set)
 	for i, one := range ended {
 		switch c := one.callSite; {
-		case one.first == 0:
+		case one.Count == 0:
 		case i >= survivors.Most:
 			total, _ := c.surviving(true)
 			s.endedSurvivors.Others.Add(total)

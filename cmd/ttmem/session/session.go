@@ -217,7 +217,7 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 		finished(s.events.Close())
 	}
 	s.state.Advance(untilNs)
-	snapshot := s.state.WithHolders(s.state.Snapshot())
+	snapshot := s.state.Snapshot()
 	snapshot.Stacks = stacks
 	if s.record != nil {
 		if err := s.record.Close(snapshot); err != nil {
