@@ -1,18 +1,16 @@
 package aggregate
 
 import (
-	"cmp"
 	"slices"
 
 	"ttmem/aggregate/cores"
-	"ttmem/aggregate/holders"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 9
+const stateVersion = 10
 
 // Limits for reading: damaged input must not cost more than a large State.
 const (
@@ -51,7 +49,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	s.marks.Code(c.Codec, func(m *memory.Mark) { c.Value(m) })
 	s.callMarks.Code(c.Codec, func(m *memory.Mark) { c.Value(m) })
 	s.failures.Code(c.Codec, c.failure)
-	codec.List(c.Codec, &s.exited, c.exited)
+	codec.List(c.Codec, &s.exited, func(p *memory.Process) { c.Value(p) })
 	for i := range s.unplaced.pools {
 		s.unplaced.pools[i].Code(c.Codec)
 	}
@@ -63,7 +61,8 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	codec.Number(c.Codec, &s.keptSites)
 	codec.List(c.Codec, &s.operations, c.operation)
 	c.Uint(&s.operationCount)
-	s.endedSurvivors.Code(c.Codec, c.survivors)
+	codec.List(c.Codec, &s.ended.all, c.survivors)
+	c.Value(&s.ended.others)
 	c.Uint(&s.allocations)
 	for _, p := range processes {
 		c.programs(p)
@@ -86,22 +85,6 @@ func (c *stateCodec) failure(f *memory.Failure) {
 func (c *stateCodec) checkBanked(region event.Region) {
 	if int(region) >= event.BankedRegions {
 		c.Fail()
-	}
-}
-
-// exited writes or reads a process that ended.
-func (c *stateCodec) exited(p *memory.Process) {
-	if c.Value(p); !c.Reads {
-		return
-	}
-	for i := range p.Unfreed {
-		// Holders of equal size are in order of their stacks' IDs, which differ from run to run.
-		slices.SortStableFunc(p.Unfreed[i].Holders, func(a, b memory.Holder) int {
-			if a.Stack == nil || b.Stack == nil {
-				return 0
-			}
-			return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Stack.ID, b.Stack.ID))
-		})
 	}
 }
 
@@ -148,13 +131,12 @@ func (c *stateCodec) process(pp **process) {
 	c.Bool(&p.early)
 	c.Bool(&p.fromBegin)
 	c.Value(&p.losses)
-	shares := p.unfreed.Sorted()
-	codec.List(c.Codec, &shares, func(share **holders.Share) {
-		c.Value(codec.Made(c.Codec, share))
-		if c.checkBanked((*share).Region); c.Reads && !c.Bad {
-			p.addUnfreed(**share)
+	for _, reason := range []event.Reason{event.ReasonDeviceClose, event.ReasonProcessExit} {
+		for region := range p.totals[reason] {
+			t := &p.totals[reason][region]
+			c.Uints(&t.Count, &t.Bytes, &t.size)
 		}
-	})
+	}
 	codec.List(c.Codec, &p.sets, func(d **deviceSet) { c.set(d, p.name) })
 	codec.Table(c.Codec, p.allocators, func(address *uint64, a **allocator) {
 		c.Uint(address)

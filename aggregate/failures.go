@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"ttmem/aggregate/capacity"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
@@ -26,7 +25,7 @@ func (s *State) fail(e *event.Event) {
 	s.failures.Add(failure)
 }
 
-// resolveStacks resolves the call stacks in failures and totals of a process that ended. An
+// resolveStacks resolves the call stacks in failures and operations of a process that ended. An
 // unresolved stack keeps all data about the process's code in memory.
 func (s *State) resolveStacks(pid int) {
 	s.failures.Each(func(f *memory.Failure) {
@@ -38,13 +37,6 @@ func (s *State) resolveStacks(pid int) {
 	for _, op := range s.operations {
 		if op.set.process.pid == pid {
 			op.Stack.Calls()
-		}
-	}
-	if x := s.Ended(pid); x != nil {
-		for _, total := range x.Unfreed {
-			for _, h := range total.Holders {
-				h.Stack.Calls()
-			}
 		}
 	}
 }
@@ -69,7 +61,7 @@ func (s *State) evidence(p *process, e *event.Event) *memory.Evidence {
 	buffers := p.list(func(b *buffer) bool {
 		// Circular buffers must not overlap the buffers of any allocator of the device.
 		// An allocation only depends on its own allocator.
-		return b.region == region && (b.allocator == address || clash && slices.Equal(b.set.ids, e.Devices))
+		return b.Region == region && (b.allocator == address || clash && slices.Equal(b.set.ids, e.Devices))
 	})
 	return space.Evidence(e, region, room, buffers, statics)
 }
@@ -83,7 +75,7 @@ func (p *process) allocatorOf(e *event.Event, region event.Region) (address uint
 	for _, key := range sortedKeys(p.allocators) {
 		one := p.allocators[key]
 		if slices.Equal(one.set.ids, e.Devices) &&
-			(a == nil || capacity.Compare(one.capacities[region], a.capacities[region]) > 0) {
+			(a == nil || compareCapacities(one.capacities[region], a.capacities[region]) > 0) {
 			address, a = key, one
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"slices"
 
 	"ttmem/aggregate/byid"
-	"ttmem/aggregate/capacity"
-	"ttmem/aggregate/holders"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/operations"
 	"ttmem/tracer/event"
@@ -25,9 +23,9 @@ type process struct {
 	chips      map[int]*processChip
 	sets       []*deviceSet
 	allocators map[uint64]*allocator
-	live       [event.BankedRegions]tally // on all its chips
-	// unfreed are the buffers that ended without being freed.
-	unfreed holders.Table
+	// totals are its buffers on all its chips: the live ones for NoReason, and for the reasons of
+	// isEnd those that ended without being freed.
+	totals [event.ReasonProcessExit + 1][event.BankedRegions]tally
 	// beforeAttach is how many buffers it had when ttmem attached.
 	beforeAttach uint64
 	// early is true if it was running at the state's first event.
@@ -48,7 +46,7 @@ type processChip struct {
 	// open is true if the process has an allocator open whose capacities are known. own are
 	// its capacities, also after the last one was closed.
 	open     bool
-	own      capacity.Regions
+	own      capacities
 	programs map[uint64]*program
 	// awaited are the runs of programs whose memory on the chip was not reported yet.
 	awaited operations.Awaited
@@ -88,7 +86,6 @@ func newProcess(pid int) *process {
 		pid: pid, name: &processName{pid: pid},
 		chips:      make(map[int]*processChip),
 		allocators: make(map[uint64]*allocator),
-		unfreed:    make(holders.Table),
 	}
 }
 
@@ -165,6 +162,7 @@ func (s *State) Ended(pid int) *memory.Process {
 type deviceSet struct {
 	process *processName
 	ids     []int
+	devices string // memory.DevicesKey of ids
 	chips   []*processChip
 	// arenas are those of open allocators, by the addresses of the allocators.
 	arenas    map[uint64]*arena
@@ -172,7 +170,7 @@ type deviceSet struct {
 	// pools are those of its chips, by region; without chips, State.unplaced.
 	pools [event.BankedRegions][]*pool
 	// sites are the call sites, each with its first allocator.
-	sites map[siteKey]*callSite
+	sites map[memory.SiteKey]*callSite
 	// operations are by their stack IDs. reporting is how many of them have reported runs.
 	operations map[uint64]*operation
 	reporting  int
@@ -206,7 +204,10 @@ func (s *State) set(p *process, ids []int) *deviceSet {
 }
 
 func (s *State) newSet(p *process, ids []int) *deviceSet {
-	d := &deviceSet{process: p.name, ids: slices.Clone(ids), arenas: make(map[uint64]*arena), sites: make(map[siteKey]*callSite), operations: make(map[uint64]*operation)}
+	d := &deviceSet{
+		process: p.name, ids: slices.Clip(slices.Clone(ids)), devices: memory.DevicesKey(ids),
+		arenas: make(map[uint64]*arena), sites: make(map[memory.SiteKey]*callSite), operations: make(map[uint64]*operation),
+	}
 	for i, id := range d.ids {
 		if slices.Contains(d.ids[:i], id) {
 			continue

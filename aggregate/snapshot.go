@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"ttmem/aggregate/capacity"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/peak"
 	"ttmem/tracer/event"
@@ -59,12 +58,25 @@ func (p *process) view() memory.Process {
 	for _, c := range sortedValues(p.chips) {
 		view.Devices = append(view.Devices, c.used.view(c.chip, c.capacities(), c.textMax(), c.peaks))
 	}
-	view.Live = p.liveTotals()
-	view.Unfreed = p.unfreed.Totals(shownHolders)
+	view.Live = p.totalsOf(event.NoReason)
+	view.Unfreed = append(p.totalsOf(event.ReasonDeviceClose), p.totalsOf(event.ReasonProcessExit)...)
 	return view
 }
 
-func (u *usage) view(c *chip, capacities *capacity.Regions, textMax uint64, peaks peaks) memory.Device {
+// totalsOf returns the totals of a reason by region.
+func (p *process) totalsOf(reason event.Reason) (list []memory.RegionTotal) {
+	for region, t := range p.totals[reason] {
+		if t.Count > 0 {
+			list = append(list, memory.RegionTotal{
+				Region: event.Region(region).String(), Reason: reason.String(),
+				Buffers: t.Count, SizeBytes: t.size, AllocatedBytes: t.Bytes,
+			})
+		}
+	}
+	return list
+}
+
+func (u *usage) view(c *chip, capacities *capacities, textMax uint64, peaks peaks) memory.Device {
 	d := memory.Device{ID: c.id, Board: c.board, Arch: c.arch}
 	l1Peak := peaks[event.L1]
 	peaks[event.L1] = peak.Peak{}

@@ -1,7 +1,5 @@
 package memory
 
-import "ttmem/tracer/event"
-
 // A Process is one whose memory is traced.
 type Process struct {
 	PID int `json:"pid"`
@@ -58,23 +56,4 @@ type RegionTotal struct {
 	// SizeBytes and AllocatedBytes are over all chips.
 	SizeBytes      uint64 `json:"size_bytes"`
 	AllocatedBytes uint64 `json:"allocated_bytes"`
-	// Holders are the call stacks that allocated the buffers, and add up to them: the 16
-	// largest, then the sum of other and unknown stacks. There are none if no stack is known.
-	// Live buffers have them only after State.WithHolders.
-	Holders []Holder `json:"holders,omitempty"`
-}
-
-// A Holder counts the live or unfreed buffers of one call stack, or the sum of several. If it has
-// neither Stack nor Stacks, the stack is not known.
-type Holder struct {
-	// Bytes is the memory of the Count buffers in all banks of all their chips.
-	Bytes uint64       `json:"bytes"`
-	Count uint64       `json:"count"`
-	Stack *event.Stack `json:"stack,omitempty"`
-	// Stacks is the number of call stacks in the sum. A stack that was added to the sum and
-	// occurs again counts twice.
-	Stacks uint64 `json:"places,omitempty"`
-	// BeforeAttach marks buffers that were allocated before ttmem attached, and have no
-	// call stack.
-	BeforeAttach bool `json:"before_attach,omitempty"`
 }

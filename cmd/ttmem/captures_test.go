@@ -62,7 +62,7 @@ var printed = []struct {
 		for _, e := range story.events[:len(story.events)/2] {
 			state.Apply(&e)
 		}
-		snapshot := state.WithHolders(state.Snapshot())
+		snapshot := state.Snapshot()
 		shown := &report.Page{Snapshot: snapshot, Options: report.Options{State: state, Live: true}}
 		qt.Assert(t, qt.IsNil(output.Print(shown, term.Format{}, page.NewSupplement(page.Clock{}, snapshot), "report")))
 	}},
@@ -96,7 +96,7 @@ func endRun(t *testing.T, story *storyStream, path string) {
 		recorder.Add(&e)
 	}
 	state.Advance(story.end.TimeNs)
-	snapshot := state.WithHolders(state.Snapshot())
+	snapshot := state.Snapshot()
 	qt.Assert(t, qt.IsNil(recorder.Close(snapshot)))
 	shown := &report.Page{Snapshot: snapshot, Options: report.Options{State: state}}
 	qt.Assert(t, qt.IsNil(output.PrintTo(os.Stderr, shown, term.Format{}, page.NewSupplement(page.Clock{}, snapshot), "report")))

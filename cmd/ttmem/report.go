@@ -112,7 +112,7 @@ func ended(of *memory.Snapshot, pid int) bool {
 // figures belong to one moment. For root the state has everything. For other users it has their
 // own processes; the totals of chips are only in the snapshot.
 func atOneTime(snapshot *memory.Snapshot, s *source.State, root bool) *memory.Snapshot {
-	of := s.WithHolders(s.Snapshot())
+	of := s.Snapshot()
 	now := *snapshot
 	now.Processes, now.TimeNs = of.Processes, s.NowNs
 	if !root {

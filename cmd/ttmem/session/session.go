@@ -160,7 +160,7 @@ func (s *session) unrecorded() {
 // end finishes the files, and prints the report up to a time.
 func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how report.Options) error {
 	s.state.Advance(untilNs)
-	snapshot := s.state.WithHolders(s.state.Snapshot())
+	snapshot := s.state.Snapshot()
 	snapshot.Stacks = stacks
 	if s.record != nil {
 		if err := s.record.Close(snapshot); err != nil {

@@ -114,7 +114,7 @@ func pagesOf(t *testing.T, path string, last bool) (text string, events int) {
 	events, err = r.Play(t.Context(), state.Apply)
 	qt.Assert(t, qt.IsNil(err))
 	state.Advance(r.EndNs())
-	snap := state.WithHolders(state.Snapshot())
+	snap := state.Snapshot()
 	snap.Stacks = r.Stacks()
 	var evidence []*memory.Evidence
 	for i := range snap.Failures {

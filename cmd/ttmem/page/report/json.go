@@ -45,7 +45,7 @@ type site struct {
 }
 
 func (s *source) site() site {
-	one := site{Bytes: s.Bytes, Count: s.Count, Region: s.region, Name: s.Name.String(), Callers: s.Callers, BeforeAttach: s.BeforeAttach}
+	one := site{Bytes: s.Bytes, Count: s.Count, Region: s.region, Name: s.Name.String(), Callers: s.Callers, BeforeAttach: s.beforeAttach}
 	if s.kind != event.NotStatic {
 		one.StaticKind = s.kind.String()
 	}

@@ -51,8 +51,8 @@ func (r *report) live() {
 			head += user + "  "
 		}
 		r.items(head, page.Width(head), page.NoStyle, items)
-		if list, others := liveSources(p.Live); r.most.places > 0 && (others.Stacks > 0 || slices.ContainsFunc(list, func(s source) bool { return s.Stack != nil || s.BeforeAttach })) {
-			r.sources(list, others, r.most.places, 0, page.Bytes)
+		if r.most.places > 0 {
+			r.sources(r.liveSources(p), r.most.places, 0, page.Bytes)
 		}
 	}
 	if hidden := len(list) - r.most.live; hidden > 0 {
@@ -60,27 +60,27 @@ func (r *report) live() {
 	}
 }
 
-// liveSources returns the places that allocated the memory of regions, and the sum of the places
-// that are not kept apart.
-func liveSources(regions []memory.RegionTotal) (_ []source, others memory.Holder) {
-	var list []source
-	for i := range regions {
-		l, region := &regions[i], ""
-		if len(regions) > 1 {
-			region = l.Region
-		}
-		unknown := memory.Holder{Bytes: l.AllocatedBytes, Count: l.Buffers}
-		for _, h := range l.Holders {
-			unknown.Bytes, unknown.Count = unknown.Bytes-min(h.Bytes, unknown.Bytes), unknown.Count-min(h.Count, unknown.Count)
-			if h.Stacks > 0 {
-				others.Bytes, others.Count, others.Stacks = others.Bytes+h.Bytes, others.Count+h.Count, others.Stacks+h.Stacks
-				continue
-			}
-			list = append(list, newSource(h, event.NotStatic, region))
-		}
-		if unknown.Count > 0 {
-			list = append(list, newSource(unknown, event.NotStatic, region))
-		}
+// liveSources returns the call sites of a process's live buffers; none if nothing is known of them.
+func (r *report) liveSources(p *memory.Process) []source {
+	if list, ok := r.placed[p.PID]; ok {
+		return list
 	}
-	return folded(list, true), others
+	var list []source
+	known := false
+	for _, s := range r.State.CallSites() {
+		if s.PID != p.PID || s.Count == 0 || s.Region == event.CB {
+			continue
+		}
+		known = known || s.Stack != nil || s.BeforeAttach
+		region := ""
+		if len(p.Live) > 1 {
+			region = s.Region.String()
+		}
+		list = append(list, newSource(s.Site, memory.Amount{Count: s.Count, Bytes: s.Bytes * uint64(len(s.Devices))}, region))
+	}
+	if !known {
+		list = nil
+	}
+	r.placed[p.PID] = folded(list, true)
+	return r.placed[p.PID]
 }

@@ -204,17 +204,17 @@ func (r *report) peakSources(of regionUse, u use) {
 	if r.made[at] == nil {
 		made := sourcesOf(&r.peaks[at])
 		if others := r.peaks[at].OthersBytes; others > 0 {
-			made = append(made, source{Holder: memory.Holder{Bytes: others}, Look: alloc.Look{Text: page.OtherUsers}})
+			made = append(made, source{Amount: memory.Amount{Bytes: others}, Look: alloc.Look{Text: page.OtherUsers}})
 		}
 		r.made[at] = folded(made, true)
 	}
-	r.sources(r.made[at], memory.Holder{}, r.most.sites, u.shown, of.format)
+	r.sources(r.made[at], r.most.sites, u.shown, of.format)
 }
 
 // sourcesOf returns the call sites of a peak.
 func sourcesOf(p *memory.RegionPeak) (list []source) {
 	for _, h := range p.Holders {
-		list = append(list, newSource(memory.Holder{Bytes: h.Bytes, Count: h.Count, Stack: h.Stack, BeforeAttach: h.BeforeAttach}, event.NotStatic, ""))
+		list = append(list, newSource(h.Site, h.Amount, ""))
 	}
 	// Programs use the same space in turn: the largest made the peak.
 	type program struct {
@@ -231,7 +231,7 @@ func sourcesOf(p *memory.RegionPeak) (list []source) {
 	}
 	for _, h := range p.Programs {
 		if (program{h.PID, h.ProgramID}) == largest {
-			list = append(list, newSource(memory.Holder{Bytes: h.Bytes, Count: h.Count, Stack: h.Stack, BeforeAttach: h.BeforeAttach}, h.Kind, ""))
+			list = append(list, newSource(memory.Site{Stack: h.Stack, Static: h.Kind, BeforeAttach: h.BeforeAttach}, memory.Amount{Count: h.Count, Bytes: h.Bytes}, ""))
 		}
 	}
 	return list

@@ -172,7 +172,7 @@ func reportText(t *testing.T, r *pagetest.Run, o options) string {
 	t.Helper()
 	var b strings.Builder
 	o.State = r.State
-	qt.Assert(t, qt.IsNil(write(&b, r.State.WithHolders(r.State.Snapshot()), o.layout(), o.Options)))
+	qt.Assert(t, qt.IsNil(write(&b, r.State.Snapshot(), o.layout(), o.Options)))
 	return b.String()
 }
 
@@ -197,7 +197,7 @@ func TestAReportFitsAnyTerminal(t *testing.T) {
 // The report of whatever state fits a screen, with what commands write below it.
 func TestReportFitsAScreen(t *testing.T) {
 	run := crowdedRun()
-	snap := run.State.WithHolders(run.State.Snapshot())
+	snap := run.State.Snapshot()
 	snap.Stacks = &memory.Stacks{Incomplete: make(map[string]uint64), IncompletePython: make(map[string]uint64)}
 	for i := range 12 {
 		snap.Stacks.Incomplete[fmt.Sprintf("cause %d of a call stack that ends early, in a file that has no unwind rows", i)] = 1

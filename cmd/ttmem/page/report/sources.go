@@ -20,8 +20,9 @@ const (
 
 // A source is a place that allocated memory.
 type source struct {
-	memory.Holder
+	memory.Amount
 	alloc.Look
+	beforeAttach bool
 	// kind is the kind of memory that a program places in L1; NotStatic for buffers.
 	kind event.StaticKind
 	// region is "" if it needs no mention.
@@ -35,18 +36,16 @@ var nouns = map[event.StaticKind]string{
 	event.NotStatic: "buffer", event.CircularBuffer: "CB", event.DataflowBuffer: "DFB",
 }
 
-// newSource names the place of a holder.
-func newSource(h memory.Holder, kind event.StaticKind, region string) source {
+// newSource names a call site.
+func newSource(s memory.Site, a memory.Amount, region string) source {
 	names := alloc.Namer{}
-	row := alloc.Row{Site: names.NewSite(h.Stack), BeforeAttach: h.BeforeAttach}
-	return source{Holder: h, Look: names.Look(&row, kind, region), kind: kind, region: region}
+	row := alloc.Row{Site: names.NewSite(s.Stack), BeforeAttach: s.BeforeAttach}
+	return source{a, names.Look(&row, s.Static, region), s.BeforeAttach, s.Static, region, ""}
 }
 
 // folded adds up sources that look alike and, with lines, those of one line; the largest first.
 func folded(all []source, lines bool) []source {
-	list := alloc.Fold(all, lines, func(s *source) *alloc.Look { return &s.Look }, func(sum, s *source) {
-		sum.Bytes, sum.Count = sum.Bytes+s.Bytes, sum.Count+s.Count
-	})
+	list := alloc.Fold(all, lines, func(s *source) *alloc.Look { return &s.Look }, func(sum, s *source) { sum.Add(s.Amount) })
 	slices.SortStableFunc(list, func(a, b source) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Text, b.Text), slices.Compare(a.Callers, b.Callers))
 	})
@@ -67,14 +66,14 @@ func distinguish(list []source) {
 
 // sources writes the largest sources, with their share of the bytes in of (0 if unknown), and the
 // sum of the others.
-func (r *report) sources(list []source, others memory.Holder, limit int, of uint64, format func(uint64) string) {
+func (r *report) sources(list []source, limit int, of uint64, format func(uint64) string) {
 	columns := page.Columns{12, 5, 13}
 	if of == 0 {
 		columns[1] = 0
 	}
 	shown := len(list)
 	// A single further place takes no more room than its summary.
-	if shown > limit+1 || shown > limit && others.Count > 0 {
+	if shown > limit+1 {
 		shown = limit
 	}
 	distinguish(list[:shown])
@@ -84,10 +83,13 @@ func (r *report) sources(list []source, others memory.Holder, limit int, of uint
 			regionColumns = max(regionColumns, page.Width(s.region)+2)
 		}
 	}
+	var others memory.Amount
+	sites := uint64(0)
 	for i := range list {
 		s := &list[i]
 		if i >= shown {
-			others.Bytes, others.Count, others.Stacks = others.Bytes+s.Bytes, others.Count+s.Count, others.Stacks+uint64(max(1, s.Sites))
+			others.Add(s.Amount)
+			sites += uint64(max(1, s.Sites))
 			continue
 		}
 		count := ""
@@ -97,9 +99,9 @@ func (r *report) sources(list []source, others memory.Holder, limit int, of uint
 		figures := columns.Line(format(s.Bytes), page.Percent(s.Bytes, of), count) + "  "
 		r.source(s, figures+page.Left(s.region, regionColumns)[:regionColumns])
 	}
-	if others.Stacks > 0 {
+	if sites > 0 {
 		figures := columns.Line(format(others.Bytes), page.Percent(others.Bytes, of), page.Count(others.Count, "buffer"))
-		r.line(r.Paint(page.Dim, figures+"  "+page.Count(others.Stacks, "other call site")))
+		r.line(r.Paint(page.Dim, figures+"  "+page.Count(sites, "other call site")))
 	}
 }
 

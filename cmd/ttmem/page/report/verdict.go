@@ -106,7 +106,7 @@ func (r *report) leaks() {
 	case len(list) > 0:
 		r.line(r.Paint(page.BoldRed, fmt.Sprintf("%s leaked: %s from %s", page.Bytes(sum.Bytes),
 			page.Count(sum.Count, "buffer"), page.Count(uint64(len(list)), "call site"))))
-		r.sources(folded(list, true), memory.Holder{}, r.most.leaks, 0, page.Bytes)
+		r.sources(folded(list, true), r.most.leaks, 0, page.Bytes)
 	case len(r.doubts()) > 0:
 		r.line("No leaks found, but events were lost")
 	case r.State.BuffersAllocated() < analyze.LeastSurvivors:
@@ -118,5 +118,5 @@ func (r *report) leaks() {
 }
 
 func newLeak(v *analyze.Verdict) source {
-	return newSource(memory.Holder{Bytes: v.Bytes, Count: v.Count, Stack: v.Stack, BeforeAttach: v.BeforeAttach}, event.NotStatic, v.Region.String())
+	return newSource(v.Site, v.Amount, v.Region.String())
 }
