@@ -127,7 +127,17 @@ func liveBufferOf(e *event.Event) liveBuffer {
 type program struct {
 	holds  uint8
 	timeNs uint64
+	placed []placedEnd
 }
+
+// placedEnd is where the dataflow buffers and scratchpads of a program on some cores end.
+type placedEnd struct {
+	cores event.CoreRange
+	end   uint64
+}
+
+// maxPlaced bounds these for a program. The kernel side reads as many: MAX_ALLOCATORS.
+const maxPlaced = 256
 
 type device struct {
 	chips []int

@@ -71,6 +71,7 @@ func (d *decoder) processEnd(e event.Event, r *bpf.KernelProcessRecord) {
 // endProcess forgets a process.
 func (d *decoder) endProcess(e event.Event, execed bool) {
 	d.countLosses()
+	d.endReads(e.PID, programGone)
 	d.reportLossesOf(e)
 	p := d.processes[e.PID]
 	delete(d.processes, e.PID)

@@ -68,41 +68,43 @@ func TestReadsOfProcesses(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(reported, []int{81, 82, 0, 71, 72}))
 }
 
-// A program that cannot be read is a loss of its process, unless it has released its memory
-// meanwhile.
+// A program that cannot be read is a loss of its process, and so is one that has released its
+// memory meanwhile.
 func TestUnreadableProgram(t *testing.T) {
 	pid := uint32(os.Getpid())
 	seen := bpf.KernelProgramSeenRecord{ProgramId: 7}
 	seen.H = bpf.KernelHeader{TimeNs: 1, Tgid: pid, Tid: pid, Kind: bpf.RecordProgramSeen, Flags: bpf.ProgramCBs}
 	end := bpf.KernelProgramEndRecord{ProgramId: 7}
 	end.H = bpf.KernelHeader{TimeNs: 2, Tgid: pid, Tid: pid, Kind: bpf.RecordProgramEnd, Flags: bpf.ProgramCBs}
-	unread := loss{int(pid), programUnread}
 	for _, c := range []struct {
 		name    string
 		between func(*decoder)
-		lost    uint64
+		cause   string
 	}{
-		{"it is there", func(*decoder) {}, 1},
-		{"it has ended", func(d *decoder) { d.decode(raw(&end)) }, 0},
-		{"another one has", func(d *decoder) { other := end; other.ProgramId = 8; d.decode(raw(&other)) }, 1},
-		{"its process has ended", func(d *decoder) { d.endProcess(event.Event{PID: int(pid)}, true) }, 0},
+		{"it is there", func(*decoder) {}, programUnread},
+		{"it has ended", func(d *decoder) { d.decode(raw(&end)) }, programGone},
+		{"another one has", func(d *decoder) { other := end; other.ProgramId = 8; d.decode(raw(&other)) }, programUnread},
+		{"its process has ended", func(d *decoder) { d.endProcess(event.Event{PID: int(pid)}, true) }, programGone},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := newTestDecoder() // which knows no field of programs
 			d.decode(raw(&seen))
 			awaitReads(d.reads)
-			c.between(d)
 			p := d.processes[int(pid)]
+			c.between(d)
 			d.reads.take(host.Now())
-			qt.Check(t, qt.Equals(d.lost[unread].n, c.lost))
-			qt.Check(t, qt.IsTrue(p == nil || len(p.unread) == 0))
+			d.reportLosses()
+			lost := slices.DeleteFunc(lossesOf(d), func(e event.Event) bool { return e.Kind != event.Lost })
+			qt.Assert(t, qt.HasLen(lost, 1))
+			qt.Check(t, qt.Equals(lost[0].Cause, c.cause))
+			qt.Check(t, qt.HasLen(p.unread, 0))
 		})
 	}
 	d := newTestDecoder()
 	d.decode(raw(&seen))
 	awaitReads(d.reads)
-	d.endReads()
-	qt.Check(t, qt.Equals(d.lost[unread].n, 1), qt.Commentf("tracing ended before"))
+	d.endReads(int(pid), programUnread)
+	qt.Check(t, qt.Equals(d.lost[loss{int(pid), programUnread}].n, 1), qt.Commentf("tracing ended before"))
 }
 
 // What is read of a program is reported as its record says, which is gone by then.

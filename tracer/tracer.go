@@ -195,7 +195,9 @@ func (t *Tracer) run(ctx context.Context, handle func(*event.Event), pause func(
 			(!t.Reading() || before > end+lateGraceNs)
 		if last {
 			t.endLate()
-			t.decoder.endReads()
+			for pid := range t.decoder.processes {
+				t.decoder.endReads(pid, programUnread)
+			}
 			before = math.MaxUint64
 		} else {
 			before = min(before-min(before, holdBackNs), waiting)
