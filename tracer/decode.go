@@ -106,20 +106,21 @@ type traced struct {
 	rereadNs uint64
 }
 
-// A liveBuffer is an allocated buffer.
+// A liveBuffer is what an allocated buffer's free needs.
 type liveBuffer struct {
 	id, allocator uint64
-	readNs        uint64 // when it was read from the process's memory; 0: an event reported it
-	bytesPerBank  uint64
-	banks         uint32
 	region        event.Region
 	before        bool // it was allocated before the attach
-	incomplete    bool // its chips or banks are not known
+	read          bool // it was read from the process's memory: no event reported it
+	complete      bool // its chips, and what it takes of their memory, are known
 }
 
 // liveBufferOf is the buffer of an Alloc.
 func liveBufferOf(e *event.Event) liveBuffer {
-	return liveBuffer{id: e.BufferID, allocator: e.Allocator, bytesPerBank: e.BytesPerBank, banks: e.Banks, region: e.Region, before: e.BeforeAttach}
+	return liveBuffer{
+		id: e.BufferID, allocator: e.Allocator, region: e.Region, before: e.BeforeAttach, read: e.BeforeAttach || e.Reread,
+		complete: e.Devices != nil && e.BytesPerBank != 0 && e.Banks != 0,
+	}
 }
 
 // A program is one that has memory. Its records say which: bpf.ProgramCBs and so on. timeNs is

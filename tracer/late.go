@@ -262,9 +262,7 @@ func (d *decoder) addRead(e event.Event, lib *library, devices []heap.Device, bu
 		if own := p.devices[b.Device]; own != nil {
 			alloc.Devices = own.chips // a submesh has fewer chips than its allocator
 		}
-		live := liveBufferOf(&alloc)
-		live.readNs = e.TimeNs
-		p.live[b.Object] = live
+		p.live[b.Object] = liveBufferOf(&alloc)
 		d.emit(alloc)
 	}
 }

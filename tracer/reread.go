@@ -169,7 +169,7 @@ func (d *decoder) endReread(pid int, p *traced, result *rereadResult) {
 		if r.changed[object] || r.cleared[b.allocator] {
 			continue // its events are right
 		}
-		if id, ok := found[object]; !ok || id != b.id || b.incomplete {
+		if id, ok := found[object]; !ok || id != b.id || !b.complete {
 			d.endLost(e, p, object, b)
 		}
 	}
@@ -195,17 +195,18 @@ func (d *decoder) lacksSizes(p *traced, buffers []heap.Buffer) bool {
 			return false
 		}
 		known, ok := p.live[b.Object]
-		ok = ok && known.id == b.ID && known.bytesPerBank != 0 && known.banks != 0 && !known.incomplete
-		return !ok && !d.inherited(p, &b)
+		return !(ok && known.id == b.ID && known.complete) && !d.inherited(p, &b)
 	})
 }
 
 // endLost reports a buffer whose free was lost.
 func (d *decoder) endLost(e event.Event, p *traced, object uint64, b liveBuffer) {
 	delete(p.live, object)
-	e.TimeNs = max(e.TimeNs, b.readNs)
+	if b.read {
+		e.TimeNs = max(e.TimeNs, p.lateNs)
+	}
 	e.Kind, e.Reason, e.Object, e.BufferID, e.Allocator = event.Free, event.ReasonExplicit, object, b.id, b.allocator
-	e.Region, e.BytesPerBank, e.Banks, e.BeforeAttach = b.region, b.bytesPerBank, b.banks, b.before
+	e.Region, e.BeforeAttach = b.region, b.before
 	if a := p.allocators[b.allocator]; a != nil {
 		e.Devices = a.device.chips
 	}
