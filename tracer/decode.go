@@ -43,8 +43,13 @@ type decoder struct {
 	ended []int
 	// recovering are the processes that lost events and whose figures are not right again.
 	recovering map[int]*traced
-	// reads reads the programs of processes.
+	// reads reads the programs and command lines of processes. Its inbox has all that other
+	// goroutines found.
 	reads *reads
+	// taken is the number of buffers of late attaches that were reported since the last tick.
+	taken int
+	// countedNs and sweptNs are when losses were counted and processes checked.
+	countedNs, sweptNs uint64
 	// stackSeen gets the stacks that on_stack sends; nil outside tests.
 	stackSeen func(*bpf.KernelHeader, *event.Stack)
 }
@@ -56,8 +61,6 @@ type hostView interface {
 	// startOf describes a process as it was when it was discovered. Its command line may be
 	// missing.
 	startOf(pid int) event.Event
-	// readCommand reads the command line of a process. Events since a time wait for it.
-	readCommand(pid int, sinceNs uint64, report func(command string))
 	// lateOf returns the state of a process whose memory is being read; nil for others.
 	lateOf(pid int) *lateAttach
 	// processEnded forgets a process that has ended or, if execed is true, has executed

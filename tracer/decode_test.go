@@ -31,9 +31,9 @@ func (oneLibrary) lateOf(int) *lateAttach                             { return n
 func (oneLibrary) processEnded(int, uint64, bool, bool)               {}
 func (oneLibrary) takeLosses(func(bpf.KernelLossKey, bpf.KernelLoss)) {}
 func (oneLibrary) readAgain(int, []uint64, bool) *reread              { return nil }
-func (oneLibrary) readCommand(int, uint64, func(string))              {}
 
-// newTestDecoder returns a decoder with one library, whose Buffer has consecutive fields.
+// newTestDecoder returns a decoder with one library, whose Buffer has consecutive fields. It reads no
+// process.
 func newTestDecoder() *decoder {
 	fields := make(map[string]layout.Chain)
 	for name, offset := range map[string]int32{
@@ -47,7 +47,9 @@ func newTestDecoder() *decoder {
 		panic(err)
 	}
 	lib := &library{Library: known}
-	return newDecoder(oneLibrary{lib}, newReads(context.Background(), new(host.Readers)), nil, &Options{})
+	ended, end := context.WithCancel(context.Background())
+	end()
+	return newDecoder(oneLibrary{lib}, newReads(ended, new(host.Readers), new(inbox)), nil, &Options{})
 }
 
 func raw[T any](t *T) []byte {

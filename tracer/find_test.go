@@ -1,11 +1,13 @@
 package tracer
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -110,7 +112,7 @@ func TestProcessesAreShared(t *testing.T) {
 func TestNextProcessWithTheSameID(t *testing.T) {
 	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(string) {}})
 	l := &library{probes: noProbes{}}
-	maps := func(pid int, at ...uint64) {
+	mapsAt := func(pid int, at ...uint64) {
 		for _, timeNs := range at {
 			m := host.NewMapping{PID: pid, TimeNs: timeNs}
 			if p := f.libraries.seen[pid]; p != nil {
@@ -122,18 +124,18 @@ func TestNextProcessWithTheSameID(t *testing.T) {
 		}
 	}
 	const gone, next, both = 1 << 29, 1<<29 + 1, 1<<29 + 2
-	maps(gone, 10)
-	maps(next, 30)
-	maps(both, 10, 30)
+	mapsAt(gone, 10)
+	mapsAt(next, 30)
+	mapsAt(both, 10, 30)
 	for _, pid := range []int{gone, next, both} {
 		f.processEnded(pid, 20, false, false)
 	}
 	qt.Check(t, qt.IsFalse(f.maps(gone)))
 	qt.Check(t, qt.IsTrue(f.maps(next)))
 	qt.Check(t, qt.IsFalse(f.maps(both)))
-	list := f.take()
-	qt.Assert(t, qt.HasLen(list, 1))
-	qt.Check(t, qt.Equals(list[0].event.PID, next))
+	d := newTestDecoder()
+	f.inbox.take(d, 0)
+	qt.Check(t, qt.DeepEquals(slices.Collect(maps.Keys(d.processes)), []int{next}))
 	f.queues.wait(time.Second)
 }
 
@@ -145,14 +147,14 @@ func TestSweepEndsProcess(t *testing.T) {
 		d.start(&event.Event{PID: pid, TID: pid}, nil)
 	}
 	d.queue.events = nil
-	d.sweep(1, nil)
+	d.sweep(1)
 	qt.Check(t, qt.HasLen(d.queue.events, 0), qt.Commentf("its record may still come"))
-	d.sweep(2, nil)
+	d.sweep(2)
 	qt.Assert(t, qt.HasLen(d.queue.events, 1))
 	qt.Check(t, qt.Equals(d.queue.events[0].Kind, event.ProcessExit))
 	qt.Check(t, qt.Equals(d.queue.events[0].PID, command.Process.Pid))
 	qt.Check(t, qt.Equals(d.queue.events[0].ExitStatus, event.UnknownStatus))
-	d.sweep(3, nil)
+	d.sweep(3)
 	qt.Check(t, qt.HasLen(d.queue.events, 1))
 }
 

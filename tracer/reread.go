@@ -42,7 +42,6 @@ type reread struct {
 	library *library
 	beganNs uint64
 	stop    context.CancelFunc
-	done    chan rereadResult // gets one
 }
 
 type rereadResult struct {
@@ -94,37 +93,31 @@ func (d *decoder) giveUp(pid int) {
 	delete(d.recovering, pid)
 }
 
-// reread begins to read the memory of processes, and takes the results up to a time. All earlier
-// records have been decoded.
+// reread begins to read the memory of processes. All records up to a time have been decoded.
 func (d *decoder) reread(until uint64) {
 	for pid, p := range d.recovering {
-		r := p.recovery
-		switch {
-		case r.never:
-		case r.reading == nil && r.sinceNs == 0:
+		switch r := p.recovery; {
+		case r.never || r.reading != nil:
+		case r.sinceNs == 0:
 			if until >= p.rereadNs {
 				r.follow(until)
 			}
-		case r.reading == nil:
-			if until >= r.sinceNs+quietNs {
-				d.beginReread(pid, p, until)
-			}
-		default:
-			select {
-			case result := <-r.reading.done:
-				r.reading.stop()
-				if result.readNs > until { // earlier events may still come
-					r.reading.done <- result
-					continue
-				}
-				d.countLosses()
-				d.reportLosses()
-				if d.endReread(pid, p, &result); p.recovery == nil {
-					delete(d.recovering, pid)
-				}
-			default:
-			}
+		case until >= r.sinceNs+quietNs:
+			d.beginReread(pid, p, until)
 		}
+	}
+}
+
+// takeReread takes the result of a reading.
+func (d *decoder) takeReread(pid int, reading *reread, result *rereadResult) {
+	p := d.recovering[pid]
+	if p == nil || p.recovery.reading != reading {
+		return // the process has ended
+	}
+	d.countLosses()
+	d.reportLosses()
+	if d.endReread(pid, p, result); p.recovery == nil {
+		delete(d.recovering, pid)
 	}
 }
 
@@ -230,13 +223,17 @@ func (f *finder) readAgain(pid int, allocators []uint64, programs bool) *reread 
 	}
 	ctx, stop := context.WithCancel(f.closing)
 	l, bias := mapper.library, mapper.library.Bias(mapper.first.Start, mapper.first.Offset)
-	r := &reread{library: l, beganNs: host.Now(), stop: stop, done: make(chan rereadResult, 1)}
+	r := &reread{library: l, beganNs: host.Now(), stop: stop}
 	go func() {
+		defer stop()
 		result := l.readAll(ctx, f.reads.readers.Of(pid), bias, allocators)
 		f.mu.Lock()
 		delete(f.rereading, uid)
 		f.mu.Unlock()
-		r.done <- result
+		f.inbox.add(found{result.readNs, func(d *decoder) bool {
+			d.takeReread(pid, r, &result)
+			return true
+		}})
 	}()
 	return r
 }
