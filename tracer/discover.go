@@ -83,7 +83,7 @@ func (f *finder) attached(l *library, m host.NewMapping, user int) bool {
 	f.mu.Lock()
 	late := l.attachedNs > m.TimeNs+lateNs
 	m.Existing = m.Existing || late
-	if p := f.libraries.seen[m.PID]; p != nil || l.probes == nil {
+	if p := f.libraries.seen[m.PID]; p != nil || l.Probes == nil {
 		if p != nil {
 			p.last = m
 		}
@@ -148,7 +148,7 @@ func (f *finder) attached(l *library, m host.NewMapping, user int) bool {
 // inspected.
 func (s *libraries) known(m *host.NewMapping) (l *library, known bool) {
 	l, known = s.byFile[m.File]
-	if l != nil && l.probes == nil {
+	if l != nil && l.Probes == nil {
 		return nil, false
 	}
 	// perhaps another file with the inode number of a file that was no library

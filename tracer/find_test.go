@@ -20,12 +20,15 @@ import (
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
 )
 
 // noProbes replaces the probes of a library that no process runs.
 type noProbes struct{}
 
 func (noProbes) Close() error { return nil }
+
+var probed = kernel.ProbedFile{Probes: noProbes{}}
 
 func TestUnmappedDeletedLibrariesAreRetired(t *testing.T) {
 	traced := newLibraries(nil, nil, new(host.Proc), func(string) {}, &sync.Mutex{})
@@ -45,7 +48,7 @@ func TestUnmappedDeletedLibrariesAreRetired(t *testing.T) {
 		if deleted {
 			qt.Assert(t, qt.IsNil(os.Remove(path)))
 		}
-		l := &library{Library: &heap.Library{Path: path}, file: file, probes: noProbes{}}
+		l := &library{Library: &heap.Library{Path: path}, ProbedFile: kernel.ProbedFile{File: file, Probes: noProbes{}}}
 		traced.list = append(traced.list, l)
 		traced.byFile[id] = l
 		return l
@@ -54,9 +57,9 @@ func TestUnmappedDeletedLibrariesAreRetired(t *testing.T) {
 	running := add("running", true, true)
 	gone := add("gone", true, false)
 	traced.retire(false)
-	qt.Check(t, qt.IsNotNil(there.probes))
-	qt.Check(t, qt.IsNotNil(running.probes))
-	qt.Check(t, qt.IsNil(gone.probes))
+	qt.Check(t, qt.IsNotNil(there.Probes))
+	qt.Check(t, qt.IsNotNil(running.Probes))
+	qt.Check(t, qt.IsNil(gone.Probes))
 	qt.Check(t, qt.HasLen(traced.byFile, 2))
 	qt.Check(t, qt.Equals(traced.slot(0), 3), qt.Commentf("its records may still come"))
 	gone.retiredNs.Store(1)
@@ -73,19 +76,19 @@ func TestLibrarySlotsAreShared(t *testing.T) {
 				return n
 			}
 			qt.Assert(t, qt.Equals(slot, len(traced.list)))
-			traced.list = append(traced.list, &library{user: user, probes: noProbes{}})
+			traced.list = append(traced.list, &library{user: user, ProbedFile: probed})
 		}
 	}
 	qt.Check(t, qt.Equals(fill(1), 32))
 	qt.Check(t, qt.Equals(fill(2), 16))
 	qt.Check(t, qt.Equals(fill(1), 0))
 	qt.Check(t, qt.Equals(fill(3), 8))
-	traced.list[5].probes = nil
+	traced.list[5].Probes = nil
 	traced.list[5].retiredNs.Store(1)
 	qt.Check(t, qt.Equals(traced.slot(2), -1))
 	qt.Check(t, qt.Equals(traced.slot(1), -1), qt.Commentf("others have more than before"))
 	qt.Check(t, qt.Equals(traced.slot(4), 5))
-	traced.list[5].probes = noProbes{}
+	traced.list[5].Probes = noProbes{}
 	traced.list[5].retiredNs.Store(0)
 	qt.Check(t, qt.Equals(fill(0), 8))
 }
@@ -111,7 +114,7 @@ func TestProcessesAreShared(t *testing.T) {
 // one stays known, and is reported again; if only its mapping is known, it is discovered.
 func TestNextProcessWithTheSameID(t *testing.T) {
 	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(string) {}})
-	l := &library{probes: noProbes{}}
+	l := &library{ProbedFile: probed}
 	mapsAt := func(pid int, at ...uint64) {
 		for _, timeNs := range at {
 			m := host.NewMapping{PID: pid, TimeNs: timeNs}
