@@ -184,7 +184,6 @@ type KernelKernelRecord struct {
 	_           structs.HostLayout
 	H           KernelHeader
 	ProgramId   uint64
-	Impl        uint64
 	Device      uint64
 	BinaryBytes uint64
 	TextBytes   uint64
@@ -230,6 +229,8 @@ type KernelLayout struct {
 	ProgramCbsNeeded  uint32
 	ProgramDfbs       uint32
 	ProgramDfbsNeeded uint32
+	AllocatorRegions  uint32
+	AllocatorBytes    uint32
 	ProgramText       KernelChain
 	_                 [4]byte
 }

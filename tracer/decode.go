@@ -43,8 +43,13 @@ type decoder struct {
 	ended []int
 	// recovering are the processes that lost events and whose figures are not right again.
 	recovering map[int]*traced
-	// reads reads the programs of processes.
+	// reads reads the programs and command lines of processes. Its inbox has all that other
+	// goroutines found.
 	reads *reads
+	// taken is the number of buffers of late attaches that were reported since the last tick.
+	taken int
+	// countedNs and sweptNs are when losses were counted and processes checked.
+	countedNs, sweptNs uint64
 	// stackSeen gets the stacks that on_stack sends; nil outside tests.
 	stackSeen func(*bpf.KernelHeader, *event.Stack)
 }
@@ -56,8 +61,6 @@ type hostView interface {
 	// startOf describes a process as it was when it was discovered. Its command line may be
 	// missing.
 	startOf(pid int) event.Event
-	// readCommand reads the command line of a process. Events since a time wait for it.
-	readCommand(pid int, sinceNs uint64, report func(command string))
 	// lateOf returns the state of a process whose memory is being read; nil for others.
 	lateOf(pid int) *lateAttach
 	// processEnded forgets a process that has ended or, if execed is true, has executed
@@ -106,20 +109,21 @@ type traced struct {
 	rereadNs uint64
 }
 
-// A liveBuffer is an allocated buffer.
+// A liveBuffer is what an allocated buffer's free needs.
 type liveBuffer struct {
 	id, allocator uint64
-	readNs        uint64 // when it was read from the process's memory; 0: an event reported it
-	bytesPerBank  uint64
-	banks         uint32
 	region        event.Region
 	before        bool // it was allocated before the attach
-	incomplete    bool // its chips or banks are not known
+	read          bool // it was read from the process's memory: no event reported it
+	complete      bool // its chips, and what it takes of their memory, are known
 }
 
 // liveBufferOf is the buffer of an Alloc.
 func liveBufferOf(e *event.Event) liveBuffer {
-	return liveBuffer{id: e.BufferID, allocator: e.Allocator, bytesPerBank: e.BytesPerBank, banks: e.Banks, region: e.Region, before: e.BeforeAttach}
+	return liveBuffer{
+		id: e.BufferID, allocator: e.Allocator, region: e.Region, before: e.BeforeAttach, read: e.BeforeAttach || e.Reread,
+		complete: e.Devices != nil && e.BytesPerBank != 0 && e.Banks != 0,
+	}
 }
 
 // A program is one that has memory. Its records say which: bpf.ProgramCBs and so on. timeNs is
@@ -127,7 +131,17 @@ func liveBufferOf(e *event.Event) liveBuffer {
 type program struct {
 	holds  uint8
 	timeNs uint64
+	placed []placedEnd
 }
+
+// placedEnd is where the dataflow buffers and scratchpads of a program on some cores end.
+type placedEnd struct {
+	cores event.CoreRange
+	end   uint64
+}
+
+// maxPlaced bounds these for a program. The kernel side reads as many: MAX_ALLOCATORS.
+const maxPlaced = 256
 
 type device struct {
 	chips []int

@@ -41,16 +41,14 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.Ke
 		d.unknown(e.PID, unknownType)
 		return
 	}
-	placed := d.place(&e, p, r.Device, r.Allocator, r.Request)
+	d.place(&e, p, r.Device, r.Allocator, r.Request)
 	if e.PerCore {
 		setCores(&e, cores)
 	}
 	if old, ok := p.live[r.Object]; ok && old.id != r.UniqueId { // its free was not seen
 		d.endLost(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm, Reread: true}, p, r.Object, old)
 	}
-	live := liveBufferOf(&e)
-	live.incomplete = !placed
-	p.live[r.Object] = live
+	p.live[r.Object] = liveBufferOf(&e)
 	p.recovery.touch(r.Object)
 	d.emit(e)
 }
@@ -65,18 +63,18 @@ func (d *decoder) chips(pid int, p *traced, address uint64) []int {
 	return dev.chips
 }
 
-// place sets the chips of a buffer and the memory that it takes in their banks. It returns
-// false if any of these is not known.
-func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.KernelShardRequest) bool {
+// place sets the chips of a buffer and the memory that it takes in their banks, where these are
+// known.
+func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.KernelShardRequest) {
 	e.Devices = d.chips(e.PID, p, dev)
 	a := p.allocators[alloc]
 	if a == nil {
 		d.unknown(e.PID, "allocator not known")
-		return false
+		return
 	}
 	if e.Layout.Sharded() && r.Shards == 0 {
 		d.unknown(e.PID, "shards not seen")
-		return false
+		return
 	}
 	b := &a.banks[e.Region]
 	if e.Kind == event.AllocFailed {
@@ -84,7 +82,6 @@ func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.Kern
 	} else {
 		e.Banks, e.BytesPerBank = b.AllocatedPerBank(e.SizeBytes, e.PageSizeBytes, r)
 	}
-	return e.Devices != nil
 }
 
 // setCores sets the cores of a buffer on single cores; none if they could not be read. The
@@ -130,7 +127,9 @@ func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 	delete(p.live, r.Object)
 	e.Stack = p.stacks.Stack(r.H.Stack)
 	e.Object, e.BufferID, e.Allocator = r.Object, b.id, b.allocator
-	e.BeforeAttach, e.TimeNs = b.before, max(e.TimeNs, b.readNs)
+	if e.BeforeAttach = b.before; b.read {
+		e.TimeNs = max(e.TimeNs, p.lateNs)
+	}
 	owns := lib.Owns(r.Window[:])
 	if hooked := lib.Fill(&e, r.Window[:]); hooked || !owns || e.SizeBytes == 0 {
 		return

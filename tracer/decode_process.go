@@ -1,7 +1,6 @@
 package tracer
 
 import (
-	"maps"
 	"slices"
 
 	"ttmem/bpf"
@@ -39,7 +38,7 @@ func (d *decoder) start(e *event.Event, lib *library) *traced {
 	}
 	d.emit(start)
 	if pid := e.PID; start.Command == "" { // a copy: e need not be on the heap
-		d.host.readCommand(pid, e.TimeNs, func(command string) { d.setCommand(pid, p, command) })
+		d.reads.readCommand(pid, e.TimeNs, func(command string) { d.setCommand(pid, p, command) })
 	}
 	return p
 }
@@ -71,6 +70,7 @@ func (d *decoder) processEnd(e event.Event, r *bpf.KernelProcessRecord) {
 // endProcess forgets a process.
 func (d *decoder) endProcess(e event.Event, execed bool) {
 	d.countLosses()
+	d.endReads(e.PID, programGone)
 	d.reportLossesOf(e)
 	p := d.processes[e.PID]
 	delete(d.processes, e.PID)
@@ -86,10 +86,10 @@ func (d *decoder) endProcess(e event.Event, execed bool) {
 
 // sweep ends processes whose record of their end was lost. A process must have ended before the
 // previous sweep, so that its record had time to arrive.
-func (d *decoder) sweep(timeNs uint64, seen []int) {
+func (d *decoder) sweep(timeNs uint64) {
 	var ended []int
-	for _, pid := range slices.Concat(slices.Collect(maps.Keys(d.processes)), seen) {
-		if !slices.Contains(ended, pid) && host.Ended(pid) {
+	for pid := range d.processes {
+		if host.Ended(pid) {
 			ended = append(ended, pid)
 		}
 	}

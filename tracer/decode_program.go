@@ -20,9 +20,24 @@ func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
 	for _, c := range r.Ranges[:min(int(r.H.Count), len(r.Ranges))] {
 		e.Cores = append(e.Cores, event.CoreRange{X0: c.X0, Y0: c.Y0, X1: c.X1, Y1: c.Y1})
 	}
+	if e.StaticKind == event.Scratchpad && !p.subtractPlaced(&e) {
+		return
+	}
 	e.Devices = d.chips(e.PID, p, r.Device)
 	d.emit(e)
 	p.hold(&e)
+}
+
+// subtractPlaced removes from the event of a scratchpad the buffers before it on its cores: the
+// record names a whole region of the program. It returns false if nothing is left.
+func (p *traced) subtractPlaced(e *event.Event) bool {
+	for _, s := range p.programs[e.ProgramID].placed {
+		if s.end > e.Address && slices.Contains(e.Cores, s.cores) {
+			n := min(s.end-e.Address, e.SizeBytes)
+			e.Address, e.SizeBytes = e.Address+n, e.SizeBytes-n
+		}
+	}
+	return e.SizeBytes > 0
 }
 
 func (d *decoder) programRun(e event.Event, r *bpf.KernelProgramRunRecord) {
@@ -42,7 +57,23 @@ func (p *traced) hold(e *event.Event) {
 	case e.StaticKind == event.CircularBuffer:
 		what = bpf.ProgramCBs
 	}
-	p.programs[e.ProgramID] = program{p.programs[e.ProgramID].holds | what, e.TimeNs}
+	g := p.programs[e.ProgramID]
+	g.holds, g.timeNs = g.holds|what, e.TimeNs
+	if what == bpf.ProgramDFBs && len(e.Cores) == 1 {
+		g.place(e.Cores[0], e.Address+e.SizeBytes)
+	}
+	p.programs[e.ProgramID] = g
+}
+
+// place notes where a dataflow buffer or scratchpad ends.
+func (g *program) place(cores event.CoreRange, end uint64) {
+	i := slices.IndexFunc(g.placed, func(s placedEnd) bool { return s.cores == cores })
+	switch {
+	case i >= 0:
+		g.placed[i].end = max(g.placed[i].end, end)
+	case len(g.placed) < maxPlaced:
+		g.placed = append(g.placed, placedEnd{cores, end})
+	}
 }
 
 func (d *decoder) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
@@ -53,9 +84,12 @@ func (d *decoder) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
 
 // endProgram reports the memory that a program released.
 func (d *decoder) endProgram(e event.Event, p *traced, id uint64, flags uint8) {
-	if left := p.programs[id].holds &^ flags; left != 0 {
-		p.programs[id] = program{left, e.TimeNs}
-	} else {
+	g := p.programs[id]
+	g.holds, g.timeNs = g.holds&^flags, e.TimeNs
+	if flags&bpf.ProgramDFBs != 0 {
+		g.placed = nil
+	}
+	if p.programs[id] = g; g.holds == 0 {
 		delete(p.programs, id)
 	}
 	e.ProgramID = id
@@ -77,25 +111,13 @@ func (d *decoder) endProgram(e event.Event, p *traced, id uint64, flags uint8) {
 }
 
 func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
-	lib := d.host.library(r.H.Library)
-	p := d.start(&e, lib)
+	p := d.start(&e, d.host.library(r.H.Library))
 	e.Kind, e.Region = event.KernelLoad, event.Kernel
 	e.Stack = p.stacks.Stack(r.H.Stack)
 	e.ProgramID, e.SizeBytes, e.BytesPerBank = r.ProgramId, r.BinaryBytes, r.TextBytes
 	e.Devices = d.chips(e.PID, p, r.Device)
 	d.emit(e)
 	p.hold(&e)
-	if lib == nil || lib.Kernel.ProgramDfbs == bpf.NoField {
-		return
-	}
-	// for a scratchpad, the library calls no function that could be probed
-	d.readProgram(e, lib, r.Impl, bpf.ProgramDFBs, func(e event.Event, holds uint8, program *heap.Program) {
-		for _, s := range program.Statics {
-			if s.Kind == event.Scratchpad {
-				d.static(e, p, s)
-			}
-		}
-	})
 }
 
 // static reports a range of L1 that was read from a program.
@@ -149,8 +171,11 @@ type programRead struct {
 	holds uint8 // flags of the memory to report; cleared if it is released meanwhile
 }
 
-// programUnread is the cause of a loss where a program cannot be read.
-const programUnread = "program not readable"
+// Causes of losses of programs that existed before the attach.
+const (
+	programUnread = "program not readable"
+	programGone   = "program released its memory before it was read"
+)
 
 // readProgram reads the program of an event, and calls report with the flags of the memory that
 // the program still has. It may have been destroyed since the record was sent.
@@ -162,7 +187,9 @@ func (d *decoder) readProgram(e event.Event, lib *library, impl uint64, holds ui
 		return func() {
 			p.forget(e.ProgramID, r)
 			switch {
-			case gone || r.holds == 0 || d.processes[e.PID] != p:
+			case d.processes[e.PID] != p: // its end counted this
+			case gone || r.holds == 0:
+				d.unknown(e.PID, programGone)
 			case err != nil:
 				d.unknown(e.PID, programUnread)
 			default:
@@ -193,15 +220,11 @@ func (p *traced) release(program uint64, flags uint8) {
 	}
 }
 
-// endReads counts the programs that were still being read when tracing ended.
-func (d *decoder) endReads() {
-	for pid, p := range d.processes {
+// endReads counts the programs of a process that are still being read when it or tracing ends.
+func (d *decoder) endReads(pid int, cause string) {
+	if p := d.processes[pid]; p != nil {
 		for _, list := range p.unread {
-			for _, r := range list {
-				if r.holds != 0 {
-					d.unknown(pid, programUnread)
-				}
-			}
+			d.lose(pid, cause, uint64(len(list)), 0)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package tracer
 import (
 	"context"
 	"encoding/binary"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -30,9 +31,9 @@ func (oneLibrary) lateOf(int) *lateAttach                             { return n
 func (oneLibrary) processEnded(int, uint64, bool, bool)               {}
 func (oneLibrary) takeLosses(func(bpf.KernelLossKey, bpf.KernelLoss)) {}
 func (oneLibrary) readAgain(int, []uint64, bool) *reread              { return nil }
-func (oneLibrary) readCommand(int, uint64, func(string))              {}
 
-// newTestDecoder returns a decoder with one library, whose Buffer has consecutive fields.
+// newTestDecoder returns a decoder with one library, whose Buffer has consecutive fields. It reads no
+// process.
 func newTestDecoder() *decoder {
 	fields := make(map[string]layout.Chain)
 	for name, offset := range map[string]int32{
@@ -46,7 +47,9 @@ func newTestDecoder() *decoder {
 		panic(err)
 	}
 	lib := &library{Library: known}
-	return newDecoder(oneLibrary{lib}, newReads(context.Background(), new(host.Readers)), nil, &Options{})
+	ended, end := context.WithCancel(context.Background())
+	end()
+	return newDecoder(oneLibrary{lib}, newReads(ended, new(host.Readers), new(inbox)), nil, &Options{})
 }
 
 func raw[T any](t *T) []byte {
@@ -101,6 +104,45 @@ func TestDecodeProgramRun(t *testing.T) {
 	qt.Check(t, qt.DeepEquals([]uint64{runs[0].ProgramID, uint64(runs[0].TID)}, []uint64{9, 8}))
 	qt.Check(t, qt.DeepEquals(runs[0].Devices, []int{4, 2}))
 	qt.Check(t, qt.HasLen(runs[1].Devices, 0))
+}
+
+// TestScratchpads: the kernel side reports whole regions of a program. What its dataflow buffers
+// leave of them are scratchpads.
+func TestScratchpads(t *testing.T) {
+	d := newTestDecoder()
+	d.process(7).devices[0x1000] = &device{chips: []int{4}}
+	here, there := bpf.KernelCoreRange{X1: 7, Y1: 7}, bpf.KernelCoreRange{X0: 8, X1: 9, Y1: 7}
+	place := func(program uint64, kind uint8, cores bpf.KernelCoreRange, begin, end uint64) {
+		r := bpf.KernelCbRecord{ProgramId: program, Device: 0x1000, Address: begin, SizeBytes: end - begin}
+		r.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordCB, StaticKind: kind, Count: 1}
+		r.Ranges[0] = cores
+		d.decode(raw(&r))
+	}
+	place(1, bpf.StaticDataflowBuffer, here, 100, 120)
+	place(1, bpf.StaticDataflowBuffer, here, 120, 150)
+	place(1, bpf.StaticDataflowBuffer, there, 100, 130)
+	place(2, bpf.StaticDataflowBuffer, here, 100, 200)
+	d.queue.events = nil
+	for range 2 { // the second time, all is known
+		place(1, bpf.StaticScratchpad, here, 100, 160)
+		place(1, bpf.StaticScratchpad, here, 176, 192)
+		place(1, bpf.StaticScratchpad, there, 100, 130)
+		place(3, bpf.StaticScratchpad, here, 100, 160)
+	}
+	type scratchpad struct{ program, begin, end uint64 }
+	var list []scratchpad
+	for _, e := range d.queue.events {
+		qt.Check(t, qt.Equals(e.StaticKind, event.Scratchpad))
+		list = append(list, scratchpad{e.ProgramID, e.Address, e.Address + e.SizeBytes})
+	}
+	qt.Check(t, qt.IsTrue(slices.Equal(list, []scratchpad{{1, 150, 160}, {1, 176, 192}, {3, 100, 160}})), qt.Commentf("%v", list))
+	end := bpf.KernelProgramEndRecord{ProgramId: 1}
+	end.H = bpf.KernelHeader{TimeNs: 3, Tgid: 7, Tid: 8, Kind: bpf.RecordProgramEnd, Flags: bpf.ProgramDFBs}
+	d.decode(raw(&end))
+	d.queue.events = nil
+	place(1, bpf.StaticScratchpad, here, 100, 160)
+	qt.Assert(t, qt.HasLen(d.queue.events, 1))
+	qt.Check(t, qt.Equals(d.queue.events[0].SizeBytes, 60), qt.Commentf("it is placed anew"))
 }
 
 // TestUnknownBufferTypesAreCounted: a buffer whose type this version does not know is a loss of

@@ -61,14 +61,14 @@ func (f *finder) discover(m host.NewMapping, user int) error {
 	if !full && !later && !host.TryLater(err) {
 		f.waiting.remove(m)
 		if err != nil {
-			f.lost(m, notTraced)
+			f.lost(m.PID, notTraced)
 		}
 		return err
 	}
 	isNew, waits := f.waiting.add(m, user)
 	switch {
 	case isNew && full:
-		f.lost(m, notTraced)
+		f.lost(m.PID, notTraced)
 		if f.libraries.refuses(user) {
 			return fmt.Errorf("%s in process %d is not traced: %w", m.Name, m.PID, err)
 		}
@@ -83,7 +83,7 @@ func (f *finder) attached(l *library, m host.NewMapping, user int) bool {
 	f.mu.Lock()
 	late := l.attachedNs > m.TimeNs+lateNs
 	m.Existing = m.Existing || late
-	if p := f.libraries.seen[m.PID]; p != nil || l.probes == nil {
+	if p := f.libraries.seen[m.PID]; p != nil || l.Probes == nil {
 		if p != nil {
 			p.last = m
 		}
@@ -93,7 +93,7 @@ func (f *finder) attached(l *library, m host.NewMapping, user int) bool {
 	p := &mapped{l, user, l.Bias(m.Start, m.Offset), m, m}
 	if !f.libraries.add(p) {
 		f.mu.Unlock()
-		f.lost(m, tooManyProcesses)
+		f.lost(m.PID, tooManyProcesses)
 		return true
 	}
 	f.seenAny = true
@@ -101,7 +101,7 @@ func (f *finder) attached(l *library, m host.NewMapping, user int) bool {
 	// the kernel reports its end even if it never hits a probe
 	err := f.objs.Processes.Update(uint32(m.PID), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
-		f.lost(m, lostCauses[bpf.KernelLostCauseLOST_MAP_FULL])
+		f.lost(m.PID, lostCauses[bpf.KernelLostCauseLOST_MAP_FULL])
 	}
 	if host.Ended(m.PID) { // if it ended before the update, no record of its end will come
 		if err == nil {
@@ -113,7 +113,7 @@ func (f *finder) attached(l *library, m host.NewMapping, user int) bool {
 		}
 		f.mu.Unlock()
 		if late {
-			f.lost(m, endedBefore)
+			f.lost(m.PID, endedBefore)
 		}
 		return true
 	}
@@ -129,7 +129,7 @@ func (f *finder) attached(l *library, m host.NewMapping, user int) bool {
 		return true
 	}
 	f.starts[m.PID] = start
-	f.readCommand(m.PID, math.MaxUint64, func(command string) {
+	f.reads.readCommand(m.PID, math.MaxUint64, func(command string) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if start, ok := f.starts[m.PID]; ok {
@@ -137,7 +137,7 @@ func (f *finder) attached(l *library, m host.NewMapping, user int) bool {
 			f.starts[m.PID] = start
 		}
 	})
-	f.inbox = append(f.inbox, discovered{start, l})
+	f.add(start, l)
 	if m.Existing {
 		f.attachLate(l, m)
 	}
@@ -148,7 +148,7 @@ func (f *finder) attached(l *library, m host.NewMapping, user int) bool {
 // inspected.
 func (s *libraries) known(m *host.NewMapping) (l *library, known bool) {
 	l, known = s.byFile[m.File]
-	if l != nil && l.probes == nil {
+	if l != nil && l.Probes == nil {
 		return nil, false
 	}
 	// perhaps another file with the inode number of a file that was no library
@@ -236,8 +236,8 @@ const (
 )
 
 // lost adds a loss to a process: a library that it maps is not traced.
-func (f *finder) lost(m host.NewMapping, cause string) {
-	f.add(discovered{event: event.Event{Kind: event.Lost, TimeNs: host.Now(), PID: m.PID, Count: 1, Cause: cause}})
+func (f *finder) lost(pid int, cause string) {
+	f.add(event.Event{Kind: event.Lost, TimeNs: host.Now(), PID: pid, Count: 1, Cause: cause}, nil)
 }
 
 // reportMissed reports a library that could not be read, usually because its process had ended.
@@ -253,5 +253,5 @@ func (f *finder) reportMissed(m host.NewMapping, err error) {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		cause = endedBefore
 	}
-	f.lost(m, cause)
+	f.lost(m.PID, cause)
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"ttmem/tracer/event"
 	"ttmem/tracer/host"
 )
 
@@ -39,7 +38,7 @@ func TestLeasedFileIsReadLater(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.IsNil(f.discover(m, 1)))
 	qt.Check(t, qt.HasLen(f.waiting.all(), 1))
-	qt.Check(t, qt.HasLen(f.take(), 0))
+	qt.Check(t, qt.HasLen(f.inbox.list, 0))
 	host.EndLease(file)
 	qt.Check(t, qt.IsNil(f.discover(m, 1)))
 	qt.Check(t, qt.HasLen(f.waiting.all(), 0))
@@ -55,8 +54,8 @@ func TestFileMappedInPlaceOfAnother(t *testing.T) {
 	mapFile(t, "other.so", m.Start)
 	qt.Check(t, qt.IsNil(f.discover(m, 1)))
 	qt.Check(t, qt.HasLen(f.libraries.byFile, 0))
-	list := f.take()
-	qt.Assert(t, qt.HasLen(list, 1))
-	qt.Check(t, qt.Equals(list[0].event.Kind, event.Lost))
-	qt.Check(t, qt.Equals(list[0].event.PID, os.Getpid()))
+	d := newTestDecoder()
+	f.inbox.take(d, 0)
+	qt.Check(t, qt.HasLen(d.lost, 1))
+	qt.Check(t, qt.Equals(d.lost[loss{os.Getpid(), endedBefore}].n, 1))
 }

@@ -43,6 +43,7 @@ type finder struct {
 	dropped  chan struct{}   // gets something when mappings may be unknown
 	closing  context.Context // done when tracing ends
 	stop     context.CancelFunc
+	inbox    *inbox
 	reads    *reads
 
 	mu        sync.Mutex
@@ -50,7 +51,6 @@ type finder struct {
 	late      lateAttaches
 	rereading map[int]bool        // by user: one of their processes is being read again
 	starts    map[int]event.Event // of processes that map a library
-	inbox     []discovered        // for Run to take
 	seenAny   bool                // a process mapped a library
 }
 
@@ -61,11 +61,11 @@ func newFinder(objs *kernel.Objects, spaces *stack.Spaces, readers *host.Readers
 		late: lateAttaches{byPID: make(map[int]*lateAttach)}, rereading: make(map[int]bool),
 		queues:  userQueues{waiting: make(map[lane][]func())},
 		dropped: make(chan struct{}, 1),
-		waiting: waitingMappings{list: make(map[mappingKey]waitingMapping)},
+		waiting: waitingMappings{list: make(map[mappingKey]waitingMapping)}, inbox: new(inbox),
 	}
 	f.libraries = newLibraries(objs, spaces, &readers.Proc, o.Warn, &f.mu)
 	f.closing, f.stop = context.WithCancel(context.Background())
-	f.reads = newReads(f.closing, readers)
+	f.reads = newReads(f.closing, readers, f.inbox)
 	return f
 }
 
@@ -107,12 +107,6 @@ func (f *finder) list(pids []int, children bool) error {
 	return nil
 }
 
-// discovered is an event that came from the host and not through the ring buffer.
-type discovered struct {
-	event   event.Event
-	library *library
-}
-
 // describeProcess describes a process by its files in /proc, but without the command line, which
 // is in the memory of the process.
 func describeProcess(pid int) event.Event {
@@ -133,14 +127,6 @@ func (f *finder) startOf(pid int) event.Event {
 		start = describeProcess(pid)
 	}
 	return start
-}
-
-// readCommand reads the command line of a process. Events since a time wait for it.
-func (f *finder) readCommand(pid int, sinceNs uint64, report func(command string)) {
-	f.reads.add(pid, sinceNs, func(ctx context.Context, process host.ReadableProcess) func() {
-		command := process.CommandLine(ctx)
-		return func() { report(command) }
-	})
 }
 
 // prepare attaches to a library file before a process maps it, and reads its unwind tables and
@@ -213,20 +199,13 @@ func (f *finder) library(index uint8) *library {
 	return l
 }
 
-// take returns the events since the last call.
-func (f *finder) take() []discovered {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	list := f.inbox
-	f.inbox = nil
-	return list
-}
-
-// add queues an event. Any goroutine may call it.
-func (f *finder) add(e discovered) {
-	f.mu.Lock()
-	f.inbox = append(f.inbox, e)
-	f.mu.Unlock()
+// add queues an event that comes from the host and not through the ring buffer. Any goroutine may
+// call it. l is the library of a process that starts.
+func (f *finder) add(e event.Event, l *library) {
+	f.inbox.add(found{0, func(d *decoder) bool {
+		d.discovered(e, l)
+		return true
+	}})
 }
 
 // processEnded drops the state of a process here and in the kernel, because another process may
@@ -236,7 +215,7 @@ func (f *finder) processEnded(pid int, timeNs uint64, execed, traced bool) {
 	p := f.libraries.seen[pid]
 	if p != nil && p.first.TimeNs > timeNs { // the next program with this id was already discovered
 		if start, ok := f.starts[pid]; ok {
-			f.inbox = append(f.inbox, discovered{start, p.library})
+			f.add(start, p.library)
 		}
 	} else {
 		f.libraries.forget(pid)
@@ -320,9 +299,7 @@ func (f *finder) withdrawn(l *library) {
 	defer f.mu.Unlock()
 	for pid, p := range f.libraries.seen {
 		if p.library == l {
-			f.inbox = append(f.inbox, discovered{event: event.Event{
-				Kind: event.Lost, TimeNs: host.Now(), PID: pid, Count: 1, Cause: "library overwritten",
-			}})
+			f.lost(pid, "library overwritten")
 		}
 	}
 }

@@ -1,11 +1,13 @@
 package tracer
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -18,12 +20,15 @@ import (
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
 )
 
 // noProbes replaces the probes of a library that no process runs.
 type noProbes struct{}
 
 func (noProbes) Close() error { return nil }
+
+var probed = kernel.ProbedFile{Probes: noProbes{}}
 
 func TestUnmappedDeletedLibrariesAreRetired(t *testing.T) {
 	traced := newLibraries(nil, nil, new(host.Proc), func(string) {}, &sync.Mutex{})
@@ -43,7 +48,7 @@ func TestUnmappedDeletedLibrariesAreRetired(t *testing.T) {
 		if deleted {
 			qt.Assert(t, qt.IsNil(os.Remove(path)))
 		}
-		l := &library{Library: &heap.Library{Path: path}, file: file, probes: noProbes{}}
+		l := &library{Library: &heap.Library{Path: path}, ProbedFile: kernel.ProbedFile{File: file, Probes: noProbes{}}}
 		traced.list = append(traced.list, l)
 		traced.byFile[id] = l
 		return l
@@ -52,9 +57,9 @@ func TestUnmappedDeletedLibrariesAreRetired(t *testing.T) {
 	running := add("running", true, true)
 	gone := add("gone", true, false)
 	traced.retire(false)
-	qt.Check(t, qt.IsNotNil(there.probes))
-	qt.Check(t, qt.IsNotNil(running.probes))
-	qt.Check(t, qt.IsNil(gone.probes))
+	qt.Check(t, qt.IsNotNil(there.Probes))
+	qt.Check(t, qt.IsNotNil(running.Probes))
+	qt.Check(t, qt.IsNil(gone.Probes))
 	qt.Check(t, qt.HasLen(traced.byFile, 2))
 	qt.Check(t, qt.Equals(traced.slot(0), 3), qt.Commentf("its records may still come"))
 	gone.retiredNs.Store(1)
@@ -71,19 +76,19 @@ func TestLibrarySlotsAreShared(t *testing.T) {
 				return n
 			}
 			qt.Assert(t, qt.Equals(slot, len(traced.list)))
-			traced.list = append(traced.list, &library{user: user, probes: noProbes{}})
+			traced.list = append(traced.list, &library{user: user, ProbedFile: probed})
 		}
 	}
 	qt.Check(t, qt.Equals(fill(1), 32))
 	qt.Check(t, qt.Equals(fill(2), 16))
 	qt.Check(t, qt.Equals(fill(1), 0))
 	qt.Check(t, qt.Equals(fill(3), 8))
-	traced.list[5].probes = nil
+	traced.list[5].Probes = nil
 	traced.list[5].retiredNs.Store(1)
 	qt.Check(t, qt.Equals(traced.slot(2), -1))
 	qt.Check(t, qt.Equals(traced.slot(1), -1), qt.Commentf("others have more than before"))
 	qt.Check(t, qt.Equals(traced.slot(4), 5))
-	traced.list[5].probes = noProbes{}
+	traced.list[5].Probes = noProbes{}
 	traced.list[5].retiredNs.Store(0)
 	qt.Check(t, qt.Equals(fill(0), 8))
 }
@@ -109,8 +114,8 @@ func TestProcessesAreShared(t *testing.T) {
 // one stays known, and is reported again; if only its mapping is known, it is discovered.
 func TestNextProcessWithTheSameID(t *testing.T) {
 	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(string) {}})
-	l := &library{probes: noProbes{}}
-	maps := func(pid int, at ...uint64) {
+	l := &library{ProbedFile: probed}
+	mapsAt := func(pid int, at ...uint64) {
 		for _, timeNs := range at {
 			m := host.NewMapping{PID: pid, TimeNs: timeNs}
 			if p := f.libraries.seen[pid]; p != nil {
@@ -122,18 +127,18 @@ func TestNextProcessWithTheSameID(t *testing.T) {
 		}
 	}
 	const gone, next, both = 1 << 29, 1<<29 + 1, 1<<29 + 2
-	maps(gone, 10)
-	maps(next, 30)
-	maps(both, 10, 30)
+	mapsAt(gone, 10)
+	mapsAt(next, 30)
+	mapsAt(both, 10, 30)
 	for _, pid := range []int{gone, next, both} {
 		f.processEnded(pid, 20, false, false)
 	}
 	qt.Check(t, qt.IsFalse(f.maps(gone)))
 	qt.Check(t, qt.IsTrue(f.maps(next)))
 	qt.Check(t, qt.IsFalse(f.maps(both)))
-	list := f.take()
-	qt.Assert(t, qt.HasLen(list, 1))
-	qt.Check(t, qt.Equals(list[0].event.PID, next))
+	d := newTestDecoder()
+	f.inbox.take(d, 0)
+	qt.Check(t, qt.DeepEquals(slices.Collect(maps.Keys(d.processes)), []int{next}))
 	f.queues.wait(time.Second)
 }
 
@@ -145,14 +150,14 @@ func TestSweepEndsProcess(t *testing.T) {
 		d.start(&event.Event{PID: pid, TID: pid}, nil)
 	}
 	d.queue.events = nil
-	d.sweep(1, nil)
+	d.sweep(1)
 	qt.Check(t, qt.HasLen(d.queue.events, 0), qt.Commentf("its record may still come"))
-	d.sweep(2, nil)
+	d.sweep(2)
 	qt.Assert(t, qt.HasLen(d.queue.events, 1))
 	qt.Check(t, qt.Equals(d.queue.events[0].Kind, event.ProcessExit))
 	qt.Check(t, qt.Equals(d.queue.events[0].PID, command.Process.Pid))
 	qt.Check(t, qt.Equals(d.queue.events[0].ExitStatus, event.UnknownStatus))
-	d.sweep(3, nil)
+	d.sweep(3)
 	qt.Check(t, qt.HasLen(d.queue.events, 1))
 }
 

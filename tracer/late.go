@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"sync/atomic"
 
@@ -72,7 +71,6 @@ func (f *finder) markLate(pid int) {
 type lateAttaches struct {
 	byPID   map[int]*lateAttach
 	pending atomic.Int32          // len(byPID)
-	results []lateResult          // for Run to take
 	turns   map[int]chan struct{} // by user; full while maxReads of their processes are being read
 }
 
@@ -122,9 +120,7 @@ func (f *finder) attachLate(l *library, m host.NewMapping) {
 		r := lateResult{pid: m.PID, parent: host.Parent(m.PID), library: l, late: late}
 		give := func(r lateResult) {
 			r.readNs = host.Now()
-			f.mu.Lock()
-			f.late.results = append(f.late.results, r)
-			f.mu.Unlock()
+			f.inbox.add(found{r.readNs, func(d *decoder) bool { return f.takeLate(d, &r) }})
 		}
 		defer stop(nil)
 		err := l.Read(ctx, f.reads.readers.Of(m.PID), l.Bias(m.Start, m.Offset), func(d heap.Device, buffers []heap.Buffer) {
@@ -151,70 +147,33 @@ func (f *finder) lateOf(pid int) *lateAttach {
 // maxTaken is the number of buffers that are reported together, while other events wait.
 const maxTaken = 1 << 14
 
-// takeLate returns the results up to a time. Newer ones wait and, unless all are wanted, so do
-// those after maxTaken buffers.
-func (f *finder) takeLate(until uint64, all bool, report func(*lateResult)) {
+// takeLate reports a result. It returns false if the result has to wait: for those of the parent, or
+// because maxTaken buffers were reported.
+func (f *finder) takeLate(d *decoder, r *lateResult) bool {
 	f.mu.Lock()
-	list := f.late.results
-	f.late.results = nil
-	f.mu.Unlock()
-	var waiting []lateResult
-	deferred := make(map[int]bool) // a process's results stay in their order
-	taken := 0
-	for _, r := range list {
-		f.mu.Lock()
-		same := f.late.byPID[r.pid] == r.late // else it has ended, or executed another program
-		wait := same && (deferred[r.pid] || r.readNs > until || f.late.byPID[r.parent] != nil || taken >= maxTaken && !all)
-		deferred[r.pid] = deferred[r.pid] || wait
-		if same && !wait && r.last {
-			f.late.forget(r.pid)
-		}
-		f.mu.Unlock()
-		switch {
-		case wait:
-			waiting = append(waiting, r)
-		case same && (r.last || len(r.late.freed) < maxFreed): // past maxFreed, a read buffer may have been freed
-			taken += len(r.buffers)
-			report(&r)
-		}
+	same := f.late.byPID[r.pid] == r.late // else it has ended, or executed another program
+	wait := same && (f.late.byPID[r.parent] != nil || d.taken >= maxTaken)
+	if same && !wait && r.last {
+		f.late.forget(r.pid)
 	}
-	f.mu.Lock()
-	f.late.results = append(waiting, f.late.results...)
 	f.mu.Unlock()
-}
-
-// unreadPIDs are the processes that are still being read.
-func (f *finder) unreadPIDs() []int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Collect(maps.Keys(f.late.byPID))
-}
-
-// takeLate reports the buffers that were read up to a time, all of them or some thousand. All
-// earlier records have been decoded.
-func (t *Tracer) takeLate(until uint64, all bool) {
-	t.finder.takeLate(until, all, func(r *lateResult) {
-		// frees up to the newest record are applied; later ones are reported as events
-		r.atNs = max(t.decoder.newest, r.readNs, t.decoder.queue.released)
-		t.decoder.lateResult(r)
-		if r.err != nil && !errors.Is(r.err, context.Canceled) && host.Running(r.pid) {
-			t.warn(fmt.Sprintf("process %d: its existing buffers were not read completely: %v", r.pid, r.err))
-			t.decoder.lose(r.pid, lateUnread, 1, r.atNs)
-		}
-	})
-}
-
-// endLate reports a loss for each process that was still being read when tracing ended.
-func (t *Tracer) endLate() {
-	for _, pid := range t.finder.unreadPIDs() {
-		t.decoder.lose(pid, lateUnread, 1, host.Now())
+	if wait || !same || !r.last && len(r.late.freed) >= maxFreed { // past maxFreed, a read buffer may have been freed
+		return !wait
 	}
-	t.decoder.reportLosses()
+	d.taken += len(r.buffers)
+	d.lateResult(r)
+	if r.err != nil && !errors.Is(r.err, context.Canceled) && host.Running(r.pid) {
+		f.warn(fmt.Sprintf("process %d: its existing buffers were not read completely: %v", r.pid, r.err))
+		d.lose(r.pid, lateUnread, 1, r.atNs)
+	}
+	return true
 }
 
 // lateResult reports the devices and buffers that were read from a process's memory.
 func (d *decoder) lateResult(r *lateResult) {
 	p, late := d.process(r.pid), r.late
+	// frees up to the newest record are applied; later ones are reported as events
+	r.atNs = max(d.newest, r.readNs, d.queue.released)
 	e := event.Event{TimeNs: r.atNs, PID: r.pid, TID: r.pid}
 	p.parent, p.lateNs = r.parent, r.atNs
 	if p.readIDs == nil {
@@ -262,9 +221,7 @@ func (d *decoder) addRead(e event.Event, lib *library, devices []heap.Device, bu
 		if own := p.devices[b.Device]; own != nil {
 			alloc.Devices = own.chips // a submesh has fewer chips than its allocator
 		}
-		live := liveBufferOf(&alloc)
-		live.readNs = e.TimeNs
-		p.live[b.Object] = live
+		p.live[b.Object] = liveBufferOf(&alloc)
 		d.emit(alloc)
 	}
 }

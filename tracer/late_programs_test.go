@@ -209,10 +209,13 @@ func describe(p heap.Program) string {
 	return b.String()
 }
 
-// mergeDataflow merges dataflow buffers that are adjacent on the same cores: the library
-// keeps them as one region, which cannot always be split into buffers.
+// mergeDataflow merges dataflow buffers and scratchpads that are adjacent on the same cores: the
+// library keeps them as one region.
 func mergeDataflow(list []heap.Static) (merged []heap.Static) {
 	for _, s := range list {
+		if s.Kind == event.Scratchpad {
+			s.Kind = event.DataflowBuffer
+		}
 		i := slices.IndexFunc(merged, func(m heap.Static) bool {
 			return s.Kind == event.DataflowBuffer && m.Kind == s.Kind && slices.Equal(m.Cores, s.Cores) && m.Address+m.Bytes >= s.Address
 		})
@@ -231,7 +234,7 @@ func TestReadPrograms(t *testing.T) {
 	t.Parallel()
 	const slow = "TT_METAL_SLOW_DISPATCH_MODE=1"
 	circular := []event.StaticKind{event.CircularBuffer}
-	mixed := []event.StaticKind{event.CircularBuffer, event.DataflowBuffer, event.Scratchpad}
+	mixed := []event.StaticKind{event.CircularBuffer, event.DataflowBuffer}
 	for _, c := range []struct {
 		version string
 		board   rig.Board
@@ -304,10 +307,70 @@ func TestReadPrograms(t *testing.T) {
 func alike(read *heap.Program, state *programState, globals bool) {
 	local := func(s heap.Static) bool { return s.Kind == event.CircularBuffer && !s.Global }
 	read.Statics = slices.DeleteFunc(read.Statics, func(s heap.Static) bool {
-		return s.Kind == event.Scratchpad && !state.kernels || s.Global && !(globals && slices.ContainsFunc(state.Statics, local))
+		return s.Global && !(globals && slices.ContainsFunc(state.Statics, local))
 	})
-	if !state.kernels {
-		read.TextBytes = 0
+	if state.kernels {
+		return
+	}
+	read.TextBytes = 0
+	for i := range read.Statics {
+		s := &read.Statics[i]
+		if s.Kind != event.DataflowBuffer {
+			continue
+		}
+		end := s.Address
+		for _, reported := range state.Statics {
+			if slices.Equal(reported.Cores, s.Cores) {
+				end = max(end, reported.Address+reported.Bytes)
+			}
+		}
+		s.Bytes = min(s.Bytes, end-s.Address)
+	}
+	read.Statics = slices.DeleteFunc(read.Statics, func(s heap.Static) bool { return s.Bytes == 0 })
+}
+
+const shortProgram = `
+import sys
+sys.path.insert(0, sys.argv[1])
+import ttnn
+from device import open_device
+print("ready", flush=True)
+sys.stdin.readline()
+device = open_device()
+device.disable_and_clear_program_cache()
+words = ttnn.empty([1, 1, 512, 512], ttnn.bfloat16, ttnn.ROW_MAJOR_LAYOUT, device, ttnn.DRAM_MEMORY_CONFIG)
+tokens = ttnn.zeros([1, 32], ttnn.uint32, ttnn.ROW_MAJOR_LAYOUT, device, ttnn.DRAM_MEMORY_CONFIG)
+for _ in range(10):
+    ttnn.embedding(tokens, words, layout=ttnn.TILE_LAYOUT)
+print("done", flush=True)
+sys.stdin.readline()
+`
+
+// Scratchpads are seen although their programs are destroyed at once.
+func TestScratchpadsOfShortPrograms(t *testing.T) {
+	t.Parallel()
+	env, err := rig.Setup(context.Background(), rig.Options{Version: "0.81.1", Python: "3.10", Progress: os.Stderr})
+	qt.Assert(t, qt.IsNil(err))
+	p := &tracetest.Program{Cmd: env.Command(context.Background(), rig.N150, "-c", shortProgram, tracetest.Programs(t))}
+	p.Dir = t.TempDir()
+	p.Env = append(p.Env, "TTMEM_MESH=1x1")
+	p.StartReady(t)
+	_, events := traceProgram(t, p.Process.Pid)
+	runOps(t, p, "go")
+	scratchpads, destroyed := map[uint64]int{}, map[uint64]bool{}
+	for _, e := range events() {
+		switch {
+		case e.Kind == event.Lost:
+			t.Errorf("lost: %d %s", e.Count, e.Cause)
+		case e.Kind == event.CBAlloc && e.StaticKind == event.Scratchpad:
+			scratchpads[e.ProgramID]++
+		case e.Kind == event.KernelUnload:
+			destroyed[e.ProgramID] = true
+		}
+	}
+	qt.Check(t, qt.HasLen(scratchpads, 10))
+	for id := range scratchpads {
+		qt.Check(t, qt.IsTrue(destroyed[id]))
 	}
 }
 

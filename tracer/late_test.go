@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"math"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -11,26 +12,32 @@ import (
 // What was read of processes is reported in parts, so that other events do not wait, in the
 // order of each process, and all of it when tracing ends.
 func TestLateResultsAreTakenInParts(t *testing.T) {
-	late := &lateAttach{}
+	d, late := newTestDecoder(), &lateAttach{}
 	part := make([]heap.Buffer, maxTaken/2)
+	add := func(f *finder, r *lateResult) {
+		r.pid, r.late = 7, late
+		f.inbox.add(found{r.readNs, func(d *decoder) bool { return f.takeLate(d, r) }})
+	}
 	fill := func() *finder {
-		f := &finder{late: lateAttaches{byPID: map[int]*lateAttach{7: late}}}
+		f := &finder{inbox: new(inbox), late: lateAttaches{byPID: map[int]*lateAttach{7: late}}}
 		f.late.pending.Store(1)
 		for i := range uint64(5) {
-			f.late.results = append(f.late.results, lateResult{pid: 7, late: late, readNs: i, buffers: part})
+			add(f, &lateResult{readNs: i, buffers: part})
 		}
-		f.late.results = append(f.late.results, lateResult{pid: 7, late: late, readNs: 5, last: true})
+		add(f, &lateResult{readNs: 5, last: true})
 		return f
 	}
-	take := func(f *finder, all bool) (order []uint64) {
-		f.takeLate(10, all, func(r *lateResult) { order = append(order, r.readNs) })
-		return order
+	// take returns the time of the last result that is taken.
+	take := func(f *finder, taken int) uint64 {
+		d.taken = taken
+		f.inbox.take(d, 10)
+		return d.processes[7].lateNs
 	}
 	f := fill()
-	qt.Check(t, qt.DeepEquals(take(f, false), []uint64{0, 1}))
-	qt.Check(t, qt.DeepEquals(take(f, false), []uint64{2, 3}))
+	qt.Check(t, qt.Equals(take(f, 0), 1))
+	qt.Check(t, qt.Equals(take(f, 0), 3))
 	qt.Check(t, qt.IsTrue(f.late.reading()))
-	qt.Check(t, qt.DeepEquals(take(f, false), []uint64{4, 5}))
+	qt.Check(t, qt.Equals(take(f, 0), 5))
 	qt.Check(t, qt.IsFalse(f.late.reading()))
-	qt.Check(t, qt.DeepEquals(take(fill(), true), []uint64{0, 1, 2, 3, 4, 5}))
+	qt.Check(t, qt.Equals(take(fill(), math.MinInt), 5))
 }

@@ -6,9 +6,10 @@ import (
 	"io"
 	"maps"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 
 	"ttmem/bpf"
 	"ttmem/tracer/heap"
@@ -20,19 +21,15 @@ import (
 // library is a traced tt-metal library file, in any number of processes.
 type library struct {
 	*heap.Library
-	user   int      // in whose process it was discovered
-	file   *os.File // kept open for attaching under any name, also after it was deleted
-	info   os.FileInfo
-	inode  host.InodeHandle
-	leased bool
-	probes io.Closer // nil: not placed yet, or removed
+	kernel.ProbedFile
+	user int // in whose process it was discovered
 	// CLOCK_MONOTONIC times at which the probes were placed and removed; 0: not yet
 	attachedNs uint64
 	retiredNs  atomic.Uint64
 }
 
-// place places all probes of the library.
-func (l *library) place(objs *kernel.Objects, index uint8) (io.Closer, error) {
+// placeAll places all probes of the library.
+func (l *library) placeAll(objs *kernel.Objects, index uint8) (io.Closer, error) {
 	var offsets, cookies []uint64
 	for id, name := range probeNames {
 		p, ok := l.Layout.Probes[name]
@@ -46,20 +43,11 @@ func (l *library) place(objs *kernel.Objects, index uint8) (io.Closer, error) {
 	if err := objs.Layouts.Put(uint32(index), &l.Kernel); err != nil {
 		return nil, fmt.Errorf("storing the layout of %s: %w", l.Path, err)
 	}
-	// by descriptor: the path may lie in another mount namespace, or be gone
-	path := fmt.Sprintf("/proc/self/fd/%d", l.file.Fd())
-	probes, err := objs.Support.Uprobes.Place(path, objs.OnProbe, offsets, cookies, 0)
+	probes, err := l.Place(objs.Support.Uprobes, objs.OnProbe, offsets, cookies)
 	if err != nil {
 		return nil, fmt.Errorf("placing probes in %s: %w", l.Path, err)
 	}
 	return probes, nil
-}
-
-// isDeleted reports whether a file was deleted. It does not use the file system, which may not
-// answer.
-func isDeleted(file *os.File) bool {
-	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
-	return err != nil || strings.HasSuffix(path, " (deleted)")
 }
 
 // occupies reports whether records of the library may still arrive.
@@ -120,11 +108,11 @@ func (s *libraries) remember(id host.FileID, l *library) {
 
 // same returns the traced library whose file this is under another name: in another container,
 // or discovered in another way.
-func (s *libraries) same(info os.FileInfo, inode host.InodeHandle) *library {
+func (s *libraries) same(file *kernel.ProbedFile) *library {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.list {
-		if l.probes != nil && (os.SameFile(l.info, info) || host.SameInode(l.inode, inode, l.info, info)) {
+		if l.Probes != nil && l.Same(file) {
 			return l
 		}
 	}
@@ -143,12 +131,12 @@ func (s *libraries) open(file *os.File, user int, path string, in func(string) (
 			file.Close()
 		}
 	}()
-	info, err := file.Stat()
+	probed, err := kernel.NewProbedFile(file)
 	if err != nil {
 		return nil, err
 	}
-	inode := host.HandleOf(file)
-	if l := s.same(info, inode); l != nil {
+	probed.Identify()
+	if l := s.same(&probed); l != nil {
 		return l, nil
 	}
 	if !s.hasRoom(user) {
@@ -156,14 +144,14 @@ func (s *libraries) open(file *os.File, user int, path string, in func(string) (
 	}
 	resume := func() {}
 	defer func() { resume() }()
-	known, err := heap.OpenLibrary(file, info.Size(), path, in, func() { resume = s.spaces.Pause() })
+	known, err := heap.OpenLibrary(file, probed.Info.Size(), path, in, func() { resume = s.spaces.Pause() })
 	if err != nil {
 		return nil, err
 	}
 	s.retire(false)
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	if l := s.same(info, inode); l != nil { // attached to meanwhile, for another user
+	if l := s.same(&probed); l != nil { // attached to meanwhile, for another user
 		return l, nil
 	}
 	if s.closed {
@@ -173,7 +161,10 @@ func (s *libraries) open(file *os.File, user int, path string, in func(string) (
 	if slot < 0 {
 		return nil, errNoRoom
 	}
-	l := &library{Library: known, user: user, file: file, info: info, inode: inode}
+	l := &library{Library: known, ProbedFile: probed, user: user}
+	if err := s.protect(l); err != nil {
+		return nil, err
+	}
 	kept = true
 	for _, m := range l.Layout.Missing {
 		s.warn(fmt.Sprintf("%s%s: %s: %s", path, l.InRelease(), m.Name, m.Costs))
@@ -185,15 +176,14 @@ func (s *libraries) open(file *os.File, user int, path string, in func(string) (
 		s.list[slot] = l
 	}
 	s.mu.Unlock()
-	probes, err := l.place(s.objs, uint8(slot))
+	probes, err := l.placeAll(s.objs, uint8(slot))
 	if err != nil {
 		l.retire()
 		return nil, err
 	}
-	s.guard(l)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.probes, l.attachedNs = probes, host.Now()
+	l.Probes, l.attachedNs = probes, host.Now()
 	return l, nil
 }
 
@@ -256,7 +246,7 @@ func (s *libraries) retire(all bool) {
 	of := make(map[host.FileID]*library)
 	s.mu.Lock()
 	for _, l := range s.list {
-		if l.probes != nil && (all || isDeleted(l.file)) {
+		if l.Probes != nil && (all || l.IsDeleted()) {
 			idle[l] = true
 		}
 	}
@@ -296,7 +286,7 @@ func (s *libraries) retire(all bool) {
 // mapped, it does so even if a process is known to map the library.
 func (s *libraries) remove(l *library, mapped bool) {
 	s.mu.Lock()
-	probes := l.probes
+	probes := l.Probes
 	for _, p := range s.seen {
 		if p.library == l && !mapped {
 			probes = nil
@@ -306,7 +296,7 @@ func (s *libraries) remove(l *library, mapped bool) {
 		s.mu.Unlock()
 		return
 	}
-	l.probes = nil
+	l.Probes = nil
 	maps.DeleteFunc(s.byFile, func(_ host.FileID, other *library) bool { return other == l })
 	s.mu.Unlock()
 	probes.Close()
@@ -361,17 +351,21 @@ func (s *libraries) at(index uint8) *library {
 
 // retire begins the time in which records of the library may still arrive.
 func (l *library) retire() {
-	l.file.Close() // this ends the lease, so that a writer continues
+	l.Remove()
 	l.retiredNs.Store(host.Now())
 }
 
-// guard takes a lease on a library's file.
-func (s *libraries) guard(l *library) {
-	err := host.TakeLease(l.file)
-	l.leased = err == nil
+// protect makes writers of a library's file wait. It refuses a file that was written to since it was
+// read, until it is read again: the probes would lie in the middle of other instructions.
+func (s *libraries) protect(l *library) error {
+	now, err := l.Protect()
+	if err == nil && !kernel.Unchanged(l.Info, now) {
+		return fmt.Errorf("%s was written to while it was read: %w", l.Path, unix.EWOULDBLOCK)
+	}
 	if err != nil {
 		s.warn(fmt.Sprintf("%s: do not overwrite this file while it is traced: the programs that run it would crash (no lease: %v)", l.Path, err))
 	}
+	return nil
 }
 
 // withdraw removes the probes of libraries that a writer waits for, and lets the writer go on.
@@ -380,7 +374,7 @@ func (s *libraries) withdraw() (list []*library) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	for _, l := range s.list {
-		if l.probes != nil && l.leased && host.LeaseBroken(l.file) {
+		if l.Overwritten() {
 			s.remove(l, true)
 			list = append(list, l)
 			s.warn(fmt.Sprintf("%s is being overwritten: processes that run it are no longer traced", l.Path))
@@ -394,7 +388,7 @@ func (s *libraries) close() {
 	defer s.changing.Unlock()
 	s.closed = true
 	for _, l := range s.list {
-		if l.probes != nil {
+		if l.Probes != nil {
 			s.remove(l, true)
 		}
 	}

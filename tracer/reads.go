@@ -3,22 +3,22 @@ package tracer
 import (
 	"context"
 	"math"
-	"slices"
 	"sync"
 
 	"ttmem/tracer/host"
 )
 
 // reads reads the memory of processes in the background, because a read may take long or never
-// return. Run reports the results.
+// return.
 type reads struct {
 	ctx     context.Context // done when tracing ends
 	readers *host.Readers
+	inbox   *inbox // gets the results
 
-	mu     sync.Mutex
-	byPID  map[int]*processReads
-	byUser map[int]int // the number of reads whose results were not taken yet
-	done   []*read
+	mu      sync.Mutex
+	byPID   map[int]*processReads
+	waiting map[*read]bool // reads whose results were not taken yet
+	byUser  map[int]int    // their number
 }
 
 // processReads are the reads of a process, in order. The first is being done.
@@ -34,8 +34,6 @@ type read struct {
 	// the result until untilNs.
 	timeNs, untilNs uint64
 	do              func(context.Context, host.ReadableProcess) (report func())
-	report          func()
-	doneNs          uint64
 }
 
 const (
@@ -46,12 +44,15 @@ const (
 	maxPending = 1 << 13
 )
 
-func newReads(ctx context.Context, readers *host.Readers) *reads {
-	return &reads{ctx: ctx, readers: readers, byPID: make(map[int]*processReads), byUser: make(map[int]int)}
+func newReads(ctx context.Context, readers *host.Readers, inbox *inbox) *reads {
+	return &reads{
+		ctx: ctx, readers: readers, inbox: inbox,
+		byPID: make(map[int]*processReads), waiting: make(map[*read]bool), byUser: make(map[int]int),
+	}
 }
 
-// add queues a read: do runs after the earlier reads of the process, and take calls the function
-// that do returns. add returns false if there are too many reads.
+// add queues a read: do runs after the earlier reads of the process, and the decoder calls the
+// function that do returns. add returns false if there are too many reads.
 func (r *reads) add(pid int, timeNs uint64, do func(context.Context, host.ReadableProcess) (report func())) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +68,9 @@ func (r *reads) add(pid int, timeNs uint64, do func(context.Context, host.Readab
 	if len(p.list) > 0 {
 		untilNs = min(untilNs, p.list[0].untilNs) // events wait once for a process that does not answer
 	}
-	p.list = append(p.list, &read{user: p.process.User, timeNs: timeNs, untilNs: untilNs, do: do})
+	one := &read{user: p.process.User, timeNs: timeNs, untilNs: untilNs, do: do}
+	p.list = append(p.list, one)
+	r.waiting[one] = true
 	if r.byPID[pid] == nil {
 		r.byPID[pid] = p
 		go r.work(p)
@@ -82,11 +85,14 @@ func (r *reads) work(p *processReads) {
 		next := p.list[0]
 		r.mu.Unlock()
 		limited, stop := context.WithTimeoutCause(r.ctx, host.ReadPatience, host.ErrNoAnswer)
-		next.report = next.do(limited, p.process)
+		report := next.do(limited, p.process)
 		stop()
-		next.doneNs = host.Now()
+		r.inbox.add(found{host.Now(), func(*decoder) bool {
+			r.taken(next)
+			report()
+			return true
+		}})
 		r.mu.Lock()
-		r.done = append(r.done, next)
 		p.list = p.list[1:]
 		if more = len(p.list) > 0; !more {
 			delete(r.byPID, p.process.PID)
@@ -95,23 +101,12 @@ func (r *reads) work(p *processReads) {
 	}
 }
 
-// take reports the results up to a time. All earlier records have been decoded.
-func (r *reads) take(until uint64) {
+func (r *reads) taken(one *read) {
 	r.mu.Lock()
-	i := slices.IndexFunc(r.done, func(one *read) bool { return one.doneNs > until })
-	if i < 0 {
-		i = len(r.done)
-	}
-	done := slices.Clone(r.done[:i])
-	for _, one := range done {
-		if r.byUser[one.user]--; r.byUser[one.user] == 0 {
-			delete(r.byUser, one.user)
-		}
-	}
-	r.done = slices.Delete(r.done, 0, i)
-	r.mu.Unlock()
-	for _, one := range done {
-		one.report()
+	defer r.mu.Unlock()
+	delete(r.waiting, one)
+	if r.byUser[one.user]--; r.byUser[one.user] == 0 {
+		delete(r.byUser, one.user)
 	}
 }
 
@@ -121,16 +116,18 @@ func (r *reads) waitingSince() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	first, now := uint64(math.MaxUint64), host.Now()
-	consider := func(list []*read) {
-		for _, one := range list {
-			if one.untilNs > now {
-				first = min(first, one.timeNs)
-			}
+	for one := range r.waiting {
+		if one.untilNs > now {
+			first = min(first, one.timeNs)
 		}
 	}
-	for _, p := range r.byPID {
-		consider(p.list)
-	}
-	consider(r.done)
 	return first
+}
+
+// readCommand reads the command line of a process. Events since a time wait for it.
+func (r *reads) readCommand(pid int, sinceNs uint64, report func(command string)) {
+	r.add(pid, sinceNs, func(ctx context.Context, process host.ReadableProcess) func() {
+		command := process.CommandLine(ctx)
+		return func() { report(command) }
+	})
 }

@@ -35,7 +35,8 @@ func awaitReads(r *reads, but ...int) {
 // moment, events.
 func TestReadsOfProcesses(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	r := newReads(ctx, new(host.Readers))
+	r := newReads(ctx, new(host.Readers), new(inbox))
+	take := func(until uint64) { r.inbox.take(nil, until) }
 	var reported []int
 	add := func(pid int, timeNs uint64, result int) {
 		qt.Assert(t, qt.IsTrue(r.add(pid, timeNs, func(ctx context.Context, _ host.ReadableProcess) func() {
@@ -52,10 +53,10 @@ func TestReadsOfProcesses(t *testing.T) {
 	add(8, 110, 82)
 	qt.Check(t, qt.Equals(r.waitingSince(), 90))
 	awaitReads(r, 7)
-	r.take(0)
+	take(0)
 	qt.Check(t, qt.HasLen(reported, 0), qt.Commentf("records from before the read may still come"))
 	qt.Check(t, qt.Equals(r.waitingSince(), 90))
-	r.take(host.Now())
+	take(host.Now())
 	qt.Check(t, qt.DeepEquals(reported, []int{81, 82}))
 	qt.Check(t, qt.Equals(r.waitingSince(), 100))
 	time.Sleep(resultPatienceNs)
@@ -64,45 +65,47 @@ func TestReadsOfProcesses(t *testing.T) {
 	qt.Check(t, qt.Equals(r.waitingSince(), math.MaxUint64), qt.Commentf("it did not answer before"))
 	stop()
 	awaitReads(r)
-	r.take(host.Now())
+	take(host.Now())
 	qt.Check(t, qt.DeepEquals(reported, []int{81, 82, 0, 71, 72}))
 }
 
-// A program that cannot be read is a loss of its process, unless it has released its memory
-// meanwhile.
+// A program that cannot be read is a loss of its process, and so is one that has released its
+// memory meanwhile.
 func TestUnreadableProgram(t *testing.T) {
 	pid := uint32(os.Getpid())
 	seen := bpf.KernelProgramSeenRecord{ProgramId: 7}
 	seen.H = bpf.KernelHeader{TimeNs: 1, Tgid: pid, Tid: pid, Kind: bpf.RecordProgramSeen, Flags: bpf.ProgramCBs}
 	end := bpf.KernelProgramEndRecord{ProgramId: 7}
 	end.H = bpf.KernelHeader{TimeNs: 2, Tgid: pid, Tid: pid, Kind: bpf.RecordProgramEnd, Flags: bpf.ProgramCBs}
-	unread := loss{int(pid), programUnread}
 	for _, c := range []struct {
 		name    string
 		between func(*decoder)
-		lost    uint64
+		cause   string
 	}{
-		{"it is there", func(*decoder) {}, 1},
-		{"it has ended", func(d *decoder) { d.decode(raw(&end)) }, 0},
-		{"another one has", func(d *decoder) { other := end; other.ProgramId = 8; d.decode(raw(&other)) }, 1},
-		{"its process has ended", func(d *decoder) { d.endProcess(event.Event{PID: int(pid)}, true) }, 0},
+		{"it is there", func(*decoder) {}, programUnread},
+		{"it has ended", func(d *decoder) { d.decode(raw(&end)) }, programGone},
+		{"another one has", func(d *decoder) { other := end; other.ProgramId = 8; d.decode(raw(&other)) }, programUnread},
+		{"its process has ended", func(d *decoder) { d.endProcess(event.Event{PID: int(pid)}, true) }, programGone},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := newTestDecoder() // which knows no field of programs
 			d.decode(raw(&seen))
 			awaitReads(d.reads)
-			c.between(d)
 			p := d.processes[int(pid)]
-			d.reads.take(host.Now())
-			qt.Check(t, qt.Equals(d.lost[unread].n, c.lost))
-			qt.Check(t, qt.IsTrue(p == nil || len(p.unread) == 0))
+			c.between(d)
+			d.reads.inbox.take(d, host.Now())
+			d.reportLosses()
+			lost := slices.DeleteFunc(lossesOf(d), func(e event.Event) bool { return e.Kind != event.Lost })
+			qt.Assert(t, qt.HasLen(lost, 1))
+			qt.Check(t, qt.Equals(lost[0].Cause, c.cause))
+			qt.Check(t, qt.HasLen(p.unread, 0))
 		})
 	}
 	d := newTestDecoder()
 	d.decode(raw(&seen))
 	awaitReads(d.reads)
-	d.endReads()
-	qt.Check(t, qt.Equals(d.lost[unread].n, 1), qt.Commentf("tracing ended before"))
+	d.endReads(int(pid), programUnread)
+	qt.Check(t, qt.Equals(d.lost[loss{int(pid), programUnread}].n, 1), qt.Commentf("tracing ended before"))
 }
 
 // What is read of a program is reported as its record says, which is gone by then.
@@ -111,7 +114,7 @@ func TestProgramIsReadLater(t *testing.T) {
 	readers := host.NewReaders()
 	defer readers.Close()
 	d := newTestDecoder()
-	d.reads.readers = readers
+	d.reads.ctx, d.reads.readers = t.Context(), readers
 	fields := d.host.library(0).Layout.Fields
 	fields["ProgramImpl.id"], fields["ProgramImpl.binary_data(begin)"] = layout.Chain{0}, layout.Chain{8}
 	pid := os.Getpid()
@@ -128,7 +131,7 @@ func TestProgramIsReadLater(t *testing.T) {
 		TimeNs: 6, Tgid: uint32(pid), Tid: uint32(pid), Kind: bpf.RecordProgramEnd, Flags: bpf.ProgramKernels,
 	}, ProgramId: 8}))
 	awaitReads(d.reads)
-	d.reads.take(host.Now())
+	d.reads.inbox.take(d, host.Now())
 	qt.Check(t, qt.HasLen(d.lost, 0))
 	load := d.queue.events[len(d.queue.events)-1]
 	qt.Check(t, qt.Equals(load.Kind, event.KernelLoad))
@@ -139,30 +142,21 @@ func TestProgramIsReadLater(t *testing.T) {
 	qt.Check(t, qt.IsTrue(load.BeforeAttach))
 }
 
-// commandsLater is a host whose command lines are read when the test wants.
-type commandsLater struct {
-	oneLibrary
-	report *func(string)
-}
-
-func (c commandsLater) readCommand(_ int, _ uint64, report func(string)) { *c.report = report }
-
 func TestCommandLineComesLater(t *testing.T) {
 	d := newTestDecoder()
-	var report func(string)
-	d.host = commandsLater{d.host.(oneLibrary), &report}
 	pid := os.Getpid()
 	command := func() string {
 		i := slices.IndexFunc(d.queue.events, func(e event.Event) bool { return e.Kind == event.ProcessStart })
 		return d.queue.events[i].Command
 	}
-	d.start(&event.Event{PID: pid, TID: pid, TimeNs: 1}, nil)
+	first := d.start(&event.Event{PID: pid, TID: pid, TimeNs: 1}, nil)
 	qt.Check(t, qt.Equals(command(), ""))
-	report("python model.py")
+	d.setCommand(pid, first, "python model.py")
 	qt.Check(t, qt.Equals(command(), "python model.py"))
 	d.endProcess(event.Event{PID: pid}, true) // it executes another program
-	d.start(&event.Event{PID: pid, TID: pid, TimeNs: 2}, nil)
-	report("python other.py")
+	other := d.start(&event.Event{PID: pid, TID: pid, TimeNs: 2}, nil)
+	d.setCommand(pid, first, "python late.py")
+	d.setCommand(pid, other, "python other.py")
 	qt.Check(t, qt.Equals(command(), "python model.py"))
 	qt.Check(t, qt.Equals(d.queue.events[len(d.queue.events)-1].Command, "python other.py"))
 }

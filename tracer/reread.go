@@ -42,7 +42,6 @@ type reread struct {
 	library *library
 	beganNs uint64
 	stop    context.CancelFunc
-	done    chan rereadResult // gets one
 }
 
 type rereadResult struct {
@@ -94,37 +93,31 @@ func (d *decoder) giveUp(pid int) {
 	delete(d.recovering, pid)
 }
 
-// reread begins to read the memory of processes, and takes the results up to a time. All earlier
-// records have been decoded.
+// reread begins to read the memory of processes. All records up to a time have been decoded.
 func (d *decoder) reread(until uint64) {
 	for pid, p := range d.recovering {
-		r := p.recovery
-		switch {
-		case r.never:
-		case r.reading == nil && r.sinceNs == 0:
+		switch r := p.recovery; {
+		case r.never || r.reading != nil:
+		case r.sinceNs == 0:
 			if until >= p.rereadNs {
 				r.follow(until)
 			}
-		case r.reading == nil:
-			if until >= r.sinceNs+quietNs {
-				d.beginReread(pid, p, until)
-			}
-		default:
-			select {
-			case result := <-r.reading.done:
-				r.reading.stop()
-				if result.readNs > until { // earlier events may still come
-					r.reading.done <- result
-					continue
-				}
-				d.countLosses()
-				d.reportLosses()
-				if d.endReread(pid, p, &result); p.recovery == nil {
-					delete(d.recovering, pid)
-				}
-			default:
-			}
+		case until >= r.sinceNs+quietNs:
+			d.beginReread(pid, p, until)
 		}
+	}
+}
+
+// takeReread takes the result of a reading.
+func (d *decoder) takeReread(pid int, reading *reread, result *rereadResult) {
+	p := d.recovering[pid]
+	if p == nil || p.recovery.reading != reading {
+		return // the process has ended
+	}
+	d.countLosses()
+	d.reportLosses()
+	if d.endReread(pid, p, result); p.recovery == nil {
+		delete(d.recovering, pid)
 	}
 }
 
@@ -169,7 +162,7 @@ func (d *decoder) endReread(pid int, p *traced, result *rereadResult) {
 		if r.changed[object] || r.cleared[b.allocator] {
 			continue // its events are right
 		}
-		if id, ok := found[object]; !ok || id != b.id || b.incomplete {
+		if id, ok := found[object]; !ok || id != b.id || !b.complete {
 			d.endLost(e, p, object, b)
 		}
 	}
@@ -195,17 +188,18 @@ func (d *decoder) lacksSizes(p *traced, buffers []heap.Buffer) bool {
 			return false
 		}
 		known, ok := p.live[b.Object]
-		ok = ok && known.id == b.ID && known.bytesPerBank != 0 && known.banks != 0 && !known.incomplete
-		return !ok && !d.inherited(p, &b)
+		return !(ok && known.id == b.ID && known.complete) && !d.inherited(p, &b)
 	})
 }
 
 // endLost reports a buffer whose free was lost.
 func (d *decoder) endLost(e event.Event, p *traced, object uint64, b liveBuffer) {
 	delete(p.live, object)
-	e.TimeNs = max(e.TimeNs, b.readNs)
+	if b.read {
+		e.TimeNs = max(e.TimeNs, p.lateNs)
+	}
 	e.Kind, e.Reason, e.Object, e.BufferID, e.Allocator = event.Free, event.ReasonExplicit, object, b.id, b.allocator
-	e.Region, e.BytesPerBank, e.Banks, e.BeforeAttach = b.region, b.bytesPerBank, b.banks, b.before
+	e.Region, e.BeforeAttach = b.region, b.before
 	if a := p.allocators[b.allocator]; a != nil {
 		e.Devices = a.device.chips
 	}
@@ -229,13 +223,17 @@ func (f *finder) readAgain(pid int, allocators []uint64, programs bool) *reread 
 	}
 	ctx, stop := context.WithCancel(f.closing)
 	l, bias := mapper.library, mapper.library.Bias(mapper.first.Start, mapper.first.Offset)
-	r := &reread{library: l, beganNs: host.Now(), stop: stop, done: make(chan rereadResult, 1)}
+	r := &reread{library: l, beganNs: host.Now(), stop: stop}
 	go func() {
+		defer stop()
 		result := l.readAll(ctx, f.reads.readers.Of(pid), bias, allocators)
 		f.mu.Lock()
 		delete(f.rereading, uid)
 		f.mu.Unlock()
-		r.done <- result
+		f.inbox.add(found{result.readNs, func(d *decoder) bool {
+			d.takeReread(pid, r, &result)
+			return true
+		}})
 	}()
 	return r
 }

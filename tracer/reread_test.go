@@ -24,13 +24,23 @@ type rereadHost struct {
 	oneLibrary
 	result  rereadResult
 	started *int
+	inbox   *inbox
 }
 
-func (h rereadHost) readAgain(_ int, _ []uint64, _ bool) *reread {
+func (h rereadHost) readAgain(pid int, _ []uint64, _ bool) *reread {
 	*h.started++
-	r := &reread{library: h.lib, beganNs: 5e9, stop: func() {}, done: make(chan rereadResult, 1)}
-	r.done <- h.result
+	r := &reread{library: h.lib, beganNs: 5e9, stop: func() {}}
+	h.inbox.add(found{h.result.readNs, func(d *decoder) bool {
+		d.takeReread(pid, r, &h.result)
+		return true
+	}})
 	return r
+}
+
+// rereadUntil takes results up to a time, and begins to read.
+func rereadUntil(d *decoder, ns uint64) {
+	d.reads.inbox.take(d, ns)
+	d.reread(ns)
 }
 
 func bufferRecord(ns uint64, object, id uint64) *bpf.KernelBufferRecord {
@@ -53,7 +63,7 @@ func TestRereadCorrects(t *testing.T) {
 	started := 0
 	d.host = rereadHost{d.host.(oneLibrary), rereadResult{readNs: 6e9, buffers: []heap.Buffer{
 		readBuffer(1, 1), readBuffer(3, 30), readBuffer(4, 4), readBuffer(5, 5),
-	}}, &started}
+	}}, &started, d.reads.inbox}
 	dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
 	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Count: 1}
 	dev.Banks[event.DRAM] = bpf.KernelBankInfo{BytesPerBank: 1 << 20, Banks: 1, AlignmentBytes: 16}
@@ -63,20 +73,20 @@ func TestRereadCorrects(t *testing.T) {
 	}
 	d.lose(7, lostCauses[bpf.KernelLostCauseLOST_RING_FULL], 1, 3e9)
 	d.reportLosses()
-	d.reread(3.1e9)
+	rereadUntil(d, 3.1e9)
 	d.decode(raw(bufferRecord(3.5e9, 6, 6))) // it is not in what was read: it was too young
 	free := bpf.KernelFreeRecord{Object: 5}  // its allocation was lost, and it was read before it was freed
 	free.H = bpf.KernelHeader{TimeNs: 3.6e9, Tgid: 7, Tid: 7, Kind: bpf.RecordFree}
 	d.decode(raw(&free))
 	d.queue.events = nil
 
-	d.reread(3.9e9)
+	rereadUntil(d, 3.9e9)
 	qt.Check(t, qt.Equals(started, 0)) // events were followed for less than a second
-	d.reread(5e9)
-	d.reread(5.9e9)
+	rereadUntil(d, 5e9)
+	rereadUntil(d, 5.9e9)
 	qt.Check(t, qt.Equals(started, 1))
 	qt.Check(t, qt.HasLen(d.queue.events, 0)) // events of before the end of the reading may come
-	d.reread(6.1e9)
+	rereadUntil(d, 6.1e9)
 	type correction struct {
 		kind   event.Kind
 		id     uint64
@@ -115,7 +125,7 @@ func TestRereadLacksSizes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newTestDecoder()
 			started := 0
-			d.host = rereadHost{d.host.(oneLibrary), rereadResult{readNs: 6e9, buffers: c.buffers}, &started}
+			d.host = rereadHost{d.host.(oneLibrary), rereadResult{readNs: 6e9, buffers: c.buffers}, &started, d.reads.inbox}
 			dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
 			dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Count: 1}
 			dev.Banks[event.DRAM] = bpf.KernelBankInfo{BytesPerBank: 1 << 20, Banks: 1, AlignmentBytes: 16}
@@ -124,7 +134,7 @@ func TestRereadLacksSizes(t *testing.T) {
 			d.lose(7, lostCauses[bpf.KernelLostCauseLOST_RING_FULL], 1, 3e9)
 			d.reportLosses()
 			for _, ns := range []uint64{3.1e9, 5e9, 6.1e9} {
-				d.reread(ns)
+				rereadUntil(d, ns)
 			}
 			qt.Check(t, qt.Equals(started, 1))
 			qt.Check(t, qt.Equals(d.queue.events[len(d.queue.events)-1].Kind == event.Reread, c.right))
@@ -150,20 +160,20 @@ func TestBufferInThePlaceOfAnother(t *testing.T) {
 func TestRereadAfterAnotherLoss(t *testing.T) {
 	d := newTestDecoder()
 	started := 0
-	d.host = rereadHost{d.host.(oneLibrary), rereadResult{readNs: 6e9}, &started}
+	d.host = rereadHost{d.host.(oneLibrary), rereadResult{readNs: 6e9}, &started, d.reads.inbox}
 	d.decode(raw(bufferRecord(2e9, 1, 1)))
 	d.reportLosses() // its device is not known
-	d.reread(3e9)
-	d.reread(5e9)
+	rereadUntil(d, 3e9)
+	rereadUntil(d, 5e9)
 	d.lose(7, lostCauses[bpf.KernelLostCauseLOST_RING_FULL], 1, 5.5e9)
 	d.queue.events = nil
-	d.reread(6.1e9)
+	rereadUntil(d, 6.1e9)
 	qt.Assert(t, qt.HasLen(d.queue.events, 1))
 	qt.Check(t, qt.Equals(d.queue.events[0].Kind, event.Lost))
-	d.reread(9e9)
+	rereadUntil(d, 9e9)
 	qt.Check(t, qt.Equals(started, 1))
-	d.reread(5e9 + rereadNs)
-	d.reread(5e9 + rereadNs + quietNs)
+	rereadUntil(d, 5e9+rereadNs)
+	rereadUntil(d, 5e9+rereadNs+quietNs)
 	qt.Check(t, qt.Equals(started, 2))
 	d.giveUp(7)
 	qt.Check(t, qt.HasLen(d.recovering, 0))

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -118,16 +117,8 @@ func (t *Tracer) load(o *Options) error {
 // reader.
 const pollInterval = 10 * time.Millisecond
 
-// countNs is how often the kernel side's loss counters are read, which costs as much as a
-// check of the ring buffer.
-const countNs = 100e6
-
-// sweepNs is how often processes are checked for having ended.
-const sweepNs = 10e9
-
-// lateGraceNs is how long the end of tracing waits for existing buffers that are being read, so
-// that a report has them if Ctrl-C follows the attach at once.
-const lateGraceNs = 1e9
+// maxBatch bounds the records between two calls of pause.
+const maxBatch = 1 << 13
 
 // Run passes events to handle in order of time until the context is done, and then the rest
 // that had arrived. After each batch, and at least every pollInterval, it calls pause, so that
@@ -146,88 +137,40 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 
 func (t *Tracer) run(ctx context.Context, handle func(*event.Event), pause func()) error {
 	var record ringbuf.Record
-	var end uint64 // when the context was done
-	swept, counted := host.Now(), uint64(0)
+	var endNs uint64 // when the context was done
 	for {
 		wait := pollInterval
 		switch {
 		case ctx.Err() == nil:
-		case end == 0:
-			wait, end = 0, host.Now()
+		case endNs == 0:
+			wait, endNs = 0, host.Now()
 		default:
 			wait = time.Millisecond // for results of reads
 		}
-		before, drained, queued := host.Now(), false, len(t.decoder.queue.events)
+		nowNs, drained := host.Now(), false
 		t.objs.Ring.SetDeadline(time.Now().Add(wait))
-		for {
+		for range maxBatch {
 			err := t.objs.Ring.ReadInto(&record)
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				drained = true
+			if drained = errors.Is(err, os.ErrDeadlineExceeded); drained {
 				break
 			}
 			if err != nil {
 				return fmt.Errorf("reading the ring buffer: %w", err)
 			}
 			t.decoder.decode(record.RawSample)
-			if len(t.decoder.queue.events)-queued >= 1<<13 {
-				break // else a busy target would delay pause
-			}
 		}
-		if drained {
-			t.finder.reads.take(before - min(before, holdBackNs))
-		}
-		t.takeDiscovered()
-		if before-counted > countNs || end != 0 {
-			counted = before
-			t.decoder.countLosses()
-		}
-		if drained {
-			t.takeLate(before-min(before, holdBackNs), end != 0)
-			t.decoder.reread(before - min(before, holdBackNs))
-			if before-swept > sweepNs {
-				swept = before
-				t.decoder.sweep(max(before, t.decoder.queue.released), t.finder.seenPIDs())
-			}
-		}
-		// later events of a target are not waited for
-		waiting := t.finder.reads.waitingSince()
-		last := end != 0 && (drained || t.decoder.queue.newest() > end+holdBackNs) && waiting > end &&
-			(!t.Reading() || before > end+lateGraceNs)
-		if last {
-			t.endLate()
-			t.decoder.endReads()
-			before = math.MaxUint64
-		} else {
-			before = min(before-min(before, holdBackNs), waiting)
-		}
-		t.decoder.reportLosses()
-		t.decoder.queue.release(before, handle)
+		untilNs := t.decoder.tick(nowNs, drained, endNs)
+		t.decoder.release(untilNs, handle)
 		pause()
-		if last {
+		if untilNs == finished {
 			return nil
-		}
-	}
-}
-
-// takeDiscovered decodes the events that come from the host and not from the ring buffer.
-func (t *Tracer) takeDiscovered() {
-	for _, f := range t.finder.take() {
-		// events after its time may have been reported already
-		f.event.TimeNs = max(f.event.TimeNs, t.decoder.queue.released)
-		switch {
-		case f.event.Kind == event.Lost:
-			t.decoder.lose(f.event.PID, f.event.Cause, f.event.Count, f.event.TimeNs)
-		case f.event.Kind != event.ProcessStart:
-			t.decoder.emit(f.event)
-		case !host.Ended(f.event.PID):
-			t.decoder.start(&f.event, f.library)
 		}
 	}
 }
 
 // Mark adds a mark at the present time.
 func (t *Tracer) Mark(name string, uid int) {
-	t.finder.add(discovered{event: event.Event{Kind: event.Mark, TimeNs: host.Now(), Cause: name, UID: uid}})
+	t.finder.add(event.Event{Kind: event.Mark, TimeNs: host.Now(), Cause: name, UID: uid}, nil)
 }
 
 // Prepare attaches to a library file before a process maps it.

@@ -64,5 +64,7 @@ struct layout {
 	u32 program_impl; /* ProgramImpl * in Program */
 	u32 program_cbs, program_cbs_needed; /* vector, and a flag: no place yet */
 	u32 program_dfbs, program_dfbs_needed;
+	/* of a CircularBufferAllocator: the vector of its regions, and the size of one */
+	u32 allocator_regions, allocator_bytes;
 	struct chain program_text; /* bytes of its kernels in L1, u32 */
 };

@@ -181,6 +181,67 @@ HANDLER void program_compiled(const struct hit *h, struct thread *t)
 	t->kernel_pending = 1;
 }
 
+/* Returns whether a vector in a program has elements. */
+static __always_inline bool has_elements(u64 impl, u32 vector)
+{
+	u64 begin = 0, end = 0;
+
+	return vector != NO_FIELD && read_u64(impl + vector, &begin) &&
+	       read_u64(impl + vector + 8, &end) && begin < end;
+}
+
+#define MAX_ALLOCATORS 256
+#define MAX_REGIONS 16
+
+/* Sends a record for each region of a CircularBufferAllocator: a vector of begin and end. */
+__noinline int report_regions(u32 library, struct cb_place *p, u64 program_id, u64 allocator,
+			      u64 vector)
+{
+	u64 region[2], begin = 0, end = 0;
+
+	if (!p)
+		return 0;
+	if (!read_u64(vector, &begin) || !read_u64(vector + 8, &end))
+		begin = 0, end = 1;
+	for (u32 i = 0; i < MAX_REGIONS && begin < end; i++) {
+		if (bpf_probe_read_user(region, sizeof(region), (void *)begin))
+			break;
+		begin += sizeof(region);
+		p->address = region[0];
+		p->size_bytes = region[1] - region[0];
+		if (p->size_bytes)
+			report_cb(library, p, program_id, allocator, allocator + 32);
+	}
+	if (begin < end)
+		count_lost(LOST_PROGRAM_UNREADABLE);
+	return 0;
+}
+
+/* Reports what a program has in L1 besides circular buffers. No function is called for each
+ * scratchpad: user space subtracts the dataflow buffers. */
+HANDLER void report_scratchpads(const struct hit *h, const struct thread *t)
+{
+	const struct layout *l = h->l;
+	struct cb_place p = {
+		.device = t->device,
+		.static_kind = STATIC_SCRATCHPAD,
+		.stack = t->compiled,
+	};
+	u64 id = 0, begin = 0, end = 0;
+
+	/* another thread may have destroyed the program */
+	if (!read_u64(t->impl + l->program_id, &id) || id != t->program_id ||
+	    !read_u64(t->impl + l->program_dfbs, &begin) ||
+	    !read_u64(t->impl + l->program_dfbs + 8, &end))
+		begin = 0, end = 1;
+	for (u32 i = 0; i < MAX_ALLOCATORS && begin < end; i++) {
+		report_regions(h->library, &p, t->program_id, begin, begin + l->allocator_regions);
+		begin += l->allocator_bytes;
+	}
+	if (begin < end)
+		count_lost(LOST_PROGRAM_UNREADABLE);
+}
+
 HANDLER void kernel_loaded(const struct hit *h, struct thread *t)
 {
 	const struct layout *l = h->l;
@@ -195,14 +256,16 @@ HANDLER void kernel_loaded(const struct hit *h, struct thread *t)
 		count_lost(LOST_PROGRAM_UNREADABLE);
 		begin = end = 0;
 	}
-	/* Scratchpads end with the dataflow buffers. No function is called for each of them:
-	 * user space reads the program. */
-	program_holds(t->impl, t->program_id,
-		      l->program_dfbs == NO_FIELD ? PROGRAM_KERNELS : PROGRAM_KERNELS | PROGRAM_DFBS);
+	program_holds(t->impl, t->program_id, PROGRAM_KERNELS);
+	if (l->program_dfbs != NO_FIELD && l->allocator_regions != NO_FIELD &&
+	    l->allocator_bytes != NO_FIELD && has_elements(t->impl, l->program_dfbs)) {
+		/* scratchpads end with the dataflow buffers */
+		program_holds(t->impl, t->program_id, PROGRAM_DFBS);
+		report_scratchpads(h, t);
+	}
 	r = RESERVE(struct kernel_record, RECORD_KERNEL, h->library);
 	if (!r)
 		return;
-	r->impl = t->impl;
 	r->h.stack = t->compiled;
 	r->program_id = t->program_id;
 	r->device = t->device;
@@ -210,15 +273,6 @@ HANDLER void kernel_loaded(const struct hit *h, struct thread *t)
 	r->text_bytes = t->text_bytes;
 	t->text_bytes = 0;
 	send(r);
-}
-
-/* Returns whether a vector in a program has elements. */
-static __always_inline bool has_elements(u64 impl, u32 vector)
-{
-	u64 begin = 0, end = 0;
-
-	return vector != NO_FIELD && read_u64(impl + vector, &begin) &&
-	       read_u64(impl + vector + 8, &end) && begin < end;
 }
 
 /* Returns whether the elements of a vector have been placed in L1. */

@@ -220,7 +220,6 @@ struct program_seen_record {
 struct kernel_record {
 	struct header h;
 	u64 program_id;
-	u64 impl; /* ProgramImpl */
 	u64 device;
 	u64 binary_bytes;
 	u64 text_bytes;

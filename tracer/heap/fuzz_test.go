@@ -51,12 +51,8 @@ func FuzzProgram(f *testing.F) {
 	maps.Copy(fields, map[string]layout.Chain{
 		"ProgramImpl.dfb_allocators_":                          {64},
 		"ProgramImpl.local_dataflow_buffer_allocation_needed_": {25},
-		"ProgramImpl.dataflow_buffers_":                        {80},
 		"CircularBufferAllocator.next":                         {64},
 		"CircularBufferAllocator.l1_regions":                   {32},
-		"DataflowBuffer.total_size(a)":                         {16},
-		"DataflowBuffer.total_size(b)":                         {20},
-		"DataflowBuffer.core_ranges":                           {0},
 	})
 	words := func(list ...uint64) (b []byte) {
 		for _, w := range list {

@@ -131,6 +131,8 @@ func (l *Library) plan() error {
 	k.ProgramCbsNeeded = l.optional("ProgramImpl.local_circular_buffer_allocation_needed_")
 	k.ProgramDfbs = l.optional("ProgramImpl.dfb_allocators_")
 	k.ProgramDfbsNeeded = l.optional("ProgramImpl.local_dataflow_buffer_allocation_needed_")
+	k.AllocatorRegions = l.optional("CircularBufferAllocator.l1_regions")
+	k.AllocatorBytes = l.optional("CircularBufferAllocator.next")
 	k.ProgramText = chain(fields["ProgramImpl.kernel_text_size"])
 	return nil
 }

@@ -34,7 +34,7 @@ var errProgramChanged = errors.New("the program changed while it was read")
 type programHeader struct {
 	id                     uint64
 	cbsNeeded, dfbsNeeded  bool
-	cbs, dfbs, allocators  span
+	cbs, allocators        span
 	binaryBytes, textBytes uint64
 }
 
@@ -87,9 +87,6 @@ func (o *objects) header(impl uint64) (h programHeader) {
 	if o.knows("ProgramImpl.dfb_allocators_", dfbsNeeded) {
 		h.dfbsNeeded, h.allocators = o.flag(impl, dfbsNeeded), o.span(impl, "ProgramImpl.dfb_allocators_")
 	}
-	if o.knows("ProgramImpl.dataflow_buffers_") {
-		h.dfbs = o.span(impl, "ProgramImpl.dataflow_buffers_")
-	}
 	if o.knows("ProgramImpl.binary_data(begin)") {
 		binaries := o.span(impl, "ProgramImpl.binary_data(begin)")
 		h.binaryBytes = binaries.end - binaries.begin
@@ -129,6 +126,35 @@ func (o *objects) circularBuffers(cbs span) (list []Static) {
 		}
 		s.Cores = o.coreRanges(o.span(cb, "CircularBuffer.core_ranges"))
 		list = append(list, s)
+	}
+	return list
+}
+
+// dataflowBuffers reads a vector of CircularBufferAllocators. Each has a range of cores and the
+// regions of the dataflow buffers and scratchpads there. The library merges adjacent ones into one,
+// and exports no function that shows where one ends: each region is reported as a dataflow buffer.
+func (o *objects) dataflowBuffers(h programHeader) (list []Static) {
+	if h.allocators.begin == h.allocators.end || !o.knows("CircularBufferAllocator.next", "CircularBufferAllocator.l1_regions") {
+		return nil
+	}
+	next := uint64(o.fields["CircularBufferAllocator.next"][0])
+	if _, ok := elements(h.allocators.begin, h.allocators.end, next, maxProgramRanges); !ok {
+		o.invalid()
+	}
+	for at := h.allocators.begin; at < h.allocators.end && o.err == nil; at += next {
+		cores := o.coreRanges(span{at, at + rangeBytes})
+		for _, words := range o.words(o.span(at, "CircularBufferAllocator.l1_regions"), 2, maxProgramRanges) {
+			begin, end := words[0], words[1]
+			if end < begin || end > maxL1 {
+				o.invalid()
+			}
+			if begin != end { // the first may only mark the beginning of L1
+				list = append(list, Static{Address: begin, Bytes: end - begin, Cores: cores, Kind: event.DataflowBuffer})
+			}
+		}
+	}
+	if o.err != nil {
+		return nil
 	}
 	return list
 }

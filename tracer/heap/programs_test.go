@@ -4,7 +4,6 @@ import (
 	"os"
 	"reflect"
 	"runtime"
-	"slices"
 	"testing"
 	"unsafe"
 
@@ -14,44 +13,6 @@ import (
 	"ttmem/tracer/host"
 	"ttmem/tracer/layout"
 )
-
-// A region is split into the buffers in it if they fill it.
-func TestDivide(t *testing.T) {
-	here, there := event.CoreRange{X1: 7, Y1: 7}, event.CoreRange{X0: 8, X1: 9, Y1: 7}
-	buffers := func(sizes ...uint64) (list []dataflowBuffer) {
-		for _, bytes := range sizes {
-			list = append(list, dataflowBuffer{bytes, []event.CoreRange{here}})
-		}
-		return list
-	}
-	whole := []span{{100, 160}}
-	for _, c := range []struct {
-		name    string
-		regions []span
-		buffers []dataflowBuffer
-		parts   []span
-		rest    span
-	}{
-		{"adjacent", whole, buffers(20, 40), []span{{100, 120}, {120, 160}}, span{}},
-		{"one shares the place of another", whole, buffers(20, 40, 40), whole, span{}},
-		{"one lies in a tensor", whole, buffers(60, 20, 70), whole, span{}},
-		{"one is too large", whole, buffers(50, 20), whole, span{}},
-		{"two regions", []span{{100, 120}, {128, 160}}, buffers(20, 32), []span{{100, 120}, {128, 160}}, span{}},
-		{"scratchpads behind them", whole, buffers(20, 30), []span{{100, 120}, {120, 150}}, span{150, 160}},
-		{"scratchpads alone", whole, nil, nil, span{100, 160}},
-		{"scratchpads alone on these cores", whole, []dataflowBuffer{{60, []event.CoreRange{there}}}, nil, span{100, 160}},
-		{"an empty one", whole, buffers(0, 60), whole, span{}},
-		{"none", nil, buffers(20), nil, span{}},
-		{"a gap behind them", []span{{100, 120}, {128, 160}}, buffers(20), []span{{100, 120}}, span{128, 160}},
-		{"a gap before the last region", []span{{100, 120}, {128, 160}}, buffers(10), []span{{100, 120}, {128, 160}}, span{}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			parts, rest := divide(c.regions, sizesOn(here, c.buffers))
-			qt.Check(t, qt.IsTrue(slices.Equal(parts, c.parts)), qt.Commentf("%v", parts))
-			qt.Check(t, qt.Equals(rest, c.rest))
-		})
-	}
-}
 
 // madeUpFields are the offsets in a synthetic program, in words.
 var madeUpFields = map[string]layout.Chain{

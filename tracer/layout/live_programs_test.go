@@ -33,10 +33,6 @@ var programFields = map[string]struct {
 	"ProgramImpl.local_dataflow_buffer_allocation_needed_": {0, 2, true},
 	"CircularBufferAllocator.l1_regions":                   {0, 2, true},
 	"CircularBufferAllocator.next":                         {0, 2, true},
-	"ProgramImpl.dataflow_buffers_":                        {0, 1, true},
-	"DataflowBuffer.core_ranges":                           {0, 1, true},
-	"DataflowBuffer.total_size(a)":                         {0, 1, true},
-	"DataflowBuffer.total_size(b)":                         {0, 1, true},
 }
 
 // All fields of programs are found in all releases, without contradictions.
@@ -89,7 +85,7 @@ func TestLiveProgramsDamaged(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	e := open(t, whole)
 	functions := []string{
-		"detail::ProgramImpl::circular_buffers const", "detail::ProgramImpl::dataflow_buffers const",
+		"detail::ProgramImpl::circular_buffers const",
 		"detail::ProgramImpl::get_program_config const", invalidateCBs, invalidateDFBs, allocateCBs,
 		"detail::ProgramImpl::finalize_program_offsets", allocatorMark, cbImplAddress,
 		"CircularBufferImpl::is_on_logical_core const", "CircularBufferImpl::is_on_logical_corerange const",

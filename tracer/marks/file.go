@@ -3,7 +3,6 @@ package marks
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
@@ -13,39 +12,27 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/symbolize"
-	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
 )
 
-// A markedFile is a file that was mapped. It stays open while it has probes, because its
-// lease ends when it is closed; see host.TakeLease.
+// A markedFile is a file that was mapped. Its File is nil if it has no probes.
 type markedFile struct {
-	file   *os.File // nil: it has no probes
-	info   os.FileInfo
-	inode  host.InodeHandle
-	probes io.Closer // nil: none, or none yet
-	calls  string    // the marked functions, for messages
+	kernel.ProbedFile
+	calls string // the marked functions, for messages
 	// refused is true if the file was open for writing
 	refused bool
 	// same is the same file in another container, which has the probes
 	same *markedFile
 }
 
-// fileKey identifies a file. The number of a deleted inode may be reused: unchanged detects
+// fileKey identifies a file. The number of a deleted inode may be reused: kernel.Unchanged detects
 // that.
 type fileKey struct{ device, inode uint64 }
 
 func keyOf(info os.FileInfo) fileKey {
-	s := statOf(info)
+	s := info.Sys().(*syscall.Stat_t)
 	return fileKey{s.Dev, s.Ino}
 }
-
-// unchanged reports whether a file is the same and has the same content: a write, or the
-// creation of another file, sets the change time.
-func unchanged(before, now os.FileInfo) bool {
-	return statOf(before).Ctim == statOf(now).Ctim && before.ModTime().Equal(now.ModTime()) && before.Size() == now.Size()
-}
-
-func statOf(info os.FileInfo) *syscall.Stat_t { return info.Sys().(*syscall.Stat_t) }
 
 // place places the probes of a file with functions to mark. It closes a file that gets
 // none.
@@ -53,39 +40,38 @@ func (c *Placer) place(f *markedFile) {
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if f.probes == nil && f.file != nil {
-			f.file.Close()
-			f.file = nil
+		if f.Probes == nil {
+			f.Remove()
 		}
 	}()
 	offsets, numbers, err := c.read(f)
 	if err != nil || len(offsets) == 0 {
 		return // no library, or without a function to mark
 	}
-	if c.hasProbes(f) || !c.lease(f) {
+	if c.hasProbes(f) {
 		return
 	}
-	// Writers wait from here on. If something was written meanwhile, the file is read
-	// again.
-	info, err := f.file.Stat()
-	if err != nil {
+	// Writers wait from here on, or no probes are placed: the target comes first. If something was
+	// written meanwhile, the file is read again.
+	info, err := f.Protect()
+	if c.refuse(f, err); err != nil {
 		return
 	}
-	if !unchanged(info, f.info) {
+	if !kernel.Unchanged(f.Info, info) {
 		c.mu.Lock()
-		f.info = info
+		f.Info = info
 		c.mu.Unlock()
 		if offsets, numbers, err = c.read(f); err != nil || len(offsets) == 0 {
 			return
 		}
 	}
-	l, err := c.uprobes.Place(fmt.Sprintf("/proc/self/fd/%d", f.file.Fd()), c.program, offsets, numbers, 0)
+	probes, err := f.Place(c.uprobes, c.program, offsets, numbers)
 	if err != nil {
-		c.warn(fmt.Sprintf("--mark-at: calls of %s in %s are not seen: %v", f.calls, pathOf(f.file), err))
+		c.warn(fmt.Sprintf("--mark-at: calls of %s in %s are not seen: %v", f.calls, f.Name(), err))
 		return
 	}
 	c.mu.Lock()
-	f.probes = l
+	f.Probes = probes
 	c.mu.Unlock()
 	c.Withdraw() // a writer may have arrived before the probes were placed
 }
@@ -94,9 +80,9 @@ func (c *Placer) place(f *markedFile) {
 func (c *Placer) hasProbes(f *markedFile) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f.inode = host.HandleOf(f.file)
+	f.Identify()
 	for _, other := range c.files {
-		if other.probes != nil && host.SameInode(other.inode, f.inode, other.info, f.info) {
+		if other.Probes != nil && other.Same(&f.ProbedFile) {
 			f.same = other
 			return true
 		}
@@ -106,7 +92,7 @@ func (c *Placer) hasProbes(f *markedFile) bool {
 
 // read finds the functions to mark in a file.
 func (c *Placer) read(f *markedFile) (offsets, numbers []uint64, err error) {
-	e, err := symbolize.New(f.file, f.info.Size())
+	e, err := symbolize.New(f.File, f.Info.Size())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -121,23 +107,18 @@ func (c *Placer) read(f *markedFile) (offsets, numbers []uint64, err error) {
 	return offsets, numbers, nil
 }
 
-// lease makes writers wait until the probes are gone, and reports whether they will.
-// Without a lease no probes are placed: the target comes first.
-func (c *Placer) lease(f *markedFile) bool {
-	err := host.TakeLease(f.file)
+// refuse warns about a file that cannot be protected against overwriting.
+func (c *Placer) refuse(f *markedFile, err error) {
 	again := f.refused
 	f.refused = errors.Is(err, unix.EAGAIN)
-	if err == nil {
-		return true
+	if err == nil || again {
+		return
 	}
 	why := fmt.Sprintf("it cannot be protected against overwriting (no lease: %v)", err)
 	if f.refused {
 		why = "it is open for writing"
 	}
-	if !again {
-		c.warn(fmt.Sprintf("--mark-at: calls of %s in %s are not marked: %s", f.calls, pathOf(f.file), why))
-	}
-	return false
+	c.warn(fmt.Sprintf("--mark-at: calls of %s in %s are not marked: %s", f.calls, f.Name(), why))
 }
 
 // Withdraw removes the probes of the files that writers wait for, and lets the writers go
@@ -149,11 +130,9 @@ func (c *Placer) Withdraw() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, f := range c.files {
-		if f.probes == nil || !host.LeaseBroken(f.file) {
+		if !f.Overwritten() {
 			continue
 		}
-		f.probes.Close()
-		f.probes = nil
 		// processes that map it from now on see other content
 		where := "processes that run it"
 		maps.DeleteFunc(c.files, func(_ fileKey, other *markedFile) bool {
@@ -162,10 +141,8 @@ func (c *Placer) Withdraw() {
 			}
 			return other == f || other.same == f
 		})
-		c.warn(fmt.Sprintf("%s is being overwritten: calls of %s in %s are no longer marked", pathOf(f.file), f.calls, where))
-		host.EndLease(f.file)
-		f.file.Close()
-		f.file = nil
+		c.warn(fmt.Sprintf("%s is being overwritten: calls of %s in %s are no longer marked", f.Name(), f.calls, where))
+		f.Remove()
 	}
 }
 
@@ -178,13 +155,4 @@ func (c *Placer) calls(numbers []uint64) string {
 		}
 	}
 	return strings.Join(list, ", ")
-}
-
-// pathOf is the path of an open file, for messages.
-func pathOf(file *os.File) string {
-	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
-	if err != nil {
-		return file.Name()
-	}
-	return path
 }

@@ -107,13 +107,9 @@ func (c *Placer) settle() {
 }
 
 func (c *Placer) take(file *os.File) {
-	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() || c.own != nil && os.SameFile(c.own, info) {
-		file.Close()
-		return
-	}
-	f := &markedFile{file: file, info: info}
-	if !c.isNew(f) {
+	probed, err := kernel.NewProbedFile(file)
+	f := &markedFile{ProbedFile: probed}
+	if err != nil || !f.Info.Mode().IsRegular() || c.own != nil && os.SameFile(c.own, f.Info) || !c.isNew(f) {
 		file.Close()
 		return
 	}
@@ -124,16 +120,16 @@ func (c *Placer) take(file *os.File) {
 func (c *Placer) isNew(f *markedFile) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := keyOf(f.info)
+	key := keyOf(f.Info)
 	if before := c.files[key]; before != nil {
 		// an open file cannot have been replaced
-		if before.file != nil || !before.refused && unchanged(before.info, f.info) {
+		if before.File != nil || !before.refused && kernel.Unchanged(before.Info, f.Info) {
 			return false
 		}
 		f.refused = before.refused
 	}
 	if len(c.files) >= maxMarkedFiles {
-		maps.DeleteFunc(c.files, func(_ fileKey, f *markedFile) bool { return f.file == nil })
+		maps.DeleteFunc(c.files, func(_ fileKey, f *markedFile) bool { return f.File == nil })
 	}
 	c.files[key] = f
 	c.unread++
@@ -167,13 +163,6 @@ func (c *Placer) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, f := range c.files {
-		if f.probes != nil {
-			f.probes.Close()
-			f.probes = nil
-		}
-		if f.file != nil {
-			f.file.Close() // lets writers go on
-			f.file = nil
-		}
+		f.Remove()
 	}
 }

@@ -1,0 +1,94 @@
+package kernel
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/cilium/ebpf"
+
+	"ttmem/tracer/host"
+)
+
+// A ProbedFile is a file that gets probes. It stays open while it has them: its lease ends when it
+// is closed (see host.TakeLease), and its path may lie in another mount namespace, or be gone.
+type ProbedFile struct {
+	File   *os.File
+	Info   os.FileInfo // of the content that was read
+	Probes io.Closer   // nil: none, or none yet
+	leased bool
+	inode  host.InodeHandle
+}
+
+// NewProbedFile returns an open file, without probes.
+func NewProbedFile(file *os.File) (f ProbedFile, err error) {
+	f.File = file
+	f.Info, err = file.Stat()
+	return f, err
+}
+
+// Identify prepares Same.
+func (f *ProbedFile) Identify() { f.inode = host.HandleOf(f.File) }
+
+// Same reports whether probes in one file are in the other too: under another name, or in another
+// container. Both have to be identified.
+func (f *ProbedFile) Same(other *ProbedFile) bool {
+	return os.SameFile(f.Info, other.Info) || host.SameInode(f.inode, other.inode, f.Info, other.Info)
+}
+
+// Protect makes writers wait until the probes are removed; unix.EAGAIN means that the file is open
+// for writing. The content was read before: if it is not Unchanged since, it has to be read again.
+func (f *ProbedFile) Protect() (now os.FileInfo, err error) {
+	if err := host.TakeLease(f.File); err != nil {
+		return nil, err
+	}
+	f.leased = true
+	return f.File.Stat()
+}
+
+// Place places a program at offsets of the file, each with the cookie at its index.
+func (f *ProbedFile) Place(u Uprobes, program *ebpf.Program, offsets, cookies []uint64) (io.Closer, error) {
+	return u.Place(f.descriptor(), program, offsets, cookies, 0)
+}
+
+// Overwritten reports whether a writer waits for the removal of the probes.
+func (f *ProbedFile) Overwritten() bool {
+	return f.Probes != nil && f.leased && host.LeaseBroken(f.File)
+}
+
+// Remove removes the probes, if there are any, and closes the file, so that writers go on.
+func (f *ProbedFile) Remove() {
+	if f.Probes != nil {
+		f.Probes.Close()
+		f.Probes = nil
+	}
+	if f.File != nil {
+		host.EndLease(f.File)
+		f.File.Close()
+		f.File = nil
+	}
+}
+
+func (f *ProbedFile) descriptor() string { return fmt.Sprintf("/proc/self/fd/%d", f.File.Fd()) }
+
+// Name is the present path of the file, for messages.
+func (f *ProbedFile) Name() string {
+	path, err := os.Readlink(f.descriptor())
+	if err != nil {
+		return f.File.Name()
+	}
+	return path
+}
+
+// IsDeleted reports whether the file was deleted. It does not use the file system, which may not
+// answer.
+func (f *ProbedFile) IsDeleted() bool { return strings.HasSuffix(f.Name(), " (deleted)") }
+
+// Unchanged reports whether a file has the same content: a write, or the creation of another file
+// with the same inode number, sets the change time.
+func Unchanged(before, now os.FileInfo) bool {
+	changed := func(info os.FileInfo) syscall.Timespec { return info.Sys().(*syscall.Stat_t).Ctim }
+	return changed(before) == changed(now) && before.ModTime().Equal(now.ModTime()) && before.Size() == now.Size()
+}

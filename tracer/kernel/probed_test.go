@@ -1,0 +1,63 @@
+package kernel
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"ttmem/e2e/tracetest"
+)
+
+// What was written before the lease is noticed, and a writer after it waits until the probes are
+// removed.
+func TestProbedFileIsProtected(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "library")
+	write := func(text string) { qt.Check(t, qt.IsNil(os.WriteFile(path, []byte(text), 0o600))) }
+	open := func() ProbedFile {
+		file, err := os.Open(path)
+		qt.Assert(t, qt.IsNil(err))
+		f, err := NewProbedFile(file)
+		qt.Assert(t, qt.IsNil(err))
+		t.Cleanup(f.Remove)
+		return f
+	}
+	write("first")
+	f := open()
+	write("the second")
+	now, err := f.Protect()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.IsFalse(Unchanged(f.Info, now)))
+	f.Remove()
+
+	f = open()
+	now, err = f.Protect()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.IsTrue(Unchanged(f.Info, now)))
+	f.Probes = io.NopCloser(nil)
+	qt.Check(t, qt.IsFalse(f.Overwritten()))
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		write("the third one")
+	}()
+	qt.Check(t, qt.IsTrue(tracetest.Eventually(time.Minute, f.Overwritten)))
+	select {
+	case <-written:
+		t.Error("the writer did not wait")
+	default:
+	}
+	f.Remove()
+	<-written
+
+	writer, err := os.OpenFile(path, os.O_WRONLY, 0)
+	qt.Assert(t, qt.IsNil(err))
+	defer writer.Close()
+	f = open()
+	_, err = f.Protect()
+	qt.Check(t, qt.ErrorIs(err, unix.EAGAIN))
+}
