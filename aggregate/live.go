@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
 )
 
