@@ -9,6 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
@@ -46,7 +47,7 @@ func opsRecording(t *testing.T) {
 	qt.Assert(t, qt.IsNil(f.Close()))
 }
 
-// TestTheLogListsRunsOnRequest: there are too many of them to be in every list.
+// TestTheLogListsRunsOnRequest: there are too many of them to be in every list for people.
 func TestTheLogListsRunsOnRequest(t *testing.T) {
 	opsRecording(t)
 	all, _ := logOf(t, "model.ttmem", logOptions{}, page.Layout{})
@@ -54,6 +55,8 @@ func TestTheLogListsRunsOnRequest(t *testing.T) {
 	runs, _ := logOf(t, "model.ttmem", logOptions{kinds: []string{"program_run"}}, page.Layout{})
 	qt.Check(t, qt.Equals(strings.Count(runs, "program_run"), 4))
 	qt.Check(t, qt.StringContains(runs, "program 1, model.py:80 call_80 · ttnn.relu"))
+	lines, _ := logOf(t, "model.ttmem", logOptions{viewOptions: viewOptions{format: term.Format{JSON: true}}}, page.Layout{})
+	qt.Check(t, qt.Equals(strings.Count(lines, `"kind":"program_run"`), 4))
 }
 
 func TestOpsOfMoments(t *testing.T) {

@@ -190,117 +190,116 @@ type Capacity struct {
 	// BytesPerBank is the space in each bank that can be allocated.
 	BytesPerBank uint64 `json:"bytes_per_bank"`
 	// Base is the address in each bank where this space begins; 0 if it is not known.
-	Base uint64 `json:"base_address"`
+	Base uint64 `json:"base_address,omitempty"`
 }
 
 // Total returns the capacity of all banks, in bytes.
 func (c Capacity) Total() uint64 { return uint64(c.Banks) * c.BytesPerBank }
 
-// Event is one event. Kind decides which fields are set; the comments name the
-// kinds. The tags are for Reader; AppendJSON writes records.
+// Event is one event. Kind decides which fields are set; the comments name the kinds.
 type Event struct {
 	// TimeNs is CLOCK_MONOTONIC in ns, taken in the kernel at the probe.
-	TimeNs uint64 `json:"time_ns"`
-	Kind   Kind   `json:"kind"`
+	TimeNs uint64
+	Kind   Kind
 	// PID and TID are in the tracer's PID namespace.
-	PID int `json:"pid"`
-	TID int `json:"tid"`
+	PID int
+	TID int
 	// Comm is the kernel's name of the thread.
-	Comm string `json:"comm"`
+	Comm string
 
 	// Devices are the ids of all chips of the event; a buffer on a mesh is one
 	// event with all chips of the mesh. They must not be modified, because
 	// events of one device share the slice.
-	Devices []int  `json:"devices"`
-	Region  Region `json:"region"`
+	Devices []int
+	Region  Region
 
 	// BufferID is Buffer::unique_id_, unique within a process. Alloc, Free.
-	BufferID uint64 `json:"buffer_id"`
+	BufferID uint64
 	// Object is the Buffer's address in the process. Alloc, Free.
-	Object uint64 `json:"object"`
+	Object uint64
 	// Allocator is the address of the allocator in the process. All its buffers
 	// end together. Alloc, Free, AllocFailed, DeviceOpen, DeviceClose.
-	Allocator uint64 `json:"allocator"`
+	Allocator uint64
 	// Address is the device's address of the memory in each bank. Alloc, Free,
 	// CBAlloc.
-	Address uint64 `json:"address"`
+	Address uint64
 	// SizeBytes is Buffer::size_ on each chip; for CBAlloc the bytes on each
 	// core; for KernelLoad the binary's bytes in DRAM on each chip.
-	SizeBytes uint64 `json:"size_bytes"`
+	SizeBytes uint64
 	// PageSizeBytes is Buffer::page_size_. Alloc, AllocFailed.
-	PageSizeBytes uint64 `json:"page_size_bytes"`
-	Layout        Layout `json:"layout"`
+	PageSizeBytes uint64
+	Layout        Layout
 	// BytesPerBank is the memory in each of Banks banks on each chip, equal to
 	// that of tt-metal's allocator. Alloc, Free, AllocFailed. For KernelLoad it
 	// is the bytes of text in each core's L1.
-	BytesPerBank uint64 `json:"bytes_per_bank"`
-	Banks        uint32 `json:"banks"`
+	BytesPerBank uint64
+	Banks        uint32
 
 	// ProgramID is ProgramImpl's id, unique within a process. CB*, Kernel*, ProgramRun.
-	ProgramID uint64 `json:"program_id"`
+	ProgramID uint64
 	// Cores are the cores of a circular buffer, of a kernel, or of a buffer with PerCore.
 	// CBAlloc, KernelLoad, Alloc.
-	Cores []CoreRange `json:"cores"`
+	Cores []CoreRange
 	// PerCore marks a buffer that the hybrid allocator placed on single cores and not in all
 	// banks. Cores are nil if they could not be read, and Address is 0 if the addresses on them
 	// differ. Alloc, AllocFailed.
-	PerCore    bool       `json:"per_core"`
-	StaticKind StaticKind `json:"static_kind"`
+	PerCore    bool
+	StaticKind StaticKind
 	// Global marks a CBAlloc inside an L1 buffer, which counts its memory.
-	Global bool `json:"global"`
+	Global bool
 
-	Reason Reason `json:"reason"`
+	Reason Reason
 	// Message is the text of the library's exception. AllocFailed.
-	Message string `json:"message"`
+	Message string
 	// BeforeAttach marks an allocation from before the process was attached,
 	// which was read from its memory and has no stack. Alloc, CBAlloc,
 	// KernelLoad; and Free of such a buffer.
-	BeforeAttach bool `json:"before_attach"`
+	BeforeAttach bool
 	// Reread marks a correction of a lost event. It was derived from reading the process's
 	// memory again, or from another Buffer at the address of a freed one. It has the time of
 	// that discovery, and no stack. Alloc, Free, DeviceOpen, DeviceClose.
-	Reread bool `json:"reread"`
+	Reread bool
 	// Capacities are by region: DeviceOpen.
-	Capacities [BankedRegions]Capacity `json:"capacities"`
+	Capacities [BankedRegions]Capacity
 	// Board is the name of the chips' board; "" if the host does not know it.
 	// DeviceOpen.
-	Board string `json:"board"`
+	Board string
 	// Arch is the chips' architecture; "" if it is not known. DeviceOpen.
-	Arch string `json:"arch"`
+	Arch string
 	// Mesh is true if the device is a MeshDevice. DeviceOpen.
-	Mesh bool `json:"mesh"`
+	Mesh bool
 
 	// Command is the command line. ProcessStart.
-	Command string `json:"command"`
+	Command string
 	// Library is the path of the traced library and Release its release; "" if
 	// they are not known. ProcessStart.
-	Library string `json:"library"`
-	Release string `json:"release"`
+	Library string
+	Release string
 	// UID is the user that the process runs as. ProcessStart and Mark.
-	UID int `json:"uid"`
+	UID int
 	// Container is the id of the container that the process runs in, Pod the
 	// uid of its Kubernetes pod, and ContainerPID the process's id in its own
 	// PID namespace; "" and 0 if it is in none. ProcessStart.
-	Container    string `json:"container"`
-	Pod          string `json:"pod"`
-	ContainerPID int    `json:"container_pid"`
+	Container    string
+	Pod          string
+	ContainerPID int
 	// AttachedLate marks a process that had opened a device before it was
 	// attached. The circular buffers and kernels of its programs are reported
 	// when they run next. ProcessStart.
-	AttachedLate bool `json:"attached_late"`
+	AttachedLate bool
 	// ExitStatus is as in wait(2), or UnknownStatus. ProcessExit.
-	ExitStatus int `json:"exit_status"`
+	ExitStatus int
 
 	// Count is the number of lost events, and Cause their cause. Lost. For Mark,
 	// Cause is the name.
-	Count uint64 `json:"count"`
-	Cause string `json:"cause"`
+	Count uint64
+	Cause string
 
 	// Stack is the call stack; nil if none was taken.
-	Stack *Stack `json:"stack"`
+	Stack *Stack
 
 	// State is the state of a Checkpoint.
-	State *State `json:"-"`
+	State *State
 }
 
 // State is an encoded aggregate.State: Data refers to Stacks by their numbers.

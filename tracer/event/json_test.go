@@ -48,6 +48,7 @@ var samples = []Event{
 	{TimeNs: 5, Kind: ProgramRun, PID: 10, TID: 11, Devices: []int{0, 1}, ProgramID: 7},
 	{TimeNs: 6, Kind: CBFree, PID: 10, Region: CB, ProgramID: 7},
 	{TimeNs: 7, Kind: CBFree, PID: 10, Devices: []int{0}, Region: CB, ProgramID: 7, Reason: ReasonProcessExit},
+	{TimeNs: 7, Kind: CBFree, PID: 10, Devices: []int{0}, Region: CB, ProgramID: 7, StaticKind: Scratchpad},
 	{
 		TimeNs: 8, Kind: KernelLoad, PID: 10, Devices: []int{0}, Region: Kernel, ProgramID: 7,
 		SizeBytes: 9000, BytesPerBank: 3000, Cores: []CoreRange{{1, 2, 3, 4}},

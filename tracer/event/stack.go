@@ -43,11 +43,22 @@ const (
 // compiler inlined functions. Many stacks share it.
 type Call struct {
 	Frames []Frame
-	json   []byte // the frames as records have them
+
+	once sync.Once
+	json []byte // the frames as records have them, once somebody asked
 }
 
 // NewCall returns a call of known frames, which must not be modified.
-func NewCall(frames []Frame) *Call { return &Call{frames, appendFrames(nil, frames)} }
+func NewCall(frames []Frame) *Call { return &Call{Frames: frames} }
+
+// asJSON returns the frames as records have them, with commas between them.
+func (c *Call) asJSON() []byte {
+	c.once.Do(func() {
+		list := asWritten(c.Frames)
+		c.json = list[1 : len(list)-1]
+	})
+	return c.json
+}
 
 // Stack is a call stack, shared by all events that happened there. Names and
 // lines are looked up when they are first asked for.
@@ -113,7 +124,7 @@ func (s *Stack) appendJSON(b []byte) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, c.json...)
+		b = append(b, c.asJSON()...)
 	}
 	return append(b, ']')
 }
