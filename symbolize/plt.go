@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"fmt"
+	"io"
 )
 
 // PLT returns the address of the stub through which the file calls an imported function
@@ -37,6 +39,43 @@ func (e *ELF) Slot(vaddr uint64) (string, bool) {
 	}
 	name := e.nameAt(tableDynsym, symbol)
 	return name, name != ""
+}
+
+// Pointer returns where the pointer at a virtual address of the file leads at run time, as an address
+// in the file: from its relocation or, in a file that is loaded at its link address or has packed
+// relocations (DT_RELR), from the content. It reads all relocations.
+func (e *ELF) Pointer(vaddr uint64) (to uint64, err error) {
+	found := false
+	for _, s := range e.relocations {
+		e.eachEntry(s, relaSize, maxRelocations, func(_ uint64, b []byte) {
+			if binary.LittleEndian.Uint64(b) != vaddr {
+				return
+			}
+			to, found = binary.LittleEndian.Uint64(b[16:]), true
+			info := binary.LittleEndian.Uint64(b[8:])
+			switch kind := elf.R_X86_64(uint32(info)); kind {
+			case elf.R_X86_64_RELATIVE:
+			case elf.R_X86_64_64:
+				of, ok := e.symbol(tableDynsym, uint32(info>>32))
+				if to += of.Addr; !ok {
+					err = fmt.Errorf("the relocation at %#x is of an unknown symbol", vaddr)
+				}
+			default:
+				err = fmt.Errorf("unknown relocation %v at %#x", kind, vaddr)
+			}
+		})
+	}
+	if found {
+		return to, err
+	}
+	b, err := e.Text(vaddr, 8)
+	if err == nil && len(b) < 8 {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return 0, err
+	}
+	return binary.LittleEndian.Uint64(b), nil
 }
 
 // indexPLT finds the stubs through which a file calls functions that it imports, or that it

@@ -37,11 +37,10 @@ const (
 	imageDealloc = 0x600
 	imageUnwind  = 0x640 // data
 	imageRela    = 0x740
-	imageDynamic = 0x780
 	imageSymbols = 0x800
 	imageStrings = 0x8c0
 	imageHeaders = 0xa00
-	imageSize    = 0xac0
+	imageSize    = 0xb00
 )
 
 // goodImage returns an image of the interpreter of a minor version.
@@ -142,13 +141,9 @@ func (f *image) bytes() []byte {
 		put(at, uint32(16), int32(at+4-frames), int32(r[0]-at-8), uint32(r[1]), uint32(0))
 	}
 
-	put(imageDynamic, uint64(elf.DT_SYMTAB), uint64(imageSymbols), uint64(elf.DT_STRTAB), uint64(imageStrings))
-	dynamicEnd := imageDynamic + 32
 	if f.relocated {
 		put(imageRela, uint64(8), uint64(elf.R_X86_64_RELATIVE), uint64(0),
 			uint64(imageType+48), uint64(elf.R_X86_64_RELATIVE), f.dealloc)
-		put(dynamicEnd, uint64(elf.DT_RELA), uint64(imageRela), uint64(elf.DT_RELASZ), uint64(48))
-		dynamicEnd += 32
 	} else {
 		put(imageType+48, f.dealloc)
 	}
@@ -159,22 +154,24 @@ func (f *image) bytes() []byte {
 		})
 		text += copy(b[text:], s.name) + 1
 	}
+	rela := text
+	text += copy(b[text:], ".rela.dyn") + 1
 	programs := []elf.Prog64{
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Filesz: imageGILCode, Memsz: imageGILCode},
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Off: imageGILCode, Vaddr: imageGILCode, Filesz: imageUnwind - imageGILCode},
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: imageUnwind, Vaddr: imageUnwind, Filesz: imageHeaders - imageUnwind},
-		{Type: uint32(elf.PT_DYNAMIC), Off: imageDynamic, Vaddr: imageDynamic, Filesz: uint64(dynamicEnd + 16 - imageDynamic)},
 		{Type: uint32(elf.PT_GNU_EH_FRAME), Off: imageUnwind, Vaddr: imageUnwind, Filesz: imageRela - imageUnwind},
 	}
 	sections := []elf.Section64{{},
 		{Type: uint32(elf.SHT_DYNSYM), Off: imageSymbols, Addr: imageSymbols, Size: uint64(len(list)+1) * elf.Sym64Size, Link: 2, Entsize: elf.Sym64Size},
 		{Type: uint32(elf.SHT_STRTAB), Off: imageStrings, Addr: imageStrings, Size: uint64(text - imageStrings)},
+		{Type: uint32(elf.SHT_RELA), Name: uint32(rela - imageStrings), Off: imageRela, Addr: imageRela, Size: 48},
 	}
 	put(0, elf.Header64{
 		Ident: [16]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), 1},
 		Type:  uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1,
 		Phoff: 64, Phentsize: 56, Phnum: uint16(len(programs)),
-		Shoff: imageHeaders, Shentsize: 64, Shnum: uint16(len(sections)),
+		Shoff: imageHeaders, Shentsize: 64, Shnum: uint16(len(sections)), Shstrndx: 2,
 	})
 	put(64, programs)
 	put(imageHeaders, sections)

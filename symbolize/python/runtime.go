@@ -107,7 +107,7 @@ func (r *Runtime) fill(e *symbolize.ELF, object symbolize.Symbol, key uint64) (e
 // findDealloc returns the tp_dealloc of PyCode_Type.
 func findDealloc(e *symbolize.ELF, functions unwind.Functions, codeType uint64) (uint64, error) {
 	const deallocSlot = 48 // tp_dealloc, after the name and two sizes
-	addr, err := slotValue(e, codeType+deallocSlot)
+	addr, err := e.Pointer(codeType + deallocSlot)
 	if err != nil {
 		return 0, fmt.Errorf("reading tp_dealloc of PyCode_Type: %w", err)
 	}
@@ -121,4 +121,16 @@ func findDealloc(e *symbolize.ELF, functions unwind.Functions, codeType uint64) 
 		return 0, fmt.Errorf("tp_dealloc of PyCode_Type, %#x, is not the start of a function", addr)
 	}
 	return addr, nil
+}
+
+// read returns exactly n bytes at a virtual address.
+func read(e *symbolize.ELF, vaddr uint64, n int) ([]byte, error) {
+	b, err := e.Text(vaddr, n)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) < n {
+		return nil, fmt.Errorf("address %#x: %d bytes, not %d", vaddr, len(b), n)
+	}
+	return b, nil
 }

@@ -311,10 +311,13 @@ func ThreadName(pid, tid int) string {
 	return ""
 }
 
-// WithoutPath removes the file's name from an error.
+// WithoutPath removes the names of files and of the system call from an error.
 func WithoutPath(err error) error {
 	if path := (*os.PathError)(nil); errors.As(err, &path) {
 		return path.Err
+	}
+	if link := (*os.LinkError)(nil); errors.As(err, &link) {
+		return link.Err
 	}
 	return err
 }

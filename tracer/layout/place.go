@@ -1,7 +1,6 @@
 package layout
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,7 +13,7 @@ import (
 // place puts a probe on a function: on the first instruction if the kernel can emulate that one;
 // else on the next such instruction that still has all arguments; else on the first one.
 func (d *deriver) place(name string, f symbolize.Symbol, function bool) {
-	p := Probe{Symbol: f.Name, Size: f.Size, Addr: f.Addr, ProbeAddr: f.Addr, Kind: singleStepped, Stepped: true}
+	p := Probe{Symbol: f.Name, Size: f.Size, Addr: f.Addr, ProbeAddr: f.Addr, Stepped: true}
 	if function {
 		d.cheapen(&p, f)
 	}
@@ -32,31 +31,25 @@ func (d *deriver) put(name string, p Probe) {
 	d.layout.Probes[name] = p
 }
 
-const singleStepped = "single-stepped"
-
-// emulated returns the kind of an instruction that the kernel emulates at a uprobe; "" if the
-// kernel has to execute it. See branch_setup_xol_ops and push_setup_xol_ops in
+// emulated reports whether the kernel emulates an instruction at a uprobe; otherwise it has to
+// execute it out of line. See branch_setup_xol_ops and push_setup_xol_ops in
 // arch/x86/kernel/uprobes.c.
-func emulated(in *instruction) string {
-	if in.vector {
-		return ""
-	}
+func emulated(in *instruction) bool {
 	_, relative := in.args[0].(x86asm.Rel)
 	switch {
+	case in.vector:
+		return false
 	case in.op == x86asm.PUSH:
-		if _, bytes, ok := general(in.args[0]); ok && bytes == 8 {
-			return "push"
-		}
-	case in.op == x86asm.NOP && in.len == 1:
-		return "nop"
-	case in.op == x86asm.CALL && relative && in.len == 5:
-		return "call"
-	case in.op == x86asm.JMP && relative:
-		return "jmp"
-	case jump(in.op) && relative && (in.len == 2 || in.len == 6) && !dependsOnCount(in.op):
-		return "jcc"
+		_, bytes, ok := general(in.args[0])
+		return ok && bytes == 8
+	case in.op == x86asm.NOP:
+		return in.len == 1
+	case in.op == x86asm.CALL:
+		return relative && in.len == 5
+	case in.op == x86asm.JMP:
+		return relative
 	}
-	return ""
+	return jump(in.op) && relative && (in.len == 2 || in.len == 6) && !dependsOnCount(in.op)
 }
 
 // maxLead bounds the instructions before the one to probe.
@@ -83,11 +76,10 @@ func (d *deriver) cheapen(p *Probe, f symbolize.Symbol) {
 				return
 			}
 		}
-		if kind := emulated(&s.instruction); kind != "" {
-			if fl.entered(f.Addr, s.at) {
-				return
+		if emulated(&s.instruction) {
+			if !fl.entered(f.Addr, s.at) {
+				p.ProbeAddr, p.Stepped = s.at, false
 			}
-			p.ProbeAddr, p.Kind, p.Stepped = s.at, kind, false
 			return
 		}
 		if s.op == x86asm.JMP || s.op == x86asm.CALL || s.op == x86asm.RET || jump(s.op) {
@@ -145,10 +137,9 @@ func (d *deriver) shards() error {
 			}
 		}
 		d.layout.ShardRegisters = registers
-		p := Probe{Symbol: fl.fn.Name, Size: fl.fn.Size, Addr: fl.fn.Addr, ProbeAddr: s.at}
-		p.Kind = cmp.Or(emulated(&s.instruction), singleStepped)
-		p.Stepped = p.Kind == singleStepped
-		d.put("bank_shards", p)
+		d.put("bank_shards", Probe{
+			Symbol: fl.fn.Name, Size: fl.fn.Size, Addr: fl.fn.Addr, ProbeAddr: s.at, Stepped: !emulated(&s.instruction),
+		})
 		return nil
 	}
 	return errors.New("BankManager::allocate_buffer counts no cores")

@@ -20,9 +20,6 @@ type Probe struct {
 	Addr, ProbeAddr uint64
 	// FileOffset is the file offset of the instruction at ProbeAddr.
 	FileOffset uint64
-	// Kind is the instruction at ProbeAddr: "push", "nop", "call", "jmp", "jcc",
-	// or "single-stepped".
-	Kind string
 	// Stepped is true if the kernel has to execute the instruction out of line, which costs 9.7
 	// µs instead of 0.5 µs.
 	Stepped bool

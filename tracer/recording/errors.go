@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"syscall"
 )
 
@@ -61,20 +60,6 @@ type DamagedError struct {
 func (e *DamagedError) Error() string {
 	return fmt.Sprintf("%s is damaged at byte %d (%s): earlier events were read, later ones are lost",
 		e.Name, e.Offset, e.Cause)
-}
-
-// cause returns an error of the os package without the names of the file and the system call,
-// which the caller adds if needed.
-func cause(err error) error {
-	var path *os.PathError
-	var link *os.LinkError
-	switch {
-	case errors.As(err, &path):
-		return path.Err
-	case errors.As(err, &link):
-		return link.Err
-	}
-	return err
 }
 
 // errNoSpace replaces the system's messages for a full disk and a full quota.

@@ -9,19 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 	"ttmem/tracer/place"
-)
-
-// Existing selects what happens to an existing file. An empty one is always used.
-type Existing uint8
-
-// The treatment of an existing file.
-const (
-	// RefuseExisting makes Create fail.
-	RefuseExisting Existing = iota
-	// RotateExisting renames a recording to FILE.1, as if the new one continued it. Create fails
-	// for any other file.
-	RotateExisting
 )
 
 // FileOptions configure a recording in files. The zero value is one file without a limit.
@@ -40,8 +29,9 @@ type FileOptions struct {
 	// CheckpointEvents is the minimum number of events between two checkpoints of a file; 0: a
 	// number that makes them cheap.
 	CheckpointEvents int
-	// Existing selects what happens to an existing file.
-	Existing Existing
+	// Rotate renames an existing recording to FILE.1, as if the new one continued it. Create fails
+	// for other files, and without Rotate for all that are not empty.
+	Rotate bool
 	// Private makes the files readable only for their owner, because they have command lines and
 	// paths. Otherwise the umask decides.
 	Private bool
@@ -80,7 +70,7 @@ type segment struct {
 	stream bool
 }
 
-// Create begins a recording in a file. o.Existing selects what happens to an existing file.
+// Create begins a recording in a file.
 func Create(path string, o FileOptions) (*File, error) {
 	f := &File{path: path, o: o, header: o.header()}
 	info, err := os.Stat(path)
@@ -88,7 +78,7 @@ func Create(path string, o FileOptions) (*File, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		f.segment, err = f.begin(path, os.O_EXCL, nil)
 	case err != nil:
-		err = cause(err)
+		err = host.WithoutPath(err)
 	case info.IsDir():
 		return nil, fmt.Errorf("%s is a directory; name a file in it", path)
 	case !info.Mode().IsRegular():
@@ -98,7 +88,7 @@ func Create(path string, o FileOptions) (*File, error) {
 		f.segment, err = f.begin(path, 0, nil)
 	case info.Size() == 0:
 		f.segment, err = f.begin(path, 0, nil)
-	case o.Existing != RotateExisting:
+	case !o.Rotate:
 		return nil, fmt.Errorf("%s exists; remove it or name another", path)
 	case !IsRecording(path):
 		return nil, fmt.Errorf("%s exists and is not a ttmem recording; remove it or name another", path)
@@ -123,7 +113,7 @@ func (f *File) begin(path string, flags int, of func() *event.Event) (*segment, 
 	}
 	out, err := place.Create(path, flags, mode)
 	if err != nil {
-		return nil, cause(err)
+		return nil, host.WithoutPath(err)
 	}
 	s := &segment{f: out}
 	discard := func(err error) (*segment, error) {
@@ -131,7 +121,7 @@ func (f *File) begin(path string, flags int, of func() *event.Event) (*segment, 
 		if flags&os.O_EXCL != 0 {
 			os.Remove(path)
 		}
-		return nil, cause(err)
+		return nil, host.WithoutPath(err)
 	}
 	if info, err := out.Stat(); err != nil || !info.Mode().IsRegular() {
 		s.stream = true
@@ -234,7 +224,7 @@ func (f *File) fail(err error, doing string) error {
 }
 
 func (f *File) setError(err error, doing string) {
-	if err = cause(err); diskFull(err) {
+	if err = host.WithoutPath(err); diskFull(err) {
 		err = errNoSpace
 	}
 	f.err = fmt.Errorf("%s: %s%w; everything written so far is intact", f.path, doing, err)
@@ -257,7 +247,7 @@ func (f *File) Close(end End) error {
 	}
 	f.err, f.closed = fmt.Errorf("%s: the recording is closed", f.path), true
 	if err := f.f.Close(); err != nil {
-		return fmt.Errorf("%s: %w", f.path, cause(err))
+		return fmt.Errorf("%s: %w", f.path, host.WithoutPath(err))
 	}
 	return nil
 }

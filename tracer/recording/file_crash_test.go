@@ -102,7 +102,7 @@ func TestARotationThatIsCutShortLosesNothing(t *testing.T) {
 		for name, n := range files {
 			qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, name), good(n), 0o600)))
 		}
-		f, err := Create(path, FileOptions{Existing: RotateExisting})
+		f, err := Create(path, FileOptions{Rotate: true})
 		qt.Assert(t, qt.IsNil(err))
 		f.Add(&event.Event{Kind: event.Lost, Count: 5})
 		qt.Assert(t, qt.IsNil(f.Close(End{})))

@@ -95,7 +95,7 @@ func TestWhatIsThereAlready(t *testing.T) {
 	qt.Assert(t, qt.ErrorMatches(record(FileOptions{}, 2), path+" exists; remove it or name another"))
 	qt.Assert(t, qt.Equals(count(path), 1))
 
-	again := FileOptions{Existing: RotateExisting}
+	again := FileOptions{Rotate: true}
 	for n := range uint64(3) {
 		qt.Assert(t, qt.IsNil(record(again, n+2)))
 	}
@@ -133,7 +133,7 @@ func TestARotationLeavesForeignFilesAlone(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(f.Close(End{})))
 		qt.Assert(t, qt.IsNil(os.WriteFile(foreign, []byte("my notes"), 0o600)))
-		_, err = Create(path, FileOptions{Existing: RotateExisting, Keep: 2})
+		_, err = Create(path, FileOptions{Rotate: true, Keep: 2})
 		qt.Assert(t, qt.ErrorMatches(err, ".*"+foreign+" is in the way and is not a ttmem recording; move it away.*"))
 		content, err := os.ReadFile(foreign)
 		qt.Assert(t, qt.IsNil(err))

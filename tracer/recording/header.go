@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/tracer/codec"
+	"ttmem/tracer/host"
 )
 
 // A Header describes where and when a recording was made.
@@ -84,7 +85,7 @@ func readHeader(in io.Reader, name string) (h Header, size int64, err error) {
 	n, err := io.ReadFull(in, head[:])
 	have := head[:n]
 	if err != nil && !atEnd(err) {
-		return h, 0, fmt.Errorf("reading %s: %w", name, cause(err))
+		return h, 0, fmt.Errorf("reading %s: %w", name, host.WithoutPath(err))
 	}
 	if n == 0 {
 		return h, 0, notRecording(name + " is empty: nothing was recorded; record again")
@@ -107,7 +108,7 @@ func readHeader(in io.Reader, name string) (h Header, size int64, err error) {
 		if atEnd(err) {
 			return h, 0, &TruncatedError{name, 0}
 		}
-		return h, 0, fmt.Errorf("reading %s: %w", name, cause(err))
+		return h, 0, fmt.Errorf("reading %s: %w", name, host.WithoutPath(err))
 	}
 	if crc32.Checksum(p, castagnoli) != binary.LittleEndian.Uint32(head[len(magic)+4:]) {
 		return h, 0, &DamagedError{name, 0, "the checksum of its header is wrong"}

@@ -7,6 +7,8 @@ import (
 	"hash/crc32"
 	"io"
 	"iter"
+
+	"ttmem/tracer/host"
 )
 
 // A storage allows reads at any offset, as a file does.
@@ -131,7 +133,7 @@ func (r *Reader) goOnAt(in storage, c *checkpoint) (found bool, err error) {
 // jump continues at the block at an offset and forgets all definitions.
 func (r *Reader) jump(to int64) error {
 	if _, err := r.storage.Seek(to, io.SeekStart); err != nil {
-		return fmt.Errorf("reading %s: %w", r.name, cause(err))
+		return fmt.Errorf("reading %s: %w", r.name, host.WithoutPath(err))
 	}
 	r.in = bufio.NewReaderSize(r.storage, 64<<10)
 	r.offset, r.rows.dictionary = to, newReading(&r.Lines)

@@ -6,6 +6,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"ttmem/tracer/host"
 )
 
 // A FileReader reads a recording in a file.
@@ -27,7 +29,7 @@ func Open(path string) (*FileReader, error) {
 		return nil, fmt.Errorf("there is no recording %s: %w", path, fs.ErrNotExist)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("opening %s: %w", path, cause(err))
+		return nil, fmt.Errorf("opening %s: %w", path, host.WithoutPath(err))
 	}
 	r, err := open(f, path)
 	if err != nil {
@@ -40,7 +42,7 @@ func Open(path string) (*FileReader, error) {
 func open(f *os.File, path string) (*FileReader, error) {
 	info, err := f.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("opening %s: %w", path, cause(err))
+		return nil, fmt.Errorf("opening %s: %w", path, host.WithoutPath(err))
 	}
 	if info.IsDir() {
 		return nil, fmt.Errorf("%s is a directory; name a recording in it", path)

@@ -13,6 +13,7 @@ import (
 
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 )
 
 // A Reader reads a recording. Only one goroutine may use it at a time; any goroutine may use the
@@ -121,7 +122,7 @@ func (r *Reader) failed(err error) error {
 	if atEnd(err) {
 		return &TruncatedError{r.name, r.begin}
 	}
-	return fmt.Errorf("reading %s: %w", r.name, cause(err))
+	return fmt.Errorf("reading %s: %w", r.name, host.WithoutPath(err))
 }
 
 // nextBlock reads a block. It skips a block of an unknown kind.

@@ -136,7 +136,7 @@ func TestAPrivateRecordingIsItsOwners(t *testing.T) {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "run")
 		qt.Assert(t, qt.IsNil(before(path)))
-		f, err := Create(path, FileOptions{Private: true, Existing: RotateExisting, MaxBytes: 1, Checkpoint: empty})
+		f, err := Create(path, FileOptions{Private: true, Rotate: true, MaxBytes: 1, Checkpoint: empty})
 		qt.Assert(t, qt.IsNil(err))
 		for range 20 { // files follow each other
 			f.Add(&event.Event{Kind: event.Lost, Message: "a long one", Count: 1})

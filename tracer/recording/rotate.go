@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 )
 
 // A new file is completed under a temporary name. Then the older files are renamed, the oldest
@@ -46,7 +47,7 @@ func (f *File) rotate() error {
 	}
 	if err := os.Rename(next.f.Name(), f.path); err != nil {
 		next.drop()
-		return cause(err)
+		return host.WithoutPath(err)
 	}
 	f.f.Close() // again, after an error
 	f.segment = next
@@ -61,7 +62,7 @@ func (f *File) rotate() error {
 func (f *File) replaceExisting() error {
 	old, err := os.OpenFile(f.path, os.O_WRONLY, 0)
 	if err != nil {
-		return cause(err)
+		return host.WithoutPath(err)
 	}
 	defer old.Close()
 	if err := lock(old); err != nil {
@@ -78,7 +79,7 @@ func (f *File) replaceExisting() error {
 		}
 	}
 	next.drop()
-	return cause(err)
+	return host.WithoutPath(err)
 }
 
 // follow begins the next file under a temporary name.
@@ -89,7 +90,7 @@ func (f *File) follow(of func() *event.Event) (*segment, error) {
 		return nil, err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, cause(err)
+		return nil, host.WithoutPath(err)
 	}
 	return f.begin(path, os.O_EXCL, of)
 }
@@ -123,7 +124,7 @@ func (f *File) shift() error {
 	}
 	for n := last; n > 0; n-- {
 		if err := os.Rename(numbered(f.path, n-1), numbered(f.path, n)); err != nil {
-			return cause(err)
+			return host.WithoutPath(err)
 		}
 	}
 	return nil
@@ -140,7 +141,7 @@ func (f *File) dropOldest() error {
 			return err
 		}
 		if err := os.Remove(path); err != nil {
-			return cause(err)
+			return host.WithoutPath(err)
 		}
 	}
 	return nil

@@ -21,21 +21,13 @@ const (
 type Options struct {
 	// Header is the header of the recording; nil for that of NewHeader.
 	Header *Header
-	// Ttmem is the version of the program; "" for that of the build.
-	Ttmem string
 }
 
 func (o *Options) header() Header {
-	var h Header
 	if o.Header != nil {
-		h = *o.Header
-	} else {
-		h = NewHeader()
+		return *o.Header
 	}
-	if o.Ttmem != "" {
-		h.Ttmem = o.Ttmem
-	}
-	return h
+	return NewHeader()
 }
 
 // A Writer writes a recording to a file or a stream. It is not safe for concurrent use.

@@ -117,10 +117,6 @@ func FirstError(err error) error {
 	if errors.As(err, &joined) {
 		err = joined.Unwrap()[0]
 	}
-	var link *os.LinkError
-	if errors.As(err, &link) {
-		return link.Err
-	}
 	return host.WithoutPath(err)
 }
 

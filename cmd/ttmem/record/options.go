@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/cmd/ttmem/flags"
-	"ttmem/tracer/recording"
 )
 
 // Options are the flags for recordings.
@@ -30,8 +29,8 @@ type Options struct {
 	Keep    int
 	// Private is true if the recording has processes of other users.
 	Private bool
-	// existing selects what happens to an older file of that path.
-	existing recording.Existing
+	// rotate renames an older recording of that path.
+	rotate bool
 	// version is the version of ttmem.
 	version string
 }

@@ -34,7 +34,7 @@ func New(o Options, state *aggregate.State) (*Recorder, error) {
 	header := recording.NewHeader()
 	header.Ttmem = o.version
 	files := recording.FileOptions{
-		Options: recording.Options{Header: &header}, MaxBytes: int64(o.MaxSize), Keep: o.Keep, Private: o.Private, Existing: o.existing,
+		Options: recording.Options{Header: &header}, MaxBytes: int64(o.MaxSize), Keep: o.Keep, Private: o.Private, Rotate: o.rotate,
 		Checkpoint: func() func() *event.Event { return state.Freeze(nil) },
 	}
 	file, err := recording.Create(o.Path, files)

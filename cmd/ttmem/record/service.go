@@ -32,7 +32,7 @@ type Service struct {
 
 // NewService returns nil if nothing is recorded.
 func NewService(o Options, state *aggregate.State) (*Service, error) {
-	o.existing, o.Private = recording.RotateExisting, true
+	o.rotate, o.Private = true, true
 	of, err := New(o, state)
 	if of == nil {
 		return nil, err

@@ -137,7 +137,7 @@ func BenchmarkRotation(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		f, err := recording.Create(path, recording.FileOptions{
-			MaxBytes: 1, Keep: 2, Checkpoint: func() func() *event.Event { return state.Freeze(nil) }, Existing: recording.RotateExisting,
+			MaxBytes: 1, Keep: 2, Checkpoint: func() func() *event.Event { return state.Freeze(nil) }, Rotate: true,
 		})
 		qt.Assert(b, qt.IsNil(err))
 		f.Add(&event.Event{Kind: event.Lost, Cause: strings.Repeat("as long as the header ", 50)})

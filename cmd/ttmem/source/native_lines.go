@@ -3,6 +3,7 @@ package source
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
@@ -27,6 +28,21 @@ type mappedFile struct{ path, buildID string }
 // maxLineFiles is the maximum number of files to read: each takes a process.
 const maxLineFiles = 64
 
+// find returns the names of a file; nil if nothing is known about it. Once a file does not answer,
+// as on a network file system whose server is gone, no other one is read.
+func (l *lineFinder) find(of mappedFile, open lines.Opener) *lines.Names {
+	found := make(chan *lines.Names, 1)
+	go func() { found <- lines.Find(of.path, of.buildID, open) }()
+	select {
+	case names := <-found:
+		return names
+	case <-time.After(host.ReadPatience):
+		term.Warn(fmt.Sprintf("no more lines of native code: %s does not answer", page.Clean(of.path)))
+		l.open = maxLineFiles
+		return nil
+	}
+}
+
 // of returns the calls at a frame, innermost first; only the frame itself if no more is known.
 func (l *lineFinder) of(f event.Frame) []event.Frame {
 	if f.Kind != event.Native || f.BuildID == "" || f.File != "" { // ttmem used to record lines
@@ -37,7 +53,7 @@ func (l *lineFinder) of(f event.Frame) []event.Frame {
 	of := mappedFile{f.Path, f.BuildID}
 	names, known := l.files[of]
 	if !known && l.open < maxLineFiles {
-		if names = lines.Find(of.path, of.buildID, host.OpenPath); names != nil {
+		if names = l.find(of, host.OpenPath); names != nil {
 			l.open++
 		}
 		if l.files == nil {

@@ -13,6 +13,7 @@ import (
 
 	"ttmem/symbolize"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 	"ttmem/tracer/recording"
 )
 
@@ -121,6 +122,21 @@ void load(int n) {
 	qt.Assert(t, qt.DeepEquals(read(), []event.Frame{frame}))
 	qt.Assert(t, qt.IsNil(os.Remove(library)))
 	qt.Assert(t, qt.DeepEquals(read(), []event.Frame{frame}))
+}
+
+// A file on a file system that never answers costs one wait.
+func TestLinesDoNotWaitForever(t *testing.T) {
+	stuck := make(chan struct{})
+	defer close(stuck)
+	var l lineFinder
+	began := time.Now()
+	names := l.find(mappedFile{"/mnt/gone/library.so", "ab12"}, func(string) (*os.File, error) {
+		<-stuck
+		return nil, os.ErrNotExist
+	})
+	qt.Check(t, qt.IsNil(names))
+	qt.Check(t, qt.IsTrue(time.Since(began) >= host.ReadPatience))
+	qt.Check(t, qt.Equals(l.open, maxLineFiles), qt.Commentf("another file would be read"))
 }
 
 // TestTheTracerReadsNoDWARF: files are its users', and it is root.
