@@ -210,26 +210,27 @@ func Grep(c *cobra.Command, grep *string) {
 	_ = c.RegisterFlagCompletionFunc("grep", cobra.NoFileCompletions)
 }
 
-// At adds --at; docs/diff.md explains moments.
+// moments are the moments with names; docs/diff.md explains them.
+var moments = []string{"begin", "end", "peak", "failure"}
+
+// At adds --at.
 func At(c *cobra.Command, at *string, normally string) {
-	c.Flags().StringVar(at, "at", normally, "the `MOMENT`: begin, end, peak, failure, a mark, or a time such as 2.5s")
-	words := []string{"begin", "end", "peak", "failure"}
-	if normally == "" {
-		words = []string{"left", "end", "peak"}
+	moment(c, "at", at, normally, "the")
+}
+
+// Span adds --from and --to.
+func Span(c *cobra.Command, from, to *string, normally string) {
+	moment(c, "from", from, "", "begin at this")
+	moment(c, "to", to, normally, "end at this")
+}
+
+func moment(c *cobra.Command, flag string, text *string, normally, usage string) {
+	c.Flags().StringVar(text, flag, normally, usage+" `MOMENT`: "+strings.Join(moments, ", ")+", a mark, or a time such as 2.5s")
+	words := moments
+	if flag != "from" && normally != "end" {
+		words = append([]string{"left"}, moments...)
 	}
-	Complete(c, "at", words)
-}
-
-// From adds --from; words are the moments to complete.
-func From(c *cobra.Command, from *string, words ...string) {
-	c.Flags().StringVar(from, "from", "", "begin at this `MOMENT`, such as a mark")
-	Complete(c, "from", words)
-}
-
-// To adds --to; words are the moments to complete.
-func To(c *cobra.Command, to *string, normally string, words ...string) {
-	c.Flags().StringVar(to, "to", normally, "end at this `MOMENT`, such as a mark")
-	Complete(c, "to", words)
+	Complete(c, flag, words)
 }
 
 // FailAbove adds --fail-above.
