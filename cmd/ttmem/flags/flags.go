@@ -210,25 +210,22 @@ func Grep(c *cobra.Command, grep *string) {
 	_ = c.RegisterFlagCompletionFunc("grep", cobra.NoFileCompletions)
 }
 
-// moments are the moments with names; docs/diff.md explains them.
-var moments = []string{"begin", "end", "peak", "failure"}
-
-// At adds --at.
+// At adds --at; docs/diff.md explains moments.
 func At(c *cobra.Command, at *string, normally string) {
-	moment(c, "at", at, normally, "the")
+	moment(c, "at", at, normally, "the `MOMENT`: begin, end, peak, failure, a mark, or a time such as 2.5s")
 }
 
 // Span adds --from and --to.
 func Span(c *cobra.Command, from, to *string, normally string) {
-	moment(c, "from", from, "", "begin at this")
-	moment(c, "to", to, normally, "end at this")
+	moment(c, "from", from, "", "begin at this `MOMENT`, such as a mark")
+	moment(c, "to", to, normally, "end at this `MOMENT`, such as a mark")
 }
 
 func moment(c *cobra.Command, flag string, text *string, normally, usage string) {
-	c.Flags().StringVar(text, flag, normally, usage+" `MOMENT`: "+strings.Join(moments, ", ")+", a mark, or a time such as 2.5s")
-	words := moments
+	c.Flags().StringVar(text, flag, normally, usage)
+	words := []string{"begin", "end", "peak", "failure"}
 	if flag != "from" && normally != "end" {
-		words = append([]string{"left"}, moments...)
+		words = append(words, "left")
 	}
 	Complete(c, flag, words)
 }
