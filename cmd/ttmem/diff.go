@@ -58,8 +58,7 @@ docs/diff.md explains moments, and which call stacks are the same in both.`,
 		},
 	}
 	flags.At(c, &o.at, "")
-	flags.From(c, &o.from, "begin", "peak")
-	flags.To(c, &o.to, "left", "left", "end", "peak")
+	flags.Span(c, &o.from, &o.to, "left")
 	flags.By(c, &o.by, "stack")
 	flags.PIDs(c, &o.source.PIDs)
 	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
@@ -123,16 +122,8 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 		}
 		return a, o.newSide(args[1], at), nil
 	}
-	from, err := source.ParseMoment("from", o.from)
-	if err != nil {
-		return nil, nil, err
-	}
-	to, err := source.ParseMoment("to", o.to)
-	if err != nil {
-		return nil, nil, err
-	}
-	to.Last = true
-	return o.newSide(args[0], from), o.newSide(args[0], to), nil
+	span, err := (&source.Options{File: args[0]}).ParseSpan(o.from, o.to, source.End)
+	return o.newSide(args[0], span.From), o.newSide(args[0], span.To), err
 }
 
 func runDiff(c *cobra.Command, o *diffOptions, args []string) error {

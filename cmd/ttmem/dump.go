@@ -57,7 +57,7 @@ func runDump(o *viewOptions) error {
 	if err != nil {
 		return err
 	}
-	at, err := o.moment("at", "list")
+	at, err := o.source.ParseAt(o.at)
 	if err != nil {
 		return err
 	}

@@ -63,8 +63,7 @@ docs/leaks.md explains marks, and what counts as a leak.`,
 		RunE:    func(c *cobra.Command, _ []string) error { return runLeaks(c, &o) },
 	}
 	o.source.RegisterWatch(c)
-	flags.From(c, &o.from, "begin")
-	flags.To(c, &o.to, "", "end")
+	flags.Span(c, &o.from, &o.to, "end")
 	flags.By(c, &o.by, "stack")
 	flags.Chips(c, &o.devices)
 	flags.Regions(c, &o.regions, leakRegions)
@@ -78,35 +77,6 @@ docs/leaks.md explains marks, and what counts as a leak.`,
 
 // leakRegions are the regions of buffers.
 var leakRegions = alloc.RegionNames(page.Regions)
-
-// between returns the range of --from and --to.
-func (o *leaksOptions) between(c *cobra.Command) (r between.Range, err error) {
-	if r.From, err = parseMark(c, "from", o.from, source.Begin); err == nil {
-		r.To, err = parseMark(c, "to", o.to, source.End)
-	}
-	return r, err
-}
-
-// parseMark returns the mark that a flag names; the zero value if the flag names the beginning or
-// end of the whole range.
-func parseMark(c *cobra.Command, flag, text string, end source.Kind) (none source.Moment, err error) {
-	if text == "" {
-		if c.Flags().Changed(flag) {
-			return none, fmt.Errorf("--%s: name a mark", flag)
-		}
-		return none, nil
-	}
-	m, err := source.ParseMoment(flag, text)
-	switch {
-	case err == nil && m.Kind == end:
-		return none, nil
-	case err == nil && (m.Kind == source.Begin || m.Kind == source.End): // a mark of that name
-		return source.Moment{Kind: source.Mark, Name: text, Text: text}, nil
-	case err != nil || m.Kind != source.Mark:
-		return none, fmt.Errorf("--%s %s: leaks compares marks, begin and end; mark:%s is a mark of that name", flag, text, text)
-	}
-	return m, nil
-}
 
 // check checks the flags before anything is read.
 func (o *leaksOptions) check() (alloc.Filter, *name.Rules, error) {
@@ -131,7 +101,7 @@ func (o *leaksOptions) check() (alloc.Filter, *name.Rules, error) {
 }
 
 func runLeaks(c *cobra.Command, o *leaksOptions) error {
-	between, err := o.between(c)
+	span, err := o.source.ParseSpan(o.from, o.to, source.Mark)
 	if err != nil {
 		return err
 	}
@@ -139,16 +109,18 @@ func runLeaks(c *cobra.Command, o *leaksOptions) error {
 	if err != nil {
 		return err
 	}
-	w, marks, err := o.follow(between)
+	span.From.Peaks, span.To.Peaks = filter.SelectsPeak, filter.SelectsPeak
+	span.From.Earlier, span.To.Earlier = true, true
+	w, marks, err := o.follow(span)
 	if err != nil {
 		return err
 	}
 	snap := marks.State.Snapshot()
-	if err := checkSelected(&filter, snap, w.Of); err != nil {
+	if err := checkSelected(&filter, w.Snapshot(), w.Of); err != nil {
 		return errors.Join(cmp.Or(o.source.Missing(), err), w.Status())
 	}
-	if err := marks.Check(); err != nil {
-		return errors.Join(o.markError(w, err), w.Status())
+	if err := cmp.Or(marks.Check(w.In()), o.checkEnd(marks, w)); err != nil {
+		return errors.Join(err, w.Status())
 	}
 	p := o.page(marks, w, filter, rules)
 	p.Losses.Lost = map[string]uint64{}
@@ -169,24 +141,36 @@ func runLeaks(c *cobra.Command, o *leaksOptions) error {
 	return nil
 }
 
-// follow brings a state up to the end of the events.
-func (o *leaksOptions) follow(r between.Range) (*source.Summary, *between.Follower, error) {
-	marks := between.New(r)
+// follow brings a state to the end of the events. It returns the state of the source.
+func (o *leaksOptions) follow(span source.Span) (*source.State, *between.Follower, error) {
+	marks := &between.Follower{Span: span, State: aggregate.New()}
+	if o.source.File != "" && !span.IsWhole() {
+		recording := source.Recording{Path: o.source.File, PIDs: o.source.PIDs}
+		err := recording.Follow(span, marks.Begin, marks.End)
+		end, w, endErr := recording.End()
+		if err = cmp.Or(err, endErr); err != nil {
+			return nil, nil, cmp.Or(o.source.Missing(), err)
+		}
+		return &source.State{State: end, Summary: *w}, marks, nil
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	o.source.Ctx = ctx
-	o.source.StateOnly = o.source.File != "" && marks.Whole() && len(o.source.PIDs) == 0
+	o.source.StateOnly = o.source.File != "" && len(o.source.PIDs) == 0
 	handle := marks.Apply
 	if o.source.StateOnly {
 		handle = marks.State.Apply
 	}
 	w, err := o.source.Watch(func(e *event.Event) {
 		handle(e)
-		if o.source.File == "" && e.Kind == event.Checkpoint && (marks.Done() || o.areGone(marks.State)) {
+		if o.source.File == "" && e.Kind == event.Checkpoint && (marks.Over || marks.Known || o.areGone(marks.State)) {
 			stop() // no later event matters
 		}
 	})
-	return w, marks, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return &source.State{State: marks.State, Summary: *w}, marks, nil
 }
 
 // areGone reports whether a selected process was not seen and does not run. Existing memory must
@@ -197,32 +181,31 @@ func (o *leaksOptions) areGone(s *aggregate.State) bool {
 	})
 }
 
-// markError names the recording with a mark from before the first known event.
-func (o *leaksOptions) markError(w *source.Summary, err error) error {
-	var earlier *between.EarlierMarkError
-	switch {
-	case !errors.As(err, &earlier):
-		return err
+// checkEnd returns an error if the span ends before the first known event.
+func (o *leaksOptions) checkEnd(m *between.Follower, w *source.State) error {
+	switch to := m.To.MarkName(); {
+	case !m.Over:
+		return nil
 	case o.source.File != "":
-		return fmt.Errorf("--to %s: the mark lies before %s begins, and the memory at that time is not known here", earlier.Mark, w.Of)
+		return fmt.Errorf("--to %s: the mark lies before %s begins, and the memory at that time is not known here", to, w.Of)
+	default:
+		return fmt.Errorf("--to %s: the mark is too old, or of another user: the buffers live at it are not known (docs/leaks.md): "+
+			"ttmem leaks FILE --from %s --to %s of the service's recording (ttmem serve -o FILE)", to, cmp.Or(o.from, "begin"), o.to)
 	}
-	from := cmp.Or(o.from, "begin")
-	return fmt.Errorf("--to %s: the mark is too old, or of another user: the buffers live at it are not known (docs/leaks.md): "+
-		"ttmem leaks FILE --from %s --to %s of the service's recording (ttmem serve -o FILE)", earlier.Mark, from, o.to)
 }
 
 // page judges the survivors, with the rules of the options.
-func (o *leaksOptions) page(m *between.Follower, w *source.Summary, filter alloc.Filter, rules *name.Rules) *leaks.Page {
+func (o *leaksOptions) page(m *between.Follower, w *source.State, filter alloc.Filter, rules *name.Rules) *leaks.Page {
 	marks := m.Marks()
 	ask := analyze.LeakOptions{
-		ByRun: m.Whole() || m.Earlier, Suppressions: o.known,
+		ByRun: m.IsWhole() || m.Earlier, Suppressions: o.known,
 		Times: page.Each(marks, func(one leaks.Mark) uint64 { return one.TimeNs }),
 	}
 	list := leaks.Options{
 		By: o.by, Lines: o.lines, Limit: o.n, Filter: filter, Rules: rules, Suppress: o.suppress,
 		NowNs: m.State.Now(), Allocated: m.State.BuffersAllocated(),
 		Marks: marks, From: m.From.MarkName(), To: m.To.MarkName(),
-		FromIsEarlier: m.Earlier, StepMarks: m.Unused(true),
+		FromIsEarlier: m.Earlier, StepMarks: m.StepMarks(),
 	}
 	if w.Live && !m.Known {
 		list.WatchedNs = w.EndNs - w.BeganNs
@@ -231,7 +214,7 @@ func (o *leaksOptions) page(m *between.Follower, w *source.Summary, filter alloc
 }
 
 // pageNotes returns which survivors and marks the page leaves out.
-func (o *leaksOptions) pageNotes(p *leaks.Page, m *between.Follower, w *source.Summary) (notes []string) {
+func (o *leaksOptions) pageNotes(p *leaks.Page, m *between.Follower, w *source.State) (notes []string) {
 	if p.Others.Count > 0 {
 		notes = append(notes, fmt.Sprintf("%s of %s from processes that ended are not listed: too many call sites; those with most buffers are kept",
 			page.Count(p.Others.Count, "buffer"), page.Bytes(p.Others.Bytes)))
@@ -243,7 +226,7 @@ func (o *leaksOptions) pageNotes(p *leaks.Page, m *between.Follower, w *source.S
 	if m.Earlier {
 		notes = append(notes, fmt.Sprintf("the mark %q lies before %s: frees between the two are not known, so only call sites that grew since count; %s",
 			p.Marks[0].Name, before, exact))
-	} else if n := m.Unused(false); n > 0 && o.from == "" && o.to == "" {
+	} else if n := m.MarksBefore(); n > 0 && m.IsWhole() {
 		notes = append(notes, fmt.Sprintf("%s from before %s not used; --from may name one", page.Count(uint64(n), "mark"), before))
 	}
 	if p.StepMarks > 0 {

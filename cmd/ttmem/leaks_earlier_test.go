@@ -29,6 +29,7 @@ func joinedFile(t *testing.T, leaks bool) string {
 	mark("lunch")
 	state := run.alloc(event.DRAM, 4096, pagetest.Stack("add", "Model.state", 21))
 	mark("lunch2")
+	mark("dinner")
 	before := aggregate.New()
 	_, err := (&source.Options{File: writeEvents(t, "before.ttmem", run.events)}).Watch(before.Apply)
 	qt.Assert(t, qt.IsNil(err))

@@ -99,11 +99,11 @@ func TestLeaksSaysWhichMarkThereIsNot(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{file, "--from", "step#5"}, `no mark "step#5": there are 4 of that name`},
-		{[]string{file, "--to", "step#5"}, `no mark "step#5": there are 4 of that name`},
-		{[]string{file, "--from", "other#2"}, `no mark "other#2": there are step`},
-		{[]string{file, "--from", "step#3", "--to", "step#2"}, `no mark "step#2" after the mark "step#3": --to has to be later than --from`},
-		{[]string{file, "--from", "step#2", "--to", "step#2"}, `no mark "step#2" after the mark "step#2": .*`},
+		{[]string{file, "--from", "step#5"}, `no mark step#5 in .*: there are 4 of that name`},
+		{[]string{file, "--to", "step#5"}, `no mark step#5 in .*: there are 4 of that name`},
+		{[]string{file, "--from", "other#2"}, `no mark other#2 in .*: there are step`},
+		{[]string{file, "--from", "step#3", "--to", "step#2"}, `--to step#2 has to be later than --from step#3`},
+		{[]string{file, "--from", "step#2", "--to", "step#2"}, `--to step#2 has to be later than --from step#2`},
 	} {
 		_, err := leaksJSON(t, test.args...)
 		qt.Check(t, qt.ErrorMatches(err, test.want), qt.Commentf("%q", test.args))
@@ -138,5 +138,5 @@ func TestMarksOfStepsDecideNothing(t *testing.T) {
 	qt.Check(t, qt.Equals(doc.StepMarks, 0))
 	qt.Check(t, qt.Equals(doc.LeakedCount, 5))
 	_, err = leaksJSON(t, file, "--from", "none")
-	qt.Check(t, qt.ErrorMatches(err, `no mark "none": there are tests/test_a.py::test_0 \(begin\), tests/test_a.py::test_0 \(end\), .*`))
+	qt.Check(t, qt.ErrorMatches(err, `no mark none in .*: there are tests/test_a.py::test_0 \(begin\), tests/test_a.py::test_0 \(end\), .*`))
 }

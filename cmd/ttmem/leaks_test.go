@@ -17,10 +17,10 @@ func TestLeaksSaysWhatIsWrong(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{file, "--from", "x"}, `no mark "x": there are step 5, step 15`},
-		{[]string{file, "--from", ""}, `--from: name a mark`},
-		{[]string{file, "--from", "2.5s"}, `--from 2.5s: leaks compares marks, .*; mark:2.5s is a mark of that name`},
-		{[]string{file, "--from", "step 15", "--to", "step 5"}, `no mark "step 5" after the mark "step 15": .*`},
+		{[]string{file, "--from", "x"}, `no mark x in .*marked.jsonl: there are step 5, step 15`},
+		{[]string{file, "--from", ""}, `--from: give begin, end, peak, .*`},
+		{[]string{file, "--from", "2.5s"}, `.* has nothing 2.5s after its first event: .*`},
+		{[]string{file, "--from", "step 15", "--to", "step 5"}, `--to step 5 has to be later than --from step 15`},
 		{[]string{file, "--by", "x"}, `--by x: choose stack, .*`},
 		{[]string{file, "--region", "CB"}, `--region CB: circular buffers do not leak; .*`},
 		{[]string{file, "--fail-above", "x"}, `.*not a size: .*`},

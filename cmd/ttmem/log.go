@@ -66,8 +66,7 @@ and of notes, and what is no event.`,
 	flags.Chips(c, &o.devices)
 	flags.Regions(c, &o.regions, alloc.RegionNames(eventlog.Regions))
 	flags.Grep(c, &o.grep)
-	flags.From(c, &o.from, "begin")
-	flags.To(c, &o.to, "", "end")
+	flags.Span(c, &o.from, &o.to, "end")
 	flags.Limit(c, &o.n, 0)
 	f.BoolVar(&o.stacks, "stacks", false, "show the whole call stack of each event")
 	flags.Takes(c, flags.Color, flags.JSON, flags.Rules, flags.UTC)
@@ -121,7 +120,7 @@ func runLog(o *logOptions) error {
 	if err != nil {
 		return err
 	}
-	if filter.Since, filter.Until, err = o.span(); err != nil {
+	if filter.Since, filter.Until, err = o.span((&alloc.Filter{Devices: filter.Devices, Regions: filter.Regions}).SelectsPeak); err != nil {
 		return err
 	}
 	layout := o.format.LayoutFor(os.Stdout)
@@ -148,41 +147,20 @@ func runLog(o *logOptions) error {
 }
 
 // span returns the range of listed events, in ns after the first event; until is 0 if there is no
-// end.
-func (o *logOptions) span() (since, until uint64, err error) {
-	if since, err = o.after("from", o.from, false); err != nil {
-		return 0, 0, err
-	}
-	if until, err = o.after("to", o.to, true); err != nil {
-		return 0, 0, err
-	}
-	if o.to != "" && o.to != "end" && until <= since {
-		return 0, 0, fmt.Errorf("--to %s is not after --from %s: exchange them", o.to, o.from)
-	}
-	return since, until, nil
-}
-
-// after returns the time from the first event to a moment, in ns; 0 if there is no moment. last
-// selects the last mark of a name instead of the first.
-func (o *logOptions) after(flag, text string, last bool) (uint64, error) {
-	if text == "" || last && text == "end" {
-		return 0, nil
-	}
-	m, err := source.ParseMoment(flag, text)
-	m.Last = last
+// end. peaks are the selected regions.
+func (o *logOptions) span(peaks source.Regions) (since, until uint64, err error) {
+	s, err := o.source.ParseSpan(o.from, o.to, source.After)
+	s.From.Peaks, s.To.Peaks = peaks, peaks
 	switch {
 	case err != nil:
-		return 0, err
-	case m.Kind == source.After:
-		return uint64(m.Time), nil
-	case m.Kind == source.Begin && !last:
-		return 0, nil
-	case m.Kind != source.Mark && m.Kind != source.Failure:
-		return 0, fmt.Errorf("--%s %s: give a mark, failure or a time after the first event such as 2.5s", flag, text)
-	case o.source.File == "":
-		return 0, fmt.Errorf("--%s %s: marks and failures are looked up in a recording; while something runs, give a time such as 2.5s", flag, text)
+		return 0, 0, err
+	case s.From.Kind != source.Begin && s.From.Kind != source.After, !s.To.AtEnd() && s.To.Kind != source.After:
+		return (&source.Recording{Path: o.source.File}).Times(s)
 	}
-	return (&source.Recording{Path: o.source.File}).TimeOf(m)
+	if since, until = uint64(s.From.Time), uint64(s.To.Time); !s.To.AtEnd() && until <= since {
+		err = s.Empty()
+	}
+	return since, until, err
 }
 
 // listed returns the options for listing events.

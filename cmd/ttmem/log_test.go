@@ -88,7 +88,7 @@ func logOf(t *testing.T, path string, o logOptions, layout page.Layout) (string,
 	o.source.File = path
 	filter, _, err := o.check()
 	qt.Assert(t, qt.IsNil(err))
-	filter.Since, filter.Until, err = o.span()
+	filter.Since, filter.Until, err = o.span(source.EveryRegion)
 	qt.Assert(t, qt.IsNil(err))
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	qt.Assert(t, qt.IsNil(err))
@@ -230,9 +230,9 @@ func TestTheLogSaysWhatIsWrongWithItsFlags(t *testing.T) {
 		"address":         {[]string{"--address", "here"}, "give one such as 0x1c40"},
 		"grep":            {[]string{"--grep", "("}, "--grep: not a regular expression: missing closing )"},
 		"from":            {[]string{"--from", "-1s"}, "give one such as 2.5s"},
-		"to":              {[]string{"--from", "2s", "--to", "1s"}, "--to 1s is not after --from 2s: exchange them"},
-		"a live mark":     {[]string{"--from", "warm"}, "looked up in a recording"},
-		"a peak":          {[]string{"--to", "peak"}, "give a mark, failure or a time"},
+		"to":              {[]string{"--from", "2s", "--to", "1s"}, "--to 1s has to be later than --from 2s"},
+		"a live mark":     {[]string{"--from", "warm"}, "--from is a moment of a recording"},
+		"a peak":          {[]string{"--to", "peak"}, "--to is a moment of a recording"},
 		"last":            {[]string{"-n", "-1"}, "0 lists all"},
 		"json and stacks": {[]string{"--json", "--stacks"}, "leave out --stacks"},
 		"two files":       {[]string{"a", "b"}, "one file at a time"},

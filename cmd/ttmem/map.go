@@ -57,7 +57,7 @@ func drawMap(o *viewOptions) error {
 
 // readMap checks the other flags, and reads the regions.
 func (o *viewOptions) readMap() (*memmap.Page, *source.Summary, error) {
-	at, err := o.moment("at", "draw")
+	at, err := o.source.ParseAt(o.at)
 	if err != nil {
 		return nil, nil, err
 	}

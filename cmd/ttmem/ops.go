@@ -2,8 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -14,6 +12,7 @@ import (
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/ops"
 	"ttmem/cmd/ttmem/source"
+	"ttmem/tracer/event"
 )
 
 // listedOperations is the number of operations shown without -n.
@@ -46,28 +45,24 @@ until Ctrl-C. docs/ops.md explains the columns.`,
 		RunE:    func(*cobra.Command, []string) error { return listOperations(&o) },
 	}
 	o.source.RegisterRun(c)
-	flags.From(c, &o.from, "begin")
-	flags.To(c, &o.at, "end", "end", "peak")
+	flags.Span(c, &o.from, &o.at, "end")
 	flags.Limit(c, &o.n, listedOperations)
 	flags.Takes(c, flags.Color, flags.JSON, flags.Rules)
 	return c
 }
 
 func listOperations(o *opsOptions) error {
-	to, err := o.moment("to", "list")
+	span, err := o.source.ParseSpan(o.from, o.at, source.End)
 	if err != nil {
 		return err
 	}
-	from, err := o.begin()
-	if err != nil {
-		return err
-	}
+	span.To.Peaks = func(_ int, region event.Region) bool { return region == event.L1 }
 	filter, rules, err := o.check(alloc.Regions)
 	if err != nil {
 		return err
 	}
 	p := ops.New(ops.Options{Limit: o.n, Filter: filter, Rules: rules})
-	w, err := o.readOperations(from, to, p)
+	w, err := o.readOperations(span, p)
 	if err != nil {
 		return err
 	}
@@ -75,11 +70,11 @@ func listOperations(o *opsOptions) error {
 		return cmp.Or(o.source.Missing(), err)
 	}
 	p.Of, p.Others, p.Notes = w.Of, w.Others, w.Notes
-	if from.Text != "" {
-		p.Of += ", from " + from.Text
+	if o.from != "" {
+		p.Of += ", from " + o.from
 	}
-	if !to.AtEnd() {
-		p.Of += ", to " + to.Text
+	if !span.To.AtEnd() {
+		p.Of += ", to " + o.at
 	}
 	if err := output.Print(p, o.format, page.NewSupplement(o.source.Clock(), p.Snapshot), "operations"); err != nil {
 		return err
@@ -87,28 +82,10 @@ func listOperations(o *opsOptions) error {
 	return w.Finish(page.Doubts(p.Losses(), "operations may be missing, and figures wrong"))
 }
 
-// begin returns the moment of --from; its text is empty if all runs count.
-func (o *opsOptions) begin() (from source.Moment, err error) {
-	if o.from == "" {
-		return from, nil
-	}
-	if from, err = source.ParseMoment("from", o.from); err != nil {
-		return from, err
-	}
-	switch from.Kind {
-	case source.Unfreed, source.End, source.Peak:
-		return from, fmt.Errorf("--from %s: give begin, failure, a mark, or a time such as 2.5s; mark:%s is a mark of that name", o.from, o.from)
-	}
-	if o.source.File == "" {
-		return from, errors.New("--from is a moment of a recording: leave it out for running processes")
-	}
-	return from, nil
-}
-
 // readOperations adds the operations to the page.
-func (o *opsOptions) readOperations(from, to source.Moment, p *ops.Page) (*source.Summary, error) {
+func (o *opsOptions) readOperations(span source.Span, p *ops.Page) (*source.Summary, error) {
 	if o.source.File != "" {
-		return o.readRecording(from, to, p)
+		return o.readRecording(span, p)
 	}
 	s, err := o.source.Seen()
 	if err == nil {
@@ -123,12 +100,12 @@ func (o *opsOptions) readOperations(from, to source.Moment, p *ops.Page) (*sourc
 }
 
 // readRecording adds the operations of a recording that ran between two moments.
-func (o *opsOptions) readRecording(from, to source.Moment, p *ops.Page) (w *source.Summary, err error) {
+func (o *opsOptions) readRecording(span source.Span, p *ops.Page) (w *source.Summary, err error) {
 	recording := source.Recording{Path: o.source.File, PIDs: o.source.PIDs}
-	if from.Text == "" {
-		err = recording.StateAt(to, p.Add)
+	if o.from == "" {
+		err = recording.StateAt(span.To, p.Add)
 	} else {
-		err = recording.StateFrom(from, to, (*aggregate.State).RestartOperations, p.Add)
+		err = recording.StateFrom(span, (*aggregate.State).RestartOperations, p.Add)
 	}
 	if err != nil {
 		return nil, cmp.Or(o.source.Missing(), err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -43,6 +42,12 @@ func (o *viewOptions) take(c *cobra.Command, args []string) error {
 			return err
 		}
 	}
+	for _, flag := range []string{"from", "to"} {
+		if f := c.Flags().Lookup(flag); f != nil && f.Changed && f.Value.String() == "" {
+			_, err := source.ParseMoment(flag, "")
+			return err
+		}
+	}
 	return nil
 }
 
@@ -60,22 +65,6 @@ func (o *viewOptions) check(known []event.Region) (filter alloc.Filter, rules *n
 	}
 	rules, err = flags.ReadRules(o.rules)
 	return filter, rules, err
-}
-
-// moment returns the moment of --at or, for a range, of --to. verb names the view's action in
-// errors.
-func (o *viewOptions) moment(flag, verb string) (source.Moment, error) {
-	at, err := source.ParseMoment(flag, o.at)
-	at.Last = true
-	switch {
-	case err != nil:
-		return at, err
-	case at.Kind == source.Unfreed:
-		return at, fmt.Errorf("--%s left: only diff takes left, what was never freed at the end; a mark of this name is mark:left", flag)
-	case o.source.File == "" && !at.AtEnd():
-		return at, fmt.Errorf("--%s is a moment of a recording: leave it out to %s live memory", flag, verb)
-	}
-	return at, nil
 }
 
 // states calls reached with the states at a moment, as Recording.StateAt does, or with the

@@ -1,150 +1,140 @@
-// Package between follows the survivors between two marks.
+// Package between follows the survivors between two moments.
 package between
 
 import (
-	"fmt"
 	"slices"
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
-	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/leaks"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 )
 
-// A Range is the two marks between which to search leaks. A mark without a name is the beginning,
-// or the end; the zero value is the whole run.
-type Range struct {
-	From, To source.Moment
-}
-
-// Whole reports whether no marks are given.
-func (r *Range) Whole() bool { return r.From.Name == "" && r.To.Name == "" }
-
-// maxMarks is the maximum number of marks shown: beyond it, every second one is left out.
-const maxMarks = 1024
-
-// A Follower makes the state follow the survivors between two marks.
+// A Follower makes a state follow the survivors of a span. For a recording, Begin and End take its
+// moments. While processes run, Apply finds them: they are marks.
 type Follower struct {
-	Range
+	source.Span
 	State *aggregate.State
-	// marks are the marks from the first one of the range on, and end is the second one; nil if
-	// they have not come yet.
-	marks []leaks.Mark
-	end   *leaks.Mark
-	// LostBefore is the number of events lost before the range begins, and began the number of
-	// the last event before the first known one.
-	LostBefore, began uint64
-	// fromSeen and toSeen count the marks that have the names of the range.
-	fromSeen, toSeen int
-	// Earlier is true if the first mark is before the beginning, and over if the second one is,
-	// unless the memory at that time is known. Known is true if both are before the beginning and
-	// that is known.
-	Earlier, Known, over bool
+	// from and to are the moments of the span; nil if they have not come yet.
+	from, to *memory.Mark
+	// LostBefore is the number of events lost before the span begins, and known the number of the
+	// last event before the first known one.
+	LostBefore, known uint64
+	// Earlier is true if the span begins before the first known event, and Over if it ends there,
+	// unless the memory at that time is known. Known is true if both are before that event and that
+	// is known.
+	Earlier, Known, Over bool
 }
 
-// New follows an empty state.
-func New(r Range) *Follower { return &Follower{Range: r, State: aggregate.New()} }
-
-// Apply applies an event to the state.
-func (m *Follower) Apply(e *event.Event) {
-	if e.Kind == event.Checkpoint { // it has the earlier marks
-		m.State.Apply(e)
-		*m = Follower{Range: m.Range, State: m.State, began: m.State.Number(), LostBefore: m.State.Snapshot().LostEvents}
+// Begin begins the span. The state is at its first moment, or later.
+func (m *Follower) Begin(s *aggregate.State, at memory.Point) {
+	first, earlier := markAt(s, &m.From, at)
+	m.State, m.from, m.Earlier, m.LostBefore = s, &first, earlier, 0
+	if first.Number == s.Number() {
+		m.LostBefore = s.Snapshot().LostEvents
 	}
-	if m.marks == nil && m.From.Name == "" && m.To.Name != "" {
-		m.follow(leaks.Mark{})
-	}
-	switch e.Kind {
-	case event.Checkpoint:
-		for _, one := range m.State.Marks() {
-			m.mark(leaks.Mark{Name: one.Name, TimeNs: one.TimeNs}, !m.State.KnowsAt(&one))
-		}
-		m.Known = m.end != nil
-		if m.marks != nil {
-			m.LostBefore = 0 // the range begins earlier
-		}
-		return
-	case event.Mark:
-		m.mark(leaks.Mark{Name: e.Cause, TimeNs: e.TimeNs}, false)
-	}
-	m.State.Apply(e)
+	s.FollowFrom(first.TimeNs)
 }
 
-// follow begins the range with a mark; the zero value is the beginning.
-func (m *Follower) follow(first leaks.Mark) {
-	m.marks = []leaks.Mark{first}
-	m.State.FollowFrom(first.TimeNs)
+// End ends the span. The state is at its last moment, or later.
+func (m *Follower) End(s *aggregate.State, at memory.Point) {
+	last, earlier := markAt(s, &m.To, at)
+	if m.Over = m.Over || earlier; !m.Over {
+		m.to = &last
+		s.FollowTo(last.TimeNs)
+	}
 }
 
-// mark takes a mark; earlier is true for a mark before the beginning at which not everything is
-// known.
-func (m *Follower) mark(one leaks.Mark, earlier bool) {
-	isFrom, isTo := m.From.Name != "" && one.Name == m.From.Name, m.To.Name != "" && one.Name == m.To.Name
-	if isFrom {
-		m.fromSeen++
-		isFrom = m.marks == nil && m.fromSeen >= m.From.Nth
-	}
-	if isTo {
-		m.toSeen++
-		isTo = m.To.Nth == 0 || m.toSeen == m.To.Nth
-	}
+// markAt returns a moment as a mark. earlier is true if the state is later, and does not know
+// everything that was live at the moment.
+func markAt(s *aggregate.State, of *source.Moment, at memory.Point) (one memory.Mark, earlier bool) {
+	one = memory.Mark{Name: of.Name, TimeNs: at.TimeNs, Number: at.Number}
 	switch {
-	case m.passesOver(one.Name):
-	case isFrom:
-		m.Earlier = earlier
-		m.follow(one)
-	case earlier:
-		m.over = m.over || isTo && (m.marks != nil || m.From.Name == "")
-	case m.marks != nil:
-		m.marks = append(m.marks, one)
-		if isTo {
-			m.end = &one
-			m.State.FollowTo(one.TimeNs)
-		}
-		if len(m.marks) > maxMarks {
-			m.marks = everySecond(m.marks)
-		}
+	case of.Kind == source.Begin:
+		return memory.Mark{}, false
+	case of.Kind != source.Mark:
+		one.Name = of.Text
 	}
+	if at.Number == 0 || at.Number >= s.Number() {
+		one.Number = s.Number()
+		return one, false
+	}
+	marks := s.Marks()
+	i := slices.IndexFunc(marks, func(known memory.Mark) bool { return known.Number == at.Number })
+	return one, i < 0 || !s.KnowsAt(&marks[i])
 }
 
-// passesOver reports whether a mark belongs to a step, unless the range names such marks.
+// Apply applies an event to the state, and finds the marks of the span.
+func (m *Follower) Apply(e *event.Event) {
+	m.State.Apply(e)
+	joins := e.Kind == event.Checkpoint
+	if joins { // it has the earlier marks
+		*m = Follower{Span: m.Span, State: m.State, known: m.State.Number(), LostBefore: m.State.Snapshot().LostEvents}
+	}
+	if m.IsWhole() || !joins && e.Kind != event.Mark && (m.from != nil || m.From.Kind != source.Begin) {
+		return
+	}
+	x := m.State.Index()
+	if at, ok := m.From.Find(&x); ok && m.from == nil {
+		m.Begin(m.State, at)
+	}
+	if at, ok := m.To.Find(&x); ok && m.from != nil && at.Number > m.from.Number && (m.to == nil || at.Number > m.to.Number) {
+		m.End(m.State, at)
+	}
+	m.Known = m.Known || joins && m.to != nil
+}
+
+// passesOver reports whether a mark belongs to a step, unless the span names such marks.
 func (m *Follower) passesOver(name string) bool {
 	return memory.IsStepMark(name) && !memory.IsStepMark(m.From.Name) && !memory.IsStepMark(m.To.Name)
 }
 
-// Unused returns how many marks were not used: those of steps, or the others, from before the
-// beginning.
-func (m *Follower) Unused(ofSteps bool) (n int) {
+// MarksBefore returns how many marks are from before the beginning.
+func (m *Follower) MarksBefore() (n int) {
 	for _, one := range m.State.Marks() {
-		if of := m.passesOver(one.Name); of == ofSteps && of == (one.Number > m.began) {
+		if one.Number <= m.known && !m.passesOver(one.Name) {
 			n++
 		}
 	}
 	return n
 }
 
-// everySecond leaves out every second mark, but not the first one.
-func everySecond(marks []leaks.Mark) []leaks.Mark {
-	kept := marks[:0]
-	for i := 0; i < len(marks); i += 2 {
-		kept = append(kept, marks[i])
+// StepMarks returns how many marks of steps are in the span and are not used.
+func (m *Follower) StepMarks() (n int) {
+	for _, one := range m.State.Marks() {
+		if m.has(&one) && m.passesOver(one.Name) {
+			n++
+		}
 	}
-	return kept
+	return n
 }
 
-// Marks returns the marks of the range; nil if marks do not matter and none are shown.
+// has reports whether a mark is between the two moments.
+func (m *Follower) has(one *memory.Mark) bool {
+	after := m.known
+	if m.from != nil {
+		after = m.from.Number
+	}
+	return one.Number > after && (m.to == nil || one.Number != m.to.Number && one.TimeNs <= m.to.TimeNs)
+}
+
+// Marks returns the marks of the span; nil for the whole run.
 func (m *Follower) Marks() []leaks.Mark {
-	if m.marks == nil {
+	if m.from == nil {
 		return nil
 	}
-	end := leaks.Mark{TimeNs: m.State.Now()}
-	if m.end != nil {
-		end = *m.end
+	marks := []leaks.Mark{{Name: m.from.Name, TimeNs: m.from.TimeNs}}
+	for _, one := range m.State.Index().Marks {
+		if m.has(&one) && !m.passesOver(one.Name) {
+			marks = append(marks, leaks.Mark{Name: one.Name, TimeNs: one.TimeNs})
+		}
 	}
-	before := slices.DeleteFunc(slices.Clone(m.marks[1:]), func(one leaks.Mark) bool { return one.TimeNs > end.TimeNs || one == end })
-	marks := slices.Concat(m.marks[:1], before, []leaks.Mark{end})
+	end := leaks.Mark{TimeNs: m.State.Now()}
+	if m.to != nil {
+		end = leaks.Mark{Name: m.to.Name, TimeNs: m.to.TimeNs}
+	}
+	marks = append(marks, end)
 	if marks[0].Name == "" {
 		marks[0].TimeNs = min(m.firstNs(), marks[1].TimeNs) - 1 // before the first allocation
 	}
@@ -161,45 +151,17 @@ func (m *Follower) firstNs() uint64 {
 	return first
 }
 
-// Done reports whether no later event changes anything.
-func (m *Follower) Done() bool { return m.over || m.Known }
-
-// An EarlierMarkError means that the second mark is before the first known event.
-type EarlierMarkError struct{ Mark string }
-
-func (e *EarlierMarkError) Error() string {
-	return fmt.Sprintf("the mark %q lies before the beginning: the memory at that time is not known", e.Mark)
-}
-
-// Check returns an error if a mark of the range was not seen.
-func (m *Follower) Check() error {
+// Check returns an error if a mark of the span was not seen. place is that of the events.
+func (m *Follower) Check(place string) error {
+	x := m.State.Index()
+	_, ends := m.To.Find(&x)
 	switch {
-	case m.over:
-		return &EarlierMarkError{m.To.MarkName()}
-	case m.From.Name != "" && m.marks == nil:
-		return m.missing(m.From, m.fromSeen)
-	case m.To.Name == "" || m.end != nil:
+	case m.Over, m.IsWhole(), m.from != nil && (m.to != nil || m.To.AtEnd()):
 		return nil
-	case m.toSeen > 0 && m.toSeen >= m.To.Nth:
-		return fmt.Errorf("no mark %q after the mark %q: --to has to be later than --from", m.To.MarkName(), m.From.MarkName())
+	case m.from == nil && m.From.Kind == source.Mark:
+		return m.From.Missing(&x, place)
+	case ends:
+		return m.Empty()
 	}
-	return m.missing(m.To, m.toSeen)
-}
-
-// missing returns an error that names the marks that were seen.
-func (m *Follower) missing(of source.Moment, seen int) error {
-	mark := of.MarkName()
-	var names []string
-	for _, one := range m.State.Index().Marks {
-		if name := page.Clean(one.Name); !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	switch {
-	case len(names) == 0:
-		return fmt.Errorf("no mark %q: there are no marks; `ttmem mark NAME` sets one while a program runs", mark)
-	case seen > 0:
-		return fmt.Errorf("no mark %q: there are %d of that name", mark, seen)
-	}
-	return fmt.Errorf("no mark %q: there are %s", mark, page.Some(names, "mark"))
+	return m.To.Missing(&x, place)
 }

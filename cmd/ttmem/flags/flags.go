@@ -212,24 +212,22 @@ func Grep(c *cobra.Command, grep *string) {
 
 // At adds --at; docs/diff.md explains moments.
 func At(c *cobra.Command, at *string, normally string) {
-	c.Flags().StringVar(at, "at", normally, "the `MOMENT`: begin, end, peak, failure, a mark, or a time such as 2.5s")
+	moment(c, "at", at, normally, "the `MOMENT`: begin, end, peak, failure, a mark, or a time such as 2.5s")
+}
+
+// Span adds --from and --to.
+func Span(c *cobra.Command, from, to *string, normally string) {
+	moment(c, "from", from, "", "begin at this `MOMENT`, such as a mark")
+	moment(c, "to", to, normally, "end at this `MOMENT`, such as a mark")
+}
+
+func moment(c *cobra.Command, flag string, text *string, normally, usage string) {
+	c.Flags().StringVar(text, flag, normally, usage)
 	words := []string{"begin", "end", "peak", "failure"}
-	if normally == "" {
-		words = []string{"left", "end", "peak"}
+	if flag != "from" && normally != "end" {
+		words = append(words, "left")
 	}
-	Complete(c, "at", words)
-}
-
-// From adds --from; words are the moments to complete.
-func From(c *cobra.Command, from *string, words ...string) {
-	c.Flags().StringVar(from, "from", "", "begin at this `MOMENT`, such as a mark")
-	Complete(c, "from", words)
-}
-
-// To adds --to; words are the moments to complete.
-func To(c *cobra.Command, to *string, normally string, words ...string) {
-	c.Flags().StringVar(to, "to", normally, "end at this `MOMENT`, such as a mark")
-	Complete(c, "to", words)
+	Complete(c, flag, words)
 }
 
 // FailAbove adds --fail-above.

@@ -41,8 +41,10 @@ func (r *Recording) lookUp(m Moment) ([]stop, error) {
 	}
 	x := end.Index()
 	switch m.Kind {
+	case End, Unfreed:
+		return []stop{r.endStop()}, nil
 	case Peak:
-		return r.findPeaks(x.Peaks)
+		return r.findPeaks(&m, x.Peaks)
 	case Failure, Mark:
 		at, err := r.findPoint(&m, &x)
 		return []stop{{Point: at, of: EveryRegion}}, err
@@ -57,15 +59,40 @@ func (r *Recording) lookUp(m Moment) ([]stop, error) {
 	return []stop{{Point: memory.Point{Number: max(r.begin.Number, x.Begin.Number)}, of: EveryRegion}}, nil
 }
 
+// findSpan returns where a span begins, and where it ends: for a peak, with several stops in order.
+func (r *Recording) findSpan(span Span) (from stop, to []stop, err error) {
+	first, err := r.find(span.From)
+	if err == nil {
+		to, err = r.find(span.To)
+	}
+	if err != nil {
+		return stop{}, nil, err
+	}
+	if len(first) == 0 || len(to) == 0 {
+		return stop{}, nil, fmt.Errorf("nothing was allocated in %s: give another moment than peak", r.Path)
+	}
+	from = first[0]
+	if span.From.Kind != Begin && !span.To.AtEnd() {
+		to = slices.DeleteFunc(to, func(s stop) bool { return !from.isBefore(&s) })
+	}
+	if len(to) == 0 {
+		return stop{}, nil, span.Empty()
+	}
+	return from, to, nil
+}
+
 // A place is a region of a chip.
 type place struct {
 	device int
 	region event.Region
 }
 
-func (r *Recording) findPeaks(peaks []memory.PeakPoint) (stops []stop, err error) {
+func (r *Recording) findPeaks(m *Moment, peaks []memory.PeakPoint) (stops []stop, err error) {
 	numbers := make(map[place]uint64)
 	for _, one := range peaks {
+		if m.Peaks != nil && !m.Peaks(one.Device, one.Region) {
+			continue
+		}
 		if one.Number < r.begin.Number {
 			r.summary.Notes = append(r.summary.Notes, fmt.Sprintf("the peak of %s of chip %d lies before %s begins and is not shown; `ttmem peak` lists its call sites",
 				one.Region, one.Device, r.Path))
@@ -110,24 +137,40 @@ func (r *Recording) findPoint(m *Moment, x *memory.Index) (memory.Point, error) 
 }
 
 // points returns the marks of the file with the name, or its failures.
-func (r *Recording) points(m *Moment, x *memory.Index) (list []memory.Point) {
-	add := func(point memory.Point) {
-		if point.Number > r.begin.Number {
-			list = append(list, point)
-		}
-	}
-	if m.Kind == Failure {
-		for _, failure := range x.Failures {
-			add(failure.Point)
-		}
+func (r *Recording) points(m *Moment, x *memory.Index) []memory.Point {
+	list := m.points(x)
+	inFile := slices.IndexFunc(list, func(p memory.Point) bool { return p.Number > r.begin.Number })
+	switch {
+	case inFile >= 0:
+		return list[inFile:]
+	case m.Earlier:
 		return list
 	}
+	return nil
+}
+
+// points returns the marks with the name, or the failures.
+func (m *Moment) points(x *memory.Index) (list []memory.Point) {
+	for _, failure := range x.Failures {
+		if m.Kind == Failure {
+			list = append(list, failure.Point)
+		}
+	}
 	for _, mark := range x.Marks {
-		if mark.Name == m.Name {
-			add(memory.Point{Number: mark.Number, TimeNs: mark.TimeNs})
+		if m.Kind == Mark && m.Name == mark.Name {
+			list = append(list, memory.Point{Number: mark.Number, TimeNs: mark.TimeNs})
 		}
 	}
 	return list
+}
+
+// Find returns where the beginning or a mark is.
+func (m *Moment) Find(x *memory.Index) (at memory.Point, found bool) {
+	list := m.points(x)
+	if nth := m.which(len(list)); nth <= len(list) {
+		return list[nth-1], true
+	}
+	return memory.Point{}, m.Kind == Begin
 }
 
 // missing returns an error that lists the existing marks or failures; found is the number of
@@ -138,26 +181,32 @@ func (r *Recording) missing(m *Moment, x *memory.Index, found int) error {
 		return fmt.Errorf("no allocation failed in %s: give another moment, such as peak", r.Path)
 	case m.Kind == Failure:
 		return fmt.Errorf("no %s in %s: %s failed", m.Text, r.Path, page.Count(uint64(found), "allocation"))
-	case found > 0:
-		return fmt.Errorf("no mark %s in %s: there are %d of that name", m.Text, r.Path, found)
 	}
 	if _, err := time.ParseDuration(m.Name + "s"); err == nil {
 		return fmt.Errorf("no mark %[1]s in %[2]s: a time has a unit: write %[1]ss for seconds, or %[1]sms", m.Name, r.Path)
 	}
-	var names []string
+	earlier := func(one memory.Mark) bool { return one.Number <= r.begin.Number }
+	if found == 0 && len(m.points(x)) > 0 {
+		return fmt.Errorf("no mark %s in %s: the mark %s lies before %s begins", m.Text, r.Path, page.Clean(m.Name), r.Path)
+	}
+	return m.Missing(&memory.Index{Marks: slices.DeleteFunc(slices.Clone(x.Marks), earlier)}, In(r.Path))
+}
+
+// Missing returns an error for a mark that is not among those of a place, such as "in model.ttmem".
+func (m *Moment) Missing(x *memory.Index, place string) error {
+	found, names := len(m.points(x)), []string(nil)
 	for _, mark := range x.Marks {
-		name := page.Clean(mark.Name)
-		switch {
-		case mark.Number <= r.begin.Number && mark.Name == m.Name:
-			return fmt.Errorf("no mark %s in %s: the mark %s lies before %s begins", m.Text, r.Path, name, r.Path)
-		case mark.Number > r.begin.Number && !slices.Contains(names, name):
+		if name := page.Clean(mark.Name); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
-	if names == nil {
-		return fmt.Errorf("no mark %s in %s: it has no marks at all; `ttmem mark NAME` sets them while it is recorded", m.Name, r.Path)
+	switch {
+	case found > 0:
+		return fmt.Errorf("no mark %s %s: there are %d of that name", m.MarkName(), place, found)
+	case names == nil:
+		return fmt.Errorf("no mark %s %s: there are no marks; `ttmem mark NAME` sets one while a program runs", m.MarkName(), place)
 	}
-	return fmt.Errorf("no mark %s in %s: there are %s", m.Text, r.Path, page.Some(names, "mark"))
+	return fmt.Errorf("no mark %s %s: there are %s", m.MarkName(), place, page.Some(names, "mark"))
 }
 
 // scan reads all marks and failures of the file: the state at the end has only the newest.

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -46,6 +47,10 @@ type Moment struct {
 	Last bool
 	// Time is the time after the first event.
 	Time time.Duration
+	// Peaks selects the regions for Peak; nil: all.
+	Peaks Regions
+	// Earlier also selects a mark from before the beginning, if there is no later one of the name.
+	Earlier bool
 	// Point is the event of AtPoint: the one with that Number, which is not before its time. If
 	// Number is 0, it is the last event up to the time.
 	memory.Point
@@ -92,6 +97,50 @@ func ParseMoment(flag, text string) (Moment, error) {
 		m.Kind, m.Name = Failure, ""
 	}
 	return m, nil
+}
+
+// A Span is the time between two moments.
+type Span struct{ From, To Moment }
+
+// ParseSpan reads the values of --from and --to; "" is the beginning or the end. live is a kind of
+// moment that running processes have, besides the beginning and the end.
+func (o *Options) ParseSpan(from, to string, live Kind) (s Span, err error) {
+	s.From, s.To = Moment{Kind: Begin}, Moment{Kind: End}
+	if from != "" {
+		s.From, err = o.momentOf("from", from, live)
+	}
+	if to != "" && err == nil {
+		s.To, err = o.momentOf("to", to, live)
+	}
+	s.To.Last = true
+	return s, err
+}
+
+// momentOf reads a moment that the source has.
+func (o *Options) momentOf(flag, text string, live Kind) (Moment, error) {
+	m, err := ParseMoment(flag, text)
+	if normally := m.AtEnd() && flag != "from" || m.Kind == Begin && flag == "from"; err == nil && o.File == "" && !normally && m.Kind != live {
+		return m, fmt.Errorf("--%s is a moment of a recording: leave it out for running processes", flag)
+	}
+	return m, err
+}
+
+// ParseAt reads the value of --at.
+func (o *Options) ParseAt(text string) (Moment, error) {
+	at, err := o.momentOf("at", text, End)
+	at.Last = true
+	if err == nil && at.Kind == Unfreed {
+		return at, fmt.Errorf("--at left: only diff takes left, what was never freed at the end; a mark of this name is mark:left")
+	}
+	return at, err
+}
+
+// IsWhole reports whether a span is from the beginning to the end.
+func (s *Span) IsWhole() bool { return s.From.Kind == Begin && s.To.AtEnd() }
+
+// Empty returns the error for a span that ends before it begins.
+func (s *Span) Empty() error {
+	return fmt.Errorf("--to %s has to be later than --from %s", s.To.Text, cmp.Or(s.From.Text, "begin"))
 }
 
 // AtEnd reports whether the moment is the end, with or without unfreed memory.

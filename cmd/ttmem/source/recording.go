@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -53,30 +54,20 @@ func (r *Recording) StateAt(m Moment, reached func(s *aggregate.State, of Region
 	}
 	stops, err := r.find(m)
 	for err == nil && len(stops) > 0 {
-		stops, err = r.replay(stops, reached)
+		stops, err = r.replay(stops, true, reached)
 	}
 	return err
 }
 
-// StateFrom is StateAt, but first calls begin with the same State at an earlier moment. It reads
-// the whole file.
-func (r *Recording) StateFrom(from, to Moment, begin func(s *aggregate.State), reached func(s *aggregate.State, of Regions)) error {
-	r.Whole, r.end = true, nil // a checkpoint would replace the state
-	first, err := r.find(from)
+// StateFrom is StateAt of the end of a span, but first calls begin with the same State at its
+// beginning.
+func (r *Recording) StateFrom(span Span, begin func(s *aggregate.State), reached func(s *aggregate.State, of Regions)) error {
+	from, to, err := r.findSpan(span)
 	if err != nil {
 		return err
 	}
-	stops := []stop{{Point: memory.Point{Number: r.end.Number(), TimeNs: r.end.Now()}, of: EveryRegion}}
-	if !to.AtEnd() {
-		if stops, err = r.find(to); err != nil {
-			return err
-		}
-	}
-	if a, b := &first[0], &stops[0]; !a.timed && !b.timed && a.Number > b.Number || (a.timed || b.timed) && a.TimeNs > b.TimeNs {
-		return fmt.Errorf("--from %s is after --to %s: exchange them", from.Text, to.Text)
-	}
 	begun := false
-	_, err = r.replay(append(first, stops...), func(s *aggregate.State, of Regions) {
+	_, err = r.replay(append([]stop{from}, to...), false, func(s *aggregate.State, of Regions) {
 		if !begun {
 			begun = true
 			begin(s)
@@ -87,16 +78,56 @@ func (r *Recording) StateFrom(from, to Moment, begin func(s *aggregate.State), r
 	return err
 }
 
-// TimeOf returns the time from the first event to a mark or a failure, in ns.
-func (r *Recording) TimeOf(m Moment) (uint64, error) {
-	stops, err := r.find(m)
+// Follow brings a State to the end of the file, and calls begin and end with it at the beginning
+// and the end of a span. If the state at the end knows what was live at two marks, it calls both
+// at once with that State.
+func (r *Recording) Follow(span Span, begin, end func(s *aggregate.State, at memory.Point)) error {
+	from, to, err := r.findSpan(span)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	if stops[0].TimeNs < r.begin.TimeNs {
-		return 0, errors.New(r.Path + ": " + m.Text + " is before the first event")
+	last := to[len(to)-1]
+	if !span.To.AtEnd() && r.knows(from, last) {
+		begin(r.end, from.Point)
+		end(r.end, last.Point)
+		return nil
 	}
-	return stops[0].TimeNs - r.begin.TimeNs, nil
+	calls := []func(s *aggregate.State){
+		func(s *aggregate.State) { begin(s, from.Point) }, func(s *aggregate.State) { end(s, last.Point) }, func(*aggregate.State) {},
+	}
+	if span.To.AtEnd() {
+		calls[1] = calls[2]
+	}
+	_, err = r.replay([]stop{from, last, r.endStop()}, false, func(s *aggregate.State, _ Regions) {
+		calls[0](s)
+		calls = calls[1:]
+	})
+	return err
+}
+
+// knows reports whether the state at the end has the buffers that were live at the stops, which
+// are marks of users. It does not have them at the marks of calls.
+func (r *Recording) knows(stops ...stop) bool {
+	marks := r.end.Marks()
+	return len(r.end.Index().Marks) == len(marks) && !slices.ContainsFunc(stops, func(s stop) bool {
+		i := slices.IndexFunc(marks, func(m memory.Mark) bool { return m.Number == s.Number })
+		return i < 0 || !r.end.KnowsAt(&marks[i])
+	})
+}
+
+// endStop returns the end of the file, which is after events that have no number.
+func (r *Recording) endStop() stop {
+	return stop{Point: memory.Point{TimeNs: r.end.Now()}, timed: true, of: EveryRegion}
+}
+
+// Times returns a span in ns after the first event; to is 0 for the end.
+func (r *Recording) Times(span Span) (from, to uint64, err error) {
+	first, stops, err := r.findSpan(span)
+	if err == nil && !span.To.AtEnd() {
+		to = stops[len(stops)-1].TimeNs
+		to = max(1, to-min(to, r.begin.TimeNs))
+	}
+	return first.TimeNs - min(first.TimeNs, r.begin.TimeNs), to, err
 }
 
 // End returns the state at the end.
@@ -169,6 +200,14 @@ type stop struct {
 	of    Regions
 }
 
+// isBefore reports whether a stop is before another.
+func (s *stop) isBefore(other *stop) bool {
+	if s.timed || other.timed {
+		return s.TimeNs < other.TimeNs
+	}
+	return s.Number < other.Number
+}
+
 // checkpointBefore returns a time: the last checkpoint before it is before the stop.
 func (s *stop) checkpointBefore() uint64 {
 	if s.timed {
@@ -177,9 +216,10 @@ func (s *stop) checkpointBefore() uint64 {
 	return s.TimeNs
 }
 
-// replay brings a state to the first of the stops, which are in order, and continues until
-// another checkpoint is nearer to the next stop. It returns the remaining stops.
-func (r *Recording) replay(stops []stop, reached func(s *aggregate.State, of Regions)) (left []stop, err error) {
+// replay brings a state to the first of the stops, which are in order, and continues to the next
+// ones. If jump is true, it ends where another checkpoint is nearer to the next stop. It returns the
+// remaining stops.
+func (r *Recording) replay(stops []stop, jump bool, reached func(s *aggregate.State, of Regions)) (left []stop, err error) {
 	interrupted, uncatch := (&Options{}).until(unix.SIGINT, unix.SIGTERM)
 	defer uncatch()
 	ctx, cancel := context.WithCancel(interrupted)
@@ -208,7 +248,7 @@ func (r *Recording) replay(stops []stop, reached func(s *aggregate.State, of Reg
 			at := *e
 			r.Reached = &at
 		}
-		if reach(isNow) && (len(stops) == 0 || !r.Whole && f.hasBetween(state.Now(), stops[0].checkpointBefore())) {
+		if reach(isNow) && (len(stops) == 0 || jump && !r.Whole && f.hasBetween(state.Now(), stops[0].checkpointBefore())) {
 			cancel()
 		}
 	})
