@@ -55,11 +55,6 @@ func (o *ExportOptions) Targets() []ExportTarget {
 // Check checks the flags before anything starts. These flags and others may not name the same file
 // twice.
 func (o *ExportOptions) Check(c *cobra.Command, json bool, others ...ExportTarget) error {
-	for _, flag := range []string{"events", "flamegraph", "pprof", "folded"} {
-		if f := c.Flags().Lookup(flag); f != nil && f.Changed && f.Value.String() == "" {
-			return fmt.Errorf("--%s: name a file", flag)
-		}
-	}
 	used := make(map[string]string)
 	if json {
 		used["-"] = "--json"
