@@ -76,6 +76,7 @@ func TestBadInput(t *testing.T) {
 		"recording is a folder":   {[]string{"run", "-o", dir, "--", "true"}, "name a file in it", 125},
 		"recording in no folder":  {[]string{"run", "-o", "/no/such/folder/x", "--", "true"}, "name a file that can be written", 125},
 		"serve: no socket":        {[]string{"serve", "--socket", socket}, "remove it, or give another path", 1},
+		"serve: a folder":         {[]string{"serve", "--socket", dir}, "give the path of a socket in it", 1},
 		"serve: in no folder":     {[]string{"serve", "--socket", "/no/such/folder/x"}, "give a path in a folder", 1},
 		"serve: no address":       {[]string{"serve", "--socket", filepath.Join(dir, "s"), "--http", "nonsense"}, "such as localhost:9464", 1},
 		"doctor: no file":         {[]string{"doctor", "/no/such/file"}, "no such file", 1},

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +20,8 @@ import (
 // rests, its figures are right again.
 func TestLoudProcessBesideQuietOnes(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
-	s := startServer(t)
+	file := filepath.Join(t.TempDir(), "host.ttmem")
+	s := startServer(t, "-o", file)
 	s.discover(t, env)
 	const pairs = 200_000
 	loud := startTarget(t, env, rig.N150, program(t, "loop.py"), fmt.Sprint(pairs), "2")
@@ -85,6 +88,18 @@ func TestLoudProcessBesideQuietOnes(t *testing.T) {
 	for _, page := range []string{"dump", "map", "oom", "ops", "peak --duration 1s", "leaks --duration 1s"} {
 		check(page, pids...)
 	}
+
+	log := []string{"log", file}
+	for _, pid := range pids {
+		log = append(log, "-p", fmt.Sprint(pid))
+	}
+	allocated := regexp.MustCompile(` alloc .* 8\.0 KiB +2\.0 KiB . 12 `) // as printed, × or x
+	waitFor(t, "the recording to have the quiet processes' buffers", func() bool {
+		stdout, stderr, status := runTtmem(t, nil, log...)
+		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+		qt.Assert(t, qt.Not(qt.StringContains(stdout+stderr, "lost")))
+		return len(allocated.FindAllString(stdout, -1)) == 20*len(pids)
+	})
 
 	waitFor(t, "the figures of the loud process to be right", func() bool { return of(loud.Process.Pid).RightSinceNs > 0 })
 	p := of(loud.Process.Pid)

@@ -146,6 +146,15 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	if err != nil {
 		return err
 	}
+	for _, pid := range o.source.PIDs { // of either side
+		one := []int{pid}
+		if source.CheckPIDs(one, a.Snap, "") == nil {
+			continue
+		}
+		if err := source.CheckPIDs(one, b.Snap, "in "+b.Path); err != nil {
+			return err
+		}
+	}
 	if b.Live && !c.Flags().Changed("by") && !b.Parts.HasStacks() {
 		o.by = "region" // a State that was read from memory has no more
 	}

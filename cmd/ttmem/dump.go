@@ -189,7 +189,10 @@ func (o *viewOptions) list(at source.Moment, filter alloc.Filter, rules *name.Ru
 		return nil, cmp.Or(o.source.Missing(), failed)
 	}
 	l.Others, l.Notes, l.Failed = end.Others, end.Notes, end.Failed
-	l.Filter, l.Moments, l.Ended = filter, moments, o.source.File != "" && at.AtEnd()
+	l.Filter, l.Moments = filter, moments
+	if at.AtEnd() {
+		l.Ended = o.source.File
+	}
 	return l, nil
 }
 

@@ -77,7 +77,7 @@ func TestDumpOfAMoment(t *testing.T) {
 	l, err = dumpOf(t, path, viewOptions{at: "end"})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(l.WriteText(&text, page.Layout{})))
-	qt.Check(t, qt.StringContains(text.String(), "--at peak lists each region"))
+	qt.Check(t, qt.StringContains(text.String(), " --at peak` lists each region"))
 
 	for at, says := range map[string]string{
 		"failure#3": "no failure#3 in .*: 2 allocations failed",

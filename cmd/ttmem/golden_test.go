@@ -314,11 +314,13 @@ func openTerminal(t *testing.T, size *unix.Winsize, shown chan<- string) *os.Fil
 			}
 			text = append(text, part[:n]...)
 		}
-		// what a terminal does not show any more: how far reading was
-		shown <- strings.ReplaceAll(strings.TrimSuffix(string(text), terminalEnd), "\r\033[K", "")
+		shown <- progress.ReplaceAllString(strings.TrimSuffix(string(text), terminalEnd), "")
 	}()
 	return slave
 }
+
+// progress is what a terminal does not show any more: how far reading was.
+var progress = regexp.MustCompile(`(\rreading: [^\r]*)*\r\x1b\[K`)
 
 // goldenWidth is how long a line of JSON gets.
 const goldenWidth = 160

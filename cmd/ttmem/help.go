@@ -103,6 +103,9 @@ func noArgument(c *cobra.Command, args []string) error {
 // flag.
 func unknownCommand(root *cobra.Command, args []string) error {
 	name := args[slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })]
+	if name == "" {
+		return errors.New("the argument is empty: a shell variable may be unset; `ttmem help` lists the commands")
+	}
 	if _, _, err := root.Find(args); err != nil { // Find leaves out the values of flags
 		_, _ = fmt.Sscanf(err.Error(), "unknown command %q", &name)
 	}
@@ -133,20 +136,24 @@ const usage = `Usage:
 Examples:
 {{.Example}}{{end}}
 {{- if .HasAvailableSubCommands}}
-{{- range $group := .Groups}}
-
-{{.Title}}
-{{- range $.Commands}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
-{{- if not .Groups}}
 
 Commands:
 {{- range .Commands}}{{if .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{end}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
 
 Flags:
 {{flagsOf . | trimTrailingWhitespaces}}
 `
+
+// help is the template of the help of commands and, without a command, of the list of commands,
+// which fits a terminal of 24 rows.
+const help = `{{wrapped (or .Long .Short)}}
+{{if .HasParent}}
+{{.UsageString}}{{else}}{{range $group := .Groups}}
+{{.Title}}
+{{- range $.Commands}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
+{{end}}`
 
 // helpColumns is the width of help: that of a terminal.
 const helpColumns = 80
@@ -154,7 +161,7 @@ const helpColumns = 80
 func setUsage(root *cobra.Command) {
 	cobra.AddTemplateFunc("flagsOf", flagsOf)
 	cobra.AddTemplateFunc("wrapped", wrapped)
-	root.SetHelpTemplate("{{wrapped (or .Long .Short)}}\n\n{{.UsageString}}")
+	root.SetHelpTemplate(help)
 	root.SetUsageTemplate(usage)
 }
 

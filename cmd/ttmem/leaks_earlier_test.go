@@ -75,14 +75,14 @@ func TestSinceAMarkOfBeforeWhatDoesNotGrowIsLeft(t *testing.T) {
 	qt.Check(t, qt.Equals(doc.LeakedCount, 0))
 	qt.Assert(t, qt.HasLen(doc.Left, 1))
 	qt.Check(t, qt.Equals(doc.Left[0].Count, 1))
-	qt.Check(t, qt.Equals(doc.Left[0].Verdict, "did not grow since then"))
+	qt.Check(t, qt.Equals(doc.Left[0].Verdict, "did not grow since the mark"))
 
 	doc, err = leaksJSON(t, joinedFile(t, true), "--from", "lunch", "--fail-above", "0")
 	qt.Check(t, qt.Equals(err, error(term.ExitStatus(leaked))))
 	qt.Check(t, qt.HasLen(doc.Left, 1))
 	qt.Assert(t, qt.HasLen(doc.Leaks, 1))
 	qt.Check(t, qt.Equals(doc.Leaks[0].Count, 24))
-	qt.Check(t, qt.Equals(doc.Leaks[0].Verdict, "grew in 8 of 8 intervals since then, 24 since the mark never freed, still growing"))
+	qt.Check(t, qt.Equals(doc.Leaks[0].Verdict, "grew in 8 of 8 intervals since the mark, still growing: 24 never freed"))
 
 	file := joinedFile(t, false)
 	out, err := commandOutput(t, "leaks", file, "--from", "lunch")

@@ -24,8 +24,12 @@ func main() {
 // run executes a command line and returns the exit status.
 func run(args []string) int {
 	root := newRoot()
-	if len(args) > 1 && args[0] == "--" {
+	switch {
+	case len(args) > 1 && args[0] == "--":
 		term.Warn(fmt.Sprintf("missing command before -- %s: `ttmem run -- %s` traces a program", args[1], strings.Join(args[1:], " ")))
+		return 1
+	case len(args) > 0 && args[0] == "": // for which cobra shows help
+		term.Warn(unknownCommand(root, args).Error())
 		return 1
 	}
 	if len(args) > 0 && args[0] == cobra.ShellCompRequestCmd {
@@ -81,7 +85,8 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "ttmem",
 		Short: "Show who holds the memory of Tenstorrent devices",
-		Long:  "Shows who holds the memory of Tenstorrent devices. Only tracing needs root.",
+		Long: "Shows who holds the memory of Tenstorrent devices. Only tracing needs root.\n" +
+			"Begin with: ttmem run -- python model.py. `ttmem COMMAND --help` has examples.",
 		Example: `  ttmem run -o model.ttmem -- python model.py  trace a command and record it
   ttmem leaks model.ttmem                      what is allocated and never freed`,
 		Version:       buildVersion(),
@@ -92,11 +97,12 @@ func newRoot() *cobra.Command {
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"trace", "Trace and record:", []*cobra.Command{newRun(), newAttach(), newServe(), newMark()}},
+		{"trace", "Trace, record and set up:", []*cobra.Command{
+			newRun(), newAttach(), newServe(), newMark(), newSteps(), newDoctor(), newMan(), newVersion(),
+		}},
 		{"ask", "View a recording, a command, or what runs:", []*cobra.Command{
 			newTop(), newReport(), newDump(), newPeak(), newOps(), newLeaks(), newOOM(), newMap(), newLog(), newDiff(),
 		}},
-		{"other", "Others:", []*cobra.Command{newSteps(), newDoctor(), newMan(), newVersion()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
 		for _, c := range group.commands {
@@ -105,10 +111,10 @@ func newRoot() *cobra.Command {
 		}
 	}
 	help := newHelp()
-	help.GroupID = "other"
+	help.GroupID = "trace"
 	root.SetHelpCommand(help)
 	root.CompletionOptions.DisableNoDescFlag = true
-	root.SetCompletionCommandGroupID("other")
+	root.SetCompletionCommandGroupID("trace")
 	addCompletion(root)
 	root.SetFlagErrorFunc(flags.Error)
 	flags.AddGlobal(root)
@@ -116,8 +122,8 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// newVersion returns the command version, an alias of --version. The list of commands omits it,
-// because the flag is listed below it.
+// newVersion returns the command version, an alias of --version. The list of commands omits it to
+// fit a terminal.
 func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:    "version",

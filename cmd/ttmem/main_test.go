@@ -55,6 +55,26 @@ func TestExitStatusOfFailures(t *testing.T) {
 	}
 }
 
+// The list of commands fits a terminal of 80 columns and 24 rows, with the command line and the
+// next prompt.
+func TestTheListOfCommandsFitsATerminal(t *testing.T) {
+	var out bytes.Buffer
+	root := newRoot()
+	root.SetOut(&out)
+	root.SetArgs([]string{}) // nil: those of the test
+	qt.Assert(t, qt.IsNil(root.Execute()))
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	qt.Check(t, qt.IsTrue(len(lines) <= 22), qt.Commentf("%s", out.String()))
+	for _, line := range lines {
+		qt.Check(t, qt.IsTrue(len(line) <= 80), qt.Commentf("%s", line))
+	}
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() {
+			qt.Check(t, qt.StringContains(out.String(), "\n  "+c.Name()+" "))
+		}
+	}
+}
+
 func TestEveryCommandHasAManualPage(t *testing.T) {
 	dir := t.TempDir()
 	qt.Assert(t, qt.IsNil(execute("man", dir)))

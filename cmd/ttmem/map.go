@@ -78,7 +78,9 @@ func (o *viewOptions) readMap() (*memmap.Page, *source.Summary, error) {
 	}
 	m.Of, m.Notes, m.Others, m.Snapshot, m.Clock = end.Of, end.Notes, end.Others, end.Snapshot(), o.source.Clock()
 	m.Losses = m.Snapshot.Losses(at.AtEnd(), o.source.PIDs)
-	m.Ended = o.source.File != "" && at.AtEnd()
+	if at.AtEnd() {
+		m.Ended = o.source.File
+	}
 	if source.CheckPIDs(o.source.PIDs, m.Snapshot, "") != nil {
 		err = o.source.Missing()
 	}

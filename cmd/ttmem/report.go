@@ -38,6 +38,9 @@ stacks, docs/events.md JSON.`,
   go tool pprof -top -cum -lines -show='\.py' -sample_index=peak_space mem.pb.gz
   ttmem report model.ttmem --folded memory.folded`,
 		Args: func(c *cobra.Command, args []string) error {
+			if n := c.ArgsLenAtDash(); n >= 0 {
+				return source.RunsNone(c, args[n:])
+			}
 			if len(args) > 1 {
 				return errors.New("one recording at a time: ttmem report model.ttmem")
 			}

@@ -42,12 +42,6 @@ func (o *viewOptions) take(c *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	for _, flag := range []string{"from", "to"} {
-		if f := c.Flags().Lookup(flag); f != nil && f.Changed && f.Value.String() == "" {
-			_, err := source.ParseMoment(flag, "")
-			return err
-		}
-	}
 	return nil
 }
 

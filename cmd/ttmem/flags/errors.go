@@ -16,6 +16,9 @@ import (
 // Error rewrites an error of cobra about a flag in ttmem's words.
 func Error(c *cobra.Command, err error) error {
 	see := fmt.Sprintf("; `%s --help` lists the flags", c.CommandPath())
+	if !c.HasParent() {
+		see = "; `ttmem help` lists the commands, which have flags"
+	}
 	var missing *pflag.ValueRequiredError
 	var wrong *pflag.InvalidValueError
 	var unknown *pflag.NotExistError
@@ -27,6 +30,9 @@ func Error(c *cobra.Command, err error) error {
 		return fmt.Errorf("%s: missing %s%s", flagName(f), what, see)
 	case errors.As(err, &wrong):
 		f := wrong.GetFlag()
+		if wrong.GetValue() == "" {
+			return isEmpty(c, flagName(f))
+		}
 		return fmt.Errorf("%s %s: %s", flagName(f), wrong.GetValue(), whatIsWrong(f, wrong))
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
 		return fmt.Errorf("unknown flag -%s%s", unknown.GetSpecifiedName(), see)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -46,7 +47,17 @@ func AddGlobal(root *cobra.Command) {
 	_ = root.MarkPersistentFlagFilename(Socket, "sock")
 	root.PersistentPreRunE = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 && args[0] == "" {
-			return errors.New("the argument is empty: a shell variable may be unset; `" + c.CommandPath() + " --help` shows examples")
+			return isEmpty(c, "the argument")
+		}
+		var empty error
+		c.Flags().Visit(func(f *pflag.Flag) {
+			switch value := f.Value.String(); {
+			case value == "" && f.Value.Type() == "string", value == "[]" && f.Value.Type() == "stringSlice":
+				empty = isEmpty(c, flagName(f))
+			}
+		})
+		if empty != nil {
+			return empty
 		}
 		for _, flag := range []string{Color, JSON, Rules, Socket, UTC} {
 			if c.Flags().Changed(flag) && !TakesGlobal(c, flag) {
@@ -58,6 +69,11 @@ func AddGlobal(root *cobra.Command) {
 		}
 		return nil
 	}
+}
+
+// isEmpty returns the error for an argument or a flag without a value.
+func isEmpty(c *cobra.Command, what string) error {
+	return fmt.Errorf("%s is empty: a shell variable may be unset; `%s --help` shows examples", what, c.CommandPath())
 }
 
 // Takes declares which of the flags of all commands a command takes.

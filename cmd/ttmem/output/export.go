@@ -54,11 +54,6 @@ func (o *ExportOptions) Targets() []ExportTarget {
 
 // Check checks the flags before anything starts. They may not name the same file twice.
 func (o *ExportOptions) Check(c *cobra.Command, json bool) error {
-	for _, flag := range []string{"flamegraph", "pprof", "folded"} {
-		if f := c.Flags().Lookup(flag); f != nil && f.Changed && f.Value.String() == "" {
-			return fmt.Errorf("--%s: name a file", flag)
-		}
-	}
 	used := make(map[string]string)
 	if json {
 		used["-"] = "--json"

@@ -65,7 +65,7 @@ func (o *Options) Check(c *cobra.Command) error {
 	switch {
 	case o.None && (f.Changed("output") || f.Changed("max-size") || f.Changed("keep")):
 		return errors.New("--no-record writes no recording: leave out -o, --max-size and --keep")
-	case f.Changed("output") && o.Path == "", o.Path == "--": // as in -o -- COMMAND
+	case o.Path == "--": // as in -o -- COMMAND
 		return errors.New("-o: name a file, such as -o model.ttmem")
 	case o.Path == "-":
 		return errors.New("a recording is binary: name a file; /dev/stdout is standard output")

@@ -157,6 +157,9 @@ func clear(path string) error {
 	if err != nil {
 		return fmt.Errorf("--socket: %w", err)
 	}
+	if info.IsDir() {
+		return fmt.Errorf("--socket %s: is a directory: give the path of a socket in it", path)
+	}
 	if info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("--socket %s: the file is not a socket: remove it, or give another path", path)
 	}

@@ -56,9 +56,6 @@ type Moment struct {
 	memory.Point
 }
 
-// momentUsage explains how to write moments.
-const momentUsage = "begin, end, peak, a mark's name (NAME#2 is the second of that name), failure (of an allocation), or a time after the first event such as 2.5s"
-
 // ParseMoment reads a moment. mark:NAME is a mark whose name has another meaning.
 func ParseMoment(flag, text string) (Moment, error) {
 	m := Moment{Text: text}
@@ -76,8 +73,6 @@ func ParseMoment(flag, text string) (Moment, error) {
 		case "peak":
 			m.Kind = Peak
 			return m, nil
-		case "":
-			return m, fmt.Errorf("--%s: give %s", flag, momentUsage)
 		}
 		if d, err := time.ParseDuration(text); err == nil {
 			if d < 0 {
@@ -89,8 +84,12 @@ func ParseMoment(flag, text string) (Moment, error) {
 	}
 	m.Kind, m.Name = Mark, name
 	if i := strings.LastIndexByte(name, '#'); i > 0 {
-		if n, err := strconv.Atoi(name[i+1:]); err == nil && n > 0 {
+		n, err := strconv.Atoi(name[i+1:])
+		switch {
+		case err == nil && n > 0:
 			m.Name, m.Nth = name[:i], n
+		case err == nil && !marked:
+			return m, fmt.Errorf("--%s %s: numbers begin at 1: %s#1 is the first", flag, text, name[:i])
 		}
 	}
 	if !marked && m.Name == "failure" {

@@ -130,7 +130,7 @@ func (o *Options) Check(c *cobra.Command, args []string) error {
 		o.Command, args = args[n:], args[:n]
 		switch {
 		case !o.runs:
-			return fmt.Errorf("%s runs no command; record it first: ttmem run -o FILE -- %s", c.CommandPath(), strings.Join(o.Command, " "))
+			return RunsNone(c, o.Command)
 		case len(o.Command) == 0:
 			return fmt.Errorf("missing command: %s -- python model.py", c.CommandPath())
 		case len(args) > 0:
@@ -157,6 +157,11 @@ func (o *Options) Check(c *cobra.Command, args []string) error {
 		return errors.New("a file and --socket: give one of them")
 	}
 	return flags.CheckPIDs(o.PIDs)
+}
+
+// RunsNone returns the error for a view that cannot run -- COMMAND.
+func RunsNone(c *cobra.Command, command []string) error {
+	return fmt.Errorf("%s runs no command; record it first: ttmem run -o FILE -- %s", c.CommandPath(), strings.Join(command, " "))
 }
 
 // CheckMarkAt returns an error if --mark-at cannot place marks.

@@ -139,12 +139,11 @@ func TestTimesAreByTheWallClock(t *testing.T) {
 }
 
 func TestARecordingsFrames(t *testing.T) {
-	s, _ := tapeStage(t, 80, 24)
-	s.Attributes = false
-	s.golden(t, "80x24_recording")
-	s, _ = tapeStage(t, 200, 50)
-	s.Attributes = false
-	s.golden(t, "200x50_recording")
+	for _, size := range frameSizes {
+		s, _ := tapeStage(t, size.width, size.height)
+		s.Attributes = false
+		s.golden(t, size.name+"_recording")
+	}
 }
 
 // The bar of a recording answers the mouse: a click goes to its time, and the wheel goes on.
@@ -238,7 +237,11 @@ func TestTheWholeChipIsShownWithTheUsersOwnPart(t *testing.T) {
 	}
 	s.Attributes = false
 	qt.Check(t, qt.StringContains(s.text(), "chip 24"))
-	s.golden(t, "80x24_own_part")
+	for _, size := range frameSizes {
+		s.width, s.height = size.width, size.height
+		s.golden(t, size.name+"_own_part")
+	}
+	s.width, s.height = 80, 24
 	s.ASCII = true
 	qt.Check(t, qt.Matches(s.text(), `(?s).*\n DRAM +#{3}\+{12}.*`))
 	s.press("p") // what one process has needs no other part

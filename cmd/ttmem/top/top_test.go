@@ -119,53 +119,6 @@ func (s *stage) golden(t *testing.T, name string) {
 	qt.Check(t, qt.Equals(got, string(want)))
 }
 
-func TestFrames(t *testing.T) {
-	for _, test := range []struct {
-		name          string
-		width, height int
-		painter       painter
-		keys          []string
-	}{
-		{"80x24", 80, 24, painter{}, nil},
-		{"80x24_color", 80, 24, painter{page.Painter{Color: true, Attributes: true}}, nil},
-		{"80x24_nocolor", 80, 24, painter{page.Painter{Attributes: true}}, nil},
-		{"80x24_ascii", 80, 24, painter{page.Painter{ASCII: true}}, nil},
-		{"80x24_unfolded", 80, 24, painter{}, []string{"f"}},
-		{"80x24_one_chip", 80, 24, painter{}, []string{"]", "]", "]", "]"}},
-		{"80x24_process", 80, 24, painter{}, []string{"p", "p"}},
-		{"80x24_stack", 80, 24, painter{}, []string{"down", "enter"}},
-		{"80x24_help", 80, 24, painter{}, []string{"?"}},
-		{"80x24_graph", 80, 24, painter{}, []string{"]", "t"}},
-		{"200x50_graph", 200, 50, painter{page.Painter{ASCII: true}}, []string{"t"}},
-		{"200x50", 200, 50, painter{}, nil},
-		{"200x50_unfolded", 200, 50, painter{}, []string{"f"}},
-		{"200x50_by_op", 200, 50, painter{}, []string{"g"}},
-		{"60x14", 60, 14, painter{}, nil},
-		{"20x5", 20, 5, painter{}, nil},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			s := newStage(t, test.width, test.height)
-			s.painter = test.painter
-			s.press(test.keys...)
-			s.golden(t, test.name)
-		})
-	}
-}
-
-func TestGrowthAfterAMarkIsWhatWasAllocatedSinceAndIsStillThere(t *testing.T) {
-	s := newStage(t, 80, 24)
-	s.Attributes = false
-	s.press("m")
-	s.scene.Steps(16)
-	s.refresh()
-	rows := s.table()
-	// 16 tensors of 65,536 bytes on 12 banks of 32 chips
-	qt.Check(t, qt.Matches(rows[0], `.* \+384.0 MiB +DRAM  serve.py:88 log_probs · ttnn.clone.*`))
-	s.golden(t, "80x24_growth")
-	s.press("M")
-	qt.Check(t, qt.IsFalse(strings.Contains(s.text(), "GROWTH")))
-}
-
 func TestAMarkInTheStreamCountsUntilTheUserSetsOne(t *testing.T) {
 	s := newStage(t, 80, 24)
 	at := func() event.Event {

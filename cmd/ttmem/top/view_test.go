@@ -140,3 +140,64 @@ func TestOnceFitsATerminal(t *testing.T) {
 		qt.Check(t, qt.Not(qt.StringContains(out.String(), "p selects")))
 	}
 }
+
+func TestFrames(t *testing.T) {
+	type frame struct {
+		name          string
+		width, height int
+		painter       painter
+		keys          []string
+	}
+	frames := []frame{
+		{"80x24_color", 80, 24, painter{page.Painter{Color: true, Attributes: true}}, nil},
+		{"80x24_nocolor", 80, 24, painter{page.Painter{Attributes: true}}, nil},
+		{"80x24_ascii", 80, 24, painter{page.Painter{ASCII: true}}, nil},
+		{"80x24_graph_ascii", 80, 24, painter{page.Painter{ASCII: true}}, []string{"t"}},
+		{"60x14", 60, 14, painter{}, nil},
+		{"20x5", 20, 5, painter{}, nil},
+	}
+	for _, size := range frameSizes {
+		for view, keys := range map[string][]string{
+			"":          nil,
+			"_unfolded": {"f"},
+			"_one_chip": {"]", "]", "]", "]"},
+			"_process":  {"p", "p"},
+			"_stack":    {"down", "enter"},
+			"_help":     {"?"},
+			"_graph":    {"]", "t"},
+			"_by_op":    {"g"},
+		} {
+			frames = append(frames, frame{size.name + view, size.width, size.height, painter{}, keys})
+		}
+	}
+	for _, test := range frames {
+		t.Run(test.name, func(t *testing.T) {
+			s := newStage(t, test.width, test.height)
+			s.painter = test.painter
+			s.press(test.keys...)
+			s.golden(t, test.name)
+		})
+	}
+}
+
+// frameSizes are the terminals of docs/captures, which shows these golden files.
+var frameSizes = []struct {
+	name          string
+	width, height int
+}{{"80x24", 80, 24}, {"200x50", 200, 50}}
+
+func TestGrowthAfterAMarkIsWhatWasAllocatedSinceAndIsStillThere(t *testing.T) {
+	for _, size := range frameSizes {
+		s := newStage(t, size.width, size.height)
+		s.Attributes = false
+		s.press("m")
+		s.scene.Steps(16)
+		s.refresh()
+		rows := s.table()
+		// 16 tensors of 65,536 bytes on 12 banks of 32 chips
+		qt.Check(t, qt.Matches(rows[0], `.* \+384.0 MiB .*DRAM .*serve.py:88 log_probs.* · ttnn.clone.*`))
+		s.golden(t, size.name+"_growth")
+		s.press("M")
+		qt.Check(t, qt.IsFalse(strings.Contains(s.text(), "GROWTH")))
+	}
+}

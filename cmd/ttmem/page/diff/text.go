@@ -90,7 +90,12 @@ func (d *Difference) headline(layout page.Layout) string {
 	if g.Region != "" {
 		text += " of " + g.Region
 	}
-	return fmt.Sprintf("Largest change: %s, %s %s: %s", text, buffers(layout, g.A, g.B), page.Plural(g.B.Buffers, "buffer"), layout.Separated(g.Key))
+	head := fmt.Sprintf("Largest change: %s, %s %s: ", text, buffers(layout, g.A, g.B), page.Plural(g.B.Buffers, "buffer"))
+	key := g.Key
+	if line, _, found := strings.Cut(key, " · "); found && layout.Width > 0 && page.Width(head+key) > layout.Width {
+		key = line // the operation is in the list
+	}
+	return head + layout.Separated(key)
 }
 
 // moved says how many of the same groups have another line.

@@ -31,8 +31,8 @@ type List struct {
 	There int
 	// Moments are the times of the peaks, if these are listed.
 	Moments []Moment
-	// Ended is true for the end of a file, where everything may have been freed.
-	Ended bool
+	// Ended is the file whose end is listed, where everything may have been freed.
+	Ended string
 }
 
 // New lists the live memory of a state.

@@ -100,8 +100,8 @@ func (l *List) nothing() string {
 	if len(l.Filter.Regions) > 0 {
 		text = fmt.Sprintf("Nothing is allocated in %s %s.", strings.Join(alloc.RegionNames(l.Filter.Regions), ", "), l.Of)
 	}
-	if l.Ended {
-		text += " --at peak lists each region at its fullest; `ttmem leaks` reports what was never freed."
+	if file := page.Clean(l.Ended); file != "" {
+		text += fmt.Sprintf(" `ttmem dump %s --at peak` lists each region at its fullest, `ttmem leaks %s` what was never freed.", file, file)
 	}
 	return text
 }

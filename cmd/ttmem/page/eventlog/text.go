@@ -97,7 +97,7 @@ func (l *Log) appendText(b []byte, e *event.Event, n *analyze.Note) []byte {
 		if r.buffer != "" {
 			object = "buffer " + r.buffer + " at " + r.object
 		}
-		below = append(below, pid, r.place, object, r.text)
+		below = slices.Concat([]string{r.text}, below, []string{pid, r.place, object})
 		line, text = page.Blank(page.NameIndent), strings.Join(slices.DeleteFunc(below, func(s string) bool { return s == "" }), ", ")
 	}
 	if l.layout.Width == 0 { // the notes too are in the line

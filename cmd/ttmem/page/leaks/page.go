@@ -131,22 +131,23 @@ func (p *Page) verdict(l *leak) string {
 	if !p.byRun() {
 		return p.verdictBetween(l, leaks)
 	}
-	text := fmt.Sprintf("grew in %d of %d intervals", l.Rises, l.Intervals)
+	if p.FromIsEarlier && !leaks {
+		return "did not grow since the mark"
+	}
+	text, of := fmt.Sprintf("grew in %d of %d intervals of the run", l.Rises, l.Intervals), ""
 	switch {
-	case p.FromIsEarlier && !leaks:
-		return "did not grow since then"
-	case p.FromIsEarlier:
-		text += fmt.Sprintf(" since then, %d since the mark never freed", l.Count)
 	case !leaks:
 		return text
-	case l.FreedAtTeardown.Count > 0:
-		text += fmt.Sprintf(", %d times, freed only at the end", l.Count)
+	case p.FromIsEarlier:
+		text = fmt.Sprintf("grew in %d of %d intervals since the mark", l.Rises, l.Intervals)
 	case l.Allocated > l.Count:
-		text += fmt.Sprintf(", %d of %d never freed", l.Count, l.Allocated)
-	default:
-		text += fmt.Sprintf(", %d times, never freed", l.Count)
+		of = fmt.Sprintf(" of %d", l.Allocated)
 	}
-	return text + ", still growing"
+	freed := "never freed"
+	if l.FreedAtTeardown.Count > 0 {
+		freed = "freed only at the end"
+	}
+	return fmt.Sprintf("%s, still growing: %d%s %s", text, l.Count, of, freed)
 }
 
 // verdictBetween says how a call site grew from mark to mark. It counts intervals in which

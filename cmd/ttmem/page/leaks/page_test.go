@@ -89,7 +89,7 @@ func TestLeaksPage(t *testing.T) {
 
       bytes buffers     oldest
   240.0 KiB      20      6.8 s  model.py:12 Attention.forward · ttnn.add
-      grew in 8 of 8 intervals, 20 times, never freed, still growing
+      grew in 8 of 8 intervals of the run, still growing: 20 never freed
         run.py:7
 
 Retained by the runtime: program cache  10 buffers, 120.0 KiB

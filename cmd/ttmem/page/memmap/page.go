@@ -22,8 +22,8 @@ type Page struct {
 	Names  *alloc.Namer // of call stacks
 	Notes  []string
 	Others string // describes the memory of other users
-	// Ended is true for the end of a file, at which everything may be freed.
-	Ended    bool
+	// Ended is the file whose end is drawn, at which everything may be freed.
+	Ended    string
 	Snapshot *memory.Snapshot
 	Losses   memory.AllLosses
 	// Regions and Chips select the maps; all if there are none.

@@ -57,8 +57,8 @@ func (m *Page) nothing() string {
 	if len(m.Regions) > 0 {
 		text = "Nothing is allocated in " + strings.Join(alloc.RegionNames(m.Regions), ", ") + " " + m.Of + "."
 	}
-	if m.Ended {
-		text += " --at peak draws each region at its fullest."
+	if m.Ended != "" {
+		text += fmt.Sprintf(" `ttmem map %s --at peak` draws each region at its fullest.", page.Clean(m.Ended))
 	}
 	return text
 }

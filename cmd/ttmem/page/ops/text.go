@@ -38,7 +38,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		layout.Write(out, 0, page.NoStyle, p.nothing())
 		return out.Flush()
 	}
-	layout.Write(out, 0, page.Dim, fmt.Sprintf("%s %s; L1 in KiB, on the fullest core", page.Count(uint64(len(all)), "operation"), page.Clean(p.Of)))
+	layout.Write(out, 0, page.Dim, fmt.Sprintf("%s %s; L1 in KiB%s, on the fullest core", page.Count(uint64(len(all)), "operation"), page.Clean(p.Of), capacity(all)))
 	fmt.Fprintln(out)
 	var shown []column
 	for _, c := range columns {
@@ -71,6 +71,15 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		layout.Sized().Write(out, 0, page.NoStyle, fmt.Sprintf("Dropped: %s that ran longest ago.", page.Count(p.forgotten, "call stack")))
 	}
 	return out.Flush()
+}
+
+// capacity is the L1 of a core, if it is the same for all operations.
+func capacity(all []analyze.Operation) string {
+	bytes := all[0].Peak.CapacityBytes
+	if bytes == 0 || slices.ContainsFunc(all, func(o analyze.Operation) bool { return o.Peak.CapacityBytes != bytes }) {
+		return ""
+	}
+	return " of " + kib(bytes)
 }
 
 func (p *Page) writeRow(out *bufio.Writer, layout page.Layout, shown []column, chips bool, o *analyze.Operation) {

@@ -87,10 +87,10 @@ func TestAPeakPageSaysWhenAndOfWhat(t *testing.T) {
 	text := pageOf(t, "stack", alloc.Filter{}, modelEvents(0)...).text(page.Layout{Width: 80}, 10)
 	for _, want := range []string{
 		"model.ttmem, over 1.000 s",
-		"DRAM  chip 0\n peak 1.5 MiB, 13% of 12.0 MiB, at 0.301 s\n",
+		"DRAM  chip 0\n peak 1.5 MiB, 13% of 12.0 MiB, at 0.301 s (▲)\n",
 		"    1.0 MiB   67%         2  model.py:10 call_10 · ttnn.empty\n                               ← model.py:20 call_20\n",
 		"  512.0 KiB   33%         2  model.py:15 call_15 · ttnn.tril\n",
-		"L1 per core  chip 0\n peak 6.0 KiB, 5% of 128.0 KiB, at 0.500 s\n",
+		"L1 per core  chip 0\n peak 6.0 KiB, 5% of 128.0 KiB, at 0.500 s (▲)\n",
 		" █ 2.0 KiB of buffers, ▓ 4.0 KiB of circular and dataflow buffers\n",
 		"    4.0 KiB   67%         1  model.py:15 call_15 · ttnn.tril\n",
 	} {

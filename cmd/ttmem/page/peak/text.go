@@ -105,7 +105,7 @@ func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 		fmt.Fprintln(out, " nothing")
 		return
 	}
-	at := p.moment(c.TimeNs)
+	at := p.moment(c.TimeNs) + layout.Pick(" (▲)", " (^)")
 	switch {
 	case c.TimeNs < p.beginNs && !p.UTC:
 		at = page.Moment(p.beginNs-c.TimeNs) + " before this recording started"

@@ -57,7 +57,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 	r := newReport(p.Snapshot, p.Options)
 	doc := Document{Snapshot: p.Snapshot, Leaks: []site{}, Peaks: []peak{}}
 	for i := range r.leaked {
-		leak := newLeak(&r.leaked[i])
+		leak := newLeak(&r.leaked[i], r.leaked[i].Region.String())
 		l := leak.site()
 		l.PID = r.leaked[i].PID
 		doc.Leaks = append(doc.Leaks, l)

@@ -92,15 +92,16 @@ func (r *report) leaks() {
 	var list []source
 	var sum memory.Amount
 	for i := range r.leaked {
-		s := newLeak(&r.leaked[i])
+		leak := &r.leaked[i]
+		region := leak.Region.String()
 		switch {
 		case len(r.snap.Processes) > 1:
-			s.region += " " + r.users.PID(r.leaked[i].PID)
-		case r.leaked[i].Region == event.DRAM:
-			s.region = ""
+			region += " " + r.users.PID(leak.PID)
+		case leak.Region == event.DRAM:
+			region = ""
 		}
-		list = append(list, s)
-		sum.Add(r.leaked[i].Amount)
+		list = append(list, newLeak(leak, region))
+		sum.Add(leak.Amount)
 	}
 	switch {
 	case len(list) > 0:
@@ -117,6 +118,7 @@ func (r *report) leaks() {
 	}
 }
 
-func newLeak(v *analyze.Verdict) source {
-	return newSource(v.Site, v.Amount, v.Region.String())
+// newLeak names a leak, with the region or "" if it needs no mention.
+func newLeak(v *analyze.Verdict, region string) source {
+	return newSource(v.Site, v.Amount, region)
 }
