@@ -51,7 +51,7 @@ func (r *report) live() {
 			head += user + "  "
 		}
 		r.items(head, page.Width(head), page.NoStyle, items)
-		if list, others := liveSources(p.Live); r.most.places > 0 && (others.Stacks > 0 || slices.ContainsFunc(list, func(s source) bool { return s.Stack != nil || s.BeforeAttach })) {
+		if list, others := liveSources(p.Live); r.most.places > 0 && (others.Stacks > 0 || slices.ContainsFunc(list, func(s *source) bool { return s.Stack != nil || s.BeforeAttach })) {
 			r.sources(list, others, r.most.places, 0, page.Bytes)
 		}
 	}
@@ -62,8 +62,8 @@ func (r *report) live() {
 
 // liveSources returns the places that allocated the memory of regions, and the sum of the places
 // that are not kept apart.
-func liveSources(regions []memory.RegionTotal) (_ []source, others memory.Holder) {
-	var list []source
+func liveSources(regions []memory.RegionTotal) (_ []*source, others memory.Holder) {
+	var list []*source
 	for i := range regions {
 		l, region := &regions[i], ""
 		if len(regions) > 1 {

@@ -57,7 +57,7 @@ type report struct {
 	leaked       []analyze.Verdict
 	peaks        []memory.RegionPeak
 	// made are the call sites of each written peak.
-	made [][]source
+	made [][]*source
 	most limits
 }
 
@@ -76,7 +76,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 
 func newReport(s *memory.Snapshot, o Options) *report {
 	r := &report{Options: o, snap: s, users: page.UsersOf(s), names: make(page.UserNames), end: "at the end", peaks: o.State.RegionPeaks()}
-	r.made = make([][]source, len(r.peaks))
+	r.made = make([][]*source, len(r.peaks))
 	r.running = slices.ContainsFunc(s.Processes, func(p memory.Process) bool { return p.Exit == nil })
 	switch {
 	case o.Live:

@@ -89,17 +89,17 @@ func (r *report) leaks() {
 		return
 	}
 	r.line()
-	var list []source
+	var list []*source
 	var sum memory.Amount
 	for i := range r.leaked {
-		s := newLeak(&r.leaked[i])
+		region := r.leaked[i].Region.String()
 		switch {
 		case len(r.snap.Processes) > 1:
-			s.region += " " + r.users.PID(r.leaked[i].PID)
+			region += " " + r.users.PID(r.leaked[i].PID)
 		case r.leaked[i].Region == event.DRAM:
-			s.region = ""
+			region = ""
 		}
-		list = append(list, s)
+		list = append(list, newLeak(&r.leaked[i], region))
 		sum.Add(r.leaked[i].Amount)
 	}
 	switch {
@@ -117,6 +117,6 @@ func (r *report) leaks() {
 	}
 }
 
-func newLeak(v *analyze.Verdict) source {
-	return newSource(memory.Holder{Bytes: v.Bytes, Count: v.Count, Stack: v.Stack, BeforeAttach: v.BeforeAttach}, event.NotStatic, v.Region.String())
+func newLeak(v *analyze.Verdict, region string) *source {
+	return newSource(memory.Holder{Bytes: v.Bytes, Count: v.Count, Stack: v.Stack, BeforeAttach: v.BeforeAttach}, event.NotStatic, region)
 }
