@@ -60,6 +60,16 @@ func Callers(frames []event.Frame) []string {
 	return CallTexts(calls[min(1, len(calls)):])
 }
 
+// InFileOf returns a call without its file, if another call has the same file.
+func InFileOf(other, call string) string {
+	if file, _, ok := strings.Cut(other, ":"); ok {
+		if rest, ok := strings.CutPrefix(call, file+":"); ok {
+			return ":" + rest
+		}
+	}
+	return call
+}
+
 // WriteCallers writes calls, indented, in as few lines as they fit into.
 func (l Layout) WriteCallers(out *bufio.Writer, indent int, calls []string) {
 	limit := l.Columns() - indent

@@ -8,8 +8,9 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A helper that allocates has many callers: it is one row for each region, and Enter lists the stacks.
-func TestManyStacksOfANameAreOneRow(t *testing.T) {
+// A helper that allocates has many callers: it is one row for each region, as on pages, and Enter
+// lists the stacks.
+func TestManyStacksOfALineAreOneRow(t *testing.T) {
 	s := emptyStage(100, 40)
 	id := uint64(0)
 	alloc := func(region event.Region, op string, callers ...int) {
@@ -30,23 +31,23 @@ func TestManyStacksOfANameAreOneRow(t *testing.T) {
 	alloc(event.L1, "empty", 31, 32)
 	alloc(event.DRAM, "ones", 24)
 	s.refresh()
-	qt.Assert(t, qt.HasLen(s.rows, 4), qt.Commentf("%s", s.text()))
-	qt.Check(t, qt.Matches(s.table()[0], ` +8\.0 KiB +57% +4 .* DRAM  .*model\.py:16 empty ← 3 callers.*`))
+	qt.Assert(t, qt.HasLen(s.rows, 3), qt.Commentf("%s", s.text()))
+	qt.Check(t, qt.Matches(s.table()[0], ` +10\.0 KiB +71% +5 .* DRAM  .*model\.py:16 empty ← 4 callers · 2 operations.*`))
 	qt.Check(t, qt.Matches(s.text(), `(?s).*L1  [^\n]*model\.py:16 empty ← :31 forward.*`))
 	qt.Check(t, qt.StringContains(s.text(), " open "))
 	s.width = 72
-	qt.Check(t, qt.StringContains(s.text(), "model.py:16 ← 3 callers"))
+	qt.Check(t, qt.StringContains(s.text(), "model.py:16 ← 4 callers"))
 	s.width = 100
 
 	s.press("enter")
 	qt.Check(t, qt.Equals(s.page, pageTable))
-	qt.Assert(t, qt.HasLen(s.rows, 3)) // two buffers have the same stack
-	for _, line := range s.table()[:3] {
-		qt.Check(t, qt.Matches(line, ` .*DRAM  .*model\.py:16 empty ← :2[123] forward.*`))
+	qt.Assert(t, qt.HasLen(s.rows, 4)) // two buffers have the same stack
+	for _, line := range s.table()[:4] {
+		qt.Check(t, qt.Matches(line, ` .*DRAM  .*model\.py:16 empty ← :2[1234] forward.*`))
 	}
 	s.press("enter")
 	qt.Check(t, qt.Equals(s.page, pageStack))
 	s.press("esc", "esc")
-	qt.Check(t, qt.HasLen(s.rows, 4))
-	qt.Check(t, qt.Equals(s.filter.in, ""))
+	qt.Check(t, qt.HasLen(s.rows, 3))
+	qt.Check(t, qt.IsNil(s.filter.in))
 }

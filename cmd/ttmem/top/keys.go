@@ -29,7 +29,7 @@ var help = []struct {
 }{
 	{"View", []binding{
 		{"↑ ↓", "select a row (or k j); PgUp PgDn Home End go further"},
-		{"Enter", "the call stack of a row; the stacks of a group, or of a line with many callers"},
+		{"Enter", "the call stack of a row; the stacks of a group, or of a row with several"},
 		{"Esc", "back; then: no filter"},
 		{"Space", "pause, and resume"},
 		{"m  M", "set a mark: later allocations show as growth; remove the mark"},

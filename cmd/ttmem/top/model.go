@@ -7,6 +7,7 @@ import (
 
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 )
 
 // A screen is a page of the view.
@@ -59,7 +60,7 @@ type model struct {
 	bytes uint64
 	// cursor is the selected row. Its key stays selected when rows move.
 	cursor, offset int
-	selected       string
+	selected       alloc.Key
 	tableHeight    int
 
 	page screen
@@ -75,7 +76,7 @@ type model struct {
 // opened is an arrangement with an opened row.
 type opened struct {
 	arrangement
-	selected string
+	selected alloc.Key
 }
 
 // show shows a new content.
@@ -106,7 +107,7 @@ func (m *model) arrange() {
 		m.bytes += r.bytes
 	}
 	if m.shown != nil {
-		if i := m.find(m.shown.key); i >= 0 {
+		if i := m.find(m.shown.Key); i >= 0 {
 			m.shown = m.rows[i]
 		}
 	}
@@ -116,30 +117,30 @@ func (m *model) arrange() {
 	m.move(0)
 }
 
-func (m *model) find(key string) int {
-	return slices.IndexFunc(m.rows, func(r *row) bool { return r.key == key })
+func (m *model) find(key alloc.Key) int {
+	return slices.IndexFunc(m.rows, func(r *row) bool { return r.Key == key })
 }
 
 // move moves the selection by n rows. A selection at the top stays at the top when rows
 // move, to show the largest.
 func (m *model) move(n int) {
 	m.cursor = max(0, min(m.cursor+n, len(m.rows)-1))
-	m.selected = ""
+	m.selected = alloc.Key{}
 	if m.cursor > 0 {
-		m.selected = m.rows[m.cursor].key
+		m.selected = m.rows[m.cursor].Key
 	}
 }
 
 // regroup shows the rows of another grouping.
 func (m *model) regroup() {
-	m.selected, m.cursor, m.offset = "", 0, 0
+	m.selected, m.cursor, m.offset = alloc.Key{}, 0, 0
 	m.arrange()
 }
 
 // sortBy changes the order and keeps the selected row selected.
 func (m *model) sortBy(order int) {
 	m.order, m.reversed = order, false
-	m.selected, m.cursor = "", 0
+	m.selected, m.cursor = alloc.Key{}, 0
 	m.arrange()
 }
 
@@ -149,16 +150,12 @@ func (m *model) open() {
 		return
 	}
 	r := m.rows[m.cursor]
-	if m.by == byStack && !r.folded {
+	if m.by == byStack && !r.several {
 		m.page, m.shown, m.scroll, m.shift = pageStack, r, 0, 0
 		return
 	}
-	m.opened = append(m.opened, opened{m.arrangement, r.key})
-	if r.folded {
-		m.filter.unfold(r)
-	} else {
-		m.filter.in, m.filter.inBy, m.by = r.key, m.by, byStack
-	}
+	m.opened = append(m.opened, opened{m.arrangement, r.Key})
+	m.filter.in, m.filter.inBy, m.by = r, m.by, byStack
 	m.regroup()
 }
 

@@ -23,6 +23,8 @@ func (p painter) clean(s string) string {
 		switch {
 		case r == '·':
 			return '-'
+		case r == '←':
+			return '<'
 		case r == '…':
 			return '~'
 		case r > '~':

@@ -2,29 +2,23 @@ package top
 
 import (
 	"cmp"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
-// A row adds up call sites with the same key.
+// A row adds up call sites that look alike.
 type row struct {
-	key, title string
-	// site is the call stack of a row that has only one.
-	site *site
-	// folded is true if the row adds up stacks with the same name, which have so many callers.
-	folded  bool
-	callers int
-	// twin is true if another row has the same name, so that the caller is shown too.
-	twin bool
+	alloc.Look
+	// site is the call stack of the first one; several is true if the row has others.
+	site    *site
+	several bool
 	// bytes is the use of all banks of their chips by count buffers. static is the use by statics
 	// circular buffers on the core where it is highest, because programs use the same space in
 	// turn; sites are the sites of circular buffers.
@@ -42,6 +36,47 @@ type row struct {
 	// regions, pids and devices are the values of its call sites, each once.
 	regions       []event.Region
 	pids, devices []int
+}
+
+// newRow returns the row of a call site with its memory on some chips.
+func newRow(look alloc.Look, h *memory.CallSite, s *site, on []int, rate float64) *row {
+	r := &row{
+		Look: look, site: s, chips: slices.Clip(on), rate: rate,
+		regions: []event.Region{h.Region}, pids: []int{h.PID}, devices: slices.Clip(h.Devices),
+	}
+	if !h.BeforeAttach {
+		r.since = h.SinceNs
+	}
+	if h.Static != event.NotStatic {
+		r.statics, r.grownStatics, r.sites = h.Count, h.Fresh.Count, []*memory.CallSite{h}
+		return r
+	}
+	chips := uint64(max(1, len(on)))
+	r.count, r.bytes, r.grown = h.Count, h.Bytes*chips, h.Fresh.Bytes*chips
+	return r
+}
+
+// Add adds the memory of another row.
+func (r *row) Add(other *row) {
+	r.several = r.several || other.several || r.site.key != other.site.key
+	r.bytes, r.count, r.statics = r.bytes+other.bytes, r.count+other.count, r.statics+other.statics
+	r.grown, r.grownStatics, r.rate = r.grown+other.grown, r.grownStatics+other.grownStatics, r.rate+other.rate
+	if other.since > 0 && (r.since == 0 || other.since < r.since) {
+		r.since = other.since
+	}
+	r.sites = append(r.sites, other.sites...)
+	r.chips, r.devices = union(r.chips, other.chips), union(r.devices, other.devices)
+	r.pids, r.regions = union(r.pids, other.pids), union(r.regions, other.regions)
+}
+
+// union returns the values of both lists, each once.
+func union[T comparable](list, more []T) []T {
+	for _, one := range more {
+		if !slices.Contains(list, one) {
+			list = append(list, one)
+		}
+	}
+	return list
 }
 
 // perCore returns the use by the row's circular buffers on the core of a chip where it is
@@ -80,7 +115,7 @@ var regionNames = map[event.Region]string{
 // groupings are the ways to make rows: the values of --by, and by size.
 var groupings = []string{"stack", "op", "line", "component", "file", "type", "size", "process", "chip"}
 
-// byStack is the grouping whose rows have one call stack, which can be shown, or are folded.
+// byStack is the grouping of call stacks.
 const byStack = 0
 
 // mixed reports whether a row may have both buffers and circular buffers.
@@ -104,7 +139,7 @@ var orders = []order{
 	}},
 	{"rate", "RATE/s", func(a, b *row) int { return cmp.Compare(b.rate, a.rate) }},
 	{"age", "FOR", func(a, b *row) int { return cmp.Compare(a.since-1, b.since-1) }}, // not known is last
-	{"name", "", func(a, b *row) int { return cmp.Compare(a.title, b.title) }},
+	{"name", "", func(a, b *row) int { return cmp.Compare(a.Text, b.Text) }},
 }
 
 // The orders that the view sets itself.
@@ -127,9 +162,8 @@ type filter struct {
 	pid    int
 	region int // one of alloc.Regions, plus 1
 	text   string
-	// in is the key of the opened row, and inBy its grouping. With byStack, in is the name of a
-	// folded row.
-	in   string
+	// in is the opened row, and inBy its grouping.
+	in   *row
 	inBy int
 }
 
@@ -144,7 +178,7 @@ func (p *Present) rows(v *arrangement) []*row {
 	if f.region > 0 {
 		selected.Regions = []event.Region{alloc.Regions[f.region-1]}
 	}
-	rows := make(map[string]*row)
+	var rows []*row
 	pattern := patternOf(f.text)
 	for i := range p.CallSites {
 		h, rate := &p.CallSites[i], p.rates[i]
@@ -157,55 +191,35 @@ func (p *Present) rows(v *arrangement) []*row {
 			continue
 		}
 		a.Site = s.Site
-		if !f.isIn(names, h, s, &a) {
+		if f.in != nil && !slices.ContainsFunc(looks(f.inBy, names, h, &a, ""), f.in.Has) {
 			continue
 		}
-		keys := rowKeys(v.by, names, h, s, &a)
-		for i, key := range keys {
+		stack := ""
+		if f.in != nil {
+			stack = s.key
+		}
+		for i, look := range looks(v.by, names, h, &a, stack) {
 			of := a.Devices
 			if groupings[v.by] == "chip" && len(of) > 0 {
 				of = of[i : i+1]
 			}
-			r := rows[key]
-			if r == nil {
-				r = &row{key: key, title: key, site: &site{Site: &alloc.Site{}}}
-				if v.by == byStack {
-					r.site, r.title = s, cmp.Or(s.Name.String(), alloc.Unknown(h.Stack, h.BeforeAttach))
-				}
-				rows[key] = r
-			}
-			r.add(h, of, rate)
+			rows = append(rows, newRow(look, h, s, of, rate))
 		}
 	}
-	if v.by == byStack && f.in == "" {
-		foldStacks(rows)
-	}
+	rows = alloc.Fold(rows, v.by == byStack && f.in == nil)
 	for _, r := range rows {
 		if len(r.sites) > 0 {
 			r.static = r.perCore()
 		}
 	}
-	if v.by == byStack {
-		markTwins(rows)
-	}
-	list := slices.SortedFunc(maps.Values(rows), func(a, b *row) int {
-		return cmp.Or(orders[v.order].compare(a, b), orders[bySize].compare(a, b), cmp.Compare(a.title, b.title), cmp.Compare(a.key, b.key))
+	slices.SortFunc(rows, func(a, b *row) int {
+		return cmp.Or(orders[v.order].compare(a, b), orders[bySize].compare(a, b),
+			cmp.Compare(a.Text, b.Text), slices.Compare(a.Callers, b.Callers), cmp.Compare(a.Apart, b.Apart))
 	})
 	if v.reversed {
-		slices.Reverse(list)
+		slices.Reverse(rows)
 	}
-	return list
-}
-
-// isIn reports whether a call site is part of the opened row.
-func (f *filter) isIn(names *alloc.Namer, h *memory.CallSite, s *site, a *alloc.Row) bool {
-	switch {
-	case f.in == "":
-		return true
-	case f.inBy == byStack:
-		return s.Name.String() == f.in
-	}
-	return slices.Contains(rowKeys(f.inBy, names, h, s, a), f.in)
+	return rows
 }
 
 // patternOf returns the regular expression of a text. It is case-sensitive only if the text has
@@ -233,61 +247,19 @@ func rowOf(h *memory.CallSite) alloc.Row {
 	}
 }
 
-// rowKeys returns the keys of the rows of a call site, which are also their titles.
-func rowKeys(by int, names *alloc.Namer, h *memory.CallSite, s *site, a *alloc.Row) []string {
+// looks returns the looks of a call site's rows. By stack, the stack keeps rows apart, too, unless
+// it is "".
+func looks(by int, names *alloc.Namer, h *memory.CallSite, a *alloc.Row, stack string) []alloc.Look {
+	var keys []string
 	switch {
 	case by == byStack:
-		return []string{cmp.Or(s.key, alloc.Unknown(nil, h.BeforeAttach))}
+		return []alloc.Look{names.Look(a, a.Region, stack)}
 	case groupings[by] != "size":
-		return alloc.GroupingOf(groupings[by]).Keys(names, a)
+		keys = alloc.GroupingOf(groupings[by]).Keys(names, a)
 	case h.EachBytes == 0:
-		return []string{"various sizes"}
+		keys = []string{"various sizes"}
+	default:
+		keys = []string{page.Bytes(h.EachBytes) + " on each chip"}
 	}
-	return []string{page.Bytes(h.EachBytes) + " on each chip"}
-}
-
-// markTwins marks the rows that have the same name as another.
-func markTwins(rows map[string]*row) {
-	first := make(map[name.Name]*row)
-	for _, r := range rows {
-		switch other := first[r.site.Name]; {
-		case other == nil:
-			first[r.site.Name] = r
-		case other.site.caller != r.site.caller:
-			r.twin, other.twin = true, true
-		}
-	}
-}
-
-// add adds a call site with its memory on some chips.
-func (r *row) add(h *memory.CallSite, on []int, rate float64) {
-	chips := uint64(max(1, len(on)))
-	for _, id := range on {
-		r.chips = with(r.chips, id)
-	}
-	if h.Static != event.NotStatic {
-		r.statics += h.Count
-		r.grownStatics += h.Fresh.Count
-		r.sites = append(r.sites, h)
-	} else {
-		r.count += h.Count
-		r.bytes += h.Bytes * chips
-		r.grown += h.Fresh.Bytes * chips
-	}
-	r.rate += rate
-	if !h.BeforeAttach && (r.since == 0 || h.SinceNs < r.since) {
-		r.since = h.SinceNs
-	}
-	r.regions, r.pids = with(r.regions, h.Region), with(r.pids, h.PID)
-	for _, id := range h.Devices {
-		r.devices = with(r.devices, id)
-	}
-}
-
-// with adds one to the list unless the list has it.
-func with[T comparable](list []T, one T) []T {
-	if slices.Contains(list, one) {
-		return list
-	}
-	return append(list, one)
+	return page.Each(keys, func(key string) alloc.Look { return alloc.Look{Key: alloc.Key{Text: key}} })
 }

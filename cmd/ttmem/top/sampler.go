@@ -10,6 +10,7 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
@@ -83,11 +84,9 @@ func (l *sampler) sample(now time.Time) *Present {
 // A site has the looked-up names of a call stack.
 type site struct {
 	*alloc.Site
-	// key is the same for stacks with the same lines: a line may have several calls. It is ""
-	// without a stack.
+	// key is the same for stacks with the same calls: a line may have several. It is "" without a
+	// stack.
 	key string
-	// caller is the user's own call around the one in the name.
-	caller name.Call
 	// pattern is the pattern to which Matches belongs.
 	pattern string
 }
@@ -107,17 +106,10 @@ func (l *sampler) site(stack *event.Stack) *site {
 	}
 	names := alloc.Namer{Rules: l.rules}
 	one := &site{Site: names.NewSite(stack)}
-	frames := stack.Frames()
-	if calls := name.UserCalls(frames); len(calls) > 1 {
-		one.caller = calls[1]
-	}
 	h := fnv.New128a()
-	for i := range frames {
-		f := &frames[i]
-		fmt.Fprintf(h, "%s\x00%s\x00%d\x00%s\x00", f.Name, f.File, f.Line, f.Module)
-		if f.Name == "" {
-			fmt.Fprintf(h, "%d", f.Address)
-		}
+	for i := range stack.Frames() {
+		function, place := page.FrameTexts(&stack.Frames()[i])
+		fmt.Fprintf(h, "%s\x00%s\x00", function, place)
 	}
 	one.key = hex.EncodeToString(h.Sum(nil))
 	return one

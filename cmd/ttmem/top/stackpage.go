@@ -15,7 +15,7 @@ import (
 // stackHead returns the figures of the shown row.
 func (m *model) stackHead() []string {
 	r := m.shown
-	lines := []string{"", " " + m.Paint(page.Bold, m.Cut(m.clean(r.title), m.width-1))}
+	lines := []string{"", " " + m.Paint(page.Bold, m.Cut(m.clean(r.Text), m.width-1))}
 	var facts []string
 	if r.count > 0 {
 		facts = append(facts, fmt.Sprintf("%s in %s", page.Bytes(r.bytes), count(r.count, "buffer")))

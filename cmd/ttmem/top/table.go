@@ -7,6 +7,7 @@ import (
 
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 )
 
 // A column is a column of a table.
@@ -154,7 +155,9 @@ func (m *model) tableRows(y int) []string {
 	room := min(len(m.rows), m.tableHeight)
 	m.offset = max(m.cursor-room+1, min(m.offset, m.cursor, len(m.rows)-room))
 	var lines []string
-	for i, r := range m.rows[m.offset:][:room] {
+	shown := m.rows[m.offset:][:room]
+	alloc.Distinguish(shown)
+	for i, r := range shown {
 		at := m.offset + i
 		m.zone(y+i, 0, m.width, func() request { return m.clickRow(at) })
 		lines = append(lines, m.tableRow(r, at == m.cursor && !m.once))
@@ -188,9 +191,9 @@ func (m *model) tableRow(r *row, selected bool) string {
 // rowTitle returns the title of a row in at most n columns: its line, its caller and its operation.
 // The line is the most important.
 func (p painter) rowTitle(r *row, n int) string {
-	op, call := p.clean(r.site.Name.Op), p.clean(r.site.Name.Call.String())
+	call, op := p.clean(r.Name.Call.String()), p.clean(r.Name.Op)
 	if call == "" {
-		title := p.clean(r.title)
+		title := p.clean(r.Text)
 		if strings.HasPrefix(title, "/") { // the end of a path is the important part
 			return p.cutLeft(title, n)
 		}
@@ -199,15 +202,22 @@ func (p painter) rowTitle(r *row, n int) string {
 	if op != "" {
 		op = p.Separator() + op
 	}
-	caller := p.caller(r, r.site)
+	caller := r.Caller
+	if caller == "" && len(r.Callers) > 0 {
+		caller = r.Callers[0]
+	}
+	if caller != "" {
+		caller = p.Arrow() + page.InFileOf(call, p.clean(caller))
+	}
 	switch {
 	case page.Width(call+caller+op) <= n:
-	case !r.twin: // its caller distinguishes it from no other row
+	case r.Caller == "": // it distinguishes the row from no other one
 		caller = ""
 	default: // lines matter more than the names of functions
-		short, names := *r.site, *r.site.Site
-		names.Name.Call.Function, short.caller.Function, short.Site = "", "", &names
-		call, caller = p.clean(names.Name.Call.String()), p.caller(r, &short)
+		call, _, _ = strings.Cut(call, " ")
+		if r.Many == "" {
+			caller = p.Arrow() + strings.Fields(caller)[1]
+		}
 		call = p.Cut(call, n-min(page.Width(caller), n/2))
 	}
 	call = p.Cut(call, n)
@@ -216,22 +226,6 @@ func (p painter) rowTitle(r *row, n int) string {
 		op = ""
 	}
 	return call + p.Paint(page.Dim, caller) + p.Paint(page.Cyan, op)
-}
-
-// caller returns the caller that distinguishes a row from its twins, or the number of its callers;
-// "" if they are not known. s is its site, whose names may be shortened.
-func (p painter) caller(r *row, s *site) string {
-	if r.callers > 1 {
-		return p.Pick(" ← ", " < ") + count(uint64(r.callers), "caller")
-	}
-	if s.caller.Line == 0 {
-		return ""
-	}
-	caller := p.clean(s.caller.String())
-	if s.caller.File == s.Name.Call.File {
-		caller = caller[strings.IndexByte(caller, ':'):]
-	}
-	return p.Pick(" ← ", " < ") + caller
 }
 
 // nothing returns the reason for an empty table.

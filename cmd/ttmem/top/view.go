@@ -163,7 +163,7 @@ func (m *model) leaked() (text, others string) {
 	for _, v := range leaks {
 		of := name.Of(v.Stack.Frames())
 		line := cmp.Or(of.Call.String(), of.Op, alloc.Unknown(v.Stack, false))
-		lines, bytes[line], sum = with(lines, line), bytes[line]+v.Bytes, sum+v.Bytes
+		lines, bytes[line], sum = union(lines, []string{line}), bytes[line]+v.Bytes, sum+v.Bytes
 	}
 	largest := slices.MaxFunc(lines, func(a, b string) int { return cmp.Compare(bytes[a], bytes[b]) })
 	if n := len(lines) - 1; n > 0 {
@@ -291,8 +291,8 @@ func (m *model) choices(y int) string {
 		m.keyZone(y, from, page.Width(list)-1, key)
 	}
 	by, sorted := "by "+groupings[m.by], orders[m.order].name
-	if f.in != "" {
-		by += " in " + m.Cut(m.clean(f.in), 24)
+	if f.in != nil {
+		by += " in " + m.Cut(m.clean(f.in.Text), 24)
 	}
 	if m.reversed {
 		sorted += " " + m.Pick("↑", "^")
@@ -358,7 +358,7 @@ func (m *model) keys() []footerKey {
 		return list
 	}
 	open, fold := "open", "unfold"
-	if m.by == byStack && (len(m.rows) == 0 || !m.rows[m.cursor].folded) {
+	if m.by == byStack && (len(m.rows) == 0 || !m.rows[m.cursor].several) {
 		open = "stack"
 	}
 	if m.unfolded {

@@ -1,6 +1,7 @@
 package alloc
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -11,78 +12,114 @@ import (
 // OwnRows is how many call sites with the same innermost line have rows of their own.
 const OwnRows = 2
 
+// A Key is the same for allocations that look alike.
+type Key struct {
+	// Text is the group, or the line and the operation of a call site, or the reason why both are
+	// unknown.
+	Text string
+	// Apart keeps rows apart, such as those of two regions.
+	Apart   string
+	callers string
+}
+
 // A Look is what a page shows of a call site apart from its figures. Call sites that look alike
 // share a row.
 type Look struct {
-	// Text is the line and the operation, or the reason why both are unknown.
-	Text string
+	Key
 	Name name.Name
 	// Callers are the user's calls around the innermost one, innermost first. Many replaces them
 	// in the row of a line: "6 callers".
 	Callers []string
 	Many    string
+	// Caller distinguishes call sites with the same text; Distinguish sets it.
+	Caller string
 	// Sites is the number of rows that a row of a line replaces; 0 in other rows.
-	Sites int
-	// Apart keeps rows apart, such as those of two regions.
-	Apart     string
+	Sites     int
 	component string
 }
 
+func (l *Look) look() *Look { return l }
+
 // Look is the look of a row. It differs from the look of rows with other values in apart.
 func (n *Namer) Look(a *Row, apart ...any) Look {
-	l := Look{Text: n.Title(a, " · "), Name: a.Name, Callers: page.Callers(a.Stack.Frames()), Apart: fmt.Sprintln(apart...)}
+	l := a.Look
+	l.Key = Key{n.Title(a, " · "), fmt.Sprintln(apart...), strings.Join(l.Callers, "\n")}
 	if n.Rules != nil {
 		l.component = page.Clean(a.Component)
 	}
 	return l
 }
 
-// key is the same for call sites that look alike.
-func (l *Look) key() string {
-	return strings.Join(append([]string{l.Apart, l.Text}, l.Callers...), "\n")
+// A line is the same for call sites that may share the row of a line.
+type line struct {
+	apart, component string
+	call             name.Call
 }
 
-// Fold adds up rows that look alike. If lines is true, an innermost line with several other rows
-// has one row, too. Rows are in the order of their first ones.
-func Fold[T any](rows []T, lines bool, look func(*T) *Look, add func(sum, row *T)) []T {
-	rows = united(rows, look, add)
+func (l *Look) line() line { return line{l.Apart, l.component, l.Name.Call} }
+
+// Has reports whether a row that looks so is that of one call site.
+func (l *Look) Has(one Look) bool {
+	return l.Key == one.Key || l.Sites > 0 && l.line() == one.line()
+}
+
+// A looker embeds a Look.
+type looker interface{ look() *Look }
+
+// A summand can be added to another one.
+type summand[R any] interface {
+	looker
+	Add(R)
+}
+
+// Distinguish gives call sites with the same text the callers that differ.
+func Distinguish[R looker](rows []R) {
+	var names []string
+	var calls [][]string
+	for _, r := range rows {
+		names, calls = append(names, r.look().Apart+r.look().Text), append(calls, r.look().Callers)
+	}
+	for i, caller := range page.Distinguish(names, calls) {
+		rows[i].look().Caller = cmp.Or(rows[i].look().Many, caller)
+	}
+}
+
+// Fold adds up rows that look alike; a row embeds its Look. If lines is true, an innermost line
+// with several other rows has one row, too. Rows are in the order of their first ones, to which it
+// adds the others.
+func Fold[R summand[R]](rows []R, lines bool) []R {
+	rows = united(rows)
 	if !lines {
 		return rows
 	}
-	type line struct {
-		apart, component string
-		call             name.Call
-	}
-	shared := make(map[line][]*Look)
-	for i := range rows {
-		if l := look(&rows[i]); l.Name.Call.Line > 0 {
-			at := line{l.Apart, l.component, l.Name.Call}
-			shared[at] = append(shared[at], l)
+	var shared page.Groups[line, []*Look]
+	for _, r := range rows {
+		if l := r.look(); l.Name.Call.Line > 0 {
+			of, _ := shared.Of(l.line())
+			*of = append(*of, l)
 		}
 	}
-	for _, looks := range shared {
-		if len(looks) > OwnRows {
-			one := ofLine(looks)
-			for _, l := range looks {
+	for _, looks := range shared.List {
+		if len(*looks) > OwnRows {
+			one := ofLine(*looks)
+			for _, l := range *looks {
 				*l = one
 			}
 		}
 	}
-	return united(rows, look, add)
+	return united(rows)
 }
 
 // united adds up rows that look alike.
-func united[T any](rows []T, look func(*T) *Look, add func(sum, row *T)) (list []T) {
-	index := make(map[string]int)
-	for i := range rows {
-		key := look(&rows[i]).key()
-		at, found := index[key]
-		if !found {
-			index[key] = len(list)
-			list = append(list, rows[i])
-			continue
+func united[R summand[R]](rows []R) (list []R) {
+	var groups page.Groups[Key, R]
+	for _, r := range rows {
+		if sum, found := groups.Of(r.look().Key); found {
+			(*sum).Add(r)
+		} else {
+			*sum = r
+			list = append(list, r)
 		}
-		add(&list[at], &rows[i])
 	}
 	return list
 }
@@ -93,11 +130,11 @@ func ofLine(looks []*Look) Look {
 	one.Sites = len(looks)
 	callers, ops := make(map[string]bool), make(map[string]bool)
 	for _, l := range looks {
-		callers[strings.Join(l.Callers, "\n")], ops[l.Name.Op] = true, true
+		callers[l.callers], ops[l.Name.Op] = true, true
 	}
 	one.Text = page.Clean(one.Name.Call.String())
 	if len(callers) > 1 {
-		one.Callers, one.Many = nil, page.Count(uint64(len(callers)), "caller")
+		one.Callers, one.callers, one.Many = nil, "", page.Count(uint64(len(callers)), "caller")
 		one.Text += " ← " + one.Many
 	}
 	if len(ops) > 1 {

@@ -13,32 +13,18 @@ import (
 
 // A Site is a call stack with its names.
 type Site struct {
-	Stack     *event.Stack // may be nil
-	Name      name.Name
+	Stack *event.Stack // may be nil
+	Look
 	Component string
-	Matches   bool   // the filter's regular expression
-	caller    string // set by Distinguish
+	Matches   bool // the filter's regular expression
 }
 
 // WithCaller is a title with the caller that distinguishes the site, if there is one.
 func (s *Site) WithCaller(title string) string {
-	if s == nil || s.caller == "" {
+	if s == nil || s.Caller == "" {
 		return title
 	}
-	return title + ", from " + s.caller
-}
-
-// Distinguish gives sites with the same name the callers that differ.
-func Distinguish(sites []*Site) {
-	var names []string
-	var calls [][]string
-	for _, s := range sites {
-		names = append(names, s.Name.String())
-		calls = append(calls, page.Callers(s.Stack.Frames()))
-	}
-	for i, caller := range page.Distinguish(names, calls) {
-		sites[i].caller = caller
-	}
+	return title + ", from " + s.Caller
 }
 
 // A Namer selects and names the rows of a list.
@@ -76,7 +62,8 @@ func (n *Namer) Site(stack *event.Stack) *Site {
 // NewSite names a call stack, without remembering the site.
 func (n *Namer) NewSite(stack *event.Stack) *Site {
 	frames := stack.Frames()
-	s := &Site{Stack: stack, Name: name.Of(frames)}
+	s := &Site{Stack: stack, Look: Look{Name: name.Of(frames), Callers: page.Callers(frames)}}
+	s.Text = s.Name.String()
 	if n.Rules != nil {
 		s.Component = n.Rules.Component(frames)
 	} else {

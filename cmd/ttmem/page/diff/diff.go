@@ -3,7 +3,6 @@ package diff
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"ttmem/aggregate/analyze"
@@ -87,7 +86,16 @@ type Group struct {
 	// Stack is a stack of B, or of A if B has none.
 	Stack []event.Frame `json:"stack,omitempty"`
 	moved bool
-	look  alloc.Look
+	// Look is what the row of a group by stack shows.
+	alloc.Look `json:"-"`
+}
+
+// Add adds another group of the same line.
+func (g *Group) Add(other *Group) {
+	g.Key, g.ALine = g.Text, max(g.ALine, other.ALine)
+	g.A.add(other.A.Buffers, other.A.Bytes)
+	g.B.add(other.B.Buffers, other.B.Bytes)
+	g.ChangeBuffers, g.ChangeBytes = g.ChangeBuffers+other.ChangeBuffers, g.ChangeBytes+other.ChangeBytes
 }
 
 // A Total is the sum of one region of a chip.
@@ -103,12 +111,12 @@ type Total struct {
 // New compares two sides. The filter of names has no processes: each side has its own.
 func New(a, b *Side, names alloc.Namer, o Options) *Difference {
 	d := &Difference{a: a, b: b, by: o.By, note: o.Note}
-	groups := make(map[groupID]*Group)
+	var groups page.Groups[alloc.Key, Group]
 	type chipRegion struct {
 		device int
 		region event.Region
 	}
-	totals := make(map[chipRegion]*Total)
+	var totals page.Groups[chipRegion, Total]
 	keys := newKeys(a, b, o)
 	for _, side := range []*Side{a, b} {
 		n := &alloc.Namer{Rules: names.Rules, Filter: names.Filter, Snap: side.Snap}
@@ -120,26 +128,19 @@ func New(a, b *Side, names alloc.Namer, o Options) *Difference {
 				continue
 			}
 			for _, id := range row.Devices {
-				key := chipRegion{id, part.Region}
-				t := totals[key]
-				if t == nil {
-					t = &Total{Device: id, Region: part.Region.String(), region: part.Region}
-					totals[key] = t
-				}
+				t, _ := totals.Of(chipRegion{id, part.Region})
+				t.Device, t.Region, t.region = id, part.Region.String(), part.Region
 				of(side == b, &t.A, &t.B).add(part.Count, part.Bytes)
 			}
 			list := keys.of(n, &row, side == b)
 			for _, k := range list {
-				g := groups[k.groupID]
-				if g == nil {
-					g = &Group{Static: k.static}
-					groups[k.groupID] = g
-				}
-				if g.Key == "" || side == b && g.B.Buffers == 0 {
+				g, found := groups.Of(k.Key)
+				g.Static = part.Region == event.CB
+				if !found || side == b && g.B.Buffers == 0 {
 					g.Key = k.title
 					if o.By == "stack" {
 						g.Region, g.Stack = part.Region.String(), part.Stack.Frames()
-						g.look = n.Look(&row, part.Region)
+						g.Look = n.Look(&row, part.Region)
 					}
 				}
 				if g.moved = g.moved || k.moved; k.line > 0 {
@@ -149,8 +150,8 @@ func New(a, b *Side, names alloc.Namer, o Options) *Difference {
 			}
 		}
 	}
-	d.order(groups, o)
-	for _, t := range totals {
+	d.order(groups.List, o)
+	for _, t := range totals.List {
 		t.ChangeBytes = int64(t.B.Bytes) - int64(t.A.Bytes)
 		d.Totals = append(d.Totals, *t)
 	}
@@ -170,7 +171,7 @@ func of(isB bool, a, b *Amount) *Amount {
 }
 
 // order sorts the groups and removes those that are not to be listed.
-func (d *Difference) order(groups map[groupID]*Group, o Options) {
+func (d *Difference) order(groups []*Group, o Options) {
 	for _, g := range groups {
 		g.ChangeBytes = int64(g.B.Bytes) - int64(g.A.Bytes)
 		g.ChangeBuffers = int64(g.B.Buffers) - int64(g.A.Buffers)
@@ -178,7 +179,7 @@ func (d *Difference) order(groups map[groupID]*Group, o Options) {
 		case g.B.Buffers == 0:
 			if g.ALine > 0 { // its name has the line, which in B is another one
 				g.ALine = 0
-				g.look.Apart += "A"
+				g.Apart += "A"
 			}
 		case g.A == g.B:
 			d.Same++
@@ -187,10 +188,9 @@ func (d *Difference) order(groups map[groupID]*Group, o Options) {
 			}
 		}
 	}
-	maps.DeleteFunc(groups, func(_ groupID, g *Group) bool { return g.A == g.B })
-	d.Groups = slices.Collect(maps.Values(groups))
+	d.Groups = slices.DeleteFunc(groups, func(g *Group) bool { return g.A == g.B })
 	if o.Lines && o.By == "stack" {
-		d.Groups = folded(d.Groups)
+		d.Groups = alloc.Fold(d.Groups, true)
 	}
 	slices.SortFunc(d.Groups, func(a, b *Group) int {
 		return cmp.Or(memory.CompareBools(!a.Static, !b.Static), cmp.Compare(max(b.ChangeBytes, -b.ChangeBytes), max(a.ChangeBytes, -a.ChangeBytes)),
@@ -203,17 +203,6 @@ func (d *Difference) order(groups map[groupID]*Group, o Options) {
 	d.Groups, d.cutOff = page.First(d.Groups, o.Limit)
 	slices.SortStableFunc(d.Groups, func(a, b *Group) int { // each largest first
 		return cmp.Or(memory.CompareBools(!a.Static, !b.Static), memory.CompareBools(a.ChangeBytes > 0, b.ChangeBytes > 0))
-	})
-}
-
-// folded adds up the groups of a line.
-func folded(groups []*Group) []*Group {
-	return alloc.Fold(groups, true, func(g **Group) *alloc.Look { return &(*g).look }, func(sum, g **Group) {
-		s := *sum
-		s.Key, s.ALine = s.look.Text, max(s.ALine, (*g).ALine)
-		s.A.add((*g).A.Buffers, (*g).A.Bytes)
-		s.B.add((*g).B.Buffers, (*g).B.Bytes)
-		s.ChangeBuffers, s.ChangeBytes = s.ChangeBuffers+(*g).ChangeBuffers, s.ChangeBytes+(*g).ChangeBytes
 	})
 }
 

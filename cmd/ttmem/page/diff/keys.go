@@ -9,21 +9,15 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
-// A groupID is the same for a group on both sides.
-type groupID struct {
-	text   string
-	region event.Region // if groups are by stack
-	static bool
-}
-
-// A groupKey has the title of a group. moved is true for a row of A whose line moved; line is
-// then the line of its innermost call, or 0 if that line has not moved.
+// A groupKey is the same for a group on both sides, and has its title. moved is true for a row of A
+// whose line moved; line is then the line of its innermost call, or 0 if that line has not moved.
 type groupKey struct {
-	groupID
+	alloc.Key
 	title string
 	moved bool
 	line  int
@@ -107,32 +101,30 @@ func rowOf(n *alloc.Namer, p *memory.SiteAmount) (_ alloc.Row, ok bool) {
 }
 
 // of returns the groups of a row of a side.
-func (k *keys) of(n *alloc.Namer, a *alloc.Row, inB bool) (list []groupKey) {
+func (k *keys) of(n *alloc.Namer, a *alloc.Row, inB bool) []groupKey {
 	if a.Name.Op == "" {
 		a.Site.Name.Op = cmp.Or(k.ops[callsKey(a.Stack, k.lineOf(inB))], k.ops[callsKey(a.Stack, noLine)])
 	}
-	id := groupID{static: a.Region == event.CB}
+	var names []string
 	switch k.By {
-	case "process": // by name: another run has other ids
-		id.text = n.ProcessName(a.PID)
-		return []groupKey{{groupID: id, title: id.text}}
 	case "stack":
-		return []groupKey{k.ofStack(n, a, id, inB)}
+		return []groupKey{k.ofStack(n, a, inB)}
+	case "process": // by name: another run has other ids
+		names = []string{n.ProcessName(a.PID)}
+	default:
+		names = alloc.GroupingOf(k.By).Keys(n, a)
 	}
-	for _, text := range alloc.GroupingOf(k.By).Keys(n, a) {
-		id.text = text
-		list = append(list, groupKey{groupID: id, title: text})
-	}
-	return list
+	return page.Each(names, func(name string) groupKey {
+		return groupKey{Key: alloc.Key{Text: name, Apart: fmt.Sprint(a.Region == event.CB)}, title: name}
+	})
 }
 
 // ofStack returns the group of the operation and the user's own calls. Calls of tt-metal and ttnn
 // in between may differ in another release.
-func (k *keys) ofStack(n *alloc.Namer, a *alloc.Row, id groupID, inB bool) groupKey {
+func (k *keys) ofStack(n *alloc.Namer, a *alloc.Row, inB bool) groupKey {
 	line := k.lineOf(inB)
-	id.region = a.Region
-	id.text = fmt.Sprintf("%t %t %s", a.Stack == nil, a.BeforeAttach, a.Name.Op) + callsKey(a.Stack, line)
-	key := groupKey{groupID: id, title: n.Title(a, " · ")}
+	calls := fmt.Sprintf("%t %t %s", a.Stack == nil, a.BeforeAttach, a.Name.Op) + callsKey(a.Stack, line)
+	key := groupKey{Key: alloc.Key{Text: calls, Apart: a.Region.String()}, title: n.Title(a, " · ")}
 	if inB {
 		return key
 	}

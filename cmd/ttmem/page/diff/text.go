@@ -241,5 +241,5 @@ func (d *Difference) writeGroup(out *bufio.Writer, layout page.Layout, g *Group)
 		title += fmt.Sprintf(" (line %d in A)", g.ALine)
 	}
 	writeAmounts(out, layout, g.A, g.B, title)
-	layout.WriteCallers(out, page.NameIndent+2, g.look.Callers)
+	layout.WriteCallers(out, page.NameIndent+2, g.Callers)
 }

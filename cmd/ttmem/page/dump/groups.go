@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 
 	"ttmem/cmd/ttmem/page"
@@ -46,7 +45,7 @@ func (l *List) Group(by string, n int) *Groups {
 		text string
 		site *alloc.Site
 	}
-	groups := make(map[key]*group)
+	var groups page.Groups[key, group]
 	for i := range l.Rows {
 		a := &l.Rows[i]
 		keys := g.Keys(&l.Namer, a)
@@ -55,8 +54,9 @@ func (l *List) Group(by string, n int) *Groups {
 			if by == "stack" {
 				k.site = a.Site
 			}
-			if groups[k] == nil {
-				one := &group{Key: text}
+			one, found := groups.Of(k)
+			if !found {
+				one.Key = text
 				switch {
 				case by == "stack":
 					one.Stack = a.Stack.Frames()
@@ -67,16 +67,15 @@ func (l *List) Group(by string, n int) *Groups {
 				case by == "chip" && len(a.Devices) > 0:
 					one.Device = &a.Devices[j]
 				}
-				groups[k] = one
 			}
-			groups[k].add(a, uint64(len(keys)))
+			one.add(a, uint64(len(keys)))
 		}
 	}
-	list := slices.SortedFunc(maps.Values(groups), func(a, b *group) int {
+	slices.SortFunc(groups.List, func(a, b *group) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.StaticBytes, a.StaticBytes),
 			cmp.Compare(b.Buffers+b.Statics, a.Buffers+a.Statics), cmp.Compare(a.Key, b.Key), page.CompareFrames(a.Stack, b.Stack))
 	})
-	return &Groups{l, by, list, n}
+	return &Groups{l, by, groups.List, n}
 }
 
 // add counts a row that is in this many groups.

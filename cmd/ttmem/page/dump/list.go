@@ -61,28 +61,29 @@ func (l *List) addStatics(state *aggregate.State) {
 		global         bool
 		cores          string
 	}
-	var keys []key
-	first := make(map[key]*memory.Static)
-	devices := make(map[key][]int)
+	type static struct {
+		memory.Static
+		devices []int
+	}
+	var groups page.Groups[key, static]
 	for i := range l.Snap.Devices {
 		id := l.Snap.Devices[i].ID
 		for _, s := range state.Statics(id) {
 			k := key{s.PID, s.ProgramID, s.Address, s.BytesPerCore, s.Kind, s.Global, fmt.Sprint(s.Cores)}
-			if first[k] == nil {
-				first[k] = &s
-				keys = append(keys, k)
+			one, found := groups.Of(k)
+			if !found {
+				one.Static = s
 			}
-			devices[k] = append(devices[k], id)
+			one.devices = append(one.devices, id)
 		}
 	}
-	for _, k := range keys {
-		s := first[k]
+	for _, s := range groups.List {
 		cores := 0
 		for _, c := range s.Cores {
 			cores += c.Cores()
 		}
 		l.add(alloc.Row{
-			Static: s, Devices: devices[k], Region: event.CB, PID: s.PID, Address: s.Address,
+			Static: &s.Static, Devices: s.devices, Region: event.CB, PID: s.PID, Address: s.Address,
 			BytesPerBank: s.BytesPerCore, Banks: uint64(cores), SinceNs: s.SinceNs, NowNs: l.NowNs, BeforeAttach: s.BeforeAttach, Layout: s.Kind.String(),
 		}, s.Stack)
 	}

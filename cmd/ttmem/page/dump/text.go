@@ -40,7 +40,7 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 		return out.Flush()
 	}
 	sites := make(map[*alloc.Site]bool)
-	chips := make(map[int]*chip)
+	var chips page.Groups[int, chip]
 	for i := range l.Rows {
 		a := &l.Rows[i]
 		sites[a.Site] = true
@@ -49,10 +49,9 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 			on = []int{memory.NoDevice}
 		}
 		for _, id := range on {
-			c := chips[id]
-			if c == nil {
-				c = &chip{id: id, device: l.device(id)}
-				chips[id] = c
+			c, found := chips.Of(id)
+			if !found {
+				c.id, c.device = id, l.device(id)
 			}
 			t := &c.totals[a.Region]
 			t.count++
@@ -65,8 +64,8 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 		}
 	}
 	alloc.Distinguish(slices.Collect(maps.Keys(sites)))
-	inOrder := slices.SortedFunc(maps.Values(chips), func(a, b *chip) int { return cmp.Compare(a.id, b.id) })
-	for i, same := range page.Alike(inOrder, (*chip).same) {
+	slices.SortFunc(chips.List, func(a, b *chip) int { return cmp.Compare(a.id, b.id) })
+	for i, same := range page.Alike(chips.List, (*chip).same) {
 		if i > 0 {
 			fmt.Fprintln(out)
 		}

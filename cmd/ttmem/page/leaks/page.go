@@ -4,7 +4,6 @@ package leaks
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 
 	"ttmem/aggregate/analyze"
@@ -172,23 +171,26 @@ func (p *Page) verdictBetween(l *leak, leaks bool) string {
 
 // folded adds up the leaks of a class that look alike or, with lines, share a line; the most bytes
 // first.
-func (p *Page) folded(list []leak, callers, lines bool) []leak {
-	list = slices.Clone(list)
-	for i := range list {
-		l := &list[i]
-		if l.Look = p.names.Look(&l.row, p.place(l)); !callers {
-			l.Callers = nil
+func (p *Page) folded(list []leak, callers, lines bool) []*leak {
+	var rows []*leak
+	for _, l := range list {
+		if l.Look = p.names.Look(&l.row, p.place(&l)); !callers {
+			l.Look = alloc.Look{Key: alloc.Key{Text: l.Text, Apart: l.Apart}}
 		}
+		rows = append(rows, &l)
 	}
-	list = alloc.Fold(list, lines, func(l *leak) *alloc.Look { return &l.Look }, func(sum, l *leak) {
-		sum.Amount.Add(l.Amount)
-		sum.FreedAtTeardown.Add(l.FreedAtTeardown)
-		sum.Allocated += l.Allocated
-		sum.AgeNs, sum.Rises, sum.LastRise = max(sum.AgeNs, l.AgeNs), max(sum.Rises, l.Rises), max(sum.LastRise, l.LastRise)
-		sum.Intervals = max(sum.Intervals, l.Intervals)
-	})
-	slices.SortStableFunc(list, func(a, b leak) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	return list
+	rows = alloc.Fold(rows, lines)
+	slices.SortStableFunc(rows, func(a, b *leak) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return rows
+}
+
+// Add adds the survivors of another call site.
+func (l *leak) Add(other *leak) {
+	l.Amount.Add(other.Amount)
+	l.FreedAtTeardown.Add(other.FreedAtTeardown)
+	l.Allocated += other.Allocated
+	l.AgeNs, l.Rises, l.LastRise = max(l.AgeNs, other.AgeNs), max(l.Rises, other.Rises), max(l.LastRise, other.LastRise)
+	l.Intervals = max(l.Intervals, other.Intervals)
 }
 
 // A group is leaks that are counted together.
@@ -202,21 +204,17 @@ type group struct {
 // groups returns the leaks by the option By, the most bytes first.
 func (p *Page) groups() []*group {
 	by := alloc.GroupingOf(p.By)
-	groups := make(map[string]*group)
+	var groups page.Groups[string, group]
 	for i := range p.leaks {
 		l := &p.leaks[i]
 		keys := by.Keys(p.names, &l.row)
 		for _, key := range keys {
-			g := groups[key]
-			if g == nil {
-				g = &group{Key: key, Growing: true}
-				groups[key] = g
-			}
-			g.Bytes += l.Bytes / uint64(len(keys))
-			g.Count += l.Count
+			g, _ := groups.Of(key)
+			*g = group{key, g.Bytes + l.Bytes/uint64(len(keys)), g.Count + l.Count, true}
 		}
 	}
-	return slices.SortedFunc(maps.Values(groups), func(a, b *group) int {
+	slices.SortFunc(groups.List, func(a, b *group) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Key, b.Key))
 	})
+	return groups.List
 }

@@ -131,15 +131,14 @@ const retainedRows = 5
 
 // writeRows lists call sites. A whole list has verdicts and callers, and its length depends on
 // -n.
-func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []leak, whole bool) {
+func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []*leak, whole bool) {
 	limit := p.Limit
 	if !whole && (limit == 0 || limit > retainedRows) {
 		limit = retainedRows
 	}
 	fmt.Fprintln(out, layout.Paint(page.Dim, columns.Line("bytes", "buffers", "oldest")))
 	shown, omitted := page.First(list, limit)
-	for i := range shown {
-		l := &shown[i]
+	for _, l := range shown {
 		line := columns.Line(page.Bytes(l.Bytes), fmt.Sprint(l.Count), page.Seconds(l.AgeNs)) + "  "
 		layout.Whole(out, line, page.Green, layout.Separated(l.Text)+p.place(l))
 		if !whole {

@@ -140,10 +140,9 @@ func (p *Page) holdersJSON(parts []part) []holderJSON {
 	return holders
 }
 
-func groupsJSON(rows []row) []groupJSON {
+func groupsJSON(rows []*row) []groupJSON {
 	groups := make([]groupJSON, 0, len(rows))
-	for i := range rows {
-		row := &rows[i]
+	for _, row := range rows {
 		groups = append(groups, groupJSON{row.Text, row.pid, row.Callers, row.bytes, row.count, len(row.programs)})
 	}
 	return groups

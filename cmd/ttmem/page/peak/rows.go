@@ -54,10 +54,10 @@ func (p *Page) parts(peak *memory.RegionPeak) (buffers, programs []part) {
 
 // rows adds up parts that look alike or have the same key, the largest first, and adds the part of
 // other users. If lines is true, the call sites of a line may share a row.
-func (p *Page) rows(parts []part, others uint64, lines bool) (rows []row) {
+func (p *Page) rows(parts []part, others uint64, lines bool) (rows []*row) {
 	for i := range parts {
 		one := &parts[i]
-		r := row{count: one.Count, bytes: one.Amount.Bytes}
+		r := &row{count: one.Count, bytes: one.Amount.Bytes}
 		if p.By == "stack" {
 			r.pid, r.Look = one.PID, p.names.Look(&one.Row, one.PID)
 		} else {
@@ -68,18 +68,18 @@ func (p *Page) rows(parts []part, others uint64, lines bool) (rows []row) {
 		}
 		rows = append(rows, r)
 	}
-	rows = alloc.Fold(rows, lines, func(r *row) *alloc.Look { return &r.Look }, (*row).add)
+	rows = alloc.Fold(rows, lines)
 	if others > 0 {
-		rows = append(rows, row{Look: alloc.Look{Text: page.OtherUsers}, bytes: others})
+		rows = append(rows, &row{Look: alloc.Look{Key: alloc.Key{Text: page.OtherUsers}}, bytes: others})
 	}
-	slices.SortStableFunc(rows, func(a, b row) int {
+	slices.SortStableFunc(rows, func(a, b *row) int {
 		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.count, a.count), cmp.Compare(a.Text, b.Text))
 	})
 	return rows
 }
 
-// add adds a row. Programs in one row use the same space, so the one with the most counts.
-func (r *row) add(other *row) {
+// Add adds a row. Programs in one row use the same space, so the one with the most counts.
+func (r *row) Add(other *row) {
 	r.count += other.count
 	if r.programs == nil {
 		r.bytes += other.bytes

@@ -150,12 +150,11 @@ func (p *Page) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 }
 
 // writeRows writes the contents of a peak.
-func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, noun string, rows []row) {
+func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, noun string, rows []*row) {
 	shown, _ := page.First(rows, p.Limit)
 	columns := page.Columns{page.SizeColumns, 6, 10}
 	fmt.Fprintln(out, layout.Paint(page.Dim, page.Columns{page.SizeColumns, 5, 11}.Line("bytes", "%", noun)+"  "+p.By))
-	for i := range shown {
-		row := &shown[i]
+	for _, row := range shown {
 		title := layout.Separated(row.Text)
 		if row.pid > 0 && len(p.Snap.Processes) > 1 {
 			title = p.names.Users().PID(row.pid) + layout.Separator() + title
@@ -173,11 +172,11 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 	}
 	if more := rows[len(shown):]; len(more) > 0 {
 		var bytes, count uint64
-		for i := range more {
-			bytes, count = bytes+more[i].bytes, count+more[i].count
+		for _, row := range more {
+			bytes, count = bytes+row.bytes, count+row.count
 		}
 		line := columns.Line(c.format(bytes), page.Percent(bytes, c.Bytes), fmt.Sprint(count))
-		if slices.ContainsFunc(more, func(r row) bool { return r.programs != nil }) {
+		if slices.ContainsFunc(more, func(r *row) bool { return r.programs != nil }) {
 			line = columns.Line("", "", fmt.Sprint(count)) // they do not add up
 		}
 		layout.Beside(out, line+"  ", page.NoStyle, fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(more))))

@@ -57,8 +57,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 	r := newReport(p.Snapshot, p.Options)
 	doc := Document{Snapshot: p.Snapshot, Leaks: []site{}, Peaks: []peak{}}
 	for i := range r.leaked {
-		leak := newLeak(&r.leaked[i], r.leaked[i].Region.String())
-		l := leak.site()
+		l := newLeak(&r.leaked[i], r.leaked[i].Region.String()).site()
 		l.PID = r.leaked[i].PID
 		doc.Leaks = append(doc.Leaks, l)
 	}

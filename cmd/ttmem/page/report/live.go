@@ -61,11 +61,11 @@ func (r *report) live() {
 }
 
 // liveSources returns the call sites of a process's live buffers; none if nothing is known of them.
-func (r *report) liveSources(p *memory.Process) []source {
+func (r *report) liveSources(p *memory.Process) []*source {
 	if list, ok := r.placed[p.PID]; ok {
 		return list
 	}
-	var list []source
+	var list []*source
 	known := false
 	for _, s := range r.State.CallSites() {
 		if s.PID != p.PID || s.Count == 0 || s.Region == event.CB {

@@ -204,7 +204,7 @@ func (r *report) peakSources(of regionUse, u use) {
 	if r.made[at] == nil {
 		made := sourcesOf(&r.peaks[at])
 		if others := r.peaks[at].OthersBytes; others > 0 {
-			made = append(made, source{Amount: memory.Amount{Bytes: others}, Look: alloc.Look{Text: page.OtherUsers}})
+			made = append(made, &source{Amount: memory.Amount{Bytes: others}, Look: alloc.Look{Key: alloc.Key{Text: page.OtherUsers}}})
 		}
 		r.made[at] = folded(made, true)
 	}
@@ -212,7 +212,7 @@ func (r *report) peakSources(of regionUse, u use) {
 }
 
 // sourcesOf returns the call sites of a peak.
-func sourcesOf(p *memory.RegionPeak) (list []source) {
+func sourcesOf(p *memory.RegionPeak) (list []*source) {
 	for _, h := range p.Holders {
 		list = append(list, newSource(h.Site, h.Amount, ""))
 	}

@@ -57,9 +57,9 @@ type report struct {
 	leaked       []analyze.Verdict
 	peaks        []memory.RegionPeak
 	// made are the call sites of each written peak.
-	made [][]source
+	made [][]*source
 	// placed are the call sites of the live buffers of each written process.
-	placed map[int][]source
+	placed map[int][]*source
 	most   limits
 }
 
@@ -78,7 +78,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 
 func newReport(s *memory.Snapshot, o Options) *report {
 	r := &report{Options: o, snap: s, users: page.UsersOf(s), names: make(page.UserNames), end: "at the end", peaks: o.State.RegionPeaks()}
-	r.made, r.placed = make([][]source, len(r.peaks)), make(map[int][]source)
+	r.made, r.placed = make([][]*source, len(r.peaks)), make(map[int][]*source)
 	r.running = slices.ContainsFunc(s.Processes, func(p memory.Process) bool { return p.Exit == nil })
 	switch {
 	case o.Live:

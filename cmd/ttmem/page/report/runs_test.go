@@ -133,7 +133,7 @@ func TestCallersAreShortInTheSameFile(t *testing.T) {
 	r := &report{Painter: page.Painter{ASCII: true}, width: 60}
 	line := func(caller string) string {
 		r.Reset()
-		r.source(&source{caller: caller, Look: alloc.Look{Name: name.Name{Op: "ttnn.add", Call: name.Call{Function: "weights", File: "/srv/model.py", Line: 4}}}}, "1 buffer  ")
+		r.source(&source{Look: alloc.Look{Caller: caller, Name: name.Name{Op: "ttnn.add", Call: name.Call{Function: "weights", File: "/srv/model.py", Line: 4}}}}, "1 buffer  ")
 		return r.String()
 	}
 	qt.Check(t, qt.Equals(line("model.py:119 build"), "1 buffer  model.py:4 weights < model.py:119 build - ttnn.add\n"))

@@ -27,8 +27,6 @@ type source struct {
 	kind event.StaticKind
 	// region is "" if it needs no mention.
 	region string
-	// caller is the one that differs from those of others with the same name.
-	caller string
 }
 
 // nouns name the kinds of memory.
@@ -37,36 +35,27 @@ var nouns = map[event.StaticKind]string{
 }
 
 // newSource names a call site.
-func newSource(s memory.Site, a memory.Amount, region string) source {
+func newSource(s memory.Site, a memory.Amount, region string) *source {
 	names := alloc.Namer{}
 	row := alloc.Row{Site: names.NewSite(s.Stack), BeforeAttach: s.BeforeAttach}
-	return source{a, names.Look(&row, s.Static, region), s.BeforeAttach, s.Static, region, ""}
+	return &source{a, names.Look(&row, s.Static, region), s.BeforeAttach, s.Static, region}
 }
 
 // folded adds up sources that look alike and, with lines, those of one line; the largest first.
-func folded(all []source, lines bool) []source {
-	list := alloc.Fold(all, lines, func(s *source) *alloc.Look { return &s.Look }, func(sum, s *source) { sum.Add(s.Amount) })
-	slices.SortStableFunc(list, func(a, b source) int {
+func folded(all []*source, lines bool) []*source {
+	list := alloc.Fold(all, lines)
+	slices.SortStableFunc(list, func(a, b *source) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Text, b.Text), slices.Compare(a.Callers, b.Callers))
 	})
 	return list
 }
 
-// distinguish gives sources that look the same the callers that differ.
-func distinguish(list []source) {
-	var names []string
-	var calls [][]string
-	for i := range list {
-		names, calls = append(names, list[i].region+nouns[list[i].kind]+list[i].Text), append(calls, list[i].Callers)
-	}
-	for i, caller := range page.Distinguish(names, calls) {
-		list[i].caller = cmp.Or(list[i].Many, caller)
-	}
-}
+// Add adds the memory of another source.
+func (s *source) Add(other *source) { s.Amount.Add(other.Amount) }
 
 // sources writes the largest sources, with their share of the bytes in of (0 if unknown), and the
 // sum of the others.
-func (r *report) sources(list []source, limit int, of uint64, format func(uint64) string) {
+func (r *report) sources(list []*source, limit int, of uint64, format func(uint64) string) {
 	columns := page.Columns{12, 5, 13}
 	if of == 0 {
 		columns[1] = 0
@@ -76,7 +65,7 @@ func (r *report) sources(list []source, limit int, of uint64, format func(uint64
 	if shown > limit+1 {
 		shown = limit
 	}
-	distinguish(list[:shown])
+	alloc.Distinguish(list[:shown])
 	regionColumns := 0
 	for _, s := range list[:shown] {
 		if s.region != "" {
@@ -85,8 +74,7 @@ func (r *report) sources(list []source, limit int, of uint64, format func(uint64
 	}
 	var others memory.Amount
 	sites := uint64(0)
-	for i := range list {
-		s := &list[i]
+	for i, s := range list {
 		if i >= shown {
 			others.Add(s.Amount)
 			sites += uint64(max(1, s.Sites))
@@ -108,7 +96,7 @@ func (r *report) sources(list []source, limit int, of uint64, format func(uint64
 // source writes the place of a source beside its figures, or below them if there is no room:
 // first the line, then the caller, and then the operation if it fits.
 func (r *report) source(s *source, figures string) {
-	line, caller, op := page.Clean(s.Name.Call.String()), s.caller, page.Clean(s.Name.Op)
+	line, caller, op := page.Clean(s.Name.Call.String()), s.Caller, page.Clean(s.Name.Op)
 	if line == "" {
 		line, op = s.Text, ""
 	}
@@ -121,7 +109,7 @@ func (r *report) source(s *source, figures string) {
 		figures, columns = page.Blank(belowColumns), r.width-belowColumns
 	}
 	figures = r.Paint(page.Dim, figures)
-	for _, both := range []string{r.calls(line, caller), r.calls(line, inFileOf(line, caller))} {
+	for _, both := range []string{r.calls(line, caller), r.calls(line, page.InFileOf(line, caller))} {
 		switch {
 		case r.whole || page.Width(both+op) <= columns:
 			r.line(figures, both, r.Paint(page.Dim, op))
@@ -147,14 +135,4 @@ func (r *report) calls(call, caller string) string {
 		return call
 	}
 	return call + r.Arrow() + caller
-}
-
-// inFileOf returns a call without its file, if another call has the same file.
-func inFileOf(other, call string) string {
-	if file, _, ok := strings.Cut(other, ":"); ok {
-		if rest, ok := strings.CutPrefix(call, file+":"); ok {
-			return ":" + rest
-		}
-	}
-	return call
 }

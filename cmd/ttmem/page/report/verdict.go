@@ -89,19 +89,18 @@ func (r *report) leaks() {
 		return
 	}
 	r.line()
-	var list []source
+	var list []*source
 	var sum memory.Amount
 	for i := range r.leaked {
-		leak := &r.leaked[i]
-		region := leak.Region.String()
+		region := r.leaked[i].Region.String()
 		switch {
 		case len(r.snap.Processes) > 1:
-			region += " " + r.users.PID(leak.PID)
-		case leak.Region == event.DRAM:
+			region += " " + r.users.PID(r.leaked[i].PID)
+		case r.leaked[i].Region == event.DRAM:
 			region = ""
 		}
-		list = append(list, newLeak(leak, region))
-		sum.Add(leak.Amount)
+		list = append(list, newLeak(&r.leaked[i], region))
+		sum.Add(r.leaked[i].Amount)
 	}
 	switch {
 	case len(list) > 0:
@@ -119,6 +118,6 @@ func (r *report) leaks() {
 }
 
 // newLeak names a leak, with the region or "" if it needs no mention.
-func newLeak(v *analyze.Verdict, region string) source {
+func newLeak(v *analyze.Verdict, region string) *source {
 	return newSource(v.Site, v.Amount, region)
 }
