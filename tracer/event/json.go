@@ -62,7 +62,7 @@ func (e *Event) record() *record {
 	// what other kinds do not have is empty
 	r := &record{
 		V: Version, TimeNs: e.TimeNs, Kind: e.Kind.String(), TID: e.TID, Comm: e.Comm, StaticKind: e.StaticKind.String(), Global: e.Global,
-		Reason: e.Reason.String(), Message: e.Message, Board: e.Board, Arch: e.Arch, Mesh: e.Mesh, Command: e.Command, Library: e.Library,
+		Reason: e.Reason.String(), Message: e.Message, Board: e.Board, Arch: e.Arch, Command: e.Command, Library: e.Library,
 		Release: e.Release, Cause: e.Cause, Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID, AttachedLate: e.AttachedLate,
 		PerCore: e.PerCore, BeforeAttach: e.BeforeAttach, Reread: e.Reread,
 	}
@@ -73,6 +73,9 @@ func (e *Event) record() *record {
 	}
 	for _, c := range e.Cores {
 		r.Cores = append(r.Cores, [4]uint16{c.X0, c.Y0, c.X1, c.Y1})
+	}
+	if e.Kind == Free {
+		r.Cores = nil
 	}
 	if r.Devices = e.Devices; len(r.Devices) == 0 {
 		r.Devices = nil
@@ -115,6 +118,7 @@ func (e *Event) record() *record {
 		r.Devices = present(r.Devices)
 	}
 	if e.Kind == DeviceOpen {
+		r.Mesh = e.Mesh
 		r.Capacities = make(map[string]Capacity)
 		for region, c := range e.Capacities {
 			if c != (Capacity{}) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -117,4 +118,20 @@ func TestARecordingOfTheWholeHostIsItsOwnersAlone(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(info.Mode().Perm(), want))
 	}
+}
+
+// An event is written at once if no other was written shortly before it.
+func TestAnEventAfterAPauseIsWrittenAtOnce(t *testing.T) {
+	r, err := New(Options{Path: filepath.Join(t.TempDir(), "x")}, aggregate.New())
+	qt.Assert(t, qt.IsNil(err))
+	added := func() (bytes int64) {
+		before := r.file.Size()
+		r.Add(&event.Event{Kind: event.ProcessStart, PID: 1, TimeNs: 1})
+		qt.Assert(t, qt.IsNil(r.Flush()))
+		return r.file.Size() - before
+	}
+	qt.Assert(t, qt.IsNil(r.Flush())) // of nothing, as in a pause
+	qt.Check(t, qt.IsTrue(added() > 0))
+	r.flushed = time.Now().Add(time.Hour) // as if that had been just now
+	qt.Check(t, qt.Equals(added(), 0))
 }

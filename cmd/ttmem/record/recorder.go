@@ -18,11 +18,13 @@ const FlushInterval = 500 * time.Millisecond
 
 // A Recorder writes a recording.
 type Recorder struct {
-	file    *recording.File
-	path    string
-	keep    int
-	events  uint64
+	file   *recording.File
+	path   string
+	keep   int
+	events uint64
+	// flushed is when events were written, and written how many had been added then.
 	flushed time.Time
+	written uint64
 }
 
 // New begins a recording of the events that are applied to the state. It returns nil if nothing
@@ -41,7 +43,7 @@ func New(o Options, state *aggregate.State) (*Recorder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Recorder{file: file, path: o.Path, keep: o.Keep, flushed: time.Now()}, nil
+	return &Recorder{file: file, path: o.Path, keep: o.Keep}, nil
 }
 
 // Add adds an event.
@@ -58,7 +60,9 @@ func (r *Recorder) Flush() error {
 	if time.Since(r.flushed) < FlushInterval && !r.file.Full() {
 		return nil
 	}
-	r.flushed = time.Now()
+	if r.events != r.written {
+		r.flushed, r.written = time.Now(), r.events
+	}
 	return r.file.Flush()
 }
 
