@@ -7,6 +7,10 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
+	"ttmem/cmd/ttmem/between"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/leaks"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/e2e/pagetest"
@@ -129,6 +133,7 @@ func TestMarksOfBeforeAreKnown(t *testing.T) {
 		return string(b)
 	}
 	for _, args := range [][]string{{"--from", "a", "--to", "b"}, {"--from", "a", "--to", "b#1"}, {"--to", "a"}, {"--from", "b"}} {
+		checkSpan(t, whole, args)
 		want, err := leaksJSON(t, append(args, whole)...)
 		qt.Assert(t, qt.IsNil(err))
 		got, err := leaksJSON(t, append(args, joined)...)
@@ -140,6 +145,27 @@ func TestMarksOfBeforeAreKnown(t *testing.T) {
 		qt.Check(t, qt.IsFalse(got.FromIsEarlier))
 		qt.Check(t, qt.Equals(len(got.Leaks) > 0, args[len(args)-1] != "a" && args[1] != "b"))
 	}
+}
+
+// checkSpan checks that the survivors of a span of a file are those of following its events.
+func checkSpan(t *testing.T, path string, args []string) {
+	t.Helper()
+	values := map[string]string{args[0]: args[1]}
+	if len(args) > 2 {
+		values[args[2]] = args[3]
+	}
+	o := source.Options{File: path}
+	span, err := o.ParseSpan(values["--from"], values["--to"], source.Mark)
+	qt.Assert(t, qt.IsNil(err))
+	want, got := &between.Follower{Span: span, State: aggregate.New()}, &between.Follower{Span: span}
+	_, err = o.Watch(want.Apply)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil((&source.Recording{Path: path}).Follow(span, got.Begin, got.End)))
+	report := func(m *between.Follower) string {
+		times := page.Each(m.Marks(), func(one leaks.Mark) uint64 { return one.TimeNs })
+		return jsonText([]any{times, analyze.Leaks(m.State, analyze.LeakOptions{Times: times})})
+	}
+	qt.Check(t, qt.Equals(report(got), report(want)), qt.Commentf("%v", args))
 }
 
 // TestMissingProcessesAndChipsAreErrors: a wrong id does not print "no leaks found".
