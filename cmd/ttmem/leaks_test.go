@@ -18,7 +18,7 @@ func TestLeaksSaysWhatIsWrong(t *testing.T) {
 		want string
 	}{
 		{[]string{file, "--from", "x"}, `no mark "x": there are step 5, step 15`},
-		{[]string{file, "--from", ""}, `--from: name a mark`},
+		{[]string{file, "--from", ""}, `--from is empty: .*`},
 		{[]string{file, "--from", "2.5s"}, `--from 2.5s: leaks compares marks, .*; mark:2.5s is a mark of that name`},
 		{[]string{file, "--from", "step 15", "--to", "step 5"}, `no mark "step 5" after the mark "step 15": .*`},
 		{[]string{file, "--by", "x"}, `--by x: choose stack, .*`},
