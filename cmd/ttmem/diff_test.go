@@ -269,7 +269,7 @@ func TestTheDifferenceSaysWhatIsWrong(t *testing.T) {
 		"no marks":         {[]string{unmarked, "--from", "warm"}, "ttmem mark NAME"},
 		"too late":         {[]string{a, "--from", "1h"}, "nothing 1h0m0s after its first event"},
 		"before the first": {[]string{a, "--from", "-1s"}, "give one such as 2.5s"},
-		"no moment":        {[]string{a, a, "--at", ""}, "give begin, end, peak,"},
+		"no moment":        {[]string{a, a, "--at", ""}, "--at is empty"},
 		"grouping":         {[]string{a, a, "--by", "color"}, "choose stack, op,"},
 		"region":           {[]string{a, a, "--region", "SRAM"}, "choose DRAM, L1, CB"},
 		"limit":            {[]string{a, a, "-n", "-1"}, "0 lists all"},

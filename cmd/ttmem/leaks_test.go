@@ -17,8 +17,8 @@ func TestLeaksSaysWhatIsWrong(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{file, "--from", "x"}, `no mark x in .*marked.jsonl: there are step 5, step 15`},
-		{[]string{file, "--from", ""}, `--from: give begin, end, peak, .*`},
+		{[]string{file, "--from", "x"}, `no mark x in .*marked.ttmem: there are step 5, step 15`},
+		{[]string{file, "--from", ""}, `--from is empty: .*`},
 		{[]string{file, "--from", "2.5s"}, `.* has nothing 2.5s after its first event: .*`},
 		{[]string{file, "--from", "step 15", "--to", "step 5"}, `--to step 5 has to be later than --from step 15`},
 		{[]string{file, "--by", "x"}, `--by x: choose stack, .*`},

@@ -60,7 +60,8 @@ func mapOf(t *testing.T, path string, o viewOptions) *memmap.Page {
 	m, _, err := o.readMap()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(source.CheckChips(o.devices, m.Snapshot, m.Of)))
-	m.Of = regexp.MustCompile(`\S*/(\w+\.ttmem)`).ReplaceAllString(m.Of, "$1")
+	folder := regexp.MustCompile(`\S*/(\w+\.ttmem)`)
+	m.Of, m.Ended = folder.ReplaceAllString(m.Of, "$1"), folder.ReplaceAllString(m.Ended, "$1")
 	return m
 }
 
