@@ -86,37 +86,3 @@ func (l Layout) WriteCallers(out *bufio.Writer, indent int, calls []string) {
 		fmt.Fprintln(out, Blank(indent)+l.Paint(Dim, line))
 	}
 }
-
-// Distinguish returns the callers in which sites of the same name differ, "" if they do not: the
-// innermost line may be a helper with many callers. calls are the callers of each, as of Callers.
-func Distinguish(names []string, calls [][]string) (callers []string) {
-	callers = make([]string, len(names))
-	depth := 0
-	for _, list := range calls {
-		depth = max(depth, len(list))
-	}
-	call := func(site, at int) string {
-		if at < len(calls[site]) {
-			return calls[site][at]
-		}
-		return ""
-	}
-	for at := range depth {
-		groups := make(map[[2]string][]int)
-		for i, name := range names {
-			key := [2]string{name, callers[i]}
-			groups[key] = append(groups[key], i)
-		}
-		for _, group := range groups {
-			if !slices.ContainsFunc(group, func(i int) bool { return call(i, at) != call(group[0], at) }) {
-				continue
-			}
-			for _, i := range group {
-				if text := call(i, at); text != "" {
-					callers[i] = strings.TrimPrefix(callers[i]+", "+text, ", ")
-				}
-			}
-		}
-	}
-	return callers
-}

@@ -163,28 +163,27 @@ func (b *chipBlock) lines() []string {
 		least, most := b.span(figureOf(region))
 		// a region that is not reserved has no line, and host memory has none until it is used
 		reserved := most.capacity > 0 && region != event.SystemMemory && !b.few
-		switch {
-		case region == event.L1:
-			lines = append(lines, b.l1()...)
-		case region == event.DRAM || most.peak > 0 || reserved:
-			name := region.String()
-			if region == event.SystemMemory {
-				name = regionNames[region]
-			}
-			bar := func(columns int) string { return b.DrawBar(most.bar(least), columns) }
-			lines = append(lines, b.row(name, b.barAndHistory(b.chipGroup, b.history, region, most, b.bar(), bar), page.Bytes, least, most))
+		if region == event.DRAM || region == event.L1 || most.peak > 0 || reserved {
+			lines = append(lines, b.row(region, least, most))
+		}
+		if region == event.L1 {
+			lines = append(lines, b.l1Parts()...)
 		}
 	}
 	return lines
 }
 
 // row is one region, of which least and most are used.
-func (b *chipBlock) row(label string, bar string, f format, least uint64, most use) string {
-	of := "unknown"
+func (b *chipBlock) row(region event.Region, least uint64, most use) string {
+	label, bytes := page.RegionTitle(region)
+	if region == event.SystemMemory {
+		label = regionNames[region]
+	}
+	f, of := format(bytes), "unknown"
 	if most.capacity > 0 {
 		of = f(most.capacity)
 	}
-	return " " + b.left(label, labelColumns) + bar +
+	return " " + b.left(label, labelColumns) + b.barAndHistory(b.chipGroup, b.history, region, b.bar()) +
 		b.Paint(most.level(), b.right(page.Percent(most.used, most.capacity), percentColumns)) +
 		b.Paint(zeroDim(most.used), b.right(f.span(least, most.used), b.used())) +
 		b.right(f(most.peak), bytesColumns) + b.Paint(page.Dim, b.right(of, bytesColumns))
@@ -197,12 +196,9 @@ func zeroDim(n uint64) page.Style {
 	return page.Bold
 }
 
-// l1 returns the lines for the L1 of a core: circular buffers fill it from the base,
-// tensors from the top.
-func (b *chipBlock) l1() []string {
-	least, most := b.span(l1)
-	bar := func(columns int) string { return b.l1Bar(b.chipGroup, columns) }
-	lines := []string{b.row(page.L1PerCore, b.barAndHistory(b.chipGroup, b.history, event.L1, most, b.bar(), bar), page.KiB, least, most)}
+// l1Parts returns the lines about the parts of the L1 of a core: circular buffers fill it from the
+// base, tensors from the top.
+func (b *chipBlock) l1Parts() (lines []string) {
 	var parts []string
 	part := func(mark, name string, st page.Style, of figure) {
 		least, most := b.span(of)
@@ -212,8 +208,9 @@ func (b *chipBlock) l1() []string {
 		parts = append(parts, mark+name+" "+format(page.KiB).span(least, most.used))
 	}
 	part(b.Pick("▓", "="), "CBs, DFBs", page.Blue, l1Statics)
-	part(b.Pick("█", "#"), "tensors", cmp.Or(most.level(), page.Green), l1Tensors)
-	if most.capacity > 0 {
+	_, whole := b.span(l1)
+	part(b.Pick("█", "#"), "tensors", cmp.Or(whole.level(), page.Green), l1Tensors)
+	if whole.capacity > 0 {
 		part(b.Pick("·", "."), "free", page.Dim, l1Free)
 	}
 	_, text := b.span(kernelText)
@@ -223,16 +220,14 @@ func (b *chipBlock) l1() []string {
 	if indent+page.Width(strings.Join(parts, "  ")) > b.width {
 		indent = 1
 	}
-	line := page.Blank(indent) + parts[0]
-	for _, text := range parts[1:] {
-		if page.Width(line)+2+page.Width(text) > b.width {
-			lines = append(lines, line)
-			line = page.Blank(indent) + text
+	for _, text := range parts {
+		if n := len(lines); n > 0 && page.Width(lines[n-1])+2+page.Width(text) <= b.width {
+			lines[n-1] += "  " + text
 		} else {
-			line += "  " + text
+			lines = append(lines, page.Blank(indent)+text)
 		}
 	}
-	return append(lines, line)
+	return lines
 }
 
 // l1Bar draws the L1 of a core: circular buffers from the left, tensors from the right.
@@ -310,14 +305,9 @@ func (p painter) grid(groups []chipGroup, h *histories, columns, limit int) []st
 
 // groupCell returns the cell of a group.
 func (p painter) groupCell(g chipGroup, h *histories, label, dramColumns, l1Columns int) string {
-	least, dram := g.span(figureOf(event.DRAM))
-	_, core := g.span(l1)
-	percent := func(u use) string {
-		return p.Paint(u.level(), p.right(page.Percent(u.used, u.capacity), percentColumns))
+	half := func(region event.Region, columns int) string {
+		_, u := g.span(figureOf(region))
+		return p.barAndHistory(g, h, region, columns) + p.Paint(u.level(), p.right(page.Percent(u.used, u.capacity), percentColumns))
 	}
-	dramBar := func(columns int) string { return p.DrawBar(dram.bar(least), columns) }
-	l1Bar := func(columns int) string { return p.l1Bar(g, columns) }
-	return p.Paint(page.Bold, p.right(g.ids(cellIDs), label)) + " " +
-		p.barAndHistory(g, h, event.DRAM, dram, dramColumns, dramBar) + percent(dram) + " " +
-		p.barAndHistory(g, h, event.L1, core, l1Columns, l1Bar) + percent(core)
+	return p.Paint(page.Bold, p.right(g.ids(cellIDs), label)) + " " + half(event.DRAM, dramColumns) + " " + half(event.L1, l1Columns)
 }

@@ -49,9 +49,16 @@ func (h *histories) of(g chipGroup, region event.Region) (all, static *memory.Ti
 	return all, static
 }
 
-// barAndHistory draws a bar and, if there is room, beside it the history of the region up to its
+// barAndHistory draws the bar of a region and, if there is room, beside it its history up to its
 // capacity.
-func (p painter) barAndHistory(g chipGroup, h *histories, region event.Region, u use, columns int, bar func(columns int) string) string {
+func (p painter) barAndHistory(g chipGroup, h *histories, region event.Region, columns int) string {
+	least, u := g.span(figureOf(region))
+	bar := func(columns int) string {
+		if region == event.L1 {
+			return p.l1Bar(g, columns)
+		}
+		return p.DrawBar(u.bar(least), columns)
+	}
 	line, _ := h.of(g, region)
 	if columns < 20 || line == nil {
 		return bar(columns)

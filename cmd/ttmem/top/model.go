@@ -52,15 +52,14 @@ type model struct {
 
 	arrangement
 	// opened are the arrangements that Esc returns to.
-	opened   []opened
+	opened   []arrangement
 	unfolded bool
 
 	rows []*row
 	// bytes is the sum of the rows.
 	bytes uint64
-	// cursor is the selected row. Its key stays selected when rows move.
+	// cursor is the selected row.
 	cursor, offset int
-	selected       alloc.Key
 	tableHeight    int
 
 	page screen
@@ -71,12 +70,6 @@ type model struct {
 	prompt int
 	typed  string
 	answer string // the answer to the last key
-}
-
-// opened is an arrangement with an opened row.
-type opened struct {
-	arrangement
-	selected alloc.Key
 }
 
 // show shows a new content.
@@ -137,11 +130,10 @@ func (m *model) regroup() {
 	m.arrange()
 }
 
-// sortBy changes the order and keeps the selected row selected.
+// sortBy changes the order.
 func (m *model) sortBy(order int) {
 	m.order, m.reversed = order, false
-	m.selected, m.cursor = alloc.Key{}, 0
-	m.arrange()
+	m.regroup()
 }
 
 // open opens the selected row: it shows a stack, or the stacks of another row.
@@ -154,7 +146,8 @@ func (m *model) open() {
 		m.page, m.shown, m.scroll, m.shift = pageStack, r, 0, 0
 		return
 	}
-	m.opened = append(m.opened, opened{m.arrangement, r.Key})
+	m.selected = r.Key
+	m.opened = append(m.opened, m.arrangement)
 	m.filter.in, m.filter.inBy, m.by = r, m.by, byStack
 	m.regroup()
 }
@@ -165,9 +158,8 @@ func (m *model) back() {
 	case m.page != pageTable:
 		m.page = pageTable
 	case len(m.opened) > 0:
-		last := m.opened[len(m.opened)-1]
+		m.arrangement = m.opened[len(m.opened)-1]
 		m.opened = m.opened[:len(m.opened)-1]
-		m.arrangement, m.selected = last.arrangement, last.selected
 		m.arrange()
 	case m.filter.text != "" || m.filter.pid != 0 || m.filter.region != 0 || len(m.filter.chips) > 0:
 		m.filter = filter{}
@@ -203,22 +195,19 @@ func (m *model) chipIDs() []int {
 
 // chips returns the selected chips. If a process is selected, they have its part.
 func (m *model) chips() (list []chip) {
-	all, own := m.devices(), m.present.Devices
-	if m.present.Chips == nil {
-		own = nil
-	}
+	all, split := m.devices(), m.present.Chips != nil
 	if p := m.process(); p != nil {
-		all, own = p.Devices, nil
+		all, split = p.Devices, false
 	}
 	for i := range all {
 		one := chip{Device: &all[i]}
 		if len(m.filter.chips) > 0 && !slices.Contains(m.filter.chips, one.ID) {
 			continue
 		}
-		if m.present.Chips != nil && m.process() == nil {
+		if split {
 			one.own = &memory.Device{ID: one.ID}
-			if at := slices.IndexFunc(own, func(d memory.Device) bool { return d.ID == one.ID }); at >= 0 {
-				one.own = &own[at]
+			if at := slices.IndexFunc(m.present.Devices, func(d memory.Device) bool { return d.ID == one.ID }); at >= 0 {
+				one.own = &m.present.Devices[at]
 			}
 		}
 		list = append(list, one)

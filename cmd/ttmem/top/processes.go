@@ -14,6 +14,7 @@ import (
 type processUse struct {
 	*memory.Process
 	dram, l1, static, buffers uint64
+	endNs                     uint64 // 0: running
 }
 
 // processColumns are the columns of the table of processes before the names.
@@ -27,18 +28,14 @@ var processColumns = []column[*processUse]{
 	{"OF IT CBs", 11, 0, func(_ *model, u *processUse) (string, page.Style) { return page.KiB(u.static), page.NoStyle }},
 	{"BUFFERS", 9, 90, func(_ *model, u *processUse) (string, page.Style) { return formatCount(u.buffers), page.NoStyle }},
 	{"FOR", 8, 90, func(m *model, u *processUse) (string, page.Style) {
-		end := m.present.NowNs
-		if u.Exit != nil {
-			end = u.Exit.TimeNs
-		}
+		end := cmp.Or(u.endNs, m.present.NowNs)
 		return formatAge(end - min(end, u.SinceNs)), page.NoStyle
 	}},
 }
 
 // processUses returns the running processes, largest first, and then those that ended,
 // latest first.
-func (m *model) processUses() (running []processUse) {
-	var ended []processUse
+func (m *model) processUses() (list []processUse) {
 	for i := range m.present.Processes {
 		u := processUse{Process: &m.present.Processes[i]}
 		for j := range u.Devices {
@@ -50,15 +47,15 @@ func (m *model) processUses() (running []processUse) {
 		for _, live := range u.Live {
 			u.buffers += live.Buffers
 		}
-		if u.Exit == nil {
-			running = append(running, u)
-		} else {
-			ended = append(ended, u)
+		if u.Exit != nil {
+			u.endNs = u.Exit.TimeNs
 		}
+		list = append(list, u)
 	}
-	slices.SortStableFunc(running, func(a, b processUse) int { return cmp.Compare(b.dram+b.l1, a.dram+a.l1) })
-	slices.SortStableFunc(ended, func(a, b processUse) int { return cmp.Compare(b.Exit.TimeNs, a.Exit.TimeNs) })
-	return append(running, ended...)
+	slices.SortStableFunc(list, func(a, b processUse) int {
+		return cmp.Or(memory.CompareBools(a.Exit == nil, b.Exit == nil), cmp.Compare(b.endNs, a.endNs), cmp.Compare(b.dram+b.l1, a.dram+a.l1))
+	})
+	return list
 }
 
 // processLines returns the table of processes, from line y on. A click selects one.

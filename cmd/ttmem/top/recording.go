@@ -3,7 +3,6 @@ package top
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -72,14 +71,8 @@ func (m *model) scrub(key string) (ok bool) {
 	}
 	shown := memory.Point{Number: m.present.Number, TimeNs: m.present.StateNs}
 	switch key {
-	case "left":
-		m.seekTime(-0.01)
-	case "right":
-		m.seekTime(0.01)
-	case "shift+left":
-		m.seekTime(-0.1)
-	case "shift+right":
-		m.seekTime(0.1)
+	case "left", "right", "shift+left", "shift+right":
+		m.seekTime(map[string]float64{"left": -0.01, "right": 0.01, "shift+left": -0.1, "shift+right": 0.1}[key])
 	case ",":
 		if first, _ := r.Span(); shown.Number > first.Number {
 			r.at = memory.Point{Number: shown.Number - 1, TimeNs: m.present.BeforeNs}
@@ -118,13 +111,7 @@ func (m *model) compare(p memory.Point) int {
 
 // seekTime moves by a part of the recording.
 func (m *model) seekTime(part float64) {
-	r := m.reel
-	first, last := r.Span()
-	ns := int64(float64(r.lengthNs()) * math.Abs(part))
-	if part < 0 {
-		ns = -ns
-	}
-	m.seekTo(min(last.TimeNs, max(first.TimeNs, uint64(max(0, int64(r.at.TimeNs)+ns)))))
+	m.seekTo(uint64(max(0, int64(m.reel.at.TimeNs)+int64(float64(m.reel.lengthNs())*part))))
 }
 
 func (m *model) seekTo(ns uint64) {

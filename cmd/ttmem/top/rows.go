@@ -149,11 +149,13 @@ const (
 	byRate   = 3
 )
 
-// An arrangement is a selection of rows and their order.
+// An arrangement is a selection of rows and their order, and the selected row, which stays selected
+// when rows move.
 type arrangement struct {
 	by, order int
 	reversed  bool
 	filter    filter
+	selected  alloc.Key
 }
 
 // A filter selects call sites. The zero value selects everything.

@@ -45,6 +45,9 @@ func (m *model) stackHead() []string {
 	return append(lines, "", m.Paint(page.OnGreen, m.left("        innermost call first", m.width)))
 }
 
+// kindColumns is the width of the kind of a frame.
+const kindColumns = 8
+
 // stackLines returns the calls of the shown row, innermost first. The user's own calls are
 // bold.
 func (m *model) stackLines() (lines []string) {
@@ -66,15 +69,9 @@ func (m *model) stackLines() (lines []string) {
 		if f.Inlined {
 			text += " (inlined)"
 		}
-		lines = append(lines, " "+m.Paint(kindStyle, m.left(kind, 7))+m.Paint(st, m.clean(text))+"  "+m.Paint(page.Dim, m.clean(place)))
+		lines = append(lines, " "+m.Paint(kindStyle, m.left(kind, kindColumns-1))+m.Paint(st, m.clean(text))+"  "+m.Paint(page.Dim, m.clean(place)))
 	}
 	return lines
-}
-
-// shifted returns a line scrolled by n columns. The kind of frame stays.
-func (m *model) shifted(line string, n int) string {
-	const kept = 8
-	return ansi.Truncate(line, kept, "") + ansi.TruncateLeft(line, kept+n, "")
 }
 
 // helpLines returns the keys and the glossary.

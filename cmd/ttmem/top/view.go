@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/charmbracelet/x/ansi"
+
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
@@ -60,11 +62,7 @@ func (m *model) fill(lines []string) []string {
 
 func (m *model) tooSmall() []string {
 	text := fmt.Sprintf("too small: %dx%d, top needs %dx%d", m.width, m.height, leastWidth, leastHeight)
-	var lines []string
-	for text != "" && len(lines) < max(1, m.height) {
-		n := min(len(text), max(1, m.width))
-		lines, text = append(lines, text[:n]), text[n:]
-	}
+	lines, _ := page.First(strings.Split(ansi.Hardwrap(text, max(1, m.width), true), "\n"), max(1, m.height))
 	return m.fill(lines)
 }
 
@@ -89,12 +87,9 @@ func (m *model) heading() string {
 		}
 	}
 	running, buffers := 0, uint64(0)
-	for i := range p.Processes {
-		if p.Processes[i].Exit == nil {
-			running++
-			for _, live := range p.Processes[i].Live {
-				buffers += live.Buffers
-			}
+	for _, u := range m.processUses() {
+		if u.Exit == nil {
+			running, buffers = running+1, buffers+u.buffers
 		}
 	}
 	facts := count(uint64(running), "process") + "  " + count(buffers, "buffer")
@@ -158,18 +153,24 @@ func (m *model) leaked() (text, others string) {
 	if len(leaks) == 0 {
 		return "", ""
 	}
-	bytes, lines := make(map[string]uint64), []string(nil)
+	type total struct {
+		line  string
+		bytes uint64
+	}
+	var totals page.Groups[string, total]
 	sum := uint64(0)
 	for _, v := range leaks {
 		of := name.Of(v.Stack.Frames())
 		line := cmp.Or(of.Call.String(), of.Op, alloc.Unknown(v.Stack, false))
-		lines, bytes[line], sum = union(lines, []string{line}), bytes[line]+v.Bytes, sum+v.Bytes
+		one, _ := totals.Of(line)
+		*one = total{line, one.bytes + v.Bytes}
+		sum += v.Bytes
 	}
-	largest := slices.MaxFunc(lines, func(a, b string) int { return cmp.Compare(bytes[a], bytes[b]) })
-	if n := len(lines) - 1; n > 0 {
+	largest := slices.MaxFunc(totals.List, func(a, b *total) int { return cmp.Compare(a.bytes, b.bytes) })
+	if n := len(totals.List) - 1; n > 0 {
 		others = fmt.Sprintf(" and %d more: ttmem leaks", n)
 	}
-	return page.Bytes(sum) + " leaked: " + m.clean(largest), others
+	return page.Bytes(sum) + " leaked: " + m.clean(largest.line), others
 }
 
 // requested describes a failed allocation.
@@ -384,8 +385,8 @@ func (m *model) scrolled(lines, text []string, shift int) []string {
 	room := max(1, m.height-1-len(lines))
 	m.scroll = max(0, min(m.scroll, len(text)-room))
 	for _, line := range text[m.scroll:min(len(text), m.scroll+room)] {
-		if shift > 0 {
-			line = m.shifted(line, shift)
+		if shift > 0 { // the kind of frame stays
+			line = ansi.Truncate(line, kindColumns, "") + ansi.TruncateLeft(line, kindColumns+shift, "")
 		}
 		lines = append(lines, m.Cut(line, m.width))
 	}

@@ -3,6 +3,7 @@ package alloc
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"ttmem/aggregate/name"
@@ -72,15 +73,40 @@ type summand[R any] interface {
 	Add(R)
 }
 
-// Distinguish gives call sites with the same text the callers that differ.
+// Distinguish gives call sites with the same text the callers in which they differ: the innermost line
+// may be a helper with many callers.
 func Distinguish[R looker](rows []R) {
-	var names []string
-	var calls [][]string
+	var looks []*Look
+	depth := 0
 	for _, r := range rows {
-		names, calls = append(names, r.look().Apart+r.look().Text), append(calls, r.look().Callers)
+		l := r.look()
+		l.Caller, looks, depth = "", append(looks, l), max(depth, len(l.Callers))
 	}
-	for i, caller := range page.Distinguish(names, calls) {
-		rows[i].look().Caller = cmp.Or(rows[i].look().Many, caller)
+	for at := range depth {
+		call := func(l *Look) string {
+			if at < len(l.Callers) {
+				return l.Callers[at]
+			}
+			return ""
+		}
+		var groups page.Groups[[3]string, []*Look]
+		for _, l := range looks {
+			same, _ := groups.Of([3]string{l.Apart, l.Text, l.Caller})
+			*same = append(*same, l)
+		}
+		for _, same := range groups.List {
+			if !slices.ContainsFunc(*same, func(l *Look) bool { return call(l) != call((*same)[0]) }) {
+				continue
+			}
+			for _, l := range *same {
+				if text := call(l); text != "" {
+					l.Caller = strings.TrimPrefix(l.Caller+", "+text, ", ")
+				}
+			}
+		}
+	}
+	for _, l := range looks {
+		l.Caller = cmp.Or(l.Many, l.Caller)
 	}
 }
 
