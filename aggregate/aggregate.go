@@ -8,7 +8,6 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/newest"
 	"ttmem/aggregate/past"
-	"ttmem/aggregate/survivors"
 	"ttmem/tracer/event"
 )
 
@@ -46,8 +45,8 @@ type State struct {
 	// were removed since.
 	operations     []*operation
 	operationCount uint64
-	// endedSurvivors are the survivors of call sites whose allocators were closed.
-	endedSurvivors survivors.List[*processName]
+	// ended are the survivors of call sites whose allocators were closed.
+	ended endedSites
 	// allocations is how many buffers were allocated.
 	allocations uint64
 	// between follows buffers between two moments; nil without FollowFrom.

@@ -26,7 +26,7 @@ func (b *buffer) allocated() uint64 { return b.perBank * uint64(b.banks) }
 // tally returns the buffer's share of the totals of each chip.
 func (b *buffer) tally() tally {
 	t := tally{memory.Amount{Count: 1, Bytes: b.allocated()}, b.size, b.perBank}
-	if b.perCore {
+	if b.PerCore {
 		t.perBank = 0 // loadCores counts it
 	}
 	return t
@@ -48,38 +48,39 @@ func (s *State) alloc(e *event.Event) {
 	if len(e.Devices) == 0 {
 		s.anomalies.UnplacedBuffers++
 	}
-	key := siteKey{region: e.Region, layout: e.Layout, before: e.BeforeAttach, perCore: e.PerCore && e.Region == event.L1}
 	b := &buffer{
-		callSite: s.site(s.set(p, e.Devices).arena(e.Allocator), key, e.Stack),
-		id:       e.BufferID, object: e.Object, address: e.Address,
+		callSite: s.site(s.set(p, e.Devices).arena(e.Allocator), memory.Site{
+			Region: e.Region, Layout: e.Layout, BeforeAttach: e.BeforeAttach, PerCore: e.PerCore && e.Region == event.L1, Stack: e.Stack,
+		}),
+		id: e.BufferID, object: e.Object, address: e.Address,
 		size: e.SizeBytes, pageSize: e.PageSizeBytes,
 		perBank: e.BytesPerBank, banks: e.Banks, since: e.TimeNs,
 		comm: e.Comm, tid: int32(e.TID),
 	}
-	if b.perCore {
+	if b.PerCore {
 		if b.cores = s.coreSets.Of(e.Cores); b.cores == nil {
 			s.anomalies.UnknownCores++
 		}
 	}
 	p.buffers.Put(b.id, b)
-	if !b.before {
+	if !b.BeforeAttach {
 		s.allocations++
 		p.name.freedLast = p.name.freedLast[:0]
 		p.name.run.Alloc(&b.run, b.id, b.since)
 	}
 	t := b.tally()
 	b.changeBlocks((*addresses.List).Add)
-	if b.before {
+	if b.BeforeAttach {
 		p.beforeAttach++
 	}
 	s.addTo(b.callSite, t, b.since)
 	b.loadCores()
 	p.add(b.callSite, t)
-	for _, q := range b.set.poolsOf(b.region) {
-		q.Grew(b.since, s.applied, b.before && p.early)
+	for _, q := range b.set.poolsOf(b.Region) {
+		q.Grew(b.since, s.applied, b.BeforeAttach && p.early)
 	}
 	for _, c := range b.set.chips {
-		c.grew(b.region, b.since)
+		c.grew(b.Region, b.since)
 	}
 }
 
@@ -104,7 +105,7 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 	if isEnd(reason) {
 		p.count(b.callSite, t, reason)
 	}
-	if !b.before {
+	if !b.BeforeAttach {
 		p.name.run.Free(&b.run, b.id, b.bytes(), isEnd(reason))
 		s.noteEnd(b, now, isEnd(reason))
 	}
@@ -113,25 +114,25 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 	s.removeFrom(b.callSite, t, b.since, reason)
 	b.unloadCores()
 	p.add(b.callSite, t.negative())
-	for _, q := range b.set.poolsOf(b.region) {
+	for _, q := range b.set.poolsOf(b.Region) {
 		q.Shrank(now)
 	}
 }
 
 // count adds buffers of a call site to the totals of a reason.
 func (p *process) count(c *callSite, t tally, reason event.Reason) {
-	p.totals[reason][c.region].add(t.on(len(c.set.chips)))
+	p.totals[reason][c.Region].add(t.on(len(c.set.chips)))
 }
 
 // add adds buffers of a call site to the totals.
 func (p *process) add(c *callSite, t tally) {
-	for _, q := range c.set.poolsOf(c.region) {
-		q.Bytes += t.counts(c.region)
+	for _, q := range c.set.poolsOf(c.Region) {
+		q.Bytes += t.counts(c.Region)
 	}
 	p.count(c, t, event.NoReason)
 	for _, chip := range c.set.chips {
 		for _, u := range chip.both() {
-			u.regions[c.region].add(t)
+			u.regions[c.Region].add(t)
 		}
 	}
 }
@@ -147,7 +148,7 @@ func (s *State) endIn(p *process, set *deviceSet, only *arena, now uint64, reaso
 			continue
 		}
 		count += int(c.live.Count)
-		regions[c.region] = true
+		regions[c.Region] = true
 		p.count(c, c.live, reason)
 		p.add(c, c.live.negative())
 		c.clear()

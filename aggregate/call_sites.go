@@ -9,14 +9,6 @@ import (
 	"ttmem/tracer/event"
 )
 
-// view returns the site for readers of the State.
-func (c *callSite) view() memory.Site {
-	return memory.Site{
-		PID: c.set.process.pid, Stack: c.stack, Region: c.region, Layout: c.layout, Static: c.static,
-		BeforeAttach: c.before, PerCore: c.perCore, Devices: slices.Clip(c.set.ids),
-	}
-}
-
 // FreshSince makes Fresh count allocations after a time. If that is before the latest event, all
 // live allocations are counted again.
 func (s *State) FreshSince(ns uint64) {
@@ -62,24 +54,25 @@ func (s *State) CallSites() []memory.CallSite {
 	var list []memory.CallSite
 	// Circular buffers have a site for each chip. Equal ones become one.
 	type same struct {
-		siteKey
-		process         *processName
-		live, fresh     memory.Amount
-		each, allocated uint64
+		memory.SiteKey
+		process                       *processName
+		live, fresh, allocated, ended memory.Amount
+		each                          uint64
 	}
 	index := make(map[same]int)
 	statics := make(map[*callSite]int) // sites of circular buffers, on the first of their chips
 	for _, c := range s.sites {
-		if c.region == event.Kernel {
+		if c.Region == event.Kernel {
 			continue
 		}
-		h := c.holding()
-		if c.region == event.CB {
-			k := same{c.siteKey, c.set.process, h.Amount, h.Fresh, h.EachBytes, h.Allocated}
+		h := c.sum()
+		if c.Region == event.CB {
+			k := same{c.KeyOn(""), c.set.process, h.Amount, h.Fresh, h.Allocated, h.Ended, h.EachBytes}
 			if at, ok := index[k]; ok {
 				one := &list[at]
 				one.Devices = append(slices.Clip(one.Devices), h.Devices...)
 				slices.Sort(one.Devices)
+				one.AtPeak = append(one.AtPeak, h.AtPeak...)
 				one.SinceNs = min(one.SinceNs, h.SinceNs)
 				continue
 			}
@@ -121,9 +114,9 @@ func addPlaces(list []memory.CallSite, statics map[*callSite]int) {
 	}
 }
 
-// holding returns the sum of the site with all its allocators.
-func (c *callSite) holding() memory.CallSite {
-	h := memory.CallSite{SiteAmount: memory.SiteAmount{Site: c.view()}, EachBytes: c.each, SinceNs: c.since}
+// sum returns the sum of the site with all its allocators.
+func (c *callSite) sum() memory.CallSite {
+	h := memory.CallSite{SiteAmount: memory.SiteAmount{Site: c.Site}, EachBytes: c.each, SinceNs: c.since}
 	for one := range c.all() {
 		switch {
 		case one.live.Count == 0:
@@ -137,7 +130,13 @@ func (c *callSite) holding() memory.CallSite {
 		}
 		h.Amount.Add(one.live.Amount)
 		h.Fresh.Add(one.fresh)
-		h.Allocated += one.allocated.Count
+		h.Allocated.Add(one.allocated)
+		h.Ended.Add(one.ended)
+	}
+	pools := c.set.poolsOf(c.Region)
+	h.AtPeak = make([]memory.SiteAtPeak, len(pools))
+	for i, q := range pools {
+		h.AtPeak[i] = memory.SiteAtPeak{Device: q.chip.id, Number: q.Peak.Number, Amount: c.peakIn(i).Amount}
 	}
 	return h
 }
@@ -154,23 +153,22 @@ func (s *State) Profile() *memory.Profile {
 	index := make(map[key]int, len(s.sites))
 	names := make(map[int]*processName)
 	for _, c := range s.sites {
-		names[c.set.process.pid] = c.set.process // the latest of the id
-		for i, q := range c.set.poolsOf(c.region) {
+		names[c.PID] = c.set.process // the latest of the id
+		h := c.sum()
+		for _, peak := range h.AtPeak {
 			// the same stack may allocate on several sets with the chip in it
-			k := key{c.stackID, c.set.process.pid, q.chip.id, c.region}
+			k := key{memory.StackID(c.Stack), c.PID, peak.Device, c.Region}
 			at, ok := index[k]
 			if !ok {
 				at = len(p.Samples)
 				index[k] = at
-				p.Samples = append(p.Samples, memory.Sample{PID: k.pid, Device: k.device, Region: k.region, Stack: c.stack})
+				p.Samples = append(p.Samples, memory.Sample{PID: k.pid, Device: k.device, Region: k.region, Stack: c.Stack})
 			}
 			one := &p.Samples[at]
-			for with := range c.all() {
-				one.Allocated.Add(with.allocated)
-				one.Live.Add(with.live.Amount)
-				one.Live.Add(with.ended)
-			}
-			one.Peak.Add(c.peakIn(i).Amount)
+			one.Allocated.Add(h.Allocated)
+			one.Live.Add(h.Amount)
+			one.Live.Add(h.Ended)
+			one.Peak.Add(peak.Amount)
 		}
 	}
 	slices.SortStableFunc(p.Samples, func(a, b memory.Sample) int {

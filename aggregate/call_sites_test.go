@@ -138,7 +138,7 @@ func TestHoldingsCountWhatWasAllocatedAndFreedAgain(t *testing.T) {
 	list := h.CallSites()
 	qt.Assert(t, qt.Equals(len(list), 1))
 	qt.Check(t, qt.Equals(list[0].Count, 1))
-	qt.Check(t, qt.Equals(list[0].Allocated, 10))
+	qt.Check(t, qt.Equals(list[0].Allocated.Count, 10))
 }
 
 // Programs use the same space in turn: a place that two of them use is one, and so is that of

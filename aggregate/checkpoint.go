@@ -121,9 +121,11 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 			counted[p.name] = true
 		}
 	}
-	some.endedSurvivors = s.endedSurvivors.Only(isSelected)
-	for _, v := range some.endedSurvivors.All {
-		counted[v.Process] = true
+	for _, v := range s.ended.all {
+		if isSelected(v.process) {
+			some.ended.all = append(some.ended.all, v)
+			counted[v.process] = true
+		}
 	}
 	for p := range counted {
 		some.allocations += p.run.Allocations
@@ -172,7 +174,7 @@ func (s *State) Restore(from *event.State) error {
 func (s *State) restartPartial() {
 	for _, one := range s.sites {
 		for c := range one.all() {
-			for i, q := range c.set.poolsOf(c.region) {
+			for i, q := range c.set.poolsOf(c.Region) {
 				if q.chip.partial {
 					c.atPeak[i] = siteAtPeak{}
 				}

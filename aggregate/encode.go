@@ -61,7 +61,8 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	codec.Number(c.Codec, &s.keptSites)
 	codec.List(c.Codec, &s.operations, c.operation)
 	c.Uint(&s.operationCount)
-	s.endedSurvivors.Code(c.Codec, c.survivors)
+	codec.List(c.Codec, &s.ended.all, c.survivors)
+	c.Value(&s.ended.others)
 	c.Uint(&s.allocations)
 	for _, p := range processes {
 		c.programs(p)

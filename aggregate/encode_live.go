@@ -89,7 +89,7 @@ func (c *stateCodec) coreSet(p **cores.Set) {
 // siteOf writes or reads the call site of a circular buffer or a kernel, which is on one chip.
 func (c *stateCodec) siteOf(site **callSite, chip *processChip, region event.Region) {
 	c.sites.One(c.Codec, site, func(**callSite) { c.Fail() }) // all were written before
-	if c.Reads && !c.Bad && (chip.alone == nil || (*site).set != chip.alone || (*site).region != region) {
+	if c.Reads && !c.Bad && (chip.alone == nil || (*site).set != chip.alone || (*site).Region != region) {
 		c.Fail()
 	}
 }
@@ -144,13 +144,13 @@ func (c *stateCodec) buffers(p *process, buffers []*buffer) {
 			return
 		}
 		c.buffer(b, &before, &last[site])
-		if one := c.sites.List[site]; one.perCore {
+		if one := c.sites.List[site]; one.PerCore {
 			c.coresOf(b)
 		}
 		before, last[site] = *b, *b
 		if c.Reads {
 			b.callSite = c.sites.List[site]
-			if c.Bad || b.closed || b.set.process != p.name || int(b.region) >= event.BankedRegions || p.buffers.Get(b.id) != nil {
+			if c.Bad || b.closed || b.set.process != p.name || int(b.Region) >= event.BankedRegions || p.buffers.Get(b.id) != nil {
 				c.Fail()
 				return
 			}

@@ -2,29 +2,28 @@ package aggregate
 
 import (
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/survivors"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
 
 // site writes or reads a call site with all its allocators.
 func (c *stateCodec) site(first **callSite) {
-	var key siteKey
+	var of memory.Site
 	var set *deviceSet
-	var stack *event.Stack
 	var all []*callSite
 	if !c.Reads {
-		key, set, stack = (*first).siteKey, (*first).set, (*first).stack
+		of, set = (*first).Site, (*first).set
 		for one := range (*first).all() {
 			all = append(all, one)
 		}
 	}
-	c.siteKey(&key, &set, &stack)
+	c.identity(&of, &set)
+	key := of.KeyOn(set.devices)
 	codec.List(c.Codec, &all, func(p **callSite) {
 		one := codec.Made(c.Codec, p)
 		if c.Reads {
-			one.siteKey, one.stack = key, stack
-			one.atPeak = make([]siteAtPeak, len(set.poolsOf(key.region)))
+			one.Site, one.key = of, key
+			one.atPeak = make([]siteAtPeak, len(set.poolsOf(of.Region)))
 		}
 		c.arena(&one.arena, set)
 		c.tallies(one)
@@ -45,16 +44,16 @@ func (c *stateCodec) site(first **callSite) {
 	set.sites[key] = all[0]
 }
 
-// siteKey writes or reads what identifies a call site.
-func (c *stateCodec) siteKey(key *siteKey, set **deviceSet, stack **event.Stack) {
+// identity writes or reads what identifies a call site.
+func (c *stateCodec) identity(of *memory.Site, set **deviceSet) {
 	c.setOfProcess(set)
-	c.Region(&key.region, event.NumRegions)
-	codec.Number(c.Codec, &key.layout)
-	codec.Number(c.Codec, &key.static)
-	c.Bool(&key.before)
-	c.Bool(&key.perCore)
-	c.Stack(stack)
-	key.stackID = memory.StackID(*stack)
+	of.PID, of.Devices = (*set).process.pid, (*set).ids
+	c.Region(&of.Region, event.NumRegions)
+	codec.Number(c.Codec, &of.Layout)
+	codec.Number(c.Codec, &of.Static)
+	c.Bool(&of.BeforeAttach)
+	c.Bool(&of.PerCore)
+	c.Stack(&of.Stack)
 }
 
 // pastSite writes or reads a call site of buffers that ended. The state may have forgotten it.
@@ -65,11 +64,11 @@ func (c *stateCodec) pastSite(p **callSite) {
 		if !c.Reads {
 			set = one.set
 		}
-		c.siteKey(&one.siteKey, &set, &one.stack)
+		c.identity(&one.Site, &set)
 		c.arena(&one.arena, set)
 		c.Value(&one.allocated)
 	})
-	c.checkBanked((*p).region)
+	c.checkBanked((*p).Region)
 }
 
 // tallies writes or reads the tallies of a site, except for those of live allocations:
@@ -86,11 +85,12 @@ func (c *stateCodec) tallies(one *callSite) {
 }
 
 // survivors writes or reads the survivors of a site whose allocator was closed.
-func (c *stateCodec) survivors(v *survivors.Of[*processName]) {
-	c.names.One(c.Codec, &v.Process, c.name)
+func (c *stateCodec) survivors(p **siteSurvivors) {
+	v := codec.Made(c.Codec, p)
+	c.names.One(c.Codec, &v.process, c.name)
 	c.Value(&v.Survivors)
 	c.checkBanked(v.Region)
-	if v.PID != v.Process.pid {
+	if v.PID != v.process.pid {
 		c.Fail()
 	}
 }

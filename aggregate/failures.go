@@ -62,7 +62,7 @@ func (s *State) evidence(p *process, e *event.Event) *memory.Evidence {
 	buffers := p.list(func(b *buffer) bool {
 		// Circular buffers must not overlap the buffers of any allocator of the device.
 		// An allocation only depends on its own allocator.
-		return b.region == region && (b.allocator == address || clash && slices.Equal(b.set.ids, e.Devices))
+		return b.Region == region && (b.allocator == address || clash && slices.Equal(b.set.ids, e.Devices))
 	})
 	return space.Evidence(e, region, room, buffers, statics)
 }

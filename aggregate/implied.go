@@ -2,7 +2,6 @@ package aggregate
 
 import (
 	"iter"
-	"slices"
 
 	"ttmem/tracer/event"
 )
@@ -77,12 +76,12 @@ func (p *process) implied(e *event.Event) iter.Seq[*event.Event] {
 
 // setFree sets the fields of a Free to those of the buffer.
 func (b *buffer) setFree(free *event.Event) {
-	free.Devices = slices.Clip(b.set.ids)
-	free.Region, free.Layout = b.region, b.layout
+	free.Devices = b.Devices
+	free.Region, free.Layout = b.Region, b.Layout
 	free.BufferID, free.Object, free.Allocator = b.id, b.object, b.allocator
 	free.Address, free.SizeBytes, free.PageSizeBytes = b.address, b.size, b.pageSize
 	free.BytesPerBank, free.Banks = b.perBank, b.banks
-	free.BeforeAttach, free.Stack = b.before, b.stack
+	free.BeforeAttach, free.Stack = b.BeforeAttach, b.Stack
 }
 
 // livePrograms returns the chips on which each program has circular buffers, and kernels.

@@ -109,10 +109,10 @@ func (b *buffer) view() memory.Buffer {
 	view := memory.Buffer{
 		PID: b.set.process.pid, TID: int(b.tid), Comm: b.comm,
 		BufferID: b.id, Object: b.object, Allocator: b.allocator,
-		Devices: slices.Clip(b.set.ids), Region: b.region, Layout: b.layout,
+		Devices: b.Devices, Region: b.Region, Layout: b.Layout,
 		Address: b.address, SizeBytes: b.size, PageSizeBytes: b.pageSize,
 		BytesPerBank: b.perBank, Banks: b.banks, SinceNs: b.since,
-		BeforeAttach: b.before, Stack: b.stack, PerCore: b.perCore,
+		BeforeAttach: b.BeforeAttach, Stack: b.Stack, PerCore: b.PerCore,
 	}
 	if b.cores != nil {
 		view.Cores = b.cores.Ranges()

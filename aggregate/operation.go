@@ -32,7 +32,7 @@ func (s *State) operation(d *deviceSet, e *event.Event) *operation {
 		if len(s.operations) == 2*maxOperations {
 			s.forgetOperations()
 		}
-		op = &operation{d, memory.Operation{PID: e.PID, Devices: slices.Clip(d.ids), Stack: e.Stack, FirstNs: e.TimeNs}}
+		op = &operation{d, memory.Operation{PID: e.PID, Devices: d.ids, Stack: e.Stack, FirstNs: e.TimeNs}}
 		d.operations[id] = op
 		s.operations = append(s.operations, op)
 		s.operationCount++

@@ -80,61 +80,28 @@ func (s *State) peakOf(q *pool, holders []memory.SiteAmount) memory.RegionPeak {
 func (s *State) peakHolders() map[*pool][]memory.SiteAmount {
 	holders := make(map[*pool][]memory.SiteAmount)
 	for _, c := range s.sites {
-		if int(c.region) >= event.BankedRegions {
+		if int(c.Region) >= event.BankedRegions {
 			continue
 		}
-		for i, q := range c.set.poolsOf(c.region) {
+		for i, q := range c.set.poolsOf(c.Region) {
 			at := c.peakIn(i)
 			if at.Count == 0 {
 				continue
 			}
-			bytes := at.Bytes
-			if c.region == event.L1 {
-				bytes = at.perBank
+			one := memory.SiteAmount{Site: c.Site, Amount: at.Amount}
+			if c.Region == event.L1 {
+				one.Bytes = at.perBank
 			}
-			holders[q] = append(holders[q], memory.SiteAmount{Site: c.view(), Amount: memory.Amount{Count: at.Count, Bytes: bytes}})
+			holders[q] = append(holders[q], one)
 		}
 	}
 	for _, list := range holders {
 		slices.SortFunc(list, func(a, b memory.SiteAmount) int {
-			return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), compareStacks(a.Stack, b.Stack),
-				cmp.Compare(a.Layout, b.Layout), slices.Compare(a.Devices, b.Devices), cmp.Compare(b.Count, a.Count),
-				memory.CompareBools(a.BeforeAttach, b.BeforeAttach))
+			return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), a.Compare(&b.Site), cmp.Compare(b.Count, a.Count))
 		})
 	}
 	return holders
 }
-
-// PeakSites returns the allocations that were live at the peak of each region of each chip, by
-// call site and peak, in no order. Circular buffers are those at the peak of L1. As in CallSites,
-// the bytes are sums over all banks or cores.
-func (s *State) PeakSites() (list []memory.SiteAmount) {
-	for _, c := range s.sites {
-		if c.region == event.Kernel {
-			continue
-		}
-		at := make(map[uint64]int) // several chips may have their peak at the same moment
-		for i, q := range c.set.poolsOf(c.region) {
-			live := c.peakIn(i).Amount
-			if q.chip == s.unplaced || live.Count == 0 {
-				continue
-			}
-			known, ok := at[q.Peak.Number]
-			if !ok {
-				known = len(list)
-				at[q.Peak.Number] = known
-				site := c.view()
-				site.Devices = nil
-				list = append(list, memory.SiteAmount{Site: site, Amount: live})
-			}
-			list[known].Devices = append(list[known].Devices, q.chip.id)
-		}
-	}
-	return list
-}
-
-// compareStacks orders stacks in the same way on all chips.
-func compareStacks(a, b *event.Stack) int { return cmp.Compare(memory.StackID(a), memory.StackID(b)) }
 
 // programsAt returns the programs at the peak of the L1 of a chip, and how much of the core their
 // circular buffers occupied.
@@ -173,7 +140,7 @@ func (s *State) programsAt(q *pool) (list []memory.PeakProgram, covered uint64) 
 	}
 	slices.SortFunc(list, func(a, b memory.PeakProgram) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), cmp.Compare(a.ProgramID, b.ProgramID),
-			cmp.Compare(a.Kind, b.Kind), compareStacks(a.Stack, b.Stack), memory.CompareBools(a.BeforeAttach, b.BeforeAttach))
+			cmp.Compare(a.Kind, b.Kind), cmp.Compare(memory.StackID(a.Stack), memory.StackID(b.Stack)), memory.CompareBools(a.BeforeAttach, b.BeforeAttach))
 	})
 	return list, covered
 }

@@ -23,7 +23,7 @@ func (b *buffer) unloadCores() {
 }
 
 func (b *buffer) changeCores(change func(*cores.Load), count int) {
-	if !b.perCore {
+	if !b.PerCore {
 		return
 	}
 	if b.address == 0 {
@@ -64,7 +64,7 @@ func (d *deviceSet) changeCores(change func(*cores.Load)) {
 // perBankIn returns the live bytes of a call site in each bank. Of buffers on single cores it
 // returns those on the core that was fullest at the pool's peak.
 func (c *callSite) perBankIn(q *pool) uint64 {
-	if c.perCore {
+	if c.PerCore {
 		if load := c.loads[c]; load != nil {
 			return load.On(q.PeakCore)
 		}

@@ -163,6 +163,7 @@ func (s *State) Ended(pid int) *memory.Process {
 type deviceSet struct {
 	process *processName
 	ids     []int
+	devices string // memory.DevicesKey of ids
 	chips   []*processChip
 	// arenas are those of open allocators, by the addresses of the allocators.
 	arenas    map[uint64]*arena
@@ -170,7 +171,7 @@ type deviceSet struct {
 	// pools are those of its chips, by region; without chips, State.unplaced.
 	pools [event.BankedRegions][]*pool
 	// sites are the call sites, each with its first allocator.
-	sites map[siteKey]*callSite
+	sites map[memory.SiteKey]*callSite
 	// operations are by their stack IDs. reporting is how many of them have reported runs.
 	operations map[uint64]*operation
 	reporting  int
@@ -204,7 +205,10 @@ func (s *State) set(p *process, ids []int) *deviceSet {
 }
 
 func (s *State) newSet(p *process, ids []int) *deviceSet {
-	d := &deviceSet{process: p.name, ids: slices.Clone(ids), arenas: make(map[uint64]*arena), sites: make(map[siteKey]*callSite), operations: make(map[uint64]*operation)}
+	d := &deviceSet{
+		process: p.name, ids: slices.Clip(slices.Clone(ids)), devices: memory.DevicesKey(ids),
+		arenas: make(map[uint64]*arena), sites: make(map[memory.SiteKey]*callSite), operations: make(map[uint64]*operation),
+	}
 	for i, id := range d.ids {
 		if slices.Contains(d.ids[:i], id) {
 			continue

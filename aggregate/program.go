@@ -67,8 +67,9 @@ func (s *State) addCB(p *process, c *processChip, programID uint64, entry static
 		}
 	}
 	if !entry.global {
-		key := siteKey{region: event.CB, static: entry.kind, before: entry.from.beforeAttach}
-		entry.site = s.site(s.aloneOf(p, c).arena(0), key, entry.from.stack)
+		entry.site = s.site(s.aloneOf(p, c).arena(0), memory.Site{
+			Region: event.CB, Static: entry.kind, BeforeAttach: entry.from.beforeAttach, Stack: entry.from.stack,
+		})
 		s.addTo(entry.site, entry.tally(), entry.from.since)
 	}
 	c.count(&entry, len(g.static) == 0)
@@ -198,7 +199,7 @@ func (s *State) loadKernel(e *event.Event) {
 			s.unloadKernel(c, e.ProgramID, event.ReasonExplicit)
 			old.site.allocated.Sub(memory.Amount{Count: 1, Bytes: old.dram})
 		}
-		site := s.site(s.aloneOf(p, c).arena(0), siteKey{region: event.Kernel, before: e.BeforeAttach}, e.Stack)
+		site := s.site(s.aloneOf(p, c).arena(0), memory.Site{Region: event.Kernel, BeforeAttach: e.BeforeAttach, Stack: e.Stack})
 		k := &kernel{e.SizeBytes, e.BytesPerBank, from, site}
 		s.addTo(site, k.tally(), e.TimeNs)
 		c.program(e.ProgramID).kernel = k

@@ -1,7 +1,6 @@
 package aggregate
 
 import (
-	"cmp"
 	"iter"
 	"slices"
 
@@ -13,23 +12,13 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A siteKey identifies a call site among those of a process on the same chips.
-type siteKey struct {
-	stackID uint64 // 0: not known
-	region  event.Region
-	layout  event.Layout
-	static  event.StaticKind
-	before  bool // allocated before the attach
-	perCore bool // on single cores
-}
-
 // A callSite is one call stack of a process that allocates in one region with one allocator,
 // with its tallies. Every view counts by call site. Circular buffers and kernels have one for
 // each chip, because they end on one chip after the other.
 type callSite struct {
-	siteKey
-	*arena              // of all its allocations
-	stack  *event.Stack // nil: not known
+	memory.Site
+	key    memory.SiteKey
+	*arena // of all its allocations
 
 	// live counts live allocations on each of the chips, and allocated all allocations so
 	// far. ended counts those that were live when their device was closed or their process
@@ -123,23 +112,15 @@ func (t *tally) counts(region event.Region) uint64 {
 	return t.Bytes
 }
 
-// compare orders the call sites of a process with equal stacks.
-func (c *callSite) compare(b *callSite) int {
-	return cmp.Or(
-		slices.Compare(c.set.ids, b.set.ids), cmp.Compare(c.allocator, b.allocator),
-		cmp.Compare(c.region, b.region), cmp.Compare(c.layout, b.layout), cmp.Compare(c.static, b.static),
-		memory.CompareBools(b.before, c.before), memory.CompareBools(b.perCore, c.perCore),
-	)
-}
-
 // minSites is the least number of sites that are kept: most of them will allocate again.
 const minSites = 1 << 12
 
-// site returns the call site with that key, and creates it if needed.
-func (s *State) site(a *arena, key siteKey, stack *event.Stack) *callSite {
-	key.stackID = memory.StackID(stack)
-	recent := a.set.recentOf(key.stackID)
-	if *recent != nil && (*recent).arena == a && (*recent).siteKey == key {
+// site returns the call site of an arena, and creates it if needed. It sets the PID and Devices.
+func (s *State) site(a *arena, of memory.Site) *callSite {
+	of.PID, of.Devices = a.set.process.pid, a.set.ids
+	key := of.KeyOn(a.set.devices)
+	recent := a.set.recentOf(of.Stack)
+	if *recent != nil && (*recent).arena == a && (*recent).key == key {
 		return *recent
 	}
 	one := a.set.sites[key]
@@ -147,15 +128,15 @@ func (s *State) site(a *arena, key siteKey, stack *event.Stack) *callSite {
 		one = one.other
 	}
 	if one == nil {
-		one = s.newSite(a, key, stack)
+		one = s.newSite(a, of, key)
 	}
 	*recent = one
 	return one
 }
 
-func (s *State) newSite(a *arena, key siteKey, stack *event.Stack) *callSite {
-	one := &callSite{siteKey: key, arena: a, stack: stack}
-	pools := a.set.poolsOf(key.region)
+func (s *State) newSite(a *arena, of memory.Site, key memory.SiteKey) *callSite {
+	one := &callSite{Site: of, key: key, arena: a}
+	pools := a.set.poolsOf(of.Region)
 	one.atPeak = make([]siteAtPeak, len(pools))
 	for i, q := range pools {
 		one.atPeak[i].serial = q.Serial // there was nothing at the peaks before
@@ -202,7 +183,7 @@ func (c *callSite) all() iter.Seq[*callSite] {
 
 // save saves the site's share of the latest peaks. Call it before the site changes.
 func (c *callSite) save() {
-	for i, q := range c.set.poolsOf(c.region) {
+	for i, q := range c.set.poolsOf(c.Region) {
 		if at := &c.atPeak[i]; at.serial != q.Serial {
 			*at = siteAtPeak{q.Serial, c.live.Amount, c.perBankIn(q)}
 		}
@@ -211,7 +192,7 @@ func (c *callSite) save() {
 
 // peakIn returns the site's allocations at the peak of the i-th pool, with all allocators.
 func (c *callSite) peakIn(i int) (sum siteAtPeak) {
-	q := c.set.poolsOf(c.region)[i]
+	q := c.set.poolsOf(c.Region)[i]
 	for one := range c.all() {
 		if at := one.atPeak[i]; at.serial == q.Serial {
 			sum.Amount.Add(at.Amount)
@@ -307,7 +288,7 @@ func (s *State) forgetEnded(p *process) {
 	s.forget(func(c *callSite) bool { return c.set.process == p.name && c.isIdle() })
 	for _, c := range s.sites {
 		if c.set.process == p.name {
-			c.stack.Calls()
+			c.Stack.Calls()
 		}
 	}
 }
@@ -317,8 +298,8 @@ func (s *State) forget(selected func(*callSite) bool) {
 		if !selected(c) {
 			return false
 		}
-		delete(c.set.sites, c.siteKey)
-		*c.set.recentOf(c.stackID) = nil
+		delete(c.set.sites, c.key)
+		*c.set.recentOf(c.Stack) = nil
 		return true
 	})
 }
@@ -328,7 +309,9 @@ func (s *State) forget(selected func(*callSite) bool) {
 const recentSites = 16
 
 // recentOf returns the cache entry of a stack.
-func (d *deviceSet) recentOf(stackID uint64) **callSite { return &d.recent[stackID%recentSites] }
+func (d *deviceSet) recentOf(stack *event.Stack) **callSite {
+	return &d.recent[memory.StackID(stack)%recentSites]
+}
 
 // poolsOf returns the pools in which a region counts, one for each chip: circular buffers are
 // in L1, and kernels in DRAM.

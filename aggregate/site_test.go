@@ -34,7 +34,7 @@ func TestACallSiteIsOneWithSeveralAllocators(t *testing.T) {
 	list := s.CallSites()
 	qt.Assert(t, qt.HasLen(list, 1))
 	qt.Check(t, qt.Equals(list[0].Amount, amount(2, 2*540672)))
-	qt.Check(t, qt.Equals(list[0].Allocated, 2+reopened))
+	qt.Check(t, qt.Equals(list[0].Allocated.Count, 2+reopened))
 	qt.Check(t, qt.Equals(list[0].SinceNs, 1))
 	peak := s.RegionPeaks()[0]
 	qt.Assert(t, qt.HasLen(peak.Holders, 1))

@@ -19,7 +19,7 @@ func (s *State) Space(device int, region event.Region) *memory.Space {
 	var buffers []memory.Buffer
 	for _, p := range s.byPID() {
 		buffers = append(buffers, p.list(func(b *buffer) bool {
-			return b.region == region && slices.Contains(b.set.ids, device)
+			return b.Region == region && slices.Contains(b.set.ids, device)
 		})...)
 	}
 	return space.Of(region, c.capacities[region], buffers)
@@ -32,7 +32,7 @@ func (s *State) AllocatorSpace(pid int, allocator uint64, region event.Region) *
 	if p == nil || p.allocators[allocator] == nil || int(region) >= event.BankedRegions {
 		return nil
 	}
-	buffers := p.list(func(b *buffer) bool { return b.region == region && b.allocator == allocator })
+	buffers := p.list(func(b *buffer) bool { return b.Region == region && b.allocator == allocator })
 	return space.Of(region, p.allocators[allocator].capacities[region], buffers)
 }
 
@@ -101,7 +101,7 @@ func (p *process) orderBlocks() {
 		return
 	}
 	for b := range p.buffers.All() {
-		if list := b.blocks[b.region]; missing[list] {
+		if list := b.blocks[b.Region]; missing[list] {
 			list.Add(b.block())
 		}
 	}
@@ -114,7 +114,7 @@ func (b *buffer) block() addresses.Block {
 // changeBlocks adds the buffer to the ordered blocks of its arena and region, or removes it. Blocks
 // that changed often and were not read are dropped.
 func (b *buffer) changeBlocks(change func(*addresses.List, addresses.Block)) {
-	list := &b.arena.blocks[b.region]
+	list := &b.arena.blocks[b.Region]
 	switch {
 	case *list == nil:
 	case (*list).Trim():

@@ -8,7 +8,6 @@ import (
 	"ttmem/aggregate/births"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/past"
-	"ttmem/aggregate/survivors"
 	"ttmem/tracer/event"
 )
 
@@ -24,7 +23,7 @@ func (c *callSite) current() bool { return c.run.Current(&c.set.process.run) }
 func (c *callSite) named() memory.Survivors {
 	process := c.set.process
 	return memory.Survivors{
-		Site: c.view(), Comm: process.comm, About: process.about,
+		Site: c.Site, Comm: process.comm, About: process.about,
 		Allocated: c.allocated.Count, WorkedFromNs: process.run.FromNs, WorkedToNs: process.run.ToNs,
 	}
 }
@@ -44,8 +43,8 @@ func (c *callSite) surviving(closed bool) (total, freedAtTeardown memory.Amount)
 
 // survivors returns the present survivors of a site; closed is true if its allocator is being
 // closed.
-func (c *callSite) survivors(now uint64, closed bool) survivors.Of[*processName] {
-	v := survivors.Of[*processName]{Survivors: c.named(), Process: c.set.process}
+func (c *callSite) survivors(now uint64, closed bool) *siteSurvivors {
+	v := &siteSurvivors{c.named(), c.set.process}
 	v.Amount, v.FreedAtTeardown = c.surviving(closed)
 	if v.Count+v.FreedAtTeardown.Count > 0 {
 		v.AgeNs = now - min(now, c.since)
@@ -68,10 +67,10 @@ func (s *State) saveSurvivors(set *deviceSet, only *arena) {
 	}
 	ended := make([]rankedSite, 0, len(set.sites))
 	for c := range set.callSites(only) {
-		if c.run.Open || c.before && c.live.Count > 0 {
+		if c.run.Open || c.BeforeAttach && c.live.Count > 0 {
 			total, teardown := c.surviving(true)
 			total.Add(teardown)
-			ended = append(ended, rankedSite{c, total, c.stackID})
+			ended = append(ended, rankedSite{c, total, memory.StackID(c.Stack)})
 		}
 	}
 	// Sites of equal rank are ordered too; a mesh has one for each chip.
@@ -79,34 +78,34 @@ func (s *State) saveSurvivors(set *deviceSet, only *arena) {
 		if c := cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.stackID, b.stackID)); c != 0 {
 			return c
 		}
-		return a.compare(b.callSite)
+		return cmp.Or(a.Compare(&b.Site), cmp.Compare(a.allocator, b.allocator))
 	})
 	replaceable := s.replaceable(set)
 	for i, one := range ended {
 		switch c := one.callSite; {
 		case one.Count == 0:
-		case i >= survivors.Most:
+		case i >= maxEnded:
 			total, _ := c.surviving(true)
-			s.endedSurvivors.Others.Add(total)
+			s.ended.others.Add(total)
 		default:
 			v := c.survivors(s.now, true)
-			v.Run.Replaceable = replaceable[c.region]
-			c.stack.Calls()
-			s.endedSurvivors.Add(&v)
+			v.Run.Replaceable = replaceable[c.Region]
+			c.Stack.Calls()
+			s.ended.all = append(s.ended.all, v)
 		}
 		one.run = births.Site{}
 	}
-	s.endedSurvivors.Trim()
+	s.ended.trim()
 }
 
 // Survivors returns the survivors by call site, in no order. For processes that ended or closed
 // their device it has only the call sites with the most survivors; others is the sum of the
 // rest. The cost depends on the number of call sites.
 func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
-	var all []survivors.Of[*processName]
-	for _, v := range s.endedSurvivors.All {
+	var all []*siteSurvivors
+	for _, v := range s.ended.all {
 		if !v.BeforeAttach { // whose births are not known
-			all = append(all, *v)
+			all = append(all, v)
 		}
 	}
 	replaceable := make(map[*deviceSet]map[event.Region]uint64)
@@ -119,18 +118,11 @@ func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
 			if replaceable[c.set] == nil {
 				replaceable[c.set] = s.replaceable(c.set)
 			}
-			v.Run.Replaceable = replaceable[c.set][c.region]
+			v.Run.Replaceable = replaceable[c.set][c.Region]
 			all = append(all, v)
 		}
 	}
-	return survivors.Merge(all), s.endedSurvivors.Others
-}
-
-// EndedSurvivors returns the buffers that ended with their device or process, by call site, with
-// the bytes on each chip. It has only the call sites with the most; others is the sum of the
-// rest.
-func (s *State) EndedSurvivors() (list []memory.SiteAmount, others memory.Amount) {
-	return s.endedSurvivors.Sites(), s.endedSurvivors.Others
+	return merge(all), s.ended.others
 }
 
 // replaceable returns how many buffers from before the attach were freed on these chips, by
@@ -138,8 +130,8 @@ func (s *State) EndedSurvivors() (list []memory.SiteAmount, others memory.Amount
 func (s *State) replaceable(set *deviceSet) map[event.Region]uint64 {
 	freed := make(map[event.Region]uint64)
 	for c := range set.callSites(nil) {
-		if c.before {
-			freed[c.region] += c.allocated.Count - c.live.Count - c.ended.Count
+		if c.BeforeAttach {
+			freed[c.Region] += c.allocated.Count - c.live.Count - c.ended.Count
 		}
 	}
 	return freed
@@ -170,7 +162,7 @@ func (s *State) followed() iter.Seq[past.Buffers[*callSite]] {
 	return func(yield func(past.Buffers[*callSite]) bool) {
 		for _, p := range s.byPID() {
 			for b := range p.buffers.All() {
-				if !b.before && !yield(b.followed()) {
+				if !b.BeforeAttach && !yield(b.followed()) {
 					return
 				}
 			}
@@ -184,7 +176,7 @@ func (b *buffer) followed() past.Buffers[*callSite] {
 
 // noteEnd notes that a buffer ends; ended is true if its device or process ends.
 func (s *State) noteEnd(b *buffer, now uint64, ended bool) {
-	if b.before {
+	if b.BeforeAttach {
 		return
 	}
 	if s.between != nil {
@@ -207,7 +199,7 @@ func (s *State) noteEnds(p *process, only *arena, now uint64) {
 	}
 	for site := range s.past.Sites() {
 		if only == nil && site.set.process == p.name {
-			site.stack.Calls() // an unresolved stack keeps all data about the process's code
+			site.Stack.Calls() // an unresolved stack keeps all data about the process's code
 		}
 	}
 }

@@ -64,8 +64,24 @@ func (p *Parts) AddUnfreed(s *aggregate.State) (others memory.Amount) {
 
 // AddPeaks adds the allocations that were live at the peak of each region of each chip.
 func (p *Parts) AddPeaks(s *aggregate.State) {
-	for _, one := range s.PeakSites() {
-		p.add(one)
+	for _, h := range s.CallSites() {
+		var list []memory.SiteAmount  // by peak
+		index := make(map[uint64]int) // several chips may have their peak at the same moment
+		for _, at := range h.AtPeak {
+			if at.Device == memory.NoDevice || at.Count == 0 {
+				continue
+			}
+			i, ok := index[at.Number]
+			if !ok || h.Region == event.CB { // each chip has its own
+				i, index[at.Number] = len(list), len(list)
+				list = append(list, memory.SiteAmount{Site: h.Site, Amount: at.Amount})
+				list[i].Devices = nil
+			}
+			list[i].Devices = append(list[i].Devices, at.Device)
+		}
+		for _, one := range list {
+			p.add(one)
+		}
 	}
 }
 

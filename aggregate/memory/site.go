@@ -1,7 +1,9 @@
 package memory
 
 import (
+	"cmp"
 	"encoding/binary"
+	"slices"
 
 	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
@@ -38,10 +40,20 @@ type SiteKey struct {
 }
 
 // Key returns the key of the site.
-func (s *Site) Key() SiteKey {
-	return SiteKey{
-		StackID(s.Stack), s.Region, s.Layout, s.Static, s.BeforeAttach, s.PerCore, s.PID, DevicesKey(s.Devices),
-	}
+func (s *Site) Key() SiteKey { return s.KeyOn(DevicesKey(s.Devices)) }
+
+// KeyOn is Key for a caller that has the DevicesKey of the site.
+func (s *Site) KeyOn(devices string) SiteKey {
+	return SiteKey{StackID(s.Stack), s.Region, s.Layout, s.Static, s.BeforeAttach, s.PerCore, s.PID, devices}
+}
+
+// Compare orders sites.
+func (s *Site) Compare(b *Site) int {
+	return cmp.Or(
+		cmp.Compare(s.PID, b.PID), cmp.Compare(StackID(s.Stack), StackID(b.Stack)),
+		cmp.Compare(s.Region, b.Region), cmp.Compare(s.Layout, b.Layout), cmp.Compare(s.Static, b.Static),
+		slices.Compare(s.Devices, b.Devices), CompareBools(s.BeforeAttach, b.BeforeAttach), CompareBools(s.PerCore, b.PerCore),
+	)
 }
 
 // DevicesKey returns the same string for the same chips.
@@ -60,20 +72,32 @@ type SiteAmount struct {
 	Amount
 }
 
-// A CallSite is a call site with its live allocations.
+// A CallSite is a call site with its live allocations, on each of the chips.
 type CallSite struct {
 	SiteAmount
 	// Fresh counts the live allocations that were made after State.FreshSince.
 	Fresh Amount
+	// Allocated counts all allocations so far, and Ended those that were live when their device
+	// was closed or their process ended.
+	Allocated, Ended Amount
+	// AtPeak are the allocations at the peak of the region on each of the chips.
+	AtPeak []SiteAtPeak
 	// Places are where live circular buffers are on each of the chips, each place once, in
 	// order of address: programs use the same space in turn.
 	Places []cores.Place
 	// EachBytes is the size of every live allocation on each chip; 0 if the sizes differ.
 	EachBytes uint64
-	// Allocated is the number of all allocations so far.
-	Allocated uint64
 	// SinceNs is the time since when there was always a live allocation.
 	SinceNs uint64
+}
+
+// A SiteAtPeak counts the allocations of a call site that were live at the peak of its region on a
+// chip, in all banks or on all cores. Circular buffers are in L1, and kernels in DRAM.
+type SiteAtPeak struct {
+	// Device is the chip's id, or NoDevice. Number is that of the peak: see Point.
+	Device int
+	Number uint64
+	Amount
 }
 
 // StackID returns the ID of a stack; 0 if there is none.

@@ -58,9 +58,9 @@ func (l *sampler) sample(now time.Time) *Present {
 	for i := range p.CallSites {
 		h := &p.CallSites[i]
 		id := h.Key()
-		seen[id] = h.Allocated
-		if before := l.seen[id]; !first && h.Allocated >= before {
-			p.rates[i] = float64(h.Allocated-before) / seconds
+		seen[id] = h.Allocated.Count
+		if before := l.seen[id]; !first && h.Allocated.Count >= before {
+			p.rates[i] = float64(h.Allocated.Count-before) / seconds
 		}
 		if stack := memory.StackID(h.Stack); p.sites[stack] == nil && (h.Count > 0 || p.rates[i] > 0) {
 			p.sites[stack] = l.sites[stack]
