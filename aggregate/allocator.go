@@ -3,14 +3,52 @@ package aggregate
 import (
 	"cmp"
 
-	"ttmem/aggregate/capacity"
 	"ttmem/tracer/event"
 )
+
+// capacities has the capacity of each region.
+type capacities [event.BankedRegions]event.Capacity
+
+// compareCapacities orders capacities by the total of all banks.
+func compareCapacities(a, b event.Capacity) int {
+	return cmp.Or(cmp.Compare(a.Total(), b.Total()), cmp.Compare(a.Banks, b.Banks))
+}
+
+// largerCapacities returns the larger capacity of each region. A mesh and its submeshes have an allocator
+// each for the same memory: the largest one counts.
+func largerCapacities(a, b capacities) capacities {
+	for r := range a {
+		if compareCapacities(b[r], a[r]) > 0 {
+			a[r] = b[r]
+		}
+	}
+	return a
+}
+
+// sharedCapacities returns the capacities of a chip that several processes have open. A process that
+// reserves more of a bank for L1_SMALL or for traces has less L1 or DRAM. If they differ, the chip
+// has the largest reservation and the smallest remainder, so that its regions add up. Unknown
+// capacities do not count.
+func sharedCapacities(open []capacities) (chip capacities) {
+	for r := range chip {
+		one := &chip[r]
+		for _, own := range open {
+			order := compareCapacities(own[r], *one)
+			if region := event.Region(r); region != event.L1Small && region != event.Trace {
+				order = -order
+			}
+			if own[r].Total() > 0 && (order > 0 || one.Total() == 0) {
+				*one = own[r]
+			}
+		}
+	}
+	return chip
+}
 
 // An allocator is an open allocator of a process, on the chips of a device or a mesh.
 type allocator struct {
 	set        *deviceSet
-	capacities capacity.Regions
+	capacities capacities
 }
 
 func (s *State) openDevice(e *event.Event) {
@@ -65,15 +103,15 @@ func (s *State) closeAllocator(p *process, address uint64) {
 // updateCapacities computes the capacities of chips after a process opened or closed an
 // allocator on them. They stay when the last allocator is closed.
 func (s *State) updateCapacities(p *process, chips []*processChip) {
-	largest := make(map[*processChip]capacity.Regions)
+	largest := make(map[*processChip]capacities)
 	for _, a := range sortedValues(p.allocators) {
 		for _, c := range a.set.chips {
-			largest[c] = capacity.Larger(largest[c], a.capacities)
+			largest[c] = largerCapacities(largest[c], a.capacities)
 		}
 	}
 	for _, c := range chips {
 		own := largest[c]
-		if c.open = own != (capacity.Regions{}); c.open {
+		if c.open = own != (capacities{}); c.open {
 			c.own = own
 		}
 		c.chip.updateCapacities(s)
@@ -82,21 +120,21 @@ func (s *State) updateCapacities(p *process, chips []*processChip) {
 
 // updateCapacities computes the capacities of a chip from those of all processes.
 func (c *chip) updateCapacities(s *State) {
-	var open []capacity.Regions
+	var open []capacities
 	for _, p := range s.processes {
 		if of := p.chips[c.id]; of != nil && of.open {
 			open = append(open, of.own)
 		}
 	}
 	if len(open) > 0 {
-		c.capacities = capacity.Shared(open)
+		c.capacities = sharedCapacities(open)
 	}
 }
 
 // capacities returns the capacities that the process has seen, also after it closed the chip;
 // those of the chip if they are not known.
-func (c *processChip) capacities() *capacity.Regions {
-	if c.own == (capacity.Regions{}) {
+func (c *processChip) capacities() *capacities {
+	if c.own == (capacities{}) {
 		return &c.chip.capacities
 	}
 	return &c.own

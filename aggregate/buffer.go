@@ -1,9 +1,9 @@
 package aggregate
 
 import (
-	"ttmem/aggregate/addresses"
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
 )
 
@@ -69,7 +69,7 @@ func (s *State) alloc(e *event.Event) {
 		p.name.run.Alloc(&b.run, b.id, b.since)
 	}
 	t := b.tally()
-	b.changeBlocks((*addresses.List).Add)
+	b.changeBlocks((*space.List).Add)
 	if b.BeforeAttach {
 		p.beforeAttach++
 	}
@@ -110,7 +110,7 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 		s.noteEnd(b, now, isEnd(reason))
 	}
 	p.buffers.Remove(b.id)
-	b.changeBlocks((*addresses.List).Remove)
+	b.changeBlocks((*space.List).Remove)
 	s.removeFrom(b.callSite, t, b.since, reason)
 	b.unloadCores()
 	p.add(b.callSite, t.negative())

@@ -3,7 +3,6 @@ package aggregate
 import (
 	"slices"
 
-	"ttmem/aggregate/capacity"
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/peak"
@@ -16,7 +15,7 @@ type chip struct {
 	board, arch string
 	// capacities are by region. They stay when the last allocator is closed, because
 	// reports are mostly read afterwards.
-	capacities capacity.Regions
+	capacities capacities
 	used       usage
 	pools      [event.BankedRegions]pool
 	// users are the users whose processes have used the chip, in order: up to

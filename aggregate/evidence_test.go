@@ -7,7 +7,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/aggregate/addresses"
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
@@ -56,7 +55,7 @@ func TestAFragmentedRequestBlamesTheFewestBytes(t *testing.T) {
 	f := failed(t, s)
 	qt.Check(t, qt.Equals(analyze.CauseOf(f), analyze.Fragmented))
 	e := f.Evidence
-	qt.Check(t, qt.DeepEquals(e.FreeSpace, addresses.FreeSpace{FreeBytesPerBank: 450, LargestFreeBytesPerBank: 200}))
+	qt.Check(t, qt.DeepEquals(e.FreeSpace, memory.FreeSpace{FreeBytesPerBank: 450, LargestFreeBytesPerBank: 200}))
 	qt.Check(t, qt.DeepEquals([2]uint64{e.From, e.To}, [2]uint64{700, 960}))
 	qt.Check(t, qt.DeepEquals(e.Blocking, memory.Blame{BytesPerBank: 150, Count: 3, Address: 800, End: 950}))
 	qt.Check(t, qt.DeepEquals(names(e.Blockers), []string{"mask", "cache"}))

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"ttmem/aggregate/capacity"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
@@ -76,7 +75,7 @@ func (p *process) allocatorOf(e *event.Event, region event.Region) (address uint
 	for _, key := range sortedKeys(p.allocators) {
 		one := p.allocators[key]
 		if slices.Equal(one.set.ids, e.Devices) &&
-			(a == nil || capacity.Compare(one.capacities[region], a.capacities[region]) > 0) {
+			(a == nil || compareCapacities(one.capacities[region], a.capacities[region]) > 0) {
 			address, a = key, one
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"maps"
 	"slices"
 
-	"ttmem/aggregate/addresses"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
 )
 
@@ -103,7 +103,7 @@ func (b BufferRef) Buffer() *memory.Buffer {
 }
 
 // Addresses returns the addresses of the buffer in each bank.
-func (b BufferRef) Addresses() addresses.Block { return b.b.block() }
+func (b BufferRef) Addresses() space.Block { return b.b.block() }
 
 func (b *buffer) view() memory.Buffer {
 	view := memory.Buffer{

@@ -11,7 +11,6 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/timeline"
 	"ttmem/tracer/event"
 )
 
@@ -85,11 +84,11 @@ func TestWhatWasThereBeforeTheAttachDidNotRise(t *testing.T) {
 		start(10e9, 8), before(tensor(11e9, 8, 1, 0)), before(tensor(11e9, 8, 2, 1)))
 	dram, l1, other := p.RegionPeaks()[0], p.RegionPeaks()[1], p.RegionPeaks()[2]
 	qt.Check(t, qt.Equals(dram.Timeline.BeginNs, 1))
-	at := func(l *timeline.Timeline, ns uint64) timeline.Span { return l.Spans(12e9)[l.Column(ns, 12e9, 1024)] }
-	qt.Check(t, qt.Equals(at(dram.Timeline, 1), timeline.Span{Min: 2 * 540672, Max: 2 * 540672}))
+	at := func(l *memory.Timeline, ns uint64) memory.Span { return l.Spans(12e9)[l.Column(ns, 12e9, 1024)] }
+	qt.Check(t, qt.Equals(at(dram.Timeline, 1), memory.Span{Min: 2 * 540672, Max: 2 * 540672}))
 	qt.Check(t, qt.Equals(at(dram.Timeline, 2*read).Min, 540672))
-	qt.Check(t, qt.Equals(at(l1.StaticTimeline, 1), timeline.Span{Min: 300, Max: 300}))
-	qt.Check(t, qt.Equals(at(other.Timeline, 1), timeline.Span{})) // long after the beginning
+	qt.Check(t, qt.Equals(at(l1.StaticTimeline, 1), memory.Span{Min: 300, Max: 300}))
+	qt.Check(t, qt.Equals(at(other.Timeline, 1), memory.Span{})) // long after the beginning
 	qt.Check(t, qt.Equals(dram.Bytes, 3*540672))
 }
 

@@ -5,7 +5,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/aggregate/addresses"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -75,7 +75,7 @@ func TestBuffersOnSingleCoresCountForTheirCores(t *testing.T) {
 		qt.Check(t, qt.Equals(d.L1PerCore.FreeBytes, 0x80000-0x11000))
 		space := s.Space(0, event.L1)
 		qt.Check(t, qt.Equals(space.BytesPerBank, d.Regions.L1.BytesPerBank))
-		qt.Check(t, qt.Equals(space.FreeSpace, addresses.FreeSpace{FreeBytesPerBank: 0x80000 - 0xf000, LargestFreeBytesPerBank: 0x80000 - 0xf000}))
+		qt.Check(t, qt.Equals(space.FreeSpace, memory.FreeSpace{FreeBytesPerBank: 0x80000 - 0xf000, LargestFreeBytesPerBank: 0x80000 - 0xf000}))
 		qt.Check(t, qt.Equals(*d.Regions.L1.FreeSpace, space.FreeSpace))
 
 		peak := s.RegionPeaks()[0]

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"ttmem/aggregate/byid"
-	"ttmem/aggregate/capacity"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/operations"
 	"ttmem/tracer/event"
@@ -47,7 +46,7 @@ type processChip struct {
 	// open is true if the process has an allocator open whose capacities are known. own are
 	// its capacities, also after the last one was closed.
 	open     bool
-	own      capacity.Regions
+	own      capacities
 	programs map[uint64]*program
 	// awaited are the runs of programs whose memory on the chip was not reported yet.
 	awaited operations.Awaited

@@ -4,11 +4,11 @@ import (
 	"iter"
 	"slices"
 
-	"ttmem/aggregate/addresses"
 	"ttmem/aggregate/births"
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/past"
+	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
 )
 
@@ -59,7 +59,7 @@ type arena struct {
 	allocator uint64 // 0: circular buffers and kernels, which have none
 	closed    bool
 	// blocks are the addresses of its buffers by region; nil until free space is read.
-	blocks [event.BankedRegions]*addresses.List
+	blocks [event.BankedRegions]*space.List
 	// scattered is the number of its L1 buffers on single cores whose address is not known, or
 	// not the same on all cores.
 	scattered int

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"ttmem/aggregate/capacity"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/peak"
 	"ttmem/tracer/event"
@@ -77,7 +76,7 @@ func (p *process) totalsOf(reason event.Reason) (list []memory.RegionTotal) {
 	return list
 }
 
-func (u *usage) view(c *chip, capacities *capacity.Regions, textMax uint64, peaks peaks) memory.Device {
+func (u *usage) view(c *chip, capacities *capacities, textMax uint64, peaks peaks) memory.Device {
 	d := memory.Device{ID: c.id, Board: c.board, Arch: c.arch}
 	l1Peak := peaks[event.L1]
 	peaks[event.L1] = peak.Peak{}

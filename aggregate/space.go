@@ -3,7 +3,6 @@ package aggregate
 import (
 	"slices"
 
-	"ttmem/aggregate/addresses"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
@@ -38,7 +37,7 @@ func (s *State) AllocatorSpace(pid int, allocator uint64, region event.Region) *
 
 // freeSpaces returns the free space in each bank of each region of each chip; nil if the
 // addresses of the region or of a buffer in it are not known.
-func (s *State) freeSpaces() map[int]*[event.BankedRegions]*addresses.FreeSpace {
+func (s *State) freeSpaces() map[int]*[event.BankedRegions]*memory.FreeSpace {
 	arenas := make(map[int][]*arena) // by chip
 	for _, p := range s.byPID() {
 		p.orderBlocks()
@@ -48,7 +47,7 @@ func (s *State) freeSpaces() map[int]*[event.BankedRegions]*addresses.FreeSpace 
 			}
 		}
 	}
-	all := make(map[int]*[event.BankedRegions]*addresses.FreeSpace)
+	all := make(map[int]*[event.BankedRegions]*memory.FreeSpace)
 	var last *chip
 	for _, c := range s.byID() {
 		// Chips with the same arenas have the same buffers, so that a mesh costs as much as
@@ -57,7 +56,7 @@ func (s *State) freeSpaces() map[int]*[event.BankedRegions]*addresses.FreeSpace 
 			all[c.id] = all[last.id]
 			continue
 		}
-		all[c.id], last = new([event.BankedRegions]*addresses.FreeSpace), c
+		all[c.id], last = new([event.BankedRegions]*memory.FreeSpace), c
 		for region, capacity := range c.capacities {
 			all[c.id][region] = freeSpace(arenas[c.id], event.Region(region), capacity)
 		}
@@ -65,11 +64,11 @@ func (s *State) freeSpaces() map[int]*[event.BankedRegions]*addresses.FreeSpace 
 	return all
 }
 
-func freeSpace(arenas []*arena, region event.Region, capacity event.Capacity) *addresses.FreeSpace {
+func freeSpace(arenas []*arena, region event.Region, capacity event.Capacity) *memory.FreeSpace {
 	if capacity.Base == 0 || capacity.BytesPerBank == 0 {
 		return nil
 	}
-	var all []addresses.Block
+	var all []space.Block
 	for _, a := range arenas {
 		if region == event.L1 && a.scattered > 0 {
 			return nil
@@ -77,10 +76,10 @@ func freeSpace(arenas []*arena, region event.Region, capacity event.Capacity) *a
 		if blocks := a.blocks[region].Blocks(); len(all) == 0 {
 			all = blocks
 		} else {
-			all = addresses.Merge(all, blocks)
+			all = space.Merge(all, blocks)
 		}
 	}
-	free := addresses.Free(all, capacity.Base, capacity.Base+capacity.BytesPerBank)
+	free := space.Free(all, capacity.Base, capacity.Base+capacity.BytesPerBank)
 	return &free
 }
 
@@ -88,11 +87,11 @@ func freeSpace(arenas []*arena, region event.Region, capacity event.Capacity) *a
 // Ordering a million takes 0.3 s. The first reader of free space pays for it; from then on
 // changes are collected.
 func (p *process) orderBlocks() {
-	missing := make(map[*addresses.List]bool)
+	missing := make(map[*space.List]bool)
 	for a := range p.arenas() {
 		for region := range a.blocks {
 			if a.blocks[region] == nil {
-				a.blocks[region] = addresses.NewList(nil)
+				a.blocks[region] = space.NewList(nil)
 				missing[a.blocks[region]] = true
 			}
 		}
@@ -107,13 +106,13 @@ func (p *process) orderBlocks() {
 	}
 }
 
-func (b *buffer) block() addresses.Block {
-	return addresses.Block{Start: b.address, End: b.address + b.perBank}
+func (b *buffer) block() space.Block {
+	return space.Block{Start: b.address, End: b.address + b.perBank}
 }
 
 // changeBlocks adds the buffer to the ordered blocks of its arena and region, or removes it. Blocks
 // that changed often and were not read are dropped.
-func (b *buffer) changeBlocks(change func(*addresses.List, addresses.Block)) {
+func (b *buffer) changeBlocks(change func(*space.List, space.Block)) {
 	list := &b.arena.blocks[b.Region]
 	switch {
 	case *list == nil:

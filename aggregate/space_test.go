@@ -8,7 +8,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/aggregate/addresses"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
@@ -38,8 +37,8 @@ func TestSpaceHasHolesBetweenBuffers(t *testing.T) {
 	qt.Assert(t, qt.IsTrue(space.Known()))
 	qt.Check(t, qt.DeepEquals([2]uint64{space.Start, space.End}, [2]uint64{100, 1100}))
 	qt.Check(t, qt.Equals(space.Banks, 64))
-	qt.Check(t, qt.DeepEquals(space.Holes, []addresses.Hole{{Address: 100, Bytes: 400}, {Address: 800, Bytes: 200}}))
-	qt.Check(t, qt.DeepEquals(space.FreeSpace, addresses.FreeSpace{FreeBytesPerBank: 600, LargestFreeBytesPerBank: 400}))
+	qt.Check(t, qt.DeepEquals(space.Holes, []memory.Hole{{Address: 100, Bytes: 400}, {Address: 800, Bytes: 200}}))
+	qt.Check(t, qt.DeepEquals(space.FreeSpace, memory.FreeSpace{FreeBytesPerBank: 600, LargestFreeBytesPerBank: 400}))
 	var ids []uint64
 	for _, b := range space.Blocks {
 		ids = append(ids, b.BufferID)
@@ -113,7 +112,7 @@ func TestSpaceEqualsACountOfEachByte(t *testing.T) {
 				}
 				largest = max(largest, run)
 			}
-			want := addresses.FreeSpace{FreeBytesPerBank: free, LargestFreeBytesPerBank: largest}
+			want := memory.FreeSpace{FreeBytesPerBank: free, LargestFreeBytesPerBank: largest}
 			qt.Check(t, qt.DeepEquals(s.Space(d, event.L1).FreeSpace, want), qt.Commentf("seed %d chip %d", seed, d))
 			qt.Check(t, qt.DeepEquals(snap.Devices[d].Regions.L1.FreeSpace, &want), qt.Commentf("seed %d chip %d", seed, d))
 		}

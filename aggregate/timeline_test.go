@@ -9,7 +9,6 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/timeline"
 	"ttmem/tracer/event"
 )
 
@@ -18,7 +17,7 @@ type steps []struct{ time, bytes uint64 }
 
 // span is the least and the most that there was from one time to another, not
 // included, with what was there right before.
-func (s steps) span(from, to uint64) timeline.Span {
+func (s steps) span(from, to uint64) memory.Span {
 	var now, least, most uint64
 	begun := false
 	for _, step := range s {
@@ -34,9 +33,9 @@ func (s steps) span(from, to uint64) timeline.Span {
 		now = step.bytes
 	}
 	if !begun {
-		return timeline.Span{Min: now, Max: now}
+		return memory.Span{Min: now, Max: now}
 	}
-	return timeline.Span{Min: least, Max: most}
+	return memory.Span{Min: least, Max: most}
 }
 
 func TestAnySpanOfATimelineHasItsLeastAndMost(t *testing.T) {
@@ -79,7 +78,7 @@ func TestAnySpanOfATimelineHasItsLeastAndMost(t *testing.T) {
 }
 
 // checkColumns checks that columns show all that spans do, and the peak where it was.
-func checkColumns(t *testing.T, line *timeline.Timeline, end uint64, peak memory.RegionPeak) {
+func checkColumns(t *testing.T, line *memory.Timeline, end uint64, peak memory.RegionPeak) {
 	t.Helper()
 	spans := line.Spans(end)
 	for _, n := range []int{1, 7, 80, 200, 512} {
@@ -95,7 +94,7 @@ func checkColumns(t *testing.T, line *timeline.Timeline, end uint64, peak memory
 
 func TestATimelineThatIsShortHasFewColumns(t *testing.T) {
 	line := peaksOf(wormhole(1, 7, 1, 0), tensor(2, 7, 1, 0), free(4, 7, 1)).RegionPeaks()[0].Timeline
-	qt.Check(t, qt.DeepEquals(line.Columns(5, 80), []timeline.Span{
+	qt.Check(t, qt.DeepEquals(line.Columns(5, 80), []memory.Span{
 		{}, {Max: 540672}, {Min: 540672, Max: 540672}, {Max: 540672}, {},
 	}))
 }
@@ -103,9 +102,9 @@ func TestATimelineThatIsShortHasFewColumns(t *testing.T) {
 func TestALongSilenceIsWhatWasBefore(t *testing.T) {
 	line := peaksOf(wormhole(1, 7, 1, 0), tensor(2, 7, 1, 0), event.Event{TimeNs: 1 << 50, Kind: event.Lost}).RegionPeaks()[0].Timeline
 	spans := line.Spans(1 << 50)
-	qt.Check(t, qt.Equals(spans[0], timeline.Span{Max: 540672}))
+	qt.Check(t, qt.Equals(spans[0], memory.Span{Max: 540672}))
 	for _, s := range spans[1:] {
-		qt.Assert(t, qt.Equals(s, timeline.Span{Min: 540672, Max: 540672}))
+		qt.Assert(t, qt.Equals(s, memory.Span{Min: 540672, Max: 540672}))
 	}
 }
 
@@ -120,9 +119,9 @@ func TestTwoTimelinesHaveTheLeastAndTheMostOfEither(t *testing.T) {
 	spans := both.Spans(end)
 	for i, s := range spans {
 		a, b := one.Spans(end)[i], other.Spans(end)[i]
-		qt.Assert(t, qt.Equals(s, timeline.Span{Min: min(a.Min, b.Min), Max: max(a.Max, b.Max)}))
+		qt.Assert(t, qt.Equals(s, memory.Span{Min: min(a.Min, b.Min), Max: max(a.Max, b.Max)}))
 	}
-	qt.Check(t, qt.Equals(spans[both.Column(3<<19, end, 1024)], timeline.Span{Min: 540672, Max: 2 * 540672}))
+	qt.Check(t, qt.Equals(spans[both.Column(3<<19, end, 1024)], memory.Span{Min: 540672, Max: 2 * 540672}))
 	next := tensor(end+1, 7, 4, 0)
 	p.Apply(&next)
 	qt.Check(t, qt.Equals(both.Spans(end)[len(spans)-1].Max, 540672)) // it is a copy
@@ -136,8 +135,8 @@ func TestTimelinesBeginAnewWithWhatIsLive(t *testing.T) {
 	}
 	lines := s.Timelines()
 	qt.Assert(t, qt.HasLen(lines, 2))
-	qt.Check(t, qt.DeepEquals(lines[0].Timeline.Spans(6), []timeline.Span{{Min: 540672, Max: 540672}, {Min: 540672, Max: 540672}, {Max: 540672}}))
-	qt.Check(t, qt.DeepEquals(lines[1].Timeline.Spans(6), []timeline.Span{{}, {Max: 540672}, {Min: 540672, Max: 540672}}))
+	qt.Check(t, qt.DeepEquals(lines[0].Timeline.Spans(6), []memory.Span{{Min: 540672, Max: 540672}, {Min: 540672, Max: 540672}, {Max: 540672}}))
+	qt.Check(t, qt.DeepEquals(lines[1].Timeline.Spans(6), []memory.Span{{}, {Max: 540672}, {Min: 540672, Max: 540672}}))
 	qt.Check(t, qt.Equals(device(t, s, 0).Regions.DRAM.PeakBytes, 2*540672))
 }
 

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"ttmem/aggregate/addresses"
 	"ttmem/tracer/event"
 )
 
@@ -70,7 +69,7 @@ type Region struct {
 	CapacityBytesPerBank uint64 `json:"capacity_bytes_per_bank"`
 	// FreeSpace is the free space of each bank; nil if the addresses of the region are not
 	// known. Only the Snapshot's Devices have it, not a Process's.
-	*addresses.FreeSpace
+	*FreeSpace
 	// PeakBytes is the highest AllocatedBytes, at PeakTimeNs. PeakCapacityBytes is the
 	// capacity at that time. All are 0 for L1: L1PerCore has its peak.
 	PeakBytes         uint64 `json:"peak_bytes,omitempty"`

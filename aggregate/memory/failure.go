@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"ttmem/aggregate/addresses"
 	"ttmem/tracer/event"
 )
 
@@ -57,7 +56,7 @@ type Evidence struct {
 	// Capacity is the capacity of the allocator; zero if it is not known.
 	Capacity event.Capacity
 	// FreeSpace is the free space; zero if the Capacity or its Base is not known.
-	addresses.FreeSpace
+	FreeSpace
 	// PerCore is true if some buffers were on single cores. FreeSpace is then the space that
 	// was free on all cores, and the buffers to free are not known.
 	PerCore bool

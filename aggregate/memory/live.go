@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"ttmem/aggregate/addresses"
 	"ttmem/tracer/event"
 )
 
@@ -76,6 +75,25 @@ type Static struct {
 // End returns the address after its last byte.
 func (s *Static) End() uint64 { return s.Address + s.BytesPerCore }
 
+// A Hole is a range of addresses that no buffer occupies.
+type Hole struct {
+	Address uint64 `json:"address"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// FreeSpace is the free space in each bank of a region, in bytes: the sum of its holes and the
+// largest of them.
+type FreeSpace struct {
+	FreeBytesPerBank        uint64 `json:"free_bytes_per_bank"`
+	LargestFreeBytesPerBank uint64 `json:"largest_free_bytes_per_bank"`
+}
+
+// Add counts a hole.
+func (f *FreeSpace) Add(h Hole) {
+	f.FreeBytesPerBank += h.Bytes
+	f.LargestFreeBytesPerBank = max(f.LargestFreeBytesPerBank, h.Bytes)
+}
+
 // A Space is the use of one region, address by address. All banks of a region are used
 // alike, except by buffers on single cores: an allocator assigns the same addresses in each
 // of them.
@@ -97,10 +115,10 @@ type Space struct {
 	Blocks []Buffer
 	// Holes are the addresses that no buffer occupies on any core, in order. There are none if
 	// Start and End are not known.
-	Holes []addresses.Hole
+	Holes []Hole
 	// FreeSpace adds up the holes. With one allocator it equals what tt-metal's
 	// GetMemoryView returns.
-	addresses.FreeSpace
+	FreeSpace
 }
 
 // Known reports whether the addresses of the region are known.

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"ttmem/aggregate/timeline"
 	"ttmem/tracer/event"
 )
 
@@ -27,7 +26,7 @@ type RegionPeak struct {
 	// Earlier is a higher peak before the state's first event; nil if there is none.
 	Earlier *EarlierPeak
 	// Timeline shows Bytes over time, and StaticTimeline shows StaticBytes.
-	Timeline, StaticTimeline *timeline.Timeline
+	Timeline, StaticTimeline *Timeline
 }
 
 // A PeakProgram has the circular buffers of one call stack and program at a peak, on the core
@@ -52,5 +51,5 @@ type RegionTimeline struct {
 	Region event.Region
 	// Timeline is that of the whole region, and Static that of the part of circular and
 	// dataflow buffers.
-	Timeline, Static *timeline.Timeline
+	Timeline, Static *Timeline
 }

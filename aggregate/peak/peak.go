@@ -3,7 +3,7 @@ package peak
 
 import (
 	"ttmem/aggregate/cores"
-	"ttmem/aggregate/timeline"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
@@ -47,7 +47,7 @@ type Pool struct {
 	// they overlap a tensor. If they do, the program never uses them.
 	level, levelStatic uint64
 	// Line is the history of level, and StaticLine the history of levelStatic, in L1 only.
-	Line, StaticLine timeline.Timeline
+	Line, StaticLine memory.Timeline
 	// drawn is true from the first change that is not an allocation from before the first event.
 	drawn bool
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"ttmem/aggregate/addresses"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
@@ -77,11 +76,11 @@ func findPlace(ev *memory.Evidence, buffers []memory.Buffer, bytes uint64) {
 	if c.Base == 0 || bytes <= ev.LargestFreeBytesPerBank {
 		return
 	}
-	blocks := make([]addresses.Owned, len(buffers))
+	blocks := make([]Owned, len(buffers))
 	for i := range buffers {
-		blocks[i] = addresses.Owned{Block: block(&buffers[i]), ID: buffers[i].BufferID}
+		blocks[i] = Owned{Block: block(&buffers[i]), ID: buffers[i].BufferID}
 	}
-	place := addresses.FindPlace(blocks, c.Base, c.Base+c.BytesPerBank, bytes)
+	place := FindPlace(blocks, c.Base, c.Base+c.BytesPerBank, bytes)
 	ev.From, ev.To = place.Start, place.End
 }
 

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"slices"
 
-	"ttmem/aggregate/addresses"
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
@@ -16,7 +15,7 @@ import (
 func Of(region event.Region, capacity event.Capacity, buffers []memory.Buffer) *memory.Space {
 	slices.SortStableFunc(buffers, func(a, b memory.Buffer) int { return cmp.Compare(a.Address, b.Address) })
 	space := &memory.Space{Region: region, Banks: capacity.Banks, Blocks: buffers}
-	blocks := make([]addresses.Block, len(buffers))
+	blocks := make([]Block, len(buffers))
 	var use perBank
 	scattered := false
 	for i := range buffers {
@@ -33,15 +32,15 @@ func Of(region event.Region, capacity event.Capacity, buffers []memory.Buffer) *
 		return space
 	}
 	space.Start, space.End = capacity.Base, capacity.Base+capacity.BytesPerBank
-	for hole := range addresses.Holes(blocks, space.Start, space.End) {
+	for hole := range Holes(blocks, space.Start, space.End) {
 		space.Holes = append(space.Holes, hole)
 		space.FreeSpace.Add(hole)
 	}
 	return space
 }
 
-func block(b *memory.Buffer) addresses.Block {
-	return addresses.Block{Start: b.Address, End: b.Address + b.BytesPerBank}
+func block(b *memory.Buffer) Block {
+	return Block{Start: b.Address, End: b.Address + b.BytesPerBank}
 }
 
 // perBank adds up the bytes of buffers on the fullest bank.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"ttmem/aggregate/addresses"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
@@ -40,14 +39,14 @@ func (v *MemoryView) Differences(got memory.Region, space *memory.Space) (list [
 
 // SpaceDifferences says how the addresses of a region's buffers and holes differ from the
 // library's own list of blocks.
-func (v *MemoryView) SpaceDifferences(free *addresses.FreeSpace, space *memory.Space) (list []string) {
+func (v *MemoryView) SpaceDifferences(free *memory.FreeSpace, space *memory.Space) (list []string) {
 	if v.BytesPerBank == 0 {
 		return nil // the region does not exist
 	}
 	if free == nil || space == nil || !space.Known() {
 		return []string{"what is free is not known"}
 	}
-	if want := (addresses.FreeSpace{FreeBytesPerBank: v.Free, LargestFreeBytesPerBank: v.LargestFree}); *free != want || space.FreeSpace != want {
+	if want := (memory.FreeSpace{FreeBytesPerBank: v.Free, LargestFreeBytesPerBank: v.LargestFree}); *free != want || space.FreeSpace != want {
 		list = append(list, fmt.Sprintf("free %+v, and %+v in the list of addresses; the library counts %+v", *free, space.FreeSpace, want))
 	}
 	if v.Blocks == nil {

@@ -2,7 +2,6 @@ package top
 
 import (
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/timeline"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/chart"
 	"ttmem/tracer/event"
@@ -32,8 +31,8 @@ func newHistories(list []memory.RegionTimeline, endNs uint64) histories {
 }
 
 // of returns the timelines of a region of the chips: the least and the most of each.
-func (h *histories) of(g chipGroup, region event.Region) (all, static *timeline.Timeline) {
-	join := func(to **timeline.Timeline, line *timeline.Timeline) {
+func (h *histories) of(g chipGroup, region event.Region) (all, static *memory.Timeline) {
+	join := func(to **memory.Timeline, line *memory.Timeline) {
 		switch {
 		case line == nil:
 		case *to == nil:
@@ -111,7 +110,7 @@ func (m *model) historyLines() (lines []string) {
 
 // historyOf returns the history of one region, up to its highest use, so that changes are easier
 // to see than up to the capacity.
-func (m *model) historyOf(g chipGroup, region event.Region, h *histories, line, static *timeline.Timeline) []string {
+func (m *model) historyOf(g chipGroup, region event.Region, h *histories, line, static *memory.Timeline) []string {
 	columns := max(1, m.width-chart.Gutter-1)
 	name, f := page.RegionTitle(region)
 	c := chart.Chart{Painter: m.Painter, Columns: line.Columns(h.endNs, columns)}

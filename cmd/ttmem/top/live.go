@@ -7,7 +7,6 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/timeline"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -34,7 +33,7 @@ type Live struct {
 	// chips are the chips of the host with the totals of all users, and chipLines their use over
 	// time; nil if the state has everything.
 	chips     []memory.Device
-	chipLines map[place]*timeline.Timeline
+	chipLines map[place]*memory.Timeline
 	chipsNs   uint64 // when chipLines begin
 }
 
@@ -161,7 +160,7 @@ func (l *Live) Chips(chips []memory.Device, nowNs uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.chipLines == nil {
-		l.chipLines, l.chipsNs = make(map[place]*timeline.Timeline), nowNs
+		l.chipLines, l.chipsNs = make(map[place]*memory.Timeline), nowNs
 	}
 	l.chips = chips
 	for i := range chips {
@@ -173,7 +172,7 @@ func (l *Live) Chips(chips []memory.Device, nowNs uint64) {
 				continue
 			}
 			if line == nil {
-				line = &timeline.Timeline{}
+				line = &memory.Timeline{}
 				line.Restart(l.chipsNs, 0)
 				l.chipLines[at] = line
 			}

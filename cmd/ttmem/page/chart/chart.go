@@ -5,17 +5,17 @@ import (
 	"fmt"
 	"strings"
 
-	"ttmem/aggregate/timeline"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 )
 
 // A Chart is a timeline as an area of characters.
 type Chart struct {
 	page.Painter
-	Columns []timeline.Span
+	Columns []memory.Span
 	// Base is the part of each column that is drawn differently, from the bottom: the circular
 	// buffers of L1. Nil if there is none.
-	Base []timeline.Span
+	Base []memory.Span
 	// Top is the bytes of the whole height.
 	Top uint64
 	// Style is that of the area.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/aggregate/timeline"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 )
 
@@ -34,8 +34,8 @@ func TestAnAxisHasTicksThatPeopleCount(t *testing.T) {
 }
 
 func TestAChartShowsSpikesAndWhatStays(t *testing.T) {
-	columns := []timeline.Span{{}, {Min: 8, Max: 8}, {Min: 16, Max: 16}, {Min: 4, Max: 16}, {Max: 1}, {Min: 20, Max: 24}}
-	base := []timeline.Span{{}, {}, {Min: 8, Max: 8}, {}, {}, {}}
+	columns := []memory.Span{{}, {Min: 8, Max: 8}, {Min: 16, Max: 16}, {Min: 4, Max: 16}, {Max: 1}, {Min: 20, Max: 24}}
+	base := []memory.Span{{}, {}, {Min: 8, Max: 8}, {}, {}, {}}
 	for _, test := range []struct {
 		ascii bool
 		want  []string
@@ -57,7 +57,7 @@ func TestAChartShowsSpikesAndWhatStays(t *testing.T) {
 }
 
 func TestThePeakIsMarkedOnTheAxis(t *testing.T) {
-	c := Chart{Columns: make([]timeline.Span, 60)}
+	c := Chart{Columns: make([]memory.Span, 60)}
 	line, labels := c.axisLines(6e9, 33)
 	qt.Check(t, qt.Equals(page.Width(line), 60))
 	qt.Check(t, qt.Equals(page.Width(line[:strings.Index(line, "▲")]), 33))
@@ -72,7 +72,7 @@ func TestLabelsOfAnAxisFit(t *testing.T) {
 	for _, columns := range []int{40, 60, 80, 120} {
 		n := columns - Gutter - 1
 		for span := uint64(1e6); span < 1e15; span += span / 7 {
-			c := Chart{Columns: make([]timeline.Span, n)}
+			c := Chart{Columns: make([]memory.Span, n)}
 			line, labels := c.axisLines(span, n)
 			comment := qt.Commentf("%d columns, %d ns\n%s\n%s", columns, span, line, labels)
 			qt.Assert(t, qt.Equals(page.Width(line), n), comment)

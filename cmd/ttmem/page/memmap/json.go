@@ -3,7 +3,6 @@ package memmap
 import (
 	"io"
 
-	"ttmem/aggregate/addresses"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 )
@@ -24,13 +23,13 @@ type Region struct {
 	Banks   uint32 `json:"banks"`
 	// StartAddress and EndAddress are its range in each bank. They and Free are left out if the
 	// range is unknown.
-	StartAddress  uint64               `json:"start_address,omitempty"`
-	EndAddress    uint64               `json:"end_address,omitempty"`
-	Free          *addresses.FreeSpace `json:"free,omitempty"`
-	Fragmentation *float64             `json:"fragmentation,omitempty"`
-	Blocks        []Block              `json:"blocks"`
-	Holes         []Hole               `json:"holes"`
-	Statics       []Static             `json:"statics"`
+	StartAddress  uint64            `json:"start_address,omitempty"`
+	EndAddress    uint64            `json:"end_address,omitempty"`
+	Free          *memory.FreeSpace `json:"free,omitempty"`
+	Fragmentation *float64          `json:"fragmentation,omitempty"`
+	Blocks        []Block           `json:"blocks"`
+	Holes         []Hole            `json:"holes"`
+	Statics       []Static          `json:"statics"`
 }
 
 type Block struct {

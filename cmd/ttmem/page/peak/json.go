@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/timeline"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -150,7 +149,7 @@ func groupsJSON(rows []row) []groupJSON {
 	return groups
 }
 
-func (p *Page) timelineJSON(t *timeline.Timeline) timelineJSON {
+func (p *Page) timelineJSON(t *memory.Timeline) timelineJSON {
 	line := timelineJSON{BeginNs: t.BeginNs, StepNs: t.StepNs(), MinBytes: []uint64{}, MaxBytes: []uint64{}}
 	for _, s := range t.Spans(p.endNs) {
 		line.MinBytes, line.MaxBytes = append(line.MinBytes, s.Min), append(line.MaxBytes, s.Max)

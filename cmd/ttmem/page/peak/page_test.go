@@ -10,7 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/aggregate/timeline"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/e2e/pagetest"
@@ -150,11 +150,11 @@ func TestTheTimelineOfAlikeChipsIsOfAll(t *testing.T) {
 	qt.Assert(t, qt.HasLen(p.regions, 1))
 	c := p.regions[0]
 	qt.Check(t, qt.DeepEquals(c.ids, []int{0, 1}))
-	at := func(ms uint64) timeline.Span {
+	at := func(ms uint64) memory.Span {
 		return c.Timeline.Spans(p.endNs)[c.Timeline.Column(1e9+ms*1e6, p.endNs, 1024)]
 	}
-	qt.Check(t, qt.Equals(at(255), timeline.Span{Min: 1024 << 10, Max: 1280 << 10}))
-	qt.Check(t, qt.Equals(at(275), timeline.Span{Min: 1024 << 10, Max: 1152 << 10}))
+	qt.Check(t, qt.Equals(at(255), memory.Span{Min: 1024 << 10, Max: 1280 << 10}))
+	qt.Check(t, qt.Equals(at(275), memory.Span{Min: 1024 << 10, Max: 1152 << 10}))
 }
 
 func TestChipsThatAreUnlikeFitToo(t *testing.T) {

@@ -1,4 +1,4 @@
-package addresses
+package space
 
 import "slices"
 

@@ -1,5 +1,4 @@
-// Package timeline keeps how a number of bytes went up and down over time.
-package timeline
+package memory
 
 import (
 	"math/bits"

@@ -1,4 +1,4 @@
-package addresses
+package space
 
 import (
 	"math/rand/v2"
@@ -6,14 +6,16 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate/memory"
 )
 
 func TestHolesAreWhatBlocksLeave(t *testing.T) {
 	blocks := []Block{{0, 20}, {150, 200}, {160, 170}, {200, 300}, {390, 500}, {600, 700}}
-	qt.Check(t, qt.DeepEquals(slices.Collect(Holes(blocks, 100, 400)), []Hole{{100, 50}, {300, 90}}))
-	qt.Check(t, qt.DeepEquals(slices.Collect(Holes(blocks, 100, 550)), []Hole{{100, 50}, {300, 90}, {500, 50}}))
+	qt.Check(t, qt.DeepEquals(slices.Collect(Holes(blocks, 100, 400)), []memory.Hole{{Address: 100, Bytes: 50}, {Address: 300, Bytes: 90}}))
+	qt.Check(t, qt.DeepEquals(slices.Collect(Holes(blocks, 100, 550)), []memory.Hole{{Address: 100, Bytes: 50}, {Address: 300, Bytes: 90}, {Address: 500, Bytes: 50}}))
 	qt.Check(t, qt.HasLen(slices.Collect(Holes(blocks, 160, 300)), 0))
-	qt.Check(t, qt.DeepEquals(Free(blocks, 100, 400), FreeSpace{140, 90}))
+	qt.Check(t, qt.DeepEquals(Free(blocks, 100, 400), memory.FreeSpace{FreeBytesPerBank: 140, LargestFreeBytesPerBank: 90}))
 }
 
 // TestListStaysInOrder compares a List with a sorted slice, for few and for many changes
