@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
 )
 
@@ -80,30 +79,19 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 	return slices.Sorted(maps.Keys(m))
 }
 
-// A BufferRef refers to a buffer of a State, and stays valid after the buffer is freed. The
-// zero value refers to none. It takes 8 bytes, a Buffer about 200.
-type BufferRef struct{ b *buffer }
-
-// Ref returns a reference to the live buffer with that id; zero if there is none.
-func (s *State) Ref(pid int, id uint64) BufferRef {
+// Buffer returns the live buffer with that id; nil if there is none.
+func (s *State) Buffer(pid int, id uint64) *memory.Buffer {
 	p := s.known(pid)
 	if p == nil {
-		return BufferRef{}
-	}
-	return BufferRef{p.buffers.Get(id)}
-}
-
-// Buffer returns the buffer; nil for the zero value.
-func (b BufferRef) Buffer() *memory.Buffer {
-	if b.b == nil {
 		return nil
 	}
-	h := b.b.view()
-	return &h
+	b := p.buffers.Get(id)
+	if b == nil {
+		return nil
+	}
+	view := b.view()
+	return &view
 }
-
-// Addresses returns the addresses of the buffer in each bank.
-func (b BufferRef) Addresses() space.Block { return b.b.block() }
 
 func (b *buffer) view() memory.Buffer {
 	view := memory.Buffer{

@@ -91,7 +91,7 @@ func (e *ELF) nameAt(table int, offset uint32) string {
 			return ""
 		}
 		if name := cString(string(b), 0); name != "" || b[0] == 0 || n == maxName || n == names.Size-at {
-			return name
+			return strings.Clone(name) // callers keep it, but not what follows it
 		}
 	}
 }

@@ -36,8 +36,8 @@ type decoder struct {
 	markAt []string
 	// show are the options for call stacks.
 	show stack.Options
-	// lastStack is the number of the last stack. stackRecords counts the records of stacks.
-	lastStack    uint64
+	// stacks is what the stacks of all processes share. stackRecords counts the records of stacks.
+	stacks       stack.Shared
 	stackRecords int
 	// ended are the processes that had ended at the last sweep.
 	ended []int
@@ -141,7 +141,7 @@ type allocator struct {
 
 func (d *decoder) newTraced() *traced {
 	return &traced{
-		stacks:     stack.NewProcess(d.show, &d.lastStack),
+		stacks:     stack.NewProcess(d.show, &d.stacks),
 		devices:    make(map[uint64]*device),
 		allocators: make(map[uint64]*allocator),
 		live:       make(map[uint64]liveBuffer),

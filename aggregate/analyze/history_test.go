@@ -37,10 +37,10 @@ func (r *historyRun) free(pid int, id uint64) {
 func TestAFreeNamesItsBuffer(t *testing.T) {
 	r := newHistoryRun()
 	r.alloc(1, 7, 0x1000, 64, 0)
-	qt.Check(t, qt.IsNil(r.note.Ended()))
+	qt.Check(t, qt.IsNil(r.note.Ended))
 	r.free(1, 7)
-	qt.Assert(t, qt.IsNotNil(r.note.Ended()))
-	qt.Check(t, qt.Equals(r.note.Ended().SinceNs, 1000))
+	qt.Assert(t, qt.IsNotNil(r.note.Ended))
+	qt.Check(t, qt.Equals(r.note.Ended.SinceNs, 1000))
 	qt.Check(t, qt.IsNil(r.note.Freed))
 	qt.Check(t, qt.IsFalse(r.note.Unseen))
 }
@@ -53,7 +53,7 @@ func TestASecondFreeIsADoubleFree(t *testing.T) {
 	qt.Assert(t, qt.IsNotNil(r.note.Freed))
 	qt.Check(t, qt.Equals(r.note.Freed.EndNs, 2000))
 	qt.Check(t, qt.IsFalse(r.note.Unseen))
-	qt.Check(t, qt.IsNil(r.note.Ended()))
+	qt.Check(t, qt.IsNil(r.note.Ended))
 }
 
 func TestAFreeOfAnotherProcessIsNotADoubleFree(t *testing.T) {
@@ -90,50 +90,24 @@ func TestAnAddressRemembersItsEarlierUseWithAnotherSize(t *testing.T) {
 	}))
 }
 
-func TestOverlappingBuffersAreReported(t *testing.T) {
-	for name, c := range map[string]struct {
-		pid            int
-		address, bytes uint64
-		devices        []int
-		overlaps       bool
-	}{
-		"the same place":          {1, 0x1000, 64, []int{0}, true},
-		"its end":                 {1, 0x103f, 64, []int{0}, true},
-		"behind it":               {1, 0x1040, 64, []int{0}, false},
-		"its start":               {1, 0x0fc1, 64, []int{0}, true},
-		"before it":               {1, 0x0fc0, 64, []int{0}, false},
-		"all of it":               {1, 0x0800, 0x1000, []int{0}, true},
-		"of another process":      {2, 0x1000, 64, []int{0}, true},
-		"with one chip in common": {1, 0x1000, 64, []int{1, 0}, true},
-		"on another chip":         {1, 0x1000, 64, []int{1}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newHistoryRun()
-			r.alloc(1, 7, 0x1000, 64, 0)
-			r.alloc(c.pid, 8, c.address, c.bytes, c.devices...)
-			qt.Assert(t, qt.Equals(r.note.Overlapped() != nil, c.overlaps))
-			if c.overlaps {
-				qt.Check(t, qt.Equals(r.note.Overlapped().BufferID, 7))
-			}
-		})
-	}
-}
-
-func TestWhatIsFreedOverlapsNothing(t *testing.T) {
-	r := newHistoryRun()
-	r.alloc(1, 7, 0x1000, 64, 0)
-	r.apply(event.Event{Kind: event.ProcessExit, PID: 1})
-	r.alloc(2, 8, 0x1000, 64, 0)
-	qt.Check(t, qt.IsNil(r.note.Overlapped()))
-	qt.Check(t, qt.HasLen(r.live, 1), qt.Commentf("what the process had is still there"))
-}
-
 func TestABufferThatIsAllocatedTwiceReplacesTheFirst(t *testing.T) {
 	r := newHistoryRun()
 	r.alloc(1, 7, 0x1000, 64, 0)
 	r.alloc(1, 7, 0x2000, 64, 0)
-	qt.Assert(t, qt.IsNotNil(r.note.Replaced()))
-	qt.Check(t, qt.Equals(r.note.Replaced().Address, 0x1000))
-	r.alloc(1, 8, 0x1000, 64, 0)
-	qt.Check(t, qt.IsNil(r.note.Overlapped()), qt.Commentf("the first is still there"))
+	qt.Assert(t, qt.IsNotNil(r.note.Replaced))
+	qt.Check(t, qt.Equals(r.note.Replaced.Address, 0x1000))
+	qt.Check(t, qt.IsNil(r.note.Ended))
+}
+
+func TestRecentIsBounded(t *testing.T) {
+	r := recent[int, int]{keep: 100}
+	for i := range 10000 {
+		r.set(i, i+1)
+		if len(r.young)+len(r.old) > 200 {
+			t.Fatalf("%d are kept", len(r.young)+len(r.old))
+		}
+		if oldest := max(0, i-99); r.get(oldest) != oldest+1 {
+			t.Fatalf("%d is forgotten at %d", oldest, i)
+		}
+	}
 }

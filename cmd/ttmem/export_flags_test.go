@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"os"
 	"strings"
 	"testing"
 
@@ -23,17 +22,13 @@ func checkFlags(command string, args ...string) error {
 }
 
 func TestFlagsOfExportsAreCheckedEarly(t *testing.T) {
-	here, err := os.Getwd()
-	qt.Assert(t, qt.IsNil(err))
 	for name, test := range map[string]struct{ args, says string }{
-		"nothing":            {"", ""},
-		"all three":          {"--folded a --pprof b --flamegraph c", ""},
-		"standard output":    {"--folded - --pprof b", ""},
-		"no name":            {"--flamegraph=", "--flamegraph: name a file"},
-		"twice the same":     {"--pprof x --folded ./x", "--pprof and --folded cannot both be ./x"},
-		"a file's two names": {"--pprof x --folded " + here + "/x", "--pprof and --folded cannot both be .*/x"},
-		"twice the output":   {"--pprof - --folded -", "--pprof and --folded cannot both be standard output"},
-		"the report":         {"--json --folded -", "--json and --folded cannot both be standard output"},
+		"nothing":          {"", ""},
+		"all three":        {"--folded a --pprof b --flamegraph c", ""},
+		"standard output":  {"--folded - --pprof b", ""},
+		"no name":          {"--flamegraph=", "--flamegraph: name a file"},
+		"twice the output": {"--pprof - --folded -", "--pprof and --folded cannot both be standard output"},
+		"the report":       {"--json --folded -", "--json and --folded cannot both be standard output"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := checkFlags("report", strings.Fields(test.args)...)

@@ -141,27 +141,27 @@ func TestTheLogListsSelectedEvents(t *testing.T) {
 		options logOptions
 		want    string // kind and buffer
 	}{
-		"address":              {logOptions{addresses: []string{"0x8000"}}, "alloc1 free1 free1 alloc2 alloc1 cb_alloc"},
-		"an address inside":    {logOptions{addresses: []string{"0x9fff"}}, "alloc1 free1 free1 free99"},
-		"a decimal address":    {logOptions{addresses: []string{"131072"}}, "alloc3 free3"},
-		"buffer":               {logOptions{buffers: []string{"2"}}, "alloc2 alloc2 free2"},
-		"object":               {logOptions{buffers: []string{"0x7f0000001600"}}, "alloc6 free6"},
-		"region":               {logOptions{viewOptions: viewOptions{regions: []string{"l1"}}}, "alloc6 alloc_failed free6"},
-		"circular buffers":     {logOptions{viewOptions: viewOptions{regions: []string{"CB"}}}, "cb_alloc cb_free"},
-		"kernels":              {logOptions{viewOptions: viewOptions{regions: []string{"KERNEL"}}}, "kernel_load kernel_unload"},
-		"device":               {logOptions{viewOptions: viewOptions{devices: []int{1}}, kinds: []string{"alloc"}}, "alloc1 alloc2 alloc6 alloc2"},
-		"kind":                 {logOptions{kinds: []string{"mark", "lost"}}, "mark lost"},
-		"grep a line":          {logOptions{viewOptions: viewOptions{grep: `model\.py:31`}}, "alloc1 free1 alloc1"},
-		"grep a message":       {logOptions{viewOptions: viewOptions{grep: "Not enough"}}, "alloc_failed"},
-		"process":              {logOptions{viewOptions: viewOptions{source: source.Options{PIDs: []int{4300}}, regions: []string{"DRAM"}}}, "alloc1"},
-		"from":                 {logOptions{from: "1.7s"}, "cb_free free6 free2 kernel_unload process_exit"},
-		"to":                   {logOptions{to: "200ms"}, "process_start device_open alloc3"},
-		"double free":          {logOptions{kinds: []string{eventlog.NoteDoubleFree}}, "free1"},
-		"unseen":               {logOptions{kinds: []string{eventlog.NoteUnseen}}, "free99"},
-		"overlap and replaced": {logOptions{kinds: []string{eventlog.NoteOverlap, eventlog.NoteReplaced}}, "alloc1 alloc2"},
-		"reuse":                {logOptions{kinds: []string{eventlog.NoteReuse}}, "alloc2"},
-		"the last":             {logOptions{viewOptions: viewOptions{n: 2}, kinds: []string{"alloc"}}, "alloc6 alloc2"},
-		"more than there are":  {logOptions{viewOptions: viewOptions{n: 50}, kinds: []string{"mark"}}, "mark"},
+		"address":               {logOptions{addresses: []string{"0x8000"}}, "alloc1 free1 free1 alloc2 alloc1 cb_alloc"},
+		"an address inside":     {logOptions{addresses: []string{"0x9fff"}}, "alloc1 free1 free1 free99"},
+		"a decimal address":     {logOptions{addresses: []string{"131072"}}, "alloc3 free3"},
+		"buffer":                {logOptions{buffers: []string{"2"}}, "alloc2 alloc2 free2"},
+		"object":                {logOptions{buffers: []string{"0x7f0000001600"}}, "alloc6 free6"},
+		"region":                {logOptions{viewOptions: viewOptions{regions: []string{"l1"}}}, "alloc6 alloc_failed free6"},
+		"circular buffers":      {logOptions{viewOptions: viewOptions{regions: []string{"CB"}}}, "cb_alloc cb_free"},
+		"kernels":               {logOptions{viewOptions: viewOptions{regions: []string{"KERNEL"}}}, "kernel_load kernel_unload"},
+		"device":                {logOptions{viewOptions: viewOptions{devices: []int{1}}, kinds: []string{"alloc"}}, "alloc1 alloc2 alloc6 alloc2"},
+		"kind":                  {logOptions{kinds: []string{"mark", "lost"}}, "mark lost"},
+		"grep a line":           {logOptions{viewOptions: viewOptions{grep: `model\.py:31`}}, "alloc1 free1 alloc1"},
+		"grep a message":        {logOptions{viewOptions: viewOptions{grep: "Not enough"}}, "alloc_failed"},
+		"process":               {logOptions{viewOptions: viewOptions{source: source.Options{PIDs: []int{4300}}, regions: []string{"DRAM"}}}, "alloc1"},
+		"from":                  {logOptions{from: "1.7s"}, "cb_free free6 free2 kernel_unload process_exit"},
+		"to":                    {logOptions{to: "200ms"}, "process_start device_open alloc3"},
+		"double free":           {logOptions{kinds: []string{eventlog.NoteDoubleFree}}, "free1"},
+		"unseen":                {logOptions{kinds: []string{eventlog.NoteUnseen}}, "free99"},
+		"double free, replaced": {logOptions{kinds: []string{eventlog.NoteDoubleFree, eventlog.NoteReplaced}}, "free1 alloc2"},
+		"reuse":                 {logOptions{kinds: []string{eventlog.NoteReuse}}, "alloc2"},
+		"the last":              {logOptions{viewOptions: viewOptions{n: 2}, kinds: []string{"alloc"}}, "alloc6 alloc2"},
+		"more than there are":   {logOptions{viewOptions: viewOptions{n: 50}, kinds: []string{"mark"}}, "mark"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.options.format.JSON = true
@@ -265,7 +265,7 @@ func TestALogThatListsNothingSaysWhy(t *testing.T) {
 		"buffer":  {logOptions{buffers: []string{"1000"}}, "buffers are from 1 to 99"},
 		"object":  {logOptions{buffers: []string{"0x1"}}, "--address takes those in the banks"},
 		"grep":    {logOptions{viewOptions: viewOptions{grep: "ttnn.nothing"}}, "(?i) ignores case"},
-		"note":    {logOptions{kinds: []string{"overlap"}, to: "100ms"}, "have no such notes"},
+		"note":    {logOptions{kinds: []string{"reuse"}, to: "100ms"}, "have no such notes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, l := logOf(t, path, c.options, page.Layout{})

@@ -28,7 +28,6 @@ func TestFlagsOfRecordingsAreCheckedEarly(t *testing.T) {
 		"-o f --no-record":               "--no-record writes no recording: leave out -o, --max-size and --keep",
 		"--no-record --max-size 64KiB":   "--no-record writes no recording: .*",
 		"--output=":                      "-o: name a file, .*",
-		"-o x --events x":                "--events and -o cannot both be x",
 		"-o - --no-stacks --full-stacks": "--full-stacks takes call stacks: leave out --no-stacks", // one at a time
 	} {
 		err := checkFlags("run", strings.Fields(args)...)

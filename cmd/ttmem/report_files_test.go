@@ -30,29 +30,6 @@ func eventLines(t *testing.T, mode os.FileMode) string {
 	return path
 }
 
-func TestReportDoesNotWriteOverWhatItReads(t *testing.T) {
-	path := eventLines(t, 0o644)
-	before, err := os.ReadFile(path)
-	qt.Assert(t, qt.IsNil(err))
-	dir := filepath.Dir(path)
-	symbolic, hard := filepath.Join(dir, "symbolic"), filepath.Join(dir, "hard")
-	qt.Assert(t, qt.IsNil(os.Symlink(path, symbolic)))
-	qt.Assert(t, qt.IsNil(os.Link(path, hard)))
-	for _, flag := range []string{"--flamegraph", "--pprof", "--folded"} {
-		for _, name := range []string{path, dir + "/./events.jsonl", symbolic, hard} {
-			err := execute("report", path, flag, name)
-			qt.Check(t, qt.ErrorMatches(err, flag+" .* is the file that is read: name another"))
-		}
-	}
-	qt.Check(t, qt.ErrorMatches(execute("report", symbolic, "--folded", path), ".*name another"))
-	after, err := os.ReadFile(path)
-	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(string(after), string(before)))
-	left, err := os.ReadDir(dir)
-	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.HasLen(left, 3))
-}
-
 func TestWhatIsMadeOfAPrivateFileIsPrivate(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o022))
 	for mode, want := range map[os.FileMode]os.FileMode{0o644: 0o644, 0o600: 0o600} {

@@ -1,12 +1,14 @@
 package stack
 
 import (
+	"runtime"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
 	"ttmem/bpf"
 	"ttmem/symbolize/python"
+	"ttmem/tracer/event"
 )
 
 // TestOneStackForAllWaysThroughTheInterpreter: stacks that differ only in the interpreter's
@@ -15,8 +17,7 @@ func TestOneStackForAllWaysThroughTheInterpreter(t *testing.T) {
 	interpreter := &codeFile{path: "python", python: &python.Runtime{Eval: []python.Range{{Start: 100, End: 200}}}}
 	library := &codeFile{path: "library"}
 	view := &spaceView{1, []codeMapping{{start: 0, end: 1000, file: interpreter}, {start: 1000, end: 2000, file: library}}}
-	var lastID uint64
-	s := NewProcess(Options{}, &lastID)
+	s := NewProcess(Options{}, new(Shared))
 	stacks := [][]uint64{
 		{1010, 300, 110, 400}, // the library, called by the interpreter's loop
 		{1010, 310, 310, 120, 400},
@@ -49,8 +50,7 @@ func TestOneStackForAllWaysThroughTheInterpreter(t *testing.T) {
 func TestManyStacksBeginAnew(t *testing.T) {
 	library := &codeFile{path: "library"}
 	view := &spaceView{1, []codeMapping{{start: 1000, end: 2000, file: library}}}
-	var lastID uint64
-	s := NewProcess(Options{}, &lastID)
+	s := NewProcess(Options{}, new(Shared))
 	ids := func(native uint64) bpf.KernelStackIds { return bpf.KernelStackIds{Native: native} }
 	s.addNative(1, 1, []uint64{1010, 1020}, view)
 	s.addNative(2, 1, []uint64{1030}, view)
@@ -75,8 +75,7 @@ func TestManyStacksBeginAnew(t *testing.T) {
 
 // The older half of the code objects is forgotten, and the newest have names.
 func TestManyCodeObjects(t *testing.T) {
-	var lastID uint64
-	s := NewProcess(Options{}, &lastID)
+	s := NewProcess(Options{}, new(Shared))
 	r := bpf.KernelCodeRecord{Minor: 10, Name: bpf.KernelText{State: 1<<2 | 32 | 64, Bytes: 1}}
 	r.NameData[0] = 'f'
 	table := make([]byte, 1<<16)
@@ -92,4 +91,32 @@ func TestManyCodeObjects(t *testing.T) {
 	call, known := s.pythonCall(bpf.KernelPythonCall{Code: many})
 	qt.Check(t, qt.IsTrue(known))
 	qt.Check(t, qt.Equals(call.shown.Frames[0].Name, "f"))
+}
+
+// Processes that run the same program share its calls, as long as one of them is in use.
+func TestProcessesShareCalls(t *testing.T) {
+	library := &codeFile{path: "library"}
+	view := &spaceView{1, []codeMapping{{start: 1000, end: 4000, file: library}}}
+	var shared Shared
+	stackOf := func(address uint64) *event.Stack {
+		s := NewProcess(Options{}, &shared)
+		s.addNative(1, 1, []uint64{address}, view)
+		s.codes[1] = &python.Code{Name: "forward", File: "model.py"}
+		s.addPython(1, []bpf.KernelPythonCall{{Code: 1}})
+		return s.Stack(bpf.KernelStackIds{Native: 1, Python: 1})
+	}
+	a, b, other := stackOf(1010).Calls(), stackOf(1010).Calls(), stackOf(1020).Calls()
+	qt.Assert(t, qt.HasLen(a, 2))
+	for i := range a {
+		qt.Check(t, qt.Equals(b[i], a[i]))
+	}
+	qt.Check(t, qt.Not(qt.Equals(other[0], a[0])))
+	for i := range uint64(2 * minSweep) {
+		stackOf(2000 + i%1900).Calls()
+		if i%500 == 0 {
+			runtime.GC()
+		}
+	}
+	qt.Check(t, qt.IsTrue(len(shared.calls) <= minSweep), qt.Commentf("%d calls", len(shared.calls)))
+	qt.Check(t, qt.Equals(stackOf(1010).Calls()[0], a[0]))
 }

@@ -27,7 +27,7 @@ type Options struct {
 // lines are resolved on first use.
 type Process struct {
 	o      Options
-	lastID *uint64 // shared by all processes
+	shared *Shared // by all processes
 
 	mu sync.Mutex
 	// newest is the batch to which stacks are added. older is the batch before it, because
@@ -108,11 +108,11 @@ type placeKey struct {
 	addr uint64
 }
 
-// NewProcess returns a process without stacks. lastID counts the stacks of all processes.
-func NewProcess(o Options, lastID *uint64) *Process {
+// NewProcess returns a process without stacks.
+func NewProcess(o Options, shared *Shared) *Process {
 	return &Process{
 		o:          o,
-		lastID:     lastID,
+		shared:     shared,
 		newest:     newBatch(),
 		older:      newBatch(),
 		codes:      make(map[uint32]*python.Code),
@@ -257,8 +257,8 @@ func (s *Process) Stack(ids bpf.KernelStackIds) *event.Stack {
 		stack = s.byIdentity[id].Value()
 	}
 	if stack == nil {
-		*s.lastID++
-		stack = event.NewStack(*s.lastID, func() []*event.Call {
+		s.shared.lastID++
+		stack = event.NewStack(s.shared.lastID, func() []*event.Call {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if !known {
@@ -336,7 +336,7 @@ func (s *Process) resolve(of parts) []*event.Call {
 			p.seen = true
 			p.call = nativeCall{eval: p.file.inEval(p.addr), interpreter: p.file.python != nil}
 			if !p.call.interpreter || s.o.AllFrames {
-				p.call.shown = event.NewCall([]event.Frame{p.file.frame(p.addr, s.o.FullNames)})
+				p.call.shown = s.shared.call(p.file.frame(p.addr, s.o.FullNames))
 			}
 		}
 		native = append(native, p.call)
@@ -372,7 +372,7 @@ func (s *Process) pythonCall(c bpf.KernelPythonCall) (call pythonCall, known boo
 		}
 		f.Line = code.Line(int(int32(c.Place<<1) >> 1)) // without bpf.PythonEntry, sign-extended
 	}
-	call = pythonCall{event.NewCall([]event.Frame{f}), c.Place&bpf.PythonEntry != 0}
+	call = pythonCall{s.shared.call(f), c.Place&bpf.PythonEntry != 0}
 	if code != nil { // else it may come later
 		s.calls[c] = call
 		s.newest.bytes += callBytes

@@ -29,56 +29,55 @@ func (o *ExportOptions) Register(c *cobra.Command) {
 	_ = c.MarkFlagFilename("folded")
 }
 
-// An ExportTarget is a file that a flag names.
-type ExportTarget struct {
-	Flag, Path string
+// An exportTarget is a file that a flag names.
+type exportTarget struct {
+	flag, path string
 	// what describes the file; %s is the number of call stacks
 	what  string
 	write func(io.Writer, *memory.Profile, export.Options) (int, error)
 }
 
-// Targets are the files that flags name.
-func (o *ExportOptions) Targets() []ExportTarget {
-	var list []ExportTarget
-	for _, t := range []ExportTarget{
+// targets are the files that flags name.
+func (o *ExportOptions) targets() []exportTarget {
+	var list []exportTarget
+	for _, t := range []exportTarget{
 		{"--flamegraph", o.FlameGraph, "flame graph of %s", export.FlameGraph},
 		{"--pprof", o.Pprof, "pprof profile of %s", export.Pprof},
 		{"--folded", o.Folded, "folded stacks of %s", export.Folded},
 	} {
-		if t.Path != "" {
+		if t.path != "" {
 			list = append(list, t)
 		}
 	}
 	return list
 }
 
-// Check checks the flags before anything starts. These flags and others may not name the same file
-// twice.
-func (o *ExportOptions) Check(c *cobra.Command, json bool, others ...ExportTarget) error {
+// Check checks the flags before anything starts. One of them, or --json, may take standard output.
+func (o *ExportOptions) Check(c *cobra.Command, json bool) error {
 	for _, flag := range []string{"events", "flamegraph", "pprof", "folded"} {
 		if f := c.Flags().Lookup(flag); f != nil && f.Changed && f.Value.String() == "" {
 			return fmt.Errorf("--%s: name a file", flag)
 		}
 	}
-	used := make(map[string]string)
+	taken := ""
 	if json {
-		used["-"] = "--json"
+		taken = "--json"
 	}
-	for _, t := range append(others, o.Targets()...) {
-		if t.Path == "" {
+	for _, t := range o.targets() {
+		if t.path != "-" {
 			continue
 		}
-		path := resolved(t.Path)
-		other, ok := used[path]
-		switch {
-		case ok && path == "-":
-			return fmt.Errorf("%s and %s cannot both be standard output", other, t.Flag)
-		case ok:
-			return fmt.Errorf("%s and %s cannot both be %s", other, t.Flag, t.Path)
+		if taken != "" {
+			return fmt.Errorf("%s and %s cannot both be standard output", taken, t.flag)
 		}
-		used[path] = t.Flag
+		taken = t.flag
 	}
 	return nil
+}
+
+// TakesStdout reports whether a profile goes to standard output.
+func (o *ExportOptions) TakesStdout() bool {
+	return o.Folded == "-" || o.Pprof == "-" || o.FlameGraph == "-"
 }
 
 // An Exporter has the files for a profile.
@@ -90,13 +89,13 @@ type Exporter struct {
 // NewExporter creates the files, so that errors appear before tracing starts. It returns nil if
 // no flag names one. The caller must close it.
 func NewExporter(o ExportOptions) (*Exporter, error) {
-	targets := o.Targets()
+	targets := o.targets()
 	if len(targets) == 0 {
 		return nil, nil
 	}
 	x := &Exporter{Options: export.Options{Begun: time.Now()}}
 	for _, t := range targets {
-		f, err := Create(t.Flag, t.Path)
+		f, err := Create(t.flag, t.path)
 		if err != nil {
 			x.Close()
 			return nil, err
@@ -112,11 +111,11 @@ func (x *Exporter) Write(profile *memory.Profile) bool {
 	for _, f := range x.files {
 		stacks, err := f.target.write(f.W, profile, x.Options)
 		if err := f.Finish(err); err != nil {
-			term.Warn(fmt.Sprintf("%s %s: %v", f.target.Flag, f.target.Path, err))
+			term.Warn(fmt.Sprintf("%s %s: %v", f.target.flag, f.target.path, err))
 			all = false
 			continue
 		}
-		to := f.target.Path
+		to := f.target.path
 		if to == "-" {
 			to = "standard output"
 		}
@@ -138,5 +137,5 @@ func (x *Exporter) Close() {
 // An exportFile is a file that is written at the end.
 type exportFile struct {
 	*File
-	target ExportTarget
+	target exportTarget
 }

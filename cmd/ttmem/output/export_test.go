@@ -147,8 +147,6 @@ func TestExportsKeepWhatTheFileWasFor(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(private, []byte("old"), 0o600)))
 	qt.Assert(t, qt.IsNil(os.Symlink("private", link)))
 	qt.Assert(t, qt.IsNil(os.Symlink("new", dangling)))
-	qt.Check(t, qt.Equals(resolved(link), resolved(private)))
-	qt.Check(t, qt.Equals(resolved(dangling), resolved(filepath.Join(dir, "new"))))
 	for _, path := range []string{link, dangling} {
 		x, err := NewExporter(ExportOptions{Folded: path})
 		qt.Assert(t, qt.IsNil(err))

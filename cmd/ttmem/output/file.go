@@ -12,18 +12,6 @@ import (
 	"ttmem/tracer/place"
 )
 
-// resolved returns a path with links resolved, whether or not the file exists; "-" stays.
-func resolved(path string) string {
-	if path == "-" {
-		return path
-	}
-	at, err := place.Find(path)
-	if err != nil {
-		return path // creating the file reports the error
-	}
-	return at.String()
-}
-
 // A File gets its name when it is complete. Until then it has a temporary name in the same
 // folder, and an older file of its name stays.
 type File struct {

@@ -2,7 +2,6 @@ package session
 
 import (
 	"cmp"
-	"fmt"
 	"os"
 
 	"ttmem/cmd/ttmem/output"
@@ -13,10 +12,6 @@ import (
 
 // Report makes a report from a file, and the files that flags name.
 func Report(o *Options) error {
-	// before anything is opened for writing
-	if err := o.checkOutputs(); err != nil {
-		return err
-	}
 	if source.IsPrivate(o.Source.File) {
 		output.KeepPrivate()
 	}
@@ -35,7 +30,7 @@ func Report(o *Options) error {
 		s.export.Options.Begun = w.File.Created
 	}
 	to := os.Stdout
-	if o.takesStdout() {
+	if o.exports.TakesStdout() {
 		to = os.Stderr
 	}
 	err = s.end(w.EndNs, w.File.Stacks(), to, report.Options{PID: o.PID, Older: w.File.Older(), UTC: o.UTC})
@@ -44,40 +39,4 @@ func Report(o *Options) error {
 		return term.ExitStatus(1)
 	}
 	return cmp.Or(err, status)
-}
-
-// checkOutputs returns an error if an output is the input file, under any name.
-func (o *Options) checkOutputs() error {
-	path := o.Source.File
-	in, err := os.Stat(path)
-	if err != nil || !in.Mode().IsRegular() {
-		return nil
-	}
-	if out, err := os.Stdout.Stat(); err == nil && os.SameFile(in, out) {
-		return fmt.Errorf("standard output is %s, the file that is read: write to another", path)
-	}
-	if t := o.targetOf(in); t != nil {
-		return fmt.Errorf("%s %s is the file that is read: name another", t.Flag, t.Path)
-	}
-	return nil
-}
-
-// takesStdout reports whether a flag names standard output.
-func (o *Options) takesStdout() bool {
-	out, err := os.Stdout.Stat()
-	return err == nil && o.targetOf(out) != nil
-}
-
-// targetOf returns the target that is a file, under any name; nil if none is.
-func (o *Options) targetOf(file os.FileInfo) *output.ExportTarget {
-	for _, t := range o.exports.Targets() {
-		info, err := os.Stat(t.Path)
-		if t.Path == "-" {
-			info, err = os.Stdout.Stat()
-		}
-		if err == nil && os.SameFile(info, file) {
-			return &t
-		}
-	}
-	return nil
 }

@@ -71,8 +71,7 @@ func (o *Options) check(c *cobra.Command) error {
 	if o.events == "-" {
 		return errors.New("--events -: name a file; /dev/stdout is standard output")
 	}
-	return o.exports.Check(c, o.Format.JSON, output.ExportTarget{Flag: "--events", Path: o.events},
-		output.ExportTarget{Flag: "-o", Path: o.Record.Path})
+	return o.exports.Check(c, o.Format.JSON)
 }
 
 // Of returns the selected part of the snapshot of a place.

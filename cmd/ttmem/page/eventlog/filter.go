@@ -18,15 +18,14 @@ const (
 	NoteDoubleFree = "double_free"
 	NoteUnseen     = "unseen_free"
 	NoteReplaced   = "replaced"
-	NoteOverlap    = "overlap"
 	NoteReuse      = "reuse"
 )
 
-var NoteNames = []string{NoteDoubleFree, NoteUnseen, NoteReplaced, NoteOverlap, NoteReuse}
+var NoteNames = []string{NoteDoubleFree, NoteUnseen, NoteReplaced, NoteReuse}
 
 // notesOf are the names of the notes on an event.
 func notesOf(n *analyze.Note) (names []string) {
-	for i, there := range []bool{n.Freed != nil, n.Unseen, n.Replaced() != nil, n.Overlapped() != nil, n.Earlier != nil} {
+	for i, there := range []bool{n.Freed != nil, n.Unseen, n.Replaced != nil, n.Earlier != nil} {
 		if there {
 			names = append(names, NoteNames[i])
 		}
@@ -104,7 +103,7 @@ func (f *Filter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf fu
 			return true
 		}
 	}
-	b := n.Ended()
+	b := n.Ended
 	return e.Stack != nil && siteOf(e.Stack).Matches || b != nil && b.Stack != nil && siteOf(b.Stack).Matches
 }
 

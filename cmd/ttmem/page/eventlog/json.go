@@ -2,7 +2,6 @@ package eventlog
 
 import (
 	"ttmem/aggregate/analyze"
-	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -25,7 +24,7 @@ type Note struct {
 	// freed buffer.
 	AllocatedNs uint64       `json:"allocated_ns,omitempty"`
 	AllocatedBy *event.Stack `json:"allocated_by,omitempty"`
-	// Other is the buffer that the event's buffer overlaps or replaces, or that was already
+	// Other is the buffer that the event's buffer replaces, or that was already
 	// freed. Earlier is the previous buffer at the address, with another size.
 	Other   *Other `json:"other,omitempty"`
 	Earlier *Other `json:"earlier,omitempty"`
@@ -48,7 +47,7 @@ type Other struct {
 func (l *Log) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
 	note := Note{SinceBeginNs: e.TimeNs - min(l.Begin, e.TimeNs), Kinds: notesOf(n)}
 	stack := e.Stack
-	if buffer := n.Ended(); buffer != nil {
+	if buffer := n.Ended; buffer != nil {
 		stack = buffer.Stack
 		lived := e.TimeNs - min(buffer.SinceNs, e.TimeNs)
 		note.LivedNs, note.AllocatedNs, note.AllocatedBy = &lived, buffer.SinceNs, buffer.Stack
@@ -61,13 +60,9 @@ func (l *Log) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
 		s := l.site(stack)
 		note.Name, note.Component = s.Name.String(), s.Component
 	}
-	for _, buffer := range []*memory.Buffer{n.Replaced(), n.Overlapped()} {
-		if buffer != nil {
-			note.Other = &Other{
-				PID: buffer.PID, BufferID: buffer.BufferID, Address: buffer.Address, SizeBytes: buffer.SizeBytes,
-				BytesPerBank: buffer.BytesPerBank, SinceNs: buffer.SinceNs, Name: l.site(buffer.Stack).Name.String(), Stack: buffer.Stack,
-			}
-		}
+	if n.Replaced != nil {
+		note.Other = l.other(n.Replaced)
+		note.Other.EndNs = 0 // the event of its end is missing
 	}
 	if n.Freed != nil {
 		note.Other = l.other(n.Freed)

@@ -161,7 +161,7 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		r.setBuffer(e)
 		if e.Kind == event.Alloc {
 			r.text = l.nameOf(e.Stack, e.BeforeAttach)
-		} else if b := n.Ended(); b != nil {
+		} else if b := n.Ended; b != nil {
 			r.text = l.nameOf(b.Stack, b.BeforeAttach) + ", " + lived(b.SinceNs, e.TimeNs, b.BeforeAttach)
 		}
 		r.text += endedBy(e.Reason)
@@ -273,27 +273,19 @@ func (l *Log) notes(e *event.Event, n *analyze.Note) (list []note) {
 	if n.Unseen {
 		wrong("free of an unknown buffer: it was allocated before the first event, or that event was lost")
 	}
-	if b := n.Replaced(); b != nil {
+	if b := n.Replaced; b != nil {
 		wrong("replaces live buffer %d, %s at %#x, %s: the event of its free is missing",
 			b.BufferID, page.Bytes(b.SizeBytes), b.Address, l.nameOf(b.Stack, b.BeforeAttach))
 	}
-	if b := n.Overlapped(); b != nil {
-		wrong("overlaps buffer %d%s, %s per bank at %#x since %s earlier, %s", b.BufferID, otherPID(b.PID, e.PID),
-			page.Bytes(b.BytesPerBank), b.Address, page.Duration(e.TimeNs-min(b.SinceNs, e.TimeNs)), l.nameOf(b.Stack, b.BeforeAttach))
-	}
 	if u := n.Earlier; u != nil {
+		of := ""
+		if u.PID != e.PID {
+			of = fmt.Sprintf(" of PID %d", u.PID)
+		}
 		list = append(list, note{fmt.Sprintf("the address had %s per bank until %s earlier%s, %s", page.Bytes(u.BytesPerBank),
-			page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), otherPID(u.PID, e.PID), l.nameOf(u.Stack, u.BeforeAttach)), false})
+			page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), of, l.nameOf(u.Stack, u.BeforeAttach)), false})
 	}
 	return list
-}
-
-// otherPID names a process if it is not the one of the event.
-func otherPID(pid, own int) string {
-	if pid == own {
-		return ""
-	}
-	return fmt.Sprintf(" of PID %d", pid)
 }
 
 // appendStacks appends the calls of the event and, for a free, of the allocation.
@@ -304,7 +296,7 @@ func (l *Log) appendStacks(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if e.Kind != event.Free {
 		return l.appendFrames(b, "", e.Stack)
 	}
-	live := n.Ended()
+	live := n.Ended
 	if live == nil || memory.StackID(e.Stack) != memory.StackID(live.Stack) {
 		b = l.appendFrames(b, "freed by", e.Stack)
 	}
