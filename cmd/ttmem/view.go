@@ -36,15 +36,15 @@ func (o *viewOptions) take(c *cobra.Command, args []string) error {
 	if err := o.source.Check(c, args); err != nil {
 		return err
 	}
-	o.lines = !c.Flags().Changed("by")
-	if by := c.Flags().Lookup("by"); by != nil && o.by != by.DefValue { // by may be ""
-		if err := flags.CheckBy(o.by); err != nil {
-			return err
-		}
-	}
 	for _, flag := range []string{"from", "to"} {
 		if f := c.Flags().Lookup(flag); f != nil && f.Changed && f.Value.String() == "" {
 			_, err := source.ParseMoment(flag, "")
+			return err
+		}
+	}
+	o.lines = !c.Flags().Changed("by")
+	if by := c.Flags().Lookup("by"); by != nil && o.by != by.DefValue { // by may be ""
+		if err := flags.CheckBy(o.by); err != nil {
 			return err
 		}
 	}
