@@ -22,7 +22,7 @@ func (c *stateCodec) site(first **callSite) {
 	codec.List(c.Codec, &all, func(p **callSite) {
 		one := codec.Made(c.Codec, p)
 		if c.Reads {
-			one.Site, one.key = of, key
+			one.Site = of
 			one.atPeak = make([]siteAtPeak, len(set.poolsOf(of.Region)))
 		}
 		c.arena(&one.arena, set)

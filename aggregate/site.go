@@ -17,7 +17,6 @@ import (
 // each chip, because they end on one chip after the other.
 type callSite struct {
 	memory.Site
-	key    memory.SiteKey
 	*arena // of all its allocations
 
 	// live counts live allocations on each of the chips, and allocated all allocations so
@@ -45,6 +44,8 @@ type siteAtPeak struct {
 	memory.Amount
 	perBank uint64
 }
+
+func (c *callSite) key() memory.SiteKey { return c.KeyOn(c.set.devices) }
 
 // UID returns the user of the site's process.
 func (c *callSite) UID() int { return c.set.process.about.UID }
@@ -120,7 +121,7 @@ func (s *State) site(a *arena, of memory.Site) *callSite {
 	of.PID, of.Devices = a.set.process.pid, a.set.ids
 	key := of.KeyOn(a.set.devices)
 	recent := a.set.recentOf(of.Stack)
-	if *recent != nil && (*recent).arena == a && (*recent).key == key {
+	if *recent != nil && (*recent).arena == a && (*recent).key() == key {
 		return *recent
 	}
 	one := a.set.sites[key]
@@ -135,7 +136,7 @@ func (s *State) site(a *arena, of memory.Site) *callSite {
 }
 
 func (s *State) newSite(a *arena, of memory.Site, key memory.SiteKey) *callSite {
-	one := &callSite{Site: of, key: key, arena: a}
+	one := &callSite{Site: of, arena: a}
 	pools := a.set.poolsOf(of.Region)
 	one.atPeak = make([]siteAtPeak, len(pools))
 	for i, q := range pools {
@@ -298,7 +299,7 @@ func (s *State) forget(selected func(*callSite) bool) {
 		if !selected(c) {
 			return false
 		}
-		delete(c.set.sites, c.key)
+		delete(c.set.sites, c.key())
 		*c.set.recentOf(c.Stack) = nil
 		return true
 	})
