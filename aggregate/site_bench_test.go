@@ -35,7 +35,7 @@ func TestAStateIsSmall(t *testing.T) {
 	for _, test := range []struct {
 		name                    string
 		buffers, stacks, limits int
-	}{{"live buffer", 1_000_000, 1, 150}, {"stack", 100_000, 100_000, 560}} {
+	}{{"live buffer", 1_000_000, 1, 150}, {"stack", 100_000, 100_000, 620}} {
 		list := make([]*event.Stack, test.stacks)
 		for i := range list {
 			list[i] = event.NewStack(uint64(i+1), nil)
