@@ -243,7 +243,7 @@ var mistakes = map[string][]mistake{
 		{`mark a b`, `ttmem mark "a b"`},
 		{`mark warm --socket missing`, "sudo ttmem serve --socket missing"},
 		{`mark warm --socket text`, "give the path of one"},
-		{`mark ""`, "`ttmem mark --help` shows examples"},
+		{`mark ""`, "ttmem mark warm"},
 		{`serve --socket ""`, "--socket is empty: a shell variable may be unset"},
 		{`report --socket missing`, "sudo ttmem serve --socket missing"},
 		{`dump --socket dir`, "give the path of one"},
