@@ -12,7 +12,6 @@ import (
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
-	"ttmem/tracer/recording"
 )
 
 // resumeInterval is the time after an error until recording is tried again.
