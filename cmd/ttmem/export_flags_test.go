@@ -29,7 +29,6 @@ func TestFlagsOfExportsAreCheckedEarly(t *testing.T) {
 		"nothing":            {"", ""},
 		"all three":          {"--folded a --pprof b --flamegraph c", ""},
 		"standard output":    {"--folded - --pprof b", ""},
-		"no name":            {"--flamegraph=", "--flamegraph: name a file"},
 		"twice the same":     {"--pprof x --folded ./x", "--pprof and --folded cannot both be ./x"},
 		"a file's two names": {"--pprof x --folded " + here + "/x", "--pprof and --folded cannot both be .*/x"},
 		"twice the output":   {"--pprof - --folded -", "--pprof and --folded cannot both be standard output"},
