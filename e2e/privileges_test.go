@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -125,6 +127,9 @@ func capabilities(t *testing.T, pid int) (set tracerhost.CapabilitySet) {
 	qt.Assert(t, qt.IsNil(err))
 	for i, status := range threads {
 		text, err := os.ReadFile(status)
+		if i > 0 && errors.Is(err, fs.ErrNotExist) {
+			continue // the thread has ended
+		}
 		qt.Assert(t, qt.IsNil(err))
 		field := func(name string) (value uint64) {
 			found := regexp.MustCompile("(?m)^" + name + `:\s+([0-9a-f]+)$`).FindSubmatch(text)

@@ -146,7 +146,7 @@ var mistakes = map[string][]mistake{
 		{`diff model.ttmem model.ttmem --from ttnn::log`, "--at says at which moment of each"},
 		{`ops model.ttmem --from 5s`, "the last is at"},
 		{`ops --from warm`, "leave it out for running processes"},
-		{`log --from warm`, "give a time such as 2.5s"},
+		{`log --from warm`, "leave it out for running processes"},
 		{`peak model.ttmem --duration 5s`, "give one of them"},
 		{`top model.ttmem --interval 5`, "write 5s for seconds"},
 		{`dump model.ttmem --at left`, "only diff takes left"},
