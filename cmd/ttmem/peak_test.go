@@ -18,7 +18,7 @@ func TestWrongFlagsOfPeak(t *testing.T) {
 		want string
 	}{
 		{[]string{file, "--by", "colour"}, "--by colour: choose stack, op"},
-		{[]string{file, "--by", ""}, "--by : choose stack, op"},
+		{[]string{file, "--by", ""}, "--by is empty"},
 		{[]string{file, "--region", "SRAM"}, "--region SRAM: choose DRAM"},
 		{[]string{file, "--chip", "3"}, "--chip 3: no such chip in .*; available: chip 0"},
 		{[]string{file, "-p", "9"}, "-p 9: no such process in .*; available: PID "},

@@ -27,7 +27,6 @@ func TestFlagsOfRecordingsAreCheckedEarly(t *testing.T) {
 		"-o f --keep -1":                 "--keep -1: must not be negative; 0 keeps all",
 		"-o f --no-record":               "--no-record writes no recording: leave out -o, --max-size and --keep",
 		"--no-record --max-size 64KiB":   "--no-record writes no recording: .*",
-		"--output=":                      "-o: name a file, .*",
 		"-o - --no-stacks --full-stacks": "--full-stacks takes call stacks: leave out --no-stacks", // one at a time
 	} {
 		err := checkFlags("run", strings.Fields(args)...)
