@@ -18,6 +18,7 @@ type check struct {
 	command []string
 	limit   time.Duration
 	short   bool // part of the short form
+	systemd bool // runs under systemd, in a boot of its own
 	// result interprets the output of a command that succeeded.
 	result func(output string) (cell string, ok bool)
 }
@@ -41,6 +42,7 @@ var checks = []check{
 		figure(`\d+ checkpoints, (\d+) figures compared`, "%s figures equal"),
 	test("oom", "out of memory", "e2e", "TestFailuresAreCaught/0.81.1"),
 	test("nothing-left", "nothing left", "e2e", "TestNothingLeft"),
+	test("unit", "systemd unit", "e2e", "TestUnit").underSystemd("-unit"),
 }
 
 // testLimit bounds the time of a test. None takes a fifth of it on an emulated processor.
@@ -87,6 +89,12 @@ func (c check) figure(logged, format string) check {
 		}
 		return fmt.Sprintf(format, values...), true
 	}
+	return c
+}
+
+// underSystemd adds flags of the test.
+func (c check) underSystemd(flags ...string) check {
+	c.systemd, c.command = true, append(c.command, flags...)
 	return c
 }
 

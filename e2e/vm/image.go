@@ -22,7 +22,7 @@ var imageScript string
 
 // imagePackages are what the guest needs besides Debian's minimal system. The libraries of
 // Python come with gdb, which embeds it.
-const imagePackages = "gdb,procps,libatomic1,libstdc++6,zlib1g"
+const imagePackages = "gdb,procps,libatomic1,libstdc++6,systemd,zlib1g"
 
 // hostSuite is the guest's release of Debian if the host runs another system. It must be a
 // recent one, as the host's Python has to run there.

@@ -206,7 +206,7 @@ func (v *vm) writeInput(ctx context.Context) error {
 	}
 	defer f.Close()
 	dirs := make(map[string]string)
-	for _, dir := range []string{"e2e/programs", "tracer/testdata/stack_native"} { // files that tests read
+	for _, dir := range []string{"e2e/programs", "tracer/testdata/stack_native", "docs/service"} { // files that tests read
 		dirs[dir] = filepath.Join(v.module, dir)
 	}
 	if err := writeInput(f, files, dirs); err != nil {

@@ -101,6 +101,9 @@ func openPerfRing(cpu int) (perfRing, error) {
 		Clockid: unix.CLOCK_MONOTONIC,
 	}
 	fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if errors.Is(err, unix.EACCES) {
+		err = fmt.Errorf("%w: kernels of Debian and Ubuntu ask for CAP_SYS_ADMIN if kernel.perf_event_paranoid is over 2: set it to 2 (sysctl), or add the capability", err)
+	}
 	if err != nil {
 		return perfRing{}, fmt.Errorf("perf_event_open: %w", err)
 	}

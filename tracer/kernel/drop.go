@@ -114,8 +114,8 @@ func openPerfProbe() error {
 	return err
 }
 
-// openPerfEvent opens a perf event as a trial. If the sysctl perf_event_paranoid is over 2, Ubuntu's
-// kernels require CAP_SYS_ADMIN.
+// openPerfEvent opens a perf event as a trial. If the sysctl perf_event_paranoid is over 2, kernels
+// of Debian and Ubuntu require CAP_SYS_ADMIN.
 func openPerfEvent() error {
 	attr := unix.PerfEventAttr{
 		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
