@@ -53,7 +53,7 @@ func TestMuchCode(t *testing.T) {
 			if busy {
 				keepBusy(t)
 			}
-			late, stacks := runTwice(t, env, torch, "-c", "import runpy, sys, torch; runpy.run_path(sys.argv[1])", program(t, "one.py"))
+			late, stacks := runTwice(t, env, torch, program(t, "torch_one.py"))
 			qt.Check(t, qt.IsTrue(late < 300*time.Millisecond*patience))
 			assertWhole(t, stacks[0])
 			assertWhole(t, stacks[1])

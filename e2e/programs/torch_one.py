@@ -1,0 +1,5 @@
+"""Imports PyTorch, and does what one.py does."""
+
+import torch
+
+import one
