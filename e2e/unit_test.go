@@ -129,7 +129,7 @@ func TestUnit(t *testing.T) {
 		}
 	}
 
-	users := exec.CommandContext(context.Background(), ttmem, "dump", "--json") // by the default socket
+	users := exec.Command("/usr/local/bin/ttmem", "dump", "--json") // by the default socket
 	users.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	out, err := users.CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
