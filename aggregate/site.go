@@ -119,11 +119,12 @@ const minSites = 1 << 12
 // site returns the call site of an arena, and creates it if needed. It sets the PID and Devices.
 func (s *State) site(a *arena, of memory.Site) *callSite {
 	of.PID, of.Devices = a.set.process.pid, a.set.ids
-	key := of.KeyOn(a.set.devices)
 	recent := a.set.recentOf(of.Stack)
-	if *recent != nil && (*recent).arena == a && (*recent).key() == key {
-		return *recent
+	if r := *recent; r != nil && r.arena == a && r.Stack == of.Stack && r.Region == of.Region && r.Layout == of.Layout &&
+		r.Static == of.Static && r.BeforeAttach == of.BeforeAttach && r.PerCore == of.PerCore {
+		return r
 	}
+	key := of.KeyOn(a.set.devices)
 	one := a.set.sites[key]
 	for one != nil && one.arena != a {
 		one = one.other
