@@ -87,7 +87,7 @@ test: tools
 long: tools
 	$(SUDO) $(GO) test -count=1 -timeout 120m ./tracer ./tracer/heap ./tracer/layout ./e2e -long
 
-# Attacks by ordinary users on a running ttmem, for an hour: ATTACK=lease selects some by name,
+# Attacks by ordinary users on a running ttmem, for 20 minutes: ATTACK=lease selects some by name,
 # SEED=7 damages recordings in another way, FORM=short takes two minutes.
 ATTACK ?=
 SEED ?= 1
