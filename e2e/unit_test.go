@@ -94,6 +94,7 @@ func TestUnit(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	p := startTarget(t, env, "n150", program(t, "hold.py"), "3", "512", "wait")
 	p.expect(t, "opened")
+	waitFor(t, "the process", func() bool { return s.knows(t, p.Process.Pid) })
 	p.next()
 	p.expect(t, "holding")
 	held := func() bool {

@@ -133,7 +133,7 @@ func TestCaptures(t *testing.T) {
 			rowsOf := func(name string, do func() int) []string {
 				out, errs, status := onStreams(t, &size, &size, do)
 				qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s: %s", name, errs))
-				rows := strings.Split(strings.TrimSuffix(progress.ReplaceAllString(out+errs, ""), "\n"), "\n")
+				rows := strings.Split(strings.TrimSuffix(out+errs, "\n"), "\n")
 				for _, row := range rows {
 					width := ansi.StringWidth(row)
 					qt.Check(t, qt.IsTrue(width <= int(size.Col)), qt.Commentf("%s: %d columns: %s", name, width, row))
