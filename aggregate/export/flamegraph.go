@@ -18,6 +18,8 @@ import (
 var (
 	//go:embed flamegraph.html
 	flameHTML string
+	//go:embed flametext.js
+	flameTextJS string
 	//go:embed flamemodel.js
 	flameModelJS string
 	//go:embed flametable.js
@@ -26,9 +28,14 @@ var (
 	flameLayoutJS string
 	//go:embed flamestate.js
 	flameStateJS string
+	//go:embed flameview.js
+	flameViewJS string
 	//go:embed flamegraph.js
 	flameJS string
 )
+
+// FlameScript is the JavaScript of a flame graph, for other pages that have one.
+var FlameScript = flameTextJS + flameModelJS + flameTableJS + flameLayoutJS + flameStateJS + flameViewJS
 
 // FlameGraph writes the profile as one self-contained HTML page: a flame graph and a table of
 // functions, with search and zoom. Readers choose the value, and one region of one process and
@@ -48,7 +55,7 @@ func FlameGraph(w io.Writer, p *memory.Profile, o Options) (stacks int, err erro
 		{"{{what}}", func() error { return writeText(out, summary) }},
 		{"{{data}}", func() error { return t.writeJSON(out, o) }},
 		{"{{script}}", func() error {
-			_, err := out.WriteString(flameModelJS + flameTableJS + flameLayoutJS + flameStateJS + flameJS)
+			_, err := out.WriteString(FlameScript + flameJS)
 			return err
 		}},
 	} {
