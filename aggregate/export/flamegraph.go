@@ -18,6 +18,8 @@ import (
 var (
 	//go:embed flamegraph.html
 	flameHTML string
+	//go:embed flame.css
+	flameCSS string
 	//go:embed flametext.js
 	flameTextJS string
 	//go:embed flamemodel.js
@@ -34,8 +36,12 @@ var (
 	flameJS string
 )
 
-// FlameScript is the JavaScript of a flame graph, for other pages that have one.
-var FlameScript = flameTextJS + flameModelJS + flameTableJS + flameLayoutJS + flameStateJS + flameViewJS
+// FlameStyle and FlameScript are the style sheet and the JavaScript of a flame graph, for other
+// pages that have one.
+var (
+	FlameStyle  = flameCSS
+	FlameScript = flameTextJS + flameModelJS + flameTableJS + flameLayoutJS + flameStateJS + flameViewJS
+)
 
 // FlameGraph writes the profile as one self-contained HTML page: a flame graph and a table of
 // functions, with search and zoom. Readers choose the value, and one region of one process and
@@ -52,6 +58,10 @@ func FlameGraph(w io.Writer, p *memory.Profile, o Options) (stacks int, err erro
 		write func() error
 	}{
 		{"{{title}}", func() error { return writeText(out, "Device memory by call stack - "+summary) }},
+		{"{{style}}", func() error {
+			_, err := out.WriteString(FlameStyle)
+			return err
+		}},
 		{"{{what}}", func() error { return writeText(out, summary) }},
 		{"{{data}}", func() error { return t.writeJSON(out, o) }},
 		{"{{script}}", func() error {
