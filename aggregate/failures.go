@@ -90,6 +90,6 @@ func (s *State) clashing(e *event.Event) []memory.Static {
 	}
 	return slices.DeleteFunc(s.Statics(e.Devices[0]), func(one memory.Static) bool {
 		return one.PID != e.PID || one.ProgramID != e.ProgramID || one.Global ||
-			e.StaticKind != event.NotStatic && kindOfFree(one.Kind) != e.StaticKind
+			e.StaticKind != event.NotStatic && one.Kind.FreedAs() != e.StaticKind
 	})
 }

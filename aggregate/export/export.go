@@ -22,9 +22,9 @@ const noStack = "[no stack]"
 // unknown is the name of an unknown function.
 const unknown = "[unknown]"
 
-// frames returns the calls of a sample, innermost first. There is at least one.
-func frames(s *memory.Sample) []event.Frame {
-	if list := s.Stack.Frames(); len(list) > 0 {
+// frames returns the calls of a stack, innermost first. There is at least one.
+func frames(s *event.Stack) []event.Frame {
+	if list := s.Frames(); len(list) > 0 {
 		return list
 	}
 	return []event.Frame{{Name: noStack}}

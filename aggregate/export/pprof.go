@@ -114,7 +114,7 @@ func (b *pprofBuilder) stack(s *memory.Sample) []*profile.Location {
 		return list
 	}
 	var list []*profile.Location
-	calls := frames(s)
+	calls := frames(s.Stack)
 	for len(calls) > 0 {
 		n := oneCall(calls)
 		list = append(list, b.location(calls[:n]))
