@@ -64,7 +64,7 @@ source paths of the recording. docs/html.md explains the page.`,
 			return nil
 		},
 		PreRunE: o.take,
-		RunE:    func(*cobra.Command, []string) error { return writeHTML(&o) },
+		RunE:    func(c *cobra.Command, _ []string) error { return writeHTML(c.Context(), &o) },
 	}
 	c.Flags().StringVarP(&o.output, "output", "o", "", "write the page to `FILE` (-: standard output)")
 	_ = c.MarkFlagFilename("output", "html")
@@ -74,7 +74,7 @@ source paths of the recording. docs/html.md explains the page.`,
 	return c
 }
 
-func writeHTML(o *htmlOptions) error {
+func writeHTML(ctx context.Context, o *htmlOptions) error {
 	rules, err := flags.ReadRules(o.rules)
 	if err != nil {
 		return err
@@ -82,11 +82,6 @@ func writeHTML(o *htmlOptions) error {
 	if err := o.choosePath(); err != nil {
 		return err
 	}
-	f, err := source.Open(o.source.File) // before anything is opened for writing
-	if err != nil {
-		return err
-	}
-	f.Close()
 	if source.IsPrivate(o.source.File) {
 		output.KeepPrivate()
 	}
@@ -117,7 +112,7 @@ func writeHTML(o *htmlOptions) error {
 	if stacks == 0 {
 		w.Notes = append(w.Notes, w.Of+" has no call stacks: the page has sizes, times and addresses only")
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	err = out.Finish(o.write(&untilDone{ctx, out.W}, p, state, w, rules))
 	switch {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/cmd/ttmem/page/dump"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/e2e/browser"
 	"ttmem/tracer/event"
 )
@@ -151,6 +154,27 @@ func TestThePageIsWrittenBesideTheRecording(t *testing.T) {
 	info, err := os.Stat("private.html")
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(info.Mode().Perm(), 0o600))
+}
+
+// TestCtrlCLeavesNoHalfPage: what is interrupted while it is written is removed.
+func TestCtrlCLeavesNoHalfPage(t *testing.T) {
+	mistakenFiles(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	_, errs, status := onStreams(t, nil, nil, func() int {
+		root := newRoot()
+		root.SetArgs([]string{"html", "model.ttmem"})
+		if err := root.ExecuteContext(ctx); !errors.Is(err, term.ErrInterrupted) {
+			return 1
+		}
+		return 0
+	})
+	qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	pages, err := filepath.Glob("*model.html*")
+	qt.Assert(t, qt.IsNil(err))
+	hidden, err := filepath.Glob(".*model.html*")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(append(pages, hidden...), 0))
 }
 
 var pagePictures = flag.String("page-pictures", "", "write the pictures of docs/html.md to the `folder`")
