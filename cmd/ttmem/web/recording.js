@@ -100,7 +100,7 @@ function newRecording({ head, columns }) {
   }
 
   // --- moments ----------------------------------------------------------------
-  const failures = ((head.documents.oom || {}).failures || []).map((f) => {
+  const failures = ((head.documents.oom || {}).failures || []).filter((f) => f.time_ns >= head.first_ns).map((f) => {
     const seconds = (f.time_ns - head.first_ns) / 1e9;
     return { ...f, row: columns.failures.find((row) => Math.abs(time[row] - seconds) < 4e-9) ?? rowAt(seconds) };
   });
