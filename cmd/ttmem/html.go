@@ -40,8 +40,13 @@ const (
 // htmlOptions are the flags of html.
 type htmlOptions struct {
 	viewOptions
-	output string
+	from, to string
+	output   string
 }
+
+// maxPageEvents is the largest number of events of a page, for which ttmem and the browser need
+// about 1 GB each.
+var maxPageEvents = 5_000_000
 
 func newHTML() *cobra.Command {
 	var o htmlOptions
@@ -56,6 +61,7 @@ Without -o the page is named after the recording and lies beside it. It has the 
 source paths of the recording. docs/html.md explains the page.`,
 		Example: `  ttmem html model.ttmem
   ttmem html model.ttmem -o report.html
+  ttmem html model.ttmem --from warm --to trained -o training.html
   ttmem html model.ttmem -p 4242 -o one.html`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 && c.ArgsLenAtDash() < 0 {
@@ -64,29 +70,29 @@ source paths of the recording. docs/html.md explains the page.`,
 			return nil
 		},
 		PreRunE: o.take,
-		RunE:    func(*cobra.Command, []string) error { return writeHTML(&o) },
+		RunE:    func(c *cobra.Command, _ []string) error { return writeHTML(c.Context(), &o) },
 	}
 	c.Flags().StringVarP(&o.output, "output", "o", "", "write the page to `FILE` (-: standard output)")
 	_ = c.MarkFlagFilename("output", "html")
 	flags.PIDs(c, &o.source.PIDs)
+	flags.Span(c, &o.from, &o.to, "end")
 	flags.Takes(c, flags.Rules)
 	c.ValidArgsFunction = source.CompleteRecordings
 	return c
 }
 
-func writeHTML(o *htmlOptions) error {
+func writeHTML(ctx context.Context, o *htmlOptions) error {
 	rules, err := flags.ReadRules(o.rules)
+	if err != nil {
+		return err
+	}
+	since, until, err := o.span(o.from, o.to, source.EveryRegion)
 	if err != nil {
 		return err
 	}
 	if err := o.choosePath(); err != nil {
 		return err
 	}
-	f, err := source.Open(o.source.File) // before anything is opened for writing
-	if err != nil {
-		return err
-	}
-	f.Close()
 	if source.IsPrivate(o.source.File) {
 		output.KeepPrivate()
 	}
@@ -97,13 +103,7 @@ func writeHTML(o *htmlOptions) error {
 	defer out.Discard()
 	p, state := web.New(), aggregate.New()
 	state.KeepSites()
-	stacks := 0
-	w, err := o.source.Watch(state.Completed(func(e *event.Event) {
-		if e.Stack != nil {
-			stacks++
-		}
-		p.Event(e, state)
-	}))
+	w, err := o.play(p, state, since, until)
 	if err != nil {
 		return err
 	}
@@ -114,10 +114,10 @@ func writeHTML(o *htmlOptions) error {
 	case p.Events() == 0:
 		return fmt.Errorf("%s has no events", w.Of)
 	}
-	if stacks == 0 {
+	if !p.HasStacks() {
 		w.Notes = append(w.Notes, w.Of+" has no call stacks: the page has sizes, times and addresses only")
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	err = out.Finish(o.write(&untilDone{ctx, out.W}, p, state, w, rules))
 	switch {
@@ -130,6 +130,47 @@ func writeHTML(o *htmlOptions) error {
 		term.Warn(fmt.Sprintf("wrote %s to %s: open it in a browser", page.Count(uint64(p.Events()), "event"), o.output))
 	}
 	return w.Finish(nil)
+}
+
+// play adds the events between two times, in ns after the first event; until is 0 if there is no
+// end.
+func (o *htmlOptions) play(p *web.Page, state *aggregate.State, since, until uint64) (*source.Summary, error) {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	o.source.Ctx = ctx
+	first, begun, over := uint64(0), since == 0, false
+	each := state.Completed(func(e *event.Event) {
+		if begun {
+			p.Event(e, state)
+		}
+	})
+	w, err := o.source.Watch(func(e *event.Event) {
+		if first == 0 {
+			first = e.TimeNs
+		}
+		at := e.TimeNs - min(e.TimeNs, first)
+		if over = over || until > 0 && at > until || p.Events() > maxPageEvents; over {
+			stop()
+			return
+		}
+		if !begun && at >= since {
+			begun = true
+			state.RestartOperations()
+			state.RestartPeaks()
+			p.Begin(state)
+		}
+		each(e)
+	})
+	switch {
+	case p.Events() > maxPageEvents:
+		return nil, fmt.Errorf("%s has more than %s: choose a part with --from and --to", o.source.File, page.Count(uint64(maxPageEvents), "event"))
+	case over && errors.Is(err, term.ErrInterrupted):
+		w, err = &source.Summary{Of: o.source.File}, nil
+	}
+	if w != nil && (o.from != "" || until > 0) {
+		w.Of = fmt.Sprintf("%s, from %s to %s", w.Of, cmp.Or(o.from, "begin"), o.to)
+	}
+	return w, err
 }
 
 // choosePath names the page if the user did not.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/cmd/ttmem/page/dump"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/e2e/browser"
 	"ttmem/tracer/event"
 )
@@ -126,6 +129,30 @@ func TestThePageAgrees(t *testing.T) {
 	b.CheckQuiet()
 }
 
+// TestAPageOfAPart begins with what is live at --from, and ends at --to.
+func TestAPageOfAPart(t *testing.T) {
+	mistakenFiles(t) // with the story leak
+	_, errs, status := runOnStreams(t, false, []string{"html", "model.ttmem", "-o", "part.html", "--from", "ttnn::log#2", "--to", "ttnn::log#6"})
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	path, err := filepath.Abs("part.html")
+	qt.Assert(t, qt.IsNil(err))
+	b := browser.New(t, 1280, 900)
+	b.Open(path)
+	for row, at := range map[string]string{"0": "ttnn::log#2", "ttmem.recording.last": "ttnn::log#6"} {
+		got := make(totals)
+		b.Eval(fmt.Sprintf("%s(%s)", pageTotals, row), &got)
+		qt.Check(t, qt.DeepEquals(got, dumpTotals(t, "model.ttmem", at)), qt.Commentf("%s", at))
+	}
+	b.CheckQuiet()
+
+	before := maxPageEvents
+	defer func() { maxPageEvents = before }()
+	maxPageEvents = 100
+	_, errs, status = runOnStreams(t, false, []string{"html", "model.ttmem"})
+	qt.Check(t, qt.Equals(status, 1))
+	qt.Check(t, qt.Equals(errs, "ttmem: model.ttmem has more than 100 events: choose a part with --from and --to\n"))
+}
+
 // TestThePageIsWrittenBeside the recording, by default, and replaces nothing.
 func TestThePageIsWrittenBesideTheRecording(t *testing.T) {
 	mistakenFiles(t)
@@ -151,6 +178,27 @@ func TestThePageIsWrittenBesideTheRecording(t *testing.T) {
 	info, err := os.Stat("private.html")
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(info.Mode().Perm(), 0o600))
+}
+
+// TestCtrlCLeavesNoHalfPage: what is interrupted while it is written is removed.
+func TestCtrlCLeavesNoHalfPage(t *testing.T) {
+	mistakenFiles(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	_, errs, status := onStreams(t, nil, nil, func() int {
+		root := newRoot()
+		root.SetArgs([]string{"html", "model.ttmem"})
+		if err := root.ExecuteContext(ctx); !errors.Is(err, term.ErrInterrupted) {
+			return 1
+		}
+		return 0
+	})
+	qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	pages, err := filepath.Glob("*model.html*")
+	qt.Assert(t, qt.IsNil(err))
+	hidden, err := filepath.Glob(".*model.html*")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(append(pages, hidden...), 0))
 }
 
 var pagePictures = flag.String("page-pictures", "", "write the pictures of docs/html.md to the `folder`")

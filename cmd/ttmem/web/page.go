@@ -9,6 +9,7 @@
 package web
 
 import (
+	"slices"
 	"sort"
 
 	"ttmem/aggregate"
@@ -57,11 +58,16 @@ func New() *Page {
 // Events returns the number of events.
 func (p *Page) Events() int { return max(0, len(p.timeNs)-1) }
 
+// HasStacks reports whether an allocation has a call stack.
+func (p *Page) HasStacks() bool {
+	return slices.ContainsFunc(p.lives.sites, func(s memory.Site) bool { return s.Stack != nil })
+}
+
 // Event takes an event that the state has just applied: see aggregate.State.Completed.
 func (p *Page) Event(e *event.Event, s *aggregate.State) {
 	if e.Kind == event.Checkpoint {
 		if len(p.timeNs) == 0 {
-			p.begin(s)
+			p.Begin(s)
 		}
 		return
 	}
@@ -105,8 +111,9 @@ func (p *Page) Event(e *event.Event, s *aggregate.State) {
 	}
 }
 
-// begin takes the memory that is live where the recording begins.
-func (p *Page) begin(s *aggregate.State) {
+// Begin begins the page with the memory that is live now. Without it, the page begins with the
+// first event.
+func (p *Page) Begin(s *aggregate.State) {
 	row := p.addRow(s.Now(), s.Number())
 	for _, b := range s.Buffers() {
 		p.lives.begin(row, &b)

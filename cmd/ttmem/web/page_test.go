@@ -267,6 +267,20 @@ func TestKeysAndSearch(t *testing.T) {
 	b.CheckQuiet()
 }
 
+// TestAPageWithoutAllocations has nothing to show, and no error.
+func TestAPageWithoutAllocations(t *testing.T) {
+	r := newRun()
+	r.apply(event.Event{Kind: event.ProcessStart, PID: 7, Comm: "python3", Command: "python3 model.py"})
+	b := &tab{browser.New(t, 1280, 900), t}
+	b.Call("Page.navigate", map[string]any{"url": "file://" + r.write(t)})
+	b.Wait("window.ttmem")
+	for _, key := range []string{"1", "2", "3", "4", "5", "6", "n", "/"} {
+		b.Press(key)
+	}
+	qt.Check(t, qt.StringContains(b.Text("about"), "From +0.000000 s to +0.000000 s"))
+	b.CheckQuiet()
+}
+
 // TestHostileNamesAreText in the flame graph, the tables, the tooltips and the title.
 func TestHostileNamesAreText(t *testing.T) {
 	r := smallRun()

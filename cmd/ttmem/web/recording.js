@@ -9,7 +9,7 @@ function newRecording({ head, columns }) {
 
   // In seconds since the beginning.
   const time = columns.time;
-  for (let i = 0; i < rows; i++) time[i] = (time[i] - head.first_ns) / 1e9;
+  for (let i = 0; i < rows; i++) time[i] /= 1e9;
 
   const died = columns.lived;
   const bytes = new Float64Array(lives);
@@ -100,9 +100,9 @@ function newRecording({ head, columns }) {
   }
 
   // --- moments ----------------------------------------------------------------
-  const failures = ((head.documents.oom || {}).failures || []).map((f) => {
-    const row = Array.prototype.find.call(columns.failures, (r) => Math.abs(time[r] - (f.time_ns - head.first_ns) / 1e9) < 1e-9);
-    return { ...f, row: row ?? rowAt((f.time_ns - head.first_ns) / 1e9) };
+  const failures = ((head.documents.oom || {}).failures || []).filter((f) => f.time_ns >= head.first_ns).map((f) => {
+    const seconds = (f.time_ns - head.first_ns) / 1e9;
+    return { ...f, row: columns.failures.find((row) => Math.abs(time[row] - seconds) < 4e-9) ?? rowAt(seconds) };
   });
   const peaks = new Map(); // those of several chips at one row are one
   for (const p of head.peaks) {

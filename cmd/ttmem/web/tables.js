@@ -25,7 +25,7 @@ const tables = (() => {
     columns.forEach((column, i) => {
       const cell = element("th", ""), button = element("button", column.title);
       cell.scope = "col";
-      if (column === by) cell.ariaSort = (typeof by.value(rows[0] || {}) === "string") !== sort.turned ? "ascending" : "descending";
+      if (column === by && rows.length) cell.ariaSort = (typeof by.value(rows[0]) === "string") !== sort.turned ? "ascending" : "descending";
       if (column.explain) button.title = column.explain;
       button.type = "button";
       button.addEventListener("click", () => {

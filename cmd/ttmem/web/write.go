@@ -266,7 +266,11 @@ func (p *Page) addSites(h *head, names *alloc.Namer, texts *texts) {
 func (p *Page) writeColumns(w io.Writer, h *head) error {
 	c := &columns{out: w}
 	l := &p.lives
-	c.wide("time", p.timeNs, true)
+	since := make([]uint64, len(p.timeNs)) // a browser's numbers have 53 bits
+	for i, ns := range p.timeNs {
+		since[i] = ns - p.timeNs[0]
+	}
+	c.wide("time", since, true)
 	c.narrow("born", l.born, true)
 	lived := make([]uint32, len(l.born))
 	for i := range lived {
