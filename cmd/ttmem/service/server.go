@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"ttmem/aggregate/export/metrics"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
@@ -43,6 +44,8 @@ type Options struct {
 	// Reading reports whether the existing memory of processes is still being read; nil: it never
 	// is.
 	Reading func() bool
+	// Metrics are those of /metrics that are not in the state.
+	Metrics metrics.Options
 }
 
 // A Server answers requests about the hub's state.
@@ -135,13 +138,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"/v1/state":    s.state,
 		"/v1/stream":   s.stream,
 		"/v1/health":   s.health,
+		"/metrics":     s.metrics,
 	}[r.URL.Path]
 	if r.URL.Path == "/v1/mark" && s.o.Mark != nil {
 		method, answer = http.MethodPost, s.mark
 	}
 	switch {
 	case answer == nil:
-		http.Error(w, "ttmem: no such path: use /v1/snapshot, /v1/state, /v1/stream or /v1/health", http.StatusNotFound)
+		http.Error(w, "ttmem: no such path: use /v1/snapshot, /v1/state, /v1/stream, /v1/health or /metrics", http.StatusNotFound)
 	case r.Method != method:
 		w.Header().Set("Allow", method)
 		http.Error(w, "ttmem: use "+method, http.StatusMethodNotAllowed)
