@@ -36,7 +36,6 @@ type serveOptions struct {
 	http        string
 	allowRemote bool
 	tokenFile   string
-	metrics     int // processes with metrics of their own
 	stacks      source.Stacks
 	record      record.Options
 }
@@ -66,9 +65,6 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 			if o.http == "" && (o.allowRemote || o.tokenFile != "") {
 				return errors.New("--allow-remote and --token-file are about HTTP: give --http too")
 			}
-			if o.metrics < 0 {
-				return fmt.Errorf("--metrics-processes %d: must not be negative; 0: only totals of each chip", o.metrics)
-			}
 			if o.record.Path == "" && (c.Flags().Changed("max-size") || c.Flags().Changed("keep")) {
 				return errors.New("--max-size and --keep are about a recording: give -o too")
 			}
@@ -83,7 +79,6 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 	flags.Takes(c, flags.Socket)
 	f.StringVar(&o.http, "http", "", "answer at `ADDR`, such as localhost:9464, as well: totals of each chip, and everything to clients with the token")
 	f.BoolVar(&o.allowRemote, "allow-remote", false, "let --http name an address that other hosts can reach; needs --token-file")
-	f.IntVar(&o.metrics, "metrics-processes", 0, "/metrics has the `N` processes, containers and pods with the most memory, for root and clients with the token")
 	f.StringVar(&o.tokenFile, "token-file", "", "HTTP clients that send the token in `FILE` see what root sees")
 	o.record.RegisterFile(c)
 	o.stacks.Register(c)
@@ -130,10 +125,8 @@ func serve(o serveOptions) (err error) {
 	answers := service.Options{
 		Version: buildVersion(), Stacks: func() *memory.Stacks { return source.StackCounts(t) },
 		Reading: t.Reading,
-		Metrics: metrics.Options{
-			Processes: o.metrics, Chip: func(id int) metrics.Chip { return metrics.Chip(host.ChipOf(id)) },
-		},
-		Mark: func(name string, v service.Viewer) error { t.Mark(name, v.UID); return nil },
+		Chip:    func(id int) metrics.Chip { return metrics.Chip(host.ChipOf(id)) },
+		Mark:    func(name string, v service.Viewer) error { t.Mark(name, v.UID); return nil },
 	}
 	if s.record != nil {
 		answers.Recording = s.record.Health

@@ -25,7 +25,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
-	"ttmem/aggregate/export/metrics"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/e2e/pagetest"
 	"ttmem/e2e/rig"
@@ -156,7 +155,7 @@ func newInstance(t *testing.T, addr string) *instance {
 	qt.Assert(t, qt.IsNil(err))
 	i := &instance{hub: service.NewHub(aggregate.New()), addr: l.Addr().String()}
 	i.apply(events()...)
-	s := service.NewServer(i.hub, service.Options{Version: "1.2.3", Metrics: metrics.Options{Processes: 10}})
+	s := service.NewServer(i.hub, service.Options{Version: "1.2.3"})
 	go func() { _ = s.ServeTCP(l) }()
 	t.Cleanup(s.Close)
 	return i
@@ -320,7 +319,7 @@ var metricName = regexp.MustCompile(`\bttmem_[a-z0-9_]+`)
 func TestFilesNameMetricsThatExist(t *testing.T) {
 	i := newInstance(t, "127.0.0.1:0")
 	i.apply(failure())
-	scrape := string(fetch(t, i, "/metrics"))
+	scrape := string(fetch(t, i, "/metrics?processes=5"))
 	for _, path := range []string{docs + "/grafana.json", docs + "/ttmem.rules.yml", "../../docs/fleet.md"} {
 		names := metricName.FindAllString(read(t, path), -1)
 		qt.Check(t, qt.IsTrue(len(names) > 0), qt.Commentf(path))

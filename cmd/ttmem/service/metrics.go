@@ -1,7 +1,9 @@
 package service
 
 import (
+	"fmt"
 	"net/http"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -10,9 +12,24 @@ import (
 	"ttmem/aggregate/export/metrics"
 )
 
-// metrics sends the totals of all processes for Prometheus. Only a viewer who sees everything
-// gets metrics of processes.
+// maxOwners is the maximum number of processes with metrics of their own.
+const maxOwners = 1000
+
+// metrics sends the totals of all processes for Prometheus and, to a viewer who sees everything,
+// metrics of as many processes, containers and pods as the request asks for.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request, v Viewer) {
+	o := metrics.Options{Version: s.o.Version, Reading: s.reading(), Chip: s.o.Chip}
+	if asked := r.URL.Query().Get("processes"); asked != "" {
+		var err error
+		if o.Processes, err = strconv.Atoi(asked); err != nil || o.Processes < 0 || o.Processes > maxOwners {
+			http.Error(w, fmt.Sprintf("ttmem: processes: give a number up to %d", maxOwners), http.StatusBadRequest)
+			return
+		}
+		if !v.All {
+			http.Error(w, "ttmem: metrics of processes are for root and clients with the token", http.StatusForbidden)
+			return
+		}
+	}
 	if !s.answers.acquire(v.UID) {
 		busy(w, "unread answers at once: close some, or try again later")
 		return
@@ -22,11 +39,6 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request, v Viewer) {
 	if err != nil {
 		http.Error(w, "ttmem: "+err.Error(), http.StatusInternalServerError)
 		return
-	}
-	o := s.o.Metrics
-	o.Version, o.Reading = s.o.Version, s.reading()
-	if !v.All {
-		o.Processes = 0
 	}
 	all := prometheus.NewRegistry()
 	all.MustRegister(metrics.New(snapshot, o), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

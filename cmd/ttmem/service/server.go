@@ -44,8 +44,8 @@ type Options struct {
 	// Reading reports whether the existing memory of processes is still being read; nil: it never
 	// is.
 	Reading func() bool
-	// Metrics are those of /metrics that are not in the state.
-	Metrics metrics.Options
+	// Chip returns what the host knows about a chip; nil: nothing.
+	Chip func(id int) metrics.Chip
 }
 
 // A Server answers requests about the hub's state.
