@@ -177,7 +177,7 @@ function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, pi
       parts.push(`${nameOf(line)}, ${chipsText(line.devices)}: ${low === high ? formatBytes(high) : `${formatBytes(low)} to ${formatBytes(high)}`}${line.capacity ? " of " + formatBytes(line.capacity) : ""}`);
     }
     parts.push(...stops.filter((s) => Math.abs(xOf(time[s.row]) - x) < 3 && (!line || !s.region || s.region === line.region)).slice(0, 4).map((s) => s.text));
-    showTip(tip, parts, e.clientX, e.clientY);
+    flameLayout.showTip(tip, parts, e.clientX, e.clientY);
     tip.dataset.row = row;
   });
   overlay.addEventListener("mouseleave", () => { hoverX = -1; tip.hidden = true; drawOverlay(); });
@@ -249,17 +249,4 @@ function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, pi
 // secondsText writes a time with as many digits as steps of that size need.
 function secondsText(seconds, step) {
   return seconds.toFixed(Math.max(0, Math.min(9, Math.ceil(-Math.log10(step) + 0.01)))) + " s";
-}
-
-// showTip shows lines of text next to the mouse; the first one is a title.
-function showTip(tip, texts, x, y) {
-  tip.replaceChildren(...texts.filter(Boolean).map((text, i) => {
-    const e = document.createElement(i ? "div" : "b");
-    e.textContent = text.length > 2000 ? text.slice(0, 2000) + "…" : text;
-    return e;
-  }));
-  tip.hidden = false;
-  const size = tip.getBoundingClientRect();
-  tip.style.left = Math.max(4, Math.min(x + 14, innerWidth - size.width - 6)) + "px";
-  tip.style.top = Math.max(4, y + 18 + size.height > innerHeight ? y - size.height - 10 : y + 18) + "px";
 }
