@@ -125,18 +125,8 @@ function flameView(model, { canvas, view, spacer, tip, empty, detail }, { format
 
   function showTip(box, x, y) {
     const d = describe(box);
-    tip.replaceChildren();
-    for (const [tag, name, content] of [["b", "", d.name], ["div", "", d.place], ["div", "figures", d.figures]]) {
-      if (!content) continue;
-      const e = document.createElement(tag);
-      e.className = name;
-      e.textContent = content.length > 2000 ? content.slice(0, 2000) + "…" : content;
-      tip.append(e);
-    }
-    tip.hidden = false;
-    const size = tip.getBoundingClientRect();
-    tip.style.left = Math.max(4, Math.min(x + 14, innerWidth - size.width - 6)) + "px";
-    tip.style.top = Math.max(4, y + 18 + size.height > innerHeight ? y - size.height - 10 : y + 18) + "px";
+    flameLayout.showTip(tip, [d.name, d.place, d.figures], x, y);
+    tip.lastElementChild.className = "figures";
   }
 
   function boxAt(e) {

@@ -90,13 +90,16 @@ function newRecording({ head, columns }) {
 
   // --- use over time ----------------------------------------------------------
   const lines = head.lines.map((l, n) => {
-    const row = columns[`line${n}.row`], values = columns[`line${n}.bytes`];
-    return { ...l, row, bytes: values, static: columns[`line${n}.static`], capacity: l.capacity_bytes, pyramid: newPyramid(values) };
+    const row = columns[`line${n}.row`], values = columns[`line${n}.bytes`], ofStatic = columns[`line${n}.static`];
+    return {
+      ...l, row, bytes: values, static: ofStatic, capacity: l.capacity_bytes,
+      pyramid: newPyramid(values), staticPyramid: ofStatic && newPyramid(ofStatic),
+    };
   });
-  // useAt returns the bytes of a line after a row, and the index of its latest change, or -1.
+  // useAt returns the bytes of a line after a row, and the part of circular buffers.
   function useAt(line, row) {
     const i = firstAbove(line.row, row) - 1;
-    return { i, bytes: i < 0 ? 0 : line.bytes[i] };
+    return { bytes: i < 0 ? 0 : line.bytes[i], static: i < 0 || !line.static ? 0 : line.static[i] };
   }
 
   // --- moments ----------------------------------------------------------------

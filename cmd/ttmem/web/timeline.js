@@ -10,7 +10,7 @@ function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, pi
   const end = Math.max(time[last] * 1.01, 1e-9); // so that the last event can be seen
   let range = { begin: 0, end }; // in seconds: what is drawn
   let selection = { from: 0, to: 0, at: 0, region: "", chip: "" };
-  let width = 0, colors, hoverX = -1, drag = null;
+  let width = 0, rowOfPixel = [], colors, hoverX = -1, drag = null;
 
   const top = (lane) => AXIS + lane * (LANE + GAP);
   const height = () => top(lines.length) + 2;
@@ -36,28 +36,31 @@ function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, pi
     }
   }
 
-  // columnsOf returns the minimum and maximum of each pixel of a lane.
-  function columnsOf(line) {
-    const { row, bytes, pyramid } = line, list = [];
-    let i = -1, next = 0;
-    const before = (x) => recording.firstAbove(row, recording.firstAbove(time, secondsAt(x)) - 1); // changes up to there
-    next = before(LABEL);
-    for (let x = LABEL; x < width; x++) {
-      i = next;
-      next = before(x + 1);
-      const now = i > 0 ? bytes[i - 1] : 0, { low, high } = pyramid.range(i, next);
-      list.push({ low: Math.min(now, low), high: Math.max(now, high) });
+  // columnsOf returns the minimum and maximum of each pixel of a lane: of all memory, or of the
+  // circular buffers.
+  function columnsOf(line, { values, pyramid } = { values: line.bytes, pyramid: line.pyramid }) {
+    const list = [], until = (x) => recording.firstAbove(line.row, rowOfPixel[x]); // the changes up to there
+    for (let x = LABEL, i = until(x), next; x < width; x++, i = next) {
+      next = until(x + 1);
+      list.push(column(values, pyramid, i, next));
     }
     return list;
   }
+  function column(values, pyramid, i, next) {
+    const now = i > 0 ? values[i - 1] : 0, { low, high } = pyramid.range(i, next);
+    return { low: Math.min(now, low), high: Math.max(now, high) };
+  }
 
   function draw() {
+    rowOfPixel = Array.from({ length: width + 1 }, (_, x) => rowAtX(x));
     paint.fillStyle = colors.page;
     paint.fillRect(0, 0, width, height());
     paint.font = FONT;
     paint.textBaseline = "middle";
     drawAxis();
-    lines.forEach(drawLane);
+    lines.forEach((line, n) => { // those that are seen
+      if (top(n) + LANE >= scroll.scrollTop && top(n) <= scroll.scrollTop + scroll.clientHeight) drawLane(line, n);
+    });
     drawOverlay();
   }
 
@@ -99,6 +102,12 @@ function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, pi
       paint.globalAlpha = 1;
       if (high > 0) paint.fillRect(LABEL + i, y + LANE - h, 1, Math.max(1.5, h - heightOf(low)));
     });
+    if (line.static) {
+      paint.fillStyle = colors.native;
+      columnsOf(line, { values: line.static, pyramid: line.staticPyramid }).forEach(({ high }, i) => {
+        if (high > 0) paint.fillRect(LABEL + i, y + LANE - Math.max(1, heightOf(high)), 1, Math.max(1, heightOf(high)));
+      });
+    }
     if (scale > 0 && scale <= full) {
       paint.fillStyle = colors.match;
       paint.fillRect(LABEL, y + LANE - heightOf(scale), width - LABEL, 1);
@@ -174,18 +183,14 @@ function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, pi
     const row = rowAtX(x), parts = [`+${secondsText(secondsAt(x), (range.end - range.begin) / width)}`];
     if (line) {
       const { low, high } = columnAt(line, x);
-      parts.push(`${nameOf(line)}, ${chipsText(line.devices)}: ${low === high ? formatBytes(high) : `${formatBytes(low)} to ${formatBytes(high)}`}${line.capacity ? " of " + formatBytes(line.capacity) : ""}`);
+      const part = recording.useAt(line, row).static;
+      parts.push(`${nameOf(line)}, ${chipsText(line.devices)}: ${low === high ? formatBytes(high) : `${formatBytes(low)} to ${formatBytes(high)}`}${line.capacity ? " of " + formatBytes(line.capacity) : ""}${part ? `, of which ${formatBytes(part)} are circular buffers` : ""}`);
     }
     parts.push(...stops.filter((s) => Math.abs(xOf(time[s.row]) - x) < 3 && (!line || !s.region || s.region === line.region)).slice(0, 4).map((s) => s.text));
-    showTip(tip, parts, e.clientX, e.clientY);
-    tip.dataset.row = row;
+    flameLayout.showTip(tip, parts, e.clientX, e.clientY);
   });
   overlay.addEventListener("mouseleave", () => { hoverX = -1; tip.hidden = true; drawOverlay(); });
-  const columnAt = (line, x) => {
-    const i = recording.firstAbove(line.row, recording.rowAt(secondsAt(x))), next = recording.firstAbove(line.row, recording.rowAt(secondsAt(x + 1)));
-    const now = i > 0 ? line.bytes[i - 1] : 0, { low, high } = line.pyramid.range(i, next);
-    return { low: Math.min(now, low), high: Math.max(now, high) };
-  };
+  const columnAt = (line, x) => column(line.bytes, line.pyramid, recording.firstAbove(line.row, rowAtX(x)), recording.firstAbove(line.row, rowAtX(x + 1)));
 
   // zoom makes the drawn range longer or shorter around a time.
   function zoom(factor, around) {
@@ -225,6 +230,7 @@ function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, pi
     e.preventDefault();
   });
 
+  scroll.addEventListener("scroll", redraw);
   new ResizeObserver(() => { if (scroll.clientWidth !== width) { size(); draw(); } }).observe(scroll);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColors(); draw(); });
   readColors();
@@ -249,17 +255,4 @@ function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, pi
 // secondsText writes a time with as many digits as steps of that size need.
 function secondsText(seconds, step) {
   return seconds.toFixed(Math.max(0, Math.min(9, Math.ceil(-Math.log10(step) + 0.01)))) + " s";
-}
-
-// showTip shows lines of text next to the mouse; the first one is a title.
-function showTip(tip, texts, x, y) {
-  tip.replaceChildren(...texts.filter(Boolean).map((text, i) => {
-    const e = document.createElement(i ? "div" : "b");
-    e.textContent = text.length > 2000 ? text.slice(0, 2000) + "…" : text;
-    return e;
-  }));
-  tip.hidden = false;
-  const size = tip.getBoundingClientRect();
-  tip.style.left = Math.max(4, Math.min(x + 14, innerWidth - size.width - 6)) + "px";
-  tip.style.top = Math.max(4, y + 18 + size.height > innerHeight ? y - size.height - 10 : y + 18) + "px";
 }
