@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"time"
 
 	_ "modernc.org/sqlite" // registers the driver
 
@@ -40,7 +39,7 @@ const pragmas = `
 // A Writer makes a database of events.
 type Writer struct {
 	out  io.Writer
-	wall func(ns uint64) time.Time
+	wall func(ns uint64) int64
 	file *os.File // the database, without a name: nothing is left when this process ends
 	db   *sql.DB
 	tx   *sql.Tx
@@ -51,9 +50,9 @@ type Writer struct {
 	ids                    // of the rows
 }
 
-// New returns a Writer of a database, which Close writes to out. wall is the time by the wall
-// clock of one by CLOCK_MONOTONIC; nil if that is not known.
-func New(out io.Writer, wall func(ns uint64) time.Time) (*Writer, error) {
+// New returns a Writer of a database, which Close writes to out. wall returns a time of
+// CLOCK_MONOTONIC by the wall clock, in ns since 1970; 0 if not known.
+func New(out io.Writer, wall func(ns uint64) int64) (*Writer, error) {
 	w := &Writer{out: out, wall: wall, ids: newIDs()}
 	if err := w.begin(); err != nil {
 		w.discard()

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -36,7 +35,7 @@ func create(t testing.TB) *database {
 	var err error
 	d.out, err = os.Create(d.path)
 	qt.Assert(t, qt.IsNil(err))
-	d.w, err = New(d.out, func(ns uint64) time.Time { return time.Unix(1_700_000_000, int64(ns)) })
+	d.w, err = New(d.out, func(ns uint64) int64 { return 1_700_000_000e9 + int64(ns) })
 	qt.Assert(t, qt.IsNil(err))
 	d.apply = d.state.Completed(func(e *event.Event) { d.w.Event(e, d.state) })
 	return d
