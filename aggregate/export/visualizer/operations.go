@@ -89,18 +89,22 @@ type splitter struct {
 // of returns the operation that an event belongs to; nil if it belongs to none, as frees do, which
 // have no call stacks.
 func (s *splitter) of(e *event.Event) *operation {
-	switch e.Kind {
-	case event.Alloc, event.CBAlloc, event.KernelLoad:
+	compiled := e.Kind == event.CBAlloc || e.Kind == event.KernelLoad
+	switch {
+	case e.Kind == event.Alloc || compiled:
 		if e.Stack == nil || e.BeforeAttach || e.Reread {
 			return nil
 		}
-	case event.ProgramRun, event.AllocFailed:
+	case e.Kind == event.ProgramRun, e.Kind == event.AllocFailed:
 	default:
 		return nil
 	}
 	of, c := thread{e.PID, e.TID}, s.call(e.Stack)
 	op := s.in(of)
 	if op == nil || op.key != c.key || op.isOver(e) {
+		if compiled { // before the program runs, or long after
+			return nil
+		}
 		s.end(op)
 		if len(s.open) == maxOpen {
 			s.end(s.open[0])

@@ -63,8 +63,10 @@ type Report struct {
 
 // report is what a report has of an operation.
 type report struct {
-	beganNs uint64
-	nodes   []node
+	// beganNs is the time of its first event, and atNs the one at which the buffers were read.
+	beganNs, atNs uint64
+
+	nodes []node
 	// freed are nodes of buffers that were freed since its latest event.
 	freed   []node
 	statics map[uint64][]memory.Static
@@ -132,7 +134,7 @@ func (r *Report) add(op *operation, e *event.Event) {
 	op.nodes, op.freed = append(op.nodes, op.freed...), nil
 	compiled := e.Kind == event.CBAlloc || e.Kind == event.KernelLoad
 	if !compiled || op.buffers == nil {
-		op.buffers = r.state.Buffers()
+		op.buffers, op.atNs = r.state.Buffers(), e.TimeNs
 	}
 	switch e.Kind {
 	case event.Alloc:
@@ -165,6 +167,8 @@ func (r *Report) write(op *operation) {
 	}
 	r.db.insert("operations", op.id, op.name, 0.0, 0)
 	r.db.insert("operation_arguments", op.id, "process", fmt.Sprintf("%s (%d)", event.Printable(op.comm), op.pid), 0)
+	// as --at takes it
+	r.db.insert("operation_arguments", op.id, "time", time.Duration(op.atNs-r.began).String(), 0)
 	trace, file := r.trace(op)
 	r.db.insert("stack_traces", op.id, trace, file, 0)
 	r.db.insert("captured_graph", op.id, op.graph(), 0)
