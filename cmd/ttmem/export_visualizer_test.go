@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -261,6 +262,7 @@ func exportTMP(t *testing.T, file, report string) {
 	}
 	var p visualizer.Plan
 	play(p.Event)
+	qt.Assert(t, qt.IsNil(os.Mkdir(report, 0o700)))
 	r, err := visualizer.New(report, &p, p.Window(0, 0), visualizer.Options{Name: "a", Wall: func(ns uint64) time.Time { return time.Unix(0, int64(ns)) }})
 	qt.Assert(t, qt.IsNil(err))
 	play(r.Event)

@@ -77,21 +77,14 @@ type report struct {
 // A failure is a row of errors.
 type failure struct{ kind, message, time string }
 
-// New creates a report in a new folder. The caller must close or discard it.
+// New creates a report in an empty folder. The caller must close it.
 func New(dir string, plan *Plan, w Window, o Options) (*Report, error) {
-	if err := os.Mkdir(dir, 0o777); err != nil {
-		if errors.Is(err, os.ErrExist) {
-			return nil, fmt.Errorf("%s exists: name a new folder", dir)
-		}
+	db, err := newDatabase(filepath.Join(dir, "db.sqlite"))
+	if err != nil {
 		return nil, err
 	}
-	r := &Report{Options: o, Window: w, dir: dir, plan: plan, contained: make(map[int]bool), sources: make(map[string]source)}
+	r := &Report{Options: o, Window: w, dir: dir, db: db, plan: plan, contained: make(map[int]bool), sources: make(map[string]source)}
 	r.ops.ended = r.write
-	var err error
-	if r.db, err = newDatabase(filepath.Join(dir, "db.sqlite")); err != nil {
-		os.RemoveAll(dir)
-		return nil, fmt.Errorf("%s: %w", dir, err)
-	}
 	return r, nil
 }
 
@@ -214,7 +207,7 @@ func (r *Report) writeChunks(op, chip int, b *memory.Buffer) {
 	}
 }
 
-// Close writes the rest, and returns the first error of the report, which is removed then.
+// Close writes the rest, and returns the first error of the report.
 func (r *Report) Close() error {
 	r.ops.endAll()
 	if r.state != nil {
@@ -222,18 +215,7 @@ func (r *Report) Close() error {
 		r.writeMetadata()
 	}
 	config, err := event.MarshalJSON(map[string]string{"report_name": r.Name})
-	err = errors.Join(err, r.db.close(), os.WriteFile(filepath.Join(r.dir, "config.json"), config, 0o666))
-	if err != nil {
-		os.RemoveAll(r.dir)
-		return fmt.Errorf("writing %s: %w", r.dir, err)
-	}
-	return nil
-}
-
-// Discard removes a report that was not closed.
-func (r *Report) Discard() {
-	_ = r.db.close()
-	os.RemoveAll(r.dir)
+	return errors.Join(r.db.close(), err, os.WriteFile(filepath.Join(r.dir, "config.json"), config, 0o666))
 }
 
 func (r *Report) writeMetadata() {
