@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,17 +40,22 @@ func Start(t *testing.T) *Server {
 	free.Close()
 	host, port, _ := net.SplitHostPort(address)
 	home := t.TempDir()
-	cmd := exec.Command(filepath.Join(bin, "ttnn-visualizer"), "--host", host, "--port", port)
+	// as the program ttnn-visualizer does, which would not end with this process
+	cmd := exec.Command(filepath.Join(bin, "gunicorn"), "-k", "gevent", "-w", "1", "-b", address, "ttnn_visualizer.app:create_app()")
 	cmd.Env = append(os.Environ(), "HOME="+home, "APP_DATA_DIRECTORY="+home, "REPORT_DATA_DIRECTORY="+home,
-		"LAUNCH_BROWSER_ON_START=false", "USAGE_RECORDING_DISABLED=true")
+		"FLASK_ENV=production", "HOST="+host, "PORT="+port, "USAGE_RECORDING_DISABLED=true")
 	var output bytes.Buffer
 	cmd.Dir, cmd.Stdout, cmd.Stderr = home, &output, &output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it has a worker
-	qt.Assert(t, qt.IsNil(cmd.Start()))
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	started, ended := make(chan error, 1), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // the signal comes when the thread ends
+		started <- cmd.Start()
+		ended <- cmd.Wait()
+	}()
+	qt.Assert(t, qt.IsNil(<-started))
 	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it has a worker
 		<-ended
 	})
 	s := &Server{address}
