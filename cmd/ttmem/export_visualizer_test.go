@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/aggregate/export/visualizer"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/e2e/nnvisualizer"
@@ -67,12 +65,13 @@ func (o *shownOperation) argument(name string) string {
 // at the time of the operation.
 func TestVisualizerShowsTheState(t *testing.T) {
 	server := nnvisualizer.Start(t)
-	for _, story := range []string{"mix", "mesh", "inference", "fragments"} {
+	for _, story := range []string{"mix", "mesh", "inference"} {
 		t.Run(story, func(t *testing.T) {
 			dir := t.TempDir()
 			file, report := filepath.Join(dir, "a.ttmem"), filepath.Join(dir, "report")
 			readStory(t, storyEvents(goldenFolder, story)).record(t, file, 0)
-			exportTMP(t, file, report)
+			_, errs, status := runOnStreams(t, false, []string{"export", file, "--to", "visualizer", "-o", report})
+			qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
 			compareReport(t, server.Open(t, report), file)
 		})
 	}
@@ -207,8 +206,9 @@ func compareBuffer(t *testing.T, r *nnvisualizer.Report, operations []shownOpera
 			qt.Check(t, qt.IsFalse(cores[[2]int{c.X, c.Y}]))
 			cores[[2]int{c.X, c.Y}] = true
 		}
-		if b.Type == int(event.L1) {
-			t.Logf("%#x: %d cores", b.Address, len(cores))
+		if len(cores) > 0 {
+			qt.Check(t, qt.Equals(b.Type, int(event.L1)))
+			qt.Check(t, qt.HasLen(cores, 64))
 		}
 	}
 }
@@ -251,20 +251,28 @@ func sorted(list []shownBuffer) []shownBuffer {
 	return list
 }
 
-func exportTMP(t *testing.T, file, report string) {
-	play := func(f func(e *event.Event, s *aggregate.State)) {
-		file, err := source.Open(file)
-		qt.Assert(t, qt.IsNil(err))
-		defer file.Close()
-		s := aggregate.New()
-		_, err = file.Play(t.Context(), s.Completed(func(e *event.Event) { f(e, s) }))
-		qt.Assert(t, qt.IsNil(err))
+func TestOperationsAreChosen(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.ttmem")
+	readStory(t, storyEvents(goldenFolder, "mix")).record(t, file, 0)
+	for ops, want := range map[string]string{
+		"":         "operations 1 to 114 of 114",
+		"..":       "operations 1 to 114 of 114",
+		"7":        "operations 7 to 7 of 114",
+		"7..9":     "operations 7 to 9 of 114",
+		"..9":      "operations 1 to 9 of 114",
+		"110..":    "operations 110 to 114 of 114",
+		"110..999": "operations 110 to 114 of 114",
+		"115..":    "--ops 115..: there are 114 operations",
+		"9..7":     "--ops 9..7: the last operation is before the first",
+		"0..7":     "--ops: give operations such as 100..200",
+		"a..b":     "--ops: give operations such as 100..200",
+	} {
+		args := []string{"export", file, "--to", "visualizer", "-o", filepath.Join(t.TempDir(), "report")}
+		if ops != "" {
+			args = append(args, "--ops", ops)
+		}
+		_, errs, status := runOnStreams(t, false, args)
+		qt.Check(t, qt.StringContains(errs, want), qt.Commentf(ops))
+		qt.Check(t, qt.Equals(status == 0, strings.HasPrefix(want, "operations")), qt.Commentf(ops))
 	}
-	var p visualizer.Plan
-	play(p.Event)
-	qt.Assert(t, qt.IsNil(os.Mkdir(report, 0o700)))
-	r, err := visualizer.New(report, &p, p.Window(0, 0), visualizer.Options{Name: "a", Wall: func(ns uint64) time.Time { return time.Unix(0, int64(ns)) }})
-	qt.Assert(t, qt.IsNil(err))
-	play(r.Event)
-	qt.Assert(t, qt.IsNil(r.Close()))
 }

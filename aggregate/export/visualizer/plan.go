@@ -20,6 +20,8 @@ const (
 // costs 8 bytes for each operation.
 type Plan struct {
 	splitter
+	// Stacks is true if an operation has a call stack.
+	Stacks bool
 	// buffers and chunks are the rows after each operation.
 	buffers, chunks []uint32
 	// live are the rows of live buffers, and liveChunks those of their chunks.
@@ -52,6 +54,7 @@ func (p *Plan) Event(e *event.Event, s *aggregate.State) {
 		p.seen(e.Devices, e.Cores)
 	}
 	if op := p.of(e); op != nil {
+		p.Stacks = p.Stacks || e.Stack != nil
 		if op.id > len(p.buffers) {
 			p.buffers, p.chunks = append(p.buffers, 0), append(p.chunks, 0)
 		}

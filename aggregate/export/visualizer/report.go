@@ -33,7 +33,7 @@ var schema string
 type Options struct {
 	// Name is the report's name.
 	Name string
-	// Wall returns the wall clock at a time of an event.
+	// Wall returns the wall clock at the time of an event; zero if that is not known.
 	Wall func(ns uint64) time.Time
 	// Source returns the text of a Python file that was executed at a time; ok is false if it
 	// cannot be read or has changed since. nil: there are no sources.
@@ -133,10 +133,18 @@ func (r *Report) add(op *operation, e *event.Event) {
 	case event.Alloc:
 		op.nodes = append(op.nodes, bufferNode("buffer_allocate", e))
 	case event.AllocFailed:
-		op.errors = append(op.errors, failure{cmp.Or(e.Reason.String(), "allocation_failed"), lines(e.Message), r.Wall(e.TimeNs).Format(time.RFC3339Nano)})
+		op.errors = append(op.errors, failure{cmp.Or(e.Reason.String(), "allocation_failed"), lines(e.Message), r.timestamp(e.TimeNs)})
 	default:
 		op.place(e, r.state)
 	}
+}
+
+// timestamp returns the wall clock as text; "" if it is not known.
+func (r *Report) timestamp(ns uint64) string {
+	if at := r.Wall(ns); !at.IsZero() {
+		return at.Format(time.RFC3339Nano)
+	}
+	return ""
 }
 
 // place reads the circular buffers of a program, which are known when it is compiled, and when it
@@ -207,6 +215,16 @@ func (r *Report) writeChunks(op, chip int, b *memory.Buffer) {
 	}
 }
 
+// Sources returns how many source files the report has.
+func (r *Report) Sources() (count int) {
+	for _, s := range r.sources {
+		if s.id > 0 {
+			count++
+		}
+	}
+	return count
+}
+
 // Close writes the rest, and returns the first error of the report.
 func (r *Report) Close() error {
 	r.ops.endAll()
@@ -221,9 +239,11 @@ func (r *Report) Close() error {
 func (r *Report) writeMetadata() {
 	values := map[string]string{
 		"schema_version": schemaVersion, "rank": "0", "world_size": "1", "generator": "ttmem",
-		"capture_timestamp_ns": strconv.FormatInt(r.Wall(r.began).UnixNano(), 10),
-		"total_duration_ns":    strconv.FormatUint(r.state.Now()-r.began, 10),
-		"operations":           fmt.Sprintf("%d..%d of %d", r.From, r.To, r.plan.Operations()),
+		"total_duration_ns": strconv.FormatUint(r.state.Now()-r.began, 10),
+		"operations":        fmt.Sprintf("%d..%d of %d", r.From, r.To, r.plan.Operations()),
+	}
+	if began := r.Wall(r.began); !began.IsZero() {
+		values["capture_timestamp_ns"] = strconv.FormatInt(began.UnixNano(), 10)
 	}
 	if len(r.releases) == 1 {
 		values["version"] = event.Printable(r.releases[0])
