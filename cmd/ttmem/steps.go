@@ -23,9 +23,9 @@ func newSteps() *cobra.Command {
 its memory went.
 
 It reads lines from standard input, begin NAME and end, and answers each with a line of JSON.
-docs/steps.md has the protocol; the pytest plugin ttmem-pytest uses it.`,
+docs/steps.md has the protocol; the pytest plugin uses it.`,
 		Example: `  ttmem steps -p 4242
-  pip install ./cmd/ttmem-pytest && pytest --ttmem tests/`,
+  pip install ./python/ttmem && pytest --ttmem tests/`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return fmt.Errorf("steps takes no argument %q: the process is given by ttmem steps -p PID", args[0])
