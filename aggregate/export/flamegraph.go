@@ -180,7 +180,7 @@ func (t *flameTree) writeJSON(out *bufio.Writer, o Options) error {
 	for i := range t.samples {
 		s := &t.samples[i]
 		samples = append(samples, int64(groups[i]), int64(t.leaf[s.Stack]), clamp(s.Allocated.Count), clamp(s.Allocated.Bytes),
-			clamp(s.Live.Count), clamp(s.Live.Bytes), clamp(s.Peak.Count), clamp(s.Peak.Bytes))
+			clamp(s.Unfreed().Count), clamp(s.Unfreed().Bytes), clamp(s.Peak.Count), clamp(s.Peak.Bytes))
 	}
 	separator := "{"
 	for _, part := range []struct {
