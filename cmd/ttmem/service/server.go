@@ -148,6 +148,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"/v1/health":   s.health,
 		"/metrics":     s.metrics,
 		"/":            s.page,
+
+		"/debug/pprof/device_memory":       s.profileInuse,
+		"/debug/pprof/device_memory_alloc": s.profileAlloc,
 	}[r.URL.Path]
 	if r.URL.Path == "/v1/mark" && s.o.Mark != nil {
 		method, answer = http.MethodPost, s.mark
