@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -127,6 +128,9 @@ func serve(o serveOptions) (err error) {
 		Reading: t.Reading,
 		Chip:    func(id int) metrics.Chip { return metrics.Chip(host.ChipOf(id)) },
 		Mark:    func(name string, v service.Viewer) error { t.Mark(name, v.UID); return nil },
+		Documents: func(s *aggregate.State) (map[string]json.RawMessage, error) {
+			return pageDocuments(s, &source.Summary{Of: "this host", Live: true}, nil)
+		},
 	}
 	if s.record != nil {
 		answers.Recording = s.record.Health
