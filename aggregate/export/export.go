@@ -21,6 +21,9 @@ type Options struct {
 	// Value is the name of the value that is written alone, or shown first; "" is the format's own
 	// choice.
 	Value string
+	// Values are those that Pprof writes, of samples that have any of them; nil: all Values, of
+	// all samples.
+	Values []Value
 }
 
 // A Value is a figure of a sample, with the name that pprof has for such figures.
@@ -59,9 +62,9 @@ const noStack = "[no stack]"
 // unknown is the name of an unknown function.
 const unknown = "[unknown]"
 
-// frames returns the calls of a sample, innermost first. There is at least one.
-func frames(s *memory.Sample) []event.Frame {
-	if list := s.Stack.Frames(); len(list) > 0 {
+// frames returns the calls of a stack, innermost first. There is at least one.
+func frames(s *event.Stack) []event.Frame {
+	if list := s.Frames(); len(list) > 0 {
 		return list
 	}
 	return []event.Frame{{Name: noStack}}

@@ -36,7 +36,7 @@ func Folded(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 		var b strings.Builder
 		b.WriteString(foldedText(processes.process(s.PID)))
 		b.WriteString(";" + deviceName(s.Device) + ";" + s.Region.String())
-		list := frames(s)
+		list := frames(s.Stack)
 		for i := range slices.Backward(list) {
 			b.WriteByte(';')
 			b.WriteString(foldedText(frameText(&list[i])))

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
@@ -117,7 +116,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 		a = o.newSide(args[0], at)
 		if live {
 			a.PIDs = nil // another run has other ids
-			b = &diffSide{Side: diff.Side{Path: o.source.Place(), Moment: "now", When: "now", PIDs: o.source.PIDs, Live: true}}
+			b = &diffSide{Side: diff.Side{Path: o.source.Place(), Moment: "now", When: "now", PIDs: o.source.PIDs, Live: true}, at: source.Moment{Kind: source.End}}
 			return a, b, nil
 		}
 		return a, o.newSide(args[1], at), nil
@@ -205,17 +204,22 @@ func (o *diffOptions) compare(a, b *diffSide, names alloc.Namer) *diff.Differenc
 // read reads both sides, at the same time if each takes one processor. It shows one side's
 // progress: that of a running process, whose memory takes longer to read, or of the first file.
 func (o *diffOptions) read(a, b *diffSide) (*source.Summary, error) {
+	file := func(path string, quiet bool) source.Source { return &source.Recording{Path: path, Quiet: quiet} }
 	if a.Path == b.Path {
-		return readFile(a.Path, false, a, b)
+		return o.readSides(file(a.Path, false), a, b)
+	}
+	other := file(b.Path, true)
+	if b.Live {
+		other = o.source.Present(b.PIDs)
 	}
 	var first *source.Summary
 	var firstErr error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		first, firstErr = readFile(a.Path, b.Live, a)
+		first, firstErr = o.readSides(file(a.Path, b.Live), a)
 	}()
-	second, err := o.readOther(b)
+	second, err := o.readSides(other, b)
 	<-done
 	if err := cmp.Or(firstErr, err); err != nil {
 		return nil, err
@@ -223,60 +227,44 @@ func (o *diffOptions) read(a, b *diffSide) (*source.Summary, error) {
 	return &source.Summary{Notes: slices.Concat(first.Notes, second.Notes), Failed: first.Failed || second.Failed}, nil
 }
 
-// readOther reads the second side.
-func (o *diffOptions) readOther(b *diffSide) (*source.Summary, error) {
-	if !b.Live {
-		return readFile(b.Path, true, b)
-	}
-	s, err := o.source.Now()
-	if err == nil {
-		err = s.Select(b.PIDs)
-	}
-	if err != nil {
-		return nil, err
-	}
-	b.Parts.AddLive(s.State, source.EveryRegion)
-	b.Snap = s.Snapshot()
-	b.Losses, b.TimeNs, b.Clock = b.Snap.Losses(true, b.PIDs), s.NowNs, o.source.Clock()
-	if len(b.PIDs) == 0 {
-		s.Notes = page.WithOthers(s.Notes, s.Others)
-	}
-	return &s.Summary, nil
-}
-
-// readFile reads one file, for one side or both. The state at the end has the unfreed memory and
-// the peaks.
-func readFile(path string, quiet bool, sides ...*diffSide) (*source.Summary, error) {
-	recording := source.Recording{Path: path, Quiet: quiet}
+// readSides reads sides of one source.
+func (o *diffOptions) readSides(of source.Source, sides ...*diffSide) (*source.Summary, error) {
+	var w source.Summary
 	for _, side := range sides {
-		if side.at.Kind != source.Unfreed && side.at.Kind != source.Peak {
-			err := recording.StateAt(side.at, func(s *aggregate.State, of source.Regions) {
-				side.Parts.AddLive(s, of)
-				side.TimeNs = s.Now()
-			})
-			if err != nil {
-				return nil, err
+		at := side.at
+		if at.Kind == source.Peak {
+			at = source.Moment{Kind: source.End} // whose state has the peaks of all regions
+		}
+		end, err := of.StateAt(at, func(s *source.State, regions source.Regions) {
+			switch side.at.Kind {
+			case source.Peak:
+				side.Parts.AddPeaks(s.State)
+				return
+			case source.Unfreed:
+				side.peaks.AddPeaks(s.State)
+				if others := side.Parts.AddUnfreed(s.State); others.Count > 0 {
+					w.Notes = append(w.Notes, fmt.Sprintf("%s: %s of %s not compared: from processes that ended, with too many call sites",
+						side.Path, page.Count(others.Count, "buffer"), page.Bytes(others.Bytes)))
+				}
+			default:
+				side.Parts.AddLive(s.State, regions)
 			}
+			side.TimeNs = s.NowNs
+		})
+		if err != nil {
+			return nil, err
+		}
+		side.Snap, side.Clock = end.Snapshot(), o.source.Clock()
+		side.Losses = side.Snap.Losses(side.Live, side.PIDs)
+		if !side.Live {
+			side.Clock = end.File.Clock()
+		}
+		if side.Live && len(side.PIDs) == 0 {
+			end.Notes = page.WithOthers(end.Notes, end.Others)
+		}
+		if side == sides[len(sides)-1] { // one source
+			w.Notes, w.Failed = slices.Concat(end.Notes, w.Notes), end.Failed
 		}
 	}
-	end, summary, err := recording.End()
-	if err != nil {
-		return nil, err
-	}
-	snap := end.Snapshot()
-	for _, side := range sides {
-		side.Losses, side.Snap, side.Clock = snap.Losses(false, side.PIDs), snap, summary.File.Clock()
-		switch side.at.Kind {
-		case source.Peak:
-			side.Parts.AddPeaks(end)
-		case source.Unfreed:
-			side.TimeNs = end.Now()
-			side.peaks.AddPeaks(end)
-			if others := side.Parts.AddUnfreed(end); others.Count > 0 {
-				summary.Notes = append(summary.Notes, fmt.Sprintf("%s: %s of %s not compared: from processes that ended, with too many call sites",
-					path, page.Count(others.Count, "buffer"), page.Bytes(others.Bytes)))
-			}
-		}
-	}
-	return summary, nil
+	return &w, nil
 }

@@ -45,7 +45,7 @@ func TestADifferenceNeedsNoPass(t *testing.T) {
 			path := filepath.Join(t.TempDir(), s.name+".ttmem")
 			readStory(t, storyEvents(goldenFolder, s.name)).record(t, path, 200)
 			side := (&diffOptions{}).newSide(path, source.Moment{Kind: source.Unfreed})
-			_, err := readFile(path, true, side)
+			_, err := new(diffOptions).readSides(&source.Recording{Path: path, Quiet: true}, side)
 			qt.Assert(t, qt.IsNil(err))
 
 			state, unfreed := aggregate.New(), make(amounts)
@@ -68,7 +68,10 @@ func TestADifferenceNeedsNoPass(t *testing.T) {
 			qt.Check(t, qt.DeepEquals(amountsOf(&side.Parts), unfreed))
 
 			var peaks analyze.Parts
-			qt.Assert(t, qt.IsNil((&source.Recording{Path: path}).StateAt(source.Moment{Kind: source.Peak}, peaks.AddLive)))
+			_, err = (&source.Recording{Path: path}).StateAt(source.Moment{Kind: source.Peak}, func(s *source.State, of source.Regions) {
+				peaks.AddLive(s.State, of)
+			})
+			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.DeepEquals(amountsOf(&side.peaks), amountsOf(&peaks)))
 		})
 	}

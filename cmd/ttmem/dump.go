@@ -170,13 +170,7 @@ func (o *viewOptions) list(at source.Moment, filter alloc.Filter, rules *name.Ru
 			l.There = max(l.There, one.There)
 		}
 	}
-	var end *source.State
-	var err error
-	if at.AtEnd() { // also for a file: ages then go up to the end of the recording
-		end, err = o.now(nil, list)
-	} else {
-		end, err = o.states(at, nil, list)
-	}
+	end, err := o.source.Present(nil).StateAt(at, list)
 	if err == nil && failed == nil && l == nil { // nothing was ever allocated in these regions
 		l, failed = newListing(end, filter, rules)
 	}

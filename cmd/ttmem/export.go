@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"ttmem/aggregate"
 	"ttmem/aggregate/export"
 	"ttmem/aggregate/export/memoryviz"
 	"ttmem/aggregate/export/sqlite"
@@ -284,7 +283,7 @@ func (x *exportJob) profile() (p *memory.Profile, how export.Options, err error)
 		return nil, how, err
 	}
 	r := source.Recording{Path: x.source.File, PIDs: x.source.PIDs, Whole: true, KeepSites: true}
-	err = r.StateAt(at, func(s *aggregate.State, of source.Regions) {
+	end, err := r.StateAt(at, func(s *source.State, of source.Regions) {
 		one := s.Profile()
 		if at.AtEnd() {
 			p = one
@@ -306,11 +305,9 @@ func (x *exportJob) profile() (p *memory.Profile, how export.Options, err error)
 		p = one
 	})
 	if err != nil {
-		return nil, how, cmp.Or(x.source.Missing(), err)
-	}
-	if _, x.summary, err = r.End(); err != nil {
 		return nil, how, err
 	}
+	x.summary = &end.Summary
 	if at.AtEnd() && p != nil {
 		p.LastNs = max(p.LastNs, x.summary.EndNs)
 	}

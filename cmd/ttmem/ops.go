@@ -82,38 +82,21 @@ func listOperations(o *opsOptions) error {
 	return w.Finish(page.Doubts(p.Losses(), "operations may be missing, and figures wrong"))
 }
 
-// readOperations adds the operations to the page.
-func (o *opsOptions) readOperations(span source.Span, p *ops.Page) (*source.Summary, error) {
-	if o.source.File != "" {
-		return o.readRecording(span, p)
-	}
-	s, err := o.source.Seen()
-	if err == nil {
-		err = s.Select(o.source.PIDs)
-	}
-	if err != nil {
-		return nil, err
-	}
-	p.Add(s.State, source.EveryRegion)
-	p.Snapshot = s.Snapshot()
-	return &s.Summary, nil
-}
-
-// readRecording adds the operations of a recording that ran between two moments.
-func (o *opsOptions) readRecording(span source.Span, p *ops.Page) (w *source.Summary, err error) {
-	recording := source.Recording{Path: o.source.File, PIDs: o.source.PIDs}
+// readOperations adds the operations that ran between two moments to the page.
+func (o *opsOptions) readOperations(span source.Span, p *ops.Page) (end *source.State, err error) {
+	add := func(s *source.State, of source.Regions) { p.Add(s.State, of) }
 	if o.from == "" {
-		err = recording.StateAt(span.To, p.Add)
+		end, err = o.source.Watched(o.source.PIDs).StateAt(span.To, add)
 	} else {
-		err = recording.StateFrom(span, (*aggregate.State).RestartOperations, p.Add)
+		recording := source.Recording{Path: o.source.File, PIDs: o.source.PIDs}
+		end, err = recording.StateFrom(span, (*aggregate.State).RestartOperations, add)
 	}
-	if err != nil {
-		return nil, cmp.Or(o.source.Missing(), err)
-	}
-	end, w, err := recording.End()
 	if err != nil {
 		return nil, err
 	}
-	p.Snapshot, w.Of = end.Snapshot(), w.In()
-	return w, nil
+	if end.File != nil {
+		end.Of = source.In(end.File.Name)
+	}
+	p.Snapshot = end.Snapshot()
+	return end, nil
 }

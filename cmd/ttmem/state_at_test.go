@@ -133,9 +133,9 @@ func TestAStateFromCheckpointsIsThatOfAllEvents(t *testing.T) {
 			m.Last = true
 			comment := qt.Commentf("%s at %s", story.name, text)
 			reached := 0
-			err = (&source.Recording{Path: path}).StateAt(m, func(s *aggregate.State, of source.Regions) {
+			_, err = (&source.Recording{Path: path}).StateAt(m, func(s *source.State, of source.Regions) {
 				qt.Check(t, qt.IsTrue(of(0, event.DRAM)), comment)
-				qt.Check(t, qt.IsTrue(known(s) == known(all.after(at[reached]))), comment)
+				qt.Check(t, qt.IsTrue(known(s.State) == known(all.after(at[reached]))), comment)
 				reached++
 			})
 			qt.Assert(t, qt.IsNil(err), comment)
@@ -173,9 +173,9 @@ func (r *replayed) comparePeaks(path string) (compared int) {
 		}
 	}
 	reached := 0
-	err := (&source.Recording{Path: path}).StateAt(source.Moment{Kind: source.Peak, Text: "peak"}, func(s *aggregate.State, of source.Regions) {
+	_, err := (&source.Recording{Path: path}).StateAt(source.Moment{Kind: source.Peak, Text: "peak"}, func(s *source.State, of source.Regions) {
 		reached++
-		now := known(s)
+		now := known(s.State)
 		for where, n := range at {
 			if of(where.device, where.region) {
 				compared++
@@ -213,8 +213,8 @@ func TestAStateFromADamagedFileIsRightOrAnError(t *testing.T) {
 			m, err := source.ParseMoment("at", text)
 			qt.Assert(t, qt.IsNil(err))
 			m.Last = true
-			err = (&source.Recording{Path: path}).StateAt(m, func(s *aggregate.State, _ source.Regions) {
-				qt.Check(t, qt.IsTrue(known(s) == want[text]), qt.Commentf("%s, part %d", text, part))
+			_, err = (&source.Recording{Path: path}).StateAt(m, func(s *source.State, _ source.Regions) {
+				qt.Check(t, qt.IsTrue(known(s.State) == want[text]), qt.Commentf("%s, part %d", text, part))
 				right++
 			})
 			if err != nil {

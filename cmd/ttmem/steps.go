@@ -17,8 +17,9 @@ import (
 func newSteps() *cobra.Command {
 	o := source.Options{AwaitLibrary: true}
 	c := &cobra.Command{
-		Use:   "steps -p PID",
-		Short: "Measure the steps of a process, for a test runner",
+		Use:    "steps -p PID",
+		Hidden: true, // the list of commands fits a terminal without it, and test runners call it
+		Short:  "Measure the steps of a process, for a test runner",
 		Long: `Measures what each step of a process, such as a test, allocated and did not free, and how high
 its memory went.
 

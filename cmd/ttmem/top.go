@@ -132,7 +132,7 @@ func (o *topOptions) onceSource(view *top.Options) (*source.Summary, error) {
 		_, summary, err := feed.OpenRecording(&o.source, view)
 		return summary, err
 	}
-	p, err := o.source.Now()
+	p, err := o.source.Present(nil).StateAt(source.Moment{Kind: source.End}, func(*source.State, source.Regions) {})
 	if err != nil {
 		return nil, err
 	}

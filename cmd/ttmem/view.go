@@ -1,11 +1,8 @@
 package main
 
 import (
-	"cmp"
-
 	"github.com/spf13/cobra"
 
-	"ttmem/aggregate"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -61,38 +58,19 @@ func (o *viewOptions) check(known []event.Region) (filter alloc.Filter, rules *n
 	return filter, rules, err
 }
 
-// states calls reached with the states at a moment, as Recording.StateAt does, or with the
-// present state. It returns the last known state. If there are pids, the state has only these
-// processes.
-func (o *viewOptions) states(at source.Moment, pids []int, reached func(s *source.State, of source.Regions)) (*source.State, error) {
-	if o.source.File == "" {
-		return o.now(pids, reached)
+// span returns the range between two moments, in ns after the first event; until is 0 if there is
+// no end. peaks are the selected regions.
+func (o *viewOptions) span(from, to string, peaks source.Regions) (since, until uint64, err error) {
+	s, err := o.source.ParseSpan(from, to, source.After)
+	s.From.Peaks, s.To.Peaks = peaks, peaks
+	switch {
+	case err != nil:
+		return 0, 0, err
+	case s.From.Kind != source.Begin && s.From.Kind != source.After, !s.To.AtEnd() && s.To.Kind != source.After:
+		return (&source.Recording{Path: o.source.File}).Times(s)
 	}
-	recording := source.Recording{Path: o.source.File, PIDs: pids}
-	in := source.Summary{Of: at.Of(o.source.File)}
-	err := recording.StateAt(at, func(s *aggregate.State, of source.Regions) {
-		reached(&source.State{State: s, Summary: in, NowNs: s.Now()}, of)
-	})
-	if err != nil {
-		return nil, cmp.Or(o.source.Missing(), err)
+	if since, until = uint64(s.From.Time), uint64(s.To.Time); !s.To.AtEnd() && until <= since {
+		err = s.Empty()
 	}
-	end, summary, err := recording.End()
-	if err != nil {
-		return nil, err
-	}
-	in.Notes, in.Failed = summary.Notes, summary.Failed
-	return &source.State{State: end, Summary: in, NowNs: end.Now()}, nil
-}
-
-// now calls reached with the present state, or with the state at the end of the file.
-func (o *viewOptions) now(pids []int, reached func(s *source.State, of source.Regions)) (*source.State, error) {
-	s, err := o.source.Now()
-	if err == nil {
-		err = s.Select(pids)
-	}
-	if err != nil {
-		return nil, err
-	}
-	reached(s, source.EveryRegion)
-	return s, nil
+	return since, until, err
 }

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,8 @@ type Recording struct {
 	Reached  *event.Event
 	BeforeNs uint64
 
+	// options, if not nil, selected the file. They get its clock.
+	options *Options
 	end     *aggregate.State
 	summary *Summary
 	lines   lineFinder
@@ -44,30 +47,31 @@ type Regions = func(device int, region event.Region) bool
 // EveryRegion selects all regions.
 func EveryRegion(int, event.Region) bool { return true }
 
-// StateAt calls reached with the state at a moment. Each region has its peak at a different time:
-// for Peak it calls reached several times, each time with the regions that have their peak there.
-func (r *Recording) StateAt(m Moment, reached func(s *aggregate.State, of Regions)) error {
-	if m.AtEnd() {
-		end, _, err := r.End()
+// StateAt calls reached with the states at a moment, as a Source.
+func (r *Recording) StateAt(at Moment, reached func(s *State, of Regions)) (*State, error) {
+	handle := r.at(at, reached)
+	if at.AtEnd() {
+		end, err := r.ended(at, nil)
 		if err == nil {
 			reached(end, EveryRegion)
 		}
-		return err
+		return end, err
 	}
-	stops, err := r.find(m)
+	stops, err := r.find(at)
 	for err == nil && len(stops) > 0 {
-		stops, err = r.replay(stops, true, reached)
+		stops, err = r.replay(stops, true, handle)
 	}
-	return err
+	return r.ended(at, err)
 }
 
 // StateFrom is StateAt of the end of a span, but first calls begin with the same State at its
 // beginning.
-func (r *Recording) StateFrom(span Span, begin func(s *aggregate.State), reached func(s *aggregate.State, of Regions)) error {
+func (r *Recording) StateFrom(span Span, begin func(s *aggregate.State), reached func(s *State, of Regions)) (*State, error) {
 	from, to, err := r.findSpan(span)
 	if err != nil {
-		return err
+		return nil, r.absent(err)
 	}
+	handle := r.at(span.To, reached)
 	begun := false
 	_, err = r.replay(append([]stop{from}, to...), false, func(s *aggregate.State, of Regions) {
 		if !begun {
@@ -75,9 +79,40 @@ func (r *Recording) StateFrom(span Span, begin func(s *aggregate.State), reached
 			begin(s)
 			return
 		}
-		reached(s, of)
+		handle(s, of)
 	})
-	return err
+	return r.ended(span.To, err)
+}
+
+// at returns a function that calls reached with states at a moment.
+func (r *Recording) at(m Moment, reached func(s *State, of Regions)) func(*aggregate.State, Regions) {
+	of := Summary{Of: m.Of(r.Path)}
+	return func(s *aggregate.State, regions Regions) {
+		reached(&State{State: s, Summary: of, NowNs: s.Now()}, regions)
+	}
+}
+
+// ended returns the state at the end, after the one at a moment was read.
+func (r *Recording) ended(at Moment, err error) (*State, error) {
+	if err != nil {
+		return nil, r.absent(err)
+	}
+	end, summary, err := r.End()
+	if err != nil {
+		return nil, r.absent(err)
+	}
+	s := &State{State: end, Summary: *summary, NowNs: max(end.Now(), summary.EndNs)}
+	s.Of = at.Of(r.Path)
+	return s, nil
+}
+
+// absent returns an error for a selected process that is not in the file or, if all are, err.
+func (r *Recording) absent(err error) error {
+	of := cmp.Or(r.options, &Options{File: r.Path, PIDs: r.PIDs})
+	if errors.Is(err, term.ErrInterrupted) {
+		return err
+	}
+	return cmp.Or(of.Missing(), err)
 }
 
 // Follow brings a State to the end of the file, and calls begin and end with it at the beginning
@@ -146,6 +181,9 @@ func (r *Recording) End() (*aggregate.State, *Summary, error) {
 		return nil, nil, err
 	case n == 0:
 		return nil, nil, errors.New(r.Path + " has no events")
+	}
+	if r.options != nil {
+		r.options.clock = o.clock
 	}
 	r.end, r.summary = state, summary
 	return state, summary, nil

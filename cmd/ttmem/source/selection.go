@@ -45,11 +45,11 @@ func (o *Options) Missing() error {
 	if o.File == "" || len(o.PIDs) == 0 || ReadOnce(o.File) != nil {
 		return nil
 	}
-	s, err := atEnd(o.File)
+	end, _, err := (&Recording{Path: o.File}).End()
 	if err != nil {
 		return nil // reported before
 	}
-	return CheckPIDs(o.PIDs, s.Snapshot(), In(o.File))
+	return CheckPIDs(o.PIDs, end.Snapshot(), In(o.File))
 }
 
 // pidsOf returns the ids of all processes in order, including ended ones.

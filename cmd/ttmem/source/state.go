@@ -46,15 +46,8 @@ func (s *State) Select(pids []int) error {
 	return nil
 }
 
-// Now returns the present state, or the state at the end of the file. Ctrl-C ends reading.
+// Now returns the present state of the host's service or of what runs. Ctrl-C ends reading.
 func (o *Options) Now() (*State, error) {
-	if o.File != "" {
-		s, err := atEnd(o.File)
-		if err == nil {
-			o.clock = s.File.Clock()
-		}
-		return s, err
-	}
 	s, err := o.ofService()
 	if s != nil || err != nil {
 		return s, err
@@ -104,15 +97,6 @@ func (o *Options) ofService() (*State, error) {
 	s, err := ServiceState(ctx, client, o.Socket)
 	if ctx.Err() != nil {
 		return nil, term.ErrInterrupted
-	}
-	return s, err
-}
-
-// atEnd returns the state at the end of a file.
-func atEnd(path string) (*State, error) {
-	s, err := (&Options{File: path, StateOnly: true}).Seen()
-	if err == nil {
-		s.Of = "at the end of " + shownName(path)
 	}
 	return s, err
 }

@@ -187,7 +187,7 @@ func (p *Present) rows(v *arrangement) []*row {
 		if h.Count == 0 && !(v.order == byRate && rate > 0) {
 			continue // everything was freed, and only the order by rate shows such sites
 		}
-		a, ok := selected.Select(rowOf(h))
+		a, ok := selected.Select(alloc.RowOf(&h.Site))
 		s := p.sites[memory.StackID(h.Stack)]
 		if !ok || f.text != "" && !s.match(f.text, pattern) {
 			continue
@@ -236,17 +236,6 @@ func patternOf(text string) *regexp.Regexp {
 		pattern = regexp.MustCompile(flags + regexp.QuoteMeta(text))
 	}
 	return pattern
-}
-
-// rowOf returns a call site as a row, which pages select and name.
-func rowOf(h *memory.CallSite) alloc.Row {
-	layout := h.Layout.String()
-	if h.Static != event.NotStatic {
-		layout = h.Static.String()
-	}
-	return alloc.Row{
-		Devices: h.Devices, Region: h.Region, PID: h.PID, BeforeAttach: h.BeforeAttach, Layout: strings.ReplaceAll(layout, "_", " "),
-	}
 }
 
 // looks returns the looks of a call site's rows. By stack, the stack keeps rows apart, too, unless

@@ -4,13 +4,16 @@
 package top
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"math"
+	"os"
 	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
 
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
@@ -56,13 +59,13 @@ func (o *Options) sampler() *sampler {
 }
 
 // Run shows the view on a terminal until the user quits.
-func Run(in io.Reader, out io.Writer, o Options) error {
+func Run(in io.Reader, out *os.File, o Options) error {
 	l := o.sampler()
 	v := &view{
 		sampler: l, interval: o.Interval,
 		model: o.model(page.Painter{Color: o.Color, Attributes: true, ASCII: o.ASCII}),
 	}
-	p := tea.NewProgram(v, tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
+	p := tea.NewProgram(v, tea.WithInput(in), tea.WithOutput(terminal{out}), tea.WithoutSignalHandler())
 	done := make(chan struct{})
 	defer close(done)
 	go func() {
@@ -78,6 +81,24 @@ func Run(in io.Reader, out io.Writer, o Options) error {
 	}
 	return err
 }
+
+// A terminal is redrawn whole whatever was there before.
+//
+// Bubble Tea scrolls parts of the screen by their margins, and sets the margins back to the
+// screen's height. Where the terminal has grown meanwhile, these are those of the old height: all
+// that is drawn afterwards stays above them.
+type terminal struct{ *os.File }
+
+// Write resets the margins wherever the screen is cleared.
+func (t terminal) Write(p []byte) (int, error) {
+	const clear = ansi.CursorHomePosition + ansi.EraseEntireScreen
+	if _, err := t.File.Write(bytes.ReplaceAll(p, []byte(clear), []byte(resetMargins+clear))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+const resetMargins = "\x1b[r"
 
 // Once writes one frame with this many columns and at most so many lines, or with rows 0 all lines.
 // plain leaves out all escape sequences.

@@ -2,6 +2,8 @@ package top
 
 import (
 	"fmt"
+	"io"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -200,4 +202,20 @@ func TestGrowthAfterAMarkIsWhatWasAllocatedSinceAndIsStillThere(t *testing.T) {
 		s.press("M")
 		qt.Check(t, qt.IsFalse(strings.Contains(s.text(), "GROWTH")))
 	}
+}
+
+// A whole frame resets the margins that an older, smaller one may have left.
+func TestWholeFrameResetsMargins(t *testing.T) {
+	t.Parallel()
+	read, write, err := os.Pipe()
+	qt.Assert(t, qt.IsNil(err))
+	defer read.Close()
+	frame := "\x1b[H\x1b[2Jone\r\n"
+	n, err := terminal{write}.Write([]byte("a part" + frame + frame))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(n, len("a part"+frame+frame)))
+	qt.Assert(t, qt.IsNil(write.Close()))
+	written, err := io.ReadAll(read)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(string(written), "a part\x1b[r"+frame+"\x1b[r"+frame))
 }

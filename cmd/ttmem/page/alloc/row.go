@@ -75,6 +75,15 @@ type Row struct {
 	*Site
 }
 
+// RowOf is a row for the allocations of a call site.
+func RowOf(s *memory.Site) Row {
+	a := Row{Devices: s.Devices, Region: s.Region, PID: s.PID, BeforeAttach: s.BeforeAttach, Layout: s.Layout.String()}
+	if s.Static != event.NotStatic {
+		a.Layout = s.Static.String()
+	}
+	return a
+}
+
 // Bytes is its size on each chip.
 func (a *Row) Bytes() uint64 { return a.BytesPerBank * a.Banks }
 

@@ -91,12 +91,8 @@ func callsKey(stack *event.Stack, line lineOf) string {
 
 // rowOf is a row for a part; ok is false if the filter does not select it.
 func rowOf(n *alloc.Namer, p *memory.SiteAmount) (_ alloc.Row, ok bool) {
-	a := alloc.Row{
-		Devices: p.Devices, Region: p.Region, PID: p.PID, BytesPerBank: p.Bytes, Banks: 1, BeforeAttach: p.BeforeAttach, Layout: p.Layout.String(),
-	}
-	if p.Static != event.NotStatic {
-		a.Layout = p.Static.String()
-	}
+	a := alloc.RowOf(&p.Site)
+	a.BytesPerBank, a.Banks = p.Bytes, 1
 	return n.Row(a, p.Stack)
 }
 

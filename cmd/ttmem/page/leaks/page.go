@@ -75,7 +75,7 @@ func New(report analyze.LeakReport, o Options) *Page {
 	}}
 	known := make(map[int]bool)
 	for _, v := range p.Sites {
-		row, selected := p.names.Row(alloc.Row{Devices: v.Devices, Region: v.Region, PID: v.PID, Layout: v.Layout.String()}, v.Stack)
+		row, selected := p.names.Row(alloc.RowOf(&v.Site), v.Stack)
 		if !selected {
 			continue
 		}

@@ -118,7 +118,8 @@ func (r *Recording) Seek(at memory.Point) error {
 		return nil
 	}
 	m := source.Moment{Kind: source.AtPoint, Point: at}
-	return r.file.StateAt(m, func(s *aggregate.State, _ source.Regions) {
-		r.Show(s, r.file.Reached, r.file.BeforeNs)
+	_, err := r.file.StateAt(m, func(s *source.State, _ source.Regions) {
+		r.Show(s.State, r.file.Reached, r.file.BeforeNs)
 	})
+	return err
 }

@@ -1,0 +1,44 @@
+package source
+
+// A Source has states: a recording those at its moments; the host's service and a tracer the
+// present one.
+type Source interface {
+	// StateAt calls reached with the state at a moment. Each region has its peak at a different
+	// time: for Peak it calls reached several times, each time with the regions that have their
+	// peak there. It returns the last known state.
+	StateAt(at Moment, reached func(s *State, of Regions)) (end *State, err error)
+}
+
+// Present returns the recording or, without one, what runs now. If there are pids, its states have
+// only these processes.
+func (o *Options) Present(pids []int) Source { return o.open(o.Now, pids) }
+
+// Watched returns the recording or, without one, what the service has seen, or what runs, watched
+// to its end. If there are pids, its states have only these processes.
+func (o *Options) Watched(pids []int) Source { return o.open(o.Seen, pids) }
+
+func (o *Options) open(state func() (*State, error), pids []int) Source {
+	if o.File != "" {
+		return &Recording{Path: o.File, PIDs: pids, Quiet: o.Quiet, options: o}
+	}
+	return &running{state, pids}
+}
+
+// running is a Source of processes that run, or of a command that was run.
+type running struct {
+	state func() (*State, error)
+	pids  []int
+}
+
+// StateAt has one moment: the present.
+func (r *running) StateAt(_ Moment, reached func(s *State, of Regions)) (*State, error) {
+	s, err := r.state()
+	if err == nil {
+		err = s.Select(r.pids)
+	}
+	if err != nil {
+		return nil, err
+	}
+	reached(s, EveryRegion)
+	return s, nil
+}
