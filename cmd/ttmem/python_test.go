@@ -23,7 +23,7 @@ func TestPythonPackage(t *testing.T) {
 	exe, err := os.Executable()
 	qt.Assert(t, qt.IsNil(err))
 	stories := t.TempDir()
-	for _, name := range []string{"leak", "peak", "inference", "killed", "mesh", "held", "marks", "crowd"} {
+	for _, name := range []string{"leak", "peak", "inference", "killed", "mesh"} {
 		readStory(t, storyEvents(goldenFolder, name)).record(t, filepath.Join(stories, name+".ttmem"), 0)
 	}
 	for version, pandas := range pandasOf {
