@@ -183,3 +183,17 @@ func TestInterruptedExportsLeaveNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestPprofOpensAMoment: the real `go tool pprof` shows what was live at a mark.
+func TestPprofOpensAMoment(t *testing.T) {
+	path := writeEvents(t, "model.ttmem", exportedEvents())
+	out := filepath.Join(t.TempDir(), "x.pb.gz")
+	qt.Assert(t, qt.IsNil(execute("export", path, "--to", "pprof", "--at", "one", "-o", out)))
+	top := answerOf(t, "go", "tool", "pprof", "-top", out)
+	qt.Check(t, qt.StringContains(top, "Type: inuse_space\n"))
+	qt.Check(t, qt.StringContains(top, "Showing nodes accounting for 12kB, 100% of 12kB total"))
+	qt.Check(t, qt.Matches(top, `(?s).*12kB *100% *100% *12kB *100% *second\n.*`))
+	qt.Check(t, qt.Equals(answerOf(t, "go", "tool", "pprof", "-comments", out), "Memory of Tenstorrent devices, by ttmem.\n"+
+		"inuse is what was not given back explicitly, peak what was allocated when a region of a device was fullest.\n"+
+		"Memory at the mark one, of model.ttmem.\n"))
+}

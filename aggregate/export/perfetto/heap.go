@@ -17,8 +17,9 @@ const maxProfiles = 64
 type heap struct {
 	// peaks are the numbers of the events at which a region has its peak, in order.
 	peaks []memory.PeakPoint
-	marks int
-	index uint64
+	// atPeaks and atMarks count profiles, and index all of them.
+	atPeaks, atMarks int
+	index            uint64
 	// totals are those that were written.
 	totals map[heapKey]heapTotal
 }
@@ -45,9 +46,10 @@ func (h *heap) after(w *Writer, e *event.Event) {
 		h.peaks = h.peaks[1:]
 	}
 	switch {
-	case reached && h.index < maxProfiles:
-	case e.Kind == event.Mark && e.PID == 0 && h.marks < maxProfiles:
-		h.marks++
+	case reached && h.atPeaks < maxProfiles:
+		h.atPeaks++
+	case e.Kind == event.Mark && e.PID == 0 && h.atMarks < maxProfiles:
+		h.atMarks++
 	default:
 		return
 	}

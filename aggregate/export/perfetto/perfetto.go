@@ -13,6 +13,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
@@ -117,7 +118,8 @@ func (w *Writer) Event(e *event.Event, s *aggregate.State) {
 	case event.CBFree, event.KernelUnload:
 		w.endProgram(objectKey{e.PID, e.ProgramID}, e.TimeNs)
 	case event.AllocFailed:
-		w.instant(w.track(e.PID, "failed allocations"), e.TimeNs, e.Stack, cmp.Or(e.Message, "failed allocation"), e.SizeBytes)
+		message, _, _ := strings.Cut(e.Message, "\n") // without the backtrace
+		w.instant(w.track(e.PID, "failed allocations"), e.TimeNs, e.Stack, cmp.Or(message, "failed allocation"), e.SizeBytes)
 	case event.Mark:
 		w.instant(w.track(e.PID, "marks"), e.TimeNs, nil, e.Cause, 0)
 	case event.Lost:

@@ -183,7 +183,7 @@ func TestATraceHasAllThatHappened(t *testing.T) {
 		{Kind: event.Mark, Cause: "warm\x1b"},
 		buffer(event.Alloc, 3, event.DRAM, 2048, nil, 0, 1),
 		buffer(event.Alloc, 3, event.DRAM, 2048, stack, 0, 1), // a free was lost
-		{Kind: event.AllocFailed, PID: 4242, Devices: []int{0}, Region: event.L1, SizeBytes: 1 << 30, Message: "Out of Memory", Stack: stack},
+		{Kind: event.AllocFailed, PID: 4242, Devices: []int{0}, Region: event.L1, SizeBytes: 1 << 30, Message: "Out of Memory\nbacktrace:", Stack: stack},
 		{Kind: event.Lost, PID: 4242, Count: 12, Cause: "ring buffer full"},
 		{Kind: event.KernelUnload, PID: 4242, ProgramID: 7},
 		{Kind: event.CBFree, PID: 4242, ProgramID: 7},
