@@ -1,0 +1,125 @@
+package owner
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"ttmem/tracer/heap/accessor"
+)
+
+// Tensors reads the ttnn tensors of a process with the library's own accessors.
+type Tensors struct {
+	Machine *accessor.Machine
+}
+
+// A Tensor is a tensor on a device.
+type Tensor struct {
+	// Buffer is the address of its Buffer.
+	Buffer uint64
+	// Shape is the logical shape; DType and Layout are named as ttnn's enums are.
+	Shape  []uint32
+	DType  string
+	Layout string
+}
+
+// String is the tensor as people write it: bf16[1,32,4096,128] TILE.
+func (t *Tensor) String() string {
+	return t.DType + strings.ReplaceAll(fmt.Sprint(t.Shape), " ", ",") + " " + t.Layout
+}
+
+// TypeName is the name of the Python type of tensors.
+const TypeName = "ttnn._ttnn.tensor.Tensor"
+
+var (
+	dtypes  = []string{"bf16", "f32", "u32", "bfp8", "bfp4", "u8", "u16", "i32"}
+	layouts = []string{"ROW_MAJOR", "TILE"}
+)
+
+var errNotReady = errors.New("no tensor: it is not constructed, or was destroyed")
+
+// of returns the C++ object in an instance of a class that nanobind made.
+func (t *Tensors) of(instance uint64) (uint64, error) {
+	// nb_inst: the object's head, the i32 distance of the C++ object, then bits: 2 of its state,
+	// and whether the distance leads to it or to a pointer
+	const (
+		ready  = 2
+		direct = 1 << 2
+	)
+	var b [24]byte
+	if !t.Machine.Read(instance, b[:]) || b[20]&3 != ready {
+		return 0, errNotReady
+	}
+	at := instance + uint64(int64(int32(binary.LittleEndian.Uint32(b[16:]))))
+	if b[20]&direct != 0 {
+		return at, nil
+	}
+	if !t.Machine.Read(at, b[:8]) {
+		return 0, errNotReady
+	}
+	return binary.LittleEndian.Uint64(b[:]), nil
+}
+
+// call calls an accessor of Tensor by the end of its mangled name.
+func (t *Tensors) call(tensor uint64, name string) (uint64, error) {
+	at := t.Machine.Function("_ZNK4ttnn6Tensor"+name, "_ZNK2tt8tt_metal6Tensor"+name)
+	if at == 0 {
+		return 0, errors.New("the library has no Tensor accessor " + name)
+	}
+	value, _, err := t.Machine.Call(at, tensor)
+	return value, err
+}
+
+// Read reads the tensor that is an instance of the Python type. A tensor without a Buffer, such
+// as one on the host, is an error.
+func (t *Tensors) Read(instance uint64) (tensor Tensor, err error) {
+	object, err := t.of(instance)
+	if err != nil {
+		return tensor, err
+	}
+	if tensor.Buffer, err = t.call(object, "6bufferEv"); err != nil {
+		return tensor, err
+	}
+	dtype, err := t.call(object, "5dtypeEv")
+	if err != nil {
+		return tensor, err
+	}
+	layout, err := t.call(object, "6layoutEv")
+	if err != nil {
+		return tensor, err
+	}
+	tensor.DType, tensor.Layout = nameOf(dtypes, uint8(dtype)), nameOf(layouts, uint8(layout))
+	shape, err := t.call(object, "13logical_shapeEv")
+	if err != nil {
+		return tensor, err
+	}
+	view := t.Machine.Function("_ZNK2tt8tt_metal9ShapeBase4viewEv")
+	if view == 0 {
+		return tensor, errors.New("the library has no ShapeBase::view")
+	}
+	at, n, err := t.Machine.Call(view, shape)
+	if err != nil {
+		return tensor, err
+	}
+	const maxRank = 64
+	if n > maxRank {
+		return tensor, fmt.Errorf("a tensor of %d dimensions", n)
+	}
+	b := make([]byte, 4*n)
+	if !t.Machine.Read(at, b) {
+		return tensor, errNotReady
+	}
+	for ; len(b) > 0; b = b[4:] {
+		tensor.Shape = append(tensor.Shape, binary.LittleEndian.Uint32(b))
+	}
+	return tensor, nil
+}
+
+// nameOf returns the name of a value of an enum; its number if it is new.
+func nameOf(names []string, value uint8) string {
+	if int(value) < len(names) {
+		return names[value]
+	}
+	return fmt.Sprint(value)
+}
