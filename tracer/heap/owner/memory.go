@@ -16,15 +16,18 @@ type Memory interface {
 
 const (
 	pageSize = 4096
-	// maxPages bounds the pages that are kept. All are dropped where there are more.
-	maxPages = 64 << 20 / pageSize
+	// maxPages bounds the pages that are kept in each of two generations.
+	maxPages = 24 << 20 / pageSize
 )
 
 // pages are the parts of a memory that were read.
 type pages struct {
 	ctx  context.Context
 	from Memory
-	kept map[uint64]*[pageSize]byte
+	// young are the pages that were used last, and old those before them. Where there are too many
+	// young ones, they become old, and the old ones that were not used since are dropped.
+	young, old map[uint64]*[pageSize]byte
+	free       []*[pageSize]byte
 	// last is the page that was used last, at lastAt
 	last   *[pageSize]byte
 	lastAt uint64
@@ -34,12 +37,14 @@ type pages struct {
 }
 
 func newPages(ctx context.Context, from Memory, limit int64) *pages {
-	return &pages{ctx: ctx, from: from, kept: make(map[uint64]*[pageSize]byte), lastAt: 1, left: limit}
+	p := &pages{ctx: ctx, from: from, left: limit}
+	p.forget()
+	return p
 }
 
 // forget makes later reads see the memory as it is then.
 func (p *pages) forget() {
-	clear(p.kept)
+	p.young, p.old = make(map[uint64]*[pageSize]byte), nil
 	p.last, p.lastAt = nil, 1
 }
 
@@ -48,23 +53,43 @@ func (p *pages) page(at uint64) *[pageSize]byte {
 	if at == p.lastAt {
 		return p.last
 	}
-	page, known := p.kept[at]
-	if !known && p.err == nil {
-		if p.left -= pageSize; p.left < 0 {
-			p.err = errTooMuch
-			return nil
+	page, known := p.young[at]
+	if !known {
+		if len(p.young) >= maxPages {
+			for _, unused := range p.old {
+				if unused != nil {
+					p.free = append(p.free, unused)
+				}
+			}
+			p.young, p.old = make(map[uint64]*[pageSize]byte, maxPages), p.young
 		}
-		if len(p.kept) >= maxPages {
-			p.forget()
+		if page, known = p.old[at]; known {
+			delete(p.old, at)
+		} else {
+			page = p.readPage(at)
 		}
-		page = new([pageSize]byte)
-		done, err := p.from.Memory(p.ctx, []host.Range{{Address: at, Data: page[:]}})
-		if p.err = err; done == 0 || err != nil {
-			page = nil
-		}
-		p.kept[at] = page
+		p.young[at] = page
 	}
 	p.last, p.lastAt = page, at
+	return page
+}
+
+func (p *pages) readPage(at uint64) *[pageSize]byte {
+	if p.left -= pageSize; p.left < 0 && p.err == nil {
+		p.err = errTooMuch
+	}
+	if p.err != nil {
+		return nil
+	}
+	page := new([pageSize]byte)
+	if n := len(p.free); n > 0 {
+		page, p.free = p.free[n-1], p.free[:n-1]
+	}
+	done, err := p.from.Memory(p.ctx, []host.Range{{Address: at, Data: page[:]}})
+	if p.err = err; done == 0 || err != nil {
+		p.free = append(p.free, page)
+		return nil
+	}
 	return page
 }
 

@@ -23,6 +23,8 @@ type Limits struct {
 const (
 	defaultObjects = 6 << 20
 	defaultBytes   = 2 << 30
+	// confirmBytes is how much is read for the second look.
+	confirmBytes = 1 << 30
 )
 
 // A Heap is the Python heap of a process.
@@ -37,6 +39,7 @@ type Heap struct {
 	IsTarget func(typeName string) bool
 	// User reports whether a module belongs to the user's program, by its name and file.
 	User func(name, file string) bool
+	BytesRead int64
 }
 
 // A walk is one search.
@@ -100,7 +103,9 @@ func (h *Heap) Find(ctx context.Context, limits Limits, enough func(object uint6
 		return nil, err
 	}
 	err = w.run(enough)
+	h.BytesRead = limits.Bytes - w.left
 	w.forget() // every path is read again
+	w.left, w.err = confirmBytes, nil
 	confirmed := w.confirm()
 	for _, at := range w.targets {
 		n := &w.nodes[at]
