@@ -167,7 +167,7 @@ func (s *State) Profile() *memory.Profile {
 			one := &p.Samples[at]
 			one.Allocated.Add(h.Allocated)
 			one.Live.Add(h.Amount)
-			one.Live.Add(h.Ended)
+			one.Ended.Add(h.Ended)
 			one.Peak.Add(peak.Amount)
 		}
 	}

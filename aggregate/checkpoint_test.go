@@ -33,6 +33,9 @@ func known(t *testing.T, s *aggregate.State) string {
 	qt.Assert(t, qt.IsNil(err))
 	var b strings.Builder
 	b.Write(bytes.ReplaceAll(text, []byte(","), []byte(",\n")))
+	for _, d := range s.Snapshot().Devices {
+		fmt.Fprintf(&b, "\n%v", d.Failures)
+	}
 	for _, h := range s.Buffers() {
 		fmt.Fprintf(&b, "\n%+v", h)
 	}

@@ -18,6 +18,7 @@ type chip struct {
 	capacities capacities
 	used       usage
 	pools      [event.BankedRegions]pool
+	failures   [event.NumRegions]uint64
 	// users are the users whose processes have used the chip, in order: up to
 	// maxChipUsers, and one more if there were more.
 	users []int

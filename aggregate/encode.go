@@ -10,7 +10,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 10
+const stateVersion = 11
 
 // Limits for reading: damaged input must not cost more than a large State.
 const (
@@ -105,6 +105,9 @@ func (c *stateCodec) chip(p **chip) {
 	c.Text(&one.arch)
 	c.Value(&one.capacities)
 	c.Bool(&one.partial)
+	for i := range one.failures {
+		c.Uint(&one.failures[i])
+	}
 	codec.List(c.Codec, &one.users, func(uid *int) { codec.Number(c.Codec, uid) })
 	for i := range one.pools {
 		one.pools[i].Code(c.Codec)

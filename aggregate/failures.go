@@ -23,6 +23,11 @@ func (s *State) fail(e *event.Event) {
 		failure.UID, failure.Evidence = p.name.about.UID, s.evidence(p, e)
 	}
 	s.failures.Add(failure)
+	for _, id := range e.Devices {
+		if c := s.chips[id]; c != nil && e.Region < event.NumRegions {
+			c.failures[e.Region]++
+		}
+	}
 }
 
 // resolveStacks resolves the call stacks in failures and operations of a process that ended. An
@@ -90,6 +95,6 @@ func (s *State) clashing(e *event.Event) []memory.Static {
 	}
 	return slices.DeleteFunc(s.Statics(e.Devices[0]), func(one memory.Static) bool {
 		return one.PID != e.PID || one.ProgramID != e.ProgramID || one.Global ||
-			e.StaticKind != event.NotStatic && kindOfFree(one.Kind) != e.StaticKind
+			e.StaticKind != event.NotStatic && one.Kind.FreedAs() != e.StaticKind
 	})
 }

@@ -36,6 +36,16 @@ func (s *State) Timelines() (list []memory.RegionTimeline) {
 	return list
 }
 
+// Level returns the present values of the timelines of a region of a chip: the bytes in use, and
+// the part of circular buffers.
+func (s *State) Level(device int, region event.Region) (bytes, static uint64) {
+	c := s.chips[device]
+	if c == nil || int(region) >= event.BankedRegions {
+		return 0, 0
+	}
+	return c.pools[region].Level()
+}
+
 // RegionPeaks returns the peaks of all regions that were ever used, in order of
 // chip and region.
 func (s *State) RegionPeaks() []memory.RegionPeak {

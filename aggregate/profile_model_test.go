@@ -205,7 +205,7 @@ func checkAgainstModel(t *testing.T, p *memory.Profile, m *profileModel, comment
 		if f := m.result[at]; f != nil {
 			want = *f
 		}
-		qt.Assert(t, qt.Equals(figures{s.Allocated, s.Live, s.Peak}, want), comment)
+		qt.Assert(t, qt.Equals(figures{s.Allocated, s.Unfreed(), s.Peak}, want), comment)
 	}
 	for at := range m.result {
 		qt.Assert(t, qt.IsTrue(seen[at]), comment)

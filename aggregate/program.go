@@ -94,7 +94,7 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 	if g == nil || len(g.static) == 0 {
 		return
 	}
-	ends := func(entry staticEntry) bool { return kind == event.NotStatic || kindOfFree(entry.kind) == kind }
+	ends := func(entry staticEntry) bool { return kind == event.NotStatic || entry.kind.FreedAs() == kind }
 	for _, entry := range g.static {
 		if !ends(entry) {
 			continue
@@ -126,15 +126,6 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 		}
 	}
 	c.tidy(programID)
-}
-
-// kindOfFree returns the kind with which an entry is freed: scratchpads are freed with the
-// dataflow buffers.
-func kindOfFree(kind event.StaticKind) event.StaticKind {
-	if kind == event.Scratchpad {
-		return event.DataflowBuffer
-	}
-	return kind
 }
 
 // A programStatic is a circular buffer that a program has or had.

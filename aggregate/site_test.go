@@ -42,7 +42,7 @@ func TestACallSiteIsOneWithSeveralAllocators(t *testing.T) {
 	qt.Check(t, qt.Equals(peak.TimeNs, 10))
 	sample := s.Profile().Samples[0]
 	qt.Check(t, qt.Equals(sample.Allocated.Count, 2+reopened))
-	qt.Check(t, qt.Equals(sample.Live.Count, 2+reopened)) // none was freed explicitly
+	qt.Check(t, qt.Equals(sample.Unfreed().Count, 2+reopened)) // none was freed explicitly
 	qt.Check(t, qt.HasLen(s.Buffers(), 2))
 	left := s.Snapshot().Processes[0].Unfreed
 	qt.Assert(t, qt.HasLen(left, 1))

@@ -38,7 +38,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 		for region := range event.Region(event.BankedRegions) {
 			d.Regions.Banked(region).FreeSpace = free[c.id][region]
 		}
-		d.Processes = processes[c.id]
+		d.Processes, d.Failures = processes[c.id], c.failures
 		snap.Devices = append(snap.Devices, d)
 	}
 	return snap

@@ -11,21 +11,23 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// ttmem-pytest, installed by pip from the tree, fails the tests that leave device memory or
+// The pytest plugin, installed by pip from the tree, fails the tests that leave device memory or
 // use too much of it, names the line, and lets the others pass.
 func TestPytestPlugin(t *testing.T) {
 	t.Parallel()
 	env := setup(t, "0.81.1", "3.10")
 	dir := t.TempDir()
 	under := env.Command(context.Background(), "n150")
-	plugin, err := filepath.Abs("../cmd/ttmem-pytest")
+	plugin, err := filepath.Abs("../python/ttmem")
 	qt.Assert(t, qt.IsNil(err))
 	// pip builds inside the source folder
 	source := filepath.Join(dir, "source")
 	qt.Assert(t, qt.IsNil(os.CopyFS(source, os.DirFS(plugin))))
-	packages := filepath.Join(dir, "packages") // not a site folder: pytest must find it anyway
-	out, err := exec.Command(under.Path, "-m", "pip", "install", "--quiet", "--target", packages, source).CombinedOutput()
-	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	packages := filepath.Join(dir, "packages")                                // not a site folder: pytest must find it anyway
+	for _, args := range [][]string{{"pytest>=7.4"}, {"--no-deps", source}} { // without pandas, whose numpy is not ttnn's
+		out, err := exec.Command(under.Path, append([]string{"-m", "pip", "install", "--quiet", "--target", packages}, args...)...).CombinedOutput()
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	}
 
 	pytest := func(args ...string) (string, int) {
 		cmd := exec.Command(under.Path, append([]string{"-m", "pytest", "-p", "no:cacheprovider", "--ttmem-command", ttmem}, args...)...)
@@ -84,6 +86,20 @@ func TestPytestPlugin(t *testing.T) {
 	text, status = pytest("-v", "--no-ttmem", "test_limits.py::test_leaks")
 	qt.Check(t, qt.Equals(status, 0))
 	qt.Check(t, qt.IsFalse(strings.Contains(text, "device memory")))
+	// limits of all tests; a mark replaces those that it names
+	ini := filepath.Join(dir, "pytest.ini")
+	qt.Assert(t, qt.IsNil(os.WriteFile(ini, []byte("[pytest]\nttmem_limit_leaks = 64 KiB\nttmem_limit_peak =\n    L1: 16 KiB\n    DRAM: 1 GiB\n"), 0o600)))
+	text, status = pytest("-v", "-c", ini, "--rootdir", ".", "test_limits.py::test_clean", "test_limits.py::test_unmarked", "test_limits.py::test_spared")
+	qt.Check(t, qt.Equals(status, 1))
+	for name, want := range map[string]bool{"test_clean": false, "test_unmarked": true, "test_spared": false} {
+		qt.Check(t, qt.Equals(fails(t, text, name), want), qt.Commentf("%s", name))
+	}
+	qt.Check(t, qt.StringContains(text, "left 528.0 KiB allocated, more than limit_leaks = 64.0 KiB:"))
+	for _, setting := range []string{"ttmem_limit_peak=L9: 4 KiB", "ttmem_limit_peak=L1", "ttmem_limit_leaks=much"} {
+		text, status = pytest("-o", setting, "test_limits.py::test_clean")
+		qt.Check(t, qt.Equals(status, 4)) // a mistake in the use of pytest
+		qt.Check(t, qt.Matches(text, `(?s).*ERROR: ttmem limits: .*(no region 'L9'|is not a size).*`))
+	}
 	text, status = pytest("-v", "--ttmem-command", "/nonexistent/ttmem", "test_limits.py::test_clean", "test_limits.py::test_unmarked")
 	qt.Check(t, qt.Equals(status, 1))
 	qt.Check(t, qt.StringContains(text, "device memory cannot be measured: no /nonexistent/ttmem"))

@@ -1,9 +1,11 @@
-// Package export writes profiles as folded stacks, for pprof, and as a flame graph page.
+// Package export writes profiles as folded stacks, for pprof and speedscope, and as a flame graph
+// page.
 package export
 
 import (
 	"fmt"
 	"path"
+	"slices"
 	"time"
 
 	"ttmem/aggregate/memory"
@@ -14,6 +16,41 @@ import (
 type Options struct {
 	// Begun is when tracing began, by the wall clock; zero to leave it out.
 	Begun time.Time
+	// Of is the origin of the profile, for readers: "at the end of model.ttmem".
+	Of string
+	// Value is the name of the value that is written alone, or shown first; "" is the format's own
+	// choice.
+	Value string
+}
+
+// A Value is a figure of a sample, with the name that pprof has for such figures.
+type Value struct {
+	Name string
+	// Unit is that of pprof: count or bytes.
+	Unit string
+	// about is its name for people.
+	about string
+	// Of returns the figure.
+	Of func(*memory.Sample) uint64
+}
+
+// Values are the figures of profiles.
+var Values = []Value{
+	{"alloc_objects", "count", "allocated", func(s *memory.Sample) uint64 { return s.Allocated.Count }},
+	{"alloc_space", "bytes", "allocated", func(s *memory.Sample) uint64 { return s.Allocated.Bytes }},
+	{"inuse_objects", "count", "live", func(s *memory.Sample) uint64 { return s.Unfreed().Count }},
+	{"inuse_space", "bytes", "live", func(s *memory.Sample) uint64 { return s.Unfreed().Bytes }},
+	{"peak_objects", "count", "live at the peak", func(s *memory.Sample) uint64 { return s.Peak.Count }},
+	{"peak_space", "bytes", "live at the peak", func(s *memory.Sample) uint64 { return s.Peak.Bytes }},
+}
+
+// ValueOf returns the value with that name; nil if there is none.
+func ValueOf(name string) *Value {
+	i := slices.IndexFunc(Values, func(v Value) bool { return v.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &Values[i]
 }
 
 // noStack replaces the frames of samples without a stack.
@@ -22,9 +59,9 @@ const noStack = "[no stack]"
 // unknown is the name of an unknown function.
 const unknown = "[unknown]"
 
-// frames returns the calls of a sample, innermost first. There is at least one.
-func frames(s *memory.Sample) []event.Frame {
-	if list := s.Stack.Frames(); len(list) > 0 {
+// frames returns the calls of a stack, innermost first. There is at least one.
+func frames(s *event.Stack) []event.Frame {
+	if list := s.Frames(); len(list) > 0 {
 		return list
 	}
 	return []event.Frame{{Name: noStack}}

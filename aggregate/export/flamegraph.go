@@ -18,6 +18,10 @@ import (
 var (
 	//go:embed flamegraph.html
 	flameHTML string
+	//go:embed flame.css
+	flameCSS string
+	//go:embed flametext.js
+	flameTextJS string
 	//go:embed flamemodel.js
 	flameModelJS string
 	//go:embed flametable.js
@@ -26,8 +30,17 @@ var (
 	flameLayoutJS string
 	//go:embed flamestate.js
 	flameStateJS string
+	//go:embed flameview.js
+	flameViewJS string
 	//go:embed flamegraph.js
 	flameJS string
+)
+
+// FlameStyle and FlameScript are the style sheet and the JavaScript of a flame graph, for other
+// pages that have one.
+var (
+	FlameStyle  = flameCSS
+	FlameScript = flameTextJS + flameModelJS + flameTableJS + flameLayoutJS + flameStateJS + flameViewJS
 )
 
 // FlameGraph writes the profile as one self-contained HTML page: a flame graph and a table of
@@ -45,10 +58,14 @@ func FlameGraph(w io.Writer, p *memory.Profile, o Options) (stacks int, err erro
 		write func() error
 	}{
 		{"{{title}}", func() error { return writeText(out, "Device memory by call stack - "+summary) }},
+		{"{{style}}", func() error {
+			_, err := out.WriteString(FlameStyle)
+			return err
+		}},
 		{"{{what}}", func() error { return writeText(out, summary) }},
 		{"{{data}}", func() error { return t.writeJSON(out, o) }},
 		{"{{script}}", func() error {
-			_, err := out.WriteString(flameModelJS + flameTableJS + flameLayoutJS + flameStateJS + flameJS)
+			_, err := out.WriteString(FlameScript + flameJS)
 			return err
 		}},
 	} {
@@ -71,119 +88,21 @@ func writeText(out *bufio.Writer, s string) error {
 	return err
 }
 
-// A flameTree has the stacks of all samples in one tree, from the outermost frame on. It stores
-// each name once.
+// A flameTree has the stacks of all samples in one tree.
 type flameTree struct {
+	*Stacks
 	profile *memory.Profile
 	samples []memory.Sample
 	seen    distinct
-
-	strings map[string]int
-	list    []string
-	frames  map[flameFrame]int32
-	order   []flameFrame
-	nodes   []flameNode
-	index   map[flameEdge]int32
-	// leaf is the innermost node of each stack.
-	leaf map[*event.Stack]int32
 }
-
-// A flameFrame is a native function or a line of a Python function. A native function is one box
-// for all its calls; their lines are in the nodes.
-type flameFrame struct {
-	kind               int
-	name, file, module int
-	line               int
-	inlined            bool
-}
-
-// The kinds of frames in the page's data.
-const (
-	flameNative = iota
-	flamePython
-	flameOther
-)
-
-type flameNode struct {
-	parent, frame int32
-	// line is 0 if it is not known, and severalLines if it differs.
-	line int
-}
-
-const severalLines = -1
-
-type flameEdge struct{ parent, frame int32 }
 
 func newFlameTree(p *memory.Profile) *flameTree {
-	t := &flameTree{
-		profile: p, samples: p.Samples, seen: make(distinct),
-		strings: map[string]int{"": 0}, list: []string{""},
-		frames: make(map[flameFrame]int32),
-		nodes:  make([]flameNode, 1), // the root
-		index:  make(map[flameEdge]int32),
-		leaf:   make(map[*event.Stack]int32),
-	}
+	t := &flameTree{Stacks: NewStacks(), profile: p, samples: p.Samples, seen: make(distinct)}
 	for i := range t.samples {
 		t.seen.add(t.samples[i].Stack)
-		t.add(&t.samples[i])
+		t.Add(t.samples[i].Stack)
 	}
 	return t
-}
-
-// add adds the sample's stack to the tree if it is new.
-func (t *flameTree) add(s *memory.Sample) {
-	if _, ok := t.leaf[s.Stack]; ok {
-		return
-	}
-	var at int32
-	list := frames(s)
-	for i := len(list) - 1; i >= 0; i-- {
-		at = t.child(at, t.frame(&list[i]), list[i].Line)
-	}
-	t.leaf[s.Stack] = at
-}
-
-func (t *flameTree) child(parent, frame int32, line int) int32 {
-	edge := flameEdge{parent, frame}
-	i, ok := t.index[edge]
-	if !ok {
-		i = int32(len(t.nodes))
-		t.index[edge] = i
-		t.nodes = append(t.nodes, flameNode{parent, frame, line})
-	} else if n := &t.nodes[i]; n.line != line {
-		n.line = severalLines
-	}
-	return i
-}
-
-func (t *flameTree) frame(f *event.Frame) int32 {
-	key := flameFrame{
-		kind: flameOther, name: t.string(functionName(f)), file: t.string(f.File), module: t.string(f.Module),
-		inlined: f.Inlined,
-	}
-	switch f.Kind {
-	case event.Native:
-		key.kind = flameNative
-	case event.Python:
-		key.kind, key.line = flamePython, f.Line
-	}
-	i, ok := t.frames[key]
-	if !ok {
-		i = int32(len(t.order))
-		t.frames[key] = i
-		t.order = append(t.order, key)
-	}
-	return i
-}
-
-func (t *flameTree) string(s string) int {
-	i, ok := t.strings[s]
-	if !ok {
-		i = len(t.list)
-		t.strings[s] = i
-		t.list = append(t.list, event.Printable(s))
-	}
-	return i
 }
 
 // summary returns a line with the content of the page and the time of the trace.
@@ -236,11 +155,9 @@ type flameHead struct {
 	Groups [][3]any `json:"groups"`
 }
 
-// writeJSON writes the data of the page. Numbers are in flat lists, because there may be
-// millions. A frame has kind, name, file, module, line and inlined. A node has the distance to
-// its parent, its frame and its line; the root is left out. A sample has its group, its node, and
-// the count and bytes of allocated, live and peak. The text cannot close its HTML element: json
-// writes < as \u003c.
+// writeJSON writes the data of the page: that of the stacks, and the samples. Numbers are in flat
+// lists, because there may be millions. A sample has its group, its node, and the count and bytes
+// of allocated, live and peak. The text cannot close its HTML element: json writes < as \u003c.
 func (t *flameTree) writeJSON(out *bufio.Writer, o Options) error {
 	head := flameHead{Begun: o.Begun}
 	for _, process := range t.profile.Processes {
@@ -259,27 +176,17 @@ func (t *flameTree) writeJSON(out *bufio.Writer, o Options) error {
 		}
 		groups[i] = len(head.Groups) - 1
 	}
-	frames, nodes, samples := []int64{}, []int64{}, []int64{}
-	for _, f := range t.order {
-		inlined := int64(0)
-		if f.inlined {
-			inlined = 1
-		}
-		frames = append(frames, int64(f.kind), int64(f.name), int64(f.file), int64(f.module), int64(f.line), inlined)
-	}
-	for i, n := range t.nodes[1:] {
-		nodes = append(nodes, int64(i+1)-int64(n.parent), int64(n.frame), int64(n.line))
-	}
+	stacks, samples := t.Data(), []int64{}
 	for i := range t.samples {
 		s := &t.samples[i]
 		samples = append(samples, int64(groups[i]), int64(t.leaf[s.Stack]), clamp(s.Allocated.Count), clamp(s.Allocated.Bytes),
-			clamp(s.Live.Count), clamp(s.Live.Bytes), clamp(s.Peak.Count), clamp(s.Peak.Bytes))
+			clamp(s.Unfreed().Count), clamp(s.Unfreed().Bytes), clamp(s.Peak.Count), clamp(s.Peak.Bytes))
 	}
 	separator := "{"
 	for _, part := range []struct {
 		name  string
 		value any
-	}{{"head", head}, {"strings", t.list}, {"frames", frames}, {"nodes", nodes}, {"samples", samples}} {
+	}{{"head", head}, {"strings", stacks.Strings}, {"frames", stacks.Frames}, {"nodes", stacks.Nodes}, {"samples", samples}} {
 		text, err := event.MarshalJSON(part.value)
 		if err != nil {
 			return err

@@ -1,216 +1,47 @@
 "use strict";
-// The page of flamegraph.html: draws what flamemodel.js has, and does what the
-// user wants.
+// The page of flamegraph.html: its controls, search and address.
 (() => {
-  const { NATIVE, PYTHON, OTHER, groups, frames, processes, processName, formatBytes, formatCount, formatPercent } = flame;
   const $ = (id) => document.getElementById(id);
-  const ROW = 20, GAP = 1, { NARROW } = flameLayout; // pixels
+  const flame = flameModel(JSON.parse($("data").textContent), ["allocated", "live", "peak"]);
+  const { NATIVE, PYTHON, groups, frames, processes, processName } = flame;
+  const { formatBytes, formatCount, patternOf } = flameText;
   const CHOICES = ["amount", "unit", "process", "device", "region", "split"];
 
   let tree; // see flame.build
   let usual; // the values of the controls at the beginning
-  const frame = (id) => flame.frame(tree, id);
-  const text = (id) => (tree.node[id] ? frame(id).text : tree.label[id]);
   const formatValue = (n) => ($("unit").value === "bytes" ? formatBytes(n) : formatCount(n));
+  const isTable = () => $("layout").value === "table";
+  const view = flameView(flame, {
+    canvas: $("canvas"), view: $("view"), spacer: $("spacer"), tip: $("tip"), empty: $("empty"), detail: $("detail"),
+  }, {
+    formatValue,
+    isFlame: () => $("layout").value === "flame",
+    zoomed: () => { tellMatched(); store(true); },
+  });
 
   // --- search -------------------------------------------------------------
-  let pattern = null;      // null: nothing is searched
-  let found = null;        // see flame.mark
-  let foundBelow = null;
-  let foundNative = false; // also frames that are not shown
+  let pattern = null; // null: nothing is searched
+  let marks = null;   // see flame.mark
 
   function search() {
     readPattern();
     mark();
+    tellMatched();
   }
 
   function readPattern() {
-    const source = $("search").value;
-    pattern = null;
-    $("search").classList.remove("bad");
-    if (!source) return;
-    try {
-      // as in many editors: capitals matter where there are any
-      pattern = new RegExp(source, source === source.toLowerCase() ? "iu" : "u");
-    } catch {
-      $("search").classList.add("bad");
-      $("matched").textContent = "not a regular expression";
-    }
+    pattern = patternOf($("search").value);
+    $("search").classList.toggle("bad", pattern === undefined);
   }
 
   function mark() {
-    found = foundBelow = null;
-    if (!pattern) {
-      if (!$("search").classList.contains("bad")) $("matched").textContent = "";
-      return;
-    }
-    ({ found, below: foundBelow, native: foundNative } = flame.mark(tree, pattern));
-    tellMatched();
+    marks = pattern ? flame.mark(tree, pattern) : null;
+    view.mark(marks);
   }
 
   function tellMatched() {
-    if (!foundBelow) return;
-    // within something that matches, all does
-    let all = false;
-    for (let i = zoomed; i >= 0; i = tree.parent[i]) all ||= Boolean(found[i]);
-    const sum = all ? tree.value[zoomed] : foundBelow[zoomed];
-    const unseen = sum === 0 && foundNative && !$("native").checked;
-    $("matched").textContent = unseen ? "found only in native frames" : `${formatPercent(sum, tree.value[zoomed])} found: ${formatValue(sum)}`;
-  }
-
-  // --- drawing ------------------------------------------------------------
-  const canvas = $("canvas"), view = $("view"), paint = canvas.getContext("2d");
-  const FONT = '12px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
-  let zoomed = 0, hovered = -1, focused = -1;
-  let rows = []; // by depth: the boxes from left to right, {id, x, w, more}
-  let colors;
-
-  function readColors() {
-    const style = getComputedStyle(document.documentElement);
-    const get = (name) => style.getPropertyValue("--" + name).trim();
-    colors = { [PYTHON]: get("python"), [NATIVE]: get("native"), [OTHER]: get("other"), match: get("match"), page: get("page"), text: get("text"), accent: get("accent"), ink: "#10151d" };
-    for (const f of frames) f.color = null;
-  }
-
-  function colorOf(id) {
-    if (found && found[id]) return colors.match;
-    const f = frame(id);
-    if (!f) return colors[OTHER];
-    return (f.color ||= flameLayout.shade(colors[f.kind], f.kind === NATIVE ? f.module + f.name.split("::")[0] : f.name));
-  }
-
-  const isFlame = () => $("layout").value === "flame";
-  const isTable = () => $("layout").value === "table";
-  const height = () => Math.max(rows.length * ROW, view.clientHeight);
-  const rowTop = (depth) => (isFlame() ? height() - (depth + 1) * ROW : depth * ROW);
-  const depthAt = (y) => Math.floor((isFlame() ? height() - y : y) / ROW);
-
-  let drawn = { width: 0, key: null };
-  let pending = 0;
-  const redraw = () => { pending ||= requestAnimationFrame(() => { pending = 0; draw(); }); };
-
-  function draw() {
-    const width = Math.max(50, view.clientWidth), seen = Math.max(ROW, view.clientHeight);
-    const ratio = window.devicePixelRatio || 1;
-    if (drawn.width !== width || drawn.tree !== tree || drawn.zoomed !== zoomed) {
-      rows = flameLayout.lay(tree, zoomed, width);
-      drawn = { width, tree, zoomed };
-    }
-    canvas.style.width = width + "px";
-    canvas.style.height = seen + "px";
-    const w = Math.round(width * ratio), h = Math.round(seen * ratio);
-    if (canvas.width !== w || canvas.height !== h) { canvas.width = w; canvas.height = h; }
-    $("spacer").style.height = Math.max(0, height() - seen) + "px";
-    paint.setTransform(ratio, 0, 0, ratio, 0, 0);
-    paint.fillStyle = colors.page;
-    paint.fillRect(0, 0, width, seen);
-    paint.font = FONT;
-    paint.textBaseline = "middle";
-    const empty = !(tree.value[0] > 0);
-    $("empty").hidden = !empty;
-    if (empty) return;
-    for (let depth = 0; depth < rows.length; depth++) {
-      const y = rowTop(depth) - view.scrollTop;
-      if (y + ROW < 0 || y > seen) continue;
-      for (const box of rows[depth]) drawBox(box, y, depth < tree.depth[zoomed]);
-    }
-  }
-
-  function drawBox(box, y, above) {
-    const gap = box.w > 3 ? GAP : 0, w = Math.max(box.w - gap, NARROW), h = ROW - GAP;
-    if (box.more) {
-      paint.globalAlpha = 0.35;
-      paint.fillStyle = colors[OTHER];
-      paint.fillRect(box.x, y, w, h);
-      paint.globalAlpha = 1;
-      return;
-    }
-    paint.globalAlpha = above ? 0.55 : pattern && !found[box.id] && box.id ? 0.6 : 1;
-    paint.fillStyle = colorOf(box.id);
-    paint.fillRect(box.x, y, w, h);
-    paint.globalAlpha = 1;
-    if (box.id === hovered || box.id === focused) {
-      paint.strokeStyle = colors.text;
-      paint.lineWidth = 1.5;
-      paint.strokeRect(box.x + 0.75, y + 0.75, Math.max(w - 1.5, 0.5), h - 1.5);
-    }
-    if (w > 24) {
-      paint.fillStyle = colors.ink;
-      if (above && matchMedia("(prefers-color-scheme: dark)").matches) paint.fillStyle = colors.text;
-      paint.fillText(flameLayout.fit(paint, labels(box), w - 8), box.x + 4, y + h / 2 + 0.5);
-    }
-  }
-
-  // labels are what a box may say, the best first.
-  function labels(box) {
-    const f = frame(box.id), name = text(box.id), list = [];
-    if (box.id === 0 || box.w > 420) list.push(`${name}  ${formatValue(tree.value[box.id])}`);
-    list.push(name);
-    if (f) list.push(...f.names);
-    return list;
-  }
-
-  // --- what a box is ------------------------------------------------------
-  function describe(box) {
-    if (box.more) {
-      return { name: "frames too narrow to show", place: "zoom in to see them", figures: `${formatValue(box.more)}, ${formatPercent(box.more, tree.value[0])} of all` };
-    }
-    const id = box.id, f = frame(id), lines = [];
-    if (f) {
-      const line = flame.line(tree, id);
-      if (f.file) lines.push(f.kind === PYTHON ? f.place : f.file + (line > 0 ? ":" + line : line < 0 ? " (several lines)" : ""));
-      lines.push(["native", "Python", ""][f.kind] + (f.inlined ? ", inlined" : "") + (f.module ? " in " + f.module : ""));
-    }
-    let figures = `${formatBytes(tree.bytes[id])} in ${formatCount(tree.count[id])}, ${formatPercent(tree.value[id], tree.value[0])} of all`;
-    if (id > 0 && tree.parent[id] > 0) figures += `, ${formatPercent(tree.value[id], tree.value[tree.parent[id]])} of ${tree.inverted ? "what it called" : "its caller"}`;
-    return { name: f ? f.name : tree.label[id], place: lines.filter(Boolean).join(" · "), figures };
-  }
-
-  function detail(box) {
-    const d = describe(box);
-    $("detail").textContent = [d.name, d.place, d.figures].filter(Boolean).join(" · ");
-  }
-
-  function showTip(box, x, y) {
-    const tip = $("tip"), d = describe(box);
-    tip.replaceChildren();
-    for (const [tag, name, content] of [["b", "", d.name], ["div", "", d.place], ["div", "figures", d.figures]]) {
-      if (!content) continue;
-      const e = document.createElement(tag);
-      e.className = name;
-      e.textContent = content.length > 2000 ? content.slice(0, 2000) + "…" : content;
-      tip.append(e);
-    }
-    tip.hidden = false;
-    const size = tip.getBoundingClientRect();
-    tip.style.left = Math.max(4, Math.min(x + 14, innerWidth - size.width - 6)) + "px";
-    tip.style.top = Math.max(4, y + 18 + size.height > innerHeight ? y - size.height - 10 : y + 18) + "px";
-  }
-
-  function boxAt(e) {
-    const at = view.getBoundingClientRect();
-    const x = e.clientX - at.left, row = rows[depthAt(e.clientY - at.top + view.scrollTop)];
-    if (!row) return null;
-    let low = 0, high = row.length - 1;
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (row[middle].x <= x) low = middle;
-      else high = middle - 1;
-    }
-    const box = row[low];
-    return box && x >= box.x && x < box.x + box.w ? box : null;
-  }
-
-  function zoom(id) {
-    zoomed = focused = id;
-    tellMatched();
-    scrollTo0();
-    redraw();
-    store(true);
-  }
-
-  function scrollTo0() {
-    requestAnimationFrame(() => { view.scrollTop = isFlame() ? view.scrollHeight : 0; redraw(); });
+    $("matched").textContent = pattern === undefined ? "not a regular expression"
+      : marks ? flame.found(tree, marks, view.zoomed(), $("native").checked, formatValue) : "";
   }
 
   // rebuild after another selection starts from the root.
@@ -219,29 +50,28 @@
     choice.native = $("native").checked;
     choice.inverted = $("layout").value === "inverted";
     tree = flame.build(choice);
-    zoomed = 0;
-    hovered = focused = -1;
-    drawn = {};
+    view.show(tree, null);
     mark();
+    tellMatched();
     tellAbout();
     $("detail").textContent = `Each box is a function; its width is the memory ${tree.inverted ? "allocated there by the boxes above" : "that it and what it called allocated"}.`;
-    scrollTo0();
+    view.scrollTo0();
     show();
   }
 
   // show draws the graph, or writes the table.
   function show() {
-    view.hidden = isTable();
+    $("view").hidden = isTable();
     $("functions").hidden = !isTable();
     if (isTable()) {
-      flameTable.show($("functions"), tree, $("unit").value, pattern, (f) => {
+      flameTable.show($("functions"), flame, tree, $("unit").value, pattern, (f) => {
         $("search").value = "^" + [f.name, f.file].map((s) => s.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")).join(" ");
         $("layout").value = "icicle";
         readPattern();
         changed();
       });
     }
-    redraw();
+    view.redraw();
   }
 
   function changed() {
@@ -291,8 +121,7 @@
   function reset() {
     $("search").value = "";
     search();
-    zoom(0);
-    focused = -1;
+    view.reset();
     show();
   }
 
@@ -304,7 +133,7 @@
   function store(step) {
     const values = controls();
     for (const id in values) if (values[id] === usual[id]) values[id] = "";
-    flameState.write({ ...values, zoom: flameState.pathTo(tree, zoomed) }, step);
+    flameState.write({ ...values, zoom: flameState.pathTo(tree, view.zoomed()) }, step);
   }
 
   function restore() {
@@ -317,81 +146,25 @@
     $("search").value = state.get("search") || "";
     readPattern();
     rebuild();
-    zoomed = flameState.find(tree, state.get("zoom"));
+    view.show(tree, marks, flameState.find(tree, state.get("zoom")));
     tellMatched();
   }
   window.addEventListener("popstate", restore);
-
-  canvas.addEventListener("mousemove", (e) => {
-    const box = boxAt(e), id = box && !box.more ? box.id : -1;
-    if (id !== hovered) { hovered = id; redraw(); }
-    if (box && tree.value[0] > 0) showTip(box, e.clientX, e.clientY);
-    else $("tip").hidden = true;
-    canvas.style.cursor = box ? "pointer" : "default";
-  });
-  canvas.addEventListener("mouseleave", () => { hovered = -1; $("tip").hidden = true; redraw(); });
-  canvas.addEventListener("click", (e) => {
-    const box = boxAt(e);
-    if (!box) return;
-    detail(box);
-    zoom(box.id);
-  });
-  view.addEventListener("scroll", () => { $("tip").hidden = true; redraw(); });
-
-  // step finds the box next to the focused one.
-  function step(key) {
-    if (focused < 0) return zoomed;
-    const deeper = isFlame() ? "ArrowUp" : "ArrowDown";
-    const row = (rows[tree.depth[focused]] || []).filter((b) => !b.more), at = row.findIndex((b) => b.id === focused);
-    switch (key) {
-      case "ArrowLeft": return at > 0 ? row[at - 1].id : focused;
-      case "ArrowRight": return at >= 0 && at + 1 < row.length ? row[at + 1].id : focused;
-      case deeper: {
-        // what is above the zoomed frame is drawn without its other children
-        const below = (rows[tree.depth[focused] + 1] || []).find((b) => !b.more && tree.parent[b.id] === focused);
-        return below ? below.id : focused;
-      }
-    }
-    return Math.max(0, tree.parent[focused]);
-  }
 
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey) return;
     if (e.key === "Escape") {
       reset();
-      if (document.activeElement === $("search")) canvas.focus();
+      if (document.activeElement === $("search")) $("canvas").focus();
     } else if (e.key === "/" && document.activeElement !== $("search")) {
       e.preventDefault();
       $("search").focus();
       $("search").select();
-    } else if (document.activeElement === canvas && e.key.startsWith("Arrow")) {
-      e.preventDefault();
-      focused = step(e.key);
-      detail({ id: focused });
-      const y = rowTop(tree.depth[focused]);
-      if (y < view.scrollTop) view.scrollTop = y;
-      else if (y + ROW > view.scrollTop + view.clientHeight) view.scrollTop = y + ROW - view.clientHeight;
-      redraw();
-    } else if (document.activeElement === canvas && e.key === "Enter" && focused >= 0) {
-      zoom(focused);
     }
   });
-  new ResizeObserver(redraw).observe(view);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColors(); redraw(); });
 
-  readColors();
   usual = controls();
   restore();
 
-  // For tests and for the console: what is drawn, in pixels of the page.
-  window.ttmem = {
-    boxes() {
-      const at = view.getBoundingClientRect();
-      return rows.flatMap((row, depth) => row.map((b) => ({
-        text: b.more ? "" : text(b.id), x: at.left + b.x, y: at.top + rowTop(depth) - view.scrollTop, width: b.w, height: ROW, depth,
-        bytes: b.more ? 0 : tree.bytes[b.id], count: b.more ? 0 : tree.count[b.id], found: Boolean(found && !b.more && found[b.id]),
-      })));
-    },
-    nodes: () => tree.parent.length,
-  };
+  window.ttmem = view; // for tests and for the console
 })();

@@ -15,6 +15,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate/memory"
+	"ttmem/e2e/browser"
 	"ttmem/e2e/golden"
 	"ttmem/tracer/event"
 )
@@ -66,6 +67,16 @@ func TestNumbersAreGrouped(t *testing.T) {
 	}
 }
 
+// A page is a flame graph in a browser.
+type page struct {
+	*browser.Browser
+	t *testing.T
+}
+
+func newBrowser(t *testing.T, width, height int) *page {
+	return &page{browser.New(t, width, height), t}
+}
+
 // box is what the page tells of a box.
 type box struct {
 	Text                string
@@ -75,10 +86,10 @@ type box struct {
 	Found               bool
 }
 
-func (b *browser) boxes() map[string]box {
+func (b *page) boxes() map[string]box {
 	b.t.Helper()
 	var list []box
-	b.eval("ttmem.boxes()", &list)
+	b.Eval("ttmem.boxes()", &list)
 	byText := make(map[string]box)
 	for _, x := range list {
 		byText[x.Text] = x
@@ -86,31 +97,22 @@ func (b *browser) boxes() map[string]box {
 	return byText
 }
 
-func (b *browser) clickBox(text string) {
+func (b *page) clickBox(text string) {
 	b.t.Helper()
 	x, ok := b.boxes()[text]
 	qt.Assert(b.t, qt.IsTrue(ok), qt.Commentf("no box %q", text))
-	b.click(x.X+x.Width/2, x.Y+x.Height/2)
+	b.Click(x.X+x.Width/2, x.Y+x.Height/2)
 }
 
 // openPage opens the flame graph of a profile in a browser.
-func openPage(t *testing.T, width, height int, p *memory.Profile) (b *browser, file string) {
+func openPage(t *testing.T, width, height int, p *memory.Profile) (b *page, file string) {
 	t.Helper()
 	b = newBrowser(t, width, height)
 	file = filepath.Join(t.TempDir(), "flame graph.html")
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(flameGraph(t, p)), 0o644)))
 	file = strings.ReplaceAll(file, " ", "%20")
-	b.open(file)
+	b.Open(file)
 	return b, file
-}
-
-// checkQuiet: the page had no error, and asked for nothing else.
-func (b *browser) checkQuiet() {
-	b.t.Helper()
-	qt.Check(b.t, qt.HasLen(b.complaints, 0))
-	for _, url := range b.requests {
-		qt.Check(b.t, qt.IsTrue(strings.HasPrefix(url, "file:") || strings.HasPrefix(url, "data:")), qt.Commentf("%s", url))
-	}
 }
 
 const (
@@ -130,15 +132,15 @@ func TestTheFlameGraphWorksInABrowser(t *testing.T) {
 	qt.Check(t, qt.Equals(boxes[hostileName+` ("é '.py:1)`].Bytes, 3*mib))
 	share := boxes["load (weights.py:31)"].Width / boxes["DRAM"].Width
 	qt.Check(t, qt.IsTrue(share > 0.969 && share < 0.970), qt.Commentf("%v", share))
-	qt.Check(t, qt.Equals(b.text("about"), "DRAM: 132.0 MiB in 4 objects live at the peak of DRAM of each device"))
-	qt.Check(t, qt.Equals(b.text("what"), "2 processes, 2 devices, 5 stacks, traced for 1.0 s from 2026-11-21 08:00:00 UTC"))
-	b.screenshot("small")
+	qt.Check(t, qt.Equals(b.Text("about"), "DRAM: 132.0 MiB in 4 objects live at the peak of DRAM of each device"))
+	qt.Check(t, qt.Equals(b.Text("what"), "2 processes, 2 devices, 5 stacks, traced for 1.0 s from 2026-11-21 08:00:00 UTC"))
+	b.Screenshot("small")
 
 	// a tooltip tells all of a box
 	x := boxes["load (weights.py:31)"]
-	b.mouse("mouseMoved", x.X+x.Width/2, x.Y+5, 0)
-	b.settle()
-	tip := b.text("tip")
+	b.Mouse("mouseMoved", x.X+x.Width/2, x.Y+5, 0)
+	b.Settle()
+	tip := b.Text("tip")
 	for _, want := range []string{"load", "/srv/models/weights.py:31", "Python", "128.0 MiB in 2 objects", "97.0 % of all"} {
 		qt.Check(t, qt.StringContains(tip, want))
 	}
@@ -149,47 +151,47 @@ func TestTheFlameGraphWorksInABrowser(t *testing.T) {
 	qt.Check(t, qt.Equals(zoomed["load (weights.py:31)"].Width, zoomed["DRAM"].Width))
 	_, shown := zoomed["[no stack]"]
 	qt.Check(t, qt.IsFalse(shown))
-	qt.Check(t, qt.StringContains(b.text("detail"), "/srv/models/weights.py:31"))
-	b.press("Escape")
+	qt.Check(t, qt.StringContains(b.Text("detail"), "/srv/models/weights.py:31"))
+	b.Press("Escape")
 	qt.Check(t, qt.DeepEquals(b.boxes(), boxes))
 
 	// a search tells how much was found, each part once
-	b.press("/")
-	b.write("^(<module>|load)")
-	qt.Check(t, qt.Equals(b.text("matched"), "99.2 % found: 131.0 MiB"))
+	b.Press("/")
+	b.Write("^(<module>|load)")
+	qt.Check(t, qt.Equals(b.Text("matched"), "99.2 % found: 131.0 MiB"))
 	qt.Check(t, qt.IsTrue(b.boxes()["load (weights.py:31)"].Found))
-	b.press("Escape")
-	qt.Check(t, qt.Equals(b.text("matched"), ""))
-	b.press("/")
-	b.write("weights\\.py:31")
-	qt.Check(t, qt.Equals(b.text("matched"), "97.0 % found: 128.0 MiB"))
-	b.press("Escape")
-	b.press("/")
-	b.write("(")
-	qt.Check(t, qt.Equals(b.text("matched"), "not a regular expression"))
-	b.press("Escape")
+	b.Press("Escape")
+	qt.Check(t, qt.Equals(b.Text("matched"), ""))
+	b.Press("/")
+	b.Write("weights\\.py:31")
+	qt.Check(t, qt.Equals(b.Text("matched"), "97.0 % found: 128.0 MiB"))
+	b.Press("Escape")
+	b.Press("/")
+	b.Write("(")
+	qt.Check(t, qt.Equals(b.Text("matched"), "not a regular expression"))
+	b.Press("Escape")
 
 	// selections; each region is alone
 	for region, want := range map[string]uint64{"L1": 512 << 10, "CB": 256 << 10, "KERNEL": 40 << 10, "DRAM": 132 * mib} {
-		b.choose("region", region)
+		b.Choose("region", region)
 		qt.Check(t, qt.Equals(b.boxes()[region].Bytes, want))
 	}
-	b.choose("region", "L1")
-	qt.Check(t, qt.Matches(b.text("about"), `L1: 512.0 KiB in 1 object live at the peak of L1 on device 0: .* per core at .*`))
-	b.choose("region", "DRAM")
-	b.choose("device", "device 1")
+	b.Choose("region", "L1")
+	qt.Check(t, qt.Matches(b.Text("about"), `L1: 512.0 KiB in 1 object live at the peak of L1 on device 0: .* per core at .*`))
+	b.Choose("region", "DRAM")
+	b.Choose("device", "device 1")
 	qt.Check(t, qt.Equals(b.boxes()["DRAM"].Bytes, 67*mib))
-	qt.Check(t, qt.Equals(b.text("about"), "DRAM: 67.0 MiB in 2 objects live at the peak of DRAM on device 1: 67.0 MiB at 0.800 s"))
-	b.choose("process", "1300")
+	qt.Check(t, qt.Equals(b.Text("about"), "DRAM: 67.0 MiB in 2 objects live at the peak of DRAM on device 1: 67.0 MiB at 0.800 s"))
+	b.Choose("process", "1300")
 	qt.Check(t, qt.Equals(b.boxes()["DRAM"].Bytes, 3*mib))
-	b.choose("amount", "live")
+	b.Choose("amount", "live")
 	qt.Check(t, qt.HasLen(b.boxes(), 1))
-	b.choose("process", "")
-	b.choose("device", "")
+	b.Choose("process", "")
+	b.Choose("device", "")
 	qt.Check(t, qt.Equals(b.boxes()["DRAM"].Bytes, 129*mib))
-	b.choose("amount", "allocated")
-	b.choose("unit", "count")
-	b.choose("split", "both")
+	b.Choose("amount", "allocated")
+	b.Choose("unit", "count")
+	b.Choose("split", "both")
 	boxes = b.boxes()
 	qt.Check(t, qt.Equals(boxes["python3 (1234)"].Count, 3))
 	qt.Check(t, qt.Equals(boxes["python3 (1234)"].Depth, 1))
@@ -198,23 +200,23 @@ func TestTheFlameGraphWorksInABrowser(t *testing.T) {
 	qt.Check(t, qt.IsTrue(share > 0.749 && share < 0.751), qt.Commentf("%v", share))
 
 	// callers may be below
-	b.choose("layout", "flame")
+	b.Choose("layout", "flame")
 	flame := b.boxes()
 	qt.Check(t, qt.IsTrue(flame["DRAM"].Y > flame["python3 (1234)"].Y))
 	b.clickBox("python3 (1234)")
 	qt.Check(t, qt.Equals(b.boxes()["python3 (1234)"].Width, flame["DRAM"].Width))
 
 	// keys move between boxes
-	b.press("Escape")
-	b.choose("layout", "icicle")
-	b.eval("(document.getElementById('canvas').focus(), true)", new(bool))
-	b.press("ArrowDown")
-	b.press("ArrowDown")
-	b.press("ArrowDown")
-	qt.Check(t, qt.StringContains(b.text("detail"), "device 0"))
-	b.press("Enter")
+	b.Press("Escape")
+	b.Choose("layout", "icicle")
+	b.Eval("(document.getElementById('canvas').focus(), true)", new(bool))
+	b.Press("ArrowDown")
+	b.Press("ArrowDown")
+	b.Press("ArrowDown")
+	qt.Check(t, qt.StringContains(b.Text("detail"), "device 0"))
+	b.Press("Enter")
 	qt.Check(t, qt.Equals(b.boxes()["device 0"].Width, b.boxes()["DRAM"].Width))
-	b.checkQuiet()
+	b.CheckQuiet()
 }
 
 // TestNativeFramesAreHidden unless they are asked for, or there is no Python around them.
@@ -229,15 +231,15 @@ func TestNativeFramesAreHidden(t *testing.T) {
 	for _, name := range []string{"main", "ttnn::empty"} {
 		qt.Check(t, qt.Equals(boxes[name].Bytes, 8*mib), qt.Commentf("%s", name))
 	}
-	b.press("/")
-	b.write("ttnn::as_tensor")
-	qt.Check(t, qt.Equals(b.text("matched"), "found only in native frames"))
-	b.toggle("native")
-	qt.Check(t, qt.Equals(b.text("matched"), "91.4 % found: 128.0 MiB"))
+	b.Press("/")
+	b.Write("ttnn::as_tensor")
+	qt.Check(t, qt.Equals(b.Text("matched"), "found only in native frames"))
+	b.Toggle("native")
+	qt.Check(t, qt.Equals(b.Text("matched"), "91.4 % found: 128.0 MiB"))
 	boxes = b.boxes()
 	qt.Check(t, qt.Equals(boxes["ttnn::as_tensor"].Bytes, 128*mib))
 	qt.Check(t, qt.Equals(boxes["ttnn::as_tensor"].Depth, boxes["load (weights.py:31)"].Depth+1))
-	b.checkQuiet()
+	b.CheckQuiet()
 }
 
 // manyCallers allocate at one line, which is a helper.
@@ -257,7 +259,7 @@ func manyCallers() *run {
 // TestTheFlameGraphCanBeInverted: what many call is one box then, with its callers below.
 func TestTheFlameGraphCanBeInverted(t *testing.T) {
 	b, _ := openPage(t, 1280, 800, manyCallers().state.Profile())
-	b.choose("layout", "inverted")
+	b.Choose("layout", "inverted")
 	boxes := b.boxes()
 	qt.Check(t, qt.Equals(boxes["empty (helper.py:5)"].Bytes, 7*mib))
 	qt.Check(t, qt.Equals(boxes["empty (helper.py:5)"].Depth, 1))
@@ -267,18 +269,18 @@ func TestTheFlameGraphCanBeInverted(t *testing.T) {
 	}
 	qt.Check(t, qt.Equals(boxes["layer0 (model.py:20)"].Depth, 1))
 	b.clickBox("layer1 (model.py:11)")
-	qt.Check(t, qt.StringContains(b.text("detail"), "28.6 % of what it called"))
-	b.press("Escape")
-	b.press("/")
-	b.write("layer")
-	qt.Check(t, qt.Equals(b.text("matched"), "100.0 % found: 8.0 MiB"))
-	b.checkQuiet()
+	qt.Check(t, qt.StringContains(b.Text("detail"), "28.6 % of what it called"))
+	b.Press("Escape")
+	b.Press("/")
+	b.Write("layer")
+	qt.Check(t, qt.Equals(b.Text("matched"), "100.0 % found: 8.0 MiB"))
+	b.CheckQuiet()
 }
 
 // tableRows are the cells of the table of functions, without their places.
-func (b *browser) tableRows() (rows [][3]string) {
+func (b *page) tableRows() (rows [][3]string) {
 	b.t.Helper()
-	b.eval(`[...document.querySelectorAll("#functions tbody tr")].map(row => [row.cells[0].textContent, row.cells[1].textContent, row.cells[2].firstChild.textContent])`, &rows)
+	b.Eval(`[...document.querySelectorAll("#functions tbody tr")].map(row => [row.cells[0].textContent, row.cells[1].textContent, row.cells[2].firstChild.textContent])`, &rows)
 	return rows
 }
 
@@ -287,8 +289,8 @@ func TestTheTableOfFunctions(t *testing.T) {
 	again := python("layer0", "/srv/model.py", 10)
 	r.alloc(7, event.DRAM, 8<<20, stackOf(allocator(), ttnn("ttnn::exp", 0x300), again, again, main), 0)
 	b, file := openPage(t, 1280, 800, r.state.Profile())
-	b.choose("layout", "table")
-	b.screenshot("table")
+	b.Choose("layout", "table")
+	b.Screenshot("table")
 	qt.Check(t, qt.DeepEquals(b.tableRows(), [][3]string{
 		{"9.0 MiB  56.3 %", "13.0 MiB  81.3 %", "layer0"},
 		{"7.0 MiB  43.8 %", "7.0 MiB  43.8 %", "empty"},
@@ -297,58 +299,58 @@ func TestTheTableOfFunctions(t *testing.T) {
 		{"0 B  0.0 %", "1.0 MiB  6.3 %", "layer2"},
 	}))
 	var clicked bool
-	b.eval(`(document.querySelectorAll("#functions th button")[1].click(), true)`, &clicked)
+	b.Eval(`(document.querySelectorAll("#functions th button")[1].click(), true)`, &clicked)
 	qt.Check(t, qt.Equals(b.tableRows()[0][2], "<module>"))
-	b.press("/")
-	b.write("helper")
+	b.Press("/")
+	b.Write("helper")
 	qt.Check(t, qt.DeepEquals(b.tableRows(), [][3]string{{"7.0 MiB  43.8 %", "7.0 MiB  43.8 %", "empty"}}))
-	qt.Check(t, qt.Equals(b.text("matched"), "43.8 % found: 7.0 MiB"))
+	qt.Check(t, qt.Equals(b.Text("matched"), "43.8 % found: 7.0 MiB"))
 
 	// a function is searched in the graph
-	b.eval(`(document.querySelector("#functions td button").click(), true)`, &clicked)
-	b.settle()
-	qt.Check(t, qt.Equals(b.text("matched"), "43.8 % found: 7.0 MiB"))
+	b.Eval(`(document.querySelector("#functions td button").click(), true)`, &clicked)
+	b.Settle()
+	qt.Check(t, qt.Equals(b.Text("matched"), "43.8 % found: 7.0 MiB"))
 	qt.Check(t, qt.IsTrue(b.boxes()["empty (helper.py:5)"].Found))
-	b.call("Page.navigate", map[string]any{"url": "about:blank"})
-	b.open(file + "#layout=table&unit=count")
+	b.Call("Page.navigate", map[string]any{"url": "about:blank"})
+	b.Open(file + "#layout=table&unit=count")
 	qt.Check(t, qt.Equals(b.tableRows()[0], [3]string{"3 objects  60.0 %", "3 objects  60.0 %", "empty"}))
-	b.checkQuiet()
+	b.CheckQuiet()
 }
 
 // TestTheAddressHasTheView: what it is opened with is shown, and Back undoes a zoom.
 func TestTheAddressHasTheView(t *testing.T) {
 	b, file := openPage(t, 1280, 800, smallRun().state.Profile())
-	hash := func() (hash string) { b.eval("location.hash", &hash); return hash }
+	hash := func() (hash string) { b.Eval("location.hash", &hash); return hash }
 	qt.Check(t, qt.Equals(hash(), ""))
-	b.choose("split", "process")
-	b.toggle("native")
+	b.Choose("split", "process")
+	b.Toggle("native")
 	b.clickBox("work;er  (1300)")
-	b.press("/")
-	b.write("<img|&#")
+	b.Press("/")
+	b.Write("<img|&#")
 	b.clickBox(hostileName + ` ("é '.py:1)`)
-	want, matched, address := b.boxes(), b.text("matched"), hash()
+	want, matched, address := b.boxes(), b.Text("matched"), hash()
 	qt.Check(t, qt.Equals(matched, "100.0 % found: 3.0 MiB"))
 
-	b.call("Page.navigate", map[string]any{"url": "about:blank"})
-	b.open(file + address)
+	b.Call("Page.navigate", map[string]any{"url": "about:blank"})
+	b.Open(file + address)
 	qt.Check(t, qt.DeepEquals(b.boxes(), want))
-	qt.Check(t, qt.Equals(b.text("matched"), matched))
+	qt.Check(t, qt.Equals(b.Text("matched"), matched))
 	qt.Check(t, qt.Equals(hash(), address))
 
 	b.clickBox("work;er  (1300)")
 	qt.Check(t, qt.Not(qt.Equals(hash(), address)))
-	b.eval("(history.back(), true)", new(bool))
-	b.wait(fmt.Sprintf("location.hash === %q", address))
-	b.settle()
+	b.Eval("(history.back(), true)", new(bool))
+	b.Wait(fmt.Sprintf("location.hash === %q", address))
+	b.Settle()
 	qt.Check(t, qt.DeepEquals(b.boxes(), want))
 
 	// an address from elsewhere selects nothing that is not there
 	for _, odd := range []string{"#region=SRAM&split=%3Cimg%3E&zoom=1/2/99", "#zoom=%25E0%25A4%25A", "#search=(&native=7&layout=", "#%00=%ff&zoom=-1"} {
-		b.call("Page.navigate", map[string]any{"url": "about:blank"})
-		b.open(file + odd)
+		b.Call("Page.navigate", map[string]any{"url": "about:blank"})
+		b.Open(file + odd)
 		qt.Check(t, qt.Equals(b.boxes()["DRAM"].Bytes, 132*mib), qt.Commentf("%s", odd))
 	}
-	b.checkQuiet()
+	b.CheckQuiet()
 }
 
 // TestHostileNamesAreTextInABrowser: in the graph, its tooltip, the table and the address.
@@ -362,30 +364,30 @@ func TestHostileNamesAreTextInABrowser(t *testing.T) {
 	b, _ := openPage(t, 1280, 800, r.state.Profile())
 	var elements, after int
 	count := `document.querySelectorAll("img, a, iframe, [onclick], [onerror]").length`
-	b.eval(count, &elements)
-	b.choose("split", "both")
+	b.Eval(count, &elements)
+	b.Choose("split", "both")
 	for text := range b.boxes() {
 		qt.Check(t, qt.Equals(text, event.Printable(text)))
 	}
 	for _, x := range b.boxes() {
-		b.mouse("mouseMoved", x.X+x.Width/2, x.Y+5, 0)
-		b.settle()
+		b.Mouse("mouseMoved", x.X+x.Width/2, x.Y+5, 0)
+		b.Settle()
 		break
 	}
-	b.choose("layout", "inverted")
-	b.toggle("native")
+	b.Choose("layout", "inverted")
+	b.Toggle("native")
 	qt.Check(t, qt.IsTrue(b.boxes()["<module> (demo.py:212)"].Depth > 0))
-	b.choose("layout", "table")
+	b.Choose("layout", "table")
 	rows := b.tableRows()
 	qt.Check(t, qt.HasLen(rows, 2*len(names)+1+len(allocator())))
 	for _, row := range rows {
 		qt.Check(t, qt.Equals(row[2], event.Printable(row[2])))
 	}
-	b.eval(`(document.querySelector("#functions td button").click(), true)`, new(bool))
-	b.settle()
-	b.eval(count, &after)
+	b.Eval(`(document.querySelector("#functions td button").click(), true)`, new(bool))
+	b.Settle()
+	b.Eval(count, &after)
 	qt.Check(t, qt.Equals(after, elements))
-	b.checkQuiet()
+	b.CheckQuiet()
 }
 
 // modelRun is as of a model with layers on a mesh: what one would show. With
@@ -444,40 +446,40 @@ func TestAFlameGraphOfAModelCanBeShown(t *testing.T) {
 	b := newBrowser(t, 1440, 720)
 	file := filepath.Join(t.TempDir(), "model.html")
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(flameGraph(t, modelRun(900).state.Profile())), 0o644)))
-	b.open(file)
+	b.Open(file)
 	if *picture != "" {
-		b.writePicture(*picture)
+		b.WritePicture(*picture)
 	}
-	b.screenshot("model_light")
-	b.dark(true)
-	b.screenshot("model_dark")
-	b.press("/")
-	b.write("softmax")
-	b.screenshot("model_search")
-	b.press("Escape")
-	b.choose("layout", "flame")
-	b.choose("split", "both")
+	b.Screenshot("model_light")
+	b.Dark(true)
+	b.Screenshot("model_dark")
+	b.Press("/")
+	b.Write("softmax")
+	b.Screenshot("model_search")
+	b.Press("Escape")
+	b.Choose("layout", "flame")
+	b.Choose("split", "both")
 	module := b.boxes()["<module> (demo.py:212)"]
-	b.mouse("mouseMoved", module.X+module.Width/2, module.Y+8, 0)
-	b.settle()
-	b.screenshot("model_flame")
-	b.dark(false)
-	b.choose("layout", "icicle")
-	b.choose("split", "")
-	b.choose("region", "L1")
-	b.toggle("native")
+	b.Mouse("mouseMoved", module.X+module.Width/2, module.Y+8, 0)
+	b.Settle()
+	b.Screenshot("model_flame")
+	b.Dark(false)
+	b.Choose("layout", "icicle")
+	b.Choose("split", "")
+	b.Choose("region", "L1")
+	b.Toggle("native")
 	b.clickBox("forward (decoder.py:60)")
-	b.screenshot("model_zoomed")
-	b.choose("layout", "table")
-	b.screenshot("model_table")
-	b.choose("layout", "inverted")
-	b.screenshot("model_inverted")
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{
+	b.Screenshot("model_zoomed")
+	b.Choose("layout", "table")
+	b.Screenshot("model_table")
+	b.Choose("layout", "inverted")
+	b.Screenshot("model_inverted")
+	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{
 		"width": 420, "height": 800, "deviceScaleFactor": 2, "mobile": true,
 	})
-	b.settle()
-	b.screenshot("model_phone")
-	qt.Check(t, qt.HasLen(b.complaints, 0))
+	b.Settle()
+	b.Screenshot("model_phone")
+	qt.Check(t, qt.HasLen(b.Complaints, 0))
 }
 
 func TestAFlameGraphOf200000StacksIsQuick(t *testing.T) {
@@ -499,21 +501,21 @@ func TestAFlameGraphOf200000StacksIsQuick(t *testing.T) {
 
 	b := newBrowser(t, 1440, 900)
 	begun = time.Now()
-	b.open(file)
+	b.Open(file)
 	t.Logf("opened in %v", time.Since(begun).Round(time.Millisecond))
 	var n int
-	b.eval("ttmem.nodes()", &n)
+	b.Eval("ttmem.nodes()", &n)
 	for _, step := range []struct {
 		name string
 		do   func()
 	}{
 		{"zoom", func() { b.clickBox("<module> (demo.py:212)") }},
-		{"native frames", func() { b.toggle("native") }},
-		{"another value", func() { b.choose("amount", "allocated") }},
-		{"search", func() { b.press("/"); b.write("softmax") }},
-		{"split", func() { b.choose("split", "both") }},
-		{"inverted", func() { b.choose("layout", "inverted") }},
-		{"table", func() { b.choose("layout", "table") }},
+		{"native frames", func() { b.Toggle("native") }},
+		{"another value", func() { b.Choose("amount", "allocated") }},
+		{"search", func() { b.Press("/"); b.Write("softmax") }},
+		{"split", func() { b.Choose("split", "both") }},
+		{"inverted", func() { b.Choose("layout", "inverted") }},
+		{"table", func() { b.Choose("layout", "table") }},
 	} {
 		begun = time.Now()
 		step.do()
@@ -521,7 +523,7 @@ func TestAFlameGraphOf200000StacksIsQuick(t *testing.T) {
 		t.Logf("%s of %d frames took %v", step.name, n, took.Round(time.Millisecond))
 		qt.Check(t, qt.IsTrue(took < 10*time.Second))
 	}
-	qt.Check(t, qt.HasLen(b.complaints, 0))
+	qt.Check(t, qt.HasLen(b.Complaints, 0))
 }
 
 // BenchmarkExports writes a profile of 20,000 stacks.

@@ -1,5 +1,5 @@
 "use strict";
-// Where the boxes of flamegraph.html are, and how they look.
+// Where the boxes of a flame graph are, and how they and tooltips look.
 const flameLayout = (() => {
   const NARROW = 0.5; // pixels
 
@@ -65,5 +65,18 @@ const flameLayout = (() => {
     return low > 1 ? chars.slice(0, low).join("") + "…" : "";
   }
 
-  return { NARROW, lay, shade, fit };
+  // showTip shows lines of text next to the mouse; the first one is a title.
+  function showTip(tip, texts, x, y) {
+    tip.replaceChildren(...texts.filter(Boolean).map((text, i) => {
+      const e = document.createElement(i ? "div" : "b");
+      e.textContent = text.length > 2000 ? text.slice(0, 2000) + "…" : text;
+      return e;
+    }));
+    tip.hidden = false;
+    const size = tip.getBoundingClientRect();
+    tip.style.left = Math.max(4, Math.min(x + 14, innerWidth - size.width - 6)) + "px";
+    tip.style.top = Math.max(4, y + 18 + size.height > innerHeight ? y - size.height - 10 : y + 18) + "px";
+  }
+
+  return { NARROW, lay, shade, fit, showTip };
 })();

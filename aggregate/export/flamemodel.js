@@ -1,11 +1,9 @@
 "use strict";
-// What flamegraph.html shows: the data that flamegraph.go writes there (see
-// writeJSON for what is in it), and the tree of what is chosen of it. The page
-// itself is flamegraph.js.
-const flame = (() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
+// The data of a flame graph (see writeJSON in flamegraph.go for what is in it), and the tree of
+// what is chosen of it. amounts are the names of a sample's three amounts.
+function flameModel(data, amounts) {
   const NATIVE = 0, PYTHON = 1, OTHER = 2;
-  const AMOUNTS = { allocated: 2, live: 4, peak: 6 }; // where the count is in a sample; bytes follow
+  const offsetOf = (amount) => 2 + 2 * amounts.indexOf(amount); // of the count in a sample; bytes follow
   const SAMPLE = 8, FRAME = 6, NODE = 3;
 
   // --- the data -----------------------------------------------------------
@@ -48,19 +46,6 @@ const flame = (() => {
   }
   const processes = new Map((data.head.processes || []).map(([pid, name, command]) => [pid, { name, command }]));
   const processName = (pid) => `${(processes.get(pid) || {}).name || "[unknown]"} (${pid})`;
-
-  // --- numbers for people -------------------------------------------------
-  function formatBytes(n) {
-    if (n < 1024) return n + " B";
-    let unit = 0;
-    for (n /= 1024; n >= 1023.95 && unit < 5; unit++) n /= 1024;
-    return n.toFixed(1) + " " + "KMGTPE"[unit] + "iB";
-  }
-  const formatCount = (n) => n.toLocaleString("en-US") + (n === 1 ? " object" : " objects");
-  function formatPercent(part, whole) {
-    const p = whole > 0 ? (100 * part) / whole : 0;
-    return (p === 0 || p >= 9.95 ? p.toFixed(1) : p.toPrecision(2)) + " %";
-  }
 
   // --- the frames that are shown ------------------------------------------
   // hidden are the native frames around Python.
@@ -129,7 +114,7 @@ const flame = (() => {
   // 0 is the root. node is the index in the shape, or 0 for what only has a
   // label; value is bytes or count.
   function build(choice) {
-    const offset = AMOUNTS[choice.amount], shape = shapeOf(choice), size = shape.parent.length;
+    const offset = offsetOf(choice.amount), shape = shapeOf(choice), size = shape.parent.length;
     const t = { shape, inverted: choice.inverted, parent: [-1], node: [0], label: [choice.region], bytes: [0], count: [0] };
     const add = (parent, node, label, bytes, count) => {
       t.parent.push(parent); t.node.push(node); t.label.push(label); t.bytes.push(bytes); t.count.push(count);
@@ -215,6 +200,16 @@ const flame = (() => {
     return { found, below, native: matches.some((found, i) => found && frames[i].kind === NATIVE) };
   }
 
+  // found says how much of what is shown was found.
+  function found(tree, marks, zoomed, native, format) {
+    // within something that matches, all does
+    let all = false;
+    for (let i = zoomed; i >= 0; i = tree.parent[i]) all ||= Boolean(marks.found[i]);
+    const sum = all ? tree.value[zoomed] : marks.below[zoomed];
+    if (sum === 0 && marks.native && !native) return "found only in native frames";
+    return `${flameText.formatPercent(sum, tree.value[zoomed])} found: ${format(sum)}`;
+  }
+
   // functions lists those of a tree that is not inverted: what they allocated
   // themselves, and in total with what they called, each part once.
   function functions(tree) {
@@ -240,6 +235,6 @@ const flame = (() => {
 
   return {
     NATIVE, PYTHON, OTHER, head: data.head, frames, groups, processes, processName,
-    build, mark, functions, frame, line, formatBytes, formatCount, formatPercent,
+    build, mark, found, functions, frame, line,
   };
-})();
+}

@@ -1,7 +1,7 @@
 "use strict";
 // The table of functions of flamegraph.html.
 const flameTable = (() => {
-  const { formatBytes, formatCount, formatPercent } = flame;
+  const { formatBytes, formatCount, formatPercent } = flameText;
   const SHOWN = 500; // rows
   const COLUMNS = [
     ["self", "Self", (a, b) => b.self - a.self || b.total - a.total],
@@ -17,12 +17,12 @@ const flameTable = (() => {
     return e;
   }
 
-  // show writes the functions of a tree, or those that the pattern matches. search is
+  // show writes the functions of a model's tree, or those that the pattern matches. search is
   // called with the function that the user selects.
-  function show(at, tree, unit, pattern, search) {
-    const again = () => show(at, tree, unit, pattern, search);
+  function show(at, model, tree, unit, pattern, search) {
+    const again = () => show(at, model, tree, unit, pattern, search);
     const format = unit === "bytes" ? formatBytes : formatCount, all = tree.value[0];
-    const list = flame.functions(tree).filter((f) => !pattern || pattern.test([f.name, placeOf(f), f.module].join(" ")));
+    const list = model.functions(tree).filter((f) => !pattern || pattern.test([f.name, placeOf(f), f.module].join(" ")));
     list.sort(COLUMNS.find(([id]) => id === sorted)[2]);
     const table = document.createElement("table"), head = table.createTHead().insertRow(), body = table.createTBody();
     for (const [id, title] of COLUMNS) {

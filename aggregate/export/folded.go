@@ -2,6 +2,7 @@ package export
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -12,33 +13,35 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Folded writes the bytes at the peak in Brendan Gregg's collapsed format, which
+// Folded writes a value, normally the bytes at the peak, in Brendan Gregg's collapsed format, which
 // flamegraph.pl, inferno and speedscope read: a line for each stack, with its frames from the
-// outermost to the innermost between semicolons, and the bytes after a space. The first three
+// outermost to the innermost between semicolons, and the value after a space. The first three
 // frames are the process, the chip and the region. The lines are sorted. Stacks with the same
 // text become one line, and stacks without any are left out.
 //
 // It returns the number of different stacks.
-func Folded(w io.Writer, p *memory.Profile, _ Options) (stacks int, err error) {
+func Folded(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
+	value := ValueOf(cmp.Or(o.Value, "peak_space"))
 	processes := processNames(p)
 	lines := make(map[string]uint64)
 	seen := make(distinct)
 	samples := p.Samples
 	for i := range samples {
 		s := &samples[i]
-		if s.Peak.Bytes == 0 {
+		n := value.Of(s)
+		if n == 0 {
 			continue
 		}
 		seen.add(s.Stack)
 		var b strings.Builder
 		b.WriteString(foldedText(processes.process(s.PID)))
 		b.WriteString(";" + deviceName(s.Device) + ";" + s.Region.String())
-		list := frames(s)
+		list := frames(s.Stack)
 		for i := range slices.Backward(list) {
 			b.WriteByte(';')
 			b.WriteString(foldedText(frameText(&list[i])))
 		}
-		lines[b.String()] += s.Peak.Bytes
+		lines[b.String()] += n
 	}
 	out := bufio.NewWriter(w)
 	for _, line := range slices.Sorted(maps.Keys(lines)) {

@@ -14,7 +14,7 @@ import (
 )
 
 // Pprof writes the profile as a gzipped profile.proto, for `go tool pprof` and other readers.
-// Sample types are alloc_objects, alloc_space (the default), inuse_objects, inuse_space (not
+// Sample types are alloc_objects, alloc_space (normally shown first), inuse_objects, inuse_space (not
 // freed explicitly), peak_objects and peak_space. Samples have the labels process, pid, device
 // and region.
 //
@@ -24,6 +24,13 @@ import (
 // It returns the number of different stacks.
 func Pprof(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 	b := newPprofBuilder()
+	b.profile.DefaultSampleType = cmp.Or(o.Value, "alloc_space")
+	for _, v := range Values {
+		b.profile.SampleType = append(b.profile.SampleType, &profile.ValueType{Type: v.Name, Unit: v.Unit})
+	}
+	if o.Of != "" {
+		b.profile.Comments = append(b.profile.Comments, "Memory "+event.Printable(o.Of)+".")
+	}
 	first, last := p.FirstNs, p.LastNs
 	b.profile.DurationNanos = clamp(last - first)
 	if !o.Begun.IsZero() {
@@ -39,12 +46,13 @@ func Pprof(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 	for i := range samples {
 		s := &samples[i]
 		seen.add(s.Stack)
+		values := make([]int64, len(Values))
+		for i := range Values {
+			values[i] = clamp(Values[i].Of(s))
+		}
 		b.profile.Sample = append(b.profile.Sample, &profile.Sample{
 			Location: b.stack(s),
-			Value: []int64{
-				clamp(s.Allocated.Count), clamp(s.Allocated.Bytes), clamp(s.Live.Count), clamp(s.Live.Bytes),
-				clamp(s.Peak.Count), clamp(s.Peak.Bytes),
-			},
+			Value:    values,
 			// pprof drops numeric labels that are 0, such as the id of the first device.
 			Label: map[string][]string{
 				"process": {event.Printable(processes[s.PID])}, "pid": {strconv.Itoa(s.PID)},
@@ -88,12 +96,6 @@ type functionKey struct {
 func newPprofBuilder() *pprofBuilder {
 	return &pprofBuilder{
 		profile: &profile.Profile{
-			SampleType: []*profile.ValueType{
-				{Type: "alloc_objects", Unit: "count"}, {Type: "alloc_space", Unit: "bytes"},
-				{Type: "inuse_objects", Unit: "count"}, {Type: "inuse_space", Unit: "bytes"},
-				{Type: "peak_objects", Unit: "count"}, {Type: "peak_space", Unit: "bytes"},
-			},
-			DefaultSampleType: "alloc_space",
 			// every allocation is seen
 			PeriodType: &profile.ValueType{Type: "space", Unit: "bytes"}, Period: 1,
 			Comments: []string{
@@ -114,7 +116,7 @@ func (b *pprofBuilder) stack(s *memory.Sample) []*profile.Location {
 		return list
 	}
 	var list []*profile.Location
-	calls := frames(s)
+	calls := frames(s.Stack)
 	for len(calls) > 0 {
 		n := oneCall(calls)
 		list = append(list, b.location(calls[:n]))

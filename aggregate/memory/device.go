@@ -12,6 +12,9 @@ type Device struct {
 	Regions Regions `json:"regions"`
 	// L1PerCore is the use of each core's L1 by buffers and circular buffers.
 	L1PerCore L1PerCore `json:"l1_per_core"`
+	// Failures counts the allocations that failed on the chip, by region. Only the Snapshot's
+	// Devices have it, for metrics; documents have the Snapshot's Failures.
+	Failures [event.NumRegions]uint64 `json:"-"`
 	// Processes are the processes that use the chip now, in order of their ids. Only the
 	// Snapshot's Devices have them, not a Process's.
 	Processes []DeviceProcess `json:"sharers,omitempty"`

@@ -36,11 +36,18 @@ type Sample struct {
 	Stack *event.Stack
 	// Allocated counts all allocations.
 	Allocated Amount
-	// Live counts those that were not freed explicitly: they are live, or were so when their
-	// device was closed or their process ended.
-	Live Amount
+	// Live counts those that are live, and Ended those that were live when their device was
+	// closed or their process ended.
+	Live, Ended Amount
 	// Peak counts those that were live at the peak of the region of the chip.
 	Peak Amount
+}
+
+// Unfreed counts the allocations that were not freed explicitly.
+func (s *Sample) Unfreed() Amount {
+	sum := s.Live
+	sum.Add(s.Ended)
+	return sum
 }
 
 // A ProfileProcess is a process of a Profile.

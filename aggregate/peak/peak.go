@@ -101,6 +101,9 @@ func (q *Pool) Shrank(now uint64) {
 	q.draw(now, false)
 }
 
+// Level returns the present values of the timelines: the use, and the part of circular buffers.
+func (q *Pool) Level() (bytes, static uint64) { return q.level, q.levelStatic }
+
 // setLevel makes the present use the level that the timelines show.
 func (q *Pool) setLevel() { q.level, q.levelStatic = q.Bytes, q.static }
 

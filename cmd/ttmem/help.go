@@ -64,6 +64,7 @@ func addCompletion(root *cobra.Command) {
 	if err != nil || c == root {
 		return
 	}
+	c.Hidden = true // the list of commands fits a terminal without it, and `make install` runs it
 	c.Use = "completion SHELL"
 	c.Short = "Print completions for a shell"
 	c.Long = "Prints a script that completes ttmem's commands, flags and files in a shell.\n`make install` and the packages install it. That of bash needs the package bash-completion."

@@ -120,7 +120,7 @@ func runLog(o *logOptions) error {
 	if err != nil {
 		return err
 	}
-	if filter.Since, filter.Until, err = o.span((&alloc.Filter{Devices: filter.Devices, Regions: filter.Regions}).SelectsPeak); err != nil {
+	if filter.Since, filter.Until, err = o.span(o.from, o.to, (&alloc.Filter{Devices: filter.Devices, Regions: filter.Regions}).SelectsPeak); err != nil {
 		return err
 	}
 	layout := o.format.LayoutFor(os.Stdout)
@@ -144,23 +144,6 @@ func runLog(o *logOptions) error {
 	}
 	summarize(l, w)
 	return w.Status()
-}
-
-// span returns the range of listed events, in ns after the first event; until is 0 if there is no
-// end. peaks are the selected regions.
-func (o *logOptions) span(peaks source.Regions) (since, until uint64, err error) {
-	s, err := o.source.ParseSpan(o.from, o.to, source.After)
-	s.From.Peaks, s.To.Peaks = peaks, peaks
-	switch {
-	case err != nil:
-		return 0, 0, err
-	case s.From.Kind != source.Begin && s.From.Kind != source.After, !s.To.AtEnd() && s.To.Kind != source.After:
-		return (&source.Recording{Path: o.source.File}).Times(s)
-	}
-	if since, until = uint64(s.From.Time), uint64(s.To.Time); !s.To.AtEnd() && until <= since {
-		err = s.Empty()
-	}
-	return since, until, err
 }
 
 // listed returns the options for listing events.

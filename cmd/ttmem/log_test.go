@@ -88,7 +88,7 @@ func logOf(t *testing.T, path string, o logOptions, layout page.Layout) (string,
 	o.source.File = path
 	filter, _, err := o.check()
 	qt.Assert(t, qt.IsNil(err))
-	filter.Since, filter.Until, err = o.span(source.EveryRegion)
+	filter.Since, filter.Until, err = o.span(o.from, o.to, source.EveryRegion)
 	qt.Assert(t, qt.IsNil(err))
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	qt.Assert(t, qt.IsNil(err))

@@ -106,6 +106,8 @@ func TestArgumentsAreCompleted(t *testing.T) {
 		"man":                 ":16\n",
 		"report x --pprof":    ":0\n",
 		"report --flamegraph": "html\n:8\n",
+		"export":              "ttmem\n:8\n",
+		"export x --at":       "begin\nend\npeak\nfailure\n:4\n",
 	} {
 		root := newRoot()
 		var out bytes.Buffer

@@ -31,7 +31,7 @@ var mistakes = map[string][]mistake{
 		{`--json xyzzy`, "`ttmem help` lists the commands"},
 		{`--socket x atach`, "did you mean ttmem attach?"},
 		{`atach -p 1`, "did you mean ttmem attach?"},
-		{`Report model.ttmem`, "did you mean ttmem report?"},
+		{`Report model.ttmem`, "did you mean ttmem report or"},
 		{`leak model.ttmem`, "or ttmem leaks?"},
 		{`record -o x -- true`, "did you mean ttmem run or ttmem attach or ttmem report?"},
 		{`model.ttmem`, "`ttmem report model.ttmem` shows a recording"},
@@ -235,8 +235,36 @@ var mistakes = map[string][]mistake{
 		{`report model.ttmem --pprof ""`, "--pprof is empty: a shell variable may be unset"},
 		{`report model.ttmem --flamegraph x.html --folded x.html`, "cannot both be x.html"},
 		{`report model.ttmem --flamegraph - --folded -`, "cannot both be standard output"},
+		{`html`, "missing recording: ttmem html model.ttmem"},
+		{`html -- python model.py`, "ttmem run -o FILE -- python model.py"},
+		{`html missing.ttmem`, "there is no such file"},
+		{`html text`, "is not a ttmem recording"},
+		{`html dir`, "name a recording"},
+		{`html model.ttmem model.ttmem`, "one file at a time"},
+		{`html model.ttmem -o dir`, "name a file that can be written"},
+		{`html model.ttmem -o missing/x.html`, "name a file that can be written"},
+		{`html model.ttmem -o link.ttmem`, "is the file that is read: name another"},
+		{`html model.ttmem -o ""`, "-o is empty: a shell variable may be unset"},
+		{`html model.ttmem -p 1 -o x`, "no such process"},
 		{`run --no-record --max-size 1MiB -- true`, "leave out -o, --max-size and --keep"},
 		{`serve x`, "it traces the whole host"},
+		{`export`, "ttmem export model.ttmem --to pprof"},
+		{`export model.ttmem`, "choose pprof"},
+		{`export model.ttmem --to html`, "choose pprof"},
+		{`export model.ttmem --to ""`, "--to is empty: a shell variable may be unset"},
+		{`export missing.ttmem --to pprof -o x`, "`ttmem run -- COMMAND` makes a recording"},
+		{`export text --to pprof -o x`, "`ttmem run -o FILE -- COMMAND` makes one"},
+		{`export model.ttmem --to pprof -o link.ttmem`, "is the file that is read: name another"},
+		{`export model.ttmem --to pprof -o missing/x`, "name a file that can be written"},
+		{`export model.ttmem --to pprof -o dir`, "name a file that can be written"},
+		{`export model.ttmem --to folded --value most`, "choose alloc_objects"},
+		{`export model.ttmem --to folded --at begin`, "choose another --value or --at"},
+		{`export model.ttmem --to folded --at nonsense`, "there are ttnn::log"},
+		{`export model.ttmem --to folded -p 99`, "available: PID 22323"},
+		{`export model.ttmem --to folded -p 0`, "`pgrep -af python` finds them"},
+		{`export a b --to pprof`, "ttmem export model.ttmem"},
+		{`export -- python model.py`, "ttmem run -o FILE -- python model.py"},
+		{`export nostacks.ttmem --to pprof -o x`, "record without --no-stacks"},
 	},
 	"services": {
 		{`mark`, "ttmem mark warm"},
@@ -327,6 +355,8 @@ func (m mistake) check(t *testing.T, stdout, stderr string, status int) {
 // mistakenFiles makes a recording and files that are none, in a folder that all users can read.
 func mistakenFiles(t *testing.T) {
 	story := readStory(t, storyEvents(goldenFolder, "leak"))
+	noStacks, err := os.ReadFile(smallRecording(t, 0o644))
+	qt.Assert(t, qt.IsNil(err))
 	shareFolder(t)
 	story.record(t, "model.ttmem", 200)
 	model, err := os.ReadFile("model.ttmem")
@@ -341,7 +371,7 @@ func mistakenFiles(t *testing.T) {
 		"empty": nil, "text": []byte("hello\n"), "unclosed": []byte("(\n"), "events.jsonl": []byte("{\"v\": 1}\n"),
 		"core":  append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 4096)...),
 		"older": changed(version, recording.Format-1), "newer": changed(version, recording.Format+1),
-		"header": model[:20], "damaged": changed(30, model[30]^0xff), "secret": model,
+		"nostacks.ttmem": noStacks, "header": model[:20], "damaged": changed(30, model[30]^0xff), "secret": model,
 	} {
 		qt.Assert(t, qt.IsNil(os.WriteFile(name, content, 0o644)), qt.Commentf("%s", name))
 	}

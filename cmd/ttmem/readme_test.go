@@ -18,7 +18,7 @@ import (
 func pagesOfTheTree(t *testing.T) []string {
 	pages, err := filepath.Glob("../../docs/*.md")
 	qt.Assert(t, qt.IsNil(err))
-	return append(pages, "../../README.md", "../../CONTRIBUTING.md", "../ttmem-pytest/README.md")
+	return append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../python/ttmem/README.md")
 }
 
 // documentedCommands are the arguments of ttmem in the code of a page: in its blocks and its

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"os"
 	"os/signal"
 	"slices"
 	"strconv"
@@ -18,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/export/metrics"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
@@ -33,10 +32,12 @@ import (
 
 // serveOptions are the flags of serve.
 type serveOptions struct {
-	socket string
-	http   string
-	stacks source.Stacks
-	record record.Options
+	socket      string
+	http        string
+	allowRemote bool
+	tokenFile   string
+	stacks      source.Stacks
+	record      record.Options
 }
 
 func newServe() *cobra.Command {
@@ -51,7 +52,7 @@ Users see their own processes, and the totals of all others; root sees everythin
 docs/serve.md has the HTTP interface and a systemd unit.`,
 		Example: `  ttmem serve
   ttmem serve -o /var/lib/ttmem/host.ttmem --max-size 1GiB --keep 5
-  ttmem serve --socket /run/ttmem/ttmem.sock --no-stacks
+  ttmem serve --http localhost:9464 --token-file /etc/ttmem/token
   curl --unix-socket /run/ttmem.sock http://ttmem/v1/snapshot`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -61,6 +62,9 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(c *cobra.Command, _ []string) error {
+			if o.http == "" && (o.allowRemote || o.tokenFile != "") {
+				return errors.New("--allow-remote and --token-file are about HTTP: give --http too")
+			}
 			if o.record.Path == "" && (c.Flags().Changed("max-size") || c.Flags().Changed("keep")) {
 				return errors.New("--max-size and --keep are about a recording: give -o too")
 			}
@@ -73,7 +77,9 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 	}
 	f := c.Flags()
 	flags.Takes(c, flags.Socket)
-	f.StringVar(&o.http, "http", "", "answer at `ADDR`, such as localhost:9464, as well: without processes, commands and stacks")
+	f.StringVar(&o.http, "http", "", "answer at `ADDR`, such as localhost:9464, as well: totals of each chip, and everything to clients with the token")
+	f.BoolVar(&o.allowRemote, "allow-remote", false, "let --http name an address that other hosts can reach; needs --token-file")
+	f.StringVar(&o.tokenFile, "token-file", "", "HTTP clients that send the token in `FILE` see what root sees")
 	o.record.RegisterFile(c)
 	o.stacks.Register(c)
 	return c
@@ -94,11 +100,11 @@ func serve(o serveOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, socket.Close()) }()
-	var tcp net.Listener
-	if o.http != "" {
-		if tcp, err = net.Listen("tcp", o.http); err != nil {
-			return fmt.Errorf("--http %s: %w; give an address of this host and a port that is free, such as localhost:9464", o.http, withoutListen(err))
-		}
+	tcp, err := o.listenTCP()
+	if err != nil {
+		return err
+	}
+	if tcp != nil {
 		defer tcp.Close()
 	}
 	o.dropPrivileges(socket)
@@ -119,6 +125,7 @@ func serve(o serveOptions) (err error) {
 	answers := service.Options{
 		Version: buildVersion(), Stacks: func() *memory.Stacks { return source.StackCounts(t) },
 		Reading: t.Reading,
+		Chip:    func(id int) metrics.Chip { return metrics.Chip(host.ChipOf(id)) },
 		Mark:    func(name string, v service.Viewer) error { t.Mark(name, v.UID); return nil },
 	}
 	if s.record != nil {
@@ -171,17 +178,18 @@ func (o *serveOptions) dropPrivileges(socket *service.Socket) {
 	}
 }
 
-// withoutListen returns the cause of an error of net.Listen, without the address.
-func withoutListen(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
-		err = op.Err
+// listenTCP returns the listener of --http; nil without --http.
+func (o *serveOptions) listenTCP() (l *service.TCP, err error) {
+	if o.http == "" {
+		return nil, nil
 	}
-	var call *os.SyscallError
-	if errors.As(err, &call) {
-		err = call.Err
+	var token string
+	if o.tokenFile != "" {
+		if token, err = service.ReadToken(o.tokenFile); err != nil {
+			return nil, err
+		}
 	}
-	return err
+	return service.ListenTCP(o.http, o.allowRemote, token)
 }
 
 // A hostService takes the events of the host: it keeps the hub up to date, records and logs.

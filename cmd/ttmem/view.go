@@ -57,3 +57,20 @@ func (o *viewOptions) check(known []event.Region) (filter alloc.Filter, rules *n
 	rules, err = flags.ReadRules(o.rules)
 	return filter, rules, err
 }
+
+// span returns the range between two moments, in ns after the first event; until is 0 if there is
+// no end. peaks are the selected regions.
+func (o *viewOptions) span(from, to string, peaks source.Regions) (since, until uint64, err error) {
+	s, err := o.source.ParseSpan(from, to, source.After)
+	s.From.Peaks, s.To.Peaks = peaks, peaks
+	switch {
+	case err != nil:
+		return 0, 0, err
+	case s.From.Kind != source.Begin && s.From.Kind != source.After, !s.To.AtEnd() && s.To.Kind != source.After:
+		return (&source.Recording{Path: o.source.File}).Times(s)
+	}
+	if since, until = uint64(s.From.Time), uint64(s.To.Time); !s.To.AtEnd() && until <= since {
+		err = s.Empty()
+	}
+	return since, until, err
+}

@@ -1,4 +1,4 @@
-"""Tests that leave device memory, or do not, for ttmem-pytest."""
+"""Tests that leave device memory, or do not, for ttmem's pytest plugin."""
 
 import pytest
 import ttnn
@@ -61,6 +61,11 @@ def test_misspelt(device):
 
 def test_unmarked(device):
     KEPT.append(tensor(device))
+
+
+@pytest.mark.ttmem(limit_leaks=None, limit_peak={"L1": None})
+def test_spared(device):
+    KEPT.append(tensor(device, ttnn.L1_MEMORY_CONFIG))
 
 
 def test_last(device):

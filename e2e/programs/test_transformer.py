@@ -1,4 +1,4 @@
-"""Inference of the transformer, of which no test may leave memory, for ttmem-pytest."""
+"""Inference of the transformer, of which no test may leave memory, for ttmem's pytest plugin."""
 
 import pytest
 from device import close_device, open_device

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"ttmem/e2e/rig"
 )
 
 // suites are the suites of Debian that are searched for kernels. A mirror need not have all
@@ -26,7 +28,7 @@ type archive struct {
 	mirror string // empty: the one that the host's apt uses
 }
 
-const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+const keyring = rig.DebianKeyring
 
 func (a *archive) config() string { return filepath.Join(a.dir, "apt.conf") }
 func (a *archive) index() string  { return filepath.Join(a.dir, "kernels.json") }
@@ -80,22 +82,12 @@ func (a *archive) refresh(ctx context.Context) error {
 	return replaceFile(a.index(), index, 0o644)
 }
 
-// findMirror returns the mirror of Debian that the host's apt uses.
+// findMirror returns the named mirror of Debian, or the one that the host's apt uses.
 func (a *archive) findMirror(ctx context.Context) (string, error) {
 	if a.mirror != "" {
 		return a.mirror, nil
 	}
-	out, err := output(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI) $(LABEL) $(ORIGIN)", "Created-By: Packages")
-	if err != nil {
-		return "", fmt.Errorf("asking apt for its mirror: %w", err)
-	}
-	for line := range strings.Lines(out) {
-		f := strings.Fields(line)
-		if len(f) == 3 && f[1] == "Debian" && f[2] == "Debian" { // security updates have another label
-			return f[0], nil
-		}
-	}
-	return "", errors.New("this machine's apt has no mirror of Debian: name one, MIRROR=URL")
+	return rig.DebianMirror(ctx)
 }
 
 // configure writes the configuration of an apt with its own lists and sources, and without

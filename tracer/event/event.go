@@ -143,6 +143,15 @@ var staticNames = [...]string{
 // String is the name of the kind in the JSON record.
 func (s StaticKind) String() string { return name(staticNames[:], int(s)) }
 
+// FreedAs returns the kind of the CBFree that ends the allocation: scratchpads are freed with the
+// dataflow buffers.
+func (s StaticKind) FreedAs() StaticKind {
+	if s == Scratchpad {
+		return DataflowBuffer
+	}
+	return s
+}
+
 // Reason says why something ended or failed.
 type Reason uint8
 

@@ -3,18 +3,40 @@ package host
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 )
 
-// BoardName returns the name of the boards that chips sit on, such as "n300", from
-// Tenstorrent's kernel driver; "" where there is none, as on a mock device. The driver has
-// an entry for each chip on PCIe, in the library's order; chips behind Ethernet have none.
+// chipFolder is where Tenstorrent's kernel driver describes a chip. It has an entry for each chip
+// on PCIe, in the library's order; chips behind Ethernet have none.
+var chipFolder = "/sys/class/tenstorrent/tenstorrent!%d"
+
+// A Chip is what the kernel driver knows about a chip: the type of its board, its address on
+// PCIe, and an id that no other chip has. Fields are empty where there is no driver, as on a
+// mock device, and where it does not have them.
+type Chip struct{ Board, PCI, UniqueID string }
+
+// ChipOf describes a chip.
+func ChipOf(id int) Chip {
+	of := Chip{Board: chipText(id, "tt_card_type"), UniqueID: chipText(id, "tt_asic_id")}
+	if device, err := os.Readlink(fmt.Sprintf(chipFolder, id) + "/device"); err == nil {
+		of.PCI = filepath.Base(device)
+	}
+	return of
+}
+
+// BoardName returns the name of the boards that chips sit on, such as "n300"; "" if it is not
+// known.
 func BoardName(chips []int) string {
 	for _, chip := range chips {
-		text, err := os.ReadFile(fmt.Sprintf("/sys/class/tenstorrent/tenstorrent!%d/tt_card_type", chip))
-		if err == nil {
-			return strings.TrimSpace(string(text))
+		if name := chipText(chip, "tt_card_type"); name != "" {
+			return name
 		}
 	}
 	return ""
+}
+
+func chipText(id int, name string) string {
+	text, _ := os.ReadFile(fmt.Sprintf(chipFolder, id) + "/" + name)
+	return strings.TrimSpace(string(text))
 }

@@ -242,5 +242,18 @@ func (p *Place) Rename(to *Place) error {
 	return unix.Renameat(int(p.dir.Fd()), p.name, int(to.dir.Fd()), to.name)
 }
 
+// MakeFolder makes a folder at the place, for the user behind sudo.
+func (p *Place) MakeFolder(mode fs.FileMode) error {
+	if err := unix.Mkdirat(int(p.dir.Fd()), p.name, uint32(mode.Perm())); err != nil {
+		return &fs.PathError{Op: "mkdir", Path: p.name, Err: err}
+	}
+	f, err := p.Open(unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	giveToUser(f)
+	return f.Close()
+}
+
 // Remove removes the file.
 func (p *Place) Remove() error { return unix.Unlinkat(int(p.dir.Fd()), p.name, 0) }

@@ -24,6 +24,15 @@ func resolved(path string) string {
 	return at.String()
 }
 
+// Names reports whether a path, or - for standard output, leads to that file, under any name.
+func Names(path string, file os.FileInfo) bool {
+	info, err := os.Stat(path)
+	if path == "-" {
+		info, err = os.Stdout.Stat()
+	}
+	return err == nil && os.SameFile(info, file)
+}
+
 // A File gets its name when it is complete. Until then it has a temporary name in the same
 // folder, and an older file of its name stays.
 type File struct {

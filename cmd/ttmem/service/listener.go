@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -20,8 +21,9 @@ const (
 type listener struct {
 	net.Listener
 	limit *limiter
-	// viewer identifies the user of a connection.
-	viewer func(net.Conn) (Viewer, error)
+	// tcp identifies the viewers of requests; nil for a unix socket, where the kernel identifies
+	// the user of each connection.
+	tcp *TCP
 }
 
 // peerViewer returns the user at the other end of a unix socket.
@@ -33,24 +35,24 @@ func peerViewer(c net.Conn) (Viewer, error) {
 	return viewerOf(cred.Uid), nil
 }
 
-func nobody(net.Conn) (Viewer, error) { return Nobody, nil }
-
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		v, err := l.viewer(c)
-		if err != nil {
-			c.Close() // the other end is closed already
-			continue
+		v := Nobody
+		if l.tcp == nil {
+			if v, err = peerViewer(c); err != nil {
+				c.Close() // the other end is closed already
+				continue
+			}
 		}
 		if !l.limit.acquire(v.UID) {
 			refuse(c)
 			continue
 		}
-		return &conn{Conn: c, viewer: v, release: sync.OnceFunc(func() { l.limit.release(v.UID) })}, nil
+		return &conn{Conn: c, viewer: v, tcp: l.tcp, release: sync.OnceFunc(func() { l.limit.release(v.UID) })}, nil
 	}
 }
 
@@ -68,6 +70,7 @@ func refuse(c net.Conn) {
 type conn struct {
 	net.Conn
 	viewer  Viewer
+	tcp     *TCP // nil: a unix socket
 	release func()
 }
 
@@ -76,20 +79,24 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-type viewerKey struct{}
+type connKey struct{}
 
-// withViewer gives requests the viewer of their connection.
-func withViewer(ctx context.Context, c net.Conn) context.Context {
+// withConn gives requests their connection.
+func withConn(ctx context.Context, c net.Conn) context.Context {
 	if c, ok := c.(*conn); ok {
-		return context.WithValue(ctx, viewerKey{}, c.viewer)
+		return context.WithValue(ctx, connKey{}, c)
 	}
 	return ctx
 }
 
-// viewerIn is the viewer of a request; Nobody if that is not known.
-func viewerIn(ctx context.Context) Viewer {
-	if v, ok := ctx.Value(viewerKey{}).(Viewer); ok {
-		return v
+// viewerOfRequest returns the viewer of a request, or the status and text of a refusal.
+func viewerOfRequest(r *http.Request) (v Viewer, status int, refusal string) {
+	c, ok := r.Context().Value(connKey{}).(*conn)
+	switch {
+	case !ok:
+		return Nobody, 0, ""
+	case c.tcp != nil:
+		return c.tcp.viewer(r)
 	}
-	return Nobody
+	return c.viewer, 0, ""
 }

@@ -21,7 +21,7 @@ const maxMarks = 1000
 
 // mark sets a mark for a viewer who may see events.
 func (s *Server) mark(w http.ResponseWriter, r *http.Request, v Viewer) {
-	if v == Nobody {
+	if v == Nobody || v == TokenHolder {
 		http.Error(w, "ttmem: marks are accepted over the unix socket only, which identifies the user", http.StatusForbidden)
 		return
 	}

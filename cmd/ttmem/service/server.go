@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"ttmem/aggregate/export/metrics"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
@@ -43,6 +44,8 @@ type Options struct {
 	// Reading reports whether the existing memory of processes is still being read; nil: it never
 	// is.
 	Reading func() bool
+	// Chip returns what the host knows about a chip; nil: nothing.
+	Chip func(id int) metrics.Chip
 }
 
 // A Server answers requests about the hub's state.
@@ -73,7 +76,7 @@ func NewServer(hub *Hub, o Options) *Server {
 		WriteTimeout:                 writeTimeout,
 		IdleTimeout:                  idleTimeout,
 		MaxHeaderBytes:               maxHeader,
-		ConnContext:                  withViewer,
+		ConnContext:                  withConn,
 		DisableGeneralOptionsHandler: true,
 		// Errors of clients are not logged: they could fill the log.
 		ErrorLog: log.New(io.Discard, "", 0),
@@ -82,13 +85,17 @@ func NewServer(hub *Hub, o Options) *Server {
 }
 
 // ServeUnix answers on a socket until Close. Each user sees their own processes.
-func (s *Server) ServeUnix(l *Socket) error { return s.serve(l.UnixListener, peerViewer) }
+func (s *Server) ServeUnix(l *Socket) error {
+	return s.serve(&listener{Listener: l.UnixListener, limit: s.limit})
+}
 
 // ServeTCP answers on a listener until Close. The users are not known.
-func (s *Server) ServeTCP(l net.Listener) error { return s.serve(l, nobody) }
+func (s *Server) ServeTCP(l *TCP) error {
+	return s.serve(&listener{Listener: l.Listener, limit: s.limit, tcp: l})
+}
 
-func (s *Server) serve(l net.Listener, viewer func(net.Conn) (Viewer, error)) error {
-	err := s.http.Serve(&listener{Listener: l, limit: s.limit, viewer: viewer})
+func (s *Server) serve(l net.Listener) error {
+	err := s.http.Serve(l)
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
@@ -117,24 +124,33 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "ttmem: a request has no body", http.StatusBadRequest)
 		return
 	}
+	v, status, refusal := viewerOfRequest(r)
+	if status != 0 {
+		if status == http.StatusUnauthorized {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+		}
+		http.Error(w, "ttmem: "+refusal, status)
+		return
+	}
 	method := http.MethodGet
 	answer := map[string]func(http.ResponseWriter, *http.Request, Viewer){
 		"/v1/snapshot": s.snapshot,
 		"/v1/state":    s.state,
 		"/v1/stream":   s.stream,
 		"/v1/health":   s.health,
+		"/metrics":     s.metrics,
 	}[r.URL.Path]
 	if r.URL.Path == "/v1/mark" && s.o.Mark != nil {
 		method, answer = http.MethodPost, s.mark
 	}
 	switch {
 	case answer == nil:
-		http.Error(w, "ttmem: no such path: use /v1/snapshot, /v1/state, /v1/stream or /v1/health", http.StatusNotFound)
+		http.Error(w, "ttmem: no such path: use /v1/snapshot, /v1/state, /v1/stream, /v1/health or /metrics", http.StatusNotFound)
 	case r.Method != method:
 		w.Header().Set("Allow", method)
 		http.Error(w, "ttmem: use "+method, http.StatusMethodNotAllowed)
 	default:
-		answer(w, r, viewerIn(r.Context()))
+		answer(w, r, v)
 	}
 }
 
@@ -244,7 +260,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v Viewer) {
 // record sends a recording to a viewer who may see events.
 func (s *Server) record(w http.ResponseWriter, v Viewer, write func(io.Writer) error) {
 	if v == Nobody {
-		http.Error(w, "ttmem: events are sent over the unix socket only, which identifies the user", http.StatusForbidden)
+		http.Error(w, "ttmem: events are sent over the unix socket, which identifies the user, or with the token", http.StatusForbidden)
 		return
 	}
 	if !s.streams.acquire(v.UID) {

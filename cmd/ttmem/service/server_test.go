@@ -22,6 +22,9 @@ import (
 	"ttmem/tracer/recording"
 )
 
+// testToken is the token of TCP clients of servers in tests.
+const testToken = "0123456789abcdef"
+
 // serve starts a server on a socket, and on TCP.
 func serve(t testing.TB, hub *Hub) (path, addr string) {
 	t.Helper()
@@ -39,7 +42,7 @@ func serveOn(t testing.TB, s *Server) (path, addr string) {
 	path = socketPath(t)
 	socket, err := Listen(path)
 	qt.Assert(t, qt.IsNil(err))
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	tcp, err := ListenTCP("127.0.0.1:0", false, testToken)
 	qt.Assert(t, qt.IsNil(err))
 	done := make(chan error, 2)
 	go func() { done <- s.ServeUnix(socket) }()

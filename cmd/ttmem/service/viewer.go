@@ -26,9 +26,6 @@ type Viewer struct {
 	All bool
 }
 
-// Nobody is a viewer who sees no process, for TCP connections, whose user is not known.
-var Nobody = Viewer{UID: -1}
-
 // viewerOf is the viewer of a user id. Root sees everything.
 func viewerOf(uid uint32) Viewer { return Viewer{UID: int(uid), All: uid == 0} }
 

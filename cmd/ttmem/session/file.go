@@ -73,11 +73,7 @@ func (o *Options) takesStdout() bool {
 // targetOf returns the target that is a file, under any name; nil if none is.
 func (o *Options) targetOf(file os.FileInfo) *output.ExportTarget {
 	for _, t := range o.exports.Targets() {
-		info, err := os.Stat(t.Path)
-		if t.Path == "-" {
-			info, err = os.Stdout.Stat()
-		}
-		if err == nil && os.SameFile(info, file) {
+		if output.Names(t.Path, file) {
 			return &t
 		}
 	}

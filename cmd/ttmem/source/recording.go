@@ -24,6 +24,8 @@ type Recording struct {
 	PIDs []int
 	// Whole uses no checkpoint, so that events are numbered from the beginning.
 	Whole bool
+	// KeepSites makes states with complete profiles; Whole has to be true.
+	KeepSites bool
 	// Quiet suppresses progress.
 	Quiet bool
 	// Reached is the event with the number at which StateAt arrived; nil if it searched a time.
@@ -170,7 +172,7 @@ func (r *Recording) End() (*aggregate.State, *Summary, error) {
 	if r.end != nil {
 		return r.end, r.summary, nil
 	}
-	state := aggregate.New()
+	state := r.newState()
 	n := 0
 	o := Options{File: r.Path, PIDs: r.PIDs, StateOnly: !r.Whole, Quiet: r.Quiet, lines: &r.lines}
 	summary, err := o.Watch(func(e *event.Event) { n++; state.Apply(e) })
@@ -185,6 +187,15 @@ func (r *Recording) End() (*aggregate.State, *Summary, error) {
 	}
 	r.end, r.summary = state, summary
 	return state, summary, nil
+}
+
+// newState returns the state before the first event.
+func (r *Recording) newState() *aggregate.State {
+	s := aggregate.New()
+	if r.KeepSites {
+		s.KeepSites()
+	}
+	return s
 }
 
 // open opens the file and returns a function that takes its events. That function calls each with
@@ -262,7 +273,7 @@ func (r *Recording) replay(stops []stop, jump bool, reached func(s *aggregate.St
 	defer uncatch()
 	ctx, cancel := context.WithCancel(interrupted)
 	defer cancel()
-	state := aggregate.New()
+	state := r.newState()
 	latestNs := uint64(0)
 	r.Reached, r.BeforeNs = nil, 0
 	reach := func(is func(s *stop) bool) bool {

@@ -1,4 +1,5 @@
-package export
+// Package browser steers a headless Chromium in tests of pages.
+package browser
 
 import (
 	"bufio"
@@ -6,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -13,21 +15,22 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// A browser is a headless Chromium with one page, steered by its DevTools
+// A Browser is a headless Chromium with one page, steered by its DevTools
 // protocol over a pipe: messages of JSON that end with a zero byte.
-type browser struct {
+type Browser struct {
 	t       *testing.T
 	to      *os.File
 	from    *bufio.Reader
 	session string
 	id      int
-	// complaints are what the page wrote to its console, and its exceptions.
-	complaints []string
-	requests   []string
+	// Complaints are what the page wrote to its console, and its exceptions.
+	Complaints []string
+	// Requests are the addresses that the page asked for.
+	Requests []string
 }
 
-// newBrowser starts one, or skips the test where there is none.
-func newBrowser(t *testing.T, width, height int) *browser {
+// New starts one, or skips the test where there is none.
+func New(t *testing.T, width, height int) *Browser {
 	t.Helper()
 	path := ""
 	for _, name := range []string{os.Getenv("TTMEM_BROWSER"), "chromium", "chromium-browser", "google-chrome"} {
@@ -56,7 +59,7 @@ func newBrowser(t *testing.T, width, height int) *browser {
 	theirs.Close()
 	theirOut.Close()
 	qt.Assert(t, qt.IsNil(from.SetReadDeadline(time.Now().Add(90*time.Second))))
-	b := &browser{t: t, to: to, from: bufio.NewReaderSize(from, 1<<20)}
+	b := &Browser{t: t, to: to, from: bufio.NewReaderSize(from, 1<<20)}
 	t.Cleanup(func() {
 		to.Close() // which ends it
 		kill := time.AfterFunc(5*time.Second, func() { cmd.Process.Kill() })
@@ -72,26 +75,26 @@ func newBrowser(t *testing.T, width, height int) *browser {
 		}
 	})
 	var target struct{ TargetID string }
-	b.decode(b.call("Target.createTarget", map[string]any{"url": "about:blank"}), &target)
+	b.decode(b.Call("Target.createTarget", map[string]any{"url": "about:blank"}), &target)
 	var session struct{ SessionID string }
-	b.decode(b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}), &session)
+	b.decode(b.Call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}), &session)
 	b.session = session.SessionID
 	for _, domain := range []string{"Page", "Runtime", "Network"} {
-		b.call(domain+".enable", nil)
+		b.Call(domain+".enable", nil)
 	}
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{
+	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{
 		"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
 	})
 	return b
 }
 
-func (b *browser) decode(raw json.RawMessage, v any) {
+func (b *Browser) decode(raw json.RawMessage, v any) {
 	b.t.Helper()
 	qt.Assert(b.t, qt.IsNil(json.Unmarshal(raw, v)))
 }
 
-// call sends a command and waits for its result.
-func (b *browser) call(method string, params any) json.RawMessage {
+// Call sends a command and waits for its result.
+func (b *Browser) Call(method string, params any) json.RawMessage {
 	b.t.Helper()
 	b.id++
 	message := map[string]any{"id": b.id, "method": method}
@@ -122,7 +125,7 @@ type answer struct {
 	Error  *struct{ Message string }
 }
 
-func (b *browser) read() answer {
+func (b *Browser) read() answer {
 	b.t.Helper()
 	raw, err := b.from.ReadBytes(0)
 	qt.Assert(b.t, qt.IsNil(err), qt.Commentf("the browser does not answer"))
@@ -130,72 +133,84 @@ func (b *browser) read() answer {
 	b.decode(raw[:len(raw)-1], &a)
 	switch a.Method {
 	case "Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Page.javascriptDialogOpening":
-		b.complaints = append(b.complaints, string(a.Params))
+		b.Complaints = append(b.Complaints, string(a.Params))
 	case "Network.requestWillBeSent":
 		var sent struct{ Request struct{ URL string } }
 		b.decode(a.Params, &sent)
-		b.requests = append(b.requests, sent.Request.URL)
+		b.Requests = append(b.Requests, sent.Request.URL)
 	}
 	return a
 }
 
-// open loads a file and waits until it is drawn.
-func (b *browser) open(path string) {
+// Open loads a file and waits until it is drawn.
+func (b *Browser) Open(path string) {
 	b.t.Helper()
-	b.call("Page.navigate", map[string]any{"url": "file://" + path})
-	b.wait("document.readyState === 'complete' && window.ttmem && ttmem.boxes().length > 0")
+	b.Call("Page.navigate", map[string]any{"url": "file://" + path})
+	b.Wait("document.readyState === 'complete' && window.ttmem && ttmem.boxes().length > 0")
 }
 
-// eval evaluates a JavaScript expression, of which the value is JSON.
-func (b *browser) eval(expression string, v any) {
+// CheckQuiet checks that the page had no error and asked for nothing else.
+func (b *Browser) CheckQuiet() {
+	b.t.Helper()
+	qt.Check(b.t, qt.HasLen(b.Complaints, 0))
+	for _, url := range b.Requests {
+		qt.Check(b.t, qt.IsTrue(strings.HasPrefix(url, "file:") || strings.HasPrefix(url, "data:")), qt.Commentf("%s", url))
+	}
+}
+
+// Eval evaluates a JavaScript expression, of which the value is JSON.
+func (b *Browser) Eval(expression string, v any) {
 	b.t.Helper()
 	var result struct {
 		Result           struct{ Value json.RawMessage }
 		ExceptionDetails json.RawMessage
 	}
-	b.decode(b.call("Runtime.evaluate", map[string]any{
+	b.decode(b.Call("Runtime.evaluate", map[string]any{
 		"expression": expression, "returnByValue": true, "awaitPromise": true,
 	}), &result)
 	qt.Assert(b.t, qt.HasLen(result.ExceptionDetails, 0), qt.Commentf("%s: %s", expression, result.ExceptionDetails))
 	b.decode(result.Result.Value, v)
 }
 
-func (b *browser) wait(condition string) {
+// Wait waits until a JavaScript condition is true.
+func (b *Browser) Wait(condition string) {
 	b.t.Helper()
-	for range 600 {
+	for range 200 {
 		ok := false
-		b.eval("Boolean("+condition+")", &ok)
+		b.Eval("Boolean("+condition+")", &ok)
 		if ok {
 			return
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	b.t.Fatalf("never true: %s", condition)
+	b.t.Fatalf("never true: %s; the page wrote: %s", condition, b.Complaints)
 }
 
-// settle waits until what was asked for is drawn.
-func (b *browser) settle() {
+// Settle waits until what was asked for is drawn.
+func (b *Browser) Settle() {
 	b.t.Helper()
 	var ok bool
-	b.eval("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(() => r(true)))))", &ok)
+	b.Eval("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(() => r(true)))))", &ok)
 }
 
-func (b *browser) mouse(kind string, x, y float64, clicks int) {
+// Mouse sends an event of the mouse, of that kind.
+func (b *Browser) Mouse(kind string, x, y float64, clicks int) {
 	b.t.Helper()
-	b.call("Input.dispatchMouseEvent", map[string]any{
+	b.Call("Input.dispatchMouseEvent", map[string]any{
 		"type": kind, "x": x, "y": y, "button": "left", "clickCount": clicks,
 	})
 }
 
-func (b *browser) click(x, y float64) {
+// Click clicks with the left button.
+func (b *Browser) Click(x, y float64) {
 	b.t.Helper()
-	b.mouse("mousePressed", x, y, 1)
-	b.mouse("mouseReleased", x, y, 1)
-	b.settle()
+	b.Mouse("mousePressed", x, y, 1)
+	b.Mouse("mouseReleased", x, y, 1)
+	b.Settle()
 }
 
-// press presses one key, of that name.
-func (b *browser) press(key string) {
+// Press presses one key, of that name.
+func (b *Browser) Press(key string) {
 	b.t.Helper()
 	params := map[string]any{"type": "keyDown", "key": key}
 	if len(key) == 1 {
@@ -204,64 +219,67 @@ func (b *browser) press(key string) {
 	if key == "Enter" {
 		params["text"], params["windowsVirtualKeyCode"] = "\r", 13
 	}
-	b.call("Input.dispatchKeyEvent", params)
-	b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key})
-	b.settle()
+	b.Call("Input.dispatchKeyEvent", params)
+	b.Call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key})
+	b.Settle()
 }
 
-func (b *browser) write(text string) {
+// Write types a text.
+func (b *Browser) Write(text string) {
 	b.t.Helper()
-	b.call("Input.insertText", map[string]any{"text": text})
-	b.settle()
+	b.Call("Input.insertText", map[string]any{"text": text})
+	b.Settle()
 }
 
-// choose selects a value in one of the page's lists.
-func (b *browser) choose(id, value string) {
+// Choose selects a value in one of the page's lists.
+func (b *Browser) Choose(id, value string) {
 	b.t.Helper()
 	var got string
-	b.eval(fmt.Sprintf(`(() => { const e = document.getElementById(%q); e.value = %q; e.dispatchEvent(new Event("change")); return e.value; })()`, id, value), &got)
+	b.Eval(fmt.Sprintf(`(() => { const e = document.getElementById(%q); e.value = %q; e.dispatchEvent(new Event("change")); return e.value; })()`, id, value), &got)
 	qt.Assert(b.t, qt.Equals(got, value))
-	b.settle()
+	b.Settle()
 }
 
-// toggle clicks a checkbox.
-func (b *browser) toggle(id string) {
+// Toggle clicks a checkbox.
+func (b *Browser) Toggle(id string) {
 	b.t.Helper()
-	b.eval(fmt.Sprintf("(document.getElementById(%q).click(), true)", id), new(bool))
-	b.settle()
+	b.Eval(fmt.Sprintf("(document.getElementById(%q).click(), true)", id), new(bool))
+	b.Settle()
 }
 
-func (b *browser) text(id string) string {
+// Text returns the text of an element.
+func (b *Browser) Text(id string) string {
 	b.t.Helper()
 	var got string
-	b.eval(fmt.Sprintf("document.getElementById(%q).textContent", id), &got)
+	b.Eval(fmt.Sprintf("document.getElementById(%q).textContent", id), &got)
 	return got
 }
 
-// screenshot keeps a picture of the page where TTMEM_SCREENSHOTS names a folder.
-func (b *browser) screenshot(name string) {
+// Screenshot keeps a picture of the page where TTMEM_SCREENSHOTS names a folder.
+func (b *Browser) Screenshot(name string) {
 	b.t.Helper()
 	if dir := os.Getenv("TTMEM_SCREENSHOTS"); dir != "" {
-		b.writePicture(dir + "/" + name + ".png")
+		b.WritePicture(dir + "/" + name + ".png")
 	}
 }
 
-// writePicture writes a picture of the page.
-func (b *browser) writePicture(file string) {
+// WritePicture writes a picture of the page.
+func (b *Browser) WritePicture(file string) {
 	b.t.Helper()
 	var picture struct{ Data []byte }
-	b.decode(b.call("Page.captureScreenshot", nil), &picture)
+	b.decode(b.Call("Page.captureScreenshot", nil), &picture)
 	qt.Assert(b.t, qt.IsNil(os.WriteFile(file, picture.Data, 0o644)))
 }
 
-func (b *browser) dark(on bool) {
+// Dark chooses the dark or the light colours.
+func (b *Browser) Dark(on bool) {
 	b.t.Helper()
 	value := "light"
 	if on {
 		value = "dark"
 	}
-	b.call("Emulation.setEmulatedMedia", map[string]any{
+	b.Call("Emulation.setEmulatedMedia", map[string]any{
 		"features": []map[string]string{{"name": "prefers-color-scheme", "value": value}},
 	})
-	b.settle()
+	b.Settle()
 }

@@ -5,10 +5,10 @@ A test with a limit is marked:
     @pytest.mark.ttmem(limit_leaks="64 KiB", limit_peak={"L1": "512 KiB"})
     def test_attention(device): ...
 
-and `pytest --ttmem` measures every test. What a test leaves is what it allocated
-between its call and the end of its teardown and did not free; its peak is the most
-that a region of one chip had in use meanwhile, of L1 on the fullest core. Both are seen from outside, by
-`ttmem steps`: neither the tested code nor ttnn is changed.
+or limits of all tests are in pytest.ini, and `pytest --ttmem` measures every test. What a test
+leaves is what it allocated between its call and the end of its teardown and did not free; its peak is
+the most that a region of one chip had in use meanwhile, of L1 on the fullest core. Both are seen from
+outside, by `ttmem steps`: neither the tested code nor ttnn is changed.
 """
 
 import gc
@@ -45,20 +45,38 @@ def format_size(size):
 
 
 class Limits:
-    """What one test may do; None: no limit."""
+    """What one test may do; a limit of None is no limit."""
 
-    def __init__(self, marker):
+    def __init__(self, leaks=None, peak=None):
+        self.leaks = None if leaks is None else parse_size(leaks)
+        if not isinstance(peak or {}, dict):
+            raise ValueError("limit_peak is by region, such as {'L1': '512 KiB'}")
+        self.peak = {region: parse_size(size) for region, size in (peak or {}).items() if size is not None}
+        for region in peak or {}:
+            if region not in REGIONS:
+                raise ValueError(f"limit_peak: no region {region!r}: there are {', '.join(REGIONS)}")
+
+    def __bool__(self):
+        return self.leaks is not None or bool(self.peak)
+
+    def changed(self, marker):
+        """The limits of a test with a marker, which replaces those that it names."""
         unknown = sorted(set(marker.kwargs) - set(OPTIONS))
         if unknown or marker.args:
             raise ValueError(f"ttmem takes {' and '.join(OPTIONS)}, not {', '.join(unknown) or marker.args}")
-        leaks, peak = marker.kwargs.get("limit_leaks"), marker.kwargs.get("limit_peak", {})
-        self.leaks = None if leaks is None else parse_size(leaks)
-        if not isinstance(peak, dict):
-            raise ValueError("limit_peak is by region, such as {'L1': '512 KiB'}")
-        self.peak = {region: parse_size(size) for region, size in peak.items()}
-        for region in self.peak:
-            if region not in REGIONS:
-                raise ValueError(f"limit_peak: no region {region!r}: there are {', '.join(REGIONS)}")
+        peak = marker.kwargs.get("limit_peak", {})
+        return Limits(
+            marker.kwargs.get("limit_leaks", self.leaks), {**self.peak, **peak} if isinstance(peak, dict) else peak
+        )
+
+
+def ini_limits(config):
+    """The limits of pytest.ini, for every test."""
+    peak = {}
+    for line in config.getini("ttmem_limit_peak"):
+        region, _, size = line.partition(":")
+        peak[region.strip()] = size.strip()
+    return Limits(config.getini("ttmem_limit_leaks") or None, peak)
 
 
 class Watcher:
@@ -127,9 +145,11 @@ class Watcher:
 
 def pytest_addoption(parser):
     group = parser.getgroup("ttmem", "device memory of Tenstorrent chips")
-    group.addoption("--ttmem", action="store_true", help="measure every test, not only those with @pytest.mark.ttmem")
+    group.addoption("--ttmem", action="store_true", help="measure every test, not only those with limits")
     group.addoption("--no-ttmem", action="store_true", help="measure none, and let no limit fail")
     group.addoption("--ttmem-command", default="ttmem", metavar="PATH", help="the ttmem to run (default: ttmem)")
+    parser.addini("ttmem_limit_leaks", "limit_leaks of every test, such as 64 KiB", default="")
+    parser.addini("ttmem_limit_peak", "limit_peak of every test: a line such as L1: 512 KiB for each region", type="linelist")
 
 
 def pytest_configure(config):
@@ -139,12 +159,17 @@ def pytest_configure(config):
         "or has more in use on a chip (of L1: on a core), than that",
     )
     if not config.getoption("--no-ttmem"):
-        config.pluginmanager.register(Plugin(config), "ttmem-plugin")
+        try:
+            limits = ini_limits(config)
+        except ValueError as error:
+            raise pytest.UsageError(f"ttmem limits: {error}") from None
+        config.pluginmanager.register(Plugin(config, limits), "ttmem-plugin")
 
 
 class Plugin:
-    def __init__(self, config):
-        self.all = config.getoption("--ttmem")
+    def __init__(self, config, limits):
+        self.all = config.getoption("--ttmem") or bool(limits)
+        self.of_all = limits
         self.command = config.getoption("--ttmem-command")
         self.watcher = None
         self.broken = None  # why nothing can be measured
@@ -154,7 +179,7 @@ class Plugin:
 
     def limits(self, item):
         marker = item.get_closest_marker("ttmem")
-        return Limits(marker) if marker else None
+        return self.of_all.changed(marker) if marker else self.of_all
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item):
@@ -165,7 +190,7 @@ class Plugin:
             wrong = str(error)
         if wrong:
             pytest.fail(f"@pytest.mark.ttmem: {wrong}", pytrace=False)
-        if self.watcher is None and self.broken is None and (limits or self.all):
+        if self.watcher is None and self.broken is None and (self.all or item.get_closest_marker("ttmem")):
             try:
                 self.watcher = Watcher(self.command)
             except (RuntimeError, OSError, ValueError) as error:
@@ -195,7 +220,7 @@ class Plugin:
 
     def check(self, step, limits):
         self.steps.append(step)
-        exceeded = over(step, limits) if limits else []
+        exceeded = over(step, limits)
         if exceeded:
             pytest.fail("\n".join(exceeded), pytrace=False)
 

@@ -1,0 +1,333 @@
+// Package memoryviz exports buffers as a memory snapshot for PyTorch's viewer
+// (https://docs.pytorch.org/memory_viz) and for torch/cuda/_memory_viz.py.
+//
+// The viewer knows devices, each with segments of one address space, and numbers them. A region of
+// a chip is a device here. It has a segment with the region's capacity, in which addresses are
+// those of a bank times the number of banks, so that sizes are those in all banks. A second
+// segment has the buffers that have no place of their own in the first one: those on
+// single cores, and those at an address that another process's buffer has.
+//
+// The events are kept in a temporary file, as the snapshot has them by device. Besides it, memory
+// is needed for live buffers and for call stacks.
+package memoryviz
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
+	"ttmem/tracer/event"
+)
+
+// The viewer calculates with floating-point numbers, which are exact below 1<<53.
+const (
+	// elsewhere is the beginning of the second segment.
+	elsewhere = 1 << 52
+	// maxSize is more than a chip has. A buffer that claims more is shown with this size.
+	maxSize = 1 << 40
+)
+
+// keys are the strings of all events. Their places are their numbers in the pickle's memo.
+var keys = []string{
+	"action", "addr", "size", "stream", "time_us", "frames", "user_metadata", "device_free",
+	"alloc", "free_requested", "free_completed", "oom", "filename", "line", "name",
+}
+
+const (
+	keyAction = iota
+	keyAddr
+	keySize
+	keyStream
+	keyTime
+	keyFrames
+	keyMetadata
+	keyFree
+	actionAlloc
+	actionFreeRequested
+	actionFreeCompleted
+	actionOOM
+	keyFile
+	keyLine
+	keyName
+)
+
+// A Writer makes a snapshot of events.
+type Writer struct {
+	out   *bufio.Writer
+	wall  func(ns uint64) time.Time
+	spool *os.File // has no name
+	size  int64    // of the spool
+	err   error    // the first one: after it nothing is written
+
+	devices map[place]*device
+	live    map[key]*block
+	// next is the address of the next buffer in a second segment.
+	next   uint64
+	stacks map[uint64]int // by id: numbers in the memo
+	frames pickle         // of the stacks
+}
+
+type key struct {
+	pid int
+	id  uint64
+}
+
+// New returns a Writer of a snapshot, which Close writes to out. wall is the time by the wall clock
+// of one by CLOCK_MONOTONIC.
+func New(out io.Writer, wall func(ns uint64) time.Time) (*Writer, error) {
+	spool, err := os.CreateTemp("", "ttmem-memory-viz-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(spool.Name()); err != nil {
+		spool.Close()
+		return nil, err
+	}
+	return &Writer{
+		out: bufio.NewWriter(out), wall: wall, spool: spool, next: elsewhere,
+		devices: make(map[place]*device), live: make(map[key]*block), stacks: make(map[uint64]int),
+	}, nil
+}
+
+// Event adds an event, after the State has applied it. State.Completed calls it with all that is
+// needed.
+func (w *Writer) Event(e *event.Event, s *aggregate.State) {
+	switch e.Kind {
+	case event.Checkpoint:
+		w.addExisting(s)
+	case event.DeviceOpen:
+		for _, chip := range e.Devices {
+			for region := range event.Region(event.BankedRegions) {
+				w.device(place{chip, region}, 0).grow(e.Capacities[region])
+			}
+		}
+	case event.Alloc:
+		if b := s.Buffer(e.PID, e.BufferID); b != nil {
+			w.alloc(b, e.TimeNs)
+		}
+	case event.Free:
+		w.free(key{e.PID, e.BufferID}, e.TimeNs)
+	case event.AllocFailed:
+		w.fail(e)
+	}
+}
+
+// addExisting adds what is live before the first event.
+func (w *Writer) addExisting(s *aggregate.State) {
+	of := s.Snapshot()
+	for i := range of.Devices {
+		for region := range event.Region(event.BankedRegions) {
+			r := of.Devices[i].Regions.Banked(region)
+			w.device(place{of.Devices[i].ID, region}, 0).grow(event.Capacity{Banks: r.Banks, BytesPerBank: r.CapacityBytesPerBank})
+		}
+	}
+	for _, b := range s.Buffers() {
+		w.alloc(&b, b.SinceNs)
+	}
+}
+
+// device returns the device of a place, whose buffers have that many banks.
+func (w *Writer) device(at place, banks uint32) *device {
+	d := w.devices[at]
+	if d == nil {
+		d = &device{place: at, taken: make(map[uint64]bool)}
+		w.devices[at] = d
+	}
+	if d.banks == 0 {
+		d.banks = uint64(banks)
+	}
+	return d
+}
+
+func (w *Writer) alloc(from *memory.Buffer, now uint64) {
+	id := key{from.PID, from.BufferID}
+	w.free(id, now) // if the event of its end was lost
+	chips := from.Devices
+	if len(chips) == 0 {
+		chips = []int{memory.NoDevice}
+	}
+	b := &block{
+		size: min(from.BytesPerBank*uint64(from.Banks), maxSize), stack: w.stack(from.Stack),
+		pid: from.PID, buffer: from.BufferID, perBank: from.Address,
+	}
+	b.requested = min(from.SizeBytes, b.size)
+	free := !from.PerCore
+	for _, chip := range chips {
+		d := w.device(place{chip, from.Region}, from.Banks)
+		b.devices = append(b.devices, d)
+		b.address = from.Address * max(d.banks, 1)
+		free = free && !d.taken[b.address]
+	}
+	if !free || from.Address >= maxSize || b.end() >= elsewhere {
+		b.address = w.next
+		w.next += max(b.size, 1)
+	}
+	w.live[id] = b
+	for _, d := range b.devices {
+		d.taken[b.address] = true
+		d.segment(b).include(b.address, b.end())
+		d.used += b.size
+		w.event(d, actionAlloc, b, now)
+	}
+}
+
+func (w *Writer) free(id key, now uint64) {
+	b := w.live[id]
+	if b == nil {
+		return
+	}
+	delete(w.live, id)
+	for _, d := range b.devices {
+		delete(d.taken, b.address)
+		d.used -= b.size
+		w.event(d, actionFreeRequested, b, now)
+		w.event(d, actionFreeCompleted, b, now)
+	}
+}
+
+// fail adds a failed allocation. Circular buffers that overlap a tensor belong to L1.
+func (w *Writer) fail(e *event.Event) {
+	region, size := e.Region, e.BytesPerBank*uint64(e.Banks)
+	if region == event.CB {
+		region, size = event.L1, e.SizeBytes
+	}
+	for _, chip := range e.Devices {
+		d := w.device(place{chip, region}, e.Banks)
+		w.event(d, actionOOM, &block{size: min(size, maxSize), stack: w.stack(e.Stack)}, e.TimeNs)
+	}
+}
+
+// event adds an event of a device.
+func (w *Writer) event(d *device, action int, b *block, now uint64) {
+	if d.events%batch == 0 {
+		w.flush(d)
+		d.begun.op(opMark)
+	}
+	d.events++
+	p := &d.begun
+	p.op(opEmptyDict, opMark)
+	p.get(keyAction)
+	p.get(action)
+	if action == actionOOM {
+		p.get(keyFree)
+		p.number(d.capacity.Total() - min(d.used, d.capacity.Total()))
+	} else {
+		p.get(keyAddr)
+		p.number(b.address)
+	}
+	p.get(keySize)
+	p.number(b.size)
+	p.get(keyStream)
+	p.number(0)
+	p.get(keyTime)
+	p.number(uint64(max(w.wall(now).UnixMicro(), 0)))
+	p.get(keyFrames)
+	p.get(b.stack)
+	if action == actionAlloc {
+		p.get(keyMetadata)
+		p.text(fmt.Sprintf("%s, PID %d, buffer %d at %#x of each bank", d.place, b.pid, b.buffer, b.perBank))
+	}
+	p.op(opSetItems)
+}
+
+// flush writes the begun batch of a device to the spool.
+func (w *Writer) flush(d *device) {
+	if len(d.begun) == 0 || w.err != nil {
+		return
+	}
+	d.begun.op(opAppends)
+	_, w.err = w.spool.Write(d.begun)
+	d.parts = append(d.parts, part{w.size, len(d.begun)})
+	w.size += int64(len(d.begun))
+	d.begun = d.begun[:0]
+}
+
+// stack returns the number of a call stack in the memo.
+func (w *Writer) stack(s *event.Stack) int {
+	id := memory.StackID(s)
+	memo, ok := w.stacks[id]
+	if ok {
+		return memo
+	}
+	memo = len(keys) + len(w.stacks)
+	w.stacks[id] = memo
+	frames := s.Frames()
+	w.frames.op(opMark)
+	w.frames.list(len(frames), func(i int) {
+		f := &frames[i]
+		w.frames.op(opEmptyDict, opMark)
+		w.frames.get(keyFile)
+		w.frames.text(event.Printable(cmp.Or(f.File, f.Module)))
+		w.frames.get(keyLine)
+		w.frames.number(uint64(max(f.Line, 0)))
+		w.frames.get(keyName)
+		w.frames.text(event.Printable(cmp.Or(f.Name, fmt.Sprintf("%#x", f.Address))))
+		w.frames.op(opSetItems)
+	})
+	w.frames.put(memo)
+	w.frames.op(opAppends)
+	return memo
+}
+
+// Close writes the snapshot.
+func (w *Writer) Close() error {
+	defer w.spool.Close()
+	devices := w.result()
+	var p pickle
+	p.op(opProto, protocol, opEmptyDict, opMark)
+	p.text("ttmem_devices")
+	p.list(len(devices), func(i int) { p.text(devices[i].String()) })
+	p.text("ttmem_keys")
+	p.list(len(keys), func(i int) {
+		p.text(keys[i])
+		p.put(i)
+	})
+	p.text("ttmem_stacks")
+	p.op(opEmptyList)
+	w.write(p)
+	w.write(w.frames)
+	p = p[:0]
+	p.text("device_traces")
+	p.op(opEmptyList, opMark)
+	w.write(p)
+	var segments []*segment
+	for i, d := range devices {
+		w.write(pickle{opEmptyList})
+		for _, one := range d.parts {
+			w.copy(one)
+		}
+		for j := range d.segments {
+			if s := &d.segments[j]; s.last > 0 {
+				s.device = i
+				segments = append(segments, s)
+			}
+		}
+	}
+	p = append(p[:0], opAppends)
+	p.text("segments")
+	p.list(len(segments), func(i int) { segments[i].write(&p) })
+	p.op(opSetItems, opStop)
+	w.write(p)
+	if w.err != nil {
+		return w.err
+	}
+	return w.out.Flush()
+}
+
+func (w *Writer) write(p pickle) {
+	if w.err == nil {
+		_, w.err = w.out.Write(p)
+	}
+}
+
+// copy copies a part of the spool.
+func (w *Writer) copy(one part) {
+	if w.err == nil {
+		_, w.err = io.Copy(w.out, io.NewSectionReader(w.spool, one.offset, int64(one.length)))
+	}
+}

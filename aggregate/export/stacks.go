@@ -1,0 +1,136 @@
+package export
+
+import (
+	"ttmem/tracer/event"
+)
+
+// Stacks are call stacks in one tree, from the outermost frame on. They store each name once.
+type Stacks struct {
+	strings map[string]int
+	list    []string
+	frames  map[flameFrame]int32
+	order   []flameFrame
+	nodes   []flameNode
+	index   map[flameEdge]int32
+	// leaf is the innermost node of each stack.
+	leaf map[*event.Stack]int32
+}
+
+// A flameFrame is a native function or a line of a Python function. A native function is one box
+// for all its calls; their lines are in the nodes.
+type flameFrame struct {
+	kind               int
+	name, file, module int
+	line               int
+	inlined            bool
+}
+
+// The kinds of frames in the page's data.
+const (
+	flameNative = iota
+	flamePython
+	flameOther
+)
+
+type flameNode struct {
+	parent, frame int32
+	// line is 0 if it is not known, and severalLines if it differs.
+	line int
+}
+
+const severalLines = -1
+
+type flameEdge struct{ parent, frame int32 }
+
+// NewStacks returns an empty tree.
+func NewStacks() *Stacks {
+	return &Stacks{
+		strings: map[string]int{"": 0}, list: []string{""},
+		frames: make(map[flameFrame]int32),
+		nodes:  make([]flameNode, 1), // the root
+		index:  make(map[flameEdge]int32),
+		leaf:   make(map[*event.Stack]int32),
+	}
+}
+
+// Add adds a stack, which may be nil, if it is new. It returns the node of the innermost frame.
+func (t *Stacks) Add(stack *event.Stack) int32 {
+	at, ok := t.leaf[stack]
+	if ok {
+		return at
+	}
+	list := frames(stack)
+	for i := len(list) - 1; i >= 0; i-- {
+		at = t.child(at, t.frame(&list[i]), list[i].Line)
+	}
+	t.leaf[stack] = at
+	return at
+}
+
+func (t *Stacks) child(parent, frame int32, line int) int32 {
+	edge := flameEdge{parent, frame}
+	i, ok := t.index[edge]
+	if !ok {
+		i = int32(len(t.nodes))
+		t.index[edge] = i
+		t.nodes = append(t.nodes, flameNode{parent, frame, line})
+	} else if n := &t.nodes[i]; n.line != line {
+		n.line = severalLines
+	}
+	return i
+}
+
+func (t *Stacks) frame(f *event.Frame) int32 {
+	key := flameFrame{
+		kind: flameOther, name: t.string(functionName(f)), file: t.string(f.File), module: t.string(f.Module),
+		inlined: f.Inlined,
+	}
+	switch f.Kind {
+	case event.Native:
+		key.kind = flameNative
+	case event.Python:
+		key.kind, key.line = flamePython, f.Line
+	}
+	i, ok := t.frames[key]
+	if !ok {
+		i = int32(len(t.order))
+		t.frames[key] = i
+		t.order = append(t.order, key)
+	}
+	return i
+}
+
+func (t *Stacks) string(s string) int {
+	i, ok := t.strings[s]
+	if !ok {
+		i = len(t.list)
+		t.strings[s] = i
+		t.list = append(t.list, event.Printable(s))
+	}
+	return i
+}
+
+// StackData is the tree as pages have it. A frame has kind, name, file, module, line and inlined;
+// names, files and modules are numbers of strings. A node has the distance to its parent, its
+// frame and its line; the root is left out.
+type StackData struct {
+	Strings []string `json:"strings"`
+	Frames  []int64  `json:"frames"`
+	Nodes   []int64  `json:"nodes"`
+}
+
+// Data returns the tree for a page.
+func (t *Stacks) Data() StackData {
+	d := StackData{Strings: t.list, Frames: []int64{}, Nodes: []int64{}}
+	for _, f := range t.order {
+		inlined := int64(0)
+		if f.inlined {
+			inlined = 1
+		}
+		d.Frames = append(d.Frames, int64(f.kind), int64(f.name), int64(f.file), int64(f.module), int64(f.line), inlined)
+	}
+	for i, n := range t.nodes[1:] {
+		d.Nodes = append(d.Nodes, int64(i+1)-int64(n.parent), int64(n.frame), int64(n.line))
+	}
+	return d
+}

@@ -1,0 +1,333 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"ttmem/aggregate/export"
+	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/term"
+	"ttmem/tracer/event"
+)
+
+// An exportFormat is a row of the table of formats.
+type exportFormat struct {
+	name, about string
+	// extension is that of the file, or of the folder, if the user names none.
+	extension string
+	// open is how to open the output, with %s for its name.
+	open string
+	// folder is true if the output is a folder of files, and text if it may go to a terminal.
+	folder, text bool
+	// takes are the flags that only some formats take.
+	takes []string
+	// write writes the output and returns a description of it.
+	write func(x *exportJob) (what string, err error)
+}
+
+// exportFormats are all formats, in the order of the help.
+var exportFormats = []exportFormat{
+	{
+		name: "pprof", about: "a profile for go tool pprof", extension: ".pb.gz",
+		open: "go tool pprof -http : %s", takes: ofProfiles, write: profileTo(export.Pprof, "pprof profile of %s"),
+	},
+	{
+		name: "speedscope", about: "a flame graph for speedscope.app", extension: ".speedscope.json", text: true,
+		open: "https://www.speedscope.app opens %s", takes: ofProfiles, write: profileTo(export.Speedscope, "speedscope profiles of %s"),
+	},
+	{
+		name: "folded", about: "stacks as lines, for flamegraph.pl and grep", extension: ".folded", text: true,
+		takes: ofProfiles, write: profileTo(export.Folded, "folded stacks of %s"),
+	},
+}
+
+// ofProfiles are the flags that only profiles take.
+var ofProfiles = []string{"at", "value"}
+
+// exportOptions are the flags of export.
+type exportOptions struct {
+	source    source.Options
+	to        string
+	path      string
+	at, value string
+}
+
+// An exportJob is an output that is being written.
+type exportJob struct {
+	exportOptions
+	format *exportFormat
+	// out is the output: file, or folder.
+	out interface {
+		Finish(err error) error
+		Discard()
+	}
+	file   *output.File
+	folder *output.Folder
+	// summary describes the recording once it was read.
+	summary *source.Summary
+}
+
+func newExport() *cobra.Command {
+	var o exportOptions
+	var formats strings.Builder
+	for _, f := range exportFormats {
+		fmt.Fprintf(&formats, "\n\t%-12s %s", f.name, f.about)
+	}
+	c := &cobra.Command{
+		Use:   "export FILE --to FORMAT",
+		Short: "Write a recording for another program: pprof, Perfetto, ...",
+		Long: `Writes what a recording knows in the format of another program.
+
+Without -o the output is named after the recording and lies beside it, or goes to the pipe or file
+that is standard output. docs/exports.md says what each format carries and how to open it.
+` + formats.String(),
+		Example: `  ttmem export model.ttmem --to pprof
+  ttmem export model.ttmem --to speedscope --at peak
+  ttmem export model.ttmem --to folded --value alloc_space | sort -k2 | head`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 && c.ArgsLenAtDash() < 0 {
+				return errors.New("missing recording: ttmem export model.ttmem --to pprof")
+			}
+			return nil
+		},
+		PreRunE: func(c *cobra.Command, args []string) error { return o.source.Check(c, args) },
+		RunE:    func(c *cobra.Command, _ []string) error { return runExport(c, &o) },
+	}
+	f := c.Flags()
+	f.StringVar(&o.to, "to", "", "write this `FORMAT`")
+	flags.Complete(c, "to", page.Each(exportFormats, func(f exportFormat) string { return cobra.CompletionWithDesc(f.name, f.about) }))
+	f.StringVarP(&o.path, "output", "o", "", "write to `FILE` (-: standard output)")
+	f.StringVar(&o.value, "value", "", "the `VALUE` of a profile: "+strings.Join(exportValues(), ", ")+" (default peak_space at the end, else inuse_space)")
+	flags.Complete(c, "value", exportValues())
+	flags.At(c, &o.at, "end")
+	flags.PIDs(c, &o.source.PIDs)
+	c.ValidArgsFunction = source.CompleteRecordings
+	return c
+}
+
+func exportValues() []string {
+	return page.Each(export.Values, func(v export.Value) string { return v.Name })
+}
+
+// check checks the flags before anything is read or written.
+func (o *exportOptions) check(c *cobra.Command) (*exportFormat, error) {
+	names := page.Each(exportFormats, func(f exportFormat) string { return f.name })
+	known := "choose " + strings.Join(names, ", ")
+	i := slices.Index(names, o.to)
+	switch {
+	case o.to == "":
+		return nil, errors.New("missing --to FORMAT: " + known)
+	case i < 0:
+		return nil, fmt.Errorf("--to %s: %s", o.to, known)
+	}
+	format := &exportFormats[i]
+	for _, flag := range ofProfiles {
+		if c.Flags().Changed(flag) && !slices.Contains(format.takes, flag) {
+			return nil, fmt.Errorf("--%s has no effect on --to %s: leave it out", flag, o.to)
+		}
+	}
+	if o.value != "" && export.ValueOf(o.value) == nil {
+		return nil, fmt.Errorf("--value %s: choose %s", o.value, strings.Join(exportValues(), ", "))
+	}
+	return format, nil
+}
+
+// choosePath names the output if the user did not.
+func (x *exportJob) choosePath() error {
+	flag := "-o "
+	if info, err := os.Stdout.Stat(); x.path == "" && err == nil && !x.format.folder &&
+		(info.Mode().IsRegular() || info.Mode()&os.ModeNamedPipe != 0) {
+		x.path = "-"
+	}
+	if x.path == "" {
+		flag = ""
+		x.path = strings.TrimSuffix(x.source.File, ".ttmem") + x.format.extension
+		if x.source.File == "-" {
+			x.path = "recording" + x.format.extension
+		}
+		if _, err := os.Lstat(x.path); err == nil {
+			return fmt.Errorf("%s exists: name another file, or replace it with -o %s", x.path, x.path)
+		}
+	}
+	in, err := os.Stat(x.source.File)
+	switch {
+	case err == nil && in.Mode().IsRegular() && output.Names(x.path, in):
+		return fmt.Errorf("%s%s is the file that is read: name another", flag, x.path)
+	case x.path != "-":
+	case x.format.folder:
+		return fmt.Errorf("-o -: %s writes a folder: name one", x.to)
+	case !x.format.text && term.IsTerminal(os.Stdout):
+		return fmt.Errorf("-o -: %s is binary, and standard output is a terminal: name a file", x.to)
+	}
+	return nil
+}
+
+func runExport(c *cobra.Command, o *exportOptions) error {
+	format, err := o.check(c)
+	if err != nil {
+		return err
+	}
+	x := &exportJob{exportOptions: *o, format: format}
+	if err := x.choosePath(); err != nil {
+		return err
+	}
+	if source.ReadOnce(x.source.File) == nil { // before anything is opened for writing
+		f, err := source.Open(x.source.File)
+		if err != nil {
+			return err
+		}
+		f.Close()
+	}
+	if source.IsPrivate(x.source.File) {
+		output.KeepPrivate()
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
+	defer signal.Stop(signals)
+	if format.folder {
+		x.folder, err = output.CreateFolder("-o", x.path)
+		x.out = x.folder
+	} else {
+		x.file, err = output.Create("-o", x.path)
+		x.out = x.file
+	}
+	if err != nil {
+		return err
+	}
+	defer x.out.Discard()
+	go x.endAt(signals)
+	what, err := format.write(x)
+	if errors.Is(err, term.ErrInterrupted) {
+		select {} // the signal ends this process
+	}
+	if err != nil {
+		return err
+	}
+	if err := x.out.Finish(nil); err != nil {
+		return x.failed(err)
+	}
+	x.describe(what)
+	return x.summary.Finish(nil)
+}
+
+// endAt removes the output and ends this process at Ctrl-C.
+func (x *exportJob) endAt(signals <-chan os.Signal) {
+	<-signals
+	x.out.Discard()
+	term.NewLine()
+	term.Warn(term.ErrInterrupted.Error())
+	os.Exit(1)
+}
+
+// failed returns the error of writing the output.
+func (x *exportJob) failed(err error) error {
+	return fmt.Errorf("-o %s: %w", x.path, output.FirstError(err))
+}
+
+// describe says what was written, and how to open it.
+func (x *exportJob) describe(what string) {
+	if x.path == "-" {
+		term.Warn("wrote " + what + " to standard output")
+		return
+	}
+	term.Warn("wrote " + what + " to " + x.path)
+	if x.format.open != "" {
+		fmt.Fprintln(os.Stderr, "  "+event.Printable(fmt.Sprintf(x.format.open, x.path)))
+	}
+}
+
+// profileTo returns the function that writes a profile with write, and describes it by what, with
+// %s for the number of call stacks.
+func profileTo(write func(io.Writer, *memory.Profile, export.Options) (int, error), what string) func(*exportJob) (string, error) {
+	return func(x *exportJob) (string, error) {
+		p, how, err := x.profile()
+		if err != nil {
+			return "", err
+		}
+		stacks, err := write(x.file.W, p, how)
+		if err != nil {
+			return "", x.failed(err)
+		}
+		return fmt.Sprintf(what, page.Grouped(stacks)+" "+page.Plural(uint64(stacks), "stack")), nil
+	}
+}
+
+// profile returns the profile at the moment of --at.
+func (x *exportJob) profile() (p *memory.Profile, how export.Options, err error) {
+	at, err := x.source.ParseAt(x.at)
+	if err != nil {
+		return nil, how, err
+	}
+	r := source.Recording{Path: x.source.File, PIDs: x.source.PIDs, Whole: true, KeepSites: true}
+	end, err := r.StateAt(at, func(s *source.State, of source.Regions) {
+		one := s.Profile()
+		if at.AtEnd() {
+			p = one
+			return
+		}
+		one.Samples = slices.DeleteFunc(one.Samples, func(s memory.Sample) bool {
+			region := s.Region
+			if region == event.Kernel {
+				region = event.DRAM // in which they lie
+			}
+			return !of(s.Device, region)
+		})
+		for i := range one.Samples {
+			one.Samples[i].Ended = memory.Amount{} // before the moment
+		}
+		if p != nil {
+			one.Samples = append(p.Samples, one.Samples...)
+		}
+		p = one
+	})
+	if err != nil {
+		return nil, how, err
+	}
+	x.summary = &end.Summary
+	if at.AtEnd() && p != nil {
+		p.LastNs = max(p.LastNs, x.summary.EndNs)
+	}
+	how = export.Options{Begun: x.summary.File.Created, Of: at.Of(filepath.Base(x.source.File)), Value: x.value}
+	if how.Value == "" {
+		how.Value = "inuse_space"
+		if at.AtEnd() {
+			how.Value = "peak_space"
+		}
+	}
+	return p, how, x.checkProfile(p, &how)
+}
+
+// checkProfile returns an error if a profile has nothing to show.
+func (x *exportJob) checkProfile(p *memory.Profile, how *export.Options) error {
+	sum, stacks := uint64(0), false
+	if p != nil {
+		for i := range p.Samples {
+			n := export.ValueOf(how.Value).Of(&p.Samples[i])
+			sum += n
+			stacks = stacks || n > 0 && p.Samples[i].Stack != nil
+		}
+	}
+	switch {
+	case sum == 0 && len(x.source.PIDs) > 0:
+		return cmp.Or(x.source.Missing(), fmt.Errorf("-p %s has no %s %s: choose another process, --value or --at", page.PIDs(x.source.PIDs), how.Value, how.Of))
+	case sum == 0:
+		return fmt.Errorf("there is no %s %s: choose another --value or --at", how.Value, how.Of)
+	case !stacks:
+		return fmt.Errorf("%s has no call stacks, of which %s is made: record without --no-stacks, and with `ttmem run`", x.source.File, x.to)
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/between"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/oom"
+	"ttmem/cmd/ttmem/page/ops"
+	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/term"
+	"ttmem/cmd/ttmem/web"
+	"ttmem/tracer/event"
+)
+
+// The largest numbers of operations and failures on a page.
+const (
+	pageOperations = 500
+	pageFailures   = 200
+)
+
+// htmlOptions are the flags of html.
+type htmlOptions struct {
+	viewOptions
+	from, to string
+	output   string
+}
+
+// maxPageEvents is the largest number of events of a page, for which ttmem and the browser need
+// about 1 GB each.
+var maxPageEvents = 5_000_000
+
+func newHTML() *cobra.Command {
+	var o htmlOptions
+	c := &cobra.Command{
+		Use:   "html FILE",
+		Short: "Write a recording as one web page to send to somebody",
+		Long: `Writes a recording as one HTML file, which needs neither network nor ttmem: a timeline of every
+chip and region and, for the moment or range that you select on it, flame graphs, call sites,
+addresses, operations, leaks and failed allocations.
+
+Without -o the page is named after the recording and lies beside it. It has the command lines and
+source paths of the recording. docs/html.md explains the page.`,
+		Example: `  ttmem html model.ttmem
+  ttmem html model.ttmem -o report.html
+  ttmem html model.ttmem --from warm --to trained -o training.html
+  ttmem html model.ttmem -p 4242 -o one.html`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 && c.ArgsLenAtDash() < 0 {
+				return errors.New("missing recording: ttmem html model.ttmem")
+			}
+			return nil
+		},
+		PreRunE: o.take,
+		RunE:    func(c *cobra.Command, _ []string) error { return writeHTML(c.Context(), &o) },
+	}
+	c.Flags().StringVarP(&o.output, "output", "o", "", "write the page to `FILE` (-: standard output)")
+	_ = c.MarkFlagFilename("output", "html")
+	flags.PIDs(c, &o.source.PIDs)
+	flags.Span(c, &o.from, &o.to, "end")
+	flags.Takes(c, flags.Rules)
+	c.ValidArgsFunction = source.CompleteRecordings
+	return c
+}
+
+func writeHTML(ctx context.Context, o *htmlOptions) error {
+	rules, err := flags.ReadRules(o.rules)
+	if err != nil {
+		return err
+	}
+	since, until, err := o.span(o.from, o.to, source.EveryRegion)
+	if err != nil {
+		return err
+	}
+	if err := o.choosePath(); err != nil {
+		return err
+	}
+	if source.IsPrivate(o.source.File) {
+		output.KeepPrivate()
+	}
+	out, err := output.Create("-o", o.output)
+	if err != nil {
+		return err
+	}
+	defer out.Discard()
+	p, state := web.New(), aggregate.New()
+	state.KeepSites()
+	w, err := o.play(p, state, since, until)
+	if err != nil {
+		return err
+	}
+	state.Advance(w.EndNs)
+	switch err := source.CheckPIDs(o.source.PIDs, state.Snapshot(), w.In()); {
+	case err != nil:
+		return cmp.Or(o.source.Missing(), err)
+	case p.Events() == 0:
+		return fmt.Errorf("%s has no events", w.Of)
+	}
+	if !p.HasStacks() {
+		w.Notes = append(w.Notes, w.Of+" has no call stacks: the page has sizes, times and addresses only")
+	}
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	err = out.Finish(o.write(&untilDone{ctx, out.W}, p, state, w, rules))
+	switch {
+	case errors.Is(err, term.ErrInterrupted):
+		return err
+	case err != nil:
+		return fmt.Errorf("-o %s: %w", o.output, err)
+	}
+	if o.output != "-" {
+		term.Warn(fmt.Sprintf("wrote %s to %s: open it in a browser", page.Count(uint64(p.Events()), "event"), o.output))
+	}
+	return w.Finish(nil)
+}
+
+// play adds the events between two times, in ns after the first event; until is 0 if there is no
+// end.
+func (o *htmlOptions) play(p *web.Page, state *aggregate.State, since, until uint64) (*source.Summary, error) {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	o.source.Ctx = ctx
+	first, begun, over := uint64(0), since == 0, false
+	each := state.Completed(func(e *event.Event) {
+		if begun {
+			p.Event(e, state)
+		}
+	})
+	w, err := o.source.Watch(func(e *event.Event) {
+		if first == 0 {
+			first = e.TimeNs
+		}
+		at := e.TimeNs - min(e.TimeNs, first)
+		if over = over || until > 0 && at > until || p.Events() > maxPageEvents; over {
+			stop()
+			return
+		}
+		if !begun && at >= since {
+			begun = true
+			state.RestartOperations()
+			state.RestartPeaks()
+			p.Begin(state)
+		}
+		each(e)
+	})
+	switch {
+	case p.Events() > maxPageEvents:
+		return nil, fmt.Errorf("%s has more than %s: choose a part with --from and --to", o.source.File, page.Count(uint64(maxPageEvents), "event"))
+	case over && errors.Is(err, term.ErrInterrupted):
+		w, err = &source.Summary{Of: o.source.File}, nil
+	}
+	if w != nil && (o.from != "" || until > 0) {
+		w.Of = fmt.Sprintf("%s, from %s to %s", w.Of, cmp.Or(o.from, "begin"), o.to)
+	}
+	return w, err
+}
+
+// choosePath names the page if the user did not.
+func (o *htmlOptions) choosePath() error {
+	if o.output == "" {
+		if o.source.File == "-" {
+			return errors.New("a recording on standard input: name the page with -o")
+		}
+		o.output = strings.TrimSuffix(o.source.File, ".ttmem") + ".html"
+		if _, err := os.Lstat(o.output); err == nil {
+			return fmt.Errorf("%s exists: name another file, or replace it with -o %s", o.output, o.output)
+		}
+		return nil
+	}
+	to, err := os.Stat(o.output)
+	if o.output == "-" {
+		to, err = os.Stdout.Stat()
+	}
+	if in, inErr := os.Stat(o.source.File); err == nil && inErr == nil && in.Mode().IsRegular() && os.SameFile(in, to) {
+		return fmt.Errorf("-o %s is the file that is read: name another", o.output)
+	}
+	if o.output == "-" && term.IsTerminal(os.Stdout) {
+		return errors.New("-o -: standard output is a terminal: name a file")
+	}
+	return nil
+}
+
+// write writes the page with the documents of the whole recording.
+func (o *htmlOptions) write(out io.Writer, p *web.Page, state *aggregate.State, w *source.Summary, rules *name.Rules) error {
+	snap := state.Snapshot()
+	doubts := page.Doubts(snap.Losses(false, o.source.PIDs), "figures may be wrong")
+	leaked := leaksOptions{viewOptions: viewOptions{by: "stack"}}
+	span, err := o.source.ParseSpan("", "", source.Mark)
+	if err != nil {
+		return err
+	}
+	operations := ops.New(ops.Options{Of: w.Of, Limit: pageOperations, Rules: rules, Snapshot: snap})
+	operations.Add(state, source.EveryRegion)
+	failures := &oom.Page{Of: w.Of, Limit: pageFailures, Snapshot: snap}
+	failures.Choose()
+	documents := make(map[string]json.RawMessage)
+	for _, d := range []struct {
+		name string
+		view interface{ WriteJSON(io.Writer) error }
+	}{
+		{"leaks", leaked.page(&between.Follower{Span: span, State: state}, &source.State{State: state, Summary: *w}, alloc.Filter{PIDs: o.source.PIDs}, rules)},
+		{"ops", operations}, {"oom", failures},
+	} {
+		var text bytes.Buffer
+		if err := d.view.WriteJSON(&text); err != nil {
+			return err
+		}
+		documents[d.name] = text.Bytes()
+	}
+	return p.Write(out, state, web.Options{
+		Of: w.Of, Clock: o.source.Clock(), Rules: rules, Notes: slices.Concat(w.Notes, doubts), Documents: documents,
+	})
+}
+
+// untilDone writes until Ctrl-C, so that no half page stays.
+type untilDone struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (u *untilDone) Write(b []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return 0, term.ErrInterrupted
+	}
+	return u.w.Write(b)
+}

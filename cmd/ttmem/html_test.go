@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"ttmem/cmd/ttmem/page/dump"
+	"ttmem/cmd/ttmem/term"
+	"ttmem/e2e/browser"
+	"ttmem/tracer/event"
+)
+
+// pageTotals are what a page adds up at a row: count and bytes on all chips, by process and
+// region.
+const pageTotals = `(row => {
+	const { recording } = ttmem, sums = {};
+	recording.tally({ from: 0, to: row, at: row, chip: "" });
+	for (const s of recording.sites) {
+		const { count, bytes } = recording.amount(s.i, "live");
+		if (s.region === "KERNEL" || !count) continue;
+		const sum = (sums[s.pid + " " + s.region] ||= [0, 0]);
+		sum[0] += count; sum[1] += bytes;
+	}
+	return sums;
+})`
+
+type totals map[string][2]uint64
+
+func (s totals) add(pid int, region string, chips []int, bytes uint64) {
+	key := fmt.Sprintf("%d %s", pid, region)
+	n := uint64(max(1, len(chips)))
+	s[key] = [2]uint64{s[key][0] + n, s[key][1] + n*bytes}
+}
+
+// dumpTotals are the totals that `ttmem dump` lists.
+func dumpTotals(t *testing.T, file, at string) totals {
+	var d dump.Document
+	jsonOf(t, &d, "dump", "--json", "--at", at, file)
+	sums := make(totals)
+	for _, b := range d.Buffers {
+		sums.add(b.PID, b.Region, b.Devices, b.AllocatedBytes)
+	}
+	for _, s := range d.Statics {
+		cores := 0
+		for _, r := range s.Cores {
+			cores += event.CoreRange{X0: r[0], Y0: r[1], X1: r[2], Y1: r[3]}.Cores()
+		}
+		if !s.Global {
+			sums.add(s.PID, "CB", s.Devices, s.BytesPerCore*uint64(cores))
+		}
+	}
+	return sums
+}
+
+// TestThePageAgrees: at the end, at each mark and failure, and at other times, the browser adds up
+// what `ttmem dump` lists, and its timelines have the peaks of `ttmem peak`; on the recordings of
+// all stories.
+func TestThePageAgrees(t *testing.T) {
+	root, err := filepath.Abs(goldenFolder)
+	qt.Assert(t, qt.IsNil(err))
+	t.Chdir(t.TempDir())
+	b := browser.New(t, 1280, 900)
+	moments, peaks := 0, 0
+	for _, s := range goldenStories {
+		file := s.name + ".ttmem"
+		readStory(t, storyEvents(root, s.name)).record(t, file, 0)
+		_, errs, status := runOnStreams(t, false, []string{"html", file})
+		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+		path, err := filepath.Abs(s.name + ".html")
+		qt.Assert(t, qt.IsNil(err))
+		b.Open(path)
+		var last int
+		b.Eval("ttmem.recording.last", &last)
+		var stops []struct {
+			Row        int
+			Kind, Text string
+		}
+		b.Eval("ttmem.recording.stops", &stops)
+		rows := map[string]int{"end": last}
+		count := make(map[string]int)
+		for _, stop := range stops {
+			name := map[string]string{"mark": "mark:" + strings.TrimPrefix(stop.Text, "mark "), "failure": "failure"}[stop.Kind]
+			if count[name]++; name != "" {
+				rows[fmt.Sprintf("%s#%d", name, count[name])] = stop.Row
+			}
+		}
+		for part := 1; part < 8; part++ { // of the recording
+			var at struct {
+				Row     int
+				Seconds float64
+			}
+			b.Eval(fmt.Sprintf(`(r => { const row = r.rowAt(r.time[r.last] * %d / 8); return { row, seconds: r.time[row] + 1e-9 }; })(ttmem.recording)`, part), &at)
+			rows[fmt.Sprintf("%.9fs", at.Seconds)] = at.Row
+		}
+		for at, row := range rows {
+			moments++
+			got := make(totals)
+			b.Eval(fmt.Sprintf("%s(%d)", pageTotals, row), &got)
+			qt.Check(t, qt.DeepEquals(got, dumpTotals(t, file, at)), qt.Commentf("%s at %s, row %d", s.name, at, row))
+		}
+
+		var known []struct {
+			Device           int
+			Region           string
+			Bytes, Now, Most uint64
+		}
+		b.Eval(`ttmem.recording.head.peaks.map(p => {
+			const line = ttmem.recording.lines.find(l => l.region === p.region && l.devices.includes(p.device));
+			return { ...p, now: ttmem.recording.useAt(line, p.row).bytes, most: line.pyramid.range(0, line.bytes.length).high };
+		})`, &known)
+		want, _, _, _ := peaksOfPeak(t, file)
+		qt.Check(t, qt.HasLen(known, len(want)))
+		for _, p := range known {
+			peaks++
+			bytes := want[chipRegion{p.Device, p.Region}].Bytes
+			qt.Check(t, qt.DeepEquals([]uint64{p.Bytes, p.Now, p.Most}, []uint64{bytes, bytes, bytes}), qt.Commentf("%s: %s of chip %d", s.name, p.Region, p.Device))
+		}
+	}
+	qt.Check(t, qt.IsTrue(moments > 100 && peaks > 30), qt.Commentf("%d moments, %d peaks", moments, peaks))
+	b.CheckQuiet()
+}
+
+// TestAPageOfAPart begins with what is live at --from, and ends at --to.
+func TestAPageOfAPart(t *testing.T) {
+	mistakenFiles(t) // with the story leak
+	_, errs, status := runOnStreams(t, false, []string{"html", "model.ttmem", "-o", "part.html", "--from", "ttnn::log#2", "--to", "ttnn::log#6"})
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	path, err := filepath.Abs("part.html")
+	qt.Assert(t, qt.IsNil(err))
+	b := browser.New(t, 1280, 900)
+	b.Open(path)
+	for row, at := range map[string]string{"0": "ttnn::log#2", "ttmem.recording.last": "ttnn::log#6"} {
+		got := make(totals)
+		b.Eval(fmt.Sprintf("%s(%s)", pageTotals, row), &got)
+		qt.Check(t, qt.DeepEquals(got, dumpTotals(t, "model.ttmem", at)), qt.Commentf("%s", at))
+	}
+	b.CheckQuiet()
+
+	before := maxPageEvents
+	defer func() { maxPageEvents = before }()
+	maxPageEvents = 100
+	_, errs, status = runOnStreams(t, false, []string{"html", "model.ttmem"})
+	qt.Check(t, qt.Equals(status, 1))
+	qt.Check(t, qt.Equals(errs, "ttmem: model.ttmem has more than 100 events: choose a part with --from and --to\n"))
+}
+
+// TestThePageIsWrittenBeside the recording, by default, and replaces nothing.
+func TestThePageIsWrittenBesideTheRecording(t *testing.T) {
+	mistakenFiles(t)
+	_, errs, status := runOnStreams(t, false, []string{"html", "model.ttmem"})
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	qt.Check(t, qt.Equals(errs, "ttmem: wrote 2369 events to model.html: open it in a browser\n"))
+	_, errs, status = runOnStreams(t, false, []string{"html", "model.ttmem"})
+	qt.Check(t, qt.Equals(status, 1))
+	qt.Check(t, qt.StringContains(errs, "model.html exists"))
+	_, _, status = runOnStreams(t, false, []string{"html", "model.ttmem", "-o", "model.html"})
+	qt.Check(t, qt.Equals(status, 0))
+	page, err := os.ReadFile("model.html")
+	qt.Assert(t, qt.IsNil(err))
+	for _, sign := range []string{"http:", "https:", "src=", "@import", "url("} {
+		qt.Check(t, qt.IsFalse(strings.Contains(string(page), sign)), qt.Commentf("%s", sign))
+	}
+
+	// a page of a private recording is private
+	qt.Assert(t, qt.IsNil(os.Chmod("model.ttmem", 0o600)))
+	defer unix.Umask(unix.Umask(0o022))
+	_, _, status = runOnStreams(t, false, []string{"html", "model.ttmem", "-o", "private.html"})
+	qt.Check(t, qt.Equals(status, 0))
+	info, err := os.Stat("private.html")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(info.Mode().Perm(), 0o600))
+}
+
+// TestCtrlCLeavesNoHalfPage: what is interrupted while it is written is removed.
+func TestCtrlCLeavesNoHalfPage(t *testing.T) {
+	mistakenFiles(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	_, errs, status := onStreams(t, nil, nil, func() int {
+		root := newRoot()
+		root.SetArgs([]string{"html", "model.ttmem"})
+		if err := root.ExecuteContext(ctx); !errors.Is(err, term.ErrInterrupted) {
+			return 1
+		}
+		return 0
+	})
+	qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	pages, err := filepath.Glob("*model.html*")
+	qt.Assert(t, qt.IsNil(err))
+	hidden, err := filepath.Glob(".*model.html*")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(append(pages, hidden...), 0))
+}
+
+var pagePictures = flag.String("page-pictures", "", "write the pictures of docs/html.md to the `folder`")
+
+// TestThePageOfAStory of a real program shows its failed allocation with the map of the banks.
+func TestThePageOfAStory(t *testing.T) {
+	root, err := filepath.Abs(goldenFolder)
+	qt.Assert(t, qt.IsNil(err))
+	t.Chdir(t.TempDir())
+	b := browser.New(t, 1280, 760)
+	open := func(story, hash string) {
+		readStory(t, storyEvents(root, story)).record(t, story+".ttmem", 0)
+		_, _, status := runOnStreams(t, false, []string{"html", story + ".ttmem"})
+		qt.Assert(t, qt.Equals(status, 0))
+		path, err := filepath.Abs(story + ".html")
+		qt.Assert(t, qt.IsNil(err))
+		b.Open(path + hash)
+	}
+	picture := func(name string) {
+		b.Screenshot(name)
+		if *pagePictures != "" {
+			b.WritePicture(filepath.Join(*pagePictures, name+".png"))
+		}
+	}
+	open("inference", "#range=150-420")
+	picture("html")
+	open("fragments", "")
+	b.Dark(true)
+	b.Press("6")
+	b.Eval("(document.querySelector('#failureTable td button').click(), true)", new(bool))
+	b.Settle()
+	qt.Check(t, qt.StringContains(b.Text("failureAbout"), "L1 of chip 0 at +"))
+	var blocks int
+	b.Eval("ttmem.failureMap.blocks().length", &blocks)
+	qt.Check(t, qt.IsTrue(blocks > 3))
+	picture("html-failure")
+	for _, view := range []string{"1", "2", "3", "4", "5"} {
+		b.Press(view)
+		b.Screenshot("story" + view)
+	}
+	b.CheckQuiet()
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/e2e/rig"
+)
+
+// pandasOf are releases of pandas for versions of Python: the last one before 3 and one after it.
+var pandasOf = map[string]string{"3.10": "2.3.3", "3.12": "3.1.1"}
+
+// TestPythonPackage runs the tests of the Python package, as pip installs it, on recordings of real
+// programs.
+func TestPythonPackage(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	qt.Assert(t, qt.IsNil(err))
+	exe, err := os.Executable()
+	qt.Assert(t, qt.IsNil(err))
+	stories := t.TempDir()
+	for _, name := range []string{"leak", "peak", "inference", "killed", "mesh", "held", "marks", "crowd"} {
+		readStory(t, storyEvents(goldenFolder, name)).record(t, filepath.Join(stories, name+".ttmem"), 0)
+	}
+	for version, pandas := range pandasOf {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			python, err := rig.PythonWith(t.Context(), version, t.Output(), "pandas=="+pandas, "pytest==8.4.2", "ipython==8.37.0", "setuptools==80.9.0")
+			qt.Assert(t, qt.IsNil(err))
+			dir := t.TempDir()
+			// pip builds inside the source folder
+			source, packages := filepath.Join(dir, "source"), filepath.Join(dir, "packages")
+			qt.Assert(t, qt.IsNil(os.CopyFS(source, os.DirFS(filepath.Join(root, "python/ttmem")))))
+			run := func(args ...string) {
+				cmd := exec.Command(python, args...)
+				cmd.Dir = dir
+				cmd.Env = append(os.Environ(), asCommand+"=1", "TTMEM="+exe, "STORIES="+stories, "SCHEMA="+filepath.Join(root, "docs/schema.json"),
+					"PYTHONPATH="+packages, "PYTHONDONTWRITEBYTECODE=1", "PYTHONUTF8=1")
+				out, err := cmd.CombinedOutput()
+				qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+			}
+			run("-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", packages, source)
+			run("-m", "pytest", "-q", "-p", "no:cacheprovider", filepath.Join(source, "tests"))
+		})
+	}
+}

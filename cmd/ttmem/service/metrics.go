@@ -1,0 +1,48 @@
+package service
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"ttmem/aggregate/export/metrics"
+)
+
+// maxOwners is the maximum number of processes with metrics of their own.
+const maxOwners = 1000
+
+// metrics sends the totals of all processes for Prometheus and, to a viewer who sees everything,
+// metrics of as many processes, containers and pods as the request asks for.
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request, v Viewer) {
+	o := metrics.Options{Version: s.o.Version, Reading: s.reading(), Chip: s.o.Chip}
+	if asked := r.URL.Query().Get("processes"); asked != "" {
+		var err error
+		if o.Processes, err = strconv.Atoi(asked); err != nil || o.Processes < 0 || o.Processes > maxOwners {
+			http.Error(w, fmt.Sprintf("ttmem: processes: give a number up to %d", maxOwners), http.StatusBadRequest)
+			return
+		}
+		if !v.All {
+			http.Error(w, "ttmem: metrics of processes are for root and clients with the token", http.StatusForbidden)
+			return
+		}
+	}
+	if !s.answers.acquire(v.UID) {
+		busy(w, "unread answers at once: close some, or try again later")
+		return
+	}
+	defer s.answers.release(v.UID)
+	snapshot, err := s.hub.Snapshot(r.Context(), Viewer{All: true})
+	if err != nil {
+		http.Error(w, "ttmem: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	all := prometheus.NewRegistry()
+	all.MustRegister(metrics.New(snapshot, o), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.hub.encoding.Lock()
+	defer s.hub.encoding.Unlock()
+	promhttp.HandlerFor(all, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(w, r)
+}

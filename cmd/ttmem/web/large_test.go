@@ -1,0 +1,120 @@
+package web
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+)
+
+// model allocates and frees in DRAM and L1 as a model with many layers does: from 500 call
+// stacks, with short lives in L1, long ones in DRAM, circular buffers and a leak.
+func model(events int, chips []int) *run {
+	r := newRun()
+	random := rand.New(rand.NewPCG(1, 2))
+	var stacks []*event.Stack
+	for i := range 500 {
+		stacks = append(stacks, stackOf(python(fmt.Sprintf("op%d", i%40), "/srv/ops.py", 10+i%40), python(fmt.Sprintf("layer%d", i%64), "/srv/layers.py", 100+i), python("forward", "/srv/decoder.py", 60+i%8)))
+	}
+	r.apply(event.Event{Kind: event.ProcessStart, PID: 7, Comm: "python3", Command: "python3 model.py"})
+	open := event.Event{Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: chips, Mesh: true}
+	open.Capacities[event.DRAM] = event.Capacity{Banks: 1, BytesPerBank: 32 << 30}
+	open.Capacities[event.L1] = event.Capacity{Banks: 1, BytesPerBank: 1 << 20, Base: 1 << 16}
+	r.apply(open)
+	var live []uint64
+	for r.page.Events() < events {
+		chips := chips
+		if random.IntN(50) == 0 { // a chip that differs from the others
+			chips = chips[random.IntN(len(chips)):][:1]
+		}
+		switch n := random.IntN(20); {
+		case n == 0:
+			r.alloc(event.DRAM, uint64(1+random.IntN(64))<<14, uint64(random.IntN(1<<20))<<12, stacks[random.IntN(100)], chips...)
+			if len(live) > 400 || random.IntN(8) > 0 { // most are freed soon
+				live = append(live, r.id)
+			}
+		case n == 1:
+			cores := []event.CoreRange{{X1: 7, Y1: 7}}
+			r.apply(event.Event{Kind: event.CBAlloc, PID: 7, ProgramID: uint64(random.IntN(200)), Devices: chips, StaticKind: event.CircularBuffer, Cores: cores, Address: 1 << 16, SizeBytes: 4096, Stack: stacks[400+random.IntN(100)]})
+		case n < 11 && len(live) < 500 || len(live) < 50:
+			live = append(live, r.alloc(event.L1, uint64(1+random.IntN(4))<<9, 1<<16+uint64(random.IntN(1<<9))<<11, stacks[100+random.IntN(300)], chips...))
+		default:
+			i := random.IntN(len(live))
+			r.free(live[i])
+			live[i] = live[len(live)-1]
+			live = live[:len(live)-1]
+		}
+	}
+	return r
+}
+
+// TestLargePages open and follow the mouse at once: 20,000 events on 32 chips and 1,000,000 on
+// one.
+func TestLargePages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a million events")
+	}
+	for _, size := range []struct{ events, chips int }{{20_000, 32}, {1_000_000, 1}} {
+		t.Run(fmt.Sprintf("%d_on_%d", size.events, size.chips), func(t *testing.T) {
+			var chips []int
+			for id := range size.chips {
+				chips = append(chips, id)
+			}
+			r := model(size.events, chips)
+			var page bytes.Buffer
+			begun := time.Now()
+			qt.Assert(t, qt.IsNil(r.page.Write(&page, r.state, Options{Of: "model.ttmem"})))
+			t.Logf("written in %v: %d bytes", time.Since(begun).Round(time.Millisecond), page.Len())
+			file := filepath.Join(t.TempDir(), "page.html")
+			out, err := os.Create(file)
+			qt.Assert(t, qt.IsNil(err))
+			_, err = io.Copy(out, &page)
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.IsNil(out.Close()))
+			r, page = nil, bytes.Buffer{}
+			b := openPage(t, file)
+			var opened float64
+			b.Eval("performance.now()", &opened) // at most: since the navigation began
+			t.Logf("opened within %.0f ms", opened)
+			var slowest float64
+			for _, view := range []string{"1", "2", "3", "4", "5", "6"} {
+				b.Press(view)
+				var took float64
+				b.Eval(`(() => {
+					let most = 0;
+					const { selection, recording } = ttmem;
+					for (let i = 0; i < 6; i++) {
+						Object.assign(selection, { from: recording.last * i / 12 | 0, to: recording.last * (i + 2) / 8 | 0 });
+						selection.at = selection.to;
+						const begun = performance.now();
+						ttmem.update();
+						ttmem.timeline.draw();
+						most = Math.max(most, performance.now() - begun);
+					}
+					return most;
+				})()`, &took)
+				t.Logf("view %s: %.0f ms for a selection", view, took)
+				slowest = max(slowest, took)
+			}
+			b.Screenshot(fmt.Sprintf("large%d", size.events))
+			// however many events there are for a pixel, the peaks are drawn
+			var lines []struct{ Most, Drawn float64 }
+			b.Eval(`ttmem.recording.lines.map(l => ({ most: l.bytes.reduce((a, b) => Math.max(a, b), 0), drawn: Math.max(...ttmem.timeline.columnsOf(l).map(c => c.high)) }))`, &lines)
+			t.Logf("%d lines", len(lines))
+			for _, l := range lines {
+				qt.Check(t, qt.Equals(l.Drawn, l.Most))
+			}
+			// other tests use the processors at the same time
+			qt.Check(t, qt.IsTrue(opened < 10_000 && slowest < 1000), qt.Commentf("%v ms, %v ms", opened, slowest))
+			b.CheckQuiet()
+		})
+	}
+}

@@ -1,0 +1,185 @@
+// Package web writes a recording as one HTML page for a browser: a timeline of every chip and
+// region and, for the moment or range that the reader selects, flame graphs, call sites,
+// addresses, operations, leaks and failures.
+//
+// The page has one row for each event, and one life for each allocation: its first and last row,
+// its call site, its size and its address. From these the browser adds up any selection. The use
+// of the regions over time comes from State, and so do peaks, leaks, failures and operations.
+// A Page keeps about 100 bytes for each event in memory.
+package web
+
+import (
+	"slices"
+	"sort"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
+	"ttmem/tracer/event"
+)
+
+// A Page collects what the page of a recording shows, while the recording is played.
+type Page struct {
+	// timeNs and number are those of each row: number counts as memory.Point does. Row 0 is the
+	// beginning, and each other row an event.
+	timeNs, number []uint64
+	lives          lives
+	lines          [event.BankedRegions]lines
+	marks          []mark
+	failures       []uint32
+	runs           runs
+	spaces         map[int][event.BankedRegions]event.Capacity
+}
+
+// A mark is a mark of a user, or of a call.
+type mark struct {
+	Row  uint32 `json:"row"`
+	Name string `json:"name"`
+}
+
+// runs are the rows in which programs ran, and the operations that ran them.
+type runs struct {
+	row, of    []uint32
+	index      map[operationKey]uint32
+	operations []memory.Operation
+}
+
+type operationKey struct {
+	pid   int
+	stack uint64
+}
+
+// New returns a page without events.
+func New() *Page {
+	p := &Page{lives: newLives(), spaces: make(map[int][event.BankedRegions]event.Capacity)}
+	p.runs.index = make(map[operationKey]uint32)
+	return p
+}
+
+// Events returns the number of events.
+func (p *Page) Events() int { return max(0, len(p.timeNs)-1) }
+
+// HasStacks reports whether an allocation has a call stack.
+func (p *Page) HasStacks() bool {
+	return slices.ContainsFunc(p.lives.sites, func(s memory.Site) bool { return s.Stack != nil })
+}
+
+// Event takes an event that the state has just applied: see aggregate.State.Completed.
+func (p *Page) Event(e *event.Event, s *aggregate.State) {
+	if e.Kind == event.Checkpoint {
+		if len(p.timeNs) == 0 {
+			p.Begin(s)
+		}
+		return
+	}
+	if len(p.timeNs) == 0 {
+		p.addRow(e.TimeNs, 0)
+	}
+	row := p.addRow(e.TimeNs, s.Number())
+	switch e.Kind {
+	case event.Alloc:
+		if int(e.Region) < event.BankedRegions {
+			p.lives.alloc(row, e)
+			p.follow(row, s, e.Region, e.Devices)
+		}
+	case event.Free:
+		if region, ok := p.lives.free(row, e); ok {
+			p.follow(row, s, region, e.Devices)
+		}
+	case event.CBAlloc:
+		p.lives.allocStatic(row, e)
+		p.follow(row, s, event.L1, e.Devices)
+	case event.CBFree:
+		p.lives.endStatics(row, e)
+		p.follow(row, s, event.L1, p.chipsOf(e))
+	case event.KernelLoad:
+		p.lives.loadKernel(row, e)
+	case event.KernelUnload:
+		p.lives.unloadKernels(row, e)
+	case event.ProgramRun:
+		p.run(row, e)
+	case event.AllocFailed:
+		p.failures = append(p.failures, row)
+	case event.Mark:
+		p.marks = append(p.marks, mark{row, event.Printable(e.Cause)})
+	case event.DeviceOpen:
+		for _, id := range e.Devices {
+			p.spaces[id] = e.Capacities
+		}
+		p.followAll(row, s)
+	case event.DeviceClose, event.ProcessExit:
+		p.followAll(row, s)
+	}
+}
+
+// Begin begins the page with the memory that is live now. Without it, the page begins with the
+// first event.
+func (p *Page) Begin(s *aggregate.State) {
+	row := p.addRow(s.Now(), s.Number())
+	for _, b := range s.Buffers() {
+		p.lives.begin(row, &b)
+	}
+	for _, d := range s.Snapshot().Devices {
+		var capacities [event.BankedRegions]event.Capacity
+		for region := range capacities {
+			if of := s.Space(d.ID, event.Region(region)); of.Known() {
+				capacities[region] = event.Capacity{Banks: of.Banks, Base: of.Start, BytesPerBank: of.End - of.Start}
+			}
+			p.follow(row, s, event.Region(region), []int{d.ID})
+		}
+		p.spaces[d.ID] = capacities
+		for _, static := range s.Statics(d.ID) {
+			p.lives.allocStatic(row, &event.Event{
+				Kind: event.CBAlloc, PID: static.PID, Devices: []int{static.Device}, ProgramID: static.ProgramID, Cores: static.Cores,
+				Address: static.Address, SizeBytes: static.BytesPerCore, StaticKind: static.Kind, Global: static.Global,
+				BeforeAttach: static.BeforeAttach, Stack: static.Stack,
+			})
+		}
+	}
+}
+
+func (p *Page) addRow(timeNs, number uint64) uint32 {
+	if n := len(p.timeNs); n > 0 {
+		timeNs = max(timeNs, p.timeNs[n-1])
+	}
+	p.timeNs, p.number = append(p.timeNs, timeNs), append(p.number, number)
+	return uint32(len(p.timeNs) - 1)
+}
+
+// rowOf returns the row of an event.
+func (p *Page) rowOf(at memory.Point) uint32 {
+	return uint32(min(sort.Search(len(p.number), func(i int) bool { return p.number[i] >= at.Number }), len(p.number)-1))
+}
+
+// chipsOf returns the chips of an event; all chips if it names none.
+func (p *Page) chipsOf(e *event.Event) []int {
+	if len(e.Devices) > 0 {
+		return e.Devices
+	}
+	return p.lines[event.L1].chips()
+}
+
+// follow adds the present use of a region of chips to their lines.
+func (p *Page) follow(row uint32, s *aggregate.State, region event.Region, devices []int) {
+	p.lines[region].follow(row, devices, func(device int) use {
+		bytes, static := s.Level(device, region)
+		return use{bytes, static}
+	})
+}
+
+func (p *Page) followAll(row uint32, s *aggregate.State) {
+	for region := range p.lines {
+		p.follow(row, s, event.Region(region), p.lines[region].chips())
+	}
+}
+
+// run counts a program that ran.
+func (p *Page) run(row uint32, e *event.Event) {
+	key := operationKey{e.PID, memory.StackID(e.Stack)}
+	of, ok := p.runs.index[key]
+	if !ok {
+		of = uint32(len(p.runs.operations))
+		p.runs.index[key] = of
+		p.runs.operations = append(p.runs.operations, memory.Operation{PID: e.PID, Devices: e.Devices, Stack: e.Stack})
+	}
+	p.runs.row, p.runs.of = append(p.runs.row, row), append(p.runs.of, of)
+}

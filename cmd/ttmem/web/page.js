@@ -1,0 +1,272 @@
+"use strict";
+// The page: what is selected, and showing it everywhere.
+(async () => {
+  const $ = (id) => document.getElementById(id);
+  $("detail").textContent = "Loading…";
+  const recording = newRecording(await recordingSource.load());
+  const { head, model, time, last, sites } = recording;
+  const { formatBytes, formatCount, patternOf } = flameText;
+  const VIEWS = ["flame", "sites", "addresses", "operations", "leaks", "failures"];
+  const CONTROLS = ["region", "chip", "process", "layout", "unit", "by"];
+
+  // The selection is the rows from and to, which are the same for a moment, and at, the moment
+  // whose live memory is shown: within the range, or its end.
+  const selection = { from: 0, to: last, at: last };
+  let view = "flame", range = "allocated"; // what is shown of a range
+  let pattern = null, tree = null, marks = null, zoomTo = null;
+  const isMoment = () => selection.from === selection.to;
+
+  const timeline = newTimeline(recording, { canvas: $("lanes"), overlay: $("overlay"), scroll: $("times"), tip: $("tip") }, {
+    selected(from, to, done, at = to) { Object.assign(selection, { from, to, at }); changed(done); },
+    picked(line) {
+      const chip = $("chip").value;
+      if ($("region").value === regionOf(line.region) && (chip === "" || line.devices.includes(Number(chip)))) return;
+      $("region").value = regionOf(line.region);
+      if (recording.lines.filter((l) => l.region === line.region).length > 1) $("chip").value = String(line.devices[0]);
+      changed(true);
+    },
+  });
+  const flame = flameView(model, {
+    canvas: $("canvas"), view: $("view"), spacer: $("spacer"), tip: $("tip"), empty: $("empty"), detail: $("detail"),
+  }, {
+    formatValue: (n) => ($("unit").value === "bytes" ? formatBytes(n) : formatCount(n)),
+    isFlame: () => $("layout").value === "flame",
+    zoomed: () => { tellMatched(); store(true); },
+  });
+  const map = newAddressMap(recording, { canvas: $("map"), tip: $("tip"), about: $("mapAbout") });
+  const failureMap = newAddressMap(recording, { canvas: $("failureMap"), tip: $("tip"), about: $("failureAbout") });
+
+  // --- what is shown --------------------------------------------------------
+  const amount = () => (isMoment() ? "live" : range);
+  const chosen = () => ({
+    ...selection, region: $("region").value, chip: $("chip").value, process: $("process").value, by: $("by").value, pattern,
+  });
+
+  let pending = 0, stored = true;
+  function changed(done) {
+    stored &&= !done;
+    pending ||= requestAnimationFrame(() => {
+      pending = 0;
+      update();
+      if (!stored) store(false);
+      stored = true;
+    });
+  }
+
+  function update() {
+    const c = chosen();
+    $("amount").value = amount();
+    $("amount").disabled = isMoment();
+    timeline.select(c);
+    recording.tally(c);
+    tellAbout(c);
+    const scrubber = $("scrubber");
+    scrubber.min = isMoment() ? 0 : c.from;
+    scrubber.max = isMoment() ? last : c.to;
+    scrubber.value = c.at;
+    $("stops").value = "";
+    for (const name of VIEWS) $(name).hidden = name !== view;
+    for (const tab of $("views").children) tab.ariaSelected = String(tab.dataset.view === view);
+    shows[view](c);
+    tellMatched();
+  }
+
+  const shows = {
+    flame(c) {
+      tree = model.build({
+        ...c, amount: amount(), unit: $("unit").value, native: $("native").checked, inverted: $("layout").value === "inverted", split: "",
+      });
+      marks = pattern ? model.mark(tree, pattern) : null;
+      flame.show(tree, marks, zoomTo ? zoomTo(tree) : 0);
+      zoomTo = null;
+      $("detail").textContent = `Each box is a function; its width is the memory ${tree.inverted ? "allocated there by the boxes above" : "that it and what it called allocated"}.`;
+    },
+    sites: (c) => tables.sites($("siteTable"), recording, c, showSite),
+    addresses: (c) => map.show(c.at, bankedRegion(c.region), chipFor(c)),
+    operations: (c) => tables.operations($("operationTable"), recording, c),
+    leaks: (c) => tables.leaks($("leakTable"), recording, c, (leak) => {
+      $("region").value = leak.region;
+      const site = sites.find((s) => s.pid === leak.pid && s.region === leak.region && s.name === leak.name);
+      Object.assign(selection, { from: 0, to: last, at: last });
+      range = "survived";
+      if (site) showSite(site);
+    }),
+    failures(c) {
+      tables.failures($("failureTable"), recording, c, (f) => {
+        $("region").value = regionOf(bankedRegion(f.region));
+        if (f.devices.length && recording.chips.length > 1) $("chip").value = String(f.devices[0]);
+        Object.assign(selection, { from: f.row, to: f.row, at: f.row });
+        changed(true);
+      });
+      const f = recording.failures.find((f) => f.row === c.at);
+      $("failureAbout").textContent = recording.failures.length ? "Select a failed allocation to see the banks at that moment." : "";
+      $("failureMap").parentElement.hidden = !f;
+      if (f) failureMap.show(f.row, bankedRegion(f.region), f.devices[0] ?? chipFor(c));
+    },
+  };
+  // regionOf is the region whose call sites explain a line: L1 may have circular buffers only.
+  const regionOf = (region) => (recording.regions.includes(region) ? region : { L1: "CB", DRAM: "KERNEL" }[region] || $("region").value);
+  // Circular buffers are in L1, and kernels in DRAM.
+  const bankedRegion = (region) => ({ CB: "L1", KERNEL: "DRAM" })[region] || region;
+  const chipFor = (c) => (c.chip !== "" ? Number(c.chip) : ((recording.lines.find((l) => l.region === bankedRegion(c.region)) || { devices: recording.chips }).devices[0] ?? 0));
+
+  // showSite zooms the flame graph to a call site.
+  function showSite(site) {
+    view = "flame";
+    zoomTo = (tree) => Math.max(0, tree.node.indexOf(tree.shape.of[site.node]));
+    if (sites.some((s) => s.region === site.region)) $("region").value = site.region;
+    changed(true);
+  }
+
+  const clock = (row) => "+" + time[row].toFixed(6) + " s";
+  function tellAbout(c) {
+    const line = recording.lines.find((l) => l.region === bankedRegion(c.region) && (c.chip === "" || l.devices.includes(Number(c.chip))));
+    const parts = [isMoment() ? `At ${clock(c.at)}, after event ${c.at.toLocaleString("en-US")}` : `From ${clock(c.from)} to ${clock(c.to)}: ${(c.to - c.from).toLocaleString("en-US")} events`];
+    if (c.at !== c.to) parts.push(`live at ${clock(c.at)}`);
+    if (line) parts.push(`${line.region === "L1" ? "L1 per core" : line.region} of ${chipsText(line.devices)}: ${formatBytes(recording.useAt(line, c.at).bytes)}${line.capacity ? " of " + formatBytes(line.capacity) : ""}`);
+    const here = recording.stops.filter((s) => s.row === c.at && isMoment()).slice(0, 3).map((s) => s.text);
+    $("about").textContent = [...parts, ...here].join(" · ");
+  }
+
+  function tellMatched() {
+    $("matched").textContent = pattern === undefined ? "not a regular expression"
+      : view === "flame" && marks ? model.found(tree, marks, flame.zoomed(), $("native").checked, (n) => ($("unit").value === "bytes" ? formatBytes(n) : formatCount(n))) : "";
+  }
+
+  // --- controls ---------------------------------------------------------------
+  const add = (select, value, label, title = "") => { const o = new Option(label, value); o.title = title; select.add(o); };
+  for (const region of recording.regions) add($("region"), region, region);
+  if (recording.chips.length !== 1) add($("chip"), "", "all chips");
+  for (const chip of recording.chips) add($("chip"), String(chip), `chip ${chip}`);
+  const pids = [...new Set(sites.map((s) => s.pid))];
+  if (pids.length !== 1) add($("process"), "", "all processes");
+  for (const pid of pids) add($("process"), String(pid), model.processName(pid), (model.processes.get(pid) || {}).command);
+  add($("stops"), "", `${recording.stops.length.toLocaleString("en-US")} peaks, marks, failures`);
+  recording.stops.slice(0, 1000).forEach((s, i) => add($("stops"), String(i), `${clock(s.row)} ${s.text}`));
+  VIEWS.forEach((name, i) => {
+    const tab = document.createElement("button");
+    tab.type = "button"; tab.role = "tab"; tab.dataset.view = name;
+    const count = { leaks: ((head.documents.leaks || {}).leaks || []).length, failures: recording.failures.length }[name];
+    tab.textContent = $(name).ariaLabel + (count ? ` (${count.toLocaleString("en-US")})` : "");
+    tab.title = `key ${i + 1}`;
+    tab.addEventListener("click", () => { view = name; changed(true); });
+    $("views").append(tab);
+  });
+  // native frames can be hidden where there is Python
+  $("native").checked = !model.frames.some((f) => f.kind === model.PYTHON);
+  $("natives").hidden = $("native").checked || !model.frames.some((f) => f.kind === model.NATIVE);
+
+  for (const id of [...CONTROLS, "native"]) $(id).addEventListener("change", () => changed(true));
+  $("amount").addEventListener("change", () => { range = $("amount").value; changed(true); });
+  $("stops").addEventListener("change", () => { if ($("stops").value) goTo(recording.stops[Number($("stops").value)]); });
+  $("search").addEventListener("input", () => { readPattern(); changed(true); });
+  $("controls").addEventListener("submit", (e) => e.preventDefault());
+  $("scrubber").addEventListener("input", () => {
+    const at = Number($("scrubber").value);
+    Object.assign(selection, isMoment() ? { from: at, to: at, at } : { at });
+    changed(true);
+  });
+  $("whole").addEventListener("click", () => { Object.assign(selection, { from: 0, to: last, at: last }); changed(true); });
+
+  function readPattern() {
+    pattern = patternOf($("search").value);
+    $("search").classList.toggle("bad", pattern === undefined);
+  }
+
+  function goTo(stop) {
+    Object.assign(selection, { from: stop.row, to: stop.row, at: stop.row });
+    if (stop.region) $("region").value = regionOf(stop.region);
+    if (stop.chips && $("chip").value !== "" && !stop.chips.includes(Number($("chip").value))) $("chip").value = String(stop.chips[0] ?? "");
+    changed(true);
+  }
+
+  function reset() {
+    $("search").value = "";
+    readPattern();
+    zoomTo = null;
+    changed(true);
+  }
+
+  document.addEventListener("keydown", (e) => {
+    if (e.ctrlKey || e.metaKey || e.altKey) return;
+    const typing = document.activeElement && document.activeElement.tagName === "INPUT" && document.activeElement.type === "search";
+    if (e.key === "Escape") {
+      reset();
+      if (typing) $("overlay").focus();
+    } else if (typing || document.activeElement.tagName === "SELECT") {
+      return;
+    } else if (e.key === "/") {
+      e.preventDefault();
+      $("search").focus();
+      $("search").select();
+    } else if (VIEWS[Number(e.key) - 1]) {
+      view = VIEWS[Number(e.key) - 1];
+      changed(true);
+    } else if (e.key === "n" || e.key === "p") {
+      const { stops } = recording, at = selection.at;
+      const stop = e.key === "n" ? stops.find((s) => s.row > at) : stops.findLast((s) => s.row < at);
+      if (stop) goTo(stop);
+    }
+  });
+
+  // --- the address --------------------------------------------------------------
+  // Rows are in the address, because the same page has the same rows.
+  const usual = () => ({ ...Object.fromEntries(CONTROLS.map((id) => [id, $(id).options[0] ? $(id).options[0].value : ""])), native: model.frames.some((f) => f.kind === model.PYTHON) ? "0" : "1" });
+  const first = recording.fullest();
+  function store(step) {
+    const values = { at: isMoment() ? selection.at : "", range: isMoment() ? "" : `${selection.from}-${selection.to}`, view: view === "flame" ? "" : view };
+    if (!isMoment() && selection.at !== selection.to) values.at = selection.at;
+    if (!isMoment() && range !== "allocated") values.amount = range;
+    const plain = usual();
+    for (const id of CONTROLS) values[id] = $(id).value === plain[id] ? "" : $(id).value;
+    values.native = ($("native").checked ? "1" : "0") === plain.native ? "" : $("native").checked ? "1" : "0";
+    values.search = $("search").value;
+    values.zoom = tree && view === "flame" ? flameState.pathTo(tree, flame.zoomed()) : "";
+    for (const name in values) values[name] = String(values[name]);
+    flameState.write(values, step);
+  }
+
+  function restore() {
+    const state = flameState.read(), plain = usual();
+    for (const id of CONTROLS) {
+      $(id).value = state.get(id) ?? plain[id];
+      if ($(id).selectedIndex < 0) $(id).value = plain[id];
+    }
+    const row = (text) => (/^\d+$/.test(text) ? Math.min(last, Number(text)) : null);
+    const [from, to] = (state.get("range") || "").split("-").map(row), at = row(state.get("at") ?? "");
+    if (from != null && to != null && from < to) Object.assign(selection, { from, to, at: at !== null && at >= from && at <= to ? at : to });
+    else if (at !== null) Object.assign(selection, { from: at, to: at, at });
+    else if (first) {
+      Object.assign(selection, { from: first.row, to: first.row, at: first.row });
+      if (!state.get("region")) $("region").value = regionOf(first.region);
+    } else Object.assign(selection, { from: 0, to: last, at: last });
+    view = VIEWS.includes(state.get("view")) ? state.get("view") : "flame";
+    range = recording.AMOUNTS.includes(state.get("amount")) ? state.get("amount") : "allocated";
+    $("native").checked = (state.get("native") ?? plain.native) === "1";
+    $("search").value = state.get("search") || "";
+    readPattern();
+    zoomTo = state.get("zoom") ? (tree) => flameState.find(tree, state.get("zoom")) : null;
+    update();
+  }
+  window.addEventListener("popstate", restore);
+
+  const seconds = (time[last] - time[0]).toFixed(3);
+  $("what").textContent = [
+    head.of, pids.length === 1 ? model.processName(pids[0]) : `${pids.length} processes`, chipsText(recording.chips),
+    `${last.toLocaleString("en-US")} events in ${seconds} s`, head.begun_ns ? "from " + new Date(head.begun_ns / 1e6).toISOString().slice(0, 19).replace("T", " ") + " UTC" : "",
+  ].filter(Boolean).join(" · ");
+  for (const note of head.notes || []) {
+    const p = document.createElement("p");
+    p.className = "note";
+    p.textContent = note;
+    document.querySelector("header").append(p);
+  }
+  restore();
+  timeline.draw();
+
+  // For tests and for the console.
+  window.ttmem = { recording, timeline, map, failureMap, boxes: () => (tree ? flame.boxes() : []), selection, update };
+})().catch((e) => {
+  document.getElementById("detail").textContent = `This page cannot be shown: ${e}. It needs a browser of 2023 or later.`;
+  throw e;
+});

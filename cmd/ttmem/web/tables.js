@@ -1,0 +1,159 @@
+"use strict";
+// The tables of the page: call sites, operations, leaks and failures.
+const tables = (() => {
+  const { formatBytes } = flameText;
+  const SHOWN = 500; // rows
+
+  function element(tag, text, name) {
+    const e = document.createElement(tag);
+    e.textContent = text.length > 2000 ? text.slice(0, 2000) + "…" : text;
+    if (name) e.className = name;
+    return e;
+  }
+
+  const sortedBy = new Map(); // by the element of the table: the column, and whether it is turned around
+
+  // show writes rows into an element. A column has a title, the value by which it is sorted, and
+  // for a number the text of it. The last column is a list of texts: a title with smaller lines.
+  function show(at, columns, rows, { click, empty = "Nothing here.", note = "", selected } = {}) {
+    const again = () => show(at, columns, rows, { click, empty, note, selected });
+    const sort = sortedBy.get(at.id) || { column: 0, turned: false };
+    const by = columns[Math.min(sort.column, columns.length - 1)];
+    const order = (a, b) => (typeof a === "string" ? (a < b ? -1 : a > b ? 1 : 0) : (b ?? -Infinity) - (a ?? -Infinity));
+    rows.sort((a, b) => order(by.value(a), by.value(b)) * (sort.turned ? -1 : 1));
+    const table = document.createElement("table"), head = table.createTHead().insertRow(), body = table.createTBody();
+    columns.forEach((column, i) => {
+      const cell = element("th", ""), button = element("button", column.title);
+      cell.scope = "col";
+      if (column === by && rows.length) cell.ariaSort = (typeof by.value(rows[0]) === "string") !== sort.turned ? "ascending" : "descending";
+      if (column.explain) button.title = column.explain;
+      button.type = "button";
+      button.addEventListener("click", () => {
+        sortedBy.set(at.id, { column: i, turned: columns[i] === by && !sort.turned });
+        again();
+      });
+      cell.append(button);
+      head.append(cell);
+    });
+    for (const row of rows.slice(0, SHOWN)) {
+      const line = body.insertRow();
+      if (selected && selected(row)) line.className = "selected";
+      for (const column of columns) {
+        const cell = line.insertCell();
+        if (!column.lines) {
+          cell.className = "value";
+          cell.textContent = column.text ? column.text(row) : column.value(row);
+          continue;
+        }
+        const [title, ...more] = column.lines(row);
+        if (click) {
+          const button = element("button", title);
+          button.type = "button";
+          button.addEventListener("click", () => click(row));
+          cell.append(button);
+        } else cell.append(element("b", title));
+        cell.append(...more.filter(Boolean).map((text) => element("span", text)));
+      }
+    }
+    at.replaceChildren(table);
+    if (!rows.length) at.append(element("p", empty));
+    if (rows.length > SHOWN) at.append(element("p", `and ${(rows.length - SHOWN).toLocaleString("en-US")} more`));
+    if (note) at.append(element("p", note));
+  }
+
+  const size = (title, value, explain) => ({ title, explain, value, text: (row) => (value(row) === undefined ? "?" : formatBytes(value(row))) });
+  const number = (title, value, explain) => ({ title, explain, value, text: (row) => (value(row) === undefined ? "?" : value(row).toLocaleString("en-US")) });
+
+  // siteRows adds up the call sites of a selection by a key.
+  function siteRows(recording, { region, process, pattern, by }) {
+    const rows = new Map();
+    const keyOf = {
+      site: (s) => `${s.node} ${s.pid} ${s.kind}`, op: (s) => s.op || "(none)", component: (s) => s.component || "(none)", process: (s) => s.pid,
+    }[by];
+    for (const s of recording.sites) {
+      if (s.region !== region || (process && String(s.pid) !== process)) continue;
+      const amounts = Object.fromEntries(recording.AMOUNTS.map((name) => [name, recording.amount(s.i, name)]));
+      if (!recording.AMOUNTS.some((name) => amounts[name].count > 0)) continue;
+      const who = recording.model.processName(s.pid);
+      if (pattern && !pattern.test([s.name, s.callers, s.op, s.component, s.kind, who].join(" "))) continue;
+      const key = keyOf(s);
+      let row = rows.get(key);
+      if (!row) {
+        const texts = {
+          site: [s.name, s.callers && "← " + s.callers, [who, s.kind, s.component].filter(Boolean).join(" · ")],
+          op: [key], component: [key], process: [who],
+        }[by];
+        row = { site: s, texts, live: 0, liveCount: 0, allocated: 0, allocatedCount: 0, survived: 0, survivedCount: 0 };
+        rows.set(key, row);
+      }
+      for (const name of recording.AMOUNTS) {
+        row[name] += amounts[name].bytes;
+        row[name + "Count"] += amounts[name].count;
+      }
+    }
+    return [...rows.values()];
+  }
+
+  function sites(at, recording, selection, click) {
+    const moment = selection.from === selection.to;
+    const columns = [
+      size("Live", (r) => r.live, "at the moment"), number("Buffers", (r) => r.liveCount, "live at the moment"),
+      ...(moment ? [] : [
+        size("Allocated", (r) => r.allocated, "in the range"), number("Buffers", (r) => r.allocatedCount, "allocated in the range"),
+        size("Alive after", (r) => r.survived, "allocated in the range and alive at its end"), number("Buffers", (r) => r.survivedCount, "allocated in the range and alive at its end"),
+      ]),
+      { title: { site: "Call site", op: "Operation", component: "Component", process: "Process" }[selection.by], value: (r) => r.texts[0], lines: (r) => r.texts },
+    ];
+    const rows = siteRows(recording, selection).filter((r) => !moment || r.liveCount > 0);
+    show(at, columns, rows, { click: selection.by === "site" ? (r) => click(r.site) : undefined });
+  }
+
+  // operations lists those of the recording, and how often each ran in the range.
+  function operations(at, recording, { from, to, process, pattern }) {
+    const { row, of } = recording.runs, ran = new Map(), { texts, runs } = recording.head;
+    for (let i = recording.firstAbove(row, from); i < row.length && row[i] <= to; i++) {
+      const [pid, text] = runs[of[i]], key = `${pid} ${texts[text]}`;
+      ran.set(key, (ran.get(key) || 0) + 1);
+    }
+    const doc = recording.head.documents.ops || { operations: [] };
+    const inRange = (o) => ran.get(`${o.pid} ${o.name}`) || 0;
+    const rows = doc.operations.filter((o) => (!process || String(o.pid) === process) && (!pattern || pattern.test([o.name, o.component, o.process].join(" "))) && (from === to || !row.length || inRange(o) > 0));
+    show(at, [
+      size("Free", (o) => o.peak.headroom_bytes, "of the core with the least headroom, in the tightest run of the recording"),
+      size("Used", (o) => o.peak.bytes), size("Tensors", (o) => o.peak.tensor_bytes), size("CBs", (o) => o.peak.cb_bytes), size("DFBs", (o) => o.peak.dfb_bytes),
+      ...(from === to ? [] : [number("Runs in range", inRange)]), number("Runs", (o) => o.runs),
+      { title: "Operation", value: (o) => o.name, lines: (o) => [o.name, `PID ${o.pid} · chip ${o.peak.device} core ${o.peak.core.join(",")} · ${chipsText(o.devices)}`] },
+    ], rows, { empty: "No operation ran a program here.", note: doc.omitted ? `${doc.omitted.toLocaleString("en-US")} operations with more headroom are left out.` : "" });
+  }
+
+  // leaks lists what leaks in the recording, and what of it was allocated in the range.
+  function leaks(at, recording, { from, to, process, region, pattern }, click) {
+    const doc = recording.head.documents.leaks || { leaks: [] };
+    const survived = (l) => {
+      let sum = 0;
+      for (const s of recording.sites) if (s.pid === l.pid && s.region === l.region && s.name === l.name) sum += recording.amount(s.i, "survived").bytes;
+      return sum;
+    };
+    const all = doc.leaks.map((l) => ({ ...l, survived: survived(l) }));
+    const rows = all.filter((l) => (!process || String(l.pid) === process) && (!pattern || pattern.test([l.name, l.component].join(" "))) && (from === to || l.survived > 0));
+    show(at, [
+      size("Leaked", (l) => l.bytes), number("Buffers", (l) => l.count),
+      ...(from === to ? [] : [size("From the range", (l) => l.survived, "allocated by lines of this name in the range, and alive at its end")]),
+      { title: "Region", value: (l) => l.region },
+      { title: "Call site", value: (l) => l.name, lines: (l) => [l.name, l.verdict, `PID ${l.pid} · ${chipsText(l.devices)}`] },
+    ], rows, { click, empty: doc.leaks.length ? "Nothing that leaks was allocated here." : "No leaks found.", note: rows.length && region ? "docs/leaks.md says what counts as a leak." : "" });
+  }
+
+  // failures lists those of the range, or all at a moment.
+  function failures(at, recording, { from, to, process, pattern }, click) {
+    const rows = recording.failures.filter((f) => (from === to || (f.row > from && f.row <= to)) && (!process || String(f.pid) === process) && (!pattern || pattern.test([f.name, f.process, f.message, f.region].join(" "))));
+    show(at, [
+      { title: "Time", value: (f) => -recording.time[f.row], text: (f) => "+" + recording.time[f.row].toFixed(3) + " s" },
+      size("Needed per bank", (f) => f.needed_bytes_per_bank), size("Free", (f) => f.free_bytes_per_bank, "in each bank"), size("Largest hole", (f) => f.largest_free_block_bytes),
+      { title: "Region", value: (f) => f.region }, { title: "Reason", value: (f) => (f.too_large ? "too large" : (f.reason || "other").replaceAll("_", " ")) },
+      { title: "Call site", value: (f) => f.name || "", lines: (f) => [f.name || "(no call stack)", `PID ${f.pid} ${f.process || ""} · ${chipsText(f.devices)}`, f.message] },
+    ], rows, { click, empty: "No allocation failed here.", selected: (f) => from === to && f.row === to });
+  }
+
+  return { sites, operations, leaks, failures };
+})();

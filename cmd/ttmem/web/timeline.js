@@ -1,0 +1,258 @@
+"use strict";
+// The timeline: the use of each region of chips that are alike, over time. The user selects a
+// moment or a range with the mouse or with keys. No peak is lost: a column of pixels shows the
+// minimum and the maximum of its time.
+function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, picked }) {
+  const { time, lines, stops, last } = recording;
+  const { formatBytes, formatPercent } = flameText;
+  const AXIS = 34, LABEL = 150, LANE = lines.length > 8 ? 30 : 46, GAP = 6, FONT = '11px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
+  const paint = canvas.getContext("2d"), over = overlay.getContext("2d");
+  const end = Math.max(time[last] * 1.01, 1e-9); // so that the last event can be seen
+  let range = { begin: 0, end }; // in seconds: what is drawn
+  let selection = { from: 0, to: 0, at: 0, region: "", chip: "" };
+  let width = 0, rowOfPixel = [], colors, hoverX = -1, drag = null;
+
+  const top = (lane) => AXIS + lane * (LANE + GAP);
+  const height = () => top(lines.length) + 2;
+  const xOf = (seconds) => LABEL + ((seconds - range.begin) / (range.end - range.begin)) * (width - LABEL);
+  const secondsAt = (x) => range.begin + (Math.max(0, x - LABEL) / (width - LABEL)) * (range.end - range.begin);
+  const rowAtX = (x) => recording.rowAt(Math.min(range.end, secondsAt(x)));
+  const laneAt = (y) => Math.floor((y - AXIS) / (LANE + GAP));
+  const isSelected = (line) => line.region === ({ CB: "L1", KERNEL: "DRAM" }[selection.region] || selection.region) && (selection.chip === "" || line.devices.includes(Number(selection.chip)));
+  const most = lines.map((l) => l.pyramid.range(0, l.bytes.length).high);
+
+  function readColors() {
+    const style = getComputedStyle(document.documentElement);
+    colors = Object.fromEntries(["page", "panel", "line", "text", "soft", "accent", "match", "python", "native"].map((n) => [n, style.getPropertyValue("--" + n).trim()]));
+  }
+
+  function size() {
+    width = Math.max(LABEL + 60, scroll.clientWidth);
+    const ratio = window.devicePixelRatio || 1;
+    for (const c of [canvas, overlay]) {
+      c.style.width = width + "px"; c.style.height = height() + "px";
+      c.width = Math.round(width * ratio); c.height = Math.round(height() * ratio);
+      c.getContext("2d").setTransform(ratio, 0, 0, ratio, 0, 0);
+    }
+  }
+
+  // columnsOf returns the minimum and maximum of each pixel of a lane: of all memory, or of the
+  // circular buffers.
+  function columnsOf(line, { values, pyramid } = { values: line.bytes, pyramid: line.pyramid }) {
+    const list = [], until = (x) => recording.firstAbove(line.row, rowOfPixel[x]); // the changes up to there
+    for (let x = LABEL, i = until(x), next; x < width; x++, i = next) {
+      next = until(x + 1);
+      list.push(column(values, pyramid, i, next));
+    }
+    return list;
+  }
+  function column(values, pyramid, i, next) {
+    const now = i > 0 ? values[i - 1] : 0, { low, high } = pyramid.range(i, next);
+    return { low: Math.min(now, low), high: Math.max(now, high) };
+  }
+
+  function draw() {
+    rowOfPixel = Array.from({ length: width + 1 }, (_, x) => rowAtX(x));
+    paint.fillStyle = colors.page;
+    paint.fillRect(0, 0, width, height());
+    paint.font = FONT;
+    paint.textBaseline = "middle";
+    drawAxis();
+    lines.forEach((line, n) => { // those that are seen
+      if (top(n) + LANE >= scroll.scrollTop && top(n) <= scroll.scrollTop + scroll.clientHeight) drawLane(line, n);
+    });
+    drawOverlay();
+  }
+
+  function drawAxis() {
+    const span = range.end - range.begin, rough = span / Math.max(2, (width - LABEL) / 110);
+    const unit = 10 ** Math.floor(Math.log10(rough)), step = unit * [1, 2, 5, 10].find((n) => n * unit >= rough);
+    paint.fillStyle = colors.soft;
+    paint.strokeStyle = colors.line;
+    paint.lineWidth = 1;
+    for (let n = Math.ceil(range.begin / step); n * step <= range.end; n++) {
+      const x = Math.round(xOf(n * step)) + 0.5;
+      paint.beginPath(); paint.moveTo(x, AXIS - 8); paint.lineTo(x, height()); paint.stroke();
+      const text = secondsText(n * step, step);
+      if (x + 4 + paint.measureText(text).width < width) paint.fillText(text, x + 3, AXIS - 6);
+    }
+    let free = LABEL;
+    for (const stop of stops) { // one for each few pixels
+      if (stop.kind === "peak" || time[stop.row] < range.begin || time[stop.row] > range.end) continue;
+      const x = xOf(time[stop.row]);
+      if (x < free) continue;
+      paint.fillStyle = stop.kind === "failure" ? colors.match : colors.accent;
+      paint.fillRect(x - 1, 2, 2, AXIS - 16);
+      const text = flameLayout.fit(paint, [stop.kind === "failure" ? "failed" : stop.text.slice(5)], 120);
+      paint.fillText(text, x + 4, 9);
+      free = x + 8 + paint.measureText(text).width;
+    }
+  }
+
+  function drawLane(line, n) {
+    const y = top(n), scale = Math.max(line.capacity || 0, 0), full = most[n] > 0 ? Math.max(most[n] * 1.05, Math.min(scale, most[n] * 4)) : 1;
+    paint.fillStyle = colors.panel;
+    paint.fillRect(LABEL, y, width - LABEL, LANE);
+    const heightOf = (bytes) => (bytes / full) * LANE;
+    paint.fillStyle = isSelected(line) ? colors.accent : colors.python;
+    columnsOf(line).forEach(({ low, high }, i) => {
+      const h = heightOf(high);
+      paint.globalAlpha = 0.55;
+      paint.fillRect(LABEL + i, y + LANE - heightOf(low), 1, heightOf(low));
+      paint.globalAlpha = 1;
+      if (high > 0) paint.fillRect(LABEL + i, y + LANE - h, 1, Math.max(1.5, h - heightOf(low)));
+    });
+    if (line.static) {
+      paint.fillStyle = colors.native;
+      columnsOf(line, { values: line.static, pyramid: line.staticPyramid }).forEach(({ high }, i) => {
+        if (high > 0) paint.fillRect(LABEL + i, y + LANE - Math.max(1, heightOf(high)), 1, Math.max(1, heightOf(high)));
+      });
+    }
+    if (scale > 0 && scale <= full) {
+      paint.fillStyle = colors.match;
+      paint.fillRect(LABEL, y + LANE - heightOf(scale), width - LABEL, 1);
+    }
+    paint.fillStyle = isSelected(line) ? colors.accent : colors.text;
+    paint.fillText(flameLayout.fit(paint, [`${nameOf(line)} · ${chipsText(line.devices)}`], LABEL - 8), 2, y + LANE / 2 - (LANE > 40 ? 7 : 0));
+    if (LANE > 40) {
+      paint.fillStyle = colors.soft;
+      const share = line.capacity ? ` ${formatPercent(most[n], line.capacity)}` : "";
+      paint.fillText(flameLayout.fit(paint, [`peak ${formatBytes(most[n])}${share}`], LABEL - 8), 2, y + LANE / 2 + 8);
+    }
+  }
+
+  function drawOverlay() {
+    over.clearRect(0, 0, width, height());
+    const from = xOf(time[selection.from]), to = xOf(time[selection.to]), at = xOf(time[selection.at]);
+    if (selection.from < selection.to) {
+      over.fillStyle = colors.accent;
+      over.globalAlpha = 0.18;
+      over.fillRect(Math.max(LABEL, from), AXIS - 10, Math.min(width, to) - Math.max(LABEL, from), height());
+      over.globalAlpha = 1;
+      for (const x of [from, to]) if (x >= LABEL && x <= width) over.fillRect(x - 0.5, AXIS - 10, 1, height());
+    }
+    if (at >= LABEL && at <= width) {
+      over.fillStyle = colors.text;
+      over.fillRect(at - 0.75, AXIS - 14, 1.5, height());
+      over.beginPath(); over.moveTo(at - 5, AXIS - 15); over.lineTo(at + 5, AXIS - 15); over.lineTo(at, AXIS - 8); over.fill();
+    }
+    if (hoverX >= LABEL) {
+      over.fillStyle = colors.soft;
+      over.fillRect(hoverX, AXIS - 10, 1, height());
+    }
+  }
+
+  let pending = 0;
+  const redraw = () => { pending ||= requestAnimationFrame(() => { pending = 0; draw(); }); };
+  const nameOf = (line) => (line.region === "L1" ? "L1 per core" : line.region);
+
+  // --- what the user does -------------------------------------------------
+  const place = (e) => { const at = overlay.getBoundingClientRect(); return { x: e.clientX - at.left, y: e.clientY - at.top }; };
+
+  overlay.addEventListener("mousedown", (e) => {
+    if (e.button !== 0) return;
+    const { x, y } = place(e), line = lines[laneAt(y)];
+    if (line) picked(line);
+    if (x < LABEL) return;
+    drag = { x, row: e.shiftKey ? selection.from : rowAtX(x), moved: e.shiftKey };
+    if (e.shiftKey) dragTo(x);
+  });
+  window.addEventListener("mousemove", (e) => {
+    if (!drag) return;
+    const { x } = place(e);
+    if (Math.abs(x - drag.x) > 3) drag.moved = true;
+    if (drag.moved) dragTo(x);
+  });
+  window.addEventListener("mouseup", (e) => {
+    if (!drag) return;
+    const { x } = place(e), row = drag.row, moved = drag.moved;
+    drag = null;
+    if (!moved) selected(row, row, true);
+    else selected(Math.min(row, rowAtX(x)), Math.max(row, rowAtX(x)), true);
+  });
+  function dragTo(x) {
+    const row = rowAtX(Math.max(LABEL, Math.min(width, x)));
+    selected(Math.min(drag.row, row), Math.max(drag.row, row), false);
+  }
+
+  overlay.addEventListener("mousemove", (e) => {
+    const { x, y } = place(e), line = lines[laneAt(y)];
+    hoverX = x;
+    drawOverlay();
+    if (x < LABEL || drag) { tip.hidden = true; return; }
+    const row = rowAtX(x), parts = [`+${secondsText(secondsAt(x), (range.end - range.begin) / width)}`];
+    if (line) {
+      const { low, high } = columnAt(line, x);
+      const part = recording.useAt(line, row).static;
+      parts.push(`${nameOf(line)}, ${chipsText(line.devices)}: ${low === high ? formatBytes(high) : `${formatBytes(low)} to ${formatBytes(high)}`}${line.capacity ? " of " + formatBytes(line.capacity) : ""}${part ? `, of which ${formatBytes(part)} are circular buffers` : ""}`);
+    }
+    parts.push(...stops.filter((s) => Math.abs(xOf(time[s.row]) - x) < 3 && (!line || !s.region || s.region === line.region)).slice(0, 4).map((s) => s.text));
+    flameLayout.showTip(tip, parts, e.clientX, e.clientY);
+  });
+  overlay.addEventListener("mouseleave", () => { hoverX = -1; tip.hidden = true; drawOverlay(); });
+  const columnAt = (line, x) => column(line.bytes, line.pyramid, recording.firstAbove(line.row, rowAtX(x)), recording.firstAbove(line.row, rowAtX(x + 1)));
+
+  // zoom makes the drawn range longer or shorter around a time.
+  function zoom(factor, around) {
+    const span = Math.min(end, Math.max(1e-7, (range.end - range.begin) * factor));
+    const share = (around - range.begin) / (range.end - range.begin);
+    show(around - share * span, around - share * span + span);
+  }
+  function show(begin, until) {
+    const span = Math.min(end, until - begin);
+    begin = Math.max(0, Math.min(end - span, begin));
+    range = { begin, end: begin + span };
+    redraw();
+  }
+  overlay.addEventListener("wheel", (e) => {
+    if (!e.ctrlKey && !e.shiftKey) return; // the page scrolls
+    e.preventDefault();
+    zoom((e.deltaY || e.deltaX) > 0 ? 1.25 : 0.8, secondsAt(place(e).x));
+  }, { passive: false });
+  overlay.addEventListener("dblclick", () => show(0, end));
+
+  overlay.addEventListener("keydown", (e) => {
+    if (e.ctrlKey || e.metaKey || e.altKey) return;
+    const to = { ArrowLeft: selection.at - 1, ArrowRight: selection.at + 1, PageUp: rowAtX(xOf(time[selection.at]) - 40), PageDown: rowAtX(xOf(time[selection.at]) + 40), Home: 0, End: last }[e.key];
+    if (to !== undefined) {
+      const at = Math.max(0, Math.min(last, to));
+      if (!e.shiftKey) selected(at, at, true);
+      else if (selection.at === selection.from && selection.from < selection.to) selected(Math.min(at, selection.to), Math.max(at, selection.to), true, at);
+      else selected(Math.min(at, selection.from), Math.max(at, selection.from), true, at);
+    } else if (e.key === "+" || e.key === "=") zoom(0.5, time[selection.at]);
+    else if (e.key === "-") zoom(2, time[selection.at]);
+    else if (e.key === "0") show(0, end);
+    else if (e.key === "z") show(time[selection.from] - 1e-9, Math.max(time[selection.to], time[selection.from] + 1e-6));
+    else if (e.key === "ArrowUp" || e.key === "ArrowDown") {
+      const at = lines.findIndex(isSelected) + (e.key === "ArrowUp" ? -1 : 1);
+      if (lines[at]) picked(lines[at]);
+    } else return;
+    e.preventDefault();
+  });
+
+  scroll.addEventListener("scroll", redraw);
+  new ResizeObserver(() => { if (scroll.clientWidth !== width) { size(); draw(); } }).observe(scroll);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColors(); draw(); });
+  readColors();
+  size();
+
+  return {
+    // select draws a selection.
+    select(s) {
+      const other = s.region !== selection.region || s.chip !== selection.chip;
+      selection = { ...s };
+      if (other) redraw();
+      else drawOverlay();
+    },
+    // The rest is for tests and for the console.
+    xOf: (row) => overlay.getBoundingClientRect().left + xOf(time[row]),
+    laneY: (n) => overlay.getBoundingClientRect().top + top(n) + LANE / 2,
+    columnsOf,
+    draw,
+  };
+}
+
+// secondsText writes a time with as many digits as steps of that size need.
+function secondsText(seconds, step) {
+  return seconds.toFixed(Math.max(0, Math.min(9, Math.ceil(-Math.log10(step) + 0.01)))) + " s";
+}

@@ -1,0 +1,49 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// PythonWith returns an interpreter of a version of Python, "3.10" or "3.12", in a virtual
+// environment with packages of PyPI, such as "pandas==2.3.3". It makes the environment first if
+// the cache has none.
+func PythonWith(ctx context.Context, version string, to io.Writer, packages ...string) (string, error) {
+	cache, err := CacheDir()
+	if err != nil {
+		return "", err
+	}
+	h := fnv.New64a()
+	h.Write([]byte(strings.Join(packages, " ")))
+	dir := filepath.Join(cache, "packages", fmt.Sprintf("py%s-%x", version, h.Sum64()))
+	python, ready := filepath.Join(dir, "bin", "python"), filepath.Join(dir, marker)
+	say := progress(to)
+	unlock, err := Lock(ctx, dir+".lock", func() { say("waiting for another set-up of %s …", packages[0]) })
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if _, err := os.Stat(ready); err == nil {
+		return python, nil
+	}
+	_, base, err := findPython(ctx, []string{version})
+	if err != nil {
+		return "", err
+	}
+	if err := os.RemoveAll(dir); err != nil { // left by an interrupted set-up
+		return "", err
+	}
+	say("installing %s for Python %s (once) …", strings.Join(packages, ", "), version)
+	if err := runLogged(ctx, dir+".log", base, "-m", "venv", dir); err != nil {
+		return "", fmt.Errorf("creating a virtual environment: %w", err)
+	}
+	if err := runLogged(ctx, dir+".log", python, pip("install", packages...)...); err != nil {
+		return "", fmt.Errorf("installing %s: %w", packages[0], err)
+	}
+	return python, writeFile(ready, []byte("{}\n"), 0o644)
+}

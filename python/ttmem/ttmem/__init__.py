@@ -1,0 +1,21 @@
+"""Recordings of ttmem, which shows who holds the memory of Tenstorrent devices, as data frames.
+
+    import ttmem
+
+    run = ttmem.open("model.ttmem")
+    run.peaks()                    # the peak of each region
+    run.leaks()                    # call sites that leak
+    run.operations()               # the L1 of each operation
+    run.at("2.5s").buffers         # what was live 2.5 s after the first event
+
+The program ttmem reads the file; columns are the fields of its JSON documents (docs/schema.json).
+"""
+
+from ttmem.recording import Error, Recording, State
+
+__all__ = ["Error", "Recording", "State", "open"]
+
+
+def open(file, command="ttmem"):
+    """The recording in a file, read by the program `command`."""
+    return Recording(file, command)
