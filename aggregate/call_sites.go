@@ -144,6 +144,12 @@ func (c *callSite) sum() memory.CallSite {
 // Profile returns the allocations by call stack. It is complete only after KeepSites. Its
 // cost depends on the number of call sites.
 func (s *State) Profile() *memory.Profile {
+	return s.ProfileOf(func(int) bool { return true })
+}
+
+// ProfileOf returns the part of the Profile that belongs to the processes of selected users.
+// Peaks are those of all users.
+func (s *State) ProfileOf(selected func(uid int) bool) *memory.Profile {
 	p := &memory.Profile{FirstNs: s.first, LastNs: s.now}
 	type key struct {
 		stack       uint64
@@ -153,6 +159,9 @@ func (s *State) Profile() *memory.Profile {
 	index := make(map[key]int, len(s.sites))
 	names := make(map[int]*processName)
 	for _, c := range s.sites {
+		if !selected(c.UID()) {
+			continue
+		}
 		names[c.PID] = c.set.process // the latest of the id
 		h := c.sum()
 		for _, peak := range h.AtPeak {
@@ -175,7 +184,9 @@ func (s *State) Profile() *memory.Profile {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Region, b.Region))
 	})
 	for pid, running := range s.processes {
-		names[pid] = running.name
+		if selected(running.name.about.UID) {
+			names[pid] = running.name
+		}
 	}
 	for _, pid := range sortedKeys(names) {
 		p.Processes = append(p.Processes, memory.ProfileProcess{PID: pid, Comm: names[pid].comm, Command: names[pid].about.Command})

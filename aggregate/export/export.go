@@ -21,6 +21,9 @@ type Options struct {
 	// Value is the name of the value that is written alone, or shown first; "" is the format's own
 	// choice.
 	Value string
+	// Values are those that Pprof writes, of samples that have any of them; nil: all Values, of
+	// all samples.
+	Values []Value
 }
 
 // A Value is a figure of a sample, with the name that pprof has for such figures.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/google/pprof/profile"
@@ -25,7 +26,11 @@ import (
 func Pprof(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 	b := newPprofBuilder()
 	b.profile.DefaultSampleType = cmp.Or(o.Value, "alloc_space")
-	for _, v := range Values {
+	of := o.Values
+	if of == nil {
+		of = Values
+	}
+	for _, v := range of {
 		b.profile.SampleType = append(b.profile.SampleType, &profile.ValueType{Type: v.Name, Unit: v.Unit})
 	}
 	if o.Of != "" {
@@ -45,11 +50,14 @@ func Pprof(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 	}
 	for i := range samples {
 		s := &samples[i]
-		seen.add(s.Stack)
-		values := make([]int64, len(Values))
-		for i := range Values {
-			values[i] = clamp(Values[i].Of(s))
+		values := make([]int64, len(of))
+		for i := range of {
+			values[i] = clamp(of[i].Of(s))
 		}
+		if o.Values != nil && slices.Max(values) == 0 {
+			continue
+		}
+		seen.add(s.Stack)
 		b.profile.Sample = append(b.profile.Sample, &profile.Sample{
 			Location: b.stack(s),
 			Value:    values,

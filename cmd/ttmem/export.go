@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate/export"
+	"ttmem/aggregate/export/memoryviz"
+	"ttmem/aggregate/export/sqlite"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
@@ -52,6 +54,14 @@ var exportFormats = []exportFormat{
 	{
 		name: "folded", about: "stacks as lines, for flamegraph.pl and grep", extension: ".folded", text: true,
 		takes: ofProfiles, write: profileTo(export.Folded, "folded stacks of %s"),
+	},
+	{
+		name: "sqlite", about: "a database, for questions in SQL", extension: ".db",
+		open: "sqlite3 -box %s", write: eventsTo(sqlite.New, "database of %s"),
+	},
+	{
+		name: "memory-viz", about: "a memory snapshot for PyTorch's viewer", extension: ".pickle",
+		open: "https://docs.pytorch.org/memory_viz opens %s", write: eventsTo(memoryviz.New, "memory snapshot of %s"),
 	},
 }
 

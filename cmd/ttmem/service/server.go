@@ -139,6 +139,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"/v1/stream":   s.stream,
 		"/v1/health":   s.health,
 		"/metrics":     s.metrics,
+
+		"/debug/pprof/device_memory":       s.profileInuse,
+		"/debug/pprof/device_memory_alloc": s.profileAlloc,
 	}[r.URL.Path]
 	if r.URL.Path == "/v1/mark" && s.o.Mark != nil {
 		method, answer = http.MethodPost, s.mark
