@@ -105,7 +105,7 @@ func heapOf(t *testing.T, pid int, target string) *Heap {
 				s, _ := e.Lookup(name)
 				return s.Addr
 			},
-			IsTarget: func(name string) bool { return name == target },
+			IsTarget: func(name, _ string) bool { return name == target },
 			User:     func(_, file string) bool { return false },
 		}
 	}

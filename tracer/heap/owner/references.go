@@ -241,8 +241,14 @@ func (w *walk) attributes(object uint64, t *typ) {
 // set emits the elements of a set.
 func (w *walk) set(object uint64) {
 	mask, at := w.word(object+32), w.word(object+40)
-	for i := uint64(0); i <= mask && mask < maxItems && w.err == nil; i++ {
-		w.emit(w.word(at+16*i), step{element, i}, plain)
+	if mask >= maxItems || mask&(mask+1) != 0 {
+		return
+	}
+	var b [16 * 8]byte // the smallest table
+	for i := uint64(0); i <= mask && w.err == nil && w.read(at+16*i, b[:]); i += 8 {
+		for j := range uint64(8) {
+			w.emit(binary.LittleEndian.Uint64(b[16*j:]), step{element, i + j}, plain)
+		}
 	}
 }
 

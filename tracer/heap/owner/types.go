@@ -165,7 +165,7 @@ func (w *walk) readType(at uint64) *typ {
 	case t.kind == instance && t.dictOffset == 0 && len(t.slots) == 0:
 		t.kind = atom
 	}
-	t.target = w.isTarget(t.name)
+	t.target = w.IsTarget(t.name, w.cString(w.word(u(8)+typeName)))
 	return t
 }
 

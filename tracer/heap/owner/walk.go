@@ -35,11 +35,11 @@ type Heap struct {
 	Bias    uint64
 	// Symbols returns the address of an exported object in the file; 0 if there is none.
 	Symbols func(name string) uint64
-	// IsTarget reports whether instances of a type are searched, by the type's name.
-	IsTarget func(typeName string) bool
+	// IsTarget reports whether instances of a type are searched, by the names of the type and of
+	// its metaclass.
+	IsTarget func(name, metaclass string) bool
 	// User reports whether a module belongs to the user's program, by its name and file.
 	User func(name, file string) bool
-	BytesRead int64
 }
 
 // A walk is one search.
@@ -80,6 +80,9 @@ type step struct {
 // lastCost is the highest cost of a path; higher ones count as this.
 const lastCost = 255
 
+// maxReferences is above any count of references; a freed object has a pointer there.
+const maxReferences = 1 << 40
+
 // noNode is before the first node of a path.
 const noNode = ^uint32(0)
 
@@ -103,7 +106,6 @@ func (h *Heap) Find(ctx context.Context, limits Limits, enough func(object uint6
 		return nil, err
 	}
 	err = w.run(enough)
-	h.BytesRead = limits.Bytes - w.left
 	w.forget() // every path is read again
 	w.left, w.err = confirmBytes, nil
 	confirmed := w.confirm()
@@ -140,9 +142,6 @@ func (h *Heap) newWalk(ctx context.Context, limits Limits) (*walk, error) {
 	return w, nil
 }
 
-// isTarget reports whether instances of a type are searched.
-func (w *walk) isTarget(name string) bool { return w.IsTarget(name) }
-
 // nameOfType returns the name of the type of an object.
 func (w *walk) nameOfType(object uint64) string {
 	if t := w.typeOf(w.word(object + 8)); t != nil {
@@ -166,7 +165,7 @@ func (w *walk) reach(object uint64, s step, extra uint8) {
 		return
 	}
 	t := w.typeOf(w.word(object + 8))
-	if t == nil || t.kind == atom && !t.target || int64(w.word(object)) == 0 {
+	if references := w.word(object); t == nil || t.kind == atom && !t.target || references == 0 || references >= maxReferences {
 		return
 	}
 	if len(w.nodes) >= w.limit {
