@@ -71,7 +71,10 @@ func Holders(ctx context.Context, readers *host.Readers, pid int, wanted map[uin
 	holders := make(map[uint64]Holder)
 	for _, o := range found {
 		t, failed := p.tensors.Read(o.Object) // a second time
-		if _, known := holders[t.Buffer]; failed == nil && !known && wanted[t.Buffer] && first[o.Object] == t.Buffer {
+		if before, known := holders[t.Buffer]; known && (t.View || !before.Tensor.View) {
+			continue
+		}
+		if failed == nil && wanted[t.Buffer] && first[o.Object] == t.Buffer {
 			holders[t.Buffer] = Holder{o.Path, t}
 		}
 	}
@@ -138,7 +141,7 @@ func open(ctx context.Context, readers *host.Readers, pid int) (p *process, err 
 
 // isTensor reports whether a type is that of ttnn's tensors, which nanobind makes.
 func isTensor(name, metaclass string) bool {
-	return name == "Tensor" && strings.HasPrefix(metaclass, "nb_type")
+	return name == "Tensor" && strings.Contains(metaclass, "nb_type")
 }
 
 // isUsers reports whether a module belongs to the user's program: it is in no directory of

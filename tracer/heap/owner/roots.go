@@ -1,6 +1,9 @@
 package owner
 
-import "errors"
+import (
+	"cmp"
+	"errors"
+)
 
 // Where paths begin: the costs of roots put the user's own names first.
 const (
@@ -32,12 +35,12 @@ func (w *walk) addRoots() error {
 	modules := w.word(w.interpreter() + uint64(w.heap.Modules))
 	t := w.typeOf(w.word(modules + 8))
 	if t == nil || t.kind != dict {
-		return errNoModules
+		return cmp.Or(w.err, errNoModules)
 	}
 	found := map[string]bool{}
 	w.eachModule(func(name string, _, _ uint64) { found[name] = true })
 	if !found["sys"] || !found["builtins"] {
-		return errNoModules
+		return cmp.Or(w.err, errNoModules)
 	}
 	w.from = noNode
 	w.roots()

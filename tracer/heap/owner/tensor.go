@@ -16,8 +16,10 @@ type Tensors struct {
 
 // A Tensor is a tensor on a device.
 type Tensor struct {
-	// Buffer is the address of its Buffer.
+	// Buffer is the address of the Buffer that has its memory. View is true if the Buffer is another
+	// tensor's.
 	Buffer uint64
+	View   bool
 	// Shape is the logical shape; DType and Layout are named as ttnn's enums are.
 	Shape  []uint32
 	DType  string
@@ -61,14 +63,41 @@ func (t *Tensors) of(instance uint64) (uint64, error) {
 	return binary.LittleEndian.Uint64(b[:]), nil
 }
 
-// call calls an accessor of Tensor by the end of its mangled name.
-func (t *Tensors) call(tensor uint64, name string) (uint64, error) {
-	at := t.Machine.Function("_ZNK4ttnn6Tensor"+name, "_ZNK2tt8tt_metal6Tensor"+name)
+// call calls the accessor with one of these names.
+func (t *Tensors) call(object uint64, names ...string) (uint64, error) {
+	at := t.Machine.Function(names...)
 	if at == 0 {
-		return 0, errors.New("the library has no Tensor accessor " + name)
+		return 0, errors.New("the library has no " + names[0])
 	}
-	value, _, err := t.Machine.Call(at, tensor)
+	value, _, err := t.Machine.Call(at, object)
 	return value, err
+}
+
+// get calls an accessor of Tensor by the end of its mangled name. Before 0.76 the class was in
+// another namespace.
+func (t *Tensors) get(tensor uint64, name string) (uint64, error) {
+	return t.call(tensor, "_ZNK4ttnn6Tensor"+name, "_ZNK2tt8tt_metal6Tensor"+name)
+}
+
+// buffer returns the Buffer of a tensor, or of the tensor of which it is a view.
+func (t *Tensors) buffer(tensor uint64) (buffer uint64, view bool, err error) {
+	own, err := t.get(tensor, "11mesh_bufferEv")
+	if err != nil {
+		return 0, false, err
+	}
+	root := own
+	rootOf := []string{"_ZNK4ttnn13DeviceStorage20get_root_mesh_bufferEv", "_ZNK2tt8tt_metal13DeviceStorage20get_root_mesh_bufferEv"}
+	if t.Machine.Function(rootOf...) != 0 { // some releases have no views
+		storage, err := t.call(tensor, "_ZNKR4ttnn6Tensor14device_storageEv", "_ZNKR2tt8tt_metal6Tensor14device_storageEv")
+		if err == nil {
+			root, err = t.call(storage, rootOf...)
+		}
+		if err != nil {
+			return 0, false, err
+		}
+	}
+	buffer, err = t.call(root, "_ZNK2tt8tt_metal11distributed10MeshBuffer18get_backing_bufferEv")
+	return buffer, root != own, err
 }
 
 // Read reads the tensor that is an instance of the Python type. A tensor without a Buffer, such
@@ -78,19 +107,19 @@ func (t *Tensors) Read(instance uint64) (tensor Tensor, err error) {
 	if err != nil {
 		return tensor, err
 	}
-	if tensor.Buffer, err = t.call(object, "6bufferEv"); err != nil {
+	if tensor.Buffer, tensor.View, err = t.buffer(object); err != nil {
 		return tensor, err
 	}
-	dtype, err := t.call(object, "5dtypeEv")
+	dtype, err := t.get(object, "5dtypeEv")
 	if err != nil {
 		return tensor, err
 	}
-	layout, err := t.call(object, "6layoutEv")
+	layout, err := t.get(object, "6layoutEv")
 	if err != nil {
 		return tensor, err
 	}
 	tensor.DType, tensor.Layout = nameOf(dtypes, uint8(dtype)), nameOf(layouts, uint8(layout))
-	shape, err := t.call(object, "13logical_shapeEv")
+	shape, err := t.get(object, "13logical_shapeEv")
 	if err != nil {
 		return tensor, err
 	}
