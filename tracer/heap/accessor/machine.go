@@ -1,6 +1,5 @@
-// Package accessor runs short functions of a library on the memory of a process, as they would run
-// in it, and without writing to it: what a function returns needs no knowledge of where the fields
-// of its class are.
+// Package accessor runs short functions of a library on a copy of a process's memory, as they would
+// run in it: what a function returns needs no knowledge of where the fields of its class are.
 package accessor
 
 import (
@@ -40,14 +39,16 @@ const (
 	stackSize = 8 << 10
 	// returned is the address to which the function returns.
 	returned = 1 << 61
-	// maxCode bounds the decoded instructions that are kept.
-	maxCode = 1 << 16
+	// maxCode bounds the decoded instructions that are kept, and maxWritten the bytes that a call
+	// writes besides its stack, such as counts of references.
+	maxCode    = 1 << 16
+	maxWritten = 256
 )
 
 // Errors of a function that cannot be run to its end.
 var (
 	errSteps  = errors.New("takes too many instructions")
-	errWrites = errors.New("writes to memory")
+	errWrites = errors.New("writes much")
 	errReads  = errors.New("reads what cannot be read")
 )
 
@@ -78,21 +79,40 @@ func (m *Machine) Function(names ...string) uint64 {
 // Call runs the function at an address with one argument, and returns rax and rdx.
 func (m *Machine) Call(function, argument uint64) (rax, rdx uint64, err error) {
 	r := &run{Machine: m, at: function}
-	r.registers[rsp] = stackEnd - 16
 	r.registers[rdi] = argument
+	err = r.toEnd()
+	return r.registers[0], r.registers[2], err
+}
+
+// CallForObject runs the function at an address with one argument, and returns the first word of
+// the object that it returns: one that is too large for registers, or no plain value.
+func (m *Machine) CallForObject(function, argument uint64) (word uint64, err error) {
+	const object = stackEnd - 256
+	r := &run{Machine: m, at: function}
+	r.registers[rdi], r.registers[rsi] = object, argument
+	if err := r.toEnd(); err != nil {
+		return 0, err
+	}
+	return r.load(object, 8)
+}
+
+// toEnd runs a function until it returns.
+func (r *run) toEnd() error {
+	function := r.at
+	r.registers[rsp] = stackEnd - 512
 	if err := r.push(returned); err != nil {
-		return 0, 0, err
+		return err
 	}
 	for range maxSteps {
 		if r.at == returned {
-			return r.registers[0], r.registers[2], nil
+			return nil
 		}
 		at := r.at
 		if err := r.step(); err != nil {
-			return 0, 0, fmt.Errorf("the function at %#x, at %#x: %w", function, at, err)
+			return fmt.Errorf("the function at %#x, at %#x: %w", function, at, err)
 		}
 	}
-	return 0, 0, errSteps
+	return errSteps
 }
 
 // instruction decodes the instruction at an address.
@@ -151,6 +171,7 @@ func (m *Machine) target(at uint64) uint64 {
 const (
 	rsp = 4
 	rbp = 5
+	rsi = 6
 	rdi = 7
 )
 
@@ -160,10 +181,11 @@ type run struct {
 	registers                   [16]uint64
 	at                          uint64
 	stack                       [stackSize]byte
+	written                     map[uint64]byte
 	zero, sign, carry, overflow bool
 }
 
-// memory returns the n bytes at an address, of the stack or the process.
+// load returns the n bytes at an address, of the stack or the process.
 func (r *run) load(at uint64, n int) (uint64, error) {
 	var b [8]byte
 	if at >= stackEnd-stackSize && at <= stackEnd-uint64(n) {
@@ -171,16 +193,31 @@ func (r *run) load(at uint64, n int) (uint64, error) {
 	} else if !r.Read(at, b[:n]) {
 		return 0, errReads
 	}
+	for i := range b[:n] {
+		if written, ok := r.written[at+uint64(i)]; ok {
+			b[i] = written
+		}
+	}
 	return binary.LittleEndian.Uint64(b[:]), nil
 }
 
+// store writes to the stack or, for the rest of the call only, over the process's memory.
 func (r *run) store(at, value uint64, n int) error {
-	if at < stackEnd-stackSize || at > stackEnd-uint64(n) {
-		return errWrites
-	}
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], value)
-	copy(r.stack[at-(stackEnd-stackSize):], b[:n])
+	if at >= stackEnd-stackSize && at <= stackEnd-uint64(n) {
+		copy(r.stack[at-(stackEnd-stackSize):], b[:n])
+		return nil
+	}
+	if len(r.written)+n > maxWritten {
+		return errWrites
+	}
+	if r.written == nil {
+		r.written = make(map[uint64]byte)
+	}
+	for i := range b[:n] {
+		r.written[at+uint64(i)] = b[i]
+	}
 	return nil
 }
 

@@ -82,22 +82,53 @@ func (t *Tensors) get(tensor uint64, name string) (uint64, error) {
 // buffer returns the Buffer of a tensor, or of the tensor of which it is a view.
 func (t *Tensors) buffer(tensor uint64) (buffer uint64, view bool, err error) {
 	own, err := t.get(tensor, "11mesh_bufferEv")
-	if err != nil {
-		return 0, false, err
-	}
-	root := own
-	rootOf := []string{"_ZNK4ttnn13DeviceStorage20get_root_mesh_bufferEv", "_ZNK2tt8tt_metal13DeviceStorage20get_root_mesh_bufferEv"}
-	if t.Machine.Function(rootOf...) != 0 { // some releases have no views
-		storage, err := t.call(tensor, "_ZNKR4ttnn6Tensor14device_storageEv", "_ZNKR2tt8tt_metal6Tensor14device_storageEv")
-		if err == nil {
-			root, err = t.call(storage, rootOf...)
+	if err != nil { // it may return a shared_ptr, as up to 0.66
+		at := t.Machine.Function("_ZNK2tt8tt_metal6Tensor11mesh_bufferEv")
+		if at == 0 {
+			return 0, false, err
 		}
-		if err != nil {
+		if own, err = t.Machine.CallForObject(at, tensor); err != nil {
 			return 0, false, err
 		}
 	}
+	root, err := t.root(tensor, own)
+	if err != nil {
+		return 0, false, err
+	}
 	buffer, err = t.call(root, "_ZNK2tt8tt_metal11distributed10MeshBuffer18get_backing_bufferEv")
 	return buffer, root != own, err
+}
+
+// root returns the MeshBuffer that has the memory of a tensor: not its own if it is a view.
+func (t *Tensors) root(tensor, own uint64) (uint64, error) {
+	storage, err := t.call(tensor, "_ZNKR4ttnn6Tensor14device_storageEv", "_ZNKR2tt8tt_metal6Tensor14device_storageEv")
+	if err != nil {
+		return 0, err
+	}
+	buffer := []string{"_ZNK4ttnn13DeviceStorage20get_root_mesh_bufferEv", "_ZNK2tt8tt_metal13DeviceStorage20get_root_mesh_bufferEv"}
+	holder := []string{"_ZNK4ttnn13DeviceStorage20get_root_mesh_tensorEv", "_ZNK2tt8tt_metal13DeviceStorage20get_root_mesh_tensorEv"}
+	switch {
+	case t.Machine.Function(buffer...) != 0:
+		root, err := t.call(storage, buffer...)
+		const storageSize = 1 << 10
+		if err == nil && root >= storage && root < storage+storageSize {
+			var b [8]byte // 0.68 returns a reference to a shared_ptr
+			if !t.Machine.Read(root, b[:]) {
+				return 0, errNotReady
+			}
+			root = binary.LittleEndian.Uint64(b[:])
+		}
+		return root, err
+	case t.Machine.Function(holder...) != 0:
+		root, err := t.call(storage, holder...)
+		if err != nil {
+			return 0, err
+		}
+		// It is a reference to a shared_ptr of the holder of a MeshTensor, which is what a
+		// DeviceStorage begins with.
+		return t.call(root, "_ZNK4ttnn13DeviceStorage15get_mesh_bufferEv", "_ZNK2tt8tt_metal13DeviceStorage15get_mesh_bufferEv")
+	}
+	return own, nil // a release without views
 }
 
 // Read reads the tensor that is an instance of the Python type. A tensor without a Buffer, such
