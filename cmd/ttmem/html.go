@@ -185,11 +185,7 @@ func (o *htmlOptions) choosePath() error {
 		}
 		return nil
 	}
-	to, err := os.Stat(o.output)
-	if o.output == "-" {
-		to, err = os.Stdout.Stat()
-	}
-	if in, inErr := os.Stat(o.source.File); err == nil && inErr == nil && in.Mode().IsRegular() && os.SameFile(in, to) {
+	if in, err := os.Stat(o.source.File); err == nil && in.Mode().IsRegular() && output.Names(o.output, in) {
 		return fmt.Errorf("-o %s is the file that is read: name another", o.output)
 	}
 	if o.output == "-" && term.IsTerminal(os.Stdout) {
@@ -200,34 +196,40 @@ func (o *htmlOptions) choosePath() error {
 
 // write writes the page with the documents of the whole recording.
 func (o *htmlOptions) write(out io.Writer, p *web.Page, state *aggregate.State, w *source.Summary, rules *name.Rules) error {
-	snap := state.Snapshot()
-	doubts := page.Doubts(snap.Losses(false, o.source.PIDs), "figures may be wrong")
-	leaked := leaksOptions{viewOptions: viewOptions{by: "stack"}}
-	span, err := o.source.ParseSpan("", "", source.Mark)
+	documents, err := pageDocuments(state, w, rules)
 	if err != nil {
 		return err
+	}
+	doubts := page.Doubts(state.Snapshot().Losses(false, o.source.PIDs), "figures may be wrong")
+	return p.Write(out, state, web.Options{
+		Of: w.Of, Clock: o.source.Clock(), Rules: rules, Notes: slices.Concat(w.Notes, doubts), Documents: documents,
+	})
+}
+
+// pageDocuments returns the documents on the page of a state.
+func pageDocuments(state *aggregate.State, w *source.Summary, rules *name.Rules) (map[string]json.RawMessage, error) {
+	snap := state.Snapshot()
+	leaked := leaksOptions{viewOptions: viewOptions{by: "stack"}}
+	span, err := leaked.source.ParseSpan("", "", source.Mark)
+	if err != nil {
+		return nil, err
 	}
 	operations := ops.New(ops.Options{Of: w.Of, Limit: pageOperations, Rules: rules, Snapshot: snap})
 	operations.Add(state, source.EveryRegion)
 	failures := &oom.Page{Of: w.Of, Limit: pageFailures, Snapshot: snap}
 	failures.Choose()
 	documents := make(map[string]json.RawMessage)
-	for _, d := range []struct {
-		name string
-		view interface{ WriteJSON(io.Writer) error }
-	}{
-		{"leaks", leaked.page(&between.Follower{Span: span, State: state}, &source.State{State: state, Summary: *w}, alloc.Filter{PIDs: o.source.PIDs}, rules)},
-		{"ops", operations}, {"oom", failures},
+	for name, view := range map[string]interface{ WriteJSON(io.Writer) error }{
+		"leaks": leaked.page(&between.Follower{Span: span, State: state}, &source.State{State: state, Summary: *w}, alloc.Filter{}, rules),
+		"ops":   operations, "oom": failures,
 	} {
 		var text bytes.Buffer
-		if err := d.view.WriteJSON(&text); err != nil {
-			return err
+		if err := view.WriteJSON(&text); err != nil {
+			return nil, err
 		}
-		documents[d.name] = text.Bytes()
+		documents[name] = text.Bytes()
 	}
-	return p.Write(out, state, web.Options{
-		Of: w.Of, Clock: o.source.Clock(), Rules: rules, Notes: slices.Concat(w.Notes, doubts), Documents: documents,
-	})
+	return documents, nil
 }
 
 // untilDone writes until Ctrl-C, so that no half page stays.

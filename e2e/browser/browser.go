@@ -143,9 +143,12 @@ func (b *Browser) read() answer {
 }
 
 // Open loads a file and waits until it is drawn.
-func (b *Browser) Open(path string) {
+func (b *Browser) Open(path string) { b.OpenURL("file://" + path) }
+
+// OpenURL loads a page and waits until it is drawn.
+func (b *Browser) OpenURL(url string) {
 	b.t.Helper()
-	b.Call("Page.navigate", map[string]any{"url": "file://" + path})
+	b.Call("Page.navigate", map[string]any{"url": url})
 	b.Wait("document.readyState === 'complete' && window.ttmem && ttmem.boxes().length > 0")
 }
 

@@ -2,15 +2,18 @@ package service
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"ttmem/aggregate"
 	"ttmem/aggregate/export/metrics"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
@@ -46,6 +49,8 @@ type Options struct {
 	Reading func() bool
 	// Chip returns what the host knows about a chip; nil: nothing.
 	Chip func(id int) metrics.Chip
+	// Documents returns the documents on the page of a state; nil: the page has none.
+	Documents func(*aggregate.State) (map[string]json.RawMessage, error)
 }
 
 // A Server answers requests about the hub's state.
@@ -59,6 +64,9 @@ type Server struct {
 	streams *limiter
 	marks   rate
 	marked  atomic.Uint64 // accepted marks
+
+	pagesMu sync.Mutex
+	pages   map[Viewer]*livePage
 }
 
 // NewServer returns a server for the hub, which has no other server.
@@ -127,7 +135,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v, status, refusal := viewerOfRequest(r)
 	if status != 0 {
 		if status == http.StatusUnauthorized {
-			w.Header().Set("WWW-Authenticate", "Bearer")
+			w.Header()["Www-Authenticate"] = []string{"Bearer", basicAuth}
 		}
 		http.Error(w, "ttmem: "+refusal, status)
 		return
@@ -139,6 +147,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"/v1/stream":   s.stream,
 		"/v1/health":   s.health,
 		"/metrics":     s.metrics,
+		"/":            s.page,
 
 		"/debug/pprof/device_memory":       s.profileInuse,
 		"/debug/pprof/device_memory_alloc": s.profileAlloc,
@@ -148,7 +157,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case answer == nil:
-		http.Error(w, "ttmem: no such path: use /v1/snapshot, /v1/state, /v1/stream, /v1/health or /metrics", http.StatusNotFound)
+		http.Error(w, "ttmem: no such path: use / in a browser, /v1/snapshot, /v1/state, /v1/stream, /v1/health or /metrics", http.StatusNotFound)
 	case r.Method != method:
 		w.Header().Set("Allow", method)
 		http.Error(w, "ttmem: use "+method, http.StatusMethodNotAllowed)

@@ -92,10 +92,16 @@ func ReadToken(path string) (string, error) {
 	return token, nil
 }
 
+// basicAuth makes a browser ask for the token, as a password.
+const basicAuth = `Basic realm="ttmem", charset="UTF-8"`
+
 // viewer returns the viewer who sent a request, or the status and text of a refusal.
 func (l *TCP) viewer(r *http.Request) (v Viewer, status int, refusal string) {
 	if given := r.Header.Get("Authorization"); given != "" {
 		scheme, token, _ := strings.Cut(given, " ")
+		if _, password, ok := r.BasicAuth(); ok { // of a browser
+			scheme, token = "Bearer", password
+		}
 		if l.Token != "" && strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare([]byte(token), []byte(l.Token)) == 1 {
 			return TokenHolder, 0, ""
 		}

@@ -214,7 +214,8 @@
   const usual = () => ({ ...Object.fromEntries(CONTROLS.map((id) => [id, $(id).options[0] ? $(id).options[0].value : ""])), native: model.frames.some((f) => f.kind === model.PYTHON) ? "0" : "1" });
   const first = recording.fullest();
   function store(step) {
-    const values = { at: isMoment() ? selection.at : "", range: isMoment() ? "" : `${selection.from}-${selection.to}`, view: view === "flame" ? "" : view };
+    const name = (row) => (head.live && row === last ? "end" : row); // which moves on
+    const values = { at: isMoment() ? name(selection.at) : "", range: isMoment() ? "" : `${selection.from}-${name(selection.to)}`, view: view === "flame" ? "" : view };
     if (!isMoment() && selection.at !== selection.to) values.at = selection.at;
     if (!isMoment() && range !== "allocated") values.amount = range;
     const plain = usual();
@@ -232,11 +233,11 @@
       $(id).value = state.get(id) ?? plain[id];
       if ($(id).selectedIndex < 0) $(id).value = plain[id];
     }
-    const row = (text) => (/^\d+$/.test(text) ? Math.min(last, Number(text)) : null);
+    const row = (text) => (text === "end" ? last : /^\d+$/.test(text) ? Math.min(last, Number(text)) : null);
     const [from, to] = (state.get("range") || "").split("-").map(row), at = row(state.get("at") ?? "");
     if (from != null && to != null && from < to) Object.assign(selection, { from, to, at: at !== null && at >= from && at <= to ? at : to });
     else if (at !== null) Object.assign(selection, { from: at, to: at, at });
-    else if (first) {
+    else if (first && !head.live) {
       Object.assign(selection, { from: first.row, to: first.row, at: first.row });
       if (!state.get("region")) $("region").value = regionOf(first.region);
     } else Object.assign(selection, { from: 0, to: last, at: last });
@@ -253,7 +254,7 @@
   const seconds = (time[last] - time[0]).toFixed(3);
   $("what").textContent = [
     head.of, pids.length === 1 ? model.processName(pids[0]) : `${pids.length} processes`, chipsText(recording.chips),
-    `${last.toLocaleString("en-US")} events in ${seconds} s`, head.begun_ns ? "from " + new Date(head.begun_ns / 1e6).toISOString().slice(0, 19).replace("T", " ") + " UTC" : "",
+    `${last.toLocaleString("en-US")} events in ${seconds} s`, head.live && "live", head.begun_ns ? "from " + new Date(head.begun_ns / 1e6).toISOString().slice(0, 19).replace("T", " ") + " UTC" : "",
   ].filter(Boolean).join(" · ");
   for (const note of head.notes || []) {
     const p = document.createElement("p");
@@ -263,6 +264,15 @@
   }
   restore();
   timeline.draw();
+
+  // A page of now loads itself again while the newest events are shown and nobody does anything.
+  let touched = 0;
+  for (const kind of ["mousedown", "keydown", "input", "wheel", "scroll"]) document.addEventListener(kind, () => { touched = performance.now(); }, true);
+  if (head.live) {
+    setInterval(() => {
+      if (!document.hidden && selection.to === last && performance.now() - touched > 2000) location.reload();
+    }, 1000);
+  }
 
   // For tests and for the console.
   window.ttmem = { recording, timeline, map, failureMap, boxes: () => (tree ? flame.boxes() : []), selection, update };

@@ -55,6 +55,8 @@ type Options struct {
 	Notes []string
 	// Documents are the JSON documents of the whole recording, by their commands.
 	Documents map[string]json.RawMessage
+	// Live makes a page that loads itself again: its events go on.
+	Live bool
 }
 
 // head is the part of the page's data that is not in columns.
@@ -81,6 +83,10 @@ type head struct {
 	Runs   [][2]int                   `json:"runs"` // pid and text of the operations that ran programs
 	Column []column                   `json:"columns"`
 	Docs   map[string]json.RawMessage `json:"documents"`
+	// Live is true if the page is of now, and loads itself again.
+	Live bool `json:"live"`
+	// number is that of each call site on the page.
+	number []uint32
 }
 
 // The fields of a site: the node of its stack, its group and set of chips, and numbers of texts.
@@ -187,7 +193,7 @@ func (p *Page) head(s *aggregate.State, o Options) *head {
 	}
 	snap := s.Snapshot()
 	h := &head{
-		Of: event.Printable(o.Of), Notes: o.Notes, FirstNs: p.timeNs[0], BegunNs: o.Clock.Wall(p.timeNs[0]), Marks: append([]mark{}, p.marks...), Docs: o.Documents,
+		Of: event.Printable(o.Of), Notes: o.Notes, FirstNs: p.timeNs[0], BegunNs: o.Clock.Wall(p.timeNs[0]), Marks: append([]mark{}, p.marks...), Docs: o.Documents, Live: o.Live,
 		Processes: [][3]any{}, Groups: [][3]any{}, Sites: [][siteFields]int{}, Sets: [][]int{}, Chips: []chip{}, Lines: []lineHead{}, Peaks: []peak{}, Runs: [][2]int{},
 	}
 	if h.Docs == nil {
@@ -221,7 +227,7 @@ func (p *Page) head(s *aggregate.State, o Options) *head {
 	return h
 }
 
-// addSites adds the call sites in order of their groups, and numbers them anew.
+// addSites adds the call sites in order of their groups.
 func (p *Page) addSites(h *head, names *alloc.Namer, texts *texts) {
 	l := &p.lives
 	order := make([]uint32, len(l.sites))
@@ -256,10 +262,7 @@ func (p *Page) addSites(h *head, names *alloc.Namer, texts *texts) {
 		of[siteCallers] = texts.of(strings.Join(named.Callers, " ← "))
 		h.Sites = append(h.Sites, of)
 	}
-	for i, site := range l.site {
-		l.site[i] = number[site]
-	}
-	h.Stacks = stacks.Data()
+	h.Stacks, h.number = stacks.Data(), number
 }
 
 // writeColumns writes the columns, and describes them in the head.
@@ -279,7 +282,11 @@ func (p *Page) writeColumns(w io.Writer, h *head) error {
 		}
 	}
 	c.narrow("lived", lived, false)
-	c.narrow("site", l.site, false)
+	site := make([]uint32, len(l.site))
+	for i, of := range l.site {
+		site[i] = h.number[of]
+	}
+	c.narrow("site", site, false)
 	c.wide("perBank", l.perBank, false)
 	c.narrow("banks", l.banks, false)
 	c.wide("address", l.address, false)
