@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"ttmem/e2e/rig"
 	"ttmem/symbolize"
 	"ttmem/symbolize/python"
 	"ttmem/tracer/host"
@@ -115,10 +117,9 @@ func heapOf(t *testing.T, pid int, target string) *Heap {
 
 // TestEveryPathIsTrue: each path to an object is evaluated in the process itself.
 func TestEveryPathIsTrue(t *testing.T) {
-	pythons, _ := filepath.Glob("/root/.pyenv/versions/3.1[0-4]*/bin/python3")
-	for _, exe := range pythons {
-		t.Run(strings.Split(exe, "/")[4], func(t *testing.T) {
-			p := start(t, exe, "testdata/holders.py")
+	for _, python := range interpreters(t) {
+		t.Run(python.Name, func(t *testing.T) {
+			p := start(t, python.Exe, filepath.Join("testdata", "holders.py"))
 			found, err := heapOf(t, p.pid, "Target").Find(context.Background(), Limits{}, func(uint64) bool { return false })
 			qt.Assert(t, qt.IsNil(err))
 			var paths []Path
@@ -127,13 +128,90 @@ func TestEveryPathIsTrue(t *testing.T) {
 				t.Logf("%-30s %s", p.labels[o.Object], o.Path)
 				delete(p.labels, o.Object)
 			}
+			qt.Check(t, qt.HasLen(p.labels, 0), qt.Commentf("not found"))
 			var wrong []string
 			p.ask(paths, &wrong)
 			for i, text := range wrong {
 				qt.Check(t, qt.Equals(text, ""), qt.Commentf("%s", paths[i]))
 			}
-			qt.Check(t, qt.HasLen(p.labels, 0))
-			t.Log(len(found))
 		})
 	}
+}
+
+// TestPathsWhileObjectsMove: a program moves its objects between two dicts at full speed. No path
+// is one that the object never had.
+func TestPathsWhileObjectsMove(t *testing.T) {
+	const paths, searches = 5000, 100
+	for _, python := range interpreters(t) {
+		t.Run(python.Name, func(t *testing.T) {
+			p := start(t, python.Exe, filepath.Join("testdata", "moving.py"))
+			n, moved := 0, map[string]bool{}
+			for i := 0; n < paths; i++ {
+				qt.Assert(t, qt.IsTrue(i < searches), qt.Commentf("%d paths", n))
+				found, err := heapOf(t, p.pid, "Target").Find(context.Background(), Limits{}, func(uint64) bool { return false })
+				qt.Assert(t, qt.IsNil(err))
+				for _, o := range found {
+					label, path := p.labels[o.Object], o.Path.String()
+					here, there := "left['"+label+"']", "right['"+label+"']"
+					if path == here || path == there {
+						n++
+						moved[path] = true
+						continue
+					}
+					// on its way it is in a variable, or nowhere
+					qt.Check(t, qt.Matches(path, "local moving of move\\(\\)|a Target without a name"))
+				}
+			}
+			// of 500 that stay and 500 that move
+			qt.Check(t, qt.IsTrue(len(moved) > 600), qt.Commentf("%d places", len(moved)))
+		})
+	}
+}
+
+// damaged is a memory in which each page has some other bytes.
+type damaged struct {
+	of     Memory
+	random *rand.Rand
+}
+
+func (d *damaged) Memory(ctx context.Context, parts []host.Range) (int, error) {
+	n, err := d.of.Memory(ctx, parts)
+	for _, p := range parts[:n] {
+		for range d.random.IntN(8) {
+			p.Data[d.random.IntN(len(p.Data))] = byte(d.random.Uint32())
+		}
+	}
+	return n, err
+}
+
+// TestADamagedHeap: whatever the memory has, a search ends within its bounds.
+func TestADamagedHeap(t *testing.T) {
+	for _, python := range interpreters(t)[:1] {
+		p := start(t, python.Exe, filepath.Join("testdata", "holders.py"))
+		found := 0
+		for seed := range uint64(40) {
+			h := heapOf(t, p.pid, "Target")
+			h.Memory = &damaged{h.Memory, rand.New(rand.NewPCG(seed, 1))}
+			list, _ := h.Find(context.Background(), Limits{Objects: 200_000, Bytes: 64 << 20}, func(uint64) bool { return false })
+			for _, o := range list {
+				found++
+				_ = o.Path.String()
+			}
+		}
+		t.Logf("%d paths", found)
+	}
+}
+
+// interpreters are the Pythons of this machine whose heaps can be read.
+func interpreters(t *testing.T) (list []rig.Interpreter) {
+	t.Helper()
+	for _, p := range rig.Interpreters() {
+		if !strings.HasPrefix(p.Version, "3.14.") {
+			list = append(list, p)
+		}
+	}
+	if len(list) == 0 {
+		t.Skip("no CPython 3.10 to 3.13: neither pyenv nor PATH has one")
+	}
+	return list
 }
