@@ -35,7 +35,7 @@ func (r *run) step() error {
 		if err := r.set(i, 0, at); err != nil {
 			return err
 		}
-	case x86asm.ADD, x86asm.SUB, x86asm.AND, x86asm.OR, x86asm.XOR, x86asm.CMP, x86asm.TEST, x86asm.SHL, x86asm.SHR, x86asm.SAR,
+	case x86asm.ADD, x86asm.ADC, x86asm.SUB, x86asm.SBB, x86asm.AND, x86asm.OR, x86asm.XOR, x86asm.CMP, x86asm.TEST, x86asm.SHL, x86asm.SHR, x86asm.SAR,
 		x86asm.INC, x86asm.DEC, x86asm.NEG, x86asm.NOT:
 		if err := r.arithmetic(i, size); err != nil {
 			return err
@@ -130,15 +130,17 @@ func (r *run) arithmetic(i *x86asm.Inst, size int) error {
 	b &= mask
 	result, carry, overflow := uint64(0), false, false
 	switch i.Op {
-	case x86asm.ADD, x86asm.INC:
-		result = (a + b) & mask
-		carry, overflow = result < a, (a^result)&(b^result)&top != 0
-	case x86asm.SUB, x86asm.CMP, x86asm.DEC, x86asm.NEG:
+	case x86asm.ADD, x86asm.INC, x86asm.ADC:
+		more := truth(r.carry && i.Op == x86asm.ADC)
+		result = (a + b + more) & mask
+		carry, overflow = result < a || more != 0 && result == a, (a^result)&(b^result)&top != 0
+	case x86asm.SUB, x86asm.CMP, x86asm.DEC, x86asm.NEG, x86asm.SBB:
 		if i.Op == x86asm.NEG {
 			a, b = 0, a
 		}
-		result = (a - b) & mask
-		carry, overflow = a < b, (a^b)&(a^result)&top != 0
+		less := truth(r.carry && i.Op == x86asm.SBB)
+		result = (a - b - less) & mask
+		carry, overflow = a < b || less != 0 && a == b, (a^b)&(a^result)&top != 0
 	case x86asm.AND, x86asm.TEST:
 		result = a & b
 	case x86asm.OR:
