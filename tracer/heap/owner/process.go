@@ -141,7 +141,7 @@ func open(ctx context.Context, readers *host.Readers, pid int) (p *process, err 
 
 // isTensor reports whether a type is that of ttnn's tensors, which nanobind makes.
 func isTensor(name, metaclass string) bool {
-	return name == "Tensor" && strings.Contains(metaclass, "nb_type")
+	return (name == "Tensor" || strings.HasSuffix(name, ".Tensor")) && strings.Contains(metaclass, "nb_type")
 }
 
 // isUsers reports whether a module belongs to the user's program: it is in no directory of

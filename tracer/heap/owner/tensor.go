@@ -31,9 +31,6 @@ func (t *Tensor) String() string {
 	return t.DType + strings.ReplaceAll(fmt.Sprint(t.Shape), " ", ",") + " " + t.Layout
 }
 
-// TypeName is the name of the Python type of tensors.
-const TypeName = "ttnn._ttnn.tensor.Tensor"
-
 var (
 	dtypes  = []string{"bf16", "f32", "u32", "bfp8", "bfp4", "u8", "u16", "i32"}
 	layouts = []string{"ROW_MAJOR", "TILE"}
