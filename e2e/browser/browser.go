@@ -76,12 +76,7 @@ func New(t *testing.T, width, height int) *Browser {
 	})
 	var target struct{ TargetID string }
 	b.decode(b.Call("Target.createTarget", map[string]any{"url": "about:blank"}), &target)
-	var session struct{ SessionID string }
-	b.decode(b.Call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}), &session)
-	b.session = session.SessionID
-	for _, domain := range []string{"Page", "Runtime", "Network"} {
-		b.Call(domain+".enable", nil)
-	}
+	b.attach(target.TargetID)
 	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{
 		"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
 	})
@@ -149,7 +144,42 @@ func (b *Browser) Open(path string) { b.OpenURL("file://" + path) }
 func (b *Browser) OpenURL(url string) {
 	b.t.Helper()
 	b.Call("Page.navigate", map[string]any{"url": url})
-	b.Wait("document.readyState === 'complete' && window.ttmem && ttmem.boxes().length > 0")
+	b.Wait(drawn)
+}
+
+// drawn is the condition that a page of ttmem is drawn.
+const drawn = "document.readyState === 'complete' && window.ttmem && ttmem.boxes().length > 0"
+
+// attach makes the other methods act in a target.
+func (b *Browser) attach(target string) {
+	b.t.Helper()
+	b.session = ""
+	var session struct{ SessionID string }
+	b.decode(b.Call("Target.attachToTarget", map[string]any{"targetId": target, "flatten": true}), &session)
+	b.session = session.SessionID
+	for _, domain := range []string{"Page", "Runtime", "Network"} {
+		b.Call(domain+".enable", nil)
+	}
+}
+
+// OpenFrame loads a file and waits until the page in its frame is drawn, in which the other methods
+// act from then on. The frame has an origin of its own.
+func (b *Browser) OpenFrame(path string) {
+	b.t.Helper()
+	b.Call("Page.navigate", map[string]any{"url": "file://" + path})
+	b.Wait("document.readyState === 'complete'")
+	var all struct {
+		TargetInfos []struct{ TargetID, Type string }
+	}
+	b.decode(b.Call("Target.getTargets", nil), &all)
+	for _, one := range all.TargetInfos {
+		if one.Type == "iframe" {
+			b.attach(one.TargetID)
+			b.Wait(drawn)
+			return
+		}
+	}
+	b.t.Fatal("no frame with an origin of its own")
 }
 
 // CheckQuiet checks that the page had no error and asked for nothing else.

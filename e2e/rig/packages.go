@@ -52,3 +52,33 @@ func PythonWith(ctx context.Context, version string, to io.Writer, packages ...s
 func PerfettoProtos(ctx context.Context) (string, error) {
 	return PythonWith(ctx, "3.12", os.Stderr, "perfetto==0.59.1", "protobuf==7.36.2")
 }
+
+// NpmPackage returns the folder of a version of a package of npm, without those that it needs. It
+// downloads the package first if the cache has none.
+func NpmPackage(ctx context.Context, name, version string) (string, error) {
+	cache, err := CacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "npm", name+"-"+version)
+	unlock, err := Lock(ctx, dir+".lock", func() {})
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	work := dir + ".download"
+	defer os.RemoveAll(work)
+	if err := os.MkdirAll(work, 0o755); err != nil {
+		return "", err
+	}
+	if err := runLogged(ctx, dir+".log", "npm", "pack", "--silent", "--pack-destination", work, name+"@"+version); err != nil {
+		return "", fmt.Errorf("downloading %s with npm: %w", name, err)
+	}
+	if err := runLogged(ctx, dir+".log", "tar", "-C", work, "-xzf", filepath.Join(work, name+"-"+version+".tgz")); err != nil {
+		return "", err
+	}
+	return dir, os.Rename(filepath.Join(work, "package"), dir)
+}

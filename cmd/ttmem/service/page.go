@@ -145,6 +145,12 @@ func (p *livePage) apply(e *event.Event) {
 		p.handle = p.state.Completed(func(e *event.Event) { p.page.Event(e, p.state) })
 		defer close(p.begun)
 	}
+	if e.Kind == event.Checkpoint { // it may be from long ago
+		p.state.Apply(e)
+		p.state.Advance(tracing.Now())
+		p.page.Begin(p.state)
+		return
+	}
 	if p.page.Events() > maxPageEvents {
 		p.page = web.New()
 		p.state.RestartPeaks()

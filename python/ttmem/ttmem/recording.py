@@ -101,14 +101,14 @@ class Recording:
         said = [line.removeprefix("ttmem: ") for line in done.stderr.splitlines()]
         if not done.stdout:
             raise Error(said[-1] if said else f"{self.command} {verb} failed with status {done.returncode}")
-        if verb != "report" or "--json" in args:
+        if "--json" in args:
             for line in said:
                 warnings.warn(line, stacklevel=4)
         return done.stdout
 
     def _repr_html_(self):
-        """The flame graph of the recording, in a frame in which its scripts see nothing else."""
-        page = html.escape(self._run("report", "--flamegraph=-"))
+        """The page of the recording, in a frame in which its scripts see nothing else (ttmem html)."""
+        page = html.escape(self._run("html", "--output=-"))
         return f'<iframe sandbox="allow-scripts" style="width: 100%; height: 40em; border: 0" srcdoc="{page}"></iframe>'
 
 
