@@ -78,7 +78,7 @@ bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
 # All tests on the real ttnn, except those with a separate target. Never cached: Go's cache does
 # not notice changes of the ttmem that e2e builds. e2e takes longest and goes first. The packages
 # that wait for its end are last, so that they do not keep others from running beside it.
-TRACING := ./tracer ./tracer/stack ./tracer/heap ./tracer/doctor ./e2e/rig
+TRACING := ./tracer ./tracer/stack ./tracer/heap ./tracer/heap/owner ./tracer/doctor ./e2e/rig
 test: tools
 	$(SUDO) $(GO) test -count=1 -timeout 40m ./e2e \
 		$$($(GO) list ./... | grep -vxF "$$($(GO) list ./e2e $(TRACING) $(HOSTILE) $(FAULTS))") $(TRACING)

@@ -134,6 +134,8 @@ func (s *State) Apply(e *event.Event) {
 		s.mark(e)
 	case event.ProgramRun:
 		s.runProgram(e)
+	case event.Owner:
+		s.own(e)
 	default:
 		s.anomalies.MalformedEvents++
 	}

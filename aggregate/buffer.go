@@ -110,6 +110,7 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 		s.noteEnd(b, now, isEnd(reason))
 	}
 	p.buffers.Remove(b.id)
+	delete(p.owners, b.id)
 	b.changeBlocks((*space.List).Remove)
 	s.removeFrom(b.callSite, t, b.since, reason)
 	b.unloadCores()

@@ -10,7 +10,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 11
+const stateVersion = 12
 
 // Limits for reading: damaged input must not cost more than a large State.
 const (
@@ -66,6 +66,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	c.Uint(&s.allocations)
 	for _, p := range processes {
 		c.programs(p)
+		c.owners(p)
 	}
 	for _, one := range chips {
 		c.ended(&one.pools[event.L1])

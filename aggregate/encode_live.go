@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/cores"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
@@ -157,6 +158,18 @@ func (c *stateCodec) buffers(p *process, buffers []*buffer) {
 			c.state.count(p, b)
 		}
 	}
+}
+
+// owners writes or reads who holds buffers of a process.
+func (c *stateCodec) owners(p *process) {
+	if c.Reads {
+		p.owners = make(map[uint64]memory.Owner)
+	}
+	codec.Table(c.Codec, p.owners, func(id *uint64, o *memory.Owner) {
+		c.Uint(id)
+		c.Text(&o.Path)
+		c.Text(&o.Tensor)
+	})
 }
 
 // coresOf writes or reads the cores of a buffer on single cores.

@@ -41,7 +41,7 @@ func (p *process) list(selected func(*buffer) bool) (list []memory.Buffer) {
 		return nil
 	}
 	for _, b := range p.inOrder(selected) {
-		list = append(list, b.view())
+		list = append(list, p.viewOf(b))
 	}
 	return list
 }
@@ -89,8 +89,27 @@ func (s *State) Buffer(pid int, id uint64) *memory.Buffer {
 	if b == nil {
 		return nil
 	}
-	view := b.view()
+	view := p.viewOf(b)
 	return &view
+}
+
+// own sets who holds a buffer.
+func (s *State) own(e *event.Event) {
+	p := s.known(e.PID)
+	if p == nil || p.buffers.Get(e.BufferID) == nil {
+		return // it was freed meanwhile
+	}
+	if p.owners == nil {
+		p.owners = make(map[uint64]memory.Owner)
+	}
+	p.owners[e.BufferID] = memory.Owner{Path: e.Cause, Tensor: e.Message}
+}
+
+// viewOf returns a live buffer of the process.
+func (p *process) viewOf(b *buffer) memory.Buffer {
+	view := b.view()
+	view.Owner = p.owners[b.id]
+	return view
 }
 
 func (b *buffer) view() memory.Buffer {

@@ -16,10 +16,12 @@ const maxExited = 64
 
 // A process is a running process, according to the events.
 type process struct {
-	pid        int
-	name       *processName
-	since      uint64
-	buffers    byid.Table[buffer]
+	pid     int
+	name    *processName
+	since   uint64
+	buffers byid.Table[buffer]
+	// owners are those of buffers, by the buffers' ids.
+	owners     map[uint64]memory.Owner
 	chips      map[int]*processChip
 	sets       []*deviceSet
 	allocators map[uint64]*allocator

@@ -18,6 +18,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"ttmem/tracer/event"
+	"ttmem/tracer/heap/owner"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 	"ttmem/tracer/stack"
@@ -185,6 +186,12 @@ func (t *Tracer) Maps(pid int) bool { return t.finder.maps(pid) }
 // Reading reports whether existing buffers are still being read after an attach. Once it
 // returns false, handle has got all of them, or will by the end of Run.
 func (t *Tracer) Reading() bool { return t.finder.late.reading() }
+
+// Holders returns who holds the live Buffers of a process, by the Buffers' addresses: those of
+// Python objects.
+func (t *Tracer) Holders(ctx context.Context, pid int, buffers map[uint64]bool) (map[uint64]owner.Holder, error) {
+	return owner.Holders(ctx, t.readers, pid, buffers)
+}
 
 // StackEnds counts stacks by how their native part and their Python part ended.
 func (t *Tracer) StackEnds() (native, python map[string]uint64) { return stack.CountEnds(t.objs) }

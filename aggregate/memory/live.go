@@ -44,6 +44,14 @@ type Buffer struct {
 	BeforeAttach bool
 	// Stack is its call stack; nil if that is not known.
 	Stack *event.Stack
+	Owner
+}
+
+// An Owner is who holds a buffer; empty if nobody asked, or if nobody was found.
+type Owner struct {
+	// Path leads to it in the process: model.layers[0].wq. Tensor is what it is there:
+	// bf16[1,32,32,64] TILE.
+	Path, Tensor string
 }
 
 // Scattered reports whether the buffer is on single cores, and its addresses there differ or are

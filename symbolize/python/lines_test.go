@@ -17,15 +17,15 @@ const libraryCodes = "3000"
 
 func TestLinesEqualPython(t *testing.T) {
 	for _, p := range interpreters(t) {
-		t.Run(p.name, func(t *testing.T) {
+		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.Command(p.exe, "testdata/lines.py", libraryCodes)
+			cmd := exec.Command(p.Exe, "testdata/lines.py", libraryCodes)
 			var stderr strings.Builder
 			cmd.Stderr = &stderr
 			out, err := cmd.StdoutPipe()
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.IsNil(cmd.Start()))
-			v, _ := parseVersion(p.version)
+			v, _ := parseVersion(p.Version)
 			codes, lines := 0, 0
 			for s := json.NewDecoder(bufio.NewReader(out)); s.More(); codes++ {
 				lines += compareLines(t, s, v.minor)

@@ -97,14 +97,14 @@ func TestFindUsesDebugOffsets(t *testing.T) {
 
 func TestFindInInterpreters(t *testing.T) {
 	for _, p := range interpreters(t) {
-		t.Run(p.name, func(t *testing.T) {
+		t.Run(p.Name, func(t *testing.T) {
 			path := p.file(t)
 			e := mustOpen(t, path)
 			r, err := Find(e)
 			qt.Assert(t, qt.IsNil(err))
 			v, err := findVersion(e)
 			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.Equals(v.String(), p.version))
+			qt.Assert(t, qt.Equals(v.String(), p.Version))
 			compareSymbols(t, path, r)
 
 			stripped := filepath.Join(t.TempDir(), "stripped")

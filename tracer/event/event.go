@@ -49,6 +49,10 @@ const (
 	// this run or comes from the program cache. The run allocates nothing: the program's CBAlloc
 	// events came earlier, or follow if it is compiled now.
 	ProgramRun
+	// Owner says who holds the live buffer Event.BufferID: Event.Cause is the path that leads to it
+	// in the process, such as model.layers[0].wq, and Event.Message the tensor: its type, shape and
+	// layout. It was found by reading the process's memory on request.
+	Owner
 	// Checkpoint is the whole state at that time, in Event.State. A stream that begins in the
 	// middle starts with one.
 	Checkpoint
@@ -60,7 +64,7 @@ var kindNames = [...]string{
 	KernelLoad: "kernel_load", KernelUnload: "kernel_unload",
 	DeviceOpen: "device_open", DeviceClose: "device_close",
 	ProcessStart: "process_start", ProcessExit: "process_exit",
-	Lost: "lost", Mark: "mark", Reread: "reread", ProgramRun: "program_run", Checkpoint: "checkpoint",
+	Lost: "lost", Mark: "mark", Reread: "reread", ProgramRun: "program_run", Owner: "owner", Checkpoint: "checkpoint",
 }
 
 // String is the name of the kind in the JSON record.
@@ -300,7 +304,7 @@ type Event struct {
 	ExitStatus int
 
 	// Count is the number of lost events, and Cause their cause. Lost. For Mark,
-	// Cause is the name.
+	// Cause is the name, for Owner the path.
 	Count uint64
 	Cause string
 

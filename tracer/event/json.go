@@ -106,6 +106,8 @@ func (e *Event) record() *record {
 		r.setProgram(e, Kernel)
 	case ProgramRun:
 		r.ProgramID = &e.ProgramID
+	case Owner:
+		r.BufferID = &e.BufferID
 	case DeviceOpen, DeviceClose:
 		r.Allocator = &e.Allocator
 	case ProcessStart, Mark:

@@ -3,6 +3,7 @@ package alloc
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 
 	"ttmem/aggregate/memory"
@@ -26,6 +27,12 @@ var groupings = []Grouping{
 	{"file", func(n *Namer, a *Row) []string {
 		return []string{a.orUnknown(a.Name.Call.File, "(unknown file)")}
 	}},
+	{"owner", func(n *Namer, a *Row) []string {
+		if a.Buffer == nil || a.Buffer.Path == "" {
+			return []string{"(owner not known)"}
+		}
+		return []string{page.Clean(indices.ReplaceAllString(a.Buffer.Path, "[*]"))}
+	}},
 	{"component", func(n *Namer, a *Row) []string {
 		return []string{a.orUnknown(a.Component, "(no component)")}
 	}},
@@ -39,6 +46,9 @@ var groupings = []Grouping{
 	}},
 	{"process", func(n *Namer, a *Row) []string { return []string{n.process(a.PID)} }},
 }
+
+// indices are those of paths to owners: one group has all layers of a model.
+var indices = regexp.MustCompile(`\[\d+\]`)
 
 // GroupingNames are the values of --by.
 func GroupingNames() []string {

@@ -72,6 +72,10 @@ type buffer struct {
 	// unknown.
 	PerCore bool        `json:"per_core,omitempty"`
 	Cores   [][4]uint16 `json:"cores,omitempty"`
+	// Owner is the path that leads to the buffer in the process, and Tensor what it is there; both
+	// are left out if they are not known.
+	Owner  string `json:"owner,omitempty"`
+	Tensor string `json:"tensor,omitempty"`
 }
 
 type static struct {
@@ -113,7 +117,7 @@ func (l *List) WriteJSON(w io.Writer) error {
 				place: place, TID: b.TID, Comm: b.Comm, Region: b.Region.String(), Layout: a.Layout,
 				BufferID: b.BufferID, Object: b.Object, SizeBytes: b.SizeBytes, PageSizeBytes: b.PageSizeBytes,
 				BytesPerBank: b.BytesPerBank, Banks: b.Banks, AllocatedBytes: a.Bytes(),
-				PerCore: b.PerCore, Cores: page.Rectangles(b.Cores),
+				PerCore: b.PerCore, Cores: page.Rectangles(b.Cores), Owner: b.Path, Tensor: b.Tensor,
 			})
 			continue
 		}

@@ -219,6 +219,8 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		r.text = page.Clean(e.Cause)
 	case event.Reread:
 		r.text = "figures are right again: live buffers were read from memory"
+	case event.Owner:
+		r.text = fmt.Sprintf("buffer %d is held by %s: %s", e.BufferID, page.Clean(e.Cause), page.Clean(e.Message))
 	}
 	if e.Reread {
 		r.text += ", found by rereading"

@@ -1,0 +1,67 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/e2e/rig"
+)
+
+// TestOwnersOfARunningProcess: without a service and without a record, root sees who holds each
+// buffer of a process, and what it is there.
+func TestOwnersOfARunningProcess(t *testing.T) {
+	t.Parallel()
+	tensors := map[string]string{
+		"view": "bf16[64,32] TILE", "model.table": "u32[5,7] ROW_MAJOR", "local kept of main()": "bf16[1,32,32,64] TILE",
+	}
+	for i := range 3 {
+		tensors[fmt.Sprintf("model.layers[%d].wq", i)] = fmt.Sprintf("bf16[1,32,%d,64] TILE", 32*(i+1))
+		tensors[fmt.Sprintf("model.layers[%d].bias['k']", i)] = "bfp8[32,32] TILE"
+	}
+	for _, with := range []struct{ version, python string }{{"0.81.1", "3.10"}, {"0.81.1", "3.12"}, {"0.72.0", "3.10"}} {
+		t.Run(with.version+" "+with.python, func(t *testing.T) {
+			t.Parallel()
+			env := setup(t, with.version, with.python)
+			cmd := env.Command(context.Background(), rig.N150, program(t, "owners.py"))
+			in, err := cmd.StdinPipe()
+			qt.Assert(t, qt.IsNil(err))
+			out, err := cmd.StdoutPipe()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.IsNil(cmd.Start()))
+			t.Cleanup(func() {
+				in.Close()
+				_ = cmd.Wait()
+			})
+			var addresses map[string]uint64
+			for lines := bufio.NewScanner(out); addresses == nil && lines.Scan(); {
+				_ = json.Unmarshal(lines.Bytes(), &addresses)
+			}
+			qt.Assert(t, qt.HasLen(addresses, len(tensors)))
+
+			text, err := exec.Command(ttmem, "dump", "-p", fmt.Sprint(cmd.Process.Pid), "--json").Output()
+			qt.Assert(t, qt.IsNil(err))
+			var dump struct {
+				Buffers []struct {
+					Address       uint64
+					Region        string
+					Owner, Tensor string
+				}
+			}
+			qt.Assert(t, qt.IsNil(json.Unmarshal(text, &dump)))
+			found := make(map[string]uint64)
+			for _, b := range dump.Buffers {
+				if b.Owner != "" {
+					found[b.Owner] = b.Address
+					qt.Check(t, qt.Equals(b.Tensor, tensors[b.Owner]), qt.Commentf("%s", b.Owner))
+				}
+			}
+			qt.Check(t, qt.DeepEquals(found, addresses))
+		})
+	}
+}

@@ -1,0 +1,127 @@
+package python
+
+import "encoding/binary"
+
+// Heap are the offsets of the structures that lead to an interpreter's objects, in bytes. Fields
+// are pointers of 8 bytes unless stated otherwise. They are tested with 3.10.13, 3.11.7, 3.12.1
+// and 3.13.0.
+type Heap struct {
+	// Interpreter, in _PyRuntime, is the main interpreter's state.
+	Interpreter uint32
+	// of that state: the newest thread, sys.modules, and the heads of the garbage collector's
+	// three lists
+	Threads, Modules, Generations uint32
+	// of PyThreadState
+	NextThread, ThreadDict, ThreadContext, Raised uint32
+	// Handled is the innermost of the exceptions that are being handled: a structure with the
+	// exception at HandledValue, followed by the outer one.
+	Handled, HandledValue uint32
+
+	// Locals of a frame are its variables in the order of their names, and FrameMapping the dict
+	// of a class body.
+	Locals, FrameMapping uint32
+	// LocalNames, in PyCodeObject, are the tuples with these names, in order.
+	LocalNames []uint32
+	// LocalKinds is a bytes object with a byte for each variable, of which CellKinds says that it
+	// is a cell; 0 where the tuples after the first have the cells.
+	LocalKinds uint32
+	// FrameOfObject is the frame of a PyFrameObject; 0 if the object is the frame.
+	FrameOfObject uint32
+	// GeneratorFrame is the frame in a generator or coroutine: a pointer or, if GeneratorState is
+	// not 0, the frame itself. GeneratorState is an i8, above 0 once the frame is over.
+	GeneratorFrame, GeneratorState uint32
+
+	// CachedKeys of a type are the names of its instances' attributes.
+	CachedKeys uint32
+	// Traceback of an exception is followed by its context and its cause.
+	Traceback uint32
+	// TupleItems are the items of a tuple.
+	TupleItems uint32
+	// Attributes says where the attributes of an instance are, and Keys how a dict is built.
+	Attributes Attributes
+	Keys       Keys
+	// Tagged is true if variables of frames have tags in their lowest 2 bits.
+	Tagged bool
+}
+
+// CellKinds are the bits of a kind of variable that is a cell.
+const CellKinds = 0xc0
+
+// Attributes is where an instance has the attributes that are not in a dict of its own.
+type Attributes uint8
+
+// The places: none; at a pointer 32 bytes before the object; the same 24 bytes before it, where
+// the lowest bit is set, and otherwise the dict; behind the object.
+const (
+	NoAttributes Attributes = iota
+	ValuesBefore
+	ValuesOrDict
+	ValuesInline
+)
+
+// Keys is the version of PyDictKeysObject.
+type Keys uint8
+
+// In the older version the number of slots is given, in the newer its logarithm.
+const (
+	KeysSized Keys = iota
+	KeysLogarithm
+)
+
+var heaps = map[int]Heap{
+	10: {
+		Interpreter: 40, Threads: 8, Modules: 856, Generations: 640,
+		NextThread: 8, ThreadDict: 152, ThreadContext: 240, Raised: 96, Handled: 144, HandledValue: 8,
+		Locals: 352, FrameMapping: 56, LocalNames: []uint32{72, 88, 80},
+		GeneratorFrame: 16, CachedKeys: 872, Traceback: 32, TupleItems: 24,
+	},
+	11: {
+		Interpreter: 48, Threads: 16, Modules: 888, Generations: 672,
+		NextThread: 8, ThreadDict: 128, ThreadContext: 224, Raised: 104, Handled: 120,
+		Locals: 72, FrameMapping: 24, LocalNames: []uint32{96}, LocalKinds: 104, FrameOfObject: 24,
+		GeneratorFrame: 80, GeneratorState: 75, CachedKeys: 872, Traceback: 40, TupleItems: 24,
+		Attributes: ValuesBefore, Keys: KeysLogarithm,
+	},
+	12: {
+		Interpreter: 48, Threads: 72, Modules: 944, Generations: 136,
+		NextThread: 8, ThreadDict: 112, ThreadContext: 208, Raised: 96, Handled: 104,
+		Locals: 72, FrameMapping: 40, LocalNames: []uint32{96}, LocalKinds: 104, FrameOfObject: 24,
+		GeneratorFrame: 72, GeneratorState: 67, CachedKeys: 880, Traceback: 40, TupleItems: 24,
+		Attributes: ValuesOrDict, Keys: KeysLogarithm,
+	},
+	13: {
+		Interpreter: 640, Threads: 7344, Modules: 7656, Generations: 7424,
+		NextThread: 8, ThreadDict: 128, ThreadContext: 208, Raised: 112, Handled: 120,
+		Locals: 72, FrameMapping: 40, LocalNames: []uint32{96}, LocalKinds: 104, FrameOfObject: 24,
+		GeneratorFrame: 72, GeneratorState: 67, CachedKeys: 880, Traceback: 40, TupleItems: 24,
+		Attributes: ValuesInline, Keys: KeysLogarithm,
+	},
+}
+
+// HeapOf returns the offsets for a minor version; false if they are not known.
+func HeapOf(minor int) (Heap, bool) {
+	h, ok := heaps[minor]
+	return h, ok
+}
+
+// StrState and StrLength are where a str has its state, for DecodeString, and the number of its
+// characters.
+const (
+	StrLength = 16
+	StrState  = 32
+)
+
+// StrBytes returns where the characters of a str begin, by its first 40 bytes, and how many bytes
+// they take.
+func (o *Offsets) StrBytes(b []byte) (at uint32, n uint64) {
+	state := binary.LittleEndian.Uint32(b[StrState:])
+	n = binary.LittleEndian.Uint64(b[StrLength:])
+	if state&stateASCII != 0 {
+		return o.StrASCII, n
+	}
+	size := uint64(state & stateKind >> 2)
+	if n > 1<<32 {
+		return o.StrOther, n
+	}
+	return o.StrOther, n * size
+}

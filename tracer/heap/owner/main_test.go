@@ -1,0 +1,9 @@
+package owner
+
+import (
+	"testing"
+
+	"ttmem/e2e/tracetest"
+)
+
+func TestMain(m *testing.M) { tracetest.Alone(m) }

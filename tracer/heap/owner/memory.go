@@ -1,0 +1,131 @@
+package owner
+
+import (
+	"context"
+	"encoding/binary"
+
+	"ttmem/tracer/host"
+)
+
+// A Memory is the memory of a process, of which parts may not be readable.
+type Memory interface {
+	// Memory fills the parts up to the first that cannot be read completely, and returns their
+	// number. An error means that nothing more can be read.
+	Memory(ctx context.Context, parts []host.Range) (done int, err error)
+}
+
+const (
+	pageSize = 4096
+	// maxPages bounds the pages that are kept in each of two generations.
+	maxPages = 24 << 20 / pageSize
+)
+
+// pages are the parts of a memory that were read.
+type pages struct {
+	ctx  context.Context
+	from Memory
+	// young are the pages that were used last, and old those before them. Where there are too many
+	// young ones, they become old, and the old ones that were not used since are dropped.
+	young, old map[uint64]*[pageSize]byte
+	free       []*[pageSize]byte
+	// last is the page that was used last, at lastAt
+	last   *[pageSize]byte
+	lastAt uint64
+	// left is the number of bytes that may still be read; err is why no more can be read.
+	left int64
+	err  error
+}
+
+func newPages(ctx context.Context, from Memory, limit int64) *pages {
+	p := &pages{ctx: ctx, from: from, left: limit}
+	p.forget()
+	return p
+}
+
+// forget makes later reads see the memory as it is then.
+func (p *pages) forget() {
+	p.young, p.old = make(map[uint64]*[pageSize]byte), nil
+	p.last, p.lastAt = nil, 1
+}
+
+// page returns the page that begins at an address; nil if it cannot be read.
+func (p *pages) page(at uint64) *[pageSize]byte {
+	if at == p.lastAt {
+		return p.last
+	}
+	page, known := p.young[at]
+	if !known {
+		if len(p.young) >= maxPages {
+			for _, unused := range p.old {
+				if unused != nil {
+					p.free = append(p.free, unused)
+				}
+			}
+			p.young, p.old = make(map[uint64]*[pageSize]byte, maxPages), p.young
+		}
+		if page, known = p.old[at]; known {
+			delete(p.old, at)
+		} else {
+			page = p.readPage(at)
+		}
+		p.young[at] = page
+	}
+	p.last, p.lastAt = page, at
+	return page
+}
+
+func (p *pages) readPage(at uint64) *[pageSize]byte {
+	if p.left -= pageSize; p.left < 0 && p.err == nil {
+		p.err = errTooMuch
+	}
+	if p.err != nil {
+		return nil
+	}
+	page := new([pageSize]byte)
+	if n := len(p.free); n > 0 {
+		page, p.free = p.free[n-1], p.free[:n-1]
+	}
+	done, err := p.from.Memory(p.ctx, []host.Range{{Address: at, Data: page[:]}})
+	if p.err = err; done == 0 || err != nil {
+		p.free = append(p.free, page)
+		return nil
+	}
+	return page
+}
+
+// read fills b, and reports whether all of it could be read.
+func (p *pages) read(at uint64, b []byte) bool {
+	for len(b) > 0 {
+		offset := at % pageSize
+		page := p.page(at - offset)
+		if page == nil {
+			return false
+		}
+		n := copy(b, page[offset:])
+		b, at = b[n:], at+uint64(n)
+	}
+	return true
+}
+
+// word returns the 8 bytes at an address; 0 if they cannot be read.
+func (p *pages) word(at uint64) uint64 {
+	if offset := at % pageSize; offset <= pageSize-8 {
+		if page := p.page(at - offset); page != nil {
+			return binary.LittleEndian.Uint64(page[offset:])
+		}
+		return 0
+	}
+	var b [8]byte
+	if !p.read(at, b[:]) {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+// byte returns the byte at an address; 0 if it cannot be read.
+func (p *pages) byte(at uint64) byte {
+	if page := p.page(at - at%pageSize); page != nil {
+		return page[at%pageSize]
+	}
+	return 0
+}

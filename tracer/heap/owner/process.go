@@ -1,0 +1,152 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"path"
+	"strings"
+	"time"
+
+	"ttmem/symbolize"
+	"ttmem/symbolize/python"
+	"ttmem/tracer/heap/accessor"
+	"ttmem/tracer/host"
+)
+
+// ErrNoPython means that a process has no Python interpreter whose heap can be read.
+var ErrNoPython = errors.New("no Python whose heap can be read")
+
+// A Holder is who holds a buffer, and what it holds there.
+type Holder struct {
+	Path   Path
+	Tensor Tensor
+}
+
+const (
+	// patience is how long a search takes at most.
+	patience = 10 * time.Second
+	// maxFiles bounds the mapped files that are looked at.
+	maxFiles = 512
+)
+
+// A process has the files that its Python and its ttnn consist of.
+type process struct {
+	heap    *Heap
+	tensors *Tensors
+	files   []*symbolize.ELF
+}
+
+func (p *process) close() {
+	for _, e := range p.files {
+		e.Close()
+	}
+}
+
+// Holders returns who holds the wanted Buffers of a process, by their addresses. It reads the
+// process's memory while it goes on. The error says why the search ended early; the holders that
+// were found are right in any case.
+func Holders(ctx context.Context, readers *host.Readers, pid int, wanted map[uint64]bool) (map[uint64]Holder, error) {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	p, err := open(ctx, readers, pid)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	first := make(map[uint64]uint64) // the Buffer of each tensor
+	missing := len(wanted)
+	seen := make(map[uint64]bool)
+	found, err := p.heap.Find(ctx, Limits{}, func(instance uint64) (enough bool) {
+		t, err := p.tensors.Read(instance)
+		if err != nil || !wanted[t.Buffer] {
+			return false
+		}
+		first[instance] = t.Buffer
+		if !seen[t.Buffer] {
+			seen[t.Buffer] = true
+			missing--
+		}
+		return missing == 0
+	})
+	holders := make(map[uint64]Holder)
+	for _, o := range found {
+		t, failed := p.tensors.Read(o.Object) // a second time
+		if before, known := holders[t.Buffer]; known && (t.View || !before.Tensor.View) {
+			continue
+		}
+		if failed == nil && wanted[t.Buffer] && first[o.Object] == t.Buffer {
+			holders[t.Buffer] = Holder{o.Path, t}
+		}
+	}
+	return holders, err
+}
+
+// open finds the interpreter and the libraries of a process.
+func open(ctx context.Context, readers *host.Readers, pid int) (p *process, err error) {
+	maps, err := readers.CodeMappings(pid)
+	if err != nil {
+		return nil, err
+	}
+	memory := readers.Of(pid)
+	p = &process{tensors: &Tensors{Machine: &accessor.Machine{Read: func(at uint64, b []byte) bool {
+		done, err := memory.Memory(ctx, []host.Range{{Address: at, Data: b}})
+		return err == nil && done == 1
+	}}}}
+	for _, m := range maps[:min(len(maps), maxFiles)] {
+		base := path.Base(m.Path)
+		library := strings.HasPrefix(base, "libtt_metal") || strings.Contains(base, "ttnncpp")
+		if !library && (p.heap != nil || !strings.Contains(base, "python")) {
+			continue
+		}
+		file, err := readers.OpenMapped(pid, m.Start, m.End)
+		if err != nil {
+			continue
+		}
+		e, err := symbolize.OpenFile(file)
+		if err != nil {
+			file.Close()
+			continue
+		}
+		p.files = append(p.files, e)
+		bias, ok := e.Bias(m.Start, m.Offset)
+		if !ok {
+			continue
+		}
+		if library {
+			p.tensors.Machine.Modules = append(p.tensors.Machine.Modules, accessor.Module{
+				Start: m.Start, End: m.End, Bias: bias, PLT: e.PLTName,
+				Function: func(name string) (uint64, bool) {
+					s, ok := e.Lookup(name)
+					return s.Addr, ok
+				},
+			})
+			continue
+		}
+		if runtime, err := python.Find(e); err == nil {
+			p.heap = &Heap{
+				Memory: memory, Runtime: runtime, Bias: bias, IsTarget: isTensor, User: isUsers,
+				Symbols: func(name string) uint64 {
+					s, _ := e.Lookup(name)
+					return s.Addr
+				},
+			}
+		}
+	}
+	if p.heap == nil {
+		p.close()
+		return nil, ErrNoPython
+	}
+	return p, nil
+}
+
+// isTensor reports whether a type is that of ttnn's tensors, which nanobind makes.
+func isTensor(name, metaclass string) bool {
+	return (name == "Tensor" || strings.HasSuffix(name, ".Tensor")) && strings.Contains(metaclass, "nb_type")
+}
+
+// isUsers reports whether a module belongs to the user's program: it is in no directory of
+// libraries.
+func isUsers(name, file string) bool {
+	return file != "" && !strings.Contains(file, "/lib/python3") && !strings.Contains(file, "/site-packages/") &&
+		!strings.Contains(file, "/dist-packages/") && !strings.HasPrefix(name, "ttnn")
+}

@@ -1,0 +1,151 @@
+package owner
+
+import (
+	"cmp"
+	"errors"
+)
+
+// Where paths begin: the costs of roots put the user's own names first.
+const (
+	mainCost      = 0
+	userCost      = 2
+	localsCost    = 6
+	threadCost    = 20
+	libraryCost   = 40
+	collectedCost = 200
+)
+
+const (
+	maxThreads = 1 << 12
+	maxFrames  = 1 << 10
+)
+
+// What of a thread is a root.
+const (
+	threadDict uint64 = iota
+	threadContext
+	threadRaised
+	threadHandled
+)
+
+var errNoModules = errors.New("the interpreter's modules are not where they should be: it is not a CPython that ttmem knows, or it only starts")
+
+// addRoots adds the roots. It fails if the offsets prove to be wrong.
+func (w *walk) addRoots() error {
+	modules := w.word(w.interpreter() + uint64(w.heap.Modules))
+	t := w.typeOf(w.word(modules + 8))
+	if t == nil || t.kind != dict {
+		return cmp.Or(w.err, errNoModules)
+	}
+	found := map[string]bool{}
+	w.eachModule(func(name string, _, _ uint64) { found[name] = true })
+	if !found["sys"] || !found["builtins"] {
+		return cmp.Or(w.err, errNoModules)
+	}
+	w.from = noNode
+	w.roots()
+	return w.err
+}
+
+// interpreter returns the address of the main interpreter's state.
+func (w *walk) interpreter() uint64 {
+	return w.word(w.Bias + w.runtime.Runtime + uint64(w.heap.Interpreter))
+}
+
+// eachModule calls f with the modules, and the str of their names.
+func (w *walk) eachModule(f func(name string, str, object uint64)) {
+	k, ok := w.keys(w.word(w.word(w.interpreter()+uint64(w.heap.Modules)) + 32))
+	if !ok {
+		return
+	}
+	w.each(k, func(_, str, object uint64) {
+		if name, ok := w.str(str); ok {
+			f(name, str, object)
+		}
+	})
+}
+
+// roots emits the modules, the variables of running functions and what threads hold.
+func (w *walk) roots() {
+	w.eachModule(func(name string, str, object uint64) {
+		w.cost = libraryCost
+		switch {
+		case name == "__main__":
+			w.cost = mainCost
+		case w.User(name, w.fileOf(object)):
+			w.cost = userCost
+		}
+		w.emit(object, step{moduleStep, str}, 0)
+	})
+	w.cost = 0
+	thread := w.word(w.interpreter() + uint64(w.heap.Threads))
+	for range maxThreads {
+		if thread == 0 || w.err != nil {
+			return
+		}
+		w.thread(thread)
+		thread = w.word(thread + uint64(w.heap.NextThread))
+	}
+}
+
+// fileOf returns the __file__ of a module.
+func (w *walk) fileOf(object uint64) (file string) {
+	k, ok := w.keys(w.word(w.word(object+16) + 32))
+	if !ok {
+		return ""
+	}
+	k.count = min(k.count, 16) // it is among the first
+	w.each(k, func(_, name, value uint64) {
+		if s, ok := w.str(name); ok && s == "__file__" {
+			file, _ = w.str(value)
+		}
+	})
+	return file
+}
+
+// thread emits what a thread holds.
+func (w *walk) thread(at uint64) {
+	o := &w.runtime.Offsets
+	f := w.word(at + uint64(o.ThreadFrame))
+	if o.CFrame {
+		f = w.word(f + uint64(o.CFrameFrame))
+	}
+	var frames []uint64
+	for ; f != 0 && len(frames) < maxFrames && w.err == nil; f = w.word(f + uint64(o.FramePrevious)) {
+		frames = append(frames, f)
+	}
+	for i := len(frames) - 1; i >= 0; i-- { // outermost first
+		w.frame(frames[i], uint8(min(localsCost+len(frames)-1-i, threadCost)))
+	}
+	for _, root := range []struct {
+		ref uint64
+		at  uint32
+	}{{threadDict, w.heap.ThreadDict}, {threadContext, w.heap.ThreadContext}, {threadRaised, w.heap.Raised}} {
+		w.emit(w.word(at+uint64(root.at)), step{threadStep, root.ref}, threadCost)
+	}
+	handled := w.word(at + uint64(w.heap.Handled))
+	for range maxFrames {
+		if handled == 0 {
+			return
+		}
+		w.emit(w.word(handled+uint64(w.heap.HandledValue)), step{threadStep, threadHandled}, threadCost)
+		handled = w.word(handled + uint64(w.heap.HandledValue) + 8)
+	}
+}
+
+// collected emits the objects that the garbage collector knows.
+func (w *walk) collected() {
+	const generations, headSize, link = 3, 24, 16
+	for i := range uint64(generations) {
+		head := w.interpreter() + uint64(w.heap.Generations) + i*headSize
+		at := w.word(head) &^ 3
+		for n := 0; at != head && at != 0 && n < w.limit && w.err == nil; n++ {
+			object, after := at+link, uint8(0)
+			if t := w.typeOf(w.word(object + 8)); t != nil && t.target {
+				after = lastCost - collectedCost // what holds it comes first
+			}
+			w.emit(object, step{garbage, 0}, after)
+			at = w.word(at) &^ 3
+		}
+	}
+}

@@ -1,0 +1,231 @@
+"""Holds Targets in many ways, and says whether paths to them are true.
+
+Each line of input is a JSON list of paths, as ttmem's walk of the heap found them. The answer is
+a list with "" for each true path, or what is wrong.
+"""
+import asyncio
+import collections
+import contextvars
+import functools
+import gc
+import json
+import sys
+import threading
+import types
+import weakref
+
+
+class Target:
+    __slots__ = ("label", "__weakref__")
+
+    def __init__(self, label):
+        self.label = label
+
+
+class Node:
+    pass
+
+
+class Slotted:
+    __slots__ = ("left", "right")
+
+
+class Both(Slotted):
+    pass
+
+
+class Layer:
+    shared = Target("class attribute")
+
+    def __init__(self, i):
+        self.wq = Target(f"model.layers[{i}].wq")
+        self.cache = {"k": Target("str key"), 7: Target("int key"), (1, 2): Target("tuple key"), -3: Target("negative key")}
+
+    def bound(self):
+        return self
+
+
+class Model:
+    def __init__(self):
+        self.layers = [Layer(i) for i in range(3)]
+        self.wide = types.SimpleNamespace(a=Target("namespace"))
+        for i in range(40):  # more attributes than are kept inline
+            setattr(self, f"attribute{i}", Target(f"attribute {i}"))
+
+
+class Error(Exception):
+    pass
+
+
+model = Model()
+numbers = [Target("list"), (Target("tuple"), [Target("nested")])]
+bag = {Target("set")}
+frozen = frozenset([Target("frozenset")])
+queue = collections.deque([Target(f"deque {i}") for i in range(200)])
+queue.popleft()
+ordered = collections.OrderedDict(a=Target("OrderedDict"))
+default = collections.defaultdict(list, {"x": [Target("defaultdict")]})
+named = collections.namedtuple("Named", "a b")(Target("namedtuple"), 1)
+slotted = Slotted()
+slotted.left = Target("slot")
+both = Both()
+both.right, both.extra = Target("slot of a base"), Target("dict beside slots")
+partial = functools.partial(print, Target("partial"), key=Target("partial keyword"))
+weak = weakref.ref(numbers[0])
+only_weak = weakref.WeakValueDictionary()
+keyed = weakref.WeakKeyDictionary()
+method = model.layers[0].bound
+made = types.ModuleType("made")
+made.inside = Target("module made by hand")
+sys.modules["made"] = made
+variable = contextvars.ContextVar("variable")
+variable.set(Target("context variable"))
+
+
+def closed():
+    inner = Target("closure")
+    return lambda: inner
+
+
+closure = closed()
+lambda_default = lambda x=Target("lambda default"): x  # noqa: E731
+
+
+def keyword_default(*, x=Target("keyword default")):
+    return x
+
+
+def generate():
+    kept = Target("generator")
+    yield 1
+    del kept
+
+
+generator = generate()
+next(generator)
+not_started = generate()
+
+
+async def wait():
+    kept = Target("coroutine")
+    await asyncio.sleep(0)
+    del kept
+
+
+coroutine = wait()
+coroutine.send(None)
+
+
+def fail():
+    scratch = Target("traceback")
+    raise Error(scratch.label, Target("exception argument"))
+
+
+try:
+    fail()
+except Error as e:
+    last = e
+
+cycle = Node()
+cycle.self, cycle.held = cycle, Target("cycle with a name")
+free = Node()
+free.self, free.t = free, Target("cycle without a name")
+gc.disable()
+del free
+
+stop = threading.Event()
+
+
+def thread(n):
+    local = Target(f"thread {n}")
+    in_cell = Target(f"cell of thread {n}")
+    some = threading.local()
+    some.value = Target(f"thread local {n}")
+    (lambda: in_cell)()
+    stop.wait()
+    del local
+
+
+threads = [threading.Thread(target=thread, args=(n,), daemon=True) for n in range(3)]
+for one in threads:
+    one.start()
+
+
+def locals_of_frames():
+    for top in sys._current_frames().values():
+        while top:
+            yield top
+            top = top.f_back
+
+
+def values(kind, step, at):
+    """The objects to which a step may lead."""
+    name, index = step.get("name", ""), step.get("index", 0)
+    if kind == "attribute":
+        if isinstance(at, type):
+            return [at.__dict__.get(name)]
+        return [at.__dict__.get(name)] if name in getattr(at, "__dict__", {}) else [getattr(at, name, None)]
+    if kind == "item":
+        return [at[index]] if index < len(at) else []
+    if kind == "key":
+        return [v for k, v in dict.items(at) if not name or repr(k) == name]
+    if kind == "a key":
+        return list(dict.keys(at))
+    if kind == "element":
+        return list(at)
+    if kind == "content":
+        return [at.cell_contents]
+    if kind == "closure":
+        return [at.__closure__[index]]
+    if kind == "default":
+        return [getattr(at, name)]
+    if kind == "self":
+        return [at.__self__]
+    if kind == "function":
+        return [at.__func__]
+    if kind == "frame":
+        return [getattr(at, "tb_frame", None), getattr(at, "gi_frame", None), getattr(at, "cr_frame", None)]
+    if kind == "next":
+        return [at.tb_next]
+    if kind == "of exception":
+        return [getattr(at, name)]
+    if kind == "field":
+        return gc.get_referents(at)
+    if kind == "local":
+        of = at if isinstance(at, types.FrameType) else getattr(at, "gi_frame", None) or getattr(at, "cr_frame", None)
+        return [of.f_locals.get(name) if name else of.f_locals]
+    raise ValueError(kind)
+
+
+def wrong(path):
+    at = None
+    skip = False
+    for i, step in enumerate(path):
+        kind = step["kind"]
+        if skip:  # f_locals has the content of a cell
+            skip, found = False, [at]
+        elif i == 0 and kind == "module":
+            found = [sys.modules.get(step["name"])]
+        elif i == 0 and kind == "local":
+            found = [f.f_locals.get(step["name"]) if "name" in step else f.f_locals for f in locals_of_frames() if f.f_code.co_name == step["function"]]
+        elif i == 0 and kind in ("thread", "garbage"):
+            found = [o for o in gc.get_objects() if id(o) == step["object"]]
+        else:
+            found = values(kind, step, at)
+        want = step["object"]
+        if kind == "local" and i + 1 < len(path) and path[i + 1]["kind"] == "content" and want not in map(id, found):
+            want, skip = path[i + 1]["object"], True
+        found = [o for o in found if id(o) == want]
+        if not found:
+            return f"step {i} of {path}"
+        at = found[0]
+    return ""
+
+
+def answer():
+    print(json.dumps({id(o): o.label for o in gc.get_objects() if type(o) is Target}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps([wrong(path) for path in json.loads(line)]), flush=True)
+
+
+answer()

@@ -1,0 +1,28 @@
+"""Moves Targets between two dicts at full speed."""
+import gc
+import json
+
+
+class Target:
+    __slots__ = ("label",)
+
+    def __init__(self, label):
+        self.label = label
+
+
+labels = [str(n) for n in range(1000)]
+left = {k: Target(k) for k in labels}
+right = {}
+
+
+def move():
+    for k in labels[::2]:
+        of, to = (left, right) if k in left else (right, left)
+        moving = of.pop(k)
+        to[k] = moving
+        del moving
+
+
+print(json.dumps({id(o): o.label for o in gc.get_objects() if type(o) is Target}), flush=True)
+while True:
+    move()

@@ -1,0 +1,221 @@
+package owner
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+
+	"ttmem/symbolize/python"
+)
+
+// A kind says how an object refers to others.
+type kind uint8
+
+const (
+	// atom refers to nothing that matters.
+	atom kind = iota
+	// instance has attributes, slots and, if its type is made in C, fields without names.
+	instance
+	dict
+	list
+	tuple
+	set
+	module
+	function
+	method
+	cell
+	generator
+	exception
+	traceback
+	frame
+	class
+	deque
+)
+
+// exported are the types whose addresses the interpreter exports, and their kinds.
+var exported = map[string]kind{
+	"PySet_Type": set, "PyFrozenSet_Type": set, "PyModule_Type": module, "PyFunction_Type": function,
+	"PyMethod_Type": method, "PyCell_Type": cell, "PyGen_Type": generator, "PyCoro_Type": generator,
+	"PyAsyncGen_Type": generator, "PyTraceBack_Type": traceback, "PyFrame_Type": frame,
+	"PyCode_Type": atom, "PyFloat_Type": atom, "PyCFunction_Type": atom, "PyMethodDescr_Type": atom,
+	"PyWrapperDescr_Type": atom, "PyMemberDescr_Type": atom, "PyGetSetDescr_Type": atom, "PyByteArray_Type": atom,
+	// whose field is what was looked up last
+	"PyContextVar_Type": atom,
+	"PyEllipsis_Type":   atom, "PyComplex_Type": atom, "PyCapsule_Type": atom,
+	// weak references do not hold
+	"_PyWeakref_RefType": atom, "_PyWeakref_ProxyType": atom, "_PyWeakref_CallableProxyType": atom,
+}
+
+// flags of types (Include/object.h)
+const (
+	inlineValues  = 1 << 2
+	managedDict   = 1 << 4
+	ready         = 1 << 12
+	collected     = 1 << 14
+	longSubclass  = 1 << 24
+	listSubclass  = 1 << 25
+	tupleSubclass = 1 << 26
+	bytesSubclass = 1 << 27
+	strSubclass   = 1 << 28
+	dictSubclass  = 1 << 29
+	exceptionType = 1 << 30
+	typeSubclass  = 1 << 31
+)
+
+// Offsets in PyTypeObject, the same from 3.10 to 3.14.
+const (
+	typeName       = 24
+	typeBasicSize  = 32
+	typeItemSize   = 40
+	typeFlags      = 168
+	typeMembers    = 240
+	typeBase       = 256
+	typeDict       = 264
+	typeWeakOffset = 208
+	typeDictOffset = 288
+	typeSize       = 296
+	// objectHead is the count of references and the type of every object.
+	objectHead = 16
+)
+
+// A slot is an attribute at a fixed place in the instances.
+type slot struct{ name, offset uint64 }
+
+// A typ is a type of objects.
+type typ struct {
+	name            string
+	kind            kind
+	flags           uint64
+	basicSize, item uint64
+	dictOffset      int64
+	slots           []slot
+	// fields are the offsets of words that may be fields without names.
+	fields []uint64
+	// target is true if its instances are searched.
+	target bool
+}
+
+const (
+	// maxTypes bounds the types of a process.
+	maxTypes = 1 << 17
+	maxName  = 256
+	maxSlots = 256
+	maxBases = 64
+)
+
+// typeOf returns the type at an address; nil if there is none.
+func (w *walk) typeOf(at uint64) *typ {
+	t, known := w.types[at]
+	if !known && len(w.types) < maxTypes {
+		t = w.readType(at)
+		w.types[at] = t
+	}
+	return t
+}
+
+func (w *walk) readType(at uint64) *typ {
+	var b [typeSize]byte
+	if at%8 != 0 || !w.read(at, b[:]) {
+		return nil
+	}
+	u := func(offset int) uint64 { return binary.LittleEndian.Uint64(b[offset:]) }
+	t := &typ{flags: u(typeFlags), basicSize: u(typeBasicSize), item: u(typeItemSize), dictOffset: int64(u(typeDictOffset))}
+	if t.flags&ready == 0 || t.basicSize < 16 || t.basicSize > 1<<20 || t.item > 1<<20 || u(8) == 0 {
+		return nil
+	}
+	t.name = w.cString(u(typeName))
+	t.kind = instance
+	switch f := t.flags; {
+	case f&dictSubclass != 0:
+		t.kind = dict
+	case f&listSubclass != 0:
+		t.kind = list
+	case f&tupleSubclass != 0:
+		t.kind = tuple
+	case f&exceptionType != 0:
+		t.kind = exception
+	case f&typeSubclass != 0:
+		t.kind = class
+	}
+	base := at
+	for range maxBases {
+		if base == 0 {
+			break
+		}
+		if k, ok := w.kinds[base]; ok {
+			t.kind = k
+			break
+		}
+		w.readSlots(t, w.word(base+typeMembers))
+		base = w.word(base + typeBase)
+	}
+	switch {
+	case t.kind == instance && t.name == "collections.deque":
+		t.kind = deque
+	case t.kind == instance && t.flags&(longSubclass|bytesSubclass|strSubclass) != 0:
+		if t.dictOffset == 0 && t.flags&managedDict == 0 {
+			t.kind = atom
+		}
+	case t.kind == instance && t.flags&collected != 0:
+		for at := uint64(objectHead); at+8 <= t.basicSize && len(t.fields) < maxSlots; at += 8 {
+			if at != u(typeWeakOffset) && at != uint64(t.dictOffset) && !slices.ContainsFunc(t.slots, func(s slot) bool { return s.offset == at }) {
+				t.fields = append(t.fields, at)
+			}
+		}
+	case t.kind == instance && t.dictOffset == 0 && len(t.slots) == 0:
+		t.kind = atom
+	}
+	t.target = w.IsTarget(t.name, w.cString(w.word(u(8)+typeName)))
+	return t
+}
+
+// readSlots adds the members of a type that are objects.
+func (w *walk) readSlots(t *typ, at uint64) {
+	// PyMemberDef: name, type, offset, flags, documentation
+	const size, object, objectEx = 40, 6, 16
+	var b [size]byte
+	for ; at != 0 && len(t.slots) < maxSlots && w.read(at, b[:]); at += size {
+		name, kind, offset := binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint64(b[16:])
+		if name == 0 {
+			return
+		}
+		if (kind == object || kind == objectEx) && offset >= 16 && offset+8 <= t.basicSize {
+			t.slots = append(t.slots, slot{name, offset})
+		}
+	}
+}
+
+// cString returns the text at an address.
+func (w *walk) cString(at uint64) string {
+	var b [maxName]byte
+	n := 0
+	for n < len(b) && at != 0 {
+		if b[n] = w.byte(at + uint64(n)); b[n] == 0 {
+			break
+		}
+		n++
+	}
+	return strings.ToValidUTF8(string(b[:n]), "\ufffd")
+}
+
+// str returns the text of a str; ok is false if it is none.
+func (w *walk) str(at uint64) (_ string, ok bool) {
+	var b [40]byte
+	if !w.read(at, b[:]) {
+		return "", false
+	}
+	t := w.typeOf(binary.LittleEndian.Uint64(b[8:]))
+	if t == nil || t.flags&strSubclass == 0 {
+		return "", false
+	}
+	from, n := w.runtime.Offsets.StrBytes(b[:])
+	text := make([]byte, min(n, maxName))
+	if !w.read(at+uint64(from), text) {
+		return "", false
+	}
+	s := python.DecodeString(binary.LittleEndian.Uint32(b[python.StrState:]), text)
+	if n > maxName {
+		s += "…"
+	}
+	return s, true
+}
