@@ -91,6 +91,15 @@ func newChip(id int, begin uint64) *chip {
 	return c
 }
 
+// Capacity returns the capacity of a region of a chip, also after the chip was closed; zero if it is
+// not known.
+func (s *State) Capacity(device int, region event.Region) event.Capacity {
+	if c := s.chips[device]; c != nil && int(region) < event.BankedRegions {
+		return c.capacities[region]
+	}
+	return event.Capacity{}
+}
+
 // grew updates the process's peak. Call it after the process allocated on the chip.
 func (c *processChip) grew(region event.Region, now uint64) {
 	if !c.chip.pools[region].Fits() {

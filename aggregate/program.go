@@ -159,14 +159,31 @@ func (s *State) staticsOn(device int) iter.Seq[programStatic] {
 // of process, program and time.
 func (s *State) Statics(device int) (list []memory.Static) {
 	for e := range s.staticsOn(device) {
-		list = append(list, memory.Static{
-			PID: e.pid, Device: device, ProgramID: e.program,
-			Cores: e.place.Set.Ranges(), Address: e.place.Start, BytesPerCore: e.place.BytesPerCore(),
-			Kind: e.kind, Global: e.global, SinceNs: e.from.since,
-			BeforeAttach: e.from.beforeAttach, Stack: e.from.stack,
-		})
+		list = append(list, e.view(device))
 	}
 	return list
+}
+
+// StaticsOf returns the circular and dataflow buffers of one program on a chip, in order of time.
+func (s *State) StaticsOf(pid int, programID uint64, device int) (list []memory.Static) {
+	p := s.known(pid)
+	if p == nil || p.chips[device] == nil || p.chips[device].programs[programID] == nil {
+		return nil
+	}
+	for _, entry := range p.chips[device].programs[programID].static {
+		e := programStatic{pid, programID, entry}
+		list = append(list, e.view(device))
+	}
+	return list
+}
+
+func (e *programStatic) view(device int) memory.Static {
+	return memory.Static{
+		PID: e.pid, Device: device, ProgramID: e.program,
+		Cores: e.place.Set.Ranges(), Address: e.place.Start, BytesPerCore: e.place.BytesPerCore(),
+		Kind: e.kind, Global: e.global, SinceNs: e.from.since,
+		BeforeAttach: e.from.beforeAttach, Stack: e.from.stack,
+	}
 }
 
 // A kernel is the kernels of one program on one chip: the bytes of their binaries in DRAM,

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate/export"
+	"ttmem/aggregate/export/memoryviz"
+	"ttmem/aggregate/export/sqlite"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
@@ -33,6 +35,8 @@ type exportFormat struct {
 	open string
 	// folder is true if the output is a folder of files, and text if it may go to a terminal.
 	folder, text bool
+	// twice is true if the recording is read twice, which a pipe cannot be.
+	twice bool
 	// takes are the flags that only some formats take.
 	takes []string
 	// write writes the output and returns a description of it.
@@ -53,6 +57,18 @@ var exportFormats = []exportFormat{
 		name: "folded", about: "stacks as lines, for flamegraph.pl and grep", extension: ".folded", text: true,
 		takes: ofProfiles, write: profileTo(export.Folded, "folded stacks of %s"),
 	},
+	{
+		name: "sqlite", about: "a database, for questions in SQL", extension: ".db",
+		open: "sqlite3 -box %s", write: eventsTo(sqlite.New, "database of %s"),
+	},
+	{
+		name: "memory-viz", about: "a memory snapshot for PyTorch's viewer", extension: ".pickle",
+		open: "https://docs.pytorch.org/memory_viz opens %s", write: eventsTo(memoryviz.New, "memory snapshot of %s"),
+	},
+	{
+		name: "visualizer", about: "a report for TT-NN Visualizer", extension: ".visualizer", folder: true, twice: true,
+		open: "ttnn-visualizer --profiler-path %s", takes: []string{"ops"}, write: writeVisualizer,
+	},
 }
 
 // ofProfiles are the flags that only profiles take.
@@ -64,6 +80,7 @@ type exportOptions struct {
 	to        string
 	path      string
 	at, value string
+	ops       string
 }
 
 // An exportJob is an output that is being written.
@@ -97,7 +114,8 @@ that is standard output. docs/exports.md says what each format carries and how t
 ` + formats.String(),
 		Example: `  ttmem export model.ttmem --to pprof
   ttmem export model.ttmem --to speedscope --at peak
-  ttmem export model.ttmem --to folded --value alloc_space | sort -k2 | head`,
+  ttmem export model.ttmem --to folded --value alloc_space | sort -k2 | head
+  ttmem export model.ttmem --to visualizer --ops 100..200 -o report`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 && c.ArgsLenAtDash() < 0 {
 				return errors.New("missing recording: ttmem export model.ttmem --to pprof")
@@ -113,6 +131,8 @@ that is standard output. docs/exports.md says what each format carries and how t
 	f.StringVarP(&o.path, "output", "o", "", "write to `FILE` (-: standard output)")
 	f.StringVar(&o.value, "value", "", "the `VALUE` of a profile: "+strings.Join(exportValues(), ", ")+" (default peak_space at the end, else inuse_space)")
 	flags.Complete(c, "value", exportValues())
+	f.StringVar(&o.ops, "ops", "", "only operations `A..B`, which count from 1 (default as many of the last ones as fit)")
+	_ = c.RegisterFlagCompletionFunc("ops", cobra.NoFileCompletions)
 	flags.At(c, &o.at, "end")
 	flags.PIDs(c, &o.source.PIDs)
 	c.ValidArgsFunction = source.CompleteRecordings
@@ -135,13 +155,19 @@ func (o *exportOptions) check(c *cobra.Command) (*exportFormat, error) {
 		return nil, fmt.Errorf("--to %s: %s", o.to, known)
 	}
 	format := &exportFormats[i]
-	for _, flag := range ofProfiles {
+	for _, flag := range append([]string{"ops"}, ofProfiles...) {
 		if c.Flags().Changed(flag) && !slices.Contains(format.takes, flag) {
 			return nil, fmt.Errorf("--%s has no effect on --to %s: leave it out", flag, o.to)
 		}
 	}
 	if o.value != "" && export.ValueOf(o.value) == nil {
 		return nil, fmt.Errorf("--value %s: choose %s", o.value, strings.Join(exportValues(), ", "))
+	}
+	if _, _, err := parseOps(o.ops); err != nil {
+		return nil, err
+	}
+	if format.twice {
+		return format, source.ReadOnce(o.source.File)
 	}
 	return format, nil
 }

@@ -142,6 +142,12 @@ func TestInterruptedExportsLeaveNothing(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			out := filepath.Join(dir, "out")
+			if f.twice { // and cannot read a pipe
+				_, errs, status := runOnStreams(t, false, []string{"export", "/dev/null", "--to", f.name, "-o", out})
+				qt.Check(t, qt.Equals(status, 1))
+				qt.Check(t, qt.StringContains(errs, "it can be read only once"))
+				return
+			}
 			if !f.folder {
 				qt.Assert(t, qt.IsNil(os.WriteFile(out, []byte("before"), 0o644)))
 			}

@@ -42,7 +42,7 @@ var goldenStories = []goldenStory{
 		{name: "log_stacks", args: `log FILE --grep story_leak\.py:21 --kind free -n 2 --stacks`, form: goldenText},
 		{name: "log_marks", args: "log FILE --kind mark,process_start,process_exit,device_open,device_close"},
 		{name: "log_between", args: "log FILE --from ttnn::log#5 --to ttnn::log#8 --kind mark", form: goldenText},
-		pprof, peakJSON,
+		pprof, peakJSON, queries,
 	})},
 	// The same program without that line.
 	{"repaired", slices.Concat(commonCommands, leakCommands, []goldenCommand{
@@ -73,7 +73,7 @@ var goldenStories = []goldenStory{
 		{name: "dump_failure", args: "dump FILE --at failure#1 --by stack"},
 		{name: "log_failures", args: "log FILE --kind alloc_failed"},
 		{name: "diff_failures", args: "diff FILE --from failure#1 --to failure#2"},
-		peakJSON,
+		peakJSON, queries,
 	})},
 	// Two peaks inside of operations: of DRAM, and of L1 with circular buffers.
 	{"peak", slices.Concat(commonCommands, []goldenCommand{
@@ -104,7 +104,7 @@ var goldenStories = []goldenStory{
 	})},
 	// A mesh of eight chips with submeshes, each with an allocator of its own.
 	{"mesh", slices.Concat(commonCommands, []goldenCommand{
-		dumpPeakJSON, peakJSON, folded,
+		dumpPeakJSON, peakJSON, folded, queries,
 		{name: "log", args: "log FILE", form: goldenText},
 		{name: "dump_by_chip", args: "dump FILE --at peak --by chip"},
 		{name: "dump_chip", args: "dump FILE --at peak --chip 6"},
@@ -135,6 +135,7 @@ var goldenStories = []goldenStory{
 	{"inference", slices.Concat(commonCommands, []goldenCommand{
 		{name: "ops", args: "ops FILE"},
 		{name: "ops_last", args: "ops FILE --from 3.465s -n 3"},
+		queries,
 	})},
 	// Four processes share a chip: one holds memory, one ends and two crash.
 	{"crowd", slices.Concat(commonCommands, leakCommands, []goldenCommand{
@@ -204,6 +205,7 @@ var (
 	events       = goldenCommand{name: "events", args: "log FILE --json", form: goldenText}
 	folded       = goldenCommand{name: "folded", args: "report --folded out FILE", form: goldenText, exported: whole}
 	pprof        = goldenCommand{name: "pprof", args: "report --pprof out FILE", form: goldenText, exported: pprofText}
+	queries      = goldenCommand{name: "sqlite", args: "export FILE --to sqlite -o out", form: goldenText, exported: answers}
 	flameGraph   = goldenCommand{name: "flamegraph", args: "report --flamegraph out FILE", form: goldenText, exported: flameData}
 	peakJSON     = goldenCommand{name: "peak", args: "peak FILE", form: goldenJSON, uneven: true}
 )

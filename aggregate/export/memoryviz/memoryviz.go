@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
@@ -59,7 +58,7 @@ const (
 // A Writer makes a snapshot of events.
 type Writer struct {
 	out   *bufio.Writer
-	wall  func(ns uint64) time.Time
+	wall  func(ns uint64) int64
 	spool *os.File // has no name
 	size  int64    // of the spool
 	err   error    // the first one: after it nothing is written
@@ -77,9 +76,9 @@ type key struct {
 	id  uint64
 }
 
-// New returns a Writer of a snapshot, which Close writes to out. wall is the time by the wall clock
-// of one by CLOCK_MONOTONIC.
-func New(out io.Writer, wall func(ns uint64) time.Time) (*Writer, error) {
+// New returns a Writer of a snapshot, which Close writes to out. wall returns a time of
+// CLOCK_MONOTONIC by the wall clock, in ns since 1970; 0 if not known.
+func New(out io.Writer, wall func(ns uint64) int64) (*Writer, error) {
 	spool, err := os.CreateTemp("", "ttmem-memory-viz-")
 	if err != nil {
 		return nil, err
@@ -225,7 +224,7 @@ func (w *Writer) event(d *device, action int, b *block, now uint64) {
 	p.get(keyStream)
 	p.number(0)
 	p.get(keyTime)
-	p.number(uint64(max(w.wall(now).UnixMicro(), 0)))
+	p.number(uint64(max(w.wall(now), 0)) / 1000)
 	p.get(keyFrames)
 	p.get(b.stack)
 	if action == actionAlloc {

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -45,7 +44,7 @@ func create(t testing.TB) *snapshot {
 	var err error
 	s.out, err = os.Create(s.path)
 	qt.Assert(t, qt.IsNil(err))
-	s.w, err = New(s.out, func(ns uint64) time.Time { return time.Unix(1_700_000_000, int64(ns)) })
+	s.w, err = New(s.out, func(ns uint64) int64 { return 1_700_000_000e9 + int64(ns) })
 	qt.Assert(t, qt.IsNil(err))
 	s.apply = s.state.Completed(func(e *event.Event) { s.w.Event(e, s.state) })
 	return s

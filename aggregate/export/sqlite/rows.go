@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"slices"
+	"time"
 
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
@@ -181,8 +182,8 @@ func (w *Writer) addResult() {
 		}
 	}
 	var utc any
-	if w.wall != nil {
-		utc = w.wall(w.first).UTC().Format("2006-01-02T15:04:05.000000000Z")
+	if ns := w.wall(w.first); ns > 0 {
+		utc = time.Unix(0, ns).UTC().Format("2006-01-02T15:04:05.000000000Z")
 	}
 	w.exec(`INSERT INTO recording VALUES (?, ?, ?, ?)`, schemaVersion, int64(w.first), utc, w.time(w.state.Now()))
 }

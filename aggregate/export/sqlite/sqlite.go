@@ -9,9 +9,8 @@ import (
 	"database/sql"
 	_ "embed"
 	"io"
+	"net/url"
 	"os"
-	"path/filepath"
-	"time"
 
 	_ "modernc.org/sqlite" // registers the driver
 
@@ -35,13 +34,13 @@ const pragmas = `
 	PRAGMA journal_mode = OFF;
 	PRAGMA synchronous = OFF;
 	PRAGMA locking_mode = EXCLUSIVE;
-	PRAGMA cache_size = -65536;`
+	PRAGMA cache_size = -16384;`
 
 // A Writer makes a database of events.
 type Writer struct {
 	out  io.Writer
-	wall func(ns uint64) time.Time
-	dir  string // has the database until Close
+	wall func(ns uint64) int64
+	file *os.File // the database, without a name: nothing is left when this process ends
 	db   *sql.DB
 	tx   *sql.Tx
 	err  error // the first one: after it nothing is written
@@ -51,14 +50,10 @@ type Writer struct {
 	ids                    // of the rows
 }
 
-// New returns a Writer of a database, which Close writes to out. wall is the time by the wall
-// clock of one by CLOCK_MONOTONIC; nil if that is not known.
-func New(out io.Writer, wall func(ns uint64) time.Time) (*Writer, error) {
-	dir, err := os.MkdirTemp("", "ttmem-sqlite-")
-	if err != nil {
-		return nil, err
-	}
-	w := &Writer{out: out, wall: wall, dir: dir, ids: newIDs()}
+// New returns a Writer of a database, which Close writes to out. wall returns a time of
+// CLOCK_MONOTONIC by the wall clock, in ns since 1970; 0 if not known.
+func New(out io.Writer, wall func(ns uint64) int64) (*Writer, error) {
+	w := &Writer{out: out, wall: wall, ids: newIDs()}
 	if err := w.begin(); err != nil {
 		w.discard()
 		return nil, err
@@ -66,10 +61,12 @@ func New(out io.Writer, wall func(ns uint64) time.Time) (*Writer, error) {
 	return w, nil
 }
 
-func (w *Writer) path() string { return filepath.Join(w.dir, "db.sqlite") }
-
 func (w *Writer) begin() (err error) {
-	if w.db, err = sql.Open("sqlite", w.path()); err != nil {
+	if w.file, err = os.CreateTemp("", "ttmem-sqlite-"); err != nil {
+		return err
+	}
+	defer os.Remove(w.file.Name())
+	if w.db, err = sql.Open("sqlite", "file:"+url.PathEscape(w.file.Name())); err != nil {
 		return err
 	}
 	w.db.SetMaxOpenConns(1)
@@ -112,21 +109,18 @@ func (w *Writer) Close() error {
 	if err := w.db.Close(); err != nil {
 		return err
 	}
-	f, err := os.Open(w.path())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = io.Copy(w.out, f)
+	_, err := io.Copy(w.out, w.file)
 	return err
 }
 
-// discard removes the temporary file.
+// discard frees the temporary file.
 func (w *Writer) discard() {
 	if w.db != nil {
 		_ = w.db.Close()
 	}
-	_ = os.RemoveAll(w.dir)
+	if w.file != nil {
+		_ = w.file.Close()
+	}
 }
 
 // exec runs a statement with parameters.

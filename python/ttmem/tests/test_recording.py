@@ -108,6 +108,11 @@ def test_the_columns_are_those_of_the_schema(columns, document, without):
     assert sorted(columns) == sorted(required)
 
 
+def test_names_reach_no_terminal():
+    hostile = {"a\x1b[2Jb": ["x\u202ey\n日本\x00\x9b", {"name": "<b>\x07é"}, 1, None]}
+    assert recording.printable(hostile) == {"a[2Jb": ["xy\n日本", {"name": "<b>é"}, 1, None]}
+
+
 def test_any_document():
     assert story("leak").json("map", at="peak", region="DRAM")["v"] == 1
 

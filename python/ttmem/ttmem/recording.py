@@ -88,7 +88,7 @@ class Recording:
         """The JSON document of a command, without a limit of its rows."""
         limit = [] if verb in ("report", "peak") else ["--limit=0"]
         text = self._run(verb, "--json", *limit, *words(flags))
-        return json.loads(text)
+        return printable(json.loads(text))
 
     def _run(self, verb, *args):
         file = os.path.join(".", self.file) if self.file.startswith("-") else self.file
@@ -122,6 +122,17 @@ class State:
 
     def __repr__(self):
         return f"<State: {len(self.buffers)} buffers, {len(self.circular_buffers)} circular buffers>"
+
+
+def printable(value):
+    """A document without what a terminal acts on: names come from traced programs."""
+    if isinstance(value, dict):
+        return {printable(key): printable(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [printable(one) for one in value]
+    if isinstance(value, str) and not value.isprintable():
+        return "".join(c for c in value if c.isprintable() or c == "\n")
+    return value
 
 
 def words(flags):
