@@ -106,6 +106,9 @@ func TestUnit(t *testing.T) {
 	qt.Check(t, qt.IsTrue(snapshot.Stacks.Taken > 0))
 	qt.Check(t, qt.HasLen(snapshot.Stacks.Incomplete, 0))
 
+	_, err = os.Stat("/var/lib/ttmem/failures/recent.ttmem")
+	qt.Check(t, qt.IsNil(err))
+
 	main := func() int {
 		pid, err := strconv.Atoi(systemctl(t, "show", "-P", "MainPID", "ttmem.service"))
 		qt.Assert(t, qt.IsNil(err))

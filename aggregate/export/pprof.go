@@ -33,6 +33,10 @@ func Pprof(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 	for _, v := range of {
 		b.profile.SampleType = append(b.profile.SampleType, &profile.ValueType{Type: v.Name, Unit: v.Unit})
 	}
+	if o.Values == nil {
+		b.profile.Comments = append(b.profile.Comments,
+			"inuse is what was not given back explicitly, peak what was allocated when a region of a device was fullest.")
+	}
 	if o.Of != "" {
 		b.profile.Comments = append(b.profile.Comments, "Memory "+event.Printable(o.Of)+".")
 	}
@@ -106,10 +110,7 @@ func newPprofBuilder() *pprofBuilder {
 		profile: &profile.Profile{
 			// every allocation is seen
 			PeriodType: &profile.ValueType{Type: "space", Unit: "bytes"}, Period: 1,
-			Comments: []string{
-				"Memory of Tenstorrent devices, by ttmem.",
-				"inuse is what was not given back explicitly, peak what was allocated when a region of a device was fullest.",
-			},
+			Comments: []string{"Memory of Tenstorrent devices, by ttmem."},
 		},
 		mappings:  make(map[mappingKey]*profile.Mapping),
 		functions: make(map[functionKey]*profile.Function),

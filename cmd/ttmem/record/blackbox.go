@@ -18,6 +18,7 @@ import (
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
 	"ttmem/tracer/place"
+	"ttmem/tracer/recording"
 )
 
 // FailuresFolder is where the installed service keeps recordings of failed allocations.
@@ -105,6 +106,9 @@ func NewBlackBox(o Options, state *aggregate.State) (*BlackBox, error) {
 		err = errors.New("other users can use this folder: name one that does not exist, or chmod 700 your own")
 	}
 	if err == nil {
+		if !recording.IsRecording(filepath.Join(b.path, recentName)) { // damaged when the host went down
+			_ = b.folder.Remove(recentName)
+		}
 		recent := Options{Path: filepath.Join(b.path, recentName), MaxSize: recentSize, Keep: 2, version: o.version}
 		b.recent, err = NewService(recent, state)
 	}

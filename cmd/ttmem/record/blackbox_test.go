@@ -128,6 +128,23 @@ func TestABlackBoxKeepsACauseOnce(t *testing.T) {
 	qt.Check(t, qt.Equals(stateOf(t, NewestFailure(dir)).Snapshot().FailureCount, 6)) // the first are in its checkpoint
 }
 
+// What an earlier service left does not keep the next one from starting.
+func TestABlackBoxBeginsAgain(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "failures")
+	recent := filepath.Join(dir, recentName)
+	b := newBox(t, dir)
+	b.take(failed(7, event.L1))
+	b.End(b.state.Snapshot())
+	first := NewestFailure(dir)
+	b = newBox(t, dir)
+	qt.Check(t, qt.Equals(stateOf(t, recent+".1").Snapshot().FailureCount, 1))
+	b.End(b.state.Snapshot())
+	qt.Assert(t, qt.IsNil(os.WriteFile(recent, []byte("damaged"), 0o600)))
+	b = newBox(t, dir)
+	b.End(b.state.Snapshot())
+	qt.Check(t, qt.Equals(NewestFailure(dir), first))
+}
+
 // A user with many failures does not remove those of others.
 func TestFailuresOfAUserMakeRoomFirst(t *testing.T) {
 	var list []failureFile
