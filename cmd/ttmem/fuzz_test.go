@@ -19,7 +19,7 @@ var fuzzedCommands = []string{
 	"report FILE", "report FILE --by op", "dump FILE --at peak --by stack", "dump FILE --by chip", "peak FILE", "peak FILE --by type",
 	"leaks FILE", "oom FILE", "map FILE", "map FILE --at peak", "log FILE --stacks", "log FILE --from 1us -n 5",
 	"top FILE --once", "diff FILE --from begin --to peak", "diff FILE FILE --by file", "report --folded out FILE", "report --pprof out FILE",
-	"report --flamegraph out FILE", "log FILE --json", "ops FILE", "ops FILE --to peak -n 0", "export FILE --to visualizer -o out",
+	"report --flamegraph out FILE", "log FILE --json", "ops FILE", "ops FILE --to peak -n 0",
 }
 
 // FuzzCommands: a recording may have any events, which other users may have made up. Every
