@@ -18,6 +18,7 @@ func Tool(ctx context.Context, name, version string, to io.Writer) (bin string, 
 	}
 	dir := filepath.Join(cache, "tools", name+"-"+version)
 	bin, ready := filepath.Join(dir, "bin"), filepath.Join(dir, marker)
+	python := filepath.Join(bin, "python")
 	say := progress(to)
 	unlock, err := Lock(ctx, dir+".lock", func() { say("waiting for another set-up of %s %s …", name, version) })
 	if err != nil {
@@ -25,7 +26,9 @@ func Tool(ctx context.Context, name, version string, to io.Writer) (bin string, 
 	}
 	defer unlock()
 	if _, err := os.Stat(ready); err == nil {
-		return bin, nil
+		if _, err := os.Stat(python); err == nil { // not gone with another interpreter
+			return bin, nil
+		}
 	}
 	_, base, err := findPython(ctx, pythonVersions)
 	if err != nil {
@@ -39,7 +42,7 @@ func Tool(ctx context.Context, name, version string, to io.Writer) (bin string, 
 	if err := runLogged(ctx, dir+".log", base, "-m", "venv", dir); err != nil {
 		return "", fmt.Errorf("creating a virtual environment: %w", err)
 	}
-	if err := runLogged(ctx, dir+".log", filepath.Join(bin, "python"), pip("install", name+"=="+version)...); err != nil {
+	if err := runLogged(ctx, dir+".log", python, pip("install", name+"=="+version)...); err != nil {
 		return "", fmt.Errorf("installing %s %s: %w", name, version, err)
 	}
 	say("installed %s %s in %.0f s", name, version, time.Since(start).Seconds())

@@ -22,6 +22,8 @@ type operation struct {
 	programs []uint64
 	ran      []int
 	failed   bool
+	// planned are about the nodes of its graph.
+	planned int
 
 	report // what the report has of it
 }
@@ -89,9 +91,8 @@ type splitter struct {
 // of returns the operation that an event belongs to; nil if it belongs to none, as frees do, which
 // have no call stacks.
 func (s *splitter) of(e *event.Event) *operation {
-	compiled := e.Kind == event.CBAlloc || e.Kind == event.KernelLoad
 	switch {
-	case e.Kind == event.Alloc || compiled:
+	case e.Kind == event.Alloc || isCompiled(e):
 		if e.Stack == nil || e.BeforeAttach || e.Reread {
 			return nil
 		}
@@ -102,7 +103,7 @@ func (s *splitter) of(e *event.Event) *operation {
 	of, c := thread{e.PID, e.TID}, s.call(e.Stack)
 	op := s.in(of)
 	if op == nil || op.key != c.key || op.isOver(e) {
-		if compiled { // before the program runs, or long after
+		if isCompiled(e) { // before the program runs, or long after
 			return nil
 		}
 		s.end(op)
@@ -116,6 +117,9 @@ func (s *splitter) of(e *event.Event) *operation {
 	op.add(e)
 	return op
 }
+
+// isCompiled reports whether an event is from the compilation of a program.
+func isCompiled(e *event.Event) bool { return e.Kind == event.CBAlloc || e.Kind == event.KernelLoad }
 
 // in returns the operation that may continue in a thread; nil if there is none.
 func (s *splitter) in(of thread) *operation {
@@ -163,7 +167,7 @@ func (s *splitter) call(stack *event.Stack) *call {
 func (op *operation) isOver(e *event.Event) bool {
 	ran := len(op.ran) > 0
 	switch {
-	case op.failed, len(op.allocations) == maxParts, len(op.programs) == maxParts:
+	case op.failed, len(op.allocations) == maxParts, len(op.programs) == maxParts, len(op.ran) >= maxParts:
 		return true
 	case e.Kind == event.Alloc:
 		return ran || slices.Contains(op.allocations, memory.StackID(e.Stack))

@@ -104,7 +104,7 @@ func TestWindow(t *testing.T) {
 	qt.Check(t, qt.Equals(w.To, buffers))
 	rows := func(from int) (sum int) {
 		for id := from; id <= buffers; id++ {
-			sum += 2*id + operationRows
+			sum += 2*id + 1 + operationRows
 		}
 		return sum
 	}

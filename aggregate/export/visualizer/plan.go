@@ -11,8 +11,8 @@ const (
 	// maxRows is the number of rows of a report for which no operations are chosen. The pages
 	// load them all: much larger reports take a browser minutes, or all its memory.
 	maxRows = 1_000_000
-	// operationRows are about the rows of an operation and the nodes of its graph.
-	operationRows = 20
+	// operationRows are the rows of an operation besides buffers and the nodes of its graph.
+	operationRows = 10
 )
 
 // A Plan is what a report of a recording would have. It takes the events first, because a report of
@@ -22,7 +22,8 @@ type Plan struct {
 	splitter
 	// Stacks is true if an operation has a call stack.
 	Stacks bool
-	// buffers and chunks are the rows after each operation.
+	// buffers are the rows of buffers after each operation, with the nodes of its graph, and chunks
+	// those of their chunks.
 	buffers, chunks []uint32
 	// live are the rows of live buffers, and liveChunks those of their chunks.
 	live, liveChunks int64
@@ -58,7 +59,20 @@ func (p *Plan) Event(e *event.Event, s *aggregate.State) {
 		if op.id > len(p.buffers) {
 			p.buffers, p.chunks = append(p.buffers, 0), append(p.chunks, 0)
 		}
-		p.buffers[op.id-1], p.chunks[op.id-1] = rows(p.live), rows(p.liveChunks)
+		op.plan(e, s)
+		p.buffers[op.id-1], p.chunks[op.id-1] = rows(p.live+int64(op.planned)), rows(p.liveChunks)
+	}
+}
+
+// plan counts the nodes of the graph: an allocation, or the circular buffers of a program.
+func (op *operation) plan(e *event.Event, s *aggregate.State) {
+	switch {
+	case e.Kind == event.ProgramRun && len(e.Devices) > 0:
+		op.planned += len(e.Devices) * len(s.StaticsOf(e.PID, e.ProgramID, e.Devices[0]))
+	case e.Kind == event.CBAlloc && len(op.ran) > 0:
+		op.planned += len(e.Devices)
+	case e.Kind == event.Alloc:
+		op.planned++
 	}
 }
 

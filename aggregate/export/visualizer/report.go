@@ -125,8 +125,7 @@ func (r *Report) has(op *operation) bool { return r.From <= op.id && op.id <= r.
 func (r *Report) add(op *operation, e *event.Event) {
 	op.beganNs = cmp.Or(op.beganNs, e.TimeNs)
 	op.nodes, op.freed = append(op.nodes, op.freed...), nil
-	compiled := e.Kind == event.CBAlloc || e.Kind == event.KernelLoad
-	if !compiled || op.buffers == nil {
+	if !isCompiled(e) {
 		op.buffers, op.atNs = r.state.Buffers(), e.TimeNs
 	}
 	switch e.Kind {

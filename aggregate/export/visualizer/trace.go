@@ -8,8 +8,9 @@ import (
 	"ttmem/tracer/event"
 )
 
-// maxSources is the size of all source files in a report, in bytes.
-const maxSources = 64 << 20
+// maxSources is the size of all source files in a report, in bytes, and maxFiles the number of files
+// that are tried.
+const maxSources, maxFiles = 64 << 20, 1 << 12
 
 // A source is a source file; its id is 0 if the report does not have it.
 type source struct {
@@ -48,7 +49,7 @@ func (r *Report) source(op *operation, path string) source {
 		return source{}
 	}
 	s, known := r.sources[path]
-	if known || r.read >= maxSources {
+	if known || r.read >= maxSources || len(r.sources) == maxFiles {
 		return s
 	}
 	text, ok := r.Source(path, r.Wall(op.beganNs))
