@@ -85,9 +85,9 @@ func functionName(f *event.Frame) string {
 	return unknown
 }
 
-// frameText returns a frame as one line. Python functions come with file and line, because
+// FrameText returns a frame as one line. Python functions come with file and line, because
 // many have the same name.
-func frameText(f *event.Frame) string {
+func FrameText(f *event.Frame) string {
 	name := functionName(f)
 	switch {
 	case f.Kind != event.Python || f.File == "":

@@ -39,7 +39,7 @@ func Folded(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 		list := frames(s.Stack)
 		for i := range slices.Backward(list) {
 			b.WriteByte(';')
-			b.WriteString(foldedText(frameText(&list[i])))
+			b.WriteString(foldedText(FrameText(&list[i])))
 		}
 		lines[b.String()] += n
 	}

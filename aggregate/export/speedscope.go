@@ -71,7 +71,7 @@ func Speedscope(w io.Writer, p *memory.Profile, o Options) (stacks int, err erro
 		seen.add(s.Stack)
 		calls[i] = []int{frame(speedscopeFrame{Name: processes.process(s.PID)}), frame(speedscopeFrame{Name: deviceName(s.Device)})}
 		for _, f := range slices.Backward(frames(s.Stack)) {
-			calls[i] = append(calls[i], frame(speedscopeFrame{frameText(&f), cmp.Or(f.File, f.Module), f.Line}))
+			calls[i] = append(calls[i], frame(speedscopeFrame{FrameText(&f), cmp.Or(f.File, f.Module), f.Line}))
 		}
 	}
 	most := uint64(0)

@@ -54,6 +54,10 @@ var exportFormats = []exportFormat{
 		open: "https://www.speedscope.app opens %s", takes: ofProfiles, write: profileTo(export.Speedscope, "speedscope profiles of %s"),
 	},
 	{
+		name: "perfetto", about: "a trace for ui.perfetto.dev: memory over time, with stacks", extension: ".pftrace",
+		open: "https://ui.perfetto.dev opens %s", write: writePerfetto,
+	},
+	{
 		name: "folded", about: "stacks as lines, for flamegraph.pl and grep", extension: ".folded", text: true,
 		takes: ofProfiles, write: profileTo(export.Folded, "folded stacks of %s"),
 	},

@@ -56,6 +56,8 @@ func answerOf(t *testing.T, name string, args ...string) string {
 func TestOtherProgramsSeeThePeaks(t *testing.T) {
 	pytorch, err := rig.DebianSource(t.Context(), "trixie", "pytorch", "*/torch/utils/viz/MemoryViz.js", "*/torch/cuda/_memory_viz.py")
 	qt.Assert(t, qt.IsNil(err))
+	python, err := rig.PerfettoProtos(t.Context())
+	qt.Assert(t, qt.IsNil(err))
 	for _, s := range goldenStories {
 		t.Run(s.name, func(t *testing.T) {
 			recording := filepath.Join(t.TempDir(), s.name+".ttmem")
@@ -90,6 +92,17 @@ func TestOtherProgramsSeeThePeaks(t *testing.T) {
 			for _, name := range slices.Sorted(maps.Keys(want)) {
 				fmt.Fprintf(&list, "%s|%d\n", name, want[name])
 			}
+			var traced struct{ Counters map[string][][2]uint64 }
+			qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(answerOf(t, python, filepath.Join(tree, "aggregate/export/perfetto/testdata/read.py"), exported("perfetto"))), &traced)))
+			highest := make(map[string]uint64)
+			for name, list := range traced.Counters {
+				if chip, region, _ := strings.Cut(strings.ToLower(name[:1])+name[1:], "/"); !strings.HasPrefix(region, "L1 per core") {
+					for _, one := range list {
+						highest[chip+" "+region] = max(highest[chip+" "+region], one[1])
+					}
+				}
+			}
+			qt.Check(t, qt.DeepEquals(highest, want))
 			database := exported("sqlite")
 			qt.Check(t, qt.Equals(answerOf(t, "sqlite3", database, `WITH changes AS (
 					SELECT chip, region, birth_ns AS time_ns, allocated_bytes AS bytes FROM buffers JOIN chip_sets USING (chip_set)

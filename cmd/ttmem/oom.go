@@ -1,14 +1,22 @@
 package main
 
 import (
+	"fmt"
+	"os"
+
 	"github.com/spf13/cobra"
 
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/oom"
+	"ttmem/cmd/ttmem/record"
+	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/source"
 )
+
+// failuresFolder is where the installed service keeps recordings; tests have another one.
+var failuresFolder = record.FailuresFolder
 
 // listedFailures is the number of failures shown without -n.
 const listedFailures = 10
@@ -16,16 +24,18 @@ const listedFailures = 10
 func newOOM() *cobra.Command {
 	var o viewOptions
 	c := &cobra.Command{
-		Use:   "oom [FILE | -- COMMAND]",
+		Use:   "oom [FILE | DIR | -- COMMAND]",
 		Short: "Show why allocations failed, and what to free",
 		Long: `Shows each allocation that failed: its size and line, what was free in each bank, why it
 failed, and what to free for it to fit.
 
-FILE is a recording. Without it COMMAND is run and traced to its end, or what runs already is
-watched until Ctrl-C: through the host's service (ttmem serve), or as root.
-docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
+FILE is a recording, DIR a folder of --crash-dir, whose newest one is shown. Otherwise COMMAND is run
+and traced to its end; or the failures that the host's service (ttmem serve) has seen are shown or,
+if there are none, the newest one of the installed service; or, as root, what runs is watched until
+Ctrl-C. docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
 		Example: `  ttmem oom model.ttmem
   sudo ttmem oom -- python model.py
+  sudo ttmem oom                          the newest on this host
   sudo ttmem oom -p 4242
   ttmem oom model.ttmem -n 1              the last one
   ttmem oom --json | jq '.failures[] | {reason, name, needed_bytes_per_bank}'`,
@@ -43,7 +53,7 @@ func runOOM(o *viewOptions) error {
 		return err
 	}
 	o.source.StateOnly = len(o.source.PIDs) == 0
-	s, err := o.source.Seen()
+	s, err := o.failures()
 	if err != nil {
 		return err
 	}
@@ -66,4 +76,34 @@ func runOOM(o *viewOptions) error {
 		return err
 	}
 	return w.Finish(page.Doubts(p.Losses(), "failures may be missing, and figures wrong"))
+}
+
+// failures returns the state with the failures: of the source that was chosen or, if none was and
+// there is no failure on the host, of the newest recording that a service kept.
+func (o *viewOptions) failures() (*source.State, error) {
+	src, newest := &o.source, ""
+	if info, err := os.Stat(src.File); err == nil && info.IsDir() {
+		if newest = record.NewestFailure(src.File); newest == "" {
+			return nil, fmt.Errorf("%s has no recording of a failed allocation: name a folder of --crash-dir, or a file", src.File)
+		}
+		src.File = newest
+		return src.Seen()
+	}
+	if src.File == "" && len(src.Command) == 0 && len(src.PIDs) == 0 && !src.SocketNamed {
+		newest = record.NewestFailure(failuresFolder)
+	}
+	if newest != "" {
+		client, err := service.Dial(src.Socket)
+		if err != nil {
+			src.File = newest
+			return src.Seen()
+		}
+		client.Close()
+	}
+	s, err := src.Seen()
+	if err == nil && newest != "" && s.Snapshot().FailureCount == 0 {
+		src.File = newest
+		return src.Seen()
+	}
+	return s, err
 }

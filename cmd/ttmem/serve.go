@@ -174,6 +174,9 @@ func (o *serveOptions) dropPrivileges(socket *service.Socket) {
 	if o.record.Path != "" {
 		written = append(written, o.record.Path)
 	}
+	if o.record.CrashDir != "" {
+		written = append(written, o.record.CrashDir)
+	}
 	if socket.Made() {
 		written = append(written, socket.Path())
 	}
@@ -201,6 +204,7 @@ type hostService struct {
 	hub     *service.Hub
 	state   *aggregate.State  // the hub's
 	record  *record.Service   // nil if nothing is recorded
+	crash   *record.BlackBox  // nil without --crash-dir
 	lost    map[string]losses // by cause, since the last report
 	lostAt  time.Time
 	started time.Time
@@ -220,7 +224,9 @@ func newHostService(o record.Options) (*hostService, error) {
 		lost: make(map[string]losses), started: time.Now(),
 	}
 	var err error
-	s.record, err = record.NewService(o, state)
+	if s.record, err = record.NewService(o, state); err == nil {
+		s.crash, err = record.NewBlackBox(o, state)
+	}
 	return s, err
 }
 
@@ -228,6 +234,7 @@ func newHostService(o record.Options) (*hostService, error) {
 func (s *hostService) take(e *event.Event) {
 	s.hub.Apply(e)
 	s.record.Take(e)
+	s.crash.Take(e)
 	switch e.Kind {
 	case event.ProcessStart, event.ProcessExit: // what starts may have been another program
 		if p := s.state.Ended(e.PID); p != nil && p.Exit.TimeNs == e.TimeNs {
@@ -255,6 +262,7 @@ const lostInterval = 10 * time.Second
 func (s *hostService) pause() {
 	s.hub.Flush()
 	s.record.Pause()
+	s.crash.Pause()
 	if len(s.lost) > 0 && time.Since(s.lostAt) >= lostInterval {
 		s.reportLost()
 	}
@@ -281,6 +289,7 @@ func (s *hostService) end(stacks *memory.Stacks) {
 	snapshot := *s.state.Snapshot()
 	snapshot.Stacks = stacks
 	s.record.End(&snapshot)
+	s.crash.End(&snapshot)
 	processes := snapshot.ExitedProcesses
 	for i := range snapshot.Processes {
 		if snapshot.Processes[i].Exit == nil {

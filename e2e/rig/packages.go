@@ -47,3 +47,8 @@ func PythonWith(ctx context.Context, version string, to io.Writer, packages ...s
 	}
 	return python, writeFile(ready, []byte("{}\n"), 0o644)
 }
+
+// PerfettoProtos returns an interpreter of Python that reads traces for Perfetto.
+func PerfettoProtos(ctx context.Context) (string, error) {
+	return PythonWith(ctx, "3.12", os.Stderr, "perfetto==0.59.1", "protobuf==7.36.2")
+}

@@ -29,6 +29,8 @@ type Options struct {
 	Keep    int
 	// Private is true if the recording has processes of other users.
 	Private bool
+	// CrashDir is the folder of a BlackBox; "" for none.
+	CrashDir string
 	// rotate renames an older recording of that path.
 	rotate bool
 	// version is the version of ttmem.
@@ -52,6 +54,8 @@ func (o *Options) RegisterFile(c *cobra.Command) {
 	f.StringVarP(&o.Path, "output", "o", "", "record to `FILE`")
 	_ = c.MarkFlagFilename("output", "ttmem")
 	f.Var(&o.MaxSize, "max-size", "begin another file when one has this `SIZE`, such as 500MiB (64KiB at least): the older one becomes FILE.1")
+	f.StringVar(&o.CrashDir, "crash-dir", "", "keep small recordings around failed allocations in `DIR`")
+	_ = c.MarkFlagDirname("crash-dir")
 	f.IntVar(&o.Keep, "keep", 0, "keep `N` files in all and remove older ones (0: all)")
 	_ = c.RegisterFlagCompletionFunc("max-size", cobra.FixedCompletions(
 		[]string{"100MiB", "500MiB", "1GiB"}, cobra.ShellCompDirectiveNoFileComp))

@@ -83,7 +83,7 @@ func (r *Service) note(err error) {
 	}
 	if err != nil && health != r.Health() {
 		r.Failed, r.tried = true, time.Now()
-		term.Warn(fmt.Sprintf("%v; the service goes on, and tries to record again every %v", err, resumeInterval))
+		term.Warn(fmt.Sprintf("%v; tracing goes on, and ttmem tries to record again every %v", err, resumeInterval))
 	}
 	r.err = err
 	r.setHealth(health)

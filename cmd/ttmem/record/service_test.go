@@ -84,7 +84,7 @@ func TestServeSaysOnceWhyItDoesNotRecord(t *testing.T) {
 		s.note(nil)
 		s.note(errorOf("no space left"))
 	})
-	const goesOn = "; the service goes on, and tries to record again every 10s\n"
+	const goesOn = "; tracing goes on, and ttmem tries to record again every 10s\n"
 	qt.Check(t, qt.Equals(said, "ttmem: host.ttmem: no space left"+goesOn+
 		"ttmem: host.ttmem: read-only file system"+goesOn+"ttmem: host.ttmem: no space left"+goesOn))
 }

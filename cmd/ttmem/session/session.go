@@ -85,6 +85,7 @@ type session struct {
 	// ofProcess applies an event to the state of one process; nil if there is none.
 	ofProcess func(*event.Event)
 	record    *record.Recorder // nil if not requested
+	crash     *record.BlackBox // nil if not requested
 	export    *output.Exporter // nil if not requested
 	failed    bool             // an output could not be written
 	// useless ends a trace whose recording failed; nil if tracing continues
@@ -112,6 +113,9 @@ func newSession(o Options) (_ *session, err error) {
 		term.Warn(fmt.Sprintf("nothing is recorded: %v with -o", err))
 		err = nil
 	}
+	if s.crash, err = record.NewBlackBox(o.Record, s.state); err != nil {
+		return nil, err
+	}
 	if s.export, err = output.NewExporter(o.exports); s.export != nil {
 		s.profile.KeepSites()
 	}
@@ -128,6 +132,7 @@ func (s *session) handle(e *event.Event) {
 	if s.ofProcess != nil {
 		s.ofProcess(e)
 	}
+	s.crash.Take(e)
 	if s.record != nil {
 		s.record.Add(e)
 		if s.record.Full() {
@@ -137,6 +142,7 @@ func (s *session) handle(e *event.Event) {
 }
 
 func (s *session) flush() {
+	s.crash.Pause()
 	if s.record == nil {
 		return
 	}
@@ -162,6 +168,7 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 	s.state.Advance(untilNs)
 	snapshot := s.state.Snapshot()
 	snapshot.Stacks = stacks
+	s.crash.End(snapshot)
 	if s.record != nil {
 		if err := s.record.Close(snapshot); err != nil {
 			term.Warn(err.Error())
@@ -218,6 +225,9 @@ func giveUp(again <-chan os.Signal) {
 func (o *Options) written() (paths []string) {
 	if !o.Record.None {
 		paths = append(paths, cmp.Or(o.Record.Path, "."))
+	}
+	if o.Record.CrashDir != "" {
+		paths = append(paths, o.Record.CrashDir)
 	}
 	return paths
 }

@@ -1,0 +1,111 @@
+package perfetto
+
+import (
+	"fmt"
+
+	"ttmem/tracer/event"
+)
+
+// A chip has a counter for each of its regions that was used, and for the circular buffers of L1.
+type chip struct {
+	track    uint64
+	counters [event.BankedRegions + 1]*level
+}
+
+// circularBuffers is the counter of circular buffers.
+const circularBuffers = event.BankedRegions
+
+// A level is a counter: its value since ns.
+type level struct {
+	track     uint64
+	value, ns uint64
+	// written is the time of the latest value that was written. The highest value since then was
+	// most, at mostNs.
+	written      uint64
+	most, mostNs uint64
+	held         bool // value is not written
+}
+
+// count writes the counters that an event changes, except for a Free, which may have no region.
+func (w *Writer) count(e *event.Event) {
+	switch e.Kind {
+	case event.Alloc, event.CBAlloc:
+		for _, id := range e.Devices {
+			region := e.Region
+			if region == event.CB {
+				region = event.L1
+			}
+			w.countRegion(e.TimeNs, id, region)
+		}
+	case event.CBFree, event.DeviceClose, event.ProcessExit, event.Checkpoint:
+		for id := range w.chips {
+			w.countChip(e.TimeNs, id)
+		}
+	}
+}
+
+func (w *Writer) countChip(ns uint64, id int) {
+	for region := range event.Region(event.BankedRegions) {
+		w.countRegion(ns, id, region)
+	}
+}
+
+func (w *Writer) countRegion(ns uint64, id int, region event.Region) {
+	bytes, static := w.state.Use(id, region)
+	if region == event.L1 {
+		w.set(ns, id, int(region), "L1 per core", bytes)
+		w.set(ns, id, circularBuffers, "L1 per core: circular buffers", static)
+		return
+	}
+	w.set(ns, id, int(region), region.String(), bytes)
+}
+
+// set sets a counter of a chip.
+func (w *Writer) set(ns uint64, id, which int, name string, bytes uint64) {
+	c := w.chips[id]
+	if c == nil {
+		c = &chip{track: w.newTrack(0, fmt.Sprintf("Chip %d", id), nil)}
+		w.chips[id] = c
+	}
+	l := c.counters[which]
+	switch {
+	case l == nil && bytes == 0:
+		return
+	case l == nil:
+		l = &level{track: w.newTrack(c.track, name, func(m *message) {
+			var unit message
+			unit.uint(3, 3) // bytes
+			m.message(8, unit)
+		})}
+		c.counters[which] = l
+	case l.value == bytes:
+		return
+	}
+	if l.written != 0 && ns-l.written < w.o.StepNs {
+		if !l.held || bytes > l.most {
+			l.most, l.mostNs = bytes, ns
+		}
+		l.held = true
+	} else {
+		l.flush(w)
+		l.written = ns
+		w.writeLevel(l, ns, bytes)
+	}
+	l.value, l.ns = bytes, ns
+}
+
+// flush writes the values that are not written.
+func (l *level) flush(w *Writer) {
+	if !l.held {
+		return
+	}
+	l.held = false
+	if l.mostNs != l.ns {
+		w.writeLevel(l, l.mostNs, l.most)
+	}
+	w.writeLevel(l, l.ns, l.value)
+}
+
+func (w *Writer) writeLevel(l *level, ns, bytes uint64) {
+	w.trackEvent(ns, counter, l.track, func(m *message) { m.uint(30, bytes) })
+}
