@@ -180,6 +180,17 @@ func TestThePageIsWrittenBesideTheRecording(t *testing.T) {
 	qt.Check(t, qt.Equals(info.Mode().Perm(), 0o600))
 }
 
+// TestAPageWithoutStacks has the rest, and says so.
+func TestAPageWithoutStacks(t *testing.T) {
+	path := writeEvents(t, "bare.ttmem", []event.Event{
+		{Kind: event.ProcessStart, PID: 7, Comm: "python3", TimeNs: 1},
+		{Kind: event.Alloc, PID: 7, BufferID: 1, Devices: []int{0}, SizeBytes: 4096, BytesPerBank: 4096, Banks: 1, TimeNs: 2},
+	})
+	_, errs, status := runOnStreams(t, false, []string{"html", path})
+	qt.Check(t, qt.Equals(status, 0))
+	qt.Check(t, qt.StringContains(errs, "has no call stacks: the page has sizes, times and addresses only\n"))
+}
+
 // TestCtrlCLeavesNoHalfPage: what is interrupted while it is written is removed.
 func TestCtrlCLeavesNoHalfPage(t *testing.T) {
 	mistakenFiles(t)

@@ -134,8 +134,8 @@ function newRecording({ head, columns }) {
   const chips = [...new Set(head.sets.flat())].sort((a, b) => a - b);
 
   return {
-    head, rows, last, lives, time, rowAt, firstAbove, born, died, site, bytes, perBank, banks, address, id, sites, regions, chips,
-    lines, useAt, stops, failures, fullest, tally, amount, AMOUNTS, liveIn, spaceOf, NEVER,
+    head, last, time, rowAt, firstAbove, born, site, perBank, banks, address, id, sites, regions, chips,
+    lines, useAt, stops, failures, fullest, tally, amount, AMOUNTS, liveIn, spaceOf,
     runs: { row: columns.runRow, of: columns.runOf },
     model: flameModel({ head: { processes: head.processes, groups: head.groups }, ...head.stacks, samples }, AMOUNTS),
   };

@@ -75,14 +75,14 @@ type head struct {
 	Texts  []string          `json:"texts"`
 	Sites  [][siteFields]int `json:"sites"`
 	// Sets are the chips that sites are on.
-	Sets   [][]int                    `json:"sets"`
-	Chips  []chip                     `json:"chips"`
-	Lines  []lineHead                 `json:"lines"`
-	Marks  []mark                     `json:"marks"`
-	Peaks  []peak                     `json:"peaks"`
-	Runs   [][2]int                   `json:"runs"` // pid and text of the operations that ran programs
-	Column []column                   `json:"columns"`
-	Docs   map[string]json.RawMessage `json:"documents"`
+	Sets    [][]int                    `json:"sets"`
+	Chips   []chip                     `json:"chips"`
+	Lines   []lineHead                 `json:"lines"`
+	Marks   []mark                     `json:"marks"`
+	Peaks   []peak                     `json:"peaks"`
+	Runs    [][2]int                   `json:"runs"` // pid and text of the operations that ran programs
+	Columns []column                   `json:"columns"`
+	Docs    map[string]json.RawMessage `json:"documents"`
 	// Live is true if the page is of now, and loads itself again.
 	Live bool `json:"live"`
 	// number is that of each call site on the page.
@@ -136,7 +136,7 @@ func (p *Page) Write(w io.Writer, s *aggregate.State, o Options) error {
 	h := p.head(s, o)
 	script := export.FlameScript + sourceJS + recordingJS + timelineJS + tablesJS + addressesJS + pageJS
 	hash := sha256.Sum256([]byte(script))
-	page := pageHTML
+	rest := pageHTML
 	for _, part := range []struct {
 		mark  string
 		write func(w io.Writer) error
@@ -148,7 +148,7 @@ func (p *Page) Write(w io.Writer, s *aggregate.State, o Options) error {
 		{"{{head}}", compressed(func(w io.Writer) error { return writeJSON(w, h) })},
 		{"{{script}}", text(script)},
 	} {
-		before, after, ok := strings.Cut(page, part.mark)
+		before, after, ok := strings.Cut(rest, part.mark)
 		if !ok {
 			return fmt.Errorf("the page has no %s", part.mark)
 		}
@@ -156,9 +156,9 @@ func (p *Page) Write(w io.Writer, s *aggregate.State, o Options) error {
 		if err := part.write(out); err != nil {
 			return err
 		}
-		page = after
+		rest = after
 	}
-	out.WriteString(page)
+	out.WriteString(rest)
 	return out.Flush()
 }
 
@@ -318,7 +318,7 @@ func (p *Page) writeColumns(w io.Writer, h *head) error {
 			}
 		}
 	}
-	h.Column = c.list
+	h.Columns = c.list
 	return c.err
 }
 
