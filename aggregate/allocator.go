@@ -2,6 +2,8 @@ package aggregate
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 
 	"ttmem/tracer/event"
 )
@@ -102,7 +104,7 @@ func (s *State) closeAllocator(p *process, address uint64) {
 
 // updateCapacities computes the capacities of chips after a process opened or closed an
 // allocator on them. They stay when the last allocator is closed.
-func (s *State) updateCapacities(p *process, chips []*processChip) {
+func (*State) updateCapacities(p *process, chips []*processChip) {
 	largest := make(map[*processChip]capacities)
 	for _, a := range sortedValues(p.allocators) {
 		for _, c := range a.set.chips {
@@ -111,23 +113,27 @@ func (s *State) updateCapacities(p *process, chips []*processChip) {
 	}
 	for _, c := range chips {
 		own := largest[c]
+		c.countCapacities(-1)
 		if c.open = own != (capacities{}); c.open {
 			c.own = own
 		}
-		c.chip.updateCapacities(s)
+		c.countCapacities(1)
+		if len(c.chip.open) > 0 {
+			c.chip.capacities = sharedCapacities(slices.Collect(maps.Keys(c.chip.open)))
+		}
 	}
 }
 
-// updateCapacities computes the capacities of a chip from those of all processes.
-func (c *chip) updateCapacities(s *State) {
-	var open []capacities
-	for _, p := range s.processes {
-		if of := p.chips[c.id]; of != nil && of.open {
-			open = append(open, of.own)
-		}
+// countCapacities adds what the process has open to what is open on the chip, or removes it.
+func (c *processChip) countCapacities(n int) {
+	if !c.open {
+		return
 	}
-	if len(open) > 0 {
-		c.capacities = sharedCapacities(open)
+	if c.chip.open == nil {
+		c.chip.open = make(map[capacities]int)
+	}
+	if c.chip.open[c.own] += n; c.chip.open[c.own] == 0 {
+		delete(c.chip.open, c.own)
 	}
 }
 

@@ -16,9 +16,11 @@ type chip struct {
 	// capacities are by region. They stay when the last allocator is closed, because
 	// reports are mostly read afterwards.
 	capacities capacities
-	used       usage
-	pools      [event.BankedRegions]pool
-	failures   [event.NumRegions]uint64
+	// open are the capacities of processes that have the chip open, with the number of processes.
+	open     map[capacities]int
+	used     usage
+	pools    [event.BankedRegions]pool
+	failures [event.NumRegions]uint64
 	// users are the users whose processes have used the chip, in order: up to
 	// maxChipUsers, and one more if there were more.
 	users []int

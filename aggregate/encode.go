@@ -172,7 +172,9 @@ func (c *stateCodec) processChip(one *processChip, p *process) {
 	for i := range one.peaks {
 		one.peaks[i].Code(c.Codec)
 	}
-	c.Bool(&one.open)
+	if c.Bool(&one.open); c.Reads {
+		one.countCapacities(1)
+	}
 	there := one.alone != nil
 	if c.Bool(&there); there {
 		c.set(&one.alone, p.name)
