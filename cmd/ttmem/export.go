@@ -113,8 +113,9 @@ func newExport() *cobra.Command {
 		Short: "Write a recording for another program: pprof, Perfetto, ...",
 		Long: `Writes what a recording knows in the format of another program.
 
-Without -o the output is named after the recording and lies beside it, or goes to the pipe or file
-that is standard output. docs/exports.md says what each format carries and how to open it.
+Without -o the output is named after the recording and lies beside it. Text (speedscope, folded)
+goes to standard output if that is a pipe or a file. docs/exports.md says what each format carries
+and how to open it.
 ` + formats.String(),
 		Example: `  ttmem export model.ttmem --to pprof
   ttmem export model.ttmem --to speedscope --at peak
@@ -179,7 +180,7 @@ func (o *exportOptions) check(c *cobra.Command) (*exportFormat, error) {
 // choosePath names the output if the user did not.
 func (x *exportJob) choosePath() error {
 	flag := "-o "
-	if info, err := os.Stdout.Stat(); x.path == "" && err == nil && !x.format.folder &&
+	if info, err := os.Stdout.Stat(); x.path == "" && err == nil && x.format.text &&
 		(info.Mode().IsRegular() || info.Mode()&os.ModeNamedPipe != 0) {
 		x.path = "-"
 	}
