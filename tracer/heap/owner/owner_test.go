@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
@@ -214,4 +215,15 @@ func interpreters(t *testing.T) (list []rig.Interpreter) {
 		t.Skip("no CPython 3.10 to 3.13: neither pyenv nor PATH has one")
 	}
 	return list
+}
+
+// TestAHeapThatCostsTime: objects can share their items, so that little memory leads to a search
+// without an end.
+func TestAHeapThatCostsTime(t *testing.T) {
+	python := interpreters(t)[0]
+	p := start(t, python.Exe, filepath.Join("testdata", "aliased.py"))
+	begun := time.Now()
+	_, err := heapOf(t, p.pid, "Target").Find(context.Background(), Limits{Time: time.Second}, func(uint64) bool { return false })
+	qt.Check(t, qt.ErrorIs(err, errTooMuch))
+	qt.Check(t, qt.IsTrue(time.Since(begun) < time.Minute), qt.Commentf("%v", time.Since(begun)))
 }

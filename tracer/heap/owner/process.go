@@ -5,7 +5,6 @@ import (
 	"errors"
 	"path"
 	"strings"
-	"time"
 
 	"ttmem/symbolize"
 	"ttmem/symbolize/python"
@@ -22,12 +21,8 @@ type Holder struct {
 	Tensor Tensor
 }
 
-const (
-	// patience is how long a search takes at most.
-	patience = 10 * time.Second
-	// maxFiles bounds the mapped files that are looked at.
-	maxFiles = 512
-)
+// maxFiles bounds the mapped files that are looked at.
+const maxFiles = 512
 
 // A process has the files that its Python and its ttnn consist of.
 type process struct {
@@ -46,8 +41,6 @@ func (p *process) close() {
 // process's memory while it goes on. The error says why the search ended early; the holders that
 // were found are right in any case.
 func Holders(ctx context.Context, readers *host.Readers, pid int, wanted map[uint64]bool) (map[uint64]Holder, error) {
-	ctx, stop := context.WithTimeout(ctx, patience)
-	defer stop()
 	p, err := open(ctx, readers, pid)
 	if err != nil {
 		return nil, err

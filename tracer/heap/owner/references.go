@@ -40,7 +40,7 @@ const (
 
 const (
 	// maxItems bounds the items of one container.
-	maxItems = 1 << 26
+	maxItems = 1 << 24
 	// block is the number of items that are read at once, in words.
 	block = 256
 )

@@ -6,6 +6,7 @@ package owner
 import (
 	"context"
 	"errors"
+	"time"
 
 	"ttmem/symbolize/python"
 )
@@ -18,11 +19,14 @@ type Limits struct {
 	// Objects and Bytes are how much is visited and read.
 	Objects int
 	Bytes   int64
+	// Time is how long the search takes, and at most how long the second look.
+	Time time.Duration
 }
 
 const (
 	defaultObjects = 6 << 20
 	defaultBytes   = 2 << 30
+	defaultTime    = 10 * time.Second
 	// confirmBytes is how much is read for the second look.
 	confirmBytes = 1 << 30
 )
@@ -98,17 +102,17 @@ type Owned struct {
 // each, and ends the search if it returns true. The error says why the search ended before all
 // was read; what was found is right in any case.
 func (h *Heap) Find(ctx context.Context, limits Limits, enough func(object uint64) bool) (found []Owned, err error) {
-	w, err := h.newWalk(ctx, limits)
+	w, err := h.newWalk(ctx, &limits)
 	if err != nil {
 		return nil, err
 	}
 	if err := w.addRoots(); err != nil {
 		return nil, err
 	}
-	err = w.run(enough)
+	err = w.run(enough, time.Now().Add(limits.Time))
 	w.forget() // every path is read again
 	w.left, w.err = confirmBytes, nil
-	confirmed := w.confirm()
+	confirmed := w.confirm(time.Now().Add(limits.Time))
 	for _, at := range w.targets {
 		n := &w.nodes[at]
 		if w.isTrue(at, confirmed) {
@@ -118,7 +122,7 @@ func (h *Heap) Find(ctx context.Context, limits Limits, enough func(object uint6
 	return found, err
 }
 
-func (h *Heap) newWalk(ctx context.Context, limits Limits) (*walk, error) {
+func (h *Heap) newWalk(ctx context.Context, limits *Limits) (*walk, error) {
 	offsets, ok := python.HeapOf(h.Runtime.Minor)
 	if !ok {
 		return nil, errors.New("owners in a Python of this version are not supported")
@@ -128,6 +132,9 @@ func (h *Heap) newWalk(ctx context.Context, limits Limits) (*walk, error) {
 	}
 	if limits.Bytes == 0 {
 		limits.Bytes = defaultBytes
+	}
+	if limits.Time == 0 {
+		limits.Time = defaultTime
 	}
 	w := &walk{
 		pages: newPages(ctx, h.Memory, limits.Bytes), Heap: h, runtime: h.Runtime, heap: offsets,
@@ -179,7 +186,7 @@ func (w *walk) reach(object uint64, s step, extra uint8) {
 }
 
 // run reads the references of objects, those with short paths first.
-func (w *walk) run(enough func(object uint64) bool) error {
+func (w *walk) run(enough func(object uint64) bool, until time.Time) error {
 	for cost := range lastCost + 1 {
 		if cost == collectedCost {
 			w.from, w.cost = noNode, collectedCost
@@ -190,6 +197,9 @@ func (w *walk) run(enough func(object uint64) bool) error {
 			n := w.nodes[at]
 			if int(n.cost) != cost {
 				continue // a better way was found
+			}
+			if w.isOver(until) {
+				return w.err
 			}
 			if t := w.typeOf(w.word(n.object + 8)); t != nil && t.target {
 				w.targets = append(w.targets, at)
@@ -208,9 +218,22 @@ func (w *walk) run(enough func(object uint64) bool) error {
 	return w.err
 }
 
+// isOver reports whether a search ends. Objects that share their items cost time without any
+// reading.
+func (w *walk) isOver(until time.Time) bool {
+	switch {
+	case w.err != nil:
+	case w.ctx.Err() != nil:
+		w.err = w.ctx.Err()
+	case time.Now().After(until):
+		w.err = errTooMuch
+	}
+	return w.err != nil
+}
+
 // confirm reads the paths to the targets again, and returns the nodes that are still reached in
 // the same way.
-func (w *walk) confirm() map[uint32]bool {
+func (w *walk) confirm(until time.Time) map[uint32]bool {
 	type child struct {
 		object uint64
 		step
@@ -232,6 +255,9 @@ func (w *walk) confirm() map[uint32]bool {
 	}
 	is := make(map[uint32]bool)
 	for from, of := range children {
+		if w.isOver(until) {
+			return nil
+		}
 		w.emit = func(object uint64, s step, _ uint8) {
 			if at, ok := of[child{object, s}]; ok {
 				is[at] = true
