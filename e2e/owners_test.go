@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -13,8 +15,8 @@ import (
 	"ttmem/e2e/rig"
 )
 
-// TestOwnersOfARunningProcess: without a service and without a record, root sees who holds each
-// buffer of a process, and what it is there.
+// TestOwnersOfARunningProcess: root sees who holds each buffer of a process that runs already, and
+// what it is there: live, and in the recording of an attach.
 func TestOwnersOfARunningProcess(t *testing.T) {
 	t.Parallel()
 	tensors := map[string]string{
@@ -44,24 +46,37 @@ func TestOwnersOfARunningProcess(t *testing.T) {
 			}
 			qt.Assert(t, qt.HasLen(addresses, len(tensors)))
 
-			text, err := exec.Command(ttmem, "dump", "-p", fmt.Sprint(cmd.Process.Pid), "--json").Output()
-			qt.Assert(t, qt.IsNil(err))
-			var dump struct {
-				Buffers []struct {
-					Address       uint64
-					Region        string
-					Owner, Tensor string
+			owners := func(args ...string) map[string]uint64 {
+				text, err := exec.Command(ttmem, append([]string{"dump", "--json"}, args...)...).Output()
+				if err != nil {
+					return nil // a recording without events
 				}
-			}
-			qt.Assert(t, qt.IsNil(json.Unmarshal(text, &dump)))
-			found := make(map[string]uint64)
-			for _, b := range dump.Buffers {
-				if b.Owner != "" {
-					found[b.Owner] = b.Address
-					qt.Check(t, qt.Equals(b.Tensor, tensors[b.Owner]), qt.Commentf("%s", b.Owner))
+				var dump struct {
+					Buffers []struct {
+						Address       uint64
+						Owner, Tensor string
+					}
 				}
+				qt.Assert(t, qt.IsNil(json.Unmarshal(text, &dump)))
+				found := make(map[string]uint64)
+				for _, b := range dump.Buffers {
+					if b.Owner != "" {
+						found[b.Owner] = b.Address
+						qt.Check(t, qt.Equals(b.Tensor, tensors[b.Owner]), qt.Commentf("%s", b.Owner))
+					}
+				}
+				return found
 			}
-			qt.Check(t, qt.DeepEquals(found, addresses))
+			qt.Check(t, qt.DeepEquals(owners("-p", fmt.Sprint(cmd.Process.Pid)), addresses))
+
+			recording := filepath.Join(t.TempDir(), "owners.ttmem")
+			attach := exec.Command(ttmem, "attach", "-p", fmt.Sprint(cmd.Process.Pid), "-o", recording)
+			qt.Assert(t, qt.IsNil(attach.Start()))
+			waitFor(t, "the recording has the owners", func() bool { return len(owners(recording)) == len(addresses) })
+			qt.Check(t, qt.DeepEquals(owners(recording), addresses))
+			qt.Assert(t, qt.IsNil(attach.Process.Signal(os.Interrupt)))
+			qt.Check(t, qt.IsNil(attach.Wait()))
+			qt.Check(t, qt.DeepEquals(owners(recording), addresses))
 		})
 	}
 }

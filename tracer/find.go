@@ -31,6 +31,8 @@ type finder struct {
 	warn   func(string)
 	// onlyListed restricts tracing to the processes in the kernel side's list
 	onlyListed bool
+	// owners is true if owners of buffers from before the attach are looked for
+	owners bool
 	// named are the processes that the user named
 	named map[int]bool
 
@@ -56,7 +58,7 @@ type finder struct {
 
 func newFinder(objs *kernel.Objects, spaces *stack.Spaces, readers *host.Readers, o *Options) *finder {
 	f := &finder{
-		objs: objs, spaces: spaces, warn: o.Warn, onlyListed: len(o.Processes) > 0,
+		objs: objs, spaces: spaces, warn: o.Warn, onlyListed: len(o.Processes) > 0, owners: o.Owners,
 		named: make(map[int]bool), starts: make(map[int]event.Event), ended: make(chan struct{}, 1),
 		late: lateAttaches{byPID: make(map[int]*lateAttach)}, rereading: make(map[int]bool),
 		queues:  userQueues{waiting: make(map[lane][]func())},

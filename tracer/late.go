@@ -72,6 +72,8 @@ type lateAttaches struct {
 	byPID   map[int]*lateAttach
 	pending atomic.Int32          // len(byPID)
 	turns   map[int]chan struct{} // by user; full while maxReads of their processes are being read
+	// searching is how many processes' owners are being looked for, or are not reported yet
+	searching atomic.Int32
 }
 
 // maxReads bounds the processes of a user that are read at the same time: each takes some
@@ -123,14 +125,25 @@ func (f *finder) attachLate(l *library, m host.NewMapping) {
 			f.inbox.add(found{r.readNs, func(d *decoder) bool { return f.takeLate(d, &r) }})
 		}
 		defer stop(nil)
+		ids := make(map[uint64]uint64) // of the Buffers, by their addresses
 		err := l.Read(ctx, f.reads.readers.Of(m.PID), l.Bias(m.Start, m.Offset), func(d heap.Device, buffers []heap.Buffer) {
 			r.devices, r.buffers = []heap.Device{d}, buffers
+			for i := range buffers {
+				ids[buffers[i].Object] = buffers[i].ID
+			}
 			give(r)
 		})
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
+		search := f.owners && len(ids) > 0 && ctx.Err() == nil
+		if search {
+			f.late.searching.Add(1)
+		}
 		give(lateResult{last: true, pid: m.PID, parent: r.parent, library: l, late: late, err: err})
+		if search {
+			f.findOwners(ctx, m.PID, ids)
+		}
 	}()
 }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"ttmem/tracer/event"
-	"ttmem/tracer/heap/owner"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 	"ttmem/tracer/stack"
@@ -41,6 +40,8 @@ type Options struct {
 	// MarkAt are names of native functions. Each call of one is a mark. Without Children,
 	// each function must be in a file that is already mapped.
 	MarkAt []string
+	// Owners looks for who holds buffers from before the attach, once for each process.
+	Owners bool
 	// Warn gets a line for everything that could not be traced; nil drops them.
 	Warn func(string)
 	// RingBytes is the size of the ring buffer; 0: the usual one. Tests lose events with a small one.
@@ -187,11 +188,8 @@ func (t *Tracer) Maps(pid int) bool { return t.finder.maps(pid) }
 // returns false, handle has got all of them, or will by the end of Run.
 func (t *Tracer) Reading() bool { return t.finder.late.reading() }
 
-// Holders returns who holds the live Buffers of a process, by the Buffers' addresses: those of
-// Python objects.
-func (t *Tracer) Holders(ctx context.Context, pid int, buffers map[uint64]bool) (map[uint64]owner.Holder, error) {
-	return owner.Holders(ctx, t.readers, pid, buffers)
-}
+// Searching reports whether owners are still being looked for.
+func (t *Tracer) Searching() bool { return t.finder.late.searching.Load() > 0 }
 
 // StackEnds counts stacks by how their native part and their Python part ended.
 func (t *Tracer) StackEnds() (native, python map[string]uint64) { return stack.CountEnds(t.objs) }

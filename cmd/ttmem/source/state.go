@@ -16,7 +16,6 @@ import (
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
-	"ttmem/tracer/heap/owner"
 	"ttmem/tracer/host"
 )
 
@@ -114,10 +113,10 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 	s := newState(In(t.o.Place()))
 	shown := term.NewProgress(0)
 	defer shown.End()
-	reading, done := context.WithCancel(ctx)
+	ctx, done := context.WithCancel(ctx)
 	defer done()
-	err = t.Tracer.Run(reading, s.Apply, func() {
-		if !t.Reading() {
+	err = t.Tracer.Run(ctx, s.Apply, func() {
+		if !t.Reading() && !t.Searching() {
 			done()
 		}
 		shown.Report(func() string {
@@ -128,38 +127,11 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 		return nil, err
 	}
 	s.NowNs = host.Now()
-	findOwners(ctx, t, s)
 	if len(s.Buffers()) > 0 {
 		s.Notes = append(s.Notes, "found in the memory of running processes: names and call stacks are not known, and circular buffers "+
 			"only of programs that run just now; `ttmem attach` and `ttmem serve` have them")
 	}
 	return s, nil
-}
-
-// findOwners adds who holds the live buffers. A process without Python has none that can be named.
-func findOwners(ctx context.Context, t *Tracing, s *State) {
-	shown := term.NewProgress(0)
-	defer shown.End()
-	for _, p := range s.Snapshot().Processes {
-		ids := make(map[uint64]uint64) // of the buffers, by their objects
-		wanted := make(map[uint64]bool)
-		for _, b := range s.BuffersOf(p.PID) {
-			ids[b.Object], wanted[b.Object] = b.BufferID, true
-		}
-		if len(ids) == 0 {
-			continue
-		}
-		shown.Report(func() string { return fmt.Sprintf("looking for who holds the buffers of PID %d", p.PID) })
-		holders, err := t.Tracer.Holders(ctx, p.PID, wanted)
-		if err != nil && !errors.Is(err, owner.ErrNoPython) {
-			s.Notes = append(s.Notes, fmt.Sprintf("PID %d: not all owners were found: %v", p.PID, err))
-		}
-		for object, h := range holders {
-			s.Apply(&event.Event{
-				Kind: event.Owner, TimeNs: s.NowNs, PID: p.PID, TID: p.PID, BufferID: ids[object], Cause: h.Path.String(), Message: h.Tensor.String(),
-			})
-		}
-	}
 }
 
 // ServiceState returns the state that a service reports.

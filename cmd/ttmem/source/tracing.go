@@ -89,7 +89,7 @@ func (o *Options) Trace() (*Tracing, error) {
 		return nil, err
 	}
 	o.dropPrivileges()
-	t, err := o.newTracing(tracer.Options{Processes: o.PIDs})
+	t, err := o.newTracing(tracer.Options{Processes: o.PIDs, Owners: true})
 	if err != nil {
 		return nil, err
 	}

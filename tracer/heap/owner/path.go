@@ -173,5 +173,15 @@ func (p Path) String() string {
 			b.WriteString(".?")
 		}
 	}
-	return b.String() + where
+	return shorten(b.String() + where)
+}
+
+// maxText bounds the text of a path, in bytes: its begin and its end say most.
+const maxText = 240
+
+func shorten(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxText/2]+"…"+s[len(s)-maxText/2:], "")
 }

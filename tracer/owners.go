@@ -1,0 +1,57 @@
+package tracer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"ttmem/tracer/event"
+	"ttmem/tracer/heap/owner"
+	"ttmem/tracer/host"
+)
+
+// findOwners looks for who holds the Buffers of a process, whose ids are given by their addresses.
+func (f *finder) findOwners(ctx context.Context, pid int, ids map[uint64]uint64) {
+	wanted := make(map[uint64]bool, len(ids))
+	for object := range ids {
+		wanted[object] = true
+	}
+	holders, err := owner.Holders(ctx, f.reads.readers, pid, wanted)
+	if err != nil && !errors.Is(err, owner.ErrNoPython) && ctx.Err() == nil && host.Running(pid) {
+		f.warn(fmt.Sprintf("process %d: not all owners of its buffers were found: %v", pid, err))
+	}
+	list := make([]event.Event, 0, len(holders))
+	objects := make([]uint64, 0, len(holders))
+	for object, h := range holders {
+		list = append(list, event.Event{
+			Kind: event.Owner, PID: pid, TID: pid, BufferID: ids[object], Cause: h.Path.String(), Message: h.Tensor.String(),
+		})
+		objects = append(objects, object)
+	}
+	f.inbox.add(found{host.Now(), func(d *decoder) bool {
+		n := min(len(list), max(0, maxTaken-d.taken))
+		d.taken += n
+		d.reportOwners(list[:n], objects)
+		list, objects = list[n:], objects[n:]
+		if len(list) > 0 {
+			return false
+		}
+		f.late.searching.Add(-1)
+		return true
+	}})
+}
+
+// reportOwners reports the owners of buffers that are still live.
+func (d *decoder) reportOwners(list []event.Event, objects []uint64) {
+	for i := range list {
+		e := list[i]
+		p := d.processes[e.PID]
+		if p == nil {
+			return
+		}
+		if live, ok := p.live[objects[i]]; ok && live.id == e.BufferID {
+			e.TimeNs = max(d.newest, d.queue.released)
+			d.emit(e)
+		}
+	}
+}
