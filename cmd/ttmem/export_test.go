@@ -66,7 +66,7 @@ func TestProfilesAreOfAMomentAndAValue(t *testing.T) {
 		"--at end --value inuse_space -p4242": {0, 1024 * 12},
 	} {
 		for _, format := range []string{"folded", "pprof", "speedscope"} {
-			out, errs, status := runOnStreams(t, false, append([]string{"export", path, "--to", format}, strings.Fields(flags)...))
+			out, errs, status := runOnStreams(t, false, append([]string{"export", path, "--to", format, "-o", "-"}, strings.Fields(flags)...))
 			comment := qt.Commentf("%s %s: %s", format, flags, errs)
 			qt.Assert(t, qt.Equals(status, 0), comment)
 			var got [2]int
