@@ -16,7 +16,7 @@ func (f *finder) findOwners(ctx context.Context, pid int, ids map[uint64]uint64)
 	for object := range ids {
 		wanted[object] = true
 	}
-	holders, err := owner.Holders(ctx, f.reads.readers, pid, wanted)
+	holders, _, err := owner.Holders(ctx, f.reads.readers, pid, wanted)
 	if err != nil && !errors.Is(err, owner.ErrNoPython) && ctx.Err() == nil && host.Running(pid) {
 		f.warn(fmt.Sprintf("process %d: not all owners of its buffers were found: %v", pid, err))
 	}

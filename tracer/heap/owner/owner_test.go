@@ -121,7 +121,7 @@ func TestEveryPathIsTrue(t *testing.T) {
 	for _, python := range interpreters(t) {
 		t.Run(python.Name, func(t *testing.T) {
 			p := start(t, python.Exe, filepath.Join("testdata", "holders.py"))
-			found, err := heapOf(t, p.pid, "Target").Find(context.Background(), Limits{}, func(uint64) bool { return false })
+			found, _, err := heapOf(t, p.pid, "Target").Find(context.Background(), Limits{}, func(uint64) bool { return false })
 			qt.Assert(t, qt.IsNil(err))
 			var paths []Path
 			for _, o := range found {
@@ -149,7 +149,7 @@ func TestPathsWhileObjectsMove(t *testing.T) {
 			n, moved := 0, map[string]bool{}
 			for i := 0; n < paths; i++ {
 				qt.Assert(t, qt.IsTrue(i < searches), qt.Commentf("%d paths", n))
-				found, err := heapOf(t, p.pid, "Target").Find(context.Background(), Limits{}, func(uint64) bool { return false })
+				found, _, err := heapOf(t, p.pid, "Target").Find(context.Background(), Limits{}, func(uint64) bool { return false })
 				qt.Assert(t, qt.IsNil(err))
 				for _, o := range found {
 					label, path := p.labels[o.Object], o.Path.String()
@@ -193,7 +193,7 @@ func TestADamagedHeap(t *testing.T) {
 		for seed := range uint64(40) {
 			h := heapOf(t, p.pid, "Target")
 			h.Memory = &damaged{h.Memory, rand.New(rand.NewPCG(seed, 1))}
-			list, _ := h.Find(context.Background(), Limits{Objects: 200_000, Bytes: 64 << 20}, func(uint64) bool { return false })
+			list, _, _ := h.Find(context.Background(), Limits{Objects: 200_000, Bytes: 64 << 20}, func(uint64) bool { return false })
 			for _, o := range list {
 				found++
 				_ = o.Path.String()
@@ -223,7 +223,7 @@ func TestAHeapThatCostsTime(t *testing.T) {
 	python := interpreters(t)[0]
 	p := start(t, python.Exe, filepath.Join("testdata", "aliased.py"))
 	begun := time.Now()
-	_, err := heapOf(t, p.pid, "Target").Find(context.Background(), Limits{Time: time.Second}, func(uint64) bool { return false })
+	_, _, err := heapOf(t, p.pid, "Target").Find(context.Background(), Limits{Time: time.Second}, func(uint64) bool { return false })
 	qt.Check(t, qt.ErrorIs(err, errTooMuch))
 	qt.Check(t, qt.IsTrue(time.Since(begun) < time.Minute), qt.Commentf("%v", time.Since(begun)))
 }

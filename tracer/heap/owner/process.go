@@ -40,16 +40,16 @@ func (p *process) close() {
 // Holders returns who holds the wanted Buffers of a process, by their addresses. It reads the
 // process's memory while it goes on. The error says why the search ended early; the holders that
 // were found are right in any case.
-func Holders(ctx context.Context, readers *host.Readers, pid int, wanted map[uint64]bool) (map[uint64]Holder, error) {
+func Holders(ctx context.Context, readers *host.Readers, pid int, wanted map[uint64]bool) (map[uint64]Holder, Cost, error) {
 	p, err := open(ctx, readers, pid)
 	if err != nil {
-		return nil, err
+		return nil, Cost{}, err
 	}
 	defer p.close()
 	first := make(map[uint64]uint64) // the Buffer of each tensor
 	missing := len(wanted)
 	seen := make(map[uint64]bool)
-	found, err := p.heap.Find(ctx, Limits{}, func(instance uint64) (enough bool) {
+	found, cost, err := p.heap.Find(ctx, Limits{}, func(instance uint64) (enough bool) {
 		t, err := p.tensors.Read(instance)
 		if err != nil || !wanted[t.Buffer] {
 			return false
@@ -71,7 +71,7 @@ func Holders(ctx context.Context, readers *host.Readers, pid int, wanted map[uin
 			holders[t.Buffer] = Holder{o.Path, t}
 		}
 	}
-	return holders, err
+	return holders, cost, err
 }
 
 // open finds the interpreter and the libraries of a process.

@@ -96,7 +96,7 @@ func TestTensorsAreWhatTheLibrarySays(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			address := of.Fields["address_"]
 			tensors := &Tensors{Machine: machine}
-			found, err := heapOf(t, cmd.Process.Pid, "Tensor").Find(context.Background(), Limits{}, func(uint64) bool { return false })
+			found, _, err := heapOf(t, cmd.Process.Pid, "Tensor").Find(context.Background(), Limits{}, func(uint64) bool { return false })
 			qt.Assert(t, qt.IsNil(err))
 			names := map[uint64]string{}
 			for _, o := range found {

@@ -31,6 +31,12 @@ const (
 	confirmBytes = 1 << 30
 )
 
+// Cost is what a search took: the objects that were reached, and the bytes that were read.
+type Cost struct {
+	Objects int
+	Bytes   int64
+}
+
 // A Heap is the Python heap of a process.
 type Heap struct {
 	Memory Memory
@@ -101,15 +107,16 @@ type Owned struct {
 // one, where those from the user's own modules and functions come first. enough is called for
 // each, and ends the search if it returns true. The error says why the search ended before all
 // was read; what was found is right in any case.
-func (h *Heap) Find(ctx context.Context, limits Limits, enough func(object uint64) bool) (found []Owned, err error) {
+func (h *Heap) Find(ctx context.Context, limits Limits, enough func(object uint64) bool) (found []Owned, cost Cost, err error) {
 	w, err := h.newWalk(ctx, &limits)
 	if err != nil {
-		return nil, err
+		return nil, cost, err
 	}
 	if err := w.addRoots(); err != nil {
-		return nil, err
+		return nil, cost, err
 	}
 	err = w.run(enough, time.Now().Add(limits.Time))
+	cost = Cost{len(w.nodes), limits.Bytes - w.left + confirmBytes}
 	w.forget() // every path is read again
 	w.left, w.err = confirmBytes, nil
 	confirmed := w.confirm(time.Now().Add(limits.Time))
@@ -119,7 +126,8 @@ func (h *Heap) Find(ctx context.Context, limits Limits, enough func(object uint6
 			found = append(found, Owned{n.object, w.nameOfType(n.object), w.path(at)})
 		}
 	}
-	return found, err
+	cost.Bytes -= w.left
+	return found, cost, err
 }
 
 func (h *Heap) newWalk(ctx context.Context, limits *Limits) (*walk, error) {

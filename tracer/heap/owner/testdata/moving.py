@@ -1,4 +1,4 @@
-"""Moves Targets between two dicts at full speed."""
+"""Moves Targets between two dicts, each in the time of a short operation."""
 import gc
 import json
 
@@ -21,6 +21,7 @@ def move():
         moving = of.pop(k)
         to[k] = moving
         del moving
+        sum(range(500))
 
 
 print(json.dumps({id(o): o.label for o in gc.get_objects() if type(o) is Target}), flush=True)
