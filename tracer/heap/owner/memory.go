@@ -16,8 +16,10 @@ type Memory interface {
 
 const (
 	pageSize = 4096
-	// maxPages bounds the pages that are kept in each of two generations.
+	// maxPages bounds the young pages that are kept, and twice that the old ones.
 	maxPages = 24 << 20 / pageSize
+	// together is how many pages are read together.
+	together = 8
 )
 
 // pages are the parts of a memory that were read.
@@ -44,7 +46,7 @@ func newPages(ctx context.Context, from Memory, limit int64) *pages {
 
 // forget makes later reads see the memory as it is then.
 func (p *pages) forget() {
-	p.young, p.old = make(map[uint64]*[pageSize]byte), nil
+	p.young, p.old = make(map[uint64]*[pageSize]byte), make(map[uint64]*[pageSize]byte)
 	p.last, p.lastAt = nil, 1
 }
 
@@ -55,7 +57,7 @@ func (p *pages) page(at uint64) *[pageSize]byte {
 	}
 	page, known := p.young[at]
 	if !known {
-		if len(p.young) >= maxPages {
+		if len(p.young) >= maxPages || len(p.old) >= 2*maxPages {
 			for _, unused := range p.old {
 				if unused != nil {
 					p.free = append(p.free, unused)
@@ -74,23 +76,52 @@ func (p *pages) page(at uint64) *[pageSize]byte {
 	return page
 }
 
+// readPage reads a page and those after it, because a call costs more than reading them. They count
+// as old.
 func (p *pages) readPage(at uint64) *[pageSize]byte {
-	if p.left -= pageSize; p.left < 0 && p.err == nil {
+	if p.left <= 0 && p.err == nil {
 		p.err = errTooMuch
 	}
 	if p.err != nil {
 		return nil
 	}
-	page := new([pageSize]byte)
-	if n := len(p.free); n > 0 {
-		page, p.free = p.free[n-1], p.free[:n-1]
+	parts := make([]host.Range, 0, together)
+	for next := at; len(parts) < together; next += pageSize {
+		if next != at && p.has(next) {
+			break
+		}
+		page := new([pageSize]byte)
+		if n := len(p.free); n > 0 {
+			page, p.free = p.free[n-1], p.free[:n-1]
+		}
+		parts = append(parts, host.Range{Address: next, Data: page[:]})
 	}
-	done, err := p.from.Memory(p.ctx, []host.Range{{Address: at, Data: page[:]}})
-	if p.err = err; done == 0 || err != nil {
-		p.free = append(p.free, page)
+	done, err := p.from.Memory(p.ctx, parts)
+	if p.err = err; err != nil {
+		done = 0
+	}
+	p.left -= int64(max(done, 1)) * pageSize
+	for i, part := range parts {
+		page := (*[pageSize]byte)(part.Data)
+		switch {
+		case i >= done:
+			p.free = append(p.free, page)
+		case i > 0:
+			p.old[part.Address] = page
+		}
+	}
+	if done == 0 {
 		return nil
 	}
-	return page
+	return (*[pageSize]byte)(parts[0].Data)
+}
+
+func (p *pages) has(at uint64) bool {
+	if _, young := p.young[at]; young {
+		return true
+	}
+	_, old := p.old[at]
+	return old
 }
 
 // read fills b, and reports whether all of it could be read.

@@ -21,13 +21,18 @@ type Holder struct {
 	Tensor Tensor
 }
 
-// maxFiles bounds the mapped files that are looked at.
-const maxFiles = 512
+const (
+	// maxFiles bounds the mapped files that are looked at.
+	maxFiles = 512
+	// tensorBytes is how much is read of tensors.
+	tensorBytes = 4 << 30
+)
 
 // A process has the files that its Python and its ttnn consist of.
 type process struct {
 	heap    *Heap
 	tensors *Tensors
+	read    *pages // of the tensors
 	files   []*symbolize.ELF
 }
 
@@ -62,6 +67,7 @@ func Holders(ctx context.Context, readers *host.Readers, pid int, wanted map[uin
 		return missing == 0
 	})
 	holders := make(map[uint64]Holder)
+	p.read.forget()
 	for _, o := range found {
 		t, failed := p.tensors.Read(o.Object) // a second time
 		if before, known := holders[t.Buffer]; known && (t.View || !before.Tensor.View) {
@@ -81,10 +87,8 @@ func open(ctx context.Context, readers *host.Readers, pid int) (p *process, err 
 		return nil, err
 	}
 	memory := readers.Of(pid)
-	p = &process{tensors: &Tensors{Machine: &accessor.Machine{Read: func(at uint64, b []byte) bool {
-		done, err := memory.Memory(ctx, []host.Range{{Address: at, Data: b}})
-		return err == nil && done == 1
-	}}}}
+	p = &process{read: newPages(ctx, memory, tensorBytes)}
+	p.tensors = &Tensors{Machine: &accessor.Machine{Read: p.read.read}}
 	for _, m := range maps[:min(len(maps), maxFiles)] {
 		base := path.Base(m.Path)
 		library := strings.HasPrefix(base, "libtt_metal") || strings.Contains(base, "ttnncpp")
