@@ -102,8 +102,8 @@ func NewBlackBox(o Options, state *aggregate.State) (*BlackBox, error) {
 		return fail(err)
 	}
 	info, err := b.folder.Stat(".")
-	if err == nil && (!place.Ours(info) || info.Mode().Perm()&0o077 != 0) {
-		err = errors.New("other users can use this folder: name one that does not exist, or chmod 700 your own")
+	if err == nil {
+		err = checkFolder(info)
 	}
 	if err == nil {
 		if !recording.IsRecording(filepath.Join(b.path, recentName)) { // damaged when the host went down
@@ -117,6 +117,14 @@ func NewBlackBox(o Options, state *aggregate.State) (*BlackBox, error) {
 		return fail(err)
 	}
 	return b, nil
+}
+
+// checkFolder returns an error for a folder that other users can use.
+func checkFolder(info fs.FileInfo) error {
+	if place.Ours(info) && info.Mode().Perm()&0o077 == 0 {
+		return nil
+	}
+	return errors.New("other users can use this folder: name one that does not exist, or chmod 700 your own")
 }
 
 // Take takes an event, after it was applied to the state.

@@ -82,6 +82,11 @@ func (o *Options) Check(c *cobra.Command) error {
 	case o.Keep > 0 && o.MaxSize == 0:
 		return errors.New("--keep is about several files: give --max-size too")
 	}
+	if info, err := os.Stat(o.CrashDir); err == nil && o.CrashDir != "" {
+		if err := checkFolder(info); err != nil { // and again when it is used
+			return fmt.Errorf("--crash-dir %s: %w", o.CrashDir, err)
+		}
+	}
 	return nil
 }
 
