@@ -12,28 +12,21 @@ import (
 
 // findOwners looks for who holds the Buffers of a process, whose ids are given by their addresses.
 func (f *finder) findOwners(ctx context.Context, pid int, ids map[uint64]uint64) {
-	wanted := make(map[uint64]bool, len(ids))
-	for object := range ids {
-		wanted[object] = true
-	}
-	holders, _, err := owner.Holders(ctx, f.reads.readers, pid, wanted)
+	holders, _, err := owner.Holders(ctx, f.reads.readers, pid, ids)
 	if err != nil && !errors.Is(err, owner.ErrNoPython) && ctx.Err() == nil && host.Running(pid) {
 		f.warn(fmt.Sprintf("process %d: not all owners of its buffers were found: %v", pid, err))
 	}
 	list := make([]event.Event, 0, len(holders))
-	objects := make([]uint64, 0, len(holders))
 	for object, h := range holders {
 		list = append(list, event.Event{
-			Kind: event.Owner, PID: pid, TID: pid, BufferID: ids[object], Cause: h.Path.String(), Message: h.Tensor.String(),
+			Kind: event.Owner, PID: pid, TID: pid, BufferID: ids[object], Object: object, Cause: h.Path.String(), Message: h.Tensor.String(),
 		})
-		objects = append(objects, object)
 	}
 	f.inbox.add(found{host.Now(), func(d *decoder) bool {
 		n := min(len(list), max(0, maxTaken-d.taken))
 		d.taken += n
-		d.reportOwners(list[:n], objects)
-		list, objects = list[n:], objects[n:]
-		if len(list) > 0 {
+		d.reportOwners(list[:n])
+		if list = list[n:]; len(list) > 0 {
 			return false
 		}
 		f.late.searching.Add(-1)
@@ -42,14 +35,13 @@ func (f *finder) findOwners(ctx context.Context, pid int, ids map[uint64]uint64)
 }
 
 // reportOwners reports the owners of buffers that are still live.
-func (d *decoder) reportOwners(list []event.Event, objects []uint64) {
-	for i := range list {
-		e := list[i]
+func (d *decoder) reportOwners(list []event.Event) {
+	for _, e := range list {
 		p := d.processes[e.PID]
 		if p == nil {
 			return
 		}
-		if live, ok := p.live[objects[i]]; ok && live.id == e.BufferID {
+		if live, ok := p.live[e.Object]; ok && live.id == e.BufferID {
 			e.TimeNs = max(d.newest, d.queue.released)
 			d.emit(e)
 		}

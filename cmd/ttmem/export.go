@@ -179,25 +179,19 @@ func (o *exportOptions) check(c *cobra.Command) (*exportFormat, error) {
 
 // choosePath names the output if the user did not.
 func (x *exportJob) choosePath() error {
-	flag := "-o "
 	if info, err := os.Stdout.Stat(); x.path == "" && err == nil && x.format.text &&
 		(info.Mode().IsRegular() || info.Mode()&os.ModeNamedPipe != 0) {
 		x.path = "-"
 	}
-	if x.path == "" {
-		flag = ""
-		x.path = strings.TrimSuffix(x.source.File, ".ttmem") + x.format.extension
-		if x.source.File == "-" {
-			x.path = "recording" + x.format.extension
-		}
-		if _, err := os.Lstat(x.path); err == nil {
-			return fmt.Errorf("%s exists: name another file, or replace it with -o %s", x.path, x.path)
-		}
+	recording := x.source.File
+	if x.path == "" && recording == "-" {
+		recording = "recording"
 	}
-	in, err := os.Stat(x.source.File)
+	var err error
+	if x.path, err = outputPath(x.path, recording, x.format.extension); err != nil {
+		return err
+	}
 	switch {
-	case err == nil && in.Mode().IsRegular() && output.Names(x.path, in):
-		return fmt.Errorf("%s%s is the file that is read: name another", flag, x.path)
 	case x.path != "-":
 	case x.format.folder:
 		return fmt.Errorf("-o -: %s writes a folder: name one", x.to)
@@ -205,6 +199,22 @@ func (x *exportJob) choosePath() error {
 		return fmt.Errorf("-o -: %s is binary, and standard output is a terminal: name a file", x.to)
 	}
 	return nil
+}
+
+// outputPath returns the path of what is made of a recording: as the user named it or, if that is "",
+// beside the recording. It never is the recording.
+func outputPath(path, recording, extension string) (string, error) {
+	if path == "" {
+		path = strings.TrimSuffix(recording, ".ttmem") + extension
+		if _, err := os.Lstat(path); err == nil {
+			return "", fmt.Errorf("%s exists: name another file, or replace it with -o %s", path, path)
+		}
+		return path, nil
+	}
+	if in, err := os.Stat(recording); err == nil && in.Mode().IsRegular() && output.Names(path, in) {
+		return "", fmt.Errorf("-o %s is the file that is read: name another", path)
+	}
+	return path, nil
 }
 
 func runExport(c *cobra.Command, o *exportOptions) error {

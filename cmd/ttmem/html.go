@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -175,18 +174,12 @@ func (o *htmlOptions) play(p *web.Page, state *aggregate.State, since, until uin
 
 // choosePath names the page if the user did not.
 func (o *htmlOptions) choosePath() error {
-	if o.output == "" {
-		if o.source.File == "-" {
-			return errors.New("a recording on standard input: name the page with -o")
-		}
-		o.output = strings.TrimSuffix(o.source.File, ".ttmem") + ".html"
-		if _, err := os.Lstat(o.output); err == nil {
-			return fmt.Errorf("%s exists: name another file, or replace it with -o %s", o.output, o.output)
-		}
-		return nil
+	if o.output == "" && o.source.File == "-" {
+		return errors.New("a recording on standard input: name the page with -o")
 	}
-	if in, err := os.Stat(o.source.File); err == nil && in.Mode().IsRegular() && output.Names(o.output, in) {
-		return fmt.Errorf("-o %s is the file that is read: name another", o.output)
+	var err error
+	if o.output, err = outputPath(o.output, o.source.File, ".html"); err != nil {
+		return err
 	}
 	if o.output == "-" && term.IsTerminal(os.Stdout) {
 		return errors.New("-o -: standard output is a terminal: name a file")

@@ -78,7 +78,7 @@ func (b *bench) search(p *program, objects int) error {
 }
 
 // meanwhile compares rounds of the program with and without a search beside them, in turn.
-func (b *bench) meanwhile(p *program, readers *host.Readers, wanted map[uint64]bool) error {
+func (b *bench) meanwhile(p *program, readers *host.Readers, wanted map[uint64]uint64) error {
 	var alone, beside []float64
 	for i := range b.rounds {
 		progress("round %d of %d", i+1, b.rounds)
@@ -110,20 +110,23 @@ func (b *bench) meanwhile(p *program, readers *host.Readers, wanted map[uint64]b
 }
 
 // liveBuffers returns the addresses of the live Buffers of a process.
-func (b *bench) liveBuffers(pid int) (map[uint64]bool, error) {
+func (b *bench) liveBuffers(pid int) (map[uint64]uint64, error) {
 	text, err := exec.Command(b.ttmem, "dump", "-p", strconv.Itoa(pid), "--json").Output()
 	if err != nil {
 		return nil, fmt.Errorf("ttmem dump: %w", err)
 	}
 	var dump struct {
-		Buffers []struct{ Object uint64 }
+		Buffers []struct {
+			Object uint64
+			ID     uint64 `json:"buffer_id"`
+		}
 	}
 	if err := json.Unmarshal(text, &dump); err != nil {
 		return nil, err
 	}
-	wanted := make(map[uint64]bool)
+	wanted := make(map[uint64]uint64)
 	for _, one := range dump.Buffers {
-		wanted[one.Object] = true
+		wanted[one.Object] = one.ID
 	}
 	return wanted, nil
 }

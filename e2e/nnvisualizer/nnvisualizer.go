@@ -32,7 +32,7 @@ type Server struct{ address string }
 // Start starts one, and installs it first if the cache has none. The test's end ends it.
 func Start(t *testing.T) *Server {
 	t.Helper()
-	bin, err := rig.Tool(t.Context(), "ttnn-visualizer", version, os.Stderr)
+	python, err := rig.PythonWith(t.Context(), "3.10", os.Stderr, "ttnn-visualizer=="+version)
 	qt.Assert(t, qt.IsNil(err))
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	qt.Assert(t, qt.IsNil(err))
@@ -41,7 +41,7 @@ func Start(t *testing.T) *Server {
 	host, port, _ := net.SplitHostPort(address)
 	home := t.TempDir()
 	// as the program ttnn-visualizer does, which would not end with this process
-	cmd := exec.Command(filepath.Join(bin, "gunicorn"), "-k", "gevent", "-w", "1", "-b", address, "ttnn_visualizer.app:create_app()")
+	cmd := exec.Command(filepath.Join(filepath.Dir(python), "gunicorn"), "-k", "gevent", "-w", "1", "-b", address, "ttnn_visualizer.app:create_app()")
 	cmd.Env = append(os.Environ(), "HOME="+home, "APP_DATA_DIRECTORY="+home, "REPORT_DATA_DIRECTORY="+home,
 		"FLASK_ENV=production", "HOST="+host, "PORT="+port, "USAGE_RECORDING_DISABLED=true")
 	var output bytes.Buffer

@@ -29,7 +29,9 @@ func PythonWith(ctx context.Context, version string, to io.Writer, packages ...s
 	}
 	defer unlock()
 	if _, err := os.Stat(ready); err == nil {
-		return python, nil
+		if _, err := os.Stat(python); err == nil { // not gone with another interpreter
+			return python, nil
+		}
 	}
 	_, base, err := findPython(ctx, []string{version})
 	if err != nil {
@@ -60,7 +62,7 @@ func NpmPackage(ctx context.Context, name, version string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, "npm", name+"-"+version)
+	dir := filepath.Join(cache, "npm", name+"@"+version)
 	unlock, err := Lock(ctx, dir+".lock", func() {})
 	if err != nil {
 		return "", err

@@ -40,8 +40,6 @@ type Heap struct {
 	// Attributes says where the attributes of an instance are, and Keys how a dict is built.
 	Attributes Attributes
 	Keys       Keys
-	// Tagged is true if variables of frames have tags in their lowest 2 bits.
-	Tagged bool
 }
 
 // CellKinds are the bits of a kind of variable that is a cell.

@@ -228,7 +228,7 @@ type Event struct {
 
 	// BufferID is Buffer::unique_id_, unique within a process. Alloc, Free.
 	BufferID uint64
-	// Object is the Buffer's address in the process. Alloc, Free.
+	// Object is the Buffer's address in the process. Alloc, Free, Owner.
 	Object uint64
 	// Allocator is the address of the allocator in the process. All its buffers
 	// end together. Alloc, Free, AllocFailed, DeviceOpen, DeviceClose.

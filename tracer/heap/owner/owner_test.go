@@ -212,7 +212,7 @@ func interpreters(t *testing.T) (list []rig.Interpreter) {
 		}
 	}
 	if len(list) == 0 {
-		t.Skip("no CPython 3.10 to 3.13: neither pyenv nor PATH has one")
+		t.Fatal("no CPython 3.10 to 3.13: neither pyenv nor PATH has one")
 	}
 	return list
 }

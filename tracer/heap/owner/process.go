@@ -42,29 +42,24 @@ func (p *process) close() {
 	}
 }
 
-// Holders returns who holds the wanted Buffers of a process, by their addresses. It reads the
+// Holders returns who holds Buffers of a process, by their addresses. buffers has their ids. It reads the
 // process's memory while it goes on. The error says why the search ended early; the holders that
 // were found are right in any case.
-func Holders(ctx context.Context, readers *host.Readers, pid int, wanted map[uint64]bool) (map[uint64]Holder, Cost, error) {
+func Holders(ctx context.Context, readers *host.Readers, pid int, buffers map[uint64]uint64) (map[uint64]Holder, Cost, error) {
 	p, err := open(ctx, readers, pid)
 	if err != nil {
 		return nil, Cost{}, err
 	}
 	defer p.close()
 	first := make(map[uint64]uint64) // the Buffer of each tensor
-	missing := len(wanted)
-	seen := make(map[uint64]bool)
+	seen := make(map[uint64]bool)    // Buffers
 	found, cost, err := p.heap.Find(ctx, Limits{}, func(instance uint64) (enough bool) {
 		t, err := p.tensors.Read(instance)
-		if err != nil || !wanted[t.Buffer] {
+		if _, wanted := buffers[t.Buffer]; err != nil || !wanted {
 			return false
 		}
-		first[instance] = t.Buffer
-		if !seen[t.Buffer] {
-			seen[t.Buffer] = true
-			missing--
-		}
-		return missing == 0
+		first[instance], seen[t.Buffer] = t.Buffer, true
+		return len(seen) == len(buffers)
 	})
 	holders := make(map[uint64]Holder)
 	p.read.forget()
@@ -73,7 +68,7 @@ func Holders(ctx context.Context, readers *host.Readers, pid int, wanted map[uin
 		if before, known := holders[t.Buffer]; known && (t.View || !before.Tensor.View) {
 			continue
 		}
-		if failed == nil && wanted[t.Buffer] && first[o.Object] == t.Buffer {
+		if buffer, known := first[o.Object]; known && failed == nil && buffer == t.Buffer {
 			holders[t.Buffer] = Holder{o.Path, t}
 		}
 	}

@@ -3,6 +3,7 @@ package owner
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -111,23 +112,16 @@ func TestTensorsAreWhatTheLibrarySays(t *testing.T) {
 					field += uint64(int64(add))
 					if i < len(address)-1 {
 						qt.Assert(t, qt.IsTrue(machine.Read(field, b[:])))
-						field = le(b[:])
+						field = binary.LittleEndian.Uint64(b[:])
 					}
 				}
 				qt.Assert(t, qt.IsTrue(machine.Read(field, b[:])))
 				t.Logf("%-40s %s", names[at], &got)
-				qt.Check(t, qt.Equals(le(b[:]), want.Address))
+				qt.Check(t, qt.Equals(binary.LittleEndian.Uint64(b[:]), want.Address))
 				qt.Check(t, qt.DeepEquals(got.Shape, want.Shape))
 				qt.Check(t, qt.Equals(got.DType, dtypeOf[want.DType]))
 				qt.Check(t, qt.Equals(got.Layout, want.Layout))
 			}
 		})
 	}
-}
-
-func le(b []byte) (v uint64) {
-	for i, c := range b {
-		v |= uint64(c) << (8 * i)
-	}
-	return v
 }
