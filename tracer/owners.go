@@ -19,7 +19,7 @@ func (f *finder) findOwners(ctx context.Context, pid int, ids map[uint64]uint64)
 	list := make([]event.Event, 0, len(holders))
 	for object, h := range holders {
 		list = append(list, event.Event{
-			Kind: event.Owner, PID: pid, TID: pid, BufferID: ids[object], Object: object, Cause: h.Path.String(), Message: h.Tensor.String(),
+			Kind: event.Owner, PID: pid, TID: pid, BufferID: ids[object], Object: object, Cause: h.Path, Message: h.Tensor,
 		})
 	}
 	f.inbox.add(found{host.Now(), func(d *decoder) bool {
