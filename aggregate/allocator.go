@@ -86,7 +86,12 @@ func (s *State) closeDevice(e *event.Event) {
 func (s *State) closeArena(p *process, a *arena, now uint64) {
 	s.noteEnds(p, a, now)
 	count := s.endIn(p, a.set, a, now, event.ReasonDeviceClose)
-	p.buffers.RemoveAll(count, func(b *buffer) bool { return b.arena == a })
+	p.buffers.RemoveAll(count, func(b *buffer) bool {
+		if b.arena == a {
+			delete(p.owners, b.id)
+		}
+		return b.arena == a
+	})
 	a.closed = true
 	p.name.run.Open = p.buffers.Len() > 0
 	delete(a.set.arenas, a.allocator)
