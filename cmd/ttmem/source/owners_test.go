@@ -78,7 +78,7 @@ func ownedRecording(t *testing.T, checkpoints bool) string {
 // TestAMomentHasTheOwnersThatWereFoundLater: of the buffers that were live at it, the newest ones, and
 // none of another process.
 func TestAMomentHasTheOwnersThatWereFoundLater(t *testing.T) {
-	for _, r := range []Recording{
+	for _, r := range []*Recording{
 		{Path: ownedRecording(t, false)}, {Path: ownedRecording(t, true)},
 		{Path: ownedRecording(t, true), Whole: true}, {Path: ownedRecording(t, true), PIDs: []int{7}},
 	} {
