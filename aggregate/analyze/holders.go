@@ -1,0 +1,87 @@
+package analyze
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
+)
+
+// Holders are who holds the live buffers of call sites. The zero value knows of none.
+type Holders struct {
+	sites map[memory.SiteKey][]ownedBuffer
+}
+
+// An ownedBuffer is a buffer with the path of its owner without indices.
+type ownedBuffer struct {
+	*memory.Buffer
+	path string
+}
+
+// A Holder is who holds some buffers of a call site, with indices left out of the path. The tensor
+// is "" if they differ. Without a path it is the buffers whose owners are not known.
+type Holder struct {
+	memory.Owner
+	memory.Amount
+}
+
+// Now is a time after all events.
+const Now = math.MaxUint64
+
+// HoldersOf returns who holds the live buffers of a state.
+func HoldersOf(s *aggregate.State) Holders {
+	owned := s.Owned()
+	h := Holders{make(map[memory.SiteKey][]ownedBuffer)}
+	folded := make(map[string]string)
+	for i := range owned {
+		b := &owned[i]
+		if b.Path == "" {
+			continue
+		}
+		path, ok := folded[b.Path]
+		if !ok {
+			path = name.FoldOwner(b.Path)
+			folded[b.Path] = path
+		}
+		site := b.Site()
+		h.sites[site.Key()] = append(h.sites[site.Key()], ownedBuffer{b, path})
+	}
+	return h
+}
+
+// Split returns who holds the buffers of a call site that were live at a time, the most bytes first;
+// nil if that is not known of any. The bytes are on each chip or, with perBank, in each bank.
+func (h *Holders) Split(s *memory.Site, all memory.Amount, atNs uint64, perBank bool) (list []Holder) {
+	if len(h.sites) == 0 {
+		return nil
+	}
+	index := make(map[string]int)
+	for _, b := range h.sites[s.Key()] {
+		if !b.BeforeAttach && b.SinceNs > atNs {
+			continue
+		}
+		i, ok := index[b.path]
+		if !ok {
+			i = len(list)
+			index[b.path] = i
+			list = append(list, Holder{Owner: memory.Owner{Path: b.path, Tensor: b.Tensor}})
+		}
+		one := memory.Amount{Count: 1, Bytes: b.BytesPerBank}
+		if !perBank {
+			one.Bytes *= uint64(b.Banks)
+		}
+		list[i].Add(one)
+		all.Sub(memory.Amount{Count: min(all.Count, 1), Bytes: min(all.Bytes, one.Bytes)})
+		if list[i].Tensor != b.Tensor {
+			list[i].Tensor = ""
+		}
+	}
+	slices.SortFunc(list, func(a, b Holder) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Path, b.Path)) })
+	if len(list) > 0 && all.Count > 0 {
+		list = append(list, Holder{Amount: all})
+	}
+	return list
+}

@@ -1,0 +1,90 @@
+package alloc
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page"
+)
+
+// HeldBy says who holds a buffer: held by model.layers[3].wq · bf16[32,32] TILE. It is "" if nothing
+// is known of that.
+func HeldBy(o memory.Owner, separator string) string {
+	text := page.Clean(o.Tensor)
+	if o.Path != "" {
+		text = "held by " + page.Clean(o.Path)
+		if o.Tensor != "" {
+			text += separator + page.Clean(o.Tensor)
+		}
+	}
+	return text
+}
+
+// Line is the title of a row with who holds it. That replaces a call stack that is not known.
+func (n *Namer) Line(a *Row, separator string) string {
+	title, held := a.WithCaller(n.Title(a, separator)), HeldBy(a.Owner, separator)
+	switch {
+	case held == "":
+		return title
+	case a.Stack == nil && a.Owner.Path != "":
+		return held
+	}
+	return title + ", " + held
+}
+
+// Holders are who holds the buffers of a row, the most bytes first.
+type Holders []analyze.Holder
+
+// Add adds those of another row.
+func (h *Holders) Add(other Holders) {
+	list := slices.Clone(*h)
+	for _, one := range other {
+		i := slices.IndexFunc(list, func(known analyze.Holder) bool { return known.Path == one.Path })
+		if i < 0 {
+			list = append(list, one)
+			continue
+		}
+		if list[i].Add(one.Amount); list[i].Tensor != one.Tensor {
+			list[i].Tensor = ""
+		}
+	}
+	slices.SortStableFunc(list, func(a, b analyze.Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	*h = list
+}
+
+// Text names the holder of the most bytes: held by model.layers[*].wq, and 2 more. It is "" if none is
+// known.
+func (h Holders) Text(separator string) string {
+	if len(h) == 0 {
+		return ""
+	}
+	text := HeldBy(h[0].Owner, separator)
+	if len(h) > 1 {
+		text += fmt.Sprintf(", and %s more", page.Grouped(len(h)-1))
+	}
+	return text
+}
+
+// A Part is buffers of a call site, with who holds them unless the row has an owner.
+type Part struct {
+	Row
+	memory.Amount
+	Holders
+}
+
+// Split returns the parts of a call site: without a stack, or by owner, one for each of its holders,
+// and otherwise one with all of them. holders are those that analyze.Holders.Split returns.
+func Split(a Row, all memory.Amount, holders []analyze.Holder, by string) (parts []Part) {
+	if len(holders) == 0 || a.Stack != nil && by != "owner" {
+		known := slices.DeleteFunc(slices.Clone(holders), func(h analyze.Holder) bool { return h.Path == "" })
+		return []Part{{a, all, known}}
+	}
+	for _, h := range holders {
+		a.Owner = h.Owner
+		parts = append(parts, Part{a, h.Amount, nil})
+	}
+	return parts
+}
