@@ -26,6 +26,8 @@ type ownedBuffer struct {
 type Holder struct {
 	memory.Owner
 	memory.Amount
+	// Buffers are those that it holds, with their own paths.
+	Buffers []*memory.Buffer
 }
 
 // Now is a time after all events.
@@ -74,6 +76,7 @@ func (h *Holders) Split(s *memory.Site, all memory.Amount, atNs uint64, perBank 
 			one.Bytes *= uint64(b.Banks)
 		}
 		list[i].Add(one)
+		list[i].Buffers = append(list[i].Buffers, b.Buffer)
 		all.Sub(memory.Amount{Count: min(all.Count, 1), Bytes: min(all.Bytes, one.Bytes)})
 		if list[i].Tensor != b.Tensor {
 			list[i].Tensor = ""

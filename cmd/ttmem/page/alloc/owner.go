@@ -3,6 +3,7 @@ package alloc
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 
 	"ttmem/aggregate/analyze"
@@ -47,6 +48,7 @@ func (h *Holders) Add(other Holders) {
 			list = append(list, one)
 			continue
 		}
+		list[i].Buffers = slices.Concat(list[i].Buffers, one.Buffers)
 		if list[i].Add(one.Amount); list[i].Tensor != one.Tensor {
 			list[i].Tensor = ""
 		}
@@ -68,7 +70,7 @@ func (h Holders) Text(separator string) string {
 	return text
 }
 
-// A Part is buffers of a call site, with who holds them unless the row has an owner.
+// A Part is buffers of a call site, with who holds them.
 type Part struct {
 	Row
 	memory.Amount
@@ -78,13 +80,20 @@ type Part struct {
 // Split returns the parts of a call site: without a stack, or by owner, one for each of its holders,
 // and otherwise one with all of them. holders are those that analyze.Holders.Split returns.
 func Split(a Row, all memory.Amount, holders []analyze.Holder, by string) (parts []Part) {
-	if len(holders) == 0 || a.Stack != nil && by != "owner" {
-		known := slices.DeleteFunc(slices.Clone(holders), func(h analyze.Holder) bool { return h.Path == "" })
-		return []Part{{a, all, known}}
+	known := func(list []analyze.Holder) Holders {
+		return slices.DeleteFunc(slices.Clone(list), func(h analyze.Holder) bool { return h.Path == "" })
 	}
-	for _, h := range holders {
+	if len(holders) == 0 || a.Stack != nil && by != "owner" {
+		return []Part{{a, all, known(holders)}}
+	}
+	for i, h := range holders {
 		a.Owner = h.Owner
-		parts = append(parts, Part{a, h.Amount, nil})
+		parts = append(parts, Part{a, h.Amount, known(holders[i : i+1])})
 	}
 	return parts
+}
+
+// MatchedBy reports whether a pattern matches one of them.
+func (h Holders) MatchedBy(pattern *regexp.Regexp) bool {
+	return slices.ContainsFunc(h, func(one analyze.Holder) bool { return pattern.MatchString(one.Path) })
 }

@@ -62,7 +62,9 @@ func (p *Page) rows(parts []part, others uint64, lines bool) (rows []*row) {
 		one := &parts[i]
 		r := &row{count: one.Count, bytes: one.Amount.Bytes}
 		if p.By == "stack" {
-			r.pid, r.Look, r.holders = one.PID, p.names.Look(&one.Row, one.PID), one.Holders
+			if r.pid, r.Look = one.PID, p.names.Look(&one.Row, one.PID); one.Owner.Path == "" {
+				r.holders = one.Holders
+			}
 		} else {
 			r.Text = p.key(&one.Row)
 		}

@@ -50,7 +50,7 @@ type site struct {
 
 func (s *source) site() site {
 	one := site{Bytes: s.Bytes, Count: s.Count, Region: s.region, Name: s.Name.String(), Callers: s.Callers, BeforeAttach: s.beforeAttach}
-	if one.Owner, one.Tensor = s.owner.Path, s.owner.Tensor; len(s.holders) == 1 && s.holders[0].Count == s.Count {
+	if len(s.holders) == 1 && s.holders[0].Count == s.Count {
 		one.Owner, one.Tensor = s.holders[0].Path, s.holders[0].Tensor
 	}
 	if s.kind != event.NotStatic {

@@ -28,8 +28,8 @@ type source struct {
 	kind event.StaticKind
 	// region is "" if it needs no mention.
 	region string
-	// owner is that of all buffers; holders are those of buffers with a stack.
-	owner   memory.Owner
+	// held is true if the holder is in place of a call stack that is not known.
+	held    bool
 	holders alloc.Holders
 }
 
@@ -45,7 +45,7 @@ func newSources(s *memory.Site, a memory.Amount, region string, holders []analyz
 	for _, part := range alloc.Split(row, a, holders, "") {
 		list = append(list, &source{
 			Amount: part.Amount, Look: names.Look(&part.Row, s.Static, region), beforeAttach: s.BeforeAttach, kind: s.Static, region: region,
-			owner: part.Owner, holders: part.Holders,
+			held: part.Owner.Path != "", holders: part.Holders,
 		})
 	}
 	return list
@@ -122,9 +122,9 @@ func (r *report) source(s *source, figures string) {
 		figures, columns = page.Blank(belowColumns), r.width-belowColumns
 	}
 	figures = r.Paint(page.Dim, figures)
-	held := s.holders.Text(r.Separator())
-	if held != "" {
-		held = ", " + held
+	held := ""
+	if len(s.holders) > 0 && !s.held {
+		held = ", " + s.holders.Text(r.Separator())
 	}
 	for _, both := range []string{r.calls(line, caller), r.calls(line, page.InFileOf(line, caller))} {
 		switch {
