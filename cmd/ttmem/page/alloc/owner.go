@@ -41,10 +41,17 @@ type Holders []analyze.Holder
 
 // Add adds those of another row.
 func (h *Holders) Add(other Holders) {
+	if len(other) == 0 {
+		return
+	}
 	list := slices.Clone(*h)
+	index := make(map[string]int, len(list))
+	for i := range list {
+		index[list[i].Path] = i
+	}
 	for _, one := range other {
-		i := slices.IndexFunc(list, func(known analyze.Holder) bool { return known.Path == one.Path })
-		if i < 0 {
+		i, known := index[one.Path]
+		if !known {
 			list = append(list, one)
 			continue
 		}
