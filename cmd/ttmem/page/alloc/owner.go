@@ -8,6 +8,7 @@ import (
 
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 )
 
@@ -47,15 +48,16 @@ func (h *Holders) Add(other Holders) {
 	list := slices.Clone(*h)
 	index := make(map[string]int, len(list))
 	for i := range list {
-		index[list[i].Path] = i
+		index[name.FoldOwner(list[i].Path)] = i
 	}
 	for _, one := range other {
-		i, known := index[one.Path]
+		path := name.FoldOwner(one.Path)
+		i, known := index[path]
 		if !known {
 			list = append(list, one)
 			continue
 		}
-		list[i].Buffers = slices.Concat(list[i].Buffers, one.Buffers)
+		list[i].Path, list[i].Buffers = path, slices.Concat(list[i].Buffers, one.Buffers)
 		if list[i].Add(one.Amount); list[i].Tensor != one.Tensor {
 			list[i].Tensor = ""
 		}

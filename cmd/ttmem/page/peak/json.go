@@ -76,7 +76,7 @@ type holderJSON struct {
 	BeforeAttach bool    `json:"before_attach,omitempty"`
 	Bytes        uint64  `json:"bytes"`
 	Count        uint64  `json:"count"`
-	// Owner, without indices, and Tensor are left out if they are not known or differ.
+	// Owner and Tensor are left out if they are not known or differ.
 	Owner  string `json:"owner,omitempty"`
 	Tensor string `json:"tensor,omitempty"`
 	alloc.Named
