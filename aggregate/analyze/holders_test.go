@@ -110,3 +110,20 @@ func TestProfilesByOwner(t *testing.T) {
 [unknown] (7);device 1;DRAM;model.layers[*].wq 2
 `))
 }
+
+// TestPartsByOwner: what a comparison counts is apart by owner, and adds up.
+func TestPartsByOwner(t *testing.T) {
+	s, _ := held()
+	var parts analyze.Parts
+	parts.AddLive(s, func(int, event.Region) bool { return true })
+	got := make(map[string]memory.Amount)
+	for _, p := range parts.List {
+		sum := got[p.Owner]
+		sum.Add(p.Amount)
+		got[p.Owner] = sum
+	}
+	qt.Check(t, qt.DeepEquals(got, map[string]memory.Amount{
+		"": {Count: 1, Bytes: 1000}, "model.layers[*].wq": {Count: 2, Bytes: 2000},
+		"m.debug[*]": {Count: 2, Bytes: 2000}, "local x of step()": {Count: 1, Bytes: 1000},
+	}))
+}
