@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
@@ -105,4 +106,11 @@ func Split(a Row, all memory.Amount, holders []analyze.Holder, by string) (parts
 // MatchedBy reports whether a pattern matches one of them.
 func (h Holders) MatchedBy(pattern *regexp.Regexp) bool {
 	return slices.ContainsFunc(h, func(one analyze.Holder) bool { return pattern.MatchString(one.Path) })
+}
+
+// Growth says how a container of leaked buffers grew: m.debug[…]: 176 → 340 → 504 tensors.
+func Growth(p page.Painter, c *analyze.Container) string {
+	arrow, h := p.Pick(" → ", " -> "), c.Held
+	return fmt.Sprintf("%s: %d%s%d%s%s", strings.ReplaceAll(page.Clean(c.Owner), "…", p.Pick("…", "...")),
+		h[0], arrow, h[1], arrow, page.Count(h[2], "tensor"))
 }

@@ -80,14 +80,14 @@ type blocking struct {
 // blame is the memory allocated by one call stack.
 type blame struct {
 	amount
-	LowestAddress uint64       `json:"lowest_address"`
-	EndAddress    uint64       `json:"end_address"`
-	BeforeAttach  bool         `json:"before_attach,omitempty"`
-	Name          string       `json:"name"`
-	Kept          string       `json:"kept,omitempty"` // what of the runtime retains it
+	LowestAddress uint64 `json:"lowest_address"`
+	EndAddress    uint64 `json:"end_address"`
+	BeforeAttach  bool   `json:"before_attach,omitempty"`
+	Name          string `json:"name"`
+	Kept          string `json:"kept,omitempty"` // what of the runtime retains it
 	// HeldBy are who holds it, the most bytes first, as far as that is known.
-	HeldBy []holder `json:"held_by,omitempty"`
-	Stack         *event.Stack `json:"stack,omitempty"`
+	HeldBy []holder     `json:"held_by,omitempty"`
+	Stack  *event.Stack `json:"stack,omitempty"`
 }
 
 // holder is who holds some of the buffers.

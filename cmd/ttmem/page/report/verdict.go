@@ -8,6 +8,7 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/oom"
 	"ttmem/tracer/event"
 )
@@ -106,6 +107,9 @@ func (r *report) leaks() {
 	case len(list) > 0:
 		r.line(r.Paint(page.BoldRed, fmt.Sprintf("%s leaked: %s from %s", page.Bytes(sum.Bytes),
 			page.Count(sum.Count, "buffer"), page.Count(uint64(len(r.leaked)), "call site"))))
+		if c := analyze.LargestContainer(page.Each(r.leaked, func(v analyze.Verdict) []analyze.Container { return v.Containers })); c != nil {
+			r.line("  held by ", r.cut(alloc.Growth(r.Painter, c), r.width-10))
+		}
 		r.sources(folded(list, true), r.most.leaks, 0, page.Bytes)
 	case len(r.doubts()) > 0:
 		r.line("No leaks found, but events were lost")
