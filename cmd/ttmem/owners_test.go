@@ -87,9 +87,8 @@ func TestOwnersOnAllPages(t *testing.T) {
 	}
 	t.Chdir(filepath.Dir(testdata))
 	golden.Check(t, "owners.golden", all.String())
-	t.Chdir(filepath.Dir(path))
 	for _, command := range []string{"leaks", "dump", "peak", "oom", "map", "report"} {
-		out, errs, status := runSized(t, nil, []string{command, "late.ttmem", "--json"})
+		out, errs, status := runSized(t, nil, []string{command, path, "--json"})
 		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s: %s", command, errs))
 		pagetest.CheckSchema(t, command, out)
 		qt.Check(t, qt.StringContains(out, `"owner":"model.`), qt.Commentf("%s", command))
