@@ -14,6 +14,7 @@ import (
 	"ttmem/cmd/ttmem/record"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/term"
 )
 
 // failuresFolder is where the installed service keeps recordings; tests have another one.
@@ -78,6 +79,9 @@ func runOOM(o *viewOptions) error {
 	}
 	if err := output.Print(p, o.format, page.NewSupplement(o.source.Clock(), snap), "failures"); err != nil {
 		return err
+	}
+	if web := record.PageOf(o.source.File); web != "" {
+		term.Warn(fmt.Sprintf("%s shows it in a browser", web))
 	}
 	return w.Finish(page.Doubts(p.Losses(), "failures may be missing, and figures wrong"))
 }

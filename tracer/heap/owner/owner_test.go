@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,30 +14,9 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
-	"golang.org/x/sys/unix"
-
 	"ttmem/e2e/rig"
-	"ttmem/symbolize"
-	"ttmem/symbolize/python"
 	"ttmem/tracer/host"
 )
-
-// memoryOf is the memory of a process, read by this one.
-type memoryOf int
-
-func (pid memoryOf) Memory(_ context.Context, parts []host.Range) (int, error) {
-	for i, p := range parts {
-		local := []unix.Iovec{{Base: &p.Data[0], Len: uint64(len(p.Data))}}
-		n, err := unix.ProcessVMReadv(int(pid), local, []unix.RemoteIovec{{Base: uintptr(p.Address), Len: len(p.Data)}}, 0)
-		if err == unix.ESRCH {
-			return i, err
-		}
-		if n != len(p.Data) {
-			return i, nil
-		}
-	}
-	return len(parts), nil
-}
 
 // program is a Python program that answers.
 type program struct {
@@ -81,47 +61,35 @@ func (p *program) ask(document, answer any) {
 	qt.Assert(p.t, qt.IsNil(json.Unmarshal(p.out.Bytes(), answer)))
 }
 
-// heapOf returns the heap of a program, in which instances of a type are searched.
-func heapOf(t *testing.T, pid int, target string) *Heap {
+// processOf returns a process, read by this one.
+func processOf(t *testing.T, pid int) *process {
 	t.Helper()
-	proc := host.Proc{}
-	maps, err := proc.CodeMappings(pid)
+	maps, files, err := openMapped(&host.Proc{}, pid)
 	qt.Assert(t, qt.IsNil(err))
-	for _, m := range maps {
-		if !strings.HasPrefix(m.Path, "/") {
-			continue
-		}
-		e, err := symbolize.Open(m.Path)
-		if err != nil {
-			continue
-		}
-		t.Cleanup(func() { e.Close() })
-		runtime, err := python.Find(e)
-		if err != nil {
-			continue
-		}
-		bias, ok := e.Bias(m.Start, m.Offset)
-		qt.Assert(t, qt.IsTrue(ok))
-		return &Heap{
-			Memory: memoryOf(pid), Runtime: runtime, Bias: bias,
-			Symbols: func(name string) uint64 {
-				s, _ := e.Lookup(name)
-				return s.Addr
-			},
-			IsTarget: func(name, _ string) bool { return name == target },
-			User:     func(_, file string) bool { return false },
-		}
-	}
-	t.Fatal("no interpreter")
-	return nil
+	p, err := open(Thread(pid), maps, files)
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(p.close)
+	return p
 }
+
+// heapOf returns the heap of a program, in which instances of Target are searched.
+func heapOf(t *testing.T, pid int) *Heap {
+	t.Helper()
+	h := processOf(t, pid).heap
+	h.IsTarget = func(name, _ string) bool { return name == "Target" }
+	h.User = func(_, file string) bool { return false }
+	return h
+}
+
+// all is for a search that does not end early.
+func all(uint64) bool { return false }
 
 // TestEveryPathIsTrue: each path to an object is evaluated in the process itself.
 func TestEveryPathIsTrue(t *testing.T) {
 	for _, python := range interpreters(t) {
 		t.Run(python.Name, func(t *testing.T) {
 			p := start(t, python.Exe, filepath.Join("testdata", "holders.py"))
-			found, _, err := heapOf(t, p.pid, "Target").Find(context.Background(), Limits{}, func(uint64) bool { return false })
+			found, _, err := heapOf(t, p.pid).Find(Limits{}, all)
 			qt.Assert(t, qt.IsNil(err))
 			var paths []Path
 			for _, o := range found {
@@ -149,7 +117,7 @@ func TestPathsWhileObjectsMove(t *testing.T) {
 			n, moved := 0, map[string]bool{}
 			for i := 0; n < paths; i++ {
 				qt.Assert(t, qt.IsTrue(i < searches), qt.Commentf("%d paths", n))
-				found, _, err := heapOf(t, p.pid, "Target").Find(context.Background(), Limits{}, func(uint64) bool { return false })
+				found, _, err := heapOf(t, p.pid).Find(Limits{}, all)
 				qt.Assert(t, qt.IsNil(err))
 				for _, o := range found {
 					label, path := p.labels[o.Object], o.Path.String()
@@ -175,12 +143,10 @@ type damaged struct {
 	random *rand.Rand
 }
 
-func (d *damaged) Memory(ctx context.Context, parts []host.Range) (int, error) {
-	n, err := d.of.Memory(ctx, parts)
-	for _, p := range parts[:n] {
-		for range d.random.IntN(8) {
-			p.Data[d.random.IntN(len(p.Data))] = byte(d.random.Uint32())
-		}
+func (d *damaged) Read(at uint64, b []byte) (int, error) {
+	n, err := d.of.Read(at, b)
+	for range d.random.IntN(8) {
+		b[d.random.IntN(len(b))] = byte(d.random.Uint32())
 	}
 	return n, err
 }
@@ -191,9 +157,9 @@ func TestADamagedHeap(t *testing.T) {
 		p := start(t, python.Exe, filepath.Join("testdata", "holders.py"))
 		found := 0
 		for seed := range uint64(40) {
-			h := heapOf(t, p.pid, "Target")
-			h.Memory = &damaged{h.Memory, rand.New(rand.NewPCG(seed, 1))}
-			list, _, _ := h.Find(context.Background(), Limits{Objects: 200_000, Bytes: 64 << 20}, func(uint64) bool { return false })
+			h := heapOf(t, p.pid)
+			h.memory.from = &damaged{h.memory.from, rand.New(rand.NewPCG(seed, 1))}
+			list, _, _ := h.Find(Limits{Objects: 200_000, Bytes: 64 << 20}, all)
 			for _, o := range list {
 				found++
 				_ = o.Path.String()
@@ -223,7 +189,28 @@ func TestAHeapThatCostsTime(t *testing.T) {
 	python := interpreters(t)[0]
 	p := start(t, python.Exe, filepath.Join("testdata", "aliased.py"))
 	begun := time.Now()
-	_, _, err := heapOf(t, p.pid, "Target").Find(context.Background(), Limits{Time: time.Second}, func(uint64) bool { return false })
+	_, _, err := heapOf(t, p.pid).Find(Limits{Time: time.Second}, all)
 	qt.Check(t, qt.ErrorIs(err, errTooMuch))
 	qt.Check(t, qt.IsTrue(time.Since(begun) < time.Minute), qt.Commentf("%v", time.Since(begun)))
+}
+
+// TestHolders: a search runs in a child process, which ends with it.
+func TestHolders(t *testing.T) {
+	python := interpreters(t)[0]
+	p := start(t, python.Exe, filepath.Join("testdata", "holders.py"))
+	readers := host.NewReaders()
+	defer readers.Close()
+	holders, cost, err := Holders(t.Context(), readers, p.pid, map[uint64]uint64{8: 1})
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(holders, 0)) // its targets are no tensors
+	qt.Check(t, qt.IsTrue(cost.Objects > 1000), qt.Commentf("%+v", cost))
+	qt.Check(t, qt.IsTrue(cost.CPU > 0 && cost.Memory > 1<<20 && cost.Memory < maxMemory), qt.Commentf("%+v", cost))
+
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	_, _, err = Holders(ctx, readers, p.pid, nil)
+	qt.Check(t, qt.ErrorIs(err, context.Canceled))
+
+	_, _, err = Holders(t.Context(), readers, os.Getpid(), nil)
+	qt.Check(t, qt.ErrorIs(err, ErrNoPython))
 }
