@@ -19,6 +19,9 @@ var (
 // WriteText writes the page.
 func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
+	if c := p.container(); c != nil {
+		layout.Sized().Write(out, 0, page.Bold, held(layout, c))
+	}
 	layout.Write(out, 0, page.Bold, p.headline())
 	switch {
 	case len(p.leaks) == 0:
@@ -149,6 +152,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []*leak, wh
 			st = page.Yellow
 		}
 		layout.Sized().Write(out, page.NameIndent, st, p.verdict(l))
+		p.writeContainers(out, layout.Sized(), l)
 		for _, call := range l.Callers {
 			layout.Write(out, page.NameIndent+2, page.Dim, call)
 		}
@@ -160,6 +164,26 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []*leak, wh
 		}
 		fmt.Fprintln(out, layout.Paint(page.Dim, page.Blank(page.NameIndent)+more))
 	}
+}
+
+// shownContainers is the maximum number of containers of a leak.
+const shownContainers = 3
+
+// writeContainers says what holds a leak.
+func (p *Page) writeContainers(out *bufio.Writer, layout page.Layout, l *leak) {
+	shown, omitted := page.First(l.Containers, shownContainers)
+	for i := range shown {
+		layout.Write(out, page.NameIndent, page.Yellow, "held by "+held(layout, &shown[i]))
+	}
+	if omitted > 0 {
+		layout.Write(out, page.NameIndent, page.Dim, fmt.Sprintf("and by %s more, with --by owner", page.Grouped(omitted)))
+	}
+}
+
+// held says how a container grew: m.debug[…]: 176 → 340 → 504 tensors.
+func held(layout page.Layout, c *analyze.Container) string {
+	arrow, h := layout.Pick(" → ", " -> "), c.Held
+	return fmt.Sprintf("%s: %d%s%d%s%s", layout.Separated(page.Clean(c.Owner)), h[0], arrow, h[1], arrow, page.Count(h[2], "tensor"))
 }
 
 // place returns the place of a leak; "" for DRAM of the only chip and process.
