@@ -150,7 +150,7 @@ func (o *htmlOptions) writeSpan(ctx context.Context, since, until uint64, rules 
 		return fmt.Errorf("%s has no events", w.Of)
 	}
 	if !p.HasStacks() {
-		w.Notes = append(w.Notes, w.Of+" has no call stacks: the page has sizes, times and addresses only")
+		w.Notes = append(w.Notes, w.Of+" has no call stacks: the page has sizes, times, addresses and known owners only")
 	}
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()

@@ -188,7 +188,7 @@ func TestAPageWithoutStacks(t *testing.T) {
 	})
 	_, errs, status := runOnStreams(t, false, []string{"html", path})
 	qt.Check(t, qt.Equals(status, 0))
-	qt.Check(t, qt.StringContains(errs, "has no call stacks: the page has sizes, times and addresses only\n"))
+	qt.Check(t, qt.StringContains(errs, "has no call stacks: the page has sizes, times, addresses and known owners only\n"))
 }
 
 // TestCtrlCLeavesNoHalfPage: what is interrupted while it is written is removed.
