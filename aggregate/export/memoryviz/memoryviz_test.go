@@ -111,6 +111,26 @@ func run(t testing.TB, name string, args ...string) string {
 	return string(out)
 }
 
+// TestBuffersNameTheirOwners in the text of their allocation, also if these are found later.
+func TestBuffersNameTheirOwners(t *testing.T) {
+	s := create(t)
+	s.open(1, 0, 1)
+	s.buffer(event.Alloc, 1, 7, 0x1000, 4096, 0, 1)
+	s.buffer(event.Alloc, 1, 8, 0x4000, 2048, 1)
+	for _, path := range []string{"a", "model.wq\x1b", ""} { // the last one was not found again
+		s.event(event.Event{Kind: event.Owner, PID: 1, BufferID: 7, Cause: path, Message: "bf16[32,32] TILE"})
+	}
+	s.buffer(event.Free, 1, 7, 0, 0)
+	s.close()
+	out := run(t, "python3", "-c", `import pickle, sys
+for trace in pickle.load(open(sys.argv[1], "rb"))["device_traces"]:
+    for e in trace:
+        if e["action"] == "alloc": print(e["user_metadata"])`, s.path)
+	held := ", held by " + event.Printable("model.wq\x1b") + " · bf16[32,32] TILE\n"
+	qt.Check(t, qt.Equals(out, "chip 0 DRAM, PID 1, buffer 7 at 0x1000 of each bank"+held+
+		"chip 1 DRAM, PID 1, buffer 7 at 0x1000 of each bank"+held+"chip 1 DRAM, PID 1, buffer 8 at 0x4000 of each bank\n"))
+}
+
 func TestTheViewerShowsBuffers(t *testing.T) {
 	s := create(t)
 	s.open(1, 0, 1)

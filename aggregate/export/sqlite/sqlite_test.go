@@ -82,6 +82,10 @@ func (d *database) everything() {
 	early := pagetest.Buffer(event.Alloc, 4, event.DRAM, 0x3000, 4096, nil, 0, 1)
 	early.BeforeAttach = true
 	d.event(early)
+	for _, path := range []string{"first", "model.layers[0].wq\x1b[2J", ""} { // the last one was not found again
+		d.event(event.Event{Kind: event.Owner, PID: 4242, BufferID: 4, Cause: path, Message: "bf16[32,64] TILE"})
+	}
+	d.event(event.Event{Kind: event.Owner, PID: 4242, BufferID: 99, Cause: "freed"})
 	d.event(event.Event{Kind: event.Mark, Cause: "warm", UID: 1000})
 	for range 2 { // the second time it is the same place
 		d.event(event.Event{Kind: event.CBAlloc, PID: 4242, ProgramID: 9, Devices: []int{0, 1}, Address: 0x8100, SizeBytes: 2048,
