@@ -99,6 +99,17 @@ func (v *Verdict) container(of, all []owned, times []uint64) (c Container) {
 	return c
 }
 
+// LargestContainer returns what holds most of what leaked, of the containers of each call site; nil if
+// there is none.
+func LargestContainer(sites [][]Container) (most *Container) {
+	for _, list := range sites {
+		if len(list) > 0 && (most == nil || list[0].Bytes > most.Bytes) {
+			most = &list[0]
+		}
+	}
+	return most
+}
+
 // moment returns the first number of Container.Held that counts a live buffer; beyond the last if
 // none does.
 func (v *Verdict) moment(b *memory.Buffer, times []uint64) int {

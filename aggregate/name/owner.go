@@ -6,12 +6,25 @@ import (
 	"strings"
 )
 
-// indices are those of items in the paths of owners.
-var indices = regexp.MustCompile(`\[\d+\]`)
-
 // FoldOwner returns the path of an owner without its indices, so that all layers of a model are
 // one: model.layers[*].wq.
-func FoldOwner(path string) string { return indices.ReplaceAllString(path, "[*]") }
+func FoldOwner(path string) string {
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(path, "[")
+		if !found {
+			b.WriteString(path)
+			return b.String()
+		}
+		b.WriteString(before)
+		b.WriteByte('[')
+		if digits := len(rest) - len(strings.TrimLeft(rest, "0123456789")); digits > 0 && digits < len(rest) && rest[digits] == ']' {
+			b.WriteByte('*')
+			rest = rest[digits:]
+		}
+		path = rest
+	}
+}
 
 // keys are the indices and keys in the paths of owners, as Python writes them.
 var keys = regexp.MustCompile(`\[(?:-?\d+|…|'(?:[^'\\]|\\.)*')\]`)

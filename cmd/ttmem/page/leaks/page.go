@@ -184,16 +184,6 @@ func (p *Page) folded(list []leak, callers, lines bool) []*leak {
 	return rows
 }
 
-// container returns what holds most of what leaked; nil if nothing is known of that.
-func (p *Page) container() (most *analyze.Container) {
-	for i := range p.leaks {
-		if list := p.leaks[i].Containers; len(list) > 0 && (most == nil || list[0].Bytes > most.Bytes) {
-			most = &list[0]
-		}
-	}
-	return most
-}
-
 // Add adds the survivors of another call site.
 func (l *leak) Add(other *leak) {
 	l.Amount.Add(other.Amount)

@@ -8,6 +8,7 @@ import (
 
 	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 )
 
 // The columns of a leak, and of a group of leaks.
@@ -19,8 +20,8 @@ var (
 // WriteText writes the page.
 func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
-	if c := p.container(); c != nil {
-		layout.Sized().Write(out, 0, page.Bold, held(layout, c))
+	if c := analyze.LargestContainer(page.Each(p.leaks, func(l leak) []analyze.Container { return l.Containers })); c != nil {
+		layout.Sized().Write(out, 0, page.Bold, alloc.Growth(layout.Painter, c))
 	}
 	layout.Write(out, 0, page.Bold, p.headline())
 	switch {
@@ -173,17 +174,11 @@ const shownContainers = 3
 func (p *Page) writeContainers(out *bufio.Writer, layout page.Layout, l *leak) {
 	shown, omitted := page.First(l.Containers, shownContainers)
 	for i := range shown {
-		layout.Write(out, page.NameIndent, page.Yellow, "held by "+held(layout, &shown[i]))
+		layout.Write(out, page.NameIndent, page.Yellow, "held by "+alloc.Growth(layout.Painter, &shown[i]))
 	}
 	if omitted > 0 {
 		layout.Write(out, page.NameIndent, page.Dim, fmt.Sprintf("and by %s more, with --by owner", page.Grouped(omitted)))
 	}
-}
-
-// held says how a container grew: m.debug[…]: 176 → 340 → 504 tensors.
-func held(layout page.Layout, c *analyze.Container) string {
-	arrow, h := layout.Pick(" → ", " -> "), c.Held
-	return fmt.Sprintf("%s: %d%s%d%s%s", layout.Separated(page.Clean(c.Owner)), h[0], arrow, h[1], arrow, page.Count(h[2], "tensor"))
 }
 
 // place returns the place of a leak; "" for DRAM of the only chip and process.
