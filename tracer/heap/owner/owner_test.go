@@ -66,8 +66,8 @@ func processOf(t *testing.T, pid int) *process {
 	t.Helper()
 	maps, files, err := openMapped(&host.Proc{}, pid)
 	qt.Assert(t, qt.IsNil(err))
-	p, err := open(Thread(pid), maps, files)
-	qt.Assert(t, qt.IsNil(err))
+	p := open(Thread(pid), maps, files)
+	qt.Assert(t, qt.IsNotNil(p.heap))
 	t.Cleanup(p.close)
 	return p
 }

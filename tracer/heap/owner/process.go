@@ -21,7 +21,8 @@ const maxFiles = 64
 // A process has the files that its Python and its ttnn consist of.
 type process struct {
 	memory  *pages
-	heap    *Heap // nil if there is no Python
+	heap    *Heap // nil if there is no Python, or none that is known: noHeap
+	noHeap  error
 	tensors *Tensors
 	files   []*symbolize.ELF
 }
@@ -50,8 +51,8 @@ func openMapped(proc *host.Proc, pid int) (maps []host.Mapping, files []*os.File
 }
 
 // open reads the files. It takes ownership of them.
-func open(memory Memory, maps []host.Mapping, files []*os.File) (p *process, err error) {
-	p = &process{memory: newPages(memory)}
+func open(memory Memory, maps []host.Mapping, files []*os.File) *process {
+	p := &process{memory: newPages(memory), noHeap: ErrNoPython}
 	p.tensors = &Tensors{Machine: &accessor.Machine{Read: p.memory.read}}
 	for i, m := range maps {
 		e, failed := symbolize.OpenFile(files[i])
@@ -76,19 +77,12 @@ func open(memory Memory, maps []host.Mapping, files []*os.File) (p *process, err
 		runtime, failed := python.Find(e)
 		switch {
 		case failed == nil && p.heap == nil:
-			p.heap = &Heap{memory: p.memory, Runtime: runtime, Bias: bias, Symbols: lookup, IsTarget: isTensor, User: isUsers}
+			p.heap = &Heap{memory: p.memory, Runtime: runtime, Bias: bias, Symbols: lookup, IsTarget: isHolder, User: isUsers}
 		case failed != nil && failed != python.ErrNotPython:
-			err = failed
+			p.noHeap = failed
 		}
 	}
-	switch {
-	case p.heap != nil:
-		return p, nil
-	case err == nil:
-		err = ErrNoPython
-	}
-	p.close()
-	return nil, err
+	return p
 }
 
 func (p *process) close() {
@@ -97,10 +91,13 @@ func (p *process) close() {
 	}
 }
 
-// isTensor reports whether a type is that of ttnn's tensors, which nanobind makes.
-func isTensor(name, metaclass string) bool {
-	return (name == "Tensor" || strings.HasSuffix(name, ".Tensor")) && strings.Contains(metaclass, "nb_type")
+// isHolder reports whether instances of a type, which nanobind makes, may hold Buffers.
+func isHolder(name, metaclass string) bool {
+	return (isTensor(name) || isGlobal(name)) && strings.Contains(metaclass, "nb_type")
 }
+
+// isTensor reports whether a type is that of ttnn's tensors.
+func isTensor(name string) bool { return name[strings.LastIndexByte(name, '.')+1:] == "Tensor" }
 
 // isUsers reports whether a module belongs to the user's program: it is in no directory of
 // libraries.
