@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -87,6 +88,7 @@ func (s *State) closeArena(p *process, a *arena, now uint64) {
 	s.noteEnds(p, a, now)
 	count := s.endIn(p, a.set, a, now, event.ReasonDeviceClose)
 	p.buffers.RemoveAll(count, func(b *buffer) bool { return b.arena == a })
+	maps.DeleteFunc(p.owners, func(id uint64, _ memory.Owner) bool { return p.buffers.Get(id) == nil })
 	a.closed = true
 	p.name.run.Open = p.buffers.Len() > 0
 	delete(a.set.arenas, a.allocator)

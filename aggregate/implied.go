@@ -33,9 +33,14 @@ func (s *State) Implied(e *event.Event) iter.Seq[*event.Event] {
 }
 
 // Completed returns a function that applies each event, after the events that it implies, and then
-// calls then with it. A free is complete: it describes the freed buffer.
+// calls then with it. A free is complete: it describes the freed buffer, and its Cause and Message are
+// who held that, as in an Owner.
 func (s *State) Completed(then func(*event.Event)) func(*event.Event) {
 	each := func(e *event.Event) {
+		if p := s.known(e.PID); e.Kind == event.Free && p != nil {
+			o := p.owners[e.BufferID]
+			e.Cause, e.Message = o.Path, o.Tensor
+		}
 		s.Complete(e)
 		s.Apply(e)
 		then(e)

@@ -35,6 +35,17 @@ func (s *State) BuffersOf(pid int) []memory.Buffer {
 	return s.known(pid).list(func(*buffer) bool { return true })
 }
 
+// Owned returns the live buffers whose owner is known, in order of process and time.
+func (s *State) Owned() []memory.Buffer {
+	var all []memory.Buffer
+	for _, p := range s.byPID() {
+		if len(p.owners) > 0 {
+			all = append(all, p.list(func(b *buffer) bool { return p.owners[b.id] != memory.Owner{} })...)
+		}
+	}
+	return all
+}
+
 // list returns the selected buffers in order of time; none if p is nil.
 func (p *process) list(selected func(*buffer) bool) (list []memory.Buffer) {
 	if p == nil {
@@ -96,13 +107,25 @@ func (s *State) Buffer(pid int, id uint64) *memory.Buffer {
 // own sets who holds a buffer.
 func (s *State) own(e *event.Event) {
 	p := s.known(e.PID)
-	if p == nil || p.buffers.Get(e.BufferID) == nil {
-		return // it was freed meanwhile
+	switch {
+	case p == nil || p.buffers.Get(e.BufferID) == nil: // it was freed meanwhile
+	case e.Cause == "":
+		delete(p.owners, e.BufferID)
+	default:
+		if p.owners == nil {
+			p.owners = make(map[uint64]memory.Owner)
+		}
+		p.owners[e.BufferID] = memory.Owner{Path: e.Cause, Tensor: e.Message}
 	}
-	if p.owners == nil {
-		p.owners = make(map[uint64]memory.Owner)
+}
+
+// ApplyLater applies an Owner from after the state's time: who holds a buffer is a fact about its
+// life. An event that a buffer has no owner any more does not matter before it.
+func (s *State) ApplyLater(e *event.Event) {
+	p := s.known(e.PID)
+	if e.Kind == event.Owner && e.Cause != "" && p != nil && p.since == e.Count {
+		s.own(e)
 	}
-	p.owners[e.BufferID] = memory.Owner{Path: e.Cause, Tensor: e.Message}
 }
 
 // viewOf returns a live buffer of the process.

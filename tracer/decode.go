@@ -1,6 +1,8 @@
 package tracer
 
 import (
+	"context"
+
 	"ttmem/bpf"
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
@@ -46,8 +48,12 @@ type decoder struct {
 	// reads reads the programs and command lines of processes. Its inbox has all that other
 	// goroutines found.
 	reads *reads
-	// taken is the number of buffers of late attaches that were reported since the last tick.
+	// taken is the number of buffers of late attaches, and of owners, that were reported since the
+	// last tick.
 	taken int
+	// searches are those for owners, also at marks if ownersAtMarks is true.
+	searches      searches
+	ownersAtMarks bool
 	// countedNs and sweptNs are when losses were counted and processes checked.
 	countedNs, sweptNs uint64
 	// stackSeen gets the stacks that on_stack sends; nil outside tests.
@@ -70,11 +76,13 @@ type hostView interface {
 	takeLosses(each func(bpf.KernelLossKey, bpf.KernelLoss))
 	// readAgain reads the live buffers of a process again; nil if that is not possible now.
 	readAgain(pid int, allocators []uint64, programs bool) *reread
+	// searchOwners looks for who holds live buffers of a process, and gives the result to takeOwners.
+	searchOwners(pid int, s *search, live map[uint64]liveBuffer, of *owners) (stop context.CancelFunc)
 }
 
 func newDecoder(view hostView, reads *reads, spaces *stack.Spaces, o *Options) *decoder {
 	return &decoder{
-		host: view, reads: reads, spaces: spaces, markAt: o.MarkAt,
+		host: view, reads: reads, spaces: spaces, markAt: o.MarkAt, searches: newSearches(), ownersAtMarks: o.OwnersAtMarks,
 		show:      stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames},
 		processes: make(map[int]*traced), lost: make(map[loss]lossCount), recovering: make(map[int]*traced),
 	}
@@ -84,8 +92,11 @@ func (d *decoder) emit(e event.Event) { d.queue.push(e) }
 
 // traced is the decoder's state of a process.
 type traced struct {
-	started    bool
-	user       int // set when it has started
+	started bool
+	// set when it has started: its user, and the time of its ProcessStart
+	user    int
+	sinceNs uint64
+
 	devices    map[uint64]*device
 	allocators map[uint64]*allocator
 	// live are the allocated buffers by the address of their Buffer
@@ -95,6 +106,7 @@ type traced struct {
 	stacks *stack.Process
 	// unread are the programs that are being read, by id
 	unread map[uint64][]*programRead
+	owners owners
 	// Set for a process that was attached late: its parent, the time at which its existing
 	// memory was reported, and the ids of the Buffers read from its memory, by address.
 	parent  int
@@ -254,5 +266,6 @@ func (d *decoder) mark(e event.Event, name uint32) bool {
 	}
 	e.Kind, e.Cause, e.UID = event.Mark, d.markAt[name], d.host.startOf(e.PID).UID
 	d.emit(e)
+	d.wantAtMark(e.PID)
 	return true
 }

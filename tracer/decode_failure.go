@@ -31,6 +31,7 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 			e.Reason = event.ReasonOutOfMemory
 		}
 		d.emit(e)
+		d.wantAfterFailure(e.PID)
 		return
 	}
 	e.Region, e.ProgramID, e.StaticKind = event.CB, r.ProgramId, event.CircularBuffer
@@ -42,6 +43,7 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 	}
 	e.Devices = d.chips(e.PID, p, r.Device)
 	d.emit(e)
+	d.wantAfterFailure(e.PID)
 }
 
 // setRequested sets the requested size: that of the newest Buffer on the stack that matches the

@@ -30,7 +30,7 @@ func (d *decoder) start(e *event.Event, lib *library) *traced {
 	}
 	p.started = true
 	start := d.host.startOf(e.PID)
-	start.TimeNs, p.user = e.TimeNs, start.UID
+	start.TimeNs, p.sinceNs, p.user = e.TimeNs, e.TimeNs, start.UID
 	p.names[e.PID] = start.Comm
 	start.AttachedLate = e.AttachedLate || d.host.lateOf(e.PID) != nil
 	if lib != nil {
@@ -75,6 +75,7 @@ func (d *decoder) endProcess(e event.Event, execed bool) {
 	p := d.processes[e.PID]
 	delete(d.processes, e.PID)
 	d.giveUp(e.PID)
+	d.endSearches(e.PID, p)
 	d.host.processEnded(e.PID, e.TimeNs, execed, p != nil)
 	if p != nil && p.started {
 		e.TID, e.Comm = e.PID, p.names[e.PID] // the record's thread is the last one that ended

@@ -31,6 +31,9 @@ func (oneLibrary) lateOf(int) *lateAttach                             { return n
 func (oneLibrary) processEnded(int, uint64, bool, bool)               {}
 func (oneLibrary) takeLosses(func(bpf.KernelLossKey, bpf.KernelLoss)) {}
 func (oneLibrary) readAgain(int, []uint64, bool) *reread              { return nil }
+func (oneLibrary) searchOwners(int, *search, map[uint64]liveBuffer, *owners) context.CancelFunc {
+	return func() {}
+}
 
 // newTestDecoder returns a decoder with one library, whose Buffer has consecutive fields. It reads no
 // process.

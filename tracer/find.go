@@ -31,8 +31,10 @@ type finder struct {
 	warn   func(string)
 	// onlyListed restricts tracing to the processes in the kernel side's list
 	onlyListed bool
-	// owners is true if owners of buffers from before the attach are looked for
-	owners bool
+	// owners is true if owners of buffers from before the attach are looked for. unreadable
+	// reports once that a process may not be searched
+	owners     bool
+	unreadable sync.Once
 	// named are the processes that the user named
 	named map[int]bool
 

@@ -72,8 +72,6 @@ type lateAttaches struct {
 	byPID   map[int]*lateAttach
 	pending atomic.Int32          // len(byPID)
 	turns   map[int]chan struct{} // by user; full while maxReads of their processes are being read
-	// searching is how many processes' owners are being looked for, or are not reported yet
-	searching atomic.Int32
 }
 
 // maxReads bounds the processes of a user that are read at the same time: each takes some
@@ -125,25 +123,14 @@ func (f *finder) attachLate(l *library, m host.NewMapping) {
 			f.inbox.add(found{r.readNs, func(d *decoder) bool { return f.takeLate(d, &r) }})
 		}
 		defer stop(nil)
-		ids := make(map[uint64]uint64) // of the Buffers, by their addresses
 		err := l.Read(ctx, f.reads.readers.Of(m.PID), l.Bias(m.Start, m.Offset), func(d heap.Device, buffers []heap.Buffer) {
 			r.devices, r.buffers = []heap.Device{d}, buffers
-			for i := range buffers {
-				ids[buffers[i].Object] = buffers[i].ID
-			}
 			give(r)
 		})
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		search := f.owners && len(ids) > 0 && ctx.Err() == nil
-		if search {
-			f.late.searching.Add(1)
-		}
 		give(lateResult{last: true, pid: m.PID, parent: r.parent, library: l, late: late, err: err})
-		if search {
-			f.findOwners(ctx, m.PID, ids)
-		}
 	}()
 }
 
@@ -178,6 +165,9 @@ func (f *finder) takeLate(d *decoder, r *lateResult) bool {
 	if r.err != nil && !errors.Is(r.err, context.Canceled) && host.Running(r.pid) {
 		f.warn(fmt.Sprintf("process %d: its existing buffers were not read completely: %v", r.pid, r.err))
 		d.lose(r.pid, lateUnread, 1, r.atNs)
+	}
+	if r.last && f.owners {
+		d.want(r.pid, false)
 	}
 	return true
 }

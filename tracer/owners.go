@@ -1,49 +1,371 @@
 package tracer
 
+// This file looks for who holds the buffers of processes: after a late attach, after a failed
+// allocation, at marks, and on request. A search reads a process's memory in the background, and
+// its results come as events. The decoder decides when a search begins.
+
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"io/fs"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
 
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap/owner"
 	"ttmem/tracer/host"
 )
 
-// findOwners looks for who holds the Buffers of a process, whose ids are given by their addresses.
-func (f *finder) findOwners(ctx context.Context, pid int, ids map[uint64]uint64) {
-	holders, _, err := owner.Holders(ctx, f.reads.readers, pid, ids)
-	if err != nil && !errors.Is(err, owner.ErrNoPython) && ctx.Err() == nil && host.Running(pid) {
-		f.warn(fmt.Sprintf("process %d: not all owners of its buffers were found: %v", pid, err))
+const (
+	// failurePauseNs is the time from a search after a failed allocation to the next one: a program
+	// may fail a thousand times a second.
+	failurePauseNs = 5e9
+	// searchTime bounds a search.
+	searchTime = 30 * time.Second
+	// maxSearches bounds the searches at the same time, and maxSearchesOfUser those of a user's
+	// processes.
+	maxSearches, maxSearchesOfUser = 4, 2
+	// searchBurstNs is how long the processes of a user may be searched because of what the user
+	// does. Afterwards it is one part in searchShare of the time.
+	searchBurstNs = 20e9
+	searchShare   = 20
+)
+
+// owners are the searches of one process.
+type owners struct {
+	// running is the search that runs, and next the one that follows it; nil: none.
+	running, next *search
+	// failedNs is when a search for a failed allocation began.
+	failedNs uint64
+	// known are hashes of the owners that were reported, by the ids of the buffers. While a search
+	// runs, only that reads it.
+	known map[uint64]uint64
+	// warned is true once a search of the process could not be completed.
+	warned atomic.Bool
+}
+
+// A search is one search.
+type search struct {
+	user int
+	// counts is true if its time counts for the user: they caused it.
+	counts bool
+	// notBeforeNs and beganNs are when it may begin, and began.
+	notBeforeNs, beganNs uint64
+	// over is closed when its results have been handled.
+	over chan struct{}
+	stop context.CancelFunc
+}
+
+// searches are those of all processes.
+type searches struct {
+	of      map[int]*traced // the processes that are searched or will be
+	count   atomic.Int32    // len(of)
+	running int
+	users   map[int]*searchUser
+	over    []overSearch
+}
+
+// searchUser counts the searches of a user's processes. spentNs is the time that counts, at atNs.
+type searchUser struct {
+	running       int
+	spentNs, atNs uint64
+}
+
+// overSearch is a search whose results are handled with the events up to a time.
+type overSearch struct {
+	atNs uint64
+	*search
+}
+
+func newSearches() searches {
+	return searches{of: make(map[int]*traced), users: make(map[int]*searchUser)}
+}
+
+// user returns the searches of a user at a time.
+func (s *searches) user(uid int, nowNs uint64) *searchUser {
+	u := s.users[uid]
+	if u == nil {
+		u = &searchUser{atNs: nowNs}
+		s.users[uid] = u
 	}
-	list := make([]event.Event, 0, len(holders))
-	for object, h := range holders {
-		list = append(list, event.Event{
-			Kind: event.Owner, PID: pid, TID: pid, BufferID: ids[object], Object: object, Cause: h.Path, Message: h.Tensor,
-		})
+	past := (nowNs - min(nowNs, u.atNs)) / searchShare
+	u.spentNs, u.atNs = u.spentNs-min(u.spentNs, past), max(u.atNs, nowNs)
+	return u
+}
+
+// want schedules a search of a process. counts is true if its user caused it. It returns the search
+// that will have the answer; nil if the process has no buffers.
+func (d *decoder) want(pid int, counts bool) *search {
+	p := d.processes[pid]
+	if p == nil || !p.started || len(p.live) == 0 {
+		return nil
 	}
-	f.inbox.add(found{host.Now(), func(d *decoder) bool {
-		n := min(len(list), max(0, maxTaken-d.taken))
+	next := p.owners.next
+	if next == nil {
+		next = &search{user: p.user, counts: counts, over: make(chan struct{})}
+		p.owners.next = next
+	}
+	next.counts = next.counts && counts
+	d.searches.of[pid] = p
+	d.searches.count.Store(int32(len(d.searches.of)))
+	return next
+}
+
+// wantAfterFailure schedules a search of a process in which an allocation failed.
+func (d *decoder) wantAfterFailure(pid int) {
+	p := d.processes[pid]
+	waits := p == nil || p.owners.next != nil
+	if s := d.want(pid, true); s != nil && !waits && p.owners.failedNs != 0 {
+		s.notBeforeNs = p.owners.failedNs + failurePauseNs
+	}
+}
+
+// wantAtMark schedules the searches that a mark asks for: of the process whose call is the mark, or
+// of all.
+func (d *decoder) wantAtMark(pid int) {
+	switch {
+	case !d.ownersAtMarks:
+	case pid != 0:
+		d.wantNow(pid, false)
+	default:
+		for pid := range d.processes {
+			d.wantNow(pid, false)
+		}
+	}
+}
+
+// wantNow is want of a search that does not wait because of an earlier one.
+func (d *decoder) wantNow(pid int, counts bool) *search {
+	s := d.want(pid, counts)
+	if s != nil {
+		s.notBeforeNs = 0
+	}
+	return s
+}
+
+// beginSearches begins those for which there is room.
+func (d *decoder) beginSearches(nowNs uint64) {
+	for pid, p := range d.searches.of {
+		next := p.owners.next
+		if next == nil || p.owners.running != nil || nowNs < next.notBeforeNs || d.searches.running >= maxSearches {
+			continue
+		}
+		u := d.searches.user(next.user, nowNs)
+		if u.running >= maxSearchesOfUser || next.counts && u.spentNs >= searchBurstNs {
+			continue
+		}
+		if p.owners.running, p.owners.next = next, nil; next.counts {
+			p.owners.failedNs = nowNs
+		}
+		u.running++
+		d.searches.running++
+		next.beganNs = nowNs
+		next.stop = d.host.searchOwners(pid, next, maps.Clone(p.live), &p.owners)
+	}
+}
+
+// endSearches ends those of a process that has ended.
+func (d *decoder) endSearches(pid int, p *traced) {
+	if p == nil || d.searches.of[pid] != p {
+		return
+	}
+	for _, s := range [...]*search{p.owners.running, p.owners.next} {
+		if s != nil {
+			close(s.over)
+		}
+	}
+	if s := p.owners.running; s != nil {
+		s.stop()
+	}
+	d.forgetSearches(pid)
+}
+
+func (d *decoder) forgetSearches(pid int) {
+	delete(d.searches.of, pid)
+	d.searches.count.Store(int32(len(d.searches.of)))
+}
+
+// takeOwners reports the result of a search that ended at a time. It returns false if the rest has to
+// wait, because maxTaken were reported.
+func (d *decoder) takeOwners(pid int, s *search, r *ownersFound, endedNs uint64) bool {
+	p := d.searches.of[pid]
+	if p != nil && p.owners.running == s { // else it has ended
+		n := min(len(r.changed), max(0, maxTaken-d.taken))
 		d.taken += n
-		d.reportOwners(list[:n])
-		if list = list[n:]; len(list) > 0 {
+		atNs := max(endedNs, d.newest, d.queue.released)
+		d.reportOwners(p, r.changed[:n], atNs)
+		if r.changed = r.changed[n:]; len(r.changed) > 0 {
 			return false
 		}
-		f.late.searching.Add(-1)
-		return true
-	}})
+		p.owners.known, p.owners.running = r.known, nil
+		if p.owners.next == nil {
+			d.forgetSearches(pid)
+		}
+		d.searches.over = append(d.searches.over, overSearch{atNs, s})
+	}
+	d.searches.running--
+	u := d.searches.user(s.user, endedNs)
+	u.running--
+	if s.counts {
+		u.spentNs += endedNs - min(endedNs, s.beganNs)
+	}
+	maps.DeleteFunc(d.searches.users, func(uid int, u *searchUser) bool {
+		return u.running == 0 && d.searches.user(uid, endedNs).spentNs == 0
+	})
+	return true
 }
 
 // reportOwners reports the owners of buffers that are still live.
-func (d *decoder) reportOwners(list []event.Event) {
+func (d *decoder) reportOwners(p *traced, list []event.Event, atNs uint64) {
 	for _, e := range list {
-		p := d.processes[e.PID]
-		if p == nil {
-			return
-		}
 		if live, ok := p.live[e.Object]; ok && live.id == e.BufferID {
-			e.TimeNs = max(d.newest, d.queue.released)
+			e.TimeNs, e.Count = atNs, p.sinceNs
 			d.emit(e)
 		}
 	}
 }
+
+// endOver ends the searches whose results were released.
+func (s *searches) endOver(untilNs uint64) {
+	s.over = slices.DeleteFunc(s.over, func(o overSearch) bool {
+		if o.atNs < untilNs {
+			close(o.search.over)
+		}
+		return o.atNs < untilNs
+	})
+}
+
+// ownersFound is the result of a search.
+type ownersFound struct {
+	// changed has an event for each owner that is new; one without an owner for a buffer that
+	// nobody holds any more.
+	changed []event.Event
+	known   map[uint64]uint64 // as in owners
+}
+
+// searchOwners looks for who holds the Buffers of a process, by their addresses, in the background.
+func (f *finder) searchOwners(pid int, s *search, live map[uint64]liveBuffer, of *owners) (stop context.CancelFunc) {
+	ctx, stop := context.WithTimeout(f.closing, searchTime)
+	go func() { // close does not wait for it
+		defer stop()
+		r, err := findOwners(pid, live, of.known, func(ids map[uint64]uint64) (map[uint64]owner.Holder, error) {
+			holders, _, err := owner.Holders(ctx, f.reads.readers, pid, ids)
+			return holders, err
+		})
+		switch {
+		case err == nil || errors.Is(err, owner.ErrNoPython) || f.closing.Err() != nil || !host.Running(pid):
+		case errors.Is(err, fs.ErrPermission):
+			f.unreadable.Do(func() {
+				f.warn(fmt.Sprintf("the memory of process %d, and perhaps of others, cannot be read: owners of buffers are not found: %v", pid, err))
+			})
+		case ctx.Err() != context.Canceled && !of.warned.Swap(true):
+			f.warn(fmt.Sprintf("process %d: not all owners of its buffers were found: %v", pid, err))
+		}
+		endedNs := host.Now()
+		f.inbox.add(found{endedNs, func(d *decoder) bool { return d.takeOwners(pid, s, &r, endedNs) }})
+	}()
+	return stop
+}
+
+var ownerSeed = maphash.MakeSeed()
+
+// findOwners finds the owners of live buffers, and those that changed: known are as in owners. find
+// searches a process for the Buffers with these addresses and ids. An error means that not all was
+// found.
+func findOwners(pid int, live map[uint64]liveBuffer, known map[uint64]uint64, find func(ids map[uint64]uint64) (map[uint64]owner.Holder, error)) (r ownersFound, err error) {
+	ids, lost := make(map[uint64]uint64, len(live)), make(map[uint64]uint64)
+	for object, b := range live {
+		ids[object] = b.id
+	}
+	r.known = make(map[uint64]uint64)
+	report := func(object, id uint64, path, tensor string) {
+		r.changed = append(r.changed, event.Event{
+			Kind: event.Owner, PID: pid, TID: pid, BufferID: id, Object: object, Cause: path, Message: tensor,
+		})
+	}
+	take := func(holders map[uint64]owner.Holder) {
+		for object, h := range holders {
+			id, path, tensor := ids[object], h.Path, h.Tensor
+			if path == "" {
+				continue // would say that nobody holds it
+			}
+			hash := maphash.Comparable(ownerSeed, [2]string{path, tensor})
+			if before, ok := known[id]; !ok || before != hash {
+				report(object, id, path, tensor)
+			}
+			r.known[id] = hash
+		}
+	}
+	missing := func() map[uint64]uint64 {
+		clear(lost)
+		for object, id := range ids {
+			if _, found := r.known[id]; !found {
+				if _, before := known[id]; before {
+					lost[object] = id
+				}
+			}
+		}
+		return lost
+	}
+	holders, err := find(ids)
+	take(holders)
+	// A program that moves an object can hide it from one search: only a second one says that nobody
+	// holds it.
+	if len(missing()) > 0 && err == nil {
+		holders, err = find(lost)
+		take(holders)
+	}
+	for object, id := range missing() {
+		if err != nil {
+			r.known[id] = known[id]
+		} else {
+			report(object, id, "", "")
+		}
+	}
+	slices.SortFunc(r.changed, func(a, b event.Event) int { return cmp.Compare(a.BufferID, b.BufferID) })
+	return r, err
+}
+
+// FindOwners looks for who holds the buffers of processes, or of all that are traced if there are
+// none. It returns when Run has handled what was found, and earlier if the context is done. counts is
+// true if the users of the processes asked for it: their searches take a limited share of the time.
+func (t *Tracer) FindOwners(ctx context.Context, pids []int, counts bool) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(t.finder.closing, stop)()
+	wanted := make(chan []*search, 1)
+	t.finder.inbox.add(found{0, func(d *decoder) bool {
+		of := pids
+		if len(of) == 0 {
+			of = slices.Collect(maps.Keys(d.processes))
+		}
+		var list []*search
+		for _, pid := range of {
+			if s := d.wantNow(pid, counts); s != nil {
+				list = append(list, s)
+			}
+		}
+		wanted <- list
+		return true
+	}})
+	var list []*search
+	select {
+	case list = <-wanted:
+	case <-ctx.Done():
+	}
+	for _, s := range list {
+		select {
+		case <-s.over:
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
+}
+
+// Searching reports whether owners are still being looked for.
+func (t *Tracer) Searching() bool { return t.decoder.searches.count.Load() > 0 }

@@ -26,7 +26,7 @@ const (
 func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64) {
 	untilNs = nowNs - min(nowNs, holdBackNs)
 	if d.taken = 0; endNs != 0 {
-		d.taken = math.MinInt // all
+		d.taken = math.MinInt / 2 // all
 	}
 	if drained {
 		d.reads.inbox.take(d, untilNs)
@@ -37,6 +37,7 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 		d.countedNs = nowNs
 		d.countLosses()
 	}
+	d.beginSearches(nowNs)
 	if drained {
 		d.reread(untilNs)
 		if nowNs-d.sweptNs > sweepNs {
@@ -59,6 +60,7 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 // release passes the events before a time to handle, oldest first.
 func (d *decoder) release(untilNs uint64, handle func(*event.Event)) {
 	d.queue.release(untilNs, handle)
+	d.searches.endOver(untilNs)
 }
 
 // readsLate reports whether the existing buffers of a process are being read.
@@ -90,6 +92,9 @@ func (d *decoder) discovered(e event.Event, l *library) {
 		d.lose(e.PID, e.Cause, e.Count, e.TimeNs)
 	case e.Kind != event.ProcessStart:
 		d.emit(e)
+		if e.Kind == event.Mark {
+			d.wantAtMark(0)
+		}
 	case host.Ended(e.PID):
 		d.process(e.PID) // until the record of its end, or a sweep
 	default:

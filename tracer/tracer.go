@@ -40,8 +40,9 @@ type Options struct {
 	// MarkAt are names of native functions. Each call of one is a mark. Without Children,
 	// each function must be in a file that is already mapped.
 	MarkAt []string
-	// Owners looks for who holds buffers from before the attach, once for each process.
-	Owners bool
+	// Owners looks for who holds the buffers of each process after a late attach, and OwnersAtMarks
+	// at each mark. After a failed allocation that is always done.
+	Owners, OwnersAtMarks bool
 	// Warn gets a line for everything that could not be traced; nil drops them.
 	Warn func(string)
 	// RingBytes is the size of the ring buffer; 0: the usual one. Tests lose events with a small one.
@@ -187,9 +188,6 @@ func (t *Tracer) Maps(pid int) bool { return t.finder.maps(pid) }
 // Reading reports whether existing buffers are still being read after an attach. Once it
 // returns false, handle has got all of them, or will by the end of Run.
 func (t *Tracer) Reading() bool { return t.finder.late.reading() }
-
-// Searching reports whether owners are still being looked for.
-func (t *Tracer) Searching() bool { return t.finder.late.searching.Load() > 0 }
 
 // StackEnds counts stacks by how their native part and their Python part ended.
 func (t *Tracer) StackEnds() (native, python map[string]uint64) { return stack.CountEnds(t.objs) }

@@ -51,7 +51,8 @@ const (
 	ProgramRun
 	// Owner says who holds the live buffer Event.BufferID: Event.Cause is the path that leads to it
 	// in the process, such as model.layers[0].wq, and Event.Message the tensor: its type, shape and
-	// layout. It was found by reading the process's memory on request.
+	// layout. It was found by reading the process's memory. Without a Cause, nobody holds the buffer
+	// any more.
 	Owner
 	// Checkpoint is the whole state at that time, in Event.State. A stream that begins in the
 	// middle starts with one.
@@ -304,7 +305,8 @@ type Event struct {
 	ExitStatus int
 
 	// Count is the number of lost events, and Cause their cause. Lost. For Mark,
-	// Cause is the name, for Owner the path.
+	// Cause is the name, for Owner the path. For Owner, Count is the time of the ProcessStart of its
+	// process: another process with the same id may have a buffer with the same BufferID.
 	Count uint64
 	Cause string
 

@@ -24,6 +24,9 @@ const (
 	blockPlain
 	// blockMore: the checkpoint continues in the next block.
 	blockMore
+	// blockOwners: all events of the block are Owners. It also resets the definitions, so that it can
+	// be read alone.
+	blockOwners
 )
 
 // head is the head of a block.

@@ -110,6 +110,9 @@ func FuzzReader(f *testing.F) {
 	long, _ := withSections(f, model(300, newStacks(3)), 100)
 	f.Add(long)
 	f.Add(plain(f, long))
+	owners := write(f, withOwners(model(30, newStacks(3)), 10))
+	f.Add(owners)
+	f.Add(plain(f, owners))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		for i, b := range [][]byte{input, seal(input), input, seal(input)} {
 			// zstd makes of a byte 32 KiB at the most
@@ -129,6 +132,8 @@ func readHostile(t *testing.T, b []byte, goOn bool) {
 			t.Fatal(err)
 		}
 	}
+	_, blocks := findBlocks(bytes.NewReader(b), r.offset, int64(len(b)))
+	_ = readOwners(bytes.NewReader(b), "x", blocks, 0, func(*event.Event) {})
 	var e event.Event
 	for n := 0; ; n++ {
 		if err := r.Next(&e); err != nil {

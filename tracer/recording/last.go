@@ -44,18 +44,27 @@ func (r *FileReader) Before(ns uint64) (timeNs uint64, found bool) {
 }
 
 func (r *FileReader) before(ns uint64) *checkpoint {
-	if r.checkpoints == nil {
-		r.checkpoints = findCheckpoints(r.file, r.first, r.size)
-	}
+	r.index()
 	return lastBefore(r.file, r.checkpoints, ns)
 }
 
-// findCheckpoints finds the checkpoints between two offsets by the heads of the blocks. It does
-// not find those after damage.
-func findCheckpoints(in io.ReaderAt, from, to int64) (found []checkpoint) {
+// index finds the checkpoints and the blocks of Owners.
+func (r *FileReader) index() {
+	if !r.indexed {
+		r.checkpoints, r.owners = findBlocks(r.file, r.first, r.size)
+		r.indexed = true
+	}
+}
+
+// findBlocks finds the checkpoints and the blocks of Owners between two offsets by the heads of the
+// blocks. It does not find those after damage.
+func findBlocks(in io.ReaderAt, from, to int64) (found []checkpoint, owners []ownerBlock) {
 	var c checkpoint
 	more := false // c continues in the next block
 	for at, h := range blockHeads(in, from, to) {
+		if h.kind == blockEvents && h.flags&blockOwners != 0 {
+			owners = append(owners, ownerBlock{at, h.size(), h.latest})
+		}
 		if h.kind != blockState {
 			more = false
 			continue
@@ -68,7 +77,7 @@ func findCheckpoints(in io.ReaderAt, from, to int64) (found []checkpoint) {
 			found = append(found, c)
 		}
 	}
-	return found
+	return found, owners
 }
 
 // blockHeads returns the heads of the blocks between two offsets, with their offsets, up to the

@@ -85,7 +85,8 @@ func withSections(t testing.TB, events []event.Event, every int) (recorded []byt
 // goOnBefore is Last of a recording in memory.
 func goOnBefore(r *Reader, recorded []byte, ns uint64) (found bool, err error) {
 	in := bytes.NewReader(recorded)
-	return r.goOnAt(in, lastBefore(in, findCheckpoints(in, r.offset, int64(len(recorded))), ns))
+	checkpoints, _ := findBlocks(in, r.offset, int64(len(recorded)))
+	return r.goOnAt(in, lastBefore(in, checkpoints, ns))
 }
 
 // readLast reads from the last checkpoint on, and checks that what it says is followed

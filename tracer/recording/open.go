@@ -16,9 +16,11 @@ type FileReader struct {
 	file  *os.File
 	first int64 // the offset of its first block
 	size  int64
-	// checkpoints are the checkpoints between the events of the file; nil until they are
-	// searched.
+	// checkpoints are the checkpoints between the events of the file, and owners its blocks of Owners.
+	// They are known if indexed is true.
 	checkpoints []checkpoint
+	owners      []ownerBlock
+	indexed     bool
 }
 
 // Open opens a recording. A recording that is still being written can be read up to the last

@@ -53,11 +53,19 @@ type Reader struct {
 func NewReader(r io.Reader) (*Reader, error) { return newReader(r, "the stream") }
 
 func newReader(in io.Reader, name string) (*Reader, error) {
-	r := &Reader{in: bufio.NewReaderSize(in, 64<<10), name: name}
-	var err error
-	if r.header, r.offset, err = readHeader(r.in, name); err != nil {
+	r, err := newBlockReader(in, name)
+	if err == nil {
+		r.header, r.offset, err = readHeader(r.in, name)
+	}
+	if err != nil {
 		return nil, err
 	}
+	return r, nil
+}
+
+// newBlockReader returns a Reader of blocks that no header precedes.
+func newBlockReader(in io.Reader, name string) (r *Reader, err error) {
+	r = &Reader{in: bufio.NewReaderSize(in, 64<<10), name: name}
 	r.zstd, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxMemory(maxRaw), zstd.WithDecodeAllCapLimit(true))
 	if err != nil {

@@ -83,6 +83,15 @@ func (w *Writer) Add(e *event.Event) {
 		_ = w.checkpoint(e, 0) // the next Flush returns the error again
 		return
 	}
+	if isOwner := e.Kind == event.Owner; isOwner != (w.next.flags&blockOwners != 0) {
+		if w.Flush() != nil {
+			return // the next Flush returns the error again
+		}
+		if isOwner {
+			w.forget()
+			w.next.flags |= blockOwners
+		}
+	}
 	w.rows.row(e)
 	if w.next.events == 0 {
 		w.next.earliest, w.next.latest = e.TimeNs, e.TimeNs

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
@@ -168,6 +169,11 @@ func withoutEvents(err error, name, part string) error {
 		return fmt.Errorf("%s is damaged in its %s (%s): nothing in it can be read; record again", name, part, damaged.Cause)
 	}
 	return err
+}
+
+// addOwners adds the owners that were found later to a state: of the buffers that are live in it.
+func (f *File) addOwners(s *aggregate.State) {
+	_ = f.recording.Owners(s.Now(), s.ApplyLater) // reading the events reports damage
 }
 
 // hasBetween reports whether there is a checkpoint between two times.

@@ -34,6 +34,11 @@ func randomEvent(r *rand.Rand, now uint64, stacks []*event.Stack) event.Event {
 	case n < 80:
 		buffer()
 		e.Kind, e.Reason = event.Free, event.ReasonExplicit
+	case n < 82:
+		e = event.Event{TimeNs: now, Kind: event.Owner, PID: pid, TID: pid, BufferID: r.Uint64N(60), Message: "bf16[32] TILE"}
+		if r.IntN(4) > 0 {
+			e.Cause = fmt.Sprint("model.w", now)
+		}
 	case n < 85:
 		e.Kind, e.Region, e.ProgramID, e.StaticKind = event.CBAlloc, event.CB, r.Uint64N(9), event.CircularBuffer
 		e.Cores, e.Address, e.SizeBytes = []event.CoreRange{{X1: 3, Y1: 3}}, 1024*r.Uint64N(9), 2048

@@ -276,16 +276,17 @@ func (r *Recording) replay(stops []stop, jump bool, reached func(s *aggregate.St
 	state := r.newState()
 	latestNs := uint64(0)
 	r.Reached, r.BeforeNs = nil, 0
+	var f *File
 	reach := func(is func(s *stop) bool) bool {
 		before := len(stops)
 		for len(stops) > 0 && is(&stops[0]) {
+			f.addOwners(state)
 			reached(state, stops[0].of)
 			stops = stops[1:]
 		}
 		return len(stops) < before
 	}
 	isNow := func(s *stop) bool { return !s.timed && state.Number() >= s.Number }
-	var f *File
 	f, handle, err := r.open(func(e *event.Event) {
 		if reach(func(s *stop) bool { return s.timed && e.TimeNs > s.TimeNs }) && len(stops) == 0 {
 			cancel()

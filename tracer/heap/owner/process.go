@@ -20,8 +20,9 @@ const maxFiles = 64
 
 // A process has the files that its Python and its ttnn consist of.
 type process struct {
-	memory  *pages
-	heap    *Heap // nil if there is no Python, or none that is known: noHeap
+	memory *pages
+	// heap is nil if there is no Python whose heap can be read: noHeap says why.
+	heap    *Heap
 	noHeap  error
 	tensors *Tensors
 	files   []*symbolize.ELF
@@ -55,8 +56,8 @@ func open(memory Memory, maps []host.Mapping, files []*os.File) *process {
 	p := &process{memory: newPages(memory), noHeap: ErrNoPython}
 	p.tensors = &Tensors{Machine: &accessor.Machine{Read: p.memory.read}}
 	for i, m := range maps {
-		e, failed := symbolize.OpenFile(files[i])
-		if failed != nil {
+		e, err := symbolize.OpenFile(files[i])
+		if err != nil {
 			continue
 		}
 		p.files = append(p.files, e)
@@ -74,12 +75,12 @@ func open(memory Memory, maps []host.Mapping, files []*os.File) *process {
 			})
 			continue
 		}
-		runtime, failed := python.Find(e)
+		runtime, err := python.Find(e)
 		switch {
-		case failed == nil && p.heap == nil:
+		case err == nil && p.heap == nil:
 			p.heap = &Heap{memory: p.memory, Runtime: runtime, Bias: bias, Symbols: lookup, IsTarget: isHolder, User: isUsers}
-		case failed != nil && failed != python.ErrNotPython:
-			p.noHeap = failed
+		case err != nil && err != python.ErrNotPython:
+			p.noHeap = err
 		}
 	}
 	return p

@@ -220,12 +220,24 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 	case event.Reread:
 		r.text = "figures are right again: live buffers were read from memory"
 	case event.Owner:
-		r.text = fmt.Sprintf("buffer %d is held by %s: %s", e.BufferID, page.Clean(e.Cause), page.Clean(e.Message))
+		r.text = ownerText(e)
 	}
 	if e.Reread {
 		r.text += ", found by rereading"
 	}
 	return r
+}
+
+// ownerText says who holds a buffer.
+func ownerText(e *event.Event) string {
+	text := fmt.Sprintf("buffer %d is ", e.BufferID)
+	switch {
+	case e.Cause == "":
+		return text + "no longer held"
+	case e.Message == "":
+		return text + "held by " + page.Clean(e.Cause)
+	}
+	return text + "held by " + page.Clean(e.Cause) + ": " + page.Clean(e.Message)
 }
 
 // setBuffer sets the columns of a buffer.
