@@ -8,12 +8,33 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
 	"ttmem/e2e/rig"
 )
+
+// startHolder starts a program that writes the addresses of what it holds, by their paths, and ends
+// with its standard input.
+func startHolder(t *testing.T, version, python, script string) (pid int, addresses map[string]uint64) {
+	t.Helper()
+	cmd := setup(t, version, python).Command(context.Background(), rig.N150, program(t, script))
+	in, err := cmd.StdinPipe()
+	qt.Assert(t, qt.IsNil(err))
+	out, err := cmd.StdoutPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	t.Cleanup(func() {
+		in.Close()
+		_ = cmd.Wait()
+	})
+	for lines := bufio.NewScanner(out); addresses == nil && lines.Scan(); {
+		_ = json.Unmarshal(lines.Bytes(), &addresses)
+	}
+	return cmd.Process.Pid, addresses
+}
 
 // TestOwnersOfARunningProcess: root sees who holds each buffer of a process that runs already, and
 // what it is there: live, and in the recording of an attach.
@@ -29,21 +50,7 @@ func TestOwnersOfARunningProcess(t *testing.T) {
 	for _, with := range []struct{ version, python string }{{"0.81.1", "3.10"}, {"0.81.1", "3.12"}, {"0.72.0", "3.10"}} {
 		t.Run(with.version+" "+with.python, func(t *testing.T) {
 			t.Parallel()
-			env := setup(t, with.version, with.python)
-			cmd := env.Command(context.Background(), rig.N150, program(t, "owners.py"))
-			in, err := cmd.StdinPipe()
-			qt.Assert(t, qt.IsNil(err))
-			out, err := cmd.StdoutPipe()
-			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.IsNil(cmd.Start()))
-			t.Cleanup(func() {
-				in.Close()
-				_ = cmd.Wait()
-			})
-			var addresses map[string]uint64
-			for lines := bufio.NewScanner(out); addresses == nil && lines.Scan(); {
-				_ = json.Unmarshal(lines.Bytes(), &addresses)
-			}
+			pid, addresses := startHolder(t, with.version, with.python, "owners.py")
 			qt.Assert(t, qt.HasLen(addresses, len(tensors)))
 
 			owners := func(args ...string) map[string]uint64 {
@@ -67,10 +74,10 @@ func TestOwnersOfARunningProcess(t *testing.T) {
 				}
 				return found
 			}
-			qt.Check(t, qt.DeepEquals(owners("-p", fmt.Sprint(cmd.Process.Pid)), addresses))
+			qt.Check(t, qt.DeepEquals(owners("-p", fmt.Sprint(pid)), addresses))
 
 			recording := filepath.Join(t.TempDir(), "owners.ttmem")
-			attach := exec.Command(ttmem, "attach", "-p", fmt.Sprint(cmd.Process.Pid), "-o", recording)
+			attach := exec.Command(ttmem, "attach", "-p", fmt.Sprint(pid), "-o", recording)
 			qt.Assert(t, qt.IsNil(attach.Start()))
 			waitFor(t, "the recording has the owners", func() bool { return len(owners(recording)) == len(addresses) })
 			qt.Check(t, qt.DeepEquals(owners(recording), addresses))
@@ -80,6 +87,72 @@ func TestOwnersOfARunningProcess(t *testing.T) {
 			if with.python == "3.12" {
 				checkOwnersElsewhere(t, recording, addresses, tensors)
 			}
+		})
+	}
+}
+
+// TestOwnersOfARunningModel: after a late attach, at least 95 % of the bytes of each region of a model
+// that answers requests have an owner, or were allocated during the search. Tensors have their shapes; what
+// the program cache holds is called that, and nothing else is.
+func TestOwnersOfARunningModel(t *testing.T) {
+	t.Parallel()
+	for _, with := range []struct{ version, python string }{
+		{"0.81.1", "3.10"}, {"0.81.1", "3.12"}, {"0.76.0", "3.10"}, {"0.72.0", "3.10"}, {"0.66.0", "3.10"},
+	} {
+		t.Run(with.version+" "+with.python, func(t *testing.T) {
+			t.Parallel()
+			pid, addresses := startHolder(t, with.version, with.python, "served_model.py")
+			qt.Assert(t, qt.HasLen(addresses, 26))
+			text, err := exec.Command(ttmem, "dump", "--json", "-p", fmt.Sprint(pid)).Output()
+			qt.Assert(t, qt.IsNil(err))
+			var dump struct {
+				Notes   []string
+				Buffers []struct {
+					Address        uint64
+					Region         string
+					AllocatedBytes uint64 `json:"allocated_bytes"`
+					BeforeAttach   bool   `json:"before_attach"`
+					Owner, Tensor  string
+				}
+			}
+			qt.Assert(t, qt.IsNil(json.Unmarshal(text, &dump)))
+			type share struct{ all, owned, later uint64 }
+			regions := map[string]share{"DRAM": {}, "L1": {}, "L1_SMALL": {}}
+			unowned := 0
+			for _, b := range dump.Buffers {
+				r, ok := regions[b.Region]
+				if !ok {
+					continue // static buffers of the program that runs
+				}
+				r.all += b.AllocatedBytes
+				switch {
+				case b.Owner != "":
+					r.owned += b.AllocatedBytes
+				case !b.BeforeAttach:
+					r.later += b.AllocatedBytes
+				}
+				regions[b.Region] = r
+				switch at, known := addresses[b.Owner]; {
+				case b.Owner == "":
+					unowned++
+				case known:
+					qt.Check(t, qt.Equals(b.Address, at), qt.Commentf("%s", b.Owner))
+					qt.Check(t, qt.Equals(b.Tensor == "", b.Owner == "model.semaphore"), qt.Commentf("%s", b.Owner))
+					delete(addresses, b.Owner)
+				case b.Owner == "model.ring":
+					qt.Check(t, qt.Equals(b.Region, "L1"))
+				case b.Region == "L1_SMALL":
+					qt.Check(t, qt.Equals(b.Owner, "program cache"))
+				default: // a result that the program just used
+					qt.Check(t, qt.Matches(b.Owner, `.*local .* of .*`))
+				}
+			}
+			qt.Check(t, qt.HasLen(addresses, 0), qt.Commentf("without an owner"))
+			for name, r := range regions {
+				t.Logf("%-8s %d of %d bytes have an owner, %d were allocated during the search", name, r.owned, r.all, r.later)
+				qt.Check(t, qt.IsTrue((r.owned+r.later)*100 >= r.all*95), qt.Commentf("%s: %+v", name, r))
+			}
+			qt.Check(t, qt.Equals(strings.Contains(strings.Join(dump.Notes, " "), " have no owner: "), unowned > 0))
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -127,11 +128,39 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 		return nil, err
 	}
 	s.NowNs = host.Now()
-	if len(s.Buffers()) > 0 {
+	if buffers := s.Buffers(); len(buffers) > 0 {
 		s.Notes = append(s.Notes, "found in the memory of running processes: names and call stacks are not known, and circular buffers "+
 			"only of programs that run just now; `ttmem attach` and `ttmem serve` have them")
+		if note := ownerless(buffers); note != "" {
+			s.Notes = append(s.Notes, note)
+		}
 	}
 	return s, nil
+}
+
+// ownerless says how much memory of processes that were searched has no owner, and why; "" if all
+// has one.
+func ownerless(buffers []memory.Buffer) string {
+	var count, bytes, late uint64
+	for i := range buffers {
+		if b := &buffers[i]; b.Path == "" {
+			count, bytes = count+1, bytes+b.BytesPerBank*uint64(b.Banks)
+			if !b.BeforeAttach {
+				late++
+			}
+		}
+	}
+	if count == 0 {
+		return ""
+	}
+	var why []string
+	if late > 0 {
+		why = append(why, page.Grouped(late)+" allocated during the search")
+	}
+	if count > late {
+		why = append(why, page.Grouped(count-late)+" held only by C++ code, or by Python variables that changed during the search")
+	}
+	return fmt.Sprintf("%s of %s (%s) have no owner: %s", page.Grouped(count), page.Count(uint64(len(buffers)), "buffer"), page.Bytes(bytes), strings.Join(why, ", "))
 }
 
 // ServiceState returns the state that a service reports.

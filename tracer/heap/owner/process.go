@@ -78,7 +78,7 @@ func open(memory Memory, maps []host.Mapping, files []*os.File) *process {
 		runtime, err := python.Find(e)
 		switch {
 		case err == nil && p.heap == nil:
-			p.heap = &Heap{memory: p.memory, Runtime: runtime, Bias: bias, Symbols: lookup, IsTarget: isTensor, User: isUsers}
+			p.heap = &Heap{memory: p.memory, Runtime: runtime, Bias: bias, Symbols: lookup, IsTarget: isHolder, User: isUsers}
 		case err != nil && err != python.ErrNotPython:
 			p.noHeap = err
 		}
@@ -92,10 +92,13 @@ func (p *process) close() {
 	}
 }
 
-// isTensor reports whether a type is that of ttnn's tensors, which nanobind makes.
-func isTensor(name, metaclass string) bool {
-	return (name == "Tensor" || strings.HasSuffix(name, ".Tensor")) && strings.Contains(metaclass, "nb_type")
+// isHolder reports whether instances of a type, which nanobind makes, may hold Buffers.
+func isHolder(name, metaclass string) bool {
+	return (isTensor(name) || isGlobal(name)) && strings.Contains(metaclass, "nb_type")
 }
+
+// isTensor reports whether a type is that of ttnn's tensors.
+func isTensor(name string) bool { return name[strings.LastIndexByte(name, '.')+1:] == "Tensor" }
 
 // isUsers reports whether a module belongs to the user's program: it is in no directory of
 // libraries.

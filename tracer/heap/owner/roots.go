@@ -10,6 +10,7 @@ const (
 	mainCost      = 0
 	userCost      = 2
 	localsCost    = 6
+	innerCost     = 4 // more for each function that another one called: its variables change soon
 	threadCost    = 20
 	libraryCost   = 40
 	collectedCost = 200
@@ -151,7 +152,7 @@ func (w *walk) thread(at uint64) {
 		frames = append(frames, f)
 	}
 	for i := len(frames) - 1; i >= 0; i-- { // outermost first
-		w.frame(frames[i], uint8(min(localsCost+len(frames)-1-i, threadCost)))
+		w.frame(frames[i], uint8(min(localsCost+innerCost*(len(frames)-1-i), libraryCost-1)))
 	}
 	for _, root := range []struct {
 		ref uint64

@@ -2,11 +2,13 @@ package owner
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"time"
 	"unsafe"
@@ -149,46 +151,66 @@ func mostMemory() (kilobytes int64) {
 	return kilobytes << 10
 }
 
-// holders returns who holds Buffers.
+// holders returns who holds Buffers. What Python holds is named by its path there, even if the
+// library holds it as well.
 func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
-	if p.heap == nil {
-		return nil, Cost{}, p.noHeap
-	}
 	wanted := make(map[uint64]bool, len(buffers))
 	for _, at := range buffers {
 		wanted[at] = true
 	}
-	first := make(map[uint64]uint64) // the Buffer of each tensor
-	seen := make(map[uint64]bool)    // Buffers
-	found, cost, err := p.heap.Find(Limits{}, func(instance uint64) (enough bool) {
-		buffer, err := p.tensors.Buffer(instance)
-		if err != nil || !wanted[buffer] {
-			return false
-		}
-		first[instance], seen[buffer] = buffer, true
-		return len(seen) == len(wanted)
-	})
+	native := newNatives(p.tensors, wanted)
+	p.memory.left = nativeBytes
+	cached := native.cached(buffers)
+	nativeErr := p.memory.err
+	p.memory.err = nil
+	first := make(map[uint64][]uint64) // the Buffers of each instance
+	seen := maps.Clone(cached)         // Buffers
+	var found []Owned
+	var cost Cost
+	err := p.noHeap
+	if p.heap != nil {
+		found, cost, err = p.heap.Find(Limits{}, func(instance uint64) (enough bool) {
+			held := native.held(instance)
+			if len(held) > 0 {
+				first[instance] = held
+			}
+			for _, at := range held {
+				seen[at] = true
+			}
+			return len(seen) == len(wanted)
+		})
+	}
 	holders := make(map[uint64]Holder)
 	views := make(map[uint64]bool)
 	size := 0
 	p.memory.left, p.memory.err = confirmBytes, nil
 	for _, o := range found {
-		buffer, known := first[o.Object]
-		if _, has := holders[buffer]; !known || has && !views[buffer] {
-			continue
+		for _, buffer := range first[o.Object] {
+			if _, has := holders[buffer]; has && !views[buffer] {
+				continue
+			}
+			t, still := native.stillHeld(o.Object, buffer) // a second time
+			if _, has := holders[buffer]; !still || has && t.View {
+				continue
+			}
+			h := Holder{o.Path.String(), t.String()}
+			if size += len(h.Path) + len(h.Tensor) + 64; size > maxAnswer/8 {
+				return holders, cost, errTooMuch
+			}
+			holders[buffer], views[buffer] = h, t.View
 		}
-		t, failed := p.tensors.Read(o.Object) // a second time
-		if failed != nil || t.Buffer != buffer {
-			continue
-		}
-		if _, has := holders[buffer]; has && t.View {
-			continue
-		}
-		h := Holder{o.Path.String(), t.String()}
-		if size += len(h.Path) + len(h.Tensor) + 64; size > maxAnswer/8 {
-			return holders, cost, errTooMuch
-		}
-		holders[buffer], views[buffer] = h, t.View
 	}
-	return holders, cost, err
+	p.memory.left, p.memory.err = nativeBytes, nil
+	p.memory.forget()
+	for at := range native.cached(buffers) {
+		if _, has := holders[at]; !has && cached[at] {
+			holders[at] = Holder{Path: "program cache"}
+		}
+	}
+	for _, at := range buffers {
+		if _, has := holders[at]; !has && native.isTrace(at) {
+			holders[at] = Holder{Path: "trace region"}
+		}
+	}
+	return holders, cost, cmp.Or(err, nativeErr)
 }

@@ -26,8 +26,11 @@ type Tensor struct {
 	Layout string
 }
 
-// String is the tensor as people write it: bf16[1,32,4096,128] TILE.
+// String is the tensor as people write it: bf16[1,32,4096,128] TILE. It is "" for what is no tensor.
 func (t *Tensor) String() string {
+	if t.Buffer == 0 {
+		return ""
+	}
 	return t.DType + strings.ReplaceAll(fmt.Sprint(t.Shape), " ", ",") + " " + t.Layout
 }
 
@@ -92,8 +95,44 @@ func (t *Tensors) buffer(tensor uint64) (buffer uint64, view bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
-	buffer, err = t.call(root, "_ZNK2tt8tt_metal11distributed10MeshBuffer18get_backing_bufferEv")
+	buffer, err = t.backing(root)
 	return buffer, root != own, err
+}
+
+// backing returns the Buffer of a MeshBuffer.
+func (t *Tensors) backing(meshBuffer uint64) (uint64, error) {
+	return t.call(meshBuffer, "_ZNK2tt8tt_metal11distributed10MeshBuffer18get_backing_bufferEv")
+}
+
+// words returns some words; nil if they cannot be read.
+func (t *Tensors) words(at, count uint64) []uint64 {
+	b := make([]byte, 8*count)
+	if !isPointer(at) || !t.Machine.Read(at, b) {
+		return nil
+	}
+	words := make([]uint64, count)
+	for i := range words {
+		words[i] = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	return words
+}
+
+// isPointer reports whether a word may be the address of an object.
+func isPointer(word uint64) bool { return word%8 == 0 && word >= 1<<16 && word < 1<<47 }
+
+// isShared reports whether the first two words are a std::shared_ptr.
+func (t *Tensors) isShared(words []uint64) bool {
+	if len(words) < 2 || !isPointer(words[0]) || words[1]%16 != 0 {
+		return false
+	}
+	// the virtual table, how many strong and weak references there are, and the object or its address
+	const inside, most = 16, 1 << 24
+	control := t.words(words[1], 3)
+	if control == nil || words[0] != words[1]+inside && words[0] != control[2] {
+		return false
+	}
+	strong, weak := uint32(control[1]), uint32(control[1]>>32)
+	return strong > 0 && weak > 0 && strong < most && weak < most
 }
 
 // root returns the MeshBuffer that has the memory of a tensor: not its own if it is a view.
@@ -107,13 +146,8 @@ func (t *Tensors) root(tensor, own uint64) (uint64, error) {
 	switch {
 	case t.Machine.Function(buffer...) != 0:
 		root, err := t.call(storage, buffer...)
-		const storageSize = 1 << 10
-		if err == nil && root >= storage && root < storage+storageSize {
-			var b [8]byte // 0.68 returns a reference to a shared_ptr
-			if !t.Machine.Read(root, b[:]) {
-				return 0, errNotReady
-			}
-			root = binary.LittleEndian.Uint64(b[:])
+		if words := t.words(root, 2); err == nil && root != own && t.isShared(words) {
+			root = words[0] // 0.68 returns a reference to a shared_ptr
 		}
 		return root, err
 	case t.Machine.Function(holder...) != 0:
