@@ -45,6 +45,7 @@ could not be written.`,
 				output.KeepPrivate()
 				o.Record.Private = true
 			}
+			o.Source.Owners = true
 			return session.Trace(o, 1)
 		},
 	}
