@@ -35,6 +35,17 @@ func (s *State) BuffersOf(pid int) []memory.Buffer {
 	return s.known(pid).list(func(*buffer) bool { return true })
 }
 
+// Owned returns the live buffers whose owner is known, in order of process and time.
+func (s *State) Owned() []memory.Buffer {
+	var all []memory.Buffer
+	for _, p := range s.byPID() {
+		if len(p.owners) > 0 {
+			all = append(all, p.list(func(b *buffer) bool { return p.owners[b.id] != memory.Owner{} })...)
+		}
+	}
+	return all
+}
+
 // list returns the selected buffers in order of time; none if p is nil.
 func (p *process) list(selected func(*buffer) bool) (list []memory.Buffer) {
 	if p == nil {

@@ -290,7 +290,7 @@ func findOwners(pid int, live map[uint64]liveBuffer, known map[uint64]uint64, fi
 	}
 	take := func(holders map[uint64]owner.Holder) {
 		for object, h := range holders {
-			id, path, tensor := ids[object], h.Path.String(), h.Tensor.String()
+			id, path, tensor := ids[object], h.Path, h.Tensor
 			if path == "" {
 				continue // would say that nobody holds it
 			}

@@ -85,7 +85,7 @@ func (b *begunSearch) end(t *testing.T, d *decoder, ns uint64, paths map[uint64]
 }
 
 func holderOf(path string) owner.Holder {
-	return owner.Holder{Path: owner.Path{{Kind: "attribute", Name: path}}}
+	return owner.Holder{Path: path}
 }
 
 // reported releases the events, and returns the owners: "1=model.wq".

@@ -5,18 +5,33 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
-// Parts are the call sites of one moment for a comparison. The zero value is empty.
+// Parts are the call sites of one moment for a comparison, apart by who holds their live buffers. The
+// zero value is empty.
 type Parts struct {
-	index map[memory.SiteKey]int
-	List  []memory.SiteAmount
+	index map[partKey]int
+	List  []Part
+}
+
+// A Part is buffers of a call site that have one owner, whose path is without indices, or none that is
+// known.
+type Part struct {
+	memory.SiteAmount
+	Owner string
+}
+
+type partKey struct {
+	memory.SiteKey
+	owner string
 }
 
 // AddLive adds the live allocations of a State in the selected regions of chips. Circular
 // buffers inside an L1 buffer are part of that buffer.
 func (p *Parts) AddLive(s *aggregate.State, selected func(device int, region event.Region) bool) {
+	holders := HoldersOf(s)
 	for _, h := range s.CallSites() {
 		if h.Count == 0 {
 			continue
@@ -24,10 +39,11 @@ func (p *Parts) AddLive(s *aggregate.State, selected func(device int, region eve
 		part := h.SiteAmount
 		if len(h.Devices) == 0 {
 			if selected(memory.NoDevice, h.Region) {
-				p.add(part)
+				p.add(part, "")
 			}
 			continue
 		}
+		held := holders.Split(&h.Site, h.Amount, Now, false)
 		var devices []int
 		for _, id := range h.Devices {
 			if selected(id, h.Region) {
@@ -39,11 +55,17 @@ func (p *Parts) AddLive(s *aggregate.State, selected func(device int, region eve
 		case h.Region == event.CB: // each chip has its own
 			for i := range devices {
 				part.Devices = devices[i : i+1]
-				p.add(part)
+				p.add(part, "")
 			}
+		case held == nil:
+			part.Devices = devices
+			p.add(part, "")
 		default:
 			part.Devices = devices
-			p.add(part)
+			for i := range held {
+				part.Amount = held[i].Amount
+				p.add(part, name.FoldOwner(held[i].Path))
+			}
 		}
 	}
 }
@@ -56,7 +78,7 @@ func (p *Parts) AddUnfreed(s *aggregate.State) (others memory.Amount) {
 	ended, others := s.EndedSurvivors()
 	for i := range ended {
 		if ended[i].Count > 0 {
-			p.add(ended[i])
+			p.add(ended[i], "")
 		}
 	}
 	return others
@@ -80,25 +102,25 @@ func (p *Parts) AddPeaks(s *aggregate.State) {
 			list[i].Devices = append(list[i].Devices, at.Device)
 		}
 		for _, one := range list {
-			p.add(one)
+			p.add(one, "")
 		}
 	}
 }
 
 // HasStacks reports whether the call stack of any allocation is known.
 func (p *Parts) HasStacks() bool {
-	return slices.ContainsFunc(p.List, func(one memory.SiteAmount) bool { return one.Stack != nil })
+	return slices.ContainsFunc(p.List, func(one Part) bool { return one.Stack != nil })
 }
 
-func (p *Parts) add(one memory.SiteAmount) {
-	key := one.Key()
+func (p *Parts) add(one memory.SiteAmount, owner string) {
+	key := partKey{one.Key(), owner}
 	if i, ok := p.index[key]; ok {
 		p.List[i].Add(one.Amount)
 		return
 	}
 	if p.index == nil {
-		p.index = make(map[memory.SiteKey]int)
+		p.index = make(map[partKey]int)
 	}
 	p.index[key] = len(p.List)
-	p.List = append(p.List, one)
+	p.List = append(p.List, Part{one, owner})
 }

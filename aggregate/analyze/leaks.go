@@ -53,6 +53,8 @@ type Verdict struct {
 	Replaced bool
 	// Births are the survivors by the intervals between marks.
 	Births []memory.Amount
+	// Containers are what holds the survivors of a leak, as far as it is known, the most bytes first.
+	Containers []Container
 }
 
 // LeakOptions select what Leaks judges. The zero value judges the whole run.
@@ -87,6 +89,7 @@ func Leaks(s *aggregate.State, o LeakOptions) LeakReport {
 		r.between(s, o, survivors)
 	}
 	r.Sites = classified(r.Sites, o.Suppressions)
+	r.addContainers(s, o.Times)
 	return r
 }
 

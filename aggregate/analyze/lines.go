@@ -30,7 +30,7 @@ func (l Lines) Of(c name.Call) int {
 // MatchLines matches the lines of each function that make calls. A line of B matches one of A if
 // both may call the same function. Matches keep the order of lines, and as few lines as possible
 // are unmatched.
-func MatchLines(a, b []memory.SiteAmount) Lines {
+func MatchLines(a, b []Part) Lines {
 	matched := make(Lines)
 	inB := linesOf(b)
 	for f, lines := range linesOf(a) {
@@ -49,7 +49,7 @@ type callingLine struct {
 	memory.Amount
 }
 
-func linesOf(sites []memory.SiteAmount) map[function]map[int]*callingLine {
+func linesOf(sites []Part) map[function]map[int]*callingLine {
 	lines := make(map[function]map[int]*callingLine)
 	type calls struct {
 		list []name.Call

@@ -18,7 +18,7 @@ type called struct {
 	bytes uint64
 }
 
-func sitesOf(list []called) (sites []memory.SiteAmount) {
+func sitesOf(list []called) (sites []Part) {
 	for _, one := range list {
 		frames := []event.Frame{
 			{Kind: event.Native, Name: "func_create<ttnn." + one.op + ">"},
@@ -27,7 +27,7 @@ func sitesOf(list []called) (sites []memory.SiteAmount) {
 		if one.op == "" {
 			frames = frames[1:]
 		}
-		sites = append(sites, memory.SiteAmount{Site: memory.Site{Stack: event.StackOf(frames)}, Amount: memory.Amount{Count: 1, Bytes: one.bytes}})
+		sites = append(sites, Part{SiteAmount: memory.SiteAmount{Site: memory.Site{Stack: event.StackOf(frames)}, Amount: memory.Amount{Count: 1, Bytes: one.bytes}}})
 	}
 	return sites
 }

@@ -54,6 +54,14 @@ type Owner struct {
 	Path, Tensor string
 }
 
+// Site returns the call site of the buffer.
+func (h *Buffer) Site() Site {
+	return Site{
+		PID: h.PID, Stack: h.Stack, Region: h.Region, Layout: h.Layout,
+		BeforeAttach: h.BeforeAttach, PerCore: h.PerCore, Devices: h.Devices,
+	}
+}
+
 // Scattered reports whether the buffer is on single cores, and its addresses there differ or are
 // not known.
 func (h *Buffer) Scattered() bool { return h.PerCore && h.Address == 0 }

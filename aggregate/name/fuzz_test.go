@@ -40,3 +40,20 @@ func FuzzRules(f *testing.F) {
 		})
 	})
 }
+
+// FuzzContainer: a container of one path is that path, and has it.
+func FuzzContainer(f *testing.F) {
+	f.Add("model.layers[3].cache['it\\'s'][…]", "model.layers[4].cache['k'][…]")
+	f.Add("d['a", "d[1]]")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		fuzztest.Bounded(t, len(a)+len(b), 10_000, func() {
+			c, other := ContainerOf(a), ContainerOf(b)
+			qt.Check(t, qt.Equals(c.String(), a))
+			if c.Shape() == other.Shape() {
+				c.Add(other)
+				qt.Check(t, qt.IsTrue(c.Has(other) && c.Has(ContainerOf(a))))
+			}
+			FoldOwner(a)
+		})
+	})
+}

@@ -181,7 +181,7 @@ func TestCaptures(t *testing.T) {
 }
 
 // topViews are the golden files of the live view that docs/captures shows, by their names.
-var topViews = []string{"live", "graph", "growth", "process", "stack", "unfolded", "by_op", "one_chip", "own_part", "recording", "help"}
+var topViews = []string{"live", "held", "held_by_owner", "held_several", "graph", "growth", "process", "stack", "unfolded", "by_op", "one_chip", "own_part", "recording", "help"}
 
 // TestPictureOfARealRun compares README.md's picture with what top shows of a recording: -update
 // draws it anew.

@@ -32,7 +32,7 @@ func (a amounts) add(site memory.SiteAmount) {
 func amountsOf(p *analyze.Parts) amounts {
 	all := make(amounts)
 	for _, one := range p.List {
-		all.add(one)
+		all.add(one.SiteAmount)
 	}
 	return all
 }

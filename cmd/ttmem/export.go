@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/export"
 	"ttmem/aggregate/export/memoryviz"
 	"ttmem/aggregate/export/sqlite"
@@ -76,7 +77,7 @@ var exportFormats = []exportFormat{
 }
 
 // ofProfiles are the flags that only profiles take.
-var ofProfiles = []string{"at", "value"}
+var ofProfiles = []string{"at", "by", "value"}
 
 // exportOptions are the flags of export.
 type exportOptions struct {
@@ -84,6 +85,7 @@ type exportOptions struct {
 	to        string
 	path      string
 	at, value string
+	by        string
 	ops       string
 }
 
@@ -120,6 +122,7 @@ and how to open it.
 		Example: `  ttmem export model.ttmem --to pprof
   ttmem export model.ttmem --to speedscope --at peak
   ttmem export model.ttmem --to folded --value alloc_space | sort -k2 | head
+  ttmem export model.ttmem --to pprof --by owner
   ttmem export model.ttmem --to visualizer --ops 100..200 -o report`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 && c.ArgsLenAtDash() < 0 {
@@ -139,6 +142,7 @@ and how to open it.
 	f.StringVar(&o.ops, "ops", "", "only operations `A..B`, which count from 1 (default as many of the last ones as fit)")
 	_ = c.RegisterFlagCompletionFunc("ops", cobra.NoFileCompletions)
 	flags.At(c, &o.at, "end")
+	flags.By(c, &o.by, "stack")
 	flags.PIDs(c, &o.source.PIDs)
 	c.ValidArgsFunction = source.CompleteRecordings
 	return c
@@ -169,6 +173,9 @@ func (o *exportOptions) check(c *cobra.Command) (*exportFormat, error) {
 		return nil, fmt.Errorf("--value %s: choose %s", o.value, strings.Join(exportValues(), ", "))
 	}
 	if _, _, err := parseOps(o.ops); err != nil {
+		return nil, err
+	}
+	if err := output.CheckProfileBy(o.by); err != nil {
 		return nil, err
 	}
 	if format.twice {
@@ -315,7 +322,7 @@ func (x *exportJob) profile() (p *memory.Profile, how export.Options, err error)
 	}
 	r := source.Recording{Path: x.source.File, PIDs: x.source.PIDs, Whole: true, KeepSites: true}
 	end, err := r.StateAt(at, func(s *source.State, of source.Regions) {
-		one := s.Profile()
+		one := analyze.Profile(s.State, x.by == "owner")
 		if at.AtEnd() {
 			p = one
 			return

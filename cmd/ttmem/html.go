@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -24,6 +25,7 @@ import (
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/oom"
 	"ttmem/cmd/ttmem/page/ops"
+	"ttmem/cmd/ttmem/record"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/cmd/ttmem/web"
@@ -41,6 +43,10 @@ type htmlOptions struct {
 	viewOptions
 	from, to string
 	output   string
+	// absolute is true if times of a span are CLOCK_MONOTONIC, and not after the first event.
+	absolute bool
+	// of names the recording, if its file does not.
+	of string
 }
 
 // maxPageEvents is the largest number of events of a page, for which ttmem and the browser need
@@ -92,6 +98,36 @@ func writeHTML(ctx context.Context, o *htmlOptions) error {
 	if err := o.choosePath(); err != nil {
 		return err
 	}
+	return o.writeSpan(ctx, since, until, rules)
+}
+
+// writeFailurePage writes the page of a failed allocation: see record.PageChild. It returns the
+// exit status.
+func writeFailurePage(args []string) int {
+	err := record.LimitPageChild()
+	if err == nil && len(args) != 3 {
+		err = errors.New("missing arguments")
+	}
+	var times [2]uint64
+	for i := range times {
+		if err == nil {
+			times[i], err = strconv.ParseUint(args[1+i], 10, 64)
+		}
+	}
+	if err == nil {
+		o := htmlOptions{output: "-", absolute: true, of: args[0]}
+		o.source.File = "-"
+		err = o.writeSpan(context.Background(), times[0], times[1], nil)
+	}
+	if err != nil {
+		term.Warn(err.Error())
+		return 1
+	}
+	return 0
+}
+
+// writeSpan writes the page of the events between two times.
+func (o *htmlOptions) writeSpan(ctx context.Context, since, until uint64, rules *name.Rules) error {
 	if source.IsPrivate(o.source.File) {
 		output.KeepPrivate()
 	}
@@ -144,7 +180,7 @@ func (o *htmlOptions) play(p *web.Page, state *aggregate.State, since, until uin
 		}
 	})
 	w, err := o.source.Watch(func(e *event.Event) {
-		if first == 0 {
+		if first == 0 && !o.absolute {
 			first = e.TimeNs
 		}
 		at := e.TimeNs - min(e.TimeNs, first)
@@ -152,7 +188,7 @@ func (o *htmlOptions) play(p *web.Page, state *aggregate.State, since, until uin
 			stop()
 			return
 		}
-		if !begun && at >= since {
+		if !begun && at >= since && e.Kind != event.Checkpoint {
 			begun = true
 			state.RestartOperations()
 			state.RestartPeaks()
@@ -166,7 +202,13 @@ func (o *htmlOptions) play(p *web.Page, state *aggregate.State, since, until uin
 	case over && errors.Is(err, term.ErrInterrupted):
 		w, err = &source.Summary{Of: o.source.File}, nil
 	}
-	if w != nil && (o.from != "" || until > 0) {
+	switch {
+	case w == nil:
+	case o.of != "":
+		if w.Of = o.of; !w.Failed {
+			w.Notes = nil // its end is still being written
+		}
+	case o.from != "" || until > 0:
 		w.Of = fmt.Sprintf("%s, from %s to %s", w.Of, cmp.Or(o.from, "begin"), o.to)
 	}
 	return w, err

@@ -12,12 +12,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/record"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/host"
 )
 
 func main() {
 	host.BecomeCommand()
+	if os.Args[0] == record.PageChild {
+		os.Exit(writeFailurePage(os.Args[1:]))
+	}
 	os.Exit(run(os.Args[1:]))
 }
 

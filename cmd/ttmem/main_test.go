@@ -13,6 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/record"
 	"ttmem/cmd/ttmem/term"
 )
 
@@ -21,6 +22,9 @@ const asCommand = "TTMEM_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
 	os.Unsetenv("COLUMNS") // the width of golden files does not depend on who runs the tests
+	if os.Args[0] == record.PageChild {
+		os.Exit(writeFailurePage(os.Args[1:]))
+	}
 	if os.Getenv(asCommand) != "" {
 		os.Exit(run(os.Args[1:]))
 	}

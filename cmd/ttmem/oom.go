@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -13,6 +14,7 @@ import (
 	"ttmem/cmd/ttmem/record"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/term"
 )
 
 // failuresFolder is where the installed service keeps recordings; tests have another one.
@@ -73,10 +75,36 @@ func runOOM(o *viewOptions) error {
 			return err
 		}
 	}
+	if err := o.addHolders(p, s); err != nil {
+		return err
+	}
 	if err := output.Print(p, o.format, page.NewSupplement(o.source.Clock(), snap), "failures"); err != nil {
 		return err
 	}
+	if web := record.PageOf(o.source.File); web != "" {
+		term.Warn(fmt.Sprintf("%s shows it in a browser", web))
+	}
 	return w.Finish(page.Doubts(p.Losses(), "failures may be missing, and figures wrong"))
+}
+
+// addHolders adds who held the buffers when allocations failed: in a recording at that moment,
+// otherwise of the buffers that are still live.
+func (o *viewOptions) addHolders(p *oom.Page, now *source.State) error {
+	if p.File == "" {
+		owned := now.Owned()
+		p.Holders = func(*memory.Failure) []memory.Buffer { return owned }
+		return nil
+	}
+	recording := &source.Recording{Path: p.File, PIDs: o.source.PIDs}
+	held := make(map[*memory.Failure][]memory.Buffer)
+	for _, f := range p.Explained(listedFailures) {
+		at := source.Moment{Kind: source.AtPoint, Point: memory.Point{TimeNs: f.TimeNs}}
+		if _, err := recording.StateAt(at, func(s *source.State, _ source.Regions) { held[f] = s.Owned() }); err != nil {
+			return err
+		}
+	}
+	p.Holders = func(f *memory.Failure) []memory.Buffer { return held[f] }
+	return nil
 }
 
 // failures returns the state with the failures: of the source that was chosen or, if none was and

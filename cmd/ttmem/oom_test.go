@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/record"
+	"ttmem/e2e/browser"
 	"ttmem/e2e/pagetest"
 )
 
@@ -17,8 +18,10 @@ func TestOOMShowsTheNewestFailureThatWasKept(t *testing.T) {
 	s, err := newHostService(record.Options{CrashDir: dir})
 	qt.Assert(t, qt.IsNil(err))
 	for _, e := range pagetest.Failures() {
-		s.take(&e)
-		s.pause()
+		if e.PID == 7 {
+			s.take(&e)
+			s.pause()
+		}
 	}
 	s.end(nil)
 	usual := failuresFolder
@@ -26,12 +29,28 @@ func TestOOMShowsTheNewestFailureThatWasKept(t *testing.T) {
 	t.Cleanup(func() { failuresFolder = usual })
 	t.Setenv("TTMEM_SOCKET", filepath.Join(t.TempDir(), "none"))
 
+	web := record.PageOf(record.NewestFailure(dir))
 	for _, args := range [][]string{{"oom", dir}, {"oom"}} {
-		out, _, status := runOnStreams(t, false, args)
+		out, errs, status := runOnStreams(t, false, args)
 		qt.Check(t, qt.Equals(status, 0))
+		qt.Check(t, qt.StringContains(errs, web+" shows it in a browser\n"))
 		qt.Check(t, qt.StringContains(out, "failure-0-"))
 		qt.Check(t, qt.StringContains(out, "model.py:40"))
 	}
+
+	// the page begins at the failure, with what was live
+	b := browser.New(t, 1280, 900)
+	b.Call("Page.navigate", map[string]any{"url": "file://" + web})
+	b.Wait("window.ttmem")
+	qt.Check(t, qt.StringContains(b.Text("about"), "failed allocation: CB, PID 7"))
+	qt.Check(t, qt.StringContains(b.Text("failureWay"), "It fits if you free 1 buffer, 500 B per bank: model.py:12"))
+	var holders []string
+	b.Eval("[...document.querySelectorAll('#holderTable tbody tr')].map(row => row.innerText.split('← ')[0].trim())", &holders)
+	qt.Check(t, qt.DeepEquals(holders, []string{
+		"39.1 KiB\t1\t0x1ea60 to 0x286a0\tmodel.py:10 call_10 · ttnn.empty", "1000 B\t2\t0x14e20 to 0x19e34\tmodel.py:12 call_12 · ttnn.empty",
+	}))
+	b.CheckQuiet()
+
 	empty := t.TempDir()
 	qt.Check(t, qt.ErrorMatches(execute("oom", empty), ".* has no recording of a failed allocation: name a folder of --crash-dir, or a file"))
 	qt.Check(t, qt.IsNil(os.Remove(empty)))

@@ -41,6 +41,12 @@ func (r *report) figure(name string, value float64, unit string) {
 	r.printf("%-62s %10s\n", name, quantity(value, unit))
 }
 
+// spread prints the quarters of values between which half of them are.
+func (r *report) spread(name string, values []float64, unit string) {
+	sorted := slices.Sorted(slices.Values(values))
+	r.printf("%-62s %10s to %s\n", name, quantity(sorted[len(sorted)/4], unit), quantity(sorted[len(sorted)*3/4], unit))
+}
+
 // verdict returns the text beside a goal; missed goals are listed at the end.
 func (r *report) verdict(name string, ok bool) string {
 	if ok {

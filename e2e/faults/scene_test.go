@@ -168,7 +168,7 @@ func (tr *tracer) child() int {
 		}
 		command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		name, _, _ := strings.Cut(string(command), "\x00")
-		if name != "" && name != ttmem && name != "ttmem-reader" {
+		if name != "" && name != ttmem && !strings.HasPrefix(name, "ttmem-") {
 			return pid
 		}
 	}

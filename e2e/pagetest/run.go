@@ -66,6 +66,11 @@ func (r *Run) Alloc(pid int, region event.Region, perBank uint64, banks uint32, 
 	return r.Id
 }
 
+// Own says who holds a buffer.
+func (r *Run) Own(pid int, id uint64, path, tensor string) {
+	r.Apply(event.Event{Kind: event.Owner, PID: pid, BufferID: id, Cause: path, Message: tensor})
+}
+
 func (r *Run) Free(pid int, id uint64) {
 	r.Apply(event.Event{Kind: event.Free, PID: pid, BufferID: id, Reason: event.ReasonExplicit})
 }

@@ -7,8 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -85,7 +83,7 @@ func (r *Readers) Of(pid int) ReadableProcess {
 // Memory reads up to the first range that cannot be read completely, and returns the number of
 // those before. An error means that nothing was read.
 func (p ReadableProcess) Memory(ctx context.Context, ranges []Range) (done int, err error) {
-	thread, err := strconv.Atoi(filepath.Base(p.dir)) // the first one may have ended
+	thread, err := p.Thread()
 	if err != nil {
 		return 0, err
 	}
@@ -150,6 +148,24 @@ func (p ReadableProcess) read(ctx context.Context, request func(*sharedRead), us
 
 // acquire returns a reader for a process of a user. It waits for other reads of that user.
 func (r *Readers) acquire(ctx context.Context, user int) (one *reader, err error) {
+	if err := r.share(ctx, user); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	if last := len(r.idle) - 1; last >= 0 {
+		one, r.idle = r.idle[last], r.idle[:last]
+	}
+	r.mu.Unlock()
+	if one == nil {
+		if one, err = startReader(); err != nil {
+			r.release(user)
+		}
+	}
+	return one, err
+}
+
+// share waits until a user's process may be read. release ends that.
+func (r *Readers) share(ctx context.Context, user int) error {
 	patience := time.After(ReadPatience)
 	for ctx.Err() == nil {
 		r.mu.Lock()
@@ -157,28 +173,20 @@ func (r *Readers) acquire(ctx context.Context, user int) (one *reader, err error
 		if free {
 			r.busy[user]++
 			r.total++
-			if last := len(r.idle) - 1; last >= 0 {
-				one, r.idle = r.idle[last], r.idle[:last]
-			}
 		}
 		freed := r.freed
 		r.mu.Unlock()
 		if free {
-			if one == nil {
-				if one, err = startReader(); err != nil {
-					r.release(user)
-				}
-			}
-			return one, err
+			return nil
 		}
 		select {
 		case <-freed:
 		case <-patience:
-			return nil, ErrNoAnswer
+			return ErrNoAnswer
 		case <-ctx.Done():
 		}
 	}
-	return nil, context.Cause(ctx)
+	return context.Cause(ctx)
 }
 
 // release ends a read of a user's process.

@@ -29,6 +29,14 @@ func (o *ExportOptions) Register(c *cobra.Command) {
 	_ = c.MarkFlagFilename("folded")
 }
 
+// CheckProfileBy returns an error for a value of --by that profiles do not have.
+func CheckProfileBy(by string) error {
+	if by != "stack" && by != "owner" {
+		return fmt.Errorf("--by %s: a profile has call stacks: choose stack, or owner for the owner as the outermost frame", by)
+	}
+	return nil
+}
+
 // An ExportTarget is a file that a flag names.
 type ExportTarget struct {
 	Flag, Path string

@@ -15,9 +15,9 @@ type Layout struct {
 }
 
 // Separated returns the key of a group with separators that the terminal can show instead of " · "
-// and " ← ".
+// and " ← ", and with an ellipsis that it can show.
 func (l Layout) Separated(key string) string {
-	return strings.NewReplacer(" · ", l.Separator(), " ← ", l.Arrow()).Replace(key)
+	return strings.NewReplacer(" · ", l.Separator(), " ← ", l.Arrow(), "…", l.Pick("…", "...")).Replace(key)
 }
 
 // Write writes a text, indented, in as many lines as needed.

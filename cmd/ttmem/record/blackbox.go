@@ -43,13 +43,14 @@ const (
 	failurePrefix = "failure-"
 	failureTime   = "20060102-150405.000"
 	failureSuffix = ".ttmem"
+	pageSuffix    = ".html" // of the page beside it
 )
 
 // A BlackBox keeps recordings of failed allocations in a folder. It always writes a small
 // recording there, which begins with a checkpoint and is replaced when it is full. When an
 // allocation fails for a new cause, the present one gets a second name under which it stays: a
-// hard link, so that keeping it copies nothing, and events after the failure follow. A nil
-// BlackBox does nothing.
+// hard link, so that keeping it copies nothing, and events after the failure follow. A page of
+// the events before the failure is made beside it. A nil BlackBox does nothing.
 type BlackBox struct {
 	recent *Service
 	folder *os.Root
@@ -57,8 +58,19 @@ type BlackBox struct {
 	seen   map[cause]bool
 	users  map[int]int // of processes
 	// wanted are the failures since the last pause, one for each user.
-	wanted map[int]event.Event
-	kept   map[int]keeping // the latest by user
+	wanted map[int]failure
+	kept   map[int]*keeping // the latest by user
+
+	events uint64 // counts them up to pageEvents/2
+	// halves are the times when the latest half of the events of a page began, and the one before.
+	halves [2]uint64
+	making *makingPage // nil if no page is being made
+}
+
+// A failure is a failed allocation, and when the events begin that its page has.
+type failure struct {
+	event.Event
+	fromNs uint64
 }
 
 // A cause is what failures have in common that are kept once.
@@ -72,7 +84,12 @@ type cause struct {
 // A keeping is a recording that was kept for a user.
 type keeping struct {
 	file fs.FileInfo
+	name string
 	at   time.Time
+	// page is the newest failure without a page; nil if there is none. paged is when the last page
+	// was begun.
+	page  *failure
+	paged time.Time
 }
 
 // NewBlackBox returns nil without o.CrashDir. It makes the folder if it does not exist; only this user,
@@ -83,7 +100,7 @@ func NewBlackBox(o Options, state *aggregate.State) (*BlackBox, error) {
 		return nil, nil
 	}
 	b := &BlackBox{
-		seen: make(map[cause]bool), users: make(map[int]int), wanted: make(map[int]event.Event), kept: make(map[int]keeping),
+		seen: make(map[cause]bool), users: make(map[int]int), wanted: make(map[int]failure), kept: make(map[int]*keeping),
 	}
 	fail := func(err error) (*BlackBox, error) {
 		return nil, fmt.Errorf("--crash-dir %s: %w", dir, host.WithoutPath(err))
@@ -106,6 +123,7 @@ func NewBlackBox(o Options, state *aggregate.State) (*BlackBox, error) {
 		err = checkFolder(info)
 	}
 	if err == nil {
+		b.removeUnfinished()
 		if !recording.IsRecording(filepath.Join(b.path, recentName)) { // damaged when the host went down
 			_ = b.folder.Remove(recentName)
 		}
@@ -133,6 +151,9 @@ func (b *BlackBox) Take(e *event.Event) {
 		return
 	}
 	b.recent.Take(e)
+	if b.events++; b.events >= pageEvents/2 {
+		b.events, b.halves = 0, [2]uint64{e.TimeNs, b.halves[0]}
+	}
 	switch e.Kind {
 	case event.ProcessStart:
 		b.users[e.PID] = e.UID
@@ -147,7 +168,7 @@ func (b *BlackBox) Take(e *event.Event) {
 			clear(b.seen)
 		}
 		b.seen[c] = true
-		b.wanted[c.uid] = *e
+		b.wanted[c.uid] = failure{*e, b.halves[1]}
 	}
 }
 
@@ -157,39 +178,49 @@ func (b *BlackBox) Pause() {
 		return
 	}
 	b.recent.Pause()
-	for uid, e := range b.wanted {
+	for uid, f := range b.wanted {
 		switch {
 		case b.has(uid):
 			delete(b.wanted, uid)
-		case time.Since(b.kept[uid].at) >= keepInterval:
+			b.kept[uid].page = &f
+		case b.kept[uid] == nil || time.Since(b.kept[uid].at) >= keepInterval:
 			delete(b.wanted, uid)
-			b.keep(uid, &e)
+			b.keep(uid, &f)
 		}
 	}
+	b.makePages(keepInterval)
 }
 
 // has reports whether the present recording is kept for a user already.
 func (b *BlackBox) has(uid int) bool {
+	k := b.kept[uid]
 	info, err := b.folder.Lstat(recentName)
-	return err == nil && os.SameFile(info, b.kept[uid].file)
+	return err == nil && k != nil && os.SameFile(info, k.file)
 }
 
 // keep keeps the present recording for a user.
-func (b *BlackBox) keep(uid int, e *event.Event) {
+func (b *BlackBox) keep(uid int, f *failure) {
 	b.recent.note(b.recent.file.Flush()) // with the failure
 	name := fmt.Sprintf("%s%d-%s%s", failurePrefix, uid, time.Now().Format(failureTime), failureSuffix)
 	info, err := b.folder.Lstat(recentName)
 	if err == nil {
 		err = b.folder.Link(recentName, name)
 	}
-	b.kept[uid] = keeping{info, time.Now()}
+	b.kept[uid] = &keeping{file: info, name: name, at: time.Now()}
 	if err != nil {
-		term.Warn(fmt.Sprintf("--crash-dir: the failed allocation of PID %d is not kept: %v", e.PID, host.WithoutPath(err)))
+		term.Warn(fmt.Sprintf("--crash-dir: the failed allocation of PID %d is not kept: %v", f.PID, host.WithoutPath(err)))
 		return
 	}
-	term.Warn(fmt.Sprintf("an allocation of PID %d failed: `ttmem oom %s` says why", e.PID, filepath.Join(b.path, name)))
+	b.kept[uid].page = f
+	term.Warn(fmt.Sprintf("an allocation of PID %d failed: `ttmem oom %s` says why", f.PID, filepath.Join(b.path, name)))
+	b.makeRoom()
+}
+
+// makeRoom removes what is too much.
+func (b *BlackBox) makeRoom() {
 	for _, old := range surplus(failuresIn(b.folder.FS())) {
 		_ = b.folder.Remove(old.name)
+		_ = b.folder.Remove(pageName(old.name))
 	}
 }
 
@@ -198,21 +229,24 @@ func (b *BlackBox) End(s *memory.Snapshot) {
 	if b == nil {
 		return
 	}
-	for uid, e := range b.wanted {
-		if !b.has(uid) {
-			b.keep(uid, &e)
+	for uid, f := range b.wanted {
+		if b.has(uid) {
+			b.kept[uid].page = &f
+		} else {
+			b.keep(uid, &f)
 		}
 	}
 	if err := b.recent.Close(s); err != nil {
 		term.Warn(err.Error())
 	}
+	b.finishPages()
 	b.folder.Close()
 }
 
 // A failureFile is a kept recording.
 type failureFile struct {
 	name, uid, time string
-	bytes           int64
+	bytes           int64 // with its page
 }
 
 // failuresIn returns the kept recordings in a folder, oldest first.
@@ -224,7 +258,11 @@ func failuresIn(folder fs.FS) (list []failureFile) {
 		uid, at, isKept := strings.Cut(name, "-")
 		info, err := one.Info()
 		if isFailure && isRecording && isKept && err == nil && info.Mode().IsRegular() {
-			list = append(list, failureFile{one.Name(), uid, at, info.Size()})
+			f := failureFile{one.Name(), uid, at, info.Size()}
+			if page, err := fs.Stat(folder, pageName(f.name)); err == nil {
+				f.bytes += page.Size()
+			}
+			list = append(list, f)
 		}
 	}
 	slices.SortFunc(list, func(a, b failureFile) int {

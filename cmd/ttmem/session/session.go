@@ -35,15 +35,21 @@ type Options struct {
 	UTC     bool
 	// PID is the reported process; 0 means all.
 	PID int
+	// by is the grouping of profiles.
+	by string
 }
 
 // RegisterReport adds the flags of a command that reports past events, and checks them.
 func (o *Options) RegisterReport(c *cobra.Command) {
 	o.exports.Register(c)
+	flags.By(c, &o.by, "stack")
 	flags.Takes(c, flags.Color, flags.JSON)
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
 		o.Format = flags.Format(c)
-		return o.exports.Check(c, o.Format.JSON)
+		if c.Flags().Changed("by") && len(o.exports.Targets()) == 0 {
+			return errors.New("--by is of a profile: give --flamegraph, --pprof or --folded too")
+		}
+		return cmp.Or(output.CheckProfileBy(o.by), o.exports.Check(c, o.Format.JSON))
 	}
 }
 
@@ -181,7 +187,7 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 	}
 	how.State = s.profile
 	err = output.PrintTo(to, &report.Page{Snapshot: snapshot, Options: how}, s.o.Format, page.NewSupplement(how.Clock, snapshot), "report")
-	if s.export != nil && !s.export.Write(s.profile.Profile()) {
+	if s.export != nil && !s.export.Write(analyze.Profile(s.profile, s.o.by == "owner")) {
 		s.failed = true
 	}
 	if s.record != nil {

@@ -45,11 +45,11 @@ var help = []struct {
 		{"m", "mark this moment: later moments show allocations since then as growth"},
 	}},
 	{"Arrange", []binding{
-		{"g  G", "group by stack, op, component, file, type, size, process, chip"},
+		{"g  G", "group by stack, op, line, component, file, owner, type, size, process, chip"},
 		{"s  S", "sort by size, count, growth, rate, age, name; reverse the order"},
 	}},
 	{"Filter", []binding{
-		{"/", "by text: name, component, or any frame as FILE:LINE FUNCTION; a regular expression"},
+		{"/", "by text: name, component, holder, or any frame as FILE:LINE FUNCTION; a regular expression"},
 		{"c", "by chip: 3, or 0-7,12; nothing for all"},
 		{"]  [", "the next chip, the previous one"},
 		{"p  P", "the next process, the previous one: bars show its share"},
@@ -81,6 +81,7 @@ var help = []struct {
 		{"FOR", "how long there has been at least one"},
 		{"CHIPS, PID", "number of chips; process"},
 		{"IN", "DRAM, L1, CB (circular buffers in L1), small (L1_SMALL), trace, host, or mixed"},
+		{heldBy, "the path to the holder of the most bytes, such as model.layers[*].wq, and how many others there are; Enter lists all"},
 	}},
 }
 

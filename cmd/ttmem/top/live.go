@@ -69,6 +69,8 @@ type Present struct {
 	Status
 	*memory.Snapshot
 	CallSites []memory.CallSite
+	// Holders are who holds the live buffers.
+	Holders analyze.Holders
 	// NowNs is the time that ages refer to (CLOCK_MONOTONIC); at least the time of the latest
 	// event.
 	NowNs uint64
@@ -274,7 +276,7 @@ func (l *Live) Present(nowNs uint64) *Present {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := &Present{
-		Status: l.status, Snapshot: l.state.Snapshot(), CallSites: l.state.CallSites(),
+		Status: l.status, Snapshot: l.state.Snapshot(), CallSites: l.state.CallSites(), Holders: analyze.HoldersOf(l.state),
 		Marked: l.marked, MarkNs: l.markNs, Output: l.output.lines(),
 		Number: l.state.Number(), StateNs: l.state.Now(), BeforeNs: l.beforeNs, Event: l.event,
 		Chips: l.chips, Timelines: l.timelines(),

@@ -56,8 +56,9 @@ type model struct {
 	unfolded bool
 
 	rows []*row
-	// bytes is the sum of the rows.
+	// bytes is the sum of the rows, and held is true if the holder of one is known.
 	bytes uint64
+	held  bool
 	// cursor is the selected row.
 	cursor, offset int
 	tableHeight    int
@@ -95,9 +96,9 @@ func (m *model) arrange() {
 	if m.present == nil {
 		return
 	}
-	m.rows, m.bytes = m.present.rows(&m.arrangement), 0
+	m.rows, m.bytes, m.held = m.present.rows(&m.arrangement), 0, false
 	for _, r := range m.rows {
-		m.bytes += r.bytes
+		m.bytes, m.held = m.bytes+r.bytes, m.held || len(r.holders) > 0
 	}
 	if m.shown != nil {
 		if i := m.find(m.shown.Key); i >= 0 {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
@@ -36,6 +37,8 @@ type row struct {
 	// regions, pids and devices are the values of its call sites, each once.
 	regions       []event.Region
 	pids, devices []int
+	// holders are who holds the buffers, as far as that is known.
+	holders alloc.Holders
 }
 
 // newRow returns the row of a call site with its memory on some chips.
@@ -67,6 +70,7 @@ func (r *row) Add(other *row) {
 	r.sites = append(r.sites, other.sites...)
 	r.chips, r.devices = union(r.chips, other.chips), union(r.devices, other.devices)
 	r.pids, r.regions = union(r.pids, other.pids), union(r.regions, other.regions)
+	r.holders.Add(other.holders)
 }
 
 // union returns the values of both lists, each once.
@@ -113,7 +117,7 @@ var regionNames = map[event.Region]string{
 }
 
 // groupings are the ways to make rows: the values of --by, and by size.
-var groupings = []string{"stack", "op", "line", "component", "file", "type", "size", "process", "chip"}
+var groupings = []string{"stack", "op", "line", "component", "file", "owner", "type", "size", "process", "chip"}
 
 // byStack is the grouping of call stacks.
 const byStack = 0
@@ -189,23 +193,32 @@ func (p *Present) rows(v *arrangement) []*row {
 		}
 		a, ok := selected.Select(alloc.RowOf(&h.Site))
 		s := p.sites[memory.StackID(h.Stack)]
-		if !ok || f.text != "" && !s.match(f.text, pattern) {
+		if !ok {
 			continue
 		}
 		a.Site = s.Site
-		if f.in != nil && !slices.ContainsFunc(looks(f.inBy, names, h, &a, ""), f.in.Has) {
-			continue
-		}
-		stack := ""
-		if f.in != nil {
-			stack = s.key
-		}
-		for i, look := range looks(v.by, names, h, &a, stack) {
-			of := a.Devices
-			if groupings[v.by] == "chip" && len(of) > 0 {
-				of = of[i : i+1]
+		for _, part := range p.parts(h, a, v) {
+			one := *h
+			if one.Amount = part.Amount; part.Amount != h.Amount { // what is fresh is not known by owner
+				one.Fresh, rate = memory.Amount{}, 0
 			}
-			rows = append(rows, newRow(look, h, s, of, rate))
+			if f.text != "" && !s.match(f.text, pattern) && !part.Holders.MatchedBy(pattern) ||
+				f.in != nil && !slices.ContainsFunc(looks(f.inBy, names, h, &part.Row, ""), f.in.Has) {
+				continue
+			}
+			stack := ""
+			if f.in != nil {
+				stack = s.key
+			}
+			for i, look := range looks(v.by, names, h, &part.Row, stack) {
+				of := a.Devices
+				if groupings[v.by] == "chip" && len(of) > 0 {
+					of = of[i : i+1]
+				}
+				r := newRow(look, &one, s, of, rate)
+				r.holders = part.Holders
+				rows = append(rows, r)
+			}
 		}
 	}
 	rows = alloc.Fold(rows, v.by == byStack && f.in == nil)
@@ -222,6 +235,15 @@ func (p *Present) rows(v *arrangement) []*row {
 		slices.Reverse(rows)
 	}
 	return rows
+}
+
+// parts returns the parts of a call site: without a stack, or by owner, one for each holder.
+func (p *Present) parts(h *memory.CallSite, a alloc.Row, v *arrangement) []alloc.Part {
+	by := groupings[v.by]
+	if v.filter.in != nil && groupings[v.filter.inBy] == "owner" {
+		by = "owner"
+	}
+	return alloc.Split(a, h.Amount, p.Holders.Split(&h.Site, h.Amount, analyze.Now, false), by)
 }
 
 // patternOf returns the regular expression of a text. It is case-sensitive only if the text has

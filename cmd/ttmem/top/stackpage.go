@@ -53,7 +53,14 @@ const kindColumns = 8
 func (m *model) stackLines() (lines []string) {
 	frames := m.shown.site.Stack.Frames()
 	if len(frames) == 0 {
-		return []string{"", " No call stack: allocated before ttmem attached, or none was taken."}
+		text := "No call stack: allocated before ttmem attached, or none was taken."
+		if held := m.shown.holders.Text(m.Separator()); held != "" {
+			text = "Allocated before ttmem attached: no call stack; " + m.clean(held)
+		}
+		lines = append(lines, "")
+		for _, line := range page.Fold(text, m.width-2) {
+			lines = append(lines, " "+line)
+		}
 	}
 	own := name.UserCalls(frames)
 	for i := range frames {
@@ -70,6 +77,26 @@ func (m *model) stackLines() (lines []string) {
 			text += " (inlined)"
 		}
 		lines = append(lines, " "+m.Paint(kindStyle, m.left(kind, kindColumns-1))+m.Paint(st, m.clean(text))+"  "+m.Paint(page.Dim, m.clean(place)))
+	}
+	return append(lines, m.holderLines()...)
+}
+
+// shownHeld is the maximum number of listed buffers of each holder.
+const shownHeld = 100
+
+// holderLines lists the buffers of the shown row whose owners are known, with the whole paths.
+func (m *model) holderLines() (lines []string) {
+	for _, h := range m.shown.holders {
+		head := fmt.Sprintf("held by %s: %s", m.clean(h.Path), count(h.Count, "buffer"))
+		lines = append(lines, "", " "+m.Paint(page.Bold, head))
+		shown, omitted := page.First(h.Buffers, shownHeld)
+		for _, b := range shown {
+			lines = append(lines, " "+page.Right(page.Bytes(b.BytesPerBank*uint64(b.Banks)*uint64(max(1, len(b.Devices)))), page.SizeColumns)+"  "+
+				m.clean(b.Path)+"  "+m.Paint(page.Dim, m.clean(b.Tensor)))
+		}
+		if omitted > 0 {
+			lines = append(lines, m.Paint(page.Dim, fmt.Sprintf(" and %s more", page.Grouped(omitted))))
+		}
 	}
 	return lines
 }

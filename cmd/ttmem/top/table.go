@@ -100,7 +100,20 @@ var columns = []column[*row]{
 		}
 		return r.region(), page.Cyan
 	}},
+	{heldBy, 30, 110, func(m *model, r *row) (string, page.Style) {
+		if len(r.holders) == 0 {
+			return m.Pick("·", "."), page.Dim
+		}
+		more := ""
+		if n := len(r.holders) - 1; n > 0 {
+			more = fmt.Sprintf(" +%d", n)
+		}
+		return m.cutLeft(m.clean(r.holders[0].Path), 28-len(more)) + more, page.NoStyle
+	}},
 }
+
+// heldBy is the column of the holder with the most bytes.
+const heldBy = "HELD BY"
 
 // shareColumns is the width of the bar of a row's share.
 const shareColumns = 10
@@ -111,7 +124,8 @@ func (m *model) columns() []column[*row] {
 		return m.width < c.least || c.name == "GROWTH" && !m.present.Marked ||
 			// growth replaces less important columns
 			(c.name == "FOR" || c.name == "%") && m.present.Marked && m.width < 100 ||
-			c.name == "RATE/s" && (m.once || !m.live()) || c.name == "CBs" && !mixed(m.by)
+			c.name == "RATE/s" && (m.once || !m.live()) || c.name == "CBs" && !mixed(m.by) ||
+			c.name == heldBy && (!m.held || groupings[m.by] == "owner")
 	})
 }
 
@@ -173,7 +187,8 @@ func (m *model) tableRow(r *row, selected bool) string {
 	if selected { // the whole line has one style
 		p = painter{page.Painter{ASCII: m.ASCII}}
 	}
-	line := cells(m, p, m.columns(), r)
+	shown := m.columns()
+	line := cells(m, p, shown, r)
 	if m.shares() {
 		st := page.Green
 		if r.count == 0 {
@@ -181,7 +196,11 @@ func (m *model) tableRow(r *row, selected bool) string {
 		}
 		line += "  " + p.DrawBar(page.Bar{Part: r.bytes, Whole: max(m.bytes, 1), Style: st}, shareColumns)
 	}
-	line += "  " + p.rowTitle(r, m.width-page.Width(line)-2)
+	title := *r
+	if len(r.holders) > 0 && r.site.Stack == nil && slices.ContainsFunc(shown, func(c column[*row]) bool { return c.name == heldBy }) {
+		title.Text = alloc.Unknown(nil, true) // the holder has its column
+	}
+	line += "  " + p.rowTitle(&title, m.width-page.Width(line)-2)
 	if selected {
 		return m.Paint(page.Reverse, m.left(line, m.width))
 	}

@@ -10,8 +10,10 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/e2e/pagetest"
 	"ttmem/e2e/scene"
 	"ttmem/tracer/event"
 )
@@ -180,6 +182,66 @@ func TestFrames(t *testing.T) {
 			s.golden(t, test.name)
 		})
 	}
+}
+
+// ownedStage is a process that was attached late, and whose heap was read since: it holds weights,
+// adds to a list, and has a name that a terminal must not get.
+func ownedStage(width, height int) *stage {
+	s := emptyStage(width, height)
+	s.painter = painter{}
+	r := pagetest.Run{State: aggregate.New(), Now: 1000 * pagetest.Second}
+	apply := func(e event.Event) {
+		r.Now += pagetest.Second / 10
+		e.TimeNs, e.PID = r.Now, 4242
+		s.live.Handle(&e)
+	}
+	apply(event.Event{Kind: event.ProcessStart, Comm: "python3", Command: "python3 serve.py"})
+	alloc := func(region event.Region, kib uint64, stack *event.Stack, path, tensor string) {
+		r.Id++
+		e := event.Event{
+			Kind: event.Alloc, BufferID: r.Id, Devices: []int{0}, Region: region, BytesPerBank: kib << 10, SizeBytes: kib * 12 << 10, Banks: 12,
+			BeforeAttach: stack == nil, Stack: stack,
+		}
+		apply(e)
+		if path != "" {
+			apply(event.Event{Kind: event.Owner, BufferID: r.Id, Cause: path, Message: tensor})
+		}
+	}
+	for i := range 4 {
+		alloc(event.DRAM, 128, nil, fmt.Sprintf("model.layers[%d].attention.wq", i), "bf16[1,1,1024,768] TILE")
+		alloc(event.DRAM, 64, nil, fmt.Sprintf("model.layers[%d].mlp.\x1b[31mw1\u202e", i), fmt.Sprintf("bfp8[1,1,%d,768] TILE", 32*i))
+		alloc(event.L1, 2, pagetest.Stack("add", "Attention.forward", 12), fmt.Sprintf("model.debug[%d]", i), "bf16[1,1,32,32] TILE")
+	}
+	alloc(event.L1, 1, pagetest.Stack("add", "Attention.forward", 12), "local x of forward()", "bf16[1,1,32,32] TILE")
+	alloc(event.DRAM, 16, nil, "", "")
+	alloc(event.DRAM, 8, pagetest.Stack("matmul", "Attention.forward", 14), "", "")
+	s.refresh()
+	return s
+}
+
+// TestOwners: buffers without a stack have a row for each holder; the page of a row has the whole
+// paths.
+func TestOwners(t *testing.T) {
+	for _, size := range frameSizes {
+		for view, keys := range map[string][]string{
+			"_held":          nil,
+			"_held_by_owner": {"g", "g", "g", "g", "g"},
+			"_held_stack":    {"enter"},
+			"_held_several":  {"down", "down", "down", "enter"},
+		} {
+			t.Run(size.name+view, func(t *testing.T) {
+				s := ownedStage(size.width, size.height)
+				s.press(keys...)
+				qt.Check(t, qt.IsFalse(strings.ContainsAny(strings.Join(s.frame(), ""), "\x1b\u202e")))
+				s.golden(t, size.name+view)
+			})
+		}
+	}
+	s := ownedStage(80, 24)
+	s.press("/")
+	s.typeText("debug")
+	s.press("enter")
+	qt.Check(t, qt.HasLen(s.rows, 1))
 }
 
 // frameSizes are the terminals of docs/captures, which shows these golden files.

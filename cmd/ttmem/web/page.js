@@ -101,7 +101,10 @@
       const f = recording.failures.find((f) => f.row === c.at);
       $("failureAbout").textContent = recording.failures.length ? "Select a failed allocation to see the banks at that moment." : "";
       $("failureMap").parentElement.hidden = !f;
-      if (f) failureMap.show(f.row, bankedRegion(f.region), f.devices[0] ?? chipFor(c));
+      $("failureWay").hidden = $("holderTable").hidden = !f;
+      if (!f) return;
+      failureMap.show(f.row, bankedRegion(f.region), f.devices[0] ?? chipFor(c));
+      tables.holders($("holderTable"), $("failureWay"), f);
     },
   };
   // regionOf is the region whose call sites explain a line: L1 may have circular buffers only.
@@ -212,10 +215,11 @@
   // --- the address --------------------------------------------------------------
   // Rows are in the address, because the same page has the same rows.
   const usual = () => ({ ...Object.fromEntries(CONTROLS.map((id) => [id, $(id).options[0] ? $(id).options[0].value : ""])), native: model.frames.some((f) => f.kind === model.PYTHON) ? "0" : "1" });
-  const first = recording.fullest();
+  const first = recording.fullest(), ended = recording.failures.find((f) => f.row === last);
+  const usualView = ended && !head.live ? "failures" : "flame";
   function store(step) {
     const name = (row) => (head.live && row === last ? "end" : row); // which moves on
-    const values = { at: isMoment() ? name(selection.at) : "", range: isMoment() ? "" : `${selection.from}-${name(selection.to)}`, view: view === "flame" ? "" : view };
+    const values = { at: isMoment() ? name(selection.at) : "", range: isMoment() ? "" : `${selection.from}-${name(selection.to)}`, view: view === usualView ? "" : view };
     if (!isMoment() && selection.at !== selection.to) values.at = selection.at;
     if (!isMoment() && range !== "allocated") values.amount = range;
     const plain = usual();
@@ -237,11 +241,14 @@
     const [from, to] = (state.get("range") || "").split("-").map(row), at = row(state.get("at") ?? "");
     if (from != null && to != null && from < to) Object.assign(selection, { from, to, at: at !== null && at >= from && at <= to ? at : to });
     else if (at !== null) Object.assign(selection, { from: at, to: at, at });
-    else if (first && !head.live) {
+    else if (ended && !head.live) { // the page ends with a failed allocation: it is about this one
+      Object.assign(selection, { from: last, to: last, at: last });
+      if (!state.get("region")) $("region").value = regionOf(bankedRegion(ended.region));
+    } else if (first && !head.live) {
       Object.assign(selection, { from: first.row, to: first.row, at: first.row });
       if (!state.get("region")) $("region").value = regionOf(first.region);
     } else Object.assign(selection, { from: 0, to: last, at: last });
-    view = VIEWS.includes(state.get("view")) ? state.get("view") : "flame";
+    view = VIEWS.includes(state.get("view")) ? state.get("view") : usualView;
     range = recording.AMOUNTS.includes(state.get("amount")) ? state.get("amount") : "allocated";
     $("native").checked = (state.get("native") ?? plain.native) === "1";
     $("search").value = state.get("search") || "";
@@ -262,6 +269,7 @@
     p.textContent = note;
     document.querySelector("header").append(p);
   }
+  $("detail").textContent = "";
   restore();
   timeline.draw();
 

@@ -155,5 +155,21 @@ const tables = (() => {
     ], rows, { click, empty: "No allocation failed here.", selected: (f) => from === to && f.row === to });
   }
 
-  return { sites, operations, leaks, failures };
+  // holders lists what was live in the region of a failed allocation, and says what was in the way.
+  function holders(at, way, f) {
+    const { blocking, blockers = [] } = f;
+    const callers = (h) => {
+      const lines = (h.stack || []).filter((x) => x.kind === "python").map((x) => `${(x.file || "").split("/").pop()}:${x.line} ${x.name}`);
+      return lines.slice(lines.findIndex((line) => h.name.startsWith(line)) + 1).slice(0, 3).join(" ← ");
+    };
+    const count = (n) => `${n.toLocaleString("en-US")} buffer${n === 1 ? "" : "s"}`;
+    way.textContent = !blocking || !blocking.buffers ? "" : `It fits if you free ${count(blocking.buffers)}, ${formatBytes(blocking.bytes_per_bank)} per bank: ${blockers.map((b) => b.name || "(no call stack)").join("; ")}`;
+    show(at, [
+      size("Per bank", (h) => h.bytes_per_bank), number("Buffers", (h) => h.buffers),
+      { title: "Addresses", value: (h) => -h.lowest_address, text: (h) => `0x${h.lowest_address.toString(16)} to 0x${h.end_address.toString(16)}` },
+      { title: "Call site", value: (h) => h.name, lines: (h) => [h.name || (h.before_attach ? "allocated before ttmem attached" : "(no call stack)"), callers(h) && "← " + callers(h), h.kept && "retained by " + h.kept] },
+    ], f.holders || [], { empty: "" });
+  }
+
+  return { sites, operations, leaks, failures, holders };
 })();

@@ -1,127 +1,106 @@
 package owner
 
 import (
-	"context"
 	"encoding/binary"
+	"errors"
 
-	"ttmem/tracer/host"
+	"golang.org/x/sys/unix"
 )
 
 // A Memory is the memory of a process, of which parts may not be readable.
 type Memory interface {
-	// Memory fills the parts up to the first that cannot be read completely, and returns their
-	// number. An error means that nothing more can be read.
-	Memory(ctx context.Context, parts []host.Range) (done int, err error)
+	// Read fills the begin of b, and returns how much of it. An error means that nothing more can
+	// be read.
+	Read(at uint64, b []byte) (n int, err error)
+}
+
+// A Thread is the memory of the process of a thread, read by the caller. It waits where a page of the
+// process does not answer.
+type Thread int
+
+// Read implements Memory.
+func (t Thread) Read(at uint64, b []byte) (int, error) {
+	local := []unix.Iovec{{Base: &b[0]}}
+	local[0].SetLen(len(b))
+	n, err := unix.ProcessVMReadv(int(t), local, []unix.RemoteIovec{{Base: uintptr(at), Len: len(b)}}, 0)
+	if errors.Is(err, unix.EFAULT) {
+		return 0, nil
+	}
+	return n, err
 }
 
 const (
 	pageSize = 4096
-	// maxPages bounds the young pages that are kept, and twice that the old ones.
-	maxPages = 24 << 20 / pageSize
-	// together is how many pages are read together.
-	together = 8
+	// blockSize is how much is read at once: a call costs as much as reading some pages.
+	blockSize     = 4 * pageSize
+	pagesPerBlock = blockSize / pageSize
+	// keptBlocks are most of those of a heap of a million objects.
+	keptBlocks = 96 << 20 / blockSize
 )
 
 // pages are the parts of a memory that were read.
 type pages struct {
-	ctx  context.Context
 	from Memory
-	// young are the pages that were used last, and old those before them. Where there are too many
-	// young ones, they become old, and the old ones that were not used since are dropped.
-	young, old map[uint64]*[pageSize]byte
-	free       []*[pageSize]byte
-	// last is the page that was used last, at lastAt
-	last   *[pageSize]byte
-	lastAt uint64
+	// Each block has one place. tags has the address of the block that is in a place. If there is one,
+	// the lowest bit is set, and one above it for each page that could be read.
+	tags []uint64
+	data []byte
 	// left is the number of bytes that may still be read; err is why no more can be read.
 	left int64
 	err  error
 }
 
-func newPages(ctx context.Context, from Memory, limit int64) *pages {
-	p := &pages{ctx: ctx, from: from, left: limit}
-	p.forget()
-	return p
+func newPages(from Memory) *pages {
+	return &pages{from: from, tags: make([]uint64, keptBlocks), data: make([]byte, keptBlocks*blockSize)}
 }
 
 // forget makes later reads see the memory as it is then.
-func (p *pages) forget() {
-	p.young, p.old = make(map[uint64]*[pageSize]byte), make(map[uint64]*[pageSize]byte)
-	p.last, p.lastAt = nil, 1
+func (p *pages) forget() { clear(p.tags) }
+
+// forgetAt forgets n bytes.
+func (p *pages) forgetAt(at, n uint64) {
+	for block := at / blockSize; block <= (at+n)/blockSize; block++ {
+		p.tags[block%keptBlocks] = 0
+	}
 }
 
 // page returns the page that begins at an address; nil if it cannot be read.
-func (p *pages) page(at uint64) *[pageSize]byte {
-	if at == p.lastAt {
-		return p.last
+func (p *pages) page(at uint64) []byte {
+	block := at &^ (blockSize - 1)
+	place := at / blockSize % keptBlocks
+	tag := p.tags[place]
+	if tag&^(blockSize-2) != block|1 {
+		tag = p.readBlock(block, place)
 	}
-	page, known := p.young[at]
-	if !known {
-		if len(p.young) >= maxPages || len(p.old) >= 2*maxPages {
-			for _, unused := range p.old {
-				if unused != nil {
-					p.free = append(p.free, unused)
-				}
-			}
-			p.young, p.old = make(map[uint64]*[pageSize]byte, maxPages), p.young
-		}
-		if page, known = p.old[at]; known {
-			delete(p.old, at)
-		} else {
-			page = p.readPage(at)
-		}
-		p.young[at] = page
-	}
-	p.last, p.lastAt = page, at
-	return page
-}
-
-// readPage reads a page and those after it, because a call costs more than reading them. They count
-// as old.
-func (p *pages) readPage(at uint64) *[pageSize]byte {
-	if p.left <= 0 && p.err == nil {
-		p.err = errTooMuch
-	}
-	if p.err != nil {
+	inBlock := at % blockSize
+	if tag>>(1+inBlock/pageSize)&1 == 0 {
 		return nil
 	}
-	parts := make([]host.Range, 0, together)
-	for next := at; len(parts) < together; next += pageSize {
-		if next != at && p.has(next) {
-			break
-		}
-		page := new([pageSize]byte)
-		if n := len(p.free); n > 0 {
-			page, p.free = p.free[n-1], p.free[:n-1]
-		}
-		parts = append(parts, host.Range{Address: next, Data: page[:]})
-	}
-	done, err := p.from.Memory(p.ctx, parts)
-	if p.err = err; err != nil {
-		done = 0
-	}
-	p.left -= int64(max(done, 1)) * pageSize
-	for i, part := range parts {
-		page := (*[pageSize]byte)(part.Data)
-		switch {
-		case i >= done:
-			p.free = append(p.free, page)
-		case i > 0:
-			p.old[part.Address] = page
-		}
-	}
-	if done == 0 {
-		return nil
-	}
-	return (*[pageSize]byte)(parts[0].Data)
+	return p.data[place*blockSize+inBlock:][:pageSize:pageSize]
 }
 
-func (p *pages) has(at uint64) bool {
-	if _, young := p.young[at]; young {
-		return true
+// readBlock reads a block to a place, and returns its tag.
+func (p *pages) readBlock(at, place uint64) uint64 {
+	tag := at | 1
+	for page := uint64(0); page < pagesPerBlock; {
+		if p.left <= 0 && p.err == nil {
+			p.err = errTooMuch
+		}
+		if p.err != nil {
+			p.tags[place] = 0
+			return 0
+		}
+		n, err := p.from.Read(at+page*pageSize, p.data[place*blockSize:][page*pageSize:blockSize])
+		p.err = err
+		p.left -= int64(max(n, pageSize))
+		for ; n >= pageSize; n -= pageSize {
+			tag |= 2 << page
+			page++
+		}
+		page++ // which cannot be read
 	}
-	_, old := p.old[at]
-	return old
+	p.tags[place] = tag
+	return tag
 }
 
 // read fills b, and reports whether all of it could be read.
@@ -136,6 +115,14 @@ func (p *pages) read(at uint64, b []byte) bool {
 		b, at = b[n:], at+uint64(n)
 	}
 	return true
+}
+
+// isStill reports whether the memory, and not only what was read of it, has two words.
+func (p *pages) isStill(at, first, second uint64) bool {
+	var b [16]byte
+	p.left -= int64(len(b))
+	n, err := p.from.Read(at, b[:])
+	return err != nil || n < len(b) || binary.LittleEndian.Uint64(b[:]) == first && binary.LittleEndian.Uint64(b[8:]) == second
 }
 
 // word returns the 8 bytes at an address; 0 if they cannot be read.

@@ -36,12 +36,17 @@ var kindNames = map[stepKind]string{
 // threadRoots are the names of what a thread holds.
 var threadRoots = []string{"thread's dict", "context", "exception being raised", "exception being handled"}
 
+// maxSteps bounds the steps of a path. Of a longer one, such as in a list that is linked by hand,
+// the first ones are left out.
+const maxSteps = 256
+
 // path returns the path to a node.
 func (w *walk) path(at uint32) (p Path) {
-	for at != noNode {
-		n := &w.nodes[at]
-		p = append(p, w.step(n))
-		at = n.from
+	for ; at != noNode && len(p) < maxSteps; at = w.nodes.at(at).from {
+		p = append(p, w.step(w.nodes.at(at)))
+	}
+	if at != noNode {
+		p = append(p, Step{Kind: "rest"})
 	}
 	slices.Reverse(p)
 	return p
@@ -171,6 +176,8 @@ func (p Path) String() string {
 			b.WriteString(": ")
 		case "field":
 			b.WriteString(".?")
+		case "rest":
+			b.WriteString("…")
 		}
 	}
 	return shorten(b.String() + where)

@@ -46,16 +46,12 @@ const (
 )
 
 // references calls emit with the objects that an object refers to.
-func (w *walk) references(object uint64) {
-	t := w.typeOf(w.word(object + 8))
-	if t == nil {
-		return
-	}
+func (w *walk) references(object uint64, t *typ) {
 	switch t.kind {
 	case dict:
 		w.dict(object, key)
 	case list:
-		w.words(w.word(object+24), w.word(object+16), item)
+		w.list(object)
 	case tuple:
 		w.words(object+uint64(w.heap.TupleItems), w.word(object+16), item)
 	case set:
@@ -111,7 +107,7 @@ func (w *walk) references(object uint64) {
 func (w *walk) words(from, n uint64, kind stepKind) {
 	var b [8 * block]byte
 	n = min(n, maxItems)
-	for i := uint64(0); i < n && w.err == nil; i += block {
+	for i := uint64(0); i < n && !w.isOver(); i += block {
 		some := b[:8*min(block, n-i)]
 		if !w.read(from+8*i, some) {
 			return
@@ -158,7 +154,7 @@ func (w *walk) keys(at uint64) (k keys, ok bool) {
 // each calls f with the keys and values of a table, and their numbers.
 func (w *walk) each(k keys, f func(i, key, value uint64)) {
 	var b [24 * 64]byte
-	for i := uint64(0); i < k.count && w.err == nil; {
+	for i := uint64(0); i < k.count && !w.isOver(); {
 		n := min(64, k.count-i)
 		some := b[:k.size*n]
 		if !w.read(k.entries+i*k.size, some) {
@@ -171,13 +167,49 @@ func (w *walk) each(k keys, f func(i, key, value uint64)) {
 	}
 }
 
+const (
+	// tries is how often a container is read that changes meanwhile.
+	tries = 4
+	// manyItems are worth a look at whether a list or set changed.
+	manyItems = 16
+)
+
+// list emits the items of a list.
+func (w *walk) list(object uint64) {
+	for range tries {
+		n, items := w.word(object+16), w.word(object+24)
+		w.words(items, n, item)
+		if n < manyItems || w.isStill(object+16, n, items) {
+			return
+		}
+		w.forgetAt(object+16, 16)
+		w.forgetAt(w.word(object+24), 8*min(w.word(object+16), maxItems))
+	}
+}
+
 // dict emits the values of a dict, and the keys that are no str.
 func (w *walk) dict(object uint64, kind stepKind) {
-	k, ok := w.keys(w.word(object + 32))
-	if object == 0 || !ok {
-		return
+	for range tries {
+		if object == 0 || w.readDict(object, kind) {
+			return
+		}
+		w.forgetAt(object+16, 32)
+		at := w.word(object + 32)
+		w.forgetAt(at, 40)
+		if k, ok := w.keys(at); ok {
+			w.forgetAt(k.entries, k.count*k.size)
+		}
 	}
-	values := w.word(object + 40)
+}
+
+// readDict emits as dict does. It reports whether there are as many values as the dict says: what
+// was read earlier may be of another moment than the rest.
+func (w *walk) readDict(object uint64, kind stepKind) bool {
+	used, values := w.word(object+16), w.word(object+40)
+	k, ok := w.keys(w.word(object + 32))
+	if !ok {
+		return false
+	}
 	if values != 0 && w.heap.Attributes == python.ValuesInline {
 		values += 8
 	}
@@ -188,11 +220,15 @@ func (w *walk) dict(object uint64, kind stepKind) {
 		if values != 0 {
 			value = w.word(values + 8*i)
 		}
+		if value != 0 {
+			used--
+		}
 		w.emit(value, step{kind, name}, plain)
 		if kind == key {
 			w.emit(name, step{keyItself, i}, far)
 		}
 	})
+	return used == 0
 }
 
 // attributes emits the attributes of an instance that are not in slots.
@@ -240,15 +276,22 @@ func (w *walk) attributes(object uint64, t *typ) {
 
 // set emits the elements of a set.
 func (w *walk) set(object uint64) {
-	mask, at := w.word(object+32), w.word(object+40)
-	if mask >= maxItems || mask&(mask+1) != 0 {
-		return
-	}
-	var b [16 * 8]byte // the smallest table
-	for i := uint64(0); i <= mask && w.err == nil && w.read(at+16*i, b[:]); i += 8 {
-		for j := range uint64(8) {
-			w.emit(binary.LittleEndian.Uint64(b[16*j:]), step{element, i + j}, plain)
+	for range tries {
+		mask, at := w.word(object+32), w.word(object+40)
+		if mask >= maxItems || mask&(mask+1) != 0 {
+			return
 		}
+		var b [16 * 8]byte // the smallest table
+		for i := uint64(0); i <= mask && !w.isOver() && w.read(at+16*i, b[:]); i += 8 {
+			for j := range uint64(8) {
+				w.emit(binary.LittleEndian.Uint64(b[16*j:]), step{element, i + j}, plain)
+			}
+		}
+		if mask < manyItems || w.isStill(object+32, mask, at) {
+			return
+		}
+		w.forgetAt(object+32, 16)
+		w.forgetAt(w.word(object+40), 16*min(w.word(object+32), maxItems))
 	}
 }
 
@@ -256,7 +299,7 @@ func (w *walk) set(object uint64) {
 func (w *walk) deque(object uint64) {
 	const perBlock = 64
 	n, at, from := w.word(object+16), w.word(object+24), w.word(object+40)
-	for i := uint64(0); i < min(n, maxItems) && at != 0 && from < perBlock && w.err == nil; i++ {
+	for i := uint64(0); i < min(n, maxItems) && at != 0 && from < perBlock && !w.isOver(); i++ {
 		w.emit(w.word(at+8+8*from), step{item, i}, plain)
 		if from++; from == perBlock {
 			at, from = w.word(at+8+8*perBlock), 0
@@ -299,8 +342,7 @@ func (w *walk) frame(at uint64, cost uint8) {
 	}
 	local := at + uint64(w.heap.Locals)
 	for i := range w.locals(code) {
-		value := w.word(local + 8*i)
-		w.emit(value, step{localStep, code<<16 | i}, cost)
+		w.emit(w.word(local+8*i)&^1, step{localStep, code<<16 | i}, cost)
 	}
 	w.emit(w.word(at+uint64(w.heap.FrameMapping)), step{localStep, code<<16 | mapping}, cost)
 }

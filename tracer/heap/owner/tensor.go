@@ -128,8 +128,18 @@ func (t *Tensors) root(tensor, own uint64) (uint64, error) {
 	return own, nil // a release without views
 }
 
-// Read reads the tensor that is an instance of the Python type. A tensor without a Buffer, such
-// as one on the host, is an error.
+// Buffer returns the Buffer of the tensor that is an instance of the Python type. A tensor without
+// a Buffer, such as one on the host, is an error.
+func (t *Tensors) Buffer(instance uint64) (uint64, error) {
+	object, err := t.of(instance)
+	if err != nil {
+		return 0, err
+	}
+	buffer, _, err := t.buffer(object)
+	return buffer, err
+}
+
+// Read reads all of the tensor.
 func (t *Tensors) Read(instance uint64) (tensor Tensor, err error) {
 	object, err := t.of(instance)
 	if err != nil {

@@ -15,39 +15,9 @@ import (
 	"ttmem/e2e/rig"
 	"ttmem/e2e/tracetest"
 	"ttmem/symbolize"
-	"ttmem/tracer/heap/accessor"
 	"ttmem/tracer/host"
 	"ttmem/tracer/layout"
 )
-
-// machineOf runs the functions that a process has.
-func machineOf(t *testing.T, pid int) *accessor.Machine {
-	t.Helper()
-	m := &accessor.Machine{Read: func(at uint64, b []byte) bool {
-		n, err := memoryOf(pid).Memory(context.Background(), []host.Range{{Address: at, Data: b}})
-		return err == nil && n == 1
-	}}
-	maps, err := (&host.Proc{}).CodeMappings(pid)
-	qt.Assert(t, qt.IsNil(err))
-	for _, code := range maps {
-		if !strings.HasSuffix(code.Path, "ttnncpp.so") && !strings.HasSuffix(code.Path, "libtt_metal.so") {
-			continue
-		}
-		e, err := symbolize.Open(code.Path)
-		qt.Assert(t, qt.IsNil(err))
-		t.Cleanup(func() { e.Close() })
-		bias, ok := e.Bias(code.Start, code.Offset)
-		qt.Assert(t, qt.IsTrue(ok))
-		m.Modules = append(m.Modules, accessor.Module{
-			Start: code.Start, End: code.End, Bias: bias, PLT: e.PLTName,
-			Function: func(name string) (uint64, bool) {
-				s, ok := e.Lookup(name)
-				return s.Addr, ok
-			},
-		})
-	}
-	return m
-}
 
 // dtypeOf are the short names of ttnn's data types.
 var dtypeOf = map[string]string{"BFLOAT16": "bf16", "BFLOAT8_B": "bfp8", "UINT32": "u32"}
@@ -81,7 +51,8 @@ func TestTensorsAreWhatTheLibrarySays(t *testing.T) {
 			}
 			qt.Assert(t, qt.IsTrue(len(known) > 0), qt.Commentf("%s", stderr.String()))
 
-			machine := machineOf(t, cmd.Process.Pid)
+			p := processOf(t, cmd.Process.Pid)
+			machine := p.tensors.Machine
 			path := ""
 			maps, err := (&host.Proc{}).CodeMappings(cmd.Process.Pid)
 			qt.Assert(t, qt.IsNil(err))
@@ -96,15 +67,14 @@ func TestTensorsAreWhatTheLibrarySays(t *testing.T) {
 			of, err := layout.Derive(e)
 			qt.Assert(t, qt.IsNil(err))
 			address := of.Fields["address_"]
-			tensors := &Tensors{Machine: machine}
-			found, _, err := heapOf(t, cmd.Process.Pid, "Tensor").Find(context.Background(), Limits{}, func(uint64) bool { return false })
+			found, _, err := p.heap.Find(Limits{}, all)
 			qt.Assert(t, qt.IsNil(err))
 			names := map[uint64]string{}
 			for _, o := range found {
 				names[o.Object] = o.Path.String()
 			}
 			for at, want := range known {
-				got, err := tensors.Read(at)
+				got, err := p.tensors.Read(at)
 				qt.Assert(t, qt.IsNil(err))
 				var b [8]byte
 				field := got.Buffer

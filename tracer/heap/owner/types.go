@@ -93,23 +93,47 @@ type typ struct {
 	fields []uint64
 	// target is true if its instances are searched.
 	target bool
+	// number is its place in the list of types.
+	number uint16
 }
 
 const (
-	// maxTypes bounds the types of a process.
-	maxTypes = 1 << 17
-	maxName  = 256
-	maxSlots = 256
-	maxBases = 64
+	// maxTypes bounds the types of a process, and maxFields the slots and fields of all.
+	maxTypes  = 1 << 16
+	maxFields = 1 << 20
+	maxName   = 256
+	maxSlots  = 256
+	maxBases  = 64
 )
+
+// types are the types of a process.
+type types struct {
+	byAddress map[uint64]*typ
+	list      []*typ
+	fields    int
+	// recent has the types, and the words that are none, that were last asked for.
+	recent [1 << 12]struct {
+		at  uint64
+		typ *typ
+	}
+}
 
 // typeOf returns the type at an address; nil if there is none.
 func (w *walk) typeOf(at uint64) *typ {
-	t, known := w.types[at]
-	if !known && len(w.types) < maxTypes {
-		t = w.readType(at)
-		w.types[at] = t
+	recent := &w.types.recent[at/16%uint64(len(w.types.recent))]
+	if recent.at == at {
+		return recent.typ
 	}
+	t, known := w.types.byAddress[at]
+	if !known && len(w.types.list) < maxTypes && w.types.fields < maxFields {
+		if t = w.readType(at); t != nil {
+			t.number = uint16(len(w.types.list))
+			w.types.list = append(w.types.list, t)
+			w.types.byAddress[at] = t
+			w.types.fields += len(t.slots) + len(t.fields)
+		}
+	}
+	recent.at, recent.typ = at, t
 	return t
 }
 

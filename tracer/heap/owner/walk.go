@@ -4,8 +4,9 @@
 package owner
 
 import (
-	"context"
+	"cmp"
 	"errors"
+	"fmt"
 	"time"
 
 	"ttmem/symbolize/python"
@@ -25,26 +26,22 @@ type Limits struct {
 
 const (
 	defaultObjects = 6 << 20
-	defaultBytes   = 2 << 30
+	defaultBytes   = 8 << 30
 	defaultTime    = 10 * time.Second
 	// confirmBytes is how much is read for the second look.
 	confirmBytes = 1 << 30
+	// maxTargets bounds the objects that were searched and reached.
+	maxTargets = 1 << 18
 )
-
-// Cost is what a search took: the objects that were reached, and the bytes that were read.
-type Cost struct {
-	Objects int
-	Bytes   int64
-}
 
 // A Heap is the Python heap of a process.
 type Heap struct {
-	Memory Memory
+	memory *pages
 	// Runtime has the facts of the interpreter's file, which is mapped at Bias.
 	Runtime *python.Runtime
 	Bias    uint64
-	// Symbols returns the address of an exported object in the file; 0 if there is none.
-	Symbols func(name string) uint64
+	// Symbols returns the address of an exported object in the file.
+	Symbols func(name string) (address uint64, ok bool)
 	// IsTarget reports whether instances of a type are searched, by the names of the type and of
 	// its metaclass.
 	IsTarget func(name, metaclass string) bool
@@ -59,26 +56,17 @@ type walk struct {
 	runtime *python.Runtime
 	heap    python.Heap
 	kinds   map[uint64]kind
-	types   map[uint64]*typ
-	nodes   []node
-	seen    table
+	types   types
+	nodes   nodes
 	limit   int
+	until   time.Time
+	ticks   uint
 	queue   [lastCost + 1][]uint32
 	targets []uint32
 	// from is the node whose references are read, and cost what one of them costs.
 	from uint32
 	cost uint8
 	emit func(object uint64, s step, extra uint8)
-}
-
-// A node is an object that was reached, with the reference that leads to it.
-type node struct {
-	object uint64
-	// ref says which reference of its kind it is: an index, or the address of a str or a key.
-	ref  uint64
-	from uint32
-	kind stepKind
-	cost uint8
 }
 
 // step is a reference.
@@ -93,9 +81,6 @@ const lastCost = 255
 // maxReferences is above any count of references; a freed object has a pointer there.
 const maxReferences = 1 << 40
 
-// noNode is before the first node of a path.
-const noNode = ^uint32(0)
-
 // An Owned is an object that was searched, and who holds it.
 type Owned struct {
 	Object uint64
@@ -107,50 +92,38 @@ type Owned struct {
 // one, where those from the user's own modules and functions come first. enough is called for
 // each, and ends the search if it returns true. The error says why the search ended before all
 // was read; what was found is right in any case.
-func (h *Heap) Find(ctx context.Context, limits Limits, enough func(object uint64) bool) (found []Owned, cost Cost, err error) {
-	w, err := h.newWalk(ctx, &limits)
+func (h *Heap) Find(limits Limits, enough func(object uint64) bool) (found []Owned, cost Cost, err error) {
+	limits.Objects = min(cmp.Or(limits.Objects, defaultObjects), maxNodes-1)
+	limits.Bytes = cmp.Or(limits.Bytes, defaultBytes)
+	limits.Time = cmp.Or(limits.Time, defaultTime)
+	w, err := h.newWalk(limits.Objects)
 	if err != nil {
 		return nil, cost, err
 	}
+	w.left, w.until = limits.Bytes, time.Now().Add(limits.Time)
 	if err := w.addRoots(); err != nil {
 		return nil, cost, err
 	}
-	err = w.run(enough, time.Now().Add(limits.Time))
-	cost = Cost{len(w.nodes), limits.Bytes - w.left + confirmBytes}
-	w.forget() // every path is read again
-	w.left, w.err = confirmBytes, nil
-	confirmed := w.confirm(time.Now().Add(limits.Time))
-	for _, at := range w.targets {
-		n := &w.nodes[at]
-		if w.isTrue(at, confirmed) {
-			found = append(found, Owned{n.object, w.nameOfType(n.object), w.path(at)})
-		}
+	err = w.run(enough)
+	read := limits.Bytes - w.left
+	w.left, w.err, w.until = confirmBytes, nil, time.Now().Add(limits.Time)
+	for _, at := range w.confirm() {
+		object := w.nodes.at(at).object
+		found = append(found, Owned{object, w.nameOfType(object), w.path(at)})
 	}
-	cost.Bytes -= w.left
-	return found, cost, err
+	return found, Cost{Objects: w.nodes.n, Bytes: read + confirmBytes - w.left}, err
 }
 
-func (h *Heap) newWalk(ctx context.Context, limits *Limits) (*walk, error) {
+func (h *Heap) newWalk(objects int) (*walk, error) {
 	offsets, ok := python.HeapOf(h.Runtime.Minor)
 	if !ok {
-		return nil, errors.New("owners in a Python of this version are not supported")
+		return nil, fmt.Errorf("owners in Python 3.%d are not supported", h.Runtime.Minor)
 	}
-	if limits.Objects == 0 {
-		limits.Objects = defaultObjects
-	}
-	if limits.Bytes == 0 {
-		limits.Bytes = defaultBytes
-	}
-	if limits.Time == 0 {
-		limits.Time = defaultTime
-	}
-	w := &walk{
-		pages: newPages(ctx, h.Memory, limits.Bytes), Heap: h, runtime: h.Runtime, heap: offsets,
-		kinds: make(map[uint64]kind), types: make(map[uint64]*typ), limit: limits.Objects,
-	}
+	w := &walk{pages: h.memory, Heap: h, runtime: h.Runtime, heap: offsets, kinds: make(map[uint64]kind), limit: objects}
+	w.types.byAddress = make(map[uint64]*typ)
 	w.emit = w.reach
 	for name, k := range exported {
-		if at := h.Symbols(name); at != 0 {
+		if at, ok := h.Symbols(name); ok {
 			w.kinds[at+h.Bias] = k
 		}
 	}
@@ -170,31 +143,32 @@ func (w *walk) reach(object uint64, s step, extra uint8) {
 	if object == 0 || object%8 != 0 {
 		return
 	}
+	// most objects that are no node are atoms
+	t := w.typeOf(w.word(object + 8))
+	if t == nil || t.kind == atom && !t.target {
+		return
+	}
 	cost := uint8(min(int(w.cost)+int(extra), lastCost))
-	reached := node{object: object, ref: s.ref, from: w.from, kind: s.kind, cost: cost}
-	if at, known := w.seen.find(w.nodes, object); known {
-		if w.nodes[at].cost > cost { // and so its references were not read yet
-			w.nodes[at] = reached
+	reached := node{object: object, ref: s.ref, from: w.from, kind: s.kind, cost: cost, typ: t.number}
+	if at, known := w.nodes.find(object); known {
+		if n := w.nodes.at(at); n.cost > cost { // and so its references were not read yet
+			*n = reached
 			w.queue[cost] = append(w.queue[cost], at)
 		}
 		return
 	}
-	t := w.typeOf(w.word(object + 8))
-	if references := w.word(object); t == nil || t.kind == atom && !t.target || references == 0 || references >= maxReferences {
+	if references := w.word(object); references == 0 || references >= maxReferences {
 		return
 	}
-	if len(w.nodes) >= w.limit {
+	if w.nodes.n >= w.limit {
 		w.err = errTooMuch
 		return
 	}
-	at := uint32(len(w.nodes))
-	w.nodes = append(w.nodes, reached)
-	w.seen.add(w.nodes, at)
-	w.queue[cost] = append(w.queue[cost], at)
+	w.queue[cost] = append(w.queue[cost], w.nodes.add(reached))
 }
 
 // run reads the references of objects, those with short paths first.
-func (w *walk) run(enough func(object uint64) bool, until time.Time) error {
+func (w *walk) run(enough func(object uint64) bool) error {
 	for cost := range lastCost + 1 {
 		if cost == collectedCost {
 			w.from, w.cost = noNode, collectedCost
@@ -202,132 +176,38 @@ func (w *walk) run(enough func(object uint64) bool, until time.Time) error {
 		}
 		for i := 0; i < len(w.queue[cost]); i++ {
 			at := w.queue[cost][i]
-			n := w.nodes[at]
+			n := *w.nodes.at(at)
 			if int(n.cost) != cost {
 				continue // a better way was found
 			}
-			if w.isOver(until) {
+			if w.isOver() {
 				return w.err
 			}
-			if t := w.typeOf(w.word(n.object + 8)); t != nil && t.target {
+			t := w.types.list[n.typ]
+			if t.target {
+				if len(w.targets) >= maxTargets {
+					return errTooMuch
+				}
 				w.targets = append(w.targets, at)
 				if enough(n.object) {
 					return nil
 				}
 			}
 			w.from, w.cost = at, n.cost
-			w.references(n.object)
-			if w.err != nil {
-				return w.err
-			}
+			w.references(n.object, t)
 		}
 		w.queue[cost] = nil
 	}
 	return w.err
 }
 
-// isOver reports whether a search ends. Objects that share their items cost time without any
-// reading.
-func (w *walk) isOver(until time.Time) bool {
-	switch {
-	case w.err != nil:
-	case w.ctx.Err() != nil:
-		w.err = w.ctx.Err()
-	case time.Now().After(until):
-		w.err = errTooMuch
+// isOver reports whether a search ends. It is called for every few references: objects that share
+// their items cost time without any reading.
+func (w *walk) isOver() bool {
+	if w.ticks++; w.ticks%64 == 0 && w.err == nil {
+		if time.Now().After(w.until) {
+			w.err = errTooMuch
+		}
 	}
 	return w.err != nil
-}
-
-// confirm reads the paths to the targets again, and returns the nodes that are still reached in
-// the same way.
-func (w *walk) confirm(until time.Time) map[uint32]bool {
-	type child struct {
-		object uint64
-		step
-	}
-	children := make(map[uint32]map[child]uint32)
-	for _, at := range w.targets {
-		for at != noNode {
-			n := &w.nodes[at]
-			if children[n.from] == nil {
-				children[n.from] = make(map[child]uint32)
-			}
-			c := child{n.object, step{n.kind, n.ref}}
-			if _, known := children[n.from][c]; known {
-				break // and so are those before it
-			}
-			children[n.from][c] = at
-			at = n.from
-		}
-	}
-	is := make(map[uint32]bool)
-	for from, of := range children {
-		if w.isOver(until) {
-			return nil
-		}
-		w.emit = func(object uint64, s step, _ uint8) {
-			if at, ok := of[child{object, s}]; ok {
-				is[at] = true
-			}
-		}
-		if from == noNode {
-			w.cost = 0
-			w.roots()
-			w.collected()
-		} else {
-			w.references(w.nodes[from].object)
-		}
-	}
-	w.emit = w.reach
-	return is
-}
-
-// isTrue reports whether all references to a node were confirmed.
-func (w *walk) isTrue(at uint32, confirmed map[uint32]bool) bool {
-	for ; at != noNode; at = w.nodes[at].from {
-		if !confirmed[at] {
-			return false
-		}
-	}
-	return true
-}
-
-// A table has the nodes by their objects, in half of the memory of a map.
-type table struct {
-	slots []uint32 // number of the node, from 1
-	used  int
-}
-
-func (t *table) slot(nodes []node, object uint64) *uint32 {
-	i := object * 0x9e3779b97f4a7c15 >> 20 % uint64(len(t.slots))
-	for t.slots[i] != 0 && nodes[t.slots[i]-1].object != object {
-		if i++; i == uint64(len(t.slots)) {
-			i = 0
-		}
-	}
-	return &t.slots[i]
-}
-
-// find returns the node of an object.
-func (t *table) find(nodes []node, object uint64) (at uint32, ok bool) {
-	if len(t.slots) == 0 {
-		return 0, false
-	}
-	number := *t.slot(nodes, object)
-	return number - 1, number != 0
-}
-
-// add adds the node at a place.
-func (t *table) add(nodes []node, at uint32) {
-	if t.used*4 >= len(t.slots)*3 {
-		t.slots = make([]uint32, max(1<<12, len(t.slots)*2))
-		t.used = 0
-		for i := range nodes[:at] {
-			*t.slot(nodes, nodes[i].object) = uint32(i) + 1
-			t.used++
-		}
-	}
-	*t.slot(nodes, nodes[at].object) = at + 1
-	t.used++
 }

@@ -3,10 +3,10 @@ package alloc
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 )
 
@@ -28,10 +28,7 @@ var groupings = []Grouping{
 		return []string{a.orUnknown(a.Name.Call.File, "(unknown file)")}
 	}},
 	{"owner", func(n *Namer, a *Row) []string {
-		if a.Buffer == nil || a.Buffer.Path == "" {
-			return []string{"(owner not known)"}
-		}
-		return []string{page.Clean(indices.ReplaceAllString(a.Buffer.Path, "[*]"))}
+		return []string{cmp.Or(page.Clean(name.FoldOwner(a.Owner.Path)), "(owner not known)")}
 	}},
 	{"component", func(n *Namer, a *Row) []string {
 		return []string{a.orUnknown(a.Component, "(no component)")}
@@ -46,9 +43,6 @@ var groupings = []Grouping{
 	}},
 	{"process", func(n *Namer, a *Row) []string { return []string{n.process(a.PID)} }},
 }
-
-// indices are those of paths to owners: one group has all layers of a model.
-var indices = regexp.MustCompile(`\[\d+\]`)
 
 // GroupingNames are the values of --by.
 func GroupingNames() []string {

@@ -44,7 +44,11 @@ func (l *Look) look() *Look { return l }
 // Look is the look of a row. It differs from the look of rows with other values in apart.
 func (n *Namer) Look(a *Row, apart ...any) Look {
 	l := a.Look
-	l.Key = Key{n.Title(a, " · "), fmt.Sprintln(apart...), strings.Join(l.Callers, "\n")}
+	text := n.Title(a, " · ")
+	if a.Stack == nil && a.Owner.Path != "" {
+		text = HeldBy(a.Owner, " · ")
+	}
+	l.Key = Key{text, fmt.Sprintln(apart...), strings.Join(l.Callers, "\n")}
 	if n.Rules != nil {
 		l.component = page.Clean(a.Component)
 	}

@@ -43,7 +43,7 @@ func (n *Namer) Row(a Row, stack *event.Stack) (_ Row, ok bool) {
 		return a, false
 	}
 	a.Site = n.Site(stack)
-	return a, a.Matches
+	return a, a.Matches || n.Filter.Grep.MatchString(a.Owner.Path)
 }
 
 // Site is the site of a call stack; it is the same for the same stack.

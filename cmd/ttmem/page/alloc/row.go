@@ -72,6 +72,8 @@ type Row struct {
 	SinceNs, NowNs      uint64
 	BeforeAttach        bool // SinceNs is not known
 	Layout              string
+	// Owner is who holds it; empty if that is not known.
+	Owner memory.Owner
 	*Site
 }
 

@@ -127,6 +127,9 @@ func New(a, b *Side, names alloc.Namer, o Options) *Difference {
 			if !ok {
 				continue
 			}
+			if o.By == "owner" {
+				row.Owner.Path = part.Owner
+			}
 			for _, id := range row.Devices {
 				t, _ := totals.Of(chipRegion{id, part.Region})
 				t.Device, t.Region, t.region = id, part.Region.String(), part.Region

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"ttmem/aggregate/analyze"
-	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -90,7 +89,7 @@ func callsKey(stack *event.Stack, line lineOf) string {
 }
 
 // rowOf is a row for a part; ok is false if the filter does not select it.
-func rowOf(n *alloc.Namer, p *memory.SiteAmount) (_ alloc.Row, ok bool) {
+func rowOf(n *alloc.Namer, p *analyze.Part) (_ alloc.Row, ok bool) {
 	a := alloc.RowOf(&p.Site)
 	a.BytesPerBank, a.Banks = p.Bytes, 1
 	return n.Row(a, p.Stack)

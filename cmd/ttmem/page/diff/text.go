@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate/memory"
+	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -129,7 +129,7 @@ func (d *Difference) nothing() string {
 func (s *Side) has() string {
 	var regions, pids []string
 	for _, r := range alloc.Regions {
-		if slices.ContainsFunc(s.Parts.List, func(p memory.SiteAmount) bool { return p.Region == r }) {
+		if slices.ContainsFunc(s.Parts.List, func(p analyze.Part) bool { return p.Region == r }) {
 			regions = append(regions, r.String())
 		}
 	}

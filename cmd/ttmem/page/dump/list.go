@@ -43,7 +43,7 @@ func New(s *aggregate.State, nowNs uint64, names alloc.Namer) *List {
 		h := &buffers[i]
 		l.add(alloc.Row{
 			Buffer: h, Devices: h.Devices, Region: h.Region, PID: h.PID, Address: h.Address, BytesPerBank: h.BytesPerBank,
-			Banks: uint64(h.Banks), SinceNs: h.SinceNs, NowNs: nowNs, BeforeAttach: h.BeforeAttach, Layout: h.Layout.String(),
+			Banks: uint64(h.Banks), SinceNs: h.SinceNs, NowNs: nowNs, BeforeAttach: h.BeforeAttach, Layout: h.Layout.String(), Owner: h.Owner,
 		}, h.Stack)
 	}
 	l.addStatics(s)

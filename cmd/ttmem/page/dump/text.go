@@ -194,13 +194,7 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 
 // rowTitle is the name of a row with its details.
 func (l *List) rowTitle(a *alloc.Row, layout page.Layout) string {
-	title := a.WithCaller(l.Title(a, layout.Separator()))
-	if a.Buffer != nil && a.Buffer.Path != "" {
-		held := page.Clean(a.Buffer.Path) + layout.Separator() + page.Clean(a.Buffer.Tensor)
-		if title = held + ", from " + title; a.BeforeAttach {
-			title = held // nothing else is known of it
-		}
-	}
+	title := l.Line(a, layout.Separator())
 	if a.Chips > 1 {
 		title += fmt.Sprintf(", shared across %d chips", a.Chips)
 	}

@@ -80,6 +80,8 @@ type row struct {
 	// Name is the innermost line of the user's own code and the operation.
 	Name      string `json:"name"`
 	Component string `json:"component,omitempty"`
+	// Containers are what holds the survivors of a leak, the most bytes first.
+	Containers []analyze.Container `json:"containers,omitempty"`
 	// Kind and Why describe memory that the runtime retains.
 	Kind    string       `json:"kind,omitempty"`
 	Why     string       `json:"why,omitempty"`
@@ -120,7 +122,7 @@ func (p *Page) rows(list []leak) []row {
 		one := row{
 			Bytes: l.Bytes, Count: l.Count, Allocated: l.Allocated, Class: string(l.Class), Growing: l.Class == analyze.Leaked,
 			OldestNs: l.AgeNs, Name: p.names.Title(&l.row, " · "), Component: l.row.Component,
-			PID: l.PID, Region: l.Region.String(), Layout: l.row.Layout, Devices: l.Devices,
+			Containers: l.Containers, PID: l.PID, Region: l.Region.String(), Layout: l.row.Layout, Devices: l.Devices,
 			Stack: l.Stack, GrowthBytes: page.Each(l.Births, func(births memory.Amount) uint64 { return births.Bytes }),
 		}
 		if l.By != nil {

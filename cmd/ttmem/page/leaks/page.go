@@ -191,6 +191,12 @@ func (l *leak) Add(other *leak) {
 	l.Allocated += other.Allocated
 	l.AgeNs, l.Rises, l.LastRise = max(l.AgeNs, other.AgeNs), max(l.Rises, other.Rises), max(l.LastRise, other.LastRise)
 	l.Intervals = max(l.Intervals, other.Intervals)
+	l.Containers = slices.Clone(l.Containers)
+	for _, c := range other.Containers {
+		if !slices.ContainsFunc(l.Containers, func(known analyze.Container) bool { return known.Owner == c.Owner }) {
+			l.Containers = append(l.Containers, c)
+		}
+	}
 }
 
 // A group is leaks that are counted together.
@@ -207,10 +213,21 @@ func (p *Page) groups() []*group {
 	var groups page.Groups[string, group]
 	for i := range p.leaks {
 		l := &p.leaks[i]
+		rest := l.Amount
+		if p.By == "owner" {
+			for _, c := range l.Containers {
+				g, _ := groups.Of(page.Clean(c.Owner))
+				*g = group{page.Clean(c.Owner), g.Bytes + c.Bytes, g.Count + c.Count, true}
+				rest.Sub(c.Amount)
+			}
+			if rest.Count == 0 {
+				continue
+			}
+		}
 		keys := by.Keys(p.names, &l.row)
 		for _, key := range keys {
 			g, _ := groups.Of(key)
-			*g = group{key, g.Bytes + l.Bytes/uint64(len(keys)), g.Count + l.Count, true}
+			*g = group{key, g.Bytes + rest.Bytes/uint64(len(keys)), g.Count + rest.Count, true}
 		}
 	}
 	slices.SortFunc(groups.List, func(a, b *group) int {

@@ -1,6 +1,7 @@
 package leaks
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -101,6 +102,73 @@ Retained by the runtime: program cache  10 buffers, 120.0 KiB
 Live but stable: 10 buffers, 120.0 KiB, from 1 call site.
 `))
 	pagetest.CheckWidth(t, text, 80)
+}
+
+// heldRun is a process that was attached when m.debug held eight tensors. It adds one in each step,
+// of one name to m.log too, and one look at the end finds who holds them.
+func heldRun(marks ...string) *run {
+	r := newRun()
+	for i := range uint64(8) {
+		r.Apply(event.Event{
+			Kind: event.Alloc, PID: 7, Allocator: 1, BufferID: i + 1, Devices: []int{0}, SizeBytes: 12 << 10, BytesPerBank: 1 << 10, Banks: 12,
+			BeforeAttach: true,
+		})
+	}
+	r.Id = 8
+	leak, temporary := pagetest.Stack("add", "step", 12), pagetest.Stack("add", "step", 13)
+	var debug, log []uint64
+	for i := range 20 {
+		if i%10 == 5 && len(marks) > 0 {
+			r.mark(marks[i/10])
+		}
+		r.temporary(temporary)
+		r.alloc(leak)
+		debug = append(debug, r.Id)
+		if i%4 == 0 {
+			r.alloc(leak)
+			log = append(log, r.Id)
+		}
+	}
+	for i := range uint64(8) {
+		r.Own(7, i+1, fmt.Sprintf("m.debug[%d]", i), "bf16[32,32] TILE")
+	}
+	for i, id := range debug {
+		r.Own(7, id, fmt.Sprintf("m.debug[%d]", 8+i), "bf16[32,32] TILE")
+	}
+	for i, id := range log {
+		r.Own(7, id, fmt.Sprintf("m.log['step %d'][0].\x1b[1mt", i), "bf16[32,32] TILE")
+	}
+	return r
+}
+
+// TestTheFirstLineNamesTheContainer that grows, with the buffers from before the attach.
+func TestTheFirstLineNamesTheContainer(t *testing.T) {
+	text := heldRun().text(t, Options{By: "stack"}, page.Layout{Width: 80})
+	qt.Check(t, qt.Equals(text, `m.debug[…]: 8 → 18 → 28 tensors
+300.0 KiB leaked: 25 buffers from 1 call site
+
+      bytes buffers     oldest
+  300.0 KiB      25      9.5 s  model.py:12 step · ttnn.add
+      grew in 8 of 8 intervals of the run, still growing: 25 never freed
+      held by m.debug[…]: 8 → 18 → 28 tensors
+      held by m.log[…][0].[1mt: 0 → 3 → 5 tensors
+        run.py:7
+`))
+	text = heldRun().text(t, Options{By: "owner"}, page.Layout{Painter: page.Painter{ASCII: true}})
+	qt.Check(t, qt.Equals(text, `m.debug[...]: 8 -> 18 -> 28 tensors
+300.0 KiB leaked: 25 buffers from 1 call site
+
+      bytes buffers  owner
+  240.0 KiB      20  m.debug[...]
+   60.0 KiB       5  m.log[...][0].[1mt
+`))
+}
+
+// TestContainersBetweenMarks count what they held at the first mark, and what was added since.
+func TestContainersBetweenMarks(t *testing.T) {
+	r := heldRun("a", "b")
+	text := r.text(t, Options{By: "stack"}, page.Layout{Width: 80})
+	qt.Check(t, qt.StringContains(text, "m.debug[…]: 13 → 18 → 23 tensors\n144.0 KiB leaked"))
 }
 
 func TestLeaksBetweenNamedMarks(t *testing.T) {

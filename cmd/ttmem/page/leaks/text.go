@@ -8,6 +8,7 @@ import (
 
 	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 )
 
 // The columns of a leak, and of a group of leaks.
@@ -19,6 +20,9 @@ var (
 // WriteText writes the page.
 func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
+	if c := analyze.LargestContainer(page.Each(p.leaks, func(l leak) []analyze.Container { return l.Containers })); c != nil {
+		layout.Sized().Write(out, 0, page.Bold, alloc.Growth(layout.Painter, c))
+	}
 	layout.Write(out, 0, page.Bold, p.headline())
 	switch {
 	case len(p.leaks) == 0:
@@ -149,6 +153,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []*leak, wh
 			st = page.Yellow
 		}
 		layout.Sized().Write(out, page.NameIndent, st, p.verdict(l))
+		p.writeContainers(out, layout.Sized(), l)
 		for _, call := range l.Callers {
 			layout.Write(out, page.NameIndent+2, page.Dim, call)
 		}
@@ -159,6 +164,20 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []*leak, wh
 			more += ": -n 0 lists all"
 		}
 		fmt.Fprintln(out, layout.Paint(page.Dim, page.Blank(page.NameIndent)+more))
+	}
+}
+
+// shownContainers is the maximum number of containers of a leak.
+const shownContainers = 3
+
+// writeContainers says what holds a leak.
+func (p *Page) writeContainers(out *bufio.Writer, layout page.Layout, l *leak) {
+	shown, omitted := page.First(l.Containers, shownContainers)
+	for i := range shown {
+		layout.Write(out, page.NameIndent, page.Yellow, "held by "+alloc.Growth(layout.Painter, &shown[i]))
+	}
+	if omitted > 0 {
+		layout.Write(out, page.NameIndent, page.Dim, fmt.Sprintf("and by %s more, with --by owner", page.Grouped(omitted)))
 	}
 }
 

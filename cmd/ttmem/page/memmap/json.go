@@ -42,6 +42,9 @@ type Block struct {
 	Name         string `json:"name"`
 	// Cores are x0, y0, x1, y1 of the cores that a buffer on single cores is on.
 	Cores [][4]uint16 `json:"cores,omitempty"`
+	// Owner and Tensor are left out if they are not known.
+	Owner  string `json:"owner,omitempty"`
+	Tensor string `json:"tensor,omitempty"`
 }
 
 type Hole struct {
@@ -76,6 +79,7 @@ func (m *Page) WriteJSON(w io.Writer) error {
 				b := row.Buffer
 				one.Blocks = append(one.Blocks, Block{
 					b.Address, b.BytesPerBank, b.PID, b.BufferID, b.SinceNs, b.BeforeAttach, m.title(row, " · "), page.Rectangles(b.Cores),
+					b.Path, b.Tensor,
 				})
 			case row.Static != nil:
 				one.Statics = append(one.Statics, Static{row.Address, row.BytesPerBank, row.programs, m.title(row, " · ")})

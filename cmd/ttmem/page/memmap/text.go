@@ -184,10 +184,16 @@ func (m *Page) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
 		if row.BeforeAttach {
 			age = "earlier"
 		}
+		whole := row.WithCaller(title)
 		if b := row.Buffer; b != nil {
 			style = page.NoStyle
+			if b.Path != "" {
+				whole = m.Names.Line(&row.Row, layout.Separator())
+				title = whole
+			}
 			if b.PerCore {
-				title += layout.Separator() + alloc.Cores(b.Cores)
+				cores := layout.Separator() + alloc.Cores(b.Cores)
+				title, whole = title+cores, whole+cores
 			}
 			if b.Scattered() {
 				address = "differs"
@@ -200,7 +206,6 @@ func (m *Page) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
 				continue
 			}
 		}
-		whole := row.WithCaller(title)
 		line := columns.Line(address, page.Bytes(row.BytesPerBank), age)
 		switch room := layout.Width - page.Width(line) - 2; {
 		case layout.Width == 0 || !narrow && page.Width(whole) <= room:

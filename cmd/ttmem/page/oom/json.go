@@ -80,12 +80,21 @@ type blocking struct {
 // blame is the memory allocated by one call stack.
 type blame struct {
 	amount
-	LowestAddress uint64       `json:"lowest_address"`
-	EndAddress    uint64       `json:"end_address"`
-	BeforeAttach  bool         `json:"before_attach,omitempty"`
-	Name          string       `json:"name"`
-	Kept          string       `json:"kept,omitempty"` // what of the runtime retains it
-	Stack         *event.Stack `json:"stack,omitempty"`
+	LowestAddress uint64 `json:"lowest_address"`
+	EndAddress    uint64 `json:"end_address"`
+	BeforeAttach  bool   `json:"before_attach,omitempty"`
+	Name          string `json:"name"`
+	Kept          string `json:"kept,omitempty"` // what of the runtime retains it
+	// HeldBy are who holds it, the most bytes first, as far as that is known.
+	HeldBy []holder     `json:"held_by,omitempty"`
+	Stack  *event.Stack `json:"stack,omitempty"`
+}
+
+// holder is who holds some of the buffers.
+type holder struct {
+	amount
+	Owner  string `json:"owner"`
+	Tensor string `json:"tensor,omitempty"`
 }
 
 // static is a static buffer of a program that reaches above the lowest tensor.
@@ -151,11 +160,11 @@ func (p *Page) failure(f *memory.Failure) failure {
 		one.Blocking = &blocking{e.From, e.To, amount{e.Blocking.BytesPerBank, e.Blocking.Count}}
 	}
 	one.Held = &amount{e.Live.BytesPerBank, e.Live.Count}
-	one.Blockers, one.Holders = blames(e.Blockers), blames(e.Holders)
+	one.Blockers, one.Holders = p.blames(f, e.Blockers), p.blames(f, e.Holders)
 	return one
 }
 
-func blames(list []memory.Blame) (blames []blame) {
+func (p *Page) blames(f *memory.Failure, list []memory.Blame) (blames []blame) {
 	for i := range list {
 		l := &list[i]
 		frames := l.Stack.Frames()
@@ -165,6 +174,11 @@ func blames(list []memory.Blame) (blames []blame) {
 		}
 		if kept := name.RuntimeRetained(frames); kept != nil {
 			one.Kept = kept.Name
+		}
+		for _, h := range p.holders(f, l) {
+			if h.Path != "" {
+				one.HeldBy = append(one.HeldBy, holder{amount{h.Bytes, h.Count}, h.Path, h.Tensor})
+			}
 		}
 		blames = append(blames, one)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/e2e/golden"
 	"ttmem/e2e/pagetest"
@@ -41,6 +42,52 @@ func TestOOMPages(t *testing.T) {
 			golden.Check(t, c.name+".golden", text)
 		})
 	}
+}
+
+// heldPage is a failure for which six buffers would have to go: four from before the attach, of which
+// one has no known owner, and two of one line.
+func heldPage() *Page {
+	r := pagetest.NewRun()
+	open := event.Event{Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: []int{0}}
+	open.Capacities[event.L1] = event.Capacity{Banks: 64, BytesPerBank: 100_000, Base: 0x10000}
+	r.Start(7, "python model.py")
+	r.Apply(open)
+	for i, path := range []string{
+		"model.layers[0].wq", "model.layers[1].wq", "cache['k']", "", "local x of forward()", "\x1b[2Jcache['k']",
+	} {
+		e := event.Event{
+			Kind: event.Alloc, PID: 7, Allocator: 1, BufferID: uint64(i + 1), Devices: []int{0}, Region: event.L1,
+			Address: 0x10000 + uint64(i)*16_000, SizeBytes: 64 * 8000, BytesPerBank: 8000, Banks: 64, BeforeAttach: i < 4,
+		}
+		if i >= 4 {
+			e.Stack = pagetest.At("ttnn.empty", 10, 30)
+		}
+		r.Apply(e)
+		if path != "" {
+			r.Own(7, e.BufferID, path, "bf16[32,32] TILE")
+		}
+	}
+	r.Apply(event.Event{
+		Kind: event.AllocFailed, PID: 7, Allocator: 1, Devices: []int{0}, Stack: pagetest.At("ttnn.matmul", 40), Region: event.L1,
+		SizeBytes: 90_000 * 64, BytesPerBank: 90_000, Banks: 64, Reason: event.ReasonOutOfMemory,
+	})
+	owned := r.State.Owned()
+	p := &Page{Of: "in model.ttmem", Snapshot: r.State.Snapshot(), Holders: func(*memory.Failure) []memory.Buffer { return owned }}
+	p.Choose()
+	return p
+}
+
+// TestTheHoldersOfWhatWouldHaveToGo are beside their call sites or, without a stack, in place of it.
+func TestTheHoldersOfWhatWouldHaveToGo(t *testing.T) {
+	for name, layout := range map[string]page.Layout{"oom_held": {}, "oom_held_narrow": {Width: 80}} {
+		text := pagetest.Text(t, heldPage(), layout)
+		pagetest.CheckWidth(t, text, max(layout.Width, 140))
+		golden.Check(t, name+".golden", text)
+	}
+	var b bytes.Buffer
+	qt.Assert(t, qt.IsNil(heldPage().WriteJSON(&b)))
+	qt.Check(t, qt.StringContains(b.String(), `"held_by":[{"bytes_per_bank":16000,"buffers":2,"owner":"model.layers[*].wq","tensor":"bf16[32,32] TILE"},`))
+	pagetest.CheckSchema(t, "oom", b.String())
 }
 
 func TestNoFailureIsANormalAnswer(t *testing.T) {

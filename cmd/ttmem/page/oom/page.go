@@ -4,6 +4,7 @@ package oom
 import (
 	"slices"
 
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 )
@@ -32,6 +33,8 @@ type Page struct {
 	Failures  []*memory.Failure
 	forgotten uint64
 	users     page.Users
+	// Holders returns the buffers that were live at a failure and whose owners are known; nil: none.
+	Holders func(*memory.Failure) []memory.Buffer
 }
 
 // Choose chooses the failures of the selected processes.
@@ -44,6 +47,35 @@ func (p *Page) Choose() {
 			p.Failures = append(p.Failures, f)
 		}
 	}
+}
+
+// Explained returns up to n failures, newest first, whose buffers are shown in the text.
+func (p *Page) Explained(n int) (list []*memory.Failure) {
+	shown, _ := page.Newest(p.groups(), p.Limit)
+	for _, group := range slices.Backward(shown) {
+		if group[0].Evidence != nil && len(list) < n {
+			list = append(list, group[0])
+		}
+	}
+	return list
+}
+
+// holders returns who holds the buffers of a call stack at a failure, the most bytes first, and at
+// last the buffers whose owner is not known; nil if no owner is known.
+func (p *Page) holders(f *memory.Failure, of *memory.Blame) []analyze.Holder {
+	if p.Holders == nil {
+		return nil
+	}
+	var held []*memory.Buffer
+	owned := p.Holders(f)
+	for i := range owned {
+		b := &owned[i]
+		if b.PID == f.PID && b.Region == f.Evidence.Region && b.SinceNs <= f.TimeNs && memory.StackID(b.Stack) == memory.StackID(of.Stack) &&
+			b.Address >= of.Address && b.Address < of.End {
+			held = append(held, b)
+		}
+	}
+	return analyze.ByHolder(held, memory.Amount{Count: of.Count, Bytes: of.BytesPerBank}, true)
 }
 
 // process is the name of the process of a failure; "" if it is not known.

@@ -142,12 +142,12 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, group []*memo
 	p.writeFigures(out, layout, f)
 	layout.Write(out, 1, page.Bold, explain(f))
 	if e.To > 0 {
-		p.writeBlames(out, layout, e.Blockers, e.Blocking)
+		p.writeBlames(out, layout, f, e.Blockers, e.Blocking)
 	}
 	if e.Live.Count > e.Blocking.Count && cause != analyze.TooLarge {
 		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("All live buffers in %s: %s in each bank, %s.",
 			f.Region, page.Bytes(e.Live.BytesPerBank), page.Count(e.Live.Count, "buffer")))
-		p.writeBlames(out, layout, e.Holders, e.Live)
+		p.writeBlames(out, layout, f, e.Holders, e.Live)
 	}
 }
 
@@ -236,7 +236,7 @@ func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *memory.Failu
 	if e.Blocking.Count > 0 {
 		layout.Write(out, 1, page.Bold, fmt.Sprintf("Below %#x: %s, %s in each bank. Free or move the lowest first, or give the program smaller buffers.",
 			e.To, page.Count(e.Blocking.Count, "tensor"), page.Bytes(e.Blocking.BytesPerBank)))
-		p.writeBlames(out, layout, e.Blockers, e.Blocking)
+		p.writeBlames(out, layout, f, e.Blockers, e.Blocking)
 	}
 	layout.Write(out, 1, page.Bold, fmt.Sprintf("Buffers of program %d above %#x, on each of their cores:", f.ProgramID, e.Lowest))
 	columns := page.Columns{14, 10, 12}
@@ -253,8 +253,9 @@ func siteName(layout page.Layout, stack *event.Stack, beforeAttach bool) string 
 	return cmp.Or(page.Clean(name.Of(stack.Frames()).Text(layout.Separator())), alloc.Unknown(stack, beforeAttach))
 }
 
-// writeBlames writes the call stacks that allocated the blamed memory.
-func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []memory.Blame, all memory.Blame) {
+// writeBlames writes the call stacks that allocated the blamed memory, and who holds it. Without a
+// stack, each holder has a row.
+func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, f *memory.Failure, list []memory.Blame, all memory.Blame) {
 	columns := page.Columns{13, 9, 11}
 	layout.WriteHead(out, columns.Line("each bank", "buffers", "from"), "  allocated by")
 	rest := all
@@ -262,13 +263,24 @@ func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []memory.
 		l := &list[i]
 		rest.Count -= min(rest.Count, l.Count)
 		rest.BytesPerBank -= min(rest.BytesPerBank, l.BytesPerBank)
-		frames, site := l.Stack.Frames(), siteName(layout, l.Stack, l.BeforeAttach)
-		if kept := name.RuntimeRetained(frames); kept != nil {
-			site += " (retained by the runtime: " + kept.Name + ")"
+		frames := l.Stack.Frames()
+		row := alloc.Row{Site: &alloc.Site{Stack: l.Stack}, BeforeAttach: l.BeforeAttach}
+		for _, part := range alloc.Split(row, memory.Amount{Count: l.Count, Bytes: l.BytesPerBank}, p.holders(f, l), "") {
+			site, from := siteName(layout, l.Stack, l.BeforeAttach), l.Address
+			if part.Owner.Path != "" {
+				from = slices.MinFunc(part.Holders[0].Buffers, func(a, b *memory.Buffer) int { return cmp.Compare(a.Address, b.Address) }).Address
+				site += ", " + alloc.HeldBy(part.Owner, layout.Separator())
+			}
+			if kept := name.RuntimeRetained(frames); kept != nil {
+				site += " (retained by the runtime: " + kept.Name + ")"
+			}
+			text := columns.Line(page.Bytes(part.Amount.Bytes), fmt.Sprint(part.Count), fmt.Sprintf("%#x", from)) + "  "
+			indent := layout.Beside(out, text, page.Green, site)
+			if part.Owner.Path == "" && len(part.Holders) > 0 {
+				layout.Write(out, indent+2, page.NoStyle, part.Holders.Text(layout.Separator()))
+			}
+			layout.WriteCallers(out, indent+2, page.Callers(frames))
 		}
-		text := columns.Line(page.Bytes(l.BytesPerBank), fmt.Sprint(l.Count), fmt.Sprintf("%#x", l.Address)) + "  "
-		indent := layout.Beside(out, text, page.Green, site)
-		layout.WriteCallers(out, indent+2, page.Callers(frames))
 	}
 	if rest.Count > 0 {
 		layout.Beside(out, columns.Line(page.Bytes(rest.BytesPerBank), fmt.Sprint(rest.Count), "")+"  ", page.NoStyle, "other call sites")

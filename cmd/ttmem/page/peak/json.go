@@ -65,7 +65,8 @@ type groupJSON struct {
 	Programs int      `json:"programs,omitempty"`
 }
 
-// holderJSON is the memory of one call stack: its buffers, or its memory for a program.
+// holderJSON is the memory of one call stack: its buffers, apart by who holds them, or its memory for
+// a program.
 type holderJSON struct {
 	PID          int     `json:"pid"`
 	ProgramID    *uint64 `json:"program_id,omitempty"`
@@ -75,6 +76,9 @@ type holderJSON struct {
 	BeforeAttach bool    `json:"before_attach,omitempty"`
 	Bytes        uint64  `json:"bytes"`
 	Count        uint64  `json:"count"`
+	// Owner and Tensor are left out if they are not known or differ.
+	Owner  string `json:"owner,omitempty"`
+	Tensor string `json:"tensor,omitempty"`
 	alloc.Named
 }
 
@@ -107,12 +111,13 @@ func (p *Page) WriteJSON(w io.Writer) error {
 		Peaks: []Region{}, Processes: p.processes(), AllLosses: p.Snap.Losses(false, p.Filter.PIDs), Notes: slices.Concat(p.About, p.Notes),
 	}
 	for _, c := range p.regions {
+		buffers, _ := p.parts(&c.RegionPeak, "owner")
 		r := Region{
 			Devices: c.ids, Region: c.Region.String(), PerCore: c.Region == event.L1, TimeNs: c.TimeNs,
 			Bytes: c.Bytes, CapacityBytes: c.CapacityBytes, StaticBytes: c.StaticBytes,
 			OtherUsersBytes: c.OthersBytes, OtherUsersStaticBytes: c.OthersStaticBytes, Earlier: (*earlierJSON)(c.Earlier),
 			Groups: groupsJSON(p.rows(c.buffers, c.OthersBytes-c.OthersStaticBytes, false)), StaticGroups: groupsJSON(p.rows(c.statics, c.OthersStaticBytes, false)),
-			Holders: p.holdersJSON(c.buffers), Programs: p.holdersJSON(c.statics), Timeline: p.timelineJSON(c.Timeline),
+			Holders: p.holdersJSON(buffers), Programs: p.holdersJSON(c.statics), Timeline: p.timelineJSON(c.Timeline),
 		}
 		if c.Region == event.L1 {
 			line := p.timelineJSON(c.StaticTimeline)
@@ -128,7 +133,8 @@ func (p *Page) holdersJSON(parts []part) []holderJSON {
 	for i := range parts {
 		one := &parts[i]
 		h := holderJSON{
-			PID: one.PID, Bytes: one.Amount.Bytes, Count: one.Count, BeforeAttach: one.BeforeAttach, Named: p.names.Named(&one.Row),
+			PID: one.PID, Bytes: one.Amount.Bytes, Count: one.Count, BeforeAttach: one.BeforeAttach,
+			Owner: one.Owner.Path, Tensor: one.Owner.Tensor, Named: p.names.Named(&one.Row),
 		}
 		if one.program == nil {
 			h.Devices, h.Layout = one.Devices, one.Layout

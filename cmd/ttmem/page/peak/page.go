@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
@@ -17,6 +18,8 @@ type Page struct {
 	Snap  *memory.Snapshot
 	peaks []memory.RegionPeak
 	names *alloc.Namer
+	// holders are of the buffers that are still live.
+	holders analyze.Holders
 	// The timelines go from beginNs to endNs.
 	beginNs, endNs uint64
 	// restored is true if there was memory before the beginning, of which only the highest peaks
@@ -62,7 +65,7 @@ func New(state *aggregate.State, o Options) *Page {
 	p := &Page{
 		Options: o, Snap: snap, peaks: state.RegionPeaks(),
 		beginNs: begin, endNs: max(begin, snap.TimeNs, o.EndNs), restored: restored,
-		names: &alloc.Namer{Snap: snap, Rules: o.Rules},
+		names: &alloc.Namer{Snap: snap, Rules: o.Rules}, holders: analyze.HoldersOf(state),
 	}
 	if late := p.late(&o.Filter); late != "" {
 		p.About = append([]string{late}, o.About...)
@@ -76,7 +79,7 @@ func New(state *aggregate.State, o Options) *Page {
 		}
 		for _, same := range page.Alike(peaks, alike) {
 			one := &chipsPeak{RegionPeak: *same[0]}
-			one.buffers, one.statics = p.parts(same[0])
+			one.buffers, one.statics = p.parts(same[0], o.By)
 			for _, peak := range same {
 				one.ids = append(one.ids, peak.Device)
 			}

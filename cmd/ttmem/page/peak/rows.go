@@ -19,7 +19,8 @@ type row struct {
 	// buffers.
 	programs map[program]uint64
 	// pid belongs to rows by stack; it is 0 for other users.
-	pid int
+	pid     int
+	holders alloc.Holders
 }
 
 type program struct {
@@ -30,24 +31,26 @@ type program struct {
 // A part is the memory of one call site at a peak: buffers, or memory that it placed for a
 // program.
 type part struct {
-	alloc.Row
-	memory.Amount
+	alloc.Part
 	program *program // nil: buffers
 }
 
-// parts returns the buffers of a peak, and the memory placed for programs.
-func (p *Page) parts(peak *memory.RegionPeak) (buffers, programs []part) {
+// parts returns the buffers of a peak, for a grouping, and the memory placed for programs.
+func (p *Page) parts(peak *memory.RegionPeak, by string) (buffers, programs []part) {
 	for i := range peak.Holders {
 		h := &peak.Holders[i]
-		buffers = append(buffers, part{alloc.Row{
+		holders := p.holders.Split(&h.Site, h.Amount, peak.TimeNs, peak.Region == event.L1)
+		for _, one := range alloc.Split(alloc.Row{
 			Devices: h.Devices, Region: peak.Region, PID: h.PID, BeforeAttach: h.BeforeAttach, Layout: h.Layout.String(), Site: p.names.Site(h.Stack),
-		}, h.Amount, nil})
+		}, h.Amount, holders, by) {
+			buffers = append(buffers, part{one, nil})
+		}
 	}
 	for i := range peak.Programs {
 		g := &peak.Programs[i]
-		programs = append(programs, part{alloc.Row{
+		programs = append(programs, part{alloc.Part{Row: alloc.Row{
 			Devices: []int{peak.Device}, Region: event.CB, PID: g.PID, BeforeAttach: g.BeforeAttach, Layout: g.Kind.String(), Site: p.names.Site(g.Stack),
-		}, memory.Amount{Count: g.Count, Bytes: g.Bytes}, &program{g.PID, g.ProgramID}})
+		}, Amount: memory.Amount{Count: g.Count, Bytes: g.Bytes}}, &program{g.PID, g.ProgramID}})
 	}
 	return buffers, programs
 }
@@ -59,7 +62,9 @@ func (p *Page) rows(parts []part, others uint64, lines bool) (rows []*row) {
 		one := &parts[i]
 		r := &row{count: one.Count, bytes: one.Amount.Bytes}
 		if p.By == "stack" {
-			r.pid, r.Look = one.PID, p.names.Look(&one.Row, one.PID)
+			if r.pid, r.Look = one.PID, p.names.Look(&one.Row, one.PID); one.Owner.Path == "" {
+				r.holders = one.Holders
+			}
 		} else {
 			r.Text = p.key(&one.Row)
 		}
@@ -81,6 +86,7 @@ func (p *Page) rows(parts []part, others uint64, lines bool) (rows []*row) {
 // Add adds a row. Programs in one row use the same space, so the one with the most counts.
 func (r *row) Add(other *row) {
 	r.count += other.count
+	r.holders.Add(other.holders)
 	if r.programs == nil {
 		r.bytes += other.bytes
 	}

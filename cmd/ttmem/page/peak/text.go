@@ -168,6 +168,9 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 		}
 		line := columns.Line(c.format(row.bytes), page.Percent(row.bytes, c.Bytes), count) + "  "
 		indent := layout.Beside(out, line, page.Green, title)
+		if held := row.holders.Text(layout.Separator()); held != "" {
+			layout.Write(out, indent+2, page.NoStyle, held)
+		}
 		layout.WriteCallers(out, indent+2, row.Callers)
 	}
 	if more := rows[len(shown):]; len(more) > 0 {

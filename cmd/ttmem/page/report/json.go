@@ -42,10 +42,17 @@ type site struct {
 	Name         string   `json:"name"`
 	Callers      []string `json:"callers,omitempty"`
 	BeforeAttach bool     `json:"before_attach,omitempty"`
+	// Owner and Tensor are who holds all of them, and what they are there; left out if that is not
+	// known or differs.
+	Owner  string `json:"owner,omitempty"`
+	Tensor string `json:"tensor,omitempty"`
 }
 
 func (s *source) site() site {
 	one := site{Bytes: s.Bytes, Count: s.Count, Region: s.region, Name: s.Name.String(), Callers: s.Callers, BeforeAttach: s.beforeAttach}
+	if len(s.holders) == 1 && s.holders[0].Count == s.Count {
+		one.Owner, one.Tensor = s.holders[0].Path, s.holders[0].Tensor
+	}
 	if s.kind != event.NotStatic {
 		one.StaticKind = s.kind.String()
 	}
@@ -57,9 +64,11 @@ func (p *Page) WriteJSON(w io.Writer) error {
 	r := newReport(p.Snapshot, p.Options)
 	doc := Document{Snapshot: p.Snapshot, Leaks: []site{}, Peaks: []peak{}}
 	for i := range r.leaked {
-		l := newLeak(&r.leaked[i], r.leaked[i].Region.String()).site()
-		l.PID = r.leaked[i].PID
-		doc.Leaks = append(doc.Leaks, l)
+		for _, one := range newLeak(&r.leaked[i], r.leaked[i].Region.String()) {
+			l := one.site()
+			l.PID = r.leaked[i].PID
+			doc.Leaks = append(doc.Leaks, l)
+		}
 	}
 	for i := range r.peaks {
 		p := &r.peaks[i]
@@ -67,7 +76,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 			continue
 		}
 		one := peak{p.Device, p.Region.String(), p.TimeNs, p.Bytes, p.CapacityBytes, p.OthersBytes, []site{}}
-		list := folded(sourcesOf(p), false)
+		list := folded(r.sourcesOf(p), false)
 		for j := range list[:min(len(list), shownSites)] {
 			one.Sites = append(one.Sites, list[j].site())
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
@@ -76,7 +77,10 @@ func (r *report) liveSources(p *memory.Process) []*source {
 		if len(p.Live) > 1 {
 			region = s.Region.String()
 		}
-		list = append(list, newSource(s.Site, memory.Amount{Count: s.Count, Bytes: s.Bytes * uint64(len(s.Devices))}, region))
+		for _, one := range newSources(&s.Site, s.Amount, region, r.holders.Split(&s.Site, s.Amount, analyze.Now, false)) {
+			one.Bytes *= uint64(len(s.Devices))
+			list = append(list, one)
+		}
 	}
 	if !known {
 		list = nil

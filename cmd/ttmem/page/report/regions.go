@@ -202,7 +202,7 @@ func (r *report) peakSources(of regionUse, u use) {
 		return
 	}
 	if r.made[at] == nil {
-		made := sourcesOf(&r.peaks[at])
+		made := r.sourcesOf(&r.peaks[at])
 		if others := r.peaks[at].OthersBytes; others > 0 {
 			made = append(made, &source{Amount: memory.Amount{Bytes: others}, Look: alloc.Look{Key: alloc.Key{Text: page.OtherUsers}}})
 		}
@@ -212,9 +212,10 @@ func (r *report) peakSources(of regionUse, u use) {
 }
 
 // sourcesOf returns the call sites of a peak.
-func sourcesOf(p *memory.RegionPeak) (list []*source) {
-	for _, h := range p.Holders {
-		list = append(list, newSource(h.Site, h.Amount, ""))
+func (r *report) sourcesOf(p *memory.RegionPeak) (list []*source) {
+	for i := range p.Holders {
+		h := &p.Holders[i]
+		list = append(list, newSources(&h.Site, h.Amount, "", r.holders.Split(&h.Site, h.Amount, p.TimeNs, p.Region == event.L1))...)
 	}
 	// Programs use the same space in turn: the largest made the peak.
 	type program struct {
@@ -231,7 +232,8 @@ func sourcesOf(p *memory.RegionPeak) (list []*source) {
 	}
 	for _, h := range p.Programs {
 		if (program{h.PID, h.ProgramID}) == largest {
-			list = append(list, newSource(memory.Site{Stack: h.Stack, Static: h.Kind, BeforeAttach: h.BeforeAttach}, memory.Amount{Count: h.Count, Bytes: h.Bytes}, ""))
+			site := memory.Site{Stack: h.Stack, Static: h.Kind, BeforeAttach: h.BeforeAttach}
+			list = append(list, newSources(&site, memory.Amount{Count: h.Count, Bytes: h.Bytes}, "", nil)...)
 		}
 	}
 	return list

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -27,6 +28,9 @@ type source struct {
 	kind event.StaticKind
 	// region is "" if it needs no mention.
 	region string
+	// held is true if the holder is in place of a call stack that is not known.
+	held    bool
+	holders alloc.Holders
 }
 
 // nouns name the kinds of memory.
@@ -34,11 +38,17 @@ var nouns = map[event.StaticKind]string{
 	event.NotStatic: "buffer", event.CircularBuffer: "CB", event.DataflowBuffer: "DFB",
 }
 
-// newSource names a call site.
-func newSource(s memory.Site, a memory.Amount, region string) *source {
+// newSources names a call site, and who holds its buffers as far as that is known.
+func newSources(s *memory.Site, a memory.Amount, region string, holders []analyze.Holder) (list []*source) {
 	names := alloc.Namer{}
 	row := alloc.Row{Site: names.NewSite(s.Stack), BeforeAttach: s.BeforeAttach}
-	return &source{a, names.Look(&row, s.Static, region), s.BeforeAttach, s.Static, region}
+	for _, part := range alloc.Split(row, a, holders, "") {
+		list = append(list, &source{
+			Amount: part.Amount, Look: names.Look(&part.Row, s.Static, region), beforeAttach: s.BeforeAttach, kind: s.Static, region: region,
+			held: part.Owner.Path != "", holders: part.Holders,
+		})
+	}
+	return list
 }
 
 // folded adds up sources that look alike and, with lines, those of one line; the largest first.
@@ -51,7 +61,10 @@ func folded(all []*source, lines bool) []*source {
 }
 
 // Add adds the memory of another source.
-func (s *source) Add(other *source) { s.Amount.Add(other.Amount) }
+func (s *source) Add(other *source) {
+	s.Amount.Add(other.Amount)
+	s.holders.Add(other.holders)
+}
 
 // sources writes the largest sources, with their share of the bytes in of (0 if unknown), and the
 // sum of the others.
@@ -94,7 +107,7 @@ func (r *report) sources(list []*source, limit int, of uint64, format func(uint6
 }
 
 // source writes the place of a source beside its figures, or below them if there is no room:
-// first the line, then the caller, and then the operation if it fits.
+// first the line, then the caller, and then the operation and who holds the buffers if they fit.
 func (r *report) source(s *source, figures string) {
 	line, caller, op := page.Clean(s.Name.Call.String()), s.Caller, page.Clean(s.Name.Op)
 	if line == "" {
@@ -109,9 +122,16 @@ func (r *report) source(s *source, figures string) {
 		figures, columns = page.Blank(belowColumns), r.width-belowColumns
 	}
 	figures = r.Paint(page.Dim, figures)
+	held := ""
+	if len(s.holders) > 0 && !s.held {
+		held = ", " + s.holders.Text(r.Separator())
+	}
 	for _, both := range []string{r.calls(line, caller), r.calls(line, page.InFileOf(line, caller))} {
 		switch {
-		case r.whole || page.Width(both+op) <= columns:
+		case r.whole || page.Width(both+op+held) <= columns:
+			r.line(figures, both, r.Paint(page.Dim, op+held))
+			return
+		case page.Width(both+op) <= columns:
 			r.line(figures, both, r.Paint(page.Dim, op))
 			return
 		case caller != "" && page.Width(both) <= columns:

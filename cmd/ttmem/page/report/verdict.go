@@ -8,6 +8,7 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/oom"
 	"ttmem/tracer/event"
 )
@@ -99,13 +100,16 @@ func (r *report) leaks() {
 		case r.leaked[i].Region == event.DRAM:
 			region = ""
 		}
-		list = append(list, newLeak(&r.leaked[i], region))
+		list = append(list, newLeak(&r.leaked[i], region)...)
 		sum.Add(r.leaked[i].Amount)
 	}
 	switch {
 	case len(list) > 0:
 		r.line(r.Paint(page.BoldRed, fmt.Sprintf("%s leaked: %s from %s", page.Bytes(sum.Bytes),
-			page.Count(sum.Count, "buffer"), page.Count(uint64(len(list)), "call site"))))
+			page.Count(sum.Count, "buffer"), page.Count(uint64(len(r.leaked)), "call site"))))
+		if c := analyze.LargestContainer(page.Each(r.leaked, func(v analyze.Verdict) []analyze.Container { return v.Containers })); c != nil {
+			r.line("  held by ", r.cut(alloc.Growth(r.Painter, c), r.width-10))
+		}
 		r.sources(folded(list, true), r.most.leaks, 0, page.Bytes)
 	case len(r.doubts()) > 0:
 		r.line("No leaks found, but events were lost")
@@ -118,6 +122,8 @@ func (r *report) leaks() {
 }
 
 // newLeak names a leak, with the region or "" if it needs no mention.
-func newLeak(v *analyze.Verdict, region string) *source {
-	return newSource(v.Site, v.Amount, region)
+func newLeak(v *analyze.Verdict, region string) []*source {
+	return newSources(&v.Site, v.Amount, region, page.Each(v.Containers, func(c analyze.Container) analyze.Holder {
+		return analyze.Holder{Owner: memory.Owner{Path: c.Owner, Tensor: c.Tensor}, Amount: c.Amount}
+	}))
 }

@@ -1,0 +1,92 @@
+package analyze
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
+)
+
+// Holders are who holds the live buffers of call sites. The zero value knows of none.
+type Holders struct {
+	sites map[memory.SiteKey][]*memory.Buffer
+}
+
+// A Holder is who holds some buffers of a call site. Of several buffers the path has no indices, and
+// the tensor is "" if they differ. Without a path it is the buffers whose owners are not known.
+type Holder struct {
+	memory.Owner
+	memory.Amount
+	// Buffers are those that it holds, with their own paths.
+	Buffers []*memory.Buffer
+}
+
+// Now is a time after all events.
+const Now = math.MaxUint64
+
+// HoldersOf returns who holds the live buffers of a state.
+func HoldersOf(s *aggregate.State) Holders {
+	owned := s.Owned()
+	h := Holders{make(map[memory.SiteKey][]*memory.Buffer)}
+	for i := range owned {
+		b := &owned[i]
+		if b.Path != "" {
+			site := b.Site()
+			h.sites[site.Key()] = append(h.sites[site.Key()], b)
+		}
+	}
+	return h
+}
+
+// Split returns who holds the buffers of a call site that were live at a time, the most bytes first;
+// nil if that is not known of any. The bytes are on each chip or, with perBank, in each bank.
+func (h *Holders) Split(s *memory.Site, all memory.Amount, atNs uint64, perBank bool) (list []Holder) {
+	if len(h.sites) == 0 {
+		return nil
+	}
+	var held []*memory.Buffer
+	for _, b := range h.sites[s.Key()] {
+		if b.BeforeAttach || b.SinceNs <= atNs {
+			held = append(held, b)
+		}
+	}
+	return ByHolder(held, all, perBank)
+}
+
+// ByHolder returns who holds some buffers, the most bytes first, and at last the others of all, whose
+// owners are not known; nil if there are no buffers.
+func ByHolder(buffers []*memory.Buffer, all memory.Amount, perBank bool) (list []Holder) {
+	index := make(map[string]int)
+	for _, b := range buffers {
+		path := name.FoldOwner(b.Path)
+		i, ok := index[path]
+		if !ok {
+			i = len(list)
+			index[path] = i
+			list = append(list, Holder{Owner: memory.Owner{Path: path, Tensor: b.Tensor}})
+		}
+		one := memory.Amount{Count: 1, Bytes: b.BytesPerBank}
+		if !perBank {
+			one.Bytes *= uint64(b.Banks)
+		}
+		list[i].Add(one)
+		list[i].Buffers = append(list[i].Buffers, b)
+		all.Sub(memory.Amount{Count: min(all.Count, 1), Bytes: min(all.Bytes, one.Bytes)})
+		if list[i].Tensor != b.Tensor {
+			list[i].Tensor = ""
+		}
+	}
+	for i := range list {
+		if h := &list[i]; h.Count == 1 {
+			h.Path = h.Buffers[0].Path
+		}
+	}
+	slices.SortFunc(list, func(a, b Holder) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Path, b.Path)) })
+	if len(list) > 0 && all.Count > 0 {
+		list = append(list, Holder{Amount: all})
+	}
+	return list
+}

@@ -1,0 +1,116 @@
+package alloc
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
+)
+
+// HeldBy says who holds a buffer: held by model.layers[3].wq · bf16[32,32] TILE. It is "" if nothing
+// is known of that.
+func HeldBy(o memory.Owner, separator string) string {
+	text := page.Clean(o.Tensor)
+	if o.Path != "" {
+		text = "held by " + page.Clean(o.Path)
+		if o.Tensor != "" {
+			text += separator + page.Clean(o.Tensor)
+		}
+	}
+	return text
+}
+
+// Line is the title of a row with who holds it. That replaces a call stack that is not known.
+func (n *Namer) Line(a *Row, separator string) string {
+	title, held := a.WithCaller(n.Title(a, separator)), HeldBy(a.Owner, separator)
+	switch {
+	case held == "":
+		return title
+	case a.Stack == nil && a.Owner.Path != "":
+		return held
+	}
+	return title + ", " + held
+}
+
+// Holders are who holds the buffers of a row, the most bytes first.
+type Holders []analyze.Holder
+
+// Add adds those of another row.
+func (h *Holders) Add(other Holders) {
+	if len(other) == 0 {
+		return
+	}
+	list := slices.Clone(*h)
+	index := make(map[string]int, len(list))
+	for i := range list {
+		index[name.FoldOwner(list[i].Path)] = i
+	}
+	for _, one := range other {
+		path := name.FoldOwner(one.Path)
+		i, known := index[path]
+		if !known {
+			list = append(list, one)
+			continue
+		}
+		list[i].Path, list[i].Buffers = path, slices.Concat(list[i].Buffers, one.Buffers)
+		if list[i].Add(one.Amount); list[i].Tensor != one.Tensor {
+			list[i].Tensor = ""
+		}
+	}
+	slices.SortStableFunc(list, func(a, b analyze.Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	*h = list
+}
+
+// Text names the holder of the most bytes: held by model.layers[*].wq, and 2 more. It is "" if none is
+// known.
+func (h Holders) Text(separator string) string {
+	if len(h) == 0 {
+		return ""
+	}
+	text := HeldBy(h[0].Owner, separator)
+	if len(h) > 1 {
+		text += fmt.Sprintf(", and %s more", page.Grouped(len(h)-1))
+	}
+	return text
+}
+
+// A Part is buffers of a call site, with who holds them.
+type Part struct {
+	Row
+	memory.Amount
+	Holders
+}
+
+// Split returns the parts of a call site: without a stack, or by owner, one for each of its holders,
+// and otherwise one with all of them. holders are those that analyze.Holders.Split returns.
+func Split(a Row, all memory.Amount, holders []analyze.Holder, by string) (parts []Part) {
+	known := func(list []analyze.Holder) Holders {
+		return slices.DeleteFunc(slices.Clone(list), func(h analyze.Holder) bool { return h.Path == "" })
+	}
+	if len(holders) == 0 || a.Stack != nil && by != "owner" {
+		return []Part{{a, all, known(holders)}}
+	}
+	for i, h := range holders {
+		a.Owner = h.Owner
+		parts = append(parts, Part{a, h.Amount, known(holders[i : i+1])})
+	}
+	return parts
+}
+
+// MatchedBy reports whether a pattern matches one of them.
+func (h Holders) MatchedBy(pattern *regexp.Regexp) bool {
+	return slices.ContainsFunc(h, func(one analyze.Holder) bool { return pattern.MatchString(one.Path) })
+}
+
+// Growth says how a container of leaked buffers grew: m.debug[…]: 176 → 340 → 504 tensors.
+func Growth(p page.Painter, c *analyze.Container) string {
+	arrow, h := p.Pick(" → ", " -> "), c.Held
+	return fmt.Sprintf("%s: %d%s%d%s%s", strings.ReplaceAll(page.Clean(c.Owner), "…", p.Pick("…", "...")),
+		h[0], arrow, h[1], arrow, page.Count(h[2], "tensor"))
+}

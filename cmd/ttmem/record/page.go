@@ -1,0 +1,174 @@
+package record
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/term"
+	"ttmem/tracer/host"
+)
+
+// PageChild is the name, os.Args[0], of a process that writes the page of a failed allocation: of
+// the recording on standard input to standard output. Its arguments are the name of the recording,
+// and the times of its first event and of the failure. A process of its own needs the memory and
+// the time of a page, and not the privileges of the tracer.
+const PageChild = "ttmem-page"
+
+// The bounds of a page and of its process.
+const (
+	pageEvents  = 100_000 // before the failure
+	pageMemory  = 512 << 20
+	pageCPU     = 20 // seconds
+	pageBytes   = 32 << 20
+	pageTimeout = time.Minute
+	// pagePatience is how long the end of ttmem waits for pages.
+	pagePatience = 10 * time.Second
+)
+
+// LimitPageChild sets the bounds in the process of a page.
+func LimitPageChild() error {
+	for resource, limit := range map[int]uint64{unix.RLIMIT_DATA: pageMemory, unix.RLIMIT_CPU: pageCPU, unix.RLIMIT_FSIZE: pageBytes} {
+		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pageName returns the name of the page beside a recording.
+func pageName(recording string) string {
+	return strings.TrimSuffix(recording, failureSuffix) + pageSuffix
+}
+
+// PageOf returns the page beside a kept recording; "" if there is none.
+func PageOf(recording string) string {
+	info, err := os.Lstat(pageName(recording))
+	if !strings.HasSuffix(recording, failureSuffix) || err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	return pageName(recording)
+}
+
+// A makingPage is a page that a child process writes.
+type makingPage struct {
+	child *exec.Cmd
+	done  chan error
+	path  string
+}
+
+// makePages makes a page of a recording that needs one, at most one for each user in an interval.
+// One is made at a time.
+func (b *BlackBox) makePages(interval time.Duration) {
+	if b.making != nil {
+		select {
+		case err := <-b.making.done:
+			b.madePage(err)
+		default:
+			return
+		}
+	}
+	for _, k := range b.kept {
+		if k.page == nil || time.Since(k.paged) < interval {
+			continue
+		}
+		f := k.page
+		k.page, k.paged = nil, time.Now()
+		if err := b.makePage(k.name, f); err != nil {
+			b.madePage(err)
+		}
+		return
+	}
+}
+
+// makePage starts to make the page of a recording.
+func (b *BlackBox) makePage(name string, f *failure) error {
+	b.making = &makingPage{done: make(chan error, 1), path: filepath.Join(b.path, pageName(name))}
+	in, err := b.folder.Open(name)
+	if err != nil {
+		return err
+	}
+	out, err := output.Create("--crash-dir", b.making.path)
+	if err != nil {
+		in.Close()
+		return err
+	}
+	var said bytes.Buffer
+	c := &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{PageChild, name, strconv.FormatUint(f.fromNs, 10), strconv.FormatUint(f.TimeNs, 10)},
+		Env: []string{"GOMAXPROCS=1", fmt.Sprintf("GOMEMLIMIT=%d", pageMemory/2)}, Dir: "/",
+		// through a pipe: without capabilities it may not be able to open the file of another user
+		Stdin: struct{ io.Reader }{in}, Stdout: out.W, Stderr: &said,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // a terminal's signals are for the parent
+	}
+	if err = out.W.Chmod(0o600); err == nil {
+		err = host.StartUnprivileged(c.Start)
+	}
+	if err != nil {
+		in.Close()
+		out.Discard()
+		return err
+	}
+	b.making.child = c
+	timeout := time.AfterFunc(pageTimeout, func() { _ = c.Process.Kill() })
+	go func(done chan<- error) {
+		defer in.Close()
+		err := c.Wait()
+		timeout.Stop()
+		if said.Len() > 0 && err != nil {
+			err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(said.Bytes()[:min(said.Len(), 200)]))
+		}
+		done <- out.Finish(err)
+	}(b.making.done)
+	return nil
+}
+
+// madePage ends the page that was being made.
+func (b *BlackBox) madePage(err error) {
+	path := b.making.path
+	b.making = nil
+	if err != nil {
+		term.Warn(fmt.Sprintf("no page %s: %v", path, host.WithoutPath(err)))
+		return
+	}
+	if _, err := b.folder.Lstat(strings.TrimSuffix(filepath.Base(path), pageSuffix) + failureSuffix); err != nil { // removed meanwhile
+		_ = b.folder.Remove(filepath.Base(path))
+		return
+	}
+	term.Warn(fmt.Sprintf("%s shows it in a browser", path))
+	b.makeRoom()
+}
+
+// finishPages makes the pages that are missing, and ends what takes too long.
+func (b *BlackBox) finishPages() {
+	patience := time.After(pagePatience)
+	for b.makePages(0); b.making != nil; b.makePages(0) {
+		select {
+		case err := <-b.making.done:
+			b.madePage(err)
+		case <-patience:
+			_ = b.making.child.Process.Kill()
+			b.madePage(<-b.making.done)
+			return
+		}
+	}
+}
+
+// removeUnfinished removes pages that a killed ttmem left.
+func (b *BlackBox) removeUnfinished() {
+	left, _ := fs.Glob(b.folder.FS(), "."+failurePrefix+"*.tmp")
+	for _, name := range left {
+		_ = b.folder.Remove(name)
+	}
+}

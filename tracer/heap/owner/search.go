@@ -1,0 +1,194 @@
+package owner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/host"
+)
+
+// A search runs in a child process: it parses what another user's process made, so its memory is
+// bounded, it has no rights but that of reading memory, and it can be left behind if that never answers.
+
+// A Holder is who holds a buffer, and what it holds there.
+type Holder struct {
+	Path, Tensor string
+}
+
+// Cost is what a search took.
+type Cost struct {
+	// Objects were reached, and Bytes read.
+	Objects int
+	Bytes   int64
+	// Memory is the most that it had, in bytes, and CPU the time of processors.
+	Memory int64
+	CPU    time.Duration
+}
+
+const (
+	searcherName = "ttmem-searcher"
+	// Niceness lets a busy host run other programs first.
+	Niceness = 10
+	// maxMemory ends a search; its tables stay below that.
+	maxMemory = 768 << 20
+	// patience is how long a search may take: its two looks, and before and after them.
+	patience = 3 * defaultTime
+	// maxAnswer bounds the holders, in bytes.
+	maxAnswer = 32 << 20
+)
+
+type question struct {
+	Thread int
+	// Maps are those of the files that the child has.
+	Maps    []host.Mapping
+	Buffers []uint64
+}
+
+type answer struct {
+	Holders  map[uint64]Holder
+	Cost     Cost
+	Error    string
+	NoPython bool
+}
+
+// Holders returns who holds Buffers of a process, by their addresses. buffers has their ids. It reads the
+// process's memory while it goes on. The error says why the search ended early; the holders that
+// were found are right in any case.
+func Holders(ctx context.Context, readers *host.Readers, pid int, buffers map[uint64]uint64) (map[uint64]Holder, Cost, error) {
+	maps, files, err := openMapped(&readers.Proc, pid)
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	if err != nil {
+		return nil, Cost{}, err
+	}
+	if len(files) == 0 {
+		return nil, Cost{}, ErrNoPython
+	}
+	p := readers.Of(pid)
+	q := question{Maps: maps}
+	if q.Thread, err = p.Thread(); err != nil {
+		return nil, Cost{}, err
+	}
+	for at := range buffers {
+		q.Buffers = append(q.Buffers, at)
+	}
+	text, err := json.Marshal(q)
+	if err != nil {
+		return nil, Cost{}, err
+	}
+	if text, err = p.Search(ctx, searcherName, files, text, patience, maxAnswer); err != nil {
+		return nil, Cost{}, err
+	}
+	var a answer
+	if err := json.Unmarshal(text, &a); err != nil {
+		return nil, Cost{}, fmt.Errorf("the search ended: %w", err)
+	}
+	switch {
+	case a.NoPython:
+		err = ErrNoPython
+	case a.Error != "":
+		err = errors.New(a.Error)
+	}
+	return a.Holders, a.Cost, err
+}
+
+func init() {
+	if len(os.Args) == 1 && os.Args[0] == searcherName {
+		answerQuestion(os.Stdin, os.Stdout)
+		os.Exit(0)
+	}
+}
+
+// answerQuestion is the child's part.
+func answerQuestion(from io.Reader, to io.Writer) {
+	_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(unsafe.StringData(searcherName+"\x00"))), 0, 0, 0)
+	_ = unix.Setpriority(unix.PRIO_PGRP, 0, Niceness) // of all threads: the group is its own
+	_ = unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: maxMemory, Max: maxMemory})
+	var q question
+	if json.NewDecoder(from).Decode(&q) != nil {
+		return
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, from) // until the parent ends
+		os.Exit(1)
+	}()
+	files := make([]*os.File, len(q.Maps))
+	for i, m := range q.Maps {
+		files[i] = os.NewFile(uintptr(3+i), m.Path)
+	}
+	var a answer
+	var err error
+	a.Holders, a.Cost, err = open(Thread(q.Thread), q.Maps, files).holders(q.Buffers)
+	if a.NoPython = errors.Is(err, ErrNoPython); err != nil {
+		a.Error = err.Error()
+	}
+	a.Cost.Memory = mostMemory()
+	var used unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &used)
+	a.Cost.CPU = time.Duration(used.Utime.Nano() + used.Stime.Nano())
+	_ = json.NewEncoder(to).Encode(a)
+}
+
+// mostMemory returns the most memory that this process had. That of getrusage(2) includes its parent's.
+func mostMemory() (kilobytes int64) {
+	text, _ := os.ReadFile("/proc/self/status")
+	_, after, _ := bytes.Cut(text, []byte("VmHWM:"))
+	_, _ = fmt.Fscan(bytes.NewReader(after), &kilobytes)
+	return kilobytes << 10
+}
+
+// holders returns who holds Buffers.
+func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
+	if p.heap == nil {
+		return nil, Cost{}, p.noHeap
+	}
+	wanted := make(map[uint64]bool, len(buffers))
+	for _, at := range buffers {
+		wanted[at] = true
+	}
+	first := make(map[uint64]uint64) // the Buffer of each tensor
+	seen := make(map[uint64]bool)    // Buffers
+	found, cost, err := p.heap.Find(Limits{}, func(instance uint64) (enough bool) {
+		buffer, err := p.tensors.Buffer(instance)
+		if err != nil || !wanted[buffer] {
+			return false
+		}
+		first[instance], seen[buffer] = buffer, true
+		return len(seen) == len(wanted)
+	})
+	holders := make(map[uint64]Holder)
+	views := make(map[uint64]bool)
+	size := 0
+	p.memory.left, p.memory.err = confirmBytes, nil
+	for _, o := range found {
+		buffer, known := first[o.Object]
+		if _, has := holders[buffer]; !known || has && !views[buffer] {
+			continue
+		}
+		t, failed := p.tensors.Read(o.Object) // a second time
+		if failed != nil || t.Buffer != buffer {
+			continue
+		}
+		if _, has := holders[buffer]; has && t.View {
+			continue
+		}
+		h := Holder{o.Path.String(), t.String()}
+		if size += len(h.Path) + len(h.Tensor) + 64; size > maxAnswer/8 {
+			return holders, cost, errTooMuch
+		}
+		holders[buffer], views[buffer] = h, t.View
+	}
+	return holders, cost, err
+}
