@@ -100,7 +100,7 @@ func followService(ctx context.Context, from *source.Options, live *top.Live) {
 			return
 		case err == nil:
 			if first {
-				_ = client.FindOwners(ctx, from.PIDs) // they come as events
+				go func() { _ = client.FindOwners(ctx, from.PIDs) }() // they come as events
 			}
 			if health, err := client.Health(ctx); err == nil {
 				live.Unread(health.Reading)
