@@ -312,6 +312,9 @@ func findOwners(pid int, live map[uint64]liveBuffer, known map[uint64]uint64, fi
 		}
 		return lost
 	}
+	if len(ids) == 0 {
+		return r, nil // all were freed
+	}
 	holders, err := find(ids)
 	take(holders)
 	// A program that moves an object can hide it from one search: only a second one says that nobody

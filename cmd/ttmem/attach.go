@@ -24,8 +24,9 @@ ttmem-host-DATE-TIME.ttmem. A recording grows by 2 to 20 bytes an event; without
 newest 2 GiB are kept (docs/recordings.md).
 
 What was allocated before is read from the processes' memory, and has no call stacks. The
-duration begins when it has been read. The exit status is 1 if a file that was requested
-could not be written.`,
+duration begins when it has been read. At the end ttmem looks who holds the buffers, for two
+seconds at most; Ctrl-C skips that (docs/dump.md). The exit status is 1 if a file that was
+requested could not be written.`,
 		Example: `  ttmem attach -p 4242
   ttmem attach -p 4242 --duration 1s     show what it holds now, and exit
   ttmem attach --duration 30s --json --no-record
