@@ -41,3 +41,21 @@ func TestLateResultsAreTakenInParts(t *testing.T) {
 	qt.Check(t, qt.IsFalse(f.late.reading()))
 	qt.Check(t, qt.Equals(take(fill(), math.MinInt), 5))
 }
+
+// TestResultsDoNotWaitForSilence: while records come without a pause, a result is taken once all records
+// from before it were decoded.
+func TestResultsDoNotWaitForSilence(t *testing.T) {
+	d := newTestDecoder()
+	d.newest = 1e9
+	var taken []uint64
+	for _, atNs := range []uint64{0, 0.98e9, 0.995e9, 1.5e9} {
+		d.reads.inbox.add(found{atNs, func(*decoder) bool {
+			taken = append(taken, atNs)
+			return true
+		}})
+	}
+	d.tick(2e9, false, 0)
+	qt.Check(t, qt.DeepEquals(taken, []uint64{0, 0.98e9}))
+	d.tick(2e9, true, 0)
+	qt.Check(t, qt.HasLen(taken, 4))
+}

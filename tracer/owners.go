@@ -312,6 +312,9 @@ func findOwners(pid int, live map[uint64]liveBuffer, known map[uint64]uint64, fi
 		}
 		return lost
 	}
+	if len(ids) == 0 {
+		return r, nil // all were freed
+	}
 	holders, err := find(ids)
 	take(holders)
 	// A program that moves an object can hide it from one search: only a second one says that nobody
@@ -331,6 +334,9 @@ func findOwners(pid int, live map[uint64]liveBuffer, known map[uint64]uint64, fi
 	return r, err
 }
 
+// errTooOften means that a user asks for more searches than a user may have.
+var errTooOften = errors.New("they were looked for too often: try again in a minute")
+
 // FindOwners looks for who holds the buffers of processes, or of all that are traced if there are
 // none. It returns when Run has handled what was found, and earlier if the context is done. counts is
 // true if the users of the processes asked for it: their searches take a limited share of the time.
@@ -338,33 +344,44 @@ func (t *Tracer) FindOwners(ctx context.Context, pids []int, counts bool) error 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(t.finder.closing, stop)()
-	wanted := make(chan []*search, 1)
+	wanted := make(chan wantedSearches, 1)
 	t.finder.inbox.add(found{0, func(d *decoder) bool {
-		of := pids
-		if len(of) == 0 {
-			of = slices.Collect(maps.Keys(d.processes))
-		}
-		var list []*search
-		for _, pid := range of {
-			if s := d.wantNow(pid, counts); s != nil {
-				list = append(list, s)
-			}
-		}
-		wanted <- list
+		wanted <- d.request(pids, counts, host.Now())
 		return true
 	}})
-	var list []*search
+	var w wantedSearches
 	select {
-	case list = <-wanted:
+	case w = <-wanted:
 	case <-ctx.Done():
 	}
-	for _, s := range list {
+	for _, s := range w.list {
 		select {
 		case <-s.over:
 		case <-ctx.Done():
 		}
 	}
-	return ctx.Err()
+	return cmp.Or(w.err, ctx.Err())
+}
+
+// wantedSearches are those that a request waits for. err says why there are not all.
+type wantedSearches struct {
+	list []*search
+	err  error
+}
+
+// request schedules searches of processes, or of all if there are none, as FindOwners.
+func (d *decoder) request(pids []int, counts bool, nowNs uint64) (w wantedSearches) {
+	if len(pids) == 0 {
+		pids = slices.Collect(maps.Keys(d.processes))
+	}
+	for _, pid := range pids {
+		if p := d.processes[pid]; counts && p != nil && d.searches.user(p.user, nowNs).spentNs >= searchBurstNs {
+			w.err = errTooOften
+		} else if s := d.wantNow(pid, counts); s != nil {
+			w.list = append(w.list, s)
+		}
+	}
+	return w
 }
 
 // Searching reports whether owners are still being looked for.

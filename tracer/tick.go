@@ -28,11 +28,11 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 	if d.taken = 0; endNs != 0 {
 		d.taken = math.MinInt / 2 // all
 	}
-	if drained {
-		d.reads.inbox.take(d, untilNs)
-	} else {
-		d.reads.inbox.take(d, 0)
+	known := untilNs // all records up to then were decoded
+	if !drained {
+		known = min(known, d.newest-min(d.newest, holdBackNs))
 	}
+	d.reads.inbox.take(d, known)
 	if nowNs-d.countedNs > countNs || endNs != 0 {
 		d.countedNs = nowNs
 		d.countLosses()

@@ -18,14 +18,13 @@ func newAttach() *cobra.Command {
 		SuggestFor: []string{"record"},
 		Short:      "Trace running processes, with the memory that they hold already",
 		Long: `Traces and records running processes until they end, the duration is over, or Ctrl-C, and
-prints a report, unless Ctrl-C comes again. Without -p it traces all processes that use
-tt-metal, also those that start later; only its owner can read that recording,
-ttmem-host-DATE-TIME.ttmem. A recording grows by 2 to 20 bytes an event; without -o only the
-newest 2 GiB are kept (docs/recordings.md).
+prints a report. Without -p it traces all processes that use tt-metal, also those that start
+later; only its owner can read that recording, ttmem-host-DATE-TIME.ttmem. A recording grows
+by 2 to 20 bytes an event; without -o only the newest 2 GiB are kept (docs/recordings.md).
 
-What was allocated before is read from the processes' memory, and has no call stacks. The
-duration begins when it has been read. The exit status is 1 if a file that was requested
-could not be written.`,
+What was allocated before is read from the processes' memory, without call stacks; then the
+duration begins. At the end ttmem looks for up to 2 s who holds buffers, unless Ctrl-C comes
+again. The status is 1 if a file cannot be written.`,
 		Example: `  ttmem attach -p 4242
   ttmem attach -p 4242 --duration 1s     show what it holds now, and exit
   ttmem attach --duration 30s --json --no-record
@@ -45,6 +44,7 @@ could not be written.`,
 				output.KeepPrivate()
 				o.Record.Private = true
 			}
+			o.Source.Owners = true
 			return session.Trace(o, 1)
 		},
 	}

@@ -42,6 +42,7 @@ docs/dump.md explains the columns, and rules for components.`,
 		RunE:    func(*cobra.Command, []string) error { return runDump(&o) },
 	}
 	o.source.Register(c)
+	o.source.Owners = true
 	flags.At(c, &o.at, "end")
 	flags.By(c, &o.by, "")
 	flags.Chips(c, &o.devices)

@@ -63,6 +63,7 @@ docs/leaks.md explains marks, and what counts as a leak.`,
 		RunE:    func(c *cobra.Command, _ []string) error { return runLeaks(c, &o) },
 	}
 	o.source.RegisterWatch(c)
+	o.source.Owners = true
 	flags.Span(c, &o.from, &o.to, "end")
 	flags.By(c, &o.by, "stack")
 	flags.Chips(c, &o.devices)

@@ -45,6 +45,7 @@ Ctrl-C. docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
 		RunE:    func(*cobra.Command, []string) error { return runOOM(&o) },
 	}
 	o.source.RegisterRun(c)
+	o.source.Owners = true
 	flags.Limit(c, &o.n, listedFailures)
 	flags.Takes(c, flags.Color, flags.JSON, flags.UTC)
 	return c

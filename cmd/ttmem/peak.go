@@ -39,6 +39,7 @@ docs/peak.md explains the page.`,
 		RunE:    func(c *cobra.Command, _ []string) error { return showPeaks(c, &o) },
 	}
 	o.source.RegisterWatch(c)
+	o.source.Owners = true
 	flags.By(c, &o.by, "stack")
 	flags.Chips(c, &o.devices)
 	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))

@@ -127,6 +127,7 @@ func serve(o serveOptions) (err error) {
 		Version: buildVersion(), Stacks: func() *memory.Stacks { return source.StackCounts(t) },
 		Reading: t.Reading,
 		Chip:    func(id int) metrics.Chip { return metrics.Chip(host.ChipOf(id)) },
+		Owners:  t.FindOwners,
 		Mark:    func(name string, v service.Viewer) error { t.Mark(name, v.UID); return nil },
 		Documents: func(s *aggregate.State) (map[string]json.RawMessage, error) {
 			return pageDocuments(s, &source.Summary{Of: "this host", Live: true}, nil)

@@ -128,6 +128,7 @@ func (o *topOptions) seekable() bool {
 
 // onceSource sets the source of a view that is printed once.
 func (o *topOptions) onceSource(view *top.Options) (*source.Summary, error) {
+	o.source.Owners = true
 	if o.seekable() {
 		_, summary, err := feed.OpenRecording(&o.source, view)
 		return summary, err

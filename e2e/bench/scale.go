@@ -29,7 +29,7 @@ const (
 // synthetic generates the events of a program, because no real one is known with a million
 // live buffers. It opens a chip, allocates buffers that stay live, and then allocates others
 // from 1000 lines of Python and frees one of the 1000 newest each time; every thousandth
-// stays.
+// stays. From time to time the owners of the newest ones are found.
 type synthetic struct {
 	live, events int
 	stacks       []*event.Stack
@@ -40,7 +40,8 @@ type synthetic struct {
 const (
 	syntheticPID   = 4242
 	syntheticYoung = 1000
-	syntheticStep  = 20_000 // ns between two events
+	syntheticStep  = 20_000  // ns between two events
+	syntheticLook  = 100_000 // events between two searches for owners
 )
 
 func newSynthetic(live, events int) *synthetic {
@@ -89,7 +90,14 @@ func (s *synthetic) each(use func(*event.Event)) {
 		give(buffer(id, event.Alloc))
 		id++
 	}
-	for young := []uint64(nil); n < s.events; {
+	for young, look := []uint64(nil), n; n < s.events; {
+		if n-look >= syntheticLook {
+			look = n
+			for i, id := range young {
+				e := buffer(id, event.Owner)
+				give(event.Event{Kind: e.Kind, BufferID: id, Object: e.Object, Cause: fmt.Sprintf("model.cache[%d]", i), Message: "bf16[32,32] TILE", Count: 1e9 + syntheticStep})
+			}
+		}
 		give(buffer(id, event.Alloc))
 		if id%1000 != 0 {
 			young = append(young, id)
@@ -127,6 +135,7 @@ func (b *bench) scale() error {
 	for _, args := range [][]string{
 		{"report", path}, {"dump", path, "-n", "20"}, {"dump", path, "--by", "op"}, {"map", path}, {"oom", path},
 		{"peak", path}, {"leaks", path}, {"log", path}, {"diff", path, path},
+		{"dump", path, "-n", "20", "--at", time.Duration(s.last / 2 * syntheticStep).String()},
 	} {
 		if err := b.answer(args); err != nil {
 			b.unmeasured("ttmem "+args[0], err)

@@ -263,7 +263,8 @@ type Event struct {
 	Global bool
 
 	Reason Reason
-	// Message is the text of the library's exception. AllocFailed.
+	// Message is the text of the library's exception. AllocFailed. For Owner it is the tensor. A Free
+	// that aggregate.State.Completed passes on has the Cause and the Message of its buffer's Owner.
 	Message string
 	// BeforeAttach marks an allocation from before the process was attached,
 	// which was read from its memory and has no stack. Alloc, CBAlloc,

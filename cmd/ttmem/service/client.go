@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -127,6 +128,20 @@ func (c *Client) Stream(ctx context.Context) (*recording.Reader, error) {
 // names.
 func (c *Client) Mark(ctx context.Context, name string) error {
 	body, err := c.ask(ctx, http.MethodPost, "mark?name="+url.QueryEscape(name))
+	if err != nil {
+		return err
+	}
+	return body.Close()
+}
+
+// FindOwners looks who holds the buffers of processes of the user, or of all of them if there are none.
+// It returns when the service has that.
+func (c *Client) FindOwners(ctx context.Context, pids []int) error {
+	query := make(url.Values)
+	for _, pid := range pids {
+		query.Add("pid", strconv.Itoa(pid))
+	}
+	body, err := c.ask(ctx, http.MethodPost, "owners?"+query.Encode())
 	if err != nil {
 		return err
 	}

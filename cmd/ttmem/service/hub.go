@@ -78,6 +78,13 @@ func (h *Hub) Marks() uint64 {
 	return h.marks
 }
 
+// processesOf returns the ids of the running processes of a user.
+func (h *Hub) processesOf(uid int) []int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.state.ProcessesOf(uid)
+}
+
 // Counts returns how many processes run, how many have ended and how many events were lost.
 func (h *Hub) Counts() (running int, exited, lost uint64) {
 	h.mu.Lock()

@@ -28,7 +28,8 @@ const (
 	// Answers are made in memory; for a stream one goroutine encodes.
 	maxAnswers, maxAnswersPerUser = 32, 4
 	maxStreams, maxStreamsPerUser = 32, 4
-	forRoot                       = 8 // reserved for root, of each of the two
+	maxLooks, maxLooksPerUser     = 32, 4
+	forRoot                       = 8 // reserved for root, of each of the three
 )
 
 // versionHeader is in every answer, and identifies ttmem.
@@ -44,6 +45,9 @@ type Options struct {
 	Recording func() string
 	// Mark sets a mark for the viewer; nil if that is not possible.
 	Mark func(name string, v Viewer) error
+	// Owners looks who holds the buffers of processes, or of all if there are none, and returns when
+	// the hub has that, or the context is done. counts is true if their user asked. nil: nobody looks.
+	Owners func(ctx context.Context, pids []int, counts bool) error
 	// Reading reports whether the existing memory of processes is still being read; nil: it never
 	// is.
 	Reading func() bool
@@ -62,6 +66,7 @@ type Server struct {
 	limit   *limiter
 	answers *limiter
 	streams *limiter
+	looks   *limiter
 	marks   rate
 	marked  atomic.Uint64 // accepted marks
 
@@ -77,6 +82,7 @@ func NewServer(hub *Hub, o Options) *Server {
 		limit:   newLimiter(maxConnections, maxConnectionsPerUser, connectionsForRoot),
 		answers: newLimiter(maxAnswers, maxAnswersPerUser, forRoot),
 		streams: newLimiter(maxStreams, maxStreamsPerUser, forRoot),
+		looks:   newLimiter(maxLooks, maxLooksPerUser, forRoot),
 	}
 	s.http = &http.Server{
 		Handler:                      s,
@@ -152,8 +158,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"/debug/pprof/device_memory":       s.profileInuse,
 		"/debug/pprof/device_memory_alloc": s.profileAlloc,
 	}[r.URL.Path]
-	if r.URL.Path == "/v1/mark" && s.o.Mark != nil {
+	switch {
+	case r.URL.Path == "/v1/mark" && s.o.Mark != nil:
 		method, answer = http.MethodPost, s.mark
+	case r.URL.Path == "/v1/owners":
+		method, answer = http.MethodPost, s.owners
 	}
 	switch {
 	case answer == nil:

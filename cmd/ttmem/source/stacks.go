@@ -13,8 +13,10 @@ import (
 // Stacks select which call stacks are taken, how much of them is kept, and which calls are marks.
 type Stacks struct {
 	none, full bool
-	// MarkAt are the functions whose calls are marks.
+	// MarkAt are the functions whose calls are marks. At each mark the owners of buffers are searched
+	// if owners is true.
 	MarkAt []string
+	owners bool
 }
 
 // Register adds the flag of commands that trace.
@@ -28,6 +30,7 @@ func (o *Stacks) RegisterMore(c *cobra.Command) {
 	c.Flags().BoolVar(&o.full, "full-stacks", false, "take call stacks of frees, too, and keep the interpreter's frames and whole C++ names")
 	c.Flags().StringArrayVar(&o.MarkAt, "mark-at", nil, "mark each call of the native `FUNCTION`, such as ttnn::softmax (may be repeated)")
 	_ = c.RegisterFlagCompletionFunc("mark-at", cobra.NoFileCompletions)
+	c.Flags().BoolVar(&o.owners, "owners", false, "look who holds buffers at each mark, too")
 }
 
 // Check finds flags that contradict each other before anything starts.
@@ -35,13 +38,16 @@ func (o *Stacks) Check() error {
 	if o.none && o.full {
 		return errors.New("--full-stacks takes call stacks: leave out --no-stacks")
 	}
+	if o.owners && len(o.MarkAt) == 0 {
+		return errors.New("--owners looks at each mark: give --mark-at too; after failed allocations and at the end of attach owners are looked for anyway")
+	}
 	return nil
 }
 
 // Apply sets the tracer's options.
 func (o *Stacks) Apply(t *tracer.Options) {
 	t.NoStacks, t.FreeStacks, t.FullNames, t.AllFrames = o.none, o.full, o.full, o.full
-	t.MarkAt = o.MarkAt
+	t.MarkAt, t.OwnersAtMarks = o.MarkAt, o.owners
 }
 
 // StackCounts returns the counts of a tracer; nil if it took no stacks.

@@ -95,9 +95,18 @@ func (o *Options) ofService() (*State, error) {
 		return nil, err
 	}
 	defer client.Close()
+	var missing []string
+	if o.Owners {
+		if err := client.FindOwners(ctx, o.PIDs); err != nil {
+			missing = []string{"owners may be missing: " + err.Error()}
+		}
+	}
 	s, err := ServiceState(ctx, client, o.Socket)
 	if ctx.Err() != nil {
 		return nil, term.ErrInterrupted
+	}
+	if err == nil {
+		s.Notes = append(s.Notes, missing...)
 	}
 	return s, err
 }

@@ -41,6 +41,7 @@ type Tracing struct {
 	Again   chan os.Signal
 	signals chan os.Signal
 	ctrlC   atomic.Bool // the first signal came from the terminal
+	look    lastLook
 }
 
 // A Console has the destinations of a command's output and of warnings if a view uses the
@@ -145,6 +146,7 @@ func (o *Options) newTracing(what tracer.Options) (*Tracing, error) {
 	}
 	t := &Tracing{Tracer: of, o: o, Again: make(chan os.Signal, 1), signals: make(chan os.Signal, 2)}
 	t.ctx, t.Stop = context.WithCancel(context.Background())
+	t.look = newLastLook(t.ctx, o)
 	return t, nil
 }
 
@@ -170,17 +172,33 @@ func notStarted(name string, err error, console Console) error {
 	return err
 }
 
-// listen makes the first signal end Run, even before Run begins, and passes on the second.
+// listen makes the first signal end Run, even before Run begins, and passes on the second. One that
+// comes during the last look ends only that.
 func (t *Tracing) listen() {
 	signal.Notify(t.signals, unix.SIGINT, unix.SIGTERM)
 	if !signal.Ignored(unix.SIGHUP) { // as under nohup
 		signal.Notify(t.signals, unix.SIGHUP)
 	}
 	go func() {
-		t.ctrlC.Store(<-t.signals == unix.SIGINT)
-		t.Stop()
-		t.Again <- <-t.signals
+		first := <-t.signals
+		t.ctrlC.Store(first == unix.SIGINT)
+		if first != unix.SIGINT {
+			t.look.skip()
+		}
+		go t.end()
+		again := <-t.signals
+		if t.ctx.Err() == nil {
+			t.look.skip()
+			again = <-t.signals
+		}
+		t.Again <- again
 	}()
+}
+
+// end ends Run after the last look. Calling it again skips that.
+func (t *Tracing) end() {
+	t.look.run(func(ctx context.Context) { _ = t.FindOwners(ctx, t.o.PIDs, false) })
+	t.Stop()
 }
 
 // unlisten lets signals end ttmem again.
@@ -211,7 +229,7 @@ func (t *Tracing) Run(handle func(*event.Event), pause func()) error {
 	}
 	read := t.whenRead(func() {
 		if t.o.Duration > 0 {
-			time.AfterFunc(t.o.Duration, t.Stop)
+			time.AfterFunc(t.o.Duration, t.end)
 		}
 		if t.ready != nil {
 			t.ready()

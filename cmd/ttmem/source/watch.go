@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"slices"
 	"time"
 
@@ -203,11 +204,37 @@ func (o *Options) watchTracing(of string, handle func(*event.Event)) (*Summary, 
 	return s, err
 }
 
+// streamDelay is how long an event that the service has may take to come.
+const streamDelay = 200 * time.Millisecond
+
 func (o *Options) watchService(client *service.Client, handle func(*event.Event)) (*Summary, error) {
-	ctx, stop := o.until(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	asked, stop := o.until(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
-	ctx, end := context.WithCancel(ctx)
-	defer end()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	look := newLastLook(ctx, o)
+	end := func() {
+		again := make(chan os.Signal, 1)
+		signal.Notify(again, unix.SIGINT, unix.SIGTERM)
+		defer signal.Stop(again)
+		go func() {
+			select {
+			case <-again:
+				look.skip()
+			case <-ctx.Done():
+			}
+		}()
+		look.run(func(ctx context.Context) {
+			if client.FindOwners(ctx, o.PIDs) == nil {
+				select {
+				case <-time.After(streamDelay):
+				case <-ctx.Done():
+				}
+			}
+		})
+		cancel()
+	}
+	defer context.AfterFunc(asked, end)()
 	r, err := client.Stream(ctx)
 	if err != nil {
 		return nil, err

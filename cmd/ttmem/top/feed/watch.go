@@ -93,12 +93,15 @@ const serviceInterval = 2 * time.Second
 // followService queries the service until ctx is done: whether it still reads memory and, for
 // users who see only their own processes, the memory of other users.
 func followService(ctx context.Context, from *source.Options, live *top.Live) {
-	for ctx.Err() == nil {
+	for first := true; ctx.Err() == nil; first = false {
 		client, err := from.Service()
 		switch {
 		case err == nil && client == nil:
 			return
 		case err == nil:
+			if first {
+				go func() { _ = client.FindOwners(ctx, from.PIDs) }() // they come as events
+			}
 			if health, err := client.Health(ctx); err == nil {
 				live.Unread(health.Reading)
 			}

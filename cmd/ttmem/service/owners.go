@@ -1,0 +1,82 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+)
+
+const (
+	// maxOwnerPIDs bounds the processes of a request.
+	maxOwnerPIDs = 64
+	// ownersPatience is how long a request waits. What is found later comes all the same.
+	ownersPatience = 15 * time.Second
+)
+
+// owners looks who holds the buffers of the viewer's processes, and answers when the hub has that.
+func (s *Server) owners(w http.ResponseWriter, r *http.Request, v Viewer) {
+	if v == Nobody || v == TokenHolder {
+		http.Error(w, "ttmem: owners are looked for over the unix socket only, which identifies the user", http.StatusForbidden)
+		return
+	}
+	pids, err := pidsIn(r.URL.RawQuery)
+	if err != nil {
+		http.Error(w, "ttmem: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	if !v.All {
+		own := s.hub.processesOf(v.UID)
+		for _, pid := range pids {
+			if !slices.Contains(own, pid) {
+				http.Error(w, fmt.Sprintf("ttmem: PID %d is no process of yours that ttmem traces", pid), http.StatusForbidden)
+				return
+			}
+		}
+		if len(pids) == 0 {
+			pids = own
+		}
+	}
+	if s.o.Owners == nil || !v.All && len(pids) == 0 {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	if !s.looks.acquire(v.UID) {
+		busy(w, "searches for owners at once: try again later")
+		return
+	}
+	defer s.looks.release(v.UID)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(ownersPatience + writeTimeout))
+	ctx, done := context.WithTimeout(r.Context(), ownersPatience)
+	defer done()
+	err = s.o.Owners(ctx, pids, !v.All)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		err = errors.New("they are still being looked for: try again later")
+	}
+	if err != nil {
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, "ttmem: owners of buffers: "+err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// pidsIn returns the process ids in a query.
+func pidsIn(query string) (pids []int, err error) {
+	values, err := url.ParseQuery(query)
+	if err != nil || len(values["pid"]) > maxOwnerPIDs || len(values) > 1 || len(values) == 1 && values["pid"] == nil {
+		return nil, fmt.Errorf("name up to %d processes: POST /v1/owners?pid=PID", maxOwnerPIDs)
+	}
+	for _, text := range values["pid"] {
+		pid, err := strconv.Atoi(text)
+		if err != nil || pid <= 0 {
+			return nil, errors.New("a pid is a number: POST /v1/owners?pid=PID")
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
+}

@@ -1,0 +1,42 @@
+package source
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// lookTime bounds the last look for owners.
+const lookTime = 2 * time.Second
+
+// A lastLook looks who holds buffers before watching ends.
+type lastLook struct {
+	of *Options
+	// ctx is done when watching ends, or after skip.
+	ctx  context.Context
+	skip context.CancelFunc
+	// begun is true once the look has begun.
+	begun *atomic.Bool
+}
+
+func newLastLook(ctx context.Context, o *Options) lastLook {
+	l := lastLook{of: o, begun: new(atomic.Bool)}
+	l.ctx, l.skip = context.WithCancel(ctx)
+	return l
+}
+
+// run looks, with find, if the page or the recording shows owners. Once it runs, another call ends it.
+func (l *lastLook) run(find func(ctx context.Context)) {
+	if !l.of.Owners {
+		return
+	}
+	if l.begun.Swap(true) {
+		l.skip()
+		return
+	}
+	ctx, done := context.WithTimeout(l.ctx, lookTime)
+	defer done()
+	slow := time.AfterFunc(time.Second, func() { l.of.Console.warn("looking who holds the buffers; Ctrl-C skips it") })
+	defer slow.Stop()
+	find(ctx)
+}
