@@ -1,7 +1,7 @@
 """A model that keeps a tensor of each step for good: leak_held.py STEPS.
 
 It makes STEPS steps and prints "ready". For each number on its standard input it makes that many
-more, and prints "done"; for "fail", it asks for more L1 than a bank has.
+more, and prints "done"; for "fail", it asks for all of L1.
 """
 
 import sys
@@ -41,7 +41,7 @@ print("ready", flush=True)
 for line in sys.stdin:
     if line == "fail\n":
         try:
-            tensor(device, 64, 1 << 22, where=ttnn.L1_MEMORY_CONFIG)
+            tensor(device, 32, 32 * 664 * 64, where=ttnn.L1_MEMORY_CONFIG)  # tiles in each of 64 banks
         except RuntimeError:
             pass
     else:
