@@ -345,3 +345,37 @@ func FuzzRestore(f *testing.F) {
 		restored(t, s)
 	})
 }
+
+// TestStacksThatBecomeEqual: the frames of two stacks may be the same, so that a recording has them as
+// one stack. A checkpoint still has the buffers and the operations of both.
+func TestStacksThatBecomeEqual(t *testing.T) {
+	stack := func(id uint64) *event.Stack {
+		return event.NewStack(id, func() []*event.Call { return []*event.Call{event.NewCall([]event.Frame{{Kind: event.Python, Name: "f"}})} })
+	}
+	s := after(started(7, 1), wormhole(2, 7, 0, 0))
+	for id := range uint64(4) {
+		e := tensor(3+id, 7, id, 0)
+		e.Stack = stack(11 + 2*(id%2))
+		run := event.Event{TimeNs: 3 + id, Kind: event.ProgramRun, PID: 7, Devices: []int{0}, ProgramID: id, Stack: e.Stack}
+		s.Apply(&e)
+		s.Apply(&run)
+	}
+	c := s.Checkpoint()
+	for i := range c.State.Stacks {
+		c.State.Stacks[i] = stack(11)
+	}
+	read := aggregate.New()
+	qt.Assert(t, qt.IsNil(read.Restore(c.State)))
+	read = restored(t, read)
+	qt.Check(t, qt.HasLen(read.Buffers(), 4))
+	live := func(s *aggregate.State) memory.Device { return device(t, s, 0) }
+	qt.Check(t, qt.DeepEquals(live(read).Regions, live(s).Regions))
+	for id := range uint64(4) {
+		e := free(20, 7, id)
+		read.Apply(&e)
+	}
+	again := tensor(30, 7, 9, 0)
+	again.Stack = stack(11)
+	read.Apply(&again)
+	qt.Check(t, qt.Equals(live(read).Regions.DRAM.Buffers, 1))
+}

@@ -58,6 +58,9 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	processes := s.byPID()
 	codec.List(c.Codec, &processes, c.process)
 	codec.List(c.Codec, &s.sites, c.site)
+	if c.Reads {
+		s.sites = slices.DeleteFunc(s.sites, func(first *callSite) bool { return first == nil })
+	}
 	codec.Number(c.Codec, &s.keptSites)
 	codec.List(c.Codec, &s.operations, c.operation)
 	c.Uint(&s.operationCount)

@@ -33,12 +33,18 @@ func (c *stateCodec) site(first **callSite) {
 	if !c.Reads {
 		return
 	}
-	if c.Bad || len(all) == 0 || set.sites[key] != nil {
+	if c.Bad || len(all) == 0 {
 		c.Fail()
 		return
 	}
 	for i, one := range all[1:] {
 		all[i].other = one
+	}
+	if head := set.sites[key]; head != nil {
+		// Two stacks of a process may have the same frames, such as their Python part where the native
+		// part could not be taken. In a recording they are the same stack.
+		all[len(all)-1].other, head.other = head.other, all[0]
+		return // it is not a first one
 	}
 	*first = all[0]
 	set.sites[key] = all[0]

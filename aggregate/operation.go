@@ -150,11 +150,11 @@ func (c *stateCodec) operation(p **operation) {
 		return
 	}
 	id := memory.StackID(op.Stack)
-	if c.Bad || op.PID != op.set.process.pid || op.set.operations[id] != nil {
+	if c.Bad || op.PID != op.set.process.pid {
 		c.Fail()
 		return
 	}
-	op.set.operations[id] = op
+	op.set.operations[id] = op // the stacks of two may be the same here: see site
 	if op.Runs > 0 {
 		op.set.reporting++
 	}

@@ -78,6 +78,9 @@ func TestOwnersOfARunningProcess(t *testing.T) {
 			qt.Assert(t, qt.IsNil(attach.Process.Signal(os.Interrupt)))
 			qt.Check(t, qt.IsNil(attach.Wait()))
 			qt.Check(t, qt.DeepEquals(owners(recording), addresses))
+			if with.python == "3.12" {
+				checkOwnersElsewhere(t, recording, addresses, tensors)
+			}
 		})
 	}
 }

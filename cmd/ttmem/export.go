@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -98,7 +99,7 @@ type exportJob struct {
 		Finish(err error) error
 		Discard()
 	}
-	file   *output.File
+	w      io.Writer // of the file
 	folder *output.Folder
 	// summary describes the recording once it was read.
 	summary *source.Summary
@@ -243,26 +244,30 @@ func runExport(c *cobra.Command, o *exportOptions) error {
 	if source.IsPrivate(x.source.File) {
 		output.KeepPrivate()
 	}
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
-	defer signal.Stop(signals)
+	ctx, stop := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	x.source.Ctx = ctx // from now on
+	if x.path == "-" {
+		context.AfterFunc(ctx, stop) // a write may wait for a reader: then Ctrl-C again ends this process
+	}
 	if format.folder {
 		x.folder, err = output.CreateFolder("-o", x.path)
 		x.out = x.folder
 	} else {
-		x.file, err = output.Create("-o", x.path)
-		x.out = x.file
+		var file *output.File
+		if file, err = output.Create("-o", x.path); err == nil {
+			x.out, x.w = file, file.Until(ctx)
+		}
 	}
 	if err != nil {
 		return err
 	}
 	defer x.out.Discard()
-	go x.endAt(signals)
 	what, err := format.write(x)
-	if errors.Is(err, term.ErrInterrupted) {
-		select {} // the signal ends this process
-	}
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return term.ErrInterrupted
+	case err != nil:
 		return err
 	}
 	if err := x.out.Finish(nil); err != nil {
@@ -270,15 +275,6 @@ func runExport(c *cobra.Command, o *exportOptions) error {
 	}
 	x.describe(what)
 	return x.summary.Finish(nil)
-}
-
-// endAt removes the output and ends this process at Ctrl-C.
-func (x *exportJob) endAt(signals <-chan os.Signal) {
-	<-signals
-	x.out.Discard()
-	term.NewLine()
-	term.Warn(term.ErrInterrupted.Error())
-	os.Exit(1)
 }
 
 // failed returns the error of writing the output.
@@ -306,7 +302,7 @@ func profileTo(write func(io.Writer, *memory.Profile, export.Options) (int, erro
 		if err != nil {
 			return "", err
 		}
-		stacks, err := write(x.file.W, p, how)
+		stacks, err := write(x.w, p, how)
 		if err != nil {
 			return "", x.failed(err)
 		}
@@ -320,7 +316,7 @@ func (x *exportJob) profile() (p *memory.Profile, how export.Options, err error)
 	if err != nil {
 		return nil, how, err
 	}
-	r := source.Recording{Path: x.source.File, PIDs: x.source.PIDs, Whole: true, KeepSites: true}
+	r := source.Recording{Path: x.source.File, PIDs: x.source.PIDs, Whole: true, KeepSites: true, Ctx: x.source.Ctx}
 	end, err := r.StateAt(at, func(s *source.State, of source.Regions) {
 		one := analyze.Profile(s.State, x.by == "owner")
 		if at.AtEnd() {

@@ -23,7 +23,7 @@ type eventWriter interface {
 // describes the output; %s is the number of events.
 func eventsTo[W eventWriter](create func(out io.Writer, wall func(ns uint64) int64) (W, error), what string) func(*exportJob) (string, error) {
 	return func(x *exportJob) (string, error) {
-		return x.writeEvents(aggregate.New(), what, func(wall func(ns uint64) int64) (eventWriter, error) { return create(x.file.W, wall) })
+		return x.writeEvents(aggregate.New(), what, func(wall func(ns uint64) int64) (eventWriter, error) { return create(x.w, wall) })
 	}
 }
 
@@ -61,7 +61,7 @@ const mostLevels, levelsOfEach = 2 << 20, 8 << 10
 func writePerfetto(x *exportJob) (string, error) {
 	var o perfetto.Options
 	if source.ReadOnce(x.source.File) == nil {
-		end, _, err := (&source.Recording{Path: x.source.File}).End()
+		end, _, err := (&source.Recording{Path: x.source.File, Ctx: x.source.Ctx}).End()
 		if err != nil {
 			return "", err
 		}
@@ -77,6 +77,6 @@ func writePerfetto(x *exportJob) (string, error) {
 	s.KeepSites()
 	return x.writeEvents(s, "trace of %s", func(wall func(ns uint64) int64) (eventWriter, error) {
 		o.Wall = wall
-		return perfetto.New(x.file.W, o), nil
+		return perfetto.New(x.w, o), nil
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/e2e/nnvisualizer"
+	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -65,6 +66,7 @@ func (o *shownOperation) argument(name string) string {
 // at the time of the operation.
 func TestVisualizerShowsTheState(t *testing.T) {
 	server := nnvisualizer.Start(t)
+	t.Run("tensors", func(t *testing.T) { showsTensors(t, server) })
 	for _, story := range []string{"mix", "mesh", "inference"} {
 		t.Run(story, func(t *testing.T) {
 			dir := t.TempDir()
@@ -75,6 +77,37 @@ func TestVisualizerShowsTheState(t *testing.T) {
 			compareReport(t, server.Open(t, report), file)
 		})
 	}
+}
+
+// showsTensors opens a report in which the owners of buffers are known.
+func showsTensors(t *testing.T, server *nnvisualizer.Server) {
+	stack := event.StackOf([]event.Frame{{Kind: event.Python, Name: "load", Symbol: "load", File: "/srv/model.py", Line: 3}})
+	open := event.Event{Kind: event.DeviceOpen, PID: 7, TimeNs: 2, Allocator: 1, Devices: []int{0, 1}, Capacities: pagetest.Capacities}
+	alloc := pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x2000, 4096, stack, 0, 1)
+	early := pagetest.Buffer(event.Alloc, 2, event.L1, 0x9000, 64, nil, 1)
+	owner := event.Event{Kind: event.Owner, PID: 7, TimeNs: 5, BufferID: 1, Cause: "model.wq", Message: "bf16[1,32,32,64] TILE"}
+	alloc.PID, alloc.TimeNs, early.PID, early.TimeNs, early.BeforeAttach = 7, 4, 7, 3, true
+	held := owner
+	held.BufferID, held.Cause, held.Message = 2, "<img src=x onerror=alert(1)>", "u32[5,7] ROW_MAJOR"
+	file := writeEvents(t, "held.ttmem", []event.Event{{Kind: event.ProcessStart, PID: 7, Comm: "python3", TimeNs: 1}, open, early, alloc, owner, held})
+	report := filepath.Join(t.TempDir(), "report")
+	_, errs, status := runOnStreams(t, false, []string{"export", file, "--to", "visualizer", "-o", report})
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	r := server.Open(t, report)
+	type tensor struct {
+		Shape, DType, Layout string
+		Address              uint64
+		Device               int `json:"device_id"`
+		Type                 int `json:"buffer_type"`
+		Producers            []int
+		Addresses            []uint64 `json:"device_addresses"`
+	}
+	qt.Check(t, qt.DeepEquals(nnvisualizer.Get[[]tensor](r, "tensors"), []tensor{
+		{"Shape([1, 32, 32, 64])", "DataType.BFLOAT16", "Layout.TILE", 0x2000, 0, 0, []int{1}, []uint64{0x2000, 0x2000}},
+		{"Shape([5, 7])", "DataType.UINT32", "Layout.ROW_MAJOR", 0x9000, 1, 1, []int{}, []uint64{0, 0x9000}},
+	}))
+	one := nnvisualizer.Get[[]shownOperation](r, "operations")[0]
+	qt.Check(t, qt.Equals(one.argument("held by"), "model.wq bf16[1,32,32,64] TILE"))
 }
 
 // compareReport compares what all routes of the pages answer with the states of the recording.

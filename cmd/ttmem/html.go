@@ -150,11 +150,11 @@ func (o *htmlOptions) writeSpan(ctx context.Context, since, until uint64, rules 
 		return fmt.Errorf("%s has no events", w.Of)
 	}
 	if !p.HasStacks() {
-		w.Notes = append(w.Notes, w.Of+" has no call stacks: the page has sizes, times and addresses only")
+		w.Notes = append(w.Notes, w.Of+" has no call stacks: the page has sizes, times, addresses and known owners only")
 	}
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	err = out.Finish(o.write(&untilDone{ctx, out.W}, p, state, w, rules))
+	err = out.Finish(o.write(out.Until(ctx), p, state, w, rules))
 	switch {
 	case errors.Is(err, term.ErrInterrupted):
 		return err
@@ -265,17 +265,4 @@ func pageDocuments(state *aggregate.State, w *source.Summary, rules *name.Rules)
 		documents[name] = text.Bytes()
 	}
 	return documents, nil
-}
-
-// untilDone writes until Ctrl-C, so that no half page stays.
-type untilDone struct {
-	ctx context.Context
-	w   io.Writer
-}
-
-func (u *untilDone) Write(b []byte) (int, error) {
-	if u.ctx.Err() != nil {
-		return 0, term.ErrInterrupted
-	}
-	return u.w.Write(b)
 }

@@ -188,28 +188,34 @@ func TestAPageWithoutStacks(t *testing.T) {
 	})
 	_, errs, status := runOnStreams(t, false, []string{"html", path})
 	qt.Check(t, qt.Equals(status, 0))
-	qt.Check(t, qt.StringContains(errs, "has no call stacks: the page has sizes, times and addresses only\n"))
+	qt.Check(t, qt.StringContains(errs, "has no call stacks: the page has sizes, times, addresses and known owners only\n"))
 }
 
-// TestCtrlCLeavesNoHalfPage: what is interrupted while it is written is removed.
-func TestCtrlCLeavesNoHalfPage(t *testing.T) {
+// TestCtrlCLeavesNoHalfFile: a page or an export that is interrupted while it is written is removed.
+func TestCtrlCLeavesNoHalfFile(t *testing.T) {
 	mistakenFiles(t)
+	before, err := os.ReadDir(".")
+	qt.Assert(t, qt.IsNil(err))
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	_, errs, status := onStreams(t, nil, nil, func() int {
-		root := newRoot()
-		root.SetArgs([]string{"html", "model.ttmem"})
-		if err := root.ExecuteContext(ctx); !errors.Is(err, term.ErrInterrupted) {
-			return 1
-		}
-		return 0
-	})
-	qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
-	pages, err := filepath.Glob("*model.html*")
-	qt.Assert(t, qt.IsNil(err))
-	hidden, err := filepath.Glob(".*model.html*")
-	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.HasLen(append(pages, hidden...), 0))
+	commands := [][]string{{"html"}}
+	for _, f := range exportFormats {
+		commands = append(commands, []string{"export", "--to", f.name, "-o", "interrupted"})
+	}
+	for _, args := range commands {
+		_, errs, status := onStreams(t, nil, nil, func() int {
+			root := newRoot()
+			root.SetArgs(append(args, "model.ttmem"))
+			if err := root.ExecuteContext(ctx); !errors.Is(err, term.ErrInterrupted) {
+				return 1
+			}
+			return 0
+		})
+		qt.Check(t, qt.Equals(status, 0), qt.Commentf("%v: %s", args, errs))
+		after, err := os.ReadDir(".")
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.HasLen(after, len(before)), qt.Commentf("%v: %v", args, after))
+	}
 }
 
 var pagePictures = flag.String("page-pictures", "", "write the pictures of docs/html.md to the `folder`")

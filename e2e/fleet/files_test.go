@@ -13,6 +13,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 	"go.yaml.in/yaml/v3"
+
+	"ttmem/e2e/rig"
 )
 
 // pprof reads the profiles, with the functions of the call stacks.
@@ -90,4 +92,39 @@ func TestScrapeConfigurationsNameProfiles(t *testing.T) {
 			qt.Check(t, qt.IsTrue(len(fetch(t, i, path)) > 0))
 		}
 	}
+}
+
+// Kubernetes' schemas, of a release with the security context's AppArmor profile and of the newest that
+// the package has, know all fields of the DaemonSet.
+func TestKubernetesKnowsTheDaemonSet(t *testing.T) {
+	python, err := rig.PythonWith(t.Context(), "3.12", os.Stderr, "kubernetes-validate==1.37.0")
+	qt.Assert(t, qt.IsNil(err))
+	validate := func(path string) (string, error) {
+		out, err := exec.Command(python, "-m", "kubernetes_validate", "--strict", "-k", "1.30", "-k", "1.37", path).CombinedOutput()
+		return string(out), err
+	}
+	out, err := validate(docs + "/daemonset.yaml")
+	qt.Check(t, qt.IsNil(err), qt.Commentf("%s", out))
+	qt.Check(t, qt.Equals(strings.Count(out, "passed"), 4), qt.Commentf("%s", out)) // two documents
+	wrong := filepath.Join(t.TempDir(), "wrong.yaml")
+	text := strings.Replace(read(t, docs+"/daemonset.yaml"), "allowPrivilegeEscalation", "allowPrivilegesEscalation", 1)
+	qt.Assert(t, qt.IsNil(os.WriteFile(wrong, []byte(text), 0o600)))
+	out, err = validate(wrong)
+	qt.Check(t, qt.IsNotNil(err), qt.Commentf("%s", out))
+}
+
+// Grafana Alloy's own parser reads its configuration.
+func TestAlloyReadsItsConfiguration(t *testing.T) {
+	parse := func(text string) (string, error) {
+		path := filepath.Join(t.TempDir(), "config.alloy")
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(text), 0o600)))
+		out, err := exec.Command("go", "run", "-C", "testdata/alloy", ".", path).CombinedOutput()
+		return string(out), err
+	}
+	text := read(t, docs+"/config.alloy")
+	out, err := parse(text)
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(out, "pyroscope.scrape ttmem\npyroscope.write pyroscope\n"))
+	_, err = parse(strings.Replace(text, "enabled = true", "enabled: true", 1))
+	qt.Check(t, qt.IsNotNil(err))
 }

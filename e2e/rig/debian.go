@@ -35,6 +35,48 @@ func DebianMirror(ctx context.Context) (string, error) {
 // DebianSource returns a folder with files of a source package of a suite of Debian, which it
 // downloads once. files are patterns of tar.
 func DebianSource(ctx context.Context, suite, name string, files ...string) (string, error) {
+	return debianFiles(ctx, "deb-src", suite, name, func(dir string, apt func(args ...string) error) error {
+		if err := apt("source", "--download-only", "--tar-only", name); err != nil {
+			return err
+		}
+		found, _ := filepath.Glob(dir + "/*.orig.tar.*") // fails only on a bad pattern
+		return runIn(ctx, dir, "tar", slices.Concat([]string{"-C", "files", "--strip-components=1", "--wildcards", "-xf"}, found, files)...)
+	})
+}
+
+// DebianPython returns the interpreter of a version of Python of a suite of Debian, which it downloads
+// once, with its own C library: the suite may be newer than this machine.
+func DebianPython(ctx context.Context, suite, version string) (Interpreter, error) {
+	name := "python" + version
+	dir, err := debianFiles(ctx, "deb", suite, name, func(dir string, apt func(args ...string) error) error {
+		packages := []string{name + "-minimal", "lib" + name + "-minimal", "lib" + name + "-stdlib", "libc6", "libexpat1", "zlib1g", "libffi8"}
+		if err := apt(append([]string{"download"}, packages...)...); err != nil {
+			return err
+		}
+		found, _ := filepath.Glob(dir + "/*.deb") // fails only on a bad pattern
+		for _, deb := range found {
+			if err := runIn(ctx, dir, "dpkg-deb", "-x", deb, "files"); err != nil {
+				return err
+			}
+		}
+		const start = `#!/bin/sh
+root=$(dirname "$0")/usr
+exec "$root/lib64/ld-linux-x86-64.so.2" --library-path "$root/lib/x86_64-linux-gnu" "$root/bin/%s" "$@"
+`
+		return writeFile(dir+"/files/python3", fmt.Appendf(nil, start, name), 0o755)
+	})
+	if err != nil {
+		return Interpreter{}, err
+	}
+	p := Interpreter{Name: version + " of Debian", Exe: filepath.Join(dir, "python3")}
+	out, err := exec.CommandContext(ctx, p.Exe, "-c", "import platform; print(platform.python_version())").Output()
+	p.Version = strings.TrimSpace(string(out))
+	return p, err
+}
+
+// debianFiles returns a folder with files of a package of a suite of Debian. download writes
+// them below files of a folder, with an apt-get that has its own lists of packages.
+func debianFiles(ctx context.Context, kind, suite, name string, download func(dir string, apt func(args ...string) error) error) (string, error) {
 	cache, err := CacheDir()
 	if err != nil {
 		return "", err
@@ -50,50 +92,52 @@ func DebianSource(ctx context.Context, suite, name string, files ...string) (str
 	}
 	work := dir + ".download"
 	defer os.RemoveAll(work)
-	if err := downloadSource(ctx, work, suite, name, files); err != nil {
-		return "", fmt.Errorf("downloading the source of %s: %w", name, err)
+	apt, err := debianLists(ctx, work, kind, suite)
+	if err == nil {
+		err = download(work, apt)
+	}
+	if err != nil {
+		return "", fmt.Errorf("downloading %s from Debian: %w", name, err)
 	}
 	return dir, os.Rename(filepath.Join(work, "files"), dir)
 }
 
-// downloadSource downloads a source package into dir/files, with lists of its own.
-func downloadSource(ctx context.Context, dir, suite, name string, files []string) error {
+// debianLists makes a folder, and returns an apt-get with lists of its own there.
+func debianLists(ctx context.Context, dir, kind, suite string) (apt func(args ...string) error, err error) {
 	mirror, err := DebianMirror(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if _, err := os.Stat(DebianKeyring); err != nil {
-		return errors.New("no keyring of Debian: install debian-archive-keyring")
+		return nil, errors.New("no keyring of Debian: install debian-archive-keyring")
 	}
 	if err := os.RemoveAll(dir); err != nil { // left by an interrupted download
-		return err
+		return nil, err
 	}
 	for _, folder := range []string{"lists/partial", "files"} {
 		if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	sources := filepath.Join(dir, "sources.list")
-	if err := writeFile(sources, fmt.Appendf(nil, "deb-src [signed-by=%s] %s %s main\n", DebianKeyring, mirror, suite), 0o644); err != nil {
-		return err
+	if err := writeFile(sources, fmt.Appendf(nil, "%s [signed-by=%s] %s %s main\n", kind, DebianKeyring, mirror, suite), 0o644); err != nil {
+		return nil, err
 	}
-	run := func(command string, args ...string) {
-		if err != nil {
-			return
-		}
-		cmd := exec.CommandContext(ctx, command, args...)
-		cmd.Dir = dir
-		if out, failed := cmd.CombinedOutput(); failed != nil {
-			err = fmt.Errorf("%s: %w: %s", command, failed, lastWords(string(out)))
-		}
+	apt = func(args ...string) error {
+		return runIn(ctx, dir, "apt-get", append([]string{
+			"-o", "Dir::Etc::SourceList=" + sources, "-o", "Dir::Etc::SourceParts=-", "-o", "Dir::State::Lists=" + dir + "/lists",
+			"-o", "Dir::State::status=/dev/null", "-o", "Dir::Cache=" + dir, "-o", "APT::Sandbox::User=root",
+		}, args...)...)
 	}
-	apt := []string{
-		"-o", "Dir::Etc::SourceList=" + sources, "-o", "Dir::Etc::SourceParts=-", "-o", "Dir::State::Lists=" + dir + "/lists",
-		"-o", "Dir::State::status=/dev/null", "-o", "Dir::Cache=" + dir, "-o", "APT::Sandbox::User=root",
+	return apt, apt("update")
+}
+
+// runIn runs a command in a folder.
+func runIn(ctx context.Context, dir, command string, args ...string) error {
+	cmd := exec.CommandContext(ctx, command, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", command, err, lastWords(string(out)))
 	}
-	run("apt-get", append(apt, "update")...)
-	run("apt-get", append(apt, "source", "--download-only", "--tar-only", name)...)
-	found, _ := filepath.Glob(dir + "/*.orig.tar.*") // fails only on a bad pattern
-	run("tar", slices.Concat([]string{"-C", "files", "--strip-components=1", "--wildcards", "-xf"}, found, files)...)
-	return err
+	return nil
 }

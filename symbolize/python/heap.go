@@ -3,8 +3,8 @@ package python
 import "encoding/binary"
 
 // Heap are the offsets of the structures that lead to an interpreter's objects, in bytes. Fields
-// are pointers of 8 bytes unless stated otherwise. They are tested with 3.10.13, 3.11.7, 3.12.1
-// and 3.13.0.
+// are pointers of 8 bytes unless stated otherwise. They are tested with 3.10.13, 3.11.7, 3.12.1,
+// 3.13.0 and 3.14.8.
 type Heap struct {
 	// Interpreter, in _PyRuntime, is the main interpreter's state.
 	Interpreter uint32
@@ -17,8 +17,8 @@ type Heap struct {
 	// exception at HandledValue, followed by the outer one.
 	Handled, HandledValue uint32
 
-	// Locals of a frame are its variables in the order of their names, and FrameMapping the dict
-	// of a class body.
+	// Locals of a frame are its variables in the order of their names, of which the lowest bit has
+	// another meaning in 3.14 and must be cleared, and FrameMapping the dict of a class body.
 	Locals, FrameMapping uint32
 	// LocalNames, in PyCodeObject, are the tuples with these names, in order.
 	LocalNames []uint32
@@ -92,6 +92,13 @@ var heaps = map[int]Heap{
 		NextThread: 8, ThreadDict: 128, ThreadContext: 208, Raised: 112, Handled: 120,
 		Locals: 72, FrameMapping: 40, LocalNames: []uint32{96}, LocalKinds: 104, FrameOfObject: 24,
 		GeneratorFrame: 72, GeneratorState: 67, CachedKeys: 880, Traceback: 40, TupleItems: 24,
+		Attributes: ValuesInline, Keys: KeysLogarithm,
+	},
+	14: {
+		Interpreter: 808, Threads: 7344, Modules: 7688, Generations: 7432,
+		NextThread: 8, ThreadDict: 128, ThreadContext: 208, Raised: 112, Handled: 120,
+		Locals: 80, FrameMapping: 40, LocalNames: []uint32{96}, LocalKinds: 104, FrameOfObject: 24,
+		GeneratorFrame: 72, GeneratorState: 67, CachedKeys: 880, Traceback: 40, TupleItems: 32,
 		Attributes: ValuesInline, Keys: KeysLogarithm,
 	},
 }

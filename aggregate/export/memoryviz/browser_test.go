@@ -26,10 +26,10 @@ func TestTheViewerInABrowser(t *testing.T) {
 	s.open(4242, 0)
 	hostile := event.StackOf([]event.Frame{{Kind: event.Python, Name: "</pre><img src=x onerror=alert(1)>", File: "/srv/model.py", Line: 3}})
 	for id := range uint64(20) {
-		s.event(pagetest.Buffer(event.Alloc, id, event.DRAM, 0x1000+id*4096, 4096, hostile, 0))
+		s.Event(pagetest.Buffer(event.Alloc, id, event.DRAM, 0x1000+id*4096, 4096, hostile, 0))
 	}
 	s.buffer(event.Free, 4242, 3, 0, 0)
-	s.close()
+	s.Close()
 
 	d3, err := rig.NpmPackage(t.Context(), "d3", "5.16.0")
 	qt.Assert(t, qt.IsNil(err))
@@ -44,7 +44,7 @@ func TestTheViewerInABrowser(t *testing.T) {
 const {axisLeft, scaleLinear, zoom, zoomIdentity, brushX} = d3;
 %s
 add_local_files([{name: "model", base64: %q}], "Active Memory Timeline");
-</script>`, read(filepath.Join(d3, "dist/d3.min.js")), viewer, base64.StdEncoding.EncodeToString([]byte(read(s.path)))), 0o600)))
+</script>`, read(filepath.Join(d3, "dist/d3.min.js")), viewer, base64.StdEncoding.EncodeToString([]byte(read(s.Path)))), 0o600)))
 
 	b := browser.New(t, 1200, 900)
 	b.Call("Page.navigate", map[string]any{"url": "file://" + page})

@@ -3,6 +3,7 @@ package memoryviz
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"ttmem/aggregate/memory"
@@ -30,21 +31,28 @@ type block struct {
 	stack           int // number in the memo
 	pid             int
 	buffer, perBank uint64 // its id, and its address in a bank
+	owner           memory.Owner
+	memo            int // number of its text for the first device in the memo; those for the others follow
 }
 
 func (b *block) end() uint64 { return b.address + b.size }
 
-// A device has the events of a place: batches of them in the spool, and a begun one.
+// A spooled list has batches of its items in the spool, and a begun one.
+type spooled struct {
+	parts []part
+	begun pickle
+	items int
+}
+
+// A device has the events of a place.
 type device struct {
 	place
+	spooled
 	capacity event.Capacity
 	banks    uint64
 	segments [2]segment
 	taken    map[uint64]bool // addresses of live buffers
 	used     uint64
-	parts    []part
-	begun    pickle
-	events   int
 }
 
 // A segment has the addresses that its buffers had, and at the end the live ones.
@@ -85,7 +93,7 @@ func (d *device) grow(c event.Capacity) {
 // result returns the devices that have events, in order, with their segments.
 func (w *Writer) result() (list []*device) {
 	for _, d := range w.devices {
-		if w.flush(d); d.events > 0 {
+		if w.flush(&d.spooled); d.items > 0 {
 			list = append(list, d)
 		}
 		if total := d.capacity.Total(); total > 0 && total < maxSize {
@@ -97,12 +105,14 @@ func (w *Writer) result() (list []*device) {
 			s.include(first, first+total)
 		}
 	}
-	for _, b := range w.live {
+	for _, b := range slices.SortedFunc(maps.Values(w.live), func(a, b *block) int { return cmp.Compare(a.memo, b.memo) }) {
+		w.describe(b)
 		for _, d := range b.devices {
 			s := d.segment(b)
 			s.blocks = append(s.blocks, b)
 		}
 	}
+	w.flush(&w.texts)
 	slices.SortFunc(list, func(a, b *device) int {
 		return cmp.Or(cmp.Compare(a.chip, b.chip), cmp.Compare(a.region, b.region))
 	})

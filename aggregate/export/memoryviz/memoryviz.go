@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
@@ -67,8 +68,12 @@ type Writer struct {
 	live    map[key]*block
 	// next is the address of the next buffer in a second segment.
 	next   uint64
+	memo   int            // the next number in the memo
 	stacks map[uint64]int // by id: numbers in the memo
 	frames pickle         // of the stacks
+	// texts are those of the buffers, which are written when a buffer ends: its owner may be found
+	// late. They come before the events of all devices.
+	texts spooled
 }
 
 type key struct {
@@ -89,7 +94,7 @@ func New(out io.Writer, wall func(ns uint64) int64) (*Writer, error) {
 	}
 	return &Writer{
 		out: bufio.NewWriter(out), wall: wall, spool: spool, next: elsewhere,
-		devices: make(map[place]*device), live: make(map[key]*block), stacks: make(map[uint64]int),
+		devices: make(map[place]*device), live: make(map[key]*block), stacks: make(map[uint64]int), memo: len(keys),
 	}, nil
 }
 
@@ -113,6 +118,10 @@ func (w *Writer) Event(e *event.Event, s *aggregate.State) {
 		w.free(key{e.PID, e.BufferID}, e.TimeNs)
 	case event.AllocFailed:
 		w.fail(e)
+	case event.Owner:
+		if b := w.live[key{e.PID, e.BufferID}]; b != nil && e.Cause != "" { // else nobody holds it any more
+			b.owner = memory.Owner{Path: e.Cause, Tensor: e.Message}
+		}
 	}
 }
 
@@ -152,8 +161,9 @@ func (w *Writer) alloc(from *memory.Buffer, now uint64) {
 	}
 	b := &block{
 		size: min(from.BytesPerBank*uint64(from.Banks), maxSize), stack: w.stack(from.Stack),
-		pid: from.PID, buffer: from.BufferID, perBank: from.Address,
+		pid: from.PID, buffer: from.BufferID, perBank: from.Address, owner: from.Owner, memo: w.memo,
 	}
+	w.memo += len(chips)
 	b.requested = min(from.SizeBytes, b.size)
 	free := !from.PerCore
 	for _, chip := range chips {
@@ -167,11 +177,27 @@ func (w *Writer) alloc(from *memory.Buffer, now uint64) {
 		w.next += max(b.size, 1)
 	}
 	w.live[id] = b
-	for _, d := range b.devices {
+	for i, d := range b.devices {
 		d.taken[b.address] = true
 		d.segment(b).include(b.address, b.end())
 		d.used += b.size
-		w.event(d, actionAlloc, b, now)
+		p := w.event(d, actionAlloc, b, now)
+		p.get(keyMetadata)
+		p.get(b.memo + i)
+		p.op(opSetItems)
+	}
+}
+
+// describe writes the texts of a buffer.
+func (w *Writer) describe(b *block) {
+	held := ""
+	if b.owner.Path != "" {
+		held = strings.TrimSuffix(", held by "+b.owner.Path+" · "+b.owner.Tensor, " · ")
+	}
+	for i, d := range b.devices {
+		p := w.item(&w.texts)
+		p.text(event.Printable(fmt.Sprintf("%s, PID %d, buffer %d at %#x of each bank%s", d.place, b.pid, b.buffer, b.perBank, held)))
+		p.put(b.memo + i)
 	}
 }
 
@@ -181,11 +207,12 @@ func (w *Writer) free(id key, now uint64) {
 		return
 	}
 	delete(w.live, id)
+	w.describe(b)
 	for _, d := range b.devices {
 		delete(d.taken, b.address)
 		d.used -= b.size
-		w.event(d, actionFreeRequested, b, now)
-		w.event(d, actionFreeCompleted, b, now)
+		w.event(d, actionFreeRequested, b, now).op(opSetItems)
+		w.event(d, actionFreeCompleted, b, now).op(opSetItems)
 	}
 }
 
@@ -197,18 +224,23 @@ func (w *Writer) fail(e *event.Event) {
 	}
 	for _, chip := range e.Devices {
 		d := w.device(place{chip, region}, e.Banks)
-		w.event(d, actionOOM, &block{size: min(size, maxSize), stack: w.stack(e.Stack)}, e.TimeNs)
+		w.event(d, actionOOM, &block{size: min(size, maxSize), stack: w.stack(e.Stack)}, e.TimeNs).op(opSetItems)
 	}
 }
 
-// event adds an event of a device.
-func (w *Writer) event(d *device, action int, b *block, now uint64) {
-	if d.events%batch == 0 {
-		w.flush(d)
-		d.begun.op(opMark)
+// item returns the pickle for the next item of a list.
+func (w *Writer) item(s *spooled) *pickle {
+	if s.items%batch == 0 {
+		w.flush(s)
+		s.begun.op(opMark)
 	}
-	d.events++
-	p := &d.begun
+	s.items++
+	return &s.begun
+}
+
+// event begins an event of a device. The caller ends its items.
+func (w *Writer) event(d *device, action int, b *block, now uint64) *pickle {
+	p := w.item(&d.spooled)
 	p.op(opEmptyDict, opMark)
 	p.get(keyAction)
 	p.get(action)
@@ -227,23 +259,19 @@ func (w *Writer) event(d *device, action int, b *block, now uint64) {
 	p.number(uint64(max(w.wall(now), 0)) / 1000)
 	p.get(keyFrames)
 	p.get(b.stack)
-	if action == actionAlloc {
-		p.get(keyMetadata)
-		p.text(fmt.Sprintf("%s, PID %d, buffer %d at %#x of each bank", d.place, b.pid, b.buffer, b.perBank))
-	}
-	p.op(opSetItems)
+	return p
 }
 
-// flush writes the begun batch of a device to the spool.
-func (w *Writer) flush(d *device) {
-	if len(d.begun) == 0 || w.err != nil {
+// flush writes the begun batch of a list to the spool.
+func (w *Writer) flush(s *spooled) {
+	if len(s.begun) == 0 || w.err != nil {
 		return
 	}
-	d.begun.op(opAppends)
-	_, w.err = w.spool.Write(d.begun)
-	d.parts = append(d.parts, part{w.size, len(d.begun)})
-	w.size += int64(len(d.begun))
-	d.begun = d.begun[:0]
+	s.begun.op(opAppends)
+	_, w.err = w.spool.Write(s.begun)
+	s.parts = append(s.parts, part{w.size, len(s.begun)})
+	w.size += int64(len(s.begun))
+	s.begun = s.begun[:0]
 }
 
 // stack returns the number of a call stack in the memo.
@@ -253,7 +281,8 @@ func (w *Writer) stack(s *event.Stack) int {
 	if ok {
 		return memo
 	}
-	memo = len(keys) + len(w.stacks)
+	memo = w.memo
+	w.memo++
 	w.stacks[id] = memo
 	frames := s.Frames()
 	w.frames.op(opMark)
@@ -291,15 +320,16 @@ func (w *Writer) Close() error {
 	w.write(p)
 	w.write(w.frames)
 	p = p[:0]
+	p.text("ttmem_texts")
+	w.write(p)
+	w.copy(&w.texts)
+	p = p[:0]
 	p.text("device_traces")
 	p.op(opEmptyList, opMark)
 	w.write(p)
 	var segments []*segment
 	for i, d := range devices {
-		w.write(pickle{opEmptyList})
-		for _, one := range d.parts {
-			w.copy(one)
-		}
+		w.copy(&d.spooled)
 		for j := range d.segments {
 			if s := &d.segments[j]; s.last > 0 {
 				s.device = i
@@ -324,9 +354,12 @@ func (w *Writer) write(p pickle) {
 	}
 }
 
-// copy copies a part of the spool.
-func (w *Writer) copy(one part) {
-	if w.err == nil {
-		_, w.err = io.Copy(w.out, io.NewSectionReader(w.spool, one.offset, int64(one.length)))
+// copy copies a list from the spool.
+func (w *Writer) copy(s *spooled) {
+	w.write(pickle{opEmptyList})
+	for _, one := range s.parts {
+		if w.err == nil {
+			_, w.err = io.Copy(w.out, io.NewSectionReader(w.spool, one.offset, int64(one.length)))
+		}
 	}
 }

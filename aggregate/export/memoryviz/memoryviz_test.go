@@ -13,7 +13,6 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/aggregate"
 	"ttmem/e2e/pagetest"
 	"ttmem/e2e/rig"
 	"ttmem/tracer/event"
@@ -27,51 +26,23 @@ func pytorch(t testing.TB) string {
 	return dir
 }
 
-// A snapshot that is written, with the State of its events.
-type snapshot struct {
-	t     testing.TB
-	path  string
-	w     *Writer
-	out   *os.File
-	state *aggregate.State
-	now   uint64
-	apply func(*event.Event)
-}
+// A snapshot that is written.
+type snapshot struct{ *pagetest.Export[*Writer] }
 
 func create(t testing.TB) *snapshot {
 	t.Helper()
-	s := &snapshot{t: t, path: filepath.Join(t.TempDir(), "model.pickle"), state: aggregate.New(), now: 1000 * pagetest.Second}
-	var err error
-	s.out, err = os.Create(s.path)
-	qt.Assert(t, qt.IsNil(err))
-	s.w, err = New(s.out, func(ns uint64) int64 { return 1_700_000_000e9 + int64(ns) })
-	qt.Assert(t, qt.IsNil(err))
-	s.apply = s.state.Completed(func(e *event.Event) { s.w.Event(e, s.state) })
-	return s
-}
-
-// event adds an event, a millisecond after the one before.
-func (s *snapshot) event(e event.Event) {
-	s.now += 1e6
-	e.TimeNs = s.now
-	s.apply(&e)
+	return &snapshot{pagetest.NewExport(t, "model.pickle", New)}
 }
 
 // buffer adds an Alloc or a Free in DRAM.
 func (s *snapshot) buffer(kind event.Kind, pid int, id, address, perBank uint64, devices ...int) {
 	e := pagetest.Buffer(kind, id, event.DRAM, address, perBank, pagetest.Stack("add", "forward", 12), devices...)
 	e.PID = pid
-	s.event(e)
+	s.Event(e)
 }
 
 func (s *snapshot) open(pid int, devices ...int) {
-	s.event(event.Event{Kind: event.DeviceOpen, PID: pid, Allocator: 1, Devices: devices, Capacities: pagetest.Capacities})
-}
-
-func (s *snapshot) close() {
-	s.t.Helper()
-	qt.Assert(s.t, qt.IsNil(s.w.Close()))
-	qt.Assert(s.t, qt.IsNil(s.out.Close()))
+	s.Event(event.Event{Kind: event.DeviceOpen, PID: pid, Allocator: 1, Devices: devices, Capacities: pagetest.Capacities})
 }
 
 // A view is what the viewer makes of a device.
@@ -94,9 +65,9 @@ type viewSegment struct {
 
 // view runs the code of the viewer.
 func (s *snapshot) view() (list []view) {
-	s.t.Helper()
-	out := run(s.t, "node", "testdata/view.js", filepath.Join(pytorch(s.t), "torch/utils/viz/MemoryViz.js"), s.path)
-	qt.Assert(s.t, qt.IsNil(json.Unmarshal([]byte(out), &list)))
+	s.T.Helper()
+	out := run(s.T, "node", "testdata/view.js", filepath.Join(pytorch(s.T), "torch/utils/viz/MemoryViz.js"), s.Path)
+	qt.Assert(s.T, qt.IsNil(json.Unmarshal([]byte(out), &list)))
 	return list
 }
 
@@ -111,6 +82,26 @@ func run(t testing.TB, name string, args ...string) string {
 	return string(out)
 }
 
+// TestBuffersNameTheirOwners in the text of their allocation, also if these are found later.
+func TestBuffersNameTheirOwners(t *testing.T) {
+	s := create(t)
+	s.open(1, 0, 1)
+	s.buffer(event.Alloc, 1, 7, 0x1000, 4096, 0, 1)
+	s.buffer(event.Alloc, 1, 8, 0x4000, 2048, 1)
+	for _, path := range []string{"a", "model.wq\x1b", ""} { // the last one was not found again
+		s.Event(event.Event{Kind: event.Owner, PID: 1, BufferID: 7, Cause: path, Message: "bf16[32,32] TILE"})
+	}
+	s.buffer(event.Free, 1, 7, 0, 0)
+	s.Close()
+	out := run(t, "python3", "-c", `import pickle, sys
+for trace in pickle.load(open(sys.argv[1], "rb"))["device_traces"]:
+    for e in trace:
+        if e["action"] == "alloc": print(e["user_metadata"])`, s.Path)
+	held := ", held by " + event.Printable("model.wq\x1b") + " · bf16[32,32] TILE\n"
+	qt.Check(t, qt.Equals(out, "chip 0 DRAM, PID 1, buffer 7 at 0x1000 of each bank"+held+
+		"chip 1 DRAM, PID 1, buffer 7 at 0x1000 of each bank"+held+"chip 1 DRAM, PID 1, buffer 8 at 0x4000 of each bank\n"))
+}
+
 func TestTheViewerShowsBuffers(t *testing.T) {
 	s := create(t)
 	s.open(1, 0, 1)
@@ -119,9 +110,9 @@ func TestTheViewerShowsBuffers(t *testing.T) {
 	s.buffer(event.Free, 1, 7, 0, 0)
 	failed := pagetest.Buffer(event.AllocFailed, 0, event.DRAM, 0, 1<<20, nil, 1)
 	failed.Reason = event.ReasonOutOfMemory
-	s.event(failed)
-	s.event(event.Event{Kind: event.AllocFailed, PID: 1, Devices: []int{1}, Region: event.CB, SizeBytes: 2048, Reason: event.ReasonStaticClash})
-	s.close()
+	s.Event(failed)
+	s.Event(event.Event{Kind: event.AllocFailed, PID: 1, Devices: []int{1}, Region: event.CB, SizeBytes: 2048, Reason: event.ReasonStaticClash})
+	s.Close()
 
 	list := s.view()
 	qt.Assert(t, qt.HasLen(list, 3))
@@ -161,11 +152,11 @@ func TestBuffersAtOneAddress(t *testing.T) {
 	single.PerCore, single.Banks = true, 4
 	for single.BufferID < 6 { // at addresses that differ by core
 		single.BufferID++
-		s.event(single)
+		s.Event(single)
 	}
 	s.buffer(event.Free, 1, 1, 0, 0)
 	s.buffer(event.Alloc, 2, 2, 0x2800, 64, 0) // the end of the one before was lost
-	s.close()
+	s.Close()
 	list := s.view()
 	qt.Assert(t, qt.HasLen(list, 2))
 	dram, l1 := list[0], list[1]
@@ -190,10 +181,10 @@ func TestTheTimelineAgreesWithTheState(t *testing.T) {
 		pid, id := 1+random.IntN(2), uint64(random.IntN(60))
 		switch random.IntN(300) {
 		case 0:
-			s.event(event.Event{Kind: event.DeviceClose, PID: pid, Allocator: 1, Devices: []int{0, 1}})
+			s.Event(event.Event{Kind: event.DeviceClose, PID: pid, Allocator: 1, Devices: []int{0, 1}})
 			s.open(pid, 0, 1)
 		case 1:
-			s.event(event.Event{Kind: event.ProcessExit, PID: pid})
+			s.Event(event.Event{Kind: event.ProcessExit, PID: pid})
 			s.open(pid, 0, 1)
 		default:
 			kind := event.Alloc
@@ -203,9 +194,9 @@ func TestTheTimelineAgreesWithTheState(t *testing.T) {
 			s.buffer(kind, pid, id, 0x1000+id*4096, 64*uint64(1+random.IntN(64)), sets[random.IntN(3)]...)
 		}
 	}
-	s.close()
+	s.Close()
 	for i, v := range s.view() {
-		region := s.state.Snapshot().Devices[i].Regions.DRAM
+		region := s.State.Snapshot().Devices[i].Regions.DRAM
 		qt.Check(t, qt.Equals(v.Peak, region.PeakBytes))
 		qt.Check(t, qt.Equals(v.last(), region.AllocatedBytes))
 	}
@@ -217,12 +208,12 @@ func TestARecordingThatContinuesAnother(t *testing.T) {
 	before.open(1, 0)
 	before.buffer(event.Alloc, 1, 1, 0x1000, 4096, 0)
 	s := create(t)
-	s.apply(before.state.Checkpoint())
-	s.now = before.now
+	s.Apply(before.State.Checkpoint())
+	s.Now = before.Now
 	s.buffer(event.Alloc, 1, 2, 0x4000, 4096, 0)
 	s.buffer(event.Free, 1, 1, 0, 0)
-	s.close()
-	before.close()
+	s.Close()
+	before.Close()
 	list := s.view()
 	qt.Check(t, qt.Equals(list[0].Peak, 2*12*4096))
 	qt.Check(t, qt.Equals(list[0].last(), 12*4096))
@@ -240,14 +231,14 @@ func TestHostilePrograms(t *testing.T) {
 		{Address: 1 << 39, SizeBytes: 1 << 39, BytesPerBank: 1 << 39, Banks: 1}, {Region: event.SystemMemory, BytesPerBank: 16, Banks: 1}, {},
 	} {
 		e.Kind, e.PID, e.BufferID, e.Stack, e.Devices = event.Alloc, 9, uint64(i), stack, []int{0}
-		s.event(e)
+		s.Event(e)
 		e.Kind, e.Reason = event.AllocFailed, event.ReasonOutOfMemory
-		s.event(e)
+		s.Event(e)
 	}
-	s.event(event.Event{Kind: event.Alloc, PID: 9, BufferID: 77, BytesPerBank: 16, Banks: 1}) // on no chip
+	s.Event(event.Event{Kind: event.Alloc, PID: 9, BufferID: 77, BytesPerBank: 16, Banks: 1}) // on no chip
 	s.buffer(event.Alloc, 1, 1, 0x1000, 4096, 0)
 	s.buffer(event.Free, 1, 1, 0, 0)
-	s.close()
+	s.Close()
 	list := s.view()
 	qt.Assert(t, qt.HasLen(list, 3))
 	qt.Check(t, qt.Equals(list[0].Name, "unknown chip DRAM"))
@@ -263,10 +254,10 @@ func TestPython(t *testing.T) {
 	s.buffer(event.Alloc, 1, 7, 0x1000, 4096, 0)
 	s.buffer(event.Alloc, 1, 8, 0x4000, 2048, 0)
 	s.buffer(event.Free, 1, 7, 0, 0)
-	s.close()
+	s.Close()
 	script := filepath.Join(pytorch(t), "torch/cuda/_memory_viz.py")
-	qt.Check(t, qt.StringContains(run(t, "python3", script, "stats", s.path), "12.0MiB")) // reserved
-	qt.Check(t, qt.Equals(run(t, "python3", script, "trace", s.path), `Device 0 ----------------
+	qt.Check(t, qt.StringContains(run(t, "python3", script, "stats", s.Path), "12.0MiB")) // reserved
+	qt.Check(t, qt.Equals(run(t, "python3", script, "trace", s.Path), `Device 0 ----------------
 4 entries
 a = seg_0[0:48.0KiB]
 b = MEM[196608:24.0KiB]
@@ -276,7 +267,7 @@ TOTAL MEM: -48.0KiB
 `))
 	qt.Check(t, qt.Equals(strings.TrimSpace(run(t, "python3", "-c", `import pickle, sys
 for e in pickle.load(open(sys.argv[1], "rb"))["device_traces"][0]:
-    print(e["action"], e["addr"], e["size"], e["time_us"], [f["line"] for f in e["frames"]], e.get("user_metadata", ""))`, s.path)), `
+    print(e["action"], e["addr"], e["size"], e["time_us"], [f["line"] for f in e["frames"]], e.get("user_metadata", ""))`, s.Path)), `
 alloc 49152 49152 1700001000002000 [0, 0, 0, 1245, 12, 7] chip 0 DRAM, PID 1, buffer 7 at 0x1000 of each bank
 alloc 196608 24576 1700001000003000 [0, 0, 0, 1245, 12, 7] chip 0 DRAM, PID 1, buffer 8 at 0x4000 of each bank
 free_requested 49152 49152 1700001000004000 [0, 0, 0, 1245, 12, 7] 
@@ -285,7 +276,7 @@ free_completed 49152 49152 1700001000004000 [0, 0, 0, 1245, 12, 7]`[1:]))
 
 func TestNoEvents(t *testing.T) {
 	s := create(t)
-	s.close()
+	s.Close()
 	qt.Check(t, qt.HasLen(s.view(), 0))
 }
 
@@ -294,8 +285,8 @@ func TestAFullDisk(t *testing.T) {
 	s := create(t)
 	s.open(1, 0)
 	s.buffer(event.Alloc, 1, 7, 0x1000, 4096, 0)
-	qt.Assert(t, qt.IsNil(s.out.Close()))
-	qt.Check(t, qt.ErrorIs(s.w.Close(), os.ErrClosed))
+	qt.Assert(t, qt.IsNil(s.Out.Close()))
+	qt.Check(t, qt.ErrorIs(s.Writer.Close(), os.ErrClosed))
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
 	_, err := New(nil, nil)
 	qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
@@ -311,13 +302,13 @@ func BenchmarkMillion(b *testing.B) {
 		s := create(b)
 		const live, loops = 5000, 502_500
 		for i := range uint64(loops) {
-			s.event(pagetest.Buffer(event.Alloc, i, event.DRAM, i%live*4096, 4096, stacks[i%500], 0))
+			s.Event(pagetest.Buffer(event.Alloc, i, event.DRAM, i%live*4096, 4096, stacks[i%500], 0))
 			if i >= live {
-				s.event(pagetest.Buffer(event.Free, i-live, event.DRAM, 0, 0, nil))
+				s.Event(pagetest.Buffer(event.Free, i-live, event.DRAM, 0, 0, nil))
 			}
 		}
-		s.close()
-		info, err := os.Stat(s.path)
+		s.Close()
+		info, err := os.Stat(s.Path)
 		qt.Assert(b, qt.IsNil(err))
 		b.ReportMetric(float64(info.Size())/1e6, "MB")
 	}

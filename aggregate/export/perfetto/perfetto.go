@@ -3,7 +3,7 @@
 // call stack at the peaks, the marks and the end.
 //
 // It writes as events come, and keeps in memory what is live and every call stack once. An event takes
-// some 60 bytes.
+// some 60 bytes. Packets are not in order of time, which viewers do not need.
 package perfetto
 
 import (
@@ -58,10 +58,13 @@ type objectKey struct {
 	id  uint64
 }
 
-// A buffer is live.
+// A buffer is live. Its slice is written when it ends, because its owner may be found late.
 type buffer struct {
 	slice
-	region event.Region
+	region                                   event.Region
+	timeNs, id, address, bytes, bytesPerBank uint64
+	stack                                    *event.Stack
+	owner                                    memory.Owner
 }
 
 // A program has slices for its circular buffers and kernels: several if it got more of them later.
@@ -108,11 +111,14 @@ func (w *Writer) Event(e *event.Event, s *aggregate.State) {
 		key := objectKey{e.PID, e.BufferID}
 		if one, ok := w.buffers[key]; ok {
 			delete(w.buffers, key)
+			w.writeBuffer(&one)
 			w.end(one.slice, e.TimeNs)
 			for _, id := range e.Devices {
 				w.countRegion(e.TimeNs, id, one.region)
 			}
 		}
+	case event.Owner:
+		w.own(e.PID, e.BufferID, memory.Owner{Path: e.Cause, Tensor: e.Message})
 	case event.CBAlloc, event.KernelLoad:
 		w.compile(e)
 	case event.CBFree, event.KernelUnload:
@@ -135,6 +141,11 @@ func (w *Writer) Close() error {
 		for _, p := range w.compiled {
 			w.writeProgram(p)
 		}
+		for _, b := range slices.SortedFunc(maps.Values(w.buffers), func(a, b buffer) int {
+			return cmp.Or(cmp.Compare(a.timeNs, b.timeNs), cmp.Compare(a.track, b.track))
+		}) {
+			w.writeBuffer(&b)
+		}
 		for _, c := range w.chips {
 			for _, l := range c.counters {
 				if l != nil {
@@ -154,6 +165,7 @@ func (w *Writer) addExisting() {
 			Kind: event.Alloc, TimeNs: b.SinceNs, PID: b.PID, Comm: b.Comm, Devices: b.Devices, Region: b.Region, BufferID: b.BufferID,
 			Address: b.Address, SizeBytes: b.SizeBytes, BytesPerBank: b.BytesPerBank, Banks: b.Banks, Stack: b.Stack,
 		})
+		w.own(b.PID, b.BufferID, b.Owner)
 	}
 	snap := w.state.Snapshot()
 	for i := range snap.Processes {
@@ -168,21 +180,36 @@ func (w *Writer) addExisting() {
 	}
 }
 
-// alloc begins the slice of a buffer.
+// alloc begins the life of a buffer.
 func (w *Writer) alloc(e *event.Event) {
 	key := objectKey{e.PID, e.BufferID}
 	if old, ok := w.buffers[key]; ok { // its free was lost
+		w.writeBuffer(&old)
 		w.end(old.slice, e.TimeNs)
 		for id := range w.chips {
 			w.countChip(e.TimeNs, id)
 		}
 	}
-	one := w.lane(e, e.Region.String())
-	w.buffers[key] = buffer{one, e.Region}
-	bytes := e.BytesPerBank * uint64(e.Banks) * uint64(len(e.Devices))
-	w.beginSlice(one, e.TimeNs, e.Stack, "buffer", bytes,
-		annotation{"bytes", bytes, false}, annotation{"buffer", e.BufferID, false}, annotation{"address", e.Address, true},
-		annotation{"bytes per bank", e.BytesPerBank, false})
+	w.buffers[key] = buffer{
+		slice: w.lane(e, e.Region.String()), region: e.Region, timeNs: e.TimeNs, id: e.BufferID, address: e.Address,
+		bytes: e.BytesPerBank * uint64(e.Banks) * uint64(len(e.Devices)), bytesPerBank: e.BytesPerBank, stack: e.Stack,
+	}
+}
+
+// own notes who holds a buffer. That nobody holds it any more is no news about its life.
+func (w *Writer) own(pid int, id uint64, owner memory.Owner) {
+	key := objectKey{pid, id}
+	if b, live := w.buffers[key]; live && owner.Path != "" {
+		b.owner = owner
+		w.buffers[key] = b
+	}
+}
+
+// writeBuffer writes the beginning of a buffer's slice.
+func (w *Writer) writeBuffer(b *buffer) {
+	w.beginSlice(b.slice, b.timeNs, b.stack, "buffer", b.bytes,
+		annotation{name: "bytes", value: b.bytes}, annotation{name: "buffer", value: b.id}, annotation{name: "address", value: b.address, hex: true},
+		annotation{name: "bytes per bank", value: b.bytesPerBank}, annotation{name: "held by", text: b.owner.Path}, annotation{name: "tensor", text: b.owner.Tensor})
 }
 
 // compile notes the circular buffers or kernels of a program: its slice is written when all are
@@ -213,7 +240,7 @@ func (w *Writer) writeProgram(p *program) {
 	}
 	delete(w.compiled, p.pid)
 	b := &p.begun
-	w.beginSlice(b.slice, b.timeNs, b.stack, "program", b.bytes, annotation{"bytes", b.bytes, false}, annotation{"program", p.id, false})
+	w.beginSlice(b.slice, b.timeNs, b.stack, "program", b.bytes, annotation{name: "bytes", value: b.bytes}, annotation{name: "program", value: p.id})
 	p.slices, p.bytes = append(p.slices, b.slice), p.bytes+b.bytes
 }
 

@@ -34,6 +34,8 @@ type slice struct {
 	End                            uint64 // 0: none
 	Weight                         float64
 	Stack                          []string
+	Owner                          string `json:"held by"`
+	Tensor                         string
 }
 
 type profile struct {
@@ -181,6 +183,8 @@ func TestATraceHasAllThatHappened(t *testing.T) {
 		circular(event.CBAlloc, 8, 0xa000),
 		buffer(event.Free, 1, event.DRAM, 4096, nil),
 		{Kind: event.Mark, Cause: "warm\x1b"},
+		{Kind: event.Owner, PID: 4242, BufferID: 2, Cause: "model.wq\x1b", Message: "bf16[32,32] TILE"},
+		{Kind: event.Owner, PID: 4242, BufferID: 2}, // not found again
 		buffer(event.Alloc, 3, event.DRAM, 2048, nil, 0, 1),
 		buffer(event.Alloc, 3, event.DRAM, 2048, stack, 0, 1), // a free was lost
 		{Kind: event.AllocFailed, PID: 4242, Devices: []int{0}, Region: event.L1, SizeBytes: 1 << 30, Message: "Out of Memory\nbacktrace:", Stack: stack},
@@ -216,7 +220,7 @@ func TestATraceHasAllThatHappened(t *testing.T) {
 	wanted[s.state.Now()] = live(s.state)
 	read := s.read()
 	// the buffer whose free was lost ended when its id came again
-	s.ended = append(s.ended, slice{Time: 13 * pagetest.Second, Buffer: 3, Weight: 2 * 12 * 2048, End: 14 * pagetest.Second})
+	s.ended = append(s.ended, slice{Time: 15 * pagetest.Second, Buffer: 3, Weight: 2 * 12 * 2048, End: 16 * pagetest.Second})
 	s.check(read)
 	got := make(map[uint64]map[string]uint64)
 	for _, p := range read.Profiles {
@@ -235,14 +239,15 @@ func TestATraceHasAllThatHappened(t *testing.T) {
 	}
 	name := "model.py:31 Attention.forward · ttnn.add"
 	qt.Check(t, qt.DeepEquals(programs, []slice{
-		{Track: "4242/programs chips 0-1", Name: name, Program: 7, Time: 5 * pagetest.Second, End: 18 * pagetest.Second, Weight: 2 * 64 * 2000},
-		{Track: "4242/programs chips 0-1", Name: name, Program: 8, Time: 10 * pagetest.Second, End: 20 * pagetest.Second, Weight: 2 * 64 * 1000},
+		{Track: "4242/programs chips 0-1", Name: name, Program: 7, Time: 5 * pagetest.Second, End: 20 * pagetest.Second, Weight: 2 * 64 * 2000},
+		{Track: "4242/programs chips 0-1", Name: name, Program: 8, Time: 10 * pagetest.Second, End: 22 * pagetest.Second, Weight: 2 * 64 * 1000},
 	}))
 	one := read.Slices[0]
 	qt.Check(t, qt.Equals(one.Track+" "+one.Name, "4242/DRAM chips 0-1 "+name))
 	qt.Check(t, qt.Equals(one.Address, 1<<12))
 	qt.Check(t, qt.DeepEquals(one.Stack[:2], []string{"<module> (run.py:7)", "Attention.forward (model.py:31)"}))
 	qt.Check(t, qt.Equals(read.Slices[1].Stack[0], event.Printable("</script>\x1b[2J\xff (a\nb)")))
+	qt.Check(t, qt.Equals(read.Slices[1].Owner+" "+read.Slices[1].Tensor, event.Printable("model.wq\x1b")+" bf16[32,32] TILE"))
 	var instants []string
 	for _, one := range read.Instants {
 		instants = append(instants, one.Track+": "+one.Name)

@@ -188,6 +188,8 @@ type annotation struct {
 	name  string
 	value uint64
 	hex   bool
+	// text is the value in place of a number.
+	text string
 }
 
 // trackEvent writes an event of a track.
@@ -210,11 +212,17 @@ func (w *Writer) beginSlice(s slice, ns uint64, stack *event.Stack, other string
 		m.uint(10, w.interned.name(stack, other))
 		w.weigh(m, stack, bytes)
 		for _, a := range list {
+			if a == (annotation{name: a.name}) {
+				continue // not known
+			}
 			one := w.scratch[3][:0]
 			one.uint(1, w.interned.bytes(annotationNames, a.name))
-			if a.hex {
+			switch {
+			case a.text != "":
+				one.text(6, event.Printable(a.text))
+			case a.hex:
 				one.uint(7, a.value)
-			} else {
+			default:
 				one.uint(3, a.value)
 			}
 			m.message(4, one)

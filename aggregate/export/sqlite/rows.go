@@ -21,7 +21,7 @@ func (w *Writer) add(e *event.Event) {
 			Command: e.Command, Library: e.Library, Release: e.Release, UID: e.UID,
 			Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID, AttachedLate: e.AttachedLate,
 		})
-	case event.ProcessExit, event.Free, event.CBFree, event.KernelUnload, event.DeviceClose, event.Reread, event.Lost, event.Mark:
+	case event.ProcessExit, event.Free, event.CBFree, event.KernelUnload, event.DeviceClose, event.Reread, event.Lost, event.Mark, event.Owner:
 		p = w.running[e.PID] // none begins by its end
 	default:
 		p = w.process(e.PID, e.Comm, e.TimeNs)
@@ -37,6 +37,13 @@ func (w *Writer) add(e *event.Event) {
 		if p != nil && p.buffers[e.BufferID] != 0 {
 			buffer = p.buffers[e.BufferID]
 			w.end(p, e.BufferID, w.events, e.TimeNs, e.Reason.String())
+		}
+	case event.Owner:
+		if p != nil && p.buffers[e.BufferID] != 0 {
+			buffer = p.buffers[e.BufferID]
+			if e.Cause != "" { // else nobody holds it any more
+				w.exec(`UPDATE buffers SET owner = ?, tensor = ? WHERE buffer = ?`, text(e.Cause), text(e.Message), buffer)
+			}
 		}
 	case event.ProcessExit:
 		if p != nil {
@@ -82,10 +89,11 @@ func (w *Writer) alloc(p *process, b *memory.Buffer, event any) int64 {
 	}
 	w.buffers++
 	p.buffers[b.BufferID] = w.buffers
-	w.exec(`INSERT INTO buffers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL)`,
+	w.exec(`INSERT INTO buffers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL, ?, ?)`,
 		w.buffers, p.id, int64(b.BufferID), w.set(b.Devices), b.Region.String(), b.Layout.String(), int64(b.Address),
 		int64(b.SizeBytes), int64(b.PageSizeBytes), int64(b.BytesPerBank), b.Banks, int64(b.BytesPerBank*uint64(b.Banks)),
-		coresText(b.Cores), b.BeforeAttach, w.stack(b.Stack), event, w.time(b.SinceNs))
+		coresText(b.Cores), b.BeforeAttach, w.stack(b.Stack), event, w.time(b.SinceNs),
+		text(b.Path), text(b.Tensor))
 	return w.buffers
 }
 

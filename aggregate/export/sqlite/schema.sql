@@ -94,7 +94,9 @@ CREATE TABLE buffers (
   birth_ns INTEGER NOT NULL,
   death_event INTEGER REFERENCES events, -- NULL with a death: the event was lost
   death_ns INTEGER, -- NULL: live at the end
-  death_reason TEXT -- explicit, device_close, process_exit, lost
+  death_reason TEXT, -- explicit, device_close, process_exit, lost
+  owner TEXT, -- who held it last, as in `ttmem dump`: model.layers[0].wq
+  tensor TEXT -- what it is there: bf16[1,32,32,64] TILE
 );
 
 -- Circular buffers, dataflow buffers and scratchpads, for each chip.

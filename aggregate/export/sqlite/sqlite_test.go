@@ -12,56 +12,27 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/aggregate"
 	"ttmem/e2e/golden"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
 
-// A database that is written, with the State of its events.
-type database struct {
-	t     testing.TB
-	path  string
-	w     *Writer
-	out   *os.File
-	state *aggregate.State
-	now   uint64
-	apply func(*event.Event)
-}
+// A database that is written.
+type database struct{ *pagetest.Export[*Writer] }
 
 func create(t testing.TB) *database {
 	t.Helper()
-	d := &database{t: t, path: filepath.Join(t.TempDir(), "model.db"), state: aggregate.New(), now: 1000 * pagetest.Second}
-	var err error
-	d.out, err = os.Create(d.path)
-	qt.Assert(t, qt.IsNil(err))
-	d.w, err = New(d.out, func(ns uint64) int64 { return 1_700_000_000e9 + int64(ns) })
-	qt.Assert(t, qt.IsNil(err))
-	d.apply = d.state.Completed(func(e *event.Event) { d.w.Event(e, d.state) })
-	return d
-}
-
-// event adds an event, a millisecond after the one before.
-func (d *database) event(e event.Event) {
-	d.now += 1e6
-	e.TimeNs = d.now
-	d.apply(&e)
-}
-
-func (d *database) close() {
-	d.t.Helper()
-	qt.Assert(d.t, qt.IsNil(d.w.Close()))
-	qt.Assert(d.t, qt.IsNil(d.out.Close()))
+	return &database{pagetest.NewExport(t, "model.db", New)}
 }
 
 // ask gives what Debian's sqlite3 prints.
 func (d *database) ask(args ...string) string {
-	d.t.Helper()
-	cmd := exec.Command("sqlite3", append([]string{"-bail", "-safe", d.path}, args...)...)
+	d.T.Helper()
+	cmd := exec.Command("sqlite3", append([]string{"-bail", "-safe", d.Path}, args...)...)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
-	qt.Assert(d.t, qt.IsNil(err), qt.Commentf("%s", &errs))
+	qt.Assert(d.T, qt.IsNil(err), qt.Commentf("%s", &errs))
 	return string(out)
 }
 
@@ -69,44 +40,48 @@ func (d *database) ask(args ...string) string {
 func (d *database) everything() {
 	capacities := pagetest.Capacities
 	matmul, add := pagetest.Stack("matmul", "forward", 12), pagetest.Stack("add", "forward", 13)
-	d.event(event.Event{
+	d.Event(event.Event{
 		Kind: event.ProcessStart, PID: 4242, Comm: "python3", Command: "python3 model.py", UID: 1000,
 		Library: "/lib/libtt_metal.so", Release: "0.81.1", Container: "c0ffee", Pod: "ab-cd", ContainerPID: 7,
 	})
-	d.event(event.Event{Kind: event.DeviceOpen, PID: 4242, Allocator: 1, Devices: []int{0, 1}, Board: "n300", Arch: "wormhole_b0", Mesh: true, Capacities: capacities})
-	d.event(pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x1000, 4096, matmul, 0, 1))
-	d.event(pagetest.Buffer(event.Alloc, 2, event.L1, 0x9000, 512, add, 1))
+	d.Event(event.Event{Kind: event.DeviceOpen, PID: 4242, Allocator: 1, Devices: []int{0, 1}, Board: "n300", Arch: "wormhole_b0", Mesh: true, Capacities: capacities})
+	d.Event(pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x1000, 4096, matmul, 0, 1))
+	d.Event(pagetest.Buffer(event.Alloc, 2, event.L1, 0x9000, 512, add, 1))
 	single := pagetest.Buffer(event.Alloc, 3, event.L1, 0xa000, 256, add, 1)
 	single.PerCore, single.Cores, single.Banks = true, []event.CoreRange{{X0: 1, Y0: 1, X1: 2, Y1: 2}}, 4
-	d.event(single)
+	d.Event(single)
 	early := pagetest.Buffer(event.Alloc, 4, event.DRAM, 0x3000, 4096, nil, 0, 1)
 	early.BeforeAttach = true
-	d.event(early)
-	d.event(event.Event{Kind: event.Mark, Cause: "warm", UID: 1000})
+	d.Event(early)
+	for _, path := range []string{"first", "model.layers[0].wq\x1b[2J", ""} { // the last one was not found again
+		d.Event(event.Event{Kind: event.Owner, PID: 4242, BufferID: 4, Cause: path, Message: "bf16[32,64] TILE"})
+	}
+	d.Event(event.Event{Kind: event.Owner, PID: 4242, BufferID: 99, Cause: "freed"})
+	d.Event(event.Event{Kind: event.Mark, Cause: "warm", UID: 1000})
 	for range 2 { // the second time it is the same place
-		d.event(event.Event{Kind: event.CBAlloc, PID: 4242, ProgramID: 9, Devices: []int{0, 1}, Address: 0x8100, SizeBytes: 2048,
+		d.Event(event.Event{Kind: event.CBAlloc, PID: 4242, ProgramID: 9, Devices: []int{0, 1}, Address: 0x8100, SizeBytes: 2048,
 			Cores: []event.CoreRange{{X1: 7, Y1: 6}}, StaticKind: event.CircularBuffer, Stack: matmul})
 	}
-	d.event(event.Event{Kind: event.CBAlloc, PID: 4242, ProgramID: 9, Devices: []int{0, 1}, Address: 0x9100, SizeBytes: 512,
+	d.Event(event.Event{Kind: event.CBAlloc, PID: 4242, ProgramID: 9, Devices: []int{0, 1}, Address: 0x9100, SizeBytes: 512,
 		Cores: []event.CoreRange{{X1: 1, Y1: 0}}, StaticKind: event.Scratchpad, Stack: matmul})
-	d.event(event.Event{Kind: event.KernelLoad, PID: 4242, ProgramID: 9, Devices: []int{0, 1}, SizeBytes: 9000, BytesPerBank: 3000, Stack: matmul})
+	d.Event(event.Event{Kind: event.KernelLoad, PID: 4242, ProgramID: 9, Devices: []int{0, 1}, SizeBytes: 9000, BytesPerBank: 3000, Stack: matmul})
 	for range 3 {
-		d.event(event.Event{Kind: event.ProgramRun, PID: 4242, TID: 4243, ProgramID: 9, Devices: []int{0, 1}, Stack: matmul})
+		d.Event(event.Event{Kind: event.ProgramRun, PID: 4242, TID: 4243, ProgramID: 9, Devices: []int{0, 1}, Stack: matmul})
 	}
 	failed := pagetest.Buffer(event.AllocFailed, 0, event.DRAM, 0, 1<<20, add, 0, 1)
 	failed.Reason, failed.Message = event.ReasonOutOfMemory, "Out of Memory:\nnot enough"
-	d.event(failed)
-	d.event(pagetest.Buffer(event.Free, 1, event.DRAM, 0, 0, nil))
-	d.event(pagetest.Buffer(event.Free, 1, event.DRAM, 0, 0, nil))                    // a double free
-	d.event(pagetest.Buffer(event.Alloc, 2, event.L1, 0xb000, 512, add, 1))           // the end of the one before was lost
-	d.event(event.Event{Kind: event.Lost, PID: 4242, Count: 3, Cause: "ring buffer"}) // as reported here
-	d.event(event.Event{Kind: event.Lost, Count: 1, Cause: "unknown"})
+	d.Event(failed)
+	d.Event(pagetest.Buffer(event.Free, 1, event.DRAM, 0, 0, nil))
+	d.Event(pagetest.Buffer(event.Free, 1, event.DRAM, 0, 0, nil))                    // a double free
+	d.Event(pagetest.Buffer(event.Alloc, 2, event.L1, 0xb000, 512, add, 1))           // the end of the one before was lost
+	d.Event(event.Event{Kind: event.Lost, PID: 4242, Count: 3, Cause: "ring buffer"}) // as reported here
+	d.Event(event.Event{Kind: event.Lost, Count: 1, Cause: "unknown"})
 	// dataflow buffers end, with the scratchpads
-	d.event(event.Event{Kind: event.CBFree, PID: 4242, ProgramID: 9, Devices: []int{1}, StaticKind: event.DataflowBuffer})
-	d.event(event.Event{Kind: event.DeviceClose, PID: 4242, Allocator: 1, Devices: []int{0, 1}})
-	d.event(event.Event{Kind: event.ProcessExit, PID: 4242, ExitStatus: 3})
-	d.event(event.Event{Kind: event.ProcessStart, PID: 4242, Comm: "again"})
-	d.event(pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x1000, 4096, add, 0))
+	d.Event(event.Event{Kind: event.CBFree, PID: 4242, ProgramID: 9, Devices: []int{1}, StaticKind: event.DataflowBuffer})
+	d.Event(event.Event{Kind: event.DeviceClose, PID: 4242, Allocator: 1, Devices: []int{0, 1}})
+	d.Event(event.Event{Kind: event.ProcessExit, PID: 4242, ExitStatus: 3})
+	d.Event(event.Event{Kind: event.ProcessStart, PID: 4242, Comm: "again"})
+	d.Event(pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x1000, 4096, add, 0))
 }
 
 // tables are all tables, in the order of the schema.
@@ -117,7 +92,7 @@ func (d *database) tables() []string {
 func TestTablesHaveAllEvents(t *testing.T) {
 	d := create(t)
 	d.everything()
-	d.close()
+	d.Close()
 	var text strings.Builder
 	for _, table := range d.tables() {
 		fmt.Fprintf(&text, "%s\n%s\n", table, d.ask("-header", "-nullvalue", "NULL", "SELECT * FROM "+table))
@@ -130,13 +105,13 @@ func TestTablesHaveAllEvents(t *testing.T) {
 func TestARecordingThatContinuesAnother(t *testing.T) {
 	before := create(t)
 	before.everything()
-	before.event(event.Event{Kind: event.CBAlloc, PID: 4242, ProgramID: 5, Devices: []int{0}, Address: 0x8100, SizeBytes: 64,
+	before.Event(event.Event{Kind: event.CBAlloc, PID: 4242, ProgramID: 5, Devices: []int{0}, Address: 0x8100, SizeBytes: 64,
 		Cores: []event.CoreRange{{}}, StaticKind: event.DataflowBuffer})
 	d := create(t)
-	d.apply(before.state.Checkpoint())
-	d.now = before.now
-	d.event(event.Event{Kind: event.CBFree, PID: 4242, ProgramID: 5})
-	d.close()
+	d.Apply(before.State.Checkpoint())
+	d.Now = before.Now
+	d.Event(event.Event{Kind: event.CBFree, PID: 4242, ProgramID: 5})
+	d.Close()
 	qt.Check(t, qt.Equals(d.ask("SELECT pid, name, buffer_id, birth_ns, birth_event, death_ns FROM buffers JOIN processes USING (process)"),
 		"4242|again|1|-1000000||\n"))
 	qt.Check(t, qt.Equals(d.ask("SELECT chip, kind, birth_ns, death_ns FROM circular_buffers"), "0|dataflow_buffer|0|1000000\n"))
@@ -144,7 +119,7 @@ func TestARecordingThatContinuesAnother(t *testing.T) {
 
 func TestNoEvents(t *testing.T) {
 	d := create(t)
-	d.close()
+	d.Close()
 	qt.Check(t, qt.Equals(d.ask("SELECT count(*) FROM events"), "0\n"))
 }
 
@@ -154,19 +129,19 @@ const hostile = "'); DROP TABLE buffers;--\"\x1b]0;owned\x07\x00\xff\u202e日本
 func TestHostileNamesAreValues(t *testing.T) {
 	d := create(t)
 	stack := event.StackOf([]event.Frame{{Kind: event.Python, Name: hostile, File: "/" + hostile, Line: 1, Module: hostile}})
-	d.event(event.Event{
+	d.Event(event.Event{
 		Kind: event.ProcessStart, PID: 1, Comm: hostile, Command: hostile, Library: hostile, Release: hostile, Container: hostile, Pod: hostile,
 	})
-	d.event(event.Event{Kind: event.DeviceOpen, PID: 1, Devices: []int{0}, Board: hostile, Arch: hostile})
+	d.Event(event.Event{Kind: event.DeviceOpen, PID: 1, Devices: []int{0}, Board: hostile, Arch: hostile})
 	for _, e := range []event.Event{
 		{Kind: event.Alloc, BufferID: 1 << 63, Address: 1<<64 - 1, SizeBytes: 1<<64 - 1, BytesPerBank: 1 << 62, Banks: 1<<32 - 1, Devices: []int{0}},
 		{Kind: event.AllocFailed, Message: hostile, Region: event.L1, Reason: event.ReasonOutOfMemory},
 		{Kind: event.Mark, Cause: hostile}, {Kind: event.Lost, Cause: hostile, Count: 1 << 63},
 	} {
 		e.PID, e.Stack, e.Comm = 1, stack, hostile
-		d.event(e)
+		d.Event(e)
 	}
-	d.close()
+	d.Close()
 	for _, column := range []string{
 		"name, command, library, release, container, pod FROM processes", "board, arch FROM chips", "message FROM failures", "name FROM marks",
 		"cause FROM losses", "function, file, module FROM frames", "name, component FROM stacks",
@@ -187,7 +162,7 @@ func TestRowsAgreeWithTheState(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		sets := [][]int{{0}, {1}, {0, 1}}
 		open := func(pid int) {
-			d.event(event.Event{Kind: event.DeviceOpen, PID: pid, Allocator: 1, Devices: []int{0, 1}, Capacities: pagetest.Capacities})
+			d.Event(event.Event{Kind: event.DeviceOpen, PID: pid, Allocator: 1, Devices: []int{0, 1}, Capacities: pagetest.Capacities})
 		}
 		open(1)
 		open(2)
@@ -195,10 +170,10 @@ func TestRowsAgreeWithTheState(t *testing.T) {
 			pid, id := 1+random.IntN(2), uint64(random.IntN(40))
 			switch random.IntN(200) {
 			case 0:
-				d.event(event.Event{Kind: event.DeviceClose, PID: pid, Allocator: 1, Devices: []int{0, 1}})
+				d.Event(event.Event{Kind: event.DeviceClose, PID: pid, Allocator: 1, Devices: []int{0, 1}})
 				open(pid)
 			case 1:
-				d.event(event.Event{Kind: event.ProcessExit, PID: pid, ExitStatus: event.UnknownStatus})
+				d.Event(event.Event{Kind: event.ProcessExit, PID: pid, ExitStatus: event.UnknownStatus})
 				open(pid)
 			default:
 				kind := event.Alloc
@@ -207,12 +182,12 @@ func TestRowsAgreeWithTheState(t *testing.T) {
 				}
 				e := pagetest.Buffer(kind, id, event.DRAM, id*4096, 64*uint64(1+random.IntN(64)), nil, sets[random.IntN(3)]...)
 				e.PID = pid
-				d.event(e)
+				d.Event(e)
 			}
 		}
-		d.close()
+		d.Close()
 		var live strings.Builder
-		for _, b := range d.state.Buffers() {
+		for _, b := range d.State.Buffers() {
 			fmt.Fprintf(&live, "%d|%d|%d|%d\n", b.PID, b.BufferID, b.SinceNs-1000*pagetest.Second-1e6, b.BytesPerBank*uint64(b.Banks))
 		}
 		qt.Check(t, qt.Equals(d.ask(`SELECT pid, buffer_id, birth_ns, allocated_bytes FROM buffers JOIN processes USING (process)
@@ -236,8 +211,8 @@ func TestAFullDisk(t *testing.T) {
 	left, err := os.ReadDir(temporary) // also if this process is killed
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.HasLen(left, 0))
-	qt.Assert(t, qt.IsNil(d.out.Close()))
-	qt.Check(t, qt.ErrorIs(d.w.Close(), os.ErrClosed))
+	qt.Assert(t, qt.IsNil(d.Out.Close()))
+	qt.Check(t, qt.ErrorIs(d.Writer.Close(), os.ErrClosed))
 	t.Setenv("TMPDIR", filepath.Join(temporary, "missing"))
 	_, err = New(nil, nil)
 	qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
@@ -251,17 +226,17 @@ func BenchmarkMillion(b *testing.B) {
 	}
 	for b.Loop() {
 		d := create(b)
-		d.event(event.Event{Kind: event.ProcessStart, PID: 4242, Comm: "python3"})
+		d.Event(event.Event{Kind: event.ProcessStart, PID: 4242, Comm: "python3"})
 		const live, loops = 5000, 335_000
 		for i := range uint64(loops) {
-			d.event(pagetest.Buffer(event.Alloc, i, event.DRAM, i%live*4096, 4096, stacks[i%500], 0, 1))
-			d.event(event.Event{Kind: event.ProgramRun, PID: 4242, ProgramID: i % 200, Devices: []int{0, 1}, Stack: stacks[i%500]})
+			d.Event(pagetest.Buffer(event.Alloc, i, event.DRAM, i%live*4096, 4096, stacks[i%500], 0, 1))
+			d.Event(event.Event{Kind: event.ProgramRun, PID: 4242, ProgramID: i % 200, Devices: []int{0, 1}, Stack: stacks[i%500]})
 			if i >= live {
-				d.event(pagetest.Buffer(event.Free, i-live, event.DRAM, 0, 0, nil))
+				d.Event(pagetest.Buffer(event.Free, i-live, event.DRAM, 0, 0, nil))
 			}
 		}
-		d.close()
-		info, err := os.Stat(d.path)
+		d.Close()
+		info, err := os.Stat(d.Path)
 		qt.Assert(b, qt.IsNil(err))
 		b.ReportMetric(float64(info.Size())/1e6, "MB")
 		qt.Assert(b, qt.Equals(d.ask("PRAGMA quick_check; SELECT count(*) FROM events"), "ok\n1000001\n"))

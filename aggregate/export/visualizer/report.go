@@ -59,6 +59,7 @@ type Report struct {
 	releases  []string
 	sources   map[string]source
 	read      int
+	tensors   tensors
 }
 
 // report is what a report has of an operation.
@@ -105,6 +106,7 @@ func (r *Report) Event(e *event.Event, s *aggregate.State) {
 			op.freed = append(op.freed, bufferNode("buffer_deallocate", e))
 		}
 	}
+	r.followTensors(e, s)
 	if op := r.ops.of(e); op != nil && r.has(op) {
 		r.add(op, e)
 	}
@@ -131,6 +133,7 @@ func (r *Report) add(op *operation, e *event.Event) {
 	switch e.Kind {
 	case event.Alloc:
 		op.nodes = append(op.nodes, bufferNode("buffer_allocate", e))
+		r.tensors.born(op, e)
 	case event.AllocFailed:
 		op.errors = append(op.errors, failure{cmp.Or(e.Reason.String(), "allocation_failed"), lines(e.Message), r.timestamp(e.TimeNs)})
 	default:
@@ -228,6 +231,7 @@ func (r *Report) Sources() (count int) {
 func (r *Report) Close() error {
 	r.ops.endAll()
 	if r.state != nil {
+		r.writeTensors()
 		r.writeDevices()
 		r.writeMetadata()
 	}

@@ -77,6 +77,37 @@ func opened(chips ...int) event.Event {
 	return event.Event{Kind: event.DeviceOpen, PID: 1, Devices: chips, Allocator: 1, Capacities: capacities}
 }
 
+// TestTensorsAreThoseOfKnownOwners: with shape and type, and the operation that allocated them.
+func TestTensorsAreThoseOfKnownOwners(t *testing.T) {
+	stack := pagetest.Stack("empty", "load", 3)
+	alloc := func(id uint64, stack *event.Stack, chips ...int) event.Event {
+		e := pagetest.Buffer(event.Alloc, id, event.DRAM, id<<12, 64, stack, chips...)
+		e.PID = 1
+		return e
+	}
+	owner := func(id uint64, path, tensor string) event.Event {
+		return event.Event{Kind: event.Owner, PID: 1, BufferID: id, Cause: path, Message: tensor}
+	}
+	before := alloc(3, nil, 0)
+	before.BeforeAttach = true
+	db := reportOf(t, Options{}, opened(0, 1), before, alloc(1, stack, 0, 1), alloc(2, stack, 0), alloc(4, stack, 1),
+		owner(3, "model.wq", "bf16[1,32,32,64] TILE"), owner(1, "x", ""), owner(1, "kv[0]\x1b", "bfp8[8] TILE"), owner(1, "", ""),
+		owner(2, "y", "</script>\x1b"), event.Event{Kind: event.Free, PID: 1, BufferID: 2}, owner(2, "late", "late"))
+	qt.Check(t, qt.DeepEquals(rowsOf(t, db, "SELECT * FROM tensors"), []string{
+		"1|</script>" + event.Printable("\x1b") + "|||<nil>|0|8192|0|0|StorageType.DEVICE",
+		"2|Shape([8])|DataType.BFLOAT8_B|Layout.TILE|<nil>|0|4096|0|0|StorageType.DEVICE",
+		"3|Shape([1, 32, 32, 64])|DataType.BFLOAT16|Layout.TILE|<nil>|0|12288|0|0|StorageType.DEVICE",
+	}))
+	qt.Check(t, qt.DeepEquals(rowsOf(t, db, "SELECT * FROM device_tensors"), []string{"1|0|8192|0", "2|0|4096|0", "2|1|4096|0", "3|0|12288|0"}))
+	qt.Check(t, qt.DeepEquals(rowsOf(t, db, "SELECT * FROM output_tensors"), []string{"2|0|1|0", "1|0|2|0"}))
+	qt.Check(t, qt.DeepEquals(rowsOf(t, db, "SELECT value FROM operation_arguments WHERE name = 'held by' ORDER BY operation_id"), []string{
+		event.Printable("kv[0]\x1b bfp8[8] TILE"), event.Printable("y </script>\x1b"),
+	}))
+	qt.Check(t, qt.DeepEquals(rowsOf(t, db, "SELECT * FROM tensor_lifetime"), []string{
+		"1|2|<nil>|<nil>|/srv/model.py|3|<nil>|<nil>|0", "2|1|<nil>|<nil>|/srv/model.py|3|<nil>|<nil>|0",
+	}))
+}
+
 func TestChunksAreOnKnownCores(t *testing.T) {
 	l1 := func(id uint64, banks uint32, size uint64) event.Event {
 		return event.Event{

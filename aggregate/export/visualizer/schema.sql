@@ -1,4 +1,4 @@
--- The tables of schema 3.5. Those of tensors stay empty: the pages need them.
+-- The tables of schema 3.5. Those of inputs and comparisons stay empty: the pages need them.
 CREATE TABLE report_metadata (key text UNIQUE, value text);
 CREATE TABLE devices (
 	device_id int, num_y_cores int, num_x_cores int, num_y_compute_cores int, num_x_compute_cores int,

@@ -1,13 +1,16 @@
 package output
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/host"
 	"ttmem/tracer/place"
 )
@@ -78,6 +81,21 @@ func Create(flag, path string) (*File, error) {
 		}
 	}
 	return f, nil
+}
+
+// Until returns a Writer to the file that fails once the context is done, so that no half file stays.
+func (f *File) Until(ctx context.Context) io.Writer { return &untilDone{ctx, f.W} }
+
+type untilDone struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (u *untilDone) Write(b []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return 0, term.ErrInterrupted
+	}
+	return u.w.Write(b)
 }
 
 // Finish gives the file its name, unless writing it ended with the error err.

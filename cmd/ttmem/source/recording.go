@@ -28,6 +28,8 @@ type Recording struct {
 	KeepSites bool
 	// Quiet suppresses progress.
 	Quiet bool
+	// Ctx ends reading as Ctrl-C does; nil for none.
+	Ctx context.Context
 	// Reached is the event with the number at which StateAt arrived; nil if it searched a time.
 	// BeforeNs is the time of the event before the latest one; 0 if not known.
 	Reached  *event.Event
@@ -174,7 +176,7 @@ func (r *Recording) End() (*aggregate.State, *Summary, error) {
 	}
 	state := r.newState()
 	n := 0
-	o := Options{File: r.Path, PIDs: r.PIDs, StateOnly: !r.Whole, Quiet: r.Quiet, lines: &r.lines}
+	o := Options{File: r.Path, PIDs: r.PIDs, StateOnly: !r.Whole, Quiet: r.Quiet, Ctx: r.Ctx, lines: &r.lines}
 	summary, err := o.Watch(func(e *event.Event) { n++; state.Apply(e) })
 	switch {
 	case err != nil:
@@ -269,7 +271,7 @@ func (s *stop) checkpointBefore() uint64 {
 // ones. If jump is true, it ends where another checkpoint is nearer to the next stop. It returns the
 // remaining stops.
 func (r *Recording) replay(stops []stop, jump bool, reached func(s *aggregate.State, of Regions)) (left []stop, err error) {
-	interrupted, uncatch := (&Options{}).until(unix.SIGINT, unix.SIGTERM)
+	interrupted, uncatch := (&Options{Ctx: r.Ctx}).until(unix.SIGINT, unix.SIGTERM)
 	defer uncatch()
 	ctx, cancel := context.WithCancel(interrupted)
 	defer cancel()

@@ -84,9 +84,9 @@ function newAddressMap(recording, { canvas, tip, about }) {
     const r = canvas.getBoundingClientRect(), i = blockAt(e.clientX - r.left, e.clientY - r.top);
     if (i !== hovered) { hovered = i; draw(); }
     if (i < 0) { tip.hidden = true; return; }
-    const s = sites[site[i]];
+    const s = sites[site[i]], holder = recording.owners[recording.owner[i]];
     flameLayout.showTip(tip, [s.name, s.callers && "← " + s.callers, `${hex(address[i])} to ${hex(address[i] + perBank[i])}, ${formatBytes(perBank[i])} in each of ${recording.banks[i]} ${isStatic(i) ? "cores" : "banks"}`,
-      `${isStatic(i) ? "program" : "buffer"} ${recording.id[i]} of ${recording.model.processName(s.pid)}, since +${time[born[i]].toFixed(6)} s`], e.clientX, e.clientY);
+      `${isStatic(i) ? "program" : "buffer"} ${recording.id[i]} of ${recording.model.processName(s.pid)}, since +${time[born[i]].toFixed(6)} s`, holder.path && `held by ${holder.path}${holder.tensor ? " · " + holder.tensor : ""}`], e.clientX, e.clientY);
   });
   canvas.addEventListener("mouseleave", () => { hovered = -1; tip.hidden = true; if (shown) draw(); });
   new ResizeObserver(() => { if (shown && canvas.parentElement.clientWidth !== width && canvas.parentElement.clientWidth > 0) lay(); }).observe(canvas.parentElement);

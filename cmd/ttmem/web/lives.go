@@ -15,6 +15,10 @@ type lives struct {
 	born, died, site, banks []uint32
 	// perBank are the bytes in each of the banks, or on each core.
 	perBank, address, id []uint64
+	// owner is the number of who held it last, in owners; 0 if that is not known.
+	owner      []uint32
+	owners     []memory.Owner
+	ownerIndex map[memory.Owner]uint32
 
 	sites     []memory.Site
 	siteIndex map[memory.SiteKey]uint32
@@ -43,6 +47,7 @@ type static struct {
 
 func newLives() lives {
 	return lives{
+		owners: make([]memory.Owner, 1), ownerIndex: map[memory.Owner]uint32{{}: 0},
 		siteIndex: make(map[memory.SiteKey]uint32), buffers: make(map[bufferKey]uint32), programs: make(map[programKey][]static),
 	}
 }
@@ -51,7 +56,7 @@ func newLives() lives {
 func (l *lives) add(row uint32, site memory.Site, perBank uint64, banks uint32, address, id uint64) uint32 {
 	l.born, l.died, l.site = append(l.born, row), append(l.died, never), append(l.site, l.siteOf(site))
 	l.perBank, l.banks = append(l.perBank, perBank), append(l.banks, banks)
-	l.address, l.id = append(l.address, address), append(l.id, id)
+	l.address, l.id, l.owner = append(l.address, address), append(l.id, id), append(l.owner, 0)
 	return uint32(len(l.born) - 1)
 }
 
@@ -83,6 +88,22 @@ func (l *lives) begin(row uint32, b *memory.Buffer) {
 	l.buffers[bufferKey{b.PID, b.BufferID}] = l.add(row, memory.Site{
 		PID: b.PID, Stack: b.Stack, Region: b.Region, Layout: b.Layout, BeforeAttach: b.BeforeAttach, PerCore: b.PerCore, Devices: b.Devices,
 	}, b.BytesPerBank, b.Banks, b.Address, b.BufferID)
+	l.own(b.PID, b.BufferID, b.Owner)
+}
+
+// own sets who holds a buffer. That nobody holds it any more is no news about its life.
+func (l *lives) own(pid int, id uint64, owner memory.Owner) {
+	life, live := l.buffers[bufferKey{pid, id}]
+	if !live || owner.Path == "" {
+		return
+	}
+	i, ok := l.ownerIndex[owner]
+	if !ok {
+		i = uint32(len(l.owners))
+		l.ownerIndex[owner] = i
+		l.owners = append(l.owners, owner)
+	}
+	l.owner[life] = i
 }
 
 // free ends a buffer and returns its region; ok is false if it is not known.

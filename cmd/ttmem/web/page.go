@@ -91,6 +91,8 @@ func (p *Page) Event(e *event.Event, s *aggregate.State) {
 	case event.CBFree:
 		p.lives.endStatics(row, e)
 		p.follow(row, s, event.L1, p.chipsOf(e))
+	case event.Owner:
+		p.lives.own(e.PID, e.BufferID, memory.Owner{Path: e.Cause, Tensor: e.Message})
 	case event.KernelLoad:
 		p.lives.loadKernel(row, e)
 	case event.KernelUnload:

@@ -155,6 +155,7 @@
     tab.addEventListener("click", () => { view = name; changed(true); });
     $("views").append(tab);
   });
+  if (recording.owners.length === 1) $("by").remove([...$("by").options].findIndex((o) => o.value === "owner"));
   // native frames can be hidden where there is Python
   $("native").checked = !model.frames.some((f) => f.kind === model.PYTHON);
   $("natives").hidden = $("native").checked || !model.frames.some((f) => f.kind === model.NATIVE);

@@ -281,6 +281,49 @@ func TestAPageWithoutAllocations(t *testing.T) {
 	b.CheckQuiet()
 }
 
+// TestThePageSaysWhoHoldsBuffers in the table of owners, with the call sites, and in the address
+// map. A search finds owners.
+func TestThePageSaysWhoHoldsBuffers(t *testing.T) {
+	r := smallRun()
+	hold := func(id uint64, path, tensor string) {
+		r.apply(event.Event{Kind: event.Owner, PID: 7, BufferID: id, Cause: path, Message: tensor})
+	}
+	hold(1, "first", "bf16[32,32] TILE")
+	hold(1, "model.layers[0].wq", "bf16[32,32] TILE") // the newest counts, for the whole life
+	hold(2, "model.layers[1].wq", "bf16[32,32] TILE")
+	hold(4, hostileName, hostileName)
+	hold(4, "", "")
+	hold(3, "freed", "")
+	b := openPage(t, r.write(t)+"#at=4&region=DRAM&chip=0")
+	b.Press("2")
+	b.Choose("by", "owner")
+	qt.Check(t, qt.DeepEquals(b.table("siteTable"), [][]string{{"128.0 MiB", "2", "model.layers[*].wq"}}))
+	b.Press("/")
+	b.Write("32,32")
+	qt.Check(t, qt.HasLen(b.table("siteTable"), 1))
+	b.Choose("by", "site")
+	qt.Check(t, qt.StringContains(b.Text("siteTable"), "held by model.layers[*].wq · bf16[32,32] TILE"))
+	qt.Check(t, qt.HasLen(b.table("siteTable"), 1))
+	b.Press("Escape")
+
+	b.Choose("region", "L1")
+	b.Choose("by", "owner")
+	b.Press("End")
+	qt.Check(t, qt.DeepEquals(b.table("siteTable"), [][]string{{"64.0 KiB", "1", hostileName}}))
+	b.Press("3")
+	var x, y float64
+	b.Eval("document.getElementById('map').getBoundingClientRect().x", &x)
+	b.Eval("document.getElementById('map').getBoundingClientRect().y", &y)
+	b.Mouse("mouseMoved", x+5, y+5, 0)
+	b.Settle()
+	qt.Check(t, qt.StringContains(b.Text("tip"), "held by "+hostileName+" · "+hostileName))
+	var images int
+	b.Eval("document.querySelectorAll('img').length", &images)
+	qt.Check(t, qt.Equals(images, 0))
+	b.Screenshot("owners")
+	b.CheckQuiet()
+}
+
 // TestHostileNamesAreText in the flame graph, the tables, the tooltips and the title.
 func TestHostileNamesAreText(t *testing.T) {
 	r := smallRun()

@@ -2,7 +2,7 @@
 // A recording: its rows are the beginning and then each event, its lives are the allocations.
 // Amounts are added up from the lives for any moment or range of rows.
 function newRecording({ head, columns }) {
-  const { born, site, perBank, banks, address, id } = columns;
+  const { born, site, perBank, banks, address, id, owner } = columns;
   const rows = columns.time.length, last = rows - 1, lives = born.length;
   const NEVER = 0xffffffff;
   const FIELDS = { node: 0, group: 1, set: 2, name: 3, op: 4, component: 5, kind: 6, callers: 7 }; // see siteNode in write.go
@@ -41,6 +41,14 @@ function newRecording({ head, columns }) {
   });
   const regionOf = sites.map((s) => s.region);
 
+  // --- owners ---------------------------------------------------------------
+  // Who held the buffers, by number: 0 is not known. Those of a call site are in order.
+  const owners = head.owners.map(([path, folded, tensor]) => ({ path: head.texts[path], folded: head.texts[folded], tensor: head.texts[tensor] }));
+  const texts = owners.map(({ folded, tensor }) => [folded, tensor].filter(Boolean).join(" · "));
+  const first = new Map(texts.map((text, i) => [text, i])), groupOf = texts.map((text) => first.get(text)); // an owner for each text
+  for (const s of sites) s.held = new Set();
+  if (owners.length > 1) for (let i = 0; i < lives; i++) if (owner[i]) sites[site[i]].held.add(texts[owner[i]]);
+
   // The flame graph has a sample for each site: its amounts are those of the selection.
   const SAMPLE = 8, AMOUNTS = ["allocated", "live", "survived"];
   const samples = new Float64Array(sites.length * SAMPLE);
@@ -69,6 +77,24 @@ function newRecording({ head, columns }) {
         if (d > to) { samples[s + 6] += w; samples[s + 7] += w * bytes[i]; }
       }
     }
+  }
+  // tallyOwners adds up the same for the owners in a region, at call sites that are selected.
+  // Owners with the same text are one.
+  function tallyOwners({ from, to, at, chip, region }, selected) {
+    const weight = weights(chip), rows = new Map();
+    const wanted = sites.map((s) => s.region === region && selected(s));
+    for (let i = 0; i < lives; i++) {
+      const s = site[i], w = weight[s], b = born[i], d = died[i], live = b <= at && d > at, allocated = b > from && b <= to;
+      if (w === 0 || !wanted[s] || !(live || allocated)) continue;
+      const { pid } = sites[s], group = groupOf[owner[i]], key = pid * owners.length + group;
+      let row = rows.get(key);
+      if (!row) rows.set(key, row = { pid, owner: owners[group], live: 0, liveCount: 0, allocated: 0, allocatedCount: 0, survived: 0, survivedCount: 0 });
+      const size = w * bytes[i];
+      if (live) { row.live += size; row.liveCount += w; }
+      if (allocated) { row.allocated += size; row.allocatedCount += w; }
+      if (allocated && d > to) { row.survived += size; row.survivedCount += w; }
+    }
+    return [...rows.values()];
   }
   // amount returns count and bytes of a site in the latest tally.
   const amount = (i, name) => {
@@ -135,7 +161,7 @@ function newRecording({ head, columns }) {
 
   return {
     head, last, time, rowAt, firstAbove, born, site, perBank, banks, address, id, sites, regions, chips,
-    lines, useAt, stops, failures, fullest, tally, amount, AMOUNTS, liveIn, spaceOf,
+    owner, owners, lines, useAt, stops, failures, fullest, tally, tallyOwners, amount, AMOUNTS, liveIn, spaceOf,
     runs: { row: columns.runRow, of: columns.runOf },
     model: flameModel({ head: { processes: head.processes, groups: head.groups }, ...head.stacks, samples }, AMOUNTS),
   };

@@ -65,7 +65,9 @@ const tables = (() => {
   const number = (title, value, explain) => ({ title, explain, value, text: (row) => (value(row) === undefined ? "?" : value(row).toLocaleString("en-US")) });
 
   // siteRows adds up the call sites of a selection by a key.
-  function siteRows(recording, { region, process, pattern, by }) {
+  function siteRows(recording, selection) {
+    const { region, process, pattern, by } = selection;
+    if (by === "owner") return ownerRows(recording, selection);
     const rows = new Map();
     const keyOf = {
       site: (s) => `${s.node} ${s.pid} ${s.kind}`, op: (s) => s.op || "(none)", component: (s) => s.component || "(none)", process: (s) => s.pid,
@@ -75,12 +77,12 @@ const tables = (() => {
       const amounts = Object.fromEntries(recording.AMOUNTS.map((name) => [name, recording.amount(s.i, name)]));
       if (!recording.AMOUNTS.some((name) => amounts[name].count > 0)) continue;
       const who = recording.model.processName(s.pid);
-      if (pattern && !pattern.test([s.name, s.callers, s.op, s.component, s.kind, who].join(" "))) continue;
+      if (pattern && !pattern.test([s.name, s.callers, s.op, s.component, s.kind, who, ...s.held].join(" "))) continue;
       const key = keyOf(s);
       let row = rows.get(key);
       if (!row) {
         const texts = {
-          site: [s.name, s.callers && "← " + s.callers, [who, s.kind, s.component].filter(Boolean).join(" · ")],
+          site: [s.name, s.callers && "← " + s.callers, heldText(s), [who, s.kind, s.component].filter(Boolean).join(" · ")],
           op: [key], component: [key], process: [who],
         }[by];
         row = { site: s, texts, live: 0, liveCount: 0, allocated: 0, allocatedCount: 0, survived: 0, survivedCount: 0 };
@@ -94,6 +96,18 @@ const tables = (() => {
     return [...rows.values()];
   }
 
+  // heldText lists who holds buffers of a call site.
+  function heldText({ held }) {
+    const [first, second] = held;
+    return held.size === 0 ? "" : `held by ${first}${held.size > 1 ? `, ${second}` : ""}${held.size > 2 ? ` and ${(held.size - 2).toLocaleString("en-US")} more` : ""}`;
+  }
+
+  function ownerRows(recording, { process, pattern, ...selection }) {
+    const rows = recording.tallyOwners(selection, (s) => !process || String(s.pid) === process);
+    for (const row of rows) row.texts = [row.owner.folded || "(owner not known)", row.owner.tensor, recording.model.processName(row.pid)];
+    return rows.filter((row) => !pattern || pattern.test(row.texts.join(" ")));
+  }
+
   function sites(at, recording, selection, click) {
     const moment = selection.from === selection.to;
     const columns = [
@@ -102,7 +116,7 @@ const tables = (() => {
         size("Allocated", (r) => r.allocated, "in the range"), number("Buffers", (r) => r.allocatedCount, "allocated in the range"),
         size("Alive after", (r) => r.survived, "allocated in the range and alive at its end"), number("Buffers", (r) => r.survivedCount, "allocated in the range and alive at its end"),
       ]),
-      { title: { site: "Call site", op: "Operation", component: "Component", process: "Process" }[selection.by], value: (r) => r.texts[0], lines: (r) => r.texts },
+      { title: { site: "Call site", op: "Operation", component: "Component", process: "Process", owner: "Held by" }[selection.by], value: (r) => r.texts[0], lines: (r) => r.texts },
     ];
     const rows = siteRows(recording, selection).filter((r) => !moment || r.liveCount > 0);
     show(at, columns, rows, { click: selection.by === "site" ? (r) => click(r.site) : undefined });

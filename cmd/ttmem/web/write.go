@@ -74,6 +74,8 @@ type head struct {
 	Stacks export.StackData  `json:"stacks"`
 	Texts  []string          `json:"texts"`
 	Sites  [][siteFields]int `json:"sites"`
+	// Owners are numbers of texts: the path, the path without indices, and the tensor.
+	Owners [][3]int `json:"owners"`
 	// Sets are the chips that sites are on.
 	Sets    [][]int                    `json:"sets"`
 	Chips   []chip                     `json:"chips"`
@@ -209,6 +211,9 @@ func (p *Page) head(s *aggregate.State, o Options) *head {
 		row := alloc.Row{PID: op.PID, Devices: op.Devices, Site: names.Site(op.Stack)}
 		h.Runs = append(h.Runs, [2]int{op.PID, texts.of(names.Title(&row, " · "))})
 	}
+	for _, o := range p.lives.owners {
+		h.Owners = append(h.Owners, [3]int{texts.of(o.Path), texts.of(name.FoldOwner(o.Path)), texts.of(o.Tensor)})
+	}
 	h.Texts = texts.list
 	for _, d := range snap.Devices {
 		one := chip{d.ID, make(map[string]space)}
@@ -291,6 +296,7 @@ func (p *Page) writeColumns(w io.Writer, h *head) error {
 	c.narrow("banks", l.banks, false)
 	c.wide("address", l.address, false)
 	c.wide("id", l.id, true)
+	c.narrow("owner", l.owner, false)
 	c.narrow("failures", p.failures, true)
 	c.narrow("runRow", p.runs.row, true)
 	c.narrow("runOf", p.runs.of, false)

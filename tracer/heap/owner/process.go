@@ -20,8 +20,10 @@ const maxFiles = 64
 
 // A process has the files that its Python and its ttnn consist of.
 type process struct {
-	memory  *pages
-	heap    *Heap // nil if there is no Python
+	memory *pages
+	// heap is nil if there is no Python whose heap can be read: noHeap says why.
+	heap    *Heap
+	noHeap  error
 	tensors *Tensors
 	files   []*symbolize.ELF
 }
@@ -50,12 +52,12 @@ func openMapped(proc *host.Proc, pid int) (maps []host.Mapping, files []*os.File
 }
 
 // open reads the files. It takes ownership of them.
-func open(memory Memory, maps []host.Mapping, files []*os.File) (p *process, err error) {
-	p = &process{memory: newPages(memory)}
+func open(memory Memory, maps []host.Mapping, files []*os.File) *process {
+	p := &process{memory: newPages(memory), noHeap: ErrNoPython}
 	p.tensors = &Tensors{Machine: &accessor.Machine{Read: p.memory.read}}
 	for i, m := range maps {
-		e, failed := symbolize.OpenFile(files[i])
-		if failed != nil {
+		e, err := symbolize.OpenFile(files[i])
+		if err != nil {
 			continue
 		}
 		p.files = append(p.files, e)
@@ -73,22 +75,15 @@ func open(memory Memory, maps []host.Mapping, files []*os.File) (p *process, err
 			})
 			continue
 		}
-		runtime, failed := python.Find(e)
+		runtime, err := python.Find(e)
 		switch {
-		case failed == nil && p.heap == nil:
+		case err == nil && p.heap == nil:
 			p.heap = &Heap{memory: p.memory, Runtime: runtime, Bias: bias, Symbols: lookup, IsTarget: isTensor, User: isUsers}
-		case failed != nil && failed != python.ErrNotPython:
-			err = failed
+		case err != nil && err != python.ErrNotPython:
+			p.noHeap = err
 		}
 	}
-	switch {
-	case p.heap != nil:
-		return p, nil
-	case err == nil:
-		err = ErrNoPython
-	}
-	p.close()
-	return nil, err
+	return p
 }
 
 func (p *process) close() {

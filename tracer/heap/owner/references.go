@@ -342,8 +342,7 @@ func (w *walk) frame(at uint64, cost uint8) {
 	}
 	local := at + uint64(w.heap.Locals)
 	for i := range w.locals(code) {
-		value := w.word(local + 8*i)
-		w.emit(value, step{localStep, code<<16 | i}, cost)
+		w.emit(w.word(local+8*i)&^1, step{localStep, code<<16 | i}, cost)
 	}
 	w.emit(w.word(at+uint64(w.heap.FrameMapping)), step{localStep, code<<16 | mapping}, cost)
 }

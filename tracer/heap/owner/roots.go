@@ -2,7 +2,7 @@ package owner
 
 import (
 	"cmp"
-	"errors"
+	"fmt"
 )
 
 // Where paths begin: the costs of roots put the user's own names first.
@@ -28,24 +28,60 @@ const (
 	threadHandled
 )
 
-var errNoModules = errors.New("the interpreter's modules are not where they should be: it is not a CPython that ttmem knows, or it only starts")
-
 // addRoots adds the roots. It fails if the offsets prove to be wrong.
 func (w *walk) addRoots() error {
-	modules := w.word(w.interpreter() + uint64(w.heap.Modules))
-	t := w.typeOf(w.word(modules + 8))
+	what := ""
+	switch {
+	case !w.hasModules():
+		what = "modules"
+	case !w.hasThread():
+		what = "threads"
+	case !w.hasGenerations():
+		what = "lists of the garbage collector"
+	default:
+		w.from = noNode
+		w.roots()
+		return w.err
+	}
+	return cmp.Or(w.err, fmt.Errorf("the interpreter's %s are not where they should be: it is not a CPython that ttmem knows, or it only starts", what))
+}
+
+// hasModules reports whether sys.modules is where it should be.
+func (w *walk) hasModules() bool {
+	t := w.typeOf(w.word(w.word(w.interpreter()+uint64(w.heap.Modules)) + 8))
 	if t == nil || t.kind != dict {
-		return cmp.Or(w.err, errNoModules)
+		return false
 	}
 	found := map[string]bool{}
 	w.eachModule(func(name string, _, _ uint64) { found[name] = true })
-	if !found["sys"] || !found["builtins"] {
-		return cmp.Or(w.err, errNoModules)
-	}
-	w.from = noNode
-	w.roots()
-	return w.err
+	return found["sys"] && found["builtins"]
 }
+
+// hasThread reports whether the newest thread is one of the interpreter.
+func (w *walk) hasThread() bool {
+	const interpreter = 16 // of a thread, the same from 3.10 to 3.14
+	return w.word(w.word(w.interpreter()+uint64(w.heap.Threads))+interpreter) == w.interpreter()
+}
+
+// hasGenerations reports whether the garbage collector's lists are lists: the first element of one
+// leads back. Others may be relinked at the moment.
+func (w *walk) hasGenerations() bool {
+	for i := range uint64(generations) {
+		head := w.generation(i)
+		if first := w.word(head) &^ 3; first != 0 && w.word(first+8)&^3 == head {
+			return true
+		}
+	}
+	return false
+}
+
+// generation returns the head of a list of the garbage collector.
+func (w *walk) generation(i uint64) uint64 {
+	const size = 24
+	return w.interpreter() + uint64(w.heap.Generations) + i*size
+}
+
+const generations = 3
 
 // interpreter returns the address of the main interpreter's state.
 func (w *walk) interpreter() uint64 {
@@ -135,9 +171,9 @@ func (w *walk) thread(at uint64) {
 
 // collected emits the objects that the garbage collector knows.
 func (w *walk) collected() {
-	const generations, headSize, link = 3, 24, 16
+	const link = 16
 	for i := range uint64(generations) {
-		head := w.interpreter() + uint64(w.heap.Generations) + i*headSize
+		head := w.generation(i)
 		at := w.word(head) &^ 3
 		for n := 0; at != head && at != 0 && n < w.limit && w.err == nil; n++ {
 			object, after := at+link, uint8(0)

@@ -129,10 +129,8 @@ func answerQuestion(from io.Reader, to io.Writer) {
 		files[i] = os.NewFile(uintptr(3+i), m.Path)
 	}
 	var a answer
-	p, err := open(Thread(q.Thread), q.Maps, files)
-	if err == nil {
-		a.Holders, a.Cost, err = p.holders(q.Buffers)
-	}
+	var err error
+	a.Holders, a.Cost, err = open(Thread(q.Thread), q.Maps, files).holders(q.Buffers)
 	if a.NoPython = errors.Is(err, ErrNoPython); err != nil {
 		a.Error = err.Error()
 	}
@@ -153,6 +151,9 @@ func mostMemory() (kilobytes int64) {
 
 // holders returns who holds Buffers.
 func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
+	if p.heap == nil {
+		return nil, Cost{}, p.noHeap
+	}
 	wanted := make(map[uint64]bool, len(buffers))
 	for _, at := range buffers {
 		wanted[at] = true

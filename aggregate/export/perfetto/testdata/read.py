@@ -56,7 +56,7 @@ for time, e in sorted(events, key=lambda one: one[0]):  # stable, as Trace Proce
         one = {"track": path(e.track_uuid), "time": time, "name": text("event_names", e.name_iid), "weight": e.callstack_weight}
         one["stack"] = stack(e.callstack_iid) if e.callstack_iid else []
         for a in e.debug_annotations:
-            one[text("debug_annotation_names", a.name_iid)] = a.uint_value or a.pointer_value
+            one[text("debug_annotation_names", a.name_iid)] = getattr(a, a.WhichOneof("value"))
         if e.type == TrackEvent.TYPE_SLICE_BEGIN:
             assert e.track_uuid not in running, "slices of a track overlap"
             running[e.track_uuid] = one

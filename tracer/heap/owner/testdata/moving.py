@@ -1,6 +1,7 @@
-"""Moves Targets between two dicts, each in the time of a short operation."""
+"""moving.py PAUSE moves Targets between two dicts, as fast as it can or with pauses."""
 import gc
 import json
+import sys
 
 
 class Target:
@@ -13,6 +14,7 @@ class Target:
 labels = [str(n) for n in range(1000)]
 left = {k: Target(k) for k in labels}
 right = {}
+pause = int(sys.argv[1])
 
 
 def move():
@@ -21,7 +23,8 @@ def move():
         moving = of.pop(k)
         to[k] = moving
         del moving
-        sum(range(500))
+        if pause:
+            sum(range(pause))
 
 
 print(json.dumps({id(o): o.label for o in gc.get_objects() if type(o) is Target}), flush=True)
