@@ -47,8 +47,7 @@ func newLeaks() *cobra.Command {
 		Use:   "leaks [FILE | -- COMMAND]",
 		Short: "Show call sites that allocate again and again and never free",
 		Long: `Shows call sites that allocate again and again and never free or, between two marks, what was
-allocated after the first and is live at the second. If it is known who holds the leaked buffers,
-the first line names the container that grows.
+allocated after the first and is live at the second.
 
 FILE is a recording. Without it COMMAND is run and traced to its end, or what runs already is
 watched until Ctrl-C: through the host's service (ttmem serve), or as root.
