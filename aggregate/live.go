@@ -39,8 +39,10 @@ func (s *State) BuffersOf(pid int) []memory.Buffer {
 func (s *State) Owned() []memory.Buffer {
 	var all []memory.Buffer
 	for _, p := range s.byPID() {
-		if len(p.owners) > 0 {
-			all = append(all, p.list(func(b *buffer) bool { return p.owners[b.id] != memory.Owner{} })...)
+		for _, id := range sortedKeys(p.owners) { // they go up with time
+			if b := p.buffers.Get(id); b != nil { // a checkpoint may have any
+				all = append(all, p.viewOf(b))
+			}
 		}
 	}
 	return all

@@ -156,3 +156,37 @@ func TestOwnersOfARunningModel(t *testing.T) {
 		})
 	}
 }
+
+// TestALeakOfARunningProcessIsNamedByItsContainer: of a process that was attached late, the first line of
+// leaks has the container that grows, with what it held before, and each page says who holds the rest.
+func TestALeakOfARunningProcessIsNamedByItsContainer(t *testing.T) {
+	t.Parallel()
+	p := startTarget(t, setup(t, "0.81.1", "3.10"), rig.N150, program(t, "leak_held.py"), "6")
+	p.expect(t, "ready")
+	recording := filepath.Join(t.TempDir(), "late.ttmem")
+	attach := attachTo(t, recording, p.Process.Pid)
+	for _, line := range []string{"24", "fail"} { // after a failure owners are searched
+		fmt.Fprintln(p.stdin, line)
+		p.expect(t, "done")
+	}
+	page := func(args ...string) string {
+		text, err := exec.Command(ttmem, args...).CombinedOutput()
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%v: %s", args, text))
+		return string(text)
+	}
+	waitFor(t, "the owners of all steps", func() bool {
+		text, _ := exec.Command(ttmem, "dump", "--json", recording).Output()
+		return strings.Count(string(text), `"owner":"model.debug[`) == 30
+	})
+	qt.Assert(t, qt.IsNil(attach.Process.Signal(os.Interrupt)))
+	qt.Check(t, qt.IsNil(attach.Wait()))
+
+	leaks := page("leaks", recording)
+	qt.Check(t, qt.Matches(leaks, `model\.debug\['x'\]\[…\]: 6 → 18 → 30 tensors\n(?s:.*)`))
+	qt.Check(t, qt.StringContains(leaks, fmt.Sprintf("leak_held.py:%d step", leakLine(t, "leak_held.py"))))
+	qt.Check(t, qt.Matches(page("report", recording), `(?s).*held by model\.debug\['x'\]\[…\]: 6 → 18 → 30 tensors\n.*`))
+	qt.Check(t, qt.Matches(page("peak", recording), `(?s).*  held by model\.layers\[\*\] · bf16\[64,64\] TILE\n.*`))
+	qt.Check(t, qt.Matches(page("oom", recording), `(?s).*held by model\.state · bf16\[32,64\] TILE\n.*`))
+	qt.Check(t, qt.Matches(page("top", "--once", recording), `(?s).*held by model\.layers\[\*\].*`))
+	qt.Check(t, qt.Matches(page("export", recording, "--to", "folded", "--by", "owner", "-o", "-"), `(?s).*;DRAM;model\.debug\['x'\]\[\*\];[^\n]*;step \(leak_held.*`))
+}

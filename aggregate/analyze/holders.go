@@ -31,12 +31,17 @@ const Now = math.MaxUint64
 func HoldersOf(s *aggregate.State) Holders {
 	owned := s.Owned()
 	h := Holders{make(map[memory.SiteKey][]*memory.Buffer)}
+	var last memory.Site
+	var key memory.SiteKey // of last
 	for i := range owned {
 		b := &owned[i]
-		if b.Path != "" {
-			site := b.Site()
-			h.sites[site.Key()] = append(h.sites[site.Key()], b)
+		if b.Path == "" {
+			continue
 		}
+		if site := b.Site(); key == (memory.SiteKey{}) || site.Compare(&last) != 0 {
+			last, key = site, site.Key()
+		}
+		h.sites[key] = append(h.sites[key], b)
 	}
 	return h
 }
@@ -57,10 +62,13 @@ func (h *Holders) Split(s *memory.Site, all memory.Amount, atNs uint64, perBank 
 }
 
 // ByHolder returns who holds some buffers, the most bytes first, and at last the others of all, whose
-// owners are not known; nil if there are no buffers.
+// owners are not known; nil if there are no buffers. It adds up to all.
 func ByHolder(buffers []*memory.Buffer, all memory.Amount, perBank bool) (list []Holder) {
 	index := make(map[string]int)
 	for _, b := range buffers {
+		if all.Count == 0 {
+			break // some have been freed since
+		}
 		path := name.FoldOwner(b.Path)
 		i, ok := index[path]
 		if !ok {
@@ -72,9 +80,10 @@ func ByHolder(buffers []*memory.Buffer, all memory.Amount, perBank bool) (list [
 		if !perBank {
 			one.Bytes *= uint64(b.Banks)
 		}
+		one.Bytes = min(one.Bytes, all.Bytes)
+		all.Sub(one)
 		list[i].Add(one)
 		list[i].Buffers = append(list[i].Buffers, b)
-		all.Sub(memory.Amount{Count: min(all.Count, 1), Bytes: min(all.Bytes, one.Bytes)})
 		if list[i].Tensor != b.Tensor {
 			list[i].Tensor = ""
 		}

@@ -34,6 +34,7 @@ stacks, docs/events.md JSON.`,
   ttmem report model.ttmem -p 4242
   ttmem report model.ttmem --json | jq .devices
   ttmem report model.ttmem --flamegraph memory.html
+  ttmem report model.ttmem --flamegraph memory.html --by owner
   ttmem report model.ttmem --pprof mem.pb.gz
   go tool pprof -top -cum -lines -show='\.py' -sample_index=peak_space mem.pb.gz
   ttmem report model.ttmem --folded memory.folded`,

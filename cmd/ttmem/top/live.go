@@ -35,6 +35,10 @@ type Live struct {
 	chips     []memory.Device
 	chipLines map[place]*memory.Timeline
 	chipsNs   uint64 // when chipLines begin
+	// holders are those of the state heldIn at the time heldNs.
+	holders analyze.Holders
+	heldIn  *aggregate.State
+	heldNs  uint64
 }
 
 // Status describes a source.
@@ -270,13 +274,22 @@ func (l *Live) Survivors() []memory.Survivors {
 	return list
 }
 
+// holdersAt returns who holds the live buffers. That costs time for each of these, so it may be a few
+// seconds old.
+func (l *Live) holdersAt(nowNs uint64) analyze.Holders {
+	if l.heldIn != l.state || nowNs == 0 || nowNs-min(nowNs, l.heldNs) >= uint64(leakInterval) {
+		l.holders, l.heldIn, l.heldNs = analyze.HoldersOf(l.state), l.state, nowNs
+	}
+	return l.holders
+}
+
 // Present returns the current content. nowNs is CLOCK_MONOTONIC, or 0 for the time of the
 // latest event.
 func (l *Live) Present(nowNs uint64) *Present {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := &Present{
-		Status: l.status, Snapshot: l.state.Snapshot(), CallSites: l.state.CallSites(), Holders: analyze.HoldersOf(l.state),
+		Status: l.status, Snapshot: l.state.Snapshot(), CallSites: l.state.CallSites(), Holders: l.holdersAt(nowNs),
 		Marked: l.marked, MarkNs: l.markNs, Output: l.output.lines(),
 		Number: l.state.Number(), StateNs: l.state.Now(), BeforeNs: l.beforeNs, Event: l.event,
 		Chips: l.chips, Timelines: l.timelines(),
