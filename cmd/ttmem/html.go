@@ -185,7 +185,9 @@ func (o *htmlOptions) play(p *web.Page, state *aggregate.State, since, until uin
 		}
 		at := e.TimeNs - min(e.TimeNs, first)
 		if over = over || until > 0 && at > until || p.Events() > maxPageEvents; over {
-			stop()
+			if state.ApplyLater(e); !o.absolute { // else the rest is short, and cannot be read again
+				stop()
+			}
 			return
 		}
 		if !begun && at >= since && e.Kind != event.Checkpoint {
@@ -200,12 +202,13 @@ func (o *htmlOptions) play(p *web.Page, state *aggregate.State, since, until uin
 	case p.Events() > maxPageEvents:
 		return nil, fmt.Errorf("%s has more than %s: choose a part with --from and --to", o.source.File, page.Count(uint64(maxPageEvents), "event"))
 	case over && errors.Is(err, term.ErrInterrupted):
-		w, err = &source.Summary{Of: o.source.File}, nil
+		w, err = &source.Summary{Of: o.source.File}, source.AddOwners(o.source.File, state)
 	}
+	p.Own(state)
 	switch {
 	case w == nil:
 	case o.of != "":
-		if w.Of = o.of; !w.Failed {
+		if w.Of, w.EndNs = o.of, 0; !w.Failed {
 			w.Notes = nil // its end is still being written
 		}
 	case o.from != "" || until > 0:

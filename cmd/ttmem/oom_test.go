@@ -10,6 +10,7 @@ import (
 	"ttmem/cmd/ttmem/record"
 	"ttmem/e2e/browser"
 	"ttmem/e2e/pagetest"
+	"ttmem/tracer/event"
 )
 
 // What a service kept of a failure is shown without naming it, and with the folder.
@@ -18,6 +19,11 @@ func TestOOMShowsTheNewestFailureThatWasKept(t *testing.T) {
 	s, err := newHostService(record.Options{CrashDir: dir})
 	qt.Assert(t, qt.IsNil(err))
 	for _, e := range pagetest.Failures() {
+		if e.Kind == event.ProcessExit { // before, who held the buffers is found
+			for id, path := range map[uint64]string{1: "model.weights", 2: "model.cache[0]", 3: "model.cache[1]"} {
+				s.take(&event.Event{Kind: event.Owner, TimeNs: 1.9e9, PID: 7, BufferID: id, Cause: path, Message: "bf16[32] TILE", Count: 1e9})
+			}
+		}
 		if e.PID == 7 {
 			s.take(&e)
 			s.pause()
@@ -49,6 +55,8 @@ func TestOOMShowsTheNewestFailureThatWasKept(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(holders, []string{
 		"39.1 KiB\t1\t0x1ea60 to 0x286a0\tmodel.py:10 call_10 · ttnn.empty", "1000 B\t2\t0x14e20 to 0x19e34\tmodel.py:12 call_12 · ttnn.empty",
 	}))
+	qt.Check(t, qt.StringContains(b.Text("holderTable"), "held by model.weights · bf16[32] TILE"))
+	qt.Check(t, qt.StringContains(b.Text("holderTable"), "held by model.cache[*] · bf16[32] TILE"))
 	b.CheckQuiet()
 
 	empty := t.TempDir()

@@ -71,6 +71,7 @@ type BlackBox struct {
 type failure struct {
 	event.Event
 	fromNs uint64
+	seen   time.Time
 }
 
 // A cause is what failures have in common that are kept once.
@@ -168,7 +169,7 @@ func (b *BlackBox) Take(e *event.Event) {
 			clear(b.seen)
 		}
 		b.seen[c] = true
-		b.wanted[c.uid] = failure{*e, b.halves[1]}
+		b.wanted[c.uid] = failure{*e, b.halves[1], time.Now()}
 	}
 }
 
@@ -188,7 +189,7 @@ func (b *BlackBox) Pause() {
 			b.keep(uid, &f)
 		}
 	}
-	b.makePages(keepInterval)
+	b.makePages(false)
 }
 
 // has reports whether the present recording is kept for a user already.

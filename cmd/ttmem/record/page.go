@@ -33,6 +33,8 @@ const (
 	pageCPU     = 20 // seconds
 	pageBytes   = 32 << 20
 	pageTimeout = time.Minute
+	// ownersPatience is how long a page waits for the search for owners that a failure causes.
+	ownersPatience = 5 * time.Second
 	// pagePatience is how long the end of ttmem waits for pages.
 	pagePatience = 10 * time.Second
 )
@@ -68,9 +70,9 @@ type makingPage struct {
 	path  string
 }
 
-// makePages makes a page of a recording that needs one, at most one for each user in an interval.
-// One is made at a time.
-func (b *BlackBox) makePages(interval time.Duration) {
+// makePages makes a page of a recording that needs one, at most one for each user in keepInterval.
+// One is made at a time. At the end nothing waits.
+func (b *BlackBox) makePages(atEnd bool) {
 	if b.making != nil {
 		select {
 		case err := <-b.making.done:
@@ -80,7 +82,7 @@ func (b *BlackBox) makePages(interval time.Duration) {
 		}
 	}
 	for _, k := range b.kept {
-		if k.page == nil || time.Since(k.paged) < interval {
+		if k.page == nil || !atEnd && (time.Since(k.paged) < keepInterval || time.Since(k.page.seen) < ownersPatience) {
 			continue
 		}
 		f := k.page
@@ -153,7 +155,7 @@ func (b *BlackBox) madePage(err error) {
 // finishPages makes the pages that are missing, and ends what takes too long.
 func (b *BlackBox) finishPages() {
 	patience := time.After(pagePatience)
-	for b.makePages(0); b.making != nil; b.makePages(0) {
+	for b.makePages(true); b.making != nil; b.makePages(true) {
 		select {
 		case err := <-b.making.done:
 			b.madePage(err)

@@ -176,6 +176,20 @@ func (f *File) addOwners(s *aggregate.State) {
 	_ = f.recording.Owners(s.Now(), s.ApplyLater) // reading the events reports damage
 }
 
+// AddOwners adds the owners that a recording has later than a state: of the buffers that are live in
+// it. A pipe cannot be read again.
+func AddOwners(path string, s *aggregate.State) error {
+	if ReadOnce(path) != nil {
+		return nil
+	}
+	f, err := Open(path)
+	if err == nil {
+		f.addOwners(s)
+		err = f.Close()
+	}
+	return err
+}
+
 // hasBetween reports whether there is a checkpoint between two times.
 func (f *File) hasBetween(after, before uint64) bool {
 	at, found := f.recording.Before(before)

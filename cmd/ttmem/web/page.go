@@ -139,6 +139,13 @@ func (p *Page) Begin(s *aggregate.State) {
 	}
 }
 
+// Own takes the owners of what is live now, which may have been found later than the last event.
+func (p *Page) Own(s *aggregate.State) {
+	for _, b := range s.Buffers() {
+		p.lives.own(b.PID, b.BufferID, b.Owner)
+	}
+}
+
 func (p *Page) addRow(timeNs, number uint64) uint32 {
 	if n := len(p.timeNs); n > 0 {
 		timeNs = max(timeNs, p.timeNs[n-1])

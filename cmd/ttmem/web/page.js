@@ -103,8 +103,9 @@
       $("failureMap").parentElement.hidden = !f;
       $("failureWay").hidden = $("holderTable").hidden = !f;
       if (!f) return;
-      failureMap.show(f.row, bankedRegion(f.region), f.devices[0] ?? chipFor(c));
-      tables.holders($("holderTable"), $("failureWay"), f);
+      const region = bankedRegion(f.region), chip = f.devices[0] ?? chipFor(c);
+      failureMap.show(f.row, region, chip);
+      tables.holders($("holderTable"), $("failureWay"), f, recording, recording.liveIn(f.row, region, chip));
     },
   };
   // regionOf is the region whose call sites explain a line: L1 may have circular buffers only.

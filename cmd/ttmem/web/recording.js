@@ -160,7 +160,7 @@ function newRecording({ head, columns }) {
   const chips = [...new Set(head.sets.flat())].sort((a, b) => a - b);
 
   return {
-    head, last, time, rowAt, firstAbove, born, site, perBank, banks, address, id, sites, regions, chips,
+    head, texts, last, time, rowAt, firstAbove, born, site, perBank, banks, address, id, sites, regions, chips,
     owner, owners, lines, useAt, stops, failures, fullest, tally, tallyOwners, amount, AMOUNTS, liveIn, spaceOf,
     runs: { row: columns.runRow, of: columns.runOf },
     model: flameModel({ head: { processes: head.processes, groups: head.groups }, ...head.stacks, samples }, AMOUNTS),

@@ -170,7 +170,13 @@ const tables = (() => {
   }
 
   // holders lists what was live in the region of a failed allocation, and says what was in the way.
-  function holders(at, way, f) {
+  // lives are those of the region then.
+  function holders(at, way, f, recording, lives) {
+    const { sites, site, address, owner, texts } = recording;
+    const heldBy = (h) => heldText({ held: new Set(lives.filter((i) => {
+      const s = sites[site[i]];
+      return owner[i] && s.pid === f.pid && address[i] >= h.lowest_address && address[i] < h.end_address && (!h.name || s.name === h.name);
+    }).map((i) => texts[owner[i]])) });
     const { blocking, blockers = [] } = f;
     const callers = (h) => {
       const lines = (h.stack || []).filter((x) => x.kind === "python").map((x) => `${(x.file || "").split("/").pop()}:${x.line} ${x.name}`);
@@ -181,7 +187,7 @@ const tables = (() => {
     show(at, [
       size("Per bank", (h) => h.bytes_per_bank), number("Buffers", (h) => h.buffers),
       { title: "Addresses", value: (h) => -h.lowest_address, text: (h) => `0x${h.lowest_address.toString(16)} to 0x${h.end_address.toString(16)}` },
-      { title: "Call site", value: (h) => h.name, lines: (h) => [h.name || (h.before_attach ? "allocated before ttmem attached" : "(no call stack)"), callers(h) && "← " + callers(h), h.kept && "retained by " + h.kept] },
+      { title: "Call site", value: (h) => h.name, lines: (h) => [h.name || (h.before_attach ? "allocated before ttmem attached" : "(no call stack)"), callers(h) && "← " + callers(h), heldBy(h), h.kept && "retained by " + h.kept] },
     ], f.holders || [], { empty: "" });
   }
 
