@@ -49,7 +49,7 @@ func DebianSource(ctx context.Context, suite, name string, files ...string) (str
 func DebianPython(ctx context.Context, suite, version string) (Interpreter, error) {
 	name := "python" + version
 	dir, err := debianFiles(ctx, "deb", suite, name, func(dir string, apt func(args ...string) error) error {
-		packages := []string{name + "-minimal", "lib" + name + "-minimal", "lib" + name + "-stdlib", "libc6", "libexpat1", "zlib1g", "libffi8"}
+		packages := []string{name + "-minimal", "lib" + name + "-minimal", "lib" + name + "-stdlib", "libc6", "libexpat1", "zlib1g", "libffi8", "libstdc++6", "libgcc-s1"}
 		if err := apt(append([]string{"download"}, packages...)...); err != nil {
 			return err
 		}

@@ -60,11 +60,11 @@ func Library(ctx context.Context, version string) (string, error) {
 		return p, nil
 	}
 	const tag = "cp310"
-	wheel, kept := cachedWheel(filepath.Join(cache, "wheels"), version, tag)
+	wheel, kept := cachedWheel(filepath.Join(cache, "wheels"), "ttnn", version, tag)
 	if !kept {
 		tmp := dir + ".download"
 		defer os.RemoveAll(tmp)
-		if wheel, err = download(ctx, tmp, version, tag); err != nil {
+		if wheel, err = download(ctx, tmp, "ttnn", version, tag); err != nil {
 			return "", err
 		}
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // cachedWheel finds a wheel in a folder: the cache may have some that were put there by hand.
-func cachedWheel(dir, version, tag string) (string, bool) {
-	m, _ := filepath.Glob(filepath.Join(dir, "ttnn-"+version+"-"+tag+"-*.whl")) // fails only on a bad pattern
+func cachedWheel(dir, name, version, tag string) (string, bool) {
+	m, _ := filepath.Glob(filepath.Join(dir, name+"-"+version+"-"+tag+"-*.whl")) // fails only on a bad pattern
 	if len(m) == 0 {
 		return "", false
 	}
@@ -20,7 +20,7 @@ func cachedWheel(dir, version, tag string) (string, bool) {
 }
 
 // download fetches a wheel into dir, which it empties first.
-func download(ctx context.Context, dir, version, tag string) (string, error) {
+func download(ctx context.Context, dir, name, version, tag string) (string, error) {
 	if err := os.RemoveAll(dir); err != nil { // left by an interrupted download
 		return "", err
 	}
@@ -33,15 +33,48 @@ func download(ctx context.Context, dir, version, tag string) (string, error) {
 	}
 	// The interpreter that downloads the wheel may have another version.
 	args := pip("download", "--no-deps", "--implementation=cp", "--abi="+tag,
-		"--python-version="+strings.TrimPrefix(tag, "cp"), "--dest="+dir, "ttnn=="+version)
+		"--python-version="+strings.TrimPrefix(tag, "cp"), "--dest="+dir, name+"=="+version)
 	if err := runLogged(ctx, strings.TrimSuffix(dir, ".download")+".log", python, args...); err != nil {
-		return "", fmt.Errorf("downloading ttnn %s: %w", version, err)
+		return "", fmt.Errorf("downloading %s %s: %w", name, version, err)
 	}
-	p, ok := cachedWheel(dir, version, tag)
+	p, ok := cachedWheel(dir, name, version, tag)
 	if !ok {
-		return "", fmt.Errorf("downloading ttnn %s: pip left no wheel in %s", version, dir)
+		return "", fmt.Errorf("downloading %s %s: pip left no wheel in %s", name, version, dir)
 	}
 	return p, nil
+}
+
+// Wheel returns a folder with the modules of a wheel of PyPI for a version of Python, such as "3.14",
+// which need not have pip. It downloads the wheel first if the cache has none.
+func Wheel(ctx context.Context, name, version, py string) (string, error) {
+	cache, err := CacheDir()
+	if err != nil {
+		return "", err
+	}
+	tag := "cp" + strings.ReplaceAll(py, ".", "")
+	dir := filepath.Join(cache, "packages", name+"-"+version+"-"+tag)
+	unlock, err := Lock(ctx, dir+".lock", func() {})
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	work := dir + ".download"
+	defer os.RemoveAll(work)
+	wheel, err := download(ctx, work, name, version, tag)
+	if err != nil {
+		return "", err
+	}
+	python, err := anyPip(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := runLogged(ctx, dir+".log", python, "-m", "zipfile", "-e", wheel, filepath.Join(work, "files")); err != nil {
+		return "", err
+	}
+	return dir, os.Rename(filepath.Join(work, "files"), dir)
 }
 
 // anyPip returns an interpreter that has pip.

@@ -51,7 +51,7 @@ type pages struct {
 }
 
 func newPages(from Memory) *pages {
-	return &pages{from: from, tags: make([]uint64, keptBlocks), data: make([]byte, keptBlocks*blockSize)}
+	return &pages{from: from, left: defaultBytes, tags: make([]uint64, keptBlocks), data: make([]byte, keptBlocks*blockSize)}
 }
 
 // forget makes later reads see the memory as it is then.

@@ -93,21 +93,51 @@ func TestEveryPathIsTrue(t *testing.T) {
 	for _, python := range interpreters(t) {
 		t.Run(python.Name, func(t *testing.T) {
 			p := start(t, python.Exe, filepath.Join("testdata", "holders.py"))
-			found, _, err := heapOf(t, p.pid).Find(Limits{}, all)
-			qt.Assert(t, qt.IsNil(err))
-			var paths []Path
-			for _, o := range found {
-				paths = append(paths, o.Path)
-				t.Logf("%-30s %s", p.labels[o.Object], o.Path)
-				delete(p.labels, o.Object)
-			}
-			qt.Check(t, qt.HasLen(p.labels, 0), qt.Commentf("not found"))
-			var wrong []string
-			p.ask(paths, &wrong)
-			for i, text := range wrong {
-				qt.Check(t, qt.Equals(text, ""), qt.Commentf("%s", paths[i]))
-			}
+			p.check(heapOf(t, p.pid))
 		})
+	}
+}
+
+// TestEveryPathToATensorIsTrue: the same with a class that nanobind made, for the versions of Python
+// for which there is no ttnn.
+func TestEveryPathToATensorIsTrue(t *testing.T) {
+	tested := map[string]bool{"3.10": true, "3.12": true}
+	for _, python := range interpreters(t) {
+		version := python.Version[:strings.LastIndexByte(python.Version, '.')]
+		if tested[version] {
+			continue
+		}
+		tested[version] = true
+		t.Run(python.Name, func(t *testing.T) {
+			module, err := rig.Wheel(t.Context(), "manifold3d", "3.5.4", version)
+			qt.Assert(t, qt.IsNil(err))
+			p := start(t, python.Exe, filepath.Join("testdata", "holders.py"), module)
+			read := processOf(t, p.pid)
+			for instance := range p.labels {
+				_, err := read.tensors.of(instance)
+				qt.Check(t, qt.IsNil(err))
+			}
+			p.check(read.heap)
+		})
+	}
+}
+
+// check searches the program's targets, and asks it whether the paths are true.
+func (p *program) check(h *Heap) {
+	p.t.Helper()
+	found, _, err := h.Find(Limits{}, all)
+	qt.Assert(p.t, qt.IsNil(err))
+	var paths []Path
+	for _, o := range found {
+		paths = append(paths, o.Path)
+		p.t.Logf("%-30s %s", p.labels[o.Object], o.Path)
+		delete(p.labels, o.Object)
+	}
+	qt.Check(p.t, qt.HasLen(p.labels, 0), qt.Commentf("not found"))
+	var wrong []string
+	p.ask(paths, &wrong)
+	for i, text := range wrong {
+		qt.Check(p.t, qt.Equals(text, ""), qt.Commentf("%s", paths[i]))
 	}
 }
 

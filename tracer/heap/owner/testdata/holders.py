@@ -1,5 +1,6 @@
 """Holds Targets in many ways, and says whether paths to them are true.
 
+With an argument, the folder of manifold3d, these are Tensors: instances of a class of nanobind.
 Each line of input is a JSON list of paths, as ttmem's walk of the heap found them. The answer is
 a list with "" for each true path, or what is wrong.
 """
@@ -20,6 +21,20 @@ class Target:
 
     def __init__(self, label):
         self.label = label
+
+
+labels = {}
+if len(sys.argv) > 1:
+    sys.path[:0] = sys.argv[1:]
+    import manifold3d
+
+    class Tensor(manifold3d.CrossSection):
+        __slots__ = ("__weakref__",)
+
+    def Target(label):  # noqa: F811
+        made = Tensor()
+        labels[id(made)] = label
+        return made
 
 
 class Node:
@@ -118,7 +133,7 @@ coroutine.send(None)
 
 def fail():
     scratch = Target("traceback")
-    raise Error(scratch.label, Target("exception argument"))
+    raise Error(Target("exception argument"), scratch is None)
 
 
 try:
@@ -223,7 +238,7 @@ def wrong(path):
 
 
 def answer():
-    print(json.dumps({id(o): o.label for o in gc.get_objects() if type(o) is Target}), flush=True)
+    print(json.dumps(labels or {id(o): o.label for o in gc.get_objects() if type(o) is Target}), flush=True)
     for line in sys.stdin:
         print(json.dumps([wrong(path) for path in json.loads(line)]), flush=True)
 
