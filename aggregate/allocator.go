@@ -9,49 +9,10 @@ import (
 	"ttmem/tracer/event"
 )
 
-// capacities has the capacity of each region.
-type capacities [event.BankedRegions]event.Capacity
-
-// compareCapacities orders capacities by the total of all banks.
-func compareCapacities(a, b event.Capacity) int {
-	return cmp.Or(cmp.Compare(a.Total(), b.Total()), cmp.Compare(a.Banks, b.Banks))
-}
-
-// largerCapacities returns the larger capacity of each region. A mesh and its submeshes have an allocator
-// each for the same memory: the largest one counts.
-func largerCapacities(a, b capacities) capacities {
-	for r := range a {
-		if compareCapacities(b[r], a[r]) > 0 {
-			a[r] = b[r]
-		}
-	}
-	return a
-}
-
-// sharedCapacities returns the capacities of a chip that several processes have open. A process that
-// reserves more of a bank for L1_SMALL or for traces has less L1 or DRAM. If they differ, the chip
-// has the largest reservation and the smallest remainder, so that its regions add up. Unknown
-// capacities do not count.
-func sharedCapacities(open []capacities) (chip capacities) {
-	for r := range chip {
-		one := &chip[r]
-		for _, own := range open {
-			order := compareCapacities(own[r], *one)
-			if region := event.Region(r); region != event.L1Small && region != event.Trace {
-				order = -order
-			}
-			if own[r].Total() > 0 && (order > 0 || one.Total() == 0) {
-				*one = own[r]
-			}
-		}
-	}
-	return chip
-}
-
 // An allocator is an open allocator of a process, on the chips of a device or a mesh.
 type allocator struct {
 	set        *deviceSet
-	capacities capacities
+	capacities memory.Capacities
 }
 
 func (s *State) openDevice(e *event.Event) {
@@ -107,21 +68,21 @@ func (s *State) closeAllocator(p *process, address uint64) {
 // updateCapacities computes the capacities of chips after a process opened or closed an
 // allocator on them. They stay when the last allocator is closed.
 func (*State) updateCapacities(p *process, chips []*processChip) {
-	largest := make(map[*processChip]capacities)
+	largest := make(map[*processChip]memory.Capacities)
 	for _, a := range sortedValues(p.allocators) {
 		for _, c := range a.set.chips {
-			largest[c] = largerCapacities(largest[c], a.capacities)
+			largest[c] = largest[c].Larger(a.capacities)
 		}
 	}
 	for _, c := range chips {
 		own := largest[c]
 		c.countCapacities(-1)
-		if c.open = own != (capacities{}); c.open {
+		if c.open = own != (memory.Capacities{}); c.open {
 			c.own = own
 		}
 		c.countCapacities(1)
 		if len(c.chip.open) > 0 {
-			c.chip.capacities = sharedCapacities(slices.Collect(maps.Keys(c.chip.open)))
+			c.chip.capacities = memory.SharedCapacities(slices.Collect(maps.Keys(c.chip.open)))
 		}
 	}
 }
@@ -132,7 +93,7 @@ func (c *processChip) countCapacities(n int) {
 		return
 	}
 	if c.chip.open == nil {
-		c.chip.open = make(map[capacities]int)
+		c.chip.open = make(map[memory.Capacities]int)
 	}
 	if c.chip.open[c.own] += n; c.chip.open[c.own] == 0 {
 		delete(c.chip.open, c.own)
@@ -141,8 +102,8 @@ func (c *processChip) countCapacities(n int) {
 
 // capacities returns the capacities that the process has seen, also after it closed the chip;
 // those of the chip if they are not known.
-func (c *processChip) capacities() *capacities {
-	if c.own == (capacities{}) {
+func (c *processChip) capacities() *memory.Capacities {
+	if c.own == (memory.Capacities{}) {
 		return &c.chip.capacities
 	}
 	return &c.own

@@ -350,7 +350,9 @@ func FuzzRestore(f *testing.F) {
 // one stack. A checkpoint still has the buffers and the operations of both.
 func TestStacksThatBecomeEqual(t *testing.T) {
 	stack := func(id uint64) *event.Stack {
-		return event.NewStack(id, func() []*event.Call { return []*event.Call{event.NewCall([]event.Frame{{Kind: event.Python, Name: "f"}})} })
+		return event.NewStack(id, func() []*event.Call {
+			return []*event.Call{event.NewCall([]event.Frame{{Kind: event.Python, Name: "f"}})}
+		})
 	}
 	s := after(started(7, 1), wormhole(2, 7, 0, 0))
 	for id := range uint64(4) {

@@ -15,9 +15,9 @@ type chip struct {
 	board, arch string
 	// capacities are by region. They stay when the last allocator is closed, because
 	// reports are mostly read afterwards.
-	capacities capacities
+	capacities memory.Capacities
 	// open are the capacities of processes that have the chip open, with the number of processes.
-	open     map[capacities]int
+	open     map[memory.Capacities]int
 	used     usage
 	pools    [event.BankedRegions]pool
 	failures [event.NumRegions]uint64

@@ -80,7 +80,7 @@ func (p *process) allocatorOf(e *event.Event, region event.Region) (address uint
 	for _, key := range sortedKeys(p.allocators) {
 		one := p.allocators[key]
 		if slices.Equal(one.set.ids, e.Devices) &&
-			(a == nil || compareCapacities(one.capacities[region], a.capacities[region]) > 0) {
+			(a == nil || memory.CompareCapacity(one.capacities[region], a.capacities[region]) > 0) {
 			address, a = key, one
 		}
 	}

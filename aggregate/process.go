@@ -48,7 +48,7 @@ type processChip struct {
 	// open is true if the process has an allocator open whose capacities are known. own are
 	// its capacities, also after the last one was closed.
 	open     bool
-	own      capacities
+	own      memory.Capacities
 	programs map[uint64]*program
 	// awaited are the runs of programs whose memory on the chip was not reported yet.
 	awaited operations.Awaited

@@ -26,7 +26,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 			d := &view.Devices[i]
 			texts[d.ID] = max(texts[d.ID], d.Regions.Kernel.MaxBytesPerCore)
 			if p.uses(p.chips[d.ID]) {
-				processes[d.ID] = append(processes[d.ID], deviceProcess(p.pid, d))
+				processes[d.ID] = append(processes[d.ID], d.ShareOf(p.pid))
 			}
 		}
 		snap.Processes = append(snap.Processes, view)
@@ -76,7 +76,7 @@ func (p *process) totalsOf(reason event.Reason) (list []memory.RegionTotal) {
 	return list
 }
 
-func (u *usage) view(c *chip, capacities *capacities, textMax uint64, peaks peaks) memory.Device {
+func (u *usage) view(c *chip, capacities *memory.Capacities, textMax uint64, peaks peaks) memory.Device {
 	d := memory.Device{ID: c.id, Board: c.board, Arch: c.arch}
 	l1Peak := peaks[event.L1]
 	peaks[event.L1] = peak.Peak{}
@@ -122,18 +122,4 @@ func (p *process) uses(c *processChip) bool {
 		}
 	}
 	return len(c.programs) > 0 || slices.ContainsFunc(c.used.regions[:], func(t tally) bool { return t.Count > 0 })
-}
-
-// deviceProcess returns the process's share of a chip. d is the process's view of the chip.
-func deviceProcess(pid int, d *memory.Device) memory.DeviceProcess {
-	p := memory.DeviceProcess{
-		PID: pid, AllocatedBytes: make(map[string]uint64),
-		CBMaxBytesPerCore: d.Regions.CB.MaxBytesPerCore,
-	}
-	for region := range event.Region(event.BankedRegions) {
-		if b := d.Regions.Banked(region); b.Buffers > 0 {
-			p.AllocatedBytes[region.String()] = b.AllocatedBytes
-		}
-	}
-	return p
 }

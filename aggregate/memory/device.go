@@ -152,3 +152,14 @@ type OtherUsers struct {
 	// AllocatedBytes is the memory of their buffers in all banks of all regions.
 	AllocatedBytes uint64 `json:"allocated_bytes"`
 }
+
+// ShareOf returns the share of a process, whose view of the chip this is.
+func (d *Device) ShareOf(pid int) DeviceProcess {
+	p := DeviceProcess{PID: pid, AllocatedBytes: make(map[string]uint64), CBMaxBytesPerCore: d.Regions.CB.MaxBytesPerCore}
+	for region := range event.Region(event.BankedRegions) {
+		if b := d.Regions.Banked(region); b.Buffers > 0 {
+			p.AllocatedBytes[region.String()] = b.AllocatedBytes
+		}
+	}
+	return p
+}

@@ -1,0 +1,46 @@
+package memory
+
+import (
+	"cmp"
+
+	"ttmem/tracer/event"
+)
+
+// Capacities has the capacity of each region.
+type Capacities [event.BankedRegions]event.Capacity
+
+// CompareCapacity orders capacities by the total of all banks.
+func CompareCapacity(a, b event.Capacity) int {
+	return cmp.Or(cmp.Compare(a.Total(), b.Total()), cmp.Compare(a.Banks, b.Banks))
+}
+
+// Larger returns the larger capacity of each region. A mesh and its submeshes have an allocator
+// each for the same memory: the largest one counts.
+func (a Capacities) Larger(b Capacities) Capacities {
+	for r := range a {
+		if CompareCapacity(b[r], a[r]) > 0 {
+			a[r] = b[r]
+		}
+	}
+	return a
+}
+
+// SharedCapacities returns the capacities of a chip that several processes have open. A process that
+// reserves more of a bank for L1_SMALL or for traces has less L1 or DRAM. If they differ, the chip
+// has the largest reservation and the smallest remainder, so that its regions add up. Unknown
+// capacities do not count.
+func SharedCapacities(open []Capacities) (chip Capacities) {
+	for r := range chip {
+		one := &chip[r]
+		for _, own := range open {
+			order := CompareCapacity(own[r], *one)
+			if region := event.Region(r); region != event.L1Small && region != event.Trace {
+				order = -order
+			}
+			if own[r].Total() > 0 && (order > 0 || one.Total() == 0) {
+				*one = own[r]
+			}
+		}
+	}
+	return chip
+}
