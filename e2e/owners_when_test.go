@@ -87,7 +87,7 @@ func TestOwnersOfAnAttach(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(ownersIn(file, "--at", "failure"), heldBy(1)))
 
 	file = filepath.Join(t.TempDir(), "b.ttmem")
-	attach = exec.Command(ttmem, "attach", "-p", pid, "-o", file, "--duration", "2s")
+	attach = exec.Command(ttmem, "attach", "-p", pid, "-o", file, "--duration", "5s")
 	qt.Assert(t, qt.IsNil(attach.Start()))
 	t.Cleanup(func() { _ = attach.Process.Kill() })
 	awaitOwners(t, heldBy(3), file)
@@ -96,15 +96,10 @@ func TestOwnersOfAnAttach(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(ownersIn(file), heldBy(4)))
 
 	// The process is killed while it is searched.
-	attach = exec.Command(ttmem, "attach", "-p", pid, "--no-record")
-	errs.Reset()
-	attach.Stderr = &errs
-	qt.Assert(t, qt.IsNil(attach.Start()))
-	t.Cleanup(func() { _ = attach.Process.Kill() })
-	waitFor(t, "the attach", func() bool { return probesIn(t, p) > 0 })
+	attach, said := attachReading(t, filepath.Join(t.TempDir(), "c.ttmem"), p.Process.Pid)
 	qt.Assert(t, qt.IsNil(p.Process.Kill()))
-	qt.Check(t, qt.IsNil(attach.Wait()), qt.Commentf("%s", errs.String()))
-	qt.Check(t, qt.Not(qt.StringContains(errs.String(), "owners of")))
+	qt.Check(t, qt.IsNil(attach.Wait()), qt.Commentf("%s", said()))
+	qt.Check(t, qt.Not(qt.StringContains(said(), "owners of")))
 }
 
 // TestOwnersOfARun: a run looks after failed allocations.

@@ -89,15 +89,22 @@ func (p *target) expect(t *testing.T, prefix string) string {
 // attachTo starts a `ttmem attach` that records, and waits until it is attached.
 func attachTo(t *testing.T, file string, pids ...int) *exec.Cmd {
 	t.Helper()
+	cmd, _ := attachReading(t, file, pids...)
+	return cmd
+}
+
+// attachReading is attachTo, and returns what attach has written to standard error so far, too.
+func attachReading(t *testing.T, file string, pids ...int) (cmd *exec.Cmd, said func() string) {
+	t.Helper()
 	args := []string{"attach", "--json", "-o", file}
 	for _, pid := range pids {
 		args = append(args, "-p", fmt.Sprint(pid))
 	}
-	cmd := exec.Command(ttmem, args...)
+	cmd = exec.Command(ttmem, args...)
 	stderr, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	qt.Assert(t, qt.IsNil(err))
 	cmd.Stderr = stderr
-	said := func() string {
+	said = func() string {
 		text, _ := os.ReadFile(stderr.Name())
 		return string(text)
 	}
@@ -109,7 +116,7 @@ func attachTo(t *testing.T, file string, pids ...int) *exec.Cmd {
 		t.Logf("attach: %s", said())
 	})
 	waitFor(t, "attach", func() bool { return strings.Contains(said(), "Ctrl-C") })
-	return cmd
+	return cmd, said
 }
 
 // waitForSize waits until a file has this size.

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,9 +209,10 @@ func (o *Options) watchTracing(of string, handle func(*event.Event)) (*Summary, 
 const streamDelay = 200 * time.Millisecond
 
 func (o *Options) watchService(client *service.Client, handle func(*event.Event)) (*Summary, error) {
-	asked, stop := o.until(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	// A signal ends watching after the last look; o.Ctx ends it at once.
+	asked, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(cmp.Or(o.Ctx, context.Background()))
 	defer cancel()
 	look := newLastLook(ctx, o)
 	end := func() {
