@@ -224,7 +224,7 @@ func TestDiskFull(t *testing.T) {
 	defer syscall.Unmount(disk, syscall.MNT_DETACH)
 	file := filepath.Join(disk, "events.ttmem")
 
-	p := env.Command(t.Context(), "n150", program(t, "loop.py"), "100000")
+	p := env.Command(t.Context(), "n150", program(t, "loop.py"), "300000")
 	cmd := exec.Command(ttmem, append([]string{"run", "-o", file, "--", p.Path}, p.Args[1:]...)...)
 	cmd.Env, cmd.Dir = testEnviron(p.Env, "n150", dir), dir
 	var stdout, stderr bytes.Buffer

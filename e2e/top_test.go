@@ -355,7 +355,7 @@ func TestTopOnce(t *testing.T) {
 	held := readCheckpoints(t, p.Dir)[0].Devices[0].Regions["DRAM"]
 	bytes := float64(held.AllocatedPerBank*uint64(held.Banks)) / (1 << 20)
 	qt.Check(t, qt.Matches(string(out), fmt.Sprintf(`(?s).*DRAM +[^\n]* %.1f MiB +%.1f MiB +12\.0 GiB\n.*`, bytes, bytes)))
-	qt.Check(t, qt.StringContains(string(out), "held by local model.layers[*].wq of main() · bf16[256,256] TILE"))
+	qt.Check(t, qt.StringContains(string(out), "held by local loaded of main() · bf16[256,256] TILE"))
 	qt.Check(t, qt.IsFalse(strings.Contains(string(out), "\x1b")))
 }
 

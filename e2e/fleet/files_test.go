@@ -118,7 +118,9 @@ func TestAlloyReadsItsConfiguration(t *testing.T) {
 	parse := func(text string) (string, error) {
 		path := filepath.Join(t.TempDir(), "config.alloy")
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(text), 0o600)))
-		out, err := exec.Command("go", "run", "-C", "testdata/alloy", ".", path).CombinedOutput()
+		cmd := exec.Command("go", "run", "-C", "testdata/alloy", ".", path)
+		cmd.Stderr = t.Output() // of Go as well, which downloads the parser
+		out, err := cmd.Output()
 		return string(out), err
 	}
 	text := read(t, docs+"/config.alloy")
