@@ -29,21 +29,15 @@ func (s *Spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.Ke
 		return
 	}
 	r := interpreter.file.python
-	key := s.readKey(pid, p, r.Runtime+interpreter.bias+r.Key)
-	if p.shownKey = key; !key.known {
-		return
+	// report code objects that die, as others may take their addresses
+	ready, err := s.placeOnce(pid, p, &p.dealloc, interpreter, r.CodeDealloc, s.objs.OnCodeDealloc, 0)
+	if err != nil && !p.warned {
+		p.warned = true
+		s.warn(fmt.Sprintf("process %d: stacks have no Python frames: %v", pid, err))
 	}
-	if p.python == nil {
-		// report code objects that die, as others may take their addresses
-		dealloc, err := s.probe(pid, interpreter, r.CodeDealloc, s.objs.OnCodeDealloc, 0)
-		if err != nil {
-			if !p.warned {
-				p.warned = true
-				s.warn(fmt.Sprintf("process %d: stacks have no Python frames: %v", pid, err))
-			}
-			return
-		}
-		p.python = &pythonSpace{dealloc}
+	key := s.readKey(pid, p, r.Runtime+interpreter.bias+r.Key)
+	if p.shownKey = key; !key.known || !ready {
+		return
 	}
 	o := &r.Offsets
 	*k = bpf.KernelPythonOffsets{
@@ -127,6 +121,6 @@ func (s *Spaces) readingKeys() bool {
 func (s *Spaces) lacksPython(p *space, mappings []codeMapping) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return (p.python == nil || p.key.pythonKey != p.shownKey) &&
+	return (p.dealloc.probe == nil || p.key.pythonKey != p.shownKey) &&
 		slices.ContainsFunc(mappings, func(m codeMapping) bool { return m.file.python != nil })
 }

@@ -3,7 +3,6 @@ package stack
 import (
 	"cmp"
 	"context"
-	"io"
 	"maps"
 	"runtime"
 	"slices"
@@ -64,7 +63,8 @@ type Spaces struct {
 	pausedUntil atomic.Int64
 	// updating is locked while a process's view is being built.
 	updating sync.Mutex
-	// removing counts the removals of probes in the background.
+	// placing and removing count the probes that are placed and removed in the background.
+	placing  atomic.Int64
 	removing sync.WaitGroup
 	// collecting is true while a garbage collection is scheduled that closes unused files.
 	collecting atomic.Bool
@@ -77,13 +77,14 @@ type space struct {
 	readNs uint64                // when its mappings were first read
 	views  map[uint32]*spaceView // by generation
 	newest *spaceView
-	tables tablesInUse  // of the newest view
-	listed int          // mappings of the newest view that can be unwound
-	python *pythonSpace // nil: none, or not readable
-	key    keyRead
+	tables tablesInUse // of the newest view
+	listed int         // mappings of the newest view that can be unwound
+	// dealloc is on the interpreter's function that frees code objects.
+	dealloc placement
+	key     keyRead
 	// shownKey is the key that the newest view was published with.
 	shownKey pythonKey
-	loader   io.Closer // the probe on its dynamic linker; nil: none
+	loader   placement // on its dynamic linker
 	// lacksRows is true if rows of files in the newest view were not read yet
 	lacksRows bool
 	warned    bool
@@ -113,11 +114,6 @@ type spaceView struct {
 type codeMapping struct {
 	start, end, bias uint64
 	file             *codeFile
-}
-
-// pythonSpace is the CPython of a process.
-type pythonSpace struct {
-	dealloc io.Closer
 }
 
 // maxViews bounds the views of a process, because stacks arrive a few milliseconds after they were
@@ -288,17 +284,6 @@ func (s *Spaces) closeFilesSoon() {
 	}
 }
 
-// removeProbes removes a process's probes in the background, because the kernel takes up to a
-// tenth of a second for each.
-func (s *Spaces) removeProbes(p *space) {
-	if p.python != nil {
-		s.removing.Go(func() { p.python.dealloc.Close() })
-	}
-	if p.loader != nil {
-		s.removing.Go(func() { p.loader.Close() })
-	}
-}
-
 // closePatience is how long Close waits for reads of files, which a file system may delay for
 // ever.
 const closePatience = 2 * time.Second
@@ -315,6 +300,9 @@ func (s *Spaces) Close() {
 			<-s.stopped
 		}
 		s.stopReading()
+		for s.placing.Load() > 0 {
+			time.Sleep(time.Millisecond)
+		}
 		close(ended)
 	}()
 	select {

@@ -6,7 +6,6 @@ package stack
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
@@ -36,22 +35,27 @@ func (s *Spaces) work() {
 	}
 }
 
-// Settle publishes all changes to the kernel, and waits until all files were read.
+// Settle publishes all changes to the kernel, and waits until all files were read, and all probes
+// placed.
 func (s *Spaces) Settle() {
 	for {
+		busy, worked := s.isBusy(), false
 		for s.updateOne() {
+			worked = true
 		}
-		read, reading := s.allRead(), s.readingKeys()
-		switch {
+		switch read := s.allRead(); {
 		case read != nil:
 			<-read
-		case reading:
+		case busy || s.isBusy():
 			time.Sleep(time.Millisecond)
-		default:
+		case !worked:
 			return
 		}
 	}
 }
+
+// isBusy reports whether something in the background may publish a process again.
+func (s *Spaces) isBusy() bool { return s.placing.Load() > 0 || s.readingKeys() }
 
 // updateOne publishes the changes of one process; false if there are none.
 func (s *Spaces) updateOne() bool {
@@ -177,11 +181,15 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 	if err != nil {
 		return err
 	}
+	ready, err := s.probeLoader(pid, p, mappings)
+	if err != nil {
+		return err
+	}
 	used, unread, refusal := s.tablesOf(mappings, changed)
 	if len(unread) > 0 {
 		// A program that loads a hundred libraries may allocate before all their rows are
 		// read. The rows that were read are published at once.
-		if p.gains(mappings, used) {
+		if ready && p.gains(mappings, used) {
 			if err := s.show(pid, p, mappings, used); err != nil {
 				return err
 			}
@@ -196,6 +204,10 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 		used, unread, refusal = s.tablesOf(mappings, false)
 	}
 	s.setLacksRows(p, len(unread) > 0)
+	if !ready {
+		s.release(used)
+		return refusal // it is published when the probe is placed
+	}
 	if p.newest != nil && !s.toRenew(p) && slices.Equal(p.newest.mappings, mappings) && len(unwindable(mappings, used)) == p.listed && !s.lacksPython(p, mappings) {
 		s.release(used)
 	} else if err := s.show(pid, p, mappings, used); err != nil {
@@ -265,9 +277,6 @@ func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables tablesIn
 		}
 		k.Count++
 	}
-	if err := s.probeLoader(pid, p, mappings); err != nil {
-		return err
-	}
 	s.findPython(pid, p, mappings, &k.Python)
 	if err := s.publish(pid, p, view, &k, &tables); err != nil {
 		return err
@@ -291,43 +300,6 @@ func (s *Spaces) resumeStacks(pid int, unloaded uint64) {
 	if s.objs.Unloading.Lookup(uint32(pid), &again) == nil && again == unloaded && again%2 == 0 {
 		_ = s.objs.Unloading.Delete(uint32(pid))
 	}
-}
-
-// probeLoader lets the kernel side notice when a process unloads code. A statically linked
-// program has no dynamic linker and cannot.
-func (s *Spaces) probeLoader(pid int, p *space, mappings []codeMapping) error {
-	if p.loader != nil {
-		return nil
-	}
-	i := slices.IndexFunc(mappings, func(m codeMapping) bool { return m.file.loader != nil })
-	if i < 0 {
-		return nil
-	}
-	m := &mappings[i]
-	var err error
-	p.loader, err = s.probe(pid, m, m.file.loader.debugState.Addr, s.objs.OnDebugState, m.file.loader.debug.Addr+m.bias)
-	return err
-}
-
-// probes are probes in a file, whose path is valid as long as the file is open.
-type probes struct {
-	io.Closer
-	file *os.File
-}
-
-// probe places a probe in one process alone, at no cost for others that map the same file.
-func (s *Spaces) probe(pid int, m *codeMapping, addr uint64, program *ebpf.Program, cookie uint64) (io.Closer, error) {
-	offset, ok := m.file.elf.FileOffset(addr)
-	if !ok || m.file.file == nil {
-		return nil, fmt.Errorf("%s has no code at %#x", m.file.path, addr)
-	}
-	// by descriptor, because the process may have mapped a file there whose file system does not answer
-	path := fmt.Sprintf("/proc/self/fd/%d", m.file.file.Fd())
-	placed, err := s.objs.Support.Uprobes.Place(path, program, []uint64{offset}, []uint64{cookie}, pid)
-	if err != nil {
-		return nil, err
-	}
-	return probes{placed, m.file.file}, nil
 }
 
 // publish makes a view the current one. Afterwards tables has the tables of the old and the new
