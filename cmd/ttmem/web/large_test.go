@@ -57,7 +57,7 @@ func model(events int, chips []int) *run {
 }
 
 // TestLargePages open and follow the mouse at once: 20,000 events on 32 chips and 1,000,000 on
-// one.
+// one. The limits are of the time on a processor, as other tests run at the same time.
 func TestLargePages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a million events")
@@ -81,27 +81,26 @@ func TestLargePages(t *testing.T) {
 			qt.Assert(t, qt.IsNil(out.Close()))
 			r, page = nil, bytes.Buffer{}
 			b := openPage(t, file)
-			var opened float64
-			b.Eval("performance.now()", &opened) // at most: since the navigation began
-			t.Logf("opened within %.0f ms", opened)
-			var slowest float64
+			opened := b.CPU()
+			t.Logf("opened in %v", opened)
+			slowest := time.Duration(0)
 			for _, view := range []string{"1", "2", "3", "4", "5", "6"} {
 				b.Press(view)
-				var took float64
-				b.Eval(`(() => {
-					let most = 0;
-					const { selection, recording } = ttmem;
-					for (let i = 0; i < 6; i++) {
-						Object.assign(selection, { from: recording.last * i / 12 | 0, to: recording.last * (i + 2) / 8 | 0 });
+				took := time.Duration(0)
+				for i := range 6 {
+					before := b.CPU()
+					b.Eval(fmt.Sprintf(`(() => {
+						const { selection, recording } = ttmem;
+						Object.assign(selection, { from: recording.last * %[1]d / 12 | 0, to: recording.last * (%[1]d + 2) / 8 | 0 });
 						selection.at = selection.to;
-						const begun = performance.now();
 						ttmem.update();
 						ttmem.timeline.draw();
-						most = Math.max(most, performance.now() - begun);
-					}
-					return most;
-				})()`, &took)
-				t.Logf("view %s: %.0f ms for a selection", view, took)
+						return true;
+					})()`, i), new(bool))
+					b.Settle()
+					took = max(took, b.CPU()-before)
+				}
+				t.Logf("view %s: %v for a selection", view, took)
 				slowest = max(slowest, took)
 			}
 			b.Screenshot(fmt.Sprintf("large%d", size.events))
@@ -112,8 +111,7 @@ func TestLargePages(t *testing.T) {
 			for _, l := range lines {
 				qt.Check(t, qt.Equals(l.Drawn, l.Most))
 			}
-			// other tests use the processors at the same time
-			qt.Check(t, qt.IsTrue(opened < 10_000 && slowest < 1000), qt.Commentf("%v ms, %v ms", opened, slowest))
+			qt.Check(t, qt.IsTrue(opened < 2*time.Second && slowest < 200*time.Millisecond), qt.Commentf("%v, %v", opened, slowest))
 			b.CheckQuiet()
 		})
 	}
