@@ -191,5 +191,5 @@ const tables = (() => {
     ], f.holders || [], { empty: "" });
   }
 
-  return { sites, operations, leaks, failures, holders };
+  return { sites, operations, leaks, failures, holders, sortedBy };
 })();

@@ -237,6 +237,10 @@ function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, pi
   size();
 
   return {
+    // zoomed returns the drawn range; null if it is everything. zoomTo draws such a range, which stays
+    // with the newest events if it had them.
+    zoomed: () => (range.end - range.begin < end ? { ...range, newest: range.end >= time[last] } : null),
+    zoomTo: ({ begin, end: until, newest }) => (newest ? show(end - (until - begin), end) : show(begin, until)),
     // select draws a selection.
     select(s) {
       const other = s.region !== selection.region || s.chip !== selection.chip;
