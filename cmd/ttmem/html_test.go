@@ -243,6 +243,7 @@ func TestThePageOfAStory(t *testing.T) {
 	open("inference", "#range=150-420")
 	picture("html")
 	open("fragments", "")
+	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1280, "height": 940, "deviceScaleFactor": 1, "mobile": false})
 	b.Dark(true)
 	b.Press("6")
 	b.Eval("(document.querySelector('#failureTable td button').click(), true)", new(bool))
