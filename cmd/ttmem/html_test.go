@@ -180,15 +180,18 @@ func TestThePageIsWrittenBesideTheRecording(t *testing.T) {
 	qt.Check(t, qt.Equals(info.Mode().Perm(), 0o600))
 }
 
-// TestAPageWithoutStacks has the rest, and says so.
+// TestAPageWithoutStacks has the rest, and says so. Where nothing was allocated, none is missing.
 func TestAPageWithoutStacks(t *testing.T) {
-	path := writeEvents(t, "bare.ttmem", []event.Event{
+	events := []event.Event{
 		{Kind: event.ProcessStart, PID: 7, Comm: "python3", TimeNs: 1},
 		{Kind: event.Alloc, PID: 7, BufferID: 1, Devices: []int{0}, SizeBytes: 4096, BytesPerBank: 4096, Banks: 1, TimeNs: 2},
-	})
-	_, errs, status := runOnStreams(t, false, []string{"html", path})
+	}
+	_, errs, status := runOnStreams(t, false, []string{"html", writeEvents(t, "bare.ttmem", events)})
 	qt.Check(t, qt.Equals(status, 0))
 	qt.Check(t, qt.StringContains(errs, "has no call stacks: the page has sizes, times, addresses and known owners only\n"))
+	_, errs, status = runOnStreams(t, false, []string{"html", writeEvents(t, "empty.ttmem", events[:1])})
+	qt.Check(t, qt.Equals(status, 0))
+	qt.Check(t, qt.Not(qt.StringContains(errs, "call stacks")))
 }
 
 // TestCtrlCLeavesNoHalfFile: a page or an export that is interrupted while it is written is removed.
