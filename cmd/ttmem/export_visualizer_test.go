@@ -309,3 +309,24 @@ func TestOperationsAreChosen(t *testing.T) {
 		qt.Check(t, qt.Equals(status == 0, strings.HasPrefix(want, "operations")), qt.Commentf(ops))
 	}
 }
+
+// TestALargeReportHasTheLastOperations, and says so, unless operations are chosen.
+func TestALargeReportHasTheLastOperations(t *testing.T) {
+	var events []event.Event
+	for i := range 1500 { // each with its buffer, which stays
+		e := pagetest.Buffer(event.Alloc, uint64(i+1), event.DRAM, uint64(i+1)<<12, 64, pagetest.Stack("empty", "load", i+1), 0)
+		e.TimeNs = uint64(i + 1)
+		events = append(events, e)
+	}
+	file := writeEvents(t, "large.ttmem", events)
+	for flags, want := range map[string]string{
+		"": "ttmem: 1,500 operations would be too many rows: the report has the last ones; choose others with --ops A..B\n" +
+			"ttmem: wrote report of operations 524 to 1,500 of 1,500",
+		"--ops 1..9": "ttmem: wrote report of operations 1 to 9 of 1,500",
+	} {
+		args := []string{"export", file, "--to", "visualizer", "-o", filepath.Join(t.TempDir(), "report")}
+		_, errs, status := runOnStreams(t, false, append(args, strings.Fields(flags)...))
+		qt.Check(t, qt.Equals(status, 0))
+		qt.Check(t, qt.IsTrue(strings.HasPrefix(errs, want)), qt.Commentf("%s", errs))
+	}
+}

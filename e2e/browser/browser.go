@@ -229,7 +229,7 @@ func (b *Browser) CPU() time.Duration {
 // Wait waits until a JavaScript condition is true.
 func (b *Browser) Wait(condition string) {
 	b.t.Helper()
-	for range 200 {
+	for range 600 {
 		ok := false
 		b.Eval("Boolean("+condition+")", &ok)
 		if ok {

@@ -290,10 +290,12 @@
   }
   if (head.live) {
     if (history.state) resume(history.state);
+    // a large page is made and read less often
+    const took = performance.now() - performance.getEntriesByType("navigation")[0].requestStart, rest = Math.min(30_000, Math.max(2000, 5 * took));
     let touched = 0;
     for (const kind of ["mousedown", "keydown", "input", "wheel", "scroll"]) document.addEventListener(kind, () => { touched = performance.now(); }, true);
     setInterval(() => {
-      const patience = document.activeElement.tagName === "SELECT" ? 10_000 : 2000; // its list may be open
+      const patience = document.activeElement.tagName === "SELECT" ? Math.max(rest, 10_000) : rest; // its list may be open
       if (document.hidden || selection.to !== last || performance.now() - touched < patience) return;
       history.replaceState(keep(), "");
       location.reload();
