@@ -16,7 +16,8 @@ import (
 )
 
 // model allocates and frees in DRAM and L1 as a model with many layers does: from 500 call
-// stacks, with short lives in L1, long ones in DRAM, circular buffers and a leak.
+// stacks, with short lives in L1, whose owners are known, long ones in DRAM, circular buffers and a
+// leak.
 func model(events int, chips []int) *run {
 	r := newRun()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -46,6 +47,7 @@ func model(events int, chips []int) *run {
 			r.apply(event.Event{Kind: event.CBAlloc, PID: 7, ProgramID: uint64(random.IntN(200)), Devices: chips, StaticKind: event.CircularBuffer, Cores: cores, Address: 1 << 16, SizeBytes: 4096, Stack: stacks[400+random.IntN(100)]})
 		case n < 11 && len(live) < 500 || len(live) < 50:
 			live = append(live, r.alloc(event.L1, uint64(1+random.IntN(4))<<9, 1<<16+uint64(random.IntN(1<<9))<<11, stacks[100+random.IntN(300)], chips...))
+			r.apply(event.Event{Kind: event.Owner, PID: 7, BufferID: r.id, Cause: fmt.Sprintf("model.layers[%d].cache[%d]", random.IntN(64), random.IntN(40)), Message: "bf16[32,32] TILE"})
 		default:
 			i := random.IntN(len(live))
 			r.free(live[i])
@@ -84,7 +86,11 @@ func TestLargePages(t *testing.T) {
 			opened := b.CPU()
 			t.Logf("opened in %v", opened)
 			slowest := time.Duration(0)
-			for _, view := range []string{"1", "2", "3", "4", "5", "6"} {
+			for _, view := range []string{"1", "2", "3", "4", "5", "6", "owners"} {
+				if view == "owners" {
+					b.Choose("by", "owner")
+					view = "2"
+				}
 				b.Press(view)
 				took := time.Duration(0)
 				for i := range 6 {
