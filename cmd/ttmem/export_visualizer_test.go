@@ -106,6 +106,10 @@ func showsTensors(t *testing.T, server *nnvisualizer.Server) {
 		{"Shape([1, 32, 32, 64])", "DataType.BFLOAT16", "Layout.TILE", 0x2000, 0, 0, []int{1}, []uint64{0x2000, 0x2000}},
 		{"Shape([5, 7])", "DataType.UINT32", "Layout.ROW_MAJOR", 0x9000, 1, 1, []int{}, []uint64{0, 0x9000}},
 	}))
+	qt.Check(t, qt.DeepEquals(nnvisualizer.Get[tensor](r, "tensors/1").Shape, "Shape([1, 32, 32, 64])"))
+	page := nnvisualizer.Get[struct{ Outputs []tensor }](r, "operations/1")
+	qt.Assert(t, qt.HasLen(page.Outputs, 1))
+	qt.Check(t, qt.Equals(page.Outputs[0].DType, "DataType.BFLOAT16"))
 	one := nnvisualizer.Get[[]shownOperation](r, "operations")[0]
 	qt.Check(t, qt.Equals(one.argument("held by"), "model.wq bf16[1,32,32,64] TILE"))
 }
@@ -131,6 +135,7 @@ func compareReport(t *testing.T, r *nnvisualizer.Report, file string) {
 			all += len(want)
 			one := nnvisualizer.Get[struct{ Buffers []shownBuffer }](r, "operation-buffers/%d", o.ID)
 			qt.Check(t, qt.DeepEquals(sorted(one.Buffers), want), qt.Commentf("operation %d %s", o.ID, o.Name))
+			comparePage(t, r, o, want)
 			compiled = append(compiled, o)
 			if o.Error != nil {
 				failures++
@@ -160,6 +165,27 @@ func compareReport(t *testing.T, r *nnvisualizer.Report, file string) {
 	r.Missing("cluster-descriptor")
 	compareDevices(t, r, state, snap.DeviceIDs())
 	compareBuffer(t, r, operations)
+}
+
+// comparePage compares the page of an operation, whose buffers have their size under another name.
+func comparePage(t *testing.T, r *nnvisualizer.Report, o *shownOperation, want []shownBuffer) {
+	t.Helper()
+	page := nnvisualizer.Get[struct {
+		shownOperation
+		Buffers []struct {
+			Device  int    `json:"device_id"`
+			Address uint64 `json:"address"`
+			Size    uint64 `json:"max_size_per_bank"`
+			Type    int    `json:"buffer_type"`
+			Layout  int    `json:"buffer_layout"`
+		}
+	}](r, "operations/%d", o.ID)
+	qt.Check(t, qt.DeepEquals(page.shownOperation, *o))
+	var buffers []shownBuffer
+	for _, b := range page.Buffers {
+		buffers = append(buffers, shownBuffer(b))
+	}
+	qt.Check(t, qt.DeepEquals(sorted(buffers), want), qt.Commentf("operation %d %s", o.ID, o.Name))
 }
 
 // staticsOf returns the circular buffers of an operation, and those that its programs have in a
