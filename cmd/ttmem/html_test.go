@@ -245,6 +245,17 @@ func TestThePageOfAStory(t *testing.T) {
 	}
 	open("inference", "#range=150-420")
 	picture("html")
+
+	// the operations with the least headroom are first, as in `ttmem ops`
+	var doc struct{ Operations []struct{ Name string } }
+	jsonOf(t, &doc, "ops", "--json", "inference.ttmem")
+	var names []string
+	b.Press("4")
+	b.Eval("[...document.querySelectorAll('#operationTable tbody b')].map(b => b.textContent)", &names)
+	qt.Assert(t, qt.Not(qt.HasLen(names, 0)))
+	for i, name := range names {
+		qt.Check(t, qt.Equals(name, doc.Operations[i].Name))
+	}
 	open("fragments", "")
 	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1280, "height": 940, "deviceScaleFactor": 1, "mobile": false})
 	b.Dark(true)

@@ -14,18 +14,18 @@ const tables = (() => {
   const sortedBy = new Map(); // by the element of the table: the column, and whether it is turned around
 
   // show writes rows into an element. A column has a title, the value by which it is sorted, and
-  // for a number the text of it. The last column is a list of texts: a title with smaller lines.
+  // for a number the text of it: the largest number is first, unless it is ascending. The last column is a list of texts: a title with smaller lines.
   function show(at, columns, rows, { click, empty = "Nothing here.", note = "", selected } = {}) {
     const again = () => show(at, columns, rows, { click, empty, note, selected });
     const sort = sortedBy.get(at.id) || { column: 0, turned: false };
     const by = columns[Math.min(sort.column, columns.length - 1)];
     const order = (a, b) => (typeof a === "string" ? (a < b ? -1 : a > b ? 1 : 0) : (b ?? -Infinity) - (a ?? -Infinity));
-    rows.sort((a, b) => order(by.value(a), by.value(b)) * (sort.turned ? -1 : 1));
+    rows.sort((a, b) => order(by.value(a), by.value(b)) * (sort.turned !== Boolean(by.ascending) ? -1 : 1));
     const table = document.createElement("table"), head = table.createTHead().insertRow(), body = table.createTBody();
     columns.forEach((column, i) => {
       const cell = element("th", ""), button = element("button", column.title);
       cell.scope = "col";
-      if (column === by && rows.length) cell.ariaSort = (typeof by.value(rows[0]) === "string") !== sort.turned ? "ascending" : "descending";
+      if (column === by && rows.length) cell.ariaSort = (typeof by.value(rows[0]) === "string" || Boolean(by.ascending)) !== sort.turned ? "ascending" : "descending";
       if (column.explain) button.title = column.explain;
       button.type = "button";
       button.addEventListener("click", () => {
@@ -133,7 +133,7 @@ const tables = (() => {
     const inRange = (o) => ran.get(`${o.pid} ${o.name}`) || 0;
     const rows = doc.operations.filter((o) => (!process || String(o.pid) === process) && (!pattern || pattern.test([o.name, o.component, o.process].join(" "))) && (from === to || !row.length || inRange(o) > 0));
     show(at, [
-      size("Free", (o) => o.peak.headroom_bytes, "of the core with the least headroom, in the tightest run of the recording"),
+      { ...size("Free", (o) => o.peak.headroom_bytes, "of the core with the least headroom, in the tightest run of the recording"), ascending: true },
       size("Used", (o) => o.peak.bytes), size("Tensors", (o) => o.peak.tensor_bytes), size("CBs", (o) => o.peak.cb_bytes), size("DFBs", (o) => o.peak.dfb_bytes),
       ...(from === to ? [] : [number("Runs in range", inRange)]), number("Runs", (o) => o.runs),
       { title: "Operation", value: (o) => o.name, lines: (o) => [o.name, `PID ${o.pid} · chip ${o.peak.device} core ${o.peak.core.join(",")} · ${chipsText(o.devices)}`] },
@@ -162,7 +162,7 @@ const tables = (() => {
   function failures(at, recording, { from, to, process, pattern }, click) {
     const rows = recording.failures.filter((f) => (from === to || (f.row > from && f.row <= to)) && (!process || String(f.pid) === process) && (!pattern || pattern.test([f.name, f.process, f.message, f.region].join(" "))));
     show(at, [
-      { title: "Time", value: (f) => -recording.time[f.row], text: (f) => "+" + recording.time[f.row].toFixed(3) + " s" },
+      { title: "Time", ascending: true, value: (f) => recording.time[f.row], text: (f) => "+" + recording.time[f.row].toFixed(3) + " s" },
       size("Needed per bank", (f) => f.needed_bytes_per_bank), size("Free", (f) => f.free_bytes_per_bank, "in each bank"), size("Largest hole", (f) => f.largest_free_block_bytes),
       { title: "Region", value: (f) => f.region }, { title: "Reason", value: (f) => (f.too_large ? "too large" : (f.reason || "other").replaceAll("_", " ")) },
       { title: "Call site", value: (f) => f.name || "", lines: (f) => [f.name || "(no call stack)", `PID ${f.pid} ${f.process || ""} · ${chipsText(f.devices)}`, f.message] },
@@ -186,7 +186,7 @@ const tables = (() => {
     way.textContent = !blocking || !blocking.buffers ? "" : `It fits if you free ${count(blocking.buffers)}, ${formatBytes(blocking.bytes_per_bank)} per bank: ${blockers.map((b) => b.name || "(no call stack)").join("; ")}`;
     show(at, [
       size("Per bank", (h) => h.bytes_per_bank), number("Buffers", (h) => h.buffers),
-      { title: "Addresses", value: (h) => -h.lowest_address, text: (h) => `0x${h.lowest_address.toString(16)} to 0x${h.end_address.toString(16)}` },
+      { title: "Addresses", ascending: true, value: (h) => h.lowest_address, text: (h) => `0x${h.lowest_address.toString(16)} to 0x${h.end_address.toString(16)}` },
       { title: "Call site", value: (h) => h.name, lines: (h) => [h.name || (h.before_attach ? "allocated before ttmem attached" : "(no call stack)"), callers(h) && "← " + callers(h), heldBy(h), h.kept && "retained by " + h.kept] },
     ], f.holders || [], { empty: "" });
   }
