@@ -153,6 +153,24 @@ func TestAPageOfAPart(t *testing.T) {
 	qt.Check(t, qt.Equals(errs, "ttmem: model.ttmem has more than 100 events: choose a part with --from and --to\n"))
 }
 
+// TestThePageNamesWhatHoldsALeak, with the numbers of its tensors.
+func TestThePageNamesWhatHoldsALeak(t *testing.T) {
+	path := writeEvents(t, "late.ttmem", ownersStory())
+	_, errs, status := runOnStreams(t, false, []string{"html", path})
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	b := browser.New(t, 1280, 900)
+	b.Open(strings.TrimSuffix(path, ".ttmem") + ".html")
+	b.Press("5")
+	const held = "held by model.debug[…]: 6 → 18 → 30 tensors"
+	qt.Check(t, qt.StringContains(b.Text("leakTable"), held))
+	b.Press("/")
+	b.Write("model.debug")
+	qt.Check(t, qt.StringContains(b.Text("leakTable"), held))
+	b.Write("model.state")
+	qt.Check(t, qt.Not(qt.StringContains(b.Text("leakTable"), held)))
+	b.CheckQuiet()
+}
+
 // TestThePageIsWrittenBeside the recording, by default, and replaces nothing.
 func TestThePageIsWrittenBesideTheRecording(t *testing.T) {
 	mistakenFiles(t)

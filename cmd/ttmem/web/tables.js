@@ -148,13 +148,14 @@ const tables = (() => {
       for (const s of recording.sites) if (s.pid === l.pid && s.region === l.region && s.name === l.name) sum += recording.amount(s.i, "survived").bytes;
       return sum;
     };
+    const heldBy = ({ containers = [] }) => containers.slice(0, 3).map((c) => `held by ${c.owner}: ${c.held.map((n) => n.toLocaleString("en-US")).join(" → ")} tensors`);
     const all = doc.leaks.map((l) => ({ ...l, survived: survived(l) }));
-    const rows = all.filter((l) => (!process || String(l.pid) === process) && (!pattern || pattern.test([l.name, l.component].join(" "))) && (from === to || l.survived > 0));
+    const rows = all.filter((l) => (!process || String(l.pid) === process) && (!pattern || pattern.test([l.name, l.component, ...heldBy(l)].join(" "))) && (from === to || l.survived > 0));
     show(at, [
       size("Leaked", (l) => l.bytes), number("Buffers", (l) => l.count),
       ...(from === to ? [] : [size("From the range", (l) => l.survived, "allocated by lines of this name in the range, and alive at its end")]),
       { title: "Region", value: (l) => l.region },
-      { title: "Call site", value: (l) => l.name, lines: (l) => [l.name, l.verdict, `PID ${l.pid} · ${chipsText(l.devices)}`] },
+      { title: "Call site", value: (l) => l.name, lines: (l) => [l.name, ...heldBy(l), l.verdict, `PID ${l.pid} · ${chipsText(l.devices)}`] },
     ], rows, { click, empty: doc.leaks.length ? "Nothing that leaks was allocated here." : "No leaks found.", note: rows.length && region ? "docs/leaks.md says what counts as a leak." : "" });
   }
 
