@@ -2,7 +2,7 @@
 // The tables of the page: call sites, operations, leaks and failures.
 const tables = (() => {
   const { formatBytes } = flameText;
-  const SHOWN = 500; // rows
+  const SHOWN = 300; // rows: their layout is most of the time of a selection
 
   function element(tag, text, name) {
     const e = document.createElement(tag);
