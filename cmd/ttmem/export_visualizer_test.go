@@ -106,6 +106,10 @@ func showsTensors(t *testing.T, server *nnvisualizer.Server) {
 		{"Shape([1, 32, 32, 64])", "DataType.BFLOAT16", "Layout.TILE", 0x2000, 0, 0, []int{1}, []uint64{0x2000, 0x2000}},
 		{"Shape([5, 7])", "DataType.UINT32", "Layout.ROW_MAJOR", 0x9000, 1, 1, []int{}, []uint64{0, 0x9000}},
 	}))
+	qt.Check(t, qt.DeepEquals(nnvisualizer.Get[tensor](r, "tensors/1").Shape, "Shape([1, 32, 32, 64])"))
+	page := nnvisualizer.Get[struct{ Outputs []tensor }](r, "operations/1")
+	qt.Assert(t, qt.HasLen(page.Outputs, 1))
+	qt.Check(t, qt.Equals(page.Outputs[0].DType, "DataType.BFLOAT16"))
 	one := nnvisualizer.Get[[]shownOperation](r, "operations")[0]
 	qt.Check(t, qt.Equals(one.argument("held by"), "model.wq bf16[1,32,32,64] TILE"))
 }
@@ -131,6 +135,7 @@ func compareReport(t *testing.T, r *nnvisualizer.Report, file string) {
 			all += len(want)
 			one := nnvisualizer.Get[struct{ Buffers []shownBuffer }](r, "operation-buffers/%d", o.ID)
 			qt.Check(t, qt.DeepEquals(sorted(one.Buffers), want), qt.Commentf("operation %d %s", o.ID, o.Name))
+			comparePage(t, r, o, want)
 			compiled = append(compiled, o)
 			if o.Error != nil {
 				failures++
@@ -160,6 +165,27 @@ func compareReport(t *testing.T, r *nnvisualizer.Report, file string) {
 	r.Missing("cluster-descriptor")
 	compareDevices(t, r, state, snap.DeviceIDs())
 	compareBuffer(t, r, operations)
+}
+
+// comparePage compares the page of an operation, whose buffers have their size under another name.
+func comparePage(t *testing.T, r *nnvisualizer.Report, o *shownOperation, want []shownBuffer) {
+	t.Helper()
+	page := nnvisualizer.Get[struct {
+		shownOperation
+		Buffers []struct {
+			Device  int    `json:"device_id"`
+			Address uint64 `json:"address"`
+			Size    uint64 `json:"max_size_per_bank"`
+			Type    int    `json:"buffer_type"`
+			Layout  int    `json:"buffer_layout"`
+		}
+	}](r, "operations/%d", o.ID)
+	qt.Check(t, qt.DeepEquals(page.shownOperation, *o))
+	var buffers []shownBuffer
+	for _, b := range page.Buffers {
+		buffers = append(buffers, shownBuffer(b))
+	}
+	qt.Check(t, qt.DeepEquals(sorted(buffers), want), qt.Commentf("operation %d %s", o.ID, o.Name))
 }
 
 // staticsOf returns the circular buffers of an operation, and those that its programs have in a
@@ -307,5 +333,26 @@ func TestOperationsAreChosen(t *testing.T) {
 		_, errs, status := runOnStreams(t, false, args)
 		qt.Check(t, qt.StringContains(errs, want), qt.Commentf(ops))
 		qt.Check(t, qt.Equals(status == 0, strings.HasPrefix(want, "operations")), qt.Commentf(ops))
+	}
+}
+
+// TestALargeReportHasTheLastOperations, and says so, unless operations are chosen.
+func TestALargeReportHasTheLastOperations(t *testing.T) {
+	var events []event.Event
+	for i := range 1500 { // each with its buffer, which stays
+		e := pagetest.Buffer(event.Alloc, uint64(i+1), event.DRAM, uint64(i+1)<<12, 64, pagetest.Stack("empty", "load", i+1), 0)
+		e.TimeNs = uint64(i + 1)
+		events = append(events, e)
+	}
+	file := writeEvents(t, "large.ttmem", events)
+	for flags, want := range map[string]string{
+		"": "ttmem: 1,500 operations would be too many rows: the report has the last ones; choose others with --ops A..B\n" +
+			"ttmem: wrote report of operations 524 to 1,500 of 1,500",
+		"--ops 1..9": "ttmem: wrote report of operations 1 to 9 of 1,500",
+	} {
+		args := []string{"export", file, "--to", "visualizer", "-o", filepath.Join(t.TempDir(), "report")}
+		_, errs, status := runOnStreams(t, false, append(args, strings.Fields(flags)...))
+		qt.Check(t, qt.Equals(status, 0))
+		qt.Check(t, qt.IsTrue(strings.HasPrefix(errs, want)), qt.Commentf("%s", errs))
 	}
 }

@@ -153,6 +153,24 @@ func TestAPageOfAPart(t *testing.T) {
 	qt.Check(t, qt.Equals(errs, "ttmem: model.ttmem has more than 100 events: choose a part with --from and --to\n"))
 }
 
+// TestThePageNamesWhatHoldsALeak, with the numbers of its tensors.
+func TestThePageNamesWhatHoldsALeak(t *testing.T) {
+	path := writeEvents(t, "late.ttmem", ownersStory())
+	_, errs, status := runOnStreams(t, false, []string{"html", path})
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	b := browser.New(t, 1280, 900)
+	b.Open(strings.TrimSuffix(path, ".ttmem") + ".html")
+	b.Press("5")
+	const held = "held by model.debug[…]: 6 → 18 → 30 tensors"
+	qt.Check(t, qt.StringContains(b.Text("leakTable"), held))
+	b.Press("/")
+	b.Write("model.debug")
+	qt.Check(t, qt.StringContains(b.Text("leakTable"), held))
+	b.Write("model.state")
+	qt.Check(t, qt.Not(qt.StringContains(b.Text("leakTable"), held)))
+	b.CheckQuiet()
+}
+
 // TestThePageIsWrittenBeside the recording, by default, and replaces nothing.
 func TestThePageIsWrittenBesideTheRecording(t *testing.T) {
 	mistakenFiles(t)
@@ -180,15 +198,18 @@ func TestThePageIsWrittenBesideTheRecording(t *testing.T) {
 	qt.Check(t, qt.Equals(info.Mode().Perm(), 0o600))
 }
 
-// TestAPageWithoutStacks has the rest, and says so.
+// TestAPageWithoutStacks has the rest, and says so. Where nothing was allocated, none is missing.
 func TestAPageWithoutStacks(t *testing.T) {
-	path := writeEvents(t, "bare.ttmem", []event.Event{
+	events := []event.Event{
 		{Kind: event.ProcessStart, PID: 7, Comm: "python3", TimeNs: 1},
 		{Kind: event.Alloc, PID: 7, BufferID: 1, Devices: []int{0}, SizeBytes: 4096, BytesPerBank: 4096, Banks: 1, TimeNs: 2},
-	})
-	_, errs, status := runOnStreams(t, false, []string{"html", path})
+	}
+	_, errs, status := runOnStreams(t, false, []string{"html", writeEvents(t, "bare.ttmem", events)})
 	qt.Check(t, qt.Equals(status, 0))
 	qt.Check(t, qt.StringContains(errs, "has no call stacks: the page has sizes, times, addresses and known owners only\n"))
+	_, errs, status = runOnStreams(t, false, []string{"html", writeEvents(t, "empty.ttmem", events[:1])})
+	qt.Check(t, qt.Equals(status, 0))
+	qt.Check(t, qt.Not(qt.StringContains(errs, "call stacks")))
 }
 
 // TestCtrlCLeavesNoHalfFile: a page or an export that is interrupted while it is written is removed.
@@ -242,7 +263,19 @@ func TestThePageOfAStory(t *testing.T) {
 	}
 	open("inference", "#range=150-420")
 	picture("html")
+
+	// the operations with the least headroom are first, as in `ttmem ops`
+	var doc struct{ Operations []struct{ Name string } }
+	jsonOf(t, &doc, "ops", "--json", "inference.ttmem")
+	var names []string
+	b.Press("4")
+	b.Eval("[...document.querySelectorAll('#operationTable tbody b')].map(b => b.textContent)", &names)
+	qt.Assert(t, qt.Not(qt.HasLen(names, 0)))
+	for i, name := range names {
+		qt.Check(t, qt.Equals(name, doc.Operations[i].Name))
+	}
 	open("fragments", "")
+	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1280, "height": 940, "deviceScaleFactor": 1, "mobile": false})
 	b.Dark(true)
 	b.Press("6")
 	b.Eval("(document.querySelector('#failureTable td button').click(), true)", new(bool))

@@ -29,7 +29,7 @@ type Browser struct {
 	Requests []string
 }
 
-// New starts one, or skips the test where there is none.
+// New starts one. The test fails where there is none.
 func New(t *testing.T, width, height int) *Browser {
 	t.Helper()
 	path := ""
@@ -40,7 +40,7 @@ func New(t *testing.T, width, height int) *Browser {
 		}
 	}
 	if path == "" {
-		t.Skip("no chromium, chromium-browser or google-chrome in PATH; TTMEM_BROWSER names another one")
+		t.Fatal("no chromium, chromium-browser or google-chrome in PATH: `make tools` installs one, and TTMEM_BROWSER names another")
 	}
 	theirs, to, err := os.Pipe()
 	qt.Assert(t, qt.IsNil(err))
@@ -157,6 +157,7 @@ func (b *Browser) attach(target string) {
 	var session struct{ SessionID string }
 	b.decode(b.Call("Target.attachToTarget", map[string]any{"targetId": target, "flatten": true}), &session)
 	b.session = session.SessionID
+	b.Call("Performance.enable", map[string]any{"timeDomain": "threadTicks"})
 	for _, domain := range []string{"Page", "Runtime", "Network"} {
 		b.Call(domain+".enable", nil)
 	}
@@ -205,10 +206,30 @@ func (b *Browser) Eval(expression string, v any) {
 	b.decode(result.Result.Value, v)
 }
 
+// CPU returns the processor time that the page's main thread, which runs its scripts and draws it, has
+// taken.
+func (b *Browser) CPU() time.Duration {
+	b.t.Helper()
+	var all struct {
+		Metrics []struct {
+			Name  string
+			Value float64
+		}
+	}
+	b.decode(b.Call("Performance.getMetrics", nil), &all)
+	for _, one := range all.Metrics {
+		if one.Name == "TaskDuration" {
+			return time.Duration(one.Value * float64(time.Second)).Round(time.Millisecond)
+		}
+	}
+	b.t.Fatal("the browser does not say how much processor time it took")
+	return 0
+}
+
 // Wait waits until a JavaScript condition is true.
 func (b *Browser) Wait(condition string) {
 	b.t.Helper()
-	for range 200 {
+	for range 600 {
 		ok := false
 		b.Eval("Boolean("+condition+")", &ok)
 		if ok {

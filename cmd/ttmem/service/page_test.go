@@ -10,6 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/e2e/browser"
+	tracing "ttmem/tracer/host"
 )
 
 // TestThePageIsLive: a browser that has the token shows what is live, and what comes later.
@@ -35,11 +36,33 @@ func TestThePageIsLive(t *testing.T) {
 	qt.Check(t, qt.Equals(liveBytes(), want()))
 	qt.Check(t, qt.StringContains(b.Text("what"), "this host"))
 
+	host.now = tracing.Now() // of the page
 	host.churn(10, os.Getuid(), 50)
 	host.hub.Flush()
 	b.Wait("window.ttmem && ttmem.recording.last >= 50")
 	qt.Check(t, qt.Equals(liveBytes(), want()))
+
+	// what somebody does stays while it loads itself again
+	b.Press("2")
+	b.Eval("(document.querySelectorAll('#siteTable th button')[1].click(), true)", new(bool))
+	b.Eval("(document.getElementById('overlay').focus(), true)", new(bool))
+	b.Press("+")
+	before := shown(b)
+	qt.Check(t, qt.Equals(before, "overlay #range=0-end&view=sites sorted by 1, zoomed, newest "))
+	host.churn(10, os.Getuid(), 50)
+	host.hub.Flush()
+	b.Wait("window.ttmem && ttmem.recording.last >= 100")
+	qt.Check(t, qt.Equals(shown(b), before))
 	qt.Check(t, qt.HasLen(b.Complaints, 0))
+}
+
+// shown is what somebody has chosen on a page.
+func shown(b *browser.Browser) (text string) {
+	b.Eval(`(() => {
+		const zoomed = ttmem.timeline.zoomed(), sorted = [...document.querySelectorAll("#siteTable th")].findIndex((th) => th.ariaSort);
+		return document.activeElement.id + " " + location.hash + " sorted by " + sorted + (zoomed ? ", zoomed" + (zoomed.newest ? ", newest " : " ") : "");
+	})()`, &text)
+	return text
 }
 
 // TestThePageIsNotForEverybody: it shows all processes.

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	tracing "ttmem/tracer/host"
 )
 
 // Nobody is a viewer who sees no process: a TCP client, whose user is not known. A TokenHolder
@@ -68,7 +70,7 @@ const minToken, maxToken = 16, 1024
 func ReadToken(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return "", fmt.Errorf("--token-file: %w", err)
+		return "", fmt.Errorf("--token-file %s: %w; `openssl rand -hex 32` makes a token", path, tracing.WithoutPath(err))
 	}
 	defer f.Close()
 	info, err := f.Stat()

@@ -126,4 +126,6 @@ func TestATokenIsNotReadFromAFileForAll(t *testing.T) {
 	}
 	_, err := ReadToken(t.TempDir())
 	qt.Check(t, qt.ErrorMatches(err, ".*is not a regular file"))
+	_, err = ReadToken("missing")
+	qt.Check(t, qt.ErrorMatches(err, "--token-file missing: no such file or directory; `openssl rand -hex 32` makes a token"))
 }

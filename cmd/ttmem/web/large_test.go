@@ -16,7 +16,8 @@ import (
 )
 
 // model allocates and frees in DRAM and L1 as a model with many layers does: from 500 call
-// stacks, with short lives in L1, long ones in DRAM, circular buffers and a leak.
+// stacks, with short lives in L1, whose owners are known, long ones in DRAM, circular buffers and a
+// leak.
 func model(events int, chips []int) *run {
 	r := newRun()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -46,6 +47,7 @@ func model(events int, chips []int) *run {
 			r.apply(event.Event{Kind: event.CBAlloc, PID: 7, ProgramID: uint64(random.IntN(200)), Devices: chips, StaticKind: event.CircularBuffer, Cores: cores, Address: 1 << 16, SizeBytes: 4096, Stack: stacks[400+random.IntN(100)]})
 		case n < 11 && len(live) < 500 || len(live) < 50:
 			live = append(live, r.alloc(event.L1, uint64(1+random.IntN(4))<<9, 1<<16+uint64(random.IntN(1<<9))<<11, stacks[100+random.IntN(300)], chips...))
+			r.apply(event.Event{Kind: event.Owner, PID: 7, BufferID: r.id, Cause: fmt.Sprintf("model.layers[%d].cache[%d]", random.IntN(64), random.IntN(40)), Message: "bf16[32,32] TILE"})
 		default:
 			i := random.IntN(len(live))
 			r.free(live[i])
@@ -57,7 +59,7 @@ func model(events int, chips []int) *run {
 }
 
 // TestLargePages open and follow the mouse at once: 20,000 events on 32 chips and 1,000,000 on
-// one.
+// one. The limits are of the time on a processor, as other tests run at the same time.
 func TestLargePages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a million events")
@@ -81,27 +83,30 @@ func TestLargePages(t *testing.T) {
 			qt.Assert(t, qt.IsNil(out.Close()))
 			r, page = nil, bytes.Buffer{}
 			b := openPage(t, file)
-			var opened float64
-			b.Eval("performance.now()", &opened) // at most: since the navigation began
-			t.Logf("opened within %.0f ms", opened)
-			var slowest float64
-			for _, view := range []string{"1", "2", "3", "4", "5", "6"} {
+			opened := b.CPU()
+			t.Logf("opened in %v", opened)
+			slowest := time.Duration(0)
+			for _, view := range []string{"1", "2", "3", "4", "5", "6", "owners"} {
+				if view == "owners" {
+					b.Choose("by", "owner")
+					view = "2"
+				}
 				b.Press(view)
-				var took float64
-				b.Eval(`(() => {
-					let most = 0;
-					const { selection, recording } = ttmem;
-					for (let i = 0; i < 6; i++) {
-						Object.assign(selection, { from: recording.last * i / 12 | 0, to: recording.last * (i + 2) / 8 | 0 });
+				took := time.Duration(0)
+				for i := range 6 {
+					before := b.CPU()
+					b.Eval(fmt.Sprintf(`(() => {
+						const { selection, recording } = ttmem;
+						Object.assign(selection, { from: recording.last * %[1]d / 12 | 0, to: recording.last * (%[1]d + 2) / 8 | 0 });
 						selection.at = selection.to;
-						const begun = performance.now();
 						ttmem.update();
 						ttmem.timeline.draw();
-						most = Math.max(most, performance.now() - begun);
-					}
-					return most;
-				})()`, &took)
-				t.Logf("view %s: %.0f ms for a selection", view, took)
+						return true;
+					})()`, i), new(bool))
+					b.Settle()
+					took = max(took, b.CPU()-before)
+				}
+				t.Logf("view %s: %v for a selection", view, took)
 				slowest = max(slowest, took)
 			}
 			b.Screenshot(fmt.Sprintf("large%d", size.events))
@@ -112,8 +117,7 @@ func TestLargePages(t *testing.T) {
 			for _, l := range lines {
 				qt.Check(t, qt.Equals(l.Drawn, l.Most))
 			}
-			// other tests use the processors at the same time
-			qt.Check(t, qt.IsTrue(opened < 10_000 && slowest < 1000), qt.Commentf("%v ms, %v ms", opened, slowest))
+			qt.Check(t, qt.IsTrue(opened < 2*time.Second && slowest < 200*time.Millisecond), qt.Commentf("%v, %v", opened, slowest))
 			b.CheckQuiet()
 		})
 	}

@@ -58,9 +58,9 @@ func New() *Page {
 // Events returns the number of events.
 func (p *Page) Events() int { return max(0, len(p.timeNs)-1) }
 
-// HasStacks reports whether an allocation has a call stack.
+// HasStacks reports whether an allocation has a call stack, if there are any.
 func (p *Page) HasStacks() bool {
-	return slices.ContainsFunc(p.lives.sites, func(s memory.Site) bool { return s.Stack != nil })
+	return len(p.lives.sites) == 0 || slices.ContainsFunc(p.lives.sites, func(s memory.Site) bool { return s.Stack != nil })
 }
 
 // Event takes an event that the state has just applied: see aggregate.State.Completed.

@@ -64,7 +64,7 @@
     scrubber.min = isMoment() ? 0 : c.from;
     scrubber.max = isMoment() ? last : c.to;
     scrubber.value = c.at;
-    $("stops").value = "";
+    $("stops").value = $("detail").textContent = "";
     for (const name of VIEWS) $(name).hidden = name !== view;
     for (const tab of $("views").children) tab.ariaSelected = String(tab.dataset.view === view);
     shows[view](c);
@@ -275,12 +275,30 @@
   restore();
   timeline.draw();
 
-  // A page of now loads itself again while the newest events are shown and nobody does anything.
-  let touched = 0;
-  for (const kind of ["mousedown", "keydown", "input", "wheel", "scroll"]) document.addEventListener(kind, () => { touched = performance.now(); }, true);
+  // A page of now loads itself again while the newest events are shown and nobody does anything. What
+  // its address lacks, it finds in the history.
+  const keep = () => ({
+    sorted: [...tables.sortedBy], zoomed: timeline.zoomed(), focus: document.activeElement.id,
+    scrolled: [...document.querySelectorAll("[id]")].filter((e) => e.scrollTop > 0).map((e) => [e.id, e.scrollTop]),
+  });
+  function resume({ sorted, zoomed, focus, scrolled }) {
+    for (const [id, by] of sorted) tables.sortedBy.set(id, by);
+    if (zoomed) timeline.zoomTo(zoomed);
+    update();
+    if (focus) $(focus).focus();
+    for (const [id, top] of scrolled) $(id).scrollTop = top;
+  }
   if (head.live) {
+    if (history.state) resume(history.state);
+    // a large page is made and read less often
+    const took = performance.now() - performance.getEntriesByType("navigation")[0].requestStart, rest = Math.min(30_000, Math.max(2000, 5 * took));
+    let touched = 0;
+    for (const kind of ["mousedown", "keydown", "input", "wheel", "scroll"]) document.addEventListener(kind, () => { touched = performance.now(); }, true);
     setInterval(() => {
-      if (!document.hidden && selection.to === last && performance.now() - touched > 2000) location.reload();
+      const patience = document.activeElement.tagName === "SELECT" ? Math.max(rest, 10_000) : rest; // its list may be open
+      if (document.hidden || selection.to !== last || performance.now() - touched < patience) return;
+      history.replaceState(keep(), "");
+      location.reload();
     }, 1000);
   }
 

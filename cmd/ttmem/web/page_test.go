@@ -262,7 +262,13 @@ func TestKeysAndSearch(t *testing.T) {
 	b.Write("(")
 	qt.Check(t, qt.Equals(b.Text("matched"), "not a regular expression"))
 	b.Press("Escape")
+	var light, dark []string // of the page and of the timeline
+	const colors = "[getComputedStyle(document.body).backgroundColor, ttmem.timeline.draw() || document.getElementById('lanes').getContext('2d').getImageData(0, 0, 1, 1).data.join()]"
+	b.Eval(colors, &light)
 	b.Dark(true)
+	b.Eval(colors, &dark)
+	qt.Check(t, qt.DeepEquals(light, []string{"rgb(255, 255, 255)", "255,255,255,255"}))
+	qt.Check(t, qt.DeepEquals(dark, []string{"rgb(18, 22, 29)", "18,22,29,255"}))
 	b.Screenshot("dark")
 	b.CheckQuiet()
 }

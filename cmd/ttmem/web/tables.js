@@ -2,7 +2,7 @@
 // The tables of the page: call sites, operations, leaks and failures.
 const tables = (() => {
   const { formatBytes } = flameText;
-  const SHOWN = 500; // rows
+  const SHOWN = 300; // rows: their layout is most of the time of a selection
 
   function element(tag, text, name) {
     const e = document.createElement(tag);
@@ -14,18 +14,18 @@ const tables = (() => {
   const sortedBy = new Map(); // by the element of the table: the column, and whether it is turned around
 
   // show writes rows into an element. A column has a title, the value by which it is sorted, and
-  // for a number the text of it. The last column is a list of texts: a title with smaller lines.
+  // for a number the text of it: the largest number is first, unless it is ascending. The last column is a list of texts: a title with smaller lines.
   function show(at, columns, rows, { click, empty = "Nothing here.", note = "", selected } = {}) {
     const again = () => show(at, columns, rows, { click, empty, note, selected });
     const sort = sortedBy.get(at.id) || { column: 0, turned: false };
     const by = columns[Math.min(sort.column, columns.length - 1)];
     const order = (a, b) => (typeof a === "string" ? (a < b ? -1 : a > b ? 1 : 0) : (b ?? -Infinity) - (a ?? -Infinity));
-    rows.sort((a, b) => order(by.value(a), by.value(b)) * (sort.turned ? -1 : 1));
+    rows.sort((a, b) => order(by.value(a), by.value(b)) * (sort.turned !== Boolean(by.ascending) ? -1 : 1));
     const table = document.createElement("table"), head = table.createTHead().insertRow(), body = table.createTBody();
     columns.forEach((column, i) => {
       const cell = element("th", ""), button = element("button", column.title);
       cell.scope = "col";
-      if (column === by && rows.length) cell.ariaSort = (typeof by.value(rows[0]) === "string") !== sort.turned ? "ascending" : "descending";
+      if (column === by && rows.length) cell.ariaSort = (typeof by.value(rows[0]) === "string" || Boolean(by.ascending)) !== sort.turned ? "ascending" : "descending";
       if (column.explain) button.title = column.explain;
       button.type = "button";
       button.addEventListener("click", () => {
@@ -133,7 +133,7 @@ const tables = (() => {
     const inRange = (o) => ran.get(`${o.pid} ${o.name}`) || 0;
     const rows = doc.operations.filter((o) => (!process || String(o.pid) === process) && (!pattern || pattern.test([o.name, o.component, o.process].join(" "))) && (from === to || !row.length || inRange(o) > 0));
     show(at, [
-      size("Free", (o) => o.peak.headroom_bytes, "of the core with the least headroom, in the tightest run of the recording"),
+      { ...size("Free", (o) => o.peak.headroom_bytes, "of the core with the least headroom, in the tightest run of the recording"), ascending: true },
       size("Used", (o) => o.peak.bytes), size("Tensors", (o) => o.peak.tensor_bytes), size("CBs", (o) => o.peak.cb_bytes), size("DFBs", (o) => o.peak.dfb_bytes),
       ...(from === to ? [] : [number("Runs in range", inRange)]), number("Runs", (o) => o.runs),
       { title: "Operation", value: (o) => o.name, lines: (o) => [o.name, `PID ${o.pid} · chip ${o.peak.device} core ${o.peak.core.join(",")} · ${chipsText(o.devices)}`] },
@@ -148,13 +148,14 @@ const tables = (() => {
       for (const s of recording.sites) if (s.pid === l.pid && s.region === l.region && s.name === l.name) sum += recording.amount(s.i, "survived").bytes;
       return sum;
     };
+    const heldBy = ({ containers = [] }) => containers.slice(0, 3).map((c) => `held by ${c.owner}: ${c.held.map((n) => n.toLocaleString("en-US")).join(" → ")} tensors`);
     const all = doc.leaks.map((l) => ({ ...l, survived: survived(l) }));
-    const rows = all.filter((l) => (!process || String(l.pid) === process) && (!pattern || pattern.test([l.name, l.component].join(" "))) && (from === to || l.survived > 0));
+    const rows = all.filter((l) => (!process || String(l.pid) === process) && (!pattern || pattern.test([l.name, l.component, ...heldBy(l)].join(" "))) && (from === to || l.survived > 0));
     show(at, [
       size("Leaked", (l) => l.bytes), number("Buffers", (l) => l.count),
       ...(from === to ? [] : [size("From the range", (l) => l.survived, "allocated by lines of this name in the range, and alive at its end")]),
       { title: "Region", value: (l) => l.region },
-      { title: "Call site", value: (l) => l.name, lines: (l) => [l.name, l.verdict, `PID ${l.pid} · ${chipsText(l.devices)}`] },
+      { title: "Call site", value: (l) => l.name, lines: (l) => [l.name, ...heldBy(l), l.verdict, `PID ${l.pid} · ${chipsText(l.devices)}`] },
     ], rows, { click, empty: doc.leaks.length ? "Nothing that leaks was allocated here." : "No leaks found.", note: rows.length && region ? "docs/leaks.md says what counts as a leak." : "" });
   }
 
@@ -162,7 +163,7 @@ const tables = (() => {
   function failures(at, recording, { from, to, process, pattern }, click) {
     const rows = recording.failures.filter((f) => (from === to || (f.row > from && f.row <= to)) && (!process || String(f.pid) === process) && (!pattern || pattern.test([f.name, f.process, f.message, f.region].join(" "))));
     show(at, [
-      { title: "Time", value: (f) => -recording.time[f.row], text: (f) => "+" + recording.time[f.row].toFixed(3) + " s" },
+      { title: "Time", ascending: true, value: (f) => recording.time[f.row], text: (f) => "+" + recording.time[f.row].toFixed(3) + " s" },
       size("Needed per bank", (f) => f.needed_bytes_per_bank), size("Free", (f) => f.free_bytes_per_bank, "in each bank"), size("Largest hole", (f) => f.largest_free_block_bytes),
       { title: "Region", value: (f) => f.region }, { title: "Reason", value: (f) => (f.too_large ? "too large" : (f.reason || "other").replaceAll("_", " ")) },
       { title: "Call site", value: (f) => f.name || "", lines: (f) => [f.name || "(no call stack)", `PID ${f.pid} ${f.process || ""} · ${chipsText(f.devices)}`, f.message] },
@@ -186,10 +187,10 @@ const tables = (() => {
     way.textContent = !blocking || !blocking.buffers ? "" : `It fits if you free ${count(blocking.buffers)}, ${formatBytes(blocking.bytes_per_bank)} per bank: ${blockers.map((b) => b.name || "(no call stack)").join("; ")}`;
     show(at, [
       size("Per bank", (h) => h.bytes_per_bank), number("Buffers", (h) => h.buffers),
-      { title: "Addresses", value: (h) => -h.lowest_address, text: (h) => `0x${h.lowest_address.toString(16)} to 0x${h.end_address.toString(16)}` },
+      { title: "Addresses", ascending: true, value: (h) => h.lowest_address, text: (h) => `0x${h.lowest_address.toString(16)} to 0x${h.end_address.toString(16)}` },
       { title: "Call site", value: (h) => h.name, lines: (h) => [h.name || (h.before_attach ? "allocated before ttmem attached" : "(no call stack)"), callers(h) && "← " + callers(h), heldBy(h), h.kept && "retained by " + h.kept] },
     ], f.holders || [], { empty: "" });
   }
 
-  return { sites, operations, leaks, failures, holders };
+  return { sites, operations, leaks, failures, holders, sortedBy };
 })();

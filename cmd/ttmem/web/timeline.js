@@ -7,7 +7,7 @@ function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, pi
   const { formatBytes, formatPercent } = flameText;
   const AXIS = 34, LABEL = 150, LANE = lines.length > 8 ? 30 : 46, GAP = 6, FONT = '11px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
   const paint = canvas.getContext("2d"), over = overlay.getContext("2d");
-  const end = Math.max(time[last] * 1.01, 1e-9); // so that the last event can be seen
+  const end = Math.max(time[last] * 1.01, recording.head.live ? 1 : 1e-9); // so that the last event can be seen
   let range = { begin: 0, end }; // in seconds: what is drawn
   let selection = { from: 0, to: 0, at: 0, region: "", chip: "" };
   let width = 0, rowOfPixel = [], colors, hoverX = -1, drag = null;
@@ -237,6 +237,10 @@ function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, pi
   size();
 
   return {
+    // zoomed returns the drawn range; null if it is everything. zoomTo draws such a range, which stays
+    // with the newest events if it had them.
+    zoomed: () => (range.end - range.begin < end ? { ...range, newest: range.end >= time[last] } : null),
+    zoomTo: ({ begin, end: until, newest }) => (newest ? show(end - (until - begin), end) : show(begin, until)),
     // select draws a selection.
     select(s) {
       const other = s.region !== selection.region || s.chip !== selection.chip;
