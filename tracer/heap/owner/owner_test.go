@@ -272,6 +272,16 @@ func TestOffsetsThatAreWrong(t *testing.T) {
 	}
 }
 
+// TestPythonThatEnds: a program that ends has nothing to be found, and that is no wrong table.
+func TestPythonThatEnds(t *testing.T) {
+	for _, python := range interpreters(t) {
+		p := start(t, python.Exe, filepath.Join("testdata", "ends.py"))
+		found, _, err := heapOf(t, p.pid).Find(Limits{}, all)
+		qt.Check(t, qt.HasLen(found, 0))
+		qt.Check(t, qt.ErrorIs(err, ErrNoPython), qt.Commentf("%s", python.Exe))
+	}
+}
+
 // TestUnsupportedPythons: a search says why there is no heap to be read.
 func TestUnsupportedPythons(t *testing.T) {
 	known, err := rig.DebianPython(t.Context(), "forky", "3.14")

@@ -33,6 +33,8 @@ const (
 func (w *walk) addRoots() error {
 	what := ""
 	switch {
+	case w.hasThread() && w.hasGenerations() && w.hasNoModules():
+		return cmp.Or(w.err, fmt.Errorf("%w: it starts or ends", ErrNoPython))
 	case !w.hasModules():
 		what = "modules"
 	case !w.hasThread():
@@ -44,7 +46,19 @@ func (w *walk) addRoots() error {
 		w.roots()
 		return w.err
 	}
-	return cmp.Or(w.err, fmt.Errorf("the interpreter's %s are not where they should be: it is not a CPython that ttmem knows, or it only starts", what))
+	return cmp.Or(w.err, fmt.Errorf("the interpreter's %s are not where they should be: it is not a CPython that ttmem knows", what))
+}
+
+// hasNoModules reports whether there are no modules yet, or no longer any.
+func (w *walk) hasNoModules() bool {
+	modules := w.word(w.interpreter() + uint64(w.heap.Modules))
+	if modules == 0 {
+		return true
+	}
+	_, ok := w.keys(w.word(modules + 32))
+	none := true
+	w.eachModule(func(string, uint64, uint64) { none = false })
+	return ok && none
 }
 
 // hasModules reports whether sys.modules is where it should be.
