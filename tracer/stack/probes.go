@@ -42,7 +42,9 @@ func (s *Spaces) placeOnce(pid int, p *space, at *placement, m *codeMapping, add
 		known := s.byPID[pid] == p && s.closing.Err() == nil
 		if known {
 			at.probe = probe
-			s.dirty[pid] = s.dirty[pid]
+			if !s.dirty[pid] {
+				s.dirty[pid] = false // its mappings have not changed
+			}
 		}
 		s.mu.Unlock()
 		switch {
