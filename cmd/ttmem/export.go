@@ -56,6 +56,10 @@ var exportFormats = []exportFormat{
 		open: "https://www.speedscope.app opens %s", takes: ofProfiles, write: profileTo(export.Speedscope, "speedscope profiles of %s"),
 	},
 	{
+		name: "flamegraph", about: "a flame graph of the whole recording, as a web page", extension: ".flamegraph.html",
+		takes: []string{"by"}, write: profileTo(export.FlameGraph, "flame graph of %s"),
+	},
+	{
 		name: "perfetto", about: "a trace for ui.perfetto.dev: memory over time, with stacks", extension: ".pftrace",
 		open: "https://ui.perfetto.dev opens %s", write: writePerfetto,
 	},
@@ -176,8 +180,8 @@ func (o *exportOptions) check(c *cobra.Command) (*exportFormat, error) {
 	if _, _, err := parseOps(o.ops); err != nil {
 		return nil, err
 	}
-	if err := output.CheckProfileBy(o.by); err != nil {
-		return nil, err
+	if o.by != "stack" && o.by != "owner" {
+		return nil, fmt.Errorf("--by %s: a profile has call stacks: choose stack, or owner for the owner as the outermost frame", o.by)
 	}
 	if format.twice {
 		return format, source.ReadOnce(o.source.File)
@@ -342,6 +346,7 @@ func (x *exportJob) profile() (p *memory.Profile, how export.Options, err error)
 		return nil, how, err
 	}
 	x.summary = &end.Summary
+	x.summary.Notes = append(x.summary.Notes, page.Doubts(end.Snapshot().Losses(false, x.source.PIDs), "figures may be wrong")...)
 	if at.AtEnd() && p != nil {
 		p.LastNs = max(p.LastNs, x.summary.EndNs)
 	}

@@ -15,18 +15,6 @@ import (
 	"ttmem/tracer/place"
 )
 
-// resolved returns a path with links resolved, whether or not the file exists; "-" stays.
-func resolved(path string) string {
-	if path == "-" {
-		return path
-	}
-	at, err := place.Find(path)
-	if err != nil {
-		return path // creating the file reports the error
-	}
-	return at.String()
-}
-
 // Names reports whether a path, or - for standard output, leads to that file, under any name.
 func Names(path string, file os.FileInfo) bool {
 	info, err := os.Stat(path)
