@@ -5,6 +5,7 @@ import (
 
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
+	"ttmem/tracer/libraries"
 )
 
 const (
@@ -84,7 +85,7 @@ func (d *decoder) end() {
 }
 
 // discovered takes an event that comes from the host. l is the library of a process that starts.
-func (d *decoder) discovered(e event.Event, l *library) {
+func (d *decoder) discovered(e event.Event, l *libraries.Library) {
 	// events after its time may have been reported already
 	e.TimeNs = max(e.TimeNs, d.queue.released)
 	switch {
