@@ -41,7 +41,7 @@ func (s *State) FreshSince(ns uint64) {
 }
 
 // countFresh counts an allocation of the time since, if that is after freshSince.
-func (c *callSite) countFresh(t tally, since, mark uint64) {
+func (c *callSite) countFresh(t memory.Tally, since, mark uint64) {
 	if since > mark {
 		c.fresh.Add(t.Amount)
 	}

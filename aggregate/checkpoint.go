@@ -121,10 +121,10 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 			counted[p.name] = true
 		}
 	}
-	for _, v := range s.ended.all {
-		if isSelected(v.process) {
-			some.ended.all = append(some.ended.all, v)
-			counted[v.process] = true
+	for _, v := range s.ended.All {
+		if isSelected(v.Process) {
+			some.ended.All = append(some.ended.All, v)
+			counted[v.Process] = true
 		}
 	}
 	for p := range counted {

@@ -68,8 +68,8 @@ func (c *chip) peaks() (list peaks) {
 
 // usage is the use of one chip by all processes, or by one of them.
 type usage struct {
-	regions [event.BankedRegions]tally // of buffers
-	load    cores.Load                 // of buffers that are on single cores of L1
+	regions [event.BankedRegions]memory.Tally // of buffers
+	load    cores.Load                        // of buffers that are on single cores of L1
 	static  staticUsage
 	kernels memory.KernelsUse // without MaxBytesPerCore
 }
@@ -111,7 +111,7 @@ func (c *processChip) grew(region event.Region, now uint64) {
 	if region == event.L1 {
 		top := c.used.top()
 		static = top.Static
-		bytes = c.used.regions[event.L1].perBank + top.Bytes
+		bytes = c.used.regions[event.L1].PerBank + top.Bytes
 	}
 	if bytes > c.peaks[region].Bytes {
 		c.peaks[region] = peak.Peak{Bytes: bytes, Static: static, TimeNs: now, Capacity: peak.Capacity(region, &c.capacities()[region])}

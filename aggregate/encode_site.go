@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"ttmem/aggregate/ended"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
@@ -91,12 +92,12 @@ func (c *stateCodec) tallies(one *callSite) {
 }
 
 // survivors writes or reads the survivors of a site whose allocator was closed.
-func (c *stateCodec) survivors(p **siteSurvivors) {
+func (c *stateCodec) survivors(p **ended.Site[*processName]) {
 	v := codec.Made(c.Codec, p)
-	c.names.One(c.Codec, &v.process, c.name)
+	c.names.One(c.Codec, &v.Process, c.name)
 	c.Value(&v.Survivors)
 	c.checkBanked(v.Region)
-	if v.PID != v.process.pid {
+	if v.PID != v.Process.pid {
 		c.Fail()
 	}
 }

@@ -63,7 +63,7 @@ func (s *State) runProgram(e *event.Event) {
 	}
 	op.Runs, op.LastNs = op.Runs+1, e.TimeNs
 	for _, c := range d.chips {
-		r := operations.Run{Of: &op.Operation, TimeNs: e.TimeNs, TensorBytes: c.used.regions[event.L1].perBank}
+		r := operations.Run{Of: &op.Operation, TimeNs: e.TimeNs, TensorBytes: c.used.regions[event.L1].PerBank}
 		g := c.programs[e.ProgramID]
 		if g != nil {
 			g.run = r
@@ -85,7 +85,7 @@ func (s *State) placed(d *deviceSet, c *processChip, e *event.Event) {
 		}
 		op := s.operation(d, e)
 		op.LastNs = e.TimeNs
-		g.run = operations.Run{Of: &op.Operation, TimeNs: e.TimeNs, TensorBytes: c.used.regions[event.L1].perBank}
+		g.run = operations.Run{Of: &op.Operation, TimeNs: e.TimeNs, TensorBytes: c.used.regions[event.L1].PerBank}
 	}
 	c.ran(e.ProgramID, g)
 }

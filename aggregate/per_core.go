@@ -70,5 +70,5 @@ func (c *callSite) perBankIn(q *pool) uint64 {
 		}
 		return 0
 	}
-	return c.live.perBank
+	return c.live.PerBank
 }

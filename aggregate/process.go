@@ -26,8 +26,8 @@ type process struct {
 	sets       []*deviceSet
 	allocators map[uint64]*allocator
 	// totals are its buffers on all its chips: the live ones for NoReason, and for the reasons of
-	// isEnd those that ended without being freed.
-	totals [event.ReasonProcessExit + 1][event.BankedRegions]tally
+	// Reason.IsEnd those that ended without being freed.
+	totals [event.ReasonProcessExit + 1][event.BankedRegions]memory.Tally
 	// beforeAttach is how many buffers it had when ttmem attached.
 	beforeAttach uint64
 	// early is true if it was running at the state's first event.

@@ -37,8 +37,8 @@ func originOf(e *event.Event) *origin {
 	return &origin{e.TimeNs, e.Stack, e.BeforeAttach}
 }
 
-func (e *staticEntry) tally() tally {
-	return tally{Amount: memory.Amount{Count: 1, Bytes: e.place.Bytes()}}
+func (e *staticEntry) tally() memory.Tally {
+	return memory.Tally{Amount: memory.Amount{Count: 1, Bytes: e.place.Bytes()}}
 }
 
 func (s *State) allocCB(e *event.Event) {
@@ -194,7 +194,9 @@ type kernel struct {
 	site       *callSite
 }
 
-func (k *kernel) tally() tally { return tally{Amount: memory.Amount{Count: 1, Bytes: k.dram}} }
+func (k *kernel) tally() memory.Tally {
+	return memory.Tally{Amount: memory.Amount{Count: 1, Bytes: k.dram}}
+}
 
 // loadKernel adds the kernels of a program. A second event for the same program replaces the
 // first.

@@ -69,7 +69,7 @@ func (p *process) totalsOf(reason event.Reason) (list []memory.RegionTotal) {
 		if t.Count > 0 {
 			list = append(list, memory.RegionTotal{
 				Region: event.Region(region).String(), Reason: reason.String(),
-				Buffers: t.Count, SizeBytes: t.size, AllocatedBytes: t.Bytes,
+				Buffers: t.Count, SizeBytes: t.Size, AllocatedBytes: t.Bytes,
 			})
 		}
 	}
@@ -81,7 +81,7 @@ func (u *usage) view(c *chip, capacities *memory.Capacities, textMax uint64, pea
 	l1Peak := peaks[event.L1]
 	peaks[event.L1] = peak.Peak{}
 	for r := range u.regions {
-		*d.Regions.Banked(event.Region(r)) = u.regions[r].region(capacities[r], &peaks[r])
+		*d.Regions.Banked(event.Region(r)) = regionOf(&u.regions[r], capacities[r], &peaks[r])
 	}
 	d.Regions.L1.BytesPerBank += u.load.Max()
 	d.Regions.CB = u.static.StaticUse
@@ -91,7 +91,7 @@ func (u *usage) view(c *chip, capacities *memory.Capacities, textMax uint64, pea
 	l1 := &d.L1PerCore
 	l1.CapacityBytes = d.Regions.L1.CapacityBytesPerBank
 	top := u.top()
-	l1.BufferBytes, l1.CBBytes = u.regions[event.L1].perBank+top.Bytes-top.Static, top.Static
+	l1.BufferBytes, l1.CBBytes = u.regions[event.L1].PerBank+top.Bytes-top.Static, top.Static
 	if used := l1.BufferBytes + l1.CBBytes; used < l1.CapacityBytes {
 		l1.FreeBytes = l1.CapacityBytes - used
 	}
@@ -99,10 +99,10 @@ func (u *usage) view(c *chip, capacities *memory.Capacities, textMax uint64, pea
 	return d
 }
 
-// region returns the view of a region that has these buffers.
-func (t *tally) region(capacity event.Capacity, most *peak.Peak) memory.Region {
+// regionOf returns the view of a region that has these buffers.
+func regionOf(t *memory.Tally, capacity event.Capacity, most *peak.Peak) memory.Region {
 	view := memory.Region{
-		Buffers: t.Count, SizeBytes: t.size, BytesPerBank: t.perBank,
+		Buffers: t.Count, SizeBytes: t.Size, BytesPerBank: t.PerBank,
 		Banks: capacity.Banks, AllocatedBytes: t.Bytes,
 		CapacityBytes: capacity.Total(), CapacityBytesPerBank: capacity.BytesPerBank,
 		PeakBytes: most.Bytes, PeakTimeNs: most.TimeNs, PeakCapacityBytes: most.Capacity,
@@ -121,5 +121,5 @@ func (p *process) uses(c *processChip) bool {
 			return true
 		}
 	}
-	return len(c.programs) > 0 || slices.ContainsFunc(c.used.regions[:], func(t tally) bool { return t.Count > 0 })
+	return len(c.programs) > 0 || slices.ContainsFunc(c.used.regions[:], func(t memory.Tally) bool { return t.Count > 0 })
 }

@@ -221,7 +221,7 @@ func (r *Recording) scan(m *Moment, x *memory.Index) error {
 		switch {
 		case e.Kind == event.Checkpoint:
 			number = aggregate.NumberOf(e)
-		case aggregate.Counts(e):
+		case !e.IsImplied():
 			number++
 		}
 		switch e.Kind {
