@@ -45,8 +45,7 @@ func (s *Server) owners(w http.ResponseWriter, r *http.Request, v Viewer) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	if !s.looks.acquire(v.UID) {
-		busy(w, "searches for owners at once: try again later")
+	if !s.looks.take(w, v) {
 		return
 	}
 	defer s.looks.release(v.UID)

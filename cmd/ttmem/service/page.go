@@ -52,7 +52,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, v Viewer) {
 	}
 	p := s.pageOf(v)
 	if p == nil {
-		busy(w, "streams at once: close some, or try again later")
+		busy(w, s.streams.what)
 		return
 	}
 	select {
@@ -63,8 +63,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, v Viewer) {
 		busy(w, "requests for the state: try again later")
 		return
 	}
-	if !s.answers.acquire(v.UID) {
-		busy(w, "unread answers at once: close some, or try again later")
+	if !s.answers.take(w, v) {
 		return
 	}
 	defer s.answers.release(v.UID)
