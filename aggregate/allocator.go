@@ -55,7 +55,6 @@ func (s *State) closeArena(p *process, a *arena, now uint64) {
 	delete(a.set.arenas, a.allocator)
 }
 
-// closeAllocator closes the allocator at an address, if there is one.
 func (s *State) closeAllocator(p *process, address uint64) {
 	a := p.allocators[address]
 	if a == nil {

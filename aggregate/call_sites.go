@@ -114,7 +114,6 @@ func addPlaces(list []memory.CallSite, statics map[*callSite]int) {
 	}
 }
 
-// sum returns the sum of the site with all its allocators.
 func (c *callSite) sum() memory.CallSite {
 	h := memory.CallSite{SiteAmount: memory.SiteAmount{Site: c.Site}, EachBytes: c.each, SinceNs: c.since}
 	for one := range c.all() {

@@ -116,7 +116,6 @@ func (s *State) startProcess(e *event.Event) {
 // earlyNs is how long after the first event a new process may be one that was already running.
 const earlyNs = 1e9
 
-// endProcess ends everything that the process has.
 func (s *State) endProcess(pid int, now uint64, status int) {
 	p := s.known(pid)
 	if p == nil {

@@ -63,7 +63,6 @@ func (p *process) view() memory.Process {
 	return view
 }
 
-// totalsOf returns the totals of a reason by region.
 func (p *process) totalsOf(reason event.Reason) (list []memory.RegionTotal) {
 	for region, t := range p.totals[reason] {
 		if t.Count > 0 {

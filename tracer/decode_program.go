@@ -206,7 +206,6 @@ func (d *decoder) readProgram(e event.Event, lib *libraries.Library, impl uint64
 	}
 }
 
-// forget removes a read of a program.
 func (p *traced) forget(program uint64, r *programRead) {
 	list := slices.DeleteFunc(p.unread[program], func(other *programRead) bool { return other == r })
 	if p.unread[program] = list; len(list) == 0 {

@@ -109,7 +109,6 @@ func (d *decoder) reread(until uint64) {
 	}
 }
 
-// takeReread takes the result of a reading.
 func (d *decoder) takeReread(pid int, reading *reread, result *rereadResult) {
 	p := d.recovering[pid]
 	if p == nil || p.recovery.reading != reading {

@@ -180,7 +180,6 @@ func (f *finder) knownFirst(list []host.NewMapping) []host.NewMapping {
 	return list
 }
 
-// mapped handles a new mapping.
 func (f *finder) mapped(m host.NewMapping) {
 	if m.PID == os.Getpid() || m.File.Inode == 0 {
 		return

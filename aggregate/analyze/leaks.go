@@ -122,7 +122,6 @@ func classified(sites []Verdict, accepted *name.Suppressions) []Verdict {
 	return sites
 }
 
-// judgeRuns judges each call site by its run.
 func judgeRuns(survivors []memory.Survivors) (sites []Verdict) {
 	for i := range survivors {
 		sites = append(sites, judgeRun(&survivors[i]))

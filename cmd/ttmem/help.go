@@ -92,7 +92,6 @@ func unquoteUsage(c *cobra.Command) {
 	}
 }
 
-// noArgument returns an error if there are arguments.
 func noArgument(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no argument: leave out %s", c.CommandPath(), args[0])

@@ -244,7 +244,6 @@ func (o *htmlOptions) write(out io.Writer, p *web.Page, state *aggregate.State, 
 	})
 }
 
-// pageDocuments returns the documents on the page of a state.
 func pageDocuments(state *aggregate.State, w *source.Summary, rules *name.Rules) (map[string]json.RawMessage, error) {
 	snap := state.Snapshot()
 	leaked := leaksOptions{viewOptions: viewOptions{by: "stack"}}

@@ -146,7 +146,6 @@ func runLog(o *logOptions) error {
 	return w.Status()
 }
 
-// listed returns the options for listing events.
 func (o *logOptions) listed() eventlog.Options {
 	list := eventlog.Options{Stacks: o.stacks, JSON: o.format.JSON, Limit: o.n, Clock: o.source.Clock(), UTC: o.utc}
 	if o.source.File == "" && len(o.source.Command) == 0 {

@@ -231,7 +231,6 @@ func newHostService(o record.Options) (*hostService, error) {
 	return s, err
 }
 
-// take takes an event.
 func (s *hostService) take(e *event.Event) {
 	s.hub.Apply(e)
 	s.record.Take(e)

@@ -31,7 +31,6 @@ type Library struct {
 	retiredNs  atomic.Uint64
 }
 
-// placeAll places all probes of the library.
 func (l *Library) placeAll(objs *kernel.Objects, index uint8) (io.Closer, error) {
 	var offsets, cookies []uint64
 	for id, name := range probeNames {

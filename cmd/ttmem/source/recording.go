@@ -251,7 +251,6 @@ type stop struct {
 	of    Regions
 }
 
-// isBefore reports whether a stop is before another.
 func (s *stop) isBefore(other *stop) bool {
 	if s.timed || other.timed {
 		return s.TimeNs < other.TimeNs

@@ -149,7 +149,6 @@ func (b *chipBlock) bar() int {
 	return max(4, b.width-1-labelColumns-percentColumns-b.used()-2*bytesColumns)
 }
 
-// lines returns the lines of the block.
 func (b *chipBlock) lines() []string {
 	title, about := " "+b.title(), b.DeviceName(b.chipGroup[0].Device)
 	if n := len(b.chipGroup); n > 1 {

@@ -41,7 +41,6 @@ type row struct {
 	holders alloc.Holders
 }
 
-// newRow returns the row of a call site with its memory on some chips.
 func newRow(look alloc.Look, h *memory.CallSite, s *site, on []int, rate float64) *row {
 	r := &row{
 		Look: look, site: s, chips: slices.Clip(on), rate: rate,
