@@ -105,7 +105,7 @@ func newRoot() *cobra.Command {
 			newRun(), newAttach(), newServe(), newMark(), newSteps(), newDoctor(), newMan(), newVersion(),
 		}},
 		{"ask", "View a recording, a command, or what runs:", []*cobra.Command{
-			newTop(), newReport(), newDump(), newPeak(), newOps(), newLeaks(), newOOM(), newMap(), newLog(), newDiff(), newHTML(), newExport(),
+			newTop(), newReport(), newDump(), newPeak(), newOps(), newLeaks(), newOOM(record.FailuresFolder), newMap(), newLog(), newDiff(), newHTML(), newExport(),
 		}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})

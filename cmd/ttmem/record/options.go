@@ -31,6 +31,8 @@ type Options struct {
 	Private bool
 	// CrashDir is the folder of a BlackBox; "" for none.
 	CrashDir string
+	// recentSize is the size of a BlackBox's recent recording, if it is not the usual one.
+	recentSize flags.Size
 	// rotate renames an older recording of that path.
 	rotate bool
 	// version is the version of ttmem.
