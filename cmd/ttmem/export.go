@@ -98,13 +98,8 @@ type exportOptions struct {
 type exportJob struct {
 	exportOptions
 	format *exportFormat
-	// out is the output: file, or folder.
-	out interface {
-		Finish(err error) error
-		Discard()
-	}
-	w      io.Writer // of the file
-	folder *output.Folder
+	out *output.File
+	w   io.Writer // to the file
 	// summary describes the recording once it was read.
 	summary *source.Summary
 }
@@ -255,18 +250,15 @@ func runExport(c *cobra.Command, o *exportOptions) error {
 		context.AfterFunc(ctx, stop) // a write may wait for a reader: then Ctrl-C again ends this process
 	}
 	if format.folder {
-		x.folder, err = output.CreateFolder("-o", x.path)
-		x.out = x.folder
+		x.out, err = output.CreateFolder("-o", x.path)
 	} else {
-		var file *output.File
-		if file, err = output.Create("-o", x.path); err == nil {
-			x.out, x.w = file, file.Until(ctx)
-		}
+		x.out, err = output.Create("-o", x.path)
 	}
 	if err != nil {
 		return err
 	}
 	defer x.out.Discard()
+	x.w = x.out.Until(ctx)
 	what, err := format.write(x)
 	switch {
 	case ctx.Err() != nil:

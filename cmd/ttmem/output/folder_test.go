@@ -17,7 +17,7 @@ func TestAFolderIsCompleteOrAbsent(t *testing.T) {
 		}
 		f, err := CreateFolder("-o", path)
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(f.Path, "db"), nil, 0o644)))
+		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(f.Folder, "db"), nil, 0o644)))
 		_, err = os.Stat(filepath.Join(path, "db"))
 		qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
 		qt.Assert(t, qt.IsNil(f.Finish(nil)))
