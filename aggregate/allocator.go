@@ -86,7 +86,7 @@ func (*State) updateCapacities(p *process, chips []*processChip) {
 	}
 }
 
-// countCapacities adds what the process has open to what is open on the chip, or removes it.
+// countCapacities adds n processes with the own capacities to the chip, if it is open; n may be -1.
 func (c *processChip) countCapacities(n int) {
 	if !c.open {
 		return

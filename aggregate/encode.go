@@ -31,7 +31,7 @@ type stateCodec struct {
 	arenas   codec.Once[arena]
 	sites    codec.Once[callSite]
 	ran      codec.Once[memory.Operation]
-	// chips, cores and coreSteps count what was read, for the limits. placed are the places
+	// chips, cores and coreSteps count what was decoded, for the limits. placed are the places
 	// that count in coreSteps.
 	chips, cores, coreSteps int
 	placed                  map[placedAt]bool

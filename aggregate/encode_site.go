@@ -115,7 +115,7 @@ func (c *stateCodec) setOfProcess(d **deviceSet) {
 }
 
 // set writes or reads a set of chips of a process. If the process ended, reading makes only
-// what its call sites need.
+// the parts that its call sites need.
 func (c *stateCodec) set(d **deviceSet, of *processName) {
 	c.sets.One(c.Codec, d, func(d **deviceSet) {
 		var ids []int

@@ -128,7 +128,7 @@ type liveBuffer struct {
 	region        event.Region
 	before        bool // it was allocated before the attach
 	read          bool // it was read from the process's memory: no event reported it
-	complete      bool // its chips, and what it takes of their memory, are known
+	complete      bool // its chips, and the bytes on each, are known
 }
 
 // liveBufferOf is the buffer of an Alloc.

@@ -21,7 +21,7 @@ const (
 	finished = math.MaxUint64
 )
 
-// tick handles what was found besides the records, and returns the time before which events can be
+// tick handles findings that are not in records, and returns the time before which events can be
 // released. drained means that all records from before now were decoded. endNs is when the end of
 // tracing was requested, or 0: once tick returns finished, nothing more is waited for.
 func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64) {
@@ -74,7 +74,7 @@ func (d *decoder) readsLate() bool {
 	return false
 }
 
-// end counts what was still being read when tracing ended.
+// end counts the processes that were still being read when tracing ended.
 func (d *decoder) end() {
 	for pid := range d.processes {
 		if d.host.lateOf(pid) != nil {

@@ -11,8 +11,8 @@ import (
 
 // A Container holds survivors of a call site that leaks, and may hold other buffers of the process.
 type Container struct {
-	// Owner is the path to what it holds, with […] in place of keys that differ, and Tensor what
-	// that is; "" if it differs.
+	// Owner is the path to its buffers, with […] in place of keys that differ. Tensor is their tensor;
+	// "" if they differ.
 	Owner  string `json:"owner"`
 	Tensor string `json:"tensor,omitempty"`
 	// Held are the numbers of its live buffers: those allocated before the call site began, or
@@ -99,8 +99,8 @@ func (v *Verdict) container(of, all []owned, times []uint64) (c Container) {
 	return c
 }
 
-// LargestContainer returns what holds most of what leaked, of the containers of each call site; nil if
-// there is none.
+// LargestContainer returns the container with the most leaked bytes, given those of each call site; nil
+// if there is none.
 func LargestContainer(sites [][]Container) (most *Container) {
 	for _, list := range sites {
 		if len(list) > 0 && (most == nil || list[0].Bytes > most.Bytes) {

@@ -98,8 +98,8 @@ type exportOptions struct {
 type exportJob struct {
 	exportOptions
 	format *exportFormat
-	out *output.File
-	w   io.Writer // to the file
+	out    *output.File
+	w      io.Writer // to the file
 	// summary describes the recording once it was read.
 	summary *source.Summary
 }
@@ -208,8 +208,8 @@ func (x *exportJob) choosePath() error {
 	return nil
 }
 
-// outputPath returns the path of what is made of a recording: as the user named it or, if that is "",
-// beside the recording. It never is the recording.
+// outputPath returns the path of a file that is made from a recording: the one that the user named or,
+// if that is "", one beside the recording. It never is the recording.
 func outputPath(path, recording, extension string) (string, error) {
 	if path == "" {
 		path = strings.TrimSuffix(recording, ".ttmem") + extension

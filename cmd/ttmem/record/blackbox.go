@@ -216,7 +216,7 @@ func (b *BlackBox) keep(uid int, f *failure) {
 	b.makeRoom()
 }
 
-// makeRoom removes what is too much.
+// makeRoom removes recordings beyond the bounds of the folder.
 func (b *BlackBox) makeRoom() {
 	for _, old := range surplus(failuresIn(b.folder.FS())) {
 		_ = b.folder.Remove(old.name)

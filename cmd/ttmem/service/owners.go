@@ -14,7 +14,7 @@ import (
 const (
 	// maxOwnerPIDs bounds the processes of a request.
 	maxOwnerPIDs = 64
-	// ownersPatience is how long a request waits. What is found later comes all the same.
+	// ownersPatience is how long a request waits. Owners that are found later are reported as events.
 	ownersPatience = 15 * time.Second
 )
 

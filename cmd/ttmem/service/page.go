@@ -21,8 +21,8 @@ import (
 const (
 	// pageIdle is how long events are collected after the last request for a page.
 	pageIdle = time.Minute
-	// maxPageEvents is the largest number of events of a page. It then begins anew with what is
-	// live, so that a page takes 50 MB at most beside the live buffers.
+	// maxPageEvents is the largest number of events of a page. It then begins anew with the
+	// live buffers, so that a page takes 50 MB at most beside them.
 	maxPageEvents = 300_000
 	// pagePatience is how long the first request waits for the present state.
 	pagePatience = 5 * time.Second

@@ -45,8 +45,9 @@ type Options struct {
 	Recording func() string
 	// Mark sets a mark for the viewer; nil if that is not possible.
 	Mark func(name string, v Viewer) error
-	// Owners looks who holds the buffers of processes, or of all if there are none, and returns when
-	// the hub has that, or the context is done. counts is true if their user asked. nil: nobody looks.
+	// Owners searches the owners of the buffers of these processes, or of all if the list is empty. It
+	// returns when the hub has them, or the context is done. counts is true if the user of the
+	// processes asked. nil: owners are not searched.
 	Owners func(ctx context.Context, pids []int, counts bool) error
 	// Reading reports whether the existing memory of processes is still being read; nil: it never
 	// is.

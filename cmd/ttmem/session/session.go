@@ -153,7 +153,7 @@ func (o *Options) traced(t *source.Tracing) (program string, pid int) {
 // giveUp ends ttmem at once at a signal.
 func giveUp(again <-chan os.Signal) {
 	status := 128 + int((<-again).(unix.Signal))
-	time.AfterFunc(time.Second, func() { os.Exit(status) }) // even if nobody reads the message
+	time.AfterFunc(time.Second, func() { os.Exit(status) }) // even if writing the message waits for a reader
 	term.NewLine()
 	term.Warn("interrupted again: ended at once; the rest is neither reported nor written")
 	os.Exit(status)

@@ -118,8 +118,8 @@ func (r *Recording) absent(err error) error {
 }
 
 // Follow brings a State to the end of the file, and calls begin and end with it at the beginning
-// and the end of a span. If the state at the end knows what was live at two marks, it calls both
-// at once with that State.
+// and the end of a span. If the span is between marks whose live buffers the state at the end knows,
+// it calls both with that State.
 func (r *Recording) Follow(span Span, begin, end func(s *aggregate.State, at memory.Point)) error {
 	from, to, err := r.findSpan(span)
 	if err != nil {

@@ -23,7 +23,7 @@ type Key struct {
 	callers string
 }
 
-// A Look is what a page shows of a call site apart from its figures. Call sites that look alike
+// A Look is the part of a call site that a page shows beside its figures. Call sites with the same Look
 // share a row.
 type Look struct {
 	Key
