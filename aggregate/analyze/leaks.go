@@ -93,8 +93,8 @@ func Leaks(s *aggregate.State, o LeakOptions) LeakReport {
 	return r
 }
 
-// LeaksOf returns those of the survivors of a whole run that leak, the most bytes first. Unlike
-// Leaks it needs no State, whose owner can go on meanwhile.
+// LeaksOf returns the call sites that leak, among the survivors of a whole run; the most bytes first.
+// Unlike Leaks it needs no State, which may change meanwhile.
 func LeaksOf(survivors []memory.Survivors) []Verdict {
 	leaks := slices.DeleteFunc(judgeRuns(survivors), isNoLeak) // few have to be classified then
 	return slices.DeleteFunc(classified(leaks, nil), isNoLeak)

@@ -150,8 +150,8 @@ func (q *Pool) RestartLines(now uint64) {
 	q.StaticLine.Restart(now, q.levelStatic)
 }
 
-// AddOthers adds to the present use of a shared region that of the users whose buffers are not
-// known. Call it when all others were counted.
+// AddOthers adds the memory of the users whose buffers are not known to the present use of a shared
+// region. Call it when all other buffers were counted.
 func (q *Pool) AddOthers() {
 	if q.Shared {
 		q.Bytes = max(q.Bytes, q.level)

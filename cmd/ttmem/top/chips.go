@@ -172,7 +172,7 @@ func (b *chipBlock) lines() []string {
 	return lines
 }
 
-// row is one region, of which least and most are used.
+// row is the line of a region. least and most are the use of the emptiest and the fullest chip.
 func (b *chipBlock) row(region event.Region, least uint64, most use) string {
 	label, bytes := page.RegionTitle(region)
 	if region == event.SystemMemory {
