@@ -35,9 +35,9 @@ func newDoctor() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor [LIBRARY]…",
 		Short: "Check whether tracing works on this host",
-		Long: `Checks whether tracing works on this host: loads what tracing loads, traces a small program of
-its own, and compares its calls and call stacks with what was seen. Then it reads the tt-metal
-libraries that processes map, or each LIBRARY.
+		Long: `Checks whether tracing works on this host: loads the eBPF programs, traces a small program of its
+own, and compares the events and call stacks with its calls. Then it reads the tt-metal libraries
+that processes map, or each LIBRARY.
 
 "slower" marks a kernel feature that is missing and that ttmem replaces. The exit status is 0
 if tracing works.`,

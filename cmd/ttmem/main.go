@@ -104,7 +104,7 @@ func newRoot() *cobra.Command {
 		{"trace", "Trace, record and set up:", []*cobra.Command{
 			newRun(), newAttach(), newServe(), newMark(), newSteps(), newDoctor(), newMan(), newVersion(),
 		}},
-		{"ask", "View a recording, a command, or what runs:", []*cobra.Command{
+		{"ask", "View a recording, a command, or running processes:", []*cobra.Command{
 			newTop(), newReport(), newDump(), newPeak(), newOps(), newLeaks(), newOOM(record.FailuresFolder), newMap(), newLog(), newDiff(), newHTML(), newExport(),
 		}},
 	} {

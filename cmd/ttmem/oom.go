@@ -29,10 +29,11 @@ func newOOM(kept string) *cobra.Command {
 		Long: `Shows each allocation that failed: its size and line, what was free in each bank, why it
 failed, and what to free for it to fit.
 
-FILE is a recording, DIR a folder of --crash-dir, whose newest one is shown. Otherwise COMMAND is run
-and traced to its end; or the failures that the host's service (ttmem serve) has seen are shown or,
-if there are none, the newest one of the installed service; or, as root, what runs is watched until
-Ctrl-C. docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
+FILE is a recording, and DIR a folder of --crash-dir, whose newest recording is shown. COMMAND is run
+and traced to its end. Without any, the failures come from the host's service (ttmem serve) or, if
+it has seen none, from the newest recording of the installed service. Without a service, as root,
+running processes are watched until Ctrl-C. docs/oom.md explains the reasons. The newest 1000
+failures are kept.`,
 		Example: `  ttmem oom model.ttmem
   sudo ttmem oom -- python model.py
   sudo ttmem oom                          the newest on this host

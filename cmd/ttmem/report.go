@@ -26,8 +26,8 @@ func newReport() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "report [FILE]",
 		Short: "Show the report of a recording, or of what ttmem serve sees",
-		Long: `Prints the summary of a recording: allocations that failed, what leaks, what the peak of each
-region was made of, and the processes.
+		Long: `Prints the summary of a recording: failed allocations, leaks, the contents of each region's peak,
+and the processes.
 
 FILE is a recording; - is a recording on standard input. Without it the host's service
 (ttmem serve) makes the report. docs/events.md explains JSON. ttmem export writes flame graphs and

@@ -44,12 +44,13 @@ func newTop() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "top [FILE | -- COMMAND [ARG…]]",
 		Short: "Show live how full each chip is, and what uses most",
-		Long: `Shows how full each chip is, its processes, and what holds most. Press ? for keys.
+		Long: `Shows how full each chip is, its processes, and the call sites with the most memory. Press ? for
+keys.
 
-FILE is a recording: it opens at its peak, and ← and → go back and on. COMMAND is run and traced;
+FILE is a recording: it opens at its peak, and ← and → move in time. COMMAND is run and traced;
 press o for its output. When it ends, the view stays at its last state; quitting terminates it.
-Without either the view is of the host's service (ttmem serve) or, for root, of the whole host.
-docs/top.md explains it.`,
+Without either, the view is of the host's service (ttmem serve) or, for root, of the whole host.
+docs/top.md explains the view.`,
 		Example: `  ttmem top                             what ttmem serve sees
   sudo ttmem top -p 4242
   sudo ttmem top -- python model.py
