@@ -133,7 +133,7 @@ func (p *process) add(c *callSite, t memory.Tally) {
 	p.count(c, t, event.NoReason)
 	for _, chip := range c.set.chips {
 		for _, u := range chip.both() {
-			u.regions[c.Region].Add(t)
+			u.Regions[c.Region].Add(t)
 		}
 	}
 }

@@ -9,13 +9,6 @@ import (
 	"ttmem/tracer/event"
 )
 
-// staticUsage is the use of a chip's L1 by circular and dataflow buffers, without the parts that
-// depend on the core.
-type staticUsage struct {
-	memory.StaticUse
-	cores cores.Usage
-}
-
 // A staticEntry is one circular buffer, dataflow buffer or scratchpad of a program.
 type staticEntry struct {
 	place  cores.Place
@@ -106,14 +99,7 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 			q.end(programStatic{c.alone.process.pid, programID, entry})
 		}
 		for _, u := range c.both() {
-			t := &u.static
-			if entry.global {
-				t.GlobalCount--
-				continue
-			}
-			t.Count--
-			t.SumBytes -= entry.place.Bytes()
-			t.cores.Remove(entry.place)
+			u.CountStatic(-1, entry.place, entry.global)
 		}
 	}
 	c.chip.countCores()
@@ -122,7 +108,7 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 	g.l1.Forget()
 	if len(g.static) == 0 {
 		for _, u := range c.both() {
-			u.static.Programs--
+			u.CountPrograms(-1)
 		}
 	}
 	c.tidy(programID)
@@ -234,10 +220,7 @@ func (s *State) unloadKernel(c *processChip, programID uint64, reason event.Reas
 		return
 	}
 	for _, u := range c.both() {
-		t := &u.kernels
-		t.Programs--
-		t.DRAMBytes -= g.kernel.dram
-		t.SumBytes -= g.kernel.text
+		u.CountKernels(-1, g.kernel.dram, g.kernel.text)
 	}
 	s.removeFrom(g.kernel.site, g.kernel.tally(), g.kernel.from.since, reason)
 	g.kernel = nil

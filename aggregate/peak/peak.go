@@ -13,6 +13,9 @@ import (
 // event: see memory.Point.
 type Peak struct{ Bytes, Static, TimeNs, Capacity, Number uint64 }
 
+// Peaks are by region.
+type Peaks [event.BankedRegions]Peak
+
 // Code writes or reads the peak.
 func (p *Peak) Code(c *codec.Codec) {
 	c.Uints(&p.Bytes, &p.Static, &p.TimeNs, &p.Capacity, &p.Number)
