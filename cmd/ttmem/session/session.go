@@ -2,7 +2,6 @@
 package session
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -159,24 +158,13 @@ func giveUp(again <-chan os.Signal) {
 	os.Exit(status)
 }
 
-// written returns the files that are written while tracing, or their folder.
-func (o *Options) written() (paths []string) {
-	if !o.Record.None {
-		paths = append(paths, cmp.Or(o.Record.Path, "."))
-	}
-	if o.Record.CrashDir != "" {
-		paths = append(paths, o.Record.CrashDir)
-	}
-	return paths
-}
-
 // Trace writes the traced events until the end. The error has the exit status of the command, or
 // failure if ttmem itself failed.
 func Trace(o Options, failure int) error {
 	if err := o.Source.CheckMarkAt(); err != nil {
 		return err
 	}
-	o.Source.DropPrivileges, o.Source.Written = true, o.written()
+	o.Source.DropPrivileges, o.Source.Written = true, o.Record.Written()
 	t, err := o.Source.Trace()
 	if err != nil {
 		return err
