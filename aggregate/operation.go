@@ -92,10 +92,7 @@ func (s *State) placed(d *deviceSet, c *processChip, e *event.Event) {
 
 // ran updates the peak of the operation that runs a program.
 func (c *processChip) ran(id uint64, g *program) {
-	use, known := g.l1.Use(&c.used.Load)
-	if !known {
-		use = g.l1.Count(g.parts(), &c.used.Load)
-	}
+	use := g.l1.Use(g.parts, &c.used.Load)
 	use.TensorBytes += g.run.TensorBytes
 	if peak := &g.run.Of.Peak; peak.TimeNs == 0 || use.Bytes() > peak.Bytes() {
 		use.TimeNs, use.ProgramID, use.Device = g.run.TimeNs, id, c.chip.id

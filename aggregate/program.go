@@ -163,6 +163,28 @@ func (s *State) StaticsOf(pid int, programID uint64, device int) (list []memory.
 	return list
 }
 
+// Program returns the bytes of the circular buffers of a program of a process, by the plain sum
+// over cores and chips. live is false if it has neither these nor kernels.
+func (s *State) Program(pid int, id uint64) (bytes uint64, live bool) {
+	p := s.known(pid)
+	if p == nil {
+		return 0, false
+	}
+	for _, c := range p.chips {
+		g := c.programs[id]
+		if g == nil {
+			continue
+		}
+		live = live || len(g.static) > 0 || g.kernel != nil
+		for i := range g.static {
+			if !g.static[i].global {
+				bytes += g.static[i].place.Bytes()
+			}
+		}
+	}
+	return bytes, live
+}
+
 func (e *programStatic) view(device int) memory.Static {
 	return memory.Static{
 		PID: e.pid, Device: device, ProgramID: e.program,

@@ -73,9 +73,6 @@ func Capacity(region event.Region, c *event.Capacity) uint64 {
 // Capacity returns the present capacity in bytes, as the pool counts them; 0 if it is not known.
 func (q *Pool) Capacity() uint64 { return Capacity(q.Region, q.capacity) }
 
-// Present returns the present use, and the part of circular buffers.
-func (q *Pool) Present() (bytes, static uint64) { return q.Bytes, q.static }
-
 // Fits reports whether the present use is within the capacity. Only L1 can exceed it.
 func (q *Pool) Fits() bool {
 	if q.Region != event.L1 {

@@ -131,8 +131,7 @@ func (o *topOptions) seekable() bool {
 func (o *topOptions) onceSource(view *top.Options) (*source.Summary, error) {
 	o.source.Owners = true
 	if o.seekable() {
-		_, summary, err := feed.OpenRecording(&o.source, view)
-		return summary, err
+		return feed.OpenRecording(&o.source, view)
 	}
 	p, err := o.source.Present(nil).StateAt(source.Moment{Kind: source.End}, func(*source.State, source.Regions) {})
 	if err != nil {
@@ -233,7 +232,7 @@ func topLive(o *topOptions, view top.Options) error {
 
 // topFile shows the moments of a recording until the user quits.
 func topFile(o *topOptions, view top.Options, in *os.File) error {
-	_, summary, err := feed.OpenRecording(&o.source, &view)
+	summary, err := feed.OpenRecording(&o.source, &view)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func (r *Recording) lookUp(m Moment) ([]stop, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.readBegin(); err != nil {
+	if _, err := r.Begin(); err != nil {
 		return nil, err
 	}
 	x := end.Index()

@@ -211,19 +211,12 @@ func (r *Recording) open(each func(*event.Event)) (f *File, handle func(*event.E
 	return f, (&Options{PIDs: r.PIDs}).Selected(each), err
 }
 
-// Begin returns where the file begins.
+// Begin returns where the file begins: before its first event, or after its first checkpoint.
 func (r *Recording) Begin() (memory.Point, error) {
-	if r.begin == (memory.Point{}) {
-		if err := r.readBegin(); err != nil {
-			return memory.Point{}, err
-		}
+	found := r.begin != (memory.Point{})
+	if found {
+		return r.begin, nil
 	}
-	return r.begin, nil
-}
-
-// readBegin finds where the file begins: before its first event, or after its first checkpoint.
-func (r *Recording) readBegin() error {
-	found := false
 	f, handle, err := r.open(func(e *event.Event) {
 		r.begin, found = memory.Point{TimeNs: e.TimeNs}, true
 		if e.Kind == event.Checkpoint {
@@ -231,15 +224,15 @@ func (r *Recording) readBegin() error {
 		}
 	})
 	if err != nil {
-		return err
+		return r.begin, err
 	}
 	defer f.Close()
 	for e := new(event.Event); !found; handle(e) {
 		if err := f.next(e); err != nil {
-			return err
+			return r.begin, err
 		}
 	}
-	return nil
+	return r.begin, nil
 }
 
 // A stop is a place at which a state is needed.
