@@ -213,7 +213,7 @@ func (f *finder) lost(pid int, cause string) {
 }
 
 // reportMissed reports a library that could not be read, usually because its process had ended.
-// Most files that are missed are no libraries, so the name decides.
+// Most files that are missed are not libraries, so the name decides.
 func (f *finder) reportMissed(m host.NewMapping, err error) {
 	if !host.NamedLikeLibrary(m.Name) {
 		return

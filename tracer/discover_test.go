@@ -43,7 +43,7 @@ func TestLeasedFileIsReadLater(t *testing.T) {
 	qt.Check(t, qt.IsNil(f.discover(m, 1)))
 	qt.Check(t, qt.HasLen(f.waiting.All(), 0))
 	_, known := f.libraries.Known(&m)
-	qt.Check(t, qt.IsTrue(known), qt.Commentf("it is no library"))
+	qt.Check(t, qt.IsTrue(known), qt.Commentf("it is not a library"))
 }
 
 // A process may map another file at the address of one whose mapping was reported. What is read

@@ -77,7 +77,7 @@ func (v *Verdict) container(of, all []owned, times []uint64) (c Container) {
 	for i := range of {
 		b := &of[i]
 		if at := v.moment(b.Buffer, times); at == 0 || at == len(c.Held) {
-			continue // it is no survivor
+			continue // it did not survive
 		}
 		if c.Count == 0 {
 			path, c.Tensor = b.container, b.Tensor

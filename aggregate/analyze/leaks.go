@@ -31,7 +31,7 @@ type Class string
 const (
 	// Leaked: the site allocates again and again up to the end, and does not free.
 	Leaked Class = "leaked"
-	// Stable: the site is no leak.
+	// Stable: the site does not leak.
 	Stable Class = "stable"
 	// Retained: the runtime needs them, for its program cache for example.
 	Retained Class = "retained"

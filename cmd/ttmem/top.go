@@ -91,7 +91,7 @@ func showTop(o *topOptions) error {
 		return topOnce(o, view)
 	}
 	if !term.IsTerminal(os.Stdout) {
-		return errors.New("standard output is no terminal: ttmem top --once prints one frame")
+		return errors.New("standard output is not a terminal: ttmem top --once prints one frame")
 	}
 	if t := os.Getenv("TERM"); t == "" || t == "dumb" {
 		return fmt.Errorf("TERM=%s cannot show the view: set TERM to the type of your terminal, or print one frame with --once", t)

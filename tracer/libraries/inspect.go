@@ -17,7 +17,7 @@ func (s *Set) Known(m *host.NewMapping) (l *Library, known bool) {
 	if l != nil && l.Probes == nil {
 		return nil, false
 	}
-	// perhaps another file with the inode number of a file that was no library
+	// perhaps another file with the inode number of a file that was not a library
 	return l, known && (l != nil || m.File.Generation != 0 || !host.NamedLikeLibrary(m.Name))
 }
 

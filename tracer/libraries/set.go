@@ -90,7 +90,7 @@ type Mapped struct {
 	First, Last host.NewMapping
 }
 
-// maxFiles bounds the cache of files that are no library.
+// maxFiles bounds the cache of files that are not libraries.
 const maxFiles = 1 << 16
 
 // New returns an empty Set. mu is locked by its methods, and by the caller for Known, Add, Forget, At

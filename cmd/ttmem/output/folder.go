@@ -22,7 +22,7 @@ func CreateFolder(flag, path string) (*File, error) {
 		_, err := f.Readdirnames(1)
 		f.Close()
 		if err != io.EOF {
-			return nil, fmt.Errorf("%s %s exists and is no empty folder: name a new one", flag, path)
+			return nil, fmt.Errorf("%s %s exists and is not an empty folder: name a new one", flag, path)
 		}
 	}
 	f := &File{final: final, temporary: final.Beside(fmt.Sprintf(".%s.%d.tmp", final.Name(), os.Getpid()))}

@@ -39,7 +39,7 @@ func TestAFolderReplacesNothing(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, nil, 0o644)))
 	for _, path := range []string{full, full + "/", file} {
 		_, err := CreateFolder("-o", path)
-		qt.Check(t, qt.ErrorMatches(err, "-o .* exists and is no empty folder: name a new one"))
+		qt.Check(t, qt.ErrorMatches(err, "-o .* exists and is not an empty folder: name a new one"))
 	}
 	_, err := CreateFolder("-o", filepath.Join(dir, "none", "x"))
 	qt.Check(t, qt.ErrorMatches(err, "-o .*: no such file or directory; name a folder that can be created"))

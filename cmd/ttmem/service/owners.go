@@ -33,7 +33,7 @@ func (s *Server) owners(w http.ResponseWriter, r *http.Request, v Viewer) {
 		own := s.hub.processesOf(v.UID)
 		for _, pid := range pids {
 			if !slices.Contains(own, pid) {
-				http.Error(w, fmt.Sprintf("ttmem: PID %d is no process of yours that ttmem traces", pid), http.StatusForbidden)
+				http.Error(w, fmt.Sprintf("ttmem: PID %d is not a traced process of yours", pid), http.StatusForbidden)
 				return
 			}
 		}
