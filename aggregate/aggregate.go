@@ -5,6 +5,7 @@ package aggregate
 
 import (
 	"ttmem/aggregate/cores"
+	"ttmem/aggregate/ended"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/newest"
 	"ttmem/aggregate/past"
@@ -46,7 +47,7 @@ type State struct {
 	operations     []*operation
 	operationCount uint64
 	// ended are the survivors of call sites whose allocators were closed.
-	ended endedSites
+	ended ended.Sites[*processName]
 	// allocations is how many buffers were allocated.
 	allocations uint64
 	// between follows buffers between two moments; nil without FollowFrom.
@@ -57,7 +58,7 @@ type State struct {
 	// checkpoint without earlier peaks.
 	first    uint64
 	restored bool
-	// applied is the number of events, without those for which isImplied is true.
+	// applied is the number of events, without those for which Event.IsImplied is true.
 	applied uint64
 }
 
@@ -96,7 +97,7 @@ func (s *State) Apply(e *event.Event) {
 		s.first = e.TimeNs
 	}
 	s.now = max(s.now, e.TimeNs)
-	if !isImplied(e) {
+	if !e.IsImplied() {
 		s.applied++
 	}
 	switch e.Kind {

@@ -55,7 +55,6 @@ func (s *State) closeArena(p *process, a *arena, now uint64) {
 	delete(a.set.arenas, a.allocator)
 }
 
-// closeAllocator closes the allocator at an address, if there is one.
 func (s *State) closeAllocator(p *process, address uint64) {
 	a := p.allocators[address]
 	if a == nil {
@@ -87,7 +86,7 @@ func (*State) updateCapacities(p *process, chips []*processChip) {
 	}
 }
 
-// countCapacities adds what the process has open to what is open on the chip, or removes it.
+// countCapacities adds n processes with the own capacities to the chip, if it is open; n may be -1.
 func (c *processChip) countCapacities(n int) {
 	if !c.open {
 		return

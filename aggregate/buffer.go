@@ -24,10 +24,10 @@ type buffer struct {
 func (b *buffer) allocated() uint64 { return b.perBank * uint64(b.banks) }
 
 // tally returns the buffer's share of the totals of each chip.
-func (b *buffer) tally() tally {
-	t := tally{memory.Amount{Count: 1, Bytes: b.allocated()}, b.size, b.perBank}
+func (b *buffer) tally() memory.Tally {
+	t := memory.Tally{Amount: memory.Amount{Count: 1, Bytes: b.allocated()}, Size: b.size, PerBank: b.perBank}
 	if b.PerCore {
-		t.perBank = 0 // loadCores counts it
+		t.PerBank = 0 // loadCores counts it
 	}
 	return t
 }
@@ -102,38 +102,38 @@ func (s *State) free(e *event.Event) {
 // drop removes a live buffer.
 func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 	t := b.tally()
-	if isEnd(reason) {
+	if reason.IsEnd() {
 		p.count(b.callSite, t, reason)
 	}
 	if !b.BeforeAttach {
-		p.name.run.Free(&b.run, b.id, b.bytes(), isEnd(reason))
-		s.noteEnd(b, now, isEnd(reason))
+		p.name.run.Free(&b.run, b.id, b.bytes(), reason.IsEnd())
+		s.noteEnd(b, now, reason.IsEnd())
 	}
 	p.buffers.Remove(b.id)
 	delete(p.owners, b.id)
 	b.changeBlocks((*space.List).Remove)
 	s.removeFrom(b.callSite, t, b.since, reason)
 	b.unloadCores()
-	p.add(b.callSite, t.negative())
+	p.add(b.callSite, t.Negative())
 	for _, q := range b.set.poolsOf(b.Region) {
 		q.Shrank(now)
 	}
 }
 
 // count adds buffers of a call site to the totals of a reason.
-func (p *process) count(c *callSite, t tally, reason event.Reason) {
-	p.totals[reason][c.Region].add(t.on(len(c.set.chips)))
+func (p *process) count(c *callSite, t memory.Tally, reason event.Reason) {
+	p.totals[reason][c.Region].Add(t.On(len(c.set.chips)))
 }
 
 // add adds buffers of a call site to the totals.
-func (p *process) add(c *callSite, t tally) {
+func (p *process) add(c *callSite, t memory.Tally) {
 	for _, q := range c.set.poolsOf(c.Region) {
-		q.Bytes += t.counts(c.Region)
+		q.Bytes += t.Counts(c.Region)
 	}
 	p.count(c, t, event.NoReason)
 	for _, chip := range c.set.chips {
 		for _, u := range chip.both() {
-			u.regions[c.Region].add(t)
+			u.Regions[c.Region].Add(t)
 		}
 	}
 }
@@ -151,7 +151,7 @@ func (s *State) endIn(p *process, set *deviceSet, only *arena, now uint64, reaso
 		count += int(c.live.Count)
 		regions[c.Region] = true
 		p.count(c, c.live, reason)
-		p.add(c, c.live.negative())
+		p.add(c, c.live.Negative())
 		c.clear()
 		c.unloadCores()
 	}

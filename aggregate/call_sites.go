@@ -41,7 +41,7 @@ func (s *State) FreshSince(ns uint64) {
 }
 
 // countFresh counts an allocation of the time since, if that is after freshSince.
-func (c *callSite) countFresh(t tally, since, mark uint64) {
+func (c *callSite) countFresh(t memory.Tally, since, mark uint64) {
 	if since > mark {
 		c.fresh.Add(t.Amount)
 	}
@@ -114,7 +114,6 @@ func addPlaces(list []memory.CallSite, statics map[*callSite]int) {
 	}
 }
 
-// sum returns the sum of the site with all its allocators.
 func (c *callSite) sum() memory.CallSite {
 	h := memory.CallSite{SiteAmount: memory.SiteAmount{Site: c.Site}, EachBytes: c.each, SinceNs: c.since}
 	for one := range c.all() {

@@ -121,10 +121,10 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 			counted[p.name] = true
 		}
 	}
-	for _, v := range s.ended.all {
-		if isSelected(v.process) {
-			some.ended.all = append(some.ended.all, v)
-			counted[v.process] = true
+	for _, v := range s.ended.All {
+		if isSelected(v.Process) {
+			some.ended.All = append(some.ended.All, v)
+			counted[v.Process] = true
 		}
 	}
 	for p := range counted {
@@ -239,26 +239,16 @@ func (s *State) count(p *process, b *buffer) {
 // changes no peak.
 func (c *processChip) count(entry *staticEntry, first bool) {
 	for _, u := range c.both() {
-		t := &u.static
 		if first {
-			t.Programs++
+			u.CountPrograms(1)
 		}
-		if entry.global {
-			t.GlobalCount++
-			continue
-		}
-		t.Count++
-		t.SumBytes += entry.place.Bytes()
-		t.cores.Add(entry.place)
+		u.CountStatic(1, entry.place, entry.global)
 	}
 	c.chip.countCores()
 }
 
 func (c *processChip) countKernel(k *kernel) {
 	for _, u := range c.both() {
-		t := &u.kernels
-		t.Programs++
-		t.DRAMBytes += k.dram
-		t.SumBytes += k.text
+		u.CountKernels(1, k.dram, k.text)
 	}
 }

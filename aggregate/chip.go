@@ -3,9 +3,9 @@ package aggregate
 import (
 	"slices"
 
-	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/peak"
+	"ttmem/aggregate/use"
 	"ttmem/tracer/event"
 )
 
@@ -18,7 +18,7 @@ type chip struct {
 	capacities memory.Capacities
 	// open are the capacities of processes that have the chip open, with the number of processes.
 	open     map[memory.Capacities]int
-	used     usage
+	used     use.Use
 	pools    [event.BankedRegions]pool
 	failures [event.NumRegions]uint64
 	// users are the users whose processes have used the chip, in order: up to
@@ -55,23 +55,12 @@ type pool struct {
 	endedSerial uint64
 }
 
-// peaks are by region.
-type peaks [event.BankedRegions]peak.Peak
-
 // peaks returns the highest peak of each pool.
-func (c *chip) peaks() (list peaks) {
+func (c *chip) peaks() (list peak.Peaks) {
 	for region := range c.pools {
 		list[region] = c.pools[region].Highest()
 	}
 	return list
-}
-
-// usage is the use of one chip by all processes, or by one of them.
-type usage struct {
-	regions [event.BankedRegions]tally // of buffers
-	load    cores.Load                 // of buffers that are on single cores of L1
-	static  staticUsage
-	kernels memory.KernelsUse // without MaxBytesPerCore
 }
 
 // chip returns the chip with that id, and creates it if needed.
@@ -107,13 +96,7 @@ func (c *processChip) grew(region event.Region, now uint64) {
 	if !c.chip.pools[region].Fits() {
 		return
 	}
-	bytes, static := c.used.regions[region].Bytes, uint64(0)
-	if region == event.L1 {
-		top := c.used.top()
-		static = top.Static
-		bytes = c.used.regions[event.L1].perBank + top.Bytes
-	}
-	if bytes > c.peaks[region].Bytes {
+	if bytes, static := c.used.Of(region); bytes > c.peaks[region].Bytes {
 		c.peaks[region] = peak.Peak{Bytes: bytes, Static: static, TimeNs: now, Capacity: peak.Capacity(region, &c.capacities()[region])}
 	}
 }

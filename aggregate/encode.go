@@ -31,7 +31,7 @@ type stateCodec struct {
 	arenas   codec.Once[arena]
 	sites    codec.Once[callSite]
 	ran      codec.Once[memory.Operation]
-	// chips, cores and coreSteps count what was read, for the limits. placed are the places
+	// chips, cores and coreSteps count what was decoded, for the limits. placed are the places
 	// that count in coreSteps.
 	chips, cores, coreSteps int
 	placed                  map[placedAt]bool
@@ -64,8 +64,8 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	codec.Number(c.Codec, &s.keptSites)
 	codec.List(c.Codec, &s.operations, c.operation)
 	c.Uint(&s.operationCount)
-	codec.List(c.Codec, &s.ended.all, c.survivors)
-	c.Value(&s.ended.others)
+	codec.List(c.Codec, &s.ended.All, c.survivors)
+	c.Value(&s.ended.Others)
 	c.Uint(&s.allocations)
 	for _, p := range processes {
 		c.programs(p)
@@ -141,7 +141,7 @@ func (c *stateCodec) process(pp **process) {
 	for _, reason := range []event.Reason{event.ReasonDeviceClose, event.ReasonProcessExit} {
 		for region := range p.totals[reason] {
 			t := &p.totals[reason][region]
-			c.Uints(&t.Count, &t.Bytes, &t.size)
+			c.Uints(&t.Count, &t.Bytes, &t.Size)
 		}
 	}
 	codec.List(c.Codec, &p.sets, func(d **deviceSet) { c.set(d, p.name) })

@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"ttmem/aggregate/ended"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
@@ -91,12 +92,12 @@ func (c *stateCodec) tallies(one *callSite) {
 }
 
 // survivors writes or reads the survivors of a site whose allocator was closed.
-func (c *stateCodec) survivors(p **siteSurvivors) {
+func (c *stateCodec) survivors(p **ended.Site[*processName]) {
 	v := codec.Made(c.Codec, p)
-	c.names.One(c.Codec, &v.process, c.name)
+	c.names.One(c.Codec, &v.Process, c.name)
 	c.Value(&v.Survivors)
 	c.checkBanked(v.Region)
-	if v.PID != v.process.pid {
+	if v.PID != v.Process.pid {
 		c.Fail()
 	}
 }
@@ -114,7 +115,7 @@ func (c *stateCodec) setOfProcess(d **deviceSet) {
 }
 
 // set writes or reads a set of chips of a process. If the process ended, reading makes only
-// what its call sites need.
+// the parts that its call sites need.
 func (c *stateCodec) set(d **deviceSet, of *processName) {
 	c.sets.One(c.Codec, d, func(d **deviceSet) {
 		var ids []int

@@ -120,12 +120,3 @@ func (p *process) livePrograms() (static, kernels map[uint64][]int) {
 	}
 	return static, kernels
 }
-
-// Counts reports whether a Point counts the event.
-func Counts(e *event.Event) bool { return e.Kind != event.Checkpoint && !isImplied(e) }
-
-// isImplied reports whether an event may be missing from some streams of the same events,
-// because another event implies it or a recording adds it. Such events are not counted.
-func isImplied(e *event.Event) bool {
-	return isEnd(e.Reason) || e.Kind == event.ProcessExit || e.Kind == event.Lost
-}

@@ -21,7 +21,7 @@ type beginning struct {
 // follow takes an event that was applied.
 func (b *beginning) follow(s *State, e *event.Event) {
 	switch {
-	case !b.over && !happens(e):
+	case !b.over && !e.Happens():
 	case !b.over:
 		b.over = true
 		return
@@ -33,12 +33,6 @@ func (b *beginning) follow(s *State, e *event.Event) {
 		}
 	}
 	b.point = memory.Point{Number: s.applied, TimeNs: s.now}
-}
-
-// happens reports whether the event is an allocation, the end of one or the run of a program,
-// and not a report of an allocation from before the beginning.
-func happens(e *event.Event) bool {
-	return (e.Kind >= event.Alloc && e.Kind <= event.KernelUnload || e.Kind == event.ProgramRun) && !e.BeforeAttach
 }
 
 // Number returns the number of events that were applied, as a Point counts them.

@@ -130,7 +130,6 @@ func (s *State) ApplyLater(e *event.Event) {
 	}
 }
 
-// viewOf returns a live buffer of the process.
 func (p *process) viewOf(b *buffer) memory.Buffer {
 	view := b.view()
 	view.Owner = p.owners[b.id]

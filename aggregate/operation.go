@@ -63,7 +63,7 @@ func (s *State) runProgram(e *event.Event) {
 	}
 	op.Runs, op.LastNs = op.Runs+1, e.TimeNs
 	for _, c := range d.chips {
-		r := operations.Run{Of: &op.Operation, TimeNs: e.TimeNs, TensorBytes: c.used.regions[event.L1].perBank}
+		r := operations.Run{Of: &op.Operation, TimeNs: e.TimeNs, TensorBytes: c.used.Regions[event.L1].PerBank}
 		g := c.programs[e.ProgramID]
 		if g != nil {
 			g.run = r
@@ -85,17 +85,14 @@ func (s *State) placed(d *deviceSet, c *processChip, e *event.Event) {
 		}
 		op := s.operation(d, e)
 		op.LastNs = e.TimeNs
-		g.run = operations.Run{Of: &op.Operation, TimeNs: e.TimeNs, TensorBytes: c.used.regions[event.L1].perBank}
+		g.run = operations.Run{Of: &op.Operation, TimeNs: e.TimeNs, TensorBytes: c.used.Regions[event.L1].PerBank}
 	}
 	c.ran(e.ProgramID, g)
 }
 
 // ran updates the peak of the operation that runs a program.
 func (c *processChip) ran(id uint64, g *program) {
-	use, known := g.l1.Use(&c.used.load)
-	if !known {
-		use = g.l1.Count(g.parts(), &c.used.load)
-	}
+	use := g.l1.Use(g.parts, &c.used.Load)
 	use.TensorBytes += g.run.TensorBytes
 	if peak := &g.run.Of.Peak; peak.TimeNs == 0 || use.Bytes() > peak.Bytes() {
 		use.TimeNs, use.ProgramID, use.Device = g.run.TimeNs, id, c.chip.id

@@ -5,11 +5,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// top is the fullest core of the chip's L1, without the buffers that are in all banks.
-func (u *usage) top() cores.Top { return cores.TopOf(&u.load, &u.static.cores) }
-
 // countCores updates the L1 pool after the use of the chip's cores changed.
-func (c *chip) countCores() { c.pools[event.L1].SetTop(c.used.top()) }
+func (c *chip) countCores() { c.pools[event.L1].SetTop(c.used.Top()) }
 
 // loadCores counts a buffer that is on single cores on each of them. To be called after its
 // call site was saved.
@@ -55,7 +52,7 @@ func (c *callSite) unloadCores() {
 func (d *deviceSet) changeCores(change func(*cores.Load)) {
 	for _, c := range d.chips {
 		for _, u := range c.both() {
-			change(&u.load)
+			change(&u.Load)
 		}
 		c.chip.countCores()
 	}
@@ -70,5 +67,5 @@ func (c *callSite) perBankIn(q *pool) uint64 {
 		}
 		return 0
 	}
-	return c.live.perBank
+	return c.live.PerBank
 }

@@ -8,6 +8,8 @@ import (
 	"ttmem/aggregate/byid"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/operations"
+	"ttmem/aggregate/peak"
+	"ttmem/aggregate/use"
 	"ttmem/tracer/event"
 )
 
@@ -26,8 +28,8 @@ type process struct {
 	sets       []*deviceSet
 	allocators map[uint64]*allocator
 	// totals are its buffers on all its chips: the live ones for NoReason, and for the reasons of
-	// isEnd those that ended without being freed.
-	totals [event.ReasonProcessExit + 1][event.BankedRegions]tally
+	// Reason.IsEnd those that ended without being freed.
+	totals [event.ReasonProcessExit + 1][event.BankedRegions]memory.Tally
 	// beforeAttach is how many buffers it had when ttmem attached.
 	beforeAttach uint64
 	// early is true if it was running at the state's first event.
@@ -40,11 +42,11 @@ type process struct {
 // A processChip is the use of one chip by one process.
 type processChip struct {
 	chip *chip
-	used usage
+	used use.Use
 	// peaks are the most that the process itself had of each region, in bytes as pools count them.
 	// Moments do not count at which the buffers of all processes did not fit. The chip's peak is
 	// another question, often with another moment, and only pools have a timeline and call sites.
-	peaks peaks
+	peaks peak.Peaks
 	// open is true if the process has an allocator open whose capacities are known. own are
 	// its capacities, also after the last one was closed.
 	open     bool
@@ -57,7 +59,7 @@ type processChip struct {
 }
 
 // both returns the two totals to which an allocation adds: of the process, and of all processes.
-func (c *processChip) both() [2]*usage { return [2]*usage{&c.used, &c.chip.used} }
+func (c *processChip) both() [2]*use.Use { return [2]*use.Use{&c.used, &c.chip.used} }
 
 // A program is a tt-metal program on one chip.
 type program struct {
@@ -116,7 +118,6 @@ func (s *State) startProcess(e *event.Event) {
 // earlyNs is how long after the first event a new process may be one that was already running.
 const earlyNs = 1e9
 
-// endProcess ends everything that the process has.
 func (s *State) endProcess(pid int, now uint64, status int) {
 	p := s.known(pid)
 	if p == nil {

@@ -9,13 +9,6 @@ import (
 	"ttmem/tracer/event"
 )
 
-// staticUsage is the use of a chip's L1 by circular and dataflow buffers, without the parts that
-// depend on the core.
-type staticUsage struct {
-	memory.StaticUse
-	cores cores.Usage
-}
-
 // A staticEntry is one circular buffer, dataflow buffer or scratchpad of a program.
 type staticEntry struct {
 	place  cores.Place
@@ -37,8 +30,8 @@ func originOf(e *event.Event) *origin {
 	return &origin{e.TimeNs, e.Stack, e.BeforeAttach}
 }
 
-func (e *staticEntry) tally() tally {
-	return tally{Amount: memory.Amount{Count: 1, Bytes: e.place.Bytes()}}
+func (e *staticEntry) tally() memory.Tally {
+	return memory.Tally{Amount: memory.Amount{Count: 1, Bytes: e.place.Bytes()}}
 }
 
 func (s *State) allocCB(e *event.Event) {
@@ -106,14 +99,7 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 			q.end(programStatic{c.alone.process.pid, programID, entry})
 		}
 		for _, u := range c.both() {
-			t := &u.static
-			if entry.global {
-				t.GlobalCount--
-				continue
-			}
-			t.Count--
-			t.SumBytes -= entry.place.Bytes()
-			t.cores.Remove(entry.place)
+			u.CountStatic(-1, entry.place, entry.global)
 		}
 	}
 	c.chip.countCores()
@@ -122,7 +108,7 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 	g.l1.Forget()
 	if len(g.static) == 0 {
 		for _, u := range c.both() {
-			u.static.Programs--
+			u.CountPrograms(-1)
 		}
 	}
 	c.tidy(programID)
@@ -177,6 +163,28 @@ func (s *State) StaticsOf(pid int, programID uint64, device int) (list []memory.
 	return list
 }
 
+// Program returns the bytes of the circular buffers of a program of a process, by the plain sum
+// over cores and chips. live is false if it has neither these nor kernels.
+func (s *State) Program(pid int, id uint64) (bytes uint64, live bool) {
+	p := s.known(pid)
+	if p == nil {
+		return 0, false
+	}
+	for _, c := range p.chips {
+		g := c.programs[id]
+		if g == nil {
+			continue
+		}
+		live = live || len(g.static) > 0 || g.kernel != nil
+		for i := range g.static {
+			if !g.static[i].global {
+				bytes += g.static[i].place.Bytes()
+			}
+		}
+	}
+	return bytes, live
+}
+
 func (e *programStatic) view(device int) memory.Static {
 	return memory.Static{
 		PID: e.pid, Device: device, ProgramID: e.program,
@@ -194,7 +202,9 @@ type kernel struct {
 	site       *callSite
 }
 
-func (k *kernel) tally() tally { return tally{Amount: memory.Amount{Count: 1, Bytes: k.dram}} }
+func (k *kernel) tally() memory.Tally {
+	return memory.Tally{Amount: memory.Amount{Count: 1, Bytes: k.dram}}
+}
 
 // loadKernel adds the kernels of a program. A second event for the same program replaces the
 // first.
@@ -232,10 +242,7 @@ func (s *State) unloadKernel(c *processChip, programID uint64, reason event.Reas
 		return
 	}
 	for _, u := range c.both() {
-		t := &u.kernels
-		t.Programs--
-		t.DRAMBytes -= g.kernel.dram
-		t.SumBytes -= g.kernel.text
+		u.CountKernels(-1, g.kernel.dram, g.kernel.text)
 	}
 	s.removeFrom(g.kernel.site, g.kernel.tally(), g.kernel.from.since, reason)
 	g.kernel = nil

@@ -22,7 +22,7 @@ type callSite struct {
 	// live counts live allocations on each of the chips, and allocated all allocations so
 	// far. ended counts those that were live when their device was closed or their process
 	// ended, and fresh the live ones that were allocated after State.freshSince.
-	live                    tally
+	live                    memory.Tally
 	allocated, ended, fresh memory.Amount
 	// since is when live was last empty.
 	since uint64
@@ -79,38 +79,6 @@ type processName struct {
 	// freedLast are the buffers that were freed since the latest allocation, if State.between
 	// needs them.
 	freedLast []past.Ended[*callSite]
-}
-
-// A tally is an Amount of bytes of all banks or cores, with the sum of the sizes and of the
-// bytes of each bank.
-type tally struct {
-	memory.Amount
-	size, perBank uint64
-}
-
-func (t *tally) add(b tally) {
-	t.Amount.Add(b.Amount)
-	t.size += b.size
-	t.perBank += b.perBank
-}
-
-// negative returns a tally that cancels this one when it is added, because numbers wrap around.
-func (t tally) negative() tally {
-	return tally{memory.Amount{Count: -t.Count, Bytes: -t.Bytes}, -t.size, -t.perBank}
-}
-
-// on returns the tally on a number of chips together.
-func (t tally) on(chips int) tally {
-	n := uint64(chips)
-	return tally{memory.Amount{Count: t.Count, Bytes: t.Bytes * n}, t.size * n, t.perBank * n}
-}
-
-// counts returns the bytes that a tally of buffers adds to a pool.
-func (t *tally) counts(region event.Region) uint64 {
-	if region == event.L1 {
-		return t.perBank
-	}
-	return t.Bytes
 }
 
 // minSites is the least number of sites that are kept: most of them will allocate again.
@@ -208,7 +176,7 @@ func (c *callSite) peakIn(i int) (sum siteAtPeak) {
 }
 
 // addTo counts an allocation.
-func (s *State) addTo(c *callSite, t tally, now uint64) {
+func (s *State) addTo(c *callSite, t memory.Tally, now uint64) {
 	c.save()
 	if c.live.Count == 0 {
 		c.since, c.each = now, t.Bytes
@@ -221,16 +189,16 @@ func (s *State) addTo(c *callSite, t tally, now uint64) {
 }
 
 // countIn counts a live allocation of a site.
-func (s *State) countIn(c *callSite, t tally, since uint64) {
-	c.live.add(t)
+func (s *State) countIn(c *callSite, t memory.Tally, since uint64) {
+	c.live.Add(t)
 	c.countFresh(t, since, s.freshSince)
 }
 
 // removeFrom subtracts an allocation of the time since.
-func (s *State) removeFrom(c *callSite, t tally, since uint64, reason event.Reason) {
+func (s *State) removeFrom(c *callSite, t memory.Tally, since uint64, reason event.Reason) {
 	c.save()
-	c.live.add(t.negative())
-	if isEnd(reason) {
+	c.live.Add(t.Negative())
+	if reason.IsEnd() {
 		c.ended.Add(t.Amount)
 	}
 	if since > s.freshSince {
@@ -242,12 +210,7 @@ func (s *State) removeFrom(c *callSite, t tally, since uint64, reason event.Reas
 func (c *callSite) clear() {
 	c.save()
 	c.ended.Add(c.live.Amount)
-	c.live, c.fresh = tally{}, memory.Amount{}
-}
-
-// isEnd reports whether an allocation ended with its device or process, without being freed.
-func isEnd(reason event.Reason) bool {
-	return reason == event.ReasonDeviceClose || reason == event.ReasonProcessExit
+	c.live, c.fresh = memory.Tally{}, memory.Amount{}
 }
 
 // isIdle reports whether a site has no live allocations and had none at a peak, with any

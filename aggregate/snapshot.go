@@ -6,6 +6,7 @@ import (
 
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/peak"
+	"ttmem/aggregate/use"
 	"ttmem/tracer/event"
 )
 
@@ -34,7 +35,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 	snap.Processes = append(snap.Processes, s.exited...)
 	free := s.freeSpaces()
 	for _, c := range s.byID() {
-		d := c.used.view(c, &c.capacities, texts[c.id], c.peaks())
+		d := c.view(&c.used, &c.capacities, texts[c.id], c.peaks())
 		for region := range event.Region(event.BankedRegions) {
 			d.Regions.Banked(region).FreeSpace = free[c.id][region]
 		}
@@ -56,62 +57,30 @@ func (p *process) view() memory.Process {
 		SinceNs: p.since, Losses: p.losses.Clone(), Devices: []memory.Device{},
 	}
 	for _, c := range sortedValues(p.chips) {
-		view.Devices = append(view.Devices, c.used.view(c.chip, c.capacities(), c.textMax(), c.peaks))
+		view.Devices = append(view.Devices, c.chip.view(&c.used, c.capacities(), c.textMax(), c.peaks))
 	}
 	view.Live = p.totalsOf(event.NoReason)
 	view.Unfreed = append(p.totalsOf(event.ReasonDeviceClose), p.totalsOf(event.ReasonProcessExit)...)
 	return view
 }
 
-// totalsOf returns the totals of a reason by region.
 func (p *process) totalsOf(reason event.Reason) (list []memory.RegionTotal) {
 	for region, t := range p.totals[reason] {
 		if t.Count > 0 {
 			list = append(list, memory.RegionTotal{
 				Region: event.Region(region).String(), Reason: reason.String(),
-				Buffers: t.Count, SizeBytes: t.size, AllocatedBytes: t.Bytes,
+				Buffers: t.Count, SizeBytes: t.Size, AllocatedBytes: t.Bytes,
 			})
 		}
 	}
 	return list
 }
 
-func (u *usage) view(c *chip, capacities *memory.Capacities, textMax uint64, peaks peaks) memory.Device {
-	d := memory.Device{ID: c.id, Board: c.board, Arch: c.arch}
-	l1Peak := peaks[event.L1]
-	peaks[event.L1] = peak.Peak{}
-	for r := range u.regions {
-		*d.Regions.Banked(event.Region(r)) = u.regions[r].region(capacities[r], &peaks[r])
-	}
-	d.Regions.L1.BytesPerBank += u.load.Max()
-	d.Regions.CB = u.static.StaticUse
-	d.Regions.CB.MaxBytesPerCore, d.Regions.CB.Bytes = u.static.cores.Max(), u.static.cores.Bytes()
-	d.Regions.Kernel = u.kernels
-	d.Regions.Kernel.MaxBytesPerCore = textMax
-	l1 := &d.L1PerCore
-	l1.CapacityBytes = d.Regions.L1.CapacityBytesPerBank
-	top := u.top()
-	l1.BufferBytes, l1.CBBytes = u.regions[event.L1].perBank+top.Bytes-top.Static, top.Static
-	if used := l1.BufferBytes + l1.CBBytes; used < l1.CapacityBytes {
-		l1.FreeBytes = l1.CapacityBytes - used
-	}
-	l1.Peak = memory.L1Peak{TimeNs: l1Peak.TimeNs, BufferBytes: l1Peak.Bytes - l1Peak.Static, CBBytes: l1Peak.Static}
+// view returns the use of the chip by all processes, or by one.
+func (c *chip) view(u *use.Use, capacities *memory.Capacities, textMax uint64, peaks peak.Peaks) memory.Device {
+	d := u.View(capacities, textMax, peaks)
+	d.ID, d.Board, d.Arch = c.id, c.board, c.arch
 	return d
-}
-
-// region returns the view of a region that has these buffers.
-func (t *tally) region(capacity event.Capacity, most *peak.Peak) memory.Region {
-	view := memory.Region{
-		Buffers: t.Count, SizeBytes: t.size, BytesPerBank: t.perBank,
-		Banks: capacity.Banks, AllocatedBytes: t.Bytes,
-		CapacityBytes: capacity.Total(), CapacityBytesPerBank: capacity.BytesPerBank,
-		PeakBytes: most.Bytes, PeakTimeNs: most.TimeNs, PeakCapacityBytes: most.Capacity,
-	}
-	if view.PeakBytes > 0 && view.PeakCapacityBytes == 0 {
-		// The device was seen after its first buffers.
-		view.PeakCapacityBytes = view.CapacityBytes
-	}
-	return view
 }
 
 // uses reports whether the process has the chip open, or has buffers or programs on it.
@@ -121,5 +90,5 @@ func (p *process) uses(c *processChip) bool {
 			return true
 		}
 	}
-	return len(c.programs) > 0 || slices.ContainsFunc(c.used.regions[:], func(t tally) bool { return t.Count > 0 })
+	return len(c.programs) > 0 || c.used.HasBuffers()
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/births"
+	"ttmem/aggregate/ended"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/past"
 	"ttmem/tracer/event"
@@ -43,8 +44,8 @@ func (c *callSite) surviving(closed bool) (total, freedAtTeardown memory.Amount)
 
 // survivors returns the present survivors of a site; closed is true if its allocator is being
 // closed.
-func (c *callSite) survivors(now uint64, closed bool) *siteSurvivors {
-	v := &siteSurvivors{c.named(), c.set.process}
+func (c *callSite) survivors(now uint64, closed bool) *ended.Site[*processName] {
+	v := &ended.Site[*processName]{Survivors: c.named(), Process: c.set.process}
 	v.Amount, v.FreedAtTeardown = c.surviving(closed)
 	if v.Count+v.FreedAtTeardown.Count > 0 {
 		v.AgeNs = now - min(now, c.since)
@@ -65,45 +66,52 @@ func (s *State) saveSurvivors(set *deviceSet, only *arena) {
 		memory.Amount
 		stackID uint64
 	}
-	ended := make([]rankedSite, 0, len(set.sites))
+	list := make([]rankedSite, 0, len(set.sites))
 	for c := range set.callSites(only) {
 		if c.run.Open || c.BeforeAttach && c.live.Count > 0 {
 			total, teardown := c.surviving(true)
 			total.Add(teardown)
-			ended = append(ended, rankedSite{c, total, memory.StackID(c.Stack)})
+			list = append(list, rankedSite{c, total, memory.StackID(c.Stack)})
 		}
 	}
 	// Sites of equal rank are ordered too; a mesh has one for each chip.
-	slices.SortFunc(ended, func(a, b rankedSite) int {
+	slices.SortFunc(list, func(a, b rankedSite) int {
 		if c := cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.stackID, b.stackID)); c != 0 {
 			return c
 		}
 		return cmp.Or(a.Compare(&b.Site), cmp.Compare(a.allocator, b.allocator))
 	})
 	replaceable := s.replaceable(set)
-	for i, one := range ended {
+	for i, one := range list {
 		switch c := one.callSite; {
 		case one.Count == 0:
-		case i >= maxEnded:
+		case i >= ended.Most:
 			total, _ := c.surviving(true)
-			s.ended.others.Add(total)
+			s.ended.Others.Add(total)
 		default:
 			v := c.survivors(s.now, true)
 			v.Run.Replaceable = replaceable[c.Region]
 			c.Stack.Calls()
-			s.ended.all = append(s.ended.all, v)
+			s.ended.All = append(s.ended.All, v)
 		}
 		one.run = births.Site{}
 	}
-	s.ended.trim()
+	s.ended.Trim()
+}
+
+// EndedSurvivors returns the buffers that ended with their device or process, by call site, with
+// the bytes on each chip. It has only the call sites with the most; others is the sum of the
+// rest.
+func (s *State) EndedSurvivors() (list []memory.SiteAmount, others memory.Amount) {
+	return s.ended.Amounts(), s.ended.Others
 }
 
 // Survivors returns the survivors by call site, in no order. For processes that ended or closed
 // their device it has only the call sites with the most survivors; others is the sum of the
 // rest. The cost depends on the number of call sites.
 func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
-	var all []*siteSurvivors
-	for _, v := range s.ended.all {
+	var all []*ended.Site[*processName]
+	for _, v := range s.ended.All {
 		if !v.BeforeAttach { // whose births are not known
 			all = append(all, v)
 		}
@@ -122,7 +130,7 @@ func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
 			all = append(all, v)
 		}
 	}
-	return merge(all), s.ended.others
+	return ended.Merge(all), s.ended.Others
 }
 
 // replaceable returns how many buffers from before the attach were freed on these chips, by

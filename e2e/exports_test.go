@@ -37,8 +37,10 @@ func TestExports(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(place.Owner(info), 54321))
 	qt.Check(t, qt.StringContains(stderr.String(), "\n  ttmem oom "+filepath.Base(recordings[0])+" "))
-	out := ask(t, "report", recordings[0], "--json", "--folded", file("folded"),
-		"--pprof", file("pprof"), "--flamegraph", file("flame.html"))
+	out := ask(t, "report", recordings[0], "--json")
+	for to, path := range map[string]string{"folded": "folded", "pprof": "pprof", "flamegraph": "flame.html"} {
+		ask(t, "export", recordings[0], "--to", to, "-o", file(path))
+	}
 
 	var report struct {
 		Stacks struct {

@@ -52,7 +52,7 @@ func TestRecording(t *testing.T) {
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 	qt.Check(t, qt.StringContains(stderr, "\n  ttmem leaks "+file))
 
-	_, errs, status := runTtmem(t, nil, "report", file, "--json", "--folded", filepath.Join(dir, "folded"))
+	_, errs, status := runTtmem(t, nil, "export", file, "--to", "folded", "-o", filepath.Join(dir, "folded"))
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
 	events := readEvents(t, file)
 	assertEqual(t, events, readCheckpoints(t, dir))

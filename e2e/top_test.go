@@ -366,7 +366,7 @@ func TestTopErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"no terminal", []string{"-p", "1"}, "standard output is no terminal: ttmem top --once prints one frame"},
+		{"no terminal", []string{"-p", "1"}, "standard output is not a terminal: ttmem top --once prints one frame"},
 		{"an interval of nothing", []string{"--once", "--interval", "0s"}, "--interval 0s: choose from 100ms to 1h"},
 		{"no file", []string{"--once", "/nowhere.ttmem"}, "there is no such file: /nowhere.ttmem; `ttmem run -- COMMAND` makes a recording"},
 		{"once of a command", []string{"--once", "--", "true"}, "--once runs no command: ttmem run -- true traces one and reports"},

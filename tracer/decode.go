@@ -6,6 +6,7 @@ import (
 	"ttmem/bpf"
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
+	"ttmem/tracer/libraries"
 	"ttmem/tracer/stack"
 )
 
@@ -63,7 +64,7 @@ type decoder struct {
 // hostView is what the decoder needs from the finder.
 type hostView interface {
 	// library returns the library that records name by this index; nil if there is none.
-	library(index uint8) *library
+	library(index uint8) *libraries.Library
 	// startOf describes a process as it was when it was discovered. Its command line may be
 	// missing.
 	startOf(pid int) event.Event
@@ -127,7 +128,7 @@ type liveBuffer struct {
 	region        event.Region
 	before        bool // it was allocated before the attach
 	read          bool // it was read from the process's memory: no event reported it
-	complete      bool // its chips, and what it takes of their memory, are known
+	complete      bool // its chips, and the bytes on each, are known
 }
 
 // liveBufferOf is the buffer of an Alloc.

@@ -10,6 +10,7 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
+	"ttmem/tracer/libraries"
 )
 
 func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
@@ -48,7 +49,7 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 
 // setRequested sets the requested size: that of the newest Buffer on the stack that matches the
 // message, or else the one in the message.
-func (d *decoder) setRequested(e *event.Event, p *traced, lib *library, r *bpf.KernelFailedRecord) {
+func (d *decoder) setRequested(e *event.Event, p *traced, lib *libraries.Library, r *bpf.KernelFailedRecord) {
 	requested, known := requestedIn(e.Message)
 	found := -1
 	var best event.Event

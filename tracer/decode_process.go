@@ -6,13 +6,14 @@ import (
 	"ttmem/bpf"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
+	"ttmem/tracer/libraries"
 )
 
 // maxNames bounds how many thread names are kept for a process.
 const maxNames = 1 << 14
 
 // start reports a process before its first event, and names the event's thread.
-func (d *decoder) start(e *event.Event, lib *library) *traced {
+func (d *decoder) start(e *event.Event, lib *libraries.Library) *traced {
 	p := d.process(e.PID)
 	name, ok := p.names[e.TID]
 	if !ok {

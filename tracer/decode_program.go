@@ -8,6 +8,7 @@ import (
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
+	"ttmem/tracer/libraries"
 )
 
 func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
@@ -179,7 +180,7 @@ const (
 
 // readProgram reads the program of an event, and calls report with the flags of the memory that
 // the program still has. It may have been destroyed since the record was sent.
-func (d *decoder) readProgram(e event.Event, lib *library, impl uint64, holds uint8, report func(event.Event, uint8, *heap.Program)) {
+func (d *decoder) readProgram(e event.Event, lib *libraries.Library, impl uint64, holds uint8, report func(event.Event, uint8, *heap.Program)) {
 	p, r := d.processes[e.PID], &programRead{holds}
 	added := d.reads.add(e.PID, e.TimeNs, func(ctx context.Context, process host.ReadableProcess) func() {
 		program, err := lib.ReadProgram(ctx, process, impl)
@@ -205,7 +206,6 @@ func (d *decoder) readProgram(e event.Event, lib *library, impl uint64, holds ui
 	}
 }
 
-// forget removes a read of a program.
 func (p *traced) forget(program uint64, r *programRead) {
 	list := slices.DeleteFunc(p.unread[program], func(other *programRead) bool { return other == r })
 	if p.unread[program] = list; len(list) == 0 {

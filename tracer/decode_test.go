@@ -15,12 +15,13 @@ import (
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
 	"ttmem/tracer/layout"
+	"ttmem/tracer/libraries"
 )
 
 // oneLibrary is a host with one library.
-type oneLibrary struct{ lib *library }
+type oneLibrary struct{ lib *libraries.Library }
 
-func (o oneLibrary) library(index uint8) *library {
+func (o oneLibrary) library(index uint8) *libraries.Library {
 	if index == 0 {
 		return o.lib
 	}
@@ -49,7 +50,7 @@ func newTestDecoder() *decoder {
 	if err != nil {
 		panic(err)
 	}
-	lib := &library{Library: known}
+	lib := &libraries.Library{Library: known}
 	ended, end := context.WithCancel(context.Background())
 	end()
 	return newDecoder(oneLibrary{lib}, newReads(ended, new(host.Readers), new(inbox)), nil, &Options{})

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -17,6 +16,7 @@ import (
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
 	"ttmem/tracer/layout"
+	"ttmem/tracer/libraries"
 )
 
 // lateNs is the time after the mapping of a library in which no existing allocations have to be
@@ -26,17 +26,17 @@ const lateNs = 20e6
 // discoverSoon discovers a mapping in the background, unless its file is known to be no library.
 func (f *finder) discoverSoon(m host.NewMapping) {
 	f.mu.Lock()
-	l, known := f.libraries.known(&m)
-	p := f.libraries.seen[m.PID]
+	l, known := f.libraries.Known(&m)
+	p := f.libraries.Seen[m.PID]
 	if l != nil && p != nil {
-		p.last = m
+		p.Last = m
 	}
 	f.mu.Unlock()
 	if known && (l == nil || p != nil) && f.calls == nil {
 		return
 	}
 	user := host.RealUser(m.PID)
-	queued := f.queues.do(lane{user, l != nil}, func() {
+	queued := f.queues.Do(host.Lane{User: user, Known: l != nil}, func() {
 		if f.closing.Err() != nil {
 			return
 		}
@@ -57,19 +57,19 @@ func (f *finder) discover(m host.NewMapping, user int) error {
 	if l != nil && !f.attached(l, m, user) { // its probes have just been removed
 		later = true
 	}
-	full := errors.Is(err, errNoRoom)
+	full := errors.Is(err, libraries.ErrNoRoom)
 	if !full && !later && !host.TryLater(err) {
-		f.waiting.remove(m)
+		f.waiting.Remove(m)
 		if err != nil {
 			f.lost(m.PID, notTraced)
 		}
 		return err
 	}
-	isNew, waits := f.waiting.add(m, user)
+	isNew, waits := f.waiting.Add(m, user)
 	switch {
 	case isNew && full:
 		f.lost(m.PID, notTraced)
-		if f.libraries.refuses(user) {
+		if f.libraries.Refuses(user) {
 			return fmt.Errorf("%s in process %d is not traced: %w", m.Name, m.PID, err)
 		}
 	case isNew && !waits && err != nil:
@@ -79,19 +79,19 @@ func (f *finder) discover(m host.NewMapping, user int) error {
 }
 
 // attached handles a process that maps a library; false if the library is no longer traced.
-func (f *finder) attached(l *library, m host.NewMapping, user int) bool {
+func (f *finder) attached(l *libraries.Library, m host.NewMapping, user int) bool {
 	f.mu.Lock()
-	late := l.attachedNs > m.TimeNs+lateNs
+	late := l.AttachedNs > m.TimeNs+lateNs
 	m.Existing = m.Existing || late
-	if p := f.libraries.seen[m.PID]; p != nil || l.Probes == nil {
+	if p := f.libraries.Seen[m.PID]; p != nil || l.Probes == nil {
 		if p != nil {
-			p.last = m
+			p.Last = m
 		}
 		f.mu.Unlock()
 		return p != nil
 	}
-	p := &mapped{l, user, l.Bias(m.Start, m.Offset), m, m}
-	if !f.libraries.add(p) {
+	p := &libraries.Mapped{Library: l, By: user, First: m, Last: m}
+	if !f.libraries.Add(p) {
 		f.mu.Unlock()
 		f.lost(m.PID, tooManyProcesses)
 		return true
@@ -108,8 +108,8 @@ func (f *finder) attached(l *library, m host.NewMapping, user int) bool {
 			_ = f.objs.Processes.Delete(uint32(m.PID))
 		}
 		f.mu.Lock()
-		if f.libraries.seen[m.PID] == p {
-			f.libraries.forget(m.PID)
+		if f.libraries.Seen[m.PID] == p {
+			f.libraries.Forget(m.PID)
 		}
 		f.mu.Unlock()
 		if late {
@@ -125,7 +125,7 @@ func (f *finder) attached(l *library, m host.NewMapping, user int) bool {
 	start.TimeNs, start.AttachedLate = m.TimeNs, m.Existing
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.libraries.seen[m.PID] != p || f.closing.Err() != nil { // it has ended meanwhile
+	if f.libraries.Seen[m.PID] != p || f.closing.Err() != nil { // it has ended meanwhile
 		return true
 	}
 	f.starts[m.PID] = start
@@ -144,22 +144,11 @@ func (f *finder) attached(l *library, m host.NewMapping, user int) bool {
 	return true
 }
 
-// known returns the library in a mapped file, nil if the file is none; false if it was not
-// inspected.
-func (s *libraries) known(m *host.NewMapping) (l *library, known bool) {
-	l, known = s.byFile[m.File]
-	if l != nil && l.Probes == nil {
-		return nil, false
-	}
-	// perhaps another file with the inode number of a file that was no library
-	return l, known && (l != nil || m.File.Generation != 0 || !host.NamedLikeLibrary(m.Name))
-}
-
 // libraryOf returns the library in a mapped file; nil if the file is none. host.TryLater is true
 // for the error if the file cannot be opened now.
-func (f *finder) libraryOf(m host.NewMapping, user int) (*library, error) {
+func (f *finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, error) {
 	f.mu.Lock()
-	l, known := f.libraries.known(&m)
+	l, known := f.libraries.Known(&m)
 	f.mu.Unlock()
 	if known {
 		return l, nil
@@ -176,9 +165,9 @@ func (f *finder) libraryOf(m host.NewMapping, user int) (*library, error) {
 		return nil, nil
 	}
 	// most files are none, and have many symbols
-	if !namedAsLibrary(m.Name) && !mayBeLibrary(file) {
+	if !libraries.HasUsualName(m.Name) && !libraries.MayBeLibrary(file) {
 		file.Close()
-		f.libraries.remember(m.File, nil)
+		f.libraries.Remember(m.File, nil)
 		return nil, nil
 	}
 	path := m.Name
@@ -186,13 +175,13 @@ func (f *finder) libraryOf(m host.NewMapping, user int) (*library, error) {
 		path = f.reads.readers.MappedPath(m.PID, m.File)
 	}
 	in := func(path string) (*os.File, error) { return host.OpenInRoot(m.PID, path) }
-	l, err = f.libraries.open(file, user, path, in)
+	l, err = f.libraries.Open(file, user, path, in)
 	if errors.Is(err, layout.ErrNoLibrary) || errors.Is(err, symbolize.ErrNotELF) {
-		f.libraries.remember(m.File, nil)
+		f.libraries.Remember(m.File, nil)
 		return nil, nil
 	}
 	if err == nil {
-		f.libraries.remember(m.File, l)
+		f.libraries.Remember(m.File, l)
 	}
 	return l, err
 }
@@ -211,23 +200,6 @@ func sameFile(file *os.File, want host.FileID) error {
 	return err
 }
 
-// mayBeLibrary reports whether a file is a tt-metal library, or cannot be read.
-func mayBeLibrary(file *os.File) bool {
-	info, err := file.Stat()
-	if err != nil {
-		return true
-	}
-	elf, err := symbolize.New(file, info.Size())
-	if err != nil {
-		return !errors.Is(err, symbolize.ErrNotELF)
-	}
-	defer elf.Close()
-	return layout.IsLibrary(elf)
-}
-
-// namedAsLibrary reports whether a file has the name that the library has in most releases.
-func namedAsLibrary(path string) bool { return filepath.Base(path) == "libtt_metal.so" }
-
 // Causes of losses of processes whose libraries are not traced.
 const (
 	notTraced        = "library not traced"
@@ -241,7 +213,7 @@ func (f *finder) lost(pid int, cause string) {
 }
 
 // reportMissed reports a library that could not be read, usually because its process had ended.
-// Most files that are missed are no libraries, so the name decides.
+// Most files that are missed are not libraries, so the name decides.
 func (f *finder) reportMissed(m host.NewMapping, err error) {
 	if !host.NamedLikeLibrary(m.Name) {
 		return

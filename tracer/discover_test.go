@@ -37,13 +37,13 @@ func TestLeasedFileIsReadLater(t *testing.T) {
 	_, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.IsNil(f.discover(m, 1)))
-	qt.Check(t, qt.HasLen(f.waiting.all(), 1))
+	qt.Check(t, qt.HasLen(f.waiting.All(), 1))
 	qt.Check(t, qt.HasLen(f.inbox.list, 0))
 	host.EndLease(file)
 	qt.Check(t, qt.IsNil(f.discover(m, 1)))
-	qt.Check(t, qt.HasLen(f.waiting.all(), 0))
-	_, known := f.libraries.known(&m)
-	qt.Check(t, qt.IsTrue(known), qt.Commentf("it is no library"))
+	qt.Check(t, qt.HasLen(f.waiting.All(), 0))
+	_, known := f.libraries.Known(&m)
+	qt.Check(t, qt.IsTrue(known), qt.Commentf("it is not a library"))
 }
 
 // A process may map another file at the address of one whose mapping was reported. What is read
@@ -53,7 +53,8 @@ func TestFileMappedInPlaceOfAnother(t *testing.T) {
 	_, m := mapFile(t, "libtt_metal.so", 0)
 	mapFile(t, "other.so", m.Start)
 	qt.Check(t, qt.IsNil(f.discover(m, 1)))
-	qt.Check(t, qt.HasLen(f.libraries.byFile, 0))
+	_, known := f.libraries.Known(&m)
+	qt.Check(t, qt.IsFalse(known))
 	d := newTestDecoder()
 	f.inbox.take(d, 0)
 	qt.Check(t, qt.HasLen(d.lost, 1))

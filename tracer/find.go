@@ -19,6 +19,7 @@ import (
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
+	"ttmem/tracer/libraries"
 	"ttmem/tracer/marks"
 	"ttmem/tracer/stack"
 )
@@ -42,8 +43,8 @@ type finder struct {
 	breaks   chan os.Signal // of leases: a library is about to be overwritten
 	working  sync.WaitGroup
 	ended    chan struct{} // gets something when a process ends that may have objects in the kernel side
-	queues   userQueues
-	waiting  waitingMappings
+	queues   host.Queues
+	waiting  host.WaitingMappings
 	dropped  chan struct{}   // gets something when mappings may be unknown
 	closing  context.Context // done when tracing ends
 	stop     context.CancelFunc
@@ -51,7 +52,7 @@ type finder struct {
 	reads    *reads
 
 	mu        sync.Mutex
-	libraries *libraries
+	libraries *libraries.Set
 	late      lateAttaches
 	rereading map[int]bool        // by user: one of their processes is being read again
 	starts    map[int]event.Event // of processes that map a library
@@ -63,11 +64,10 @@ func newFinder(objs *kernel.Objects, spaces *stack.Spaces, readers *host.Readers
 		objs: objs, spaces: spaces, warn: o.Warn, onlyListed: len(o.Processes) > 0, owners: o.Owners,
 		named: make(map[int]bool), starts: make(map[int]event.Event), ended: make(chan struct{}, 1),
 		late: lateAttaches{byPID: make(map[int]*lateAttach)}, rereading: make(map[int]bool),
-		queues:  userQueues{waiting: make(map[lane][]func())},
 		dropped: make(chan struct{}, 1),
-		waiting: waitingMappings{list: make(map[mappingKey]waitingMapping)}, inbox: new(inbox),
+		inbox:   new(inbox),
 	}
-	f.libraries = newLibraries(objs, spaces, &readers.Proc, o.Warn, &f.mu)
+	f.libraries = libraries.New(objs, spaces, &readers.Proc, o.Warn, &f.mu)
 	f.closing, f.stop = context.WithCancel(context.Background())
 	f.reads = newReads(f.closing, readers, f.inbox)
 	return f
@@ -159,17 +159,17 @@ func (f *finder) prepareLibrary(path string) (beside []string, err error) {
 		return nil, err
 	}
 	f.mu.Lock()
-	l, _ := f.libraries.known(&host.NewMapping{File: id})
+	l, _ := f.libraries.Known(&host.NewMapping{File: id})
 	f.mu.Unlock()
 	if l != nil {
 		file.Close()
 		return nil, nil
 	}
-	l, err = f.libraries.open(file, 0, path, host.Open)
+	l, err = f.libraries.Open(file, 0, path, host.Open)
 	if err != nil {
 		return nil, err
 	}
-	f.libraries.remember(id, l)
+	f.libraries.Remember(id, l)
 	dir := filepath.Dir(path)
 	beside, _ = filepath.Glob(filepath.Join(dir, "*.so*"))
 	extensions, _ := filepath.Glob(filepath.Join(dir, "..", "..", "*.so"))
@@ -187,25 +187,25 @@ func (f *finder) anySeen() bool {
 func (f *finder) seenPIDs() []int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Collect(maps.Keys(f.libraries.seen))
+	return slices.Collect(maps.Keys(f.libraries.Seen))
 }
 
 // maps reports whether a process is known to map a tt-metal library.
-func (f *finder) maps(pid int) bool { return f.libraries.mapped(pid) }
+func (f *finder) maps(pid int) bool { return f.libraries.IsMappedBy(pid) }
 
 // library returns the library with the index in a record. The record proves that a process
 // mapped it, even one that ended before its mapping was handled.
-func (f *finder) library(index uint8) *library {
+func (f *finder) library(index uint8) *libraries.Library {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l := f.libraries.at(index)
+	l := f.libraries.At(index)
 	f.seenAny = f.seenAny || l != nil
 	return l
 }
 
 // add queues an event that comes from the host and not through the ring buffer. Any goroutine may
 // call it. l is the library of a process that starts.
-func (f *finder) add(e event.Event, l *library) {
+func (f *finder) add(e event.Event, l *libraries.Library) {
 	f.inbox.add(found{0, func(d *decoder) bool {
 		d.discovered(e, l)
 		return true
@@ -216,19 +216,19 @@ func (f *finder) add(e event.Event, l *library) {
 // get its id. traced is true if it sent a record.
 func (f *finder) processEnded(pid int, timeNs uint64, execed, traced bool) {
 	f.mu.Lock()
-	p := f.libraries.seen[pid]
-	if p != nil && p.first.TimeNs > timeNs { // the next program with this id was already discovered
+	p := f.libraries.Seen[pid]
+	if p != nil && p.First.TimeNs > timeNs { // the next program with this id was already discovered
 		if start, ok := f.starts[pid]; ok {
-			f.add(start, p.library)
+			f.add(start, p.Library)
 		}
 	} else {
-		f.libraries.forget(pid)
+		f.libraries.Forget(pid)
 		delete(f.starts, pid)
 		f.late.forget(pid)
 	}
 	f.mu.Unlock()
-	if p != nil && p.first.TimeNs <= timeNs && p.last.TimeNs > timeNs {
-		f.discoverSoon(p.last)
+	if p != nil && p.First.TimeNs <= timeNs && p.Last.TimeNs > timeNs {
+		f.discoverSoon(p.Last)
 	}
 	f.spaces.Forget(pid, timeNs)
 	if traced {
@@ -290,7 +290,7 @@ func (f *finder) watchOverwrites() {
 	go func() {
 		for range f.breaks {
 			f.calls.Withdraw()
-			for _, l := range f.libraries.withdraw() {
+			for _, l := range f.libraries.Withdraw() {
 				f.withdrawn(l)
 			}
 		}
@@ -298,11 +298,11 @@ func (f *finder) watchOverwrites() {
 }
 
 // withdrawn adds a loss to the processes that map a library: they are no longer traced.
-func (f *finder) withdrawn(l *library) {
+func (f *finder) withdrawn(l *libraries.Library) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for pid, p := range f.libraries.seen {
-		if p.library == l {
+	for pid, p := range f.libraries.Seen {
+		if p.Library == l {
 			f.lost(pid, "library overwritten")
 		}
 	}
@@ -316,7 +316,7 @@ func (f *finder) close() {
 	f.stop()
 	if f.mappings != nil {
 		f.mappings.Interrupt()
-		f.queues.wait(endPatience)
+		f.queues.Wait(endPatience)
 		f.working.Wait()
 		f.mappings.Close()
 	}
@@ -325,5 +325,5 @@ func (f *finder) close() {
 		close(f.breaks)
 	}
 	f.calls.Close()
-	f.libraries.close()
+	f.libraries.Close()
 }

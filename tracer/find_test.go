@@ -4,7 +4,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -16,11 +15,10 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"ttmem/bpf"
 	"ttmem/tracer/event"
-	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
+	"ttmem/tracer/libraries"
 )
 
 // noProbes replaces the probes of a library that no process runs.
@@ -30,99 +28,19 @@ func (noProbes) Close() error { return nil }
 
 var probed = kernel.ProbedFile{Probes: noProbes{}}
 
-func TestUnmappedDeletedLibrariesAreRetired(t *testing.T) {
-	traced := newLibraries(nil, nil, new(host.Proc), func(string) {}, &sync.Mutex{})
-	add := func(name string, deleted, mapped bool) *library {
-		path := filepath.Join(t.TempDir(), name)
-		qt.Assert(t, qt.IsNil(os.WriteFile(path, make([]byte, 8192), 0o700)))
-		file, err := os.Open(path)
-		qt.Assert(t, qt.IsNil(err))
-		t.Cleanup(func() { file.Close() })
-		id, err := host.FileIDOf(file)
-		qt.Assert(t, qt.IsNil(err))
-		if mapped {
-			mem, err := unix.Mmap(int(file.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
-			qt.Assert(t, qt.IsNil(err))
-			t.Cleanup(func() { qt.Check(t, qt.IsNil(unix.Munmap(mem))) })
-		}
-		if deleted {
-			qt.Assert(t, qt.IsNil(os.Remove(path)))
-		}
-		l := &library{Library: &heap.Library{Path: path}, ProbedFile: kernel.ProbedFile{File: file, Probes: noProbes{}}}
-		traced.list = append(traced.list, l)
-		traced.byFile[id] = l
-		return l
-	}
-	there := add("there", false, false)
-	running := add("running", true, true)
-	gone := add("gone", true, false)
-	traced.retire(false)
-	qt.Check(t, qt.IsNotNil(there.Probes))
-	qt.Check(t, qt.IsNotNil(running.Probes))
-	qt.Check(t, qt.IsNil(gone.Probes))
-	qt.Check(t, qt.HasLen(traced.byFile, 2))
-	qt.Check(t, qt.Equals(traced.slot(0), 3), qt.Commentf("its records may still come"))
-	gone.retiredNs.Store(1)
-	qt.Check(t, qt.Equals(traced.slot(0), 2))
-}
-
-// A user has half of the slots that others leave. What root and other users have stays.
-func TestLibrarySlotsAreShared(t *testing.T) {
-	traced := newLibraries(nil, nil, new(host.Proc), func(string) {}, &sync.Mutex{})
-	fill := func(user int) (n int) {
-		for ; ; n++ {
-			slot := traced.slot(user)
-			if slot < 0 {
-				return n
-			}
-			qt.Assert(t, qt.Equals(slot, len(traced.list)))
-			traced.list = append(traced.list, &library{user: user, ProbedFile: probed})
-		}
-	}
-	qt.Check(t, qt.Equals(fill(1), 32))
-	qt.Check(t, qt.Equals(fill(2), 16))
-	qt.Check(t, qt.Equals(fill(1), 0))
-	qt.Check(t, qt.Equals(fill(3), 8))
-	traced.list[5].Probes = nil
-	traced.list[5].retiredNs.Store(1)
-	qt.Check(t, qt.Equals(traced.slot(2), -1))
-	qt.Check(t, qt.Equals(traced.slot(1), -1), qt.Commentf("others have more than before"))
-	qt.Check(t, qt.Equals(traced.slot(4), 5))
-	traced.list[5].Probes = noProbes{}
-	traced.list[5].retiredNs.Store(0)
-	qt.Check(t, qt.Equals(fill(0), 8))
-}
-
-// A user has as many traced processes as one may have; each of root counts as a user.
-func TestProcessesAreShared(t *testing.T) {
-	s := newLibraries(nil, nil, new(host.Proc), func(string) {}, &sync.Mutex{})
-	fill := func(user, from int) (n int) {
-		for n < 2*bpf.ProcessesAUser && s.add(&mapped{by: user, first: host.NewMapping{PID: from + n}}) {
-			n++
-		}
-		return n
-	}
-	qt.Check(t, qt.Equals(fill(1, 1<<20), bpf.ProcessesAUser))
-	qt.Check(t, qt.Equals(fill(2, 2<<20), bpf.ProcessesAUser))
-	qt.Check(t, qt.Equals(fill(0, 3<<20), 2*bpf.ProcessesAUser))
-	s.forget(1 << 20)
-	s.forget(1 << 20)
-	qt.Check(t, qt.Equals(fill(1, 1<<20), 1))
-}
-
 // The end of a process may be read after the next process with its id was discovered. The next
 // one stays known, and is reported again; if only its mapping is known, it is discovered.
 func TestNextProcessWithTheSameID(t *testing.T) {
 	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(string) {}})
-	l := &library{ProbedFile: probed}
+	l := &libraries.Library{ProbedFile: probed}
 	mapsAt := func(pid int, at ...uint64) {
 		for _, timeNs := range at {
 			m := host.NewMapping{PID: pid, TimeNs: timeNs}
-			if p := f.libraries.seen[pid]; p != nil {
-				p.last = m
+			if p := f.libraries.Seen[pid]; p != nil {
+				p.Last = m
 				continue
 			}
-			f.libraries.add(&mapped{l, 0, 0, m, m})
+			f.libraries.Add(&libraries.Mapped{Library: l, First: m, Last: m})
 			f.starts[pid] = event.Event{Kind: event.ProcessStart, PID: pid, TimeNs: timeNs}
 		}
 	}
@@ -139,7 +57,7 @@ func TestNextProcessWithTheSameID(t *testing.T) {
 	d := newTestDecoder()
 	f.inbox.take(d, 0)
 	qt.Check(t, qt.DeepEquals(slices.Collect(maps.Keys(d.processes)), []int{next}))
-	f.queues.wait(time.Second)
+	f.queues.Wait(time.Second)
 }
 
 func TestSweepEndsProcess(t *testing.T) {
@@ -193,15 +111,15 @@ func TestShortProcess(t *testing.T) {
 	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(string) {}})
 	qt.Check(t, qt.IsNil(f.library(0)))
 	qt.Check(t, qt.IsFalse(f.anySeen()))
-	f.libraries.list = append(f.libraries.list, &library{})
+	f.libraries.Put(0, &libraries.Library{ProbedFile: probed})
 	qt.Check(t, qt.IsNotNil(f.library(0)))
 	qt.Check(t, qt.IsTrue(f.anySeen()))
 
 	mapping := func(inode uint64) host.NewMapping {
 		return host.NewMapping{PID: int(inode), File: host.FileID{Inode: inode}}
 	}
-	f.libraries.byFile[mapping(2).File] = &library{}
-	f.libraries.byFile[mapping(3).File] = nil
+	f.libraries.Remember(mapping(2).File, &libraries.Library{ProbedFile: probed})
+	f.libraries.Remember(mapping(3).File, nil)
 	list := f.knownFirst([]host.NewMapping{mapping(1), mapping(2), mapping(3), mapping(2)})
 	qt.Check(t, qt.DeepEquals(list, []host.NewMapping{mapping(2), mapping(2), mapping(1), mapping(3)}))
 }

@@ -25,7 +25,7 @@ func (b *inbox) add(f found) {
 	b.list = append(b.list, f)
 }
 
-// take reports what was found up to a time.
+// take reports the findings up to a time.
 func (b *inbox) take(d *decoder, until uint64) {
 	b.mu.Lock()
 	list := b.list

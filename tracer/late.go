@@ -15,6 +15,7 @@ import (
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
+	"ttmem/tracer/libraries"
 )
 
 // lateAttach is the state of a process while its memory is being read. Frees that happen
@@ -45,7 +46,7 @@ func (l *lateAttach) free(object uint64) {
 type lateResult struct {
 	last        bool // reading has finished or failed
 	pid, parent int
-	library     *library
+	library     *libraries.Library
 	late        *lateAttach
 	// readNs is when the reading ended, and atNs the time with which it is reported.
 	readNs  uint64
@@ -105,7 +106,7 @@ func (f *finder) turn(uid int) chan struct{} {
 
 // attachLate reads the existing buffers of a process in the background. Its probes are in
 // place, and f.mu is held.
-func (f *finder) attachLate(l *library, m host.NewMapping) {
+func (f *finder) attachLate(l *libraries.Library, m host.NewMapping) {
 	ctx, stop := context.WithCancelCause(f.closing)
 	late := &lateAttach{sinceNs: host.Now(), freed: make(map[uint64]bool), cleared: make(map[uint64]bool), stop: stop}
 	f.late.byPID[m.PID] = late
@@ -191,7 +192,7 @@ func (d *decoder) lateResult(r *lateResult) {
 
 // addRead reports unknown devices and buffers that were read from a process's memory, except
 // those that later events are about. e says how they were found.
-func (d *decoder) addRead(e event.Event, lib *library, devices []heap.Device, buffers []heap.Buffer, changed, cleared map[uint64]bool) {
+func (d *decoder) addRead(e event.Event, lib *libraries.Library, devices []heap.Device, buffers []heap.Buffer, changed, cleared map[uint64]bool) {
 	p := d.process(e.PID)
 	for _, dev := range devices {
 		if p.devices[dev.Address] == nil {

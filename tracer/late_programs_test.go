@@ -276,7 +276,7 @@ func TestReadPrograms(t *testing.T) {
 				}
 				id := binary.LittleEndian.Uint64(value)
 				start := time.Now()
-				got, err := tr.finder.libraries.list[0].ReadProgram(t.Context(), tr.readers.Of(pid), key.Object&(1<<bpf.KernelObjectLimitOBJECT_KIND-1))
+				got, err := tr.finder.libraries.At(0).ReadProgram(t.Context(), tr.readers.Of(pid), key.Object&(1<<bpf.KernelObjectLimitOBJECT_KIND-1))
 				took += time.Since(start)
 				qt.Assert(t, qt.IsNil(err))
 				qt.Check(t, qt.Equals(got.ID, id))

@@ -10,6 +10,7 @@ import (
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
+	"ttmem/tracer/libraries"
 )
 
 const (
@@ -39,7 +40,7 @@ type recovery struct {
 
 // reread is a reading of a process's memory.
 type reread struct {
-	library *library
+	library *libraries.Library
 	beganNs uint64
 	stop    context.CancelFunc
 }
@@ -108,7 +109,6 @@ func (d *decoder) reread(until uint64) {
 	}
 }
 
-// takeReread takes the result of a reading.
 func (d *decoder) takeReread(pid int, reading *reread, result *rereadResult) {
 	p := d.recovering[pid]
 	if p == nil || p.recovery.reading != reading {
@@ -212,7 +212,7 @@ func (d *decoder) endLost(e event.Event, p *traced, object uint64, b liveBuffer)
 func (f *finder) readAgain(pid int, allocators []uint64, programs bool) *reread {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	mapper, uid := f.libraries.seen[pid], f.starts[pid].UID
+	mapper, uid := f.libraries.Seen[pid], f.starts[pid].UID
 	if mapper == nil || f.late.byPID[pid] != nil || f.rereading[uid] {
 		return nil
 	}
@@ -222,11 +222,11 @@ func (f *finder) readAgain(pid int, allocators []uint64, programs bool) *reread 
 		f.markLate(pid)
 	}
 	ctx, stop := context.WithCancel(f.closing)
-	l, bias := mapper.library, mapper.library.Bias(mapper.first.Start, mapper.first.Offset)
+	l, bias := mapper.Library, mapper.Bias(mapper.First.Start, mapper.First.Offset)
 	r := &reread{library: l, beganNs: host.Now(), stop: stop}
 	go func() {
 		defer stop()
-		result := l.readAll(ctx, f.reads.readers.Of(pid), bias, allocators)
+		result := readAll(ctx, l, f.reads.readers.Of(pid), bias, allocators)
 		f.mu.Lock()
 		delete(f.rereading, uid)
 		f.mu.Unlock()
@@ -239,7 +239,7 @@ func (f *finder) readAgain(pid int, allocators []uint64, programs bool) *reread 
 }
 
 // readAll reads the live buffers of a process; allocators are known ones.
-func (l *library) readAll(ctx context.Context, process host.ReadableProcess, bias uint64, allocators []uint64) (r rereadResult) {
+func readAll(ctx context.Context, l *libraries.Library, process host.ReadableProcess, bias uint64, allocators []uint64) (r rereadResult) {
 	seen := make(map[uint64]bool)
 	r.err = l.Read(ctx, process, bias, func(d heap.Device, buffers []heap.Buffer) {
 		seen[d.Allocator] = true

@@ -13,15 +13,16 @@ import (
 	"ttmem/symbolize"
 	"ttmem/tracer/event"
 	"ttmem/tracer/kernel"
+	"ttmem/tracer/libraries"
 )
 
 // withLibrary is a host whose records are all of one library.
 type withLibrary struct {
 	hostView
-	only *library
+	only *libraries.Library
 }
 
-func (h withLibrary) library(uint8) *library { return h.only }
+func (h withLibrary) library(uint8) *libraries.Library { return h.only }
 
 // A return address of the allocating function that lies on the stack makes no failure of another
 // exception if the stack can be unwound. Without call stacks it is taken for a call.

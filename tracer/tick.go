@@ -5,6 +5,7 @@ import (
 
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
+	"ttmem/tracer/libraries"
 )
 
 const (
@@ -20,7 +21,7 @@ const (
 	finished = math.MaxUint64
 )
 
-// tick handles what was found besides the records, and returns the time before which events can be
+// tick handles findings that are not in records, and returns the time before which events can be
 // released. drained means that all records from before now were decoded. endNs is when the end of
 // tracing was requested, or 0: once tick returns finished, nothing more is waited for.
 func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64) {
@@ -73,7 +74,7 @@ func (d *decoder) readsLate() bool {
 	return false
 }
 
-// end counts what was still being read when tracing ended.
+// end counts the processes that were still being read when tracing ended.
 func (d *decoder) end() {
 	for pid := range d.processes {
 		if d.host.lateOf(pid) != nil {
@@ -84,7 +85,7 @@ func (d *decoder) end() {
 }
 
 // discovered takes an event that comes from the host. l is the library of a process that starts.
-func (d *decoder) discovered(e event.Event, l *library) {
+func (d *decoder) discovered(e event.Event, l *libraries.Library) {
 	// events after its time may have been reported already
 	e.TimeNs = max(e.TimeNs, d.queue.released)
 	switch {

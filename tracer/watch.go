@@ -13,6 +13,7 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/tracer/host"
+	"ttmem/tracer/libraries"
 )
 
 func (f *finder) watch() (err error) {
@@ -60,12 +61,12 @@ func (f *finder) again() {
 		if dropped {
 			f.rescan()
 		}
-		for _, m := range f.waiting.all() {
+		for _, m := range f.waiting.All() {
 			switch {
 			case host.Ended(m.PID):
 				f.reportMissed(m.NewMapping, os.ErrNotExist)
-				f.waiting.remove(m.NewMapping)
-			case f.libraries.hasRoom(m.user):
+				f.waiting.Remove(m.NewMapping)
+			case f.libraries.HasRoom(m.User):
 				f.discoverSoon(m.NewMapping)
 			}
 		}
@@ -129,7 +130,7 @@ const scanPatience = 5 * time.Second
 func (f *finder) scan(pids []int) error {
 	if len(pids) == 0 {
 		f.rescan()
-		f.queues.wait(scanPatience)
+		f.queues.Wait(scanPatience)
 		return nil
 	}
 	for _, pid := range pids {
@@ -167,10 +168,10 @@ func (f *finder) knownFirst(list []host.NewMapping) []host.NewMapping {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	order := func(m host.NewMapping) int {
-		switch {
-		case f.libraries.byFile[m.File] != nil:
+		switch l, _ := f.libraries.Known(&m); {
+		case l != nil:
 			return 0
-		case namedAsLibrary(m.Name):
+		case libraries.HasUsualName(m.Name):
 			return 1
 		}
 		return 2
@@ -179,7 +180,6 @@ func (f *finder) knownFirst(list []host.NewMapping) []host.NewMapping {
 	return list
 }
 
-// mapped handles a new mapping.
 func (f *finder) mapped(m host.NewMapping) {
 	if m.PID == os.Getpid() || m.File.Inode == 0 {
 		return

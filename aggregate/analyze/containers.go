@@ -11,8 +11,8 @@ import (
 
 // A Container holds survivors of a call site that leaks, and may hold other buffers of the process.
 type Container struct {
-	// Owner is the path to what it holds, with […] in place of keys that differ, and Tensor what
-	// that is; "" if it differs.
+	// Owner is the path to its buffers, with […] in place of keys that differ. Tensor is their tensor;
+	// "" if they differ.
 	Owner  string `json:"owner"`
 	Tensor string `json:"tensor,omitempty"`
 	// Held are the numbers of its live buffers: those allocated before the call site began, or
@@ -77,7 +77,7 @@ func (v *Verdict) container(of, all []owned, times []uint64) (c Container) {
 	for i := range of {
 		b := &of[i]
 		if at := v.moment(b.Buffer, times); at == 0 || at == len(c.Held) {
-			continue // it is no survivor
+			continue // it did not survive
 		}
 		if c.Count == 0 {
 			path, c.Tensor = b.container, b.Tensor
@@ -99,8 +99,8 @@ func (v *Verdict) container(of, all []owned, times []uint64) (c Container) {
 	return c
 }
 
-// LargestContainer returns what holds most of what leaked, of the containers of each call site; nil if
-// there is none.
+// LargestContainer returns the container with the most leaked bytes, given those of each call site; nil
+// if there is none.
 func LargestContainer(sites [][]Container) (most *Container) {
 	for _, list := range sites {
 		if len(list) > 0 && (most == nil || list[0].Bytes > most.Bytes) {

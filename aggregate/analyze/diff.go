@@ -16,8 +16,8 @@ type Parts struct {
 	List  []Part
 }
 
-// A Part is buffers of a call site that have one owner, whose path is without indices, or none that is
-// known.
+// A Part is the buffers of a call site with the same owner. The owner's path has no indices; it is ""
+// for buffers whose owner is not known.
 type Part struct {
 	memory.SiteAmount
 	Owner string

@@ -15,8 +15,8 @@ type Holders struct {
 	sites map[memory.SiteKey][]*memory.Buffer
 }
 
-// A Holder is who holds some buffers of a call site. Of several buffers the path has no indices, and
-// the tensor is "" if they differ. Without a path it is the buffers whose owners are not known.
+// A Holder is the owner of some buffers of a call site. With several buffers the path has no indices,
+// and the tensor is "" if they differ. The path is "" for buffers whose owners are not known.
 type Holder struct {
 	memory.Owner
 	memory.Amount
@@ -61,8 +61,8 @@ func (h *Holders) Split(s *memory.Site, all memory.Amount, atNs uint64, perBank 
 	return ByHolder(held, all, perBank)
 }
 
-// ByHolder returns who holds some buffers, the most bytes first, and at last the others of all, whose
-// owners are not known; nil if there are no buffers. It adds up to all.
+// ByHolder groups buffers by owner, the most bytes first. The last group is the rest of all: buffers
+// whose owners are not known. The groups add up to all. It returns nil if there are no buffers.
 func ByHolder(buffers []*memory.Buffer, all memory.Amount, perBank bool) (list []Holder) {
 	index := make(map[string]int)
 	for _, b := range buffers {

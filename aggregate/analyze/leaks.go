@@ -31,7 +31,7 @@ type Class string
 const (
 	// Leaked: the site allocates again and again up to the end, and does not free.
 	Leaked Class = "leaked"
-	// Stable: the site is no leak.
+	// Stable: the site does not leak.
 	Stable Class = "stable"
 	// Retained: the runtime needs them, for its program cache for example.
 	Retained Class = "retained"
@@ -93,8 +93,8 @@ func Leaks(s *aggregate.State, o LeakOptions) LeakReport {
 	return r
 }
 
-// LeaksOf returns those of the survivors of a whole run that leak, the most bytes first. Unlike
-// Leaks it needs no State, whose owner can go on meanwhile.
+// LeaksOf returns the call sites that leak, among the survivors of a whole run; the most bytes first.
+// Unlike Leaks it needs no State, which may change meanwhile.
 func LeaksOf(survivors []memory.Survivors) []Verdict {
 	leaks := slices.DeleteFunc(judgeRuns(survivors), isNoLeak) // few have to be classified then
 	return slices.DeleteFunc(classified(leaks, nil), isNoLeak)
@@ -122,7 +122,6 @@ func classified(sites []Verdict, accepted *name.Suppressions) []Verdict {
 	return sites
 }
 
-// judgeRuns judges each call site by its run.
 func judgeRuns(survivors []memory.Survivors) (sites []Verdict) {
 	for i := range survivors {
 		sites = append(sites, judgeRun(&survivors[i]))

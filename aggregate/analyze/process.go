@@ -9,8 +9,8 @@ import (
 
 // ForProcess reduces a snapshot to the processes that had the id, one after the other: to their
 // failures, their use of each chip, and the time from the start of the first to the end of the
-// last, if that ended. Anomalies are still those of all processes. It returns nil if no process
-// had the id.
+// last, if that ended. Anomalies remain those of all processes. It returns nil if no process had
+// the id.
 func ForProcess(s *memory.Snapshot, pid int) *memory.Snapshot {
 	one := only(s, func(of, _ int) bool { return of == pid })
 	one.Devices, one.BeganNs, one.Stacks = []memory.Device{}, 0, nil

@@ -13,9 +13,9 @@ import (
 // ownerUnknown is the frame in place of an owner that is not known.
 const ownerUnknown = "[owner not known]"
 
-// Profile returns the profile of a state. What has no call stack is apart by who holds it, as far as
-// that is known, with the path of the owner, without indices, in place of the stack. With byOwner
-// that path is the outermost frame of all stacks.
+// Profile returns the profile of a state. Memory without a call stack is listed by owner, if the owner
+// is known: the path of the owner, without indices, takes the place of the stack. With byOwner that
+// path is the outermost frame of all stacks.
 func Profile(s *aggregate.State, byOwner bool) *memory.Profile {
 	p := s.Profile()
 	type key struct {

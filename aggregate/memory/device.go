@@ -58,7 +58,7 @@ type Region struct {
 	SizeBytes uint64 `json:"size_bytes"`
 	// BytesPerBank is the sum of the buffers' bytes in each bank, which tt-metal calls
 	// total_bytes_allocated_per_bank. A sharded buffer occupies all banks alike,
-	// also those of cores without a shard. Buffers that the hybrid allocator places on
+	// also on cores without a shard. Buffers that the hybrid allocator places on
 	// single cores, which tt-metal leaves out there, occupy the banks of these cores: the
 	// sum is that of the fullest bank.
 	BytesPerBank uint64 `json:"bytes_per_bank"`
@@ -109,7 +109,7 @@ type KernelsUse struct {
 }
 
 // L1PerCore is the use of the L1 of each core, in bytes: buffers grow from the top down, circular
-// and dataflow buffers from the base up. It is that of the fullest core.
+// and dataflow buffers from the base up. The figures are of the fullest core.
 type L1PerCore struct {
 	CapacityBytes uint64 `json:"capacity_bytes"`
 	BufferBytes   uint64 `json:"buffer_bytes"`

@@ -8,7 +8,7 @@ import (
 
 // A Point is a place in a stream of events: right after the event with this Number. The first
 // event has the number 1. Events that only some streams have are not counted: see
-// aggregate.Counts.
+// event.Event.IsImplied.
 type Point struct{ Number, TimeNs uint64 }
 
 // An Index has the positions of the marks, failures and peaks in a stream of events. It is part

@@ -47,9 +47,9 @@ type Buffer struct {
 	Owner
 }
 
-// An Owner is who holds a buffer; empty if nobody asked, or if nobody was found.
+// An Owner is the holder of a buffer. It is empty if owners were not searched, or if none was found.
 type Owner struct {
-	// Path leads to it in the process: model.layers[0].wq. Tensor is what it is there:
+	// Path leads to the buffer in the process: model.layers[0].wq. Tensor is the tensor there:
 	// bf16[1,32,32,64] TILE.
 	Path, Tensor string
 }

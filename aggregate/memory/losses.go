@@ -44,7 +44,7 @@ func Sum(counts map[string]uint64) (n uint64) {
 	return n
 }
 
-// ProcessLosses are those of one process.
+// ProcessLosses are the losses of one process.
 type ProcessLosses struct {
 	PID     int    `json:"pid"`
 	Comm    string `json:"comm,omitempty"`
@@ -54,9 +54,9 @@ type ProcessLosses struct {
 
 // AllLosses are the losses in a document.
 type AllLosses struct {
-	// Lost are those of no known process.
+	// Lost are the losses whose process is not known.
 	Lost map[string]uint64 `json:"lost"`
-	// Processes are those of each process that has any.
+	// Processes has the losses of each process.
 	Processes []ProcessLosses `json:"process_losses,omitempty"`
 }
 

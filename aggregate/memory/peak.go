@@ -20,8 +20,8 @@ type RegionPeak struct {
 	// Holders are the call sites, most bytes first. Programs are in the same order.
 	Holders  []SiteAmount
 	Programs []PeakProgram
-	// OthersBytes is the part of users whose call sites are not known, and OthersStaticBytes what
-	// their circular buffers occupied beside the Programs.
+	// OthersBytes is the part of users whose call sites are not known. OthersStaticBytes is the memory
+	// of their circular buffers beside the Programs.
 	OthersBytes, OthersStaticBytes uint64
 	// Earlier is a higher peak before the state's first event; nil if there is none.
 	Earlier *EarlierPeak
@@ -49,7 +49,7 @@ type EarlierPeak struct{ TimeNs, Bytes, CapacityBytes uint64 }
 type RegionTimeline struct {
 	Device int
 	Region event.Region
-	// Timeline is that of the whole region, and Static that of the part of circular and
-	// dataflow buffers.
+	// Timeline has the use of the whole region, and Static the part of circular and dataflow
+	// buffers.
 	Timeline, Static *Timeline
 }

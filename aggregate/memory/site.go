@@ -15,8 +15,7 @@ type Site struct {
 	PID    int
 	Stack  *event.Stack // nil if it is not known
 	Region event.Region
-	// Layout is that of buffers, and Static the kind of circular buffers; NotStatic for
-	// buffers.
+	// Layout is set for buffers, and Static for circular buffers; it is NotStatic for buffers.
 	Layout event.Layout
 	Static event.StaticKind
 	// BeforeAttach marks allocations from before the attach.
@@ -94,7 +93,7 @@ type CallSite struct {
 // A SiteAtPeak counts the allocations of a call site that were live at the peak of its region on a
 // chip, in all banks or on all cores. Circular buffers are in L1, and kernels in DRAM.
 type SiteAtPeak struct {
-	// Device is the chip's id, or NoDevice. Number is that of the peak: see Point.
+	// Device is the chip's id, or NoDevice. Number is the number of the peak's event: see Point.
 	Device int
 	Number uint64
 	Amount

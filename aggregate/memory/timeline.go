@@ -65,7 +65,7 @@ func (t *Timeline) reach(time uint64) {
 	}
 }
 
-// index is that of the span of a time.
+// index returns the index of the span that a time is in.
 func (t *Timeline) index(time uint64) int { return int((time - min(time, t.BeginNs)) >> t.shift) }
 
 // join makes spans 2^by times as long.
@@ -92,8 +92,8 @@ func (t *Timeline) Spans(end uint64) []Span {
 	return t.spans
 }
 
-// Column returns in which of n columns, from the beginning to the time end, the time is. A
-// span is in one column as a whole: that of its beginning.
+// Column returns in which of n columns, from the beginning to the time end, the time is. All of a
+// span is in the column of its beginning.
 func (t *Timeline) Column(time, end uint64, n int) int {
 	t.reach(end)
 	return t.index(time) * n / max(n, len(t.spans))
@@ -119,7 +119,7 @@ func (t *Timeline) Columns(end uint64, n int) []Span {
 // time end: each span has the minimum and the maximum of both.
 func (t *Timeline) With(other *Timeline, end uint64) *Timeline {
 	spans, others := slices.Clone(t.Spans(end)), other.Spans(end)
-	both := *t // whose spans are as long as the others by now, as both have come as far
+	both := *t // both reach the same time, so their spans are of the same length
 	both.spans = spans
 	for i := range min(len(spans), len(others)) { // in a damaged recording they may differ
 		both.spans[i] = spans[i].with(others[i].Min).with(others[i].Max)

@@ -85,7 +85,7 @@ func parseRule(line string) (rule, error) {
 	for _, group := range groupsIn.FindAllStringSubmatch(component, -1) {
 		name := group[1] + group[2]
 		if strings.Trim(name, "0123456789") != "" && match.SubexpIndex(name) < 0 {
-			return rule{}, fmt.Errorf("$%s is no group of %s: write ${1} where a letter, digit or _ follows", name, text)
+			return rule{}, fmt.Errorf("$%s is not a group of %s: write ${1} where a letter, digit or _ follows", name, text)
 		}
 		var n int
 		if _, err := fmt.Sscan(name, &n); err == nil && n > match.NumSubexp() {

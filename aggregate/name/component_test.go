@@ -41,7 +41,7 @@ func TestBadRulesAreNamedByTheirLine(t *testing.T) {
 		"a ->":                     `rules:1: nothing before or after ->: .*`,
 		"# x\n( -> b":              "rules:2: not a regular expression: missing closing \\): .*",
 		"a(.) -> $2":               `rules:1: \$2 in the component, and a\(\.\) has 1 groups`,
-		"a(.) -> $1_x":             `rules:1: \$1_x is no group of a\(\.\): write \$\{1\} .*`,
+		"a(.) -> $1_x":             `rules:1: \$1_x is not a group of a\(\.\): write \$\{1\} .*`,
 		"# nothing":                "rules: no rules: .*",
 		strings.Repeat("x", 1<<17): "rules:1: .*too long",
 	} {

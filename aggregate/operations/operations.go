@@ -90,15 +90,13 @@ type Program struct {
 // Forget is called when the parts of the program have changed.
 func (p *Program) Forget() { p.known = false }
 
-// Use returns the result of Count; false if it has to be computed, as always with buffers on
-// single cores.
-func (p *Program) Use(load *cores.Load) (use memory.CoreUse, known bool) {
-	return p.use, p.known && load.Empty()
-}
-
-// Count returns the memory of a program with these parts on the core where the sum with buffers on
+// Use returns the memory of a program with these parts on the core where the sum with buffers on
 // single cores is highest.
-func (p *Program) Count(parts []Part, load *cores.Load) memory.CoreUse {
+func (p *Program) Use(partsOf func() []Part, load *cores.Load) memory.CoreUse {
+	if p.known && load.Empty() {
+		return p.use
+	}
+	parts := partsOf()
 	places := make([]cores.Place, 0, len(parts))
 	for _, part := range parts {
 		places = append(places, part.Place)

@@ -30,7 +30,6 @@ type Buffers[S Site] struct {
 	SinceNs uint64
 }
 
-// onAllChips returns the amount with the bytes on all chips.
 func (b *Buffers[S]) onAllChips() memory.Amount {
 	return memory.Amount{Count: b.Count, Bytes: b.Bytes * b.Site.Chips()}
 }

@@ -13,6 +13,9 @@ import (
 // event: see memory.Point.
 type Peak struct{ Bytes, Static, TimeNs, Capacity, Number uint64 }
 
+// Peaks are by region.
+type Peaks [event.BankedRegions]Peak
+
 // Code writes or reads the peak.
 func (p *Peak) Code(c *codec.Codec) {
 	c.Uints(&p.Bytes, &p.Static, &p.TimeNs, &p.Capacity, &p.Number)
@@ -69,9 +72,6 @@ func Capacity(region event.Region, c *event.Capacity) uint64 {
 
 // Capacity returns the present capacity in bytes, as the pool counts them; 0 if it is not known.
 func (q *Pool) Capacity() uint64 { return Capacity(q.Region, q.capacity) }
-
-// Present returns the present use, and the part of circular buffers.
-func (q *Pool) Present() (bytes, static uint64) { return q.Bytes, q.static }
 
 // Fits reports whether the present use is within the capacity. Only L1 can exceed it.
 func (q *Pool) Fits() bool {
@@ -150,8 +150,8 @@ func (q *Pool) RestartLines(now uint64) {
 	q.StaticLine.Restart(now, q.levelStatic)
 }
 
-// AddOthers adds to the present use of a shared region that of the users whose buffers are not
-// known. Call it when all others were counted.
+// AddOthers adds the memory of the users whose buffers are not known to the present use of a shared
+// region. Call it when all other buffers were counted.
 func (q *Pool) AddOthers() {
 	if q.Shared {
 		q.Bytes = max(q.Bytes, q.level)

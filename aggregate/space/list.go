@@ -37,8 +37,7 @@ func (l *List) Blocks() []Block {
 const minPending = 4096
 
 // Trim bounds the collected changes; call it before Add and Remove. It returns false if there are
-// many and nobody has read the list since it last applied changes: then the list is not worth
-// keeping.
+// many and the list was not read since it last applied changes: then it is not worth keeping.
 func (l *List) Trim() bool {
 	if len(l.added)+len(l.removed) < minPending+len(l.blocks)/4 {
 		return true

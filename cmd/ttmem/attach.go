@@ -22,9 +22,9 @@ prints a report. Without -p it traces all processes that use tt-metal, also thos
 later; only its owner can read that recording, ttmem-host-DATE-TIME.ttmem. A recording grows
 by 2 to 20 bytes an event; without -o only the newest 2 GiB are kept (docs/recordings.md).
 
-What was allocated before is read from the processes' memory, without call stacks; then the
-duration begins. At the end ttmem looks for up to 2 s who holds buffers, unless Ctrl-C comes
-again. The status is 1 if a file cannot be written.`,
+Earlier allocations are read from the processes' memory, without call stacks; then the duration
+begins. At the end ttmem searches the owners of buffers for up to 2 s; Ctrl-C skips that. The
+status is 1 if a file cannot be written.`,
 		Example: `  ttmem attach -p 4242
   ttmem attach -p 4242 --duration 1s     show what it holds now, and exit
   ttmem attach --duration 30s --json --no-record

@@ -16,6 +16,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/diagnosis"
 	"ttmem/cmd/ttmem/page/report"
 	"ttmem/cmd/ttmem/record"
 	"ttmem/cmd/ttmem/term"
@@ -65,8 +66,8 @@ var printed = []struct {
 		shown := &report.Page{Snapshot: snapshot, Options: report.Options{State: state, Live: true}}
 		qt.Assert(t, qt.IsNil(output.Print(shown, term.Format{}, page.NewSupplement(page.Clock{}, snapshot), "report")))
 	}},
-	{"doctor", func(*testing.T, map[string]*storyStream) {
-		d := &diagnosis{Features: []kernel.Feature{
+	{"doctor", func(t *testing.T, _ map[string]*storyStream) {
+		p := diagnosis.New([]kernel.Feature{
 			{Name: "kernel", OK: true, Detail: "Linux 5.15.0-164-generic"},
 			{Name: "processor", OK: true, Detail: "x86-64"},
 			{Name: "privileges", OK: true, Detail: "root"},
@@ -77,8 +78,8 @@ var printed = []struct {
 			{Name: "probes", OK: true, Detail: "2 of 2 calls of a test program seen"},
 			{Name: "call stacks", OK: true, Detail: "2 of 2 stacks of 8 frames right"},
 			{Name: "uprobe_multi", OK: true, Detail: "invalid argument", Instead: "a perf event for each probe: ttmem ends two seconds after its report"},
-		}}
-		d.write(os.Stdout, term.Format{}.LayoutFor(os.Stdout), true, true)
+		}, true, true)
+		qt.Assert(t, qt.IsNil(output.Print(p, term.Format{}, new(page.Supplement), "diagnosis")))
 	}},
 }
 

@@ -56,6 +56,10 @@ var exportFormats = []exportFormat{
 		open: "https://www.speedscope.app opens %s", takes: ofProfiles, write: profileTo(export.Speedscope, "speedscope profiles of %s"),
 	},
 	{
+		name: "flamegraph", about: "a flame graph of the whole recording, as a web page", extension: ".flamegraph.html",
+		takes: []string{"by"}, write: profileTo(export.FlameGraph, "flame graph of %s"),
+	},
+	{
 		name: "perfetto", about: "a trace for ui.perfetto.dev: memory over time, with stacks", extension: ".pftrace",
 		open: "https://ui.perfetto.dev opens %s", write: writePerfetto,
 	},
@@ -94,13 +98,8 @@ type exportOptions struct {
 type exportJob struct {
 	exportOptions
 	format *exportFormat
-	// out is the output: file, or folder.
-	out interface {
-		Finish(err error) error
-		Discard()
-	}
-	w      io.Writer // of the file
-	folder *output.Folder
+	out    *output.File
+	w      io.Writer // to the file
 	// summary describes the recording once it was read.
 	summary *source.Summary
 }
@@ -176,8 +175,8 @@ func (o *exportOptions) check(c *cobra.Command) (*exportFormat, error) {
 	if _, _, err := parseOps(o.ops); err != nil {
 		return nil, err
 	}
-	if err := output.CheckProfileBy(o.by); err != nil {
-		return nil, err
+	if o.by != "stack" && o.by != "owner" {
+		return nil, fmt.Errorf("--by %s: a profile has call stacks: choose stack, or owner for the owner as the outermost frame", o.by)
 	}
 	if format.twice {
 		return format, source.ReadOnce(o.source.File)
@@ -209,8 +208,8 @@ func (x *exportJob) choosePath() error {
 	return nil
 }
 
-// outputPath returns the path of what is made of a recording: as the user named it or, if that is "",
-// beside the recording. It never is the recording.
+// outputPath returns the path of a file that is made from a recording: the one that the user named or,
+// if that is "", one beside the recording. It never is the recording.
 func outputPath(path, recording, extension string) (string, error) {
 	if path == "" {
 		path = strings.TrimSuffix(recording, ".ttmem") + extension
@@ -251,18 +250,15 @@ func runExport(c *cobra.Command, o *exportOptions) error {
 		context.AfterFunc(ctx, stop) // a write may wait for a reader: then Ctrl-C again ends this process
 	}
 	if format.folder {
-		x.folder, err = output.CreateFolder("-o", x.path)
-		x.out = x.folder
+		x.out, err = output.CreateFolder("-o", x.path)
 	} else {
-		var file *output.File
-		if file, err = output.Create("-o", x.path); err == nil {
-			x.out, x.w = file, file.Until(ctx)
-		}
+		x.out, err = output.Create("-o", x.path)
 	}
 	if err != nil {
 		return err
 	}
 	defer x.out.Discard()
+	x.w = x.out.Until(ctx)
 	what, err := format.write(x)
 	switch {
 	case ctx.Err() != nil:
@@ -342,6 +338,7 @@ func (x *exportJob) profile() (p *memory.Profile, how export.Options, err error)
 		return nil, how, err
 	}
 	x.summary = &end.Summary
+	x.summary.Notes = append(x.summary.Notes, page.Doubts(end.Snapshot().Losses(false, x.source.PIDs), "figures may be wrong")...)
 	if at.AtEnd() && p != nil {
 		p.LastNs = max(p.LastNs, x.summary.EndNs)
 	}

@@ -15,7 +15,7 @@ import (
 
 // mostFlags is how many pairs of a command and a flag there may be. A flag of all commands
 // counts once.
-const mostFlags = 110
+const mostFlags = 105
 
 // eachCommand calls do with a command and all below it.
 func eachCommand(c *cobra.Command, do func(*cobra.Command)) {
@@ -102,3 +102,16 @@ func TestHelpFitsAScreen(t *testing.T) {
 }
 
 var docsPage = regexp.MustCompile(`docs/[\w-]+\.md`)
+
+// checkFlags parses flags of a command and checks them as is done before it
+// starts.
+func checkFlags(command string, args ...string) error {
+	c, _, err := newRoot().Find([]string{command})
+	if err != nil {
+		return err
+	}
+	if err := c.ParseFlags(args); err != nil {
+		return err
+	}
+	return c.PreRunE(c, nil)
+}

@@ -203,10 +203,10 @@ var leakCommands = []goldenCommand{
 var (
 	dumpPeakJSON = goldenCommand{name: "dump_peak", args: "dump FILE --at peak", form: goldenJSON}
 	events       = goldenCommand{name: "events", args: "log FILE --json", form: goldenText}
-	folded       = goldenCommand{name: "folded", args: "report --folded out FILE", form: goldenText, exported: whole}
-	pprof        = goldenCommand{name: "pprof", args: "report --pprof out FILE", form: goldenText, exported: pprofText}
+	folded       = goldenCommand{name: "folded", args: "export FILE --to folded -o out", form: goldenText, exported: whole}
+	pprof        = goldenCommand{name: "pprof", args: "export FILE --to pprof -o out", form: goldenText, exported: pprofText}
 	queries      = goldenCommand{name: "sqlite", args: "export FILE --to sqlite -o out", form: goldenText, exported: answers}
-	flameGraph   = goldenCommand{name: "flamegraph", args: "report --flamegraph out FILE", form: goldenText, exported: flameData}
+	flameGraph   = goldenCommand{name: "flamegraph", args: "export FILE --to flamegraph -o out", form: goldenText, exported: flameData}
 	peakJSON     = goldenCommand{name: "peak", args: "peak FILE", form: goldenJSON, uneven: true}
 )
 

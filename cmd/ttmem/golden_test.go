@@ -45,7 +45,7 @@ type goldenCommand struct {
 	// exported is called with the file that the command wrote, out, and gives what is
 	// compared in place of what it prints; nil: the command writes no file.
 	exported func(t *testing.T, file []byte) string
-	// piped is true where standard output is no terminal for the text either: 100 columns
+	// piped is true where standard output is not a terminal for the text either: 100 columns
 	// are what the command takes then, without colors and bold letters.
 	piped bool
 	// uneven marks what is different where the recording has many checkpoints: then it is

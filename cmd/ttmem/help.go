@@ -92,7 +92,6 @@ func unquoteUsage(c *cobra.Command) {
 	}
 }
 
-// noArgument returns an error if there are arguments.
 func noArgument(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no argument: leave out %s", c.CommandPath(), args[0])
@@ -111,7 +110,7 @@ func unknownCommand(root *cobra.Command, args []string) error {
 		_, _ = fmt.Sscanf(err.Error(), "unknown command %q", &name)
 	}
 	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no command: `ttmem report %s` shows a recording, `ttmem run -- %s` runs a program", name, name, name)
+		return fmt.Errorf("%s is not a command: `ttmem report %s` shows a recording, `ttmem run -- %s` runs a program", name, name, name)
 	}
 	root.SuggestionsMinimumDistance = 2
 	if like := root.SuggestionsFor(name); len(like) > 0 {
@@ -121,7 +120,7 @@ func unknownCommand(root *cobra.Command, args []string) error {
 		return fmt.Errorf("there is no file %s, and no such command; `ttmem help` lists the commands", name)
 	}
 	if _, err := exec.LookPath(name); err == nil {
-		return fmt.Errorf("%s is no command of ttmem: `ttmem run -- %s` traces a program", name, strings.Join(args[slices.Index(args, name):], " "))
+		return fmt.Errorf("%s is not a ttmem command: `ttmem run -- %s` traces a program", name, strings.Join(args[slices.Index(args, name):], " "))
 	}
 	return fmt.Errorf("unknown command %s; `ttmem help` lists the commands", name)
 }

@@ -47,14 +47,16 @@ type htmlOptions struct {
 	absolute bool
 	// of names the recording, if its file does not.
 	of string
+	// most is the largest number of events.
+	most int
 }
 
 // maxPageEvents is the largest number of events of a page, for which ttmem and the browser need
 // about 1 GB each.
-var maxPageEvents = 5_000_000
+const maxPageEvents = 5_000_000
 
 func newHTML() *cobra.Command {
-	var o htmlOptions
+	o := htmlOptions{most: maxPageEvents}
 	c := &cobra.Command{
 		Use:   "html FILE",
 		Short: "Write a recording as one web page to send to somebody",
@@ -115,7 +117,7 @@ func writeFailurePage(args []string) int {
 		}
 	}
 	if err == nil {
-		o := htmlOptions{output: "-", absolute: true, of: args[0]}
+		o := htmlOptions{output: "-", absolute: true, of: args[0], most: maxPageEvents}
 		o.source.File = "-"
 		err = o.writeSpan(context.Background(), times[0], times[1], nil)
 	}
@@ -184,7 +186,7 @@ func (o *htmlOptions) play(p *web.Page, state *aggregate.State, since, until uin
 			first = e.TimeNs
 		}
 		at := e.TimeNs - min(e.TimeNs, first)
-		if over = over || until > 0 && at > until || p.Events() > maxPageEvents; over {
+		if over = over || until > 0 && at > until || p.Events() > o.most; over {
 			if state.ApplyLater(e); !o.absolute { // else the rest is short, and cannot be read again
 				stop()
 			}
@@ -199,8 +201,8 @@ func (o *htmlOptions) play(p *web.Page, state *aggregate.State, since, until uin
 		each(e)
 	})
 	switch {
-	case p.Events() > maxPageEvents:
-		return nil, fmt.Errorf("%s has more than %s: choose a part with --from and --to", o.source.File, page.Count(uint64(maxPageEvents), "event"))
+	case p.Events() > o.most:
+		return nil, fmt.Errorf("%s has more than %s: choose a part with --from and --to", o.source.File, page.Count(uint64(o.most), "event"))
 	case over && errors.Is(err, term.ErrInterrupted):
 		w, err = &source.Summary{Of: o.source.File}, source.AddOwners(o.source.File, state)
 	}
@@ -244,7 +246,6 @@ func (o *htmlOptions) write(out io.Writer, p *web.Page, state *aggregate.State, 
 	})
 }
 
-// pageDocuments returns the documents on the page of a state.
 func pageDocuments(state *aggregate.State, w *source.Summary, rules *name.Rules) (map[string]json.RawMessage, error) {
 	snap := state.Snapshot()
 	leaked := leaksOptions{viewOptions: viewOptions{by: "stack"}}

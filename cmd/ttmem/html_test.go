@@ -145,12 +145,9 @@ func TestAPageOfAPart(t *testing.T) {
 	}
 	b.CheckQuiet()
 
-	before := maxPageEvents
-	defer func() { maxPageEvents = before }()
-	maxPageEvents = 100
-	_, errs, status = runOnStreams(t, false, []string{"html", "model.ttmem"})
-	qt.Check(t, qt.Equals(status, 1))
-	qt.Check(t, qt.Equals(errs, "ttmem: model.ttmem has more than 100 events: choose a part with --from and --to\n"))
+	o := htmlOptions{most: 100}
+	o.source.File = "model.ttmem"
+	qt.Check(t, qt.ErrorMatches(writeHTML(t.Context(), &o), "model.ttmem has more than 100 events: choose a part with --from and --to"))
 }
 
 // TestThePageNamesWhatHoldsALeak, with the numbers of its tensors.

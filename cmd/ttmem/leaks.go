@@ -46,12 +46,12 @@ func newLeaks() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "leaks [FILE | -- COMMAND]",
 		Short: "Show call sites that allocate again and again and never free",
-		Long: `Shows call sites that allocate again and again and never free or, between two marks, what was
-allocated after the first and is live at the second.
+		Long: `Shows call sites that allocate again and again and never free. Between two marks, it shows the
+buffers that were allocated after the first and are live at the second.
 
-FILE is a recording. Without it COMMAND is run and traced to its end, or what runs already is
-watched until Ctrl-C: through the host's service (ttmem serve), or as root.
-docs/leaks.md explains marks, and what counts as a leak.`,
+FILE is a recording. Without it COMMAND is run and traced to its end, or running processes are
+watched until Ctrl-C: through the host's service (ttmem serve), or as root. docs/leaks.md explains
+marks, and what counts as a leak.`,
 		Example: `  ttmem leaks model.ttmem
   sudo ttmem leaks -- python model.py
   sudo ttmem leaks -p 4242 --duration 1m

@@ -41,9 +41,8 @@ func newLog() *cobra.Command {
 		Long: `Lists events in order of time: allocations, frees, failures and others, each with its address,
 size, process and name.
 
-FILE is a recording. Without it COMMAND is run and traced, or what runs already is watched
-until Ctrl-C. docs/log.md explains the columns, the kinds of events
-and of notes, and what is no event.`,
+FILE is a recording. Without it COMMAND is run and traced, or running processes are watched until
+Ctrl-C. docs/log.md explains the columns, the kinds of events and of notes, and what causes no event.`,
 		Example: `  ttmem log model.ttmem --address 0x1c40
   ttmem log model.ttmem --buffer 1234 --stacks
   ttmem log model.ttmem --region L1 --kind alloc,free --from 2s --to 2.5s
@@ -146,7 +145,6 @@ func runLog(o *logOptions) error {
 	return w.Status()
 }
 
-// listed returns the options for listing events.
 func (o *logOptions) listed() eventlog.Options {
 	list := eventlog.Options{Stacks: o.stacks, JSON: o.format.JSON, Limit: o.n, Clock: o.source.Clock(), UTC: o.utc}
 	if o.source.File == "" && len(o.source.Command) == 0 {

@@ -104,8 +104,8 @@ func newRoot() *cobra.Command {
 		{"trace", "Trace, record and set up:", []*cobra.Command{
 			newRun(), newAttach(), newServe(), newMark(), newSteps(), newDoctor(), newMan(), newVersion(),
 		}},
-		{"ask", "View a recording, a command, or what runs:", []*cobra.Command{
-			newTop(), newReport(), newDump(), newPeak(), newOps(), newLeaks(), newOOM(), newMap(), newLog(), newDiff(), newHTML(), newExport(),
+		{"ask", "View a recording, a command, or running processes:", []*cobra.Command{
+			newTop(), newReport(), newDump(), newPeak(), newOps(), newLeaks(), newOOM(record.FailuresFolder), newMap(), newLog(), newDiff(), newHTML(), newExport(),
 		}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})

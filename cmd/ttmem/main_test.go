@@ -101,17 +101,15 @@ func TestEveryCommandHasAManualPage(t *testing.T) {
 
 func TestArgumentsAreCompleted(t *testing.T) {
 	for args, want := range map[string]string{
-		"report":              "ttmem\n:8\n",
-		"report model.ttmem":  ":4\n",
-		"run -o":              "ttmem\n:8\n",
-		"run --keep":          ":4\n",
-		"attach --max-size":   "100MiB\n500MiB\n1GiB\n:4\n",
-		"doctor":              "so\n:8\n",
-		"man":                 ":16\n",
-		"report x --pprof":    ":0\n",
-		"report --flamegraph": "html\n:8\n",
-		"export":              "ttmem\n:8\n",
-		"export x --at":       "begin\nend\npeak\nfailure\n:4\n",
+		"report":             "ttmem\n:8\n",
+		"report model.ttmem": ":4\n",
+		"run -o":             "ttmem\n:8\n",
+		"run --keep":         ":4\n",
+		"attach --max-size":  "100MiB\n500MiB\n1GiB\n:4\n",
+		"doctor":             "so\n:8\n",
+		"man":                ":16\n",
+		"export":             "ttmem\n:8\n",
+		"export x --at":      "begin\nend\npeak\nfailure\n:4\n",
 	} {
 		root := newRoot()
 		var out bytes.Buffer

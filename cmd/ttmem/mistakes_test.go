@@ -199,7 +199,7 @@ var mistakes = map[string][]mistake{
 		{`leaks header`, "record again"},
 		{`top text --once`, "`ttmem run -o FILE -- COMMAND` makes one"},
 		{`diff model.ttmem missing.ttmem`, "`ttmem run -- COMMAND` makes a recording"},
-		{`report a b`, "one recording at a time"},
+		{`report a b`, "one file at a time"},
 		{`dump a b`, "ttmem dump model.ttmem"},
 		{`diff a b c`, "ttmem diff A B"},
 		{`diff`, "ttmem diff yesterday.ttmem today.ttmem"},
@@ -226,15 +226,8 @@ var mistakes = map[string][]mistake{
 		{`run --keep many -o x -- true`, "not a number"},
 		{`run --max-size 1 -o x -- true`, "give 64KiB or more"},
 		{`run --max-size big -o x -- true`, "give one such as 64KiB"},
-		{`report model.ttmem --json --flamegraph -`, "cannot both be standard output"},
-		{`report model.ttmem --flamegraph missing/x`, "name a file that can be written"},
-		{`report model.ttmem --pprof dir`, "name a file that can be written"},
-		{`report model.ttmem --folded link.ttmem`, "is the file that is read: name another"},
 		{`serve --max-size 1MiB`, "give -o too"},
 		{`serve -o ""`, "-o is empty: a shell variable may be unset"},
-		{`report model.ttmem --pprof ""`, "--pprof is empty: a shell variable may be unset"},
-		{`report model.ttmem --flamegraph x.html --folded x.html`, "cannot both be x.html"},
-		{`report model.ttmem --flamegraph - --folded -`, "cannot both be standard output"},
 		{`html`, "missing recording: ttmem html model.ttmem"},
 		{`html -- python model.py`, "ttmem run -o FILE -- python model.py"},
 		{`html missing.ttmem`, "there is no such file"},
@@ -257,6 +250,11 @@ var mistakes = map[string][]mistake{
 		{`export model.ttmem --to pprof -o link.ttmem`, "is the file that is read: name another"},
 		{`export model.ttmem --to pprof -o missing/x`, "name a file that can be written"},
 		{`export model.ttmem --to pprof -o dir`, "name a file that can be written"},
+		{`export model.ttmem --to pprof -o ""`, "-o is empty: a shell variable may be unset"},
+		{`export model.ttmem --to flamegraph -o missing/x`, "name a file that can be written"},
+		{`export model.ttmem --to flamegraph -o link.ttmem`, "is the file that is read: name another"},
+		{`export model.ttmem --to flamegraph --at peak`, "--at has no effect on --to flamegraph"},
+		{`export model.ttmem --to folded --by op`, "choose stack, or owner"},
 		{`export model.ttmem --to folded --value most`, "choose alloc_objects"},
 		{`export model.ttmem --to folded --at begin`, "choose another --value or --at"},
 		{`export model.ttmem --to folded --at nonsense`, "there are ttnn::log"},
@@ -288,7 +286,6 @@ var mistakes = map[string][]mistake{
 		{`dump --socket dir`, "give the path of one"},
 		{`top --once --socket missing`, "sudo ttmem serve --socket missing"},
 		{`report model.ttmem --socket x`, "give one of them"},
-		{`report --socket missing --flamegraph x`, "ttmem serve -o FILE"},
 	},
 }
 
@@ -300,7 +297,7 @@ var mistakesOfUsers = []mistake{
 	{`dump -p 1`, "sudo"},
 	{`top --once`, "sudo"},
 	{`report secret`, "only the user who recorded it, or root with sudo, can read it"},
-	{`report model.ttmem --pprof secret`, "name a file that can be written"},
+	{`export model.ttmem --to pprof -o secret`, "name a file that can be written"},
 }
 
 // TestMistakes: each has one line that says what to do, in ttmem's own words.

@@ -17,13 +17,11 @@ import (
 	"ttmem/cmd/ttmem/term"
 )
 
-// failuresFolder is where the installed service keeps recordings; tests have another one.
-var failuresFolder = record.FailuresFolder
-
 // listedFailures is the number of failures shown without -n.
 const listedFailures = 10
 
-func newOOM() *cobra.Command {
+// newOOM returns the command oom. kept is the folder in which the installed service keeps recordings.
+func newOOM(kept string) *cobra.Command {
 	var o viewOptions
 	c := &cobra.Command{
 		Use:   "oom [FILE | DIR | -- COMMAND]",
@@ -31,10 +29,11 @@ func newOOM() *cobra.Command {
 		Long: `Shows each allocation that failed: its size and line, what was free in each bank, why it
 failed, and what to free for it to fit.
 
-FILE is a recording, DIR a folder of --crash-dir, whose newest one is shown. Otherwise COMMAND is run
-and traced to its end; or the failures that the host's service (ttmem serve) has seen are shown or,
-if there are none, the newest one of the installed service; or, as root, what runs is watched until
-Ctrl-C. docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
+FILE is a recording, and DIR a folder of --crash-dir, whose newest recording is shown. COMMAND is run
+and traced to its end. Without any, the failures come from the host's service (ttmem serve) or, if
+it has seen none, from the newest recording of the installed service. Without a service, as root,
+running processes are watched until Ctrl-C. docs/oom.md explains the reasons. The newest 1000
+failures are kept.`,
 		Example: `  ttmem oom model.ttmem
   sudo ttmem oom -- python model.py
   sudo ttmem oom                          the newest on this host
@@ -42,7 +41,7 @@ Ctrl-C. docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
   ttmem oom model.ttmem -n 1              the last one
   ttmem oom --json | jq '.failures[] | {reason, name, needed_bytes_per_bank}'`,
 		PreRunE: o.take,
-		RunE:    func(*cobra.Command, []string) error { return runOOM(&o) },
+		RunE:    func(*cobra.Command, []string) error { return runOOM(&o, kept) },
 	}
 	o.source.RegisterRun(c)
 	o.source.Owners = true
@@ -51,12 +50,12 @@ Ctrl-C. docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
 	return c
 }
 
-func runOOM(o *viewOptions) error {
+func runOOM(o *viewOptions, kept string) error {
 	if err := flags.CheckLimit(o.n); err != nil {
 		return err
 	}
 	o.source.StateOnly = len(o.source.PIDs) == 0
-	s, err := o.failures()
+	s, err := o.failures(kept)
 	if err != nil {
 		return err
 	}
@@ -108,8 +107,8 @@ func (o *viewOptions) addHolders(p *oom.Page, now *source.State) error {
 }
 
 // failures returns the state with the failures: of the source that was chosen or, if none was and
-// there is no failure on the host, of the newest recording that a service kept.
-func (o *viewOptions) failures() (*source.State, error) {
+// there is no failure on the host, of the newest recording in the folder kept.
+func (o *viewOptions) failures(kept string) (*source.State, error) {
 	src, newest := &o.source, ""
 	if info, err := os.Stat(src.File); err == nil && info.IsDir() {
 		if newest = record.NewestFailure(src.File); newest == "" {
@@ -119,7 +118,7 @@ func (o *viewOptions) failures() (*source.State, error) {
 		return src.Seen()
 	}
 	if src.File == "" && len(src.Command) == 0 && len(src.PIDs) == 0 && !src.SocketNamed {
-		newest = record.NewestFailure(failuresFolder)
+		newest = record.NewestFailure(kept)
 	}
 	if newest != "" {
 		client, err := service.Dial(src.Socket)

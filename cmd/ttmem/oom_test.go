@@ -30,15 +30,20 @@ func TestOOMShowsTheNewestFailureThatWasKept(t *testing.T) {
 		}
 	}
 	s.end(nil)
-	usual := failuresFolder
-	failuresFolder = dir
-	t.Cleanup(func() { failuresFolder = usual })
 	t.Setenv("TTMEM_SOCKET", filepath.Join(t.TempDir(), "none"))
 
 	web := record.PageOf(record.NewestFailure(dir))
 	for _, args := range [][]string{{"oom", dir}, {"oom"}} {
-		out, errs, status := runOnStreams(t, false, args)
-		qt.Check(t, qt.Equals(status, 0))
+		out, errs, _ := onStreams(t, nil, nil, func() int {
+			root := newRoot()
+			usual, _, err := root.Find(args)
+			qt.Assert(t, qt.IsNil(err))
+			root.RemoveCommand(usual)
+			root.AddCommand(newOOM(dir))
+			root.SetArgs(args)
+			qt.Check(t, qt.IsNil(root.Execute()))
+			return 0
+		})
 		qt.Check(t, qt.StringContains(errs, web+" shows it in a browser\n"))
 		qt.Check(t, qt.StringContains(out, "failure-0-"))
 		qt.Check(t, qt.StringContains(out, "model.py:40"))

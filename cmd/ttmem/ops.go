@@ -33,9 +33,9 @@ func newOps() *cobra.Command {
 tensors, circular buffers (CBs), dataflow buffers (DFBs) and scratchpads on it, what was free,
 and how many programs the operation ran. Runs from the program cache count like others.
 
-FILE is a recording. Without it COMMAND is run and traced to its end. Without both, the host's
-service (ttmem serve) shows what it has seen or, as root without a service, what runs is watched
-until Ctrl-C. docs/ops.md explains the columns.`,
+FILE is a recording. Without it COMMAND is run and traced to its end. Without both, the list
+is of the host's service (ttmem serve); or, as root without a service, running processes are
+watched until Ctrl-C. docs/ops.md explains the columns.`,
 		Example: `  ttmem ops model.ttmem
   ttmem ops model.ttmem --from warm --to trained -n 0
   sudo ttmem ops -- python model.py

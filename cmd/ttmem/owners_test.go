@@ -80,7 +80,7 @@ func TestOwnersOnAllPages(t *testing.T) {
 	}
 	for _, args := range []string{
 		"export late.ttmem --to folded --by owner --value inuse_space", "export late.ttmem --to folded --value inuse_space",
-		"report late.ttmem --folded - --by owner",
+		"export late.ttmem --to folded --by owner",
 	} {
 		out, errs, status := runSized(t, nil, strings.Fields(args))
 		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s: %s", args, errs))

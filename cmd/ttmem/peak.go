@@ -27,9 +27,9 @@ func newPeak() *cobra.Command {
 		Long: `Shows when each region of each chip was fullest, what it held then, and how it filled over
 time.
 
-FILE is a recording. Without it COMMAND is run and traced to its end, or what runs already is
-watched until Ctrl-C: through the host's service (ttmem serve), or as root.
-docs/peak.md explains the page.`,
+FILE is a recording. Without it COMMAND is run and traced to its end, or running processes are
+watched until Ctrl-C: through the host's service (ttmem serve), or as root. docs/peak.md explains
+the page.`,
 		Example: `  ttmem peak model.ttmem
   sudo ttmem peak -- python model.py
   sudo ttmem peak -p 4242 --duration 1m

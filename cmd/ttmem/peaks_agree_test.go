@@ -111,7 +111,7 @@ func peaksOfReport(t *testing.T, file string) shownPeaks {
 
 func peaksOfFlameGraph(t *testing.T, file string, beginNs uint64) shownPeaks {
 	t.Helper()
-	_, _, status := runOnStreams(t, false, []string{"report", "--flamegraph", "flame.html", file})
+	_, _, status := runOnStreams(t, false, []string{"export", file, "--to", "flamegraph", "-o", "flame.html"})
 	qt.Assert(t, qt.Equals(status, 0))
 	page, err := os.ReadFile("flame.html")
 	qt.Assert(t, qt.IsNil(err))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -8,82 +9,91 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/report"
 	"ttmem/cmd/ttmem/service"
-	"ttmem/cmd/ttmem/session"
 	"ttmem/cmd/ttmem/source"
+	"ttmem/tracer/event"
 )
 
 func newReport() *cobra.Command {
-	var o session.Options
-	var pids []int
+	var o viewOptions
 	c := &cobra.Command{
 		Use:   "report [FILE]",
 		Short: "Show the report of a recording, or of what ttmem serve sees",
-		Long: `Prints the summary of a recording: allocations that failed, what leaks, what the peak of each
-region was made of, and the processes.
+		Long: `Prints the summary of a recording: failed allocations, leaks, the contents of each region's peak,
+and the processes.
 
 FILE is a recording; - is a recording on standard input. Without it the host's service
-(ttmem serve) makes the report. docs/profiles.md explains flame graphs, pprof and folded
-stacks, docs/events.md JSON.`,
+(ttmem serve) makes the report. docs/events.md explains JSON. ttmem export writes flame graphs and
+other profiles.`,
 		Example: `  ttmem report model.ttmem
   ttmem report model.ttmem -p 4242
-  ttmem report model.ttmem --json | jq .devices
-  ttmem report model.ttmem --flamegraph memory.html
-  ttmem report model.ttmem --flamegraph memory.html --by owner
-  ttmem report model.ttmem --pprof mem.pb.gz
-  go tool pprof -top -cum -lines -show='\.py' -sample_index=peak_space mem.pb.gz
-  ttmem report model.ttmem --folded memory.folded`,
-		Args: func(c *cobra.Command, args []string) error {
-			if n := c.ArgsLenAtDash(); n >= 0 {
-				return source.RunsNone(c, args[n:])
-			}
-			if len(args) > 1 {
-				return errors.New("one recording at a time: ttmem report model.ttmem")
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, args []string) error {
-			o.UTC = flags.WantsUTC(c)
-			if err := flags.CheckPIDs(pids); err != nil {
-				return err
-			}
-			if len(pids) > 1 {
+  ttmem report model.ttmem --json | jq .devices`,
+		PreRunE: o.take,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if len(o.source.PIDs) > 1 {
 				return errors.New("report takes one process, or shows all: give -p once")
 			}
-			if len(pids) == 1 {
-				o.PID = pids[0]
-			}
-			if len(args) == 0 {
+			if o.source.File == "" {
 				return reportService(c, &o)
 			}
-			if c.Flags().Changed(flags.Socket) {
-				return errors.New("a file and --socket: give one of them")
-			}
-			o.Source.File = args[0]
-			return session.Report(&o)
+			return reportFile(&o)
 		},
 	}
-	o.RegisterReport(c)
-	flags.OnePID(c, &pids)
-	flags.Takes(c, flags.Socket, flags.UTC)
+	flags.OnePID(c, &o.source.PIDs)
+	flags.Takes(c, flags.Color, flags.JSON, flags.Socket, flags.UTC)
 	c.ValidArgsFunction = source.CompleteRecordings
 	return c
 }
 
-// reportService prints the report of the host's service.
-func reportService(c *cobra.Command, o *session.Options) error {
-	for _, flag := range []string{"flamegraph", "pprof", "folded"} {
-		if c.Flags().Changed(flag) {
-			return fmt.Errorf("--%s is made of events, which a service does not keep: have it record (ttmem serve -o FILE) and give the file", flag)
-		}
+// reportFile prints the report of a recording.
+func reportFile(o *viewOptions) error {
+	file := source.Options{File: o.source.File, StateOnly: len(o.source.PIDs) == 0}
+	state := aggregate.New()
+	how := report.Options{State: state, UTC: o.utc}
+	handle := func(*event.Event) {}
+	if !file.StateOnly {
+		how.State = aggregate.New()
+		handle = o.source.Selected(how.State.Apply)
 	}
-	socket, _ := flags.SocketOf(c)
-	client, err := service.Dial(socket)
+	w, err := file.Watch(state.Completed(handle))
+	if err != nil {
+		return err
+	}
+	state.Begin(w.File.BeganNs)
+	state.Advance(w.EndNs)
+	snapshot := state.Snapshot()
+	snapshot.Stacks = w.File.Stacks()
+	if snapshot, err = o.reported(snapshot, o.source.File, &how); err != nil {
+		return err
+	}
+	how.Older, how.Clock = w.File.Older(), w.File.Clock()
+	err = output.Print(&report.Page{Snapshot: snapshot, Options: how}, o.format, page.NewSupplement(how.Clock, snapshot), "report")
+	return cmp.Or(err, w.Finish(nil))
+}
+
+// reported returns the selected part of the snapshot of a place.
+func (o *viewOptions) reported(snapshot *memory.Snapshot, place string, how *report.Options) (*memory.Snapshot, error) {
+	if len(o.source.PIDs) == 0 {
+		return snapshot, nil
+	}
+	how.PID = o.source.PIDs[0]
+	one := analyze.ForProcess(snapshot, how.PID)
+	if one == nil {
+		return nil, fmt.Errorf("-p %d: no such process in %s; `ttmem report` without -p lists the processes", how.PID, place)
+	}
+	return one, nil
+}
+
+// reportService prints the report of the host's service.
+func reportService(c *cobra.Command, o *viewOptions) error {
+	client, err := service.Dial(o.source.Socket)
 	if errors.Is(err, service.ErrNone) {
 		return fmt.Errorf("%w, or give a recording: ttmem report FILE", err)
 	}
@@ -95,16 +105,17 @@ func reportService(c *cobra.Command, o *session.Options) error {
 	if err != nil {
 		return err
 	}
-	state, err := source.ServiceState(c.Context(), client, socket)
+	state, err := source.ServiceState(c.Context(), client, o.source.Socket)
 	if err != nil {
 		return err
 	}
-	snapshot, err = o.Of(atOneTime(snapshot, state, os.Geteuid() == 0), "what the service sees")
+	how := report.Options{Own: os.Geteuid() != 0, State: state.State, Clock: o.source.Clock(), UTC: o.utc}
+	snapshot, err = o.reported(atOneTime(snapshot, state, !how.Own), "what the service sees", &how)
 	if err != nil {
 		return err
 	}
-	how := report.Options{PID: o.PID, Live: !ended(snapshot, o.PID), Own: os.Geteuid() != 0, State: state.State, Clock: o.Source.Clock(), UTC: o.UTC}
-	return output.Print(&report.Page{Snapshot: snapshot, Options: how}, o.Format, page.NewSupplement(how.Clock, snapshot), "report")
+	how.Live = !ended(snapshot, how.PID)
+	return output.Print(&report.Page{Snapshot: snapshot, Options: how}, o.format, page.NewSupplement(how.Clock, snapshot), "report")
 }
 
 // ended reports whether the selected process has ended: it then has no present state.

@@ -3,9 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -26,7 +24,7 @@ func smallRecording(t *testing.T, mode os.FileMode) string {
 	return path
 }
 
-func TestReportDoesNotWriteOverWhatItReads(t *testing.T) {
+func TestExportDoesNotWriteOverWhatItReads(t *testing.T) {
 	path := smallRecording(t, 0o644)
 	before, err := os.ReadFile(path)
 	qt.Assert(t, qt.IsNil(err))
@@ -34,13 +32,13 @@ func TestReportDoesNotWriteOverWhatItReads(t *testing.T) {
 	symbolic, hard := filepath.Join(dir, "symbolic"), filepath.Join(dir, "hard")
 	qt.Assert(t, qt.IsNil(os.Symlink(path, symbolic)))
 	qt.Assert(t, qt.IsNil(os.Link(path, hard)))
-	for _, flag := range []string{"--flamegraph", "--pprof", "--folded"} {
+	for _, format := range []string{"flamegraph", "pprof", "folded"} {
 		for _, name := range []string{path, dir + "/./events.ttmem", symbolic, hard} {
-			err := execute("report", path, flag, name)
-			qt.Check(t, qt.ErrorMatches(err, flag+" .* is the file that is read: name another"))
+			err := execute("export", path, "--to", format, "-o", name)
+			qt.Check(t, qt.ErrorMatches(err, "-o .* is the file that is read: name another"))
 		}
 	}
-	qt.Check(t, qt.ErrorMatches(execute("report", symbolic, "--folded", path), ".*name another"))
+	qt.Check(t, qt.ErrorMatches(execute("export", symbolic, "--to", "folded", "-o", path), ".*name another"))
 	after, err := os.ReadFile(path)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(string(after), string(before)))
@@ -53,9 +51,10 @@ func TestWhatIsMadeOfAPrivateFileIsPrivate(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o022))
 	for mode, want := range map[os.FileMode]os.FileMode{0o644: 0o644, 0o600: 0o600} {
 		unix.Umask(0o022)
-		path := smallRecording(t, mode)
+		path := writeEvents(t, "model.ttmem", exportedEvents())
+		qt.Assert(t, qt.IsNil(os.Chmod(path, mode)))
 		folded := filepath.Join(filepath.Dir(path), "folded")
-		qt.Assert(t, qt.IsNil(execute("report", path, "--json", "--folded", folded)))
+		qt.Assert(t, qt.IsNil(execute("export", path, "--to", "folded", "-o", folded)))
 		info, err := os.Stat(folded)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(info.Mode().Perm(), want))
@@ -67,24 +66,6 @@ func readAll(t *testing.T, path string) string {
 	text, err := os.ReadFile(path)
 	qt.Assert(t, qt.IsNil(err))
 	return string(text)
-}
-
-func TestTheReportIsOnStandardOutputUnlessAFileIs(t *testing.T) {
-	path := smallRecording(t, 0o644)
-	for _, c := range []struct {
-		flag, file string
-		isReport   bool
-	}{
-		{"--folded", filepath.Join(t.TempDir(), "folded"), true},
-		{"--folded", "-", false},
-		{"--folded", "/proc/self/fd/1", false},
-	} {
-		cmd := exec.Command(os.Args[0], "report", path, c.flag, c.file)
-		cmd.Env = append(os.Environ(), asCommand+"=1")
-		out, err := cmd.Output()
-		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.Equals(strings.Contains(string(out), "Device memory"), c.isReport), qt.Commentf("%s %s: %s", c.flag, c.file, out))
-	}
 }
 
 func TestWhatCannotBeReadAtAllIsNotSaidToBeRead(t *testing.T) {

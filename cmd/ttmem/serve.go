@@ -73,6 +73,7 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 		},
 		RunE: func(c *cobra.Command, _ []string) error {
 			o.socket, _ = flags.SocketOf(c)
+			o.record.None = o.record.Path == ""
 			return serve(o)
 		},
 	}
@@ -171,13 +172,7 @@ func serve(o serveOptions) (err error) {
 
 // dropPrivileges keeps what tracing needs, recording, and removing the socket at the end.
 func (o *serveOptions) dropPrivileges(socket *service.Socket) {
-	var written []string
-	if o.record.Path != "" {
-		written = append(written, o.record.Path)
-	}
-	if o.record.CrashDir != "" {
-		written = append(written, o.record.CrashDir)
-	}
+	written := o.record.Written()
 	if socket.Made() {
 		written = append(written, socket.Path())
 	}
@@ -231,7 +226,6 @@ func newHostService(o record.Options) (*hostService, error) {
 	return s, err
 }
 
-// take takes an event.
 func (s *hostService) take(e *event.Event) {
 	s.hub.Apply(e)
 	s.record.Take(e)
@@ -291,13 +285,8 @@ func (s *hostService) end(stacks *memory.Stacks) {
 	snapshot.Stacks = stacks
 	s.record.End(&snapshot)
 	s.crash.End(&snapshot)
-	processes := snapshot.ExitedProcesses
-	for i := range snapshot.Processes {
-		if snapshot.Processes[i].Exit == nil {
-			processes++
-		}
-	}
-	term.Warn(summaryLine(time.Since(s.started), processes, snapshot.LostEvents))
+	running, exited, lost := s.state.Counts()
+	term.Warn(summaryLine(time.Since(s.started), uint64(running)+exited, lost))
 }
 
 // summaryLine is the last line of the log.

@@ -44,12 +44,13 @@ func newTop() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "top [FILE | -- COMMAND [ARG…]]",
 		Short: "Show live how full each chip is, and what uses most",
-		Long: `Shows how full each chip is, its processes, and what holds most. Press ? for keys.
+		Long: `Shows how full each chip is, its processes, and the call sites with the most memory. Press ? for
+keys.
 
-FILE is a recording: it opens at its peak, and ← and → go back and on. COMMAND is run and traced;
+FILE is a recording: it opens at its peak, and ← and → move in time. COMMAND is run and traced;
 press o for its output. When it ends, the view stays at its last state; quitting terminates it.
-Without either the view is of the host's service (ttmem serve) or, for root, of the whole host.
-docs/top.md explains it.`,
+Without either, the view is of the host's service (ttmem serve) or, for root, of the whole host.
+docs/top.md explains the view.`,
 		Example: `  ttmem top                             what ttmem serve sees
   sudo ttmem top -p 4242
   sudo ttmem top -- python model.py
@@ -90,7 +91,7 @@ func showTop(o *topOptions) error {
 		return topOnce(o, view)
 	}
 	if !term.IsTerminal(os.Stdout) {
-		return errors.New("standard output is no terminal: ttmem top --once prints one frame")
+		return errors.New("standard output is not a terminal: ttmem top --once prints one frame")
 	}
 	if t := os.Getenv("TERM"); t == "" || t == "dumb" {
 		return fmt.Errorf("TERM=%s cannot show the view: set TERM to the type of your terminal, or print one frame with --once", t)
@@ -130,8 +131,7 @@ func (o *topOptions) seekable() bool {
 func (o *topOptions) onceSource(view *top.Options) (*source.Summary, error) {
 	o.source.Owners = true
 	if o.seekable() {
-		_, summary, err := feed.OpenRecording(&o.source, view)
-		return summary, err
+		return feed.OpenRecording(&o.source, view)
 	}
 	p, err := o.source.Present(nil).StateAt(source.Moment{Kind: source.End}, func(*source.State, source.Regions) {})
 	if err != nil {
@@ -232,7 +232,7 @@ func topLive(o *topOptions, view top.Options) error {
 
 // topFile shows the moments of a recording until the user quits.
 func topFile(o *topOptions, view top.Options, in *os.File) error {
-	_, summary, err := feed.OpenRecording(&o.source, &view)
+	summary, err := feed.OpenRecording(&o.source, &view)
 	if err != nil {
 		return err
 	}

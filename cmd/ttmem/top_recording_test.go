@@ -24,9 +24,9 @@ func openTop(t *testing.T, story string, checkpoints int) (*feed.Recording, *top
 	_, err := (&source.Options{File: path}).Watch(func(e *event.Event) { all.events = append(all.events, *e) })
 	qt.Assert(t, qt.IsNil(err))
 	var view top.Options
-	r, _, err := feed.OpenRecording(&source.Options{File: path}, &view)
+	_, err = feed.OpenRecording(&source.Options{File: path}, &view)
 	qt.Assert(t, qt.IsNil(err))
-	return r, &view, all
+	return view.Source.(*feed.Recording), &view, all
 }
 
 // isAfter checks that the recording shows the state after so many events.

@@ -22,13 +22,13 @@ type rootOutput struct{ name, command, plant string }
 // OUT is the file, FILE a recording. The plant is the symlink that the user has put into the
 // folder: at the path, on the way to it, or at one that ttmem derives from it.
 var outputs = []rootOutput{
-	{"--flamegraph", "report FILE --flamegraph OUT", "OUT"},
-	{"--pprof", "report FILE --pprof OUT", "OUT"},
-	{"--folded", "report FILE --folded OUT", "OUT"},
+	{"flame graph", "export FILE --to flamegraph -o OUT", "OUT"},
+	{"pprof", "export FILE --to pprof -o OUT", "OUT"},
+	{"folded stacks", "export FILE --to folded -o OUT", "OUT"},
 	{"run -o", "run -o OUT -- true", "OUT"},
 	{"attach -o", "attach -o OUT --duration 100ms", "OUT"},
 	{"attach -o, rotated", "attach -o OUT --max-size 64KiB --keep 2 --duration 100ms", "OUT.1"},
-	{"--folded in a folder", "report FILE --folded OUT/new", "OUT"},
+	{"folded stacks in a folder", "export FILE --to folded -o OUT/new", "OUT"},
 	{"run -o in a folder", "run -o OUT/new -- true", "OUT"},
 	{"attach -o in a folder", "attach -o OUT/new --duration 100ms", "OUT"},
 	{"serve --socket in a folder", "serve --socket OUT/new", "OUT"},

@@ -104,9 +104,9 @@ var views = map[string][]string{
 		"report FILE --json", "dump FILE --json", "leaks FILE --json --from begin", "peak FILE --json", "map FILE --json",
 		"ops FILE --json", "oom FILE --json", "log FILE --json", "diff FILE --from begin --json",
 	},
-	"flame graph":   {"report FILE --flamegraph OUT"},
-	"folded stacks": {"report FILE --folded OUT"},
-	"pprof":         {"report FILE --pprof OUT"},
+	"flame graph":   {"export FILE --to flamegraph -o OUT"},
+	"folded stacks": {"export FILE --to folded -o OUT"},
+	"pprof":         {"export FILE --to pprof -o OUT"},
 }
 
 // damagedViews are those of a damaged recording: each command and each kind of file once.

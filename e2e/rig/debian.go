@@ -77,32 +77,19 @@ exec "$root/lib64/ld-linux-x86-64.so.2" --library-path "$root/lib/x86_64-linux-g
 // debianFiles returns a folder with files of a package of a suite of Debian. download writes
 // them below files of a folder, with an apt-get that has its own lists of packages.
 func debianFiles(ctx context.Context, kind, suite, name string, download func(dir string, apt func(args ...string) error) error) (string, error) {
-	cache, err := CacheDir()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(cache, "debian", suite+"-"+name)
-	unlock, err := Lock(ctx, dir+".lock", func() {})
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
-	}
-	work := dir + ".download"
-	defer os.RemoveAll(work)
-	apt, err := debianLists(ctx, work, kind, suite)
-	if err == nil {
-		err = download(work, apt)
-	}
-	if err != nil {
-		return "", fmt.Errorf("downloading %s from Debian: %w", name, err)
-	}
-	return dir, os.Rename(filepath.Join(work, "files"), dir)
+	return downloaded(ctx, filepath.Join("debian", suite+"-"+name), "files", func(work string) error {
+		apt, err := debianLists(ctx, work, kind, suite)
+		if err == nil {
+			err = download(work, apt)
+		}
+		if err != nil {
+			return fmt.Errorf("downloading %s from Debian: %w", name, err)
+		}
+		return nil
+	})
 }
 
-// debianLists makes a folder, and returns an apt-get with lists of its own there.
+// debianLists returns an apt-get with lists of its own in a folder.
 func debianLists(ctx context.Context, dir, kind, suite string) (apt func(args ...string) error, err error) {
 	mirror, err := DebianMirror(ctx)
 	if err != nil {
@@ -110,9 +97,6 @@ func debianLists(ctx context.Context, dir, kind, suite string) (apt func(args ..
 	}
 	if _, err := os.Stat(DebianKeyring); err != nil {
 		return nil, errors.New("no keyring of Debian: install debian-archive-keyring")
-	}
-	if err := os.RemoveAll(dir); err != nil { // left by an interrupted download
-		return nil, err
 	}
 	for _, folder := range []string{"lists/partial", "files"} {
 		if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {

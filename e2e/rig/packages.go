@@ -58,11 +58,22 @@ func PerfettoProtos(ctx context.Context) (string, error) {
 // NpmPackage returns the folder of a version of a package of npm, without those that it needs. It
 // downloads the package first if the cache has none.
 func NpmPackage(ctx context.Context, name, version string) (string, error) {
+	return downloaded(ctx, filepath.Join("npm", name+"@"+version), "package", func(work string) error {
+		if err := runLogged(ctx, work+".log", "npm", "pack", "--silent", "--pack-destination", work, name+"@"+version); err != nil {
+			return fmt.Errorf("downloading %s with npm: %w", name, err)
+		}
+		return runLogged(ctx, work+".log", "tar", "-C", work, "-xzf", filepath.Join(work, name+"-"+version+".tgz"))
+	})
+}
+
+// downloaded returns a folder of the cache. If the cache has none, download fills a work folder, and
+// the folder in it with the name result is kept.
+func downloaded(ctx context.Context, path, result string, download func(work string) error) (string, error) {
 	cache, err := CacheDir()
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, "npm", name+"@"+version)
+	dir := filepath.Join(cache, path)
 	unlock, err := Lock(ctx, dir+".lock", func() {})
 	if err != nil {
 		return "", err
@@ -73,14 +84,14 @@ func NpmPackage(ctx context.Context, name, version string) (string, error) {
 	}
 	work := dir + ".download"
 	defer os.RemoveAll(work)
+	if err := os.RemoveAll(work); err != nil { // left by an interrupted download
+		return "", err
+	}
 	if err := os.MkdirAll(work, 0o755); err != nil {
 		return "", err
 	}
-	if err := runLogged(ctx, dir+".log", "npm", "pack", "--silent", "--pack-destination", work, name+"@"+version); err != nil {
-		return "", fmt.Errorf("downloading %s with npm: %w", name, err)
-	}
-	if err := runLogged(ctx, dir+".log", "tar", "-C", work, "-xzf", filepath.Join(work, name+"-"+version+".tgz")); err != nil {
+	if err := download(work); err != nil {
 		return "", err
 	}
-	return dir, os.Rename(filepath.Join(work, "package"), dir)
+	return dir, os.Rename(filepath.Join(work, result), dir)
 }

@@ -45,7 +45,6 @@ var (
 	lost     = registers{bp: Lost, ra: isUndefined}
 )
 
-// set sets the rule for one register.
 func (r *registers) set(reg uint64, to registers) {
 	switch reg {
 	case regBP:

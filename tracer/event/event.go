@@ -330,3 +330,18 @@ func name(names []string, i int) string {
 	}
 	return ""
 }
+
+// IsEnd reports whether an allocation ended with its device or process, without being freed.
+func (r Reason) IsEnd() bool { return r == ReasonDeviceClose || r == ReasonProcessExit }
+
+// IsImplied reports whether the event may be missing from some streams of the same events, because
+// another event implies it or a recording adds it.
+func (e *Event) IsImplied() bool {
+	return e.Reason.IsEnd() || e.Kind == ProcessExit || e.Kind == Lost
+}
+
+// Happens reports whether the event is an allocation, the end of one or the run of a program, and
+// not a report of an allocation from before the beginning.
+func (e *Event) Happens() bool {
+	return (e.Kind >= Alloc && e.Kind <= KernelUnload || e.Kind == ProgramRun) && !e.BeforeAttach
+}

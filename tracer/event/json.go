@@ -140,7 +140,6 @@ func (r *record) setBuffer(e *Event) {
 	r.SizeBytes, r.PageSizeBytes, r.BytesPerBank, r.Banks = &e.SizeBytes, &e.PageSizeBytes, &e.BytesPerBank, &e.Banks
 }
 
-// setProgram sets a program and the region of its memory.
 func (r *record) setProgram(e *Event, of Region) { r.Region, r.ProgramID = of.String(), &e.ProgramID }
 
 // present returns a list that is not nil.

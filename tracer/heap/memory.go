@@ -100,7 +100,6 @@ func (m processMemory) readSome(pieces []piece) (done int, err error) {
 	return done, nil
 }
 
-// piecesOf returns pieces of one size at addresses.
 func piecesOf(addresses []uint64, size int) []piece {
 	pieces := make([]piece, len(addresses))
 	data := make([]byte, len(addresses)*size)
@@ -113,7 +112,6 @@ func piecesOf(addresses []uint64, size int) []piece {
 // errUnreadable means that there is no memory at an address.
 var errUnreadable = errors.New("not readable")
 
-// readBytes reads one piece of memory.
 func readBytes(m memory, address uint64, size int) ([]byte, error) {
 	if size == 0 {
 		return nil, nil // an empty vector, whose address is meaningless

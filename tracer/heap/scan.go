@@ -284,7 +284,6 @@ func (s *scanner) discover(ctx context.Context, address uint64) error {
 	return nil
 }
 
-// holds reports whether a device still has an allocator.
 func (s *scanner) holds(device, allocator uint64) bool {
 	_, allocators, err := s.device(device)
 	if err != nil || !slices.Contains(allocators, allocator) {

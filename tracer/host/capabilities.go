@@ -71,7 +71,7 @@ func startChild(start func() error) error {
 	return startWith(Capabilities(unix.CAP_SYS_PTRACE), start)
 }
 
-// lowestPriority is the niceness of work that nobody waits for.
+// lowestPriority is the niceness of work that can wait.
 const lowestPriority = 19
 
 // StartUnprivileged calls start, which executes this program as a child without capabilities and

@@ -105,7 +105,7 @@ func containerName(parent, name string) string {
 		return machine
 	}
 	// systemd-nspawn, as a service and from a shell, and other machines registered with
-	// systemd-machined; virtual machines are no containers
+	// systemd-machined; virtual machines are not containers
 	if machine, ok := cutBoth(name, "systemd-nspawn@", ".service"); ok {
 		return unescapeUnit(machine)
 	}

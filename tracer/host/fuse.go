@@ -42,7 +42,7 @@ func checkAnswers(file *unix.Statx_t, pid int) error {
 
 // checkMount returns ErrServedByUser unless a mount that a process uses is known not to need an
 // answer of an ordinary user. An overlay asks its layers with the rights of the user who mounted
-// it, and does not show what they are. Ordinary users can mount one in a user namespace.
+// it, and does not show its layers. Ordinary users can mount one in a user namespace.
 func checkMount(id uint64, pid int) error {
 	own, err := mountsIn("/proc/self")
 	if err != nil {

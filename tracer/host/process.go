@@ -94,7 +94,6 @@ func parseDataMapping(line string) (Mapping, bool) {
 		(m.Path == "" || m.Path == "[heap]" || strings.HasPrefix(m.Path, "[anon"))
 }
 
-// parseMapping parses the line of any mapping.
 func parseMapping(line string) (m Mapping, permissions string, ok bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 5 {

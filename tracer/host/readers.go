@@ -247,7 +247,6 @@ type sharedRead struct {
 	Data         [MaxReadBytes]byte
 }
 
-// mapShared maps the memory of a file.
 func mapShared(file *os.File) (*sharedRead, error) {
 	const size = int(unsafe.Sizeof(sharedRead{}))
 	mem, err := unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)

@@ -20,9 +20,10 @@ func (p ReadableProcess) Thread() (int, error) { return strconv.Atoi(filepath.Ba
 var ErrTooLong = errors.New("the answer of a child process is too long")
 
 // Search runs this program under a name, as a child that reads the memory of the process. The
-// child has the files, from descriptor 3 on, reads a question from its standard input, which stays open
-// until the answer is complete, and writes an answer of up to limit bytes to its standard output. It is
-// left behind if it does not end: until then it counts for the user of the process, as reads do.
+// child has the files, from descriptor 3 on. It reads a question from its standard input, which
+// stays open until the answer is complete, and writes an answer of up to limit bytes to its standard
+// output. It is left behind if it does not end: until then it counts for the user of the process, as
+// reads do.
 func (p ReadableProcess) Search(ctx context.Context, name string, files []*os.File, question []byte, patience time.Duration, limit int64) (answer []byte, err error) {
 	if err := p.readers.share(ctx, p.User); err != nil {
 		return nil, err

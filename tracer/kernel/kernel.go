@@ -48,7 +48,7 @@ func without() (map[string]bool, error) {
 	for name := range strings.SplitSeq(os.Getenv(WithoutVariable), ",") {
 		name = strings.TrimSpace(name)
 		switch {
-		case name == "", name == "bpf_loop", name == "batch": // no longer used
+		case name == "":
 		case !slices.Contains(Optional, name):
 			return nil, fmt.Errorf("%s=%s: no feature %q; available: %s", WithoutVariable, os.Getenv(WithoutVariable), name, strings.Join(Optional, ", "))
 		default:

@@ -15,7 +15,7 @@ import (
 )
 
 func TestDisablingUnknownFeature(t *testing.T) {
-	t.Setenv(WithoutVariable, "direct_map, uprobe_multi ,bpf_loop,batch")
+	t.Setenv(WithoutVariable, "direct_map, uprobe_multi ,")
 	ruledOut, err := without()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(ruledOut, map[string]bool{"direct_map": true, "uprobe_multi": true}))

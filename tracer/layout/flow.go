@@ -16,7 +16,6 @@ type step struct {
 	state *state
 }
 
-// operand is the value of one of the instruction's operands.
 func (s *step) operand(n int) value { return s.state.operand(&s.instruction, s.args[n]) }
 
 // access is the address of the memory that the instruction accesses, if any. lea has a

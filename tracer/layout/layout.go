@@ -157,7 +157,6 @@ type source struct {
 	find     finder
 }
 
-// from returns a source.
 func from(find finder, function ...string) source {
 	return source{function, find}
 }

@@ -28,7 +28,6 @@ func on(op x86asm.Op, bytes int, m matcher) matcher {
 // direct limits chains to fields of the object itself, without a pointer on the way.
 func direct(c Chain, ok bool) (Chain, bool) { return c, ok && len(c) == 1 }
 
-// first is the first chain that a matcher finds.
 func (f *flow) first(m matcher) (Chain, error) {
 	for i := range f.steps {
 		if c, ok := m(&f.steps[i]); ok {

@@ -20,7 +20,6 @@ func (d *deriver) place(name string, f symbolize.Symbol, function bool) {
 	d.put(name, p)
 }
 
-// put puts a probe into the layout.
 func (d *deriver) put(name string, p Probe) {
 	offset, ok := d.e.FileOffset(p.ProbeAddr)
 	if !ok {

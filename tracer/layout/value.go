@@ -40,10 +40,8 @@ type value struct {
 	id   uint64
 }
 
-// rooted is the value of a root itself.
 func rooted(r root, id uint64) value { return value{root: r, n: 1, id: id} }
 
-// number is a constant.
 func number(n int64) value { return value{root: constant, id: uint64(n)} }
 
 // plus is the value with a constant added.
@@ -125,7 +123,6 @@ func entryState() *state {
 	return s
 }
 
-// arg is the value of an argument at a call.
 func (s *state) arg(n int) value { return s.regs[arguments[n]] }
 
 // merge drops the facts on which the two states differ, and reports whether it dropped any.

@@ -60,7 +60,6 @@ func (d *reading) callsOf(frames []uint32) []*event.Call {
 	return calls
 }
 
-// call returns the call of these frames.
 func (d *reading) call(frames []uint32) *event.Call {
 	if c := d.calls[frames[0]]; slices.Equal(c.frames, frames) {
 		return c.shown

@@ -25,7 +25,6 @@ const minSweep = 1024
 
 var callSeed = maphash.MakeSeed()
 
-// call returns the call of a frame.
 func (s *Shared) call(f event.Frame) *event.Call {
 	hash := maphash.Comparable(callSeed, f)
 	s.mu.Lock()

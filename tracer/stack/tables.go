@@ -261,7 +261,6 @@ func (t *unwindTables) take(n, owner int) {
 	t.used += n
 }
 
-// has reports whether a table is still in the kernel.
 func (t *unwindTables) has(k *kernelTable) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

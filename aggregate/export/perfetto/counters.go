@@ -51,7 +51,7 @@ func (w *Writer) countChip(ns uint64, id int) {
 }
 
 func (w *Writer) countRegion(ns uint64, id int, region event.Region) {
-	bytes, static := w.state.Use(id, region)
+	bytes, static := w.state.Level(id, region)
 	if region == event.L1 {
 		w.set(ns, id, int(region), "L1 per core", bytes)
 		w.set(ns, id, circularBuffers, "L1 per core: circular buffers", static)

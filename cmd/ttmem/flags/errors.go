@@ -42,7 +42,7 @@ func Error(c *cobra.Command, err error) error {
 		}
 		return fmt.Errorf("unknown flag --%s%s", unknown.GetSpecifiedName(), see)
 	case errors.As(err, &malformed):
-		return fmt.Errorf("%s is no flag%s", malformed.GetSpecifiedFlag(), see)
+		return fmt.Errorf("%s is not a flag%s", malformed.GetSpecifiedFlag(), see)
 	}
 	return fmt.Errorf("%w%s", err, see)
 }

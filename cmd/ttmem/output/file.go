@@ -15,18 +15,6 @@ import (
 	"ttmem/tracer/place"
 )
 
-// resolved returns a path with links resolved, whether or not the file exists; "-" stays.
-func resolved(path string) string {
-	if path == "-" {
-		return path
-	}
-	at, err := place.Find(path)
-	if err != nil {
-		return path // creating the file reports the error
-	}
-	return at.String()
-}
-
 // Names reports whether a path, or - for standard output, leads to that file, under any name.
 func Names(path string, file os.FileInfo) bool {
 	info, err := os.Stat(path)
@@ -36,10 +24,12 @@ func Names(path string, file os.FileInfo) bool {
 	return err == nil && os.SameFile(info, file)
 }
 
-// A File gets its name when it is complete. Until then it has a temporary name in the same
-// folder, and an older file of its name stays.
+// A File, or a folder of files, gets its name when it is complete. Until then it has a temporary
+// name in the same folder, and an older file of its name stays.
 type File struct {
-	W *os.File
+	W *os.File // nil for a folder
+	// Folder is the path of the temporary folder; "" for a file.
+	Folder string
 	// temporary is its place until it moves to final; nil for standard output and pipes
 	temporary, final *place.Place
 	done             bool
@@ -100,7 +90,7 @@ func (u *untilDone) Write(b []byte) (int, error) {
 
 // Finish gives the file its name, unless writing it ended with the error err.
 func (f *File) Finish(err error) error {
-	if f.W != os.Stdout {
+	if f.W != nil && f.W != os.Stdout {
 		err = errors.Join(err, f.W.Close())
 	}
 	if err == nil && f.temporary != nil {
@@ -120,10 +110,13 @@ func (f *File) Discard() {
 		return
 	}
 	f.done = true
-	f.W.Close()
-	if f.temporary != nil {
+	switch {
+	case f.Folder != "":
+		_ = os.RemoveAll(f.Folder)
+	case f.temporary != nil:
 		_ = f.temporary.Remove()
 	}
+	f.W.Close()
 }
 
 // createBeside creates the file with a temporary name in the folder of the final one.

@@ -17,7 +17,7 @@ func TestAFolderIsCompleteOrAbsent(t *testing.T) {
 		}
 		f, err := CreateFolder("-o", path)
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(f.Path, "db"), nil, 0o644)))
+		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(f.Folder, "db"), nil, 0o644)))
 		_, err = os.Stat(filepath.Join(path, "db"))
 		qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
 		qt.Assert(t, qt.IsNil(f.Finish(nil)))
@@ -39,7 +39,7 @@ func TestAFolderReplacesNothing(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, nil, 0o644)))
 	for _, path := range []string{full, full + "/", file} {
 		_, err := CreateFolder("-o", path)
-		qt.Check(t, qt.ErrorMatches(err, "-o .* exists and is no empty folder: name a new one"))
+		qt.Check(t, qt.ErrorMatches(err, "-o .* exists and is not an empty folder: name a new one"))
 	}
 	_, err := CreateFolder("-o", filepath.Join(dir, "none", "x"))
 	qt.Check(t, qt.ErrorMatches(err, "-o .*: no such file or directory; name a folder that can be created"))

@@ -5,7 +5,7 @@ import "strings"
 // A Bar fills from the left. Its figures are parts of Whole, in any unit.
 type Bar struct {
 	Part, Whole uint64
-	// More is the part of the fullest of several, if Part is that of the emptiest.
+	// More is the largest part of several, if Part is the smallest.
 	More uint64
 	// Peak is the highest part so far, shown by a mark; 0: none.
 	Peak  uint64

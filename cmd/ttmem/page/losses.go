@@ -13,8 +13,8 @@ import (
 // shownLosses is the maximum number of processes that Doubts names.
 const shownLosses = 5
 
-// Doubts says which figures may be wrong because events were lost: those of processes, and, with
-// the text doubt, all figures if the processes of the events are not known.
+// Doubts lists the figures that may be wrong because events were lost: those of the processes that
+// lost events and, with the text doubt, all figures if the processes are not known.
 func Doubts(all memory.AllLosses, doubt string) (list []string) {
 	if memory.Sum(all.Lost) > 0 {
 		list = append(list, doubt+": "+lostEvents(all.Lost))

@@ -19,7 +19,7 @@ type Supplement struct {
 }
 
 // A pidUser is the user of a process: the name, "" if it is not known or if several users had the
-// PID, and what is appended to the pid.
+// PID, and the text that follows the pid.
 type pidUser struct {
 	name  string
 	field []byte

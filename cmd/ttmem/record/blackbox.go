@@ -13,7 +13,6 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
-	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
@@ -25,8 +24,8 @@ import (
 const FailuresFolder = "/var/lib/ttmem/failures"
 
 // recentSize is the maximum size of the recording that is always written, unless one of its blocks
-// or checkpoints needs more; tests have a smaller one.
-var recentSize flags.Size = 8 << 20
+// or checkpoints needs more.
+const recentSize = 8 << 20
 
 // The bounds of a folder of failures.
 const (
@@ -128,7 +127,7 @@ func NewBlackBox(o Options, state *aggregate.State) (*BlackBox, error) {
 		if !recording.IsRecording(filepath.Join(b.path, recentName)) { // damaged when the host went down
 			_ = b.folder.Remove(recentName)
 		}
-		recent := Options{Path: filepath.Join(b.path, recentName), MaxSize: recentSize, Keep: 2, version: o.version}
+		recent := Options{Path: filepath.Join(b.path, recentName), MaxSize: cmp.Or(o.recentSize, recentSize), Keep: 2, version: o.version}
 		b.recent, err = NewService(recent, state)
 	}
 	if err != nil {
@@ -217,7 +216,7 @@ func (b *BlackBox) keep(uid int, f *failure) {
 	b.makeRoom()
 }
 
-// makeRoom removes what is too much.
+// makeRoom removes recordings beyond the bounds of the folder.
 func (b *BlackBox) makeRoom() {
 	for _, old := range surplus(failuresIn(b.folder.FS())) {
 		_ = b.folder.Remove(old.name)

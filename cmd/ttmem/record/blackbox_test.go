@@ -24,11 +24,8 @@ type box struct {
 
 func newBox(t *testing.T, dir string) *box {
 	t.Helper()
-	usual := recentSize
-	recentSize = leastMaxSize
-	t.Cleanup(func() { recentSize = usual })
 	state := aggregate.New()
-	b, err := NewBlackBox(Options{CrashDir: dir, version: "1"}, state)
+	b, err := NewBlackBox(Options{CrashDir: dir, version: "1", recentSize: leastMaxSize}, state)
 	qt.Assert(t, qt.IsNil(err))
 	return &box{b, t, state, 0}
 }

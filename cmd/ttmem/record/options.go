@@ -2,6 +2,7 @@
 package record
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -31,6 +32,8 @@ type Options struct {
 	Private bool
 	// CrashDir is the folder of a BlackBox; "" for none.
 	CrashDir string
+	// recentSize is the size of a BlackBox's recent recording, if it is not the usual one.
+	recentSize flags.Size
 	// rotate renames an older recording of that path.
 	rotate bool
 	// version is the version of ttmem.
@@ -88,6 +91,17 @@ func (o *Options) Check(c *cobra.Command) error {
 		}
 	}
 	return nil
+}
+
+// Written returns the files that are written while tracing, or their folder.
+func (o *Options) Written() (paths []string) {
+	if !o.None {
+		paths = append(paths, cmp.Or(o.Path, "."))
+	}
+	if o.CrashDir != "" {
+		paths = append(paths, o.CrashDir)
+	}
+	return paths
 }
 
 // The limits of a recording that the user did not name, and may not notice.

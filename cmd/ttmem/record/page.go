@@ -49,7 +49,6 @@ func LimitPageChild() error {
 	return nil
 }
 
-// pageName returns the name of the page beside a recording.
 func pageName(recording string) string {
 	return strings.TrimSuffix(recording, failureSuffix) + pageSuffix
 }

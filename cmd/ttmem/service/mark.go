@@ -43,7 +43,6 @@ func (s *Server) mark(w http.ResponseWriter, r *http.Request, v Viewer) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// markName is the name in a query.
 func markName(query string) (string, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil || len(values["name"]) != 1 {

@@ -30,8 +30,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request, v Viewer) {
 			return
 		}
 	}
-	if !s.answers.acquire(v.UID) {
-		busy(w, "unread answers at once: close some, or try again later")
+	if !s.answers.take(w, v) {
 		return
 	}
 	defer s.answers.release(v.UID)

@@ -14,7 +14,7 @@ import (
 const (
 	// maxOwnerPIDs bounds the processes of a request.
 	maxOwnerPIDs = 64
-	// ownersPatience is how long a request waits. What is found later comes all the same.
+	// ownersPatience is how long a request waits. Owners that are found later are reported as events.
 	ownersPatience = 15 * time.Second
 )
 
@@ -33,7 +33,7 @@ func (s *Server) owners(w http.ResponseWriter, r *http.Request, v Viewer) {
 		own := s.hub.processesOf(v.UID)
 		for _, pid := range pids {
 			if !slices.Contains(own, pid) {
-				http.Error(w, fmt.Sprintf("ttmem: PID %d is no process of yours that ttmem traces", pid), http.StatusForbidden)
+				http.Error(w, fmt.Sprintf("ttmem: PID %d is not a traced process of yours", pid), http.StatusForbidden)
 				return
 			}
 		}
@@ -45,8 +45,7 @@ func (s *Server) owners(w http.ResponseWriter, r *http.Request, v Viewer) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	if !s.looks.acquire(v.UID) {
-		busy(w, "searches for owners at once: try again later")
+	if !s.looks.take(w, v) {
 		return
 	}
 	defer s.looks.release(v.UID)

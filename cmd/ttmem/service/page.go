@@ -21,8 +21,8 @@ import (
 const (
 	// pageIdle is how long events are collected after the last request for a page.
 	pageIdle = time.Minute
-	// maxPageEvents is the largest number of events of a page. It then begins anew with what is
-	// live, so that a page takes 50 MB at most beside the live buffers.
+	// maxPageEvents is the largest number of events of a page. It then begins anew with the
+	// live buffers, so that a page takes 50 MB at most beside them.
 	maxPageEvents = 300_000
 	// pagePatience is how long the first request waits for the present state.
 	pagePatience = 5 * time.Second
@@ -52,7 +52,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, v Viewer) {
 	}
 	p := s.pageOf(v)
 	if p == nil {
-		busy(w, "streams at once: close some, or try again later")
+		busy(w, s.streams.what)
 		return
 	}
 	select {
@@ -63,8 +63,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, v Viewer) {
 		busy(w, "requests for the state: try again later")
 		return
 	}
-	if !s.answers.acquire(v.UID) {
-		busy(w, "unread answers at once: close some, or try again later")
+	if !s.answers.take(w, v) {
 		return
 	}
 	defer s.answers.release(v.UID)

@@ -51,8 +51,7 @@ func (s *Server) profile(w http.ResponseWriter, r *http.Request, v Viewer, of ti
 		http.Error(w, "ttmem: profiles have call stacks of processes: use the unix socket, which identifies the user, or the token", http.StatusForbidden)
 		return
 	}
-	if !s.streams.acquire(v.UID) {
-		busy(w, "streams and profiles at once: close some, or try again later")
+	if !s.streams.take(w, v) {
 		return
 	}
 	defer s.streams.release(v.UID)

@@ -45,8 +45,9 @@ type Options struct {
 	Recording func() string
 	// Mark sets a mark for the viewer; nil if that is not possible.
 	Mark func(name string, v Viewer) error
-	// Owners looks who holds the buffers of processes, or of all if there are none, and returns when
-	// the hub has that, or the context is done. counts is true if their user asked. nil: nobody looks.
+	// Owners searches the owners of the buffers of these processes, or of all if the list is empty. It
+	// returns when the hub has them, or the context is done. counts is true if the user of the
+	// processes asked. nil: owners are not searched.
 	Owners func(ctx context.Context, pids []int, counts bool) error
 	// Reading reports whether the existing memory of processes is still being read; nil: it never
 	// is.
@@ -79,10 +80,10 @@ func NewServer(hub *Hub, o Options) *Server {
 	hub.version = o.Version
 	s := &Server{
 		hub: hub, o: o, started: time.Now(),
-		limit:   newLimiter(maxConnections, maxConnectionsPerUser, connectionsForRoot),
-		answers: newLimiter(maxAnswers, maxAnswersPerUser, forRoot),
-		streams: newLimiter(maxStreams, maxStreamsPerUser, forRoot),
-		looks:   newLimiter(maxLooks, maxLooksPerUser, forRoot),
+		limit:   newLimiter("", maxConnections, maxConnectionsPerUser, connectionsForRoot),
+		answers: newLimiter("unread answers at once: close some, or try again later", maxAnswers, maxAnswersPerUser, forRoot),
+		streams: newLimiter("streams at once: close some, or try again later", maxStreams, maxStreamsPerUser, forRoot),
+		looks:   newLimiter("searches for owners at once: try again later", maxLooks, maxLooksPerUser, forRoot),
 	}
 	s.http = &http.Server{
 		Handler:                      s,
@@ -240,8 +241,7 @@ func (s *Server) await(ctx context.Context) {
 
 // answer sends a document as JSON.
 func (s *Server) answer(w http.ResponseWriter, v Viewer, document func() (any, error)) {
-	if !s.answers.acquire(v.UID) {
-		busy(w, "unread answers at once: close some, or try again later")
+	if !s.answers.take(w, v) {
 		return
 	}
 	defer s.answers.release(v.UID)
@@ -284,8 +284,7 @@ func (s *Server) record(w http.ResponseWriter, v Viewer, write func(io.Writer) e
 		http.Error(w, "ttmem: events are sent over the unix socket, which identifies the user, or with the token", http.StatusForbidden)
 		return
 	}
-	if !s.streams.acquire(v.UID) {
-		busy(w, "streams at once: close some, or try again later")
+	if !s.streams.take(w, v) {
 		return
 	}
 	defer s.streams.release(v.UID)

@@ -403,7 +403,7 @@ func TestClosingEndsFollowers(t *testing.T) {
 }
 
 func TestLimiterKeepsAPartForRoot(t *testing.T) {
-	l := newLimiter(10, 3, 2)
+	l := newLimiter("", 10, 3, 2)
 	for uid := 1; uid <= 3; uid++ {
 		for i := range 4 {
 			qt.Check(t, qt.Equals(l.acquire(uid), i < 3 && (uid < 3 || i < 2)), qt.Commentf("user %d, %d", uid, i))

@@ -88,7 +88,7 @@ func Inherited() (*Socket, error) {
 	u, ok := l.(*net.UnixListener)
 	if !ok {
 		l.Close()
-		return nil, errors.New("systemd's socket is no unix socket: give its unit ListenStream=" + DefaultSocket)
+		return nil, errors.New("systemd's socket is not a unix socket: give its unit ListenStream=" + DefaultSocket)
 	}
 	return &Socket{UnixListener: u, path: u.Addr().String()}, nil
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // Nobody is a viewer who sees no process: a TCP client, whose user is not known. A TokenHolder
-// is a TCP client that sent the token: it sees everything, and is no user who could set marks.
+// is a TCP client that sent the token: it sees everything, but cannot set marks.
 var (
 	Nobody      = Viewer{UID: -1}
 	TokenHolder = Viewer{UID: -2, All: true}

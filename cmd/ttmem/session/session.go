@@ -1,9 +1,7 @@
-// Package session turns a stream of events into a report, a recording, and the files that flags
-// name.
+// Package session traces: it turns a stream of events into a report and a recording.
 package session
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -13,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
-	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
@@ -26,31 +23,11 @@ import (
 	"ttmem/tracer/host"
 )
 
-// Options select what to write of a stream of events.
+// Options select what to trace and to record.
 type Options struct {
-	Source  source.Options
-	Record  record.Options
-	exports output.ExportOptions
-	Format  term.Format
-	UTC     bool
-	// PID is the reported process; 0 means all.
-	PID int
-	// by is the grouping of profiles.
-	by string
-}
-
-// RegisterReport adds the flags of a command that reports past events, and checks them.
-func (o *Options) RegisterReport(c *cobra.Command) {
-	o.exports.Register(c)
-	flags.By(c, &o.by, "stack")
-	flags.Takes(c, flags.Color, flags.JSON)
-	c.PreRunE = func(c *cobra.Command, _ []string) error {
-		o.Format = flags.Format(c)
-		if c.Flags().Changed("by") && len(o.exports.Targets()) == 0 {
-			return errors.New("--by is of a profile: give --flamegraph, --pprof or --folded too")
-		}
-		return cmp.Or(output.CheckProfileBy(o.by), o.exports.Check(c, o.Format.JSON))
-	}
+	Source source.Options
+	Record record.Options
+	Format term.Format
 }
 
 // RegisterTrace adds the flags of a command that traces, and checks them.
@@ -70,74 +47,35 @@ func (o *Options) RegisterTrace(c *cobra.Command) {
 	}
 }
 
-// Of returns the selected part of the snapshot of a place.
-func (o *Options) Of(snapshot *memory.Snapshot, place string) (*memory.Snapshot, error) {
-	if o.PID == 0 {
-		return snapshot, nil
-	}
-	one := analyze.ForProcess(snapshot, o.PID)
-	if one == nil {
-		return nil, fmt.Errorf("-p %d: no such process in %s; `ttmem report` without -p lists the processes", o.PID, place)
-	}
-	return one, nil
-}
-
 // session writes a stream of events.
 type session struct {
-	o     Options
-	state *aggregate.State
-	// profile has the exported call sites: it is the state, or the state of one process.
-	profile *aggregate.State
-	// ofProcess applies an event to the state of one process; nil if there is none.
-	ofProcess func(*event.Event)
-	record    *record.Recorder // nil if not requested
-	crash     *record.BlackBox // nil if not requested
-	export    *output.Exporter // nil if not requested
-	failed    bool             // an output could not be written
+	o      Options
+	state  *aggregate.State
+	record *record.Recorder // nil if not requested
+	crash  *record.BlackBox // nil if not requested
+	failed bool             // an output could not be written
 	// useless ends a trace whose recording failed; nil if tracing continues
 	useless func()
 }
 
-// newSession begins the output that the options name; the session must be closed.
+// newSession begins the output that the options name.
 func newSession(o Options) (_ *session, err error) {
 	s := &session{o: o, state: aggregate.New()}
-	s.profile = s.state
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
-	if o.PID != 0 {
-		s.profile = aggregate.New()
-		s.ofProcess = (&source.Options{PIDs: []int{o.PID}}).Selected(s.profile.Apply)
-	}
 	s.record, err = record.New(o.Record, s.state)
 	switch {
 	case err != nil && !o.Record.Unnamed:
 		return nil, err
 	case err != nil:
 		term.Warn(fmt.Sprintf("nothing is recorded: %v with -o", err))
-		err = nil
 	}
-	if s.crash, err = record.NewBlackBox(o.Record, s.state); err != nil {
-		return nil, err
-	}
-	if s.export, err = output.NewExporter(o.exports); s.export != nil {
-		s.profile.KeepSites()
-	}
+	s.crash, err = record.NewBlackBox(o.Record, s.state)
 	return s, err
 }
-
-// close removes unfinished files.
-func (s *session) close() { s.export.Close() }
 
 // handle takes an event.
 func (s *session) handle(e *event.Event) {
 	s.state.Complete(e)
 	s.state.Apply(e)
-	if s.ofProcess != nil {
-		s.ofProcess(e)
-	}
 	s.crash.Take(e)
 	if s.record != nil {
 		s.record.Add(e)
@@ -169,8 +107,8 @@ func (s *session) unrecorded() {
 	s.record = nil
 }
 
-// end finishes the files, and prints the report up to a time.
-func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how report.Options) error {
+// end finishes the recording, and prints the report up to a time.
+func (s *session) end(untilNs uint64, stacks *memory.Stacks, clock page.Clock) error {
 	s.state.Advance(untilNs)
 	snapshot := s.state.Snapshot()
 	snapshot.Stacks = stacks
@@ -181,15 +119,8 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 			s.unrecorded()
 		}
 	}
-	snapshot, err := s.o.Of(snapshot, s.o.Source.File)
-	if err != nil {
-		return err
-	}
-	how.State = s.profile
-	err = output.PrintTo(to, &report.Page{Snapshot: snapshot, Options: how}, s.o.Format, page.NewSupplement(how.Clock, snapshot), "report")
-	if s.export != nil && !s.export.Write(analyze.Profile(s.profile, s.o.by == "owner")) {
-		s.failed = true
-	}
+	all := &report.Page{Snapshot: snapshot, Options: report.Options{Clock: clock, State: s.state}}
+	err := output.PrintTo(os.Stderr, all, s.o.Format, page.NewSupplement(clock, snapshot), "report")
 	if s.record != nil {
 		s.recorded(snapshot)
 	}
@@ -221,21 +152,10 @@ func (o *Options) traced(t *source.Tracing) (program string, pid int) {
 // giveUp ends ttmem at once at a signal.
 func giveUp(again <-chan os.Signal) {
 	status := 128 + int((<-again).(unix.Signal))
-	time.AfterFunc(time.Second, func() { os.Exit(status) }) // even if nobody reads the message
+	time.AfterFunc(time.Second, func() { os.Exit(status) }) // even if writing the message waits for a reader
 	term.NewLine()
 	term.Warn("interrupted again: ended at once; the rest is neither reported nor written")
 	os.Exit(status)
-}
-
-// written returns the files that are written while tracing, or their folder.
-func (o *Options) written() (paths []string) {
-	if !o.Record.None {
-		paths = append(paths, cmp.Or(o.Record.Path, "."))
-	}
-	if o.Record.CrashDir != "" {
-		paths = append(paths, o.Record.CrashDir)
-	}
-	return paths
 }
 
 // Trace writes the traced events until the end. The error has the exit status of the command, or
@@ -244,7 +164,7 @@ func Trace(o Options, failure int) error {
 	if err := o.Source.CheckMarkAt(); err != nil {
 		return err
 	}
-	o.Source.DropPrivileges, o.Source.Written = true, o.written()
+	o.Source.DropPrivileges, o.Source.Written = true, o.Record.Written()
 	t, err := o.Source.Trace()
 	if err != nil {
 		return err
@@ -255,7 +175,6 @@ func Trace(o Options, failure int) error {
 	if err != nil {
 		return err
 	}
-	defer s.close()
 	go giveUp(t.Again)
 	s.state.Begin(host.Now())
 	if !t.OfCommand() && !o.Record.Unnamed {
@@ -264,7 +183,7 @@ func Trace(o Options, failure int) error {
 	clock := o.Source.Clock()
 	t.Announce()
 	err = t.Run(s.handle, s.flush)
-	err = errors.Join(err, s.end(host.Now(), source.StackCounts(t.Tracer), os.Stderr, report.Options{Clock: clock}))
+	err = errors.Join(err, s.end(host.Now(), source.StackCounts(t.Tracer), clock))
 	switch {
 	case t.Exit != 0 && err != nil:
 		term.Warn(err.Error())

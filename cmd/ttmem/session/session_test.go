@@ -8,7 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"ttmem/cmd/ttmem/page/report"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/record"
 	"ttmem/tracer/event"
 )
@@ -24,7 +24,7 @@ func TestTracingGoesOnWithoutARecording(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		reader.Close() // so that the rest cannot be written
 		s.handle(&event.Event{Kind: event.ProcessStart, PID: 1, TimeNs: 1})
-		qt.Check(t, qt.IsNil(s.end(2, nil, os.Stderr, report.Options{})))
+		qt.Check(t, qt.IsNil(s.end(2, nil, page.Clock{})))
 		qt.Check(t, qt.Equals(s.failed, !unnamed))
 	}
 	s, err := newSession(Options{Record: record.Options{Path: "/no/such/folder/x", Unnamed: true}})

@@ -36,7 +36,7 @@ func (r *Recording) lookUp(m Moment) ([]stop, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.readBegin(); err != nil {
+	if _, err := r.Begin(); err != nil {
 		return nil, err
 	}
 	x := end.Index()
@@ -221,7 +221,7 @@ func (r *Recording) scan(m *Moment, x *memory.Index) error {
 		switch {
 		case e.Kind == event.Checkpoint:
 			number = aggregate.NumberOf(e)
-		case aggregate.Counts(e):
+		case !e.IsImplied():
 			number++
 		}
 		switch e.Kind {

@@ -36,7 +36,7 @@ func (l *lastLook) run(find func(ctx context.Context)) {
 	}
 	ctx, done := context.WithTimeout(l.ctx, lookTime)
 	defer done()
-	slow := time.AfterFunc(time.Second, func() { l.of.Console.warn("looking who holds the buffers; Ctrl-C skips it") })
+	slow := time.AfterFunc(time.Second, func() { l.of.Console.warn("searching the owners of the buffers; Ctrl-C skips it") })
 	defer slow.Stop()
 	find(ctx)
 }

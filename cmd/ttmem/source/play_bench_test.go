@@ -19,7 +19,7 @@ import (
 // goroutine decodes the next events, and as Play does it.
 //
 // Play decodes and handles one event after the other. Decoding takes 0.6 s of the 2.1 s of
-// `report --folded` for 8 million events (decompression 0.05 s), and an eighth of
+// `export --to folded` for 8 million events (decompression 0.05 s), and an eighth of
 // `report -p`: another goroutine for it could make no command faster than 1.4
 // times. It made none faster on two processors that had other work as well: events then pass from
 // the caches of one to those of the other. Where only the 56 bytes passed that differ from event

@@ -16,9 +16,9 @@ const maxSource = 1 << 20
 // PythonSource returns the text of a Python file that was executed at a time; ok is false if it
 // cannot be read or has changed since.
 //
-// The path comes from a recording, whose author may have named any file, so that the text must not
-// be a secret of the user who reads the recording: it is only that of a file whose real name ends
-// in .py, and for root, one that every user may read.
+// The path comes from a recording, whose author may have named any file. So that no secret of the
+// user who reads the recording is shown, only files are read whose real names end in .py, and for
+// root only those that every user may read.
 func PythonSource(path string, at time.Time) (text string, ok bool) {
 	f, err := host.OpenPath(path)
 	if err != nil {

@@ -118,8 +118,8 @@ func (r *Recording) absent(err error) error {
 }
 
 // Follow brings a State to the end of the file, and calls begin and end with it at the beginning
-// and the end of a span. If the state at the end knows what was live at two marks, it calls both
-// at once with that State.
+// and the end of a span. If the span is between marks whose live buffers the state at the end knows,
+// it calls both with that State.
 func (r *Recording) Follow(span Span, begin, end func(s *aggregate.State, at memory.Point)) error {
 	from, to, err := r.findSpan(span)
 	if err != nil {
@@ -211,19 +211,12 @@ func (r *Recording) open(each func(*event.Event)) (f *File, handle func(*event.E
 	return f, (&Options{PIDs: r.PIDs}).Selected(each), err
 }
 
-// Begin returns where the file begins.
+// Begin returns where the file begins: before its first event, or after its first checkpoint.
 func (r *Recording) Begin() (memory.Point, error) {
-	if r.begin == (memory.Point{}) {
-		if err := r.readBegin(); err != nil {
-			return memory.Point{}, err
-		}
+	found := r.begin != (memory.Point{})
+	if found {
+		return r.begin, nil
 	}
-	return r.begin, nil
-}
-
-// readBegin finds where the file begins: before its first event, or after its first checkpoint.
-func (r *Recording) readBegin() error {
-	found := false
 	f, handle, err := r.open(func(e *event.Event) {
 		r.begin, found = memory.Point{TimeNs: e.TimeNs}, true
 		if e.Kind == event.Checkpoint {
@@ -231,15 +224,15 @@ func (r *Recording) readBegin() error {
 		}
 	})
 	if err != nil {
-		return err
+		return r.begin, err
 	}
 	defer f.Close()
 	for e := new(event.Event); !found; handle(e) {
 		if err := f.next(e); err != nil {
-			return err
+			return r.begin, err
 		}
 	}
-	return nil
+	return r.begin, nil
 }
 
 // A stop is a place at which a state is needed.
@@ -251,7 +244,6 @@ type stop struct {
 	of    Regions
 }
 
-// isBefore reports whether a stop is before another.
 func (s *stop) isBefore(other *stop) bool {
 	if s.timed || other.timed {
 		return s.TimeNs < other.TimeNs

@@ -30,7 +30,7 @@ func (o *Stacks) RegisterMore(c *cobra.Command) {
 	c.Flags().BoolVar(&o.full, "full-stacks", false, "take call stacks of frees, too, and keep the interpreter's frames and whole C++ names")
 	c.Flags().StringArrayVar(&o.MarkAt, "mark-at", nil, "mark each call of the native `FUNCTION`, such as ttnn::softmax (may be repeated)")
 	_ = c.RegisterFlagCompletionFunc("mark-at", cobra.NoFileCompletions)
-	c.Flags().BoolVar(&o.owners, "owners", false, "look who holds buffers at each mark, too")
+	c.Flags().BoolVar(&o.owners, "owners", false, "search the owners of buffers at each mark, too")
 }
 
 // Check finds flags that contradict each other before anything starts.

@@ -47,7 +47,8 @@ func (s *State) Select(pids []int) error {
 	return nil
 }
 
-// Now returns the present state of the host's service or of what runs. Ctrl-C ends reading.
+// Now returns the present state of the host's service or, without one, of the running processes.
+// Ctrl-C ends reading.
 func (o *Options) Now() (*State, error) {
 	s, err := o.ofService()
 	if s != nil || err != nil {

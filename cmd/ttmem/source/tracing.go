@@ -210,7 +210,7 @@ func (t *Tracing) OfCommand() bool { return t.command != nil }
 // CommandPID returns the process id of a command that was not started yet.
 func (t *Tracing) CommandPID() int { return t.command.PID() }
 
-// Announce prints what is traced, and how to end it.
+// Announce prints which processes are traced, and how to end tracing.
 func (t *Tracing) Announce() {
 	switch {
 	case t.command != nil:
@@ -287,7 +287,7 @@ func (t *Tracing) whenRead(then func()) func() {
 const endGrace = 30 * time.Millisecond
 
 func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
-	// The exit status must report the command's end even if nobody reads messages.
+	// The exit status must report the command's end even if its messages go to a closed pipe.
 	signal.Ignore(unix.SIGPIPE)
 	stop := passSignals(t.command)
 	status := make(chan int, 1)

@@ -34,8 +34,8 @@ type step struct {
 	Lost uint64 `json:"lost"`
 }
 
-// A stepPeak is the use of a region: for L1 that of the fullest core, with circular buffers, and
-// for others that of all banks.
+// A stepPeak is the use of a region. That of L1 is of the fullest core and includes circular buffers;
+// that of other regions is of all banks.
 type stepPeak struct {
 	Device        int    `json:"device"`
 	Region        string `json:"region"`

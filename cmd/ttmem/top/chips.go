@@ -149,7 +149,6 @@ func (b *chipBlock) bar() int {
 	return max(4, b.width-1-labelColumns-percentColumns-b.used()-2*bytesColumns)
 }
 
-// lines returns the lines of the block.
 func (b *chipBlock) lines() []string {
 	title, about := " "+b.title(), b.DeviceName(b.chipGroup[0].Device)
 	if n := len(b.chipGroup); n > 1 {
@@ -173,7 +172,7 @@ func (b *chipBlock) lines() []string {
 	return lines
 }
 
-// row is one region, of which least and most are used.
+// row is the line of a region. least and most are the use of the emptiest and the fullest chip.
 func (b *chipBlock) row(region event.Region, least uint64, most use) string {
 	label, bytes := page.RegionTitle(region)
 	if region == event.SystemMemory {

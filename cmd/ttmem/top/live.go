@@ -35,7 +35,7 @@ type Live struct {
 	chips     []memory.Device
 	chipLines map[place]*memory.Timeline
 	chipsNs   uint64 // when chipLines begin
-	// holders are those of the state heldIn at the time heldNs.
+	// holders are the owners in the state heldIn at the time heldNs.
 	holders analyze.Holders
 	heldIn  *aggregate.State
 	heldNs  uint64

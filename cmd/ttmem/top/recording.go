@@ -19,8 +19,8 @@ type Recording interface {
 	Stops() []Stop
 	// Timelines are the timelines of the whole recording.
 	Timelines() []memory.RegionTimeline
-	// Seek makes the source show the moment after the event with the Number, whose time is not
-	// before TimeNs. If the Number is 0, it is the moment after the last event up to that time.
+	// Seek makes the source show the moment after the event with the Number, which happened at
+	// TimeNs or later. If the Number is 0, it is the moment after the last event up to TimeNs.
 	Seek(memory.Point) error
 }
 

@@ -41,7 +41,6 @@ type row struct {
 	holders alloc.Holders
 }
 
-// newRow returns the row of a call site with its memory on some chips.
 func newRow(look alloc.Look, h *memory.CallSite, s *site, on []int, rate float64) *row {
 	r := &row{
 		Look: look, site: s, chips: slices.Clip(on), rate: rate,
@@ -199,7 +198,7 @@ func (p *Present) rows(v *arrangement) []*row {
 		a.Site = s.Site
 		for _, part := range p.parts(h, a, v) {
 			one := *h
-			if one.Amount = part.Amount; part.Amount != h.Amount { // what is fresh is not known by owner
+			if one.Amount = part.Amount; part.Amount != h.Amount { // fresh memory is not known by owner
 				one.Fresh, rate = memory.Amount{}, 0
 			}
 			if f.text != "" && !s.match(f.text, pattern) && !part.Holders.MatchedBy(pattern) ||

@@ -45,7 +45,6 @@ type Options struct {
 	Quit <-chan struct{}
 }
 
-// model returns a model that uses a painter.
 func (o *Options) model(p page.Painter) *model {
 	m := &model{painter: painter{p}, output: o.Output, clock: o.Clock, users: make(page.UserNames)}
 	if o.Recording != nil {

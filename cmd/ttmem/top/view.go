@@ -346,7 +346,7 @@ func (m *model) footer(y int) string {
 	return m.ends(line, m.Paint(page.Dim, at), m.width)
 }
 
-// A footerKey is a key of the footer, as it is shown, and what it does.
+// A footerKey is a key of the footer, its text, and its action.
 type footerKey struct{ key, shown, does string }
 
 // keys returns the keys of the footer, most important first.

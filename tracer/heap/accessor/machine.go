@@ -1,5 +1,5 @@
 // Package accessor runs short functions of a library on a copy of a process's memory, as they would
-// run in it: what a function returns needs no knowledge of where the fields of its class are.
+// run in it. So their results are known without the layout of their classes.
 package accessor
 
 import (
@@ -12,8 +12,8 @@ import (
 
 // A Module is a file that is mapped in the process.
 type Module struct {
-	// Start and End are the addresses of its code in the process, and Bias what they are above
-	// those in the file.
+	// Start and End are the addresses of its code in the process. Bias is their distance from those
+	// in the file.
 	Start, End, Bias uint64
 	// PLT names the function that an entry of the file's procedure linkage table calls.
 	PLT func(address uint64) (name string, ok bool)

@@ -182,34 +182,20 @@ func (r *run) condition(op string) (holds, known bool) {
 	}
 	less := r.sign != r.overflow
 	switch op {
-	case "E":
-		return r.zero, true
-	case "NE":
-		return !r.zero, true
-	case "B":
-		return r.carry, true
-	case "AE":
-		return !r.carry, true
-	case "BE":
-		return r.carry || r.zero, true
-	case "A":
-		return !r.carry && !r.zero, true
-	case "L":
-		return less, true
-	case "GE":
-		return !less, true
-	case "LE":
-		return less || r.zero, true
-	case "G":
-		return !less && !r.zero, true
-	case "S":
-		return r.sign, true
-	case "NS":
-		return !r.sign, true
-	case "O":
-		return r.overflow, true
-	case "NO":
-		return !r.overflow, true
+	case "E", "NE":
+		return r.zero == (op == "E"), true
+	case "B", "AE":
+		return r.carry == (op == "B"), true
+	case "BE", "A":
+		return (r.carry || r.zero) == (op == "BE"), true
+	case "L", "GE":
+		return less == (op == "L"), true
+	case "LE", "G":
+		return (less || r.zero) == (op == "LE"), true
+	case "S", "NS":
+		return r.sign == (op == "S"), true
+	case "O", "NO":
+		return r.overflow == (op == "O"), true
 	}
 	return false, false
 }

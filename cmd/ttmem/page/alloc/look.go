@@ -23,7 +23,7 @@ type Key struct {
 	callers string
 }
 
-// A Look is what a page shows of a call site apart from its figures. Call sites that look alike
+// A Look is the part of a call site that a page shows beside its figures. Call sites with the same Look
 // share a row.
 type Look struct {
 	Key
@@ -63,7 +63,7 @@ type line struct {
 
 func (l *Look) line() line { return line{l.Apart, l.component, l.Name.Call} }
 
-// Has reports whether a row that looks so is that of one call site.
+// Has reports whether the row with this Look includes the call site with another one.
 func (l *Look) Has(one Look) bool {
 	return l.Key == one.Key || l.Sites > 0 && l.line() == one.line()
 }

@@ -139,7 +139,7 @@ func newTimeAxis(spanNs uint64, n int) timeAxis {
 			break
 		}
 	}
-	// the largest unit that is not above the time, and of which a step is at least a tenth
+	// the largest unit up to the time in which steps are whole tenths
 	for _, a.unit = range timeUnits {
 		if a.unit.ns <= spanNs && a.stepNs%(a.unit.ns/10) == 0 {
 			break
@@ -148,7 +148,7 @@ func newTimeAxis(spanNs uint64, n int) timeAxis {
 	return a
 }
 
-// label is that of the tick at a time: all have the same unit.
+// label returns the label of the tick at a time. All labels have the same unit.
 func (a timeAxis) label(ns uint64) string {
 	tenths := ns / (a.unit.ns / 10)
 	if a.stepNs%a.unit.ns == 0 {

@@ -13,8 +13,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A groupKey is the same for a group on both sides, and has its title. moved is true for a row of A
-// whose line moved; line is then the line of its innermost call, or 0 if that line has not moved.
+// A groupKey identifies a group on both sides, and has its title. moved is true for a row of A whose
+// line moved in B; line is then the line of its innermost call, or 0 if only other lines moved.
 type groupKey struct {
 	alloc.Key
 	title string

@@ -72,7 +72,7 @@ type buffer struct {
 	// unknown.
 	PerCore bool        `json:"per_core,omitempty"`
 	Cores   [][4]uint16 `json:"cores,omitempty"`
-	// Owner is the path that leads to the buffer in the process, and Tensor what it is there; both
+	// Owner is the path that leads to the buffer in the process, and Tensor the tensor there; both
 	// are left out if they are not known.
 	Owner  string `json:"owner,omitempty"`
 	Tensor string `json:"tensor,omitempty"`

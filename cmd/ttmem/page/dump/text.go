@@ -120,7 +120,6 @@ const banksColumns = 5
 // its user if there are several, and the layout. The name follows, or has its own line.
 var rowColumns = page.Columns{14, page.SizeColumns, page.SizeColumns + 3 + banksColumns, 10, 8, page.UserColumns, -17}
 
-// writeRegion writes one region of a chip, with its listed rows.
 func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.Region, c *chip) {
 	total := c.totals[region]
 	noun, each, parts, of := "buffer", "per bank × banks", " banks", ""

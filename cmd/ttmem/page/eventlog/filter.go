@@ -23,7 +23,6 @@ const (
 
 var NoteNames = []string{NoteDoubleFree, NoteUnseen, NoteReplaced, NoteReuse}
 
-// notesOf are the names of the notes on an event.
 func notesOf(n *analyze.Note) (names []string) {
 	for i, there := range []bool{n.Freed != nil, n.Unseen, n.Replaced != nil, n.Earlier != nil} {
 		if there {
@@ -71,10 +70,8 @@ func (s *seen) add(e *event.Event, n *analyze.Note) {
 	}
 }
 
-// isBuffer reports whether an event allocates or frees a buffer.
 func isBuffer(e *event.Event) bool { return e.Kind == event.Alloc || e.Kind == event.Free }
 
-// anyOf reports whether one of the values is in the list.
 func anyOf[T comparable](values, list []T) bool {
 	return slices.ContainsFunc(values, func(v T) bool { return slices.Contains(list, v) })
 }
@@ -132,10 +129,8 @@ func within(addresses []uint64, start, bytes uint64) bool {
 	return slices.ContainsFunc(addresses, func(a uint64) bool { return a >= start && a-start < max(bytes, 1) })
 }
 
-// hasRegion reports whether events of the kind belong to a region.
 func hasRegion(k event.Kind) bool { return k >= event.Alloc && k <= event.KernelUnload }
 
-// regionOf returns the region of an event that has one.
 func regionOf(e *event.Event) event.Region {
 	switch e.Kind {
 	case event.CBAlloc, event.CBFree:

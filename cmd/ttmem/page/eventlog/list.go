@@ -120,7 +120,6 @@ func (l *Log) End() {
 	l.newest, l.next = nil, 0
 }
 
-// list lists the event.
 func (l *Log) list(e *event.Event, n *analyze.Note) {
 	l.Listed++
 	if l.JSON {

@@ -240,7 +240,6 @@ func ownerText(e *event.Event) string {
 	return text + "held by " + page.Clean(e.Cause) + ": " + page.Clean(e.Message)
 }
 
-// setBuffer sets the columns of a buffer.
 func (r *row) setBuffer(e *event.Event) {
 	r.address, r.size = fmt.Sprintf("%#x", e.Address), page.Bytes(e.SizeBytes)
 	if e.Banks > 0 {

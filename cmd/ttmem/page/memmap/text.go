@@ -16,7 +16,6 @@ import (
 // mapColumns is the largest width of a map: it fits into a terminal of 80 columns.
 const mapColumns = 76
 
-// mapWidth is the width of a map.
 func mapWidth(l page.Layout) int { return min(mapColumns, l.Columns()-2) }
 
 func (m *Page) WriteText(w io.Writer, layout page.Layout) error {

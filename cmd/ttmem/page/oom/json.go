@@ -122,7 +122,6 @@ func (p *Page) WriteJSON(w io.Writer) error {
 	return page.JSON(w, doc)
 }
 
-// reasonOf returns the reason of a failure, for programs.
 func reasonOf(f *memory.Failure) string {
 	if analyze.CauseOf(f) == analyze.Fragmented {
 		return "fragmented"

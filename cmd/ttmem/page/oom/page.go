@@ -60,8 +60,8 @@ func (p *Page) Explained(n int) (list []*memory.Failure) {
 	return list
 }
 
-// holders returns who holds the buffers of a call stack at a failure, the most bytes first, and at
-// last the buffers whose owner is not known; nil if no owner is known.
+// holders groups the buffers of a call stack at a failure by owner, the most bytes first. The last
+// group is the buffers whose owner is not known. It returns nil if no owner is known.
 func (p *Page) holders(f *memory.Failure, of *memory.Blame) []analyze.Holder {
 	if p.Holders == nil {
 		return nil

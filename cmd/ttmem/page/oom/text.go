@@ -109,7 +109,6 @@ func Brief(f *memory.Failure) string {
 	return region + ": " + page.FirstLine(f.Message)
 }
 
-// writeFailure writes the newest of a group of failures.
 func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, group []*memory.Failure) {
 	f := group[0]
 	cause, region, at := analyze.CauseOf(f), f.Region, "on an unknown chip"
@@ -248,7 +247,6 @@ func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *memory.Failu
 	}
 }
 
-// siteName is the name of a call stack.
 func siteName(layout page.Layout, stack *event.Stack, beforeAttach bool) string {
 	return cmp.Or(page.Clean(name.Of(stack.Frames()).Text(layout.Separator())), alloc.Unknown(stack, beforeAttach))
 }

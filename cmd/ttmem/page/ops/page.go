@@ -40,7 +40,7 @@ func New(o Options) *Page {
 	return &Page{Options: o, names: &alloc.Namer{Rules: o.Rules, Filter: o.Filter}}
 }
 
-// Add adds the operations of a state whose peak is on a selected chip.
+// Add adds the operations of a state, if their peak is on a selected chip.
 func (p *Page) Add(s *aggregate.State, of func(device int, region event.Region) bool) {
 	list, others := s.Operations()
 	for _, op := range list {

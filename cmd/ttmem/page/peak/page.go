@@ -22,8 +22,7 @@ type Page struct {
 	holders analyze.Holders
 	// The timelines go from beginNs to endNs.
 	beginNs, endNs uint64
-	// restored is true if there was memory before the beginning, of which only the highest peaks
-	// are known.
+	// restored is true if there was memory before the beginning. Only its highest peaks are known.
 	restored bool
 	regions  []*chipsPeak
 }

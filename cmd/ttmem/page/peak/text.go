@@ -149,7 +149,6 @@ func (p *Page) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	}
 }
 
-// writeRows writes the contents of a peak.
 func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, noun string, rows []*row) {
 	shown, _ := page.First(rows, p.Limit)
 	columns := page.Columns{page.SizeColumns, 6, 10}

@@ -42,8 +42,8 @@ type site struct {
 	Name         string   `json:"name"`
 	Callers      []string `json:"callers,omitempty"`
 	BeforeAttach bool     `json:"before_attach,omitempty"`
-	// Owner and Tensor are who holds all of them, and what they are there; left out if that is not
-	// known or differs.
+	// Owner is the path that leads to all of them in the process, and Tensor the tensor there; left
+	// out if they differ or are not known.
 	Owner  string `json:"owner,omitempty"`
 	Tensor string `json:"tensor,omitempty"`
 }

@@ -25,22 +25,22 @@ type Recording struct {
 	fullest memory.Point
 }
 
-// OpenRecording reads a file, and shows its fullest moment. It returns the summary of the file.
-func OpenRecording(o *source.Options, view *top.Options) (*Recording, *source.Summary, error) {
+// OpenRecording makes a view show the fullest moment of a file. It returns the summary of the file.
+func OpenRecording(o *source.Options, view *top.Options) (*source.Summary, error) {
 	r := &Recording{Live: top.NewLive(o.File), file: &source.Recording{Path: o.File, PIDs: o.PIDs}}
 	if len(o.PIDs) > 0 {
 		r.file.Whole = true // their events are numbered from the beginning
 	}
 	summary, err := r.read()
 	if err != nil {
-		return nil, nil, cmp.Or(o.Missing(), err)
+		return nil, cmp.Or(o.Missing(), err)
 	}
 	view.Source, view.Recording, view.At = r, r, cmp.Or(r.fullest, r.last)
 	if err := r.Seek(view.At); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	r.file.Quiet = true // the view has the terminal
-	return r, summary, nil
+	return summary, nil
 }
 
 // read finds the moments of the file.

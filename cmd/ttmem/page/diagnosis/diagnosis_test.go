@@ -1,4 +1,4 @@
-package main
+package diagnosis
 
 import (
 	"bufio"
@@ -22,10 +22,9 @@ func TestDoctorWithoutRootDoesNotSayThatTheKernelLacksWhatItCouldNotTry(t *testi
 			{Name: "BTF", Detail: "a kernel with CONFIG_DEBUG_INFO_BTF is needed"},
 		}
 	}
-	d := diagnosis{Features: features()}
-	d.untried = explainUntried(d.Features, false)
+	p := New(features(), true, false)
 	var out strings.Builder
-	d.write(&out, page.Layout{}, true, false)
+	qt.Assert(t, qt.IsNil(p.WriteText(&out, page.Layout{})))
 	qt.Check(t, qt.Equals(out.String(), `Run without root: the libraries of processes are not looked at, and of the kernel
 could not be tried: BPF programs, mapping events.
 `+"`sudo ttmem doctor`"+` checks the rest.
@@ -44,7 +43,8 @@ Tracing does not work here: privileges, BTF.
 `))
 
 	out.Reset()
-	d.write(&out, page.Layout{}, true, true)
+	p.Root = true
+	qt.Assert(t, qt.IsNil(p.WriteText(&out, page.Layout{})))
 	qt.Check(t, qt.StringContains(out.String(), "`ttmem doctor LIBRARY` looks at a file:\n  …/site-packages/ttnn/build/lib/libtt_metal.so\n"))
 
 	asRoot := features()
@@ -55,11 +55,11 @@ Tracing does not work here: privileges, BTF.
 
 // Fields that nothing confirms are named.
 func TestDoctorNamesFieldsOfOneSource(t *testing.T) {
-	d := diagnosis{Libraries: []*doctor.Inspection{{
+	p := Page{Libraries: []*doctor.Inspection{{
 		Path: "lib.so", BuildID: "07", Fields: map[string]string{"size_": "0x8", "unique_id_": "0x10"}, Single: []string{"unique_id_"},
 	}}}
 	var out strings.Builder
-	d.write(&out, page.Layout{}, false, false)
+	qt.Assert(t, qt.IsNil(p.WriteText(&out, page.Layout{})))
 	qt.Check(t, qt.Equals(out.String(), `lib.so
   release   not known
   build-id  07
@@ -76,11 +76,9 @@ func TestDoctorSaysWhetherTracingWorks(t *testing.T) {
 		{Name: "uprobe_multi", OK: true, Detail: "not supported", Instead: "a perf event for each probe"},
 	}
 	text := func() string {
-		d := diagnosis{Features: features}
-		d.untried = explainUntried(d.Features, true)
 		var out strings.Builder
 		w := bufio.NewWriter(&out)
-		d.writeHost(w, page.Layout{}, true)
+		New(features, true, true).writeHost(w, page.Layout{})
 		qt.Assert(t, qt.IsNil(w.Flush()))
 		return out.String()
 	}

@@ -1,4 +1,6 @@
-package tracer
+// Package libraries attaches to the tt-metal libraries that processes map: it inspects files, places
+// the probes, and shares the kernel side's slots for libraries among users.
+package libraries
 
 import (
 	"errors"
@@ -18,18 +20,18 @@ import (
 	"ttmem/tracer/stack"
 )
 
-// library is a traced tt-metal library file, in any number of processes.
-type library struct {
+// A Library is a traced tt-metal library file, in any number of processes.
+type Library struct {
 	*heap.Library
 	kernel.ProbedFile
 	user int // in whose process it was discovered
-	// CLOCK_MONOTONIC times at which the probes were placed and removed; 0: not yet
-	attachedNs uint64
+	// AttachedNs and retiredNs are the times at which the probes were placed and removed, by
+	// CLOCK_MONOTONIC; 0: not yet.
+	AttachedNs uint64
 	retiredNs  atomic.Uint64
 }
 
-// placeAll places all probes of the library.
-func (l *library) placeAll(objs *kernel.Objects, index uint8) (io.Closer, error) {
+func (l *Library) placeAll(objs *kernel.Objects, index uint8) (io.Closer, error) {
 	var offsets, cookies []uint64
 	for id, name := range probeNames {
 		p, ok := l.Layout.Probes[name]
@@ -51,13 +53,13 @@ func (l *library) placeAll(objs *kernel.Objects, index uint8) (io.Closer, error)
 }
 
 // occupies reports whether records of the library may still arrive.
-func (l *library) occupies() bool {
+func (l *Library) occupies() bool {
 	at := l.retiredNs.Load()
 	return at == 0 || host.Now() < at+retiredNs
 }
 
-// libraries are the traced tt-metal libraries, and a cache of files that are none.
-type libraries struct {
+// A Set is the traced tt-metal libraries, and a cache of files that are none.
+type Set struct {
 	objs   *kernel.Objects
 	proc   *host.Proc
 	spaces *stack.Spaces
@@ -70,45 +72,49 @@ type libraries struct {
 	// searchedNs is when the mappings of all processes were last read to free a slot.
 	searchedNs atomic.Uint64
 
-	mu     *sync.Mutex              // the finder's; it is never held while a file is read
-	list   []*library               // by the index in records
-	byFile map[host.FileID]*library // nil: no tt-metal library
-	seen   map[int]*mapped          // processes that map one
-	users  map[int]int              // the number of these processes by user
+	mu     *sync.Mutex              // the caller's; it is never held while a file is read
+	list   []*Library               // by the index in records
+	byFile map[host.FileID]*Library // nil: no tt-metal library
+	// Seen are the processes that map one.
+	Seen  map[int]*Mapped
+	users map[int]int // the number of these processes by user
 	// refused are the users whose libraries were not all traced
 	refused map[int]bool
 }
 
-// mapped is a library in a process.
-type mapped struct {
-	*library
-	by          int // the user of the process
-	bias        uint64
-	first, last host.NewMapping // of a library
+// A Mapped is a library in a process.
+type Mapped struct {
+	*Library
+	// By is the user of the process, and First and Last its mappings of a library.
+	By          int
+	First, Last host.NewMapping
 }
 
-// maxFiles bounds the cache of files that are no library.
+// maxFiles bounds the cache of files that are not libraries.
 const maxFiles = 1 << 16
 
-func newLibraries(objs *kernel.Objects, spaces *stack.Spaces, proc *host.Proc, warn func(string), mu *sync.Mutex) *libraries {
-	return &libraries{
+// New returns an empty Set. mu is locked by its methods, and by the caller for Known, Add, Forget, At
+// and Put, for Seen and for the fields of libraries that change.
+func New(objs *kernel.Objects, spaces *stack.Spaces, proc *host.Proc, warn func(string), mu *sync.Mutex) *Set {
+	return &Set{
 		objs: objs, spaces: spaces, proc: proc, warn: warn, mu: mu,
-		byFile: make(map[host.FileID]*library), seen: make(map[int]*mapped), users: make(map[int]int), refused: make(map[int]bool),
+		byFile: make(map[host.FileID]*Library), Seen: make(map[int]*Mapped), users: make(map[int]int), refused: make(map[int]bool),
 	}
 }
 
-func (s *libraries) remember(id host.FileID, l *library) {
+// Remember notes the library in a file; nil if the file is none.
+func (s *Set) Remember(id host.FileID, l *Library) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.byFile) >= maxFiles {
-		maps.DeleteFunc(s.byFile, func(_ host.FileID, l *library) bool { return l == nil })
+		maps.DeleteFunc(s.byFile, func(_ host.FileID, l *Library) bool { return l == nil })
 	}
 	s.byFile[id] = l
 }
 
 // same returns the traced library whose file this is under another name: in another container,
 // or discovered in another way.
-func (s *libraries) same(file *kernel.ProbedFile) *library {
+func (s *Set) same(file *kernel.ProbedFile) *Library {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.list {
@@ -119,12 +125,12 @@ func (s *libraries) same(file *kernel.ProbedFile) *library {
 	return nil
 }
 
-// errNoRoom means that a user's processes map more libraries than are traced for one user.
-var errNoRoom = errors.New("its user has too many tt-metal libraries mapped at the same time")
+// ErrNoRoom means that a user's processes map more libraries than are traced for one user.
+var ErrNoRoom = errors.New("its user has too many tt-metal libraries mapped at the same time")
 
-// open attaches to a library that a user's process maps, unless it is attached already. in
+// Open attaches to a library that a user's process maps, unless it is attached already. in
 // opens directories of its path.
-func (s *libraries) open(file *os.File, user int, path string, in func(string) (*os.File, error)) (_ *library, err error) {
+func (s *Set) Open(file *os.File, user int, path string, in func(string) (*os.File, error)) (_ *Library, err error) {
 	kept := false
 	defer func() {
 		if !kept {
@@ -139,8 +145,8 @@ func (s *libraries) open(file *os.File, user int, path string, in func(string) (
 	if l := s.same(&probed); l != nil {
 		return l, nil
 	}
-	if !s.hasRoom(user) {
-		return nil, errNoRoom
+	if !s.HasRoom(user) {
+		return nil, ErrNoRoom
 	}
 	resume := func() {}
 	defer func() { resume() }()
@@ -159,9 +165,9 @@ func (s *libraries) open(file *os.File, user int, path string, in func(string) (
 	}
 	slot := s.slot(user)
 	if slot < 0 {
-		return nil, errNoRoom
+		return nil, ErrNoRoom
 	}
-	l := &library{Library: known, ProbedFile: probed, user: user}
+	l := &Library{Library: known, ProbedFile: probed, user: user}
 	if err := s.protect(l); err != nil {
 		return nil, err
 	}
@@ -170,11 +176,7 @@ func (s *libraries) open(file *os.File, user int, path string, in func(string) (
 		s.warn(fmt.Sprintf("%s%s: %s: %s", path, l.InRelease(), m.Name, m.Costs))
 	}
 	s.mu.Lock() // before its first record arrives
-	if slot == len(s.list) {
-		s.list = append(s.list, l)
-	} else {
-		s.list[slot] = l
-	}
+	s.Put(slot, l)
 	s.mu.Unlock()
 	probes, err := l.placeAll(s.objs, uint8(slot))
 	if err != nil {
@@ -183,15 +185,24 @@ func (s *libraries) open(file *os.File, user int, path string, in func(string) (
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.Probes, l.attachedNs = probes, host.Now()
+	l.Probes, l.AttachedNs = probes, host.Now()
 	return l, nil
+}
+
+// Put puts a library into a free slot.
+func (s *Set) Put(slot int, l *Library) {
+	if slot == len(s.list) {
+		s.list = append(s.list, l)
+	} else {
+		s.list[slot] = l
+	}
 }
 
 // retiredNs is how long records of a library may still arrive after its last process.
 const retiredNs = 10e9
 
 // slot returns the index for a user's next library; -1 if there is no room.
-func (s *libraries) slot(user int) int {
+func (s *Set) slot(user int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	own, others := 0, 0
@@ -215,10 +226,10 @@ func (s *libraries) slot(user int) int {
 	return free
 }
 
-// hasRoom reports whether another library of a user's processes may be traced. A user gets half
+// HasRoom reports whether another library of a user's processes may be traced. A user gets half
 // of the slots that others leave, and root gets all. Slots of libraries that no process maps are
 // reused.
-func (s *libraries) hasRoom(user int) bool {
+func (s *Set) HasRoom(user int) bool {
 	if s.slot(user) < 0 && host.Now()-s.searchedNs.Load() > searchNs {
 		s.searchedNs.Store(host.Now())
 		s.retire(true)
@@ -226,8 +237,8 @@ func (s *libraries) hasRoom(user int) bool {
 	return s.slot(user) >= 0
 }
 
-// refuses notes that a user's library is not traced, and reports whether it is the first one.
-func (s *libraries) refuses(user int) bool {
+// Refuses notes that a user's library is not traced, and reports whether it is the first one.
+func (s *Set) Refuses(user int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	first := !s.refused[user]
@@ -241,9 +252,9 @@ const searchNs = 1e9
 
 // retire removes the probes of libraries that no process maps: of deleted ones, which no process
 // can map again, or of all.
-func (s *libraries) retire(all bool) {
-	idle := make(map[*library]bool)
-	of := make(map[host.FileID]*library)
+func (s *Set) retire(all bool) {
+	idle := make(map[*Library]bool)
+	of := make(map[host.FileID]*Library)
 	s.mu.Lock()
 	for _, l := range s.list {
 		if l.Probes != nil && (all || l.IsDeleted()) {
@@ -267,8 +278,8 @@ func (s *libraries) retire(all bool) {
 	for _, pid := range pids {
 		maps, err := s.proc.FileMappings(pid)
 		if errors.Is(err, host.ErrNoAnswer) {
-			delete(idle, s.libraryOf(pid)) // another library that it maps is lost to it
-		} else if err != nil && s.mapped(pid) && !host.Ended(pid) {
+			delete(idle, s.Of(pid)) // another library that it maps is lost to it
+		} else if err != nil && s.IsMappedBy(pid) && !host.Ended(pid) {
 			return // its mappings are unknown, so nothing can be retired
 		}
 		for _, m := range maps {
@@ -284,11 +295,11 @@ func (s *libraries) retire(all bool) {
 
 // remove removes the probes of a library. Its file is opened again when a process maps it. With
 // mapped, it does so even if a process is known to map the library.
-func (s *libraries) remove(l *library, mapped bool) {
+func (s *Set) remove(l *Library, mapped bool) {
 	s.mu.Lock()
 	probes := l.Probes
-	for _, p := range s.seen {
-		if p.library == l && !mapped {
+	for _, p := range s.Seen {
+		if p.Library == l && !mapped {
 			probes = nil
 		}
 	}
@@ -297,52 +308,52 @@ func (s *libraries) remove(l *library, mapped bool) {
 		return
 	}
 	l.Probes = nil
-	maps.DeleteFunc(s.byFile, func(_ host.FileID, other *library) bool { return other == l })
+	maps.DeleteFunc(s.byFile, func(_ host.FileID, other *Library) bool { return other == l })
 	s.mu.Unlock()
 	probes.Close()
 	l.retire()
 }
 
-// add adds a process that maps a library; false if its user has too many. Each process of root
+// Add adds a process that maps a library; false if its user has too many. Each process of root
 // counts as a user.
-func (s *libraries) add(p *mapped) bool {
-	if p.by != 0 && s.users[p.by] >= bpf.ProcessesAUser {
+func (s *Set) Add(p *Mapped) bool {
+	if p.By != 0 && s.users[p.By] >= bpf.ProcessesAUser {
 		return false
 	}
-	s.users[p.by]++
-	s.seen[p.first.PID] = p
+	s.users[p.By]++
+	s.Seen[p.First.PID] = p
 	return true
 }
 
-// forget removes a process that has ended.
-func (s *libraries) forget(pid int) {
-	if p := s.seen[pid]; p != nil {
-		delete(s.seen, pid)
-		if s.users[p.by]--; s.users[p.by] == 0 {
-			delete(s.users, p.by)
+// Forget removes a process that has ended.
+func (s *Set) Forget(pid int) {
+	if p := s.Seen[pid]; p != nil {
+		delete(s.Seen, pid)
+		if s.users[p.By]--; s.users[p.By] == 0 {
+			delete(s.users, p.By)
 		}
 	}
 }
 
-// mapped reports whether a process is known to map a library.
-func (s *libraries) mapped(pid int) bool {
+// IsMappedBy reports whether a process is known to map a library.
+func (s *Set) IsMappedBy(pid int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.seen[pid] != nil
+	return s.Seen[pid] != nil
 }
 
-// libraryOf returns a library that a process is known to map; nil if there is none.
-func (s *libraries) libraryOf(pid int) *library {
+// Of returns a library that a process is known to map; nil if there is none.
+func (s *Set) Of(pid int) *Library {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.seen[pid]; p != nil {
-		return p.library
+	if p := s.Seen[pid]; p != nil {
+		return p.Library
 	}
 	return nil
 }
 
-// at returns the library with an index; nil if there is none.
-func (s *libraries) at(index uint8) *library {
+// At returns the library with an index; nil if there is none.
+func (s *Set) At(index uint8) *Library {
 	if int(index) < len(s.list) {
 		return s.list[index]
 	}
@@ -350,14 +361,14 @@ func (s *libraries) at(index uint8) *library {
 }
 
 // retire begins the time in which records of the library may still arrive.
-func (l *library) retire() {
+func (l *Library) retire() {
 	l.Remove()
 	l.retiredNs.Store(host.Now())
 }
 
 // protect makes writers of a library's file wait. It refuses a file that was written to since it was
 // read, until it is read again: the probes would lie in the middle of other instructions.
-func (s *libraries) protect(l *library) error {
+func (s *Set) protect(l *Library) error {
 	now, err := l.Protect()
 	if err == nil && !kernel.Unchanged(l.Info, now) {
 		return fmt.Errorf("%s was written to while it was read: %w", l.Path, unix.EWOULDBLOCK)
@@ -368,9 +379,9 @@ func (s *libraries) protect(l *library) error {
 	return nil
 }
 
-// withdraw removes the probes of libraries that a writer waits for, and lets the writer go on.
+// Withdraw removes the probes of libraries that a writer waits for, and lets the writer go on.
 // It returns these libraries.
-func (s *libraries) withdraw() (list []*library) {
+func (s *Set) Withdraw() (list []*Library) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	for _, l := range s.list {
@@ -383,7 +394,8 @@ func (s *libraries) withdraw() (list []*library) {
 	return list
 }
 
-func (s *libraries) close() {
+// Close removes all probes.
+func (s *Set) Close() {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	s.closed = true

@@ -1,24 +1,22 @@
-package tracer
+package host
 
 import (
 	"sync"
 	"time"
-
-	"ttmem/tracer/host"
 )
 
-// userQueues run functions that read the files and the memory of users' processes, one at a time
-// for each lane. A file system that a user serves may never answer, which delays only that user.
-type userQueues struct {
+// Queues run functions that read the files and the memory of users' processes, one at a time
+// for each lane. A file system that a user serves may never answer, which delays only that user. The zero value is usable.
+type Queues struct {
 	mu      sync.Mutex
-	waiting map[lane][]func() // a goroutine works on each entry
+	waiting map[Lane][]func() // a goroutine works on each entry
 }
 
-// lane is a queue of functions. Known libraries do not wait for files that have to be read
+// A Lane is a queue of functions. Known libraries do not wait for files that have to be read
 // first.
-type lane struct {
-	user  int
-	known bool
+type Lane struct {
+	User  int
+	Known bool
 }
 
 const (
@@ -28,13 +26,16 @@ const (
 	maxLanes = 256
 )
 
-// do runs a function in the background; false if there is no room for it.
-func (q *userQueues) do(l lane, f func()) bool {
+// Do runs a function in the background; false if there is no room for it.
+func (q *Queues) Do(l Lane, f func()) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	waiting, working := q.waiting[l]
 	if len(waiting) == maxWaiting || !working && len(q.waiting) == maxLanes {
 		return false
+	}
+	if q.waiting == nil {
+		q.waiting = make(map[Lane][]func())
 	}
 	q.waiting[l] = append(waiting, f)
 	if !working {
@@ -43,8 +44,8 @@ func (q *userQueues) do(l lane, f func()) bool {
 	return true
 }
 
-func (q *userQueues) work(l lane) {
-	host.RaisePriority()
+func (q *Queues) work(l Lane) {
+	RaisePriority()
 	for {
 		q.mu.Lock()
 		list := q.waiting[l]
@@ -59,8 +60,8 @@ func (q *userQueues) work(l lane) {
 	}
 }
 
-// wait waits until all functions that are queued now are done, or until a timeout.
-func (q *userQueues) wait(patience time.Duration) {
+// Wait waits until all functions that are queued now are done, or until a timeout.
+func (q *Queues) Wait(patience time.Duration) {
 	done := make(chan struct{}, maxLanes)
 	q.mu.Lock()
 	lanes := len(q.waiting)

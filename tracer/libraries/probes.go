@@ -1,4 +1,4 @@
-package tracer
+package libraries
 
 import "ttmem/bpf"
 

@@ -1,0 +1,168 @@
+// Package diagnosis shows whether tracing works on a host, and what is known of libraries.
+package diagnosis
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/doctor"
+	"ttmem/tracer/event"
+	"ttmem/tracer/kernel"
+)
+
+// A Page is the document of `ttmem doctor --json`.
+type Page struct {
+	V         int                  `json:"v"`
+	Features  []kernel.Feature     `json:"features"`
+	Libraries []*doctor.Inspection `json:"libraries"`
+	// OfHost is true if the page is about the host and the libraries that processes map, and Root
+	// if the host could be checked with privileges.
+	OfHost bool `json:"-"`
+	Root   bool `json:"-"`
+	// untried are the names of the features that could not be tried.
+	untried []string
+}
+
+// New returns a page without libraries.
+func New(features []kernel.Feature, ofHost, root bool) *Page {
+	return &Page{
+		V: 1, Features: features, Libraries: []*doctor.Inspection{}, OfHost: ofHost, Root: root,
+		untried: explainUntried(features, root),
+	}
+}
+
+// Works reports whether tracing works on the host, if the page is about it, and with the libraries.
+func (p *Page) Works() bool {
+	return !(p.OfHost && slices.ContainsFunc(p.Features, func(f kernel.Feature) bool { return !f.OK }) ||
+		slices.ContainsFunc(p.Libraries, func(l *doctor.Inspection) bool { return len(l.Missing) > 0 }))
+}
+
+// WriteJSON writes the JSON document.
+func (p *Page) WriteJSON(w io.Writer) error { return page.JSON(w, p) }
+
+// libraryExample is the path of a library that pip installs.
+const libraryExample = "…/site-packages/ttnn/build/lib/libtt_metal.so"
+
+// explainUntried writes why features could not be tried, and returns their names.
+func explainUntried(features []kernel.Feature, root bool) (untried []string) {
+	why := "not tried: needs root"
+	if root {
+		why = "not tried: root lacks CAP_BPF, CAP_PERFMON or CAP_SYS_ADMIN here (give a container --privileged)"
+	}
+	for i := range features {
+		if f := &features[i]; f.Untried {
+			f.Detail = why
+			untried = append(untried, f.Name)
+		}
+	}
+	return untried
+}
+
+// writeHost writes the features of the host, those that could not be tried first.
+func (p *Page) writeHost(w *bufio.Writer, layout page.Layout) {
+	if !p.Root {
+		fmt.Fprintln(w, "Run without root: the libraries of processes are not looked at, and of the kernel")
+		if len(p.untried) > 0 {
+			fmt.Fprintf(w, "could not be tried: %s.\n", strings.Join(p.untried, ", "))
+		} else {
+			fmt.Fprintln(w, "all could be tried.")
+		}
+		fmt.Fprint(w, "`sudo ttmem doctor` checks the rest.\n\n")
+	}
+	fmt.Fprintln(w, "Host")
+	for _, f := range p.Features {
+		mark := "ok"
+		switch {
+		case slices.Contains(p.untried, f.Name):
+			mark = "?"
+		case !f.OK:
+			mark = "MISSING"
+		case f.Instead != "":
+			mark = "slower"
+		}
+		writeLine(w, layout, fmt.Sprintf("  %-7s  %-22s  ", mark, f.Name), f.Detail)
+		if f.Instead != "" {
+			writeLine(w, layout, page.Blank(35), "instead: "+f.Instead)
+		}
+	}
+	fmt.Fprintf(w, "\n%s\n\n", p.verdict())
+}
+
+// verdict returns a line that says whether tracing works on this host.
+func (p *Page) verdict() string {
+	var missing []string
+	for _, f := range p.Features {
+		if !f.OK && !slices.Contains(p.untried, f.Name) {
+			missing = append(missing, f.Name)
+		}
+	}
+	switch {
+	case len(missing) > 0:
+		return "Tracing does not work here: " + strings.Join(missing, ", ") + "."
+	case len(p.untried) > 0:
+		return "Whether tracing works here is not known."
+	}
+	return "Tracing works here."
+}
+
+// WriteText writes the page.
+func (p *Page) WriteText(to io.Writer, layout page.Layout) error {
+	w := bufio.NewWriter(to)
+	if p.OfHost {
+		p.writeHost(w, layout)
+	}
+	switch {
+	case !p.OfHost || len(p.Libraries) > 0:
+	case !p.Root:
+		fmt.Fprintln(w, "`ttmem doctor LIBRARY` looks at a library without root:\n  "+libraryExample)
+	default:
+		fmt.Fprintln(w, "No process maps a tt-metal library now. `ttmem doctor LIBRARY` looks at a file:\n  "+libraryExample)
+	}
+	for i, l := range p.Libraries {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		writeLibrary(w, layout, l)
+	}
+	return w.Flush()
+}
+
+// writeLine writes a text beside columns, cleaned, because libraries belong to any user.
+func writeLine(w *bufio.Writer, layout page.Layout, columns, text string) {
+	if text == "" {
+		fmt.Fprintln(w, strings.TrimRight(columns, " "))
+		return
+	}
+	layout.Beside(w, columns, page.NoStyle, event.Printable(text))
+}
+
+func writeLibrary(w *bufio.Writer, layout page.Layout, l *doctor.Inspection) {
+	line := func(columns, format string, args ...any) {
+		writeLine(w, layout, page.Left(columns, 12), fmt.Sprintf(format, args...))
+	}
+	writeLine(w, layout, "", l.Path)
+	line("  release", "%s", cmp.Or(l.Release, "not known"))
+	line("  build-id", "%s", l.BuildID)
+	if len(l.Processes) > 0 {
+		line("  mapped by", "%s", strings.Trim(fmt.Sprint(l.Processes), "[]"))
+	}
+	line("  fields", "%d found in the machine code", len(l.Fields))
+	if len(l.Single) > 0 {
+		line("", "in one function only: %s", strings.Join(l.Single, ", "))
+	}
+	line("  probes", "%d found", len(l.Probes))
+	if len(l.Slow) > 0 {
+		line("", "on single-stepped instructions, slower: %s", strings.Join(l.Slow, ", "))
+	}
+	if len(l.Missing) == 0 {
+		line("  missing", "nothing")
+	}
+	for _, m := range l.Missing {
+		line("  MISSING", "%s (%s): %s", m.Name, m.Why, m.Costs)
+	}
+}
