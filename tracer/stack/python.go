@@ -36,7 +36,10 @@ func (s *Spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.Ke
 		s.warn(fmt.Sprintf("process %d: stacks have no Python frames: %v", pid, err))
 	}
 	key := s.readKey(pid, p, r.Runtime+interpreter.bias+r.Key)
-	if p.shownKey = key; !key.known || !ready {
+	if !ready {
+		key = pythonKey{} // it is published with the key once the probe is placed
+	}
+	if p.shownKey = key; !key.known {
 		return
 	}
 	o := &r.Offsets
@@ -103,18 +106,6 @@ func (s *Spaces) keepReading(pid int, p *space, at uint64) {
 		s.mu.Unlock()
 	}
 	s.wakeUp()
-}
-
-// readingKeys reports whether a key is being read.
-func (s *Spaces) readingKeys() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.byPID {
-		if p.key.reading {
-			return true
-		}
-	}
-	return false
 }
 
 // lacksPython reports whether the present state of a process's CPython was not published.

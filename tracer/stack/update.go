@@ -39,23 +39,38 @@ func (s *Spaces) work() {
 // placed.
 func (s *Spaces) Settle() {
 	for {
-		busy, worked := s.isBusy(), false
 		for s.updateOne() {
-			worked = true
 		}
-		switch read := s.allRead(); {
-		case read != nil:
+		if read := s.allRead(); read != nil {
 			<-read
-		case busy || s.isBusy():
-			time.Sleep(time.Millisecond)
-		case !worked:
+		} else if s.isSettled() {
 			return
+		} else {
+			time.Sleep(time.Millisecond)
 		}
 	}
 }
 
-// isBusy reports whether something in the background may publish a process again.
-func (s *Spaces) isBusy() bool { return s.placing.Load() > 0 || s.readingKeys() }
+// isSettled reports whether nothing is to be published, and nothing that would be is under way.
+func (s *Spaces) isSettled() bool {
+	s.updating.Lock()
+	defer s.updating.Unlock()
+	if s.allRead() != nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.placing.Load() > 0 || len(s.ended) > 0 {
+		return false
+	}
+	for _, p := range s.byPID {
+		if p.key.reading {
+			return false
+		}
+	}
+	_, any := s.next()
+	return !any
+}
 
 // updateOne publishes the changes of one process; false if there are none.
 func (s *Spaces) updateOne() bool {
