@@ -165,7 +165,7 @@ func newImage(minor int) (*image, map[string]uint64) {
 func (m *image) b64(at uint64) uint64 { return binary.LittleEndian.Uint64(m.b[at-imageStart:]) }
 
 // find searches in the image, through pages that are used again.
-func (m *image) find(pages *pages) ([]Owned, Cost, error) {
+func (m *image) find(pages *pages, enough func(uint64) bool) ([]Owned, Cost, error) {
 	pages.forget()
 	pages.from, pages.err = m, nil
 	h := &Heap{
@@ -179,20 +179,52 @@ func (m *image) find(pages *pages) ([]Owned, Cost, error) {
 		IsTarget: func(name, _ string) bool { return name == "Target" },
 		User:     func(_, _ string) bool { return false },
 	}
-	return h.Find(Limits{Objects: 1 << 12, Bytes: 8 << 20, Time: time.Second}, all)
+	return h.Find(Limits{Objects: 1 << 12, Bytes: 8 << 20, Time: time.Second}, enough)
 }
 
 func TestAMadeUpHeap(t *testing.T) {
 	pages := newPages(nil)
 	for minor := 10; minor <= 14; minor++ {
 		m, targets := newImage(minor)
-		found, _, err := m.find(pages)
+		found, _, err := m.find(pages, all)
 		qt.Check(t, qt.IsNil(err))
 		paths := make(map[string]uint64)
 		for _, o := range found {
 			paths[o.Path.String()] = o.Object
 		}
 		qt.Check(t, qt.DeepEquals(paths, targets), qt.Commentf("3.%d", minor))
+	}
+}
+
+// TestANameThatIsSeenLater: an object that was only in the collector's list when all was read has the name
+// that a later look sees.
+func TestANameThatIsSeenLater(t *testing.T) {
+	pages := newPages(nil)
+	for minor := 10; minor <= 14; minor++ {
+		for _, named := range []bool{false, true} {
+			m, targets := newImage(minor)
+			interpreter := m.b64(m.runtime.Runtime + uint64(m.heap.Interpreter))
+			head := interpreter + uint64(m.heap.Generations)
+			link := m.alloc(pageSize, head, head, 1, m.types["Target"])
+			m.put(head, link, link)
+			object := link + 16
+			found, _, err := m.find(pages, func(seen uint64) bool {
+				for at := uint64(imageStart); named && seen == object && at < imageStart+uint64(len(m.b)); at += 8 {
+					if m.b64(at) == targets["x"] {
+						m.put(at, object)
+					}
+				}
+				return false
+			})
+			qt.Check(t, qt.IsNil(err))
+			path := ""
+			for _, o := range found {
+				if o.Object == object {
+					path = o.Path.String()
+				}
+			}
+			qt.Check(t, qt.Equals(path, map[bool]string{false: "a Target without a name", true: "x"}[named]), qt.Commentf("3.%d", minor))
+		}
 	}
 }
 
@@ -213,7 +245,7 @@ func FuzzHeap(f *testing.F) {
 			m.put(imageStart+at, binary.LittleEndian.Uint64(b[2:]))
 		}
 		fuzztest.Bounded(t, len(changes), 0, func() {
-			found, _, _ := m.find(pages)
+			found, _, _ := m.find(pages, all)
 			for _, o := range found {
 				if text := o.Path.String(); len(text) > maxText+len("…") {
 					t.Fatalf("a path of %d bytes", len(text))

@@ -10,7 +10,7 @@ labels = {}  # by address
 
 
 class Target:
-    __slots__ = ("__weakref__",)
+    __slots__ = ("slot", "__weakref__")  # the slot lets the collector know it
 
 
 def use(which="", *folders):
@@ -21,7 +21,7 @@ def use(which="", *folders):
         import manifold3d
 
         class Tensor(manifold3d.CrossSection):
-            __slots__ = ("__weakref__",)
+            __slots__ = ("slot", "__weakref__")  # the slot lets the collector know it
 
         made = Tensor
     elif which == "ttnn":
