@@ -110,6 +110,10 @@ func newImage(minor int) (*image, map[string]uint64) {
 	m.runtime = python.Runtime{Minor: minor, Offsets: python.Offsets{
 		ThreadFrame: 72, FrameCode: 0, FramePrevious: 8, CodeName: 120, StrASCII: 48, StrOther: 72,
 	}}
+	if minor == 14 { // as in 3.14.4, which says so
+		m.heap.Modules = 7664
+		m.runtime.Offsets.Modules = m.heap.Modules
+	}
 	for _, t := range []struct {
 		name             string
 		flags            uint64
