@@ -233,7 +233,7 @@ func TestANameThatIsSeenLater(t *testing.T) {
 }
 
 // FuzzHeap: words of a heap have other values. The search ends, in bounded memory, and what it
-// names are objects.
+// names are objects to which others refer.
 func FuzzHeap(f *testing.F) {
 	f.Add([]byte{2})
 	f.Add([]byte{0, 1, 2, 3, 0, 0, 16, 0, 0, 0, 0, 0})
@@ -250,7 +250,16 @@ func FuzzHeap(f *testing.F) {
 		}
 		fuzztest.Bounded(t, len(changes), 0, func() {
 			found, _, _ := m.find(pages, all)
+			references := make(map[uint64]bool)
+			for at := uint64(imageStart); len(found) > 0 && at < imageStart+uint64(len(m.b)); at += 8 {
+				references[m.b64(at)] = true
+			}
 			for _, o := range found {
+				for _, s := range o.Path {
+					if s.Kind != "garbage" && s.Kind != "rest" && !references[s.Object] && !references[s.Object|1] {
+						t.Fatalf("nothing refers to %#x: %s", s.Object, o.Path)
+					}
+				}
 				if text := o.Path.String(); len(text) > maxText+len("…") {
 					t.Fatalf("a path of %d bytes", len(text))
 				}
