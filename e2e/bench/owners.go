@@ -81,10 +81,10 @@ func (b *bench) meanwhile(p *program, readers *host.Readers, wanted map[uint64]u
 		_ = exec.CommandContext(ctx, "nice", "-n", strconv.Itoa(owner.Niceness), "sh", "-c", "while :; do :; done").Run()
 	}
 	rest := func(ctx context.Context) { <-ctx.Done() }
-	var lost [2][]float64 // in percent
+	var lost, busier [2][]float64 // in percent, of the time and of the program's own processor time
 	for i := range oftener * b.rounds {
 		progress("round %d of %d", i+1, oftener*b.rounds)
-		var took [3]float64
+		var took, busy [3]float64
 		for j := range took {
 			way := (i + j) % len(took)
 			ctx, stop := context.WithCancel(context.Background())
@@ -94,7 +94,9 @@ func (b *bench) meanwhile(p *program, readers *host.Readers, wanted map[uint64]u
 				[]func(context.Context){rest, searches, loop}[way](ctx)
 			}()
 			time.Sleep(20 * time.Millisecond) // until it runs
+			before := cpuTime(p.pid())
 			one, err := p.round(b.pairs)
+			busy[way] = (cpuTime(p.pid()) - before).Seconds()
 			stop()
 			<-done
 			if err != nil {
@@ -104,13 +106,16 @@ func (b *bench) meanwhile(p *program, readers *host.Readers, wanted map[uint64]u
 		}
 		for j := range lost {
 			lost[j] = append(lost[j], (took[j+1]/took[0]-1)*100)
+			busier[j] = append(busier[j], (busy[j+1]/busy[0]-1)*100)
 		}
 	}
 	progress("")
 	b.atMost("  what the program loses meanwhile, median", median(lost[0]), "%", 5)
 	b.spread("    half of the rounds", lost[0], "%")
+	b.atMost("    more processor time of its own, median", median(busier[0]), "%", 5) // a busy host changes it little
 	b.figure("    beside a loop that reads nothing, median", median(lost[1]), "%")
 	b.spread("      half of the rounds", lost[1], "%")
+	b.figure("      more processor time of its own, median", median(busier[1]), "%")
 	return nil
 }
 

@@ -2,7 +2,8 @@
 
 Embedding, attention with a cache of keys and values, and an MLP in each of a few layers, with the
 program cache on. It writes a line of JSON with the addresses of what is live all the time once it
-has answered the first request.
+has answered the first request. With the argument `trace` a request was captured as a trace, on a
+release whose mock device can do that.
 """
 
 import json
@@ -17,7 +18,7 @@ DRAM, L1 = ttnn.DRAM_MEMORY_CONFIG, ttnn.L1_MEMORY_CONFIG
 WORDS, HEADS, HEAD, TOKENS, CONTEXT = 512, 4, 64, 32, 128
 WIDTH = HEADS * HEAD
 
-device = open_device(l1_small_size=32768)
+device = open_device(l1_small_size=32768, trace_region_size=1 << 20)
 device.enable_program_cache()
 
 
@@ -101,6 +102,11 @@ def held():
 
 
 model = Transformer()
+if "trace" in sys.argv:
+    model.forward()  # compiled programs only can be captured
+    trace = ttnn.begin_trace_capture(device, cq_id=0)
+    model.forward()
+    ttnn.end_trace_capture(device, trace, cq_id=0)
 ended = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.readline(), ended.set()), daemon=True).start()
 said = False

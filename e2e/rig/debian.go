@@ -59,9 +59,11 @@ func DebianPython(ctx context.Context, suite, version string) (Interpreter, erro
 				return err
 			}
 		}
+		// in bookworm, the C library is not below /usr
 		const start = `#!/bin/sh
-root=$(dirname "$0")/usr
-exec "$root/lib64/ld-linux-x86-64.so.2" --library-path "$root/lib/x86_64-linux-gnu" "$root/bin/%s" "$@"
+root=$(dirname "$0")
+loader=$(ls "$root"/lib64/ld-* "$root"/usr/lib64/ld-* 2>/dev/null)
+exec "$loader" --library-path "$root/lib/x86_64-linux-gnu:$root/usr/lib/x86_64-linux-gnu" "$root/usr/bin/%s" "$@"
 `
 		return writeFile(dir+"/files/python3", fmt.Appendf(nil, start, name), 0o755)
 	})

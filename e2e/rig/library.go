@@ -42,7 +42,7 @@ func Library(ctx context.Context, version string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, py := range pythonVersions {
+	for _, py := range PythonVersions {
 		if env, err := load(envDir(cache, version, py)); err == nil {
 			return env.Library, nil
 		}

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// pythonVersions are the versions with wheels of ttnn, the preferred one first.
-var pythonVersions = []string{"3.10", "3.12"}
+// PythonVersions are the versions with wheels of ttnn, the preferred one first.
+var PythonVersions = []string{"3.10", "3.12"}
 
 // findPython returns the first of versions for which this machine has a usable
 // interpreter, and the interpreter.
@@ -28,7 +28,7 @@ func findPython(ctx context.Context, versions []string) (version, path string, e
 		}
 	}
 	choose := ""
-	for _, v := range pythonVersions {
+	for _, v := range PythonVersions {
 		if !slices.Contains(versions, v) {
 			choose = ", or choose Python " + v
 		}

@@ -68,12 +68,12 @@ func Setup(ctx context.Context, o Options) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Python != "" && !slices.Contains(pythonVersions, o.Python) {
-		return nil, fmt.Errorf("ttnn has no wheel for Python %s: choose %s", o.Python, strings.Join(pythonVersions, " or "))
+	if o.Python != "" && !slices.Contains(PythonVersions, o.Python) {
+		return nil, fmt.Errorf("ttnn has no wheel for Python %s: choose %s", o.Python, strings.Join(PythonVersions, " or "))
 	}
 
 	// An existing installation needs no search for an interpreter.
-	wanted := pythonVersions
+	wanted := PythonVersions
 	if o.Python != "" {
 		wanted = []string{o.Python}
 	}

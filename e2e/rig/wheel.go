@@ -80,7 +80,7 @@ func Wheel(ctx context.Context, name, version, py string) (string, error) {
 // anyPip returns an interpreter that has pip.
 func anyPip(ctx context.Context) (string, error) {
 	var all []string
-	for _, v := range pythonVersions {
+	for _, v := range PythonVersions {
 		all = append(all, pythonCandidates(v)...)
 	}
 	if p, err := exec.LookPath("python3"); err == nil {

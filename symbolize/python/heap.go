@@ -4,7 +4,8 @@ import "encoding/binary"
 
 // Heap are the offsets of the structures that lead to an interpreter's objects, in bytes. Fields
 // are pointers of 8 bytes unless stated otherwise. They are tested with 3.10.13, 3.11.7, 3.12.1,
-// 3.13.0 and 3.14.8.
+// 3.13.0, Debian's 3.11.2, 3.13.5 and 3.14.8, and Ubuntu's 3.10.4, 3.10.12, 3.12.3, 3.13.3, 3.13.7 and
+// 3.14.4.
 type Heap struct {
 	// Interpreter, in _PyRuntime, is the main interpreter's state.
 	Interpreter uint32

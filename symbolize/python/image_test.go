@@ -63,10 +63,10 @@ func offsetsOf(minor int) Offsets {
 	o := Offsets{
 		ThreadFrame: 72, FrameCode: 0, FramePrevious: 8, FrameInstruction: 56, FrameMarker: 70,
 		CodeName: 120, CodeFile: 112, CodeQualName: 128, CodeFirstLine: 68, CodeLineTable: 136, CodeBytes: 200,
-		StrASCII: 40, StrOther: 56,
+		StrASCII: 40, StrOther: 56, Modules: 7656,
 	}
 	if minor == 14 {
-		o.FrameMarker, o.CodeBytes = 74, 208
+		o.FrameMarker, o.CodeBytes, o.Modules = 74, 208, 7664 // 3.14.4
 	}
 	return o
 }
@@ -82,6 +82,8 @@ func debugOffsets(minor int) []byte {
 		}
 	}
 	put(8, 3<<24|uint32(minor)<<16|0x00f0)
+	put(interpreterState, 225840)
+	put(interpreterState+d.modules, o.Modules)
 	put(d.thread, 304, 0, 0, 0, o.ThreadFrame)
 	put(d.frame, 80, o.FramePrevious, o.FrameCode, o.FrameInstruction, 0, o.FrameMarker)
 	put(d.code, 216, o.CodeFile, o.CodeName, o.CodeQualName, o.CodeLineTable, o.CodeFirstLine, 0, 0, 0, o.CodeBytes)

@@ -1,6 +1,7 @@
 package python
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -20,6 +21,9 @@ type reference struct {
 // their work in the first few instructions.
 const maxCode = 192
 
+// endbr64 begins functions in Ubuntu's builds, and is unknown to x86asm.
+var endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}
+
 // references returns the addresses that a short function takes or reads from, in order:
 // relative to the instruction pointer, as constants, or as offsets from the value in a
 // symbol's slot. It stops at an undecodable instruction.
@@ -31,6 +35,10 @@ func references(e *symbolize.ELF, f symbolize.Symbol) []reference {
 	var found []reference
 	symbols := map[x86asm.Reg]uint64{} // registers with a symbol's address
 	for pc := f.Addr; len(code) > 0; {
+		if bytes.HasPrefix(code, endbr64) {
+			code, pc = code[len(endbr64):], pc+uint64(len(endbr64))
+			continue
+		}
 		// x86asm decodes VEX instructions as the ones that formerly had their code
 		if code[0] == 0xc4 || code[0] == 0xc5 {
 			return found

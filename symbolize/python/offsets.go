@@ -42,6 +42,10 @@ type Offsets struct {
 	// of a str: where the characters are if its state says that they are ASCII, and where
 	// otherwise
 	StrASCII, StrOther uint32
+
+	// Modules, of the interpreter's state, is sys.modules; 0 before 3.13. The kernel side does not
+	// read it.
+	Modules uint32
 }
 
 // layout has the offsets of a version, and that of autoTSSkey in _PyRuntime.
@@ -80,14 +84,17 @@ const debugCookie = "xdebugpy"
 // 3.13, pycore_debug_offsets.h in 3.14) of the descriptions of structures, in bytes. All
 // values are u64; the first one for each structure is its size.
 type debugLayout struct {
-	thread, frame, code, str int
+	// modules is in the description at interpreterState
+	modules, thread, frame, code, str int
 	// size is the number of bytes to read
 	size int
 }
 
+const interpreterState = 48
+
 var debugLayouts = map[int]debugLayout{
-	13: {152, 224, 272, 536, 568},
-	14: {176, 248, 312, 616, 648},
+	13: {40, 152, 224, 272, 536, 568},
+	14: {48, 176, 248, 312, 616, 648},
 }
 
 var errFreeThreaded = errors.New("a free-threaded Python: not supported")
@@ -114,6 +121,7 @@ func (o *Offsets) merge(b []byte, minor int) error {
 		of, field     int
 		width, atMost uint64
 	}{
+		{"modules", &o.Modules, interpreterState, d.modules, 8, 1 << 16},
 		{"thread frame", &o.ThreadFrame, d.thread, 32, 8, 1 << 12},
 		{"frame previous", &o.FramePrevious, d.frame, 8, 8, maxFrameSize},
 		{"frame executable", &o.FrameCode, d.frame, 16, 8, maxFrameSize},

@@ -218,6 +218,30 @@ func TestFindSplitParts(t *testing.T) {
 	}
 }
 
+// versionC has the version as CPython 3.10 has it.
+const versionC = `
+#include <stdio.h>
+static char text[250];
+const char *Py_GetBuildInfo(void) { return text; }
+const char *Py_GetVersion(void) {
+	snprintf(text, sizeof(text), "%.80s (%.80s) %.80s", "3.10.12", Py_GetBuildInfo(), "[GCC 11.4.0]");
+	return text;
+}
+`
+
+// TestVersionBehindEndbr64: Ubuntu's functions begin with an endbr64.
+func TestVersionBehindEndbr64(t *testing.T) {
+	for _, protection := range []string{"none", "full"} {
+		source, lib := filepath.Join(t.TempDir(), "version.c"), filepath.Join(t.TempDir(), "version.so")
+		qt.Assert(t, qt.IsNil(os.WriteFile(source, []byte(versionC), 0o600)))
+		out, err := exec.Command("gcc", "-O2", "-shared", "-fPIC", "-fcf-protection="+protection, "-o", lib, source).CombinedOutput()
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+		got, err := findVersion(mustOpen(t, lib))
+		qt.Check(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(got, version{minor: 10, patch: 12}))
+	}
+}
+
 func TestThreads(t *testing.T) {
 	path := ""
 	maps, err := os.ReadFile("/proc/self/maps")

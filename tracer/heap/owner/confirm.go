@@ -7,7 +7,7 @@ const looks = 4
 // What is known of a node during the second look.
 const (
 	wanted    = 1 << iota // it is on a path to a target
-	container             // and refers to another one
+	container             // and refers, or referred, to another one
 	confirmed             // the reference that leads to it was read again
 	visited               // it is known whether its whole path was
 	truthful
@@ -19,12 +19,15 @@ func (w *walk) confirm() (found []uint32) {
 	left := w.targets
 	for n := 0; n < looks && len(left) > 0 && w.err == nil; n++ {
 		for i := range state {
-			state[i] &= confirmed
+			if state[i] &= confirmed | container; w.nodes.at(uint32(i)).kind == garbage {
+				state[i] &^= confirmed
+			}
 		}
 		moved := w.look(state, left)
 		var lost []uint32
 		for _, at := range left {
-			if w.isTrue(state, at) {
+			// What moves can be missed by a look: two say that nothing with a name leads there.
+			if w.isTrue(state, at) && (n > 0 || w.isNamed(at)) {
 				found = append(found, at)
 			} else {
 				lost = append(lost, at)
@@ -63,18 +66,19 @@ func (w *walk) look(state []uint8, targets []uint32) (moved map[uint32]node) {
 			return
 		}
 		n := w.nodes.at(at)
-		if n.from == w.from && n.kind == s.kind && n.ref == s.ref {
-			state[at] |= confirmed
-		} else if state[at]&confirmed == 0 {
+		_, elsewhere := moved[at]
+		switch {
+		case n.from == w.from && n.kind == s.kind && n.ref == s.ref:
+			if s.kind != garbage || !elsewhere {
+				state[at] |= confirmed
+			}
+		case state[at]&confirmed == 0 && (n.kind != garbage || w.isNamed(w.from)):
 			moved[at] = node{from: w.from, kind: s.kind, ref: s.ref}
 		}
 	}
 	w.forget()
 	w.from = noNode
 	w.roots()
-	if collected {
-		w.collected()
-	}
 	for at := range uint32(len(state)) {
 		if state[at]&container == 0 {
 			continue
@@ -85,7 +89,26 @@ func (w *walk) look(state []uint8, targets []uint32) (moved map[uint32]node) {
 			w.references(object, t)
 		}
 	}
+	if collected { // last: what was seen to have a name meanwhile is not without one
+		w.from = noNode
+		w.collected()
+	}
 	return moved
+}
+
+// isNamed reports whether the path to a node begins with a name.
+func (w *walk) isNamed(at uint32) bool {
+	for range maxSteps {
+		if at == noNode {
+			return true
+		}
+		n := w.nodes.at(at)
+		if n.kind == garbage {
+			return false
+		}
+		at = n.from
+	}
+	return false
 }
 
 // isTrue reports whether all references to a node were confirmed.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
 	"ttmem/symbolize"
 	"ttmem/tracer/host"
 )
@@ -32,8 +33,9 @@ type program struct {
 	labels map[uint64]string
 }
 
-func start(t *testing.T, exe string, args ...string) *program {
-	cmd := exec.Command(exe, args...)
+// start starts a program, which writes a JSON document first.
+func start(t *testing.T, cmd *exec.Cmd, first any) *program {
+	t.Helper()
 	in, err := cmd.StdinPipe()
 	qt.Assert(t, qt.IsNil(err))
 	out, err := cmd.StdoutPipe()
@@ -47,11 +49,86 @@ func start(t *testing.T, exe string, args ...string) *program {
 	})
 	p := &program{t: t, pid: cmd.Process.Pid, in: in, out: bufio.NewScanner(out)}
 	p.out.Buffer(nil, 64<<20)
-	if !p.out.Scan() {
-		t.Fatalf("the program ended: %s", stderr.String())
+	for p.out.Scan() {
+		if json.Unmarshal(p.out.Bytes(), first) == nil {
+			return p
+		}
 	}
-	qt.Assert(t, qt.IsNil(json.Unmarshal(p.out.Bytes(), &p.labels)))
+	_ = cmd.Wait()
+	t.Fatalf("the program ended: %s", stderr.String())
+	return nil
+}
+
+// startTargets starts a program whose targets are instances of a class of Python.
+func startTargets(t *testing.T, exe, script string, args ...string) *program {
+	t.Helper()
+	var labels map[uint64]string
+	p := start(t, exec.Command(exe, append([]string{filepath.Join("testdata", script)}, args...)...), &labels)
+	p.labels = labels
 	return p
+}
+
+// A setting is a Python, and what targets are in its programs.
+type setting struct {
+	name  string
+	start func(t *testing.T, script string, args ...string) (*program, *Heap)
+}
+
+// settings are all Pythons with a class of Python; those for which there is no ttnn with a class that
+// nanobind made; and the others with tensors of several releases of ttnn.
+func settings(t *testing.T) (list []setting) {
+	t.Helper()
+	tested := make(map[string]bool)
+	for _, python := range interpreters(t) {
+		list = append(list, setting{python.Name, func(t *testing.T, script string, args ...string) (*program, *Heap) {
+			p := startTargets(t, python.Exe, script, args...)
+			return p, heapOf(t, p.pid)
+		}})
+		version := python.Version[:strings.LastIndexByte(python.Version, '.')]
+		if tested[version] || slices.Contains(rig.PythonVersions, version) {
+			continue
+		}
+		tested[version] = true
+		list = append(list, setting{python.Name + " nanobind", func(t *testing.T, script string, args ...string) (*program, *Heap) {
+			module, err := rig.Wheel(t.Context(), "manifold3d", "3.5.4", version)
+			qt.Assert(t, qt.IsNil(err))
+			p := startTargets(t, python.Exe, script, append(args, "manifold3d", module)...)
+			read := processOf(t, p.pid)
+			for instance := range p.labels {
+				_, err := read.tensors.of(instance)
+				qt.Check(t, qt.IsNil(err))
+			}
+			return p, read.heap
+		}})
+	}
+	for _, version := range []string{"0.81.1", "0.76.0", "0.72.0", "0.66.0"} {
+		for _, python := range rig.PythonVersions {
+			list = append(list, setting{python + " ttnn " + version, func(t *testing.T, script string, args ...string) (*program, *Heap) {
+				var labels map[uint64]string
+				p := start(t, ttnn(t, version, python, script, append(args, "ttnn", tracetest.Programs(t))...), &labels)
+				p.labels = labels
+				read := processOf(t, p.pid)
+				buffers := make(map[uint64]bool)
+				for instance := range p.labels {
+					tensor, err := read.tensors.Read(instance)
+					qt.Check(t, qt.IsNil(err))
+					qt.Check(t, qt.Equals(tensor.String(), "bf16[32,32] TILE"))
+					buffers[tensor.Buffer] = true
+				}
+				qt.Check(t, qt.HasLen(buffers, len(p.labels)))
+				return p, read.heap
+			}})
+		}
+	}
+	return list
+}
+
+// ttnn returns a command that runs a script with a release of ttnn.
+func ttnn(t *testing.T, version, python, script string, args ...string) *exec.Cmd {
+	t.Helper()
+	env, err := rig.Setup(t.Context(), rig.Options{Version: version, Python: python, Progress: os.Stderr})
+	qt.Assert(t, qt.IsNil(err))
+	return env.Command(context.Background(), rig.N150, append([]string{filepath.Join("testdata", script)}, args...)...)
 }
 
 // ask returns the answer to a document.
@@ -90,34 +167,10 @@ func all(uint64) bool { return false }
 
 // TestEveryPathIsTrue: each path to an object is evaluated in the process itself.
 func TestEveryPathIsTrue(t *testing.T) {
-	for _, python := range interpreters(t) {
-		t.Run(python.Name, func(t *testing.T) {
-			p := start(t, python.Exe, filepath.Join("testdata", "holders.py"))
-			p.check(heapOf(t, p.pid))
-		})
-	}
-}
-
-// TestEveryPathToATensorIsTrue: the same with a class that nanobind made, for the versions of Python
-// for which there is no ttnn.
-func TestEveryPathToATensorIsTrue(t *testing.T) {
-	tested := map[string]bool{"3.10": true, "3.12": true}
-	for _, python := range interpreters(t) {
-		version := python.Version[:strings.LastIndexByte(python.Version, '.')]
-		if tested[version] {
-			continue
-		}
-		tested[version] = true
-		t.Run(python.Name, func(t *testing.T) {
-			module, err := rig.Wheel(t.Context(), "manifold3d", "3.5.4", version)
-			qt.Assert(t, qt.IsNil(err))
-			p := start(t, python.Exe, filepath.Join("testdata", "holders.py"), module)
-			read := processOf(t, p.pid)
-			for instance := range p.labels {
-				_, err := read.tensors.of(instance)
-				qt.Check(t, qt.IsNil(err))
-			}
-			p.check(read.heap)
+	for _, with := range settings(t) {
+		t.Run(with.name, func(t *testing.T) {
+			p, h := with.start(t, "holders.py")
+			p.check(h)
 		})
 	}
 }
@@ -141,39 +194,36 @@ func (p *program) check(h *Heap) {
 	}
 }
 
-// TestPathsWhileObjectsMove: a program moves half of its objects between two dicts. No path is one
-// that the object never had, and those that move are found as well.
+// TestPathsWhileObjectsMove: a program moves half of its objects between two dicts, as fast as it can.
+// No path is one that the object never had, and those that move are found as well.
 func TestPathsWhileObjectsMove(t *testing.T) {
 	const paths, searches = 5000, 100
-	for _, python := range interpreters(t) {
-		for _, speed := range []struct{ name, pause string }{{"full speed", "0"}, {"with pauses", "500"}} {
-			t.Run(python.Name+" "+speed.name, func(t *testing.T) {
-				p := start(t, python.Exe, filepath.Join("testdata", "moving.py"), speed.pause)
-				h := heapOf(t, p.pid)
-				n, moving := 0, 0
-				i := 0
-				for ; n < paths; i++ {
-					qt.Assert(t, qt.IsTrue(i < searches), qt.Commentf("%d paths", n))
-					h.memory.forget()
-					found, _, err := h.Find(Limits{}, all)
-					qt.Assert(t, qt.IsNil(err))
-					for _, o := range found {
-						label, path := p.labels[o.Object], o.Path.String()
-						if path == "left['"+label+"']" || path == "right['"+label+"']" {
-							n++
-							if number, _ := strconv.Atoi(label); number%2 == 0 {
-								moving++
-							}
-							continue
+	for _, with := range settings(t) {
+		t.Run(with.name, func(t *testing.T) {
+			p, h := with.start(t, "moving.py")
+			n, moving := 0, 0
+			i := 0
+			for ; n < paths; i++ {
+				qt.Assert(t, qt.IsTrue(i < searches), qt.Commentf("%d paths", n))
+				h.memory.forget()
+				found, _, err := h.Find(Limits{}, all)
+				qt.Assert(t, qt.IsNil(err))
+				for _, o := range found {
+					label, path := p.labels[o.Object], o.Path.String()
+					if path == "left['"+label+"']" || path == "right['"+label+"']" {
+						n++
+						if number, _ := strconv.Atoi(label); number%2 == 0 {
+							moving++
 						}
-						// on its way it is in a variable, or nowhere
-						qt.Check(t, qt.Matches(path, "local moving of move\\(\\)|a Target without a name"))
+						continue
 					}
+					// on its way it is in a variable, or nowhere
+					qt.Check(t, qt.Matches(path, "local moving of move\\(\\)|a (Target|Tensor) without a name"))
 				}
-				t.Logf("%d searches: %d paths, %d of objects that move", i, n, moving)
-				qt.Check(t, qt.IsTrue(moving > 500*i/2), qt.Commentf("%d of objects that move in %d searches", moving, i))
-			})
-		}
+			}
+			t.Logf("%d searches: %d paths, %d of objects that move", i, n, moving)
+			qt.Check(t, qt.IsTrue(moving > 500*i/2), qt.Commentf("%d of objects that move in %d searches", moving, i))
+		})
 	}
 }
 
@@ -194,7 +244,7 @@ func (d *damaged) Read(at uint64, b []byte) (int, error) {
 // TestADamagedHeap: whatever the memory has, a search ends within its bounds.
 func TestADamagedHeap(t *testing.T) {
 	for _, python := range interpreters(t)[:1] {
-		p := start(t, python.Exe, filepath.Join("testdata", "holders.py"))
+		p := startTargets(t, python.Exe, "holders.py")
 		found := 0
 		for seed := range uint64(40) {
 			h := heapOf(t, p.pid)
@@ -209,15 +259,15 @@ func TestADamagedHeap(t *testing.T) {
 	}
 }
 
-// interpreters are the Pythons of this machine, and one of the newest version.
+// interpreters are the Pythons of this machine, and Debian's of the versions for which there is no ttnn:
+// distributions change structures, too.
 func interpreters(t *testing.T) []rig.Interpreter {
 	t.Helper()
-	list := rig.Interpreters()
-	newest := func(p rig.Interpreter) bool { return strings.HasPrefix(p.Version, "3.14.") }
-	if !slices.ContainsFunc(list, newest) {
-		p, err := rig.DebianPython(t.Context(), "forky", "3.14")
+	list := slices.Clone(rig.Interpreters())
+	for _, of := range []struct{ suite, version string }{{"bookworm", "3.11"}, {"trixie", "3.13"}, {"forky", "3.14"}} {
+		p, err := rig.DebianPython(t.Context(), of.suite, of.version)
 		qt.Assert(t, qt.IsNil(err))
-		list = append(slices.Clone(list), p)
+		list = append(list, p)
 	}
 	return list
 }
@@ -226,7 +276,7 @@ func interpreters(t *testing.T) []rig.Interpreter {
 // without an end.
 func TestAHeapThatCostsTime(t *testing.T) {
 	python := interpreters(t)[0]
-	p := start(t, python.Exe, filepath.Join("testdata", "aliased.py"))
+	p := startTargets(t, python.Exe, "aliased.py")
 	begun := time.Now()
 	_, _, err := heapOf(t, p.pid).Find(Limits{Time: time.Second}, all)
 	qt.Check(t, qt.ErrorIs(err, errTooMuch))
@@ -236,7 +286,7 @@ func TestAHeapThatCostsTime(t *testing.T) {
 // TestHolders: a search runs in a child process, which ends with it.
 func TestHolders(t *testing.T) {
 	python := interpreters(t)[0]
-	p := start(t, python.Exe, filepath.Join("testdata", "holders.py"))
+	p := startTargets(t, python.Exe, "holders.py")
 	readers := host.NewReaders()
 	defer readers.Close()
 	holders, cost, err := Holders(t.Context(), readers, p.pid, map[uint64]uint64{8: 1})
@@ -257,7 +307,7 @@ func TestHolders(t *testing.T) {
 // TestOffsetsThatAreWrong: those of one version are refused for the interpreters of the others.
 func TestOffsetsThatAreWrong(t *testing.T) {
 	for _, python := range interpreters(t) {
-		p := start(t, python.Exe, filepath.Join("testdata", "holders.py"))
+		p := startTargets(t, python.Exe, "holders.py")
 		h := heapOf(t, p.pid)
 		right := h.Runtime.Minor
 		for h.Runtime.Minor = 9; h.Runtime.Minor <= 15; h.Runtime.Minor++ {
@@ -313,7 +363,8 @@ func TestUnsupportedPythons(t *testing.T) {
 			binary.LittleEndian.PutUint32(b[at:], test.word)
 			qt.Assert(t, qt.IsNil(os.Remove(exe)))
 			qt.Assert(t, qt.IsNil(os.WriteFile(exe, b, 0o755)))
-			p := start(t, filepath.Join(root, filepath.Base(known.Exe)), "-c", "print('{}', flush=True); input()")
+			cmd := exec.Command(filepath.Join(root, filepath.Base(known.Exe)), "-c", "print('{}', flush=True); input()")
+			p := start(t, cmd, new(struct{}))
 			_, _, err = Holders(t.Context(), readers, p.pid, nil)
 			qt.Check(t, qt.ErrorMatches(err, test.want))
 		})

@@ -39,7 +39,7 @@ func (w *walk) addRoots() error {
 		what = "modules"
 	case !w.hasThread():
 		what = "threads"
-	case !w.hasGenerations():
+	case !w.findGenerations():
 		what = "lists of the garbage collector"
 	default:
 		w.from = noNode
@@ -78,13 +78,16 @@ func (w *walk) hasThread() bool {
 	return w.word(w.word(w.interpreter()+uint64(w.heap.Threads))+interpreter) == w.interpreter()
 }
 
-// hasGenerations reports whether the garbage collector's lists are lists: the first element of one
-// leads back. Others may be relinked at the moment.
-func (w *walk) hasGenerations() bool {
-	for i := range uint64(generations) {
-		head := w.generation(i)
-		if first := w.word(head) &^ 3; first != 0 && w.word(first+8)&^3 == head {
-			return true
+// findGenerations reports whether the garbage collector's lists are where they should be, or 4 bytes before
+// that, as in Debian's 3.13. The first element of a list leads back; others may be relinked at the moment.
+func (w *walk) findGenerations() bool {
+	for _, before := range [...]uint32{0, 4} {
+		w.heap.Generations -= before
+		for i := range uint64(generations) {
+			head := w.generation(i)
+			if first := w.word(head) &^ 3; first != 0 && w.word(first+8)&^3 == head {
+				return true
+			}
 		}
 	}
 	return false

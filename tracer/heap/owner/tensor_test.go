@@ -1,18 +1,12 @@
 package owner
 
 import (
-	"bufio"
-	"context"
 	"encoding/binary"
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/e2e/rig"
 	"ttmem/e2e/tracetest"
 	"ttmem/symbolize"
 	"ttmem/tracer/host"
@@ -26,35 +20,17 @@ var dtypeOf = map[string]string{"BFLOAT16": "bf16", "BFLOAT8_B": "bfp8", "UINT32
 func TestTensorsAreWhatTheLibrarySays(t *testing.T) {
 	for _, version := range []string{"0.81.1", "0.80.0", "0.76.0", "0.72.0", "0.68.0", "0.66.0"} {
 		t.Run(version, func(t *testing.T) {
-			env, err := rig.Setup(context.Background(), rig.Options{Version: version, Python: "3.10", Progress: os.Stderr})
-			qt.Assert(t, qt.IsNil(err))
-			cmd := env.Command(context.Background(), rig.N150, filepath.Join("testdata", "tensors.py"), tracetest.Programs(t))
-			in, err := cmd.StdinPipe()
-			qt.Assert(t, qt.IsNil(err))
-			defer in.Close()
-			out, err := cmd.StdoutPipe()
-			qt.Assert(t, qt.IsNil(err))
-			var stderr strings.Builder
-			cmd.Stderr = &stderr
-			qt.Assert(t, qt.IsNil(cmd.Start()))
-			defer func() {
-				_ = cmd.Process.Kill()
-				_ = cmd.Wait()
-			}()
-			lines := bufio.NewScanner(out)
 			var known map[uint64]struct {
 				Address       uint64
 				Shape         []uint32
 				DType, Layout string
 			}
-			for lines.Scan() && json.Unmarshal(lines.Bytes(), &known) != nil {
-			}
-			qt.Assert(t, qt.IsTrue(len(known) > 0), qt.Commentf("%s", stderr.String()))
+			pid := start(t, ttnn(t, version, "3.10", "tensors.py", tracetest.Programs(t)), &known).pid
 
-			p := processOf(t, cmd.Process.Pid)
+			p := processOf(t, pid)
 			machine := p.tensors.Machine
 			path := ""
-			maps, err := (&host.Proc{}).CodeMappings(cmd.Process.Pid)
+			maps, err := (&host.Proc{}).CodeMappings(pid)
 			qt.Assert(t, qt.IsNil(err))
 			for _, m := range maps {
 				if strings.HasSuffix(m.Path, "libtt_metal.so") {

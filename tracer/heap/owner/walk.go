@@ -119,6 +119,9 @@ func (h *Heap) newWalk(objects int) (*walk, error) {
 	if !ok {
 		return nil, fmt.Errorf("owners in Python 3.%d are not supported", h.Runtime.Minor)
 	}
+	if at := h.Runtime.Offsets.Modules; at != 0 { // it differs among releases of 3.14
+		offsets.Modules = at
+	}
 	w := &walk{pages: h.memory, Heap: h, runtime: h.Runtime, heap: offsets, kinds: make(map[uint64]kind), limit: objects}
 	w.types.byAddress = make(map[uint64]*typ)
 	w.emit = w.reach

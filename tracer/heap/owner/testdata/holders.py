@@ -1,8 +1,7 @@
-"""Holds Targets in many ways, and says whether paths to them are true.
+"""Holds targets in many ways, and says whether paths to them are true.
 
-With an argument, the folder of manifold3d, these are Tensors: instances of a class of nanobind.
-Each line of input is a JSON list of paths, as ttmem's walk of the heap found them. The answer is
-a list with "" for each true path, or what is wrong.
+Its arguments say what the targets are: see target.py. Each line of input is a JSON list of paths, as
+ttmem's walk of the heap found them. The answer is a list with "" for each true path, or what is wrong.
 """
 import asyncio
 import collections
@@ -15,26 +14,9 @@ import threading
 import types
 import weakref
 
+from target import labels, target, use
 
-class Target:
-    __slots__ = ("label", "__weakref__")
-
-    def __init__(self, label):
-        self.label = label
-
-
-labels = {}
-if len(sys.argv) > 1:
-    sys.path[:0] = sys.argv[1:]
-    import manifold3d
-
-    class Tensor(manifold3d.CrossSection):
-        __slots__ = ("__weakref__",)
-
-    def Target(label):  # noqa: F811
-        made = Tensor()
-        labels[id(made)] = label
-        return made
+use(*sys.argv[1:])
 
 
 class Node:
@@ -50,11 +32,11 @@ class Both(Slotted):
 
 
 class Layer:
-    shared = Target("class attribute")
+    shared = target("class attribute")
 
     def __init__(self, i):
-        self.wq = Target(f"model.layers[{i}].wq")
-        self.cache = {"k": Target("str key"), 7: Target("int key"), (1, 2): Target("tuple key"), -3: Target("negative key")}
+        self.wq = target(f"model.layers[{i}].wq")
+        self.cache = {"k": target("str key"), 7: target("int key"), (1, 2): target("tuple key"), -3: target("negative key")}
 
     def bound(self):
         return self
@@ -63,9 +45,9 @@ class Layer:
 class Model:
     def __init__(self):
         self.layers = [Layer(i) for i in range(3)]
-        self.wide = types.SimpleNamespace(a=Target("namespace"))
+        self.wide = types.SimpleNamespace(a=target("namespace"))
         for i in range(40):  # more attributes than are kept inline
-            setattr(self, f"attribute{i}", Target(f"attribute {i}"))
+            setattr(self, f"attribute{i}", target(f"attribute {i}"))
 
 
 class Error(Exception):
@@ -73,45 +55,46 @@ class Error(Exception):
 
 
 model = Model()
-numbers = [Target("list"), (Target("tuple"), [Target("nested")])]
-bag = {Target("set")}
-frozen = frozenset([Target("frozenset")])
-queue = collections.deque([Target(f"deque {i}") for i in range(200)])
+numbers = [target("list"), (target("tuple"), [target("nested")])]
+bag = {target("set")}
+frozen = frozenset([target("frozenset")])
+queue = collections.deque([None] + [target(f"deque {i}") for i in range(200)])
 queue.popleft()
-ordered = collections.OrderedDict(a=Target("OrderedDict"))
-default = collections.defaultdict(list, {"x": [Target("defaultdict")]})
-named = collections.namedtuple("Named", "a b")(Target("namedtuple"), 1)
+ordered = collections.OrderedDict(a=target("OrderedDict"))
+default = collections.defaultdict(list, {"x": [target("defaultdict")]})
+named = collections.namedtuple("Named", "a b")(target("namedtuple"), 1)
 slotted = Slotted()
-slotted.left = Target("slot")
+slotted.left = target("slot")
 both = Both()
-both.right, both.extra = Target("slot of a base"), Target("dict beside slots")
-partial = functools.partial(print, Target("partial"), key=Target("partial keyword"))
-weak = weakref.ref(numbers[0])
+both.right, both.extra = target("slot of a base"), target("dict beside slots")
+partial = functools.partial(print, target("partial"), key=target("partial keyword"))
+if hasattr(type(numbers[0]), "__weakref__"):
+    weak = weakref.ref(numbers[0])
 only_weak = weakref.WeakValueDictionary()
 keyed = weakref.WeakKeyDictionary()
 method = model.layers[0].bound
 made = types.ModuleType("made")
-made.inside = Target("module made by hand")
+made.inside = target("module made by hand")
 sys.modules["made"] = made
 variable = contextvars.ContextVar("variable")
-variable.set(Target("context variable"))
+variable.set(target("context variable"))
 
 
 def closed():
-    inner = Target("closure")
+    inner = target("closure")
     return lambda: inner
 
 
 closure = closed()
-lambda_default = lambda x=Target("lambda default"): x  # noqa: E731
+lambda_default = lambda x=target("lambda default"): x  # noqa: E731
 
 
-def keyword_default(*, x=Target("keyword default")):
+def keyword_default(*, x=target("keyword default")):
     return x
 
 
 def generate():
-    kept = Target("generator")
+    kept = target("generator")
     yield 1
     del kept
 
@@ -122,7 +105,7 @@ not_started = generate()
 
 
 async def wait():
-    kept = Target("coroutine")
+    kept = target("coroutine")
     await asyncio.sleep(0)
     del kept
 
@@ -132,8 +115,8 @@ coroutine.send(None)
 
 
 def fail():
-    scratch = Target("traceback")
-    raise Error(Target("exception argument"), scratch is None)
+    scratch = target("traceback")
+    raise Error(target("exception argument"), scratch is None)
 
 
 try:
@@ -142,9 +125,9 @@ except Error as e:
     last = e
 
 cycle = Node()
-cycle.self, cycle.held = cycle, Target("cycle with a name")
+cycle.self, cycle.held = cycle, target("cycle with a name")
 free = Node()
-free.self, free.t = free, Target("cycle without a name")
+free.self, free.t = free, target("cycle without a name")
 gc.disable()
 del free
 
@@ -152,10 +135,10 @@ stop = threading.Event()
 
 
 def thread(n):
-    local = Target(f"thread {n}")
-    in_cell = Target(f"cell of thread {n}")
+    local = target(f"thread {n}")
+    in_cell = target(f"cell of thread {n}")
     some = threading.local()
-    some.value = Target(f"thread local {n}")
+    some.value = target(f"thread local {n}")
     (lambda: in_cell)()
     stop.wait()
     del local
@@ -238,7 +221,7 @@ def wrong(path):
 
 
 def answer():
-    print(json.dumps(labels or {id(o): o.label for o in gc.get_objects() if type(o) is Target}), flush=True)
+    print(json.dumps(labels), flush=True)
     for line in sys.stdin:
         print(json.dumps([wrong(path) for path in json.loads(line)]), flush=True)
 
