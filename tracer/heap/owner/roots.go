@@ -33,7 +33,7 @@ const (
 func (w *walk) addRoots() error {
 	what := ""
 	switch {
-	case w.hasThread() && w.hasGenerations() && w.hasNoModules():
+	case w.hasNoModules() && w.hasThread() && w.findGenerations():
 		return cmp.Or(w.err, fmt.Errorf("%w: it starts or ends", ErrNoPython))
 	case !w.hasModules():
 		what = "modules"
