@@ -325,7 +325,7 @@ func TestOffsetsThatAreWrong(t *testing.T) {
 // TestPythonThatEnds: a program that ends has nothing to be found, and that is no wrong table.
 func TestPythonThatEnds(t *testing.T) {
 	for _, python := range interpreters(t) {
-		p := start(t, python.Exe, filepath.Join("testdata", "ends.py"))
+		p := startTargets(t, python.Exe, "ends.py")
 		found, _, err := heapOf(t, p.pid).Find(Limits{}, all)
 		qt.Check(t, qt.HasLen(found, 0))
 		qt.Check(t, qt.ErrorIs(err, ErrNoPython), qt.Commentf("%s", python.Exe))
