@@ -127,12 +127,13 @@ func (p *program) play(rounds int) {
 
 // playUntil makes it play rounds until something has happened.
 func (p *program) playUntil(happened func() bool) {
-	for range 30 {
+	tracetest.Eventually(endLimit, func() bool {
 		if happened() {
-			return
+			return true
 		}
 		p.play(3)
-	}
+		return false
+	})
 }
 
 // await waits until it has played some rounds, 0: until it is ready.
