@@ -132,14 +132,12 @@ func answerQuestion(from io.Reader, to io.Writer) {
 	}
 	var a answer
 	var err error
-	a.Holders, a.Cost, err = open(Thread(q.Thread), q.Maps, files).holders(q.Buffers)
+	a.Holders, a.Cost, err = open(&paced{Memory: Thread(q.Thread)}, q.Maps, files).holders(q.Buffers)
 	if a.NoPython = errors.Is(err, ErrNoPython); err != nil {
 		a.Error = err.Error()
 	}
 	a.Cost.Memory = mostMemory()
-	var used unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_SELF, &used)
-	a.Cost.CPU = time.Duration(used.Utime.Nano() + used.Stime.Nano())
+	a.Cost.CPU = processorTime()
 	_ = json.NewEncoder(to).Encode(a)
 }
 
