@@ -66,6 +66,8 @@ type segment struct {
 	// began, and checkpointBytes its length.
 	since                    uint64
 	checked, checkpointBytes int64
+	// flushed is the length after the latest Flush.
+	flushed int64
 	// stream is true if the file is not a regular one, but a pipe for example.
 	stream bool
 }
@@ -139,7 +141,7 @@ func (f *File) begin(path string, flags int, of func() *event.Event) (*segment, 
 		}
 	}
 	s.begun = s.w.Size()
-	s.checked, s.checkpointBytes = s.begun, s.begun
+	s.checked, s.checkpointBytes, s.flushed = s.begun, s.begun, s.begun
 	return s, nil
 }
 
@@ -177,8 +179,8 @@ func (f *File) Add(e *event.Event) {
 	f.w.Add(e)
 }
 
-// Full reports whether a block is due, so that Flush should be called.
-func (f *File) Full() bool { return f.err == nil && f.w.Full() }
+// Full reports whether a block is due, or was written by Add, so that Flush should be called.
+func (f *File) Full() bool { return f.err == nil && (f.w.Full() || f.w.Size() > f.flushed) }
 
 // Flush writes the added events. From now on they can be read, even if this process is killed. If
 // the file is too long, the next one begins. After an error the file ends with its last whole
@@ -194,6 +196,7 @@ func (f *File) Flush() error {
 		if err := f.checkpoint(); err != nil {
 			return f.fail(err, "")
 		}
+		f.flushed = f.w.Size()
 		return nil
 	}
 	if err := f.rotate(); err != nil {

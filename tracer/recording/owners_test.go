@@ -69,6 +69,29 @@ func TestOwnersAreReadAlone(t *testing.T) {
 	equal(t, got, events)
 }
 
+// TestOwnersDoNotKeepCheckpointsAway: a writer that flushes only when the file is full makes them,
+// although blocks end where Owners begin and so are never full.
+func TestOwnersDoNotKeepCheckpointsAway(t *testing.T) {
+	events := withOwners(model(2000, newStacks(30)), 100)
+	path, added, flushed := filepath.Join(t.TempDir(), "x"), 0, 0
+	f, err := Create(path, FileOptions{Checkpoint: counting(events, &added), CheckpointEvents: 500})
+	qt.Assert(t, qt.IsNil(err))
+	for i := range events {
+		f.Add(&events[i])
+		if added = i + 1; f.Full() {
+			flushed++
+			qt.Assert(t, qt.IsNil(f.Flush()))
+		}
+	}
+	qt.Assert(t, qt.IsNil(f.Close(End{})))
+	qt.Check(t, qt.IsTrue(flushed <= 40), qt.Commentf("%d blocks", flushed)) // 20 of Owners, 20 of others
+	recorded, err := os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	n, err := readLast(t, recorded, events)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.IsTrue(n > 1000), qt.Commentf("%d events before the last checkpoint", n))
+}
+
 // TestDamageAmongOwners: those before it are read.
 func TestDamageAmongOwners(t *testing.T) {
 	events := withOwners(model(300, newStacks(3)), 100)
