@@ -200,7 +200,8 @@ static __always_inline u64 code_entry(struct unwinder *u, const struct space *s,
 	struct object *known;
 	u64 entry;
 
-	if (k->code == code && k->deaths == deaths)
+	/* 0 is an entry that was forgotten */
+	if (code && k->code == code && k->deaths == deaths)
 		return k->entry;
 	u->code = key_of(OBJECT_CODE, code);
 	known = find_object(&u->code);
