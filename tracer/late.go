@@ -168,7 +168,7 @@ func (f *finder) takeLate(d *decoder, r *lateResult) bool {
 		d.lose(r.pid, lateUnread, 1, r.atNs)
 	}
 	if r.last && f.owners {
-		d.want(r.pid, false)
+		d.wantLate(r.pid)
 	}
 	return true
 }

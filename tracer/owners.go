@@ -54,6 +54,8 @@ type search struct {
 	user int
 	// counts is true if its time counts for the user: they caused it.
 	counts bool
+	// late is true if it follows a late attach.
+	late bool
 	// notBeforeNs and beganNs are when it may begin, and began.
 	notBeforeNs, beganNs uint64
 	// over is closed when its results have been handled.
@@ -64,7 +66,7 @@ type search struct {
 // searches are those of all processes.
 type searches struct {
 	of      map[int]*traced // the processes that are searched or will be
-	count   atomic.Int32    // len(of)
+	late    atomic.Int32    // those of late attaches that are not over
 	running int
 	users   map[int]*searchUser
 	over    []overSearch
@@ -112,8 +114,15 @@ func (d *decoder) want(pid int, counts bool) *search {
 	}
 	next.counts = next.counts && counts
 	d.searches.of[pid] = p
-	d.searches.count.Store(int32(len(d.searches.of)))
 	return next
+}
+
+// wantLate schedules the search after a late attach.
+func (d *decoder) wantLate(pid int) {
+	if s := d.want(pid, false); s != nil && !s.late {
+		s.late = true
+		d.searches.late.Add(1)
+	}
 }
 
 // wantAfterFailure schedules a search of a process in which an allocation failed.
@@ -177,17 +186,19 @@ func (d *decoder) endSearches(pid int, p *traced) {
 	for _, s := range [...]*search{p.owners.running, p.owners.next} {
 		if s != nil {
 			close(s.over)
+			d.searches.endLate(s)
 		}
 	}
 	if s := p.owners.running; s != nil {
 		s.stop()
 	}
-	d.forgetSearches(pid)
+	delete(d.searches.of, pid)
 }
 
-func (d *decoder) forgetSearches(pid int) {
-	delete(d.searches.of, pid)
-	d.searches.count.Store(int32(len(d.searches.of)))
+func (s *searches) endLate(one *search) {
+	if one.late {
+		s.late.Add(-1)
+	}
 }
 
 // takeOwners reports the result of a search that ended at a time. It returns false if the rest has to
@@ -204,8 +215,9 @@ func (d *decoder) takeOwners(pid int, s *search, r *ownersFound, endedNs uint64)
 		}
 		p.owners.known, p.owners.running = r.known, nil
 		if p.owners.next == nil {
-			d.forgetSearches(pid)
+			delete(d.searches.of, pid)
 		}
+		d.searches.endLate(s)
 		d.searches.over = append(d.searches.over, overSearch{atNs, s})
 	}
 	d.searches.running--
@@ -384,5 +396,6 @@ func (d *decoder) request(pids []int, counts bool, nowNs uint64) (w wantedSearch
 	return w
 }
 
-// Searching reports whether owners are still being looked for.
-func (t *Tracer) Searching() bool { return t.decoder.searches.count.Load() > 0 }
+// Searching reports whether searches after late attaches are not over yet. It leaves out others,
+// which a program that fails again and again causes without end.
+func (t *Tracer) Searching() bool { return t.decoder.searches.late.Load() > 0 }

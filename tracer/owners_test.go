@@ -117,12 +117,11 @@ func TestASecondSearchReportsWhatChanged(t *testing.T) {
 		d.beginSearches(10)
 		qt.Assert(t, qt.HasLen(*begun, i+1))
 		one := &(*begun)[i]
-		qt.Check(t, qt.IsTrue(d.searches.count.Load() > 0))
 		one.end(t, d, 20, step.paths)
 		qt.Check(t, qt.IsFalse(one.isOver())) // its events were not released yet
 		qt.Check(t, qt.DeepEquals(reported(d), step.want))
 		qt.Check(t, qt.IsTrue(one.isOver()))
-		qt.Check(t, qt.Equals(d.searches.count.Load(), 0))
+		qt.Check(t, qt.HasLen(d.searches.of, 0))
 	}
 }
 
@@ -282,6 +281,27 @@ func TestSearchesAreBounded(t *testing.T) {
 	}
 	qt.Check(t, qt.HasLen(*begun, 10))
 	qt.Check(t, qt.HasLen(d.searches.users, 0)) // nothing was spent
+}
+
+// TestOnlyLateSearchesAreAwaited: a command that waits for the owners of a program does not wait for
+// searches after failures, of which there may be ever more.
+func TestOnlyLateSearchesAreAwaited(t *testing.T) {
+	d, begun, allocate := newSearched()
+	tr := &Tracer{decoder: d}
+	allocate(7, 1)
+	d.wantLate(7)
+	d.wantAfterFailure(7)
+	d.beginSearches(1)
+	d.wantAfterFailure(7)
+	qt.Check(t, qt.IsTrue(tr.Searching()))
+	(*begun)[0].end(t, d, 2, nil)
+	qt.Check(t, qt.IsNotNil(d.processes[7].owners.next))
+	qt.Check(t, qt.IsFalse(tr.Searching()))
+
+	d.wantLate(7) // and one of a process that ends
+	qt.Check(t, qt.IsTrue(tr.Searching()))
+	d.endSearches(7, d.processes[7])
+	qt.Check(t, qt.IsFalse(tr.Searching()))
 }
 
 // TestOwnersAreReportedInParts, so that other events do not wait, and all of them when tracing ends.

@@ -116,8 +116,8 @@ func newExport() *cobra.Command {
 		Long: `Writes what a recording knows in the format of another program.
 
 Without -o the output is named after the recording and lies beside it. Text (speedscope, folded)
-goes to standard output if that is a pipe or a file. docs/exports.md says what each format carries
-and how to open it.
+goes to standard output if that is a pipe or a file. Profiles have --by stack or owner.
+docs/exports.md says what each format carries and how to open it.
 ` + formats.String(),
 		Example: `  ttmem export model.ttmem --to pprof
   ttmem export model.ttmem --to speedscope --at peak
@@ -245,10 +245,8 @@ func runExport(c *cobra.Command, o *exportOptions) error {
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	x.source.Ctx = ctx // from now on
-	if x.path == "-" {
-		context.AfterFunc(ctx, stop) // a write may wait for a reader: then Ctrl-C again ends this process
-	}
+	x.source.Ctx = ctx           // from now on
+	context.AfterFunc(ctx, stop) // a write may wait for a reader: then Ctrl-C again ends this process
 	if format.folder {
 		x.out, err = output.CreateFolder("-o", x.path)
 	} else {

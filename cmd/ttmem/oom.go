@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -98,9 +99,11 @@ func (o *viewOptions) addHolders(p *oom.Page, now *source.State) error {
 	held := make(map[*memory.Failure][]memory.Buffer)
 	for _, f := range p.Explained(listedFailures) {
 		at := source.Moment{Kind: source.AtPoint, Point: memory.Point{TimeNs: f.TimeNs}}
-		if _, err := recording.StateAt(at, func(s *source.State, _ source.Regions) { held[f] = s.Owned() }); err != nil {
+		_, err := recording.StateAt(at, func(s *source.State, _ source.Regions) { held[f] = s.Owned() })
+		if errors.Is(err, term.ErrInterrupted) {
 			return err
 		}
+		// A file that is damaged before the failure has no holders of it, which is no reason to show nothing.
 	}
 	p.Holders = func(f *memory.Failure) []memory.Buffer { return held[f] }
 	return nil

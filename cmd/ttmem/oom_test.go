@@ -3,14 +3,17 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/record"
 	"ttmem/e2e/browser"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
 )
 
 // What a service kept of a failure is shown without naming it, and with the folder.
@@ -67,4 +70,40 @@ func TestOOMShowsTheNewestFailureThatWasKept(t *testing.T) {
 	empty := t.TempDir()
 	qt.Check(t, qt.ErrorMatches(execute("oom", empty), ".* has no recording of a failed allocation: name a folder of --crash-dir, or a file"))
 	qt.Check(t, qt.IsNil(os.Remove(empty)))
+}
+
+// TestOOMOfADamagedFile: damage before a failure, which a later checkpoint makes up for, takes the
+// holders of buffers from the page, and nothing else.
+func TestOOMOfADamagedFile(t *testing.T) {
+	state := aggregate.New()
+	path := filepath.Join(t.TempDir(), "x.ttmem")
+	f, err := recording.Create(path, recording.FileOptions{
+		Checkpoint:       func() func() *event.Event { return state.Freeze(nil) },
+		CheckpointEvents: 1,
+	})
+	qt.Assert(t, qt.IsNil(err))
+	size := f.Size()
+	for i, e := range ownersStory() {
+		e.TimeNs = 1000*pagetest.Second + uint64(i)*1e6
+		state.Complete(&e)
+		state.Apply(&e)
+		f.Add(&e)
+	}
+	qt.Assert(t, qt.IsNil(f.Flush()))
+	qt.Assert(t, qt.IsNil(f.Settle()))
+	qt.Assert(t, qt.IsNil(f.Close(recording.End{})))
+	whole, errs, status := runSized(t, nil, []string{"oom", path})
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	qt.Assert(t, qt.StringContains(whole, "held by"))
+
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	qt.Assert(t, qt.IsNil(err))
+	_, err = file.WriteAt([]byte("damage"), size+100)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(file.Close()))
+	damaged, errs, status := runSized(t, nil, []string{"oom", path})
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	first, _, _ := strings.Cut(whole, "\n")
+	qt.Check(t, qt.StringContains(damaged, first))
+	qt.Check(t, qt.Not(qt.StringContains(damaged, "held by")))
 }

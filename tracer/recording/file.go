@@ -179,8 +179,19 @@ func (f *File) Add(e *event.Event) {
 	f.w.Add(e)
 }
 
-// Full reports whether a block is due, or was written by Add, so that Flush should be called.
-func (f *File) Full() bool { return f.err == nil && (f.w.Full() || f.w.Size() > f.flushed) }
+// Full reports whether Flush should be called: a block is due or, after one that Add wrote, a
+// checkpoint or the next file.
+func (f *File) Full() bool {
+	switch {
+	case f.err != nil:
+		return false
+	case f.w.Full():
+		return true
+	case f.w.Size() == f.flushed:
+		return false
+	}
+	return f.full() || len(f.making) > 0 || f.making == nil && f.due()
+}
 
 // Flush writes the added events. From now on they can be read, even if this process is killed. If
 // the file is too long, the next one begins. After an error the file ends with its last whole

@@ -149,7 +149,6 @@ func processOf(t *testing.T, pid int) *process {
 	qt.Assert(t, qt.IsNil(err))
 	p := open(Thread(pid), maps, files)
 	qt.Assert(t, qt.IsNotNil(p.heap), qt.Commentf("%v", p.noHeap))
-	t.Cleanup(p.close)
 	return p
 }
 

@@ -25,7 +25,6 @@ type process struct {
 	heap    *Heap
 	noHeap  error
 	tensors *Tensors
-	files   []*symbolize.ELF
 }
 
 // isLibrary and isPython report whether a mapped file may have functions of the library, or the
@@ -51,7 +50,7 @@ func openMapped(proc *host.Proc, pid int) (maps []host.Mapping, files []*os.File
 	return maps, files, err
 }
 
-// open reads the files. It takes ownership of them.
+// open reads the files, which stay open as long as the process is used.
 func open(memory Memory, maps []host.Mapping, files []*os.File) *process {
 	p := &process{memory: newPages(memory), noHeap: ErrNoPython}
 	p.tensors = &Tensors{Machine: &accessor.Machine{Read: p.memory.read}}
@@ -60,7 +59,6 @@ func open(memory Memory, maps []host.Mapping, files []*os.File) *process {
 		if err != nil {
 			continue
 		}
-		p.files = append(p.files, e)
 		bias, ok := e.Bias(m.Start, m.Offset)
 		if !ok {
 			continue
@@ -84,12 +82,6 @@ func open(memory Memory, maps []host.Mapping, files []*os.File) *process {
 		}
 	}
 	return p
-}
-
-func (p *process) close() {
-	for _, e := range p.files {
-		e.Close()
-	}
 }
 
 // isHolder reports whether instances of a type, which nanobind makes, may hold Buffers.
