@@ -87,7 +87,7 @@ func TestOwnersOfAnAttach(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(ownersIn(file, "--at", "failure"), heldBy(1)))
 
 	file = filepath.Join(t.TempDir(), "b.ttmem")
-	attach = exec.Command(ttmem, "attach", "-p", pid, "-o", file, "--duration", "5s")
+	attach = exec.Command(ttmem, "attach", "-p", pid, "-o", file, "--duration", "10s")
 	qt.Assert(t, qt.IsNil(attach.Start()))
 	t.Cleanup(func() { _ = attach.Process.Kill() })
 	awaitOwners(t, heldBy(3), file)

@@ -20,6 +20,10 @@ type placement struct {
 	err     error     // of the last attempt
 }
 
+// maxPlacing bounds the probes that are placed at the same time for a user: each takes a thread, for
+// as long as a process keeps the lock of its address space. Each process of root counts as a user.
+const maxPlacing = 8
+
 // placeOnce places a probe, unless that has begun, and reports whether it is placed. Once it is, or
 // has failed, the process is published again. A failure is returned once, and tried again later.
 func (s *Spaces) placeOnce(pid int, p *space, at *placement, m *codeMapping, addr uint64, program *ebpf.Program, cookie uint64) (placed bool, err error) {
@@ -32,12 +36,22 @@ func (s *Spaces) placeOnce(pid int, p *space, at *placement, m *codeMapping, add
 		at.err = nil
 		return false, err
 	}
+	user := p.user
+	if user == 0 {
+		user = -pid
+	}
+	if s.placing[user] >= maxPlacing {
+		s.changedLater(pid)
+		return false, nil
+	}
 	at.placing = true
-	s.placing.Add(1)
+	s.placing[user]++
 	go func() {
-		defer s.placing.Add(-1)
 		probe, err := s.place(pid, m, addr, program, cookie)
 		s.mu.Lock()
+		if s.placing[user]--; s.placing[user] == 0 {
+			delete(s.placing, user)
+		}
 		at.placing, at.err = false, err
 		known := s.byPID[pid] == p && s.closing.Err() == nil
 		if known {
@@ -55,6 +69,13 @@ func (s *Spaces) placeOnce(pid int, p *space, at *placement, m *codeMapping, add
 		}
 	}()
 	return false, nil
+}
+
+// isPlacing reports whether probes are being placed.
+func (s *Spaces) isPlacing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.placing) > 0
 }
 
 // placedProbe is a probe in a file, whose path is valid as long as the file is open.

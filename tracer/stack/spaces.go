@@ -63,8 +63,9 @@ type Spaces struct {
 	pausedUntil atomic.Int64
 	// updating is locked while a process's view is being built.
 	updating sync.Mutex
-	// placing and removing count the probes that are placed and removed in the background.
-	placing  atomic.Int64
+	// placing counts the probes that are placed in the background, by user.
+	placing map[int]int
+	// removing counts the removals of probes in the background.
 	removing sync.WaitGroup
 	// collecting is true while a garbage collection is scheduled that closes unused files.
 	collecting atomic.Bool
@@ -135,6 +136,7 @@ func NewSpaces(readers *host.Readers, warn func(string)) *Spaces {
 		byPID:   make(map[int]*space), users: make(map[int]int), refused: make(map[int]bool), files: make(map[host.FileID]weak.Pointer[codeFile]),
 		byRows: make(map[string]*kernelTable), dirty: make(map[int]bool),
 		large: make(chan struct{}, 1), openingLarge: make(chan struct{}, 1), opening: make(map[int]*opening),
+		placing: make(map[int]int),
 	}
 	s.due = time.AfterFunc(updateBurst, s.wakeUp)
 	return s
@@ -300,7 +302,7 @@ func (s *Spaces) Close() {
 			<-s.stopped
 		}
 		s.stopReading()
-		for s.placing.Load() > 0 {
+		for s.isPlacing() {
 			time.Sleep(time.Millisecond)
 		}
 		close(ended)

@@ -60,7 +60,7 @@ func (s *Spaces) isSettled() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.placing.Load() > 0 || len(s.ended) > 0 {
+	if len(s.placing) > 0 || len(s.ended) > 0 {
 		return false
 	}
 	for _, p := range s.byPID {
