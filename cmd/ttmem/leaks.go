@@ -162,10 +162,19 @@ func (o *leaksOptions) follow(span source.Span) (*source.State, *between.Followe
 	if o.source.StateOnly {
 		handle = marks.State.Apply
 	}
+	said := false
 	w, err := o.source.Watch(func(e *event.Event) {
 		handle(e)
-		if o.source.File == "" && e.Kind == event.Checkpoint && (marks.Over || marks.Known || o.areGone(marks.State)) {
+		if o.source.File != "" || e.Kind != event.Checkpoint {
+			return
+		}
+		if marks.Over || marks.Known || marks.IsReversed() || o.areGone(marks.State) {
 			stop() // no later event matters
+			return
+		}
+		if text := marks.Awaits(); text != "" && !said {
+			said = true
+			term.Warn(text)
 		}
 	})
 	if err != nil {
