@@ -181,7 +181,7 @@ func ServiceState(ctx context.Context, client *service.Client, socket string) (*
 	}
 	s.NowNs = host.Now()
 	if os.Geteuid() != 0 {
-		s.Of = "by your processes on this host"
+		s.Of = In(ownOnThisHost)
 		s.Others, s.Chips = OtherUsers(ctx, client)
 	}
 	if health, err := client.Health(ctx); err == nil && health.Reading {
