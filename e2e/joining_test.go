@@ -83,7 +83,7 @@ func TestMarkFromBeforeConnecting(t *testing.T) {
 	// by themselves they select nothing
 	stdout, stderr, _ := runTtmem(t, nil, append(of, "--duration", "1s")...)
 	qt.Check(t, qt.IsFalse(strings.Contains(stdout, "warm")), qt.Commentf("%s", stdout))
-	qt.Check(t, qt.StringContains(stderr, "2 marks from before this command started not used"))
+	qt.Check(t, qt.StringContains(stderr, "2 marks from before this command started are not used"))
 	_, stderr, status = runTtmem(t, nil, "leaks", "--socket", s.socket, "-p", "4194304") // and does not wait for Ctrl-C
 	qt.Check(t, qt.Equals(status, 1), qt.Commentf("%s", stderr))
 	qt.Check(t, qt.StringContains(stderr, "ttmem: -p 4194304: no such process on this host"))

@@ -40,7 +40,7 @@ changed most.
 
 A and B are recordings; or two moments of one file, --from and --to; or FILE and the running
 process PID, through the host's service or as root. Recordings are compared by what was never
-freed or, if that does not differ, by their peaks; --at selects another moment.
+freed (the moment left) or, if that is equal, by their peaks; --at selects another moment.
 docs/diff.md explains moments, and which call stacks are the same in both.`,
 		Example: `  ttmem diff yesterday.ttmem today.ttmem
   ttmem diff yesterday.ttmem today.ttmem --at peak --by op

@@ -130,6 +130,12 @@ func checkLive(snap *memory.Snapshot, filter *alloc.Filter, of string) error {
 	if err := source.CheckChips(filter.Devices, snap, of); err != nil {
 		return err
 	}
+	if source.IsOwn(of) {
+		if err := source.CheckPIDs(filter.PIDs, snap, of); err != nil {
+			return err
+		}
+		of = "on this host"
+	}
 	for _, pid := range filter.PIDs {
 		ended := func(p memory.Process) bool { return p.PID == pid && p.Exit != nil }
 		switch {

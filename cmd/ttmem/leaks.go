@@ -162,10 +162,19 @@ func (o *leaksOptions) follow(span source.Span) (*source.State, *between.Followe
 	if o.source.StateOnly {
 		handle = marks.State.Apply
 	}
+	said := false
 	w, err := o.source.Watch(func(e *event.Event) {
 		handle(e)
-		if o.source.File == "" && e.Kind == event.Checkpoint && (marks.Over || marks.Known || o.areGone(marks.State)) {
+		if o.source.File != "" || e.Kind != event.Checkpoint {
+			return
+		}
+		if marks.Over || marks.Known || marks.IsReversed() || o.areGone(marks.State) {
 			stop() // no later event matters
+			return
+		}
+		if text := marks.Awaits(); text != "" && !said {
+			said = true
+			term.Warn(text)
 		}
 	})
 	if err != nil {
@@ -214,6 +223,14 @@ func (o *leaksOptions) page(m *between.Follower, w *source.State, filter alloc.F
 	return leaks.New(analyze.Leaks(m.State, ask), list)
 }
 
+// isOrAre returns the verb for n things.
+func isOrAre(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
 // pageNotes returns which survivors and marks the page leaves out.
 func (o *leaksOptions) pageNotes(p *leaks.Page, m *between.Follower, w *source.State) (notes []string) {
 	if p.Others.Count > 0 {
@@ -225,13 +242,13 @@ func (o *leaksOptions) pageNotes(p *leaks.Page, m *between.Follower, w *source.S
 		before, exact = w.Of+" begins", "the files before it are exact"
 	}
 	if m.Earlier {
-		notes = append(notes, fmt.Sprintf("the mark %q lies before %s: frees between the two are not known, so only call sites that grew since count; %s",
+		notes = append(notes, fmt.Sprintf("the mark %q lies before %s. Frees in between are not known, so only call sites that kept growing afterwards count; %s",
 			p.Marks[0].Name, before, exact))
 	} else if n := m.MarksBefore(); n > 0 && m.IsWhole() {
-		notes = append(notes, fmt.Sprintf("%s from before %s not used; --from may name one", page.Count(uint64(n), "mark"), before))
+		notes = append(notes, fmt.Sprintf("%s from before %s %s not used; name one with --from", page.Count(uint64(n), "mark"), before, isOrAre(n)))
 	}
 	if p.StepMarks > 0 {
-		notes = append(notes, fmt.Sprintf("%s of steps (ttmem steps, pytest --ttmem) not used; --from and --to may name them", page.Count(uint64(p.StepMarks), "mark")))
+		notes = append(notes, fmt.Sprintf("%s of steps (ttmem steps, pytest --ttmem) %s not used; name them with --from and --to", page.Count(uint64(p.StepMarks), "mark"), isOrAre(p.StepMarks)))
 	}
 	if p.EndedBefore.Count > 0 {
 		notes = append(notes, fmt.Sprintf("%s of %s ended with a device or a process before the mark %q; --to end counts them",

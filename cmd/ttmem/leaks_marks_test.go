@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -108,6 +110,41 @@ func TestLeaksSaysWhichMarkThereIsNot(t *testing.T) {
 		_, err := leaksJSON(t, test.args...)
 		qt.Check(t, qt.ErrorMatches(err, test.want), qt.Commentf("%q", test.args))
 	}
+}
+
+// TestLeaksAwaitsOnlyMarksThatCanCome: with a service, marks in the wrong order are an error as in a
+// file. Others may still be set, and leaks says once which one it waits for.
+func TestLeaksAwaitsOnlyMarksThatCanCome(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	events := sharedHost(0)
+	for i, name := range []string{"a", "b"} {
+		events = append(events, event.Event{Kind: event.Mark, Cause: name, TimeNs: uint64(1000 + i)})
+	}
+	hub := serveEvents(t, path, events)
+	leaks := func(args ...string) (errs string, status int) {
+		_, errs, status = runOnStreams(t, false, append([]string{"leaks", "--socket", path}, args...))
+		return errs, status
+	}
+	for _, test := range [][2]string{{"b", "a"}, {"b", "a#1"}, {"b", "b#1"}} { // without --duration
+		errs, status := leaks("--from", test[0], "--to", test[1])
+		qt.Check(t, qt.Equals(status, 1))
+		qt.Check(t, qt.Equals(errs, "ttmem: --to "+test[1]+" has to be later than --from "+test[0]+"\n"))
+	}
+	for _, test := range []struct{ from, to, awaited string }{
+		{"c", "a", "c: there are warm, a, b"},
+		{"b", "c", "c: there are warm, a, b"},
+		{"b", "b", "b: there is 1 of that name"},
+		{"b#2", "end", "b#2: there is 1 of that name"},
+	} {
+		time.AfterFunc(50*time.Millisecond, func() { hub.Apply(&event.Event{Kind: event.Mark, Cause: "later"}) })
+		errs, status := leaks("--from", test.from, "--to", test.to, "--duration", "200ms")
+		qt.Check(t, qt.Equals(status, 1))
+		qt.Check(t, qt.Equals(strings.Count(errs, "waiting for the mark "), 1))
+		qt.Check(t, qt.StringContains(errs, "ttmem: waiting for the mark "+test.awaited), qt.Commentf("%s", errs))
+	}
+	errs, status := leaks("--from", "a", "--duration", "1ms")
+	qt.Check(t, qt.Equals(status, 0))
+	qt.Check(t, qt.IsFalse(strings.Contains(errs, "waiting for")), qt.Commentf("%s", errs))
 }
 
 // TestMarksOfStepsDecideNothing: unless they are named.

@@ -70,6 +70,14 @@ func runOOM(o *viewOptions, kept string) error {
 		p.File = o.source.File
 	}
 	p.Choose()
+	if source.IsOwn(w.Of) {
+		if err := source.CheckPIDs(p.PIDs, snap, w.Of); err != nil {
+			return err
+		}
+		if p.Of = "in your processes on this host"; len(p.PIDs) > 0 {
+			p.Of = "on this host"
+		}
+	}
 	if len(p.Failures) == 0 {
 		if err := o.source.Missing(); err != nil {
 			return err

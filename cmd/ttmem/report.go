@@ -110,6 +110,11 @@ func reportService(c *cobra.Command, o *viewOptions) error {
 		return err
 	}
 	how := report.Options{Own: os.Geteuid() != 0, State: state.State, Clock: o.source.Clock(), UTC: o.utc}
+	if how.Own {
+		if err := source.CheckPIDs(o.source.PIDs, state.Snapshot(), state.Of); err != nil {
+			return err
+		}
+	}
 	snapshot, err = o.reported(atOneTime(snapshot, state, !how.Own), "what the service sees", &how)
 	if err != nil {
 		return err

@@ -2,10 +2,12 @@
 package between
 
 import (
+	"fmt"
 	"slices"
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/leaks"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
@@ -83,6 +85,37 @@ func (m *Follower) Apply(e *event.Event) {
 		m.End(m.State, at)
 	}
 	m.Known = m.Known || joins && m.to != nil
+}
+
+// IsReversed reports whether both marks are known, and the span ends before it begins. With the
+// same mark twice and no number, it may end at the next one of that name.
+func (m *Follower) IsReversed() bool {
+	x := m.State.Index()
+	to, ok := m.To.Find(&x)
+	switch {
+	case m.from == nil || m.to != nil || m.To.Kind != source.Mark || !ok:
+		return false
+	case to.Number == m.from.Number:
+		return m.To.Nth > 0
+	}
+	return to.Number < m.from.Number
+}
+
+// Awaits says which mark of the span has not been set yet, and which marks exist; "" if none is
+// missing.
+func (m *Follower) Awaits() string {
+	awaited := &m.From
+	switch {
+	case m.Over, m.from == nil && m.From.Kind != source.Mark:
+		return ""
+	case m.from == nil:
+	case m.to == nil && m.To.Kind == source.Mark:
+		awaited = &m.To
+	default:
+		return ""
+	}
+	x := m.State.Index()
+	return fmt.Sprintf("waiting for the mark %s: %s", page.Clean(awaited.MarkName()), awaited.OtherMarks(&x))
 }
 
 // passesOver reports whether a mark belongs to a step, unless the span names such marks.

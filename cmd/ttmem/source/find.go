@@ -194,6 +194,11 @@ func (r *Recording) missing(m *Moment, x *memory.Index, found int) error {
 
 // Missing returns an error for a mark that is not among those of a place, such as "in model.ttmem".
 func (m *Moment) Missing(x *memory.Index, place string) error {
+	return fmt.Errorf("no mark %s %s: %s", m.MarkName(), place, m.OtherMarks(x))
+}
+
+// OtherMarks says which marks there are, if the one of the moment is not among them.
+func (m *Moment) OtherMarks(x *memory.Index) string {
 	found, names := len(m.points(x)), []string(nil)
 	for _, mark := range x.Marks {
 		if name := page.Clean(mark.Name); !slices.Contains(names, name) {
@@ -201,12 +206,14 @@ func (m *Moment) Missing(x *memory.Index, place string) error {
 		}
 	}
 	switch {
+	case found == 1:
+		return "there is 1 of that name"
 	case found > 0:
-		return fmt.Errorf("no mark %s %s: there are %d of that name", m.MarkName(), place, found)
+		return fmt.Sprintf("there are %d of that name", found)
 	case names == nil:
-		return fmt.Errorf("no mark %s %s: there are no marks; `ttmem mark NAME` sets one while a program runs", m.MarkName(), place)
+		return "there are no marks; `ttmem mark NAME` sets one while a program runs"
 	}
-	return fmt.Errorf("no mark %s %s: there are %s", m.MarkName(), place, page.Some(names, "mark"))
+	return "there are " + page.Some(names, "mark")
 }
 
 // scan reads all marks and failures of the file: the state at the end has only the newest.

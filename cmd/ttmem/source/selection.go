@@ -17,12 +17,25 @@ func CheckPIDs(pids []int, snap *memory.Snapshot, place string) error {
 		switch {
 		case slices.Contains(seen, pid):
 		case len(seen) > 0:
-			return fmt.Errorf("-p %d: no such process %s; available: PID %s", pid, place, page.Some(page.Each(seen, strconv.Itoa), "process"))
+			return fmt.Errorf("-p %d: %s; available: PID %s", pid, noProcess(place), page.Some(page.Each(seen, strconv.Itoa), "process"))
+		case IsOwn(place):
+			return fmt.Errorf("-p %d: %s; ttmem serve shows each user their own processes", pid, noProcess(place))
 		default:
 			return fmt.Errorf("-p %d: no such process %s; `ttmem report` lists the processes", pid, place)
 		}
 	}
 	return nil
+}
+
+// IsOwn reports whether a place has only the processes of the user.
+func IsOwn(place string) bool { return place == In(ownOnThisHost) }
+
+// noProcess says that a process is not in a place.
+func noProcess(place string) string {
+	if IsOwn(place) {
+		return "no such process of yours " + In(thisHost)
+	}
+	return "no such process " + place
 }
 
 // CheckChips returns an error if a chip is not in the snapshot of a place.

@@ -139,8 +139,8 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 	}
 	s.NowNs = host.Now()
 	if buffers := s.Buffers(); len(buffers) > 0 {
-		s.Notes = append(s.Notes, "found in the memory of running processes: names and call stacks are not known, and circular buffers "+
-			"only of programs that run just now; `ttmem attach` and `ttmem serve` have them")
+		s.Notes = append(s.Notes, "read from the memory of running processes: without call stacks, and circular buffers only of programs that "+
+			"run just now; `ttmem attach` has the stacks of later allocations")
 		if note := ownerless(buffers); note != "" {
 			s.Notes = append(s.Notes, note)
 		}
@@ -181,7 +181,7 @@ func ServiceState(ctx context.Context, client *service.Client, socket string) (*
 	}
 	s.NowNs = host.Now()
 	if os.Geteuid() != 0 {
-		s.Of = "by your processes on this host"
+		s.Of = In(ownOnThisHost)
 		s.Others, s.Chips = OtherUsers(ctx, client)
 	}
 	if health, err := client.Health(ctx); err == nil && health.Reading {

@@ -97,7 +97,11 @@ func TestNoFailureIsANormalAnswer(t *testing.T) {
 		pagetest.CheckWidth(t, text, columns)
 	}
 	text := pagetest.Text(t, pageOf(Page{PIDs: []int{9}}, pagetest.Failures()...), page.Layout{})
-	qt.Check(t, qt.StringContains(text, "6 others did."))
+	qt.Check(t, qt.Equals(text, "No allocation of PID 9 failed in model.ttmem; 6 others did.\n"))
+	alone := pageOf(Page{PIDs: []int{9}}, pagetest.Failures()...)
+	alone.Of = "in PID 9"
+	alone.Snapshot.FailureCount = 0
+	qt.Check(t, qt.Equals(pagetest.Text(t, alone, page.Layout{}), "No allocation of PID 9 failed.\n"))
 }
 
 // TestOOMJSON has the fields that are documented.

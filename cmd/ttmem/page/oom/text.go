@@ -65,18 +65,18 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 
 // nothing returns the text of an empty page.
 func (p *Page) nothing() string {
-	if p.Snapshot.FailureCount > 0 {
-		return fmt.Sprintf("No matching allocation failed %s; %s did.",
-			page.Clean(p.Of), page.Count(p.Snapshot.FailureCount, "other"))
+	text := "No allocation"
+	if len(p.PIDs) > 0 {
+		text += " of PID " + page.PIDs(p.PIDs)
 	}
-	if pids := p.PIDs; len(pids) > 0 {
-		of := "PID " + page.PIDs(pids)
-		if p.Of == "in "+of {
-			return fmt.Sprintf("No allocation of %s failed.", of)
-		}
-		return fmt.Sprintf("No allocation of %s failed %s.", of, page.Clean(p.Of))
+	text += " failed"
+	if len(p.PIDs) == 0 || p.Of != "in PID "+page.PIDs(p.PIDs) {
+		text += " " + page.Clean(p.Of)
 	}
-	return fmt.Sprintf("No allocation failed %s.", page.Clean(p.Of))
+	if others := p.Snapshot.FailureCount; others > 0 {
+		text += "; " + page.Count(others, "other") + " did"
+	}
+	return text + "."
 }
 
 // verdicts are the reasons of failures in words.
