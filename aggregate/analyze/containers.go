@@ -22,6 +22,12 @@ type Container struct {
 	memory.Amount `json:"-"`
 }
 
+// In returns how much of the rest of a leak's survivors it holds. Between marks a leak has fewer of them
+// than its containers hold: it does not count those that only replaced others.
+func (c *Container) In(rest memory.Amount) memory.Amount {
+	return memory.Amount{Count: min(c.Count, rest.Count), Bytes: min(c.Bytes, rest.Bytes)}
+}
+
 // An owned buffer has the container of its own path.
 type owned struct {
 	*memory.Buffer
