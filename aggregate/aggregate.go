@@ -48,6 +48,8 @@ type State struct {
 	operationCount uint64
 	// ended are the survivors of call sites whose allocators were closed.
 	ended ended.Sites[*processName]
+	// held are buffers that ended, with their owners, oldest end first.
+	held []heldBuffer
 	// allocations is how many buffers were allocated.
 	allocations uint64
 	// between follows buffers between two moments; nil without FollowFrom.

@@ -47,9 +47,9 @@ func (s *State) closeDevice(e *event.Event) {
 // closeArena ends all buffers of an arena.
 func (s *State) closeArena(p *process, a *arena, now uint64) {
 	s.noteEnds(p, a, now)
+	s.keepOwners(p, a, now)
 	count := s.endIn(p, a.set, a, now, event.ReasonDeviceClose)
 	p.buffers.RemoveAll(count, func(b *buffer) bool { return b.arena == a })
-	maps.DeleteFunc(p.owners, func(id uint64, _ memory.Owner) bool { return p.buffers.Get(id) == nil })
 	a.closed = true
 	p.name.run.Open = p.buffers.Len() > 0
 	delete(a.set.arenas, a.allocator)

@@ -109,8 +109,8 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 		p.name.run.Free(&b.run, b.id, b.bytes(), reason.IsEnd())
 		s.noteEnd(b, now, reason.IsEnd())
 	}
+	s.keepOwner(p, b, now, reason.IsEnd())
 	p.buffers.Remove(b.id)
-	delete(p.owners, b.id)
 	b.changeBlocks((*space.List).Remove)
 	s.removeFrom(b.callSite, t, b.since, reason)
 	b.unloadCores()

@@ -127,6 +127,11 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 			counted[v.Process] = true
 		}
 	}
+	for _, h := range s.held {
+		if isSelected(h.set.process) {
+			some.held = append(some.held, h)
+		}
+	}
 	for p := range counted {
 		some.allocations += p.run.Allocations
 	}

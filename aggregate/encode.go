@@ -10,7 +10,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 12
+const stateVersion = 13
 
 // Limits for reading: damaged input must not cost more than a large State.
 const (
@@ -75,6 +75,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 		c.ended(&one.pools[event.L1])
 	}
 	s.past.Code(c.Codec, c.pastSite)
+	c.heldBuffers(s)
 	return processes
 }
 

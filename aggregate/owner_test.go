@@ -79,3 +79,58 @@ func TestALaterOwnerIsOfTheSameBuffer(t *testing.T) {
 	qt.Check(t, qt.Equals(ownersOf(s), "1=x 2=b 3=c"))
 	qt.Check(t, qt.Equals(s.Now(), 4))
 }
+
+// endsOf are the buffers that ended with their owners: "1=a 6" is one that was freed at 6, and
+// "2=b 7!" one that ended with its device or process at 7.
+func endsOf(s *aggregate.State) string {
+	var list []string
+	for _, b := range s.EndedOwned() {
+		text := fmt.Sprintf("%d=%s %d", b.BufferID, b.Owner.Path, b.EndNs)
+		if b.Unfreed {
+			text += "!"
+		}
+		list = append(list, text)
+	}
+	return strings.Join(list, ", ")
+}
+
+// TestABufferThatEndedKeepsItsOwner: however it ended, and also in a checkpoint of the process.
+func TestABufferThatEndedKeepsItsOwner(t *testing.T) {
+	s := after(started(7, 1), wormhole(2, 7, 0, 0), tensor(3, 7, 1, 0), tensor(3, 7, 2, 0), tensor(3, 7, 3, 0), tensor(3, 7, 4, 0),
+		owned(4, 1, "a"), owned(4, 2, "b"), owned(4, 3, "none"), owned(5, 3, ""), free(6, 7, 1),
+		event.Event{TimeNs: 7, Kind: event.DeviceClose, PID: 7, Devices: []int{0}},
+		wormhole(8, 7, 0, 0), tensor(9, 7, 5, 0), owned(10, 5, "c"))
+	want := "1=a 6, 2=b 7!"
+	qt.Check(t, qt.Equals(endsOf(s), want))
+	qt.Check(t, qt.Equals(s.EndedOwned()[1].LatestID, 4))
+	for _, s := range []*aggregate.State{s, restored(t, s)} {
+		for _, e := range []event.Event{{TimeNs: 11, Kind: event.ProcessExit, PID: 7}, started(8, 12)} {
+			s.Apply(&e)
+		}
+		want := want + ", 5=c 11!"
+		qt.Check(t, qt.Equals(endsOf(s), want))
+		qt.Check(t, qt.Equals(endsOf(restored(t, s)), want))
+		only := aggregate.New()
+		only.Apply(aggregate.OfProcesses(s.Checkpoint(), []int{8}))
+		qt.Check(t, qt.Equals(endsOf(only), ""))
+		only.Apply(aggregate.OfProcesses(s.Checkpoint(), []int{7}))
+		qt.Check(t, qt.Equals(endsOf(only), want))
+		b := s.EndedOwned()[0]
+		qt.Check(t, qt.Equals(b.PID, 7))
+		qt.Check(t, qt.DeepEquals(b.Devices, []int{0}))
+		qt.Check(t, qt.Equals(b.SinceNs, 3))
+	}
+}
+
+// TestTheNewestOwnersAreKept: memory is bounded.
+func TestTheNewestOwnersAreKept(t *testing.T) {
+	s := after(started(7, 1), wormhole(2, 7, 0, 0))
+	for id := range uint64(40_000) {
+		for _, e := range []event.Event{tensor(3+id, 7, 1+id, 0), owned(3+id, 1+id, "a"), free(3+id, 7, 1+id)} {
+			s.Apply(&e)
+		}
+	}
+	list := s.EndedOwned()
+	qt.Check(t, qt.IsTrue(len(list) >= 1<<14 && len(list) <= 1<<15))
+	qt.Check(t, qt.Equals(list[len(list)-1].BufferID, 40_000))
+}

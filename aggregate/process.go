@@ -124,6 +124,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 		return
 	}
 	s.noteEnds(p, nil, now)
+	s.keepOwners(p, nil, now)
 	for _, set := range p.sets {
 		s.endIn(p, set, nil, now, event.ReasonProcessExit)
 	}

@@ -22,10 +22,18 @@ type Container struct {
 	memory.Amount `json:"-"`
 }
 
+// In returns how much of the rest of a leak's survivors it holds. Between marks a leak has fewer of them
+// than its containers hold: it does not count those that only replaced others.
+func (c *Container) In(rest memory.Amount) memory.Amount {
+	return memory.Amount{Count: min(c.Count, rest.Count), Bytes: min(c.Bytes, rest.Bytes)}
+}
+
 // An owned buffer has the container of its own path.
 type owned struct {
 	*memory.Buffer
 	container name.Container
+	// ended is nil for a live buffer.
+	ended *memory.EndedBuffer
 }
 
 // addContainers adds what holds the leaked buffers, if that is known.
@@ -40,12 +48,11 @@ func (r *LeakReport) addContainers(s *aggregate.State, times []uint64) {
 	}
 	shapes := make(map[shape][]owned)
 	sites := make(map[memory.SiteKey]map[shape][]owned)
-	buffers := s.Owned()
-	for i := range buffers {
-		b := owned{&buffers[i], name.ContainerOf(buffers[i].Path)}
-		if !pids[b.PID] || b.Path == "" {
-			continue
+	add := func(buffer *memory.Buffer, ended *memory.EndedBuffer) {
+		if !pids[buffer.PID] || buffer.Path == "" {
+			return
 		}
+		b := owned{buffer, name.ContainerOf(buffer.Path), ended}
 		of, site := shape{b.PID, b.container.Shape()}, b.Site()
 		shapes[of] = append(shapes[of], b)
 		key := site.Key()
@@ -54,13 +61,21 @@ func (r *LeakReport) addContainers(s *aggregate.State, times []uint64) {
 		}
 		sites[key][of] = append(sites[key][of], b)
 	}
+	ended, live := s.EndedOwned(), s.Owned()
+	for i := range ended {
+		add(&ended[i].Buffer, &ended[i])
+	}
+	for i := range live {
+		add(&live[i], nil)
+	}
+	toEnd := times != nil && times[len(times)-1] >= s.Now()
 	for i := range r.Sites {
 		v := &r.Sites[i]
 		if v.Class != Leaked {
 			continue
 		}
 		for of, list := range sites[v.Key()] {
-			if one := v.container(list, shapes[of], times); one.Count > 0 {
+			if one := v.container(list, shapes[of], times, toEnd); one.Count > 0 {
 				v.Containers = append(v.Containers, one)
 			}
 		}
@@ -71,12 +86,12 @@ func (r *LeakReport) addContainers(s *aggregate.State, times []uint64) {
 }
 
 // container returns what holds some buffers of the call site, of all buffers with paths of the same
-// shape.
-func (v *Verdict) container(of, all []owned, times []uint64) (c Container) {
+// shape. toEnd is true if the last of times is the end.
+func (v *Verdict) container(of, all []owned, times []uint64, toEnd bool) (c Container) {
 	var path name.Container
 	for i := range of {
 		b := &of[i]
-		if at := v.moment(b.Buffer, times); at == 0 || at == len(c.Held) {
+		if at := v.moment(b.Buffer, times); at == 0 || at == len(c.Held) || !v.survives(b.ended, times, toEnd) {
 			continue // it did not survive
 		}
 		if c.Count == 0 {
@@ -89,7 +104,7 @@ func (v *Verdict) container(of, all []owned, times []uint64) (c Container) {
 	}
 	c.Owner = path.String()
 	for i := range all {
-		if !path.Has(all[i].container) {
+		if !path.Has(all[i].container) || !v.survives(all[i].ended, times, toEnd) {
 			continue
 		}
 		for at := v.moment(all[i].Buffer, times); at < len(c.Held); at++ {
@@ -108,6 +123,20 @@ func LargestContainer(sites [][]Container) (most *Container) {
 		}
 	}
 	return most
+}
+
+// survives reports whether a buffer that ended counts as live at the end of the run or at the last
+// mark, as the survivors of the verdict do.
+func (v *Verdict) survives(b *memory.EndedBuffer, times []uint64, toEnd bool) bool {
+	switch {
+	case b == nil:
+		return true
+	case times != nil && !toEnd:
+		return b.EndNs > times[len(times)-1]
+	case times != nil && b.EndNs <= v.WorkedToNs, times == nil && b.LatestID < v.Run.ProcessLast:
+		return false // the process went on
+	}
+	return b.Unfreed || v.FreedAtTeardown.Count > 0
 }
 
 // moment returns the first number of Container.Held that counts a live buffer; beyond the last if

@@ -57,15 +57,9 @@ func (p *Parts) AddLive(s *aggregate.State, selected func(device int, region eve
 				part.Devices = devices[i : i+1]
 				p.add(part, "")
 			}
-		case held == nil:
-			part.Devices = devices
-			p.add(part, "")
 		default:
 			part.Devices = devices
-			for i := range held {
-				part.Amount = held[i].Amount
-				p.add(part, name.FoldOwner(held[i].Path))
-			}
+			p.addHeld(part, held)
 		}
 	}
 }
@@ -75,17 +69,39 @@ func (p *Parts) AddLive(s *aggregate.State, selected func(device int, region eve
 // that are not listed, because their process had too many.
 func (p *Parts) AddUnfreed(s *aggregate.State) (others memory.Amount) {
 	p.AddLive(s, func(int, event.Region) bool { return true })
-	ended, others := s.EndedSurvivors()
-	for i := range ended {
-		if ended[i].Count > 0 {
-			p.add(ended[i], "")
+	all, others := s.EndedSurvivors()
+	holders := unfreedHoldersOf(s)
+	index := make(map[memory.SiteKey]int) // a call site may have had several allocators
+	var list []memory.SiteAmount
+	for i := range all {
+		key := all[i].Key()
+		at, ok := index[key]
+		switch {
+		case all[i].Count == 0:
+		case ok:
+			list[at].Add(all[i].Amount)
+		default:
+			index[key] = len(list)
+			list = append(list, all[i])
 		}
+	}
+	for _, one := range list {
+		p.addHeld(one, holders.Split(&one.Site, one.Amount, Now, false))
 	}
 	return others
 }
 
 // AddPeaks adds the allocations that were live at the peak of each region of each chip.
 func (p *Parts) AddPeaks(s *aggregate.State) {
+	type place struct {
+		device int
+		region event.Region
+	}
+	times := make(map[place]uint64)
+	for _, peak := range s.RegionPeaks() {
+		times[place{peak.Device, peak.Region}] = peak.TimeNs
+	}
+	holders := PastHoldersOf(s)
 	for _, h := range s.CallSites() {
 		var list []memory.SiteAmount  // by peak
 		index := make(map[uint64]int) // several chips may have their peak at the same moment
@@ -102,7 +118,8 @@ func (p *Parts) AddPeaks(s *aggregate.State) {
 			list[i].Devices = append(list[i].Devices, at.Device)
 		}
 		for _, one := range list {
-			p.add(one, "")
+			site := h.Site // on all its chips
+			p.addHeld(one, holders.Split(&site, one.Amount, times[place{one.Devices[0], one.Region}], false))
 		}
 	}
 }
@@ -110,6 +127,17 @@ func (p *Parts) AddPeaks(s *aggregate.State) {
 // HasStacks reports whether the call stack of any allocation is known.
 func (p *Parts) HasStacks() bool {
 	return slices.ContainsFunc(p.List, func(one Part) bool { return one.Stack != nil })
+}
+
+// addHeld adds buffers of a call site by who holds them; held is nil if that is not known of any.
+func (p *Parts) addHeld(one memory.SiteAmount, held []Holder) {
+	if held == nil {
+		p.add(one, "")
+	}
+	for i := range held {
+		one.Amount = held[i].Amount
+		p.add(one, name.FoldOwner(held[i].Path))
+	}
 }
 
 func (p *Parts) add(one memory.SiteAmount, owner string) {

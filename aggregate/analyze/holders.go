@@ -10,9 +10,15 @@ import (
 	"ttmem/aggregate/name"
 )
 
-// Holders are who holds the live buffers of call sites. The zero value knows of none.
+// Holders are who holds buffers of call sites. The zero value knows of none.
 type Holders struct {
-	sites map[memory.SiteKey][]*memory.Buffer
+	sites map[memory.SiteKey][]heldUntil
+}
+
+// A heldUntil is a buffer with the time of its end.
+type heldUntil struct {
+	*memory.Buffer
+	endNs uint64
 }
 
 // A Holder is the owner of some buffers of a call site. With several buffers the path has no indices,
@@ -24,17 +30,47 @@ type Holder struct {
 	Buffers []*memory.Buffer
 }
 
-// Now is a time after all events.
-const Now = math.MaxUint64
+// Now is a time after all events; only live buffers end later.
+const (
+	Now   = math.MaxUint64 - 1
+	never = math.MaxUint64
+)
 
 // HoldersOf returns who holds the live buffers of a state.
-func HoldersOf(s *aggregate.State) Holders {
+func HoldersOf(s *aggregate.State) (h Holders) {
+	h.addLive(s)
+	return h
+}
+
+// PastHoldersOf returns who holds the live buffers of a state, and who held those that ended.
+func PastHoldersOf(s *aggregate.State) (h Holders) {
+	ended := s.EndedOwned()
+	h.add(len(ended), func(i int) heldUntil { return heldUntil{&ended[i].Buffer, ended[i].EndNs} })
+	h.addLive(s)
+	return h
+}
+
+// unfreedHoldersOf returns who held the buffers that ended with their device or process, as of Now.
+func unfreedHoldersOf(s *aggregate.State) (h Holders) {
+	ended := slices.DeleteFunc(s.EndedOwned(), func(b memory.EndedBuffer) bool { return !b.Unfreed })
+	h.add(len(ended), func(i int) heldUntil { return heldUntil{&ended[i].Buffer, never} })
+	return h
+}
+
+func (h *Holders) addLive(s *aggregate.State) {
 	owned := s.Owned()
-	h := Holders{make(map[memory.SiteKey][]*memory.Buffer)}
+	h.add(len(owned), func(i int) heldUntil { return heldUntil{&owned[i], never} })
+}
+
+// add adds n buffers.
+func (h *Holders) add(n int, buffer func(int) heldUntil) {
+	if h.sites == nil {
+		h.sites = make(map[memory.SiteKey][]heldUntil)
+	}
 	var last memory.Site
 	var key memory.SiteKey // of last
-	for i := range owned {
-		b := &owned[i]
+	for i := range n {
+		b := buffer(i)
 		if b.Path == "" {
 			continue
 		}
@@ -43,7 +79,6 @@ func HoldersOf(s *aggregate.State) Holders {
 		}
 		h.sites[key] = append(h.sites[key], b)
 	}
-	return h
 }
 
 // Split returns who holds the buffers of a call site that were live at a time, the most bytes first;
@@ -54,8 +89,8 @@ func (h *Holders) Split(s *memory.Site, all memory.Amount, atNs uint64, perBank 
 	}
 	var held []*memory.Buffer
 	for _, b := range h.sites[s.Key()] {
-		if b.BeforeAttach || b.SinceNs <= atNs {
-			held = append(held, b)
+		if (b.BeforeAttach || b.SinceNs <= atNs) && b.endNs > atNs {
+			held = append(held, b.Buffer)
 		}
 	}
 	return ByHolder(held, all, perBank)

@@ -127,3 +127,158 @@ func TestPartsByOwner(t *testing.T) {
 		"m.debug[*]": {Count: 2, Bytes: 2000}, "local x of step()": {Count: 1, Bytes: 1000},
 	}))
 }
+
+// TestOwnersAreKnownAfterTheEnd: what is known of a process that ended is the same as before, however
+// its buffers ended, and in a checkpoint.
+func TestOwnersAreKnownAfterTheEnd(t *testing.T) {
+	text := func(list []analyze.Holder) (text string) {
+		for _, one := range list {
+			text += fmt.Sprint(" ", one.Path, " ", one.Count)
+		}
+		return text
+	}
+	parts := func(s *aggregate.State, add func(*analyze.Parts)) map[string]uint64 {
+		var parts analyze.Parts
+		add(&parts)
+		got := make(map[string]uint64)
+		for _, p := range parts.List {
+			got[p.Owner] += p.Count
+		}
+		return got
+	}
+	unfreed := func(s *aggregate.State) map[string]uint64 {
+		return parts(s, func(p *analyze.Parts) { p.AddUnfreed(s) })
+	}
+	// told is what the peak has, with the time of the peak
+	told := func(s *aggregate.State) (list []string) {
+		h := analyze.PastHoldersOf(s)
+		for _, peak := range s.RegionPeaks() {
+			for i := range peak.Holders {
+				p := &peak.Holders[i]
+				list = append(list, text(h.Split(&p.Site, p.Amount, peak.TimeNs, false)))
+			}
+		}
+		return append(list, fmt.Sprint(parts(s, func(p *analyze.Parts) { p.AddPeaks(s) })))
+	}
+	for name, end := range map[string]func(w *story){
+		"exit": (*story).exit, "close": (*story).close, "both": func(w *story) { w.close(); w.exit() },
+		"freed": func(w *story) { w.free(1, 2, 3, 4, 5, 7); w.exit() },
+	} {
+		s, w := held()
+		before, left := told(s), unfreed(s)
+		qt.Assert(t, qt.DeepEquals(left, map[string]uint64{"": 1, "model.layers[*].wq": 2, "m.debug[*]": 2, "local x of step()": 1}))
+		end(w)
+		fresh := aggregate.New()
+		fresh.Apply(s.Checkpoint())
+		for _, s := range []*aggregate.State{s, fresh} {
+			qt.Check(t, qt.DeepEquals(told(s), before), qt.Commentf("%s", name))
+			if name == "freed" {
+				left = map[string]uint64{}
+			}
+			qt.Check(t, qt.DeepEquals(unfreed(s), left), qt.Commentf("%s", name))
+			// nothing is live now
+			for _, c := range s.CallSites() {
+				h := analyze.PastHoldersOf(s)
+				qt.Check(t, qt.Equals(text(h.Split(&c.Site, c.Amount, analyze.Now, false)), ""))
+			}
+		}
+	}
+}
+
+// TestContainersAreKnownAfterTheEnd of the process, also if it frees what leaked just before that. What
+// it freed while it worked does not count.
+func TestContainersAreKnownAfterTheEnd(t *testing.T) {
+	for name, end := range map[string]func(w *story, ids []uint64){
+		"no end": func(*story, []uint64) {}, "exit": func(w *story, _ []uint64) { w.exit() },
+		"close":    func(w *story, _ []uint64) { w.close(); w.exit() },
+		"teardown": func(w *story, ids []uint64) { w.free(ids...); w.close(); w.exit() },
+		"again":    func(w *story, _ []uint64) { w.close(); w.own(w.alloc("other"), "m.debug[99]"); w.close(); w.exit() },
+	} {
+		w := newStory()
+		var ids []uint64
+		freed := w.alloc("first")
+		w.own(freed, "m.debug[98]")
+		for i := range 40 {
+			w.step()
+			ids = append(ids, w.alloc("leak"))
+			w.own(ids[i], fmt.Sprintf("m.debug[%d]", i))
+			if i == 20 {
+				w.free(freed)
+			}
+		}
+		end(w, ids)
+		var got []string
+		for _, v := range analyze.Leaks(w.state, analyze.LeakOptions{}).Sites {
+			for _, c := range v.Containers {
+				got = append(got, fmt.Sprint(c.Owner, " ", c.Held, " ", c.Count))
+			}
+		}
+		qt.Check(t, qt.DeepEquals(got, []string{"m.debug[…] [0 20 40] 40"}), qt.Commentf("%s", name))
+	}
+}
+
+// TestContainersBetweenMarksAreKnownAfterTheEnd: buffers that ended after the last mark were live at it.
+func TestContainersBetweenMarksAreKnownAfterTheEnd(t *testing.T) {
+	for _, toEnd := range []bool{false, true} {
+		w := newStory()
+		var ids, times []uint64
+		mark := func() { times = append(times, w.now) }
+		for i := range 40 {
+			w.step()
+			ids = append(ids, w.alloc("leak"))
+			w.own(ids[i], fmt.Sprintf("m.debug[%d]", i))
+			if i == 9 {
+				w.state.FollowFrom(w.now)
+				mark()
+			}
+			if i == 29 && !toEnd {
+				w.state.FollowTo(w.now)
+				mark()
+			}
+		}
+		w.close()
+		if w.exit(); toEnd {
+			mark()
+		}
+		var got []string
+		for _, v := range analyze.Leaks(w.state, analyze.LeakOptions{Times: times}).Sites {
+			for _, c := range v.Containers {
+				got = append(got, fmt.Sprint(c.Owner, " ", c.Held[0], " ", c.Held[2], " ", c.Count))
+			}
+		}
+		want := "m.debug[…] 10 30 20"
+		if toEnd {
+			want = "m.debug[…] 10 40 30"
+		}
+		qt.Check(t, qt.DeepEquals(got, []string{want}))
+	}
+}
+
+// TestAProfileHasTheOwnersOfTheEnded, under what was allocated and what the peak had.
+func TestAProfileHasTheOwnersOfTheEnded(t *testing.T) {
+	s, w := held()
+	w.exit()
+	for value, want := range map[string]string{
+		"alloc_objects": `[unknown] (7);device 0;DRAM;[owner not known] 1
+[unknown] (7);device 0;DRAM;[owner not known];step (model.py:1) 1
+[unknown] (7);device 0;DRAM;local x of step();step (model.py:1) 1
+[unknown] (7);device 0;DRAM;m.debug[*];step (model.py:1) 2
+[unknown] (7);device 0;DRAM;model.layers[*].wq 2
+[unknown] (7);device 1;DRAM;[owner not known] 1
+[unknown] (7);device 1;DRAM;model.layers[*].wq 2
+`,
+		"peak_space": `[unknown] (7);device 0;DRAM;[owner not known] 1000
+[unknown] (7);device 0;DRAM;[owner not known];step (model.py:1) 1000
+[unknown] (7);device 0;DRAM;local x of step();step (model.py:1) 1000
+[unknown] (7);device 0;DRAM;m.debug[*];step (model.py:1) 1000
+[unknown] (7);device 0;DRAM;model.layers[*].wq 2000
+[unknown] (7);device 1;DRAM;[owner not known] 1000
+[unknown] (7);device 1;DRAM;model.layers[*].wq 2000
+`,
+	} {
+		var b bytes.Buffer
+		_, err := export.Folded(&b, analyze.Profile(s, true), export.Options{Value: value})
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(b.String(), want))
+	}
+}

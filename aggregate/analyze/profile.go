@@ -39,11 +39,9 @@ func Profile(s *aggregate.State, byOwner bool) *memory.Profile {
 		}
 		return roots[path]
 	}
-	buffers := s.Owned()
-	for i := range buffers {
-		b := &buffers[i]
+	add := func(b *memory.Buffer, endNs uint64) {
 		if b.Path == "" || b.Stack != nil && !byOwner {
-			continue
+			return
 		}
 		path := name.FoldOwner(b.Path)
 		one := memory.Amount{Count: 1, Bytes: b.BytesPerBank * uint64(b.Banks)}
@@ -62,11 +60,20 @@ func Profile(s *aggregate.State, byOwner bool) *memory.Profile {
 				owned[k][path] = s
 			}
 			s.Allocated.Add(one)
-			s.Live.Add(one)
-			if b.BeforeAttach || b.SinceNs <= peaks[chipRegion{id, b.Region}] {
+			if endNs == never {
+				s.Live.Add(one)
+			}
+			if at := peaks[chipRegion{id, b.Region}]; (b.BeforeAttach || b.SinceNs <= at) && endNs > at {
 				s.Peak.Add(one)
 			}
 		}
+	}
+	ended, live := s.EndedOwned(), s.Owned()
+	for i := range ended {
+		add(&ended[i].Buffer, ended[i].EndNs)
+	}
+	for i := range live {
+		add(&live[i], never)
 	}
 	var samples []memory.Sample
 	for _, s := range p.Samples {

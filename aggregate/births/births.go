@@ -84,6 +84,9 @@ func (s *births) part(first, id uint64) *uint32 {
 	return &s.parts[min((id-first)>>s.shift, birthParts-1)]
 }
 
+// Latest returns the ID of the latest allocation since the attach.
+func (p *Process) Latest() uint64 { return p.last }
+
 // Alloc records the allocation of a buffer of a site.
 func (p *Process) Alloc(s *Site, id, now uint64) {
 	if !p.Open {

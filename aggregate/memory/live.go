@@ -54,6 +54,16 @@ type Owner struct {
 	Path, Tensor string
 }
 
+// An EndedBuffer is a buffer that ended, without its sizes and its address.
+type EndedBuffer struct {
+	Buffer
+	EndNs uint64
+	// LatestID is the latest buffer that its process had allocated when it ended.
+	LatestID uint64
+	// Unfreed is true if it ended with its device or process.
+	Unfreed bool
+}
+
 // Site returns the call site of the buffer.
 func (h *Buffer) Site() Site {
 	return Site{

@@ -96,3 +96,30 @@ func TestOwnersOnAllPages(t *testing.T) {
 		qt.Check(t, qt.StringContains(out, `"tensor":"bf16[`), qt.Commentf("%s", command))
 	}
 }
+
+// TestOwnersAfterTheProcessEnded: pages of a recording name who held what the process did not free.
+func TestOwnersAfterTheProcessEnded(t *testing.T) {
+	for name, kinds := range map[string][]event.Kind{
+		"exit.ttmem": {event.ProcessExit}, "close.ttmem": {event.DeviceClose, event.ProcessExit},
+	} {
+		events := ownersStory()
+		for _, kind := range kinds {
+			events = append(events, event.Event{Kind: kind, PID: 4242, Allocator: 1})
+		}
+		path := writeEvents(t, name, events)
+		for command, want := range map[string]string{
+			"leaks --by owner":             "24  model.debug[…]\n",
+			"leaks":                        "model.debug[…]: 6 → 18 → 30 tensors\n",
+			"peak --by owner":              "30  model.debug[*]\n",
+			"diff --from begin --by owner": "6 → 30  model.debug[*]\n",
+			"diff --from peak --by owner":  "are the same in both",
+			"report":                       "held by model.debug[…]",
+		} {
+			args := strings.Fields(command)
+			t.Setenv("LC_ALL", "C.UTF-8")
+			out, errs, status := runSized(t, nil, append([]string{args[0], path}, args[1:]...))
+			qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s: %s", command, errs))
+			qt.Check(t, qt.StringContains(out, want), qt.Commentf("%s %s", name, command))
+		}
+	}
+}

@@ -193,10 +193,14 @@ func (l *leak) Add(other *leak) {
 	l.Intervals = max(l.Intervals, other.Intervals)
 	l.Containers = slices.Clone(l.Containers)
 	for _, c := range other.Containers {
-		if !slices.ContainsFunc(l.Containers, func(known analyze.Container) bool { return known.Owner == c.Owner }) {
+		i := slices.IndexFunc(l.Containers, func(known analyze.Container) bool { return known.Owner == c.Owner })
+		if i < 0 {
 			l.Containers = append(l.Containers, c)
+			continue
 		}
+		l.Containers[i].Amount.Add(c.Amount)
 	}
+	slices.SortStableFunc(l.Containers, func(a, b analyze.Container) int { return cmp.Compare(b.Bytes, a.Bytes) })
 }
 
 // A group is leaks that are counted together.
@@ -216,9 +220,12 @@ func (p *Page) groups() []*group {
 		rest := l.Amount
 		if p.By == "owner" {
 			for _, c := range l.Containers {
+				of := c.In(rest)
+				if rest.Sub(of); of.Count == 0 {
+					continue
+				}
 				g, _ := groups.Of(page.Clean(c.Owner))
-				*g = group{page.Clean(c.Owner), g.Bytes + c.Bytes, g.Count + c.Count, true}
-				rest.Sub(c.Amount)
+				*g = group{page.Clean(c.Owner), g.Bytes + of.Bytes, g.Count + of.Count, true}
 			}
 			if rest.Count == 0 {
 				continue

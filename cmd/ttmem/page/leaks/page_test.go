@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
@@ -284,4 +285,27 @@ func TestNotEnoughToJudge(t *testing.T) {
 		text := r.text(t, Options{By: "stack", WatchedNs: test.watchedNs}, page.Layout{})
 		qt.Check(t, qt.Equals(text, test.want))
 	}
+}
+
+// TestContainersOfSitesThatLookAlikeAddUp, and the largest is first.
+func TestContainersOfSitesThatLookAlikeAddUp(t *testing.T) {
+	one := func(owner string, count uint64) analyze.Container {
+		return analyze.Container{Owner: owner, Amount: memory.Amount{Count: count, Bytes: 10 * count}}
+	}
+	first := []analyze.Container{one("m.a[…]", 5), one("m.b[…]", 4)}
+	l := leak{Verdict: analyze.Verdict{Containers: first}}
+	l.Add(&leak{Verdict: analyze.Verdict{Containers: []analyze.Container{one("m.c[…]", 6), one("m.b[…]", 3)}}})
+	qt.Check(t, qt.DeepEquals(l.Containers, []analyze.Container{one("m.b[…]", 7), one("m.c[…]", 6), one("m.a[…]", 5)}))
+	qt.Check(t, qt.Equals(first[1].Count, 4))
+}
+
+// TestGroupsByOwnerAreNoMoreThanTheLeak: between marks it does not count what only replaced others.
+func TestGroupsByOwnerAreNoMoreThanTheLeak(t *testing.T) {
+	p := Page{Options: Options{By: "owner"}, leaks: []leak{{Verdict: analyze.Verdict{
+		Survivors:  memory.Survivors{Amount: memory.Amount{Count: 5, Bytes: 50}},
+		Containers: []analyze.Container{{Owner: "m.a[…]", Amount: memory.Amount{Count: 7, Bytes: 70}}},
+	}}}}
+	groups := p.groups()
+	qt.Assert(t, qt.HasLen(groups, 1))
+	qt.Check(t, qt.Equals(*groups[0], group{"m.a[…]", 50, 5, true}))
 }

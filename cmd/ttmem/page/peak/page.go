@@ -64,7 +64,7 @@ func New(state *aggregate.State, o Options) *Page {
 	p := &Page{
 		Options: o, Snap: snap, peaks: state.RegionPeaks(),
 		beginNs: begin, endNs: max(begin, snap.TimeNs, o.EndNs), restored: restored,
-		names: &alloc.Namer{Snap: snap, Rules: o.Rules}, holders: analyze.HoldersOf(state),
+		names: &alloc.Namer{Snap: snap, Rules: o.Rules}, holders: analyze.PastHoldersOf(state),
 	}
 	if late := p.late(&o.Filter); late != "" {
 		p.About = append([]string{late}, o.About...)

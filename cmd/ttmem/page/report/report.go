@@ -79,7 +79,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 
 func newReport(s *memory.Snapshot, o Options) *report {
 	r := &report{Options: o, snap: s, users: page.UsersOf(s), names: make(page.UserNames), end: "at the end", peaks: o.State.RegionPeaks()}
-	r.holders = analyze.HoldersOf(o.State)
+	r.holders = analyze.PastHoldersOf(o.State)
 	r.made, r.placed = make([][]*source, len(r.peaks)), make(map[int][]*source)
 	r.running = slices.ContainsFunc(s.Processes, func(p memory.Process) bool { return p.Exit == nil })
 	switch {

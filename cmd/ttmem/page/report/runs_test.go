@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -393,4 +394,25 @@ func crowdedRun() *pagetest.Run {
 	}
 	r.Apply(event.Event{Kind: event.Lost, Count: 12, Cause: "ring buffer full"})
 	return r
+}
+
+// TestALeakWithSomeOwnersAddsUp: the buffers that nobody is known to hold are a source too.
+func TestALeakWithSomeOwnersAddsUp(t *testing.T) {
+	r := pagetest.NewRun()
+	r.Start(7, "python main.py")
+	for i := range 100 {
+		r.From(7, nil, event.DRAM, 1024, 1)
+		kept := r.Id
+		r.Free(7, r.Alloc(7, event.L1, 1024, 64, 0))
+		if i < 10 {
+			r.Own(7, kept, fmt.Sprintf("m.debug[%d]", i), "bf16[32,32] TILE")
+		}
+	}
+	var b bytes.Buffer
+	qt.Assert(t, qt.IsNil((&Page{r.State.Snapshot(), Options{State: r.State}}).WriteJSON(&b)))
+	var doc struct {
+		Leaks []struct{ Count, Bytes uint64 }
+	}
+	qt.Assert(t, qt.IsNil(json.Unmarshal(b.Bytes(), &doc)))
+	qt.Check(t, qt.DeepEquals(doc.Leaks, []struct{ Count, Bytes uint64 }{{10, 10 * 12288}, {90, 90 * 12288}}))
 }

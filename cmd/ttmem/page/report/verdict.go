@@ -123,7 +123,14 @@ func (r *report) leaks() {
 
 // newLeak names a leak, with the region or "" if it needs no mention.
 func newLeak(v *analyze.Verdict, region string) []*source {
-	return newSources(&v.Site, v.Amount, region, page.Each(v.Containers, func(c analyze.Container) analyze.Holder {
-		return analyze.Holder{Owner: memory.Owner{Path: c.Owner, Tensor: c.Tensor}, Amount: c.Amount}
-	}))
+	rest := v.Amount
+	holders := page.Each(v.Containers, func(c analyze.Container) analyze.Holder {
+		of := c.In(rest)
+		rest.Sub(of)
+		return analyze.Holder{Owner: memory.Owner{Path: c.Owner, Tensor: c.Tensor}, Amount: of}
+	})
+	if len(holders) > 0 && rest.Count > 0 { // nobody is known to hold them
+		holders = append(holders, analyze.Holder{Amount: rest})
+	}
+	return newSources(&v.Site, v.Amount, region, holders)
 }

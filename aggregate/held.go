@@ -1,0 +1,88 @@
+package aggregate
+
+import (
+	"maps"
+	"slices"
+
+	"ttmem/aggregate/memory"
+	"ttmem/tracer/codec"
+)
+
+// mostHeld is how many buffers that ended a State keeps with their owners: at least so many of the
+// newest, and up to twice as many.
+const mostHeld = 1 << 14
+
+// A heldBuffer is a buffer that ended, and whose owner was known.
+type heldBuffer struct {
+	*callSite
+	memory.Owner
+	id, since, end uint64
+	// latest is the latest allocation of its process when it ended.
+	latest  uint64
+	perBank uint64
+	banks   uint32
+	// unfreed is true if it ended with its device or process.
+	unfreed bool
+}
+
+// keepOwner keeps the owner of a buffer that ends, if it is known; ended is true if its device or
+// process ends.
+func (s *State) keepOwner(p *process, b *buffer, now uint64, ended bool) {
+	owner, known := p.owners[b.id]
+	if !known {
+		return
+	}
+	delete(p.owners, b.id)
+	if len(s.held) == 2*mostHeld {
+		s.held = slices.Delete(s.held, 0, mostHeld)
+	}
+	s.held = append(s.held, heldBuffer{
+		callSite: b.callSite, Owner: owner, id: b.id, since: b.since, end: now, latest: p.name.run.Latest(),
+		perBank: b.perBank, banks: b.banks, unfreed: ended,
+	})
+}
+
+// keepOwners keeps the owners of all buffers of an arena, which end; of all buffers of the process if
+// only is nil. The call stacks of these and of those that ended before are resolved: an unresolved
+// stack keeps all data about the process's code in memory.
+func (s *State) keepOwners(p *process, only *arena, now uint64) {
+	for _, id := range slices.Sorted(maps.Keys(p.owners)) {
+		if b := p.buffers.Get(id); b != nil && (only == nil || b.arena == only) {
+			s.keepOwner(p, b, now, true)
+		}
+	}
+	for i := range s.held {
+		if s.held[i].set.process == p.name {
+			s.held[i].Stack.Calls()
+		}
+	}
+}
+
+// EndedOwned returns the buffers that ended and whose owner is known, in the order of their ends. It
+// has only the newest ones.
+func (s *State) EndedOwned() (list []memory.EndedBuffer) {
+	for i := range s.held {
+		h := &s.held[i]
+		list = append(list, memory.EndedBuffer{
+			Buffer: memory.Buffer{
+				PID: h.PID, BufferID: h.id, Allocator: h.allocator, Devices: h.Devices, Region: h.Region, Layout: h.Layout,
+				BytesPerBank: h.perBank, Banks: h.banks, SinceNs: h.since, BeforeAttach: h.BeforeAttach, PerCore: h.PerCore,
+				Stack: h.Stack, Owner: h.Owner,
+			},
+			EndNs: h.end, LatestID: h.latest, Unfreed: h.unfreed,
+		})
+	}
+	return list
+}
+
+// heldBuffers writes or reads the buffers that ended, with their owners.
+func (c *stateCodec) heldBuffers(s *State) {
+	codec.List(c.Codec, &s.held, func(h *heldBuffer) {
+		c.pastSite(&h.callSite)
+		c.Text(&h.Path)
+		c.Text(&h.Tensor)
+		c.Uints(&h.id, &h.since, &h.end, &h.latest, &h.perBank)
+		codec.Number(c.Codec, &h.banks)
+		c.Bool(&h.unfreed)
+	})
+}
