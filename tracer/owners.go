@@ -100,15 +100,6 @@ func (s *searches) user(uid int, nowNs uint64) *searchUser {
 	return u
 }
 
-// searchUser returns the user to whom a search counts: each process of root, whose containers run
-// programs of many, is one.
-func (p *traced) searchUser(pid int) int {
-	if p.user == 0 {
-		return -pid
-	}
-	return p.user
-}
-
 // want schedules a search of a process. counts is true if its user caused it. It returns the search
 // that will have the answer; nil if the process has no buffers.
 func (d *decoder) want(pid int, counts bool) *search {
@@ -118,7 +109,7 @@ func (d *decoder) want(pid int, counts bool) *search {
 	}
 	next := p.owners.next
 	if next == nil {
-		next = &search{user: p.searchUser(pid), counts: counts, over: make(chan struct{})}
+		next = &search{user: host.Sharer(p.user, pid), counts: counts, over: make(chan struct{})}
 		p.owners.next = next
 	}
 	next.counts = next.counts && counts
@@ -396,7 +387,7 @@ func (d *decoder) request(pids []int, counts bool, nowNs uint64) (w wantedSearch
 		pids = slices.Collect(maps.Keys(d.processes))
 	}
 	for _, pid := range pids {
-		if p := d.processes[pid]; counts && p != nil && d.searches.user(p.searchUser(pid), nowNs).spentNs >= searchBurstNs {
+		if p := d.processes[pid]; counts && p != nil && d.searches.user(host.Sharer(p.user, pid), nowNs).spentNs >= searchBurstNs {
 			w.err = errTooOften
 		} else if s := d.wantNow(pid, counts); s != nil {
 			w.list = append(w.list, s)

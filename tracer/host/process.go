@@ -263,6 +263,15 @@ func RealUser(pid int) int {
 	return -1
 }
 
+// Sharer returns to whom a process counts where users have shares: its user but, for one of root,
+// whose containers run programs of many, the process alone.
+func Sharer(user, pid int) int {
+	if user == 0 {
+		return -pid
+	}
+	return user
+}
+
 // Parent returns the parent of a process; 0 if unknown.
 func Parent(pid int) int { return statusNumber(pid, "PPid") }
 

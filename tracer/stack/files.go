@@ -25,10 +25,7 @@ type opening struct {
 // host.ErrNoAnswer, for all processes of that user until it answers. Each process of root counts as
 // a user.
 func (s *Spaces) openInTime(pid int, maps []host.Mapping) ([]codeMapping, error) {
-	user := host.RealUser(pid)
-	if user == 0 {
-		user = -pid
-	}
+	user := host.Sharer(host.RealUser(pid), pid)
 	o := &opening{done: make(chan struct{})}
 	s.mu.Lock()
 	last := s.opening[user]

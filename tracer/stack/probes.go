@@ -11,6 +11,8 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
+
+	"ttmem/tracer/host"
 )
 
 // A placement is a probe of a process that is being placed. Spaces.mu protects it.
@@ -36,10 +38,7 @@ func (s *Spaces) placeOnce(pid int, p *space, at *placement, m *codeMapping, add
 		at.err = nil
 		return false, err
 	}
-	user := p.user
-	if user == 0 {
-		user = -pid
-	}
+	user := host.Sharer(p.user, pid)
 	if s.placing[user] >= maxPlacing {
 		s.changedLater(pid)
 		return false, nil
