@@ -54,6 +54,8 @@ type State struct {
 	allocations uint64
 	// between follows buffers between two moments; nil without FollowFrom.
 	between *past.Between[*callSite]
+	// ran is called with each run of a program: see OnRun.
+	ran *func(memory.ProgramRun)
 	// unplaced takes the place of the chip for buffers whose chip is not known.
 	unplaced *chip
 	// first is the time of the first event; restored is true if that was the end of a
@@ -66,12 +68,14 @@ type State struct {
 
 // New returns a State in which nothing is allocated.
 func New() *State {
+	ran := new(func(memory.ProgramRun))
 	return &State{
+		ran: ran,
 		chips:     make(map[int]*chip),
 		processes: make(map[int]*process),
 		coreSets:  make(cores.Sets),
 		lost:      make(map[string]uint64),
-		unplaced:  newChip(memory.NoDevice, 0),
+		unplaced:  newChip(memory.NoDevice, 0, ran),
 	}
 }
 
@@ -108,6 +112,7 @@ func (s *State) Apply(e *event.Event) {
 	case event.Free:
 		s.free(e)
 	case event.AllocFailed:
+		s.refuse(e)
 		s.fail(e)
 	case event.CBAlloc:
 		s.allocCB(e)

@@ -107,3 +107,14 @@ func (c *processChip) capacities() *memory.Capacities {
 	}
 	return &c.own
 }
+
+// banks returns the number of banks of a region of an arena's allocator; 0 if it is not known.
+func (p *process) banks(a *arena, region event.Region) uint16 {
+	if of := p.allocators[a.allocator]; of != nil && of.set == a.set {
+		return uint16(of.capacities[region].Banks)
+	}
+	for _, c := range a.set.chips {
+		return uint16(c.capacities()[region].Banks)
+	}
+	return 0
+}

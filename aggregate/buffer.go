@@ -1,6 +1,8 @@
 package aggregate
 
 import (
+	"math"
+
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/space"
@@ -17,10 +19,11 @@ type buffer struct {
 	since                   uint64
 	comm                    string
 	tid                     int32
-	banks                   uint32
+	// banks are those in which the allocator reserved perBank for it, and dataBanks those with its data.
+	banks, dataBanks uint16
 }
 
-// allocated returns the bytes that the buffer occupies on each chip, in all its banks.
+// allocated returns the bytes that the allocator reserved on each chip.
 func (b *buffer) allocated() uint64 { return b.perBank * uint64(b.banks) }
 
 // tally returns the buffer's share of the totals of each chip.
@@ -54,8 +57,12 @@ func (s *State) alloc(e *event.Event) {
 		}),
 		id: e.BufferID, object: e.Object, address: e.Address,
 		size: e.SizeBytes, pageSize: e.PageSizeBytes,
-		perBank: e.BytesPerBank, banks: e.Banks, since: e.TimeNs,
+		perBank: e.BytesPerBank, dataBanks: uint16(min(e.Banks, math.MaxUint16)), since: e.TimeNs,
 		comm: e.Comm, tid: int32(e.TID),
+	}
+	b.banks = b.dataBanks
+	if !b.PerCore {
+		b.banks = max(b.banks, p.banks(b.arena, b.Region))
 	}
 	if b.PerCore {
 		if b.cores = s.coreSets.Of(e.Cores); b.cores == nil {
@@ -81,6 +88,9 @@ func (s *State) alloc(e *event.Event) {
 	}
 	for _, c := range b.set.chips {
 		c.grew(b.Region, b.since)
+		if b.Region == event.Trace { // a trace runs its programs again, and no event says so
+			c.chip.pools[event.L1].AtLeast = true
+		}
 	}
 }
 
@@ -148,6 +158,7 @@ func (s *State) endIn(p *process, set *deviceSet, only *arena, now uint64, reaso
 		if c.live.Count == 0 {
 			continue
 		}
+		c.save() // before the totals change
 		count += int(c.live.Count)
 		regions[c.Region] = true
 		p.count(c, c.live, reason)

@@ -34,7 +34,7 @@ func (s *State) Freeze(selected func(uid int) bool) func() *event.Event {
 }
 
 // shared returns a chip as it is written for users who share it with others: the sums of all
-// users, and the circular buffers at the peak of the selected ones.
+// users, and the program at the peak only if it is one of the selected users.
 func (s *State) shared(c *chip, selected func(uid int) bool) *chip {
 	one := *c
 	one.users = nil
@@ -42,11 +42,7 @@ func (s *State) shared(c *chip, selected func(uid int) bool) *chip {
 		one.pools[i].Shared = true
 	}
 	l1 := &one.pools[event.L1]
-	l1.PeakCore, _ = l1.coreAtPeak(s.staticsAt(l1))
-	l1.ended = slices.DeleteFunc(slices.Clone(l1.endedSincePeak()), func(e programStatic) bool {
-		return e.site == nil || !selected(e.site.UID())
-	})
-	l1.endedSerial = l1.Serial
+	l1.programs = slices.DeleteFunc(slices.Clone(l1.programs), func(p peakProgram) bool { return !selected(p.uid) })
 	return &one
 }
 
@@ -144,7 +140,7 @@ var errCheckpoint = errors.New("invalid checkpoint")
 // error the state does not change.
 func (s *State) Restore(from *event.State) error {
 	read := New()
-	read.keepSites, read.began = s.keepSites, s.began
+	read.keepSites, read.began, *read.ran = s.keepSites, s.began, *s.ran
 	if from == nil || len(from.Data) == 0 || from.Data[0] != stateVersion {
 		return errCheckpoint
 	}
@@ -217,6 +213,7 @@ func (s *State) restartPartial() {
 // RestartPeaks makes the present use the peak of each chip. Processes keep their peaks.
 func (s *State) RestartPeaks() {
 	for _, c := range s.chips {
+		c.begin(nil)
 		for i := range c.pools {
 			c.pools[i].Earlier = peak.Peak{}
 		}
@@ -224,7 +221,7 @@ func (s *State) RestartPeaks() {
 	}
 }
 
-// restartPeaksOf makes the present use the peak of a chip, as far as it fits.
+// restartPeaksOf makes the present use the peak of a chip.
 func (s *State) restartPeaksOf(c *chip) {
 	for i := range c.pools {
 		c.pools[i].Restart(s.now, s.applied)
@@ -249,7 +246,6 @@ func (c *processChip) count(entry *staticEntry, first bool) {
 		}
 		u.CountStatic(1, entry.place, entry.global)
 	}
-	c.chip.countCores()
 }
 
 func (c *processChip) countKernel(k *kernel) {

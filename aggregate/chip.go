@@ -21,6 +21,10 @@ type chip struct {
 	used     use.Use
 	pools    [event.BankedRegions]pool
 	failures [event.NumRegions]uint64
+	// run is the latest run of a program; nil if there was none, or if the library refused it. ran is
+	// called with each.
+	run *run
+	ran *func(memory.ProgramRun)
 	// users are the users whose processes have used the chip, in order: up to
 	// maxChipUsers, and one more if there were more.
 	users []int
@@ -49,10 +53,15 @@ func (c *chip) usedOnlyBy(selected func(uid int) bool) bool {
 type pool struct {
 	peak.Pool
 	chip *chip
-	// ended are the circular buffers that were live at the peak with the number endedSerial
-	// and have ended since.
-	ended       []programStatic
-	endedSerial uint64
+	// programs are the parts of the program that ran at the peak, on the fullest core, if its Static is
+	// not 0.
+	programs []peakProgram
+}
+
+// A peakProgram is a part of the program that ran at a peak, with the user of its process.
+type peakProgram struct {
+	memory.PeakProgram
+	uid int
 }
 
 // peaks returns the highest peak of each pool.
@@ -67,15 +76,15 @@ func (c *chip) peaks() (list peak.Peaks) {
 func (s *State) chip(id int) *chip {
 	c := s.chips[id]
 	if c == nil {
-		c = newChip(id, s.first)
+		c = newChip(id, s.first, s.ran)
 		s.chips[id] = c
 	}
 	return c
 }
 
 // newChip returns a chip whose timelines begin at a time.
-func newChip(id int, begin uint64) *chip {
-	c := &chip{id: id}
+func newChip(id int, begin uint64, ran *func(memory.ProgramRun)) *chip {
+	c := &chip{id: id, ran: ran}
 	for region := range c.pools {
 		c.pools[region] = pool{Pool: peak.New(event.Region(region), &c.capacities[region], begin), chip: c}
 	}
@@ -93,30 +102,9 @@ func (s *State) Capacity(device int, region event.Region) event.Capacity {
 
 // grew updates the process's peak. Call it after the process allocated on the chip.
 func (c *processChip) grew(region event.Region, now uint64) {
-	if !c.chip.pools[region].Fits() {
-		return
+	if bytes := c.used.Of(region); bytes > c.peaks[region].Bytes {
+		c.peaks[region] = peak.Peak{Bytes: bytes, TimeNs: now, Capacity: peak.Capacity(region, &c.capacities()[region])}
 	}
-	if bytes, static := c.used.Of(region); bytes > c.peaks[region].Bytes {
-		c.peaks[region] = peak.Peak{Bytes: bytes, Static: static, TimeNs: now, Capacity: peak.Capacity(region, &c.capacities()[region])}
-	}
-}
-
-// had reports whether a circular buffer that is live now was live at the peak.
-func (q *pool) had(entry *staticEntry) bool {
-	return !entry.global && entry.from.since <= q.Peak.TimeNs
-}
-
-// end notes that a circular buffer ends that was live at the peak.
-func (q *pool) end(e programStatic) {
-	q.ended, q.endedSerial = append(q.endedSincePeak(), e), q.Serial
-}
-
-// endedSincePeak returns the circular buffers that were live at the peak and are not now.
-func (q *pool) endedSincePeak() []programStatic {
-	if q.endedSerial != q.Serial {
-		return nil
-	}
-	return q.ended
 }
 
 // allPools returns the pools of all chips, in order of chip and region: first those of buffers

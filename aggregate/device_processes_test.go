@@ -21,7 +21,7 @@ func TestProcessesOfAChipAreThoseThatUseItNow(t *testing.T) {
 	)
 	qt.Check(t, qt.DeepEquals(device(t, s, 0).Processes, []memory.DeviceProcess{
 		{PID: 7, AllocatedBytes: map[string]uint64{"DRAM": 540672}},
-		{PID: 8, AllocatedBytes: map[string]uint64{"L1": 540672}, CBMaxBytesPerCore: 500},
+		{PID: 8, AllocatedBytes: map[string]uint64{"L1": 64 * 45056}, CBMaxBytesPerCore: 500},
 	}))
 	qt.Check(t, qt.DeepEquals(device(t, s, 1).Processes, []memory.DeviceProcess{
 		{PID: 7, AllocatedBytes: map[string]uint64{}},

@@ -10,13 +10,13 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 13
+const stateVersion = 14
 
 // Limits for reading: damaged input must not cost more than a large State.
 const (
 	maxStateChips     = 1 << 16 // of all processes together
 	maxStateCores     = 1 << 20 // of all sets of cores together
-	maxStateCoreSteps = 1 << 23 // of the circular buffers on each of their cores
+	maxStateCoreSteps = 1 << 23 // of the buffers on single cores on each of them
 )
 
 // A stateCodec writes or reads a State. Totals that follow from the buffers and the programs,
@@ -31,10 +31,8 @@ type stateCodec struct {
 	arenas   codec.Once[arena]
 	sites    codec.Once[callSite]
 	ran      codec.Once[memory.Operation]
-	// chips, cores and coreSteps count what was decoded, for the limits. placed are the places
-	// that count in coreSteps.
+	// chips, cores and coreSteps count what was decoded, for the limits.
 	chips, cores, coreSteps int
-	placed                  map[placedAt]bool
 }
 
 // allButBuffers writes or reads the state without its buffers, and returns the processes whose
@@ -72,7 +70,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 		c.owners(p)
 	}
 	for _, one := range chips {
-		c.ended(&one.pools[event.L1])
+		c.peakPrograms(&one.pools[event.L1])
 	}
 	s.past.Code(c.Codec, c.pastSite)
 	c.heldBuffers(s)
@@ -95,7 +93,7 @@ func (c *stateCodec) checkBanked(region event.Region) {
 
 func (c *stateCodec) chip(p **chip) {
 	if c.Reads {
-		*p = newChip(0, 0)
+		*p = newChip(0, 0, c.state.ran)
 	}
 	one := *p
 	codec.Number(c.Codec, &one.id)
@@ -138,6 +136,7 @@ func (c *stateCodec) process(pp **process) {
 	c.Uints(&p.since, &p.beforeAttach)
 	c.Bool(&p.early)
 	c.Bool(&p.fromBegin)
+	c.Bool(&p.reports)
 	c.Value(&p.losses)
 	for _, reason := range []event.Reason{event.ReasonDeviceClose, event.ReasonProcessExit} {
 		for region := range p.totals[reason] {

@@ -17,7 +17,7 @@ func (c *stateCodec) programs(p *process) {
 			c.Uint(id)
 			c.program(chip, codec.Made(c.Codec, g))
 		})
-		chip.awaited.Code(c.Codec, &c.ran)
+		c.runOf(chip)
 	}
 }
 
@@ -28,11 +28,9 @@ func (c *stateCodec) program(chip *processChip, g *program) {
 			c.siteOf(&e.site, chip, event.CB)
 		}
 		if c.Reads && !c.Bad {
-			if c.bound(chip, e.place); !c.Bad {
-				chip.count(e, len(g.static) == 0)
-				if e.site != nil {
-					c.state.countIn(e.site, e.tally(), e.from.since)
-				}
+			chip.count(e, len(g.static) == 0)
+			if e.site != nil {
+				c.state.countIn(e.site, e.tally(), e.from.since)
 			}
 		}
 	})
@@ -45,7 +43,6 @@ func (c *stateCodec) program(chip *processChip, g *program) {
 			c.state.countIn(k.site, k.tally(), k.from.since)
 		}
 	})
-	g.run.Code(c.Codec, &c.ran)
 	if c.Reads && len(g.static) == 0 && g.kernel == nil {
 		c.Fail()
 	}
@@ -95,35 +92,16 @@ func (c *stateCodec) siteOf(site **callSite, chip *processChip, region event.Reg
 	}
 }
 
-// A placedAt is the place of a circular buffer. Only the first one there is added to each core.
-type placedAt struct {
-	chip *processChip
-	cores.Place
-}
-
-// bound limits the cost of adding a circular buffer to its cores.
-func (c *stateCodec) bound(chip *processChip, place cores.Place) {
-	if at := (placedAt{chip, place}); !c.placed[at] {
-		if c.placed == nil {
-			c.placed = make(map[placedAt]bool)
-		}
-		c.placed[at] = true
-		c.coreSteps += place.Set.Len()
-	}
-	if c.coreSteps > maxStateCoreSteps {
-		c.Fail()
-	}
-}
-
-// ended writes or reads the circular buffers that were live at the peak and ended since.
-func (c *stateCodec) ended(q *pool) {
-	list := q.endedSincePeak()
-	codec.List(c.Codec, &list, func(e *programStatic) {
-		codec.Number(c.Codec, &e.pid)
-		c.Uint(&e.program)
-		c.entry(&e.staticEntry)
+// peakPrograms writes or reads the parts of the program that ran at the peak.
+func (c *stateCodec) peakPrograms(q *pool) {
+	codec.List(c.Codec, &q.programs, func(p *peakProgram) {
+		codec.Number(c.Codec, &p.PID)
+		codec.Number(c.Codec, &p.uid)
+		c.Uints(&p.ProgramID, &p.Count, &p.Bytes)
+		codec.Number(c.Codec, &p.Kind)
+		c.Stack(&p.Stack)
+		c.Bool(&p.BeforeAttach)
 	})
-	q.ended, q.endedSerial = list, q.Serial
 }
 
 // buffers writes or reads the buffers of a process, in order of their ids.
@@ -197,6 +175,7 @@ func (c *stateCodec) buffer(b, before, like *buffer) {
 	c.Delta(&b.pageSize, like.pageSize)
 	c.Delta(&b.perBank, like.perBank)
 	codec.Number(c.Codec, &b.banks)
+	codec.Number(c.Codec, &b.dataBanks)
 	codec.Number(c.Codec, &b.tid)
 	c.Text(&b.comm)
 }

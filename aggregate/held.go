@@ -20,7 +20,7 @@ type heldBuffer struct {
 	// latest is the latest allocation of its process when it ended.
 	latest  uint64
 	perBank uint64
-	banks   uint32
+	banks   uint32 // in which perBank was reserved
 	// unfreed is true if it ended with its device or process.
 	unfreed bool
 }
@@ -38,7 +38,7 @@ func (s *State) keepOwner(p *process, b *buffer, now uint64, ended bool) {
 	}
 	s.held = append(s.held, heldBuffer{
 		callSite: b.callSite, Owner: owner, id: b.id, since: b.since, end: now, latest: p.name.run.Latest(),
-		perBank: b.perBank, banks: b.banks, unfreed: ended,
+		perBank: b.perBank, banks: uint32(b.banks), unfreed: ended,
 	})
 }
 

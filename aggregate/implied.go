@@ -101,7 +101,7 @@ func (b *buffer) setFree(free *event.Event) {
 	free.Region, free.Layout = b.Region, b.Layout
 	free.BufferID, free.Object, free.Allocator = b.id, b.object, b.allocator
 	free.Address, free.SizeBytes, free.PageSizeBytes = b.address, b.size, b.pageSize
-	free.BytesPerBank, free.Banks = b.perBank, b.banks
+	free.BytesPerBank, free.Banks = b.perBank, uint32(b.dataBanks)
 	free.BeforeAttach, free.Stack = b.BeforeAttach, b.Stack
 }
 

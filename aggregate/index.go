@@ -54,6 +54,7 @@ func NumberOf(e *event.Event) (number uint64) {
 
 // Index returns the positions of marks, failures and peaks. It must not be changed.
 func (s *State) Index() memory.Index {
+	s.settle()
 	x := memory.Index{First: s.first, Begin: s.beginning.point}
 	x.Marks = slices.Concat(s.marks.List(), s.callMarks.List())
 	slices.SortStableFunc(x.Marks, func(a, b memory.Mark) int { return cmp.Compare(a.Number, b.Number) })

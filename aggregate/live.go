@@ -17,8 +17,19 @@ func (s *State) Complete(e *event.Event) {
 		return
 	}
 	if b := p.buffers.Get(e.BufferID); b != nil {
-		e.Devices, e.BytesPerBank, e.Banks = b.set.ids, b.perBank, b.banks
+		e.Devices, e.BytesPerBank, e.Banks = b.set.ids, b.perBank, uint32(b.dataBanks)
 	}
+}
+
+// Banks returns the number of banks in which the allocator reserved memory for the buffer of an Alloc
+// that was applied.
+func (s *State) Banks(e *event.Event) uint32 {
+	if p := s.known(e.PID); p != nil {
+		if b := p.buffers.Get(e.BufferID); b != nil {
+			return uint32(b.banks)
+		}
+	}
+	return e.Banks
 }
 
 // Buffers returns all live buffers, in order of process and time.
@@ -142,7 +153,7 @@ func (b *buffer) view() memory.Buffer {
 		BufferID: b.id, Object: b.object, Allocator: b.allocator,
 		Devices: b.Devices, Region: b.Region, Layout: b.Layout,
 		Address: b.address, SizeBytes: b.size, PageSizeBytes: b.pageSize,
-		BytesPerBank: b.perBank, Banks: b.banks, SinceNs: b.since,
+		BytesPerBank: b.perBank, Banks: uint32(b.banks), DataBanks: uint32(b.dataBanks), SinceNs: b.since,
 		BeforeAttach: b.BeforeAttach, Stack: b.Stack, PerCore: b.PerCore,
 	}
 	if b.cores != nil {

@@ -78,7 +78,7 @@ func (m *model) apply(e event.Event) {
 	for id := range modelChips {
 		r := m.regions(id)
 		m.allocated[id] = max(m.allocated[id], r.DRAM.AllocatedBytes)
-		m.l1[id] = max(m.l1[id], r.L1.BytesPerBank+r.CB.MaxBytesPerCore)
+		m.l1[id] = max(m.l1[id], r.L1.BytesPerBank)
 	}
 }
 
@@ -101,35 +101,37 @@ func (m *model) regions(id int) memory.Regions {
 			}
 		}
 	}
-	used := make(map[[3]uint64]bool)
-	perCore := make(map[[2]uint64]uint64)
 	type program struct{ pid, id uint64 }
+	type core struct {
+		program
+		x, y uint64
+	}
+	perCore, bytes := make(map[core]uint64), make(map[program]uint64)
 	programs := make(map[program]bool)
 	for _, e := range m.static {
 		if e.Devices[0] != id {
 			continue
 		}
-		programs[program{uint64(e.PID), e.ProgramID}] = true
+		of := program{uint64(e.PID), e.ProgramID}
+		programs[of] = true
 		if e.Global {
 			r.CB.GlobalCount++
 			continue
 		}
 		r.CB.Count++
 		r.CB.SumBytes += e.SizeBytes * uint64(e.Cores[0].Cores())
+		bytes[of] += e.SizeBytes * uint64(e.Cores[0].Cores())
 		for x := uint64(e.Cores[0].X0); x <= uint64(e.Cores[0].X1); x++ {
 			for y := uint64(e.Cores[0].Y0); y <= uint64(e.Cores[0].Y1); y++ {
-				for a := e.Address; a < e.Address+e.SizeBytes; a++ {
-					if !used[[3]uint64{x, y, a}] {
-						used[[3]uint64{x, y, a}] = true
-						r.CB.Bytes++
-						perCore[[2]uint64{x, y}]++
-					}
-				}
+				perCore[core{of, x, y}] += e.SizeBytes
 			}
 		}
 	}
 	for _, n := range perCore {
 		r.CB.MaxBytesPerCore = max(r.CB.MaxBytesPerCore, n)
+	}
+	for _, n := range bytes {
+		r.CB.Bytes = max(r.CB.Bytes, n)
 	}
 	r.CB.Programs = uint64(len(programs))
 	for _, e := range m.kernels {

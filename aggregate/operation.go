@@ -46,59 +46,8 @@ func (s *State) forgetOperations() {
 	kept, dropped := newest.Shared(s.operations, maxOperations)
 	for _, op := range dropped {
 		delete(op.set.operations, memory.StackID(op.Stack))
-		if op.Runs > 0 {
-			op.set.reporting--
-		}
 	}
 	s.operations = kept
-}
-
-// runProgram counts a program that is enqueued. If its circular buffers come later, because it is
-// compiled now, placed counts them.
-func (s *State) runProgram(e *event.Event) {
-	d := s.set(s.process(e), e.Devices)
-	op := s.operation(d, e)
-	if op.Runs == 0 {
-		d.reporting++
-	}
-	op.Runs, op.LastNs = op.Runs+1, e.TimeNs
-	for _, c := range d.chips {
-		r := operations.Run{Of: &op.Operation, TimeNs: e.TimeNs, TensorBytes: c.used.Regions[event.L1].PerBank}
-		g := c.programs[e.ProgramID]
-		if g != nil {
-			g.run = r
-		} else {
-			c.awaited.Add(e.ProgramID, r)
-			g = &program{run: r}
-		}
-		c.ran(e.ProgramID, g)
-	}
-}
-
-// placed counts a circular buffer for the operation that runs its program. If the library or the
-// program reports no runs, it counts for its own call stack.
-func (s *State) placed(d *deviceSet, c *processChip, e *event.Event) {
-	g := c.programs[e.ProgramID]
-	if g.run.Of == nil {
-		if e.Stack == nil || d.reporting > 0 {
-			return // an event of the program's run counts it
-		}
-		op := s.operation(d, e)
-		op.LastNs = e.TimeNs
-		g.run = operations.Run{Of: &op.Operation, TimeNs: e.TimeNs, TensorBytes: c.used.Regions[event.L1].PerBank}
-	}
-	c.ran(e.ProgramID, g)
-}
-
-// ran updates the peak of the operation that runs a program.
-func (c *processChip) ran(id uint64, g *program) {
-	use := g.l1.Use(g.parts, &c.used.Load)
-	use.TensorBytes += g.run.TensorBytes
-	if peak := &g.run.Of.Peak; peak.TimeNs == 0 || use.Bytes() > peak.Bytes() {
-		use.TimeNs, use.ProgramID, use.Device = g.run.TimeNs, id, c.chip.id
-		use.CapacityBytes = c.capacities()[event.L1].BytesPerBank
-		*peak = use
-	}
 }
 
 // parts returns the memory of the program in L1 outside of tensors.
@@ -114,6 +63,7 @@ func (g *program) parts() (parts []operations.Part) {
 // Operations returns the call stacks that ran programs, the latest ones if there are many;
 // others is the number of the rest.
 func (s *State) Operations() (list []memory.Operation, others uint64) {
+	s.settle()
 	for _, op := range s.operations {
 		list = append(list, op.Operation)
 	}
@@ -124,16 +74,10 @@ func (s *State) Operations() (list []memory.Operation, others uint64) {
 func (s *State) RestartOperations() {
 	for _, op := range s.operations {
 		clear(op.set.operations)
-		op.set.reporting = 0
 	}
 	s.operations, s.operationCount = nil, 0
-	for _, p := range s.processes {
-		for _, c := range p.chips {
-			c.awaited = nil
-			for _, g := range c.programs {
-				g.run = operations.Run{}
-			}
-		}
+	for _, c := range s.chips {
+		c.begin(nil)
 	}
 }
 
@@ -152,7 +96,4 @@ func (c *stateCodec) operation(p **operation) {
 		return
 	}
 	op.set.operations[id] = op // the stacks of two may be the same here: see site
-	if op.Runs > 0 {
-		op.set.reporting++
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
@@ -26,6 +25,7 @@ func (s *State) RestartTimelines() {
 // Timelines returns the timelines of all regions that were ever used, in order of chip and
 // region.
 func (s *State) Timelines() (list []memory.RegionTimeline) {
+	s.settle()
 	for _, q := range s.allPools() {
 		if q.chip != s.unplaced && q.Highest().Bytes > 0 {
 			list = append(list, memory.RegionTimeline{
@@ -36,19 +36,19 @@ func (s *State) Timelines() (list []memory.RegionTimeline) {
 	return list
 }
 
-// Level returns the present values of the timelines of a region of a chip: the bytes in use, and
-// the part of circular buffers.
-func (s *State) Level(device int, region event.Region) (bytes, static uint64) {
+// Level returns the bytes in use by buffers in a region of a chip, as the timelines count them.
+func (s *State) Level(device int, region event.Region) uint64 {
 	c := s.chips[device]
 	if c == nil || int(region) >= event.BankedRegions {
-		return 0, 0
+		return 0
 	}
-	return c.pools[region].Level()
+	return c.pools[region].Bytes
 }
 
 // RegionPeaks returns the peaks of all regions that were ever used, in order of
 // chip and region.
 func (s *State) RegionPeaks() []memory.RegionPeak {
+	s.settle()
 	holders := s.peakHolders()
 	var list []memory.RegionPeak
 	for _, q := range s.allPools() {
@@ -61,13 +61,16 @@ func (s *State) RegionPeaks() []memory.RegionPeak {
 
 func (s *State) peakOf(q *pool, holders []memory.SiteAmount) memory.RegionPeak {
 	view := memory.RegionPeak{
-		Device: q.chip.id, Region: q.Region, TimeNs: q.Peak.TimeNs, Bytes: q.Peak.Bytes,
+		Device: q.chip.id, Region: q.Region, TimeNs: q.Peak.TimeNs, Bytes: q.Peak.Bytes, AtLeast: q.AtLeast,
 		CapacityBytes: cmp.Or(q.Peak.Capacity, q.Capacity()), StaticBytes: q.Peak.Static, Holders: holders,
 		Timeline: q.Line.Clone(), StaticTimeline: q.StaticLine.Clone(),
 	}
 	var covered uint64
 	if q.Peak.Static > 0 {
-		view.Programs, covered = s.programsAt(q)
+		for _, p := range q.programs {
+			view.Programs = append(view.Programs, p.PeakProgram)
+			covered += p.Bytes
+		}
 	}
 	if q.Shared {
 		buffers := q.Peak.Bytes - q.Peak.Static
@@ -111,71 +114,4 @@ func (s *State) peakHolders() map[*pool][]memory.SiteAmount {
 		})
 	}
 	return holders
-}
-
-// programsAt returns the programs at the peak of the L1 of a chip, and how much of the core their
-// circular buffers occupied.
-func (s *State) programsAt(q *pool) (list []memory.PeakProgram, covered uint64) {
-	entries := s.staticsAt(q)
-	core, covered := q.coreAtPeak(entries)
-	type key struct {
-		pid     int
-		program uint64
-		kind    event.StaticKind
-		stack   uint64
-		before  bool
-	}
-	index := make(map[key]int)
-	var unions []cores.Union // of each of the list
-	for i := range entries {
-		e := &entries[i]
-		if !e.place.Set.Has(core) {
-			continue
-		}
-		k := key{e.pid, e.program, e.kind, memory.StackID(e.from.stack), e.from.beforeAttach}
-		at, ok := index[k]
-		if !ok {
-			at = len(list)
-			index[k] = at
-			list = append(list, memory.PeakProgram{
-				PID: e.pid, ProgramID: e.program, Kind: e.kind, Stack: e.from.stack, BeforeAttach: e.from.beforeAttach,
-			})
-			unions = append(unions, cores.Union{})
-		}
-		list[at].Count++
-		unions[at].Add(e.place.Start, e.place.End)
-	}
-	for i := range list {
-		list[i].Bytes = unions[i].Bytes()
-	}
-	slices.SortFunc(list, func(a, b memory.PeakProgram) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), cmp.Compare(a.ProgramID, b.ProgramID),
-			cmp.Compare(a.Kind, b.Kind), cmp.Compare(memory.StackID(a.Stack), memory.StackID(b.Stack)), memory.CompareBools(a.BeforeAttach, b.BeforeAttach))
-	})
-	return list, covered
-}
-
-// coreAtPeak returns the core that was fullest at the peak, and how much of it these circular
-// buffers occupied.
-func (q *pool) coreAtPeak(entries []programStatic) (core cores.Core, covered uint64) {
-	var usage cores.Usage
-	for i := range entries {
-		usage.Add(entries[i].place)
-	}
-	core = q.PeakCore
-	if usage.On(core) != q.Peak.Static && usage.Max() == q.Peak.Static { // without buffers on single cores
-		core, _ = usage.Fullest()
-	}
-	return core, usage.On(core)
-}
-
-// staticsAt returns the circular buffers that were live at the peak.
-func (s *State) staticsAt(q *pool) []programStatic {
-	list := slices.Clone(q.endedSincePeak())
-	for e := range s.staticsOn(q.chip.id) {
-		if q.had(&e.staticEntry) {
-			list = append(list, e)
-		}
-	}
-	return slices.DeleteFunc(list, func(e programStatic) bool { return e.place.Start == e.place.End })
 }

@@ -5,8 +5,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// countCores updates the L1 pool after the use of the chip's cores changed.
-func (c *chip) countCores() { c.pools[event.L1].SetTop(c.used.Top()) }
+// countCores updates the L1 pool after the buffers on single cores changed.
+func (c *chip) countCores() { c.pools[event.L1].SetLoad(c.used.Load.Fullest()) }
 
 // loadCores counts a buffer that is on single cores on each of them. To be called after its
 // call site was saved.

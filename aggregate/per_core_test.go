@@ -61,18 +61,19 @@ func TestBuffersOnSingleCoresCountForTheirCores(t *testing.T) {
 		everywhere(14, coreTop-0xf000, 0x2000),
 		&event.Event{
 			TimeNs: 15, Kind: event.CBAlloc, PID: 1, Devices: []int{0}, ProgramID: 1, Address: coreTop - 0x80000,
-			SizeBytes: 0xa000, Cores: []event.CoreRange{one(0, 1)}, StaticKind: event.CircularBuffer,
+			SizeBytes: 0xa000, Cores: []event.CoreRange{one(0, 1)}, StaticKind: event.CircularBuffer, Stack: big,
 		},
 	)
+	s.Advance(15 + 1e6)
 	check := func(s *State) {
 		t.Helper()
 		d := s.Snapshot().Devices[0]
 		// core 0-0: 0x5000 + 0x8000; core 0-1: 0x5000 + 0xa000 of circular buffers
 		qt.Check(t, qt.Equals(d.Regions.L1.BytesPerBank, 0x2000+0xd000))
 		qt.Check(t, qt.Equals(d.Regions.L1.AllocatedBytes, 3*0x5000+2*0x8000+4*0x2000))
-		qt.Check(t, qt.Equals(d.L1PerCore.BufferBytes, 0x2000+0x5000))
-		qt.Check(t, qt.Equals(d.L1PerCore.CBBytes, 0xa000))
-		qt.Check(t, qt.Equals(d.L1PerCore.FreeBytes, 0x80000-0x11000))
+		qt.Check(t, qt.Equals(d.L1PerCore.BufferBytes, 0x2000+0xd000))
+		qt.Check(t, qt.Equals(d.L1PerCore.LargestProgramBytes, 0xa000))
+		qt.Check(t, qt.Equals(d.L1PerCore.FreeBytes, 0x80000-0xf000-d.L1PerCore.CBBytes))
 		space := s.Space(0, event.L1)
 		qt.Check(t, qt.Equals(space.BytesPerBank, d.Regions.L1.BytesPerBank))
 		qt.Check(t, qt.Equals(space.FreeSpace, memory.FreeSpace{FreeBytesPerBank: 0x80000 - 0xf000, LargestFreeBytesPerBank: 0x80000 - 0xf000}))

@@ -37,23 +37,23 @@ type process struct {
 	losses memory.Losses
 	// fromBegin is true if no event came before its start.
 	fromBegin bool
+	// reports is true if its library reports runs of programs.
+	reports bool
 }
 
 // A processChip is the use of one chip by one process.
 type processChip struct {
 	chip *chip
 	used use.Use
-	// peaks are the most that the process itself had of each region, in bytes as pools count them.
-	// Moments do not count at which the buffers of all processes did not fit. The chip's peak is
-	// another question, often with another moment, and only pools have a timeline and call sites.
+	// peaks are the most that the process itself had of each region, in bytes as pools count them. The
+	// chip's peak is another question, often with another moment, and only pools have a timeline and
+	// call sites.
 	peaks peak.Peaks
 	// open is true if the process has an allocator open whose capacities are known. own are
 	// its capacities, also after the last one was closed.
 	open     bool
 	own      memory.Capacities
 	programs map[uint64]*program
-	// awaited are the runs of programs whose memory on the chip was not reported yet.
-	awaited operations.Awaited
 	// alone is the set of only this chip. Circular buffers and kernels belong to it.
 	alone *deviceSet
 }
@@ -65,7 +65,6 @@ func (c *processChip) both() [2]*use.Use { return [2]*use.Use{&c.used, &c.chip.u
 type program struct {
 	static []staticEntry
 	kernel *kernel
-	run    operations.Run // the latest
 	l1     operations.Program
 }
 
@@ -123,6 +122,11 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	if p == nil {
 		return
 	}
+	for _, c := range p.chips {
+		if r := c.chip.run; r != nil && r.by == c {
+			c.chip.begin(nil)
+		}
+	}
 	s.noteEnds(p, nil, now)
 	s.keepOwners(p, nil, now)
 	for _, set := range p.sets {
@@ -130,14 +134,14 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	}
 	for _, c := range p.chips {
 		for id := range c.programs {
-			s.freeCBsOf(c, id, event.NotStatic, now, event.ReasonProcessExit)
+			s.freeCBsOf(c, id, event.NotStatic, event.ReasonProcessExit)
 			s.unloadKernel(c, id, event.ReasonProcessExit)
 		}
 	}
 	clear(p.allocators)
 	s.updateCapacities(p, slices.Collect(maps.Values(p.chips)))
 	s.forgetEnded(p)
-	view := p.view()
+	view := p.view(s.applied)
 	view.Exit = &memory.Exit{TimeNs: now}
 	if status != event.UnknownStatus {
 		view.Exit.Status = &status
@@ -175,9 +179,8 @@ type deviceSet struct {
 	pools [event.BankedRegions][]*pool
 	// sites are the call sites, each with its first allocator.
 	sites map[memory.SiteKey]*callSite
-	// operations are by their stack IDs. reporting is how many of them have reported runs.
+	// operations are by their stack IDs.
 	operations map[uint64]*operation
-	reporting  int
 	// recent caches sites by their stack IDs.
 	recent [recentSites]*callSite
 }
@@ -274,7 +277,7 @@ func (s *State) aloneOf(p *process, c *processChip) *deviceSet {
 func (c *processChip) program(id uint64) *program {
 	g := c.programs[id]
 	if g == nil {
-		g = &program{run: c.awaited.Take(id)}
+		g = &program{}
 		c.programs[id] = g
 	}
 	return g

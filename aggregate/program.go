@@ -45,9 +45,7 @@ func (s *State) allocCB(e *event.Event) {
 	d := s.set(p, e.Devices)
 	for _, c := range d.chips {
 		s.addCB(p, c, e.ProgramID, entry)
-		s.placed(d, c, e)
-		c.grew(event.L1, e.TimeNs)
-		c.chip.pools[event.L1].Grew(e.TimeNs, s.applied, e.BeforeAttach && p.early)
+		s.placed(p, c, e)
 	}
 }
 
@@ -76,16 +74,19 @@ func (s *State) freeCBs(e *event.Event) {
 		return
 	}
 	for _, c := range p.touched(e) {
-		s.freeCBsOf(c, e.ProgramID, e.StaticKind, e.TimeNs, e.Reason)
+		s.freeCBsOf(c, e.ProgramID, e.StaticKind, e.Reason)
 	}
 }
 
 // freeCBsOf ends the circular buffers of a program, or those of one kind; NotStatic means
 // all. Several probes report the end, so it may come more than once.
-func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKind, now uint64, reason event.Reason) {
+func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKind, reason event.Reason) {
 	g := c.programs[programID]
 	if g == nil || len(g.static) == 0 {
 		return
+	}
+	if c.chip.run.is(c, programID) {
+		c.chip.sample()
 	}
 	ends := func(entry staticEntry) bool { return kind == event.NotStatic || entry.kind.FreedAs() == kind }
 	for _, entry := range g.static {
@@ -95,15 +96,10 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 		if entry.site != nil {
 			s.removeFrom(entry.site, entry.tally(), entry.from.since, reason)
 		}
-		if q := &c.chip.pools[event.L1]; q.had(&entry) {
-			q.end(programStatic{c.alone.process.pid, programID, entry})
-		}
 		for _, u := range c.both() {
 			u.CountStatic(-1, entry.place, entry.global)
 		}
 	}
-	c.chip.countCores()
-	c.chip.pools[event.L1].Shrank(now)
 	g.static = slices.DeleteFunc(g.static, ends)
 	g.l1.Forget()
 	if len(g.static) == 0 {
@@ -176,11 +172,7 @@ func (s *State) Program(pid int, id uint64) (bytes uint64, live bool) {
 			continue
 		}
 		live = live || len(g.static) > 0 || g.kernel != nil
-		for i := range g.static {
-			if !g.static[i].global {
-				bytes += g.static[i].place.Bytes()
-			}
-		}
+		bytes += g.bytes()
 	}
 	return bytes, live
 }

@@ -154,6 +154,9 @@ func (c *callSite) all() iter.Seq[*callSite] {
 // save saves the site's share of the latest peaks. Call it before the site changes.
 func (c *callSite) save() {
 	for i, q := range c.set.poolsOf(c.Region) {
+		if c.Region == event.L1 {
+			q.chip.sample()
+		}
 		if at := &c.atPeak[i]; at.serial != q.Serial {
 			*at = siteAtPeak{q.Serial, c.live.Amount, c.perBankIn(q)}
 		}

@@ -14,18 +14,21 @@ import (
 // processes, and on a pass over the addresses of all buffers. With a million buffers the first
 // call takes 0.3 s to order these; later calls take 5 ms.
 func (s *State) Snapshot() *memory.Snapshot {
+	s.settle()
 	snap := &memory.Snapshot{
 		V: 1, TimeNs: s.now, BeganNs: s.began, Devices: []memory.Device{}, Processes: []memory.Process{},
 		ExitedProcesses: s.exitedCount,
 		Lost:            maps.Clone(s.lost), LostEvents: s.lostEvents, Anomalies: s.anomalies,
 		FailureCount: s.failures.Count, Failures: s.failures.List(),
 	}
-	texts, processes := make(map[int]uint64), make(map[int][]memory.DeviceProcess)
+	programs, processes := make(map[int]use.Programs), make(map[int][]memory.DeviceProcess)
 	for _, p := range s.byPID() {
-		view := p.view()
+		view := p.view(s.applied)
 		for i := range view.Devices {
 			d := &view.Devices[i]
-			texts[d.ID] = max(texts[d.ID], d.Regions.Kernel.MaxBytesPerCore)
+			programs[d.ID] = programs[d.ID].With(use.Programs{
+				TextMax: d.Regions.Kernel.MaxBytesPerCore, MostPerCore: d.Regions.CB.MaxBytesPerCore, MostBytes: d.Regions.CB.Bytes,
+			})
 			if p.uses(p.chips[d.ID]) {
 				processes[d.ID] = append(processes[d.ID], d.ShareOf(p.pid))
 			}
@@ -35,7 +38,9 @@ func (s *State) Snapshot() *memory.Snapshot {
 	snap.Processes = append(snap.Processes, s.exited...)
 	free := s.freeSpaces()
 	for _, c := range s.byID() {
-		d := c.view(&c.used, &c.capacities, texts[c.id], c.peaks())
+		all := programs[c.id]
+		all.Running = c.running(&c.used, s.applied)
+		d := c.view(&c.used, &c.capacities, all, c.peaks())
 		for region := range event.Region(event.BankedRegions) {
 			d.Regions.Banked(region).FreeSpace = free[c.id][region]
 		}
@@ -51,13 +56,19 @@ func (s *State) Counts() (running int, exited, lost uint64) {
 	return len(s.processes), s.exitedCount, s.lostEvents
 }
 
-func (p *process) view() memory.Process {
+// view returns the process after that number of events.
+func (p *process) view(applied uint64) memory.Process {
 	view := memory.Process{
 		PID: p.pid, Comm: p.name.comm, About: p.name.about, BeforeAttachBuffers: p.beforeAttach,
 		SinceNs: p.since, Losses: p.losses.Clone(), Devices: []memory.Device{},
 	}
 	for _, c := range sortedValues(p.chips) {
-		view.Devices = append(view.Devices, c.chip.view(&c.used, c.capacities(), c.textMax(), c.peaks))
+		programs := use.Programs{TextMax: c.textMax()}
+		programs.MostPerCore, programs.MostBytes = c.largest()
+		if c.chip.run != nil && c.chip.run.by == c {
+			programs.Running = c.chip.running(&c.used, applied)
+		}
+		view.Devices = append(view.Devices, c.chip.view(&c.used, c.capacities(), programs, c.peaks))
 	}
 	view.Live = p.totalsOf(event.NoReason)
 	view.Unfreed = append(p.totalsOf(event.ReasonDeviceClose), p.totalsOf(event.ReasonProcessExit)...)
@@ -77,8 +88,9 @@ func (p *process) totalsOf(reason event.Reason) (list []memory.RegionTotal) {
 }
 
 // view returns the use of the chip by all processes, or by one.
-func (c *chip) view(u *use.Use, capacities *memory.Capacities, textMax uint64, peaks peak.Peaks) memory.Device {
-	d := u.View(capacities, textMax, peaks)
+func (c *chip) view(u *use.Use, capacities *memory.Capacities, programs use.Programs, peaks peak.Peaks) memory.Device {
+	d := u.View(capacities, programs, peaks)
+	d.L1PerCore.Peak.AtLeast = c.pools[event.L1].AtLeast
 	d.ID, d.Board, d.Arch = c.id, c.board, c.arch
 	return d
 }

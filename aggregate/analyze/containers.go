@@ -100,7 +100,7 @@ func (v *Verdict) container(of, all []owned, times []uint64, toEnd bool) (c Cont
 		if path.Add(b.container); c.Tensor != b.Tensor {
 			c.Tensor = ""
 		}
-		c.Amount.Add(memory.Amount{Count: 1, Bytes: b.BytesPerBank * uint64(b.Banks) * uint64(max(1, len(b.Devices)))})
+		c.Amount.Add(memory.Amount{Count: 1, Bytes: b.AllocatedBytes() * uint64(max(1, len(b.Devices)))})
 	}
 	c.Owner = path.String()
 	for i := range all {

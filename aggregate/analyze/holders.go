@@ -111,9 +111,9 @@ func ByHolder(buffers []*memory.Buffer, all memory.Amount, perBank bool) (list [
 			index[path] = i
 			list = append(list, Holder{Owner: memory.Owner{Path: path, Tensor: b.Tensor}})
 		}
-		one := memory.Amount{Count: 1, Bytes: b.BytesPerBank}
-		if !perBank {
-			one.Bytes *= uint64(b.Banks)
+		one := memory.Amount{Count: 1, Bytes: b.AllocatedBytes()}
+		if perBank {
+			one.Bytes = b.BytesPerBank
 		}
 		one.Bytes = min(one.Bytes, all.Bytes)
 		all.Sub(one)

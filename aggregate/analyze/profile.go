@@ -44,7 +44,7 @@ func Profile(s *aggregate.State, byOwner bool) *memory.Profile {
 			return
 		}
 		path := name.FoldOwner(b.Path)
-		one := memory.Amount{Count: 1, Bytes: b.BytesPerBank * uint64(b.Banks)}
+		one := memory.Amount{Count: 1, Bytes: b.AllocatedBytes()}
 		devices := b.Devices
 		if len(devices) == 0 {
 			devices = []int{memory.NoDevice}

@@ -1,8 +1,7 @@
-// Package cores computes how much of each core's L1 circular buffers occupy.
+// Package cores has sets of cores, and how much of each core's L1 buffers and programs occupy.
 package cores
 
 import (
-	"cmp"
 	"math/bits"
 	"slices"
 
@@ -93,92 +92,3 @@ func (p Place) BytesPerCore() uint64 { return p.End - p.Start }
 
 // Bytes returns the sum over the cores.
 func (p Place) Bytes() uint64 { return p.BytesPerCore() * uint64(p.Set.Len()) }
-
-// Usage is the use of each core by the circular buffers of all programs. Programs use the same
-// space one after the other, so it unites the places on a core instead of adding them up. It is
-// exact after each Add and Remove.
-//
-// Most places are the same as another program's and only change a count. The first of its kind is
-// added to each of its cores, at a cost of the number of borders within it.
-type Usage struct {
-	places     map[Place]int
-	cores      map[Core]*Union
-	max, bytes uint64
-}
-
-// Max returns the occupied bytes on the fullest core.
-func (u *Usage) Max() uint64 { return u.max }
-
-// On returns the occupied bytes on a core.
-func (u *Usage) On(c Core) uint64 {
-	if x := u.cores[c]; x != nil {
-		return x.bytes
-	}
-	return 0
-}
-
-// Bytes returns the occupied bytes over all cores.
-func (u *Usage) Bytes() uint64 { return u.bytes }
-
-// Add adds a place.
-func (u *Usage) Add(p Place) {
-	if p.Start == p.End {
-		return
-	}
-	if u.places == nil {
-		u.places = make(map[Place]int)
-		u.cores = make(map[Core]*Union)
-	}
-	u.places[p]++
-	if u.places[p] > 1 {
-		return
-	}
-	for _, c := range p.Set.cores {
-		x := u.cores[c]
-		if x == nil {
-			x = &Union{}
-			u.cores[c] = x
-		}
-		before := x.bytes
-		x.Add(p.Start, p.End)
-		u.bytes += x.bytes - before
-		u.max = max(u.max, x.bytes)
-	}
-}
-
-// Remove removes a place that was added.
-func (u *Usage) Remove(p Place) {
-	if p.Start == p.End {
-		return
-	}
-	u.places[p]--
-	if u.places[p] > 0 {
-		return
-	}
-	delete(u.places, p)
-	for _, c := range p.Set.cores {
-		x := u.cores[c]
-		before := x.bytes
-		x.Remove(p.Start, p.End)
-		u.bytes -= before - x.bytes
-		if x.bytes == 0 {
-			delete(u.cores, c)
-		}
-	}
-	u.max = 0
-	for _, x := range u.cores {
-		u.max = max(u.max, x.bytes)
-	}
-}
-
-// Fullest returns the core with the most occupied bytes; of equal cores the first by rows. ok is
-// false if all cores are empty.
-func (u *Usage) Fullest() (fullest Core, ok bool) {
-	for c, x := range u.cores {
-		first := cmp.Or(cmp.Compare(c.Y, fullest.Y), cmp.Compare(c.X, fullest.X)) < 0
-		if x.bytes == u.max && u.max > 0 && (!ok || first) {
-			fullest, ok = c, true
-		}
-	}
-	return fullest, ok
-}

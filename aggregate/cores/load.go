@@ -1,7 +1,5 @@
 package cores
 
-import "cmp"
-
 // A Load is the bytes of buffers on single cores, for each core. Buffers do not share addresses,
 // so their sizes add up. The zero value is ready to use.
 type Load struct{ cores map[Core]uint64 }
@@ -42,34 +40,12 @@ func (l *Load) Empty() bool { return len(l.cores) == 0 }
 // On returns the bytes on a core.
 func (l *Load) On(c Core) uint64 { return l.cores[c] }
 
-// Max returns the bytes on the fullest core.
-func (l *Load) Max() (most uint64) {
-	for _, bytes := range l.cores {
-		most = max(most, bytes)
-	}
-	return most
-}
-
-// A Top is the fullest core. Bytes is its use by buffers on single cores and by circular buffers,
-// Static the part of circular buffers.
-type Top struct {
-	Core          Core
-	Bytes, Static uint64
-}
-
-// TopOf returns the fullest core. Without buffers on single cores Core stays zero, because it
-// does not matter then.
-func TopOf(l *Load, u *Usage) Top {
-	top, found := Top{Bytes: u.max, Static: u.max}, false
+// Fullest returns the core with the most bytes, and these; of equal cores the first by rows.
+func (l *Load) Fullest() (fullest Core, most uint64) {
 	for c, bytes := range l.cores {
-		static := u.On(c)
-		more := cmp.Compare(bytes+static, top.Bytes)
-		if more > 0 || more == 0 && (!found || cmp.Or(cmp.Compare(c.Y, top.Core.Y), cmp.Compare(c.X, top.Core.X)) < 0) {
-			top, found = Top{c, bytes + static, static}, true
+		if bytes > most || bytes == most && compareRows(c, fullest) < 0 {
+			fullest, most = c, bytes
 		}
 	}
-	if !found && len(l.cores) > 0 {
-		top.Core, _ = u.Fullest() // which has none of these buffers
-	}
-	return top
+	return fullest, most
 }

@@ -86,10 +86,10 @@ type StaticUse struct {
 	Programs    uint64 `json:"programs"`
 	Count       uint64 `json:"count"`
 	GlobalCount uint64 `json:"global_count"`
-	// MaxBytesPerCore is the use of the core where it is highest: the union over the live
-	// programs, because they use the same space one after the other.
+	// MaxBytesPerCore is what the largest program needs on its fullest core. Programs use the same
+	// space one after the other, and only while they run.
 	MaxBytesPerCore uint64 `json:"max_bytes_per_core"`
-	// Bytes is the sum of the bytes in use over all cores.
+	// Bytes is the most that a program needs on all its cores.
 	Bytes uint64 `json:"bytes"`
 	// SumBytes is the plain sum over all programs.
 	SumBytes uint64 `json:"sum_bytes"`
@@ -113,18 +113,26 @@ type KernelsUse struct {
 type L1PerCore struct {
 	CapacityBytes uint64 `json:"capacity_bytes"`
 	BufferBytes   uint64 `json:"buffer_bytes"`
-	CBBytes       uint64 `json:"cb_bytes"`
-	FreeBytes     uint64 `json:"free_bytes"`
-	// Peak is the highest sum of buffers and circular buffers.
+	// CBBytes is the memory of the program that runs at this moment; 0 between runs.
+	CBBytes   uint64 `json:"cb_bytes"`
+	FreeBytes uint64 `json:"free_bytes"`
+	// LargestProgramBytes is what the largest of the live programs needs when it runs.
+	LargestProgramBytes uint64 `json:"largest_program_bytes"`
+	// Peak is the highest sum of buffers and of one program that ran.
 	Peak L1Peak `json:"peak"`
 }
 
-// An L1Peak is the highest sum of buffers and circular buffers in the L1 of a core, in bytes.
+// An L1Peak is the highest sum of buffers and of one program that ran in the L1 of a core, in bytes.
 type L1Peak struct {
 	TimeNs      uint64 `json:"time_ns"`
 	BufferBytes uint64 `json:"buffer_bytes"`
 	CBBytes     uint64 `json:"cb_bytes"`
+	// AtLeast is true if programs may have run that were not reported.
+	AtLeast bool `json:"at_least,omitempty"`
 }
+
+// Bytes returns the sum.
+func (p *L1Peak) Bytes() uint64 { return p.BufferBytes + p.CBBytes }
 
 // A DeviceProcess is a process that uses a chip, with its share of the chip.
 type DeviceProcess struct {

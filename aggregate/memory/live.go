@@ -35,10 +35,10 @@ type Buffer struct {
 	// SizeBytes is its size on each chip.
 	SizeBytes     uint64
 	PageSizeBytes uint64
-	// BytesPerBank is its memory in each of Banks banks on each chip, or on each of its
-	// Cores.
-	BytesPerBank uint64
-	Banks        uint32
+	// BytesPerBank is its memory in each of Banks banks on each chip, or on each of its Cores. The
+	// allocator reserves it in all banks of the region; DataBanks of them have a part of the buffer.
+	BytesPerBank     uint64
+	Banks, DataBanks uint32
 	// SinceNs is when it was allocated, or discovered at a late attach.
 	SinceNs      uint64
 	BeforeAttach bool
@@ -63,6 +63,12 @@ type EndedBuffer struct {
 	// Unfreed is true if it ended with its device or process.
 	Unfreed bool
 }
+
+// AllocatedBytes returns the bytes that the allocator reserved on each chip.
+func (h *Buffer) AllocatedBytes() uint64 { return h.BytesPerBank * uint64(h.Banks) }
+
+// DataBytes returns those in the banks that have a part of the buffer.
+func (h *Buffer) DataBytes() uint64 { return h.BytesPerBank * uint64(h.DataBanks) }
 
 // Site returns the call site of the buffer.
 func (h *Buffer) Site() Site {

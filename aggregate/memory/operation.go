@@ -25,15 +25,24 @@ type CoreUse struct {
 	X, Y      uint16
 	// CapacityBytes is the space for tensors and programs; 0 if it is not known.
 	CapacityBytes uint64
-	// TensorBytes is the memory of all live buffers of the process. The other fields are the
+	// TensorBytes is the memory of the live buffers of all processes. The other fields are the
 	// program's own.
 	TensorBytes, CBBytes, DFBBytes, ScratchpadBytes uint64
 }
 
 // Bytes returns the sum of the memory in use on the core.
-func (u *CoreUse) Bytes() uint64 {
-	return u.TensorBytes + u.CBBytes + u.DFBBytes + u.ScratchpadBytes
-}
+func (u *CoreUse) Bytes() uint64 { return u.TensorBytes + u.StaticBytes() }
+
+// StaticBytes returns the memory of the program on the core.
+func (u *CoreUse) StaticBytes() uint64 { return u.CBBytes + u.DFBBytes + u.ScratchpadBytes }
 
 // HeadroomBytes returns the free memory of the core, in one piece or not.
 func (u *CoreUse) HeadroomBytes() uint64 { return u.CapacityBytes - min(u.CapacityBytes, u.Bytes()) }
+
+// A ProgramRun is a program that ran on a chip, with the use of L1 on the fullest core at that time, and the
+// program's part of it.
+type ProgramRun struct {
+	Point
+	Device             int
+	Bytes, StaticBytes uint64
+}

@@ -14,14 +14,16 @@ type RegionPeak struct {
 	// CapacityBytes is the capacity at that time, or the present one if it was not known
 	// then; 0 if it is not known.
 	CapacityBytes uint64
-	// StaticBytes is the part of circular and dataflow buffers, which Programs shared. The
+	// StaticBytes is the part of the program that ran at that time, whose parts Programs are. The
 	// rest is the sum of the Holders. Only L1 has it.
 	StaticBytes uint64
+	// AtLeast is true if programs may have run that were not reported. Only L1 has it.
+	AtLeast bool
 	// Holders are the call sites, most bytes first. Programs are in the same order.
 	Holders  []SiteAmount
 	Programs []PeakProgram
 	// OthersBytes is the part of users whose call sites are not known. OthersStaticBytes is the memory
-	// of their circular buffers beside the Programs.
+	// of their program.
 	OthersBytes, OthersStaticBytes uint64
 	// Earlier is a higher peak before the state's first event; nil if there is none.
 	Earlier *EarlierPeak
@@ -29,9 +31,8 @@ type RegionPeak struct {
 	Timeline, StaticTimeline *Timeline
 }
 
-// A PeakProgram has the circular buffers of one call stack and program at a peak, on the core
-// where the sum of all circular buffers was highest. Programs use the same space one after the
-// other, so that their bytes must not be added up.
+// A PeakProgram has the circular buffers of one kind and call stack of the program that ran at a
+// peak, on the fullest core.
 type PeakProgram struct {
 	PID          int
 	ProgramID    uint64

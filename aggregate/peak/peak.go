@@ -8,7 +8,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Peak is the highest use of a region. Static is the part of circular buffers at that time.
+// A Peak is the highest use of a region. Static is the part of the program that ran then.
 // Capacity was the capacity of the region; 0 if it was not known. Number is the number of the
 // event: see memory.Point.
 type Peak struct{ Bytes, Static, TimeNs, Capacity, Number uint64 }
@@ -22,34 +22,36 @@ func (p *Peak) Code(c *codec.Codec) {
 }
 
 // A Pool is one region of one chip, with its peak and its use over time. This is the only
-// definition of a peak:
+// definition of a peak: it is the first of the samples with the most bytes.
 //
-//   - For L1, Bytes is the use per core: buffers in all banks, plus, on the core where these
-//     are highest, buffers on single cores, circular and dataflow buffers.
-//   - For other regions, Bytes is the use of all banks.
-//   - The peak is the first moment at which Bytes was highest and fit.
+//   - Each allocation is a sample: the buffers of all processes. For L1 these are the bytes per
+//     core, in all banks and, where these are highest, on single cores. For other regions they
+//     are the bytes of all banks.
+//   - In L1, each run of a program is a sample, too: the buffers of all processes and the circular
+//     buffers, dataflow buffers and scratchpads of this program, on the core where the sum is
+//     highest. Between runs, those of cached programs take nothing.
 type Pool struct {
 	Region event.Region
 	// capacity is the present capacity of the region.
 	capacity *event.Capacity
-	// Bytes is the present use, and static the part of circular buffers.
-	Bytes, static uint64
-	// top is the part of Bytes that differs between cores, and core the core with the highest.
-	// PeakCore was this core at the peak.
-	top            uint64
+	// Bytes is the present use by buffers.
+	Bytes uint64
+	// load is the part of Bytes on single cores, on the core with the most; PeakCore was the fullest
+	// core at the peak.
+	load           uint64
 	core, PeakCore cores.Core
 	// Peak is the highest peak since the first event, and Earlier the highest one before that,
 	// from a checkpoint.
 	Peak, Earlier Peak
-	// Shared is true if Bytes and Peak include the memory of users whose buffers are not known.
+	// Shared is true if Bytes and Peak include the memory of users whose buffers are not known. All
+	// is Bytes with these, as a checkpoint has it.
 	Shared bool
+	all    uint64
+	// AtLeast is true if programs may have run that were not reported.
+	AtLeast bool
 	// Serial is the number of new peaks so far.
 	Serial uint64
-	// level and levelStatic are Bytes and static when they last fit, minus the bytes freed since.
-	// The library assigns the addresses of a program's circular buffers before it checks whether
-	// they overlap a tensor. If they do, the program never uses them.
-	level, levelStatic uint64
-	// Line is the history of level, and StaticLine the history of levelStatic, in L1 only.
+	// Line is the history of the samples, and StaticLine that of circular buffers, in L1 only.
 	Line, StaticLine memory.Timeline
 	// drawn is true from the first change that is not an allocation from before the first event.
 	drawn bool
@@ -73,88 +75,71 @@ func Capacity(region event.Region, c *event.Capacity) uint64 {
 // Capacity returns the present capacity in bytes, as the pool counts them; 0 if it is not known.
 func (q *Pool) Capacity() uint64 { return Capacity(q.Region, q.capacity) }
 
-// Fits reports whether the present use is within the capacity. Only L1 can exceed it.
-func (q *Pool) Fits() bool {
-	if q.Region != event.L1 {
-		return true
-	}
-	most := q.Capacity()
-	return most == 0 || q.Bytes <= most
-}
-
 // Grew updates the peak; call it after an allocation. found is true for a buffer that was read
 // from the memory of a process that was already running at the first event: the buffer was live
 // since then. number is the number of the event.
 func (q *Pool) Grew(now, number uint64, found bool) {
-	if q.Fits() {
-		if q.Bytes > q.Peak.Bytes {
-			q.reach(now, number)
-		}
-		q.setLevel()
+	if q.Bytes > q.Peak.Bytes {
+		q.reach(now, number)
 	}
 	q.draw(now, found)
 }
 
-// Shrank updates the level; call it after a free. It sets no peak, even if the rest fits now; the
-// next allocation does.
-func (q *Pool) Shrank(now uint64) {
-	if q.Bytes <= q.level && q.Fits() {
-		q.setLevel()
-	}
-	q.draw(now, false)
+// Shrank updates the timelines; call it after a free.
+func (q *Pool) Shrank(now uint64) { q.draw(now, false) }
+
+// SetLoad sets the bytes of buffers on single cores, on the core with the most.
+func (q *Pool) SetLoad(core cores.Core, bytes uint64) {
+	q.Bytes += bytes - q.load
+	q.load, q.core = bytes, core
 }
 
-// Level returns the present values of the timelines: the use, and the part of circular buffers.
-func (q *Pool) Level() (bytes, static uint64) { return q.level, q.levelStatic }
-
-// setLevel makes the present use the level that the timelines show.
-func (q *Pool) setLevel() { q.level, q.levelStatic = q.Bytes, q.static }
-
-// SetTop sets the bytes of circular buffers and buffers on single cores, on the core with the
-// most.
-func (q *Pool) SetTop(top cores.Top) {
-	q.Bytes += top.Bytes - q.top
-	q.top, q.static, q.core = top.Bytes, top.Static, top.Core
+// Ran adds the sample of a program that ran. It reports whether it is a new peak.
+func (q *Pool) Ran(at memory.Point, use *memory.CoreUse) (highest bool) {
+	bytes, static := use.Bytes(), use.StaticBytes()
+	if highest = bytes > q.Peak.Bytes; highest {
+		q.Peak, q.PeakCore = Peak{bytes, static, at.TimeNs, q.Capacity(), at.Number}, cores.Core{X: use.X, Y: use.Y}
+		q.Serial++
+	}
+	q.drawn = true
+	q.Line.Set(at.TimeNs, bytes)
+	q.StaticLine.Set(at.TimeNs, static)
+	q.draw(at.TimeNs, false)
+	return highest
 }
 
 // reach makes the present use the peak.
 func (q *Pool) reach(now, number uint64) {
-	q.Peak, q.PeakCore = Peak{q.Bytes, q.static, now, q.Capacity(), number}, q.core
+	q.Peak, q.PeakCore = Peak{q.Bytes, 0, now, q.Capacity(), number}, q.core
 	q.Serial++
 }
 
-// draw adds the present level to the timelines.
+// draw adds the present use to the timelines.
 func (q *Pool) draw(now uint64, found bool) {
 	if q.drawn = q.drawn || !found; !q.drawn {
 		q.RestartLines(q.Line.BeginNs)
 		return
 	}
-	q.Line.Set(now, q.level)
+	q.Line.Set(now, q.Bytes)
 	if q.Region == event.L1 {
-		q.StaticLine.Set(now, q.levelStatic)
+		q.StaticLine.Set(now, 0)
 	}
 }
 
-// Restart makes the present use the peak, and the level that the timelines show.
-func (q *Pool) Restart(now, number uint64) {
-	q.reach(now, number)
-	q.setLevel()
-	if !q.Fits() {
-		q.Peak = Peak{TimeNs: now, Number: number}
-	}
-}
+// Restart makes the present use the peak.
+func (q *Pool) Restart(now, number uint64) { q.reach(now, number) }
 
-// RestartLines makes the present level the beginning of the timelines.
+// RestartLines makes the present use the beginning of the timelines.
 func (q *Pool) RestartLines(now uint64) {
-	q.Line.Restart(now, q.level)
-	q.StaticLine.Restart(now, q.levelStatic)
+	q.Line.Restart(now, q.Bytes)
+	q.StaticLine.Restart(now, 0)
 }
 
 // AddOthers adds the memory of the users whose buffers are not known to the present use of a shared
 // region. Call it when all other buffers were counted.
 func (q *Pool) AddOthers() {
 	if q.Shared {
-		q.Bytes = max(q.Bytes, q.level)
+		q.Bytes = max(q.Bytes, q.all)
 	}
 }
 
@@ -172,13 +157,17 @@ func (q *Pool) Highest() Peak {
 	return q.Peak
 }
 
-// Code writes or reads the pool without its present use.
+// Code writes or reads the pool without its present use, which follows from the buffers.
 func (q *Pool) Code(c *codec.Codec) {
 	q.Peak.Code(c)
 	q.Earlier.Code(c)
 	c.Bool(&q.Shared)
+	c.Bool(&q.AtLeast)
 	c.Value(&q.PeakCore)
-	c.Uints(&q.Serial, &q.level, &q.levelStatic)
+	if !c.Reads {
+		q.all = q.Bytes
+	}
+	c.Uints(&q.Serial, &q.all)
 	q.Line.Code(c)
 	q.StaticLine.Code(c)
 	c.Bool(&q.drawn)

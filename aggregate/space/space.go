@@ -57,4 +57,7 @@ func (p *perBank) add(b *memory.Buffer) {
 	}
 }
 
-func (p *perBank) bytes() uint64 { return p.inAll + p.perCore.Max() }
+func (p *perBank) bytes() uint64 {
+	_, most := p.perCore.Fullest()
+	return p.inAll + most
+}

@@ -15,9 +15,8 @@ type Use struct {
 	Regions [event.BankedRegions]memory.Tally // of buffers
 	Load    cores.Load                        // of buffers on single cores of L1
 
-	// static is without the parts that depend on the core, and kernels without MaxBytesPerCore.
+	// static is without the parts of the largest program, and kernels without MaxBytesPerCore.
 	static  memory.StaticUse
-	places  cores.Usage
 	kernels memory.KernelsUse
 }
 
@@ -30,11 +29,6 @@ func (u *Use) CountStatic(n int, place cores.Place, global bool) {
 	}
 	u.static.Count += uint64(n)
 	u.static.SumBytes += uint64(n) * place.Bytes()
-	if n > 0 {
-		u.places.Add(place)
-	} else {
-		u.places.Remove(place)
-	}
 }
 
 // CountPrograms adds n programs with circular buffers; n may be negative.
@@ -48,17 +42,13 @@ func (u *Use) CountKernels(n int, dram, text uint64) {
 	u.kernels.SumBytes += uint64(n) * text
 }
 
-// Top is the fullest core of the chip's L1, without the buffers that are in all banks.
-func (u *Use) Top() cores.Top { return cores.TopOf(&u.Load, &u.places) }
-
-// Of returns the use of a region in bytes as pools count them. static is the part of circular
-// buffers.
-func (u *Use) Of(region event.Region) (bytes, static uint64) {
+// Of returns the use of a region by buffers, in bytes as pools count them.
+func (u *Use) Of(region event.Region) uint64 {
 	if region != event.L1 {
-		return u.Regions[region].Bytes, 0
+		return u.Regions[region].Bytes
 	}
-	top := u.Top()
-	return u.Regions[region].PerBank + top.Bytes, top.Static
+	_, load := u.Load.Fullest()
+	return u.Regions[region].PerBank + load
 }
 
 // HasBuffers reports whether any buffer is live.
@@ -66,26 +56,41 @@ func (u *Use) HasBuffers() bool {
 	return slices.ContainsFunc(u.Regions[:], func(t memory.Tally) bool { return t.Count > 0 })
 }
 
-// View returns the use for a Snapshot, without the identity of the chip. textMax is the largest text
-// of a program on each core.
-func (u *Use) View(capacities *memory.Capacities, textMax uint64, peaks peak.Peaks) (d memory.Device) {
+// Programs are the figures of a chip's programs that are not sums: of the largest one, and of the one
+// that runs now, if any.
+type Programs struct {
+	// TextMax is the largest text of a program on each core.
+	TextMax uint64
+	// MostPerCore is the most that a program needs on its fullest core, and MostBytes the most that
+	// one needs on all its cores.
+	MostPerCore, MostBytes uint64
+	// Running is what a program that runs now adds to the buffers of the fullest core.
+	Running uint64
+}
+
+// With returns the figures of these programs and of others.
+func (p Programs) With(o Programs) Programs {
+	p.TextMax, p.MostPerCore, p.MostBytes = max(p.TextMax, o.TextMax), max(p.MostPerCore, o.MostPerCore), max(p.MostBytes, o.MostBytes)
+	return p
+}
+
+// View returns the use for a Snapshot, without the identity of the chip.
+func (u *Use) View(capacities *memory.Capacities, programs Programs, peaks peak.Peaks) (d memory.Device) {
 	l1Peak := peaks[event.L1]
 	peaks[event.L1] = peak.Peak{}
 	for r := range u.Regions {
 		*d.Regions.Banked(event.Region(r)) = regionOf(&u.Regions[r], capacities[r], &peaks[r])
 	}
-	d.Regions.L1.BytesPerBank += u.Load.Max()
+	used := u.Of(event.L1)
+	d.Regions.L1.BytesPerBank = used
 	d.Regions.CB = u.static
-	d.Regions.CB.MaxBytesPerCore, d.Regions.CB.Bytes = u.places.Max(), u.places.Bytes()
+	d.Regions.CB.MaxBytesPerCore, d.Regions.CB.Bytes = programs.MostPerCore, programs.MostBytes
 	d.Regions.Kernel = u.kernels
-	d.Regions.Kernel.MaxBytesPerCore = textMax
+	d.Regions.Kernel.MaxBytesPerCore = programs.TextMax
 	l1 := &d.L1PerCore
 	l1.CapacityBytes = d.Regions.L1.CapacityBytesPerBank
-	used, static := u.Of(event.L1)
-	l1.BufferBytes, l1.CBBytes = used-static, static
-	if used < l1.CapacityBytes {
-		l1.FreeBytes = l1.CapacityBytes - used
-	}
+	l1.BufferBytes, l1.CBBytes, l1.LargestProgramBytes = used, programs.Running, programs.MostPerCore
+	l1.FreeBytes = l1.CapacityBytes - min(l1.CapacityBytes, l1.BufferBytes+l1.CBBytes)
 	l1.Peak = memory.L1Peak{TimeNs: l1Peak.TimeNs, BufferBytes: l1Peak.Bytes - l1Peak.Static, CBBytes: l1Peak.Static}
 	return d
 }

@@ -160,7 +160,7 @@ func (w *Writer) alloc(from *memory.Buffer, now uint64) {
 		chips = []int{memory.NoDevice}
 	}
 	b := &block{
-		size: min(from.BytesPerBank*uint64(from.Banks), maxSize), stack: w.stack(from.Stack),
+		size: min(from.AllocatedBytes(), maxSize), stack: w.stack(from.Stack),
 		pid: from.PID, buffer: from.BufferID, perBank: from.Address, owner: from.Owner, memo: w.memo,
 	}
 	w.memo += len(chips)

@@ -192,7 +192,7 @@ func (w *Writer) alloc(e *event.Event) {
 	}
 	w.buffers[key] = buffer{
 		slice: w.lane(e, e.Region.String()), region: e.Region, timeNs: e.TimeNs, id: e.BufferID, address: e.Address,
-		bytes: e.BytesPerBank * uint64(e.Banks) * uint64(len(e.Devices)), bytesPerBank: e.BytesPerBank, stack: e.Stack,
+		bytes: e.BytesPerBank * uint64(w.state.Banks(e)) * uint64(len(e.Devices)), bytesPerBank: e.BytesPerBank, stack: e.Stack,
 	}
 }
 

@@ -154,7 +154,7 @@ func ownerless(buffers []memory.Buffer) string {
 	var count, bytes, late uint64
 	for i := range buffers {
 		if b := &buffers[i]; b.Path == "" {
-			count, bytes = count+1, bytes+b.BytesPerBank*uint64(b.Banks)
+			count, bytes = count+1, bytes+b.AllocatedBytes()
 			if !b.BeforeAttach {
 				late++
 			}

@@ -91,7 +91,7 @@ func (m *model) holderLines() (lines []string) {
 		lines = append(lines, "", " "+m.Paint(page.Bold, head))
 		shown, omitted := page.First(h.Buffers, shownHeld)
 		for _, b := range shown {
-			lines = append(lines, " "+page.Right(page.Bytes(b.BytesPerBank*uint64(b.Banks)*uint64(max(1, len(b.Devices)))), page.SizeColumns)+"  "+
+			lines = append(lines, " "+page.Right(page.Bytes(b.AllocatedBytes()*uint64(max(1, len(b.Devices)))), page.SizeColumns)+"  "+
 				m.clean(b.Path)+"  "+m.Paint(page.Dim, m.clean(b.Tensor)))
 		}
 		if omitted > 0 {

@@ -72,7 +72,7 @@ func (l *lives) siteOf(site memory.Site) uint32 {
 	return i
 }
 
-func (l *lives) alloc(row uint32, e *event.Event) {
+func (l *lives) alloc(row uint32, e *event.Event, banks uint32) {
 	key := bufferKey{e.PID, e.BufferID}
 	if old, ok := l.buffers[key]; ok {
 		l.died[old] = row // its free was lost
@@ -80,7 +80,7 @@ func (l *lives) alloc(row uint32, e *event.Event) {
 	l.buffers[key] = l.add(row, memory.Site{
 		PID: e.PID, Stack: e.Stack, Region: e.Region, Layout: e.Layout, BeforeAttach: e.BeforeAttach,
 		PerCore: e.PerCore && e.Region == event.L1, Devices: e.Devices,
-	}, e.BytesPerBank, e.Banks, e.Address, e.BufferID)
+	}, e.BytesPerBank, banks, e.Address, e.BufferID)
 }
 
 // begin adds a buffer that was live before the first event.

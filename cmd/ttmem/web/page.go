@@ -78,7 +78,7 @@ func (p *Page) Event(e *event.Event, s *aggregate.State) {
 	switch e.Kind {
 	case event.Alloc:
 		if int(e.Region) < event.BankedRegions {
-			p.lives.alloc(row, e)
+			p.lives.alloc(row, e, s.Banks(e))
 			p.follow(row, s, e.Region, e.Devices)
 		}
 	case event.Free:

@@ -1,0 +1,243 @@
+package aggregate
+
+import (
+	"cmp"
+	"slices"
+
+	"ttmem/aggregate/cores"
+	"ttmem/aggregate/memory"
+	"ttmem/aggregate/peak"
+	"ttmem/aggregate/use"
+	"ttmem/tracer/event"
+)
+
+// A run is the latest program that ran on a chip. Its sample of L1 counts the buffers as they were
+// when it ran. The sample is taken before the next buffer changes and before the next run, but not
+// at once: if the library refuses the run, that event comes first.
+type run struct {
+	by      *processChip
+	program uint64
+	of      *operation
+	// reported is true if an event said that the program runs, not only that it was compiled.
+	reported bool
+	// at is the latest event of the run: the run itself, or a circular buffer of the program, which is
+	// compiled when it first runs.
+	at    memory.Point
+	taken bool
+}
+
+// settledNs is the time after which no event refuses a run. The library does so within microseconds.
+const settledNs = 1e6
+
+// runProgram notes that a program is enqueued.
+func (s *State) runProgram(e *event.Event) {
+	p := s.process(e)
+	p.reports = true
+	d := s.set(p, e.Devices)
+	op := s.operation(d, e)
+	op.Runs, op.LastNs = op.Runs+1, e.TimeNs
+	for _, c := range d.chips {
+		c.chip.begin(&run{by: c, program: e.ProgramID, of: op, reported: true, at: s.point(e)})
+	}
+}
+
+// placed adds a circular buffer to the run that compiles its program. If the library reports no
+// runs, the program runs when it is compiled.
+func (s *State) placed(p *process, c *processChip, e *event.Event) {
+	switch r := c.chip.run; {
+	case r.is(c, e.ProgramID) && !(r.taken && e.BeforeAttach):
+		r.at, r.taken = s.point(e), false
+	case !p.reports && e.Stack != nil:
+		op := s.operation(s.set(p, e.Devices), e)
+		op.LastNs = e.TimeNs
+		c.chip.begin(&run{by: c, program: e.ProgramID, of: op, at: s.point(e)})
+	}
+}
+
+func (s *State) point(e *event.Event) memory.Point {
+	return memory.Point{Number: s.applied, TimeNs: e.TimeNs}
+}
+
+// is reports whether it is a run of that program.
+func (r *run) is(by *processChip, program uint64) bool {
+	return r != nil && r.by == by && r.program == program
+}
+
+// begin takes the sample of the run before.
+func (c *chip) begin(r *run) {
+	c.sample()
+	c.run = r
+}
+
+// refuse drops the runs of a program that the library refused: they never were.
+func (s *State) refuse(e *event.Event) {
+	p := s.known(e.PID)
+	if p == nil || e.ProgramID == 0 && e.Region != event.CB {
+		return
+	}
+	var of *operation
+	for _, c := range p.touched(e) {
+		if r := c.chip.run; r.is(c, e.ProgramID) && !r.taken {
+			of, c.chip.run = r.of, nil
+		}
+	}
+	if of != nil && of.Runs > 0 {
+		of.Runs--
+	}
+}
+
+// settle takes the samples of all runs that no event refuses any more.
+func (s *State) settle() {
+	for _, c := range s.chips {
+		if c.run != nil && s.now >= c.run.at.TimeNs+settledNs {
+			c.sample()
+		}
+	}
+}
+
+// sample takes the sample of the latest run, if it was not taken.
+func (c *chip) sample() {
+	r := c.run
+	if r == nil || r.taken {
+		return
+	}
+	r.taken = true
+	q := &c.pools[event.L1]
+	use := r.sum(&c.used.Load, c.used.Regions[event.L1].PerBank)
+	if use.CapacityBytes = q.Capacity(); use.CapacityBytes > 0 && use.Bytes() > use.CapacityBytes {
+		return // the library refuses it, or buffers of two processes overlap
+	}
+	q.AtLeast = q.AtLeast || !r.reported
+	// the samples of several chips come in any order
+	if most := &r.of.Peak; most.TimeNs == 0 || cmp.Or(cmp.Compare(most.Bytes(), use.Bytes()),
+		cmp.Compare(use.TimeNs, most.TimeNs), cmp.Compare(use.Device, most.Device)) < 0 {
+		*most = use
+	}
+	own := r.sum(&r.by.used.Load, r.by.used.Regions[event.L1].PerBank)
+	if most := &r.by.peaks[event.L1]; own.Bytes() > most.Bytes {
+		*most = peak.Peak{
+			Bytes: own.Bytes(), Static: own.StaticBytes(), TimeNs: r.at.TimeNs,
+			Capacity: peak.Capacity(event.L1, &r.by.capacities()[event.L1]), Number: r.at.Number,
+		}
+	}
+	if q.Ran(r.at, &use) {
+		q.programs = r.parts(q.PeakCore)
+	}
+	if *c.ran != nil {
+		(*c.ran)(memory.ProgramRun{Point: r.at, Device: c.id, Bytes: use.Bytes(), StaticBytes: use.StaticBytes()})
+	}
+}
+
+// sum returns the L1 on the core where buffers on single cores and the program have the most bytes.
+func (r *run) sum(load *cores.Load, tensors uint64) (use memory.CoreUse) {
+	if g := r.by.programs[r.program]; g != nil {
+		use = g.l1.Use(g.parts, load)
+	} else {
+		core, bytes := load.Fullest()
+		use = memory.CoreUse{X: core.X, Y: core.Y, TensorBytes: bytes}
+	}
+	use.TensorBytes += tensors
+	use.TimeNs, use.ProgramID, use.Device = r.at.TimeNs, r.program, r.by.chip.id
+	return use
+}
+
+// parts returns the program's memory on a core by kind and call stack, most bytes first.
+func (r *run) parts(core cores.Core) (list []peakProgram) {
+	g := r.by.programs[r.program]
+	if g == nil {
+		return nil
+	}
+	name := r.by.alone.process
+	for _, e := range g.static {
+		if e.global || e.place.Start == e.place.End || !e.place.Set.Has(core) {
+			continue
+		}
+		one := memory.PeakProgram{
+			PID: name.pid, ProgramID: r.program, Kind: e.kind, Stack: e.from.stack, BeforeAttach: e.from.beforeAttach,
+			Count: 1, Bytes: e.place.BytesPerCore(),
+		}
+		at := slices.IndexFunc(list, func(p peakProgram) bool {
+			return p.Kind == one.Kind && memory.StackID(p.Stack) == memory.StackID(one.Stack) && p.BeforeAttach == one.BeforeAttach
+		})
+		if at < 0 {
+			list = append(list, peakProgram{one, name.about.UID})
+			continue
+		}
+		list[at].Count++
+		list[at].Bytes += one.Bytes
+	}
+	slices.SortFunc(list, func(a, b peakProgram) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Kind, b.Kind),
+			cmp.Compare(memory.StackID(a.Stack), memory.StackID(b.Stack)), memory.CompareBools(a.BeforeAttach, b.BeforeAttach))
+	})
+	return list
+}
+
+// OnRun sets a function that is called with each run of a program once it is clear that the library
+// did not refuse it: before the next change of the chip's L1, and before its next run.
+func (s *State) OnRun(ran func(memory.ProgramRun)) { *s.ran = ran }
+
+// Running returns the process and the program that run on a chip at this moment: the latest event is
+// the run. ok is false between runs.
+func (s *State) Running(device int) (pid int, program uint64, ok bool) {
+	if c := s.chips[device]; c != nil && c.isRunning(s.applied) {
+		return c.run.by.alone.process.pid, c.run.program, true
+	}
+	return 0, 0, false
+}
+
+func (c *chip) isRunning(applied uint64) bool {
+	return c.run != nil && c.run.at.Number == applied && c.run.by.programs[c.run.program] != nil
+}
+
+// running returns what the program that runs at this moment adds to the buffers of the fullest core.
+func (c *chip) running(u *use.Use, applied uint64) uint64 {
+	if !c.isRunning(applied) {
+		return 0
+	}
+	sum := c.run.sum(&u.Load, u.Regions[event.L1].PerBank)
+	return sum.Bytes() - min(sum.Bytes(), u.Of(event.L1))
+}
+
+// largest returns what the largest program of the process needs on its fullest core, and on all
+// cores.
+func (c *processChip) largest() (perCore, all uint64) {
+	for _, g := range c.programs {
+		need := g.l1.Use(g.parts, &cores.Load{})
+		perCore, all = max(perCore, need.StaticBytes()), max(all, g.bytes())
+	}
+	return perCore, all
+}
+
+// bytes returns the program's memory in L1 on all cores.
+func (g *program) bytes() (sum uint64) {
+	for i := range g.static {
+		if !g.static[i].global {
+			sum += g.static[i].place.Bytes()
+		}
+	}
+	return sum
+}
+
+// runOf writes or reads the latest run of a chip, if it is the process's.
+func (c *stateCodec) runOf(by *processChip) {
+	r := by.chip.run
+	there := false
+	number := 0
+	if !c.Reads && r != nil && r.by == by {
+		number, there = c.ran.Numbers[&r.of.Operation]
+	}
+	if c.Bool(&there); !there {
+		return
+	}
+	if c.Reads {
+		r = &run{by: by}
+		by.chip.run = r
+	}
+	c.Uints(&r.program, &r.at.Number, &r.at.TimeNs)
+	c.Bool(&r.reported)
+	c.Bool(&r.taken)
+	if c.Below(&number, len(c.ran.List)); c.Reads && !c.Bad {
+		r.of = c.state.operations[number]
+	}
+}
