@@ -15,7 +15,7 @@ import (
 func TestThePeakOfL1IsOfACore(t *testing.T) {
 	static := event.Event{
 		TimeNs: 2, Kind: event.CBAlloc, PID: 7, ProgramID: 1, Devices: []int{0}, Address: 100, SizeBytes: 150,
-		Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer,
+		Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer, Stack: stacks[1],
 	}
 	shared := static // of another program, in the same place
 	shared.ProgramID, shared.SizeBytes = 2, 120
@@ -24,7 +24,7 @@ func TestThePeakOfL1IsOfACore(t *testing.T) {
 	for i := range events {
 		s.Apply(&events[i])
 	}
-	qt.Check(t, qt.Equals(peakOfL1(s), 250))
+	qt.Check(t, qt.Equals(peakOfL1(settled(s)), 250))
 	list := s.RegionPeaks()
 	qt.Assert(t, qt.HasLen(list, 1))
 	qt.Check(t, qt.Equals(list[0].Bytes, 250))

@@ -65,7 +65,7 @@ func partOf(region event.Region) event.Region {
 }
 
 // reach looks for new peaks in what the state has now: of L1 per core, buffers and
-// circular buffers together.
+// the program that ran together.
 func (m *profileModel) reach(e *event.Event, snap *memory.Snapshot) {
 	if e.Kind != event.Alloc && e.Kind != event.CBAlloc {
 		return
@@ -75,10 +75,7 @@ func (m *profileModel) reach(e *event.Event, snap *memory.Snapshot) {
 		for region := range event.Region(event.BankedRegions) {
 			bytes := d.Regions.Banked(region).AllocatedBytes
 			if region == event.L1 {
-				bytes = d.L1PerCore.BufferBytes + d.L1PerCore.CBBytes
-				if most := d.L1PerCore.CapacityBytes; most > 0 && bytes > most {
-					continue
-				}
+				bytes = d.L1PerCore.Peak.Bytes()
 			}
 			pool := place{device: d.ID, region: region}
 			if bytes <= m.peaks[pool] {
@@ -88,10 +85,28 @@ func (m *profileModel) reach(e *event.Event, snap *memory.Snapshot) {
 			for q, f := range m.result {
 				if q.device == d.ID && partOf(q.region) == region {
 					f.peak = m.now[q]
+					if q.region == event.CB {
+						f.peak = m.program(e, q)
+					}
 				}
 			}
 		}
 	}
+}
+
+// program is what the circular buffers of an event's program have at a place, if it is one of the event's
+// process.
+func (m *profileModel) program(e *event.Event, at place) (sum memory.Amount) {
+	for key, list := range m.live {
+		if k, ok := key.(staticKey); ok && e.Kind == event.CBAlloc && k.pid == e.PID && k.program == e.ProgramID {
+			for _, l := range list {
+				if l.place == at {
+					sum = amount(sum.Count+1, sum.Bytes+l.bytes)
+				}
+			}
+		}
+	}
+	return sum
 }
 
 // remove ends what key names.
@@ -173,6 +188,7 @@ func TestAnyProfileIsWhatTheModelGivesAndAddsUpToTheState(t *testing.T) {
 			peaks: map[place]uint64{}, live: map[any][]liveThing{},
 		}
 		s := aggregate.New()
+		s.Advance(2e6) // no event of below refuses a run
 		s.KeepSites()
 		for now := range uint64(500) {
 			e := randomEvent(r, now+1)

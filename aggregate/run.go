@@ -122,9 +122,29 @@ func (c *chip) sample() {
 	}
 	if q.Ran(r.at, &use) {
 		q.programs = r.parts(q.PeakCore)
+		r.share(q.Serial)
 	}
 	if *c.ran != nil {
 		(*c.ran)(memory.ProgramRun{Point: r.at, Device: c.id, Bytes: use.Bytes(), StaticBytes: use.StaticBytes()})
+	}
+}
+
+// share saves the shares of the program's call sites of the peak with this number.
+func (r *run) share(serial uint64) {
+	g := r.by.programs[r.program]
+	if g == nil {
+		return
+	}
+	for i := range g.static {
+		e := &g.static[i]
+		if e.site == nil {
+			continue
+		}
+		at := &e.site.atPeak[0]
+		if at.serial != serial {
+			*at = siteAtPeak{serial: serial}
+		}
+		at.Amount.Add(e.tally().Amount)
 	}
 }
 

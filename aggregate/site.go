@@ -151,8 +151,12 @@ func (c *callSite) all() iter.Seq[*callSite] {
 	}
 }
 
-// save saves the site's share of the latest peaks. Call it before the site changes.
+// save saves the site's share of the latest peaks. Call it before the site changes. The shares of
+// circular buffers are those of the program that ran: see chip.sample.
 func (c *callSite) save() {
+	if c.Region == event.CB {
+		return
+	}
 	for i, q := range c.set.poolsOf(c.Region) {
 		if c.Region == event.L1 {
 			q.chip.sample()
@@ -170,7 +174,7 @@ func (c *callSite) peakIn(i int) (sum siteAtPeak) {
 		if at := one.atPeak[i]; at.serial == q.Serial {
 			sum.Amount.Add(at.Amount)
 			sum.perBank += at.perBank
-		} else {
+		} else if c.Region != event.CB {
 			sum.Amount.Add(one.live.Amount)
 			sum.perBank += one.perBankIn(q)
 		}

@@ -57,10 +57,10 @@ func TestAnySpanOfATimelineHasItsLeastAndMost(t *testing.T) {
 				delete(live, id)
 			} else {
 				e := tensor(now, 7, id, 0)
-				e.BytesPerBank, e.Banks = 1+r.Uint64N(1<<20), 1
+				e.BytesPerBank, e.Banks = 1+r.Uint64N(1<<20), 1 // reserved in all 12
 				p.Apply(&e)
-				bytes += e.BytesPerBank
-				live[id] = e.BytesPerBank
+				bytes += 12 * e.BytesPerBank
+				live[id] = 12 * e.BytesPerBank
 			}
 			all = append(all, struct{ time, bytes uint64 }{now, bytes})
 		}
