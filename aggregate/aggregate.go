@@ -70,7 +70,7 @@ type State struct {
 func New() *State {
 	ran := new(func(memory.ProgramRun))
 	return &State{
-		ran: ran,
+		ran:       ran,
 		chips:     make(map[int]*chip),
 		processes: make(map[int]*process),
 		coreSets:  make(cores.Sets),

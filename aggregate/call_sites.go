@@ -83,34 +83,33 @@ func (s *State) CallSites() []memory.CallSite {
 		}
 		list = append(list, h)
 	}
-	addPlaces(list, statics)
+	addPrograms(list, statics)
 	return list
 }
 
-// addPlaces adds the places of circular buffers. statics are their sites, by index in the list.
-func addPlaces(list []memory.CallSite, statics map[*callSite]int) {
+// addPrograms adds the programs of circular buffers. statics are their sites, by index in the list.
+func addPrograms(list []memory.CallSite, statics map[*callSite]int) {
 	chips := make(map[*processChip]bool)
 	for c := range statics {
 		chips[c.set.chips[0]] = true
 	}
-	type placeAt struct {
-		at    int
-		place cores.Place
-	}
-	seen := make(map[placeAt]bool)
 	for c := range chips {
-		for _, g := range c.programs {
+		for id, g := range c.programs {
+			use := g.l1.Use(g.parts, &cores.Load{})
+			sums := make(map[int]uint64)
 			for i := range g.static {
-				at, ok := statics[g.static[i].site]
-				if one := (placeAt{at, g.static[i].place}); ok && !seen[one] {
-					seen[one] = true
-					list[at].Places = append(list[at].Places, one.place)
+				e := &g.static[i]
+				if at, ok := statics[e.site]; ok && e.place.Set.Has(cores.Core{X: use.X, Y: use.Y}) {
+					sums[at] += e.place.BytesPerCore()
 				}
+			}
+			for at, bytes := range sums {
+				list[at].Programs = append(list[at].Programs, memory.ProgramShare{ID: id, BytesPerCore: bytes})
 			}
 		}
 	}
 	for _, at := range statics {
-		slices.SortFunc(list[at].Places, func(a, b cores.Place) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End)) })
+		slices.SortFunc(list[at].Programs, func(a, b memory.ProgramShare) int { return cmp.Compare(a.ID, b.ID) })
 	}
 }
 

@@ -141,20 +141,14 @@ func TestHoldingsCountWhatWasAllocatedAndFreedAgain(t *testing.T) {
 	qt.Check(t, qt.Equals(list[0].Allocated.Count, 10))
 }
 
-// Programs use the same space in turn: a place that two of them use is one, and so is that of
-// each chip.
-func TestACallSiteHasThePlacesOfItsCircularBuffers(t *testing.T) {
+// Programs use the same space in turn, and so does each chip.
+func TestACallSiteHasTheProgramsOfItsCircularBuffers(t *testing.T) {
 	s := after(wormhole(1, 7, 1, 0, 1), cb(2, 7, 1, 1000, 64, 0, 0, 0, 1), cb(3, 7, 2, 1000, 64, 0, 0, 0, 1), cb(4, 7, 2, 2000, 32, 0, 0, 0, 1),
 		cb(5, 7, 3, 3000, 32, 0, 0, 0, 1), endCBs(6, 7, 3, 0, 1))
 	list := s.CallSites()
 	qt.Assert(t, qt.HasLen(list, 1))
 	qt.Check(t, qt.DeepEquals(list[0].Devices, []int{0, 1}))
-	var starts []uint64
-	for _, p := range list[0].Places {
-		starts = append(starts, p.Start)
-	}
-	slices.Sort(starts)
-	qt.Check(t, qt.DeepEquals(starts, []uint64{1000, 2000}))
+	qt.Check(t, qt.DeepEquals(list[0].Programs, []memory.ProgramShare{{ID: 1, BytesPerCore: 64}, {ID: 2, BytesPerCore: 96}}))
 }
 
 // BenchmarkHoldings is what one look costs: of 10,000 stacks that hold 100,000 buffers.

@@ -50,7 +50,6 @@ func known(t *testing.T, s *aggregate.State) string {
 		fmt.Fprintf(&b, "\n%+v\n%+v\n%+v", p, *line, *static)
 	}
 	for _, h := range s.CallSites() {
-		h.Places = nil // those of Statics, above
 		fmt.Fprintf(&b, "\n%+v", h)
 	}
 	survivors, others := s.Survivors()

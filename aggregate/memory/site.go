@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
@@ -71,6 +70,9 @@ type SiteAmount struct {
 	Amount
 }
 
+// A ProgramShare is what a program has from one call site on its fullest core.
+type ProgramShare struct{ ID, BytesPerCore uint64 }
+
 // A CallSite is a call site with its live allocations, on each of the chips.
 type CallSite struct {
 	SiteAmount
@@ -81,9 +83,9 @@ type CallSite struct {
 	Allocated, Ended Amount
 	// AtPeak are the allocations at the peak of the region on each of the chips.
 	AtPeak []SiteAtPeak
-	// Places are where live circular buffers are on each of the chips, each place once, in
-	// order of address: programs use the same space in turn.
-	Places []cores.Place
+	// Programs are those with live circular buffers of the site, on each of the chips, in order of
+	// their ids. They use the same space in turn.
+	Programs []ProgramShare
 	// EachBytes is the size of every live allocation on each chip; 0 if the sizes differ.
 	EachBytes uint64
 	// SinceNs is the time since when there was always a live allocation.

@@ -3,6 +3,7 @@ package perfetto
 import (
 	"fmt"
 
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -29,15 +30,11 @@ type level struct {
 // count writes the counters that an event changes, except for a Free, which may have no region.
 func (w *Writer) count(e *event.Event) {
 	switch e.Kind {
-	case event.Alloc, event.CBAlloc:
+	case event.Alloc:
 		for _, id := range e.Devices {
-			region := e.Region
-			if region == event.CB {
-				region = event.L1
-			}
-			w.countRegion(e.TimeNs, id, region)
+			w.countRegion(e.TimeNs, id, e.Region)
 		}
-	case event.CBFree, event.DeviceClose, event.ProcessExit, event.Checkpoint:
+	case event.DeviceClose, event.ProcessExit, event.Checkpoint:
 		for id := range w.chips {
 			w.countChip(e.TimeNs, id)
 		}
@@ -51,13 +48,21 @@ func (w *Writer) countChip(ns uint64, id int) {
 }
 
 func (w *Writer) countRegion(ns uint64, id int, region event.Region) {
-	bytes, static := w.state.Level(id, region)
+	name := region.String()
 	if region == event.L1 {
-		w.set(ns, id, int(region), "L1 per core", bytes)
-		w.set(ns, id, circularBuffers, "L1 per core: circular buffers", static)
-		return
+		name = l1PerCore
 	}
-	w.set(ns, id, int(region), region.String(), bytes)
+	w.set(ns, id, int(region), name, w.state.Level(id, region))
+}
+
+const l1PerCore = "L1 per core"
+
+// ran counts a program that ran. How long it did is not known.
+func (w *Writer) ran(r memory.ProgramRun) {
+	w.set(r.TimeNs, r.Device, int(event.L1), l1PerCore, r.Bytes)
+	w.set(r.TimeNs, r.Device, circularBuffers, l1PerCore+": circular buffers", r.StaticBytes)
+	w.set(r.TimeNs+1, r.Device, int(event.L1), l1PerCore, r.Bytes-r.StaticBytes)
+	w.set(r.TimeNs+1, r.Device, circularBuffers, l1PerCore+": circular buffers", 0)
 }
 
 // set sets a counter of a chip.

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate/analyze"
-	"ttmem/aggregate/cores"
+
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -82,22 +82,27 @@ func union[T comparable](list, more []T) []T {
 	return list
 }
 
-// perCore returns the use by the row's circular buffers on the core of a chip where it is
-// highest.
+// perCore returns what the largest of the row's programs has on its fullest core.
 func (r *row) perCore() (most uint64) {
 	for i, id := range r.chips {
 		if i > 0 && !slices.ContainsFunc(r.sites, func(h *memory.CallSite) bool { return !slices.Equal(h.Devices, r.sites[0].Devices) }) {
 			break // all chips have the same
 		}
-		var u cores.Usage
+		type program struct {
+			pid int
+			id  uint64
+		}
+		sums := make(map[program]uint64)
 		for _, h := range r.sites {
 			if slices.Contains(h.Devices, id) {
-				for _, p := range h.Places {
-					u.Add(p)
+				for _, p := range h.Programs {
+					sums[program{h.PID, p.ID}] += p.BytesPerCore
 				}
 			}
 		}
-		most = max(most, u.Max())
+		for _, bytes := range sums {
+			most = max(most, bytes)
+		}
 	}
 	return most
 }

@@ -27,7 +27,10 @@ type Page struct {
 	marks          []mark
 	failures       []uint32
 	runs           runs
-	spaces         map[int][event.BankedRegions]event.Capacity
+	// observes is true if ran gets the runs of the state: those that are not in the lines yet.
+	observes bool
+	ran      []memory.ProgramRun
+	spaces   map[int][event.BankedRegions]event.Capacity
 }
 
 // A mark is a mark of a user, or of a call.
@@ -65,6 +68,10 @@ func (p *Page) HasStacks() bool {
 
 // Event takes an event that the state has just applied: see aggregate.State.Completed.
 func (p *Page) Event(e *event.Event, s *aggregate.State) {
+	if !p.observes {
+		p.observes = true
+		s.OnRun(func(r memory.ProgramRun) { p.ran = append(p.ran, r) })
+	}
 	if e.Kind == event.Checkpoint {
 		if len(p.timeNs) == 0 {
 			p.Begin(s)
@@ -75,6 +82,8 @@ func (p *Page) Event(e *event.Event, s *aggregate.State) {
 		p.addRow(e.TimeNs, 0)
 	}
 	row := p.addRow(e.TimeNs, s.Number())
+	ended := p.followRuns(row)
+	defer func() { p.follow(row, s, event.L1, ended) }()
 	switch e.Kind {
 	case event.Alloc:
 		if int(e.Region) < event.BankedRegions {
@@ -87,10 +96,8 @@ func (p *Page) Event(e *event.Event, s *aggregate.State) {
 		}
 	case event.CBAlloc:
 		p.lives.allocStatic(row, e)
-		p.follow(row, s, event.L1, e.Devices)
 	case event.CBFree:
 		p.lives.endStatics(row, e)
-		p.follow(row, s, event.L1, p.chipsOf(e))
 	case event.Owner:
 		p.lives.own(e.PID, e.BufferID, memory.Owner{Path: e.Cause, Tensor: e.Message})
 	case event.KernelLoad:
@@ -170,9 +177,31 @@ func (p *Page) chipsOf(e *event.Event) []int {
 // follow adds the present use of a region of chips to their lines.
 func (p *Page) follow(row uint32, s *aggregate.State, region event.Region, devices []int) {
 	p.lines[region].follow(row, devices, func(device int) use {
-		bytes, static := s.Level(device, region)
-		return use{bytes, static}
+		return use{bytes: s.Level(device, region)}
 	})
+}
+
+// followRuns adds the runs of programs since the row before to the lines of L1: each for its own row. It
+// returns the chips whose runs ended right before this row.
+func (p *Page) followRuns(row uint32) (ended []int) {
+	for len(p.ran) > 0 {
+		number, at := p.ran[0].Number, p.rowOf(p.ran[0].Point)
+		during, after, devices := make(map[int]use), make(map[int]use), []int(nil)
+		p.ran = slices.DeleteFunc(p.ran, func(r memory.ProgramRun) bool {
+			if r.Number == number {
+				during[r.Device], after[r.Device] = use{r.Bytes, r.StaticBytes}, use{bytes: r.Bytes - r.StaticBytes}
+				devices = append(devices, r.Device)
+			}
+			return r.Number == number
+		})
+		p.lines[event.L1].follow(at, devices, func(device int) use { return during[device] })
+		if at+1 < row {
+			p.lines[event.L1].follow(at+1, devices, func(device int) use { return after[device] })
+		} else {
+			ended = append(ended, devices...)
+		}
+	}
+	return ended
 }
 
 func (p *Page) followAll(row uint32, s *aggregate.State) {

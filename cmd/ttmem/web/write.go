@@ -194,6 +194,7 @@ func (p *Page) head(s *aggregate.State, o Options) *head {
 		p.addRow(0, 0)
 	}
 	snap := s.Snapshot()
+	p.followRuns(uint32(len(p.timeNs)))
 	h := &head{
 		Of: event.Printable(o.Of), Notes: o.Notes, FirstNs: p.timeNs[0], BegunNs: o.Clock.Wall(p.timeNs[0]), Marks: append([]mark{}, p.marks...), Docs: o.Documents, Live: o.Live,
 		Processes: [][3]any{}, Groups: [][3]any{}, Sites: [][siteFields]int{}, Sets: [][]int{}, Chips: []chip{}, Lines: []lineHead{}, Peaks: []peak{}, Runs: [][2]int{},
