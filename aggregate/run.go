@@ -197,13 +197,11 @@ func (r *run) parts(core cores.Core) (list []peakProgram) {
 // did not refuse it: before the next change of the chip's L1, and before its next run.
 func (s *State) OnRun(ran func(memory.ProgramRun)) { *s.ran = ran }
 
-// Running returns the process and the program that run on a chip at this moment: the latest event is
-// the run. ok is false between runs.
-func (s *State) Running(device int) (pid int, program uint64, ok bool) {
-	if c := s.chips[device]; c != nil && c.isRunning(s.applied) {
-		return c.run.by.alone.process.pid, c.run.program, true
-	}
-	return 0, 0, false
+// Runs reports whether the program of a circular buffer runs on a chip at this moment: the latest event
+// is its run.
+func (s *State) Runs(of *memory.Static, device int) bool {
+	c := s.chips[device]
+	return c != nil && c.isRunning(s.applied) && c.run.program == of.ProgramID && c.run.by.alone.process.pid == of.PID
 }
 
 func (c *chip) isRunning(applied uint64) bool {

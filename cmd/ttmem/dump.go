@@ -167,6 +167,7 @@ func (o *viewOptions) list(at source.Moment, filter alloc.Filter, rules *name.Ru
 			}
 			one, err := newListing(s, some, rules)
 			if err == nil && at.Kind == source.Peak {
+				one.OnlyRunning(s.State)
 				moments = append(moments, momentOf(&some, one.Snap))
 			}
 			if err != nil || l == nil {

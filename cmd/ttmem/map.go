@@ -68,7 +68,7 @@ func (o *viewOptions) readMap() (*memmap.Page, *source.Summary, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	m := &memmap.Page{Names: &alloc.Namer{Rules: rules}, Regions: filter.Regions, Chips: o.devices, Limit: o.n, UTC: o.utc}
+	m := &memmap.Page{Names: &alloc.Namer{Rules: rules}, Regions: filter.Regions, Chips: o.devices, Limit: o.n, UTC: o.utc, AtPeak: at.Kind == source.Peak}
 	end, err := o.source.Present(o.source.PIDs).StateAt(at, func(s *source.State, regions source.Regions) { m.Add(s.State, s.NowNs, regions) })
 	if err != nil {
 		return nil, nil, err

@@ -50,16 +50,17 @@ var (
 		"chip", "arch", "board", "pci_bdf", "unique_id")
 	chipProcesses = desc("device_processes", "Processes that use the chip.", "chip")
 	uncertain     = desc("device_uncertain_processes", "Processes that use the chip, and whose figures may be wrong because events were lost.", "chip")
-	coreUsed      = desc("device_l1_core_used_bytes", "Use of the L1 of the fullest core, by buffers or by circular and dataflow buffers.", "chip", "kind")
+	coreUsed      = desc("device_l1_core_used_bytes", "Use of the L1 of the fullest core, by buffers or by the circular and dataflow buffers of the program that runs now.", "chip", "kind")
 	coreCapacity  = desc("device_l1_core_capacity_bytes", "L1 of a core that can be allocated.", "chip")
+	coreProgram   = desc("device_l1_core_largest_program_bytes", "What the largest live program needs of the L1 of its fullest core when it runs.", "chip")
 	corePeak      = desc("device_l1_core_peak_bytes", "Highest use of the L1 of a core since tracing began.", "chip")
 )
 
 // Metrics of each region of each chip.
 var (
-	used         = ofRegion("used_bytes", "Allocated memory, in all banks or on all cores.")
+	used         = ofRegion("used_bytes", "Reserved memory: that of a bank, times the number of banks. Region CB: what the largest live program needs on all its cores.")
 	capacity     = ofRegion("capacity_bytes", "Memory that can be allocated, in all banks.")
-	peak         = ofRegion("peak_bytes", "Highest allocated memory since tracing began, in all banks. ttmem_device_l1_core_peak_bytes has that of L1.")
+	peak         = ofRegion("peak_bytes", "Highest reserved memory since tracing began: that of a bank, times the number of banks. ttmem_device_l1_core_peak_bytes has that of L1.")
 	bankCapacity = ofRegion("bank_capacity_bytes", "Memory that can be allocated in each bank.")
 	bankFree     = ofRegion("bank_free_bytes", "Free memory in each bank, in all holes together.")
 	largestFree  = ofRegion("largest_free_block_bytes", "The largest hole in each bank. A buffer that needs more in each bank does not fit.")
@@ -145,7 +146,8 @@ func (c *collector) chip(out output, d *memory.Device, running map[int]*memory.P
 		out.gauge(coreUsed, l1.BufferBytes, id, "buffers")
 		out.gauge(coreUsed, l1.CBBytes, id, "circular_buffers")
 		out.gauge(coreCapacity, l1.CapacityBytes, id)
-		out.gauge(corePeak, l1.Peak.BufferBytes+l1.Peak.CBBytes, id)
+		out.gauge(coreProgram, l1.LargestProgramBytes, id)
+		out.gauge(corePeak, l1.Peak.Bytes(), id)
 	}
 }
 

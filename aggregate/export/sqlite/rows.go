@@ -199,7 +199,7 @@ func (w *Writer) addResult() {
 func (w *Writer) addChip(d *memory.Device) {
 	core := &d.L1PerCore
 	w.exec(`INSERT INTO chips VALUES (?, ?, ?, ?, ?, ?)`, d.ID, text(d.Board), text(d.Arch),
-		number(core.CapacityBytes), int64(core.Peak.BufferBytes+core.Peak.CBBytes), w.peakTime(core.Peak.TimeNs))
+		number(core.CapacityBytes), int64(core.Peak.Bytes()), w.peakTime(core.Peak.TimeNs))
 	for region := range event.Region(event.BankedRegions) {
 		r := d.Regions.Banked(region)
 		if r.CapacityBytes == 0 && r.PeakBytes == 0 {

@@ -22,13 +22,15 @@ func RegionTitle(region event.Region) (title string, format func(uint64) string)
 // A RegionUse is the use of a region of a chip, now and at its peak.
 type RegionUse struct {
 	Bytes, PeakBytes, PeakTimeNs, CapacityBytes uint64
+	// AtLeast is true if the peak may have been higher.
+	AtLeast bool
 }
 
-// UseOf returns the use of a region; for L1 it is per core, with circular buffers.
+// UseOf returns the use of a region; for L1 it is per core, with the program that runs.
 func UseOf(d *memory.Device, region event.Region) RegionUse {
 	if l := &d.L1PerCore; region == event.L1 {
-		return RegionUse{l.BufferBytes + l.CBBytes, l.Peak.BufferBytes + l.Peak.CBBytes, l.Peak.TimeNs, l.CapacityBytes}
+		return RegionUse{l.BufferBytes + l.CBBytes, l.Peak.Bytes(), l.Peak.TimeNs, l.CapacityBytes, l.Peak.AtLeast}
 	}
 	b := d.Regions.Banked(region)
-	return RegionUse{b.AllocatedBytes, b.PeakBytes, b.PeakTimeNs, b.CapacityBytes}
+	return RegionUse{b.AllocatedBytes, b.PeakBytes, b.PeakTimeNs, b.CapacityBytes, false}
 }

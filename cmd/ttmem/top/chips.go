@@ -49,7 +49,7 @@ func looksAlike(a, b *memory.Device) bool {
 	if a.Board != b.Board || a.Arch != b.Arch || a.Regions.L1Small.CapacityBytes != b.Regions.L1Small.CapacityBytes {
 		return false
 	}
-	for _, of := range []figure{figureOf(event.DRAM), l1Statics, l1Tensors} {
+	for _, of := range []figure{figureOf(event.DRAM), largestProgram, l1Tensors} {
 		x, y := of(a), of(b)
 		if x.capacity != y.capacity || page.Level(x.used, x.capacity) != page.Level(y.used, y.capacity) {
 			return false // the colours differ, or one is empty
@@ -89,13 +89,13 @@ func figureOf(region event.Region) figure {
 	}
 }
 
-// The figures of the L1 of a core: the whole of it, and its parts.
+// The figures of the L1 of a core: its use, the tensors, and what the largest program needs.
 func l1(d *memory.Device) use { return figureOf(event.L1)(d) }
 func l1Tensors(d *memory.Device) use {
 	return use{used: d.L1PerCore.BufferBytes, capacity: d.L1PerCore.CapacityBytes}
 }
-func l1Statics(d *memory.Device) use {
-	return use{used: d.L1PerCore.CBBytes, capacity: d.L1PerCore.CapacityBytes}
+func largestProgram(d *memory.Device) use {
+	return use{used: d.L1PerCore.LargestProgramBytes, capacity: d.L1PerCore.CapacityBytes}
 }
 func l1Free(d *memory.Device) use {
 	all := l1(d)
@@ -195,8 +195,8 @@ func zeroDim(n uint64) page.Style {
 	return page.Bold
 }
 
-// l1Parts returns the lines about the parts of the L1 of a core: circular buffers fill it from the
-// base, tensors from the top.
+// l1Parts returns the lines about the parts of the L1 of a core: tensors fill it from the top, and a
+// program that runs needs its base.
 func (b *chipBlock) l1Parts() (lines []string) {
 	var parts []string
 	part := func(mark, name string, st page.Style, of figure) {
@@ -206,7 +206,7 @@ func (b *chipBlock) l1Parts() (lines []string) {
 		}
 		parts = append(parts, mark+name+" "+format(page.KiB).span(least, most.used))
 	}
-	part(b.Pick("▓", "="), "CBs, DFBs", page.Blue, l1Statics)
+	part(b.Pick("▓", "="), "largest program", page.Blue, largestProgram)
 	_, whole := b.span(l1)
 	part(b.Pick("█", "#"), "tensors", cmp.Or(whole.level(), page.Green), l1Tensors)
 	if whole.capacity > 0 {
@@ -229,13 +229,13 @@ func (b *chipBlock) l1Parts() (lines []string) {
 	return lines
 }
 
-// l1Bar draws the L1 of a core: circular buffers from the left, tensors from the right.
+// l1Bar draws the L1 of a core: tensors from the right, and what the largest program needs from the left.
 func (p painter) l1Bar(g chipGroup, columns int) string {
 	_, all := g.span(l1)
 	if all.capacity == 0 {
 		return p.DrawBar(page.Bar{}, columns)
 	}
-	_, statics := g.span(l1Statics)
+	_, statics := g.span(largestProgram)
 	_, tensors := g.span(l1Tensors)
 	gap := page.NewGap(statics.used, tensors.used, all.capacity, columns)
 	own := gap

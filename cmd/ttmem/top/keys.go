@@ -56,9 +56,9 @@ var help = []struct {
 		{"r  R", "the next region, the previous one"},
 	}},
 	{"Chips", []binding{
-		{"DRAM", "of all banks of the chip; beside the bar is its history, up to the capacity"},
+		{"DRAM", "reserved in all banks of the chip; beside the bar is its history, up to the capacity"},
 		{"▒", "the memory of other users, if only your own processes are shown"},
-		{page.L1PerCore, "the L1 of the fullest core of the chip: circular and dataflow buffers of programs (CBs, DFBs) fill it from the left, tensors from the right; the space between is free; kernels have a separate ring buffer"},
+		{page.L1PerCore, "the L1 of the fullest core of the chip: tensors fill it from the right; on the left is what the largest program needs when it runs, of circular and dataflow buffers (CBs, DFBs); kernels have a separate ring buffer"},
 		{"L1_SMALL", "a part of each core's L1, reserved for small buffers of operations"},
 		{"TRACE, host", "a part of the DRAM, reserved for traces; memory of the host that the chip reads"},
 		{"used, peak", "the present use, and the highest so far: the line in a bar"},
@@ -67,12 +67,12 @@ var help = []struct {
 	{"Processes", []binding{
 		{"USER", "the user of the process"},
 		{"DRAM", "of all chips that it uses"},
-		{"L1 PER CORE", "its tensors and circular buffers, on the core where they take most"},
-		{"OF IT CBs", "circular and dataflow buffers only"},
+		{"L1 PER CORE", "its tensors, on the core where they take most"},
+		{"PROGRAM", "what the largest of its programs needs of a core when it runs"},
 		{"FOR", "how long it has been seen"},
 	}},
 	{"Live memory", []binding{
-		{"ALL BANKS", "bytes over all banks of all chips; blue, /core: bytes of circular buffers on the fullest core, where rows do not add up because programs use the same space in turn"},
+		{"ALL BANKS", "bytes over all banks of all chips; blue, /core: bytes of the largest program on its fullest core"},
 		{"%", "share of the list"},
 		{"BUFFERS", "number of buffers; 3 CBs are circular or dataflow buffers"},
 		{"CBs", "bytes of circular buffers on the fullest core, if the group also has buffers"},

@@ -13,8 +13,8 @@ import (
 // its part in circular buffers.
 type processUse struct {
 	*memory.Process
-	dram, l1, static, buffers uint64
-	endNs                     uint64 // 0: running
+	dram, l1, program, buffers uint64
+	endNs                      uint64 // 0: running
 }
 
 // processColumns are the columns of the table of processes before the names.
@@ -25,7 +25,7 @@ var processColumns = []column[*processUse]{
 	}},
 	{"DRAM", 11, 0, func(_ *model, u *processUse) (string, page.Style) { return page.Bytes(u.dram), page.NoStyle }},
 	{"L1 PER CORE", 13, 0, func(_ *model, u *processUse) (string, page.Style) { return page.KiB(u.l1), page.NoStyle }},
-	{"OF IT CBs", 11, 0, func(_ *model, u *processUse) (string, page.Style) { return page.KiB(u.static), page.NoStyle }},
+	{"PROGRAM", 11, 0, func(_ *model, u *processUse) (string, page.Style) { return page.KiB(u.program), page.NoStyle }},
 	{"BUFFERS", 9, 90, func(_ *model, u *processUse) (string, page.Style) { return formatCount(u.buffers), page.NoStyle }},
 	{"FOR", 8, 90, func(m *model, u *processUse) (string, page.Style) {
 		end := cmp.Or(u.endNs, m.present.NowNs)
@@ -42,7 +42,7 @@ func (m *model) processUses() (list []processUse) {
 			d := &u.Devices[j]
 			u.dram += d.Regions.DRAM.AllocatedBytes
 			u.l1 = max(u.l1, l1(d).used)
-			u.static = max(u.static, d.L1PerCore.CBBytes)
+			u.program = max(u.program, d.L1PerCore.LargestProgramBytes)
 		}
 		for _, live := range u.Live {
 			u.buffers += live.Buffers

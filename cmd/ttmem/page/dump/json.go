@@ -66,8 +66,12 @@ type buffer struct {
 	SizeBytes      uint64 `json:"size_bytes"`
 	PageSizeBytes  uint64 `json:"page_size_bytes"`
 	BytesPerBank   uint64 `json:"bytes_per_bank"`
+	// Banks are those with data of the buffer. The allocator reserves BytesPerBank in ReservedBanks:
+	// AllocatedBytes on each chip, of which the data takes DataBytes.
 	Banks          uint32 `json:"banks"`
-	AllocatedBytes uint64 `json:"allocated_bytes"` // on each chip
+	ReservedBanks  uint32 `json:"reserved_banks"`
+	DataBytes      uint64 `json:"data_bytes"`
+	AllocatedBytes uint64 `json:"allocated_bytes"`
 	// PerCore marks a buffer on single cores: Cores, as x0, y0, x1, y1. Cores is left out if
 	// unknown.
 	PerCore bool        `json:"per_core,omitempty"`
@@ -116,7 +120,7 @@ func (l *List) WriteJSON(w io.Writer) error {
 			doc.Buffers = append(doc.Buffers, &buffer{
 				place: place, TID: b.TID, Comm: b.Comm, Region: b.Region.String(), Layout: a.Layout,
 				BufferID: b.BufferID, Object: b.Object, SizeBytes: b.SizeBytes, PageSizeBytes: b.PageSizeBytes,
-				BytesPerBank: b.BytesPerBank, Banks: b.Banks, AllocatedBytes: a.Bytes(),
+				BytesPerBank: b.BytesPerBank, Banks: b.DataBanks, ReservedBanks: b.Banks, DataBytes: b.DataBytes(), AllocatedBytes: a.Bytes(),
 				PerCore: b.PerCore, Cores: page.Rectangles(b.Cores), Owner: b.Path, Tensor: b.Tensor,
 			})
 			continue

@@ -89,6 +89,14 @@ func (l *List) addStatics(state *aggregate.State) {
 	}
 }
 
+// OnlyRunning removes the circular buffers of programs that do not run at this moment.
+func (l *List) OnlyRunning(s *aggregate.State) {
+	l.Rows = slices.DeleteFunc(l.Rows, func(a alloc.Row) bool {
+		return a.Static != nil && !slices.ContainsFunc(a.Devices, func(id int) bool { return s.Runs(a.Static, id) })
+	})
+	l.All = len(l.Rows)
+}
+
 // add adds a row if it is selected.
 func (l *List) add(a alloc.Row, stack *event.Stack) {
 	if a, ok := l.Row(a, stack); ok {

@@ -200,6 +200,9 @@ func (l *List) rowTitle(a *alloc.Row, layout page.Layout) string {
 	if a.Buffer != nil && a.Buffer.PerCore {
 		title += ", on " + alloc.Cores(a.Buffer.Cores)
 	}
+	if b := a.Buffer; b != nil && b.DataBanks < b.Banks {
+		title += fmt.Sprintf(", data %s in %s", page.Bytes(b.DataBytes()), page.Count(uint64(b.DataBanks), "bank"))
+	}
 	if a.Static != nil && a.Static.Global {
 		title += ", in an L1 buffer"
 	}

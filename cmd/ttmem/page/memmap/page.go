@@ -30,6 +30,8 @@ type Page struct {
 	Regions []event.Region
 	Chips   []int
 	Limit   int
+	// AtPeak leaves out the circular buffers of programs that do not run at this moment.
+	AtPeak bool
 	// Clock relates times to the wall clock. With UTC, the moment of each region is printed.
 	Clock page.Clock
 	UTC   bool
@@ -59,7 +61,7 @@ func (m *Page) addRegion(s *aggregate.State, nowNs uint64, d *memory.Device, reg
 	}
 	if region == event.L1 {
 		for _, one := range s.Statics(d.ID) {
-			if !one.Global {
+			if !one.Global && (!m.AtPeak || s.Runs(&one, d.ID)) {
 				r.Statics = append(r.Statics, one)
 			}
 		}

@@ -34,6 +34,7 @@ type Region struct {
 	Bytes         uint64 `json:"bytes"`
 	CapacityBytes uint64 `json:"capacity_bytes"`
 	StaticBytes   uint64 `json:"static_bytes,omitempty"`
+	AtLeast       bool   `json:"at_least,omitempty"`
 	// OtherUsersBytes is the part of users whose processes are not shown, of which
 	// OtherUsersStaticBytes are circular buffers.
 	OtherUsersBytes       uint64       `json:"other_users_bytes,omitempty"`
@@ -58,11 +59,10 @@ type groupJSON struct {
 	Key string `json:"key"`
 	// PID and Callers belong to groups by stack. Callers are the user's calls that led to the one
 	// in Key, innermost first.
-	PID      int      `json:"pid,omitempty"`
-	Callers  []string `json:"callers,omitempty"`
-	Bytes    uint64   `json:"bytes"`
-	Count    uint64   `json:"count"`
-	Programs int      `json:"programs,omitempty"`
+	PID     int      `json:"pid,omitempty"`
+	Callers []string `json:"callers,omitempty"`
+	Bytes   uint64   `json:"bytes"`
+	Count   uint64   `json:"count"`
 }
 
 // holderJSON is the memory of one call stack: its buffers, apart by who holds them, or its memory for
@@ -114,21 +114,25 @@ func (p *Page) WriteJSON(w io.Writer) error {
 		buffers, _ := p.parts(&c.RegionPeak, "owner")
 		r := Region{
 			Devices: c.ids, Region: c.Region.String(), PerCore: c.Region == event.L1, TimeNs: c.TimeNs,
-			Bytes: c.Bytes, CapacityBytes: c.CapacityBytes, StaticBytes: c.StaticBytes,
+			Bytes: c.Bytes, CapacityBytes: c.CapacityBytes, StaticBytes: c.StaticBytes, AtLeast: c.AtLeast,
 			OtherUsersBytes: c.OthersBytes, OtherUsersStaticBytes: c.OthersStaticBytes, Earlier: (*earlierJSON)(c.Earlier),
 			Groups: groupsJSON(p.rows(c.buffers, c.OthersBytes-c.OthersStaticBytes, false)), StaticGroups: groupsJSON(p.rows(c.statics, c.OthersStaticBytes, false)),
-			Holders: p.holdersJSON(buffers), Programs: p.holdersJSON(c.statics), Timeline: p.timelineJSON(c.Timeline),
+			Holders: p.holdersJSON(buffers, nil), Timeline: p.timelineJSON(c.Timeline),
 		}
 		if c.Region == event.L1 {
 			line := p.timelineJSON(c.StaticTimeline)
 			r.Statics = &line
+			if len(c.Programs) > 0 {
+				r.Programs = p.holdersJSON(c.statics, &c.Programs[0].ProgramID)
+			}
 		}
 		doc.Peaks = append(doc.Peaks, r)
 	}
 	return page.JSON(w, doc)
 }
 
-func (p *Page) holdersJSON(parts []part) []holderJSON {
+// holdersJSON returns the parts of a peak; program is the one that ran, for its parts.
+func (p *Page) holdersJSON(parts []alloc.Part, program *uint64) []holderJSON {
 	holders := []holderJSON{}
 	for i := range parts {
 		one := &parts[i]
@@ -136,10 +140,10 @@ func (p *Page) holdersJSON(parts []part) []holderJSON {
 			PID: one.PID, Bytes: one.Amount.Bytes, Count: one.Count, BeforeAttach: one.BeforeAttach,
 			Owner: one.Owner.Path, Tensor: one.Owner.Tensor, Named: p.names.Named(&one.Row),
 		}
-		if one.program == nil {
+		if program == nil {
 			h.Devices, h.Layout = one.Devices, one.Layout
 		} else {
-			h.ProgramID, h.StaticKind = &one.program.id, one.Layout
+			h.ProgramID, h.StaticKind = program, one.Layout
 		}
 		holders = append(holders, h)
 	}
@@ -149,7 +153,7 @@ func (p *Page) holdersJSON(parts []part) []holderJSON {
 func groupsJSON(rows []*row) []groupJSON {
 	groups := make([]groupJSON, 0, len(rows))
 	for _, row := range rows {
-		groups = append(groups, groupJSON{row.Text, row.pid, row.Callers, row.bytes, row.count, len(row.programs)})
+		groups = append(groups, groupJSON{row.Text, row.pid, row.Callers, row.bytes, row.count})
 	}
 	return groups
 }

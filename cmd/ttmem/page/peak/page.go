@@ -32,7 +32,7 @@ type chipsPeak struct {
 	memory.RegionPeak
 	ids []int
 	// buffers and statics are its contents.
-	buffers, statics []part
+	buffers, statics []alloc.Part
 }
 
 // Options are what a page shows.
@@ -96,7 +96,7 @@ func New(state *aggregate.State, o Options) *Page {
 func alike(a, b *memory.RegionPeak) bool {
 	earlier := (a.Earlier == nil) == (b.Earlier == nil) && (a.Earlier == nil || *a.Earlier == *b.Earlier)
 	return a.Region == b.Region && a.TimeNs == b.TimeNs && a.Bytes == b.Bytes && a.CapacityBytes == b.CapacityBytes &&
-		a.StaticBytes == b.StaticBytes && a.OthersBytes == b.OthersBytes && a.OthersStaticBytes == b.OthersStaticBytes && earlier &&
+		a.StaticBytes == b.StaticBytes && a.AtLeast == b.AtLeast && a.OthersBytes == b.OthersBytes && a.OthersStaticBytes == b.OthersStaticBytes && earlier &&
 		slices.EqualFunc(a.Holders, b.Holders, func(a, b memory.SiteAmount) bool {
 			return a.PID == b.PID && memory.StackID(a.Stack) == memory.StackID(b.Stack) && a.Layout == b.Layout && a.BeforeAttach == b.BeforeAttach &&
 				a.Count == b.Count && a.Bytes == b.Bytes && len(a.Devices) == len(b.Devices)

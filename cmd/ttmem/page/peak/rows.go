@@ -15,49 +15,34 @@ type row struct {
 	alloc.Look
 	// count is the number of buffers, or of circular buffers; 0 if it is not known.
 	count, bytes uint64
-	// programs are the bytes of each program, and bytes is the most of them; nil for a row of
-	// buffers.
-	programs map[program]uint64
 	// pid belongs to rows by stack; it is 0 for other users.
 	pid     int
 	holders alloc.Holders
 }
 
-type program struct {
-	pid int
-	id  uint64
-}
-
-// A part is the memory of one call site at a peak: buffers, or memory that it placed for a
-// program.
-type part struct {
-	alloc.Part
-	program *program // nil: buffers
-}
-
-// parts returns the buffers of a peak, for a grouping, and the memory placed for programs.
-func (p *Page) parts(peak *memory.RegionPeak, by string) (buffers, programs []part) {
+// parts returns the buffers of a peak, for a grouping, and the memory of the program that ran.
+func (p *Page) parts(peak *memory.RegionPeak, by string) (buffers, program []alloc.Part) {
 	for i := range peak.Holders {
 		h := &peak.Holders[i]
 		holders := p.holders.Split(&h.Site, h.Amount, peak.TimeNs, peak.Region == event.L1)
 		for _, one := range alloc.Split(alloc.Row{
 			Devices: h.Devices, Region: peak.Region, PID: h.PID, BeforeAttach: h.BeforeAttach, Layout: h.Layout.String(), Site: p.names.Site(h.Stack),
 		}, h.Amount, holders, by) {
-			buffers = append(buffers, part{one, nil})
+			buffers = append(buffers, one)
 		}
 	}
 	for i := range peak.Programs {
 		g := &peak.Programs[i]
-		programs = append(programs, part{alloc.Part{Row: alloc.Row{
+		program = append(program, alloc.Part{Row: alloc.Row{
 			Devices: []int{peak.Device}, Region: event.CB, PID: g.PID, BeforeAttach: g.BeforeAttach, Layout: g.Kind.String(), Site: p.names.Site(g.Stack),
-		}, Amount: memory.Amount{Count: g.Count, Bytes: g.Bytes}}, &program{g.PID, g.ProgramID}})
+		}, Amount: memory.Amount{Count: g.Count, Bytes: g.Bytes}})
 	}
-	return buffers, programs
+	return buffers, program
 }
 
 // rows adds up parts that look alike or have the same key, the largest first, and adds the part of
 // other users. If lines is true, the call sites of a line may share a row.
-func (p *Page) rows(parts []part, others uint64, lines bool) (rows []*row) {
+func (p *Page) rows(parts []alloc.Part, others uint64, lines bool) (rows []*row) {
 	for i := range parts {
 		one := &parts[i]
 		r := &row{count: one.Count, bytes: one.Amount.Bytes}
@@ -67,9 +52,6 @@ func (p *Page) rows(parts []part, others uint64, lines bool) (rows []*row) {
 			}
 		} else {
 			r.Text = p.key(&one.Row)
-		}
-		if one.program != nil {
-			r.programs = map[program]uint64{*one.program: r.bytes}
 		}
 		rows = append(rows, r)
 	}
@@ -83,17 +65,10 @@ func (p *Page) rows(parts []part, others uint64, lines bool) (rows []*row) {
 	return rows
 }
 
-// Add adds a row. Programs in one row use the same space, so the one with the most counts.
+// Add adds a row.
 func (r *row) Add(other *row) {
-	r.count += other.count
+	r.count, r.bytes = r.count+other.count, r.bytes+other.bytes
 	r.holders.Add(other.holders)
-	if r.programs == nil {
-		r.bytes += other.bytes
-	}
-	for of, bytes := range other.programs {
-		r.programs[of] += bytes
-		r.bytes = max(r.bytes, r.programs[of])
-	}
 }
 
 // key returns the group of an allocation.

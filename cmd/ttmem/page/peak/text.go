@@ -112,20 +112,20 @@ func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	case c.TimeNs == p.beginNs && p.restored:
 		at = "at the beginning"
 	}
-	layout.Write(out, 1, page.Bold, fmt.Sprintf("peak %s%s, %s", c.format(c.Bytes), c.share(c.Bytes, c.CapacityBytes), at))
+	most := "peak "
+	if c.AtLeast {
+		most = "peak at least "
+	}
+	layout.Write(out, 1, page.Bold, fmt.Sprintf("%s%s%s, %s", most, c.format(c.Bytes), c.share(c.Bytes, c.CapacityBytes), at))
 	if c.StaticBytes > 0 {
-		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("%s %s of buffers, %s %s of circular and dataflow buffers", layout.Pick("█", "#"),
+		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("%s %s of buffers, %s %s of the circular and dataflow buffers of the program that ran", layout.Pick("█", "#"),
 			c.format(c.Bytes-c.StaticBytes), layout.Pick("▓", "="), c.format(c.StaticBytes)))
 	}
 	if c.Region != event.L1 || c.Bytes > c.StaticBytes {
 		p.writeRows(out, layout, c, "buffers", p.rows(c.buffers, c.OthersBytes-c.OthersStaticBytes, p.Lines))
 	}
 	if c.StaticBytes > 0 {
-		rows := p.rows(c.statics, c.OthersStaticBytes, p.Lines)
-		if len(rows) > 1 {
-			layout.Write(out, 1, page.Dim, "Programs use this space in turn, so these rows do not add up:")
-		}
-		p.writeRows(out, layout, c, "CBs, DFBs", rows)
+		p.writeRows(out, layout, c, "CBs, DFBs", p.rows(c.statics, c.OthersStaticBytes, p.Lines))
 	}
 	p.writeChart(out, layout, c)
 }
@@ -158,9 +158,6 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 		if row.pid > 0 && len(p.Snap.Processes) > 1 {
 			title = p.names.Users().PID(row.pid) + layout.Separator() + title
 		}
-		if len(row.programs) > 1 {
-			title += fmt.Sprintf(" (%d programs)", len(row.programs))
-		}
 		count := ""
 		if row.count > 0 {
 			count = fmt.Sprint(row.count)
@@ -178,9 +175,6 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 			bytes, count = bytes+row.bytes, count+row.count
 		}
 		line := columns.Line(c.format(bytes), page.Percent(bytes, c.Bytes), fmt.Sprint(count))
-		if slices.ContainsFunc(more, func(r *row) bool { return r.programs != nil }) {
-			line = columns.Line("", "", fmt.Sprint(count)) // they do not add up
-		}
 		layout.Beside(out, line+"  ", page.NoStyle, fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(more))))
 	}
 }

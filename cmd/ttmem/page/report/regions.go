@@ -17,11 +17,13 @@ type use struct {
 	chip int
 	// shown is drawn, and cbs is the part of circular buffers; other is the present or the peak.
 	shown, cbs, other, capacity uint64
+	// atLeast is true if the peak may have been higher.
+	atLeast bool
 }
 
 func (r *report) useOf(region event.Region, d *memory.Device) use {
 	of := page.UseOf(d, region)
-	u := use{chip: d.ID, shown: of.PeakBytes, other: of.Bytes, capacity: of.CapacityBytes}
+	u := use{chip: d.ID, shown: of.PeakBytes, other: of.Bytes, capacity: of.CapacityBytes, atLeast: of.AtLeast}
 	switch {
 	case region == event.L1 && r.Live:
 		u.cbs = d.L1PerCore.CBBytes
@@ -116,10 +118,16 @@ func (r *report) use(of regionUse, chips bool) {
 	if u.capacity > 0 {
 		figures += " of " + of.format(u.capacity)
 	}
+	if u.atLeast && !r.Live {
+		figures = "at least " + figures
+	}
 	other := ""
 	switch {
 	case r.Live:
 		other = ", peak " + of.format(u.other)
+		if u.atLeast {
+			other = ", peak at least " + of.format(u.other)
+		}
 	case r.running:
 		other = ", " + of.format(u.other) + " " + r.end
 	}
@@ -217,24 +225,9 @@ func (r *report) sourcesOf(p *memory.RegionPeak) (list []*source) {
 		h := &p.Holders[i]
 		list = append(list, newSources(&h.Site, h.Amount, "", r.holders.Split(&h.Site, h.Amount, p.TimeNs, p.Region == event.L1))...)
 	}
-	// Programs use the same space in turn: the largest made the peak.
-	type program struct {
-		pid int
-		id  uint64
-	}
-	sums := make(map[program]uint64)
-	var largest program
 	for _, h := range p.Programs {
-		of := program{h.PID, h.ProgramID}
-		if sums[of] += h.Bytes; sums[of] > sums[largest] {
-			largest = of
-		}
-	}
-	for _, h := range p.Programs {
-		if (program{h.PID, h.ProgramID}) == largest {
-			site := memory.Site{Stack: h.Stack, Static: h.Kind, BeforeAttach: h.BeforeAttach}
-			list = append(list, newSources(&site, memory.Amount{Count: h.Count, Bytes: h.Bytes}, "", nil)...)
-		}
+		site := memory.Site{Stack: h.Stack, Static: h.Kind, BeforeAttach: h.BeforeAttach}
+		list = append(list, newSources(&site, memory.Amount{Count: h.Count, Bytes: h.Bytes}, "", nil)...)
 	}
 	return list
 }
