@@ -3,12 +3,12 @@ package aggregate_test
 import (
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 

@@ -24,7 +24,9 @@ type chip struct {
 	// run is the latest run of a program; nil if there was none, or if the library refused it. ran is
 	// called with each.
 	run *run
-	ran *func(memory.ProgramRun)
+	// changes is how often a buffer in L1 was about to change.
+	changes uint64
+	ran     *func(memory.ProgramRun)
 	// users are the users whose processes have used the chip, in order: up to
 	// maxChipUsers, and one more if there were more.
 	users []int

@@ -108,6 +108,7 @@ func (c *stateCodec) chip(p **chip) {
 	c.Text(&one.arch)
 	c.Value(&one.capacities)
 	c.Bool(&one.partial)
+	c.Uint(&one.changes)
 	for i := range one.failures {
 		c.Uint(&one.failures[i])
 	}
@@ -137,6 +138,7 @@ func (c *stateCodec) process(pp **process) {
 	c.Bool(&p.early)
 	c.Bool(&p.fromBegin)
 	c.Bool(&p.reports)
+	c.Uint(&p.compiled)
 	c.Value(&p.losses)
 	for _, reason := range []event.Reason{event.ReasonDeviceClose, event.ReasonProcessExit} {
 		for region := range p.totals[reason] {

@@ -17,7 +17,7 @@ func (c *stateCodec) programs(p *process) {
 			c.Uint(id)
 			c.program(chip, codec.Made(c.Codec, g))
 		})
-		c.runOf(chip)
+		c.latestRun(chip)
 	}
 }
 
@@ -43,6 +43,7 @@ func (c *stateCodec) program(chip *processChip, g *program) {
 			c.state.countIn(k.site, k.tally(), k.from.since)
 		}
 	})
+	c.run(&g.run, chip)
 	if c.Reads && len(g.static) == 0 && g.kernel == nil {
 		c.Fail()
 	}

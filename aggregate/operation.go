@@ -44,10 +44,13 @@ func (s *State) operation(d *deviceSet, e *event.Event) *operation {
 func (s *State) forgetOperations() {
 	slices.SortStableFunc(s.operations, func(a, b *operation) int { return cmp.Compare(a.LastNs, b.LastNs) })
 	kept, dropped := newest.Shared(s.operations, maxOperations)
+	gone := make(map[*operation]bool)
 	for _, op := range dropped {
 		delete(op.set.operations, memory.StackID(op.Stack))
+		gone[op] = true
 	}
 	s.operations = kept
+	s.forgetRuns(func(op *operation) bool { return gone[op] })
 }
 
 // parts returns the memory of the program in L1 outside of tensors.
@@ -76,9 +79,7 @@ func (s *State) RestartOperations() {
 		clear(op.set.operations)
 	}
 	s.operations, s.operationCount = nil, 0
-	for _, c := range s.chips {
-		c.begin(nil)
-	}
+	s.forgetRuns(func(*operation) bool { return true })
 }
 
 // operation writes or reads an operation.

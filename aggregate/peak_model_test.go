@@ -69,9 +69,7 @@ func (m *peakModel) apply(e event.Event) {
 			}) {
 				m.static = append(m.static, one)
 			}
-			if r := m.runs[id]; e.Stack != nil || r != nil && r.pid == e.PID && r.program == e.ProgramID {
-				m.runs[id] = &modelRun{e.PID, e.ProgramID, e.TimeNs, false}
-			}
+			m.runs[id] = &modelRun{e.PID, e.ProgramID, e.TimeNs, false}
 		}
 	case event.CBFree:
 		m.static = without(m.static, func(x event.Event) bool {
@@ -198,6 +196,9 @@ func TestAnyPeakIsMadeOfWhatTheModelHasAtItsMoment(t *testing.T) {
 		for now := uint64(1); now <= 400; now++ {
 			e := randomEvent(r, now)
 			e.Stack = stacks[r.IntN(len(stacks))]
+			if e.Kind == event.CBAlloc && e.Stack == nil {
+				e.Stack = stacks[1] // else it would be of no run
+			}
 			if e.Kind == event.Alloc {
 				e.BeforeAttach = r.IntN(4) == 0
 			}

@@ -37,8 +37,10 @@ type process struct {
 	losses memory.Losses
 	// fromBegin is true if no event came before its start.
 	fromBegin bool
-	// reports is true if its library reports runs of programs.
-	reports bool
+	// reports is true if its library reports runs of programs. compiled is the latest program that was
+	// compiled before the first report, plus 1.
+	reports  bool
+	compiled uint64
 }
 
 // A processChip is the use of one chip by one process.
@@ -65,7 +67,9 @@ func (c *processChip) both() [2]*use.Use { return [2]*use.Use{&c.used, &c.chip.u
 type program struct {
 	static []staticEntry
 	kernel *kernel
-	l1     operations.Program
+	// run is the latest one; nil if it is not known, or if the library refused it.
+	run *run
+	l1  operations.Program
 }
 
 // process returns the process of the event, and creates it at its first event.
@@ -125,6 +129,9 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	for _, c := range p.chips {
 		if r := c.chip.run; r != nil && r.by == c {
 			c.chip.begin(nil)
+			if !p.reports {
+				c.chip.pools[event.L1].AtLeast = true
+			}
 		}
 	}
 	s.noteEnds(p, nil, now)

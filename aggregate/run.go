@@ -8,22 +8,23 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/peak"
 	"ttmem/aggregate/use"
+	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
 
-// A run is the latest program that ran on a chip. Its sample of L1 counts the buffers as they were
-// when it ran. The sample is taken before the next buffer changes and before the next run, but not
+// A run is a program that ran on a chip, the latest time. Its sample of L1 counts the buffers as they
+// were when it ran. The sample is taken before the next buffer changes and before the next run, but not
 // at once: if the library refuses the run, that event comes first.
 type run struct {
 	by      *processChip
 	program uint64
 	of      *operation
-	// reported is true if an event said that the program runs, not only that it was compiled.
-	reported bool
-	// at is the latest event of the run: the run itself, or a circular buffer of the program, which is
-	// compiled when it first runs.
+	// at is the latest event of the run: the run itself, or a circular buffer of the program that was
+	// reported after it.
 	at    memory.Point
 	taken bool
+	// changes was chip.changes when the program ran.
+	changes uint64
 }
 
 // settledNs is the time after which no event refuses a run. The library does so within microseconds.
@@ -37,20 +38,31 @@ func (s *State) runProgram(e *event.Event) {
 	op := s.operation(d, e)
 	op.Runs, op.LastNs = op.Runs+1, e.TimeNs
 	for _, c := range d.chips {
-		c.chip.begin(&run{by: c, program: e.ProgramID, of: op, reported: true, at: s.point(e)})
+		c.chip.begin(&run{by: c, program: e.ProgramID, of: op, at: s.point(e), changes: c.chip.changes})
 	}
 }
 
-// placed adds a circular buffer to the run that compiles its program. If the library reports no
-// runs, the program runs when it is compiled.
+// placed adds a circular buffer of a program to its run, if it is reported after that and no buffer in
+// L1 changed since. If the library reports no runs, the program runs when it is compiled.
 func (s *State) placed(p *process, c *processChip, e *event.Event) {
-	switch r := c.chip.run; {
-	case r.is(c, e.ProgramID) && !(r.taken && e.BeforeAttach):
-		r.at, r.taken = s.point(e), false
+	latest, g := c.chip.run, c.programs[e.ProgramID]
+	if latest.is(c, e.ProgramID) {
+		g.run = latest
+	}
+	switch r := g.run; {
+	case r != nil && (r.changes == c.chip.changes || r == latest && !e.BeforeAttach):
+		if r != latest {
+			c.chip.begin(r)
+		}
+		r.at, r.taken, r.changes = s.point(e), false, c.chip.changes
 	case !p.reports && e.Stack != nil:
+		if p.compiled != 0 && p.compiled != e.ProgramID+1 {
+			c.chip.pools[event.L1].AtLeast = true // the one before did not run, or it was not reported
+		}
+		p.compiled = e.ProgramID + 1
 		op := s.operation(s.set(p, e.Devices), e)
 		op.LastNs = e.TimeNs
-		c.chip.begin(&run{by: c, program: e.ProgramID, of: op, at: s.point(e)})
+		c.chip.begin(&run{by: c, program: e.ProgramID, of: op, at: s.point(e), changes: c.chip.changes})
 	}
 }
 
@@ -63,10 +75,18 @@ func (r *run) is(by *processChip, program uint64) bool {
 	return r != nil && r.by == by && r.program == program
 }
 
-// begin takes the sample of the run before.
+// begin takes the sample of the run before. r may be nil.
 func (c *chip) begin(r *run) {
 	c.sample()
-	c.run = r
+	if c.run = r; r != nil && r.by.programs[r.program] != nil {
+		r.by.programs[r.program].run = r
+	}
+}
+
+// change takes the sample of the latest run before a buffer in L1 changes.
+func (c *chip) change() {
+	c.sample()
+	c.changes++
 }
 
 // refuse drops the runs of a program that the library refused: they never were.
@@ -79,10 +99,31 @@ func (s *State) refuse(e *event.Event) {
 	for _, c := range p.touched(e) {
 		if r := c.chip.run; r.is(c, e.ProgramID) && !r.taken {
 			of, c.chip.run = r.of, nil
+			if g := c.programs[e.ProgramID]; g != nil {
+				g.run = nil
+			}
 		}
 	}
 	if of != nil && of.Runs > 0 {
 		of.Runs--
+	}
+}
+
+// forgetRuns forgets the runs of operations, after their samples were taken.
+func (s *State) forgetRuns(of func(*operation) bool) {
+	for _, c := range s.chips {
+		if c.run != nil && of(c.run.of) {
+			c.begin(nil)
+		}
+	}
+	for _, p := range s.processes {
+		for _, c := range p.chips {
+			for _, g := range c.programs {
+				if g.run != nil && of(g.run.of) {
+					g.run = nil
+				}
+			}
+		}
 	}
 }
 
@@ -107,7 +148,6 @@ func (c *chip) sample() {
 	if use.CapacityBytes = q.Capacity(); use.CapacityBytes > 0 && use.Bytes() > use.CapacityBytes {
 		return // the library refuses it, or buffers of two processes overlap
 	}
-	q.AtLeast = q.AtLeast || !r.reported
 	// the samples of several chips come in any order
 	if most := &r.of.Peak; most.TimeNs == 0 || cmp.Or(cmp.Compare(most.Bytes(), use.Bytes()),
 		cmp.Compare(use.TimeNs, most.TimeNs), cmp.Compare(use.Device, most.Device)) < 0 {
@@ -237,25 +277,35 @@ func (g *program) bytes() (sum uint64) {
 	return sum
 }
 
-// runOf writes or reads the latest run of a chip, if it is the process's.
-func (c *stateCodec) runOf(by *processChip) {
+// latestRun writes or reads the latest run of a chip, if it is one of the process.
+func (c *stateCodec) latestRun(by *processChip) {
 	r := by.chip.run
-	there := false
-	number := 0
-	if !c.Reads && r != nil && r.by == by {
-		number, there = c.ran.Numbers[&r.of.Operation]
+	if !c.Reads && r != nil && r.by != by {
+		r = nil
 	}
-	if c.Bool(&there); !there {
+	if c.run(&r, by); !c.Reads || r == nil {
 		return
 	}
-	if c.Reads {
-		r = &run{by: by}
-		by.chip.run = r
+	by.chip.run = r
+	if g := by.programs[r.program]; g != nil && g.run != nil {
+		g.run = r
 	}
-	c.Uints(&r.program, &r.at.Number, &r.at.TimeNs)
-	c.Bool(&r.reported)
-	c.Bool(&r.taken)
-	if c.Below(&number, len(c.ran.List)); c.Reads && !c.Bad {
-		r.of = c.state.operations[number]
+}
+
+// run writes or reads a run of a process on a chip.
+func (c *stateCodec) run(p **run, by *processChip) {
+	number := 0 // of the operation, plus 1
+	if r := *p; !c.Reads && r != nil {
+		if n, ok := c.ran.Numbers[&r.of.Operation]; ok {
+			number = n + 1
+		}
+	}
+	if c.Below(&number, len(c.ran.List)+1); c.Bad || number == 0 {
+		return
+	}
+	r := codec.Made(c.Codec, p)
+	c.Uints(&r.program, &r.at.Number, &r.at.TimeNs, &r.changes)
+	if c.Bool(&r.taken); c.Reads {
+		r.by, r.of = by, c.state.operations[number-1]
 	}
 }

@@ -65,8 +65,14 @@ func TestThePeakOfL1IsTheHighestSample(t *testing.T) {
 			runs(2, 5, 1, 0), inL1(3, 1, 300, 0), static(4, 5, 400, event.CircularBuffer, 1, 0),
 		}, memory.L1Peak{TimeNs: 4, BufferBytes: 300, CBBytes: 400}},
 		{"a library that reports no runs", []event.Event{
-			inL1(2, 1, 300, 0), from(1, static(3, 5, 400, event.CircularBuffer, 1, 0)), inL1(4, 2, 200, 0),
+			inL1(2, 1, 300, 0), from(1, static(3, 5, 400, event.CircularBuffer, 1, 0)), inL1(4, 2, 200, 0), from(1, static(5, 6, 100, event.CircularBuffer, 1, 0)),
 		}, memory.L1Peak{TimeNs: 3, BufferBytes: 300, CBBytes: 400, AtLeast: true}},
+		{"circular buffers that are reported after the run", []event.Event{
+			inL1(2, 1, 300, 0), static(3, 5, 400, event.CircularBuffer, 1, 0), runs(4, 5, 1, 0), runs(5, 6, 1, 0), static(6, 5, 100, event.Scratchpad, 1, 0), free(7, 7, 1),
+		}, memory.L1Peak{TimeNs: 6, BufferBytes: 300, CBBytes: 500}},
+		{"too late: another buffer is there", []event.Event{
+			inL1(2, 1, 300, 0), static(3, 5, 400, event.CircularBuffer, 1, 0), runs(4, 5, 1, 0), runs(5, 6, 1, 0), inL1(6, 2, 10, 0), static(7, 5, 100, event.Scratchpad, 1, 0), free(8, 7, 1),
+		}, memory.L1Peak{TimeNs: 4, BufferBytes: 300, CBBytes: 400}},
 		{"beside a trace, which runs programs unseen", []event.Event{
 			inL1(2, 1, 300, 0), {TimeNs: 3, Kind: event.Alloc, PID: 7, Allocator: 1, BufferID: 9, Devices: []int{0}, Region: event.Trace, BytesPerBank: 10, Banks: 12},
 		}, memory.L1Peak{TimeNs: 2, BufferBytes: 300, AtLeast: true}},

@@ -159,7 +159,7 @@ func (c *callSite) save() {
 	}
 	for i, q := range c.set.poolsOf(c.Region) {
 		if c.Region == event.L1 {
-			q.chip.sample()
+			q.chip.change()
 		}
 		if at := &c.atPeak[i]; at.serial != q.Serial {
 			*at = siteAtPeak{q.Serial, c.live.Amount, c.perBankIn(q)}

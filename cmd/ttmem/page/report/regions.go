@@ -74,6 +74,9 @@ func (r *report) regions() {
 	r.line()
 	r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, r.cut(about, r.width-len(title))))
 	for _, one := range uses {
+		r.atLeast = r.atLeast || one.groups[0][0].atLeast
+	}
+	for _, one := range uses {
 		r.use(one, !same)
 	}
 	if r.Live {
@@ -111,6 +114,8 @@ func (r *report) uses() (list []regionUse, same bool) {
 	return list, same
 }
 
+const atLeast = "at least "
+
 // use writes the use of a region: a bar for the fullest chips, and a line for the others.
 func (r *report) use(of regionUse, chips bool) {
 	u := of.groups[0][0]
@@ -119,7 +124,7 @@ func (r *report) use(of regionUse, chips bool) {
 		figures += " of " + of.format(u.capacity)
 	}
 	if u.atLeast && !r.Live {
-		figures = "at least " + figures
+		figures = atLeast + figures
 	}
 	other := ""
 	switch {
@@ -131,7 +136,11 @@ func (r *report) use(of regionUse, chips bool) {
 	case r.running:
 		other = ", " + of.format(u.other) + " " + r.end
 	}
-	const labelColumns, percentColumns, figureColumns = 14, 6, 26
+	const labelColumns, percentColumns = 14, 6
+	figureColumns := 26
+	if r.atLeast {
+		figureColumns += len(atLeast)
+	}
 	line := " " + page.Left(of.label, labelColumns)
 	if columns := min(48, r.width-1-labelColumns-percentColumns-figureColumns-r.otherColumns); columns >= 8 {
 		line += r.bar(of.Region, u, columns)

@@ -52,11 +52,13 @@ type report struct {
 	// otherColumns more.
 	running      bool
 	otherColumns int
-	users        page.Users
-	names        page.UserNames
-	leaked       []analyze.Verdict
-	holders      analyze.Holders
-	peaks        []memory.RegionPeak
+	// atLeast is true if a figure is only a lower bound.
+	atLeast bool
+	users   page.Users
+	names   page.UserNames
+	leaked  []analyze.Verdict
+	holders analyze.Holders
+	peaks   []memory.RegionPeak
 	// made are the call sites of each written peak.
 	made [][]*source
 	// placed are the call sites of the live buffers of each written process.
