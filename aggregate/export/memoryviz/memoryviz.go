@@ -218,12 +218,16 @@ func (w *Writer) free(id key, now uint64) {
 
 // fail adds a failed allocation. Circular buffers that overlap a tensor belong to L1.
 func (w *Writer) fail(e *event.Event) {
-	region, size := e.Region, e.BytesPerBank*uint64(e.Banks)
+	region := e.Region
 	if region == event.CB {
-		region, size = event.L1, e.SizeBytes
+		region = event.L1
 	}
 	for _, chip := range e.Devices {
 		d := w.device(place{chip, region}, e.Banks)
+		size := e.BytesPerBank * max(d.banks, uint64(e.Banks))
+		if e.Region == event.CB {
+			size = e.SizeBytes
+		}
 		w.event(d, actionOOM, &block{size: min(size, maxSize), stack: w.stack(e.Stack)}, e.TimeNs).op(opSetItems)
 	}
 }

@@ -228,7 +228,7 @@ func TestHostilePrograms(t *testing.T) {
 	stack := event.StackOf([]event.Frame{{Kind: event.Python, Name: hostile, File: hostile, Line: -1}, {Kind: event.Native, Address: 1 << 63}})
 	for i, e := range []event.Event{
 		{Address: 1<<64 - 1, SizeBytes: 1<<64 - 1, BytesPerBank: 1<<64 - 1, Banks: 1<<32 - 1},
-		{Address: 1 << 39, SizeBytes: 1 << 39, BytesPerBank: 1 << 39, Banks: 1}, {Region: event.SystemMemory, BytesPerBank: 16, Banks: 1}, {},
+		{Address: 1 << 39, SizeBytes: 1 << 39, BytesPerBank: 1 << 35, Banks: 1}, {Region: event.SystemMemory, BytesPerBank: 16, Banks: 1}, {},
 	} {
 		e.Kind, e.PID, e.BufferID, e.Stack, e.Devices = event.Alloc, 9, uint64(i), stack, []int{0}
 		s.Event(e)

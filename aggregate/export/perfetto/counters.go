@@ -57,8 +57,8 @@ func (w *Writer) countRegion(ns uint64, id int, region event.Region) {
 
 const l1PerCore = "L1 per core"
 
-// ran counts a program that ran. How long it did is not known.
-func (w *Writer) ran(r memory.ProgramRun) {
+// Ran counts a program that ran: the Writer gets it from the state. How long it did is not known.
+func (w *Writer) Ran(r memory.ProgramRun) {
 	w.set(r.TimeNs, r.Device, int(event.L1), l1PerCore, r.Bytes)
 	w.set(r.TimeNs, r.Device, circularBuffers, l1PerCore+": circular buffers", r.StaticBytes)
 	w.set(r.TimeNs+1, r.Device, int(event.L1), l1PerCore, r.Bytes-r.StaticBytes)

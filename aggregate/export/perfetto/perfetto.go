@@ -95,7 +95,7 @@ func New(out io.Writer, o Options) *Writer {
 func (w *Writer) Event(e *event.Event, s *aggregate.State) {
 	if w.state == nil {
 		w.state = s
-		s.OnRun(w.ran)
+		s.OnRun(w.Ran)
 		w.begin(e.TimeNs)
 	}
 	switch e.Kind {

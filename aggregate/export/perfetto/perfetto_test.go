@@ -13,6 +13,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/export/perfetto"
+	"ttmem/aggregate/memory"
 	"ttmem/e2e/pagetest"
 	"ttmem/e2e/rig"
 	"ttmem/e2e/scene"
@@ -59,8 +60,19 @@ func newStory(t *testing.T, o perfetto.Options) *story {
 	s := &story{t: t, state: aggregate.New(), counters: make(map[string][][2]uint64), buffers: make(map[[2]uint64]slice)}
 	s.state.KeepSites()
 	s.w = perfetto.New(&s.out, o)
+	observed := false
 	s.apply = s.state.Completed(func(e *event.Event) {
 		s.w.Event(e, s.state)
+		if !observed { // by the writer
+			observed = true
+			s.state.OnRun(func(r memory.ProgramRun) {
+				s.w.Ran(r)
+				s.set(r.Device, "L1 per core", r.TimeNs, r.Bytes)
+				s.set(r.Device, "L1 per core: circular buffers", r.TimeNs, r.StaticBytes)
+				s.set(r.Device, "L1 per core", r.TimeNs+1, r.Bytes-r.StaticBytes)
+				s.set(r.Device, "L1 per core: circular buffers", r.TimeNs+1, 0)
+			})
+		}
 		s.note(e)
 	})
 	return s
@@ -71,7 +83,7 @@ func (s *story) note(e *event.Event) {
 	key := [2]uint64{uint64(e.PID), e.BufferID}
 	switch e.Kind {
 	case event.Alloc:
-		s.buffers[key] = slice{Time: e.TimeNs, Buffer: e.BufferID, Weight: float64(e.BytesPerBank * uint64(e.Banks) * uint64(len(e.Devices)))}
+		s.buffers[key] = slice{Time: e.TimeNs, Buffer: e.BufferID, Weight: float64(e.BytesPerBank * uint64(s.state.Banks(e)) * uint64(len(e.Devices)))}
 	case event.Free:
 		if b, ok := s.buffers[key]; ok {
 			b.End = e.TimeNs
@@ -80,18 +92,20 @@ func (s *story) note(e *event.Event) {
 		}
 	}
 	for _, d := range s.state.Snapshot().Devices {
-		set := func(name string, bytes uint64) {
-			name = fmt.Sprintf("Chip %d/%s", d.ID, name)
-			list := s.counters[name]
-			if len(list) == 0 && bytes > 0 || len(list) > 0 && list[len(list)-1][1] != bytes {
-				s.counters[name] = append(list, [2]uint64{e.TimeNs, bytes})
-			}
-		}
+		set := func(name string, bytes uint64) { s.set(d.ID, name, e.TimeNs, bytes) }
 		set("DRAM", d.Regions.DRAM.AllocatedBytes)
 		set("L1_SMALL", d.Regions.L1Small.AllocatedBytes)
 		set("TRACE", d.Regions.Trace.AllocatedBytes)
-		set("L1 per core", d.L1PerCore.BufferBytes+d.L1PerCore.CBBytes)
-		set("L1 per core: circular buffers", d.L1PerCore.CBBytes)
+		set("L1 per core", d.L1PerCore.BufferBytes)
+	}
+}
+
+// set notes the value of a counter from a time on.
+func (s *story) set(chip int, name string, ns, bytes uint64) {
+	name = fmt.Sprintf("Chip %d/%s", chip, name)
+	list := s.counters[name]
+	if len(list) == 0 && bytes > 0 || len(list) > 0 && list[len(list)-1][1] != bytes {
+		s.counters[name] = append(list, [2]uint64{ns, bytes})
 	}
 }
 

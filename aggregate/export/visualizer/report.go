@@ -204,7 +204,7 @@ func (r *Report) writeChunks(op, chip int, b *memory.Buffer) {
 	on := b.Cores
 	g, known := r.grid(chip)
 	pages := max(b.PageSizeBytes, 1)
-	if known && !b.PerCore && int(b.Banks) == g.x*g.y && b.SizeBytes/pages >= uint64(b.Banks) {
+	if known && !b.PerCore && int(b.DataBanks) == g.x*g.y && b.SizeBytes/pages >= uint64(b.DataBanks) {
 		on = []event.CoreRange{{X1: uint16(g.x - 1), Y1: uint16(g.y - 1)}}
 	}
 	for _, c := range on {
