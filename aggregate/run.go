@@ -95,6 +95,9 @@ func (s *State) refuse(e *event.Event) {
 	if p == nil || e.ProgramID == 0 && e.Region != event.CB {
 		return
 	}
+	if p.compiled == e.ProgramID+1 {
+		p.compiled = 0
+	}
 	var of *operation
 	for _, c := range p.touched(e) {
 		if r := c.chip.run; r.is(c, e.ProgramID) && !r.taken {

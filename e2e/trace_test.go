@@ -91,7 +91,9 @@ func traceRun(t *testing.T, env *rig.Env, board rig.Board, args ...string) trace
 	if _, err := os.Stat(file); err != nil {
 		t.Fatalf("nothing was recorded:\n%s", stderr.String())
 	}
-	return traced{readEvents(t, file), stderr.String(), cmd.ProcessState.ExitCode(), dir}
+	events := readEvents(t, file)
+	checkSamples(t, events)
+	return traced{events, stderr.String(), cmd.ProcessState.ExitCode(), dir}
 }
 
 func testEnviron(env []string, board rig.Board, dir string) []string {

@@ -54,10 +54,38 @@ func TestPeaksAgree(t *testing.T) {
 			qt.Check(t, qt.DeepEquals(dumpedStatics, statics), qt.Commentf("circular buffers of dump"))
 			qt.Check(t, qt.DeepEquals(peaksOfMap(t, file), perBank), qt.Commentf("map"))
 			qt.Check(t, qt.DeepEquals(peaksOfStep(t, story), want), qt.Commentf("a step"))
+			checkOperations(t, file, want, statics)
 			compared += len(want)
 		})
 	}
 	qt.Check(t, qt.IsTrue(compared > 30), qt.Commentf("%d peaks", compared))
+}
+
+// checkOperations checks that no operation had more of L1 than the peak, and that one had as much if a
+// program ran at the peak.
+func checkOperations(t *testing.T, file string, peaks shownPeaks, statics map[int]uint64) {
+	t.Helper()
+	var d struct {
+		Operations []struct {
+			Peak struct {
+				Device int
+				Bytes  uint64
+			}
+		}
+	}
+	jsonOf(t, &d, "ops", "--json", "-n", "0", file)
+	most := make(map[int]uint64)
+	for _, op := range d.Operations {
+		most[op.Peak.Device] = max(most[op.Peak.Device], op.Peak.Bytes)
+	}
+	for id, bytes := range most {
+		qt.Check(t, qt.IsTrue(bytes <= peaks[chipRegion{id, "L1"}].Bytes), qt.Commentf("chip %d: an operation has %d, the peak %d", id, bytes, peaks[chipRegion{id, "L1"}].Bytes))
+	}
+	if len(statics) == 1 { // an operation of a mesh names one of its chips
+		for id := range statics {
+			qt.Check(t, qt.Equals(most[id], peaks[chipRegion{id, "L1"}].Bytes))
+		}
+	}
 }
 
 func jsonOf(t *testing.T, to any, args ...string) {
@@ -104,6 +132,9 @@ func peaksOfReport(t *testing.T, file string) shownPeaks {
 			if peak.Bytes > 0 {
 				peaks[chipRegion{d.ID, region.String()}] = peak
 			}
+			capacity := page.UseOf(d, region).CapacityBytes
+			qt.Check(t, qt.IsTrue(capacity == 0 || peak.Bytes <= max(capacity, r.PeakCapacityBytes)), qt.Commentf("chip %d, %s: more than there is", d.ID, region))
+			qt.Check(t, qt.IsTrue(capacity == 0 || r.AllocatedBytes <= r.CapacityBytes), qt.Commentf("chip %d, %s", d.ID, region))
 		}
 	}
 	return peaks
@@ -131,11 +162,11 @@ func peaksOfFlameGraph(t *testing.T, file string, beginNs uint64) shownPeaks {
 }
 
 // inRegion are the bytes that a buffer counts in the peak of its region.
-func inRegion(region string, perBank, banks uint64) uint64 {
+func inRegion(region string, perBank, allocated uint64) uint64 {
 	if region == "L1" {
 		return perBank
 	}
-	return perBank * banks
+	return allocated
 }
 
 // peaksOfDump are those of buffers, in all and of one bank, and what circular buffers take
@@ -152,7 +183,7 @@ func peaksOfDump(t *testing.T, file string) (buffers, perBank shownPeaks, static
 			if b.AgeNs != nil { // those from before the attach have none
 				qt.Check(t, qt.Equals(b.SinceNs+*b.AgeNs, time))
 			}
-			buffers[at] = shownPeak{time, buffers[at].Bytes + inRegion(b.Region, b.BytesPerBank, uint64(b.Banks))}
+			buffers[at] = shownPeak{time, buffers[at].Bytes + inRegion(b.Region, b.BytesPerBank, b.AllocatedBytes)}
 			perBank[at] = shownPeak{time, perBank[at].Bytes + b.BytesPerBank}
 		}
 	}

@@ -57,15 +57,15 @@ type place struct {
 
 type buffer struct {
 	place
-	TID            int    `json:"tid"`
-	Comm           string `json:"comm"`
-	Region         string `json:"region"`
-	Layout         string `json:"layout"`
-	BufferID       uint64 `json:"buffer_id"`
-	Object         uint64 `json:"object"`
-	SizeBytes      uint64 `json:"size_bytes"`
-	PageSizeBytes  uint64 `json:"page_size_bytes"`
-	BytesPerBank   uint64 `json:"bytes_per_bank"`
+	TID           int    `json:"tid"`
+	Comm          string `json:"comm"`
+	Region        string `json:"region"`
+	Layout        string `json:"layout"`
+	BufferID      uint64 `json:"buffer_id"`
+	Object        uint64 `json:"object"`
+	SizeBytes     uint64 `json:"size_bytes"`
+	PageSizeBytes uint64 `json:"page_size_bytes"`
+	BytesPerBank  uint64 `json:"bytes_per_bank"`
 	// Banks are those with data of the buffer. The allocator reserves BytesPerBank in ReservedBanks:
 	// AllocatedBytes on each chip, of which the data takes DataBytes.
 	Banks          uint32 `json:"banks"`
