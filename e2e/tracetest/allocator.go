@@ -31,10 +31,18 @@ func (v *MemoryView) Differences(got memory.Region, space *memory.Space) (list [
 	if got.BytesPerBank != v.AllocatedPerBank {
 		list = append(list, fmt.Sprintf("%d B allocated in each bank, the library counts %d", got.BytesPerBank, v.AllocatedPerBank))
 	}
+	if total := v.AllocatedPerBank * uint64(v.Banks); got.AllocatedBytes != total && !perCore(space) {
+		list = append(list, fmt.Sprintf("%d B allocated in all banks, the library counts %d", got.AllocatedBytes, total))
+	}
 	if got.CapacityBytesPerBank != v.BytesPerBank || v.BytesPerBank > 0 && got.Banks != v.Banks {
 		list = append(list, fmt.Sprintf("capacity %d × %d B, the library has %d × %d", got.Banks, got.CapacityBytesPerBank, v.Banks, v.BytesPerBank))
 	}
 	return append(list, v.SpaceDifferences(got.FreeSpace, space)...)
+}
+
+// perCore reports whether a region has buffers on single cores, which are not in all banks.
+func perCore(space *memory.Space) bool {
+	return space != nil && slices.ContainsFunc(space.Blocks, func(b memory.Buffer) bool { return b.PerCore })
 }
 
 // SpaceDifferences says how the addresses of a region's buffers and holes differ from the
