@@ -75,13 +75,14 @@ func (r *Run) Free(pid int, id uint64) {
 	r.Apply(event.Event{Kind: event.Free, PID: pid, BufferID: id, Reason: event.ReasonExplicit})
 }
 
-// Program compiles a program with one circular buffer.
+// Program compiles a program with one circular buffer, and runs it.
 func (r *Run) Program(pid int, id, bytes uint64, devices ...int) {
 	r.Apply(event.Event{
 		Kind: event.CBAlloc, PID: pid, ProgramID: id, Devices: devices, Address: 105824, SizeBytes: bytes,
 		Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer,
 	})
 	r.Apply(event.Event{Kind: event.KernelLoad, PID: pid, ProgramID: id, Devices: devices, SizeBytes: 40 << 10, BytesPerBank: 11 << 10})
+	r.Apply(event.Event{Kind: event.ProgramRun, PID: pid, ProgramID: id, Devices: devices})
 }
 
 func (r *Run) Close(pid int, devices ...int) {

@@ -110,7 +110,7 @@ func TestOpsJSON(t *testing.T) {
 		"pid": 7.0, "process": "python model.py", "devices": []any{0.0}, "runs": 3.0, "first_ns": 5e6, "last_ns": 8e6,
 		"name": "model.py:50 call_50 · ttnn.softmax", "op": "ttnn.softmax", "function": "call_50", "line": 50.0,
 		"peak": map[string]any{
-			"time_ns": 8e6, "program_id": 3.0, "device": 0.0, "core": []any{2.0, 1.0}, "bytes": 65496.0, "tensor_bytes": 4096.0,
+			"time_ns": 10e6, "program_id": 3.0, "device": 0.0, "core": []any{2.0, 1.0}, "bytes": 65496.0, "tensor_bytes": 4096.0,
 			"cb_bytes": 0.0, "dfb_bytes": 61300.0, "scratchpad_bytes": 100.0, "capacity_bytes": 65536.0, "headroom_bytes": 40.0,
 		},
 	} {

@@ -118,7 +118,7 @@ func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	}
 	layout.Write(out, 1, page.Bold, fmt.Sprintf("%s%s%s, %s", most, c.format(c.Bytes), c.share(c.Bytes, c.CapacityBytes), at))
 	if c.StaticBytes > 0 {
-		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("%s %s of buffers, %s %s of the circular and dataflow buffers of the program that ran", layout.Pick("█", "#"),
+		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("%s %s of buffers, %s %s of the program that ran", layout.Pick("█", "#"),
 			c.format(c.Bytes-c.StaticBytes), layout.Pick("▓", "="), c.format(c.StaticBytes)))
 	}
 	if c.Region != event.L1 || c.Bytes > c.StaticBytes {
