@@ -127,7 +127,6 @@ func TestNamesOfTTNN(t *testing.T) {
 		}
 		t.Logf("%s: %d functions, first address %v, 1,000 more %v", filepath.Base(path), len(all), first,
 			time.Since(start))
-		qt.Check(t, qt.IsTrue(first < 3*time.Second)) // 0.1 s where nothing else runs
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)

@@ -71,7 +71,7 @@ func TestMoreStacksThanTheTablesHold(t *testing.T) {
 	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
 	for i := range batches {
 		p.Do(t, "spread %d", batch)
-		for deadline := time.Now().Add(10 * time.Second); len(trace.seen()) < (i+1)*batch && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(time.Minute); len(trace.seen()) < (i+1)*batch && time.Now().Before(deadline); {
 			time.Sleep(pollInterval) // so that the ring buffer has room
 		}
 	}
@@ -169,7 +169,7 @@ func TestBreakpointAtProbe(t *testing.T) {
 				answer <- line
 			}()
 			// it answers, or the debugger stops it
-			tracetest.Eventually(2*time.Second, func() bool { return len(answer) > 0 || state(t, p) == 't' })
+			tracetest.Eventually(time.Minute, func() bool { return len(answer) > 0 || state(t, p) == 't' })
 			if test.debuggerOutlast {
 				trace.close()
 			}

@@ -178,7 +178,7 @@ func TestStackOfChildren(t *testing.T) {
 	p.In.Close()
 	p.Wait()
 	want := readShadow(t, p.Shadow)
-	tracetest.Eventually(10*time.Second, func() bool { return len(trace.seen()) >= len(want) })
+	tracetest.Eventually(time.Minute, func() bool { return len(trace.seen()) >= len(want) })
 	calls := trace.stop()
 	qt.Assert(t, qt.Equals(len(calls), len(want)))
 	ends := make(map[string][2]int)

@@ -482,7 +482,7 @@ func TestAFlameGraphOfAModelCanBeShown(t *testing.T) {
 	qt.Check(t, qt.HasLen(b.Complaints, 0))
 }
 
-func TestAFlameGraphOf200000StacksIsQuick(t *testing.T) {
+func TestAFlameGraphOf200000Stacks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds: not with -short")
 	}
@@ -519,9 +519,7 @@ func TestAFlameGraphOf200000StacksIsQuick(t *testing.T) {
 	} {
 		begun = time.Now()
 		step.do()
-		took := time.Since(begun)
-		t.Logf("%s of %d frames took %v", step.name, n, took.Round(time.Millisecond))
-		qt.Check(t, qt.IsTrue(took < 10*time.Second))
+		t.Logf("%s of %d frames took %v", step.name, n, time.Since(begun).Round(time.Millisecond))
 	}
 	qt.Check(t, qt.HasLen(b.Complaints, 0))
 }

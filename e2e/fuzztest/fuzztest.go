@@ -5,24 +5,17 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
-	"time"
 	"unicode"
 )
 
-// patience is how long a parser may take. Most inputs take less than a millisecond, but the
-// machine may be busy.
-const patience = 20 * time.Second
-
-// Bounded calls parse, which reads an input of n bytes, and fails if it takes long or allocates
+// Bounded calls parse, which reads an input of n bytes, and fails if it does not end or allocates
 // more than 16 MiB and perByte for each byte of the input: what a file claims must not cost
 // memory.
 func Bounded(t testing.TB, n, perByte int, parse func()) {
 	t.Helper()
-	stuck := time.AfterFunc(patience, func() { panic(fmt.Sprintf("still parsing %d bytes after %v", n, patience)) })
-	defer stuck.Stop()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	parse()
+	Ends(fmt.Sprintf("parsing %d bytes", n), parse)
 	runtime.ReadMemStats(&after)
 	if allocated, most := after.TotalAlloc-before.TotalAlloc, uint64(16<<20+n*perByte); allocated > most {
 		t.Fatalf("%d bytes allocated for %d bytes of input: more than %d", allocated, n, most)

@@ -122,7 +122,7 @@ func Within(t *testing.T, limit time.Duration, what string, f func()) {
 // Overwrite writes into a file in place, as cp does, and fails if it is blocked.
 func Overwrite(t *testing.T, path, content string) {
 	t.Helper()
-	Within(t, 20*time.Second, "overwriting a library", func() {
+	Within(t, 2*time.Minute, "overwriting a library", func() {
 		out, err := exec.Command("dd", "if="+content, "of="+path, "conv=notrunc").CombinedOutput()
 		qt.Check(t, qt.IsNil(err), qt.Commentf("%s", out))
 	})

@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/e2e/fuzztest"
 	"ttmem/symbolize"
 )
 
@@ -74,9 +74,9 @@ func TestSeeds(t *testing.T) {
 }
 
 // TestMalformed puts large numbers into the debug sections, and truncates files. Names must
-// arrive in time; lines may be missing.
+// arrive; lines may be missing.
 func TestMalformed(t *testing.T) {
-	slowest, files := time.Duration(0), 0
+	files := 0
 	for _, file := range seeds(t) {
 		whole, err := os.ReadFile(file)
 		qt.Assert(t, qt.IsNil(err))
@@ -90,9 +90,7 @@ func TestMalformed(t *testing.T) {
 				for _, claim := range []uint64{1<<64 - 1, 1 << 31, 0x8080808080808080} {
 					b := bytes.Clone(whole)
 					binary.LittleEndian.PutUint64(b[at:], claim)
-					begin := time.Now()
-					qt.Check(t, qt.IsTrue(resolve(t, b) > 5))
-					slowest = max(slowest, time.Since(begin))
+					fuzztest.Ends("reading "+s.Name, func() { qt.Check(t, qt.IsTrue(resolve(t, b) > 5)) })
 					files++
 				}
 			}
@@ -101,8 +99,7 @@ func TestMalformed(t *testing.T) {
 			resolve(t, whole[:n])
 		}
 	}
-	t.Logf("%d files, slowest %v", files, slowest)
-	qt.Assert(t, qt.IsTrue(slowest < 10*time.Second))
+	t.Logf("%d files", files)
 }
 
 // The header of a line table claims 2³⁶ files, which debug/dwarf allocates before it reads

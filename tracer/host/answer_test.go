@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
+
+	"ttmem/e2e/fuzztest"
 )
 
 // stuckName is the name under which this program keeps the lock of its address space: it replaces
@@ -127,28 +129,28 @@ func TestProcessThatDoesNotAnswer(t *testing.T) {
 	_, err = out.Read(line[:])
 	qt.Assert(t, qt.IsNil(err))
 	unanswered := func() bool {
-		began := time.Now()
 		_, err := p.UsedPages(pid, 1<<20, 1)
-		return errors.Is(err, ErrNoAnswer) && time.Since(began) < time.Second
+		return errors.Is(err, ErrNoAnswer)
 	}
-	for deadline := time.Now().Add(10 * time.Second); !unanswered(); {
+	for deadline := time.Now().Add(time.Minute); !unanswered(); {
 		qt.Assert(t, qt.IsTrue(time.Now().Before(deadline)))
 	}
-	began := time.Now()
-	for range 100 {
-		_, err = p.CodeMappings(pid)
-		qt.Check(t, qt.ErrorIs(err, ErrNoAnswer))
-		_, err = p.OpenMapped(pid, 1<<20, 2<<20)
-		qt.Check(t, qt.ErrorIs(err, ErrNoAnswer))
-	}
-	qt.Check(t, qt.IsTrue(time.Since(began) < time.Second), qt.Commentf("once is enough"))
+	p.patience = time.Hour // one wait is enough
+	fuzztest.Ends("asking again", func() {
+		for range 100 {
+			_, err = p.CodeMappings(pid)
+			qt.Check(t, qt.ErrorIs(err, ErrNoAnswer))
+			_, err = p.OpenMapped(pid, 1<<20, 2<<20)
+			qt.Check(t, qt.ErrorIs(err, ErrNoAnswer))
+		}
+	})
 	qt.Check(t, qt.IsFalse(p.HasNoMemory(pid)))
 	_, err = p.CodeMappings(os.Getpid())
 	qt.Check(t, qt.IsNil(err))
 
 	end()
 	answers := func() bool { _, err := p.CodeMappings(pid); return err == nil }
-	for deadline := time.Now().Add(30 * time.Second); !answers(); {
+	for deadline := time.Now().Add(2 * time.Minute); !answers(); {
 		qt.Assert(t, qt.IsTrue(time.Now().Before(deadline)))
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -36,7 +36,7 @@ func TestFileSystemOfAUser(t *testing.T) {
 			select {
 			case err := <-opened:
 				qt.Check(t, qt.ErrorIs(err, ErrServedByUser), qt.Commentf("on the way"))
-			case <-time.After(5 * time.Second):
+			case <-time.After(time.Minute):
 				device.Close()
 				t.Error("the way to a file waits for an answer")
 			}

@@ -68,10 +68,8 @@ func TestReadThatDoesNotReturn(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, stop)
-	began = time.Now()
 	_, err = self.Memory(ctx, silent)
 	qt.Check(t, qt.ErrorIs(err, context.Canceled))
-	qt.Check(t, qt.IsTrue(time.Since(began) < ReadPatience/2))
 
 	answer()
 	done, err = self.Memory(t.Context(), silent)

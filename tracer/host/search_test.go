@@ -54,14 +54,12 @@ func TestSearch(t *testing.T) {
 	_, err = self.Search(t.Context(), testSearcher, files, []byte("long"), ReadPatience, 100)
 	qt.Check(t, qt.ErrorIs(err, ErrTooLong))
 
-	began := time.Now()
 	_, err = self.Search(t.Context(), testSearcher, files, []byte("wait"), 100*time.Millisecond, 100)
 	qt.Check(t, qt.ErrorIs(err, ErrNoAnswer))
 	ctx, stop := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, stop)
 	_, err = self.Search(ctx, testSearcher, files, []byte("wait"), time.Hour, 100)
 	qt.Check(t, qt.ErrorIs(err, context.Canceled))
-	qt.Check(t, qt.IsTrue(time.Since(began) < ReadPatience))
 
 	for range readersPerUser { // none is left that counts for the user
 		qt.Check(t, qt.IsNil(r.share(t.Context(), self.User)))

@@ -34,7 +34,7 @@ func FuzzRequest(f *testing.F) {
 		c, err := net.Dial("unix", path)
 		qt.Assert(t, qt.IsNil(err))
 		defer c.Close()
-		qt.Assert(t, qt.IsNil(c.SetDeadline(time.Now().Add(20*time.Second))))
+		qt.Assert(t, qt.IsNil(c.SetDeadline(time.Now().Add(2*time.Minute))))
 		_, _ = c.Write(request) // it may be refused before all of it is there
 		_ = c.(*net.UnixConn).CloseWrite()
 		answer, _ := http.ReadResponse(bufio.NewReader(c), nil)
@@ -77,7 +77,7 @@ func FuzzAnswer(f *testing.F) {
 	}
 	f.Add([]byte("HTTP/1.1 200 OK\r\nTtmem-Version: 1\r\nTransfer-Encoding: chunked\r\n\r\nfffffffff\r\n{\"v\":1"))
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		c := &Client{path: "s.sock", http: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		c := &Client{path: "s.sock", http: &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 			DialContext: func(context.Context, string, string) (net.Conn, error) {
 				client, server := net.Pipe()
 				go func() {

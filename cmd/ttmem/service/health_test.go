@@ -19,5 +19,6 @@ func TestHealthNeedsNoPause(t *testing.T) {
 	defer cancel()
 	_, err := hub.Snapshot(ctx, root)
 	qt.Assert(t, qt.ErrorIs(err, context.DeadlineExceeded))
+	hub.Counts()
 	qt.Check(t, qt.StringContains(talk(t, path, "GET /v1/health HTTP/1.0\r\n\r\n"), `"processes":`))
 }

