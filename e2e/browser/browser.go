@@ -18,8 +18,9 @@ import (
 // A Browser is a headless Chromium with one page, steered by its DevTools
 // protocol over a pipe: messages of JSON that end with a zero byte.
 type Browser struct {
-	t       *testing.T
+	t       testing.TB
 	to      *os.File
+	pipe    *os.File
 	from    *bufio.Reader
 	session string
 	id      int
@@ -29,8 +30,11 @@ type Browser struct {
 	Requests []string
 }
 
+// answers is how long the browser may take for an answer.
+const answers = 2 * time.Minute
+
 // New starts one. The test fails where there is none.
-func New(t *testing.T, width, height int) *Browser {
+func New(t testing.TB, width, height int) *Browser {
 	t.Helper()
 	path := ""
 	for _, name := range []string{os.Getenv("TTMEM_BROWSER"), "chromium", "chromium-browser", "google-chrome"} {
@@ -58,8 +62,7 @@ func New(t *testing.T, width, height int) *Browser {
 	qt.Assert(t, qt.IsNil(cmd.Start()))
 	theirs.Close()
 	theirOut.Close()
-	qt.Assert(t, qt.IsNil(from.SetReadDeadline(time.Now().Add(90*time.Second))))
-	b := &Browser{t: t, to: to, from: bufio.NewReaderSize(from, 1<<20)}
+	b := &Browser{t: t, to: to, pipe: from, from: bufio.NewReaderSize(from, 1<<20)}
 	t.Cleanup(func() {
 		to.Close() // which ends it
 		kill := time.AfterFunc(5*time.Second, func() { cmd.Process.Kill() })
@@ -122,6 +125,7 @@ type answer struct {
 
 func (b *Browser) read() answer {
 	b.t.Helper()
+	qt.Assert(b.t, qt.IsNil(b.pipe.SetReadDeadline(time.Now().Add(answers))))
 	raw, err := b.from.ReadBytes(0)
 	qt.Assert(b.t, qt.IsNil(err), qt.Commentf("the browser does not answer"))
 	var a answer
@@ -229,13 +233,12 @@ func (b *Browser) CPU() time.Duration {
 // Wait waits until a JavaScript condition is true.
 func (b *Browser) Wait(condition string) {
 	b.t.Helper()
-	for range 600 {
+	for until := time.Now().Add(answers); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 		ok := false
 		b.Eval("Boolean("+condition+")", &ok)
 		if ok {
 			return
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
 	b.t.Fatalf("never true: %s; the page wrote: %s", condition, b.Complaints)
 }

@@ -61,7 +61,7 @@ func stackOf(frames ...event.Frame) *event.Stack {
 }
 
 // write writes the page of a run.
-func (r *run) write(t *testing.T) (file string) {
+func (r *run) write(t testing.TB) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "page.html")
 	out, err := os.Create(file)
@@ -92,10 +92,10 @@ func smallRun() *run {
 
 type tab struct {
 	*browser.Browser
-	t *testing.T
+	t testing.TB
 }
 
-func openPage(t *testing.T, file string) *tab {
+func openPage(t testing.TB, file string) *tab {
 	b := &tab{browser.New(t, 1280, 900), t}
 	b.Open(file)
 	return b
