@@ -44,7 +44,7 @@ func TestEnds(t *testing.T) {
 			p.start(t)
 			p.expect(t, "holding")
 			var pid int
-			eventually(time.Minute, func() bool {
+			eventually(2*time.Minute, func() bool {
 				events := readEvents(t, file)
 				if len(events) == 0 || kinds(events, event.Alloc) != 4 {
 					return false
@@ -279,7 +279,7 @@ func TestManyProcesses(t *testing.T) {
 			come()
 		}
 		var f, m int
-		if eventually(20*time.Second, func() bool {
+		if eventually(time.Minute, func() bool {
 			f, m = left()
 			return f <= files && m <= maps
 		}) {

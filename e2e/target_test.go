@@ -172,11 +172,10 @@ func stateOf(t *testing.T, file string) *aggregate.State {
 	return state
 }
 
-// waitForHeld waits until a process has this much live in each DRAM bank, a minute at most,
-// and returns what it has then.
+// waitForHeld waits until a process has this much live in each DRAM bank, and returns what it has then.
 func waitForHeld(t *testing.T, file string, pid int, want uint64) (held uint64) {
 	t.Helper()
-	eventually(time.Minute, func() bool {
+	eventually(2*time.Minute, func() bool {
 		held = 0
 		for _, b := range stateOf(t, file).BuffersOf(pid) {
 			held += b.BytesPerBank

@@ -8,7 +8,7 @@ import (
 )
 
 // Patience multiplies the time limits of waits. An emulated machine is 10 to 20 times
-// slower: TTMEM_TEST_PATIENCE sets the factor. Assertions about time are unchanged.
+// slower: TTMEM_TEST_PATIENCE sets the factor.
 var Patience = func() time.Duration {
 	text := os.Getenv("TTMEM_TEST_PATIENCE")
 	if text == "" {
@@ -22,14 +22,17 @@ var Patience = func() time.Duration {
 	return time.Duration(n)
 }()
 
-// Eventually waits for a condition, and reports whether it became true in time.
+// Eventually waits for a condition, and reports whether it became true in time. Conditions that are
+// expensive to check are checked less often.
 func Eventually(limit time.Duration, so func() bool) bool {
-	deadline := time.Now().Add(limit * Patience)
-	for !so() {
+	for deadline := time.Now().Add(limit * Patience); ; {
+		began := time.Now()
+		if so() {
+			return true
+		}
 		if time.Now().After(deadline) {
 			return false
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(max(20*time.Millisecond, time.Since(began)))
 	}
-	return true
 }
