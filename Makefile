@@ -14,6 +14,10 @@ VERSION ?= 0.81.1
 PYTHON ?=
 BOARD ?= n150
 
+# All targets compile in the same way, so that the tests and checks need no packages of their own.
+export CGO_ENABLED := 0
+export GOFLAGS += -trimpath
+
 .PHONY: all build dist demo test check long hostile faults fuzz soak bench vmtest vmtools rig generate install clean tools
 
 all: build
@@ -21,7 +25,7 @@ all: build
 build: bin/ttmem
 
 bin/ttmem: $(shell find . -name '*.go' -not -path './bin/*') $(wildcard bpf/*.o) go.mod go.sum
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.build=$(BUILD)' -o $@ ./cmd/ttmem
+	$(GO) build -ldflags '-X main.build=$(BUILD)' -o $@ ./cmd/ttmem
 
 # Installs the program, its systemd units, manual pages and shell completions. DESTDIR is for
 # packagers.
@@ -73,14 +77,15 @@ demo: bin/ttmem bin/rig
 	$(SUDO) bin/ttmem run -o bin/demo.ttmem -- python e2e/programs/demo.py
 
 bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
-	CGO_ENABLED=0 $(GO) build -o $@ ./e2e/rig/cmd/rig
+	$(GO) build -o $@ ./e2e/rig/cmd/rig
 
 # All tests on the real ttnn, except those with a separate target. Never cached: Go's cache does
 # not notice changes of the ttmem that e2e builds. e2e takes longest and goes first. The packages
 # that wait for its end are last, so that they do not keep others from running beside it.
 TRACING := ./tracer ./tracer/stack ./tracer/heap ./tracer/heap/owner ./tracer/doctor ./e2e/rig
-test: tools
-	$(SUDO) $(GO) test -count=1 -timeout 40m ./e2e \
+test: tools bin/rig
+	$(SUDO) bin/rig -all
+	$(SUDO) $(GO) test -vet=off -count=1 -timeout 60m ./e2e \
 		$$($(GO) list ./... | grep -vxF "$$($(GO) list ./e2e $(TRACING) $(HOSTILE) $(FAULTS))") $(TRACING)
 
 # The long forms of the tests: all releases, 100 runs where the short form has a few.

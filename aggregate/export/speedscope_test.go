@@ -18,7 +18,7 @@ import (
 // line opens a file. It is there when the page has the text.
 func inSpeedscope(t *testing.T, name, content, text string) string {
 	t.Helper()
-	dir, err := rig.NpmPackage(t.Context(), "speedscope", "1.25.0")
+	dir, err := rig.Speedscope(t.Context())
 	qt.Assert(t, qt.IsNil(err))
 	b := browser.New(t, 1200, 800)
 	script := filepath.Join(t.TempDir(), "x.js")

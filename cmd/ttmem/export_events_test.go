@@ -54,7 +54,7 @@ func answerOf(t *testing.T, name string, args ...string) string {
 
 // TestOtherProgramsSeeThePeaks: the peaks of real programs, in SQL and in the viewer of PyTorch.
 func TestOtherProgramsSeeThePeaks(t *testing.T) {
-	pytorch, err := rig.DebianSource(t.Context(), "trixie", "pytorch", "*/torch/utils/viz/MemoryViz.js", "*/torch/cuda/_memory_viz.py")
+	pytorch, err := rig.PyTorch(t.Context())
 	qt.Assert(t, qt.IsNil(err))
 	python, err := rig.PerfettoProtos(t.Context())
 	qt.Assert(t, qt.IsNil(err))

@@ -12,9 +12,6 @@ import (
 	"ttmem/e2e/rig"
 )
 
-// pandasOf are releases of pandas for versions of Python: the last one before 3 and one after it.
-var pandasOf = map[string]string{"3.10": "2.3.3", "3.12": "3.1.1"}
-
 // TestPythonPackage runs the tests of the Python package, as pip installs it, on recordings of real
 // programs.
 func TestPythonPackage(t *testing.T) {
@@ -26,10 +23,10 @@ func TestPythonPackage(t *testing.T) {
 	for _, name := range []string{"leak", "peak", "inference", "killed", "mesh"} {
 		readStory(t, storyEvents(goldenFolder, name)).record(t, filepath.Join(stories, name+".ttmem"), 0)
 	}
-	for version, pandas := range pandasOf {
+	for version, pandas := range rig.Pandas {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			python, err := rig.PythonWith(t.Context(), version, t.Output(), "pandas=="+pandas, "pytest==8.4.2", "ipython==8.37.0", "setuptools==80.9.0")
+			python, err := rig.PythonWith(t.Context(), version, t.Output(), rig.Notebook(pandas)...)
 			qt.Assert(t, qt.IsNil(err))
 			dir := t.TempDir()
 			// pip builds inside the source folder

@@ -97,7 +97,7 @@ func TestScrapeConfigurationsNameProfiles(t *testing.T) {
 // Kubernetes' schemas, of a release with the security context's AppArmor profile and of the newest that
 // the package has, know all fields of the DaemonSet.
 func TestKubernetesKnowsTheDaemonSet(t *testing.T) {
-	python, err := rig.PythonWith(t.Context(), "3.12", os.Stderr, "kubernetes-validate==1.37.0")
+	python, err := rig.PythonWith(t.Context(), "3.12", os.Stderr, rig.Kubernetes...)
 	qt.Assert(t, qt.IsNil(err))
 	validate := func(path string) (string, error) {
 		out, err := exec.Command(python, "-m", "kubernetes_validate", "--strict", "-k", "1.30", "-k", "1.37", path).CombinedOutput()

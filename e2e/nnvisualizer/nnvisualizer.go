@@ -23,16 +23,13 @@ import (
 	"ttmem/e2e/rig"
 )
 
-// version is the tested release.
-const version = "0.108.0"
-
 // A Server is a running TT-NN Visualizer.
 type Server struct{ address string }
 
 // Start starts one, and installs it first if the cache has none. The test's end ends it.
 func Start(t *testing.T) *Server {
 	t.Helper()
-	python, err := rig.PythonWith(t.Context(), "3.10", os.Stderr, "ttnn-visualizer=="+version)
+	python, err := rig.PythonWith(t.Context(), "3.10", os.Stderr, rig.Visualizer...)
 	qt.Assert(t, qt.IsNil(err))
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	qt.Assert(t, qt.IsNil(err))

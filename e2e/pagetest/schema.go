@@ -1,8 +1,8 @@
 package pagetest
 
 import (
+	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -13,8 +13,16 @@ import (
 
 // schema is docs/schema.json, in which a field that is not described is an error here.
 var schema = sync.OnceValues(func() (*jsonschema.Compiler, error) {
-	_, file, _, _ := runtime.Caller(0)
-	loaded, err := jsonschema.FileLoader{}.Load("file://" + filepath.Join(filepath.Dir(file), "../../docs/schema.json"))
+	dir, err := os.Getwd() // of a package of this tree
+	for ; err == nil; dir = filepath.Dir(dir) {
+		if _, missing := os.Stat(filepath.Join(dir, "go.mod")); missing == nil || dir == "/" {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	loaded, err := jsonschema.FileLoader{}.Load("file://" + filepath.Join(dir, "docs/schema.json"))
 	if err != nil {
 		return nil, err
 	}

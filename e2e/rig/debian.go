@@ -85,7 +85,7 @@ func debianFiles(ctx context.Context, kind, suite, name string, download func(di
 			err = download(work, apt)
 		}
 		if err != nil {
-			return fmt.Errorf("downloading %s from Debian: %w", name, err)
+			return fmt.Errorf("from Debian: %w", err)
 		}
 		return nil
 	})

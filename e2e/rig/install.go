@@ -43,8 +43,10 @@ func install(ctx context.Context, dir, base, py, version string, say func(string
 		return nil, fmt.Errorf("creating a virtual environment: %w", err)
 	}
 	what := append([]string{"--no-deps", "ttnn==" + version}, requirements...)
-	if err := runLogged(ctx, log, env.Python, pip("install", what...)...); err != nil {
-		return nil, fmt.Errorf("installing ttnn %s: %w", version, err)
+	if err := retried(ctx, say, "installing ttnn "+version, func() error {
+		return runLogged(ctx, log, env.Python, pip("install", what...)...)
+	}); err != nil {
+		return nil, err
 	}
 	lib, err := findLibrary(env.SitePackages)
 	if err != nil {
@@ -69,6 +71,30 @@ func (e *Env) tryImport(ctx context.Context) error {
 		return fmt.Errorf("importing ttnn %s: %s", e.Version, cmp.Or(lastWords(string(out)), err.Error()))
 	}
 	return nil
+}
+
+// pauses are those before further tries of a download that failed: networks and package indexes fail
+// now and then.
+var pauses = []time.Duration{5 * time.Second, 20 * time.Second}
+
+// retried downloads something, a few times if that fails. Its error names what it was.
+func retried(ctx context.Context, say func(string, ...any), what string, do func() error) error {
+	for try := 0; ; try++ {
+		err := do()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		err = fmt.Errorf("%s: %w", what, err)
+		if try == len(pauses) {
+			return err
+		}
+		say("%v; trying again in %v (%d of %d)", err, pauses[try], try+2, len(pauses)+1)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pauses[try]):
+		}
+	}
 }
 
 // pip returns the arguments with which an interpreter runs pip.

@@ -18,9 +18,7 @@ func PythonWith(ctx context.Context, version string, to io.Writer, packages ...s
 	if err != nil {
 		return "", err
 	}
-	h := fnv.New64a()
-	h.Write([]byte(strings.Join(packages, " ")))
-	dir := filepath.Join(cache, "packages", fmt.Sprintf("py%s-%x", version, h.Sum64()))
+	dir := packagesDir(cache, version, packages)
 	python, ready := filepath.Join(dir, "bin", "python"), filepath.Join(dir, marker)
 	say := progress(to)
 	unlock, err := Lock(ctx, dir+".lock", func() { say("waiting for another set-up of %s …", packages[0]) })
@@ -44,15 +42,23 @@ func PythonWith(ctx context.Context, version string, to io.Writer, packages ...s
 	if err := runLogged(ctx, dir+".log", base, "-m", "venv", dir); err != nil {
 		return "", fmt.Errorf("creating a virtual environment: %w", err)
 	}
-	if err := runLogged(ctx, dir+".log", python, pip("install", packages...)...); err != nil {
-		return "", fmt.Errorf("installing %s: %w", packages[0], err)
+	if err := retried(ctx, say, "installing "+packages[0], func() error {
+		return runLogged(ctx, dir+".log", python, pip("install", packages...)...)
+	}); err != nil {
+		return "", err
 	}
 	return python, writeFile(ready, []byte("{}\n"), 0o644)
 }
 
+func packagesDir(cache, version string, packages []string) string {
+	h := fnv.New64a()
+	h.Write([]byte(strings.Join(packages, " ")))
+	return filepath.Join(cache, "packages", fmt.Sprintf("py%s-%x", version, h.Sum64()))
+}
+
 // PerfettoProtos returns an interpreter of Python that reads traces for Perfetto.
 func PerfettoProtos(ctx context.Context) (string, error) {
-	return PythonWith(ctx, "3.12", os.Stderr, "perfetto==0.59.1", "protobuf==7.36.2")
+	return PythonWith(ctx, "3.12", os.Stderr, perfetto...)
 }
 
 // NpmPackage returns the folder of a version of a package of npm, without those that it needs. It
@@ -60,7 +66,7 @@ func PerfettoProtos(ctx context.Context) (string, error) {
 func NpmPackage(ctx context.Context, name, version string) (string, error) {
 	return downloaded(ctx, filepath.Join("npm", name+"@"+version), "package", func(work string) error {
 		if err := runLogged(ctx, work+".log", "npm", "pack", "--silent", "--pack-destination", work, name+"@"+version); err != nil {
-			return fmt.Errorf("downloading %s with npm: %w", name, err)
+			return fmt.Errorf("npm: %w", err)
 		}
 		return runLogged(ctx, work+".log", "tar", "-C", work, "-xzf", filepath.Join(work, name+"-"+version+".tgz"))
 	})
@@ -84,13 +90,15 @@ func downloaded(ctx context.Context, path, result string, download func(work str
 	}
 	work := dir + ".download"
 	defer os.RemoveAll(work)
-	if err := os.RemoveAll(work); err != nil { // left by an interrupted download
-		return "", err
-	}
-	if err := os.MkdirAll(work, 0o755); err != nil {
-		return "", err
-	}
-	if err := download(work); err != nil {
+	if err := retried(ctx, progress(os.Stderr), "downloading "+filepath.Base(path), func() error {
+		if err := os.RemoveAll(work); err != nil { // left by an interrupted download
+			return err
+		}
+		if err := os.MkdirAll(work, 0o755); err != nil {
+			return err
+		}
+		return download(work)
+	}); err != nil {
 		return "", err
 	}
 	return dir, os.Rename(filepath.Join(work, result), dir)

@@ -34,8 +34,10 @@ func download(ctx context.Context, dir, name, version, tag string) (string, erro
 	// The interpreter that downloads the wheel may have another version.
 	args := pip("download", "--no-deps", "--implementation=cp", "--abi="+tag,
 		"--python-version="+strings.TrimPrefix(tag, "cp"), "--dest="+dir, name+"=="+version)
-	if err := runLogged(ctx, strings.TrimSuffix(dir, ".download")+".log", python, args...); err != nil {
-		return "", fmt.Errorf("downloading %s %s: %w", name, version, err)
+	if err := retried(ctx, progress(os.Stderr), "downloading "+name+" "+version, func() error {
+		return runLogged(ctx, strings.TrimSuffix(dir, ".download")+".log", python, args...)
+	}); err != nil {
+		return "", err
 	}
 	p, ok := cachedWheel(dir, name, version, tag)
 	if !ok {

@@ -31,7 +31,7 @@ func TestTheViewerInABrowser(t *testing.T) {
 	s.buffer(event.Free, 4242, 3, 0, 0)
 	s.Close()
 
-	d3, err := rig.NpmPackage(t.Context(), "d3", "5.16.0")
+	d3, err := rig.D3(t.Context())
 	qt.Assert(t, qt.IsNil(err))
 	read := func(path string) string {
 		text, err := os.ReadFile(path)

@@ -21,7 +21,7 @@ import (
 // pytorch is a folder with the viewer of PyTorch 2.6.0, as Debian 13 has it.
 func pytorch(t testing.TB) string {
 	t.Helper()
-	dir, err := rig.DebianSource(t.Context(), "trixie", "pytorch", "*/torch/utils/viz/MemoryViz.js", "*/torch/cuda/_memory_viz.py")
+	dir, err := rig.PyTorch(t.Context())
 	qt.Assert(t, qt.IsNil(err))
 	return dir
 }

@@ -91,7 +91,7 @@ func settings(t *testing.T) (list []setting) {
 		}
 		tested[version] = true
 		list = append(list, setting{python.Name + " nanobind", func(t *testing.T, script string, args ...string) (*program, *Heap) {
-			module, err := rig.Wheel(t.Context(), "manifold3d", "3.5.4", version)
+			module, err := rig.Nanobind(t.Context(), version)
 			qt.Assert(t, qt.IsNil(err))
 			p := startTargets(t, python.Exe, script, append(args, "manifold3d", module)...)
 			read := processOf(t, p.pid)
@@ -264,8 +264,8 @@ func TestADamagedHeap(t *testing.T) {
 func interpreters(t *testing.T) []rig.Interpreter {
 	t.Helper()
 	list := slices.Clone(rig.Interpreters())
-	for _, of := range []struct{ suite, version string }{{"bookworm", "3.11"}, {"trixie", "3.13"}, {"forky", "3.14"}} {
-		p, err := rig.DebianPython(t.Context(), of.suite, of.version)
+	for _, of := range rig.Debian {
+		p, err := rig.DebianPython(t.Context(), of.Suite, of.Version)
 		qt.Assert(t, qt.IsNil(err))
 		list = append(list, p)
 	}

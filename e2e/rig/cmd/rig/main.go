@@ -46,6 +46,7 @@ func run() (int, error) {
 		version = flag.String("version", rig.DefaultVersion, "the `release` of ttnn")
 		python  = flag.String("python", "", "the `version` of Python, 3.10 or 3.12 (default: what is there)")
 		board   = flag.String("board", string(rig.N150), "the `name` of the mock cluster: "+boardNames())
+		all     = flag.Bool("all", false, "set up all that the tests need, and print what and how long it takes")
 		env     = flag.Bool("env", false, "print the lines with which a shell enters the environment")
 	)
 	flag.Usage = func() {
@@ -59,6 +60,12 @@ func run() (int, error) {
 		return 2, err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	if *all {
+		if err := rig.SetUpAll(ctx, os.Stderr); err != nil {
+			return 1, err
+		}
+		return 0, nil
+	}
 	e, err := rig.Setup(ctx, rig.Options{Version: *version, Python: *python, Progress: os.Stderr})
 	stop()
 	if err != nil {

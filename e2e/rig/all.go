@@ -1,0 +1,182 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Packages of PyPI that tests use: what they install beside ttnn has fixed versions.
+var (
+	Visualizer = []string{"ttnn-visualizer==0.108.0"}
+	Kubernetes = []string{"kubernetes-validate==1.37.0"}
+	perfetto   = []string{"perfetto==0.59.1", "protobuf==7.36.2"}
+)
+
+// Notebook are the packages beside which the Python package is tested.
+func Notebook(pandas string) []string {
+	return []string{"pandas==" + pandas, "pytest==8.4.2", "ipython==8.37.0", "setuptools==80.9.0"}
+}
+
+// Pandas are releases of pandas for versions of Python: the last one before 3 and one after it.
+var Pandas = map[string]string{"3.10": "2.3.3", "3.12": "3.1.1"}
+
+// PyTorch returns a folder with files of PyTorch's sources: the reader of snapshots, and the page for
+// them.
+func PyTorch(ctx context.Context) (string, error) {
+	return DebianSource(ctx, "trixie", "pytorch", "*/torch/utils/viz/MemoryViz.js", "*/torch/cuda/_memory_viz.py")
+}
+
+// Speedscope returns the folder of speedscope's page.
+func Speedscope(ctx context.Context) (string, error) { return NpmPackage(ctx, "speedscope", "1.25.0") }
+
+// D3 returns the folder of the library of JavaScript that PyTorch's page uses.
+func D3(ctx context.Context) (string, error) { return NpmPackage(ctx, "d3", "5.16.0") }
+
+// Nanobind returns the folder of a module with nanobind that other versions of Python than ttnn's can
+// import.
+func Nanobind(ctx context.Context, python string) (string, error) {
+	return Wheel(ctx, "manifold3d", "3.5.4", python)
+}
+
+// Debian has the versions of Python for which there is no ttnn, each with the suite that has it.
+var Debian = []struct{ Suite, Version string }{{"bookworm", "3.11"}, {"trixie", "3.13"}, {"forky", "3.14"}}
+
+// A part is something that tests install or download once.
+type part struct {
+	name string
+	path string // in the cache; it exists when the part is complete
+	make func(ctx context.Context, progress io.Writer) error
+}
+
+// parts are all that the tests need, those that take longest first.
+func parts() (list []part) {
+	for _, release := range []string{DefaultVersion, "0.76.0", "0.72.0", "0.66.0", "0.68.0"} {
+		for _, python := range PythonVersions {
+			if release == "0.68.0" && python != "3.10" {
+				continue
+			}
+			list = append(list, part{"ttnn " + release + " for Python " + python, filepath.Join(envDir("", release, python), marker),
+				func(ctx context.Context, progress io.Writer) error {
+					_, err := Setup(ctx, Options{Version: release, Python: python, Progress: progress})
+					return err
+				}})
+		}
+	}
+	for _, release := range []string{"0.60.1", "0.64.5"} {
+		list = append(list, part{"libtt_metal.so of ttnn " + release, filepath.Join("lib", release), func(ctx context.Context, _ io.Writer) error {
+			_, err := Library(ctx, release)
+			return err
+		}})
+	}
+	python := func(version string, packages []string) {
+		list = append(list, part{packages[0] + " for Python " + version, filepath.Join(packagesDir("", version, packages), marker),
+			func(ctx context.Context, progress io.Writer) error {
+				_, err := PythonWith(ctx, version, progress, packages...)
+				return err
+			}})
+	}
+	python("3.10", Visualizer)
+	python("3.12", Kubernetes)
+	python("3.12", perfetto)
+	for _, version := range PythonVersions {
+		python(version, Notebook(Pandas[version]))
+	}
+	folder := func(name, path string, make func(ctx context.Context) (string, error)) {
+		list = append(list, part{name, path, func(ctx context.Context, _ io.Writer) error {
+			_, err := make(ctx)
+			return err
+		}})
+	}
+	for _, p := range Debian {
+		folder("Python "+p.Version+" of Debian", filepath.Join("debian", p.Suite+"-python"+p.Version), func(ctx context.Context) (string, error) {
+			python, err := DebianPython(ctx, p.Suite, p.Version)
+			return python.Exe, err
+		})
+		folder("a module for Python "+p.Version, filepath.Join("packages", "manifold3d-3.5.4-cp"+strings.ReplaceAll(p.Version, ".", "")),
+			func(ctx context.Context) (string, error) { return Nanobind(ctx, p.Version) })
+	}
+	folder("PyTorch's page of snapshots", "debian/trixie-pytorch", PyTorch)
+	folder("speedscope", "npm/speedscope@1.25.0", Speedscope)
+	folder("d3", "npm/d3@5.16.0", D3)
+	return list
+}
+
+// SetUpAll installs and downloads what the tests need, and prints a line for each part: what it is, how
+// long it took and its size. Without it, tests do that when they need a part, and `go test` shows
+// nothing of it.
+func SetUpAll(ctx context.Context, to io.Writer) error {
+	cache, err := CacheDir()
+	if err != nil {
+		return err
+	}
+	var missing []part
+	for _, p := range parts() {
+		if _, err := os.Stat(filepath.Join(cache, p.path)); err != nil {
+			missing = append(missing, p)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	fmt.Fprintf(to, "setting up what the tests need, once: %d of %d parts, in %s\n", len(missing), len(parts()), cache)
+	began := time.Now()
+	var (
+		mu     sync.Mutex
+		failed []error
+		done   int
+		group  sync.WaitGroup
+	)
+	next := make(chan part)
+	for range 2 { // one downloads while another one unpacks
+		group.Go(func() {
+			for p := range next {
+				mu.Lock()
+				fmt.Fprintf(to, "        setting up %s …\n", p.name)
+				mu.Unlock()
+				start := time.Now()
+				err := p.make(ctx, nil)
+				took := time.Since(start).Seconds()
+				mu.Lock()
+				done++
+				if err != nil {
+					failed = append(failed, fmt.Errorf("setting up %s: %w", p.name, err))
+					fmt.Fprintf(to, "[%2d/%d] %s: failed after %.0f s: %v\n", done, len(missing), p.name, took, err)
+				} else {
+					fmt.Fprintf(to, "[%2d/%d] %s … %.0f s, %d MB\n", done, len(missing), p.name, took, megabytes(filepath.Join(cache, p.path)))
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for _, p := range missing {
+		next <- p
+	}
+	close(next)
+	group.Wait()
+	fmt.Fprintf(to, "set up %d of %d parts in %.0f s\n", len(missing)-len(failed), len(missing), time.Since(began).Seconds())
+	return errors.Join(failed...)
+}
+
+// megabytes is the size of a part: of a folder, or of the folder with its marker.
+func megabytes(path string) (n int64) {
+	if filepath.Base(path) == marker {
+		path = filepath.Dir(path)
+	}
+	_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if info, err := d.Info(); err == nil {
+				n += info.Size()
+			}
+		}
+		return nil
+	})
+	return n / 1e6
+}
