@@ -118,7 +118,7 @@ func assertPrinted(t *testing.T, e *event.Event, line string) {
 }
 
 // Whenever ttmem is killed, its recording has what was written while it ran. With little load that
-// is everything up to the last second, which make bench measures.
+// is everything up to the last second, which `make bench` measures.
 func TestKilledRecorder(t *testing.T) {
 	times := 3
 	if *tracetest.Long {
@@ -128,27 +128,7 @@ func TestKilledRecorder(t *testing.T) {
 	p.expect(t, "ready")
 	for range times {
 		file := filepath.Join(t.TempDir(), "killed.ttmem")
-		record := exec.Command(ttmem, "attach", "-o", file, "-p", fmt.Sprint(p.Process.Pid))
-		qt.Assert(t, qt.IsNil(record.Start()))
-		waitForSize(t, file, 4096)
-		read := func() (n int, last uint64) {
-			r, err := recording.Open(file)
-			qt.Assert(t, qt.IsNil(err))
-			defer r.Close()
-			for e := (event.Event{}); r.Next(&e) == nil; n++ {
-				last = e.TimeNs
-			}
-			return n, last
-		}
-		now := monotonicNs()
-		waitFor(t, "the events of this moment to be written", func() bool { _, last := read(); return last > now })
-		time.Sleep(time.Duration(rand.IntN(500)) * time.Millisecond)
-		killed := monotonicNs()
-		qt.Assert(t, qt.IsNil(record.Process.Kill()))
-		record.Wait()
-		n, last := read()
-		t.Logf("%d events, the last %d ms before the end", n, (killed-last)/1e6)
-		qt.Check(t, qt.IsTrue(last > now))
+		killRecorder(t, p, file)
 		out, stderr, status := runTtmem(t, nil, "report", file)
 		qt.Check(t, qt.Equals(status, 0))
 		qt.Check(t, qt.StringContains(out, "Device memory over"))
@@ -156,6 +136,47 @@ func TestKilledRecorder(t *testing.T) {
 			t.Errorf("nothing is said of the missing end:\n%s", stderr)
 		}
 	}
+}
+
+// killRecorder records a busy program to a file and kills the recorder at some moment. It returns how
+// much earlier the last recorded event was.
+func killRecorder(t testing.TB, p *target, file string) (before time.Duration) {
+	t.Helper()
+	record := exec.Command(ttmem, "attach", "-o", file, "-p", fmt.Sprint(p.Process.Pid))
+	qt.Assert(t, qt.IsNil(record.Start()))
+	waitForSize(t, file, 4096)
+	read := func() (n int, last uint64) {
+		r, err := recording.Open(file)
+		qt.Assert(t, qt.IsNil(err))
+		defer r.Close()
+		for e := (event.Event{}); r.Next(&e) == nil; n++ {
+			last = e.TimeNs
+		}
+		return n, last
+	}
+	now := monotonicNs()
+	waitFor(t, "the events of this moment to be written", func() bool { _, last := read(); return last > now })
+	time.Sleep(time.Duration(rand.IntN(500)) * time.Millisecond)
+	killed := monotonicNs()
+	qt.Assert(t, qt.IsNil(record.Process.Kill()))
+	record.Wait()
+	n, last := read()
+	t.Logf("%d events, the last %d ms before the end", n, (killed-last)/1e6)
+	qt.Check(t, qt.IsTrue(last > now))
+	return time.Duration(killed - last)
+}
+
+// BenchmarkKilledRecorder is part of `make bench`.
+func BenchmarkKilledRecorder(b *testing.B) {
+	p := startTarget(b, setup(b, "0.81.1", "3.10"), "n150", program(b, "loop.py"), "3000000")
+	p.expect(b, "ready")
+	most := time.Duration(0)
+	for b.Loop() {
+		for range 5 {
+			most = max(most, killRecorder(b, p, filepath.Join(b.TempDir(), "killed.ttmem")))
+		}
+	}
+	b.ReportMetric(most.Seconds()*1000, "unwritten-ms")
 }
 
 func monotonicNs() uint64 {

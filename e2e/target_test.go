@@ -30,7 +30,7 @@ type target struct {
 	env    *rig.Env
 }
 
-func startTarget(t *testing.T, env *rig.Env, board rig.Board, args ...string) *target {
+func startTarget(t testing.TB, env *rig.Env, board rig.Board, args ...string) *target {
 	t.Helper()
 	p := &target{Cmd: env.Command(context.Background(), board, args...), env: env}
 	p.Dir = t.TempDir()
@@ -40,7 +40,7 @@ func startTarget(t *testing.T, env *rig.Env, board rig.Board, args ...string) *t
 }
 
 // start starts it with pipes. It is killed when the test ends.
-func (p *target) start(t *testing.T) {
+func (p *target) start(t testing.TB) {
 	t.Helper()
 	p.Stderr = &p.stderr
 	var err error
@@ -73,7 +73,7 @@ func startWithOwnLibrary(t *testing.T, env *rig.Env, dir string, args ...string)
 }
 
 // expect reads lines until one with this prefix.
-func (p *target) expect(t *testing.T, prefix string) string {
+func (p *target) expect(t testing.TB, prefix string) string {
 	t.Helper()
 	for {
 		line, err := p.stdout.ReadString('\n')
@@ -120,7 +120,7 @@ func attachReading(t *testing.T, file string, pids ...int) (cmd *exec.Cmd, said 
 }
 
 // waitForSize waits until a file has this size.
-func waitForSize(t *testing.T, file string, size int64) {
+func waitForSize(t testing.TB, file string, size int64) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("%s to grow to %d bytes", file, size), func() bool {
 		info, err := os.Stat(file)

@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 }
 
 // setup sets up a release.
-func setup(t *testing.T, version, python string) *rig.Env {
+func setup(t testing.TB, version, python string) *rig.Env {
 	t.Helper()
 	env, err := rig.Setup(context.Background(), rig.Options{Version: version, Python: python, Progress: os.Stderr})
 	qt.Assert(t, qt.IsNil(err))
@@ -55,7 +55,7 @@ func setup(t *testing.T, version, python string) *rig.Env {
 }
 
 // program is the path of a test program.
-func program(t *testing.T, name string) string {
+func program(t testing.TB, name string) string {
 	path, err := filepath.Abs(filepath.Join("programs", name))
 	qt.Assert(t, qt.IsNil(err))
 	return path

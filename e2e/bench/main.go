@@ -68,6 +68,7 @@ var parts = []struct {
 	{"attach", "attaching to a running process", (*bench).attaching},
 	{"others", "the cost for programs that do not use tt-metal", (*bench).others},
 	{"owners", "who holds the buffers of a running process", (*bench).owners},
+	{"views", "how fast pages and the live view react", (*bench).views},
 	{"scale", "a million live buffers, a hundred million events", (*bench).scale},
 }
 
