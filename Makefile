@@ -46,13 +46,14 @@ install: bin/ttmem
 # A release: a tarball to unpack in /usr, a Debian package, and checksums. The
 # same commit gives the same bytes.
 DIST ?= bin/dist
+COMPRESS ?= -9
 dist: bin/ttmem
 	@rm -rf $(DIST) && mkdir -p $(DIST)
 	@set -e; export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0); umask 022; \
 	$(MAKE) --no-print-directory install DESTDIR=$(DIST)/root PREFIX=/usr >/dev/null; \
 	install -D -m 644 -t $(DIST)/root/usr/share/doc/ttmem LICENSE README.md CHANGELOG.md; \
 	tar -C $(DIST)/root/usr --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$$SOURCE_DATE_EPOCH \
-		-cf - . | gzip -9n > $(DIST)/ttmem-$(RELEASE)-linux-amd64.tar.gz; \
+		-cf - . | gzip $(COMPRESS)n > $(DIST)/ttmem-$(RELEASE)-linux-amd64.tar.gz; \
 	install -d $(DIST)/root/DEBIAN; \
 	printf '%s\n' 'Package: ttmem' 'Version: $(RELEASE)' 'Architecture: amd64' 'Section: devel' 'Priority: optional' \
 		'Maintainer: the authors of ttmem <ttmem@localhost>' \

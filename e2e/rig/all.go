@@ -103,6 +103,13 @@ func parts() (list []part) {
 		folder("a module for Python "+p.Version, filepath.Join("packages", "manifold3d-3.5.4-cp"+strings.ReplaceAll(p.Version, ".", "")),
 			func(ctx context.Context) (string, error) { return Nanobind(ctx, p.Version) })
 	}
+	folder("pytest for ttnn", pytestFor("3.10"), func(ctx context.Context) (string, error) {
+		env, err := Setup(ctx, Options{Version: DefaultVersion, Python: "3.10"})
+		if err != nil {
+			return "", err
+		}
+		return env.Pytest(ctx)
+	})
 	folder("PyTorch's page of snapshots", "debian/trixie-pytorch", PyTorch)
 	folder("speedscope", "npm/speedscope@1.25.0", Speedscope)
 	folder("d3", "npm/d3@5.16.0", D3)

@@ -61,6 +61,15 @@ func PerfettoProtos(ctx context.Context) (string, error) {
 	return PythonWith(ctx, "3.12", os.Stderr, perfetto...)
 }
 
+// Pytest returns a folder with pytest for an installation of ttnn, whose own packages stay as they are.
+func (e *Env) Pytest(ctx context.Context) (string, error) {
+	return downloaded(ctx, pytestFor(e.PythonVersion), "files", func(work string) error {
+		return runLogged(ctx, work+".log", e.Python, pip("install", "--target", filepath.Join(work, "files"), "pytest==8.4.2")...)
+	})
+}
+
+func pytestFor(python string) string { return filepath.Join("packages", "pytest-8.4.2-py"+python) }
+
 // NpmPackage returns the folder of a version of a package of npm, without those that it needs. It
 // downloads the package first if the cache has none.
 func NpmPackage(ctx context.Context, name, version string) (string, error) {
