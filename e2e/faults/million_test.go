@@ -52,7 +52,7 @@ func millionEnd(s *scene) {
 		}
 	}
 	s.t.Logf("the other program's events were %v late", most.Round(time.Millisecond))
-	if most > time.Second*tracetest.Patience {
+	if tracetest.IsLate(most, time.Second) {
 		s.fail("the other program's events came %v late", most)
 	}
 	tr.ends()

@@ -371,7 +371,7 @@ func muchCode(s *scene) {
 	p.await(p.rounds)
 	printed := time.Now()
 	s.complete(p, events)
-	if late := time.Since(printed); late > 2*time.Second*tracetest.Patience {
+	if late := time.Since(printed); tracetest.IsLate(late, 2*time.Second) {
 		s.fail("the events of the last round came after %v", late)
 	}
 	tr.ends()

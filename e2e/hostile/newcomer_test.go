@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"ttmem/e2e/tracetest"
 )
 
 // heldByNewcomer is what the newcomer holds in DRAM: 3 tensors, in each of 12 banks.
@@ -43,7 +45,7 @@ func (r *hostileRig) newcomer() (failures []string) {
 	for s := bufio.NewScanner(out); s.Scan() && !strings.HasPrefix(s.Text(), "holding"); {
 	}
 	got := uint64(0)
-	for began := time.Now(); !isLate(time.Since(began), discoverLimit); time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); !tracetest.IsLate(time.Since(began), discoverLimit); time.Sleep(20 * time.Millisecond) {
 		snapshot, err := r.pair.snapshot()
 		if err != nil {
 			continue

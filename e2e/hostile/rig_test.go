@@ -215,7 +215,7 @@ func (r *hostileRig) check(when string) (failures []string) {
 		return failures
 	}
 	began := time.Now()
-	late := func(limit time.Duration) bool { return isLate(time.Since(began), limit) }
+	late := func(limit time.Duration) bool { return tracetest.IsLate(time.Since(began), limit) }
 
 	// the snapshot is exact within a second, and each answer takes less
 	var differences []string
@@ -227,7 +227,7 @@ func (r *hostileRig) check(when string) (failures []string) {
 			fail("serve does not answer: %v after %v", err, took.Round(time.Millisecond))
 			break
 		}
-		if isLate(took, answerLimit) {
+		if tracetest.IsLate(took, answerLimit) {
 			fail("serve answers after %v", took.Round(time.Millisecond))
 			break
 		}

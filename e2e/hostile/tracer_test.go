@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 	"ttmem/aggregate/memory"
+	"ttmem/e2e/tracetest"
 
 	"golang.org/x/sys/unix"
 )
@@ -95,7 +96,7 @@ func (p *tracer) stop() (failure string) {
 		return failure
 	}
 	p.Process.Signal(unix.SIGTERM)
-	for began := time.Now(); !isLate(time.Since(began), endLimit); {
+	for began := time.Now(); !tracetest.IsLate(time.Since(began), endLimit); {
 		select {
 		case err := <-p.ended:
 			if err != nil {
@@ -364,7 +365,7 @@ func (p *pair) show(args ...string) (failures []string) {
 	if err != nil {
 		failures = append(failures, fmt.Sprintf("%v: %v: %s", args, err, lastLines(out.String())))
 	}
-	if isLate(took, answerLimit) {
+	if tracetest.IsLate(took, answerLimit) {
 		failures = append(failures, fmt.Sprintf("%v takes %v", args, took.Round(time.Millisecond)))
 	}
 	if why := unclean(out.Bytes()); why != "" {

@@ -1,4 +1,4 @@
-package hostile
+package tracetest
 
 import (
 	"runtime"
@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isLate reports whether something took longer than it may. On a busy machine it may take as much
+// IsLate reports whether something took longer than it may. On a busy machine it may take as much
 // longer as the test's own work does.
-func isLate(took, limit time.Duration) bool {
-	limit *= patience
+func IsLate(took, limit time.Duration) bool {
+	limit *= Patience
 	return took > limit && took > time.Duration(float64(limit)*slowdown())
 }
 
