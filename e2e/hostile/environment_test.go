@@ -52,7 +52,7 @@ func TestEnvironment(t *testing.T) {
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
 			qt.Assert(t, qt.IsNil(start(cmd)))
-			stop := time.AfterFunc(5*time.Second*patience, func() { cmd.Process.Kill() })
+			stop := time.AfterFunc(time.Minute*patience, func() { cmd.Process.Kill() })
 			_ = cmd.Wait()
 			var failures []string
 			fail := func(format string, args ...any) { failures = append(failures, fmt.Sprintf(format, args...)) }

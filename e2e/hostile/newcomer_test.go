@@ -35,7 +35,7 @@ func (r *hostileRig) newcomer() (failures []string) {
 	if err := start(cmd); err != nil {
 		return []string{err.Error()}
 	}
-	limit := time.AfterFunc(30*time.Second*patience, func() { cmd.Process.Kill() })
+	limit := time.AfterFunc(2*time.Minute*patience, func() { cmd.Process.Kill() })
 	defer func() {
 		limit.Stop()
 		stdin.Close()

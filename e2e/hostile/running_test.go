@@ -75,7 +75,7 @@ func (r *hostileRig) start(a attack) (*running, error) {
 		}
 		close(p.lines)
 	}()
-	for limit := time.After(30 * time.Second * patience); ; {
+	for limit := time.After(2 * time.Minute * patience); ; {
 		select {
 		case line, ok := <-p.lines:
 			if !ok {

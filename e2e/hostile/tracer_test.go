@@ -65,7 +65,7 @@ func startTracer(dir, ready string, args ...string) (*tracer, error) {
 		return nil, err
 	}
 	go func() { p.ended <- p.Wait() }()
-	for deadline := time.Now().Add(30 * time.Second * patience); !strings.Contains(p.said(), ready); {
+	for deadline := time.Now().Add(2 * time.Minute * patience); !strings.Contains(p.said(), ready); {
 		select {
 		case err := <-p.ended:
 			return nil, fmt.Errorf("ttmem %s ended: %v: %s", p.name, err, p.said())
@@ -194,7 +194,7 @@ func (p *pair) viewAll() (failures []string) {
 // doctor checks what `ttmem doctor` says of the libraries that processes map.
 func (p *pair) doctor() (failures []string) {
 	cmd := exec.Command(ttmem, "doctor")
-	limit := time.AfterFunc(10*answerLimit*patience, func() { cmd.Process.Kill() })
+	limit := time.AfterFunc(60*answerLimit*patience, func() { cmd.Process.Kill() })
 	defer limit.Stop()
 	out, _ := cmd.CombinedOutput() // an attacker's library may have no layout
 	if why := unclean(out); why != "" {
@@ -324,7 +324,7 @@ func (p *pair) recover(v *victim) error {
 
 // snapshot asks the service, as root.
 func (p *pair) snapshot() (*memory.Snapshot, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*answerLimit*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*answerLimit*patience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://ttmem/v1/snapshot", nil)
 	if err != nil {
@@ -358,7 +358,7 @@ func (p *pair) show(args ...string) (failures []string) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Dir = filepath.Join(p.dir, "work")
-	ctx := time.AfterFunc(10*answerLimit*patience, func() { cmd.Process.Kill() })
+	ctx := time.AfterFunc(60*answerLimit*patience, func() { cmd.Process.Kill() })
 	err := cmd.Run()
 	ctx.Stop()
 	took := time.Since(began)

@@ -97,7 +97,7 @@ func (v *victim) round() (f figures, err error) {
 	if _, err := io.WriteString(v.stdin, "\n"); err != nil {
 		return f, err
 	}
-	line, err := v.next(20 * time.Second)
+	line, err := v.next(time.Minute)
 	if err == nil {
 		err = json.Unmarshal([]byte(line), &f)
 	}
