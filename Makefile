@@ -82,16 +82,17 @@ bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
 
 # All tests on the real ttnn, except those with a separate target. Never cached: Go's cache does
 # not notice changes of the ttmem that e2e builds. e2e takes longest and goes first. The packages
-# that wait for its end are last, so that they do not keep others from running beside it.
+# that wait for it are last, so that they do not keep others from running beside it. Programs
+# start slowly, so more tests are parallel than there are processors.
 TRACING := ./tracer ./tracer/stack ./tracer/heap ./tracer/heap/owner ./tracer/doctor ./e2e/rig
 test: tools bin/rig
 	$(SUDO) bin/rig -all
-	$(SUDO) $(GO) test -vet=off -count=1 -timeout 60m ./e2e \
+	$(SUDO) $(GO) test -vet=off -count=1 -parallel 4 -timeout 60m ./e2e \
 		$$($(GO) list ./... | grep -vxF "$$($(GO) list ./e2e $(TRACING) $(HOSTILE) $(FAULTS))") $(TRACING)
 
 # The long forms of the tests: all releases, 100 runs where the short form has a few.
 long: tools
-	$(SUDO) $(GO) test -count=1 -timeout 120m ./tracer ./tracer/heap ./tracer/layout ./e2e -long
+	$(SUDO) $(GO) test -vet=off -count=1 -timeout 120m ./tracer ./tracer/heap ./tracer/layout ./e2e -long
 
 # Attacks by ordinary users on a running ttmem, for 20 minutes: ATTACK=lease selects some by name,
 # SEED=7 damages recordings in another way, FORM=short takes two minutes.

@@ -7,7 +7,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if err := Alone(); err != nil {
+	if err := Beside(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
