@@ -5,6 +5,12 @@ GO ?= go
 CLANG_VERSION := $(shell sed -n 's/.*-cc clang-\([0-9]*\) .*/\1/p' bpf/gen.go)
 # Root, for the tests that place probes.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
+# Installs the packages "$$@", which takes some minutes for compilers and a browser.
+APT_INSTALL := command -v apt-get >/dev/null || { echo "install $$* (or what they are called here) first"; exit 1; }; \
+	echo "installing with apt, once: $$* …"; began=$$(date +%s); \
+	$(SUDO) apt-get -o Acquire::Retries=3 update -qq && \
+	$(SUDO) apt-get -o Acquire::Retries=3 install -y -qq "$$@" >/dev/null && \
+	echo "installed $$\# packages in $$(( $$(date +%s) - began )) s"
 PREFIX ?= /usr/local
 # The newest release in CHANGELOG.md. ttmem --version prints the release and the commit.
 RELEASE := $(shell sed -n 's/^## \([0-9.]*\)$$/\1/p' CHANGELOG.md | head -n 1)
@@ -174,10 +180,7 @@ vmtools:
 		command -v $${tool%:*} >/dev/null || set -- "$$@" $${tool#*:}; done; \
 	ldd "$$(command -v busybox)" 2>&1 | grep -q 'not a dynamic' || set -- "$$@" busybox-static; \
 	[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || set -- "$$@" debian-archive-keyring; \
-	[ $$# = 0 ] || { \
-		echo "installing $$*"; \
-		command -v apt-get >/dev/null || { echo "install $$* (or what they are called here) first"; exit 1; }; \
-		$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq "$$@" >/dev/null; }
+	[ $$# = 0 ] || { $(APT_INSTALL); }
 
 # Installs the pinned clang, libbpf's headers and the tests' tools on Debian or Ubuntu: gdb,
 # binutils, a C compiler, a browser, sqlite3, node, npm, shells.
@@ -189,7 +192,4 @@ tools:
 	[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || set -- "$$@" debian-archive-keyring; \
 	for tool in gdb:gdb gcc:gcc g++:g++ readelf:binutils chromium:chromium sqlite3:sqlite3 node:nodejs npm:npm tmux:tmux zsh:zsh fish:fish qemu-aarch64:qemu-user; do \
 		command -v $${tool%:*} >/dev/null || set -- "$$@" $${tool#*:}; done; \
-	[ $$# = 0 ] || { \
-		echo "installing $$*"; \
-		command -v apt-get >/dev/null || { echo "install $$* (or what they are called here) first"; exit 1; }; \
-		$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq "$$@" >/dev/null; }
+	[ $$# = 0 ] || { $(APT_INSTALL); }

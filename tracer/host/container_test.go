@@ -162,7 +162,7 @@ ctypes.CDLL(None).syscall(60, 0) # exit: of this thread alone
 	qt.Assert(t, qt.IsNil(p.Start()))
 	defer func() { p.Process.Kill(); p.Wait() }()
 	own := fmt.Sprintf("/proc/%d", p.Process.Pid)
-	for range 1000 {
+	for range 6000 {
 		if isZombie(own) {
 			break
 		}
@@ -182,7 +182,7 @@ ctypes.CDLL(None).syscall(60, 0) # exit: of this thread alone
 	qt.Check(t, qt.StringContains(readers.Of(p.Process.Pid).CommandLine(t.Context()), "CDLL"))
 
 	stdin.Close()
-	for range 1000 { // it has no parent that waits for it yet
+	for range 6000 { // it has no parent that waits for it yet
 		if Ended(p.Process.Pid) {
 			return
 		}

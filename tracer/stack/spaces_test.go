@@ -207,7 +207,7 @@ func testForgottenFilesAreClosed(t *testing.T, library string) {
 
 	s.Forget(own, host.Now())
 	tr.Settle()
-	for range 100 {
+	for range 6000 {
 		runtime.GC()
 		if openFiles(library) == 0 {
 			break

@@ -98,7 +98,7 @@ func TestPagesEnd(t *testing.T) {
 	<-p.begun
 	qt.Check(t, qt.Equals(s.pageOf(root), p))
 	p.idle.Reset(0)
-	for range 1000 {
+	for range 20_000 {
 		s.pagesMu.Lock()
 		n := len(s.pages)
 		s.pagesMu.Unlock()
