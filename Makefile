@@ -88,12 +88,14 @@ bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
 
 # All tests on the real ttnn, except those with a separate target. Never cached: Go's cache does
 # not notice changes of the ttmem that e2e builds. e2e takes longest and goes first. The packages
-# that wait for it are last, so that they do not keep others from running beside it. Programs
-# start slowly, so more tests are parallel than there are processors.
+# that wait for it are last, so that they do not keep others from running beside it. Tests wait
+# for programs that start, so more of them run at once than there are processors.
+CPUS := $(shell nproc)
 TRACING := ./tracer ./tracer/stack ./tracer/heap ./tracer/heap/owner ./tracer/doctor ./e2e/rig
 test: tools bin/rig
 	$(SUDO) bin/rig -all
-	$(SUDO) $(GO) test -vet=off -count=1 -parallel 4 -timeout 60m ./e2e \
+	@echo "testing, about 10 minutes on two processors: the results of other packages come after those of e2e"
+	$(SUDO) $(GO) test -vet=off -count=1 -p $$(( $(CPUS) + 1 )) -parallel $$(( $(CPUS) + 2 )) -timeout 60m ./e2e \
 		$$($(GO) list ./... | grep -vxF "$$($(GO) list ./e2e $(TRACING) $(HOSTILE) $(FAULTS))") $(TRACING)
 
 # The long forms of the tests: all releases, 100 runs where the short form has a few.
