@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,10 +71,10 @@ func TestNumbersAreGrouped(t *testing.T) {
 // A page is a flame graph in a browser.
 type page struct {
 	*browser.Browser
-	t *testing.T
+	t testing.TB
 }
 
-func newBrowser(t *testing.T, width, height int) *page {
+func newBrowser(t testing.TB, width, height int) *page {
 	return &page{browser.New(t, width, height), t}
 }
 
@@ -482,27 +483,21 @@ func TestAFlameGraphOfAModelCanBeShown(t *testing.T) {
 	qt.Check(t, qt.HasLen(b.Complaints, 0))
 }
 
-func TestAFlameGraphOf200000Stacks(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes some seconds: not with -short")
-	}
-	r := modelRun(200_000)
-	begun := time.Now()
+// largeFlameGraph opens the flame graph of a model with many stacks and changes it in all ways. It
+// returns the processor time of each step of the page.
+func largeFlameGraph(t testing.TB, variants int) (steps []time.Duration) {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "large.html")
 	f, err := os.Create(file)
 	qt.Assert(t, qt.IsNil(err))
-	stacks, err := FlameGraph(f, r.state.Profile(), Options{})
+	stacks, err := FlameGraph(f, modelRun(variants).state.Profile(), Options{})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(f.Close()))
-	info, err := os.Stat(file)
-	qt.Assert(t, qt.IsNil(err))
-	t.Logf("%d stacks written in %v, %d MiB", stacks, time.Since(begun).Round(time.Millisecond), info.Size()>>20)
-	qt.Check(t, qt.IsTrue(stacks > 190_000), qt.Commentf("%d stacks", stacks))
+	qt.Check(t, qt.IsTrue(stacks > variants*19/20), qt.Commentf("%d stacks", stacks))
 
 	b := newBrowser(t, 1440, 900)
-	begun = time.Now()
 	b.Open(file)
-	t.Logf("opened in %v", time.Since(begun).Round(time.Millisecond))
+	steps = append(steps, b.CPU())
 	var n int
 	b.Eval("ttmem.nodes()", &n)
 	for _, step := range []struct {
@@ -517,11 +512,36 @@ func TestAFlameGraphOf200000Stacks(t *testing.T) {
 		{"inverted", func() { b.Choose("layout", "inverted") }},
 		{"table", func() { b.Choose("layout", "table") }},
 	} {
-		begun = time.Now()
+		before := b.CPU()
 		step.do()
-		t.Logf("%s of %d frames took %v", step.name, n, time.Since(begun).Round(time.Millisecond))
+		steps = append(steps, b.CPU()-before)
+		t.Logf("%s of %d frames: %v", step.name, n, steps[len(steps)-1])
 	}
 	qt.Check(t, qt.HasLen(b.Complaints, 0))
+	return steps
+}
+
+// What a step of the page costs grows no faster than the number of stacks. `make bench` measures it
+// with 200,000.
+func TestALargeFlameGraph(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds: not with -short")
+	}
+	const stacks = 40_000
+	few, all := largeFlameGraph(t, stacks/8), largeFlameGraph(t, stacks)
+	t.Logf("%v for an eighth of the stacks, %v for all", few, all)
+	for i := range all {
+		qt.Check(t, qt.IsTrue(all[i] < 24*max(few[i], 20*time.Millisecond)), qt.Commentf("%v and %v", few[i], all[i]))
+	}
+}
+
+// BenchmarkLargeFlameGraph is part of `make bench`.
+func BenchmarkLargeFlameGraph(b *testing.B) {
+	for b.Loop() {
+		steps := largeFlameGraph(b, 200_000)
+		b.ReportMetric(steps[0].Seconds()*1000, "open-ms")
+		b.ReportMetric(slices.Max(steps[1:]).Seconds()*1000, "step-ms")
+	}
 }
 
 // BenchmarkExports writes a profile of 20,000 stacks.
