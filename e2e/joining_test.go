@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -125,14 +128,48 @@ func TestARingThatIsJoinedIsNoLeak(t *testing.T) {
 	s := startServer(t)
 	s.discover(t, env)
 	p := startTarget(t, env, rig.N150, program(t, "ring.py"))
-	p.expect(t, "full")
-	for _, how := range [][]string{{"--socket", s.socket}, {}} {
-		args := append([]string{"leaks", "-p", fmt.Sprint(p.Process.Pid), "--duration", "2s", "--fail-above", "0"}, how...)
-		stdout, stderr, status := runTtmem(t, nil, args...)
-		qt.Check(t, qt.Equals(status, 3), qt.Commentf("%s", stderr))
-		leaked, _, _ := strings.Cut(stdout, "Live but stable")
+	for range 3 {
+		p.expect(t, "full")
+	}
+	var rounds atomic.Int32
+	go func() {
+		for _, err := p.stdout.ReadString('\n'); err == nil; _, err = p.stdout.ReadString('\n') {
+			rounds.Add(1)
+		}
+	}()
+	var watching [2]struct {
+		*exec.Cmd
+		page bytes.Buffer
+		says string
+	}
+	for i, how := range [][]string{{"--socket", s.socket}, {}} {
+		w := &watching[i]
+		w.Cmd = exec.Command(ttmem, append([]string{"leaks", "-p", fmt.Sprint(p.Process.Pid), "--fail-above", "0"}, how...)...)
+		w.says = filepath.Join(t.TempDir(), "stderr")
+		says, err := os.Create(w.says)
+		qt.Assert(t, qt.IsNil(err))
+		defer says.Close()
+		w.Stdout, w.Stderr = &w.page, says
+		qt.Assert(t, qt.IsNil(w.Start()))
+		t.Cleanup(func() { w.Process.Kill() })
+	}
+	for i := range watching {
+		waitFor(t, "ttmem leaks to watch", func() bool {
+			text, err := os.ReadFile(watching[i].says)
+			return err == nil && bytes.Contains(text, []byte("Ctrl-C"))
+		})
+	}
+	began := rounds.Load()
+	waitFor(t, "some rounds", func() bool { return rounds.Load() >= began+6 })
+	for i := range watching {
+		w := &watching[i]
+		qt.Assert(t, qt.IsNil(w.Process.Signal(os.Interrupt)))
+		_ = w.Wait()
+		text, _ := os.ReadFile(w.says)
+		qt.Check(t, qt.Equals(w.ProcessState.ExitCode(), 3), qt.Commentf("%s", text))
+		leaked, _, _ := strings.Cut(w.page.String(), "Live but stable")
 		qt.Check(t, qt.StringContains(leaked, lineMarked(t, "ring.py", "list")))
-		qt.Check(t, qt.IsFalse(strings.Contains(leaked, lineMarked(t, "ring.py", "ring"))), qt.Commentf("%s", stdout))
+		qt.Check(t, qt.IsFalse(strings.Contains(leaked, lineMarked(t, "ring.py", "ring"))), qt.Commentf("%s", &w.page))
 	}
 	qt.Assert(t, qt.IsNil(p.stdin.Close()))
 	qt.Assert(t, qt.IsNil(p.Wait()))

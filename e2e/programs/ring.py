@@ -1,4 +1,7 @@
-"""Keeps its newest 64 results in a ring, and something of each turn in a list, until its standard input ends."""
+"""Keeps its newest 64 results in a ring, and something of each turn in a list, until its standard input ends.
+
+It prints a line each time the ring has new results only.
+"""
 
 import select
 import sys
@@ -19,7 +22,7 @@ while not select.select([sys.stdin], [], [], 0.005)[0]:
     ring[turn % len(ring)] = result()  # line: ring
     debug.append(result())  # line: list
     turn += 1
-    if turn == 3 * len(ring):
+    if turn % len(ring) == 0:
         print("full", flush=True)
 ring.clear()
 debug.clear()
