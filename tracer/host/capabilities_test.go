@@ -55,7 +55,7 @@ func TestChildrenGiveUpCapabilities(t *testing.T) {
 
 	runtime.LockOSThread() // the debugger is a thread
 	defer runtime.UnlockOSThread()
-	debugged := exec.Command("sleep", "60")
+	debugged := exec.Command("sleep", "3600")
 	debugged.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	qt.Assert(t, qt.IsNil(debugged.Start()))
 	defer debugged.Wait()

@@ -140,7 +140,7 @@ func TestIdentityOf(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to run a process as another user")
 	}
-	p := exec.Command("sleep", "60")
+	p := exec.Command("sleep", "3600")
 	p.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	qt.Assert(t, qt.IsNil(p.Start()))
 	defer func() { p.Process.Kill(); p.Wait() }()
