@@ -141,35 +141,60 @@ func SetUpAll(ctx context.Context, to io.Writer) error {
 		done   int
 		group  sync.WaitGroup
 	)
-	next := make(chan part)
-	for range 2 { // one downloads while another one unpacks
-		group.Go(func() {
-			for p := range next {
-				mu.Lock()
-				fmt.Fprintf(to, "        setting up %s …\n", p.name)
-				mu.Unlock()
-				start := time.Now()
-				err := p.make(ctx, nil)
-				took := time.Since(start).Seconds()
-				mu.Lock()
-				done++
-				if err != nil {
-					failed = append(failed, fmt.Errorf("setting up %s: %w", p.name, err))
-					fmt.Fprintf(to, "[%2d/%d] %s: failed after %.0f s: %v\n", done, len(missing), p.name, took, err)
-				} else {
-					fmt.Fprintf(to, "[%2d/%d] %s … %.0f s, %d MB\n", done, len(missing), p.name, took, megabytes(filepath.Join(cache, p.path)))
-				}
-				mu.Unlock()
-			}
-		})
+	say := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintf(to, format, args...)
 	}
+	next := make(chan part, len(missing))
 	for _, p := range missing {
 		next <- p
 	}
 	close(next)
+	for range 2 { // one downloads while another one unpacks
+		group.Go(func() {
+			for p := range next {
+				if ctx.Err() != nil {
+					return
+				}
+				say("        setting up %s …\n", p.name)
+				start := time.Now()
+				err := p.make(ctx, retries{say})
+				took := time.Since(start).Seconds()
+				mu.Lock()
+				done++
+				n := done
+				if err != nil {
+					failed = append(failed, fmt.Errorf("%s: %w", p.name, err))
+				}
+				mu.Unlock()
+				if err != nil {
+					say("[%2d/%d] %s: failed after %.0f s: %v\n", n, len(missing), p.name, took, err)
+				} else {
+					say("[%2d/%d] %s … %.0f s, %d MB\n", n, len(missing), p.name, took, megabytes(filepath.Join(cache, p.path)))
+				}
+			}
+		})
+	}
 	group.Wait()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	fmt.Fprintf(to, "set up %d of %d parts in %.0f s\n", len(missing)-len(failed), len(missing), time.Since(began).Seconds())
-	return errors.Join(failed...)
+	if len(failed) > 0 {
+		return fmt.Errorf("not set up:\n%w", errors.Join(failed...))
+	}
+	return nil
+}
+
+// retries passes on what is said of failed downloads: SetUpAll says the rest itself.
+type retries struct{ say func(string, ...any) }
+
+func (r retries) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), tryingAgain) {
+		r.say("        %s", b)
+	}
+	return len(b), nil
 }
 
 // megabytes is the size of a part: of a folder, or of the folder with its marker.

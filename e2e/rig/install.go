@@ -77,6 +77,8 @@ func (e *Env) tryImport(ctx context.Context) error {
 // now and then.
 var pauses = []time.Duration{5 * time.Second, 20 * time.Second}
 
+const tryingAgain = "trying again"
+
 // retried downloads something, a few times if that fails. Its error names what it was.
 func retried(ctx context.Context, say func(string, ...any), what string, do func() error) error {
 	for try := 0; ; try++ {
@@ -88,7 +90,7 @@ func retried(ctx context.Context, say func(string, ...any), what string, do func
 		if try == len(pauses) {
 			return err
 		}
-		say("%v; trying again in %v (%d of %d)", err, pauses[try], try+2, len(pauses)+1)
+		say("%v; %s in %v (%d of %d)", err, tryingAgain, pauses[try], try+2, len(pauses)+1)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
