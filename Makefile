@@ -24,7 +24,7 @@ BOARD ?= n150
 export CGO_ENABLED := 0
 export GOFLAGS += -trimpath
 
-.PHONY: all build dist demo test check long hostile faults fuzz soak bench vmtest vmtools rig generate install clean tools
+.PHONY: all build dist demo test check long arm64 hostile faults fuzz soak bench vmtest vmtools rig generate install clean tools
 
 all: build
 
@@ -101,6 +101,10 @@ test: tools bin/rig
 # The long forms of the tests: all releases, 100 runs where the short form has a few.
 long: tools
 	$(SUDO) $(GO) test -vet=off -count=1 -timeout 120m ./tracer ./tracer/heap ./tracer/layout ./e2e -long
+
+# ttmem built for arm64, where it shows recordings.
+arm64: tools
+	$(SUDO) $(GO) test -vet=off -count=1 -v ./e2e -run 'TestOtherProcessors$$' -long
 
 # Attacks by ordinary users on a running ttmem, for 20 minutes: ATTACK=lease selects some by name,
 # SEED=7 damages recordings in another way, FORM=short takes two minutes.

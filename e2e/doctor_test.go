@@ -10,6 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/e2e/pagetest"
+	"ttmem/e2e/tracetest"
 )
 
 // The doctor shows a library with its release, build ID and fields, and nothing is missing.
@@ -66,8 +67,11 @@ func TestDoctorHost(t *testing.T) {
 }
 
 // ttmem builds for arm64, where it prints one line that it cannot trace, and shows
-// recordings.
+// recordings. `make arm64` runs it: everything is compiled for another processor.
 func TestOtherProcessors(t *testing.T) {
+	if !*tracetest.Long {
+		t.Skip("takes minutes to compile: make arm64")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	exe, file := filepath.Join(dir, "ttmem"), filepath.Join(dir, "one.ttmem")
