@@ -120,34 +120,39 @@ func TestTracingWithoutRoot(t *testing.T) {
 }
 
 // capabilities returns those of a process, which are the same in each thread, permitted, effective
-// and in the bounding set, without a way to others.
+// and in the bounding set, without a way to others. A thread that starts a process with fewer has
+// fewer itself until it ends.
 func capabilities(t *testing.T, pid int) (set tracerhost.CapabilitySet) {
 	t.Helper()
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
-	qt.Assert(t, qt.IsNil(err))
-	for i, status := range threads {
-		text, err := os.ReadFile(status)
-		if i > 0 && errors.Is(err, fs.ErrNotExist) {
-			continue // the thread has ended
-		}
+	waitFor(t, "all threads to have the same capabilities", func() (same bool) {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 		qt.Assert(t, qt.IsNil(err))
-		field := func(name string) (value uint64) {
-			found := regexp.MustCompile("(?m)^" + name + `:\s+([0-9a-f]+)$`).FindSubmatch(text)
-			qt.Assert(t, qt.HasLen(found, 2), qt.Commentf("%s", name))
-			value, err := strconv.ParseUint(string(found[1]), 16, 64)
+		same, set = len(threads) > 0, 0
+		for _, status := range threads {
+			text, err := os.ReadFile(status)
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+				continue // the thread has ended
+			}
 			qt.Assert(t, qt.IsNil(err))
-			return value
+			field := func(name string) (value uint64) {
+				found := regexp.MustCompile("(?m)^" + name + `:\s+([0-9a-f]+)$`).FindSubmatch(text)
+				qt.Assert(t, qt.HasLen(found, 2), qt.Commentf("%s", name))
+				value, err := strconv.ParseUint(string(found[1]), 16, 64)
+				qt.Assert(t, qt.IsNil(err))
+				return value
+			}
+			has := tracerhost.CapabilitySet(field("CapPrm"))
+			if set == 0 {
+				set = has
+			}
+			for _, name := range []string{"CapPrm", "CapEff", "CapBnd"} {
+				same = same && tracerhost.CapabilitySet(field(name)) == set
+			}
+			qt.Check(t, qt.Equals(field("CapInh")|field("CapAmb"), 0))
+			qt.Check(t, qt.Equals(field("NoNewPrivs"), 1))
 		}
-		has := tracerhost.CapabilitySet(field("CapPrm"))
-		if i == 0 {
-			set = has
-		}
-		qt.Check(t, qt.Equals(has, set))
-		qt.Check(t, qt.Equals(tracerhost.CapabilitySet(field("CapEff")), set))
-		qt.Check(t, qt.Equals(tracerhost.CapabilitySet(field("CapBnd")), set))
-		qt.Check(t, qt.Equals(field("CapInh")|field("CapAmb"), 0))
-		qt.Check(t, qt.Equals(field("NoNewPrivs"), 1))
-	}
+		return same
+	})
 	return set
 }
 
