@@ -31,6 +31,8 @@ type State struct {
 	lostEvents uint64
 	anomalies  memory.Anomalies
 	failures   newest.List[memory.Failure]
+	// overlaps counts the buffers that had addresses of another allocator's.
+	overlaps newest.List[memory.Overlap]
 	// marks were set by users, and callMarks by --mark-at.
 	marks, callMarks newest.List[memory.Mark]
 	past             past.Past[*callSite]

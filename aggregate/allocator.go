@@ -48,6 +48,7 @@ func (s *State) closeDevice(e *event.Event) {
 func (s *State) closeArena(p *process, a *arena, now uint64) {
 	s.noteEnds(p, a, now)
 	s.keepOwners(p, a, now)
+	p.uncoverAll(a)
 	count := s.endIn(p, a.set, a, now, event.ReasonDeviceClose)
 	p.buffers.RemoveAll(count, func(b *buffer) bool { return b.arena == a })
 	a.closed = true
@@ -83,6 +84,7 @@ func (*State) updateCapacities(p *process, chips []*processChip) {
 		if len(c.chip.open) > 0 {
 			c.chip.capacities = memory.SharedCapacities(slices.Collect(maps.Keys(c.chip.open)))
 		}
+		c.countOnce()
 	}
 }
 

@@ -83,6 +83,7 @@ func (s *State) alloc(e *event.Event) {
 	s.addTo(b.callSite, t, b.since)
 	b.loadCores()
 	p.add(b.callSite, t)
+	s.noteOverlap(b, s.cover(p, b, false))
 	for _, q := range b.set.poolsOf(b.Region) {
 		q.Grew(b.since, s.applied, b.BeforeAttach && p.early)
 	}
@@ -124,6 +125,7 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 	b.changeBlocks((*space.List).Remove)
 	s.removeFrom(b.callSite, t, b.since, reason)
 	b.unloadCores()
+	b.uncover()
 	p.add(b.callSite, t.Negative())
 	for _, q := range b.set.poolsOf(b.Region) {
 		q.Shrank(now)

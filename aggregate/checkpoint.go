@@ -84,7 +84,13 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 	some.freshSince, some.lost, some.beginning, some.keptSites = s.freshSince, s.lost, s.beginning, s.keptSites
 	some.lostEvents = memory.Sum(s.lost)
 	some.marks = s.marks.Only(func(m *memory.Mark) bool { return selected(0, m.UID) })
+	some.callMarks = s.callMarks.Only(func(m *memory.Mark) bool { return selected(0, m.UID) })
 	some.failures = s.failures.Only(func(f *memory.Failure) bool { return selected(f.PID, f.UID) })
+	for _, o := range s.overlaps.List() {
+		if o, seen := o.For(selected); seen {
+			some.overlaps.Add(o)
+		}
+	}
 	for _, x := range s.exited {
 		if selected(x.PID, x.UID) {
 			some.exited = append(some.exited, x)
@@ -235,6 +241,7 @@ func (s *State) count(p *process, b *buffer) {
 	s.countIn(b.callSite, t, b.since)
 	b.loadCores()
 	p.add(b.callSite, t)
+	s.cover(p, b, true)
 }
 
 // count adds a circular buffer of a program; first is true for the program's first one. It

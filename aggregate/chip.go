@@ -33,6 +33,7 @@ type chip struct {
 	// partial is true if it has only the processes of some users, and its peaks are not
 	// known.
 	partial bool
+	covers  covers
 }
 
 // maxChipUsers is how many users of a chip are kept.

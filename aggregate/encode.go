@@ -10,7 +10,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 14
+const stateVersion = 15
 
 // Limits for reading: damaged input must not cost more than a large State.
 const (
@@ -47,6 +47,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	s.marks.Code(c.Codec, func(m *memory.Mark) { c.Value(m) })
 	s.callMarks.Code(c.Codec, func(m *memory.Mark) { c.Value(m) })
 	s.failures.Code(c.Codec, c.failure)
+	s.overlaps.Code(c.Codec, func(o *memory.Overlap) { c.Value(o) })
 	codec.List(c.Codec, &s.exited, func(p *memory.Process) { c.Value(p) })
 	for i := range s.unplaced.pools {
 		s.unplaced.pools[i].Code(c.Codec)
@@ -109,6 +110,7 @@ func (c *stateCodec) chip(p **chip) {
 	c.Value(&one.capacities)
 	c.Bool(&one.partial)
 	c.Uint(&one.changes)
+	c.Bool(&one.covers.several)
 	for i := range one.failures {
 		c.Uint(&one.failures[i])
 	}
@@ -174,6 +176,7 @@ func (c *stateCodec) name(p **processName) {
 
 func (c *stateCodec) processChip(one *processChip, p *process) {
 	c.Value(&one.own)
+	c.Bool(&one.covers.several)
 	for i := range one.peaks {
 		one.peaks[i].Code(c.Codec)
 	}

@@ -84,6 +84,7 @@ func (c *stateCodec) tallies(one *callSite) {
 	c.Value(&one.allocated)
 	c.Value(&one.ended)
 	c.Uints(&one.since, &one.each)
+	codec.Number(c.Codec, &one.overlapped)
 	for i := range one.atPeak {
 		at := &one.atPeak[i]
 		c.Uints(&at.serial, &at.perBank)

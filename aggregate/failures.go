@@ -39,6 +39,7 @@ func (s *State) resolveStacks(pid int) {
 			f.Evidence.ResolveStacks()
 		}
 	})
+	s.overlaps.Each(func(o *memory.Overlap) { o.ResolveStacks(pid) })
 	for _, op := range s.operations {
 		if op.set.process.pid == pid {
 			op.Stack.Calls()

@@ -171,6 +171,8 @@ func randomEvent(r *rand.Rand, now uint64) event.Event {
 		e.Kind = event.DeviceClose
 	}
 	switch e.Kind {
+	case event.Alloc:
+		e.Address = (1+now)<<20 + uint64(e.PID)<<12 + e.BufferID<<8 // of no other buffer: see TestOverlaps for others
 	case event.CBAlloc:
 		e.Global = r.IntN(8) == 0
 	case event.CBFree, event.KernelUnload:

@@ -50,7 +50,8 @@ type processChip struct {
 	// peaks are the most that the process itself had of each region, in bytes as pools count them. The
 	// chip's peak is another question, often with another moment, and only pools have a timeline and
 	// call sites.
-	peaks peak.Peaks
+	peaks  peak.Peaks
+	covers covers
 	// open is true if the process has an allocator open whose capacities are known. own are
 	// its capacities, also after the last one was closed.
 	open     bool
@@ -136,6 +137,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	}
 	s.noteEnds(p, nil, now)
 	s.keepOwners(p, nil, now)
+	p.uncoverAll(nil)
 	for _, set := range p.sets {
 		s.endIn(p, set, nil, now, event.ReasonProcessExit)
 	}

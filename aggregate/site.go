@@ -34,6 +34,8 @@ type callSite struct {
 	// show them as one.
 	other *callSite
 	run   births.Site
+	// overlapped is how many of its buffers had addresses of another allocator's buffer.
+	overlapped uint32
 }
 
 // A siteAtPeak counts the allocations of a site that were live at the peak with the number

@@ -20,6 +20,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 		ExitedProcesses: s.exitedCount,
 		Lost:            maps.Clone(s.lost), LostEvents: s.lostEvents, Anomalies: s.anomalies,
 		FailureCount: s.failures.Count, Failures: s.failures.List(),
+		OverlapCount: s.overlaps.Count, Overlaps: s.overlaps.List(),
 	}
 	programs, processes := make(map[int]use.Programs), make(map[int][]memory.DeviceProcess)
 	for _, p := range s.byPID() {
@@ -43,6 +44,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 		d := c.view(&c.used, &c.capacities, all, c.peaks())
 		for region := range event.Region(event.BankedRegions) {
 			d.Regions.Banked(region).FreeSpace = free[c.id][region]
+			d.Regions.Banked(region).OverlapBytesPerBank = c.covers.regions[region].twice
 		}
 		d.Processes, d.Failures = processes[c.id], c.failures
 		snap.Devices = append(snap.Devices, d)

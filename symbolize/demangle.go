@@ -55,6 +55,23 @@ func FullName(symbol string) string {
 	return cmp.Or(full, cut(symbol, 1<<maxFull))
 }
 
+// TemplateArgument returns the first template argument of a function, such as a class; "" if it has
+// none.
+func TemplateArgument(symbol string) string {
+	symbol = withoutVersion(symbol)
+	if !manageable(symbol) {
+		return ""
+	}
+	return cut(demangled(func() (string, error) {
+		tree, err := parse(symbol, demangle.NoParams, demangle.Verbose, demangle.NoABITags)
+		if err != nil {
+			return "", err
+		}
+		s := shortener{steps: maxSteps}
+		return s.firstArgument(tree), nil
+	}), maxShort)
+}
+
 // demangled returns the result of f, or "" if it fails. The demangler reports malformed
 // names as errors; a panic is not expected, and must not end the program.
 func demangled(f func() (string, error)) (name string) {

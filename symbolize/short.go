@@ -17,13 +17,7 @@ func shortCPP(symbol string) string {
 		// Verbose stops the demangler from simplifying the tree. That takes longer the more packs
 		// a name has, and the short form shows none of it.
 		options := []demangle.Option{demangle.NoParams, demangle.Verbose, demangle.NoABITags}
-		tree, err := demangle.ToAST(symbol, options...)
-		if err != nil {
-			// In constraints, which clang mangles since version 17, the demangler does not
-			// count the parameter of an outer template as a substitution candidate. It does
-			// count a pointer to it.
-			tree, err = demangle.ToAST(outerParameter.ReplaceAllString(symbol, "PT_"), options...)
-		}
+		tree, err := parse(symbol, options...)
 		if err != nil {
 			return "", err
 		}
@@ -34,6 +28,17 @@ func shortCPP(symbol string) string {
 		}
 		return name, nil
 	})
+}
+
+func parse(symbol string, options ...demangle.Option) (demangle.AST, error) {
+	tree, err := demangle.ToAST(symbol, options...)
+	if err != nil {
+		// In constraints, which clang mangles since version 17, the demangler does not
+		// count the parameter of an outer template as a substitution candidate. It does
+		// count a pointer to it.
+		tree, err = demangle.ToAST(outerParameter.ReplaceAllString(symbol, "PT_"), options...)
+	}
+	return tree, err
 }
 
 // outerParameter is a parameter of an outer template.

@@ -269,3 +269,15 @@ func BenchmarkShortName(b *testing.B) {
 		}
 	}
 }
+
+func TestTheFirstTemplateArgumentNamesTheOperation(t *testing.T) {
+	const launch = "_ZN4ttnn16device_operation6detail6launchITkNS0_22DeviceOperationConcept"
+	for symbol, want := range map[string]string{
+		launch + "ENS_4prim13SDPAOperationEEENT_21tensor_return_value_tERKNS5_22operation_attributes_tERKNS5_13tensor_args_tE": "ttnn::prim::SDPAOperation",
+		// launch_operation_with_adapter<MeshDeviceOperationAdapter<…>>
+		"_ZN4ttnn16device_operation6detail29launch_operation_with_adapterITkNS0_22DeviceOperationConceptENS0_26MeshDeviceOperationAdapterINS_4prim13SDPAOperationEEEEEvRKNT_22operation_attributes_tE": "ttnn::prim::SDPAOperation",
+		"_ZN4ttnn7softmaxEv": "", "main": "", "": "",
+	} {
+		qt.Check(t, qt.Equals(TemplateArgument(symbol), want), qt.Commentf("%s", symbol))
+	}
+}

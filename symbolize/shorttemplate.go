@@ -1,6 +1,7 @@
 package symbolize
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -74,6 +75,45 @@ func (s *shortener) template(a *demangle.Template) string {
 		return s.callable
 	}
 	return w.name
+}
+
+// firstArgument returns the class that is the first argument of a function template or, for a lambda
+// in one, of that; "" if there is none.
+func (s *shortener) firstArgument(a demangle.AST) string {
+	if s.steps--; s.steps < 0 {
+		return ""
+	}
+	switch a := a.(type) {
+	case *demangle.Qualified:
+		return cmp.Or(s.firstArgument(a.Name), s.firstArgument(a.Scope))
+	case *demangle.Template:
+		if len(a.Args) == 0 {
+			return ""
+		}
+		arg := a.Args[0]
+		if constrained, ok := arg.(*demangle.TemplateParamQualifiedArg); ok {
+			arg = constrained.Arg
+		}
+		if of, ok := arg.(*demangle.Template); ok {
+			if inner := s.firstArgument(of); inner != "" { // an adapter of another class
+				return inner
+			}
+		}
+		return s.target(arg)
+	case *demangle.Typed:
+		return s.firstArgument(a.Name)
+	case *demangle.MethodWithQualifiers:
+		return s.firstArgument(a.Method)
+	case *demangle.TaggedName:
+		return s.firstArgument(a.Name)
+	case *demangle.Clone:
+		return s.firstArgument(a.Base)
+	case *demangle.Constraint:
+		return s.firstArgument(a.Name)
+	case *demangle.EnableIf:
+		return s.firstArgument(a.Type)
+	}
+	return ""
 }
 
 // none stands for no argument.

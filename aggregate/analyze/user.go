@@ -45,6 +45,13 @@ func only(s *memory.Snapshot, selected func(pid, uid int) bool) *memory.Snapshot
 		}
 	}
 	some.FailureCount = uint64(len(some.Failures))
+	some.Overlaps = nil
+	for _, o := range s.Overlaps {
+		if o, seen := o.For(selected); seen {
+			some.Overlaps = append(some.Overlaps, o)
+		}
+	}
+	some.OverlapCount = uint64(len(some.Overlaps))
 	return &some
 }
 

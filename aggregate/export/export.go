@@ -21,6 +21,8 @@ type Options struct {
 	// Value is the name of the value that is written alone, or shown first; "" is the format's own
 	// choice.
 	Value string
+	// Named is true if the user chose the Value.
+	Named bool
 	// Values are those that Pprof writes, of samples that have any of them; nil: all Values, of
 	// all samples.
 	Values []Value

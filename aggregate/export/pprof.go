@@ -7,28 +7,37 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/google/pprof/profile"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
 // Pprof writes the profile as a gzipped profile.proto, for `go tool pprof` and other readers.
-// Sample types are alloc_objects, alloc_space (normally shown first), inuse_objects, inuse_space (not
-// freed explicitly), peak_objects and peak_space. Samples have the labels process, pid, device
-// and region.
+// Sample types are alloc_objects, alloc_space, inuse_objects, inuse_space (not freed explicitly),
+// peak_objects and peak_space; and, if all values are written, one for each region of the value that Options names, such as
+// dram_peak_space. Unless Options.Named is set, the first of these is shown first: only the bytes of
+// one region add up. Samples have the labels process, pid, device and region.
 //
-// The location of a native frame has the address in its module's file, and a line for each
+// The innermost location is the call site, as in all other views: the user's line and the operation.
+// Without it, that would be the same function of the library for nearly all stacks. The location of a native frame has the address in its module's file, and a line for each
 // inlined function. Python frames have no address; their mapping is named "python".
 //
 // It returns the number of different stacks.
 func Pprof(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 	b := newPprofBuilder()
-	b.profile.DefaultSampleType = cmp.Or(o.Value, "alloc_space")
-	of := o.Values
+	shown := cmp.Or(o.Value, "peak_space")
+	of, regions := o.Values, []Value(nil)
 	if of == nil {
-		of = Values
+		regions = regionValues(ValueOf(shown), p)
+		of = slices.Concat(Values, regions)
+	}
+	b.profile.DefaultSampleType = shown
+	if len(regions) > 0 && !o.Named {
+		b.profile.DefaultSampleType = regions[0].Name
 	}
 	for _, v := range of {
 		b.profile.SampleType = append(b.profile.SampleType, &profile.ValueType{Type: v.Name, Unit: v.Unit})
@@ -119,6 +128,25 @@ func newPprofBuilder() *pprofBuilder {
 	}
 }
 
+// regionValues returns the parts of a value in each region, of those in which any memory is.
+func regionValues(v *Value, p *memory.Profile) (list []Value) {
+	if v == nil {
+		return nil
+	}
+	for _, region := range []event.Region{event.DRAM, event.L1, event.L1Small, event.Trace, event.CB} {
+		in := func(s *memory.Sample) uint64 {
+			if s.Region != region {
+				return 0
+			}
+			return v.Of(s)
+		}
+		if slices.ContainsFunc(p.Samples, func(s memory.Sample) bool { return in(&s) > 0 }) {
+			list = append(list, Value{Name: strings.ToLower(region.String()) + "_" + v.Name, Unit: v.Unit, Of: in})
+		}
+	}
+	return list
+}
+
 // stack returns the locations of the sample's stack, innermost first.
 func (b *pprofBuilder) stack(s *memory.Sample) []*profile.Location {
 	if list, ok := b.stacks[s.Stack]; ok {
@@ -126,6 +154,10 @@ func (b *pprofBuilder) stack(s *memory.Sample) []*profile.Location {
 	}
 	var list []*profile.Location
 	calls := frames(s.Stack)
+	if site := name.Of(calls); site.Op != "" && site.Call.Function != "" {
+		call := event.Frame{Kind: event.Python, Name: site.String(), File: site.Call.File, Line: site.Call.Line}
+		list = append(list, b.location([]event.Frame{call}))
+	}
 	for len(calls) > 0 {
 		n := oneCall(calls)
 		list = append(list, b.location(calls[:n]))
@@ -185,8 +217,8 @@ func (b *pprofBuilder) location(calls []event.Frame) *profile.Location {
 }
 
 func (b *pprofBuilder) function(f *event.Frame) *profile.Function {
-	name := event.Printable(functionName(f))
-	key := functionKey{name, f.Symbol, f.File}
+	function := event.Printable(functionName(f))
+	key := functionKey{function, f.Symbol, f.File}
 	if fn := b.functions[key]; fn != nil {
 		return fn
 	}
@@ -194,10 +226,10 @@ func (b *pprofBuilder) function(f *event.Frame) *profile.Function {
 	if f.Kind == event.Python {
 		// If both names are the same, pprof removes angle brackets with their content as
 		// C++ template arguments: all of "<module>".
-		system = f.File + ":" + name
+		system = f.File + ":" + function
 	}
 	fn := &profile.Function{
-		ID: uint64(len(b.profile.Function) + 1), Name: name, SystemName: event.Printable(cmp.Or(system, name)), Filename: event.Printable(f.File),
+		ID: uint64(len(b.profile.Function) + 1), Name: function, SystemName: event.Printable(cmp.Or(system, function)), Filename: event.Printable(f.File),
 	}
 	b.functions[key] = fn
 	b.profile.Function = append(b.profile.Function, fn)

@@ -37,7 +37,9 @@ func TestInlinedFunctionsShareALocation(t *testing.T) {
 	_, p := pprofOf(t, r.state.Profile())
 	qt.Assert(t, qt.HasLen(p.Sample, 1))
 	locations := p.Sample[0].Location
-	qt.Assert(t, qt.HasLen(locations, 3))
+	qt.Assert(t, qt.HasLen(locations, 4))
+	qt.Check(t, qt.Equals(locations[0].Line[0].Function.Name, "demo.py:212 · tt::tt_metal::distributed::MeshBuffer::create")) // the call site
+	locations = locations[1:]
 	qt.Assert(t, qt.HasLen(locations[0].Line, 2))
 	qt.Check(t, qt.Equals(locations[0].Line[0].Function.Name, "tt::tt_metal::GraphTracker::instance"))
 	qt.Check(t, qt.Equals(locations[0].Line[1].Function.Name, "tt::tt_metal::BufferImpl::allocate_impl"))
@@ -67,12 +69,12 @@ func TestGoToolPprofReadsIt(t *testing.T) {
 		args []string
 		says []string
 	}{
-		{[]string{"-top"}, []string{"Type: alloc_space", "132.79MB", "File: python3", "tt::tt_metal::GraphTracker::instance (inline)", "[no stack]", "<module>"}},
+		{[]string{"-top"}, []string{"Type: dram_peak_space", "132MB", "File: python3", "tt::tt_metal::GraphTracker::instance (inline)", "[no stack]", "<module>"}},
 		{[]string{"-top", "-sample_index=peak_space"}, []string{"Type: peak_space"}},
 		{[]string{"-top", "-sample_index=inuse_objects", "-tagfocus=device:1$"}, []string{"Showing nodes accounting for 1, "}},
 		{[]string{"-traces", "-tagroot=process,device,region"}, []string{"forward", "L1", "python3"}},
-		{[]string{"-raw"}, []string{"libtt_metal.so " + metalID, "alloc_space/bytes[dflt]"}},
-		{[]string{"-peek", "forward"}, []string{"<module>"}},
+		{[]string{"-raw"}, []string{"libtt_metal.so " + metalID, "alloc_space/bytes", "dram_peak_space/bytes[dflt]"}},
+		{[]string{"-peek", "forward", "-sample_index=alloc_space"}, []string{"<module>"}},
 	} {
 		args := append([]string{"tool", "pprof"}, append(test.args, file)...)
 		var stdout, stderr bytes.Buffer

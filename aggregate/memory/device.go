@@ -64,6 +64,9 @@ type Region struct {
 	BytesPerBank uint64 `json:"bytes_per_bank"`
 	// Banks is the number of banks, each of CapacityBytesPerBank; 0 if it is not known.
 	Banks uint32 `json:"banks"`
+	// OverlapBytesPerBank is how much of each bank several allocators assigned to buffers. It is counted
+	// once. Only the Snapshot's Devices have it, not a Process's.
+	OverlapBytesPerBank uint64 `json:"overlap_bytes_per_bank,omitempty"`
 	// AllocatedBytes is the sum of the buffers' bytes in all their banks.
 	AllocatedBytes uint64 `json:"allocated_bytes"`
 	// CapacityBytes is the capacity of all banks, 0 if it is not known. It stays when no

@@ -28,6 +28,10 @@ type Snapshot struct {
 	// them, oldest first.
 	FailureCount uint64    `json:"failure_count"`
 	Failures     []Failure `json:"failures"`
+	// OverlapCount is how many buffers were assigned addresses that a buffer of another allocator had
+	// on the same chip, and Overlaps are these by call site, oldest first.
+	OverlapCount uint64    `json:"overlap_count,omitempty"`
+	Overlaps     []Overlap `json:"overlaps,omitempty"`
 	// Stacks counts the call stacks that the tracer took; nil if it took none. The tracer
 	// sets it, not State.
 	Stacks *Stacks `json:"stacks,omitempty"`

@@ -7,8 +7,10 @@ import (
 	"cmp"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
+	"ttmem/symbolize"
 	"ttmem/tracer/event"
 )
 
@@ -148,16 +150,18 @@ func inLibrary(f *event.Frame) bool {
 //   - an operation bound to C++, named by its binding: func_create<ttnn.add>, also for
 //     a + b;
 //   - the outermost function of ttnn, or else of tt-metal, inside the innermost Python
-//     function.
+//     function. If that only launches operations, as in an extension that defines its own, it is
+//     the class of the operation.
 func operation(stack []event.Frame) string {
 	var bound, ttnn, metal, python string
-	native := true
+	native, inner := true, len(stack)
 	for i := range stack {
 		f := &stack[i]
 		if f.Kind != event.Python {
 			if !native {
 				continue // outside the innermost Python function
 			}
+			inner = i + 1
 			if _, name, ok := strings.Cut(f.Name, "<ttnn."); ok && bound == "" {
 				name, _, _ = strings.Cut(name, ">")
 				bound = "ttnn." + name
@@ -178,7 +182,31 @@ func operation(stack []event.Frame) string {
 			python = "ttnn." + function(stack[i-1].Name)
 		}
 	}
+	if python == "" && bound == "" && strings.HasPrefix(ttnn, launching) {
+		ttnn = cmp.Or(launched(stack[:inner]), ttnn)
+	}
 	return cmp.Or(python, bound, ttnn, metal)
+}
+
+// launching begins the names of ttnn's functions that launch any operation.
+const launching = "ttnn::device_operation::"
+
+// launched returns the class of the operation that the native frames launch, which is a template
+// argument of the function that launches it; else the function outside of that. It is "" if neither
+// is known.
+func launched(native []event.Frame) string {
+	for i := range slices.Backward(native) {
+		if !strings.HasPrefix(native[i].Name, launching) {
+			continue
+		}
+		if class := symbolize.TemplateArgument(native[i].Symbol); class != "" {
+			return class
+		}
+		if i+1 < len(native) && native[i+1].Name != "" && !inLibrary(&native[i+1]) {
+			return native[i+1].Name
+		}
+	}
+	return ""
 }
 
 // inTTNN reports whether a Python file is part of the package ttnn.

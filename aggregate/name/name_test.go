@@ -40,12 +40,27 @@ func TestNames(t *testing.T) {
 	add := native("tt::tt_metal::BufferImpl::create", "ttnn::create_device_tensor", "ttnn::prim::binary_ng", "ttnn::add",
 		"nanobind::detail::func_create<ttnn.add>::{lambda#1}", "nanobind::detail::nb_func_vectorcall_complex")
 	own := event.Frame{Kind: event.Native, Name: "Trainer::step", Module: "trainer"}
+	launch := func(symbol string) event.Frame {
+		return event.Frame{Kind: event.Native, Name: "ttnn::device_operation::detail::launch", Symbol: symbol, Module: "wavelet.so"}
+	}
+	const lift = "_ZN4ttnn16device_operation6detail6launchITkNS0_22DeviceOperationConceptEN4ttwv4prim19LiftDeviceOperationEEENT_21tensor_return_value_tERKNS5_22operation_attributes_tERKNS5_13tensor_args_tE"
 	for name, test := range map[string]struct {
 		stack []event.Frame
 		want  string
 	}{
 		"an operation bound to C++": {
 			frames(add, call, py("Attention.forward", "/srv/models/attention.py", 12), main), "attention.py:12 Attention.forward · ttnn.add"},
+		"an operation of an extension": {
+			frames(native("tt::tt_metal::BufferImpl::create", "ttnn::create_device_tensor", "ttwv::prim::LiftDeviceOperation::create_output_tensors"),
+				launch(lift), event.Frame{Kind: event.Native, Name: "ttwv::lift", Module: "wavelet.so"}, main), "model.py:90 · ttwv::prim::LiftDeviceOperation"},
+		"an operation of an extension, of which only the caller is known": {
+			frames(native("ttnn::create_device_tensor"), launch(""), event.Frame{Kind: event.Native, Name: "ttwv::lift", Module: "wavelet.so"}, main),
+			"model.py:90 · ttwv::lift"},
+		"an operation of an extension without symbols": {
+			frames(native("ttnn::create_device_tensor"), launch(""), event.Frame{Kind: event.Native, Module: "wavelet.so"}, main),
+			"model.py:90 · ttnn::device_operation::detail::launch"},
+		"an operation of ttnn that an extension calls": {
+			frames(add[:4], event.Frame{Kind: event.Native, Name: "ttwv::lift", Module: "wavelet.so"}, main), "model.py:90 · ttnn::add"},
 		"an operator": {
 			frames(add, call, py("<lambda>", packages+"ttnn/__init__.py", 459), py("forward", "/srv/model.py", 12), main), "model.py:12 forward · ttnn.add"},
 		"an operation of a submodule": {

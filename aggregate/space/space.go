@@ -17,11 +17,18 @@ func Of(region event.Region, capacity event.Capacity, buffers []memory.Buffer) *
 	space := &memory.Space{Region: region, Banks: capacity.Banks, Blocks: buffers}
 	blocks := make([]Block, len(buffers))
 	var use perBank
+	var end uint64 // of the buffers so far
 	scattered := false
 	for i := range buffers {
 		b := &buffers[i]
 		blocks[i] = block(b)
 		use.add(b)
+		if !b.PerCore && b.Address > 0 && end > b.Address { // another allocator assigned a part, too
+			use.inAll -= min(blocks[i].End, end) - b.Address
+		}
+		if !b.PerCore {
+			end = max(end, blocks[i].End)
+		}
 		if b.PerCore {
 			space.PerCore++
 			scattered = scattered || b.Scattered()

@@ -167,8 +167,10 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 		return err
 	}
 	status := w.Finish(nil)
+	lost := false
 	for _, side := range []*diffSide{a, b} {
 		for _, doubt := range page.Doubts(side.Losses, "may lack buffers, or have too many") {
+			lost = true
 			term.Warn(side.Path + ": " + doubt)
 		}
 		if side.Path == b.Path {
@@ -177,7 +179,10 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	}
 	if region, grown := d.Grown(); c.Flags().Changed("fail-above") && grown > int64(o.failAbove) {
 		term.Warn(fmt.Sprintf("%s has grown by %s, which is over %s", region, page.Bytes(uint64(grown)), page.Bytes(uint64(o.failAbove))))
-		return term.ExitStatus(3)
+		return term.ExitStatus(exceeded)
+	}
+	if c.Flags().Changed("fail-above") && lost && status == nil {
+		return notJudged()
 	}
 	return status
 }

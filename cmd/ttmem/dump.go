@@ -80,7 +80,7 @@ func runDump(o *viewOptions) error {
 	if err := output.Print(o.view(l), o.format, page.NewSupplement(o.source.Clock(), l.Snap), "list"); err != nil {
 		return err
 	}
-	return (&source.Summary{Notes: l.Notes, Failed: l.Failed}).Finish(page.Doubts(l.Losses(), "the list may lack buffers, or have too many"))
+	return (&source.Summary{Notes: l.Notes, Failed: l.Failed}).Finish(page.Doubts(l.Losses, "the list may lack buffers, or have too many"))
 }
 
 // moments says at which moment, or at which of several, the memory is listed.
@@ -156,6 +156,7 @@ func (o *viewOptions) list(at source.Moment, filter alloc.Filter, rules *name.Ru
 	var l *dump.List
 	var failed error
 	var moments []dump.Moment
+	var overlaps []string
 	list := func(s *source.State, regions source.Regions) {
 		filters := []alloc.Filter{filter}
 		if at.Kind == source.Peak {
@@ -166,6 +167,9 @@ func (o *viewOptions) list(at source.Moment, filter alloc.Filter, rules *name.Ru
 				return
 			}
 			one, err := newListing(s, some, rules)
+			if err == nil {
+				overlaps = append(overlaps, alloc.Overlaps(one.Snap, true, filter.PIDs)...)
+			}
 			if err == nil && at.Kind == source.Peak {
 				one.OnlyRunning(s.State)
 				moments = append(moments, momentOf(&some, one.Snap))
@@ -190,8 +194,12 @@ func (o *viewOptions) list(at source.Moment, filter alloc.Filter, rules *name.Ru
 	case failed != nil:
 		return nil, cmp.Or(o.source.Missing(), failed)
 	}
-	l.Others, l.Notes, l.Failed = end.Others, end.Notes, end.Failed
+	l.Others, l.Failed = end.Others, end.Failed
+	// A loss is known only after it happened: an earlier moment may lack events, too.
+	l.Losses = end.Snapshot().Losses(at.AtEnd(), filter.PIDs)
 	l.Filter, l.Moments = filter, moments
+	slices.Sort(overlaps)
+	l.Notes = append(slices.Compact(overlaps), end.Notes...)
 	if at.AtEnd() {
 		l.Ended = o.source.File
 	}

@@ -116,8 +116,8 @@ func newExport() *cobra.Command {
 		Long: `Writes what a recording knows in the format of another program.
 
 Without -o the output is named after the recording and lies beside it. Text (speedscope, folded)
-goes to standard output if that is a pipe or a file. Profiles have --by stack or owner.
-docs/exports.md says what each format carries and how to open it.
+goes to standard output if that is a pipe or a file. docs/exports.md says what each format carries
+and how to open it; pprof shows the DRAM first.
 ` + formats.String(),
 		Example: `  ttmem export model.ttmem --to pprof
   ttmem export model.ttmem --to speedscope --at peak
@@ -142,7 +142,8 @@ docs/exports.md says what each format carries and how to open it.
 	f.StringVar(&o.ops, "ops", "", "only operations `A..B`, which count from 1 (default as many of the last ones as fit)")
 	_ = c.RegisterFlagCompletionFunc("ops", cobra.NoFileCompletions)
 	flags.At(c, &o.at, "end")
-	flags.By(c, &o.by, "stack")
+	f.StringVar(&o.by, "by", "stack", "group a profile by `WHAT`: stack, owner")
+	flags.Complete(c, "by", []string{"stack", "owner"})
 	flags.PIDs(c, &o.source.PIDs)
 	c.ValidArgsFunction = source.CompleteRecordings
 	return c
@@ -340,7 +341,7 @@ func (x *exportJob) profile() (p *memory.Profile, how export.Options, err error)
 	if at.AtEnd() && p != nil {
 		p.LastNs = max(p.LastNs, x.summary.EndNs)
 	}
-	how = export.Options{Begun: x.summary.File.Created, Of: at.Of(filepath.Base(x.source.File)), Value: x.value}
+	how = export.Options{Begun: x.summary.File.Created, Of: at.Of(filepath.Base(x.source.File)), Value: x.value, Named: x.value != ""}
 	if how.Value == "" {
 		how.Value = "inuse_space"
 		if at.AtEnd() {

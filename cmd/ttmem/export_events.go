@@ -35,10 +35,13 @@ func (x *exportJob) writeEvents(s *aggregate.State, what string, create func(wal
 		return "", err
 	}
 	events := uint64(0)
-	x.summary, err = x.source.Watch(x.source.Clocked(func(c page.Clock) { clock = c }, s.Completed(func(e *event.Event) {
-		events++
-		w.Event(e, s)
-	})))
+	each := s.Completed(func(e *event.Event) { w.Event(e, s) })
+	x.summary, err = x.source.Watch(x.source.Clocked(func(c page.Clock) { clock = c }, func(e *event.Event) {
+		if e.Kind != event.Checkpoint {
+			events++
+		}
+		each(e)
+	}))
 	if err == nil && events == 0 {
 		err = x.source.Missing()
 	}

@@ -70,7 +70,8 @@ func TestOtherProgramsSeeThePeaks(t *testing.T) {
 			}
 			want := make(map[string]uint64)
 			var doc struct {
-				Devices []struct {
+				OverlapCount uint64 `json:"overlap_count"`
+				Devices      []struct {
 					ID      int
 					Regions map[string]struct {
 						PeakBytes uint64 `json:"peak_bytes"`
@@ -104,13 +105,16 @@ func TestOtherProgramsSeeThePeaks(t *testing.T) {
 			}
 			qt.Check(t, qt.DeepEquals(highest, want))
 			database := exported("sqlite")
+			qt.Check(t, qt.Equals(answerOf(t, "sqlite3", database, `SELECT printf('chip %d %s', chip, region), peak_bytes FROM regions
+				WHERE peak_bytes IS NOT NULL ORDER BY 1; PRAGMA foreign_key_check`), list.String()))
+			if doc.OverlapCount > 0 {
+				return // other programs count memory that several allocators assigned each time
+			}
 			qt.Check(t, qt.Equals(answerOf(t, "sqlite3", database, `WITH changes AS (
 					SELECT chip, region, birth_ns AS time_ns, allocated_bytes AS bytes FROM buffers JOIN chip_sets USING (chip_set)
 					UNION ALL SELECT chip, region, death_ns, -allocated_bytes FROM buffers JOIN chip_sets USING (chip_set) WHERE death_ns IS NOT NULL),
 				uses AS (SELECT chip, region, sum(bytes) OVER (PARTITION BY chip, region ORDER BY time_ns) AS bytes FROM changes)
 				SELECT printf('chip %d %s', chip, region) AS name, max(bytes) FROM uses WHERE region != 'L1' GROUP BY 1 ORDER BY 1`), list.String()))
-			qt.Check(t, qt.Equals(answerOf(t, "sqlite3", database, `SELECT printf('chip %d %s', chip, region), peak_bytes FROM regions
-				WHERE peak_bytes IS NOT NULL ORDER BY 1; PRAGMA foreign_key_check`), list.String()))
 
 			var views []struct {
 				Name string

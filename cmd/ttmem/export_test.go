@@ -190,7 +190,7 @@ func TestPprofOpensAMoment(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "x.pb.gz")
 	qt.Assert(t, qt.IsNil(execute("export", path, "--to", "pprof", "--at", "one", "-o", out)))
 	top := answerOf(t, "go", "tool", "pprof", "-top", out)
-	qt.Check(t, qt.StringContains(top, "Type: inuse_space\n"))
+	qt.Check(t, qt.StringContains(top, "Type: dram_inuse_space\n"))
 	qt.Check(t, qt.StringContains(top, "Showing nodes accounting for 12kB, 100% of 12kB total"))
 	qt.Check(t, qt.Matches(top, `(?s).*12kB *100% *100% *12kB *100% *second\n.*`))
 	qt.Check(t, qt.Equals(answerOf(t, "go", "tool", "pprof", "-comments", out), "Memory of Tenstorrent devices, by ttmem.\n"+

@@ -41,7 +41,7 @@ func TestFlagsAreFewAndMeanOneThing(t *testing.T) {
 				qt.Check(t, qt.Equals(f.Usage, "only the process `PID`"))
 				f.Usage += " (may be repeated)"
 			}
-			if c.Name() == "html" && f.Name == "output" || c.Name() == "export" && (f.Name == "to" || f.Name == "output") { // no recording, and a format
+			if c.Name() == "html" && f.Name == "output" || c.Name() == "export" && (f.Name == "to" || f.Name == "output" || f.Name == "by") { // no recording, and a format
 				return
 			}
 			same := first[f.Name]

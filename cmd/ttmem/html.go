@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/between"
 	"ttmem/cmd/ttmem/flags"
@@ -47,8 +48,11 @@ type htmlOptions struct {
 	absolute bool
 	// of names the recording, if its file does not.
 	of string
-	// most is the largest number of events.
-	most int
+	// most is the largest number of events, and written how many of the recording's are on the page.
+	most    int
+	written uint64
+	// losses are those of a recording that was not read to its end.
+	losses *memory.AllLosses
 }
 
 // maxPageEvents is the largest number of events of a page, for which ttmem and the browser need
@@ -156,7 +160,8 @@ func (o *htmlOptions) writeSpan(ctx context.Context, since, until uint64, rules 
 	}
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	err = out.Finish(o.write(out.Until(ctx), p, state, w, rules))
+	doubts := o.doubts(state)
+	err = out.Finish(o.write(out.Until(ctx), p, state, w, rules, doubts))
 	switch {
 	case errors.Is(err, term.ErrInterrupted):
 		return err
@@ -164,9 +169,12 @@ func (o *htmlOptions) writeSpan(ctx context.Context, since, until uint64, rules 
 		return fmt.Errorf("-o %s: %w", o.output, err)
 	}
 	if o.output != "-" {
-		term.Warn(fmt.Sprintf("wrote %s to %s: open it in a browser", page.Count(uint64(p.Events()), "event"), o.output))
+		term.Warn(fmt.Sprintf("wrote %s to %s: open it in a browser", page.Count(o.written, "event"), o.output))
 	}
-	return w.Finish(nil)
+	if o.absolute { // whose reader has the page only
+		doubts = nil
+	}
+	return w.Finish(doubts)
 }
 
 // play adds the events between two times, in ns after the first event; until is 0 if there is no
@@ -198,6 +206,9 @@ func (o *htmlOptions) play(p *web.Page, state *aggregate.State, since, until uin
 			state.RestartPeaks()
 			p.Begin(state)
 		}
+		if begun && e.Kind != event.Checkpoint {
+			o.written++
+		}
 		each(e)
 	})
 	switch {
@@ -205,6 +216,11 @@ func (o *htmlOptions) play(p *web.Page, state *aggregate.State, since, until uin
 		return nil, fmt.Errorf("%s has more than %s: choose a part with --from and --to", o.source.File, page.Count(uint64(o.most), "event"))
 	case over && errors.Is(err, term.ErrInterrupted):
 		w, err = &source.Summary{Of: o.source.File}, source.AddOwners(o.source.File, state)
+		if err == nil && !o.absolute {
+			var losses memory.AllLosses
+			losses, err = source.LossesAt(o.source.File, o.source.PIDs, state)
+			o.losses = &losses
+		}
 	}
 	p.Own(state)
 	switch {
@@ -235,15 +251,24 @@ func (o *htmlOptions) choosePath() error {
 }
 
 // write writes the page with the documents of the whole recording.
-func (o *htmlOptions) write(out io.Writer, p *web.Page, state *aggregate.State, w *source.Summary, rules *name.Rules) error {
+func (o *htmlOptions) write(out io.Writer, p *web.Page, state *aggregate.State, w *source.Summary, rules *name.Rules, doubts []string) error {
 	documents, err := pageDocuments(state, w, rules)
 	if err != nil {
 		return err
 	}
-	doubts := page.Doubts(state.Snapshot().Losses(false, o.source.PIDs), "figures may be wrong")
 	return p.Write(out, state, web.Options{
 		Of: w.Of, Clock: o.source.Clock(), Rules: rules, Notes: slices.Concat(w.Notes, doubts), Documents: documents,
 	})
+}
+
+// doubts returns what makes the figures of the page doubtful.
+func (o *htmlOptions) doubts(state *aggregate.State) []string {
+	snap := state.Snapshot()
+	losses := snap.Losses(false, o.source.PIDs)
+	if o.losses != nil {
+		losses = *o.losses
+	}
+	return append(alloc.Overlaps(snap, false, o.source.PIDs), page.Doubts(losses, "figures may be wrong")...)
 }
 
 func pageDocuments(state *aggregate.State, w *source.Summary, rules *name.Rules) (map[string]json.RawMessage, error) {

@@ -35,8 +35,17 @@ type leaksOptions struct {
 	known *name.Suppressions
 }
 
-// leaked is the exit status if --fail-above is exceeded.
-const leaked = 3
+// The exit statuses of --fail-above: see docs/status.md.
+const (
+	exceeded = 3
+	unjudged = 4 // not exceeded, but events were lost
+)
+
+// notJudged warns that --fail-above was not exceeded by what is known.
+func notJudged() error {
+	term.Warn("--fail-above is not exceeded, but events were lost: the result may be wrong (exit status 4)")
+	return term.ExitStatus(unjudged)
+}
 
 // listedLeaks is the number of leaks listed without -n.
 const listedLeaks = 20
@@ -132,12 +141,16 @@ func runLeaks(c *cobra.Command, o *leaksOptions) error {
 		return err
 	}
 	w.Notes = append(o.pageNotes(p, marks, w), w.Notes...)
-	if err := w.Finish(page.Doubts(p.Losses, "there may be fewer leaks, or others")); err != nil {
+	doubts := page.Doubts(p.Losses, "there may be fewer leaks, or others")
+	if err := w.Finish(doubts); err != nil {
 		return err
 	}
 	if total := p.LeakedBytes(); c.Flags().Changed("fail-above") && total > uint64(o.failAbove) {
 		term.Warn(fmt.Sprintf("%s leaked, more than --fail-above %s", page.Bytes(total), page.Bytes(uint64(o.failAbove))))
-		return term.ExitStatus(leaked)
+		return term.ExitStatus(exceeded)
+	}
+	if c.Flags().Changed("fail-above") && len(doubts) > 0 {
+		return notJudged()
 	}
 	return nil
 }

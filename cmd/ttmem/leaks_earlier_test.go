@@ -61,7 +61,7 @@ func joinedFile(t *testing.T, leaks bool) string {
 func TestMarksOfBeforeDoNotHideLeaks(t *testing.T) {
 	for _, flags := range [][]string{nil, {"--from", "begin"}} {
 		doc, err := leaksJSON(t, append(flags, joinedFile(t, true), "--fail-above", "0")...)
-		qt.Check(t, qt.Equals(err, error(term.ExitStatus(leaked))))
+		qt.Check(t, qt.Equals(err, error(term.ExitStatus(exceeded))))
 		qt.Check(t, qt.Equals(doc.LeakedCount, 24))
 		qt.Check(t, qt.IsNil(doc.From))
 		doc, err = leaksJSON(t, append(flags, joinedFile(t, false), "--fail-above", "0")...)
@@ -82,7 +82,7 @@ func TestSinceAMarkOfBeforeWhatDoesNotGrowIsLeft(t *testing.T) {
 	qt.Check(t, qt.Equals(doc.Left[0].Verdict, "did not grow since the mark"))
 
 	doc, err = leaksJSON(t, joinedFile(t, true), "--from", "lunch", "--fail-above", "0")
-	qt.Check(t, qt.Equals(err, error(term.ExitStatus(leaked))))
+	qt.Check(t, qt.Equals(err, error(term.ExitStatus(exceeded))))
 	qt.Check(t, qt.HasLen(doc.Left, 1))
 	qt.Assert(t, qt.HasLen(doc.Leaks, 1))
 	qt.Check(t, qt.Equals(doc.Leaks[0].Count, 24))

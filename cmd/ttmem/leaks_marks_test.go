@@ -88,7 +88,7 @@ func TestWhatStoppedGrowingIsLeft(t *testing.T) {
 			}
 			qt.Check(t, qt.Equals(left, test.left))
 			_, err = leaksJSON(t, append(test.flags, file, "--fail-above", "0")...)
-			qt.Check(t, qt.Equals(err, error(term.ExitStatus(leaked))))
+			qt.Check(t, qt.Equals(err, error(term.ExitStatus(exceeded))))
 		})
 	}
 	_, err := leaksJSON(t, markedFile(t, 8), "--from", "step", "--to", "step", "--fail-above", "96KiB")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
@@ -31,6 +32,8 @@ type logOptions struct {
 	buffers   []string
 	from, to  string
 	stacks    bool
+	// losses are those of a recording that was not read to its end.
+	losses *memory.AllLosses
 }
 
 func newLog() *cobra.Command {
@@ -141,7 +144,7 @@ func runLog(o *logOptions) error {
 			return err
 		}
 	}
-	summarize(l, w)
+	o.summarize(l, w)
 	return w.Status()
 }
 
@@ -171,13 +174,16 @@ func (o *logOptions) watch(l *eventlog.Log) (*source.Summary, error) {
 		}
 	}))
 	if errors.Is(err, term.ErrInterrupted) && ctx.Err() != nil {
-		return &source.Summary{Of: o.source.File}, nil
+		w = &source.Summary{Of: o.source.File}
+		var losses memory.AllLosses
+		losses, err = source.LossesAt(o.source.File, o.source.PIDs, l.State())
+		o.losses = &losses
 	}
 	return w, err
 }
 
 // summarize warns about an empty list and lost events.
-func summarize(l *eventlog.Log, w *source.Summary) {
+func (o *logOptions) summarize(l *eventlog.Log, w *source.Summary) {
 	switch {
 	case l.Listed > 0:
 	case l.Seen == 0:
@@ -185,7 +191,11 @@ func summarize(l *eventlog.Log, w *source.Summary) {
 	default:
 		term.Warn(fmt.Sprintf("none of the %s in %s matches%s", page.Count(l.Seen, "event"), w.Of, l.Hint()))
 	}
-	for _, doubt := range page.Doubts(l.Losses(), "events may be missing, and notes wrong") {
+	losses := l.State().Snapshot().Losses(false, nil)
+	if o.losses != nil {
+		losses = *o.losses
+	}
+	for _, doubt := range page.Doubts(losses, "events may be missing, and notes wrong") {
 		term.Warn(doubt)
 	}
 }

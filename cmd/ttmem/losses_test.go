@@ -54,3 +54,49 @@ func TestEveryPageNamesLosses(t *testing.T) {
 		})
 	}
 }
+
+// TestMomentsNameLaterLosses: a loss is known only after it happened, so each view of an earlier moment
+// names it.
+func TestMomentsNameLaterLosses(t *testing.T) {
+	events := slices.DeleteFunc(sharedHost(anna, anna), func(e event.Event) bool { return e.Kind == event.Lost })
+	last := events[len(events)-1].TimeNs
+	path := writeEvents(t, "lossy.ttmem", append(events, event.Event{TimeNs: last, Kind: event.Lost, Count: 7, Cause: "ring buffer full"}))
+	for _, args := range []string{
+		"dump FILE --at warm", "dump FILE --at peak", "dump FILE --at 1ms", "map FILE --at warm", "ops FILE --to warm", "diff FILE --from begin --to warm",
+		"leaks FILE --from begin --to warm", "html FILE --to warm -o OUT", "log FILE --to warm", "log FILE --to 1ms", "export FILE --to folded --at warm -o OUT",
+		"oom FILE", "peak FILE", "top FILE --once",
+	} {
+		out := filepath.Join(t.TempDir(), "out")
+		words := strings.Fields(strings.NewReplacer("FILE", path, "OUT", out).Replace(args))
+		text, errs, status := runOnStreams(t, false, words)
+		qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s: %s", args, errs))
+		qt.Check(t, qt.StringContains(strings.Join(strings.Fields(text+errs), " "), "7 events lost"), qt.Commentf("%s", args))
+	}
+}
+
+// TestGatesDoNotPassOnLostEvents: --fail-above has a status of its own if events were lost and it is
+// not exceeded by what is known.
+func TestGatesDoNotPassOnLostEvents(t *testing.T) {
+	events := slices.DeleteFunc(sharedHost(anna, anna), func(e event.Event) bool { return e.Kind == event.Lost })
+	lossy := append(slices.Clone(events), event.Event{TimeNs: events[len(events)-1].TimeNs, Kind: event.Lost, Count: 7, Cause: "ring buffer full"})
+	right, wrong := writeEvents(t, "right.ttmem", events), writeEvents(t, "wrong.ttmem", lossy)
+	for _, test := range []struct {
+		args   string
+		status int
+	}{
+		{"leaks RIGHT --fail-above 1TiB", 0},
+		{"leaks WRONG --fail-above 1TiB", unjudged},
+		{"leaks WRONG", 0},
+		{"leaks WRONG --from begin --to warm --fail-above 1TiB", unjudged},
+		{"diff RIGHT RIGHT --fail-above 1TiB", 0},
+		{"diff RIGHT WRONG --fail-above 1TiB", unjudged},
+		{"diff WRONG RIGHT --fail-above 1TiB", unjudged},
+		{"diff RIGHT WRONG", 0},
+		{"diff WRONG --from begin --to warm --fail-above 0", exceeded},
+	} {
+		words := strings.Fields(strings.NewReplacer("RIGHT", right, "WRONG", wrong).Replace(test.args))
+		_, errs, status := runOnStreams(t, false, words)
+		qt.Check(t, qt.Equals(status, test.status), qt.Commentf("%s: %s", test.args, errs))
+		qt.Check(t, qt.Equals(strings.Count(errs, "events were lost: the result may be wrong"), map[bool]int{true: 1}[status == unjudged]), qt.Commentf("%s: %s", test.args, errs))
+	}
+}

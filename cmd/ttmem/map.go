@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -69,10 +70,15 @@ func (o *viewOptions) readMap() (*memmap.Page, *source.Summary, error) {
 		return nil, nil, err
 	}
 	m := &memmap.Page{Names: &alloc.Namer{Rules: rules}, Regions: filter.Regions, Chips: o.devices, Limit: o.n, UTC: o.utc, AtPeak: at.Kind == source.Peak}
-	end, err := o.source.Present(o.source.PIDs).StateAt(at, func(s *source.State, regions source.Regions) { m.Add(s.State, s.NowNs, regions) })
+	var overlaps []string
+	end, err := o.source.Present(o.source.PIDs).StateAt(at, func(s *source.State, regions source.Regions) {
+		overlaps = append(overlaps, alloc.Overlaps(m.Add(s.State, s.NowNs, regions), true, o.source.PIDs)...)
+	})
 	if err != nil {
 		return nil, nil, err
 	}
+	slices.Sort(overlaps)
+	end.Notes = append(slices.Compact(overlaps), end.Notes...)
 	if o.format.JSON {
 		end.Notes = page.WithOthers(end.Notes, end.Others)
 	}

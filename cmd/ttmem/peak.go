@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -49,8 +48,8 @@ the page.`,
 }
 
 func showPeaks(c *cobra.Command, o *viewOptions) error {
-	if o.format.JSON && c.Flags().Changed("limit") {
-		return errors.New("-n is of the text: --json has everything")
+	if o.format.JSON && !c.Flags().Changed("limit") {
+		o.n = 0
 	}
 	filter, rules, err := o.check(alloc.Regions)
 	if err != nil {
@@ -66,6 +65,7 @@ func showPeaks(c *cobra.Command, o *viewOptions) error {
 	if w.File != nil && w.File.Older() != "" {
 		about = append(about, w.File.Older())
 	}
+	w.Notes = append(alloc.Overlaps(state.Snapshot(), false, filter.PIDs), w.Notes...)
 	p := peak.New(state, peak.Options{
 		Of: w.Of, Place: source.In(w.Of), By: o.by, Lines: o.lines, Limit: o.n, Filter: filter, Rules: rules, EndNs: w.UntilNs(),
 		Notes: w.Notes, About: about, Clock: o.source.Clock(), UTC: o.utc,

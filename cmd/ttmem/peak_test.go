@@ -23,7 +23,6 @@ func TestWrongFlagsOfPeak(t *testing.T) {
 		{[]string{file, "--chip", "3"}, "--chip 3: no such chip in .*; available: chip 0"},
 		{[]string{file, "-p", "9"}, "-p 9: no such process in .*; available: PID "},
 		{[]string{file, "-n", "-1"}, "-n -1: must not be negative"},
-		{[]string{file, "--json", "-n", "3"}, "-n is of the text"},
 		{[]string{file, "--rules", "/nowhere/rules"}, "--rules /nowhere/rules: no such file"},
 		{[]string{file + ".none"}, "no such file"},
 		{[]string{file, "--", "true"}, "a file and a command"},

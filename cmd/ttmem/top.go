@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -207,21 +206,24 @@ func topLive(o *topOptions, view top.Options) error {
 		if w.Err != nil {
 			return w.Err
 		}
-	case <-signals:
+	case by := <-signals:
 		w.Stop()
-		return term.ExitStatus(130)
+		return term.ExitStatus(128 + int(by.(unix.Signal)))
 	}
+	ended := make(chan error, 1) // what the signal that ends the view means
 	go func() {
-		<-signals
+		ended <- endedBy(<-signals)
 		close(quit)
 	}()
 	err = top.Run(in, os.Stdout, view)
-	ended := w.Stop()
+	stopped := w.Stop()
 	switch {
 	case err != nil:
 		return fmt.Errorf("showing the view: %w", err)
-	case !ended:
+	case !stopped:
 		return errors.New("the command did not end when it was signalled: it goes on without ttmem")
+	case len(ended) > 0 && len(o.source.Command) == 0:
+		return <-ended
 	case errors.Is(w.Err, term.ErrInterrupted): // the user quit the view
 		return nil
 	case w.Err != nil:
@@ -230,17 +232,34 @@ func topLive(o *topOptions, view top.Options) error {
 	return w.Status
 }
 
+// endedBy returns the exit status after a signal ended the view; nil after Ctrl-C, which quits it.
+func endedBy(by os.Signal) error {
+	if by == unix.SIGINT {
+		return nil
+	}
+	return term.ExitStatus(128 + int(by.(unix.Signal)))
+}
+
 // topFile shows the moments of a recording until the user quits.
 func topFile(o *topOptions, view top.Options, in *os.File) error {
 	summary, err := feed.OpenRecording(&o.source, &view)
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
-	defer stop()
-	view.Quit = ctx.Done()
+	signals, quit := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer signal.Stop(signals)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- endedBy(<-signals)
+		close(quit)
+	}()
+	view.Quit = quit
 	if err := top.Run(in, os.Stdout, view); err != nil {
 		return fmt.Errorf("showing the view: %w", err)
+	}
+	if len(ended) > 0 {
+		return errors.Join(summary.Finish(nil), <-ended)
 	}
 	return summary.Finish(nil)
 }

@@ -12,12 +12,68 @@ import (
 
 // devices finds the fields that identify the chips of a device.
 func (d *deriver) devices() {
-	d.field("Device.id_", 4, from(result, "Device::id() const"))
+	if _, err := d.function(deviceID); err == nil {
+		d.field("Device.id_", 4, from(result, deviceID))
+	} else {
+		d.attempt("Device.id_", d.virtualDeviceID)
+	}
 	d.meshID()
 	d.attempt("MeshDevice.devices", d.meshDevices)
-	d.layout.DeviceVtable = d.vtable("Device.vtable", "_ZTVN2tt8tt_metal6DeviceE")
-	d.layout.MeshVtable = d.vtable("MeshDevice.vtable", "_ZTVN2tt8tt_metal11distributed10MeshDeviceE")
+	d.layout.DeviceVtable = d.vtable("Device.vtable", deviceTable)
+	d.layout.MeshVtable = d.vtable("MeshDevice.vtable", meshTable)
 }
+
+// The functions that return the id of a chip, and of a mesh. Both override the same virtual function.
+const (
+	deviceID = "Device::id() const"
+	meshID   = "distributed::MeshDevice::id() const"
+)
+
+// maxVirtual is how many virtual functions are compared, and maxAccessor how many bytes the code of an
+// accessor has at most.
+const maxVirtual, maxAccessor = 64, 32
+
+// virtualDeviceID finds Device::id() in a library without local symbols: in the table of Device, it has
+// the place of MeshDevice::id() in the table of MeshDevice.
+func (d *deriver) virtualDeviceID() error {
+	mesh, err := d.function(meshID)
+	if err != nil {
+		return err
+	}
+	ofMesh, hasMesh := d.e.Lookup(meshTable)
+	ofDevice, hasDevice := d.e.Lookup(deviceTable)
+	if !hasMesh || !hasDevice {
+		return fmt.Errorf("the library has no %s", readable(deviceID))
+	}
+	for slot := uint64(16); slot < 8*maxVirtual; slot += 8 {
+		if at, err := d.e.Pointer(ofMesh.Addr + slot); err != nil || at != mesh.Addr {
+			continue
+		}
+		code, err := d.e.Pointer(ofDevice.Addr + slot)
+		if err != nil {
+			return err
+		}
+		f, err := d.flow(symbolize.Symbol{Name: deviceID, Addr: code, Size: maxAccessor})
+		if err != nil {
+			return err
+		}
+		c, err := result(f)
+		if err == nil {
+			err = plausible(c, 4)
+		}
+		if err == nil {
+			d.layout.Fields["Device.id_"] = c
+		}
+		return err
+	}
+	return fmt.Errorf("the library has no %s, and its table no %s", readable(deviceID), readable(meshID))
+}
+
+// The tables of virtual functions.
+const (
+	deviceTable = "_ZTVN2tt8tt_metal6DeviceE"
+	meshTable   = "_ZTVN2tt8tt_metal11distributed10MeshDeviceE"
+)
 
 // vtable returns the value of an object's vtable pointer, which skips the offset to the top and
 // the type information, 8 bytes each.
@@ -33,7 +89,6 @@ func (d *deriver) vtable(name, symbol string) uint64 {
 // meshID finds the id of a mesh: in the MeshDevice, or in the MeshDeviceImpl that it calls
 // through a virtual function: `mov rdi, [this+pimpl_]; mov rax, [rdi]; jmp [rax+n]`.
 func (d *deriver) meshID() {
-	const meshID = "distributed::MeshDevice::id() const"
 	if c, _, err := d.chain(4, from(result, meshID)); err == nil {
 		d.layout.Fields["MeshDevice.mesh_id_"] = c
 		return

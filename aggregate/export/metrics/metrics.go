@@ -41,6 +41,7 @@ var (
 	processes = desc("processes", "Traced processes that run.")
 	exited    = desc("processes_exited_total", "Traced processes that have ended.")
 	lost      = desc("lost_events_total", "Events that were lost: figures may be wrong.")
+	overlaps  = desc("overlapping_buffers_total", "Buffers that were assigned addresses which a buffer of another allocator had on the same chip.")
 	failures  = desc("allocation_failures_total", "Allocations that failed. One on several chips counts once.")
 )
 
@@ -96,6 +97,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	out.counter(exited, c.ExitedProcesses)
 	out.counter(lost, c.LostEvents)
 	out.counter(failures, c.FailureCount)
+	out.counter(overlaps, c.OverlapCount)
 	for i := range c.Devices {
 		c.chip(out, &c.Devices[i], running)
 	}

@@ -36,7 +36,7 @@ const (
 )
 
 // The names of the recording that is always written, and of kept ones: failure-UID-TIME.ttmem,
-// whose times sort as texts.
+// whose times are UTC and sort as texts.
 const (
 	recentName    = "recent.ttmem"
 	failurePrefix = "failure-"
@@ -201,7 +201,7 @@ func (b *BlackBox) has(uid int) bool {
 // keep keeps the present recording for a user.
 func (b *BlackBox) keep(uid int, f *failure) {
 	b.recent.note(b.recent.file.Flush()) // with the failure
-	name := fmt.Sprintf("%s%d-%s%s", failurePrefix, uid, time.Now().Format(failureTime), failureSuffix)
+	name := fmt.Sprintf("%s%d-%s%s", failurePrefix, uid, time.Now().UTC().Format(failureTime), failureSuffix)
 	info, err := b.folder.Lstat(recentName)
 	if err == nil {
 		err = b.folder.Link(recentName, name)

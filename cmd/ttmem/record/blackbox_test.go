@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -181,4 +183,19 @@ func TestABlackBoxNeedsAFolderOfItsOwn(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(err, "--crash-dir .*: no such file or directory"))
 	qt.Assert(t, qt.IsNil(os.Symlink(file, filepath.Join(dir, "failure-0-20260101-000000.ttmem"))))
 	qt.Check(t, qt.Equals(NewestFailure(dir), ""))
+}
+
+// TestNamesOfFailuresAreUTC: their times sort as texts also when the local time goes back.
+func TestNamesOfFailuresAreUTC(t *testing.T) {
+	local := time.Local
+	time.Local = time.FixedZone("", -9*3600)
+	defer func() { time.Local = local }()
+	dir := filepath.Join(t.TempDir(), "failures")
+	b := newBox(t, dir)
+	b.take(event.Event{Kind: event.AllocFailed, PID: 7, Region: event.L1, Reason: event.ReasonOutOfMemory})
+	b.End(b.state.Snapshot())
+	name := strings.TrimSuffix(filepath.Base(NewestFailure(dir)), failureSuffix)
+	at, err := time.Parse(failureTime, name[strings.Index(name, "-0-")+3:])
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.IsTrue(time.Since(at).Abs() < time.Hour), qt.Commentf("%s", name))
 }

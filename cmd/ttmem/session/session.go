@@ -183,6 +183,10 @@ func Trace(o Options, failure int) error {
 	clock := o.Source.Clock()
 	t.Announce()
 	err = t.Run(s.handle, s.flush)
+	if t.Reading() {
+		term.Warn("interrupted before the memory of processes was read: their existing buffers are missing")
+		s.failed = true
+	}
 	err = errors.Join(err, s.end(host.Now(), source.StackCounts(t.Tracer), clock))
 	switch {
 	case t.Exit != 0 && err != nil:

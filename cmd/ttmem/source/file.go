@@ -190,6 +190,20 @@ func AddOwners(path string, s *aggregate.State) error {
 	return err
 }
 
+// LossesAt returns the losses that make the figures of a file's processes doubtful at a moment before
+// its end, up to which a state was brought. A loss is known only after it happened, so all of the file
+// count. Without selected processes pids is empty.
+func LossesAt(path string, pids []int, s *aggregate.State) (memory.AllLosses, error) {
+	if ReadOnce(path) != nil {
+		return s.Snapshot().Losses(false, pids), nil
+	}
+	end, _, err := (&Recording{Path: path, PIDs: pids, Quiet: true}).End()
+	if err != nil {
+		return memory.AllLosses{}, err
+	}
+	return end.Snapshot().Losses(false, pids), nil
+}
+
 // hasBetween reports whether there is a checkpoint between two times.
 func (f *File) hasBetween(after, before uint64) bool {
 	at, found := f.recording.Before(before)

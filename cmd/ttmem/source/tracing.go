@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,7 @@ type Tracing struct {
 	*tracer.Tracer
 	o       *Options
 	command *host.Command // nil if there is none, or it was started
+	begun   func()        // to be called when the command is about to start
 	// Exit is the exit status of the command, after Run has returned.
 	Exit int
 	// Failed is true if something that was requested was not found.
@@ -89,8 +91,10 @@ func (o *Options) Trace() (*Tracing, error) {
 	if err := canTrace(o.PIDs); err != nil {
 		return nil, err
 	}
+	signals, begun := o.awaitBegin()
+	defer begun()
 	o.dropPrivileges()
-	t, err := o.newTracing(tracer.Options{Processes: o.PIDs, Owners: true})
+	t, err := o.newTracing(signals, tracer.Options{Processes: o.PIDs, Owners: true})
 	if err != nil {
 		return nil, err
 	}
@@ -100,8 +104,47 @@ func (o *Options) Trace() (*Tracing, error) {
 			return nil, err
 		}
 	}
+	begun()
 	t.listen()
 	return t, nil
+}
+
+// awaitBegin returns a channel of the signals that end ttmem, and a function to call once tracing
+// has begun. Until then, which takes a while on a busy host, a signal ends ttmem at once. A view that
+// uses the terminal handles signals itself.
+func (o *Options) awaitBegin() (signals chan os.Signal, begun func()) {
+	signals = make(chan os.Signal, 2)
+	if o.Console.Doing != nil {
+		return signals, func() {}
+	}
+	notify(signals)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-done:
+		case by := <-signals:
+			select {
+			case <-done:
+				signals <- by // it is for what follows
+				return
+			default:
+			}
+			if by == unix.SIGINT {
+				term.NewLine()
+			}
+			o.Console.warn("interrupted before tracing began: nothing was traced")
+			os.Exit(128 + int(by.(unix.Signal)))
+		}
+	}()
+	return signals, sync.OnceFunc(func() { close(done) })
+}
+
+// notify makes the signals that end ttmem go to a channel.
+func notify(signals chan os.Signal) {
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
+	if !signal.Ignored(unix.SIGHUP) { // as under nohup
+		signal.Notify(signals, unix.SIGHUP)
+	}
 }
 
 func (o *Options) traceCommand() (*Tracing, error) {
@@ -112,13 +155,15 @@ func (o *Options) traceCommand() (*Tracing, error) {
 	if err != nil {
 		return nil, notStarted(o.Command[0], err, o.Console)
 	}
+	signals, begun := o.awaitBegin()
 	o.dropPrivileges(unix.CAP_KILL) // to pass signals on to a command that becomes another user's
-	t, err := o.newTracing(tracer.Options{Processes: []int{command.PID()}, Children: true})
+	t, err := o.newTracing(signals, tracer.Options{Processes: []int{command.PID()}, Children: true})
 	if err != nil {
+		begun()
 		command.Cancel()
 		return nil, err
 	}
-	t.command = command
+	t.command, t.begun = command, begun
 	for _, path := range host.LikelyLibraries(o.Command[0]) {
 		if t.Prepare(path) == nil {
 			break
@@ -137,14 +182,14 @@ func (o *Options) dropPrivileges(others ...int) {
 	}
 }
 
-func (o *Options) newTracing(what tracer.Options) (*Tracing, error) {
+func (o *Options) newTracing(signals chan os.Signal, what tracer.Options) (*Tracing, error) {
 	what.Warn = o.Console.warn
 	o.Stacks.Apply(&what)
 	of, err := tracer.New(what)
 	if err != nil {
 		return nil, err
 	}
-	t := &Tracing{Tracer: of, o: o, Again: make(chan os.Signal, 1), signals: make(chan os.Signal, 2)}
+	t := &Tracing{Tracer: of, o: o, Again: make(chan os.Signal, 1), signals: signals, begun: func() {}}
 	t.ctx, t.Stop = context.WithCancel(context.Background())
 	t.look = newLastLook(t.ctx, o)
 	return t, nil
@@ -175,10 +220,7 @@ func notStarted(name string, err error, console Console) error {
 // listen makes the first signal end Run, even before Run begins, and passes on the second. One that
 // comes during the last look ends only that.
 func (t *Tracing) listen() {
-	signal.Notify(t.signals, unix.SIGINT, unix.SIGTERM)
-	if !signal.Ignored(unix.SIGHUP) { // as under nohup
-		signal.Notify(t.signals, unix.SIGHUP)
-	}
+	notify(t.signals)
 	go func() {
 		first := <-t.signals
 		t.ctrlC.Store(first == unix.SIGINT)
@@ -290,6 +332,8 @@ func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
 	// The exit status must report the command's end even if its messages go to a closed pipe.
 	signal.Ignore(unix.SIGPIPE)
 	stop := passSignals(t.command)
+	t.begun()
+	t.unlisten()
 	status := make(chan int, 1)
 	command := t.command
 	if err := command.Go(); err != nil {
@@ -339,6 +383,7 @@ func (t *Tracing) interrupt() func() {
 // Close ends tracing, and a command that was not started.
 func (t *Tracing) Close() {
 	t.Stop()
+	t.begun()
 	if t.command != nil {
 		t.command.Cancel()
 	}

@@ -19,6 +19,8 @@ type Recording interface {
 	Stops() []Stop
 	// Timelines are the timelines of the whole recording.
 	Timelines() []memory.RegionTimeline
+	// Losses are those of the whole recording: any of its moments may lack events.
+	Losses() memory.AllLosses
 	// Seek makes the source show the moment after the event with the Number, which happened at
 	// TimeNs or later. If the Number is 0, it is the moment after the last event up to TimeNs.
 	Seek(memory.Point) error
@@ -44,6 +46,8 @@ type Stop struct {
 // A reel is the position of a model in a recording.
 type reel struct {
 	Recording
+	// losses are those of the whole recording.
+	losses memory.AllLosses
 	// at is the moment that the user chose; it is shown once it has been read.
 	at memory.Point
 	// y is the line of the bar; from and columns are the part of the line with the time.

@@ -27,6 +27,8 @@ func (r *tape) Span() (first, last memory.Point) {
 	return memory.Point{TimeNs: r.events[0].TimeNs}, memory.Point{Number: uint64(len(r.events)), TimeNs: r.events[len(r.events)-1].TimeNs}
 }
 
+func (r *tape) Losses() memory.AllLosses { return r.until(r.last()).Snapshot().Losses(false, nil) }
+
 func (r *tape) Stops() []Stop { return r.stops }
 
 func (r *tape) Timelines() []memory.RegionTimeline { return r.until(r.last()).Timelines() }

@@ -48,7 +48,7 @@ type Options struct {
 func (o *Options) model(p page.Painter) *model {
 	m := &model{painter: painter{p}, output: o.Output, clock: o.Clock, users: make(page.UserNames)}
 	if o.Recording != nil {
-		m.reel = &reel{Recording: o.Recording, at: o.At}
+		m.reel = &reel{Recording: o.Recording, at: o.At, losses: o.Recording.Losses()}
 	}
 	return m
 }

@@ -118,7 +118,11 @@ func (m *model) warnings() (list []string) {
 			list = append(list, m.Cut(" "+m.Paint(st, line), m.width))
 		}
 	}
-	for _, text := range page.Doubts(p.Losses(true, nil), "totals may be wrong") {
+	losses := p.Losses(true, nil)
+	if m.reel != nil {
+		losses = m.reel.losses
+	}
+	for _, text := range page.Doubts(losses, "totals may be wrong") {
 		alarm(m.clean(text), "")
 	}
 	if n := p.FailureCount; n > 0 {

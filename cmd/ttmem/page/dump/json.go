@@ -91,11 +91,8 @@ type static struct {
 	Cores        [][4]uint16 `json:"cores"`
 }
 
-// Losses returns the lost events that make the list doubtful.
-func (l *List) Losses() memory.AllLosses { return l.Snap.Losses(true, l.Filter.PIDs) }
-
 func (l *List) head(omitted int) head {
-	return head{V: 1, TimeNs: l.NowNs, Moments: l.Moments, Omitted: omitted, AllLosses: l.Losses(), Notes: l.Notes}
+	return head{V: 1, TimeNs: l.NowNs, Moments: l.Moments, Omitted: omitted, AllLosses: l.Losses, Notes: l.Notes}
 }
 
 func (l *List) place(a *alloc.Row) place {

@@ -22,6 +22,8 @@ type List struct {
 	// Others describes the memory of other users; "" if all of it is listed.
 	Others string
 	Notes  []string
+	// Losses are the lost events that make the list doubtful.
+	Losses memory.AllLosses
 	// Failed is true if a part could not be read.
 	Failed bool
 	Rows   []alloc.Row

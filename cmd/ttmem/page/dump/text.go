@@ -129,6 +129,12 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 	if layout.ASCII {
 		each = strings.Replace(each, "×", "x", 1)
 	}
+	twice := ""
+	if r := c.device.Regions.Banked(region); r != nil && r.OverlapBytesPerBank > 0 && r.Buffers == total.count {
+		once := r.OverlapBytesPerBank * uint64(r.Banks)
+		twice = ", of which " + page.Bytes(once) + " are assigned twice"
+		total.bytes -= min(total.bytes, once)
+	}
 	if r := c.device.Regions.Banked(region); r != nil && r.CapacityBytes > 0 {
 		of = fmt.Sprintf(" of %s, %s", page.Bytes(r.CapacityBytes), page.Percent(total.bytes, r.CapacityBytes))
 	}
@@ -136,7 +142,7 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 	if region == event.CB {
 		name = "CBs, DFBs"
 	}
-	layout.WriteTitle(out, " ", name, fmt.Sprintf("  %s, %s%s", page.Count(total.count, noun), page.Bytes(total.bytes), of))
+	layout.WriteTitle(out, " ", name, fmt.Sprintf("  %s, %s%s", page.Count(total.count, noun), page.Bytes(total.bytes), of+twice))
 	rows := slices.DeleteFunc(slices.Clone(c.rows), func(i int) bool { return l.Rows[i].Region != region })
 	titles := make([]string, len(rows))
 	widest := 0

@@ -4,6 +4,7 @@ package eventlog
 import (
 	"slices"
 
+	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
@@ -37,7 +38,9 @@ type Log struct {
 	layout  page.Layout
 	write   func([]byte)
 	head    bool // was written
-	// Begin is the time of the first event, and Last the time of the latest.
+	// Begin is the time of the first event, which may be a checkpoint, as for all moments: see
+	// source.Recording.Times. Last is the time of the latest.
+	begun        bool
 	Begin, Last  uint64
 	Seen, Listed uint64
 	seen         seen
@@ -72,22 +75,22 @@ func New(o Options, f *Filter, rules *name.Rules, layout page.Layout, write func
 // SetClock sets the clock of the events.
 func (l *Log) SetClock(c page.Clock) { l.supplement.Clock = c }
 
-// Losses returns the lost events that make the list and its notes doubtful.
-func (l *Log) Losses() memory.AllLosses { return l.history.Snapshot().Losses(false, nil) }
+// State returns the state after the latest event.
+func (l *Log) State() *aggregate.State { return l.history.State }
 
 // Handle lists the event, after those that it implies, if it is selected.
 func (l *Log) Handle(e *event.Event) { l.history.Apply(e, l.each) }
 
 func (l *Log) each(e *event.Event, n *analyze.Note) {
+	if !l.begun {
+		l.begun, l.Begin = true, e.TimeNs
+	}
+	l.Last = max(l.Last, e.TimeNs)
 	if e.Kind == event.Checkpoint {
 		l.supplement.Add(l.history.Snapshot().Processes)
 		return // existing memory did not happen now
 	}
-	if l.Seen == 0 {
-		l.Begin = e.TimeNs
-	}
 	l.Seen++
-	l.Last = max(l.Last, e.TimeNs)
 	l.seen.add(e, n)
 	l.supplement.Apply(e)
 	if l.Limit > 0 && l.LiveNs > 0 && e.TimeNs >= l.LiveNs {

@@ -38,8 +38,8 @@ type Page struct {
 	Maps  []*regionMap
 }
 
-// Add adds the wanted regions of a state.
-func (m *Page) Add(s *aggregate.State, nowNs uint64, wanted func(device int, region event.Region) bool) {
+// Add adds the wanted regions of a state, and returns its snapshot.
+func (m *Page) Add(s *aggregate.State, nowNs uint64, wanted func(device int, region event.Region) bool) *memory.Snapshot {
 	snap := s.Snapshot()
 	for _, region := range Regions {
 		if len(m.Regions) > 0 && !slices.Contains(m.Regions, region) {
@@ -52,6 +52,7 @@ func (m *Page) Add(s *aggregate.State, nowNs uint64, wanted func(device int, reg
 			}
 		}
 	}
+	return snap
 }
 
 func (m *Page) addRegion(s *aggregate.State, nowNs uint64, d *memory.Device, region event.Region) {

@@ -116,8 +116,9 @@ func (p *Page) WriteJSON(w io.Writer) error {
 			Devices: c.ids, Region: c.Region.String(), PerCore: c.Region == event.L1, TimeNs: c.TimeNs,
 			Bytes: c.Bytes, CapacityBytes: c.CapacityBytes, StaticBytes: c.StaticBytes, AtLeast: c.AtLeast,
 			OtherUsersBytes: c.OthersBytes, OtherUsersStaticBytes: c.OthersStaticBytes, Earlier: (*earlierJSON)(c.Earlier),
-			Groups: groupsJSON(p.rows(c.buffers, c.OthersBytes-c.OthersStaticBytes, false)), StaticGroups: groupsJSON(p.rows(c.statics, c.OthersStaticBytes, false)),
-			Holders: p.holdersJSON(buffers, nil), Timeline: p.timelineJSON(c.Timeline),
+			Groups:       p.groupsJSON(p.rows(c.buffers, c.OthersBytes-c.OthersStaticBytes, false)),
+			StaticGroups: p.groupsJSON(p.rows(c.statics, c.OthersStaticBytes, false)),
+			Holders:      p.holdersJSON(buffers, nil), Timeline: p.timelineJSON(c.Timeline),
 		}
 		if c.Region == event.L1 {
 			line := p.timelineJSON(c.StaticTimeline)
@@ -134,7 +135,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 // holdersJSON returns the parts of a peak; program is the one that ran, for its parts.
 func (p *Page) holdersJSON(parts []alloc.Part, program *uint64) []holderJSON {
 	holders := []holderJSON{}
-	for i := range parts {
+	for i := range listed(parts, p.Limit) {
 		one := &parts[i]
 		h := holderJSON{
 			PID: one.PID, Bytes: one.Amount.Bytes, Count: one.Count, BeforeAttach: one.BeforeAttach,
@@ -150,7 +151,16 @@ func (p *Page) holdersJSON(parts []alloc.Part, program *uint64) []holderJSON {
 	return holders
 }
 
-func groupsJSON(rows []*row) []groupJSON {
+// listed returns the first of a list; all if most is 0.
+func listed[T any](list []T, most int) []T {
+	if most == 0 || most > len(list) {
+		return list
+	}
+	return list[:most]
+}
+
+func (p *Page) groupsJSON(rows []*row) []groupJSON {
+	rows = listed(rows, p.Limit)
 	groups := make([]groupJSON, 0, len(rows))
 	for _, row := range rows {
 		groups = append(groups, groupJSON{row.Text, row.pid, row.Callers, row.bytes, row.count})

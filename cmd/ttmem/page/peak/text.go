@@ -151,6 +151,10 @@ func (p *Page) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 
 func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, noun string, rows []*row) {
 	shown, _ := page.First(rows, p.Limit)
+	whole := c.Bytes // of which rows are parts
+	for _, row := range rows {
+		whole = max(whole, row.bytes) // several allocators may have assigned the same memory
+	}
 	columns := page.Columns{page.SizeColumns, 6, 10}
 	fmt.Fprintln(out, layout.Paint(page.Dim, page.Columns{page.SizeColumns, 5, 11}.Line("bytes", "%", noun)+"  "+p.By))
 	for _, row := range shown {
@@ -162,7 +166,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 		if row.count > 0 {
 			count = fmt.Sprint(row.count)
 		}
-		line := columns.Line(c.format(row.bytes), page.Percent(row.bytes, c.Bytes), count) + "  "
+		line := columns.Line(c.format(row.bytes), page.Percent(row.bytes, whole), count) + "  "
 		indent := layout.Beside(out, line, page.Green, title)
 		if held := row.holders.Text(layout.Separator()); held != "" {
 			layout.Write(out, indent+2, page.NoStyle, held)
@@ -174,7 +178,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 		for _, row := range more {
 			bytes, count = bytes+row.bytes, count+row.count
 		}
-		line := columns.Line(c.format(bytes), page.Percent(bytes, c.Bytes), fmt.Sprint(count))
+		line := columns.Line(c.format(bytes), page.Percent(bytes, max(whole, bytes)), fmt.Sprint(count))
 		layout.Beside(out, line+"  ", page.NoStyle, fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(more))))
 	}
 }

@@ -225,7 +225,11 @@ func (r *report) peakSources(of regionUse, u use) {
 		}
 		r.made[at] = folded(made, true)
 	}
-	r.sources(r.made[at], r.most.sites, u.shown, of.format)
+	whole := u.shown
+	if made := r.made[at]; len(made) > 0 { // several allocators may have assigned the same memory
+		whole = max(whole, made[0].Bytes)
+	}
+	r.sources(r.made[at], r.most.sites, whole, of.format)
 }
 
 // sourcesOf returns the call sites of a peak.

@@ -102,6 +102,7 @@ func (r *report) write() {
 	r.heading()
 	r.warnLost()
 	r.failures()
+	r.overlaps()
 	r.leaks()
 	r.regions()
 	r.processes()

@@ -35,7 +35,7 @@ type source struct {
 
 // nouns name the kinds of memory.
 var nouns = map[event.StaticKind]string{
-	event.NotStatic: "buffer", event.CircularBuffer: "CB", event.DataflowBuffer: "DFB",
+	event.NotStatic: "buffer", event.CircularBuffer: "CB", event.DataflowBuffer: "DFB", event.Scratchpad: "scratchpad",
 }
 
 // newSources names a call site, and who holds its buffers as far as that is known.

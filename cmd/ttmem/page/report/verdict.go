@@ -65,6 +65,25 @@ func (r *report) failures() {
 	}
 }
 
+// overlaps writes which memory several allocators assigned.
+func (r *report) overlaps() {
+	var pids []int
+	if r.PID > 0 {
+		pids = []int{r.PID}
+	}
+	texts := alloc.Overlaps(r.snap, false, pids)
+	if len(texts) == 0 {
+		return
+	}
+	r.line()
+	r.line(r.Paint(page.BoldRed, page.Count(r.snap.OverlapCount, "buffer")+" assigned to memory that another buffer had"))
+	for _, text := range first(texts, r.most.failures) {
+		for _, line := range page.Wrap(text, min(r.width, textColumns)-4) {
+			r.line("    ", r.Paint(page.Yellow, line))
+		}
+	}
+}
+
 // failedAt returns the place of a failed allocation: the line, the operation, and the callers
 // that fit.
 func (r *report) failedAt(f failing) string {

@@ -1,0 +1,250 @@
+package aggregate
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"math/bits"
+	"slices"
+
+	"ttmem/aggregate/memory"
+	"ttmem/aggregate/overlap"
+	"ttmem/aggregate/use"
+	"ttmem/tracer/event"
+)
+
+// An allocator never assigns an address twice. Two allocators of a chip may: those of a mesh and of
+// its submesh, or of two processes. Memory that they both assigned is in use once.
+
+// covers are the addresses of the buffers on a chip, of all processes or of one. They are followed
+// from the moment at which a second allocator assigns some until no buffer is left.
+type covers struct {
+	// first is the allocator of all buffers, unless there are several.
+	first   *arena
+	several bool
+	regions [event.BankedRegions]cover
+}
+
+// A cover is the addresses of a region. twice is how many bytes of each of its banks were assigned
+// again, and are counted once; taken is what was therefore taken from the use of the chip.
+type cover struct {
+	overlap.Cover
+	twice uint64
+	taken memory.Tally
+	banks uint16 // of its buffers
+}
+
+const (
+	// maxCoveredChips is the maximum number of chips of a buffer whose addresses are followed: no
+	// host has as many, but an event may claim them.
+	maxCoveredChips = 64
+	// maxOverlaps is how many overlaps of buffers of a user are listed.
+	maxOverlaps = 100
+)
+
+// covered reports whether the addresses of a buffer are followed.
+func (b *buffer) covered() bool {
+	return b.address > 0 && b.address+b.perBank > b.address && !b.PerCore && len(b.set.chips) <= maxCoveredChips
+}
+
+// cover counts the addresses of a new buffer, and returns the chips on which others have them. Call
+// it after the buffer was added to the totals.
+func (s *State) cover(p *process, b *buffer, restoring bool) (shared []*chip) {
+	if !b.covered() {
+		return nil
+	}
+	for _, c := range b.set.chips {
+		c.covers.insert(b, &c.used, c.buffersOf(p), restoring)
+		if c.chip.covers.insert(b, &c.chip.used, s.buffersOn(c.chip), restoring) > 0 {
+			shared = append(shared, c.chip)
+		}
+		c.countOnce()
+	}
+	return shared
+}
+
+// uncover undoes cover. Call it before or after the buffer was removed from the totals.
+func (b *buffer) uncover() {
+	if !b.covered() {
+		return
+	}
+	for _, c := range b.set.chips {
+		c.covers.remove(b)
+		c.chip.covers.remove(b)
+		c.countOnce()
+	}
+}
+
+// uncoverAll is uncover of all buffers of a process, or only those of one arena.
+func (p *process) uncoverAll(only *arena) {
+	if slices.ContainsFunc(sortedValues(p.chips), func(c *processChip) bool { return c.chip.covers.several }) {
+		for b := range p.buffers.All() {
+			if only == nil || b.arena == only {
+				b.uncover()
+			}
+		}
+	}
+}
+
+// insert adds a buffer that is in the totals of a chip already, and returns how many bytes of each
+// bank were assigned before. buffers are all those of the chip. While a checkpoint is read, several is
+// known already.
+func (v *covers) insert(b *buffer, u *use.Use, buffers iter.Seq[*buffer], restoring bool) (twice uint64) {
+	count := uint64(0)
+	for i := range u.Regions {
+		count += u.Regions[i].Count
+	}
+	switch {
+	case v.several && restoring:
+	case count <= 1 || v.first == nil && !v.several:
+		*v = covers{first: b.arena}
+		return 0
+	case !v.several && v.first == b.arena:
+		return 0
+	case !v.several:
+		v.several = true
+		for other := range buffers {
+			if other != b && other.covered() {
+				v.change(other, true)
+			}
+		}
+	}
+	return v.change(b, true)
+}
+
+// remove undoes insert.
+func (v *covers) remove(b *buffer) {
+	if v.several {
+		v.change(b, false)
+	}
+}
+
+// change adds or removes the addresses of a buffer, and returns how many bytes of each bank other
+// buffers have, too.
+func (v *covers) change(b *buffer, add bool) (twice uint64) {
+	r, block := &v.regions[b.Region], b.block()
+	if r.banks = max(r.banks, b.banks); add {
+		twice = b.perBank - r.Insert(block.Start, block.End)
+		r.twice += twice
+	} else {
+		twice = b.perBank - r.Remove(block.Start, block.End)
+		r.twice -= twice
+	}
+	return twice
+}
+
+// countOnce takes what several allocators assigned from the totals of the process and of the chip.
+func (c *processChip) countOnce() {
+	c.covers.countOnce(&c.used, c.capacities())
+	if !c.chip.covers.several {
+		return
+	}
+	before := c.chip.covers.regions
+	c.chip.covers.countOnce(&c.chip.used, &c.chip.capacities)
+	for region := range c.chip.pools {
+		was, is := &before[region].taken, &c.chip.covers.regions[region].taken
+		c.chip.pools[region].Bytes += was.Counts(event.Region(region)) - is.Counts(event.Region(region))
+	}
+}
+
+// countOnce takes what several allocators assigned from totals.
+func (v *covers) countOnce(u *use.Use, capacities *memory.Capacities) {
+	if !v.several {
+		return
+	}
+	for region := range v.regions {
+		r := &v.regions[region]
+		u.Regions[region].Add(r.taken)
+		r.taken = memory.Tally{PerBank: r.twice}
+		r.taken.Bytes = r.twice * uint64(cmp.Or(capacities[region].Banks, uint32(r.banks)))
+		u.Regions[region].Add(r.taken.Negative())
+	}
+}
+
+// buffersOf returns the live buffers of a process on a chip.
+func (c *processChip) buffersOf(p *process) iter.Seq[*buffer] {
+	return func(yield func(*buffer) bool) {
+		for b := range p.buffers.All() {
+			if slices.Contains(b.set.chips, c) && !yield(b) {
+				return
+			}
+		}
+	}
+}
+
+// buffersOn returns the live buffers of all processes on a chip.
+func (s *State) buffersOn(on *chip) iter.Seq[*buffer] {
+	return func(yield func(*buffer) bool) {
+		for _, p := range s.processes {
+			if c := p.chips[on.id]; c != nil {
+				for b := range c.buffersOf(p) {
+					if !yield(b) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// noteOverlap lists the overlaps of a new buffer on chips. Finding the other buffers is a pass over
+// all: it is done for the first such buffer of a call site, the second, the fourth and so on.
+func (s *State) noteOverlap(b *buffer, on []*chip) {
+	if len(on) == 0 {
+		return
+	}
+	times := s.overlaps.Count + 1
+	defer func() { s.overlaps.Count = times }()
+	if b.overlapped++; bits.OnesCount32(b.overlapped) != 1 {
+		return
+	}
+	list := s.overlaps.List()
+	room := maxOverlaps
+	for i := range list {
+		if list[i].Later.UID == b.UID() {
+			room--
+		}
+	}
+	first := make(map[*callSite]*buffer)
+	for _, p := range s.processes {
+		for other := range p.buffers.All() {
+			if other.arena == b.arena || other.Region != b.Region || !other.covered() || len(other.commonChips(on)) == 0 ||
+				other.address >= b.address+b.perBank || b.address >= other.address+other.perBank {
+				continue
+			}
+			if known := first[other.callSite]; known == nil || other.id < known.id {
+				first[other.callSite] = other
+			}
+		}
+	}
+	for _, other := range slices.SortedFunc(maps.Values(first), func(a, b *buffer) int {
+		return cmp.Or(cmp.Compare(a.set.process.pid, b.set.process.pid), cmp.Compare(a.id, b.id))
+	}) {
+		start, end := max(b.address, other.address), min(b.address+b.perBank, other.address+other.perBank)
+		one := memory.Overlap{
+			TimeNs: b.since, Devices: other.commonChips(on), Region: b.Region.String(), Address: start, BytesPerBank: end - start,
+			Earlier: other.inOverlap(), Later: b.inOverlap(), Number: s.applied,
+		}
+		if room > 0 && !slices.ContainsFunc(list, func(o memory.Overlap) bool { return o.SameSites(&one) }) {
+			s.overlaps.Add(one)
+			room--
+		}
+	}
+}
+
+// commonChips returns which of the chips a buffer is on.
+func (b *buffer) commonChips(on []*chip) (ids []int) {
+	for _, c := range on {
+		if slices.Contains(b.set.ids, c.id) {
+			ids = append(ids, c.id)
+		}
+	}
+	return ids
+}
+
+func (b *buffer) inOverlap() memory.OverlapBuffer {
+	return memory.OverlapBuffer{
+		PID: b.set.process.pid, UID: b.UID(), BufferID: b.id, Address: b.address, SizeBytes: b.size, BytesPerBank: b.perBank,
+		BeforeAttach: b.BeforeAttach, Stack: b.Stack,
+	}
+}
