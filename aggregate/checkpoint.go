@@ -84,7 +84,8 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 	some.freshSince, some.lost, some.beginning, some.keptSites = s.freshSince, s.lost, s.beginning, s.keptSites
 	some.lostEvents = memory.Sum(s.lost)
 	some.marks = s.marks.Only(func(m *memory.Mark) bool { return selected(0, m.UID) })
-	some.failures = s.failures.Only(func(f *memory.Failure) bool { return selected(f.PID, f.UID) })
+	failed := func(f *memory.Failure) bool { return selected(f.PID, f.UID) }
+	some.failures, some.operationFailures = s.failures.Only(failed), s.operationFailures.Only(failed)
 	for _, x := range s.exited {
 		if selected(x.PID, x.UID) {
 			some.exited = append(some.exited, x)

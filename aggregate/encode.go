@@ -10,7 +10,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 14
+const stateVersion = 15
 
 // Limits for reading: damaged input must not cost more than a large State.
 const (
@@ -47,6 +47,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	s.marks.Code(c.Codec, func(m *memory.Mark) { c.Value(m) })
 	s.callMarks.Code(c.Codec, func(m *memory.Mark) { c.Value(m) })
 	s.failures.Code(c.Codec, c.failure)
+	s.operationFailures.Code(c.Codec, c.failure)
 	codec.List(c.Codec, &s.exited, func(p *memory.Process) { c.Value(p) })
 	for i := range s.unplaced.pools {
 		s.unplaced.pools[i].Code(c.Codec)

@@ -28,6 +28,10 @@ type Snapshot struct {
 	// them, oldest first.
 	FailureCount uint64    `json:"failure_count"`
 	Failures     []Failure `json:"failures"`
+	// OperationFailureCount and OperationFailures are the same for operations that failed for another
+	// reason than memory.
+	OperationFailureCount uint64    `json:"operation_failure_count,omitempty"`
+	OperationFailures     []Failure `json:"operation_failures,omitempty"`
 	// Stacks counts the call stacks that the tracer took; nil if it took none. The tracer
 	// sets it, not State.
 	Stacks *Stacks `json:"stacks,omitempty"`
