@@ -30,9 +30,10 @@ type State struct {
 	lost       map[string]uint64
 	lostEvents uint64
 	anomalies  memory.Anomalies
-	failures   newest.List[memory.Failure]
 	// overlaps counts the buffers that had addresses of another allocator's.
 	overlaps newest.List[memory.Overlap]
+	// failures are about memory, and operationFailures are operations that failed for another reason.
+	failures, operationFailures newest.List[memory.Failure]
 	// marks were set by users, and callMarks by --mark-at.
 	marks, callMarks newest.List[memory.Mark]
 	past             past.Past[*callSite]
@@ -113,7 +114,7 @@ func (s *State) Apply(e *event.Event) {
 		s.alloc(e)
 	case event.Free:
 		s.free(e)
-	case event.AllocFailed:
+	case event.AllocFailed, event.OperationFailed:
 		s.refuse(e)
 		s.fail(e)
 	case event.CBAlloc:

@@ -85,12 +85,13 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 	some.lostEvents = memory.Sum(s.lost)
 	some.marks = s.marks.Only(func(m *memory.Mark) bool { return selected(0, m.UID) })
 	some.callMarks = s.callMarks.Only(func(m *memory.Mark) bool { return selected(0, m.UID) })
-	some.failures = s.failures.Only(func(f *memory.Failure) bool { return selected(f.PID, f.UID) })
 	for _, o := range s.overlaps.List() {
 		if o, seen := o.For(selected); seen {
 			some.overlaps.Add(o)
 		}
 	}
+	failed := func(f *memory.Failure) bool { return selected(f.PID, f.UID) }
+	some.failures, some.operationFailures = s.failures.Only(failed), s.operationFailures.Only(failed)
 	for _, x := range s.exited {
 		if selected(x.PID, x.UID) {
 			some.exited = append(some.exited, x)

@@ -48,6 +48,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	s.callMarks.Code(c.Codec, func(m *memory.Mark) { c.Value(m) })
 	s.failures.Code(c.Codec, c.failure)
 	s.overlaps.Code(c.Codec, func(o *memory.Overlap) { c.Value(o) })
+	s.operationFailures.Code(c.Codec, c.failure)
 	codec.List(c.Codec, &s.exited, func(p *memory.Process) { c.Value(p) })
 	for i := range s.unplaced.pools {
 		s.unplaced.pools[i].Code(c.Codec)

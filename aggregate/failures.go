@@ -5,12 +5,15 @@ import (
 	"slices"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/newest"
 	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
 )
 
-// fail adds a failed allocation. It does not create a process.
+// fail adds a failed allocation, or an operation that failed for another reason. It does not create a
+// process.
 func (s *State) fail(e *event.Event) {
+	failures := &s.failures
 	failure := memory.Failure{
 		TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm,
 		Devices: append([]int{}, e.Devices...),
@@ -21,8 +24,16 @@ func (s *State) fail(e *event.Event) {
 	if p := s.known(e.PID); p != nil {
 		p.name.comm = cmp.Or(p.name.comm, e.Comm)
 		failure.UID, failure.Evidence = p.name.about.UID, s.evidence(p, e)
+		op := s.operation(s.set(p, e.Devices), e)
+		op.Failures, op.LastNs = op.Failures+1, e.TimeNs
 	}
-	s.failures.Add(failure)
+	if e.Kind == event.OperationFailed {
+		failures, failure.Region = &s.operationFailures, ""
+	}
+	failures.Add(failure)
+	if e.Kind == event.OperationFailed {
+		return
+	}
 	for _, id := range e.Devices {
 		if c := s.chips[id]; c != nil && e.Region < event.NumRegions {
 			c.failures[e.Region]++
@@ -33,13 +44,15 @@ func (s *State) fail(e *event.Event) {
 // resolveStacks resolves the call stacks in failures and operations of a process that ended. An
 // unresolved stack keeps all data about the process's code in memory.
 func (s *State) resolveStacks(pid int) {
-	s.failures.Each(func(f *memory.Failure) {
-		if f.PID == pid {
-			f.Stack.Calls()
-			f.Evidence.ResolveStacks()
-		}
-	})
 	s.overlaps.Each(func(o *memory.Overlap) { o.ResolveStacks(pid) })
+	for _, list := range []*newest.List[memory.Failure]{&s.failures, &s.operationFailures} {
+		list.Each(func(f *memory.Failure) {
+			if f.PID == pid {
+				f.Stack.Calls()
+				f.Evidence.ResolveStacks()
+			}
+		})
+	}
 	for _, op := range s.operations {
 		if op.set.process.pid == pid {
 			op.Stack.Calls()
@@ -47,24 +60,36 @@ func (s *State) resolveStacks(pid int) {
 	}
 }
 
-// evidence returns the state of the region when an allocation failed; nil if the allocation
-// failed neither for lack of memory nor because circular buffers overlapped a tensor.
+// evidence returns the state of the region when an allocation failed; nil if nothing in it explains
+// the failure.
 func (s *State) evidence(p *process, e *event.Event) *memory.Evidence {
 	clash := e.Reason == event.ReasonStaticClash
 	region := e.Region
 	var statics []memory.Static
-	switch {
-	case clash:
+	switch e.Reason {
+	case event.ReasonStaticClash, event.ReasonStaticTooLarge:
 		region, statics = event.L1, s.clashing(e)
-	case e.Reason != event.ReasonOutOfMemory || int(region) >= event.BankedRegions:
+	case event.ReasonKernelConfigTooSmall:
+		region = event.L1
+	case event.ReasonOutOfMemory, event.ReasonTraceTooSmall, event.ReasonRefused:
+	default:
+		return nil
+	}
+	if int(region) >= event.BankedRegions {
 		return nil
 	}
 	address, a := p.allocatorOf(e, region)
 	var room event.Capacity
 	if a != nil {
 		room = a.capacities[region]
+		if e.Reason == event.ReasonKernelConfigTooSmall { // all that is not for kernels
+			room.BytesPerBank += a.capacities[event.L1Small].BytesPerBank
+		}
 	}
 	buffers := p.list(func(b *buffer) bool {
+		if e.Reason == event.ReasonStaticTooLarge || e.Reason == event.ReasonKernelConfigTooSmall {
+			return false // whatever else is there
+		}
 		// Circular buffers must not overlap the buffers of any allocator of the device.
 		// An allocation only depends on its own allocator.
 		return b.Region == region && (b.allocator == address || clash && slices.Equal(b.set.ids, e.Devices))

@@ -92,7 +92,7 @@ func (c *chip) change() {
 // refuse drops the runs of a program that the library refused: they never were.
 func (s *State) refuse(e *event.Event) {
 	p := s.known(e.PID)
-	if p == nil || e.ProgramID == 0 && e.Region != event.CB {
+	if p == nil || e.ProgramID == 0 && e.Region != event.CB && e.Region != event.Kernel {
 		return
 	}
 	if p.compiled == e.ProgramID+1 {

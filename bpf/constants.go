@@ -23,6 +23,7 @@ const (
 	RecordProgramSeen  = uint8(KernelRecordKindRECORD_PROGRAM_SEEN)
 	RecordStack        = uint8(KernelRecordKindRECORD_STACK)
 	RecordUnloaded     = uint8(KernelRecordKindRECORD_UNLOADED)
+	RecordCaught       = uint8(KernelRecordKindRECORD_CAUGHT)
 	RecordMark         = uint8(KernelRecordKindRECORD_MARK)
 )
 
@@ -35,6 +36,8 @@ const (
 
 	FailedAllocate     = uint8(KernelFailedFlagFAILED_ALLOCATE)
 	FailedValidateDFBs = uint8(KernelFailedFlagFAILED_VALIDATE_DFBS)
+
+	CaughtThrownAgain = uint8(KernelCaughtFlagCAUGHT_THROWN_AGAIN)
 
 	ProgramCBs     = uint8(KernelProgramFlagPROGRAM_CBS)
 	ProgramDFBs    = uint8(KernelProgramFlagPROGRAM_DFBS)

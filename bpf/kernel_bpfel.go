@@ -33,6 +33,18 @@ type KernelBufferRecord struct {
 	Window    [96]uint8
 }
 
+type KernelCaughtFlag uint32
+
+const (
+	KernelCaughtFlagCAUGHT_THROWN_AGAIN KernelCaughtFlag = 1
+)
+
+type KernelCaughtRecord struct {
+	_         structs.HostLayout
+	H         KernelHeader
+	Exception uint64
+}
+
 type KernelCbFlag uint32
 
 const (
@@ -86,6 +98,13 @@ type KernelCodeRecord struct {
 	QualnameData [256]uint8
 	FileData     [768]uint8
 }
+
+type KernelCookie uint32
+
+const (
+	KernelCookieCOOKIE_LIBRARY KernelCookie = 8
+	KernelCookieCOOKIE_BESIDE  KernelCookie = 65536
+)
 
 type KernelCoreAddress struct {
 	_       structs.HostLayout
@@ -147,6 +166,7 @@ type KernelFailedRecord struct {
 	Buffers   [4]KernelFailedBuffer
 	Device    uint64
 	ProgramId uint64
+	Exception uint64
 	Message   [1024]uint8
 }
 
@@ -359,7 +379,11 @@ const (
 	KernelProbePROBE_PROGRAM_TRACK       KernelProbe = 18
 	KernelProbePROBE_VALIDATE_CB         KernelProbe = 19
 	KernelProbePROBE_VALIDATE_DFB        KernelProbe = 20
-	KernelProbePROBE_THROW               KernelProbe = 21
+	KernelProbePROBE_EXCEPTION           KernelProbe = 21
+	KernelProbePROBE_EXCEPTION_TEXT      KernelProbe = 22
+	KernelProbePROBE_CATCH               KernelProbe = 23
+	KernelProbePROBE_RETHROW             KernelProbe = 24
+	KernelProbePROBE_RETHROW_EXCEPTION   KernelProbe = 25
 )
 
 type KernelProcess struct {
@@ -490,6 +514,7 @@ const (
 	KernelRecordKindRECORD_MARK           KernelRecordKind = 17
 	KernelRecordKindRECORD_ALLOC_PER_CORE KernelRecordKind = 18
 	KernelRecordKindRECORD_PROGRAM_RUN    KernelRecordKind = 19
+	KernelRecordKindRECORD_CAUGHT         KernelRecordKind = 20
 )
 
 type KernelRule struct {
@@ -591,6 +616,7 @@ const (
 	KernelMapAfterProbe            = "after_probe"
 	KernelMapAfterStack            = "after_stack"
 	KernelMapExecuting             = "executing"
+	KernelMapHomes                 = "homes"
 	KernelMapLayouts               = "layouts"
 	KernelMapLost                  = "lost"
 	KernelMapNewUnwinder           = "new_unwinder"
@@ -627,6 +653,7 @@ const (
 	KernelVarFrameMask             = "frame_mask"
 	KernelVarFreeStacks            = "free_stacks"
 	KernelVarKeepBufferRecord      = "keep_buffer_record"
+	KernelVarKeepCaughtRecord      = "keep_caught_record"
 	KernelVarKeepCbRecord          = "keep_cb_record"
 	KernelVarKeepChunk             = "keep_chunk"
 	KernelVarKeepClearRecord       = "keep_clear_record"
@@ -718,6 +745,7 @@ type KernelMapSpecs struct {
 	AfterProbe  *ebpf.MapSpec `ebpf:"after_probe"`
 	AfterStack  *ebpf.MapSpec `ebpf:"after_stack"`
 	Executing   *ebpf.MapSpec `ebpf:"executing"`
+	Homes       *ebpf.MapSpec `ebpf:"homes"`
 	Layouts     *ebpf.MapSpec `ebpf:"layouts"`
 	Lost        *ebpf.MapSpec `ebpf:"lost"`
 	NewUnwinder *ebpf.MapSpec `ebpf:"new_unwinder"`
@@ -749,6 +777,7 @@ type KernelVariableSpecs struct {
 	FrameMask             *ebpf.VariableSpec `ebpf:"frame_mask"`
 	FreeStacks            *ebpf.VariableSpec `ebpf:"free_stacks"`
 	KeepBufferRecord      *ebpf.VariableSpec `ebpf:"keep_buffer_record"`
+	KeepCaughtRecord      *ebpf.VariableSpec `ebpf:"keep_caught_record"`
 	KeepCbRecord          *ebpf.VariableSpec `ebpf:"keep_cb_record"`
 	KeepChunk             *ebpf.VariableSpec `ebpf:"keep_chunk"`
 	KeepClearRecord       *ebpf.VariableSpec `ebpf:"keep_clear_record"`
@@ -801,6 +830,7 @@ type KernelMaps struct {
 	AfterProbe  *ebpf.Map `ebpf:"after_probe"`
 	AfterStack  *ebpf.Map `ebpf:"after_stack"`
 	Executing   *ebpf.Map `ebpf:"executing"`
+	Homes       *ebpf.Map `ebpf:"homes"`
 	Layouts     *ebpf.Map `ebpf:"layouts"`
 	Lost        *ebpf.Map `ebpf:"lost"`
 	NewUnwinder *ebpf.Map `ebpf:"new_unwinder"`
@@ -824,6 +854,7 @@ func (m *KernelMaps) Close() error {
 		m.AfterProbe,
 		m.AfterStack,
 		m.Executing,
+		m.Homes,
 		m.Layouts,
 		m.Lost,
 		m.NewUnwinder,
@@ -856,6 +887,7 @@ type KernelVariables struct {
 	FrameMask             *ebpf.Variable `ebpf:"frame_mask"`
 	FreeStacks            *ebpf.Variable `ebpf:"free_stacks"`
 	KeepBufferRecord      *ebpf.Variable `ebpf:"keep_buffer_record"`
+	KeepCaughtRecord      *ebpf.Variable `ebpf:"keep_caught_record"`
 	KeepCbRecord          *ebpf.Variable `ebpf:"keep_cb_record"`
 	KeepChunk             *ebpf.Variable `ebpf:"keep_chunk"`
 	KeepClearRecord       *ebpf.Variable `ebpf:"keep_clear_record"`

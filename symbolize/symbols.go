@@ -62,6 +62,10 @@ func (e *ELF) Lookup(name string) (Symbol, bool) {
 // another. It is much cheaper than Lookup, and so rules out most files.
 func (e *ELF) Mentions(name string) bool { return e.mentions(tableDynsym, "\x00"+name+"\x00") }
 
+// Imports reports whether the dynamic symbol table has a name with a prefix, defined in this file or in
+// another.
+func (e *ELF) Imports(prefix string) bool { return e.mentions(tableDynsym, "\x00"+prefix) }
+
 // MayHavePrefix reports whether WithPrefix may find something. It is much cheaper.
 func (e *ELF) MayHavePrefix(prefix string) bool {
 	return e.mentions(tableDynsym, prefix) || e.mentions(tableSymtab, prefix)

@@ -46,6 +46,8 @@ type decoder struct {
 	ended []int
 	// recovering are the processes that lost events and whose figures are not right again.
 	recovering map[int]*traced
+	// throwing are the processes with exceptions that may not have left the library.
+	throwing map[int]*traced
 	// reads reads the programs and command lines of processes. Its inbox has all that other
 	// goroutines found.
 	reads *reads
@@ -85,7 +87,7 @@ func newDecoder(view hostView, reads *reads, spaces *stack.Spaces, o *Options) *
 	return &decoder{
 		host: view, reads: reads, spaces: spaces, markAt: o.MarkAt, searches: newSearches(), ownersAtMarks: o.OwnersAtMarks,
 		show:      stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames},
-		processes: make(map[int]*traced), lost: make(map[loss]lossCount), recovering: make(map[int]*traced),
+		processes: make(map[int]*traced), lost: make(map[loss]lossCount), recovering: make(map[int]*traced), throwing: make(map[int]*traced),
 	}
 }
 
@@ -108,6 +110,8 @@ type traced struct {
 	// unread are the programs that are being read, by id
 	unread map[uint64][]*programRead
 	owners owners
+	// thrown are the exceptions that may not have left the library, oldest first
+	thrown []thrown
 	// Set for a process that was attached late: its parent, the time at which its existing
 	// memory was reported, and the ids of the Buffers read from its memory, by address.
 	parent  int
@@ -210,7 +214,9 @@ func (d *decoder) decode(raw []byte) {
 	case bpf.RecordFree:
 		known = with(raw, func(r *bpf.KernelFreeRecord) { d.free(e, r) })
 	case bpf.RecordFailed:
-		known = with(raw, func(r *bpf.KernelFailedRecord) { d.failed(e, r) })
+		known = with(raw, func(r *bpf.KernelFailedRecord) { d.exception(e, r) })
+	case bpf.RecordCaught:
+		known = with(raw, func(r *bpf.KernelCaughtRecord) { d.caught(e, r) })
 	case bpf.RecordClear:
 		known = with(raw, func(r *bpf.KernelClearRecord) { d.clear(e, r) })
 	case bpf.RecordDevice:

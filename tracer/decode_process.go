@@ -74,6 +74,9 @@ func (d *decoder) endProcess(e event.Event, execed bool) {
 	d.endReads(e.PID, programGone)
 	d.reportLossesOf(e)
 	p := d.processes[e.PID]
+	if p != nil {
+		p.endAllThrown(d)
+	}
 	delete(d.processes, e.PID)
 	d.giveUp(e.PID)
 	d.endSearches(e.PID, p)

@@ -236,7 +236,7 @@ func TestAllocatedPerBankRoundsToBlocks(t *testing.T) {
 
 // FuzzDecode checks that any record becomes an event or is counted as lost.
 func FuzzDecode(f *testing.F) {
-	for kind := range bpf.RecordMark + 2 {
+	for kind := range bpf.RecordCaught + 2 {
 		r := bpf.KernelDeviceRecord{}
 		r.H = bpf.KernelHeader{Tgid: 1, Tid: 1, Kind: kind, Count: 1 << 31, Flags: 0xff, StaticKind: 0xff}
 		f.Add(append(raw(&r), make([]byte, 2048)...))
@@ -254,17 +254,6 @@ func FuzzDecode(f *testing.F) {
 		for i := range d.queue.events {
 			fuzztest.Printable(t, string(d.queue.events[i].AppendJSON(nil)))
 		}
-	})
-}
-
-// FuzzRequestedIn: a process throws what message it likes.
-func FuzzRequestedIn(f *testing.F) {
-	f.Add("Out of Memory: Not enough space to allocate 131072 B L1_SMALL buffer across 4 banks, where each bank needs to store 32768 B")
-	f.Add("Not enough space to allocate 99999999999999999999 B L1 buffer across 99999999999 banks, where each bank needs to store 0 B")
-	f.Add("Not enough space to allocate 1 B SYSTEM_MEMORY buffer across 1 banks, where each bank needs to store 1 B")
-	f.Fuzz(func(t *testing.T, message string) {
-		e, _ := requestedIn(message)
-		qt.Check(t, qt.IsTrue(int(e.Region) < event.BankedRegions))
 	})
 }
 
@@ -293,6 +282,7 @@ func TestFailureIgnoresGarbageOnStack(t *testing.T) {
 	message := "TT_FATAL: Out of Memory: Not enough space to allocate 131072 B L1_SMALL buffer across 4 banks, where each bank needs to store 32768 B"
 	copy(failed.Message[:], message)
 	d.decode(raw(&failed))
+	d.thrownSince(1e9)
 	e := d.queue.events[len(d.queue.events)-1]
 	qt.Check(t, qt.Equals(e.Kind, event.AllocFailed))
 	qt.Check(t, qt.Equals(e.Region, event.L1Small))
@@ -321,6 +311,7 @@ func TestFailureTakesMatchingBufferFromStack(t *testing.T) {
 	}
 	copy(failed.Message[:], "Out of Memory: Not enough space to allocate 131072 B L1_SMALL buffer across 4 banks, where each bank needs to store 32768 B")
 	d.decode(raw(&failed))
+	d.thrownSince(1e9)
 	e := d.queue.events[len(d.queue.events)-1]
 	qt.Check(t, qt.Equals(e.Kind, event.AllocFailed))
 	qt.Check(t, qt.Equals(e.BufferID, 13))

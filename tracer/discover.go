@@ -31,10 +31,12 @@ func (f *finder) discoverSoon(m host.NewMapping) {
 	if l != nil && p != nil {
 		p.Last = m
 	}
-	f.mu.Unlock()
-	if known && (l == nil || p != nil) && f.calls == nil {
+	beside := l == nil && p != nil && !f.libraries.KnownBeside(m.File, m.PID)
+	if known && !beside && (l == nil || p != nil) && f.calls == nil {
+		f.mu.Unlock()
 		return
 	}
+	f.mu.Unlock()
 	user := host.RealUser(m.PID)
 	queued := f.queues.Do(host.Lane{User: user, Known: l != nil}, func() {
 		if f.closing.Err() != nil {
@@ -57,6 +59,9 @@ func (f *finder) discover(m host.NewMapping, user int) error {
 	if l != nil && !f.attached(l, m, user) { // its probes have just been removed
 		later = true
 	}
+	if l == nil && err == nil && f.maps(m.PID) {
+		later = f.beside(m, user) || later
+	}
 	full := errors.Is(err, libraries.ErrNoRoom)
 	if !full && !later && !host.TryLater(err) {
 		f.waiting.Remove(m)
@@ -76,6 +81,44 @@ func (f *finder) discover(m host.NewMapping, user int) error {
 		f.reportMissed(m, err)
 	}
 	return nil
+}
+
+// beside places probes for exceptions in a file that a process with a library maps. It reports whether
+// this has to be tried later.
+func (f *finder) beside(m host.NewMapping, user int) (later bool) {
+	f.mu.Lock()
+	known := f.libraries.KnownBeside(m.File, m.PID)
+	f.mu.Unlock()
+	if known {
+		return false
+	}
+	file, err := f.reads.readers.OpenMapped(m.PID, m.Start, m.End)
+	if err == nil {
+		err = sameFile(file, m.File)
+	}
+	if err == nil {
+		err = f.libraries.OpenBeside(file, m.File, m.Name, m.PID, user)
+		if err != nil && !host.TryLater(err) {
+			f.warn(err.Error())
+		}
+	}
+	return host.TryLater(err)
+}
+
+// besides places them in the files that a process has mapped already.
+func (f *finder) besides(pid, user int) {
+	list, err := f.existing(pid)
+	if errors.Is(err, host.ErrNoAnswer) {
+		f.rescanSoon()
+	}
+	for _, m := range list {
+		f.mu.Lock()
+		l, _ := f.libraries.Known(&m)
+		f.mu.Unlock()
+		if l == nil && f.beside(m, user) {
+			f.waiting.Add(m, user)
+		}
+	}
 }
 
 // attached handles a process that maps a library; false if the library is no longer traced.
@@ -123,6 +166,7 @@ func (f *finder) attached(l *libraries.Library, m host.NewMapping, user int) boo
 	f.spaces.Changed(m.PID)
 	start := describeProcess(m.PID)
 	start.TimeNs, start.AttachedLate = m.TimeNs, m.Existing
+	defer f.besides(m.PID, user)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.libraries.Seen[m.PID] != p || f.closing.Err() != nil { // it has ended meanwhile

@@ -142,6 +142,9 @@ func (f *finder) prepare(path string) error {
 		return err
 	}
 	f.calls.Prepare(beside)
+	for _, path := range beside {
+		f.prepareBeside(path)
+	}
 	f.spaces.Prepare(beside)
 	return nil
 }
@@ -174,6 +177,26 @@ func (f *finder) prepareLibrary(path string) (beside []string, err error) {
 	beside, _ = filepath.Glob(filepath.Join(dir, "*.so*"))
 	extensions, _ := filepath.Glob(filepath.Join(dir, "..", "..", "*.so"))
 	return append(beside, extensions...), nil
+}
+
+// prepareBeside places the probes for exceptions in a file before a process maps it.
+func (f *finder) prepareBeside(path string) {
+	file, err := host.Open(path)
+	if err != nil {
+		return
+	}
+	id, err := host.FileIDOf(file)
+	f.mu.Lock()
+	l, _ := f.libraries.Known(&host.NewMapping{File: id})
+	known := f.libraries.KnownBeside(id, 0)
+	f.mu.Unlock()
+	if err != nil || l != nil || known {
+		file.Close()
+		return
+	}
+	if err := f.libraries.OpenBeside(file, id, path, 0, 0); err != nil {
+		f.warn(err.Error())
+	}
 }
 
 // anySeen reports whether any traced process mapped a library.

@@ -47,7 +47,7 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 		}
 	}
 	waiting := d.reads.waitingSince()
-	untilNs = min(untilNs, waiting)
+	untilNs = min(untilNs, waiting, d.thrownSince(known))
 	// later events of a target are not waited for
 	if endNs != 0 && (drained || d.queue.newest() > endNs+holdBackNs) && waiting > endNs &&
 		(nowNs > endNs+lateGraceNs || !d.readsLate()) {
@@ -81,6 +81,9 @@ func (d *decoder) end() {
 			d.lose(pid, lateUnread, 1, host.Now())
 		}
 		d.endReads(pid, programUnread)
+	}
+	for _, p := range d.throwing {
+		p.endAllThrown(d)
 	}
 }
 

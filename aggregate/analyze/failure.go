@@ -20,14 +20,30 @@ const (
 	Fragmented
 	// Clash: the circular buffers of a program overlap a tensor.
 	Clash
+	// StaticTooLarge: the circular buffers of a program are larger than L1.
+	StaticTooLarge
+	// TraceTooSmall: the trace region has no room for another captured trace.
+	TraceTooSmall
+	// KernelConfigTooSmall: the part of L1 for kernels and their arguments is too small for a program.
+	KernelConfigTooSmall
+	// Refused: the operation checked how much L1 it needs.
+	Refused
 )
+
+// causes are those that the reason of a failure says.
+var causes = map[string]Cause{
+	event.ReasonStaticClash.String(): Clash, event.ReasonStaticTooLarge.String(): StaticTooLarge,
+	event.ReasonTraceTooSmall.String(): TraceTooSmall, event.ReasonKernelConfigTooSmall.String(): KernelConfigTooSmall,
+	event.ReasonRefused.String(): Refused,
+}
 
 // CauseOf returns why an allocation failed.
 func CauseOf(f *memory.Failure) Cause {
 	e := f.Evidence
+	if c, ok := causes[f.Reason]; ok {
+		return c
+	}
 	switch {
-	case f.Reason == event.ReasonStaticClash.String():
-		return Clash
 	case f.Reason != event.ReasonOutOfMemory.String() || e == nil || e.Capacity.Base == 0 || f.BytesPerBank == 0:
 		return Unexplained
 	case f.BytesPerBank > e.Capacity.BytesPerBank:

@@ -28,7 +28,7 @@ func ForUser(s *memory.Snapshot, uid int) *memory.Snapshot {
 // only returns a snapshot with only the selected processes and their failures.
 func only(s *memory.Snapshot, selected func(pid, uid int) bool) *memory.Snapshot {
 	some := *s
-	some.Processes, some.Failures = []memory.Process{}, []memory.Failure{}
+	some.Processes = []memory.Process{}
 	some.ExitedProcesses, some.LostEvents = 0, memory.Sum(s.Lost)
 	for _, p := range s.Processes {
 		if selected(p.PID, p.UID) {
@@ -39,12 +39,6 @@ func only(s *memory.Snapshot, selected func(pid, uid int) bool) *memory.Snapshot
 			}
 		}
 	}
-	for _, f := range s.Failures {
-		if selected(f.PID, f.UID) {
-			some.Failures = append(some.Failures, f)
-		}
-	}
-	some.FailureCount = uint64(len(some.Failures))
 	some.Overlaps = nil
 	for _, o := range s.Overlaps {
 		if o, seen := o.For(selected); seen {
@@ -52,6 +46,10 @@ func only(s *memory.Snapshot, selected func(pid, uid int) bool) *memory.Snapshot
 		}
 	}
 	some.OverlapCount = uint64(len(some.Overlaps))
+	ofOthers := func(f memory.Failure) bool { return !selected(f.PID, f.UID) }
+	some.Failures = slices.DeleteFunc(append([]memory.Failure{}, s.Failures...), ofOthers)
+	some.OperationFailures = slices.DeleteFunc(slices.Clone(s.OperationFailures), ofOthers)
+	some.FailureCount, some.OperationFailureCount = uint64(len(some.Failures)), uint64(len(some.OperationFailures))
 	return &some
 }
 

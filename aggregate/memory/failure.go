@@ -4,7 +4,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Failure is an allocation that failed with an exception of the library.
+// A Failure is an allocation, a limit of memory or an operation that failed with an exception of the
+// library.
 type Failure struct {
 	TimeNs  uint64 `json:"time_ns"`
 	PID     int    `json:"pid"`
@@ -57,6 +58,9 @@ type Evidence struct {
 	Capacity event.Capacity
 	// FreeSpace is the free space; zero if the Capacity or its Base is not known.
 	FreeSpace
+	// NeededPerBank is what another captured trace takes of each bank of a trace region that was too
+	// small; 0: not known.
+	NeededPerBank uint64
 	// PerCore is true if some buffers were on single cores. FreeSpace is then the space that
 	// was free on all cores, and the buffers to free are not known.
 	PerCore bool

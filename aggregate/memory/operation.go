@@ -10,12 +10,17 @@ type Operation struct {
 	Stack   *event.Stack // nil if it is not known
 	// Runs is how many programs it ran; 0 if that is not known, but programs were compiled.
 	Runs uint64
+	// Failures is how often it failed with an exception of the library.
+	Failures uint64
 	// FirstNs and LastNs are the times of the first run and of the last one, or those at which
 	// programs were compiled.
 	FirstNs, LastNs uint64
 	// Peak is the run and the core with the least headroom.
 	Peak CoreUse
 }
+
+// OnlyFailed reports whether the operation ran no program, and failed.
+func (o *Operation) OnlyFailed() bool { return o.Failures > 0 && o.Runs == 0 && o.Peak.TimeNs == 0 }
 
 // A CoreUse is the use of one core's L1 while a program ran, in bytes.
 type CoreUse struct {

@@ -32,6 +32,10 @@ type Snapshot struct {
 	// on the same chip, and Overlaps are these by call site, oldest first.
 	OverlapCount uint64    `json:"overlap_count,omitempty"`
 	Overlaps     []Overlap `json:"overlaps,omitempty"`
+	// OperationFailureCount and OperationFailures are the same for operations that failed for another
+	// reason than memory.
+	OperationFailureCount uint64    `json:"operation_failure_count,omitempty"`
+	OperationFailures     []Failure `json:"operation_failures,omitempty"`
 	// Stacks counts the call stacks that the tracer took; nil if it took none. The tracer
 	// sets it, not State.
 	Stacks *Stacks `json:"stacks,omitempty"`

@@ -15,7 +15,7 @@ const maxBlames = 16
 // the allocator. If circular buffers overlapped a tensor, statics are the program's circular
 // buffers.
 func Evidence(e *event.Event, region event.Region, capacity event.Capacity, buffers []memory.Buffer, statics []memory.Static) *memory.Evidence {
-	clash := e.Reason == event.ReasonStaticClash
+	clash, refused := e.Reason == event.ReasonStaticClash, e.Reason == event.ReasonRefused
 	if clash {
 		buffers = slices.DeleteFunc(buffers, func(b memory.Buffer) bool { return !reachable(&b, statics) })
 	}
@@ -33,6 +33,13 @@ func Evidence(e *event.Event, region event.Region, capacity event.Capacity, buff
 	switch {
 	case clash:
 		addClash(ev, statics)
+	case e.Reason == event.ReasonStaticTooLarge:
+		addClash(ev, statics)
+		ev.From, ev.To = 0, 0
+	case e.Reason == event.ReasonTraceTooSmall:
+		addTrace(ev, buffers, e.Message)
+	case refused:
+		addRefusal(ev, e.Message)
 	case !ev.PerCore: // otherwise the buffers at an address need not be in the same bank
 		findPlace(ev, buffers, e.BytesPerBank)
 	}
@@ -43,7 +50,7 @@ func Evidence(e *event.Event, region event.Region, capacity event.Capacity, buff
 	})
 	j, _ := slices.BinarySearchFunc(buffers, ev.To, func(b memory.Buffer, to uint64) int { return cmp.Compare(b.Address, to) })
 	ev.Blocking, ev.Blockers = blame(buffers[i:max(i, j)])
-	if !clash {
+	if !clash && !refused {
 		largestFirst(ev.Blockers)
 	}
 	ev.Holders, ev.Blockers = first(ev.Holders), first(ev.Blockers)
@@ -96,6 +103,34 @@ func addClash(ev *memory.Evidence, statics []memory.Static) {
 			ev.Statics = append(ev.Statics, *s)
 		}
 	}
+}
+
+// addTrace adds what the trace that did not fit takes of each bank: traces have pages of one size.
+func addTrace(ev *memory.Evidence, buffers []memory.Buffer, message string) {
+	l, _ := event.LimitsIn(message)
+	sum, page := uint64(0), uint64(0)
+	for i := range buffers {
+		sum, page = sum+buffers[i].SizeBytes, max(page, buffers[i].PageSizeBytes)
+	}
+	if l.NeededBytes > sum && page > 0 && ev.Capacity.Banks > 0 {
+		pages := (l.NeededBytes - sum + page - 1) / page
+		ev.NeededPerBank = (pages + uint64(ev.Capacity.Banks) - 1) / uint64(ev.Capacity.Banks) * page
+	}
+}
+
+// maxReserve is how much of the free L1 an operation may leave out of its budget.
+const maxReserve = 64 << 10
+
+// addRefusal adds the lowest buffers, if the budget of the operation was what is free below them: it
+// places its circular buffers there.
+func addRefusal(ev *memory.Evidence, message string) {
+	l, _ := event.LimitsIn(message)
+	free := ev.Lowest - min(ev.Lowest, ev.Capacity.Base)
+	if ev.Capacity.Base == 0 || l.AvailableBytes == 0 || l.NeededBytes <= l.AvailableBytes ||
+		l.AvailableBytes > free || free-l.AvailableBytes > maxReserve {
+		return
+	}
+	ev.From, ev.To = ev.Lowest, min(ev.Lowest+l.NeededBytes-l.AvailableBytes, ev.Capacity.Base+ev.Capacity.BytesPerBank)
 }
 
 // blame adds up buffers, in total and by call stack. The buffers must be in order of address; the

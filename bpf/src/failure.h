@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Failures: exceptions of the library during an allocation or a check of a program's static
- * region. The thread's stack shows what it was doing, so that nothing has to be recorded in the
- * normal case. */
+/* Failures: exceptions of the library and of the files beside it. The thread's stack shows what it
+ * was doing, so that nothing has to be recorded in the normal case.
+ *
+ * The probes are on the stubs through which these files call the constructors of
+ * std::runtime_error, std::logic_error and std::invalid_argument, and not on __cxa_throw: code that
+ * throws other exceptions, and code of other files, pays nothing. __cxa_begin_catch shows which
+ * exceptions the library catches itself. */
 #pragma once
 
 /* The number of stack words to search: building the text of an exception takes a few KiB of
@@ -131,23 +135,22 @@ __noinline int find_buffer(struct stack_scan *s)
 	return !lacks_memory(l, s->bias, word) || note_buffer(s, word);
 }
 
-/* __cxa_throw(object, type, destructor), called from the library: returns whether to report this
- * as a failure. Without a complete stack, words on the stack are taken for calls, and one of them
- * may remain from an earlier call. */
-HANDLER bool failure_begins(const struct hit *h, struct stack_scan *s, bool unwound)
+/* Finds out what the thread was doing. Without a complete stack, words on the stack are taken for
+ * calls, and one of them may remain from an earlier call. */
+HANDLER void find_work(const struct hit *h, struct stack_scan *s)
 {
 	s->at = s->found = h->ctx->sp;
 	s->bias = h->bias;
 	s->library = h->library;
 	s->what = 0;
 	s->call = 0;
-	if (unwound && !find_call(s, h->u))
-		return false;
+	if (h->library == NO_LIBRARY ||
+	    (take_stacks && h->u && h->u->end == END_START && !find_call(s, h->u)))
+		return;
 	for (u32 i = 0; i < STACK_WORDS / WORDS_A_CALL; i++) {
 		if (!find_caller(s))
 			break;
 	}
-	return s->what;
 }
 
 /* Copies a Buffer's fields into a record. */
@@ -159,7 +162,7 @@ static __always_inline void fill_failed(struct failed_buffer *b, u64 buffer, con
 	b->unique_id = 0;
 	b->per_core = 0;
 	__builtin_memset(b->window, 0, BUFFER_WINDOW);
-	if (!buffer)
+	if (!buffer || !l)
 		return;
 	object = buffer_object(NULL, l, buffer);
 	if (bpf_probe_read_user(b->window, BUFFER_WINDOW, (void *)(object + l->window)) ||
@@ -168,13 +171,16 @@ static __always_inline void fill_failed(struct failed_buffer *b, u64 buffer, con
 	b->per_core = is_per_core(l, object);
 }
 
-/* Records a failure that failure_begins has found. The library throws std::runtime_error,
- * whose pointer to the text follows the vtable. */
-HANDLER void failed(const struct hit *h, struct thread *t)
+/* std::runtime_error(const std::string &), or with a C string if is_text: records the exception that
+ * is being made. A std::string begins with a pointer to its text. */
+HANDLER void exception_made(const struct hit *h, struct thread *t, bool is_text)
 {
 	struct stack_scan *s = &t->scan;
 	struct failed_record *r;
-	u64 text = 0;
+	u64 text = h->ctx->si;
+
+	find_work(h, s);
+	t->exception = h->ctx->di;
 
 	for (int n = 0; n < FAILED_BUFFERS; n++)
 		s->buffers[n] = 0;
@@ -197,8 +203,46 @@ HANDLER void failed(const struct hit *h, struct thread *t)
 		fill_failed(&r->buffers[n], s->buffers[n], h->l);
 	r->device = t->device;
 	r->program_id = t->program_id;
+	r->exception = t->exception;
 	r->message[0] = 0;
-	if (read_u64(h->ctx->di + 8, &text))
+	if (is_text || read_u64(text, &text))
 		bpf_probe_read_user_str(r->message, MAX_MESSAGE, (void *)text);
+	send(r);
+}
+
+/* of <unwind.h> and libstdc++: a thrown object follows its header, whose first word is its class. A
+ * dependent exception, of std::rethrow_exception, begins with the object that was thrown first. */
+#define UNWIND_HEADER 32
+#define DEPENDENT_CLASS 1
+#define DEPENDENT_HEADER 80
+
+/* __cxa_begin_catch(header), __cxa_rethrow() and std::rethrow_exception(exception_ptr &): whether an
+ * exception that was reported is thrown. An exception_ptr is a pointer to what was thrown, perhaps by
+ * another thread. */
+HANDLER void caught(const struct hit *h, u32 probe)
+{
+	struct thread *t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+	u64 at = h->ctx->di, exception = at + UNWIND_HEADER, class = 0;
+	struct caught_record *r;
+
+	if (!t)
+		return;
+	if (probe == PROBE_RETHROW_EXCEPTION) {
+		if (!read_u64(at, &t->exception))
+			return;
+	} else if (probe == PROBE_CATCH) {
+		if (!read_u64(at, &class) || ((class & 0xff) == DEPENDENT_CLASS &&
+					      !read_u64(at - DEPENDENT_HEADER, &exception)))
+			return;
+		if (exception != t->exception)
+			return;
+	}
+	if (!t->exception)
+		return;
+	r = RESERVE(struct caught_record, RECORD_CAUGHT, h->library);
+	if (!r)
+		return;
+	r->exception = t->exception;
+	r->h.flags = probe == PROBE_CATCH ? 0 : CAUGHT_THROWN_AGAIN;
 	send(r);
 }

@@ -57,6 +57,20 @@ struct {
 	__type(value, struct process);
 } processes SEC(".maps");
 
+/* The library that a process has mapped, for hits in the files beside it. */
+struct home {
+	u64 bias;
+	u32 library;
+	u32 pad;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_PROCESSES);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, u32);
+	__type(value, struct home);
+} homes SEC(".maps");
+
 /* The result of a CPU's last hit, which the next hit can usually reuse. It is valid until a
  * process or allocator ends, which `cache_epoch` counts. Each word is complete in itself: a
  * process with the same addresses, such as a fork, may preempt a hit. */
@@ -81,7 +95,7 @@ enum phase {
 	PHASE_DFBS,
 	PHASE_SCRATCHPADS,
 };
-/* The search of a thread's stack after a throw, for what the thread was doing. */
+/* The search of a thread's stack for what it was doing when an exception was made. */
 struct stack_scan {
 	u64 at;	   /* the next word */
 	u64 limit; /* of the search for Buffers */
@@ -97,6 +111,8 @@ struct thread {
 	u64 impl; /* ProgramImpl */
 	u64 program_id;
 	u64 device;
+	u64 bias;      /* of the library's last hit */
+	u64 exception; /* the last one that was reported */
 	u32 phase;
 	u32 kernel_pending;
 	/* where finalize_kernel_bins stores the size of a program's text */

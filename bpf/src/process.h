@@ -57,6 +57,7 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
 		return 0;
 	drop_unwinder(old_tid); /* the thread takes the process's id now */
 	bpf_map_delete_elem(&executing, &tgid);
+	bpf_map_delete_elem(&homes, &tgid);
 	p->space = p->inherited = 0;
 	p->flags &= ~PROCESS_LATE;
 	__sync_fetch_and_add(&cache_epoch, 1);
@@ -78,6 +79,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 		return 0;
 	remove_process(tgid, p->user);
 	bpf_map_delete_elem(&executing, &tgid);
+	bpf_map_delete_elem(&homes, &tgid);
 	__sync_fetch_and_add(&cache_epoch, 1);
 	return process_ended(RECORD_EXIT, tgid,
 			     task->signal->group_exit_code ?: task->exit_code);

@@ -4,7 +4,7 @@
 #pragma once
 
 /* The probe of a hit: the low byte of the attach cookie. Their names in Go are in
- * tracer/probes.go. */
+ * tracer/libraries/probes.go. */
 enum probe {
 	PROBE_BUFFER_ALLOCATED = 1,
 	PROBE_BUFFER_DEALLOCATE,
@@ -26,8 +26,21 @@ enum probe {
 	PROBE_PROGRAM_TRACK,
 	PROBE_VALIDATE_CB,
 	PROBE_VALIDATE_DFB,
-	PROBE_THROW,
+	/* the last ones are also in the files beside the library: see enum cookie */
+	PROBE_EXCEPTION,
+	PROBE_EXCEPTION_TEXT,
+	PROBE_CATCH,
+	PROBE_RETHROW,
+	PROBE_RETHROW_EXCEPTION,
 };
+
+/* The other parts of the attach cookie. */
+enum cookie {
+	COOKIE_LIBRARY = 8,	 /* the bits from here on are the library's slot */
+	COOKIE_BESIDE = 1 << 16, /* the file is not the library: the process says which one it has */
+};
+/* header.library of a process whose library has not been hit yet */
+#define NO_LIBRARY 255
 
 /* Upper bound, and a mask for the verifier. */
 #define MAX_PROBES 32
@@ -53,6 +66,7 @@ enum record_kind {
 	RECORD_MARK,
 	RECORD_ALLOC_PER_CORE,
 	RECORD_PROGRAM_RUN,
+	RECORD_CAUGHT,
 };
 
 /* Bytes of the Buffer that a record carries undecoded; user space knows the layout. */
@@ -138,7 +152,17 @@ struct failed_record {
 	struct failed_buffer buffers[FAILED_BUFFERS];
 	u64 device; /* of the program */
 	u64 program_id;
+	u64 exception;
 	u8 message[MAX_MESSAGE];
+};
+
+/* The library catches an exception. header.flags: */
+enum caught_flag {
+	CAUGHT_THROWN_AGAIN = 1, /* it throws it again */
+};
+struct caught_record {
+	struct header h;
+	u64 exception;
 };
 
 struct clear_record {

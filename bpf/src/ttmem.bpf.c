@@ -31,6 +31,7 @@ KEEP(buffer_record);
 KEEP(per_core_record);
 KEEP(free_record);
 KEEP(failed_record);
+KEEP(caught_record);
 KEEP(clear_record);
 KEEP(device_record);
 KEEP(cb_record);
@@ -48,6 +49,8 @@ struct shared_enums {
 	enum record_kind record_kind;
 	enum lost_cause lost_cause;
 	enum failed_flag failed_flag;
+	enum caught_flag caught_flag;
+	enum cookie cookie;
 	enum device_flag device_flag;
 	enum cb_flag cb_flag;
 	enum static_kind static_kind;
@@ -86,7 +89,7 @@ static __always_inline bool traced(u32 tgid)
 }
 
 /* Returns whether to take the stack of a hit. */
-static __always_inline bool has_stack(struct hit *h, u32 probe, struct thread *t)
+static __always_inline bool has_stack(u32 probe, struct thread *t)
 {
 	switch (probe) {
 	case PROBE_CB_ALLOCATE:
@@ -95,12 +98,22 @@ static __always_inline bool has_stack(struct hit *h, u32 probe, struct thread *t
 		return true;
 	case PROBE_CB_MARK:
 		return t->phase == PHASE_DFBS || t->phase == PHASE_SCRATCHPADS;
-	case PROBE_THROW:
-		h->u = take_stacks ? this_unwinder() : NULL;
-		return failure_begins(h, &t->scan,
-				      h->u && take_stack(h->u, h->ctx->ip, h->ctx->sp, h->ctx->bp, NULL));
+	case PROBE_EXCEPTION:
+	case PROBE_EXCEPTION_TEXT:
+		return true;
 	}
 	return false;
+}
+
+/* Notes which library the process has, and where. */
+static __noinline void remember_home(const struct hit *h, struct thread *t)
+{
+	struct home home = {.bias = h->bias, .library = h->library};
+	u32 tgid = h->tgid;
+
+	t->bias = h->bias;
+	if (bpf_map_update_elem(&homes, &tgid, &home, BPF_ANY))
+		count_lost(LOST_MAP_FULL);
 }
 
 NO_PROGRAMS(after_probe);
@@ -112,9 +125,10 @@ int on_probe(struct pt_regs *ctx)
 	u32 probe = cookie & 0xff;
 	struct hit h = {
 		.ctx = ctx,
-		.library = (cookie >> 8) & (MAX_LIBRARIES - 1),
+		.library = (cookie >> COOKIE_LIBRARY) & (MAX_LIBRARIES - 1),
 		.tgid = bpf_get_current_pid_tgid() >> 32,
 	};
+	struct home *home;
 	bool wanted;
 	struct thread *t;
 	u32 library = h.library;
@@ -122,11 +136,21 @@ int on_probe(struct pt_regs *ctx)
 	KEEP_THREAD_STACK(ctx, after_probe);
 	if (!traced(h.tgid))
 		return 0;
-	h.l = bpf_map_lookup_elem(&layouts, &library);
-	if (!h.l)
+	if (probe >= PROBE_CATCH) {
+		caught(&h, probe);
 		return 0;
-	h.bias = ctx->ip - h.l->probe_address[cookie & (MAX_PROBES - 1)];
-	switch (probe) {
+	}
+	if (cookie & COOKIE_BESIDE) {
+		home = bpf_map_lookup_elem(&homes, &h.tgid);
+		h.library = library = home ? home->library : NO_LIBRARY;
+		h.bias = home ? home->bias : 0;
+	}
+	h.l = bpf_map_lookup_elem(&layouts, &library);
+	if (!h.l && !(cookie & COOKIE_BESIDE))
+		return 0;
+	if (h.l && !(cookie & COOKIE_BESIDE))
+		h.bias = ctx->ip - h.l->probe_address[cookie & (MAX_PROBES - 1)];
+	switch (h.l ? probe : 0) {
 	case PROBE_BUFFER_ALLOCATED:
 		h.u = this_unwinder();
 		stack_of(ctx, h.u, &h.stack);
@@ -145,11 +169,21 @@ int on_probe(struct pt_regs *ctx)
 		count_lost(LOST_NO_THREAD_STATE);
 		return 0;
 	}
-	wanted = has_stack(&h, probe, t);
+	wanted = has_stack(probe, t);
 	if (wanted) {
 		h.u = this_unwinder();
 		stack_of(ctx, h.u, &h.stack);
 	}
+	switch (probe) {
+	case PROBE_EXCEPTION:
+	case PROBE_EXCEPTION_TEXT:
+		exception_made(&h, t, probe == PROBE_EXCEPTION_TEXT);
+		return 0;
+	}
+	if (!h.l)
+		return 0;
+	if (t->bias != h.bias)
+		remember_home(&h, t);
 	switch (probe) {
 	case PROBE_BANK_SHARDS:
 		bank_shards(&h, t);
@@ -210,10 +244,6 @@ int on_probe(struct pt_regs *ctx)
 		t->phase = PHASE_NONE;
 		kernel_loaded(&h, t);
 		program_enqueued(&h);
-		break;
-	case PROBE_THROW:
-		if (wanted)
-			failed(&h, t);
 		break;
 	}
 	return 0;

@@ -28,7 +28,8 @@ func newOOM(kept string) *cobra.Command {
 		Use:   "oom [FILE | DIR | -- COMMAND]",
 		Short: "Show why allocations failed, and what to free",
 		Long: `Shows each allocation that failed: its size and line, what was free in each bank, why it
-failed, and what to free for it to fit.
+failed, and what to free or set for it to fit. Limits of L1, such as circular buffers that are too
+large, count too; operations that failed for another reason are listed at the end.
 
 FILE is a recording, and DIR a folder of --crash-dir, whose newest recording is shown. COMMAND is run
 and traced to its end. Without any, the failures come from the host's service (ttmem serve) or, if

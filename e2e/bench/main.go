@@ -67,6 +67,7 @@ var parts = []struct {
 	{"cpu", "processor time from an event to its symbolized stack", (*bench).processorTime},
 	{"attach", "attaching to a running process", (*bench).attaching},
 	{"others", "the cost for programs that do not use tt-metal", (*bench).others},
+	{"exceptions", "the cost of exceptions that are not the library's", (*bench).exceptions},
 	{"owners", "who holds the buffers of a running process", (*bench).owners},
 	{"views", "how fast pages and the live view react", (*bench).views},
 	{"scale", "a million live buffers, a hundred million events", (*bench).scale},

@@ -12,7 +12,8 @@ const (
 	Alloc Kind = iota + 1
 	// Free is the end of a buffer, for Event.Reason.
 	Free
-	// AllocFailed is an allocation that failed with an exception of the library.
+	// AllocFailed is an allocation, or a limit of memory, that failed with an exception of the
+	// library.
 	AllocFailed
 	// CBAlloc is the allocation of a circular buffer, dataflow buffer or
 	// scratchpad of a program.
@@ -54,6 +55,9 @@ const (
 	// layout. It was found by reading the process's memory. Without a Cause, nobody holds the buffer
 	// any more.
 	Owner
+	// OperationFailed is an operation that ended with another exception of the library, which is not
+	// about memory: Event.Message.
+	OperationFailed
 	// Checkpoint is the whole state at that time, in Event.State. A stream that begins in the
 	// middle starts with one.
 	Checkpoint
@@ -65,7 +69,7 @@ var kindNames = [...]string{
 	KernelLoad: "kernel_load", KernelUnload: "kernel_unload",
 	DeviceOpen: "device_open", DeviceClose: "device_close",
 	ProcessStart: "process_start", ProcessExit: "process_exit",
-	Lost: "lost", Mark: "mark", Reread: "reread", ProgramRun: "program_run", Owner: "owner", Checkpoint: "checkpoint",
+	Lost: "lost", Mark: "mark", Reread: "reread", ProgramRun: "program_run", Owner: "owner", OperationFailed: "operation_failed", Checkpoint: "checkpoint",
 }
 
 // String is the name of the kind in the JSON record.
@@ -174,12 +178,28 @@ const (
 	// ReasonStaticClash is an AllocFailed of region CB: the static region of a
 	// program would have grown into an L1 buffer.
 	ReasonStaticClash
+	// ReasonStaticTooLarge is an AllocFailed of region CB: the static region of a program is larger
+	// than L1, whatever else is there.
+	ReasonStaticTooLarge
+	// ReasonTraceTooSmall is an AllocFailed of region Trace: the trace region has no room for another
+	// captured trace.
+	ReasonTraceTooSmall
+	// ReasonKernelConfigTooSmall is an AllocFailed of region Kernel: a program's kernels and their
+	// arguments are larger than the part of L1 for them.
+	ReasonKernelConfigTooSmall
+	// ReasonRefused is an AllocFailed of region L1: an operation computed that it needs more L1 than
+	// there is, and did not begin.
+	ReasonRefused
+	// ReasonOther is an OperationFailed.
+	ReasonOther
 )
 
 var reasonNames = [...]string{
 	ReasonExplicit: "explicit", ReasonDeviceClose: "device_close",
 	ReasonProcessExit: "process_exit", ReasonOutOfMemory: "out_of_memory",
-	ReasonStaticClash: "static_clash",
+	ReasonStaticClash: "static_clash", ReasonStaticTooLarge: "static_too_large",
+	ReasonTraceTooSmall: "trace_region_too_small", ReasonKernelConfigTooSmall: "kernel_config_too_small",
+	ReasonRefused: "operation_refused", ReasonOther: "operation_failed",
 }
 
 // String is the name of the reason in the JSON record.
@@ -263,7 +283,7 @@ type Event struct {
 	Global bool
 
 	Reason Reason
-	// Message is the text of the library's exception. AllocFailed. For Owner it is the tensor. A Free
+	// Message is the text of the library's exception. AllocFailed, OperationFailed. For Owner it is the tensor. A Free
 	// that aggregate.State.Completed passes on has the Cause and the Message of its buffer's Owner.
 	Message string
 	// BeforeAttach marks an allocation from before the process was attached,

@@ -14,47 +14,49 @@ const Version = 1
 // record is the JSON record of an event. Fields with a pointer are there even if they are 0, if they
 // apply to the event's kind.
 type record struct {
-	V             int                 `json:"v"`
-	TimeNs        uint64              `json:"time_ns"`
-	Kind          string              `json:"kind"`
-	PID           *int                `json:"pid,omitempty"`
-	TID           int                 `json:"tid,omitempty"`
-	Comm          string              `json:"comm,omitempty"`
-	Devices       []int               `json:"devices,omitzero"`
-	Region        string              `json:"region,omitempty"`
-	ProgramID     *uint64             `json:"program_id,omitempty"`
-	BufferID      *uint64             `json:"buffer_id,omitempty"`
-	Object        *uint64             `json:"object,omitempty"`
-	Allocator     *uint64             `json:"allocator,omitempty"`
-	Address       *uint64             `json:"address,omitempty"`
-	SizeBytes     *uint64             `json:"size_bytes,omitempty"`
-	PageSizeBytes *uint64             `json:"page_size_bytes,omitempty"`
-	Layout        string              `json:"layout,omitempty"`
-	BytesPerBank  *uint64             `json:"bytes_per_bank,omitempty"`
-	Banks         *uint32             `json:"banks,omitempty"`
-	PerCore       bool                `json:"per_core,omitempty"`
-	Cores         [][4]uint16         `json:"cores,omitzero"`
-	StaticKind    string              `json:"static_kind,omitempty"`
-	Global        bool                `json:"global,omitempty"`
-	Reason        string              `json:"reason,omitempty"`
-	Message       string              `json:"message,omitempty"`
-	Board         string              `json:"board,omitempty"`
-	Arch          string              `json:"arch,omitempty"`
-	Mesh          bool                `json:"mesh,omitempty"`
-	Capacities    map[string]Capacity `json:"capacities,omitzero"`
-	Command       string              `json:"command,omitempty"`
-	Library       string              `json:"library,omitempty"`
-	Release       string              `json:"release,omitempty"`
-	Count         *uint64             `json:"count,omitempty"`
-	Cause         string              `json:"cause,omitempty"`
-	UID           *int                `json:"uid,omitempty"`
-	Container     string              `json:"container,omitempty"`
-	Pod           string              `json:"pod,omitempty"`
-	ContainerPID  int                 `json:"container_pid,omitempty"`
-	AttachedLate  bool                `json:"attached_late,omitempty"`
-	ExitStatus    *int                `json:"exit_status,omitempty"`
-	BeforeAttach  bool                `json:"before_attach,omitempty"`
-	Reread        bool                `json:"reread,omitempty"`
+	V              int                 `json:"v"`
+	TimeNs         uint64              `json:"time_ns"`
+	Kind           string              `json:"kind"`
+	PID            *int                `json:"pid,omitempty"`
+	TID            int                 `json:"tid,omitempty"`
+	Comm           string              `json:"comm,omitempty"`
+	Devices        []int               `json:"devices,omitzero"`
+	Region         string              `json:"region,omitempty"`
+	ProgramID      *uint64             `json:"program_id,omitempty"`
+	BufferID       *uint64             `json:"buffer_id,omitempty"`
+	Object         *uint64             `json:"object,omitempty"`
+	Allocator      *uint64             `json:"allocator,omitempty"`
+	Address        *uint64             `json:"address,omitempty"`
+	SizeBytes      *uint64             `json:"size_bytes,omitempty"`
+	PageSizeBytes  *uint64             `json:"page_size_bytes,omitempty"`
+	Layout         string              `json:"layout,omitempty"`
+	BytesPerBank   *uint64             `json:"bytes_per_bank,omitempty"`
+	Banks          *uint32             `json:"banks,omitempty"`
+	PerCore        bool                `json:"per_core,omitempty"`
+	Cores          [][4]uint16         `json:"cores,omitzero"`
+	StaticKind     string              `json:"static_kind,omitempty"`
+	Global         bool                `json:"global,omitempty"`
+	Reason         string              `json:"reason,omitempty"`
+	Message        string              `json:"message,omitempty"`
+	NeededBytes    uint64              `json:"needed_bytes,omitempty"`
+	AvailableBytes uint64              `json:"available_bytes,omitempty"`
+	Board          string              `json:"board,omitempty"`
+	Arch           string              `json:"arch,omitempty"`
+	Mesh           bool                `json:"mesh,omitempty"`
+	Capacities     map[string]Capacity `json:"capacities,omitzero"`
+	Command        string              `json:"command,omitempty"`
+	Library        string              `json:"library,omitempty"`
+	Release        string              `json:"release,omitempty"`
+	Count          *uint64             `json:"count,omitempty"`
+	Cause          string              `json:"cause,omitempty"`
+	UID            *int                `json:"uid,omitempty"`
+	Container      string              `json:"container,omitempty"`
+	Pod            string              `json:"pod,omitempty"`
+	ContainerPID   int                 `json:"container_pid,omitempty"`
+	AttachedLate   bool                `json:"attached_late,omitempty"`
+	ExitStatus     *int                `json:"exit_status,omitempty"`
+	BeforeAttach   bool                `json:"before_attach,omitempty"`
+	Reread         bool                `json:"reread,omitempty"`
 }
 
 // record returns the event's record without its stack.
@@ -88,11 +90,13 @@ func (e *Event) record() *record {
 			r.PageSizeBytes = nonzero(&e.PageSizeBytes)
 		}
 	case AllocFailed:
-		if e.Region < CB {
+		if e.Region < CB && (e.Reason == ReasonOutOfMemory || e.Reason == NoReason) {
 			r.setBuffer(e)
-		} else {
-			r.setProgram(e, e.Region)
-			r.SizeBytes = nonzero(&e.SizeBytes)
+		} else if r.Region, r.Allocator = e.Region.String(), nonzero(&e.Allocator); e.Region >= CB {
+			r.ProgramID, r.SizeBytes = &e.ProgramID, nonzero(&e.SizeBytes)
+		}
+		if l, ok := LimitsIn(e.Message); ok && e.Reason != ReasonOutOfMemory && e.Reason != NoReason {
+			r.NeededBytes, r.AvailableBytes = l.NeededBytes, l.AvailableBytes
 		}
 	case CBAlloc:
 		r.setProgram(e, CB)
@@ -116,7 +120,7 @@ func (e *Event) record() *record {
 		r.Count = &e.Count
 	}
 	switch e.Kind {
-	case Alloc, Free, AllocFailed, CBAlloc, KernelLoad, DeviceOpen, DeviceClose, ProgramRun: // others mean all of them
+	case Alloc, Free, AllocFailed, OperationFailed, CBAlloc, KernelLoad, DeviceOpen, DeviceClose, ProgramRun: // others mean all of them
 		r.Devices = present(r.Devices)
 	}
 	if e.Kind == DeviceOpen {

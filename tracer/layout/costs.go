@@ -82,5 +82,5 @@ var costs = map[string]string{
 	"program_track":       "programs compiled before the attach are not seen, and how often operations run is unknown",
 	"validate_cb":         "overlaps of circular buffers with tensors are not seen",
 	"validate_dfb":        "overlaps of dataflow buffers with tensors are not seen",
-	"throw":               "failed allocations are not seen",
+	"throw":               "failures are not seen",
 }

@@ -52,6 +52,8 @@ type Layout struct {
 	Fields map[string]Chain
 	// Probes are the derived places to probe, by name.
 	Probes map[string]Probe
+	// Exceptions are the places where exceptions are made, caught and rethrown.
+	Exceptions []ExceptionProbe
 	// Single are the fields that only one function supports, in order: no other one confirms them.
 	Single []string
 	// Missing are the fields and probes that were not found. Parts of features that the release

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-
-	"ttmem/symbolize"
 )
 
 // Probe is a place to probe in a library.
@@ -90,9 +88,6 @@ var points = []point{
 		since: dataflowBuffers},
 }
 
-// throwFunction is the function that C++ code calls to throw an exception.
-const throwFunction = "__cxa_throw"
-
 // probes finds where to probe the library.
 func (d *deriver) probes() {
 	for _, p := range points {
@@ -115,11 +110,7 @@ func (d *deriver) probes() {
 		d.place(p.name, f, true)
 	}
 	d.attempt("bank_shards", d.shards)
-	if addr, ok := d.e.PLT(throwFunction); ok {
-		d.place("throw", symbolize.Symbol{Name: throwFunction, Addr: addr}, false)
-		return
-	}
-	d.miss("throw", "the library calls no "+throwFunction)
+	d.exceptions()
 }
 
 // checkParameters checks a function's parameters by its mangled name: they determine the

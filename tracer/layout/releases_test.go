@@ -190,7 +190,7 @@ func checkProbes(t *testing.T, l *Layout, absent []string) {
 		got := l.Probes[p.name]
 		if !slices.Contains(absent, p.name) {
 			qt.Check(t, qt.IsTrue(hasProbe(l, p.name)), qt.Commentf("%s: %s", p.name, missing(l, p.name)))
-			// all but the stub of __cxa_throw can be probed at half a microsecond
+			// all but the stub of std::runtime_error can be probed at half a microsecond
 			qt.Check(t, qt.Equals(got.Stepped, p.name == "throw"), qt.Commentf("%s: %+v", p.name, got))
 		}
 		qt.Check(t, qt.Not(qt.Equals(costs[p.name], "")), qt.Commentf("%s", p.name))

@@ -1,6 +1,9 @@
 package libraries
 
-import "ttmem/bpf"
+import (
+	"ttmem/bpf"
+	"ttmem/tracer/layout"
+)
 
 // probeNames are the names in tracer/layout, which locates the probes, by probe number.
 var probeNames = [...]string{
@@ -24,5 +27,20 @@ var probeNames = [...]string{
 	bpf.KernelProbePROBE_PROGRAM_TRACK:       "program_track",
 	bpf.KernelProbePROBE_VALIDATE_CB:         "validate_cb",
 	bpf.KernelProbePROBE_VALIDATE_DFB:        "validate_dfb",
-	bpf.KernelProbePROBE_THROW:               "throw",
+}
+
+// exceptionNumbers are the numbers of probes by layout.ExceptionKind.
+var exceptionNumbers = [...]bpf.KernelProbe{
+	layout.ExceptionMade: bpf.KernelProbePROBE_EXCEPTION, layout.ExceptionMadeOfText: bpf.KernelProbePROBE_EXCEPTION_TEXT,
+	layout.ExceptionCaught: bpf.KernelProbePROBE_CATCH, layout.ExceptionRethrown: bpf.KernelProbePROBE_RETHROW,
+	layout.ExceptionPointerRethrown: bpf.KernelProbePROBE_RETHROW_EXCEPTION,
+}
+
+// exceptionProbes returns the offsets and cookies of probes in a file.
+func exceptionProbes(list []layout.ExceptionProbe) (offsets, cookies []uint64) {
+	for _, p := range list {
+		offsets = append(offsets, p.FileOffset)
+		cookies = append(cookies, uint64(exceptionNumbers[p.Kind])|uint64(bpf.KernelCookieCOOKIE_BESIDE))
+	}
+	return offsets, cookies
 }

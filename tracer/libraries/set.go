@@ -42,6 +42,8 @@ func (l *Library) placeAll(objs *kernel.Objects, index uint8) (io.Closer, error)
 		offsets = append(offsets, p.FileOffset)
 		cookies = append(cookies, uint64(index)<<8|uint64(id))
 	}
+	o, c := exceptionProbes(l.Layout.Exceptions)
+	offsets, cookies = append(offsets, o...), append(cookies, c...)
 	if err := objs.Layouts.Put(uint32(index), &l.Kernel); err != nil {
 		return nil, fmt.Errorf("storing the layout of %s: %w", l.Path, err)
 	}
@@ -78,6 +80,8 @@ type Set struct {
 	// Seen are the processes that map one.
 	Seen  map[int]*Mapped
 	users map[int]int // the number of these processes by user
+	// beside are the other files of tt-metal, and of its callers; nil: the file is none.
+	beside map[host.FileID]*besideFile
 	// refused are the users whose libraries were not all traced
 	refused map[int]bool
 }
@@ -98,7 +102,7 @@ const maxFiles = 1 << 16
 func New(objs *kernel.Objects, spaces *stack.Spaces, proc *host.Proc, warn func(string), mu *sync.Mutex) *Set {
 	return &Set{
 		objs: objs, spaces: spaces, proc: proc, warn: warn, mu: mu,
-		byFile: make(map[host.FileID]*Library), Seen: make(map[int]*Mapped), users: make(map[int]int), refused: make(map[int]bool),
+		byFile: make(map[host.FileID]*Library), Seen: make(map[int]*Mapped), users: make(map[int]int), beside: make(map[host.FileID]*besideFile), refused: make(map[int]bool),
 	}
 }
 
@@ -168,7 +172,7 @@ func (s *Set) Open(file *os.File, user int, path string, in func(string) (*os.Fi
 		return nil, ErrNoRoom
 	}
 	l := &Library{Library: known, ProbedFile: probed, user: user}
-	if err := s.protect(l); err != nil {
+	if err := s.protect(&l.ProbedFile, path); err != nil {
 		return nil, err
 	}
 	kept = true
@@ -329,6 +333,7 @@ func (s *Set) Add(p *Mapped) bool {
 func (s *Set) Forget(pid int) {
 	if p := s.Seen[pid]; p != nil {
 		delete(s.Seen, pid)
+		s.leaveBeside(pid)
 		if s.users[p.By]--; s.users[p.By] == 0 {
 			delete(s.users, p.By)
 		}
@@ -368,13 +373,13 @@ func (l *Library) retire() {
 
 // protect makes writers of a library's file wait. It refuses a file that was written to since it was
 // read, until it is read again: the probes would lie in the middle of other instructions.
-func (s *Set) protect(l *Library) error {
-	now, err := l.Protect()
-	if err == nil && !kernel.Unchanged(l.Info, now) {
-		return fmt.Errorf("%s was written to while it was read: %w", l.Path, unix.EWOULDBLOCK)
+func (s *Set) protect(f *kernel.ProbedFile, path string) error {
+	now, err := f.Protect()
+	if err == nil && !kernel.Unchanged(f.Info, now) {
+		return fmt.Errorf("%s was written to while it was read: %w", path, unix.EWOULDBLOCK)
 	}
 	if err != nil {
-		s.warn(fmt.Sprintf("%s: do not overwrite this file while it is traced: the programs that run it would crash (no lease: %v)", l.Path, err))
+		s.warn(fmt.Sprintf("%s: do not overwrite this file while it is traced: the programs that run it would crash (no lease: %v)", path, err))
 	}
 	return nil
 }
@@ -391,6 +396,7 @@ func (s *Set) Withdraw() (list []*Library) {
 			s.warn(fmt.Sprintf("%s is being overwritten: processes that run it are no longer traced", l.Path))
 		}
 	}
+	s.withdrawBeside()
 	return list
 }
 
@@ -404,4 +410,5 @@ func (s *Set) Close() {
 			s.remove(l, true)
 		}
 	}
+	s.closeBeside()
 }

@@ -219,7 +219,7 @@ func (w *Writer) free(id key, now uint64) {
 // fail adds a failed allocation. Circular buffers that overlap a tensor belong to L1.
 func (w *Writer) fail(e *event.Event) {
 	region := e.Region
-	if region == event.CB {
+	if int(region) >= event.BankedRegions {
 		region = event.L1
 	}
 	for _, chip := range e.Devices {

@@ -124,9 +124,13 @@ func (w *Writer) Event(e *event.Event, s *aggregate.State) {
 		w.compile(e)
 	case event.CBFree, event.KernelUnload:
 		w.endProgram(objectKey{e.PID, e.ProgramID}, e.TimeNs)
-	case event.AllocFailed:
-		message, _, _ := strings.Cut(e.Message, "\n") // without the backtrace
-		w.instant(w.track(e.PID, "failed allocations"), e.TimeNs, e.Stack, cmp.Or(message, "failed allocation"), e.SizeBytes)
+	case event.AllocFailed, event.OperationFailed:
+		message, _, _ := strings.Cut(event.Info(e.Message), "\n") // without the backtrace
+		track := "failed allocations"
+		if e.Kind == event.OperationFailed {
+			track = "failed operations"
+		}
+		w.instant(w.track(e.PID, track), e.TimeNs, e.Stack, cmp.Or(message, "failed allocation"), e.SizeBytes)
 	case event.Mark:
 		w.instant(w.track(e.PID, "marks"), e.TimeNs, nil, e.Cause, 0)
 	case event.Lost:

@@ -55,13 +55,17 @@ func (w *Writer) add(e *event.Event) {
 			program = g.id
 			w.change(g, e, stack)
 		}
-	case event.AllocFailed:
+	case event.AllocFailed, event.OperationFailed:
+		region := e.Region.String()
+		if e.Kind == event.OperationFailed {
+			region = ""
+		}
 		if p != nil && e.ProgramID != 0 {
 			program = w.program(p, e.ProgramID, e.TimeNs, stack).id
 		}
 		w.failures[w.state.Number()] = w.events
 		w.exec(`INSERT INTO failures VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, ?, ?, ?)`,
-			w.events, w.time(e.TimeNs), p.key(), set, e.Region.String(), text(e.Reason.String()), number(e.SizeBytes),
+			w.events, w.time(e.TimeNs), p.key(), set, region, text(e.Reason.String()), number(e.SizeBytes),
 			number(e.BytesPerBank), number(e.Banks), program, stack, text(e.Message))
 	case event.Mark:
 		w.exec(`INSERT INTO marks VALUES (?, ?, ?, ?, ?)`, w.events, w.time(e.TimeNs), event.Printable(e.Cause), e.UID, p.key())

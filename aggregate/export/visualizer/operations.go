@@ -96,7 +96,7 @@ func (s *splitter) of(e *event.Event) *operation {
 		if e.Stack == nil || e.BeforeAttach || e.Reread {
 			return nil
 		}
-	case e.Kind == event.ProgramRun, e.Kind == event.AllocFailed:
+	case e.Kind == event.ProgramRun, e.Kind == event.AllocFailed, e.Kind == event.OperationFailed:
 	default:
 		return nil
 	}
@@ -171,7 +171,7 @@ func (op *operation) isOver(e *event.Event) bool {
 		return true
 	case e.Kind == event.Alloc:
 		return ran || slices.Contains(op.allocations, memory.StackID(e.Stack))
-	case e.Kind == event.AllocFailed:
+	case e.Kind == event.AllocFailed, e.Kind == event.OperationFailed:
 		return ran
 	case e.Kind == event.ProgramRun: // a mesh may have a program for each chip
 		return slices.ContainsFunc(e.Devices, func(id int) bool { return slices.Contains(op.ran, id) })
@@ -184,7 +184,7 @@ func (op *operation) add(e *event.Event) {
 	switch e.Kind {
 	case event.Alloc:
 		op.allocations = append(op.allocations, memory.StackID(e.Stack))
-	case event.AllocFailed:
+	case event.AllocFailed, event.OperationFailed:
 		op.failed = true
 	default:
 		if !slices.Contains(op.programs, e.ProgramID) {

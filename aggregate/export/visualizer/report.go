@@ -134,7 +134,7 @@ func (r *Report) add(op *operation, e *event.Event) {
 	case event.Alloc:
 		op.nodes = append(op.nodes, bufferNode("buffer_allocate", e))
 		r.tensors.born(op, e)
-	case event.AllocFailed:
+	case event.AllocFailed, event.OperationFailed:
 		op.errors = append(op.errors, failure{cmp.Or(e.Reason.String(), "allocation_failed"), lines(e.Message), r.timestamp(e.TimeNs)})
 	default:
 		op.place(e, r.state)

@@ -159,14 +159,20 @@ const tables = (() => {
     ], rows, { click, empty: doc.leaks.length ? "Nothing that leaks was allocated here." : "No leaks found.", note: rows.length && region ? "docs/leaks.md says what counts as a leak." : "" });
   }
 
+  // remedies are what to set or to call so that a failed allocation fits.
+  function remedies({ setting, clear_program_cache: cached }) {
+    const list = setting ? [`It fits if the device is opened with ${setting.name}=${setting.bytes} ${setting.at_most ? "or less" : "or more"}.`] : [];
+    return cached ? [`device.clear_program_cache() frees ${formatBytes(cached.bytes_per_bank)} of each bank.`, ...list] : list;
+  }
+
   // failures lists those of the range, or all at a moment.
   function failures(at, recording, { from, to, process, pattern }, click) {
     const rows = recording.failures.filter((f) => (from === to || (f.row > from && f.row <= to)) && (!process || String(f.pid) === process) && (!pattern || pattern.test([f.name, f.process, f.message, f.region].join(" "))));
     show(at, [
       { title: "Time", ascending: true, value: (f) => recording.time[f.row], text: (f) => "+" + recording.time[f.row].toFixed(3) + " s" },
-      size("Needed per bank", (f) => f.needed_bytes_per_bank), size("Free", (f) => f.free_bytes_per_bank, "in each bank"), size("Largest hole", (f) => f.largest_free_block_bytes),
+      size("Needed per bank", (f) => f.needed_bytes_per_bank ?? f.needed_bytes), size("Free", (f) => f.available_bytes ?? f.free_bytes_per_bank, "in each bank"), size("Largest hole", (f) => f.largest_free_block_bytes),
       { title: "Region", value: (f) => f.region }, { title: "Reason", value: (f) => (f.too_large ? "too large" : (f.reason || "other").replaceAll("_", " ")) },
-      { title: "Call site", value: (f) => f.name || "", lines: (f) => [f.name || "(no call stack)", `PID ${f.pid} ${f.process || ""} · ${chipsText(f.devices)}`, f.message] },
+      { title: "Call site", value: (f) => f.name || "", lines: (f) => [f.name || "(no call stack)", `PID ${f.pid} ${f.process || ""} · ${chipsText(f.devices)}`, ...remedies(f), f.message] },
     ], rows, { click, empty: "No allocation failed here.", selected: (f) => from === to && f.row === to });
   }
 

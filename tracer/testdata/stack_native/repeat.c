@@ -1,7 +1,6 @@
 // Calls probed as often as it is told, line by line: "call N"; "secret N" on a stack that the
 // kernel itself cannot read; "spread N" by ways that it did not take before; "devices N" calls device
-// with N devices; "throw N" calls thrown from allocate, and "stale N" from elsewhere, with return addresses
-// of allocate on the stack. Each line is answered by the sum of what the calls return.
+// with N devices. Each line is answered by the sum of what the calls return.
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -76,42 +75,6 @@ NOINLINE void devices(void)
 		sum += device(&program, &all[i]);
 }
 
-/* The argument is that of __cxa_throw, an exception with a text. */
-__attribute__((patchable_function_entry(1))) NOINLINE long thrown(const char **exception)
-{
-	__asm__ volatile("" : "+r"(exception));
-	return 1;
-}
-
-static const char *exception[] = {0, "Out of Memory: made up"};
-static void *stale;
-
-NOINLINE long remember(void)
-{
-	stale = __builtin_return_address(0);
-	return 0;
-}
-
-NOINLINE long allocate(int throws)
-{
-	long n = throws ? thrown(exception) : remember();
-
-	__asm__ volatile("" : "+r"(n));
-	return n;
-}
-
-NOINLINE void throw(int from_allocate)
-{
-	void *volatile words[16];
-
-	sum = allocate(0);
-	for (int i = 0; i < 16; i++)
-		words[i] = from_allocate ? 0 : stale;
-	for (long i = 0; i < calls; i++)
-		sum += from_allocate ? allocate(1) : thrown(exception);
-	(void)words;
-}
-
 #define STACK (1 << 18)
 
 static int on_secret_stack(void)
@@ -149,8 +112,6 @@ int main(void)
 			spread_all();
 		else if (!strcmp(word, "devices"))
 			devices();
-		else if (!strcmp(word, "throw") || !strcmp(word, "stale"))
-			throw(*word == 't');
 		else if (!on_secret_stack())
 			sum = -1;
 		printf("%ld\n", sum);

@@ -176,7 +176,7 @@ func (l *Log) Hint() string {
 // Kinds are the kinds of events that can be listed.
 var Kinds = []event.Kind{
 	event.Alloc, event.Free, event.AllocFailed, event.CBAlloc, event.CBFree, event.KernelLoad, event.KernelUnload,
-	event.DeviceOpen, event.DeviceClose, event.ProcessStart, event.ProcessExit, event.Lost, event.Mark, event.Reread, event.ProgramRun, event.Owner,
+	event.DeviceOpen, event.DeviceClose, event.ProcessStart, event.ProcessExit, event.Lost, event.Mark, event.Reread, event.ProgramRun, event.Owner, event.OperationFailed,
 }
 
 // Regions are the regions of events.

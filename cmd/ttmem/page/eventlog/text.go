@@ -179,6 +179,11 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		if message := page.FirstLine(e.Message); message != "" {
 			r.text += l.layout.Separator() + message
 		}
+	case event.OperationFailed:
+		r.text = l.nameOf(e.Stack, false)
+		if message := page.FirstLine(e.Message); message != "" {
+			r.text += l.layout.Separator() + message
+		}
 	case event.CBAlloc:
 		r.address, r.size = fmt.Sprintf("%#x", e.Address), page.Bytes(e.SizeBytes)
 		cores := 0

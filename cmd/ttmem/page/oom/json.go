@@ -17,9 +17,11 @@ type document struct {
 	BeganNs uint64 `json:"began_ns,omitempty"`
 	// Failures are oldest first. Omitted is the number that -n leaves out, and Forgotten the
 	// number of failures without any details.
-	Failures  []failure `json:"failures"`
-	Omitted   int       `json:"omitted"`
-	Forgotten uint64    `json:"forgotten"`
+	Failures []failure `json:"failures"`
+	// OperationFailures are the newest operations that failed for another reason than memory.
+	OperationFailures []failure `json:"operation_failures,omitempty"`
+	Omitted           int       `json:"omitted"`
+	Forgotten         uint64    `json:"forgotten"`
 	memory.AllLosses
 	Notes []string `json:"notes,omitempty"`
 }
@@ -31,7 +33,7 @@ type failure struct {
 	TID     int    `json:"tid,omitempty"`
 	Process string `json:"process,omitempty"`
 	UID     int    `json:"uid"`
-	// Reason is "out_of_memory", "fragmented" or "static_clash", or "" for another failure.
+	// Reason is "fragmented", a reason of docs/events.md, or "" for another failure.
 	// TooLarge is true if the request exceeds an empty bank.
 	Reason   string `json:"reason"`
 	TooLarge bool   `json:"too_large,omitempty"`
@@ -53,6 +55,17 @@ type failure struct {
 	StaticRegionEnd uint64   `json:"static_region_end,omitempty"`
 	Statics         []static `json:"statics,omitempty"`
 
+	// Of a failure that is not one of an allocator: the figures of the message, and the cores in its
+	// words.
+	NeededBytes    uint64 `json:"needed_bytes,omitempty"`
+	AvailableBytes uint64 `json:"available_bytes,omitempty"`
+	Cores          string `json:"cores,omitempty"`
+	StaticKind     string `json:"static_kind,omitempty"`
+	// Setting is the argument of ttnn.open_device that helps, and ClearProgramCache what
+	// device.clear_program_cache() frees, if that is enough.
+	Setting           *setting `json:"setting,omitempty"`
+	ClearProgramCache *amount  `json:"clear_program_cache,omitempty"`
+
 	Message string `json:"message,omitempty"`
 	Name    string `json:"name,omitempty"`
 	// Blocking are the buffers to free, and Blockers their call stacks; Held and Holders are all
@@ -62,6 +75,13 @@ type failure struct {
 	Held     *amount      `json:"held,omitempty"`
 	Holders  []blame      `json:"holders,omitempty"`
 	Stack    *event.Stack `json:"stack,omitempty"`
+}
+
+// setting is a size with which an allocation would fit: at least Bytes or, for worker_l1_size, at most.
+type setting struct {
+	Name   string `json:"name"`
+	Bytes  uint64 `json:"bytes"`
+	AtMost bool   `json:"at_most,omitempty"`
 }
 
 // amount is a number of buffers.
@@ -119,6 +139,10 @@ func (p *Page) WriteJSON(w io.Writer) error {
 	for _, f := range shown {
 		doc.Failures = append(doc.Failures, p.failure(f))
 	}
+	operations, _ := page.Newest(p.Operations, p.Limit)
+	for _, f := range operations {
+		doc.OperationFailures = append(doc.OperationFailures, p.failure(f))
+	}
 	return page.JSON(w, doc)
 }
 
@@ -137,8 +161,17 @@ func (p *Page) failure(f *memory.Failure) failure {
 		SizeBytes: f.SizeBytes, Banks: f.Banks, NeededBytesPerBank: f.BytesPerBank,
 		Message: f.Message, Name: name.Of(f.Stack.Frames()).String(), Stack: f.Stack,
 	}
-	if f.Region == event.CB.String() {
+	if f.Region == event.CB.String() || f.Region == event.Kernel.String() {
 		one.ProgramID = &f.ProgramID
+	}
+	if l, _ := event.LimitsIn(f.Message); l.Reason != event.ReasonOutOfMemory && f.Reason != "" {
+		one.NeededBytes, one.AvailableBytes, one.Cores, one.StaticKind = l.NeededBytes, l.AvailableBytes, page.Clean(l.Cores), l.Static.String()
+	}
+	if s, ok := analyze.SettingFor(f); ok {
+		one.Setting = &setting{s.Name, s.Bytes, s.AtMost}
+	}
+	if cached := analyze.ProgramCache(f); cached.Count > 0 {
+		one.ClearProgramCache = &amount{cached.Bytes, cached.Count}
 	}
 	e := f.Evidence
 	if e == nil {
@@ -148,7 +181,7 @@ func (p *Page) failure(f *memory.Failure) failure {
 		one.CapacityBytesPerBank, one.AllocatedBytesPerBank = &e.Capacity.BytesPerBank, &e.Live.BytesPerBank
 		one.FreeBytesPerBank, one.LargestFreeBlockBytes = &e.FreeBytesPerBank, &e.LargestFreeBytesPerBank
 	}
-	if analyze.CauseOf(f) == analyze.Clash {
+	if cause := analyze.CauseOf(f); cause == analyze.Clash || cause == analyze.StaticTooLarge {
 		one.LowestL1Address, one.StaticRegionEnd = e.Lowest, e.To
 		for i := range e.Statics {
 			s := &e.Statics[i]

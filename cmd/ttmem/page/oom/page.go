@@ -32,7 +32,9 @@ type Page struct {
 	// without any details.
 	Failures  []*memory.Failure
 	forgotten uint64
-	users     page.Users
+	// Operations are the selected operations that failed for another reason, oldest first.
+	Operations []*memory.Failure
+	users      page.Users
 	// Holders returns the buffers that were live at a failure and whose owners are known; nil: none.
 	Holders func(*memory.Failure) []memory.Buffer
 }
@@ -41,12 +43,17 @@ type Page struct {
 func (p *Page) Choose() {
 	p.users = page.UsersOf(p.Snapshot)
 	p.forgotten = p.Snapshot.FailureCount - uint64(len(p.Snapshot.Failures))
-	for i := range p.Snapshot.Failures {
-		f := &p.Snapshot.Failures[i]
-		if len(p.PIDs) == 0 || slices.Contains(p.PIDs, f.PID) {
-			p.Failures = append(p.Failures, f)
+	p.Failures, p.Operations = p.selected(p.Snapshot.Failures), p.selected(p.Snapshot.OperationFailures)
+}
+
+// selected returns the failures of the selected processes.
+func (p *Page) selected(all []memory.Failure) (list []*memory.Failure) {
+	for i := range all {
+		if f := &all[i]; len(p.PIDs) == 0 || slices.Contains(p.PIDs, f.PID) {
+			list = append(list, f)
 		}
 	}
+	return list
 }
 
 // Explained returns up to n failures, newest first, whose buffers are shown in the text.

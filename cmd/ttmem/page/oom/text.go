@@ -23,7 +23,7 @@ func (p *Page) groups() [][]*memory.Failure {
 	slices.Reverse(newestFirst)
 	groups := page.Alike(newestFirst, func(a, b *memory.Failure) bool {
 		return a.PID == b.PID && memory.StackID(a.Stack) == memory.StackID(b.Stack) && a.BytesPerBank == b.BytesPerBank &&
-			a.ProgramID == b.ProgramID && a.Banks == b.Banks && a.Region == b.Region && analyze.CauseOf(a) == analyze.CauseOf(b)
+			(a.ProgramID == b.ProgramID || a.Message == b.Message) && a.Banks == b.Banks && a.Region == b.Region && analyze.CauseOf(a) == analyze.CauseOf(b)
 	})
 	slices.Reverse(groups)
 	return groups
@@ -36,6 +36,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	groups := p.groups()
 	if len(groups) == 0 {
 		layout.Write(out, 0, page.NoStyle, p.nothing())
+		p.writeOperations(out, layout)
 		return out.Flush()
 	}
 	layout.Write(out, 0, page.Dim, fmt.Sprintf("%s failed %s", page.Count(uint64(len(p.Failures)), "allocation"), page.Clean(p.Of)))
@@ -60,6 +61,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		fmt.Fprintln(out)
 		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("%s before these failed; nothing more is known of them.", page.Count(p.forgotten, "allocation")))
 	}
+	p.writeOperations(out, layout)
 	return out.Flush()
 }
 
@@ -83,15 +85,26 @@ func (p *Page) nothing() string {
 var verdicts = map[analyze.Cause]string{
 	analyze.Unexplained: "failed", analyze.TooLarge: "too large", analyze.TooLittle: "not enough free memory",
 	analyze.Fragmented: "fragmented", analyze.Clash: "circular buffers overlap a tensor",
+	analyze.StaticTooLarge: "circular buffers too large", analyze.TraceTooSmall: "trace region too small",
+	analyze.KernelConfigTooSmall: "kernel config buffer too small", analyze.Refused: "refused by the operation",
+}
+
+// verdict returns the region of a failure, and the reason in words.
+func verdict(f *memory.Failure) string {
+	cause, region := analyze.CauseOf(f), f.Region
+	text := verdicts[cause]
+	if region == event.CB.String() || region == event.Kernel.String() {
+		region = event.L1.String()
+	}
+	if l, _ := event.LimitsIn(f.Message); cause == analyze.StaticTooLarge && l.Static == event.DataflowBuffer {
+		text = strings.Replace(text, "circular", "dataflow", 1)
+	}
+	return region + ": " + text
 }
 
 // Brief returns the reason of a failed allocation in one line.
 func Brief(f *memory.Failure) string {
-	cause, region, e := analyze.CauseOf(f), f.Region, f.Evidence
-	if cause == analyze.Clash {
-		region = event.L1.String()
-	}
-	text := region + ": " + verdicts[cause]
+	cause, e, text := analyze.CauseOf(f), f.Evidence, verdict(f)
 	needs := "; needs " + page.Bytes(f.BytesPerBank) + " per bank, "
 	switch cause {
 	case analyze.TooLarge:
@@ -105,33 +118,40 @@ func Brief(f *memory.Failure) string {
 			text += " by " + page.Bytes(e.To-e.Lowest)
 		}
 		return text
+	case analyze.StaticTooLarge, analyze.TraceTooSmall, analyze.KernelConfigTooSmall, analyze.Refused:
+		if l, _ := event.LimitsIn(f.Message); l.NeededBytes > 0 && l.AvailableBytes > 0 {
+			return fmt.Sprintf("%s; needs %d B, has %d B%s", text, l.NeededBytes, l.AvailableBytes, onCores(l.Cores))
+		}
 	}
-	return region + ": " + page.FirstLine(f.Message)
+	return f.Region + ": " + page.FirstLine(f.Message)
+}
+
+// onCores names cores in the library's words.
+func onCores(cores string) string {
+	if cores == "" {
+		return ""
+	}
+	return " on cores " + page.Clean(cores)
 }
 
 func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, group []*memory.Failure) {
 	f := group[0]
-	cause, region, at := analyze.CauseOf(f), f.Region, "on an unknown chip"
-	if region == event.CB.String() {
-		region = event.L1.String()
-	}
+	cause, at := analyze.CauseOf(f), "on an unknown chip"
 	if len(f.Devices) > 0 {
 		at = "on " + page.Chips(f.Devices)
 	}
-	layout.WriteStyled(out, "", page.BoldRed, region+": "+verdicts[cause], "  "+at)
+	layout.WriteStyled(out, "", page.BoldRed, verdict(f), "  "+at)
 	layout.Write(out, 1, page.Green, siteName(layout, f.Stack, false))
 	layout.WriteCallers(out, 3, page.Callers(f.Stack.Frames()))
-	process := p.process(f)
-	process = strings.TrimRight(p.users.PID(f.PID)+" "+process, " ") + ", " + p.moment(f.TimeNs)
-	if n := len(group); n > 1 {
-		process += fmt.Sprintf("; %d times, first %s", n, p.moment(group[n-1].TimeNs))
-	}
-	layout.Write(out, 1, page.Dim, process)
-	if cause == analyze.Unexplained {
+	layout.Write(out, 1, page.Dim, p.processAt(group))
+	if cause == analyze.Unexplained || cause == analyze.Refused {
 		layout.Write(out, 1, page.NoStyle, page.FirstLine(f.Message))
 	}
 	e := f.Evidence
 	switch {
+	case cause > analyze.Clash:
+		p.writeLimit(out, layout, f)
+		return
 	case e == nil:
 		return
 	case cause == analyze.Clash:
@@ -140,6 +160,7 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, group []*memo
 	}
 	p.writeFigures(out, layout, f)
 	layout.Write(out, 1, page.Bold, explain(f))
+	writeRemedies(out, layout, f)
 	if e.To > 0 {
 		p.writeBlames(out, layout, f, e.Blockers, e.Blocking)
 	}
@@ -148,6 +169,16 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, group []*memo
 			f.Region, page.Bytes(e.Live.BytesPerBank), page.Count(e.Live.Count, "buffer")))
 		p.writeBlames(out, layout, f, e.Holders, e.Live)
 	}
+}
+
+// processAt names the process of a group of failures, and says when they were.
+func (p *Page) processAt(group []*memory.Failure) string {
+	f := group[0]
+	process := strings.TrimRight(p.users.PID(f.PID)+" "+p.process(f), " ") + ", " + p.moment(f.TimeNs)
+	if n := len(group); n > 1 {
+		process += fmt.Sprintf("; %d times, first %s", n, p.moment(group[n-1].TimeNs))
+	}
+	return process
 }
 
 // moment returns the time of a failure as text.
@@ -197,6 +228,9 @@ func explain(f *memory.Failure) string {
 	// This is the place with the fewest bytes; other places may have fewer buffers.
 	place := fmt.Sprintf("It fits if you free: %s in each bank (%s, between %#x and %#x).",
 		page.Bytes(e.Blocking.BytesPerBank), page.Count(e.Blocking.Count, "buffer"), e.From, e.To)
+	if analyze.OnlyCached(e) {
+		place = "All that is in the way is the program cache's: programs that ran."
+	}
 	if e.PerCore {
 		place = "Some buffers are on single cores: which of them are in the way is not known."
 	}
@@ -237,7 +271,16 @@ func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *memory.Failu
 			e.To, page.Count(e.Blocking.Count, "tensor"), page.Bytes(e.Blocking.BytesPerBank)))
 		p.writeBlames(out, layout, f, e.Blockers, e.Blocking)
 	}
-	layout.Write(out, 1, page.Bold, fmt.Sprintf("Buffers of program %d above %#x, on each of their cores:", f.ProgramID, e.Lowest))
+	p.writeStatics(out, layout, f, fmt.Sprintf("Buffers of program %d above %#x, on each of their cores:", f.ProgramID, e.Lowest))
+}
+
+// writeStatics writes a program's static buffers.
+func (p *Page) writeStatics(out *bufio.Writer, layout page.Layout, f *memory.Failure, title string) {
+	e := f.Evidence
+	if len(e.Statics) == 0 {
+		return
+	}
+	layout.Write(out, 1, page.Bold, title)
 	columns := page.Columns{14, 10, 12}
 	layout.WriteHead(out, columns.Line("from", "to", "bytes"), "  kind, cores")
 	for i := range e.Statics {

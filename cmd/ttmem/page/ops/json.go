@@ -26,10 +26,12 @@ type operation struct {
 	Process string `json:"process,omitempty"`
 	Devices []int  `json:"devices"`
 	// Runs is left out if unknown.
-	Runs    uint64 `json:"runs,omitempty"`
-	FirstNs uint64 `json:"first_ns"`
-	LastNs  uint64 `json:"last_ns"`
-	Peak    peak   `json:"peak"`
+	Runs uint64 `json:"runs,omitempty"`
+	// Failures is how often it failed. Peak is all 0 if it never ran.
+	Failures uint64 `json:"failures,omitempty"`
+	FirstNs  uint64 `json:"first_ns"`
+	LastNs   uint64 `json:"last_ns"`
+	Peak     peak   `json:"peak"`
 	alloc.Named
 }
 
@@ -60,7 +62,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 		o := &list[i]
 		row, _ := p.row(&o.Operation)
 		one := operation{
-			PID: o.PID, Process: p.names.ProcessName(o.PID), Devices: o.Devices, Runs: o.Runs, FirstNs: o.FirstNs, LastNs: o.LastNs,
+			PID: o.PID, Process: p.names.ProcessName(o.PID), Devices: o.Devices, Runs: o.Runs, Failures: o.Failures, FirstNs: o.FirstNs, LastNs: o.LastNs,
 			Named: p.names.Named(&row),
 			Peak: peak{
 				TimeNs: o.Peak.TimeNs, ProgramID: o.Peak.ProgramID, Device: o.Peak.Device, Core: [2]uint16{o.Peak.X, o.Peak.Y},

@@ -71,9 +71,9 @@ func (p *Page) row(op *memory.Operation) (row alloc.Row, ok bool) {
 }
 
 // runs is how often the operations ran, as text.
-func runs(n uint64) string {
-	if n == 0 {
+func runs(o *analyze.Operation) string {
+	if o.Runs == 0 && !o.OnlyFailed() {
 		return "?"
 	}
-	return page.Grouped(n)
+	return page.Grouped(o.Runs)
 }

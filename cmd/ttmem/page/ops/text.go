@@ -54,12 +54,17 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	if chips {
 		head += page.Right("chip", 5)
 	}
-	layout.WriteHead(out, head+page.Right("core", 6)+page.Right("runs", 7)+"  ", "operation")
+	head += page.Right("core", 6) + page.Right("runs", 7)
+	failed := slices.ContainsFunc(list, func(o analyze.Operation) bool { return o.Failures > 0 })
+	if failed {
+		head += page.Right("failed", 8)
+	}
+	layout.WriteHead(out, head+"  ", "operation")
 	unknown := false
 	for i := range list {
 		o := &list[i]
-		unknown = unknown || o.Runs == 0
-		p.writeRow(out, layout, shown, chips, o)
+		unknown = unknown || o.Runs == 0 && !o.OnlyFailed()
+		p.writeRow(out, layout, shown, chips, failed, o)
 	}
 	if omitted > 0 {
 		fmt.Fprintf(out, " and %s more: -n 0 lists all\n", page.Grouped(omitted))
@@ -76,17 +81,20 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 // capacity is the L1 of a core, if it is the same for all operations.
 func capacity(all []analyze.Operation) string {
 	bytes := all[0].Peak.CapacityBytes
-	if bytes == 0 || slices.ContainsFunc(all, func(o analyze.Operation) bool { return o.Peak.CapacityBytes != bytes }) {
+	if bytes == 0 || slices.ContainsFunc(all, func(o analyze.Operation) bool { return o.Peak.CapacityBytes != bytes && !o.OnlyFailed() }) {
 		return ""
 	}
 	return " of " + kib(bytes)
 }
 
-func (p *Page) writeRow(out *bufio.Writer, layout page.Layout, shown []column, chips bool, o *analyze.Operation) {
+func (p *Page) writeRow(out *bufio.Writer, layout page.Layout, shown []column, chips, failed bool, o *analyze.Operation) {
 	line := ""
 	for i, c := range shown {
 		text := kib(c.bytes(o))
-		if i == 0 && o.Peak.CapacityBytes == 0 {
+		switch {
+		case o.OnlyFailed():
+			text = "-"
+		case i == 0 && o.Peak.CapacityBytes == 0:
 			text = "?"
 		}
 		line += page.Right(text, c.width)
@@ -94,7 +102,15 @@ func (p *Page) writeRow(out *bufio.Writer, layout page.Layout, shown []column, c
 	if chips {
 		line += page.Right(fmt.Sprint(o.Peak.Device), 5)
 	}
-	line += page.Right(fmt.Sprintf("%d-%d", o.Peak.X, o.Peak.Y), 6) + page.Right(runs(o.Runs), 7) + "  "
+	core := fmt.Sprintf("%d-%d", o.Peak.X, o.Peak.Y)
+	if o.OnlyFailed() {
+		core = "-"
+	}
+	line += page.Right(core, 6) + page.Right(runs(o), 7)
+	if failed {
+		line += page.Right(page.Grouped(o.Failures), 8)
+	}
+	line += "  "
 	title := layout.Separated(o.Key)
 	if len(p.Snapshot.Processes) > 1 {
 		title = p.names.Users().PID(o.PID) + layout.Separator() + title

@@ -19,12 +19,12 @@ type failing struct {
 	calls []string
 }
 
-// failings returns the failures of the snapshot, the newest first. Failures with the same cause
+// failings returns failures, the newest first. Failures with the same cause
 // at the same place are one group: a program may try again.
-func (r *report) failings() [][]failing {
+func (r *report) failings(of []memory.Failure) [][]failing {
 	var list []failing
-	for i := range r.snap.Failures {
-		f := &r.snap.Failures[len(r.snap.Failures)-1-i]
+	for i := range of {
+		f := &of[len(of)-1-i]
 		list = append(list, failing{f, page.CallTexts(name.UserCalls(f.Stack.Frames()))})
 	}
 	return page.Alike(list, func(a, b failing) bool {
@@ -33,26 +33,33 @@ func (r *report) failings() [][]failing {
 	})
 }
 
-// failures writes how many allocations failed, and where and why the newest did.
+// failures writes how many allocations failed, and where and why the newest did; then the same of
+// operations that failed for another reason than memory.
 func (r *report) failures() {
-	if r.snap.FailureCount == 0 {
+	r.failed(r.snap.Failures, r.snap.FailureCount, "allocation", " failed", oom.Brief)
+	r.failed(r.snap.OperationFailures, r.snap.OperationFailureCount, "operation", " failed for another reason than memory",
+		func(f *memory.Failure) string { return page.FirstLine(f.Message) })
+}
+
+func (r *report) failed(of []memory.Failure, count uint64, what, how string, brief func(*memory.Failure) string) {
+	if count == 0 {
 		return
 	}
-	all := r.failings()
+	all := r.failings(of)
 	list := all[:min(len(all), r.most.failures)]
 	note := ""
-	if len(list) < len(all) || uint64(len(r.snap.Failures)) < r.snap.FailureCount {
+	if len(list) < len(all) || uint64(len(of)) < count {
 		note = fmt.Sprintf(", the newest %d", len(list))
 	}
 	r.line()
-	r.line(r.Paint(page.BoldRed, page.Count(r.snap.FailureCount, "allocation")+" failed"), r.Paint(page.Dim, note))
+	r.line(r.Paint(page.BoldRed, page.Count(count, what)+how), r.Paint(page.Dim, note))
 	for _, group := range slices.Backward(list) {
 		f := group[0]
 		if place := r.failedAt(f); place != "" {
 			r.line("  ", r.cut(place, r.width-2))
 		}
 		// the first sentence of a message has the important figures
-		about := r.cut(oom.Brief(f.Failure), r.most.failures*(r.width-4)-len(" (1000 times), PID 4194304"))
+		about := r.cut(brief(f.Failure), r.most.failures*(r.width-4)-len(" (1000 times), PID 4194304"))
 		if len(group) > 1 {
 			about += fmt.Sprintf(" (%d times)", len(group))
 		}

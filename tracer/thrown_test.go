@@ -1,0 +1,83 @@
+package tracer
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/bpf"
+	"ttmem/tracer/event"
+)
+
+// TestOnlyExceptionsThatLeaveAreFailures: not those that the library caught last.
+func TestOnlyExceptionsThatLeaveAreFailures(t *testing.T) {
+	const full, other = "Out of Memory: no room", "Invalid arguments to reshape"
+	made := func(tid uint32, ms, exception uint64, message string) []byte {
+		r := bpf.KernelFailedRecord{Exception: exception}
+		r.H = bpf.KernelHeader{TimeNs: ms * 1e6, Tgid: 7, Tid: tid, Kind: bpf.RecordFailed}
+		copy(r.Message[:], message)
+		return raw(&r)
+	}
+	caught := func(tid uint32, ms, exception uint64, flags uint8) []byte {
+		return raw(&bpf.KernelCaughtRecord{
+			H: bpf.KernelHeader{TimeNs: ms * 1e6, Tgid: 7, Tid: tid, Kind: bpf.RecordCaught, Flags: flags}, Exception: exception,
+		})
+	}
+	end := raw(&bpf.KernelProcessRecord{H: bpf.KernelHeader{TimeNs: 9e9, Tgid: 7, Tid: 7, Kind: bpf.RecordExit}})
+	const again = bpf.CaughtThrownAgain
+	for name, c := range map[string]struct {
+		records [][]byte
+		want    []string
+	}{
+		"not caught":                     {[][]byte{made(7, 1, 16, full)}, []string{full}},
+		"not caught, then the end":       {[][]byte{made(7, 1, 16, full), end}, []string{full}},
+		"caught inside":                  {[][]byte{made(7, 1, 16, full), caught(7, 2, 16, 0)}, nil},
+		"caught inside, then the end":    {[][]byte{made(7, 1, 16, full), caught(7, 2, 16, 0), end}, nil},
+		"caught inside and thrown again": {[][]byte{made(7, 1, 16, full), caught(7, 2, 16, 0), caught(7, 3, 16, again)}, []string{full}},
+		"thrown again, and caught again": {[][]byte{made(7, 1, 16, full), caught(7, 2, 16, 0), caught(7, 3, 16, again), caught(7, 4, 16, 0)}, nil},
+		"thrown again with more text":    {[][]byte{made(7, 1, 16, full), caught(7, 2, 16, 0), made(7, 3, 32, "matmul: "+full)}, []string{full}},
+		"caught inside, then another":    {[][]byte{made(7, 1, 16, full), caught(7, 2, 16, 0), made(7, 3, 32, other)}, []string{other}},
+		"passed to another thread":       {[][]byte{made(8, 1, 16, full), caught(8, 2, 16, 0), caught(7, 3, 16, again)}, []string{full}},
+		"one after the other":            {[][]byte{made(7, 1, 16, full), made(7, 3, 32, other)}, []string{full, other}},
+		"another one caught":             {[][]byte{made(7, 1, 16, full), caught(7, 2, 32, 0)}, []string{full}},
+	} {
+		d := newTestDecoder()
+		for _, r := range c.records {
+			d.decode(r)
+		}
+		d.thrownSince(2e9)
+		var got []string
+		for _, e := range d.queue.events {
+			if e.Kind == event.AllocFailed || e.Kind == event.OperationFailed {
+				qt.Check(t, qt.Equals(e.Kind == event.AllocFailed, e.Message == full), qt.Commentf("%s", name))
+				got = append(got, e.Message)
+			}
+		}
+		qt.Check(t, qt.DeepEquals(got, c.want), qt.Commentf("%s", name))
+	}
+}
+
+// TestLaterEventsWaitForAnException, so that they stay in order of time.
+func TestLaterEventsWaitForAnException(t *testing.T) {
+	d := newTestDecoder()
+	r := bpf.KernelFailedRecord{Exception: 16}
+	r.H = bpf.KernelHeader{TimeNs: 1e9, Tgid: 7, Tid: 7, Kind: bpf.RecordFailed}
+	d.decode(raw(&r))
+	qt.Check(t, qt.Equals(d.thrownSince(1e9+caughtNs), 1e9))
+	qt.Check(t, qt.HasLen(d.queue.events, 1)) // its process's start
+	qt.Check(t, qt.Equals(d.thrownSince(1e9+caughtNs+1), ^uint64(0)))
+	qt.Assert(t, qt.HasLen(d.queue.events, 2))
+	qt.Check(t, qt.Equals(d.queue.events[1].Kind, event.OperationFailed))
+	qt.Check(t, qt.HasLen(d.throwing, 0))
+}
+
+// TestWaitingExceptionsAreBounded.
+func TestWaitingExceptionsAreBounded(t *testing.T) {
+	d := newTestDecoder()
+	for i := range uint32(2 * maxThrown) {
+		r := bpf.KernelFailedRecord{Exception: uint64(i)}
+		r.H = bpf.KernelHeader{TimeNs: uint64(i), Tgid: 7, Tid: i, Kind: bpf.RecordFailed}
+		d.decode(raw(&r))
+	}
+	qt.Check(t, qt.HasLen(d.processes[7].thrown, maxThrown))
+}
