@@ -66,7 +66,7 @@ func explainUntried(features []kernel.Feature, root bool) (untried []string) {
 // writeHost writes the features of the host, those that could not be tried first.
 func (p *Page) writeHost(w *bufio.Writer, layout page.Layout) {
 	if !p.Root {
-		fmt.Fprintln(w, "Run without root: the libraries of processes are not looked at, and of the kernel")
+		fmt.Fprintln(w, "Run without root: the libraries of processes are not checked, and of the kernel")
 		if len(p.untried) > 0 {
 			fmt.Fprintf(w, "could not be tried: %s.\n", strings.Join(p.untried, ", "))
 		} else {
@@ -119,9 +119,9 @@ func (p *Page) WriteText(to io.Writer, layout page.Layout) error {
 	switch {
 	case !p.OfHost || len(p.Libraries) > 0:
 	case !p.Root:
-		fmt.Fprintln(w, "`ttmem doctor LIBRARY` looks at a library without root:\n  "+libraryExample)
+		fmt.Fprintln(w, "`ttmem doctor LIBRARY` checks a library without root:\n  "+libraryExample)
 	default:
-		fmt.Fprintln(w, "No process maps a tt-metal library now. `ttmem doctor LIBRARY` looks at a file:\n  "+libraryExample)
+		fmt.Fprintln(w, "No process maps a tt-metal library now. `ttmem doctor LIBRARY` checks a file:\n  "+libraryExample)
 	}
 	for i, l := range p.Libraries {
 		if i > 0 {

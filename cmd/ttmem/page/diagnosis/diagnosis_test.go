@@ -45,7 +45,7 @@ Tracing does not work here: privileges, BTF.
 	out.Reset()
 	p.Root = true
 	qt.Assert(t, qt.IsNil(p.WriteText(&out, page.Layout{})))
-	qt.Check(t, qt.StringContains(out.String(), "`ttmem doctor LIBRARY` looks at a file:\n  …/site-packages/ttnn/build/lib/libtt_metal.so\n"))
+	qt.Check(t, qt.StringContains(out.String(), "`ttmem doctor LIBRARY` checks a file:\n  …/site-packages/ttnn/build/lib/libtt_metal.so\n"))
 
 	asRoot := features()
 	qt.Check(t, qt.DeepEquals(explainUntried(asRoot, true), []string{"BPF programs", "mapping events"}))
