@@ -18,7 +18,7 @@ const (
 	ownersPatience = 15 * time.Second
 )
 
-// owners looks who holds the buffers of the viewer's processes, and answers when the hub has that.
+// owners searches the owners of the buffers of the viewer's processes, and answers when the hub has them.
 func (s *Server) owners(w http.ResponseWriter, r *http.Request, v Viewer) {
 	if v == Nobody || v == TokenHolder {
 		http.Error(w, "ttmem: owners are searched over the unix socket only, which identifies the user", http.StatusForbidden)
