@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -49,8 +48,8 @@ the page.`,
 }
 
 func showPeaks(c *cobra.Command, o *viewOptions) error {
-	if o.format.JSON && c.Flags().Changed("limit") {
-		return errors.New("-n is of the text: --json has everything")
+	if o.format.JSON && !c.Flags().Changed("limit") {
+		o.n = 0
 	}
 	filter, rules, err := o.check(alloc.Regions)
 	if err != nil {

@@ -44,7 +44,7 @@ type Options struct {
 	By string
 	// Lines is true if a line with several call sites has one row in the text.
 	Lines bool
-	// Limit is the maximum number of rows of a list in the text; 0: all.
+	// Limit is the maximum number of rows of a list; 0: all.
 	Limit  int
 	Filter alloc.Filter
 	Rules  *name.Rules
