@@ -51,9 +51,9 @@ func TestPytestPlugin(t *testing.T) {
 		qt.Check(t, qt.Equals(fails(t, text, name), want), qt.Commentf("%s", name))
 	}
 	for _, want := range []string{
-		"left 1.5 MiB allocated, more than limit_leaks = 64.0 KiB:",
+		"1.5 MiB unfreed exceeds limit_leaks = 64.0 KiB:",
 		"3 in DRAM  test_limits.py:",
-		" of L1 in use on a core, more than limit_peak = 4.0 KiB",
+		" exceeds limit_peak = 4.0 KiB",
 		"ttmem takes limit_leaks and limit_peak, not limit_leak",
 	} {
 		qt.Check(t, qt.StringContains(text, want))
@@ -74,7 +74,7 @@ func TestPytestPlugin(t *testing.T) {
 	qt.Check(t, qt.Equals(status, 1))
 	qt.Check(t, qt.IsFalse(fails(t, text, "test_inference[Transformer]")))
 	qt.Check(t, qt.IsTrue(fails(t, text, "test_inference[Leaking]")))
-	qt.Check(t, qt.Matches(text, `(?s).*left 192\.0 KiB allocated, more than limit_leaks = 0 B:\n +192\.0 KiB  8 in DRAM  `+
+	qt.Check(t, qt.Matches(text, `(?s).*192\.0 KiB unfreed exceeds limit_leaks = 0 B:\n +192\.0 KiB  8 in DRAM  `+
 		lineMarked(t, "small_transformer.py", "leak")+` result · ttnn\.add\n.*`))
 
 	// only marked tests are measured, or none
@@ -95,7 +95,7 @@ func TestPytestPlugin(t *testing.T) {
 	for name, want := range map[string]bool{"test_clean": false, "test_unmarked": true, "test_spared": false} {
 		qt.Check(t, qt.Equals(fails(t, text, name), want), qt.Commentf("%s", name))
 	}
-	qt.Check(t, qt.StringContains(text, "left 528.0 KiB allocated, more than limit_leaks = 64.0 KiB:"))
+	qt.Check(t, qt.StringContains(text, "528.0 KiB unfreed exceeds limit_leaks = 64.0 KiB:"))
 	for _, setting := range []string{"ttmem_limit_peak=L9: 4 KiB", "ttmem_limit_peak=L1", "ttmem_limit_leaks=much"} {
 		text, status = pytest("-o", setting, "test_limits.py::test_clean")
 		qt.Check(t, qt.Equals(status, 4)) // a mistake in the use of pytest
