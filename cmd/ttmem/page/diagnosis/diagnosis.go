@@ -141,6 +141,9 @@ func writeLine(w *bufio.Writer, layout page.Layout, columns, text string) {
 	layout.Beside(w, columns, page.NoStyle, event.Printable(text))
 }
 
+// listedFields is the number of fields whose names the text has.
+const listedFields = 3
+
 func writeLibrary(w *bufio.Writer, layout page.Layout, l *doctor.Inspection) {
 	line := func(columns, format string, args ...any) {
 		writeLine(w, layout, page.Left(columns, 12), fmt.Sprintf(format, args...))
@@ -152,7 +155,9 @@ func writeLibrary(w *bufio.Writer, layout page.Layout, l *doctor.Inspection) {
 		line("  mapped by", "%s", strings.Trim(fmt.Sprint(l.Processes), "[]"))
 	}
 	line("  fields", "%d found in the machine code", len(l.Fields))
-	if len(l.Single) > 0 {
+	if n := len(l.Single); n > listedFields {
+		line("", "%d of them in one function only (single_source in --json)", n)
+	} else if n > 0 {
 		line("", "in one function only: %s", strings.Join(l.Single, ", "))
 	}
 	line("  probes", "%d found", len(l.Probes))
