@@ -89,6 +89,20 @@ def test_frames_have_the_same_first_columns(name):
         assert not frame[columns].isna().any().any()
 
 
+def test_empty_frames_have_the_types_of_others():
+    leak, killed, inference = story("leak"), story("killed"), story("inference")
+    state = leak.at("peak")
+    for full, columns in [
+        (state.buffers, recording.BUFFERS), (state.circular_buffers, recording.CIRCULAR_BUFFERS),
+        (leak.peaks(), recording.PEAKS), (leak.holders(), recording.HOLDERS), (leak.timeline(), recording.TIMELINE),
+        (leak.leaks(), recording.LEAKS), (inference.operations(), recording.OPERATIONS), (killed.failures(), recording.FAILURES),
+    ]:
+        assert len(full) > 0
+        assert recording.frame([], columns).dtypes.to_dict() == full.dtypes[columns].to_dict()
+    end = leak.at("end").buffers
+    assert len(end.groupby("name").allocated_bytes.sum().nlargest(10)) == 0
+
+
 @pytest.mark.parametrize(
     "columns, document, without",
     [

@@ -22,6 +22,12 @@ OPERATIONS = (
     " peak_cb_bytes peak_dfb_bytes peak_scratchpad_bytes name"
 ).split()
 FAILURES = "time_ns pid uid reason region devices".split()
+# The types of their columns in an empty frame, in which pandas sees no values; others are Int64.
+TYPES = {
+    **dict.fromkeys("name comm region layout static_kind class reason".split(), "string"),
+    **dict.fromkeys("devices peak_devices cores peak_core".split(), "object"),
+    "growing": "boolean",
+}
 
 
 class Error(Exception):
@@ -216,4 +222,5 @@ def frame(rows, columns):
     names = dict.fromkeys(columns)
     for one in flat:
         names.update(dict.fromkeys(one))
-    return pandas.DataFrame(flat, columns=list(names), dtype=object).convert_dtypes()
+    made = pandas.DataFrame(flat, columns=list(names), dtype=object).convert_dtypes()
+    return made if flat else made.astype({name: TYPES.get(name, "Int64") for name in columns})
