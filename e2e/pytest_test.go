@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -105,6 +106,35 @@ func TestPytestPlugin(t *testing.T) {
 	qt.Check(t, qt.Equals(status, 1))
 	qt.Check(t, qt.StringContains(text, "device memory cannot be measured: no /nonexistent/ttmem"))
 	qt.Check(t, qt.IsFalse(fails(t, text, "test_unmarked")))
+
+	// programs that earlier tests left in the program cache do not count, so the order does not matter
+	t.Run("L1 in any order", func(t *testing.T) {
+		in := func(names ...string) map[string]string {
+			for i := range names {
+				names[i] = "test_l1_order.py::" + names[i]
+			}
+			text, status := pytest(append([]string{"--ttmem"}, names...)...)
+			qt.Check(t, qt.Equals(status, 0))
+			return peaksOfL1(text)
+		}
+		suite := in("test_large_program", "test_tensors", "test_small_program")
+		qt.Check(t, qt.HasLen(suite, 3))
+		qt.Check(t, qt.Equals(suite["test_tensors"], "128.0 KiB"))
+		qt.Check(t, qt.DeepEquals(in("test_small_program", "test_tensors", "test_large_program"), suite))
+		for _, alone := range []string{"test_tensors", "test_small_program"} {
+			qt.Check(t, qt.DeepEquals(in(alone), map[string]string{alone: suite[alone]}))
+		}
+	})
+}
+
+// peaksOfL1 returns the peak of L1 of each test by the table at the end.
+func peaksOfL1(text string) map[string]string {
+	peaks := make(map[string]string)
+	_, table, _ := strings.Cut(text, "device memory")
+	for _, row := range regexp.MustCompile(`(?m)^ +[0-9.]+ \w+ +[0-9.]+ \w+ +([0-9.]+ \w+)  \S+::(\w+)$`).FindAllStringSubmatch(table, -1) {
+		peaks[row[2]] = row[1]
+	}
+	return peaks
 }
 
 // fails reports whether `pytest -v` lists an error for a test.
