@@ -32,7 +32,7 @@ for line in sys.stdin:
     left, peak = figure("left"), figure("peak")
     answer(
         step=name, begin_ns=1, end_ns=2, lost=figure("lost"),
-        peaks=[dict(device=0, region="DRAM", peak_bytes=peak), dict(device=1, region="DRAM", peak_bytes=1), dict(device=0, region="L1", peak_bytes=peak)],
+        peaks=[dict(device=0, region="DRAM", peak_bytes=peak), dict(device=1, region="DRAM", peak_bytes=1), dict(device=0, region="L1", peak_bytes=peak, at_least="least" in name)],
         left=[dict(region="DRAM", bytes=left, buffers=1, name="line", calls=[])] if left else [],
     )
 """
@@ -104,6 +104,13 @@ def test_what_exceeds_a_limit(run):
         "DRAM peak 2.0 KiB exceeds limit_peak = 1.0 KiB\n",
     ):
         assert want in text
+
+
+def test_a_peak_that_may_have_been_higher(run):
+    text, status = run(["peak_512", "least_peak_512"], "--ttmem")
+    assert status == 0
+    assert re.search(r"  512 B  \S+::test_peak_512$", text, re.M)
+    assert re.search(r" >= 512 B  \S+::test_least_peak_512$", text, re.M)
 
 
 @pytest.mark.parametrize(
