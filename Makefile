@@ -33,13 +33,15 @@ build: bin/ttmem
 bin/ttmem: $(shell find . -name '*.go' -not -path './bin/*') $(wildcard bpf/*.o) go.mod go.sum
 	$(GO) build -ldflags '-X main.build=$(BUILD)' -o $@ ./cmd/ttmem
 
-# Installs the program, its systemd units, manual pages and shell completions. DESTDIR is for
-# packagers.
+# Installs the program, its systemd units, documentation, manual pages and shell completions. DESTDIR
+# is for packagers.
 UNITS := $(PREFIX)/lib/systemd/system
 install: bin/ttmem
 	install -D -m 755 bin/ttmem $(DESTDIR)$(PREFIX)/bin/ttmem
 	install -D -m 644 -t $(DESTDIR)$(UNITS) docs/service/ttmem.socket docs/service/ttmem.service
 	sed -i 's|/usr/local/bin|$(PREFIX)/bin|' $(DESTDIR)$(UNITS)/ttmem.service
+	@find docs LICENSE README.md CHANGELOG.md python/ttmem/README.md -type f \
+		-exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/doc/ttmem/{} \;
 	@umask 022 && share=$(DESTDIR)$(PREFIX)/share && bin/ttmem --version >/dev/null && \
 	install -d $$share/man/man1 $$share/bash-completion/completions \
 		$$share/zsh/site-functions $$share/fish/vendor_completions.d && \
@@ -57,7 +59,6 @@ dist: bin/ttmem
 	@rm -rf $(DIST) && mkdir -p $(DIST)
 	@set -e; export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0); umask 022; \
 	$(MAKE) --no-print-directory install DESTDIR=$(DIST)/root PREFIX=/usr >/dev/null; \
-	install -D -m 644 -t $(DIST)/root/usr/share/doc/ttmem LICENSE README.md CHANGELOG.md; \
 	tar -C $(DIST)/root/usr --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$$SOURCE_DATE_EPOCH \
 		-cf - . | gzip $(COMPRESS)n > $(DIST)/ttmem-$(RELEASE)-linux-amd64.tar.gz; \
 	install -d $(DIST)/root/DEBIAN; \

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -41,8 +42,18 @@ func TestDist(t *testing.T) {
 		run(root, args[0], args[1:]...)
 		checkStatic(t, filepath.Join(root, "usr/bin/ttmem"))
 		qt.Check(t, qt.Matches(run(root, filepath.Join(root, "usr/bin/ttmem"), "version"), `ttmem version [0-9.]+(\+\w+(-dirty)?)?\n`))
-		for _, file := range []string{"share/man/man1/ttmem-run.1", "share/bash-completion/completions/ttmem", "lib/systemd/system/ttmem.service"} {
+		for _, file := range []string{"share/man/man1/ttmem-run.1", "share/bash-completion/completions/ttmem", "lib/systemd/system/ttmem.service", "share/doc/ttmem/LICENSE"} {
 			run(root, "test", "-s", filepath.Join("usr", file))
+		}
+		// the pages that help texts and README.md name, by the same paths
+		pages, err := filepath.Glob("../docs/*.md")
+		qt.Assert(t, qt.IsNil(err))
+		for _, page := range append(pages, "../README.md", "../python/ttmem/README.md", "../docs/schema.json") {
+			installed := filepath.Join(root, "usr/share/doc/ttmem", strings.TrimPrefix(page, "../"))
+			run("..", "cmp", page[len("../"):], installed)
+			info, err := os.Stat(installed)
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.Equals(info.Mode().Perm(), 0o644), qt.Commentf("%s", installed))
 		}
 	}
 }

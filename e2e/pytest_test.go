@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -51,9 +52,9 @@ func TestPytestPlugin(t *testing.T) {
 		qt.Check(t, qt.Equals(fails(t, text, name), want), qt.Commentf("%s", name))
 	}
 	for _, want := range []string{
-		"left 1.5 MiB allocated, more than limit_leaks = 64.0 KiB:",
+		"1.5 MiB unfreed exceeds limit_leaks = 64.0 KiB:",
 		"3 in DRAM  test_limits.py:",
-		" of L1 in use on a core, more than limit_peak = 4.0 KiB",
+		" exceeds limit_peak = 4.0 KiB",
 		"ttmem takes limit_leaks and limit_peak, not limit_leak",
 	} {
 		qt.Check(t, qt.StringContains(text, want))
@@ -74,7 +75,7 @@ func TestPytestPlugin(t *testing.T) {
 	qt.Check(t, qt.Equals(status, 1))
 	qt.Check(t, qt.IsFalse(fails(t, text, "test_inference[Transformer]")))
 	qt.Check(t, qt.IsTrue(fails(t, text, "test_inference[Leaking]")))
-	qt.Check(t, qt.Matches(text, `(?s).*left 192\.0 KiB allocated, more than limit_leaks = 0 B:\n +192\.0 KiB  8 in DRAM  `+
+	qt.Check(t, qt.Matches(text, `(?s).*192\.0 KiB unfreed exceeds limit_leaks = 0 B:\n +192\.0 KiB  8 in DRAM  `+
 		lineMarked(t, "small_transformer.py", "leak")+` result · ttnn\.add\n.*`))
 
 	// only marked tests are measured, or none
@@ -95,7 +96,7 @@ func TestPytestPlugin(t *testing.T) {
 	for name, want := range map[string]bool{"test_clean": false, "test_unmarked": true, "test_spared": false} {
 		qt.Check(t, qt.Equals(fails(t, text, name), want), qt.Commentf("%s", name))
 	}
-	qt.Check(t, qt.StringContains(text, "left 528.0 KiB allocated, more than limit_leaks = 64.0 KiB:"))
+	qt.Check(t, qt.StringContains(text, "528.0 KiB unfreed exceeds limit_leaks = 64.0 KiB:"))
 	for _, setting := range []string{"ttmem_limit_peak=L9: 4 KiB", "ttmem_limit_peak=L1", "ttmem_limit_leaks=much"} {
 		text, status = pytest("-o", setting, "test_limits.py::test_clean")
 		qt.Check(t, qt.Equals(status, 4)) // a mistake in the use of pytest
@@ -105,6 +106,35 @@ func TestPytestPlugin(t *testing.T) {
 	qt.Check(t, qt.Equals(status, 1))
 	qt.Check(t, qt.StringContains(text, "device memory cannot be measured: no /nonexistent/ttmem"))
 	qt.Check(t, qt.IsFalse(fails(t, text, "test_unmarked")))
+
+	// programs that earlier tests left in the program cache do not count, so the order does not matter
+	t.Run("L1 in any order", func(t *testing.T) {
+		in := func(names ...string) map[string]string {
+			for i := range names {
+				names[i] = "test_l1_order.py::" + names[i]
+			}
+			text, status := pytest(append([]string{"--ttmem"}, names...)...)
+			qt.Check(t, qt.Equals(status, 0))
+			return peaksOfL1(text)
+		}
+		suite := in("test_large_program", "test_tensors", "test_small_program")
+		qt.Check(t, qt.HasLen(suite, 3))
+		qt.Check(t, qt.Equals(suite["test_tensors"], "128.0 KiB"))
+		qt.Check(t, qt.DeepEquals(in("test_small_program", "test_tensors", "test_large_program"), suite))
+		for _, alone := range []string{"test_tensors", "test_small_program"} {
+			qt.Check(t, qt.DeepEquals(in(alone), map[string]string{alone: suite[alone]}))
+		}
+	})
+}
+
+// peaksOfL1 returns the peak of L1 of each test by the table at the end.
+func peaksOfL1(text string) map[string]string {
+	peaks := make(map[string]string)
+	_, table, _ := strings.Cut(text, "device memory")
+	for _, row := range regexp.MustCompile(`(?m)^ +[0-9.]+ \w+ +[0-9.]+ \w+ +([0-9.]+ \w+)  \S+::(\w+)$`).FindAllStringSubmatch(table, -1) {
+		peaks[row[2]] = row[1]
+	}
+	return peaks
 }
 
 // fails reports whether `pytest -v` lists an error for a test.

@@ -19,8 +19,8 @@ import (
 	"ttmem/tracer/libraries"
 )
 
-// lateNs is the time after the mapping of a library in which no existing allocations have to be
-// read. A Python program on a mock device opens the device 80 ms after the mapping.
+// lateNs is a grace period: an attach within this time of a library's mapping is assumed to precede
+// its first allocation. A Python program on a mock device opens the device 80 ms after the mapping.
 const lateNs = 20e6
 
 // discoverSoon discovers a mapping in the background, unless its file is known to be no library.

@@ -11,7 +11,7 @@ type inbox struct {
 	list []found
 }
 
-// found is something that was discovered or read.
+// found is a result of work outside the event loop.
 type found struct {
 	// atNs is when: earlier records are decoded first. 0: it does not depend on them
 	atNs uint64
@@ -25,7 +25,7 @@ func (b *inbox) add(f found) {
 	b.list = append(b.list, f)
 }
 
-// take reports the findings up to a time.
+// take reports the results up to a time.
 func (b *inbox) take(d *decoder, until uint64) {
 	b.mu.Lock()
 	list := b.list

@@ -49,7 +49,7 @@ type owners struct {
 	warned atomic.Bool
 }
 
-// A search is one search.
+// A search is one scan of a process for the owners of its buffers.
 type search struct {
 	user int
 	// counts is true if its time counts for the user: they caused it.
@@ -63,7 +63,7 @@ type search struct {
 	stop context.CancelFunc
 }
 
-// searches are those of all processes.
+// searches holds the pending and running searches of all processes.
 type searches struct {
 	of      map[int]*traced // the processes that are searched or will be
 	late    atomic.Int32    // those of late attaches that are not over

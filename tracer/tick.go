@@ -21,7 +21,7 @@ const (
 	finished = math.MaxUint64
 )
 
-// tick handles findings that are not in records, and returns the time before which events can be
+// tick applies results that did not come through the ring buffer, and returns the time before which events can be
 // released. drained means that all records from before now were decoded. endNs is when the end of
 // tracing was requested, or 0: once tick returns finished, nothing more is waited for.
 func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64) {
@@ -48,7 +48,7 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 	}
 	waiting := d.reads.waitingSince()
 	untilNs = min(untilNs, waiting, d.thrownSince(known))
-	// later events of a target are not waited for
+	// after endNs, more events are not waited for
 	if endNs != 0 && (drained || d.queue.newest() > endNs+holdBackNs) && waiting > endNs &&
 		(nowNs > endNs+lateGraceNs || !d.readsLate()) {
 		d.end()

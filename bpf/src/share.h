@@ -77,8 +77,8 @@ __noinline int count_lost(u32 cause)
 }
 
 /* The ring buffer. All may fill one half of it: a noisy program loses records only if the reader
- * stays behind for long. Of the other half each user may fill an equal part in each lap, the time
- * in which the reader reads as much. So quiet users always find room. */
+ * stays behind for long. The second half is shared equally in each lap, so that quiet users always
+ * find room; a lap is the time in which the reader consumes half a ring. */
 #define SHARED_BYTES (RING_BYTES / 2)
 u64 ring_lap;
 u32 ring_users; /* users who have written beyond the first half */

@@ -35,8 +35,7 @@ func newDiff() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff A B | diff FILE --from MARK [--to MARK] | diff FILE -p PID",
 		Short: "Compare recordings, moments, or a recording and a process",
-		Long: `Shows what is allocated in B and not in A, or in other amounts, by call stack, and first what
-changed most.
+		Long: `Compares allocations in A and B by call stack, largest change first.
 
 A and B are recordings; or two moments of one file, --from and --to; or FILE and the running
 process PID, through the host's service or as root. Recordings are compared by what was never

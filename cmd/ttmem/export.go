@@ -113,11 +113,11 @@ func newExport() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export FILE --to FORMAT",
 		Short: "Write a recording for another program: pprof, Perfetto, ...",
-		Long: `Writes what a recording knows in the format of another program.
+		Long: `Converts a recording to another tool's format.
 
 Without -o the output is named after the recording and lies beside it. Text (speedscope, folded)
-goes to standard output if that is a pipe or a file. docs/exports.md says what each format carries
-and how to open it; pprof shows the DRAM first.
+goes to standard output if that is a pipe or a file. Profiles have --by stack or owner.
+docs/exports.md describes what each format contains and how to open it; pprof shows the DRAM first.
 ` + formats.String(),
 		Example: `  ttmem export model.ttmem --to pprof
   ttmem export model.ttmem --to speedscope --at peak

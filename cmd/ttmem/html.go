@@ -63,7 +63,7 @@ func newHTML() *cobra.Command {
 	o := htmlOptions{most: maxPageEvents}
 	c := &cobra.Command{
 		Use:   "html FILE",
-		Short: "Write a recording as one web page to send to somebody",
+		Short: "Write a recording as one self-contained web page",
 		Long: `Writes a recording as one HTML file, which needs neither network nor ttmem: a timeline of every
 chip and region and, for the moment or range that you select on it, flame graphs, call sites,
 addresses, operations, leaks and failed allocations.

@@ -18,8 +18,7 @@ func newMark() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "mark NAME",
 		Short: "Name the present moment",
-		Long: `Places a mark with this name among the events that the host's service (ttmem serve) sees
-and records.
+		Long: `Names the current moment in the events of the host's service (ttmem serve) and in its recording.
 
 --from, --to and --at of other commands take the name (docs/diff.md). Without the service,
 --mark-at of ttmem run and attach places marks at calls of a function (docs/leaks.md).`,

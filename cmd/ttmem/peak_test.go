@@ -1,10 +1,12 @@
 package main
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page/peak"
 	"ttmem/tracer/event"
 )
 
@@ -29,5 +31,31 @@ func TestWrongFlagsOfPeak(t *testing.T) {
 	} {
 		err := execute(append([]string{"peak"}, test.args...)...)
 		qt.Check(t, qt.ErrorMatches(err, "(?s).*"+test.want+".*"), qt.Commentf("%v", test.args))
+	}
+}
+
+// TestRowsOfPeaksInJSON: -n limits each list of the document as it limits those of the text, and 0
+// and no -n list all.
+func TestRowsOfPeaksInJSON(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "leak.ttmem")
+	readStory(t, storyEvents(goldenFolder, "leak")).record(t, file, 0)
+	of := func(args ...string) (d peak.Document, rows int) {
+		jsonOf(t, &d, append([]string{"peak", file, "--json"}, args...)...)
+		for _, p := range d.Peaks {
+			rows += len(p.Groups) + len(p.StaticGroups) + len(p.Holders) + len(p.Programs)
+		}
+		return d, rows
+	}
+	all, rows := of()
+	qt.Check(t, qt.Equals(all.Omitted, 0))
+	none, same := of("-n", "0")
+	qt.Check(t, qt.Equals(none.Omitted, 0))
+	qt.Check(t, qt.Equals(same, rows))
+	some, fewer := of("-n", "2")
+	qt.Check(t, qt.Equals(fewer+some.Omitted, rows))
+	qt.Check(t, qt.IsTrue(some.Omitted > 0))
+	for i, p := range some.Peaks {
+		qt.Check(t, qt.HasLen(p.Holders, min(2, len(all.Peaks[i].Holders))))
+		qt.Check(t, qt.Equals(p.Bytes, all.Peaks[i].Bytes))
 	}
 }

@@ -2,16 +2,20 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"ttmem/cmd/ttmem/flags"
+	"ttmem/tracer/event"
 )
 
 // pagesOfTheTree are README.md and the pages of docs.
@@ -24,10 +28,19 @@ func pagesOfTheTree(t *testing.T) []string {
 // documentedCommands are the arguments of ttmem in the code of a page: in its blocks and its
 // sentences.
 func documentedCommands(t *testing.T, path string) (list [][]string) {
+	for _, line := range documentedLines(t, path) {
+		line, _, _ = strings.Cut(line, "|")
+		list = append(list, strings.Fields(line))
+	}
+	return list
+}
+
+// documentedLines are the commands in the code of a page, after the word ttmem.
+func documentedLines(t *testing.T, path string) (list []string) {
 	text, err := os.ReadFile(path)
 	qt.Assert(t, qt.IsNil(err))
 	inline := regexp.MustCompile("`([^`]+)`")
-	command := regexp.MustCompile(`^\s*(?:\$ )?(?:sudo )?(?:TTMEM_\w+=\S+ )?ttmem ([a-z][^|]*)`)
+	command := regexp.MustCompile(`^\s*(?:\$ )?(?:sudo )?(?:TTMEM_\w+=\S+ )?ttmem ([a-z].*)`)
 	block := false
 	for _, row := range strings.Split(string(text), "\n") {
 		code := [][]string{{"", row}}
@@ -35,13 +48,13 @@ func documentedCommands(t *testing.T, path string) (list [][]string) {
 		case strings.HasPrefix(row, "```"):
 			block = !block
 			continue
-		case !block:
+		case !block && !strings.HasPrefix(row, "    "):
 			code = inline.FindAllStringSubmatch(row, -1)
 		}
 		for _, c := range code {
 			if found := command.FindStringSubmatch(c[1]); found != nil {
 				line, _, _ := strings.Cut(found[1], " #")
-				list = append(list, strings.Fields(line))
+				list = append(list, strings.TrimSpace(line))
 			}
 		}
 	}
@@ -81,6 +94,91 @@ func TestDocumentedCommandsExist(t *testing.T) {
 		}
 	}
 	qt.Check(t, qt.IsTrue(len(documentedCommands(t, "../../README.md")) > 20))
+}
+
+// TestDocumentedCommandsRun: the commands of README.md, docs and help texts that name recordings give
+// an answer if the recordings have what the commands name, and so do the programs behind pipes.
+func TestDocumentedCommandsRun(t *testing.T) {
+	recordings, pid := t.TempDir(), ""
+	for story, files := range map[string]string{
+		"leak":      "model today now attached loop a",
+		"repaired":  "yesterday b",
+		"fragments": "fragments",
+	} {
+		s := readStory(t, storyEvents(goldenFolder, story))
+		s.mark(slices.Concat([]string{"warm", "loaded"}, slices.Repeat([]string{"step", "ttnn::softmax"}, 20),
+			slices.Repeat([]string{"ttnn::log"}, 100), []string{"trained", "done"}))
+		if story == "leak" {
+			pid = strconv.Itoa(s.events[0].PID)
+		}
+		for _, file := range strings.Fields(files) {
+			s.record(t, filepath.Join(recordings, file+".ttmem"), 0)
+		}
+	}
+	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(recordings, "model.rules"), []byte(goldenRules), 0o600)))
+	exe, err := os.Executable()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(os.Symlink(exe, filepath.Join(recordings, "ttmem"))))
+
+	lines := helpExamples(newRoot())
+	for _, path := range pagesOfTheTree(t) {
+		lines = append(lines, documentedLines(t, path)...)
+	}
+	slices.Sort(lines)
+	ran := 0
+	for _, line := range slices.Compact(lines) {
+		line, then, _ := strings.Cut(line, " | ")
+		line, _, _ = strings.Cut(line, "  ") // a remark
+		words := strings.Fields(line)
+		if len(words) < 2 || !strings.HasSuffix(words[1], ".ttmem") || strings.ContainsAny(words[1], "/…") || words[0] == "top" ||
+			slices.Contains(words, "--") || words[0] == "diff" && slices.Contains(words, "-p") {
+			continue // not of a file, or in a terminal
+		}
+		ran++
+		dir := t.TempDir()
+		qt.Assert(t, qt.IsNil(os.CopyFS(dir, os.DirFS(recordings))))
+		shell := func(script string) {
+			cmd := exec.Command("sh", "-c", script)
+			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), asCommand+"=1", "PATH="+recordings+":"+os.Getenv("PATH"))
+			out, err := cmd.CombinedOutput()
+			if err != nil && cmd.ProcessState.ExitCode() != 3 { // --fail-above
+				t.Errorf("%s: %v: %s", script, err, out)
+			}
+		}
+		shell("ttmem " + strings.ReplaceAll(line, " -p 4242", " -p "+pid) + " >answer")
+		if tool := strings.Fields(then + " -")[0]; tool != "-" {
+			if _, err := exec.LookPath(tool); err == nil && tool != "less" {
+				shell(then + " <answer")
+			}
+		}
+	}
+	qt.Check(t, qt.IsTrue(ran > 50), qt.Commentf("%d", ran))
+}
+
+// helpExamples are the examples of all commands, after the word ttmem.
+func helpExamples(c *cobra.Command) (lines []string) {
+	for line := range strings.Lines(c.Example) {
+		if _, command, found := strings.Cut(line, "ttmem "); found {
+			lines = append(lines, strings.TrimSpace(command))
+		}
+	}
+	for _, sub := range c.Commands() {
+		lines = append(lines, helpExamples(sub)...)
+	}
+	return lines
+}
+
+// mark puts marks between the events, at equal distances.
+func (s *storyStream) mark(names []string) {
+	var marked []event.Event
+	for i, e := range s.events {
+		marked = append(marked, e)
+		if next := len(marked) - i - 1; next < len(names) && i >= (next+1)*len(s.events)/(len(names)+1) {
+			marked = append(marked, event.Event{Kind: event.Mark, TimeNs: e.TimeNs, Cause: names[next]})
+		}
+	}
+	s.events = marked
 }
 
 // TestDocumentedFilesExist: links in README.md and docs lead to files and headings.

@@ -221,7 +221,7 @@ func topLive(o *topOptions, view top.Options) error {
 	case err != nil:
 		return fmt.Errorf("showing the view: %w", err)
 	case !stopped:
-		return errors.New("the command did not end when it was signalled: it goes on without ttmem")
+		return errors.New("the command ignored SIGTERM and is still running, untraced")
 	case len(ended) > 0 && len(o.source.Command) == 0:
 		return <-ended
 	case errors.Is(w.Err, term.ErrInterrupted): // the user quit the view

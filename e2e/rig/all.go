@@ -22,7 +22,7 @@ var (
 
 // Notebook are the packages beside which the Python package is tested.
 func Notebook(pandas string) []string {
-	return []string{"pandas==" + pandas, "pytest==8.4.2", "ipython==8.37.0", "setuptools==80.9.0"}
+	return []string{"pandas==" + pandas, "pytest==8.4.2", "pytest-xdist==3.8.0", "ipython==8.37.0", "setuptools==80.9.0"}
 }
 
 // Pandas are releases of pandas for versions of Python: the last one before 3 and one after it.

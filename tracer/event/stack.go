@@ -15,8 +15,8 @@ type Frame struct {
 	Name string `json:"name,omitempty"`
 	// Symbol is the name that the linker knows the function by, mangled.
 	Symbol string `json:"-"`
-	// File and Line are where the call is; of native frames only recordings tell, to who
-	// reads them where there is debug information.
+	// File and Line are where the call is. Native frames have them only in a recording that is read
+	// where debug information is available.
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"`
 	// Inlined marks a function that the compiler put into the frame that
@@ -63,7 +63,7 @@ func (c *Call) asJSON() []byte {
 // Stack is a call stack, shared by all events that happened there. Names and
 // lines are looked up when they are first asked for.
 type Stack struct {
-	// ID tells the stacks of one trace apart; it is never 0.
+	// ID identifies the stack within one trace; it is never 0.
 	ID uint64
 
 	mu     sync.Mutex
@@ -71,8 +71,8 @@ type Stack struct {
 	calls  []*Call
 }
 
-// NewStack returns a stack whose calls, innermost first, are looked up when
-// somebody asks; a stack without a look-up has none.
+// NewStack returns a stack whose calls, innermost first, are resolved by lookup on first use;
+// without lookup it has none.
 func NewStack(id uint64, lookup func() []*Call) *Stack {
 	return &Stack{ID: id, lookup: lookup}
 }

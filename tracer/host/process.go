@@ -263,8 +263,8 @@ func RealUser(pid int) int {
 	return -1
 }
 
-// Sharer returns to whom a process counts where users have shares: its user but, for one of root,
-// whose containers run programs of many, the process alone.
+// Sharer returns the key under which a process's resources are counted: its user or, because root's
+// containers run programs of many users, each process of root alone.
 func Sharer(user, pid int) int {
 	if user == 0 {
 		return -pid

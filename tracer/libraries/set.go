@@ -97,8 +97,8 @@ type Mapped struct {
 // maxFiles bounds the cache of files that are not libraries.
 const maxFiles = 1 << 16
 
-// New returns an empty Set. mu is locked by its methods, and by the caller for Known, Add, Forget, At
-// and Put, for Seen and for the fields of libraries that change.
+// New returns an empty Set. Its methods lock mu, except Known, Add, Forget, At and Put: their caller
+// locks it, as for Seen and for the fields of libraries that change.
 func New(objs *kernel.Objects, spaces *stack.Spaces, proc *host.Proc, warn func(string), mu *sync.Mutex) *Set {
 	return &Set{
 		objs: objs, spaces: spaces, proc: proc, warn: warn, mu: mu,

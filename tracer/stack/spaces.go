@@ -91,7 +91,7 @@ type space struct {
 	warned    bool
 	// renew is true if its unchanged code is to be published as a new state
 	renew bool
-	// took is the time that its updates have taken beyond its share, as of tookUntil
+	// took is the update time beyond the process's share, as of tookUntil
 	took      time.Duration
 	tookUntil time.Time
 }

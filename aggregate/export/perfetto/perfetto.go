@@ -201,7 +201,7 @@ func (w *Writer) alloc(e *event.Event) {
 	}
 }
 
-// own notes who holds a buffer. That nobody holds it any more is no news about its life.
+// own sets the owner of a live buffer. Losing its owner does not change the buffer's history.
 func (w *Writer) own(pid int, id uint64, owner memory.Owner) {
 	key := objectKey{pid, id}
 	if b, live := w.buffers[key]; live && owner.Path != "" {

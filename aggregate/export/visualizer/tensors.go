@@ -41,7 +41,7 @@ func (t *tensors) born(op *operation, e *event.Event) {
 	t.live[bufferKey{e.PID, e.BufferID}] = tensor{producer: op.id, output: len(op.allocations) - 1, call: op.call}
 }
 
-// own notes who holds a live buffer. That nobody holds it any more is no news about its life.
+// own sets the owner of a live buffer. Losing its owner does not change the buffer's history.
 func (t *tensors) own(b *memory.Buffer, owner memory.Owner) {
 	if b == nil || owner.Path == "" {
 		return

@@ -208,7 +208,7 @@ func (b *BlackBox) keep(uid int, f *failure) {
 	}
 	b.kept[uid] = &keeping{file: info, name: name, at: time.Now()}
 	if err != nil {
-		term.Warn(fmt.Sprintf("--crash-dir: the failed allocation of PID %d is not kept: %v", f.PID, host.WithoutPath(err)))
+		term.Warn(fmt.Sprintf("--crash-dir: no recording of the failed allocation of PID %d: %v", f.PID, host.WithoutPath(err)))
 		return
 	}
 	b.kept[uid].page = f

@@ -134,8 +134,8 @@ func (c *Client) Mark(ctx context.Context, name string) error {
 	return body.Close()
 }
 
-// FindOwners looks who holds the buffers of processes of the user, or of all of them if there are none.
-// It returns when the service has that.
+// FindOwners searches the owners of the buffers of processes, or of all of the user's if there are none.
+// It returns when they are in the service's state.
 func (c *Client) FindOwners(ctx context.Context, pids []int) error {
 	query := make(url.Values)
 	for _, pid := range pids {

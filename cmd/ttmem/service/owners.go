@@ -18,10 +18,10 @@ const (
 	ownersPatience = 15 * time.Second
 )
 
-// owners looks who holds the buffers of the viewer's processes, and answers when the hub has that.
+// owners searches the owners of the buffers of the viewer's processes, and answers when the hub has them.
 func (s *Server) owners(w http.ResponseWriter, r *http.Request, v Viewer) {
 	if v == Nobody || v == TokenHolder {
-		http.Error(w, "ttmem: owners are looked for over the unix socket only, which identifies the user", http.StatusForbidden)
+		http.Error(w, "ttmem: owners are searched over the unix socket only, which identifies the user", http.StatusForbidden)
 		return
 	}
 	pids, err := pidsIn(r.URL.RawQuery)
@@ -54,7 +54,7 @@ func (s *Server) owners(w http.ResponseWriter, r *http.Request, v Viewer) {
 	defer done()
 	err = s.o.Owners(ctx, pids, !v.All)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		err = errors.New("they are still being looked for: try again later")
+		err = errors.New("the search is still running: try again later")
 	}
 	if err != nil {
 		w.Header().Set("Retry-After", "5")

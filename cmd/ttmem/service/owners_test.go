@@ -118,7 +118,7 @@ func TestAClientAsksForOwners(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(l.list, []string{fmt.Sprint("[10] ", os.Getuid() != 0)}))
 	for err, want := range map[error]string{
 		errors.New("too often"):  "the ttmem service at .*: owners of buffers: too often",
-		context.DeadlineExceeded: "the ttmem service at .*: owners of buffers: they are still being looked for: try again later",
+		context.DeadlineExceeded: "the ttmem service at .*: owners of buffers: the search is still running: try again later",
 	} {
 		l.err = err
 		qt.Check(t, qt.ErrorMatches(c.FindOwners(t.Context(), nil), want))

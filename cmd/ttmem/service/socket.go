@@ -169,7 +169,7 @@ func clear(path string) error {
 		c.Close()
 		return another(path)
 	case !errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Errorf("--socket %s: finding out whether somebody answers there: %w", path, errnoOf(err))
+		return fmt.Errorf("--socket %s: checking whether a service answers there: %w", path, errnoOf(err))
 	}
 	if err := os.Remove(path); err != nil {
 		return fmt.Errorf("--socket %s: removing the socket of a ttmem that was killed: %w", path, errnoOf(err))

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// lookTime bounds the last look for owners.
+// lookTime bounds the final search for owners.
 const lookTime = 2 * time.Second
 
-// A lastLook looks who holds buffers before watching ends.
+// A lastLook searches the owners of buffers before watching ends.
 type lastLook struct {
 	of *Options
 	// ctx is done when watching ends, or after skip.
 	ctx  context.Context
 	skip context.CancelFunc
-	// begun is true once the look has begun.
+	// begun is true once the search has begun.
 	begun *atomic.Bool
 }
 

@@ -41,8 +41,8 @@ type Options struct {
 	// StateOnly is true if the state at the end is enough: a file is then read from its last
 	// checkpoint, and a service is asked for the state again.
 	StateOnly bool
-	// Owners looks who holds the buffers of running processes before their state is taken: when
-	// watching ends, or a service is asked.
+	// Owners searches the owners of the buffers of running processes before their state is taken:
+	// when watching ends, or a service is asked.
 	Owners bool
 	// Quiet suppresses progress.
 	Quiet bool

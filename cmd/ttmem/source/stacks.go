@@ -39,7 +39,7 @@ func (o *Stacks) Check() error {
 		return errors.New("--full-stacks takes call stacks: leave out --no-stacks")
 	}
 	if o.owners && len(o.MarkAt) == 0 {
-		return errors.New("--owners looks at each mark: give --mark-at too; after failed allocations and at the end of attach owners are looked for anyway")
+		return errors.New("--owners needs --mark-at; owners are always searched after a failed allocation and at the end of attach")
 	}
 	return nil
 }

@@ -44,6 +44,8 @@ type stepPeak struct {
 	PeakTimeNs    uint64 `json:"peak_time_ns"`
 	EndBytes      uint64 `json:"end_bytes"`
 	CapacityBytes uint64 `json:"capacity_bytes"`
+	// AtLeast is true if the peak may have been higher: programs may have run that were not reported.
+	AtLeast bool `json:"at_least,omitempty"`
 }
 
 type stepLeft struct {
@@ -222,7 +224,7 @@ func peaks(began, now *memory.Snapshot) []stepPeak {
 			if b.CapacityBytes == 0 && b.PeakBytes == 0 {
 				continue // the chip does not have it
 			}
-			list = append(list, stepPeak{d.ID, region.String(), a.Bytes, b.PeakBytes, b.PeakTimeNs, b.Bytes, b.CapacityBytes})
+			list = append(list, stepPeak{d.ID, region.String(), a.Bytes, b.PeakBytes, b.PeakTimeNs, b.Bytes, b.CapacityBytes, b.AtLeast})
 		}
 	}
 	return list

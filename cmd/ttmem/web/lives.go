@@ -91,7 +91,7 @@ func (l *lives) begin(row uint32, b *memory.Buffer) {
 	l.own(b.PID, b.BufferID, b.Owner)
 }
 
-// own sets who holds a buffer. That nobody holds it any more is no news about its life.
+// own sets the owner of a live buffer. Losing its owner does not change the buffer's history.
 func (l *lives) own(pid int, id uint64, owner memory.Owner) {
 	life, live := l.buffers[bufferKey{pid, id}]
 	if !live || owner.Path == "" {

@@ -50,8 +50,8 @@ def test_peaks():
     peaks = run.peaks().set_index("region")
     assert (peaks["bytes"] <= peaks["capacity_bytes"]).all()
     holders = run.holders()
-    dram = holders[holders.region == "DRAM"]
-    assert dram["bytes"].sum() == peaks.loc["DRAM", "bytes"]
+    assert holders.static_kind.notna().any()  # of programs
+    assert holders.groupby("region")["bytes"].sum().to_dict() == peaks["bytes"].to_dict()
     timeline = run.timeline()
     assert timeline.groupby("region").max_bytes.max().to_dict() == peaks["bytes"].to_dict()
     assert timeline.time_ns.is_monotonic_increasing or len(peaks) > 1
@@ -89,6 +89,20 @@ def test_frames_have_the_same_first_columns(name):
         assert not frame[columns].isna().any().any()
 
 
+def test_empty_frames_have_the_types_of_others():
+    leak, killed, inference = story("leak"), story("killed"), story("inference")
+    state = leak.at("peak")
+    for full, columns in [
+        (state.buffers, recording.BUFFERS), (state.circular_buffers, recording.CIRCULAR_BUFFERS),
+        (leak.peaks(), recording.PEAKS), (leak.holders(), recording.HOLDERS), (leak.timeline(), recording.TIMELINE),
+        (leak.leaks(), recording.LEAKS), (inference.operations(), recording.OPERATIONS), (killed.failures(), recording.FAILURES),
+    ]:
+        assert len(full) > 0
+        assert recording.frame([], columns).dtypes.to_dict() == full.dtypes[columns].to_dict()
+    end = leak.at("end").buffers
+    assert len(end.groupby("name").allocated_bytes.sum().nlargest(10)) == 0
+
+
 @pytest.mark.parametrize(
     "columns, document, without",
     [
@@ -117,6 +131,25 @@ def test_any_document():
     assert story("leak").json("map", at="peak", region="DRAM")["v"] == 1
 
 
+def test_events():
+    run = story("leak")
+    events = run.json("log")
+    assert events == list(run.events())
+    assert events[0]["kind"] == "process_start" and events[-1]["kind"] == "process_exit"
+    times = [event["time_ns"] for event in events]
+    assert times == sorted(times)
+    live = {event["buffer_id"] for event in events if event["kind"] == "alloc"}
+    assert live == {event["buffer_id"] for event in events if event["kind"] == "free"}
+    chosen = run.json("log", kind=["alloc"], from_="ttnn::log#5", to="ttnn::log#8")
+    assert chosen and {event["kind"] for event in chosen} == {"alloc"}
+    assert run.json("log", grep="no such line") == []  # no event, and no error
+    for event in run.events(kind="alloc"):
+        break  # the others are not read
+    assert event["kind"] == "alloc"
+    with pytest.raises(ttmem.Error, match="no mark xyz in"):
+        run.json("log", from_="xyz")
+
+
 def test_mistakes(tmp_path, monkeypatch):
     with pytest.raises(ttmem.Error, match="there is no such file: none.ttmem"):
         ttmem.open("none.ttmem", TTMEM)
@@ -136,6 +169,36 @@ def test_mistakes(tmp_path, monkeypatch):
     cut.write_bytes((STORIES / "leak.ttmem").read_bytes()[:-2000])
     with pytest.warns(UserWarning, match="cut short|no end"):
         assert ttmem.open(cut, TTMEM).json("report")["v"] == 1
+
+
+@pytest.mark.parametrize(
+    "output",
+    ["noise", "", "[1]", "1", '{"v":1,', '{"v":2}', "[" * 100_000, '{"v":1}\n{"v":1}', "\\377\\376", '{"v":1}'],
+    ids=["text", "nothing", "list", "number", "cut", "version", "deep", "two", "bytes", "fields"],
+)
+def test_output_of_another_program(tmp_path, output):
+    (tmp_path / "output").write_text(output)
+    other = tmp_path / "ttmem"
+    # the report is read when the recording is opened; the others are this program's
+    other.write_text(f'#!/bin/sh\n[ "$1" = report ] && echo \'{{"v":1}}\' || printf "$(cat {tmp_path}/output)"\n')
+    other.chmod(0o755)
+    run = ttmem.open("model.ttmem", other)
+    for method in (run.peaks, run.holders, run.timeline, run.leaks, run.operations, run.failures, run.at):
+        with pytest.raises(ttmem.Error):
+            method()
+    if output not in ("", '{"v":1}', '{"v":1}\n{"v":1}'):  # which may be events
+        with pytest.raises(ttmem.Error, match="log printed no JSON of ttmem"):
+            run.json("log")
+
+
+def test_a_command_that_is_killed(tmp_path):
+    other = tmp_path / "ttmem"
+    other.write_text('#!/bin/sh\necho \'{"v":1}\'\n[ "$1" = report ] || kill -9 $$\n')
+    other.chmod(0o755)
+    run = ttmem.open("model.ttmem", other)
+    for verb in ("log", "map"):
+        with pytest.raises(ttmem.Error, match=f"{verb} failed with status -9"):
+            run.json(verb)
 
 
 class Elements(html.parser.HTMLParser):

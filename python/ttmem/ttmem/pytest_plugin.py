@@ -1,4 +1,4 @@
-"""Limits on what tests leave in, and take of, the memory of Tenstorrent devices.
+"""Limits the device memory that a test may leak or use at its peak.
 
 A test with a limit is marked:
 
@@ -7,17 +7,19 @@ A test with a limit is marked:
 
 or limits of all tests are in pytest.ini, and `pytest --ttmem` measures every test. What a test
 leaves is what it allocated between its call and the end of its teardown and did not free; its peak is
-the most that a region of one chip had in use meanwhile, of L1 on the fullest core. Both are seen from
-outside, by `ttmem steps`: neither the tested code nor ttnn is changed.
+the highest use of a region of one chip meanwhile, of L1 on the fullest core. `ttmem steps` measures
+both from outside: neither the tested code nor ttnn is changed.
 """
 
 import gc
 import json
 import os
 import re
+import select
 import shutil
 import subprocess
 import tempfile
+import time
 
 import pytest
 
@@ -25,6 +27,8 @@ UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "
 REGIONS = ("DRAM", "L1", "L1_SMALL", "TRACE", "SYSTEM_MEMORY")
 OPTIONS = ("limit_leaks", "limit_peak")
 TRACEBACK = "the test failed: its traceback keeps its variables, which may be some of this"
+SOCKET = "/run/ttmem.sock"  # of the host's service, if $TTMEM_SOCKET names no other
+TIMEOUT = 120  # seconds; a busy host takes some to begin tracing
 
 
 def parse_size(text):
@@ -35,6 +39,10 @@ def parse_size(text):
     if match is None or match.group(2).upper() not in UNITS:
         raise ValueError(f"{text!r} is not a size: give bytes, or one such as '64 KiB'")
     return int(float(match.group(1)) * UNITS[match.group(2).upper()])
+
+
+def lost_events(count):
+    return f"{count} {'event' if count == 1 else 'events'} lost"
 
 
 def format_size(size):
@@ -80,44 +88,72 @@ def ini_limits(config):
 
 
 class Watcher:
-    """`ttmem steps` of this process."""
+    """`ttmem steps` of this process. An answer that takes longer than timeout seconds is an error."""
 
-    def __init__(self, command):
+    def __init__(self, command, timeout=TIMEOUT):
         if shutil.which(command) is None:
             raise RuntimeError(f"no {command}: install ttmem, or say where it is with --ttmem-command")
         words = [command, "steps", "-p", str(os.getpid())]
-        if os.geteuid() != 0 and not os.path.exists("/run/ttmem.sock"):
+        if os.geteuid() != 0 and not os.path.exists(os.environ.get("TTMEM_SOCKET") or SOCKET):
             words = ["sudo", "-n"] + words  # no service to ask: tracing needs root
-        self.said = tempfile.TemporaryFile("w+")  # no pipe: it may say much
+        self.said = tempfile.TemporaryFile("w+", errors="replace")  # no pipe: it may say much
         self.process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, text=True, start_new_session=True
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, bufsize=0, start_new_session=True
         )
+        self.timeout = timeout
+        self.unread = b""  # of the next answer
+        self.forked = False  # this is a child of the process that is measured
         # a process that a test leaves is not to hold the pipes open, nor to use them
         os.register_at_fork(after_in_child=self.leave)
-        self.answer("ready")
+        try:
+            self.answer("ready")
+        except Exception:
+            self.close(0)
+            raise
 
     def leave(self):
+        self.forked = True
         for pipe in (self.process.stdin, self.process.stdout):
             try:
                 os.close(pipe.fileno())
             except (OSError, ValueError):
                 pass  # closed already
 
+    def line(self):
+        """The next line that ttmem prints; empty where it has ended."""
+        until = time.monotonic() + self.timeout
+        poll = select.poll()
+        poll.register(self.process.stdout, select.POLLIN)
+        while b"\n" not in self.unread:
+            if not poll.poll(max(0, until - time.monotonic()) * 1000):
+                raise RuntimeError(f"ttmem did not answer within {self.timeout:g} s (ttmem_timeout in pytest.ini)")
+            some = self.process.stdout.read(1 << 16)
+            if not some:
+                return b""
+            self.unread += some
+        line, _, self.unread = self.unread.partition(b"\n")
+        return line
+
     def answer(self, key):
-        line = self.process.stdout.readline()
+        line = self.line()
         if not line:
             self.said.seek(0)
             said = self.said.read().strip().splitlines()
             raise RuntimeError(said[-1].removeprefix("ttmem: ") if said else "ttmem ended")
-        answer = json.loads(line)
-        if key not in answer:
-            raise RuntimeError(answer.get("error", f"ttmem answered {line.strip()}"))
+        try:
+            answer = json.loads(line)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict) or key not in answer:
+            why = answer.get("error") if isinstance(answer, dict) else None
+            raise RuntimeError(why or f"ttmem answered {line[:200].decode(errors='replace')!r}")
         return answer
 
     def ask(self, line, key):
+        if self.forked:
+            raise RuntimeError("this test runs in a forked process, which is not measured")
         try:
-            self.process.stdin.write(line + "\n")
-            self.process.stdin.flush()
+            self.process.stdin.write(line.encode(errors="replace") + b"\n")
         except OSError:
             pass  # the answer will say why
         return self.answer(key)
@@ -132,14 +168,17 @@ class Watcher:
             step = self.ask("end", "step")
         return step
 
-    def close(self):
+    def close(self, patience=10):
+        if self.forked:
+            return
         try:
             self.process.stdin.close()
-            self.process.wait(timeout=10)
+            self.process.wait(patience)
         except (OSError, subprocess.TimeoutExpired):
             try:
                 self.process.kill()
-            except OSError:
+                self.process.wait(10)
+            except (OSError, subprocess.TimeoutExpired):
                 pass  # it is root's, and ends with this process
 
 
@@ -148,6 +187,12 @@ def pytest_addoption(parser):
     group.addoption("--ttmem", action="store_true", help="measure every test, not only those with limits")
     group.addoption("--no-ttmem", action="store_true", help="measure none, and let no limit fail")
     group.addoption("--ttmem-command", default="ttmem", metavar="PATH", help="the ttmem to run (default: ttmem)")
+    parser.addini(
+        "ttmem_lost",
+        "fail (the default) or report: what to do with a test with a limit whose figures are not reliable, because events were lost",
+        default="fail",
+    )
+    parser.addini("ttmem_timeout", f"seconds to wait for an answer of ttmem (default: {TIMEOUT})", default=str(TIMEOUT))
     parser.addini("ttmem_limit_leaks", "limit_leaks of every test, such as 64 KiB", default="")
     parser.addini("ttmem_limit_peak", "limit_peak of every test: a line such as L1: 512 KiB for each region", type="linelist")
 
@@ -163,19 +208,30 @@ def pytest_configure(config):
             limits = ini_limits(config)
         except ValueError as error:
             raise pytest.UsageError(f"ttmem limits: {error}") from None
-        config.pluginmanager.register(Plugin(config, limits), "ttmem-plugin")
+        if config.getini("ttmem_lost") not in ("fail", "report"):
+            raise pytest.UsageError(f"ttmem_lost = {config.getini('ttmem_lost')}: choose fail or report")
+        try:
+            timeout = float(config.getini("ttmem_timeout"))
+            if not 0 < timeout < 1e6:
+                raise ValueError
+        except ValueError:
+            raise pytest.UsageError(f"ttmem_timeout = {config.getini('ttmem_timeout')}: give seconds") from None
+        config.pluginmanager.register(Plugin(config, limits, timeout), "ttmem-plugin")
 
 
 class Plugin:
-    def __init__(self, config, limits):
+    def __init__(self, config, limits, timeout):
         self.all = config.getoption("--ttmem") or bool(limits)
         self.of_all = limits
         self.command = config.getoption("--ttmem-command")
+        self.timeout = timeout
+        self.lost_fails = config.getini("ttmem_lost") == "fail"
         self.watcher = None
         self.broken = None  # why nothing can be measured
-        self.running = False  # a step has begun
+        self.begun = False  # a step was to begin
         self.raised = False  # the test ended by an exception
         self.steps = []
+        self.missing = []  # why steps of a worker of pytest-xdist are missing
 
     def limits(self, item):
         marker = item.get_closest_marker("ttmem")
@@ -192,16 +248,17 @@ class Plugin:
             pytest.fail(f"@pytest.mark.ttmem: {wrong}", pytrace=False)
         if self.watcher is None and self.broken is None and (self.all or item.get_closest_marker("ttmem")):
             try:
-                self.watcher = Watcher(self.command)
+                self.watcher = Watcher(self.command, self.timeout)
             except (RuntimeError, OSError, ValueError) as error:
                 self.broken = str(error)
         if limits and self.broken:
-            pytest.fail(f"device memory cannot be measured: {self.broken} (--no-ttmem runs without limits)", pytrace=False)
+            self.fail_unmeasured()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item):
         if self.watcher and (self.all or item.get_closest_marker("ttmem")):
-            self.running = self.tell(lambda: self.watcher.begin(item.nodeid)) is not None
+            self.begun = True
+            self.tell(lambda: self.watcher.begin(item.nodeid))
         self.raised = True
         result = yield
         self.raised = False
@@ -212,34 +269,65 @@ class Plugin:
         try:
             return (yield)
         finally:
-            step = self.tell(self.watcher.end) if self.running else None
-            self.running = False
-            if step:
-                step["raised"] = self.raised
-                self.check(step, self.limits(item))
+            begun, self.begun = self.begun, False
+            if begun:
+                limits = self.limits(item)
+                step = self.tell(self.watcher.end) if self.watcher else None
+                if step:
+                    self.check(step, limits)
+                elif limits:
+                    self.fail_unmeasured()
 
     def check(self, step, limits):
+        step["raised"] = self.raised
         self.steps.append(step)
-        exceeded = over(step, limits)
-        if exceeded:
-            pytest.fail("\n".join(exceeded), pytrace=False)
+        wrong = over(step, limits)
+        if limits and step["lost"] and (wrong or self.lost_fails):
+            wrong.append(f"figures not reliable: {lost_events(step['lost'])}")
+            if len(wrong) == 1:
+                wrong.append("no limit was exceeded, as far as ttmem saw (ttmem_lost = report lets the test pass)")
+        if wrong:
+            pytest.fail("\n".join(wrong), pytrace=False)
+
+    def fail_unmeasured(self):
+        pytest.fail(f"device memory cannot be measured: {self.broken} (--no-ttmem runs without limits)", pytrace=False)
 
     def tell(self, do):
         """The answer; None where ttmem has failed, which is said at the end."""
         try:
             return do()
         except (RuntimeError, OSError, ValueError) as error:
-            self.broken, self.watcher = str(error), None
+            self.broken = str(error)
+            self.watcher.close(0)
+            self.watcher = None
             return None
 
+    def pytest_sessionfinish(self, session):
+        output = getattr(session.config, "workeroutput", None)
+        if output is not None:  # a worker of pytest-xdist: the controller prints
+            output["ttmem"] = json.dumps([self.steps, self.broken])
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node, error):
+        """The controller takes the steps of a worker of pytest-xdist."""
+        output = getattr(node, "workeroutput", {}).get("ttmem")
+        if output is None:
+            self.missing.append(f"worker {node.gateway.id} ended without its figures")
+            return
+        steps, broken = json.loads(output)
+        self.steps += steps
+        self.broken = self.broken or broken
+
     def pytest_terminal_summary(self, terminalreporter):
-        if self.broken and (self.all or self.steps):
-            terminalreporter.section("device memory")
-            terminalreporter.line(f"ttmem: {self.broken}")
+        said = [f"ttmem: {self.broken}"] if self.broken else []
+        if self.all or self.steps:
+            said += [f"ttmem: {why}" for why in self.missing]
         if self.steps:
+            said += summary(self.steps)
+        if said:
             terminalreporter.section("device memory")
-            for line in summary(self.steps):
-                terminalreporter.line(line)
+        for line in said:
+            terminalreporter.line(line)
 
     def pytest_unconfigure(self):
         if self.watcher:
@@ -261,13 +349,24 @@ def peaks(step):
     return highest
 
 
+def at_least(step, region):
+    """Whether a peak may have been higher: programs ran that the library does not report."""
+    return any(peak["region"] == region and peak.get("at_least") for peak in step["peaks"])
+
+
+def apart(size, limit):
+    """A size and the limit that it exceeds as texts that differ."""
+    texts = format_size(size), format_size(limit)
+    return texts if texts[0] != texts[1] else (f"{size} B", f"{limit} B")
+
+
 def over(step, limits):
     """Which limits a step exceeds, in words."""
     lines = []
     left = leaked(step)
     total = sum(one["bytes"] for one in left)
     if limits.leaks is not None and total > limits.leaks:
-        lines.append(f"left {format_size(total)} allocated, more than limit_leaks = {format_size(limits.leaks)}:")
+        lines.append("{} unfreed exceeds limit_leaks = {}:".format(*apart(total, limits.leaks)))
         for one in left[:10]:
             lines.append(f"  {format_size(one['bytes']):>12}  {one['buffers']} in {one['region']}  {one['name'] or 'unknown code'}")
             lines += [f"                  {call}" for call in one["calls"][1:4]]
@@ -278,26 +377,29 @@ def over(step, limits):
     for region, limit in limits.peak.items():
         peak = peaks(step).get(region, 0)
         if peak > limit:
-            place = "L1 in use on a core" if region == "L1" else f"{region} in use on a chip"
-            lines.append(f"had {format_size(peak)} of {place}, more than limit_peak = {format_size(limit)}")
-    if lines and step["lost"]:
-        lines.append(f"{step['lost']} events were lost: the figures may be wrong")
+            least = " at least" if at_least(step, region) else ""
+            lines.append(f"{region} peak{least} " + "{} exceeds limit_peak = {}".format(*apart(peak, limit)))
     return lines
 
 
 def summary(steps, shown=10):
-    """The tests that left or used most."""
+    """The tests that left or used most, and those whose figures are not reliable."""
 
     def order(step):
         return (-sum(one["bytes"] for one in leaked(step)), -sum(peaks(step).values()))
 
     yield f"{'left':>12} {'peak DRAM':>12} {'peak L1':>12}  test"
-    for step in sorted(steps, key=order)[:shown]:
+    steps = sorted(steps, key=order)
+    listed = steps[:shown] + [step for step in steps[shown:] if step["lost"]][:shown]
+    for step in listed:
         highest = peaks(step)
         left = sum(one["bytes"] for one in leaked(step))
         failed = " (failed)" if step["raised"] else ""
-        yield (
-            f"{format_size(left):>12} {format_size(highest.get('DRAM', 0)):>12} {format_size(highest.get('L1', 0)):>12}  {step['step']}{failed}"
-        )
-    if len(steps) > shown:
-        yield f"and {len(steps) - shown} more tests, which left and used less"
+        lost = f" (figures not reliable: {lost_events(step['lost'])})" if step["lost"] else ""
+        l1 = (">= " if at_least(step, "L1") else "") + format_size(highest.get("L1", 0))
+        yield f"{format_size(left):>12} {format_size(highest.get('DRAM', 0)):>12} {l1:>12}  {step['step']}{failed}{lost}"
+    if len(steps) > len(listed):
+        yield f"and {len(steps) - len(listed)} more tests, which left and used less"
+    unreliable = [step for step in steps if step["lost"]]
+    if unreliable:
+        yield f"figures not reliable: {lost_events(sum(step['lost'] for step in unreliable))} in {len(unreliable)} of {len(steps)} tests"

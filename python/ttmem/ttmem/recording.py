@@ -4,6 +4,7 @@ import html
 import json
 import os
 import subprocess
+import tempfile
 import warnings
 
 # The fields that are always there, so that an empty frame has them too.
@@ -21,10 +22,17 @@ OPERATIONS = (
     " peak_cb_bytes peak_dfb_bytes peak_scratchpad_bytes name"
 ).split()
 FAILURES = "time_ns pid uid reason region devices".split()
+# The types of their columns in an empty frame, in which pandas sees no values; others are Int64.
+TYPES = {
+    **dict.fromkeys("name comm region layout static_kind class reason".split(), "string"),
+    **dict.fromkeys("devices peak_devices cores peak_core".split(), "object"),
+    "growing": "boolean",
+}
 
 
 class Error(Exception):
-    """ttmem cannot read the recording, or does not take the arguments."""
+    """ttmem cannot read the recording, does not take the arguments, or printed something that this
+    package cannot read."""
 
 
 class Recording:
@@ -42,30 +50,34 @@ class Recording:
     def at(self, moment="end", **flags):
         """What is live at a moment: begin, end, peak, failure, a mark, or a time after the first
         event such as 2.5s (ttmem dump)."""
-        return State(self.json("dump", at=moment, **flags))
+        document = self.json("dump", at=moment, **flags)
+        return State(*(member(document, key) for key in ("time_ns", "buffers", "statics")))
 
     def peaks(self, **flags):
         """The peak of each region of each chip, of L1 per core (ttmem peak)."""
         large = ("groups", "static_groups", "holders", "programs", "timeline", "static_timeline")
-        peaks = self.json("peak", **flags)["peaks"]
+        peaks = member(self.json("peak", **flags), "peaks")
         return frame([{k: v for k, v in peak.items() if k not in large} for peak in peaks], PEAKS)
 
     def holders(self, **flags):
-        """What each peak was made of, by call site: buffers, and programs' circular buffers, which
-        share their space (ttmem peak)."""
-        return frame(
-            [
-                {"peak_devices": tuple(peak["devices"]), "region": peak["region"], **holder}
-                for peak in self.json("peak", **flags)["peaks"]
-                for holder in peak["holders"] + peak.get("programs", [])
-            ],
-            HOLDERS,
-        )
+        """What each peak was made of, by call site: buffers and, in L1, what the program that ran
+        had on the fullest core. The bytes of the rows of a peak add up to its bytes in `peaks()`: of L1
+        those of a core, of other regions those of all banks (ttmem peak)."""
+        rows = []
+        for peak in member(self.json("peak", **flags), "peaks"):
+            others = peak.get("other_users_bytes")
+            for holder in (
+                member(peak, "holders")
+                + peak.get("programs", [])
+                + ([{"pid": None, "bytes": others, "count": None, "name": "other users"}] if others else [])
+            ):
+                rows.append({"peak_devices": tuple(peak["devices"]), "region": peak["region"], **holder})
+        return frame(rows, HOLDERS)
 
     def timeline(self, **flags):
         """The use of each region over time: its minimum and maximum in each step (ttmem peak)."""
         rows = []
-        for peak in self.json("peak", **flags)["peaks"]:
+        for peak in member(self.json("peak", **flags), "peaks"):
             line = peak["timeline"]
             for i, (low, high) in enumerate(zip(line["min_bytes"], line["max_bytes"])):
                 time = line["begin_ns"] + i * line["step_ns"]
@@ -74,37 +86,77 @@ class Recording:
 
     def leaks(self, **flags):
         """Call sites that leak, most bytes first (ttmem leaks)."""
-        return frame(self.json("leaks", **flags)["leaks"], LEAKS)
+        return frame(member(self.json("leaks", **flags), "leaks"), LEAKS)
 
     def operations(self, **flags):
         """The run and the core of each operation with the least of L1 free (ttmem ops)."""
-        return frame(self.json("ops", **flags)["operations"], OPERATIONS)
+        return frame(member(self.json("ops", **flags), "operations"), OPERATIONS)
 
     def failures(self, **flags):
         """Allocations that failed, oldest first (ttmem oom)."""
-        return frame(self.json("oom", **flags)["failures"], FAILURES)
+        return frame(member(self.json("oom", **flags), "failures"), FAILURES)
+
+    def events(self, **flags):
+        """An iterator over the events, oldest first, as dicts (ttmem log, docs/events.md). They are
+        read one by one, so that a recording may be larger than the memory."""
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+            process = self._start("log", "--json", *words(flags), stdout=subprocess.PIPE, stderr=said)
+            try:
+                some = False
+                for line in process.stdout:
+                    some = True
+                    yield self._document("log", line)
+                status = process.wait()
+            finally:
+                process.kill()  # if the caller stops early
+                process.stdout.close()
+                process.wait()
+            said.seek(0)
+            self._complain("log", status, said.read(), some, 3)
 
     def json(self, verb, **flags):
-        """The JSON document of a command, without a limit of its rows."""
-        limit = [] if verb in ("report", "peak") else ["--limit=0"]
-        text = self._run(verb, "--json", *limit, *words(flags))
-        return printable(json.loads(text))
+        """The JSON document of a command, without a limit of its rows; of "log", the list of its
+        events."""
+        if verb == "log":
+            return list(self.events(**flags))
+        limit = [] if verb == "report" else ["--limit=0"]
+        return self._document(verb, self._run(verb, "--json", *limit, *words(flags)))
 
-    def _run(self, verb, *args):
+    def _document(self, verb, text):
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict) or document.get("v") != 1:
+            raise Error(f"{self.command} {verb} printed no JSON of ttmem: {printable(text[:100])!r}")
+        return printable(document)
+
+    def _start(self, verb, *args, **streams):
         file = os.path.join(".", self.file) if self.file.startswith("-") else self.file
         try:
-            done = subprocess.run(
-                [self.command, verb, file, *args], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8"
+            return subprocess.Popen(
+                [self.command, verb, file, *args], stdin=subprocess.DEVNULL, encoding="utf-8", errors="replace", **streams
             )
         except OSError as error:
             raise Error(f"no {self.command}: install ttmem, or name it: ttmem.open(file, command=...): {error}") from None
-        said = [line.removeprefix("ttmem: ") for line in done.stderr.splitlines()]
-        if not done.stdout:
-            raise Error(said[-1] if said else f"{self.command} {verb} failed with status {done.returncode}")
-        if "--json" in args:
+
+    def _run(self, verb, *args):
+        with self._start(verb, *args, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            text, said = process.communicate()
+        self._complain(verb, process.returncode, said, bool(text), 5 if "--json" in args else None)
+        if not text:
+            raise Error(f"{self.command} {verb} printed nothing")
+        return text
+
+    def _complain(self, verb, status, said, some, level):
+        """Raises an error if a command failed. If it printed some of its output, what it said is
+        warnings."""
+        said = [line.removeprefix("ttmem: ") for line in said.splitlines()]
+        if status < 0 or status and not some:
+            raise Error(said[-1] if said else f"{self.command} {verb} failed with status {status}")
+        if level:
             for line in said:
-                warnings.warn(line, stacklevel=4)
-        return done.stdout
+                warnings.warn(line, stacklevel=level)
 
     def _repr_html_(self):
         """The page of the recording, in a frame in which its scripts see nothing else (ttmem html)."""
@@ -115,13 +167,21 @@ class Recording:
 class State:
     """What is live at a moment: the frames buffers and circular_buffers."""
 
-    def __init__(self, document):
-        self.time_ns = document["time_ns"]
-        self.buffers = frame(document["buffers"], BUFFERS)
-        self.circular_buffers = frame(document["statics"], CIRCULAR_BUFFERS)
+    def __init__(self, time_ns, buffers, statics):
+        self.time_ns = time_ns
+        self.buffers = frame(buffers, BUFFERS)
+        self.circular_buffers = frame(statics, CIRCULAR_BUFFERS)
 
     def __repr__(self):
         return f"<State: {len(self.buffers)} buffers, {len(self.circular_buffers)} circular buffers>"
+
+
+def member(document, key):
+    """A field of a document that is always there."""
+    try:
+        return document[key]
+    except KeyError:
+        raise Error(f"ttmem's JSON has no {key!r}: the program is of another version than this package") from None
 
 
 def printable(value):
@@ -162,4 +222,5 @@ def frame(rows, columns):
     names = dict.fromkeys(columns)
     for one in flat:
         names.update(dict.fromkeys(one))
-    return pandas.DataFrame(flat, columns=list(names), dtype=object).convert_dtypes()
+    made = pandas.DataFrame(flat, columns=list(names), dtype=object).convert_dtypes()
+    return made if flat else made.astype({name: TYPES.get(name, "Int64") for name in columns})

@@ -16,8 +16,8 @@ const (
 	maxDepth  = 6
 	maxBlock  = 4 << 10
 	maxBlocks = 1 << 19
-	// maxPrograms bounds the entries of a program cache, and maxLooked the Buffers whose devices are
-	// looked for.
+	// maxPrograms bounds the entries of a program cache, and maxLooked the Buffers whose device is
+	// read.
 	maxPrograms = 1 << 16
 	maxLooked   = 1 << 16
 	maxTypeName = 64
@@ -25,7 +25,7 @@ const (
 	nativeBytes = 1 << 30
 )
 
-// strangers are the virtual tables of objects that others refer to and do not hold. A program has
+// strangers are the virtual tables of objects that are referenced but not owned: a search stops there. A program has
 // memory that was never written, which may contain old pointers.
 var strangers = []string{
 	"_ZTVN2tt8tt_metal6DeviceE", "_ZTVN2tt8tt_metal11distributed10MeshDeviceE", "_ZTVN2tt8tt_metal11distributed14MeshDeviceImplE",
@@ -40,7 +40,7 @@ const programTable = "_ZTVSt23_Sp_counted_ptr_inplaceIN2tt8tt_metal6detail11Prog
 type natives struct {
 	*Tensors
 	wanted map[uint64]bool // Buffers
-	// strangers are the virtual tables of objects at which a chase ends.
+	// strangers are the addresses of the virtual tables at which a search stops.
 	strangers []uint64
 }
 

@@ -66,7 +66,7 @@ func explainUntried(features []kernel.Feature, root bool) (untried []string) {
 // writeHost writes the features of the host, those that could not be tried first.
 func (p *Page) writeHost(w *bufio.Writer, layout page.Layout) {
 	if !p.Root {
-		fmt.Fprintln(w, "Run without root: the libraries of processes are not looked at, and of the kernel")
+		fmt.Fprintln(w, "Run without root: the libraries of processes are not checked, and of the kernel")
 		if len(p.untried) > 0 {
 			fmt.Fprintf(w, "could not be tried: %s.\n", strings.Join(p.untried, ", "))
 		} else {
@@ -119,9 +119,9 @@ func (p *Page) WriteText(to io.Writer, layout page.Layout) error {
 	switch {
 	case !p.OfHost || len(p.Libraries) > 0:
 	case !p.Root:
-		fmt.Fprintln(w, "`ttmem doctor LIBRARY` looks at a library without root:\n  "+libraryExample)
+		fmt.Fprintln(w, "`ttmem doctor LIBRARY` checks a library without root:\n  "+libraryExample)
 	default:
-		fmt.Fprintln(w, "No process maps a tt-metal library now. `ttmem doctor LIBRARY` looks at a file:\n  "+libraryExample)
+		fmt.Fprintln(w, "No process maps a tt-metal library now. `ttmem doctor LIBRARY` checks a file:\n  "+libraryExample)
 	}
 	for i, l := range p.Libraries {
 		if i > 0 {
@@ -141,6 +141,9 @@ func writeLine(w *bufio.Writer, layout page.Layout, columns, text string) {
 	layout.Beside(w, columns, page.NoStyle, event.Printable(text))
 }
 
+// listedFields is the number of fields whose names the text has.
+const listedFields = 3
+
 func writeLibrary(w *bufio.Writer, layout page.Layout, l *doctor.Inspection) {
 	line := func(columns, format string, args ...any) {
 		writeLine(w, layout, page.Left(columns, 12), fmt.Sprintf(format, args...))
@@ -152,7 +155,9 @@ func writeLibrary(w *bufio.Writer, layout page.Layout, l *doctor.Inspection) {
 		line("  mapped by", "%s", strings.Trim(fmt.Sprint(l.Processes), "[]"))
 	}
 	line("  fields", "%d found in the machine code", len(l.Fields))
-	if len(l.Single) > 0 {
+	if n := len(l.Single); n > listedFields {
+		line("", "%d of them in one function only (single_source in --json)", n)
+	} else if n > 0 {
 		line("", "in one function only: %s", strings.Join(l.Single, ", "))
 	}
 	line("  probes", "%d found", len(l.Probes))

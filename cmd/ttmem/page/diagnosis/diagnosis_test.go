@@ -25,7 +25,7 @@ func TestDoctorWithoutRootDoesNotSayThatTheKernelLacksWhatItCouldNotTry(t *testi
 	p := New(features(), true, false)
 	var out strings.Builder
 	qt.Assert(t, qt.IsNil(p.WriteText(&out, page.Layout{})))
-	qt.Check(t, qt.Equals(out.String(), `Run without root: the libraries of processes are not looked at, and of the kernel
+	qt.Check(t, qt.Equals(out.String(), `Run without root: the libraries of processes are not checked, and of the kernel
 could not be tried: BPF programs, mapping events.
 `+"`sudo ttmem doctor`"+` checks the rest.
 
@@ -38,14 +38,14 @@ Host
 
 Tracing does not work here: privileges, BTF.
 
-`+"`ttmem doctor LIBRARY`"+` looks at a library without root:
+`+"`ttmem doctor LIBRARY`"+` checks a library without root:
   …/site-packages/ttnn/build/lib/libtt_metal.so
 `))
 
 	out.Reset()
 	p.Root = true
 	qt.Assert(t, qt.IsNil(p.WriteText(&out, page.Layout{})))
-	qt.Check(t, qt.StringContains(out.String(), "`ttmem doctor LIBRARY` looks at a file:\n  …/site-packages/ttnn/build/lib/libtt_metal.so\n"))
+	qt.Check(t, qt.StringContains(out.String(), "`ttmem doctor LIBRARY` checks a file:\n  …/site-packages/ttnn/build/lib/libtt_metal.so\n"))
 
 	asRoot := features()
 	qt.Check(t, qt.DeepEquals(explainUntried(asRoot, true), []string{"BPF programs", "mapping events"}))
@@ -53,7 +53,7 @@ Tracing does not work here: privileges, BTF.
 	qt.Check(t, qt.IsFalse(asRoot[2].OK)) // nothing can be traced without it
 }
 
-// Fields that nothing confirms are named.
+// Fields that nothing confirms are named; many are counted.
 func TestDoctorNamesFieldsOfOneSource(t *testing.T) {
 	p := Page{Libraries: []*doctor.Inspection{{
 		Path: "lib.so", BuildID: "07", Fields: map[string]string{"size_": "0x8", "unique_id_": "0x10"}, Single: []string{"unique_id_"},
@@ -68,6 +68,10 @@ func TestDoctorNamesFieldsOfOneSource(t *testing.T) {
   probes    0 found
   missing   nothing
 `))
+	p.Libraries[0].Single = []string{"a", "b", "c", "d"}
+	out.Reset()
+	qt.Assert(t, qt.IsNil(p.WriteText(&out, page.Layout{})))
+	qt.Check(t, qt.StringContains(out.String(), "\n            4 of them in one function only (single_source in --json)\n"))
 }
 
 func TestDoctorSaysWhetherTracingWorks(t *testing.T) {

@@ -17,9 +17,11 @@ type Document struct {
 	BeginNs uint64 `json:"begin_ns"`
 	EndNs   uint64 `json:"end_ns"`
 	// Restored is true if there was memory before the first event.
-	Restored  bool          `json:"restored,omitempty"`
-	By        string        `json:"by"`
-	Peaks     []Region      `json:"peaks"`
+	Restored bool     `json:"restored,omitempty"`
+	By       string   `json:"by"`
+	Peaks    []Region `json:"peaks"`
+	// Omitted is the number of rows that -n leaves out of the lists of all peaks.
+	Omitted   int           `json:"omitted,omitempty"`
 	Processes []processJSON `json:"processes"`
 	memory.AllLosses
 	Notes []string `json:"notes,omitempty"`
@@ -129,6 +131,10 @@ func (p *Page) WriteJSON(w io.Writer) error {
 		}
 		doc.Peaks = append(doc.Peaks, r)
 	}
+	for i := range doc.Peaks {
+		r := &doc.Peaks[i]
+		doc.Omitted += limit(&r.Groups, p.Limit) + limit(&r.StaticGroups, p.Limit) + limit(&r.Holders, p.Limit) + limit(&r.Programs, p.Limit)
+	}
 	return page.JSON(w, doc)
 }
 
@@ -202,4 +208,10 @@ func processPeak(one *memory.Process, region event.Region) processPeakJSON {
 		}
 	}
 	return peak
+}
+
+// limit cuts a list, and returns the number of rows that it left out.
+func limit[T any](rows *[]T, most int) (omitted int) {
+	*rows, omitted = page.First(*rows, most)
+	return omitted
 }

@@ -1,0 +1,190 @@
+"""The pytest plugin beside a made-up `ttmem steps`: what it does with each answer."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+# A `ttmem steps` that answers what the name of a test says: lost_3 has three lost events.
+STEPS = """#!{python}
+import json, os, re, sys, time
+
+def answer(**fields):
+    print(json.dumps(fields), flush=True)
+
+answer(v=1, ready=True)
+for line in sys.stdin:
+    verb, _, rest = line.strip().partition(" ")
+    if verb == "begin":
+        name = rest
+        if "hangs" in name:
+            time.sleep(1000)
+        if "ends" in name:
+            sys.exit("ttmem: it ended")
+        if "noise" in name:
+            print("noise", flush=True)
+            continue
+        answer(began=name)
+        continue
+    figure = lambda word: int((re.search(word + "_([0-9]+)", name) or [0, 0])[1])
+    left, peak = figure("left"), figure("peak")
+    answer(
+        step=name, begin_ns=1, end_ns=2, lost=figure("lost"),
+        peaks=[dict(device=0, region="DRAM", peak_bytes=peak), dict(device=1, region="DRAM", peak_bytes=1), dict(device=0, region="L1", peak_bytes=peak, at_least="least" in name)],
+        left=[dict(region="DRAM", bytes=left, buffers=1, name="line", calls=[])] if left else [],
+    )
+"""
+LIMIT = "@pytest.mark.ttmem(limit_leaks=100, limit_peak={'DRAM': '1 KiB'})"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Runs tests of these names beside the made-up ttmem, and returns the text and the exit status."""
+    command = tmp_path / "ttmem"
+    command.write_text(STEPS.replace("{python}", sys.executable))
+    command.chmod(0o755)
+    monkeypatch.setenv("TTMEM_SOCKET", str(command))  # it is there: no sudo
+
+    def run(limited, *args, others=()):
+        text = "import pytest\n" + "".join(f"{LIMIT}\ndef test_{name}(): pass\n" for name in limited)
+        (tmp_path / "test_it.py").write_text(text + "".join(f"def test_{name}(): pass\n" for name in others))
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--ttmem-command", command, *args, "test_it.py"],
+            cwd=tmp_path, capture_output=True, encoding="utf-8", timeout=300,  # the made-up ttmem hangs for longer
+        )
+        assert "Warning" not in done.stdout
+        return done.stdout, done.returncode
+
+    return run
+
+
+def failed(text):
+    """The tests with an error, by the list of them that pytest -v prints."""
+    return set(re.findall(r"::test_(\w+) ERROR", text)) | set(re.findall(r"ERROR test_it.py::test_(\w+)", text))
+
+
+def test_a_limit_does_not_pass_on_lost_events(run):
+    text, status = run(["good", "lost_1", "lost_3_peak_2048"], "--ttmem", others=["free_lost_2"])
+    assert status == 1
+    assert failed(text) == {"lost_1", "lost_3_peak_2048"}
+    assert "figures not reliable: 1 event lost\nno limit was exceeded, as far as ttmem saw" in text
+    assert "DRAM peak 2.0 KiB exceeds limit_peak = 1.0 KiB\nfigures not reliable: 3 events lost\n" in text
+    assert "test_free_lost_2 (figures not reliable: 2 events lost)\n" in text
+    assert "figures not reliable: 6 events lost in 3 of 4 tests\n" in text
+
+
+def test_lost_events_may_be_reported_only(run):
+    text, status = run(["lost_1", "lost_3_peak_2048"], "-o", "ttmem_lost=report")
+    assert status == 1
+    assert failed(text) == {"lost_3_peak_2048"}  # by its peak
+    assert "figures not reliable: 4 events lost in 2 of 2 tests\n" in text
+    text, status = run(["lost_1"], "-o", "ttmem_lost=report")
+    assert status == 0
+    assert "test_lost_1 (figures not reliable: 1 event lost)\n" in text
+
+
+def test_lost_events_are_in_the_summary_of_many_tests(run):
+    text, _ = run(["lost_1"], "--ttmem", others=[f"left_{size}" for size in range(200, 215)])
+    _, _, summary = text.partition("device memory")
+    assert summary.count("  test_it.py::test_left_") == 10
+    assert "  test_it.py::test_lost_1 (figures not reliable: 1 event lost)\n" in summary
+    assert "and 5 more tests, which left and used less\n" in text
+
+
+def test_what_exceeds_a_limit(run):
+    text, status = run(["left_100", "left_101", "left_2048_peak_1024", "peak_1025", "peak_2048"])
+    assert status == 1
+    assert failed(text) == {"left_101", "left_2048_peak_1024", "peak_1025", "peak_2048"}
+    for want in (
+        "101 B unfreed exceeds limit_leaks = 100 B:\n",
+        "2.0 KiB unfreed exceeds limit_leaks = 100 B:\n",
+        "DRAM peak 1025 B exceeds limit_peak = 1024 B\n",  # not 1.0 KiB exceeds 1.0 KiB
+        "DRAM peak 2.0 KiB exceeds limit_peak = 1.0 KiB\n",
+    ):
+        assert want in text
+
+
+def test_a_peak_that_may_have_been_higher(run):
+    text, status = run(["peak_512", "least_peak_512"], "--ttmem")
+    assert status == 0
+    assert re.search(r"  512 B  \S+::test_peak_512$", text, re.M)
+    assert re.search(r" >= 512 B  \S+::test_least_peak_512$", text, re.M)
+
+
+@pytest.mark.parametrize(
+    "name, why",
+    [
+        ("hangs", "ttmem did not answer within 6 s (ttmem_timeout in pytest.ini)"),
+        ("ends", "it ended"),
+        ("noise", "ttmem answered 'noise'"),
+    ],
+)
+def test_a_limit_does_not_pass_without_an_answer(run, name, why):
+    text, status = run(["good", name, "later"], *(["-o", "ttmem_timeout=6"] if name == "hangs" else []))
+    assert status == 1
+    assert failed(text) == {name, "later"}
+    assert text.count(f"device memory cannot be measured: {why}") >= 2
+    assert f"ttmem: {why}\n" in text
+    text, status = run(["good", name, "later"], "--no-ttmem")
+    assert status == 0
+
+
+def test_the_summary_of_parallel_workers(run):
+    text, status = run(["left_200", "good"], "--ttmem", "-n", "2", others=["free_left_300", "free_lost_2"])
+    assert status == 1
+    _, _, summary = text.partition("device memory")
+    for name in ("left_200", "good", "free_left_300", "free_lost_2"):
+        assert f"test_it.py::test_{name}" in summary
+    assert "figures not reliable: 2 events lost in 1 of 4 tests\n" in summary
+    text, _ = run(["ends"], "-n", "1")
+    assert "ttmem: it ended\n" in text
+
+
+def test_a_forked_process_leaves_the_measurement_alone(run, tmp_path):
+    from ttmem import pytest_plugin
+
+    watcher = pytest_plugin.Watcher(str(tmp_path / "ttmem"))
+    watcher.begin("test")
+    child = os.fork()
+    if child == 0:
+        try:
+            watcher.end()
+        except RuntimeError as error:
+            watcher.close()
+            os._exit("forked process" not in str(error))
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert watcher.end()["step"] == "test"
+    watcher.close()
+
+
+def test_the_service_is_where_the_environment_says(tmp_path, monkeypatch):
+    from ttmem import pytest_plugin
+
+    started = []
+
+    class Started(Exception):
+        pass
+
+    def popen(words, **streams):
+        started.append(words)
+        raise Started
+
+    command = tmp_path / "ttmem"
+    command.write_text("")
+    command.chmod(0o755)
+    monkeypatch.setattr(pytest_plugin.subprocess, "Popen", popen)
+    monkeypatch.setattr(pytest_plugin.os, "geteuid", lambda: 1000)
+    for socket, sudo in ((tmp_path / "none", True), (command, False)):
+        monkeypatch.setenv("TTMEM_SOCKET", str(socket))
+        with pytest.raises(Started):
+            pytest_plugin.Watcher(str(command))
+        assert (started[-1][0] == "sudo") is sudo
+
+
+@pytest.mark.parametrize("setting", ["ttmem_lost=maybe", "ttmem_timeout=soon", "ttmem_timeout=0", "ttmem_timeout=nan"])
+def test_wrong_settings(run, setting):
+    text, status = run(["good"], "-o", setting)
+    assert status == 4
