@@ -224,7 +224,7 @@ func (o *leaksOptions) page(m *between.Follower, w *source.State, filter alloc.F
 		By: o.by, Lines: o.lines, Limit: o.n, Filter: filter, Rules: rules, Suppress: o.suppress,
 		NowNs: m.State.Now(), Allocated: m.State.BuffersAllocated(),
 		Marks: marks, From: m.From.MarkName(), To: m.To.MarkName(),
-		FromIsEarlier: m.Earlier, StepMarks: m.StepMarks(),
+		FromIsEarlier: m.Earlier, StepMarks: m.StepMarks(), Cut: w.Cut,
 	}
 	if w.Live && !m.Known {
 		list.WatchedNs = w.EndNs - w.BeganNs

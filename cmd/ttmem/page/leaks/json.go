@@ -22,6 +22,8 @@ type Document struct {
 	Marks []Mark `json:"marks,omitempty"`
 	// WatchedNs is how long processes that continue were watched.
 	WatchedNs uint64 `json:"watched_ns,omitempty"`
+	// CutShort is true if the recording's end is missing.
+	CutShort bool `json:"cut_short,omitempty"`
 	// Allocated is the number of all buffers that were allocated: few are not enough to
 	// judge.
 	Allocated uint64 `json:"allocated"`
@@ -102,7 +104,7 @@ type row struct {
 func (p *Page) WriteJSON(w io.Writer) error {
 	leaked, undecided := sumOf(p.leaks), sumOf(p.undecided)
 	doc := Document{
-		V: 1, TimeNs: p.NowNs, WatchedNs: p.WatchedNs, Allocated: p.Allocated, StepMarks: p.StepMarks, FromIsEarlier: p.FromIsEarlier,
+		V: 1, TimeNs: p.NowNs, CutShort: p.Cut, WatchedNs: p.WatchedNs, Allocated: p.Allocated, StepMarks: p.StepMarks, FromIsEarlier: p.FromIsEarlier,
 		LeakedBytes: leaked.Bytes, LeakedCount: leaked.Count,
 		Leaks: p.rows(p.leaks), Undecided: p.rows(p.undecided), UndecidedBytes: undecided.Bytes, UndecidedCount: undecided.Count,
 		Left: p.rows(p.stable), Kept: p.rows(p.retained),

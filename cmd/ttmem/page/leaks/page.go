@@ -49,6 +49,8 @@ type Options struct {
 	// FromIsEarlier is true if the first mark is older than the first event, so that leaks
 	// are judged by the time since that event.
 	FromIsEarlier bool
+	// Cut is true if the recording's end is missing.
+	Cut bool
 	// StepMarks is the number of marks of steps that were not used.
 	StepMarks int
 	// Losses are what was lost since the first mark.

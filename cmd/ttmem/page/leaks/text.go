@@ -110,9 +110,17 @@ func (p *Page) headline() string {
 	case len(p.undecided) > 0:
 		return "No leaks found" + where + ", but " + p.Undecided() + " only grew: too few to judge"
 	case p.byRun() || len(p.stable)+len(p.steady) > 0:
-		return "No leaks" + where + ": nothing grew to the end."
+		return "No leaks" + where + ": nothing grew to " + p.endText() + "."
 	}
 	return "No leaks" + where + ": nothing survived."
+}
+
+// endText says where the recording ends.
+func (p *Page) endText() string {
+	if p.Cut {
+		return "where the recording is cut short"
+	}
+	return "the end"
 }
 
 func allocatedText(n uint64) string {

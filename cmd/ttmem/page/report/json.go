@@ -13,6 +13,8 @@ import (
 // contents of the peaks.
 type Document struct {
 	*memory.Snapshot
+	// CutShort is true if the recording's end is missing.
+	CutShort bool `json:"cut_short,omitempty"`
 	// Leaks are the call sites that leak, most bytes first.
 	Leaks []site `json:"leaks"`
 	// Undecided are the call sites that only grew, but are too small to judge.
@@ -94,7 +96,7 @@ func sitesOf(list []analyze.Verdict) []site {
 // WriteJSON writes the snapshot as a Document.
 func (p *Page) WriteJSON(w io.Writer) error {
 	r := newReport(p.Snapshot, p.Options)
-	doc := Document{Snapshot: p.Snapshot, Leaks: sitesOf(r.leaked), Undecided: sitesOf(r.undecided), Retained: []retainedMemory{}, Peaks: []peak{}}
+	doc := Document{Snapshot: p.Snapshot, CutShort: p.CutShort, Leaks: sitesOf(r.leaked), Undecided: sitesOf(r.undecided), Retained: []retainedMemory{}, Peaks: []peak{}}
 	for _, one := range r.retained {
 		doc.Retained = append(doc.Retained, retainedMemory{
 			one.by.Name, one.region.String(), one.Count, one.Bytes, one.grows, one.part, one.capacity, one.by.Remedy,

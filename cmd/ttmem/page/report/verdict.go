@@ -106,6 +106,8 @@ func (r *report) leaks() {
 	case r.State.BuffersAllocated() < analyze.LeastSurvivors:
 		r.line("No leaks found", r.Paint(page.Dim, fmt.Sprintf(": %s allocated, too few to judge",
 			page.Count(r.State.BuffersAllocated(), "buffer"))))
+	case r.CutShort:
+		r.line("No leaks found before the recording is cut short")
 	case len(r.retained) > 0:
 		r.line("No leaks found")
 	default:
