@@ -161,7 +161,7 @@ func judgeRun(s *memory.Survivors, watchedFrom uint64) Verdict {
 	default:
 		v.Class = Leaked
 	}
-	if v.Class == Stable && (s.AttachedLate || s.WorkedFromNs < watchedFrom) && grewInWatch(s) {
+	if v.Class == Stable && watchedFrom > 0 && (s.AttachedLate || s.WorkedFromNs < watchedFrom) && grewInWatch(s) {
 		v.Class = Undecided
 	}
 	if v.Class != Stable {

@@ -87,7 +87,9 @@ func (r *report) retainedByRuntime() {
 		if one.grows {
 			text += ", still growing"
 		}
-		r.line(r.Paint(page.Yellow, r.cut(text, r.width)))
+		for _, line := range page.Wrap(text, r.width) {
+			r.line(r.Paint(page.Yellow, line))
+		}
 		if one.by.Remedy != "" {
 			r.line("  ", r.Paint(page.Dim, one.by.Remedy))
 		}
