@@ -115,7 +115,11 @@ func (w *Writer) Event(e *event.Event, s *aggregate.State) {
 			w.alloc(b, e.TimeNs)
 		}
 	case event.Free:
-		w.free(key{e.PID, e.BufferID}, e.Stack, e.TimeNs)
+		by := e.Stack
+		if e.Reason != event.ReasonExplicit {
+			by = nil
+		}
+		w.free(key{e.PID, e.BufferID}, by, e.TimeNs)
 	case event.AllocFailed:
 		w.fail(e)
 	case event.Owner:

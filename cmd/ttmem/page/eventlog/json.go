@@ -55,7 +55,7 @@ func (l *Log) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if buffer := n.Ended; buffer != nil {
 		stack = buffer.Stack
 		lived := e.TimeNs - min(buffer.SinceNs, e.TimeNs)
-		note.LivedNs, note.AllocatedNs, note.AllocatedBy, note.FreedBy = &lived, buffer.SinceNs, buffer.Stack, l.freer(e.Stack)
+		note.LivedNs, note.AllocatedNs, note.AllocatedBy, note.FreedBy = &lived, buffer.SinceNs, buffer.Stack, l.freer(buffer.FreedBy)
 	}
 	if e.Kind == event.Alloc || e.Kind == event.Free {
 		yes, no := true, false

@@ -162,7 +162,9 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		if e.Kind == event.Alloc {
 			r.text = l.nameOf(e.Stack, e.BeforeAttach)
 		} else if b := n.Ended; b != nil {
-			r.text = l.ends(e.Stack, b) + ", " + lived(b.SinceNs, e.TimeNs, b.BeforeAttach)
+			r.text = l.ends(b) + ", " + lived(b.SinceNs, e.TimeNs, b.BeforeAttach)
+		} else if by := l.freer(e.Stack); by != "" {
+			r.text = "freed by " + by
 		}
 		r.text += strings.Replace(endedBy(e.Reason), ", by", ", freed by", 1)
 		r.notes = l.notes(e, n)
@@ -267,12 +269,12 @@ func endedBy(r event.Reason) string {
 }
 
 // ends says which line freed a buffer, if that is known, and which allocated it.
-func (l *Log) ends(freedBy *event.Stack, u *analyze.Use) string {
+func (l *Log) ends(u *analyze.Use) string {
 	text := l.nameOf(u.Stack, u.BeforeAttach)
 	if !u.BeforeAttach {
 		text = "allocated by " + text
 	}
-	if by := l.freer(freedBy); by != "" {
+	if by := l.freer(u.FreedBy); by != "" {
 		text = "freed by " + by + ", " + text
 	}
 	return text
@@ -303,7 +305,7 @@ func (l *Log) notes(e *event.Event, n *analyze.Note) (list []note) {
 		list = append(list, note{"! " + fmt.Sprintf(format, args...), true})
 	}
 	if u := n.Freed; u != nil {
-		wrong("double free: it was freed %s earlier, %s", page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), l.ends(u.FreedBy, u))
+		wrong("double free: it was freed %s earlier, %s", page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), l.ends(u))
 	}
 	if n.Unseen {
 		wrong("free of an unknown buffer: it was allocated before the first event, or that event was lost")
@@ -318,7 +320,7 @@ func (l *Log) notes(e *event.Event, n *analyze.Note) (list []note) {
 			of = fmt.Sprintf(" of PID %d", u.PID)
 		}
 		list = append(list, note{fmt.Sprintf("the address had %s per bank until %s earlier%s, %s", page.Bytes(u.BytesPerBank),
-			page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), of, l.ends(u.FreedBy, u)), false})
+			page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), of, l.ends(u)), false})
 	}
 	return list
 }
@@ -331,7 +333,9 @@ func (l *Log) appendStacks(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if e.Kind != event.Free {
 		return l.appendFrames(b, "", e.Stack)
 	}
-	b = l.appendFrames(b, "freed by", e.Stack)
+	if e.Reason == event.ReasonExplicit {
+		b = l.appendFrames(b, "freed by", e.Stack)
+	}
 	if live := n.Ended; live != nil {
 		b = l.appendFrames(b, "allocated by", live.Stack)
 	}

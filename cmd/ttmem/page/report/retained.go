@@ -80,18 +80,21 @@ func retainedIn(sites []analyze.Verdict, peaks []memory.RegionPeak, pid int) []r
 func (r *report) retainedByRuntime() {
 	for i := range r.retained {
 		one := &r.retained[i]
-		text := "Retained by the runtime: " + one.by.Name + ", " + page.Count(one.Count, "buffer") + ", " + page.Bytes(one.Bytes) + " of " + one.region.String()
-		if one.capacity > 0 {
-			text += ", " + page.Percent(one.part, one.capacity) + " at its peak"
-		}
+		text, about := "Retained by the runtime: "+one.by.Name, page.Count(one.Count, "buffer")+", "+page.Bytes(one.Bytes)+" of "+one.region.String()
 		if one.grows {
 			text += ", still growing"
+		}
+		if one.capacity > 0 {
+			text += ", " + page.Percent(one.part, one.capacity) + " of " + one.region.String()
+		}
+		if one.by.Remedy != "" {
+			about += "; " + one.by.Remedy
 		}
 		for _, line := range page.Wrap(text, r.width) {
 			r.line(r.Paint(page.Yellow, line))
 		}
-		if one.by.Remedy != "" {
-			r.line("  ", r.Paint(page.Dim, one.by.Remedy))
+		for _, line := range page.Wrap(about, r.width-2) {
+			r.line("  ", r.Paint(page.Dim, line))
 		}
 	}
 }
