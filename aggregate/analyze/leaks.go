@@ -60,7 +60,7 @@ type Verdict struct {
 	Replaced bool
 	// Births are the survivors by the intervals between marks.
 	Births []memory.Amount
-	// Containers are what holds the survivors of a leak, as far as it is known, the most bytes first.
+	// Containers are what holds the survivors of a leak, or of what is undecided, as far as it is known, the most bytes first.
 	Containers []Container
 }
 
@@ -118,7 +118,7 @@ func classified(sites []Verdict, accepted *name.Suppressions) []Verdict {
 	sites = slices.DeleteFunc(sites, func(v Verdict) bool { return v.Count == 0 }) // it was freed
 	for i := range sites {
 		v := &sites[i]
-		v.Grows = v.Class == Leaked || v.Class == Undecided
+		v.Grows = v.isNamed()
 		frames := v.Stack.Frames()
 		if accepted.Match(frames) {
 			v.Class = Suppressed
