@@ -12,29 +12,27 @@ import (
 type Retained struct {
 	// Name is the kind, and Why says why the runtime retains it.
 	Name, Why string
-	// Remedy says how to free it; "" if only closing the device does.
-	Remedy string
+	// Cached is true if it ends with the program cache: device.clear_program_cache() frees it.
+	Cached bool
 	match  *regexp.Regexp
 }
-
-const clearCache = "device.clear_program_cache() frees it"
 
 // retainedRules are compared with the functions of native frames. They cover tt-metal 0.60
 // to 0.81.
 var retainedRules = []Retained{
 	{
-		"kernel binaries", "written to DRAM when a program first runs, and there as long as it is cached", clearCache,
+		"kernel binaries", "written to DRAM when a program first runs, and there as long as it is cached", true,
 		// MeshWorkloadImpl::load_binaries (0.60: MeshWorkload::), and single devices'
 		regexp.MustCompile(`\bMeshWorkload(Impl)?::load_binaries\b|\ballocate_kernel_bin_buf_on_device\b`),
 	},
 	{
-		"program cache", "made together with a program, and there as long as it is cached: configuration, semaphores, global circular buffers", clearCache,
+		"program cache", "made together with a program, and there as long as it is cached: configuration, semaphores, global circular buffers", true,
 		// the program factories of operations (create_mesh_workload, create_at,
 		// create_descriptor), and their callers on a cache miss
 		regexp.MustCompile(`\bcreate_and_cache_mesh_workload\b|(Factory|Adapter|Workload|DeviceOperation)(::\w+)*::create_(mesh_workload|workload\w*|at|descriptor|program\w*)\b|Factory::create\b|::create_workload_descriptor\b|\bcreate_program(_at)?\b`),
 	},
 	{
-		"command queues", "of the mesh itself, from its opening to its closing: command queues, dispatch, fabric, profiler", "",
+		"command queues", "of the mesh itself, from its opening to its closing: command queues, dispatch, fabric, profiler", false,
 		regexp.MustCompile(`\bMeshDevice(Impl)?::(create|initialize|initialize_impl|init_\w+|MeshDevice(Impl)?)\b|\bDevice::(init_\w+|initialize)\b|MeshCommandQueue(Base)?::(FD|SD)?MeshCommandQueue(Base)?\b|\bSystemMemoryManager::|\b(DeviceManager|DevicePool|FabricFirmwareInitializer|DispatchKernelInitializer)::|\bDispatchTopology::|\b(compile|configure|initialize)_fabric`),
 	},
 }

@@ -36,7 +36,8 @@ type retainedMemory struct {
 	// they are not known.
 	PeakBytes     uint64 `json:"peak_bytes"`
 	CapacityBytes uint64 `json:"capacity_bytes"`
-	Remedy        string `json:"remedy,omitempty"`
+	// Cached is true if device.clear_program_cache() frees it.
+	Cached bool `json:"cached,omitempty"`
 }
 
 // peak is the peak of a region of a chip. The bytes of L1 are per core.
@@ -99,7 +100,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 	doc := Document{Snapshot: p.Snapshot, CutShort: p.CutShort, Leaks: sitesOf(r.leaked), Undecided: sitesOf(r.undecided), Retained: []retainedMemory{}, Peaks: []peak{}}
 	for _, one := range r.retained {
 		doc.Retained = append(doc.Retained, retainedMemory{
-			one.by.Name, one.region.String(), one.Count, one.Bytes, one.grows, one.part, one.capacity, one.by.Remedy,
+			one.by.Name, one.region.String(), one.Count, one.Bytes, one.grows, one.part, one.capacity, one.by.Cached,
 		})
 	}
 	for i := range r.peaks {

@@ -87,8 +87,8 @@ func (r *report) retainedByRuntime() {
 		if one.capacity > 0 {
 			text += ", " + page.Percent(one.part, one.capacity) + " of " + one.region.String()
 		}
-		if one.by.Remedy != "" {
-			about += "; " + one.by.Remedy
+		if one.by.Cached {
+			about += "; device.clear_program_cache() frees it"
 		}
 		for _, line := range page.Wrap(text, r.width) {
 			r.line(r.Paint(page.Yellow, line))
