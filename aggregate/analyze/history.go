@@ -111,7 +111,7 @@ func (h *History) end(e *event.Event) *Use {
 		PID: b.PID, BufferID: b.BufferID, Address: b.Address, SizeBytes: b.SizeBytes, BytesPerBank: b.BytesPerBank,
 		SinceNs: b.SinceNs, EndNs: e.TimeNs, BeforeAttach: b.BeforeAttach, Stack: b.Stack,
 	}
-	if e.Kind == event.Free && e.Reason == event.ReasonExplicit {
+	if e.Kind == event.Free && !e.Reason.IsEnd() {
 		u.FreedBy = e.Stack
 	}
 	h.freed.set(freedKey{u.PID, u.BufferID}, u)

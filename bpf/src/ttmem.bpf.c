@@ -96,7 +96,7 @@ static __always_inline bool has_stack(struct hit *h, u32 probe, struct thread *t
 	case PROBE_CB_MARK:
 		return t->phase == PHASE_DFBS || t->phase == PHASE_SCRATCHPADS;
 	case PROBE_THROW:
-		h->u = take_stacks ? this_unwinder() : NULL;
+		h->u = take_stacks ? this_unwinder(0) : NULL;
 		return failure_begins(h, &t->scan,
 				      h->u && take_stack(h->u, h->ctx->ip, h->ctx->sp, h->ctx->bp, NULL));
 	}
@@ -128,12 +128,12 @@ int on_probe(struct pt_regs *ctx)
 	h.bias = ctx->ip - h.l->probe_address[cookie & (MAX_PROBES - 1)];
 	switch (probe) {
 	case PROBE_BUFFER_ALLOCATED:
-		h.u = this_unwinder();
+		h.u = this_unwinder(0);
 		stack_of(ctx, h.u, &h.stack);
 		buffer_allocated(&h);
 		return 0;
 	case PROBE_BUFFER_DEALLOCATE:
-		h.u = this_unwinder();
+		h.u = this_unwinder(free_stacks ? OF_FREES : 0);
 		if (free_stacks)
 			stack_of(ctx, h.u, &h.stack);
 		buffer_deallocate(&h);
@@ -147,7 +147,7 @@ int on_probe(struct pt_regs *ctx)
 	}
 	wanted = has_stack(&h, probe, t);
 	if (wanted) {
-		h.u = this_unwinder();
+		h.u = this_unwinder(0);
 		stack_of(ctx, h.u, &h.stack);
 	}
 	switch (probe) {

@@ -116,7 +116,7 @@ func (w *Writer) Event(e *event.Event, s *aggregate.State) {
 		}
 	case event.Free:
 		by := e.Stack
-		if e.Reason != event.ReasonExplicit {
+		if e.Reason.IsEnd() {
 			by = nil
 		}
 		w.free(key{e.PID, e.BufferID}, by, e.TimeNs)

@@ -184,13 +184,10 @@ func isOfMemory(k event.Kind) bool {
 // that nothing was allocated. damage is nil if the file ends between two blocks.
 func (f *File) withoutMemory(damage error) error {
 	var cut *recording.TruncatedError
-	switch {
-	case damage == nil:
-		return cutError(f.noEnd() + "; it has no allocation so far")
-	case errors.As(damage, &cut):
+	if errors.As(damage, &cut) {
 		return cutError(fmt.Sprintf("%s is cut short at byte %d, before its first allocation: record again", f.Name, cut.Offset))
 	}
-	return fmt.Errorf("%w; it has no allocation before that", damage)
+	return cutError(f.noEnd() + "; it has no allocation so far")
 }
 
 // addOwners adds the owners that were found later to a state: of the buffers that are live in it.

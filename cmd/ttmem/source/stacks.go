@@ -23,6 +23,7 @@ type Stacks struct {
 func (o *Stacks) Register(c *cobra.Command) {
 	c.Flags().BoolVar(&o.none, "no-stacks", false, "take no call stacks")
 	c.Flags().BoolVar(&o.noFrees, "no-free-stacks", false, "take no call stacks of frees")
+	_ = c.Flags().MarkHidden("no-free-stacks") // for measurements: docs/stacks.md
 }
 
 // RegisterMore adds the flags of commands that keep what they trace.

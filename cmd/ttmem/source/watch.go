@@ -172,7 +172,7 @@ func (o *Options) watchFile(handle func(*event.Event)) (*Summary, error) {
 		return nil, term.ErrInterrupted
 	case damage != nil && events == 0:
 		return nil, damage
-	case s.Cut && !memory:
+	case s.Cut && !memory && (damage == nil || errors.Is(damage, io.ErrUnexpectedEOF)):
 		return nil, f.withoutMemory(damage)
 	case damage != nil:
 		s.Notes = append(s.Notes, damage.Error())

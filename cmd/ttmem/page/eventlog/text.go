@@ -162,7 +162,7 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		if e.Kind == event.Alloc {
 			r.text = l.nameOf(e.Stack, e.BeforeAttach)
 		} else if b := n.Ended; b != nil {
-			r.text = l.ends(b) + ", " + lived(b.SinceNs, e.TimeNs, b.BeforeAttach)
+			r.text = l.ends("freed by ", b) + ", " + lived(b.SinceNs, e.TimeNs, b.BeforeAttach)
 		} else if by := l.freer(e.Stack); by != "" {
 			r.text = "freed by " + by
 		}
@@ -268,16 +268,17 @@ func endedBy(r event.Reason) string {
 	return ""
 }
 
-// ends says which line freed a buffer, if that is known, and which allocated it.
-func (l *Log) ends(u *analyze.Use) string {
+// ends says which line allocated a buffer and, after a prefix, which freed it, if that is known.
+func (l *Log) ends(freedBy string, u *analyze.Use) string {
 	text := l.nameOf(u.Stack, u.BeforeAttach)
 	if !u.BeforeAttach {
 		text = "allocated by " + text
 	}
-	if by := l.freer(u.FreedBy); by != "" {
-		text = "freed by " + by + ", " + text
+	by := l.freer(u.FreedBy)
+	if by == "" {
+		return text
 	}
-	return text
+	return freedBy + by + ", " + text
 }
 
 // freer names the line that freed a buffer or, without one, the function of the library; "" if that
@@ -305,7 +306,7 @@ func (l *Log) notes(e *event.Event, n *analyze.Note) (list []note) {
 		list = append(list, note{"! " + fmt.Sprintf(format, args...), true})
 	}
 	if u := n.Freed; u != nil {
-		wrong("double free: it was freed %s earlier, %s", page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), l.ends(u))
+		wrong("double free: it was freed %s earlier, %s", page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), l.ends("by ", u))
 	}
 	if n.Unseen {
 		wrong("free of an unknown buffer: it was allocated before the first event, or that event was lost")
@@ -320,7 +321,7 @@ func (l *Log) notes(e *event.Event, n *analyze.Note) (list []note) {
 			of = fmt.Sprintf(" of PID %d", u.PID)
 		}
 		list = append(list, note{fmt.Sprintf("the address had %s per bank until %s earlier%s, %s", page.Bytes(u.BytesPerBank),
-			page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), of, l.ends(u)), false})
+			page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), of, l.ends("freed by ", u)), false})
 	}
 	return list
 }
@@ -333,7 +334,7 @@ func (l *Log) appendStacks(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if e.Kind != event.Free {
 		return l.appendFrames(b, "", e.Stack)
 	}
-	if e.Reason == event.ReasonExplicit {
+	if !e.Reason.IsEnd() {
 		b = l.appendFrames(b, "freed by", e.Stack)
 	}
 	if live := n.Ended; live != nil {
