@@ -173,15 +173,16 @@ func judgeRun(s *memory.Survivors, watchedFrom uint64) Verdict {
 // growsALittle reports whether a call site with few survivors grows to the end, as far as they show.
 func (v *Verdict) growsALittle() bool {
 	run, born := &v.Run, v.Run.Total()
-	return born >= leastGrowth && uint64(v.Rises)*LeastSurvivors >= leastWindows*born && !hasStopped(run) && !freesOldest(run) &&
+	return born >= leastGrowth && born > run.Replaceable && uint64(v.Rises)*LeastSurvivors >= leastWindows*born && !hasStopped(run) && !freesOldest(run) &&
 		(2*run.FreedMeanwhile >= born || name.ResultOfOperation(v.Stack.Frames()))
 }
 
-// grewInWatch reports whether a call site kept a few buffers that it allocated while it was watched.
-// One or two of them do not show whether it has stopped.
+// grewInWatch reports whether a call site kept a few buffers that it allocated while it was watched,
+// more than were freed of those from before the attach. One or two of them do not show whether it has
+// stopped.
 func grewInWatch(s *memory.Survivors) bool {
 	n := s.Fresh.Count
-	return n > 0 && n < LeastSurvivors && !freesOldest(&s.Run) && (n < leastGrowth || !hasStopped(&s.Run))
+	return n > s.Run.Replaceable && n < LeastSurvivors && !freesOldest(&s.Run) && (n < leastGrowth || !hasStopped(&s.Run))
 }
 
 // hasStopped reports whether a call site no longer allocates.

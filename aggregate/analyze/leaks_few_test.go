@@ -88,11 +88,26 @@ func TestWeightsAloneDoNotGrow(t *testing.T) {
 // TestGrowthInAWatchIsNamed: of a process that ran before, each new buffer that stays counts, and not
 // what it had.
 func TestGrowthInAWatchIsNamed(t *testing.T) {
+	old := make([]uint64, 8)
 	for name, test := range map[string]struct {
 		before, during func(w *story)
 		class          analyze.Class
 		fresh          uint64
 	}{
+		"a full ring that is attached to": {func(w *story) {
+			w.grow(1, 0)
+			for i := range old {
+				w.next++
+				old[i] = w.next
+				w.apply(event.Event{Kind: event.Alloc, BufferID: w.next, Allocator: 1, Devices: []int{0}, BytesPerBank: 100, Banks: 10, BeforeAttach: true})
+			}
+		}, func(w *story) {
+			for _, id := range old[:5] {
+				w.step()
+				w.alloc("list")
+				w.free(id)
+			}
+		}, analyze.Stable, 5},
 		"one buffer": {func(w *story) { w.grow(1, 1, "list") }, func(w *story) { w.grow(1, 1, "list") }, analyze.Undecided, 1},
 		"of a long list": {func(w *story) { w.grow(1, 100, "list"); w.grow(30, 0) }, func(w *story) { w.grow(2, 1, "list") },
 			analyze.Undecided, 2},

@@ -142,7 +142,7 @@ func runLeaks(c *cobra.Command, o *leaksOptions) error {
 		return term.ExitStatus(leaked)
 	}
 	if text := p.Undecided(); text != "" && c.Flags().Changed("fail-above") {
-		term.Warn(text + " only grew, too few to judge: --fail-above does not count them")
+		term.Warn(text + "; --fail-above does not count them")
 	}
 	return nil
 }

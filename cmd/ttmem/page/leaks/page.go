@@ -120,7 +120,8 @@ func (p *Page) Undecided() string {
 	if sum.Count == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s (%s) from %s", page.Count(sum.Count, "buffer"), page.Bytes(sum.Bytes), page.Count(uint64(sum.Stacks), "call site"))
+	return fmt.Sprintf("%s (%s) from %s only grew: %s", page.Count(sum.Count, "buffer"), page.Bytes(sum.Bytes),
+		page.Count(uint64(sum.Stacks), "call site"), page.TooFew(sum.Stacks))
 }
 
 func sumOf(list []leak) (s sum) {
@@ -144,7 +145,7 @@ func (p *Page) verdict(l *leak) string {
 	if !p.byRun() {
 		text := p.verdictBetween(l, leaks)
 		if undecided {
-			text += tooFew
+			text += tooFew(l)
 		}
 		return text
 	}
@@ -165,13 +166,13 @@ func (p *Page) verdict(l *leak) string {
 		freed = "freed only at the end"
 	}
 	if undecided {
-		return fmt.Sprintf("%s: %d%s %s%s", text, l.Count, of, freed, tooFew)
+		return fmt.Sprintf("%s: %d%s %s%s", text, l.Count, of, freed, tooFew(l))
 	}
 	return fmt.Sprintf("%s, still growing: %d%s %s", text, l.Count, of, freed)
 }
 
-// tooFew ends the verdict on a site that grew.
-const tooFew = ", too few to judge"
+// tooFew ends the verdict on what grew.
+func tooFew(l *leak) string { return ", " + page.TooFew(l.Sites) }
 
 // verdictBetween says how a call site grew from mark to mark. It counts intervals in which
 // the process allocated something.

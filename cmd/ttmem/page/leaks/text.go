@@ -108,7 +108,7 @@ func (p *Page) headline() string {
 	case p.byRun() && p.Allocated < analyze.LeastSurvivors:
 		return "Not enough allocations to judge" + where + ": " + allocatedText(p.Allocated)
 	case len(p.undecided) > 0:
-		return "No leaks found" + where + ", but " + p.Undecided() + " only grew: too few to judge"
+		return "No leaks found" + where + ", but " + p.Undecided()
 	case p.byRun() || len(p.stable)+len(p.steady) > 0:
 		return "No leaks" + where + ": nothing grew to " + p.endText() + "."
 	}

@@ -114,8 +114,8 @@ func (r *report) leaks() {
 		r.line(r.Paint(page.Green, r.Pick("✓ ", "")+"No leaks found"))
 	}
 	if len(few) > 0 {
-		text := fmt.Sprintf("%s (%s) from %s only grew: too few to judge", page.Count(fewSum.Count, "buffer"),
-			page.Bytes(fewSum.Bytes), page.Count(uint64(len(r.undecided)), "call site"))
+		text := fmt.Sprintf("%s (%s) from %s only grew: %s", page.Count(fewSum.Count, "buffer"),
+			page.Bytes(fewSum.Bytes), page.Count(uint64(len(r.undecided)), "call site"), page.TooFew(len(r.undecided)))
 		for _, line := range page.Wrap(text, r.width) {
 			r.line(r.Paint(page.Yellow, line))
 		}
