@@ -2,9 +2,7 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -54,10 +52,6 @@ func TestFewResultsThatStay(t *testing.T) {
 	}
 	qt.Check(t, qt.StringContains(ask(t, "log", file, "--kind", "free"),
 		fmt.Sprintf("freed by few.py:%d cleanup, allocated by few.py:%d · ttnn.empty, lived ", lines["freed"], lines["weight"])))
-
-	whole, err := os.ReadFile(file)
-	qt.Assert(t, qt.IsNil(err))
-	cutFile(t, dir, whole)
 }
 
 // outer is how many frames lie outside of the outermost Python function.
@@ -66,34 +60,6 @@ func outer(stack []event.Frame) (n int) {
 		n++
 	}
 	return n
-}
-
-// cutFile checks that no command takes a recording that is cut short for one without memory.
-func cutFile(t *testing.T, dir string, whole []byte) {
-	t.Helper()
-	cut := filepath.Join(dir, "cut.ttmem")
-	read := 0
-	for _, n := range []int{0, 1, 60, 100, 300, len(whole) / 8, len(whole) / 4, len(whole) / 2, len(whole) - 100, len(whole) - 1} {
-		qt.Assert(t, qt.IsNil(os.WriteFile(cut, whole[:n], 0o644)))
-		for _, args := range [][]string{
-			{"report"}, {"leaks"}, {"peak"}, {"dump"}, {"oom"}, {"ops"}, {"log", "-n", "1"}, {"map"}, {"top", "--once"}, {"diff", cut},
-			{"html", "-o", filepath.Join(dir, "cut.html")}, {"export", "--to", "perfetto", "-o", filepath.Join(dir, "cut.perfetto")},
-		} {
-			stdout, stderr, status := runTtmem(t, nil, append([]string{args[0], cut}, args[1:]...)...)
-			about := qt.Commentf("%d bytes, %v: %s%s", n, args, stdout, stderr)
-			qt.Check(t, qt.Matches(stderr, `(?s).*(is empty|cut short|has no end).*`), about)
-			qt.Check(t, qt.IsFalse(strings.Contains(stdout, "✓")), about)
-			if status != 0 {
-				qt.Check(t, qt.Equals(status, 1), about)
-				continue
-			}
-			read++
-			for _, none := range []string{"no buffer was allocated", "Nothing was allocated", "No device memory was seen"} {
-				qt.Check(t, qt.IsFalse(strings.Contains(stdout, none)), about)
-			}
-		}
-	}
-	qt.Check(t, qt.IsTrue(read >= 12), qt.Commentf("%d commands read a part", read))
 }
 
 // TestGrowthInAWatch: `leaks -p` names what grew while it watched, and who holds it.
