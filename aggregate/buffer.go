@@ -107,6 +107,7 @@ func (s *State) free(e *event.Event) {
 		s.anomalies.RepeatedFrees++
 		return
 	}
+	p.freed.add(b, e)
 	s.drop(p, b, e.TimeNs, e.Reason)
 }
 

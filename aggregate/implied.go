@@ -95,14 +95,14 @@ func (p *process) implied(e *event.Event) iter.Seq[*event.Event] {
 	}
 }
 
-// setFree sets the fields of a Free to those of the buffer.
+// setFree sets the fields of a Free to those of the buffer. No line of the program freed it.
 func (b *buffer) setFree(free *event.Event) {
 	free.Devices = b.Devices
 	free.Region, free.Layout = b.Region, b.Layout
 	free.BufferID, free.Object, free.Allocator = b.id, b.object, b.allocator
 	free.Address, free.SizeBytes, free.PageSizeBytes = b.address, b.size, b.pageSize
 	free.BytesPerBank, free.Banks = b.perBank, uint32(b.dataBanks)
-	free.BeforeAttach, free.Stack = b.BeforeAttach, b.Stack
+	free.BeforeAttach = b.BeforeAttach
 }
 
 // livePrograms returns the chips on which each program has circular buffers, and kernels.

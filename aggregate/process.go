@@ -30,6 +30,7 @@ type process struct {
 	// totals are its buffers on all its chips: the live ones for NoReason, and for the reasons of
 	// Reason.IsEnd those that ended without being freed.
 	totals [event.ReasonProcessExit + 1][event.BankedRegions]memory.Tally
+	freed  deallocations
 	// beforeAttach is how many buffers it had when ttmem attached.
 	beforeAttach uint64
 	// early is true if it was running at the state's first event.

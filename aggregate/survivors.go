@@ -50,7 +50,7 @@ func (c *callSite) survivors(now uint64, closed bool) *ended.Site[*processName] 
 	if v.Count+v.FreedAtTeardown.Count > 0 {
 		v.AgeNs = now - min(now, c.since)
 	}
-	v.Run = c.run.Run(&c.set.process.run, closed)
+	v.Run, v.Fresh = c.run.Run(&c.set.process.run, closed), c.fresh
 	return v
 }
 

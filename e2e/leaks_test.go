@@ -24,6 +24,7 @@ type leaksPage struct {
 	LeakedBytes uint64 `json:"leaked_bytes"`
 	Marks       []struct{ Name string }
 	Leaks       []leakRow
+	Undecided   []leakRow
 	Left        []leakRow
 	Kept        []leakRow
 	Suppressed  struct{ Stacks, Count, Bytes uint64 }
@@ -31,6 +32,7 @@ type leaksPage struct {
 
 type leakRow struct {
 	Name, Verdict, Kind string
+	Class               string
 	Bytes, Count        uint64
 	Growing             bool
 	GrowthBytes         []uint64 `json:"growth_bytes"`

@@ -29,6 +29,7 @@ type loggedEvent struct {
 	Note     struct {
 		Kinds       []string      `json:"kinds"`
 		Name        string        `json:"name"`
+		FreedBy     string        `json:"freed_by"`
 		LivedNs     *uint64       `json:"lived_ns"`
 		AllocatedNs uint64        `json:"allocated_ns"`
 		AllocatedBy []event.Frame `json:"allocated_by"`

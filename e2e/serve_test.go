@@ -226,7 +226,7 @@ func TestServe(t *testing.T) {
 		qt.Check(t, qt.Equals(s.allocated(t, p.Process.Pid), 0))
 		met := fmt.Sprintf("tracing PID %d of user 0: ", p.Process.Pid)
 		qt.Check(t, qt.Equals(strings.Count(s.said(), met), 1))
-		end := []string{" ended by SIGKILL; unfreed: 1.5 MiB of DRAM\n", " ended; everything was freed\n"}[i]
+		end := []string{" ended by SIGKILL; unfreed: 1.5 MiB of DRAM\n", " ended; freed by closing the device: 2.1 MiB of DRAM\n"}[i]
 		qt.Check(t, qt.StringContains(s.said(), fmt.Sprintf("ttmem: PID %d%s", p.Process.Pid, end)))
 	}
 	s.stop(t)

@@ -200,7 +200,7 @@ func TestStoryOfALeak(t *testing.T) {
 		came, went := page[len(page)-2], page[len(page)-1]
 		qt.Check(t, qt.DeepEquals(named(came), []string{leak}), qt.Commentf("%s", came))
 		qt.Check(t, qt.DeepEquals(named(went), []string{leak}), qt.Commentf("%s", went))
-		qt.Check(t, qt.Matches(went, `.* free .*, by closing the device`))
+		qt.Check(t, qt.Matches(went, `.* free .*, freed by closing the device`))
 		for _, line := range page[:len(page)-2] {
 			qt.Check(t, qt.Not(qt.SliceContains(named(line), leak)), qt.Commentf("%s", line))
 		}

@@ -9,7 +9,7 @@ import (
 	"ttmem/aggregate/name"
 )
 
-// A Container holds survivors of a call site that leaks, and may hold other buffers of the process.
+// A Container holds survivors of a call site that leaks or is undecided, and may hold other buffers of the process.
 type Container struct {
 	// Owner is the path to its buffers, with […] in place of keys that differ. Tensor is their tensor;
 	// "" if they differ.
@@ -36,7 +36,7 @@ type owned struct {
 	ended *memory.EndedBuffer
 }
 
-// addContainers adds what holds the leaked buffers, if that is known.
+// addContainers adds what holds the leaked and the undecided buffers, if that is known.
 func (r *LeakReport) addContainers(s *aggregate.State, times []uint64) {
 	type shape struct {
 		pid  int
@@ -44,7 +44,7 @@ func (r *LeakReport) addContainers(s *aggregate.State, times []uint64) {
 	}
 	pids := make(map[int]bool)
 	for i := range r.Sites {
-		pids[r.Sites[i].PID] = pids[r.Sites[i].PID] || r.Sites[i].Class == Leaked
+		pids[r.Sites[i].PID] = pids[r.Sites[i].PID] || r.Sites[i].isNamed()
 	}
 	shapes := make(map[shape][]owned)
 	sites := make(map[memory.SiteKey]map[shape][]owned)
@@ -71,7 +71,7 @@ func (r *LeakReport) addContainers(s *aggregate.State, times []uint64) {
 	toEnd := times != nil && times[len(times)-1] >= s.Now()
 	for i := range r.Sites {
 		v := &r.Sites[i]
-		if v.Class != Leaked {
+		if !v.isNamed() {
 			continue
 		}
 		for of, list := range sites[v.Key()] {
@@ -84,6 +84,9 @@ func (r *LeakReport) addContainers(s *aggregate.State, times []uint64) {
 		})
 	}
 }
+
+// isNamed reports whether views name the call site for its growth.
+func (v *Verdict) isNamed() bool { return v.Class == Leaked || v.Class == Undecided }
 
 // container returns what holds some buffers of the call site, of all buffers with paths of the same
 // shape. toEnd is true if the last of times is the end.

@@ -44,8 +44,8 @@ type Use struct {
 	SizeBytes, BytesPerBank uint64
 	SinceNs, EndNs          uint64
 	BeforeAttach            bool
-	// Stack is its call stack; nil if that is not known.
-	Stack *event.Stack
+	// Stack is its call stack, and FreedBy that of its free; nil if that is not known.
+	Stack, FreedBy *event.Stack
 }
 
 // A Note relates an event to earlier ones.
@@ -110,6 +110,9 @@ func (h *History) end(e *event.Event) *Use {
 	u := &Use{
 		PID: b.PID, BufferID: b.BufferID, Address: b.Address, SizeBytes: b.SizeBytes, BytesPerBank: b.BytesPerBank,
 		SinceNs: b.SinceNs, EndNs: e.TimeNs, BeforeAttach: b.BeforeAttach, Stack: b.Stack,
+	}
+	if e.Kind == event.Free && !e.Reason.IsEnd() {
+		u.FreedBy = e.Stack
 	}
 	h.freed.set(freedKey{u.PID, u.BufferID}, u)
 	if isPlaced(b.Devices, b.BytesPerBank, b.PerCore) {

@@ -22,6 +22,8 @@ const (
 	longestPause = 4
 	// fewIntervals is the least number of intervals between marks that show a trend.
 	fewIntervals = 4
+	// leastGrowth is the least number of survivors that show growth: two have one distance.
+	leastGrowth = 3
 )
 
 // A Class is the result of judging the survivors of a call site.
@@ -31,6 +33,8 @@ type Class string
 const (
 	// Leaked: the site allocates again and again up to the end, and does not free.
 	Leaked Class = "leaked"
+	// Undecided: the site grows, as far as so few survivors show.
+	Undecided Class = "undecided"
 	// Stable: the site does not leak.
 	Stable Class = "stable"
 	// Retained: the runtime needs them, for its program cache for example.
@@ -45,6 +49,9 @@ type Verdict struct {
 	Class Class
 	// By is the reason why the runtime retains them; nil for other classes.
 	By *name.Retained
+	// Grows is true if the site allocates up to the end: for leaks, what is undecided, and what else
+	// would be one of these.
+	Grows bool
 	// Intervals is the number of windows of the run or, between marks, of the intervals in
 	// which the process worked. Rises is the number of them in which survivors were allocated,
 	// and LastRise the last of these, counted from 1.
@@ -53,7 +60,7 @@ type Verdict struct {
 	Replaced bool
 	// Births are the survivors by the intervals between marks.
 	Births []memory.Amount
-	// Containers are what holds the survivors of a leak, as far as it is known, the most bytes first.
+	// Containers are what holds the survivors of a leak, or of what is undecided, as far as it is known, the most bytes first.
 	Containers []Container
 }
 
@@ -64,6 +71,9 @@ type LeakOptions struct {
 	// ByRun judges survivors between marks by the whole run. It is for states that lack frees
 	// between the marks.
 	ByRun bool
+	// WatchedFromNs is when running processes began to be watched, and State.FreshSince; 0 if they were
+	// not. Their growth since then counts, however small.
+	WatchedFromNs uint64
 	// Suppressions accept some call sites; nil: none.
 	Suppressions *name.Suppressions
 }
@@ -84,7 +94,7 @@ func Leaks(s *aggregate.State, o LeakOptions) LeakReport {
 	var r LeakReport
 	survivors, others := s.Survivors()
 	if o.Times == nil {
-		r.Sites, r.Others = judgeRuns(survivors), others
+		r.Sites, r.Others = judgeRuns(survivors, o.WatchedFromNs), others
 	} else {
 		r.between(s, o, survivors)
 	}
@@ -96,7 +106,7 @@ func Leaks(s *aggregate.State, o LeakOptions) LeakReport {
 // LeaksOf returns the call sites that leak, among the survivors of a whole run; the most bytes first.
 // Unlike Leaks it needs no State, which may change meanwhile.
 func LeaksOf(survivors []memory.Survivors) []Verdict {
-	leaks := slices.DeleteFunc(judgeRuns(survivors), isNoLeak) // few have to be classified then
+	leaks := slices.DeleteFunc(judgeRuns(survivors, 0), isNoLeak) // few have to be classified then
 	return slices.DeleteFunc(classified(leaks, nil), isNoLeak)
 }
 
@@ -108,6 +118,7 @@ func classified(sites []Verdict, accepted *name.Suppressions) []Verdict {
 	sites = slices.DeleteFunc(sites, func(v Verdict) bool { return v.Count == 0 }) // it was freed
 	for i := range sites {
 		v := &sites[i]
+		v.Grows = v.isNamed()
 		frames := v.Stack.Frames()
 		if accepted.Match(frames) {
 			v.Class = Suppressed
@@ -122,42 +133,70 @@ func classified(sites []Verdict, accepted *name.Suppressions) []Verdict {
 	return sites
 }
 
-func judgeRuns(survivors []memory.Survivors) (sites []Verdict) {
+func judgeRuns(survivors []memory.Survivors, watchedFrom uint64) (sites []Verdict) {
 	for i := range survivors {
-		sites = append(sites, judgeRun(&survivors[i]))
+		sites = append(sites, judgeRun(&survivors[i], watchedFrom))
 	}
 	return sites
 }
 
 // judgeRun judges a call site by its run. It leaks if it has survivors in most windows and in
 // the last ones, still allocates, does not free its oldest buffers, and other work goes on
-// meanwhile.
-func judgeRun(s *memory.Survivors) Verdict {
-	run := &s.Run
+// meanwhile. With few survivors the same conditions, as far as they apply, leave it undecided.
+func judgeRun(s *memory.Survivors, watchedFrom uint64) Verdict {
+	run, born := &s.Run, s.Run.Total()
 	v := Verdict{Survivors: *s, Class: Stable}
 	for _, births := range run.Births {
 		v.rise(births > 0)
 	}
-	born := run.Total()
 	switch {
-	case born < LeastSurvivors, v.Rises < leastWindows, v.LastRise < memory.BirthWindows-1:
-	case run.ProcessLast-run.Last > longestPause*run.Gap: // it has stopped
-	case isRing(run):
+	case born < LeastSurvivors:
+		if v.growsALittle() {
+			v.Class = Undecided
+		}
+	case v.Rises < leastWindows, v.LastRise < memory.BirthWindows-1:
+	case hasStopped(run), isRing(run):
 	case 2*run.Replaceable >= born: // it may have replaced buffers from before the attach
 	case !isWork(s):
 	default:
 		v.Class = Leaked
+	}
+	if v.Class == Stable && watchedFrom > 0 && (s.AttachedLate || s.WorkedFromNs < watchedFrom) && grewInWatch(s) {
+		v.Class = Undecided
+	}
+	if v.Class != Stable {
 		v.Amount.Add(v.FreedAtTeardown)
 	}
 	return v
 }
 
+// growsALittle reports whether a call site with few survivors grows to the end, as far as they show.
+func (v *Verdict) growsALittle() bool {
+	run, born := &v.Run, v.Run.Total()
+	return born >= leastGrowth && born > run.Replaceable && uint64(v.Rises)*LeastSurvivors >= leastWindows*born && !hasStopped(run) && !freesOldest(run) &&
+		(2*run.FreedMeanwhile >= born || name.ResultOfOperation(v.Stack.Frames()))
+}
+
+// grewInWatch reports whether a call site kept a few buffers that it allocated while it was watched,
+// more than were freed of those from before the attach. One or two of them do not show whether it has
+// stopped.
+func grewInWatch(s *memory.Survivors) bool {
+	n := s.Fresh.Count
+	return n > s.Run.Replaceable && n < LeastSurvivors && !freesOldest(&s.Run) && (n < leastGrowth || !hasStopped(&s.Run))
+}
+
+// hasStopped reports whether a call site no longer allocates.
+func hasStopped(run *memory.Run) bool { return run.ProcessLast-run.Last > longestPause*run.Gap }
+
 // isRing reports whether a call site frees its oldest buffers up to the end, as for a ring of
 // results, or for a state that is replaced.
 func isRing(run *memory.Run) bool {
 	length := run.ProcessLast - run.First
-	return run.FreedAt > 0 && 2*run.Outlived < run.Total() && 4*(run.ProcessLast-min(run.ProcessLast, run.FreedAt)) <= length
+	return freesOldest(run) && 4*(run.ProcessLast-min(run.ProcessLast, run.FreedAt)) <= length
 }
+
+// freesOldest reports whether most survivors are younger than all buffers that the call site freed.
+func freesOldest(run *memory.Run) bool { return run.FreedAt > 0 && 2*run.Outlived < run.Total() }
 
 // isWork reports whether other buffers were freed meanwhile. If none were, weights may be loading,
 // or one call site may collect results. Then only results of operations count as work, and only
@@ -178,7 +217,7 @@ func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []memo
 	runs := make(map[memory.SiteKey]Verdict)
 	if o.ByRun {
 		for i := range survivors {
-			runs[survivors[i].Key()] = judgeRun(&survivors[i])
+			runs[survivors[i].Key()] = judgeRun(&survivors[i], o.WatchedFromNs)
 		}
 	}
 	replaced := make(map[line]memory.Amount)
@@ -193,10 +232,10 @@ func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []memo
 		if o.ByRun {
 			v := runs[one.Key()]
 			v.Survivors, v.Births = one.Survivors, one.Births
-			if v.Class == Leaked {
-				v.addTeardown(one)
-			} else {
+			if v.Class == "" {
 				v.Class = Stable
+			} else if v.Class != Stable {
+				v.addTeardown(one)
 			}
 			r.Sites = append(r.Sites, v)
 			continue
@@ -245,6 +284,8 @@ func judgeBetween(b *memory.SurvivorsBetween, times []uint64, replaced map[line]
 	v.Sub(taken)
 	if v.grows() {
 		v.Class = Leaked
+	} else if v.LastRise == v.Intervals && v.Rises > 1 && v.Count < LeastSurvivors {
+		v.Class = Undecided
 	}
 	return v
 }

@@ -66,6 +66,7 @@ func Merge[P comparable](list []*Site[P]) (merged []memory.Survivors) {
 		one := &merged[i]
 		one.Amount.Add(v.Amount)
 		one.FreedAtTeardown.Add(v.FreedAtTeardown)
+		one.Fresh.Add(v.Fresh)
 		one.AgeNs, one.Allocated = max(one.AgeNs, v.AgeNs), max(one.Allocated, v.Allocated)
 		if v.Run.Total() > one.Run.Total() {
 			one.Run = v.Run

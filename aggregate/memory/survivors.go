@@ -19,6 +19,8 @@ type Survivors struct {
 	AgeNs uint64
 	// Allocated is how many the site allocated in all.
 	Allocated uint64
+	// Fresh counts those that are live and were allocated after State.FreshSince, on each chip.
+	Fresh Amount
 	// WorkedFromNs and WorkedToNs are when its process first and last allocated a buffer.
 	WorkedFromNs, WorkedToNs uint64
 	// Run has their births. If the device was closed several times, it is the run with the

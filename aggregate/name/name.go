@@ -209,6 +209,13 @@ func launched(native []event.Frame) string {
 	return ""
 }
 
+// Deallocates reports whether a stack, of a free, is a call that deallocates a tensor or a buffer, such as
+// ttnn.deallocate, in contrast to the end of one, or to an operation that frees memory of its own.
+func Deallocates(stack []event.Frame) bool {
+	op := operation(stack)
+	return op[strings.LastIndexAny(op, ".:")+1:] == "deallocate"
+}
+
 // inTTNN reports whether a Python file is part of the package ttnn.
 func inTTNN(file string) bool {
 	return strings.Contains(file, "-packages/ttnn/") || strings.Contains(file, "/ttnn/ttnn/")

@@ -55,7 +55,7 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
 
 	if (!p)
 		return 0;
-	drop_unwinder(old_tid); /* the thread takes the process's id now */
+	drop_unwinders(old_tid); /* the thread takes the process's id now */
 	bpf_map_delete_elem(&executing, &tgid);
 	bpf_map_delete_elem(&homes, &tgid);
 	p->space = p->inherited = 0;
@@ -70,7 +70,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	u32 tgid = task->tgid;
 	struct process *p;
 
-	drop_unwinder(bpf_get_current_pid_tgid());
+	drop_unwinders(bpf_get_current_pid_tgid());
 	/* the last thread of a process sets the count to 0 before it gets here */
 	if (task->signal->live.counter > 0)
 		return 0;

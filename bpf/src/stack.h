@@ -222,7 +222,7 @@ int on_stack(struct pt_regs *ctx)
 	KEEP_THREAD_STACK(ctx, after_stack);
 	if (!bpf_map_lookup_elem(&processes, &tgid))
 		return 0;
-	stack_of(ctx, this_unwinder(), &stack);
+	stack_of(ctx, this_unwinder(0), &stack);
 	h = RESERVE_BYTES(sizeof(*h));
 	if (!h)
 		return 0;

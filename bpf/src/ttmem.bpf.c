@@ -152,12 +152,12 @@ int on_probe(struct pt_regs *ctx)
 		h.bias = ctx->ip - h.l->probe_address[cookie & (MAX_PROBES - 1)];
 	switch (h.l ? probe : 0) {
 	case PROBE_BUFFER_ALLOCATED:
-		h.u = this_unwinder();
+		h.u = this_unwinder(0);
 		stack_of(ctx, h.u, &h.stack);
 		buffer_allocated(&h);
 		return 0;
 	case PROBE_BUFFER_DEALLOCATE:
-		h.u = this_unwinder();
+		h.u = this_unwinder(free_stacks ? OF_FREES : 0);
 		if (free_stacks)
 			stack_of(ctx, h.u, &h.stack);
 		buffer_deallocate(&h);
@@ -171,7 +171,7 @@ int on_probe(struct pt_regs *ctx)
 	}
 	wanted = has_stack(probe, t);
 	if (wanted) {
-		h.u = this_unwinder();
+		h.u = this_unwinder(0);
 		stack_of(ctx, h.u, &h.stack);
 	}
 	switch (probe) {

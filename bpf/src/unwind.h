@@ -99,8 +99,10 @@ struct unwinder {
 	struct native_record native;
 	struct python_record python;
 };
-/* By thread id. Task storage would fit better, but from Linux 6.19 on it takes no value of
- * this size. on_exit and on_exec delete entries. */
+/* By thread id, and by that with OF_FREES for the stacks of frees: both kinds of stacks alternate, and
+ * each repeats. Task storage would fit better, but from Linux 6.19 on it takes no value of this
+ * size. on_exit and on_exec delete entries. */
+#define OF_FREES 0x80000000
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_UNWINDERS);
@@ -138,11 +140,11 @@ static __noinline struct unwinder *new_thread(u32 tid)
 	return u;
 }
 
-/* Returns the running thread's unwinder, with its memory opened; NULL if there is no memory for
- * it, or if too many threads have one. */
-static __noinline struct unwinder *this_unwinder(void)
+/* Returns the running thread's unwinder, for stacks of frees if of_frees is OF_FREES, else 0, with its
+ * memory opened; NULL if there is no memory for it, or if too many threads have one. */
+static __noinline struct unwinder *this_unwinder(u32 of_frees)
 {
-	u32 tid = bpf_get_current_pid_tgid();
+	u32 tid = (u32)bpf_get_current_pid_tgid() | of_frees;
 	struct unwinder *u = bpf_map_lookup_elem(&unwinders, &tid);
 
 	if (!u)
@@ -152,7 +154,7 @@ static __noinline struct unwinder *this_unwinder(void)
 	return u;
 }
 
-static __always_inline void drop_unwinder(u32 tid)
+static __always_inline void drop_one(u32 tid)
 {
 	/* nearly all threads of the host have none, and the look-up takes no lock */
 	struct unwinder *u = bpf_map_lookup_elem(&unwinders, &tid);
@@ -167,6 +169,12 @@ static __always_inline void drop_unwinder(u32 tid)
 	user = bpf_map_lookup_elem(&users, &id);
 	if (user && user->threads)
 		__sync_fetch_and_sub(&user->threads, 1);
+}
+
+static __always_inline void drop_unwinders(u32 tid)
+{
+	drop_one(tid);
+	drop_one(tid | OF_FREES);
 }
 
 /* The searches keep their position in memory: there the verifier knows the same about it after

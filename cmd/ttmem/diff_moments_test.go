@@ -49,11 +49,19 @@ func TestADifferenceNeedsNoPass(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 
 			state, unfreed := aggregate.New(), make(amounts)
+			type buffer struct {
+				pid int
+				id  uint64
+			}
+			stacks := make(map[buffer]*event.Stack)
 			_, err = (&source.Options{File: path}).Watch(state.Completed(func(e *event.Event) {
+				if e.Kind == event.Alloc {
+					stacks[buffer{e.PID, e.BufferID}] = e.Stack
+				}
 				if e.Kind == event.Free && (e.Reason == event.ReasonDeviceClose || e.Reason == event.ReasonProcessExit) {
 					unfreed.add(memory.SiteAmount{
 						Site: memory.Site{
-							PID: e.PID, Stack: e.Stack, Region: e.Region, Layout: e.Layout, BeforeAttach: e.BeforeAttach, PerCore: e.PerCore, Devices: e.Devices,
+							PID: e.PID, Stack: stacks[buffer{e.PID, e.BufferID}], Region: e.Region, Layout: e.Layout, BeforeAttach: e.BeforeAttach, PerCore: e.PerCore, Devices: e.Devices,
 						},
 						Amount: memory.Amount{Count: 1, Bytes: e.BytesPerBank * uint64(e.Banks)},
 					})

@@ -32,7 +32,7 @@ func TestFlagsAreFewAndMeanOneThing(t *testing.T) {
 	eachCommand(newRoot(), func(c *cobra.Command) {
 		of := 0
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if f.Name == "help" {
+			if f.Name == "help" || f.Hidden {
 				return
 			}
 			pairs++

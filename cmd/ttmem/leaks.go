@@ -33,6 +33,8 @@ type leaksOptions struct {
 	failAbove flags.Size
 	// known are the suppressions in the file of --suppress
 	known *name.Suppressions
+	// watchedFrom is when running processes began to be watched; 0 if they were not
+	watchedFrom uint64
 }
 
 // The exit statuses of --fail-above: see docs/status.md.
@@ -152,6 +154,9 @@ func runLeaks(c *cobra.Command, o *leaksOptions) error {
 	if c.Flags().Changed("fail-above") && len(doubts) > 0 {
 		return notJudged()
 	}
+	if text := p.Undecided(); text != "" && c.Flags().Changed("fail-above") {
+		term.Warn(text + "; --fail-above does not count them")
+	}
 	return nil
 }
 
@@ -175,12 +180,16 @@ func (o *leaksOptions) follow(span source.Span) (*source.State, *between.Followe
 	if o.source.StateOnly {
 		handle = marks.State.Apply
 	}
+	if o.source.File == "" && len(o.source.Command) == 0 {
+		o.watchedFrom = host.Now()
+	}
 	said := false
 	w, err := o.source.Watch(func(e *event.Event) {
 		handle(e)
 		if o.source.File != "" || e.Kind != event.Checkpoint {
 			return
 		}
+		marks.State.FreshSince(o.watchedFrom)
 		if marks.Over || marks.Known || marks.IsReversed() || o.areGone(marks.State) {
 			stop() // no later event matters
 			return
@@ -221,14 +230,14 @@ func (o *leaksOptions) checkEnd(m *between.Follower, w *source.State) error {
 func (o *leaksOptions) page(m *between.Follower, w *source.State, filter alloc.Filter, rules *name.Rules) *leaks.Page {
 	marks := m.Marks()
 	ask := analyze.LeakOptions{
-		ByRun: m.IsWhole() || m.Earlier, Suppressions: o.known,
+		ByRun: m.IsWhole() || m.Earlier, WatchedFromNs: o.watchedFrom, Suppressions: o.known,
 		Times: page.Each(marks, func(one leaks.Mark) uint64 { return one.TimeNs }),
 	}
 	list := leaks.Options{
 		By: o.by, Lines: o.lines, Limit: o.n, Filter: filter, Rules: rules, Suppress: o.suppress,
 		NowNs: m.State.Now(), Allocated: m.State.BuffersAllocated(),
 		Marks: marks, From: m.From.MarkName(), To: m.To.MarkName(),
-		FromIsEarlier: m.Earlier, StepMarks: m.StepMarks(),
+		FromIsEarlier: m.Earlier, StepMarks: m.StepMarks(), Cut: w.Cut,
 	}
 	if w.Live && !m.Known {
 		list.WatchedNs = w.EndNs - w.BeganNs

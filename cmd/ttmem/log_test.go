@@ -49,12 +49,19 @@ func writeEvents(t *testing.T, name string, events []event.Event) string {
 // oddEvents have one of everything that a log tells.
 func oddEvents() []event.Event {
 	add, mul := pagetest.Stack("add", "Attention.forward", 31), pagetest.Stack("matmul", "Attention.forward", 32)
+	cleanup := event.StackOf([]event.Frame{
+		{Kind: event.Native, Name: "tt::tt_metal::BufferImpl::deallocate_impl", Module: "libtt_metal.so"},
+		{Kind: event.Native, Name: "ttnn::DeviceStorage::deallocate", Module: "_ttnncpp.so"},
+		{Kind: event.Python, Name: "cleanup", File: "/srv/model.py", Line: 40},
+	})
 	alloc, free := event.Alloc, event.Free
 	cores := []event.CoreRange{{X1: 7, Y1: 7}}
 	other := pagetest.Buffer(alloc, 1, event.DRAM, 0x8000, 4096, add, 0)
 	other.PID, other.TID = 4300, 4300
 	sharded := pagetest.Buffer(alloc, 6, event.L1, 0x17800, 2048, mul, 0, 1)
 	sharded.Layout, sharded.Banks = event.HeightSharded, 4
+	freed := pagetest.Buffer(free, 1, event.DRAM, 0x8000, 8192, nil, 0, 1)
+	freed.Stack = cleanup
 	unseen := pagetest.Buffer(free, 99, event.DRAM, 0x9000, 4096, nil, 0)
 	early := pagetest.Buffer(alloc, 3, event.DRAM, 0x20000, 1024, nil, 0)
 	early.BeforeAttach = true
@@ -63,7 +70,7 @@ func oddEvents() []event.Event {
 		{Kind: event.DeviceOpen, PID: 4242, Allocator: 1, Devices: []int{0, 1}, Board: "n300", Arch: "wormhole_b0", Mesh: true, Capacities: pagetest.Capacities},
 		early,
 		pagetest.Buffer(alloc, 1, event.DRAM, 0x8000, 8192, add, 0, 1),
-		pagetest.Buffer(free, 1, event.DRAM, 0x8000, 8192, nil, 0, 1),
+		freed,
 		pagetest.Buffer(free, 1, event.DRAM, 0x8000, 8192, nil, 0, 1),
 		pagetest.Buffer(alloc, 2, event.DRAM, 0x8000, 4096, mul, 0, 1),
 		other,

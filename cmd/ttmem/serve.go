@@ -310,7 +310,7 @@ func startLine(e *event.Event) string {
 	return line
 }
 
-// exitLine reports a process that ended, and its unfreed memory on all its chips.
+// exitLine reports a process that ended, and the memory on all its chips that it did not free itself.
 func exitLine(p *memory.Process) string {
 	line := fmt.Sprintf("PID %d ended", p.PID)
 	if p.Exit.Status != nil {
@@ -321,14 +321,22 @@ func exitLine(p *memory.Process) string {
 			line += fmt.Sprintf(" with status %d", status.ExitStatus())
 		}
 	}
-	var parts []string
-	for i := range p.Unfreed {
-		if l := &p.Unfreed[i]; l.Reason == event.ReasonProcessExit.String() {
-			parts = append(parts, fmt.Sprintf("%s of %s", page.Bytes(l.AllocatedBytes), l.Region))
-		}
-	}
-	if parts == nil {
+	if len(p.Unfreed) == 0 {
 		return line + "; everything was freed"
 	}
-	return line + "; unfreed: " + strings.Join(parts, ", ")
+	for _, left := range []struct {
+		reason event.Reason
+		text   string
+	}{{event.ReasonProcessExit, "; unfreed: "}, {event.ReasonDeviceClose, "; freed by closing the device: "}} {
+		var parts []string
+		for i := range p.Unfreed {
+			if l := &p.Unfreed[i]; l.Reason == left.reason.String() {
+				parts = append(parts, fmt.Sprintf("%s of %s", page.Bytes(l.AllocatedBytes), l.Region))
+			}
+		}
+		if parts != nil {
+			line += left.text + strings.Join(parts, ", ")
+		}
+	}
+	return line
 }

@@ -57,10 +57,14 @@ func TestServeLogsUnfreedBuffersOfAnEndedProcess(t *testing.T) {
 	take(event.Event{Kind: event.ProcessExit, PID: 2, ExitStatus: 3 << 8})
 	take(event.Event{Kind: event.ProcessStart, PID: 3})
 	take(event.Event{Kind: event.ProcessExit, PID: 3, ExitStatus: event.UnknownStatus})
+	take(event.Event{Kind: event.Alloc, PID: 4, BufferID: 1, Allocator: 9, Devices: []int{0}, BytesPerBank: 1 << 10, Banks: 12})
+	take(event.Event{Kind: event.DeviceClose, PID: 4, Allocator: 9})
+	take(event.Event{Kind: event.ProcessExit, PID: 4})
 	qt.Check(t, qt.DeepEquals(lines, map[int]string{
 		1: "PID 1 ended by SIGKILL; unfreed: 36.0 KiB of DRAM, 12.0 KiB of L1",
 		2: "PID 2 ended with status 3; everything was freed",
 		3: "PID 3 ended; everything was freed",
+		4: "PID 4 ended; freed by closing the device: 12.0 KiB of DRAM",
 	}))
 }
 

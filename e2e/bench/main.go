@@ -63,6 +63,7 @@ var parts = []struct {
 	{"loop", "what tracing adds to a loop, where stacks repeat", (*bench).loop},
 	{"fallbacks", "the cost of missing kernel features", (*bench).fallbacks},
 	{"new", "what tracing adds where every stack is new", (*bench).newStacks},
+	{"frees", "what the call stacks of frees add", (*bench).freeStacks},
 	{"events", "events in a tight loop", (*bench).manyEvents},
 	{"cpu", "processor time from an event to its symbolized stack", (*bench).processorTime},
 	{"attach", "attaching to a running process", (*bench).attaching},

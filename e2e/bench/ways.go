@@ -39,6 +39,7 @@ func (b *bench) ways(limit float64) []*way {
 		{name: "bpftrace, ustack as key", begin: bpftrace},
 		{name: "ttmem attach --no-stacks", begin: ttmem("--no-stacks")},
 		{name: "ttmem attach", begin: ttmem(), limit: limit},
+		{name: "ttmem attach --no-free-stacks", begin: ttmem("--no-free-stacks")},
 		{name: "ttmem attach -o --full-stacks", begin: b.recorded("--full-stacks")},
 	}
 	if b.beside != "" {

@@ -115,7 +115,11 @@ func (w *Writer) Event(e *event.Event, s *aggregate.State) {
 			w.alloc(b, e.TimeNs)
 		}
 	case event.Free:
-		w.free(key{e.PID, e.BufferID}, e.TimeNs)
+		by := e.Stack
+		if e.Reason.IsEnd() {
+			by = nil
+		}
+		w.free(key{e.PID, e.BufferID}, by, e.TimeNs)
 	case event.AllocFailed:
 		w.fail(e)
 	case event.Owner:
@@ -154,7 +158,7 @@ func (w *Writer) device(at place, banks uint32) *device {
 
 func (w *Writer) alloc(from *memory.Buffer, now uint64) {
 	id := key{from.PID, from.BufferID}
-	w.free(id, now) // if the event of its end was lost
+	w.free(id, nil, now) // if the event of its end was lost
 	chips := from.Devices
 	if len(chips) == 0 {
 		chips = []int{memory.NoDevice}
@@ -201,13 +205,17 @@ func (w *Writer) describe(b *block) {
 	}
 }
 
-func (w *Writer) free(id key, now uint64) {
+// free ends a buffer; by is the call stack of that, or nil if it is not known.
+func (w *Writer) free(id key, by *event.Stack, now uint64) {
 	b := w.live[id]
 	if b == nil {
 		return
 	}
 	delete(w.live, id)
 	w.describe(b)
+	if by != nil {
+		b.stack = w.stack(by)
+	}
 	for _, d := range b.devices {
 		delete(d.taken, b.address)
 		d.used -= b.size

@@ -249,3 +249,11 @@ func Alike[S ~[]T, T any](list S, same func(a, b T) bool) (groups []S) {
 	}
 	return groups
 }
+
+// TooFew says that the buffers of so many call sites, which only grew, are too few.
+func TooFew(sites int) string {
+	if sites > 1 {
+		return "too few of each to judge"
+	}
+	return "too few to judge"
+}

@@ -171,6 +171,25 @@ func withoutEvents(err error, name, part string) error {
 	return err
 }
 
+// isOfMemory reports whether an event shows that memory was used, or that more was known before.
+func isOfMemory(k event.Kind) bool {
+	switch k {
+	case event.ProcessStart, event.ProcessExit, event.DeviceOpen, event.DeviceClose, event.Lost, event.Mark:
+		return false
+	}
+	return true
+}
+
+// withoutMemory returns the error of a file without its end that has no allocation: it must not say
+// that nothing was allocated. damage is nil if the file ends between two blocks.
+func (f *File) withoutMemory(damage error) error {
+	var cut *recording.TruncatedError
+	if errors.As(damage, &cut) {
+		return cutError(fmt.Sprintf("%s is cut short at byte %d, before its first allocation: record again", f.Name, cut.Offset))
+	}
+	return cutError(f.noEnd() + "; it has no allocation so far")
+}
+
 // addOwners adds the owners that were found later to a state: of the buffers that are live in it.
 func (f *File) addOwners(s *aggregate.State) {
 	_ = f.recording.Owners(s.Now(), s.ApplyLater) // reading the events reports damage

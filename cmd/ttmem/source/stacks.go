@@ -12,7 +12,7 @@ import (
 
 // Stacks select which call stacks are taken, how much of them is kept, and which calls are marks.
 type Stacks struct {
-	none, full bool
+	none, noFrees, full bool
 	// MarkAt are the functions whose calls are marks. At each mark the owners of buffers are searched
 	// if owners is true.
 	MarkAt []string
@@ -22,12 +22,14 @@ type Stacks struct {
 // Register adds the flag of commands that trace.
 func (o *Stacks) Register(c *cobra.Command) {
 	c.Flags().BoolVar(&o.none, "no-stacks", false, "take no call stacks")
+	c.Flags().BoolVar(&o.noFrees, "no-free-stacks", false, "take no call stacks of frees")
+	_ = c.Flags().MarkHidden("no-free-stacks") // for measurements: docs/stacks.md
 }
 
 // RegisterMore adds the flags of commands that keep what they trace.
 func (o *Stacks) RegisterMore(c *cobra.Command) {
 	o.Register(c)
-	c.Flags().BoolVar(&o.full, "full-stacks", false, "take call stacks of frees, too, and keep the interpreter's frames and whole C++ names")
+	c.Flags().BoolVar(&o.full, "full-stacks", false, "keep the interpreter's frames and whole C++ names in call stacks")
 	c.Flags().StringArrayVar(&o.MarkAt, "mark-at", nil, "mark each call of the native `FUNCTION`, such as ttnn::softmax (may be repeated)")
 	_ = c.RegisterFlagCompletionFunc("mark-at", cobra.NoFileCompletions)
 	c.Flags().BoolVar(&o.owners, "owners", false, "search the owners of buffers at each mark, too")
@@ -46,7 +48,7 @@ func (o *Stacks) Check() error {
 
 // Apply sets the tracer's options.
 func (o *Stacks) Apply(t *tracer.Options) {
-	t.NoStacks, t.FreeStacks, t.FullNames, t.AllFrames = o.none, o.full, o.full, o.full
+	t.NoStacks, t.FreeStacks, t.FullNames, t.AllFrames = o.none, !o.noFrees, o.full, o.full
 	t.MarkAt, t.OwnersAtMarks = o.MarkAt, o.owners
 }
 

@@ -45,6 +45,8 @@ type Summary struct {
 	EndNs uint64
 	// File is the closed file that was read; nil if there was none.
 	File *File
+	// Cut is true if the end of the file is missing or damaged.
+	Cut bool
 	// Live is true if the processes continue, and were not watched to their end.
 	Live bool
 }
@@ -159,13 +161,19 @@ func (o *Options) watchFile(handle func(*event.Event)) (*Summary, error) {
 	}
 	ctx, stop := o.until(unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	events, damage := f.Play(ctx, handle)
-	s := &Summary{Of: f.Name, File: f, EndNs: f.EndNs()}
+	memory := false // some was in the file
+	events, damage := f.Play(ctx, func(e *event.Event) {
+		memory = memory || isOfMemory(e.Kind)
+		handle(e)
+	})
+	s := &Summary{Of: f.Name, File: f, EndNs: f.EndNs(), Cut: damage != nil || f.noEnd() != ""}
 	switch {
 	case ctx.Err() != nil:
 		return nil, term.ErrInterrupted
 	case damage != nil && events == 0:
 		return nil, damage
+	case s.Cut && !memory && (damage == nil || errors.Is(damage, io.ErrUnexpectedEOF)):
+		return nil, f.withoutMemory(damage)
 	case damage != nil:
 		s.Notes = append(s.Notes, damage.Error())
 		s.Failed = !errors.Is(damage, io.ErrUnexpectedEOF) // the latter is not damage: the writer was killed

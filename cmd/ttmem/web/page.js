@@ -150,7 +150,8 @@
   VIEWS.forEach((name, i) => {
     const tab = document.createElement("button");
     tab.type = "button"; tab.role = "tab"; tab.dataset.view = name;
-    const count = { leaks: ((head.documents.leaks || {}).leaks || []).length, failures: recording.failures.length }[name];
+    const { leaks = [], undecided = [] } = head.documents.leaks || {};
+    const count = { leaks: leaks.length + undecided.length, failures: recording.failures.length }[name];
     tab.textContent = $(name).ariaLabel + (count ? ` (${count.toLocaleString("en-US")})` : "");
     tab.title = `key ${i + 1}`;
     tab.addEventListener("click", () => { view = name; changed(true); });

@@ -140,23 +140,24 @@ const tables = (() => {
     ], rows, { empty: "No operation ran a program here.", note: doc.omitted ? `${doc.omitted.toLocaleString("en-US")} operations with more headroom are left out.` : "" });
   }
 
-  // leaks lists what leaks in the recording, and what of it was allocated in the range.
+  // leaks lists what leaks in the recording or only grew, and what of it was allocated in the range.
   function leaks(at, recording, { from, to, process, region, pattern }, click) {
     const doc = recording.head.documents.leaks || { leaks: [] };
+    const growing = [...doc.leaks, ...(doc.undecided || [])];
     const survived = (l) => {
       let sum = 0;
       for (const s of recording.sites) if (s.pid === l.pid && s.region === l.region && s.name === l.name) sum += recording.amount(s.i, "survived").bytes;
       return sum;
     };
     const heldBy = ({ containers = [] }) => containers.slice(0, 3).map((c) => `held by ${c.owner}: ${c.held.map((n) => n.toLocaleString("en-US")).join(" → ")} tensors`);
-    const all = doc.leaks.map((l) => ({ ...l, survived: survived(l) }));
+    const all = growing.map((l) => ({ ...l, survived: survived(l) }));
     const rows = all.filter((l) => (!process || String(l.pid) === process) && (!pattern || pattern.test([l.name, l.component, ...heldBy(l)].join(" "))) && (from === to || l.survived > 0));
     show(at, [
-      size("Leaked", (l) => l.bytes), number("Buffers", (l) => l.count),
+      size("Not freed", (l) => l.bytes), number("Buffers", (l) => l.count),
       ...(from === to ? [] : [size("From the range", (l) => l.survived, "allocated by lines of this name in the range, and alive at its end")]),
       { title: "Region", value: (l) => l.region },
       { title: "Call site", value: (l) => l.name, lines: (l) => [l.name, ...heldBy(l), l.verdict, `PID ${l.pid} · ${chipsText(l.devices)}`] },
-    ], rows, { click, empty: doc.leaks.length ? "Nothing that leaks was allocated here." : "No leaks found.", note: rows.length && region ? "docs/leaks.md says what counts as a leak." : "" });
+    ], rows, { click, empty: growing.length ? "Nothing that grows was allocated here." : "No leaks found.", note: rows.length && region ? "docs/leaks.md says what counts as a leak." : "" });
   }
 
   // remedies are what to set or to call so that a failed allocation fits.

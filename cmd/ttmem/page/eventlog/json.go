@@ -17,6 +17,9 @@ type Note struct {
 	// OwnsData and Hooked are the flags of the Buffer: views and hooked buffers make no events.
 	OwnsData *bool `json:"owns_data,omitempty"`
 	Hooked   *bool `json:"hooked,omitempty"`
+	// FreedBy is the line that freed the buffer; left out if it is not known. The event has the call
+	// stack.
+	FreedBy string `json:"freed_by,omitempty"`
 	// LivedNs is the lifetime of a freed buffer; a lower bound if it was allocated before
 	// the attach.
 	LivedNs *uint64 `json:"lived_ns,omitempty"`
@@ -42,6 +45,8 @@ type Other struct {
 	EndNs uint64       `json:"end_ns,omitempty"`
 	Name  string       `json:"name"`
 	Stack *event.Stack `json:"stack,omitempty"`
+	// FreedBy is the line that freed it; left out if it is not known.
+	FreedBy string `json:"freed_by,omitempty"`
 }
 
 func (l *Log) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
@@ -50,7 +55,7 @@ func (l *Log) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if buffer := n.Ended; buffer != nil {
 		stack = buffer.Stack
 		lived := e.TimeNs - min(buffer.SinceNs, e.TimeNs)
-		note.LivedNs, note.AllocatedNs, note.AllocatedBy = &lived, buffer.SinceNs, buffer.Stack
+		note.LivedNs, note.AllocatedNs, note.AllocatedBy, note.FreedBy = &lived, buffer.SinceNs, buffer.Stack, l.freer(buffer.FreedBy)
 	}
 	if e.Kind == event.Alloc || e.Kind == event.Free {
 		yes, no := true, false
@@ -79,6 +84,6 @@ func (l *Log) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
 func (l *Log) other(u *analyze.Use) *Other {
 	return &Other{
 		PID: u.PID, BufferID: u.BufferID, Address: u.Address, SizeBytes: u.SizeBytes, BytesPerBank: u.BytesPerBank,
-		SinceNs: u.SinceNs, EndNs: u.EndNs, Name: l.site(u.Stack).Name.String(), Stack: u.Stack,
+		SinceNs: u.SinceNs, EndNs: u.EndNs, Name: l.site(u.Stack).Name.String(), Stack: u.Stack, FreedBy: l.freer(u.FreedBy),
 	}
 }

@@ -162,9 +162,11 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		if e.Kind == event.Alloc {
 			r.text = l.nameOf(e.Stack, e.BeforeAttach)
 		} else if b := n.Ended; b != nil {
-			r.text = l.nameOf(b.Stack, b.BeforeAttach) + ", " + lived(b.SinceNs, e.TimeNs, b.BeforeAttach)
+			r.text = l.ends("freed by ", b) + ", " + lived(b.SinceNs, e.TimeNs, b.BeforeAttach)
+		} else if by := l.freer(e.Stack); by != "" {
+			r.text = "freed by " + by
 		}
-		r.text += endedBy(e.Reason)
+		r.text += strings.Replace(endedBy(e.Reason), ", by", ", freed by", 1)
 		r.notes = l.notes(e, n)
 	case event.AllocFailed:
 		r.setBuffer(e)
@@ -271,6 +273,29 @@ func endedBy(r event.Reason) string {
 	return ""
 }
 
+// ends says which line allocated a buffer and, after a prefix, which freed it, if that is known.
+func (l *Log) ends(freedBy string, u *analyze.Use) string {
+	text := l.nameOf(u.Stack, u.BeforeAttach)
+	if !u.BeforeAttach {
+		text = "allocated by " + text
+	}
+	by := l.freer(u.FreedBy)
+	if by == "" {
+		return text
+	}
+	return freedBy + by + ", " + text
+}
+
+// freer names the line that freed a buffer or, without one, the function of the library; "" if that
+// is not known.
+func (l *Log) freer(stack *event.Stack) string {
+	if stack == nil {
+		return ""
+	}
+	name := l.site(stack).Name
+	return page.Clean(cmp.Or(name.Call.String(), name.Op))
+}
+
 // lived is the lifetime of a buffer.
 func lived(since, end uint64, before bool) string {
 	text := "lived " + page.Duration(end-min(since, end))
@@ -286,7 +311,7 @@ func (l *Log) notes(e *event.Event, n *analyze.Note) (list []note) {
 		list = append(list, note{"! " + fmt.Sprintf(format, args...), true})
 	}
 	if u := n.Freed; u != nil {
-		wrong("double free: it was freed %s earlier, %s", page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), l.nameOf(u.Stack, u.BeforeAttach))
+		wrong("double free: it was freed %s earlier, %s", page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), l.ends("by ", u))
 	}
 	if n.Unseen {
 		wrong("free of an unknown buffer: it was allocated before the first event, or that event was lost")
@@ -301,7 +326,7 @@ func (l *Log) notes(e *event.Event, n *analyze.Note) (list []note) {
 			of = fmt.Sprintf(" of PID %d", u.PID)
 		}
 		list = append(list, note{fmt.Sprintf("the address had %s per bank until %s earlier%s, %s", page.Bytes(u.BytesPerBank),
-			page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), of, l.nameOf(u.Stack, u.BeforeAttach)), false})
+			page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), of, l.ends("freed by ", u)), false})
 	}
 	return list
 }
@@ -314,11 +339,10 @@ func (l *Log) appendStacks(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if e.Kind != event.Free {
 		return l.appendFrames(b, "", e.Stack)
 	}
-	live := n.Ended
-	if live == nil || memory.StackID(e.Stack) != memory.StackID(live.Stack) {
+	if !e.Reason.IsEnd() {
 		b = l.appendFrames(b, "freed by", e.Stack)
 	}
-	if live != nil {
+	if live := n.Ended; live != nil {
 		b = l.appendFrames(b, "allocated by", live.Stack)
 	}
 	return b

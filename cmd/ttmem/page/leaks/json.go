@@ -22,6 +22,8 @@ type Document struct {
 	Marks []Mark `json:"marks,omitempty"`
 	// WatchedNs is how long processes that continue were watched.
 	WatchedNs uint64 `json:"watched_ns,omitempty"`
+	// CutShort is true if the recording's end is missing.
+	CutShort bool `json:"cut_short,omitempty"`
 	// Allocated is the number of all buffers that were allocated: few are not enough to
 	// judge.
 	Allocated uint64 `json:"allocated"`
@@ -35,8 +37,13 @@ type Document struct {
 	// By and Groups are the leaks counted by something other than the stack.
 	By     string   `json:"by,omitempty"`
 	Groups []*group `json:"groups,omitempty"`
+	// Undecided are the call sites that grow, but are too small to judge, the most bytes first. They
+	// are not in LeakedBytes.
+	UndecidedBytes uint64 `json:"undecided_bytes"`
+	UndecidedCount uint64 `json:"undecided_count"`
+	Undecided      []row  `json:"undecided"`
 	// Left survived from From to To and is stable. Steady counts buffers that only replaced
-	// others.
+	// others. Without marks, Left was allocated while running processes were watched.
 	Left []row `json:"left"`
 	// Kept is the memory that the runtime retains.
 	Kept []row `json:"kept"`
@@ -65,7 +72,8 @@ type row struct {
 	Count uint64 `json:"count"`
 	// Allocated is the number of all buffers that the stack allocated.
 	Allocated uint64 `json:"allocated"`
-	// Class is leaked, stable, retained or suppressed; Growing is true if it is leaked.
+	// Class is leaked, undecided, stable, retained or suppressed; Growing is true if it is one of the
+	// first two.
 	Class   string `json:"class"`
 	Growing bool   `json:"growing"`
 	// Verdict says in words that survivors were allocated in Rises of Intervals intervals.
@@ -94,11 +102,12 @@ type row struct {
 
 // WriteJSON writes the JSON document.
 func (p *Page) WriteJSON(w io.Writer) error {
-	leaked := sumOf(p.leaks)
+	leaked, undecided := sumOf(p.leaks), sumOf(p.undecided)
 	doc := Document{
-		V: 1, TimeNs: p.NowNs, WatchedNs: p.WatchedNs, Allocated: p.Allocated, StepMarks: p.StepMarks, FromIsEarlier: p.FromIsEarlier,
+		V: 1, TimeNs: p.NowNs, CutShort: p.Cut, WatchedNs: p.WatchedNs, Allocated: p.Allocated, StepMarks: p.StepMarks, FromIsEarlier: p.FromIsEarlier,
 		LeakedBytes: leaked.Bytes, LeakedCount: leaked.Count,
-		Leaks: p.rows(p.leaks), Left: p.rows(p.stable), Kept: p.rows(p.retained),
+		Leaks: p.rows(p.leaks), Undecided: p.rows(p.undecided), UndecidedBytes: undecided.Bytes, UndecidedCount: undecided.Count,
+		Left: p.rows(p.stable), Kept: p.rows(p.retained),
 		Steady:      sumOf(p.steady),
 		Suppressed:  sumOf(p.suppressed),
 		Others:      sum{0, p.Others.Count, p.Others.Bytes},
@@ -120,7 +129,7 @@ func (p *Page) rows(list []leak) []row {
 	for i := range list {
 		l := &list[i]
 		one := row{
-			Bytes: l.Bytes, Count: l.Count, Allocated: l.Allocated, Class: string(l.Class), Growing: l.Class == analyze.Leaked,
+			Bytes: l.Bytes, Count: l.Count, Allocated: l.Allocated, Class: string(l.Class), Growing: l.Grows && l.By == nil,
 			OldestNs: l.AgeNs, Name: p.names.Title(&l.row, " · "), Component: l.row.Component,
 			Containers: l.Containers, PID: l.PID, Region: l.Region.String(), Layout: l.row.Layout, Devices: l.Devices,
 			Stack: l.Stack, GrowthBytes: page.Each(l.Births, func(births memory.Amount) uint64 { return births.Bytes }),

@@ -19,8 +19,8 @@ type Page struct {
 	analyze.LeakReport
 	// The classes, each with the most bytes first. Of the stable sites, the page lists those in
 	// stable, and has only the sum of those in steady.
-	leaks, stable, steady, retained, suppressed []leak
-	names                                       *alloc.Namer
+	leaks, undecided, stable, steady, retained, suppressed []leak
+	names                                                  *alloc.Namer
 }
 
 // Options are what a page shows.
@@ -49,6 +49,8 @@ type Options struct {
 	// FromIsEarlier is true if the first mark is older than the first event, so that leaks
 	// are judged by the time since that event.
 	FromIsEarlier bool
+	// Cut is true if the recording's end is missing.
+	Cut bool
 	// StepMarks is the number of marks of steps that were not used.
 	StepMarks int
 	// Losses are what was lost since the first mark.
@@ -95,12 +97,15 @@ func (p *Page) class(v *analyze.Verdict) *[]leak {
 	switch v.Class {
 	case analyze.Leaked:
 		return &p.leaks
+	case analyze.Undecided:
+		return &p.undecided
 	case analyze.Retained:
 		return &p.retained
 	case analyze.Suppressed:
 		return &p.suppressed
 	}
-	if p.whole() || v.Replaced {
+	// What only grew while processes were watched is listed, even if it has stopped.
+	if v.Replaced || p.whole() && (p.WatchedNs == 0 || v.Fresh.Count == 0 || v.Run.FreedAt > 0) {
 		return &p.steady
 	}
 	return &p.stable
@@ -108,6 +113,16 @@ func (p *Page) class(v *analyze.Verdict) *[]leak {
 
 // LeakedBytes is the sum of all leaks.
 func (p *Page) LeakedBytes() uint64 { return sumOf(p.leaks).Bytes }
+
+// Undecided says how much only grew, in too few buffers to be judged; "" if nothing did.
+func (p *Page) Undecided() string {
+	sum := sumOf(p.undecided)
+	if sum.Count == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s) from %s only grew: %s", page.Count(sum.Count, "buffer"), page.Bytes(sum.Bytes),
+		page.Count(uint64(sum.Stacks), "call site"), page.TooFew(sum.Stacks))
+}
 
 func sumOf(list []leak) (s sum) {
 	for i := range list {
@@ -126,19 +141,23 @@ func (p *Page) byRun() bool { return p.whole() || p.FromIsEarlier }
 
 // verdict says in one line how a call site grew.
 func (p *Page) verdict(l *leak) string {
-	leaks := l.Class == analyze.Leaked
+	leaks, undecided := l.Class == analyze.Leaked, l.Class == analyze.Undecided
 	if !p.byRun() {
-		return p.verdictBetween(l, leaks)
+		text := p.verdictBetween(l, leaks)
+		if undecided {
+			text += tooFew(l)
+		}
+		return text
 	}
-	if p.FromIsEarlier && !leaks {
+	if p.FromIsEarlier && !leaks && !undecided {
 		return "did not grow since the mark"
 	}
 	text, of := fmt.Sprintf("grew in %d of %d intervals of the run", l.Rises, l.Intervals), ""
 	switch {
-	case !leaks:
-		return text
 	case p.FromIsEarlier:
 		text = fmt.Sprintf("grew in %d of %d intervals since the mark", l.Rises, l.Intervals)
+	case !leaks && !undecided:
+		return text
 	case l.Allocated > l.Count:
 		of = fmt.Sprintf(" of %d", l.Allocated)
 	}
@@ -146,8 +165,14 @@ func (p *Page) verdict(l *leak) string {
 	if l.FreedAtTeardown.Count > 0 {
 		freed = "freed only at the end"
 	}
+	if undecided {
+		return fmt.Sprintf("%s: %d%s %s%s", text, l.Count, of, freed, tooFew(l))
+	}
 	return fmt.Sprintf("%s, still growing: %d%s %s", text, l.Count, of, freed)
 }
+
+// tooFew ends the verdict on what grew.
+func tooFew(l *leak) string { return ", " + page.TooFew(l.Sites) }
 
 // verdictBetween says how a call site grew from mark to mark. It counts intervals in which
 // the process allocated something.

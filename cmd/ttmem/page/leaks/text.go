@@ -32,11 +32,18 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		fmt.Fprintln(out)
 		p.writeRows(out, layout, p.folded(p.leaks, true, p.Lines), true)
 	}
+	if len(p.undecided) > 0 {
+		p.writeSection(out, layout, "Growing, too few to judge",
+			fmt.Sprintf("allocated up to the end and not freed; a leak has at least %d buffers", analyze.LeastSurvivors), p.undecided)
+		p.writeRows(out, layout, p.folded(p.undecided, true, p.Lines), true)
+	}
 	var rest []string
 	if len(p.steady) > 0 {
 		title := "Live but stable"
 		if !p.whole() {
 			title = "Replaced others"
+		} else if p.Allocated < analyze.LeastSurvivors {
+			title = "Live"
 		}
 		rest = append(rest, title+": "+sumOf(p.steady).String())
 	}
@@ -67,6 +74,9 @@ func (s sum) String() string {
 
 // whyStable says why buffers that survived between marks are not leaks.
 func (p *Page) whyStable() string {
+	if p.whole() {
+		return "allocated while ttmem watched and still live, but not growing to the end"
+	}
 	if p.FromIsEarlier {
 		return "allocated after the mark and still live; it may have replaced other buffers"
 	}
@@ -97,10 +107,20 @@ func (p *Page) headline() string {
 			page.Count(sum.Count, "buffer"), page.Count(uint64(sum.Stacks), "call site"))
 	case p.byRun() && p.Allocated < analyze.LeastSurvivors:
 		return "Not enough allocations to judge" + where + ": " + allocatedText(p.Allocated)
+	case len(p.undecided) > 0:
+		return "No leaks found" + where + ", but " + p.Undecided()
 	case p.byRun() || len(p.stable)+len(p.steady) > 0:
-		return "No leaks" + where + ": nothing grew to the end."
+		return "No leaks" + where + ": nothing grew to " + p.endText() + "."
 	}
 	return "No leaks" + where + ": nothing survived."
+}
+
+// endText says where the recording ends.
+func (p *Page) endText() string {
+	if p.Cut {
+		return "where the recording is cut short"
+	}
+	return "the end"
 }
 
 func allocatedText(n uint64) string {
@@ -149,7 +169,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []*leak, wh
 			continue
 		}
 		st := page.NoStyle
-		if l.Class == analyze.Leaked {
+		if l.Class == analyze.Leaked || l.Class == analyze.Undecided {
 			st = page.Yellow
 		}
 		layout.Sized().Write(out, page.NameIndent, st, p.verdict(l))

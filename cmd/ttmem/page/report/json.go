@@ -3,6 +3,7 @@ package report
 import (
 	"io"
 
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
@@ -12,10 +13,31 @@ import (
 // contents of the peaks.
 type Document struct {
 	*memory.Snapshot
+	// CutShort is true if the recording's end is missing.
+	CutShort bool `json:"cut_short,omitempty"`
 	// Leaks are the call sites that leak, most bytes first.
 	Leaks []site `json:"leaks"`
+	// Undecided are the call sites that only grew, but are too small to judge.
+	Undecided []site `json:"undecided"`
+	// Retained is what the runtime retains, where it grows or fills over a quarter of a region.
+	Retained []retainedMemory `json:"retained"`
 	// Peaks are the regions of chips that were used, each with its largest call sites.
 	Peaks []peak `json:"peaks"`
+}
+
+// retainedMemory is memory of one kind that the runtime retains in a region.
+type retainedMemory struct {
+	Kind    string `json:"kind"`
+	Region  string `json:"region"`
+	Count   uint64 `json:"count"`
+	Bytes   uint64 `json:"bytes"`
+	Growing bool   `json:"growing"`
+	// PeakBytes is its part of the region's peak, as peaks have it, and CapacityBytes the capacity; 0 if
+	// they are not known.
+	PeakBytes     uint64 `json:"peak_bytes"`
+	CapacityBytes uint64 `json:"capacity_bytes"`
+	// Cached is true if device.clear_program_cache() frees it.
+	Cached bool `json:"cached,omitempty"`
 }
 
 // peak is the peak of a region of a chip. The bytes of L1 are per core.
@@ -59,16 +81,27 @@ func (s *source) site() site {
 	return one
 }
 
+// sitesOf returns call sites that grow.
+func sitesOf(list []analyze.Verdict) []site {
+	sites := []site{}
+	for i := range list {
+		for _, one := range newLeak(&list[i], list[i].Region.String()) {
+			l := one.site()
+			l.PID = list[i].PID
+			sites = append(sites, l)
+		}
+	}
+	return sites
+}
+
 // WriteJSON writes the snapshot as a Document.
 func (p *Page) WriteJSON(w io.Writer) error {
 	r := newReport(p.Snapshot, p.Options)
-	doc := Document{Snapshot: p.Snapshot, Leaks: []site{}, Peaks: []peak{}}
-	for i := range r.leaked {
-		for _, one := range newLeak(&r.leaked[i], r.leaked[i].Region.String()) {
-			l := one.site()
-			l.PID = r.leaked[i].PID
-			doc.Leaks = append(doc.Leaks, l)
-		}
+	doc := Document{Snapshot: p.Snapshot, CutShort: p.CutShort, Leaks: sitesOf(r.leaked), Undecided: sitesOf(r.undecided), Retained: []retainedMemory{}, Peaks: []peak{}}
+	for _, one := range r.retained {
+		doc.Retained = append(doc.Retained, retainedMemory{
+			one.by.Name, one.region.String(), one.Count, one.Bytes, one.grows, one.part, one.capacity, one.by.Cached,
+		})
 	}
 	for i := range r.peaks {
 		p := &r.peaks[i]

@@ -23,6 +23,8 @@ type Options struct {
 	PID int
 	// Older names the previous part of the recording; "" if there is none.
 	Older string
+	// Cut is true if the recording's end is missing.
+	CutShort bool
 	// State has the call sites of peaks and leaks.
 	State *aggregate.State
 	// Clock relates the snapshot's times to the wall clock. With UTC, times are printed by the
@@ -53,12 +55,14 @@ type report struct {
 	running      bool
 	otherColumns int
 	// atLeast is true if a figure is only a lower bound.
-	atLeast bool
-	users   page.Users
-	names   page.UserNames
-	leaked  []analyze.Verdict
-	holders analyze.Holders
-	peaks   []memory.RegionPeak
+	atLeast   bool
+	users     page.Users
+	names     page.UserNames
+	leaked    []analyze.Verdict
+	undecided []analyze.Verdict
+	retained  []retained
+	holders   analyze.Holders
+	peaks     []memory.RegionPeak
 	// made are the call sites of each written peak.
 	made [][]*source
 	// placed are the call sites of the live buffers of each written process.
@@ -90,11 +94,17 @@ func newReport(s *memory.Snapshot, o Options) *report {
 	case r.running:
 		r.otherColumns = len(", 1234.5 KiB at the end")
 	}
-	for _, v := range analyze.Leaks(o.State, analyze.LeakOptions{}).Sites {
-		if v.Class == analyze.Leaked && (o.PID == 0 || v.PID == o.PID) {
+	sites := analyze.Leaks(o.State, analyze.LeakOptions{}).Sites
+	for _, v := range sites {
+		switch {
+		case o.PID != 0 && v.PID != o.PID:
+		case v.Class == analyze.Leaked:
 			r.leaked = append(r.leaked, v)
+		case v.Class == analyze.Undecided:
+			r.undecided = append(r.undecided, v)
 		}
 	}
+	r.retained = retainedIn(sites, r.peaks, o.PID)
 	return r
 }
 
@@ -104,6 +114,7 @@ func (r *report) write() {
 	r.failures()
 	r.overlaps()
 	r.leaks()
+	r.retainedByRuntime()
 	r.regions()
 	r.processes()
 	r.live()

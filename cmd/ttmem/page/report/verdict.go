@@ -116,19 +116,8 @@ func (r *report) leaks() {
 		return
 	}
 	r.line()
-	var list []*source
-	var sum memory.Amount
-	for i := range r.leaked {
-		region := r.leaked[i].Region.String()
-		switch {
-		case len(r.snap.Processes) > 1:
-			region += " " + r.users.PID(r.leaked[i].PID)
-		case r.leaked[i].Region == event.DRAM:
-			region = ""
-		}
-		list = append(list, newLeak(&r.leaked[i], region)...)
-		sum.Add(r.leaked[i].Amount)
-	}
+	list, sum := r.sourcesOfLeaks(r.leaked)
+	few, fewSum := r.sourcesOfLeaks(r.undecided)
 	switch {
 	case len(list) > 0:
 		r.line(r.Paint(page.BoldRed, fmt.Sprintf("%s leaked: %s from %s", page.Bytes(sum.Bytes),
@@ -139,12 +128,41 @@ func (r *report) leaks() {
 		r.sources(folded(list, true), r.most.leaks, 0, page.Bytes)
 	case len(r.doubts()) > 0:
 		r.line("No leaks found, but events were lost")
+	case len(few) > 0: // below
 	case r.State.BuffersAllocated() < analyze.LeastSurvivors:
 		r.line("No leaks found", r.Paint(page.Dim, fmt.Sprintf(": %s allocated, too few to judge",
 			page.Count(r.State.BuffersAllocated(), "buffer"))))
+	case r.CutShort:
+		r.line("No leaks found before the recording is cut short")
+	case len(r.retained) > 0:
+		r.line("No leaks found")
 	default:
 		r.line(r.Paint(page.Green, r.Pick("✓ ", "")+"No leaks found"))
 	}
+	if len(few) > 0 {
+		text := fmt.Sprintf("%s (%s) from %s only grew: %s", page.Count(fewSum.Count, "buffer"),
+			page.Bytes(fewSum.Bytes), page.Count(uint64(len(r.undecided)), "call site"), page.TooFew(len(r.undecided)))
+		for _, line := range page.Wrap(text, r.width) {
+			r.line(r.Paint(page.Yellow, line))
+		}
+		r.sources(folded(few, true), r.most.leaks, 0, page.Bytes)
+	}
+}
+
+// sourcesOfLeaks names call sites that grow, and returns their sum.
+func (r *report) sourcesOfLeaks(sites []analyze.Verdict) (list []*source, sum memory.Amount) {
+	for i := range sites {
+		region := sites[i].Region.String()
+		switch {
+		case len(r.snap.Processes) > 1:
+			region += " " + r.users.PID(sites[i].PID)
+		case sites[i].Region == event.DRAM:
+			region = ""
+		}
+		list = append(list, newLeak(&sites[i], region)...)
+		sum.Add(sites[i].Amount)
+	}
+	return list, sum
 }
 
 // newLeak names a leak, with the region or "" if it needs no mention.
