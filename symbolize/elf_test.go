@@ -281,8 +281,8 @@ func TestSparseFile(t *testing.T) {
 			use  func()
 			most uint64 // MiB
 		}{
-			"names mentioned": {func() {
-				e.Mentions("_PyRuntime")
+			"names exported": {func() {
+				e.Exports("_PyRuntime")
 				e.MayHavePrefix("_ZN2tt8tt_metal12GraphTracker14track_allocate")
 			}, 1},
 			"by name":    {func() { e.Lookup("inner") }, 90},

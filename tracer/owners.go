@@ -266,7 +266,7 @@ func (f *finder) searchOwners(pid int, s *search, live map[uint64]liveBuffer, of
 	go func() { // close does not wait for it
 		defer stop()
 		r, err := findOwners(pid, live, of.known, func(ids map[uint64]uint64) (map[uint64]owner.Holder, error) {
-			holders, _, err := owner.Holders(ctx, f.reads.readers, pid, ids)
+			holders, _, err := f.searcher.Holders(ctx, f.reads.readers, pid, ids)
 			return holders, err
 		})
 		switch {

@@ -146,9 +146,9 @@ func (p *program) ask(document, answer any) {
 // processOf returns a process, read by this one.
 func processOf(t *testing.T, pid int) *process {
 	t.Helper()
-	maps, files, err := openMapped(&host.Proc{}, pid)
+	o, err := new(Searcher).open(t.Context(), &host.Proc{}, pid)
 	qt.Assert(t, qt.IsNil(err))
-	p := open(Thread(pid), maps, files)
+	p := newProcess(Thread(pid), o.maps, o.files)
 	qt.Assert(t, qt.IsNotNil(p.heap), qt.Commentf("%v", p.noHeap))
 	return p
 }
@@ -288,7 +288,7 @@ func TestHolders(t *testing.T) {
 	p := startTargets(t, python.Exe, "holders.py")
 	readers := host.NewReaders()
 	defer readers.Close()
-	holders, cost, err := Holders(t.Context(), readers, p.pid, map[uint64]uint64{8: 1})
+	holders, cost, err := new(Searcher).Holders(t.Context(), readers, p.pid, map[uint64]uint64{8: 1})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.HasLen(holders, 0)) // its targets are no tensors
 	qt.Check(t, qt.IsTrue(cost.Objects > 1000), qt.Commentf("%+v", cost))
@@ -296,10 +296,10 @@ func TestHolders(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	_, _, err = Holders(ctx, readers, p.pid, nil)
+	_, _, err = new(Searcher).Holders(ctx, readers, p.pid, nil)
 	qt.Check(t, qt.ErrorIs(err, context.Canceled))
 
-	_, _, err = Holders(t.Context(), readers, os.Getpid(), nil)
+	_, _, err = new(Searcher).Holders(t.Context(), readers, os.Getpid(), nil)
 	qt.Check(t, qt.ErrorIs(err, ErrNoPython))
 }
 
@@ -364,7 +364,7 @@ func TestUnsupportedPythons(t *testing.T) {
 			qt.Assert(t, qt.IsNil(os.WriteFile(exe, b, 0o755)))
 			cmd := exec.Command(filepath.Join(root, filepath.Base(known.Exe)), "-c", "print('{}', flush=True); input()")
 			p := start(t, cmd, new(struct{}))
-			_, _, err = Holders(t.Context(), readers, p.pid, nil)
+			_, _, err = new(Searcher).Holders(t.Context(), readers, p.pid, nil)
 			qt.Check(t, qt.ErrorMatches(err, test.want))
 		})
 	}

@@ -36,6 +36,9 @@ type Cost struct {
 	CPU    time.Duration
 }
 
+// errNoFunctions means that tensors cannot be read.
+var errNoFunctions = errors.New("no file that it maps has ttnn's functions")
+
 const (
 	searcherName = "ttmem-searcher"
 	// Niceness lets a busy host run other programs first.
@@ -50,8 +53,9 @@ const (
 
 type question struct {
 	Thread int
-	// Maps are those of the files that the child has.
-	Maps    []host.Mapping
+	// Maps are those of the Files that the child has.
+	Maps    []mapped
+	Files   int
 	Buffers []uint64
 }
 
@@ -63,23 +67,19 @@ type answer struct {
 }
 
 // Holders returns who holds Buffers of a process, by their addresses. buffers has their ids. It reads the
-// process's memory while it goes on. The error says why the search ended early; the holders that
+// process's memory while it goes on. The error says why the search is incomplete; the holders that
 // were found are right in any case.
-func Holders(ctx context.Context, readers *host.Readers, pid int, buffers map[uint64]uint64) (map[uint64]Holder, Cost, error) {
-	maps, files, err := openMapped(&readers.Proc, pid)
-	defer func() {
-		for _, f := range files {
-			f.Close()
-		}
-	}()
+func (s *Searcher) Holders(ctx context.Context, readers *host.Readers, pid int, buffers map[uint64]uint64) (map[uint64]Holder, Cost, error) {
+	o, err := s.open(ctx, &readers.Proc, pid)
 	if err != nil {
 		return nil, Cost{}, err
 	}
-	if len(files) == 0 {
-		return nil, Cost{}, ErrNoPython
+	defer o.close()
+	if len(o.files) == 0 {
+		return nil, Cost{}, cmp.Or(o.unread, ErrNoPython)
 	}
 	p := readers.Of(pid)
-	q := question{Maps: maps}
+	q := question{Maps: o.maps, Files: len(o.files)}
 	if q.Thread, err = p.Thread(); err != nil {
 		return nil, Cost{}, err
 	}
@@ -90,7 +90,7 @@ func Holders(ctx context.Context, readers *host.Readers, pid int, buffers map[ui
 	if err != nil {
 		return nil, Cost{}, err
 	}
-	if text, err = p.Search(ctx, searcherName, files, text, patience, maxAnswer); err != nil {
+	if text, err = p.Search(ctx, searcherName, o.files, text, patience, maxAnswer); err != nil {
 		return nil, Cost{}, err
 	}
 	var a answer
@@ -98,8 +98,12 @@ func Holders(ctx context.Context, readers *host.Readers, pid int, buffers map[ui
 		return nil, Cost{}, fmt.Errorf("the search ended: %w", err)
 	}
 	switch {
+	case o.kinds != hasPython|hasFunctions && o.unread != nil:
+		err = o.unread
 	case a.NoPython:
 		err = ErrNoPython
+	case o.kinds&hasFunctions == 0:
+		err = errNoFunctions
 	case a.Error != "":
 		err = errors.New(a.Error)
 	}
@@ -126,13 +130,13 @@ func answerQuestion(from io.Reader, to io.Writer) {
 		_, _ = io.Copy(io.Discard, from) // until the parent ends
 		os.Exit(1)
 	}()
-	files := make([]*os.File, len(q.Maps))
-	for i, m := range q.Maps {
-		files[i] = os.NewFile(uintptr(3+i), m.Path)
+	files := make([]*os.File, q.Files)
+	for i := range files {
+		files[i] = os.NewFile(uintptr(3+i), "file")
 	}
 	var a answer
 	var err error
-	a.Holders, a.Cost, err = open(&paced{Memory: Thread(q.Thread)}, q.Maps, files).holders(q.Buffers)
+	a.Holders, a.Cost, err = newProcess(&paced{Memory: Thread(q.Thread)}, q.Maps, files).holders(q.Buffers)
 	if a.NoPython = errors.Is(err, ErrNoPython); err != nil {
 		a.Error = err.Error()
 	}
