@@ -25,8 +25,8 @@ const (
 	// failurePauseNs is the time from a search after a failed allocation to the next one: a program
 	// may fail a thousand times a second.
 	failurePauseNs = 5e9
-	// searchTime bounds a search.
-	searchTime = 30 * time.Second
+	// searchTime is the last resort against a search that does not end: its own limits are of work.
+	searchTime = 10 * time.Minute
 	// maxSearches bounds the searches at the same time, and maxSearchesOfUser those of a user's
 	// processes.
 	maxSearches, maxSearchesOfUser = 4, 2
@@ -262,7 +262,7 @@ type ownersFound struct {
 
 // searchOwners looks for who holds the Buffers of a process, by their addresses, in the background.
 func (f *finder) searchOwners(pid int, s *search, live map[uint64]liveBuffer, of *owners) (stop context.CancelFunc) {
-	ctx, stop := context.WithTimeout(f.closing, searchTime)
+	ctx, stop := context.WithTimeoutCause(f.closing, searchTime, fmt.Errorf("stopped after %.0f s", searchTime.Seconds()))
 	go func() { // close does not wait for it
 		defer stop()
 		r, err := findOwners(pid, live, of.known, func(ids map[uint64]uint64) (map[uint64]owner.Holder, error) {

@@ -278,8 +278,10 @@ func TestAHeapThatCostsTime(t *testing.T) {
 	python := interpreters(t)[0]
 	p := startTargets(t, python.Exe, "aliased.py")
 	var err error
+	fuzztest.Ends("the search", func() { _, _, err = heapOf(t, p.pid).Find(Limits{References: 1 << 24}, all) })
+	qt.Check(t, qt.Equals[error](err, tooMany{1 << 24, "references"}))
 	fuzztest.Ends("the search", func() { _, _, err = heapOf(t, p.pid).Find(Limits{Time: time.Second}, all) })
-	qt.Check(t, qt.ErrorIs(err, errTooMuch))
+	qt.Check(t, qt.Equals[error](err, tooLong(time.Second)))
 }
 
 // TestHolders: a search runs in a child process, which ends with it.

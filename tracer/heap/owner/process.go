@@ -69,8 +69,11 @@ func (h *Heap) isUsed() bool {
 
 // isHolder reports whether instances of a type, which nanobind makes, may hold Buffers.
 func isHolder(name, metaclass string) bool {
-	return (isTensor(name) || isGlobal(name)) && strings.Contains(metaclass, "nb_type")
+	return (isTensor(name) || isGlobal(name)) && isBound(metaclass)
 }
+
+// isBound reports whether a metaclass is that of the classes that nanobind makes.
+func isBound(metaclass string) bool { return strings.Contains(metaclass, "nb_type") }
 
 // isTensor reports whether a type is that of ttnn's tensors.
 func isTensor(name string) bool { return name[strings.LastIndexByte(name, '.')+1:] == "Tensor" }

@@ -45,10 +45,12 @@ const (
 	Niceness = 10
 	// maxMemory ends a search; its tables stay below that.
 	maxMemory = 768 << 20
-	// patience is how long a search may take: its two looks, and before and after them.
-	patience = 3 * defaultTime
 	// maxAnswer bounds the holders, in bytes.
 	maxAnswer = 32 << 20
+	// signInterval is how often a search that works gives a sign, and patience how long one without a
+	// sign may take: the memory does not answer. At that time a processor worked for signTime.
+	signInterval, patience = 2 * time.Second, 30 * time.Second
+	signTime               = time.Millisecond
 )
 
 type question struct {
@@ -90,7 +92,7 @@ func (s *Searcher) Holders(ctx context.Context, readers *host.Readers, pid int, 
 	if err != nil {
 		return nil, Cost{}, err
 	}
-	if text, err = p.Search(ctx, searcherName, o.files, text, patience, maxAnswer); err != nil {
+	if text, err = p.Search(ctx, searcherName, o.files, text, patience, 2*maxAnswer); err != nil {
 		return nil, Cost{}, err
 	}
 	var a answer
@@ -134,6 +136,8 @@ func answerQuestion(from io.Reader, to io.Writer) {
 	for i := range files {
 		files[i] = os.NewFile(uintptr(3+i), "file")
 	}
+	ended := make(chan struct{})
+	go giveSigns(to, ended)
 	var a answer
 	var err error
 	a.Holders, a.Cost, err = newProcess(&paced{Memory: Thread(q.Thread)}, q.Maps, files).holders(q.Buffers)
@@ -142,7 +146,30 @@ func answerQuestion(from io.Reader, to io.Writer) {
 	}
 	a.Cost.Memory = mostMemory()
 	a.Cost.CPU = processorTime()
+	ended <- struct{}{}
 	_ = json.NewEncoder(to).Encode(a)
+}
+
+// giveSigns writes a blank, which JSON may begin with, now and then while the search works.
+func giveSigns(to io.Writer, ended <-chan struct{}) {
+	for before := processorTime(); ; {
+		select {
+		case <-ended:
+			return
+		case <-time.After(signInterval):
+		}
+		if now := processorTime(); now-before > signTime {
+			_, _ = to.Write([]byte(" "))
+			before = now
+		}
+	}
+}
+
+// size returns how many bytes of an answer it takes.
+func (h *Holder) size() int {
+	b, _ := json.Marshal(h)
+	const key = 32
+	return len(b) + key
 }
 
 // mostMemory returns the most memory that this process had. That of getrusage(2) includes its parent's.
@@ -161,10 +188,9 @@ func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
 		wanted[at] = true
 	}
 	native := newNatives(p.tensors, wanted)
-	p.memory.left = nativeBytes
+	p.memory.allow(nativeBytes)
 	cached := native.cached(buffers)
-	nativeErr := p.memory.err
-	p.memory.err = nil
+	nativeErr := p.memory.allow(0)
 	first := make(map[uint64][]uint64) // the Buffers of each instance
 	seen := maps.Clone(cached)         // Buffers
 	var found []Owned
@@ -185,7 +211,7 @@ func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
 	holders := make(map[uint64]Holder)
 	views := make(map[uint64]bool)
 	size := 0
-	p.memory.left, p.memory.err = confirmBytes, nil
+	p.memory.allow(confirmBytes)
 	for _, o := range found {
 		for _, buffer := range first[o.Object] {
 			if _, has := holders[buffer]; has && !views[buffer] {
@@ -196,13 +222,13 @@ func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
 				continue
 			}
 			h := Holder{o.Path.String(), t.String()}
-			if size += len(h.Path) + len(h.Tensor) + 64; size > maxAnswer/8 {
-				return holders, cost, errTooMuch
+			if size += h.size(); size > maxAnswer {
+				return holders, cost, tooMany{maxAnswer >> 20, "MiB of names"}
 			}
 			holders[buffer], views[buffer] = h, t.View
 		}
 	}
-	p.memory.left, p.memory.err = nativeBytes, nil
+	err = cmp.Or(err, p.memory.allow(nativeBytes))
 	p.memory.forget()
 	for at := range native.cached(buffers) {
 		if _, has := holders[at]; !has && cached[at] {
@@ -214,5 +240,5 @@ func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
 			holders[at] = Holder{Path: "trace region"}
 		}
 	}
-	return holders, cost, cmp.Or(err, nativeErr)
+	return holders, cost, cmp.Or(err, nativeErr, p.memory.err, native.missed)
 }
