@@ -7,7 +7,7 @@ import (
 )
 
 // lookTime bounds the last look for owners.
-const lookTime = 2 * time.Second
+const lookTime = 30 * time.Second
 
 // A lastLook looks who holds buffers before watching ends.
 type lastLook struct {

@@ -42,7 +42,7 @@ var errNoFunctions = errors.New("no file that it maps has ttnn's functions")
 const (
 	searcherName = "ttmem-searcher"
 	// Niceness lets a busy host run other programs first.
-	Niceness = 10
+	Niceness = 5
 	// maxMemory ends a search; its tables stay below that.
 	maxMemory = 768 << 20
 	// maxAnswer bounds the holders, in bytes.
