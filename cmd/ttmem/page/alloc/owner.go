@@ -111,6 +111,9 @@ func (h Holders) MatchedBy(pattern *regexp.Regexp) bool {
 // Growth says how a container of leaked buffers grew: m.debug[…]: 176 → 340 → 504 tensors.
 func Growth(p page.Painter, c *analyze.Container) string {
 	arrow, h := p.Pick(" → ", " -> "), c.Held
-	return fmt.Sprintf("%s: %d%s%d%s%s", strings.ReplaceAll(page.Clean(c.Owner), "…", p.Pick("…", "...")),
-		h[0], arrow, h[1], arrow, page.Count(h[2], "tensor"))
+	now := page.Count(h[2], "tensor")
+	if c.AtLeast {
+		now = "at least " + now
+	}
+	return fmt.Sprintf("%s: %d%s%d%s%s", strings.ReplaceAll(page.Clean(c.Owner), "…", p.Pick("…", "...")), h[0], arrow, h[1], arrow, now)
 }
