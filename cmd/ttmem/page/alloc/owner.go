@@ -67,6 +67,18 @@ func (h *Holders) Add(other Holders) {
 	*h = list
 }
 
+// Since counts the buffers that were allocated after a time.
+func (h Holders) Since(ns uint64) (n memory.Amount) {
+	for _, one := range h {
+		for _, b := range one.Buffers {
+			if b.SinceNs > ns {
+				n.Add(memory.Amount{Count: 1, Bytes: b.AllocatedBytes()})
+			}
+		}
+	}
+	return n
+}
+
 // Text names the holder of the most bytes: held by model.layers[*].wq, and 2 more. It is "" if none is
 // known.
 func (h Holders) Text(separator string) string {
