@@ -2,6 +2,8 @@ package source
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 )
@@ -39,4 +41,7 @@ func (l *lastLook) run(find func(ctx context.Context)) {
 	slow := time.AfterFunc(time.Second, func() { l.of.Console.warn("searching the owners of the buffers; Ctrl-C skips it") })
 	defer slow.Stop()
 	find(ctx)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		l.of.Console.warn(fmt.Sprintf("the last search for owners did not end within %v: owners are those of the search before", lookTime))
+	}
 }

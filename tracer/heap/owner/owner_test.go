@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -102,6 +103,12 @@ func settings(t *testing.T) (list []setting) {
 			return p, read.heap
 		}})
 	}
+	list = append(list, setting{"3.12 numpy 2", func(t *testing.T, script string, args ...string) (*program, *Heap) {
+		python, err := rig.PythonWith(t.Context(), "3.12", os.Stderr, "numpy==2.3.5") // ttnn has numpy 1
+		qt.Assert(t, qt.IsNil(err))
+		p := startTargets(t, python, script, args...)
+		return p, heapOf(t, p.pid)
+	}})
 	for _, version := range []string{"0.81.1", "0.76.0", "0.72.0", "0.66.0"} {
 		for _, python := range rig.PythonVersions {
 			list = append(list, setting{python + " ttnn " + version, func(t *testing.T, script string, args ...string) (*program, *Heap) {
@@ -175,6 +182,16 @@ func TestEveryPathIsTrue(t *testing.T) {
 	}
 }
 
+// pathsOf are the paths of some of the targets in holders.py.
+var pathsOf = map[string]string{
+	"lru_cache (1,)": "bounded.cache[1]", "lru_cache ('a',)": "bounded.cache['a']", "lru_cache (1, 2)": "bounded.cache[…]",
+	"cache (2,)": "unbounded.cache[2][0]", "first cell": "cells.__closure__[0].cell_contents", "second cell": "cells.__closure__[1].cell_contents",
+	"list in a cell": "cells.__closure__[2].cell_contents[1]", "cell": "cell.cell_contents", "subclass of deque": "inherited[0]",
+	"method of C": "append.__self__[0]", "callback of a weak reference": "called.__callback__.__defaults__[0]",
+	"attribute of a weak reference": "reference.extra", "array 5": "objects[6]", "table 4": "table.flat[4]",
+	"every other 1": "every_other[1]", "every other 0": "every_other.base[0]", "array without dimensions": "nothing.flat[0]",
+}
+
 // check searches the program's targets, and asks it whether the paths are true.
 func (p *program) check(h *Heap) {
 	p.t.Helper()
@@ -183,7 +200,11 @@ func (p *program) check(h *Heap) {
 	var paths []Path
 	for _, o := range found {
 		paths = append(paths, o.Path)
-		p.t.Logf("%-30s %s", p.labels[o.Object], o.Path)
+		label := p.labels[o.Object]
+		p.t.Logf("%-30s %s", label, o.Path)
+		if path, named := pathsOf[label]; named {
+			qt.Check(p.t, qt.Equals(o.Path.String(), path), qt.Commentf("%s", label))
+		}
 		delete(p.labels, o.Object)
 	}
 	qt.Check(p.t, qt.HasLen(p.labels, 0), qt.Commentf("not found"))
@@ -284,6 +305,74 @@ func TestAHeapThatCostsTime(t *testing.T) {
 	qt.Check(t, qt.Equals[error](err, tooLong(time.Second)))
 }
 
+// TestFilesAreChosenByTheirSymbols: not by their names, and a file that changes is inspected again.
+func TestFilesAreChosenByTheirSymbols(t *testing.T) {
+	python := interpreters(t)[0]
+	exe, err := filepath.EvalSymlinks(python.Exe)
+	qt.Assert(t, qt.IsNil(err))
+	libc := ""
+	maps, err := (&host.Proc{}).FileMappings(startTargets(t, python.Exe, "holders.py").pid)
+	qt.Assert(t, qt.IsNil(err))
+	var s Searcher
+	kinds := make(map[string]fileKind)
+	for _, m := range maps {
+		file, err := os.Open(m.Path)
+		qt.Assert(t, qt.IsNil(err))
+		kinds[m.Path], err = s.kindOf(file)
+		file.Close()
+		qt.Assert(t, qt.IsNil(err))
+		if strings.HasPrefix(filepath.Base(m.Path), "libc.") || strings.HasPrefix(filepath.Base(m.Path), "libc-") {
+			libc = m.Path
+		}
+	}
+	pythons := 0
+	for path, kind := range kinds {
+		if kind == hasPython {
+			pythons++
+			qt.Check(t, qt.IsTrue(path == exe || strings.Contains(path, "libpython")), qt.Commentf("%s", path))
+		}
+	}
+	qt.Check(t, qt.Equals(pythons, 1))
+	qt.Check(t, qt.HasLen(s.kinds, len(kinds)))
+
+	other := filepath.Join(t.TempDir(), "python.cpython-310-x86_64-linux-gnu.so")
+	for _, c := range []struct {
+		from string
+		want fileKind
+	}{{libc, 0}, {exe, kinds[exe]}, {libc, 0}} {
+		b, err := os.ReadFile(c.from)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(os.WriteFile(other, b, 0o600)))
+		file, err := os.Open(other)
+		qt.Assert(t, qt.IsNil(err))
+		kind, err := s.kindOf(file)
+		file.Close()
+		qt.Check(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(kind, c.want))
+	}
+}
+
+// TestABusyHostFindsTheSame: a search among more loops than there are processors finds as much as before.
+func TestABusyHostFindsTheSame(t *testing.T) {
+	python := interpreters(t)[0]
+	p := startTargets(t, python.Exe, "holders.py")
+	h := heapOf(t, p.pid)
+	quiet, _, err := h.Find(Limits{}, all)
+	qt.Assert(t, qt.IsNil(err))
+	for range 4 * runtime.NumCPU() {
+		loop := exec.Command("sh", "-c", "while :; do :; done")
+		qt.Assert(t, qt.IsNil(loop.Start()))
+		t.Cleanup(func() {
+			_ = loop.Process.Kill()
+			_ = loop.Wait()
+		})
+	}
+	h.memory.forget()
+	busy, _, err := h.Find(Limits{}, all)
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(len(busy), len(quiet)))
+}
+
 // TestHolders: a search runs in a child process, which ends with it.
 func TestHolders(t *testing.T) {
 	python := interpreters(t)[0]
@@ -291,8 +380,8 @@ func TestHolders(t *testing.T) {
 	readers := host.NewReaders()
 	defer readers.Close()
 	holders, cost, err := new(Searcher).Holders(t.Context(), readers, p.pid, map[uint64]uint64{8: 1})
-	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.HasLen(holders, 0)) // its targets are no tensors
+	qt.Check(t, qt.ErrorIs(err, errNoFunctions)) // its targets are no tensors
+	qt.Check(t, qt.HasLen(holders, 0))
 	qt.Check(t, qt.IsTrue(cost.Objects > 1000), qt.Commentf("%+v", cost))
 	qt.Check(t, qt.IsTrue(cost.CPU > 0 && cost.Memory > 1<<20 && cost.Memory < maxMemory), qt.Commentf("%+v", cost))
 

@@ -104,10 +104,10 @@ func (s *Searcher) Holders(ctx context.Context, readers *host.Readers, pid int, 
 		err = o.unread
 	case a.NoPython:
 		err = ErrNoPython
-	case o.kinds&hasFunctions == 0:
-		err = errNoFunctions
 	case a.Error != "":
 		err = errors.New(a.Error)
+	case o.kinds&hasFunctions == 0:
+		err = errNoFunctions
 	}
 	return a.Holders, a.Cost, err
 }

@@ -143,11 +143,15 @@ func (w *walk) typeOf(at uint64) *typ {
 	}
 	t, known := w.types.byAddress[at]
 	if !known {
-		if t = w.readType(at); t != nil && (len(w.types.list) >= maxTypes || w.types.slots >= maxSlots) {
+		switch t = w.readType(at); {
+		case t == nil:
+		case len(w.types.list) >= maxTypes:
 			t = nil
 			w.cut(tooMany{maxTypes, "types"})
-		}
-		if t != nil {
+		case w.types.slots >= maxSlots:
+			t = nil
+			w.cut(tooMany{maxSlots, "slots of types"})
+		default:
 			t.number = uint16(len(w.types.list))
 			w.types.list = append(w.types.list, t)
 			w.types.byAddress[at] = t
