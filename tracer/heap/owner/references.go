@@ -167,7 +167,7 @@ func (w *walk) keys(at uint64) (k keys, ok bool) {
 		k.size = 16
 	}
 	k.count, k.entries = binary.LittleEndian.Uint64(b[24:]), at+32+1<<(b[9]&63)
-	return k, b[8] < maxLogarithm && b[9] < maxLogarithm+3 && k.count <= 1<<b[8]
+	return k, b[9] < maxLogarithm && k.count < 1<<maxLogarithm
 }
 
 // maxLogarithm is above that of the slots of any dict.
