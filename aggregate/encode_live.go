@@ -144,6 +144,8 @@ func (c *stateCodec) owners(p *process) {
 	if c.Reads {
 		p.owners = make(map[uint64]memory.Owner)
 	}
+	c.Uint(&p.searchedNs)
+	c.Text(&p.unsearched)
 	codec.Table(c.Codec, p.owners, func(id *uint64, o *memory.Owner) {
 		c.Uint(id)
 		c.Text(&o.Path)

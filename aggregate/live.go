@@ -117,10 +117,12 @@ func (s *State) Buffer(pid int, id uint64) *memory.Buffer {
 	return &view
 }
 
-// own sets who holds a buffer.
+// own sets who holds a buffer or, for an event without one, how a search of the process ended.
 func (s *State) own(e *event.Event) {
 	p := s.known(e.PID)
 	switch {
+	case p != nil && e.BufferID == event.NoBuffer:
+		p.searchedNs, p.unsearched = e.TimeNs, e.Message
 	case p == nil || p.buffers.Get(e.BufferID) == nil: // it was freed meanwhile
 	case e.Cause == "":
 		delete(p.owners, e.BufferID)
@@ -136,7 +138,7 @@ func (s *State) own(e *event.Event) {
 // life. An event that a buffer has no owner any more does not matter before it.
 func (s *State) ApplyLater(e *event.Event) {
 	p := s.known(e.PID)
-	if e.Kind == event.Owner && e.Cause != "" && p != nil && p.since == e.Count {
+	if e.Kind == event.Owner && (e.Cause != "" || e.BufferID == event.NoBuffer) && p != nil && p.since == e.Count {
 		s.own(e)
 	}
 }

@@ -23,7 +23,11 @@ type process struct {
 	since   uint64
 	buffers byid.Table[buffer]
 	// owners are those of buffers, by the buffers' ids.
-	owners     map[uint64]memory.Owner
+	owners map[uint64]memory.Owner
+	// searchedNs is when the latest search for owners ended, 0 if there was none, and unsearched why it
+	// was incomplete.
+	searchedNs uint64
+	unsearched string
 	chips      map[int]*processChip
 	sets       []*deviceSet
 	allocators map[uint64]*allocator

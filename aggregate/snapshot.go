@@ -65,6 +65,12 @@ func (p *process) view(applied uint64) memory.Process {
 		PID: p.pid, Comm: p.name.comm, About: p.name.about, BeforeAttachBuffers: p.beforeAttach,
 		SinceNs: p.since, Losses: p.losses.Clone(), Devices: []memory.Device{},
 	}
+	if p.searchedNs > 0 {
+		n := uint64(p.buffers.Len())
+		view.OwnerSearch = &memory.OwnerSearch{
+			TimeNs: p.searchedNs, Incomplete: p.unsearched, Buffers: n, Unowned: n - uint64(len(p.owners)),
+		}
+	}
 	for _, c := range sortedValues(p.chips) {
 		programs := use.Programs{TextMax: c.textMax()}
 		programs.MostPerCore, programs.MostBytes = c.largest()

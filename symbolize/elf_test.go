@@ -249,6 +249,19 @@ func use(b []byte) {
 	e.Lookup("inner")
 }
 
+// TestExports: only what the file itself defines counts, by its whole name.
+func TestExports(t *testing.T) {
+	f := sample()
+	e := mustNew(t, f.image())
+	for name, want := range map[string]bool{
+		"_ZN2tt8tt_metal6Buffer6createEv": true, "__cxa_throw_bad_array_new_length": true,
+		"__cxa_throw": false, "_ZN2tt8tt_metal6Buffer6create": false, "inner": false, "": false,
+	} {
+		qt.Check(t, qt.Equals(e.Exports(name), want), qt.Commentf("%q", name))
+	}
+	qt.Check(t, qt.IsTrue(e.Exports("no such name", "_ZN2tt8tt_metal6Buffer6createEv")))
+}
+
 func TestTruncated(t *testing.T) {
 	whole := sample().image()
 	for n := range whole {
@@ -281,8 +294,8 @@ func TestSparseFile(t *testing.T) {
 			use  func()
 			most uint64 // MiB
 		}{
-			"names mentioned": {func() {
-				e.Mentions("_PyRuntime")
+			"names exported": {func() {
+				e.Exports("_PyRuntime")
 				e.MayHavePrefix("_ZN2tt8tt_metal12GraphTracker14track_allocate")
 			}, 1},
 			"by name":    {func() { e.Lookup("inner") }, 90},

@@ -17,6 +17,7 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
+	"ttmem/tracer/heap/owner"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 	"ttmem/tracer/libraries"
@@ -35,6 +36,7 @@ type finder struct {
 	// owners is true if owners of buffers from before the attach are looked for. unreadable
 	// reports once that a process may not be searched
 	owners     bool
+	searcher   owner.Searcher
 	unreadable sync.Once
 	// named are the processes that the user named
 	named map[int]bool

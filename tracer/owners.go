@@ -25,8 +25,8 @@ const (
 	// failurePauseNs is the time from a search after a failed allocation to the next one: a program
 	// may fail a thousand times a second.
 	failurePauseNs = 5e9
-	// searchTime bounds a search.
-	searchTime = 30 * time.Second
+	// searchTime is the last resort against a search that does not end: its own limits are of work.
+	searchTime = 10 * time.Minute
 	// maxSearches bounds the searches at the same time, and maxSearchesOfUser those of a user's
 	// processes.
 	maxSearches, maxSearchesOfUser = 4, 2
@@ -45,8 +45,6 @@ type owners struct {
 	// known are hashes of the owners that were reported, by the ids of the buffers. While a search
 	// runs, only that reads it.
 	known map[uint64]uint64
-	// warned is true once a search of the process could not be completed.
-	warned atomic.Bool
 }
 
 // A search is one scan of a process for the owners of its buffers.
@@ -214,6 +212,9 @@ func (d *decoder) takeOwners(pid int, s *search, r *ownersFound, endedNs uint64)
 			return false
 		}
 		p.owners.known, p.owners.running = r.known, nil
+		d.emit(event.Event{
+			Kind: event.Owner, TimeNs: atNs, PID: pid, TID: pid, BufferID: event.NoBuffer, Message: r.incomplete, Count: p.sinceNs,
+		})
 		if p.owners.next == nil {
 			delete(d.searches.of, pid)
 		}
@@ -258,25 +259,28 @@ type ownersFound struct {
 	// nobody holds any more.
 	changed []event.Event
 	known   map[uint64]uint64 // as in owners
+	// incomplete is why not all owners were found; "" if the search was complete.
+	incomplete string
 }
 
 // searchOwners looks for who holds the Buffers of a process, by their addresses, in the background.
 func (f *finder) searchOwners(pid int, s *search, live map[uint64]liveBuffer, of *owners) (stop context.CancelFunc) {
-	ctx, stop := context.WithTimeout(f.closing, searchTime)
+	ctx, stop := context.WithTimeoutCause(f.closing, searchTime, fmt.Errorf("stopped after %.0f s", searchTime.Seconds()))
 	go func() { // close does not wait for it
 		defer stop()
 		r, err := findOwners(pid, live, of.known, func(ids map[uint64]uint64) (map[uint64]owner.Holder, error) {
-			holders, _, err := owner.Holders(ctx, f.reads.readers, pid, ids)
+			holders, _, err := f.searcher.Holders(ctx, f.reads.readers, pid, ids)
 			return holders, err
 		})
+		if err != nil && !errors.Is(err, owner.ErrNoPython) {
+			r.incomplete = err.Error()
+		}
 		switch {
-		case err == nil || errors.Is(err, owner.ErrNoPython) || f.closing.Err() != nil || !host.Running(pid):
+		case r.incomplete == "" || f.closing.Err() != nil || !host.Running(pid):
 		case errors.Is(err, fs.ErrPermission):
 			f.unreadable.Do(func() {
 				f.warn(fmt.Sprintf("the memory of process %d, and perhaps of others, cannot be read: owners of buffers are not found: %v", pid, err))
 			})
-		case ctx.Err() != context.Canceled && !of.warned.Swap(true):
-			f.warn(fmt.Sprintf("process %d: not all owners of its buffers were found: %v", pid, err))
 		}
 		endedNs := host.Now()
 		f.inbox.add(found{endedNs, func(d *decoder) bool { return d.takeOwners(pid, s, &r, endedNs) }})

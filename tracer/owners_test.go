@@ -91,7 +91,7 @@ func holderOf(path string) owner.Holder {
 // reported releases the events, and returns the owners: "1=model.wq".
 func reported(d *decoder) (list []string) {
 	d.release(finished, func(e *event.Event) {
-		if e.Kind == event.Owner {
+		if e.Kind == event.Owner && e.BufferID != event.NoBuffer {
 			list = append(list, fmt.Sprintf("%d=%s", e.BufferID, e.Cause))
 		}
 	})

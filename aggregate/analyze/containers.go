@@ -18,6 +18,9 @@ type Container struct {
 	// Held are the numbers of its live buffers: those allocated before the call site began, or
 	// before the first mark; half of the way from there; and now, or at the last mark.
 	Held [3]uint64 `json:"held"`
+	// AtLeast is true if the last number may be too low: the process went on after the latest search for
+	// owners, and survivors have none.
+	AtLeast bool `json:"at_least,omitempty"`
 	// Amount counts the survivors of the call site in it.
 	memory.Amount `json:"-"`
 }
@@ -69,6 +72,12 @@ func (r *LeakReport) addContainers(s *aggregate.State, times []uint64) {
 		add(&live[i], nil)
 	}
 	toEnd := times != nil && times[len(times)-1] >= s.Now()
+	searchedNs := make(map[int]uint64)
+	for _, p := range s.Snapshot().Processes {
+		if p.OwnerSearch != nil {
+			searchedNs[p.PID] = max(searchedNs[p.PID], p.OwnerSearch.TimeNs)
+		}
+	}
 	for i := range r.Sites {
 		v := &r.Sites[i]
 		if !v.isNamed() {
@@ -79,6 +88,9 @@ func (r *LeakReport) addContainers(s *aggregate.State, times []uint64) {
 				v.Containers = append(v.Containers, one)
 			}
 		}
+		if at, known := searchedNs[v.PID]; known && v.WorkedToNs > at+isNowNs {
+			v.boundContainers()
+		}
 		slices.SortFunc(v.Containers, func(a, b Container) int {
 			return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Owner, b.Owner))
 		})
@@ -87,6 +99,20 @@ func (r *LeakReport) addContainers(s *aggregate.State, times []uint64) {
 
 // isNamed reports whether views name the call site for its growth.
 func (v *Verdict) isNamed() bool { return v.Class == Leaked || v.Class == Undecided }
+
+// isNowNs is how old a search for owners is that counts as one of now.
+const isNowNs = 2e9
+
+// boundContainers notes that containers may hold more if owners of survivors are not known.
+func (v *Verdict) boundContainers() {
+	owned := uint64(0)
+	for i := range v.Containers {
+		owned += v.Containers[i].Count
+	}
+	for i := range v.Containers {
+		v.Containers[i].AtLeast = owned < v.Count
+	}
+}
 
 // container returns what holds some buffers of the call site, of all buffers with paths of the same
 // shape. toEnd is true if the last of times is the end.

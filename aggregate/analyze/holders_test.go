@@ -217,6 +217,39 @@ func TestContainersAreKnownAfterTheEnd(t *testing.T) {
 	}
 }
 
+// TestTheLastNumberOfAContainerIsOfNow, or is known to be too low: if survivors have no owner, and the
+// process went on after the latest search.
+func TestTheLastNumberOfAContainerIsOfNow(t *testing.T) {
+	for name, c := range map[string]struct {
+		unowned, later int
+		atLeast        bool
+	}{
+		"all have owners":                    {0, 0, false},
+		"some were allocated since":          {5, 1, true},
+		"some have none that were there":     {5, 0, false},
+		"the process went on, all are owned": {0, 1, false},
+	} {
+		w := newStory()
+		for i := range 40 {
+			w.step()
+			if id := w.alloc("leak"); i < 40-c.unowned {
+				w.own(id, fmt.Sprintf("m.debug[%d]", i))
+			}
+		}
+		w.apply(event.Event{Kind: event.Owner, BufferID: event.NoBuffer})
+		for range c.later {
+			w.now += 3e9
+			w.step()
+		}
+		for _, v := range w.sites(analyze.LeakOptions{}) {
+			for _, one := range v.Containers {
+				qt.Check(t, qt.Equals(one.AtLeast, c.atLeast), qt.Commentf("%s", name))
+			}
+		}
+		qt.Check(t, qt.HasLen(w.sites(analyze.LeakOptions{})["leak"].Containers, 1), qt.Commentf("%s", name))
+	}
+}
+
 // TestContainersBetweenMarksAreKnownAfterTheEnd: buffers that ended after the last mark were live at it.
 func TestContainersBetweenMarksAreKnownAfterTheEnd(t *testing.T) {
 	for _, toEnd := range []bool{false, true} {

@@ -58,6 +58,15 @@ type AllLosses struct {
 	Lost map[string]uint64 `json:"lost"`
 	// Processes has the losses of each process.
 	Processes []ProcessLosses `json:"process_losses,omitempty"`
+	// OwnerSearches are the searches for owners that did not find all.
+	OwnerSearches []ProcessSearch `json:"incomplete_owner_searches,omitempty"`
+}
+
+// A ProcessSearch is the latest search for owners in a process.
+type ProcessSearch struct {
+	PID  int    `json:"pid"`
+	Comm string `json:"comm,omitempty"`
+	OwnerSearch
 }
 
 // Losses returns the losses that make the figures of some processes doubtful, or of all if pids is
@@ -71,8 +80,14 @@ func (s *Snapshot) Losses(now bool, pids []int) AllLosses {
 		if now {
 			one.Corrected, one.RightSinceNs = nil, 0
 		}
-		if one.Count() > 0 && (p.Exit == nil || !now) && (len(pids) == 0 || slices.Contains(pids, p.PID)) {
+		if now && p.Exit != nil || len(pids) > 0 && !slices.Contains(pids, p.PID) {
+			continue
+		}
+		if one.Count() > 0 {
 			all.Processes = append(all.Processes, one)
+		}
+		if search := p.OwnerSearch; search != nil && search.Incomplete != "" && search.Unowned > 0 {
+			all.OwnerSearches = append(all.OwnerSearches, ProcessSearch{p.PID, p.Comm, *search})
 		}
 	}
 	return all

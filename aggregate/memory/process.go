@@ -12,6 +12,8 @@ type Process struct {
 	// SinceNs is the time of its first event.
 	SinceNs uint64 `json:"since_ns"`
 	Losses
+	// OwnerSearch is the latest search for the owners of its buffers; nil if there was none.
+	OwnerSearch *OwnerSearch `json:"owner_search,omitempty"`
 	// Devices are the chips that it has used, with its use of each.
 	Devices []Device `json:"devices"`
 	// Exit is nil while the process runs.
@@ -21,6 +23,17 @@ type Process struct {
 	// Unfreed are buffers that the process did not free: they were live when it closed a device
 	// or ended.
 	Unfreed []RegionTotal `json:"left,omitempty"`
+}
+
+// An OwnerSearch is a search of a process for the owners of its buffers.
+type OwnerSearch struct {
+	// TimeNs is when it ended, and Incomplete why not all owners were found; "" if the search was
+	// complete.
+	TimeNs     uint64 `json:"time_ns"`
+	Incomplete string `json:"incomplete,omitempty"`
+	// Buffers are the live buffers of the process, of which Unowned have no owner.
+	Buffers uint64 `json:"buffers"`
+	Unowned uint64 `json:"unowned"`
 }
 
 // About describes a process. It comes from its start event.

@@ -48,6 +48,17 @@ func (t *Timeline) Set(time, bytes uint64) {
 	*last = last.with(bytes)
 }
 
+// Raise adds a number of bytes at all times, up to a total.
+func (t *Timeline) Raise(bytes, most uint64) {
+	for i, s := range t.spans {
+		t.spans[i] = Span{max(s.Min, min(s.Min+bytes, most)), max(s.Max, min(s.Max+bytes, most))}
+	}
+	t.now += bytes
+}
+
+// Now returns the bytes since the last change.
+func (t *Timeline) Now() uint64 { return t.now }
+
 // reach adds spans up to the one of the time, with the bytes of the last change.
 func (t *Timeline) reach(time uint64) {
 	passed := time - min(time, t.BeginNs)

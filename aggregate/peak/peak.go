@@ -120,6 +120,9 @@ func (q *Pool) draw(now uint64, found bool) {
 		q.RestartLines(q.Line.BeginNs)
 		return
 	}
+	if before := q.Line.Now(); found && q.Bytes > before { // it was there at all times
+		q.Line.Raise(q.Bytes-before, q.Peak.Bytes)
+	}
 	q.Line.Set(now, q.Bytes)
 	if q.Region == event.L1 {
 		q.StaticLine.Set(now, 0)

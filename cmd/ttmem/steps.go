@@ -60,7 +60,7 @@ func runSteps(o source.Options, in io.Reader, out io.Writer) error {
 	defer stop()
 	o.Ctx = ctx
 	failed := make(chan error, 1)
-	o.Started = func(mark func(string) error) {
+	o.Started = func(mark func(string) error, _ func(context.Context) error) {
 		s.Ready()
 		go func() {
 			failed <- s.Listen(in, mark)

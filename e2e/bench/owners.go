@@ -37,6 +37,8 @@ func (b *bench) owners() error {
 	return nil
 }
 
+var searcher owner.Searcher
+
 // search measures searches in one program.
 func (b *bench) search(p *program, objects int) error {
 	wanted, err := b.liveBuffers(p.pid())
@@ -47,7 +49,7 @@ func (b *bench) search(p *program, objects int) error {
 	readers := host.NewReaders()
 	defer readers.Close()
 	begun := time.Now()
-	holders, cost, err := owner.Holders(context.Background(), readers, p.pid(), wanted)
+	holders, cost, err := searcher.Holders(context.Background(), readers, p.pid(), wanted)
 	if err != nil {
 		return err
 	}
@@ -74,7 +76,7 @@ func (b *bench) search(p *program, objects int) error {
 func (b *bench) meanwhile(p *program, readers *host.Readers, wanted map[uint64]uint64) error {
 	searches := func(ctx context.Context) {
 		for ctx.Err() == nil {
-			_, _, _ = owner.Holders(ctx, readers, p.pid(), wanted)
+			_, _, _ = searcher.Holders(ctx, readers, p.pid(), wanted)
 		}
 	}
 	loop := func(ctx context.Context) {

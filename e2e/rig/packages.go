@@ -43,7 +43,7 @@ func PythonWith(ctx context.Context, version string, to io.Writer, packages ...s
 		return "", fmt.Errorf("creating a virtual environment: %w", err)
 	}
 	if err := retried(ctx, say, "installing "+packages[0], func() error {
-		return runLogged(ctx, dir+".log", python, pip("install", packages...)...)
+		return runLogged(ctx, dir+".log", python, pip("install", append([]string{"--no-compile"}, packages...)...)...)
 	}); err != nil {
 		return "", err
 	}

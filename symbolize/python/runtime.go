@@ -39,12 +39,15 @@ type Range struct{ Start, End uint64 }
 // Contains reports whether an address lies in the range.
 func (r Range) Contains(addr uint64) bool { return addr >= r.Start && addr < r.End }
 
+// IsPython reports whether a file may have a Python interpreter. Extension modules use _PyRuntime, so
+// interpreters must export it.
+func IsPython(e *symbolize.ELF) bool { return e.Exports("_PyRuntime") }
+
 // Find finds the Python interpreter in a file: an executable or a library, stripped or not.
 // It returns ErrNotPython, after a few reads, if there is none, and another error for an
 // unsupported one.
 func Find(e *symbolize.ELF) (*Runtime, error) {
-	// Extension modules use _PyRuntime, so interpreters must export it.
-	if !e.Mentions("_PyRuntime") {
+	if !IsPython(e) {
 		return nil, ErrNotPython
 	}
 	object, ok := e.Lookup("_PyRuntime")

@@ -3,6 +3,8 @@
 // tracer or from a file, and package aggregate applies them to a State.
 package event
 
+import "math"
+
 // Kind says what happened.
 type Kind uint8
 
@@ -53,7 +55,8 @@ const (
 	// Owner says who holds the live buffer Event.BufferID: Event.Cause is the path that leads to it
 	// in the process, such as model.layers[0].wq, and Event.Message the tensor: its type, shape and
 	// layout. It was found by reading the process's memory. Without a Cause, nobody holds the buffer
-	// any more.
+	// any more. With NoBuffer it is the end of a search of the process, and Event.Message says why not all
+	// owners were found; "" if the search was complete.
 	Owner
 	// OperationFailed is an operation that ended with another exception of the library, which is not
 	// about memory: Event.Message.
@@ -74,6 +77,9 @@ var kindNames = [...]string{
 
 // String is the name of the kind in the JSON record.
 func (k Kind) String() string { return name(kindNames[:], int(k)) }
+
+// NoBuffer is no buffer's Event.BufferID.
+const NoBuffer = math.MaxUint64
 
 // Region is a kind of device memory.
 type Region uint8

@@ -111,7 +111,9 @@ func (e *Event) record() *record {
 	case ProgramRun:
 		r.ProgramID = &e.ProgramID
 	case Owner:
-		r.BufferID = &e.BufferID
+		if e.BufferID != NoBuffer {
+			r.BufferID = &e.BufferID
+		}
 	case DeviceOpen, DeviceClose:
 		r.Allocator = &e.Allocator
 	case ProcessStart, Mark:

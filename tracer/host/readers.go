@@ -148,7 +148,7 @@ func (p ReadableProcess) read(ctx context.Context, request func(*sharedRead), us
 
 // acquire returns a reader for a process of a user. It waits for other reads of that user.
 func (r *Readers) acquire(ctx context.Context, user int) (one *reader, err error) {
-	if err := r.share(ctx, user); err != nil {
+	if err := r.share(ctx, user, ReadPatience); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
@@ -164,9 +164,9 @@ func (r *Readers) acquire(ctx context.Context, user int) (one *reader, err error
 	return one, err
 }
 
-// share waits until a user's process may be read. release ends that.
-func (r *Readers) share(ctx context.Context, user int) error {
-	patience := time.After(ReadPatience)
+// share waits until a user's process may be read, for as long as patience says. release ends that.
+func (r *Readers) share(ctx context.Context, user int, patience time.Duration) error {
+	given := time.After(patience)
 	for ctx.Err() == nil {
 		r.mu.Lock()
 		free := r.busy[user] < readersPerUser && r.total < maxReaders
@@ -181,7 +181,7 @@ func (r *Readers) share(ctx context.Context, user int) error {
 		}
 		select {
 		case <-freed:
-		case <-patience:
+		case <-given:
 			return ErrNoAnswer
 		case <-ctx.Done():
 		}

@@ -22,10 +22,10 @@ var ErrTooLong = errors.New("the answer of a child process is too long")
 // Search runs this program under a name, as a child that reads the memory of the process. The
 // child has the files, from descriptor 3 on. It reads a question from its standard input, which
 // stays open until the answer is complete, and writes an answer of up to limit bytes to its standard
-// output. It is left behind if it does not end: until then it counts for the user of the process, as
-// reads do.
+// output. It is left behind if it writes nothing for as long as patience says: until it ends it counts
+// for the user of the process, as reads do.
 func (p ReadableProcess) Search(ctx context.Context, name string, files []*os.File, question []byte, patience time.Duration, limit int64) (answer []byte, err error) {
-	if err := p.readers.share(ctx, p.User); err != nil {
+	if err := p.readers.share(ctx, p.User, patience); err != nil {
 		return nil, err
 	}
 	child, in, out, err := startSearch(name, files)
@@ -42,17 +42,25 @@ func (p ReadableProcess) Search(ctx context.Context, name string, files []*os.Fi
 			p.readers.release(p.User)
 		}()
 	}()
-	deadline := time.Now().Add(patience)
-	_, _ = in.SetWriteDeadline(deadline), out.SetReadDeadline(deadline)
+	wait := func() {
+		_, _ = in.SetWriteDeadline(time.Now().Add(patience)), out.SetReadDeadline(time.Now().Add(patience))
+	}
+	wait()
 	stop := context.AfterFunc(ctx, func() {
 		_, _ = in.SetWriteDeadline(time.Unix(1, 0)), out.SetReadDeadline(time.Unix(1, 0))
 	})
 	_, err = in.Write(question)
-	if err == nil {
-		answer, err = io.ReadAll(io.LimitReader(out, limit+1))
+	for part := make([]byte, 64<<10); err == nil && int64(len(answer)) <= limit && ctx.Err() == nil; {
+		var n int
+		wait()
+		n, err = out.Read(part)
+		answer = append(answer, part[:n]...)
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
 	}
 	switch {
-	case !stop():
+	case !stop() || ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, ErrNoAnswer

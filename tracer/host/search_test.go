@@ -62,6 +62,6 @@ func TestSearch(t *testing.T) {
 	qt.Check(t, qt.ErrorIs(err, context.Canceled))
 
 	for range readersPerUser { // none is left that counts for the user
-		qt.Check(t, qt.IsNil(r.share(t.Context(), self.User)))
+		qt.Check(t, qt.IsNil(r.share(t.Context(), self.User, ReadPatience)))
 	}
 }

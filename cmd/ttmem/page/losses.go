@@ -36,6 +36,11 @@ func Doubts(all memory.AllLosses, doubt string) (list []string) {
 	if n := len(all.Processes) - shownLosses; n > 0 {
 		list = append(list, fmt.Sprintf("figures of %d more %s may be wrong", n, Plural(uint64(n), "process")))
 	}
+	for i := range all.OwnerSearches[:min(len(all.OwnerSearches), shownLosses)] {
+		s := &all.OwnerSearches[i]
+		list = append(list, fmt.Sprintf("no owner found for %s of %s of process %d: the search was incomplete (%s)",
+			Grouped(s.Unowned), Count(s.Buffers, "buffer"), s.PID, Clean(s.Incomplete)))
+	}
 	return list
 }
 

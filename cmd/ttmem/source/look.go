@@ -2,12 +2,14 @@ package source
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 )
 
 // lookTime bounds the final search for owners.
-const lookTime = 2 * time.Second
+const lookTime = 30 * time.Second
 
 // A lastLook searches the owners of buffers before watching ends.
 type lastLook struct {
@@ -39,4 +41,7 @@ func (l *lastLook) run(find func(ctx context.Context)) {
 	slow := time.AfterFunc(time.Second, func() { l.of.Console.warn("searching the owners of the buffers; Ctrl-C skips it") })
 	defer slow.Stop()
 	find(ctx)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		l.of.Console.warn(fmt.Sprintf("the last search for owners did not end within %v: owners are those of the search before", lookTime))
+	}
 }

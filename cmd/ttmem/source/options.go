@@ -47,8 +47,8 @@ type Options struct {
 	// Quiet suppresses progress.
 	Quiet bool
 	// Started, if set, is called when events of running processes begin, with a function that
-	// sets a mark.
-	Started func(mark func(name string) error)
+	// sets a mark, and one that searches the owners of buffers, which come as events.
+	Started func(mark func(name string) error, findOwners func(ctx context.Context) error)
 	// Ctx ends watching when it is done, as Ctrl-C does; nil: only Ctrl-C does.
 	Ctx     context.Context
 	Console Console

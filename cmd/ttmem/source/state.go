@@ -141,19 +141,24 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 	if buffers := s.Buffers(); len(buffers) > 0 {
 		s.Notes = append(s.Notes, "read from the memory of running processes: without call stacks, and circular buffers only of programs that "+
 			"run just now; `ttmem attach` has the stacks of later allocations")
-		if note := ownerless(buffers); note != "" {
+		if note := ownerless(buffers, s.Snapshot()); note != "" {
 			s.Notes = append(s.Notes, note)
 		}
 	}
 	return s, nil
 }
 
-// ownerless says how much memory of processes that were searched has no owner, and why; "" if all
-// has one.
-func ownerless(buffers []memory.Buffer) string {
+// ownerless says how much memory of processes that were searched completely has no owner, and why; "" if
+// all has one. page.Doubts has the other processes.
+func ownerless(buffers []memory.Buffer, snap *memory.Snapshot) string {
+	searched := make(map[int]bool)
+	for i := range snap.Processes {
+		p := &snap.Processes[i]
+		searched[p.PID] = p.OwnerSearch != nil && p.OwnerSearch.Incomplete == ""
+	}
 	var count, bytes, late uint64
 	for i := range buffers {
-		if b := &buffers[i]; b.Path == "" {
+		if b := &buffers[i]; b.Path == "" && searched[b.PID] {
 			count, bytes = count+1, bytes+b.AllocatedBytes()
 			if !b.BeforeAttach {
 				late++

@@ -194,14 +194,15 @@ func (o *Options) watchTracing(of string, handle func(*event.Event)) (*Summary, 
 		t.Mark(name, os.Getuid())
 		return nil
 	}
+	findOwners := func(ctx context.Context) error { return t.FindOwners(ctx, o.PIDs, false) }
 	switch {
 	case o.Started == nil:
 		t.Announce()
 	case o.AwaitLibrary:
 		// Existing memory must be known when the first step begins.
-		t.ready = func() { o.Started(mark) }
+		t.ready = func() { o.Started(mark, findOwners) }
 	default:
-		o.Started(mark)
+		o.Started(mark, findOwners)
 	}
 	if o.Ctx != nil {
 		stop := context.AfterFunc(o.Ctx, t.interrupt())
@@ -250,7 +251,8 @@ func (o *Options) watchService(client *service.Client, handle func(*event.Event)
 		return nil, err
 	}
 	if o.Started != nil {
-		o.Started(func(name string) error { return client.Mark(ctx, name) })
+		o.Started(func(name string) error { return client.Mark(ctx, name) },
+			func(ctx context.Context) error { return client.FindOwners(ctx, o.PIDs) })
 	}
 	s := &Summary{Of: thisHost, Live: true, BeganNs: host.Now()}
 	defer func() { s.EndNs = host.Now() }()

@@ -39,6 +39,8 @@ type Live struct {
 	holders analyze.Holders
 	heldIn  *aggregate.State
 	heldNs  uint64
+	// ownersShown is true while the view shows rows by owner.
+	ownersShown bool
 }
 
 // Status describes a source.
@@ -272,6 +274,20 @@ func (l *Live) Survivors() []memory.Survivors {
 	defer l.mu.Unlock()
 	list, _ := l.state.Survivors()
 	return list
+}
+
+// ShowOwners sets whether the view shows rows by owner.
+func (l *Live) ShowOwners(shown bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ownersShown = shown
+}
+
+// OwnersShown reports whether the view shows rows by owner, and how many buffers were allocated so far.
+func (l *Live) OwnersShown() (allocated uint64, shown bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state.BuffersAllocated(), l.ownersShown
 }
 
 // holdersAt returns who holds the live buffers. That costs time for each of these, so it may be a few

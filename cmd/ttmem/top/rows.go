@@ -166,6 +166,11 @@ type arrangement struct {
 	selected  alloc.Key
 }
 
+// isByOwner reports whether call sites are split by owner.
+func (v *arrangement) isByOwner() bool {
+	return groupings[v.by] == "owner" || v.filter.in != nil && groupings[v.filter.inBy] == "owner"
+}
+
 // A filter selects call sites. The zero value selects everything.
 type filter struct {
 	chips  []int
@@ -201,10 +206,16 @@ func (p *Present) rows(v *arrangement) []*row {
 			continue
 		}
 		a.Site = s.Site
+		fresh := h.Fresh // the part without an owner is the last
 		for _, part := range p.parts(h, a, v) {
 			one := *h
-			if one.Amount = part.Amount; part.Amount != h.Amount { // fresh memory is not known by owner
-				one.Fresh, rate = memory.Amount{}, 0
+			if one.Amount = part.Amount; part.Amount != h.Amount {
+				rate = 0 // it is not known by owner
+				if one.Fresh = fresh; len(part.Holders) > 0 {
+					one.Fresh = part.Holders.Since(p.MarkNs)
+					one.Fresh = memory.Amount{Count: min(one.Fresh.Count, fresh.Count), Bytes: min(one.Fresh.Bytes, fresh.Bytes)}
+					fresh.Sub(one.Fresh)
+				}
 			}
 			if f.text != "" && !s.match(f.text, pattern) && !part.Holders.MatchedBy(pattern) ||
 				f.in != nil && !slices.ContainsFunc(looks(f.inBy, names, h, &part.Row, ""), f.in.Has) {
@@ -244,7 +255,7 @@ func (p *Present) rows(v *arrangement) []*row {
 // parts returns the parts of a call site: without a stack, or by owner, one for each holder.
 func (p *Present) parts(h *memory.CallSite, a alloc.Row, v *arrangement) []alloc.Part {
 	by := groupings[v.by]
-	if v.filter.in != nil && groupings[v.filter.inBy] == "owner" {
+	if v.isByOwner() {
 		by = "owner"
 	}
 	return alloc.Split(a, h.Amount, p.Holders.Split(&h.Site, h.Amount, analyze.Now, false), by)

@@ -25,6 +25,8 @@ type Source interface {
 	Unmark()
 	// Survivors returns the survivors of all call sites, which may be leaks.
 	Survivors() []memory.Survivors
+	// ShowOwners sets whether rows by owner are shown, whose owners have to be new.
+	ShowOwners(shown bool)
 }
 
 // leakInterval is the time between two searches for leaks. They cost time for each call site.

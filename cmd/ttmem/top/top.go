@@ -177,6 +177,7 @@ func (v *view) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case seen:
 		v.sampling = false
 		v.model.show(msg.Present)
+		v.source.ShowOwners(v.model.isByOwner())
 	case read:
 		at := *v.sought
 		v.sought = nil

@@ -219,6 +219,45 @@ func ownedStage(width, height int) *stage {
 	return s
 }
 
+// TestGrowthGoesToTheOwners: what a list got since a mark is the list's growth, and that of no owner is what
+// has none.
+func TestGrowthGoesToTheOwners(t *testing.T) {
+	s := emptyStage(200, 50)
+	stack, now, id := pagetest.Stack("add", "step", 12), uint64(1000*pagetest.Second), uint64(0)
+	apply := func(e event.Event) {
+		now += pagetest.Second / 10
+		e.TimeNs, e.PID = now, 4242
+		s.live.Handle(&e)
+	}
+	alloc := func(path string) {
+		id++
+		apply(event.Event{Kind: event.Alloc, BufferID: id, Devices: []int{0}, Region: event.DRAM, BytesPerBank: 1 << 20, SizeBytes: 12 << 20, Banks: 12, Stack: stack})
+		if path != "" {
+			apply(event.Event{Kind: event.Owner, BufferID: id, Cause: path})
+		}
+	}
+	for i := range 3 {
+		alloc(fmt.Sprintf("history[%d]", i))
+	}
+	alloc("kept")
+	s.refresh()
+	s.press("m")
+	for i := range 5 {
+		alloc(fmt.Sprintf("history[%d]", 3+i))
+	}
+	alloc("")
+	alloc("")
+	s.live.heldIn = nil // as seconds later
+	s.refresh()
+	s.press("g", "g", "g", "g", "g")
+	qt.Assert(t, qt.Equals(groupings[s.by], "owner"))
+	grown := make(map[string]uint64)
+	for _, r := range s.rows {
+		grown[r.Text] = r.grown >> 20
+	}
+	qt.Check(t, qt.DeepEquals(grown, map[string]uint64{"history[*]": 60, "kept": 0, "(owner not known)": 24}))
+}
+
 // TestOwners: buffers without a stack have a row for each holder; the page of a row has the whole
 // paths.
 func TestOwners(t *testing.T) {

@@ -72,13 +72,22 @@ type pages struct {
 	// the lowest bit is set, and one above it for each page that could be read.
 	tags []uint64
 	data []byte
-	// left is the number of bytes that may still be read; err is why no more can be read.
-	left int64
-	err  error
+	// left is the number of bytes, of most, that may still be read; err is why no more can be read.
+	left, most int64
+	err        error
 }
 
 func newPages(from Memory) *pages {
-	return &pages{from: from, left: defaultBytes, tags: make([]uint64, keptBlocks), data: make([]byte, keptBlocks*blockSize)}
+	p := &pages{from: from, tags: make([]uint64, keptBlocks), data: make([]byte, keptBlocks*blockSize)}
+	p.allow(defaultBytes)
+	return p
+}
+
+// allow lets so many bytes be read, and returns why no more could be read before.
+func (p *pages) allow(bytes int64) (before error) {
+	before, p.err = p.err, nil
+	p.left, p.most = bytes, bytes
+	return before
 }
 
 // forget makes later reads see the memory as it is then.
@@ -86,6 +95,10 @@ func (p *pages) forget() { clear(p.tags) }
 
 // forgetAt forgets n bytes.
 func (p *pages) forgetAt(at, n uint64) {
+	if n >= keptBlocks*blockSize {
+		p.forget()
+		return
+	}
 	for block := at / blockSize; block <= (at+n)/blockSize; block++ {
 		p.tags[block%keptBlocks] = 0
 	}
@@ -111,7 +124,7 @@ func (p *pages) readBlock(at, place uint64) uint64 {
 	tag := at | 1
 	for page := uint64(0); page < pagesPerBlock; {
 		if p.left <= 0 && p.err == nil {
-			p.err = errTooMuch
+			p.err = tooMany{p.most >> 20, "MiB of memory"}
 		}
 		if p.err != nil {
 			p.tags[place] = 0

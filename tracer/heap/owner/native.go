@@ -16,11 +16,8 @@ const (
 	maxDepth  = 6
 	maxBlock  = 4 << 10
 	maxBlocks = 1 << 19
-	// maxPrograms bounds the entries of a program cache, and maxLooked the Buffers whose device is
-	// read.
-	maxPrograms = 1 << 16
-	maxLooked   = 1 << 16
-	maxTypeName = 64
+	// maxPrograms bounds the entries of a program cache.
+	maxPrograms = 1 << 20
 	// nativeBytes is how much is read for the objects of the library, each time.
 	nativeBytes = 1 << 30
 )
@@ -42,6 +39,8 @@ type natives struct {
 	wanted map[uint64]bool // Buffers
 	// strangers are the addresses of the virtual tables at which a search stops.
 	strangers []uint64
+	// missed is why not all Buffers of program caches are known.
+	missed error
 }
 
 func newNatives(tensors *Tensors, wanted map[uint64]bool) *natives {
@@ -98,13 +97,17 @@ type part struct {
 	depth    int
 }
 
-// chase returns the Buffers that objects hold.
-func (n *natives) chase(most int, parts ...part) []uint64 {
+// chase returns the Buffers that objects hold. It follows up to most objects, and reports whether these
+// were all.
+func (n *natives) chase(most int, parts ...part) (buffers []uint64, all bool) {
 	c := &chase{natives: n, seen: make(map[uint64]bool)}
 	for _, p := range parts {
 		c.seen[p.at] = true
 	}
-	for i := 0; i < len(parts) && len(c.seen) < most; i++ {
+	for i := 0; i < len(parts); i++ {
+		if len(c.seen) >= most {
+			return c.found, false
+		}
 		p := parts[i]
 		words := c.words(p.at, min(p.size, maxBlock)/8)
 		for j, word := range words {
@@ -121,7 +124,7 @@ func (n *natives) chase(most int, parts ...part) []uint64 {
 			}
 		}
 	}
-	return c.found
+	return c.found, true
 }
 
 // usedOf returns how much of the block is used to which the first word leads. A std::vector has
@@ -165,14 +168,18 @@ func (n *natives) cached(buffers []uint64) map[uint64]bool {
 	}
 	var parts []part
 	devices := make(map[uint64]bool)
-	for _, buffer := range buffers[:min(len(buffers), maxLooked)] {
+	for _, buffer := range buffers {
 		if device := n.device(buffer); device != 0 && !devices[device] {
 			devices[device] = true
 			parts = append(parts, n.programs(device)...)
 		}
 	}
-	for _, buffer := range n.chase(maxBlocks, parts...) {
+	list, all := n.chase(maxBlocks, parts...)
+	for _, buffer := range list {
 		found[buffer] = true
+	}
+	if !all {
+		n.missed = tooMany{maxBlocks, "objects of cached programs"}
 	}
 	return found
 }
@@ -210,6 +217,9 @@ func (n *natives) programs(device uint64) (list []part) {
 		used = 256
 	)
 	size, err := n.call(device, "_ZN2tt8tt_metal11distributed10MeshDevice25num_program_cache_entriesEv")
+	if err == nil && size > maxPrograms {
+		n.missed = tooMany{maxPrograms, "cached programs"}
+	}
 	if err != nil || size == 0 || size > maxPrograms {
 		return nil
 	}
@@ -259,7 +269,8 @@ func (n *natives) held(instance uint64) []uint64 {
 	}
 	// how far the Buffers of a global circular buffer are away
 	const depth, blocks = 3, 64
-	return n.chase(blocks, part{object, size, maxDepth - depth})
+	buffers, _ := n.chase(blocks, part{object, size, maxDepth - depth})
+	return buffers
 }
 
 // stillHeld reports whether a Python object holds a Buffer, and returns the tensor if it is one.
@@ -281,7 +292,7 @@ func (n *natives) typeName(object uint64) string {
 	if name == nil {
 		return ""
 	}
-	var b [maxTypeName]byte
+	var b [maxName]byte
 	for i := range b {
 		if !n.Machine.Read(name[0]+uint64(i), b[i:i+1]) || b[i] == 0 {
 			return string(b[:i])

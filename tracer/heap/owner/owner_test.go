@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -102,6 +103,12 @@ func settings(t *testing.T) (list []setting) {
 			return p, read.heap
 		}})
 	}
+	list = append(list, setting{"3.12 numpy 2", func(t *testing.T, script string, args ...string) (*program, *Heap) {
+		python, err := rig.PythonWith(t.Context(), "3.12", os.Stderr, "numpy==2.3.5") // ttnn has numpy 1
+		qt.Assert(t, qt.IsNil(err))
+		p := startTargets(t, python, script, args...)
+		return p, heapOf(t, p.pid)
+	}})
 	for _, version := range []string{"0.81.1", "0.76.0", "0.72.0", "0.66.0"} {
 		for _, python := range rig.PythonVersions {
 			list = append(list, setting{python + " ttnn " + version, func(t *testing.T, script string, args ...string) (*program, *Heap) {
@@ -146,9 +153,9 @@ func (p *program) ask(document, answer any) {
 // processOf returns a process, read by this one.
 func processOf(t *testing.T, pid int) *process {
 	t.Helper()
-	maps, files, err := openMapped(&host.Proc{}, pid)
+	o, err := new(Searcher).open(t.Context(), &host.Proc{}, pid)
 	qt.Assert(t, qt.IsNil(err))
-	p := open(Thread(pid), maps, files)
+	p := newProcess(Thread(pid), o.maps, o.files)
 	qt.Assert(t, qt.IsNotNil(p.heap), qt.Commentf("%v", p.noHeap))
 	return p
 }
@@ -175,6 +182,16 @@ func TestEveryPathIsTrue(t *testing.T) {
 	}
 }
 
+// pathsOf are the paths of some of the targets in holders.py.
+var pathsOf = map[string]string{
+	"lru_cache (1,)": "bounded.cache[1]", "lru_cache ('a',)": "bounded.cache['a']", "lru_cache (1, 2)": "bounded.cache[…]",
+	"cache (2,)": "unbounded.cache[2][0]", "first cell": "cells.__closure__[0].cell_contents", "second cell": "cells.__closure__[1].cell_contents",
+	"list in a cell": "cells.__closure__[2].cell_contents[1]", "cell": "cell.cell_contents", "subclass of deque": "inherited[0]",
+	"method of C": "append.__self__[0]", "callback of a weak reference": "called.__callback__.__defaults__[0]",
+	"attribute of a weak reference": "reference.extra", "array 5": "objects[6]", "table 4": "table.flat[4]",
+	"every other 1": "every_other[1]", "every other 0": "every_other.base[0]", "array without dimensions": "nothing.flat[0]",
+}
+
 // check searches the program's targets, and asks it whether the paths are true.
 func (p *program) check(h *Heap) {
 	p.t.Helper()
@@ -183,7 +200,11 @@ func (p *program) check(h *Heap) {
 	var paths []Path
 	for _, o := range found {
 		paths = append(paths, o.Path)
-		p.t.Logf("%-30s %s", p.labels[o.Object], o.Path)
+		label := p.labels[o.Object]
+		p.t.Logf("%-30s %s", label, o.Path)
+		if path, named := pathsOf[label]; named {
+			qt.Check(p.t, qt.Equals(o.Path.String(), path), qt.Commentf("%s", label))
+		}
 		delete(p.labels, o.Object)
 	}
 	qt.Check(p.t, qt.HasLen(p.labels, 0), qt.Commentf("not found"))
@@ -278,8 +299,78 @@ func TestAHeapThatCostsTime(t *testing.T) {
 	python := interpreters(t)[0]
 	p := startTargets(t, python.Exe, "aliased.py")
 	var err error
+	fuzztest.Ends("the search", func() { _, _, err = heapOf(t, p.pid).Find(Limits{References: 1 << 24}, all) })
+	qt.Check(t, qt.Equals[error](err, tooMany{1 << 24, "references"}))
 	fuzztest.Ends("the search", func() { _, _, err = heapOf(t, p.pid).Find(Limits{Time: time.Second}, all) })
-	qt.Check(t, qt.ErrorIs(err, errTooMuch))
+	qt.Check(t, qt.Equals[error](err, tooLong(time.Second)))
+}
+
+// TestFilesAreChosenByTheirSymbols: not by their names, and a file that changes is inspected again.
+func TestFilesAreChosenByTheirSymbols(t *testing.T) {
+	python := interpreters(t)[0]
+	exe, err := filepath.EvalSymlinks(python.Exe)
+	qt.Assert(t, qt.IsNil(err))
+	libc := ""
+	maps, err := (&host.Proc{}).FileMappings(startTargets(t, python.Exe, "holders.py").pid)
+	qt.Assert(t, qt.IsNil(err))
+	var s Searcher
+	kinds := make(map[string]fileKind)
+	for _, m := range maps {
+		file, err := os.Open(m.Path)
+		qt.Assert(t, qt.IsNil(err))
+		kinds[m.Path], err = s.kindOf(file)
+		file.Close()
+		qt.Assert(t, qt.IsNil(err))
+		if strings.HasPrefix(filepath.Base(m.Path), "libc.") || strings.HasPrefix(filepath.Base(m.Path), "libc-") {
+			libc = m.Path
+		}
+	}
+	pythons := 0
+	for path, kind := range kinds {
+		if kind == hasPython {
+			pythons++
+			qt.Check(t, qt.IsTrue(path == exe || strings.Contains(path, "libpython")), qt.Commentf("%s", path))
+		}
+	}
+	qt.Check(t, qt.Equals(pythons, 1))
+	qt.Check(t, qt.HasLen(s.kinds, len(kinds)))
+
+	other := filepath.Join(t.TempDir(), "python.cpython-310-x86_64-linux-gnu.so")
+	for _, c := range []struct {
+		from string
+		want fileKind
+	}{{libc, 0}, {exe, kinds[exe]}, {libc, 0}} {
+		b, err := os.ReadFile(c.from)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(os.WriteFile(other, b, 0o600)))
+		file, err := os.Open(other)
+		qt.Assert(t, qt.IsNil(err))
+		kind, err := s.kindOf(file)
+		file.Close()
+		qt.Check(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(kind, c.want))
+	}
+}
+
+// TestABusyHostFindsTheSame: a search among more loops than there are processors finds as much as before.
+func TestABusyHostFindsTheSame(t *testing.T) {
+	python := interpreters(t)[0]
+	p := startTargets(t, python.Exe, "holders.py")
+	h := heapOf(t, p.pid)
+	quiet, _, err := h.Find(Limits{}, all)
+	qt.Assert(t, qt.IsNil(err))
+	for range 4 * runtime.NumCPU() {
+		loop := exec.Command("sh", "-c", "while :; do :; done")
+		qt.Assert(t, qt.IsNil(loop.Start()))
+		t.Cleanup(func() {
+			_ = loop.Process.Kill()
+			_ = loop.Wait()
+		})
+	}
+	h.memory.forget()
+	busy, _, err := h.Find(Limits{}, all)
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(len(busy), len(quiet)))
 }
 
 // TestHolders: a search runs in a child process, which ends with it.
@@ -288,18 +379,18 @@ func TestHolders(t *testing.T) {
 	p := startTargets(t, python.Exe, "holders.py")
 	readers := host.NewReaders()
 	defer readers.Close()
-	holders, cost, err := Holders(t.Context(), readers, p.pid, map[uint64]uint64{8: 1})
-	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.HasLen(holders, 0)) // its targets are no tensors
+	holders, cost, err := new(Searcher).Holders(t.Context(), readers, p.pid, map[uint64]uint64{8: 1})
+	qt.Check(t, qt.ErrorIs(err, errNoFunctions)) // its targets are no tensors
+	qt.Check(t, qt.HasLen(holders, 0))
 	qt.Check(t, qt.IsTrue(cost.Objects > 1000), qt.Commentf("%+v", cost))
 	qt.Check(t, qt.IsTrue(cost.CPU > 0 && cost.Memory > 1<<20 && cost.Memory < maxMemory), qt.Commentf("%+v", cost))
 
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	_, _, err = Holders(ctx, readers, p.pid, nil)
+	_, _, err = new(Searcher).Holders(ctx, readers, p.pid, nil)
 	qt.Check(t, qt.ErrorIs(err, context.Canceled))
 
-	_, _, err = Holders(t.Context(), readers, os.Getpid(), nil)
+	_, _, err = new(Searcher).Holders(t.Context(), readers, os.Getpid(), nil)
 	qt.Check(t, qt.ErrorIs(err, ErrNoPython))
 }
 
@@ -364,7 +455,7 @@ func TestUnsupportedPythons(t *testing.T) {
 			qt.Assert(t, qt.IsNil(os.WriteFile(exe, b, 0o755)))
 			cmd := exec.Command(filepath.Join(root, filepath.Base(known.Exe)), "-c", "print('{}', flush=True); input()")
 			p := start(t, cmd, new(struct{}))
-			_, _, err = Holders(t.Context(), readers, p.pid, nil)
+			_, _, err = new(Searcher).Holders(t.Context(), readers, p.pid, nil)
 			qt.Check(t, qt.ErrorMatches(err, test.want))
 		})
 	}

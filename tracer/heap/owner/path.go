@@ -31,6 +31,7 @@ var kindNames = map[stepKind]string{
 	moduleStep: "module", localStep: "local", threadStep: "thread", attribute: "attribute", slotStep: "attribute", item: "item",
 	key: "key", keyItself: "a key", element: "element", field: "field", content: "content", closure: "closure", defaults: "default",
 	boundSelf: "self", boundFunc: "function", frameOf: "frame", cause: "of exception", nextTrace: "next", garbage: "garbage",
+	cache: "cache", result: "result", baseOf: "attribute", flat: "flat", callback: "callback",
 }
 
 // threadRoots are the names of what a thread holds.
@@ -71,6 +72,8 @@ func (w *walk) step(n *node) Step {
 		s.Name = threadRoots[n.ref]
 	case garbage:
 		s.Name = w.nameOfType(n.object)
+	case baseOf:
+		s.Name = "base"
 	case cause:
 		s.Name = [...]string{"args", "__traceback__", "__context__", "__cause__"}[w.partOfException(n.ref)]
 	case defaults:
@@ -163,11 +166,15 @@ func (p Path) String() string {
 			b.WriteString("[" + s.Name + "]")
 		case "a key", "element":
 			b.WriteString("{…}")
-		case "content", "function", "next":
+		case "content":
+			if i > 0 && p[i-1].Kind != "local" { // the name of a local variable is that of its content
+				b.WriteString(".cell_contents")
+			}
+		case "function", "next", "result":
 		case "self":
 			b.WriteString(".__self__")
 		case "closure":
-			b.WriteString(".__closure__")
+			fmt.Fprintf(&b, ".__closure__[%d]", s.Index)
 		case "of exception":
 			b.WriteString("." + s.Name)
 		case "garbage":
@@ -176,6 +183,12 @@ func (p Path) String() string {
 			b.WriteString(": ")
 		case "field":
 			b.WriteString(".?")
+		case "cache":
+			b.WriteString(".cache")
+		case "flat":
+			fmt.Fprintf(&b, ".flat[%d]", s.Index)
+		case "callback":
+			b.WriteString(".__callback__")
 		case "rest":
 			b.WriteString("…")
 		}

@@ -3,20 +3,15 @@ package owner
 import (
 	"errors"
 	"os"
-	"path"
 	"strings"
 
 	"ttmem/symbolize"
 	"ttmem/symbolize/python"
 	"ttmem/tracer/heap/accessor"
-	"ttmem/tracer/host"
 )
 
 // ErrNoPython means that a process has no Python interpreter whose heap can be read.
 var ErrNoPython = errors.New("no Python whose heap can be read")
-
-// maxFiles bounds the mapped files that are looked at.
-const maxFiles = 64
 
 // A process has the files that its Python and its ttnn consist of.
 type process struct {
@@ -27,36 +22,17 @@ type process struct {
 	tensors *Tensors
 }
 
-// isLibrary and isPython report whether a mapped file may have functions of the library, or the
-// interpreter.
-func isLibrary(m *host.Mapping) bool {
-	base := path.Base(m.Path)
-	return strings.HasPrefix(base, "libtt_metal") || strings.Contains(base, "ttnncpp")
-}
-
-func isPython(m *host.Mapping) bool { return strings.Contains(path.Base(m.Path), "python") }
-
-// openMapped opens the files of a process that may have its interpreter or functions of the library.
-func openMapped(proc *host.Proc, pid int) (maps []host.Mapping, files []*os.File, err error) {
-	all, err := proc.CodeMappings(pid)
-	for _, m := range all {
-		if len(files) == maxFiles || !isLibrary(&m) && !isPython(&m) {
-			continue
-		}
-		if file, err := proc.OpenMapped(pid, m.Start, m.End); err == nil {
-			maps, files = append(maps, m), append(files, file)
-		}
-	}
-	return maps, files, err
-}
-
-// open reads the files, which stay open as long as the process is used.
-func open(memory Memory, maps []host.Mapping, files []*os.File) *process {
+// newProcess reads the files, which stay open as long as the process is used.
+func newProcess(memory Memory, maps []mapped, files []*os.File) *process {
 	p := &process{memory: newPages(memory), noHeap: ErrNoPython}
 	p.tensors = &Tensors{Machine: &accessor.Machine{Read: p.memory.read}}
-	for i, m := range maps {
-		e, err := symbolize.OpenFile(files[i])
-		if err != nil {
+	elfs, looked := make([]*symbolize.ELF, len(files)), make([]bool, len(files))
+	for i, file := range files {
+		elfs[i], _ = symbolize.OpenFile(file)
+	}
+	for _, m := range maps {
+		e := elfs[m.File]
+		if e == nil {
 			continue
 		}
 		bias, ok := e.Bias(m.Start, m.Offset)
@@ -67,15 +43,16 @@ func open(memory Memory, maps []host.Mapping, files []*os.File) *process {
 			s, ok := e.Lookup(name)
 			return s.Addr, ok
 		}
-		if isLibrary(&m) {
-			p.tensors.Machine.Modules = append(p.tensors.Machine.Modules, accessor.Module{
-				Start: m.Start, End: m.End, Bias: bias, PLT: e.PLTName, Function: lookup,
-			})
+		p.tensors.Machine.Modules = append(p.tensors.Machine.Modules, accessor.Module{
+			Start: m.Start, End: m.End, Bias: bias, PLT: e.PLTName, Function: lookup,
+		})
+		if looked[m.File] {
 			continue
 		}
+		looked[m.File] = true
 		runtime, err := python.Find(e)
 		switch {
-		case err == nil && p.heap == nil:
+		case err == nil && (p.heap == nil || !p.heap.isUsed()): // a library of Python may be mapped beside an interpreter
 			p.heap = &Heap{memory: p.memory, Runtime: runtime, Bias: bias, Symbols: lookup, IsTarget: isHolder, User: isUsers}
 		case err != nil && err != python.ErrNotPython:
 			p.noHeap = err
@@ -84,10 +61,19 @@ func open(memory Memory, maps []host.Mapping, files []*os.File) *process {
 	return p
 }
 
+// isUsed reports whether the interpreter has a state.
+func (h *Heap) isUsed() bool {
+	offsets, ok := python.HeapOf(h.Runtime.Minor)
+	return !ok || h.memory.word(h.Bias+h.Runtime.Runtime+uint64(offsets.Interpreter)) != 0
+}
+
 // isHolder reports whether instances of a type, which nanobind makes, may hold Buffers.
 func isHolder(name, metaclass string) bool {
-	return (isTensor(name) || isGlobal(name)) && strings.Contains(metaclass, "nb_type")
+	return (isTensor(name) || isGlobal(name)) && isBound(metaclass)
 }
+
+// isBound reports whether a metaclass is that of the classes that nanobind makes.
+func isBound(metaclass string) bool { return strings.Contains(metaclass, "nb_type") }
 
 // isTensor reports whether a type is that of ttnn's tensors.
 func isTensor(name string) bool { return name[strings.LastIndexByte(name, '.')+1:] == "Tensor" }

@@ -2,6 +2,7 @@ package owner
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"ttmem/symbolize/python"
 )
@@ -29,6 +30,11 @@ const (
 	cause                      // ref is the offset in an exception: its traceback, context, cause or arguments
 	nextTrace                  // of a traceback
 	garbage                    // in a list of the garbage collector
+	cache                      // of functools.lru_cache: a dict
+	result                     // of a call that functools.lru_cache keeps
+	baseOf                     // of an array
+	flat                       // of an array; ref is the index in its order
+	callback                   // of a weak reference
 )
 
 // The costs of references that rather are a way to a thing than a part of it.
@@ -38,12 +44,8 @@ const (
 	far     = 12
 )
 
-const (
-	// maxItems bounds the items of one container.
-	maxItems = 1 << 24
-	// block is the number of items that are read at once, in words.
-	block = 256
-)
+// block is the number of items that are read at once, in words.
+const block = 256
 
 // references calls emit with the objects that an object refers to.
 func (w *walk) references(object uint64, t *typ) {
@@ -53,7 +55,7 @@ func (w *walk) references(object uint64, t *typ) {
 	case list:
 		w.list(object)
 	case tuple:
-		w.words(object+uint64(w.heap.TupleItems), w.word(object+16), item)
+		w.words(object+uint64(w.heap.TupleItems), w.word(object+16), item, plain)
 	case set:
 		w.set(object)
 	case deque:
@@ -87,33 +89,50 @@ func (w *walk) references(object uint64, t *typ) {
 	case class:
 		w.dict(w.word(object+typeDict), attribute)
 		return
+	case builtin:
+		w.emit(w.word(object+24), step{boundSelf, 0}, farther)
+	case weak:
+		w.emit(w.word(object+24), step{callback, 0}, far)
+	case lruCache:
+		w.lruCache(object, t)
+	case lruElement:
+		w.emit(w.word(object+48), step{result, 0}, plain)
+	case simpleQueue:
+		w.simpleQueue(object)
+	case array:
+		w.array(object)
 	}
 	w.attributes(object, t)
 	for _, s := range t.slots {
 		w.emit(w.word(object+s.offset), step{slotStep, s.name}, plain)
 	}
-	for _, at := range t.fields {
-		w.emit(w.word(object+at), step{field, at}, far)
+	if t.fields {
+		w.fields(object, t)
 	}
-	if t.kind == instance && t.item == 8 && len(t.fields) > 0 {
-		for i := range min(w.word(object+16), maxSlots) {
-			at := t.basicSize + 8*i
+}
+
+// fields emits the words of an object of a C type that have no names.
+func (w *walk) fields(object uint64, t *typ) {
+	for at := uint64(objectHead); at+8 <= t.basicSize && !w.isOver(1); at += 8 {
+		if at != t.weakOffset && at != uint64(t.dictOffset) && !slices.ContainsFunc(t.slots, func(s slot) bool { return s.offset == at }) {
 			w.emit(w.word(object+at), step{field, at}, far)
 		}
+	}
+	if n := w.word(object + 16); t.item == 8 && t.flags&collected != 0 && n < maxSize {
+		w.words(object+t.basicSize, n, field, far)
 	}
 }
 
 // words emits n pointers.
-func (w *walk) words(from, n uint64, kind stepKind) {
+func (w *walk) words(from, n uint64, kind stepKind, cost uint8) {
 	var b [8 * block]byte
-	n = min(n, maxItems)
-	for i := uint64(0); i < n && !w.isOver(); i += block {
+	for i := uint64(0); i < n && !w.isOver(block); i += block {
 		some := b[:8*min(block, n-i)]
 		if !w.read(from+8*i, some) {
 			return
 		}
 		for j := uint64(0); len(some) > 0; j, some = j+1, some[8:] {
-			w.emit(binary.LittleEndian.Uint64(some), step{kind, i + j}, plain)
+			w.emit(binary.LittleEndian.Uint64(some), step{kind, i + j}, cost)
 		}
 	}
 }
@@ -142,19 +161,22 @@ func (w *walk) keys(at uint64) (k keys, ok bool) {
 			width = 4
 		}
 		k.count, k.entries = binary.LittleEndian.Uint64(b[32:]), at+40+slots*width
-		return k, slots <= maxItems && k.count <= slots
+		return k, k.count <= slots && slots < 1<<maxLogarithm
 	}
 	if b[10] != 0 {
 		k.size = 16
 	}
 	k.count, k.entries = binary.LittleEndian.Uint64(b[24:]), at+32+1<<(b[9]&63)
-	return k, b[9] < 36 && k.count <= maxItems
+	return k, b[9] < maxLogarithm && k.count < 1<<maxLogarithm
 }
+
+// maxLogarithm is above that of the slots of any dict.
+const maxLogarithm = 40
 
 // each calls f with the keys and values of a table, and their numbers.
 func (w *walk) each(k keys, f func(i, key, value uint64)) {
 	var b [24 * 64]byte
-	for i := uint64(0); i < k.count && !w.isOver(); {
+	for i := uint64(0); i < k.count && !w.isOver(64); {
 		n := min(64, k.count-i)
 		some := b[:k.size*n]
 		if !w.read(k.entries+i*k.size, some) {
@@ -178,12 +200,12 @@ const (
 func (w *walk) list(object uint64) {
 	for range tries {
 		n, items := w.word(object+16), w.word(object+24)
-		w.words(items, n, item)
+		w.words(items, n, item, plain)
 		if n < manyItems || w.isStill(object+16, n, items) {
 			return
 		}
 		w.forgetAt(object+16, 16)
-		w.forgetAt(w.word(object+24), 8*min(w.word(object+16), maxItems))
+		w.forgetAt(w.word(object+24), 8*w.word(object+16))
 	}
 }
 
@@ -231,16 +253,19 @@ func (w *walk) readDict(object uint64, kind stepKind) bool {
 	return used == 0
 }
 
+// maxCount is above the items of any object of variable size.
+const maxCount = 1 << 40
+
 // attributes emits the attributes of an instance that are not in slots.
 func (w *walk) attributes(object uint64, t *typ) {
 	if t.flags&managedDict == 0 || w.heap.Attributes == python.NoAttributes {
 		at := t.dictOffset
 		if at < 0 { // from the end of an object of variable size
 			n := int64(w.word(object + 16))
-			size := int64(t.basicSize) + max(n, -n)*int64(t.item)
-			if n < -maxItems || n > maxItems {
+			if n < -maxCount || n > maxCount {
 				return
 			}
+			size := int64(t.basicSize) + max(n, -n)*int64(t.item)
 			at += (size + 7) / 8 * 8
 		}
 		if at > 0 {
@@ -278,11 +303,11 @@ func (w *walk) attributes(object uint64, t *typ) {
 func (w *walk) set(object uint64) {
 	for range tries {
 		mask, at := w.word(object+32), w.word(object+40)
-		if mask >= maxItems || mask&(mask+1) != 0 {
+		if mask >= 1<<maxLogarithm || mask&(mask+1) != 0 {
 			return
 		}
 		var b [16 * 8]byte // the smallest table
-		for i := uint64(0); i <= mask && !w.isOver() && w.read(at+16*i, b[:]); i += 8 {
+		for i := uint64(0); i <= mask && !w.isOver(8) && w.read(at+16*i, b[:]); i += 8 {
 			for j := range uint64(8) {
 				w.emit(binary.LittleEndian.Uint64(b[16*j:]), step{element, i + j}, plain)
 			}
@@ -291,7 +316,7 @@ func (w *walk) set(object uint64) {
 			return
 		}
 		w.forgetAt(object+32, 16)
-		w.forgetAt(w.word(object+40), 16*min(w.word(object+32), maxItems))
+		w.forgetAt(w.word(object+40), 16*w.word(object+32))
 	}
 }
 
@@ -299,7 +324,7 @@ func (w *walk) set(object uint64) {
 func (w *walk) deque(object uint64) {
 	const perBlock = 64
 	n, at, from := w.word(object+16), w.word(object+24), w.word(object+40)
-	for i := uint64(0); i < min(n, maxItems) && at != 0 && from < perBlock && !w.isOver(); i++ {
+	for i := uint64(0); i < n && at != 0 && from < perBlock && !w.isOver(1); i++ {
 		w.emit(w.word(at+8+8*from), step{item, i}, plain)
 		if from++; from == perBlock {
 			at, from = w.word(at+8+8*perBlock), 0
@@ -307,13 +332,75 @@ func (w *walk) deque(object uint64) {
 	}
 }
 
+// lruCache emits what a function with functools.lru_cache holds. The elements of its dict are linked to it.
+func (w *walk) lruCache(object uint64, t *typ) {
+	for at := uint64(objectHead); at+8 <= t.basicSize; at += 8 {
+		to := w.word(object + at)
+		of := w.typeOf(w.word(to + 8))
+		switch {
+		case of == nil || of.kind == lruElement || at == t.weakOffset || at == uint64(t.dictOffset):
+		case of.kind == dict:
+			w.emit(to, step{cache, 0}, plain)
+		default:
+			w.emit(to, step{field, at}, far)
+		}
+	}
+}
+
+// simpleQueue emits the items of a queue.SimpleQueue: a list or, from 3.13 on, a ring of pointers.
+func (w *walk) simpleQueue(object uint64) {
+	if w.runtime.Minor < 13 {
+		w.emit(w.word(object+32), step{field, 32}, far)
+		return
+	}
+	next, items, room, n := w.word(object+32), w.word(object+40), w.word(object+48), w.word(object+56)
+	for i := uint64(0); i < n && n <= room && next < room && !w.isOver(1); i++ {
+		w.emit(w.word(items+8*((next+i)%room)), step{element, i}, plain)
+	}
+}
+
+// array emits the items of a numpy array of objects, in the order of array.flat, and what has the memory
+// of another one.
+func (w *walk) array(object uint64) {
+	const maxDimensions, objectType = 64, 17
+	data, dimensions, strides, base, of := w.word(object+16), w.word(object+32), w.word(object+40), w.word(object+48), w.word(object+56)
+	w.emit(base, step{baseOf, 0}, farther)
+	if uint32(w.word(of+28)) != objectType {
+		return
+	}
+	rank := uint64(uint32(w.word(object + 24)))
+	if rank > maxDimensions {
+		return
+	}
+	shape, stride, index := make([]uint64, rank), make([]uint64, rank), make([]uint64, rank)
+	kind, n := item, uint64(1)
+	if rank != 1 {
+		kind = flat
+	}
+	for i := range shape {
+		shape[i], stride[i] = w.word(dimensions+8*uint64(i)), w.word(strides+8*uint64(i))
+		if n *= shape[i]; shape[i] >= maxCount || n >= maxCount {
+			return
+		}
+	}
+	for i := uint64(0); i < n && !w.isOver(1); i++ {
+		w.emit(w.word(data), step{kind, i}, plain)
+		for d := len(index) - 1; d >= 0; d-- { // the last dimension changes first
+			index[d]++
+			data += stride[d]
+			if index[d] < shape[d] {
+				break
+			}
+			data -= index[d] * stride[d]
+			index[d] = 0
+		}
+	}
+}
+
 // function emits what a function holds, except for its module.
 func (w *walk) function(object uint64) {
-	cells := w.word(object + 72)
-	for i := range min(w.word(cells+16), 1<<12) {
-		if cells != 0 {
-			w.emit(w.word(cells+uint64(w.heap.TupleItems)+8*i), step{closure, i}, farther)
-		}
+	if cells := w.word(object + 72); cells != 0 {
+		w.words(cells+uint64(w.heap.TupleItems), w.word(cells+16), closure, farther)
 	}
 	for _, at := range []uint64{56, 64} {
 		w.emit(w.word(object+at), step{defaults, at}, farther)
@@ -353,7 +440,10 @@ const mapping = 1<<16 - 1
 // locals returns how many variables a code object has.
 func (w *walk) locals(code uint64) (n uint64) {
 	for _, names := range w.heap.LocalNames {
-		n += min(w.word(w.word(code+uint64(names))+16), 1<<12)
+		n += min(w.word(w.word(code+uint64(names))+16), mapping)
+	}
+	if n >= mapping {
+		w.cut(tooMany{mapping, "variables of one function"})
 	}
 	return min(n, mapping-1)
 }

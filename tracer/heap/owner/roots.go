@@ -16,10 +16,8 @@ const (
 	collectedCost = 200
 )
 
-const (
-	maxThreads = 1 << 12
-	maxFrames  = 1 << 10
-)
+// maxThreads and maxFrames bound the threads, and the frames of one.
+const maxThreads, maxFrames = 1 << 16, 1 << 16
 
 // What of a thread is a root.
 const (
@@ -140,6 +138,7 @@ func (w *walk) roots() {
 		w.thread(thread)
 		thread = w.word(thread + uint64(w.heap.NextThread))
 	}
+	w.cut(tooMany{maxThreads, "threads"})
 }
 
 // fileOf returns the __file__ of a module.
@@ -168,6 +167,9 @@ func (w *walk) thread(at uint64) {
 	for ; f != 0 && len(frames) < maxFrames && w.err == nil; f = w.word(f + uint64(o.FramePrevious)) {
 		frames = append(frames, f)
 	}
+	if len(frames) == maxFrames {
+		w.cut(tooMany{maxFrames, "frames of one thread"})
+	}
 	for i := len(frames) - 1; i >= 0; i-- { // outermost first
 		w.frame(frames[i], uint8(min(localsCost+innerCost*(len(frames)-1-i), libraryCost-1)))
 	}
@@ -193,7 +195,7 @@ func (w *walk) collected() {
 	for i := range uint64(generations) {
 		head := w.generation(i)
 		at := w.word(head) &^ 3
-		for n := 0; at != head && at != 0 && n < w.limit && w.err == nil; n++ {
+		for n := 0; at != head && at != 0 && n < w.limits.Objects && !w.isOver(1); n++ {
 			object, after := at+link, uint8(0)
 			if t := w.typeOf(w.word(object + 8)); t != nil && t.target {
 				after = lastCost - collectedCost // what holds it comes first

@@ -36,22 +36,28 @@ type Cost struct {
 	CPU    time.Duration
 }
 
+// errNoFunctions means that tensors cannot be read.
+var errNoFunctions = errors.New("no file that it maps has ttnn's functions")
+
 const (
 	searcherName = "ttmem-searcher"
 	// Niceness lets a busy host run other programs first.
-	Niceness = 10
+	Niceness = 5
 	// maxMemory ends a search; its tables stay below that.
 	maxMemory = 768 << 20
-	// patience is how long a search may take: its two looks, and before and after them.
-	patience = 3 * defaultTime
 	// maxAnswer bounds the holders, in bytes.
 	maxAnswer = 32 << 20
+	// signInterval is how often a search that works gives a sign, and patience how long one without a
+	// sign may take: the memory does not answer. At that time a processor worked for signTime.
+	signInterval, patience = 2 * time.Second, 30 * time.Second
+	signTime               = time.Millisecond
 )
 
 type question struct {
 	Thread int
-	// Maps are those of the files that the child has.
-	Maps    []host.Mapping
+	// Maps are those of the Files that the child has.
+	Maps    []mapped
+	Files   int
 	Buffers []uint64
 }
 
@@ -63,23 +69,19 @@ type answer struct {
 }
 
 // Holders returns who holds Buffers of a process, by their addresses. buffers has their ids. It reads the
-// process's memory while it goes on. The error says why the search ended early; the holders that
+// process's memory while it goes on. The error says why the search is incomplete; the holders that
 // were found are right in any case.
-func Holders(ctx context.Context, readers *host.Readers, pid int, buffers map[uint64]uint64) (map[uint64]Holder, Cost, error) {
-	maps, files, err := openMapped(&readers.Proc, pid)
-	defer func() {
-		for _, f := range files {
-			f.Close()
-		}
-	}()
+func (s *Searcher) Holders(ctx context.Context, readers *host.Readers, pid int, buffers map[uint64]uint64) (map[uint64]Holder, Cost, error) {
+	o, err := s.open(ctx, &readers.Proc, pid)
 	if err != nil {
 		return nil, Cost{}, err
 	}
-	if len(files) == 0 {
-		return nil, Cost{}, ErrNoPython
+	defer o.close()
+	if len(o.files) == 0 {
+		return nil, Cost{}, cmp.Or(o.unread, ErrNoPython)
 	}
 	p := readers.Of(pid)
-	q := question{Maps: maps}
+	q := question{Maps: o.maps, Files: len(o.files)}
 	if q.Thread, err = p.Thread(); err != nil {
 		return nil, Cost{}, err
 	}
@@ -90,7 +92,7 @@ func Holders(ctx context.Context, readers *host.Readers, pid int, buffers map[ui
 	if err != nil {
 		return nil, Cost{}, err
 	}
-	if text, err = p.Search(ctx, searcherName, files, text, patience, maxAnswer); err != nil {
+	if text, err = p.Search(ctx, searcherName, o.files, text, patience, 2*maxAnswer); err != nil {
 		return nil, Cost{}, err
 	}
 	var a answer
@@ -98,10 +100,14 @@ func Holders(ctx context.Context, readers *host.Readers, pid int, buffers map[ui
 		return nil, Cost{}, fmt.Errorf("the search ended: %w", err)
 	}
 	switch {
+	case o.kinds != hasPython|hasFunctions && o.unread != nil:
+		err = o.unread
 	case a.NoPython:
 		err = ErrNoPython
 	case a.Error != "":
 		err = errors.New(a.Error)
+	case o.kinds&hasFunctions == 0:
+		err = errNoFunctions
 	}
 	return a.Holders, a.Cost, err
 }
@@ -126,19 +132,44 @@ func answerQuestion(from io.Reader, to io.Writer) {
 		_, _ = io.Copy(io.Discard, from) // until the parent ends
 		os.Exit(1)
 	}()
-	files := make([]*os.File, len(q.Maps))
-	for i, m := range q.Maps {
-		files[i] = os.NewFile(uintptr(3+i), m.Path)
+	files := make([]*os.File, q.Files)
+	for i := range files {
+		files[i] = os.NewFile(uintptr(3+i), "file")
 	}
+	ended := make(chan struct{})
+	go giveSigns(to, ended)
 	var a answer
 	var err error
-	a.Holders, a.Cost, err = open(&paced{Memory: Thread(q.Thread)}, q.Maps, files).holders(q.Buffers)
+	a.Holders, a.Cost, err = newProcess(&paced{Memory: Thread(q.Thread)}, q.Maps, files).holders(q.Buffers)
 	if a.NoPython = errors.Is(err, ErrNoPython); err != nil {
 		a.Error = err.Error()
 	}
 	a.Cost.Memory = mostMemory()
 	a.Cost.CPU = processorTime()
+	ended <- struct{}{}
 	_ = json.NewEncoder(to).Encode(a)
+}
+
+// giveSigns writes a blank, which JSON may begin with, now and then while the search works.
+func giveSigns(to io.Writer, ended <-chan struct{}) {
+	for before := processorTime(); ; {
+		select {
+		case <-ended:
+			return
+		case <-time.After(signInterval):
+		}
+		if now := processorTime(); now-before > signTime {
+			_, _ = to.Write([]byte(" "))
+			before = now
+		}
+	}
+}
+
+// size returns how many bytes of an answer it takes.
+func (h *Holder) size() int {
+	b, _ := json.Marshal(h)
+	const key = 32
+	return len(b) + key
 }
 
 // mostMemory returns the most memory that this process had. That of getrusage(2) includes its parent's.
@@ -157,10 +188,9 @@ func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
 		wanted[at] = true
 	}
 	native := newNatives(p.tensors, wanted)
-	p.memory.left = nativeBytes
+	p.memory.allow(nativeBytes)
 	cached := native.cached(buffers)
-	nativeErr := p.memory.err
-	p.memory.err = nil
+	nativeErr := p.memory.allow(0)
 	first := make(map[uint64][]uint64) // the Buffers of each instance
 	seen := maps.Clone(cached)         // Buffers
 	var found []Owned
@@ -181,7 +211,7 @@ func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
 	holders := make(map[uint64]Holder)
 	views := make(map[uint64]bool)
 	size := 0
-	p.memory.left, p.memory.err = confirmBytes, nil
+	p.memory.allow(confirmBytes)
 	for _, o := range found {
 		for _, buffer := range first[o.Object] {
 			if _, has := holders[buffer]; has && !views[buffer] {
@@ -192,13 +222,13 @@ func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
 				continue
 			}
 			h := Holder{o.Path.String(), t.String()}
-			if size += len(h.Path) + len(h.Tensor) + 64; size > maxAnswer/8 {
-				return holders, cost, errTooMuch
+			if size += h.size(); size > maxAnswer {
+				return holders, cost, tooMany{maxAnswer >> 20, "MiB of names"}
 			}
 			holders[buffer], views[buffer] = h, t.View
 		}
 	}
-	p.memory.left, p.memory.err = nativeBytes, nil
+	err = cmp.Or(err, p.memory.allow(nativeBytes))
 	p.memory.forget()
 	for at := range native.cached(buffers) {
 		if _, has := holders[at]; !has && cached[at] {
@@ -210,5 +240,5 @@ func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
 			holders[at] = Holder{Path: "trace region"}
 		}
 	}
-	return holders, cost, cmp.Or(err, nativeErr)
+	return holders, cost, cmp.Or(err, nativeErr, p.memory.err, native.missed)
 }

@@ -2,7 +2,6 @@ package owner
 
 import (
 	"encoding/binary"
-	"slices"
 	"strings"
 
 	"ttmem/symbolize/python"
@@ -30,20 +29,35 @@ const (
 	frame
 	class
 	deque
+	builtin
+	weak
+	lruCache
+	lruElement
+	simpleQueue
+	array
 )
+
+// named are types whose addresses the interpreter does not export, and their kinds, by their names.
+var named = map[string]kind{
+	"collections.deque": deque, "functools._lru_cache_wrapper": lruCache, "functools._lru_list_elem": lruElement,
+	"_queue.SimpleQueue": simpleQueue, "numpy.ndarray": array,
+	"_thread._localdummy": atom, // others hold that to which it refers
+	// of which a process may have millions
+	"numpy.generic": atom, "datetime.date": atom, "datetime.time": atom, "datetime.timedelta": atom, "decimal.Decimal": atom,
+}
 
 // exported are the types whose addresses the interpreter exports, and their kinds.
 var exported = map[string]kind{
 	"PySet_Type": set, "PyFrozenSet_Type": set, "PyModule_Type": module, "PyFunction_Type": function,
 	"PyMethod_Type": method, "PyCell_Type": cell, "PyGen_Type": generator, "PyCoro_Type": generator,
 	"PyAsyncGen_Type": generator, "PyTraceBack_Type": traceback, "PyFrame_Type": frame,
-	"PyCode_Type": atom, "PyFloat_Type": atom, "PyCFunction_Type": atom, "PyMethodDescr_Type": atom,
+	"PyCode_Type": atom, "PyFloat_Type": atom, "PyCFunction_Type": builtin, "PyMethodDescr_Type": atom,
 	"PyWrapperDescr_Type": atom, "PyMemberDescr_Type": atom, "PyGetSetDescr_Type": atom, "PyByteArray_Type": atom,
 	// whose field is what was looked up last
 	"PyContextVar_Type": atom,
 	"PyEllipsis_Type":   atom, "PyComplex_Type": atom, "PyCapsule_Type": atom,
-	// weak references do not hold
-	"_PyWeakref_RefType": atom, "_PyWeakref_ProxyType": atom, "_PyWeakref_CallableProxyType": atom,
+	// which hold their callbacks only
+	"_PyWeakref_RefType": weak, "_PyWeakref_ProxyType": weak, "_PyWeakref_CallableProxyType": weak,
 }
 
 // flags of types (Include/object.h)
@@ -88,9 +102,11 @@ type typ struct {
 	flags           uint64
 	basicSize, item uint64
 	dictOffset      int64
+	weakOffset      uint64
 	slots           []slot
-	// fields are the offsets of words that may be fields without names.
-	fields []uint64
+	// fields is true if words of its instances may be fields without names: its structure is made
+	// in C.
+	fields bool
 	// target is true if its instances are searched.
 	target bool
 	// number is its place in the list of types.
@@ -98,19 +114,20 @@ type typ struct {
 }
 
 const (
-	// maxTypes bounds the types of a process, and maxFields the slots and fields of all.
-	maxTypes  = 1 << 16
-	maxFields = 1 << 20
-	maxName   = 256
-	maxSlots  = 256
-	maxBases  = 64
+	// maxTypes bounds the types of a process, and maxSlots the slots of all.
+	maxTypes = 1 << 16
+	maxSlots = 1 << 20
+	maxName  = 256
+	maxBases = 1 << 10
+	// maxSize is above the bytes of any object without its items.
+	maxSize = 1 << 20
 )
 
 // types are the types of a process.
 type types struct {
 	byAddress map[uint64]*typ
 	list      []*typ
-	fields    int
+	slots     int
 	// recent has the types, and the words that are none, that were last asked for.
 	recent [1 << 12]struct {
 		at  uint64
@@ -125,12 +142,20 @@ func (w *walk) typeOf(at uint64) *typ {
 		return recent.typ
 	}
 	t, known := w.types.byAddress[at]
-	if !known && len(w.types.list) < maxTypes && w.types.fields < maxFields {
-		if t = w.readType(at); t != nil {
+	if !known {
+		switch t = w.readType(at); {
+		case t == nil:
+		case len(w.types.list) >= maxTypes:
+			t = nil
+			w.cut(tooMany{maxTypes, "types"})
+		case w.types.slots >= maxSlots:
+			t = nil
+			w.cut(tooMany{maxSlots, "slots of types"})
+		default:
 			t.number = uint16(len(w.types.list))
 			w.types.list = append(w.types.list, t)
 			w.types.byAddress[at] = t
-			w.types.fields += len(t.slots) + len(t.fields)
+			w.types.slots += len(t.slots)
 		}
 	}
 	recent.at, recent.typ = at, t
@@ -143,11 +168,15 @@ func (w *walk) readType(at uint64) *typ {
 		return nil
 	}
 	u := func(offset int) uint64 { return binary.LittleEndian.Uint64(b[offset:]) }
-	t := &typ{flags: u(typeFlags), basicSize: u(typeBasicSize), item: u(typeItemSize), dictOffset: int64(u(typeDictOffset))}
-	if t.flags&ready == 0 || t.basicSize < 16 || t.basicSize > 1<<20 || t.item > 1<<20 || u(8) == 0 {
+	t := &typ{
+		flags: u(typeFlags), basicSize: u(typeBasicSize), item: u(typeItemSize),
+		dictOffset: int64(u(typeDictOffset)), weakOffset: u(typeWeakOffset),
+	}
+	if t.flags&ready == 0 || t.basicSize < 16 || t.basicSize > maxSize || t.item > maxSize || u(8) == 0 {
 		return nil
 	}
 	t.name = w.cString(u(typeName))
+	metaclass := w.cString(w.word(u(8) + typeName))
 	t.kind = instance
 	switch f := t.flags; {
 	case f&dictSubclass != 0:
@@ -166,30 +195,35 @@ func (w *walk) readType(at uint64) *typ {
 		if base == 0 {
 			break
 		}
-		if k, ok := w.kinds[base]; ok {
+		k, ok := w.kinds[base]
+		if !ok && t.kind == instance {
+			k, ok = named[w.cString(w.word(base+typeName))]
+		}
+		if ok {
 			t.kind = k
 			break
 		}
 		w.readSlots(t, w.word(base+typeMembers))
 		base = w.word(base + typeBase)
 	}
-	switch {
-	case t.kind == instance && t.name == "collections.deque":
-		t.kind = deque
-	case t.kind == instance && t.flags&(longSubclass|bytesSubclass|strSubclass) != 0:
-		if t.dictOffset == 0 && t.flags&managedDict == 0 {
+	if t.kind == instance {
+		switch {
+		case t.flags&(longSubclass|bytesSubclass|strSubclass) != 0:
+			if t.dictOffset == 0 && t.flags&managedDict == 0 {
+				t.kind = atom
+			}
+		case isBound(metaclass) && t.flags&collected == 0:
+			// an object of C++, unless it has attributes as well
+			if t.dictOffset == 0 && len(t.slots) == 0 {
+				t.kind = atom
+			}
+		case t.basicSize > objectHead: // also without the collector, as those of Rust and of some classes of Cython
+			t.fields = true
+		case t.dictOffset == 0 && t.flags&managedDict == 0:
 			t.kind = atom
 		}
-	case t.kind == instance && t.flags&collected != 0:
-		for at := uint64(objectHead); at+8 <= t.basicSize && len(t.fields) < maxSlots; at += 8 {
-			if at != u(typeWeakOffset) && at != uint64(t.dictOffset) && !slices.ContainsFunc(t.slots, func(s slot) bool { return s.offset == at }) {
-				t.fields = append(t.fields, at)
-			}
-		}
-	case t.kind == instance && t.dictOffset == 0 && len(t.slots) == 0:
-		t.kind = atom
 	}
-	t.target = w.IsTarget(t.name, w.cString(w.word(u(8)+typeName)))
+	t.target = w.IsTarget(t.name, metaclass)
 	return t
 }
 
@@ -198,7 +232,7 @@ func (w *walk) readSlots(t *typ, at uint64) {
 	// PyMemberDef: name, type, offset, flags, documentation
 	const size, object, objectEx = 40, 6, 16
 	var b [size]byte
-	for ; at != 0 && len(t.slots) < maxSlots && w.read(at, b[:]); at += size {
+	for ; at != 0 && len(t.slots) < maxSize/8 && w.read(at, b[:]); at += size {
 		name, kind, offset := binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint64(b[16:])
 		if name == 0 {
 			return

@@ -5,33 +5,50 @@ package owner
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"time"
 
 	"ttmem/symbolize/python"
 )
 
-// errTooMuch means that a heap is larger than a walk may read.
-var errTooMuch = errors.New("the Python heap is larger than what may be read of it")
+// A search ends early at limits of work, which do not depend on how busy the host is. tooMany is the
+// error.
+type tooMany struct {
+	limit int64
+	what  string
+}
+
+func (e tooMany) Error() string { return fmt.Sprintf("more than %d %s", e.limit, e.what) }
+
+// tooLong is the error of a search that took too much time.
+type tooLong time.Duration
+
+func (e tooLong) Error() string {
+	return fmt.Sprintf("stopped after %.0f s", time.Duration(e).Seconds())
+}
 
 // Limits bound a walk. Zero values are the defaults.
 type Limits struct {
-	// Objects and Bytes are how much is visited and read.
-	Objects int
-	Bytes   int64
+	// Objects and Bytes are how much is visited and read, and References how many are followed:
+	// objects can share their items.
+	Objects    int
+	Bytes      int64
+	References int64
 	// Time is how long the search takes, and at most how long the second look.
 	Time time.Duration
 }
 
 const (
-	defaultObjects = 6 << 20
-	defaultBytes   = 8 << 30
-	defaultTime    = 10 * time.Second
+	defaultObjects    = 6 << 20
+	defaultBytes      = 8 << 30
+	defaultReferences = 1 << 29
+	// defaultTime is the last resort: a search takes seconds of a processor, of which a busy host
+	// has few.
+	defaultTime = 3 * time.Minute
 	// confirmBytes is how much is read for the second look.
 	confirmBytes = 1 << 30
 	// maxTargets bounds the objects that were searched and reached.
-	maxTargets = 1 << 18
+	maxTargets = 1 << 20
 )
 
 // A Heap is the Python heap of a process.
@@ -58,9 +75,12 @@ type walk struct {
 	kinds   map[uint64]kind
 	types   types
 	nodes   nodes
-	limit   int
-	until   time.Time
-	ticks   uint
+	limits  Limits
+	// followed is how many references were followed, and begun when.
+	followed int64
+	begun    time.Time
+	// missed is why some of what was reached was not followed.
+	missed  error
 	queue   [lastCost + 1][]uint32
 	targets []uint32
 	// from is the node whose references are read, and cost what one of them costs.
@@ -90,31 +110,40 @@ type Owned struct {
 
 // Find returns the objects that were searched and reached, with one path for each: the shortest
 // one, where those from the user's own modules and functions come first. enough is called for
-// each, and ends the search if it returns true. The error says why the search ended before all
-// was read; what was found is right in any case.
+// each, and ends the search if it returns true. The error says why not all was read; what was found is
+// right in any case.
 func (h *Heap) Find(limits Limits, enough func(object uint64) bool) (found []Owned, cost Cost, err error) {
 	limits.Objects = min(cmp.Or(limits.Objects, defaultObjects), maxNodes-1)
 	limits.Bytes = cmp.Or(limits.Bytes, defaultBytes)
+	limits.References = cmp.Or(limits.References, defaultReferences)
 	limits.Time = cmp.Or(limits.Time, defaultTime)
-	w, err := h.newWalk(limits.Objects)
+	w, err := h.newWalk(limits)
 	if err != nil {
 		return nil, cost, err
 	}
-	w.left, w.until = limits.Bytes, time.Now().Add(limits.Time)
+	w.begin(limits.Bytes)
 	if err := w.addRoots(); err != nil {
 		return nil, cost, err
 	}
-	err = w.run(enough)
+	if w.run(enough) {
+		w.missed = nil
+	}
 	read := limits.Bytes - w.left
-	w.left, w.err, w.until = confirmBytes, nil, time.Now().Add(limits.Time)
+	err = cmp.Or(w.begin(confirmBytes), w.missed)
 	for _, at := range w.confirm() {
 		object := w.nodes.at(at).object
 		found = append(found, Owned{object, w.nameOfType(object), w.path(at)})
 	}
-	return found, Cost{Objects: w.nodes.n, Bytes: read + confirmBytes - w.left}, err
+	return found, Cost{Objects: w.nodes.n, Bytes: read + confirmBytes - w.left}, cmp.Or(err, w.err)
 }
 
-func (h *Heap) newWalk(objects int) (*walk, error) {
+// begin begins a look, which may read so many bytes. It returns why the one before ended early.
+func (w *walk) begin(bytes int64) (before error) {
+	w.followed, w.begun = 0, time.Now()
+	return w.allow(bytes)
+}
+
+func (h *Heap) newWalk(limits Limits) (*walk, error) {
 	offsets, ok := python.HeapOf(h.Runtime.Minor)
 	if !ok {
 		return nil, fmt.Errorf("owners in Python 3.%d are not supported", h.Runtime.Minor)
@@ -122,7 +151,7 @@ func (h *Heap) newWalk(objects int) (*walk, error) {
 	if at := h.Runtime.Offsets.Modules; at != 0 { // it differs among releases of 3.14
 		offsets.Modules = at
 	}
-	w := &walk{pages: h.memory, Heap: h, runtime: h.Runtime, heap: offsets, kinds: make(map[uint64]kind), limit: objects}
+	w := &walk{pages: h.memory, Heap: h, runtime: h.Runtime, heap: offsets, kinds: make(map[uint64]kind), limits: limits}
 	w.types.byAddress = make(map[uint64]*typ)
 	w.emit = w.reach
 	for name, k := range exported {
@@ -163,15 +192,15 @@ func (w *walk) reach(object uint64, s step, extra uint8) {
 	if references := w.word(object); references == 0 || references >= maxReferences {
 		return
 	}
-	if w.nodes.n >= w.limit {
-		w.err = errTooMuch
+	if w.nodes.n >= w.limits.Objects {
+		w.err = tooMany{int64(w.limits.Objects), "Python objects"}
 		return
 	}
 	w.queue[cost] = append(w.queue[cost], w.nodes.add(reached))
 }
 
-// run reads the references of objects, those with short paths first.
-func (w *walk) run(enough func(object uint64) bool) error {
+// run reads the references of objects, those with short paths first. It returns true if it had enough.
+func (w *walk) run(enough func(object uint64) bool) bool {
 	for cost := range lastCost + 1 {
 		if cost == collectedCost {
 			w.from, w.cost = noNode, collectedCost
@@ -183,17 +212,18 @@ func (w *walk) run(enough func(object uint64) bool) error {
 			if int(n.cost) != cost {
 				continue // a better way was found
 			}
-			if w.isOver() {
-				return w.err
+			if w.isOver(1) {
+				return false
 			}
 			t := w.types.list[n.typ]
 			if t.target {
 				if len(w.targets) >= maxTargets {
-					return errTooMuch
+					w.err = tooMany{maxTargets, "tensors"}
+					return false
 				}
 				w.targets = append(w.targets, at)
 				if enough(n.object) {
-					return nil
+					return true
 				}
 			}
 			w.from, w.cost = at, n.cost
@@ -201,16 +231,23 @@ func (w *walk) run(enough func(object uint64) bool) error {
 		}
 		w.queue[cost] = nil
 	}
-	return w.err
+	return false
 }
 
-// isOver reports whether a search ends. It is called for every few references: objects that share
-// their items cost time without any reading.
-func (w *walk) isOver() bool {
-	if w.ticks++; w.ticks%64 == 0 && w.err == nil {
-		if time.Now().After(w.until) {
-			w.err = errTooMuch
-		}
+// isOver reports whether a look ends, before n more references are followed.
+func (w *walk) isOver(n int64) bool {
+	const sometimes = 1 << 13
+	before := w.followed
+	w.followed += n
+	switch {
+	case w.err != nil:
+	case w.followed > w.limits.References:
+		w.err = tooMany{w.limits.References, "references"}
+	case before/sometimes != w.followed/sometimes && time.Since(w.begun) > w.limits.Time:
+		w.err = tooLong(w.limits.Time)
 	}
 	return w.err != nil
 }
+
+// cut notes that not all of something is followed.
+func (w *walk) cut(why error) { w.missed = cmp.Or(w.missed, why) }

@@ -67,6 +67,18 @@ func (h *Holders) Add(other Holders) {
 	*h = list
 }
 
+// Since counts the buffers that were allocated after a time.
+func (h Holders) Since(ns uint64) (n memory.Amount) {
+	for _, one := range h {
+		for _, b := range one.Buffers {
+			if b.SinceNs > ns {
+				n.Add(memory.Amount{Count: 1, Bytes: b.AllocatedBytes()})
+			}
+		}
+	}
+	return n
+}
+
 // Text names the holder of the most bytes: held by model.layers[*].wq, and 2 more. It is "" if none is
 // known.
 func (h Holders) Text(separator string) string {
@@ -111,6 +123,9 @@ func (h Holders) MatchedBy(pattern *regexp.Regexp) bool {
 // Growth says how a container of leaked buffers grew: m.debug[…]: 176 → 340 → 504 tensors.
 func Growth(p page.Painter, c *analyze.Container) string {
 	arrow, h := p.Pick(" → ", " -> "), c.Held
-	return fmt.Sprintf("%s: %d%s%d%s%s", strings.ReplaceAll(page.Clean(c.Owner), "…", p.Pick("…", "...")),
-		h[0], arrow, h[1], arrow, page.Count(h[2], "tensor"))
+	now := page.Count(h[2], "tensor")
+	if c.AtLeast {
+		now = "at least " + now
+	}
+	return fmt.Sprintf("%s: %d%s%d%s%s", strings.ReplaceAll(page.Clean(c.Owner), "…", p.Pick("…", "...")), h[0], arrow, h[1], arrow, now)
 }

@@ -239,6 +239,10 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 func ownerText(e *event.Event) string {
 	text := fmt.Sprintf("buffer %d is ", e.BufferID)
 	switch {
+	case e.BufferID == event.NoBuffer && e.Message == "":
+		return "the search for owners ended"
+	case e.BufferID == event.NoBuffer:
+		return "the search for owners was incomplete: " + page.Clean(e.Message)
 	case e.Cause == "":
 		return text + "no longer held"
 	case e.Message == "":

@@ -48,9 +48,10 @@ func Start(from source.Options, live *top.Live) *Watch {
 	w := &Watch{Live: live, Began: make(chan struct{}), Done: make(chan struct{})}
 	from.Ctx, w.stop = context.WithCancel(context.Background())
 	begin := sync.OnceFunc(func() { close(w.Began) })
-	from.Started = func(mark func(string) error) {
+	from.Started = func(mark func(string) error, findOwners func(context.Context) error) {
 		w.mark = mark
 		begin()
+		go followOwners(from.Ctx, live, findOwners)
 	}
 	if from.File != "" {
 		live.Doing("reading")
@@ -118,6 +119,34 @@ func followService(ctx context.Context, from *source.Options, live *top.Live) {
 		case <-time.After(serviceInterval):
 		case <-ctx.Done():
 		}
+	}
+}
+
+// Owners are searched again when there are new buffers, and the view shows owners: at least ownersInterval
+// after the last search, and after restFactor times as long as that took.
+const (
+	ownersInterval = 2 * time.Second
+	restFactor     = 10
+)
+
+// followOwners searches the owners of new buffers until ctx is done, while the view shows owners.
+func followOwners(ctx context.Context, live *top.Live, find func(context.Context) error) {
+	rest, searched := ownersInterval, uint64(0)
+	for {
+		select {
+		case <-time.After(rest):
+		case <-ctx.Done():
+			return
+		}
+		allocated, shown := live.OwnersShown()
+		if !shown || allocated == searched {
+			continue
+		}
+		begun := time.Now()
+		if find(ctx) == nil {
+			searched = allocated
+		}
+		rest = max(ownersInterval, restFactor*time.Since(begun))
 	}
 }
 

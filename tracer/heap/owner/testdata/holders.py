@@ -5,14 +5,23 @@ ttmem's walk of the heap found them. The answer is a list with "" for each true 
 """
 import asyncio
 import collections
+import concurrent.futures
 import contextvars
+import ctypes
 import functools
 import gc
+import itertools
 import json
+import queue as queues
 import sys
 import threading
 import types
 import weakref
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
 
 from target import labels, target, use
 
@@ -54,6 +63,14 @@ class Error(Exception):
     pass
 
 
+class Queue(collections.deque):
+    pass
+
+
+class Reference(weakref.ref):
+    pass
+
+
 model = Model()
 numbers = [target("list"), (target("tuple"), [target("nested")])]
 bag = {target("set")}
@@ -87,6 +104,63 @@ def closed():
 
 closure = closed()
 lambda_default = lambda x=target("lambda default"): x  # noqa: E731
+
+
+def closed_twice():
+    first, second = target("first cell"), target("second cell")
+    several, unused = [None, target("list in a cell")], []
+    return lambda: (first, second, several, unused)
+
+
+cells = closed_twice()
+cell = types.CellType(target("cell"))
+
+
+@functools.lru_cache(maxsize=64)
+def bounded(*key):
+    return target(f"lru_cache {key}")
+
+
+@functools.cache
+def unbounded(*key):
+    return [target(f"cache {key}")]
+
+
+for keys in ((1,), (2,), ("a",), (1, 2)):
+    bounded(*keys)
+    unbounded(*keys)
+
+# what the collector does not track, or knows only in memory outside of the object
+inherited = Queue([target("subclass of deque")])
+simple = queues.SimpleQueue()
+for i in range(12):  # the ring begins in the middle
+    simple.put(target(f"SimpleQueue {i}"))
+    if i < 6:
+        labels.pop(id(simple.get()))
+append = [target("method of C")].append
+length = [target("method-wrapper")].__len__
+referent = Node()
+called = weakref.ref(referent, lambda _, x=target("callback of a weak reference"): x)
+reference = Reference(referent)
+reference.extra = target("attribute of a weak reference")
+ranges = slice(None, [target("slice")])
+proxy = types.MappingProxyType({"x": target("mappingproxy")})
+views = {"x": target("view of a dict")}.values()
+iterators = [iter([target("iterator")]), zip([target("zip")]), itertools.chain([target("chain")]), itertools.tee([target("tee")])]
+pointer = ctypes.py_object(target("ctypes"))
+described = [staticmethod(target("staticmethod")), property(target("property"))]
+future = concurrent.futures.Future()
+future.set_result(target("future"))
+bound_partial = functools.partialmethod(print, target("partialmethod"))
+if numpy:
+    objects = numpy.array([None] + [target(f"array {i}") for i in range(300)], dtype=object)
+    table = numpy.empty((2, 3), dtype=object, order="F")
+    for i in range(6):
+        table.flat[i] = target(f"table {i}")
+    every_other = numpy.array([target(f"every other {i}") for i in range(4)], dtype=object)[::-2]
+    nothing = numpy.empty((), dtype=object)
+    nothing[()] = target("array without dimensions")
+    numbers_only = numpy.arange(10)
 
 
 def keyword_default(*, x=target("keyword default")):
@@ -156,6 +230,13 @@ def locals_of_frames():
             top = top.f_back
 
 
+def pointers(at):
+    """The targets and containers to which an object refers that the collector does not know."""
+    words = (ctypes.c_uint64 * (type(at).__basicsize__ // 8)).from_address(id(at))
+    known = set(labels) | {id(o) for o in gc.get_objects()}
+    return [ctypes.cast(word, ctypes.py_object).value for word in words if word in known]
+
+
 def values(kind, step, at):
     """The objects to which a step may lead."""
     name, index = step.get("name", ""), step.get("index", 0)
@@ -170,7 +251,15 @@ def values(kind, step, at):
     if kind == "a key":
         return list(dict.keys(at))
     if kind == "element":
-        return list(at)
+        return gc.get_referents(at) if isinstance(at, queues.SimpleQueue) else list(at)
+    if kind == "result":
+        return pointers(at)
+    if kind == "cache":
+        return gc.get_referents(at)
+    if kind == "flat":
+        return [at.flat[index]]
+    if kind == "callback":
+        return [at.__callback__]
     if kind == "content":
         return [at.cell_contents]
     if kind == "closure":
@@ -188,7 +277,7 @@ def values(kind, step, at):
     if kind == "of exception":
         return [getattr(at, name)]
     if kind == "field":
-        return gc.get_referents(at)
+        return gc.get_referents(at) or pointers(at)
     if kind == "local":
         of = at if isinstance(at, types.FrameType) else getattr(at, "gi_frame", None) or getattr(at, "cr_frame", None)
         return [of.f_locals.get(name) if name else of.f_locals]
