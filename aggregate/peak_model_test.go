@@ -188,7 +188,7 @@ func TestAnyPeakIsMadeOfWhatTheModelHasAtItsMoment(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		m := peakModel{peaks: make(map[chipRegion]*modelPeak), runs: make(map[int]*modelRun)}
 		p := aggregate.New()
-		p.Advance(2e6) // no event of below refuses a run
+		p.Advance(2e9) // no event of below refuses a run
 		if seed%4 > 1 {
 			m.capacity = modelCapacity
 			p.Apply(smallL1())

@@ -64,7 +64,7 @@ func TestBuffersOnSingleCoresCountForTheirCores(t *testing.T) {
 			SizeBytes: 0xa000, Cores: []event.CoreRange{one(0, 1)}, StaticKind: event.CircularBuffer, Stack: big,
 		},
 	)
-	s.Advance(15 + 1e6)
+	s.Advance(15 + 1e9)
 	check := func(s *State) {
 		t.Helper()
 		d := s.Snapshot().Devices[0]

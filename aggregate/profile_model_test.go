@@ -188,7 +188,7 @@ func TestAnyProfileIsWhatTheModelGivesAndAddsUpToTheState(t *testing.T) {
 			peaks: map[place]uint64{}, live: map[any][]liveThing{},
 		}
 		s := aggregate.New()
-		s.Advance(2e6) // no event of below refuses a run
+		s.Advance(2e9) // no event of below refuses a run
 		s.KeepSites()
 		for now := range uint64(500) {
 			e := randomEvent(r, now+1)

@@ -27,8 +27,9 @@ type run struct {
 	changes uint64
 }
 
-// settledNs is the time after which no event refuses a run. The library does so within microseconds.
-const settledNs = 1e6
+// settledNs is the time after which no event refuses a run. The library does so within milliseconds, in
+// which it makes the text of the exception.
+const settledNs = 1e9
 
 // runProgram notes that a program is enqueued.
 func (s *State) runProgram(e *event.Event) {
@@ -130,7 +131,14 @@ func (s *State) forgetRuns(of func(*operation) bool) {
 	}
 }
 
-// settle takes the samples of all runs that no event refuses any more.
+// Settle takes the samples of all runs: no event will refuse one.
+func (s *State) Settle() {
+	for _, c := range s.chips {
+		c.sample()
+	}
+}
+
+// settle takes the samples of the runs that no event refuses any more.
 func (s *State) settle() {
 	for _, c := range s.chips {
 		if c.run != nil && s.now >= c.run.at.TimeNs+settledNs {

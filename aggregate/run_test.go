@@ -12,7 +12,7 @@ import (
 
 // settled reports that no event refuses the latest runs.
 func settled(s *aggregate.State) *aggregate.State {
-	s.Advance(s.Now() + 1e6)
+	s.Advance(s.Now() + 1e9)
 	return s
 }
 

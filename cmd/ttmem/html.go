@@ -149,6 +149,7 @@ func (o *htmlOptions) writeSpan(ctx context.Context, since, until uint64, rules 
 		return err
 	}
 	state.Advance(w.EndNs)
+	state.Settle()
 	switch err := source.CheckPIDs(o.source.PIDs, state.Snapshot(), w.In()); {
 	case err != nil:
 		return cmp.Or(o.source.Missing(), err)

@@ -68,6 +68,7 @@ func reportFile(o *viewOptions) error {
 	}
 	state.Begin(w.File.BeganNs)
 	state.Advance(w.EndNs)
+	state.Settle()
 	snapshot := state.Snapshot()
 	snapshot.Stacks = w.File.Stacks()
 	if snapshot, err = o.reported(snapshot, o.source.File, &how); err != nil {

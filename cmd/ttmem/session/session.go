@@ -110,6 +110,7 @@ func (s *session) unrecorded() {
 // end finishes the recording, and prints the report up to a time.
 func (s *session) end(untilNs uint64, stacks *memory.Stacks, clock page.Clock) error {
 	s.state.Advance(untilNs)
+	s.state.Settle()
 	snapshot := s.state.Snapshot()
 	snapshot.Stacks = stacks
 	s.crash.End(snapshot)

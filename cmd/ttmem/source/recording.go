@@ -187,6 +187,7 @@ func (r *Recording) End() (*aggregate.State, *Summary, error) {
 	if r.options != nil {
 		r.options.clock = o.clock
 	}
+	state.Settle()
 	r.end, r.summary = state, summary
 	return state, summary, nil
 }

@@ -80,6 +80,7 @@ func (o *Options) Seen() (*State, error) {
 	}
 	if o.File != "" {
 		s.Advance(w.EndNs)
+		s.Settle()
 	}
 	s.Summary, s.NowNs = *w, s.State.Now()
 	s.Of = w.In()

@@ -205,6 +205,7 @@ func (s *Follower) begin(name string, timeNs uint64) {
 }
 
 func (s *Follower) end(timeNs uint64) {
+	s.state.Settle() // the calls of the step have returned
 	one, now := &s.current, s.state.Snapshot()
 	one.EndNs, one.Lost = timeNs, now.LostEvents-min(s.began.LostEvents, now.LostEvents)
 	one.Peaks, one.Left = peaks(s.began, now), s.left()
