@@ -191,7 +191,7 @@ func TestTheTimelineAgreesWithTheState(t *testing.T) {
 			if random.IntN(2) == 0 {
 				kind = event.Free
 			}
-			s.buffer(kind, pid, id, 0x1000+id*4096, 64*uint64(1+random.IntN(64)), sets[random.IntN(3)]...)
+			s.buffer(kind, pid, id, 0x1000+(60*uint64(pid)+id)*4096, 64*uint64(1+random.IntN(64)), sets[random.IntN(3)]...)
 		}
 	}
 	s.Close()

@@ -180,7 +180,7 @@ func TestRowsAgreeWithTheState(t *testing.T) {
 				if random.IntN(2) == 0 {
 					kind = event.Free
 				}
-				e := pagetest.Buffer(kind, id, event.DRAM, id*4096, 64*uint64(1+random.IntN(64)), nil, sets[random.IntN(3)]...)
+				e := pagetest.Buffer(kind, id, event.DRAM, (64*uint64(pid)+id)*4096, 64*uint64(1+random.IntN(64)), nil, sets[random.IntN(3)]...)
 				e.PID = pid
 				d.Event(e)
 			}
