@@ -3,6 +3,7 @@ package aggregate
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/newest"
@@ -29,6 +30,10 @@ func (s *State) fail(e *event.Event) {
 	}
 	if e.Kind == event.OperationFailed {
 		failures, failure.Region = &s.operationFailures, ""
+		if strings.Contains(e.Message, "not allocated") {
+			freed := s.Deallocations(e.PID)
+			failure.Freed = freed[:min(len(freed), maxFreed)]
+		}
 	}
 	failures.Add(failure)
 	if e.Kind == event.OperationFailed {
@@ -41,6 +46,9 @@ func (s *State) fail(e *event.Event) {
 	}
 }
 
+// maxFreed is the number of frees that are kept with a failure.
+const maxFreed = 16
+
 // resolveStacks resolves the call stacks in failures and operations of a process that ended. An
 // unresolved stack keeps all data about the process's code in memory.
 func (s *State) resolveStacks(pid int) {
@@ -50,6 +58,10 @@ func (s *State) resolveStacks(pid int) {
 			if f.PID == pid {
 				f.Stack.Calls()
 				f.Evidence.ResolveStacks()
+				for i := range f.Freed {
+					f.Freed[i].AllocatedBy.Calls()
+					f.Freed[i].FreedBy.Calls()
+				}
 			}
 		})
 	}

@@ -25,6 +25,9 @@ type Failure struct {
 	// UID is the user of the process; 0 if that is not known.
 	UID   int          `json:"uid"`
 	Stack *event.Stack `json:"stack,omitempty"`
+	// Freed are the latest frees of the process, the newest first, if the message says that something is
+	// not allocated.
+	Freed []Deallocation `json:"-"`
 	// Evidence is the state of the banks; nil if that is not known. `ttmem oom` prints it.
 	Evidence *Evidence `json:"-"`
 	// Number is the event's number: see Point.

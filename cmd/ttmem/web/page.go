@@ -166,14 +166,6 @@ func (p *Page) rowOf(at memory.Point) uint32 {
 	return uint32(min(sort.Search(len(p.number), func(i int) bool { return p.number[i] >= at.Number }), len(p.number)-1))
 }
 
-// chipsOf returns the chips of an event; all chips if it names none.
-func (p *Page) chipsOf(e *event.Event) []int {
-	if len(e.Devices) > 0 {
-		return e.Devices
-	}
-	return p.lines[event.L1].chips()
-}
-
 // follow adds the present use of a region of chips to their lines.
 func (p *Page) follow(row uint32, s *aggregate.State, region event.Region, devices []int) {
 	p.lines[region].follow(row, devices, func(device int) use {

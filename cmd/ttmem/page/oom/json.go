@@ -49,6 +49,9 @@ type failure struct {
 	FreeBytesPerBank      *uint64 `json:"free_bytes_per_bank,omitempty"`
 	LargestFreeBlockBytes *uint64 `json:"largest_free_block_bytes,omitempty"`
 
+	// FreedBy are calls that may have freed the tensor which the operation used, the newest first.
+	FreedBy []freedBy `json:"freed_by,omitempty"`
+
 	// For a clash: where the lowest tensor begins and the program's buffers end.
 	ProgramID       *uint64  `json:"program_id,omitempty"`
 	LowestL1Address uint64   `json:"lowest_l1_address,omitempty"`
@@ -117,6 +120,14 @@ type holder struct {
 	Tensor string `json:"tensor,omitempty"`
 }
 
+// freedBy is a call that deallocated a tensor before an operation used one that is not allocated.
+type freedBy struct {
+	TimeNs  uint64       `json:"time_ns"`
+	Address uint64       `json:"address"`
+	Name    string       `json:"name"`
+	Stack   *event.Stack `json:"stack"`
+}
+
 // static is a static buffer of a program that reaches above the lowest tensor.
 type static struct {
 	Address      uint64      `json:"address"`
@@ -141,7 +152,11 @@ func (p *Page) WriteJSON(w io.Writer) error {
 	}
 	operations, _ := page.Newest(p.Operations, p.Limit)
 	for _, f := range operations {
-		doc.OperationFailures = append(doc.OperationFailures, p.failure(f))
+		one := p.failure(f)
+		for _, d := range analyze.FreedBy(f) {
+			one.FreedBy = append(one.FreedBy, freedBy{d.TimeNs, d.Address, name.Of(d.FreedBy.Frames()).String(), d.FreedBy})
+		}
+		doc.OperationFailures = append(doc.OperationFailures, one)
 	}
 	return page.JSON(w, doc)
 }

@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"fmt"
 	"slices"
+	"strings"
 
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -35,6 +37,9 @@ func (p *Page) writeLimit(out *bufio.Writer, layout page.Layout, f *memory.Failu
 	}
 	if l.NeededBytes == 0 && cause != analyze.Refused {
 		layout.Write(out, 1, page.NoStyle, page.FirstLine(f.Message))
+		if by := FreedBy(f); by != "" {
+			layout.Write(out, 1, page.NoStyle, by)
+		}
 	}
 	if cause == analyze.StaticTooLarge {
 		layout.Write(out, 1, page.Bold, "Too large by themselves"+onCores(l.Cores)+": nothing to free. Give the program smaller buffers.")
@@ -95,9 +100,30 @@ func (p *Page) writeOperations(out *bufio.Writer, layout page.Layout) {
 		layout.WriteCallers(out, 3, page.Callers(f.Stack.Frames()))
 		layout.Write(out, 1, page.Dim, p.processAt(g))
 		layout.Write(out, 1, page.NoStyle, page.FirstLine(f.Message))
+		if by := FreedBy(f); by != "" {
+			layout.Write(out, 1, page.NoStyle, by)
+		}
 	}
 	if omitted > 0 {
 		fmt.Fprintln(out)
 		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("and %s earlier of another kind: -n 0 shows all", page.Grouped(omitted)))
 	}
+}
+
+// FreedBy says what may have freed the tensor that an operation used; "" if that is not known.
+func FreedBy(f *memory.Failure) string {
+	var lines []string
+	for _, d := range analyze.FreedBy(f) {
+		if calls := page.CallTexts(name.UserCalls(d.FreedBy.Frames())); len(calls) > 0 && !slices.Contains(lines, calls[0]) {
+			lines = append(lines, calls[0])
+		}
+	}
+	if len(lines) == 0 {
+		return ""
+	}
+	text := "tensors were deallocated by " + strings.Join(lines[:min(len(lines), 2)], " and ")
+	if more := len(lines) - 2; more > 0 {
+		text += fmt.Sprintf(" and %d other lines", more)
+	}
+	return text
 }

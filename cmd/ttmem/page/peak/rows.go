@@ -25,11 +25,9 @@ func (p *Page) parts(peak *memory.RegionPeak, by string) (buffers, program []all
 	for i := range peak.Holders {
 		h := &peak.Holders[i]
 		holders := p.holders.Split(&h.Site, h.Amount, peak.TimeNs, peak.Region == event.L1)
-		for _, one := range alloc.Split(alloc.Row{
+		buffers = append(buffers, alloc.Split(alloc.Row{
 			Devices: h.Devices, Region: peak.Region, PID: h.PID, BeforeAttach: h.BeforeAttach, Layout: h.Layout.String(), Site: p.names.Site(h.Stack),
-		}, h.Amount, holders, by) {
-			buffers = append(buffers, one)
-		}
+		}, h.Amount, holders, by)...)
 	}
 	for i := range peak.Programs {
 		g := &peak.Programs[i]

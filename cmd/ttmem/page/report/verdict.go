@@ -69,6 +69,9 @@ func (r *report) failed(of []memory.Failure, count uint64, what, how string, bri
 		for _, line := range page.Wrap(about, r.width-4) {
 			r.line("    ", r.Paint(page.Yellow, line))
 		}
+		if by := oom.FreedBy(f.Failure); by != "" {
+			r.line("    ", r.cut(by, r.width-4))
+		}
 	}
 }
 
