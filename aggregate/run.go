@@ -38,8 +38,10 @@ func (s *State) runProgram(e *event.Event) {
 	d := s.set(p, e.Devices)
 	op := s.operation(d, e)
 	op.Runs, op.LastNs = op.Runs+1, e.TimeNs
-	for _, c := range d.chips {
-		c.chip.begin(&run{by: c, program: e.ProgramID, of: op, at: s.point(e), changes: c.chip.changes})
+	runs := make([]run, len(d.chips))
+	for i, c := range d.chips {
+		runs[i] = run{by: c, program: e.ProgramID, of: op, at: s.point(e), changes: c.chip.changes}
+		c.chip.begin(&runs[i])
 	}
 }
 
@@ -218,7 +220,7 @@ func (r *run) parts(core cores.Core) (list []peakProgram) {
 	if g == nil {
 		return nil
 	}
-	name := r.by.alone.process
+	name := r.of.set.process
 	for _, e := range g.static {
 		if e.global || e.place.Start == e.place.End || !e.place.Set.Has(core) {
 			continue
@@ -252,7 +254,7 @@ func (s *State) OnRun(ran func(memory.ProgramRun)) { *s.ran = ran }
 // is its run.
 func (s *State) Runs(of *memory.Static, device int) bool {
 	c := s.chips[device]
-	return c != nil && c.isRunning(s.applied) && c.run.program == of.ProgramID && c.run.by.alone.process.pid == of.PID
+	return c != nil && c.isRunning(s.applied) && c.run.program == of.ProgramID && c.run.of.set.process.pid == of.PID
 }
 
 func (c *chip) isRunning(applied uint64) bool {

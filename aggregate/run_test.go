@@ -125,6 +125,18 @@ func TestARunIsThereAtItsMomentOnly(t *testing.T) {
 	qt.Check(t, qt.IsFalse(s.Runs(&s.Statics(0)[0], 0)))
 }
 
+// TestAProgramInsideABufferTakesNothing: its circular buffers are in an L1 buffer, which counts them.
+func TestAProgramInsideABufferTakesNothing(t *testing.T) {
+	global := static(4, 5, 100, event.CircularBuffer, 1, 0)
+	global.Global = true
+	s := after(chipOf(1000), inL1(2, 1, 500, 0), runs(3, 5, 1, 0), global)
+	for _, s := range []*aggregate.State{s, restored(t, s)} {
+		qt.Check(t, qt.IsTrue(s.Runs(&s.Statics(0)[0], 0)))
+		qt.Check(t, qt.Equals(device(t, s, 0).L1PerCore.CBBytes, 0))
+		qt.Check(t, qt.Equals(device(t, settled(s), 0).L1PerCore.Peak, memory.L1Peak{TimeNs: 2, BufferBytes: 500}))
+	}
+}
+
 // TestAStepBeginsWithoutCachedPrograms: what ran before is no part of a step's peak.
 func TestAStepBeginsWithoutCachedPrograms(t *testing.T) {
 	s := after(chipOf(1000), runs(2, 5, 1, 0), static(3, 5, 900, event.CircularBuffer, 1, 0), inL1(4, 1, 50, 0))
