@@ -57,6 +57,8 @@ type State struct {
 	allocations uint64
 	// between follows buffers between two moments; nil without FollowFrom.
 	between *past.Between[*callSite]
+	// untilNs is the latest time of SettleUntil.
+	untilNs uint64
 	// ran is called with each run of a program: see OnRun.
 	ran *func(memory.ProgramRun)
 	// unplaced takes the place of the chip for buffers whose chip is not known.

@@ -201,6 +201,7 @@ func (s *State) restartPartial() {
 	some := len(s.chips) == 0
 	for _, c := range s.chips {
 		if c.partial {
+			c.run = nil
 			some = true
 			s.restartPeaksOf(c)
 		}

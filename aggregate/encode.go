@@ -16,7 +16,7 @@ const stateVersion = 16
 const (
 	maxStateChips     = 1 << 16 // of all processes together
 	maxStateCores     = 1 << 20 // of all sets of cores together
-	maxStateCoreSteps = 1 << 23 // of the buffers on single cores on each of them
+	maxStateCoreSteps = 1 << 23 // of circular buffers, and of buffers on single cores, on each of their cores
 )
 
 // A stateCodec writes or reads a State. Totals that follow from the buffers and the programs,
@@ -31,8 +31,10 @@ type stateCodec struct {
 	arenas   codec.Once[arena]
 	sites    codec.Once[callSite]
 	ran      codec.Once[memory.Operation]
-	// chips, cores and coreSteps count what was decoded, for the limits.
+	// chips, cores and coreSteps count what was decoded, for the limits. placed are the places that
+	// count in coreSteps.
 	chips, cores, coreSteps int
+	placed                  map[placedAt]bool
 }
 
 // allButBuffers writes or reads the state without its buffers, and returns the processes whose

@@ -28,6 +28,9 @@ func (c *stateCodec) program(chip *processChip, g *program) {
 			c.siteOf(&e.site, chip, event.CB)
 		}
 		if c.Reads && !c.Bad {
+			if c.bound(chip, e.place); c.Bad {
+				return
+			}
 			chip.count(e, len(g.static) == 0)
 			if e.site != nil {
 				c.state.countIn(e.site, e.tally(), e.from.since)
@@ -89,6 +92,26 @@ func (c *stateCodec) coreSet(p **cores.Set) {
 func (c *stateCodec) siteOf(site **callSite, chip *processChip, region event.Region) {
 	c.sites.One(c.Codec, site, func(**callSite) { c.Fail() }) // all were written before
 	if c.Reads && !c.Bad && (chip.alone == nil || (*site).set != chip.alone || (*site).Region != region) {
+		c.Fail()
+	}
+}
+
+// A placedAt is the place of a circular buffer on a chip.
+type placedAt struct {
+	chip *processChip
+	cores.Place
+}
+
+// bound limits the cost of finding the fullest core of programs.
+func (c *stateCodec) bound(chip *processChip, place cores.Place) {
+	if at := (placedAt{chip, place}); !c.placed[at] {
+		if c.placed == nil {
+			c.placed = make(map[placedAt]bool)
+		}
+		c.placed[at] = true
+		c.coreSteps += place.Set.Len()
+	}
+	if c.coreSteps > maxStateCoreSteps {
 		c.Fail()
 	}
 }

@@ -77,6 +77,11 @@ func (b *buffer) uncover() {
 
 // uncoverAll is uncover of all buffers of a process, or only those of one arena.
 func (p *process) uncoverAll(only *arena) {
+	for _, c := range p.chips {
+		if c.chip.covers.several {
+			c.chip.change()
+		}
+	}
 	if slices.ContainsFunc(sortedValues(p.chips), func(c *processChip) bool { return c.chip.covers.several }) {
 		for b := range p.buffers.All() {
 			if only == nil || b.arena == only {
@@ -204,6 +209,9 @@ func (s *State) noteOverlap(b *buffer, on []*chip) {
 		if list[i].Later.UID == b.UID() {
 			room--
 		}
+	}
+	if room <= 0 {
+		return
 	}
 	first := make(map[*callSite]*buffer)
 	for _, p := range s.processes {

@@ -155,7 +155,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	clear(p.allocators)
 	s.updateCapacities(p, slices.Collect(maps.Values(p.chips)))
 	s.forgetEnded(p)
-	view := p.view(s.applied)
+	view := s.view(p)
 	view.Exit = &memory.Exit{TimeNs: now}
 	if status != event.UnknownStatus {
 		view.Exit.Status = &status

@@ -140,13 +140,25 @@ func (s *State) Settle() {
 	}
 }
 
+// SettleUntil takes the samples of the runs that no event refuses any more at a time, which may be long
+// after the latest event.
+func (s *State) SettleUntil(ns uint64) {
+	s.untilNs = max(s.untilNs, ns)
+	s.settle()
+}
+
 // settle takes the samples of the runs that no event refuses any more.
 func (s *State) settle() {
 	for _, c := range s.chips {
-		if c.run != nil && s.now >= c.run.at.TimeNs+settledNs {
+		if s.isOver(c.run) {
 			c.sample()
 		}
 	}
+}
+
+// isOver reports whether no event refuses a run any more.
+func (s *State) isOver(r *run) bool {
+	return r != nil && max(s.now, s.untilNs) >= r.at.TimeNs+settledNs
 }
 
 // sample takes the sample of the latest run, if it was not taken.
@@ -158,6 +170,9 @@ func (c *chip) sample() {
 	r.taken = true
 	q := &c.pools[event.L1]
 	use := r.sum(&c.used.Load, c.used.Regions[event.L1].PerBank)
+	if q.Shared { // with the buffers of users that are not known
+		use.TensorBytes += q.Bytes - min(q.Bytes, c.used.Of(event.L1))
+	}
 	if use.CapacityBytes = q.Capacity(); use.CapacityBytes > 0 && use.Bytes() > use.CapacityBytes {
 		return // the library refuses it, or buffers of two processes overlap
 	}
@@ -254,19 +269,22 @@ func (s *State) OnRun(ran func(memory.ProgramRun)) { *s.ran = ran }
 // is its run.
 func (s *State) Runs(of *memory.Static, device int) bool {
 	c := s.chips[device]
-	return c != nil && c.isRunning(s.applied) && c.run.program == of.ProgramID && c.run.of.set.process.pid == of.PID
+	return c != nil && s.isRunning(c) && c.run.program == of.ProgramID && c.run.of.set.process.pid == of.PID
 }
 
-func (c *chip) isRunning(applied uint64) bool {
-	return c.run != nil && c.run.at.Number == applied && c.run.by.programs[c.run.program] != nil
+func (s *State) isRunning(c *chip) bool {
+	return c.run != nil && c.run.at.Number == s.applied && c.run.by.programs[c.run.program] != nil && !s.isOver(c.run)
 }
 
 // running returns what the program that runs at this moment adds to the buffers of the fullest core.
-func (c *chip) running(u *use.Use, applied uint64) uint64 {
-	if !c.isRunning(applied) {
+func (s *State) running(c *chip, u *use.Use) uint64 {
+	if !s.isRunning(c) {
 		return 0
 	}
-	sum := c.run.sum(&u.Load, u.Regions[event.L1].PerBank)
+	sum, capacity := c.run.sum(&u.Load, u.Regions[event.L1].PerBank), c.pools[event.L1].Capacity()
+	if capacity > 0 && sum.Bytes() > capacity {
+		return 0 // the library refuses it
+	}
 	return sum.Bytes() - min(sum.Bytes(), u.Of(event.L1))
 }
 

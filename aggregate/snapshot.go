@@ -25,7 +25,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 	}
 	programs, processes := make(map[int]use.Programs), make(map[int][]memory.DeviceProcess)
 	for _, p := range s.byPID() {
-		view := p.view(s.applied)
+		view := s.view(p)
 		for i := range view.Devices {
 			d := &view.Devices[i]
 			programs[d.ID] = programs[d.ID].With(use.Programs{
@@ -41,7 +41,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 	free := s.freeSpaces()
 	for _, c := range s.byID() {
 		all := programs[c.id]
-		all.Running = c.running(&c.used, s.applied)
+		all.Running = s.running(c, &c.used)
 		d := c.view(&c.used, &c.capacities, all, c.peaks())
 		for region := range event.Region(event.BankedRegions) {
 			d.Regions.Banked(region).FreeSpace = free[c.id][region]
@@ -59,8 +59,7 @@ func (s *State) Counts() (running int, exited, lost uint64) {
 	return len(s.processes), s.exitedCount, s.lostEvents
 }
 
-// view returns the process after that number of events.
-func (p *process) view(applied uint64) memory.Process {
+func (s *State) view(p *process) memory.Process {
 	view := memory.Process{
 		PID: p.pid, Comm: p.name.comm, About: p.name.about, BeforeAttachBuffers: p.beforeAttach,
 		SinceNs: p.since, Losses: p.losses.Clone(), Devices: []memory.Device{},
@@ -68,14 +67,14 @@ func (p *process) view(applied uint64) memory.Process {
 	if p.searchedNs > 0 {
 		n := uint64(p.buffers.Len())
 		view.OwnerSearch = &memory.OwnerSearch{
-			TimeNs: p.searchedNs, Incomplete: p.unsearched, Buffers: n, Unowned: n - uint64(len(p.owners)),
+			TimeNs: p.searchedNs, Incomplete: p.unsearched, Buffers: n, Unowned: n - min(n, uint64(len(p.owners))),
 		}
 	}
 	for _, c := range sortedValues(p.chips) {
 		programs := use.Programs{TextMax: c.textMax()}
 		programs.MostPerCore, programs.MostBytes = c.largest()
 		if c.chip.run != nil && c.chip.run.by == c {
-			programs.Running = c.chip.running(&c.used, applied)
+			programs.Running = s.running(c.chip, &c.used)
 		}
 		view.Devices = append(view.Devices, c.chip.view(&c.used, c.capacities(), programs, c.peaks))
 	}

@@ -14,10 +14,14 @@ func FullestOf(places []Place, load *Load) Core {
 	if len(load.cores) == 0 && !slices.ContainsFunc(places, func(p Place) bool { return p.Set != places[0].Set }) {
 		return slices.MinFunc(places[0].Set.cores, compareRows) // the case of most programs
 	}
-	bytes := make(map[Core]uint64)
+	sums := make(map[*Set]uint64) // most places are on one of a few sets
 	for _, p := range places {
-		for _, c := range p.Set.cores {
-			bytes[c] += p.BytesPerCore()
+		sums[p.Set] += p.BytesPerCore()
+	}
+	bytes := make(map[Core]uint64)
+	for set, n := range sums {
+		for _, c := range set.cores {
+			bytes[c] += n
 		}
 	}
 	for c, n := range load.cores {

@@ -92,3 +92,6 @@ func (s *Snapshot) Losses(now bool, pids []int) AllLosses {
 	}
 	return all
 }
+
+// Any reports whether events were lost.
+func (a *AllLosses) Any() bool { return Sum(a.Lost) > 0 || len(a.Processes) > 0 }

@@ -10,7 +10,7 @@ const NoDevice = -1
 //
 // The bytes are those of the State's totals. A buffer counts with its bytes in all banks of each
 // chip. A circular buffer counts with its size on all its cores, by the plain sum over programs
-// (StaticUse.SumBytes), because no share of a union belongs to one stack. A program's kernels
+// (StaticUse.SumBytes), because no share of the space that programs use in turn belongs to one stack. A program's kernels
 // count with their binaries in DRAM (KernelsUse.DRAMBytes), which are in DRAM buffers and count
 // there too. Circular buffers inside an L1 buffer only count there.
 type Profile struct {

@@ -49,6 +49,8 @@ func (p *Program) Use(partsOf func() []Part, load *cores.Load) memory.CoreUse {
 			use.CBBytes += part.BytesPerCore()
 		}
 	}
-	p.use, p.known = use, load.Empty()
+	if load.Empty() {
+		p.use, p.known = use, true
+	}
 	return use
 }

@@ -19,6 +19,9 @@ type Peaks [event.BankedRegions]Peak
 // Code writes or reads the peak.
 func (p *Peak) Code(c *codec.Codec) {
 	c.Uints(&p.Bytes, &p.Static, &p.TimeNs, &p.Capacity, &p.Number)
+	if p.Static > p.Bytes {
+		c.Fail()
+	}
 }
 
 // A Pool is one region of one chip, with its peak and its use over time. This is the only

@@ -168,8 +168,8 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	status := w.Finish(nil)
 	lost := false
 	for _, side := range []*diffSide{a, b} {
+		lost = lost || side.Losses.Any()
 		for _, doubt := range page.Doubts(side.Losses, "may lack buffers, or have too many") {
-			lost = true
 			term.Warn(side.Path + ": " + doubt)
 		}
 		if side.Path == b.Path {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -80,7 +82,14 @@ func TestADifferenceNeedsNoPass(t *testing.T) {
 				peaks.AddLive(s.State, of)
 			})
 			qt.Assert(t, qt.IsNil(err))
-			qt.Check(t, qt.DeepEquals(amountsOf(&side.peaks), amountsOf(&peaks)))
+			// at a peak, only the program that runs has circular buffers
+			qt.Check(t, qt.DeepEquals(withoutStatics(amountsOf(&side.peaks)), withoutStatics(amountsOf(&peaks))))
 		})
 	}
+}
+
+// withoutStatics removes circular buffers.
+func withoutStatics(all amounts) amounts {
+	maps.DeleteFunc(all, func(site string, _ memory.Amount) bool { return strings.Contains(site, " Region:CB ") })
+	return all
 }

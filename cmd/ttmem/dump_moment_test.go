@@ -53,8 +53,8 @@ func TestDumpOfAMoment(t *testing.T) {
 		{"step#1", []string{"ttnn.zeros"}},
 		{"step", []string{"ttnn.zeros"}},
 		{"failure#1", []string{"ttnn.matmul", "ttnn.zeros"}},
-		{"failure", []string{"ttnn.zeros", "ttnn.add"}},
-		{"peak", []string{"ttnn.matmul", "ttnn.zeros", "ttnn.add"}}, // each region at its own
+		{"failure", []string{"ttnn.add", "ttnn.zeros"}},
+		{"peak", []string{"ttnn.add", "ttnn.matmul", "ttnn.zeros"}}, // each region at its own
 	} {
 		t.Run(test.at, func(t *testing.T) {
 			l, err := dumpOf(t, path, viewOptions{at: test.at})

@@ -48,6 +48,7 @@ func (x *exportJob) writeEvents(s *aggregate.State, what string, create func(wal
 	if err != nil {
 		return "", err
 	}
+	s.Settle()
 	if err := w.Close(); err != nil {
 		return "", x.failed(err)
 	}

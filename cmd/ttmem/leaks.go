@@ -151,7 +151,7 @@ func runLeaks(c *cobra.Command, o *leaksOptions) error {
 		term.Warn(fmt.Sprintf("%s leaked, more than --fail-above %s", page.Bytes(total), page.Bytes(uint64(o.failAbove))))
 		return term.ExitStatus(exceeded)
 	}
-	if c.Flags().Changed("fail-above") && len(doubts) > 0 {
+	if c.Flags().Changed("fail-above") && p.Losses.Any() {
 		return notJudged()
 	}
 	if text := p.Undecided(); text != "" && c.Flags().Changed("fail-above") {

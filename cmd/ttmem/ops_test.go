@@ -63,13 +63,13 @@ func TestOpsOfMoments(t *testing.T) {
 	opsRecording(t)
 	type of struct{ Runs, Tensors uint64 }
 	for args, want := range map[string]map[string]of{
-		"":                          {"ttnn.add": {3, 3072}, "ttnn.relu": {1, 0}},
+		"":                          {"ttnn.add": {3, 3072}, "ttnn.relu": {1, 3072}},
 		"--to warm":                 {"ttnn.add": {1, 1024}},
-		"--from warm":               {"ttnn.add": {2, 3072}, "ttnn.relu": {1, 0}},
+		"--from warm":               {"ttnn.add": {2, 3072}, "ttnn.relu": {1, 3072}},
 		"--from warm --to 1.5s":     {"ttnn.add": {1, 2048}},
 		"--from 1.5s --to end -p 7": {"ttnn.add": {1, 3072}},
 		"--from begin --to 0s":      {"ttnn.add": {1, 1024}},
-		"--to peak":                 {"ttnn.add": {2, 2048}}, // the third buffer is the peak, before the third run
+		"--to peak":                 {"ttnn.add": {3, 3072}}, // the third run is the peak
 		"-p 8":                      {"ttnn.relu": {1, 0}},
 		"-n 1":                      {"ttnn.add": {3, 3072}},
 		"--from 3s":                 {},

@@ -13,7 +13,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 )
@@ -80,6 +79,7 @@ func (r *replayed) moments() map[string][]int {
 
 // known is all that a state says, as text: so that two can be compared.
 func known(s *aggregate.State) string {
+	s.Settle() // as at a moment of a recording
 	snap := s.Snapshot()
 	var lines []string
 	add := func(values ...any) { lines = append(lines, jsonText(values)) }
@@ -155,18 +155,18 @@ func (r *replayed) comparePeaks(path string) (compared int) {
 		device int
 		region event.Region
 	}
-	bytes, at := make(map[place]uint64), make(map[place]int)
+	events, at := make(map[uint64]int), make(map[place]int) // the number of events, by that of State and by peak
 	s := aggregate.New()
 	for i := range r.events {
-		s.Apply(&r.events[i])
-		for _, peak := range s.Profile().Peaks {
-			where := place{peak.Device, peak.Region}
-			if peak.Device != memory.NoDevice && peak.Bytes > bytes[where] {
-				bytes[where], at[where] = peak.Bytes, i+1
-			}
+		if s.Apply(&r.events[i]); events[s.Number()] == 0 {
+			events[s.Number()] = i + 1
 		}
 	}
-	states := make(map[int]string) // by the number of events
+	s.Settle()
+	for _, peak := range s.Index().Peaks {
+		at[place{peak.Device, peak.Region}] = events[peak.Number]
+	}
+	states := make(map[int]string)
 	for _, n := range at {
 		if states[n] == "" {
 			states[n] = known(r.after(n))

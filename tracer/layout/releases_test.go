@@ -251,8 +251,7 @@ func TestSymbolsMissing(t *testing.T) {
 			}
 			l, err := Derive(open(t, b))
 			qt.Assert(t, qt.IsNil(err))
-			qt.Check(t, qt.IsNil(l.Fields["Device.id_"]))
-			qt.Check(t, qt.StringContains(missing(l, "Device.id_"), "has no tt::tt_metal::Device::id"))
+			qt.Check(t, qt.IsNotNil(l.Fields["Device.id_"])) // by the virtual table
 			qt.Check(t, qt.IsFalse(hasProbe(l, "buffer_allocated")))
 			qt.Check(t, qt.StringContains(missing(l, "buffer_allocated"), "has no tt::tt_metal::GraphTracker::track_allocate"))
 			// there are other sources

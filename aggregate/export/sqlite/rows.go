@@ -95,7 +95,7 @@ func (w *Writer) alloc(p *process, b *memory.Buffer, event any) int64 {
 	p.buffers[b.BufferID] = w.buffers
 	w.exec(`INSERT INTO buffers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL, ?, ?)`,
 		w.buffers, p.id, int64(b.BufferID), w.set(b.Devices), b.Region.String(), b.Layout.String(), int64(b.Address),
-		int64(b.SizeBytes), int64(b.PageSizeBytes), int64(b.BytesPerBank), b.Banks, int64(b.AllocatedBytes()),
+		int64(b.SizeBytes), int64(b.PageSizeBytes), int64(b.BytesPerBank), b.DataBanks, int64(b.AllocatedBytes()),
 		coresText(b.Cores), b.BeforeAttach, w.stack(b.Stack), event, w.time(b.SinceNs),
 		text(b.Path), text(b.Tensor))
 	return w.buffers

@@ -11,6 +11,7 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
+	tracing "ttmem/tracer/host"
 )
 
 // A Hub has the state of the host, and passes events on to followers. Only the tracing goroutine
@@ -141,7 +142,10 @@ func (h *Hub) Snapshot(ctx context.Context, v Viewer) (*memory.Snapshot, error) 
 	h.shotMu.Lock()
 	defer h.shotMu.Unlock()
 	if h.shot == nil || h.shotAt.Before(began) && time.Since(h.shotAt) > snapshotAge {
-		err := h.pause(ctx, func() { h.shot, h.shotAt = h.state.Snapshot(), time.Now() })
+		err := h.pause(ctx, func() {
+			h.state.SettleUntil(tracing.Now())
+			h.shot, h.shotAt = h.state.Snapshot(), time.Now()
+		})
 		if err != nil {
 			return nil, err
 		}

@@ -90,6 +90,7 @@ func (r *Recording) StateFrom(span Span, begin func(s *aggregate.State), reached
 func (r *Recording) at(m Moment, reached func(s *State, of Regions)) func(*aggregate.State, Regions) {
 	of := Summary{Of: m.Of(r.Path)}
 	return func(s *aggregate.State, regions Regions) {
+		s.Settle() // a refusal follows its run so soon that a moment is hardly between
 		reached(&State{State: s, Summary: of, NowNs: s.Now()}, regions)
 	}
 }

@@ -80,8 +80,8 @@ func (o *Options) Seen() (*State, error) {
 	}
 	if o.File != "" {
 		s.Advance(w.EndNs)
-		s.Settle()
 	}
+	s.Settle()
 	s.Summary, s.NowNs = *w, s.State.Now()
 	s.Of = w.In()
 	return s, nil
@@ -139,6 +139,7 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 		return nil, err
 	}
 	s.NowNs = host.Now()
+	s.SettleUntil(s.NowNs)
 	if buffers := s.Buffers(); len(buffers) > 0 {
 		s.Notes = append(s.Notes, "read from the memory of running processes: without call stacks, and circular buffers only of programs that "+
 			"run just now; `ttmem attach` has the stacks of later allocations")
@@ -186,6 +187,7 @@ func ServiceState(ctx context.Context, client *service.Client, socket string) (*
 		return nil, err
 	}
 	s.NowNs = host.Now()
+	s.SettleUntil(s.NowNs)
 	if os.Geteuid() != 0 {
 		s.Of = In(ownOnThisHost)
 		s.Others, s.Chips = OtherUsers(ctx, client)

@@ -304,6 +304,7 @@ func (l *Live) holdersAt(nowNs uint64) analyze.Holders {
 func (l *Live) Present(nowNs uint64) *Present {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.state.SettleUntil(nowNs)
 	p := &Present{
 		Status: l.status, Snapshot: l.state.Snapshot(), CallSites: l.state.CallSites(), Holders: l.holdersAt(nowNs),
 		Marked: l.marked, MarkNs: l.markNs, Output: l.output.lines(),

@@ -33,7 +33,7 @@ func Overlaps(s *memory.Snapshot, now bool, pids []int) (texts []string) {
 			effect += ", unless the processes call different chips by this number"
 		}
 		text := fmt.Sprintf("%s of %s is assigned twice: %s and %s both have %s of each bank, from %#x on; %s. The memory is counted once",
-			o.Region, page.Chips(o.Devices), overlapBuffer(&o.Earlier, &o.Later), overlapBuffer(&o.Later, &o.Earlier), page.Bytes(o.BytesPerBank), o.Address, effect)
+			page.Clean(o.Region), page.Chips(o.Devices), overlapBuffer(&o.Earlier, &o.Later), overlapBuffer(&o.Later, &o.Earlier), page.Bytes(o.BytesPerBank), o.Address, effect)
 		texts = append(texts, text)
 	}
 	if more := len(texts) - shownOverlaps; more > 0 {

@@ -2,6 +2,8 @@
 package ops
 
 import (
+	"slices"
+
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
@@ -44,7 +46,11 @@ func New(o Options) *Page {
 func (p *Page) Add(s *aggregate.State, of func(device int, region event.Region) bool) {
 	list, others := s.Operations()
 	for _, op := range list {
-		if of(op.Peak.Device, event.L1) {
+		selected := of(op.Peak.Device, event.L1)
+		if op.Peak.TimeNs == 0 { // it only failed
+			selected = len(op.Devices) == 0 || slices.ContainsFunc(op.Devices, func(id int) bool { return of(id, event.L1) })
+		}
+		if selected {
 			p.list = append(p.list, op)
 		}
 	}

@@ -141,7 +141,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 // holdersJSON returns the parts of a peak; program is the one that ran, for its parts.
 func (p *Page) holdersJSON(parts []alloc.Part, program *uint64) []holderJSON {
 	holders := []holderJSON{}
-	for i := range listed(parts, p.Limit) {
+	for i := range parts {
 		one := &parts[i]
 		h := holderJSON{
 			PID: one.PID, Bytes: one.Amount.Bytes, Count: one.Count, BeforeAttach: one.BeforeAttach,
@@ -157,16 +157,7 @@ func (p *Page) holdersJSON(parts []alloc.Part, program *uint64) []holderJSON {
 	return holders
 }
 
-// listed returns the first of a list; all if most is 0.
-func listed[T any](list []T, most int) []T {
-	if most == 0 || most > len(list) {
-		return list
-	}
-	return list[:most]
-}
-
 func (p *Page) groupsJSON(rows []*row) []groupJSON {
-	rows = listed(rows, p.Limit)
 	groups := make([]groupJSON, 0, len(rows))
 	for _, row := range rows {
 		groups = append(groups, groupJSON{row.Text, row.pid, row.Callers, row.bytes, row.count})

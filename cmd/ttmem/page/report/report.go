@@ -176,5 +176,10 @@ func (r *report) warnLost() {
 }
 
 func (r *report) doubts() []string {
-	return page.Doubts(r.snap.Losses(false, nil), "totals may be too low")
+	return page.Doubts(*r.losses(), "totals may be too low")
+}
+
+func (r *report) losses() *memory.AllLosses {
+	losses := r.snap.Losses(false, nil)
+	return &losses
 }

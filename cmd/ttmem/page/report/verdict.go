@@ -129,7 +129,7 @@ func (r *report) leaks() {
 			r.line("  held by ", r.cut(alloc.Growth(r.Painter, c), r.width-10))
 		}
 		r.sources(folded(list, true), r.most.leaks, 0, page.Bytes)
-	case len(r.doubts()) > 0:
+	case r.losses().Any():
 		r.line("No leaks found, but events were lost")
 	case len(few) > 0: // below
 	case r.State.BuffersAllocated() < analyze.LeastSurvivors:
