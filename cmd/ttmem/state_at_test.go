@@ -30,6 +30,7 @@ func (r *replayed) after(n int) *aggregate.State {
 	for i := range r.events[:n] {
 		s.Apply(&r.events[i])
 	}
+	s.Settle() // as at a moment of a recording
 	return s
 }
 
@@ -79,7 +80,6 @@ func (r *replayed) moments() map[string][]int {
 
 // known is all that a state says, as text: so that two can be compared.
 func known(s *aggregate.State) string {
-	s.Settle() // as at a moment of a recording
 	snap := s.Snapshot()
 	var lines []string
 	add := func(values ...any) { lines = append(lines, jsonText(values)) }
