@@ -18,14 +18,15 @@ import (
 
 // loggedEvent is the tested part of a line of `ttmem log --json`.
 type loggedEvent struct {
-	Kind     string `json:"kind"`
-	TimeNs   uint64 `json:"time_ns"`
-	Region   string `json:"region"`
-	Address  uint64 `json:"address"`
-	BufferID uint64 `json:"buffer_id"`
-	Object   uint64 `json:"object"`
-	Size     uint64 `json:"size_bytes"`
-	PerBank  uint64 `json:"bytes_per_bank"`
+	Kind     string        `json:"kind"`
+	TimeNs   uint64        `json:"time_ns"`
+	Region   string        `json:"region"`
+	Address  uint64        `json:"address"`
+	BufferID uint64        `json:"buffer_id"`
+	Object   uint64        `json:"object"`
+	Size     uint64        `json:"size_bytes"`
+	PerBank  uint64        `json:"bytes_per_bank"`
+	Stack    []event.Frame `json:"stack"`
 	Note     struct {
 		Kinds       []string      `json:"kinds"`
 		Name        string        `json:"name"`

@@ -111,11 +111,11 @@ func TestOwnersOfARunningModel(t *testing.T) {
 			var dump struct {
 				Notes   []string
 				Buffers []struct {
-					Address        uint64
-					Region         string
-					AllocatedBytes uint64 `json:"allocated_bytes"`
-					BeforeAttach   bool   `json:"before_attach"`
-					Owner, Tensor  string
+					Address       uint64
+					Region        string
+					SizeBytes     uint64 `json:"size_bytes"` // those allocated include banks without data
+					BeforeAttach  bool   `json:"before_attach"`
+					Owner, Tensor string
 				}
 			}
 			qt.Assert(t, qt.IsNil(json.Unmarshal(text, &dump)))
@@ -130,15 +130,15 @@ func TestOwnersOfARunningModel(t *testing.T) {
 				if !ok {
 					continue // static buffers of the program that runs
 				}
-				r.all += b.AllocatedBytes
+				r.all += b.SizeBytes
 				switch {
 				case b.Owner != "":
-					r.owned += b.AllocatedBytes
+					r.owned += b.SizeBytes
 				case !b.BeforeAttach:
-					r.later += b.AllocatedBytes
+					r.later += b.SizeBytes
 				}
 				if b.Tensor != "" {
-					r.tensors += b.AllocatedBytes
+					r.tensors += b.SizeBytes
 				}
 				regions[b.Region] = r
 				switch at, known := addresses[b.Owner]; {
