@@ -6,18 +6,30 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // PLT returns the address of the stub through which the file calls an imported function
 // such as __cxa_throw. It uses the relocation of the stub's slot: stubs need no symbols.
 func (e *ELF) PLT(name string) (addr uint64, ok bool) {
-	names := e.tableNames(tableDynsym, maxNames)
+	addr, ok = e.PLTs(name)[name]
+	return addr, ok
+}
+
+// PLTs returns the addresses of the stubs of several imported functions by their names.
+func (e *ELF) PLTs(names ...string) map[string]uint64 {
+	table := e.tableNames(tableDynsym, maxNames)
+	found := make(map[string]uint64)
 	for a, called := range e.plt() {
-		if (!ok || a < addr) && cString(names, called) == name {
-			addr, ok = a, true
+		name := cString(table, called)
+		if !slices.Contains(names, name) {
+			continue
+		}
+		if before, ok := found[name]; !ok || a < before {
+			found[name] = a
 		}
 	}
-	return addr, ok
+	return found
 }
 
 // PLTName returns the name of the function that the stub at an address calls.

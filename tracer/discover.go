@@ -105,6 +105,18 @@ func (f *finder) beside(m host.NewMapping, user int) (later bool) {
 	return host.TryLater(err)
 }
 
+// besidesSoon calls besides in the background.
+func (f *finder) besidesSoon(pid, user int) {
+	queued := f.queues.Do(host.Lane{User: user}, func() {
+		if f.closing.Err() == nil && f.maps(pid) {
+			f.besides(pid, user)
+		}
+	})
+	if !queued {
+		f.rescanSoon()
+	}
+}
+
 // besides places them in the files that a process has mapped already.
 func (f *finder) besides(pid, user int) {
 	list, err := f.existing(pid)
@@ -166,7 +178,7 @@ func (f *finder) attached(l *libraries.Library, m host.NewMapping, user int) boo
 	f.spaces.Changed(m.PID)
 	start := describeProcess(m.PID)
 	start.TimeNs, start.AttachedLate = m.TimeNs, m.Existing
-	defer f.besides(m.PID, user)
+	defer f.besidesSoon(m.PID, user)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.libraries.Seen[m.PID] != p || f.closing.Err() != nil { // it has ended meanwhile

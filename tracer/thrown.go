@@ -14,8 +14,8 @@ import (
 // the library caught last is no failure: the operation goes on.
 
 const (
-	// caughtNs is how long the library may take to catch an exception. Later events wait, so that
-	// events stay in order of time. It takes microseconds.
+	// caughtNs is how long the library may take to catch an exception. Later events wait for that long
+	// after it was made, so that events stay in order of time. It takes microseconds.
 	caughtNs = 100e6
 	// maxThrown bounds the exceptions of a process that are waited for.
 	maxThrown = 64
@@ -29,15 +29,20 @@ type thrown struct {
 	event     event.Event
 }
 
-// throw adds an exception. An earlier one of the same thread is over.
+// throw adds an exception. An earlier one of the same thread is over, and one at the same address.
 func (p *traced) throw(d *decoder, t thrown) {
 	if i := slices.IndexFunc(p.thrown, func(o thrown) bool { return o.event.TID == t.event.TID }); i >= 0 {
 		earlier := p.thrown[i]
-		if earlier.inside && repeats(t.event.Message, earlier.event.Message) {
+		if earlier.inside && t.sinceNs < earlier.sinceNs+caughtNs && repeats(t.event.Message, earlier.event.Message) {
 			t.event = earlier.event // the first one has the figures
 			t.inside = false
 		}
 		p.endThrown(d, i)
+	}
+	for i := len(p.thrown) - 1; i >= 0; i-- {
+		if p.thrown[i].exception == t.exception {
+			p.endThrown(d, i)
+		}
 	}
 	if len(p.thrown) == maxThrown {
 		p.endThrown(d, 0)
@@ -47,10 +52,10 @@ func (p *traced) throw(d *decoder, t thrown) {
 }
 
 // repeats reports whether the text of an exception contains that of an earlier one, which was caught
-// to throw it.
+// to throw it, and more. The same text may be that of another call, which fails in the same way.
 func repeats(message, earlier string) bool {
 	first, _, _ := strings.Cut(event.Info(earlier), "\n")
-	return first != "" && strings.Contains(message, first)
+	return first != "" && message != earlier && strings.Contains(message, first)
 }
 
 // caught notes that the library caught an exception, or throws it again.
@@ -100,6 +105,7 @@ func (d *decoder) thrownSince(knownNs uint64) uint64 {
 			case t.sinceNs+caughtNs < knownNs:
 				p.endThrown(d, i)
 				continue
+			case t.event.TimeNs+caughtNs < knownNs: // it is thrown again and again: nothing waits for it
 			default:
 				since = min(since, t.event.TimeNs)
 			}

@@ -36,6 +36,9 @@ func TestOnlyExceptionsThatLeaveAreFailures(t *testing.T) {
 		"caught inside and thrown again": {[][]byte{made(7, 1, 16, full), caught(7, 2, 16, 0), caught(7, 3, 16, again)}, []string{full}},
 		"thrown again, and caught again": {[][]byte{made(7, 1, 16, full), caught(7, 2, 16, 0), caught(7, 3, 16, again), caught(7, 4, 16, 0)}, nil},
 		"thrown again with more text":    {[][]byte{made(7, 1, 16, full), caught(7, 2, 16, 0), made(7, 3, 32, "matmul: "+full)}, []string{full}},
+		"a text again, later":            {[][]byte{made(7, 1, 16, full), caught(7, 2, 16, 0), made(7, 200, 32, "matmul: "+full)}, []string{"matmul: " + full}},
+		"the same text again":            {[][]byte{made(7, 1, 16, full), caught(7, 2, 16, 0), made(7, 3, 32, full)}, []string{full}},
+		"its address again":              {[][]byte{made(7, 1, 16, full), caught(7, 2, 16, 0), made(8, 3, 16, other), caught(8, 4, 16, again)}, []string{other}},
 		"caught inside, then another":    {[][]byte{made(7, 1, 16, full), caught(7, 2, 16, 0), made(7, 3, 32, other)}, []string{other}},
 		"passed to another thread":       {[][]byte{made(8, 1, 16, full), caught(8, 2, 16, 0), caught(7, 3, 16, again)}, []string{full}},
 		"one after the other":            {[][]byte{made(7, 1, 16, full), made(7, 3, 32, other)}, []string{full, other}},
@@ -49,7 +52,7 @@ func TestOnlyExceptionsThatLeaveAreFailures(t *testing.T) {
 		var got []string
 		for _, e := range d.queue.events {
 			if e.Kind == event.AllocFailed || e.Kind == event.OperationFailed {
-				qt.Check(t, qt.Equals(e.Kind == event.AllocFailed, e.Message == full), qt.Commentf("%s", name))
+				qt.Check(t, qt.Equals(e.Kind == event.AllocFailed, e.Message != other), qt.Commentf("%s", name))
 				got = append(got, e.Message)
 			}
 		}
@@ -69,6 +72,27 @@ func TestLaterEventsWaitForAnException(t *testing.T) {
 	qt.Assert(t, qt.HasLen(d.queue.events, 2))
 	qt.Check(t, qt.Equals(d.queue.events[1].Kind, event.OperationFailed))
 	qt.Check(t, qt.HasLen(d.throwing, 0))
+}
+
+// TestNothingWaitsForAnExceptionThatIsThrownAgainAndAgain: its process would hold up all others.
+func TestNothingWaitsForAnExceptionThatIsThrownAgainAndAgain(t *testing.T) {
+	d := newTestDecoder()
+	r := bpf.KernelFailedRecord{Exception: 16}
+	r.H = bpf.KernelHeader{TimeNs: 1e9, Tgid: 7, Tid: 7, Kind: bpf.RecordFailed}
+	d.decode(raw(&r))
+	for n := uint64(1); n <= 4; n++ {
+		at := uint64(1e9 + n*caughtNs/2)
+		d.decode(raw(&bpf.KernelCaughtRecord{
+			H:         bpf.KernelHeader{TimeNs: at, Tgid: 7, Tid: 7, Kind: bpf.RecordCaught, Flags: bpf.CaughtThrownAgain},
+			Exception: 16,
+		}))
+		want := uint64(1e9)
+		if at > 1e9+caughtNs {
+			want = ^uint64(0)
+		}
+		qt.Check(t, qt.Equals(d.thrownSince(at), want))
+		qt.Check(t, qt.HasLen(d.processes[7].thrown, 1))
+	}
 }
 
 // TestWaitingExceptionsAreBounded.

@@ -131,6 +131,7 @@ func (f *finder) scan(pids []int) error {
 	if len(pids) == 0 {
 		f.rescan()
 		f.queues.Wait(scanPatience)
+		f.queues.Wait(scanPatience) // for the files beside them: see besidesSoon
 		return nil
 	}
 	for _, pid := range pids {
@@ -151,6 +152,7 @@ func (f *finder) scan(pids []int) error {
 			}
 		}
 	}
+	f.queues.Wait(scanPatience)
 	return nil
 }
 

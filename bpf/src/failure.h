@@ -215,6 +215,8 @@ HANDLER void exception_made(const struct hit *h, struct thread *t, bool is_text)
 #define UNWIND_HEADER 32
 #define DEPENDENT_CLASS 1
 #define DEPENDENT_HEADER 80
+/* Before UNWIND_HEADER: the number of handlers that run for the exception; 0 when it is freed. */
+#define HANDLER_COUNT 40
 
 /* __cxa_begin_catch(header), __cxa_rethrow() and std::rethrow_exception(exception_ptr &): whether an
  * exception that was reported is thrown. An exception_ptr is a pointer to what was thrown, perhaps by
@@ -224,6 +226,7 @@ HANDLER void caught(const struct hit *h, u32 probe)
 	struct thread *t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
 	u64 at = h->ctx->di, exception = at + UNWIND_HEADER, class = 0;
 	struct caught_record *r;
+	s32 handlers = 0;
 
 	if (!t)
 		return;
@@ -234,8 +237,12 @@ HANDLER void caught(const struct hit *h, u32 probe)
 		if (!read_u64(at, &class) || ((class & 0xff) == DEPENDENT_CLASS &&
 					      !read_u64(at - DEPENDENT_HEADER, &exception)))
 			return;
-		if (exception != t->exception)
+		t->other = exception == t->exception ? 0 : at;
+		if (t->other)
 			return;
+	} else if (t->other && !bpf_probe_read_user(&handlers, sizeof(handlers), (void *)(t->other - HANDLER_COUNT)) &&
+		   handlers > 0) {
+		return; /* the other one is thrown again */
 	}
 	if (!t->exception)
 		return;

@@ -111,8 +111,9 @@ struct thread {
 	u64 impl; /* ProgramImpl */
 	u64 program_id;
 	u64 device;
-	u64 bias;      /* of the library's last hit */
+	u64 home;      /* what `homes` has from this thread: see home_key(); 0: nothing */
 	u64 exception; /* the last one that was reported */
+	u64 other;     /* the header of another one, if that was caught last */
 	u32 phase;
 	u32 kernel_pending;
 	/* where finalize_kernel_bins stores the size of a program's text */

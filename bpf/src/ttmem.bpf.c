@@ -105,15 +105,22 @@ static __always_inline bool has_stack(u32 probe, struct thread *t)
 	return false;
 }
 
+/* Tells apart the libraries and places of a process; not 0. A bias is a multiple of the size of a page. */
+static __always_inline u64 home_key(const struct hit *h)
+{
+	return (h->bias | h->library) + 1;
+}
+
 /* Notes which library the process has, and where. */
 static __noinline void remember_home(const struct hit *h, struct thread *t)
 {
 	struct home home = {.bias = h->bias, .library = h->library};
 	u32 tgid = h->tgid;
 
-	t->bias = h->bias;
 	if (bpf_map_update_elem(&homes, &tgid, &home, BPF_ANY))
 		count_lost(LOST_MAP_FULL);
+	else
+		t->home = home_key(h);
 }
 
 NO_PROGRAMS(after_probe);
@@ -169,6 +176,8 @@ int on_probe(struct pt_regs *ctx)
 		count_lost(LOST_NO_THREAD_STATE);
 		return 0;
 	}
+	if ((cookie & COOKIE_BESIDE) && !h.l)
+		t->home = 0; /* the process has begun another program */
 	wanted = has_stack(probe, t);
 	if (wanted) {
 		h.u = this_unwinder(0);
@@ -182,7 +191,7 @@ int on_probe(struct pt_regs *ctx)
 	}
 	if (!h.l)
 		return 0;
-	if (t->bias != h.bias)
+	if (t->home != home_key(&h))
 		remember_home(&h, t);
 	switch (probe) {
 	case PROBE_BANK_SHARDS:

@@ -3,6 +3,7 @@ package layout
 import (
 	"debug/elf"
 	"slices"
+	"strings"
 
 	"ttmem/symbolize"
 )
@@ -31,7 +32,9 @@ const catches = "__cxa_begin_catch"
 
 // exceptionTypes are the types of exceptions whose text says what failed: TT_FATAL and TT_THROW are a
 // std::runtime_error.
-var exceptionTypes = []string{"13runtime_error", "11logic_error", "16invalid_argument"}
+var exceptionTypes = []string{"13runtime_error", "11logic_error", invalidArgument}
+
+const invalidArgument = "16invalid_argument"
 
 // IsBeside reports whether a file belongs to tt-metal, or calls it: exceptions of the library's
 // templates are made in whichever file the dynamic linker takes them from.
@@ -49,20 +52,37 @@ func calls(e *symbolize.ELF) bool {
 // Exceptions returns where a file makes exceptions and, unless it calls tt-metal from outside, catches
 // them: at the stubs through which it calls libstdc++ or, if that is linked into it, in these functions.
 func Exceptions(e *symbolize.ELF) (list []ExceptionProbe) {
-	_, imported := e.PLT(catches)
-	add := func(name string, kind ExceptionKind) {
-		addr, ok := e.PLT(name)
+	wanted := exceptionFunctions(calls(e))
+	names := []string{catches}
+	for _, f := range wanted {
+		names = append(names, f.Symbol)
+	}
+	stubs := e.PLTs(names...)
+	_, imported := stubs[catches]
+	for _, f := range wanted {
+		addr, ok := stubs[f.Symbol]
 		if !imported {
 			var s symbolize.Symbol
-			s, ok = e.Lookup(name)
+			s, ok = e.Lookup(f.Symbol)
 			addr = s.Addr
+			ok = ok && !strings.Contains(f.Symbol, invalidArgument) // it calls that of std::logic_error
 		}
-		if offset, inFile := e.FileOffset(addr); ok && inFile {
-			p := Probe{Symbol: name, Addr: addr, ProbeAddr: addr, FileOffset: offset, Stepped: true}
-			list = append(list, ExceptionProbe{p, kind})
+		offset, inFile := e.FileOffset(addr)
+		// a complete constructor and that of a base class may be one function
+		if ok && inFile && !slices.ContainsFunc(list, func(p ExceptionProbe) bool { return p.FileOffset == offset }) {
+			f.Probe = Probe{Symbol: f.Symbol, Addr: addr, ProbeAddr: addr, FileOffset: offset, Stepped: true}
+			list = append(list, f)
 		}
 	}
-	constructors, outside := []string{"C1", "C2"}, calls(e)
+	return list
+}
+
+// exceptionFunctions are the functions to place probes at, with only their names and kinds.
+func exceptionFunctions(outside bool) (list []ExceptionProbe) {
+	add := func(name string, kind ExceptionKind) {
+		list = append(list, ExceptionProbe{Probe{Symbol: name}, kind})
+	}
+	constructors := []string{"C1", "C2"}
 	if outside {
 		// bindings derive control flow from std::runtime_error, such as the end of an iteration
 		constructors = constructors[:1]

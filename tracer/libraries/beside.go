@@ -2,6 +2,7 @@ package libraries
 
 import (
 	"fmt"
+	"maps"
 	"os"
 
 	"ttmem/symbolize"
@@ -18,28 +19,27 @@ const maxBeside = 64
 type besideFile struct {
 	kernel.ProbedFile
 	user int
-	pids map[int]bool // the processes that map it
+	pids map[int]bool // the processes that map it, of those in Seen
 }
 
 // KnownBeside notes that a process maps a file, and reports whether the file was inspected.
 func (s *Set) KnownBeside(id host.FileID, pid int) bool {
 	f, known := s.beside[id]
-	if f != nil && f.Probes == nil {
-		return false
-	}
-	if f != nil && pid != 0 {
+	s.joinBeside(f, pid)
+	return known
+}
+
+// joinBeside notes that a process maps a file, until it ends. f may be nil.
+func (s *Set) joinBeside(f *besideFile, pid int) {
+	if f != nil && s.Seen[pid] != nil {
 		f.pids[pid] = true
 	}
-	return known
 }
 
 // OpenBeside places probes in a file that a process with a library maps, if the file needs them. It
 // closes the file otherwise.
 func (s *Set) OpenBeside(file *os.File, id host.FileID, path string, pid, user int) (err error) {
 	f := &besideFile{user: user, pids: map[int]bool{}}
-	if pid != 0 {
-		f.pids[pid] = true
-	}
 	kept := false
 	defer func() {
 		if !kept {
@@ -52,28 +52,44 @@ func (s *Set) OpenBeside(file *os.File, id host.FileID, path string, pid, user i
 	}
 	offsets, cookies := besideProbes(file, f.Info.Size())
 	if len(offsets) == 0 {
-		s.rememberBeside(id, nil)
+		s.rememberBeside(id, nil, pid)
 		return nil
 	}
 	f.Identify()
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	if same := s.sameBeside(f); same != nil || s.closed {
-		s.rememberBeside(id, same)
+		s.rememberBeside(id, same, pid)
 		return nil
 	}
 	if !s.roomBeside(user) {
-		return fmt.Errorf("%s: failures in its code are not seen: its user has too many such files", path)
+		return s.refuseBeside(id, user, fmt.Errorf("%s: failures in its code are not seen: its user has too many such files", path))
 	}
 	if err := s.protect(&f.ProbedFile, path); err != nil {
 		return err
 	}
 	if f.Probes, err = f.Place(s.objs.Support.Uprobes, s.objs.OnProbe, offsets, cookies); err != nil {
-		return fmt.Errorf("placing probes in %s: %w", path, err)
+		return s.refuseBeside(id, user, fmt.Errorf("placing probes in %s: %w", path, err))
 	}
 	kept = true
-	s.rememberBeside(id, f)
+	s.rememberBeside(id, f, pid)
 	return nil
+}
+
+// refuseBeside remembers that a file gets no probes, so that it is not read again. The error is for the
+// first such file of a user.
+func (s *Set) refuseBeside(id host.FileID, user int, err error) error {
+	if host.TryLater(err) {
+		return err
+	}
+	s.rememberBeside(id, nil, 0)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refusedBeside[user] {
+		return nil
+	}
+	s.refusedBeside[user] = true
+	return err
 }
 
 func besideProbes(file *os.File, size int64) (offsets, cookies []uint64) {
@@ -88,7 +104,8 @@ func besideProbes(file *os.File, size int64) (offsets, cookies []uint64) {
 	return exceptionProbes(layout.Exceptions(elf))
 }
 
-func (s *Set) rememberBeside(id host.FileID, f *besideFile) {
+// rememberBeside notes the probes of a file that a process maps; nil if it has none.
+func (s *Set) rememberBeside(id host.FileID, f *besideFile, pid int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.beside) >= maxFiles {
@@ -99,6 +116,7 @@ func (s *Set) rememberBeside(id host.FileID, f *besideFile) {
 		}
 	}
 	s.beside[id] = f
+	s.joinBeside(f, pid)
 }
 
 // sameBeside returns the file that has the probes of another one: see kernel.ProbedFile.Same.
@@ -106,39 +124,50 @@ func (s *Set) sameBeside(f *besideFile) *besideFile {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, other := range s.beside {
-		if other != nil && other.Probes != nil && other.Same(&f.ProbedFile) {
-			for pid := range f.pids {
-				other.pids[pid] = true
-			}
+		if other != nil && other.Same(&f.ProbedFile) {
 			return other
 		}
 	}
 	return nil
 }
 
-// roomBeside reports whether another file of a user may get probes. Files that no process maps make
-// room.
+// roomBeside reports whether another file of a user may get probes. One that no process maps makes
+// room. Those that were deleted, which no other process can map, have no probes any longer.
 func (s *Set) roomBeside(user int) bool {
 	n := 0
+	var idle *besideFile
 	s.eachBeside(func(f *besideFile) {
+		s.mu.Lock()
+		unused := len(f.pids) == 0
+		s.mu.Unlock()
+		if unused && f.IsDeleted() {
+			s.removeBeside(f)
+			return
+		}
 		if f.user == user {
 			n++
+			if unused {
+				idle = f
+			}
 		}
 	})
 	if n < maxBeside {
 		return true
 	}
-	removed := false
-	s.eachBeside(func(f *besideFile) {
-		s.mu.Lock()
-		idle := f.user == user && len(f.pids) == 0
-		s.mu.Unlock()
-		if idle {
-			f.Remove()
-			removed = true
-		}
-	})
-	return removed
+	if idle == nil {
+		return false
+	}
+	s.removeBeside(idle)
+	return true
+}
+
+// removeBeside removes the probes of a file, and forgets it: it is read again when a process maps it.
+// s.changing must be locked.
+func (s *Set) removeBeside(f *besideFile) {
+	s.mu.Lock()
+	maps.DeleteFunc(s.beside, func(_ host.FileID, other *besideFile) bool { return other == f })
+	s.mu.Unlock()
+	f.Remove()
 }
 
 // eachBeside calls do once for each file with probes. s.changing must be locked.
@@ -146,7 +175,7 @@ func (s *Set) eachBeside(do func(*besideFile)) {
 	all := make(map[*besideFile]bool)
 	s.mu.Lock()
 	for _, f := range s.beside {
-		if f != nil && f.Probes != nil {
+		if f != nil {
 			all[f] = true
 		}
 	}
@@ -170,9 +199,9 @@ func (s *Set) withdrawBeside() {
 	s.eachBeside(func(f *besideFile) {
 		if f.Overwritten() {
 			s.warn(fmt.Sprintf("%s is being overwritten: failures in its code are no longer seen", f.Name()))
-			f.Remove()
+			s.removeBeside(f)
 		}
 	})
 }
 
-func (s *Set) closeBeside() { s.eachBeside((*besideFile).Remove) }
+func (s *Set) closeBeside() { s.eachBeside(s.removeBeside) }

@@ -82,8 +82,9 @@ type Set struct {
 	users map[int]int // the number of these processes by user
 	// beside are the other files of tt-metal, and of its callers; nil: the file is none.
 	beside map[host.FileID]*besideFile
-	// refused are the users whose libraries were not all traced
-	refused map[int]bool
+	// refused are the users whose libraries were not all traced, and refusedBeside those whose files
+	// beside them were not.
+	refused, refusedBeside map[int]bool
 }
 
 // A Mapped is a library in a process.
@@ -102,7 +103,8 @@ const maxFiles = 1 << 16
 func New(objs *kernel.Objects, spaces *stack.Spaces, proc *host.Proc, warn func(string), mu *sync.Mutex) *Set {
 	return &Set{
 		objs: objs, spaces: spaces, proc: proc, warn: warn, mu: mu,
-		byFile: make(map[host.FileID]*Library), Seen: make(map[int]*Mapped), users: make(map[int]int), beside: make(map[host.FileID]*besideFile), refused: make(map[int]bool),
+		byFile: make(map[host.FileID]*Library), Seen: make(map[int]*Mapped), users: make(map[int]int), beside: make(map[host.FileID]*besideFile),
+		refused: make(map[int]bool), refusedBeside: make(map[int]bool),
 	}
 }
 

@@ -50,6 +50,8 @@ const (
 	// maxFiles bounds the mapped files of a process that are inspected, and maxKinds those of which
 	// the result is remembered.
 	maxFiles, maxKinds = 1 << 14, 1 << 16
+	// maxOpened bounds the files of a process that a search has open.
+	maxOpened = 256
 	// filesTime is how long opening the files of a process may take.
 	filesTime = time.Minute
 )
@@ -67,6 +69,8 @@ type opened struct {
 	kinds fileKind // of all together
 	// unread says why some files could not be inspected.
 	unread error
+	// over says why some mappings were left out: the search is incomplete.
+	over error
 }
 
 func (o *opened) close() {
@@ -123,6 +127,8 @@ func (s *Searcher) openMapped(ctx context.Context, proc *host.Proc, pid int) (*o
 			case errors.Is(err, fs.ErrNotExist): // it was unmapped meanwhile
 			case err != nil:
 				o.unread = cmp.Or(o.unread, fmt.Errorf("%s could not be read: %w", m.Path, err))
+			case kind != 0 && len(o.files) == maxOpened:
+				o.over = cmp.Or(o.over, fmt.Errorf("it maps more than %d files of Python and tt-metal", maxOpened))
 			case kind != 0:
 				o.kinds |= kind
 				number = len(o.files)
@@ -133,7 +139,12 @@ func (s *Searcher) openMapped(ctx context.Context, proc *host.Proc, pid int) (*o
 			}
 			numbers[m.File] = number
 		}
-		if number >= 0 {
+		switch {
+		case number < 0:
+		case len(o.maps) == host.MaxCodeMappings:
+			o.over = cmp.Or(o.over, fmt.Errorf("it has more than %d mappings of files of Python and tt-metal", len(o.maps)))
+		default:
+			m.Path = "" // the search does not need it
 			o.maps = append(o.maps, mapped{m, number})
 		}
 	}

@@ -100,6 +100,8 @@ func (s *Searcher) Holders(ctx context.Context, readers *host.Readers, pid int, 
 		return nil, Cost{}, fmt.Errorf("the search ended: %w", err)
 	}
 	switch {
+	case o.over != nil:
+		err = o.over
 	case o.kinds != hasPython|hasFunctions && o.unread != nil:
 		err = o.unread
 	case a.NoPython:
