@@ -55,17 +55,17 @@ func TestADifferenceNeedsNoPass(t *testing.T) {
 				pid int
 				id  uint64
 			}
-			stacks := make(map[buffer]*event.Stack)
+			stacks, bytes := make(map[buffer]*event.Stack), make(map[buffer]uint64)
 			_, err = (&source.Options{File: path}).Watch(state.Completed(func(e *event.Event) {
 				if e.Kind == event.Alloc {
-					stacks[buffer{e.PID, e.BufferID}] = e.Stack
+					stacks[buffer{e.PID, e.BufferID}], bytes[buffer{e.PID, e.BufferID}] = e.Stack, e.BytesPerBank*uint64(state.Banks(e))
 				}
 				if e.Kind == event.Free && (e.Reason == event.ReasonDeviceClose || e.Reason == event.ReasonProcessExit) {
 					unfreed.add(memory.SiteAmount{
 						Site: memory.Site{
 							PID: e.PID, Stack: stacks[buffer{e.PID, e.BufferID}], Region: e.Region, Layout: e.Layout, BeforeAttach: e.BeforeAttach, PerCore: e.PerCore, Devices: e.Devices,
 						},
-						Amount: memory.Amount{Count: 1, Bytes: e.BytesPerBank * uint64(e.Banks)},
+						Amount: memory.Amount{Count: 1, Bytes: bytes[buffer{e.PID, e.BufferID}]},
 					})
 				}
 			}))
