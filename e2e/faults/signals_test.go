@@ -110,6 +110,7 @@ func signalAttached(s *scene, random *rand.Rand) {
 		tr.calm()
 	case tr.died(append(sent, unix.SIGTERM)): // if the end came too early, too
 		ready = false
+	case !ready && strings.Contains(tr.said(), "interrupted before tracing began: nothing was traced"):
 	case status.Exited() && contains(sent, unix.Signal(status.ExitStatus()-128)): // the second ends it at once
 		again = true
 		tr.saysOnce("interrupted again")
