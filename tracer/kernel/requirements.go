@@ -64,7 +64,7 @@ const leastFiles = 128
 
 // leastMemory is the least memory limit of ttmem's cgroup. Half of it is for the kernel side's maps
 // and unwind tables. With less, the kernel may kill ttmem before it can print an error.
-const leastMemory = 160 << 20
+const leastMemory = 192 << 20
 
 // Check returns an error that names what is missing if this host or user cannot trace.
 func Check() error {
