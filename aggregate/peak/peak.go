@@ -83,7 +83,7 @@ func (q *Pool) Capacity() uint64 { return Capacity(q.Region, q.capacity) }
 // since then. number is the number of the event.
 func (q *Pool) Grew(now, number uint64, found bool) {
 	if q.Bytes > q.Peak.Bytes {
-		q.reach(now, number)
+		q.Restart(now, number)
 	}
 	q.draw(now, found)
 }
@@ -111,8 +111,8 @@ func (q *Pool) Ran(at memory.Point, use *memory.CoreUse) (highest bool) {
 	return highest
 }
 
-// reach makes the present use the peak.
-func (q *Pool) reach(now, number uint64) {
+// Restart makes the present use the peak.
+func (q *Pool) Restart(now, number uint64) {
 	q.Peak, q.PeakCore = Peak{q.Bytes, 0, now, q.Capacity(), number}, q.core
 	q.Serial++
 }
@@ -131,9 +131,6 @@ func (q *Pool) draw(now uint64, found bool) {
 		q.StaticLine.Set(now, 0)
 	}
 }
-
-// Restart makes the present use the peak.
-func (q *Pool) Restart(now, number uint64) { q.reach(now, number) }
 
 // RestartLines makes the present use the beginning of the timelines.
 func (q *Pool) RestartLines(now uint64) {

@@ -9,8 +9,8 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// A processUse is the live memory of a process. l1 is for the core where it is highest; static is
-// its part in circular buffers.
+// A processUse is the live memory of a process. l1 is for the core where it is highest; program is
+// what its largest program needs of a core when it runs.
 type processUse struct {
 	*memory.Process
 	dram, l1, program, buffers uint64

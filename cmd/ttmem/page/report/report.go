@@ -23,7 +23,7 @@ type Options struct {
 	PID int
 	// Older names the previous part of the recording; "" if there is none.
 	Older string
-	// Cut is true if the recording's end is missing.
+	// CutShort is true if the recording's end is missing.
 	CutShort bool
 	// State has the call sites of peaks and leaks.
 	State *aggregate.State
