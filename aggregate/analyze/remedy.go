@@ -21,6 +21,9 @@ type Setting struct {
 func SettingFor(f *memory.Failure) (s Setting, ok bool) {
 	e := f.Evidence
 	limits, _ := event.LimitsIn(f.Message)
+	if limits.Setting != "" && limits.AvailableBytes > 0 {
+		return Setting{Name: limits.Setting, Bytes: limits.AvailableBytes, AtMost: true}, true
+	}
 	if e == nil {
 		return s, false
 	}
@@ -35,7 +38,7 @@ func SettingFor(f *memory.Failure) (s Setting, ok bool) {
 		if perBank := e.Live.BytesPerBank + e.NeededPerBank; perBank > c.BytesPerBank {
 			s.Bytes = max(s.Bytes, perBank*uint64(c.Banks))
 		}
-	case cause == KernelConfigTooSmall && limits.NeededBytes > limits.AvailableBytes && limits.AvailableBytes > 0:
+	case cause == KernelConfigTooSmall && limits.NeededBytes > limits.AvailableBytes:
 		// What is not for tensors and circular buffers is for kernels.
 		over := limits.NeededBytes - limits.AvailableBytes
 		if c.BytesPerBank <= over {

@@ -19,7 +19,9 @@ def attempt(f):
         f()
     except RuntimeError as e:
         line = [s.lineno for s in traceback.extract_tb(e.__traceback__) if s.filename == __file__][-1]
-        print("THREW", json.dumps({"line": line, "text": str(e).split("info:\n")[-1].split("\nbacktrace")[0].strip()}), flush=True)
+        text = str(e).split("info:\n")[-1].split("\nbacktrace")[0].strip()
+        print("THREW", json.dumps({"line": line, "text": text}), flush=True)
+        return text
 
 
 def empty(shape, layout=T, config=DRAM):
@@ -62,14 +64,10 @@ for _ in range(6):
     attempt(capture)
 ttnn.close_device(device)
 
-# almost all of L1 is for tensors and circular buffers: little is left for kernels and their arguments
-device = None
-for size in range(1463936, 1455000, -64):
-    try:
-        device = ttnn.open_device(device_id=0, worker_l1_size=size)
-        break
-    except RuntimeError:
-        pass
+attempt(lambda: ttnn.open_device(device_id=0, l1_small_size=1 << 30))
+text = attempt(lambda: ttnn.open_device(device_id=0, worker_l1_size=1 << 30))
+# all of L1 is for tensors and circular buffers: nothing is left for kernels and their arguments
+device = ttnn.open_device(device_id=0, worker_l1_size=int(text.split()[-1]))
 tiles = [empty([1, 1, 32, 32]) for _ in range(60)]
 attempt(lambda: ttnn.concat(tiles, dim=3))
 ttnn.close_device(device)

@@ -194,7 +194,7 @@ const (
 	// arguments are larger than the part of L1 for them.
 	ReasonKernelConfigTooSmall
 	// ReasonRefused is an AllocFailed of region L1: an operation computed that it needs more L1 than
-	// there is, and did not begin.
+	// there is, and did not begin. So does open_device.
 	ReasonRefused
 	// ReasonOther is an OperationFailed.
 	ReasonOther

@@ -23,6 +23,8 @@ type Limits struct {
 	// kind.
 	Cores  string
 	Static StaticKind
+	// Setting is the argument of ttnn.open_device that is too large; "" if the text is not about one.
+	Setting string
 }
 
 // limits are the texts of exceptions about memory, of all releases: the first match decides. Groups
@@ -54,6 +56,8 @@ var limits = []struct {
 	{ReasonRefused, L1, text(`free L1 \((?P<available>\d+) B\) too small for reservations \((?P<needed>\d+) B\)`)},
 	{ReasonRefused, L1, text(`a (?P<needed>\d+)-byte .*CB slot does not fit in free L1`)},
 	{ReasonRefused, L1, text(`L1 arena is out of memory: cannot place (?P<needed>\d+) bytes`)},
+	{ReasonRefused, L1, text(`(?P<worker>Worker L1) size (?P<needed>\d+) is larger than max size (?P<available>\d+)`)},
+	{ReasonRefused, L1, text(`(?P<small>Reserved size) must be less than bank size`)},
 	{ReasonRefused, L1, text(`fits? L1.*\(budget (?P<available>\d+) B`)},
 	{ReasonRefused, L1, text(`Workload of Tiles .* exceeds L1 capacity (?P<available>\d+)`)},
 	{ReasonRefused, L1, text(`slic.*Available L1: (?P<available>\d+) bytes`)},
@@ -106,6 +110,10 @@ func (l *Limits) set(group, value string) {
 		}
 	case "cores":
 		l.Cores = value
+	case "worker":
+		l.Setting = "worker_l1_size"
+	case "small":
+		l.Setting = "l1_small_size"
 	case "static":
 		l.Static = CircularBuffer
 		if value == "dataflow" || value == "DFB" {

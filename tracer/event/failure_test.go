@@ -69,10 +69,18 @@ var messages = []struct {
 	{"DRAM Auto slice could not find valid slice configuration. Tried up to 8 slices for height-slicing on output dimension 9. Available L1: 800 bytes. Operation", refused(0, 800)},
 	{"Cannot fit Pool2D operation in L1 memory with DRAM slicing. The smallest input slice (size=4)", refused(0, 0)},
 	{"not enough circular buffer memory for softmax", refused(0, 0)},
+	{"Worker L1 size 900 is larger than max size 800", refusedSetting("worker_l1_size", 900, 800)},
+	{"Reserved size must be less than bank size", refusedSetting("l1_small_size", 0, 0)},
 }
 
 func refused(needed, available uint64) Limits {
 	return Limits{Reason: ReasonRefused, Region: L1, NeededBytes: needed, AvailableBytes: available}
+}
+
+func refusedSetting(setting string, needed, available uint64) Limits {
+	l := refused(needed, available)
+	l.Setting = setting
+	return l
 }
 
 func TestLimitsOfEveryRelease(t *testing.T) {

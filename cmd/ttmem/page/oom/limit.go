@@ -55,7 +55,7 @@ func (p *Page) writeLimit(out *bufio.Writer, layout page.Layout, f *memory.Failu
 		layout.Write(out, 1, page.Bold, fmt.Sprintf("In the way, lowest first: %s in each bank (%s, between %#x and %#x).",
 			page.Bytes(e.Blocking.BytesPerBank), page.Count(e.Blocking.Count, "buffer"), e.From, e.To))
 		p.writeBlames(out, layout, f, e.Blockers, e.Blocking)
-	case cause == analyze.Refused && e.Live.Count == 0:
+	case cause == analyze.Refused && e.Live.Count == 0 && l.Setting == "":
 		layout.Write(out, 1, page.Bold, "No tensor of the process was in L1: nothing to free.")
 	}
 	if e.Live.Count > e.Blocking.Count {

@@ -137,8 +137,11 @@ func onCores(cores string) string {
 func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, group []*memory.Failure) {
 	f := group[0]
 	cause, at := analyze.CauseOf(f), "on an unknown chip"
-	if len(f.Devices) > 0 {
+	switch l, _ := event.LimitsIn(f.Message); {
+	case len(f.Devices) > 0:
 		at = "on " + page.Chips(f.Devices)
+	case l.Setting != "":
+		at = "the device was not opened"
 	}
 	layout.WriteStyled(out, "", page.BoldRed, verdict(f), "  "+at)
 	layout.Write(out, 1, page.Green, siteName(layout, f.Stack, false))
