@@ -22,7 +22,7 @@ func TestPprofReadsTheProfiles(t *testing.T) {
 	i := newInstance(t, "127.0.0.1:0")
 	for path, want := range map[string]string{"device_memory": "Type: inuse_space", "device_memory_alloc": "Type: alloc_space"} {
 		file := filepath.Join(t.TempDir(), "profile.pb.gz")
-		qt.Assert(t, qt.IsNil(os.WriteFile(file, fetch(t, i, "/debug/pprof/"+path), 0o600)))
+		qt.Assert(t, qt.IsNil(os.WriteFile(file, fetch(t, i, "/debug/pprof/"+path+"?region=all"), 0o600)))
 		out := run(t, exec.Command("go", "tool", "pprof", "-top", file))
 		qt.Check(t, qt.StringContains(out, want))
 		qt.Check(t, qt.StringContains(out, "call_10"))

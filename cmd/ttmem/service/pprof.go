@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"ttmem/aggregate/export"
@@ -47,6 +49,11 @@ func (s *Server) profileAlloc(w http.ResponseWriter, r *http.Request, v Viewer) 
 // profile sends a profile of the processes that the viewer may see. With a duration it waits that
 // long, and has the allocations made meanwhile.
 func (s *Server) profile(w http.ResponseWriter, r *http.Request, v Viewer, of time.Duration, o export.Options) {
+	region, err := regionAsked(r)
+	if err != nil {
+		http.Error(w, "ttmem: "+err.Error(), http.StatusBadRequest)
+		return
+	}
 	if v == Nobody {
 		http.Error(w, "ttmem: profiles have call stacks of processes: use the unix socket, which identifies the user, or the token", http.StatusForbidden)
 		return
@@ -57,7 +64,7 @@ func (s *Server) profile(w http.ResponseWriter, r *http.Request, v Viewer, of ti
 	defer s.streams.release(v.UID)
 	s.await(r.Context())
 	o.Begun = time.Now()
-	p, err := s.hub.profileOf(r.Context(), v)
+	p, err := s.hub.profileOf(r.Context(), v, region)
 	if err == nil && of > 0 {
 		_ = http.NewResponseController(w).SetWriteDeadline(o.Begun.Add(of + writeTimeout))
 		before := p
@@ -66,7 +73,7 @@ func (s *Server) profile(w http.ResponseWriter, r *http.Request, v Viewer, of ti
 			return
 		case <-time.After(of):
 		}
-		if p, err = s.hub.profileOf(r.Context(), v); err == nil {
+		if p, err = s.hub.profileOf(r.Context(), v, region); err == nil {
 			subtract(p, before)
 		}
 	}
@@ -89,9 +96,34 @@ func (s *Server) profile(w http.ResponseWriter, r *http.Request, v Viewer, of ti
 	_, _ = b.WriteTo(w) // the reader may have gone
 }
 
-// profileOf returns the profile of the processes that a viewer may see.
-func (h *Hub) profileOf(ctx context.Context, v Viewer) (p *memory.Profile, err error) {
+// allRegions asks for a profile of all regions.
+const allRegions = event.NumRegions
+
+// regionAsked returns the region that a request names; DRAM if it names none. Servers of profiles add
+// up all that a profile has, and bytes of DRAM and of L1 have no sum.
+func regionAsked(r *http.Request) (event.Region, error) {
+	asked := r.URL.Query().Get("region")
+	switch asked {
+	case "":
+		return event.DRAM, nil
+	case "all":
+		return allRegions, nil
+	}
+	names := make([]string, allRegions)
+	for region := range allRegions {
+		if names[region] = region.String(); strings.EqualFold(names[region], asked) {
+			return region, nil
+		}
+	}
+	return 0, fmt.Errorf("region: give one of %s, or all", strings.Join(names, ", "))
+}
+
+// profileOf returns the profile of a region of the processes that a viewer may see.
+func (h *Hub) profileOf(ctx context.Context, v Viewer, region event.Region) (p *memory.Profile, err error) {
 	err = h.pause(ctx, func() { p = h.state.ProfileOf(func(uid int) bool { return v.All || uid == v.UID }) })
+	if err == nil && region != allRegions {
+		p.Samples = slices.DeleteFunc(p.Samples, func(s memory.Sample) bool { return s.Region != region })
+	}
 	return p, err
 }
 

@@ -66,6 +66,25 @@ func TestProfilesOfTheService(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(sums(live), map[string][]int64{"function_of_1000": {3, 3 * bytes}}))
 }
 
+// A profile is of DRAM, or of the region that is asked for: what servers of profiles add up is a sum.
+func TestProfilesAreOfOneRegion(t *testing.T) {
+	host := newHost()
+	host.start(10, 1000)
+	host.alloc(10, 1000)
+	host.apply(event.Event{
+		Kind: event.CBAlloc, PID: 10, TID: 10, Region: event.CB, StaticKind: event.CircularBuffer, Devices: []int{0},
+		ProgramID: 1, Address: 1 << 17, SizeBytes: 4096, Cores: []event.CoreRange{{}},
+	})
+	_, addr := serve(t, host.hub)
+	for query, want := range map[string]int64{"": 12 << 10, "?region=DRAM": 12 << 10, "?region=cb": 4096, "?region=L1": 0, "?region=all": 12<<10 + 4096} {
+		sum := int64(0)
+		for _, s := range profileFrom(t, addr, "/debug/pprof/device_memory"+query).Sample {
+			sum += s.Value[1]
+		}
+		qt.Check(t, qt.Equals(sum, want), qt.Commentf(query))
+	}
+}
+
 // With seconds, a profile has the allocations that were made in this time.
 func TestAProfileOfSomeSeconds(t *testing.T) {
 	t.Parallel()
@@ -100,7 +119,7 @@ func TestProfilesAreOfTheViewersProcesses(t *testing.T) {
 	host := testHub()
 	host.start(20, 4321)
 	host.alloc(20, 4321)
-	p, err := host.hub.profileOf(t.Context(), Viewer{UID: 4321})
+	p, err := host.hub.profileOf(t.Context(), Viewer{UID: 4321}, allRegions)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.HasLen(p.Samples, 1))
 	qt.Check(t, qt.HasLen(p.Processes, 1))
@@ -108,7 +127,7 @@ func TestProfilesAreOfTheViewersProcesses(t *testing.T) {
 	host.apply(event.Event{Kind: event.ProcessExit, PID: 20, TID: 20})
 	host.start(20, 4322)
 	host.alloc(20, 4322)
-	p, err = host.hub.profileOf(t.Context(), Viewer{UID: 4322})
+	p, err = host.hub.profileOf(t.Context(), Viewer{UID: 4322}, allRegions)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(len(p.Samples), 1))
 	qt.Check(t, qt.Not(qt.StringContains(fmt.Sprint(p.Samples[0].Stack.Frames(), p.Processes), "4321")))
@@ -119,8 +138,10 @@ func TestProfilesAreOfTheViewersProcesses(t *testing.T) {
 		qt.Check(t, qt.Equals(status, 403))
 		qt.Check(t, qt.StringContains(text, "ttmem: profiles have call stacks"))
 	}
-	status, _ := get(t, addr, "/debug/pprof/device_memory_alloc?seconds=301", "", testToken)
-	qt.Check(t, qt.Equals(status, 400))
+	for _, wrong := range []string{"_alloc?seconds=301", "?region=L3"} {
+		status, _ := get(t, addr, "/debug/pprof/device_memory"+wrong, "", testToken)
+		qt.Check(t, qt.Equals(status, 400))
+	}
 	if os.Getuid() == 0 {
 		answer := talk(t, path, "GET /debug/pprof/device_memory HTTP/1.0\r\n\r\n")
 		qt.Check(t, qt.IsTrue(strings.HasPrefix(answer, "HTTP/1.0 200 OK")))
