@@ -134,6 +134,10 @@ func New(r io.ReaderAt, size int64) (*ELF, error) {
 	return e, nil
 }
 
+// HasSymbols reports whether the file has symbol tables. They are found by section headers, which some
+// tools remove.
+func (e *ELF) HasSymbols() bool { return e.symbols[0].Size > 0 || e.symbols[1].Size > 0 }
+
 func (e *ELF) names() *namesIndex {
 	e.indexing.Lock()
 	defer e.indexing.Unlock()

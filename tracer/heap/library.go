@@ -37,7 +37,10 @@ func OpenLibrary(file io.ReaderAt, size int64, path string, in func(string) (*os
 		return nil, err
 	}
 	defer elf.Close()
-	if !layout.IsLibrary(elf) {
+	switch {
+	case !elf.HasSymbols():
+		return nil, layout.ErrNoSymbols
+	case !layout.IsLibrary(elf):
 		return nil, layout.ErrNoLibrary
 	}
 	recognized()

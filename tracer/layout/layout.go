@@ -17,6 +17,10 @@ import (
 // ErrNoLibrary means that a file is not a tt-metal library.
 var ErrNoLibrary = errors.New("not a tt-metal library")
 
+// ErrNoSymbols means that a file has no symbol tables, so that it cannot be known whether it is a tt-metal
+// library.
+var ErrNoSymbols = errors.New("it has no section headers, and so no symbols: use a library that was stripped by strip, or not at all")
+
 // Chain is the loads that lead from an object to a field: every element but the last is
 // added and dereferenced, the last is added. {0x10, 0x40} is the address
 // *(object+0x10)+0x40.
@@ -98,7 +102,7 @@ type Missing struct {
 }
 
 // Derive derives the layout of a library. The result lists missing fields and probes; the error
-// is ErrNoLibrary if the file is not a tt-metal library.
+// is ErrNoLibrary if the file is not a tt-metal library, or ErrNoSymbols.
 func Derive(e *symbolize.ELF) (*Layout, error) {
 	d, err := derive(e)
 	if err != nil {
@@ -123,7 +127,10 @@ func derive(e *symbolize.ELF) (*deriver, error) {
 		},
 		flows: map[uint64]*flow{},
 	}
-	if !IsLibrary(e) {
+	switch {
+	case !e.HasSymbols():
+		return nil, ErrNoSymbols
+	case !IsLibrary(e):
 		return nil, ErrNoLibrary
 	}
 	d.probes()
