@@ -122,5 +122,6 @@ func assertEnded(t *testing.T, events []event.Event) {
 	}
 	qt.Check(t, qt.HasLen(live, 0))
 	qt.Check(t, qt.HasLen(programs, 0))
-	qt.Check(t, qt.Equals(events[len(events)-1].Kind, event.ProcessExit))
+	last := events[len(events)-1]
+	qt.Check(t, qt.Equals(last.Kind, event.ProcessExit), qt.Commentf("%+v", last))
 }

@@ -236,8 +236,14 @@ func (f *finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, err
 		f.libraries.Remember(m.File, nil)
 		return nil, nil
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		f.libraries.Remember(m.File, l)
+	case errors.Is(err, layout.ErrNoSymbols):
+		err = fmt.Errorf("%s in process %d could not be traced: %w", m.Name, m.PID, err)
+		f.mu.Lock()
+		f.seenAny = true // by its name
+		f.mu.Unlock()
 	}
 	return l, err
 }
@@ -269,9 +275,10 @@ func (f *finder) lost(pid int, cause string) {
 }
 
 // reportMissed reports a library that could not be read, usually because its process had ended.
-// Most files that are missed are not libraries, so the name decides.
+// Most files that are missed are not libraries, so the name decides. A process has one library, with
+// other files of tt beside it.
 func (f *finder) reportMissed(m host.NewMapping, err error) {
-	if !host.NamedLikeLibrary(m.Name) {
+	if !host.NamedLikeLibrary(m.Name) || !libraries.HasUsualName(m.Name) && f.hasLibrary(m.PID, m.TimeNs) {
 		return
 	}
 	if !f.named[m.PID] || !f.reads.readers.HasNoMemory(m.PID) { // else the end of the process is reported

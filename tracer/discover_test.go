@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/tracer/host"
+	"ttmem/tracer/layout"
 )
 
 // mapFile maps a new file as code, at an address or anywhere, and returns its mapping.
@@ -59,4 +60,45 @@ func TestFileMappedInPlaceOfAnother(t *testing.T) {
 	f.inbox.take(d, 0)
 	qt.Check(t, qt.HasLen(d.lost, 1))
 	qt.Check(t, qt.Equals(d.lost[loss{os.Getpid(), endedBefore}].n, 1))
+}
+
+// A file with the library's name and without section headers is named, not passed over.
+func TestLibraryWithoutSectionHeadersIsNamed(t *testing.T) {
+	self, err := os.ReadFile("/proc/self/exe")
+	qt.Assert(t, qt.IsNil(err))
+	clear(self[0x28:0x30]) // e_shoff
+	clear(self[0x3a:0x40]) // e_shentsize, e_shnum, e_shstrndx
+	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(string) {}})
+	for name, want := range map[string]error{"libtt_metal.so": layout.ErrNoSymbols, "other.so": nil} {
+		file, m := mapFile(t, name, 0)
+		_, err = file.WriteAt(self, 0)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.ErrorIs(f.discover(m, 1), want))
+	}
+	d := newTestDecoder()
+	f.inbox.take(d, 0)
+	qt.Check(t, qt.Equals(d.lost[loss{os.Getpid(), notTraced}].n, 1))
+}
+
+// A file beside the library that is read when its process has ended costs the process no events.
+func TestAFileBesideTheLibraryIsReadLate(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		endedNs uint64
+		losses  int
+	}{
+		{"_ttnn.so", 200, 0},
+		{"_ttnn.so", 50, 1}, // another process had the id before
+		{"libtt_metal.so", 200, 1},
+	} {
+		f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(string) {}})
+		_, m := mapFile(t, c.name, 0)
+		mapFile(t, "other.so", m.Start)
+		m.TimeNs = 100
+		f.past = []pastProcess{{os.Getpid(), c.endedNs}}
+		qt.Check(t, qt.IsNil(f.discover(m, 1)))
+		d := newTestDecoder()
+		f.inbox.take(d, 0)
+		qt.Check(t, qt.HasLen(d.lost, c.losses), qt.Commentf("%+v", c))
+	}
 }

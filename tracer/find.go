@@ -59,6 +59,8 @@ type finder struct {
 	rereading map[int]bool        // by user: one of their processes is being read again
 	starts    map[int]event.Event // of processes that map a library
 	seenAny   bool                // a process mapped a library
+	// past are the newest processes that mapped one and have ended, oldest first.
+	past []pastProcess
 }
 
 func newFinder(objs *kernel.Objects, spaces *stack.Spaces, readers *host.Readers, o *Options) *finder {
@@ -247,6 +249,9 @@ func (f *finder) processEnded(pid int, timeNs uint64, execed, traced bool) {
 			f.add(start, p.Library)
 		}
 	} else {
+		if p != nil {
+			f.past = append(f.past[max(0, len(f.past)+1-maxPast):], pastProcess{pid, timeNs})
+		}
 		f.libraries.Forget(pid)
 		delete(f.starts, pid)
 		f.late.forget(pid)
@@ -265,6 +270,26 @@ func (f *finder) processEnded(pid int, timeNs uint64, execed, traced bool) {
 	if execed && (traced || f.named[pid]) {
 		f.spaces.Changed(pid) // it goes on as another program with the same id
 	}
+}
+
+// A pastProcess is a process that mapped a library, and when it ended.
+type pastProcess struct {
+	pid     int
+	endedNs uint64
+}
+
+// maxPast is how many are known. Files that they mapped are read within seconds, also on a busy host.
+const maxPast = 256
+
+// hasLibrary reports whether the process that mapped something at a time is known to map a library, or
+// to have done so until its end.
+func (f *finder) hasLibrary(pid int, timeNs uint64) bool {
+	if f.maps(pid) {
+		return true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.ContainsFunc(f.past, func(p pastProcess) bool { return p.pid == pid && p.endedNs >= timeNs })
 }
 
 // takeLosses passes on the losses of the kernel side since the last call.
