@@ -11,6 +11,7 @@ import (
 	"ttmem/cmd/ttmem/page/diagnosis"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/doctor"
+	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 )
 
@@ -19,8 +20,9 @@ func newDoctor() *cobra.Command {
 		Use:   "doctor [LIBRARY]…",
 		Short: "Check whether tracing works on this host",
 		Long: `Checks whether tracing works on this host: loads the eBPF programs, traces a small program of its
-own, and compares the events and call stacks with its calls. Then it reads the tt-metal libraries
-that processes map, or each LIBRARY.
+own, and compares the events and call stacks with its calls. Then it lists the chips on PCIe with their
+board, driver and firmware, and reads the tt-metal libraries that processes map, with what each
+process runs on (a card, the mock device, a simulator), or it reads each LIBRARY.
 
 "slower" marks a kernel feature that is missing and that ttmem replaces. The exit status is 0
 if tracing works.`,
@@ -49,6 +51,7 @@ func diagnose(files []string, format term.Format) error {
 		p.Libraries = append(p.Libraries, one)
 	}
 	if p.OfHost {
+		p.Chips, p.Driver = doctor.Chips(), host.DriverVersion()
 		mapped, err := doctor.InspectMapped()
 		if err != nil {
 			return err

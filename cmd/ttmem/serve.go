@@ -127,9 +127,12 @@ func serve(o serveOptions) (err error) {
 	answers := service.Options{
 		Version: buildVersion(), Stacks: func() *memory.Stacks { return source.StackCounts(t) },
 		Reading: t.Reading,
-		Chip:    func(id int) metrics.Chip { return metrics.Chip(host.ChipOf(id)) },
-		Owners:  t.FindOwners,
-		Mark:    func(name string, v service.Viewer) error { t.Mark(name, v.UID); return nil },
+		Chip: func(id int) metrics.Chip {
+			c := host.ChipOf(id)
+			return metrics.Chip{Board: c.Board, PCI: c.PCI, UniqueID: c.UniqueID}
+		},
+		Owners: t.FindOwners,
+		Mark:   func(name string, v service.Viewer) error { t.Mark(name, v.UID); return nil },
 		Documents: func(s *aggregate.State) (map[string]json.RawMessage, error) {
 			return pageDocuments(s, &source.Summary{Of: "this host", Live: true}, nil)
 		},

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -28,8 +29,29 @@ type Inspection struct {
 	Missing []layout.Missing `json:"missing"`
 	// Slow are the probes on instructions that the kernel has to single-step.
 	Slow []string `json:"single_stepped"`
-	// Processes are those that map the library.
-	Processes []int `json:"processes,omitempty"`
+	// Processes are those that map the library, and RunsOn is on what each of them runs its programs.
+	Processes []int       `json:"processes,omitempty"`
+	RunsOn    []host.Runs `json:"runs_on,omitempty"`
+}
+
+// A Chip is a chip on PCIe, an element of `ttmem doctor --json`.
+type Chip struct {
+	ID       int    `json:"id"`
+	Board    string `json:"board"`
+	PCI      string `json:"pci_bdf"`
+	UniqueID string `json:"unique_id"`
+	Firmware string `json:"firmware"`
+}
+
+// Chips returns the chips on PCIe, in the order of their ids.
+func Chips() []Chip {
+	list := []Chip{}
+	chips := host.Chips()
+	for _, id := range slices.Sorted(maps.Keys(chips)) {
+		c := chips[id]
+		list = append(list, Chip{id, c.Board, c.PCI, c.UniqueID, c.Firmware})
+	}
+	return list
 }
 
 // InspectFile inspects a library file.
@@ -73,6 +95,7 @@ func InspectMapped() ([]*Inspection, error) {
 			}
 			if one != nil && !slices.Contains(one.Processes, pid) {
 				one.Processes = append(one.Processes, pid)
+				one.RunsOn = append(one.RunsOn, proc.RunsOn(pid))
 			}
 		}
 	}

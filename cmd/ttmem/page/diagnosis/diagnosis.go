@@ -12,13 +12,17 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/doctor"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 )
 
 // A Page is the document of `ttmem doctor --json`.
 type Page struct {
-	V         int                  `json:"v"`
-	Features  []kernel.Feature     `json:"features"`
+	V        int              `json:"v"`
+	Features []kernel.Feature `json:"features"`
+	// Chips are those on PCIe, and Driver is the release of their kernel driver; "" if it is not loaded.
+	Chips     []doctor.Chip        `json:"chips"`
+	Driver    string               `json:"driver"`
 	Libraries []*doctor.Inspection `json:"libraries"`
 	// OfHost is true if the page is about the host and the libraries that processes map, and Root
 	// if the host could be checked with privileges.
@@ -31,7 +35,7 @@ type Page struct {
 // New returns a page without libraries.
 func New(features []kernel.Feature, ofHost, root bool) *Page {
 	return &Page{
-		V: 1, Features: features, Libraries: []*doctor.Inspection{}, OfHost: ofHost, Root: root,
+		V: 1, Features: features, Chips: []doctor.Chip{}, Libraries: []*doctor.Inspection{}, OfHost: ofHost, Root: root,
 		untried: explainUntried(features, root),
 	}
 }
@@ -93,6 +97,33 @@ func (p *Page) writeHost(w *bufio.Writer, layout page.Layout) {
 	fmt.Fprintf(w, "\n%s\n\n", p.verdict())
 }
 
+// writeChips writes the chips on PCIe, which mock devices and simulators have not.
+func (p *Page) writeChips(w *bufio.Writer, layout page.Layout) {
+	if len(p.Chips) == 0 && p.Driver == "" {
+		fmt.Fprint(w, "No card: Tenstorrent's kernel driver is not loaded.\n\n")
+		return
+	}
+	fmt.Fprintf(w, "Chips on PCIe, with driver %s\n", cmp.Or(event.Printable(p.Driver), "not known"))
+	for _, c := range p.Chips {
+		writeLine(w, layout, fmt.Sprintf("  %-7d  %-22s  ", c.ID, cmp.Or(event.Printable(c.Board), "board not known")),
+			fmt.Sprintf("%s, firmware %s", cmp.Or(c.PCI, "address not known"), cmp.Or(c.Firmware, "not known")))
+	}
+	fmt.Fprintln(w)
+}
+
+// mappedBy names the processes that map a library, with what they run on.
+func mappedBy(l *doctor.Inspection) string {
+	var list []string
+	for i, pid := range l.Processes {
+		one := fmt.Sprint(pid)
+		if i < len(l.RunsOn) && l.RunsOn[i] != host.OnNothingKnown {
+			one += " (" + string(l.RunsOn[i]) + ")"
+		}
+		list = append(list, one)
+	}
+	return strings.Join(list, ", ")
+}
+
 // verdict returns a line that says whether tracing works on this host.
 func (p *Page) verdict() string {
 	var missing []string
@@ -115,6 +146,7 @@ func (p *Page) WriteText(to io.Writer, layout page.Layout) error {
 	w := bufio.NewWriter(to)
 	if p.OfHost {
 		p.writeHost(w, layout)
+		p.writeChips(w, layout)
 	}
 	switch {
 	case !p.OfHost || len(p.Libraries) > 0:
@@ -152,7 +184,7 @@ func writeLibrary(w *bufio.Writer, layout page.Layout, l *doctor.Inspection) {
 	line("  release", "%s", cmp.Or(l.Release, "not known"))
 	line("  build-id", "%s", l.BuildID)
 	if len(l.Processes) > 0 {
-		line("  mapped by", "%s", strings.Trim(fmt.Sprint(l.Processes), "[]"))
+		line("  mapped by", "%s", mappedBy(l))
 	}
 	line("  fields", "%d found in the machine code", len(l.Fields))
 	if n := len(l.Single); n > listedFields {

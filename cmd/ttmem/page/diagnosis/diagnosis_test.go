@@ -9,6 +9,7 @@ import (
 
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/doctor"
+	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 )
 
@@ -37,6 +38,8 @@ Host
   MISSING  BTF                     a kernel with CONFIG_DEBUG_INFO_BTF is needed
 
 Tracing does not work here: privileges, BTF.
+
+No card: Tenstorrent's kernel driver is not loaded.
 
 `+"`ttmem doctor LIBRARY`"+` checks a library without root:
   …/site-packages/ttnn/build/lib/libtt_metal.so
@@ -99,4 +102,23 @@ Tracing works here.
 	qt.Check(t, qt.StringContains(text(), "\nTracing does not work here: call stacks.\n"))
 	features[0].Untried = true
 	qt.Check(t, qt.StringContains(text(), "\nWhether tracing works here is not known.\n"))
+}
+
+func TestDoctorTellsACardFromAMockAndASimulator(t *testing.T) {
+	p := New([]kernel.Feature{{Name: "kernel", OK: true}}, true, true)
+	p.Driver = "2.10.0"
+	p.Chips = []doctor.Chip{{ID: 0, Board: "n300", PCI: "0000:01:00.0", Firmware: "19.4.0.0"}, {ID: 2}}
+	p.Libraries = []*doctor.Inspection{{
+		Path: "lib.so", Processes: []int{7, 8, 9, 10}, RunsOn: []host.Runs{host.OnCard, host.OnMock, host.OnSimulator, host.OnNothingKnown},
+	}}
+	var out strings.Builder
+	qt.Assert(t, qt.IsNil(p.WriteText(&out, page.Layout{})))
+	qt.Check(t, qt.StringContains(out.String(), `
+Chips on PCIe, with driver 2.10.0
+  0        n300                    0000:01:00.0, firmware 19.4.0.0
+  2        board not known         address not known, firmware not known
+
+lib.so
+`))
+	qt.Check(t, qt.StringContains(out.String(), "\n  mapped by 7 (card), 8 (mock device), 9 (simulator), 10\n"))
 }
