@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -354,6 +355,19 @@ const RaisedNiceness = -10
 func RaisePriority() {
 	runtime.LockOSThread()
 	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), RaisedNiceness) // on failure it runs at normal priority
+}
+
+// A ThreadTime is how long a thread ran, and how long it waited for a processor.
+type ThreadTime struct{ Ran, Waited time.Duration }
+
+// TimeOfThread returns the time of the calling thread. Waited is 0 if the kernel does not count it.
+func TimeOfThread() (t ThreadTime) {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts)
+	t.Ran = time.Duration(ts.Nano())
+	text, _ := os.ReadFile("/proc/thread-self/schedstat") // its own count of t.Ran is that of the last tick
+	_, _ = fmt.Sscan(string(text), new(int64), &t.Waited)
+	return t
 }
 
 // Now returns CLOCK_MONOTONIC in ns, the clock of events.

@@ -43,6 +43,7 @@ func (s *Spaces) openInTime(pid int, maps []host.Mapping) ([]codeMapping, error)
 		}
 	}
 	go func() {
+		host.RaisePriority()
 		mappings := s.open(pid, maps, &o.files)
 		runtime.KeepAlive(last) // its files were not closed meanwhile
 		s.mu.Lock()

@@ -17,6 +17,7 @@ import (
 	"weak"
 
 	"ttmem/symbolize/unwind"
+	"ttmem/tracer/host"
 )
 
 // rowsPatience is how long publishing a process's code waits for its rows. Most files take a
@@ -85,7 +86,10 @@ func (s *Spaces) begin(files []*codeFile) {
 		if r.readers == 0 {
 			r.done, r.reported = make(chan struct{}), time.Now()
 		}
-		go s.readFiles(all)
+		go func() {
+			host.RaisePriority()
+			s.readFiles(all)
+		}()
 	}
 }
 
@@ -292,6 +296,7 @@ func (s *Spaces) each(n int, do func(i int)) {
 	var next atomic.Int64
 	for range min(n, runtime.NumCPU()) {
 		wait.Go(func() {
+			host.RaisePriority()
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 				s.awaitAttaching()
 				do(i)

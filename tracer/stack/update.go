@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"time"
 
@@ -76,6 +77,8 @@ func (s *Spaces) isSettled() bool {
 func (s *Spaces) updateOne() bool {
 	s.updating.Lock()
 	defer s.updating.Unlock()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	s.mu.Lock()
 	if len(s.ended) > 0 {
 		ended := s.ended[0]
@@ -89,20 +92,31 @@ func (s *Spaces) updateOne() bool {
 	delete(s.dirty, pid)
 	s.mu.Unlock()
 	if any {
-		began := time.Now()
+		began, before := time.Now(), host.TimeOfThread()
 		s.update(pid, changed)
-		s.charge(pid, time.Since(began))
+		s.charge(pid, undelayed(time.Since(began), before, host.TimeOfThread()))
 	}
 	return any
 }
 
 const (
 	// updateBurst is how long the updates of a process may take without a break, as while it
-	// loads its libraries.
-	updateBurst = time.Second
+	// loads its libraries: that takes less than half a second, and three times as long where
+	// the readers of rows have to wait for processors.
+	updateBurst = 3 * time.Second
 	// updateShare is the share of the time that its updates may take after that.
 	updateShare = 10
 )
+
+// undelayed returns the time that an update would have taken on idle processors: on a busy host all of
+// its work waits for a processor as long as this thread did.
+func undelayed(took time.Duration, before, after host.ThreadTime) time.Duration {
+	ran, waited := after.Ran-before.Ran, after.Waited-before.Waited
+	if ran <= 0 || waited <= 0 {
+		return took
+	}
+	return time.Duration(float64(took) * float64(ran) / float64(ran+waited))
+}
 
 // next returns the process whose updates have taken the least time among those to publish. A
 // process beyond its share has to wait. s.mu is held.

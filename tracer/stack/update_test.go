@@ -71,3 +71,22 @@ func TestFilesThatDoNotOpen(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(mappings[0].file, file))
 }
+
+// On a busy host an update takes longer, and costs its process no more.
+func TestWaitingForAProcessorCostsAProcessNothing(t *testing.T) {
+	const ms = time.Millisecond
+	before := host.ThreadTime{Ran: 70 * ms, Waited: 900 * ms}
+	for _, c := range []struct {
+		took  time.Duration
+		after host.ThreadTime
+		want  time.Duration
+	}{
+		{100 * ms, host.ThreadTime{Ran: 80 * ms, Waited: 930 * ms}, 25 * ms},
+		{100 * ms, host.ThreadTime{Ran: 80 * ms, Waited: 900 * ms}, 100 * ms}, // it waited for something else
+		{100 * ms, host.ThreadTime{}, 100 * ms},                               // not counted
+	} {
+		qt.Check(t, qt.Equals(undelayed(c.took, before, c.after), c.want))
+	}
+	began := host.TimeOfThread()
+	qt.Check(t, qt.IsTrue(began.Ran > 0))
+}
