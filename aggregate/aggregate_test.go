@@ -329,6 +329,36 @@ func TestKernelsCountTheirLargestTextAndTheSumOfBinaries(t *testing.T) {
 	}))
 }
 
+// The kernels of command queues and of the fabric are on other cores than the workers, and not in
+// DRAM. What is not reported is said to be so.
+func TestKernelsOfTheRuntimeDoNotCountAsWorkers(t *testing.T) {
+	runtime := func(kind event.KernelKind, program, text uint64, devices ...int) event.Event {
+		e := kernels(1, 7, program, 0, text, devices...)
+		e.KernelKind = kind
+		return e
+	}
+	events := []event.Event{
+		runtime(event.QueueKernels, 0, 31616, 0), runtime(event.QueueKernels, 1, 32464, 1), runtime(event.FabricKernels, 2, 0, 1),
+		cb(2, 7, 3, 1000, 100, 0, 0, 0, 1),
+	}
+	queue := func(text uint64) memory.RuntimeKernels {
+		return memory.RuntimeKernels{Programs: 1, MaxBytesPerCore: text}
+	}
+	s := after(events...)
+	qt.Check(t, qt.Equals(device(t, s, 0).Regions.Kernel, memory.KernelsUse{NotReported: true, CommandQueue: queue(31616)}))
+	s = after(append(events, kernels(3, 7, 3, 4096, 1424, 0, 1))...)
+	worker := memory.KernelsUse{Programs: 1, MaxBytesPerCore: 1424, SumBytes: 1424, DRAMBytes: 4096}
+	worker.CommandQueue, worker.Fabric = queue(32464), memory.RuntimeKernels{Programs: 1}
+	qt.Check(t, qt.Equals(device(t, s, 1).Regions.Kernel, worker))
+	restored := aggregate.New()
+	qt.Assert(t, qt.IsNil(restored.Restore(s.Freeze(nil)().State)))
+	qt.Check(t, qt.Equals(device(t, restored, 1).Regions.Kernel, worker))
+	end := event.Event{TimeNs: 4, Kind: event.KernelUnload, PID: 7, ProgramID: 1}
+	s.Apply(&end)
+	worker.CommandQueue = memory.RuntimeKernels{}
+	qt.Check(t, qt.Equals(device(t, s, 1).Regions.Kernel, worker))
+}
+
 func TestImpliedEndsLeaveNothingForTheEventItself(t *testing.T) {
 	s := after(wormhole(0, 7, 0, 0, 1), tensor(3, 7, 2, 0, 1), tensor(1, 7, 9, 0), tensor(3, 7, 1, 0),
 		cb(4, 7, 5, 1000, 100, 0, 0, 0, 1), cb(4, 7, 4, 1000, 100, 0, 0, 1), kernels(4, 7, 5, 1, 1, 0))

@@ -135,13 +135,17 @@ func (m *model) regions(id int) memory.Regions {
 	}
 	r.CB.Programs = uint64(len(programs))
 	for _, e := range m.kernels {
-		if e.Devices[0] == id {
+		if runtime := r.Kernel.Of(e.KernelKind); runtime != nil && e.Devices[0] == id {
+			runtime.Programs++
+			runtime.MaxBytesPerCore = max(runtime.MaxBytesPerCore, e.BytesPerBank)
+		} else if e.Devices[0] == id {
 			r.Kernel.Programs++
 			r.Kernel.DRAMBytes += e.SizeBytes
 			r.Kernel.SumBytes += e.BytesPerBank
 			r.Kernel.MaxBytesPerCore = max(r.Kernel.MaxBytesPerCore, e.BytesPerBank)
 		}
 	}
+	r.Kernel.NotReported = r.CB.Programs > 0 && r.Kernel.Programs == 0
 	return r
 }
 
@@ -171,6 +175,10 @@ func randomEvent(r *rand.Rand, now uint64) event.Event {
 		e.Kind = event.DeviceClose
 	}
 	switch e.Kind {
+	case event.KernelLoad:
+		if e.ProgramID == 3 { // one of the runtime
+			e.KernelKind, e.SizeBytes = event.KernelKind(1+now%uint64(event.NumKernelKinds-1)), 0
+		}
 	case event.Alloc:
 		e.Address = (1+now)<<20 + uint64(e.PID)<<12 + e.BufferID<<8 // of no other buffer: see TestOverlaps for others
 	case event.CBAlloc:

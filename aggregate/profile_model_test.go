@@ -261,6 +261,6 @@ func checkAgainstState(t *testing.T, p *memory.Profile, m *profileModel, s *aggr
 		}
 		c, k := d.Regions.CB, d.Regions.Kernel
 		qt.Assert(t, qt.Equals(now[place{device: d.ID, region: event.CB}], amount(c.Count, c.SumBytes)), comment)
-		qt.Assert(t, qt.Equals(now[place{device: d.ID, region: event.Kernel}], amount(k.Programs, k.DRAMBytes)), comment)
+		qt.Assert(t, qt.Equals(now[place{device: d.ID, region: event.Kernel}], amount(k.Programs+k.CommandQueue.Programs+k.Fabric.Programs+k.CommandQueueOrFabric.Programs, k.DRAMBytes)), comment)
 	}
 }

@@ -109,7 +109,7 @@ type KernelsUse struct {
 	CommandQueue         RuntimeKernels `json:"command_queue,omitzero"`
 	Fabric               RuntimeKernels `json:"fabric,omitzero"`
 	CommandQueueOrFabric RuntimeKernels `json:"command_queue_or_fabric,omitzero"`
-	Programs uint64 `json:"programs"`
+	Programs             uint64         `json:"programs"`
 	// MaxBytesPerCore is the largest text of a program on each core. Programs use the same
 	// ring in L1, which is outside the banks.
 	MaxBytesPerCore uint64 `json:"max_bytes_per_core"`

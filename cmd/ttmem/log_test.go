@@ -279,6 +279,40 @@ func TestALogThatListsNothingSaysWhy(t *testing.T) {
 	}
 }
 
+// Kernels of the runtime are told apart. The size of their text is not known for all types of cores.
+func TestTheLogSaysWhatKernelsAreFor(t *testing.T) {
+	load := func(program uint64, kind event.KernelKind, dram, text uint64) event.Event {
+		return event.Event{
+			TimeNs: 1, Kind: event.KernelLoad, PID: 4242, ProgramID: program, Devices: []int{0}, Region: event.Kernel,
+			SizeBytes: dram, BytesPerBank: text, KernelKind: kind,
+		}
+	}
+	path := writeEvents(t, "kernels.ttmem", []event.Event{
+		{Kind: event.ProcessStart, PID: 4242}, load(0, event.QueueKernels, 0, 31616), load(1, event.FabricKernels, 0, 0),
+		load(2, event.WorkerKernels, 4096, 1424),
+	})
+	kernels := logOptions{kinds: []string{"kernel_load"}}
+	text, _ := logOf(t, path, kernels, page.Layout{})
+	var lines []string
+	for _, line := range strings.Split(strings.TrimSpace(text), "\n")[1:] {
+		_, line, _ = strings.Cut(line, "kernel_load")
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	qt.Check(t, qt.DeepEquals(lines, []string{
+		"0 B 30.9 KiB KERNEL command queue 4242 program 0, (no call stack)",
+		"0 B not known KERNEL fabric 4242 program 1, (no call stack)",
+		"4.0 KiB 1.4 KiB KERNEL 4242 program 2, (no call stack)",
+	}))
+	kernels.format.JSON = true
+	text, _ = logOf(t, path, kernels, page.Layout{})
+	qt.Check(t, qt.DeepEquals(regexp.MustCompile(`"kernel_kind":"\w+"`).FindAllString(text, -1), []string{
+		`"kernel_kind":"command_queue"`, `"kernel_kind":"fabric"`,
+	}))
+	for line := range strings.Lines(text) {
+		pagetest.CheckSchema(t, "event", line)
+	}
+}
+
 // TestALiveLogBeginsWithTheLast: with -n, what has happened before is cut short, and
 // what happens from then on is not.
 func TestALiveLogBeginsWithTheLast(t *testing.T) {

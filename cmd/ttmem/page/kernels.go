@@ -15,5 +15,5 @@ func TextBytes(k event.KernelKind, n uint64) string {
 	if k != event.WorkerKernels && n == 0 {
 		return "not known"
 	}
-	return KiB(n)
+	return Bytes(n)
 }
