@@ -61,6 +61,7 @@ func TestPrograms(t *testing.T) {
 				case event.KernelLoad:
 					kernels[e.ProgramID]++
 					qt.Check(t, qt.HasLen(e.Devices, c.chips))
+					qt.Check(t, qt.Equals(e.KernelKind, event.WorkerKernels))
 					qt.Check(t, qt.Equals(e.BytesPerBank > 0, c.text))
 					qt.Check(t, qt.IsTrue(e.TimeNs < cleared || e.TimeNs < compiledAgain))
 				case event.KernelUnload:
