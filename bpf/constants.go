@@ -5,26 +5,27 @@ package bpf
 
 // The kinds of records: KernelHeader.Kind.
 const (
-	RecordAlloc        = uint8(KernelRecordKindRECORD_ALLOC)
-	RecordAllocPerCore = uint8(KernelRecordKindRECORD_ALLOC_PER_CORE)
-	RecordFree         = uint8(KernelRecordKindRECORD_FREE)
-	RecordFailed       = uint8(KernelRecordKindRECORD_FAILED)
-	RecordClear        = uint8(KernelRecordKindRECORD_CLEAR)
-	RecordDevice       = uint8(KernelRecordKindRECORD_DEVICE)
-	RecordCB           = uint8(KernelRecordKindRECORD_CB)
-	RecordProgramEnd   = uint8(KernelRecordKindRECORD_PROGRAM_END)
-	RecordKernel       = uint8(KernelRecordKindRECORD_KERNEL)
-	RecordExec         = uint8(KernelRecordKindRECORD_EXEC)
-	RecordExit         = uint8(KernelRecordKindRECORD_EXIT)
-	RecordNativeStack  = uint8(KernelRecordKindRECORD_NATIVE_STACK)
-	RecordPythonStack  = uint8(KernelRecordKindRECORD_PYTHON_STACK)
-	RecordCode         = uint8(KernelRecordKindRECORD_CODE)
-	RecordProgramRun   = uint8(KernelRecordKindRECORD_PROGRAM_RUN)
-	RecordProgramSeen  = uint8(KernelRecordKindRECORD_PROGRAM_SEEN)
-	RecordStack        = uint8(KernelRecordKindRECORD_STACK)
-	RecordUnloaded     = uint8(KernelRecordKindRECORD_UNLOADED)
-	RecordCaught       = uint8(KernelRecordKindRECORD_CAUGHT)
-	RecordMark         = uint8(KernelRecordKindRECORD_MARK)
+	RecordAlloc          = uint8(KernelRecordKindRECORD_ALLOC)
+	RecordAllocPerCore   = uint8(KernelRecordKindRECORD_ALLOC_PER_CORE)
+	RecordFree           = uint8(KernelRecordKindRECORD_FREE)
+	RecordFailed         = uint8(KernelRecordKindRECORD_FAILED)
+	RecordClear          = uint8(KernelRecordKindRECORD_CLEAR)
+	RecordDevice         = uint8(KernelRecordKindRECORD_DEVICE)
+	RecordCB             = uint8(KernelRecordKindRECORD_CB)
+	RecordProgramEnd     = uint8(KernelRecordKindRECORD_PROGRAM_END)
+	RecordKernel         = uint8(KernelRecordKindRECORD_KERNEL)
+	RecordExec           = uint8(KernelRecordKindRECORD_EXEC)
+	RecordExit           = uint8(KernelRecordKindRECORD_EXIT)
+	RecordNativeStack    = uint8(KernelRecordKindRECORD_NATIVE_STACK)
+	RecordPythonStack    = uint8(KernelRecordKindRECORD_PYTHON_STACK)
+	RecordCode           = uint8(KernelRecordKindRECORD_CODE)
+	RecordProgramRun     = uint8(KernelRecordKindRECORD_PROGRAM_RUN)
+	RecordProgramSeen    = uint8(KernelRecordKindRECORD_PROGRAM_SEEN)
+	RecordStack          = uint8(KernelRecordKindRECORD_STACK)
+	RecordUnloaded       = uint8(KernelRecordKindRECORD_UNLOADED)
+	RecordCaught         = uint8(KernelRecordKindRECORD_CAUGHT)
+	RecordMark           = uint8(KernelRecordKindRECORD_MARK)
+	RecordBinariesLoaded = uint8(KernelRecordKindRECORD_BINARIES_LOADED)
 )
 
 // The flags of records, by kind: KernelHeader.Flags.
@@ -42,6 +43,10 @@ const (
 	ProgramCBs     = uint8(KernelProgramFlagPROGRAM_CBS)
 	ProgramDFBs    = uint8(KernelProgramFlagPROGRAM_DFBS)
 	ProgramKernels = uint8(KernelProgramFlagPROGRAM_KERNELS)
+
+	// KernelCompiled stands for kernels that are not loaded yet. The other values are those of
+	// event.KernelKind.
+	KernelCompiled = uint8(KernelKernelKindKERNEL_COMPILED)
 )
 
 // The kinds of static L1 ranges: KernelHeader.StaticKind.

@@ -200,6 +200,16 @@ type KernelHeader struct {
 	Stack      KernelStackIds
 }
 
+type KernelKernelKind uint32
+
+const (
+	KernelKernelKindKERNEL_WORKER   KernelKernelKind = 0
+	KernelKernelKindKERNEL_QUEUE    KernelKernelKind = 1
+	KernelKernelKindKERNEL_FABRIC   KernelKernelKind = 2
+	KernelKernelKindKERNEL_RUNTIME  KernelKernelKind = 3
+	KernelKernelKindKERNEL_COMPILED KernelKernelKind = 4
+)
+
 type KernelKernelRecord struct {
 	_           structs.HostLayout
 	H           KernelHeader
@@ -252,6 +262,8 @@ type KernelLayout struct {
 	AllocatorRegions  uint32
 	AllocatorBytes    uint32
 	ProgramText       KernelChain
+	QueuePrograms     uint32
+	FabricProgram     uint32
 	_                 [4]byte
 }
 
@@ -374,7 +386,7 @@ const (
 	KernelProbePROBE_CB_MARK             KernelProbe = 13
 	KernelProbePROBE_PROGRAM_DESTROY     KernelProbe = 14
 	KernelProbePROBE_PROGRAM_COMPILED    KernelProbe = 15
-	KernelProbePROBE_KERNEL_BINS         KernelProbe = 16
+	KernelProbePROBE_PROGRAM_CONFIGURE   KernelProbe = 16
 	KernelProbePROBE_PROGRAM_BINARIES    KernelProbe = 17
 	KernelProbePROBE_PROGRAM_TRACK       KernelProbe = 18
 	KernelProbePROBE_VALIDATE_CB         KernelProbe = 19
@@ -495,26 +507,27 @@ type KernelPythonRecord struct {
 type KernelRecordKind uint32
 
 const (
-	KernelRecordKindRECORD_ALLOC          KernelRecordKind = 1
-	KernelRecordKindRECORD_FREE           KernelRecordKind = 2
-	KernelRecordKindRECORD_FAILED         KernelRecordKind = 3
-	KernelRecordKindRECORD_CLEAR          KernelRecordKind = 4
-	KernelRecordKindRECORD_DEVICE         KernelRecordKind = 5
-	KernelRecordKindRECORD_CB             KernelRecordKind = 6
-	KernelRecordKindRECORD_PROGRAM_END    KernelRecordKind = 7
-	KernelRecordKindRECORD_KERNEL         KernelRecordKind = 8
-	KernelRecordKindRECORD_EXEC           KernelRecordKind = 9
-	KernelRecordKindRECORD_EXIT           KernelRecordKind = 10
-	KernelRecordKindRECORD_NATIVE_STACK   KernelRecordKind = 11
-	KernelRecordKindRECORD_PYTHON_STACK   KernelRecordKind = 12
-	KernelRecordKindRECORD_CODE           KernelRecordKind = 13
-	KernelRecordKindRECORD_PROGRAM_SEEN   KernelRecordKind = 14
-	KernelRecordKindRECORD_STACK          KernelRecordKind = 15
-	KernelRecordKindRECORD_UNLOADED       KernelRecordKind = 16
-	KernelRecordKindRECORD_MARK           KernelRecordKind = 17
-	KernelRecordKindRECORD_ALLOC_PER_CORE KernelRecordKind = 18
-	KernelRecordKindRECORD_PROGRAM_RUN    KernelRecordKind = 19
-	KernelRecordKindRECORD_CAUGHT         KernelRecordKind = 20
+	KernelRecordKindRECORD_ALLOC           KernelRecordKind = 1
+	KernelRecordKindRECORD_FREE            KernelRecordKind = 2
+	KernelRecordKindRECORD_FAILED          KernelRecordKind = 3
+	KernelRecordKindRECORD_CLEAR           KernelRecordKind = 4
+	KernelRecordKindRECORD_DEVICE          KernelRecordKind = 5
+	KernelRecordKindRECORD_CB              KernelRecordKind = 6
+	KernelRecordKindRECORD_PROGRAM_END     KernelRecordKind = 7
+	KernelRecordKindRECORD_KERNEL          KernelRecordKind = 8
+	KernelRecordKindRECORD_EXEC            KernelRecordKind = 9
+	KernelRecordKindRECORD_EXIT            KernelRecordKind = 10
+	KernelRecordKindRECORD_NATIVE_STACK    KernelRecordKind = 11
+	KernelRecordKindRECORD_PYTHON_STACK    KernelRecordKind = 12
+	KernelRecordKindRECORD_CODE            KernelRecordKind = 13
+	KernelRecordKindRECORD_PROGRAM_SEEN    KernelRecordKind = 14
+	KernelRecordKindRECORD_STACK           KernelRecordKind = 15
+	KernelRecordKindRECORD_UNLOADED        KernelRecordKind = 16
+	KernelRecordKindRECORD_MARK            KernelRecordKind = 17
+	KernelRecordKindRECORD_ALLOC_PER_CORE  KernelRecordKind = 18
+	KernelRecordKindRECORD_PROGRAM_RUN     KernelRecordKind = 19
+	KernelRecordKindRECORD_CAUGHT          KernelRecordKind = 20
+	KernelRecordKindRECORD_BINARIES_LOADED KernelRecordKind = 21
 )
 
 type KernelRule struct {

@@ -66,5 +66,8 @@ struct layout {
 	u32 program_dfbs, program_dfbs_needed;
 	/* of a CircularBufferAllocator: the vector of its regions, and the size of one */
 	u32 allocator_regions, allocator_bytes;
-	struct chain program_text; /* bytes of its kernels in L1, u32 */
+	/* ProgramImpl → vector → bytes of its kernels in L1, u32: the last field of each element */
+	struct chain program_text;
+	/* the runtime's programs in a Device: a vector of Program *, and one Program *; or NO_FIELD */
+	u32 queue_programs, fabric_program;
 };

@@ -116,9 +116,9 @@ struct thread {
 	u64 other;     /* the header of another one, if that was caught last */
 	u32 phase;
 	u32 kernel_pending;
-	/* where finalize_kernel_bins stores the size of a program's text */
-	u64 text_size_at;
-	u64 text_bytes;
+	/* programs that were compiled since the last one was loaded, and are to be loaded next */
+	u32 unloaded;
+	u32 pad;
 	/* where the program was compiled */
 	struct stack_ids compiled;
 	struct stack_scan scan;

@@ -143,40 +143,10 @@ HANDLER void cb_mark(const struct hit *h, struct thread *t)
 	report_cb(h->library, &p, t->program_id, h->ctx->di, h->ctx->di + 32);
 }
 
-static __always_inline void read_text_size(struct thread *t)
-{
-	u32 bytes = 0;
-
-	if (!t->text_size_at)
-		return;
-	if (read_u32(t->text_size_at, &bytes))
-		t->text_bytes = bytes;
-	else
-		count_lost(LOST_PROGRAM_UNREADABLE);
-	t->text_size_at = 0;
-}
-
-/* finalize_kernel_bins(device, core_type, …, base, &text_offset, &text_size) writes its results at
- * its end: the results for a core type are read at the start of the next one. Index 0, the first,
- * is the Tensix cores. */
-HANDLER void kernel_bins(const struct hit *h, struct thread *t)
-{
-	if ((u32)h->ctx->si) {
-		read_text_size(t);
-		return;
-	}
-	t->text_bytes = 0;
-	if (!read_u64(h->ctx->sp + 8, &t->text_size_at)) {
-		t->text_size_at = 0;
-		count_lost(LOST_PROGRAM_UNREADABLE);
-	}
-}
-
 /* populate_dispatch_data(IDevice *): once for each compiled program. The function fills in the
- * binaries, so they are read at the thread's next step. */
+ * binaries, so they are read at the thread's next step. Slow dispatch does not call it. */
 HANDLER void program_compiled(const struct hit *h, struct thread *t)
 {
-	read_text_size(t);
 	t->compiled = h->stack;
 	t->kernel_pending = 1;
 }
@@ -242,37 +212,129 @@ HANDLER void report_scratchpads(const struct hit *h, const struct thread *t)
 		count_lost(LOST_PROGRAM_UNREADABLE);
 }
 
-HANDLER void kernel_loaded(const struct hit *h, struct thread *t)
+/* tt-metal's types of cores with kernels of their own: Tensix, active and idle Ethernet, … */
+#define MAX_CORE_TYPES 8
+
+/* Returns the bytes of a program's kernels in the L1 of a core. The vector has an element for each
+ * type of core, the first for Tensix cores, which are the workers. */
+static __always_inline u64 text_of(const struct layout *l, u64 impl, u32 kind)
+{
+	u64 begin = 0, end = 0;
+	u32 bytes, most = 0;
+
+	if (l->program_text.length != 2 || !read_u64(impl + l->program_text.offset[0], &begin) ||
+	    !read_u64(impl + l->program_text.offset[0] + 8, &end))
+		return 0;
+	for (u32 i = 0; i < MAX_CORE_TYPES && begin < end; i++) {
+		if (i && (kind == KERNEL_WORKER || kind == KERNEL_COMPILED))
+			break;
+		if (read_u32(begin + l->program_text.offset[1], &bytes) && bytes > most)
+			most = bytes;
+		begin += l->program_text.offset[1] + sizeof(bytes);
+	}
+	return most;
+}
+
+static __always_inline void send_kernels(const struct hit *h, const struct stack_ids *stack,
+					 u64 impl, u64 id, u64 device, u64 binary_bytes, u32 kind)
+{
+	u64 text_bytes = text_of(h->l, impl, kind);
+	struct kernel_record *r;
+
+	program_holds(impl, id, PROGRAM_KERNELS);
+	r = RESERVE(struct kernel_record, RECORD_KERNEL, h->library);
+	if (!r)
+		return;
+	r->h.stack = *stack;
+	r->h.flags = kind;
+	r->program_id = id;
+	r->device = device;
+	r->binary_bytes = binary_bytes;
+	r->text_bytes = text_bytes;
+	send(r);
+}
+
+/* The program that the thread compiled last is complete. */
+HANDLER void kernel_compiled(const struct hit *h, struct thread *t)
 {
 	const struct layout *l = h->l;
-	struct kernel_record *r;
 	u64 begin = 0, end = 0;
 
-	if (!t->kernel_pending)
-		return;
 	t->kernel_pending = 0;
 	if (!read_u64(t->impl + l->program_binary, &begin) ||
 	    !read_u64(t->impl + l->program_binary + 8, &end) || end < begin) {
 		count_lost(LOST_PROGRAM_UNREADABLE);
 		begin = end = 0;
 	}
-	program_holds(t->impl, t->program_id, PROGRAM_KERNELS);
 	if (l->program_dfbs != NO_FIELD && l->allocator_regions != NO_FIELD &&
 	    l->allocator_bytes != NO_FIELD && has_elements(t->impl, l->program_dfbs)) {
 		/* scratchpads end with the dataflow buffers */
 		program_holds(t->impl, t->program_id, PROGRAM_DFBS);
 		report_scratchpads(h, t);
 	}
-	r = RESERVE(struct kernel_record, RECORD_KERNEL, h->library);
+	send_kernels(h, &t->compiled, t->impl, t->program_id, t->device, end - begin, KERNEL_COMPILED);
+	t->unloaded++;
+}
+
+/* MeshWorkloadImpl::load_binaries(…): what the thread compiled right before is the workload's programs,
+ * whose binaries are written to DRAM now. The programs of the command queue are never passed to it. */
+HANDLER void binaries_loaded(const struct hit *h, struct thread *t)
+{
+	struct header *r;
+
+	if (!t->unloaded)
+		return;
+	r = RESERVE_BYTES(sizeof(*r));
 	if (!r)
 		return;
-	r->h.stack = t->compiled;
-	r->program_id = t->program_id;
-	r->device = t->device;
-	r->binary_bytes = end - begin;
-	r->text_bytes = t->text_bytes;
-	t->text_bytes = 0;
+	fill_header(r, RECORD_BINARIES_LOADED, h->library);
+	r->count = t->unloaded;
+	t->unloaded = 0;
 	send(r);
+}
+
+/* Vector of the programs of a command queue: one, or a few. */
+#define MAX_QUEUE_PROGRAMS 4
+
+/* Returns what the kernels of a program are for that is written to a chip directly: Device keeps the
+ * runtime's own programs. */
+static __always_inline u32 kind_of(const struct hit *h, u64 device, u64 program, bool forced)
+{
+	const struct layout *l = h->l;
+	u64 vtable = 0, found = 0, begin = 0, end = 0;
+
+	if (l->queue_programs != NO_FIELD && l->fabric_program != NO_FIELD &&
+	    read_u64(device, &vtable) && vtable == h->bias + l->device_vtable) {
+		if (read_u64(device + l->fabric_program, &found) && found == program)
+			return KERNEL_FABRIC;
+		if (read_u64(device + l->queue_programs, &begin) &&
+		    read_u64(device + l->queue_programs + 8, &end))
+			for (u32 i = 0; i < MAX_QUEUE_PROGRAMS && begin < end; i++) {
+				if (read_u64(begin, &found) && found == program)
+					return KERNEL_QUEUE;
+				begin += sizeof(found);
+			}
+	}
+	return forced ? KERNEL_RUNTIME : KERNEL_WORKER;
+}
+
+/* ConfigureDeviceWithProgram(IDevice *, Program &, bool force slow dispatch): a program's kernels are
+ * written to the L1 of its cores, without a copy in DRAM: at each run with slow dispatch, and once for
+ * the programs of the command queue and of the fabric. */
+HANDLER void program_configured(const struct hit *h)
+{
+	const struct layout *l = h->l;
+	u64 impl, id, device = h->ctx->di;
+
+	if (l->program_impl == NO_FIELD)
+		return;
+	if (!read_u64(h->ctx->si + l->program_impl, &impl) || !read_u64(impl + l->program_id, &id)) {
+		count_lost(LOST_PROGRAM_UNREADABLE);
+		return;
+	}
+	ensure_device(h, device);
+	send_kernels(h, &h->stack, impl, id, device, 0,
+		     kind_of(h, device, h->ctx->si, h->ctx->dx & 1));
 }
 
 /* Returns whether the elements of a vector have been placed in L1. */

@@ -21,7 +21,7 @@ enum probe {
 	PROBE_CB_MARK,
 	PROBE_PROGRAM_DESTROY,
 	PROBE_PROGRAM_COMPILED,
-	PROBE_KERNEL_BINS,
+	PROBE_PROGRAM_CONFIGURE,
 	PROBE_PROGRAM_BINARIES,
 	PROBE_PROGRAM_TRACK,
 	PROBE_VALIDATE_CB,
@@ -67,6 +67,7 @@ enum record_kind {
 	RECORD_ALLOC_PER_CORE,
 	RECORD_PROGRAM_RUN,
 	RECORD_CAUGHT,
+	RECORD_BINARIES_LOADED,
 };
 
 /* Bytes of the Buffer that a record carries undecoded; user space knows the layout. */
@@ -241,6 +242,14 @@ struct program_seen_record {
 	u64 device;
 };
 
+/* header.flags: what the kernels of a program are for */
+enum kernel_kind {
+	KERNEL_WORKER, /* an operation */
+	KERNEL_QUEUE,  /* the command queue */
+	KERNEL_FABRIC, /* routers between chips */
+	KERNEL_RUNTIME, /* one of these two */
+	KERNEL_COMPILED, /* not known yet: the program is compiled, and not loaded */
+};
 struct kernel_record {
 	struct header h;
 	u64 program_id;

@@ -55,6 +55,7 @@ struct shared_enums {
 	enum cb_flag cb_flag;
 	enum static_kind static_kind;
 	enum program_flag program_flag;
+	enum kernel_kind kernel_kind;
 	enum process_flag process_flag;
 	enum process_limit process_limit;
 	enum loss_limit loss_limit;
@@ -94,6 +95,7 @@ static __always_inline bool has_stack(u32 probe, struct thread *t)
 	switch (probe) {
 	case PROBE_CB_ALLOCATE:
 	case PROBE_PROGRAM_COMPILED:
+	case PROBE_PROGRAM_CONFIGURE:
 	case PROBE_PROGRAM_TRACK:
 		return true;
 	case PROBE_CB_MARK:
@@ -193,6 +195,8 @@ int on_probe(struct pt_regs *ctx)
 		return 0;
 	if (t->home != home_key(&h))
 		remember_home(&h, t);
+	if (t->kernel_pending)
+		kernel_compiled(&h, t);
 	switch (probe) {
 	case PROBE_BANK_SHARDS:
 		bank_shards(&h, t);
@@ -204,7 +208,7 @@ int on_probe(struct pt_regs *ctx)
 		device_ready(&h);
 		break;
 	case PROBE_PROGRAM_CBS:
-		kernel_loaded(&h, t);
+		t->unloaded = 0;
 		enter_program(&h, t, PHASE_CBS);
 		break;
 	case PROBE_PROGRAM_DFBS:
@@ -234,12 +238,7 @@ int on_probe(struct pt_regs *ctx)
 		program_gives_up(&h, PROGRAM_CBS | PROGRAM_DFBS);
 		break;
 	case PROBE_PROGRAM_DESTROY:
-		kernel_loaded(&h, t);
 		program_gives_up(&h, PROGRAM_CBS | PROGRAM_DFBS | PROGRAM_KERNELS | PROGRAM_KNOWN);
-		break;
-	case PROBE_KERNEL_BINS:
-		t->phase = PHASE_NONE;
-		kernel_bins(&h, t);
 		break;
 	case PROBE_PROGRAM_COMPILED:
 		enter_program(&h, t, PHASE_NONE);
@@ -247,11 +246,15 @@ int on_probe(struct pt_regs *ctx)
 		break;
 	case PROBE_PROGRAM_BINARIES:
 		t->phase = PHASE_NONE;
-		kernel_loaded(&h, t);
+		binaries_loaded(&h, t);
+		break;
+	case PROBE_PROGRAM_CONFIGURE:
+		t->phase = PHASE_NONE;
+		program_configured(&h);
 		break;
 	case PROBE_PROGRAM_TRACK:
 		t->phase = PHASE_NONE;
-		kernel_loaded(&h, t);
+		t->unloaded = 0;
 		program_enqueued(&h);
 		break;
 	}

@@ -134,6 +134,7 @@ func (l *Library) plan() error {
 	k.AllocatorRegions = l.optional("CircularBufferAllocator.l1_regions")
 	k.AllocatorBytes = l.optional("CircularBufferAllocator.next")
 	k.ProgramText = chain(fields["ProgramImpl.kernel_text_size"])
+	k.QueuePrograms, k.FabricProgram = l.optional("Device.command_queue_programs_"), l.optional("Device.fabric_program_")
 	return nil
 }
 

@@ -45,6 +45,8 @@ var costs = map[string]string{
 	"Program.impl":                   "programs compiled before the attach are not seen, and how often operations run is unknown",
 	"ProgramImpl.id":                 "circular buffers and kernels cannot be distinguished by program",
 	"ProgramImpl.binary_data(begin)": "DRAM of kernels is unknown",
+	"Device.fabric_program_":         "kernels of the fabric and of the command queue cannot be distinguished",
+	"Device.command_queue_programs_": "kernels of the fabric and of the command queue cannot be distinguished",
 
 	"ProgramImpl.circular_buffers_":                        "circular buffers allocated before the attach are not seen",
 	"ProgramImpl.local_circular_buffer_allocation_needed_": "circular buffers allocated before the attach are not seen",
@@ -57,7 +59,7 @@ var costs = map[string]string{
 	"ProgramImpl.local_dataflow_buffer_allocation_needed_": "dataflow buffers and scratchpads allocated before the attach are not seen",
 	"CircularBufferAllocator.l1_regions":                   "scratchpads are not seen, nor dataflow buffers allocated before the attach",
 	"CircularBufferAllocator.next":                         "scratchpads are not seen, nor dataflow buffers allocated before the attach",
-	"ProgramImpl.kernel_text_size":                         "L1 of kernels compiled before the attach is unknown",
+	"ProgramImpl.kernel_text_size":                         "L1 of kernels is unknown",
 	"CircularBuffer.has_local_address":                     "circular buffers allocated before the attach are not seen",
 
 	"buffer_allocate":     "failed allocations cannot be distinguished from others",
@@ -77,8 +79,8 @@ var costs = map[string]string{
 	"cb_mark":             "dataflow buffers and scratchpads are not seen",
 	"program_destroy":     "circular buffers and kernels of destroyed programs look live",
 	"program_compiled":    "kernels are not seen",
-	"kernel_bins":         "L1 of kernels is unknown",
-	"program_binaries":    "DRAM of kernel binaries cannot be distinguished from other buffers",
+	"program_configure":   "kernels of slow dispatch, of the command queue and of the fabric are not seen",
+	"program_binaries":    "kernels of fast dispatch are not seen",
 	"program_track":       "programs compiled before the attach are not seen, and how often operations run is unknown",
 	"validate_cb":         "overlaps of circular buffers with tensors are not seen",
 	"validate_dfb":        "overlaps of dataflow buffers with tensors are not seen",

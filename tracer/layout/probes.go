@@ -74,10 +74,9 @@ var points = []point{
 	{name: "cb_mark", function: []string{allocatorMark}, parameters: `mmm`},
 	{name: "program_destroy", function: []string{"detail::ProgramImpl::D1", "detail::ProgramImpl::D2"}, parameters: `v`},
 	{name: "program_compiled", function: []string{programPopulate}, parameters: iDevice},
-	// (device, core type, kernels, groups, base, text offset, text size): the
-	// last two are references, in r9 and on the stack
-	{name: "kernel_bins", function: []string{"program_dispatch::finalize_kernel_bins"},
-		parameters: iDevice + `jRK.*RSt6vector.*jRj(?:S\w*_|Rj)`},
+	// (device, program, force slow dispatch): slow dispatch, and the programs of the runtime
+	{name: "program_configure", function: []string{"slow_dispatch::ConfigureDeviceWithProgram", "detail::ConfigureDeviceWithProgram"},
+		parameters: `(?:P|R)NS0_7IDeviceERNS0_7ProgramEb`},
 	{name: "program_binaries", function: []string{
 		"distributed::MeshWorkloadImpl::load_binaries",
 		"distributed::MeshWorkload::load_binaries",

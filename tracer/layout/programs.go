@@ -1,6 +1,11 @@
 package layout
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+
+	"golang.org/x/arch/x86/x86asm"
+)
 
 // programs finds the id of a program and the binaries of its kernels.
 func (d *deriver) programs() {
@@ -25,6 +30,98 @@ func (d *deriver) programs() {
 		from(firstVector, "detail::ProgramImpl::allocate_kernel_bin_buf_on_device"),
 		// std::vector<uint32_t>::operator=(const vector&)
 		from(handedTo("_ZNSt6vectorIjSaIjEEaSERKS1_"), programPopulate))
+	d.runtimePrograms()
+}
+
+// runtimePrograms finds the programs of a Device that are not a user's: those of its command queue,
+// in a vector, and that of the routers of the fabric. Device passes them to functions that write
+// them to its cores.
+func (d *deriver) runtimePrograms() {
+	d.field("Device.fabric_program_", 8,
+		from(second(configureProgram), "Device::configure_fabric"),
+		from(second("24WriteRuntimeArgsToDevice"), "Device::configure_fabric"))
+	// the first element of the vector, which is kept in the frame
+	d.field("Device.command_queue_programs_", 8,
+		from(element(spilled(configureProgram, rsi)), "Device::configure_command_queue_programs"),
+		from(element(spilled("16finalize_offsets", rdi)), "Device::configure_command_queue_programs"))
+}
+
+// configureProgram is part of the mangled name of the function that writes a program to the cores of
+// a chip without a command queue.
+const configureProgram = "26ConfigureDeviceWithProgram"
+
+// second finds the field that a function passes as second argument to a function with this part in
+// its name.
+func second(part string) finder {
+	return calling(part, func(s *step) (Chain, bool) { return s.state.arg(1).loaded(0) })
+}
+
+// maxSpill is how many instructions before a call load its arguments.
+const maxSpill = 8
+
+// spilled finds the field that a function passes in a register to a function with this part in its
+// name, if it keeps the value in its frame meanwhile: all stores to that place must be of that field.
+func spilled(part string, register int) finder {
+	return func(f *flow) (Chain, error) {
+		for i := range f.steps {
+			if !strings.Contains(f.callee(&f.steps[i]), part) {
+				continue
+			}
+			at, ok := f.slotOf(i, register)
+			if !ok {
+				return nil, errShape
+			}
+			return only(f.all(func(s *step) (Chain, bool) {
+				to, ok := s.access()
+				place, inFrame := to.inFrame()
+				if _, n, _ := s.mem(); !ok || !inFrame || place != at || n != 0 || s.op != x86asm.MOV {
+					return nil, false
+				}
+				c, _ := s.operand(1).loaded(0)
+				return c, true
+			}))
+		}
+		return nil, errShape
+	}
+}
+
+// slotOf returns the place in the frame from which a register was loaded before step i, directly or
+// through another register, or from the first word there.
+func (f *flow) slotOf(i, register int) (at int32, ok bool) {
+	for j := i - 1; j >= max(0, i-maxSpill); j-- {
+		s := &f.steps[j]
+		if to, _, isRegister := general(s.args[0]); !isRegister || to != register || s.op != x86asm.MOV {
+			continue
+		}
+		if from, _, isRegister := general(s.args[1]); isRegister {
+			register = from
+			continue
+		}
+		a, _ := s.access()
+		if at, ok = a.inFrame(); ok {
+			return at, true
+		}
+		m, _, _ := s.mem()
+		if register, _, ok = general(m.Base); !ok || m.Disp != 0 || m.Index != 0 {
+			return 0, false
+		}
+	}
+	return 0, false
+}
+
+// element returns the finder of the pointer to the element that find finds, which is the first one
+// behind it.
+func element(find finder) finder {
+	return func(f *flow) (Chain, error) {
+		c, err := find(f)
+		if err != nil {
+			return nil, err
+		}
+		if len(c) < 2 || c[len(c)-1] != 0 {
+			return nil, errShape
+		}
+		return c[:len(c)-1], nil
+	}
 }
 
 const programPopulate = "detail::ProgramImpl::populate_dispatch_data"

@@ -22,7 +22,7 @@ var probeNames = [...]string{
 	bpf.KernelProbePROBE_CB_MARK:             "cb_mark",
 	bpf.KernelProbePROBE_PROGRAM_DESTROY:     "program_destroy",
 	bpf.KernelProbePROBE_PROGRAM_COMPILED:    "program_compiled",
-	bpf.KernelProbePROBE_KERNEL_BINS:         "kernel_bins",
+	bpf.KernelProbePROBE_PROGRAM_CONFIGURE:   "program_configure",
 	bpf.KernelProbePROBE_PROGRAM_BINARIES:    "program_binaries",
 	bpf.KernelProbePROBE_PROGRAM_TRACK:       "program_track",
 	bpf.KernelProbePROBE_VALIDATE_CB:         "validate_cb",
