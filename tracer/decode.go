@@ -19,6 +19,12 @@ const (
 	_ = uint8(event.DataflowBuffer) - bpf.StaticDataflowBuffer
 	_ = bpf.StaticScratchpad - uint8(event.Scratchpad)
 	_ = uint8(event.Scratchpad) - bpf.StaticScratchpad
+	_ = uint8(bpf.KernelKernelKindKERNEL_QUEUE) - uint8(event.QueueKernels)
+	_ = uint8(event.QueueKernels) - uint8(bpf.KernelKernelKindKERNEL_QUEUE)
+	_ = uint8(bpf.KernelKernelKindKERNEL_FABRIC) - uint8(event.FabricKernels)
+	_ = uint8(event.FabricKernels) - uint8(bpf.KernelKernelKindKERNEL_FABRIC)
+	_ = uint8(bpf.KernelKernelKindKERNEL_RUNTIME) - uint8(event.RuntimeKernels)
+	_ = uint8(event.RuntimeKernels) - uint8(bpf.KernelKernelKindKERNEL_RUNTIME)
 	_ = uint(len(bpf.KernelDeviceRecord{}.Banks) - event.BankedRegions)
 	_ = uint(event.BankedRegions - len(bpf.KernelDeviceRecord{}.Banks))
 )
@@ -117,8 +123,11 @@ type traced struct {
 	parent  int
 	lateNs  uint64
 	readIDs map[uint64]uint64
-	// programs are those with memory, by id.
+	// programs are those with memory, by id. runs are the latest runs of programs, by their ids.
 	programs map[uint64]program
+	runs     map[uint64]latestRun
+	// compiled are the KernelLoads of programs that are compiled and not loaded yet, oldest first.
+	compiled []event.Event
 	// recovery is set from a loss until the figures are right again. rereads counts how often
 	// the memory was read for that, and rereadNs is when it may be read next.
 	recovery *recovery
@@ -149,6 +158,15 @@ type program struct {
 	holds  uint8
 	timeNs uint64
 	placed []placedEnd
+	// loaded are the chips with its kernels. unended is true if no record of its end will come.
+	loaded  []int
+	unended bool
+}
+
+// A latestRun says who enqueued a program last.
+type latestRun struct {
+	tid   int
+	stack *event.Stack
 }
 
 // placedEnd is where the dataflow buffers and scratchpads of a program on some cores end.
@@ -178,6 +196,7 @@ func (d *decoder) newTraced() *traced {
 		live:       make(map[uint64]liveBuffer),
 		names:      make(map[int]string),
 		programs:   make(map[uint64]program),
+		runs:       make(map[uint64]latestRun),
 		unread:     make(map[uint64][]*programRead),
 	}
 }
@@ -231,6 +250,8 @@ func (d *decoder) decode(raw []byte) {
 		known = with(raw, func(r *bpf.KernelProgramSeenRecord) { d.programSeen(e, r) })
 	case bpf.RecordKernel:
 		known = with(raw, func(r *bpf.KernelKernelRecord) { d.kernel(e, r) })
+	case bpf.RecordBinariesLoaded:
+		d.binariesLoaded(e, h)
 	case bpf.RecordNativeStack:
 		known = d.process(e.PID).stacks.AddNativeRecord(raw, e.PID, d.spaces)
 		d.boundStacks()

@@ -36,6 +36,7 @@ func (d *decoder) closeDevice(e event.Event, p *traced, allocator uint64) {
 	delete(p.allocators, allocator)
 	maps.DeleteFunc(p.live, func(_ uint64, b liveBuffer) bool { return b.allocator == allocator })
 	d.emit(e)
+	d.endRuntimeKernels(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm, Reason: event.ReasonDeviceClose}, p)
 }
 
 func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {

@@ -28,6 +28,7 @@ func (d *decoder) exception(e event.Event, r *bpf.KernelFailedRecord) {
 		e.Kind, e.Reason, e.Region, e.StaticKind = event.AllocFailed, limits.Reason, limits.Region, limits.Static
 		if e.Region == event.CB || e.Region == event.Kernel { // of the program that was just enqueued
 			e.ProgramID, e.Devices = r.ProgramId, d.chips(e.PID, p, r.Device)
+			e.Stack = p.operationStack(&e, r.H.Stack)
 		}
 	}
 	if e.Devices == nil {

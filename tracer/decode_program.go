@@ -14,8 +14,8 @@ import (
 func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
 	p := d.start(&e, d.host.library(r.H.Library))
 	e.Kind, e.Region = event.CBAlloc, event.CB
-	e.Stack = p.stacks.Stack(r.H.Stack)
 	e.ProgramID, e.Address, e.SizeBytes = r.ProgramId, r.Address, r.SizeBytes
+	e.Stack = p.operationStack(&e, r.H.Stack)
 	e.StaticKind = event.StaticKind(r.H.StaticKind)
 	e.Global = r.H.Flags&bpf.CBGlobal != 0
 	for _, c := range r.Ranges[:min(int(r.H.Count), len(r.Ranges))] {
@@ -47,6 +47,22 @@ func (d *decoder) programRun(e event.Event, r *bpf.KernelProgramRunRecord) {
 	e.Stack = p.stacks.Stack(r.H.Stack)
 	e.Devices = d.chips(e.PID, p, r.Device)
 	d.emit(e)
+	if len(p.runs) >= maxRuns {
+		clear(p.runs) // a run is only needed until its program is placed, right after it
+	}
+	p.runs[e.ProgramID] = latestRun{e.TID, e.Stack}
+}
+
+// maxRuns bounds the runs of a process that are remembered.
+const maxRuns = 1 << 12
+
+// operationStack returns the call stack of the operation that an event of a program belongs to. The
+// library may place a program on another thread, of a pool, than the one that enqueued it.
+func (p *traced) operationStack(e *event.Event, own bpf.KernelStackIds) *event.Stack {
+	if run, ok := p.runs[e.ProgramID]; ok && run.tid != e.TID && run.stack != nil {
+		return run.stack
+	}
+	return p.stacks.Stack(own)
 }
 
 // hold notes that the program of an event has memory.
@@ -60,6 +76,9 @@ func (p *traced) hold(e *event.Event) {
 	}
 	g := p.programs[e.ProgramID]
 	g.holds, g.timeNs = g.holds|what, e.TimeNs
+	if what == bpf.ProgramKernels {
+		g.loaded = append(g.loaded, e.Devices...)
+	}
 	if what == bpf.ProgramDFBs && len(e.Cores) == 1 {
 		g.place(e.Cores[0], e.Address+e.SizeBytes)
 	}
@@ -87,6 +106,9 @@ func (d *decoder) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
 func (d *decoder) endProgram(e event.Event, p *traced, id uint64, flags uint8) {
 	g := p.programs[id]
 	g.holds, g.timeNs = g.holds&^flags, e.TimeNs
+	if flags&bpf.ProgramKernels != 0 {
+		g.loaded = nil
+	}
 	if flags&bpf.ProgramDFBs != 0 {
 		g.placed = nil
 	}
@@ -106,7 +128,7 @@ func (d *decoder) endProgram(e event.Event, p *traced, id uint64, flags uint8) {
 	case bpf.ProgramCBs | bpf.ProgramDFBs:
 		end(event.CBFree, event.CB, event.NotStatic)
 	}
-	if flags&bpf.ProgramKernels != 0 {
+	if flags&bpf.ProgramKernels != 0 && p.takeCompiled(id) == nil {
 		end(event.KernelUnload, event.Kernel, event.NotStatic)
 	}
 }
@@ -114,11 +136,105 @@ func (d *decoder) endProgram(e event.Event, p *traced, id uint64, flags uint8) {
 func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
 	p := d.start(&e, d.host.library(r.H.Library))
 	e.Kind, e.Region = event.KernelLoad, event.Kernel
-	e.Stack = p.stacks.Stack(r.H.Stack)
 	e.ProgramID, e.SizeBytes, e.BytesPerBank = r.ProgramId, r.BinaryBytes, r.TextBytes
+	e.Stack = p.operationStack(&e, r.H.Stack)
 	e.Devices = d.chips(e.PID, p, r.Device)
+	p.takeCompiled(e.ProgramID)
+	if r.H.Flags == bpf.KernelCompiled {
+		if len(p.compiled) >= maxCompiled {
+			p.compiled = slices.Delete(p.compiled, 0, 1)
+		}
+		p.compiled = append(p.compiled, e)
+		return
+	}
+	e.KernelKind = event.KernelKind(r.H.Flags)
+	d.loadKernels(e, p)
+}
+
+// maxCompiled bounds the programs of a process that are compiled and not loaded.
+const maxCompiled = 1 << 10
+
+// takeCompiled removes a program from those that are not loaded; nil if it is none of them.
+func (p *traced) takeCompiled(id uint64) *event.Event {
+	i := slices.IndexFunc(p.compiled, func(e event.Event) bool { return e.ProgramID == id })
+	if i < 0 {
+		return nil
+	}
+	e := p.compiled[i]
+	p.compiled = slices.Delete(p.compiled, i, i+1)
+	return &e
+}
+
+// loadKernels reports the kernels of a program, unless its chips have them: slow dispatch loads them
+// at each run.
+func (d *decoder) loadKernels(e event.Event, p *traced) {
+	has := p.programs[e.ProgramID].loaded
+	if len(has) > 0 && !slices.ContainsFunc(e.Devices, func(chip int) bool { return !slices.Contains(has, chip) }) {
+		return
+	}
 	d.emit(e)
 	p.hold(&e)
+}
+
+// binariesLoaded reports the kernels of the programs that the thread compiled last.
+func (d *decoder) binariesLoaded(e event.Event, h *bpf.KernelHeader) {
+	p := d.processes[e.PID]
+	if p == nil {
+		return
+	}
+	var loaded []event.Event
+	for i := len(p.compiled) - 1; i >= 0 && len(loaded) < int(h.Count); i-- {
+		if one := p.compiled[i]; one.TID == e.TID {
+			one.TimeNs = e.TimeNs
+			loaded = append(loaded, one)
+			p.compiled = slices.Delete(p.compiled, i, i+1)
+		}
+	}
+	for _, one := range slices.Backward(loaded) {
+		d.loadKernels(one, p)
+	}
+}
+
+// runtimeKernels reports the kernels of command queues and of the fabric that were read from a
+// process's memory. Without a record of their end, they end with their device.
+func (d *decoder) runtimeKernels(e event.Event, lib *libraries.Library, devices []heap.Device) {
+	p := d.process(e.PID)
+	e.Kind, e.Region = event.KernelLoad, event.Kernel
+	for _, dev := range devices {
+		if dev.Allocator != 0 && p.allocators[dev.Allocator] == nil {
+			continue // a fork: it is its parent's
+		}
+		for _, r := range dev.Runtime {
+			if p.programs[r.ID].holds&bpf.ProgramKernels != 0 {
+				continue
+			}
+			d.start(&e, lib)
+			e.ProgramID, e.KernelKind, e.BytesPerBank, e.Devices = r.ID, r.Kind, r.TextBytes, []int{r.Chip}
+			d.loadKernels(e, p)
+			g := p.programs[r.ID]
+			g.unended = true
+			p.programs[r.ID] = g
+		}
+	}
+}
+
+// endRuntimeKernels reports the end of kernels on chips on which the process has no device any more,
+// if no record will.
+func (d *decoder) endRuntimeKernels(e event.Event, p *traced) {
+	open := func(chip int) bool {
+		for _, a := range p.allocators {
+			if slices.Contains(a.device.chips, chip) {
+				return true
+			}
+		}
+		return false
+	}
+	for id, g := range p.programs {
+		if g.unended && !slices.ContainsFunc(g.loaded, open) {
+			e.Devices = g.loaded
+			d.endProgram(e, p, id, bpf.ProgramKernels)
+		}
+	}
 }
 
 // static reports a range of L1 that was read from a program.
@@ -161,8 +277,7 @@ func (d *decoder) programSeen(e event.Event, r *bpf.KernelProgramSeenRecord) {
 		if holds&bpf.ProgramKernels != 0 {
 			e.Kind, e.Region = event.KernelLoad, event.Kernel
 			e.SizeBytes, e.BytesPerBank = program.BinaryBytes, program.TextBytes
-			d.emit(e)
-			p.hold(&e)
+			d.loadKernels(e, p)
 		}
 	})
 }

@@ -188,6 +188,7 @@ func (d *decoder) lateResult(r *lateResult) {
 	}
 	e.BeforeAttach = true
 	d.addRead(e, r.library, r.devices, r.buffers, late.freed, late.cleared)
+	d.runtimeKernels(e, r.library, r.devices)
 }
 
 // addRead reports unknown devices and buffers that were read from a process's memory, except

@@ -173,6 +173,7 @@ func (d *decoder) endReread(pid int, p *traced, result *rereadResult) {
 				d.endProgram(e, p, id, g.holds)
 			}
 		}
+		d.runtimeKernels(e, reading.library, result.devices) // these never run again
 	}
 	e.Kind, e.Reread = event.Reread, false
 	d.emit(e)

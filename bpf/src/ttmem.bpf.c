@@ -254,7 +254,6 @@ int on_probe(struct pt_regs *ctx)
 		break;
 	case PROBE_PROGRAM_TRACK:
 		t->phase = PHASE_NONE;
-		t->unloaded = 0;
 		program_enqueued(&h);
 		break;
 	}

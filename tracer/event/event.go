@@ -23,7 +23,7 @@ const (
 	// CBFree is the end of all circular and dataflow buffers of one program on
 	// Event.Devices (on every device, where none are given).
 	CBFree
-	// KernelLoad is the compilation of a program's kernels for a device. It has
+	// KernelLoad is the loading of a program's kernels for a device. It has
 	// the bytes of their binaries in DRAM and of their text in L1.
 	KernelLoad
 	// KernelUnload is the end of a program's kernels.
@@ -167,6 +167,31 @@ func (s StaticKind) FreedAs() StaticKind {
 	return s
 }
 
+// KernelKind says what the kernels of a KernelLoad are for.
+type KernelKind uint8
+
+// The kinds of kernels. Those of the runtime, all but the first, run on cores of their own and
+// have no binaries in DRAM.
+const (
+	// WorkerKernels are those of an operation.
+	WorkerKernels KernelKind = iota
+	// QueueKernels are those of a command queue.
+	QueueKernels
+	// FabricKernels are the routers between chips.
+	FabricKernels
+	// RuntimeKernels are of a command queue or of the fabric: it is not known which.
+	RuntimeKernels
+	// NumKernelKinds is the number of kinds.
+	NumKernelKinds
+)
+
+var kernelNames = [...]string{
+	QueueKernels: "command_queue", FabricKernels: "fabric", RuntimeKernels: "command_queue_or_fabric",
+}
+
+// String is the name of the kind in the JSON record, which has none for workers.
+func (k KernelKind) String() string { return name(kernelNames[:], int(k)) }
+
 // Reason says why something ended or failed.
 type Reason uint8
 
@@ -287,6 +312,8 @@ type Event struct {
 	StaticKind StaticKind
 	// Global marks a CBAlloc inside an L1 buffer, which counts its memory.
 	Global bool
+	// KernelKind is for KernelLoad.
+	KernelKind KernelKind
 
 	Reason Reason
 	// Message is the text of the library's exception. AllocFailed, OperationFailed. For Owner it is the tensor. A Free

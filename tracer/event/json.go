@@ -36,6 +36,7 @@ type record struct {
 	Cores          [][4]uint16         `json:"cores,omitzero"`
 	StaticKind     string              `json:"static_kind,omitempty"`
 	Global         bool                `json:"global,omitempty"`
+	KernelKind     string              `json:"kernel_kind,omitempty"`
 	Reason         string              `json:"reason,omitempty"`
 	Message        string              `json:"message,omitempty"`
 	NeededBytes    uint64              `json:"needed_bytes,omitempty"`
@@ -104,6 +105,7 @@ func (e *Event) record() *record {
 	case KernelLoad:
 		r.setProgram(e, Kernel)
 		r.SizeBytes, r.BytesPerBank, r.Cores = &e.SizeBytes, &e.BytesPerBank, present(r.Cores)
+		r.KernelKind = e.KernelKind.String()
 	case CBFree:
 		r.setProgram(e, CB)
 	case KernelUnload:

@@ -17,6 +17,8 @@ type Device struct {
 	// Allocator is 0 if the device's allocator is empty and no probe reports its end.
 	Allocator uint64
 	Banks     [event.BankedRegions]Bank
+	// Runtime are the programs of its chips that are not a user's.
+	Runtime []RuntimeProgram
 }
 
 // checkReadable returns an error that names a field without which existing buffers cannot
@@ -93,6 +95,14 @@ func (r *reader) device(address uint64) (d Device, allocators []uint64, err erro
 
 // chips are those of a mesh that belong to this host.
 func (r *reader) chips(o *objects, mesh uint64) (chips []int) {
+	for _, device := range r.localDevices(o, mesh) {
+		chips = append(chips, o.chip(device))
+	}
+	return chips
+}
+
+// localDevices are the Devices of a mesh that belong to this host.
+func (r *reader) localDevices(o *objects, mesh uint64) (devices []uint64) {
 	stride := uint64(r.Kernel.MeshStride)
 	entries := o.elements(o.span(mesh, "MeshDevice.devices"), stride, MaxChips)
 	for entry := range slices.Chunk(entries, int(stride)) {
@@ -104,9 +114,9 @@ func (r *reader) chips(o *objects, mesh uint64) (chips []int) {
 			o.invalid()
 			return nil
 		}
-		chips = append(chips, o.chip(device))
+		devices = append(devices, device)
 	}
-	return chips
+	return devices
 }
 
 // chip is the id of a Device.

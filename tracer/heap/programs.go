@@ -3,8 +3,10 @@ package heap
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
@@ -16,6 +18,72 @@ type Program struct {
 	Statics []Static
 	// BinaryBytes are the bytes in DRAM, TextBytes those in the L1 of each core.
 	BinaryBytes, TextBytes uint64
+}
+
+// RuntimeProgram is a program of a chip's command queue or fabric.
+type RuntimeProgram struct {
+	ID   uint64
+	Chip int
+	Kind event.KernelKind
+	// TextBytes are the bytes of its kernels in the L1 of each of their cores.
+	TextBytes uint64
+}
+
+// maxQueuePrograms rejects implausible command queues.
+const maxQueuePrograms = 64
+
+// runtimePrograms reads the programs of the chips of a device that are not a user's. Those of a chip
+// that is being opened or closed may be incomplete.
+func (r *reader) runtimePrograms(d *Device) (list []RuntimeProgram, err error) {
+	const queue, fabric = "Device.command_queue_programs_", "Device.fabric_program_"
+	o := r.objects()
+	if !o.knows(queue, fabric, "Program.impl", "ProgramImpl.id", kernelTextSize) {
+		return nil, nil
+	}
+	devices := []uint64{d.Address}
+	if d.Mesh {
+		devices = r.localDevices(o, d.Address)
+	}
+	for _, device := range devices {
+		chip := o.chip(device)
+		add := func(program uint64, kind event.KernelKind) {
+			impl := o.u64(program, "Program.impl")
+			list = append(list, RuntimeProgram{o.u64(impl, "ProgramImpl.id"), chip, kind, o.largestText(impl)})
+		}
+		for _, words := range o.words(o.span(device, queue), 1, maxQueuePrograms) {
+			add(words[0], event.QueueKernels)
+		}
+		if program := o.u64(device, fabric); program != 0 {
+			add(program, event.FabricKernels)
+		}
+	}
+	if o.err != nil {
+		return nil, o.err
+	}
+	return list, nil
+}
+
+// maxCoreTypes rejects implausible programs.
+const maxCoreTypes = 16
+
+// kernelTextSize is in each element of a vector, the size of which it ends.
+const kernelTextSize = "ProgramImpl.kernel_text_size"
+
+// largestText is the largest text of a program on a core of any type.
+func (o *objects) largestText(impl uint64) (most uint64) {
+	c := o.fields[kernelTextSize]
+	if len(c) != 2 {
+		return 0
+	}
+	bytes := uint64(c[1]) + 4
+	raw := o.elements(o.spanAt(impl+uint64(c[0])), bytes, maxCoreTypes)
+	for element := range slices.Chunk(raw, int(bytes)) {
+		most = max(most, uint64(binary.LittleEndian.Uint32(element[c[1]:])))
+	}
+	if most > maxL1 {
+		o.invalid()
+	}
+	return most
 }
 
 // Static is a range of L1 on some cores.
@@ -91,11 +159,10 @@ func (o *objects) header(impl uint64) (h programHeader) {
 		binaries := o.span(impl, "ProgramImpl.binary_data(begin)")
 		h.binaryBytes = binaries.end - binaries.begin
 	}
-	const text = "ProgramImpl.kernel_text_size"
-	if c := o.fields[text]; len(c) == 2 {
+	if c := o.fields[kernelTextSize]; len(c) == 2 {
 		// a vector of ProgramConfigs, the first of which is for Tensix cores
 		if configs := o.spanAt(impl + uint64(c[0])); configs.begin != configs.end {
-			h.textBytes = o.u32(impl, text)
+			h.textBytes = o.u32(impl, kernelTextSize)
 		}
 		if h.textBytes > maxL1 {
 			o.invalid()

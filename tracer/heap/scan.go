@@ -251,6 +251,9 @@ func (s *scanner) discover(ctx context.Context, address uint64) error {
 		return nil
 	}
 	s.devices[address] = true
+	if d.Runtime, err = s.runtimePrograms(&d); onlyStale(err) != nil {
+		return err
+	}
 	reported := false
 	for _, a := range list {
 		if s.allocators[a] {

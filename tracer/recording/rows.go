@@ -249,7 +249,7 @@ func (r *rows) readShape() bool {
 		return false
 	}
 	// Readers index tables by kind and by region.
-	if k := s.event.Kind; k.String() == "" || k >= event.Checkpoint || s.event.Region >= event.NumRegions || s.has > allHas {
+	if k := s.event.Kind; k.String() == "" || k >= event.Checkpoint || s.event.Region >= event.NumRegions || s.event.KernelKind >= event.NumKernelKinds || s.has > allHas {
 		r.newer = true
 		return false
 	}
@@ -272,7 +272,11 @@ func (r *rows) common(s *shape) {
 	codec.Number(c, &e.Kind)
 	codec.Number(c, &e.Region)
 	codec.Number(c, &e.Layout)
-	codec.Number(c, &e.StaticKind)
+	if e.Kind == event.KernelLoad { // which is nothing static
+		codec.Number(c, &e.KernelKind)
+	} else {
+		codec.Number(c, &e.StaticKind)
+	}
 	codec.Number(c, &e.Reason)
 	codec.Number(c, &e.PID)
 	tid := e.TID - e.PID
@@ -357,7 +361,7 @@ func hasOf(e *event.Event) (has uint8) {
 
 // sameShape reports whether two events without rare fields have the same shape.
 func sameShape(a, b *event.Event) bool {
-	return a.Kind == b.Kind && a.Region == b.Region && a.Layout == b.Layout && a.StaticKind == b.StaticKind &&
+	return a.Kind == b.Kind && a.Region == b.Region && a.Layout == b.Layout && a.StaticKind == b.StaticKind && a.KernelKind == b.KernelKind &&
 		a.Reason == b.Reason && a.PID == b.PID && a.TID == b.TID && a.Comm == b.Comm &&
 		a.Allocator == b.Allocator && a.SizeBytes == b.SizeBytes && a.PageSizeBytes == b.PageSizeBytes &&
 		a.BytesPerBank == b.BytesPerBank && a.Banks == b.Banks &&
