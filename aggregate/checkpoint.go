@@ -256,9 +256,3 @@ func (c *processChip) count(entry *staticEntry, first bool) {
 		u.CountStatic(1, entry.place, entry.global)
 	}
 }
-
-func (c *processChip) countKernel(k *kernel) {
-	for _, u := range c.both() {
-		u.CountKernels(1, k.dram, k.text)
-	}
-}

@@ -10,7 +10,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 16
+const stateVersion = 17
 
 // Limits for reading: damaged input must not cost more than a large State.
 const (

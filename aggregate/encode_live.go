@@ -38,11 +38,16 @@ func (c *stateCodec) program(chip *processChip, g *program) {
 		}
 	})
 	codec.Maybe(c.Codec, &g.kernel, func(k *kernel) {
+		codec.Number(c.Codec, &k.kind)
+		if k.kind >= event.NumKernelKinds {
+			c.Fail()
+			k.kind = 0
+		}
 		c.Uints(&k.dram, &k.text)
 		c.origins.One(c.Codec, &k.from, c.origin)
 		c.siteOf(&k.site, chip, event.Kernel)
 		if c.Reads && !c.Bad {
-			chip.countKernel(k)
+			chip.countKernel(1, k)
 			c.state.countIn(k.site, k.tally(), k.from.since)
 		}
 	})

@@ -189,6 +189,7 @@ func (e *programStatic) view(device int) memory.Static {
 // A kernel is the kernels of one program on one chip: the bytes of their binaries in DRAM,
 // and of their text in each core's L1.
 type kernel struct {
+	kind       event.KernelKind
 	dram, text uint64
 	from       *origin
 	site       *callSite
@@ -210,10 +211,10 @@ func (s *State) loadKernel(e *event.Event) {
 			old.site.allocated.Sub(memory.Amount{Count: 1, Bytes: old.dram})
 		}
 		site := s.site(s.aloneOf(p, c).arena(0), memory.Site{Region: event.Kernel, BeforeAttach: e.BeforeAttach, Stack: e.Stack})
-		k := &kernel{e.SizeBytes, e.BytesPerBank, from, site}
+		k := &kernel{e.KernelKind, e.SizeBytes, e.BytesPerBank, from, site}
 		s.addTo(site, k.tally(), e.TimeNs)
 		c.program(e.ProgramID).kernel = k
-		c.countKernel(k)
+		c.countKernel(1, k)
 	}
 }
 
@@ -233,20 +234,25 @@ func (s *State) unloadKernel(c *processChip, programID uint64, reason event.Reas
 	if g == nil || g.kernel == nil {
 		return
 	}
-	for _, u := range c.both() {
-		u.CountKernels(-1, g.kernel.dram, g.kernel.text)
-	}
+	c.countKernel(-1, g.kernel)
 	s.removeFrom(g.kernel.site, g.kernel.tally(), g.kernel.from.since, reason)
 	g.kernel = nil
 	c.tidy(programID)
 }
 
-// textMax returns the largest text on a core among the live programs of the process.
-func (c *processChip) textMax() uint64 {
-	var most uint64
+// countKernel adds the kernels of a program if n is 1, and removes them if n is -1.
+func (c *processChip) countKernel(n int, k *kernel) {
+	for _, u := range c.both() {
+		u.CountKernels(n, k.kind, k.dram, k.text)
+	}
+}
+
+// textMax returns the largest text on a core among the live programs of the process, for each kind of
+// kernels.
+func (c *processChip) textMax() (most [event.NumKernelKinds]uint64) {
 	for _, g := range c.programs {
-		if g.kernel != nil {
-			most = max(most, g.kernel.text)
+		if k := g.kernel; k != nil {
+			most[k.kind] = max(most[k.kind], k.text)
 		}
 	}
 	return most

@@ -29,7 +29,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 		for i := range view.Devices {
 			d := &view.Devices[i]
 			programs[d.ID] = programs[d.ID].With(use.Programs{
-				TextMax: d.Regions.Kernel.MaxBytesPerCore, MostPerCore: d.Regions.CB.MaxBytesPerCore, MostBytes: d.Regions.CB.Bytes,
+				TextMax: p.chips[d.ID].textMax(), MostPerCore: d.Regions.CB.MaxBytesPerCore, MostBytes: d.Regions.CB.Bytes,
 			})
 			if p.uses(p.chips[d.ID]) {
 				processes[d.ID] = append(processes[d.ID], d.ShareOf(p.pid))

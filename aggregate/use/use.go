@@ -36,7 +36,11 @@ func (u *Use) CountPrograms(n int) { u.static.Programs += uint64(n) }
 
 // CountKernels adds the kernels of a program if n is 1, and removes them if n is -1: the bytes of
 // their binaries in DRAM, and of their text on each core.
-func (u *Use) CountKernels(n int, dram, text uint64) {
+func (u *Use) CountKernels(n int, kind event.KernelKind, dram, text uint64) {
+	if runtime := u.kernels.Of(kind); runtime != nil {
+		runtime.Programs += uint64(n)
+		return
+	}
 	u.kernels.Programs += uint64(n)
 	u.kernels.DRAMBytes += uint64(n) * dram
 	u.kernels.SumBytes += uint64(n) * text
@@ -59,8 +63,8 @@ func (u *Use) HasBuffers() bool {
 // Programs are the figures of a chip's programs that are not sums: of the largest one, and of the one
 // that runs now, if any.
 type Programs struct {
-	// TextMax is the largest text of a program on each core.
-	TextMax uint64
+	// TextMax is the largest text of a program on each core, by kinds of kernels.
+	TextMax [event.NumKernelKinds]uint64
 	// MostPerCore is the most that a program needs on its fullest core, and MostBytes the most that
 	// one needs on all its cores.
 	MostPerCore, MostBytes uint64
@@ -70,7 +74,10 @@ type Programs struct {
 
 // With returns the figures of these programs and of others.
 func (p Programs) With(o Programs) Programs {
-	p.TextMax, p.MostPerCore, p.MostBytes = max(p.TextMax, o.TextMax), max(p.MostPerCore, o.MostPerCore), max(p.MostBytes, o.MostBytes)
+	for kind := range p.TextMax {
+		p.TextMax[kind] = max(p.TextMax[kind], o.TextMax[kind])
+	}
+	p.MostPerCore, p.MostBytes = max(p.MostPerCore, o.MostPerCore), max(p.MostBytes, o.MostBytes)
 	return p
 }
 
@@ -86,7 +93,13 @@ func (u *Use) View(capacities *memory.Capacities, programs Programs, peaks peak.
 	d.Regions.CB = u.static
 	d.Regions.CB.MaxBytesPerCore, d.Regions.CB.Bytes = programs.MostPerCore, programs.MostBytes
 	d.Regions.Kernel = u.kernels
-	d.Regions.Kernel.MaxBytesPerCore = programs.TextMax
+	d.Regions.Kernel.MaxBytesPerCore = programs.TextMax[event.WorkerKernels]
+	d.Regions.Kernel.NotReported = u.kernels.Programs == 0 && u.static.Programs > 0
+	for kind := range event.NumKernelKinds {
+		if runtime := d.Regions.Kernel.Of(kind); runtime != nil {
+			runtime.MaxBytesPerCore = programs.TextMax[kind]
+		}
+	}
 	l1 := &d.L1PerCore
 	l1.CapacityBytes = d.Regions.L1.CapacityBytesPerBank
 	l1.BufferBytes, l1.CBBytes, l1.LargestProgramBytes = used, programs.Running, programs.MostPerCore

@@ -96,6 +96,8 @@ func fill(v reflect.Value, rng *rand.Rand) {
 			v.SetUint(1 + rng.Uint64N(uint64(event.Mark)))
 		case reflect.TypeFor[event.Region]():
 			v.SetUint(1 + rng.Uint64N(uint64(event.NumRegions)-1))
+		case reflect.TypeFor[event.KernelKind]():
+			v.SetUint(1 + rng.Uint64N(uint64(event.NumKernelKinds)-1))
 		default:
 			v.SetUint(1 + rng.Uint64N(255))
 		}

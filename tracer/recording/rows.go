@@ -272,11 +272,10 @@ func (r *rows) common(s *shape) {
 	codec.Number(c, &e.Kind)
 	codec.Number(c, &e.Region)
 	codec.Number(c, &e.Layout)
-	if e.Kind == event.KernelLoad { // which is nothing static
-		codec.Number(c, &e.KernelKind)
-	} else {
-		codec.Number(c, &e.StaticKind)
-	}
+	// no event has both
+	kinds := uint16(e.StaticKind) | uint16(e.KernelKind)<<8
+	codec.Number(c, &kinds)
+	e.StaticKind, e.KernelKind = event.StaticKind(kinds), event.KernelKind(kinds>>8)
 	codec.Number(c, &e.Reason)
 	codec.Number(c, &e.PID)
 	tid := e.TID - e.PID

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -139,8 +140,8 @@ func (w *Writer) change(g *program, e *event.Event, stack any) {
 			})
 		}
 	case event.KernelLoad:
-		w.exec(`UPDATE programs SET kernel_dram_bytes = ?, kernel_l1_bytes_per_core = ? WHERE program = ?`,
-			int64(e.SizeBytes), int64(e.BytesPerBank), g.id)
+		w.exec(`UPDATE programs SET kernel_dram_bytes = ?, kernel_l1_bytes_per_core = ?, kernel_kind = ? WHERE program = ?`,
+			int64(e.SizeBytes), int64(e.BytesPerBank), cmp.Or(e.KernelKind.String(), "worker"), g.id)
 	case event.ProgramRun:
 		w.exec(`UPDATE programs SET runs = runs + 1, last_run_ns = ? WHERE program = ?`, w.time(e.TimeNs), g.id)
 	}

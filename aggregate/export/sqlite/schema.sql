@@ -125,7 +125,8 @@ CREATE TABLE programs (
   runs INTEGER NOT NULL,
   last_run_ns INTEGER,
   kernel_dram_bytes INTEGER, -- binaries, on each chip
-  kernel_l1_bytes_per_core INTEGER -- text
+  kernel_l1_bytes_per_core INTEGER, -- text
+  kernel_kind TEXT -- worker, command_queue, fabric; command_queue_or_fabric if it is not known which
 );
 
 CREATE TABLE failures (

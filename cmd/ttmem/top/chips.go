@@ -212,8 +212,7 @@ func (b *chipBlock) l1Parts() (lines []string) {
 	if whole.capacity > 0 {
 		part(b.Pick("·", "."), "free", page.Dim, l1Free)
 	}
-	_, text := b.span(kernelText)
-	parts = append(parts, "kernels "+page.KiB(text.used))
+	parts = append(parts, b.kernels()...)
 	// below the bar, if there is room
 	indent := 1 + labelColumns
 	if indent+page.Width(strings.Join(parts, "  ")) > b.width {
@@ -227,6 +226,28 @@ func (b *chipBlock) l1Parts() (lines []string) {
 		}
 	}
 	return lines
+}
+
+// kernels returns the sizes of kernels: of operations, and of the runtime, which are on cores of their
+// own.
+func (b *chipBlock) kernels() (parts []string) {
+	unreported := func(c chip) bool { return c.Regions.Kernel.NotReported }
+	_, text := b.span(kernelText)
+	parts = append(parts, "kernels "+page.KiB(text.used))
+	if !slices.ContainsFunc(b.chipGroup, func(c chip) bool { return !unreported(c) }) {
+		parts[0] = "kernels not reported"
+	}
+	for kind := event.QueueKernels; kind < event.NumKernelKinds; kind++ {
+		var most memory.RuntimeKernels
+		for _, c := range b.chipGroup {
+			of := c.Regions.Kernel.Of(kind)
+			most.Programs, most.MaxBytesPerCore = max(most.Programs, of.Programs), max(most.MaxBytesPerCore, of.MaxBytesPerCore)
+		}
+		if most.Programs > 0 {
+			parts = append(parts, page.KernelKind(kind)+" "+page.TextBytes(kind, most.MaxBytesPerCore))
+		}
+	}
+	return parts
 }
 
 // l1Bar draws the L1 of a core: tensors from the right, and what the largest program needs from the left.

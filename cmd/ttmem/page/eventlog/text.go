@@ -204,7 +204,8 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 	case event.ProgramRun:
 		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(e.Stack, false))
 	case event.KernelLoad:
-		r.place, r.size, r.each = regionOf(e).String(), page.Bytes(e.SizeBytes), page.Bytes(e.BytesPerBank)
+		r.place = strings.TrimSpace(regionOf(e).String() + " " + page.KernelKind(e.KernelKind))
+		r.size, r.each = page.Bytes(e.SizeBytes), page.TextBytes(e.KernelKind, e.BytesPerBank)
 		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(e.Stack, e.BeforeAttach))
 	case event.DeviceOpen:
 		r.text = strings.TrimSpace(page.Clean(e.Board + " " + e.Arch))
