@@ -254,6 +254,52 @@ func TestDamagedWorld(t *testing.T) {
 	}
 }
 
+// The programs of command queues and of the fabric are found in the chips of a mesh. Damaged ones
+// are left out.
+func TestRuntimePrograms(t *testing.T) {
+	const (
+		programs = 0x400000 // Programs, each 0x10 further
+		impls    = 0x401000 // ProgramImpls, each 0x100 further
+		configs  = 0x402000 // each 0x100 further
+		queues   = 0x403000 // vectors of Programs
+	)
+	world := func() (*fakeSet, *scanner) {
+		w, s := fakeWorld()
+		fields := s.Layout.Fields
+		fields["Device.command_queue_programs_"], fields["Device.fabric_program_"] = layout.Chain{0x70}, layout.Chain{0xa0}
+		fields["Program.impl"], fields["ProgramImpl.id"] = layout.Chain{0}, layout.Chain{0x8}
+		fields["ProgramImpl.kernel_text_size"] = layout.Chain{0x30, 0x1c}
+		for i := range uint64(3) {
+			w.put(programs+i*0x10, impls+i*0x100)
+			w.put(impls+i*0x100+0x8, 20+i)
+			w.put(impls+i*0x100+0x30, configs+i*0x100, configs+i*0x100+0x40)
+			for half := range uint64(2) { // of Tensix and of Ethernet cores: the size is the last word
+				w.put(configs+i*0x100+half*0x20, 0, 0, 0, (100*i+half)<<32)
+			}
+		}
+		w.put(queues, programs)
+		w.put(queues+0x10, programs+0x10)
+		w.put(worldChip+0x70, queues, queues+8)
+		w.put(worldChip+0x100+0x70, queues+0x10, queues+0x18)
+		w.put(worldChip+0x100+0xa0, programs+0x20)
+		return w, s
+	}
+	w, s := world()
+	devices, _, err := s.readAll(worldMesh)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.DeepEquals(devices[0].Runtime, []RuntimeProgram{
+		{20, 4, event.QueueKernels, 1}, {21, 5, event.QueueKernels, 101}, {22, 5, event.FabricKernels, 201},
+	}))
+	for _, at := range []uint64{worldChip + 0x78, programs, impls + 0x38} {
+		w, s = world()
+		w.put(at, 1<<47)
+		devices, buffers, err := s.readAll(worldMesh)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.HasLen(devices[0].Runtime, 0), qt.Commentf("%#x", at))
+		qt.Check(t, qt.HasLen(buffers, 6))
+	}
+}
+
 // Nothing is read, and the error names the field.
 func TestMissingFields(t *testing.T) {
 	for name := range worldLibrary().Layout.Fields {

@@ -29,6 +29,8 @@ var programFields = map[string]struct {
 	"CircularBuffer.local_address":                         {1, 1, false},
 	"CircularBuffer.global_address":                        {1, 1, false},
 	"ProgramImpl.kernel_text_size":                         {1, 1, false},
+	"Device.command_queue_programs_":                       {2, 2, false},
+	"Device.fabric_program_":                               {2, 2, false},
 	"ProgramImpl.dfb_allocators_":                          {0, 2, true},
 	"ProgramImpl.local_dataflow_buffer_allocation_needed_": {0, 2, true},
 	"CircularBufferAllocator.l1_regions":                   {0, 2, true},

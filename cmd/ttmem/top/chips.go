@@ -235,7 +235,7 @@ func (b *chipBlock) kernels() (parts []string) {
 	_, text := b.span(kernelText)
 	parts = append(parts, "kernels "+page.KiB(text.used))
 	if !slices.ContainsFunc(b.chipGroup, func(c chip) bool { return !unreported(c) }) {
-		parts[0] = "kernels not reported"
+		parts[0] = "no kernels reported"
 	}
 	for kind := event.QueueKernels; kind < event.NumKernelKinds; kind++ {
 		var most memory.RuntimeKernels
