@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,7 +76,7 @@ func traceRun(t *testing.T, env *rig.Env, board rig.Board, args ...string) trace
 	dir := t.TempDir()
 	file := filepath.Join(dir, "events.ttmem")
 	under := env.Command(context.Background(), board, args...)
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, ttmem, append([]string{"run", "-o", file, "--"}, under.Args...)...)
 	cmd.Args[4+1] = under.Path
@@ -98,6 +99,9 @@ func traceRun(t *testing.T, env *rig.Env, board rig.Board, args ...string) trace
 
 func testEnviron(env []string, board rig.Board, dir string) []string {
 	rows, cols := board.MeshShape()
+	if slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "TT_METAL_SIMULATOR=") }) {
+		env = append(env, "TT_METAL_LOGS_PATH="+dir) // TestChip reads them
+	}
 	return append(env, fmt.Sprintf("TTMEM_MESH=%dx%d", rows, cols),
 		"TTMEM_CHECKPOINTS="+filepath.Join(dir, "checkpoints.jsonl"), "PYTHONUNBUFFERED=1")
 }
@@ -147,8 +151,18 @@ func countCheckpoints(t *testing.T, dir string) int {
 // assertEqual compares the state at each checkpoint with the library's own allocator.
 func assertEqual(t *testing.T, events []event.Event, checkpoints []checkpoint) {
 	t.Helper()
+	compared, differences := compareCheckpoints(events, checkpoints)
+	for _, d := range differences {
+		t.Error(d)
+	}
+	t.Logf("%d checkpoints, %d figures compared", len(checkpoints), compared)
+	qt.Assert(t, qt.IsTrue(compared > 0))
+}
+
+// compareCheckpoints returns how many regions it compared, and the differences.
+func compareCheckpoints(events []event.Event, checkpoints []checkpoint) (compared int, differences []string) {
 	state := aggregate.New()
-	next, compared := 0, 0
+	next := 0
 	for _, c := range checkpoints {
 		for ; next < len(events) && events[next].TimeNs <= c.TimeNs; next++ {
 			state.Apply(&events[next])
@@ -159,15 +173,14 @@ func assertEqual(t *testing.T, events []event.Event, checkpoints []checkpoint) {
 				for name, want := range d.Regions {
 					region := tracetest.Regions[name]
 					for _, difference := range want.Differences(regionOf(s, chip, region), state.Space(chip, region)) {
-						t.Errorf("%s: chip %d %s: %s", c.Name, chip, name, difference)
+						differences = append(differences, fmt.Sprintf("%s: chip %d %s: %s", c.Name, chip, name, difference))
 					}
 					compared++
 				}
 			}
 		}
 	}
-	t.Logf("%d checkpoints, %d figures compared", len(checkpoints), compared)
-	qt.Assert(t, qt.IsTrue(compared > 0))
+	return compared, differences
 }
 
 func regionOf(s *memory.Snapshot, chip int, region event.Region) memory.Region {
