@@ -46,6 +46,11 @@ const (
 	dataflowBuffers = "detail::ProgramImpl::allocate_dataflow_buffers"
 	scratchpads     = "detail::ProgramImpl::allocate_scratchpads"
 	deallocateCBs   = "detail::ProgramImpl::deallocate_circular_buffers"
+
+	// a mesh keeps its traces itself before 0.66, and in its MeshDeviceImpl from then on
+	inImpl, inMesh = "distributed::MeshDeviceImpl::", "distributed::MeshDevice::"
+	beginTrace     = "begin_mesh_trace(hRK"
+	traceID        = `N\w*10StrongTypeIjNS1_14MeshTraceIdTagEEE`
 )
 
 // points are the functions to probe.
@@ -86,6 +91,23 @@ var points = []point{
 	{name: "validate_cb", function: []string{"detail::ProgramImpl::validate_circular_buffer_region"}, parameters: iDevice},
 	{name: "validate_dfb", function: []string{validateDFBs}, parameters: iDevice,
 		since: dataflowBuffers},
+	// (queue, id); the number of the trace is made before
+	{name: "trace_begin", function: []string{inImpl + beginTrace, inMesh + beginTrace}, parameters: traceID, since: inMesh + beginTrace},
+	{name: "trace_end", function: []string{inImpl + "end_mesh_trace(hRK", inMesh + "end_mesh_trace(hRK"}, parameters: traceID,
+		since: inMesh + beginTrace},
+	// (queue, id, blocking)
+	{name: "trace_replay", function: []string{inImpl + "replay_mesh_trace(hRK", inMesh + "replay_mesh_trace(hRK"}, parameters: traceID + `b`,
+		since: inMesh + beginTrace},
+	// (id)
+	{name: "trace_release", function: []string{inImpl + "release_mesh_trace(RK", inMesh + "release_mesh_trace(RK"}, parameters: traceID,
+		since: inMesh + beginTrace},
+	// (type of buffer, bytes, bottom_up)
+	{name: "banks_shrink", function: []string{
+		"AllocatorImpl::shrink_allocator_size", "Allocator::shrink_allocator_size",
+	}, parameters: `RKNS0_10BufferTypeEmb`},
+	{name: "banks_reset", function: []string{
+		"AllocatorImpl::reset_allocator_size", "Allocator::reset_allocator_size",
+	}, parameters: `RKNS0_10BufferTypeE`},
 }
 
 // probes finds where to probe the library.
