@@ -6,10 +6,13 @@
  * and release_mesh_trace(id &) of a MeshDevice or, where there is one, of its MeshDeviceImpl. */
 HANDLER void trace_steps(const struct hit *h, u32 step)
 {
+	u64 second = h->ctx->si, third = h->ctx->dx;
 	struct trace_record *r;
 	u32 id;
 
-	if (!read_u32(step == TRACE_RELEASE ? h->ctx->si : h->ctx->dx, &id)) {
+	barrier_var(second); /* as in saved_register */
+	barrier_var(third);
+	if (!read_u32(step == TRACE_RELEASE ? second : third, &id)) {
 		count_lost(LOST_PROGRAM_UNREADABLE);
 		return;
 	}
