@@ -41,6 +41,9 @@ func (s *State) closeDevice(e *event.Event) {
 			s.closeArena(p, a, e.TimeNs)
 		}
 	}
+	if a := p.allocators[e.Allocator]; a != nil {
+		p.dropTraces(func(t *trace) bool { return t.set == a.set })
+	}
 	s.closeAllocator(p, e.Allocator)
 }
 

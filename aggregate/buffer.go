@@ -89,7 +89,8 @@ func (s *State) alloc(e *event.Event) {
 	}
 	for _, c := range b.set.chips {
 		c.grew(b.Region, b.since)
-		if b.Region == event.Trace { // a trace runs its programs again, and no event says so
+		// a trace runs programs again: those that were enqueued during its capture
+		if b.Region == event.Trace && (b.BeforeAttach || !p.captures) {
 			c.chip.pools[event.L1].AtLeast = true
 		}
 	}

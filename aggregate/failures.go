@@ -27,6 +27,9 @@ func (s *State) fail(e *event.Event) {
 		failure.UID, failure.Evidence = p.name.about.UID, s.evidence(p, e)
 		op := s.operation(s.set(p, e.Devices), e)
 		op.Failures, op.LastNs = op.Failures+1, e.TimeNs
+		if e.Reason == event.ReasonTraceTooSmall {
+			p.refuseTrace(e)
+		}
 	}
 	if e.Kind == event.OperationFailed {
 		failures, failure.Region = &s.operationFailures, ""
