@@ -83,7 +83,9 @@ func (s *State) alloc(e *event.Event) {
 	s.addTo(b.callSite, t, b.since)
 	b.loadCores()
 	p.add(b.callSite, t)
-	s.noteOverlap(b, s.cover(p, b, false))
+	if shared := s.cover(p, b, false); len(shared) > 0 && !p.isSubDevice(b.arena) {
+		s.noteOverlap(b, shared)
+	}
 	for _, q := range b.set.poolsOf(b.Region) {
 		q.Grew(b.since, s.applied, b.BeforeAttach && p.early)
 	}

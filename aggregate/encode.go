@@ -158,6 +158,7 @@ func (c *stateCodec) process(pp **process) {
 		c.Uint(address)
 		c.set(&codec.Made(c.Codec, a).set, p.name)
 		c.Value(&(*a).capacities)
+		c.Uint(&(*a).subDevices)
 	})
 	codec.Table(c.Codec, p.chips, func(id *int, one **processChip) {
 		codec.Number(c.Codec, id)

@@ -109,7 +109,11 @@ func (s *State) evidence(p *process, e *event.Event) *memory.Evidence {
 		// An allocation only depends on its own allocator.
 		return b.Region == region && (b.allocator == address || clash && slices.Equal(b.set.ids, e.Devices))
 	})
-	return space.Evidence(e, region, room, buffers, statics)
+	ev := space.Evidence(e, region, room, buffers, statics)
+	if a != nil && region == event.L1 {
+		ev.SubDevicesPerBank = a.subDevices
+	}
+	return ev
 }
 
 // allocatorOf returns the allocator of an event and its address in the process. If the event

@@ -66,7 +66,7 @@ func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 	}
 	a := &allocator{device: dev}
 	for i, info := range r.Banks {
-		a.banks[i] = heap.Bank(info)
+		a.banks[i] = heap.BankOf(info)
 	}
 	known := p.allocators[r.Allocator]
 	p.allocators[r.Allocator] = a

@@ -158,6 +158,9 @@ func (r *reader) banks(allocator uint64) (banks [event.BankedRegions]Bank, err e
 			o.invalid()
 		}
 	}
+	for region := range banks {
+		banks[region] = BankOf(bpf.KernelBankInfo(banks[region]))
+	}
 	return banks, o.err
 }
 

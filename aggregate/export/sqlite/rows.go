@@ -198,7 +198,7 @@ func (w *Writer) addResult() {
 		w.addChip(&of.Devices[i])
 	}
 	for i := range of.Failures {
-		if f := &of.Failures[i]; f.Evidence != nil && f.Evidence.Capacity.Base != 0 && !f.Evidence.PerCore {
+		if f := &of.Failures[i]; f.Evidence != nil && f.Evidence.Known() && !f.Evidence.PerCore {
 			w.exec(`UPDATE failures SET free_bytes_per_bank = ?, largest_free_bytes_per_bank = ? WHERE event = ?`,
 				int64(f.Evidence.FreeBytesPerBank), int64(f.Evidence.LargestFreeBytesPerBank), w.failures[f.Number])
 		}
