@@ -317,9 +317,9 @@ func (g *program) bytes() (sum uint64) {
 
 // latestRun writes or reads the latest run of a chip, if it is one of the process.
 func (c *stateCodec) latestRun(by *processChip) {
-	r := by.chip.run
-	if !c.Reads && r != nil && r.by != by {
-		r = nil
+	var r *run
+	if latest := by.chip.run; !c.Reads && latest != nil && latest.by == by {
+		r = latest
 	}
 	if c.run(&r, by); !c.Reads || r == nil {
 		return

@@ -65,14 +65,14 @@ func Evidence(e *event.Event, region event.Region, capacity event.Capacity, buff
 // buffers on single cores, except where the message says what these leave.
 func takeMessage(ev *memory.Evidence, message string) {
 	l, _ := event.LimitsIn(message)
-	if l.Bank == nil || ev.PerCore {
+	if l.Bank == (event.BankState{}) || ev.PerCore {
 		return
 	}
 	counted := event.BankState{
 		CapacityBytes: ev.Capacity.BytesPerBank, AllocatedBytes: ev.AllocatedBytesPerBank, FreeBytes: ev.FreeBytesPerBank,
 		LargestFreeBytes: ev.LargestFreeBytesPerBank,
 	}
-	if ev.Known() && counted != *l.Bank {
+	if ev.Known() && counted != l.Bank {
 		ev.Counted = &counted
 	}
 	ev.Said = true

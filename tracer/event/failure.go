@@ -19,8 +19,8 @@ type Limits struct {
 	// Of an allocation: the requested size, and its part of each of Banks banks.
 	SizeBytes, BytesPerBank uint64
 	Banks                   uint32
-	// Bank is the state of each bank; nil if the text does not have it.
-	Bank *BankState
+	// Bank is the state of each bank; zero if the text does not have it.
+	Bank BankState
 	// Cores are the cores of circular or dataflow buffers, in the library's words, and Static their
 	// kind.
 	Cores  string
@@ -42,7 +42,7 @@ type BankState struct {
 // left of it.
 const (
 	bankState = `, (?:but )?bank size is (?:only )?(?P<available>\d+) B(?: \(allocated: (?P<allocated>\d+) B, free: (?P<free>\d+) B, largest free block: (?P<largest>\d+) B\))?`
-	placeable = `\. After subtracting [^,]*, (?P<free>\d+) B remained placeable across \d+ window\(s\), largest (?P<largest>\d+) B`
+	placeable = `\. After subtracting [^,]*, (?P<placeable>\d+) B remained placeable across \d+ window\(s\), largest (?P<window>\d+) B`
 )
 
 // limits are the texts of exceptions about memory, of all releases: the first match decides. Groups
@@ -98,12 +98,7 @@ func LimitsIn(message string) (l Limits, ok bool) {
 		}
 		l := Limits{Reason: one.reason, Region: one.region}
 		for i, name := range one.text.SubexpNames() {
-			if m[i] != "" {
-				l.set(name, m[i])
-			}
-		}
-		if l.Bank != nil {
-			l.Bank.CapacityBytes = l.AvailableBytes
+			l.set(name, m[i])
 		}
 		return l, true
 	}
@@ -120,11 +115,21 @@ func (l *Limits) set(group, value string) {
 	case "available":
 		l.AvailableBytes = n
 	case "allocated":
-		l.Bank = &BankState{AllocatedBytes: n}
+		if value != "" {
+			l.Bank = BankState{CapacityBytes: l.AvailableBytes, AllocatedBytes: n}
+		}
 	case "free":
 		l.Bank.FreeBytes = n
 	case "largest":
 		l.Bank.LargestFreeBytes = n
+	case "placeable":
+		if value != "" {
+			l.Bank.FreeBytes = n
+		}
+	case "window":
+		if value != "" {
+			l.Bank.LargestFreeBytes = n
+		}
 	case "size":
 		l.SizeBytes = n
 	case "bank":
