@@ -71,7 +71,7 @@ func TestTheLogListsTraces(t *testing.T) {
 		w.Add(&e)
 	}
 	step := func(kind event.Kind, id uint64) {
-		write(event.Event{Kind: kind, PID: 7, ProgramID: id, Devices: []int{0}, Stack: pagetest.At("ttnn::operations::trace::execute_trace", 90)})
+		write(event.Event{Kind: kind, PID: 7, ProgramID: id, Devices: []int{0}, Stack: pagetest.At("execute_trace", 90)})
 	}
 	write(event.Event{Kind: event.ProcessStart, PID: 7, Command: "python model.py"})
 	step(event.TraceBegin, 4)
@@ -88,8 +88,8 @@ func TestTheLogListsTraces(t *testing.T) {
 	for _, kind := range []string{"trace_begin", "trace_end", "trace_replay", "trace_release"} {
 		qt.Check(t, qt.StringContains(log, kind))
 	}
-	qt.Check(t, qt.StringContains(log, "trace 4, model.py:90 call_90 · ttnn::operations::trace::execute_trace · runs 3 programs"))
-	qt.Check(t, qt.StringContains(log, "trace 5, model.py:90 call_90 · ttnn::operations::trace::execute_trace · its programs are not known"))
+	qt.Check(t, qt.StringContains(log, "trace 4, model.py:90 call_90 · runs 3 programs"))
+	qt.Check(t, qt.StringContains(log, "trace 5, model.py:90 call_90 · its programs are not known"))
 	lines, _ := logOf(t, "model.ttmem", logOptions{viewOptions: viewOptions{format: term.Format{JSON: true}}}, page.Layout{})
 	qt.Check(t, qt.Equals(strings.Count(lines, `"kind":"trace_replay"`), 2))
 	qt.Check(t, qt.Equals(strings.Count(lines, `"trace_id":4`), 4))
