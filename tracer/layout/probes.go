@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"ttmem/symbolize"
 )
 
 // Probe is a place to probe in a library.
@@ -114,6 +116,9 @@ var points = []point{
 func (d *deriver) probes() {
 	for _, p := range points {
 		f, err := d.function(p.function...)
+		if err == nil && strings.HasPrefix(p.function[0], inImpl) {
+			f, err = d.ofMesh(f, p.function[1])
+		}
 		if err == nil {
 			err = p.checkParameters(f.Name)
 		}
@@ -133,6 +138,21 @@ func (d *deriver) probes() {
 	}
 	d.attempt("bank_shards", d.shards)
 	d.exceptions()
+}
+
+// ofMesh returns the function of a MeshDevice with this name instead of that of its MeshDeviceImpl, if it
+// does not call the latter: the compiler has inlined it.
+func (d *deriver) ofMesh(impl symbolize.Symbol, name string) (symbolize.Symbol, error) {
+	fl, err := d.flowOf(name)
+	if err != nil {
+		return impl, err
+	}
+	for i := range fl.steps {
+		if fl.callee(&fl.steps[i]) == impl.Name {
+			return impl, nil
+		}
+	}
+	return fl.fn, nil
 }
 
 // checkParameters checks a function's parameters by its mangled name: they determine the
