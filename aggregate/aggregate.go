@@ -147,6 +147,14 @@ func (s *State) Apply(e *event.Event) {
 		s.mark(e)
 	case event.ProgramRun:
 		s.runProgram(e)
+	case event.TraceBegin:
+		s.beginTrace(e)
+	case event.TraceEnd:
+		s.endTrace(e)
+	case event.TraceReplay:
+		s.replayTrace(e)
+	case event.TraceRelease:
+		s.releaseTrace(e)
 	case event.Owner:
 		s.own(e)
 	default:

@@ -13,12 +13,18 @@ import (
 type allocator struct {
 	set        *deviceSet
 	capacities memory.Capacities
+	// subDevices is what each bank of L1 lacks for the allocators of sub-devices.
+	subDevices uint64
 }
 
 func (s *State) openDevice(e *event.Event) {
 	p := s.process(e)
+	a := &allocator{set: s.set(p, e.Devices), capacities: e.Capacities}
+	if old := p.allocators[e.Allocator]; old != nil && e.Cause != "" { // its capacities change
+		had, has := old.capacities[event.L1].BytesPerBank+old.subDevices, e.Capacities[event.L1].BytesPerBank
+		a.subDevices = had - min(had, has)
+	}
 	s.closeAllocator(p, e.Allocator)
-	a := &allocator{s.set(p, e.Devices), e.Capacities}
 	p.allocators[e.Allocator] = a
 	for _, c := range a.set.chips {
 		c.chip.board = cmp.Or(e.Board, c.chip.board)
@@ -40,6 +46,9 @@ func (s *State) closeDevice(e *event.Event) {
 		if a := set.arenas[e.Allocator]; a != nil {
 			s.closeArena(p, a, e.TimeNs)
 		}
+	}
+	if a := p.allocators[e.Allocator]; a != nil {
+		p.dropTraces(func(t *trace) bool { return t.set == a.set })
 	}
 	s.closeAllocator(p, e.Allocator)
 }
@@ -68,14 +77,14 @@ func (s *State) closeAllocator(p *process, address uint64) {
 // updateCapacities computes the capacities of chips after a process opened or closed an
 // allocator on them. They stay when the last allocator is closed.
 func (*State) updateCapacities(p *process, chips []*processChip) {
-	largest := make(map[*processChip]memory.Capacities)
+	sum := make(map[*processChip]memory.Capacities)
 	for _, a := range sortedValues(p.allocators) {
 		for _, c := range a.set.chips {
-			largest[c] = largest[c].Larger(a.capacities)
+			sum[c] = sum[c].With(a.capacities)
 		}
 	}
 	for _, c := range chips {
-		own := largest[c]
+		own := sum[c]
 		c.countCapacities(-1)
 		if c.open = own != (memory.Capacities{}); c.open {
 			c.own = own
@@ -108,6 +117,15 @@ func (c *processChip) capacities() *memory.Capacities {
 		return &c.chip.capacities
 	}
 	return &c.own
+}
+
+// isSubDevice reports whether an arena is of the allocator of a sub-device, which has only some of the
+// banks. The sub-devices of a chip have the same addresses, on different cores.
+func (p *process) isSubDevice(a *arena) bool {
+	of := p.allocators[a.allocator]
+	return of != nil && slices.ContainsFunc(of.set.chips, func(c *processChip) bool {
+		return of.capacities[event.L1].Banks < c.capacities()[event.L1].Banks
+	})
 }
 
 // banks returns the number of banks of a region of an arena's allocator; 0 if it is not known.

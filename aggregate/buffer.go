@@ -83,13 +83,16 @@ func (s *State) alloc(e *event.Event) {
 	s.addTo(b.callSite, t, b.since)
 	b.loadCores()
 	p.add(b.callSite, t)
-	s.noteOverlap(b, s.cover(p, b, false))
+	if shared := s.cover(p, b, false); len(shared) > 0 && !p.isSubDevice(b.arena) {
+		s.noteOverlap(b, shared)
+	}
 	for _, q := range b.set.poolsOf(b.Region) {
 		q.Grew(b.since, s.applied, b.BeforeAttach && p.early)
 	}
 	for _, c := range b.set.chips {
 		c.grew(b.Region, b.since)
-		if b.Region == event.Trace { // a trace runs its programs again, and no event says so
+		// a trace runs programs again: those that were enqueued during its capture
+		if b.Region == event.Trace && (b.BeforeAttach || !p.captures) {
 			c.chip.pools[event.L1].AtLeast = true
 		}
 	}

@@ -105,6 +105,9 @@ func checkSame(t *testing.T, got, want *aggregate.State, comment qt.Comment) {
 func fullEvent(r *rand.Rand, now uint64) event.Event {
 	e := randomEvent(r, now)
 	e.Stack = stacks[r.IntN(len(stacks))]
+	if r.IntN(12) == 0 {
+		return randomTrace(r, e)
+	}
 	e.BeforeAttach = r.IntN(5) == 0
 	e.TID, e.Object = e.PID+r.IntN(2), r.Uint64N(100)
 	e.Comm = []string{"", "python3", "worker"}[r.IntN(3)]

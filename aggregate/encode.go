@@ -143,6 +143,7 @@ func (c *stateCodec) process(pp **process) {
 	c.Bool(&p.early)
 	c.Bool(&p.fromBegin)
 	c.Bool(&p.reports)
+	c.Bool(&p.captures)
 	c.Uint(&p.compiled)
 	c.Value(&p.losses)
 	for _, reason := range []event.Reason{event.ReasonDeviceClose, event.ReasonProcessExit} {
@@ -152,10 +153,12 @@ func (c *stateCodec) process(pp **process) {
 		}
 	}
 	codec.List(c.Codec, &p.sets, func(d **deviceSet) { c.set(d, p.name) })
+	codec.List(c.Codec, &p.traces, func(t **trace) { c.trace(t, p) })
 	codec.Table(c.Codec, p.allocators, func(address *uint64, a **allocator) {
 		c.Uint(address)
 		c.set(&codec.Made(c.Codec, a).set, p.name)
 		c.Value(&(*a).capacities)
+		c.Uint(&(*a).subDevices)
 	})
 	codec.Table(c.Codec, p.chips, func(id *int, one **processChip) {
 		codec.Number(c.Codec, id)

@@ -2,6 +2,7 @@ package aggregate_test
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -221,4 +222,67 @@ func withoutStacks(list []memory.Blame) (without []memory.Blame) {
 		without = append(without, l)
 	}
 	return without
+}
+
+// The figures of the library's message are right, whatever ttmem counts.
+func TestTheFiguresOfTheMessage(t *testing.T) {
+	said := wants(2, 7, 950, 0)
+	said.Message = "Out of Memory: Not enough space to allocate 60800 B L1 buffer across 64 banks, where each bank needs to store 950 B, " +
+		"but bank size is 900 B (allocated: 60 B, free: 840 B, largest free block: 700 B)."
+	s := after(opened(7, 5, 0), lies(1, 7, 1, 400, 50, 0), said)
+	for _, s := range []*aggregate.State{s, restored(t, s)} {
+		f := failed(t, s)
+		qt.Check(t, qt.Equals(analyze.CauseOf(f), analyze.TooLarge))
+		e := f.Evidence
+		qt.Check(t, qt.IsTrue(e.Said))
+		qt.Check(t, qt.DeepEquals(
+			[]uint64{e.Capacity.BytesPerBank, e.AllocatedBytesPerBank, e.FreeBytesPerBank, e.LargestFreeBytesPerBank}, []uint64{900, 60, 840, 700},
+		))
+		qt.Check(t, qt.DeepEquals(e.Counted, &event.BankState{CapacityBytes: 1000, AllocatedBytes: 50, FreeBytes: 950, LargestFreeBytes: 650}))
+	}
+	said.Message = strings.NewReplacer("900 B", "1000 B", "60 B, free: 840 B", "50 B, free: 950 B", "700 B", "650 B").Replace(said.Message)
+	e := failed(t, after(opened(7, 5, 0), lies(1, 7, 1, 400, 50, 0), said)).Evidence
+	qt.Check(t, qt.IsTrue(e.Said))
+	qt.Check(t, qt.IsNil(e.Counted))
+}
+
+// An allocator that gave up a part of L1 has the rest, and those of sub-devices have that part.
+func TestSubDevicesHaveAPartOfL1(t *testing.T) {
+	l1 := func(now, allocator uint64, banks uint32, base, bytes uint64, cause string) event.Event {
+		e := opened(7, allocator, 0)
+		e.TimeNs, e.Cause, e.Capacities[event.L1] = now, cause, event.Capacity{Banks: banks, BytesPerBank: bytes, Base: base}
+		return e
+	}
+	local := func(now, allocator, id, address uint64) event.Event {
+		e := lies(now, 7, id, address, 50, 0)
+		e.Allocator, e.Banks = allocator, 32
+		return e
+	}
+	whole := l1(1, 5, 64, 100, 1000, "")
+	s := after(whole, lies(2, 7, 1, 1000, 100, 0), l1(3, 5, 64, 300, 800, "sub-device manager"), wants(4, 7, 900, 0))
+	l1Now := func() [3]uint64 {
+		u := s.Snapshot().Devices[0].Regions.L1
+		return [3]uint64{u.BytesPerBank, u.CapacityBytesPerBank, u.FreeBytesPerBank}
+	}
+	qt.Check(t, qt.DeepEquals(l1Now(), [3]uint64{100, 800, 700}))
+	qt.Check(t, qt.Equals(s.AllocatorSpace(7, 5, event.L1).FreeBytesPerBank, 700))
+	qt.Check(t, qt.HasLen(s.Buffers(), 1)) // nothing was freed
+	f := failed(t, s)
+	qt.Check(t, qt.Equals(analyze.CauseOf(f), analyze.TooLarge))
+	qt.Check(t, qt.Equals(f.Evidence.SubDevicesPerBank, 200))
+
+	// buffers of two sub-devices are at the same address, on different cores
+	for _, e := range []event.Event{l1(5, 6, 32, 100, 200, ""), local(6, 6, 2, 250), l1(7, 4, 32, 100, 200, ""), local(8, 4, 3, 250)} {
+		s.Apply(&e)
+	}
+	qt.Check(t, qt.DeepEquals(l1Now(), [3]uint64{150, 1000, 850}))
+	qt.Check(t, qt.Equals(s.AllocatorSpace(7, 5, event.L1).FreeBytesPerBank, 700))
+	qt.Check(t, qt.Equals(s.AllocatorSpace(7, 6, event.L1).FreeBytesPerBank, 150))
+	qt.Check(t, qt.HasLen(s.Snapshot().Overlaps, 0))
+	for _, allocator := range []uint64{4, 6} {
+		s.Apply(&event.Event{TimeNs: 9, Kind: event.DeviceClose, PID: 7, Allocator: allocator, Devices: []int{0}})
+	}
+	back := l1(10, 5, 64, 100, 1000, "sub-device manager")
+	s.Apply(&back)
+	qt.Check(t, qt.DeepEquals(l1Now(), [3]uint64{100, 1000, 900}))
 }

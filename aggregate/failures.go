@@ -27,6 +27,9 @@ func (s *State) fail(e *event.Event) {
 		failure.UID, failure.Evidence = p.name.about.UID, s.evidence(p, e)
 		op := s.operation(s.set(p, e.Devices), e)
 		op.Failures, op.LastNs = op.Failures+1, e.TimeNs
+		if e.Reason == event.ReasonTraceTooSmall {
+			p.refuseTrace(e)
+		}
 	}
 	if e.Kind == event.OperationFailed {
 		failures, failure.Region = &s.operationFailures, ""
@@ -106,7 +109,11 @@ func (s *State) evidence(p *process, e *event.Event) *memory.Evidence {
 		// An allocation only depends on its own allocator.
 		return b.Region == region && (b.allocator == address || clash && slices.Equal(b.set.ids, e.Devices))
 	})
-	return space.Evidence(e, region, room, buffers, statics)
+	ev := space.Evidence(e, region, room, buffers, statics)
+	if a != nil && region == event.L1 {
+		ev.SubDevicesPerBank = a.subDevices
+	}
+	return ev
 }
 
 // allocatorOf returns the allocator of an event and its address in the process. If the event

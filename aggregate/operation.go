@@ -53,6 +53,14 @@ func (s *State) forgetOperations() {
 	s.forgetRuns(func(op *operation) bool { return gone[op] })
 }
 
+// raise takes a sample of the operation. Those of several chips come in any order.
+func (o *operation) raise(use *memory.CoreUse) {
+	if most := &o.Peak; most.TimeNs == 0 || cmp.Or(cmp.Compare(most.Bytes(), use.Bytes()),
+		cmp.Compare(use.TimeNs, most.TimeNs), cmp.Compare(use.Device, most.Device)) < 0 {
+		*most = *use
+	}
+}
+
 // parts returns the memory of the program in L1 outside of tensors.
 func (g *program) parts() (parts []operations.Part) {
 	for _, entry := range g.static {

@@ -46,6 +46,10 @@ type process struct {
 	// compiled before the first report, plus 1.
 	reports  bool
 	compiled uint64
+	// traces are those that are captured, in order of their captures. captures is true if the library
+	// reports captures.
+	traces   []*trace
+	captures bool
 }
 
 // A processChip is the use of one chip by one process.

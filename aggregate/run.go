@@ -38,6 +38,7 @@ func (s *State) runProgram(e *event.Event) {
 	d := s.set(p, e.Devices)
 	op := s.operation(d, e)
 	op.Runs, op.LastNs = op.Runs+1, e.TimeNs
+	p.capture(d, e)
 	runs := make([]run, len(d.chips))
 	for i, c := range d.chips {
 		runs[i] = run{by: c, program: e.ProgramID, of: op, at: s.point(e), changes: c.chip.changes}
@@ -168,19 +169,12 @@ func (c *chip) sample() {
 		return
 	}
 	r.taken = true
-	q := &c.pools[event.L1]
-	use := r.sum(&c.used.Load, c.used.Regions[event.L1].PerBank)
-	if q.Shared { // with the buffers of users that are not known
-		use.TensorBytes += q.Bytes - min(q.Bytes, c.used.Of(event.L1))
-	}
-	if use.CapacityBytes = q.Capacity(); use.CapacityBytes > 0 && use.Bytes() > use.CapacityBytes {
+	use, fits := r.use()
+	if !fits {
 		return // the library refuses it, or buffers of two processes overlap
 	}
-	// the samples of several chips come in any order
-	if most := &r.of.Peak; most.TimeNs == 0 || cmp.Or(cmp.Compare(most.Bytes(), use.Bytes()),
-		cmp.Compare(use.TimeNs, most.TimeNs), cmp.Compare(use.Device, most.Device)) < 0 {
-		*most = use
-	}
+	q := &c.pools[event.L1]
+	r.of.raise(&use)
 	own := r.sum(&r.by.used.Load, r.by.used.Regions[event.L1].PerBank)
 	if most := &r.by.peaks[event.L1]; own.Bytes() > most.Bytes {
 		*most = peak.Peak{
@@ -195,6 +189,19 @@ func (c *chip) sample() {
 	if *c.ran != nil {
 		(*c.ran)(memory.ProgramRun{Point: r.at, Device: c.id, Bytes: use.Bytes(), StaticBytes: use.StaticBytes()})
 	}
+}
+
+// use returns the use of the chip's L1 by the run and all tensors, on the fullest core, and whether it
+// fits.
+func (r *run) use() (use memory.CoreUse, fits bool) {
+	c := r.by.chip
+	q := &c.pools[event.L1]
+	use = r.sum(&c.used.Load, c.used.Regions[event.L1].PerBank)
+	if q.Shared { // with the buffers of users that are not known
+		use.TensorBytes += q.Bytes - min(q.Bytes, c.used.Of(event.L1))
+	}
+	use.CapacityBytes = q.Capacity()
+	return use, use.CapacityBytes == 0 || use.Bytes() <= use.CapacityBytes
 }
 
 // share saves the shares of the program's call sites of the peak with this number.
@@ -310,9 +317,9 @@ func (g *program) bytes() (sum uint64) {
 
 // latestRun writes or reads the latest run of a chip, if it is one of the process.
 func (c *stateCodec) latestRun(by *processChip) {
-	r := by.chip.run
-	if !c.Reads && r != nil && r.by != by {
-		r = nil
+	var r *run
+	if latest := by.chip.run; !c.Reads && latest != nil && latest.by == by {
+		r = latest
 	}
 	if c.run(&r, by); !c.Reads || r == nil {
 		return

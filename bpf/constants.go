@@ -26,12 +26,16 @@ const (
 	RecordCaught         = uint8(KernelRecordKindRECORD_CAUGHT)
 	RecordMark           = uint8(KernelRecordKindRECORD_MARK)
 	RecordBinariesLoaded = uint8(KernelRecordKindRECORD_BINARIES_LOADED)
+	RecordTrace          = uint8(KernelRecordKindRECORD_TRACE)
+	RecordBanks          = uint8(KernelRecordKindRECORD_BANKS)
 )
 
 // The flags of records, by kind: KernelHeader.Flags.
 const (
 	DeviceMesh  = uint8(KernelDeviceFlagDEVICE_MESH)
 	DeviceReady = uint8(KernelDeviceFlagDEVICE_READY)
+
+	BanksShrink = uint8(KernelBanksFlagBANKS_SHRINK)
 
 	CBGlobal = uint8(KernelCbFlagCB_GLOBAL)
 
@@ -54,6 +58,14 @@ const (
 	StaticCircularBuffer = uint8(KernelStaticKindSTATIC_CIRCULAR_BUFFER)
 	StaticDataflowBuffer = uint8(KernelStaticKindSTATIC_DATAFLOW_BUFFER)
 	StaticScratchpad     = uint8(KernelStaticKindSTATIC_SCRATCHPAD)
+)
+
+// The steps of a captured trace: KernelHeader.StaticKind.
+const (
+	TraceBegin   = uint8(KernelTraceStepTRACE_BEGIN)
+	TraceEnd     = uint8(KernelTraceStepTRACE_END)
+	TraceReplay  = uint8(KernelTraceStepTRACE_REPLAY)
+	TraceRelease = uint8(KernelTraceStepTRACE_RELEASE)
 )
 
 // The flags of a process: KernelProcess.Flags.

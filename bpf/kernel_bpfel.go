@@ -20,6 +20,22 @@ type KernelBankInfo struct {
 	Banks               uint32
 	AlignmentBytes      uint32
 	BlockAlignmentBytes uint64
+	ShrunkBytes         uint64
+}
+
+type KernelBanksFlag uint32
+
+const (
+	KernelBanksFlagBANKS_SHRINK KernelBanksFlag = 1
+)
+
+type KernelBanksRecord struct {
+	_         structs.HostLayout
+	H         KernelHeader
+	Allocator uint64
+	Bytes     uint64
+	Type      uint32
+	Pad       uint32
 }
 
 type KernelBufferRecord struct {
@@ -132,6 +148,7 @@ type KernelDeviceRecord struct {
 	_         structs.HostLayout
 	H         KernelHeader
 	Device    uint64
+	Impl      uint64
 	Allocator uint64
 	Banks     [5]KernelBankInfo
 	Chips     [128]int32
@@ -235,7 +252,7 @@ type KernelLayout struct {
 	ShardPage         uint32
 	ShardCount        uint32
 	DeallocHasImpl    uint32
-	ProbeAddress      [32]uint64
+	ProbeAddress      [64]uint64
 	DeviceVtable      uint64
 	MeshVtable        uint64
 	Allocate          KernelCode
@@ -246,12 +263,16 @@ type KernelLayout struct {
 	MeshLocal         uint32
 	Pad               uint32
 	MeshDevices       KernelChain
+	MeshImpl          uint32
+	Pad2              uint32
 	Managers          [5]uint32
 	ManagerBanks      uint32
 	ManagerAlignment  uint32
 	ManagerSize       KernelChain
 	ListBase          int32
 	ListAlignment     int32
+	ListShrunk        int32
+	Pad3              uint32
 	ProgramId         uint32
 	ProgramBinary     uint32
 	ProgramImpl       uint32
@@ -391,11 +412,17 @@ const (
 	KernelProbePROBE_PROGRAM_TRACK       KernelProbe = 18
 	KernelProbePROBE_VALIDATE_CB         KernelProbe = 19
 	KernelProbePROBE_VALIDATE_DFB        KernelProbe = 20
-	KernelProbePROBE_EXCEPTION           KernelProbe = 21
-	KernelProbePROBE_EXCEPTION_TEXT      KernelProbe = 22
-	KernelProbePROBE_CATCH               KernelProbe = 23
-	KernelProbePROBE_RETHROW             KernelProbe = 24
-	KernelProbePROBE_RETHROW_EXCEPTION   KernelProbe = 25
+	KernelProbePROBE_TRACE_BEGIN         KernelProbe = 21
+	KernelProbePROBE_TRACE_END           KernelProbe = 22
+	KernelProbePROBE_TRACE_REPLAY        KernelProbe = 23
+	KernelProbePROBE_TRACE_RELEASE       KernelProbe = 24
+	KernelProbePROBE_BANKS_SHRINK        KernelProbe = 25
+	KernelProbePROBE_BANKS_RESET         KernelProbe = 26
+	KernelProbePROBE_EXCEPTION           KernelProbe = 27
+	KernelProbePROBE_EXCEPTION_TEXT      KernelProbe = 28
+	KernelProbePROBE_CATCH               KernelProbe = 29
+	KernelProbePROBE_RETHROW             KernelProbe = 30
+	KernelProbePROBE_RETHROW_EXCEPTION   KernelProbe = 31
 )
 
 type KernelProcess struct {
@@ -528,6 +555,8 @@ const (
 	KernelRecordKindRECORD_PROGRAM_RUN     KernelRecordKind = 19
 	KernelRecordKindRECORD_CAUGHT          KernelRecordKind = 20
 	KernelRecordKindRECORD_BINARIES_LOADED KernelRecordKind = 21
+	KernelRecordKindRECORD_TRACE           KernelRecordKind = 22
+	KernelRecordKindRECORD_BANKS           KernelRecordKind = 23
 )
 
 type KernelRule struct {
@@ -611,6 +640,23 @@ type KernelText struct {
 	Bytes uint32
 }
 
+type KernelTraceRecord struct {
+	_      structs.HostLayout
+	H      KernelHeader
+	Device uint64
+	Id     uint32
+	Pad    uint32
+}
+
+type KernelTraceStep uint32
+
+const (
+	KernelTraceStepTRACE_BEGIN   KernelTraceStep = 1
+	KernelTraceStepTRACE_END     KernelTraceStep = 2
+	KernelTraceStepTRACE_REPLAY  KernelTraceStep = 3
+	KernelTraceStepTRACE_RELEASE KernelTraceStep = 4
+)
+
 type KernelUser struct {
 	_         structs.HostLayout
 	Lap       uint64
@@ -665,6 +711,7 @@ const (
 	KernelVarForgetPrograms        = "forget_programs"
 	KernelVarFrameMask             = "frame_mask"
 	KernelVarFreeStacks            = "free_stacks"
+	KernelVarKeepBanksRecord       = "keep_banks_record"
 	KernelVarKeepBufferRecord      = "keep_buffer_record"
 	KernelVarKeepCaughtRecord      = "keep_caught_record"
 	KernelVarKeepCbRecord          = "keep_cb_record"
@@ -685,6 +732,7 @@ const (
 	KernelVarKeepPythonRecord      = "keep_python_record"
 	KernelVarKeepSharedEnums       = "keep_shared_enums"
 	KernelVarKeepSpace             = "keep_space"
+	KernelVarKeepTraceRecord       = "keep_trace_record"
 	KernelVarLostRecords           = "lost_records"
 	KernelVarLostTaken             = "lost_taken"
 	KernelVarLostUnattributed      = "lost_unattributed"
@@ -789,6 +837,7 @@ type KernelVariableSpecs struct {
 	ForgetPrograms        *ebpf.VariableSpec `ebpf:"forget_programs"`
 	FrameMask             *ebpf.VariableSpec `ebpf:"frame_mask"`
 	FreeStacks            *ebpf.VariableSpec `ebpf:"free_stacks"`
+	KeepBanksRecord       *ebpf.VariableSpec `ebpf:"keep_banks_record"`
 	KeepBufferRecord      *ebpf.VariableSpec `ebpf:"keep_buffer_record"`
 	KeepCaughtRecord      *ebpf.VariableSpec `ebpf:"keep_caught_record"`
 	KeepCbRecord          *ebpf.VariableSpec `ebpf:"keep_cb_record"`
@@ -809,6 +858,7 @@ type KernelVariableSpecs struct {
 	KeepPythonRecord      *ebpf.VariableSpec `ebpf:"keep_python_record"`
 	KeepSharedEnums       *ebpf.VariableSpec `ebpf:"keep_shared_enums"`
 	KeepSpace             *ebpf.VariableSpec `ebpf:"keep_space"`
+	KeepTraceRecord       *ebpf.VariableSpec `ebpf:"keep_trace_record"`
 	LostRecords           *ebpf.VariableSpec `ebpf:"lost_records"`
 	LostTaken             *ebpf.VariableSpec `ebpf:"lost_taken"`
 	LostUnattributed      *ebpf.VariableSpec `ebpf:"lost_unattributed"`
@@ -899,6 +949,7 @@ type KernelVariables struct {
 	ForgetPrograms        *ebpf.Variable `ebpf:"forget_programs"`
 	FrameMask             *ebpf.Variable `ebpf:"frame_mask"`
 	FreeStacks            *ebpf.Variable `ebpf:"free_stacks"`
+	KeepBanksRecord       *ebpf.Variable `ebpf:"keep_banks_record"`
 	KeepBufferRecord      *ebpf.Variable `ebpf:"keep_buffer_record"`
 	KeepCaughtRecord      *ebpf.Variable `ebpf:"keep_caught_record"`
 	KeepCbRecord          *ebpf.Variable `ebpf:"keep_cb_record"`
@@ -919,6 +970,7 @@ type KernelVariables struct {
 	KeepPythonRecord      *ebpf.Variable `ebpf:"keep_python_record"`
 	KeepSharedEnums       *ebpf.Variable `ebpf:"keep_shared_enums"`
 	KeepSpace             *ebpf.Variable `ebpf:"keep_space"`
+	KeepTraceRecord       *ebpf.Variable `ebpf:"keep_trace_record"`
 	LostRecords           *ebpf.Variable `ebpf:"lost_records"`
 	LostTaken             *ebpf.Variable `ebpf:"lost_taken"`
 	LostUnattributed      *ebpf.Variable `ebpf:"lost_unattributed"`

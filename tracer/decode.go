@@ -107,6 +107,7 @@ type traced struct {
 	sinceNs uint64
 
 	devices    map[uint64]*device
+	impls      map[uint64]uint64 // meshes by their MeshDeviceImpl
 	allocators map[uint64]*allocator
 	// live are the allocated buffers by the address of their Buffer
 	live map[uint64]liveBuffer
@@ -192,6 +193,7 @@ func (d *decoder) newTraced() *traced {
 	return &traced{
 		stacks:     stack.NewProcess(d.show, &d.stacks),
 		devices:    make(map[uint64]*device),
+		impls:      make(map[uint64]uint64),
 		allocators: make(map[uint64]*allocator),
 		live:       make(map[uint64]liveBuffer),
 		names:      make(map[int]string),
@@ -246,6 +248,10 @@ func (d *decoder) decode(raw []byte) {
 		known = with(raw, func(r *bpf.KernelProgramEndRecord) { d.programEnd(e, r) })
 	case bpf.RecordProgramRun:
 		known = with(raw, func(r *bpf.KernelProgramRunRecord) { d.programRun(e, r) })
+	case bpf.RecordTrace:
+		known = with(raw, func(r *bpf.KernelTraceRecord) { d.traceStep(e, r) })
+	case bpf.RecordBanks:
+		known = with(raw, func(r *bpf.KernelBanksRecord) { d.changeBanks(e, r) })
 	case bpf.RecordProgramSeen:
 		known = with(raw, func(r *bpf.KernelProgramSeenRecord) { d.programSeen(e, r) })
 	case bpf.RecordKernel:

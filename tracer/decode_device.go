@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -56,7 +57,7 @@ func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 		d.unknown(e.PID, "too many devices")
 		return
 	}
-	p.devices[r.Device] = dev
+	p.addDevice(r.Device, r.Impl, dev)
 	if r.Allocator == 0 {
 		return
 	}
@@ -66,14 +67,52 @@ func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 	}
 	a := &allocator{device: dev}
 	for i, info := range r.Banks {
-		a.banks[i] = heap.Bank(info)
+		a.banks[i] = heap.BankOf(info)
 	}
 	known := p.allocators[r.Allocator]
 	p.allocators[r.Allocator] = a
 	if known != nil && r.H.Flags&bpf.DeviceReady == 0 && known.banks == a.banks && slices.Equal(known.device.chips, dev.chips) {
 		return // it was read from the process's memory before
 	}
+	shrunk := func(a, b heap.Bank) int { return cmp.Compare(a.ShrunkBytes, b.ShrunkBytes) }
+	if known != nil && r.H.Flags&bpf.DeviceReady == 0 && slices.CompareFunc(known.banks[:], a.banks[:], shrunk) != 0 {
+		e.Cause = causeSubDevices
+	}
 	d.openDevice(e, r.Allocator, a, false)
+}
+
+// addDevice adds a device. impl is its MeshDeviceImpl, which traces are captured on; 0: none.
+func (p *traced) addDevice(address, impl uint64, dev *device) {
+	p.devices[address] = dev
+	if impl != 0 && len(p.impls) < maxDevices {
+		p.impls[impl] = address
+	}
+}
+
+// causeSubDevices is the Cause of a DeviceOpen with new sizes.
+const causeSubDevices = "sub-device manager"
+
+// changeBanks reports that a region of an allocator becomes smaller, or gets its first size again.
+func (d *decoder) changeBanks(e event.Event, r *bpf.KernelBanksRecord) {
+	p := d.processes[e.PID]
+	if p == nil || p.allocators[r.Allocator] == nil || int(r.Type) >= event.BankedRegions {
+		return // it will be read when it allocates
+	}
+	changed := *p.allocators[r.Allocator]
+	b := &changed.banks[r.Type]
+	before := b.ShrunkBytes
+	if r.H.Flags&bpf.BanksShrink == 0 {
+		b.Shrink(0)
+	} else if r.Bytes < b.BytesPerBank { // else the library refuses it
+		b.Shrink(before + r.Bytes)
+	}
+	if b.ShrunkBytes == before {
+		return
+	}
+	d.start(&e, d.host.library(r.H.Library))
+	p.allocators[r.Allocator] = &changed
+	e.Cause = causeSubDevices
+	d.openDevice(e, r.Allocator, &changed, false)
 }
 
 // openDevice reports a device with an allocator.

@@ -65,6 +65,28 @@ func (p *traced) operationStack(e *event.Event, own bpf.KernelStackIds) *event.S
 	return p.stacks.Stack(own)
 }
 
+// traceSteps are the kinds of events by what happens to a captured trace.
+var traceSteps = [...]event.Kind{
+	bpf.TraceBegin: event.TraceBegin, bpf.TraceEnd: event.TraceEnd, bpf.TraceReplay: event.TraceReplay, bpf.TraceRelease: event.TraceRelease,
+}
+
+// traceStep reports what happens to a captured trace.
+func (d *decoder) traceStep(e event.Event, r *bpf.KernelTraceRecord) {
+	p := d.start(&e, d.host.library(r.H.Library))
+	if int(r.H.StaticKind) >= len(traceSteps) || traceSteps[r.H.StaticKind] == 0 {
+		d.unknown(e.PID, "step of a trace not known")
+		return
+	}
+	e.Kind, e.ProgramID = traceSteps[r.H.StaticKind], uint64(r.Id)
+	e.Stack = p.stacks.Stack(r.H.Stack)
+	mesh := r.Device
+	if address, ok := p.impls[mesh]; ok {
+		mesh = address
+	}
+	e.Devices = d.chips(e.PID, p, mesh)
+	d.emit(e)
+}
+
 // hold notes that the program of an event has memory.
 func (p *traced) hold(e *event.Event) {
 	what := bpf.ProgramDFBs

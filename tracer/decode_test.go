@@ -110,6 +110,90 @@ func TestDecodeProgramRun(t *testing.T) {
 	qt.Check(t, qt.HasLen(runs[1].Devices, 0))
 }
 
+// A step of a captured trace is an event of the chips of its mesh, of which the record has the
+// MeshDeviceImpl or, in older libraries, the MeshDevice.
+func TestDecodeTraceSteps(t *testing.T) {
+	d := newTestDecoder()
+	dev := bpf.KernelDeviceRecord{Device: 0x1000, Impl: 0x5000}
+	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Flags: bpf.DeviceMesh, Count: 2}
+	dev.Chips[0], dev.Chips[1] = 4, 2
+	d.decode(raw(&dev))
+	d.queue.events = nil
+	step := bpf.KernelTraceRecord{Id: 9}
+	step.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordTrace}
+	for _, mesh := range []uint64{0x5000, 0x1000} {
+		for _, what := range []uint8{bpf.TraceBegin, bpf.TraceEnd, bpf.TraceReplay, bpf.TraceRelease} {
+			step.Device, step.H.StaticKind = mesh, what
+			d.decode(raw(&step))
+		}
+	}
+	qt.Assert(t, qt.HasLen(d.queue.events, 8))
+	for i, e := range d.queue.events {
+		want := []event.Kind{event.TraceBegin, event.TraceEnd, event.TraceReplay, event.TraceRelease}[i%4]
+		qt.Check(t, qt.Equals(e.Kind, want))
+		qt.Check(t, qt.DeepEquals(e.Devices, []int{4, 2}))
+		qt.Check(t, qt.DeepEquals([]uint64{e.ProgramID, uint64(e.TID)}, []uint64{9, 8}))
+	}
+	qt.Check(t, qt.HasLen(d.lost, 0))
+	for _, what := range []uint8{0, bpf.TraceRelease + 1} {
+		step.H.StaticKind = what
+		d.decode(raw(&step))
+	}
+	qt.Check(t, qt.HasLen(d.queue.events, 8))
+	qt.Check(t, qt.HasLen(d.lost, 1))
+}
+
+// A sub-device manager takes the beginning of each bank of L1 from the allocator, and gives it back. The
+// next allocation reports the same banks, or what they really are.
+func TestDecodeBanksThatChange(t *testing.T) {
+	d := newTestDecoder()
+	dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
+	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Flags: bpf.DeviceMesh | bpf.DeviceReady, Count: 1}
+	dev.Banks[event.L1] = bpf.KernelBankInfo{BytesPerBank: 1000, Base: 100, Banks: 64}
+	local := dev
+	// without DRAM, its size there is what is left of 0 behind a reserved part
+	local.Allocator, local.Banks[event.DRAM] = 0x3000, bpf.KernelBankInfo{BytesPerBank: 1<<64 - 32, Base: 32, Banks: 12}
+	d.decode(raw(&dev))
+	d.decode(raw(&local))
+	qt.Assert(t, qt.HasLen(d.queue.events, 3))
+	qt.Check(t, qt.Equals(d.queue.events[2].Capacities[event.DRAM], event.Capacity{}))
+	change := func(flags uint8, region event.Region, bytes uint64) {
+		r := bpf.KernelBanksRecord{Allocator: 0x2000, Bytes: bytes, Type: uint32(region)}
+		r.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordBanks, Flags: flags}
+		d.decode(raw(&r))
+	}
+	check := func(list ...event.Capacity) {
+		t.Helper()
+		qt.Assert(t, qt.HasLen(d.queue.events, len(list)))
+		for i, e := range d.queue.events {
+			qt.Check(t, qt.Equals(e.Kind, event.DeviceOpen))
+			qt.Check(t, qt.Equals(e.Cause, "sub-device manager"))
+			qt.Check(t, qt.Equals(e.Allocator, 0x2000))
+			qt.Check(t, qt.Equals(e.Capacities[event.L1], list[i]))
+		}
+		d.queue.events = nil
+	}
+	whole, less := event.Capacity{Banks: 64, BytesPerBank: 1000, Base: 100}, event.Capacity{Banks: 64, BytesPerBank: 800, Base: 300}
+	d.queue.events = nil
+	change(0, event.L1, 0) // it has its first size
+	change(bpf.BanksShrink, event.L1, 0)
+	check()
+	change(bpf.BanksShrink, event.L1, 200)
+	check(less)
+	change(bpf.BanksShrink, event.L1, 800) // the library refuses it
+	check()
+	dev.H.Flags = bpf.DeviceMesh
+	dev.Banks[event.L1] = bpf.KernelBankInfo{BytesPerBank: 800, Base: 300, Banks: 64, ShrunkBytes: 200}
+	d.decode(raw(&dev)) // the next allocation
+	check()
+	change(bpf.BanksShrink, event.L1, 50)
+	check(event.Capacity{Banks: 64, BytesPerBank: 750, Base: 350})
+	d.decode(raw(&dev)) // the library refused it
+	check(less)
+	change(0, event.L1, 0)
+	check(whole)
+}
+
 // TestScratchpads: the kernel side reports whole regions of a program. What its dataflow buffers
 // leave of them are scratchpads.
 func TestScratchpads(t *testing.T) {

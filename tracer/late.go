@@ -197,7 +197,7 @@ func (d *decoder) addRead(e event.Event, lib *libraries.Library, devices []heap.
 	p := d.process(e.PID)
 	for _, dev := range devices {
 		if p.devices[dev.Address] == nil {
-			p.devices[dev.Address] = &device{chips: dev.Chips, mesh: dev.Mesh}
+			p.addDevice(dev.Address, dev.Impl, &device{chips: dev.Chips, mesh: dev.Mesh})
 		}
 		if dev.Allocator == 0 || p.allocators[dev.Allocator] != nil || cleared[dev.Allocator] {
 			continue

@@ -44,7 +44,7 @@ func CauseOf(f *memory.Failure) Cause {
 		return c
 	}
 	switch {
-	case f.Reason != event.ReasonOutOfMemory.String() || e == nil || e.Capacity.Base == 0 || f.BytesPerBank == 0:
+	case f.Reason != event.ReasonOutOfMemory.String() || e == nil || !e.Known() || f.BytesPerBank == 0:
 		return Unexplained
 	case f.BytesPerBank > e.Capacity.BytesPerBank:
 		return TooLarge

@@ -45,6 +45,7 @@ func Operations(list []memory.Operation, key func(*memory.Operation) string) (al
 func (o *Operation) add(b Operation) {
 	o.Devices = slices.Compact(slices.Sorted(slices.Values(slices.Concat(o.Devices, b.Devices))))
 	o.Runs += b.Runs
+	o.Replays += b.Replays
 	o.Failures += b.Failures
 	o.FirstNs, o.LastNs = min(o.FirstNs, b.FirstNs), max(o.LastNs, b.LastNs)
 	if comparePressure(&b.Peak, &o.Peak) < 0 {

@@ -14,11 +14,19 @@ func CompareCapacity(a, b event.Capacity) int {
 	return cmp.Or(cmp.Compare(a.Total(), b.Total()), cmp.Compare(a.Banks, b.Banks))
 }
 
-// Larger returns the larger capacity of each region. A mesh and its submeshes have an allocator
-// each for the same memory: the largest one counts.
-func (a Capacities) Larger(b Capacities) Capacities {
+// With returns the capacities of two allocators of a process on a chip. A mesh and its submeshes have
+// an allocator each for the same memory: the larger one counts. The allocator of a sub-device has a part
+// of L1 that the one of the mesh lacks: they add up.
+func (a Capacities) With(b Capacities) Capacities {
 	for r := range a {
-		if CompareCapacity(b[r], a[r]) > 0 {
+		one, other := a[r], b[r]
+		if one.Base > other.Base {
+			one, other = other, one
+		}
+		switch {
+		case event.Region(r) == event.L1 && one.Base > 0 && one.Base+one.BytesPerBank == other.Base && one.BytesPerBank > 0:
+			a[r] = event.Capacity{Banks: max(one.Banks, other.Banks), Base: one.Base, BytesPerBank: one.BytesPerBank + other.BytesPerBank}
+		case CompareCapacity(b[r], a[r]) > 0:
 			a[r] = b[r]
 		}
 	}

@@ -61,9 +61,17 @@ type Evidence struct {
 	Capacity event.Capacity
 	// FreeSpace is the free space; zero if the Capacity or its Base is not known.
 	FreeSpace
+	// AllocatedBytesPerBank is what the buffers of the allocator took of each bank.
+	AllocatedBytesPerBank uint64
+	// Said is true if these figures are those of the library's message. Counted are then those of
+	// ttmem, if they are known and differ.
+	Said    bool
+	Counted *event.BankState
 	// NeededPerBank is what another captured trace takes of each bank of a trace region that was too
 	// small; 0: not known.
 	NeededPerBank uint64
+	// SubDevicesPerBank is what each bank of L1 lacks for the allocators of sub-devices.
+	SubDevicesPerBank uint64
 	// PerCore is true if some buffers were on single cores. FreeSpace is then the space that
 	// was free on all cores, and the buffers to free are not known.
 	PerCore bool
@@ -85,6 +93,9 @@ type Evidence struct {
 	// Statics are the program's circular buffers that reach above Lowest, highest first.
 	Statics []Static
 }
+
+// Known reports whether the state of the banks is known.
+func (e *Evidence) Known() bool { return e.Said || e.Capacity.Base != 0 }
 
 // A Blame is the sum of the buffers of one call stack, or of all.
 type Blame struct {

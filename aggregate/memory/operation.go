@@ -10,6 +10,9 @@ type Operation struct {
 	Stack   *event.Stack // nil if it is not known
 	// Runs is how many programs it ran; 0 if that is not known, but programs were compiled.
 	Runs uint64
+	// Replays is how many of these runs were replays of captured traces. Without Runs it is how many
+	// traces the call stack replayed whose programs are not known.
+	Replays uint64
 	// Failures is how often it failed with an exception of the library.
 	Failures uint64
 	// FirstNs and LastNs are the times of the first run and of the last one, or those at which
@@ -19,8 +22,13 @@ type Operation struct {
 	Peak CoreUse
 }
 
+// OnlyReplayed reports whether the operation only replayed traces whose programs are not known.
+func (o *Operation) OnlyReplayed() bool { return o.Replays > 0 && o.Runs == 0 && o.Peak.TimeNs == 0 }
+
 // OnlyFailed reports whether the operation ran no program, and failed.
-func (o *Operation) OnlyFailed() bool { return o.Failures > 0 && o.Runs == 0 && o.Peak.TimeNs == 0 }
+func (o *Operation) OnlyFailed() bool {
+	return o.Failures > 0 && o.Runs == 0 && o.Replays == 0 && o.Peak.TimeNs == 0
+}
 
 // A CoreUse is the use of one core's L1 while a program ran, in bytes.
 type CoreUse struct {
@@ -50,4 +58,12 @@ type ProgramRun struct {
 	Point
 	Device             int
 	Bytes, StaticBytes uint64
+}
+
+// A TracedRun is a program that runs Count times at each replay of a captured trace.
+type TracedRun struct {
+	ProgramID uint64
+	Devices   []int        // must not be modified
+	Stack     *event.Stack // of the operation that enqueued it during the capture
+	Count     uint64
 }

@@ -54,7 +54,30 @@ func Evidence(e *event.Event, region event.Region, capacity event.Capacity, buff
 		largestFirst(ev.Blockers)
 	}
 	ev.Holders, ev.Blockers = first(ev.Holders), first(ev.Blockers)
+	ev.AllocatedBytesPerBank = ev.Live.BytesPerBank
+	if e.Reason == event.ReasonOutOfMemory {
+		takeMessage(ev, e.Message)
+	}
 	return ev
+}
+
+// takeMessage takes the figures of the library's message, which are right. Its allocator does not know
+// buffers on single cores, except where the message says what these leave.
+func takeMessage(ev *memory.Evidence, message string) {
+	l, _ := event.LimitsIn(message)
+	if l.Bank == (event.BankState{}) || ev.PerCore {
+		return
+	}
+	counted := event.BankState{
+		CapacityBytes: ev.Capacity.BytesPerBank, AllocatedBytes: ev.AllocatedBytesPerBank, FreeBytes: ev.FreeBytesPerBank,
+		LargestFreeBytes: ev.LargestFreeBytesPerBank,
+	}
+	if ev.Known() && counted != l.Bank {
+		ev.Counted = &counted
+	}
+	ev.Said = true
+	ev.Capacity.BytesPerBank, ev.AllocatedBytesPerBank = l.Bank.CapacityBytes, l.Bank.AllocatedBytes
+	ev.FreeBytesPerBank, ev.LargestFreeBytesPerBank = l.Bank.FreeBytes, l.Bank.LargestFreeBytes
 }
 
 func first(list []memory.Blame) []memory.Blame { return slices.Clone(list[:min(len(list), maxBlames)]) }

@@ -27,6 +27,10 @@ static __always_inline void read_bank(const struct layout *l, u64 allocator, u32
 	if (l->list_alignment &&
 	    !read_u64(at + l->list_alignment, &b->block_alignment_bytes))
 		count_lost(LOST_DEVICE_UNREADABLE);
+	if (l->list_shrunk && !read_u64(at + l->list_shrunk, &b->shrunk_bytes))
+		count_lost(LOST_DEVICE_UNREADABLE);
+	if (b->base)
+		b->base += b->shrunk_bytes;
 }
 
 /* Returns the id of the chip in an entry of a mesh's vector. It is negative for a chip of another
@@ -64,6 +68,7 @@ __noinline int report_device(u32 library, u64 bias, u64 device, u64 allocator, u
 	if (!r)
 		return 0;
 	r->device = device;
+	r->impl = 0;
 	r->allocator = allocator;
 	r->h.flags = flags;
 	for (u32 type = 0; type < BUFFER_TYPES; type++) {
@@ -80,6 +85,8 @@ __noinline int report_device(u32 library, u64 bias, u64 device, u64 allocator, u
 			count_lost(LOST_DEVICE_UNREADABLE);
 	} else if (vtable == bias + l->mesh_vtable) {
 		r->h.flags |= DEVICE_MESH;
+		if (l->mesh_impl != NO_FIELD && !read_u64(device + l->mesh_impl, &r->impl))
+			count_lost(LOST_DEVICE_UNREADABLE);
 		if (!follow(device, &l->mesh_devices, &at) || !read_u64(at, &entry) ||
 		    !read_u64(at + 8, &end))
 			count_lost(LOST_DEVICE_UNREADABLE);
@@ -178,5 +185,31 @@ HANDLER void allocator_clear(const struct hit *h)
 	if (!r)
 		return;
 	r->allocator = h->ctx->di;
+	send(r);
+}
+
+/* AllocatorImpl::shrink_allocator_size(BufferType &, bytes, bottom_up) and reset_allocator_size(
+ * BufferType &): the banks change, unless the function throws. The next allocation reports what they
+ * are then. */
+HANDLER void banks_change(const struct hit *h, bool shrink)
+{
+	struct object_key k = key_of(OBJECT_ALLOCATOR, h->ctx->di);
+	struct banks_record *r;
+	u32 type;
+
+	if (!read_u32(h->ctx->si, &type)) {
+		count_lost(LOST_DEVICE_UNREADABLE);
+		return;
+	}
+	__sync_fetch_and_add(&cache_epoch, 1);
+	remove_object(&k);
+	r = RESERVE(struct banks_record, RECORD_BANKS, h->library);
+	if (!r)
+		return;
+	r->allocator = h->ctx->di;
+	r->h.flags = shrink ? BANKS_SHRINK : 0;
+	r->bytes = shrink ? h->ctx->dx : 0;
+	r->type = type;
+	r->pad = 0;
 	send(r);
 }

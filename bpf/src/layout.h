@@ -50,13 +50,17 @@ struct layout {
 	u32 mesh_local; /* offset of the "local" byte in an entry, or NO_FIELD */
 	u32 pad;
 	struct chain mesh_devices; /* MeshDevice → vector of chips */
+	u32 mesh_impl;		   /* MeshDeviceImpl * in MeshDevice, or NO_FIELD */
+	u32 pad2;
 
 	u32 managers[BUFFER_TYPES]; /* in the allocator, or NO_FIELD */
 	u32 manager_banks;
 	u32 manager_alignment;
 	struct chain manager_size;
-	/* Distance from the free list's size to its base and alignment; 0: unknown. */
-	s32 list_base, list_alignment;
+	/* Distance from the free list's size to its base, its alignment and how much it was shrunk; 0:
+	 * unknown. */
+	s32 list_base, list_alignment, list_shrunk;
+	u32 pad3;
 
 	u32 program_id;	    /* in ProgramImpl */
 	u32 program_binary; /* begin of the vector of binary words in ProgramImpl */

@@ -26,6 +26,12 @@ enum probe {
 	PROBE_PROGRAM_TRACK,
 	PROBE_VALIDATE_CB,
 	PROBE_VALIDATE_DFB,
+	PROBE_TRACE_BEGIN,
+	PROBE_TRACE_END,
+	PROBE_TRACE_REPLAY,
+	PROBE_TRACE_RELEASE,
+	PROBE_BANKS_SHRINK,
+	PROBE_BANKS_RESET,
 	/* the last ones are also in the files beside the library: see enum cookie */
 	PROBE_EXCEPTION,
 	PROBE_EXCEPTION_TEXT,
@@ -43,7 +49,7 @@ enum cookie {
 #define NO_LIBRARY 255
 
 /* Upper bound, and a mask for the verifier. */
-#define MAX_PROBES 32
+#define MAX_PROBES 64
 
 enum record_kind {
 	RECORD_ALLOC = 1,
@@ -68,6 +74,8 @@ enum record_kind {
 	RECORD_PROGRAM_RUN,
 	RECORD_CAUGHT,
 	RECORD_BINARIES_LOADED,
+	RECORD_TRACE,
+	RECORD_BANKS,
 };
 
 /* Bytes of the Buffer that a record carries undecoded; user space knows the layout. */
@@ -177,6 +185,7 @@ struct bank_info {
 	u32 banks;
 	u32 alignment_bytes;	   /* of pages */
 	u64 block_alignment_bytes; /* of the free list's blocks; 0: unknown */
+	u64 shrunk_bytes;	   /* that the bank lacks at its beginning: base is behind them */
 };
 
 enum device_flag {
@@ -186,9 +195,37 @@ enum device_flag {
 struct device_record {
 	struct header h; /* count: number of chips */
 	u64 device;
+	u64 impl; /* MeshDeviceImpl of a mesh; 0: none */
 	u64 allocator;
 	struct bank_info banks[BUFFER_TYPES];
 	s32 chips[MAX_CHIPS];
+};
+
+/* A region of an allocator becomes smaller, to make room for the allocators of sub-devices, or gets its
+ * first size again. */
+enum banks_flag {
+	BANKS_SHRINK = 1,
+};
+struct banks_record {
+	struct header h;
+	u64 allocator;
+	u64 bytes; /* that each bank loses at its beginning */
+	u32 type;
+	u32 pad;
+};
+
+/* header.static_kind: what happens to a captured trace */
+enum trace_step {
+	TRACE_BEGIN = 1,
+	TRACE_END,
+	TRACE_REPLAY,
+	TRACE_RELEASE,
+};
+struct trace_record {
+	struct header h;
+	u64 device; /* MeshDevice or MeshDeviceImpl */
+	u32 id;
+	u32 pad;
 };
 
 struct core_range {

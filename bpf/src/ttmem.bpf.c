@@ -23,6 +23,7 @@
 #include "process.h"
 #include "mark.h"
 #include "program.h"
+#include "trace.h"
 
 /* Keeps the records' types in the object, from which the Go types are made. */
 #define KEEP(type) const struct type *keep_##type __attribute__((unused))
@@ -34,11 +35,13 @@ KEEP(failed_record);
 KEEP(caught_record);
 KEEP(clear_record);
 KEEP(device_record);
+KEEP(banks_record);
 KEEP(cb_record);
 KEEP(program_end_record);
 KEEP(program_run_record);
 KEEP(program_seen_record);
 KEEP(kernel_record);
+KEEP(trace_record);
 KEEP(process_record);
 KEEP(native_record);
 KEEP(python_record);
@@ -54,6 +57,8 @@ struct shared_enums {
 	enum device_flag device_flag;
 	enum cb_flag cb_flag;
 	enum static_kind static_kind;
+	enum trace_step trace_step;
+	enum banks_flag banks_flag;
 	enum program_flag program_flag;
 	enum kernel_kind kernel_kind;
 	enum process_flag process_flag;
@@ -97,6 +102,10 @@ static __always_inline bool has_stack(u32 probe, struct thread *t)
 	case PROBE_PROGRAM_COMPILED:
 	case PROBE_PROGRAM_CONFIGURE:
 	case PROBE_PROGRAM_TRACK:
+	case PROBE_TRACE_BEGIN:
+	case PROBE_TRACE_END:
+	case PROBE_TRACE_REPLAY:
+	case PROBE_TRACE_RELEASE:
 		return true;
 	case PROBE_CB_MARK:
 		return t->phase == PHASE_DFBS || t->phase == PHASE_SCRATCHPADS;
@@ -255,6 +264,16 @@ int on_probe(struct pt_regs *ctx)
 	case PROBE_PROGRAM_TRACK:
 		t->phase = PHASE_NONE;
 		program_enqueued(&h);
+		break;
+	case PROBE_TRACE_BEGIN:
+	case PROBE_TRACE_END:
+	case PROBE_TRACE_REPLAY:
+	case PROBE_TRACE_RELEASE:
+		trace_steps(&h, TRACE_BEGIN + probe - PROBE_TRACE_BEGIN);
+		break;
+	case PROBE_BANKS_SHRINK:
+	case PROBE_BANKS_RESET:
+		banks_change(&h, probe == PROBE_BANKS_SHRINK);
 		break;
 	}
 	return 0;

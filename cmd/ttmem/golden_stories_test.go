@@ -86,6 +86,21 @@ var goldenStories = []goldenStory{
 		{name: "log_programs", args: "log FILE --kind cb_alloc,cb_free -n 3"},
 		{name: "ops", args: "ops FILE"}, // this story is from before runs were recorded
 	})},
+	// Captured traces, of e2e/programs/traces.py on a simulated chip that executes programs: a mock cannot
+	// replay them. This story and the next one are recorded by hand.
+	{"traces", slices.Concat(commonCommands, []goldenCommand{
+		queries,
+		{name: "log", args: "log FILE"},
+		{name: "log_replays", args: "log FILE --kind trace_replay --stacks", form: goldenText},
+		{name: "ops", args: "ops FILE"},
+	})},
+	// A sub-device manager takes a part of L1, of e2e/programs/sub_devices.py.
+	{"sub_devices", slices.Concat(commonCommands, []goldenCommand{
+		{name: "oom", args: "oom FILE"},
+		{name: "log", args: "log FILE"},
+		{name: "dump_failure", args: "dump FILE --at failure"},
+		{name: "map_failure", args: "map FILE --at failure --region L1"},
+	})},
 	// The device is opened and closed four times.
 	{"reopen", slices.Concat(commonCommands, leakCommands, []goldenCommand{
 		dumpPeakJSON, folded, flameGraph, events,

@@ -59,6 +59,46 @@ func TestTheLogListsRunsOnRequest(t *testing.T) {
 	qt.Check(t, qt.Equals(strings.Count(lines, `"kind":"program_run"`), 4))
 }
 
+// The log lists what happens to captured traces, and what a replay runs.
+func TestTheLogListsTraces(t *testing.T) {
+	t.Chdir(t.TempDir())
+	f, err := os.Create("model.ttmem")
+	qt.Assert(t, qt.IsNil(err))
+	w, err := recording.NewWriter(f, recording.Options{})
+	qt.Assert(t, qt.IsNil(err))
+	write := func(e event.Event) {
+		e.TimeNs = 1e9
+		w.Add(&e)
+	}
+	step := func(kind event.Kind, id uint64) {
+		write(event.Event{Kind: kind, PID: 7, ProgramID: id, Devices: []int{0}, Stack: pagetest.At("execute_trace", 90)})
+	}
+	write(event.Event{Kind: event.ProcessStart, PID: 7, Command: "python model.py"})
+	step(event.TraceBegin, 4)
+	for range 3 {
+		write(event.Event{Kind: event.ProgramRun, PID: 7, ProgramID: 1, Devices: []int{0}, Stack: pagetest.At("ttnn.add", 80)})
+	}
+	step(event.TraceEnd, 4)
+	step(event.TraceReplay, 4)
+	step(event.TraceReplay, 5)
+	step(event.TraceRelease, 4)
+	qt.Assert(t, qt.IsNil(w.Close(recording.End{TimeNs: 2e9})))
+	qt.Assert(t, qt.IsNil(f.Close()))
+	log, _ := logOf(t, "model.ttmem", logOptions{}, page.Layout{})
+	for _, kind := range []string{"trace_begin", "trace_end", "trace_replay", "trace_release"} {
+		qt.Check(t, qt.StringContains(log, kind))
+	}
+	qt.Check(t, qt.StringContains(log, "trace 4, model.py:90 call_90 · runs 3 programs"))
+	qt.Check(t, qt.StringContains(log, "trace 5, model.py:90 call_90 · its programs are not known"))
+	lines, _ := logOf(t, "model.ttmem", logOptions{viewOptions: viewOptions{format: term.Format{JSON: true}}}, page.Layout{})
+	qt.Check(t, qt.Equals(strings.Count(lines, `"kind":"trace_replay"`), 2))
+	qt.Check(t, qt.Equals(strings.Count(lines, `"trace_id":4`), 4))
+	out, errs, status := runOnStreams(t, false, []string{"ops", "model.ttmem", "--json"})
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	qt.Check(t, qt.StringContains(out, `"runs":6`))
+	qt.Check(t, qt.StringContains(out, `"replays":3`))
+}
+
 func TestOpsOfMoments(t *testing.T) {
 	opsRecording(t)
 	type of struct{ Runs, Tensors uint64 }

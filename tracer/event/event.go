@@ -29,7 +29,8 @@ const (
 	// KernelUnload is the end of a program's kernels.
 	KernelUnload
 	// DeviceOpen is the first event of a device (a chip or a mesh) and its
-	// allocator. Event.Capacities has its regions.
+	// allocator. Event.Capacities has its regions. Another one follows when these change, with the
+	// Cause: a sub-device manager takes a part of L1, or gives it back.
 	DeviceOpen
 	// DeviceClose is the end of an allocator and all its buffers. It implies
 	// their Free events, with ReasonDeviceClose: see aggregate.State.Implied.
@@ -61,6 +62,16 @@ const (
 	// OperationFailed is an operation that ended with another exception of the library, which is not
 	// about memory: Event.Message.
 	OperationFailed
+	// TraceBegin is the beginning of the capture of a trace on Event.Devices. The programs that are
+	// enqueued from then on are recorded on the device, until its TraceEnd. ProgramID is the
+	// trace's number, for all four kinds.
+	TraceBegin
+	// TraceEnd is the end of the capture. The trace takes its memory in region Trace after it.
+	TraceEnd
+	// TraceReplay runs all programs of a captured trace again. No ProgramRun says so.
+	TraceReplay
+	// TraceRelease is the end of a captured trace.
+	TraceRelease
 	// Checkpoint is the whole state at that time, in Event.State. A stream that begins in the
 	// middle starts with one.
 	Checkpoint
@@ -72,7 +83,8 @@ var kindNames = [...]string{
 	KernelLoad: "kernel_load", KernelUnload: "kernel_unload",
 	DeviceOpen: "device_open", DeviceClose: "device_close",
 	ProcessStart: "process_start", ProcessExit: "process_exit",
-	Lost: "lost", Mark: "mark", Reread: "reread", ProgramRun: "program_run", Owner: "owner", OperationFailed: "operation_failed", Checkpoint: "checkpoint",
+	Lost: "lost", Mark: "mark", Reread: "reread", ProgramRun: "program_run", Owner: "owner", OperationFailed: "operation_failed",
+	TraceBegin: "trace_begin", TraceEnd: "trace_end", TraceReplay: "trace_replay", TraceRelease: "trace_release", Checkpoint: "checkpoint",
 }
 
 // String is the name of the kind in the JSON record.
@@ -300,7 +312,8 @@ type Event struct {
 	BytesPerBank uint64
 	Banks        uint32
 
-	// ProgramID is ProgramImpl's id, unique within a process. CB*, Kernel*, ProgramRun.
+	// ProgramID is ProgramImpl's id, unique within a process: CB*, Kernel*, ProgramRun. Of a captured
+	// trace it is the trace's number: Trace*.
 	ProgramID uint64
 	// Cores are the cores of a circular buffer, of a kernel, or of a buffer with PerCore.
 	// CBAlloc, KernelLoad, Alloc.

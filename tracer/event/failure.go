@@ -19,6 +19,8 @@ type Limits struct {
 	// Of an allocation: the requested size, and its part of each of Banks banks.
 	SizeBytes, BytesPerBank uint64
 	Banks                   uint32
+	// Bank is the state of each bank; zero if the text does not have it.
+	Bank BankState
 	// Cores are the cores of circular or dataflow buffers, in the library's words, and Static their
 	// kind.
 	Cores  string
@@ -27,6 +29,22 @@ type Limits struct {
 	Setting string
 }
 
+// A BankState is the state of each bank of a region: its capacity, and what of it was allocated, free,
+// and free in one piece.
+type BankState struct {
+	CapacityBytes    uint64 `json:"capacity_bytes_per_bank"`
+	AllocatedBytes   uint64 `json:"allocated_bytes_per_bank"`
+	FreeBytes        uint64 `json:"free_bytes_per_bank"`
+	LargestFreeBytes uint64 `json:"largest_free_block_bytes"`
+}
+
+// bankState is the state of each bank in a text, and placeable what the allocations of other allocators
+// left of it.
+const (
+	bankState = `, (?:but )?bank size is (?:only )?(?P<available>\d+) B(?: \(allocated: (?P<allocated>\d+) B, free: (?P<free>\d+) B, largest free block: (?P<largest>\d+) B\))?`
+	placeable = `\. After subtracting [^,]*, (?P<placeable>\d+) B remained placeable across \d+ window\(s\), largest (?P<window>\d+) B`
+)
+
 // limits are the texts of exceptions about memory, of all releases: the first match decides. Groups
 // have the names of figures: needed and more are added up.
 var limits = []struct {
@@ -34,8 +52,8 @@ var limits = []struct {
 	region Region
 	text   *regexp.Regexp
 }{
-	{ReasonOutOfMemory, DRAM, text(`Not enough space to allocate (?P<size>\d+) B (?P<region>\w+) buffer across (?P<banks>\d+) banks, where each bank needs to store (?P<bank>\d+) B(?:, but bank size is (?P<available>\d+) B)?`)},
-	{ReasonOutOfMemory, DRAM, text(`Not enough space after considering dependencies to allocate (?P<size>\d+) B (?:(?P<region>[A-Z]\w*) )?(?:buffer )?across (?P<banks>\d+) banks \((?P<bank>\d+) B per bank\), bank size is (?P<available>\d+) B`)},
+	{ReasonOutOfMemory, DRAM, text(`Not enough space to allocate (?P<size>\d+) B (?P<region>\w+) buffer across (?P<banks>\d+) banks, where each bank needs to store (?P<bank>\d+) B(?:` + bankState + `)?`)},
+	{ReasonOutOfMemory, DRAM, text(`Not enough space after considering dependencies to allocate (?P<size>\d+) B (?:(?P<region>[A-Z]\w*) )?(?:buffer )?across (?P<banks>\d+) banks \((?P<bank>\d+) B per bank\)(?:` + bankState + `(?:` + placeable + `)?)?`)},
 	{ReasonOutOfMemory, DRAM, text(`Out of Memory`)},
 
 	{ReasonStaticClash, CB, text(`Statically allocated (?P<static>\w+) buffers in program \d+ clash with L1 buffers on core range (?P<cores>\[.*?\])\. L1 buffer allocated at (?P<available>\d+) and static \w+ buffer region ends at (?P<needed>\d+)`)},
@@ -96,6 +114,22 @@ func (l *Limits) set(group, value string) {
 		}
 	case "available":
 		l.AvailableBytes = n
+	case "allocated":
+		if value != "" {
+			l.Bank = BankState{CapacityBytes: l.AvailableBytes, AllocatedBytes: n}
+		}
+	case "free":
+		l.Bank.FreeBytes = n
+	case "largest":
+		l.Bank.LargestFreeBytes = n
+	case "placeable":
+		if value != "" {
+			l.Bank.FreeBytes = n
+		}
+	case "window":
+		if value != "" {
+			l.Bank.LargestFreeBytes = n
+		}
 	case "size":
 		l.SizeBytes = n
 	case "bank":

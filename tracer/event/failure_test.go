@@ -15,11 +15,20 @@ var messages = []struct {
 	want Limits
 }{
 	{"TT_FATAL @ /project/tt_metal/impl/allocator/bank_manager.cpp:514: false\ninfo:\nOut of Memory: Not enough space to allocate 33554432 B L1 buffer across 64 banks, where each bank needs to store 524288 B, but bank size is 1393312 B (allocated: 688128 B, free: 705184 B, largest free block: 49824 B).\nbacktrace:\n --- /lib/libtt_metal.so(+0x1)",
-		Limits{Reason: ReasonOutOfMemory, Region: L1, SizeBytes: 33554432, Banks: 64, BytesPerBank: 524288, NeededBytes: 524288, AvailableBytes: 1393312}},
+		Limits{Reason: ReasonOutOfMemory, Region: L1, SizeBytes: 33554432, Banks: 64, BytesPerBank: 524288, NeededBytes: 524288, AvailableBytes: 1393312,
+			Bank: BankState{CapacityBytes: 1393312, AllocatedBytes: 688128, FreeBytes: 705184, LargestFreeBytes: 49824}}},
 	{"Out of Memory: Not enough space to allocate 2016 B L1_SMALL buffer across 63 banks, where each bank needs to store 32 B",
 		Limits{Reason: ReasonOutOfMemory, Region: L1Small, SizeBytes: 2016, Banks: 63, BytesPerBank: 32, NeededBytes: 32}},
 	{"Out of Memory: Not enough space after considering dependencies to allocate 4096 B L1 across 2 banks (2048 B per bank), bank size is 9000 B (allocated: 1 B, free: 2 B, largest free block: 3 B)",
-		Limits{Reason: ReasonOutOfMemory, Region: L1, SizeBytes: 4096, Banks: 2, BytesPerBank: 2048, NeededBytes: 2048, AvailableBytes: 9000}},
+		Limits{Reason: ReasonOutOfMemory, Region: L1, SizeBytes: 4096, Banks: 2, BytesPerBank: 2048, NeededBytes: 2048, AvailableBytes: 9000,
+			Bank: BankState{CapacityBytes: 9000, AllocatedBytes: 1, FreeBytes: 2, LargestFreeBytes: 3}}},
+	{"Out of Memory: Not enough space after considering dependencies to allocate 4096 B L1 across 2 banks (2048 B per bank), bank size is 9000 B (allocated: 0 B, free: 9000 B, largest free block: 9000 B). After subtracting 1 dependency range(s) and 2 additional occupied range(s), 1200 B remained placeable across 3 window(s), largest 700 B.",
+		Limits{Reason: ReasonOutOfMemory, Region: L1, SizeBytes: 4096, Banks: 2, BytesPerBank: 2048, NeededBytes: 2048, AvailableBytes: 9000,
+			Bank: BankState{CapacityBytes: 9000, FreeBytes: 1200, LargestFreeBytes: 700}}},
+	{"Out of Memory: Not enough space to allocate 2016 B L1_SMALL buffer across 63 banks, where each bank needs to store 32 B, but bank size is only 16 B",
+		Limits{Reason: ReasonOutOfMemory, Region: L1Small, SizeBytes: 2016, Banks: 63, BytesPerBank: 32, NeededBytes: 32, AvailableBytes: 16}},
+	{"Out of Memory: Not enough space after considering dependencies to allocate 4096 B L1 across 2 banks (2048 B per bank)",
+		Limits{Reason: ReasonOutOfMemory, Region: L1, SizeBytes: 4096, Banks: 2, BytesPerBank: 2048, NeededBytes: 2048}},
 	{"Out of Memory: Cannot allocate at an address below 1024. Allocation at 96", Limits{Reason: ReasonOutOfMemory}},
 
 	{"TT_THROW @ /project/tt_metal/impl/program/program.cpp:1763: tt::exception\ninfo:\nStatically allocated circular buffers in program 0 clash with L1 buffers on core range [0-0 - 0-0]. L1 buffer allocated at 221184 and static circular buffer region ends at 756928",

@@ -23,6 +23,7 @@ type record struct {
 	Devices        []int               `json:"devices,omitzero"`
 	Region         string              `json:"region,omitempty"`
 	ProgramID      *uint64             `json:"program_id,omitempty"`
+	TraceID        *uint64             `json:"trace_id,omitempty"`
 	BufferID       *uint64             `json:"buffer_id,omitempty"`
 	Object         *uint64             `json:"object,omitempty"`
 	Allocator      *uint64             `json:"allocator,omitempty"`
@@ -112,6 +113,8 @@ func (e *Event) record() *record {
 		r.setProgram(e, Kernel)
 	case ProgramRun:
 		r.ProgramID = &e.ProgramID
+	case TraceBegin, TraceEnd, TraceReplay, TraceRelease:
+		r.TraceID = &e.ProgramID
 	case Owner:
 		if e.BufferID != NoBuffer {
 			r.BufferID = &e.BufferID
@@ -124,7 +127,7 @@ func (e *Event) record() *record {
 		r.Count = &e.Count
 	}
 	switch e.Kind {
-	case Alloc, Free, AllocFailed, OperationFailed, CBAlloc, KernelLoad, DeviceOpen, DeviceClose, ProgramRun: // others mean all of them
+	case Alloc, Free, AllocFailed, OperationFailed, CBAlloc, KernelLoad, DeviceOpen, DeviceClose, ProgramRun, TraceBegin, TraceEnd, TraceReplay, TraceRelease: // others mean all of them
 		r.Devices = present(r.Devices)
 	}
 	if e.Kind == DeviceOpen {

@@ -5,6 +5,24 @@ import "ttmem/bpf"
 // Bank describes the banks of a BankManager.
 type Bank bpf.KernelBankInfo
 
+// BankOf returns the banks of a record. The allocator of a sub-device has no DRAM: its size there is what
+// is left of 0 bytes behind the part that is reserved.
+func BankOf(info bpf.KernelBankInfo) Bank {
+	if int64(info.BytesPerBank) < 0 {
+		return Bank{}
+	}
+	return Bank(info)
+}
+
+// Shrink makes the banks lack this many bytes at their beginning, instead of ShrunkBytes.
+func (b *Bank) Shrink(bytes uint64) {
+	if b.Base != 0 {
+		b.Base += bytes - b.ShrunkBytes
+	}
+	b.BytesPerBank -= bytes - b.ShrunkBytes
+	b.ShrunkBytes = bytes
+}
+
 // AllocatedPerBank is the memory that a bank allocates: what BankManager::allocate_buffer
 // requests, rounded up to blocks of the free list.
 func (b *Bank) AllocatedPerBank(size, pageSize uint64, r bpf.KernelShardRequest) (banks uint32, bytesPerBank uint64) {

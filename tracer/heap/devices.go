@@ -12,8 +12,10 @@ import (
 // Device is a device that was found in a process's memory.
 type Device struct {
 	Address uint64
-	Mesh    bool
-	Chips   []int
+	// Impl is the MeshDeviceImpl of a mesh; 0 if it has none.
+	Impl  uint64
+	Mesh  bool
+	Chips []int
 	// Allocator is 0 if the device's allocator is empty and no probe reports its end.
 	Allocator uint64
 	Banks     [event.BankedRegions]Bank
@@ -77,6 +79,9 @@ func (r *reader) device(address uint64) (d Device, allocators []uint64, err erro
 	case r.bias + r.Kernel.MeshVtable:
 		d.Mesh = true
 		d.Chips = r.chips(o, address)
+		if o.knows("MeshDevice.pimpl_") {
+			d.Impl = o.u64(address, "MeshDevice.pimpl_")
+		}
 		allocators = o.tracked(address, "MeshDevice.sub_device_manager_tracker_")
 	case r.bias + r.Kernel.DeviceVtable:
 		d.Chips = []int{o.chip(address)}
@@ -163,6 +168,9 @@ func (r *reader) banks(allocator uint64) (banks [event.BankedRegions]Bank, err e
 			o.invalid()
 		}
 	}
+	for region := range banks {
+		banks[region] = BankOf(bpf.KernelBankInfo(banks[region]))
+	}
 	return banks, o.err
 }
 
@@ -185,6 +193,12 @@ func (r *reader) bank(o *objects, manager uint64) Bank {
 		}
 		if o.knows("FreeListOpt.alignment_") {
 			b.BlockAlignmentBytes = o.u64(list, "FreeListOpt.alignment_")
+		}
+		if o.knows("FreeListOpt.shrink_size_") {
+			b.ShrunkBytes = o.u64(list, "FreeListOpt.shrink_size_")
+		}
+		if b.Base > 0 {
+			b.Base += b.ShrunkBytes
 		}
 	}
 	if b.Banks > maxBanks || b.AlignmentBytes > maxAlignment || b.BlockAlignmentBytes > maxAlignment {

@@ -117,6 +117,7 @@ func (l *Library) plan() error {
 		k.MeshLocal = uint32(l.Layout.MeshLocal)
 	}
 	k.MeshDevices = chain(fields["MeshDevice.devices"])
+	k.MeshImpl = l.optional("MeshDevice.pimpl_")
 	for i, offset := range l.Layout.Managers {
 		k.Managers[i] = bpf.NoField
 		if offset >= 0 {
@@ -127,6 +128,7 @@ func (l *Library) plan() error {
 	k.ManagerAlignment = l.single("BankManager.alignment_bytes_")
 	k.ManagerSize = chain(fields["BankManager.bank_size"])
 	k.ListBase, k.ListAlignment = l.fromSize("FreeListOpt.offset_bytes_"), l.fromSize("FreeListOpt.alignment_")
+	k.ListShrunk = l.fromSize("FreeListOpt.shrink_size_")
 	k.ProgramId = l.single("ProgramImpl.id")
 	k.ProgramBinary = l.single("ProgramImpl.binary_data(begin)")
 	k.ProgramImpl = l.optional("Program.impl")

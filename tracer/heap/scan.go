@@ -255,7 +255,7 @@ func (s *scanner) discover(ctx context.Context, address uint64) error {
 		return err
 	}
 	reported := false
-	for _, a := range list {
+	for i, a := range list {
 		if s.allocators[a] {
 			continue // shared with another device
 		}
@@ -273,6 +273,9 @@ func (s *scanner) discover(ctx context.Context, address uint64) error {
 		}
 		if !d.Mesh && len(s.Layout.Fields[ownAllocator]) > 0 && len(buffers) == 0 && err == nil {
 			continue // no probe reports when it is closed
+		}
+		if i > 0 && len(buffers) == 0 && err == nil {
+			continue // of a sub-device: its first buffer will report it
 		}
 		d.Allocator, d.Banks, reported = a, b, true
 		for len(buffers) > buffersAtOnce {

@@ -158,6 +158,40 @@ func TestFakeWorld(t *testing.T) {
 	}
 }
 
+// While a sub-device manager has a part of L1, the allocator of the mesh has the rest, and those of
+// sub-devices the part. They have no DRAM, and are not reported without buffers.
+func TestSubDeviceManagersInMemory(t *testing.T) {
+	const local, localBanks, localList = 0x400000, 0x401000, 0x402000
+	w, s := fakeWorld()
+	m, fields := w.fakeMemory, s.Layout.Fields
+	fields["FreeListOpt.offset_bytes_"], fields["FreeListOpt.shrink_size_"] = layout.Chain{0x10}, layout.Chain{0x28}
+	fields["MeshDevice.pimpl_"] = layout.Chain{0x18}
+	m.put(worldMesh+0x18, 0x777000)
+	m.put(worldFreeList+0x100+0x10, 0x800, 0, 0, 0x4000) // L1
+	m.put(worldBlocks, 0x800*4, 0x800*5)
+	m.put(worldManager+0x60, worldVectors+0x100, worldVectors+0x110)
+	m.put(worldVectors+0x108, local)
+	for i, bytes := range []uint64{1<<64 - 32, 0x4000} {
+		i := uint64(i)
+		m.put(local+0x8+8*i, localBanks+i*0x100)
+		m.put(localBanks+i*0x100+0x10, 4|32<<32, 0, localList+i*0x100)
+		m.put(localList+i*0x100, worldBias+listTable, bytes, 32)
+	}
+	m.put(local+0x18, 0)
+	m.put(local+0x100, local+0x100+setSingle, 1, 0, 0, uint64(math.Float32bits(1)), 0, 0) // an empty set
+	banks, err := s.banks(local)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(banks[event.DRAM], Bank{}))
+	qt.Check(t, qt.Equals(banks[event.L1].BytesPerBank, 0x4000))
+	devices, _, err := s.readAll(worldMesh)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(s.problems, 0), qt.Commentf("%v", s.problems))
+	qt.Assert(t, qt.HasLen(devices, 1))
+	qt.Check(t, qt.Equals(devices[0].Impl, 0x777000))
+	l1 := devices[0].Banks[event.L1]
+	qt.Check(t, qt.DeepEquals([]uint64{l1.Base, l1.ShrunkBytes, l1.BytesPerBank}, []uint64{0x4800, 0x4000, 1 << 20}))
+}
+
 // A buffer with unknown properties is returned without them, or left out, and the error
 // says so.
 func TestUnknownPropertiesAreNamed(t *testing.T) {

@@ -44,6 +44,13 @@ func (d *deriver) allocator() {
 	d.field("FreeListOpt.alignment_", 8,
 		from(single(divides), "allocator::FreeListOpt::allocate"),
 		from(single(divides), "allocator::FreeListOpt::allocate_at_address"))
+	// The bytes that the banks lack at their beginning, for the allocators of sub-devices.
+	d.field("FreeListOpt.shrink_size_", 8,
+		from(first(on(x86asm.ADD, 8, func(s *step) (Chain, bool) {
+			c, ok := direct(s.accessed(0))
+			return c, ok && s.operand(1) == rooted(argument, 1)
+		})), "allocator::FreeListOpt::shrink_size"),
+		from(first(on(x86asm.MOV, 8, func(s *step) (Chain, bool) { return direct(s.accessed(0)) })), "allocator::FreeListOpt::reset_size()"))
 }
 
 const (

@@ -20,7 +20,7 @@ var costs = map[string]string{
 	"Device.id_":          "chips have no numbers",
 	"Device.vtable":       "devices are not recognized: buffers cannot be distinguished by chip",
 	"MeshDevice.vtable":   "meshes are not recognized: buffers cannot be distinguished by chip",
-	"MeshDevice.pimpl_":   "meshes have no numbers",
+	"MeshDevice.pimpl_":   "meshes have no numbers, and captured traces no chips",
 	"MeshDevice.mesh_id_": "meshes have no numbers",
 	"MeshDevice.devices":  "the chips of a mesh are unknown",
 
@@ -31,6 +31,7 @@ var costs = map[string]string{
 	"BankManager.alignment_bytes_": "bytes per bank are unknown",
 	"FreeListOpt.offset_bytes_":    "addresses of regions in their banks, and with them the largest free block, are unknown",
 	"FreeListOpt.alignment_":       "buffers with small pages look smaller than they are",
+	"FreeListOpt.shrink_size_":     "free space looks too low in its banks while a sub-device manager with L1 of its own is loaded",
 
 	"Allocator.allocated_buffers_":                        "buffers allocated before the attach are not seen",
 	"SubDeviceManagerTracker.default_sub_device_manager_": "existing buffers of devices are not seen",
@@ -84,5 +85,11 @@ var costs = map[string]string{
 	"program_track":       "programs compiled before the attach are not seen, and how often operations run is unknown",
 	"validate_cb":         "overlaps of circular buffers with tensors are not seen",
 	"validate_dfb":        "overlaps of dataflow buffers with tensors are not seen",
+	"trace_begin":         "the programs of a captured trace are unknown",
+	"trace_end":           "the programs of a captured trace are unknown",
+	"trace_replay":        "programs that a captured trace runs again are not seen",
+	"trace_release":       "released traces look live",
+	"banks_shrink":        "while a sub-device manager with L1 of its own is loaded, L1 looks too large until the next allocation",
+	"banks_reset":         "after a sub-device manager with L1 of its own, L1 looks too small until the next allocation",
 	"throw":               "failures are not seen",
 }

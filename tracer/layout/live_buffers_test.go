@@ -57,6 +57,7 @@ func TestLiveBuffers(t *testing.T) {
 				"Device.allocator_":                                   c.own,
 				"FreeListOpt.offset_bytes_":                           {0x10},
 				"FreeListOpt.alignment_":                              {0x20},
+				"FreeListOpt.shrink_size_":                            {0x28},
 			} {
 				qt.Check(t, qt.DeepEquals(l.Fields[name], want), qt.Commentf("%s: %s", name, missing(l, name)))
 			}

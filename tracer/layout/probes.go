@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"ttmem/symbolize"
 )
 
 // Probe is a place to probe in a library.
@@ -46,6 +48,11 @@ const (
 	dataflowBuffers = "detail::ProgramImpl::allocate_dataflow_buffers"
 	scratchpads     = "detail::ProgramImpl::allocate_scratchpads"
 	deallocateCBs   = "detail::ProgramImpl::deallocate_circular_buffers"
+
+	// a mesh keeps its traces itself before 0.66, and in its MeshDeviceImpl from then on
+	inImpl, inMesh = "distributed::MeshDeviceImpl::", "distributed::MeshDevice::"
+	beginTrace     = "begin_mesh_trace(hRK"
+	traceID        = `N\w*10StrongTypeIjNS1_14MeshTraceIdTagEEE`
 )
 
 // points are the functions to probe.
@@ -85,12 +92,32 @@ var points = []point{
 	{name: "validate_cb", function: []string{"detail::ProgramImpl::validate_circular_buffer_region"}, parameters: iDevice},
 	{name: "validate_dfb", function: []string{validateDFBs}, parameters: iDevice,
 		since: dataflowBuffers},
+	// (queue, id); the number of the trace is made before
+	{name: "trace_begin", function: []string{inImpl + beginTrace, inMesh + beginTrace}, parameters: traceID, since: inMesh + beginTrace},
+	{name: "trace_end", function: []string{inImpl + "end_mesh_trace(hRK", inMesh + "end_mesh_trace(hRK"}, parameters: traceID,
+		since: inMesh + beginTrace},
+	// (queue, id, blocking)
+	{name: "trace_replay", function: []string{inImpl + "replay_mesh_trace(hRK", inMesh + "replay_mesh_trace(hRK"}, parameters: traceID + `b`,
+		since: inMesh + beginTrace},
+	// (id)
+	{name: "trace_release", function: []string{inImpl + "release_mesh_trace(RK", inMesh + "release_mesh_trace(RK"}, parameters: traceID,
+		since: inMesh + beginTrace},
+	// (type of buffer, bytes, bottom_up)
+	{name: "banks_shrink", function: []string{
+		"AllocatorImpl::shrink_allocator_size", "Allocator::shrink_allocator_size",
+	}, parameters: `RKNS0_10BufferTypeEmb`},
+	{name: "banks_reset", function: []string{
+		"AllocatorImpl::reset_allocator_size", "Allocator::reset_allocator_size",
+	}, parameters: `RKNS0_10BufferTypeE`},
 }
 
 // probes finds where to probe the library.
 func (d *deriver) probes() {
 	for _, p := range points {
 		f, err := d.function(p.function...)
+		if err == nil && strings.HasPrefix(p.function[0], inImpl) {
+			f, err = d.ofMesh(f, p.function[1])
+		}
 		if err == nil {
 			err = p.checkParameters(f.Name)
 		}
@@ -110,6 +137,21 @@ func (d *deriver) probes() {
 	}
 	d.attempt("bank_shards", d.shards)
 	d.exceptions()
+}
+
+// ofMesh returns the function of a MeshDevice with this name instead of that of its MeshDeviceImpl, if it
+// does not call the latter: the compiler has inlined it.
+func (d *deriver) ofMesh(impl symbolize.Symbol, name string) (symbolize.Symbol, error) {
+	fl, err := d.flowOf(name)
+	if err != nil {
+		return impl, err
+	}
+	for i := range fl.steps {
+		if fl.callee(&fl.steps[i]) == impl.Name {
+			return impl, nil
+		}
+	}
+	return fl.fn, nil
 }
 
 // checkParameters checks a function's parameters by its mangled name: they determine the

@@ -27,6 +27,12 @@ var probeNames = [...]string{
 	bpf.KernelProbePROBE_PROGRAM_TRACK:       "program_track",
 	bpf.KernelProbePROBE_VALIDATE_CB:         "validate_cb",
 	bpf.KernelProbePROBE_VALIDATE_DFB:        "validate_dfb",
+	bpf.KernelProbePROBE_TRACE_BEGIN:         "trace_begin",
+	bpf.KernelProbePROBE_TRACE_END:           "trace_end",
+	bpf.KernelProbePROBE_TRACE_REPLAY:        "trace_replay",
+	bpf.KernelProbePROBE_TRACE_RELEASE:       "trace_release",
+	bpf.KernelProbePROBE_BANKS_SHRINK:        "banks_shrink",
+	bpf.KernelProbePROBE_BANKS_RESET:         "banks_reset",
 }
 
 // exceptionNumbers are the numbers of probes by layout.ExceptionKind.

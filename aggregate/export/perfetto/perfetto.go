@@ -131,6 +131,8 @@ func (w *Writer) Event(e *event.Event, s *aggregate.State) {
 			track = "failed operations"
 		}
 		w.instant(w.track(e.PID, track), e.TimeNs, e.Stack, cmp.Or(message, "failed allocation"), e.SizeBytes)
+	case event.TraceBegin, event.TraceEnd, event.TraceReplay, event.TraceRelease:
+		w.instant(w.track(e.PID, "captured traces"), e.TimeNs, e.Stack, strings.ReplaceAll(e.Kind.String(), "_", " ")+fmt.Sprintf(" %d", e.ProgramID), 0)
 	case event.Mark:
 		w.instant(w.track(e.PID, "marks"), e.TimeNs, nil, e.Cause, 0)
 	case event.Lost:

@@ -121,7 +121,7 @@ func (w *Writer) program(p *process, id uint64, since uint64, stack any) *progra
 		w.programs++
 		g = &program{w.programs, make(map[int][]static)}
 		p.programs[id] = g
-		w.exec(`INSERT INTO programs VALUES (?, ?, ?, ?, ?, 0, NULL, NULL, NULL, NULL)`, g.id, p.id, int64(id), stack, w.time(since))
+		w.exec(`INSERT INTO programs VALUES (?, ?, ?, ?, ?, 0, NULL, NULL, NULL, NULL, 0)`, g.id, p.id, int64(id), stack, w.time(since))
 	}
 	return g
 }

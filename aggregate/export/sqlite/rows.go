@@ -28,7 +28,10 @@ func (w *Writer) add(e *event.Event) {
 		p = w.process(e.PID, e.Comm, e.TimeNs)
 	}
 	stack, set := w.stack(e.Stack), w.set(e.Devices)
-	var buffer, program any
+	var buffer, program, trace any
+	if e.Kind >= event.TraceBegin && e.Kind <= event.TraceRelease {
+		trace = int64(e.ProgramID)
+	}
 	switch e.Kind {
 	case event.Alloc:
 		if b := w.state.Buffer(e.PID, e.BufferID); b != nil {
@@ -56,6 +59,13 @@ func (w *Writer) add(e *event.Event) {
 			program = g.id
 			w.change(g, e, stack)
 		}
+	case event.TraceReplay:
+		runs, _ := w.state.TraceRuns(e.PID, e.Devices, e.ProgramID)
+		for _, r := range runs {
+			g := w.program(p, r.ProgramID, e.TimeNs, w.stack(r.Stack))
+			w.exec(`UPDATE programs SET runs = runs + ?, replays = replays + ?, last_run_ns = ? WHERE program = ?`,
+				int64(r.Count), int64(r.Count), w.time(e.TimeNs), g.id)
+		}
 	case event.AllocFailed, event.OperationFailed:
 		region := e.Region.String()
 		if e.Kind == event.OperationFailed {
@@ -73,8 +83,8 @@ func (w *Writer) add(e *event.Event) {
 	case event.Lost:
 		w.exec(`INSERT INTO losses VALUES (?, ?, ?, ?, ?)`, w.events, w.time(e.TimeNs), p.key(), event.Printable(e.Cause), int64(e.Count))
 	}
-	w.exec(`INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		w.events, w.time(e.TimeNs), e.Kind.String(), p.key(), number(e.TID), buffer, program, set, stack)
+	w.exec(`INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		w.events, w.time(e.TimeNs), e.Kind.String(), p.key(), number(e.TID), buffer, program, set, stack, trace)
 }
 
 func (w *Writer) endProcess(p *process, e *event.Event) {
@@ -189,7 +199,7 @@ func (w *Writer) addResult() {
 		w.addChip(&of.Devices[i])
 	}
 	for i := range of.Failures {
-		if f := &of.Failures[i]; f.Evidence != nil && f.Evidence.Capacity.Base != 0 && !f.Evidence.PerCore {
+		if f := &of.Failures[i]; f.Evidence != nil && f.Evidence.Known() && !f.Evidence.PerCore {
 			w.exec(`UPDATE failures SET free_bytes_per_bank = ?, largest_free_bytes_per_bank = ? WHERE event = ?`,
 				int64(f.Evidence.FreeBytesPerBank), int64(f.Evidence.LargestFreeBytesPerBank), w.failures[f.Number])
 		}

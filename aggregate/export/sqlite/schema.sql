@@ -122,11 +122,12 @@ CREATE TABLE programs (
   program_id INTEGER NOT NULL, -- as in `ttmem log`
   stack INTEGER REFERENCES stacks, -- of its first event
   first_ns INTEGER NOT NULL,
-  runs INTEGER NOT NULL,
+  runs INTEGER NOT NULL, -- enqueued, or by the replay of a captured trace
   last_run_ns INTEGER,
   kernel_dram_bytes INTEGER, -- binaries, on each chip
   kernel_l1_bytes_per_core INTEGER, -- text
-  kernel_kind TEXT -- worker, command_queue, fabric; command_queue_or_fabric if it is not known which
+  kernel_kind TEXT, -- worker, command_queue, fabric; command_queue_or_fabric if it is not known which
+  replays INTEGER NOT NULL -- of runs: those by the replay of a captured trace
 );
 
 CREATE TABLE failures (
@@ -172,5 +173,6 @@ CREATE TABLE events (
   buffer INTEGER REFERENCES buffers,
   program INTEGER REFERENCES programs,
   chip_set INTEGER, -- of chip_sets
-  stack INTEGER REFERENCES stacks -- of a free that a close or an exit implies: of the allocation
+  stack INTEGER REFERENCES stacks, -- of a free that a close or an exit implies: of the allocation
+  trace_id INTEGER -- of trace_begin, trace_end, trace_replay, trace_release: the captured trace
 );

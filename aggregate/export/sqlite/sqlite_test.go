@@ -65,9 +65,16 @@ func (d *database) everything() {
 	d.Event(event.Event{Kind: event.CBAlloc, PID: 4242, ProgramID: 9, Devices: []int{0, 1}, Address: 0x9100, SizeBytes: 512,
 		Cores: []event.CoreRange{{X1: 1, Y1: 0}}, StaticKind: event.Scratchpad, Stack: matmul})
 	d.Event(event.Event{Kind: event.KernelLoad, PID: 4242, ProgramID: 9, Devices: []int{0, 1}, SizeBytes: 9000, BytesPerBank: 3000, Stack: matmul})
+	trace := func(kind event.Kind) {
+		d.Event(event.Event{Kind: kind, PID: 4242, TID: 4243, ProgramID: 6, Devices: []int{0, 1}, Stack: add})
+	}
+	trace(event.TraceBegin)
 	for range 3 {
 		d.Event(event.Event{Kind: event.ProgramRun, PID: 4242, TID: 4243, ProgramID: 9, Devices: []int{0, 1}, Stack: matmul})
 	}
+	trace(event.TraceEnd)
+	trace(event.TraceReplay) // three runs more
+	trace(event.TraceRelease)
 	failed := pagetest.Buffer(event.AllocFailed, 0, event.DRAM, 0, 1<<20, add, 0, 1)
 	failed.Reason, failed.Message = event.ReasonOutOfMemory, "Out of Memory:\nnot enough"
 	d.Event(failed)

@@ -10,6 +10,15 @@ import (
 	"ttmem/aggregate/export"
 )
 
+// BytesApart formats two different numbers of bytes so that they look different.
+func BytesApart(a, b uint64) (string, string) {
+	x, y := Bytes(a), Bytes(b)
+	if x == y && a != b {
+		return fmt.Sprintf("%d B", a), fmt.Sprintf("%d B", b)
+	}
+	return x, y
+}
+
 // Bytes writes a number of bytes in IEC units with one decimal: "0 B",
 // "44.0 KiB", "12.0 GiB". It is at most 10 characters long.
 func Bytes(n uint64) string {

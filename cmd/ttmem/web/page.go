@@ -9,6 +9,7 @@
 package web
 
 import (
+	"math"
 	"slices"
 	"sort"
 
@@ -39,9 +40,10 @@ type mark struct {
 	Name string `json:"name"`
 }
 
-// runs are the rows in which programs ran, and the operations that ran them.
+// runs are the rows in which programs ran, the operations that ran them, and how many they were.
 type runs struct {
 	row, of    []uint32
+	count      []uint32
 	index      map[operationKey]uint32
 	operations []memory.Operation
 }
@@ -105,14 +107,26 @@ func (p *Page) Event(e *event.Event, s *aggregate.State) {
 	case event.KernelUnload:
 		p.lives.unloadKernels(row, e)
 	case event.ProgramRun:
-		p.run(row, e)
+		p.run(row, e.PID, e.Devices, e.Stack, 1)
+	case event.TraceReplay:
+		runs, seen := s.TraceRuns(e.PID, e.Devices, e.ProgramID)
+		if !seen {
+			p.run(row, e.PID, e.Devices, e.Stack, 1)
+		}
+		for _, r := range runs {
+			p.run(row, e.PID, r.Devices, r.Stack, r.Count)
+		}
 	case event.AllocFailed:
 		p.failures = append(p.failures, row)
 	case event.Mark:
 		p.marks = append(p.marks, mark{row, event.Printable(e.Cause)})
 	case event.DeviceOpen:
 		for _, id := range e.Devices {
-			p.spaces[id] = e.Capacities
+			var of [event.BankedRegions]event.Capacity
+			for region := range of {
+				of[region] = s.Capacity(id, event.Region(region))
+			}
+			p.spaces[id] = of
 		}
 		p.followAll(row, s)
 	case event.DeviceClose, event.ProcessExit:
@@ -202,14 +216,15 @@ func (p *Page) followAll(row uint32, s *aggregate.State) {
 	}
 }
 
-// run counts a program that ran.
-func (p *Page) run(row uint32, e *event.Event) {
-	key := operationKey{e.PID, memory.StackID(e.Stack)}
+// run counts the runs of a program by an operation.
+func (p *Page) run(row uint32, pid int, devices []int, stack *event.Stack, count uint64) {
+	key := operationKey{pid, memory.StackID(stack)}
 	of, ok := p.runs.index[key]
 	if !ok {
 		of = uint32(len(p.runs.operations))
 		p.runs.index[key] = of
-		p.runs.operations = append(p.runs.operations, memory.Operation{PID: e.PID, Devices: e.Devices, Stack: e.Stack})
+		p.runs.operations = append(p.runs.operations, memory.Operation{PID: pid, Devices: devices, Stack: stack})
 	}
 	p.runs.row, p.runs.of = append(p.runs.row, row), append(p.runs.of, of)
+	p.runs.count = append(p.runs.count, uint32(min(count, math.MaxUint32)))
 }

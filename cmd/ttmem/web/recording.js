@@ -162,7 +162,7 @@ function newRecording({ head, columns }) {
   return {
     head, texts, last, time, rowAt, firstAbove, born, site, perBank, banks, address, id, sites, regions, chips,
     owner, owners, lines, useAt, stops, failures, fullest, tally, tallyOwners, amount, AMOUNTS, liveIn, spaceOf,
-    runs: { row: columns.runRow, of: columns.runOf },
+    runs: { row: columns.runRow, of: columns.runOf, count: columns.runCount },
     model: flameModel({ head: { processes: head.processes, groups: head.groups }, ...head.stacks, samples }, AMOUNTS),
   };
 }

@@ -124,10 +124,10 @@ const tables = (() => {
 
   // operations lists those of the recording, and how often each ran in the range.
   function operations(at, recording, { from, to, process, pattern }) {
-    const { row, of } = recording.runs, ran = new Map(), { texts, runs } = recording.head;
+    const { row, of, count } = recording.runs, ran = new Map(), { texts, runs } = recording.head;
     for (let i = recording.firstAbove(row, from); i < row.length && row[i] <= to; i++) {
       const [pid, text] = runs[of[i]], key = `${pid} ${texts[text]}`;
-      ran.set(key, (ran.get(key) || 0) + 1);
+      ran.set(key, (ran.get(key) || 0) + count[i]);
     }
     const doc = recording.head.documents.ops || { operations: [] };
     const inRange = (o) => ran.get(`${o.pid} ${o.name}`) || 0;
@@ -136,6 +136,7 @@ const tables = (() => {
       { ...size("Free", (o) => o.peak.headroom_bytes, "of the core with the least headroom, in the tightest run of the recording"), ascending: true },
       size("Used", (o) => o.peak.bytes), size("Tensors", (o) => o.peak.tensor_bytes), size("CBs", (o) => o.peak.cb_bytes), size("DFBs", (o) => o.peak.dfb_bytes),
       ...(from === to ? [] : [number("Runs in range", inRange)]), number("Runs", (o) => o.runs),
+      ...(doc.operations.some((o) => o.replays) ? [number("Replays", (o) => o.replays, "runs by replays of captured traces")] : []),
       { title: "Operation", value: (o) => o.name, lines: (o) => [o.name, `PID ${o.pid} · chip ${o.peak.device} core ${o.peak.core.join(",")} · ${chipsText(o.devices)}`] },
     ], rows, { empty: "No operation ran a program here.", note: doc.omitted ? `${doc.omitted.toLocaleString("en-US")} operations with more headroom are left out.` : "" });
   }

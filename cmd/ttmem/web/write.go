@@ -301,6 +301,7 @@ func (p *Page) writeColumns(w io.Writer, h *head) error {
 	c.narrow("failures", p.failures, true)
 	c.narrow("runRow", p.runs.row, true)
 	c.narrow("runOf", p.runs.of, false)
+	c.narrow("runCount", p.runs.count, false)
 	for region := range p.lines {
 		list := p.lines[region].list
 		slices.SortFunc(list, func(a, b *line) int {

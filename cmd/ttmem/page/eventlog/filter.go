@@ -177,6 +177,7 @@ func (l *Log) Hint() string {
 var Kinds = []event.Kind{
 	event.Alloc, event.Free, event.AllocFailed, event.CBAlloc, event.CBFree, event.KernelLoad, event.KernelUnload,
 	event.DeviceOpen, event.DeviceClose, event.ProcessStart, event.ProcessExit, event.Lost, event.Mark, event.Reread, event.ProgramRun, event.Owner, event.OperationFailed,
+	event.TraceBegin, event.TraceEnd, event.TraceReplay, event.TraceRelease,
 }
 
 // Regions are the regions of events.

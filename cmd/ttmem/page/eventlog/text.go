@@ -203,6 +203,11 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		r.text = fmt.Sprintf("program %d%s", e.ProgramID, endedBy(e.Reason))
 	case event.ProgramRun:
 		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(e.Stack, false))
+	case event.TraceBegin, event.TraceEnd, event.TraceReplay, event.TraceRelease:
+		r.text = fmt.Sprintf("trace %d, %s", e.ProgramID, l.nameOf(e.Stack, false))
+		if runs, seen := l.history.TraceRuns(e.PID, e.Devices, e.ProgramID); e.Kind == event.TraceEnd || e.Kind == event.TraceReplay {
+			r.text += l.layout.Separator() + tracedText(runs, seen)
+		}
 	case event.KernelLoad:
 		r.place = strings.TrimSpace(regionOf(e).String() + " " + page.KernelKind(e.KernelKind))
 		r.size, r.each = page.Bytes(e.SizeBytes), page.TextBytes(e.KernelKind, e.BytesPerBank)
@@ -211,6 +216,9 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		r.text = strings.TrimSpace(page.Clean(e.Board + " " + e.Arch))
 		if e.Mesh {
 			r.text = strings.TrimSpace(r.text + " mesh")
+		}
+		if e.Cause != "" {
+			r.text += fmt.Sprintf("%sL1 has %d B per bank from now on: %s", l.layout.Separator(), e.Capacities[event.L1].BytesPerBank, page.Clean(e.Cause))
 		}
 	case event.ProcessStart:
 		r.text = cmp.Or(page.Clean(e.Command), page.UnknownCommandLine)
@@ -234,6 +242,18 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		r.text += ", found by rereading"
 	}
 	return r
+}
+
+// tracedText says how many programs a captured trace runs.
+func tracedText(runs []memory.TracedRun, seen bool) string {
+	if !seen {
+		return "its programs are not known: ttmem did not see its capture"
+	}
+	var n uint64
+	for _, r := range runs {
+		n += r.Count
+	}
+	return "runs " + page.Count(n, "program")
 }
 
 // ownerText says who holds a buffer.

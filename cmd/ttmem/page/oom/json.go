@@ -48,6 +48,8 @@ type failure struct {
 	AllocatedBytesPerBank *uint64 `json:"allocated_bytes_per_bank,omitempty"`
 	FreeBytesPerBank      *uint64 `json:"free_bytes_per_bank,omitempty"`
 	LargestFreeBlockBytes *uint64 `json:"largest_free_block_bytes,omitempty"`
+	// Counted is the state of each bank by ttmem's count, if the library's message says another one.
+	Counted *event.BankState `json:"counted,omitempty"`
 
 	// FreedBy are calls that may have freed the tensor which the operation used, the newest first.
 	FreedBy []freedBy `json:"freed_by,omitempty"`
@@ -192,8 +194,9 @@ func (p *Page) failure(f *memory.Failure) failure {
 	if e == nil {
 		return one
 	}
-	if e.Capacity.Base != 0 {
-		one.CapacityBytesPerBank, one.AllocatedBytesPerBank = &e.Capacity.BytesPerBank, &e.Live.BytesPerBank
+	if e.Known() {
+		one.Counted = e.Counted
+		one.CapacityBytesPerBank, one.AllocatedBytesPerBank = &e.Capacity.BytesPerBank, &e.AllocatedBytesPerBank
 		one.FreeBytesPerBank, one.LargestFreeBlockBytes = &e.FreeBytesPerBank, &e.LargestFreeBytesPerBank
 	}
 	if cause := analyze.CauseOf(f); cause == analyze.Clash || cause == analyze.StaticTooLarge {

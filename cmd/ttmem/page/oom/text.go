@@ -105,14 +105,17 @@ func verdict(f *memory.Failure) string {
 // Brief returns the reason of a failed allocation in one line.
 func Brief(f *memory.Failure) string {
 	cause, e, text := analyze.CauseOf(f), f.Evidence, verdict(f)
-	needs := "; needs " + page.Bytes(f.BytesPerBank) + " per bank, "
+	needs := func(has string, n uint64) string {
+		needed, there := page.BytesApart(f.BytesPerBank, n)
+		return fmt.Sprintf("%s; needs %s per bank, %s", text, needed, fmt.Sprintf(has, there))
+	}
 	switch cause {
 	case analyze.TooLarge:
-		return text + needs + "which has " + page.Bytes(e.Capacity.BytesPerBank)
+		return needs("which has %s", e.Capacity.BytesPerBank)
 	case analyze.TooLittle:
-		return text + needs + page.Bytes(e.FreeBytesPerBank) + " free"
+		return needs("%s free", e.FreeBytesPerBank)
 	case analyze.Fragmented:
-		return text + needs + "largest free block " + page.Bytes(e.LargestFreeBytesPerBank)
+		return needs("largest free block %s", e.LargestFreeBytesPerBank)
 	case analyze.Clash:
 		if e != nil && e.To > e.Lowest && e.Lowest > 0 {
 			text += " by " + page.Bytes(e.To-e.Lowest)
@@ -217,12 +220,35 @@ func (p *Page) writeFigures(out *bufio.Writer, layout page.Layout, f *memory.Fai
 	}
 	fmt.Fprintln(out, layout.Paint(page.Dim, fmt.Sprintf("   in each of %d banks", f.Banks)))
 	line("requested", f.BytesPerBank, "  "+page.Bytes(f.BytesPerBank*uint64(f.Banks))+" in all")
-	if e.Capacity.Base != 0 {
+	if e.Known() {
 		line("largest free block", e.LargestFreeBytesPerBank, "")
 		line("free", e.FreeBytesPerBank, "")
-		line("allocated", e.Live.BytesPerBank, "")
+		line("allocated", e.AllocatedBytesPerBank, "")
 		line("capacity", e.Capacity.BytesPerBank, "")
 	}
+	if n := e.SubDevicesPerBank; n > 0 {
+		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("The loaded sub-device manager keeps %s of each bank for itself.", page.Bytes(n)))
+	}
+	if e.Counted != nil {
+		layout.Write(out, 1, page.NoStyle, countedText(e))
+	}
+}
+
+// countedText says which figures of the library's message ttmem counts otherwise.
+func countedText(e *memory.Evidence) string {
+	var list []string
+	for _, one := range []struct {
+		name          string
+		said, counted uint64
+	}{
+		{"largest free block", e.LargestFreeBytesPerBank, e.Counted.LargestFreeBytes}, {"free", e.FreeBytesPerBank, e.Counted.FreeBytes},
+		{"allocated", e.AllocatedBytesPerBank, e.Counted.AllocatedBytes}, {"capacity", e.Capacity.BytesPerBank, e.Counted.CapacityBytes},
+	} {
+		if one.said != one.counted {
+			list = append(list, fmt.Sprintf("%s %d B", one.name, one.counted))
+		}
+	}
+	return "These are the figures of the library's message; ttmem counts " + strings.Join(list, ", ") + "."
 }
 
 // explain says why an allocation failed and what helps.
@@ -233,6 +259,9 @@ func explain(f *memory.Failure) string {
 		page.Bytes(e.Blocking.BytesPerBank), page.Count(e.Blocking.Count, "buffer"), e.From, e.To)
 	if analyze.OnlyCached(e) {
 		place = "All that is in the way is the program cache's: programs that ran."
+	}
+	if e.To == 0 {
+		place = "Which buffers are in the way is not known."
 	}
 	if e.PerCore {
 		place = "Some buffers are on single cores: which of them are in the way is not known."
@@ -252,7 +281,7 @@ func explain(f *memory.Failure) string {
 	case analyze.Fragmented:
 		return "Enough is free, but no free block is large enough. " + place
 	}
-	return "Cause unknown: by ttmem's count there was room."
+	return "Cause unknown: by these figures there was room."
 }
 
 // writeClash writes how far a program's static buffers reach into tensors.

@@ -27,6 +27,9 @@ type operation struct {
 	Devices []int  `json:"devices"`
 	// Runs is left out if unknown.
 	Runs uint64 `json:"runs,omitempty"`
+	// Replays is how many of the runs were replays of captured traces. Without Runs it is how many
+	// traces it replayed whose programs are not known.
+	Replays uint64 `json:"replays,omitempty"`
 	// Failures is how often it failed. Peak is all 0 if it never ran.
 	Failures uint64 `json:"failures,omitempty"`
 	FirstNs  uint64 `json:"first_ns"`
@@ -62,7 +65,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 		o := &list[i]
 		row, _ := p.row(&o.Operation)
 		one := operation{
-			PID: o.PID, Process: p.names.ProcessName(o.PID), Devices: o.Devices, Runs: o.Runs, Failures: o.Failures, FirstNs: o.FirstNs, LastNs: o.LastNs,
+			PID: o.PID, Process: p.names.ProcessName(o.PID), Devices: o.Devices, Runs: o.Runs, Replays: o.Replays, Failures: o.Failures, FirstNs: o.FirstNs, LastNs: o.LastNs,
 			Named: p.names.Named(&row),
 			Peak: peak{
 				TimeNs: o.Peak.TimeNs, ProgramID: o.Peak.ProgramID, Device: o.Peak.Device, Core: [2]uint16{o.Peak.X, o.Peak.Y},

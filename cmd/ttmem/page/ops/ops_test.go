@@ -94,6 +94,44 @@ func TestNoOperationIsANormalAnswer(t *testing.T) {
 	qt.Check(t, qt.Equals(pagetest.Text(t, p, page.Layout{}), "No matching operation ran in model.ttmem; 4 others did.\n"))
 }
 
+// Replays of captured traces are runs, in a column of their own.
+func TestOpsOfTraces(t *testing.T) {
+	s := aggregate.New()
+	for _, e := range events()[:10] {
+		s.Apply(&e)
+	}
+	again := pagetest.At("ttnn.softmax", 50, 60)
+	step := func(kind event.Kind, id uint64) {
+		s.Apply(&event.Event{TimeNs: 2e9, Kind: kind, PID: 7, ProgramID: id, Devices: []int{0}, Stack: pagetest.At("execute_trace", 90)})
+	}
+	step(event.TraceBegin, 1)
+	for range 2 {
+		s.Apply(&event.Event{TimeNs: 2e9, Kind: event.ProgramRun, PID: 7, ProgramID: 3, Devices: []int{0}, Stack: again})
+	}
+	step(event.TraceEnd, 1)
+	for range 30 {
+		step(event.TraceReplay, 1)
+	}
+	step(event.TraceReplay, 2) // its capture was not seen
+	p := New(Options{Of: "in model.ttmem", Snapshot: s.Snapshot()})
+	p.Add(s, everyRegion)
+	golden.Check(t, "ops_traces.golden", pagetest.Text(t, p, page.Layout{Width: 100}))
+	var b bytes.Buffer
+	qt.Assert(t, qt.IsNil(p.WriteJSON(&b)))
+	var said struct {
+		Operations []struct {
+			Runs, Replays uint64
+			Line          int
+		}
+	}
+	qt.Assert(t, qt.IsNil(json.Unmarshal(b.Bytes(), &said)))
+	found := make(map[int][2]uint64)
+	for _, o := range said.Operations {
+		found[o.Line] = [2]uint64{o.Runs, o.Replays}
+	}
+	qt.Check(t, qt.DeepEquals(found, map[int][2]uint64{40: {}, 50: {65, 60}, 90: {0, 1}}))
+}
+
 // TestOpsJSON has the fields that docs/ops.md documents.
 func TestOpsJSON(t *testing.T) {
 	var b bytes.Buffer

@@ -55,22 +55,30 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		head += page.Right("chip", 5)
 	}
 	head += page.Right("core", 6) + page.Right("runs", 7)
+	replayed := slices.ContainsFunc(list, func(o analyze.Operation) bool { return o.Replays > 0 })
+	if replayed {
+		head += page.Right("replays", 9)
+	}
 	failed := slices.ContainsFunc(list, func(o analyze.Operation) bool { return o.Failures > 0 })
 	if failed {
 		head += page.Right("failed", 8)
 	}
 	layout.WriteHead(out, head+"  ", "operation")
-	unknown := false
+	unknown, unseen := false, false
 	for i := range list {
 		o := &list[i]
-		unknown = unknown || o.Runs == 0 && !o.OnlyFailed()
-		p.writeRow(out, layout, shown, chips, failed, o)
+		unseen = unseen || o.OnlyReplayed()
+		unknown = unknown || o.Runs == 0 && !o.OnlyFailed() && !o.OnlyReplayed()
+		p.writeRow(out, layout, shown, chips, replayed, failed, o)
 	}
 	if omitted > 0 {
 		fmt.Fprintf(out, " and %s more: -n 0 lists all\n", page.Grouped(omitted))
 	}
 	if unknown {
 		layout.Sized().Write(out, 0, page.Dim, "?: not reported: by this library, or for programs without ttnn")
+	}
+	if unseen {
+		layout.Sized().Write(out, 0, page.Dim, "Replays without runs are of traces whose capture ttmem did not see: their programs are not known.")
 	}
 	if p.forgotten > 0 {
 		layout.Sized().Write(out, 0, page.NoStyle, fmt.Sprintf("Dropped: %s that ran longest ago.", page.Count(p.forgotten, "call stack")))
@@ -81,18 +89,20 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 // capacity is the L1 of a core, if it is the same for all operations.
 func capacity(all []analyze.Operation) string {
 	bytes := all[0].Peak.CapacityBytes
-	if bytes == 0 || slices.ContainsFunc(all, func(o analyze.Operation) bool { return o.Peak.CapacityBytes != bytes && !o.OnlyFailed() }) {
+	if bytes == 0 || slices.ContainsFunc(all, func(o analyze.Operation) bool {
+		return o.Peak.CapacityBytes != bytes && !o.OnlyFailed() && !o.OnlyReplayed()
+	}) {
 		return ""
 	}
 	return " of " + kib(bytes)
 }
 
-func (p *Page) writeRow(out *bufio.Writer, layout page.Layout, shown []column, chips, failed bool, o *analyze.Operation) {
+func (p *Page) writeRow(out *bufio.Writer, layout page.Layout, shown []column, chips, replayed, failed bool, o *analyze.Operation) {
 	line := ""
 	for i, c := range shown {
 		text := kib(c.bytes(o))
 		switch {
-		case o.OnlyFailed():
+		case o.OnlyFailed() || o.OnlyReplayed():
 			text = "-"
 		case i == 0 && o.Peak.CapacityBytes == 0:
 			text = "?"
@@ -103,10 +113,13 @@ func (p *Page) writeRow(out *bufio.Writer, layout page.Layout, shown []column, c
 		line += page.Right(fmt.Sprint(o.Peak.Device), 5)
 	}
 	core := fmt.Sprintf("%d-%d", o.Peak.X, o.Peak.Y)
-	if o.OnlyFailed() {
+	if o.OnlyFailed() || o.OnlyReplayed() {
 		core = "-"
 	}
 	line += page.Right(core, 6) + page.Right(runs(o), 7)
+	if replayed {
+		line += page.Right(page.Grouped(o.Replays), 9)
+	}
 	if failed {
 		line += page.Right(page.Grouped(o.Failures), 8)
 	}

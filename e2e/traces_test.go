@@ -1,0 +1,67 @@
+package e2e
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
+	"ttmem/e2e/tracetest"
+	"ttmem/tracer/event"
+)
+
+// The steps of captured traces are events with the lines that do them, and a replay runs the programs
+// that were enqueued during its capture. The mock device of 0.66 captures operations; on all mock
+// devices the first replay ends the process.
+func TestCapturedTraces(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ version, what string }{{"0.81.1", "none"}, {"0.76.0", "none"}, {"0.66.0", "operations"}} {
+		if !tracetest.Selected(test.version) {
+			continue
+		}
+		t.Run(test.version, func(t *testing.T) {
+			t.Parallel()
+			path := program(t, "traces.py")
+			run := traceRun(t, setup(t, test.version, "3.10"), "n150", path, test.what)
+			line := markedLines(t, path)
+			type step struct {
+				Kind event.Kind
+				ID   uint64
+				Line int
+			}
+			var steps []step
+			s := aggregate.New()
+			for _, e := range run.events {
+				s.Apply(&e)
+				if e.Kind < event.TraceBegin || e.Kind > event.TraceRelease {
+					continue
+				}
+				calls := name.UserCalls(e.Stack.Frames())
+				qt.Assert(t, qt.IsTrue(len(calls) > 0))
+				qt.Check(t, qt.Equals(filepath.Base(calls[0].File), "traces.py"))
+				qt.Check(t, qt.DeepEquals(e.Devices, []int{0}))
+				steps = append(steps, step{e.Kind, e.ProgramID, calls[0].Line})
+			}
+			qt.Assert(t, qt.IsTrue(len(steps) > 0))
+			first := steps[0].ID
+			qt.Check(t, qt.DeepEquals(steps, []step{
+				{event.TraceBegin, first, line["begin"]}, {event.TraceEnd, first, line["end"]}, {event.TraceRelease, first, line["release"]},
+				{event.TraceBegin, first + 1, line["begin"]}, {event.TraceEnd, first + 1, line["end"]}, {event.TraceReplay, first + 1, line["replay"]},
+			}))
+			var replays uint64
+			list, _ := s.Operations()
+			for _, op := range list {
+				if calls := name.UserCalls(op.Stack.Frames()); op.Replays > 0 && calls[0].Line == line["captured"] {
+					replays += op.Replays
+					qt.Check(t, qt.Equals(op.Runs, 6)) // twice in two captures, and the replay
+				}
+			}
+			qt.Check(t, qt.Equals(replays, map[string]uint64{"none": 0, "operations": 2}[test.what]))
+			qt.Check(t, qt.IsFalse(slices.ContainsFunc(s.RegionPeaks(), func(p memory.RegionPeak) bool { return p.AtLeast })))
+		})
+	}
+}
