@@ -100,8 +100,8 @@ type StaticUse struct {
 
 // A KernelsUse is the memory of programs' kernels on a chip.
 type KernelsUse struct {
-	// NotReported is true if the chip has programs, and the kernels of none were reported, which
-	// happens on a mock device with slow dispatch. Then the other figures are 0, and mean nothing.
+	// NotReported is true if a process has or had programs on the chip, and the kernels of none were
+	// reported, which happens on a mock device with slow dispatch. Then the other figures are 0, and mean nothing.
 	NotReported bool `json:"not_reported,omitempty"`
 	// CommandQueue and Fabric are the kernels of the runtime, and CommandQueueOrFabric those of which
 	// it is not known which of the two they are. They run on cores of their own, which are not among
