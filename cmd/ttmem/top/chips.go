@@ -241,7 +241,7 @@ func (b *chipBlock) kernels() (parts []string) {
 	case has(func(k *memory.KernelsUse) bool { return k.Programs > 0 }):
 		parts = append(parts, "kernels not known")
 	case has(func(k *memory.KernelsUse) bool { return k.NotReported }):
-		parts = append(parts, "no kernels reported")
+		parts = append(parts, "no kernels reported yet")
 	default:
 		parts = append(parts, "kernels 0 B")
 	}
