@@ -248,10 +248,10 @@ func (c *processChip) countKernel(n int, k *kernel) {
 	}
 }
 
-// silent reports whether the process has or had programs on the chip, and the kernels of none were
-// reported.
-func (c *processChip) silent() bool {
-	return !c.loaded && (c.ran || c.used.HasPrograms())
+// isSilent reports whether the process has or had programs on a chip, or may have some from before the
+// attach, and the kernels of none were reported.
+func (p *process) isSilent(c *processChip) bool {
+	return !c.loaded && (c.ran || c.used.HasPrograms() || p.name.about.AttachedLate)
 }
 
 // textMax returns the largest text on a core among the live programs of the process, for each kind of

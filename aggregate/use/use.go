@@ -68,7 +68,7 @@ func (u *Use) HasBuffers() bool {
 type Programs struct {
 	// TextMax is the largest text of a program on each core, by kinds of kernels.
 	TextMax [event.NumKernelKinds]uint64
-	// Silent is true if there are or were programs of a process, and the kernels of none were reported.
+	// Silent is true if a process has or had programs, and the kernels of none were reported.
 	Silent bool
 	// MostPerCore is the most that a program needs on its fullest core, and MostBytes the most that
 	// one needs on all its cores.
