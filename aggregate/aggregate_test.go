@@ -357,6 +357,10 @@ func TestKernelsOfTheRuntimeDoNotCountAsWorkers(t *testing.T) {
 	s.Apply(&end)
 	worker.CommandQueue = memory.RuntimeKernels{}
 	qt.Check(t, qt.Equals(device(t, s, 1).Regions.Kernel, worker))
+
+	late := event.Event{TimeNs: 1, Kind: event.ProcessStart, PID: 7, AttachedLate: true}
+	s = after(late, events[0])
+	qt.Check(t, qt.Equals(device(t, s, 0).Regions.Kernel, memory.KernelsUse{NotReported: true, CommandQueue: queue(31616)}))
 }
 
 func TestImpliedEndsLeaveNothingForTheEventItself(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 // programs writes or reads the programs of a process on all its chips.
 func (c *stateCodec) programs(p *process) {
 	for _, chip := range sortedValues(p.chips) {
+		c.Bool(&chip.ran)
+		c.Bool(&chip.loaded)
 		codec.Table(c.Codec, chip.programs, func(id *uint64, g **program) {
 			c.Uint(id)
 			c.program(chip, codec.Made(c.Codec, g))

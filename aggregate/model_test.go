@@ -1,6 +1,7 @@
 package aggregate_test
 
 import (
+	"maps"
 	"math/rand/v2"
 	"testing"
 
@@ -22,7 +23,11 @@ type model struct {
 	l1        map[int]uint64
 	frees     uint64
 	replaced  uint64
+	// loaded are the processes whose kernels were reported, on each chip.
+	loaded map[processOnChip]bool
 }
+
+type processOnChip struct{ pid, id int }
 
 func (m *model) apply(e event.Event) {
 	gone := func(list []event.Event, ends func(event.Event) bool) []event.Event {
@@ -52,6 +57,7 @@ func (m *model) apply(e event.Event) {
 		m.buffers = gone(m.buffers, func(x event.Event) bool { return x.PID == e.PID && x.Allocator == e.Allocator })
 	case event.ProcessExit, event.ProcessStart:
 		process := func(x event.Event) bool { return x.PID == e.PID }
+		maps.DeleteFunc(m.loaded, func(of processOnChip, _ bool) bool { return of.pid == e.PID })
 		m.buffers, m.static, m.kernels = gone(m.buffers, process), gone(m.static, process), gone(m.kernels, process)
 	case event.CBAlloc:
 		for _, id := range e.Devices {
@@ -68,6 +74,7 @@ func (m *model) apply(e event.Event) {
 		for _, id := range e.Devices {
 			one := e
 			one.Devices = []int{id}
+			m.loaded[processOnChip{e.PID, id}] = m.loaded[processOnChip{e.PID, id}] || e.KernelKind == event.WorkerKernels
 			m.kernels = append(gone(m.kernels, func(x event.Event) bool {
 				return x.PID == e.PID && x.ProgramID == e.ProgramID && x.Devices[0] == id
 			}), one)
@@ -145,7 +152,10 @@ func (m *model) regions(id int) memory.Regions {
 			r.Kernel.MaxBytesPerCore = max(r.Kernel.MaxBytesPerCore, e.BytesPerBank)
 		}
 	}
-	r.Kernel.NotReported = r.CB.Programs > 0 && r.Kernel.Programs == 0
+	for of := range programs {
+		silent := !m.loaded[processOnChip{int(of.pid), id}]
+		r.Kernel.NotReported = r.Kernel.NotReported || silent && r.Kernel.Programs == 0
+	}
 	return r
 }
 
@@ -192,7 +202,7 @@ func randomEvent(r *rand.Rand, now uint64) event.Event {
 func TestAnySequenceOfEventsGivesWhatTheModelGives(t *testing.T) {
 	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		m := model{allocated: map[int]uint64{}, l1: map[int]uint64{}}
+		m := model{allocated: map[int]uint64{}, l1: map[int]uint64{}, loaded: map[processOnChip]bool{}}
 		s, withImplied := aggregate.New(), aggregate.New()
 		for now := range uint64(400) {
 			e := randomEvent(r, now)

@@ -66,6 +66,8 @@ type processChip struct {
 	open     bool
 	own      memory.Capacities
 	programs map[uint64]*program
+	// ran is true if a program ran there, and loaded if the kernels of one were reported.
+	ran, loaded bool
 	// alone is the set of only this chip. Circular buffers and kernels belong to it.
 	alone *deviceSet
 }

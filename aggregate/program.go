@@ -214,6 +214,7 @@ func (s *State) loadKernel(e *event.Event) {
 		k := &kernel{e.KernelKind, e.SizeBytes, e.BytesPerBank, from, site}
 		s.addTo(site, k.tally(), e.TimeNs)
 		c.program(e.ProgramID).kernel = k
+		c.loaded = c.loaded || k.kind == event.WorkerKernels
 		c.countKernel(1, k)
 	}
 }
@@ -245,6 +246,12 @@ func (c *processChip) countKernel(n int, k *kernel) {
 	for _, u := range c.both() {
 		u.CountKernels(n, k.kind, k.dram, k.text)
 	}
+}
+
+// isSilent reports whether the process has or had programs on a chip, or may have some from before the
+// attach, and the kernels of none were reported.
+func (p *process) isSilent(c *processChip) bool {
+	return !c.loaded && (c.ran || c.used.HasPrograms() || p.name.about.AttachedLate)
 }
 
 // textMax returns the largest text on a core among the live programs of the process, for each kind of

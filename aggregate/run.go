@@ -43,6 +43,7 @@ func (s *State) runProgram(e *event.Event) {
 	for i, c := range d.chips {
 		runs[i] = run{by: c, program: e.ProgramID, of: op, at: s.point(e), changes: c.chip.changes}
 		c.chip.begin(&runs[i])
+		c.ran = true
 	}
 }
 

@@ -29,7 +29,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 		for i := range view.Devices {
 			d := &view.Devices[i]
 			programs[d.ID] = programs[d.ID].With(use.Programs{
-				TextMax: p.chips[d.ID].textMax(), MostPerCore: d.Regions.CB.MaxBytesPerCore, MostBytes: d.Regions.CB.Bytes,
+				TextMax: p.chips[d.ID].textMax(), Silent: p.isSilent(p.chips[d.ID]), MostPerCore: d.Regions.CB.MaxBytesPerCore, MostBytes: d.Regions.CB.Bytes,
 			})
 			if p.uses(p.chips[d.ID]) {
 				processes[d.ID] = append(processes[d.ID], d.ShareOf(p.pid))
@@ -71,7 +71,7 @@ func (s *State) view(p *process) memory.Process {
 		}
 	}
 	for _, c := range sortedValues(p.chips) {
-		programs := use.Programs{TextMax: c.textMax()}
+		programs := use.Programs{TextMax: c.textMax(), Silent: p.isSilent(c)}
 		programs.MostPerCore, programs.MostBytes = c.largest()
 		if c.chip.run != nil && c.chip.run.by == c {
 			programs.Running = s.running(c.chip, &c.used)

@@ -100,16 +100,7 @@ type StaticUse struct {
 
 // A KernelsUse is the memory of programs' kernels on a chip.
 type KernelsUse struct {
-	// NotReported is true if the chip has programs, and the kernels of none were reported, which
-	// happens on a mock device with slow dispatch. Then the other figures are 0, and mean nothing.
-	NotReported bool `json:"not_reported,omitempty"`
-	// CommandQueue and Fabric are the kernels of the runtime, and CommandQueueOrFabric those of which
-	// it is not known which of the two they are. They run on cores of their own, which are not among
-	// the cores of L1PerCore, have no binaries in DRAM, and count in none of the other figures.
-	CommandQueue         RuntimeKernels `json:"command_queue,omitzero"`
-	Fabric               RuntimeKernels `json:"fabric,omitzero"`
-	CommandQueueOrFabric RuntimeKernels `json:"command_queue_or_fabric,omitzero"`
-	Programs             uint64         `json:"programs"`
+	Programs uint64 `json:"programs"`
 	// MaxBytesPerCore is the largest text of a program on each core. Programs use the same
 	// ring in L1, which is outside the banks.
 	MaxBytesPerCore uint64 `json:"max_bytes_per_core"`
@@ -118,6 +109,16 @@ type KernelsUse struct {
 	// DRAMBytes is the sum of the binaries in DRAM. They are in DRAM buffers, which count
 	// in that region too.
 	DRAMBytes uint64 `json:"dram_bytes"`
+	// NotReported is true if a process has or had programs on the chip, or may have some from before the
+	// attach, and the kernels of none were reported: of those from before the attach that have not run
+	// again, and of all on a mock device with slow dispatch. Then the other figures are 0, and mean nothing.
+	NotReported bool `json:"not_reported,omitempty"`
+	// CommandQueue and Fabric are the kernels of the runtime, and CommandQueueOrFabric those of which
+	// it is not known which of the two they are. They run on cores of their own, which are not among
+	// the cores of L1PerCore, have no binaries in DRAM, and count in none of the other figures.
+	CommandQueue         RuntimeKernels `json:"command_queue,omitzero"`
+	Fabric               RuntimeKernels `json:"fabric,omitzero"`
+	CommandQueueOrFabric RuntimeKernels `json:"command_queue_or_fabric,omitzero"`
 }
 
 // Of returns the kernels of one kind; nil for those of workers.

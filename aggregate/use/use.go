@@ -55,6 +55,9 @@ func (u *Use) Of(region event.Region) uint64 {
 	return u.Regions[region].PerBank + load
 }
 
+// HasPrograms reports whether any program has circular buffers.
+func (u *Use) HasPrograms() bool { return u.static.Programs > 0 }
+
 // HasBuffers reports whether any buffer is live.
 func (u *Use) HasBuffers() bool {
 	return slices.ContainsFunc(u.Regions[:], func(t memory.Tally) bool { return t.Count > 0 })
@@ -65,6 +68,8 @@ func (u *Use) HasBuffers() bool {
 type Programs struct {
 	// TextMax is the largest text of a program on each core, by kinds of kernels.
 	TextMax [event.NumKernelKinds]uint64
+	// Silent is true if a process has or had programs, and the kernels of none were reported.
+	Silent bool
 	// MostPerCore is the most that a program needs on its fullest core, and MostBytes the most that
 	// one needs on all its cores.
 	MostPerCore, MostBytes uint64
@@ -77,6 +82,7 @@ func (p Programs) With(o Programs) Programs {
 	for kind := range p.TextMax {
 		p.TextMax[kind] = max(p.TextMax[kind], o.TextMax[kind])
 	}
+	p.Silent = p.Silent || o.Silent
 	p.MostPerCore, p.MostBytes = max(p.MostPerCore, o.MostPerCore), max(p.MostBytes, o.MostBytes)
 	return p
 }
@@ -94,7 +100,7 @@ func (u *Use) View(capacities *memory.Capacities, programs Programs, peaks peak.
 	d.Regions.CB.MaxBytesPerCore, d.Regions.CB.Bytes = programs.MostPerCore, programs.MostBytes
 	d.Regions.Kernel = u.kernels
 	d.Regions.Kernel.MaxBytesPerCore = programs.TextMax[event.WorkerKernels]
-	d.Regions.Kernel.NotReported = u.kernels.Programs == 0 && u.static.Programs > 0
+	d.Regions.Kernel.NotReported = u.kernels.Programs == 0 && programs.Silent
 	for kind := range event.NumKernelKinds {
 		if runtime := d.Regions.Kernel.Of(kind); runtime != nil {
 			runtime.MaxBytesPerCore = programs.TextMax[kind]

@@ -231,11 +231,19 @@ func (b *chipBlock) l1Parts() (lines []string) {
 // kernels returns the sizes of kernels: of operations, and of the runtime, which are on cores of their
 // own.
 func (b *chipBlock) kernels() (parts []string) {
-	unreported := func(c chip) bool { return c.Regions.Kernel.NotReported }
 	_, text := b.span(kernelText)
-	parts = append(parts, "kernels "+page.KiB(text.used))
-	if !slices.ContainsFunc(b.chipGroup, func(c chip) bool { return !unreported(c) }) {
-		parts[0] = "no kernels reported"
+	has := func(is func(k *memory.KernelsUse) bool) bool {
+		return slices.ContainsFunc(b.chipGroup, func(c chip) bool { return is(&c.Regions.Kernel) })
+	}
+	switch {
+	case text.used > 0:
+		parts = append(parts, "kernels "+page.KiB(text.used))
+	case has(func(k *memory.KernelsUse) bool { return k.Programs > 0 }):
+		parts = append(parts, "kernels not known")
+	case has(func(k *memory.KernelsUse) bool { return k.NotReported }):
+		parts = append(parts, "no kernels reported yet")
+	default:
+		parts = append(parts, "kernels 0 B")
 	}
 	for kind := event.QueueKernels; kind < event.NumKernelKinds; kind++ {
 		var most memory.RuntimeKernels
@@ -244,7 +252,7 @@ func (b *chipBlock) kernels() (parts []string) {
 			most.Programs, most.MaxBytesPerCore = max(most.Programs, of.Programs), max(most.MaxBytesPerCore, of.MaxBytesPerCore)
 		}
 		if most.Programs > 0 {
-			parts = append(parts, page.KernelKind(kind)+" "+page.TextBytes(kind, most.MaxBytesPerCore))
+			parts = append(parts, page.KernelKind(kind)+" "+page.TextBytes(most.MaxBytesPerCore))
 		}
 	}
 	return parts

@@ -210,7 +210,7 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		}
 	case event.KernelLoad:
 		r.place = strings.TrimSpace(regionOf(e).String() + " " + page.KernelKind(e.KernelKind))
-		r.size, r.each = page.Bytes(e.SizeBytes), page.TextBytes(e.KernelKind, e.BytesPerBank)
+		r.size, r.each = page.Bytes(e.SizeBytes), page.TextBytes(e.BytesPerBank)
 		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(e.Stack, e.BeforeAttach))
 	case event.DeviceOpen:
 		r.text = strings.TrimSpace(page.Clean(e.Board + " " + e.Arch))
