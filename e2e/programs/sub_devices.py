@@ -14,6 +14,7 @@ def in_l1(kib):
     return ttnn.empty([32, 32 * banks * kib // 2], ttnn.bfloat16, ttnn.TILE_LAYOUT, device, ttnn.L1_MEMORY_CONFIG)
 
 
+weights = ttnn.empty([256, 256], ttnn.bfloat16, ttnn.TILE_LAYOUT, device, ttnn.DRAM_MEMORY_CONFIG)
 before = in_l1(64)
 device.load_sub_device_manager(manager)
 try:

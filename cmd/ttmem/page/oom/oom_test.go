@@ -3,6 +3,7 @@ package oom
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -135,4 +136,34 @@ func TestOOMJSON(t *testing.T) {
 	for _, none := range []string{"free_bytes_per_bank", "program_id", "holders"} {
 		qt.Check(t, qt.IsNil(other[none]))
 	}
+}
+
+// Where the library's message has other figures than ttmem counts, the message's are shown, and a line
+// says what ttmem counts.
+func TestTheFiguresOfTheMessageAreShown(t *testing.T) {
+	open := event.Event{TimeNs: 1, Kind: event.DeviceOpen, PID: 7, Allocator: 5, Devices: []int{0}}
+	open.Capacities[event.L1] = event.Capacity{Banks: 64, BytesPerBank: 1393312, Base: 105824}
+	failed := event.Event{
+		TimeNs: 2, Kind: event.AllocFailed, PID: 7, Allocator: 5, Devices: []int{0}, Region: event.L1, Reason: event.ReasonOutOfMemory,
+		SizeBytes: 1340000 * 64, BytesPerBank: 1340000, Banks: 64,
+		Message: "Out of Memory: Not enough space to allocate 85760000 B L1 buffer across 64 banks, where each bank needs to store 1340000 B, " +
+			"but bank size is 1327776 B (allocated: 0 B, free: 1327776 B, largest free block: 1327776 B).",
+	}
+	p := pageOf(Page{}, open, failed)
+	text := pagetest.Text(t, p, page.Layout{})
+	qt.Check(t, qt.StringContains(text, "capacity                  1327776 B"))
+	qt.Check(t, qt.StringContains(strings.ReplaceAll(text, "\n ", " "), "The library's figures; ttmem counts largest free block 1393312 B, free 1393312 B, capacity 1393312 B."))
+	qt.Check(t, qt.StringContains(text, "Larger than an empty bank"))
+	qt.Check(t, qt.Equals(Brief(p.Failures[0]), "L1: too large; needs 1340000 B per bank, which has 1327776 B"))
+	var b bytes.Buffer
+	qt.Assert(t, qt.IsNil(p.WriteJSON(&b)))
+	var said struct {
+		Failures []struct {
+			Capacity uint64 `json:"capacity_bytes_per_bank"`
+			Counted  event.BankState
+		}
+	}
+	qt.Assert(t, qt.IsNil(json.Unmarshal(b.Bytes(), &said)))
+	qt.Check(t, qt.Equals(said.Failures[0].Capacity, 1327776))
+	qt.Check(t, qt.Equals(said.Failures[0].Counted, event.BankState{CapacityBytes: 1393312, FreeBytes: 1393312, LargestFreeBytes: 1393312}))
 }

@@ -248,7 +248,7 @@ func countedText(e *memory.Evidence) string {
 			list = append(list, fmt.Sprintf("%s %d B", one.name, one.counted))
 		}
 	}
-	return "These are the figures of the library's message; ttmem counts " + strings.Join(list, ", ") + "."
+	return "The library's figures; ttmem counts " + strings.Join(list, ", ") + "."
 }
 
 // explain says why an allocation failed and what helps.
