@@ -121,7 +121,7 @@ var regionNames = map[event.Region]string{
 }
 
 // groupings are the ways to make rows: the values of --by, and by size.
-var groupings = []string{"stack", "op", "line", "component", "file", "owner", "type", "size", "process", "chip"}
+var groupings = []string{"stack", "op", "line", "component", "file", "owner", "class", "type", "size", "process", "chip"}
 
 // byStack is the grouping of call stacks.
 const byStack = 0
@@ -217,7 +217,7 @@ func (p *Present) rows(v *arrangement) []*row {
 					fresh.Sub(one.Fresh)
 				}
 			}
-			if f.text != "" && !s.match(f.text, pattern) && !part.Holders.MatchedBy(pattern) ||
+			if f.text != "" && !s.match(f.text, pattern) && !part.Holders.MatchedBy(pattern) && !pattern.MatchString(part.Class().String()) ||
 				f.in != nil && !slices.ContainsFunc(looks(f.inBy, names, h, &part.Row, ""), f.in.Has) {
 				continue
 			}

@@ -210,7 +210,7 @@ func (m *model) tableRow(r *row, selected bool) string {
 // rowTitle returns the title of a row in at most n columns: its line, its caller and its operation.
 // The line is the most important.
 func (p painter) rowTitle(r *row, n int) string {
-	call, op := p.clean(r.Name.Call.String()), p.clean(r.Name.Op)
+	call, op := p.clean(r.Name.Call.String()), r.Op(p.Separator())
 	if call == "" {
 		title := p.clean(r.Text)
 		if strings.HasPrefix(title, "/") { // the end of a path is the important part

@@ -209,7 +209,7 @@ func (p *Page) head(s *aggregate.State, o Options) *head {
 	names := &alloc.Namer{Rules: o.Rules, Snap: snap}
 	p.addSites(h, names, texts)
 	for _, op := range p.runs.operations {
-		row := alloc.Row{PID: op.PID, Devices: op.Devices, Site: names.Site(op.Stack)}
+		row := alloc.Row{PID: op.PID, Devices: op.Devices, Region: event.CB, Site: names.Site(op.Stack)}
 		h.Runs = append(h.Runs, [2]int{op.PID, texts.of(names.Title(&row, " · "))})
 	}
 	for _, o := range p.lives.owners {
@@ -256,7 +256,7 @@ func (p *Page) addSites(h *head, names *alloc.Namer, texts *texts) {
 			h.Sets = append(h.Sets, append([]int{}, site.Devices...))
 		}
 		named := names.Site(site.Stack)
-		row := alloc.Row{PID: site.PID, Devices: site.Devices, BeforeAttach: site.BeforeAttach, Site: named}
+		row := alloc.Row{PID: site.PID, Devices: site.Devices, Region: site.Region, BeforeAttach: site.BeforeAttach, Site: named}
 		kind := site.Layout.String()
 		if site.Region == event.CB || site.Region == event.Kernel {
 			kind = site.Static.String()

@@ -28,6 +28,8 @@ type group struct {
 	Device   *int          `json:"device,omitempty"`
 	Region   string        `json:"region,omitempty"`
 	Stack    []event.Frame `json:"stack,omitempty"`
+	// Class is what all of the buffers are for; left out if they differ, or if that is not known.
+	Class string `json:"class,omitempty"`
 }
 
 // Groups is a list by group.
@@ -85,6 +87,11 @@ func (g *group) add(a *alloc.Row, among uint64) {
 		g.Statics++
 		g.StaticBytes += bytes
 	} else {
+		if class := a.Class().String(); g.Buffers == 0 {
+			g.Class = class
+		} else if g.Class != class {
+			g.Class = ""
+		}
 		g.Buffers++
 		g.Bytes += bytes
 	}

@@ -141,7 +141,7 @@ func (p *Page) byRun() bool { return p.whole() || p.FromIsEarlier }
 
 // verdict says in one line how a call site grew.
 func (p *Page) verdict(l *leak) string {
-	leaks, undecided := l.Class == analyze.Leaked, l.Class == analyze.Undecided
+	leaks, undecided := l.Verdict.Class == analyze.Leaked, l.Verdict.Class == analyze.Undecided
 	if !p.byRun() {
 		text := p.verdictBetween(l, leaks)
 		if undecided {

@@ -49,7 +49,7 @@ func (p *Page) rows(parts []alloc.Part, others uint64, lines bool) (rows []*row)
 				r.holders = one.Holders
 			}
 		} else {
-			r.Text = p.key(&one.Row)
+			r.Text, r.Class = p.key(&one.Row), one.Class()
 		}
 		rows = append(rows, r)
 	}
@@ -67,6 +67,9 @@ func (p *Page) rows(parts []alloc.Part, others uint64, lines bool) (rows []*row)
 func (r *row) Add(other *row) {
 	r.count, r.bytes = r.count+other.count, r.bytes+other.bytes
 	r.holders.Add(other.holders)
+	if r.Class != other.Class {
+		r.Class = nil
+	}
 }
 
 // key returns the group of an allocation.

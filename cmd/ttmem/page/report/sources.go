@@ -7,6 +7,7 @@ import (
 
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -41,7 +42,8 @@ var nouns = map[event.StaticKind]string{
 // newSources names a call site, and who holds its buffers as far as that is known.
 func newSources(s *memory.Site, a memory.Amount, region string, holders []analyze.Holder) (list []*source) {
 	names := alloc.Namer{}
-	row := alloc.Row{Site: names.NewSite(s.Stack), BeforeAttach: s.BeforeAttach}
+	row := alloc.RowOf(s)
+	row.Site = names.NewSite(s.Stack)
 	for _, part := range alloc.Split(row, a, holders, "") {
 		list = append(list, &source{
 			Amount: part.Amount, Look: names.Look(&part.Row, s.Static, region), beforeAttach: s.BeforeAttach, kind: s.Static, region: region,
@@ -66,6 +68,14 @@ func (s *source) Add(other *source) {
 	s.holders.Add(other.holders)
 }
 
+// noun is what one of its buffers is called, which is the class if the title does not name it.
+func (s *source) noun() string {
+	if s.Class == nil || s.Name.Call == (name.Call{}) && !s.held {
+		return nouns[s.kind]
+	}
+	return s.Class.Noun
+}
+
 // sources writes the largest sources, with their share of the bytes in of (0 if unknown), and the
 // sum of the others.
 func (r *report) sources(list []*source, limit int, of uint64, format func(uint64) string) {
@@ -77,6 +87,9 @@ func (r *report) sources(list []*source, limit int, of uint64, format func(uint6
 	// A single further place takes no more room than its summary.
 	if shown > limit+1 {
 		shown = limit
+	}
+	for _, s := range list[:shown] {
+		columns[2] = max(columns[2], len("  ")+page.Width(page.Count(s.Count, s.noun())))
 	}
 	alloc.Distinguish(list[:shown])
 	regionColumns := 0
@@ -95,7 +108,7 @@ func (r *report) sources(list []*source, limit int, of uint64, format func(uint6
 		}
 		count := ""
 		if s.Count > 0 {
-			count = page.Count(s.Count, nouns[s.kind])
+			count = page.Count(s.Count, s.noun())
 		}
 		figures := columns.Line(format(s.Bytes), page.Percent(s.Bytes, of), count) + "  "
 		r.source(s, figures+page.Left(s.region, regionColumns)[:regionColumns])
