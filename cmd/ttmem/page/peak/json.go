@@ -162,7 +162,7 @@ func (p *Page) holdersJSON(parts []alloc.Part, program *uint64) []holderJSON {
 func (p *Page) groupsJSON(rows []*row) []groupJSON {
 	groups := make([]groupJSON, 0, len(rows))
 	for _, row := range rows {
-		groups = append(groups, groupJSON{row.Text, row.pid, row.Callers, row.bytes, row.count, row.Class.String()})
+		groups = append(groups, groupJSON{row.Text, row.pid, row.Callers, row.bytes, row.count, row.mix.Class().String()})
 	}
 	return groups
 }

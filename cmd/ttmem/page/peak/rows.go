@@ -18,6 +18,7 @@ type row struct {
 	// pid belongs to rows by stack; it is 0 for other users.
 	pid     int
 	holders alloc.Holders
+	mix     alloc.Mix
 }
 
 // parts returns the buffers of a peak, for a grouping, and the memory of the program that ran.
@@ -44,12 +45,13 @@ func (p *Page) rows(parts []alloc.Part, others uint64, lines bool) (rows []*row)
 	for i := range parts {
 		one := &parts[i]
 		r := &row{count: one.Count, bytes: one.Amount.Bytes}
+		r.mix.Add(one.Class(), one.Count)
 		if p.By == "stack" {
 			if r.pid, r.Look = one.PID, p.names.Look(&one.Row, one.PID); one.Owner.Path == "" {
 				r.holders = one.Holders
 			}
 		} else {
-			r.Text, r.Class = p.key(&one.Row), one.Class()
+			r.Text = p.key(&one.Row)
 		}
 		rows = append(rows, r)
 	}
@@ -67,9 +69,7 @@ func (p *Page) rows(parts []alloc.Part, others uint64, lines bool) (rows []*row)
 func (r *row) Add(other *row) {
 	r.count, r.bytes = r.count+other.count, r.bytes+other.bytes
 	r.holders.Add(other.holders)
-	if r.Class != other.Class {
-		r.Class = nil
-	}
+	r.mix.AddAll(other.mix)
 }
 
 // key returns the group of an allocation.

@@ -80,7 +80,7 @@ func retainedIn(sites []analyze.Verdict, peaks []memory.RegionPeak, pid int) []r
 func (r *report) retainedByRuntime() {
 	for i := range r.retained {
 		one := &r.retained[i]
-		text, about := "Retained by the runtime: "+one.by.Name, page.Count(one.Count, one.by.Noun)+", "+page.Bytes(one.Bytes)+" of "+one.region.String()
+		text, about := "Retained by the runtime: "+one.by.Name, page.Count(one.Count, "buffer")+", "+page.Bytes(one.Bytes)+" of "+one.region.String()
 		if one.grows {
 			text += ", still growing"
 		}
