@@ -7,7 +7,6 @@ import (
 
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -68,9 +67,9 @@ func (s *source) Add(other *source) {
 	s.holders.Add(other.holders)
 }
 
-// noun is what one of its buffers is called, which is the class if the title does not name it.
+// noun is what one of its buffers is called.
 func (s *source) noun() string {
-	if s.Class == nil || s.Name.Call == (name.Call{}) && !s.held {
+	if s.Class == nil {
 		return nouns[s.kind]
 	}
 	return s.Class.Noun
@@ -124,7 +123,7 @@ func (r *report) sources(list []*source, limit int, of uint64, format func(uint6
 func (r *report) source(s *source, figures string) {
 	line, caller, op := page.Clean(s.Name.Call.String()), s.Caller, page.Clean(s.Name.Op)
 	if line == "" {
-		line, op = s.Text, ""
+		line, op = strings.TrimPrefix(s.Text, s.Class.Mention()+" · "), "" // the noun has the class
 	}
 	if op != "" {
 		op = r.Separator() + op
