@@ -171,9 +171,9 @@ var goldenStories = []goldenStory{
 	// has no binaries of kernels. These two are recorded by hand.
 	{"classes", slices.Concat(commonCommands, []goldenCommand{
 		pprof, queries, peakJSON, dumpPeakJSON,
-		{name: "dump_class", args: "dump FILE --at 0.7s --by class"},
-		{name: "dump_by_op", args: "dump FILE --at 0.7s --by op"},
-		{name: "dump_grep", args: "dump FILE --at 0.7s --grep binaries", form: goldenText},
+		{name: "dump_class", args: "dump FILE --at 1s --by class"},
+		{name: "dump_by_op", args: "dump FILE --at 1s --by op"},
+		{name: "dump_grep", args: "dump FILE --at 1s --grep binaries", form: goldenText},
 		{name: "peak_class", args: "peak FILE --by class", uneven: true, form: goldenText},
 		{name: "diff", args: "diff FILE --from begin --to peak --by class"},
 		{name: "diff_stack", args: "diff FILE --from begin --to peak", form: goldenText},
