@@ -73,7 +73,7 @@ type Writer struct {
 	stacks map[uint64]int // by id: numbers in the memo
 	// classes are those of the call stacks.
 	classes name.Classes
-	frames pickle         // of the stacks
+	frames  pickle // of the stacks
 	// texts are those of the buffers, which are written when a buffer ends: its owner may be found
 	// late. They come before the events of all devices.
 	texts spooled
