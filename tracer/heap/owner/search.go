@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -227,7 +228,11 @@ func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
 			if _, has := holders[buffer]; !still || has && t.View {
 				continue
 			}
-			h := Holder{o.Path.String(), cmp.Or(t.String(), native.typeName(o.Object))}
+			h := Holder{o.Path.String(), t.String()}
+			if h.Tensor == "" { // Python 3.12 puts the module before the name
+				of := native.typeName(o.Object)
+				h.Tensor = of[strings.LastIndexByte(of, '.')+1:]
+			}
 			if size += h.size(); size > maxAnswer {
 				return holders, cost, tooMany{maxAnswer >> 20, "MiB of names"}
 			}
