@@ -21,11 +21,14 @@ type Parts struct {
 type Part struct {
 	memory.SiteAmount
 	Owner string
+	// Class is what the owner tells of the class.
+	Class *name.Class
 }
 
 type partKey struct {
 	memory.SiteKey
 	owner string
+	class *name.Class
 }
 
 // AddLive adds the live allocations of a State in the selected regions of chips. Circular
@@ -39,7 +42,7 @@ func (p *Parts) AddLive(s *aggregate.State, selected func(device int, region eve
 		part := h.SiteAmount
 		if len(h.Devices) == 0 {
 			if selected(memory.NoDevice, h.Region) {
-				p.add(part, "")
+				p.add(part, "", nil)
 			}
 			continue
 		}
@@ -55,7 +58,7 @@ func (p *Parts) AddLive(s *aggregate.State, selected func(device int, region eve
 		case h.Region == event.CB: // each chip has its own
 			for i := range devices {
 				part.Devices = devices[i : i+1]
-				p.add(part, "")
+				p.add(part, "", nil)
 			}
 		default:
 			part.Devices = devices
@@ -132,16 +135,16 @@ func (p *Parts) HasStacks() bool {
 // addHeld adds buffers of a call site by who holds them; held is nil if that is not known of any.
 func (p *Parts) addHeld(one memory.SiteAmount, held []Holder) {
 	if held == nil {
-		p.add(one, "")
+		p.add(one, "", nil)
 	}
 	for i := range held {
 		one.Amount = held[i].Amount
-		p.add(one, name.FoldOwner(held[i].Path))
+		p.add(one, name.FoldOwner(held[i].Path), held[i].Class)
 	}
 }
 
-func (p *Parts) add(one memory.SiteAmount, owner string) {
-	key := partKey{one.Key(), owner}
+func (p *Parts) add(one memory.SiteAmount, owner string, class *name.Class) {
+	key := partKey{one.Key(), owner, class}
 	if i, ok := p.index[key]; ok {
 		p.List[i].Add(one.Amount)
 		return
@@ -150,5 +153,5 @@ func (p *Parts) add(one memory.SiteAmount, owner string) {
 		p.index = make(map[partKey]int)
 	}
 	p.index[key] = len(p.List)
-	p.List = append(p.List, Part{one, owner})
+	p.List = append(p.List, Part{one, owner, class})
 }

@@ -26,6 +26,8 @@ type heldUntil struct {
 type Holder struct {
 	memory.Owner
 	memory.Amount
+	// Class is what the owner tells of the class; buffers of another one have a Holder of their own.
+	Class *name.Class
 	// Buffers are those that it holds, with their own paths.
 	Buffers []*memory.Buffer
 }
@@ -99,17 +101,21 @@ func (h *Holders) Split(s *memory.Site, all memory.Amount, atNs uint64, perBank 
 // ByHolder groups buffers by owner, the most bytes first. The last group is the rest of all: buffers
 // whose owners are not known. The groups add up to all. It returns nil if there are no buffers.
 func ByHolder(buffers []*memory.Buffer, all memory.Amount, perBank bool) (list []Holder) {
-	index := make(map[string]int)
+	type key struct {
+		path  string
+		class *name.Class
+	}
+	index := make(map[key]int)
 	for _, b := range buffers {
 		if all.Count == 0 {
 			break // some have been freed since
 		}
-		path := name.FoldOwner(b.Path)
-		i, ok := index[path]
+		k := key{name.FoldOwner(b.Path), name.ClassByOwner(b.Path, b.Tensor)}
+		i, ok := index[k]
 		if !ok {
 			i = len(list)
-			index[path] = i
-			list = append(list, Holder{Owner: memory.Owner{Path: path, Tensor: b.Tensor}})
+			index[k] = i
+			list = append(list, Holder{Owner: memory.Owner{Path: k.path, Tensor: b.Tensor}, Class: k.class})
 		}
 		one := memory.Amount{Count: 1, Bytes: b.AllocatedBytes()}
 		if perBank {

@@ -47,8 +47,8 @@ const (
 type Verdict struct {
 	memory.Survivors
 	Class Class
-	// By is the reason why the runtime retains them; nil for other classes.
-	By *name.Retained
+	// By is the class of buffers that the runtime retains; nil for others.
+	By *name.Class
 	// Grows is true if the site allocates up to the end: for leaks, what is undecided, and what else
 	// would be one of these.
 	Grows bool
@@ -122,8 +122,8 @@ func classified(sites []Verdict, accepted *name.Suppressions) []Verdict {
 		frames := v.Stack.Frames()
 		if accepted.Match(frames) {
 			v.Class = Suppressed
-		} else if v.By = name.RuntimeRetained(frames); v.By != nil {
-			v.Class = Retained
+		} else if c := name.ClassOf(frames, v.Region); c.Retained() {
+			v.Class, v.By = Retained, c
 		}
 	}
 	slices.SortStableFunc(sites, func(a, b Verdict) int {

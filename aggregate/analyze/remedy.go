@@ -63,7 +63,7 @@ func ProgramCache(f *memory.Failure) (cached memory.Amount) {
 		return cached
 	}
 	for i := range e.Holders {
-		if isCached(&e.Holders[i]) {
+		if isCached(e, &e.Holders[i]) {
 			cached.Add(memory.Amount{Count: e.Holders[i].Count, Bytes: e.Holders[i].BytesPerBank})
 		}
 	}
@@ -76,10 +76,10 @@ func ProgramCache(f *memory.Failure) (cached memory.Amount) {
 // OnlyCached reports whether all that is in the way of a failed allocation ends with the program
 // cache: nothing of it can be freed alone.
 func OnlyCached(e *memory.Evidence) bool {
-	return len(e.Blockers) > 0 && !slices.ContainsFunc(e.Blockers, func(b memory.Blame) bool { return !isCached(&b) })
+	return len(e.Blockers) > 0 && !slices.ContainsFunc(e.Blockers, func(b memory.Blame) bool { return !isCached(e, &b) })
 }
 
-func isCached(b *memory.Blame) bool {
-	kept := name.RuntimeRetained(b.Stack.Frames())
-	return kept != nil && kept.Cached
+func isCached(e *memory.Evidence, b *memory.Blame) bool {
+	class := name.ClassOf(b.Stack.Frames(), e.Region)
+	return class != nil && class.Cached
 }

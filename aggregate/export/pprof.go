@@ -20,7 +20,8 @@ import (
 // Sample types are alloc_objects, alloc_space, inuse_objects, inuse_space (not freed explicitly),
 // peak_objects and peak_space; and, if all values are written, one for each region of the value that Options names, such as
 // dram_peak_space. Unless Options.Named is set, the first of these is shown first: only the bytes of
-// one region add up. Samples have the labels process, pid, device and region.
+// one region add up. Samples have the labels process, pid, device, region and, where
+// it is known, class.
 //
 // The innermost location is the call site, as in all other views: the user's line and the operation.
 // Without it, that would be the same function of the library for nearly all stacks. The location of a native frame has the address in its module's file, and a line for each
@@ -71,15 +72,15 @@ func Pprof(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 			continue
 		}
 		seen.add(s.Stack)
-		b.profile.Sample = append(b.profile.Sample, &profile.Sample{
-			Location: b.stack(s),
-			Value:    values,
-			// pprof drops numeric labels that are 0, such as the id of the first device.
-			Label: map[string][]string{
-				"process": {event.Printable(processes[s.PID])}, "pid": {strconv.Itoa(s.PID)},
-				"device": {deviceLabel(s.Device)}, "region": {s.Region.String()},
-			},
-		})
+		// pprof drops numeric labels that are 0, such as the id of the first device.
+		label := map[string][]string{
+			"process": {event.Printable(processes[s.PID])}, "pid": {strconv.Itoa(s.PID)},
+			"device": {deviceLabel(s.Device)}, "region": {s.Region.String()},
+		}
+		if class := b.class(s); class != nil {
+			label["class"] = []string{class.String()}
+		}
+		b.profile.Sample = append(b.profile.Sample, &profile.Sample{Location: b.stack(s), Value: values, Label: label})
 	}
 	b.finishMappings()
 	if err := b.profile.CheckValid(); err != nil {
@@ -105,6 +106,7 @@ type pprofBuilder struct {
 	functions map[functionKey]*profile.Function
 	locations map[string]*profile.Location
 	stacks    map[*event.Stack][]*profile.Location
+	classes   name.Classes
 	key       []byte
 }
 
@@ -147,6 +149,14 @@ func regionValues(v *Value, p *memory.Profile) (list []Value) {
 	return list
 }
 
+// class returns what the buffers of a sample are for; nil if that is not known, and for other memory.
+func (b *pprofBuilder) class(s *memory.Sample) *name.Class {
+	if int(s.Region) >= event.BankedRegions {
+		return nil
+	}
+	return b.classes.Of(s.Stack, s.Region, "", "")
+}
+
 // stack returns the locations of the sample's stack, innermost first.
 func (b *pprofBuilder) stack(s *memory.Sample) []*profile.Location {
 	if list, ok := b.stacks[s.Stack]; ok {
@@ -155,6 +165,7 @@ func (b *pprofBuilder) stack(s *memory.Sample) []*profile.Location {
 	var list []*profile.Location
 	calls := frames(s.Stack)
 	if site := name.Of(calls); site.Op != "" && site.Call.Function != "" {
+		site.Op = b.class(s).Before(site.Op, " · ")
 		call := event.Frame{Kind: event.Python, Name: site.String(), File: site.Call.File, Line: site.Call.Line}
 		list = append(list, b.location([]event.Frame{call}))
 	}

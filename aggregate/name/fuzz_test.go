@@ -35,7 +35,7 @@ func FuzzRules(f *testing.F) {
 				known.Match(stack)
 			}
 			_ = Of(stack).String() + DefaultComponent(stack)
-			RuntimeRetained(stack)
+			ClassOf(stack, event.DRAM)
 			ResultOfOperation(stack)
 		})
 	})

@@ -182,6 +182,25 @@ var goldenStories = []goldenStory{
 		{name: "log", args: "log FILE", form: goldenText},
 		{name: "diff_op", args: "diff FILE --from begin --to end --by op"},
 	})},
+	// Buffers of each class, of e2e/programs/classes.py on a simulated chip that executes programs: a mock
+	// has no binaries of kernels. These two are recorded by hand.
+	{"classes", slices.Concat(commonCommands, []goldenCommand{
+		pprof, queries, peakJSON, dumpPeakJSON,
+		{name: "dump_class", args: "dump FILE --at 1s --by class"},
+		{name: "dump_by_op", args: "dump FILE --at 1s --by op"},
+		{name: "dump_grep", args: "dump FILE --at 1s --grep binaries", form: goldenText},
+		{name: "peak_class", args: "peak FILE --by class", uneven: true, form: goldenText},
+		{name: "diff", args: "diff FILE --from begin --to peak --by class"},
+		{name: "diff_stack", args: "diff FILE --from begin --to peak", form: goldenText},
+		{name: "log_alloc", args: "log FILE --kind alloc"},
+	})},
+	// The same program, found by a late attach: its classes are those of owners.
+	{"classes_late", slices.Concat(commonCommands, []goldenCommand{
+		{name: "dump", args: "dump FILE"},
+		{name: "dump_class", args: "dump FILE --by class"},
+		{name: "peak_class", args: "peak FILE --by class", uneven: true, form: goldenText},
+		{name: "diff", args: "diff classes.ttmem FILE --at peak --by class"},
+	})},
 	// What the service recorded: two processes, one after the other, and marks with names.
 	{"marks", slices.Concat(commonCommands, []goldenCommand{
 		{name: "leaks_marks", args: "leaks FILE --from first --to last"},

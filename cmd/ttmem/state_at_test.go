@@ -123,7 +123,10 @@ func TestAStateFromCheckpointsIsThatOfAllEvents(t *testing.T) {
 	compared := make(map[source.Kind]int)
 	for _, story := range goldenStories {
 		path := filepath.Join(t.TempDir(), story.name+".ttmem")
-		readStory(t, storyEvents(goldenFolder, story.name)).record(t, path, 100)
+		stream := readStory(t, storyEvents(goldenFolder, story.name))
+		// A state has owners that were found later, too; the events up to its moment do not.
+		stream.events = slices.DeleteFunc(stream.events, func(e event.Event) bool { return e.Kind == event.Owner })
+		stream.record(t, path, 100)
 		all := &replayed{t: t}
 		_, err := (&source.Options{File: path}).Watch(func(e *event.Event) { all.events = append(all.events, *e) })
 		qt.Assert(t, qt.IsNil(err))

@@ -55,7 +55,7 @@ const (
 	ProgramRun
 	// Owner says who holds the live buffer Event.BufferID: Event.Cause is the path that leads to it
 	// in the process, such as model.layers[0].wq, and Event.Message the tensor: its type, shape and
-	// layout. It was found by reading the process's memory. Without a Cause, nobody holds the buffer
+	// layout; or the type of another object, such as global_semaphore. It was found by reading the process's memory. Without a Cause, nobody holds the buffer
 	// any more. With NoBuffer it is the end of a search of the process, and Event.Message says why not all
 	// owners were found; "" if the search was complete.
 	Owner
@@ -89,6 +89,14 @@ var kindNames = [...]string{
 
 // String is the name of the kind in the JSON record.
 func (k Kind) String() string { return name(kindNames[:], int(k)) }
+
+// The Causes of an Owner that are no path in Python: the programs of the program cache, with the
+// binaries of their kernels apart, and captured traces.
+const (
+	OwnerProgramCache = "program cache"
+	OwnerBinaries     = "program cache (kernel binaries)"
+	OwnerTraces       = "trace region"
+)
 
 // NoBuffer is no buffer's Event.BufferID.
 const NoBuffer = math.MaxUint64

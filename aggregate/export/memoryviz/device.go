@@ -31,6 +31,7 @@ type block struct {
 	stack           int // number in the memo
 	pid             int
 	buffer, perBank uint64 // its id, and its address in a bank
+	from            *event.Stack
 	owner           memory.Owner
 	memo            int // number of its text for the first device in the memo; those for the others follow
 }

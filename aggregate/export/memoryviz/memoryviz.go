@@ -21,6 +21,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -70,7 +71,9 @@ type Writer struct {
 	next   uint64
 	memo   int            // the next number in the memo
 	stacks map[uint64]int // by id: numbers in the memo
-	frames pickle         // of the stacks
+	// classes are those of the call stacks.
+	classes name.Classes
+	frames  pickle // of the stacks
 	// texts are those of the buffers, which are written when a buffer ends: its owner may be found
 	// late. They come before the events of all devices.
 	texts spooled
@@ -165,7 +168,7 @@ func (w *Writer) alloc(from *memory.Buffer, now uint64) {
 	}
 	b := &block{
 		size: min(from.AllocatedBytes(), maxSize), stack: w.stack(from.Stack),
-		pid: from.PID, buffer: from.BufferID, perBank: from.Address, owner: from.Owner, memo: w.memo,
+		pid: from.PID, buffer: from.BufferID, perBank: from.Address, from: from.Stack, owner: from.Owner, memo: w.memo,
 	}
 	w.memo += len(chips)
 	b.requested = min(from.SizeBytes, b.size)
@@ -194,13 +197,16 @@ func (w *Writer) alloc(from *memory.Buffer, now uint64) {
 
 // describe writes the texts of a buffer.
 func (w *Writer) describe(b *block) {
-	held := ""
+	what, held := "buffer", ""
+	if class := w.classes.Of(b.from, b.devices[0].region, b.owner.Path, b.owner.Tensor); class.Mention() != "" {
+		what = class.Noun
+	}
 	if b.owner.Path != "" {
 		held = strings.TrimSuffix(", held by "+b.owner.Path+" · "+b.owner.Tensor, " · ")
 	}
 	for i, d := range b.devices {
 		p := w.item(&w.texts)
-		p.text(event.Printable(fmt.Sprintf("%s, PID %d, buffer %d at %#x of each bank%s", d.place, b.pid, b.buffer, b.perBank, held)))
+		p.text(event.Printable(fmt.Sprintf("%s, PID %d, %s %d at %#x of each bank%s", d.place, b.pid, what, b.buffer, b.perBank, held)))
 		p.put(b.memo + i)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -37,6 +38,7 @@ type Writer struct {
 	out      *bufio.Writer
 	err      error
 	interned interner
+	classes  name.Classes
 	// scratch are messages that are written at once, from the file down to an annotation.
 	scratch [4]message
 	// tracks is the number of tracks so far, which are numbered from 1.
@@ -216,7 +218,8 @@ func (w *Writer) own(pid int, id uint64, owner memory.Owner) {
 func (w *Writer) writeBuffer(b *buffer) {
 	w.beginSlice(b.slice, b.timeNs, b.stack, "buffer", b.bytes,
 		annotation{name: "bytes", value: b.bytes}, annotation{name: "buffer", value: b.id}, annotation{name: "address", value: b.address, hex: true},
-		annotation{name: "bytes per bank", value: b.bytesPerBank}, annotation{name: "held by", text: b.owner.Path}, annotation{name: "tensor", text: b.owner.Tensor})
+		annotation{name: "bytes per bank", value: b.bytesPerBank},
+		annotation{name: "class", text: w.classes.Of(b.stack, b.region, b.owner.Path, b.owner.Tensor).String()}, annotation{name: "held by", text: b.owner.Path}, annotation{name: "tensor", text: b.owner.Tensor})
 }
 
 // compile notes the circular buffers or kernels of a program: its slice is written when all are

@@ -12,6 +12,7 @@ import (
 
 // ids are the keys of rows that later rows name.
 type ids struct {
+	classes    name.Classes
 	statements map[string]*sql.Stmt
 	events     int64
 	buffers    int64
@@ -161,8 +162,8 @@ func (w *Writer) stack(s *event.Stack) any {
 	frames := s.Frames()
 	n := name.Of(frames)
 	var retained any
-	if r := name.RuntimeRetained(frames); r != nil {
-		retained = r.Name
+	if c := w.classes.Of(s, event.DRAM, "", ""); c.Retained() {
+		retained = c.Name
 	}
 	w.exec(`INSERT INTO stacks VALUES (?, ?, ?, ?, ?)`,
 		id, text(n.Text(" · ")), text(n.Op), text(name.DefaultComponent(frames)), retained)

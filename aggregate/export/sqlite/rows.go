@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -46,7 +47,8 @@ func (w *Writer) add(e *event.Event) {
 		if p != nil && p.buffers[e.BufferID] != 0 {
 			buffer = p.buffers[e.BufferID]
 			if e.Cause != "" { // else nobody holds it any more
-				w.exec(`UPDATE buffers SET owner = ?, tensor = ? WHERE buffer = ?`, text(e.Cause), text(e.Message), buffer)
+				w.exec(`UPDATE buffers SET owner = ?, tensor = ?, class = COALESCE(class, ?) WHERE buffer = ?`,
+					text(e.Cause), text(e.Message), text(name.ClassByOwner(e.Cause, e.Message).String()), buffer)
 			}
 		}
 	case event.ProcessExit:
@@ -104,11 +106,11 @@ func (w *Writer) alloc(p *process, b *memory.Buffer, event any) int64 {
 	}
 	w.buffers++
 	p.buffers[b.BufferID] = w.buffers
-	w.exec(`INSERT INTO buffers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL, ?, ?)`,
+	w.exec(`INSERT INTO buffers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL, ?, ?, ?)`,
 		w.buffers, p.id, int64(b.BufferID), w.set(b.Devices), b.Region.String(), b.Layout.String(), int64(b.Address),
 		int64(b.SizeBytes), int64(b.PageSizeBytes), int64(b.BytesPerBank), b.DataBanks, int64(b.AllocatedBytes()),
 		coresText(b.Cores), b.BeforeAttach, w.stack(b.Stack), event, w.time(b.SinceNs),
-		text(b.Path), text(b.Tensor))
+		text(b.Path), text(b.Tensor), text(w.classes.Of(b.Stack, b.Region, b.Path, b.Tensor).String()))
 	return w.buffers
 }
 

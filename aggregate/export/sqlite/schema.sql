@@ -96,7 +96,8 @@ CREATE TABLE buffers (
   death_ns INTEGER, -- NULL: live at the end
   death_reason TEXT, -- explicit, device_close, process_exit, lost
   owner TEXT, -- who held it last, as in `ttmem dump`: model.layers[0].wq
-  tensor TEXT -- what it is there: bf16[1,32,32,64] TILE
+  tensor TEXT, -- what it is there: bf16[1,32,32,64] TILE
+  class TEXT -- what it is for, as `ttmem dump --by class` has it; NULL if not known
 );
 
 -- Circular buffers, dataflow buffers and scratchpads, for each chip.

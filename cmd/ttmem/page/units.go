@@ -75,6 +75,8 @@ func Plural(n uint64, noun string) string {
 		return noun
 	case strings.HasSuffix(noun, "s"):
 		return noun + "es"
+	case strings.HasSuffix(noun, "ry"):
+		return strings.TrimSuffix(noun, "y") + "ies"
 	}
 	return noun + "s"
 }

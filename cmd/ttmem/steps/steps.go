@@ -55,7 +55,9 @@ type stepLeft struct {
 	Buffers uint64 `json:"buffers"`
 	Name    string `json:"name"`
 	// Kept is the kind of memory that the runtime retains; "" for the program's own.
-	Kept  string   `json:"kept,omitempty"`
+	Kept string `json:"kept,omitempty"`
+	// Class is what the buffers are for; "" if that is not known.
+	Class string   `json:"class,omitempty"`
 	Calls []string `json:"calls"`
 }
 
@@ -251,8 +253,9 @@ func (s *Follower) left() []stepLeft {
 		if one == nil {
 			frames := v.Stack.Frames()
 			one = &stepLeft{Region: v.Region.String(), Name: name.Of(frames).String(), Calls: []string{}}
-			if kept := name.RuntimeRetained(frames); kept != nil {
-				one.Kept = kept.Name
+			class := name.ClassOf(frames, v.Region)
+			if one.Class = class.String(); class.Retained() {
+				one.Kept = one.Class
 			}
 			for _, c := range name.UserCalls(withoutRunner(frames)) {
 				one.Calls = append(one.Calls, c.String())

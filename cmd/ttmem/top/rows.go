@@ -39,6 +39,7 @@ type row struct {
 	pids, devices []int
 	// holders are who holds the buffers, as far as that is known.
 	holders alloc.Holders
+	mix     alloc.Mix
 }
 
 func newRow(look alloc.Look, h *memory.CallSite, s *site, on []int, rate float64) *row {
@@ -70,6 +71,7 @@ func (r *row) Add(other *row) {
 	r.chips, r.devices = union(r.chips, other.chips), union(r.devices, other.devices)
 	r.pids, r.regions = union(r.pids, other.pids), union(r.regions, other.regions)
 	r.holders.Add(other.holders)
+	r.mix.AddAll(other.mix)
 }
 
 // union returns the values of both lists, each once.
@@ -121,7 +123,7 @@ var regionNames = map[event.Region]string{
 }
 
 // groupings are the ways to make rows: the values of --by, and by size.
-var groupings = []string{"stack", "op", "line", "component", "file", "owner", "type", "size", "process", "chip"}
+var groupings = []string{"stack", "op", "line", "component", "file", "owner", "class", "type", "size", "process", "chip"}
 
 // byStack is the grouping of call stacks.
 const byStack = 0
@@ -217,7 +219,7 @@ func (p *Present) rows(v *arrangement) []*row {
 					fresh.Sub(one.Fresh)
 				}
 			}
-			if f.text != "" && !s.match(f.text, pattern) && !part.Holders.MatchedBy(pattern) ||
+			if f.text != "" && !s.match(f.text, pattern) && !part.Holders.MatchedBy(pattern) && !pattern.MatchString(part.Class().String()) ||
 				f.in != nil && !slices.ContainsFunc(looks(f.inBy, names, h, &part.Row, ""), f.in.Has) {
 				continue
 			}
@@ -232,6 +234,9 @@ func (p *Present) rows(v *arrangement) []*row {
 				}
 				r := newRow(look, &one, s, of, rate)
 				r.holders = part.Holders
+				if groupings[v.by] != "class" {
+					r.mix.Add(part.Class(), r.count)
+				}
 				rows = append(rows, r)
 			}
 		}

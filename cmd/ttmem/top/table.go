@@ -207,12 +207,20 @@ func (m *model) tableRow(r *row, selected bool) string {
 	return line
 }
 
+// mixText names the buffers of a group that are no tensors. A row by stack has its class in its title.
+func (r *row) mixText() string {
+	if r.Class != nil {
+		return ""
+	}
+	return r.mix.Text()
+}
+
 // rowTitle returns the title of a row in at most n columns: its line, its caller and its operation.
 // The line is the most important.
 func (p painter) rowTitle(r *row, n int) string {
-	call, op := p.clean(r.Name.Call.String()), p.clean(r.Name.Op)
+	call, op := p.clean(r.Name.Call.String()), r.Op(p.Separator())
 	if call == "" {
-		title := p.clean(r.Text)
+		title := p.clean(r.Text) + r.mixText()
 		if strings.HasPrefix(title, "/") { // the end of a path is the important part
 			return p.cutLeft(title, n)
 		}

@@ -300,6 +300,7 @@ func TestThePageSaysWhoHoldsBuffers(t *testing.T) {
 	hold(4, hostileName, hostileName)
 	hold(4, "", "")
 	hold(3, "freed", "")
+	r.alloc(event.DRAM, mib, 0xa000000, stackOf(event.Frame{Kind: event.Native, Name: "tt::tt_metal::distributed::MeshWorkloadImpl::load_binaries"}), 0)
 	b := openPage(t, r.write(t)+"#at=4&region=DRAM&chip=0")
 	b.Press("2")
 	b.Choose("by", "owner")
@@ -310,6 +311,14 @@ func TestThePageSaysWhoHoldsBuffers(t *testing.T) {
 	b.Choose("by", "site")
 	qt.Check(t, qt.StringContains(b.Text("siteTable"), "held by model.layers[*].wq · bf16[32,32] TILE"))
 	qt.Check(t, qt.HasLen(b.table("siteTable"), 1))
+	b.Press("Escape")
+
+	b.Choose("by", "class") // which the call stacks of tensors do not tell here, but their owners
+	b.Press("End")
+	qt.Check(t, qt.DeepEquals(b.table("siteTable"), [][]string{{"128.0 MiB", "2", "tensor"}, {"1.0 MiB", "1", "kernel binaries"}}))
+	b.Press("/")
+	b.Write("binaries")
+	qt.Check(t, qt.DeepEquals(b.table("siteTable"), [][]string{{"1.0 MiB", "1", "kernel binaries"}}))
 	b.Press("Escape")
 
 	b.Choose("region", "L1")

@@ -5,7 +5,7 @@ function newRecording({ head, columns }) {
   const { born, site, perBank, banks, address, id, owner } = columns;
   const rows = columns.time.length, last = rows - 1, lives = born.length;
   const NEVER = 0xffffffff;
-  const FIELDS = { node: 0, group: 1, set: 2, name: 3, op: 4, component: 5, kind: 6, callers: 7 }; // see siteNode in write.go
+  const FIELDS = { node: 0, group: 1, set: 2, name: 3, op: 4, component: 5, kind: 6, callers: 7, class: 8 }; // see siteNode in write.go
 
   // In seconds since the beginning.
   const time = columns.time;
@@ -36,14 +36,14 @@ function newRecording({ head, columns }) {
     const text = (field) => head.texts[s[FIELDS[field]]];
     return {
       i, pid, region, node: s[FIELDS.node], chips: head.sets[s[FIELDS.set]], name: text("name"), op: text("op"),
-      component: text("component"), kind: text("kind"), callers: text("callers"),
+      component: text("component"), kind: text("kind"), callers: text("callers"), class: text("class"),
     };
   });
   const regionOf = sites.map((s) => s.region);
 
   // --- owners ---------------------------------------------------------------
   // Who held the buffers, by number: 0 is not known. Those of a call site are in order.
-  const owners = head.owners.map(([path, folded, tensor]) => ({ path: head.texts[path], folded: head.texts[folded], tensor: head.texts[tensor] }));
+  const owners = head.owners.map(([path, folded, tensor, kind]) => ({ path: head.texts[path], folded: head.texts[folded], tensor: head.texts[tensor], class: head.texts[kind] }));
   const texts = owners.map(({ folded, tensor }) => [folded, tensor].filter(Boolean).join(" · "));
   const first = new Map(texts.map((text, i) => [text, i])), groupOf = texts.map((text) => first.get(text)); // an owner for each text
   for (const s of sites) s.held = new Set();

@@ -65,25 +65,26 @@ const tables = (() => {
   const number = (title, value, explain) => ({ title, explain, value, text: (row) => (value(row) === undefined ? "?" : value(row).toLocaleString("en-US")) });
 
   // siteRows adds up the call sites of a selection by a key.
-  function siteRows(recording, selection) {
+  function siteRows(recording, selection, withClass) {
     const { region, process, pattern, by } = selection;
     if (by === "owner") return ownerRows(recording, selection);
+    if (by === "class" && !withClass) return classRows(recording, selection);
     const rows = new Map();
     const keyOf = {
-      site: (s) => `${s.node} ${s.pid} ${s.kind}`, op: (s) => s.op || "(none)", component: (s) => s.component || "(none)", process: (s) => s.pid,
+      site: (s) => `${s.node} ${s.pid} ${s.kind}`, op: (s) => s.op || "(none)", component: (s) => s.component || "(none)", class: (s) => s.class, process: (s) => s.pid,
     }[by];
     for (const s of recording.sites) {
-      if (s.region !== region || (process && String(s.pid) !== process)) continue;
+      if (s.region !== region || (withClass && !s.class) || (process && String(s.pid) !== process)) continue;
       const amounts = Object.fromEntries(recording.AMOUNTS.map((name) => [name, recording.amount(s.i, name)]));
       if (!recording.AMOUNTS.some((name) => amounts[name].count > 0)) continue;
       const who = recording.model.processName(s.pid);
-      if (pattern && !pattern.test([s.name, s.callers, s.op, s.component, s.kind, who, ...s.held].join(" "))) continue;
+      if (pattern && !pattern.test([s.name, s.callers, s.op, s.component, s.class, s.kind, who, ...s.held].join(" "))) continue;
       const key = keyOf(s);
       let row = rows.get(key);
       if (!row) {
         const texts = {
           site: [s.name, s.callers && "← " + s.callers, heldText(s), [who, s.kind, s.component].filter(Boolean).join(" · ")],
-          op: [key], component: [key], process: [who],
+          op: [key], component: [key], class: [key], process: [who],
         }[by];
         row = { site: s, texts, live: 0, liveCount: 0, allocated: 0, allocatedCount: 0, survived: 0, survivedCount: 0 };
         rows.set(key, row);
@@ -108,6 +109,22 @@ const tables = (() => {
     return rows.filter((row) => !pattern || pattern.test(row.texts.join(" ")));
   }
 
+  // classRows adds up the buffers by class: that of their call site, or else of who holds them.
+  function classRows(recording, { process, pattern, ...selection }) {
+    const rows = siteRows(recording, { process, pattern, ...selection }, true);
+    for (const more of recording.tallyOwners(selection, (s) => !s.class && (!process || String(s.pid) === process))) {
+      more.texts = [more.owner.class || "(class not known)"];
+      if (pattern && !pattern.test([...more.texts, more.owner.path].join(" "))) continue;
+      const row = rows.find((r) => r.texts[0] === more.texts[0]);
+      if (!row) rows.push(more);
+      else for (const name of recording.AMOUNTS) {
+        row[name] += more[name];
+        row[name + "Count"] += more[name + "Count"];
+      }
+    }
+    return rows;
+  }
+
   function sites(at, recording, selection, click) {
     const moment = selection.from === selection.to;
     const columns = [
@@ -116,7 +133,7 @@ const tables = (() => {
         size("Allocated", (r) => r.allocated, "in the range"), number("Buffers", (r) => r.allocatedCount, "allocated in the range"),
         size("Alive after", (r) => r.survived, "allocated in the range and alive at its end"), number("Buffers", (r) => r.survivedCount, "allocated in the range and alive at its end"),
       ]),
-      { title: { site: "Call site", op: "Operation", component: "Component", process: "Process", owner: "Held by" }[selection.by], value: (r) => r.texts[0], lines: (r) => r.texts },
+      { title: { site: "Call site", op: "Operation", component: "Component", class: "Class", process: "Process", owner: "Held by" }[selection.by], value: (r) => r.texts[0], lines: (r) => r.texts },
     ];
     const rows = siteRows(recording, selection).filter((r) => !moment || r.liveCount > 0);
     show(at, columns, rows, { click: selection.by === "site" ? (r) => click(r.site) : undefined });

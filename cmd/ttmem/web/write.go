@@ -74,8 +74,9 @@ type head struct {
 	Stacks export.StackData  `json:"stacks"`
 	Texts  []string          `json:"texts"`
 	Sites  [][siteFields]int `json:"sites"`
-	// Owners are numbers of texts: the path, the path without indices, and the tensor.
-	Owners [][3]int `json:"owners"`
+	// Owners are numbers of texts: the path, the path without indices, the tensor, and the class of the
+	// buffers of call sites that do not tell it.
+	Owners [][4]int `json:"owners"`
 	// Sets are the chips that sites are on.
 	Sets    [][]int                    `json:"sets"`
 	Chips   []chip                     `json:"chips"`
@@ -101,6 +102,7 @@ const (
 	siteComponent
 	siteKind
 	siteCallers
+	siteClass
 	siteFields
 )
 
@@ -209,11 +211,12 @@ func (p *Page) head(s *aggregate.State, o Options) *head {
 	names := &alloc.Namer{Rules: o.Rules, Snap: snap}
 	p.addSites(h, names, texts)
 	for _, op := range p.runs.operations {
-		row := alloc.Row{PID: op.PID, Devices: op.Devices, Site: names.Site(op.Stack)}
+		row := alloc.Row{PID: op.PID, Devices: op.Devices, Region: event.CB, Site: names.Site(op.Stack)}
 		h.Runs = append(h.Runs, [2]int{op.PID, texts.of(names.Title(&row, " · "))})
 	}
 	for _, o := range p.lives.owners {
-		h.Owners = append(h.Owners, [3]int{texts.of(o.Path), texts.of(name.FoldOwner(o.Path)), texts.of(o.Tensor)})
+		class := name.ClassByOwner(o.Path, o.Tensor).String()
+		h.Owners = append(h.Owners, [4]int{texts.of(o.Path), texts.of(name.FoldOwner(o.Path)), texts.of(o.Tensor), texts.of(class)})
 	}
 	h.Texts = texts.list
 	for _, d := range snap.Devices {
@@ -256,15 +259,17 @@ func (p *Page) addSites(h *head, names *alloc.Namer, texts *texts) {
 			h.Sets = append(h.Sets, append([]int{}, site.Devices...))
 		}
 		named := names.Site(site.Stack)
-		row := alloc.Row{PID: site.PID, Devices: site.Devices, BeforeAttach: site.BeforeAttach, Site: named}
-		kind := site.Layout.String()
+		row := alloc.Row{PID: site.PID, Devices: site.Devices, Region: site.Region, BeforeAttach: site.BeforeAttach, Site: named}
+		kind, class := site.Layout.String(), row.Class().String()
 		if site.Region == event.CB || site.Region == event.Kernel {
 			kind = site.Static.String()
+			class = strings.ReplaceAll(kind, "_", " ")
 		}
 		var of [siteFields]int
 		of[siteNode], of[siteGroup], of[siteSet] = int(stacks.Add(site.Stack)), len(h.Groups)-1, sets[key]
 		of[siteName], of[siteOp] = texts.of(names.Title(&row, " · ")), texts.of(named.Name.Op)
 		of[siteComponent], of[siteKind] = texts.of(named.Component), texts.of(kind)
+		of[siteClass] = texts.of(class)
 		of[siteCallers] = texts.of(strings.Join(named.Callers, " ← "))
 		h.Sites = append(h.Sites, of)
 	}

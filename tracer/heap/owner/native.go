@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"ttmem/tracer/event"
 )
 
 // This file finds Buffers that objects of C++ hold. Where the objects have their pointers differs
@@ -88,7 +90,13 @@ func (n *natives) block(at uint64) uint64 {
 type chase struct {
 	*natives
 	seen  map[uint64]bool // blocks
-	found []uint64        // Buffers
+	found []found
+}
+
+// A found Buffer. binaries is true if a program has it for the binaries of its kernels.
+type found struct {
+	buffer   uint64
+	binaries bool
 }
 
 // A part of memory was reached by some pointers.
@@ -99,7 +107,7 @@ type part struct {
 
 // chase returns the Buffers that objects hold. It follows up to most objects, and reports whether these
 // were all.
-func (n *natives) chase(most int, parts ...part) (buffers []uint64, all bool) {
+func (n *natives) chase(most int, parts ...part) (buffers []found, all bool) {
 	c := &chase{natives: n, seen: make(map[uint64]bool)}
 	for _, p := range parts {
 		c.seen[p.at] = true
@@ -115,7 +123,7 @@ func (n *natives) chase(most int, parts ...part) (buffers []uint64, all bool) {
 			switch {
 			case !isPointer(word):
 			case shared:
-				c.found = append(c.found, buffer)
+				c.found = append(c.found, found{buffer, p.depth <= 1 && isMap(words[:j])})
 			case p.depth < maxDepth && !c.seen[word]:
 				if size := c.block(word); size > 0 && !c.isStranger(word) {
 					c.seen[word] = true
@@ -160,11 +168,26 @@ func (n *natives) isTrace(buffer uint64) bool {
 	return err == nil && uint32(of) == trace
 }
 
-// cached returns those of some Buffers that the program caches of their devices hold.
-func (n *natives) cached(buffers []uint64) map[uint64]bool {
-	found := make(map[uint64]bool)
+// isMap reports whether the last words are a std::unordered_map that is not empty: a program has one, of
+// the state of its binaries on each mesh, right before the shared_ptr to their buffer, and no other
+// object of the cache has such a neighbour.
+func isMap(words []uint64) bool {
+	// the buckets, their number, the first node, the number of nodes, the maximum load, when to grow, and
+	// the only bucket
+	const header = 7
+	if len(words) < header {
+		return false
+	}
+	w := words[len(words)-header:]
+	return isPointer(w[0]) && w[1] > 0 && isPointer(w[2]) && w[3] > 0 && math.Float32frombits(uint32(w[4])) == 1
+}
+
+// cached returns those of some Buffers that the program caches of their devices hold, with the path of
+// their Holder.
+func (n *natives) cached(buffers []uint64) map[uint64]string {
+	paths := make(map[uint64]string)
 	if n.table(programTable) == 0 {
-		return found
+		return paths
 	}
 	var parts []part
 	devices := make(map[uint64]bool)
@@ -175,13 +198,17 @@ func (n *natives) cached(buffers []uint64) map[uint64]bool {
 		}
 	}
 	list, all := n.chase(maxBlocks, parts...)
-	for _, buffer := range list {
-		found[buffer] = true
+	for _, f := range list {
+		if f.binaries {
+			paths[f.buffer] = event.OwnerBinaries
+		} else if paths[f.buffer] == "" {
+			paths[f.buffer] = event.OwnerProgramCache
+		}
 	}
 	if !all {
 		n.missed = tooMany{maxBlocks, "objects of cached programs"}
 	}
-	return found
+	return paths
 }
 
 // device returns the MeshDevice of a Buffer; 0 if it has none. One of the Buffer's first words, or
@@ -269,7 +296,11 @@ func (n *natives) held(instance uint64) []uint64 {
 	}
 	// how far the Buffers of a global circular buffer are away
 	const depth, blocks = 3, 64
-	buffers, _ := n.chase(blocks, part{object, size, maxDepth - depth})
+	list, _ := n.chase(blocks, part{object, size, maxDepth - depth})
+	buffers := make([]uint64, len(list))
+	for i := range list {
+		buffers[i] = list[i].buffer
+	}
 	return buffers
 }
 

@@ -8,20 +8,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
+	"strings"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"ttmem/tracer/event"
 	"ttmem/tracer/host"
 )
 
 // A search runs in a child process: it parses what another user's process made, so its memory is
 // bounded, it has no rights but that of reading memory, and it can be left behind if that never answers.
 
-// A Holder is who holds a buffer, and what it holds there.
+// A Holder is who holds a buffer, and what it holds there: a tensor, or the type of another object, such
+// as global_semaphore.
 type Holder struct {
 	Path, Tensor string
 }
@@ -194,7 +196,10 @@ func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
 	cached := native.cached(buffers)
 	nativeErr := p.memory.allow(0)
 	first := make(map[uint64][]uint64) // the Buffers of each instance
-	seen := maps.Clone(cached)         // Buffers
+	seen := make(map[uint64]bool)      // Buffers
+	for at := range cached {
+		seen[at] = true
+	}
 	var found []Owned
 	var cost Cost
 	err := p.noHeap
@@ -224,6 +229,10 @@ func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
 				continue
 			}
 			h := Holder{o.Path.String(), t.String()}
+			if h.Tensor == "" { // Python 3.12 puts the module before the name
+				of := native.typeName(o.Object)
+				h.Tensor = of[strings.LastIndexByte(of, '.')+1:]
+			}
 			if size += h.size(); size > maxAnswer {
 				return holders, cost, tooMany{maxAnswer >> 20, "MiB of names"}
 			}
@@ -232,14 +241,14 @@ func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
 	}
 	err = cmp.Or(err, p.memory.allow(nativeBytes))
 	p.memory.forget()
-	for at := range native.cached(buffers) {
-		if _, has := holders[at]; !has && cached[at] {
-			holders[at] = Holder{Path: "program cache"}
+	for at, path := range native.cached(buffers) {
+		if _, has := holders[at]; !has && cached[at] == path {
+			holders[at] = Holder{Path: path}
 		}
 	}
 	for _, at := range buffers {
 		if _, has := holders[at]; !has && native.isTrace(at) {
-			holders[at] = Holder{Path: "trace region"}
+			holders[at] = Holder{Path: event.OwnerTraces}
 		}
 	}
 	return holders, cost, cmp.Or(err, nativeErr, p.memory.err, native.missed)

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
 )
 
 // A Grouping is a value of --by. It gives the groups of a row: one, or one for each of its chips.
@@ -32,6 +34,12 @@ var groupings = []Grouping{
 	}},
 	{"component", func(n *Namer, a *Row) []string {
 		return []string{a.orUnknown(a.Component, "(no component)")}
+	}},
+	{"class", func(n *Namer, a *Row) []string {
+		if int(a.Region) >= event.BankedRegions {
+			return []string{strings.ReplaceAll(a.Layout, "_", " ")}
+		}
+		return []string{cmp.Or(a.Class().String(), name.UnknownClass)}
 	}},
 	{"type", func(n *Namer, a *Row) []string { return []string{a.Region.String() + " " + a.Layout} }},
 	{"region", func(_ *Namer, a *Row) []string { return []string{a.Region.String()} }},

@@ -10,6 +10,8 @@ type Named struct {
 	File      string `json:"file,omitempty"`
 	Line      int    `json:"line,omitempty"`
 	Component string `json:"component,omitempty"`
+	// Class is what a buffer is for, as --by class has it; left out if that is not known.
+	Class string `json:"class,omitempty"`
 	// Stack is its call stack; left out if it is not known.
 	Stack *event.Stack `json:"stack,omitempty"`
 }
@@ -17,7 +19,7 @@ type Named struct {
 // Named names a row.
 func (n *Namer) Named(a *Row) Named {
 	return Named{
-		Name: n.Title(a, " · "), Op: a.Name.Op, Function: a.Name.Call.Function, File: a.Name.Call.File, Line: a.Name.Call.Line,
+		Name: n.Name(a), Class: a.Class().String(), Op: a.Name.Op, Function: a.Name.Call.Function, File: a.Name.Call.File, Line: a.Name.Call.Line,
 		Component: a.Component, Stack: a.Stack,
 	}
 }

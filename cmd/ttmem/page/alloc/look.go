@@ -35,7 +35,9 @@ type Look struct {
 	// Caller distinguishes call sites with the same text; Distinguish sets it.
 	Caller string
 	// Sites is the number of rows that a row of a line replaces; 0 in other rows.
-	Sites     int
+	Sites int
+	// Class is what the buffers are for; nil if that is not known, and for circular buffers.
+	Class     *name.Class
 	component string
 }
 
@@ -44,11 +46,12 @@ func (l *Look) look() *Look { return l }
 // Look is the look of a row. It differs from the look of rows with other values in apart.
 func (n *Namer) Look(a *Row, apart ...any) Look {
 	l := a.Look
+	l.Class = a.Class()
 	text := n.Title(a, " · ")
 	if a.Stack == nil && a.Owner.Path != "" {
 		text = HeldBy(a.Owner, " · ")
 	}
-	l.Key = Key{text, fmt.Sprintln(apart...), strings.Join(l.Callers, "\n")}
+	l.Key = Key{text, fmt.Sprintln(append(apart, l.Class)...), strings.Join(l.Callers, "\n")}
 	if n.Rules != nil {
 		l.component = page.Clean(a.Component)
 	}
@@ -62,6 +65,9 @@ type line struct {
 }
 
 func (l *Look) line() line { return line{l.Apart, l.component, l.Name.Call} }
+
+// Op is the operation, and before it the class of what is no tensor: "kernel binaries · ttnn.add".
+func (l *Look) Op(separator string) string { return l.Class.Before(page.Clean(l.Name.Op), separator) }
 
 // Has reports whether the row with this Look includes the call site with another one.
 func (l *Look) Has(one Look) bool {
@@ -170,7 +176,7 @@ func ofLine(looks []*Look) Look {
 	if len(ops) > 1 {
 		one.Name.Op = page.Count(uint64(len(ops)), "operation")
 	}
-	for _, part := range []string{page.Clean(one.Name.Op), one.component} {
+	for _, part := range []string{one.Op(" · "), one.component} {
 		if part != "" {
 			one.Text += " · " + part
 		}

@@ -1,7 +1,6 @@
 package alloc
 
 import (
-	"cmp"
 	"regexp"
 	"slices"
 
@@ -17,6 +16,8 @@ type Site struct {
 	Look
 	Component string
 	Matches   bool // the filter's regular expression
+	// class is that of its buffers outside of the region of traces.
+	class *name.Class
 }
 
 // WithCaller is a title with the caller that distinguishes the site, if there is one.
@@ -43,7 +44,7 @@ func (n *Namer) Row(a Row, stack *event.Stack) (_ Row, ok bool) {
 		return a, false
 	}
 	a.Site = n.Site(stack)
-	return a, a.Matches || n.Filter.Grep.MatchString(a.Owner.Path)
+	return a, a.Matches || n.Filter.Grep.MatchString(a.Owner.Path) || n.Filter.Grep.MatchString(a.Class().String())
 }
 
 // Site is the site of a call stack; it is the same for the same stack.
@@ -62,7 +63,7 @@ func (n *Namer) Site(stack *event.Stack) *Site {
 // NewSite names a call stack, without remembering the site.
 func (n *Namer) NewSite(stack *event.Stack) *Site {
 	frames := stack.Frames()
-	s := &Site{Stack: stack, Look: Look{Name: name.Of(frames), Callers: page.Callers(frames)}}
+	s := &Site{Stack: stack, class: name.ClassOf(frames, event.DRAM), Look: Look{Name: name.Of(frames), Callers: page.Callers(frames)}}
 	s.Text = s.Name.String()
 	if n.Rules != nil {
 		s.Component = n.Rules.Component(frames)
@@ -79,9 +80,21 @@ func (s *Site) MatchedBy(pattern *regexp.Regexp) bool {
 		slices.ContainsFunc(s.Stack.Frames(), func(f event.Frame) bool { return pattern.MatchString(name.FrameText(&f)) })
 }
 
-// Title is the name of a row, in one line.
-func (n *Namer) Title(a *Row, separator string) string {
-	name := cmp.Or(page.Clean(a.Name.Text(separator)), Unknown(a.Stack, a.BeforeAttach))
+// Title is the name of a row, in one line, with the class of what is no tensor.
+func (n *Namer) Title(a *Row, separator string) string { return n.title(a, a.Class(), separator) }
+
+// Name is the title without the class, which has a field of its own in JSON documents.
+func (n *Namer) Name(a *Row) string { return n.title(a, nil, " · ") }
+
+func (n *Namer) title(a *Row, class *name.Class, separator string) string {
+	op, call := class.Before(page.Clean(a.Name.Op), separator), page.Clean(a.Name.Call.String())
+	if a.Name == (name.Name{}) {
+		op = class.Before(Unknown(a.Stack, a.BeforeAttach), separator)
+	}
+	name := call + op
+	if op != "" && call != "" {
+		name = call + separator + op
+	}
 	if n.Rules != nil && a.Component != "" {
 		name += separator + page.Clean(a.Component)
 	}

@@ -99,17 +99,17 @@ type Part struct {
 	Holders
 }
 
-// Split returns the parts of a call site: without a stack, or by owner, one for each of its holders,
-// and otherwise one with all of them. holders are those that analyze.Holders.Split returns.
+// Split returns the parts of a call site: without a stack, by owner, or by a class that the stack does
+// not tell, one for each of its holders, and otherwise one with all of them. holders are those that analyze.Holders.Split returns.
 func Split(a Row, all memory.Amount, holders []analyze.Holder, by string) (parts []Part) {
 	known := func(list []analyze.Holder) Holders {
 		return slices.DeleteFunc(slices.Clone(list), func(h analyze.Holder) bool { return h.Path == "" })
 	}
-	if len(holders) == 0 || a.Stack != nil && by != "owner" {
+	if len(holders) == 0 || a.Stack != nil && by != "owner" && (by != "class" || a.Class() != nil) {
 		return []Part{{a, all, known(holders)}}
 	}
 	for i, h := range holders {
-		a.Owner = h.Owner
+		a.Owner, a.OwnerClass = h.Owner, h.Class
 		parts = append(parts, Part{a, h.Amount, known(holders[i : i+1])})
 	}
 	return parts

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -74,7 +75,25 @@ type Row struct {
 	Layout              string
 	// Owner is who holds it; empty if that is not known.
 	Owner memory.Owner
+	// OwnerClass is the class by the owner, for rows of several buffers.
+	OwnerClass *name.Class
 	*Site
+}
+
+// Class is what the buffers of a row are for, by their call stack or else by their owner. It is nil if
+// that is not known, and for what is no buffer.
+func (a *Row) Class() *name.Class {
+	switch {
+	case int(a.Region) >= event.BankedRegions || a.Static != nil:
+		return nil
+	case a.Region == event.Trace:
+		return name.ClassOf(nil, a.Region)
+	case a.class != nil:
+		return a.class
+	case a.OwnerClass != nil:
+		return a.OwnerClass
+	}
+	return name.ClassByOwner(a.Owner.Path, a.Owner.Tensor)
 }
 
 // RowOf is a row for the allocations of a call site.

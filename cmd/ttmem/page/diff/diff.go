@@ -83,6 +83,8 @@ type Group struct {
 	// that differs from the line in B.
 	Region string `json:"region,omitempty"`
 	ALine  int    `json:"a_line,omitempty"`
+	// Class is what the buffers of a group by stack are for; left out if that is not known.
+	Class string `json:"class,omitempty"`
 	// Stack is a stack of B, or of A if B has none.
 	Stack []event.Frame `json:"stack,omitempty"`
 	moved bool
@@ -130,6 +132,7 @@ func New(a, b *Side, names alloc.Namer, o Options) *Difference {
 			if o.By == "owner" {
 				row.Owner.Path = part.Owner
 			}
+			row.OwnerClass = part.Class
 			for _, id := range row.Devices {
 				t, _ := totals.Of(chipRegion{id, part.Region})
 				t.Device, t.Region, t.region = id, part.Region.String(), part.Region
@@ -144,6 +147,7 @@ func New(a, b *Side, names alloc.Namer, o Options) *Difference {
 					if o.By == "stack" {
 						g.Region, g.Stack = part.Region.String(), part.Stack.Frames()
 						g.Look = n.Look(&row, part.Region)
+						g.Class = g.Look.Class.String()
 					}
 				}
 				if g.moved = g.moved || k.moved; k.line > 0 {

@@ -118,7 +118,7 @@ func (k *keys) of(n *alloc.Namer, a *alloc.Row, inB bool) []groupKey {
 // in between may differ in another release.
 func (k *keys) ofStack(n *alloc.Namer, a *alloc.Row, inB bool) groupKey {
 	line := k.lineOf(inB)
-	calls := fmt.Sprintf("%t %t %s", a.Stack == nil, a.BeforeAttach, a.Name.Op) + callsKey(a.Stack, line)
+	calls := fmt.Sprintf("%t %t %s %s", a.Stack == nil, a.BeforeAttach, a.Class().Mention(), a.Name.Op) + callsKey(a.Stack, line)
 	key := groupKey{Key: alloc.Key{Text: calls, Apart: a.Region.String()}, title: n.Title(a, " · ")}
 	if inB {
 		return key

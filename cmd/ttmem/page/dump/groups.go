@@ -28,6 +28,9 @@ type group struct {
 	Device   *int          `json:"device,omitempty"`
 	Region   string        `json:"region,omitempty"`
 	Stack    []event.Frame `json:"stack,omitempty"`
+	// Class is what all of the buffers are for; left out if they differ, or if that is not known.
+	Class string `json:"class,omitempty"`
+	mix   alloc.Mix
 }
 
 // Groups is a list by group.
@@ -71,6 +74,9 @@ func (l *List) Group(by string, n int) *Groups {
 			one.add(a, uint64(len(keys)))
 		}
 	}
+	for _, one := range groups.List {
+		one.Class = one.mix.Class().String()
+	}
 	slices.SortFunc(groups.List, func(a, b *group) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.StaticBytes, a.StaticBytes),
 			cmp.Compare(b.Buffers+b.Statics, a.Buffers+a.Statics), cmp.Compare(a.Key, b.Key), page.CompareFrames(a.Stack, b.Stack))
@@ -85,6 +91,7 @@ func (g *group) add(a *alloc.Row, among uint64) {
 		g.Statics++
 		g.StaticBytes += bytes
 	} else {
+		g.mix.Add(a.Class(), 1)
 		g.Buffers++
 		g.Bytes += bytes
 	}
@@ -120,7 +127,11 @@ func (g *Groups) WriteText(w io.Writer, layout page.Layout) error {
 	shown, omitted := page.First(g.groups, g.limit)
 	for _, one := range shown {
 		line := columns.Line(page.Bytes(one.Bytes), page.Percent(one.Bytes, bytes), fmt.Sprint(one.Buffers), page.Bytes(one.StaticBytes), fmt.Sprint(one.Statics))
-		indent := layout.Beside(out, line+"  ", page.NoStyle, layout.Separated(one.Key)) + 2
+		title := layout.Separated(one.Key)
+		if g.by != "stack" && g.by != "class" {
+			title += one.mix.Text()
+		}
+		indent := layout.Beside(out, line+"  ", page.NoStyle, title) + 2
 		if g.by == "stack" {
 			for _, call := range page.Callers(one.Stack) {
 				layout.Write(out, indent, page.Dim, call)

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"ttmem/aggregate/analyze"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -14,6 +15,8 @@ type Note struct {
 	// Name and Component belong to the allocated or freed memory.
 	Name      string `json:"name,omitempty"`
 	Component string `json:"component,omitempty"`
+	// Class is what an allocated or freed buffer is for; left out if that is not known.
+	Class string `json:"class,omitempty"`
 	// OwnsData and Hooked are the flags of the Buffer: views and hooked buffers make no events.
 	OwnsData *bool `json:"owns_data,omitempty"`
 	Hooked   *bool `json:"hooked,omitempty"`
@@ -64,6 +67,9 @@ func (l *Log) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if stack != nil {
 		s := l.site(stack)
 		note.Name, note.Component = s.Name.String(), s.Component
+		if e.Kind == event.Alloc || n.Ended != nil {
+			note.Class = (&alloc.Row{Site: s.Site, Region: e.Region}).Class().String()
+		}
 	}
 	if n.Replaced != nil {
 		note.Other = l.other(n.Replaced)

@@ -143,17 +143,18 @@ func (l *Log) site(stack *event.Stack) *site {
 			clear(l.sites)
 		}
 		s = &site{Site: l.names.NewSite(stack)}
-		s.title = l.names.Title(&alloc.Row{Site: s.Site}, l.layout.Separator())
+		s.title = l.names.Title(&alloc.Row{Site: s.Site, Region: event.CB}, l.layout.Separator())
 		l.sites[id] = s
 	}
 	return s
 }
 
-// nameOf is the name of an allocation at a call stack.
-func (l *Log) nameOf(stack *event.Stack, before bool) string {
+// nameOf is the name of an allocation at a call stack, in a region.
+func (l *Log) nameOf(region event.Region, stack *event.Stack, before bool) string {
 	s := l.site(stack)
-	if before {
-		return l.names.Title(&alloc.Row{Site: s.Site, BeforeAttach: true}, l.layout.Separator())
+	row := alloc.Row{Site: s.Site, Region: region, BeforeAttach: before}
+	if before || row.Class().Mention() != "" {
+		return l.names.Title(&row, l.layout.Separator())
 	}
 	return s.title
 }

@@ -160,9 +160,9 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 	case event.Alloc, event.Free:
 		r.setBuffer(e)
 		if e.Kind == event.Alloc {
-			r.text = l.nameOf(e.Stack, e.BeforeAttach)
+			r.text = l.nameOf(e.Region, e.Stack, e.BeforeAttach)
 		} else if b := n.Ended; b != nil {
-			r.text = l.ends("freed by ", b) + ", " + lived(b.SinceNs, e.TimeNs, b.BeforeAttach)
+			r.text = l.ends("freed by ", e.Region, b) + ", " + lived(b.SinceNs, e.TimeNs, b.BeforeAttach)
 		} else if by := l.freer(e.Stack); by != "" {
 			r.text = "freed by " + by
 		}
@@ -177,12 +177,12 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		if e.Region == event.CB {
 			r.place = "CB"
 		}
-		r.text = strings.ReplaceAll(e.Reason.String(), "_", " ") + ": " + l.nameOf(e.Stack, false)
+		r.text = strings.ReplaceAll(e.Reason.String(), "_", " ") + ": " + l.nameOf(e.Region, e.Stack, false)
 		if message := page.FirstLine(e.Message); message != "" {
 			r.text += l.layout.Separator() + message
 		}
 	case event.OperationFailed:
-		r.text = l.nameOf(e.Stack, false)
+		r.text = l.nameOf(event.CB, e.Stack, false)
 		if message := page.FirstLine(e.Message); message != "" {
 			r.text += l.layout.Separator() + message
 		}
@@ -194,7 +194,7 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		}
 		r.each, r.banks = r.size, fmt.Sprint(cores)
 		r.place = "CB " + shortStatic(e.StaticKind)
-		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(e.Stack, e.BeforeAttach))
+		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(event.CB, e.Stack, e.BeforeAttach))
 		if e.Global {
 			r.text += ", in an L1 buffer"
 		}
@@ -202,16 +202,16 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		r.place = strings.TrimSpace(regionOf(e).String() + " " + shortStatic(e.StaticKind))
 		r.text = fmt.Sprintf("program %d%s", e.ProgramID, endedBy(e.Reason))
 	case event.ProgramRun:
-		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(e.Stack, false))
+		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(event.CB, e.Stack, false))
 	case event.TraceBegin, event.TraceEnd, event.TraceReplay, event.TraceRelease:
-		r.text = fmt.Sprintf("trace %d, %s", e.ProgramID, l.nameOf(e.Stack, false))
+		r.text = fmt.Sprintf("trace %d, %s", e.ProgramID, l.nameOf(event.CB, e.Stack, false))
 		if runs, seen := l.history.TraceRuns(e.PID, e.Devices, e.ProgramID); e.Kind == event.TraceEnd || e.Kind == event.TraceReplay {
 			r.text += l.layout.Separator() + tracedText(runs, seen)
 		}
 	case event.KernelLoad:
 		r.place = strings.TrimSpace(regionOf(e).String() + " " + page.KernelKind(e.KernelKind))
 		r.size, r.each = page.Bytes(e.SizeBytes), page.TextBytes(e.BytesPerBank)
-		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(e.Stack, e.BeforeAttach))
+		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(event.CB, e.Stack, e.BeforeAttach))
 	case event.DeviceOpen:
 		r.text = strings.TrimSpace(page.Clean(e.Board + " " + e.Arch))
 		if e.Mesh {
@@ -299,8 +299,8 @@ func endedBy(r event.Reason) string {
 }
 
 // ends says which line allocated a buffer and, after a prefix, which freed it, if that is known.
-func (l *Log) ends(freedBy string, u *analyze.Use) string {
-	text := l.nameOf(u.Stack, u.BeforeAttach)
+func (l *Log) ends(freedBy string, region event.Region, u *analyze.Use) string {
+	text := l.nameOf(region, u.Stack, u.BeforeAttach)
 	if !u.BeforeAttach {
 		text = "allocated by " + text
 	}
@@ -336,14 +336,14 @@ func (l *Log) notes(e *event.Event, n *analyze.Note) (list []note) {
 		list = append(list, note{"! " + fmt.Sprintf(format, args...), true})
 	}
 	if u := n.Freed; u != nil {
-		wrong("double free: it was freed %s earlier, %s", page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), l.ends("by ", u))
+		wrong("double free: it was freed %s earlier, %s", page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), l.ends("by ", e.Region, u))
 	}
 	if n.Unseen {
 		wrong("free of an unknown buffer: it was allocated before the first event, or that event was lost")
 	}
 	if b := n.Replaced; b != nil {
 		wrong("replaces live buffer %d, %s at %#x, %s: the event of its free is missing",
-			b.BufferID, page.Bytes(b.SizeBytes), b.Address, l.nameOf(b.Stack, b.BeforeAttach))
+			b.BufferID, page.Bytes(b.SizeBytes), b.Address, l.nameOf(e.Region, b.Stack, b.BeforeAttach))
 	}
 	if u := n.Earlier; u != nil {
 		of := ""
@@ -351,7 +351,7 @@ func (l *Log) notes(e *event.Event, n *analyze.Note) (list []note) {
 			of = fmt.Sprintf(" of PID %d", u.PID)
 		}
 		list = append(list, note{fmt.Sprintf("the address had %s per bank until %s earlier%s, %s", page.Bytes(u.BytesPerBank),
-			page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), of, l.ends("freed by ", u)), false})
+			page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), of, l.ends("freed by ", e.Region, u)), false})
 	}
 	return list
 }

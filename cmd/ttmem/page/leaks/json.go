@@ -88,6 +88,8 @@ type row struct {
 	// Name is the innermost line of the user's own code and the operation.
 	Name      string `json:"name"`
 	Component string `json:"component,omitempty"`
+	// BufferClass is what the buffers are for; left out if that is not known.
+	BufferClass string `json:"buffer_class,omitempty"`
 	// Containers are what holds the survivors of a leak, the most bytes first.
 	Containers []analyze.Container `json:"containers,omitempty"`
 	// Kind and Why describe memory that the runtime retains.
@@ -129,8 +131,8 @@ func (p *Page) rows(list []leak) []row {
 	for i := range list {
 		l := &list[i]
 		one := row{
-			Bytes: l.Bytes, Count: l.Count, Allocated: l.Allocated, Class: string(l.Class), Growing: l.Grows && l.By == nil,
-			OldestNs: l.AgeNs, Name: p.names.Title(&l.row, " · "), Component: l.row.Component,
+			Bytes: l.Bytes, Count: l.Count, Allocated: l.Allocated, Class: string(l.Verdict.Class), Growing: l.Grows && l.By == nil,
+			OldestNs: l.AgeNs, Name: p.names.Name(&l.row), Component: l.row.Component, BufferClass: l.row.Class().String(),
 			Containers: l.Containers, PID: l.PID, Region: l.Region.String(), Layout: l.row.Layout, Devices: l.Devices,
 			Stack: l.Stack, GrowthBytes: page.Each(l.Births, func(births memory.Amount) uint64 { return births.Bytes }),
 		}

@@ -141,7 +141,7 @@ func (p *Page) byRun() bool { return p.whole() || p.FromIsEarlier }
 
 // verdict says in one line how a call site grew.
 func (p *Page) verdict(l *leak) string {
-	leaks, undecided := l.Class == analyze.Leaked, l.Class == analyze.Undecided
+	leaks, undecided := l.Verdict.Class == analyze.Leaked, l.Verdict.Class == analyze.Undecided
 	if !p.byRun() {
 		text := p.verdictBetween(l, leaks)
 		if undecided {
@@ -200,7 +200,7 @@ func (p *Page) folded(list []leak, callers, lines bool) []*leak {
 	var rows []*leak
 	for _, l := range list {
 		if l.Look = p.names.Look(&l.row, p.place(&l)); !callers {
-			l.Look = alloc.Look{Key: alloc.Key{Text: l.Text, Apart: l.Apart}}
+			l.Look = alloc.Look{Key: alloc.Key{Text: p.names.Name(&l.row), Apart: l.Apart}} // the list has the class
 		}
 		rows = append(rows, &l)
 	}

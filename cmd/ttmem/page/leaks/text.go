@@ -169,7 +169,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []*leak, wh
 			continue
 		}
 		st := page.NoStyle
-		if l.Class == analyze.Leaked || l.Class == analyze.Undecided {
+		if l.Verdict.Class == analyze.Leaked || l.Verdict.Class == analyze.Undecided {
 			st = page.Yellow
 		}
 		layout.Sized().Write(out, page.NameIndent, st, p.verdict(l))

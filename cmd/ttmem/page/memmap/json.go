@@ -40,6 +40,8 @@ type Block struct {
 	SinceNs      uint64 `json:"since_ns"`
 	BeforeAttach bool   `json:"before_attach,omitempty"`
 	Name         string `json:"name"`
+	// Class is what the buffer is for; left out if that is not known.
+	Class string `json:"class,omitempty"`
 	// Cores are x0, y0, x1, y1 of the cores that a buffer on single cores is on.
 	Cores [][4]uint16 `json:"cores,omitempty"`
 	// Owner and Tensor are left out if they are not known.
@@ -77,8 +79,9 @@ func (m *Page) WriteJSON(w io.Writer) error {
 			switch {
 			case row.Buffer != nil:
 				b := row.Buffer
+				row.Site = m.Names.Site(b.Stack)
 				one.Blocks = append(one.Blocks, Block{
-					b.Address, b.BytesPerBank, b.PID, b.BufferID, b.SinceNs, b.BeforeAttach, m.title(row, " · "), page.Rectangles(b.Cores),
+					b.Address, b.BytesPerBank, b.PID, b.BufferID, b.SinceNs, b.BeforeAttach, m.Names.Name(&row.Row), row.Class().String(), page.Rectangles(b.Cores),
 					b.Path, b.Tensor,
 				})
 			case row.Static != nil:

@@ -62,7 +62,7 @@ func (r *regionMap) rows() []row {
 	for i := range r.Space.Blocks {
 		b := &r.Space.Blocks[i]
 		rows = append(rows, row{Row: alloc.Row{
-			Buffer: b, Address: b.Address, BytesPerBank: b.BytesPerBank, SinceNs: b.SinceNs, NowNs: r.nowNs, BeforeAttach: b.BeforeAttach, Owner: b.Owner,
+			Buffer: b, Region: b.Region, PID: b.PID, Address: b.Address, BytesPerBank: b.BytesPerBank, SinceNs: b.SinceNs, NowNs: r.nowNs, BeforeAttach: b.BeforeAttach, Owner: b.Owner,
 		}})
 	}
 	for _, h := range r.Space.Holes {

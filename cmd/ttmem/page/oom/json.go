@@ -110,6 +110,8 @@ type blame struct {
 	BeforeAttach  bool   `json:"before_attach,omitempty"`
 	Name          string `json:"name"`
 	Kept          string `json:"kept,omitempty"` // what of the runtime retains it
+	// Class is what the buffers are for; left out if that is not known.
+	Class string `json:"class,omitempty"`
 	// HeldBy are who holds it, the most bytes first, as far as that is known.
 	HeldBy []holder     `json:"held_by,omitempty"`
 	Stack  *event.Stack `json:"stack,omitempty"`
@@ -222,8 +224,9 @@ func (p *Page) blames(f *memory.Failure, list []memory.Blame) (blames []blame) {
 			amount: amount{l.BytesPerBank, l.Count}, LowestAddress: l.Address, EndAddress: l.End,
 			BeforeAttach: l.BeforeAttach, Name: name.Of(frames).String(), Stack: l.Stack,
 		}
-		if kept := name.RuntimeRetained(frames); kept != nil {
-			one.Kept = kept.Name
+		class := name.ClassOf(frames, f.Evidence.Region)
+		if one.Class = class.String(); class.Retained() {
+			one.Kept = one.Class
 		}
 		for _, h := range p.holders(f, l) {
 			if h.Path != "" {

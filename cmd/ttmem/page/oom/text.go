@@ -331,21 +331,21 @@ func siteName(layout page.Layout, stack *event.Stack, beforeAttach bool) string 
 func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, f *memory.Failure, list []memory.Blame, all memory.Blame) {
 	columns := page.Columns{13, 9, 11}
 	layout.WriteHead(out, columns.Line("each bank", "buffers", "from"), "  allocated by")
-	rest := all
+	rest, names := all, alloc.Namer{}
 	for i := range list {
 		l := &list[i]
 		rest.Count -= min(rest.Count, l.Count)
 		rest.BytesPerBank -= min(rest.BytesPerBank, l.BytesPerBank)
 		frames := l.Stack.Frames()
-		row := alloc.Row{Site: &alloc.Site{Stack: l.Stack}, BeforeAttach: l.BeforeAttach}
+		row := alloc.Row{Site: names.Site(l.Stack), Region: f.Evidence.Region, BeforeAttach: l.BeforeAttach}
 		for _, part := range alloc.Split(row, memory.Amount{Count: l.Count, Bytes: l.BytesPerBank}, p.holders(f, l), "") {
-			site, from := siteName(layout, l.Stack, l.BeforeAttach), l.Address
+			site, from := names.Title(&part.Row, layout.Separator()), l.Address
 			if part.Owner.Path != "" {
 				from = slices.MinFunc(part.Holders[0].Buffers, func(a, b *memory.Buffer) int { return cmp.Compare(a.Address, b.Address) }).Address
 				site += ", " + alloc.HeldBy(part.Owner, layout.Separator())
 			}
-			if kept := name.RuntimeRetained(frames); kept != nil {
-				site += " (retained by the runtime: " + kept.Name + ")"
+			if part.Class().Retained() {
+				site += " (retained by the runtime)"
 			}
 			text := columns.Line(page.Bytes(part.Amount.Bytes), fmt.Sprint(part.Count), fmt.Sprintf("%#x", from)) + "  "
 			indent := layout.Beside(out, text, page.Green, site)

@@ -73,7 +73,7 @@ func (p *Page) Losses() memory.AllLosses { return p.Snapshot.Losses(false, p.Fil
 
 // row names an operation; ok is false if the filter does not select it.
 func (p *Page) row(op *memory.Operation) (row alloc.Row, ok bool) {
-	return p.names.Row(alloc.Row{PID: op.PID, Devices: op.Devices, Region: event.L1}, op.Stack)
+	return p.names.Row(alloc.Row{PID: op.PID, Devices: op.Devices, Region: event.CB}, op.Stack)
 }
 
 // runs is how often the operations ran, as text.

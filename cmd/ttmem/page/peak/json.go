@@ -65,6 +65,8 @@ type groupJSON struct {
 	Callers []string `json:"callers,omitempty"`
 	Bytes   uint64   `json:"bytes"`
 	Count   uint64   `json:"count"`
+	// Class is what all of the buffers are for; left out if they differ, or if that is not known.
+	Class string `json:"class,omitempty"`
 }
 
 // holderJSON is the memory of one call stack: its buffers, apart by who holds them, or its memory for
@@ -160,7 +162,7 @@ func (p *Page) holdersJSON(parts []alloc.Part, program *uint64) []holderJSON {
 func (p *Page) groupsJSON(rows []*row) []groupJSON {
 	groups := make([]groupJSON, 0, len(rows))
 	for _, row := range rows {
-		groups = append(groups, groupJSON{row.Text, row.pid, row.Callers, row.bytes, row.count})
+		groups = append(groups, groupJSON{row.Text, row.pid, row.Callers, row.bytes, row.count, row.mix.Class().String()})
 	}
 	return groups
 }

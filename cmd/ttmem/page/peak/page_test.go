@@ -281,7 +281,7 @@ func TestPeaksAsJSONHaveEverything(t *testing.T) {
 	qt.Check(t, qt.Equals(dram.TimeNs, 1_301_000_000))
 	qt.Check(t, qt.Equals(dram.Holders[0].Line, 10))
 	qt.Check(t, qt.Equals(dram.Holders[0].Stack.Frames()[2].Line, 20))
-	qt.Check(t, qt.DeepEquals(dram.Groups, []groupJSON{{Key: "ttnn.empty", Bytes: 1 << 20, Count: 2}, {Key: "ttnn.tril", Bytes: 1 << 19, Count: 2}}))
+	qt.Check(t, qt.DeepEquals(dram.Groups, []groupJSON{{Key: "ttnn.empty", Bytes: 1 << 20, Count: 2, Class: "tensor"}, {Key: "ttnn.tril", Bytes: 1 << 19, Count: 2, Class: "tensor"}}))
 	qt.Check(t, qt.Equals(l1.StaticBytes, 4096))
 	qt.Check(t, qt.HasLen(l1.Programs, 1)) // the other came later
 	var most uint64

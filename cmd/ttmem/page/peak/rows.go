@@ -18,6 +18,7 @@ type row struct {
 	// pid belongs to rows by stack; it is 0 for other users.
 	pid     int
 	holders alloc.Holders
+	mix     alloc.Mix
 }
 
 // parts returns the buffers of a peak, for a grouping, and the memory of the program that ran.
@@ -44,6 +45,7 @@ func (p *Page) rows(parts []alloc.Part, others uint64, lines bool) (rows []*row)
 	for i := range parts {
 		one := &parts[i]
 		r := &row{count: one.Count, bytes: one.Amount.Bytes}
+		r.mix.Add(one.Class(), one.Count)
 		if p.By == "stack" {
 			if r.pid, r.Look = one.PID, p.names.Look(&one.Row, one.PID); one.Owner.Path == "" {
 				r.holders = one.Holders
@@ -67,6 +69,7 @@ func (p *Page) rows(parts []alloc.Part, others uint64, lines bool) (rows []*row)
 func (r *row) Add(other *row) {
 	r.count, r.bytes = r.count+other.count, r.bytes+other.bytes
 	r.holders.Add(other.holders)
+	r.mix.AddAll(other.mix)
 }
 
 // key returns the group of an allocation.

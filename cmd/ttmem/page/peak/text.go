@@ -159,6 +159,9 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 	fmt.Fprintln(out, layout.Paint(page.Dim, page.Columns{page.SizeColumns, 5, 11}.Line("bytes", "%", noun)+"  "+p.By))
 	for _, row := range shown {
 		title := layout.Separated(row.Text)
+		if p.By != "stack" && p.By != "class" {
+			title += row.mix.Text()
+		}
 		if row.pid > 0 && len(p.Snap.Processes) > 1 {
 			title = p.names.Users().PID(row.pid) + layout.Separator() + title
 		}

@@ -64,6 +64,8 @@ type site struct {
 	Name         string   `json:"name"`
 	Callers      []string `json:"callers,omitempty"`
 	BeforeAttach bool     `json:"before_attach,omitempty"`
+	// Class is what the buffers are for; left out if that is not known.
+	Class string `json:"class,omitempty"`
 	// Owner is the path that leads to all of them in the process, and Tensor the tensor there; left
 	// out if they differ or are not known.
 	Owner  string `json:"owner,omitempty"`
@@ -71,7 +73,7 @@ type site struct {
 }
 
 func (s *source) site() site {
-	one := site{Bytes: s.Bytes, Count: s.Count, Region: s.region, Name: s.Name.String(), Callers: s.Callers, BeforeAttach: s.beforeAttach}
+	one := site{Bytes: s.Bytes, Count: s.Count, Region: s.region, Name: s.Name.String(), Callers: s.Callers, BeforeAttach: s.beforeAttach, Class: s.Class.String()}
 	if len(s.holders) == 1 && s.holders[0].Count == s.Count {
 		one.Owner, one.Tensor = s.holders[0].Path, s.holders[0].Tensor
 	}

@@ -239,7 +239,7 @@ func (r *report) sourcesOf(p *memory.RegionPeak) (list []*source) {
 		list = append(list, newSources(&h.Site, h.Amount, "", r.holders.Split(&h.Site, h.Amount, p.TimeNs, p.Region == event.L1))...)
 	}
 	for _, h := range p.Programs {
-		site := memory.Site{Stack: h.Stack, Static: h.Kind, BeforeAttach: h.BeforeAttach}
+		site := memory.Site{Region: event.CB, Stack: h.Stack, Static: h.Kind, BeforeAttach: h.BeforeAttach}
 		list = append(list, newSources(&site, memory.Amount{Count: h.Count, Bytes: h.Bytes}, "", nil)...)
 	}
 	return list

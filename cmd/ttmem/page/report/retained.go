@@ -13,7 +13,7 @@ import (
 
 // retained is memory of one kind that the runtime retains in a region.
 type retained struct {
-	by     *name.Retained
+	by     *name.Class
 	region event.Region
 	memory.Amount
 	// grows is true if the runtime allocated more of it up to the end.
@@ -26,11 +26,11 @@ type retained struct {
 // retainedIn returns what the runtime retains if it grows, or fills over a quarter of a region.
 func retainedIn(sites []analyze.Verdict, peaks []memory.RegionPeak, pid int) []retained {
 	type key struct {
-		by     *name.Retained
+		by     *name.Class
 		region event.Region
 	}
 	var kinds page.Groups[key, retained]
-	of := func(by *name.Retained, region event.Region) *retained {
+	of := func(by *name.Class, region event.Region) *retained {
 		one, found := kinds.Of(key{by, region})
 		if !found {
 			one.by, one.region = by, region
@@ -45,10 +45,10 @@ func retainedIn(sites []analyze.Verdict, peaks []memory.RegionPeak, pid int) []r
 		}
 	}
 	for i := range peaks {
-		sums := make(map[*name.Retained]memory.Amount)
+		sums := make(map[*name.Class]memory.Amount)
 		for j := range peaks[i].Holders {
 			h := &peaks[i].Holders[j]
-			if by := name.RuntimeRetained(h.Stack.Frames()); by != nil && h.Region == peaks[i].Region && (pid == 0 || h.PID == pid) {
+			if by := name.ClassOf(h.Stack.Frames(), h.Region); by.Retained() && h.Region == peaks[i].Region && (pid == 0 || h.PID == pid) {
 				sum := sums[by]
 				sum.Add(h.Amount)
 				sums[by] = sum

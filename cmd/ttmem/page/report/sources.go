@@ -41,7 +41,8 @@ var nouns = map[event.StaticKind]string{
 // newSources names a call site, and who holds its buffers as far as that is known.
 func newSources(s *memory.Site, a memory.Amount, region string, holders []analyze.Holder) (list []*source) {
 	names := alloc.Namer{}
-	row := alloc.Row{Site: names.NewSite(s.Stack), BeforeAttach: s.BeforeAttach}
+	row := alloc.RowOf(s)
+	row.Site = names.NewSite(s.Stack)
 	for _, part := range alloc.Split(row, a, holders, "") {
 		list = append(list, &source{
 			Amount: part.Amount, Look: names.Look(&part.Row, s.Static, region), beforeAttach: s.BeforeAttach, kind: s.Static, region: region,
@@ -66,6 +67,14 @@ func (s *source) Add(other *source) {
 	s.holders.Add(other.holders)
 }
 
+// noun is what one of its buffers is called.
+func (s *source) noun() string {
+	if s.Class == nil {
+		return nouns[s.kind]
+	}
+	return s.Class.Noun
+}
+
 // sources writes the largest sources, with their share of the bytes in of (0 if unknown), and the
 // sum of the others.
 func (r *report) sources(list []*source, limit int, of uint64, format func(uint64) string) {
@@ -77,6 +86,9 @@ func (r *report) sources(list []*source, limit int, of uint64, format func(uint6
 	// A single further place takes no more room than its summary.
 	if shown > limit+1 {
 		shown = limit
+	}
+	for _, s := range list[:shown] {
+		columns[2] = max(columns[2], len("  ")+page.Width(page.Count(s.Count, s.noun())))
 	}
 	alloc.Distinguish(list[:shown])
 	regionColumns := 0
@@ -95,7 +107,7 @@ func (r *report) sources(list []*source, limit int, of uint64, format func(uint6
 		}
 		count := ""
 		if s.Count > 0 {
-			count = page.Count(s.Count, nouns[s.kind])
+			count = page.Count(s.Count, s.noun())
 		}
 		figures := columns.Line(format(s.Bytes), page.Percent(s.Bytes, of), count) + "  "
 		r.source(s, figures+page.Left(s.region, regionColumns)[:regionColumns])
@@ -111,7 +123,7 @@ func (r *report) sources(list []*source, limit int, of uint64, format func(uint6
 func (r *report) source(s *source, figures string) {
 	line, caller, op := page.Clean(s.Name.Call.String()), s.Caller, page.Clean(s.Name.Op)
 	if line == "" {
-		line, op = s.Text, ""
+		line, op = strings.TrimPrefix(s.Text, s.Class.Mention()+" · "), "" // the noun has the class
 	}
 	if op != "" {
 		op = r.Separator() + op
