@@ -147,8 +147,18 @@ func countCheckpoints(t *testing.T, dir string) int {
 // assertEqual compares the state at each checkpoint with the library's own allocator.
 func assertEqual(t *testing.T, events []event.Event, checkpoints []checkpoint) {
 	t.Helper()
+	compared, differences := compareCheckpoints(events, checkpoints)
+	for _, d := range differences {
+		t.Error(d)
+	}
+	t.Logf("%d checkpoints, %d figures compared", len(checkpoints), compared)
+	qt.Assert(t, qt.IsTrue(compared > 0))
+}
+
+// compareCheckpoints returns how many regions it compared, and the differences.
+func compareCheckpoints(events []event.Event, checkpoints []checkpoint) (compared int, differences []string) {
 	state := aggregate.New()
-	next, compared := 0, 0
+	next := 0
 	for _, c := range checkpoints {
 		for ; next < len(events) && events[next].TimeNs <= c.TimeNs; next++ {
 			state.Apply(&events[next])
@@ -159,15 +169,14 @@ func assertEqual(t *testing.T, events []event.Event, checkpoints []checkpoint) {
 				for name, want := range d.Regions {
 					region := tracetest.Regions[name]
 					for _, difference := range want.Differences(regionOf(s, chip, region), state.Space(chip, region)) {
-						t.Errorf("%s: chip %d %s: %s", c.Name, chip, name, difference)
+						differences = append(differences, fmt.Sprintf("%s: chip %d %s: %s", c.Name, chip, name, difference))
 					}
 					compared++
 				}
 			}
 		}
 	}
-	t.Logf("%d checkpoints, %d figures compared", len(checkpoints), compared)
-	qt.Assert(t, qt.IsTrue(compared > 0))
+	return compared, differences
 }
 
 func regionOf(s *memory.Snapshot, chip int, region event.Region) memory.Region {

@@ -48,6 +48,8 @@ type Env struct {
 	// Library is the path of the ELF file with tt_metal: libtt_metal.so, or _ttnncpp.so in
 	// releases without it.
 	Library string
+
+	chip *chip // nil: programs run on the mock device
 }
 
 // Setup returns an installation of ttnn, and installs it first if the cache has none. Many
@@ -145,7 +147,7 @@ func (e *Env) save(dir string) error {
 // decide which cluster is opened and how, as settings for a real card must not reach the mock,
 // and those by which the library's log and pytest know a CI job, and print something else.
 var ours = []string{
-	"TT_METAL_", "TT_MESH_", "TT_VISIBLE_DEVICES=", "LD_LIBRARY_PATH=", "PYTHONHOME=",
+	"TT_METAL_", "TT_MESH_", "TT_VISIBLE_DEVICES=", "TT_SIM_", "WOLFPINE_", "NNG_SOCKET_", "LD_LIBRARY_PATH=", "PYTHONHOME=",
 	"CI=", "GITHUB_ACTIONS=",
 }
 
@@ -173,30 +175,43 @@ func (e *Env) vars(board Board) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	desc, err := board.write(filepath.Join(cache, "boards"))
+	name := e.Version + "-" + string(board)
+	var vars []string
+	if e.chip != nil {
+		name = filepath.Base(e.chip.dir) + "-" + string(board)
+		vars, err = e.chip.vars(board)
+	} else {
+		vars, err = mockVars(rel, board, cache)
+	}
 	if err != nil {
 		return nil, err
 	}
 	// Kernels of one release or board are useless for another.
-	kernels := filepath.Join(cache, "kernels", e.Version+"-"+string(board))
+	kernels := filepath.Join(cache, "kernels", name)
 	// Otherwise the library leaves a folder named generated in the working directory.
-	logs := filepath.Join(cache, "logs", e.Version+"-"+string(board))
+	logs := filepath.Join(cache, "logs", name)
 	for _, dir := range []string{kernels, logs} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, err
 		}
 	}
-	vars := []string{
-		"TT_METAL_MOCK_CLUSTER_DESC_PATH=" + desc,
-		"TT_METAL_CACHE=" + kernels,
-		"TT_METAL_LOGS_PATH=" + logs,
-	}
+	vars = append(vars, "TT_METAL_CACHE="+kernels, "TT_METAL_LOGS_PATH="+logs)
 	// The library and Python's half of ttnn each have a log of their own.
 	for _, level := range []string{"TT_LOGGER_LEVEL=error", "LOGURU_LEVEL=WARNING"} {
 		if name, _, _ := strings.Cut(level, "="); os.Getenv(name) == "" {
 			vars = append(vars, level)
 		}
 	}
+	return vars, nil
+}
+
+// mockVars are the variables of programs on the mock device only.
+func mockVars(rel release, board Board, cache string) ([]string, error) {
+	desc, err := board.write(filepath.Join(cache, "boards"))
+	if err != nil {
+		return nil, err
+	}
+	vars := []string{"TT_METAL_MOCK_CLUSTER_DESC_PATH=" + desc}
 	if rel.slowDispatch() {
 		vars = append(vars, "TT_METAL_SLOW_DISPATCH_MODE=1")
 	}

@@ -1,4 +1,4 @@
-// Command rig runs Python programs with the real ttnn on its mock device.
+// Command rig runs Python programs with the real ttnn on its mock device or a simulated chip.
 package main
 
 import (
@@ -26,6 +26,7 @@ Examples:
   rig -- program.py                       run program.py on a mock N150
   rig -board t3000 -- program.py --size 4 the same on eight chips
   rig -version 0.76.0 -- -c 'import ttnn' with another release
+  rig -chip -- program.py                 on a simulated chip, which executes kernels
   eval "$(rig -env)"                      enter the environment in this shell,
                                           then: python program.py
 
@@ -47,6 +48,7 @@ func run() (int, error) {
 		python  = flag.String("python", "", "the `version` of Python, 3.10 or 3.12 (default: what is there)")
 		board   = flag.String("board", string(rig.N150), "the `name` of the mock cluster: "+boardNames())
 		all     = flag.Bool("all", false, "set up all that the tests need, and print what and how long it takes")
+		chip    = flag.Bool("chip", false, "a simulated chip that executes kernels, of board n150 or p150, in place of the mock device")
 		env     = flag.Bool("env", false, "print the lines with which a shell enters the environment")
 	)
 	flag.Usage = func() {
@@ -67,6 +69,9 @@ func run() (int, error) {
 		return 0, nil
 	}
 	e, err := rig.Setup(ctx, rig.Options{Version: *version, Python: *python, Progress: os.Stderr})
+	if err == nil && *chip {
+		e, err = e.Chip(ctx, os.Stderr)
+	}
 	stop()
 	if err != nil {
 		return 1, err
@@ -82,7 +87,12 @@ func run() (int, error) {
 	case flag.NArg() == 0:
 		rows, cols := b.MeshShape()
 		flags := fmt.Sprintf("-version %s -python %s -board %s", e.Version, e.PythonVersion, b)
-		fmt.Printf("ttnn %s is ready on a mock %s, a mesh of %d×%d.\n", e.Version, b, rows, cols)
+		kind := "mock"
+		if *chip {
+			kind = "simulated"
+			flags += " -chip"
+		}
+		fmt.Printf("ttnn %s is ready on a %s %s, a mesh of %d×%d.\n", e.Version, kind, b, rows, cols)
 		fmt.Printf("Python:         %s\n", e.Python)
 		fmt.Printf("Run a program:  %s %s -- program.py\n", self, flags)
 		fmt.Printf("Or in a shell:  eval \"$(%s %s -env)\"; python program.py\n", self, flags)
