@@ -24,7 +24,7 @@ BOARD ?= n150
 export CGO_ENABLED := 0
 export GOFLAGS += -trimpath
 
-.PHONY: all build dist demo test check long arm64 hostile faults fuzz soak bench vmtest vmtools rig generate install clean tools
+.PHONY: all build dist demo test check long arm64 chip chiptools hostile faults fuzz soak bench vmtest vmtools rig generate install clean tools
 
 all: build
 
@@ -84,7 +84,7 @@ demo: bin/ttmem bin/rig
 	@. ./bin/demo.env && rm -f bin/demo.ttmem && echo '$$ ttmem run -o bin/demo.ttmem -- python e2e/programs/demo.py' && \
 	$(SUDO) bin/ttmem run -o bin/demo.ttmem -- python e2e/programs/demo.py
 
-bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
+bin/rig: $(wildcard e2e/rig/*.go e2e/rig/chip/* e2e/rig/cmd/rig/*.go) go.mod
 	$(GO) build -o $@ ./e2e/rig/cmd/rig
 
 # All tests on the real ttnn, except those with a separate target. Never cached: Go's cache does
@@ -106,6 +106,12 @@ long: tools
 # ttmem built for arm64, where it shows recordings.
 arm64: tools
 	$(SUDO) $(GO) test -vet=off -count=1 -v ./e2e -run 'TestOtherProcessors$$' -long
+
+# Programs on simulated chips that execute firmware and kernels, compared with the library and with the
+# kernels' ELF files: prints the tables of docs/chips.md. FORM=short takes a minute.
+chip: tools chiptools bin/rig
+	@$(SUDO) bin/rig -chip -python 3.10 >/dev/null
+	$(SUDO) $(GO) test -vet=off ./e2e -run 'TestChip$$' -count=1 -v -timeout 60m -chip $(if $(filter short,$(FORM)),short,full)
 
 # Attacks by ordinary users on a running ttmem, for 20 minutes: ATTACK=lease selects some by name,
 # SEED=7 damages recordings in another way, FORM=short takes two minutes.
@@ -187,6 +193,14 @@ vmtools:
 		command -v $${tool%:*} >/dev/null || set -- "$$@" $${tool#*:}; done; \
 	ldd "$$(command -v busybox)" 2>&1 | grep -q 'not a dynamic' || set -- "$$@" busybox-static; \
 	[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || set -- "$$@" debian-archive-keyring; \
+	[ $$# = 0 ] || { $(APT_INSTALL); }
+
+# Installs the compiler of the kernels that run on simulated chips.
+chiptools:
+	@set --; \
+	[ -e /usr/lib/picolibc/riscv64-unknown-elf ] || set -- "$$@" picolibc-riscv64-unknown-elf; \
+	for tool in riscv64-unknown-elf-g++:gcc-riscv64-unknown-elf g++:g++; do \
+		command -v $${tool%:*} >/dev/null || set -- "$$@" $${tool#*:}; done; \
 	[ $$# = 0 ] || { $(APT_INSTALL); }
 
 # Installs the pinned clang, libbpf's headers and the tests' tools on Debian or Ubuntu: gdb,

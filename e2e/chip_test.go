@@ -35,8 +35,9 @@ var chipPrograms = []struct {
 	{"tiles", []string{"clone", "from L1", "clone in L1", "to a shard", "concat", "clone"}, rig.P150, true},
 	{"rows", []string{"clone of rows", "slice of rows"}, rig.N150, true},
 	{"rows", []string{"clone of rows", "slice of rows"}, rig.P150, true},
-	{"layouts", []string{"tilize", "untilize", "transpose"}, rig.N150, true},
-	{"layouts", []string{"tilize", "untilize", "transpose"}, rig.P150, true},
+	// After a tilize, the simulated Wormhole unpacks the next operation's tiles wrongly.
+	{"layouts", []string{"untilize", "transpose", "tilize"}, rig.N150, true},
+	{"layouts", []string{"untilize", "transpose", "tilize"}, rig.P150, true},
 }
 
 // TestChip compares ttmem with a chip that executes firmware and kernels: at each checkpoint with the

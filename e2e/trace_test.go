@@ -75,7 +75,7 @@ func traceRun(t *testing.T, env *rig.Env, board rig.Board, args ...string) trace
 	dir := t.TempDir()
 	file := filepath.Join(dir, "events.ttmem")
 	under := env.Command(context.Background(), board, args...)
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, ttmem, append([]string{"run", "-o", file, "--"}, under.Args...)...)
 	cmd.Args[4+1] = under.Path
