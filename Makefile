@@ -109,7 +109,7 @@ arm64: tools
 
 # Programs on simulated chips that execute firmware and kernels, compared with the library and with the
 # kernels' ELF files: prints the tables of docs/chips.md. FORM=short takes a minute.
-chip: tools chiptools bin/rig
+chip: chiptools bin/rig
 	@$(SUDO) bin/rig -chip -python 3.10 >/dev/null
 	$(SUDO) $(GO) test -vet=off ./e2e -run 'TestChip$$' -count=1 -v -timeout 60m -chip $(if $(filter short,$(FORM)),short,full)
 

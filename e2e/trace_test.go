@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,6 +99,9 @@ func traceRun(t *testing.T, env *rig.Env, board rig.Board, args ...string) trace
 
 func testEnviron(env []string, board rig.Board, dir string) []string {
 	rows, cols := board.MeshShape()
+	if slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "TT_METAL_SIMULATOR=") }) {
+		env = append(env, "TT_METAL_LOGS_PATH="+dir) // TestChip reads them
+	}
 	return append(env, fmt.Sprintf("TTMEM_MESH=%dx%d", rows, cols),
 		"TTMEM_CHECKPOINTS="+filepath.Join(dir, "checkpoints.jsonl"), "PYTHONUNBUFFERED=1")
 }

@@ -18,8 +18,8 @@ L1 = ttnn.L1_MEMORY_CONFIG
 VALUES = np.arange(32 * 32, dtype=np.float32).reshape(32, 32) % 128
 
 
-def on_host(layout):
-    tensor = ttnn.Tensor(VALUES.flatten().tolist(), list(VALUES.shape), ttnn.bfloat16, ROWS)
+def on_host(layout, values=VALUES):
+    tensor = ttnn.Tensor(values.flatten().tolist(), list(values.shape), ttnn.bfloat16, ROWS)
     return tensor if layout == ROWS else tensor.to(layout)
 
 
@@ -41,6 +41,7 @@ def main():
     check("opened", device)
     tiles = ttnn.to_device(on_host(TILE), device)
     rows = ttnn.to_device(on_host(ROWS), device)
+    identity = ttnn.to_device(on_host(TILE, np.identity(32, dtype=np.float32)), device)
     check("copied from the host", device)
 
     steps = {
@@ -54,6 +55,7 @@ def main():
         "slice of rows": lambda: (ttnn.slice(rows, [8, 0], [24, 32]), VALUES[8:24]),
         "tilize": lambda: (ttnn.tilize(rows), VALUES),
         "untilize": lambda: (ttnn.untilize(tiles), VALUES),
+        "matmul": lambda: (ttnn.matmul(tiles, identity), VALUES),
         "transpose": lambda: (ttnn.transpose(tiles, 0, 1), VALUES.T),
     }
     kept, wrong = [], 0
