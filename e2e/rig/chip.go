@@ -43,7 +43,7 @@ func (e *Env) Chip(ctx context.Context, to io.Writer) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := e.chipDir()
+	dir, err := e.chipDir(python)
 	if err != nil {
 		return nil, err
 	}
@@ -55,28 +55,35 @@ func (e *Env) Chip(ctx context.Context, to io.Writer) (*Env, error) {
 	defer unlock()
 	on := *e
 	on.chip = &chip{dir, filepath.Join(filepath.Dir(filepath.Dir(python)), "lib", "python3.10", "site-packages", "framework", "sim")}
-	if _, err := os.Stat(dir); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, compilerDir, "include", "c++", "cstdint")); err == nil { // not gone with the host's compiler
 		return &on, nil
+	}
+	common, target, err := hostHeaders(ctx)
+	if err != nil {
+		return nil, err
 	}
 	say("preparing the compiler of the chip's kernels (once) …")
 	work := dir + ".work"
 	defer os.RemoveAll(work)
-	if err := os.RemoveAll(work); err != nil { // left by an interrupted set-up
-		return nil, err
+	for _, old := range []string{work, dir} {
+		if err := os.RemoveAll(old); err != nil {
+			return nil, err
+		}
 	}
-	if err := e.makeChip(ctx, work, python); err != nil {
+	if err := e.makeChip(ctx, work, python, common, target); err != nil {
 		return nil, fmt.Errorf("preparing the compiler of the chip's kernels: %w", err)
 	}
 	return &on, os.Rename(work, dir)
 }
 
-// chipDir is where the chip's files are: their name changes with their content.
-func (e *Env) chipDir() (string, error) {
+// chipDir is where the chip's files are: its name changes with what they are made of.
+func (e *Env) chipDir(python string) (string, error) {
 	cache, err := CacheDir()
 	if err != nil {
 		return "", err
 	}
 	h := fnv.New64a()
+	h.Write([]byte(python))
 	entries, err := chipFiles.ReadDir("chip")
 	if err != nil {
 		return "", err
@@ -90,6 +97,12 @@ func (e *Env) chipDir() (string, error) {
 	}
 	return filepath.Join(cache, "chip", fmt.Sprintf("%s-py%s-%x", e.Version, e.PythonVersion, h.Sum64())), nil
 }
+
+// Where tt-metal looks for its compiler, below the folder with its files.
+const (
+	compilerDir  = "runtime/sfpi/compiler/bin"
+	compilerName = "riscv-tt-elf-g++"
+)
 
 const (
 	riscvCompiler = "riscv64-unknown-elf-g++"
@@ -126,14 +139,11 @@ func hostHeaders(ctx context.Context) (common, target string, err error) {
 }
 
 // makeChip fills a folder: tt-metal's files with a compiler for the chip's kernels, and the objects that
-// are linked into each, which in the wheel are intermediate code of another compiler.
-func (e *Env) makeChip(ctx context.Context, dir, python string) error {
-	common, target, err := hostHeaders(ctx)
-	if err != nil {
-		return err
-	}
+// are linked into each, which in the wheel are intermediate code of another compiler. common and target
+// are folders of the host's C++ library.
+func (e *Env) makeChip(ctx context.Context, dir, python, common, target string) error {
 	pkg := filepath.Join(e.SitePackages, "ttnn")
-	bin := filepath.Join(dir, "runtime", "sfpi", "compiler", "bin")
+	bin := filepath.Join(dir, compilerDir)
 	for _, folder := range []string{filepath.Join(bin, "include"), filepath.Join(dir, "runtime", "hw", "lib")} {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return err
@@ -173,7 +183,7 @@ func (e *Env) makeChip(ctx context.Context, dir, python string) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(bin, "riscv-tt-elf-g++"), compiler, 0o755); err != nil {
+	if err := writeFile(filepath.Join(bin, compilerName), compiler, 0o755); err != nil {
 		return err
 	}
 	// The simulator has a session of its own: it must not outlive the program that started it.
@@ -257,7 +267,7 @@ func (c chipSpec) compileObjects(ctx context.Context, dir, pkg string) error {
 			continue
 		}
 		compile := slices.Concat(args, []string{"-c", "-o", object, filepath.Join(pkg, "tt_metal", source)})
-		cmd := exec.CommandContext(ctx, filepath.Join(dir, "runtime", "sfpi", "compiler", "bin", "riscv-tt-elf-g++"), compile...)
+		cmd := exec.CommandContext(ctx, filepath.Join(dir, compilerDir, compilerName), compile...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %s", source, cmp.Or(lastWords(string(out)), err.Error()))
 		}

@@ -38,12 +38,12 @@ func (e *Env) writeCompiler() error {
 	if err != nil {
 		return err
 	}
-	bin := filepath.Join(pkg, "runtime", "sfpi", "compiler", "bin")
+	bin := filepath.Join(pkg, compilerDir)
 	if err := writeFile(filepath.Join(bin, "kernel.elf"), kernelImage(), 0o644); err != nil {
 		return fmt.Errorf("writing the stand-in compiler: %w", err)
 	}
 	script := fmt.Appendf(nil, compilerScript, id)
-	for _, name := range []string{"riscv-tt-elf-g++", "riscv32-tt-elf-g++"} {
+	for _, name := range []string{compilerName, "riscv32-tt-elf-g++"} {
 		if err := writeFile(filepath.Join(bin, name), script, 0o755); err != nil {
 			return fmt.Errorf("writing the stand-in compiler: %w", err)
 		}
