@@ -31,6 +31,7 @@ type ELF struct {
 	buildID string
 	notes   int // number of notes read
 
+	hasSections bool
 	// symbols are the symbol tables, and strings their names, by table bit
 	symbols, strings [2]Section
 	// stubs are the sections of executable PLT stubs; relocations are the sections whose entries
@@ -122,6 +123,10 @@ func OpenFile(f *os.File) (*ELF, error) {
 	return e, nil
 }
 
+// HasSections reports whether the file has section headers, by which its symbols are found. Some tools
+// remove them.
+func (e *ELF) HasSections() bool { return e.hasSections }
+
 // File returns the opened file; nil if New was given another reader.
 func (e *ELF) File() *os.File { return e.file }
 
@@ -133,10 +138,6 @@ func New(r io.ReaderAt, size int64) (*ELF, error) {
 	}
 	return e, nil
 }
-
-// HasSymbols reports whether the file has symbol tables. They are found by section headers, which some
-// tools remove.
-func (e *ELF) HasSymbols() bool { return e.symbols[0].Size > 0 || e.symbols[1].Size > 0 }
 
 func (e *ELF) names() *namesIndex {
 	e.indexing.Lock()
@@ -222,6 +223,7 @@ func (e *ELF) readSections(h *elf.Header64) error {
 	if h.Shoff == 0 {
 		return nil // only segments: a file without symbols is valid
 	}
+	e.hasSections = true
 	if h.Shentsize != sectionSize {
 		return fmt.Errorf("section headers of %d bytes, not %d", h.Shentsize, sectionSize)
 	}

@@ -239,7 +239,7 @@ func (f *finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, err
 	switch {
 	case err == nil:
 		f.libraries.Remember(m.File, l)
-	case errors.Is(err, layout.ErrNoSymbols):
+	case errors.Is(err, layout.ErrNoSections):
 		err = fmt.Errorf("%s in process %d could not be traced: %w", m.Name, m.PID, err)
 		f.mu.Lock()
 		f.seenAny = true // by its name

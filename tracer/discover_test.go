@@ -69,7 +69,7 @@ func TestLibraryWithoutSectionHeadersIsNamed(t *testing.T) {
 	clear(self[0x28:0x30]) // e_shoff
 	clear(self[0x3a:0x40]) // e_shentsize, e_shnum, e_shstrndx
 	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(string) {}})
-	for name, want := range map[string]error{"libtt_metal.so": layout.ErrNoSymbols, "other.so": nil} {
+	for name, want := range map[string]error{"libtt_metal.so": layout.ErrNoSections, "other.so": nil} {
 		file, m := mapFile(t, name, 0)
 		_, err = file.WriteAt(self, 0)
 		qt.Assert(t, qt.IsNil(err))

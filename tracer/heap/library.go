@@ -38,8 +38,8 @@ func OpenLibrary(file io.ReaderAt, size int64, path string, in func(string) (*os
 	}
 	defer elf.Close()
 	switch {
-	case !elf.HasSymbols():
-		return nil, layout.ErrNoSymbols
+	case !elf.HasSections():
+		return nil, layout.ErrNoSections
 	case !layout.IsLibrary(elf):
 		return nil, layout.ErrNoLibrary
 	}

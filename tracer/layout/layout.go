@@ -17,9 +17,9 @@ import (
 // ErrNoLibrary means that a file is not a tt-metal library.
 var ErrNoLibrary = errors.New("not a tt-metal library")
 
-// ErrNoSymbols means that a file has no symbol tables, so that it cannot be known whether it is a tt-metal
-// library.
-var ErrNoSymbols = errors.New("it has no section headers, and so no symbols: use a library that was stripped by strip, or not at all")
+// ErrNoSections means that a file has no section headers, so that it cannot be known whether it is a
+// tt-metal library.
+var ErrNoSections = errors.New("it has no section headers, and so no symbols: use a library that was stripped by strip, or not at all")
 
 // Chain is the loads that lead from an object to a field: every element but the last is
 // added and dereferenced, the last is added. {0x10, 0x40} is the address
@@ -102,7 +102,7 @@ type Missing struct {
 }
 
 // Derive derives the layout of a library. The result lists missing fields and probes; the error
-// is ErrNoLibrary if the file is not a tt-metal library, or ErrNoSymbols.
+// is ErrNoLibrary if the file is not a tt-metal library, or ErrNoSections.
 func Derive(e *symbolize.ELF) (*Layout, error) {
 	d, err := derive(e)
 	if err != nil {
@@ -128,8 +128,8 @@ func derive(e *symbolize.ELF) (*deriver, error) {
 		flows: map[uint64]*flow{},
 	}
 	switch {
-	case !e.HasSymbols():
-		return nil, ErrNoSymbols
+	case !e.HasSections():
+		return nil, ErrNoSections
 	case !IsLibrary(e):
 		return nil, ErrNoLibrary
 	}

@@ -93,6 +93,7 @@ func TestLiveProgramsDamaged(t *testing.T) {
 		"CircularBufferImpl::is_on_logical_core const", "CircularBufferImpl::is_on_logical_corerange const",
 		"CircularBuffer::core_ranges const", "CircularBuffer::size const", "CircularBuffer::globally_allocated const",
 		"CircularBufferConfig::total_size const", "CircularBufferConfig::globally_allocated_address const", dataflowBuffers, validateDFBs,
+		"Device::configure_fabric", "Device::configure_command_queue_programs",
 	}
 	for fill, at := range map[string]func(i int) byte{
 		"int3": func(int) byte { return 0xcc }, "zero": func(int) byte { return 0 },
