@@ -99,6 +99,7 @@ type storyEvent struct {
 	ProgramID     uint64                   `json:"program_id,omitempty"`
 	Cores         [][4]uint16              `json:"cores,omitempty"`
 	StaticKind    string                   `json:"static_kind,omitempty"`
+	KernelKind    string                   `json:"kernel_kind,omitempty"`
 	Global        bool                     `json:"global,omitempty"`
 	PerCore       bool                     `json:"per_core,omitempty"`
 	Reason        string                   `json:"reason,omitempty"`
@@ -223,12 +224,13 @@ func (s *storyEvent) event() (e event.Event, err error) {
 		}
 		e.Capacities[region] = event.Capacity(c)
 	}
-	var errs [5]error
+	var errs [6]error
 	e.Kind, errs[0] = valueNamed[event.Kind](s.Kind)
 	e.Region, errs[1] = valueNamed[event.Region](s.Region)
 	e.Layout, errs[2] = valueNamed[event.Layout](s.Layout)
 	e.StaticKind, errs[3] = valueNamed[event.StaticKind](s.StaticKind)
-	e.Reason, errs[4] = valueNamed[event.Reason](s.Reason)
+	e.KernelKind, errs[4] = valueNamed[event.KernelKind](s.KernelKind)
+	e.Reason, errs[5] = valueNamed[event.Reason](s.Reason)
 	return e, errors.Join(errs[:]...)
 }
 
@@ -288,7 +290,7 @@ func (w *storyWriter) add(t testing.TB, e *event.Event) {
 		TimeNs: e.TimeNs, Kind: nameOf(e.Kind), PID: e.PID, TID: e.TID, Comm: e.Comm, Devices: e.Devices, Region: nameOf(e.Region),
 		BufferID: e.BufferID, Object: e.Object, Allocator: e.Allocator, Address: e.Address,
 		SizeBytes: e.SizeBytes, PageSizeBytes: e.PageSizeBytes, Layout: nameOf(e.Layout), BytesPerBank: e.BytesPerBank, Banks: e.Banks,
-		ProgramID: e.ProgramID, StaticKind: nameOf(e.StaticKind), Global: e.Global, PerCore: e.PerCore,
+		ProgramID: e.ProgramID, StaticKind: nameOf(e.StaticKind), KernelKind: nameOf(e.KernelKind), Global: e.Global, PerCore: e.PerCore,
 		Reason: nameOf(e.Reason), Message: e.Message, BeforeAttach: e.BeforeAttach, Reread: e.Reread,
 		Board: e.Board, Arch: e.Arch, Mesh: e.Mesh, Command: e.Command, Library: e.Library, Release: e.Release,
 		UID: e.UID, Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID,
@@ -424,6 +426,7 @@ func TestEventsOfStoriesComeBack(t *testing.T) {
 		setFields(reflect.ValueOf(v).Elem())
 	}
 	e.Kind, e.Region, e.Layout, e.StaticKind, e.Reason = event.Mark, event.Kernel, event.NDSharded, event.Scratchpad, event.ReasonStaticClash
+	e.KernelKind = event.FabricKernels
 	calls := []*event.Call{event.NewCall(frames[:1]), event.NewCall(frames[:])}
 	e.Stack = event.NewStack(1, func() []*event.Call { return calls })
 	second := e
