@@ -318,14 +318,14 @@ func TestRuntimePrograms(t *testing.T) {
 		w.put(worldChip+0x100+0xa0, programs+0x20)
 		return w, s
 	}
-	w, s := world()
+	_, s := world()
 	devices, _, err := s.readAll(worldMesh)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(devices[0].Runtime, []RuntimeProgram{
 		{20, 4, event.QueueKernels, 1}, {21, 5, event.QueueKernels, 101}, {22, 5, event.FabricKernels, 201},
 	}))
 	for _, at := range []uint64{worldChip + 0x78, programs, impls + 0x38} {
-		w, s = world()
+		w, s := world()
 		w.put(at, 1<<47)
 		devices, buffers, err := s.readAll(worldMesh)
 		qt.Assert(t, qt.IsNil(err))
