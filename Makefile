@@ -24,7 +24,7 @@ BOARD ?= n150
 export CGO_ENABLED := 0
 export GOFLAGS += -trimpath
 
-.PHONY: all build dist demo test check long arm64 chip chiptools hostile faults fuzz soak bench vmtest vmtools rig generate install clean tools
+.PHONY: all build dist demo test check long arm64 chip chiptools card hostile faults fuzz soak bench vmtest vmtools rig generate install clean tools
 
 all: build
 
@@ -112,6 +112,13 @@ arm64: tools
 chip: chiptools bin/rig
 	@$(SUDO) bin/rig -chip -python 3.10 >/dev/null
 	$(SUDO) $(GO) test -vet=off ./e2e -run 'TestChip$$' -count=1 -v -timeout 60m -chip $(if $(filter short,$(FORM)),short,full)
+
+# The same checks and more on the cards of this machine, with the ttnn of PYTHON: fast dispatch, captured traces,
+# several chips. Writes REPORT, for an issue.
+REPORT ?= bin/card.md
+card: tools
+	@mkdir -p $(dir $(REPORT))
+	$(SUDO) $(GO) test -vet=off ./e2e -run 'TestCard$$' -count=1 -v -timeout 60m -card $(abspath $(REPORT)) -card-python $(or $(PYTHON),python3)
 
 # Attacks by ordinary users on a running ttmem, for 20 minutes: ATTACK=lease selects some by name,
 # SEED=7 damages recordings in another way, FORM=short takes two minutes.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/e2e/rig"
 	"ttmem/tracer/event"
@@ -50,7 +51,7 @@ func TestChip(t *testing.T) {
 	}
 	env, err := setup(t, rig.DefaultVersion, "3.10").Chip(t.Context(), os.Stderr)
 	qt.Assert(t, qt.IsNil(err))
-	table := chipTable{}
+	table := chipTable{slow: true}
 	defer func() { fmt.Print(table.markdown()) }()
 	for _, p := range chipPrograms {
 		if p.long && *chipForm != "full" {
@@ -99,6 +100,7 @@ func assertTop(t *testing.T, p *target) {
 
 // A chipTable has a row for each program, and one for each kernel program that it loaded.
 type chipTable struct {
+	slow    bool // slow dispatch
 	rows    []chipRow
 	kernels []kernelRow
 }
@@ -137,9 +139,16 @@ func (c *chipTable) add(t *testing.T, row chipRow, dir string, events []event.Ev
 	qt.Check(t, qt.IsTrue(compared > 0))
 
 	files := kernelFiles(t, dir)
+	binaries := binariesIn(events)
 	loaded := map[uint64]bool{}
 	for _, e := range events {
 		if e.Kind != event.KernelLoad {
+			continue
+		}
+		if e.KernelKind != event.WorkerKernels { // of a command queue or of the fabric
+			qt.Check(t, qt.IsFalse(c.slow))
+			qt.Check(t, qt.Equals(e.SizeBytes, 0), qt.Commentf("%s: kernels without binaries in DRAM", e.KernelKind))
+			delete(files, e.ProgramID)
 			continue
 		}
 		next := slices.IndexFunc(checkpoints, func(c checkpoint) bool { return c.TimeNs > e.TimeNs })
@@ -151,8 +160,11 @@ func (c *chipTable) add(t *testing.T, row chipRow, dir string, events []event.Ev
 			k.textOfFiles += bytes
 		}
 		qt.Check(t, qt.Equals(k.text, k.textOfFiles), qt.Commentf("%s: text per core", k.step))
-		qt.Check(t, qt.Equals(k.dram, 0), qt.Commentf("%s: slow dispatch has no binaries in DRAM", k.step))
-		qt.Check(t, qt.Equals(e.KernelKind, event.WorkerKernels))
+		if c.slow {
+			qt.Check(t, qt.Equals(k.dram, 0), qt.Commentf("%s: slow dispatch has no binaries in DRAM", k.step))
+		} else if !e.BeforeAttach {
+			qt.Check(t, qt.IsTrue(binaries[k.dram]), qt.Commentf("%s: %d B of binaries, and the buffers have %v", k.step, k.dram, binaries))
+		}
 		loaded[e.ProgramID] = true
 		if row.how == "run" {
 			c.kernels = append(c.kernels, k)
@@ -162,6 +174,17 @@ func (c *chipTable) add(t *testing.T, row chipRow, dir string, events []event.Ev
 	qt.Check(t, qt.DeepEquals(slices.Sorted(maps.Keys(loaded)), slices.Sorted(maps.Keys(files))),
 		qt.Commentf("programs with kernels"))
 	c.rows = append(c.rows, row)
+}
+
+// binariesIn returns the sizes of the buffers with binaries of kernels.
+func binariesIn(events []event.Event) map[uint64]bool {
+	sizes := map[uint64]bool{}
+	for _, e := range events {
+		if e.Kind == event.Alloc && name.ClassOf(e.Stack.Frames(), e.Region).String() == "kernel binaries" {
+			sizes[e.SizeBytes] = true
+		}
+	}
+	return sizes
 }
 
 // kernelFiles returns what the ELF files of each program occupy on the cores of its largest kernel
