@@ -19,8 +19,8 @@ import (
 	"ttmem/e2e/rig"
 )
 
-// attach, and a service that has just started, answer only after they have read the existing
-// memory of a process, even if that takes long.
+// attach answers only after it has read the existing memory of a process, even if that takes long. A
+// service that has just started says that it is still reading.
 func TestDurationStartsAfterReading(t *testing.T) {
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), rig.N150, program(t, "hold.py"), "20000", "32")
 	p.expect(t, "holding")
@@ -31,9 +31,12 @@ func TestDurationStartsAfterReading(t *testing.T) {
 	qt.Check(t, qt.HasLen(attached.Lost, 0))
 	qt.Check(t, qt.Equals(dramBuffers(&attached, p.Process.Pid), 20000))
 
-	served, err := startServer(t).Snapshot(context.Background())
-	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.IsFalse(served.Reading))
+	s := startServer(t)
+	var served *memory.Snapshot
+	waitFor(t, "the service to have read its memory", func() bool {
+		served = s.snapshot(t)
+		return !served.Reading
+	})
 	qt.Check(t, qt.Equals(dramBuffers(served, p.Process.Pid), 20000))
 }
 
