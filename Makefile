@@ -116,9 +116,9 @@ chip: chiptools bin/rig
 # The same checks and more on the cards of this machine, with the ttnn of PYTHON: fast dispatch, captured traces,
 # several chips. Writes REPORT, for an issue.
 REPORT ?= bin/card.md
-card: tools
+card: tools bin/ttmem
 	@mkdir -p $(dir $(REPORT))
-	$(SUDO) $(GO) test -vet=off ./e2e -run 'TestCard$$' -count=1 -v -timeout 60m -card $(abspath $(REPORT)) -card-python $(or $(PYTHON),python3)
+	$(SUDO) env TTMEM_BINARY=$(abspath bin/ttmem) $(GO) test -vet=off ./e2e -run 'TestCard$$' -count=1 -v -timeout 60m -card $(abspath $(REPORT)) -card-python $(or $(PYTHON),python3)
 
 # Attacks by ordinary users on a running ttmem, for 20 minutes: ATTACK=lease selects some by name,
 # SEED=7 damages recordings in another way, FORM=short takes two minutes.
