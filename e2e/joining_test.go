@@ -70,9 +70,13 @@ func TestMarkFromBeforeConnecting(t *testing.T) {
 	of := []string{"leaks", "--socket", s.socket, "-p", fmt.Sprint(p.Process.Pid)} // other programs may run
 	// a process is compared with a recording
 	diff := diffPageOf(t, file, "--at", "begin", "--socket", s.socket, "-p", fmt.Sprint(p.Process.Pid), "--region", "DRAM")
-	qt.Assert(t, qt.HasLen(diff.Groups, 1))
-	qt.Check(t, qt.Equals(diff.Groups[0].ChangeBuffers, 7))
-	qt.Check(t, qt.StringContains(diff.Groups[0].Key, "hold.py:"))
+	var held int64 // the recording may have other programs of the host
+	for _, g := range diff.Groups {
+		if strings.Contains(g.Key, "hold.py:") {
+			held += g.ChangeBuffers
+		}
+	}
+	qt.Check(t, qt.Equals(held, 7))
 
 	checkBetween := func() {
 		t.Helper()
