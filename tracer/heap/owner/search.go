@@ -241,14 +241,14 @@ func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
 	}
 	err = cmp.Or(err, p.memory.allow(nativeBytes))
 	p.memory.forget()
+	for _, at := range buffers { // first: a cached program may have an old pointer to it
+		if _, has := holders[at]; !has && native.isTrace(at) {
+			holders[at] = Holder{Path: event.OwnerTraces}
+		}
+	}
 	for at, path := range native.cached(buffers) {
 		if _, has := holders[at]; !has && cached[at] == path {
 			holders[at] = Holder{Path: path}
-		}
-	}
-	for _, at := range buffers {
-		if _, has := holders[at]; !has && native.isTrace(at) {
-			holders[at] = Holder{Path: event.OwnerTraces}
 		}
 	}
 	return holders, cost, cmp.Or(err, nativeErr, p.memory.err, native.missed)
