@@ -43,17 +43,7 @@ func TestCard(t *testing.T) {
 		dir := t.TempDir()
 		target := &target{Cmd: m.Command(t.Context(), dir, 1, program(t, "chip.py"), "clone", "to L1", "wait", "clone", "to L1")}
 		target.start(t)
-		target.expect(t, "waiting")
-		file := filepath.Join(dir, "events.ttmem")
-		attach := attachTo(t, file, target.Process.Pid)
-		waitFor(t, "what was there before", func() bool {
-			return count(readEvents(t, file), func(e *event.Event) bool { return e.BeforeAttach }) > 0
-		})
-		assertTop(t, target)
-		qt.Assert(t, qt.IsNil(target.stdin.Close()))
-		qt.Assert(t, qt.IsNil(target.Wait()), qt.Commentf("%s", target.stderr.String()))
-		waitEnd(t, attach.Wait)
-		table.add(t, chipRow{board: board, name: "operations", how: "attach"}, dir, readEvents(t, file))
+		table.add(t, chipRow{board: board, name: "operations", how: "attach"}, dir, attachWaiting(t, target))
 	})
 	if m.SlowDispatch { // it cannot capture traces
 		return

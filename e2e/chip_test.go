@@ -71,19 +71,26 @@ func TestChip(t *testing.T) {
 		t.Run(string(p.board)+"/"+p.name+"/attached late", func(t *testing.T) {
 			steps := slices.Concat([]string{program(t, "chip.py")}, p.steps, []string{"wait"}, p.steps)
 			target := startTarget(t, env, p.board, steps...)
-			target.expect(t, "waiting")
-			file := filepath.Join(t.TempDir(), "events.ttmem")
-			attach := attachTo(t, file, target.Process.Pid)
-			waitFor(t, "what was there before", func() bool {
-				return count(readEvents(t, file), func(e *event.Event) bool { return e.BeforeAttach }) > 0
-			})
-			assertTop(t, target)
-			qt.Assert(t, qt.IsNil(target.stdin.Close()))
-			qt.Assert(t, qt.IsNil(target.Wait()), qt.Commentf("%s", target.stderr.String()))
-			waitEnd(t, attach.Wait)
-			table.add(t, chipRow{board: p.board, name: p.name, how: "attach"}, target.Dir, readEvents(t, file))
+			table.add(t, chipRow{board: p.board, name: p.name, how: "attach"}, target.Dir, attachWaiting(t, target))
 		})
 	}
+}
+
+// attachWaiting attaches to a program of chip.py that waits, lets it go on, and returns the events up to its
+// end.
+func attachWaiting(t *testing.T, p *target) []event.Event {
+	t.Helper()
+	p.expect(t, "waiting")
+	file := filepath.Join(t.TempDir(), "events.ttmem")
+	attach := attachTo(t, file, p.Process.Pid)
+	waitFor(t, "what was there before", func() bool {
+		return count(readEvents(t, file), func(e *event.Event) bool { return e.BeforeAttach }) > 0
+	})
+	assertTop(t, p)
+	qt.Assert(t, qt.IsNil(p.stdin.Close()))
+	qt.Assert(t, qt.IsNil(p.Wait()), qt.Commentf("%s", p.stderr.String()))
+	waitEnd(t, attach.Wait)
+	return readEvents(t, file)
 }
 
 // assertTop compares a frame of the live view with the newest checkpoint of a waiting program.

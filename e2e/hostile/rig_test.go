@@ -161,6 +161,7 @@ func (r *hostileRig) attack(t *testing.T, a attack) (failures []string) {
 		failures = append(failures, r.newcomer()...)
 	}
 	if a.unended {
+		r.pair.attach.unread = true
 		failures = append(failures, r.pair.stop()...)
 		r.pair = nil
 		return failures

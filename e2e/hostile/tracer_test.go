@@ -39,6 +39,9 @@ type tracer struct {
 	*exec.Cmd
 	name  string
 	ended chan error
+	// unread is true if it may end while it waits for a read of memory that does not return: it then
+	// says so, and fails.
+	unread bool
 
 	mu  sync.Mutex
 	log bytes.Buffer
@@ -99,8 +102,7 @@ func (p *tracer) stop() (failure string) {
 	for began := time.Now(); !tracetest.IsLate(time.Since(began), endLimit); {
 		select {
 		case err := <-p.ended:
-			// it fails, and says so, if it ends while it waits for a read that does not return
-			if err != nil && !strings.Contains(p.said(), "interrupted before the memory of processes was read") {
+			if err != nil && !(p.unread && strings.Contains(p.said(), "interrupted before the memory of processes was read")) {
 				return fmt.Sprintf("%s: %v: %s", p.name, err, lastLines(p.said()))
 			}
 			return ""
