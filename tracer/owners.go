@@ -361,7 +361,7 @@ func (t *Tracer) FindOwners(ctx context.Context, pids []int, counts bool) error 
 	defer stop()
 	defer context.AfterFunc(t.finder.closing, stop)()
 	wanted := make(chan wantedSearches, 1)
-	t.finder.inbox.add(found{0, func(d *decoder) bool {
+	t.finder.inbox.add(found{host.Now(), func(d *decoder) bool { // with the buffers that are allocated by now
 		wanted <- d.request(pids, counts, host.Now())
 		return true
 	}})

@@ -96,9 +96,6 @@ func (d *decoder) discovered(e event.Event, l *libraries.Library) {
 		d.lose(e.PID, e.Cause, e.Count, e.TimeNs)
 	case e.Kind != event.ProcessStart:
 		d.emit(e)
-		if e.Kind == event.Mark {
-			d.wantAtMark(0)
-		}
 	case host.Ended(e.PID):
 		d.process(e.PID) // until the record of its end, or a sweep
 	default:

@@ -173,7 +173,12 @@ func (t *Tracer) run(ctx context.Context, handle func(*event.Event), pause func(
 
 // Mark adds a mark at the present time.
 func (t *Tracer) Mark(name string, uid int) {
-	t.finder.add(event.Event{Kind: event.Mark, TimeNs: host.Now(), Cause: name, UID: uid}, nil)
+	nowNs := host.Now()
+	t.finder.add(event.Event{Kind: event.Mark, TimeNs: nowNs, Cause: name, UID: uid}, nil)
+	t.finder.inbox.add(found{nowNs, func(d *decoder) bool {
+		d.wantAtMark(0)
+		return true
+	}})
 }
 
 // Prepare attaches to a library file before a process maps it.
