@@ -68,7 +68,8 @@ func TestMarkFromBeforeConnecting(t *testing.T) {
 	waitFor(t, "the service to have its buffers", func() bool { return dramBuffers(s.snapshot(t), p.Process.Pid) == 7 })
 	qt.Assert(t, qt.IsNil(s.Mark(context.Background(), "done")))
 	of := []string{"leaks", "--socket", s.socket, "-p", fmt.Sprint(p.Process.Pid)} // other programs may run
-	// a process is compared with a recording
+	// a process is compared with a recording, which is written once a second
+	waitFor(t, "the recording to have its buffers", func() bool { return len(stateOf(t, file).BuffersOf(p.Process.Pid)) == 7 })
 	diff := diffPageOf(t, file, "--at", "begin", "--socket", s.socket, "-p", fmt.Sprint(p.Process.Pid), "--region", "DRAM")
 	var held int64 // the recording may have other programs of the host
 	for _, g := range diff.Groups {
