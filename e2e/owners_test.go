@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -188,10 +189,12 @@ func TestALeakOfARunningProcessIsNamedByItsContainer(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%v: %s", args, text))
 		return string(text)
 	}
-	waitFor(t, "the owners of all steps", func() bool {
+	if !eventually(2*time.Minute, func() bool {
 		text, _ := exec.Command(ttmem, "dump", "--json", recording).Output()
 		return strings.Count(string(text), `"owner":"model.debug[`) == 30
-	})
+	}) {
+		t.Fatalf("the owners of all steps do not come:\n%s\n%s", page("oom", recording), page("dump", recording, "--by", "owner"))
+	}
 	qt.Assert(t, qt.IsNil(attach.Process.Signal(os.Interrupt)))
 	qt.Check(t, qt.IsNil(attach.Wait()))
 
