@@ -41,9 +41,9 @@ func cost(work func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	used := func() time.Duration {
-		var u unix.Rusage
-		_ = unix.Getrusage(unix.RUSAGE_THREAD, &u)
-		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+		var now unix.Timespec // getrusage has the time up to the last tick
+		_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now)
+		return time.Duration(now.Nano())
 	}
 	before := used()
 	work()
