@@ -24,8 +24,8 @@ own, and compares the events and call stacks with its calls. Then it lists the c
 board, driver and firmware, and reads the tt-metal libraries that processes map, with what each
 process runs on (a card, the mock device, a simulator), or it reads each LIBRARY.
 
-"slower" marks a kernel feature that is missing and that ttmem replaces. The exit status is 0
-if tracing works.`,
+"slower" marks a kernel feature that is missing and that ttmem replaces. On a busy host the traced program
+is tried for up to 20 s; "BUSY" marks what did not come by then. The exit status is 0 if tracing works.`,
 		Example: `  ttmem doctor
   ttmem doctor venv/lib/python3.10/site-packages/ttnn/build/lib/libtt_metal.so
   ttmem doctor --json | jq '.libraries[].missing'`,
@@ -39,7 +39,10 @@ if tracing works.`,
 }
 
 func diagnose(files []string, format term.Format) error {
-	p := diagnosis.New(doctor.Features(), len(files) == 0, os.Geteuid() == 0 || kernel.MayTrace())
+	checked := term.While("ttmem: tracing a small program")
+	features := doctor.Features()
+	checked()
+	p := diagnosis.New(features, len(files) == 0, os.Geteuid() == 0 || kernel.MayTrace())
 	failed := false
 	for _, file := range files {
 		one, err := doctor.InspectFile(file)

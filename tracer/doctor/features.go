@@ -4,10 +4,14 @@ package doctor
 
 import (
 	"fmt"
+	"time"
 
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 )
+
+// selftestPatience is how long the self test waits for calls and stacks: with all processors taken, seconds.
+const selftestPatience = 20 * time.Second
 
 // Features tries what ttmem needs from the kernel and the user. It loads the kernel side and traces
 // a small program, so that "ok" means that a feature has worked.
@@ -24,7 +28,7 @@ func Features() []kernel.Feature {
 		mapping.Detail = fmt.Sprintf("%v; a kernel with CONFIG_PERF_EVENTS is needed", err)
 	}
 	list = append(list, mapping)
-	list = append(list, selfTest(selftestStack)...)
+	list = append(list, selfTest(selftestStack, selftestPatience)...)
 	if !kernel.MayTrace() {
 		return list
 	}

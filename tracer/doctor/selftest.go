@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -39,8 +40,8 @@ const selftestCalls = 2
 
 // selfTest loads the kernel side, traces a small program and compares the result with the
 // program's calls: it calls the first function of stack, with stack as its call stack. It returns
-// a feature for each step.
-func selfTest(stack []string) []kernel.Feature {
+// a feature for each step. On a busy host it tries again while patience lasts.
+func selfTest(stack []string, patience time.Duration) []kernel.Feature {
 	programs := kernel.Feature{Name: "BPF programs"}
 	probes := kernel.Feature{Name: "probes", Detail: "not tried: the BPF programs do not load"}
 	stacks := kernel.Feature{Name: "call stacks", Detail: "not tried: no probe is hit"}
@@ -59,25 +60,28 @@ func selfTest(stack []string) []kernel.Feature {
 		}
 		defer t.close()
 		programs.OK, programs.Detail = true, "loaded as tracing loads them"
-		seen, err := t.trace(target, stack[0])
+		began := time.Now()
+		seen, err := t.trace(target, stack, began.Add(patience))
 		if err != nil {
 			probes.Detail = err.Error()
 			return nil
 		}
+		took := time.Since(began)
 		probes.OK, probes.Detail = seen.hits == selftestCalls, fmt.Sprintf("%d of %d calls of a test program seen", seen.hits, selftestCalls)
 		if seen.hits == 0 {
+			probes.Busy = took >= patience && isBusy()
 			return nil
 		}
-		equal := 0
-		for _, s := range seen.stacks {
-			if slices.Equal(s, stack) {
-				equal++
+		stacks.OK = seen.areRight(stack)
+		stacks.Detail = fmt.Sprintf("%d of %d stacks of %d frames right", seen.right(stack), seen.hits, len(stack))
+		switch {
+		case !stacks.OK:
+			stacks.Busy = took >= patience && isBusy()
+			if len(seen.stacks) > 0 {
+				stacks.Detail += "; the first is " + strings.Join(seen.stacks[0], " ")
 			}
-		}
-		stacks.OK = equal == seen.hits
-		stacks.Detail = fmt.Sprintf("%d of %d stacks of %d frames right", equal, seen.hits, len(stack))
-		if !stacks.OK && len(seen.stacks) > 0 {
-			stacks.Detail += "; the first is " + strings.Join(seen.stacks[0], " ")
+		case took > time.Second:
+			stacks.Detail += fmt.Sprintf(", after %.1f s", took.Seconds())
 		}
 		return nil
 	}()
@@ -152,6 +156,35 @@ type selftestSeen struct {
 	stacks [][]string
 }
 
+// right counts the stacks that are as they should be.
+func (s *selftestSeen) right(stack []string) (n int) {
+	for _, one := range s.stacks {
+		if slices.Equal(one, stack) {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *selftestSeen) areRight(stack []string) bool {
+	return s.hits == selftestCalls && s.right(stack) == s.hits
+}
+
+// mayComeLater reports whether calls or frames are missing, as before the code of a process is known.
+func (s *selftestSeen) mayComeLater(stack []string) bool {
+	return s.hits < selftestCalls || len(s.stacks) < s.hits ||
+		slices.ContainsFunc(s.stacks, func(one []string) bool { return len(one) < len(stack) })
+}
+
+// isBusy reports whether more threads want to run than there are processors.
+func isBusy() bool {
+	var load float64
+	var running int
+	text, _ := os.ReadFile("/proc/loadavg")
+	_, _ = fmt.Sscanf(string(text), "%f %f %f %d/", &load, new(float64), new(float64), &running)
+	return max(load, float64(running)) > float64(runtime.NumCPU())
+}
+
 // selftest traces the target: it has the loaded kernel side and the data for recording stacks.
 type selftest struct {
 	objs    *kernel.Objects
@@ -185,15 +218,16 @@ func (t *selftest) close() {
 	t.objs.Close()
 }
 
-// trace places the probe of an allocation on a function of the target and makes the target
-// call it.
-func (t *selftest) trace(target *selftestProcess, function string) (seen selftestSeen, err error) {
+// trace places the probe of an allocation on the innermost function of a stack of the target, and makes
+// the target call it until that is seen with the stack, or with a whole one that is another, or until a
+// deadline.
+func (t *selftest) trace(target *selftestProcess, stack []string, until time.Time) (seen selftestSeen, err error) {
 	elf, err := symbolize.New(target.exe, int64(len(selftestTarget)))
 	if err != nil {
 		return seen, err
 	}
 	defer elf.Close()
-	probed, ok := elf.Lookup(function)
+	probed, ok := elf.Lookup(stack[0])
 	offset, ok2 := elf.FileOffset(probed.Addr)
 	if !ok || !ok2 {
 		return seen, errors.New("the test program has no function to probe")
@@ -214,25 +248,30 @@ func (t *selftest) trace(target *selftestProcess, function string) (seen selftes
 	if err := t.objs.Processes.Put(uint32(target.pid()), &bpf.KernelProcess{}); err != nil {
 		return seen, fmt.Errorf("listing the test program: %w", err)
 	}
-	t.spaces.Changed(target.pid())
-	t.spaces.Settle()
-	for range selftestCalls {
-		if err := target.call(); err != nil {
-			return seen, fmt.Errorf("the test program ended at the probe: %w", err)
+	stacks := make(map[uint64][]string)
+	for {
+		t.spaces.Changed(target.pid())
+		t.spaces.Settle()
+		for range selftestCalls {
+			if err := target.call(); err != nil {
+				return seen, fmt.Errorf("the test program ended at the probe: %w", err)
+			}
 		}
+		if seen, err = t.read(elf, stacks); err != nil || !seen.mayComeLater(stack) || time.Now().After(until) {
+			return seen, err
+		}
+		time.Sleep(answerTime)
 	}
-	return t.read(elf)
 }
 
-// answerTime is how long to wait for the records of finished calls.
+// answerTime is how long to wait for the records of finished calls, which are in the ring buffer.
 const answerTime = 10 * time.Millisecond
 
-// read reads the records of the target's calls.
-func (t *selftest) read(elf *symbolize.ELF) (seen selftestSeen, err error) {
+// read reads the records of the target's calls. stacks has those that came by now, by their ids.
+func (t *selftest) read(elf *symbolize.ELF, stacks map[uint64][]string) (seen selftestSeen, err error) {
 	var record ringbuf.Record
 	var ids []uint64
-	stacks := make(map[uint64][]string)
-	t.objs.Ring.SetDeadline(time.Now().Add(answerTime)) // the records are there: the target has answered
+	t.objs.Ring.SetDeadline(time.Now().Add(answerTime))
 	for len(ids) < selftestCalls {
 		if err := t.objs.Ring.ReadInto(&record); errors.Is(err, os.ErrDeadlineExceeded) {
 			break

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -36,7 +37,7 @@ func TestSelfTestDetectsFailures(t *testing.T) {
 	tracetest.NeedsRoot(t)
 	state := func(stack []string) map[string]bool {
 		ok := make(map[string]bool)
-		for _, f := range selfTest(stack) {
+		for _, f := range selfTest(stack, time.Second) {
 			ok[f.Name] = f.OK
 		}
 		return ok

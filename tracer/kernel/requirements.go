@@ -22,6 +22,9 @@ type Feature struct {
 	Detail string `json:"detail"`
 	// Untried is true if trying it needs more privileges.
 	Untried bool `json:"untried,omitempty"`
+	// Busy is true if it did not work in time on a host where more threads want to run than there are
+	// processors, so that nothing follows.
+	Busy bool `json:"busy,omitempty"`
 	// Instead is the replacement for an optional feature that the host lacks, and its cost.
 	Instead string `json:"instead,omitempty"`
 }

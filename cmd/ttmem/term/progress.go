@@ -28,14 +28,39 @@ func (p *Progress) Show(done int64) {
 	})
 }
 
-// Report shows a text.
+// Report shows what was read.
 func (p *Progress) Report(text func() string) {
+	p.line(func() string { return "reading: " + text() })
+}
+
+func (p *Progress) line(text func() string) {
 	now := time.Now()
 	if now.Sub(p.Begun) < time.Second || now.Sub(p.shown) < 100*time.Millisecond || !IsTerminal(os.Stderr) {
 		return
 	}
 	p.shown = now
-	fmt.Fprintf(os.Stderr, "\rreading: %s", text())
+	fmt.Fprint(os.Stderr, "\r"+text())
+}
+
+// While shows an activity, and for how long it has gone on, until end is called.
+func While(activity string) (end func()) {
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		p := NewProgress(0)
+		defer p.End()
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				p.line(func() string { return fmt.Sprintf("%s for %.0f s", activity, time.Since(p.Begun).Seconds()) })
+			}
+		}
+	}()
+	return func() { close(stop); <-stopped }
 }
 
 // End removes the progress line.

@@ -84,6 +84,8 @@ func (p *Page) writeHost(w *bufio.Writer, layout page.Layout) {
 		switch {
 		case slices.Contains(p.untried, f.Name):
 			mark = "?"
+		case f.Busy:
+			mark = "BUSY"
 		case !f.OK:
 			mark = "MISSING"
 		case f.Instead != "":
@@ -126,15 +128,21 @@ func mappedBy(l *doctor.Inspection) string {
 
 // verdict returns a line that says whether tracing works on this host.
 func (p *Page) verdict() string {
-	var missing []string
+	var missing, late []string
 	for _, f := range p.Features {
-		if !f.OK && !slices.Contains(p.untried, f.Name) {
+		switch {
+		case f.OK || slices.Contains(p.untried, f.Name):
+		case f.Busy:
+			late = append(late, f.Name)
+		default:
 			missing = append(missing, f.Name)
 		}
 	}
 	switch {
 	case len(missing) > 0:
 		return "Tracing does not work here: " + strings.Join(missing, ", ") + "."
+	case len(late) > 0:
+		return "This host is too busy to tell whether tracing works: " + strings.Join(late, ", ") + " did not come in time. Run `ttmem doctor` again."
 	case len(p.untried) > 0:
 		return "Whether tracing works here is not known."
 	}

@@ -100,7 +100,10 @@ Tracing works here.
 	features[0] = kernel.Feature{Name: "call stacks", Detail: "0 of 2 right"}
 	qt.Check(t, qt.StringContains(text(), "\n  MISSING  call stacks             0 of 2 right\n"))
 	qt.Check(t, qt.StringContains(text(), "\nTracing does not work here: call stacks.\n"))
-	features[0].Untried = true
+	features[0].Busy = true
+	qt.Check(t, qt.StringContains(text(), "\n  BUSY     call stacks             0 of 2 right\n"))
+	qt.Check(t, qt.StringContains(text(), "\nThis host is too busy to tell whether tracing works: call stacks did not come in time. Run `ttmem doctor` again.\n"))
+	features[0].Busy, features[0].Untried = false, true
 	qt.Check(t, qt.StringContains(text(), "\nWhether tracing works here is not known.\n"))
 }
 
