@@ -136,7 +136,11 @@ func (o *Options) awaitBegin() (signals chan os.Signal, begun func()) {
 			os.Exit(128 + int(by.(unix.Signal)))
 		}
 	}()
-	return signals, sync.OnceFunc(func() { close(done) })
+	ready := term.While("ttmem: getting ready")
+	return signals, sync.OnceFunc(func() {
+		close(done)
+		ready()
+	})
 }
 
 // notify makes the signals that end ttmem go to a channel.
