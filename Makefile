@@ -24,7 +24,7 @@ BOARD ?= n150
 export CGO_ENABLED := 0
 export GOFLAGS += -trimpath
 
-.PHONY: all build dist demo test check long arm64 chip chiptools card hostile faults fuzz soak bench vmtest vmtools rig generate install clean tools
+.PHONY: all build dist demo test check long arm64 chip chiptools card hostile faults busy fuzz soak bench vmtest vmtools rig generate install clean tools
 
 all: build
 
@@ -143,6 +143,11 @@ FOR ?= 60m
 # grow, and nothing may be lost. SEED=7 runs others.
 soak: tools
 	$(SUDO) $(GO) test ./e2e -run 'TestSoak$$' -count=1 -timeout 0 -v -soak $(FOR) -seed $(SEED)
+
+# The README's first minutes with all processors taken, and 200 starts of a short program: FORM=short takes
+# two minutes.
+busy: tools
+	$(SUDO) $(GO) test ./e2e -run 'TestBusyHost$$' -count=1 -timeout 180m -v -busy $(if $(filter short,$(FORM)),short,full)
 
 # Random input for every parser of data from other users' processes and files. FOR is divided among
 # the targets; TARGET=FuzzOpen selects some by name. A failing input is written below the package's

@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate/memory"
+	"ttmem/e2e/rig"
+)
+
+var busyForm = flag.String("busy", "", "TestBusyHost plays the first minutes with ttmem on a busy host: short or full")
+
+// busyLoad is how many programs of another user want to run all the time, and busyStarters how many of
+// them start short processes.
+const busyLoad, busyStarters = 40, 8
+
+// TestBusyHost plays the README's first minutes while all processors are taken: everything may come
+// later, and nothing comes wrong. `make busy` runs it.
+func TestBusyHost(t *testing.T) {
+	if *busyForm == "" {
+		t.Skip("no -busy: make busy")
+	}
+	diagnoses, starts := 2, 4
+	if *busyForm == "full" {
+		diagnoses, starts = 20, 200
+	}
+	env := setup(t, "0.81.1", "3.10")
+	p := startTarget(t, env, rig.N150, program(t, "hold.py"), "3", "512")
+	p.expect(t, "holding")
+	takeProcessors(t)
+
+	t.Run("doctor", func(t *testing.T) {
+		for range diagnoses {
+			out, errs, status := runTtmem(t, nil, "doctor")
+			qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s%s", out, errs))
+			qt.Check(t, qt.StringContains(out, "\nTracing works here.\n"))
+		}
+	})
+	t.Run("demo", checkDemosReport)
+	t.Run("run", func(t *testing.T) {
+		var sum memory.Stacks
+		incomplete, lost := uint64(0), uint64(0)
+		for range starts {
+			file, out := recordProgram(t, "0.81.1", "hold.py", "8", "64")
+			text, errs, status := runTtmem(t, nil, "report", "--json", file)
+			qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s%s", out, errs))
+			var page memory.Snapshot
+			qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(text), &page)))
+			qt.Assert(t, qt.HasLen(page.Processes, 1), qt.Commentf("%s", out))
+			qt.Check(t, qt.StringContains(page.Processes[0].Command, "hold.py"))
+			qt.Check(t, qt.IsTrue(page.Stacks != nil && page.Stacks.Taken >= 8 && page.Stacks.Python >= 8), qt.Commentf("%s", text))
+			sum.Taken += page.Stacks.Taken
+			sum.Python += page.Stacks.Python
+			for _, ends := range []map[string]uint64{page.Stacks.Incomplete, page.Stacks.IncompletePython} {
+				for _, n := range ends {
+					incomplete += n
+				}
+			}
+			lost += page.LostEvents
+			for _, p := range page.Processes {
+				for _, n := range p.Lost {
+					lost += n
+				}
+			}
+		}
+		load, _ := os.ReadFile("/proc/loadavg")
+		t.Logf("%d starts: %d stacks, %d of them with Python, %d incomplete, %d events lost; load %s",
+			starts, sum.Taken, sum.Python, incomplete, lost, load)
+		qt.Check(t, qt.IsTrue(100*incomplete <= sum.Taken))
+		qt.Check(t, qt.Equals(lost, 0))
+	})
+	t.Run("top", func(t *testing.T) {
+		out, errs, status := runTtmem(t, nil, "top", "--once", "-p", fmt.Sprint(p.Process.Pid))
+		qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+		qt.Check(t, qt.StringContains(out, fmt.Sprint(p.Process.Pid)))
+		qt.Check(t, qt.StringContains(out, "hold.py"))
+		qt.Check(t, qt.StringContains(out, "1.5 MiB"))
+	})
+	t.Run("attach", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "late.ttmem")
+		attach := attachTo(t, file, p.Process.Pid)
+		waitFor(t, "the buffers", func() bool { return len(stateOf(t, file).BuffersOf(p.Process.Pid)) == 3 })
+		qt.Assert(t, qt.IsNil(attach.Process.Signal(os.Interrupt)))
+		waitEnd(t, attach.Wait)
+		qt.Check(t, qt.StringContains(stateOf(t, file).Snapshot().Processes[0].Command, "hold.py"))
+	})
+}
+
+// takeProcessors runs programs of another user that want to run all the time, until the test ends.
+func takeProcessors(t *testing.T) {
+	t.Helper()
+	for i := range busyLoad {
+		loop := "while :; do :; done"
+		if i < busyStarters {
+			loop = "while :; do /bin/true; done"
+		}
+		cmd := exec.Command("sh", "-c", loop)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		qt.Assert(t, qt.IsNil(cmd.Start()))
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+	}
+	waitFor(t, "the load", func() bool {
+		text, _ := os.ReadFile("/proc/loadavg")
+		var running int
+		_, _ = fmt.Sscanf(strings.Fields(string(text))[3], "%d/", &running)
+		return running >= busyLoad-busyStarters
+	})
+}
