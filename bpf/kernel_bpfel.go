@@ -209,6 +209,7 @@ type KernelHeader struct {
 	TimeNs     uint64
 	Tgid       uint32
 	Tid        uint32
+	ExecId     uint64
 	Kind       uint8
 	Library    uint8
 	Flags      uint8
@@ -428,6 +429,7 @@ const (
 type KernelProcess struct {
 	_         structs.HostLayout
 	User      uint64
+	ExecId    uint64
 	Flags     uint32
 	Space     uint32
 	Inherited uint32
@@ -469,6 +471,13 @@ const (
 	KernelProgramFlagPROGRAM_KERNELS KernelProgramFlag = 4
 	KernelProgramFlagPROGRAM_KNOWN   KernelProgramFlag = 8
 )
+
+type KernelProgramOf struct {
+	_      structs.HostLayout
+	ExecId uint64
+	Tgid   uint32
+	Pad    uint32
+}
 
 type KernelProgramRunRecord struct {
 	_         structs.HostLayout
@@ -674,7 +683,6 @@ type KernelUser struct {
 const (
 	KernelMapAfterProbe            = "after_probe"
 	KernelMapAfterStack            = "after_stack"
-	KernelMapExecuting             = "executing"
 	KernelMapHomes                 = "homes"
 	KernelMapLayouts               = "layouts"
 	KernelMapLost                  = "lost"
@@ -692,6 +700,8 @@ const (
 	KernelMapUnloading             = "unloading"
 	KernelMapUnwinders             = "unwinders"
 	KernelMapUsers                 = "users"
+	KernelProgChangeProcess        = "change_process"
+	KernelProgListPrograms         = "list_programs"
 	KernelProgOnCodeDealloc        = "on_code_dealloc"
 	KernelProgOnDebugState         = "on_debug_state"
 	KernelProgOnEmpty              = "on_empty"
@@ -727,6 +737,7 @@ const (
 	KernelVarKeepPerCoreRecord     = "keep_per_core_record"
 	KernelVarKeepProcessRecord     = "keep_process_record"
 	KernelVarKeepProgramEndRecord  = "keep_program_end_record"
+	KernelVarKeepProgramOf         = "keep_program_of"
 	KernelVarKeepProgramRunRecord  = "keep_program_run_record"
 	KernelVarKeepProgramSeenRecord = "keep_program_seen_record"
 	KernelVarKeepPythonRecord      = "keep_python_record"
@@ -786,6 +797,8 @@ type KernelSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type KernelProgramSpecs struct {
+	ChangeProcess   *ebpf.ProgramSpec `ebpf:"change_process"`
+	ListPrograms    *ebpf.ProgramSpec `ebpf:"list_programs"`
 	OnCodeDealloc   *ebpf.ProgramSpec `ebpf:"on_code_dealloc"`
 	OnDebugState    *ebpf.ProgramSpec `ebpf:"on_debug_state"`
 	OnEmpty         *ebpf.ProgramSpec `ebpf:"on_empty"`
@@ -805,7 +818,6 @@ type KernelProgramSpecs struct {
 type KernelMapSpecs struct {
 	AfterProbe  *ebpf.MapSpec `ebpf:"after_probe"`
 	AfterStack  *ebpf.MapSpec `ebpf:"after_stack"`
-	Executing   *ebpf.MapSpec `ebpf:"executing"`
 	Homes       *ebpf.MapSpec `ebpf:"homes"`
 	Layouts     *ebpf.MapSpec `ebpf:"layouts"`
 	Lost        *ebpf.MapSpec `ebpf:"lost"`
@@ -853,6 +865,7 @@ type KernelVariableSpecs struct {
 	KeepPerCoreRecord     *ebpf.VariableSpec `ebpf:"keep_per_core_record"`
 	KeepProcessRecord     *ebpf.VariableSpec `ebpf:"keep_process_record"`
 	KeepProgramEndRecord  *ebpf.VariableSpec `ebpf:"keep_program_end_record"`
+	KeepProgramOf         *ebpf.VariableSpec `ebpf:"keep_program_of"`
 	KeepProgramRunRecord  *ebpf.VariableSpec `ebpf:"keep_program_run_record"`
 	KeepProgramSeenRecord *ebpf.VariableSpec `ebpf:"keep_program_seen_record"`
 	KeepPythonRecord      *ebpf.VariableSpec `ebpf:"keep_python_record"`
@@ -892,7 +905,6 @@ func (o *KernelObjects) Close() error {
 type KernelMaps struct {
 	AfterProbe  *ebpf.Map `ebpf:"after_probe"`
 	AfterStack  *ebpf.Map `ebpf:"after_stack"`
-	Executing   *ebpf.Map `ebpf:"executing"`
 	Homes       *ebpf.Map `ebpf:"homes"`
 	Layouts     *ebpf.Map `ebpf:"layouts"`
 	Lost        *ebpf.Map `ebpf:"lost"`
@@ -916,7 +928,6 @@ func (m *KernelMaps) Close() error {
 	return _KernelClose(
 		m.AfterProbe,
 		m.AfterStack,
-		m.Executing,
 		m.Homes,
 		m.Layouts,
 		m.Lost,
@@ -965,6 +976,7 @@ type KernelVariables struct {
 	KeepPerCoreRecord     *ebpf.Variable `ebpf:"keep_per_core_record"`
 	KeepProcessRecord     *ebpf.Variable `ebpf:"keep_process_record"`
 	KeepProgramEndRecord  *ebpf.Variable `ebpf:"keep_program_end_record"`
+	KeepProgramOf         *ebpf.Variable `ebpf:"keep_program_of"`
 	KeepProgramRunRecord  *ebpf.Variable `ebpf:"keep_program_run_record"`
 	KeepProgramSeenRecord *ebpf.Variable `ebpf:"keep_program_seen_record"`
 	KeepPythonRecord      *ebpf.Variable `ebpf:"keep_python_record"`
@@ -986,6 +998,8 @@ type KernelVariables struct {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type KernelPrograms struct {
+	ChangeProcess   *ebpf.Program `ebpf:"change_process"`
+	ListPrograms    *ebpf.Program `ebpf:"list_programs"`
 	OnCodeDealloc   *ebpf.Program `ebpf:"on_code_dealloc"`
 	OnDebugState    *ebpf.Program `ebpf:"on_debug_state"`
 	OnEmpty         *ebpf.Program `ebpf:"on_empty"`
@@ -1001,6 +1015,8 @@ type KernelPrograms struct {
 
 func (p *KernelPrograms) Close() error {
 	return _KernelClose(
+		p.ChangeProcess,
+		p.ListPrograms,
 		p.OnCodeDealloc,
 		p.OnDebugState,
 		p.OnEmpty,

@@ -15,19 +15,19 @@ func TestObjectsOfEndedProcesses(t *testing.T) {
 	var objs struct {
 		OnEnded   *ebpf.Program `ebpf:"on_ended"`
 		Objects   *ebpf.Map     `ebpf:"objects"`
-		Executing *ebpf.Map     `ebpf:"executing"`
+		Processes *ebpf.Map     `ebpf:"processes"`
 		Users     *ebpf.Map     `ebpf:"users"`
 	}
 	qt.Assert(t, qt.IsNil(spec.LoadAndAssign(&objs, nil)))
 	defer objs.OnEnded.Close()
 	defer objs.Objects.Close()
-	defer objs.Executing.Close()
+	defer objs.Processes.Close()
 	defer objs.Users.Close()
 
 	const most, tenant = int(KernelObjectLimitOBJECTS_A_USER), uint64(1000)
 	const runs, executed = 1, 3 // and 2 has ended
-	for tgid, execID := range map[uint32]uint32{runs: 10, executed: 31} {
-		qt.Assert(t, qt.IsNil(objs.Executing.Put(tgid, execID)))
+	for tgid, execID := range map[uint32]uint64{runs: 10, executed: 31} {
+		qt.Assert(t, qt.IsNil(objs.Processes.Put(tgid, KernelProcess{ExecId: execID})))
 	}
 	var keys []KernelObjectKey
 	var values []KernelObject

@@ -79,8 +79,8 @@ type hostView interface {
 	// lateOf returns the state of a process whose memory is being read; nil for others.
 	lateOf(pid int) *lateAttach
 	// processEnded forgets a process that has ended or, if execed is true, has executed
-	// another program. traced is true if it sent records.
-	processEnded(pid int, timeNs uint64, execed, traced bool)
+	// another program. execID is of the one that it ran, and traced is true if it sent records.
+	processEnded(pid int, execID, timeNs uint64, execed, traced bool)
 	// takeLosses passes on what the kernel side lost since the last call.
 	takeLosses(each func(bpf.KernelLossKey, bpf.KernelLoss))
 	// readAgain reads the live buffers of a process again; nil if that is not possible now.
@@ -101,6 +101,8 @@ func (d *decoder) emit(e event.Event) { d.queue.push(e) }
 
 // traced is the decoder's state of a process.
 type traced struct {
+	// execID identifies its program; 0: no record of it came yet
+	execID  uint64
 	started bool
 	// set when it has started: its user, and the time of its ProcessStart
 	user    int
@@ -226,6 +228,7 @@ func (d *decoder) decode(raw []byte) {
 		TID:    int(h.Tid),
 	}
 	d.newest = max(d.newest, h.TimeNs)
+	d.identify(e, h)
 	known := true
 	switch h.Kind {
 	case bpf.RecordAlloc:
@@ -282,6 +285,19 @@ func (d *decoder) decode(raw []byte) {
 	}
 	if !known {
 		d.unknown(e.PID, "record not understood")
+	}
+	if p := d.processes[e.PID]; p != nil {
+		p.execID = h.ExecId
+	}
+}
+
+// identify ends the program that a process ran before, if a record is of another one: the record of
+// its end was lost.
+func (d *decoder) identify(e event.Event, h *bpf.KernelHeader) {
+	p := d.processes[e.PID]
+	if p != nil && p.execID != 0 && p.execID != h.ExecId && h.Kind != bpf.RecordExec {
+		e.ExitStatus = event.UnknownStatus
+		d.endProcess(e, h.Kind != bpf.RecordExit)
 	}
 }
 

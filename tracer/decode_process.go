@@ -68,7 +68,7 @@ func (d *decoder) processEnd(e event.Event, r *bpf.KernelProcessRecord) {
 	d.endProcess(e, execed)
 }
 
-// endProcess forgets a process.
+// endProcess forgets a process. execed is true if it goes on with another program.
 func (d *decoder) endProcess(e event.Event, execed bool) {
 	d.countLosses()
 	d.endReads(e.PID, programGone)
@@ -80,7 +80,11 @@ func (d *decoder) endProcess(e event.Event, execed bool) {
 	delete(d.processes, e.PID)
 	d.giveUp(e.PID)
 	d.endSearches(e.PID, p)
-	d.host.processEnded(e.PID, e.TimeNs, execed, p != nil)
+	execID := uint64(0)
+	if p != nil {
+		execID = p.execID
+	}
+	d.host.processEnded(e.PID, execID, e.TimeNs, execed, p != nil)
 	if p != nil && p.started {
 		e.TID, e.Comm = e.PID, p.names[e.PID] // the record's thread is the last one that ended
 		e.TimeNs = max(e.TimeNs, p.lateNs)

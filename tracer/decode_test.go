@@ -29,7 +29,7 @@ func (o oneLibrary) library(index uint8) *libraries.Library {
 }
 func (oneLibrary) startOf(pid int) event.Event                        { return describeProcess(pid) }
 func (oneLibrary) lateOf(int) *lateAttach                             { return nil }
-func (oneLibrary) processEnded(int, uint64, bool, bool)               {}
+func (oneLibrary) processEnded(int, uint64, uint64, bool, bool)       {}
 func (oneLibrary) takeLosses(func(bpf.KernelLossKey, bpf.KernelLoss)) {}
 func (oneLibrary) readAgain(int, []uint64, bool) *reread              { return nil }
 func (oneLibrary) searchOwners(int, *search, map[uint64]liveBuffer, *owners) context.CancelFunc {

@@ -8,7 +8,6 @@ import (
 	"math"
 	"os"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"ttmem/bpf"
@@ -154,14 +153,12 @@ func (f *finder) attached(l *libraries.Library, m host.NewMapping, user int) boo
 	f.seenAny = true
 	f.mu.Unlock()
 	// the kernel reports its end even if it never hits a probe
-	err := f.objs.Processes.Update(uint32(m.PID), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
-	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
-		f.lost(m.PID, lostCauses[bpf.KernelLostCauseLOST_MAP_FULL])
+	flags := uint32(0)
+	if m.Existing {
+		flags = bpf.ProcessLate // it may have compiled programs before
 	}
-	if host.Ended(m.PID) { // if it ended before the update, no record of its end will come
-		if err == nil {
-			_ = f.objs.Processes.Delete(uint32(m.PID))
-		}
+	_, err := f.objs.AddProcess(m.PID, flags)
+	if errors.Is(err, unix.ESRCH) {
 		f.mu.Lock()
 		if f.libraries.Seen[m.PID] == p {
 			f.libraries.Forget(m.PID)
@@ -172,8 +169,8 @@ func (f *finder) attached(l *libraries.Library, m host.NewMapping, user int) boo
 		}
 		return true
 	}
-	if m.Existing {
-		f.markLate(m.PID)
+	if err != nil {
+		f.lost(m.PID, lostCauses[bpf.KernelLostCauseLOST_MAP_FULL])
 	}
 	f.spaces.Changed(m.PID)
 	start := describeProcess(m.PID)

@@ -103,12 +103,15 @@ func (f *finder) begin(o *Options) error {
 // list puts the named processes into the kernel side's list.
 func (f *finder) list(pids []int, children bool) error {
 	for _, pid := range pids {
-		p := bpf.KernelProcess{}
+		flags := uint32(0)
 		if children {
-			p.Flags = bpf.ProcessFollow
+			flags = bpf.ProcessFollow
 		}
 		f.named[pid] = true
-		if err := f.objs.Processes.Put(uint32(pid), &p); err != nil {
+		switch _, err := f.objs.AddProcess(pid, flags); {
+		case errors.Is(err, unix.ESRCH):
+			return fmt.Errorf("no process %d", pid)
+		case err != nil:
 			return fmt.Errorf("listing process %d: %w", pid, err)
 		}
 	}
@@ -241,7 +244,7 @@ func (f *finder) add(e event.Event, l *libraries.Library) {
 
 // processEnded drops the state of a process here and in the kernel, because another process may
 // get its id. traced is true if it sent a record.
-func (f *finder) processEnded(pid int, timeNs uint64, execed, traced bool) {
+func (f *finder) processEnded(pid int, execID, timeNs uint64, execed, traced bool) {
 	f.mu.Lock()
 	p := f.libraries.Seen[pid]
 	if p != nil && p.First.TimeNs > timeNs { // the next program with this id was already discovered
@@ -260,7 +263,7 @@ func (f *finder) processEnded(pid int, timeNs uint64, execed, traced bool) {
 	if p != nil && p.First.TimeNs <= timeNs && p.Last.TimeNs > timeNs {
 		f.discoverSoon(p.Last)
 	}
-	f.spaces.Forget(pid, timeNs)
+	f.spaces.Forget(pid, execID)
 	if traced {
 		select {
 		case f.ended <- struct{}{}:

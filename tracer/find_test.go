@@ -50,7 +50,7 @@ func TestNextProcessWithTheSameID(t *testing.T) {
 	mapsAt(next, 30)
 	mapsAt(both, 10, 30)
 	for _, pid := range []int{gone, next, both} {
-		f.processEnded(pid, 20, false, false)
+		f.processEnded(pid, 0, 20, false, false)
 	}
 	qt.Check(t, qt.IsFalse(f.maps(gone)))
 	qt.Check(t, qt.IsTrue(f.maps(next)))

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"ttmem/bpf"
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
@@ -58,14 +57,6 @@ type lateResult struct {
 
 // lateUnread is the cause of a loss where memory cannot be read.
 const lateUnread = "memory from before the attach not read"
-
-// markLate lets the kernel side report programs that the process compiled before.
-func (f *finder) markLate(pid int) {
-	_, _ = f.objs.ChangeProcess(pid, func(p *bpf.KernelProcess) bool { // it may have ended
-		p.Flags |= bpf.ProcessLate
-		return true
-	})
-}
 
 // lateAttaches are the processes whose memory is being read. Its methods need the finder's
 // lock, except reading.

@@ -40,7 +40,8 @@ func TestLoudProcess(t *testing.T) {
 	programs, exe := repeatProgram(t, 2)
 	loud, quiet := programs[0], programs[1]
 	trace := traceStacks(t, loud.Process.Pid, exe, "probed", Options{Children: true, NoStacks: true})
-	qt.Assert(t, qt.IsNil(trace.objs.Processes.Update(uint32(quiet.Process.Pid), &bpf.KernelProcess{}, ebpf.UpdateNoExist)))
+	_, err := trace.objs.AddProcess(quiet.Process.Pid, 0)
+	qt.Assert(t, qt.IsNil(err))
 	trace.mu.Lock() // so that no more records are read
 	loud.Do(t, "call %d", most)
 	quiet.Do(t, "call %d", some)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"slices"
 
+	"ttmem/bpf"
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
@@ -220,7 +221,7 @@ func (f *finder) readAgain(pid int, allocators []uint64, programs bool) *reread 
 	f.rereading[uid] = true
 	if programs {
 		f.forgetPrograms(pid)
-		f.markLate(pid)
+		_, _ = f.objs.AddProcess(pid, bpf.ProcessLate) // it may have ended
 	}
 	ctx, stop := context.WithCancel(f.closing)
 	l, bias := mapper.Library, mapper.Bias(mapper.First.Start, mapper.First.Offset)

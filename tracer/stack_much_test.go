@@ -6,10 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
 
-	"ttmem/bpf"
 	"ttmem/e2e/tracetest"
 	"ttmem/tracer/host"
 )
@@ -46,7 +44,8 @@ func TestStacksBesideMuchCode(t *testing.T) {
 	for range 2 {
 		other := tracetest.Start(t, exe)
 		pid, beginNs := other.Process.Pid, host.Now()
-		qt.Assert(t, qt.IsNil(trace.objs.Processes.Update(uint32(pid), &bpf.KernelProcess{}, ebpf.UpdateNoExist)))
+		_, err := trace.objs.AddProcess(pid, 0)
+		qt.Assert(t, qt.IsNil(err))
 		trace.spaces.Changed(pid)
 		for _, lib := range libs {
 			other.Do(t, "open 1 %s", lib)

@@ -43,6 +43,7 @@ enum process_limit {
 };
 struct process {
 	u64 user; /* the user whose share it uses; 0: user space added it, or its parent is followed */
+	u64 exec_id; /* of the program that it runs now */
 	u32 flags;
 	u32 space; /* the slot of its address space; 0: not published yet */
 	/* A child uses its parent's space as long as that has this state; 0: it has its own. */
@@ -189,6 +190,19 @@ static __always_inline u64 pair_of(u32 tgid, u64 device, u64 allocator)
 	return mix(mix(mix(0, this_process(tgid)), device), allocator);
 }
 
+/* Identifies the program that a process runs: the number of its address space. The kernel gives each
+ * address space another one until it is booted again, so that a process with a reused id, or after
+ * an exec, has another one; only a vfork shares that of its parent, until its exec. */
+static __always_inline u64 exec_id_of(const struct task_struct *task)
+{
+	return task->mm->context.ctx_id;
+}
+
+static __always_inline u64 this_exec_id(void)
+{
+	return exec_id_of(bpf_get_current_task_btf());
+}
+
 static __always_inline void fill_header(struct header *h, u8 kind, u8 library)
 {
 	u64 id = bpf_get_current_pid_tgid();
@@ -196,6 +210,7 @@ static __always_inline void fill_header(struct header *h, u8 kind, u8 library)
 	h->time_ns = bpf_ktime_get_ns();
 	h->tgid = id >> 32;
 	h->tid = id;
+	h->exec_id = this_exec_id();
 	h->kind = kind;
 	h->library = library;
 	h->flags = 0;

@@ -9,6 +9,51 @@ enum process_flag {
 	PROCESS_LATE = 2,   /* it may have compiled programs before the attach */
 };
 
+/* A thread's process and the exec_id of its program; 0: the thread has ended. */
+struct program_of {
+	u64 exec_id;
+	u32 tgid;
+	u32 pad;
+};
+
+/* Lists the programs of threads, for processes that user space finds. */
+SEC("iter/task")
+int list_programs(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct program_of p = {};
+
+	if (!task)
+		return 0;
+	p.tgid = task->tgid;
+	p.exec_id = exec_id_of(task);
+	bpf_seq_write(ctx->meta->seq, &p, sizeof(p));
+	return 0;
+}
+
+/* Changes the entry of a process for user space. args: its tgid, the exec_id of the program that is
+ * meant, flags to set, and the slot of its space, if that changes. It changes the entry in place, because
+ * an exec may do so at the same time. Returns whether the process runs that program. */
+SEC("raw_tp")
+int change_process(const u64 *args)
+{
+	u32 tgid = args[0], flags = args[2], space = args[3];
+	struct process *p = bpf_map_lookup_elem(&processes, &tgid);
+
+	if (!p || p->exec_id != args[1])
+		return 0;
+	__sync_fetch_and_or(&p->flags, flags);
+	if (space && p->space != space) {
+		p->inherited = 0;
+		__sync_lock_test_and_set(&p->space, space);
+	}
+	if (p->exec_id == args[1])
+		return 1;
+	__sync_fetch_and_and(&p->flags, ~PROCESS_LATE); /* it has executed another program meanwhile */
+	p->space = 0;
+	return 0;
+}
+
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
@@ -23,6 +68,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		return 0;
 	copy = *p;
 	copy.user = 0;
+	copy.exec_id = exec_id_of(child);
 	s = copy.space ? space_at(copy.space) : NULL;
 	if (s && !copy.inherited)
 		copy.inherited = s->generation;
@@ -31,7 +77,8 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	return 0;
 }
 
-static __always_inline int process_ended(u8 kind, u32 tgid, s32 exit_code)
+/* exec_id: of the program that ended or, after an exec, of the new one. */
+static __always_inline int process_ended(u8 kind, u64 exec_id, s32 exit_code)
 {
 	/* not limited by the user's share: the process's state has to be dropped */
 	struct process_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
@@ -41,6 +88,7 @@ static __always_inline int process_ended(u8 kind, u32 tgid, s32 exit_code)
 		return 0;
 	}
 	fill_header(&r->h, kind, 0);
+	r->h.exec_id = exec_id; /* at its exit, a process has no address space any more */
 	r->exit_code = exit_code;
 	r->pad = 0;
 	send_now(r);
@@ -56,12 +104,13 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
 	if (!p)
 		return 0;
 	drop_unwinders(old_tid); /* the thread takes the process's id now */
-	bpf_map_delete_elem(&executing, &tgid);
 	bpf_map_delete_elem(&homes, &tgid);
-	p->space = p->inherited = 0;
-	p->flags &= ~PROCESS_LATE;
+	p->exec_id = this_exec_id(); /* first: see change_process */
+	__sync_fetch_and_and(&p->flags, ~PROCESS_LATE);
+	p->inherited = 0;
+	__sync_lock_test_and_set(&p->space, 0);
 	__sync_fetch_and_add(&cache_epoch, 1);
-	return process_ended(RECORD_EXEC, tgid, 0);
+	return process_ended(RECORD_EXEC, p->exec_id, 0);
 }
 
 SEC("tp_btf/sched_process_exit")
@@ -69,6 +118,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 {
 	u32 tgid = task->tgid;
 	struct process *p;
+	u64 exec_id;
 
 	drop_unwinders(bpf_get_current_pid_tgid());
 	/* the last thread of a process sets the count to 0 before it gets here */
@@ -77,10 +127,10 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	p = bpf_map_lookup_elem(&processes, &tgid);
 	if (!p)
 		return 0;
+	exec_id = p->exec_id;
 	remove_process(tgid, p->user);
-	bpf_map_delete_elem(&executing, &tgid);
 	bpf_map_delete_elem(&homes, &tgid);
 	__sync_fetch_and_add(&cache_epoch, 1);
-	return process_ended(RECORD_EXIT, tgid,
+	return process_ended(RECORD_EXIT, exec_id,
 			     task->signal->group_exit_code ?: task->exit_code);
 }

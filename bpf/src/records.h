@@ -95,6 +95,7 @@ struct header {
 	u64 time_ns;
 	u32 tgid;
 	u32 tid;
+	u64 exec_id; /* of the program that the process runs: see this_exec_id() */
 	u8 kind;
 	u8 library;
 	u8 flags;

@@ -134,7 +134,7 @@ static __always_inline bool may_write(u32 bytes)
 /* Adds the running process to the table of processes; false if there is no room for it. */
 static __noinline bool add_process(u32 tgid)
 {
-	struct process p = {.user = user_id()};
+	struct process p = {.user = user_id(), .exec_id = this_exec_id()};
 	struct user *u = find_user(p.user);
 
 	if (u && u->processes >= PROCESSES_A_USER) {
@@ -174,7 +174,7 @@ enum object_kind {
 };
 struct object_key {
 	u32 tgid;
-	u32 exec_id;
+	u32 exec_id; /* its low bits */
 	u64 object; /* its address, and its kind from bit OBJECT_KIND on */
 };
 enum object_limit {
@@ -196,22 +196,12 @@ struct {
 	__type(value, struct object);
 } objects SEC(".maps");
 
-/* The exec_id of each process that has objects, until it ends or executes another program. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, u32);
-	__type(value, u32);
-} executing SEC(".maps");
-
-/* Returns the key of an object of the running process. An exec changes the number of its address
- * space, which no other process gets. */
+/* Returns the key of an object of the running process. */
 static __always_inline struct object_key key_of(enum object_kind kind, u64 address)
 {
 	return (struct object_key){
 		.tgid = bpf_get_current_pid_tgid() >> 32,
-		.exec_id = bpf_get_current_task_btf()->mm->context.ctx_id,
+		.exec_id = this_exec_id(),
 		.object = address | (u64)kind << OBJECT_KIND,
 	};
 }
@@ -235,9 +225,7 @@ static __noinline bool add_object(const struct object_key *k, u64 value, u32 hol
 		count_lost(LOST_TOO_MANY_OBJECTS);
 		return false;
 	}
-	if (bpf_map_update_elem(&executing, &key.tgid, &key.exec_id, BPF_ANY) ||
-	    (bpf_map_update_elem(&objects, &key, &o, BPF_NOEXIST) &&
-	     !bpf_map_lookup_elem(&objects, &key))) {
+	if (bpf_map_update_elem(&objects, &key, &o, BPF_NOEXIST) && !bpf_map_lookup_elem(&objects, &key)) {
 		count_lost(LOST_MAP_FULL);
 		return false;
 	}
@@ -270,9 +258,9 @@ u32 forget_programs;
 static long remove_if_ended(void *map, const struct object_key *k, void *value, void *none)
 {
 	struct object_key copy = *k;
-	u32 *exec_id = bpf_map_lookup_elem(&executing, &copy.tgid);
+	struct process *p = bpf_map_lookup_elem(&processes, &copy.tgid);
 
-	if (!exec_id || *exec_id != copy.exec_id ||
+	if (!p || (u32)p->exec_id != copy.exec_id ||
 	    (copy.tgid == forget_programs && copy.object >> OBJECT_KIND == OBJECT_PROGRAM))
 		remove_object(&copy);
 	return 0;

@@ -46,6 +46,7 @@ KEEP(process_record);
 KEEP(native_record);
 KEEP(python_record);
 KEEP(code_record);
+KEEP(program_of);
 /* Keeps the enums that Go shares. */
 struct shared_enums {
 	enum probe probe;

@@ -245,7 +245,7 @@ func (t *selftest) trace(target *selftestProcess, stack []string, until time.Tim
 		return seen, fmt.Errorf("placing a probe: %w", kernel.ShortError(err))
 	}
 	defer probes.Close()
-	if err := t.objs.Processes.Put(uint32(target.pid()), &bpf.KernelProcess{}); err != nil {
+	if _, err := t.objs.AddProcess(target.pid(), 0); err != nil {
 		return seen, fmt.Errorf("listing the test program: %w", err)
 	}
 	stacks := make(map[uint64][]string)

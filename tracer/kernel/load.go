@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -23,8 +22,6 @@ type Objects struct {
 	Ring *ringbuf.Reader
 	// links are the scheduler's tracepoints.
 	links []io.Closer
-	// listing is locked while the entry of a process is changed.
-	listing sync.Mutex
 	// taken are the counts that TakeLosses has passed on, and how often it did.
 	taken struct{ records, unattributed, times uint64 }
 }
@@ -40,6 +37,8 @@ type loaded struct {
 	OnDebugState  *ebpf.Program `ebpf:"on_debug_state"`
 	OnMark        *ebpf.Program `ebpf:"on_mark"`
 	OnEnded       *ebpf.Program `ebpf:"on_ended"`
+	OnChange      *ebpf.Program `ebpf:"change_process"`
+	ListPrograms  *ebpf.Program `ebpf:"list_programs"`
 
 	LostRecords      *ebpf.Variable `ebpf:"lost_records"`
 	LostUnattributed *ebpf.Variable `ebpf:"lost_unattributed"`
@@ -109,25 +108,9 @@ func (o *Objects) Close() {
 		o.Ring.Close()
 	}
 	o.KernelMaps.Close()
-	for _, p := range []*ebpf.Program{o.OnProbe, o.OnFork, o.OnExec, o.OnExit, o.OnCodeDealloc, o.OnDebugState, o.OnMark, o.OnEnded} {
+	for _, p := range []*ebpf.Program{o.OnProbe, o.OnFork, o.OnExec, o.OnExit, o.OnCodeDealloc, o.OnDebugState, o.OnMark, o.OnEnded, o.OnChange, o.ListPrograms} {
 		p.Close()
 	}
-}
-
-// ChangeProcess changes the entry of a process in the kernel side's list, if change returns
-// true. It reports whether there is an entry.
-func (o *Objects) ChangeProcess(pid int, change func(*bpf.KernelProcess) bool) (listed bool, err error) {
-	o.listing.Lock()
-	defer o.listing.Unlock()
-	var p bpf.KernelProcess
-	err = o.Processes.Lookup(uint32(pid), &p)
-	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		return false, nil
-	}
-	if err == nil && change(&p) {
-		err = o.Processes.Update(uint32(pid), &p, ebpf.UpdateExist)
-	}
-	return true, err
 }
 
 // explainLoad turns an error from the kernel into one line with a hint. The verifier's log

@@ -27,10 +27,10 @@ func TestFiguresOfTTNN(t *testing.T) {
 	// by a trace that does not know the process yet
 	tr := knowing(t, nil, sleeper(t))
 	s := tr.Spaces
-	qt.Assert(t, qt.IsNil(tr.objs.Processes.Put(uint32(pid), &bpf.KernelProcess{})))
+	_, err := tr.objs.AddProcess(pid, 0)
+	qt.Assert(t, qt.IsNil(err))
 	var code []host.Mapping
 	var mappings []codeMapping
-	var err error
 	took("reading its mappings", func() { code, err = new(host.Proc).CodeMappings(pid) })
 	qt.Assert(t, qt.IsNil(err))
 	took("opening the files", func() { mappings = s.open(pid, code, new(atomic.Int64)) })
@@ -55,7 +55,7 @@ func TestFiguresOfTTNN(t *testing.T) {
 	generation := s.byPID[pid].newest.generation
 	took("again, nothing new", func() { know(tr, pid) })
 	qt.Check(t, qt.Equals(s.byPID[pid].newest.generation, generation), qt.Commentf("an unchanged process is published again"))
-	s.Forget(pid, host.Now())
+	s.Forget(pid, s.byPID[pid].execID)
 	tr.Settle()
 	cached := took("tables loaded, process new", func() { know(tr, pid) })
 

@@ -10,9 +10,9 @@ import (
 // errNoSlot means that the kernel's list has no room for another process.
 var errNoSlot = errors.New("as many processes are recorded already as there may be")
 
-// space returns the record of a process, with a slot in the kernel's list; readNs is when
-// its mappings were read. A user other than root has a quarter of the slots.
-func (s *Spaces) space(pid, user int, readNs uint64) (*space, error) {
+// space returns the record of a process, with a slot in the kernel's list. A user other than root has a
+// quarter of the slots.
+func (s *Spaces) space(pid, user int, execID uint64) (*space, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.byPID[pid]; p != nil {
@@ -28,7 +28,7 @@ func (s *Spaces) space(pid, user int, readNs uint64) (*space, error) {
 		if !s.slots[s.nextSlot] && s.users[user] < most {
 			s.slots[s.nextSlot] = true
 			s.users[user]++
-			p := &space{readNs: readNs, slot: uint32(s.nextSlot), user: user, views: make(map[uint32]*spaceView)}
+			p := &space{execID: execID, slot: uint32(s.nextSlot), user: user, views: make(map[uint32]*spaceView)}
 			s.byPID[pid] = p
 			return p, nil
 		}

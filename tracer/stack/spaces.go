@@ -73,9 +73,9 @@ type Spaces struct {
 
 // space is a process's address space.
 type space struct {
+	execID uint64 // of its program
 	slot   uint32
 	user   int
-	readNs uint64                // when its mappings were first read
 	views  map[uint32]*spaceView // by generation
 	newest *spaceView
 	tables tablesInUse // of the newest view
@@ -99,10 +99,10 @@ type space struct {
 // tablesInUse are tables that stay in the kernel until they are released.
 type tablesInUse map[*codeFile]*kernelTable
 
-// endedProcess is a process that ended, or executed another program, at a time.
+// endedProcess is a process that ended, or executed another program.
 type endedProcess struct {
 	pid    int
-	timeNs uint64
+	execID uint64 // of the program that it ran
 }
 
 // spaceView is one state of a process's address space. It is immutable.
@@ -231,14 +231,14 @@ func (s *Spaces) ChangedIfKnown(pid int) {
 	}
 }
 
-// Forget drops a process that ended, or executed another program, at a time. It keeps data that
-// were read later. It is for the event loop, and does not wait for the kernel.
-func (s *Spaces) Forget(pid int, timeNs uint64) {
+// Forget drops a process that ended, or executed another program. execID is that of the program that
+// it ran. It is for the event loop, and does not wait for the kernel.
+func (s *Spaces) Forget(pid int, execID uint64) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
-	s.ended = append(s.ended, endedProcess{pid, timeNs})
+	s.ended = append(s.ended, endedProcess{pid, execID})
 	s.mu.Unlock()
 	s.wakeUp()
 }
@@ -248,8 +248,18 @@ func (s *Spaces) forget(e endedProcess) {
 	s.mu.Lock()
 	p := s.byPID[e.pid]
 	s.mu.Unlock()
-	if p != nil && p.readNs <= e.timeNs {
+	if p != nil && p.execID == e.execID {
 		s.drop(e.pid, p)
+	}
+}
+
+// forgetOther drops a process unless it runs the program with an exec_id; s.updating is held.
+func (s *Spaces) forgetOther(pid int, execID uint64) {
+	s.mu.Lock()
+	p := s.byPID[pid]
+	s.mu.Unlock()
+	if p != nil && p.execID != execID {
+		s.drop(pid, p)
 	}
 }
 

@@ -48,7 +48,7 @@ func knowing(t *testing.T, warn func(string), pids ...int) *known {
 
 func know(tr *known, pids ...int) {
 	for _, pid := range pids {
-		_ = tr.objs.Processes.Update(uint32(pid), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
+		_, _ = tr.objs.AddProcess(pid, 0)
 		tr.Changed(pid)
 		tr.Settle() // in this order
 	}
@@ -119,7 +119,7 @@ func TestSlotsAreTakenInTurn(t *testing.T) {
 		return 0
 	}
 	qt.Check(t, qt.DeepEquals([]uint32{slot(pids[0]), slot(pids[1]), slot(pids[2])}, []uint32{1, 2, 3}))
-	s.Forget(pids[1], host.Now())
+	s.Forget(pids[1], s.byPID[pids[1]].execID)
 	tr.Settle()
 	var id ebpf.MapID
 	qt.Check(t, qt.ErrorIs(tr.objs.Spaces.Lookup(uint32(2), &id), ebpf.ErrKeyNotExist))
@@ -135,7 +135,7 @@ func TestSlotsAreTakenInTurn(t *testing.T) {
 	qt.Check(t, qt.Equals(warnings[0], fmt.Sprintf("process %d: no call stacks: as many processes are recorded already as there may be: 4 of user 0", more)))
 	know(tr, more)
 	qt.Check(t, qt.HasLen(warnings, 1))
-	s.Forget(pids[0], host.Now())
+	s.Forget(pids[0], s.byPID[pids[0]].execID)
 	tr.Settle()
 	know(tr, more)
 	qt.Check(t, qt.Equals(slot(more), 1))
@@ -205,7 +205,7 @@ func testForgottenFilesAreClosed(t *testing.T, library string) {
 	qt.Check(t, qt.Equals(libcTable.users, 2))
 	qt.Check(t, qt.Equals(openFiles(library), 1))
 
-	s.Forget(own, host.Now())
+	s.Forget(own, s.byPID[own].execID)
 	tr.Settle()
 	for range 6000 {
 		runtime.GC()

@@ -191,7 +191,13 @@ func (s *Spaces) changedLater(pid int) {
 const retryAfter = time.Second
 
 func (s *Spaces) updateSpace(pid int, changed bool) error {
-	readNs := host.Now()
+	var listed bpf.KernelProcess
+	if err := s.objs.Processes.Lookup(uint32(pid), &listed); errors.Is(err, ebpf.ErrKeyNotExist) {
+		return unix.ESRCH
+	} else if err != nil {
+		return err
+	}
+	s.forgetOther(pid, listed.ExecId)
 	var unloaded uint64 // the count when its mappings are read
 	_ = s.objs.Unloading.Lookup(uint32(pid), &unloaded)
 	code, err := s.readers.CodeMappings(pid)
@@ -206,7 +212,7 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 		return err
 	}
 	user := host.RealUser(pid)
-	p, err := s.space(pid, user, readNs)
+	p, err := s.space(pid, user, listed.ExecId)
 	if err != nil {
 		return err
 	}
@@ -354,16 +360,9 @@ func (s *Spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace,
 		return fmt.Errorf("storing its address space: %w", err)
 	}
 	p.tables, *tables = *tables, p.tables
-	listed, err := s.objs.ChangeProcess(pid, func(process *bpf.KernelProcess) bool {
-		if process.Space == p.slot {
-			return false
-		}
-		process.Space, process.Inherited = p.slot, 0
-		return true
-	})
-	if !listed && err == nil && len(p.views) == 1 {
-		s.drop(pid, p) // it had ended before; its end will not be reported again
+	if !s.objs.ChangeProcess(pid, p.execID, 0, p.slot) {
+		s.drop(pid, p) // it has ended or executed another program
 		return unix.ESRCH
 	}
-	return err
+	return nil
 }

@@ -1,0 +1,116 @@
+package kernel
+
+// This file finds the identities of programs in processes that user space finds: see exec_id in
+// bpf/src/records.h.
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"ttmem/bpf"
+)
+
+// ExecID returns the exec_id of the program that a process runs now. The error is unix.ESRCH if the
+// process has ended.
+func (o *Objects) ExecID(pid int) (uint64, error) {
+	list, err := o.openPrograms(pid)
+	if errors.Is(err, unix.E2BIG) { // before Linux 6.1 it lists all threads of the host
+		list, err = o.openPrograms(0)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("listing programs: %w", err)
+	}
+	defer list.Close()
+	var p bpf.KernelProgramOf
+	for b := unsafe.Slice((*byte)(unsafe.Pointer(&p)), unsafe.Sizeof(p)); ; {
+		switch _, err := io.ReadFull(list, b); {
+		case err == io.EOF:
+			return 0, unix.ESRCH
+		case err != nil:
+			return 0, fmt.Errorf("listing programs: %w", err)
+		case int(p.Tgid) == pid && p.ExecId != 0:
+			return p.ExecId, nil
+		}
+	}
+}
+
+// openPrograms lists the programs of the threads of a process, or of all processes if pid is 0.
+// cilium/ebpf cannot limit an iterator to a process.
+func (o *Objects) openPrograms(pid int) (*os.File, error) {
+	of := struct{ tid, pid, pidFD uint32 }{pid: uint32(pid)} // union bpf_iter_link_info
+	attach := struct {
+		program, target, kind, flags uint32
+		of                           uint64
+		ofBytes                      uint32
+	}{program: uint32(o.ListPrograms.FD()), kind: unix.BPF_TRACE_ITER}
+	if pid != 0 {
+		attach.of, attach.ofBytes = uint64(uintptr(unsafe.Pointer(&of))), uint32(unsafe.Sizeof(of))
+	}
+	link, err := bpfCall(unix.BPF_LINK_CREATE, unsafe.Pointer(&attach), unsafe.Sizeof(attach))
+	runtime.KeepAlive(&of)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(link)
+	create := struct{ link, flags uint32 }{link: uint32(link)}
+	fd, err := bpfCall(unix.BPF_ITER_CREATE, unsafe.Pointer(&create), unsafe.Sizeof(create))
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "programs"), nil
+}
+
+func bpfCall(command int, attr unsafe.Pointer, bytes uintptr) (fd int, err error) {
+	n, _, errno := unix.Syscall(unix.SYS_BPF, uintptr(command), uintptr(attr), bytes)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
+// AddProcess adds a process to the kernel side's list, which reports its end from then on, and returns
+// the exec_id of its program. The error is unix.ESRCH if it has ended.
+func (o *Objects) AddProcess(pid int, flags uint32) (execID uint64, err error) {
+	for range 3 {
+		if execID, err = o.ExecID(pid); err != nil {
+			return 0, err
+		}
+		err = o.Processes.Update(uint32(pid), &bpf.KernelProcess{ExecId: execID, Flags: flags}, ebpf.UpdateNoExist)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+			return 0, err
+		}
+		now, err := o.ExecID(pid)
+		if err == nil && now == execID && o.ChangeProcess(pid, execID, flags, 0) {
+			return execID, nil
+		}
+		// It has ended or executed another program meanwhile. If it had ended before its entry was made,
+		// nothing else removes the entry.
+		if now != execID && o.Runs(pid, execID) {
+			_ = o.Processes.Delete(uint32(pid))
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return 0, unix.EAGAIN
+}
+
+// Runs reports whether a process is listed with a program: it has not ended, and not executed another one.
+func (o *Objects) Runs(pid int, execID uint64) bool {
+	var p bpf.KernelProcess
+	return o.Processes.Lookup(uint32(pid), &p) == nil && p.ExecId == execID
+}
+
+// ChangeProcess sets flags and, if it is not 0, the slot of the space of a listed process. It reports
+// whether the process runs the program with this exec_id.
+func (o *Objects) ChangeProcess(pid int, execID uint64, flags, space uint32) bool {
+	done, err := o.OnChange.Run(&ebpf.RunOptions{Context: [4]uint64{uint64(pid), execID, uint64(flags), uint64(space)}})
+	return err == nil && done == 1
+}
