@@ -176,8 +176,9 @@ static __always_inline void fill_failed(struct failed_buffer *b, u64 buffer, con
 HANDLER void exception_made(const struct hit *h, struct thread *t, bool is_text)
 {
 	struct stack_scan *s = &t->scan;
-	struct failed_record *r;
+	struct failed_record *r = RECORD_OF(h, failed);
 	u64 text = h->ctx->si;
+	long bytes = 0;
 
 	find_work(h, s);
 	t->exception = h->ctx->di;
@@ -192,9 +193,9 @@ HANDLER void exception_made(const struct hit *h, struct thread *t, bool is_text)
 				break;
 		}
 	}
-	r = RESERVE(struct failed_record, RECORD_FAILED, h->library);
 	if (!r)
 		return;
+	fill_header(&r->h, RECORD_FAILED, h->library);
 	r->h.stack = h->stack;
 	r->h.flags = s->what;
 	r->request = t->request;
@@ -204,10 +205,11 @@ HANDLER void exception_made(const struct hit *h, struct thread *t, bool is_text)
 	r->device = t->device;
 	r->program_id = t->program_id;
 	r->exception = t->exception;
-	r->message[0] = 0;
 	if (is_text || read_u64(text, &text))
-		bpf_probe_read_user_str(r->message, MAX_MESSAGE, (void *)text);
-	send(r);
+		bytes = bpf_probe_read_user_str(r->message, MAX_MESSAGE, (void *)text);
+	if (bytes < 0 || bytes > MAX_MESSAGE)
+		bytes = 0;
+	send(r, offsetof(struct failed_record, message) + bytes);
 }
 
 /* of <unwind.h> and libstdc++: a thrown object follows its header, whose first word is its class. A
@@ -225,7 +227,7 @@ HANDLER void caught(const struct hit *h, u32 probe)
 {
 	struct thread *t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
 	u64 at = h->ctx->di, exception = at + UNWIND_HEADER, class = 0;
-	struct caught_record *r;
+	struct caught_record r;
 	s32 handlers = 0;
 
 	if (!t)
@@ -246,10 +248,8 @@ HANDLER void caught(const struct hit *h, u32 probe)
 	}
 	if (!t->exception)
 		return;
-	r = RESERVE(struct caught_record, RECORD_CAUGHT, h->library);
-	if (!r)
-		return;
-	r->exception = t->exception;
-	r->h.flags = probe == PROBE_CATCH ? 0 : CAUGHT_THROWN_AGAIN;
-	send(r);
+	fill_header(&r.h, RECORD_CAUGHT, h->library);
+	r.h.flags = probe == PROBE_CATCH ? 0 : CAUGHT_THROWN_AGAIN;
+	r.exception = t->exception;
+	SEND(r);
 }

@@ -33,26 +33,23 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 
 static __always_inline int process_ended(u8 kind, u32 tgid, s32 exit_code)
 {
-	/* not limited by the user's share: the process's state has to be dropped */
-	struct process_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
+	struct process_record r = {.exit_code = exit_code};
 
-	if (!r) {
-		count_lost(LOST_RING_FULL);
-		return 0;
-	}
-	fill_header(&r->h, kind, 0);
-	r->exit_code = exit_code;
-	r->pad = 0;
-	send_now(r);
+	fill_header(&r.h, kind, 0);
+	send_now(&r, sizeof(r));
 	return 0;
 }
+
+NO_PROGRAMS(after_exec);
 
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
 {
 	u32 tgid = task->tgid;
-	struct process *p = bpf_map_lookup_elem(&processes, &tgid);
+	struct process *p;
 
+	KEEP_THREAD_STACK(ctx, old_tid < 0, after_exec);
+	p = bpf_map_lookup_elem(&processes, &tgid);
 	if (!p)
 		return 0;
 	drop_unwinders(old_tid); /* the thread takes the process's id now */
@@ -64,12 +61,15 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
 	return process_ended(RECORD_EXEC, tgid, 0);
 }
 
+NO_PROGRAMS(after_exit);
+
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
 	u32 tgid = task->tgid;
 	struct process *p;
 
+	KEEP_THREAD_STACK(ctx, (s32)tgid < 0, after_exit);
 	drop_unwinders(bpf_get_current_pid_tgid());
 	/* the last thread of a process sets the count to 0 before it gets here */
 	if (task->signal->live.counter > 0)
