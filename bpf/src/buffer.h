@@ -84,30 +84,49 @@ struct core_node {
 	u64 next, x, y, address;
 };
 
+/* The number of cores for one call: see ENTRIES_A_CALL. */
+#define CORES_A_CALL 32
+
+/* Adds the next nodes of a list of cores to u's record, and returns where the rest begins. */
+__noinline u64 read_cores(struct unwinder *u, u64 at)
+{
+	struct core_node node;
+	u32 n;
+
+	if (!u)
+		return 0;
+	for (u32 i = 0; i < CORES_A_CALL; i++) {
+		n = u->record.per_core.buffer.h.count;
+		barrier_var(n); /* for its limit, which the verifier wants beside the use */
+		if (n >= MAX_CORES || !at || bpf_probe_read_user(&node, sizeof(node), (void *)at))
+			break;
+		u->record.per_core.cores[n].x = node.x;
+		u->record.per_core.cores[n].y = node.y;
+		u->record.per_core.cores[n].address = node.address;
+		u->record.per_core.buffer.h.count = n + 1;
+		at = node.next;
+	}
+	return at;
+}
+
 /* Reports a Buffer on single cores, with its addresses. */
 HANDLER void per_core_allocated(const struct hit *h, const struct buffer_record *buffer, u64 object)
 {
 	struct per_core_record *r = RECORD_OF(h, per_core);
 	u64 map = object + h->l->per_core_addresses, at = 0, count = 0;
-	struct core_node node;
-	u32 n = 0;
+	u32 n;
 
 	if (!r)
 		return;
 	r->buffer = *buffer;
 	r->buffer.h.kind = RECORD_ALLOC_PER_CORE;
+	r->buffer.h.count = 0;
 	if (h->l->per_core_addresses != NO_FIELD && read_u64(map + MAP_FIRST, &at) &&
 	    read_u64(map + MAP_COUNT, &count)) {
-		for (u32 i = 0; i < MAX_CORES; i++) {
-			if (!at || bpf_probe_read_user(&node, sizeof(node), (void *)at))
-				break;
-			r->cores[i].x = node.x;
-			r->cores[i].y = node.y;
-			r->cores[i].address = node.address;
-			at = node.next;
-			n++;
-		}
+		for (u32 i = 0; i < MAX_CORES / CORES_A_CALL && at; i++)
+			at = read_cores(h->u, at);
 	}
+	n = r->buffer.h.count;
 	if (at || n != count)
 		n = 0;
 	if (!n)

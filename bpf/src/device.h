@@ -37,6 +37,10 @@ __noinline int read_bank(struct unwinder *u, u32 library, u32 type)
 	return 0;
 }
 
+/* The number of entries for one call. The verifier checks each step of a caller, but a global function only
+ * once. */
+#define ENTRIES_A_CALL 64
+
 /* Adds the chip of an entry of a mesh's vector to u's record, unless it belongs to another host. Global,
  * so that the verifier checks it once instead of for each entry. */
 __noinline int read_chip(struct unwinder *u, u32 library, u64 entry)
@@ -63,6 +67,20 @@ __noinline int read_chip(struct unwinder *u, u32 library, u64 entry)
 	u->record.device.chips[n] = id;
 	u->record.device.h.count = n + 1;
 	return 1;
+}
+
+/* Adds the chips of the next entries, and returns where the rest begins. */
+__noinline u64 read_chips(struct unwinder *u, u32 library, u64 entry, u64 end)
+{
+	struct layout *l = bpf_map_lookup_elem(&layouts, &library);
+
+	if (!u || !l)
+		return end;
+	for (u32 i = 0; i < ENTRIES_A_CALL && entry + 8 <= end; i++) {
+		read_chip(u, library, entry);
+		entry += l->mesh_stride;
+	}
+	return entry;
 }
 
 /* Reports a device to user space; 0 if there was no room for the record. */
@@ -96,10 +114,8 @@ __noinline int report_device(struct unwinder *u, u32 library, u64 bias)
 		if (!follow(m, r->device, &l->mesh_devices, &at) || !read_word(m, at, &entry) ||
 		    !read_word(m, at + 8, &end))
 			count_lost(LOST_DEVICE_UNREADABLE);
-		for (u32 i = 0; i < MAX_ENTRIES && entry + 8 <= end; i++) {
-			read_chip(u, library, entry);
-			entry += l->mesh_stride;
-		}
+		for (u32 i = 0; i < MAX_ENTRIES / ENTRIES_A_CALL && entry + 8 <= end; i++)
+			entry = read_chips(u, library, entry, end);
 		if (entry + 8 <= end)
 			count_lost(LOST_TOO_MANY_CHIPS);
 	} else {

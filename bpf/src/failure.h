@@ -17,7 +17,7 @@
 
 /* The number of words for one call of a search. The verifier checks each step of a call, but the
  * function only once. */
-#define WORDS_A_CALL 8
+#define WORDS_A_CALL 32
 
 static __always_inline bool inside(u64 address, u64 bias, const struct code *c)
 {
@@ -118,7 +118,7 @@ static __always_inline bool note_buffer(struct stack_scan *s, u64 buffer)
 	return false;
 }
 
-/* Checks the next word for the Buffer that waits for memory. Returns 0 when the search is over. */
+/* Searches the next words for the Buffer that waits for memory. Returns 0 when the search is over. */
 __noinline int find_buffer(struct stack_scan *s)
 {
 	struct layout *l;
@@ -129,10 +129,16 @@ __noinline int find_buffer(struct stack_scan *s)
 		return 0;
 	library = s->library;
 	l = bpf_map_lookup_elem(&layouts, &library);
-	if (!l || s->at >= s->limit || !read_u64(s->at, &word))
+	if (!l)
 		return 0;
-	s->at += 8;
-	return !lacks_memory(l, s->bias, word) || note_buffer(s, word);
+	for (u32 i = 0; i < WORDS_A_CALL; i++) {
+		if (s->at >= s->limit || !read_u64(s->at, &word))
+			return 0;
+		s->at += 8;
+		if (lacks_memory(l, s->bias, word) && !note_buffer(s, word))
+			return 0;
+	}
+	return 1;
 }
 
 /* Finds out what the thread was doing. Without a complete stack, words on the stack are taken for
@@ -188,7 +194,7 @@ HANDLER void exception_made(const struct hit *h, struct thread *t, bool is_text)
 	if (s->what == FAILED_ALLOCATE) {
 		s->limit = s->found + FRAME_BYTES;
 		s->at = h->ctx->sp;
-		for (u32 i = 0; i < STACK_WORDS; i++) {
+		for (u32 i = 0; i < STACK_WORDS / WORDS_A_CALL; i++) {
 			if (!find_buffer(s))
 				break;
 		}

@@ -163,6 +163,7 @@ static __always_inline bool has_elements(struct memory *m, u64 impl, u32 vector)
 }
 
 #define MAX_ALLOCATORS 256
+#define ALLOCATORS_A_CALL 32
 #define MAX_REGIONS 16
 
 /* Sends u's record for each region of a CircularBufferAllocator: a vector of begin and end. */
@@ -190,6 +191,21 @@ __noinline int report_regions(struct unwinder *u, u64 allocator, u64 vector)
 	return 0;
 }
 
+/* Reports the regions of the next allocators in a vector, and returns where the rest begins. The verifier
+ * checks each step of the caller, but this function only once. */
+__noinline u64 report_allocators(struct unwinder *u, u32 library, u64 begin, u64 end)
+{
+	struct layout *l = bpf_map_lookup_elem(&layouts, &library);
+
+	if (!u || !l)
+		return end;
+	for (u32 i = 0; i < ALLOCATORS_A_CALL && begin < end; i++) {
+		report_regions(u, begin, begin + l->allocator_regions);
+		begin += l->allocator_bytes;
+	}
+	return begin;
+}
+
 /* Reports what a program has in L1 besides circular buffers. No function is called for each
  * scratchpad: user space subtracts the dataflow buffers. */
 HANDLER void report_scratchpads(const struct hit *h, const struct thread *t)
@@ -210,10 +226,8 @@ HANDLER void report_scratchpads(const struct hit *h, const struct thread *t)
 	    !read_word(m, t->impl + l->program_dfbs, &begin) ||
 	    !read_word(m, t->impl + l->program_dfbs + 8, &end))
 		begin = 0, end = 1;
-	for (u32 i = 0; i < MAX_ALLOCATORS && begin < end; i++) {
-		report_regions(h->u, begin, begin + l->allocator_regions);
-		begin += l->allocator_bytes;
-	}
+	for (u32 i = 0; i < MAX_ALLOCATORS / ALLOCATORS_A_CALL && begin < end; i++)
+		begin = report_allocators(h->u, h->library, begin, end);
 	if (begin < end)
 		count_lost(LOST_PROGRAM_UNREADABLE);
 }
