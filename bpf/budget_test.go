@@ -208,10 +208,42 @@ func TestThreadStateFits(t *testing.T) {
 	}
 }
 
+// No thread that the kernel preempts delays the events of others: a program reserves no room in the
+// ring buffer that it fills later, and forbids preemption while a record is copied.
+func TestRecordsAreWrittenAtOnce(t *testing.T) {
+	spec := loadSpec(t)
+	copies := 0
+	for _, name := range programNames(spec) {
+		instructions := spec.Programs[name].Instructions
+		for i := range instructions {
+			ins := &instructions[i]
+			if !ins.IsBuiltinCall() {
+				continue
+			}
+			switch fn := asm.BuiltinFunc(ins.Constant); fn {
+			case asm.FnRingbufReserve, asm.FnRingbufReserveDynptr:
+				t.Errorf("%s reserves room in the ring buffer: fill the record, and send() it", name)
+			case asm.FnRingbufOutput:
+				copies++
+				forbids := -1
+				for k := i - 1; k >= 0 && instructions[k].Symbol() == "" && forbids < 0; k-- {
+					if before := &instructions[k]; before.IsKfuncCall() {
+						forbids = k
+						qt.Check(t, qt.Equals(before.Reference(), "bpf_preempt_disable"), qt.Commentf("%s, before record %d", name, copies))
+					}
+				}
+				qt.Check(t, qt.IsTrue(forbids >= 0), qt.Commentf("%s, record %d", name, copies))
+			}
+		}
+	}
+	qt.Check(t, qt.IsTrue(copies > 10))
+}
+
 // helperSince is the first Linux with a helper for uprobe programs, or for tracepoints if
 // only those use it.
 var helperSince = map[asm.BuiltinFunc]string{
 	asm.FnTailCall:          "4.2",
+	asm.FnSeqWrite:          "5.7",
 	asm.FnMapLookupElem:     "3.19",
 	asm.FnMapUpdateElem:     "3.19",
 	asm.FnMapDeleteElem:     "3.19",
@@ -222,9 +254,6 @@ var helperSince = map[asm.BuiltinFunc]string{
 	asm.FnProbeReadUser:     "5.5",
 	asm.FnProbeReadUserStr:  "5.5",
 	asm.FnRingbufOutput:     "5.8",
-	asm.FnRingbufReserve:    "5.8",
-	asm.FnRingbufSubmit:     "5.8",
-	asm.FnRingbufDiscard:    "5.8",
 	asm.FnRingbufQuery:      "5.8",
 	asm.FnForEachMapElem:    "5.13",
 	asm.FnTaskStorageGet:    "5.12",
@@ -239,7 +268,7 @@ var mapSince = map[ebpf.MapType]string{
 }
 
 // weakFunctions are optional kernel functions, with the first Linux that has them.
-var weakFunctions = map[string]string{"bpf_rdonly_cast": "6.2"}
+var weakFunctions = map[string]string{"bpf_rdonly_cast": "6.2", "bpf_preempt_disable": "6.10", "bpf_preempt_enable": "6.10"}
 
 // oldest is the oldest supported Linux.
 const oldest = "5.15"

@@ -101,18 +101,16 @@ type KernelCode struct {
 }
 
 type KernelCodeRecord struct {
-	_            structs.HostLayout
-	H            KernelHeader
-	Id           uint32
-	Minor        uint32
-	FirstLine    uint32
-	TableBytes   uint32
-	Name         KernelText
-	Qualname     KernelText
-	File         KernelText
-	NameData     [256]uint8
-	QualnameData [256]uint8
-	FileData     [768]uint8
+	_         structs.HostLayout
+	H         KernelHeader
+	Id        uint32
+	Minor     uint32
+	FirstLine uint32
+	Pad       uint32
+	Name      KernelText
+	Qualname  KernelText
+	File      KernelText
+	Data      [6144]uint8
 }
 
 type KernelCookie uint32
@@ -151,7 +149,7 @@ type KernelDeviceRecord struct {
 	Impl      uint64
 	Allocator uint64
 	Banks     [5]KernelBankInfo
-	Chips     [128]int32
+	Chips     [1024]int32
 }
 
 type KernelDirectMapSearch uint32
@@ -327,8 +325,9 @@ const (
 	KernelLostCauseLOST_NO_THREAD_STATE    KernelLostCause = 5
 	KernelLostCauseLOST_TOO_MANY_OBJECTS   KernelLostCause = 6
 	KernelLostCauseLOST_TOO_MANY_PROCESSES KernelLostCause = 7
-	KernelLostCauseLOST_OF_USER            KernelLostCause = 8
-	KernelLostCauseLOST_CAUSES             KernelLostCause = 9
+	KernelLostCauseLOST_TOO_MANY_CHIPS     KernelLostCause = 8
+	KernelLostCauseLOST_OF_USER            KernelLostCause = 9
+	KernelLostCauseLOST_CAUSES             KernelLostCause = 10
 )
 
 type KernelMapping struct {
@@ -681,6 +680,10 @@ type KernelUser struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	KernelMapAfterDebugState       = "after_debug_state"
+	KernelMapAfterExec             = "after_exec"
+	KernelMapAfterExit             = "after_exit"
+	KernelMapAfterMark             = "after_mark"
 	KernelMapAfterProbe            = "after_probe"
 	KernelMapAfterStack            = "after_stack"
 	KernelMapHomes                 = "homes"
@@ -816,25 +819,29 @@ type KernelProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type KernelMapSpecs struct {
-	AfterProbe  *ebpf.MapSpec `ebpf:"after_probe"`
-	AfterStack  *ebpf.MapSpec `ebpf:"after_stack"`
-	Homes       *ebpf.MapSpec `ebpf:"homes"`
-	Layouts     *ebpf.MapSpec `ebpf:"layouts"`
-	Lost        *ebpf.MapSpec `ebpf:"lost"`
-	NewUnwinder *ebpf.MapSpec `ebpf:"new_unwinder"`
-	Objects     *ebpf.MapSpec `ebpf:"objects"`
-	Processes   *ebpf.MapSpec `ebpf:"processes"`
-	Recent      *ebpf.MapSpec `ebpf:"recent"`
-	Records     *ebpf.MapSpec `ebpf:"records"`
-	Rules       *ebpf.MapSpec `ebpf:"rules"`
-	Slabs       *ebpf.MapSpec `ebpf:"slabs"`
-	Spaces      *ebpf.MapSpec `ebpf:"spaces"`
-	StackEnds   *ebpf.MapSpec `ebpf:"stack_ends"`
-	Stacks      *ebpf.MapSpec `ebpf:"stacks"`
-	Threads     *ebpf.MapSpec `ebpf:"threads"`
-	Unloading   *ebpf.MapSpec `ebpf:"unloading"`
-	Unwinders   *ebpf.MapSpec `ebpf:"unwinders"`
-	Users       *ebpf.MapSpec `ebpf:"users"`
+	AfterDebugState *ebpf.MapSpec `ebpf:"after_debug_state"`
+	AfterExec       *ebpf.MapSpec `ebpf:"after_exec"`
+	AfterExit       *ebpf.MapSpec `ebpf:"after_exit"`
+	AfterMark       *ebpf.MapSpec `ebpf:"after_mark"`
+	AfterProbe      *ebpf.MapSpec `ebpf:"after_probe"`
+	AfterStack      *ebpf.MapSpec `ebpf:"after_stack"`
+	Homes           *ebpf.MapSpec `ebpf:"homes"`
+	Layouts         *ebpf.MapSpec `ebpf:"layouts"`
+	Lost            *ebpf.MapSpec `ebpf:"lost"`
+	NewUnwinder     *ebpf.MapSpec `ebpf:"new_unwinder"`
+	Objects         *ebpf.MapSpec `ebpf:"objects"`
+	Processes       *ebpf.MapSpec `ebpf:"processes"`
+	Recent          *ebpf.MapSpec `ebpf:"recent"`
+	Records         *ebpf.MapSpec `ebpf:"records"`
+	Rules           *ebpf.MapSpec `ebpf:"rules"`
+	Slabs           *ebpf.MapSpec `ebpf:"slabs"`
+	Spaces          *ebpf.MapSpec `ebpf:"spaces"`
+	StackEnds       *ebpf.MapSpec `ebpf:"stack_ends"`
+	Stacks          *ebpf.MapSpec `ebpf:"stacks"`
+	Threads         *ebpf.MapSpec `ebpf:"threads"`
+	Unloading       *ebpf.MapSpec `ebpf:"unloading"`
+	Unwinders       *ebpf.MapSpec `ebpf:"unwinders"`
+	Users           *ebpf.MapSpec `ebpf:"users"`
 }
 
 // KernelVariableSpecs contains global variables before they are loaded into the kernel.
@@ -903,29 +910,37 @@ func (o *KernelObjects) Close() error {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type KernelMaps struct {
-	AfterProbe  *ebpf.Map `ebpf:"after_probe"`
-	AfterStack  *ebpf.Map `ebpf:"after_stack"`
-	Homes       *ebpf.Map `ebpf:"homes"`
-	Layouts     *ebpf.Map `ebpf:"layouts"`
-	Lost        *ebpf.Map `ebpf:"lost"`
-	NewUnwinder *ebpf.Map `ebpf:"new_unwinder"`
-	Objects     *ebpf.Map `ebpf:"objects"`
-	Processes   *ebpf.Map `ebpf:"processes"`
-	Recent      *ebpf.Map `ebpf:"recent"`
-	Records     *ebpf.Map `ebpf:"records"`
-	Rules       *ebpf.Map `ebpf:"rules"`
-	Slabs       *ebpf.Map `ebpf:"slabs"`
-	Spaces      *ebpf.Map `ebpf:"spaces"`
-	StackEnds   *ebpf.Map `ebpf:"stack_ends"`
-	Stacks      *ebpf.Map `ebpf:"stacks"`
-	Threads     *ebpf.Map `ebpf:"threads"`
-	Unloading   *ebpf.Map `ebpf:"unloading"`
-	Unwinders   *ebpf.Map `ebpf:"unwinders"`
-	Users       *ebpf.Map `ebpf:"users"`
+	AfterDebugState *ebpf.Map `ebpf:"after_debug_state"`
+	AfterExec       *ebpf.Map `ebpf:"after_exec"`
+	AfterExit       *ebpf.Map `ebpf:"after_exit"`
+	AfterMark       *ebpf.Map `ebpf:"after_mark"`
+	AfterProbe      *ebpf.Map `ebpf:"after_probe"`
+	AfterStack      *ebpf.Map `ebpf:"after_stack"`
+	Homes           *ebpf.Map `ebpf:"homes"`
+	Layouts         *ebpf.Map `ebpf:"layouts"`
+	Lost            *ebpf.Map `ebpf:"lost"`
+	NewUnwinder     *ebpf.Map `ebpf:"new_unwinder"`
+	Objects         *ebpf.Map `ebpf:"objects"`
+	Processes       *ebpf.Map `ebpf:"processes"`
+	Recent          *ebpf.Map `ebpf:"recent"`
+	Records         *ebpf.Map `ebpf:"records"`
+	Rules           *ebpf.Map `ebpf:"rules"`
+	Slabs           *ebpf.Map `ebpf:"slabs"`
+	Spaces          *ebpf.Map `ebpf:"spaces"`
+	StackEnds       *ebpf.Map `ebpf:"stack_ends"`
+	Stacks          *ebpf.Map `ebpf:"stacks"`
+	Threads         *ebpf.Map `ebpf:"threads"`
+	Unloading       *ebpf.Map `ebpf:"unloading"`
+	Unwinders       *ebpf.Map `ebpf:"unwinders"`
+	Users           *ebpf.Map `ebpf:"users"`
 }
 
 func (m *KernelMaps) Close() error {
 	return _KernelClose(
+		m.AfterDebugState,
+		m.AfterExec,
+		m.AfterExit,
+		m.AfterMark,
 		m.AfterProbe,
 		m.AfterStack,
 		m.Homes,

@@ -21,3 +21,14 @@ func Values[T any](raw []byte, n, most int) ([]T, bool) {
 	}
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(raw))), n), true
 }
+
+// Begun returns a record whose last field, at the offset fixed, is sent only as far as it is used; nil
+// if it is shorter than that.
+func Begun[T any](raw []byte, fixed uintptr) *T {
+	if len(raw) < int(fixed) {
+		return nil
+	}
+	r := new(T)
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(r)), unsafe.Sizeof(*r)), raw)
+	return r
+}

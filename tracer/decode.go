@@ -2,6 +2,7 @@ package tracer
 
 import (
 	"context"
+	"unsafe"
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
@@ -234,19 +235,19 @@ func (d *decoder) decode(raw []byte) {
 	case bpf.RecordAlloc:
 		known = with(raw, func(r *bpf.KernelBufferRecord) { d.alloc(e, r, nil) })
 	case bpf.RecordAllocPerCore:
-		known = with(raw, func(r *bpf.KernelPerCoreRecord) { d.allocPerCore(e, r) })
+		known = begun(raw, unsafe.Offsetof(bpf.KernelPerCoreRecord{}.Cores), func(r *bpf.KernelPerCoreRecord) { d.allocPerCore(e, r) })
 	case bpf.RecordFree:
 		known = with(raw, func(r *bpf.KernelFreeRecord) { d.free(e, r) })
 	case bpf.RecordFailed:
-		known = with(raw, func(r *bpf.KernelFailedRecord) { d.exception(e, r) })
+		known = begun(raw, unsafe.Offsetof(bpf.KernelFailedRecord{}.Message), func(r *bpf.KernelFailedRecord) { d.exception(e, r) })
 	case bpf.RecordCaught:
 		known = with(raw, func(r *bpf.KernelCaughtRecord) { d.caught(e, r) })
 	case bpf.RecordClear:
 		known = with(raw, func(r *bpf.KernelClearRecord) { d.clear(e, r) })
 	case bpf.RecordDevice:
-		known = with(raw, func(r *bpf.KernelDeviceRecord) { d.device(e, r) })
+		known = begun(raw, unsafe.Offsetof(bpf.KernelDeviceRecord{}.Chips), func(r *bpf.KernelDeviceRecord) { d.device(e, r) })
 	case bpf.RecordCB:
-		known = with(raw, func(r *bpf.KernelCbRecord) { d.cb(e, r) })
+		known = begun(raw, unsafe.Offsetof(bpf.KernelCbRecord{}.Ranges), func(r *bpf.KernelCbRecord) { d.cb(e, r) })
 	case bpf.RecordProgramEnd:
 		known = with(raw, func(r *bpf.KernelProgramEndRecord) { d.programEnd(e, r) })
 	case bpf.RecordProgramRun:
@@ -303,6 +304,15 @@ func (d *decoder) identify(e event.Event, h *bpf.KernelHeader) {
 
 func with[T any](raw []byte, use func(*T)) bool {
 	r := bpf.As[T](raw)
+	if r != nil {
+		use(r)
+	}
+	return r != nil
+}
+
+// begun is with for a record whose last field, at the offset fixed, is a list.
+func begun[T any](raw []byte, fixed uintptr, use func(*T)) bool {
+	r := bpf.Begun[T](raw, fixed)
 	if r != nil {
 		use(r)
 	}

@@ -20,6 +20,7 @@ var lostCauses = [...]string{
 	bpf.KernelLostCauseLOST_NO_THREAD_STATE:    "no memory for a thread's state",
 	bpf.KernelLostCauseLOST_TOO_MANY_OBJECTS:   "too many devices, programs and code objects",
 	bpf.KernelLostCauseLOST_TOO_MANY_PROCESSES: tooManyProcesses,
+	bpf.KernelLostCauseLOST_TOO_MANY_CHIPS:     "too many chips in a mesh",
 	bpf.KernelLostCauseLOST_OF_USER:            "its user's processes lost too many events to count for each",
 	bpf.KernelLostCauseLOST_CAUSES:             "too many processes lost events to count each",
 }

@@ -15,8 +15,7 @@ func TestUsersShareOfStacks(t *testing.T) {
 	d := newTestDecoder()
 	const loud, quiet, processes = 1, 2, 50
 	native := bpf.KernelNativeRecord{Frames: uint16(len(bpf.KernelNativeRecord{}.Addresses))}
-	code := bpf.KernelCodeRecord{Name: bpf.KernelText{State: 1<<2 | 32 | 64, Bytes: 1}, TableBytes: 4096}
-	table := make([]byte, 4096)
+	code := bpf.KernelCodeRecord{Name: bpf.KernelText{State: 1<<2 | 32 | 64, Bytes: 1}} // with a table
 	id := uint64(0)
 	add := func(user, pid int) {
 		id++
@@ -27,7 +26,7 @@ func TestUsersShareOfStacks(t *testing.T) {
 		}
 		d.process(pid).user = user
 		d.decode(raw(&native))
-		d.decode(append(raw(&code), table...))
+		d.decode(raw(&code))
 	}
 	sum := func(size func(*stack.Process) int) (n int) {
 		for pid := range processes {

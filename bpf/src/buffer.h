@@ -84,89 +84,105 @@ struct core_node {
 	u64 next, x, y, address;
 };
 
-static __always_inline void fill_buffer(struct buffer_record *r, const struct hit *h,
-					const u64 *window, u64 unique_id,
-					const struct shard_request *request)
+/* The number of cores for one call: see ENTRIES_A_CALL. */
+#define CORES_A_CALL 32
+
+/* Adds the next nodes of a list of cores to u's record, and returns where the rest begins. */
+__noinline u64 read_cores(struct unwinder *u, u64 at)
 {
-	r->h.stack = h->stack;
-	r->request = *request;
-	r->object = h->ctx->si;
-	r->unique_id = unique_id;
-	r->device = window_u64((u8 *)window, h->l->device);
-	r->allocator = window_u64((u8 *)window, h->l->allocator);
-	__builtin_memcpy(r->window, window, BUFFER_WINDOW);
+	struct core_node node;
+	u32 n;
+
+	if (!u)
+		return 0;
+	for (u32 i = 0; i < CORES_A_CALL; i++) {
+		n = u->record.per_core.buffer.h.count;
+		barrier_var(n); /* for its limit, which the verifier wants beside the use */
+		if (n >= MAX_CORES || !at || bpf_probe_read_user(&node, sizeof(node), (void *)at))
+			break;
+		u->record.per_core.cores[n].x = node.x;
+		u->record.per_core.cores[n].y = node.y;
+		u->record.per_core.cores[n].address = node.address;
+		u->record.per_core.buffer.h.count = n + 1;
+		at = node.next;
+	}
+	return at;
 }
 
 /* Reports a Buffer on single cores, with its addresses. */
-HANDLER void per_core_allocated(const struct hit *h, const u64 *window, u64 object, u64 unique_id,
-				const struct shard_request *request)
+HANDLER void per_core_allocated(const struct hit *h, const struct buffer_record *buffer, u64 object)
 {
+	struct per_core_record *r = RECORD_OF(h, per_core);
 	u64 map = object + h->l->per_core_addresses, at = 0, count = 0;
-	struct per_core_record *r;
-	struct core_node node;
-	u32 n = 0;
+	u32 n;
 
-	r = RESERVE_BYTES(sizeof(*r));
 	if (!r)
 		return;
-	fill_header(&r->buffer.h, RECORD_ALLOC_PER_CORE, h->library);
-	fill_buffer(&r->buffer, h, window, unique_id, request);
+	r->buffer = *buffer;
+	r->buffer.h.kind = RECORD_ALLOC_PER_CORE;
+	r->buffer.h.count = 0;
 	if (h->l->per_core_addresses != NO_FIELD && read_u64(map + MAP_FIRST, &at) &&
 	    read_u64(map + MAP_COUNT, &count)) {
-		for (u32 i = 0; i < MAX_CORES; i++) {
-			if (!at || bpf_probe_read_user(&node, sizeof(node), (void *)at))
-				break;
-			r->cores[i].x = node.x;
-			r->cores[i].y = node.y;
-			r->cores[i].address = node.address;
-			at = node.next;
-			n++;
-		}
+		for (u32 i = 0; i < MAX_CORES / CORES_A_CALL && at; i++)
+			at = read_cores(h->u, at);
 	}
-	if (!at && n == count)
-		r->buffer.h.count = n;
-	if (!r->buffer.h.count)
+	n = r->buffer.h.count;
+	if (at || n != count)
+		n = 0;
+	if (!n)
 		count_lost(LOST_BUFFER_UNREADABLE);
-	send(r);
+	r->buffer.h.count = n;
+	barrier_var(n); /* Linux 6.1's verifier loses the limit of a saved value */
+	if (n <= MAX_CORES)
+		send(r, offsetof(struct per_core_record, cores) + n * sizeof(struct core_address));
 }
 
-/* GraphTracker::track_allocate(Buffer *): address and status are set. */
-HANDLER void buffer_allocated(const struct hit *h)
+/* Reports the device of a Buffer that is being allocated. */
+HANDLER void buffer_device(const struct hit *h)
+{
+	struct memory *m = memory_of(h);
+	u64 at = buffer_object(m, h->l, h->ctx->si) + h->l->window, device = 0, allocator = 0;
+
+	if (read_word(m, at + h->l->device, &device) && read_word(m, at + h->l->allocator, &allocator))
+		ensure_allocator(h, device, allocator, 0);
+}
+
+/* GraphTracker::track_allocate(Buffer *): address and status are set. Returns false, and reports
+ * nothing, if user space does not know the device. device_reported: that was tried. */
+HANDLER bool buffer_allocated(const struct hit *h, bool device_reported)
 {
 	const struct layout *l = h->l;
 	struct memory *m = memory_of(h);
-	u64 words[BUFFER_WINDOW / 8];
-	const u8 *window = (u8 *)words;
-	struct shard_request request = {};
-	u64 object, unique_id, device, allocator;
-	struct buffer_record *r;
+	struct buffer_record r = {};
+	const u8 *window = r.window;
+	struct thread *t;
+	u64 object;
 
 	object = buffer_object(m, l, h->ctx->si);
-	if (!read_buffer(m, l, object, words, &unique_id)) {
+	if (!read_buffer(m, l, object, (u64 *)r.window, &r.unique_id)) {
 		count_lost(LOST_BUFFER_UNREADABLE);
-		return;
+		return true;
 	}
+	r.object = h->ctx->si;
+	r.device = window_u64(window, l->device);
+	r.allocator = window_u64(window, l->allocator);
+	if (!device_reported && !knows_allocator(h, r.device, r.allocator))
+		return false;
 	if (l->sharding < BUFFER_WINDOW && window[l->sharding & 127] >= SHARDED) {
-		struct thread *t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+		t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
 		if (t) {
-			request = t->request;
+			r.request = t->request;
 			t->request.shards = 0;
 		}
 	}
-	device = window_u64(window, l->device);
-	allocator = window_u64(window, l->allocator);
-	ensure_allocator(h, device, allocator, 0);
-
+	fill_header(&r.h, RECORD_ALLOC, h->library);
+	r.h.stack = h->stack;
 	if (l->sharding < BUFFER_WINDOW && window[l->sharding & 127] >= SHARDED &&
-	    l->hooked < BUFFER_WINDOW && !window[l->hooked & 127] && is_per_core(l, object)) {
-		per_core_allocated(h, words, object, unique_id, &request);
-		return;
-	}
-	r = RESERVE(struct buffer_record, RECORD_ALLOC, h->library);
-	if (!r)
-		return;
-	fill_buffer(r, h, words, unique_id, &request);
-	send(r);
+	    l->hooked < BUFFER_WINDOW && !window[l->hooked & 127] && is_per_core(l, object))
+		per_core_allocated(h, &r, object);
+	else
+		SEND(r);
+	return true;
 }
 
 /* deallocate_impl: does nothing unless the status is "allocated". The record needs no id: user
@@ -175,10 +191,8 @@ HANDLER void buffer_deallocate(const struct hit *h)
 {
 	const struct layout *l = h->l;
 	struct memory *m = memory_of(h);
-	u64 words[BUFFER_WINDOW / 8];
-	const u8 *window = (u8 *)words;
+	struct free_record r;
 	u64 object, buffer;
-	struct free_record *r;
 
 	if (l->dealloc_has_impl) {
 		object = h->ctx->di;
@@ -187,17 +201,14 @@ HANDLER void buffer_deallocate(const struct hit *h)
 		buffer = h->ctx->di;
 		object = buffer_object(m, l, buffer);
 	}
-	if (!read_buffer(m, l, object, words, NULL)) {
+	if (!read_buffer(m, l, object, (u64 *)r.window, NULL)) {
 		count_lost(LOST_BUFFER_UNREADABLE);
 		return;
 	}
-	if (l->status >= BUFFER_WINDOW || window[l->status & 127] != 1)
+	if (l->status >= BUFFER_WINDOW || r.window[l->status & 127] != 1)
 		return;
-	r = RESERVE(struct free_record, RECORD_FREE, h->library);
-	if (!r)
-		return;
-	r->h.stack = h->stack;
-	r->object = buffer;
-	__builtin_memcpy(r->window, window, BUFFER_WINDOW);
-	send(r);
+	fill_header(&r.h, RECORD_FREE, h->library);
+	r.h.stack = h->stack;
+	r.object = buffer;
+	SEND(r);
 }

@@ -17,7 +17,7 @@
 
 /* The number of words for one call of a search. The verifier checks each step of a call, but the
  * function only once. */
-#define WORDS_A_CALL 8
+#define WORDS_A_CALL 32
 
 static __always_inline bool inside(u64 address, u64 bias, const struct code *c)
 {
@@ -118,7 +118,7 @@ static __always_inline bool note_buffer(struct stack_scan *s, u64 buffer)
 	return false;
 }
 
-/* Checks the next word for the Buffer that waits for memory. Returns 0 when the search is over. */
+/* Searches the next words for the Buffer that waits for memory. Returns 0 when the search is over. */
 __noinline int find_buffer(struct stack_scan *s)
 {
 	struct layout *l;
@@ -129,10 +129,16 @@ __noinline int find_buffer(struct stack_scan *s)
 		return 0;
 	library = s->library;
 	l = bpf_map_lookup_elem(&layouts, &library);
-	if (!l || s->at >= s->limit || !read_u64(s->at, &word))
+	if (!l)
 		return 0;
-	s->at += 8;
-	return !lacks_memory(l, s->bias, word) || note_buffer(s, word);
+	for (u32 i = 0; i < WORDS_A_CALL; i++) {
+		if (s->at >= s->limit || !read_u64(s->at, &word))
+			return 0;
+		s->at += 8;
+		if (lacks_memory(l, s->bias, word) && !note_buffer(s, word))
+			return 0;
+	}
+	return 1;
 }
 
 /* Finds out what the thread was doing. Without a complete stack, words on the stack are taken for
@@ -176,8 +182,9 @@ static __always_inline void fill_failed(struct failed_buffer *b, u64 buffer, con
 HANDLER void exception_made(const struct hit *h, struct thread *t, bool is_text)
 {
 	struct stack_scan *s = &t->scan;
-	struct failed_record *r;
+	struct failed_record *r = RECORD_OF(h, failed);
 	u64 text = h->ctx->si;
+	long bytes = 0;
 
 	find_work(h, s);
 	t->exception = h->ctx->di;
@@ -187,14 +194,14 @@ HANDLER void exception_made(const struct hit *h, struct thread *t, bool is_text)
 	if (s->what == FAILED_ALLOCATE) {
 		s->limit = s->found + FRAME_BYTES;
 		s->at = h->ctx->sp;
-		for (u32 i = 0; i < STACK_WORDS; i++) {
+		for (u32 i = 0; i < STACK_WORDS / WORDS_A_CALL; i++) {
 			if (!find_buffer(s))
 				break;
 		}
 	}
-	r = RESERVE(struct failed_record, RECORD_FAILED, h->library);
 	if (!r)
 		return;
+	fill_header(&r->h, RECORD_FAILED, h->library);
 	r->h.stack = h->stack;
 	r->h.flags = s->what;
 	r->request = t->request;
@@ -204,10 +211,11 @@ HANDLER void exception_made(const struct hit *h, struct thread *t, bool is_text)
 	r->device = t->device;
 	r->program_id = t->program_id;
 	r->exception = t->exception;
-	r->message[0] = 0;
 	if (is_text || read_u64(text, &text))
-		bpf_probe_read_user_str(r->message, MAX_MESSAGE, (void *)text);
-	send(r);
+		bytes = bpf_probe_read_user_str(r->message, MAX_MESSAGE, (void *)text);
+	if (bytes < 0 || bytes > MAX_MESSAGE)
+		bytes = 0;
+	send(r, offsetof(struct failed_record, message) + bytes);
 }
 
 /* of <unwind.h> and libstdc++: a thrown object follows its header, whose first word is its class. A
@@ -225,7 +233,7 @@ HANDLER void caught(const struct hit *h, u32 probe)
 {
 	struct thread *t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
 	u64 at = h->ctx->di, exception = at + UNWIND_HEADER, class = 0;
-	struct caught_record *r;
+	struct caught_record r;
 	s32 handlers = 0;
 
 	if (!t)
@@ -246,10 +254,8 @@ HANDLER void caught(const struct hit *h, u32 probe)
 	}
 	if (!t->exception)
 		return;
-	r = RESERVE(struct caught_record, RECORD_CAUGHT, h->library);
-	if (!r)
-		return;
-	r->exception = t->exception;
-	r->h.flags = probe == PROBE_CATCH ? 0 : CAUGHT_THROWN_AGAIN;
-	send(r);
+	fill_header(&r.h, RECORD_CAUGHT, h->library);
+	r.h.flags = probe == PROBE_CATCH ? 0 : CAUGHT_THROWN_AGAIN;
+	r.exception = t->exception;
+	SEND(r);
 }

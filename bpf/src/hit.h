@@ -10,7 +10,7 @@
 struct hit {
 	struct pt_regs *ctx;
 	const struct layout *l;
-	struct unwinder *u; /* NULL: no memory for it, or not needed */
+	struct unwinder *u; /* NULL: no memory for it */
 	u64 bias;
 	u32 library;
 	u32 tgid;
@@ -21,3 +21,11 @@ static __always_inline struct memory *memory_of(const struct hit *h)
 {
 	return h->u ? &h->u->memory : NULL;
 }
+
+/* Returns where a record is filled that is too large for the stack; NULL if there is no memory. */
+#define RECORD_OF(h, member)                                              \
+	({                                                                \
+		if (!(h)->u)                                              \
+			count_lost(LOST_NO_THREAD_STATE);                 \
+		(h)->u ? &(h)->u->record.member : NULL;                   \
+	})

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Maps; sending records, and counting lost ones. */
+/* Maps, and reading the target's memory. */
 #pragma once
 
 #define RING_BYTES (32 << 20)
@@ -137,9 +137,9 @@ struct {
  * tail call uses the thread's stack instead. So each program with large frames has a tail
  * call that is never reached, and leads to no program. TestStackBelongsToThread checks the
  * machine code. */
-#define KEEP_THREAD_STACK(ctx, none)                       \
+#define KEEP_THREAD_STACK(ctx, never, none)                \
 	do {                                               \
-		if (!(ctx)->ip)                            \
+		if (never)                                 \
 			bpf_tail_call(ctx, &(none), 0);    \
 	} while (0)
 #define NO_PROGRAMS(name)                                  \
@@ -153,19 +153,6 @@ struct {
 /* Set before loading. */
 volatile const bool only_listed; /* trace only what is in `processes` */
 volatile const u32 own_tgid;	 /* ttmem itself is never traced */
-
-/* Waking the reader costs more than everything else together. The reader polls every few
- * milliseconds instead; no target fills the buffer in that time. */
-static __always_inline void send(void *record)
-{
-	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
-}
-
-/* For records that user space has to handle at once. */
-static __always_inline void send_now(void *record)
-{
-	bpf_ringbuf_submit(record, BPF_RB_FORCE_WAKEUP);
-}
 
 static __always_inline struct recent *last_hit(void)
 {
@@ -198,7 +185,9 @@ static __always_inline u64 exec_id_of(const struct task_struct *task)
 	return task->mm->context.ctx_id;
 }
 
-static __always_inline u64 this_exec_id(void)
+/* Global, so that the verifier checks the walk to the address space once: it searches the kernel's types at each
+ * step. */
+__noinline u64 this_exec_id(void)
 {
 	return exec_id_of(bpf_get_current_task_btf());
 }
@@ -242,23 +231,4 @@ static __always_inline bool follows_call(u64 address)
 	       (code[3] == 0xff && (code[4] & 0x38) == 0x10) ||
 	       (code[1] == 0xff && (code[2] & 0x38) == 0x10) ||
 	       (code[0] == 0xff && (code[1] & 0x38) == 0x10);
-}
-
-/* Follows a chain from an object to the address of a field. */
-static __always_inline bool follow(u64 object, const struct chain *c, u64 *at)
-{
-	u64 a = object;
-
-	if (!c->length || c->length > MAX_CHAIN)
-		return false;
-	for (u32 i = 0; i < MAX_CHAIN; i++) {
-		a += (s64)(s32)c->offset[i];
-		if (i + 1 >= c->length) {
-			*at = a;
-			return true;
-		}
-		if (!read_u64(a, &a))
-			return false;
-	}
-	return false;
 }

@@ -190,6 +190,57 @@ static __always_inline bool read_user_words(struct memory *m, u64 at, u64 *words
 	return true;
 }
 
+/* Reads a word for a record. If the kernel took a page away meanwhile, the helper reads it again. m may
+ * be NULL. Global, so that the verifier checks it once. */
+__noinline int read_word(struct memory *m, u64 at, u64 *word)
+{
+	if (!word)
+		return 0;
+	return read_user(m, at, word) && (!m || same_memory(m) || read_u64(at, word));
+}
+
+struct four_words {
+	u64 word[4];
+};
+__noinline int read_four(struct memory *m, u64 at, struct four_words *to)
+{
+	if (!to)
+		return 0;
+	return read_user_words(m, at, to->word, 4) &&
+	       (!m || same_memory(m) || !bpf_probe_read_user(to, sizeof(*to), (void *)at));
+}
+
+static __always_inline bool read_half(struct memory *m, u64 at, u32 *value)
+{
+	u64 word = 0;
+
+	if ((at & (PAGE_BYTES - 1)) > PAGE_BYTES - sizeof(word))
+		return read_u32(at, value); /* the other half is in the next page */
+	if (!read_word(m, at, &word))
+		return false;
+	*value = word;
+	return true;
+}
+
+/* Follows a chain from an object to the address of a field. */
+static __always_inline bool follow(struct memory *m, u64 object, const struct chain *c, u64 *at)
+{
+	u64 a = object;
+
+	if (!c->length || c->length > MAX_CHAIN)
+		return false;
+	for (u32 i = 0; i < MAX_CHAIN; i++) {
+		a += (s64)(s32)c->offset[i];
+		if (i + 1 >= c->length) {
+			*at = a;
+			return true;
+		}
+		if (!read_word(m, a, &a))
+			return false;
+	}
+	return false;
+}
+
 /* Finds the constants. User space runs on_find_direct_map with the address of a page of random
  * words and the range of candidates; found is direct_map, or 0. */
 struct find_direct_map {

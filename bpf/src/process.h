@@ -80,27 +80,24 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 /* exec_id: of the program that ended or, after an exec, of the new one. */
 static __always_inline int process_ended(u8 kind, u64 exec_id, s32 exit_code)
 {
-	/* not limited by the user's share: the process's state has to be dropped */
-	struct process_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
+	struct process_record r = {.exit_code = exit_code};
 
-	if (!r) {
-		count_lost(LOST_RING_FULL);
-		return 0;
-	}
-	fill_header(&r->h, kind, 0);
-	r->h.exec_id = exec_id; /* at its exit, a process has no address space any more */
-	r->exit_code = exit_code;
-	r->pad = 0;
-	send_now(r);
+	fill_header(&r.h, kind, 0);
+	r.h.exec_id = exec_id; /* at its exit, a process has no address space any more */
+	send_now(&r, sizeof(r));
 	return 0;
 }
+
+NO_PROGRAMS(after_exec);
 
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
 {
 	u32 tgid = task->tgid;
-	struct process *p = bpf_map_lookup_elem(&processes, &tgid);
+	struct process *p;
 
+	KEEP_THREAD_STACK(ctx, old_tid < 0, after_exec);
+	p = bpf_map_lookup_elem(&processes, &tgid);
 	if (!p)
 		return 0;
 	drop_unwinders(old_tid); /* the thread takes the process's id now */
@@ -113,6 +110,8 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
 	return process_ended(RECORD_EXEC, p->exec_id, 0);
 }
 
+NO_PROGRAMS(after_exit);
+
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
@@ -120,6 +119,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	struct process *p;
 	u64 exec_id;
 
+	KEEP_THREAD_STACK(ctx, (s32)tgid < 0, after_exit);
 	drop_unwinders(bpf_get_current_pid_tgid());
 	/* the last thread of a process sets the count to 0 before it gets here */
 	if (task->signal->live.counter > 0)

@@ -33,9 +33,9 @@ static __always_inline bool is_a(u64 type, u64 flag)
 	return read_u64(type + TYPE_FLAGS, &flags) && flags & flag;
 }
 
-/* Copies a str: its state and its data, undecoded. False if it cannot be read. */
-static __always_inline bool copy_text(const struct python_offsets *p, u64 at, struct text *t, u8 *to,
-				      u64 limit)
+/* Appends a str to a record: its state and its data, undecoded. False if it cannot be read. */
+static __always_inline bool copy_text(const struct python_offsets *p, u64 at, struct text *t,
+				      struct unwinder *u, u64 limit)
 {
 	u64 type, length, bytes, data;
 	u32 kind, state;
@@ -56,35 +56,64 @@ static __always_inline bool copy_text(const struct python_offsets *p, u64 at, st
 	if (bytes > limit)
 		bytes = limit;
 	t->bytes = bytes;
+	u->texts += bytes;
 	/* not needed after the call: Linux 6.1's verifier loses the limit of a saved value */
 	barrier_var(bytes);
 	if (bytes > limit)
 		return false;
-	return !bpf_probe_read_user(to, bytes, (void *)data);
+	return !bpf_probe_read_user(u->record.code.data + ((u->texts - t->bytes) & (MAX_TEXTS - 1)),
+				    bytes, (void *)data);
 }
 
-/* Copies a code object. False if a part of it cannot be read. */
-static __always_inline bool fill_code(struct code_record *r, const struct python_offsets *p,
-				      u64 code, u32 id, u32 table_bytes)
+/* Copies a code object without its table. False if a part of it cannot be read. */
+static __always_inline bool fill_code(struct unwinder *u, const struct python_offsets *p, u64 code)
 {
+	struct code_record *r = &u->record.code;
 	u64 at = 0;
 
 	fill_header(&r->h, RECORD_CODE, 0);
-	r->id = id;
 	r->minor = p->minor;
-	r->table_bytes = table_bytes;
-	r->first_line = 0;
+	r->pad = 0;
 	r->qualname.state = r->qualname.bytes = 0;
+	u->texts = 0;
 	if (!read_u32(code + p->code_first_line, &r->first_line) ||
-	    !read_u64(code + p->code_name, &at) ||
-	    !copy_text(p, at, &r->name, r->name_data, MAX_NAME))
+	    !read_u64(code + p->code_name, &at) || !copy_text(p, at, &r->name, u, MAX_NAME))
 		return false;
 	if (p->code_qualname != NO_FIELD &&
-	    (!read_u64(code + p->code_qualname, &at) ||
-	     !copy_text(p, at, &r->qualname, r->qualname_data, MAX_NAME)))
+	    (!read_u64(code + p->code_qualname, &at) || !copy_text(p, at, &r->qualname, u, MAX_NAME)))
 		return false;
-	return read_u64(code + p->code_file, &at) &&
-	       copy_text(p, at, &r->file, r->file_data, MAX_FILE);
+	return read_u64(code + p->code_file, &at) && copy_text(p, at, &r->file, u, MAX_FILE);
+}
+
+/* Sends a code object with the next part of its table; sets u->python_end if that failed. */
+__noinline int send_code(struct unwinder *u, u64 table, u64 bytes)
+{
+	struct code_record *r;
+	u64 texts;
+
+	if (!u)
+		return 0;
+	r = &u->record.code;
+	texts = u->texts & (MAX_TEXTS - 1);
+	if (bytes > TABLE_PART)
+		bytes = TABLE_PART;
+	if (bpf_probe_read_user(r->data + texts, bytes, (void *)(table + BYTES_DATA + r->h.count))) {
+		/* A page may be moving; the next stack tries again. */
+		u->python_end = END_PYTHON_NOT_READABLE;
+		return 0;
+	}
+	texts = u->texts & (MAX_TEXTS - 1);
+	barrier_var(bytes); /* Linux 6.1's verifier loses the limit of a saved value */
+	if (bytes > TABLE_PART)
+		bytes = TABLE_PART;
+	if (!try_send(r, offsetof(struct code_record, data) + texts + bytes)) {
+		u->python_end = END_PYTHON_RING_FULL;
+		return 0;
+	}
+	r->h.count += TABLE_PART;
+	r->name.bytes = r->qualname.bytes = r->file.bytes = 0;
+	u->texts = 0;
+	return 1;
 }
 
 /* Reports a complete code object to user space; 0 if that failed. A frame without a name or with
@@ -93,7 +122,6 @@ __noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code)
 {
 	const struct python_offsets *p;
 	u64 type = 0, table = 0, bytes = 0, size = 0;
-	bool filled;
 	u32 id;
 
 	if (!u || !s)
@@ -103,54 +131,24 @@ __noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code)
 		u->python_end = END_PYTHON_BAD;
 		return 0;
 	}
+	u->python_end = END_PYTHON_NOT_READABLE;
 	if (!read_u64(code + p->code_line_table, &table) || !read_u64(table + OBJECT_TYPE, &type) ||
-	    !is_a(type, TYPE_IS_BYTES) || !read_u64(table + OBJECT_SIZE, &bytes) || bytes > MAX_ITEMS)
-		goto unreadable;
+	    !is_a(type, TYPE_IS_BYTES) || !read_u64(table + OBJECT_SIZE, &bytes) || bytes > MAX_ITEMS ||
+	    !fill_code(u, p, code))
+		return 0;
 	/* the code objects of 3.10 lack their length */
 	if (p->minor < 11 || !read_u64(code + OBJECT_SIZE, &size) || size > MAX_ITEMS / 2)
 		size = MAX_ITEMS / 2;
 	id = __sync_fetch_and_add(&code_ids, 1) + 1;
-	if (bytes <= SMALL_TABLE) {
-		struct small_code_record *r = RESERVE_BYTES(sizeof(*r));
-		if (!r)
-			goto full;
-		filled = fill_code(&r->code, p, code, id, bytes);
-		barrier_var(bytes);
-		if (bytes > SMALL_TABLE)
-			bytes = SMALL_TABLE;
-		if (bpf_probe_read_user(r->table, bytes, (void *)(table + BYTES_DATA)))
-			filled = false;
-		if (!filled) {
-			bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
-			goto unreadable;
-		}
-		send(r);
-	} else {
-		struct large_code_record *r = RESERVE_BYTES(sizeof(*r));
-		if (!r)
-			goto full;
-		if (bytes > LARGE_TABLE)
-			bytes = LARGE_TABLE;
-		filled = fill_code(&r->code, p, code, id, bytes);
-		barrier_var(bytes);
-		if (bytes > LARGE_TABLE)
-			bytes = LARGE_TABLE;
-		if (bpf_probe_read_user(r->table, bytes, (void *)(table + BYTES_DATA)))
-			filled = false;
-		if (!filled) {
-			bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
-			goto unreadable;
-		}
-		send(r);
+	u->record.code.id = id;
+	for (u32 i = 0; i < MAX_TABLE / TABLE_PART; i++) {
+		if (i && bytes <= i * TABLE_PART)
+			break;
+		if (!send_code(u, table, bytes - i * TABLE_PART))
+			return 0;
 	}
+	u->python_end = END_PYTHON_NONE;
 	return size * 2 << 32 | id;
-unreadable:
-	/* A page may be moving; the next stack tries again. */
-	u->python_end = END_PYTHON_NOT_READABLE;
-	return 0;
-full:
-	u->python_end = END_PYTHON_RING_FULL;
-	return 0;
 }
 
 /* Returns the address of the thread's CPython thread state: pthread's slot for CPython's key. 0 if

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* Records for user space: one for each message of the ring buffer. tracer/decode.go turns them
- * into events. */
+ * into events. A record that ends with a list is sent with the used part of it. */
 #pragma once
 
 /* The probe of a hit: the low byte of the attach cookie. Their names in Go are in
@@ -80,7 +80,9 @@ enum record_kind {
 
 /* Bytes of the Buffer that a record carries undecoded; user space knows the layout. */
 #define BUFFER_WINDOW 96
-#define MAX_CHIPS 128
+/* of a mesh, on this host; and its entries, with those of other hosts: heap.MaxChips */
+#define MAX_CHIPS 1024
+#define MAX_ENTRIES 4096
 #define MAX_RANGES 32
 #define MAX_MESSAGE 1024
 /* DRAM, L1, SYSTEM_MEMORY, L1_SMALL, TRACE: tt-metal's BufferType. */
@@ -163,7 +165,7 @@ struct failed_record {
 	u64 device; /* of the program */
 	u64 program_id;
 	u64 exception;
-	u8 message[MAX_MESSAGE];
+	u8 message[MAX_MESSAGE]; /* ends with 0 */
 };
 
 /* The library catches an exception. header.flags: */
@@ -332,31 +334,25 @@ struct python_record {
 	struct python_call calls[MAX_FRAMES];
 };
 
-/* A code object: its strs as they are in memory, and its line table. */
+/* A code object: its strs as they are in memory, and its line table. Further records with this id
+ * have the next parts of a large table, and no strs. */
 #define MAX_NAME 256
 #define MAX_FILE 768
-#define SMALL_TABLE 1024
-#define LARGE_TABLE 65536
+#define MAX_TABLE 65536
+#define TABLE_PART 4096
+#define MAX_TEXTS 2048 /* for a name, a qualified name and a file: a power of two, for the verifier */
 struct text {
 	u32 state; /* of the str: bytes per character */
 	u32 bytes;
 };
 struct code_record {
-	struct header h;
+	struct header h; /* count: the bytes of the table before this part */
 	u32 id;
 	u32 minor;
 	u32 first_line;
-	u32 table_bytes;
+	u32 pad;
 	struct text name, qualname, file;
-	u8 name_data[MAX_NAME], qualname_data[MAX_NAME], file_data[MAX_FILE];
-};
-struct small_code_record {
-	struct code_record code;
-	u8 table[SMALL_TABLE];
-};
-struct large_code_record {
-	struct code_record code;
-	u8 table[LARGE_TABLE];
+	u8 data[MAX_TEXTS + TABLE_PART]; /* the three strs, and this part of the table */
 };
 
 /* Why a record could not be sent or was incomplete. */
@@ -369,6 +365,7 @@ enum lost_cause {
 	LOST_NO_THREAD_STATE,
 	LOST_TOO_MANY_OBJECTS,
 	LOST_TOO_MANY_PROCESSES,
+	LOST_TOO_MANY_CHIPS,
 	LOST_OF_USER, /* any, of a user whose processes have too many losses to count separately */
 	LOST_CAUSES,
 };

@@ -113,23 +113,55 @@ static __always_inline bool may_write(u32 bytes)
 	return bpf_ringbuf_query(&records, BPF_RB_AVAIL_DATA) < SHARED_BYTES || within_share(bytes);
 }
 
-#define RESERVE_BYTES(bytes)                                                        \
-	({                                                                          \
-		void *_bytes = NULL;                                                \
-		if (may_write(bytes))                                               \
-			_bytes = bpf_ringbuf_reserve(&records, bytes, 0);           \
-		if (!_bytes)                                                        \
-			count_lost(LOST_RING_FULL);                                 \
-		_bytes;                                                             \
-	})
+/* Linux 6.10 and later. Weak, so that the object loads without them. */
+extern void bpf_preempt_disable(void) __ksym __weak;
+extern void bpf_preempt_enable(void) __ksym __weak;
 
-#define RESERVE(type, kind, library)                                                \
-	({                                                                          \
-		type *_r = RESERVE_BYTES(sizeof(type));                             \
-		if (_r)                                                             \
-			fill_header(&_r->h, kind, library);                         \
-		_r;                                                                 \
-	})
+/* Copies a complete record to the ring; false if there is no room. The reader takes records in their
+ * order, and so all wait for one that is being written. So no record is written while its contents
+ * are read, and the kernel preempts no thread meanwhile if a program can forbid it. */
+static __always_inline bool write_record(void *record, u64 bytes, u64 flags)
+{
+	long failed;
+
+	if (bpf_preempt_disable)
+		bpf_preempt_disable();
+	failed = bpf_ringbuf_output(&records, record, bytes, flags);
+	if (bpf_preempt_enable)
+		bpf_preempt_enable();
+	return !failed;
+}
+
+/* Sends a record within the share of its user, without counting a loss. Waking the reader costs more
+ * than everything else together. The reader polls every few milliseconds instead; no target fills the
+ * buffer in that time. */
+static __always_inline bool try_send(void *record, u64 bytes)
+{
+	return may_write(bytes) && write_record(record, bytes, BPF_RB_NO_WAKEUP);
+}
+
+static __always_inline bool send(void *record, u64 bytes)
+{
+	bool sent = try_send(record, bytes);
+
+	if (!sent)
+		count_lost(LOST_RING_FULL);
+	return sent;
+}
+
+/* Sends a record that is on the stack. */
+#define SEND(record) send(&(record), sizeof(record))
+
+/* For records that user space has to handle at once. They are not limited by the user's share,
+ * because the state of a process depends on them. */
+static __always_inline bool send_now(void *record, u64 bytes)
+{
+	bool sent = write_record(record, bytes, BPF_RB_FORCE_WAKEUP);
+
+	if (!sent)
+		count_lost(LOST_RING_FULL);
+	return sent;
+}
 
 /* Adds the running process to the table of processes; false if there is no room for it. */
 static __noinline bool add_process(u32 tgid)

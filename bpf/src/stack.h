@@ -31,7 +31,7 @@ __noinline u64 report_native(struct unwinder *u, u32 tgid)
 		if (size > MAX_FRAMES)
 			return 0;
 		size = offsetof(struct native_record, addresses) + size * 8;
-		if (!may_write(size) || bpf_ringbuf_output(&records, &u->native, size, BPF_RB_NO_WAKEUP)) {
+		if (!try_send(&u->native, size)) {
 			bpf_map_delete_elem(&stacks, &id);
 			u->end = END_RING_FULL;
 			return 0;
@@ -58,7 +58,7 @@ __noinline u64 report_python(struct unwinder *u, u32 tgid)
 		if (size > MAX_FRAMES)
 			return 0;
 		size = offsetof(struct python_record, calls) + size * sizeof(struct python_call);
-		if (!may_write(size) || bpf_ringbuf_output(&records, &u->python, size, BPF_RB_NO_WAKEUP)) {
+		if (!try_send(&u->python, size)) {
 			bpf_map_delete_elem(&stacks, &id);
 			u->python_end = END_PYTHON_RING_FULL;
 			return 0;
@@ -103,13 +103,16 @@ static __always_inline u32 space_slot(struct unwinder *u, u32 tgid)
 /* _dl_debug_state(), which ld.so calls before and after it changes mappings; the cookie is the
  * address of _r_debug. Other code may be mapped in the place of unloaded code: no stacks are taken
  * until user space has read the new mappings. */
+NO_PROGRAMS(after_debug_state);
+
 SEC("uprobe.multi")
 int on_debug_state(struct pt_regs *ctx)
 {
 	u32 tgid = bpf_get_current_pid_tgid() >> 32, state;
 	u64 one = 1, *times;
-	struct header *h;
+	struct header h;
 
+	KEEP_THREAD_STACK(ctx, !ctx->ip, after_debug_state);
 	if (!read_u32(bpf_get_attach_cookie(ctx) + R_STATE, &state))
 		return 0;
 	times = bpf_map_lookup_elem(&unloading, &tgid);
@@ -121,11 +124,8 @@ int on_debug_state(struct pt_regs *ctx)
 		__sync_fetch_and_add(&cache_epoch, 1);
 	} else if (state == RT_CONSISTENT && times && *times & 1) {
 		__sync_fetch_and_add(times, 1);
-		h = RESERVE_BYTES(sizeof(*h));
-		if (!h)
-			return 0;
-		fill_header(h, RECORD_UNLOADED, 0);
-		send_now(h);
+		fill_header(&h, RECORD_UNLOADED, 0);
+		send_now(&h, sizeof(h));
 	}
 	return 0;
 }
@@ -217,17 +217,14 @@ int on_stack(struct pt_regs *ctx)
 {
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct stack_ids stack;
-	struct header *h;
+	struct header h;
 
-	KEEP_THREAD_STACK(ctx, after_stack);
+	KEEP_THREAD_STACK(ctx, !ctx->ip, after_stack);
 	if (!bpf_map_lookup_elem(&processes, &tgid))
 		return 0;
 	stack_of(ctx, this_unwinder(0), &stack);
-	h = RESERVE_BYTES(sizeof(*h));
-	if (!h)
-		return 0;
-	fill_header(h, RECORD_STACK, 0);
-	h->stack = stack;
-	send(h);
+	fill_header(&h, RECORD_STACK, 0);
+	h.stack = stack;
+	SEND(h);
 	return 0;
 }

@@ -7,22 +7,18 @@
 HANDLER void trace_steps(const struct hit *h, u32 step)
 {
 	u64 second = h->ctx->si, third = h->ctx->dx;
-	struct trace_record *r;
-	u32 id;
+	struct trace_record r;
 
 	barrier_var(second); /* as in saved_register */
 	barrier_var(third);
-	if (!read_u32(step == TRACE_RELEASE ? second : third, &id)) {
+	if (!read_half(memory_of(h), step == TRACE_RELEASE ? second : third, &r.id)) {
 		count_lost(LOST_PROGRAM_UNREADABLE);
 		return;
 	}
-	r = RESERVE(struct trace_record, RECORD_TRACE, h->library);
-	if (!r)
-		return;
-	r->h.stack = h->stack;
-	r->h.static_kind = step;
-	r->device = h->ctx->di;
-	r->id = id;
-	r->pad = 0;
-	send(r);
+	fill_header(&r.h, RECORD_TRACE, h->library);
+	r.h.stack = h->stack;
+	r.h.static_kind = step;
+	r.device = h->ctx->di;
+	r.pad = 0;
+	SEND(r);
 }

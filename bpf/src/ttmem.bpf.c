@@ -88,11 +88,12 @@ static __always_inline bool traced(u32 tgid)
 
 	if (last && last->process == this_process(tgid))
 		return true;
-	if (bpf_map_lookup_elem(&processes, &tgid))
-		return true;
-	if (only_listed || tgid == own_tgid)
+	if (!bpf_map_lookup_elem(&processes, &tgid) &&
+	    (only_listed || tgid == own_tgid || !add_process(tgid)))
 		return false;
-	return add_process(tgid);
+	if (last)
+		last->process = this_process(tgid);
+	return true;
 }
 
 /* Returns whether to take the stack of a hit. */
@@ -152,7 +153,7 @@ int on_probe(struct pt_regs *ctx)
 	struct thread *t;
 	u32 library = h.library;
 
-	KEEP_THREAD_STACK(ctx, after_probe);
+	KEEP_THREAD_STACK(ctx, !ctx->ip, after_probe);
 	if (!traced(h.tgid))
 		return 0;
 	if (probe >= PROBE_CATCH) {
@@ -169,14 +170,16 @@ int on_probe(struct pt_regs *ctx)
 		return 0;
 	if (h.l && !(cookie & COOKIE_BESIDE))
 		h.bias = ctx->ip - h.l->probe_address[cookie & (MAX_PROBES - 1)];
+	h.u = this_unwinder(probe == PROBE_BUFFER_DEALLOCATE && free_stacks ? OF_FREES : 0);
 	switch (h.l ? probe : 0) {
 	case PROBE_BUFFER_ALLOCATED:
-		h.u = this_unwinder(0);
 		stack_of(ctx, h.u, &h.stack);
-		buffer_allocated(&h);
+		if (!buffer_allocated(&h, false)) {
+			buffer_device(&h);
+			buffer_allocated(&h, true);
+		}
 		return 0;
 	case PROBE_BUFFER_DEALLOCATE:
-		h.u = this_unwinder(free_stacks ? OF_FREES : 0);
 		if (free_stacks)
 			stack_of(ctx, h.u, &h.stack);
 		buffer_deallocate(&h);
@@ -191,10 +194,8 @@ int on_probe(struct pt_regs *ctx)
 	if ((cookie & COOKIE_BESIDE) && !h.l)
 		t->home = 0; /* the process has begun another program */
 	wanted = has_stack(probe, t);
-	if (wanted) {
-		h.u = this_unwinder(0);
+	if (wanted)
 		stack_of(ctx, h.u, &h.stack);
-	}
 	switch (probe) {
 	case PROBE_EXCEPTION:
 	case PROBE_EXCEPTION_TEXT:
@@ -205,8 +206,10 @@ int on_probe(struct pt_regs *ctx)
 		return 0;
 	if (t->home != home_key(&h))
 		remember_home(&h, t);
-	if (t->kernel_pending)
+	if (t->kernel_pending) {
+		report_scratchpads(&h, t);
 		kernel_compiled(&h, t);
+	}
 	switch (probe) {
 	case PROBE_BANK_SHARDS:
 		bank_shards(&h, t);
@@ -260,10 +263,12 @@ int on_probe(struct pt_regs *ctx)
 		break;
 	case PROBE_PROGRAM_CONFIGURE:
 		t->phase = PHASE_NONE;
+		ensure_device(&h, ctx->di);
 		program_configured(&h);
 		break;
 	case PROBE_PROGRAM_TRACK:
 		t->phase = PHASE_NONE;
+		ensure_device(&h, ctx->dx);
 		program_enqueued(&h);
 		break;
 	case PROBE_TRACE_BEGIN:

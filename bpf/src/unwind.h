@@ -81,10 +81,10 @@ struct unwinder {
 	u64 cache_epoch; /* slot is valid while none is added */
 	u32 slot, generation;
 	u32 inherited; /* as in struct process */
-	u32 pad;
 	u32 mapping; /* of the last searched row */
 	u32 place;   /* in a search */
 	u32 end, python_end;
+	u32 texts; /* bytes of strs in record.code */
 	struct memory memory;
 
 	/* the addresses of a thread's slot for autoTSSkey */
@@ -98,6 +98,14 @@ struct unwinder {
 	struct known_row rows[KNOWN_ROWS];
 	struct native_record native;
 	struct python_record python;
+	/* Another record of the thread that is too large for its stack. */
+	union {
+		struct device_record device;
+		struct per_core_record per_core;
+		struct failed_record failed;
+		struct cb_record cb;
+		struct code_record code;
+	} record;
 };
 /* By thread id, and by that with OF_FREES for the stacks of frees: both kinds of stacks alternate, and
  * each repeats. Task storage would fit better, but from Linux 6.19 on it takes no value of this

@@ -76,13 +76,9 @@ func TestManyStacksBeginAnew(t *testing.T) {
 // The older half of the code objects is forgotten, and the newest have names.
 func TestManyCodeObjects(t *testing.T) {
 	s := NewProcess(Options{}, new(Shared))
-	r := bpf.KernelCodeRecord{Minor: 10, Name: bpf.KernelText{State: 1<<2 | 32 | 64, Bytes: 1}}
-	r.NameData[0] = 'f'
-	table := make([]byte, 1<<16)
 	const many = 100
 	for id := range uint32(many) {
-		r.Id = id + 1
-		s.addCode(&r, table)
+		s.addCode(id+1, 0, &python.Code{Minor: 10, Name: "f", LineTable: make([]byte, 1<<16)})
 	}
 	before := s.CodeBytes()
 	qt.Check(t, qt.Equals(s.ForgetCode(), before/2))

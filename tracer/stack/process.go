@@ -195,21 +195,25 @@ func (s *Process) Renew() (bytes int) {
 	return bytes
 }
 
-func (s *Process) addCode(r *bpf.KernelCodeRecord, table []byte) {
-	text := func(t bpf.KernelText, data []uint8) string {
-		return python.DecodeString(t.State, data[:min(int(t.Bytes), len(data))])
-	}
-	code := &python.Code{
-		Minor: int(r.Minor), Name: text(r.Name, r.NameData[:]), QualName: text(r.Qualname, r.QualnameData[:]),
-		File: text(r.File, r.FileData[:]), FirstLine: int(int32(r.FirstLine)),
-		LineTable: append([]byte(nil), table...),
-	}
+// addCode adds a code object. If tableAt is not 0, it has only a part of the line table of one that was
+// added before: the bytes from there on.
+func (s *Process) addCode(id uint32, tableAt int, code *python.Code) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.codes[r.Id] = code
-	s.codeOrder = append(s.codeOrder, r.Id)
+	if tableAt > 0 {
+		if of := s.codes[id]; of != nil && len(of.LineTable) == tableAt && tableAt < maxTable {
+			of.LineTable = append(of.LineTable, code.LineTable...)
+			s.codeBytes += len(code.LineTable)
+		}
+		return
+	}
+	s.codes[id] = code
+	s.codeOrder = append(s.codeOrder, id)
 	s.codeBytes += codeSize(code)
 }
+
+// maxTable is the size from which on the kernel side sends no further part of a line table: MAX_TABLE.
+const maxTable = 1 << 16
 
 // CodeBytes returns the approximate memory of the code objects. A program may create them without
 // end, and no event says which were freed.

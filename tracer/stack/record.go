@@ -1,9 +1,11 @@
 package stack
 
 import (
+	"bytes"
 	"unsafe"
 
 	"ttmem/bpf"
+	"ttmem/symbolize/python"
 )
 
 // The records of stacks have variable length. nativeHead and pythonHead are the fixed
@@ -59,13 +61,23 @@ func (s *Process) AddPythonRecord(raw []byte) bool {
 	return ok
 }
 
-// AddCodeRecord adds the code object of a record.
+// AddCodeRecord adds the code object of a record, or another part of its line table.
 func (s *Process) AddCodeRecord(raw []byte) bool {
-	r := bpf.As[bpf.KernelCodeRecord](raw)
+	r := bpf.Begun[bpf.KernelCodeRecord](raw, unsafe.Offsetof(bpf.KernelCodeRecord{}.Data))
 	if r == nil {
 		return false
 	}
-	table := raw[unsafe.Sizeof(*r):]
-	s.addCode(r, table[:min(len(table), int(r.TableBytes))])
+	data := raw[unsafe.Offsetof(r.Data):]
+	text := func(t bpf.KernelText) string {
+		n := min(int(t.Bytes), len(data))
+		text := python.DecodeString(t.State, data[:n])
+		data = data[n:]
+		return text
+	}
+	code := python.Code{
+		Minor: int(r.Minor), FirstLine: int(int32(r.FirstLine)),
+		Name: text(r.Name), QualName: text(r.Qualname), File: text(r.File), LineTable: bytes.Clone(data),
+	}
+	s.addCode(r.Id, int(r.H.Count), &code)
 	return true
 }
