@@ -195,11 +195,22 @@ type KernelFindDirectMap struct {
 	Found  uint64
 }
 
+type KernelFreeFlag uint32
+
+const (
+	KernelFreeFlagFREE_HOOKED KernelFreeFlag = 1
+	KernelFreeFlagFREE_VIEW   KernelFreeFlag = 2
+)
+
 type KernelFreeRecord struct {
-	_      structs.HostLayout
-	H      KernelHeader
-	Object uint64
-	Window [96]uint8
+	_             structs.HostLayout
+	H             KernelHeader
+	Object        uint64
+	SizeBytes     uint64
+	PageSizeBytes uint64
+	Address       uint64
+	Type          uint32
+	Sharding      uint32
 }
 
 type KernelHeader struct {
@@ -243,6 +254,11 @@ type KernelLayout struct {
 	Device            uint32
 	Allocator         uint32
 	Sharding          uint32
+	Type              uint32
+	Size              uint32
+	PageSize          uint32
+	Address           uint32
+	OwnsData          uint32
 	UniqueId          uint32
 	PerCore           uint32
 	PerCoreAddresses  uint32
@@ -250,6 +266,7 @@ type KernelLayout struct {
 	ShardPage         uint32
 	ShardCount        uint32
 	DeallocHasImpl    uint32
+	_                 [4]byte
 	ProbeAddress      [64]uint64
 	DeviceVtable      uint64
 	MeshVtable        uint64

@@ -132,17 +132,21 @@ static __always_inline bool write_record(void *record, u64 bytes, u64 flags)
 	return !failed;
 }
 
-/* Sends a record within the share of its user, without counting a loss. Waking the reader costs more
- * than everything else together. The reader polls every few milliseconds instead; no target fills the
- * buffer in that time. */
-static __always_inline bool try_send(void *record, u64 bytes)
+/* Sends the first bytes of a record within the share of its user, without counting a loss. Waking the
+ * reader costs more than everything else together. The reader polls every few milliseconds instead; no
+ * target fills the buffer in that time. */
+static __always_inline bool try_send(void *record, u64 bytes, u64 most)
 {
-	return may_write(bytes) && write_record(record, bytes, BPF_RB_NO_WAKEUP);
+	if (!may_write(bytes))
+		return false;
+	/* Linux 6.1's verifier loses the limit of a saved value */
+	barrier_var(bytes);
+	return bytes <= most && write_record(record, bytes, BPF_RB_NO_WAKEUP);
 }
 
-static __always_inline bool send(void *record, u64 bytes)
+static __always_inline bool send(void *record, u64 bytes, u64 most)
 {
-	bool sent = try_send(record, bytes);
+	bool sent = try_send(record, bytes, most);
 
 	if (!sent)
 		count_lost(LOST_RING_FULL);
@@ -150,7 +154,12 @@ static __always_inline bool send(void *record, u64 bytes)
 }
 
 /* Sends a record that is on the stack. */
-#define SEND(record) send(&(record), sizeof(record))
+#define SEND(record) send(&(record), sizeof(record), sizeof(record))
+/* Returns the size of a record that ends with n items of a list. */
+#define SIZE_WITH(record, list, n) \
+	(offsetof(typeof(*(record)), list) + (u64)(n) * sizeof((record)->list[0]))
+/* Sends a record that ends with n items of a list. */
+#define SEND_WITH(record, list, n) send(record, SIZE_WITH(record, list, n), sizeof(*(record)))
 
 /* For records that user space has to handle at once. They are not limited by the user's share,
  * because the state of a process depends on them. */

@@ -27,11 +27,8 @@ __noinline u64 report_native(struct unwinder *u, u32 tgid)
 		fill_header(&u->native.h, RECORD_NATIVE_STACK, 0);
 		u->native.generation = u->generation;
 		u->native.end = u->end;
-		size = u->native.frames;
-		if (size > MAX_FRAMES)
-			return 0;
-		size = offsetof(struct native_record, addresses) + size * 8;
-		if (!try_send(&u->native, size)) {
+		size = SIZE_WITH(&u->native, addresses, u->native.frames);
+		if (!try_send(&u->native, size, sizeof(u->native))) {
 			bpf_map_delete_elem(&stacks, &id);
 			u->end = END_RING_FULL;
 			return 0;
@@ -54,11 +51,8 @@ __noinline u64 report_python(struct unwinder *u, u32 tgid)
 			return 0;
 		}
 		fill_header(&u->python.h, RECORD_PYTHON_STACK, 0);
-		size = u->python.frames;
-		if (size > MAX_FRAMES)
-			return 0;
-		size = offsetof(struct python_record, calls) + size * sizeof(struct python_call);
-		if (!try_send(&u->python, size)) {
+		size = SIZE_WITH(&u->python, calls, u->python.frames);
+		if (!try_send(&u->python, size, sizeof(u->python))) {
 			bpf_map_delete_elem(&stacks, &id);
 			u->python_end = END_PYTHON_RING_FULL;
 			return 0;

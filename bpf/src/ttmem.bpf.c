@@ -51,6 +51,7 @@ struct shared_enums {
 	enum probe probe;
 	enum record_kind record_kind;
 	enum lost_cause lost_cause;
+	enum free_flag free_flag;
 	enum failed_flag failed_flag;
 	enum caught_flag caught_flag;
 	enum cookie cookie;

@@ -48,6 +48,7 @@ static __always_inline void count_end(u32 end)
 #define MAX_WORDS 256
 #define KNOWN_IDS 16
 #define KNOWN_CODES 64
+#define SCANNED_WORDS 64
 
 struct known_row {
 	u64 at;
@@ -105,6 +106,7 @@ struct unwinder {
 		struct failed_record failed;
 		struct cb_record cb;
 		struct code_record code;
+		u64 words[SCANNED_WORDS]; /* of the thread's stack, in a search */
 	} record;
 };
 /* By thread id, and by that with OF_FREES for the stacks of frees: both kinds of stacks alternate, and
