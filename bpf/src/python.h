@@ -211,6 +211,10 @@ static __always_inline u64 code_entry(struct unwinder *u, const struct space *s,
 			u->python_end = END_PYTHON_NO_TABLE_ROOM;
 			return 0;
 		}
+		/* If another thread has reported it meanwhile, its id counts: else one call would have two. */
+		known = find_object(&u->code);
+		if (known)
+			entry = known->value;
 	}
 	k->code = code;
 	k->deaths = deaths;

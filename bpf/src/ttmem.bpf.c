@@ -73,6 +73,7 @@ struct shared_enums {
 	enum direct_map_search direct_map_search;
 	enum object_kind object_kind;
 	enum object_limit object_limit;
+	enum user_kind user_kind;
 };
 KEEP(shared_enums);
 /* Only reached through pointers, from maps in maps. */

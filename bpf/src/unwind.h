@@ -13,7 +13,6 @@ enum stack_end {
 	END_UNSUPPORTED,   /* a row that needs other registers than rsp and rbp */
 	END_BAD_FRAME,	   /* a frame that is not above its callee */
 	END_NOT_READABLE,  /* stack memory that is not resident */
-	END_NO_TABLE_ROOM, /* the table of stacks is full */
 	END_RING_FULL,	   /* no room in the ring buffer */
 	END_NO_STATE,	   /* no memory for the thread's state */
 	END_ONLY_PYTHON,   /* like END_TOO_DEEP, but the Python part is complete: in stack_ends only */
