@@ -35,6 +35,9 @@ const (
 	DeviceMesh  = uint8(KernelDeviceFlagDEVICE_MESH)
 	DeviceReady = uint8(KernelDeviceFlagDEVICE_READY)
 
+	FreeHooked = uint8(KernelFreeFlagFREE_HOOKED)
+	FreeView   = uint8(KernelFreeFlagFREE_VIEW)
+
 	BanksShrink = uint8(KernelBanksFlagBANKS_SHRINK)
 
 	CBGlobal = uint8(KernelCbFlagCB_GLOBAL)

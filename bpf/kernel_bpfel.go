@@ -195,11 +195,22 @@ type KernelFindDirectMap struct {
 	Found  uint64
 }
 
+type KernelFreeFlag uint32
+
+const (
+	KernelFreeFlagFREE_HOOKED KernelFreeFlag = 1
+	KernelFreeFlagFREE_VIEW   KernelFreeFlag = 2
+)
+
 type KernelFreeRecord struct {
-	_      structs.HostLayout
-	H      KernelHeader
-	Object uint64
-	Window [96]uint8
+	_             structs.HostLayout
+	H             KernelHeader
+	Object        uint64
+	SizeBytes     uint64
+	PageSizeBytes uint64
+	Address       uint64
+	Type          uint32
+	Sharding      uint32
 }
 
 type KernelHeader struct {
@@ -244,6 +255,11 @@ type KernelLayout struct {
 	Device            uint32
 	Allocator         uint32
 	Sharding          uint32
+	Type              uint32
+	Size              uint32
+	PageSize          uint32
+	Address           uint32
+	OwnsData          uint32
 	UniqueId          uint32
 	PerCore           uint32
 	PerCoreAddresses  uint32
@@ -251,6 +267,7 @@ type KernelLayout struct {
 	ShardPage         uint32
 	ShardCount        uint32
 	DeallocHasImpl    uint32
+	_                 [4]byte
 	ProbeAddress      [64]uint64
 	DeviceVtable      uint64
 	MeshVtable        uint64
@@ -607,19 +624,18 @@ const (
 	KernelStackEndEND_UNSUPPORTED          KernelStackEnd = 5
 	KernelStackEndEND_BAD_FRAME            KernelStackEnd = 6
 	KernelStackEndEND_NOT_READABLE         KernelStackEnd = 7
-	KernelStackEndEND_NO_TABLE_ROOM        KernelStackEnd = 8
-	KernelStackEndEND_RING_FULL            KernelStackEnd = 9
-	KernelStackEndEND_NO_STATE             KernelStackEnd = 10
-	KernelStackEndEND_ONLY_PYTHON          KernelStackEnd = 11
-	KernelStackEndEND_PYTHON_NONE          KernelStackEnd = 12
-	KernelStackEndEND_PYTHON               KernelStackEnd = 13
-	KernelStackEndEND_PYTHON_TOO_DEEP      KernelStackEnd = 14
-	KernelStackEndEND_PYTHON_NO_SPACE      KernelStackEnd = 15
-	KernelStackEndEND_PYTHON_NOT_READABLE  KernelStackEnd = 16
-	KernelStackEndEND_PYTHON_BAD           KernelStackEnd = 17
-	KernelStackEndEND_PYTHON_NO_TABLE_ROOM KernelStackEnd = 18
-	KernelStackEndEND_PYTHON_RING_FULL     KernelStackEnd = 19
-	KernelStackEndSTACK_ENDS               KernelStackEnd = 20
+	KernelStackEndEND_RING_FULL            KernelStackEnd = 8
+	KernelStackEndEND_NO_STATE             KernelStackEnd = 9
+	KernelStackEndEND_ONLY_PYTHON          KernelStackEnd = 10
+	KernelStackEndEND_PYTHON_NONE          KernelStackEnd = 11
+	KernelStackEndEND_PYTHON               KernelStackEnd = 12
+	KernelStackEndEND_PYTHON_TOO_DEEP      KernelStackEnd = 13
+	KernelStackEndEND_PYTHON_NO_SPACE      KernelStackEnd = 14
+	KernelStackEndEND_PYTHON_NOT_READABLE  KernelStackEnd = 15
+	KernelStackEndEND_PYTHON_BAD           KernelStackEnd = 16
+	KernelStackEndEND_PYTHON_NO_TABLE_ROOM KernelStackEnd = 17
+	KernelStackEndEND_PYTHON_RING_FULL     KernelStackEnd = 18
+	KernelStackEndSTACK_ENDS               KernelStackEnd = 19
 )
 
 type KernelStackIds struct {
@@ -666,15 +682,25 @@ const (
 )
 
 type KernelUser struct {
-	_         structs.HostLayout
-	Lap       uint64
-	LapBytes  uint64
-	Objects   uint32
-	Threads   uint32
-	Processes uint32
-	Losses    uint32
-	LostTaken uint64
+	_             structs.HostLayout
+	Lap           uint64
+	LapBytes      uint64
+	Objects       uint32
+	Threads       uint32
+	Processes     uint32
+	Losses        uint32
+	LostTaken     uint64
+	StacksSinceNs uint64
+	Stacks        uint32
+	Pad           uint32
 }
+
+type KernelUserKind uint32
+
+const (
+	KernelUserKindPROCESS_OF_ROOT   KernelUserKind = 1
+	KernelUserKindNAMESPACE_OF_ROOT KernelUserKind = 2
+)
 
 // Names of all BPF objects in the ELF.
 //
@@ -754,6 +780,7 @@ const (
 	KernelVarOwnTgid               = "own_tgid"
 	KernelVarRingLap               = "ring_lap"
 	KernelVarRingUsers             = "ring_users"
+	KernelVarStackSeed             = "stack_seed"
 	KernelVarTableLevels           = "table_levels"
 	KernelVarTakeStacks            = "take_stacks"
 )
@@ -886,6 +913,7 @@ type KernelVariableSpecs struct {
 	OwnTgid               *ebpf.VariableSpec `ebpf:"own_tgid"`
 	RingLap               *ebpf.VariableSpec `ebpf:"ring_lap"`
 	RingUsers             *ebpf.VariableSpec `ebpf:"ring_users"`
+	StackSeed             *ebpf.VariableSpec `ebpf:"stack_seed"`
 	TableLevels           *ebpf.VariableSpec `ebpf:"table_levels"`
 	TakeStacks            *ebpf.VariableSpec `ebpf:"take_stacks"`
 }
@@ -1005,6 +1033,7 @@ type KernelVariables struct {
 	OwnTgid               *ebpf.Variable `ebpf:"own_tgid"`
 	RingLap               *ebpf.Variable `ebpf:"ring_lap"`
 	RingUsers             *ebpf.Variable `ebpf:"ring_users"`
+	StackSeed             *ebpf.Variable `ebpf:"stack_seed"`
 	TableLevels           *ebpf.Variable `ebpf:"table_levels"`
 	TakeStacks            *ebpf.Variable `ebpf:"take_stacks"`
 }

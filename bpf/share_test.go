@@ -40,6 +40,9 @@ func TestObjectsOfEndedProcesses(t *testing.T) {
 	_, err := objs.Objects.BatchUpdate(keys, values, nil)
 	qt.Assert(t, qt.IsNil(err))
 
+	const idle = uint64(2000)
+	qt.Assert(t, qt.IsNil(objs.Users.Put(idle, KernelUser{Lap: 1})))
+
 	begin := time.Now()
 	_, err = objs.OnEnded.Run(&ebpf.RunOptions{})
 	qt.Assert(t, qt.IsNil(err))
@@ -57,4 +60,5 @@ func TestObjectsOfEndedProcesses(t *testing.T) {
 	var user KernelUser
 	qt.Assert(t, qt.IsNil(objs.Users.Lookup(tenant, &user)))
 	qt.Check(t, qt.Equals(int(user.Objects), left))
+	qt.Check(t, qt.ErrorIs(objs.Users.Lookup(idle, &user), ebpf.ErrKeyNotExist)) // it uses nothing
 }

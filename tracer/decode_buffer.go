@@ -146,8 +146,9 @@ func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 	if e.BeforeAttach = b.before; b.read {
 		e.TimeNs = max(e.TimeNs, p.lateNs)
 	}
-	owns := lib.Owns(r.Window[:])
-	if hooked := lib.Fill(&e, r.Window[:]); hooked || !owns || e.SizeBytes == 0 {
+	e.SizeBytes, e.PageSizeBytes, e.Address = r.SizeBytes, r.PageSizeBytes, r.Address
+	heap.SetType(&e, r.Type, r.Sharding)
+	if r.H.Flags&(bpf.FreeHooked|bpf.FreeView) != 0 || e.SizeBytes == 0 {
 		return
 	}
 	if a := p.allocators[e.Allocator]; a != nil {

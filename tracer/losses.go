@@ -63,6 +63,9 @@ func (d *decoder) countLosses() {
 			}
 		}
 		for _, pid := range pids {
+			if k.Cause == uint32(bpf.KernelLostCauseLOST_RING_FULL) {
+				d.spaces.Changed(pid) // the record that it unloaded code may be lost, without which it gets no stacks
+			}
 			d.lose(pid, lostCauses[k.Cause], l.Count, l.TimeNs)
 		}
 	})

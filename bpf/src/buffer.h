@@ -25,6 +25,11 @@ static __always_inline u64 window_u64(const u8 *window, u32 offset)
 	return v;
 }
 
+static __always_inline u8 window_u8(const u8 *window, u32 offset)
+{
+	return offset < BUFFER_WINDOW ? window[offset & 127] : 0;
+}
+
 /* Reads the window of a Buffer's object, and its id. If the kernel took a page away meanwhile, the
  * helper reads it again. */
 static __always_inline bool read_buffer(struct memory *m, const struct layout *l, u64 object,
@@ -132,9 +137,7 @@ HANDLER void per_core_allocated(const struct hit *h, const struct buffer_record 
 	if (!n)
 		count_lost(LOST_BUFFER_UNREADABLE);
 	r->buffer.h.count = n;
-	barrier_var(n); /* Linux 6.1's verifier loses the limit of a saved value */
-	if (n <= MAX_CORES)
-		send(r, offsetof(struct per_core_record, cores) + n * sizeof(struct core_address));
+	SEND_WITH(r, cores, n);
 }
 
 /* Reports the device of a Buffer that is being allocated. */
@@ -168,7 +171,7 @@ HANDLER bool buffer_allocated(const struct hit *h, bool device_reported)
 	r.allocator = window_u64(window, l->allocator);
 	if (!device_reported && !knows_allocator(h, r.device, r.allocator))
 		return false;
-	if (l->sharding < BUFFER_WINDOW && window[l->sharding & 127] >= SHARDED) {
+	if (window_u8(window, l->sharding) >= SHARDED) {
 		t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
 		if (t) {
 			r.request = t->request;
@@ -177,12 +180,30 @@ HANDLER bool buffer_allocated(const struct hit *h, bool device_reported)
 	}
 	fill_header(&r.h, RECORD_ALLOC, h->library);
 	r.h.stack = h->stack;
-	if (l->sharding < BUFFER_WINDOW && window[l->sharding & 127] >= SHARDED &&
-	    l->hooked < BUFFER_WINDOW && !window[l->hooked & 127] && is_per_core(l, object))
+	if (window_u8(window, l->sharding) >= SHARDED && !window_u8(window, l->hooked) && is_per_core(l, object))
 		per_core_allocated(h, &r, object);
 	else
 		SEND(r);
 	return true;
+}
+
+static __always_inline void send_free(const struct hit *h, const u8 *window, u64 buffer)
+{
+	const struct layout *l = h->l;
+	struct free_record r = {
+		.object = buffer,
+		.size_bytes = window_u64(window, l->size),
+		.page_size_bytes = window_u64(window, l->page_size),
+		.address = window_u64(window, l->address),
+		.type = window_u64(window, l->type),
+		.sharding = window_u64(window, l->sharding),
+	};
+
+	fill_header(&r.h, RECORD_FREE, h->library);
+	r.h.stack = h->stack;
+	r.h.flags = (window_u8(window, l->hooked) ? FREE_HOOKED : 0) |
+		    (window_u8(window, l->owns_data) ? 0 : FREE_VIEW);
+	SEND(r);
 }
 
 /* deallocate_impl: does nothing unless the status is "allocated". The record needs no id: user
@@ -191,7 +212,8 @@ HANDLER void buffer_deallocate(const struct hit *h)
 {
 	const struct layout *l = h->l;
 	struct memory *m = memory_of(h);
-	struct free_record r;
+	u64 words[BUFFER_WINDOW / 8];
+	const u8 *window = (u8 *)words;
 	u64 object, buffer;
 
 	if (l->dealloc_has_impl) {
@@ -201,14 +223,10 @@ HANDLER void buffer_deallocate(const struct hit *h)
 		buffer = h->ctx->di;
 		object = buffer_object(m, l, buffer);
 	}
-	if (!read_buffer(m, l, object, (u64 *)r.window, NULL)) {
+	if (!read_buffer(m, l, object, words, NULL)) {
 		count_lost(LOST_BUFFER_UNREADABLE);
 		return;
 	}
-	if (l->status >= BUFFER_WINDOW || r.window[l->status & 127] != 1)
-		return;
-	fill_header(&r.h, RECORD_FREE, h->library);
-	r.h.stack = h->stack;
-	r.object = buffer;
-	SEND(r);
+	if (window_u8(window, l->status) == 1)
+		send_free(h, window, buffer);
 }

@@ -90,7 +90,6 @@ __noinline int report_device(struct unwinder *u, u32 library, u64 bias)
 	u64 vtable = 0, at, entry = 0, end = 0;
 	struct device_record *r;
 	struct memory *m;
-	u32 n;
 
 	if (!u || !l)
 		return 0;
@@ -121,10 +120,7 @@ __noinline int report_device(struct unwinder *u, u32 library, u64 bias)
 	} else {
 		count_lost(LOST_DEVICE_UNREADABLE);
 	}
-	n = r->h.count;
-	if (n > MAX_CHIPS)
-		return 0;
-	return send(r, offsetof(struct device_record, chips) + n * sizeof(r->chips[0]));
+	return SEND_WITH(r, chips, r->h.count);
 }
 
 /* Reports a device of a hit. */
@@ -146,17 +142,26 @@ static __always_inline bool report(const struct hit *h, u64 device, u64 allocato
  * id does not matter: at worst the mesh is reported again. */
 HANDLER void ensure_device(const struct hit *h, u64 device)
 {
-	struct object_key k = key_of(OBJECT_DEVICE, device);
+	struct recent *last = last_hit();
+	struct object_key k;
 	struct object *known;
 	u32 id = 0;
+	u64 pair;
 
 	if (!device)
 		return;
 	if (!read_half(memory_of(h), device + h->l->chip_id, &id))
 		count_lost(LOST_DEVICE_UNREADABLE);
-	known = bpf_map_lookup_elem(&objects, &k);
-	if (known && known->value == id)
+	pair = pair_of(h->tgid, device, id);
+	if (last && last->device == pair)
 		return;
+	k = key_of(OBJECT_DEVICE, device);
+	known = bpf_map_lookup_elem(&objects, &k);
+	if (known && known->value == id) {
+		if (last)
+			last->device = pair;
+		return;
+	}
 	if (known)
 		known->value = id;
 	else if (!add_object(&k, id, 0))

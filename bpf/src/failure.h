@@ -15,9 +15,8 @@
  * between save it in their frames. */
 #define FRAME_BYTES 512
 
-/* The number of words for one call of a search. The verifier checks each step of a call, but the
- * function only once. */
-#define WORDS_A_CALL 32
+/* The number of words for one call of a search, which are read at once. */
+#define WORDS_A_CALL SCANNED_WORDS
 
 static __always_inline bool inside(u64 address, u64 bias, const struct code *c)
 {
@@ -59,23 +58,40 @@ __noinline int find_call(struct stack_scan *s, struct unwinder *u)
 	return 0;
 }
 
+/* Reads the next words of a thread's stack, up to the end of the page; returns their number. */
+static __always_inline u32 next_words(struct unwinder *u, u64 at)
+{
+	u32 n = (PAGE_BYTES - (at & (PAGE_BYTES - 1))) / 8;
+
+	if (n > WORDS_A_CALL)
+		n = WORDS_A_CALL;
+	if (!n)
+		n = 1;
+	barrier_var(n);
+	if (n > WORDS_A_CALL || bpf_probe_read_user(u->record.words, n * 8, (void *)at))
+		return 0;
+	return n;
+}
+
 /* Searches the next words for the return address that shows the thread's work. Returns 0 when the
  * search is over. */
-__noinline int find_caller(struct stack_scan *s)
+__noinline int find_caller(struct unwinder *u, struct stack_scan *s)
 {
-	u32 library, what;
+	u32 library, what, n;
 	struct layout *l;
 	u64 word;
 
-	if (!s)
+	if (!u || !s)
 		return 0;
 	library = s->library;
 	l = bpf_map_lookup_elem(&layouts, &library);
 	if (!l)
 		return 0;
+	n = next_words(u, s->at);
 	for (u32 i = 0; i < WORDS_A_CALL; i++) {
-		if (!read_u64(s->at, &word))
-			return 0;
+		if (i >= n)
+			break;
+		word = u->record.words[i];
 		what = doing(l, s->bias, word);
 		if (what && (s->call ? word == s->call : follows_call(word))) {
 			s->what = what;
@@ -84,17 +100,18 @@ __noinline int find_caller(struct stack_scan *s)
 		}
 		s->at += 8;
 	}
-	return 1;
+	return n;
 }
 
 /* Returns whether a Buffer waits for memory: it has a size, no memory yet, and its device has the
- * vtable of a Device or MeshDevice. */
-static __always_inline bool lacks_memory(const struct layout *l, u64 bias, u64 buffer)
+ * vtable of a Device or MeshDevice. Global, so that the verifier checks it once. */
+__noinline int lacks_memory(u32 library, u64 bias, u64 buffer)
 {
+	struct layout *l = bpf_map_lookup_elem(&layouts, &library);
 	u64 object, device, vtable = 0;
 	u8 status = 1;
 
-	if (buffer < 4096 || buffer & 7)
+	if (!l || buffer < PAGE_BYTES || buffer & 7)
 		return false;
 	object = buffer_object(NULL, l, buffer);
 	if (!object ||
@@ -118,27 +135,26 @@ static __always_inline bool note_buffer(struct stack_scan *s, u64 buffer)
 	return false;
 }
 
-/* Searches the next words for the Buffer that waits for memory. Returns 0 when the search is over. */
-__noinline int find_buffer(struct stack_scan *s)
+/* Checks the next words for the Buffer that waits for memory. Returns 0 when the search is over. */
+__noinline int find_buffer(struct unwinder *u, struct stack_scan *s)
 {
-	struct layout *l;
-	u32 library;
 	u64 word;
+	u32 n;
 
-	if (!s)
+	if (!u || !s)
 		return 0;
-	library = s->library;
-	l = bpf_map_lookup_elem(&layouts, &library);
-	if (!l)
-		return 0;
+	n = next_words(u, s->at);
 	for (u32 i = 0; i < WORDS_A_CALL; i++) {
-		if (s->at >= s->limit || !read_u64(s->at, &word))
+		if (i >= n)
+			break;
+		if (s->at >= s->limit)
 			return 0;
 		s->at += 8;
-		if (lacks_memory(l, s->bias, word) && !note_buffer(s, word))
+		word = u->record.words[i];
+		if (lacks_memory(s->library, s->bias, word) && !note_buffer(s, word))
 			return 0;
 	}
-	return 1;
+	return n;
 }
 
 /* Finds out what the thread was doing. Without a complete stack, words on the stack are taken for
@@ -150,11 +166,11 @@ HANDLER void find_work(const struct hit *h, struct stack_scan *s)
 	s->library = h->library;
 	s->what = 0;
 	s->call = 0;
-	if (h->library == NO_LIBRARY ||
-	    (take_stacks && h->u && h->u->end == END_START && !find_call(s, h->u)))
+	if (!h->u || h->library == NO_LIBRARY ||
+	    (take_stacks && h->u->end == END_START && !find_call(s, h->u)))
 		return;
 	for (u32 i = 0; i < STACK_WORDS / WORDS_A_CALL; i++) {
-		if (!find_caller(s))
+		if (!find_caller(h->u, s))
 			break;
 	}
 }
@@ -195,7 +211,7 @@ HANDLER void exception_made(const struct hit *h, struct thread *t, bool is_text)
 		s->limit = s->found + FRAME_BYTES;
 		s->at = h->ctx->sp;
 		for (u32 i = 0; i < STACK_WORDS / WORDS_A_CALL; i++) {
-			if (!find_buffer(s))
+			if (!find_buffer(h->u, s))
 				break;
 		}
 	}
@@ -213,9 +229,7 @@ HANDLER void exception_made(const struct hit *h, struct thread *t, bool is_text)
 	r->exception = t->exception;
 	if (is_text || read_u64(text, &text))
 		bytes = bpf_probe_read_user_str(r->message, MAX_MESSAGE, (void *)text);
-	if (bytes < 0 || bytes > MAX_MESSAGE)
-		bytes = 0;
-	send(r, offsetof(struct failed_record, message) + bytes);
+	SEND_WITH(r, message, bytes < 0 ? 0 : bytes);
 }
 
 /* of <unwind.h> and libstdc++: a thrown object follows its header, whose first word is its class. A

@@ -29,7 +29,7 @@ struct layout {
 	/* offset of the BUFFER_WINDOW in the object with the fields */
 	u32 window;
 	/* offsets in that window */
-	u32 status, hooked, device, allocator, sharding;
+	u32 status, hooked, device, allocator, sharding, type, size, page_size, address, owns_data;
 	/* offset in the object with the fields */
 	u32 unique_id;
 	/* of a Buffer on single cores: a flag, and its addresses by core; or NO_FIELD */

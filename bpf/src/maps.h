@@ -78,6 +78,7 @@ struct {
 struct recent {
 	u64 process;   /* the last traced one: this_process() */
 	u64 allocator; /* the last known one: pair_of() */
+	u64 device;    /* the last known one, with its id: pair_of() */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

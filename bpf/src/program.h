@@ -94,9 +94,7 @@ __noinline int report_cb(struct unwinder *u, u64 begin, u64 end)
 		n++;
 	}
 	r->h.count = n;
-	barrier_var(n); /* Linux 6.1's verifier loses the limit of a saved value */
-	if (n <= MAX_RANGES)
-		send(r, offsetof(struct cb_record, ranges) + n * sizeof(struct core_range));
+	SEND_WITH(r, ranges, n);
 	return 0;
 }
 

@@ -103,10 +103,7 @@ __noinline int send_code(struct unwinder *u, u64 table, u64 bytes)
 		return 0;
 	}
 	texts = u->texts & (MAX_TEXTS - 1);
-	barrier_var(bytes); /* Linux 6.1's verifier loses the limit of a saved value */
-	if (bytes > TABLE_PART)
-		bytes = TABLE_PART;
-	if (!try_send(r, offsetof(struct code_record, data) + texts + bytes)) {
+	if (!try_send(r, SIZE_WITH(r, data, texts + bytes), sizeof(*r))) {
 		u->python_end = END_PYTHON_RING_FULL;
 		return 0;
 	}
@@ -214,6 +211,10 @@ static __always_inline u64 code_entry(struct unwinder *u, const struct space *s,
 			u->python_end = END_PYTHON_NO_TABLE_ROOM;
 			return 0;
 		}
+		/* If another thread has reported it meanwhile, its id counts: else one call would have two. */
+		known = find_object(&u->code);
+		if (known)
+			entry = known->value;
 	}
 	k->code = code;
 	k->deaths = deaths;

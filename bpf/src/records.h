@@ -136,10 +136,16 @@ struct per_core_record {
 	struct core_address cores[MAX_CORES];
 };
 
+/* header.flags */
+enum free_flag {
+	FREE_HOOKED = 1, /* a graph capture took the allocation: there is no memory */
+	FREE_VIEW = 2,	 /* of a buffer that owns no memory */
+};
 struct free_record {
 	struct header h;
 	u64 object;
-	u8 window[BUFFER_WINDOW];
+	u64 size_bytes, page_size_bytes, address;
+	u32 type, sharding;
 };
 
 /* header.flags: what the thread was doing, according to the functions on its stack */

@@ -3,7 +3,8 @@
  * of threads, the tables of processes and of losses. */
 #pragma once
 
-/* A user with all processes; for root, a single process, as root's containers run anything. */
+/* A user with all processes. For root, a single process, as root's containers run anything, or what runs
+ * in a user namespace that root made. */
 struct user {
 	u64 lap;	  /* of the ring buffer */
 	u64 lap_bytes;	  /* written in that lap, beyond the common half */
@@ -12,21 +13,40 @@ struct user {
 	u32 processes;	  /* entries in the table of processes that hits added */
 	u32 losses;	  /* entries added to the table of losses since it was last taken out */
 	u64 lost_taken;	  /* the value of lost_taken when these were counted */
+	u64 stacks_since_ns;
+	u32 stacks;	  /* entries added to the table of stacks since then */
+	u32 pad;
 };
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, u64);
 	__type(value, struct user);
 } users SEC(".maps");
 
-#define PROCESS_OF_ROOT (1ull << 32)
+enum user_kind {
+	PROCESS_OF_ROOT = 1,   /* with the process's id */
+	NAMESPACE_OF_ROOT = 2, /* with the namespace's number */
+};
+/* as the kernel limits it */
+#define NESTED_NAMESPACES 33
 
+/* Returns whose share the running thread uses. A user may have thousands of other users' ids in
+ * namespaces: they count as the owner of the outermost one below the host's. */
 static __always_inline u64 user_id(void)
 {
+	struct user_namespace *ns = bpf_get_current_task_btf()->cred->user_ns;
 	u32 uid = bpf_get_current_uid_gid();
 
-	return uid ? uid : PROCESS_OF_ROOT | bpf_get_current_pid_tgid() >> 32;
+	if (ns->level > 0) {
+		for (u32 i = 0; i < NESTED_NAMESPACES && ns->level > 1; i++)
+			ns = ns->parent;
+		uid = ns->owner.val;
+		if (!uid)
+			return (u64)NAMESPACE_OF_ROOT << 32 | ns->ns.inum;
+	}
+	return uid ? uid : (u64)PROCESS_OF_ROOT << 32 | bpf_get_current_pid_tgid() >> 32;
 }
 
 static const struct user new_user;
@@ -50,16 +70,18 @@ __noinline int count_lost(u32 cause)
 	struct loss_key k = {.tgid = bpf_get_current_pid_tgid() >> 32, .cause = cause};
 	struct loss *l = bpf_map_lookup_elem(&lost, &k);
 	struct user *u;
+	u64 user;
 
 	if (!l) {
-		u = find_user(user_id());
+		user = user_id();
+		u = find_user(user);
 		if (u && u->lost_taken != lost_taken) {
 			u->lost_taken = lost_taken;
 			u->losses = 0;
 		}
 		if (u && u->losses >= LOSSES_A_USER) {
 			k.tgid = 0;
-			k.uid = bpf_get_current_uid_gid();
+			k.uid = user >> 32 ? 0 : user;
 			k.cause = LOST_OF_USER;
 		}
 		if (!bpf_map_update_elem(&lost, &k, &no_loss, BPF_NOEXIST) && u)
@@ -132,17 +154,21 @@ static __always_inline bool write_record(void *record, u64 bytes, u64 flags)
 	return !failed;
 }
 
-/* Sends a record within the share of its user, without counting a loss. Waking the reader costs more
- * than everything else together. The reader polls every few milliseconds instead; no target fills the
- * buffer in that time. */
-static __always_inline bool try_send(void *record, u64 bytes)
+/* Sends the first bytes of a record within the share of its user, without counting a loss. Waking the
+ * reader costs more than everything else together. The reader polls every few milliseconds instead; no
+ * target fills the buffer in that time. */
+static __always_inline bool try_send(void *record, u64 bytes, u64 most)
 {
-	return may_write(bytes) && write_record(record, bytes, BPF_RB_NO_WAKEUP);
+	if (!may_write(bytes))
+		return false;
+	/* Linux 6.1's verifier loses the limit of a saved value */
+	barrier_var(bytes);
+	return bytes <= most && write_record(record, bytes, BPF_RB_NO_WAKEUP);
 }
 
-static __always_inline bool send(void *record, u64 bytes)
+static __always_inline bool send(void *record, u64 bytes, u64 most)
 {
-	bool sent = try_send(record, bytes);
+	bool sent = try_send(record, bytes, most);
 
 	if (!sent)
 		count_lost(LOST_RING_FULL);
@@ -150,7 +176,12 @@ static __always_inline bool send(void *record, u64 bytes)
 }
 
 /* Sends a record that is on the stack. */
-#define SEND(record) send(&(record), sizeof(record))
+#define SEND(record) send(&(record), sizeof(record), sizeof(record))
+/* Returns the size of a record that ends with n items of a list. */
+#define SIZE_WITH(record, list, n) \
+	(offsetof(typeof(*(record)), list) + (u64)(n) * sizeof((record)->list[0]))
+/* Sends a record that ends with n items of a list. */
+#define SEND_WITH(record, list, n) send(record, SIZE_WITH(record, list, n), sizeof(*(record)))
 
 /* For records that user space has to handle at once. They are not limited by the user's share,
  * because the state of a process depends on them. */
@@ -169,7 +200,7 @@ static __noinline bool add_process(u32 tgid)
 	struct process p = {.user = user_id(), .exec_id = this_exec_id()};
 	struct user *u = find_user(p.user);
 
-	if (u && u->processes >= PROCESSES_A_USER) {
+	if (!u || u->processes >= PROCESSES_A_USER) {
 		count_lost(LOST_TOO_MANY_PROCESSES);
 		return false;
 	}
@@ -179,8 +210,7 @@ static __noinline bool add_process(u32 tgid)
 		count_lost(LOST_MAP_FULL);
 		return false;
 	}
-	if (u)
-		__sync_fetch_and_add(&u->processes, 1);
+	__sync_fetch_and_add(&u->processes, 1);
 	return true;
 }
 
@@ -246,24 +276,26 @@ static __noinline struct object *find_object(const struct object_key *k)
 	return bpf_map_lookup_elem(&objects, &key);
 }
 
-/* Adds an object; false if there is no room for it. The key may be anywhere in memory. */
+/* Adds an object, unless another thread has; false if there is no room for it. The key may be anywhere in
+ * memory. */
 static __noinline bool add_object(const struct object_key *k, u64 value, u32 holds)
 {
 	struct object o = {.value = value, .user = user_id(), .holds = holds};
 	struct object_key key = *k;
 	struct user *u = find_user(o.user);
 
-	if (u && u->objects >= OBJECTS_A_USER) {
+	if (!u || u->objects >= OBJECTS_A_USER) {
 		count_lost(LOST_TOO_MANY_OBJECTS);
 		return false;
 	}
-	if (bpf_map_update_elem(&objects, &key, &o, BPF_NOEXIST) && !bpf_map_lookup_elem(&objects, &key)) {
-		count_lost(LOST_MAP_FULL);
-		return false;
-	}
-	if (u)
+	if (!bpf_map_update_elem(&objects, &key, &o, BPF_NOEXIST)) {
 		__sync_fetch_and_add(&u->objects, 1);
-	return true;
+		return true;
+	}
+	if (bpf_map_lookup_elem(&objects, &key))
+		return true;
+	count_lost(LOST_MAP_FULL);
+	return false;
 }
 
 /* Removes an object; false if there was none. */
@@ -298,10 +330,22 @@ static long remove_if_ended(void *map, const struct object_key *k, void *value, 
 	return 0;
 }
 
+/* Users stay while they use anything, and until the lap in which they wrote has ended. */
+static long remove_if_idle(void *map, const u64 *id, struct user *u, void *none)
+{
+	u64 copy = *id;
+
+	if (!u->objects && !u->threads && !u->processes && u->lap != ring_lap &&
+	    (!u->losses || u->lost_taken != lost_taken))
+		bpf_map_delete_elem(&users, &copy);
+	return 0;
+}
+
 /* Removes the objects of ended programs. User space runs it after some have ended. */
 SEC("raw_tp")
 int on_ended(void *ctx)
 {
 	bpf_for_each_map_elem(&objects, remove_if_ended, NULL, 0);
+	bpf_for_each_map_elem(&users, remove_if_idle, NULL, 0);
 	return 0;
 }

@@ -3,39 +3,56 @@
 #pragma once
 
 /* The ids of the stacks that user space knows; the values mean nothing. Stacks that were not used
- * for long make room for others, and are reported again at their next use. */
+ * for long make room for others, and are reported again at their next use. A user adds at most a
+ * quarter in a minute, so that the stacks that others use stay; further ones are reported each time. */
+#define MAX_STACKS 131072
+#define STACKS_A_USER (MAX_STACKS / 4)
+#define STACKS_PERIOD_NS (60 * 1000000000ull)
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 131072);
+	__uint(max_entries, MAX_STACKS);
 	__type(key, u64);
 	__type(value, u32);
 } stacks SEC(".maps");
 
+/* Set before loading: random, so that nobody can make a stack with the id of another user's. */
+volatile const u64 stack_seed;
+
+/* Remembers that user space knows a stack. Until then other threads report it as well, so that none of
+ * their events comes before it. */
+static __always_inline void remember_stack(u64 user, u64 id, u32 tgid, u64 now)
+{
+	struct user *u = find_user(user);
+
+	if (!u)
+		return;
+	if (now - u->stacks_since_ns > STACKS_PERIOD_NS) {
+		u->stacks_since_ns = now;
+		u->stacks = 0;
+	}
+	if (u->stacks >= STACKS_A_USER)
+		return;
+	__sync_fetch_and_add(&u->stacks, 1);
+	bpf_map_update_elem(&stacks, &id, &tgid, BPF_ANY);
+}
+
 /* Reports a native stack to user space; 0 if that failed. */
 __noinline u64 report_native(struct unwinder *u, u32 tgid)
 {
-	u64 id, size;
+	u64 id;
 
 	if (!u)
 		return 0;
 	id = u->native.id;
 	if (!bpf_map_lookup_elem(&stacks, &id)) {
-		if (bpf_map_update_elem(&stacks, &id, &tgid, BPF_ANY)) {
-			u->end = END_NO_TABLE_ROOM;
-			return 0;
-		}
 		fill_header(&u->native.h, RECORD_NATIVE_STACK, 0);
 		u->native.generation = u->generation;
 		u->native.end = u->end;
-		size = u->native.frames;
-		if (size > MAX_FRAMES)
-			return 0;
-		size = offsetof(struct native_record, addresses) + size * 8;
-		if (!try_send(&u->native, size)) {
-			bpf_map_delete_elem(&stacks, &id);
+		if (!try_send(&u->native, SIZE_WITH(&u->native, addresses, u->native.frames), sizeof(u->native))) {
 			u->end = END_RING_FULL;
 			return 0;
 		}
+		remember_stack(u->user, id, tgid, u->native.h.time_ns);
 	}
 	u->native_ids[id & (KNOWN_IDS - 1)] = id;
 	return id;
@@ -43,26 +60,18 @@ __noinline u64 report_native(struct unwinder *u, u32 tgid)
 
 __noinline u64 report_python(struct unwinder *u, u32 tgid)
 {
-	u64 id, size;
+	u64 id;
 
 	if (!u)
 		return 0;
 	id = u->python.id;
 	if (!bpf_map_lookup_elem(&stacks, &id)) {
-		if (bpf_map_update_elem(&stacks, &id, &tgid, BPF_ANY)) {
-			u->python_end = END_PYTHON_NO_TABLE_ROOM;
-			return 0;
-		}
 		fill_header(&u->python.h, RECORD_PYTHON_STACK, 0);
-		size = u->python.frames;
-		if (size > MAX_FRAMES)
-			return 0;
-		size = offsetof(struct python_record, calls) + size * sizeof(struct python_call);
-		if (!try_send(&u->python, size)) {
-			bpf_map_delete_elem(&stacks, &id);
+		if (!try_send(&u->python, SIZE_WITH(&u->python, calls, u->python.frames), sizeof(u->python))) {
 			u->python_end = END_PYTHON_RING_FULL;
 			return 0;
 		}
+		remember_stack(u->user, id, tgid, u->python.h.time_ns);
 	}
 	u->python_ids[id & (KNOWN_IDS - 1)] = id;
 	return id;
@@ -137,7 +146,7 @@ __noinline int walk(struct unwinder *u, const struct space *s, u64 ip, u64 sp, u
 
 	if (!u || !s)
 		return 0;
-	seed = mix(0, bpf_get_current_pid_tgid() >> 32 << 32 | s->generation);
+	seed = mix(stack_seed, bpf_get_current_pid_tgid() >> 32 << 32 | s->generation);
 	u->at = ip;
 	u->sp = sp;
 	u->bp = bp;

@@ -52,6 +52,7 @@ struct shared_enums {
 	enum probe probe;
 	enum record_kind record_kind;
 	enum lost_cause lost_cause;
+	enum free_flag free_flag;
 	enum failed_flag failed_flag;
 	enum caught_flag caught_flag;
 	enum cookie cookie;
@@ -73,6 +74,7 @@ struct shared_enums {
 	enum direct_map_search direct_map_search;
 	enum object_kind object_kind;
 	enum object_limit object_limit;
+	enum user_kind user_kind;
 };
 KEEP(shared_enums);
 /* Only reached through pointers, from maps in maps. */

@@ -13,7 +13,6 @@ enum stack_end {
 	END_UNSUPPORTED,   /* a row that needs other registers than rsp and rbp */
 	END_BAD_FRAME,	   /* a frame that is not above its callee */
 	END_NOT_READABLE,  /* stack memory that is not resident */
-	END_NO_TABLE_ROOM, /* the table of stacks is full */
 	END_RING_FULL,	   /* no room in the ring buffer */
 	END_NO_STATE,	   /* no memory for the thread's state */
 	END_ONLY_PYTHON,   /* like END_TOO_DEEP, but the Python part is complete: in stack_ends only */
@@ -48,6 +47,7 @@ static __always_inline void count_end(u32 end)
 #define MAX_WORDS 256
 #define KNOWN_IDS 16
 #define KNOWN_CODES 64
+#define SCANNED_WORDS 64
 
 struct known_row {
 	u64 at;
@@ -105,6 +105,7 @@ struct unwinder {
 		struct failed_record failed;
 		struct cb_record cb;
 		struct code_record code;
+		u64 words[SCANNED_WORDS]; /* of the thread's stack, in a search */
 	} record;
 };
 /* By thread id, and by that with OF_FREES for the stacks of frees: both kinds of stacks alternate, and

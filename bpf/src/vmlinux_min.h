@@ -97,11 +97,31 @@ struct thread_struct {
 	unsigned long fsbase;
 };
 
+typedef struct {
+	u32 val;
+} kuid_t;
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct user_namespace {
+	struct user_namespace *parent;
+	int level; /* 0: the host's */
+	kuid_t owner;
+	struct ns_common ns;
+};
+
+struct cred {
+	struct user_namespace *user_ns;
+};
+
 struct task_struct {
 	int tgid;
 	int exit_code;
 	struct signal_struct *signal;
 	struct mm_struct *mm;
+	const struct cred *cred;
 	struct thread_struct thread;
 };
 

@@ -188,8 +188,8 @@ func (r *reader) readCandidatesOnce(list []*candidate, allocator uint64) error {
 			continue
 		}
 		c.window, c.id = f.window, f.id
-		kind := binary.LittleEndian.Uint32(c.window[r.bufferType:])
-		c.invalid = word(c.window, int(k.Allocator)) != allocator || kind > maxType || word(c.window, r.size) == 0
+		kind := binary.LittleEndian.Uint32(c.window[r.Kernel.Type:])
+		c.invalid = word(c.window, int(k.Allocator)) != allocator || kind > maxType || word(c.window, int(r.Kernel.Size)) == 0
 		c.empty = c.window[k.Status] != statusAllocated
 	}
 	return nil
@@ -239,7 +239,7 @@ func (r *reader) unchanged(list []*candidate) ([]*candidate, error) {
 	for i, c := range list {
 		f := &fields[i]
 		if f.ok && f.id == c.id && f.window[r.Kernel.Status] == statusAllocated &&
-			word(f.window, r.address) == word(c.window, r.address) && word(f.window, r.size) == word(c.window, r.size) {
+			word(f.window, int(r.Kernel.Address)) == word(c.window, int(r.Kernel.Address)) && word(f.window, int(r.Kernel.Size)) == word(c.window, int(r.Kernel.Size)) {
 			same = append(same, c)
 		}
 	}

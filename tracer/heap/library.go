@@ -24,8 +24,6 @@ type Library struct {
 	Layout  *layout.Layout
 	// Kernel is the layout for the kernel side.
 	Kernel bpf.KernelLayout
-	// offsets of the fields in the window of a buffer record
-	size, bufferType, bufferLayout, ownsData, address, pageSize int
 }
 
 // OpenLibrary derives a library's layout from its machine code. It calls recognized once the
@@ -98,8 +96,8 @@ func (l *Library) plan() error {
 	k.Sharding = uint32(in("buffer_layout_"))
 	k.UniqueId = uint32(last("unique_id_"))
 	k.PerCore, k.PerCoreAddresses = l.inBuffer("per_core_allocation_"), l.inBuffer("per_core_addresses_")
-	l.size, l.bufferType, l.bufferLayout = in("size_"), in("buffer_type_"), in("buffer_layout_")
-	l.ownsData, l.address, l.pageSize = in("owns_data_"), in("address_"), in("page_size_")
+	k.Type, k.Size, k.PageSize = uint32(in("buffer_type_")), uint32(in("size_")), uint32(in("page_size_"))
+	k.Address, k.OwnsData = uint32(in("address_")), uint32(in("owns_data_"))
 	if l.Layout.ImplArgs {
 		k.DeallocHasImpl = 1
 	}
@@ -223,13 +221,15 @@ func (l *Library) Bias(start, offset uint64) uint64 {
 // Fill sets the fields from the window of a Buffer, and reports whether a graph capture
 // hooked the allocation, so that it has no memory.
 func (l *Library) Fill(e *event.Event, window []uint8) (hooked bool) {
-	u64 := func(at int) uint64 { return binary.LittleEndian.Uint64(window[at:]) }
-	u32 := func(at int) uint32 { return binary.LittleEndian.Uint32(window[at:]) }
-	e.SizeBytes, e.PageSizeBytes, e.Address = u64(l.size), u64(l.pageSize), u64(l.address)
-	// no unknown value may become a known one
-	e.Region, e.Layout = event.Region(min(u32(l.bufferType), math.MaxUint8)), event.Layout(min(u32(l.bufferLayout), math.MaxUint8))
-	return window[l.Kernel.Hooked] != 0
+	u64 := func(at uint32) uint64 { return binary.LittleEndian.Uint64(window[at:]) }
+	u32 := func(at uint32) uint32 { return binary.LittleEndian.Uint32(window[at:]) }
+	k := &l.Kernel
+	e.SizeBytes, e.PageSizeBytes, e.Address = u64(k.Size), u64(k.PageSize), u64(k.Address)
+	SetType(e, u32(k.Type), u32(k.Sharding))
+	return window[k.Hooked] != 0
 }
 
-// Owns reports whether a Buffer owns its memory: a view does not.
-func (l *Library) Owns(window []uint8) bool { return window[l.ownsData] != 0 }
+// SetType sets the type and the layout of a buffer: no unknown value becomes a known one.
+func SetType(e *event.Event, bufferType, layout uint32) {
+	e.Region, e.Layout = event.Region(min(bufferType, math.MaxUint8)), event.Layout(min(layout, math.MaxUint8))
+}

@@ -59,7 +59,7 @@ func (r *reader) setPerBank(list []*candidate, allocator uint64, banks *[event.B
 		}
 		n := 0
 		for _, c := range some {
-			if c.perCore || c.perBank*uint64(c.shards) < word(c.window, r.size) {
+			if c.perCore || c.perBank*uint64(c.shards) < word(c.window, int(r.Kernel.Size)) {
 				c.perBank, n = 0, n+1
 			}
 		}
@@ -148,7 +148,7 @@ func (r *reader) blocks(manager uint64, list []*candidate) error {
 	}
 	wanted := make(map[uint64]*candidate, len(list))
 	for _, c := range list {
-		wanted[word(c.window, r.address)] = c
+		wanted[word(c.window, int(r.Kernel.Address))] = c
 	}
 	end := slices.Max(append([]int32{f.Addresses, f.Sizes, f.Base}, f.Flags...)) + 16
 	for range maxRereads {

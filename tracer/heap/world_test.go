@@ -58,7 +58,7 @@ func worldLibrary() *Library {
 	k.BufferImpl, k.Window = bpf.NoField, 0x10
 	k.Device, k.Allocator, k.Status, k.Hooked, k.Sharding = 0, 0x30, 0x38, 0x39, 0x14
 	k.UniqueId = 0x70
-	l.size, l.bufferType, l.bufferLayout, l.ownsData, l.address, l.pageSize = 8, 0x10, 0x14, 0x1b, 0x40, 0x48
+	k.Size, k.Type, k.OwnsData, k.Address, k.PageSize = 8, 0x10, 0x1b, 0x40, 0x48
 	k.DeviceVtable, k.MeshVtable, k.ChipId = chipTable, meshTable, 8
 	k.MeshStride, k.MeshLocal, k.MeshDevices = 8, bpf.NoField, chain(layout.Chain{0x30})
 	k.Managers = [5]uint32{0x8, 0x10, bpf.NoField, 0x18, bpf.NoField}

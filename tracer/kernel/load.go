@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"strings"
 
@@ -65,7 +66,7 @@ func (k *Support) Load(o LoadOptions) (_ *Objects, err error) {
 	if err := errors.Join(
 		vars.OnlyListed.Set(o.OnlyListed), vars.OwnTgid.Set(uint32(os.Getpid())),
 		vars.DirectMap.Set(k.memory.start), vars.FrameMask.Set(k.memory.frameMask), vars.TableLevels.Set(k.memory.tableLevels),
-		vars.TakeStacks.Set(o.Stacks), vars.FreeStacks.Set(o.FreeStacks && o.Stacks),
+		vars.StackSeed.Set(rand.Uint64()), vars.TakeStacks.Set(o.Stacks), vars.FreeStacks.Set(o.FreeStacks && o.Stacks),
 	); err != nil {
 		return nil, fmt.Errorf("setting BPF variables: %w", err)
 	}

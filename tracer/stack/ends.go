@@ -23,7 +23,6 @@ var stackEnds = [bpf.KernelStackEndSTACK_ENDS]string{
 	bpf.KernelStackEndEND_UNSUPPORTED:          "unwind row of another register",
 	bpf.KernelStackEndEND_BAD_FRAME:            "frames out of order",
 	bpf.KernelStackEndEND_NOT_READABLE:         "stack memory not readable",
-	bpf.KernelStackEndEND_NO_TABLE_ROOM:        "table of stacks full",
 	bpf.KernelStackEndEND_RING_FULL:            "ring buffer full",
 	bpf.KernelStackEndEND_NO_STATE:             "no memory for a thread's state",
 	bpf.KernelStackEndEND_ONLY_PYTHON:          "more than 128 frames, all Python ones known",

@@ -3,6 +3,7 @@ package stack
 import (
 	"runtime"
 	"testing"
+	"unsafe"
 
 	"github.com/go-quicktest/qt"
 
@@ -115,4 +116,22 @@ func TestProcessesShareCalls(t *testing.T) {
 	}
 	qt.Check(t, qt.IsTrue(len(shared.calls) <= minSweep), qt.Commentf("%d calls", len(shared.calls)))
 	qt.Check(t, qt.Equals(stackOf(1010).Calls()[0], a[0]))
+}
+
+// A code object whose line table comes in parts has all of it; a part that does not follow is ignored.
+func TestCodeInParts(t *testing.T) {
+	s := NewProcess(Options{}, new(Shared))
+	add := func(tableAt int, name, table string) {
+		r := bpf.KernelCodeRecord{Id: 1, Name: bpf.KernelText{State: 1<<2 | 32 | 64, Bytes: uint32(len(name))}}
+		r.H.Count = uint32(tableAt)
+		n := copy(r.Data[:], name+table)
+		size := unsafe.Offsetof(r.Data) + uintptr(n)
+		qt.Check(t, qt.IsTrue(s.AddCodeRecord(unsafe.Slice((*byte)(unsafe.Pointer(&r)), size))))
+	}
+	add(0, "forward", "abc")
+	add(2, "", "x")
+	add(3, "", "de")
+	qt.Check(t, qt.Equals(s.codes[1].Name, "forward"))
+	qt.Check(t, qt.Equals(string(s.codes[1].LineTable), "abcde"))
+	qt.Check(t, qt.Equals(s.CodeBytes(), codeSize(s.codes[1])))
 }
