@@ -71,14 +71,14 @@ func startChild(start func() error) error {
 	return startWith(Capabilities(unix.CAP_SYS_PTRACE), start)
 }
 
-// lowestPriority is the niceness of work that can wait.
-const lowestPriority = 19
+// LowestPriority is the niceness of work that can wait.
+const LowestPriority = 19
 
 // StartUnprivileged calls start, which executes this program as a child without capabilities and
-// with the lowest priority. KeepCapabilities must not be called meanwhile.
-func StartUnprivileged(start func() error) error {
+// with a niceness. KeepCapabilities must not be called meanwhile.
+func StartUnprivileged(niceness int, start func() error) error {
 	return startWith(0, func() error {
-		return errors.Join(unix.Setpriority(unix.PRIO_PROCESS, 0, lowestPriority), start())
+		return errors.Join(unix.Setpriority(unix.PRIO_PROCESS, 0, niceness), start())
 	})
 }
 

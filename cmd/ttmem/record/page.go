@@ -32,11 +32,9 @@ const (
 	pageMemory  = 512 << 20
 	pageCPU     = 20 // seconds
 	pageBytes   = 32 << 20
-	pageTimeout = time.Minute
+	pageTimeout = time.Minute // also of all pages together at the end of ttmem: its process may have to wait for a processor
 	// ownersPatience is how long a page waits for the search for owners that a failure causes.
 	ownersPatience = 5 * time.Second
-	// pagePatience is how long the end of ttmem waits for pages.
-	pagePatience = 10 * time.Second
 )
 
 // LimitPageChild sets the bounds in the process of a page.
@@ -86,7 +84,11 @@ func (b *BlackBox) makePages(atEnd bool) {
 		}
 		f := k.page
 		k.page, k.paged = nil, time.Now()
-		if err := b.makePage(k.name, f); err != nil {
+		niceness := host.LowestPriority
+		if atEnd {
+			niceness = 0 // it is waited for
+		}
+		if err := b.makePage(k.name, f, niceness); err != nil {
 			b.madePage(err)
 		}
 		return
@@ -94,7 +96,7 @@ func (b *BlackBox) makePages(atEnd bool) {
 }
 
 // makePage starts to make the page of a recording.
-func (b *BlackBox) makePage(name string, f *failure) error {
+func (b *BlackBox) makePage(name string, f *failure, niceness int) error {
 	b.making = &makingPage{done: make(chan error, 1), path: filepath.Join(b.path, pageName(name))}
 	in, err := b.folder.Open(name)
 	if err != nil {
@@ -114,7 +116,7 @@ func (b *BlackBox) makePage(name string, f *failure) error {
 		Stdin: struct{ io.Reader }{in}, Stdout: out.W, Stderr: &said,
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // a terminal's signals are for the parent
 	}
-	if err = host.StartUnprivileged(c.Start); err != nil {
+	if err = host.StartUnprivileged(niceness, c.Start); err != nil {
 		in.Close()
 		out.Discard()
 		return err
@@ -151,7 +153,11 @@ func (b *BlackBox) madePage(err error) {
 
 // finishPages makes the pages that are missing, and ends what takes too long.
 func (b *BlackBox) finishPages() {
-	patience := time.After(pagePatience)
+	if b.making != nil && b.making.child != nil { // with the lowest priority, a busy host runs it too late
+		_ = unix.Setpriority(unix.PRIO_PGRP, b.making.child.Process.Pid, 0)
+	}
+	defer term.While("ttmem: writing the pages of failed allocations")()
+	patience := time.After(pageTimeout)
 	for b.makePages(true); b.making != nil; b.makePages(true) {
 		select {
 		case err := <-b.making.done:

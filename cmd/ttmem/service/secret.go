@@ -155,7 +155,12 @@ func makeCertificate(keyPath, certificatePath string) error {
 }
 
 func writeNew(path string, mode fs.FileMode, block *pem.Block) error {
-	f, err := place.Create(path, os.O_EXCL, mode)
+	at, err := place.FindName(path)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	f, err := at.Create(path, mode)
 	if err != nil {
 		return err
 	}
