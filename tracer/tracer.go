@@ -9,13 +9,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
-
-	"github.com/cilium/ebpf/ringbuf"
 
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
@@ -139,7 +136,6 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 }
 
 func (t *Tracer) run(ctx context.Context, handle func(*event.Event), pause func()) error {
-	var record ringbuf.Record
 	var endNs uint64 // when the context was done
 	for {
 		wait := pollInterval
@@ -151,16 +147,17 @@ func (t *Tracer) run(ctx context.Context, handle func(*event.Event), pause func(
 			wait = time.Millisecond // for results of reads
 		}
 		nowNs, drained := host.Now(), false
-		t.objs.Ring.SetDeadline(time.Now().Add(wait))
+		until := time.Now().Add(wait)
 		for range maxBatch {
-			err := t.objs.Ring.ReadInto(&record)
-			if drained = errors.Is(err, os.ErrDeadlineExceeded); drained {
-				break
-			}
+			record, none, err := t.objs.Ring.Next(until)
 			if err != nil {
 				return fmt.Errorf("reading the ring buffer: %w", err)
 			}
-			t.decoder.decode(record.RawSample)
+			if record == nil {
+				drained = none
+				break
+			}
+			t.decoder.decode(record)
 		}
 		untilNs := t.decoder.tick(nowNs, drained, endNs)
 		t.decoder.release(untilNs, handle)

@@ -13,7 +13,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
 	"ttmem/bpf"
@@ -269,22 +268,23 @@ const answerTime = 10 * time.Millisecond
 
 // read reads the records of the target's calls. stacks has those that came by now, by their ids.
 func (t *selftest) read(elf *symbolize.ELF, stacks map[uint64][]string) (seen selftestSeen, err error) {
-	var record ringbuf.Record
 	var ids []uint64
-	t.objs.Ring.SetDeadline(time.Now().Add(answerTime))
+	until := time.Now().Add(answerTime)
 	for len(ids) < selftestCalls {
-		if err := t.objs.Ring.ReadInto(&record); errors.Is(err, os.ErrDeadlineExceeded) {
-			break
-		} else if err != nil {
+		record, _, err := t.objs.Ring.Next(until)
+		if err != nil {
 			return seen, fmt.Errorf("reading the ring buffer: %w", err)
 		}
-		switch h := bpf.As[bpf.KernelHeader](record.RawSample); {
+		if record == nil {
+			break
+		}
+		switch h := bpf.As[bpf.KernelHeader](record); {
 		case h == nil:
 		case h.Kind == bpf.RecordAlloc:
 			ids = append(ids, h.Stack.Native)
 		case h.Kind == bpf.RecordNativeStack:
 			var r bpf.KernelNativeRecord
-			copy(unsafe.Slice((*byte)(unsafe.Pointer(&r)), unsafe.Sizeof(r)), record.RawSample)
+			copy(unsafe.Slice((*byte)(unsafe.Pointer(&r)), unsafe.Sizeof(r)), record)
 			for _, address := range r.Addresses[:min(int(r.Frames), len(r.Addresses))] {
 				s, _, _ := elf.At(address)
 				stacks[r.Id] = append(stacks[r.Id], s.Name)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/ringbuf"
 
 	"ttmem/bpf"
 	"ttmem/tracer/place"
@@ -21,7 +20,7 @@ type Objects struct {
 	loaded
 	Support *Support // of the kernel that it was loaded for
 	// Ring delivers its records.
-	Ring *ringbuf.Reader
+	Ring *Ring
 	// links are the scheduler's tracepoints.
 	links []io.Closer
 	// taken are the counts that TakeLosses has passed on, and how often it did.
@@ -95,7 +94,7 @@ func (k *Support) Load(o LoadOptions) (_ *Objects, err error) {
 		}
 		objs.links = append(objs.links, l)
 	}
-	if objs.Ring, err = ringbuf.NewReader(objs.Records); err != nil {
+	if objs.Ring, err = newRing(objs.Records); err != nil {
 		return nil, fmt.Errorf("opening the ring buffer: %w", err)
 	}
 	return objs, nil
