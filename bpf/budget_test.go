@@ -140,7 +140,8 @@ func TestStackDepthEqualsVerifier(t *testing.T) {
 	spec := loadSpec(t)
 	var vars KernelVariableSpecs
 	qt.Assert(t, qt.IsNil(spec.Assign(&vars)))
-	// so that no code is dead, which the verifier would remove
+	// so that no code is dead, which the verifier would remove, but for that of kernels without the direct map
+	const dead = "copy_block"
 	qt.Assert(t, qt.IsNil(vars.TakeStacks.Set(true)))
 	qt.Assert(t, qt.IsNil(vars.FreeStacks.Set(true)))
 	qt.Assert(t, qt.IsNil(vars.DirectMap.Set(uint64(1)<<63)))
@@ -155,6 +156,9 @@ func TestStackDepthEqualsVerifier(t *testing.T) {
 		qt.Assert(t, qt.HasLen(found, 2), qt.Commentf("%s", name))
 		var computed []string
 		for _, f := range functionsOf(spec.Programs[name]) {
+			if f.name == dead {
+				continue
+			}
 			computed = append(computed, strconv.Itoa((f.depth+7)/8*8))
 		}
 		qt.Check(t, qt.Equals(strings.Join(computed, "+"), found[1]), qt.Commentf("%s", name))

@@ -235,13 +235,13 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 	if (!frame)
 		return END_PYTHON;
 	n = u->python.frames;
-	if (frame & 7 || !read_user(&u->memory, frame + s->python.frame_code, &code) ||
-	    !read_user(&u->memory, frame + s->python.frame_instruction, &at) ||
-	    !read_user(&u->memory, frame + s->python.frame_previous, &u->python_frame))
+	if (frame & 7 || !read_near(&u->memory, frame + s->python.frame_code, &code) ||
+	    !read_near(&u->memory, frame + s->python.frame_instruction, &at) ||
+	    !read_near(&u->memory, frame + s->python.frame_previous, &u->python_frame))
 		return END_PYTHON_NOT_READABLE;
 	if (s->python.minor >= 11) {
 		marker = s->python.frame_owner;
-		if (!read_user(&u->memory, frame + (marker & ~7ull), &owner))
+		if (!read_near(&u->memory, frame + (marker & ~7ull), &owner))
 			return END_PYTHON_NOT_READABLE;
 		owner = owner >> (marker & 7) * 8 & 0xff;
 	}

@@ -289,7 +289,7 @@ static __always_inline bool caller_bp(struct unwinder *u, u64 *bp)
 	u64 at = u->bp_at, value;
 
 	if (at) {
-		if (!read_user(&u->memory, at, &value))
+		if (!read_near(&u->memory, at, &value))
 			return false;
 		note_word(u, at, value);
 		u->bp = value;
@@ -354,7 +354,7 @@ __noinline u64 rare_cfa(struct unwinder *u, u64 packed)
 		return base + 8 + ((u->at & 15) >= offset ? 8 : 0);
 	if (kind == CFA_DEREF_BP && (u->bp_lost || !caller_bp(u, &base)))
 		return 0;
-	if (!read_user(&u->memory, base + (s64)(s16)offset, &word))
+	if (!read_near(&u->memory, base + (s64)(s16)offset, &word))
 		return 0;
 	return word + (s64)(s16)(offset >> 16);
 }
@@ -466,7 +466,7 @@ __noinline int step(struct unwinder *u, const struct space *s)
 		u->bp_lost = 1;
 		break;
 	}
-	if (!read_user(&u->memory, cfa - 8, &word))
+	if (!read_near(&u->memory, cfa - 8, &word))
 		return END_NOT_READABLE;
 	note_word(u, cfa - 8, word);
 	u->at = word - 1;
@@ -479,7 +479,7 @@ __noinline int step(struct unwinder *u, const struct space *s)
 static __always_inline bool quick_step(struct unwinder *u)
 {
 	struct known_row *k = known_row(u, u->at);
-	u64 packed = *(u64 *)&k->rule, cfa = u->sp, from, word;
+	u64 packed = *(u64 *)&k->rule, cfa = u->sp, word;
 
 	if (k->at != u->at)
 		return false;
@@ -494,8 +494,7 @@ static __always_inline bool quick_step(struct unwinder *u)
 	cfa += (s64)((s64)packed >> 32);
 	if (cfa <= u->sp || cfa & 7)
 		return false;
-	from = kernel_address(&u->memory, cfa - 8, 8);
-	if (!from)
+	if (!load_near(&u->memory, cfa - 8, &word))
 		return false;
 	if ((packed >> 8 & 0xff) == BP_AT_CFA) {
 		u->bp_at = cfa + (s64)(s16)(packed >> 16);
@@ -504,7 +503,6 @@ static __always_inline bool quick_step(struct unwinder *u)
 		return false;
 	}
 	add_frame(u);
-	word = load_kernel(from);
 	note_word(u, cfa - 8, word);
 	u->at = word - 1;
 	u->sp = cfa;
@@ -534,15 +532,15 @@ __noinline int unwind_some(struct unwinder *u, const struct space *s)
 /* Returns whether some words are unchanged. */
 __noinline int same_words(struct unwinder *u, u32 n)
 {
-	u64 from;
+	u64 word;
 
 	if (!u)
 		return 0;
 	for (u32 i = 0; i < SOME_STEPS; i++) {
 		if (n + i >= u->words)
 			return 1;
-		from = kernel_address(&u->memory, u->word_at[(n + i) & (MAX_WORDS - 1)], 8);
-		if (!from || load_kernel(from) != u->word[(n + i) & (MAX_WORDS - 1)])
+		if (!load_near(&u->memory, u->word_at[(n + i) & (MAX_WORDS - 1)], &word) ||
+		    word != u->word[(n + i) & (MAX_WORDS - 1)])
 			return 0;
 	}
 	return 1;

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"runtime"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -74,15 +75,21 @@ func TestManyStacksBeginAnew(t *testing.T) {
 	qt.Check(t, qt.HasLen(used.Calls(), 2))
 }
 
-// The older half of the code objects is forgotten, and the newest have names.
+// Half of the code objects is forgotten. The newest have names, and so has what all stacks go through.
 func TestManyCodeObjects(t *testing.T) {
 	s := NewProcess(Options{}, new(Shared))
 	const many = 100
 	for id := range uint32(many) {
 		s.addCode(id+1, 0, &python.Code{Minor: 10, Name: "f", LineTable: make([]byte, 1<<16)})
 	}
+	const outermost = 1
+	for id := range uint32(many) {
+		s.addPython(uint64(id+1), []bpf.KernelPythonCall{{Code: id + 1}, {Code: outermost}})
+	}
 	before := s.CodeBytes()
 	qt.Check(t, qt.Equals(s.ForgetCode(), before/2))
+	qt.Check(t, qt.IsNotNil(s.codes[outermost]))
+	qt.Check(t, qt.IsTrue(slices.IsSorted(s.codeOrder)))
 	qt.Check(t, qt.HasLen(s.codes, many/2))
 	qt.Check(t, qt.Equals(len(s.codeOrder), len(s.codes)))
 	call, known := s.pythonCall(bpf.KernelPythonCall{Code: many})

@@ -3,10 +3,12 @@
 package stack
 
 import (
+	"cmp"
 	"encoding/binary"
 	"hash/maphash"
 	"maps"
 	"math"
+	"slices"
 	"sync"
 	"weak"
 
@@ -223,18 +225,41 @@ func (s *Process) CodeBytes() int {
 	return s.codeBytes
 }
 
-// ForgetCode drops the older half of the code objects, and returns their bytes. From then on,
-// their calls have no names unless they were looked up before.
+// ForgetCode drops half of the code objects, and returns their bytes: those that the newest stacks have
+// least calls of, the oldest first. The kernel side does not send them again. From then on, their calls
+// have no names unless they were looked up before.
 func (s *Process) ForgetCode() (bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.codeBytes
+	calls := s.newestCalls()
+	slices.SortStableFunc(s.codeOrder, func(a, b uint32) int { return cmp.Compare(calls[a], calls[b]) })
+	defer func() { slices.Sort(s.codeOrder) }() // ids ascend
 	for s.codeBytes > before/2 {
 		s.codeBytes -= codeSize(s.codes[s.codeOrder[0]])
 		delete(s.codes, s.codeOrder[0])
 		s.codeOrder = s.codeOrder[1:]
 	}
 	return before - s.codeBytes
+}
+
+// countedCalls bounds the calls that newestCalls counts.
+const countedCalls = 1 << 16
+
+// newestCalls counts calls in the newest stacks by the ids of their code; s.mu is held.
+func (s *Process) newestCalls() map[uint32]int {
+	calls, n := make(map[uint32]int), 0
+	for _, b := range []*batch{s.newest, s.older} {
+		for _, chunk := range slices.Backward(b.python.chunks) {
+			for _, c := range chunk {
+				calls[c.Code]++
+			}
+			if n += len(chunk); n >= countedCalls {
+				return calls
+			}
+		}
+	}
+	return calls
 }
 
 // codeSize returns the approximate memory of a code object.
