@@ -29,6 +29,9 @@ func ofOwner(kind string, labels ...string) *prometheus.Desc {
 // other is the first label of the owners without a series of their own.
 const other = "other"
 
+// maxSeries is the maximum number of series of owners of a kind, without those of "other".
+const maxSeries = 20_000
+
 // owners sends the metrics of processes, containers and pods.
 func (c *collector) owners(out output, running map[int]*memory.Process) {
 	c.each(out, ofProcess, running, func(p *memory.Process) []string {
@@ -84,8 +87,13 @@ func (c *collector) each(out output, d *prometheus.Desc, running map[int]*memory
 	slices.SortFunc(list, func(a, b *owner) int {
 		return cmp.Or(-cmp.Compare(a.total, b.total), slices.Compare(a.labels, b.labels))
 	})
-	if len(list) > c.o.Processes {
-		list = withOthers(list, c.o.Processes)
+	own, series := 0, 0 // owners with series of their own, and the number of these
+	for own < min(len(list), c.o.Processes) && series+len(list[own].bytes) <= maxSeries {
+		series += len(list[own].bytes)
+		own++
+	}
+	if len(list) > own {
+		list = withOthers(list, own)
 	}
 	for _, o := range list {
 		for at, n := range o.bytes {

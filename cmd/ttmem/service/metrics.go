@@ -1,13 +1,15 @@
 package service
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
 
 	"ttmem/aggregate/export/metrics"
 )
@@ -41,7 +43,30 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request, v Viewer) {
 	}
 	all := prometheus.NewRegistry()
 	all.MustRegister(metrics.New(snapshot, o), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	format := expfmt.Negotiate(r.Header)
+	var text bytes.Buffer // a reader who is slow must not keep others waiting
 	s.hub.encoding.Lock()
-	defer s.hub.encoding.Unlock()
-	promhttp.HandlerFor(all, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(w, r)
+	err = encode(&text, all, format)
+	s.hub.encoding.Unlock()
+	if err != nil {
+		http.Error(w, "ttmem: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", string(format))
+	w.Header().Set("Content-Length", strconv.Itoa(text.Len()))
+	_, _ = text.WriteTo(w) // the reader may have gone
+}
+
+func encode(w io.Writer, all prometheus.Gatherer, format expfmt.Format) error {
+	families, err := all.Gather()
+	if err != nil {
+		return err
+	}
+	to := expfmt.NewEncoder(w, format)
+	for _, family := range families {
+		if err := to.Encode(family); err != nil {
+			return err
+		}
+	}
+	return nil
 }
