@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,9 +57,6 @@ func TestBadInput(t *testing.T) {
 	for i := 40; i < 64; i++ { // offsets and counts in the headers
 		hostile[i] = 0xff
 	}
-	taken, err := net.Listen("tcp", "localhost:0")
-	qt.Assert(t, qt.IsNil(err))
-	defer taken.Close()
 	sleeper := exec.Command("sleep", "3600")
 	qt.Assert(t, qt.IsNil(sleeper.Start()))
 	defer func() { sleeper.Process.Kill(); sleeper.Wait() }()
@@ -82,10 +78,9 @@ func TestBadInput(t *testing.T) {
 		"serve: no socket":        {[]string{"serve", "--socket", socket}, "remove it, or give another path", 1},
 		"serve: a folder":         {[]string{"serve", "--socket", dir}, "give the path of a socket in it", 1},
 		"serve: in no folder":     {[]string{"serve", "--socket", "/no/such/folder/x"}, "give a path in a folder", 1},
-		"serve: no address":       {[]string{"serve", "--socket", filepath.Join(dir, "s"), "--http", "nonsense"}, "such as localhost:9464", 1},
-		"serve: port in use":      {[]string{"serve", "--socket", filepath.Join(dir, "s"), "--http", taken.Addr().String()}, "address already in use", 1},
+		"serve: no address":       {[]string{"serve", "--socket", filepath.Join(dir, "s"), "--http", "nonsense"}, "such as 127.0.0.1:9464", 1},
 		"serve: remote":           {[]string{"serve", "--socket", filepath.Join(dir, "s"), "--http", ":0"}, "give --allow-remote and --token-file", 1},
-		"serve: token for all":    {[]string{"serve", "--socket", filepath.Join(dir, "s"), "--http", "localhost:0", "--token-file", write("token", []byte("0123456789abcdef"))}, "chmod 600", 1},
+		"serve: token for all":    {[]string{"serve", "--socket", filepath.Join(dir, "s"), "--http", "127.0.0.1:0", "--token-file", write("token", []byte("0123456789abcdef"))}, "chmod 600", 1},
 		"serve: others' folder":   {[]string{"serve", "--socket", filepath.Join(dir, "s"), "--crash-dir", dir}, "other users can use this folder", 1},
 		"doctor: no file":         {[]string{"doctor", "/no/such/file"}, "no such file", 1},
 		"doctor: a folder":        {[]string{"doctor", dir}, "not a file", 1},

@@ -53,7 +53,7 @@ Users see their own processes, and the totals of all others; root sees everythin
 docs/serve.md has the HTTP interface and a systemd unit.`,
 		Example: `  ttmem serve
   ttmem serve -o /var/lib/ttmem/host.ttmem --max-size 1GiB --keep 5
-  ttmem serve --http localhost:9464 --token-file /etc/ttmem/token
+  ttmem serve --http 127.0.0.1:9464 --token-file /etc/ttmem/token
   curl --unix-socket /run/ttmem.sock http://ttmem/v1/snapshot`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -79,9 +79,9 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 	}
 	f := c.Flags()
 	flags.Takes(c, flags.Socket)
-	f.StringVar(&o.http, "http", "", "answer at `ADDR`, such as localhost:9464, as well: totals of each chip, and everything to clients with the token")
+	f.StringVar(&o.http, "http", "", "answer at `ADDR`, such as 127.0.0.1:9464, as well: totals of each chip, and everything to clients with the token")
 	f.BoolVar(&o.allowRemote, "allow-remote", false, "let --http name an address that other hosts can reach; needs --token-file")
-	f.StringVar(&o.tokenFile, "token-file", "", "HTTP clients that send the token in `FILE` see what root sees")
+	f.StringVar(&o.tokenFile, "token-file", "", "answer over HTTPS, with the certificate FILE.crt, and show what root sees to clients that send the token in `FILE`")
 	o.record.RegisterFile(c)
 	o.stacks.Register(c)
 	return c
@@ -126,7 +126,7 @@ func serve(o serveOptions) (err error) {
 	defer cancel(nil)
 	answers := service.Options{
 		Version: buildVersion(), Stacks: func() *memory.Stacks { return source.StackCounts(t) },
-		Reading: t.Reading,
+		Reading: t.Reading, Warn: term.Warn,
 		Chip: func(id int) metrics.Chip {
 			c := host.ChipOf(id)
 			return metrics.Chip{Board: c.Board, PCI: c.PCI, UniqueID: c.UniqueID}
@@ -150,12 +150,12 @@ func serve(o serveOptions) (err error) {
 		}()
 	}
 	serving(func() error { return server.ServeUnix(socket) })
-	where := socket.Path()
+	where := []string{socket.Path()}
 	if tcp != nil {
+		where = append(where, tcp.URLs()...)
 		serving(func() error { return server.ServeTCP(tcp) })
-		where += " and http://" + tcp.Addr().String()
 	}
-	term.Warn("tracing every process that uses tt-metal; listening at " + where)
+	term.Warn("tracing every process that uses tt-metal; listening at " + strings.Join(where, " and "))
 	if err := service.Notify("READY=1"); err != nil {
 		term.Warn(fmt.Sprintf("notifying systemd: %v", err))
 	}
@@ -189,13 +189,13 @@ func (o *serveOptions) listenTCP() (l *service.TCP, err error) {
 	if o.http == "" {
 		return nil, nil
 	}
-	var token string
+	var secret *service.Secret
 	if o.tokenFile != "" {
-		if token, err = service.ReadToken(o.tokenFile); err != nil {
+		if secret, err = service.ReadSecret(o.tokenFile); err != nil {
 			return nil, err
 		}
 	}
-	return service.ListenTCP(o.http, o.allowRemote, token)
+	return service.ListenTCP(o.http, o.allowRemote, secret, term.Warn)
 }
 
 // A hostService takes the events of the host: it keeps the hub up to date, records and logs.

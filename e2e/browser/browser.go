@@ -3,6 +3,9 @@ package browser
 
 import (
 	"bufio"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -36,6 +39,18 @@ const answers = 2 * time.Minute
 // New starts one. The test fails where there is none.
 func New(t testing.TB, width, height int) *Browser {
 	t.Helper()
+	return start(t, width, height)
+}
+
+// Trusting is New for a browser into which somebody has imported a certificate of a server.
+func Trusting(t testing.TB, certificate *x509.Certificate, width, height int) *Browser {
+	t.Helper()
+	key := sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
+	return start(t, width, height, "--ignore-certificate-errors-spki-list="+base64.StdEncoding.EncodeToString(key[:]))
+}
+
+func start(t testing.TB, width, height int, flags ...string) *Browser {
+	t.Helper()
 	path := ""
 	for _, name := range []string{os.Getenv("TTMEM_BROWSER"), "chromium", "chromium-browser", "google-chrome"} {
 		if found, err := exec.LookPath(name); err == nil {
@@ -54,9 +69,9 @@ func New(t testing.TB, width, height int) *Browser {
 	// removed then is no failure of the test.
 	dir, err := os.MkdirTemp("", "ttmem-browser")
 	qt.Assert(t, qt.IsNil(err))
-	cmd := exec.Command(path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+	cmd := exec.Command(path, append(flags, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
 		"--no-first-run", "--hide-scrollbars", "--remote-debugging-pipe", "--user-data-dir="+dir,
-		fmt.Sprintf("--window-size=%d,%d", width, height), "about:blank")
+		fmt.Sprintf("--window-size=%d,%d", width, height), "about:blank")...)
 	cmd.ExtraFiles = []*os.File{theirs, theirOut}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	qt.Assert(t, qt.IsNil(cmd.Start()))

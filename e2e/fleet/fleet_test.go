@@ -5,6 +5,8 @@ package fleet
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -68,8 +70,9 @@ func run(t *testing.T, c *exec.Cmd) string {
 
 // An instance is a service with made-up events, which listens in a namespace.
 type instance struct {
-	hub  *service.Hub
-	addr string
+	hub         *service.Hub
+	addr        string
+	certificate string
 }
 
 func (i *instance) apply(events ...event.Event) {
@@ -104,9 +107,13 @@ func failure() event.Event {
 
 // newInstance serves at an address of the present network.
 func newInstance(t *testing.T, addr string) *instance {
-	l, err := service.ListenTCP(addr, true, token)
+	path := filepath.Join(t.TempDir(), "token")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(token), 0o600)))
+	secret, err := service.ReadSecret(path)
 	qt.Assert(t, qt.IsNil(err))
-	i := &instance{hub: service.NewHub(aggregate.New()), addr: l.Addr().String()}
+	l, err := service.ListenTCP(addr, true, secret, func(text string) { t.Error(text) })
+	qt.Assert(t, qt.IsNil(err))
+	i := &instance{hub: service.NewHub(aggregate.New()), addr: strings.TrimPrefix(l.URLs()[0], "https://"), certificate: read(t, secret.Certificate)}
 	i.apply(events()...)
 	s := service.NewServer(i.hub, service.Options{Version: "1.2.3"})
 	go func() { _ = s.ServeTCP(l) }()
@@ -115,7 +122,7 @@ func newInstance(t *testing.T, addr string) *instance {
 }
 
 // TestPrometheusScrapesAFleet: Debian's Prometheus, with the configuration of docs/fleet, scrapes
-// two hosts over their network with the token, all queries of the dashboard give something, and
+// two hosts over their network with the token over HTTPS, all queries of the dashboard give something, and
 // the alert for a failed allocation fires for the host where one fails.
 func TestPrometheusScrapesAFleet(t *testing.T) {
 	bin := prometheus(t)
@@ -139,7 +146,7 @@ func TestPrometheusScrapesAFleet(t *testing.T) {
 		config = strings.ReplaceAll(config, was, now)
 	}
 	rules := read(t, docs+"/ttmem.rules.yml")
-	for name, text := range map[string]string{"prometheus.yml": config, "ttmem.rules.yml": rules, "ttmem.token": token} {
+	for name, text := range map[string]string{"prometheus.yml": config, "ttmem.rules.yml": rules, "ttmem.token": token, "ttmem.crt": hosts[0].certificate + hosts[1].certificate} {
 		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)))
 	}
 	run(t, exec.Command(filepath.Join(bin, "promtool"), "check", "config", filepath.Join(dir, "prometheus.yml")))
@@ -285,10 +292,13 @@ func TestFilesNameMetricsThatExist(t *testing.T) {
 // fetch returns an answer for a client with the token.
 func fetch(t *testing.T, i *instance, path string) []byte {
 	t.Helper()
-	r, err := http.NewRequest(http.MethodGet, "http://"+i.addr+path, nil)
+	r, err := http.NewRequest(http.MethodGet, "https://"+i.addr+path, nil)
 	qt.Assert(t, qt.IsNil(err))
 	r.Header.Set("Authorization", "Bearer "+token)
-	answer, err := http.DefaultClient.Do(r)
+	trusted := x509.NewCertPool()
+	qt.Assert(t, qt.IsTrue(trusted.AppendCertsFromPEM([]byte(i.certificate))))
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}}}
+	answer, err := client.Do(r)
 	qt.Assert(t, qt.IsNil(err))
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)

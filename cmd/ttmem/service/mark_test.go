@@ -77,7 +77,7 @@ func TestMarkThatIsNoNameIsALine(t *testing.T) {
 		_, body, _ := strings.Cut(rest, "\r\n\r\n")
 		qt.Check(t, qt.HasLen(strings.Split(strings.TrimSpace(body), "\n"), 1))
 	}
-	answer, err := http.Post("http://"+addr+"/v1/mark?name=x", "", nil)
+	answer, err := testClient.Post("https://"+addr+"/v1/mark?name=x", "", nil)
 	qt.Assert(t, qt.IsNil(err))
 	answer.Body.Close()
 	qt.Check(t, qt.Equals(answer.StatusCode, http.StatusForbidden))

@@ -82,7 +82,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, v Viewer) {
 
 // askForToken makes a browser ask for the token, as a password.
 func askForToken(w http.ResponseWriter, r *http.Request) {
-	if c, ok := r.Context().Value(connKey{}).(*conn); !ok || c.tcp == nil || c.tcp.Token == "" {
+	if c, ok := r.Context().Value(connKey{}).(*conn); !ok || c.tcp == nil || c.tcp.secret == nil {
 		http.Error(w, "ttmem: the page shows all processes: it is for root, and for clients with the token of --token-file", http.StatusForbidden)
 		return
 	}

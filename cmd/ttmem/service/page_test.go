@@ -17,8 +17,8 @@ import (
 func TestThePageIsLive(t *testing.T) {
 	host := testHub()
 	_, addr := serve(t, host.hub)
-	b := browser.New(t, 1280, 900)
-	b.OpenURL("http://any:" + testToken + "@" + addr + "/")
+	b := browser.Trusting(t, testSecret.certificate.Leaf, 1280, 900)
+	b.OpenURL("https://any:" + testToken + "@" + addr + "/")
 	liveBytes := func() (bytes uint64) {
 		b.Eval(`(r => { r.tally({ from: 0, to: r.last, at: r.last, chip: "" }); return r.sites.reduce((sum, s) => sum + (s.region === "DRAM" || s.region.startsWith("L1") ? r.amount(s.i, "live").bytes : 0), 0); })(ttmem.recording)`, &bytes)
 		return bytes
@@ -69,15 +69,15 @@ func shown(b *browser.Browser) (text string) {
 func TestThePageIsNotForEverybody(t *testing.T) {
 	host := testHub()
 	path, addr := serve(t, host.hub)
-	answer, err := http.Get("http://" + addr + "/")
+	answer, err := testClient.Get("https://" + addr + "/")
 	qt.Assert(t, qt.IsNil(err))
 	answer.Body.Close()
 	qt.Check(t, qt.Equals(answer.StatusCode, http.StatusUnauthorized))
 	qt.Check(t, qt.Equals(answer.Header.Get("WWW-Authenticate"), basicAuth))
-	r, err := http.NewRequest(http.MethodGet, "http://"+addr+"/", nil)
+	r, err := http.NewRequest(http.MethodGet, "https://"+addr+"/", nil)
 	qt.Assert(t, qt.IsNil(err))
 	r.SetBasicAuth("any", testToken+"x")
-	answer, err = http.DefaultClient.Do(r)
+	answer, err = testClient.Do(r)
 	qt.Assert(t, qt.IsNil(err))
 	answer.Body.Close()
 	qt.Check(t, qt.Equals(answer.StatusCode, http.StatusUnauthorized))

@@ -43,6 +43,8 @@ type Options struct {
 	Stacks func() *memory.Stacks
 	// Recording returns Health.Recording; nil if nothing is recorded.
 	Recording func() string
+	// Warn reports what an administrator should know; nil: to nobody.
+	Warn func(string)
 	// Mark sets a mark for the viewer; nil if that is not possible.
 	Mark func(name string, v Viewer) error
 	// Owners searches the owners of the buffers of these processes, or of all if the list is empty. It
@@ -71,6 +73,9 @@ type Server struct {
 	marks   rate
 	marked  atomic.Uint64 // accepted marks
 
+	ending chan struct{} // closed at the end
+	end    func()
+
 	pagesMu sync.Mutex
 	pages   map[Viewer]*livePage
 }
@@ -78,6 +83,9 @@ type Server struct {
 // NewServer returns a server for the hub, which has no other server.
 func NewServer(hub *Hub, o Options) *Server {
 	hub.version = o.Version
+	if o.Warn == nil {
+		o.Warn = func(string) {}
+	}
 	s := &Server{
 		hub: hub, o: o, started: time.Now(),
 		limit:   newLimiter("", maxConnections, maxConnectionsPerUser, connectionsForRoot),
@@ -85,6 +93,8 @@ func NewServer(hub *Hub, o Options) *Server {
 		streams: newLimiter("streams at once: close some, or try again later", maxStreams, maxStreamsPerUser, forRoot),
 		looks:   newLimiter("searches for owners at once: try again later", maxLooks, maxLooksPerUser, forRoot),
 	}
+	s.ending = make(chan struct{})
+	s.end = sync.OnceFunc(func() { close(s.ending) })
 	s.http = &http.Server{
 		Handler:                      s,
 		ReadTimeout:                  headerTimeout,
@@ -104,11 +114,6 @@ func (s *Server) ServeUnix(l *Socket) error {
 	return s.serve(&listener{Listener: l.UnixListener, limit: s.limit})
 }
 
-// ServeTCP answers on a listener until Close. The users are not known.
-func (s *Server) ServeTCP(l *TCP) error {
-	return s.serve(&listener{Listener: l.Listener, limit: s.limit, tcp: l})
-}
-
 func (s *Server) serve(l net.Listener) error {
 	err := s.http.Serve(l)
 	if errors.Is(err, http.ErrServerClosed) {
@@ -122,6 +127,7 @@ const closeGrace = time.Second
 
 // Close ends all followers, and closes all connections.
 func (s *Server) Close() {
+	s.end()
 	s.hub.End()
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
@@ -25,6 +27,36 @@ import (
 // testToken is the token of TCP clients of servers in tests.
 const testToken = "0123456789abcdef"
 
+// testSecret has the token, and testClient trusts servers that have the secret.
+var testSecret, testClient = func() (*Secret, *http.Client) {
+	dir, err := os.MkdirTemp("", "ttmem-secret")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = os.WriteFile(dir+"/token", []byte(testToken), 0o600)
+	}
+	if err != nil {
+		panic(err)
+	}
+	secret, err := ReadSecret(dir + "/token")
+	if err != nil {
+		panic(err)
+	}
+	return secret, trusting(secret)
+}()
+
+// trusting is a client that has a copy of the certificate of a secret.
+func trusting(secret *Secret) *http.Client {
+	text, err := os.ReadFile(secret.Certificate)
+	if err != nil {
+		panic(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+}
+
+func ignore(string) {}
+
 // serve starts a server on a socket, and on TCP.
 func serve(t testing.TB, hub *Hub) (path, addr string) {
 	t.Helper()
@@ -42,7 +74,7 @@ func serveOn(t testing.TB, s *Server) (path, addr string) {
 	path = socketPath(t)
 	socket, err := Listen(path)
 	qt.Assert(t, qt.IsNil(err))
-	tcp, err := ListenTCP("127.0.0.1:0", false, testToken)
+	tcp, err := ListenTCP("127.0.0.1:0", false, testSecret, ignore)
 	qt.Assert(t, qt.IsNil(err))
 	done := make(chan error, 2)
 	go func() { done <- s.ServeUnix(socket) }()
@@ -53,7 +85,7 @@ func serveOn(t testing.TB, s *Server) (path, addr string) {
 		qt.Check(t, qt.IsNil(<-done))
 		qt.Check(t, qt.IsNil(socket.Close()))
 	})
-	return path, tcp.Addr().String()
+	return path, tcp.ports[0].at.String()
 }
 
 // talk sends text and gives all that comes back until the end or the deadline.
@@ -245,7 +277,7 @@ func TestTCPShowsNoProcess(t *testing.T) {
 		"/v1/snapshot": {200, `"allocated_bytes"`}, "/v1/health": {200, `"processes":1`}, "/v1/stream": {403, "unix socket"},
 		"/v1/state": {403, "unix socket"},
 	} {
-		answer, err := http.Get("http://" + addr + path)
+		answer, err := testClient.Get("https://" + addr + path)
 		qt.Assert(t, qt.IsNil(err))
 		text, err := io.ReadAll(answer.Body)
 		answer.Body.Close()
