@@ -92,7 +92,7 @@ func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
 			}
 			latest = b.events[len(b.events)-1].TimeNs
 			isLast := len(f.batches) == 0
-			if err := h.encode(f.sight, b, out, isLast); err != nil {
+			if err := h.encode(ctx, f.sight, b, out, isLast); err != nil {
 				return err
 			}
 			if err := out.send(w); err != nil {
@@ -112,20 +112,20 @@ func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
 
 // encode adds the visible events of a batch to a recording and, after the last batch, flushes it.
 // Clients take turns.
-func (h *Hub) encode(s *sight, b *batch, out *followed, isLast bool) error {
-	h.encoding.Lock()
-	defer h.encoding.Unlock()
-	for i := range b.events {
-		if e := &b.events[i]; s.shows(e) {
-			if err := out.add(e); err != nil {
-				return err
+func (h *Hub) encode(ctx context.Context, s *sight, b *batch, out *followed, isLast bool) error {
+	return h.encoding.during(ctx, clientOf(ctx, s.viewer), func() error {
+		for i := range b.events {
+			if e := &b.events[i]; s.shows(e) {
+				if err := out.add(e); err != nil {
+					return err
+				}
 			}
 		}
-	}
-	if isLast {
-		return out.flush()
-	}
-	return nil
+		if isLast {
+			return out.flush()
+		}
+		return nil
+	})
 }
 
 // WriteState writes the viewer's view of the present state as a recording.

@@ -37,8 +37,8 @@ type Health struct {
 // RecordingOK means that events are recorded.
 const RecordingOK = "ok"
 
-func (s *Server) health(w http.ResponseWriter, _ *http.Request, v Viewer) {
-	s.answer(w, v, func() (any, error) {
+func (s *Server) health(w http.ResponseWriter, r *http.Request, v Viewer) {
+	s.answer(w, r, v, func() (any, error) {
 		h := Health{
 			V: Protocol, Version: s.o.Version, PID: os.Getpid(),
 			UptimeNs:      uint64(time.Since(s.started)),

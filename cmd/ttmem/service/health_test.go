@@ -13,11 +13,12 @@ import (
 func TestHealthNeedsNoPause(t *testing.T) {
 	hub := testHub().hub
 	path, _ := serve(t, hub)
-	hub.pausing <- struct{}{}
-	defer func() { <-hub.pausing }()
+	end, err := hub.pausing.take(t.Context(), client{uid: 1000})
+	qt.Assert(t, qt.IsNil(err))
+	defer end(0, 0)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, err := hub.Snapshot(ctx, root)
+	_, err = hub.Snapshot(ctx, root)
 	qt.Assert(t, qt.ErrorIs(err, context.DeadlineExceeded))
 	hub.Counts()
 	qt.Check(t, qt.StringContains(talk(t, path, "GET /v1/health HTTP/1.0\r\n\r\n"), `"processes":`))

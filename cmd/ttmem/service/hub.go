@@ -29,13 +29,10 @@ type Hub struct {
 	// backlog is the maximum number of bytes that may wait for a follower.
 	backlog int
 
-	// joining is held while the present state is written to memory for one viewer. pausing is
-	// held while the tracer waits for a viewer, and then until it may wait again.
-	joining, pausing chan struct{}
-
-	// encoding is held while an answer or a part of a stream is encoded, so that all clients
-	// together keep at most one processor busy.
-	encoding sync.Mutex
+	// joining: the present state is written to memory for a viewer. pausing: the tracer waits for a
+	// viewer. encoding: an answer or a part of a stream is encoded. All clients together keep few
+	// processors busy, and one client at most one.
+	joining, pausing, encoding *turns
 
 	shotMu sync.Mutex
 	shot   *memory.Snapshot // the latest
@@ -47,7 +44,7 @@ type Hub struct {
 func NewHub(state *aggregate.State) *Hub {
 	return &Hub{
 		state: state, followers: make(map[*follower]bool), backlog: backlogBytes,
-		joining: make(chan struct{}, 1), pausing: make(chan struct{}, 1),
+		joining: newTurns(atOnce), pausing: newTurns(1), encoding: newTurns(atOnce),
 	}
 }
 
@@ -110,30 +107,46 @@ func (h *Hub) flush() {
 	h.batch = nil
 }
 
-// pauseShare bounds the time for which the tracer waits for clients, regardless of their number
-// and kind: one part in this many.
-const pauseShare = 10
+const (
+	// atOnce is how many clients have something written or encoded at once: one that wants much does
+	// not keep the others waiting.
+	atOnce = 2
+	// pauseShare bounds the time for which the tracer waits for a client, regardless of the kind and
+	// number of its requests: one part in this many.
+	pauseShare = 10
+	// othersWait is how long other clients wait at most after the tracer waited for one. Only those
+	// who have very many live buffers make it wait so long that this exceeds their share.
+	othersWait = 200 * time.Millisecond
+	// snapshotWait is the same for snapshots, which all clients wait for.
+	snapshotWait = 400 * time.Millisecond
+)
 
-// pause calls work while nothing changes and the tracer waits, as soon as the share of the time
+// pause calls work while nothing changes and the tracer waits, as soon as the client's share of the time
 // allows.
-func (h *Hub) pause(ctx context.Context, work func()) error {
-	select {
-	case h.pausing <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+func (h *Hub) pause(ctx context.Context, c client, work func()) error {
+	end, err := h.pausing.take(ctx, c)
+	if err != nil {
+		return err
 	}
 	h.mu.Lock()
 	began := time.Now()
 	work()
-	took := time.Since(began)
+	wait := (pauseShare - 1) * time.Since(began)
 	h.mu.Unlock()
-	time.AfterFunc((pauseShare-1)*took, func() { <-h.pausing })
+	others := min(wait, othersWait)
+	if c.uid == allUsers {
+		wait = min(wait, snapshotWait)
+	}
+	end(others, wait)
 	return nil
 }
 
 // snapshotAge is the maximum age of a snapshot: as long as a record waits in the kernel's buffer.
 // The state is not copied more often, regardless of the number of requests.
 const snapshotAge = 10 * time.Millisecond
+
+// allUsers is the client for which snapshots are made.
+const allUsers = -3
 
 // Snapshot returns the viewer's view of the state. It must not be changed. Requests that wait for
 // the tracer get the same snapshot.
@@ -142,7 +155,7 @@ func (h *Hub) Snapshot(ctx context.Context, v Viewer) (*memory.Snapshot, error) 
 	h.shotMu.Lock()
 	defer h.shotMu.Unlock()
 	if h.shot == nil || h.shotAt.Before(began) && time.Since(h.shotAt) > snapshotAge {
-		err := h.pause(ctx, func() {
+		err := h.pause(ctx, client{uid: allUsers}, func() {
 			h.state.SettleUntil(tracing.Now())
 			h.shot, h.shotAt = analyze.Bound(h.state.Snapshot()), time.Now()
 		})

@@ -415,7 +415,7 @@ func TestClientsShareTheTimeOfTheTracer(t *testing.T) {
 			host := newHost()
 			host.start(10, 1000)
 			began := time.Now()
-			qt.Assert(t, qt.IsNil(host.hub.pause(t.Context(), func() { time.Sleep(took) })))
+			qt.Assert(t, qt.IsNil(host.hub.pause(t.Context(), client{uid: 1000}, func() { time.Sleep(took) })))
 			_ = ask(host.hub)
 			qt.Check(t, qt.IsTrue(time.Since(began) >= pauseShare*took), qt.Commentf("after %v", time.Since(began)))
 		})

@@ -16,15 +16,14 @@ import (
 // follower, if there is one, gets the later events, until leave.
 //
 // The tracer waits only while the state is frozen. Everything else happens in parallel and in
-// memory, for one viewer after the other: in a recording a buffer takes a few bytes, but much
+// memory, for one request of a client after the other: in a recording a buffer takes a few bytes, but much
 // more while the list is sorted. A slow reader does not keep others from joining.
 func (h *Hub) join(ctx context.Context, s *sight, f *follower) (*followed, error) {
-	select {
-	case h.joining <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	end, err := h.joining.take(ctx, clientOf(ctx, s.viewer))
+	if err != nil {
+		return nil, err
 	}
-	defer func() { <-h.joining }()
+	defer end(0, 0)
 	frozen, err := h.freeze(ctx, s, f)
 	if err != nil {
 		return nil, err
@@ -42,7 +41,7 @@ func (h *Hub) freeze(ctx context.Context, s *sight, f *follower) (frozen func() 
 	if !s.viewer.All {
 		wanted = func(uid int) bool { return uid == s.viewer.UID }
 	}
-	paused := h.pause(ctx, func() {
+	paused := h.pause(ctx, clientOf(ctx, s.viewer), func() {
 		if h.ended {
 			err = errEnded
 			return

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The maximum number of connections at once: in total, for each user, and reserved for root, so
+// The maximum number of connections at once: in total, for each client, and reserved for root, so
 // that others cannot lock root out.
 const (
 	maxConnections        = 256
@@ -42,25 +42,27 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		v := Nobody
-		if l.tcp == nil {
-			if v, err = peerViewer(c); err != nil {
-				c.Close() // the other end is closed already
-				continue
-			}
+		v, of := Nobody, client{}
+		if l.tcp != nil {
+			of = clientAt(c)
+		} else if v, err = peerViewer(c); err != nil {
+			c.Close() // the other end is closed already
+			continue
+		} else {
+			of = client{uid: v.UID}
 		}
-		if !l.limit.acquire(v.UID) {
-			refuse(c)
+		if tooMany := l.limit.acquire(of); tooMany != "" {
+			refuse(c, tooMany)
 			continue
 		}
-		return &conn{Conn: c, viewer: v, tcp: l.tcp, release: sync.OnceFunc(func() { l.limit.release(v.UID) })}, nil
+		return &conn{Conn: c, viewer: v, client: of, tcp: l.tcp, release: sync.OnceFunc(func() { l.limit.release(of) })}, nil
 	}
 }
 
 // refuse answers that there are too many connections. A new connection has room for the answer,
 // so this does not block.
-func refuse(c net.Conn) {
-	const why = "ttmem: too many connections: close some, or try again later\n"
+func refuse(c net.Conn, tooMany string) {
+	why := "ttmem: " + tooMany + "\n"
 	_ = c.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
 	fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n"+
 		"Connection: close\r\n\r\n%s", len(why), why)
@@ -71,6 +73,7 @@ func refuse(c net.Conn) {
 type conn struct {
 	net.Conn
 	viewer  Viewer
+	client  client
 	tcp     *TCP // nil: a unix socket
 	release func()
 }

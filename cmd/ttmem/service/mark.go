@@ -31,7 +31,7 @@ func (s *Server) mark(w http.ResponseWriter, r *http.Request, v Viewer) {
 		return
 	}
 	if !v.All && !s.marks.allow(v.UID, time.Now()) {
-		busy(w, fmt.Sprintf("marks: a user may set %d a second", maxMarks))
+		busy(w, fmt.Sprintf("too many marks: a user may set %d a second", maxMarks))
 		return
 	}
 	s.marked.Add(1) // before it can be applied

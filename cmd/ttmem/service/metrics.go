@@ -32,29 +32,16 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request, v Viewer) {
 			return
 		}
 	}
-	if !s.answers.take(w, v) {
-		return
-	}
-	defer s.answers.release(v.UID)
-	snapshot, err := s.hub.Snapshot(r.Context(), Viewer{All: true})
-	if err != nil {
-		http.Error(w, "ttmem: "+err.Error(), http.StatusInternalServerError)
-		return
-	}
-	all := prometheus.NewRegistry()
-	all.MustRegister(metrics.New(snapshot, o), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	format := expfmt.Negotiate(r.Header)
-	var text bytes.Buffer // a reader who is slow must not keep others waiting
-	s.hub.encoding.Lock()
-	err = encode(&text, all, format)
-	s.hub.encoding.Unlock()
-	if err != nil {
-		http.Error(w, "ttmem: "+err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", string(format))
-	w.Header().Set("Content-Length", strconv.Itoa(text.Len()))
-	_, _ = text.WriteTo(w) // the reader may have gone
+	s.send(w, r, v, s.answers, string(format), func(to *bytes.Buffer) error {
+		snapshot, err := s.hub.Snapshot(r.Context(), Viewer{All: true})
+		if err != nil {
+			return err
+		}
+		all := prometheus.NewRegistry()
+		all.MustRegister(metrics.New(snapshot, o), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		return s.hub.encoding.during(r.Context(), clientOf(r.Context(), v), func() error { return encode(to, all, format) })
+	})
 }
 
 func encode(w io.Writer, all prometheus.Gatherer, format expfmt.Format) error {

@@ -45,10 +45,11 @@ func (s *Server) owners(w http.ResponseWriter, r *http.Request, v Viewer) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	if !s.looks.take(w, v) {
+	c := clientOf(r.Context(), v)
+	if !s.looks.take(r.Context(), w, c) {
 		return
 	}
-	defer s.looks.release(v.UID)
+	defer s.looks.release(c)
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(ownersPatience + writeTimeout))
 	ctx, done := context.WithTimeout(r.Context(), ownersPatience)
 	defer done()

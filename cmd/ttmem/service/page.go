@@ -24,8 +24,9 @@ const (
 	// maxPageEvents is the largest number of events of a page. It then begins anew with the
 	// live buffers, so that a page takes 50 MB at most beside them.
 	maxPageEvents = 300_000
-	// pagePatience is how long the first request waits for the present state.
-	pagePatience = 5 * time.Second
+	// pagePatience is how long the first request waits for the present state. Millions of live buffers
+	// take seconds.
+	pagePatience = 20 * time.Second
 )
 
 // A livePage is the page of a viewer: it has the state when it was first requested, and the events
@@ -50,9 +51,9 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, v Viewer) {
 		askForToken(w, r)
 		return
 	}
-	p := s.pageOf(v)
-	if p == nil {
-		busy(w, s.streams.what)
+	p, tooMany := s.pageOf(v)
+	if tooMany != "" {
+		busy(w, tooMany)
 		return
 	}
 	select {
@@ -60,24 +61,14 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, v Viewer) {
 	case <-r.Context().Done():
 		return
 	case <-time.After(pagePatience):
-		busy(w, "requests for the state: try again later")
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
+		busy(w, "the page is not ready: its live buffers are still being read: try again later")
 		return
 	}
-	if !s.answers.take(w, v) {
-		return
-	}
-	defer s.answers.release(v.UID)
-	var text bytes.Buffer
-	s.hub.encoding.Lock()
-	err := p.write(&text, s.o.Documents)
-	s.hub.encoding.Unlock()
-	if err != nil {
-		http.Error(w, "ttmem: "+err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("X-Frame-Options", "DENY")
-	_, _ = text.WriteTo(w) // the reader may have gone
+	s.send(w, r, v, s.answers, "text/html; charset=utf-8", func(to *bytes.Buffer) error {
+		return s.hub.encoding.during(r.Context(), clientOf(r.Context(), v), func() error { return p.write(to, s.o.Documents) })
+	})
 }
 
 // askForToken makes a browser ask for the token, as a password.
@@ -90,16 +81,16 @@ func askForToken(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, "ttmem: the page shows all processes: give the token as the password, with any user name", http.StatusUnauthorized)
 }
 
-// pageOf returns the page of a viewer, and begins it if there is none; nil if there are too many
-// streams.
-func (s *Server) pageOf(v Viewer) *livePage {
+// pageOf returns the page of a viewer, and begins it if there is none and there are not too many streams.
+func (s *Server) pageOf(v Viewer) (_ *livePage, tooMany string) {
 	s.pagesMu.Lock()
 	defer s.pagesMu.Unlock()
 	if p := s.pages[v]; p != nil && p.idle.Reset(pageIdle) {
-		return p
+		return p, ""
 	}
-	if !s.streams.acquire(v.UID) {
-		return nil
+	c := client{uid: v.UID} // of the page: several clients may look at it
+	if tooMany := s.streams.acquire(c); tooMany != "" {
+		return nil, tooMany
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p := &livePage{stop: stop, idle: time.AfterFunc(pageIdle, stop), begun: make(chan struct{})}
@@ -110,14 +101,14 @@ func (s *Server) pageOf(v Viewer) *livePage {
 	go func() {
 		p.follow(ctx, s.hub, v)
 		p.idle.Stop()
-		s.streams.release(v.UID)
+		s.streams.release(c)
 		s.pagesMu.Lock()
 		defer s.pagesMu.Unlock()
 		if s.pages[v] == p {
 			delete(s.pages, v)
 		}
 	}()
-	return p
+	return p, ""
 }
 
 // follow takes the viewer's events until the context is done, or the hub ends.

@@ -58,42 +58,31 @@ func (s *Server) profile(w http.ResponseWriter, r *http.Request, v Viewer, of ti
 		http.Error(w, "ttmem: profiles have call stacks of processes: use the unix socket, which identifies the user, or the token", http.StatusForbidden)
 		return
 	}
-	if !s.streams.take(w, v) {
-		return
-	}
-	defer s.streams.release(v.UID)
-	s.await(r.Context())
-	o.Begun = time.Now()
-	p, err := s.hub.profileOf(r.Context(), v, region)
-	if err == nil && of > 0 {
-		_ = http.NewResponseController(w).SetWriteDeadline(o.Begun.Add(of + writeTimeout))
-		before := p
-		select {
-		case <-r.Context().Done():
-			return
-		case <-time.After(of):
+	s.send(w, r, v, s.streams, "application/octet-stream", func(to *bytes.Buffer) error {
+		s.await(r.Context())
+		o.Begun = time.Now()
+		p, err := s.hub.profileOf(r.Context(), v, region)
+		if err == nil && of > 0 {
+			before := p
+			select {
+			case <-r.Context().Done():
+				return r.Context().Err()
+			case <-time.After(of):
+			}
+			if p, err = s.hub.profileOf(r.Context(), v, region); err == nil {
+				subtract(p, before)
+			}
 		}
-		if p, err = s.hub.profileOf(r.Context(), v, region); err == nil {
-			subtract(p, before)
+		if err != nil {
+			return err
 		}
-	}
-	if err != nil {
-		http.Error(w, "ttmem: "+err.Error(), http.StatusInternalServerError)
-		return
-	}
-	// A profile with a duration is one of differences: Parca decides by it.
-	p.FirstNs, p.LastNs = 0, uint64(of)
-	var b bytes.Buffer
-	s.hub.encoding.Lock()
-	_, err = export.Pprof(&b, p, o)
-	s.hub.encoding.Unlock()
-	if err != nil {
-		http.Error(w, "ttmem: "+err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/octet-stream")
-	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
-	_, _ = b.WriteTo(w) // the reader may have gone
+		// A profile with a duration is one of differences: Parca decides by it.
+		p.FirstNs, p.LastNs = 0, uint64(of)
+		return s.hub.encoding.during(r.Context(), clientOf(r.Context(), v), func() error {
+			_, err := export.Pprof(to, p, o)
+			return err
+		})
+	})
 }
 
 // allRegions asks for a profile of all regions.
@@ -120,7 +109,7 @@ func regionAsked(r *http.Request) (event.Region, error) {
 
 // profileOf returns the profile of a region of the processes that a viewer may see.
 func (h *Hub) profileOf(ctx context.Context, v Viewer, region event.Region) (p *memory.Profile, err error) {
-	err = h.pause(ctx, func() { p = h.state.ProfileOf(func(uid int) bool { return v.All || uid == v.UID }) })
+	err = h.pause(ctx, clientOf(ctx, v), func() { p = h.state.ProfileOf(func(uid int) bool { return v.All || uid == v.UID }) })
 	if err == nil && region != allRegions {
 		p.Samples = slices.DeleteFunc(p.Samples, func(s memory.Sample) bool { return s.Region != region })
 	}

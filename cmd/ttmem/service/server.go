@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -88,10 +89,10 @@ func NewServer(hub *Hub, o Options) *Server {
 	}
 	s := &Server{
 		hub: hub, o: o, started: time.Now(),
-		limit:   newLimiter("", maxConnections, maxConnectionsPerUser, connectionsForRoot),
-		answers: newLimiter("unread answers at once: close some, or try again later", maxAnswers, maxAnswersPerUser, forRoot),
-		streams: newLimiter("streams at once: close some, or try again later", maxStreams, maxStreamsPerUser, forRoot),
-		looks:   newLimiter("searches for owners at once: try again later", maxLooks, maxLooksPerUser, forRoot),
+		limit:   newLimiter("connections", maxConnections, maxConnectionsPerUser, connectionsForRoot),
+		answers: newLimiter("unread answers", maxAnswers, maxAnswersPerUser, forRoot),
+		streams: newLimiter("streams", maxStreams, maxStreamsPerUser, forRoot),
+		looks:   newLimiter("searches for owners", maxLooks, maxLooksPerUser, forRoot),
 	}
 	s.ending = make(chan struct{})
 	s.end = sync.OnceFunc(func() { close(s.ending) })
@@ -184,7 +185,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) snapshot(w http.ResponseWriter, r *http.Request, v Viewer) {
 	s.await(r.Context())
-	s.answer(w, v, func() (any, error) {
+	s.answer(w, r, v, func() (any, error) {
 		reading := s.reading()
 		shared, err := s.hub.Snapshot(r.Context(), v)
 		if err != nil {
@@ -246,54 +247,68 @@ func (s *Server) await(ctx context.Context) {
 }
 
 // answer sends a document as JSON.
-func (s *Server) answer(w http.ResponseWriter, v Viewer, document func() (any, error)) {
-	if !s.answers.take(w, v) {
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, v Viewer, document func() (any, error)) {
+	s.send(w, r, v, s.answers, "application/json", func(to *bytes.Buffer) error {
+		of, err := document()
+		if err != nil {
+			return err
+		}
+		return s.hub.encoding.during(r.Context(), clientOf(r.Context(), v), func() error {
+			text, err := event.MarshalJSON(of)
+			to.Write(append(text, '\n'))
+			return err
+		})
+	})
+}
+
+// send makes an answer in memory and sends it. A reader who is slow keeps no other waiting.
+func (s *Server) send(w http.ResponseWriter, r *http.Request, v Viewer, limit *limiter, kind string, encode func(*bytes.Buffer) error) {
+	c := clientOf(r.Context(), v)
+	if !limit.take(r.Context(), w, c) {
 		return
 	}
-	defer s.answers.release(v.UID)
-	var text []byte
-	of, err := document()
-	if err == nil {
-		s.hub.encoding.Lock()
-		text, err = event.MarshalJSON(of)
-		s.hub.encoding.Unlock()
-	}
+	defer limit.release(c)
+	var text bytes.Buffer
+	err := encode(&text)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // it took a while to make it
 	if err != nil {
 		http.Error(w, "ttmem: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(text)+1))
-	_, _ = w.Write(append(text, '\n')) // the reader may have gone
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Length", strconv.Itoa(text.Len()))
+	_, _ = text.WriteTo(w) // the reader may have gone
 }
 
-func busy(w http.ResponseWriter, what string) {
+// busy refuses a request for now.
+func busy(w http.ResponseWriter, why string) {
 	w.Header().Set("Retry-After", "5")
-	http.Error(w, "ttmem: too many "+what, http.StatusServiceUnavailable)
+	http.Error(w, "ttmem: "+why, http.StatusServiceUnavailable)
 }
 
 // state sends the present state, as a recording.
 func (s *Server) state(w http.ResponseWriter, r *http.Request, v Viewer) {
 	s.await(r.Context())
-	s.record(w, v, func(out io.Writer) error { return s.hub.WriteState(r.Context(), v, out) })
+	s.record(w, r, v, func(out io.Writer) error { return s.hub.WriteState(r.Context(), v, out) })
 }
 
 // stream sends the present state and the later events.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, v Viewer) {
 	s.await(r.Context())
-	s.record(w, v, func(out io.Writer) error { return s.hub.Follow(r.Context(), v, out) })
+	s.record(w, r, v, func(out io.Writer) error { return s.hub.Follow(r.Context(), v, out) })
 }
 
 // record sends a recording to a viewer who may see events.
-func (s *Server) record(w http.ResponseWriter, v Viewer, write func(io.Writer) error) {
+func (s *Server) record(w http.ResponseWriter, r *http.Request, v Viewer, write func(io.Writer) error) {
 	if v == Nobody {
 		http.Error(w, "ttmem: events are sent over the unix socket, which identifies the user, or with the token", http.StatusForbidden)
 		return
 	}
-	if !s.streams.take(w, v) {
+	c := clientOf(r.Context(), v)
+	if !s.streams.take(r.Context(), w, c) {
 		return
 	}
-	defer s.streams.release(v.UID)
+	defer s.streams.release(c)
 	out := &streamWriter{w: w, control: http.NewResponseController(w)}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	err := write(out)

@@ -368,9 +368,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	refused := talk(t, path, "")
 	qt.Check(t, qt.StringContains(refused, "503 Service Unavailable"))
-	qt.Check(t, qt.StringContains(refused, "ttmem: too many connections"))
+	qt.Check(t, qt.StringContains(refused, "ttmem: too many connections at once"))
 	_, err := Dial(path)
-	qt.Check(t, qt.ErrorMatches(err, `the ttmem service at .*(too many connections: .*|or too many are open)`))
+	qt.Check(t, qt.ErrorMatches(err, `the ttmem service at .*(too many connections at once: .*|or too many are open)`))
 	open[0].Close()
 	waitFor(t, func() bool {
 		c, err := Dial(path)
@@ -433,23 +433,44 @@ func TestClosingEndsFollowers(t *testing.T) {
 }
 
 func TestLimiterKeepsAPartForRoot(t *testing.T) {
-	l := newLimiter("", 10, 3, 2)
+	l := newLimiter("things", 10, 3, 2)
+	of := func(uid int) client { return client{uid: uid} }
 	for uid := 1; uid <= 3; uid++ {
 		for i := range 4 {
-			qt.Check(t, qt.Equals(l.acquire(uid), i < 3 && (uid < 3 || i < 2)), qt.Commentf("user %d, %d", uid, i))
+			want := ""
+			switch {
+			case i == 3 && uid < 3:
+				want = "too many things at once: you have 3: close some, or try again later"
+			case i >= 2 && uid == 3:
+				want = "too many things at once of all users: try again later"
+			}
+			qt.Check(t, qt.Equals(l.acquire(of(uid)), want), qt.Commentf("user %d, %d", uid, i))
 		}
 	}
-	qt.Check(t, qt.IsTrue(l.acquire(0)))
-	qt.Check(t, qt.IsTrue(l.acquire(0)))
-	qt.Check(t, qt.IsFalse(l.acquire(0)))
-	l.release(1)
-	qt.Check(t, qt.IsTrue(l.acquire(0)))
-	qt.Check(t, qt.IsFalse(l.acquire(4)))
+	qt.Check(t, qt.Equals(l.acquire(of(0)), ""))
+	qt.Check(t, qt.Equals(l.acquire(of(0)), ""))
+	qt.Check(t, qt.Not(qt.Equals(l.acquire(of(0)), "")))
+	l.release(of(1))
+	qt.Check(t, qt.Equals(l.acquire(of(0)), ""))
+	qt.Check(t, qt.Not(qt.Equals(l.acquire(of(4)), "")))
 	qt.Check(t, qt.HasLen(l.by, 4))
 	for range 3 {
-		l.release(0)
+		l.release(of(0))
 	}
 	qt.Check(t, qt.HasLen(l.by, 3)) // it does not grow with all who ever came
+}
+
+// A request waits for what the same client does at once, and is not refused for it.
+func TestARequestWaitsForItsClientsOthers(t *testing.T) {
+	l := newLimiter("things", 10, 1, 2)
+	one := client{uid: 1}
+	qt.Assert(t, qt.Equals(l.acquire(one), ""))
+	go func() {
+		time.Sleep(limitPatience / 20)
+		l.release(one)
+	}()
+	w := &answerOf{header: make(http.Header), status: http.StatusOK}
+	qt.Check(t, qt.IsTrue(l.take(t.Context(), w, one)), qt.Commentf("%s", w.body.String()))
 }
 
 func TestDialNamesTheSocketThatWasGiven(t *testing.T) {
