@@ -32,7 +32,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request, v Viewer) {
 			return
 		}
 	}
-	format := expfmt.Negotiate(r.Header)
+	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
 	s.send(w, r, v, s.answers, string(format), func(to *bytes.Buffer) error {
 		snapshot, err := s.hub.Snapshot(r.Context(), Viewer{All: true})
 		if err != nil {
