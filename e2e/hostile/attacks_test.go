@@ -71,6 +71,7 @@ var attacks = []attack{
 	{name: "slow clients", program: "service.py slow", aims: "answers wait for slow readers", long: true},
 	{name: "unread streams", program: "service.py unread", aims: "what nobody reads fills memory"},
 	{name: "busy clients", program: "service.py busy", aims: "answers take all of the processor"},
+	{name: "request flood", program: "service.py flood", aims: "answers of all kinds wait for one user's", hold: 2 * time.Second},
 	{name: "garbage clients", program: "service.py garbage", aims: "parsing of requests; descriptors run out"},
 	{name: "endless headers", program: "service.py endless_header", aims: "reading headers takes memory"},
 	{name: "marks", program: "service.py marks", user: 1, aims: "marks of others are dropped; names in lists", restart: true},

@@ -31,7 +31,7 @@ func (r *hostileRig) start(a attack) (*running, error) {
 		name, args = "/usr/bin/python3", append([]string{"-B", name}, args...)
 	}
 	cmd := u.command("nice", append([]string{"-n", "5", name}, args...)...) // it is not the scheduler that is tested
-	about := map[string]any{"dir": u.home, "socket": r.pair.socket, "victim": r.victim.Process.Pid, "serve": r.pair.serve.Process.Pid}
+	about := map[string]any{"dir": u.home, "socket": r.pair.socket, "http": r.pair.http, "victim": r.victim.Process.Pid, "serve": r.pair.serve.Process.Pid}
 	for key, value := range r.context {
 		about[key] = value
 	}

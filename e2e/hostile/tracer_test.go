@@ -177,6 +177,7 @@ type pair struct {
 	serve, attach *tracer
 	dir           string // theirs; what they write is in it
 	socket        string
+	http          string // HOST:PORT
 	started       time.Time
 	follower      *follower
 	client        *http.Client
@@ -236,7 +237,14 @@ func startPair(t *testing.T, v *victim) *pair {
 	if err := os.Mkdir(work, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if p.serve, err = startTracer(work, "every process", "serve", "--socket", p.socket, "-o", filepath.Join(dir, "host.ttmem")); err == nil {
+	token := filepath.Join(dir, "token")
+	if err := os.WriteFile(token, []byte(secret+"0123456789"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.serve, err = startTracer(work, "every process", "serve", "--socket", p.socket, "-o", filepath.Join(dir, "host.ttmem"), "--http", "127.0.0.1:0", "--token-file", token)
+	if err == nil {
+		_, p.http, _ = strings.Cut(p.serve.said(), "https://")
+		p.http, _, _ = strings.Cut(p.http, "\n")
 		p.attach, err = startTracer(work, "every process", "attach", "--json", "-o", events)
 	}
 	if err == nil {

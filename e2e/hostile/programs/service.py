@@ -4,6 +4,7 @@ import array
 import os
 import random
 import socket
+import ssl
 import threading
 import time
 
@@ -82,6 +83,29 @@ def busy():
 
     for _ in range(8):
         threading.Thread(target=ask, daemon=True).start()
+    forever()
+
+
+def flood():
+    """Answers of each kind, as many at once as can be had, over both ways, and half of them not read."""
+    paths = ["snapshot", "state", "stream", "health", "../metrics", "../metrics?processes=1000", "../debug/pprof/device_memory",
+             "../debug/pprof/device_memory_alloc?region=all&seconds=1", "../"]
+    unverified = ssl._create_unverified_context()
+    host, port = CONTEXT["http"].rsplit(":", 1)
+
+    def ask(over_http):
+        while True:
+            try:
+                s = unverified.wrap_socket(socket.create_connection((host, port), 5)) if over_http else connect()
+                path = ("/v1/" + random.choice(paths)).replace("/v1/../", "/")
+                s.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                if random.random() < 0.5:
+                    s.recv(1 << 16)
+            except OSError:
+                pass
+
+    for i in range(24):
+        threading.Thread(target=ask, args=(i % 2 == 0,), daemon=True).start()
     forever()
 
 
