@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	processes "ttmem/tracer/host"
 )
 
 // The maximum number of connections at once: in total, for each client, and reserved for root, so
@@ -27,13 +29,16 @@ type listener struct {
 	tcp *TCP
 }
 
-// peerViewer returns the user at the other end of a unix socket.
-func peerViewer(c net.Conn) (Viewer, error) {
+// peerViewer returns the user at the other end of a unix socket, and the one to whom the connection counts.
+func peerViewer(c net.Conn) (v Viewer, of int, err error) {
 	cred, err := peer(c)
 	if err != nil {
-		return Nobody, err
+		return Nobody, 0, err
 	}
-	return viewerOf(cred.Uid), nil
+	if v = viewerOf(cred.Uid); v.All {
+		return v, v.UID, nil
+	}
+	return v, processes.UserOfClient(int(cred.Pid), v.UID), nil
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -45,11 +50,9 @@ func (l *listener) Accept() (net.Conn, error) {
 		v, of := Nobody, client{}
 		if l.tcp != nil {
 			of = clientAt(c)
-		} else if v, err = peerViewer(c); err != nil {
+		} else if v, of.uid, err = peerViewer(c); err != nil {
 			c.Close() // the other end is closed already
 			continue
-		} else {
-			of = client{uid: v.UID}
 		}
 		if tooMany := l.limit.acquire(of); tooMany != "" {
 			refuse(c, tooMany)
