@@ -30,7 +30,7 @@ func recordOver(t *testing.T, f *File, events []event.Event, failed func(err err
 
 // empty is a checkpoint.
 func empty() func() *event.Event {
-	return func() *event.Event { return &event.Event{Kind: event.Checkpoint, State: &event.State{}} }
+	return func() *event.Event { return &event.Event{Kind: event.Checkpoint, State: &event.State{Data: []byte{1}}} }
 }
 
 // checkGap checks that the events are in the two files except for a gap, which is reported.
