@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/session"
 )
 
@@ -41,7 +40,6 @@ status is 1 if a file cannot be written.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(o.Source.PIDs) == 0 {
-				output.KeepPrivate()
 				o.Record.Private = true
 			}
 			o.Source.Owners = true

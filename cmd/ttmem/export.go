@@ -241,9 +241,6 @@ func runExport(c *cobra.Command, o *exportOptions) error {
 		}
 		f.Close()
 	}
-	if source.IsPrivate(x.source.File) {
-		output.KeepPrivate()
-	}
 	ctx, stop := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	x.source.Ctx = ctx           // from now on

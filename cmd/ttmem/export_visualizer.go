@@ -67,7 +67,7 @@ func writeVisualizer(x *exportJob) (string, error) {
 		return "", fmt.Errorf("--ops %s: there are %s", x.ops, numbered(all, "operation"))
 	}
 	w, clock := plan.Window(from, to), x.source.Clock()
-	r, err := visualizer.New(x.out.Folder, &plan, w, visualizer.Options{
+	r, err := visualizer.New(x.out.Create, &plan, w, visualizer.Options{
 		Name: strings.TrimSuffix(filepath.Base(x.source.File), ".ttmem"),
 		Wall: func(ns uint64) time.Time {
 			if !clock.Known() {

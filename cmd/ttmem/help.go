@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
-	"ttmem/tracer/host"
 )
 
 // newHelp returns the command help, which fails for an unknown command.
@@ -214,10 +214,7 @@ func newMan() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			root := c.Root()
 			root.DisableAutoGenTag = true // it has the date, and the pages should be reproducible
-			if err := writeManual(root, args[0]); err != nil {
-				return fmt.Errorf("%s: %w; name a folder that can be written to", args[0], host.WithoutPath(err))
-			}
-			return nil
+			return writeManual(root, args[0])
 		},
 	}
 }
@@ -234,10 +231,10 @@ func writeManual(c *cobra.Command, dir string) error {
 	}
 	root := c.Root()
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { f.Hidden = c != root && !flags.TakesGlobal(c, f.Name) })
-	f, err := os.Create(filepath.Join(dir, strings.ReplaceAll(c.CommandPath(), " ", "-")+".1"))
+	f, err := output.Create("man", filepath.Join(dir, strings.ReplaceAll(c.CommandPath(), " ", "-")+".1"))
 	if err != nil {
 		return err
 	}
 	header := &doc.GenManHeader{Section: "1", Source: "ttmem " + buildVersion(), Manual: "ttmem"}
-	return errors.Join(doc.GenMan(c, header, f), f.Close())
+	return f.Finish(doc.GenMan(c, header, f.W))
 }

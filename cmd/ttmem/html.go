@@ -134,9 +134,6 @@ func writeFailurePage(args []string) int {
 
 // writeSpan writes the page of the events between two times.
 func (o *htmlOptions) writeSpan(ctx context.Context, since, until uint64, rules *name.Rules) error {
-	if source.IsPrivate(o.source.File) {
-		output.KeepPrivate()
-	}
 	out, err := output.Create("-o", o.output)
 	if err != nil {
 		return err

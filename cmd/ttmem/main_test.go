@@ -96,7 +96,7 @@ func TestEveryCommandHasAManualPage(t *testing.T) {
 			qt.Check(t, qt.Equals(listed, flags.TakesGlobal(c, flag)), qt.Commentf("--%s of %s", flag, c.Name()))
 		}
 	}
-	qt.Check(t, qt.ErrorMatches(execute("man", filepath.Join(dir, "none")), ".*; name a folder that can be written to"))
+	qt.Check(t, qt.ErrorMatches(execute("man", filepath.Join(dir, "none")), "man .*: no such file or directory; name a file that can be written"))
 }
 
 func TestArgumentsAreCompleted(t *testing.T) {

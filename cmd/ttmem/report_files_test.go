@@ -9,6 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/record"
 	"ttmem/tracer/event"
 )
@@ -51,6 +52,7 @@ func TestWhatIsMadeOfAPrivateFileIsPrivate(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o022))
 	for mode, want := range map[os.FileMode]os.FileMode{0o644: 0o644, 0o600: 0o600} {
 		unix.Umask(0o022)
+		output.Private.Store(false)
 		path := writeEvents(t, "model.ttmem", exportedEvents())
 		qt.Assert(t, qt.IsNil(os.Chmod(path, mode)))
 		folded := filepath.Join(filepath.Dir(path), "folded")

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"ttmem/bpf"
+	"ttmem/tracer/place"
 )
 
 // Objects are the loaded kernel side.
@@ -145,7 +146,7 @@ func explainLoad(err error) error {
 		program = program[i+1:]
 	}
 	log := "could not be saved"
-	if f, err := os.CreateTemp("", "ttmem-verifier-*.log"); err == nil {
+	if f, err := place.Temporary("ttmem-verifier-*.log"); err == nil {
 		fmt.Fprintf(f, "%s\n%+v\n", kernelRelease(), refused)
 		log = "is in " + f.Name()
 		f.Close()

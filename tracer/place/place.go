@@ -1,6 +1,6 @@
-// Package place opens files for writing. The folder of a file may belong to another user, who
-// must not lead root to another file by a symbolic link, not even by a link made while the path
-// is resolved.
+// Package place is for the files that ttmem makes. Their folder may belong to another user, who
+// must not lead root to another file: neither by a symbolic link, nor by renaming folders meanwhile.
+// So a path is resolved once, and everything else happens in the open folder that it led to.
 package place
 
 import (
@@ -23,6 +23,8 @@ type Place struct {
 	name string
 	// magic is true if the name is a link to an open file, such as /dev/stdout.
 	magic bool
+	// loose is true if other users can rename what is in the folder, or a folder above.
+	loose bool
 }
 
 // maxLinks is the kernel's limit of symbolic links in a path.
@@ -39,8 +41,10 @@ func Find(path string) (*Place, error) {
 	if err != nil {
 		return nil, err
 	}
+	loose := false
 	for links := 0; ; {
-		p := &Place{dir: dir, name: cmp.Or(rest[0], ".")}
+		loose = loose || isLoose(dir)
+		p := &Place{dir: dir, name: cmp.Or(rest[0], "."), loose: loose}
 		rest = rest[1:]
 		next, err := p.Open(unix.O_PATH, 0)
 		if len(rest) == 0 && errors.Is(err, fs.ErrNotExist) {
@@ -76,6 +80,21 @@ func Find(path string) (*Place, error) {
 	}
 }
 
+// FindName resolves the path of a folder, and returns a place in it whose file is not followed if
+// it is a link.
+func FindName(path string) (*Place, error) {
+	p, err := Find(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	folder, err := p.Open(unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	return In(folder, filepath.Base(path)), nil
+}
+
 // link returns the target of a symbolic link; "" if the file is not a link or the link is magic.
 func (p *Place) link(f *os.File) (to string, err error) {
 	info, err := f.Stat()
@@ -103,6 +122,35 @@ func (p *Place) link(f *os.File) (to string, err error) {
 		}
 	}
 	return string(text[:n]), nil
+}
+
+// isLoose reports whether users other than root and the one of this process can rename what is in a
+// folder.
+func isLoose(dir *os.File) bool {
+	const groupWrites, othersWrite = 0o020, 0o002
+	info, err := dir.Stat()
+	if err != nil || Owner(info) != 0 && !Ours(info) {
+		return true
+	}
+	byOthers := info.Mode()&othersWrite != 0 || info.Mode()&groupWrites != 0 && info.Sys().(*syscall.Stat_t).Gid != 0
+	return byOthers && info.Mode()&fs.ModeSticky == 0
+}
+
+// Temporary creates a temporary file, whose name root may use without leaving that to other users.
+func Temporary(pattern string) (*os.File, error) {
+	dir, err := filepath.Abs(os.TempDir())
+	if err != nil {
+		return nil, err
+	}
+	p, err := Find(dir + "/.")
+	if err != nil {
+		return nil, fmt.Errorf("TMPDIR %s: %w", dir, err)
+	}
+	defer p.Close()
+	if p.loose && os.Geteuid() == 0 {
+		return nil, fmt.Errorf("TMPDIR %s: other users can rename its files or a folder above: give root another TMPDIR", dir)
+	}
+	return os.CreateTemp(filepath.Dir(p.String()+"/."), pattern)
 }
 
 // Owner returns the user ID of a file's owner.
@@ -195,30 +243,45 @@ func (p *Place) open(path string, flags int, mode fs.FileMode) (*os.File, error)
 	}
 }
 
-// Create opens a file for writing. It creates a missing file for the user behind sudo. Root does
-// not write to a file with several hard links, because a user can link any file.
-func Create(path string, flags int, mode fs.FileMode) (*os.File, error) {
-	p, err := Find(path)
+// ErrNotOurs means that a file belongs to another user, who could read or replace what is written.
+var ErrNotOurs = errors.New("it belongs to another user")
+
+// check returns an error for a file of another user. Only root makes devices, and a magic link is a file
+// that this process was given.
+func (p *Place) check(info fs.FileInfo) error {
+	if p.magic || info.Mode()&fs.ModeDevice != 0 || Ours(info) {
+		return nil
+	}
+	return ErrNotOurs
+}
+
+// OpenExisting opens an existing file for writing. A regular one has to be replaced instead: it may be
+// a hard link to any file, and others may have it open. path appears in errors of the file's methods.
+func (p *Place) OpenExisting(path string) (*os.File, error) {
+	info, err := p.Stat() // opening a FIFO waits for a reader
+	if err == nil {
+		err = p.check(info)
+	}
 	if err != nil {
 		return nil, err
 	}
-	defer p.dir.Close()
-	f, err := p.open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|flags, mode)
-	if errors.Is(err, fs.ErrExist) && flags&os.O_EXCL == 0 {
-		f, err = p.open(path, os.O_WRONLY|os.O_CREATE|flags, mode)
+	f, err := p.open(path, os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
 	}
-	if err != nil || os.Geteuid() != 0 {
-		return f, err
-	}
-	info, err := f.Stat()
-	if err == nil && info.Mode().IsRegular() && info.Sys().(*syscall.Stat_t).Nlink > 1 {
-		err = errors.New("it is a hard link, and may be any file")
+	if info, err = f.Stat(); err == nil {
+		err = p.check(info) // it may be another file by now
 	}
 	if err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
+}
+
+// Create creates a file for the user behind sudo. path appears in errors of the file's methods.
+func (p *Place) Create(path string, mode fs.FileMode) (*os.File, error) {
+	return p.open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 }
 
 // Stat describes the file of the place.
@@ -231,29 +294,59 @@ func (p *Place) Stat() (fs.FileInfo, error) {
 	return f.Stat()
 }
 
+// In returns a place in an open folder.
+func In(folder *os.File, name string) *Place { return &Place{dir: folder, name: name} }
+
 // Beside returns a place in the same folder.
-func (p *Place) Beside(name string) *Place { return &Place{dir: p.dir, name: name} }
+func (p *Place) Beside(name string) *Place { return In(p.dir, name) }
 
 // Name returns the name of the place in its folder.
 func (p *Place) Name() string { return p.name }
+
+// Folder returns the open folder.
+func (p *Place) Folder() *os.File { return p.dir }
+
+// Path returns a path for system calls that take nothing else. It leads through the open folder,
+// whatever has its name meanwhile.
+func (p *Place) Path() string { return fmt.Sprintf("/proc/self/fd/%d/%s", p.dir.Fd(), p.name) }
 
 // Rename moves the file to another place.
 func (p *Place) Rename(to *Place) error {
 	return unix.Renameat(int(p.dir.Fd()), p.name, int(to.dir.Fd()), to.name)
 }
 
-// MakeFolder makes a folder at the place, for the user behind sudo.
-func (p *Place) MakeFolder(mode fs.FileMode) error {
+// MakeFolder makes a folder at the place, for the user behind sudo, and opens it.
+func (p *Place) MakeFolder(mode fs.FileMode) (*os.File, error) {
 	if err := unix.Mkdirat(int(p.dir.Fd()), p.name, uint32(mode.Perm())); err != nil {
-		return &fs.PathError{Op: "mkdir", Path: p.name, Err: err}
+		return nil, &fs.PathError{Op: "mkdir", Path: p.name, Err: err}
 	}
+	f, err := p.OpenFolder()
+	if err == nil {
+		giveToUser(f)
+	}
+	return f, err
+}
+
+// OpenFolder opens a folder of this user, or of the user behind sudo.
+func (p *Place) OpenFolder() (*os.File, error) {
 	f, err := p.Open(unix.O_DIRECTORY, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	giveToUser(f)
-	return f.Close()
+	if info, err := f.Stat(); err != nil || !Ours(info) {
+		f.Close()
+		return nil, ErrNotOurs
+	}
+	return f, nil
 }
 
 // Remove removes the file.
 func (p *Place) Remove() error { return unix.Unlinkat(int(p.dir.Fd()), p.name, 0) }
+
+// RemoveFolder removes an empty folder.
+func (p *Place) RemoveFolder() error {
+	return unix.Unlinkat(int(p.dir.Fd()), p.name, unix.AT_REMOVEDIR)
+}
+
+// Close closes the open folder, also for other places in it.
+func (p *Place) Close() error { return p.dir.Close() }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 )
 
 // A folder that becomes a link after it was followed does not lead elsewhere.
@@ -68,7 +69,9 @@ func TestAPipeOfThisProcessIsAPlace(t *testing.T) {
 	defer w.Close()
 	link := filepath.Join(t.TempDir(), "stdout")
 	qt.Assert(t, qt.IsNil(os.Symlink(fmt.Sprintf("/proc/self/fd/%d", w.Fd()), link)))
-	f, err := Create(link, 0, 0)
+	p, err := Find(link)
+	qt.Assert(t, qt.IsNil(err))
+	f, err := p.OpenExisting(link)
 	qt.Assert(t, qt.IsNil(err))
 	_, err = f.WriteString("through")
 	qt.Assert(t, qt.IsNil(err))
@@ -79,25 +82,70 @@ func TestAPipeOfThisProcessIsAPlace(t *testing.T) {
 	qt.Check(t, qt.Equals(string(b), "through"))
 }
 
-// A hard link may be a name for any file of root's.
-func TestRootDoesNotWriteIntoAHardLink(t *testing.T) {
+// What another user could read, or replace, is not written.
+func TestAFileOfAnotherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	file, link := filepath.Join(t.TempDir(), "file"), filepath.Join(t.TempDir(), "link")
-	qt.Assert(t, qt.IsNil(os.WriteFile(file, nil, 0o600)))
-	qt.Assert(t, qt.IsNil(os.Link(file, link)))
-	_, err := Create(link, 0, 0o644)
-	qt.Check(t, qt.ErrorMatches(err, "it is a hard link, and may be any file"))
+	t.Setenv("SUDO_UID", "")
+	dir := t.TempDir()
+	for name, make := range map[string]func(path string) error{
+		"file": func(path string) error { return os.WriteFile(path, nil, 0o666) },
+		"pipe": func(path string) error { return unix.Mkfifo(path, 0o666) },
+	} {
+		path := filepath.Join(dir, name)
+		qt.Assert(t, qt.IsNil(make(path)))
+		qt.Assert(t, qt.IsNil(os.Chown(path, 54321, 54321)))
+		p, err := Find(path)
+		qt.Assert(t, qt.IsNil(err))
+		_, err = p.OpenExisting(path)
+		qt.Check(t, qt.ErrorIs(err, ErrNotOurs), qt.Commentf(name))
+	}
+	folder := filepath.Join(dir, "folder")
+	qt.Assert(t, qt.IsNil(os.Mkdir(folder, 0o755)))
+	qt.Assert(t, qt.IsNil(os.Chown(folder, 54321, 54321)))
+	p, err := Find(folder)
+	qt.Assert(t, qt.IsNil(err))
+	_, err = p.OpenFolder()
+	qt.Check(t, qt.ErrorIs(err, ErrNotOurs))
 }
 
-// What root makes under sudo is the user's, and what was there keeps its owner.
+// Whoever can rename the folder of a temporary file chooses what root opens by its name.
+func TestRootHasNoTemporaryFilesWhereOthersRename(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	t.Setenv("SUDO_UID", "")
+	top := t.TempDir()
+	below := filepath.Join(top, "others", "own")
+	qt.Assert(t, qt.IsNil(os.MkdirAll(below, 0o755)))
+	for _, c := range []struct {
+		mode  os.FileMode
+		owner int
+		works bool
+	}{{0o755, 0, true}, {0o777, 0, false}, {0o777 | os.ModeSticky, 0, true}, {0o755, 54321, false}, {0o755 | os.ModeSticky, 54321, false}} {
+		qt.Assert(t, qt.IsNil(os.Chown(filepath.Dir(below), c.owner, c.owner)))
+		qt.Assert(t, qt.IsNil(os.Chmod(filepath.Dir(below), c.mode)))
+		t.Setenv("TMPDIR", below)
+		f, err := Temporary("x-")
+		qt.Check(t, qt.Equals(err == nil, c.works), qt.Commentf("%+v: %v", c, err))
+		if err == nil {
+			qt.Check(t, qt.Equals(filepath.Dir(f.Name()), below))
+			f.Close()
+			os.Remove(f.Name())
+		}
+	}
+}
+
+// What root makes under sudo is the user's.
 func TestNewFilesBelongToTheUserBehindSudo(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
 	owner := func(path string) int {
-		f, err := Create(path, 0, 0o600)
+		p, err := Find(path)
+		qt.Assert(t, qt.IsNil(err))
+		f, err := p.Create(path, 0o600)
 		qt.Assert(t, qt.IsNil(err))
 		defer f.Close()
 		info, err := f.Stat()
@@ -111,8 +159,6 @@ func TestNewFilesBelongToTheUserBehindSudo(t *testing.T) {
 	t.Setenv("SUDO_UID", "54321")
 	t.Setenv("SUDO_GID", "54321")
 	qt.Check(t, qt.Equals(owner(filepath.Join(dir, "users")), 54321))
-	qt.Check(t, qt.Equals(owner(filepath.Join(dir, "users")), 54321))
-	qt.Check(t, qt.Equals(owner(filepath.Join(dir, "roots")), 0))
 	t.Setenv("SUDO_UID", "54322")
 	info, err := os.Stat(filepath.Join(dir, "users"))
 	qt.Assert(t, qt.IsNil(err))

@@ -41,7 +41,9 @@ type FileOptions struct {
 // ones FILE.1 (the newest), FILE.2 and so on. It is not safe for concurrent use.
 type File struct {
 	*segment
-	path   string
+	path   string // as the user named it
+	at     *place.Place
+	mode   fs.FileMode // of new files
 	o      FileOptions
 	header Header
 	parts  int // earlier files written by this File
@@ -56,8 +58,9 @@ type File struct {
 
 // A segment is one file of a recording.
 type segment struct {
-	f *os.File
-	w *Writer
+	f  *os.File
+	at *place.Place
+	w  *Writer
 	// begun is the length of the file's header and first checkpoint.
 	begun int64
 	// added is the number of events added to the file.
@@ -74,31 +77,48 @@ type segment struct {
 
 // Create begins a recording in a file.
 func Create(path string, o FileOptions) (*File, error) {
-	f := &File{path: path, o: o, header: o.header()}
-	info, err := os.Stat(path)
+	at, err := place.Find(path)
+	if err != nil {
+		return nil, notWritable(path, err)
+	}
+	f, err := CreateAt(at, path, o)
+	if err != nil {
+		at.Close()
+	}
+	return f, err
+}
+
+func notWritable(path string, err error) error {
+	return fmt.Errorf("%s: %w; name a file that can be written", path, host.WithoutPath(err))
+}
+
+// CreateAt begins a recording in a file at a place, which has the given path in messages.
+func CreateAt(at *place.Place, path string, o FileOptions) (*File, error) {
+	f := &File{path: path, at: at, mode: 0o644, o: o, header: o.header()}
+	if o.Private {
+		f.mode = 0o600
+	}
+	info, err := at.Stat()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		f.segment, err = f.begin(path, os.O_EXCL, nil)
+		f.segment, err = f.begin(at, nil)
 	case err != nil:
-		err = host.WithoutPath(err)
 	case info.IsDir():
 		return nil, fmt.Errorf("%s is a directory; name a file in it", path)
 	case !info.Mode().IsRegular():
 		if o.MaxBytes != 0 {
 			return nil, fmt.Errorf("%s is not a file: its size cannot be limited; name a file", path)
 		}
-		f.segment, err = f.begin(path, 0, nil)
-	case info.Size() == 0:
-		f.segment, err = f.begin(path, 0, nil)
-	case !o.Rotate:
+		f.segment, err = f.toStream()
+	case info.Size() > 0 && !o.Rotate:
 		return nil, fmt.Errorf("%s exists; remove it or name another", path)
-	case !IsRecording(path):
+	case info.Size() > 0 && !isRecordingAt(at):
 		return nil, fmt.Errorf("%s exists and is not a ttmem recording; remove it or name another", path)
 	default:
 		err = f.replaceExisting()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; name a file that can be written", path, err)
+		return nil, notWritable(path, err)
 	}
 	return f, nil
 }
@@ -106,57 +126,51 @@ func Create(path string, o FileOptions) (*File, error) {
 // errInUse means that another process writes the recording.
 var errInUse = errors.New("another ttmem is writing it")
 
-// begin begins a file of the recording. The file starts with a checkpoint of the earlier events,
-// unless of is nil. After an error there is no new file.
-func (f *File) begin(path string, flags int, of func() *event.Event) (*segment, error) {
-	mode := os.FileMode(0o644)
-	if f.o.Private {
-		mode = 0o600
+// toStream begins a recording in an existing file that is not a regular one.
+func (f *File) toStream() (*segment, error) {
+	out, err := f.at.OpenExisting(f.path)
+	if err != nil {
+		return nil, err
 	}
-	out, err := place.Create(path, flags, mode)
+	s := &segment{f: out, at: f.at, stream: true}
+	if err := f.head(s, nil); err != nil {
+		out.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// begin makes a file of the recording. It starts with a checkpoint of the earlier events, unless of
+// is nil. After an error there is no new file.
+func (f *File) begin(at *place.Place, of func() *event.Event) (*segment, error) {
+	out, err := at.Create(f.path, f.mode)
 	if err != nil {
 		return nil, host.WithoutPath(err)
 	}
-	s := &segment{f: out}
-	discard := func(err error) (*segment, error) {
-		out.Close()
-		if flags&os.O_EXCL != 0 {
-			os.Remove(path)
-		}
+	s := &segment{f: out, at: at}
+	if err = lock(out); err == nil {
+		err = f.head(s, of)
+	}
+	if err != nil {
+		s.drop()
 		return nil, host.WithoutPath(err)
 	}
-	if info, err := out.Stat(); err != nil || !info.Mode().IsRegular() {
-		s.stream = true
-	} else if err := lock(out); err != nil {
-		return discard(err)
-	} else if err := f.private(out, info); err != nil {
-		return discard(err)
-	}
-	if s.w, err = NewWriter(out, Options{Header: &f.header}); err != nil {
-		return discard(err)
+	return s, nil
+}
+
+// head writes the beginning of a file.
+func (f *File) head(s *segment, of func() *event.Event) (err error) {
+	if s.w, err = NewWriter(s.f, Options{Header: &f.header}); err != nil {
+		return err
 	}
 	if of != nil {
 		if err := s.w.checkpoint(of(), 0); err != nil {
-			return discard(err)
+			return err
 		}
 	}
 	s.begun = s.w.Size()
 	s.checked, s.checkpointBytes, s.flushed = s.begun, s.begun, s.begun
-	return s, nil
-}
-
-// errNotOurs means that another user owns the file and could read it.
-var errNotOurs = errors.New("it belongs to another user")
-
-// private makes an existing file readable only for its owner.
-func (f *File) private(out *os.File, info fs.FileInfo) error {
-	if !f.o.Private {
-		return nil
-	}
-	if !place.Ours(info) {
-		return errNotOurs
-	}
-	return out.Chmod(0o600)
+	return nil
 }
 
 // lock locks the file against other writers while it is open, if its file system has locks.
@@ -265,6 +279,9 @@ func (f *File) Close(end End) error {
 	}
 	return nil
 }
+
+// Remove removes the current file.
+func (f *File) Remove() error { return f.at.Remove() }
 
 // Size returns the length of the current file, without events that are not flushed.
 func (f *File) Size() int64 { return f.w.Size() }

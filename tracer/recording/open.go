@@ -7,13 +7,17 @@ import (
 	"io/fs"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"ttmem/tracer/host"
+	"ttmem/tracer/place"
 )
 
 // A FileReader reads a recording in a file.
 type FileReader struct {
 	*Reader
 	file  *os.File
+	info  os.FileInfo
 	first int64 // the offset of its first block
 	size  int64
 	// checkpoints are the checkpoints between the events of the file, and owners its blocks of Owners.
@@ -53,11 +57,14 @@ func open(f *os.File, path string) (*FileReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &FileReader{Reader: r, file: f, first: r.offset, size: info.Size()}, nil
+	return &FileReader{Reader: r, file: f, first: r.offset, info: info, size: info.Size()}, nil
 }
 
 // Size returns the length of the file when it was opened; 0 for a pipe, for example.
 func (r *FileReader) Size() int64 { return r.size }
+
+// Private reports whether not every user may read the file.
+func (r *FileReader) Private() bool { return r.info.Mode().IsRegular() && r.info.Mode()&0o004 == 0 }
 
 // Close closes the file. Frames of its stacks can still be looked up.
 func (r *FileReader) Close() error { return r.file.Close() }
@@ -74,7 +81,22 @@ func IsRecording(path string) bool {
 		return false
 	}
 	defer f.Close()
+	return beginsLikeOne(f)
+}
+
+// isRecordingAt is IsRecording for the file at a place.
+func isRecordingAt(at *place.Place) bool {
+	f, err := at.Open(os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	return err == nil && info.Mode().IsRegular() && beginsLikeOne(f)
+}
+
+func beginsLikeOne(f *os.File) bool {
 	var b [len(magic)]byte
-	_, err = io.ReadFull(f, b[:])
+	_, err := io.ReadFull(f, b[:])
 	return err == nil && string(b[:]) == magic
 }

@@ -1,8 +1,6 @@
 package recording
 
 import (
-	"path/filepath"
-
 	"golang.org/x/sys/unix"
 
 	"ttmem/tracer/event"
@@ -40,7 +38,7 @@ func (f *File) Missed() uint64 { return f.missed }
 // like the last ones. Making a checkpoint only to fail would take long.
 func (f *File) noSpace() bool {
 	var s unix.Statfs_t
-	if unix.Statfs(filepath.Dir(f.path), &s) != nil {
+	if unix.Fstatfs(int(f.at.Folder().Fd()), &s) != nil {
 		return false
 	}
 	return s.Bavail*uint64(s.Bsize) < uint64(f.begun)

@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"path/filepath"
 
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
+	"ttmem/tracer/place"
 )
 
 // A new file is completed under a temporary name. Then the older files are renamed, the oldest
@@ -45,9 +46,9 @@ func (f *File) rotate() error {
 	if f.err == nil && f.w.Close(End{Continued: true}) != nil {
 		_ = f.f.Truncate(f.w.Size()) // the file is complete even without an end mark
 	}
-	if err := os.Rename(next.f.Name(), f.path); err != nil {
+	if err := next.rename(f.at); err != nil {
 		next.drop()
-		return host.WithoutPath(err)
+		return err
 	}
 	f.f.Close() // again, after an error
 	f.segment = next
@@ -58,9 +59,10 @@ func (f *File) rotate() error {
 	return nil
 }
 
-// replaceExisting begins a recording and replaces the existing one.
+// replaceExisting begins a recording and replaces the existing one, or an empty file. The same users
+// may read it at most.
 func (f *File) replaceExisting() error {
-	old, err := os.OpenFile(f.path, os.O_WRONLY, 0)
+	old, err := f.at.OpenExisting(f.path)
 	if err != nil {
 		return host.WithoutPath(err)
 	}
@@ -68,37 +70,58 @@ func (f *File) replaceExisting() error {
 	if err := lock(old); err != nil {
 		return err
 	}
+	info, err := old.Stat()
+	if err != nil {
+		return host.WithoutPath(err)
+	}
+	f.mode &= info.Mode()
 	next, err := f.follow(nil)
 	if err != nil {
 		return err
 	}
-	if err = f.shift(); err == nil {
-		if err = os.Rename(next.f.Name(), f.path); err == nil {
-			f.segment = next
-			return nil
-		}
+	if info.Size() > 0 {
+		err = f.shift()
 	}
-	next.drop()
-	return host.WithoutPath(err)
+	if err == nil {
+		err = next.rename(f.at)
+	}
+	if err != nil {
+		next.drop()
+		return err
+	}
+	f.segment = next
+	return nil
 }
+
+// numbered returns the place of the n-th file before the current one.
+func (f *File) numbered(n int) *place.Place { return f.at.Beside(numbered(f.at.Name(), n)) }
 
 // follow begins the next file under a temporary name.
 func (f *File) follow(of func() *event.Event) (*segment, error) {
-	path := f.path + ".new"
+	at := f.at.Beside(f.at.Name() + ".new")
 	// A killed process may have left the file.
-	if err := removable(path); err != nil {
+	if err := f.removable(at); err != nil {
 		return nil, err
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, host.WithoutPath(err)
+	if err := at.Remove(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
-	return f.begin(path, os.O_EXCL, of)
+	return f.begin(at, of)
+}
+
+// rename gives the file another name.
+func (s *segment) rename(to *place.Place) error {
+	if err := s.at.Rename(to); err != nil {
+		return err
+	}
+	s.at = to
+	return nil
 }
 
 // drop removes an unused file.
 func (s *segment) drop() {
 	s.f.Close()
-	os.Remove(s.f.Name())
+	_ = s.at.Remove()
 }
 
 // shift renames the current file to FILE.1, FILE.1 to FILE.2 and so on. If only one file is kept,
@@ -107,24 +130,24 @@ func (f *File) shift() error {
 	if err := f.dropOldest(); err != nil {
 		return err
 	}
-	if _, err := os.Lstat(f.path); errors.Is(err, fs.ErrNotExist) {
+	if _, err := f.at.Stat(); errors.Is(err, fs.ErrNotExist) {
 		return nil // somebody moved it
 	}
 	last := 1 // the first free name, or that of the dropped file
 	for ; f.o.Keep == 0 || last < f.o.Keep-1; last++ {
-		if _, err := os.Lstat(numbered(f.path, last)); errors.Is(err, fs.ErrNotExist) {
+		if _, err := f.numbered(last).Stat(); errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 	}
 	if f.o.Keep == 1 {
 		return nil
 	}
-	if err := removable(numbered(f.path, last)); err != nil {
+	if err := f.removable(f.numbered(last)); err != nil {
 		return err
 	}
 	for n := last; n > 0; n-- {
-		if err := os.Rename(numbered(f.path, n-1), numbered(f.path, n)); err != nil {
-			return host.WithoutPath(err)
+		if err := f.numbered(n - 1).Rename(f.numbered(n)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -133,25 +156,25 @@ func (f *File) shift() error {
 // dropOldest removes files beyond the limit: an earlier recording may have kept more.
 func (f *File) dropOldest() error {
 	for n := f.o.Keep; n > 0; n++ {
-		path := numbered(f.path, n)
-		if _, err := os.Lstat(path); err != nil {
+		at := f.numbered(n)
+		if _, err := at.Stat(); err != nil {
 			return nil
 		}
-		if err := removable(path); err != nil {
+		if err := f.removable(at); err != nil {
 			return err
 		}
-		if err := os.Remove(path); err != nil {
-			return host.WithoutPath(err)
+		if err := at.Remove(); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // removable returns an error for a file that a rotation must not drop.
-func removable(path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().IsRegular() && info.Size() == 0 || IsRecording(path) {
+func (f *File) removable(at *place.Place) error {
+	info, err := at.Stat()
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().IsRegular() && info.Size() == 0 || isRecordingAt(at) {
 		return nil
 	}
-	return fmt.Errorf("%s is in the way and is not a ttmem recording; move it away", path)
+	return fmt.Errorf("%s is in the way and is not a ttmem recording; move it away", filepath.Join(filepath.Dir(f.path), at.Name()))
 }

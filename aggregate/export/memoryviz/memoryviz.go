@@ -23,6 +23,7 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
+	files "ttmem/tracer/place"
 )
 
 // The viewer calculates with floating-point numbers, which are exact below 1<<53.
@@ -87,7 +88,7 @@ type key struct {
 // New returns a Writer of a snapshot, which Close writes to out. wall returns a time of
 // CLOCK_MONOTONIC by the wall clock, in ns since 1970; 0 if not known.
 func New(out io.Writer, wall func(ns uint64) int64) (*Writer, error) {
-	spool, err := os.CreateTemp("", "ttmem-memory-viz-")
+	spool, err := files.Temporary("ttmem-memory-viz-")
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/tracer/event"
+	"ttmem/tracer/place"
 )
 
 // schemaVersion changes when a column gets another name or meaning.
@@ -62,7 +63,7 @@ func New(out io.Writer, wall func(ns uint64) int64) (*Writer, error) {
 }
 
 func (w *Writer) begin() (err error) {
-	if w.file, err = os.CreateTemp("", "ttmem-sqlite-"); err != nil {
+	if w.file, err = place.Temporary("ttmem-sqlite-"); err != nil {
 		return err
 	}
 	defer os.Remove(w.file.Name())

@@ -3,46 +3,57 @@ package visualizer
 import (
 	"database/sql"
 	"errors"
+	"io"
+	"net/url"
 	"os"
 	"strings"
 
 	_ "modernc.org/sqlite" // the driver, in Go alone: the binary stays static
+
+	"ttmem/tracer/place"
 )
 
-// A database is a new file of SQLite that is written in one transaction.
+// A database is written in one transaction to a temporary file, whose folder other users cannot
+// change: SQLite opens files by name.
 type database struct {
-	db  *sql.DB
-	tx  *sql.Tx
-	to  map[string]*sql.Stmt // by table
-	err error                // the first one
+	file *os.File // has no name any more
+	db   *sql.DB
+	tx   *sql.Tx
+	to   map[string]*sql.Stmt // by table
+	err  error                // the first one
 }
 
 // newDatabase creates a database with the tables of a report.
-func newDatabase(path string) (*database, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
-	if err != nil {
+func newDatabase() (_ *database, err error) {
+	d := &database{to: make(map[string]*sql.Stmt)}
+	if d.file, err = place.Temporary("ttmem-visualizer-"); err != nil {
 		return nil, err
 	}
-	f.Close()
+	defer os.Remove(d.file.Name())
+	defer func() {
+		if err != nil {
+			d.discard()
+		}
+	}()
 	// A report that is not complete is removed, so that no change has to be undone.
-	db, err := sql.Open("sqlite", "file:"+escape.Replace(path)+"?_pragma=journal_mode(off)&_pragma=synchronous(off)")
+	d.db, err = sql.Open("sqlite", "file:"+url.PathEscape(d.file.Name())+"?_pragma=journal_mode(off)&_pragma=synchronous(off)")
 	if err != nil {
 		return nil, err
 	}
-	db.SetMaxOpenConns(1)
-	d := &database{db: db, to: make(map[string]*sql.Stmt)}
-	if d.tx, err = db.Begin(); err == nil {
+	d.db.SetMaxOpenConns(1)
+	if d.tx, err = d.db.Begin(); err == nil {
 		_, err = d.tx.Exec(schema)
 	}
-	if err != nil {
-		db.Close()
-		return nil, err
-	}
-	return d, nil
+	return d, err
 }
 
-// escape replaces the characters that end the path of a URI.
-var escape = strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23")
+// discard frees the temporary file.
+func (d *database) discard() {
+	if d.db != nil {
+		_ = d.db.Close()
+	}
+	_ = d.file.Close()
+}
 
 // insert inserts a row with all values of a table. After an error it does nothing.
 func (d *database) insert(table string, values ...any) {
@@ -71,13 +82,18 @@ const indexes = `
 	CREATE INDEX chunks_of ON buffer_chunks (operation_id);
 	CREATE INDEX idx_stack_traces_source_file_id ON stack_traces (source_file_id);`
 
-// close completes the file, and returns the first error.
-func (d *database) close() error {
+// writeTo completes the database, writes it to a file, and returns the first error.
+func (d *database) writeTo(out io.Writer) error {
+	defer d.discard()
 	if d.err == nil {
 		_, d.err = d.tx.Exec(indexes)
 	}
 	if d.err == nil {
 		d.err = d.tx.Commit()
 	}
-	return errors.Join(d.err, d.db.Close())
+	if err := errors.Join(d.err, d.db.Close()); err != nil {
+		return err
+	}
+	_, err := io.Copy(out, d.file)
+	return err
 }

@@ -12,8 +12,8 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -48,12 +48,12 @@ type Report struct {
 	// to core or are not known.
 	Scattered int
 
-	dir   string
-	db    *database
-	plan  *Plan
-	ops   splitter
-	state *aggregate.State
-	began uint64
+	create func(name string) (*os.File, error)
+	db     *database
+	plan   *Plan
+	ops    splitter
+	state  *aggregate.State
+	began  uint64
 	// contained are the processes in containers, whose files are others.
 	contained map[int]bool
 	releases  []string
@@ -78,13 +78,13 @@ type report struct {
 // A failure is a row of errors.
 type failure struct{ kind, message, time string }
 
-// New creates a report in an empty folder. The caller must close it.
-func New(dir string, plan *Plan, w Window, o Options) (*Report, error) {
-	db, err := newDatabase(filepath.Join(dir, "db.sqlite"))
+// New begins a report, whose files Close creates with create.
+func New(create func(name string) (*os.File, error), plan *Plan, w Window, o Options) (*Report, error) {
+	db, err := newDatabase()
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Options: o, Window: w, dir: dir, db: db, plan: plan, contained: make(map[int]bool), sources: make(map[string]source)}
+	r := &Report{Options: o, Window: w, create: create, db: db, plan: plan, contained: make(map[int]bool), sources: make(map[string]source)}
 	r.ops.ended = r.write
 	return r, nil
 }
@@ -236,7 +236,19 @@ func (r *Report) Close() error {
 		r.writeMetadata()
 	}
 	config, err := event.MarshalJSON(map[string]string{"report_name": r.Name})
-	return errors.Join(r.db.close(), err, os.WriteFile(filepath.Join(r.dir, "config.json"), config, 0o666))
+	return errors.Join(r.file("db.sqlite", r.db.writeTo), err, r.file("config.json", func(w io.Writer) error {
+		_, err := w.Write(config)
+		return err
+	}))
+}
+
+// file creates a file with what write writes.
+func (r *Report) file(name string, write func(io.Writer) error) error {
+	f, err := r.create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
 }
 
 func (r *Report) writeMetadata() {

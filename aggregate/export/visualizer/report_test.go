@@ -3,6 +3,7 @@ package visualizer
 import (
 	"database/sql"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ func reportOf(t *testing.T, o Options, events ...event.Event) *sql.DB {
 	play(p.Event)
 	dir := t.TempDir()
 	o.Wall = func(ns uint64) time.Time { return time.Unix(0, int64(ns)).UTC() }
-	r, err := New(dir, &p, p.Window(0, 0), o)
+	r, err := New(func(name string) (*os.File, error) { return os.Create(filepath.Join(dir, name)) }, &p, p.Window(0, 0), o)
 	qt.Assert(t, qt.IsNil(err))
 	play(r.Event)
 	qt.Assert(t, qt.IsNil(r.Close()))

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
-	"syscall"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -25,13 +26,16 @@ func Names(path string, file os.FileInfo) bool {
 }
 
 // A File, or a folder of files, gets its name when it is complete. Until then it has a temporary
-// name in the same folder, and an older file of its name stays.
+// name in the same folder, where only its owner can read it, and an older file of its name stays.
 type File struct {
-	W *os.File // nil for a folder
-	// Folder is the path of the temporary folder; "" for a file.
-	Folder string
+	W *os.File // or the open folder
+	// Private is true if only its owner may read it.
+	Private bool
 	// temporary is its place until it moves to final; nil for standard output and pipes
 	temporary, final *place.Place
+	mode             fs.FileMode // when it is finished, if it is not private
+	isFolder         bool
+	inside           []string // names of the files in the folder
 	done             bool
 }
 
@@ -40,38 +44,57 @@ func Create(flag, path string) (*File, error) {
 	if path == "-" {
 		return &File{W: os.Stdout}, nil
 	}
-	fail := func(err error) (*File, error) {
-		return nil, fmt.Errorf("%s %s: %w; name a file that can be written", flag, path, host.WithoutPath(err))
-	}
 	final, err := place.Find(path)
 	if err != nil {
-		return fail(err)
+		return nil, notCreated(flag, path, "file", err)
 	}
+	return CreateAt(flag, final)
+}
+
+func notCreated(flag, path, what string, err error) error {
+	can := map[string]string{"file": "written", "folder": "created"}[what]
+	return fmt.Errorf("%s %s: %w; name a %s that can be %s", flag, path, host.WithoutPath(err), what, can)
+}
+
+// CreateAt creates a file at a place.
+func CreateAt(flag string, final *place.Place) (*File, error) {
+	fail := func(err error) (*File, error) { return nil, notCreated(flag, final.String(), "file", err) }
+	f := &File{final: final, mode: newMode(0o666)}
 	info, err := final.Stat()
 	if err == nil {
 		// opening the file shows whether it is writable
-		f, err := final.Open(os.O_WRONLY, 0)
+		existing, err := final.OpenExisting(final.String())
 		if err != nil {
 			return fail(err)
 		}
 		if !info.Mode().IsRegular() {
-			return &File{W: f}, nil
+			return &File{W: existing}, nil
 		}
-		f.Close()
+		existing.Close()
+		f.mode &= info.Mode() // at most the same users may read it
 	}
-	f := &File{final: final}
-	if err := f.createBeside(); err != nil {
+	for i := range 100 {
+		f.temporary = final.Beside(fmt.Sprintf(".%s.%d.%d.tmp", final.Name(), os.Getpid(), i))
+		if f.W, err = f.temporary.Create(final.String(), 0o600); !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	if err != nil {
 		return fail(err)
-	}
-	if info != nil {
-		// the same users may read it as the older file
-		_ = f.W.Chmod(info.Mode().Perm())
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-			_ = f.W.Chown(int(stat.Uid), int(stat.Gid))
-		}
 	}
 	return f, nil
 }
+
+// newMode returns the mode of a new file under the umask.
+func newMode(mode fs.FileMode) fs.FileMode {
+	umask := unix.Umask(0o077)
+	unix.Umask(umask)
+	return mode &^ fs.FileMode(umask)
+}
+
+// Private is true once this process has opened a recording that not every user may read: the files that
+// it finishes are then readable only for their owner.
+var Private atomic.Bool
 
 // Until returns a Writer to the file that fails once the context is done, so that no half file stays.
 func (f *File) Until(ctx context.Context) io.Writer { return &untilDone{ctx, f.W} }
@@ -90,7 +113,13 @@ func (u *untilDone) Write(b []byte) (int, error) {
 
 // Finish gives the file its name, unless writing it ended with the error err.
 func (f *File) Finish(err error) error {
-	if f.W != nil && f.W != os.Stdout {
+	if f.temporary != nil {
+		if f.Private || Private.Load() {
+			f.mode &= 0o700
+		}
+		err = errors.Join(err, f.W.Chmod(f.mode))
+	}
+	if f.W != os.Stdout && !f.isFolder {
 		err = errors.Join(err, f.W.Close())
 	}
 	if err == nil && f.temporary != nil {
@@ -100,7 +129,9 @@ func (f *File) Finish(err error) error {
 		f.Discard()
 		return FirstError(err)
 	}
-	f.done = true
+	if f.done = true; f.isFolder {
+		f.W.Close()
+	}
 	return nil
 }
 
@@ -110,25 +141,17 @@ func (f *File) Discard() {
 		return
 	}
 	f.done = true
+	for _, name := range f.inside {
+		_ = place.In(f.W, name).Remove()
+	}
 	switch {
-	case f.Folder != "":
-		_ = os.RemoveAll(f.Folder)
-	case f.temporary != nil:
+	case f.temporary == nil:
+	case f.isFolder:
+		_ = f.temporary.RemoveFolder()
+	default:
 		_ = f.temporary.Remove()
 	}
 	f.W.Close()
-}
-
-// createBeside creates the file with a temporary name in the folder of the final one.
-func (f *File) createBeside() (err error) {
-	for i := range 100 {
-		f.temporary = f.final.Beside(fmt.Sprintf(".%s.%d.%d.tmp", f.final.Name(), os.Getpid(), i))
-		f.W, err = f.temporary.Open(os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-		if !errors.Is(err, os.ErrExist) {
-			break
-		}
-	}
-	return err
 }
 
 // FirstError returns the first of joined errors, without names of files.
@@ -139,7 +162,3 @@ func FirstError(err error) error {
 	}
 	return host.WithoutPath(err)
 }
-
-// KeepPrivate makes new files readable only for their owner: they have command lines and paths of
-// other users.
-func KeepPrivate() { unix.Umask(0o077) }

@@ -17,7 +17,9 @@ func TestAFolderIsCompleteOrAbsent(t *testing.T) {
 		}
 		f, err := CreateFolder("-o", path)
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(f.Folder, "db"), nil, 0o644)))
+		inside, err := f.Create("db")
+		qt.Assert(t, qt.IsNil(err))
+		inside.Close()
 		_, err = os.Stat(filepath.Join(path, "db"))
 		qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
 		qt.Assert(t, qt.IsNil(f.Finish(nil)))
@@ -26,6 +28,8 @@ func TestAFolderIsCompleteOrAbsent(t *testing.T) {
 		qt.Assert(t, qt.IsNil(os.RemoveAll(path)))
 
 		f, err = CreateFolder("-o", path)
+		qt.Assert(t, qt.IsNil(err))
+		_, err = f.Create("db")
 		qt.Assert(t, qt.IsNil(err))
 		f.Discard()
 		qt.Check(t, qt.HasLen(names(t, dir), 0))

@@ -53,7 +53,8 @@ const (
 type BlackBox struct {
 	recent *Service
 	folder *os.Root
-	path   string // of the folder
+	in     *os.File // the same folder
+	path   string
 	seen   map[cause]bool
 	users  map[int]int // of processes
 	// wanted are the failures since the last pause, one for each user.
@@ -106,16 +107,20 @@ func NewBlackBox(o Options, state *aggregate.State) (*BlackBox, error) {
 		return nil, fmt.Errorf("--crash-dir %s: %w", dir, host.WithoutPath(err))
 	}
 	at, err := place.Find(dir)
-	if err == nil {
-		b.path = at.String()
-		if err = at.MakeFolder(0o700); errors.Is(err, fs.ErrExist) {
-			err = nil
-		}
+	if err != nil {
+		return fail(err)
+	}
+	defer at.Close()
+	b.path = at.String()
+	in, err := at.MakeFolder(0o700)
+	if errors.Is(err, fs.ErrExist) {
+		in, err = at.OpenFolder()
 	}
 	if err != nil {
 		return fail(err)
 	}
-	if b.folder, err = os.OpenRoot(b.path); err != nil {
+	b.in = in
+	if b.folder, err = os.OpenRoot(place.In(in, ".").Path()); err != nil {
 		return fail(err)
 	}
 	info, err := b.folder.Stat(".")
@@ -124,10 +129,13 @@ func NewBlackBox(o Options, state *aggregate.State) (*BlackBox, error) {
 	}
 	if err == nil {
 		b.removeUnfinished()
-		if !recording.IsRecording(filepath.Join(b.path, recentName)) { // damaged when the host went down
+		if !recording.IsRecording(b.at(recentName).Path()) { // damaged when the host went down
 			_ = b.folder.Remove(recentName)
 		}
-		recent := Options{Path: filepath.Join(b.path, recentName), MaxSize: cmp.Or(o.recentSize, recentSize), Keep: 2, version: o.version}
+		recent := Options{
+			Path: filepath.Join(b.path, recentName), at: b.at(recentName),
+			MaxSize: cmp.Or(o.recentSize, recentSize), Keep: 2, version: o.version,
+		}
 		b.recent, err = NewService(recent, state)
 	}
 	if err != nil {
@@ -136,6 +144,9 @@ func NewBlackBox(o Options, state *aggregate.State) (*BlackBox, error) {
 	}
 	return b, nil
 }
+
+// at returns a place in the folder.
+func (b *BlackBox) at(name string) *place.Place { return place.In(b.in, name) }
 
 // checkFolder returns an error for a folder that other users can use.
 func checkFolder(info fs.FileInfo) error {

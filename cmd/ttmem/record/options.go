@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/cmd/ttmem/flags"
+	"ttmem/tracer/place"
 )
 
 // Options are the flags for recordings.
@@ -36,6 +37,8 @@ type Options struct {
 	recentSize flags.Size
 	// rotate renames an older recording of that path.
 	rotate bool
+	// at is where Path is, if that is known already.
+	at *place.Place
 	// version is the version of ttmem.
 	version string
 }

@@ -100,11 +100,12 @@ func (b *BlackBox) makePage(name string, f *failure) error {
 	if err != nil {
 		return err
 	}
-	out, err := output.Create("--crash-dir", b.making.path)
+	out, err := output.CreateAt("--crash-dir", b.at(pageName(name)))
 	if err != nil {
 		in.Close()
 		return err
 	}
+	out.Private = true
 	var said bytes.Buffer
 	c := &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{PageChild, name, strconv.FormatUint(f.fromNs, 10), strconv.FormatUint(f.TimeNs, 10)},
@@ -113,10 +114,7 @@ func (b *BlackBox) makePage(name string, f *failure) error {
 		Stdin: struct{ io.Reader }{in}, Stdout: out.W, Stderr: &said,
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // a terminal's signals are for the parent
 	}
-	if err = out.W.Chmod(0o600); err == nil {
-		err = host.StartUnprivileged(c.Start)
-	}
-	if err != nil {
+	if err = host.StartUnprivileged(c.Start); err != nil {
 		in.Close()
 		out.Discard()
 		return err

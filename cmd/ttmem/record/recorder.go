@@ -39,7 +39,13 @@ func New(o Options, state *aggregate.State) (*Recorder, error) {
 		Options: recording.Options{Header: &header}, MaxBytes: int64(o.MaxSize), Keep: o.Keep, Private: o.Private, Rotate: o.rotate,
 		Checkpoint: func() func() *event.Event { return state.Freeze(nil) },
 	}
-	file, err := recording.Create(o.Path, files)
+	begin := recording.Create
+	if o.at != nil {
+		begin = func(path string, files recording.FileOptions) (*recording.File, error) {
+			return recording.CreateAt(o.at, path, files)
+		}
+	}
+	file, err := begin(o.Path, files)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +81,9 @@ func (r *Recorder) Close(s *memory.Snapshot) error {
 	}
 	return r.file.Close(end)
 }
+
+// Remove removes the recording.
+func (r *Recorder) Remove() error { return r.file.Remove() }
 
 // Describe prints what was recorded and, with next, the commands to read it with.
 func (r *Recorder) Describe(s *memory.Snapshot, next bool) {

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,9 +21,13 @@ import (
 type Socket struct {
 	*net.UnixListener
 	path string
-	file fs.FileInfo // the socket in the file system
+	at   *place.Place // nil if systemd made it
+	file fs.FileInfo  // the socket in the file system
 	lock *os.File
 }
+
+// maxSocketPath is the length of the longest path to which a client can connect.
+const maxSocketPath = 107
 
 // notMade returns the error for a socket that could not be made.
 func notMade(path string, err error) error {
@@ -35,38 +40,52 @@ func Listen(path string) (_ *Socket, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, fmt.Errorf("--socket: %w", err)
 	}
-	at, err := place.Find(path)
-	if err != nil {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("--socket %s: the path is too long for a socket: %d bytes at most", path, maxSocketPath)
+	}
+	s := &Socket{path: path}
+	if s.at, err = place.FindName(path); err != nil {
 		return nil, notMade(path, err)
 	}
-	lock, err := lockFile(path + ".lock")
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, another(path)
-	}
-	if err != nil {
-		return nil, notMade(path, err)
-	}
-	s := &Socket{path: path, lock: lock}
 	defer func() {
 		if err != nil {
 			s.Close()
 		}
 	}()
-	if err := clear(path); err != nil {
-		return nil, err
+	s.lock, err = lockFile(s.lockPlace())
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, s.another()
 	}
-	s.UnixListener, err = net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	switch {
-	case errors.Is(err, unix.EINVAL):
-		return nil, fmt.Errorf("--socket %s: the path is too long for a socket: 107 bytes at most", path)
-	case err != nil:
+	if err != nil {
 		return nil, notMade(path, err)
 	}
-	s.SetUnlinkOnClose(false) // it may belong to another service by then
-	if s.file, err = openToAll(at); err != nil {
-		return nil, fmt.Errorf("--socket: %w", err)
+	if err := s.clear(); err != nil {
+		return nil, err
+	}
+	if err := s.listen(); err != nil {
+		return nil, notMade(path, err)
 	}
 	return s, nil
+}
+
+func (s *Socket) lockPlace() *place.Place { return s.at.Beside(s.at.Name() + ".lock") }
+
+// listen makes the socket with permissions for all: it gets those of the descriptor, so that
+// nothing has to be changed by name.
+func (s *Socket) listen() error {
+	c := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+		return errors.Join(raw.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o666) }), err)
+	}}
+	umask := unix.Umask(0)
+	l, err := c.Listen(context.Background(), "unix", s.at.Path())
+	unix.Umask(umask)
+	if err != nil {
+		return err
+	}
+	s.UnixListener = l.(*net.UnixListener)
+	s.SetUnlinkOnClose(false) // it may belong to another service by then
+	s.file, err = s.at.Stat()
+	return err
 }
 
 // Inherited returns the socket that systemd opened for this process, as sd_listen_fds(3)
@@ -93,28 +112,11 @@ func Inherited() (*Socket, error) {
 	return &Socket{UnixListener: u, path: u.Addr().String()}, nil
 }
 
-// openToAll lets every user connect to the socket, unless another file has replaced it.
-func openToAll(at *place.Place) (fs.FileInfo, error) {
-	f, err := at.Open(unix.O_PATH, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err == nil && info.Mode().Type() != fs.ModeSocket {
-		err = errors.New("the socket was replaced")
-	}
-	if err == nil {
-		err = os.Chmod(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), 0o666)
-	}
-	return info, err
-}
-
 // Path is the path of the socket.
 func (s *Socket) Path() string { return s.path }
 
 // Made reports whether this process made the socket, and not systemd.
-func (s *Socket) Made() bool { return s.lock != nil }
+func (s *Socket) Made() bool { return s.at != nil }
 
 // Close closes the socket and removes it, unless it was replaced.
 func (s *Socket) Close() error {
@@ -123,65 +125,68 @@ func (s *Socket) Close() error {
 		if err = s.UnixListener.Close(); errors.Is(err, net.ErrClosed) {
 			err = nil
 		}
-		if now, statErr := os.Lstat(s.path); statErr == nil && s.file != nil && os.SameFile(now, s.file) {
-			err = errors.Join(err, os.Remove(s.path))
+		if s.file != nil {
+			if now, statErr := s.at.Stat(); statErr == nil && os.SameFile(now, s.file) {
+				err = errors.Join(err, s.at.Remove())
+			}
 		}
 		s.UnixListener = nil
 	}
 	if s.lock != nil {
 		// removed while locked: a process that waits for the lock then finds no file
-		err = errors.Join(err, os.Remove(s.lock.Name()), s.lock.Close())
+		err = errors.Join(err, s.lockPlace().Remove(), s.lock.Close())
 		s.lock = nil
+	}
+	if s.at != nil {
+		s.at.Close()
 	}
 	return err
 }
 
 // another returns the error for a taken path, with the process if that is known.
-func another(path string) error {
+func (s *Socket) another() error {
 	pid := ""
-	if c, err := net.Dial("unix", path); err == nil {
+	if c, err := net.Dial("unix", s.at.Path()); err == nil {
 		defer c.Close()
 		if cred, err := peer(c); err == nil {
 			pid = fmt.Sprintf(" (PID %d)", cred.Pid)
 		}
 	}
-	return fmt.Errorf("another ttmem serves on %s%s: end it, or give this one another --socket", path, pid)
+	return fmt.Errorf("another ttmem serves on %s%s: end it, or give this one another --socket", s.path, pid)
 }
 
 // clear removes a socket on which no process listens, and nothing else.
-func clear(path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
+func (s *Socket) clear() error {
+	info, err := s.at.Stat()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return fmt.Errorf("--socket: %w", err)
+	case info.IsDir():
+		return fmt.Errorf("--socket %s: is a directory: give the path of a socket in it", s.path)
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("--socket %s: the file is not a socket: remove it, or give another path", s.path)
 	}
-	if info.IsDir() {
-		return fmt.Errorf("--socket %s: is a directory: give the path of a socket in it", path)
-	}
-	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("--socket %s: the file is not a socket: remove it, or give another path", path)
-	}
-	c, err := net.Dial("unix", path)
+	c, err := net.Dial("unix", s.at.Path())
 	switch {
 	case err == nil:
 		c.Close()
-		return another(path)
+		return s.another()
 	case !errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Errorf("--socket %s: checking whether a service answers there: %w", path, errnoOf(err))
+		return fmt.Errorf("--socket %s: checking whether a service answers there: %w", s.path, errnoOf(err))
 	}
-	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("--socket %s: removing the socket of a ttmem that was killed: %w", path, errnoOf(err))
+	if err := s.at.Remove(); err != nil {
+		return fmt.Errorf("--socket %s: removing the socket of a ttmem that was killed: %w", s.path, errnoOf(err))
 	}
 	return nil
 }
 
 // lockFile makes and locks a file that only its owner can open: otherwise any user could lock it.
 // The error is EWOULDBLOCK if it is already locked.
-func lockFile(path string) (*os.File, error) {
+func lockFile(at *place.Place) (*os.File, error) {
 	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+		f, err := at.Open(os.O_RDWR|os.O_CREATE|unix.O_NONBLOCK, 0o600)
 		if err != nil {
 			return nil, err
 		}
@@ -191,13 +196,13 @@ func lockFile(path string) (*os.File, error) {
 		}
 		held, err := f.Stat()
 		if err == nil && (!held.Mode().IsRegular() || held.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid())) {
-			err = fmt.Errorf("%s is not a file of this user: remove it", path)
+			err = fmt.Errorf("%s is not a file of this user: remove it", at)
 		}
 		if err != nil {
 			f.Close()
 			return nil, err
 		}
-		if now, err := os.Lstat(path); err == nil && os.SameFile(held, now) {
+		if now, err := at.Stat(); err == nil && os.SameFile(held, now) {
 			return f, nil
 		}
 		f.Close() // the process that had locked the file removed it

@@ -6,8 +6,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 )
 
 func socketPath(t testing.TB) string { return filepath.Join(t.TempDir(), "s.sock") }
@@ -106,6 +108,54 @@ func TestSocketThatIsNotOursAnyMoreIsKept(t *testing.T) {
 	qt.Check(t, qt.IsNil(s.Close()))
 	_, err = os.Stat(path)
 	qt.Check(t, qt.IsNil(err))
+}
+
+// Another user exchanges the folder of the socket with a link to a folder of root's, again and again.
+func TestASocketStaysOutOfFoldersOfOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	t.Setenv("SUDO_UID", "")
+	top := t.TempDir()
+	guarded, folder, link := filepath.Join(top, "guarded"), filepath.Join(top, "folder"), filepath.Join(top, "link")
+	qt.Assert(t, qt.IsNil(os.Mkdir(guarded, 0o700)))
+	qt.Assert(t, qt.IsNil(os.Mkdir(folder, 0o777)))
+	qt.Assert(t, qt.IsNil(os.Symlink(guarded, link)))
+	for _, path := range []string{folder, link} {
+		qt.Assert(t, qt.IsNil(os.Lchown(path, 54321, 54321)))
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = unix.Renameat2(unix.AT_FDCWD, folder, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE)
+				time.Sleep(20 * time.Microsecond)
+			}
+		}
+	}()
+	made := 0
+	for range 300 {
+		s, err := Listen(filepath.Join(folder, "s.sock"))
+		list, _ := os.ReadDir(guarded)
+		qt.Assert(t, qt.HasLen(list, 0))
+		if err == nil {
+			made++
+			qt.Check(t, qt.IsNil(s.Close()))
+			continue
+		}
+		qt.Check(t, qt.ErrorMatches(err, "--socket .*: the symbolic link .* belongs to user 54321; .*"))
+	}
+	close(stop)
+	<-stopped
+	qt.Check(t, qt.IsTrue(made > 0))
+	for _, path := range []string{folder, link, guarded} {
+		left, _ := os.ReadDir(path)
+		qt.Check(t, qt.HasLen(left, 0), qt.Commentf(path))
+	}
 }
 
 func TestPathsThatAreNoGoodAreNamed(t *testing.T) {

@@ -131,7 +131,7 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, clock page.Clock) e
 // recorded describes the recording. A file that the user did not name is removed if it is empty.
 func (s *session) recorded(snapshot *memory.Snapshot) {
 	if len(snapshot.Processes) == 0 && s.o.Record.Unnamed {
-		os.Remove(s.o.Record.Path)
+		_ = s.record.Remove()
 		return
 	}
 	s.record.Describe(snapshot, !s.o.Format.JSON)

@@ -10,6 +10,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
@@ -65,6 +66,9 @@ func openNamed(path, name string) (*File, error) {
 		return nil, fmt.Errorf("%s: permission denied; only the user who recorded it, or root with sudo, can read it", path)
 	case err != nil:
 		return nil, withoutEvents(err, name, "header")
+	}
+	if f.Private() {
+		output.Private.Store(true)
 	}
 	f.Lines = new(lineFinder).of
 	return &File{Name: name, Created: f.Header().Created, BeganNs: f.Header().MonotonicNs, recording: f}, nil
@@ -142,12 +146,6 @@ func ReadOnce(path string) error {
 		return fmt.Errorf("%s is not a file: it can be read only once, and this command reads it twice; give a file", path)
 	}
 	return nil
-}
-
-// IsPrivate reports whether a file is readable only for some users.
-func IsPrivate(path string) bool {
-	info, err := os.Stat(realName(path))
-	return err == nil && info.Mode().IsRegular() && info.Mode()&0o004 == 0
 }
 
 // A cutError means that a file ends too early, which is not damage.
