@@ -30,7 +30,7 @@ func TestFileSystemOfAUser(t *testing.T) {
 		if user != 0 {
 			opened := make(chan error, 1)
 			go func() {
-				_, err := OpenPath(dir + "/folder/file")
+				_, err := OpenPublic(dir + "/folder/file")
 				opened <- err
 			}()
 			select {

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/place"
 )
 
 // Open opens a file for reading. It does not wait for the writer of a FIFO, or for the holder of
@@ -16,19 +18,24 @@ func Open(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDONLY|
 // the path, such as that of a mapped file, so it has no symbolic links. It refuses links, because
 // the process's user may have put one there since, to files that only root can read.
 func OpenInRoot(pid int, path string) (*os.File, error) {
-	return openBelow(ProcDir(pid)+"/root", pid, path, 0)
+	return openBelow(ProcDir(pid)+"/root", pid, path, 0, false)
 }
 
-// OpenPath opens a regular file or a folder of this machine at a path that another user may have
-// chosen. It follows symbolic links.
-func OpenPath(path string) (*os.File, error) { return openBelow("/", os.Getpid(), path, maxLinks) }
+// OpenPublic opens a regular file or a folder of this machine at a path that another user may have
+// chosen, such as the author of a recording. It follows symbolic links. So that nothing that only this
+// user may read gets into what others see, every user must be able to read it, by this path. Files of
+// an ordinary user, for whom ttmem runs, need not be.
+func OpenPublic(path string) (*os.File, error) {
+	return openBelow("/", os.Getpid(), path, maxLinks, true)
+}
 
 // maxLinks is the kernel's own limit for a path.
 const maxLinks = 40
 
 // openBelow opens a regular file or a folder at a path below root, for a process. Links, even
-// absolute ones, stay below root. Each file system on the way is asked only if it will answer.
-func openBelow(root string, pid int, path string, links int) (file *os.File, err error) {
+// absolute ones, stay below root. Each file system on the way is asked only if it will answer. public
+// refuses what only some users may read, as OpenPublic says.
+func openBelow(root string, pid int, path string, links int, public bool) (file *os.File, err error) {
 	rest := path
 	var places []int // root, and what lies on the way
 	leave := func(n int) {
@@ -47,6 +54,7 @@ func openBelow(root string, pid int, path string, links int) (file *os.File, err
 	if err != nil {
 		return nil, err
 	}
+	readable := true // by every user, so far
 	for answers := uint64(0); ; { // a mount
 		places = append(places, fd)
 		here := len(places) - 1
@@ -76,6 +84,10 @@ func openBelow(root string, pid int, path string, links int) (file *os.File, err
 		var name string
 		for name == "" || name == "." {
 			if rest == "" {
+				user := place.User()
+				if public && !(readable && stat.Mode&0o004 != 0) && (user == 0 || int(stat.Uid) != user) {
+					return nil, unix.EACCES
+				}
 				return reopen(places[len(places)-1], pid, path)
 			}
 			name, rest, _ = strings.Cut(rest, "/")
@@ -84,6 +96,7 @@ func openBelow(root string, pid int, path string, links int) (file *os.File, err
 				name = ""
 			}
 		}
+		readable = readable && stat.Mode&0o001 != 0
 		fd, err = openPlace(places[len(places)-1], name)
 		if err != nil {
 			return nil, err
@@ -103,7 +116,7 @@ func openPlace(dir int, name string) (int, error) {
 // statPlace describes an O_PATH descriptor. It does not ask the file system.
 func statPlace(fd int) (*unix.Statx_t, error) {
 	var stat unix.Statx_t
-	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_MNT_ID, &stat)
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_MODE|unix.STATX_UID|unix.STATX_MNT_ID, &stat)
 	return &stat, err
 }
 

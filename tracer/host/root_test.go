@@ -53,13 +53,54 @@ func TestLinksStayBelowTheRoot(t *testing.T) {
 		"/lib/file": nil, "up": nil, "lib/same": nil, "usr//back": nil, "../usr/lib/file": nil, "/lib/../lib/file": nil,
 		"loop": unix.ELOOP, "magic": unix.ENOENT, "up/file": unix.ENOTDIR, "etc/passwd": unix.ENOENT,
 	} {
-		f, err := openBelow(root, os.Getpid(), path, maxLinks)
+		f, err := openBelow(root, os.Getpid(), path, maxLinks, false)
 		qt.Check(t, qt.IsTrue(errors.Is(err, want)), qt.Commentf("%s: %v", path, err))
 		if err == nil {
 			f.Close()
 		}
 	}
-	f, err := OpenPath(at("usr/lib/file"))
-	qt.Assert(t, qt.IsNil(err))
-	f.Close()
+}
+
+// Nobody gets to see what only root may read by naming it in a recording.
+func TestWhatNotEveryUserMayReadIsNotPublic(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	t.Setenv("SUDO_UID", "")
+	top := t.TempDir()
+	for dir := top; dir != os.TempDir(); dir = filepath.Dir(dir) {
+		qt.Assert(t, qt.IsNil(os.Chmod(dir, 0o755)))
+	}
+	folder, file, link := filepath.Join(top, "folder"), filepath.Join(top, "folder/file"), filepath.Join(top, "link")
+	qt.Assert(t, qt.IsNil(os.Mkdir(folder, 0o755)))
+	qt.Assert(t, qt.IsNil(os.WriteFile(file, nil, 0o644)))
+	qt.Assert(t, qt.IsNil(os.Symlink("folder/../folder/file", link)))
+	for _, c := range []struct {
+		file, folder os.FileMode
+		owner        int
+		sudo         string
+		opened       bool
+	}{
+		{0o644, 0o755, 0, "", true},
+		{0o644, 0o711, 0, "", true},
+		{0o644, 0o700, 0, "", false},
+		{0o644, 0o754, 0, "", false},
+		{0o640, 0o755, 0, "", false},
+		{0o600, 0o755, 54321, "", false},
+		{0o600, 0o700, 54321, "54321", true},
+		{0o600, 0o755, 54322, "54321", false},
+		{0o600, 0o755, 0, "54321", false},
+	} {
+		qt.Assert(t, qt.IsNil(os.Chmod(file, c.file)))
+		qt.Assert(t, qt.IsNil(os.Chmod(folder, c.folder)))
+		qt.Assert(t, qt.IsNil(os.Chown(file, c.owner, 0)))
+		t.Setenv("SUDO_UID", c.sudo)
+		for _, path := range []string{file, link} {
+			f, err := OpenPublic(path)
+			qt.Check(t, qt.Equals(err == nil, c.opened), qt.Commentf("%s %+v: %v", path, c, err))
+			if err == nil {
+				f.Close()
+			}
+		}
+	}
 }

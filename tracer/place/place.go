@@ -178,6 +178,14 @@ func userBehindSudo() (uid int, ok bool) {
 	return uid, err == nil && uid >= 0 && os.Geteuid() == 0
 }
 
+// User returns the user for whom this process runs: the user behind sudo, if there is one.
+func User() int {
+	if uid, ok := userBehindSudo(); ok {
+		return uid
+	}
+	return os.Geteuid()
+}
+
 // giveToUser gives a file of root to the user behind sudo, if there is one. Where the file system
 // cannot do that, the file stays root's.
 func giveToUser(f *os.File) {

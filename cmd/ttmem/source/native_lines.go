@@ -53,7 +53,7 @@ func (l *lineFinder) of(f event.Frame) []event.Frame {
 	of := mappedFile{f.Path, f.BuildID}
 	names, known := l.files[of]
 	if !known && l.open < maxLineFiles {
-		if names = l.find(of, host.OpenPath); names != nil {
+		if names = l.find(of, host.OpenPublic); names != nil {
 			l.open++
 		}
 		if l.files == nil {

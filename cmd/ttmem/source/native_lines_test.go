@@ -24,6 +24,7 @@ func TestRecordingsAreShownWithNativeLines(t *testing.T) {
 		t.Skip("no g++")
 	}
 	dir := t.TempDir()
+	qt.Assert(t, qt.IsNil(os.Chmod(filepath.Dir(dir), 0o755))) // for every user
 	library := filepath.Join(dir, "lib.so")
 	build := func(text string) {
 		t.Helper()

@@ -13,6 +13,7 @@ import (
 
 func TestPythonSource(t *testing.T) {
 	dir := t.TempDir()
+	qt.Assert(t, qt.IsNil(os.Chmod(filepath.Dir(dir), 0o755))) // for every user
 	at := func(name string) string { return filepath.Join(dir, name) }
 	write := func(name string, content []byte) {
 		qt.Assert(t, qt.IsNil(os.WriteFile(at(name), content, 0o644)))
