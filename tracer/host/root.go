@@ -54,7 +54,7 @@ func openBelow(root string, pid int, path string, links int, public bool) (file 
 	if err != nil {
 		return nil, err
 	}
-	readable := true // by every user, so far
+	readable := true              // by every user, so far
 	for answers := uint64(0); ; { // a mount
 		places = append(places, fd)
 		here := len(places) - 1
