@@ -42,7 +42,7 @@ func (f *finder) discoverSoon(m host.NewMapping) {
 			return
 		}
 		if err := f.discover(m, user); err != nil {
-			f.warn(err.Error())
+			f.warnOf(user, err.Error())
 		}
 	})
 	if !queued {
@@ -77,7 +77,7 @@ func (f *finder) discover(m host.NewMapping, user int) error {
 			return fmt.Errorf("%s in process %d is not traced: %w", m.Name, m.PID, err)
 		}
 	case isNew && !waits && err != nil:
-		f.reportMissed(m, err)
+		f.reportMissed(m, user, err)
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (f *finder) beside(m host.NewMapping, user int) (later bool) {
 	if err == nil {
 		err = f.libraries.OpenBeside(file, m.File, m.Name, m.PID, user)
 		if err != nil && !host.TryLater(err) {
-			f.warn(err.Error())
+			f.warnOf(user, err.Error())
 		}
 	}
 	return host.TryLater(err)
@@ -214,7 +214,7 @@ func (f *finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, err
 		err = sameFile(file, m.File)
 	}
 	if err != nil {
-		f.reportMissed(m, err)
+		f.reportMissed(m, user, err)
 		return nil, nil
 	}
 	// most files are none, and have many symbols
@@ -271,19 +271,19 @@ func (f *finder) lost(pid int, cause string) {
 	f.add(event.Event{Kind: event.Lost, TimeNs: host.Now(), PID: pid, Count: 1, Cause: cause}, nil)
 }
 
-// reportMissed reports a library that could not be read, usually because its process had ended.
-// Most files that are missed are not libraries, so the name decides. A process has one library, with
-// other files of tt beside it.
-func (f *finder) reportMissed(m host.NewMapping, err error) {
+// reportMissed reports a library that could not be read. Most files that are missed are not libraries, so
+// the name decides. A process has one library, with other files of tt beside it. That a process has
+// ended is a loss, and no warning.
+func (f *finder) reportMissed(m host.NewMapping, user int, err error) {
 	if !host.NamedLikeLibrary(m.Name) || !libraries.HasUsualName(m.Name) && f.hasLibrary(m.PID, m.TimeNs) {
 		return
 	}
-	if !f.named[m.PID] || !f.reads.readers.HasNoMemory(m.PID) { // else the end of the process is reported
-		f.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
-	}
-	cause := notTraced
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		cause = endedBefore
+		f.lost(m.PID, endedBefore)
+		return
 	}
-	f.lost(m.PID, cause)
+	if !f.named[m.PID] || !f.reads.readers.HasNoMemory(m.PID) { // else the end of the process is reported
+		f.warnOf(user, fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
+	}
+	f.lost(m.PID, notTraced)
 }

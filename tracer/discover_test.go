@@ -33,7 +33,7 @@ func mapFile(t *testing.T, name string, at uint64) (*os.File, host.NewMapping) {
 
 // A file under a write lease is read when the lease has ended.
 func TestLeasedFileIsReadLater(t *testing.T) {
-	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(string) {}})
+	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(int, string) {}})
 	file, m := mapFile(t, "leased.so", 0)
 	_, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 	qt.Assert(t, qt.IsNil(err))
@@ -50,7 +50,7 @@ func TestLeasedFileIsReadLater(t *testing.T) {
 // A process may map another file at the address of one whose mapping was reported. What is read
 // there says nothing about the first one.
 func TestFileMappedInPlaceOfAnother(t *testing.T) {
-	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(string) {}})
+	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(int, string) {}})
 	_, m := mapFile(t, "libtt_metal.so", 0)
 	mapFile(t, "other.so", m.Start)
 	qt.Check(t, qt.IsNil(f.discover(m, 1)))
@@ -68,7 +68,7 @@ func TestLibraryWithoutSectionHeadersIsNamed(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	clear(self[0x28:0x30]) // e_shoff
 	clear(self[0x3a:0x40]) // e_shentsize, e_shnum, e_shstrndx
-	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(string) {}})
+	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(int, string) {}})
 	for name, want := range map[string]error{"libtt_metal.so": layout.ErrNoSections, "other.so": nil} {
 		file, m := mapFile(t, name, 0)
 		_, err = file.WriteAt(self, 0)
@@ -91,7 +91,7 @@ func TestAFileBesideTheLibraryIsReadLate(t *testing.T) {
 		{"_ttnn.so", 50, 1}, // another process had the id before
 		{"libtt_metal.so", 200, 1},
 	} {
-		f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(string) {}})
+		f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(int, string) {}})
 		_, m := mapFile(t, c.name, 0)
 		mapFile(t, "other.so", m.Start)
 		m.TimeNs = 100

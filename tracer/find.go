@@ -31,6 +31,7 @@ type finder struct {
 	spaces *stack.Spaces // nil: no stacks are taken
 	calls  *marks.Placer // nil: no calls are marks
 	warn   func(string)
+	warnOf func(user int, text string)
 	// onlyListed restricts tracing to the processes in the kernel side's list
 	onlyListed bool
 	// owners is true if owners of buffers from before the attach are looked for. unreadable
@@ -65,7 +66,7 @@ type finder struct {
 
 func newFinder(objs *kernel.Objects, spaces *stack.Spaces, readers *host.Readers, o *Options) *finder {
 	f := &finder{
-		objs: objs, spaces: spaces, warn: o.Warn, onlyListed: len(o.Processes) > 0, owners: o.Owners,
+		objs: objs, spaces: spaces, warn: o.warn, warnOf: o.Warn, onlyListed: len(o.Processes) > 0, owners: o.Owners,
 		named: make(map[int]bool), starts: make(map[int]event.Event), ended: make(chan struct{}, 1),
 		late: lateAttaches{byPID: make(map[int]*lateAttach)}, rereading: make(map[int]bool),
 		dropped: make(chan struct{}, 1),

@@ -32,7 +32,7 @@ var probed = kernel.ProbedFile{Probes: noProbes{}}
 // The end of a process may be read after the next process with its id was discovered. The next
 // one stays known, and is reported again; if only its mapping is known, it is discovered.
 func TestNextProcessWithTheSameID(t *testing.T) {
-	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(string) {}})
+	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(int, string) {}})
 	l := &libraries.Library{ProbedFile: probed}
 	mapsAt := func(pid int, at ...uint64) {
 		for _, timeNs := range at {
@@ -114,7 +114,7 @@ func TestUrgentGoroutinesRunBesideOthers(t *testing.T) {
 // A record of a library shows that a process maps it, even if the process ended before its
 // mapping was handled. Known libraries are handled before other files.
 func TestShortProcess(t *testing.T) {
-	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(string) {}})
+	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(int, string) {}})
 	qt.Check(t, qt.IsNil(f.library(0)))
 	qt.Check(t, qt.IsFalse(f.anySeen()))
 	f.libraries.Put(0, &libraries.Library{ProbedFile: probed})

@@ -107,7 +107,7 @@ func traceProgram(t *testing.T, pid int) (tr *Tracer, events func() []event.Even
 
 func traceWith(t *testing.T, o Options) (tr *Tracer, events func() []event.Event) {
 	t.Helper()
-	o.Warn = func(line string) { t.Log(line) }
+	o.Warn = func(_ int, line string) { t.Log(line) }
 	tr, err := New(o)
 	qt.Assert(t, qt.IsNil(err))
 	var mu sync.Mutex

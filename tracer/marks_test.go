@@ -27,7 +27,7 @@ func tracedMarks(t *testing.T, pids ...int) (warnings *tracetest.Lines, count fu
 	t.Helper()
 	tracetest.NeedsRoot(t)
 	warnings = new(tracetest.Lines)
-	tr, err := New(Options{Processes: pids, Children: true, NoStacks: true, MarkAt: []string{"work"}, Warn: warnings.Add})
+	tr, err := New(Options{Processes: pids, Children: true, NoStacks: true, MarkAt: []string{"work"}, Warn: func(_ int, text string) { warnings.Add(text) }})
 	qt.Assert(t, qt.IsNil(err))
 	var mu sync.Mutex
 	marks, last := 0, ""

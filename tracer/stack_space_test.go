@@ -99,7 +99,7 @@ func TestManyMappings(t *testing.T) {
 	p, exe, _ := loadProgram(t)
 	var mu sync.Mutex
 	var warnings []string
-	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{Warn: func(text string) {
+	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{Warn: func(_ int, text string) {
 		mu.Lock()
 		defer mu.Unlock()
 		warnings = append(warnings, text)

@@ -61,7 +61,7 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 
 	o.Processes = []int{pid}
 	if o.Warn == nil {
-		o.Warn = func(text string) { t.Log("warning: " + text) }
+		o.Warn = func(_ int, text string) { t.Log("warning: " + text) }
 	}
 	tr, err := New(o)
 	qt.Assert(t, qt.IsNil(err))

@@ -40,8 +40,9 @@ type Options struct {
 	// Owners looks for who holds the buffers of each process after a late attach, and OwnersAtMarks
 	// at each mark. After a failed allocation that is always done.
 	Owners, OwnersAtMarks bool
-	// Warn gets a line for everything that could not be traced; nil drops them.
-	Warn func(string)
+	// Warn gets a line for everything that could not be traced, with the user whose process or file it is
+	// about, -1 if there is none; nil drops them.
+	Warn func(user int, text string)
 	// RingBytes is the size of the ring buffer; 0: the usual one. Tests lose events with a small one.
 	RingBytes uint32
 }
@@ -63,10 +64,10 @@ func New(o Options) (_ *Tracer, err error) {
 		return nil, err
 	}
 	if o.Warn == nil {
-		o.Warn = func(string) {}
+		o.Warn = func(int, string) {}
 	}
 	addProcessors()
-	t := &Tracer{warn: o.Warn, readers: host.NewReaders()}
+	t := &Tracer{warn: o.warn, readers: host.NewReaders()}
 	defer func() {
 		if err != nil {
 			t.Close()
@@ -92,6 +93,9 @@ func New(o Options) (_ *Tracer, err error) {
 	debug.FreeOSMemory()
 	return t, nil
 }
+
+// warn warns about no user's process or file.
+func (o *Options) warn(text string) { o.Warn(-1, text) }
 
 // addProcessors lets goroutines with raised priority run while others occupy all of Go's
 // processors: one for each goroutine that reads files (Spaces), one for Run, one for marks, and

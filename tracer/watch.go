@@ -64,7 +64,7 @@ func (f *finder) again() {
 		for _, m := range f.waiting.All() {
 			switch {
 			case host.Ended(m.PID):
-				f.reportMissed(m.NewMapping, os.ErrNotExist)
+				f.reportMissed(m.NewMapping, m.User, os.ErrNotExist)
 				f.waiting.Remove(m.NewMapping)
 			case f.libraries.HasRoom(m.User):
 				f.discoverSoon(m.NewMapping)

@@ -10,6 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
@@ -26,6 +27,7 @@ func commandOutput(t *testing.T, args ...string) (string, error) {
 	root := newRoot()
 	root.SetArgs(args)
 	failed := root.Execute()
+	term.Flush()
 	text, err := os.ReadFile(f.Name())
 	qt.Assert(t, qt.IsNil(err))
 	return string(text), failed

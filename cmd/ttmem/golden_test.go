@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	ttmemterm "ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -258,6 +259,7 @@ func onStreams(t *testing.T, size, errSize *unix.Winsize, do func() int) (out, e
 	os.Stdout, endOut = openStream(t, size)
 	os.Stderr, endErrs = openStream(t, errSize)
 	status = do()
+	ttmemterm.Flush()
 	return endOut(), endErrs(), status
 }
 

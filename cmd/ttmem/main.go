@@ -19,10 +19,13 @@ import (
 
 func main() {
 	host.BecomeCommand()
+	main := run
 	if os.Args[0] == record.PageChild {
-		os.Exit(writeFailurePage(os.Args[1:]))
+		main = writeFailurePage
 	}
-	os.Exit(run(os.Args[1:]))
+	status := main(os.Args[1:])
+	term.Flush()
+	os.Exit(status)
 }
 
 // run executes a command line and returns the exit status.

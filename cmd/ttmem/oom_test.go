@@ -10,6 +10,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/record"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/e2e/browser"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
@@ -19,7 +20,7 @@ import (
 // What a service kept of a failure is shown without naming it, and with the folder.
 func TestOOMShowsTheNewestFailureThatWasKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "failures")
-	s, err := newHostService(record.Options{CrashDir: dir})
+	s, err := newHostService(record.Options{CrashDir: dir}, term.NewLimiter(term.Warn))
 	qt.Assert(t, qt.IsNil(err))
 	for _, e := range pagetest.Failures() {
 		if e.Kind == event.ProcessExit { // before, who held the buffers is found

@@ -93,7 +93,10 @@ func serve(o serveOptions) (err error) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	signal.Ignore(unix.SIGHUP)
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	term.ServiceLog(end) // as at SIGTERM: SIGPIPE would leave the socket, and recordings without an end
+	signal.Ignore(unix.SIGHUP, unix.SIGPIPE)
 	socket, err := service.Inherited()
 	if socket == nil && err == nil {
 		socket, err = service.Listen(o.socket)
@@ -110,14 +113,15 @@ func serve(o serveOptions) (err error) {
 		defer tcp.Close()
 	}
 	o.dropPrivileges(socket)
-	what := tracer.Options{Warn: term.Warn}
+	limiter := term.NewLimiter(term.Warn)
+	what := tracer.Options{Warn: limiter.Warn}
 	o.stacks.Apply(&what)
 	t, err := tracer.New(what)
 	if err != nil {
 		return err
 	}
 	defer t.Close()
-	s, err := newHostService(o.record)
+	s, err := newHostService(o.record, limiter)
 	if err != nil {
 		return err
 	}
@@ -204,6 +208,7 @@ type hostService struct {
 	state   *aggregate.State  // the hub's
 	record  *record.Service   // nil if nothing is recorded
 	crash   *record.BlackBox  // nil without --crash-dir
+	log     *term.Limiter     // of lines about processes
 	lost    map[string]losses // by cause, since the last report
 	lostAt  time.Time
 	started time.Time
@@ -215,11 +220,11 @@ type losses struct {
 	pids  map[int]bool // 0 if not known
 }
 
-func newHostService(o record.Options) (*hostService, error) {
+func newHostService(o record.Options, limiter *term.Limiter) (*hostService, error) {
 	state := aggregate.New()
 	state.Begin(host.Now())
 	s := &hostService{
-		hub: service.NewHub(state), state: state,
+		hub: service.NewHub(state), state: state, log: limiter,
 		lost: make(map[string]losses), started: time.Now(),
 	}
 	var err error
@@ -236,10 +241,10 @@ func (s *hostService) take(e *event.Event) {
 	switch e.Kind {
 	case event.ProcessStart, event.ProcessExit: // what starts may have been another program
 		if p := s.state.Ended(e.PID); p != nil && p.Exit.TimeNs == e.TimeNs {
-			term.Warn(exitLine(p))
+			s.log.Line(p.UID, exitLine(p))
 		}
 		if e.Kind == event.ProcessStart {
-			term.Warn(startLine(e))
+			s.log.Line(e.UID, startLine(e))
 		}
 	case event.Lost:
 		l := s.lost[e.Cause]
@@ -249,7 +254,7 @@ func (s *hostService) take(e *event.Event) {
 		l.pids[e.PID] = true
 		s.lost[e.Cause] = losses{l.count + e.Count, l.pids}
 	case event.Reread:
-		term.Warn(fmt.Sprintf("figures of PID %d are right again: its memory was read", e.PID))
+		s.log.Warn(term.NoUser, fmt.Sprintf("figures of PID %d are right again: its memory was read", e.PID))
 	}
 }
 
@@ -271,11 +276,11 @@ func (s *hostService) reportLost() {
 		l := s.lost[cause]
 		events := "lost " + page.Count(l.count, "event")
 		if l.pids[0] {
-			term.Warn(fmt.Sprintf("%s: %s; totals may be wrong from now on", events, cause))
+			s.log.Warn(term.NoUser, fmt.Sprintf("%s: %s; totals may be wrong from now on", events, cause))
 			continue
 		}
 		names := page.Each(slices.Sorted(maps.Keys(l.pids)), strconv.Itoa)
-		term.Warn(fmt.Sprintf("%s of PID %s: %s; their figures may be wrong from now on", events, page.Some(names, "process"), cause))
+		s.log.Warn(term.NoUser, fmt.Sprintf("%s of PID %s: %s; their figures may be wrong from now on", events, page.Some(names, "process"), cause))
 	}
 	clear(s.lost)
 	s.lostAt = time.Now()
@@ -288,6 +293,7 @@ func (s *hostService) end(stacks *memory.Stacks) {
 	snapshot.Stacks = stacks
 	s.record.End(&snapshot)
 	s.crash.End(&snapshot)
+	s.log.End()
 	running, exited, lost := s.state.Counts()
 	term.Warn(summaryLine(time.Since(s.started), uint64(running)+exited, lost))
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/record"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -32,7 +33,7 @@ func TestServeLogsAProcessInALine(t *testing.T) {
 }
 
 func TestServeLogsUnfreedBuffersOfAnEndedProcess(t *testing.T) {
-	s, err := newHostService(record.Options{})
+	s, err := newHostService(record.Options{}, term.NewLimiter(term.Warn))
 	qt.Assert(t, qt.IsNil(err))
 	lines := make(map[int]string)
 	take := func(e event.Event) {

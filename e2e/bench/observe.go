@@ -29,7 +29,7 @@ func (o observed) String() string {
 // observe traces a round through package tracer, to describe what is measured.
 func (b *bench) observe(p *program, pairs int) (observed, error) {
 	t, err := tracer.New(tracer.Options{Processes: []int{p.pid()}, AllFrames: true,
-		Warn: func(text string) { b.printf("ttmem warns: %s\n", text) }})
+		Warn: func(_ int, text string) { b.printf("ttmem warns: %s\n", text) }})
 	if err != nil {
 		return observed{}, err
 	}

@@ -65,7 +65,7 @@ func (s *Set) OpenBeside(file *os.File, id host.FileID, path string, pid, user i
 	if !s.roomBeside(user) {
 		return s.refuseBeside(id, user, fmt.Errorf("%s: failures in its code are not seen: its user has too many such files", path))
 	}
-	if err := s.protect(&f.ProbedFile, path); err != nil {
+	if err := s.protect(&f.ProbedFile, user, path); err != nil {
 		return err
 	}
 	if f.Probes, err = f.Place(s.objs.Support.Uprobes, s.objs.OnProbe, offsets, cookies); err != nil {
@@ -198,7 +198,7 @@ func (s *Set) leaveBeside(pid int) {
 func (s *Set) withdrawBeside() {
 	s.eachBeside(func(f *besideFile) {
 		if f.Overwritten() {
-			s.warn(fmt.Sprintf("%s is being overwritten: failures in its code are no longer seen", f.Name()))
+			s.warn(f.user, fmt.Sprintf("%s is being overwritten: failures in its code are no longer seen", f.Name()))
 			s.removeBeside(f)
 		}
 	})

@@ -27,7 +27,7 @@ func addBeside(t *testing.T, s *Set, name string, pid int) host.FileID {
 }
 
 func TestFilesBesideThatNoProcessMapsMakeRoom(t *testing.T) {
-	s := New(nil, nil, new(host.Proc), func(string) {}, &sync.Mutex{})
+	s := New(nil, nil, new(host.Proc), func(int, string) {}, &sync.Mutex{})
 	s.Seen[7] = &Mapped{}
 	used := addBeside(t, s, "used", 7)
 	ended := addBeside(t, s, "ended", 8) // not in Seen
@@ -56,7 +56,7 @@ func TestFilesBesideThatNoProcessMapsMakeRoom(t *testing.T) {
 
 // TestRefusedFilesAreRemembered, and told once for each user.
 func TestRefusedFilesAreRemembered(t *testing.T) {
-	s := New(nil, nil, new(host.Proc), func(string) {}, &sync.Mutex{})
+	s := New(nil, nil, new(host.Proc), func(int, string) {}, &sync.Mutex{})
 	refused := errors.New("refused")
 	for i, want := range []error{refused, nil, refused} {
 		id := host.FileID{Inode: uint64(i + 1)}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -65,7 +66,7 @@ type Set struct {
 	objs   *kernel.Objects
 	proc   *host.Proc
 	spaces *stack.Spaces
-	warn   func(string)
+	warn   func(user int, text string)
 
 	// changing is locked while probes are placed or removed. Files of users are not read
 	// meanwhile.
@@ -100,7 +101,7 @@ const maxFiles = 1 << 16
 
 // New returns an empty Set. Its methods lock mu, except Known, Add, Forget, At and Put: their caller
 // locks it, as for Seen and for the fields of libraries that change.
-func New(objs *kernel.Objects, spaces *stack.Spaces, proc *host.Proc, warn func(string), mu *sync.Mutex) *Set {
+func New(objs *kernel.Objects, spaces *stack.Spaces, proc *host.Proc, warn func(user int, text string), mu *sync.Mutex) *Set {
 	return &Set{
 		objs: objs, spaces: spaces, proc: proc, warn: warn, mu: mu,
 		byFile: make(map[host.FileID]*Library), Seen: make(map[int]*Mapped), users: make(map[int]int), beside: make(map[host.FileID]*besideFile),
@@ -174,12 +175,16 @@ func (s *Set) Open(file *os.File, user int, path string, in func(string) (*os.Fi
 		return nil, ErrNoRoom
 	}
 	l := &Library{Library: known, ProbedFile: probed, user: user}
-	if err := s.protect(&l.ProbedFile, path); err != nil {
+	if err := s.protect(&l.ProbedFile, user, path); err != nil {
 		return nil, err
 	}
 	kept = true
+	var missing []string
 	for _, m := range l.Layout.Missing {
-		s.warn(fmt.Sprintf("%s%s: %s: %s", path, l.InRelease(), m.Name, m.Costs))
+		missing = append(missing, m.Name+": "+m.Costs)
+	}
+	if missing != nil {
+		s.warn(user, fmt.Sprintf("%s%s, of user %d: %s", path, l.InRelease(), user, strings.Join(missing, "; ")))
 	}
 	s.mu.Lock() // before its first record arrives
 	s.Put(slot, l)
@@ -375,13 +380,13 @@ func (l *Library) retire() {
 
 // protect makes writers of a library's file wait. It refuses a file that was written to since it was
 // read, until it is read again: the probes would lie in the middle of other instructions.
-func (s *Set) protect(f *kernel.ProbedFile, path string) error {
+func (s *Set) protect(f *kernel.ProbedFile, user int, path string) error {
 	now, err := f.Protect()
 	if err == nil && !kernel.Unchanged(f.Info, now) {
 		return fmt.Errorf("%s was written to while it was read: %w", path, unix.EWOULDBLOCK)
 	}
 	if err != nil {
-		s.warn(fmt.Sprintf("%s: do not overwrite this file while it is traced: the programs that run it would crash (no lease: %v)", path, err))
+		s.warn(user, fmt.Sprintf("%s: do not overwrite this file while it is traced: the programs that run it would crash (no lease: %v)", path, err))
 	}
 	return nil
 }
@@ -395,7 +400,7 @@ func (s *Set) Withdraw() (list []*Library) {
 		if l.Overwritten() {
 			s.remove(l, true)
 			list = append(list, l)
-			s.warn(fmt.Sprintf("%s is being overwritten: processes that run it are no longer traced", l.Path))
+			s.warn(l.user, fmt.Sprintf("%s is being overwritten: processes that run it are no longer traced", l.Path))
 		}
 	}
 	s.withdrawBeside()

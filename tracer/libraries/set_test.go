@@ -23,7 +23,7 @@ func (noProbes) Close() error { return nil }
 var probed = kernel.ProbedFile{Probes: noProbes{}}
 
 func TestUnmappedDeletedLibrariesAreRetired(t *testing.T) {
-	traced := New(nil, nil, new(host.Proc), func(string) {}, &sync.Mutex{})
+	traced := New(nil, nil, new(host.Proc), func(int, string) {}, &sync.Mutex{})
 	add := func(name string, deleted, mapped bool) *Library {
 		path := filepath.Join(t.TempDir(), name)
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, make([]byte, 8192), 0o700)))
@@ -60,7 +60,7 @@ func TestUnmappedDeletedLibrariesAreRetired(t *testing.T) {
 
 // A user has half of the slots that others leave. What root and other users have stays.
 func TestLibrarySlotsAreShared(t *testing.T) {
-	traced := New(nil, nil, new(host.Proc), func(string) {}, &sync.Mutex{})
+	traced := New(nil, nil, new(host.Proc), func(int, string) {}, &sync.Mutex{})
 	fill := func(user int) (n int) {
 		for ; ; n++ {
 			slot := traced.slot(user)
@@ -87,7 +87,7 @@ func TestLibrarySlotsAreShared(t *testing.T) {
 
 // A user has as many traced processes as one may have; each of root counts as a user.
 func TestProcessesAreShared(t *testing.T) {
-	s := New(nil, nil, new(host.Proc), func(string) {}, &sync.Mutex{})
+	s := New(nil, nil, new(host.Proc), func(int, string) {}, &sync.Mutex{})
 	fill := func(user, from int) (n int) {
 		for n < 2*bpf.ProcessesAUser && s.Add(&Mapped{By: user, First: host.NewMapping{PID: from + n}}) {
 			n++

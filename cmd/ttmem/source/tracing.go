@@ -39,6 +39,8 @@ type Tracing struct {
 	// Stop ends Run.
 	Stop context.CancelFunc
 	ctx  context.Context
+	// limiter bounds the tracer's warnings.
+	limiter *term.Limiter
 	// Again gets the second signal to end.
 	Again   chan os.Signal
 	signals chan os.Signal
@@ -187,13 +189,14 @@ func (o *Options) dropPrivileges(others ...int) {
 }
 
 func (o *Options) newTracing(signals chan os.Signal, what tracer.Options) (*Tracing, error) {
-	what.Warn = o.Console.warn
+	limiter := term.NewLimiter(o.Console.warn)
+	what.Warn = limiter.Warn
 	o.Stacks.Apply(&what)
 	of, err := tracer.New(what)
 	if err != nil {
 		return nil, err
 	}
-	t := &Tracing{Tracer: of, o: o, Again: make(chan os.Signal, 1), signals: signals, begun: func() {}}
+	t := &Tracing{Tracer: of, o: o, limiter: limiter, Again: make(chan os.Signal, 1), signals: signals, begun: func() {}}
 	t.ctx, t.Stop = context.WithCancel(context.Background())
 	t.look = newLastLook(t.ctx, o)
 	return t, nil
@@ -392,6 +395,7 @@ func (t *Tracing) Close() {
 		t.command.Cancel()
 	}
 	t.Tracer.Close()
+	t.limiter.End()
 }
 
 // canTrace checks that processes can be traced, and run.

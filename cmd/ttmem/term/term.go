@@ -27,14 +27,15 @@ type ExitStatus int
 
 func (s ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// Warn writes a line to standard error. A terminal gets several if it is too narrow.
+// Warn writes a line to standard error, without waiting for a reader who stalls. A terminal gets several
+// if it is too narrow.
 func Warn(text string) {
 	text = event.Printable(text)
 	lines := []string{text}
 	if IsTerminal(os.Stderr) {
 		lines = page.Wrap(text, Columns(os.Stderr)-len(warning))
 	}
-	fmt.Fprintf(os.Stderr, "%s%s\n", warning, strings.Join(lines, "\n"+page.Blank(len(warning))))
+	stderr.add(os.Stderr, fmt.Sprintf("%s%s\n", warning, strings.Join(lines, "\n"+page.Blank(len(warning)))))
 }
 
 // warning begins what Warn writes.

@@ -40,10 +40,13 @@ func New(features []kernel.Feature, ofHost, root bool) *Page {
 	}
 }
 
-// Works reports whether tracing works on the host, if the page is about it, and with the libraries.
+// Works reports whether tracing works on the host or, if the page is about given files, with these. An odd
+// library that some process maps says nothing about the host.
 func (p *Page) Works() bool {
-	return !(p.OfHost && slices.ContainsFunc(p.Features, func(f kernel.Feature) bool { return !f.OK }) ||
-		slices.ContainsFunc(p.Libraries, func(l *doctor.Inspection) bool { return len(l.Missing) > 0 }))
+	if p.OfHost {
+		return !slices.ContainsFunc(p.Features, func(f kernel.Feature) bool { return !f.OK })
+	}
+	return !slices.ContainsFunc(p.Libraries, func(l *doctor.Inspection) bool { return len(l.Missing) > 0 })
 }
 
 // WriteJSON writes the JSON document.
