@@ -343,8 +343,9 @@ const (
 	KernelLostCauseLOST_TOO_MANY_OBJECTS   KernelLostCause = 6
 	KernelLostCauseLOST_TOO_MANY_PROCESSES KernelLostCause = 7
 	KernelLostCauseLOST_TOO_MANY_CHIPS     KernelLostCause = 8
-	KernelLostCauseLOST_OF_USER            KernelLostCause = 9
-	KernelLostCauseLOST_CAUSES             KernelLostCause = 10
+	KernelLostCauseLOST_UNLOADED           KernelLostCause = 9
+	KernelLostCauseLOST_OF_USER            KernelLostCause = 10
+	KernelLostCauseLOST_CAUSES             KernelLostCause = 11
 )
 
 type KernelMapping struct {

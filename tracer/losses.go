@@ -21,6 +21,7 @@ var lostCauses = [...]string{
 	bpf.KernelLostCauseLOST_TOO_MANY_OBJECTS:   "too many devices, programs and code objects",
 	bpf.KernelLostCauseLOST_TOO_MANY_PROCESSES: tooManyProcesses,
 	bpf.KernelLostCauseLOST_TOO_MANY_CHIPS:     "too many chips in a mesh",
+	bpf.KernelLostCauseLOST_UNLOADED:           "ring buffer full",
 	bpf.KernelLostCauseLOST_OF_USER:            "its user's processes lost too many events to count for each",
 	bpf.KernelLostCauseLOST_CAUSES:             "too many processes lost events to count each",
 }
@@ -63,8 +64,8 @@ func (d *decoder) countLosses() {
 			}
 		}
 		for _, pid := range pids {
-			if k.Cause == uint32(bpf.KernelLostCauseLOST_RING_FULL) {
-				d.spaces.Changed(pid) // the record that it unloaded code may be lost, without which it gets no stacks
+			if k.Cause == uint32(bpf.KernelLostCauseLOST_UNLOADED) {
+				d.spaces.Changed(pid) // else it would get no stacks any more
 			}
 			d.lose(pid, lostCauses[k.Cause], l.Count, l.TimeNs)
 		}

@@ -84,7 +84,7 @@ static __always_inline int process_ended(u8 kind, u64 exec_id, s32 exit_code)
 
 	fill_header(&r.h, kind, 0);
 	r.h.exec_id = exec_id; /* at its exit, a process has no address space any more */
-	send_now(&r, sizeof(r));
+	send_now(&r, sizeof(r), LOST_RING_FULL);
 	return 0;
 }
 

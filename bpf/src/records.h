@@ -372,6 +372,7 @@ enum lost_cause {
 	LOST_TOO_MANY_OBJECTS,
 	LOST_TOO_MANY_PROCESSES,
 	LOST_TOO_MANY_CHIPS,
+	LOST_UNLOADED, /* user space has to read the process's mappings again */
 	LOST_OF_USER, /* any, of a user whose processes have too many losses to count separately */
 	LOST_CAUSES,
 };

@@ -184,14 +184,11 @@ static __always_inline bool send(void *record, u64 bytes, u64 most)
 #define SEND_WITH(record, list, n) send(record, SIZE_WITH(record, list, n), sizeof(*(record)))
 
 /* For records that user space has to handle at once. They are not limited by the user's share,
- * because the state of a process depends on them. */
-static __always_inline bool send_now(void *record, u64 bytes)
+ * because the state of a process depends on them. cause: what a lost one counts as. */
+static __always_inline void send_now(void *record, u64 bytes, u32 cause)
 {
-	bool sent = write_record(record, bytes, BPF_RB_FORCE_WAKEUP);
-
-	if (!sent)
-		count_lost(LOST_RING_FULL);
-	return sent;
+	if (!write_record(record, bytes, BPF_RB_FORCE_WAKEUP))
+		count_lost(cause);
 }
 
 /* Adds the running process to the table of processes; false if there is no room for it. */

@@ -134,7 +134,7 @@ int on_debug_state(struct pt_regs *ctx)
 	} else if (state == RT_CONSISTENT && times && *times & 1) {
 		__sync_fetch_and_add(times, 1);
 		fill_header(&h, RECORD_UNLOADED, 0);
-		send_now(&h, sizeof(h));
+		send_now(&h, sizeof(h), LOST_UNLOADED);
 	}
 	return 0;
 }
