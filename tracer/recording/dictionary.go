@@ -15,6 +15,11 @@ type dictionary struct {
 	c *codec.Codec
 	// defined is the number of defined frames, refs the number of frames in all stacks.
 	defined, refs int
+	// blockRefs is the number of frames in the stacks that the block defines, and mostBlockRefs the
+	// limit for reading.
+	blockRefs, mostBlockRefs int
+	// inlined has the numbers of inlined frames.
+	inlined map[uint32]bool
 	// last are the frames of the latest defined stack, address is the address of the latest
 	// frame.
 	last    []uint32
@@ -134,6 +139,10 @@ func (d *dictionary) define(stack []uint32) []uint32 {
 		d.c.Fail()
 	}
 	if d.c.Reads {
+		if d.blockRefs+n > d.mostBlockRefs {
+			d.c.Fail()
+			return nil
+		}
 		stack = make([]uint32, n)
 		copy(stack, d.last[:inner])
 		copy(stack[inner+between:], d.last[len(d.last)-outer:])
@@ -143,8 +152,22 @@ func (d *dictionary) define(stack []uint32) []uint32 {
 			return nil
 		}
 	}
+	if d.blockRefs += d.cost(stack); d.c.Reads && d.blockRefs > d.mostBlockRefs {
+		d.c.Fail()
+		return nil
+	}
 	d.last = stack
 	return stack
+}
+
+// cost returns how much the frames of a stack count in blockRefs.
+func (d *dictionary) cost(stack []uint32) (n int) {
+	for _, f := range stack {
+		if n++; d.inlined[f] {
+			n += inlinedRefs - 1
+		}
+	}
+	return n
 }
 
 // frame writes or reads the number of a frame, with its definition the first time.
@@ -176,6 +199,12 @@ func (d *dictionary) frame(number *uint32) {
 		*number = uint32(d.defined)
 		d.frames = append(d.frames, f)
 		d.hashes = append(d.hashes, hashFrame(&f))
+	}
+	if f.Inlined {
+		if d.inlined == nil {
+			d.inlined = make(map[uint32]bool)
+		}
+		d.inlined[uint32(d.defined)] = true
 	}
 	d.defined++
 }

@@ -115,11 +115,14 @@ func FuzzReader(f *testing.F) {
 	f.Add(plain(f, owners))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		for i, b := range [][]byte{input, seal(input), input, seal(input)} {
-			// zstd makes of a byte 32 KiB at the most
-			fuzztest.Bounded(t, len(b), 4<<15, func() { readHostile(t, b, i >= 2) })
+			fuzztest.Bounded(t, len(b), allocatedPerByte, func() { readHostile(t, b, i >= 2) })
 		}
 	})
 }
+
+// allocatedPerByte is the most that reading takes for a byte of a recording. A byte of payload is a
+// shape's, which takes 25 times as much, or a frame's, and one of a block has maxBlockRefs frames.
+const allocatedPerByte = 4 * (64*maxExpansion + 64*maxBlockRefs)
 
 // readHostile reads a recording to its end, or from its last checkpoint on.
 func readHostile(t *testing.T, b []byte, goOn bool) {
@@ -142,7 +145,7 @@ func readHostile(t *testing.T, b []byte, goOn bool) {
 			}
 			break
 		}
-		if n > len(b)<<15 { // an event has a byte at the least
+		if n > 2*maxExpansion*len(b) { // an event has a byte at the least, and owners are read twice
 			t.Fatalf("%d events in %d bytes", n, len(b))
 		}
 		_ = e.Stack.Frames()

@@ -165,6 +165,9 @@ func (r *Reader) nextBlock() error {
 	if h.packed > maxRaw || h.raw > maxRaw || h.events > h.raw || h.flags&blockPlain != 0 && h.packed != h.raw {
 		return r.damaged("the head of the block is invalid")
 	}
+	if int64(h.raw) > maxExpansion*h.size() {
+		return r.damaged("it expands too much")
+	}
 	r.packed = slices.Grow(r.packed[:0], int(h.packed))[:h.packed]
 	if _, err := io.ReadFull(r.in, r.packed); err != nil {
 		return r.failed(err)
@@ -192,6 +195,7 @@ func (r *Reader) nextBlock() error {
 	if h.flags&blockReset != 0 {
 		r.rows.dictionary = newReading(&r.Lines)
 	}
+	r.rows.blockRefs, r.rows.mostBlockRefs = 0, int(maxBlockRefs*h.size())
 	switch {
 	case h.kind == blockEvents:
 		r.rows.read(payload)

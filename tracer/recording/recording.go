@@ -64,6 +64,14 @@ func (e *End) values(c *codec.Codec) {
 const (
 	// maxRaw is the maximum length of a block's payload before compression.
 	maxRaw = 8 << 20
+	// maxExpansion is the most bytes of payload for each byte of a block. Blocks of real programs have
+	// 3. A writer pads a block that would have more, so that the length of a file bounds what reading it
+	// costs.
+	maxExpansion = 32
+	// maxBlockRefs is the most frames of new stacks for each byte of a block: a stack may repeat most
+	// of the one before it. An inlined frame counts as inlinedRefs, because it is not shared.
+	maxBlockRefs = 64
+	inlinedRefs  = 16
 	// maxString is the maximum length of a string; longer ones are truncated.
 	maxString = 256 << 10
 	// maxList is the maximum number of devices or core ranges of an event; longer lists
@@ -84,8 +92,8 @@ const (
 	maxFrameRefs   = 1 << 25
 
 	// Limits of a checkpoint.
-	maxStateBytes  = 1 << 30
-	maxStateStacks = 1 << 24
+	maxStateBytes  = 1 << 28
+	maxStateStacks = 1 << 20
 
 	// maxCalls is the number of calls that a writer remembers, which takes 10 MiB.
 	maxCalls = 1 << 14

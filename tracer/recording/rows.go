@@ -70,7 +70,7 @@ func (r *rows) begin() {
 	r.forgetShapes()
 	r.processes, r.objectNumbers = make(map[int]*process), make(map[uint64]int)
 	r.objects = r.objects[:0]
-	r.time, r.object = 0, 0
+	r.time, r.object, r.blockRefs = 0, 0, 0
 }
 
 func (r *rows) forgetShapes() {

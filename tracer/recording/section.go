@@ -62,14 +62,14 @@ func makeSection(done chan<- *section, of *segment, checkpoint func() *event.Eve
 	if w, err := newWriter(&out); err == nil {
 		w.next.flags = blockReset
 		_ = w.checkpoint(checkpoint(), resume) // a write to memory does not fail
-		s.blocks = out.Bytes()
+		s.blocks = out.Bytes() // none if it is too large: readers replay the events
 	}
 	done <- s
 }
 
 // writeSection writes a checkpoint, unless another file has begun or the file has no room for it.
 func (f *File) writeSection(s *section) error {
-	if s.blocks == nil || s.of != f.segment {
+	if len(s.blocks) == 0 || s.of != f.segment {
 		return nil
 	}
 	f.checkpointBytes = int64(len(s.blocks))

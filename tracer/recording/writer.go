@@ -1,6 +1,7 @@
 package recording
 
 import (
+	"encoding/binary"
 	"io"
 
 	"github.com/klauspost/compress/zstd"
@@ -131,12 +132,19 @@ func (w *Writer) flush() error {
 }
 
 // checkpoint writes the added events, and then a checkpoint. resume is the offset of the block at
-// which reading continues after it; 0 means the next one.
+// which reading continues after it; 0 means the next one. A checkpoint beyond the limits is left out: what
+// was before it is lost, unless reading goes on there anyway.
 func (w *Writer) checkpoint(e *event.Event, resume int64) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	data, stacks := e.State.Data, e.State.Stacks
+	if len(data) == 0 || len(data) > maxStateBytes || len(stacks) > maxStateStacks {
+		if resume == 0 {
+			w.Add(&event.Event{Kind: event.Lost, TimeNs: e.TimeNs, Count: 1, Cause: StateTooLarge})
+		}
+		return nil
+	}
 	for more := true; more; {
 		c := w.rows.c
 		another := len(stacks) > 0
@@ -159,6 +167,9 @@ func (w *Writer) checkpoint(e *event.Event, resume int64) error {
 	}
 	return nil
 }
+
+// StateTooLarge is the cause of the Lost event in place of a checkpoint beyond the limits.
+const StateTooLarge = "earlier memory was too much for a checkpoint"
 
 // forget resets the definitions with the next block. Flush must have been called.
 func (w *Writer) forget() {
@@ -184,6 +195,9 @@ func (w *Writer) write(h head, payload []byte) error {
 		b = append(b[:blockHead], payload...)
 		h.flags |= blockPlain
 	}
+	if least := max(len(payload)/maxExpansion, w.rows.blockRefs/maxBlockRefs) + 1; len(b) < least {
+		b = pad(b, least-len(b))
+	}
 	h.packed, h.raw = uint32(len(b)-blockHead), uint32(len(payload))
 	h.put(b)
 	w.block = b
@@ -203,4 +217,13 @@ func (w *Writer) append(b []byte) error {
 	}
 	w.size += int64(len(b))
 	return nil
+}
+
+// pad appends a frame that decompression skips, of at least n bytes.
+func pad(b []byte, n int) []byte {
+	const skippable, head = 0x184d2a50, 8
+	n = max(0, n-head)
+	b = binary.LittleEndian.AppendUint32(b, skippable)
+	b = binary.LittleEndian.AppendUint32(b, uint32(n))
+	return append(b, make([]byte, n)...)
 }
