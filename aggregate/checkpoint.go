@@ -144,8 +144,13 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 var errCheckpoint = errors.New("invalid checkpoint")
 
 // Restore sets the state to that of a Checkpoint. KeepSites and Begin stay in effect. On an
-// error the state does not change.
-func (s *State) Restore(from *event.State) error {
+// error the state does not change, and from is marked as invalid.
+func (s *State) Restore(from *event.State) (err error) {
+	defer func() {
+		if err != nil && from != nil {
+			from.Invalid = true
+		}
+	}()
 	read := New()
 	read.keepSites, read.began, *read.ran = s.keepSites, s.began, *s.ran
 	if from == nil || len(from.Data) == 0 || from.Data[0] != stateVersion {

@@ -7,6 +7,10 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"ttmem/e2e/pagetest"
+	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
 )
 
 // TestNoCommandTakesACutRecordingForAnEmptyOne: each command says that the file is cut short, and fails
@@ -40,4 +44,44 @@ func TestNoCommandTakesACutRecordingForAnEmptyOne(t *testing.T) {
 		}
 	}
 	qt.Check(t, qt.IsTrue(read >= 12 && failed >= 12), qt.Commentf("%d commands read a part, %d failed", read, failed))
+}
+
+// TestNoCommandTakesAnUnreadableCheckpointForAnEmptyState: each command that begins at a checkpoint says that
+// it cannot be read, and fails.
+func TestNoCommandTakesAnUnreadableCheckpointForAnEmptyState(t *testing.T) {
+	dir := t.TempDir()
+	invalid := func() *event.Event {
+		return &event.Event{Kind: event.Checkpoint, TimeNs: 999 * pagetest.Second, State: &event.State{Data: []byte{1, 2, 3}}}
+	}
+	events := readStory(t, storyEvents(goldenFolder, "leak")).events
+	began := writeEvents(t, "began.ttmem", append([]event.Event{*invalid()}, events...))
+	between := filepath.Join(dir, "between.ttmem")
+	f, err := recording.Create(between, recording.FileOptions{
+		Checkpoint: func() func() *event.Event { return invalid }, CheckpointEvents: 100,
+	})
+	qt.Assert(t, qt.IsNil(err))
+	for i := range events {
+		f.Add(&events[i])
+		if i%50 == 49 {
+			qt.Assert(t, qt.IsNil(f.Flush()))
+			qt.Assert(t, qt.IsNil(f.Settle()))
+		}
+	}
+
+	qt.Assert(t, qt.IsNil(f.Close(recording.End{})))
+	for path, commands := range map[string][][]string{
+		began: {
+			{"report"}, {"leaks"}, {"peak"}, {"dump"}, {"dump", "-p", "7"}, {"oom"}, {"ops"}, {"log", "-n", "1"}, {"map"}, {"top", "--once"}, {"diff", began},
+			{"html", "-o", filepath.Join(dir, "x.html")}, {"export", "--to", "perfetto", "-o", filepath.Join(dir, "x.perfetto")},
+			{"export", "--to", "pprof", "-o", filepath.Join(dir, "x.pprof")}, {"export", "--to", "sqlite", "-o", filepath.Join(dir, "x.sqlite")},
+		},
+		between: {{"dump"}, {"peak"}, {"map"}, {"oom"}, {"diff", between}, {"dump", "--at", "peak"}},
+	} {
+		for _, args := range commands {
+			stdout, stderr, status := runOnStreams(t, false, append([]string{args[0], path}, args[1:]...))
+			about := qt.Commentf("%v: status %d\n%s%s", args, status, stdout, stderr)
+			qt.Check(t, qt.Equals(status, 1), about)
+			qt.Check(t, qt.StringContains(stderr, "has a checkpoint that cannot be read"), about)
+		}
+	}
 }

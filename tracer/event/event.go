@@ -396,7 +396,12 @@ type Event struct {
 type State struct {
 	Data   []byte
 	Stacks []*Stack
+	// Invalid is set by whoever could not restore it.
+	Invalid bool
 }
+
+// IsInvalid reports whether the event is a checkpoint that could not be restored.
+func (e *Event) IsInvalid() bool { return e.Kind == Checkpoint && (e.State == nil || e.State.Invalid) }
 
 func name(names []string, i int) string {
 	if i >= 0 && i < len(names) {

@@ -62,7 +62,7 @@ func makeSection(done chan<- *section, of *segment, checkpoint func() *event.Eve
 	if w, err := newWriter(&out); err == nil {
 		w.next.flags = blockReset
 		_ = w.checkpoint(checkpoint(), resume) // a write to memory does not fail
-		s.blocks = out.Bytes() // none if it is too large: readers replay the events
+		s.blocks = out.Bytes()                 // none if it is too large: readers replay the events
 	}
 	done <- s
 }

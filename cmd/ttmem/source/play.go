@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"runtime/debug"
 
@@ -42,6 +43,9 @@ func (f *File) Play(ctx context.Context, handle func(*event.Event)) (n int, err 
 			return n, err
 		}
 		handle(&e)
+		if e.IsInvalid() { // what is shown without it would be wrong
+			return n, fmt.Errorf("%s has a checkpoint that cannot be read: it is damaged, or another version of ttmem made it", f.Name)
+		}
 		n++
 	}
 	return n, nil

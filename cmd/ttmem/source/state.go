@@ -198,6 +198,11 @@ func ServiceState(ctx context.Context, client *service.Client, socket string) (*
 	return s, nil
 }
 
+// invalidState is the error for a state that cannot be read.
+func invalidState(socket string) error {
+	return fmt.Errorf("the ttmem service at %s sent a state that cannot be read: use the same version of ttmem", socket)
+}
+
 // readState calls handle with the events of the state that a service reports.
 func readState(ctx context.Context, client *service.Client, socket string, handle func(*event.Event)) error {
 	r, err := client.State(ctx)
@@ -215,7 +220,9 @@ func readState(ctx context.Context, client *service.Client, socket string, handl
 		if err != nil {
 			return fmt.Errorf("reading from the ttmem service at %s: %w", socket, err)
 		}
-		handle(&e)
+		if handle(&e); e.IsInvalid() {
+			return invalidState(socket)
+		}
 		shown.Report(func() string { return fmt.Sprintf("%d buffers", n) })
 	}
 	if _, whole := r.End(); !whole {

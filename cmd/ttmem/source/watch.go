@@ -276,7 +276,9 @@ func (o *Options) watchService(client *service.Client, handle func(*event.Event)
 		case err != nil:
 			return s, fmt.Errorf("reading from the ttmem service at %s: %w", o.Socket, err)
 		}
-		handle(&e)
+		if handle(&e); e.IsInvalid() {
+			return s, invalidState(o.Socket)
+		}
 		if e.Kind == event.Checkpoint && !known && o.Duration > 0 {
 			known = true // the present state, for which a busy service may take longer than that
 			defer time.AfterFunc(o.Duration, end).Stop()
