@@ -7,6 +7,7 @@ import (
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/libraries"
+	"ttmem/tracer/quota"
 	"ttmem/tracer/stack"
 )
 
@@ -60,6 +61,8 @@ type decoder struct {
 	// taken is the number of buffers of late attaches, and of owners, that were reported since the
 	// last tick.
 	taken int
+	// room is what the processes of each user may have.
+	room *quota.Quota
 	// searches are those for owners, also at marks if ownersAtMarks is true.
 	searches      searches
 	ownersAtMarks bool
@@ -91,7 +94,7 @@ type hostView interface {
 
 func newDecoder(view hostView, reads *reads, spaces *stack.Spaces, o *Options) *decoder {
 	return &decoder{
-		host: view, reads: reads, spaces: spaces, markAt: o.MarkAt, searches: newSearches(), ownersAtMarks: o.OwnersAtMarks,
+		room: quota.New(quota.Allocations, quota.AllAllocations), host: view, reads: reads, spaces: spaces, markAt: o.MarkAt, searches: newSearches(), ownersAtMarks: o.OwnersAtMarks,
 		show:      stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames},
 		processes: make(map[int]*traced), lost: make(map[loss]lossCount), recovering: make(map[int]*traced), throwing: make(map[int]*traced),
 	}
@@ -109,6 +112,8 @@ type traced struct {
 	devices    map[uint64]*device
 	impls      map[uint64]uint64 // meshes by their MeshDeviceImpl
 	allocators map[uint64]*allocator
+	// share is of live and programs
+	share quota.Share
 	// live are the allocated buffers by the address of their Buffer
 	live map[uint64]liveBuffer
 	// names are the threads' names by thread id

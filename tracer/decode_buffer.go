@@ -7,6 +7,8 @@ import (
 	"ttmem/bpf"
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
+	"ttmem/tracer/host"
+	"ttmem/tracer/quota"
 )
 
 // allocPerCore decodes the allocation of a buffer on single cores.
@@ -48,9 +50,22 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.Ke
 	if old, ok := p.live[r.Object]; ok && old.id != r.UniqueId { // its free was not seen
 		d.endLost(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm, Reread: true}, p, r.Object, old)
 	}
+	if !d.fits(e.PID, p, 1) {
+		return
+	}
 	p.live[r.Object] = liveBufferOf(&e)
 	p.recovery.touch(r.Object)
 	d.emit(e)
+}
+
+// fits counts what a process has, with more buffers or programs, and counts a loss if that is beyond the
+// limit of its user.
+func (d *decoder) fits(pid int, p *traced, more int) bool {
+	fits := p.share.Hold(d.room, host.Sharer(p.user, pid), len(p.live)+len(p.programs)+more)
+	if !fits {
+		d.unknown(pid, quota.Beyond)
+	}
+	return fits
 }
 
 // chips returns the chips of a process's device, which was reported before its buffers.
@@ -125,6 +140,7 @@ func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 	}
 	d.start(&e, lib)
 	delete(p.live, r.Object)
+	d.fits(e.PID, p, 0)
 	e.Stack = p.stacks.Stack(r.H.Stack)
 	e.Object, e.BufferID, e.Allocator = r.Object, b.id, b.allocator
 	if e.BeforeAttach = b.before; b.read {

@@ -36,6 +36,7 @@ func (d *decoder) closeDevice(e event.Event, p *traced, allocator uint64) {
 	e.Kind, e.Allocator, e.Devices, e.Mesh = event.DeviceClose, allocator, of.chips, of.mesh
 	delete(p.allocators, allocator)
 	maps.DeleteFunc(p.live, func(_ uint64, b liveBuffer) bool { return b.allocator == allocator })
+	d.fits(e.PID, p, 0)
 	d.emit(e)
 	d.endRuntimeKernels(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm, Reason: event.ReasonDeviceClose}, p)
 }

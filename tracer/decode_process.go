@@ -76,6 +76,7 @@ func (d *decoder) endProcess(e event.Event, execed bool) {
 	p := d.processes[e.PID]
 	if p != nil {
 		p.endAllThrown(d)
+		p.share.Hold(d.room, p.share.User(), 0)
 	}
 	delete(d.processes, e.PID)
 	d.giveUp(e.PID)

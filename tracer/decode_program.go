@@ -21,7 +21,7 @@ func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
 	for _, c := range r.Ranges[:min(int(r.H.Count), len(r.Ranges))] {
 		e.Cores = append(e.Cores, event.CoreRange{X0: c.X0, Y0: c.Y0, X1: c.X1, Y1: c.Y1})
 	}
-	if e.StaticKind == event.Scratchpad && !p.subtractPlaced(&e) {
+	if e.StaticKind == event.Scratchpad && !p.subtractPlaced(&e) || !d.fitsProgram(&e, p) {
 		return
 	}
 	e.Devices = d.chips(e.PID, p, r.Device)
@@ -87,6 +87,12 @@ func (d *decoder) traceStep(e event.Event, r *bpf.KernelTraceRecord) {
 	d.emit(e)
 }
 
+// fitsProgram reports whether the program of an event is known or may be.
+func (d *decoder) fitsProgram(e *event.Event, p *traced) bool {
+	_, known := p.programs[e.ProgramID]
+	return known || d.fits(e.PID, p, 1)
+}
+
 // hold notes that the program of an event has memory.
 func (p *traced) hold(e *event.Event) {
 	what := bpf.ProgramDFBs
@@ -99,7 +105,11 @@ func (p *traced) hold(e *event.Event) {
 	g := p.programs[e.ProgramID]
 	g.holds, g.timeNs = g.holds|what, e.TimeNs
 	if what == bpf.ProgramKernels {
-		g.loaded = append(g.loaded, e.Devices...)
+		for _, chip := range e.Devices {
+			if !slices.Contains(g.loaded, chip) {
+				g.loaded = append(g.loaded, chip)
+			}
+		}
 	}
 	if what == bpf.ProgramDFBs && len(e.Cores) == 1 {
 		g.place(e.Cores[0], e.Address+e.SizeBytes)
@@ -194,8 +204,10 @@ func (d *decoder) loadKernels(e event.Event, p *traced) {
 	if len(has) > 0 && !slices.ContainsFunc(e.Devices, func(chip int) bool { return !slices.Contains(has, chip) }) {
 		return
 	}
-	d.emit(e)
-	p.hold(&e)
+	if d.fitsProgram(&e, p) {
+		d.emit(e)
+		p.hold(&e)
+	}
 }
 
 // binariesLoaded reports the kernels of the programs that the thread compiled last.
@@ -263,8 +275,10 @@ func (d *decoder) endRuntimeKernels(e event.Event, p *traced) {
 func (d *decoder) static(e event.Event, p *traced, s heap.Static) {
 	e.Kind, e.Region, e.StaticKind, e.BytesPerBank = event.CBAlloc, event.CB, s.Kind, 0
 	e.Address, e.SizeBytes, e.Cores, e.Global = s.Address, s.Bytes, s.Cores, s.Global
-	d.emit(e)
-	p.hold(&e)
+	if d.fitsProgram(&e, p) {
+		d.emit(e)
+		p.hold(&e)
+	}
 }
 
 // programSeen reports the memory of a program that was compiled before the attach.

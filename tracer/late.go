@@ -226,6 +226,9 @@ func (d *decoder) addRead(e event.Event, lib *libraries.Library, devices []heap.
 		if own := p.devices[b.Device]; own != nil {
 			alloc.Devices = own.chips // a submesh has fewer chips than its allocator
 		}
+		if !d.fits(e.PID, p, 1) {
+			continue
+		}
 		p.live[b.Object] = liveBufferOf(&alloc)
 		d.emit(alloc)
 	}

@@ -11,6 +11,7 @@ import (
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
 	"ttmem/tracer/libraries"
+	"ttmem/tracer/quota"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 )
 
 // uncorrected are causes of losses that reading the memory again does not correct.
-var uncorrected = []string{unknownType, tooManyProcesses, "library not known", notTraced, "id of a chip not plausible", "too many devices", "too many allocators"}
+var uncorrected = []string{quota.Beyond, unknownType, tooManyProcesses, "library not known", notTraced, "id of a chip not plausible", "too many devices", "too many allocators"}
 
 // A recovery brings the figures of a process that lost events right again. Its methods may be
 // called with nil.

@@ -1,0 +1,63 @@
+package tracer
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/bpf"
+	"ttmem/tracer/event"
+	"ttmem/tracer/quota"
+)
+
+// TestLiveBuffersAndProgramsHaveABound: those beyond it are losses of their process, and what ends makes
+// room.
+func TestLiveBuffersAndProgramsHaveABound(t *testing.T) {
+	d := newTestDecoder()
+	d.room = quota.New(10, 100)
+	dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
+	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Flags: bpf.DeviceMesh | bpf.DeviceReady, Count: 1}
+	d.decode(raw(&dev))
+	d.queue.events = nil
+	now := uint64(2)
+	alloc := func(object uint64) {
+		r := bpf.KernelBufferRecord{Object: object, UniqueId: object, Device: 0x1000, Allocator: 0x2000}
+		now++
+		r.H = bpf.KernelHeader{TimeNs: now, Tgid: 7, Tid: 7, Kind: bpf.RecordAlloc}
+		r.Window[8], r.Window[9] = 0, 0x10
+		r.Window[16] = byte(event.L1)
+		d.decode(raw(&r))
+	}
+	program := func(id uint64) {
+		r := bpf.KernelCbRecord{ProgramId: id, SizeBytes: 8, Device: 0x1000}
+		now++
+		r.H = bpf.KernelHeader{TimeNs: now, Tgid: 7, Tid: 7, Kind: bpf.RecordCB, Count: 1}
+		d.decode(raw(&r))
+	}
+	count := func() (n int) {
+		for i := range d.queue.events {
+			if k := d.queue.events[i].Kind; k == event.Alloc || k == event.CBAlloc {
+				n++
+			}
+		}
+		return n
+	}
+	for i := range uint64(20) { // a pointer that slides over one pattern: each is another Buffer
+		alloc(0x10000 + 8*i)
+		program(100 + i)
+		program(100 + i)
+	}
+	p := d.processes[7]
+	qt.Check(t, qt.Equals(len(p.live)+len(p.programs), 10))
+	qt.Check(t, qt.Equals(count(), len(p.live)+2*len(p.programs)))
+	qt.Check(t, qt.Equals(d.lost[loss{7, quota.Beyond}].n, 15+30))
+
+	free := bpf.KernelFreeRecord{Object: 0x10000}
+	free.H = bpf.KernelHeader{TimeNs: now + 1, Tgid: 7, Tid: 7, Kind: bpf.RecordFree}
+	d.decode(raw(&free))
+	before := count()
+	alloc(0x90000)
+	qt.Check(t, qt.Equals(count(), before+1))
+	d.endProcess(event.Event{PID: 7, TimeNs: now + 2}, false)
+	qt.Check(t, qt.Equals(d.room.Of(p.share.User()), 0))
+}

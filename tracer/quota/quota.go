@@ -1,0 +1,73 @@
+// Package quota bounds what each user has of a resource that grows with events.
+package quota
+
+// What the tracer and a State keep of the processes of a user, and of all users together.
+const (
+	// Allocations are live buffers, and circular buffers, kernels and captured runs on each chip. In the
+	// tracer they are live buffers and programs.
+	Allocations, AllAllocations = 1 << 20, 1 << 22
+)
+
+// Beyond is the cause of losses for lack of room.
+const Beyond = "beyond the limit of its user"
+
+// A Quota counts what the processes of each user have.
+type Quota struct {
+	each, total int
+	users       map[int]int
+	all         int
+}
+
+// New returns a Quota of which each user may have so much, while there is room for all. A user gets at
+// most half of what the others leave, so that there is always some for one more.
+func New(each, total int) *Quota {
+	return &Quota{each: each, total: total, users: make(map[int]int)}
+}
+
+// Take adds n for a user, and reports whether they fit. n may be negative: that always fits.
+func (q *Quota) Take(user, n int) bool {
+	has := q.users[user]
+	if n > 0 && has+n > min(q.each, (q.total-(q.all-has))/2) {
+		return false
+	}
+	q.all += n
+	if q.users[user] = has + n; has+n <= 0 {
+		delete(q.users, user)
+	}
+	return true
+}
+
+// Of returns how much a user has.
+func (q *Quota) Of(user int) int { return q.users[user] }
+
+// A Share is what one process has of a Quota. The zero value has nothing.
+type Share struct {
+	user, has int
+}
+
+// User returns whose quota it is a share of.
+func (s *Share) User() int { return s.user }
+
+// batch is how much a Share takes at once, so that most changes need not look up the user.
+const batch = 64
+
+// Hold sets how much a process has, and reports whether that fits; if not, nothing changes.
+func (s *Share) Hold(q *Quota, user, n int) bool {
+	if s.has > 0 && user != s.user { // it became known
+		q.Take(s.user, -s.has)
+		s.has = 0
+	}
+	s.user = user
+	if n == 0 || n > s.has || n < s.has-2*batch {
+		to := (n + batch - 1) / batch * batch
+		if n > s.has && !q.Take(user, to-s.has) {
+			if to = n; !q.Take(user, to-s.has) {
+				return false
+			}
+		} else if n <= s.has {
+			q.Take(user, to-s.has)
+		}
+		s.has = to
+	}
+	return true
+}
