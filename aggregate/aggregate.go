@@ -4,7 +4,6 @@
 package aggregate
 
 import (
-	"ttmem/aggregate/cores"
 	"ttmem/aggregate/ended"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/newest"
@@ -25,7 +24,7 @@ type State struct {
 	// exited are the newest processes that ended, oldest first.
 	exited      []memory.Process
 	exitedCount uint64
-	coreSets    cores.Sets
+	rooms       rooms
 	// lost are the losses that belong to no known process. lostEvents counts all losses.
 	lost       map[string]uint64
 	lostEvents uint64
@@ -42,7 +41,11 @@ type State struct {
 	// there were when idle ones were last removed.
 	sites     []*callSite
 	keptSites int
-	keepSites bool
+	// restoring is true while a checkpoint is read.
+	restoring bool
+	// triedSites is how many call sites a user had when the idle ones were last removed for lack of room.
+	triedSites map[int]int
+	keepSites  bool
 	// freshSince is the time after which allocations count as fresh, in ns.
 	freshSince uint64
 	// operations are the call stacks that ran programs. operationCount includes those that
@@ -78,9 +81,9 @@ func New() *State {
 		ran:       ran,
 		chips:     make(map[int]*chip),
 		processes: make(map[int]*process),
-		coreSets:  make(cores.Sets),
-		lost:      make(map[string]uint64),
-		unplaced:  newChip(memory.NoDevice, 0, ran),
+		rooms:     newRooms(), triedSites: make(map[int]int),
+		lost:     make(map[string]uint64),
+		unplaced: newChip(memory.NoDevice, 0, ran),
 	}
 }
 
@@ -165,14 +168,18 @@ func (s *State) Apply(e *event.Event) {
 
 // lose counts lost events: of their process, or of none if it is not known.
 func (s *State) lose(e *event.Event) {
-	s.lostEvents += e.Count
-	p := s.known(e.PID)
-	switch {
-	case p == nil:
-		s.lost[e.Cause] += e.Count
+	if p := s.known(e.PID); p != nil {
+		s.loseOf(p, e.Cause, e.Count)
 		return
-	case p.losses.Lost == nil:
+	}
+	s.lostEvents += e.Count
+	s.lost[e.Cause] += e.Count
+}
+
+func (s *State) loseOf(p *process, cause string, n uint64) {
+	s.lostEvents += n
+	if p.losses.Lost == nil {
 		p.losses.Lost = make(map[string]uint64)
 	}
-	p.losses.Lost[e.Cause] += e.Count
+	p.losses.Lost[cause] += n
 }

@@ -19,6 +19,10 @@ type allocator struct {
 
 func (s *State) openDevice(e *event.Event) {
 	p := s.process(e)
+	if p.allocators[e.Allocator] == nil && len(p.allocators) >= maxAllocators {
+		s.beyond(p)
+		return
+	}
 	a := &allocator{set: s.set(p, e.Devices), capacities: e.Capacities}
 	if old := p.allocators[e.Allocator]; old != nil && e.Cause != "" { // its capacities change
 		had, has := old.capacities[event.L1].BytesPerBank+old.subDevices, e.Capacities[event.L1].BytesPerBank
@@ -48,7 +52,7 @@ func (s *State) closeDevice(e *event.Event) {
 		}
 	}
 	if a := p.allocators[e.Allocator]; a != nil {
-		p.dropTraces(func(t *trace) bool { return t.set == a.set })
+		s.dropTraces(p, func(t *trace) bool { return t.set == a.set })
 	}
 	s.closeAllocator(p, e.Allocator)
 }
@@ -59,10 +63,13 @@ func (s *State) closeArena(p *process, a *arena, now uint64) {
 	s.keepOwners(p, a, now)
 	p.uncoverAll(a)
 	count := s.endIn(p, a.set, a, now, event.ReasonDeviceClose)
+	s.hold(p, -count)
 	p.buffers.RemoveAll(count, func(b *buffer) bool { return b.arena == a })
 	a.closed = true
 	p.name.run.Open = p.buffers.Len() > 0
-	delete(a.set.arenas, a.allocator)
+	if delete(a.set.arenas, a.allocator); a.allocator != 0 {
+		s.link(p, -1)
+	}
 }
 
 func (s *State) closeAllocator(p *process, address uint64) {

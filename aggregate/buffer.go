@@ -51,11 +51,14 @@ func (s *State) alloc(e *event.Event) {
 	if len(e.Devices) == 0 {
 		s.anomalies.UnplacedBuffers++
 	}
+	site := s.site(p, s.arena(p, s.set(p, e.Devices), e.Allocator), memory.Site{
+		Region: e.Region, Layout: e.Layout, BeforeAttach: e.BeforeAttach, PerCore: e.PerCore && e.Region == event.L1, Stack: e.Stack,
+	})
+	if site == nil || !s.hold(p, 1) {
+		return
+	}
 	b := &buffer{
-		callSite: s.site(s.set(p, e.Devices).arena(e.Allocator), memory.Site{
-			Region: e.Region, Layout: e.Layout, BeforeAttach: e.BeforeAttach, PerCore: e.PerCore && e.Region == event.L1, Stack: e.Stack,
-		}),
-		id: e.BufferID, object: e.Object, address: e.Address,
+		callSite: site, id: e.BufferID, object: e.Object, address: e.Address,
 		size: e.SizeBytes, pageSize: e.PageSizeBytes,
 		perBank: e.BytesPerBank, dataBanks: uint16(min(e.Banks, math.MaxUint16)), since: e.TimeNs,
 		comm: e.Comm, tid: int32(e.TID),
@@ -65,8 +68,14 @@ func (s *State) alloc(e *event.Event) {
 		b.banks = max(b.banks, p.banks(b.arena, b.Region))
 	}
 	if b.PerCore {
-		if b.cores = s.coreSets.Of(e.Cores); b.cores == nil {
+		if b.cores = p.coreSets.Of(e.Cores); b.cores != nil && b.cores.Len()*site.set.count > maxBufferCores {
+			b.cores = nil
+		}
+		if b.cores == nil {
 			s.anomalies.UnknownCores++
+			if len(e.Cores) > 0 {
+				s.beyond(p)
+			}
 		}
 	}
 	p.buffers.Put(b.id, b)
@@ -126,6 +135,7 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 	}
 	s.keepOwner(p, b, now, reason.IsEnd())
 	p.buffers.Remove(b.id)
+	s.hold(p, -1)
 	b.changeBlocks((*space.List).Remove)
 	s.removeFrom(b.callSite, t, b.since, reason)
 	b.unloadCores()
@@ -138,7 +148,7 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 
 // count adds buffers of a call site to the totals of a reason.
 func (p *process) count(c *callSite, t memory.Tally, reason event.Reason) {
-	p.totals[reason][c.Region].Add(t.On(len(c.set.chips)))
+	p.totals[reason][c.Region].Add(t.On(c.set.count))
 }
 
 // add adds buffers of a call site to the totals.

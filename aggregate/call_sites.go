@@ -91,7 +91,9 @@ func (s *State) CallSites() []memory.CallSite {
 func addPrograms(list []memory.CallSite, statics map[*callSite]int) {
 	chips := make(map[*processChip]bool)
 	for c := range statics {
-		chips[c.set.chips[0]] = true
+		for _, of := range c.set.chips {
+			chips[of] = true
+		}
 	}
 	for c := range chips {
 		for id, g := range c.programs {

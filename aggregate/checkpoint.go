@@ -100,7 +100,8 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 	}
 	some.exitedCount = uint64(len(some.exited))
 	for id, c := range s.chips {
-		one := some.chip(id)
+		one := newChip(id, some.first, some.ran)
+		some.chips[id] = one
 		one.board, one.arch, one.capacities, one.partial = c.board, c.arch, c.capacities, true
 	}
 	isSelected := func(p *processName) bool { return selected(p.pid, p.about.UID) }
@@ -152,7 +153,7 @@ func (s *State) Restore(from *event.State) (err error) {
 		}
 	}()
 	read := New()
-	read.keepSites, read.began, *read.ran = s.keepSites, s.began, *s.ran
+	read.keepSites, read.began, read.restoring, *read.ran = s.keepSites, s.began, true, *s.ran
 	if from == nil || len(from.Data) == 0 || from.Data[0] != stateVersion {
 		return errCheckpoint
 	}
@@ -169,8 +170,14 @@ func (s *State) Restore(from *event.State) (err error) {
 		return errCheckpoint
 	}
 	for _, p := range read.processes {
+		p.kept.ofAllocations.Restore(read.rooms.allocations, p.name.user(), p.kept.allocations)
+		p.kept.ofLinks.Restore(read.rooms.links, p.name.user(), p.kept.links)
 		p.name.marks = read.marksFor(p.name.about.UID)
 	}
+	if read.rooms.allocations.Full() {
+		return errCheckpoint
+	}
+	read.restoring = false
 	for _, q := range read.allPools() {
 		q.AddOthers()
 	}

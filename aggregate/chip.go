@@ -75,10 +75,18 @@ func (c *chip) peaks() (list peak.Peaks) {
 	return list
 }
 
-// chip returns the chip with that id, and creates it if needed.
-func (s *State) chip(id int) *chip {
+// chip returns the chip with that id, and creates it if needed; nil if the user of the process has named
+// too many. A chip stays, because reports are mostly read after the end of a program.
+func (s *State) chip(p *process, id int) *chip {
 	c := s.chips[id]
 	if c == nil {
+		if s.restoring { // a checkpoint has all chips
+			return nil
+		}
+		if len(s.chips) >= maxChips || !s.rooms.chips.Take(p.name.user(), 1) {
+			s.beyond(p)
+			return nil
+		}
 		c = newChip(id, s.first, s.ran)
 		s.chips[id] = c
 	}

@@ -12,12 +12,8 @@ import (
 // stateVersion is the first byte of an encoded State.
 const stateVersion = 17
 
-// Limits for reading: damaged input must not cost more than a large State.
-const (
-	maxStateChips     = 1 << 16 // of all processes together
-	maxStateCores     = 1 << 20 // of all sets of cores together
-	maxStateCoreSteps = 1 << 23 // of circular buffers, and of buffers on single cores, on each of their cores
-)
+// maxSets is the number of sets of chips of a checkpoint, each with its chips if its process runs.
+const maxSets = 4 * maxAllLinks
 
 // A stateCodec writes or reads a State. Totals that follow from the buffers and the programs,
 // such as the use of a chip, are not written: reading adds them up.
@@ -31,10 +27,9 @@ type stateCodec struct {
 	arenas   codec.Once[arena]
 	sites    codec.Once[callSite]
 	ran      codec.Once[memory.Operation]
-	// chips, cores and coreSteps count what was decoded, for the limits. placed are the places that
-	// count in coreSteps.
-	chips, cores, coreSteps int
-	placed                  map[placedAt]bool
+	// reading is the process whose buffers or programs are read, and links counts sets of chips.
+	reading *process
+	links   int
 }
 
 // allButBuffers writes or reads the state without its buffers, and returns the processes whose
@@ -70,6 +65,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	c.Value(&s.ended.Others)
 	c.Uint(&s.allocations)
 	for _, p := range processes {
+		c.reading = p
 		c.programs(p)
 		c.owners(p)
 	}
@@ -107,6 +103,9 @@ func (c *stateCodec) chip(p **chip) {
 			return
 		}
 		c.state.chips[one.id] = one
+		if len(c.state.chips) > maxChips {
+			c.Fail()
+		}
 	}
 	c.Text(&one.board)
 	c.Text(&one.arch)

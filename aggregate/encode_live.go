@@ -8,6 +8,7 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
+	"ttmem/tracer/quota"
 )
 
 // programs writes or reads the programs of a process on all its chips.
@@ -30,9 +31,14 @@ func (c *stateCodec) program(chip *processChip, g *program) {
 			c.siteOf(&e.site, chip, event.CB)
 		}
 		if c.Reads && !c.Bad {
-			if c.bound(chip, e.place); c.Bad {
+			if e.place.Set = c.reading.coreSets.Of(e.place.Set.Ranges()); e.place.Set == nil || !g.hasRoom(e.place.Set) {
+				c.Fail()
 				return
 			}
+			if !g.hasSet(e.place.Set) {
+				g.steps += e.place.Set.Len()
+			}
+			c.reading.kept.allocations++
 			chip.count(e, len(g.static) == 0)
 			if e.site != nil {
 				c.state.countIn(e.site, e.tally(), e.from.since)
@@ -49,6 +55,7 @@ func (c *stateCodec) program(chip *processChip, g *program) {
 		c.origins.One(c.Codec, &k.from, c.origin)
 		c.siteOf(&k.site, chip, event.Kernel)
 		if c.Reads && !c.Bad {
+			c.reading.kept.allocations++
 			chip.countKernel(1, k)
 			c.state.countIn(k.site, k.tally(), k.from.since)
 		}
@@ -86,11 +93,8 @@ func (c *stateCodec) coreSet(p **cores.Set) {
 	if c.Value(&ranges); !c.Reads {
 		return
 	}
-	if *p = c.state.coreSets.Of(ranges); *p == nil {
+	if *p = c.reading.coreSets.Of(ranges); *p == nil {
 		*p = &cores.Set{}
-		c.Fail()
-	}
-	if c.cores += (*p).Len(); c.cores > maxStateCores {
 		c.Fail()
 	}
 }
@@ -99,26 +103,6 @@ func (c *stateCodec) coreSet(p **cores.Set) {
 func (c *stateCodec) siteOf(site **callSite, chip *processChip, region event.Region) {
 	c.sites.One(c.Codec, site, func(**callSite) { c.Fail() }) // all were written before
 	if c.Reads && !c.Bad && (chip.alone == nil || (*site).set != chip.alone || (*site).Region != region) {
-		c.Fail()
-	}
-}
-
-// A placedAt is the place of a circular buffer on a chip.
-type placedAt struct {
-	chip *processChip
-	cores.Place
-}
-
-// bound limits the cost of finding the fullest core of programs.
-func (c *stateCodec) bound(chip *processChip, place cores.Place) {
-	if at := (placedAt{chip, place}); !c.placed[at] {
-		if c.placed == nil {
-			c.placed = make(map[placedAt]bool)
-		}
-		c.placed[at] = true
-		c.coreSteps += place.Set.Len()
-	}
-	if c.coreSteps > maxStateCoreSteps {
 		c.Fail()
 	}
 }
@@ -139,6 +123,12 @@ func (c *stateCodec) peakPrograms(q *pool) {
 func (c *stateCodec) buffers(p *process, buffers []*buffer) {
 	slices.SortFunc(buffers, func(a, b *buffer) int { return cmp.Compare(a.id, b.id) })
 	n := c.Length(len(buffers))
+	if c.reading = p; c.Reads {
+		if p.kept.allocations += n; p.kept.allocations > quota.AllAllocations {
+			c.Fail()
+			return
+		}
+	}
 	last := make([]buffer, len(c.sites.List)) // of each site: the next one is similar
 	var before buffer
 	for i := range n {
@@ -191,9 +181,7 @@ func (c *stateCodec) coresOf(b *buffer) {
 	}
 	c.coreSets.One(c.Codec, &b.cores, c.coreSet)
 	if c.Reads {
-		if c.coreSteps += b.cores.Len(); c.coreSteps > maxStateCoreSteps {
-			c.Fail()
-		}
+		b.cores = c.reading.coreSets.Of(b.cores.Ranges())
 	}
 }
 

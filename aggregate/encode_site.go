@@ -30,6 +30,9 @@ func (c *stateCodec) site(first **callSite) {
 		c.tallies(one)
 		one.run.Code(c.Codec)
 		c.sites.Add(one)
+		if c.Reads {
+			c.state.rooms.sites.Add(set.process.user(), 1)
+		}
 	})
 	if !c.Reads {
 		return
@@ -125,19 +128,19 @@ func (c *stateCodec) set(d **deviceSet, of *processName) {
 		}
 		codec.List(c.Codec, &ids, func(id *int) {
 			codec.Number(c.Codec, id)
-			if c.Reads {
-				if c.chips++; c.chips > maxStateChips {
-					c.Fail()
-				}
-			}
 		})
 		if c.Reads {
-			p := c.state.processes[of.pid]
-			if p == nil || p.name != of {
-				p = newProcess(of.pid)
-				p.name = of
+			c.links++
+			if p := c.state.processes[of.pid]; p == nil || p.name != of {
+				*d = c.state.endedSet(of, ids)
+			} else {
+				c.links += len(ids)
+				*d = c.state.newSet(p, ids)
+				p.kept.links += 1 + len(ids)
 			}
-			*d = c.state.newSet(p, ids)
+			if c.links > maxSets {
+				c.Fail()
+			}
 		}
 		var open []*arena
 		if !c.Reads {
@@ -160,8 +163,12 @@ func (c *stateCodec) arena(p **arena, set *deviceSet) {
 		if !a.closed && set.arenas[a.allocator] != nil {
 			c.Fail()
 		}
-		if !a.closed {
-			set.arenas[a.allocator] = a
+		if a.closed {
+			return
+		}
+		set.arenas[a.allocator] = a
+		if p := c.state.processes[set.process.pid]; p != nil && p.name == set.process && a.allocator != 0 {
+			p.kept.links++
 		}
 	})
 	if (*p).set != set {

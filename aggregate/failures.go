@@ -28,7 +28,7 @@ func (s *State) fail(e *event.Event) {
 		op := s.operation(s.set(p, e.Devices), e)
 		op.Failures, op.LastNs = op.Failures+1, e.TimeNs
 		if e.Reason == event.ReasonTraceTooSmall {
-			p.refuseTrace(e)
+			s.refuseTrace(p, e)
 		}
 	}
 	if e.Kind == event.OperationFailed {

@@ -5,11 +5,12 @@ import (
 	"slices"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/newest"
 	"ttmem/tracer/codec"
 )
 
 // mostHeld is how many buffers that ended a State keeps with their owners: at least so many of the
-// newest, and up to twice as many.
+// newest, and up to twice as many. If there are more, it keeps as many of each user.
 const mostHeld = 1 << 14
 
 // A heldBuffer is a buffer that ended, and whose owner was known.
@@ -25,6 +26,9 @@ type heldBuffer struct {
 	unfreed bool
 }
 
+// Origin returns the user of the buffer, and when it ended.
+func (h heldBuffer) Origin() (uid int, number uint64) { return h.UID(), h.end }
+
 // keepOwner keeps the owner of a buffer that ends, if it is known; ended is true if its device or
 // process ends.
 func (s *State) keepOwner(p *process, b *buffer, now uint64, ended bool) {
@@ -34,7 +38,7 @@ func (s *State) keepOwner(p *process, b *buffer, now uint64, ended bool) {
 	}
 	delete(p.owners, b.id)
 	if len(s.held) == 2*mostHeld {
-		s.held = slices.Delete(s.held, 0, mostHeld)
+		s.held, _ = newest.Shared(s.held, mostHeld)
 	}
 	s.held = append(s.held, heldBuffer{
 		callSite: b.callSite, Owner: owner, id: b.id, since: b.since, end: now, latest: p.name.run.Latest(),

@@ -44,7 +44,7 @@ const (
 
 // covered reports whether the addresses of a buffer are followed.
 func (b *buffer) covered() bool {
-	return b.address > 0 && b.address+b.perBank > b.address && !b.PerCore && len(b.set.chips) <= maxCoveredChips
+	return b.address > 0 && b.address+b.perBank > b.address && !b.PerCore && len(b.set.chips) <= maxCoveredChips && !b.set.process.uncovered
 }
 
 // cover counts the addresses of a new buffer, and returns the chips on which others have them. Call
@@ -59,6 +59,12 @@ func (s *State) cover(p *process, b *buffer, restoring bool) (shared []*chip) {
 			shared = append(shared, c.chip)
 		}
 		c.countOnce()
+	}
+	if !p.kept.ofCovers.Hold(s.rooms.covers, p.name.user(), p.name.covers) {
+		s.beyond(p)
+		p.uncoverAll(nil)
+		p.name.uncovered = true
+		p.kept.ofCovers.Hold(s.rooms.covers, p.name.user(), 0)
 	}
 	return shared
 }
@@ -129,9 +135,11 @@ func (v *covers) remove(b *buffer) {
 func (v *covers) change(b *buffer, add bool) (twice uint64) {
 	r, block := &v.regions[b.Region], b.block()
 	if r.banks = max(r.banks, b.banks); add {
+		b.set.process.covers++
 		twice = b.perBank - r.Insert(block.Start, block.End)
 		r.twice += twice
 	} else {
+		b.set.process.covers--
 		twice = b.perBank - r.Remove(block.Start, block.End)
 		r.twice -= twice
 	}

@@ -6,21 +6,21 @@ import (
 	"slices"
 
 	"ttmem/aggregate/byid"
+	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/operations"
 	"ttmem/aggregate/peak"
+	"ttmem/aggregate/space"
 	"ttmem/aggregate/use"
 	"ttmem/tracer/event"
 )
-
-// maxExited is the number of ended processes that a State keeps.
-const maxExited = 64
 
 // A process is a running process, according to the events.
 type process struct {
 	pid     int
 	name    *processName
 	since   uint64
+	kept    kept
 	buffers byid.Table[buffer]
 	// owners are those of buffers, by the buffers' ids.
 	owners map[uint64]memory.Owner
@@ -31,6 +31,7 @@ type process struct {
 	chips      map[int]*processChip
 	sets       []*deviceSet
 	allocators map[uint64]*allocator
+	coreSets   cores.Sets
 	// totals are its buffers on all its chips: the live ones for NoReason, and for the reasons of
 	// Reason.IsEnd those that ended without being freed.
 	totals [event.ReasonProcessExit + 1][event.BankedRegions]memory.Tally
@@ -78,6 +79,8 @@ func (c *processChip) both() [2]*use.Use { return [2]*use.Use{&c.used, &c.chip.u
 // A program is a tt-metal program on one chip.
 type program struct {
 	static []staticEntry
+	// steps is the number of cores in the different sets of cores of static.
+	steps  int
 	kernel *kernel
 	// run is the latest one; nil if it is not known, or if the library refused it.
 	run *run
@@ -154,8 +157,8 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	}
 	for _, c := range p.chips {
 		for id := range c.programs {
-			s.freeCBsOf(c, id, event.NotStatic, event.ReasonProcessExit)
-			s.unloadKernel(c, id, event.ReasonProcessExit)
+			s.freeCBsOf(p, c, id, event.NotStatic, event.ReasonProcessExit)
+			s.unloadKernel(p, c, id, event.ReasonProcessExit)
 		}
 	}
 	clear(p.allocators)
@@ -167,10 +170,16 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 		view.Exit.Status = &status
 	}
 	s.exitedCount++
-	if len(s.exited) == maxExited {
-		s.exited = slices.Delete(s.exited, 0, 1)
+	s.keepExited(view)
+	s.release(p)
+	for _, set := range p.sets {
+		set.retire()
 	}
-	s.exited = append(s.exited, view)
+	for _, c := range p.chips {
+		if c.alone != nil {
+			c.alone.retire()
+		}
+	}
 	delete(s.processes, pid)
 	s.last = nil
 }
@@ -191,7 +200,10 @@ type deviceSet struct {
 	process *processName
 	ids     []int
 	devices string // memory.DevicesKey of ids
-	chips   []*processChip
+	// chips are empty once the process has ended, and count is how many there were.
+	chips []*processChip
+	count int
+	ended bool
 	// arenas are those of open allocators, by the addresses of the allocators.
 	arenas    map[uint64]*arena
 	lastArena *arena
@@ -225,45 +237,93 @@ func (s *State) set(p *process, ids []int) *deviceSet {
 			return d
 		}
 	}
+	if len(ids) > 0 && !s.link(p, 1+len(ids)) {
+		return s.set(p, nil)
+	}
 	d := s.newSet(p, ids)
 	p.sets = append(p.sets, d)
 	return d
 }
 
 func (s *State) newSet(p *process, ids []int) *deviceSet {
-	d := &deviceSet{
-		process: p.name, ids: slices.Clip(slices.Clone(ids)), devices: memory.DevicesKey(ids),
-		arenas: make(map[uint64]*arena), sites: make(map[memory.SiteKey]*callSite), operations: make(map[uint64]*operation),
-	}
+	d := newDeviceSet(p.name, ids)
 	for i, id := range d.ids {
 		if slices.Contains(d.ids[:i], id) {
 			continue
 		}
 		c := p.chips[id]
 		if c == nil {
-			c = &processChip{chip: s.chip(id), programs: make(map[uint64]*program)}
+			of := s.chip(p, id)
+			if of == nil {
+				continue
+			}
+			c = &processChip{chip: of, programs: make(map[uint64]*program)}
 			p.chips[id] = c
 			c.chip.addUser(p.name.about.UID)
 		}
 		d.chips = append(d.chips, c)
+		d.addPools(c.chip)
 	}
-	for region := range d.pools {
-		for _, c := range d.chips {
-			d.pools[region] = append(d.pools[region], &c.chip.pools[region])
-		}
-		if len(d.chips) == 0 {
-			d.pools[region] = []*pool{&s.unplaced.pools[region]}
-		}
+	if d.count == 0 {
+		d.addPools(s.unplaced)
+		d.count = 0
 	}
 	return d
 }
 
-// arena returns the arena of an allocator, and creates it if needed.
-func (d *deviceSet) arena(allocator uint64) *arena {
+func newDeviceSet(name *processName, ids []int) *deviceSet {
+	return &deviceSet{
+		process: name, ids: slices.Clip(slices.Clone(ids)), devices: memory.DevicesKey(ids),
+		arenas: make(map[uint64]*arena), sites: make(map[memory.SiteKey]*callSite), operations: make(map[uint64]*operation),
+	}
+}
+
+func (d *deviceSet) addPools(c *chip) {
+	d.count++
+	for region := range d.pools {
+		d.pools[region] = append(d.pools[region], &c.pools[region])
+	}
+}
+
+// endedSet returns the set of chips of a process that ended: only what its call sites need.
+func (s *State) endedSet(name *processName, ids []int) *deviceSet {
+	d := newDeviceSet(name, ids)
+	d.ended = true
+	for i, id := range d.ids {
+		if c := s.chips[id]; c != nil && !slices.Contains(d.ids[:i], id) {
+			d.addPools(c)
+		}
+	}
+	if d.count == 0 {
+		d.addPools(s.unplaced)
+		d.count = 0
+	}
+	return d
+}
+
+// retire removes what nothing needs after the end of the process. Its call sites may stay.
+func (d *deviceSet) retire() {
+	d.chips, d.ended = nil, true
+	for _, a := range d.arenas {
+		a.blocks = [event.BankedRegions]*space.List{}
+	}
+}
+
+// arena returns the arena of an allocator of a process on a set of chips, and creates it if needed.
+func (s *State) arena(p *process, d *deviceSet, allocator uint64) *arena {
 	if a := d.lastArena; a != nil && a.allocator == allocator && !a.closed {
 		return a
 	}
 	a := d.arenas[allocator]
+	if a == nil && allocator != 0 {
+		full := len(d.arenas) > maxAllocators
+		if full {
+			s.beyond(p)
+		}
+		if full || !s.link(p, 1) {
+			return s.arena(p, d, 0)
+		}
+	}
 	if a == nil {
 		a = &arena{set: d, allocator: allocator}
 		d.arenas[allocator] = a

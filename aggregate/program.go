@@ -35,37 +35,76 @@ func (e *staticEntry) tally() memory.Tally {
 }
 
 func (s *State) allocCB(e *event.Event) {
-	place, ok := s.coreSets.Place(e)
-	if !ok {
+	p := s.process(e)
+	place, ok := p.coreSets.Place(e)
+	switch {
+	case !ok && p.coreSets.Full():
+		s.beyond(p)
+		return
+	case !ok:
 		s.anomalies.MalformedEvents++
 		return
 	}
 	entry := staticEntry{place: place, kind: e.StaticKind, global: e.Global, from: originOf(e)}
-	p := s.process(e)
 	d := s.set(p, e.Devices)
 	for _, c := range d.chips {
-		s.addCB(p, c, e.ProgramID, entry)
-		s.placed(p, c, e)
+		if s.addCB(p, c, e.ProgramID, entry) {
+			s.placed(p, c, e)
+		}
 	}
 }
 
-func (s *State) addCB(p *process, c *processChip, programID uint64, entry staticEntry) {
-	g := c.program(programID)
-	for _, old := range g.static {
-		if old.place == entry.place && old.kind == entry.kind && old.global == entry.global {
-			// The program was assigned the same place again.
-			return
+// addCB adds a circular buffer to a program, and reports whether the program has it.
+func (s *State) addCB(p *process, c *processChip, programID uint64, entry staticEntry) bool {
+	g := c.programs[programID]
+	if g != nil {
+		for _, old := range g.static {
+			if old.place == entry.place && old.kind == entry.kind && old.global == entry.global {
+				// The program was assigned the same place again.
+				return true
+			}
 		}
 	}
+	if !g.hasRoom(entry.place.Set) {
+		s.beyond(p)
+		return false
+	}
 	if !entry.global {
-		entry.site = s.site(s.aloneOf(p, c).arena(0), memory.Site{
+		entry.site = s.site(p, s.arena(p, s.aloneOf(p, c), 0), memory.Site{
 			Region: event.CB, Static: entry.kind, BeforeAttach: entry.from.beforeAttach, Stack: entry.from.stack,
 		})
+		if entry.site == nil {
+			return false
+		}
+	}
+	if !s.hold(p, 1) {
+		return false
+	}
+	g = c.program(programID)
+	if !entry.global {
 		s.addTo(entry.site, entry.tally(), entry.from.since)
 	}
 	c.count(&entry, len(g.static) == 0)
+	g.add(entry)
+	return true
+}
+
+// add adds a circular buffer.
+func (g *program) add(entry staticEntry) {
+	if !g.hasSet(entry.place.Set) {
+		g.steps += entry.place.Set.Len()
+	}
 	g.static = append(g.static, entry)
 	g.l1.Forget()
+}
+
+// hasRoom reports whether a program, which may be nil, may have one more circular buffer.
+func (g *program) hasRoom(set *cores.Set) bool {
+	return g == nil || len(g.static) < maxParts && (g.hasSet(set) || g.steps+set.Len() <= maxCoreSteps)
+}
+
+func (g *program) hasSet(set *cores.Set) bool {
+	return slices.ContainsFunc(g.static, func(e staticEntry) bool { return e.place.Set == set })
 }
 
 func (s *State) freeCBs(e *event.Event) {
@@ -74,13 +113,13 @@ func (s *State) freeCBs(e *event.Event) {
 		return
 	}
 	for _, c := range p.touched(e) {
-		s.freeCBsOf(c, e.ProgramID, e.StaticKind, e.Reason)
+		s.freeCBsOf(p, c, e.ProgramID, e.StaticKind, e.Reason)
 	}
 }
 
 // freeCBsOf ends the circular buffers of a program, or those of one kind; NotStatic means
 // all. Several probes report the end, so it may come more than once.
-func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKind, reason event.Reason) {
+func (s *State) freeCBsOf(p *process, c *processChip, programID uint64, kind event.StaticKind, reason event.Reason) {
 	g := c.programs[programID]
 	if g == nil || len(g.static) == 0 {
 		return
@@ -100,8 +139,12 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 			u.CountStatic(-1, entry.place, entry.global)
 		}
 	}
+	had := len(g.static)
 	g.static = slices.DeleteFunc(g.static, ends)
-	g.l1.Forget()
+	s.hold(p, len(g.static)-had)
+	if g.l1.Forget(); len(g.static) == 0 {
+		g.steps = 0
+	}
 	if len(g.static) == 0 {
 		for _, u := range c.both() {
 			u.CountPrograms(-1)
@@ -207,10 +250,13 @@ func (s *State) loadKernel(e *event.Event) {
 	for _, c := range s.set(p, e.Devices).chips {
 		if g := c.programs[e.ProgramID]; g != nil && g.kernel != nil {
 			old := g.kernel
-			s.unloadKernel(c, e.ProgramID, event.ReasonExplicit)
+			s.unloadKernel(p, c, e.ProgramID, event.ReasonExplicit)
 			old.site.allocated.Sub(memory.Amount{Count: 1, Bytes: old.dram})
 		}
-		site := s.site(s.aloneOf(p, c).arena(0), memory.Site{Region: event.Kernel, BeforeAttach: e.BeforeAttach, Stack: e.Stack})
+		site := s.site(p, s.arena(p, s.aloneOf(p, c), 0), memory.Site{Region: event.Kernel, BeforeAttach: e.BeforeAttach, Stack: e.Stack})
+		if site == nil || !s.hold(p, 1) {
+			continue
+		}
 		k := &kernel{e.KernelKind, e.SizeBytes, e.BytesPerBank, from, site}
 		s.addTo(site, k.tally(), e.TimeNs)
 		c.program(e.ProgramID).kernel = k
@@ -225,16 +271,17 @@ func (s *State) unloadKernels(e *event.Event) {
 		return
 	}
 	for _, c := range p.touched(e) {
-		s.unloadKernel(c, e.ProgramID, e.Reason)
+		s.unloadKernel(p, c, e.ProgramID, e.Reason)
 	}
 }
 
 // unloadKernel ends the kernels of a program, if it has any.
-func (s *State) unloadKernel(c *processChip, programID uint64, reason event.Reason) {
+func (s *State) unloadKernel(p *process, c *processChip, programID uint64, reason event.Reason) {
 	g := c.programs[programID]
 	if g == nil || g.kernel == nil {
 		return
 	}
+	s.hold(p, -1)
 	c.countKernel(-1, g.kernel)
 	s.removeFrom(g.kernel.site, g.kernel.tally(), g.kernel.from.since, reason)
 	g.kernel = nil

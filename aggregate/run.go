@@ -38,7 +38,7 @@ func (s *State) runProgram(e *event.Event) {
 	d := s.set(p, e.Devices)
 	op := s.operation(d, e)
 	op.Runs, op.LastNs = op.Runs+1, e.TimeNs
-	p.capture(d, e)
+	s.capture(p, d, e)
 	runs := make([]run, len(d.chips))
 	for i, c := range d.chips {
 		runs[i] = run{by: c, program: e.ProgramID, of: op, at: s.point(e), changes: c.chip.changes}

@@ -53,7 +53,7 @@ func (c *callSite) key() memory.SiteKey { return c.KeyOn(c.set.devices) }
 func (c *callSite) UID() int { return c.set.process.about.UID }
 
 // Chips returns the number of chips that each buffer counts on, at least 1.
-func (c *callSite) Chips() uint64 { return uint64(max(1, len(c.set.chips))) }
+func (c *callSite) Chips() uint64 { return uint64(max(1, c.set.count)) }
 
 // An arena has the buffers of one allocator of a process on one set of chips. They all end
 // when the device is closed.
@@ -78,6 +78,10 @@ type processName struct {
 	about memory.About
 	run   births.Process
 	marks past.Marks
+	// covers counts its buffers in Covers. uncovered is true once there were too many: its overlaps are not
+	// followed any more.
+	covers    int
+	uncovered bool
 	// freedLast are the buffers that were freed since the latest allocation, if State.between
 	// needs them.
 	freedLast []past.Ended[*callSite]
@@ -87,7 +91,7 @@ type processName struct {
 const minSites = 1 << 12
 
 // site returns the call site of an arena, and creates it if needed. It sets the PID and Devices.
-func (s *State) site(a *arena, of memory.Site) *callSite {
+func (s *State) site(p *process, a *arena, of memory.Site) *callSite {
 	of.PID, of.Devices = a.set.process.pid, a.set.ids
 	recent := a.set.recentOf(of.Stack)
 	if r := *recent; r != nil && r.arena == a && r.Stack == of.Stack && r.Region == of.Region && r.Layout == of.Layout &&
@@ -99,11 +103,36 @@ func (s *State) site(a *arena, of memory.Site) *callSite {
 	for one != nil && one.arena != a {
 		one = one.other
 	}
+	if one == nil && !s.fitsSite(p) {
+		if s.beyond(p); of.Stack == nil {
+			return nil
+		}
+		of.Stack = nil // the figures stay right without it
+		return s.site(p, a, of)
+	}
 	if one == nil {
 		one = s.newSite(a, of, key)
 	}
 	*recent = one
 	return one
+}
+
+// fitsSite reports whether there is room for one more call site of a process, if need be in the place of
+// idle ones of its user, or of those of its processes that ended.
+func (s *State) fitsSite(p *process) bool {
+	of, room := p.name.user(), s.rooms.sites
+	if room.Take(of, 1) {
+		return true
+	}
+	if s.keepSites || room.Of(of) < s.triedSites[of]+maxSites/4 { // each try looks at all
+		return false
+	}
+	s.forget(func(c *callSite) bool { return c.set.process.user() == of && c.isIdle() && !c.current() })
+	if room.Of(of) > maxSites/2 { // those at the peaks, of processes that ended
+		s.forget(func(c *callSite) bool { return c.set.process.user() == of && c.set.ended })
+	}
+	s.triedSites[of] = room.Of(of)
+	return room.Take(of, 1)
 }
 
 func (s *State) newSite(a *arena, of memory.Site, key memory.SiteKey) *callSite {
@@ -114,7 +143,7 @@ func (s *State) newSite(a *arena, of memory.Site, key memory.SiteKey) *callSite 
 		one.atPeak[i].serial = q.Serial // there was nothing at the peaks before
 	}
 	if first := a.set.sites[key]; first != nil {
-		first.takeClosed()
+		s.takeClosed(first)
 		one.other, first.other = first.other, one
 		return one
 	}
@@ -126,7 +155,7 @@ func (s *State) newSite(a *arena, of memory.Site, key memory.SiteKey) *callSite 
 
 // takeClosed takes over the tallies of the same sites of closed devices, so that there is
 // only one for each open allocator.
-func (c *callSite) takeClosed() {
+func (s *State) takeClosed(c *callSite) {
 	for at := &c.other; *at != nil; {
 		one := *at
 		if !one.closed {
@@ -142,6 +171,7 @@ func (c *callSite) takeClosed() {
 			c.atPeak[i].perBank += one.atPeak[i].perBank
 		}
 		*at = one.other
+		s.rooms.sites.Take(c.set.process.user(), -1)
 	}
 }
 
@@ -271,6 +301,9 @@ func (s *State) forget(selected func(*callSite) bool) {
 	s.sites = slices.DeleteFunc(s.sites, func(c *callSite) bool {
 		if !selected(c) {
 			return false
+		}
+		for range c.all() {
+			s.rooms.sites.Take(c.set.process.user(), -1)
 		}
 		delete(c.set.sites, c.key())
 		*c.set.recentOf(c.Stack) = nil

@@ -54,8 +54,14 @@ func (p *process) traceOf(e *event.Event) *trace {
 	return nil
 }
 
-func (p *process) dropTraces(which func(*trace) bool) {
-	p.traces = slices.DeleteFunc(p.traces, which)
+func (s *State) dropTraces(p *process, which func(*trace) bool) {
+	p.traces = slices.DeleteFunc(p.traces, func(t *trace) bool {
+		drop := which(t)
+		if drop {
+			s.hold(p, -len(t.runs))
+		}
+		return drop
+	})
 }
 
 // beginTrace begins the capture of a trace.
@@ -63,7 +69,7 @@ func (s *State) beginTrace(e *event.Event) {
 	p := s.process(e)
 	p.captures = true
 	t := p.traceOf(e)
-	p.dropTraces(func(other *trace) bool { return other == t })
+	s.dropTraces(p, func(other *trace) bool { return other == t })
 	if len(p.traces) < maxTraces {
 		p.traces = append(p.traces, &trace{id: e.ProgramID, set: s.set(p, e.Devices), capturing: true})
 	}
@@ -91,9 +97,10 @@ func (c *processChip) hasStatics(program uint64) bool {
 }
 
 // refuseTrace forgets the latest trace of an allocator that had no room for it.
-func (p *process) refuseTrace(e *event.Event) {
+func (s *State) refuseTrace(p *process, e *event.Event) {
 	for i, t := range slices.Backward(p.traces) {
 		if slices.Equal(t.set.ids, e.Devices) {
+			s.hold(p, -len(t.runs))
 			p.traces = slices.Delete(p.traces, i, i+1)
 			return
 		}
@@ -104,12 +111,12 @@ func (p *process) refuseTrace(e *event.Event) {
 func (s *State) releaseTrace(e *event.Event) {
 	if p := s.known(e.PID); p != nil {
 		t := p.traceOf(e)
-		p.dropTraces(func(other *trace) bool { return other == t })
+		s.dropTraces(p, func(other *trace) bool { return other == t })
 	}
 }
 
 // capture adds the run of a program to the trace that is being captured.
-func (p *process) capture(d *deviceSet, e *event.Event) {
+func (s *State) capture(p *process, d *deviceSet, e *event.Event) {
 	of := slices.IndexFunc(p.traces, func(t *trace) bool {
 		return t.capturing && len(d.ids) > 0 && !slices.ContainsFunc(d.ids, func(id int) bool { return !slices.Contains(t.set.ids, id) })
 	})
@@ -127,7 +134,7 @@ func (p *process) capture(d *deviceSet, e *event.Event) {
 	switch {
 	case known:
 		t.runs[same].count++
-	case p.tracedRuns() >= maxTracedRuns:
+	case p.tracedRuns() >= maxTracedRuns || !s.hold(p, 1):
 		t.partial = true
 	default:
 		t.index[run.key()] = len(t.runs)
@@ -218,6 +225,9 @@ func (c *stateCodec) trace(pp **trace, p *process) {
 		c.Stack(&r.stack)
 		c.Bool(&r.static)
 	})
+	if c.Reads {
+		p.kept.allocations += len(t.runs)
+	}
 	foreign := func(r tracedRun) bool { return r.set.process != p.name }
 	if c.Reads && (len(p.traces) >= maxTraces || len(t.runs) > maxTracedRuns || t.set.process != p.name || slices.ContainsFunc(t.runs, foreign)) {
 		c.Fail()

@@ -8,9 +8,14 @@ import (
 	"ttmem/tracer/event"
 )
 
-// maxCores is far above the number of cores of any chip. A larger set comes from a failed read of
-// the traced process.
-const maxCores = 4096
+const (
+	// maxCores is far above the number of cores of any chip, and side that of its rows and columns. A
+	// larger set comes from a failed read of the traced process.
+	maxCores, side = 512, 64
+	// maxAllCores is the number of cores of all sets of a process. All rectangles of the largest chip
+	// have half as many.
+	maxAllCores = 1 << 18
+)
 
 // A Core is the logical coordinates of a core.
 type Core struct{ X, Y uint16 }
@@ -29,18 +34,28 @@ func (s *Set) Ranges() []event.CoreRange { return slices.Clip(s.ranges) }
 func (s *Set) Len() int { return len(s.cores) }
 
 // Has reports whether the core is in the set.
-func (s *Set) Has(c Core) bool { return slices.Contains(s.cores, c) }
+func (s *Set) Has(c Core) bool {
+	return slices.ContainsFunc(s.ranges, func(r event.CoreRange) bool {
+		return r.X0 <= c.X && c.X <= r.X1 && r.Y0 <= c.Y && c.Y <= r.Y1
+	})
+}
 
-// Sets has one Set for each list of ranges, by the encoded ranges.
-type Sets map[string]*Set
+// Sets has one Set of a process for each list of ranges. The zero value is empty.
+type Sets struct {
+	sets map[string]*Set // by the encoded ranges
+	all  int             // cores of all sets
+}
 
-// Of returns the set of the cores in these ranges; nil if there are none, or if the ranges are
-// invalid.
-func (m Sets) Of(ranges []event.CoreRange) *Set {
+// Full reports whether there may be too many sets for another one.
+func (m *Sets) Full() bool { return m.all > maxAllCores-maxCores }
+
+// Of returns the set of the cores in these ranges; nil if there are none, if the ranges are
+// invalid, or if there are too many sets.
+func (m *Sets) Of(ranges []event.CoreRange) *Set {
 	key := make([]byte, 0, 64)
 	cores := 0
 	for _, r := range ranges {
-		if r.X0 > r.X1 || r.Y0 > r.Y1 || r.Cores() > maxCores {
+		if r.X0 > r.X1 || r.Y0 > r.Y1 || r.X1 >= side || r.Y1 >= side {
 			return nil
 		}
 		if cores += r.Cores(); cores > maxCores {
@@ -53,8 +68,12 @@ func (m Sets) Of(ranges []event.CoreRange) *Set {
 	if cores == 0 {
 		return nil
 	}
-	if set := m[string(key)]; set != nil {
+	if set := m.sets[string(key)]; set != nil {
 		return set
+	}
+	if m.all += cores; m.all > maxAllCores {
+		m.all -= cores
+		return nil
 	}
 	set := &Set{ranges: slices.Clone(ranges)}
 	seen := make(map[Core]bool, cores)
@@ -68,7 +87,10 @@ func (m Sets) Of(ranges []event.CoreRange) *Set {
 			}
 		}
 	}
-	m[string(key)] = set
+	if m.sets == nil {
+		m.sets = make(map[string]*Set)
+	}
+	m.sets[string(key)] = set
 	return set
 }
 
@@ -81,7 +103,7 @@ type Place struct {
 
 // Place returns the place of a CBAlloc. ok is false if the event has no cores or its addresses
 // are invalid.
-func (m Sets) Place(e *event.Event) (p Place, ok bool) {
+func (m *Sets) Place(e *event.Event) (p Place, ok bool) {
 	set := m.Of(e.Cores)
 	end, carry := bits.Add64(e.Address, e.SizeBytes, 0)
 	return Place{set, e.Address, end}, set != nil && carry == 0

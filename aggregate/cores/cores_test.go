@@ -10,7 +10,7 @@ import (
 )
 
 func TestSets(t *testing.T) {
-	sets := make(Sets)
+	sets := new(Sets)
 	square := []event.CoreRange{{X0: 1, Y0: 1, X1: 2, Y1: 2}, {X0: 2, Y0: 2, X1: 3, Y1: 2}}
 	set := sets.Of(square)
 	qt.Check(t, qt.Equals(set.Len(), 5))
@@ -33,7 +33,7 @@ func TestSets(t *testing.T) {
 
 // TestTheFullestCoreIsNamed whether buffers on single cores, circular buffers or both fill it.
 func TestTheFullestCoreIsNamed(t *testing.T) {
-	sets := make(Sets)
+	sets := new(Sets)
 	at := func(x uint16) *Set { return sets.Of([]event.CoreRange{{X0: x, X1: x}}) }
 	var load Load
 	places := []Place{{at(3), 0, 100}}

@@ -18,21 +18,25 @@ func FullestOf(places []Place, load *Load) Core {
 	for _, p := range places {
 		sums[p.Set] += p.BytesPerCore()
 	}
-	bytes := make(map[Core]uint64)
+	var bytes [side][side]uint64 // by rows
+	var has [side][side]bool
 	for set, n := range sums {
 		for _, c := range set.cores {
-			bytes[c] += n
+			bytes[c.Y][c.X] += n
+			has[c.Y][c.X] = true
 		}
 	}
 	for c, n := range load.cores {
-		bytes[c] += n
+		bytes[c.Y][c.X] += n
+		has[c.Y][c.X] = true
 	}
 	var fullest Core
 	found := false
-	for c, n := range bytes {
-		more := cmp.Compare(n, bytes[fullest])
-		if !found || more > 0 || more == 0 && compareRows(c, fullest) < 0 {
-			fullest, found = c, true
+	for y := range bytes {
+		for x, n := range bytes[y] {
+			if has[y][x] && (!found || n > bytes[fullest.Y][fullest.X]) {
+				fullest, found = Core{uint16(x), uint16(y)}, true
+			}
 		}
 	}
 	return fullest

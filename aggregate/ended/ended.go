@@ -6,9 +6,10 @@ import (
 	"slices"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/newest"
 )
 
-// Most is the number of call sites that Sites keeps: those with the most survivors.
+// Most is the number of call sites that Sites keeps: those with the most survivors, and as many of each user.
 const Most = 4096
 
 // A Site is the survivors of a call site. P identifies its process, also after its PID is reused.
@@ -24,19 +25,29 @@ type Sites[P comparable] struct {
 	Others memory.Amount
 }
 
-// Trim, once the list has twice the limit, keeps the call sites with the most survivors and adds
-// up the others.
-func (l *Sites[P]) Trim() {
+// Trim, once the list has twice the limit, keeps the call sites with the most survivors, as many of each
+// user, and adds up the others.
+func (l *Sites[P]) Trim(userOf func(P) int) {
 	if len(l.All) < 2*Most {
 		return
 	}
 	slices.SortStableFunc(l.All, func(a, b *Site[P]) int {
 		return cmp.Or(cmp.Compare(b.Run.Total(), a.Run.Total()), cmp.Compare(b.Bytes, a.Bytes))
 	})
-	for _, v := range l.All[Most:] {
-		l.Others.Add(v.Amount)
+	has := make(map[int]int)
+	for _, v := range l.All {
+		has[userOf(v.Process)]++
 	}
-	l.All = slices.Delete(l.All, Most, len(l.All))
+	each := newest.FairShare(has, Most)
+	clear(has)
+	l.All = slices.DeleteFunc(l.All, func(v *Site[P]) bool {
+		user := userOf(v.Process)
+		if has[user]++; has[user] <= each {
+			return false
+		}
+		l.Others.Add(v.Amount)
+		return true
+	})
 }
 
 // Amounts returns the survivors of each call site, with the bytes on each chip.

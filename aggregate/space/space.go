@@ -59,7 +59,7 @@ type perBank struct {
 func (p *perBank) add(b *memory.Buffer) {
 	if !b.PerCore {
 		p.inAll += b.BytesPerBank
-	} else if set := (cores.Sets{}).Of(b.Cores); set != nil {
+	} else if set := new(cores.Sets).Of(b.Cores); set != nil {
 		p.perCore.Add(set, b.BytesPerBank)
 	}
 }

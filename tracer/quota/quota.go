@@ -30,12 +30,20 @@ func (q *Quota) Take(user, n int) bool {
 	if n > 0 && has+n > min(q.each, (q.total-(q.all-has))/2) {
 		return false
 	}
-	q.all += n
-	if q.users[user] = has + n; has+n <= 0 {
-		delete(q.users, user)
-	}
+	q.Add(user, n)
 	return true
 }
+
+// Add adds n for a user, whether or not they fit: what was there already.
+func (q *Quota) Add(user, n int) {
+	q.all += n
+	if q.users[user] += n; q.users[user] <= 0 {
+		delete(q.users, user)
+	}
+}
+
+// Full reports whether all users together have more than there is room for.
+func (q *Quota) Full() bool { return q.all > q.total }
 
 // Of returns how much a user has.
 func (q *Quota) Of(user int) int { return q.users[user] }
@@ -53,6 +61,9 @@ const batch = 64
 
 // Hold sets how much a process has, and reports whether that fits; if not, nothing changes.
 func (s *Share) Hold(q *Quota, user, n int) bool {
+	if n == 0 && s.has == 0 {
+		return true
+	}
 	if s.has > 0 && user != s.user { // it became known
 		q.Take(s.user, -s.has)
 		s.has = 0
@@ -70,4 +81,10 @@ func (s *Share) Hold(q *Quota, user, n int) bool {
 		s.has = to
 	}
 	return true
+}
+
+// Restore sets how much a process had already, whether or not that fits.
+func (s *Share) Restore(q *Quota, user, n int) {
+	q.Add(user, n)
+	s.user, s.has = user, n
 }

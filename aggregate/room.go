@@ -1,0 +1,123 @@
+package aggregate
+
+import (
+	"slices"
+
+	"ttmem/aggregate/memory"
+	"ttmem/tracer/quota"
+)
+
+// A State keeps much for each event, and a program can make up any number of them. What grows is
+// bounded for each user: see docs/security.md. The figures of other users stay right, and what is left
+// out is among the losses of its process.
+
+const (
+	// maxChips is the number of chips that all processes may name, and maxUserChips that of chips which
+	// only those of one user named.
+	maxChips, maxUserChips = 1024, 256
+	// maxLinks is the number of sets of chips of a user's processes, with the chips of each, and of
+	// their allocators; maxAllLinks that of all users.
+	maxLinks, maxAllLinks = 1 << 13, 1 << 16
+	// maxSites is the number of call sites of a user, and maxAllSites that of all users.
+	maxSites, maxAllSites = 1 << 15, 1 << 17
+	// maxAllocators is the number of open allocators of a process, as the tracer has it.
+	maxAllocators = 256
+	// maxParts is the number of circular buffers of a program, and maxCoreSteps that of the cores of
+	// their different sets of cores: both cost time at each run.
+	maxParts, maxCoreSteps = 1 << 10, 1 << 14
+	// maxBufferCores is the number of cores of a buffer on single cores, on all its chips.
+	maxBufferCores = 1 << 13
+	// maxCovers is the number of buffers on each chip whose overlaps are followed, for the chip and for the
+	// process, and maxAllCovers that of all users.
+	maxCovers, maxAllCovers = 1 << 18, 1 << 20
+)
+
+// rooms count what users have.
+type rooms struct{ allocations, chips, links, sites, covers *quota.Quota }
+
+func newRooms() rooms {
+	return rooms{
+		allocations: quota.New(quota.Allocations, quota.AllAllocations), chips: quota.New(maxUserChips, maxChips),
+		links: quota.New(maxLinks, maxAllLinks), sites: quota.New(maxSites, maxAllSites), covers: quota.New(maxCovers, maxAllCovers),
+	}
+}
+
+// user is to whom a process counts: its user, or itself if it is of root, whose containers run programs
+// of many users.
+func (n *processName) user() int {
+	if n.about.UID == 0 {
+		return -n.pid
+	}
+	return n.about.UID
+}
+
+// kept is what a process has of the rooms.
+type kept struct {
+	allocations, links               int
+	ofAllocations, ofLinks, ofCovers quota.Share
+}
+
+// hold adds n allocations of a process, and reports whether they fit.
+func (s *State) hold(p *process, n int) bool {
+	if !p.kept.ofAllocations.Hold(s.rooms.allocations, p.name.user(), p.kept.allocations+n) {
+		s.beyond(p)
+		return false
+	}
+	p.kept.allocations += n
+	return true
+}
+
+// link adds n links of a process, and reports whether they fit.
+func (s *State) link(p *process, n int) bool {
+	if !p.kept.ofLinks.Hold(s.rooms.links, p.name.user(), p.kept.links+n) {
+		s.beyond(p)
+		return false
+	}
+	p.kept.links += n
+	return true
+}
+
+// release gives back what a process has, when it ends.
+func (s *State) release(p *process) {
+	p.kept.ofAllocations.Hold(s.rooms.allocations, p.name.user(), 0)
+	p.kept.ofLinks.Hold(s.rooms.links, p.name.user(), 0)
+	p.kept.ofCovers.Hold(s.rooms.covers, p.name.user(), 0)
+	delete(s.triedSites, p.name.user())
+}
+
+// beyond counts what is left out of a process.
+func (s *State) beyond(p *process) { s.loseOf(p, quota.Beyond, 1) }
+
+const (
+	// maxExited and maxExitedSize are the number of ended processes of a user that a State keeps, and
+	// that of the chips of all these; maxAllExited and maxAllExitedSize those of all users.
+	maxExited, maxExitedSize       = 64, 512
+	maxAllExited, maxAllExitedSize = 1024, 8192
+)
+
+// keepExited keeps an ended process, and drops the oldest ones of its user, or of the user with the most, if
+// there are too many.
+func (s *State) keepExited(view memory.Process) {
+	s.exited = append(s.exited, view)
+	for {
+		counts, sizes := make(map[int]int), make(map[int]int)
+		size, most := 0, view.UID
+		for i := range s.exited {
+			of, n := s.exited[i].UID, 1+len(s.exited[i].Devices)
+			counts[of], sizes[of], size = counts[of]+1, sizes[of]+n, size+n
+			if sizes[of] > sizes[most] {
+				most = of
+			}
+		}
+		drop := view.UID
+		switch {
+		case counts[drop] > 1 && (counts[drop] > maxExited || sizes[drop] > maxExitedSize):
+		case len(s.exited) > maxAllExited || size > maxAllExitedSize:
+			drop = most
+		default:
+			return
+		}
+		oldest := slices.IndexFunc(s.exited, func(p memory.Process) bool { return p.UID == drop })
+		s.exited = slices.Delete(s.exited, oldest, oldest+1)
+	}
+}
