@@ -32,6 +32,9 @@ func (d *decoder) start(e *event.Event, lib *libraries.Library) *traced {
 	p.started = true
 	start := d.host.startOf(e.PID)
 	start.TimeNs, p.sinceNs, p.user = e.TimeNs, e.TimeNs, start.UID
+	if user := host.RealUser(e.PID); user >= 0 {
+		p.user = user
+	}
 	p.names[e.PID] = start.Comm
 	start.AttachedLate = e.AttachedLate || d.host.lateOf(e.PID) != nil
 	if lib != nil {

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -252,17 +253,78 @@ func statusNumber(pid int, name string) int {
 // for a thread that does not exist.
 func ProcessOf(tid int) int { return cmp.Or(statusNumber(tid, "Tgid"), tid) }
 
-// RealUser returns the user that started a process, even if it executes a setuid program; -1 if
-// it has ended.
+// RealUser returns the user to whom a process counts: the one that started it, even if it executes a
+// setuid program. In a user namespace that is the owner of the outermost one, because a user may have
+// thousands of ids there, or a number for that namespace if root made it. It is -1 if the process has
+// ended.
 func RealUser(pid int) int {
+	uid, owner, inside := realUser(pid)
+	if inside {
+		return owner
+	}
+	return uid
+}
+
+// namespaceOfRoot is added to the number of a namespace that root made: no user has such an id.
+const namespaceOfRoot = 1 << 33
+
+// realUser returns the real user id of a process and, if it is in a user namespace below that of this
+// process, the owner of the outermost one.
+func realUser(pid int) (uid, owner int, inside bool) {
+	uid = -1
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if ids := statusOf(string(text), "Uid"); len(ids) > 0 { // real, effective, saved, of the file system
-		if uid, err := strconv.Atoi(ids[0]); err == nil {
-			return uid
+		if id, err := strconv.Atoi(ids[0]); err == nil {
+			uid = id
 		}
 	}
-	return -1
+	own, err := os.Stat("/proc/self/ns/user")
+	path := fmt.Sprintf("/proc/%d/ns/user", pid)
+	other, otherErr := os.Stat(path)
+	if err != nil || otherErr != nil || os.SameFile(own, other) {
+		return uid, 0, false
+	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	for err == nil {
+		var stat unix.Stat_t
+		if err = unix.Fstat(fd, &stat); err != nil {
+			break
+		}
+		if id, ownerErr := unix.IoctlGetUint32(fd, unix.NS_GET_OWNER_UID); ownerErr == nil {
+			owner, inside = int(id), true
+		}
+		if inside && owner == 0 {
+			owner = namespaceOfRoot + int(stat.Ino)
+		}
+		parent, parentErr := unix.IoctlRetInt(fd, unix.NS_GET_PARENT)
+		unix.Close(fd)
+		if fd, err = parent, parentErr; err != nil {
+			return uid, owner, inside // EPERM: there is none
+		}
+		if err = unix.Fstat(fd, &stat); err != nil || stat.Ino == own.Sys().(*syscall.Stat_t).Ino {
+			unix.Close(fd)
+			break
+		}
+	}
+	return uid, owner, inside
 }
+
+// UserOfClient returns to whom a client of a socket counts, whose process and user id the kernel has: as
+// RealUser does, or NoProcess if that process has ended or is another one by now.
+func UserOfClient(pid, uid int) int {
+	real, owner, inside := realUser(pid)
+	switch {
+	case real < 0:
+		return NoProcess
+	case inside:
+		return owner
+	}
+	return uid
+}
+
+// NoProcess is the user of clients whose process has ended: all count as one, because anybody can end a
+// process that has connected.
+const NoProcess = -1
 
 // Sharer returns the key under which a process's resources are counted: its user or, because root's
 // containers run programs of many users, each process of root alone.

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	processes "ttmem/tracer/host"
 )
 
 // The maximum number of connections at once: in total, for each user, and reserved for root, so
@@ -26,13 +28,16 @@ type listener struct {
 	tcp *TCP
 }
 
-// peerViewer returns the user at the other end of a unix socket.
-func peerViewer(c net.Conn) (Viewer, error) {
+// peerViewer returns the user at the other end of a unix socket, and the one to whom the connection counts.
+func peerViewer(c net.Conn) (v Viewer, of int, err error) {
 	cred, err := peer(c)
 	if err != nil {
-		return Nobody, err
+		return Nobody, 0, err
 	}
-	return viewerOf(cred.Uid), nil
+	if v = viewerOf(cred.Uid); v.All {
+		return v, v.UID, nil
+	}
+	return v, processes.UserOfClient(int(cred.Pid), v.UID), nil
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -41,18 +46,18 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		v := Nobody
+		v, of := Nobody, Nobody.UID
 		if l.tcp == nil {
-			if v, err = peerViewer(c); err != nil {
+			if v, of, err = peerViewer(c); err != nil {
 				c.Close() // the other end is closed already
 				continue
 			}
 		}
-		if !l.limit.acquire(v.UID) {
+		if !l.limit.acquire(of) {
 			refuse(c)
 			continue
 		}
-		return &conn{Conn: c, viewer: v, tcp: l.tcp, release: sync.OnceFunc(func() { l.limit.release(v.UID) })}, nil
+		return &conn{Conn: c, viewer: v, tcp: l.tcp, release: sync.OnceFunc(func() { l.limit.release(of) })}, nil
 	}
 }
 
