@@ -112,6 +112,7 @@ func serve(o serveOptions) (err error) {
 	o.dropPrivileges(socket)
 	what := tracer.Options{Warn: term.Warn}
 	o.stacks.Apply(&what)
+	source.BoundMemory()
 	t, err := tracer.New(what)
 	if err != nil {
 		return err

@@ -189,6 +189,7 @@ func (o *Options) dropPrivileges(others ...int) {
 func (o *Options) newTracing(signals chan os.Signal, what tracer.Options) (*Tracing, error) {
 	what.Warn = o.Console.warn
 	o.Stacks.Apply(&what)
+	BoundMemory()
 	of, err := tracer.New(what)
 	if err != nil {
 		return nil, err
