@@ -99,7 +99,7 @@ var attacks = []attack{
 	{name: "absurd sizes", program: "probes.py absurd_sizes", aims: "sums that overflow"},
 	{name: "allocation flood", program: "probes.py alloc_flood", aims: "the ring buffer is full for others", hold: 2 * time.Second, long: true, restart: true, newcomer: true},
 	{name: "buffer flood", program: "probes.py buffer_flood", aims: "live buffers fill the tracer's memory", hold: 8 * time.Second, restart: true},
-	{name: "program ids", program: "probes.py program_ids", aims: "programs fill the tracer's memory", hold: 3 * time.Second, long: true},
+	{name: "program ids", program: "probes.py program_ids", aims: "programs fill the tracer's memory", hold: 3 * time.Second, restart: true},
 	{name: "wide buffers", program: "probes.py wide_buffers", aims: "each core of each circular buffer costs memory and time", hold: 2 * time.Second, restart: true},
 	{name: "claimed chips", program: "probes.py claimed_chips", aims: "thousands of chips in each answer, and in each series", hold: time.Second, restart: true},
 	{name: "allocator flood", program: "probes.py allocator_flood", aims: "the kernel's table of allocators is full for others", hold: 2 * time.Second, long: true, restart: true, newcomer: true},
