@@ -18,6 +18,9 @@ func (c *stateCodec) programs(p *process) {
 		c.Bool(&chip.loaded)
 		codec.Table(c.Codec, chip.programs, func(id *uint64, g **program) {
 			c.Uint(id)
+			if c.Reads {
+				p.kept.allocations += quota.Program
+			}
 			c.program(chip, codec.Made(c.Codec, g))
 		})
 		c.latestRun(chip)

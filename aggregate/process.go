@@ -13,6 +13,7 @@ import (
 	"ttmem/aggregate/space"
 	"ttmem/aggregate/use"
 	"ttmem/tracer/event"
+	"ttmem/tracer/quota"
 )
 
 // A process is a running process, according to the events.
@@ -363,10 +364,19 @@ func (c *processChip) program(id uint64) *program {
 	return g
 }
 
-// tidy removes the program if it has neither circular buffers nor kernels.
-func (c *processChip) tidy(id uint64) {
+// costOf returns how much an allocation of a program counts: with the program, if it is the first one.
+func (c *processChip) costOf(id uint64) int {
+	if c.programs[id] == nil {
+		return 1 + quota.Program
+	}
+	return 1
+}
+
+// tidy removes the program of a process if it has neither circular buffers nor kernels.
+func (s *State) tidy(p *process, c *processChip, id uint64) {
 	if g := c.programs[id]; g != nil && len(g.static) == 0 && g.kernel == nil {
 		delete(c.programs, id)
+		s.hold(p, -quota.Program)
 	}
 }
 

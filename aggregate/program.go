@@ -77,7 +77,7 @@ func (s *State) addCB(p *process, c *processChip, programID uint64, entry static
 			return false
 		}
 	}
-	if !s.hold(p, 1) {
+	if !s.hold(p, c.costOf(programID)) {
 		return false
 	}
 	g = c.program(programID)
@@ -150,7 +150,7 @@ func (s *State) freeCBsOf(p *process, c *processChip, programID uint64, kind eve
 			u.CountPrograms(-1)
 		}
 	}
-	c.tidy(programID)
+	s.tidy(p, c, programID)
 }
 
 // A programStatic is a circular buffer that a program has or had.
@@ -254,7 +254,7 @@ func (s *State) loadKernel(e *event.Event) {
 			old.site.allocated.Sub(memory.Amount{Count: 1, Bytes: old.dram})
 		}
 		site := s.site(p, s.arena(p, s.aloneOf(p, c), 0), memory.Site{Region: event.Kernel, BeforeAttach: e.BeforeAttach, Stack: e.Stack})
-		if site == nil || !s.hold(p, 1) {
+		if site == nil || !s.hold(p, c.costOf(e.ProgramID)) {
 			continue
 		}
 		k := &kernel{e.KernelKind, e.SizeBytes, e.BytesPerBank, from, site}
@@ -285,7 +285,7 @@ func (s *State) unloadKernel(p *process, c *processChip, programID uint64, reaso
 	c.countKernel(-1, g.kernel)
 	s.removeFrom(g.kernel.site, g.kernel.tally(), g.kernel.from.since, reason)
 	g.kernel = nil
-	c.tidy(programID)
+	s.tidy(p, c, programID)
 }
 
 // countKernel adds the kernels of a program if n is 1, and removes them if n is -1.

@@ -61,7 +61,7 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.Ke
 // fits counts what a process has, with more buffers or programs, and counts a loss if that is beyond the
 // limit of its user.
 func (d *decoder) fits(pid int, p *traced, more int) bool {
-	fits := p.share.Hold(d.room, host.Sharer(p.user, pid), len(p.live)+len(p.programs)+more)
+	fits := p.share.Hold(d.room, host.Sharer(p.user, pid), len(p.live)+quota.Program*len(p.programs)+more)
 	if !fits {
 		d.unknown(pid, quota.Beyond)
 	}

@@ -9,6 +9,7 @@ import (
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
 	"ttmem/tracer/libraries"
+	"ttmem/tracer/quota"
 )
 
 func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
@@ -90,7 +91,7 @@ func (d *decoder) traceStep(e event.Event, r *bpf.KernelTraceRecord) {
 // fitsProgram reports whether the program of an event is known or may be.
 func (d *decoder) fitsProgram(e *event.Event, p *traced) bool {
 	_, known := p.programs[e.ProgramID]
-	return known || d.fits(e.PID, p, 1)
+	return known || d.fits(e.PID, p, quota.Program)
 }
 
 // hold notes that the program of an event has memory.

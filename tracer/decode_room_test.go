@@ -14,7 +14,7 @@ import (
 // room.
 func TestLiveBuffersAndProgramsHaveABound(t *testing.T) {
 	d := newTestDecoder()
-	d.room = quota.New(10, 100)
+	d.room = quota.New(5*(1+quota.Program), 500)
 	dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
 	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Flags: bpf.DeviceMesh | bpf.DeviceReady, Count: 1}
 	d.decode(raw(&dev))

@@ -116,6 +116,7 @@ func serve(o serveOptions) (err error) {
 	limiter := term.NewLimiter(term.Warn)
 	what := tracer.Options{Warn: limiter.Warn}
 	o.stacks.Apply(&what)
+	source.BoundMemory()
 	t, err := tracer.New(what)
 	if err != nil {
 		return err

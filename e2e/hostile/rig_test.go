@@ -100,6 +100,9 @@ func (r *hostileRig) build(t *testing.T) {
 	}
 }
 
+// mostMemory is the most that a tracer may take during an attack of one user.
+const mostMemory = 500 << 20
+
 // attack runs one attack, and returns what was wrong during and after it.
 func (r *hostileRig) attack(t *testing.T, a attack) (failures []string) {
 	t.Helper()
@@ -171,6 +174,11 @@ func (r *hostileRig) attack(t *testing.T, a attack) (failures []string) {
 		failures = append(failures, r.check("after the attack")...)
 	}
 	t.Logf("serve takes %d MiB, attach %d MiB", r.pair.serve.peakBytes()>>20, r.pair.attach.peakBytes()>>20)
+	for _, one := range []*tracer{r.pair.serve, r.pair.attach} {
+		if peak := one.peakBytes(); peak > mostMemory {
+			failures = append(failures, fmt.Sprintf("%s took %d MiB", one.name, peak>>20))
+		}
+	}
 	if strays := u.strays(); len(strays) > 0 {
 		failures = append(failures, fmt.Sprintf("root wrote into the attacker's folder: %q", strays))
 	}

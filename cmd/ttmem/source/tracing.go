@@ -192,6 +192,7 @@ func (o *Options) newTracing(signals chan os.Signal, what tracer.Options) (*Trac
 	limiter := term.NewLimiter(o.Console.warn)
 	what.Warn = limiter.Warn
 	o.Stacks.Apply(&what)
+	BoundMemory()
 	of, err := tracer.New(what)
 	if err != nil {
 		return nil, err

@@ -30,10 +30,11 @@ class Forger:
     def at(self, probe):
         return ctypes.c_void_p(self.code + LAYOUT["probes"][probe])
 
-    def hit(self, probe, *arguments, times=1, vary=(), depth=1):
-        """Hits a probe; vary are addresses of words and their steps."""
+    def hit(self, probe, *arguments, times=1, vary=(), slide=(), depth=1):
+        """Hits a probe; vary are addresses of words and their steps, and slide are arguments and theirs."""
         hits.setup()
         registers = (ctypes.c_uint64 * 12)(*(a & (2**64 - 1) for a in arguments))
+        vary = [*vary, *((ctypes.addressof(registers) + 8 * i, step) for i, step in slide)]
         words = (ctypes.c_uint64 * (len(vary) or 1))(*(a for a, _ in vary))
         steps = (ctypes.c_uint64 * (len(vary) or 1))(*(s & (2**64 - 1) for _, s in vary))
         hits.flood(self.at(probe), registers, ctypes.c_void_p(self.stack), ctypes.c_long(times), ctypes.c_long(len(vary)),

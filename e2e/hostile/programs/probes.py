@@ -46,6 +46,73 @@ def alloc_flood():
     again(lambda: f.hit("buffer_allocated", 0, b, times=100000, vary=[(id, 1)]))
 
 
+def buffer_flood():
+    """Ever new Buffers: a pointer that slides over a file of Buffers, which is mapped again and again."""
+    f = Forger()
+    mesh, allocator = f.device()
+    template = f.world.buffer(mesh, allocator)
+    id = f.world.field(template, "unique_id_") - template
+    stride, count, maps = 512, 4096, 320
+    fd = os.memfd_create("buffers")
+    os.ftruncate(fd, stride * count)
+    region = memory(stride * count * maps, PROT_NONE)
+    for i in range(maps):
+        memory(stride * count, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, region + i * stride * count)
+    ctypes.memmove(region, ctypes.string_at(template, stride) * count, stride * count)
+    attacking()
+    for i in range(maps):
+        for k in range(count):
+            put(region + k * stride + id, i * count + k)
+        f.hit("buffer_allocated", 0, region + i * stride * count, times=count, slide=[(1, stride)])
+    forever()
+
+
+def program_ids():
+    """Ever new programs at one address, with circular buffers."""
+    f = Forger()
+    w = f.world
+    mesh, _ = f.device()
+    program, ranges, list_ = w.object(), w.object(64), w.object()
+    put(list_, 0, 0, 7, 7)
+    put(ranges, list_, list_ + 32)
+    id = w.field(program, "ProgramImpl.id")
+    attacking()
+    while True:
+        put(id, next(numbers))
+        f.hit("program_cbs", program, mesh)
+        f.hit("cb_allocate", 0, ranges, 0, 2048, 0, mesh)
+
+
+def wide_buffers():
+    """Circular buffers on ever other cores, as many as a chip might have, at ever other addresses."""
+    f = Forger()
+    w = f.world
+    mesh, _ = f.device()
+    program, ranges, list_ = w.object(), w.object(64), w.object(32 * 32)
+    put(ranges, list_, list_ + 32 * 32)
+    put(w.field(program, "ProgramImpl.id"), 5)
+    attacking()
+    f.hit("program_cbs", program, mesh)
+    for n in numbers:
+        for i in range(32):
+            put(list_ + 32 * i, i % 8 * 8, n % 63, i % 8 * 8 + 7, n % 63 + 1 + i % 7)
+        f.hit("cb_allocate", 0, ranges, 0, 2048, 0, mesh, times=50)
+
+
+def claimed_chips():
+    """All chips that can be named."""
+    f = Forger()
+    w = f.world
+    mesh, allocator = f.device(range(128))
+    b = w.buffer(mesh, allocator)
+    entries = word(w.field(mesh, "MeshDevice.devices"))
+    ids = [w.field(word(entries + i * LAYOUT["mesh_stride"]), "Device.id_") for i in range(128)]
+    vary = [(id, 128) for id in ids] + [(w.field(b, "allocator_"), 8), (w.field(b, "unique_id_"), 1)]
+    attacking()
+    f.hit("buffer_allocated", 0, b, times=31, vary=vary)
+    forever()
+
+
 def allocator_flood():
     """More allocators than the kernel's table holds."""
     f = Forger()
