@@ -25,7 +25,7 @@ import (
 func (s *State) Implied(e *event.Event) iter.Seq[*event.Event] {
 	switch e.Kind {
 	case event.DeviceClose, event.ProcessExit, event.ProcessStart:
-		if p := s.known(e.PID); p != nil {
+		if p := s.known(e.PID); p != nil && !e.Reread {
 			return p.implied(e)
 		}
 	}

@@ -122,6 +122,10 @@ func (s *State) known(pid int) *process {
 }
 
 func (s *State) startProcess(e *event.Event) {
+	if p := s.known(e.PID); e.Reread && p != nil {
+		p.name.about.Command = e.Command // it was not known before
+		return
+	}
 	// The same id again means another process, or another program after exec.
 	s.endProcess(e.PID, e.TimeNs, event.UnknownStatus)
 	p := s.process(e)

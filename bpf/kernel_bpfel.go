@@ -318,10 +318,12 @@ type KernelLoss struct {
 }
 
 type KernelLossKey struct {
-	_     structs.HostLayout
-	Tgid  uint32
-	Uid   uint32
-	Cause uint32
+	_      structs.HostLayout
+	ExecId uint64
+	Tgid   uint32
+	Uid    uint32
+	Cause  uint32
+	Pad    uint32
 }
 
 type KernelLossLimit uint32

@@ -2,11 +2,13 @@ package tracer
 
 import (
 	"context"
+	"sync/atomic"
 	"unsafe"
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
-	"ttmem/tracer/heap"
+	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
 	"ttmem/tracer/libraries"
 	"ttmem/tracer/quota"
 	"ttmem/tracer/stack"
@@ -31,201 +33,84 @@ const (
 	_ = uint(event.BankedRegions - len(bpf.KernelDeviceRecord{}.Banks))
 )
 
-// decoder turns the kernel's records into events. It keeps the devices and allocators of
-// each process.
+// decoder is the event loop: it turns the kernel's records, and what others discovered and read, into
+// events.
 type decoder struct {
-	host      hostView
+	registry
+	kernel    kernelSide
+	libraries *libraries.Set
 	spaces    *stack.Spaces // nil: no stacks are taken
-	processes map[int]*traced
+	// inbox has all that other goroutines found, and reads reads programs and command lines.
+	inbox *inbox
+	reads *reads
+	// search and reread begin to read a process's memory.
+	search func(*process, *search) context.CancelFunc
+	reread func(*process, *reread, []uint64)
+	// locate looks for the library that a process maps: see finder.locate.
+	locate  func(pid, user int)
+	closing context.Context // done when tracing ends
+	Options
+
 	// queue has the events in the order in which they arrived.
 	queue ordered
-	// lost counts unseen events and malformed records that are not reported yet.
-	lost map[loss]lossCount
-	// newest is the time of the newest record.
-	newest uint64
-	// markAt are the functions whose calls are marks.
-	markAt []string
+	// unattributed are the losses of no known process, by cause.
+	unattributed map[string]lossCount
+	// kernelLosses were taken from the kernel side, and are not counted yet.
+	kernelLosses []kernelLoss
+	// newest is the time of the newest record, and all records up to known were decoded.
+	newest, known uint64
 	// show are the options for call stacks.
 	show stack.Options
 	// stacks is what the stacks of all processes share. stackRecords counts the records of stacks.
 	stacks       stack.Shared
 	stackRecords int
-	// ended are the processes that had ended at the last sweep.
-	ended []int
-	// recovering are the processes that lost events and whose figures are not right again.
-	recovering map[int]*traced
-	// throwing are the processes with exceptions that may not have left the library.
-	throwing map[int]*traced
-	// reads reads the programs and command lines of processes. Its inbox has all that other
-	// goroutines found.
-	reads *reads
 	// taken is the number of buffers of late attaches, and of owners, that were reported since the
 	// last tick.
 	taken int
 	// room is what the processes of each user may have.
 	room *quota.Quota
-	// searches are those for owners, also at marks if ownersAtMarks is true.
-	searches      searches
-	ownersAtMarks bool
-	// countedNs and sweptNs are when losses were counted and processes checked.
-	countedNs, sweptNs uint64
+	// waiting are the processes whose memory from before the attach is to be read. late and rereading limit
+	// such reads, and those after a loss.
+	waiting         []*process
+	late, rereading turns
+	searches        searches
+	// countedNs, namedNs and sweptNs are when losses were counted, command lines read again, and
+	// processes checked.
+	countedNs, namedNs, sweptNs uint64
+	seenAny                     atomic.Bool   // a process mapped a library
+	objectsEnded                chan struct{} // gets something when a process ends that may have objects in the kernel side
 	// stackSeen gets the stacks that on_stack sends; nil outside tests.
 	stackSeen func(*bpf.KernelHeader, *event.Stack)
 }
 
-// hostView is what the decoder needs from the finder.
-type hostView interface {
-	// library returns the library that records name by this index; nil if there is none.
-	library(index uint8) *libraries.Library
-	// startOf describes a process as it was when it was discovered. Its command line may be
-	// missing.
-	startOf(pid int) event.Event
-	// lateOf returns the state of a process whose memory is being read; nil for others.
-	lateOf(pid int) *lateAttach
-	// processEnded forgets a process that has ended or, if execed is true, has executed
-	// another program. execID is of the one that it ran, and traced is true if it sent records.
-	processEnded(pid int, execID, timeNs uint64, execed, traced bool)
-	// takeLosses passes on what the kernel side lost since the last call.
-	takeLosses(each func(bpf.KernelLossKey, bpf.KernelLoss))
-	// readAgain reads the live buffers of a process again; nil if that is not possible now.
-	readAgain(pid int, allocators []uint64, programs bool) *reread
-	// searchOwners looks for who holds live buffers of a process, and gives the result to takeOwners.
-	searchOwners(pid int, s *search, live map[uint64]liveBuffer, of *owners) (stop context.CancelFunc)
+// kernelSide is what the event loop and the finder ask the kernel side.
+type kernelSide interface {
+	ExecID(pid int) (uint64, error)
+	AddProcess(pid int, flags uint32) (kernel.Program, error)
+	Runs(kernel.Program) bool
+	TakeLosses(func(bpf.KernelLossKey, bpf.KernelLoss)) error
+	ForgetPrograms(pid int) error
+	ChangeProcess(p kernel.Program, flags, space uint32) bool
 }
 
-func newDecoder(view hostView, reads *reads, spaces *stack.Spaces, o *Options) *decoder {
-	return &decoder{
-		room: quota.New(quota.Allocations, quota.AllAllocations), host: view, reads: reads, spaces: spaces, markAt: o.MarkAt, searches: newSearches(), ownersAtMarks: o.OwnersAtMarks,
-		show:      stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames},
-		processes: make(map[int]*traced), lost: make(map[loss]lossCount), recovering: make(map[int]*traced), throwing: make(map[int]*traced),
+func newDecoder(ctx context.Context, k kernelSide, libraries *libraries.Set, spaces *stack.Spaces, readers *host.Readers, o *Options) *decoder {
+	d := &decoder{
+		registry: newRegistry(), room: quota.New(quota.Allocations, quota.AllAllocations), kernel: k, libraries: libraries, spaces: spaces, inbox: new(inbox), closing: ctx, Options: *o,
+		searches: newSearches(), show: stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames},
+		unattributed: make(map[string]lossCount), objectsEnded: make(chan struct{}, 1),
 	}
+	d.reads = newReads(ctx, readers, d.inbox)
+	d.search, d.reread = d.searchOwners, d.readAgain
+	return d
 }
 
 func (d *decoder) emit(e event.Event) { d.queue.push(e) }
-
-// traced is the decoder's state of a process.
-type traced struct {
-	// execID identifies its program; 0: no record of it came yet
-	execID  uint64
-	started bool
-	// set when it has started: its user, and the time of its ProcessStart
-	user    int
-	sinceNs uint64
-
-	devices    map[uint64]*device
-	impls      map[uint64]uint64 // meshes by their MeshDeviceImpl
-	allocators map[uint64]*allocator
-	// share is of live and programs
-	share quota.Share
-	// live are the allocated buffers by the address of their Buffer
-	live map[uint64]liveBuffer
-	// names are the threads' names by thread id
-	names  map[int]string
-	stacks *stack.Process
-	// unread are the programs that are being read, by id
-	unread map[uint64][]*programRead
-	owners owners
-	// thrown are the exceptions that may not have left the library, oldest first
-	thrown []thrown
-	// Set for a process that was attached late: its parent, the time at which its existing
-	// memory was reported, and the ids of the Buffers read from its memory, by address.
-	parent  int
-	lateNs  uint64
-	readIDs map[uint64]uint64
-	// programs are those with memory, by id. runs are the latest runs of programs, by their ids.
-	programs map[uint64]program
-	runs     map[uint64]latestRun
-	// compiled are the KernelLoads of programs that are compiled and not loaded yet, oldest first.
-	compiled []event.Event
-	// recovery is set from a loss until the figures are right again. rereads counts how often
-	// the memory was read for that, and rereadNs is when it may be read next.
-	recovery *recovery
-	rereads  int
-	rereadNs uint64
-}
-
-// A liveBuffer is what an allocated buffer's free needs.
-type liveBuffer struct {
-	id, allocator uint64
-	region        event.Region
-	before        bool // it was allocated before the attach
-	read          bool // it was read from the process's memory: no event reported it
-	complete      bool // its chips, and the bytes on each, are known
-}
-
-// liveBufferOf is the buffer of an Alloc.
-func liveBufferOf(e *event.Event) liveBuffer {
-	return liveBuffer{
-		id: e.BufferID, allocator: e.Allocator, region: e.Region, before: e.BeforeAttach, read: e.BeforeAttach || e.Reread,
-		complete: e.Devices != nil && e.BytesPerBank != 0 && e.Banks != 0,
-	}
-}
-
-// A program is one that has memory. Its records say which: bpf.ProgramCBs and so on. timeNs is
-// the time of the last record.
-type program struct {
-	holds  uint8
-	timeNs uint64
-	placed []placedEnd
-	// loaded are the chips with its kernels. unended is true if no record of its end will come.
-	loaded  []int
-	unended bool
-}
-
-// A latestRun says who enqueued a program last.
-type latestRun struct {
-	tid   int
-	stack *event.Stack
-}
-
-// placedEnd is where the dataflow buffers and scratchpads of a program on some cores end.
-type placedEnd struct {
-	cores event.CoreRange
-	end   uint64
-}
-
-// maxPlaced bounds these for a program. The kernel side reads as many: MAX_ALLOCATORS.
-const maxPlaced = 256
-
-type device struct {
-	chips []int
-	mesh  bool
-}
-
-type allocator struct {
-	device *device
-	banks  [event.BankedRegions]heap.Bank
-}
-
-func (d *decoder) newTraced() *traced {
-	return &traced{
-		stacks:     stack.NewProcess(d.show, &d.stacks),
-		devices:    make(map[uint64]*device),
-		impls:      make(map[uint64]uint64),
-		allocators: make(map[uint64]*allocator),
-		live:       make(map[uint64]liveBuffer),
-		names:      make(map[int]string),
-		programs:   make(map[uint64]program),
-		runs:       make(map[uint64]latestRun),
-		unread:     make(map[uint64][]*programRead),
-	}
-}
-
-func (d *decoder) process(pid int) *traced {
-	p := d.processes[pid]
-	if p == nil {
-		p = d.newTraced()
-		d.processes[pid] = p
-		d.spaces.Changed(pid)
-	}
-	return p
-}
 
 // decode turns a record into zero or more events.
 func (d *decoder) decode(raw []byte) {
 	h := bpf.As[bpf.KernelHeader](raw)
 	if h == nil {
-		d.unknown(0, "record too short")
+		d.unknown(nil, "record too short")
 		return
 	}
 	e := event.Event{
@@ -234,76 +119,83 @@ func (d *decoder) decode(raw []byte) {
 		TID:    int(h.Tid),
 	}
 	d.newest = max(d.newest, h.TimeNs)
-	d.identify(e, h)
+	program := kernel.Program{PID: e.PID, ExecID: h.ExecId}
+	var p *process
 	known := true
 	switch h.Kind {
-	case bpf.RecordAlloc:
-		known = with(raw, func(r *bpf.KernelBufferRecord) { d.alloc(e, r, nil) })
-	case bpf.RecordAllocPerCore:
-		known = begun(raw, unsafe.Offsetof(bpf.KernelPerCoreRecord{}.Cores), func(r *bpf.KernelPerCoreRecord) { d.allocPerCore(e, r) })
-	case bpf.RecordFree:
-		known = with(raw, func(r *bpf.KernelFreeRecord) { d.free(e, r) })
-	case bpf.RecordFailed:
-		known = begun(raw, unsafe.Offsetof(bpf.KernelFailedRecord{}.Message), func(r *bpf.KernelFailedRecord) { d.exception(e, r) })
-	case bpf.RecordCaught:
-		known = with(raw, func(r *bpf.KernelCaughtRecord) { d.caught(e, r) })
-	case bpf.RecordClear:
-		known = with(raw, func(r *bpf.KernelClearRecord) { d.clear(e, r) })
-	case bpf.RecordDevice:
-		known = begun(raw, unsafe.Offsetof(bpf.KernelDeviceRecord{}.Chips), func(r *bpf.KernelDeviceRecord) { d.device(e, r) })
-	case bpf.RecordCB:
-		known = begun(raw, unsafe.Offsetof(bpf.KernelCbRecord{}.Ranges), func(r *bpf.KernelCbRecord) { d.cb(e, r) })
-	case bpf.RecordProgramEnd:
-		known = with(raw, func(r *bpf.KernelProgramEndRecord) { d.programEnd(e, r) })
-	case bpf.RecordProgramRun:
-		known = with(raw, func(r *bpf.KernelProgramRunRecord) { d.programRun(e, r) })
-	case bpf.RecordTrace:
-		known = with(raw, func(r *bpf.KernelTraceRecord) { d.traceStep(e, r) })
-	case bpf.RecordBanks:
-		known = with(raw, func(r *bpf.KernelBanksRecord) { d.changeBanks(e, r) })
-	case bpf.RecordProgramSeen:
-		known = with(raw, func(r *bpf.KernelProgramSeenRecord) { d.programSeen(e, r) })
-	case bpf.RecordKernel:
-		known = with(raw, func(r *bpf.KernelKernelRecord) { d.kernel(e, r) })
-	case bpf.RecordBinariesLoaded:
-		d.binariesLoaded(e, h)
-	case bpf.RecordNativeStack:
-		known = d.process(e.PID).stacks.AddNativeRecord(raw, e.PID, d.spaces)
-		d.boundStacks()
-	case bpf.RecordPythonStack:
-		known = d.process(e.PID).stacks.AddPythonRecord(raw)
-		d.boundStacks()
-	case bpf.RecordCode:
-		known = d.process(e.PID).stacks.AddCodeRecord(raw)
-		d.boundStacks()
+	case bpf.RecordExec:
+		d.exec(program, e.TimeNs)
+		return
+	case bpf.RecordExit:
+		if !with(raw, func(r *bpf.KernelProcessRecord) { d.exit(program, e.TimeNs, int(r.ExitCode)) }) {
+			d.unknown(nil, "record not understood")
+		}
+		return
 	case bpf.RecordUnloaded:
 		d.spaces.Changed(e.PID)
+		return
+	case bpf.RecordFree, bpf.RecordCaught, bpf.RecordClear, bpf.RecordBanks, bpf.RecordBinariesLoaded:
+		if p = d.follow(program, e.TimeNs, false); p == nil {
+			return // a forked child frees what it inherited
+		}
+	default:
+		if p = d.follow(program, e.TimeNs, true); p == nil {
+			d.unknown(nil, "record of a program that has ended")
+			return
+		}
+	}
+	p.unlisted = false
+	switch h.Kind {
+	case bpf.RecordAlloc:
+		known = with(raw, func(r *bpf.KernelBufferRecord) { d.alloc(p, e, r, nil) })
+	case bpf.RecordAllocPerCore:
+		known = begun(raw, unsafe.Offsetof(bpf.KernelPerCoreRecord{}.Cores), func(r *bpf.KernelPerCoreRecord) { d.allocPerCore(p, e, r) })
+	case bpf.RecordFree:
+		known = with(raw, func(r *bpf.KernelFreeRecord) { d.free(p, e, r) })
+	case bpf.RecordFailed:
+		known = begun(raw, unsafe.Offsetof(bpf.KernelFailedRecord{}.Message), func(r *bpf.KernelFailedRecord) { d.exception(p, e, r) })
+	case bpf.RecordCaught:
+		known = with(raw, func(r *bpf.KernelCaughtRecord) { p.caught(e, r) })
+	case bpf.RecordClear:
+		known = with(raw, func(r *bpf.KernelClearRecord) { d.clear(p, e, r) })
+	case bpf.RecordDevice:
+		known = begun(raw, unsafe.Offsetof(bpf.KernelDeviceRecord{}.Chips), func(r *bpf.KernelDeviceRecord) { d.device(p, e, r) })
+	case bpf.RecordCB:
+		known = begun(raw, unsafe.Offsetof(bpf.KernelCbRecord{}.Ranges), func(r *bpf.KernelCbRecord) { d.cb(p, e, r) })
+	case bpf.RecordProgramEnd:
+		known = with(raw, func(r *bpf.KernelProgramEndRecord) { d.programEnd(p, e, r) })
+	case bpf.RecordProgramRun:
+		known = with(raw, func(r *bpf.KernelProgramRunRecord) { d.programRun(p, e, r) })
+	case bpf.RecordTrace:
+		known = with(raw, func(r *bpf.KernelTraceRecord) { d.traceStep(p, e, r) })
+	case bpf.RecordBanks:
+		known = with(raw, func(r *bpf.KernelBanksRecord) { d.changeBanks(p, e, r) })
+	case bpf.RecordProgramSeen:
+		known = with(raw, func(r *bpf.KernelProgramSeenRecord) { d.programSeen(p, e, r) })
+	case bpf.RecordKernel:
+		known = with(raw, func(r *bpf.KernelKernelRecord) { d.kernelLoaded(p, e, r) })
+	case bpf.RecordBinariesLoaded:
+		d.binariesLoaded(p, e, h)
+	case bpf.RecordNativeStack:
+		known = p.stacks.AddNativeRecord(raw, e.PID, d.spaces)
+		d.boundStacks()
+	case bpf.RecordPythonStack:
+		known = p.stacks.AddPythonRecord(raw)
+		d.boundStacks()
+	case bpf.RecordCode:
+		known = p.stacks.AddCodeRecord(raw)
+		d.boundStacks()
 	case bpf.RecordMark:
-		known = d.mark(e, h.Count)
+		known = d.mark(p, e, h.Count)
 	case bpf.RecordStack:
 		if d.stackSeen != nil {
-			d.stackSeen(h, d.process(e.PID).stacks.Stack(h.Stack))
+			d.stackSeen(h, p.stacks.Stack(h.Stack))
 		}
-	case bpf.RecordExec, bpf.RecordExit:
-		known = with(raw, func(r *bpf.KernelProcessRecord) { d.processEnd(e, r) })
 	default:
 		known = false
 	}
 	if !known {
-		d.unknown(e.PID, "record not understood")
-	}
-	if p := d.processes[e.PID]; p != nil {
-		p.execID = h.ExecId
-	}
-}
-
-// identify ends the program that a process ran before, if a record is of another one: the record of
-// its end was lost.
-func (d *decoder) identify(e event.Event, h *bpf.KernelHeader) {
-	p := d.processes[e.PID]
-	if p != nil && p.execID != 0 && p.execID != h.ExecId && h.Kind != bpf.RecordExec {
-		e.ExitStatus = event.UnknownStatus
-		d.endProcess(e, h.Kind != bpf.RecordExit)
+		d.unknown(p, "record not understood")
 	}
 }
 
@@ -325,12 +217,12 @@ func begun[T any](raw []byte, fixed uintptr, use func(*T)) bool {
 }
 
 // mark reports a call that is a mark. It returns false if the mark has no name.
-func (d *decoder) mark(e event.Event, name uint32) bool {
-	if int(name) >= len(d.markAt) {
+func (d *decoder) mark(p *process, e event.Event, name uint32) bool {
+	if int(name) >= len(d.MarkAt) {
 		return false
 	}
-	e.Kind, e.Cause, e.UID = event.Mark, d.markAt[name], d.host.startOf(e.PID).UID
+	e.Kind, e.Cause, e.UID = event.Mark, d.MarkAt[name], p.described().UID
 	d.emit(e)
-	d.wantAtMark(e.PID)
+	d.wantAtMark(p)
 	return true
 }

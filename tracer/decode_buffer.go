@@ -12,24 +12,27 @@ import (
 )
 
 // allocPerCore decodes the allocation of a buffer on single cores.
-func (d *decoder) allocPerCore(e event.Event, r *bpf.KernelPerCoreRecord) {
+func (d *decoder) allocPerCore(p *process, e event.Event, r *bpf.KernelPerCoreRecord) {
 	e.PerCore = true
-	d.alloc(e, &r.Buffer, r.Cores[:min(int(r.Buffer.H.Count), len(r.Cores))])
+	d.alloc(p, e, &r.Buffer, r.Cores[:min(int(r.Buffer.H.Count), len(r.Cores))])
 }
 
 // alloc decodes an allocation. cores are set for a buffer on single cores.
-func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.KernelCoreAddress) {
-	lib := d.host.library(r.H.Library)
+func (d *decoder) alloc(p *process, e event.Event, r *bpf.KernelBufferRecord, cores []bpf.KernelCoreAddress) {
+	lib := d.libraryOf(p, r.H.Library)
 	if lib == nil {
-		d.unknown(e.PID, "library not known")
+		d.unknown(p, "library not known")
 		return
 	}
-	p := d.start(&e, lib)
-	if late := d.host.lateOf(e.PID); late != nil && e.TimeNs < late.sinceNs {
-		return
+	d.start(p, &e)
+	if p.firstID == 0 || r.UniqueId < p.firstID {
+		p.firstID = r.UniqueId
+	}
+	if at := lib.AttachedNs.Load(); at == 0 || e.TimeNs < at {
+		return // it is read from memory: its free may have been missed, as not all probes were in place
 	}
 	if p.allocators[r.Allocator] == nil && len(p.allocators) >= heap.MaxAllocators {
-		d.unknown(e.PID, "too many allocators")
+		d.unknown(p, "too many allocators")
 		return
 	}
 	e.Kind = event.Alloc
@@ -40,7 +43,7 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.Ke
 	case hooked || e.SizeBytes == 0:
 		return
 	case int(e.Region) >= event.BankedRegions:
-		d.unknown(e.PID, unknownType)
+		d.unknown(p, unknownType)
 		return
 	}
 	d.place(&e, p, r.Device, r.Allocator, r.Request)
@@ -50,7 +53,7 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.Ke
 	if old, ok := p.live[r.Object]; ok && old.id != r.UniqueId { // its free was not seen
 		d.endLost(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm, Reread: true}, p, r.Object, old)
 	}
-	if !d.fits(e.PID, p, 1) {
+	if !d.fits(p, 1) {
 		return
 	}
 	p.live[r.Object] = liveBufferOf(&e)
@@ -60,19 +63,19 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.Ke
 
 // fits counts what a process has, with more buffers or programs, and counts a loss if that is beyond the
 // limit of its user.
-func (d *decoder) fits(pid int, p *traced, more int) bool {
-	fits := p.share.Hold(d.room, host.Sharer(p.user, pid), len(p.live)+quota.Program*len(p.programs)+more)
+func (d *decoder) fits(p *process, more int) bool {
+	fits := p.share.Hold(d.room, host.Sharer(p.user, p.PID), len(p.live)+quota.Program*len(p.programs)+more)
 	if !fits {
-		d.unknown(pid, quota.Beyond)
+		d.unknown(p, quota.Beyond)
 	}
 	return fits
 }
 
 // chips returns the chips of a process's device, which was reported before its buffers.
-func (d *decoder) chips(pid int, p *traced, address uint64) []int {
+func (d *decoder) chips(p *process, address uint64) []int {
 	dev := p.devices[address]
 	if dev == nil {
-		d.unknown(pid, "device not known")
+		d.unknown(p, "device not known")
 		return nil
 	}
 	return dev.chips
@@ -80,15 +83,15 @@ func (d *decoder) chips(pid int, p *traced, address uint64) []int {
 
 // place sets the chips of a buffer and the memory that it takes in their banks, where these are
 // known.
-func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.KernelShardRequest) {
-	e.Devices = d.chips(e.PID, p, dev)
+func (d *decoder) place(e *event.Event, p *process, dev, alloc uint64, r bpf.KernelShardRequest) {
+	e.Devices = d.chips(p, dev)
 	a := p.allocators[alloc]
 	if a == nil {
-		d.unknown(e.PID, "allocator not known")
+		d.unknown(p, "allocator not known")
 		return
 	}
 	if e.Layout.Sharded() && r.Shards == 0 {
-		d.unknown(e.PID, "shards not seen")
+		d.unknown(p, "shards not seen")
 		return
 	}
 	b := &a.banks[e.Region]
@@ -119,28 +122,24 @@ func setCores(e *event.Event, list []bpf.KernelCoreAddress) {
 	}
 }
 
-func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
-	lib := d.host.library(r.H.Library)
+func (d *decoder) free(p *process, e event.Event, r *bpf.KernelFreeRecord) {
+	lib := d.libraryOf(p, r.H.Library)
 	if lib == nil {
-		d.unknown(e.PID, "library not known")
+		d.unknown(p, "library not known")
 		return
 	}
 	e.Kind, e.Reason = event.Free, event.ReasonExplicit
-	if late := d.host.lateOf(e.PID); late != nil {
-		late.free(r.Object)
-	}
-	p := d.processes[e.PID]
-	if p == nil {
-		return // a forked child frees what it inherited
+	if p.late != nil {
+		p.late.free(r.Object)
 	}
 	p.recovery.touch(r.Object)
 	b, known := p.live[r.Object]
 	if !known {
 		return // allocated before the attach, a view, or freed when its device was closed
 	}
-	d.start(&e, lib)
+	d.start(p, &e)
 	delete(p.live, r.Object)
-	d.fits(e.PID, p, 0)
+	d.fits(p, 0)
 	e.Stack = p.stacks.Stack(r.H.Stack)
 	e.Object, e.BufferID, e.Allocator = r.Object, b.id, b.allocator
 	if e.BeforeAttach = b.before; b.read {

@@ -14,48 +14,44 @@ import (
 // maxDevices bounds how many devices are kept for a process, closed ones included.
 const maxDevices = 4096
 
-func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
-	if late := d.host.lateOf(e.PID); late != nil {
-		late.cleared[r.Allocator] = true
+func (d *decoder) clear(p *process, e event.Event, r *bpf.KernelClearRecord) {
+	if p.late != nil {
+		p.late.cleared[r.Allocator] = true
 	}
-	p := d.processes[e.PID]
-	if p != nil {
-		p.recovery.clear(r.Allocator)
-	}
-	if p == nil || p.allocators[r.Allocator] == nil {
+	p.recovery.clear(r.Allocator)
+	if p.allocators[r.Allocator] == nil {
 		return // its allocator never allocated
 	}
-	d.start(&e, d.host.library(r.H.Library))
+	d.begin(p, &e, &r.H)
 	e.TimeNs = max(e.TimeNs, p.lateNs) // not before the buffers that were read from memory
 	d.closeDevice(e, p, r.Allocator)
 }
 
 // closeDevice reports the end of a device's allocator.
-func (d *decoder) closeDevice(e event.Event, p *traced, allocator uint64) {
+func (d *decoder) closeDevice(e event.Event, p *process, allocator uint64) {
 	of := p.allocators[allocator].device
 	e.Kind, e.Allocator, e.Devices, e.Mesh = event.DeviceClose, allocator, of.chips, of.mesh
 	delete(p.allocators, allocator)
 	maps.DeleteFunc(p.live, func(_ uint64, b liveBuffer) bool { return b.allocator == allocator })
-	d.fits(e.PID, p, 0)
+	d.fits(p, 0)
 	d.emit(e)
 	d.endRuntimeKernels(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm, Reason: event.ReasonDeviceClose}, p)
 }
 
-func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
-	lib := d.host.library(r.H.Library)
-	p := d.start(&e, lib)
+func (d *decoder) device(p *process, e event.Event, r *bpf.KernelDeviceRecord) {
+	d.begin(p, &e, &r.H)
 	dev := &device{mesh: r.H.Flags&bpf.DeviceMesh != 0}
 	for _, chip := range r.Chips[:min(int(r.H.Count), len(r.Chips))] {
 		switch {
 		case chip < 0: // a chip of another host
 		case chip >= heap.MaxChips:
-			d.unknown(e.PID, "id of a chip not plausible")
+			d.unknown(p, "id of a chip not plausible")
 		default:
 			dev.chips = append(dev.chips, int(chip))
 		}
 	}
 	if p.devices[r.Device] == nil && len(p.devices) >= maxDevices {
-		d.unknown(e.PID, "too many devices")
+		d.unknown(p, "too many devices")
 		return
 	}
 	p.addDevice(r.Device, r.Impl, dev)
@@ -63,7 +59,7 @@ func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 		return
 	}
 	if p.allocators[r.Allocator] == nil && len(p.allocators) >= heap.MaxAllocators {
-		d.unknown(e.PID, "too many allocators")
+		d.unknown(p, "too many allocators")
 		return
 	}
 	a := &allocator{device: dev}
@@ -83,7 +79,7 @@ func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 }
 
 // addDevice adds a device. impl is its MeshDeviceImpl, which traces are captured on; 0: none.
-func (p *traced) addDevice(address, impl uint64, dev *device) {
+func (p *process) addDevice(address, impl uint64, dev *device) {
 	p.devices[address] = dev
 	if impl != 0 && len(p.impls) < maxDevices {
 		p.impls[impl] = address
@@ -94,9 +90,8 @@ func (p *traced) addDevice(address, impl uint64, dev *device) {
 const causeSubDevices = "sub-device manager"
 
 // changeBanks reports that a region of an allocator becomes smaller, or gets its first size again.
-func (d *decoder) changeBanks(e event.Event, r *bpf.KernelBanksRecord) {
-	p := d.processes[e.PID]
-	if p == nil || p.allocators[r.Allocator] == nil || int(r.Type) >= event.BankedRegions {
+func (d *decoder) changeBanks(p *process, e event.Event, r *bpf.KernelBanksRecord) {
+	if p.allocators[r.Allocator] == nil || int(r.Type) >= event.BankedRegions {
 		return // it will be read when it allocates
 	}
 	changed := *p.allocators[r.Allocator]
@@ -110,7 +105,7 @@ func (d *decoder) changeBanks(e event.Event, r *bpf.KernelBanksRecord) {
 	if b.ShrunkBytes == before {
 		return
 	}
-	d.start(&e, d.host.library(r.H.Library))
+	d.begin(p, &e, &r.H)
 	p.allocators[r.Allocator] = &changed
 	e.Cause = causeSubDevices
 	d.openDevice(e, r.Allocator, &changed, false)

@@ -12,9 +12,8 @@ import (
 
 // exception takes an exception of the library. It is reported once it is known to have left the
 // library.
-func (d *decoder) exception(e event.Event, r *bpf.KernelFailedRecord) {
-	lib := d.host.library(r.H.Library)
-	p := d.start(&e, lib)
+func (d *decoder) exception(p *process, e event.Event, r *bpf.KernelFailedRecord) {
+	lib := d.begin(p, &e, &r.H)
 	e.Message = unix.ByteSliceToString(r.Message[:])
 	e.Stack = p.stacks.Stack(r.H.Stack)
 	limits, ok := event.LimitsIn(e.Message)
@@ -27,7 +26,7 @@ func (d *decoder) exception(e event.Event, r *bpf.KernelFailedRecord) {
 	default:
 		e.Kind, e.Reason, e.Region, e.StaticKind = event.AllocFailed, limits.Reason, limits.Region, limits.Static
 		if e.Region == event.CB || e.Region == event.Kernel { // of the program that was just enqueued
-			e.ProgramID, e.Devices = r.ProgramId, d.chips(e.PID, p, r.Device)
+			e.ProgramID, e.Devices = r.ProgramId, d.chips(p, r.Device)
 			e.Stack = p.operationStack(&e, r.H.Stack)
 		}
 	}
@@ -39,7 +38,7 @@ func (d *decoder) exception(e event.Event, r *bpf.KernelFailedRecord) {
 
 // setRequested sets the requested size: that of the newest Buffer on the stack that matches the
 // message, or else the one in the message.
-func (d *decoder) setRequested(e *event.Event, p *traced, lib *libraries.Library, requested event.Limits, r *bpf.KernelFailedRecord) {
+func (d *decoder) setRequested(e *event.Event, p *process, lib *libraries.Library, requested event.Limits, r *bpf.KernelFailedRecord) {
 	known := requested.SizeBytes > 0
 	found := -1
 	var best event.Event
@@ -70,7 +69,7 @@ func (d *decoder) setRequested(e *event.Event, p *traced, lib *libraries.Library
 }
 
 // setOnlyAllocator sets the allocator of an event, and its chips, if the process has no other.
-func (p *traced) setOnlyAllocator(e *event.Event) {
+func (p *process) setOnlyAllocator(e *event.Event) {
 	if len(p.allocators) == 1 {
 		for at, a := range p.allocators {
 			e.Allocator, e.Devices = at, a.device.chips

@@ -142,7 +142,7 @@ func TestRuntimeKernelsAreReadFromMemory(t *testing.T) {
 		{Address: 0x9000, Allocator: 0x9900, Runtime: []heap.RuntimeProgram{{ID: 4}}}, // a parent's
 	}
 	for range 2 {
-		k.runtimeKernels(event.Event{TimeNs: 10, PID: 7, TID: 7, BeforeAttach: true}, k.host.library(0), devices)
+		k.runtimeKernels(p, event.Event{TimeNs: 10, PID: 7, TID: 7, BeforeAttach: true}, devices)
 	}
 	k.closeDevice(event.Event{TimeNs: 20, PID: 7}, p, 0x2000)
 	k.closeDevice(event.Event{TimeNs: 30, PID: 7}, p, 0x3000)

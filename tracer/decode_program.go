@@ -12,8 +12,8 @@ import (
 	"ttmem/tracer/quota"
 )
 
-func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
-	p := d.start(&e, d.host.library(r.H.Library))
+func (d *decoder) cb(p *process, e event.Event, r *bpf.KernelCbRecord) {
+	d.begin(p, &e, &r.H)
 	e.Kind, e.Region = event.CBAlloc, event.CB
 	e.ProgramID, e.Address, e.SizeBytes = r.ProgramId, r.Address, r.SizeBytes
 	e.Stack = p.operationStack(&e, r.H.Stack)
@@ -25,14 +25,14 @@ func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
 	if e.StaticKind == event.Scratchpad && !p.subtractPlaced(&e) || !d.fitsProgram(&e, p) {
 		return
 	}
-	e.Devices = d.chips(e.PID, p, r.Device)
+	e.Devices = d.chips(p, r.Device)
 	d.emit(e)
 	p.hold(&e)
 }
 
 // subtractPlaced removes from the event of a scratchpad the buffers before it on its cores: the
 // record names a whole region of the program. It returns false if nothing is left.
-func (p *traced) subtractPlaced(e *event.Event) bool {
+func (p *process) subtractPlaced(e *event.Event) bool {
 	for _, s := range p.programs[e.ProgramID].placed {
 		if s.end > e.Address && slices.Contains(e.Cores, s.cores) {
 			n := min(s.end-e.Address, e.SizeBytes)
@@ -42,11 +42,11 @@ func (p *traced) subtractPlaced(e *event.Event) bool {
 	return e.SizeBytes > 0
 }
 
-func (d *decoder) programRun(e event.Event, r *bpf.KernelProgramRunRecord) {
-	p := d.start(&e, d.host.library(r.H.Library))
+func (d *decoder) programRun(p *process, e event.Event, r *bpf.KernelProgramRunRecord) {
+	d.begin(p, &e, &r.H)
 	e.Kind, e.ProgramID = event.ProgramRun, r.ProgramId
 	e.Stack = p.stacks.Stack(r.H.Stack)
-	e.Devices = d.chips(e.PID, p, r.Device)
+	e.Devices = d.chips(p, r.Device)
 	d.emit(e)
 	if len(p.runs) >= maxRuns {
 		clear(p.runs) // a run is only needed until its program is placed, right after it
@@ -59,7 +59,7 @@ const maxRuns = 1 << 12
 
 // operationStack returns the call stack of the operation that an event of a program belongs to. The
 // library may place a program on another thread, of a pool, than the one that enqueued it.
-func (p *traced) operationStack(e *event.Event, own bpf.KernelStackIds) *event.Stack {
+func (p *process) operationStack(e *event.Event, own bpf.KernelStackIds) *event.Stack {
 	if run, ok := p.runs[e.ProgramID]; ok && run.tid != e.TID && run.stack != nil {
 		return run.stack
 	}
@@ -72,10 +72,10 @@ var traceSteps = [...]event.Kind{
 }
 
 // traceStep reports what happens to a captured trace.
-func (d *decoder) traceStep(e event.Event, r *bpf.KernelTraceRecord) {
-	p := d.start(&e, d.host.library(r.H.Library))
+func (d *decoder) traceStep(p *process, e event.Event, r *bpf.KernelTraceRecord) {
+	d.begin(p, &e, &r.H)
 	if int(r.H.StaticKind) >= len(traceSteps) || traceSteps[r.H.StaticKind] == 0 {
-		d.unknown(e.PID, "step of a trace not known")
+		d.unknown(p, "step of a trace not known")
 		return
 	}
 	e.Kind, e.ProgramID = traceSteps[r.H.StaticKind], uint64(r.Id)
@@ -84,18 +84,18 @@ func (d *decoder) traceStep(e event.Event, r *bpf.KernelTraceRecord) {
 	if address, ok := p.impls[mesh]; ok {
 		mesh = address
 	}
-	e.Devices = d.chips(e.PID, p, mesh)
+	e.Devices = d.chips(p, mesh)
 	d.emit(e)
 }
 
 // fitsProgram reports whether the program of an event is known or may be.
-func (d *decoder) fitsProgram(e *event.Event, p *traced) bool {
+func (d *decoder) fitsProgram(e *event.Event, p *process) bool {
 	_, known := p.programs[e.ProgramID]
-	return known || d.fits(e.PID, p, quota.Program)
+	return known || d.fits(p, quota.Program)
 }
 
 // hold notes that the program of an event has memory.
-func (p *traced) hold(e *event.Event) {
+func (p *process) hold(e *event.Event) {
 	what := bpf.ProgramDFBs
 	switch {
 	case e.Kind == event.KernelLoad:
@@ -129,14 +129,14 @@ func (g *program) place(cores event.CoreRange, end uint64) {
 	}
 }
 
-func (d *decoder) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
-	p := d.start(&e, d.host.library(r.H.Library))
+func (d *decoder) programEnd(p *process, e event.Event, r *bpf.KernelProgramEndRecord) {
+	d.begin(p, &e, &r.H)
 	p.release(r.ProgramId, r.H.Flags)
 	d.endProgram(e, p, r.ProgramId, r.H.Flags)
 }
 
 // endProgram reports the memory that a program released.
-func (d *decoder) endProgram(e event.Event, p *traced, id uint64, flags uint8) {
+func (d *decoder) endProgram(e event.Event, p *process, id uint64, flags uint8) {
 	g := p.programs[id]
 	g.holds, g.timeNs = g.holds&^flags, e.TimeNs
 	if flags&bpf.ProgramKernels != 0 {
@@ -166,12 +166,12 @@ func (d *decoder) endProgram(e event.Event, p *traced, id uint64, flags uint8) {
 	}
 }
 
-func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
-	p := d.start(&e, d.host.library(r.H.Library))
+func (d *decoder) kernelLoaded(p *process, e event.Event, r *bpf.KernelKernelRecord) {
+	d.begin(p, &e, &r.H)
 	e.Kind, e.Region = event.KernelLoad, event.Kernel
 	e.ProgramID, e.SizeBytes, e.BytesPerBank = r.ProgramId, r.BinaryBytes, r.TextBytes
 	e.Stack = p.operationStack(&e, r.H.Stack)
-	e.Devices = d.chips(e.PID, p, r.Device)
+	e.Devices = d.chips(p, r.Device)
 	p.takeCompiled(e.ProgramID)
 	if r.H.Flags == bpf.KernelCompiled {
 		if len(p.compiled) >= maxCompiled {
@@ -188,7 +188,7 @@ func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
 const maxCompiled = 1 << 10
 
 // takeCompiled removes a program from those that are not loaded; nil if it is none of them.
-func (p *traced) takeCompiled(id uint64) *event.Event {
+func (p *process) takeCompiled(id uint64) *event.Event {
 	i := slices.IndexFunc(p.compiled, func(e event.Event) bool { return e.ProgramID == id })
 	if i < 0 {
 		return nil
@@ -200,7 +200,7 @@ func (p *traced) takeCompiled(id uint64) *event.Event {
 
 // loadKernels reports the kernels of a program, unless its chips have them: slow dispatch loads them
 // at each run.
-func (d *decoder) loadKernels(e event.Event, p *traced) {
+func (d *decoder) loadKernels(e event.Event, p *process) {
 	has := p.programs[e.ProgramID].loaded
 	if len(has) > 0 && !slices.ContainsFunc(e.Devices, func(chip int) bool { return !slices.Contains(has, chip) }) {
 		return
@@ -212,11 +212,7 @@ func (d *decoder) loadKernels(e event.Event, p *traced) {
 }
 
 // binariesLoaded reports the kernels of the programs that the thread compiled last.
-func (d *decoder) binariesLoaded(e event.Event, h *bpf.KernelHeader) {
-	p := d.processes[e.PID]
-	if p == nil {
-		return
-	}
+func (d *decoder) binariesLoaded(p *process, e event.Event, h *bpf.KernelHeader) {
 	var loaded []event.Event
 	for i := len(p.compiled) - 1; i >= 0 && len(loaded) < int(h.Count); i-- {
 		if one := p.compiled[i]; one.TID == e.TID {
@@ -232,8 +228,7 @@ func (d *decoder) binariesLoaded(e event.Event, h *bpf.KernelHeader) {
 
 // runtimeKernels reports the kernels of command queues and of the fabric that were read from a
 // process's memory. Without a record of their end, they end with their device.
-func (d *decoder) runtimeKernels(e event.Event, lib *libraries.Library, devices []heap.Device) {
-	p := d.process(e.PID)
+func (d *decoder) runtimeKernels(p *process, e event.Event, devices []heap.Device) {
 	e.Kind, e.Region = event.KernelLoad, event.Kernel
 	for _, dev := range devices {
 		if dev.Allocator != 0 && p.allocators[dev.Allocator] == nil {
@@ -243,7 +238,7 @@ func (d *decoder) runtimeKernels(e event.Event, lib *libraries.Library, devices 
 			if p.programs[r.ID].holds&bpf.ProgramKernels != 0 {
 				continue
 			}
-			d.start(&e, lib)
+			d.start(p, &e)
 			e.ProgramID, e.KernelKind, e.BytesPerBank, e.Devices = r.ID, r.Kind, r.TextBytes, []int{r.Chip}
 			d.loadKernels(e, p)
 			g := p.programs[r.ID]
@@ -255,7 +250,7 @@ func (d *decoder) runtimeKernels(e event.Event, lib *libraries.Library, devices 
 
 // endRuntimeKernels reports the end of kernels on chips on which the process has no device any more,
 // if no record will.
-func (d *decoder) endRuntimeKernels(e event.Event, p *traced) {
+func (d *decoder) endRuntimeKernels(e event.Event, p *process) {
 	open := func(chip int) bool {
 		for _, a := range p.allocators {
 			if slices.Contains(a.device.chips, chip) {
@@ -273,7 +268,7 @@ func (d *decoder) endRuntimeKernels(e event.Event, p *traced) {
 }
 
 // static reports a range of L1 that was read from a program.
-func (d *decoder) static(e event.Event, p *traced, s heap.Static) {
+func (d *decoder) static(e event.Event, p *process, s heap.Static) {
 	e.Kind, e.Region, e.StaticKind, e.BytesPerBank = event.CBAlloc, event.CB, s.Kind, 0
 	e.Address, e.SizeBytes, e.Cores, e.Global = s.Address, s.Bytes, s.Cores, s.Global
 	if d.fitsProgram(&e, p) {
@@ -283,25 +278,25 @@ func (d *decoder) static(e event.Event, p *traced, s heap.Static) {
 }
 
 // programSeen reports the memory of a program that was compiled before the attach.
-func (d *decoder) programSeen(e event.Event, r *bpf.KernelProgramSeenRecord) {
-	lib := d.host.library(r.H.Library)
+func (d *decoder) programSeen(p *process, e event.Event, r *bpf.KernelProgramSeenRecord) {
+	lib := d.libraryOf(p, r.H.Library)
 	if lib == nil {
-		d.unknown(e.PID, "library not known")
+		d.unknown(p, "library not known")
 		return
 	}
-	p := d.start(&e, lib)
+	d.start(p, &e)
 	if known := p.programs[r.ProgramId]; known.holds != 0 { // a repeated report, after a loss
 		p.release(r.ProgramId, known.holds)
 		d.endProgram(e, p, r.ProgramId, known.holds)
 	}
 	e.ProgramID, e.BeforeAttach = r.ProgramId, true
 	flags, device := r.H.Flags, r.Device // the record is overwritten by the next one
-	d.readProgram(e, lib, r.Impl, flags, func(e event.Event, holds uint8, program *heap.Program) {
+	d.readProgram(p, e, lib, r.Impl, flags, func(e event.Event, holds uint8, program *heap.Program) {
 		local := func(s heap.Static) bool { return !s.Global }
 		if flags == bpf.ProgramCBs && !slices.ContainsFunc(program.Statics, local) {
 			return // it has only buffers in tensors, which allocate nothing: it may be compiled next
 		}
-		e.Devices = d.chips(e.PID, p, device)
+		e.Devices = d.chips(p, device)
 		for _, s := range program.Statics {
 			kind := bpf.ProgramDFBs
 			if s.Kind == event.CircularBuffer {
@@ -332,19 +327,18 @@ const (
 
 // readProgram reads the program of an event, and calls report with the flags of the memory that
 // the program still has. It may have been destroyed since the record was sent.
-func (d *decoder) readProgram(e event.Event, lib *libraries.Library, impl uint64, holds uint8, report func(event.Event, uint8, *heap.Program)) {
-	p, r := d.processes[e.PID], &programRead{holds}
-	added := d.reads.add(e.PID, e.TimeNs, func(ctx context.Context, process host.ReadableProcess) func() {
-		program, err := lib.ReadProgram(ctx, process, impl)
+func (d *decoder) readProgram(p *process, e event.Event, lib *libraries.Library, impl uint64, holds uint8, report func(event.Event, uint8, *heap.Program)) {
+	r := &programRead{holds}
+	added := d.reads.add(p, e.TimeNs, func(ctx context.Context, of host.ReadableProcess) func() {
+		program, err := lib.ReadProgram(ctx, of, impl)
 		gone := err == nil && program.ID != e.ProgramID || err != nil && d.reads.readers.HasNoMemory(e.PID)
 		return func() {
 			p.forget(e.ProgramID, r)
 			switch {
-			case d.processes[e.PID] != p: // its end counted this
 			case gone || r.holds == 0:
-				d.unknown(e.PID, programGone)
+				d.unknown(p, programGone)
 			case err != nil:
-				d.unknown(e.PID, programUnread)
+				d.unknown(p, programUnread)
 			default:
 				e.TimeNs = max(e.TimeNs, d.queue.released)
 				report(e, r.holds, &program)
@@ -354,11 +348,11 @@ func (d *decoder) readProgram(e event.Event, lib *libraries.Library, impl uint64
 	if added {
 		p.unread[e.ProgramID] = append(p.unread[e.ProgramID], r)
 	} else {
-		d.unknown(e.PID, programUnread)
+		d.unknown(p, programUnread)
 	}
 }
 
-func (p *traced) forget(program uint64, r *programRead) {
+func (p *process) forget(program uint64, r *programRead) {
 	list := slices.DeleteFunc(p.unread[program], func(other *programRead) bool { return other == r })
 	if p.unread[program] = list; len(list) == 0 {
 		delete(p.unread, program)
@@ -366,17 +360,16 @@ func (p *traced) forget(program uint64, r *programRead) {
 }
 
 // release notes the memory that a program releases while it is being read.
-func (p *traced) release(program uint64, flags uint8) {
+func (p *process) release(program uint64, flags uint8) {
 	for _, r := range p.unread[program] {
 		r.holds &^= flags
 	}
 }
 
 // endReads counts the programs of a process that are still being read when it or tracing ends.
-func (d *decoder) endReads(pid int, cause string) {
-	if p := d.processes[pid]; p != nil {
-		for _, list := range p.unread {
-			d.lose(pid, cause, uint64(len(list)), 0)
-		}
+func (d *decoder) endReads(p *process, cause string) {
+	for _, list := range p.unread {
+		d.lose(p, cause, uint64(len(list)), 0)
 	}
+	clear(p.unread)
 }

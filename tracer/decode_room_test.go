@@ -50,7 +50,7 @@ func TestLiveBuffersAndProgramsHaveABound(t *testing.T) {
 	p := d.processes[7]
 	qt.Check(t, qt.Equals(len(p.live)+len(p.programs), 10))
 	qt.Check(t, qt.Equals(count(), len(p.live)+2*len(p.programs)))
-	qt.Check(t, qt.Equals(d.lost[loss{7, quota.Beyond}].n, 15+30))
+	qt.Check(t, qt.Equals(d.lost()[loss{7, quota.Beyond}].n, 15+30))
 
 	free := bpf.KernelFreeRecord{Object: 0x10000}
 	free.H = bpf.KernelHeader{TimeNs: now + 1, Tgid: 7, Tid: 7, Kind: bpf.RecordFree}
@@ -58,6 +58,6 @@ func TestLiveBuffersAndProgramsHaveABound(t *testing.T) {
 	before := count()
 	alloc(0x90000)
 	qt.Check(t, qt.Equals(count(), before+1))
-	d.endProcess(event.Event{PID: 7, TimeNs: now + 2}, false)
+	d.end(p, event.Event{TimeNs: now + 2})
 	qt.Check(t, qt.Equals(d.room.Of(p.share.User()), 0))
 }

@@ -18,24 +18,6 @@ import (
 	"ttmem/tracer/libraries"
 )
 
-// oneLibrary is a host with one library.
-type oneLibrary struct{ lib *libraries.Library }
-
-func (o oneLibrary) library(index uint8) *libraries.Library {
-	if index == 0 {
-		return o.lib
-	}
-	return nil
-}
-func (oneLibrary) startOf(pid int) event.Event                        { return describeProcess(pid) }
-func (oneLibrary) lateOf(int) *lateAttach                             { return nil }
-func (oneLibrary) processEnded(int, uint64, uint64, bool, bool)       {}
-func (oneLibrary) takeLosses(func(bpf.KernelLossKey, bpf.KernelLoss)) {}
-func (oneLibrary) readAgain(int, []uint64, bool) *reread              { return nil }
-func (oneLibrary) searchOwners(int, *search, map[uint64]liveBuffer, *owners) context.CancelFunc {
-	return func() {}
-}
-
 // newTestDecoder returns a decoder with one library, whose Buffer has consecutive fields. It reads no
 // process.
 func newTestDecoder() *decoder {
@@ -53,7 +35,10 @@ func newTestDecoder() *decoder {
 	lib := &libraries.Library{Library: known}
 	ended, end := context.WithCancel(context.Background())
 	end()
-	return newDecoder(oneLibrary{lib}, newReads(ended, new(host.Readers), new(inbox)), nil, &Options{})
+	lib.AttachedNs.Store(1)
+	set := libraries.New(nil, nil, new(host.Proc), func(int, string) {})
+	set.Put(0, lib)
+	return newDecoder(ended, new(testKernel), set, nil, new(host.Readers), &Options{Warn: func(int, string) {}})
 }
 
 func raw[T any](t *T) []byte {
@@ -86,7 +71,7 @@ func TestDecodeAllocation(t *testing.T) {
 	qt.Check(t, qt.Equals(alloc.PageSizeBytes, 1024))
 	qt.Check(t, qt.Equals(alloc.Banks, 64))
 	qt.Check(t, qt.Equals(alloc.BytesPerBank, 1024)) // four pages on 64 banks
-	qt.Check(t, qt.HasLen(d.lost, 0))
+	qt.Check(t, qt.HasLen(d.lost(), 0))
 }
 
 // A program that runs is an event of the chips of its device, also of one that is not known.
@@ -134,13 +119,13 @@ func TestDecodeTraceSteps(t *testing.T) {
 		qt.Check(t, qt.DeepEquals(e.Devices, []int{4, 2}))
 		qt.Check(t, qt.DeepEquals([]uint64{e.ProgramID, uint64(e.TID)}, []uint64{9, 8}))
 	}
-	qt.Check(t, qt.HasLen(d.lost, 0))
+	qt.Check(t, qt.HasLen(d.lost(), 0))
 	for _, what := range []uint8{0, bpf.TraceRelease + 1} {
 		step.H.StaticKind = what
 		d.decode(raw(&step))
 	}
 	qt.Check(t, qt.HasLen(d.queue.events, 8))
-	qt.Check(t, qt.HasLen(d.lost, 1))
+	qt.Check(t, qt.HasLen(d.lost(), 1))
 }
 
 // A sub-device manager takes the beginning of each bank of L1 from the allocator, and gives it back. The
@@ -245,7 +230,7 @@ func TestUnknownBufferTypesAreCounted(t *testing.T) {
 		d.decode(raw(&buffer))
 	}
 	qt.Check(t, qt.HasLen(d.queue.events, 1)) // the process
-	qt.Check(t, qt.Equals(d.lost[loss{7, "buffer of an unknown type"}], lossCount{n: 4}))
+	qt.Check(t, qt.Equals(d.lost()[loss{7, "buffer of an unknown type"}], lossCount{n: 4}))
 }
 
 // The cores of a buffer on single cores come in any order; its address is known if it is the
@@ -281,7 +266,7 @@ func TestDecodeAllocationOnSingleCores(t *testing.T) {
 	qt.Check(t, qt.IsTrue(unknown.PerCore))
 	qt.Check(t, qt.IsNil(unknown.Cores))
 	qt.Check(t, qt.Equals(unknown.Banks, 0))
-	qt.Check(t, qt.HasLen(d.lost, 0))
+	qt.Check(t, qt.HasLen(d.lost(), 0))
 }
 
 func TestAllocatedPerBank(t *testing.T) {
@@ -415,17 +400,17 @@ func TestDecodeBoundsDevices(t *testing.T) {
 	report(7, 1, 1, 3, heap.MaxChips, heap.MaxChips-1, 1<<31-1)
 	opened := d.queue.events[len(d.queue.events)-1]
 	qt.Check(t, qt.DeepEquals(opened.Devices, []int{3, heap.MaxChips - 1}))
-	qt.Check(t, qt.Equals(d.lost[loss{7, "id of a chip not plausible"}].n, 2))
+	qt.Check(t, qt.Equals(d.lost()[loss{7, "id of a chip not plausible"}].n, 2))
 
 	for i := range uint64(maxDevices + 5) {
 		report(8, 1+i, 0, 0)
 		report(9, 1, 1+i, 0)
 	}
 	qt.Check(t, qt.HasLen(d.processes[8].devices, maxDevices))
-	qt.Check(t, qt.Equals(d.lost[loss{8, "too many devices"}].n, 5))
+	qt.Check(t, qt.Equals(d.lost()[loss{8, "too many devices"}].n, 5))
 	qt.Check(t, qt.HasLen(d.processes[9].allocators, heap.MaxAllocators))
-	qt.Check(t, qt.Equals(d.lost[loss{9, "too many allocators"}].n, maxDevices+5-heap.MaxAllocators))
-	qt.Check(t, qt.HasLen(d.lost, 3))
+	qt.Check(t, qt.Equals(d.lost()[loss{9, "too many allocators"}].n, maxDevices+5-heap.MaxAllocators))
+	qt.Check(t, qt.HasLen(d.lost(), 3))
 
 	// what is allocated by the others is not kept either
 	buffer := bpf.KernelBufferRecord{Object: 0x3000, UniqueId: 5, Device: 1, Allocator: 1 << 40}
@@ -434,5 +419,5 @@ func TestDecodeBoundsDevices(t *testing.T) {
 	before := len(d.queue.events)
 	d.decode(raw(&buffer))
 	qt.Check(t, qt.HasLen(d.queue.events, before))
-	qt.Check(t, qt.Equals(d.lost[loss{9, "too many allocators"}].n, maxDevices+6-heap.MaxAllocators))
+	qt.Check(t, qt.Equals(d.lost()[loss{9, "too many allocators"}].n, maxDevices+6-heap.MaxAllocators))
 }

@@ -5,15 +5,15 @@ package tracer
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"ttmem/bpf"
 	"ttmem/symbolize"
-	"ttmem/tracer/event"
 	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
 	"ttmem/tracer/layout"
 	"ttmem/tracer/libraries"
 )
@@ -24,25 +24,18 @@ const lateNs = 20e6
 
 // discoverSoon discovers a mapping in the background, unless its file is known to be no library.
 func (f *finder) discoverSoon(m host.NewMapping) {
-	f.mu.Lock()
 	l, known := f.libraries.Known(&m)
-	p := f.libraries.Seen[m.PID]
-	if l != nil && p != nil {
-		p.Last = m
-	}
-	beside := l == nil && p != nil && !f.libraries.KnownBeside(m.File, m.PID)
-	if known && !beside && (l == nil || p != nil) && f.calls == nil {
-		f.mu.Unlock()
+	beside := l == nil && f.maps(m.PID) && !f.libraries.KnownBeside(m.File, m.PID)
+	if known && l == nil && !beside && f.calls == nil {
 		return
 	}
-	f.mu.Unlock()
 	user := host.RealUser(m.PID)
 	queued := f.queues.Do(host.Lane{User: user, Known: l != nil}, func() {
 		if f.closing.Err() != nil {
 			return
 		}
 		if err := f.discover(m, user); err != nil {
-			f.warnOf(user, err.Error())
+			f.Warn(user, err.Error())
 		}
 	})
 	if !queued {
@@ -55,7 +48,7 @@ func (f *finder) discoverSoon(m host.NewMapping) {
 func (f *finder) discover(m host.NewMapping, user int) error {
 	later := f.calls.Inspect(m)
 	l, err := f.libraryOf(m, user)
-	if l != nil && !f.attached(l, m, user) { // its probes have just been removed
+	if l != nil && !f.attached(l, m, user, false) { // its probes have just been removed
 		later = true
 	}
 	if l == nil && err == nil && f.maps(m.PID) {
@@ -85,20 +78,18 @@ func (f *finder) discover(m host.NewMapping, user int) error {
 // beside places probes for exceptions in a file that a process with a library maps. It reports whether
 // this has to be tried later.
 func (f *finder) beside(m host.NewMapping, user int) (later bool) {
-	f.mu.Lock()
 	known := f.libraries.KnownBeside(m.File, m.PID)
-	f.mu.Unlock()
 	if known {
 		return false
 	}
-	file, err := f.reads.readers.OpenMapped(m.PID, m.Start, m.End)
+	file, err := f.readers.OpenMapped(m.PID, m.Start, m.End)
 	if err == nil {
 		err = sameFile(file, m.File)
 	}
 	if err == nil {
 		err = f.libraries.OpenBeside(file, m.File, m.Name, m.PID, user)
 		if err != nil && !host.TryLater(err) {
-			f.warnOf(user, err.Error())
+			f.Warn(user, err.Error())
 		}
 	}
 	return host.TryLater(err)
@@ -123,90 +114,90 @@ func (f *finder) besides(pid, user int) {
 		f.rescanSoon()
 	}
 	for _, m := range list {
-		f.mu.Lock()
 		l, _ := f.libraries.Known(&m)
-		f.mu.Unlock()
 		if l == nil && f.beside(m, user) {
 			f.waiting.Add(m, user)
 		}
 	}
 }
 
-// attached handles a process that maps a library; false if the library is no longer traced.
-func (f *finder) attached(l *libraries.Library, m host.NewMapping, user int) bool {
-	f.mu.Lock()
-	late := l.AttachedNs > m.TimeNs+lateNs
-	m.Existing = m.Existing || late
-	if p := f.libraries.Seen[m.PID]; p != nil || l.Probes == nil {
-		if p != nil {
-			p.Last = m
-		}
-		f.mu.Unlock()
-		return p != nil
-	}
-	p := &libraries.Mapped{Library: l, By: user, First: m, Last: m}
-	if !f.libraries.Add(p) {
-		f.mu.Unlock()
+// attached handles a process of a user that maps a library; false if the library is no longer traced.
+// forked is true if its parent mapped the library.
+func (f *finder) attached(l *libraries.Library, m host.NewMapping, user int, forked bool) bool {
+	late := l.AttachedNs.Load() > m.TimeNs+lateNs
+	m.Existing = !forked && (m.Existing || late)
+	program := f.program(m.PID)
+	isNew, err := f.libraries.Join(program, l, user)
+	switch {
+	case errors.Is(err, libraries.ErrManyProcesses):
 		f.lost(m.PID, tooManyProcesses)
 		return true
+	case err != nil || !isNew:
+		return err == nil
 	}
-	f.seenAny = true
-	f.mu.Unlock()
-	// the kernel reports its end even if it never hits a probe
+	f.seenAny.Store(true)
 	flags := uint32(0)
 	if m.Existing {
 		flags = bpf.ProcessLate // it may have compiled programs before
 	}
-	_, err := f.objs.AddProcess(m.PID, flags)
-	if errors.Is(err, unix.ESRCH) {
-		f.mu.Lock()
-		if f.libraries.Seen[m.PID] == p {
-			f.libraries.Forget(m.PID)
-		}
-		f.mu.Unlock()
-		if late {
+	listed, err := f.kernel.AddProcess(m.PID, flags) // its end is reported even if it never hits a probe
+	if err != nil || listed != program || !f.isMapped(m) {
+		f.libraries.Leave(program)
+		switch {
+		case err != nil && !errors.Is(err, unix.ESRCH):
+			f.lost(m.PID, lostCauses[bpf.KernelLostCauseLOST_MAP_FULL])
+		case late:
 			f.lost(m.PID, endedBefore)
 		}
 		return true
 	}
-	if err != nil {
-		f.lost(m.PID, lostCauses[bpf.KernelLostCauseLOST_MAP_FULL])
-	}
 	f.spaces.Changed(m.PID)
-	start := describeProcess(m.PID)
-	start.TimeNs, start.AttachedLate = m.TimeNs, m.Existing
-	defer f.besidesSoon(m.PID, user)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.libraries.Seen[m.PID] != p || f.closing.Err() != nil { // it has ended meanwhile
-		return true
+	found := &discovery{Program: program, library: l, mapping: m, atNs: host.Now(), start: describeProcess(m.PID), parent: host.Parent(m.PID), forked: forked}
+	found.start.TimeNs, found.start.AttachedLate = m.TimeNs, m.Existing
+	if m.Existing {
+		f.inbox.late.Add(1)
 	}
-	f.starts[m.PID] = start
-	f.reads.readCommand(m.PID, math.MaxUint64, func(command string) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if start, ok := f.starts[m.PID]; ok {
-			start.Command = command
-			f.starts[m.PID] = start
+	f.inbox.add(result{report: func(d *decoder) bool { return d.discovered(found) }})
+	f.besidesSoon(m.PID, user)
+	return true
+}
+
+// program returns the program that a process runs; without an ExecID if it has ended.
+func (f *finder) program(pid int) kernel.Program {
+	execID, _ := f.kernel.ExecID(pid)
+	return kernel.Program{PID: pid, ExecID: execID}
+}
+
+// isMapped reports whether a process still has a mapping: it may have executed another program since.
+func (f *finder) isMapped(m host.NewMapping) bool {
+	list, err := f.readers.FileMappings(m.PID)
+	m.File.Generation = 0 // /proc/PID/maps does not have it
+	return errors.Is(err, host.ErrNoAnswer) || slices.ContainsFunc(list, func(o host.Mapping) bool {
+		return o.Start == m.Start && o.File == m.File
+	})
+}
+
+// locate looks for the library that a process has from its parent, in the background.
+func (f *finder) locate(pid, user int) {
+	f.queues.Do(host.Lane{User: user}, func() {
+		list, _ := f.existing(pid)
+		for _, m := range list {
+			if l, _ := f.libraries.Known(&m); l != nil {
+				f.attached(l, m, user, true)
+				return
+			}
 		}
 	})
-	f.add(start, l)
-	if m.Existing {
-		f.attachLate(l, m)
-	}
-	return true
 }
 
 // libraryOf returns the library in a mapped file; nil if the file is none. host.TryLater is true
 // for the error if the file cannot be opened now.
 func (f *finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, error) {
-	f.mu.Lock()
 	l, known := f.libraries.Known(&m)
-	f.mu.Unlock()
 	if known {
 		return l, nil
 	}
-	file, err := f.reads.readers.OpenMapped(m.PID, m.Start, m.End)
+	file, err := f.readers.OpenMapped(m.PID, m.Start, m.End)
 	if host.TryLater(err) {
 		return nil, err
 	}
@@ -225,7 +216,7 @@ func (f *finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, err
 	}
 	path := m.Name
 	if !m.Existing {
-		path = f.reads.readers.MappedPath(m.PID, m.File)
+		path = f.readers.MappedPath(m.PID, m.File)
 	}
 	in := func(path string) (*os.File, error) { return host.OpenInRoot(m.PID, path) }
 	l, err = f.libraries.Open(file, user, path, in)
@@ -238,9 +229,7 @@ func (f *finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, err
 		f.libraries.Remember(m.File, l)
 	case errors.Is(err, layout.ErrNoSections):
 		err = fmt.Errorf("%s in process %d could not be traced: %w", m.Name, m.PID, err)
-		f.mu.Lock()
-		f.seenAny = true // by its name
-		f.mu.Unlock()
+		f.seenAny.Store(true) // by its name
 	}
 	return l, err
 }
@@ -268,22 +257,30 @@ const (
 
 // lost adds a loss to a process: a library that it maps is not traced.
 func (f *finder) lost(pid int, cause string) {
-	f.add(event.Event{Kind: event.Lost, TimeNs: host.Now(), PID: pid, Count: 1, Cause: cause}, nil)
+	program, nowNs := f.program(pid), host.Now()
+	f.inbox.add(result{report: func(d *decoder) bool { return d.lostLibrary(program, cause, nowNs) }})
 }
 
 // reportMissed reports a library that could not be read. Most files that are missed are not libraries, so
 // the name decides. A process has one library, with other files of tt beside it. That a process has
 // ended is a loss, and no warning.
 func (f *finder) reportMissed(m host.NewMapping, user int, err error) {
-	if !host.NamedLikeLibrary(m.Name) || !libraries.HasUsualName(m.Name) && f.hasLibrary(m.PID, m.TimeNs) {
+	if !host.NamedLikeLibrary(m.Name) {
 		return
 	}
+	cause, silent := notTraced, false
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		f.lost(m.PID, endedBefore)
-		return
+		cause, silent = endedBefore, true
 	}
-	if !f.named[m.PID] || !f.reads.readers.HasNoMemory(m.PID) { // else the end of the process is reported
-		f.warnOf(user, fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
-	}
-	f.lost(m.PID, notTraced)
+	silent = silent || f.names(m.PID) && f.readers.HasNoMemory(m.PID) // the end of the process is reported
+	program, nowNs := f.program(m.PID), host.Now()
+	f.inbox.add(result{atNs: nowNs, report: func(d *decoder) bool {
+		if !libraries.HasUsualName(m.Name) && d.mappedLibrary(m.PID) {
+			return true
+		}
+		if !silent {
+			f.Warn(user, fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
+		}
+		return d.lostLibrary(program, cause, nowNs)
+	}})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"ttmem/tracer/event"
 	"ttmem/tracer/host"
 	"ttmem/tracer/layout"
 )
@@ -33,7 +34,8 @@ func mapFile(t *testing.T, name string, at uint64) (*os.File, host.NewMapping) {
 
 // A file under a write lease is read when the lease has ended.
 func TestLeasedFileIsReadLater(t *testing.T) {
-	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(int, string) {}})
+	d := newTestDecoder()
+	f := newFinder(nil, d)
 	file, m := mapFile(t, "leased.so", 0)
 	_, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 	qt.Assert(t, qt.IsNil(err))
@@ -50,16 +52,16 @@ func TestLeasedFileIsReadLater(t *testing.T) {
 // A process may map another file at the address of one whose mapping was reported. What is read
 // there says nothing about the first one.
 func TestFileMappedInPlaceOfAnother(t *testing.T) {
-	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(int, string) {}})
+	d := newTestDecoder()
+	f := newFinder(nil, d)
 	_, m := mapFile(t, "libtt_metal.so", 0)
 	mapFile(t, "other.so", m.Start)
 	qt.Check(t, qt.IsNil(f.discover(m, 1)))
 	_, known := f.libraries.Known(&m)
 	qt.Check(t, qt.IsFalse(known))
-	d := newTestDecoder()
-	f.inbox.take(d, 0)
-	qt.Check(t, qt.HasLen(d.lost, 1))
-	qt.Check(t, qt.Equals(d.lost[loss{os.Getpid(), endedBefore}].n, 1))
+	f.inbox.take(d, host.Now())
+	qt.Check(t, qt.HasLen(d.lost(), 1))
+	qt.Check(t, qt.Equals(d.lost()[loss{os.Getpid(), endedBefore}].n, 1))
 }
 
 // A file with the library's name and without section headers is named, not passed over.
@@ -68,37 +70,38 @@ func TestLibraryWithoutSectionHeadersIsNamed(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	clear(self[0x28:0x30]) // e_shoff
 	clear(self[0x3a:0x40]) // e_shentsize, e_shnum, e_shstrndx
-	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(int, string) {}})
+	d := newTestDecoder()
+	f := newFinder(nil, d)
 	for name, want := range map[string]error{"libtt_metal.so": layout.ErrNoSections, "other.so": nil} {
 		file, m := mapFile(t, name, 0)
 		_, err = file.WriteAt(self, 0)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.ErrorIs(f.discover(m, 1), want))
 	}
-	d := newTestDecoder()
-	f.inbox.take(d, 0)
-	qt.Check(t, qt.Equals(d.lost[loss{os.Getpid(), notTraced}].n, 1))
+	f.inbox.take(d, host.Now())
+	qt.Check(t, qt.Equals(d.lost()[loss{os.Getpid(), notTraced}].n, 1))
 }
 
 // A file beside the library that is read when its process has ended costs the process no events.
 func TestAFileBesideTheLibraryIsReadLate(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		endedNs uint64
-		losses  int
+		name   string
+		ended  int // a process that mapped the library
+		losses int
 	}{
-		{"_ttnn.so", 200, 0},
-		{"_ttnn.so", 50, 1}, // another process had the id before
-		{"libtt_metal.so", 200, 1},
+		{"_ttnn.so", os.Getpid(), 0},
+		{"_ttnn.so", 1 << 30, 1},
+		{"libtt_metal.so", os.Getpid(), 1},
 	} {
-		f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(int, string) {}})
+		d := newTestDecoder()
+		f := newFinder(nil, d)
 		_, m := mapFile(t, c.name, 0)
 		mapFile(t, "other.so", m.Start)
-		m.TimeNs = 100
-		f.past = []pastProcess{{os.Getpid(), c.endedNs}}
+		p := d.process(c.ended)
+		p.library = d.libraries.At(0)
+		d.end(p, event.Event{})
 		qt.Check(t, qt.IsNil(f.discover(m, 1)))
-		d := newTestDecoder()
-		f.inbox.take(d, 0)
-		qt.Check(t, qt.HasLen(d.lost, c.losses), qt.Commentf("%+v", c))
+		f.inbox.take(d, host.Now())
+		qt.Check(t, qt.HasLen(d.lost(), c.losses), qt.Commentf("%+v", c))
 	}
 }

@@ -1,16 +1,12 @@
 package tracer
 
 import (
-	"maps"
 	"os"
-	"os/exec"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/go-quicktest/qt"
@@ -29,52 +25,20 @@ func (noProbes) Close() error { return nil }
 
 var probed = kernel.ProbedFile{Probes: noProbes{}}
 
-// The end of a process may be read after the next process with its id was discovered. The next
-// one stays known, and is reported again; if only its mapping is known, it is discovered.
-func TestNextProcessWithTheSameID(t *testing.T) {
-	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(int, string) {}})
-	l := &libraries.Library{ProbedFile: probed}
-	mapsAt := func(pid int, at ...uint64) {
-		for _, timeNs := range at {
-			m := host.NewMapping{PID: pid, TimeNs: timeNs}
-			if p := f.libraries.Seen[pid]; p != nil {
-				p.Last = m
-				continue
-			}
-			f.libraries.Add(&libraries.Mapped{Library: l, First: m, Last: m})
-			f.starts[pid] = event.Event{Kind: event.ProcessStart, PID: pid, TimeNs: timeNs}
-		}
-	}
-	const gone, next, both = 1 << 29, 1<<29 + 1, 1<<29 + 2
-	mapsAt(gone, 10)
-	mapsAt(next, 30)
-	mapsAt(both, 10, 30)
-	for _, pid := range []int{gone, next, both} {
-		f.processEnded(pid, 0, 20, false, false)
-	}
-	qt.Check(t, qt.IsFalse(f.maps(gone)))
-	qt.Check(t, qt.IsTrue(f.maps(next)))
-	qt.Check(t, qt.IsFalse(f.maps(both)))
-	d := newTestDecoder()
-	f.inbox.take(d, 0)
-	qt.Check(t, qt.DeepEquals(slices.Collect(maps.Keys(d.processes)), []int{next}))
-	f.queues.Wait(time.Second)
-}
-
 func TestSweepEndsProcess(t *testing.T) {
 	d := newTestDecoder()
-	command := exec.Command("true")
-	qt.Assert(t, qt.IsNil(command.Run()))
-	for _, pid := range []int{command.Process.Pid, os.Getpid()} {
-		d.start(&event.Event{PID: pid, TID: pid}, nil)
+	const ended, runs = 1 << 30, 1<<30 + 1
+	for _, pid := range []int{ended, runs} {
+		d.start(d.process(pid), &event.Event{TID: pid})
 	}
+	d.kernel = &testKernel{ended: map[kernel.Program]bool{{PID: ended}: true}}
 	d.queue.events = nil
 	d.sweep(1)
 	qt.Check(t, qt.HasLen(d.queue.events, 0), qt.Commentf("its record may still come"))
 	d.sweep(2)
 	qt.Assert(t, qt.HasLen(d.queue.events, 1))
 	qt.Check(t, qt.Equals(d.queue.events[0].Kind, event.ProcessExit))
-	qt.Check(t, qt.Equals(d.queue.events[0].PID, command.Process.Pid))
+	qt.Check(t, qt.Equals(d.queue.events[0].PID, ended))
 	qt.Check(t, qt.Equals(d.queue.events[0].ExitStatus, event.UnknownStatus))
 	d.sweep(3)
 	qt.Check(t, qt.HasLen(d.queue.events, 1))
@@ -114,12 +78,12 @@ func TestUrgentGoroutinesRunBesideOthers(t *testing.T) {
 // A record of a library shows that a process maps it, even if the process ended before its
 // mapping was handled. Known libraries are handled before other files.
 func TestShortProcess(t *testing.T) {
-	f := newFinder(nil, nil, new(host.Readers), &Options{Warn: func(int, string) {}})
-	qt.Check(t, qt.IsNil(f.library(0)))
-	qt.Check(t, qt.IsFalse(f.anySeen()))
-	f.libraries.Put(0, &libraries.Library{ProbedFile: probed})
-	qt.Check(t, qt.IsNotNil(f.library(0)))
-	qt.Check(t, qt.IsTrue(f.anySeen()))
+	d := newTestDecoder()
+	f := newFinder(nil, d)
+	qt.Check(t, qt.IsNil(d.libraryOf(d.process(7), 1)))
+	qt.Check(t, qt.IsFalse(f.seenAny.Load()))
+	qt.Check(t, qt.IsNotNil(d.libraryOf(d.process(7), 0)))
+	qt.Check(t, qt.IsTrue(f.seenAny.Load()))
 
 	mapping := func(inode uint64) host.NewMapping {
 		return host.NewMapping{PID: int(inode), File: host.FileID{Inode: inode}}

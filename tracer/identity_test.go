@@ -74,7 +74,7 @@ func TestRecordsOfAnotherProgramEndAProcess(t *testing.T) {
 				live[pid] = len(p.live)
 			}
 			qt.Check(t, qt.DeepEquals(live, c.live))
-			qt.Check(t, qt.HasLen(d.lost, 0))
+			qt.Check(t, qt.HasLen(d.lost(), 0))
 		})
 	}
 }

@@ -3,26 +3,34 @@ package tracer
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
+
+	"ttmem/tracer/kernel"
 )
 
-// inbox has what other goroutines discovered and read, for the decoder.
+// inbox has what other goroutines discovered and read, for the event loop.
 type inbox struct {
 	mu   sync.Mutex
-	list []found
+	list []result
+	// late counts the late attaches whose results are not all reported.
+	late atomic.Int32
 }
 
-// found is a result of work outside the event loop.
-type found struct {
+// A result is of work outside the event loop.
+type result struct {
+	// of is the program that it is about. The result is dropped if that has ended. Without a PID, it is
+	// about none.
+	of kernel.Program
 	// atNs is when: earlier records are decoded first. 0: it does not depend on them
 	atNs uint64
 	// report reports it; false: it has to wait
 	report func(d *decoder) bool
 }
 
-func (b *inbox) add(f found) {
+func (b *inbox) add(r result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.list = append(b.list, f)
+	b.list = append(b.list, r)
 }
 
 // take reports the results up to a time.
@@ -31,8 +39,19 @@ func (b *inbox) take(d *decoder, until uint64) {
 	list := b.list
 	b.list = nil
 	b.mu.Unlock()
-	waiting := slices.DeleteFunc(list, func(f found) bool { return f.atNs <= until && f.report(d) })
+	waiting := slices.DeleteFunc(list, func(r result) bool {
+		return r.atNs <= until && (!d.has(r.of) || r.report(d))
+	})
 	b.mu.Lock()
 	b.list = append(waiting, b.list...)
 	b.mu.Unlock()
+}
+
+// has reports whether a program has not ended, as far as is known.
+func (d *decoder) has(program kernel.Program) bool {
+	if program.PID == 0 {
+		return true
+	}
+	p := d.processes[program.PID]
+	return p != nil && p.Program == program
 }

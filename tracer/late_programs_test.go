@@ -137,7 +137,7 @@ func traceWith(t *testing.T, o Options) (tr *Tracer, events func() []event.Event
 	return tr, func() []event.Event {
 		t.Helper()
 		reported() // and what has to be read for it is being read
-		awaitReads(tr.decoder.reads)
+		awaitReads(tr.decoder)
 		qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool { return !tr.Reading() })))
 		return reported()
 	}
@@ -276,7 +276,7 @@ func TestReadPrograms(t *testing.T) {
 				}
 				id := binary.LittleEndian.Uint64(value)
 				start := time.Now()
-				got, err := tr.finder.libraries.At(0).ReadProgram(t.Context(), tr.readers.Of(pid), key.Object&(1<<bpf.KernelObjectLimitOBJECT_KIND-1))
+				got, err := tr.libraries.At(0).ReadProgram(t.Context(), tr.readers.Of(pid), key.Object&(1<<bpf.KernelObjectLimitOBJECT_KIND-1))
 				took += time.Since(start)
 				qt.Assert(t, qt.IsNil(err))
 				qt.Check(t, qt.Equals(got.ID, id))

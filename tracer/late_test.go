@@ -6,40 +6,100 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
+	"ttmem/tracer/kernel"
 )
 
 // What was read of processes is reported in parts, so that other events do not wait, in the
 // order of each process, and all of it when tracing ends.
 func TestLateResultsAreTakenInParts(t *testing.T) {
-	d, late := newTestDecoder(), &lateAttach{}
+	d := newTestDecoder()
+	p := d.process(7)
 	part := make([]heap.Buffer, maxTaken/2)
-	add := func(f *finder, r *lateResult) {
-		r.pid, r.late = 7, late
-		f.inbox.add(found{r.readNs, func(d *decoder) bool { return f.takeLate(d, r) }})
+	add := func(r *lateResult) {
+		d.inbox.add(result{p.Program, r.readNs, func(d *decoder) bool { return d.takeLate(p, r) }})
 	}
-	fill := func() *finder {
-		f := &finder{inbox: new(inbox), late: lateAttaches{byPID: map[int]*lateAttach{7: late}}}
-		f.late.pending.Store(1)
+	fill := func() {
+		d.attachLate(p)
+		d.inbox.late.Add(1)
 		for i := range uint64(5) {
-			add(f, &lateResult{readNs: i, buffers: part})
+			add(&lateResult{readNs: i, buffers: part})
 		}
-		add(f, &lateResult{readNs: 5, last: true})
-		return f
+		add(&lateResult{readNs: 5, last: true})
 	}
 	// take returns the time of the last result that is taken.
-	take := func(f *finder, taken int) uint64 {
+	take := func(taken int) uint64 {
 		d.taken = taken
-		f.inbox.take(d, 10)
-		return d.processes[7].lateNs
+		d.inbox.take(d, 10)
+		return p.lateNs
 	}
-	f := fill()
-	qt.Check(t, qt.Equals(take(f, 0), 1))
-	qt.Check(t, qt.Equals(take(f, 0), 3))
-	qt.Check(t, qt.IsTrue(f.late.reading()))
-	qt.Check(t, qt.Equals(take(f, 0), 5))
-	qt.Check(t, qt.IsFalse(f.late.reading()))
-	qt.Check(t, qt.Equals(take(fill(), math.MinInt), 5))
+	fill()
+	qt.Check(t, qt.Equals(take(0), 1))
+	qt.Check(t, qt.Equals(take(0), 3))
+	qt.Check(t, qt.Equals(d.inbox.late.Load(), 1))
+	qt.Check(t, qt.Equals(take(0), 5))
+	qt.Check(t, qt.Equals(d.inbox.late.Load(), 0))
+	fill()
+	qt.Check(t, qt.Equals(take(math.MinInt), 5))
+}
+
+// TestForksInheritBuffers: what a fork has in its memory from before its first own buffer is its parent's,
+// also if that has ended or freed it.
+func TestForksInheritBuffers(t *testing.T) {
+	d := newTestDecoder()
+	p := d.process(7)
+	p.forked = true
+	inherits := func(id uint64) bool { return d.inherited(p, &heap.Buffer{Object: id, ID: id}) }
+	qt.Check(t, qt.IsTrue(inherits(5)))
+	d.recover(p, "ring buffer full")
+	qt.Check(t, qt.IsTrue(p.recovery.never), qt.Commentf("its first own buffer may be lost"))
+	d.decode(raw(bufferRecord(2, 0x3000, 5)))
+	d.decode(raw(bufferRecord(3, 0x4000, 6)))
+	qt.Check(t, qt.IsTrue(inherits(4)))
+	qt.Check(t, qt.IsFalse(inherits(5)))
+	qt.Check(t, qt.IsFalse(inherits(6)))
+}
+
+// TestResultsOfAProgramThatEndedAreDropped: another program may have its id.
+func TestResultsOfAProgramThatEndedAreDropped(t *testing.T) {
+	d := newTestDecoder()
+	var reported []uint64
+	for execID := range uint64(4) {
+		d.inbox.add(result{kernel.Program{PID: 7, ExecID: execID}, 0, func(*decoder) bool {
+			reported = append(reported, execID)
+			return true
+		}})
+	}
+	d.add(kernel.Program{PID: 7, ExecID: 2})
+	d.inbox.take(d, 1)
+	qt.Check(t, qt.DeepEquals(reported, []uint64{2}))
+	qt.Check(t, qt.HasLen(d.inbox.list, 0))
+}
+
+// TestADiscoveryIsOfAProgram: one that has ended is no process, and an earlier program has ended once all its
+// records were decoded.
+func TestADiscoveryIsOfAProgram(t *testing.T) {
+	d := newTestDecoder()
+	program := func(execID uint64) kernel.Program { return kernel.Program{PID: 7, ExecID: execID} }
+	d.kernel = &testKernel{ended: map[kernel.Program]bool{program(1): true, program(3): true}}
+	discover := func(execID uint64) bool {
+		return d.discovered(&discovery{
+			Program: program(execID), library: d.libraries.At(0), atNs: 100, start: event.Event{Kind: event.ProcessStart, PID: 7, TimeNs: 90},
+		})
+	}
+	qt.Check(t, qt.IsTrue(discover(1)))
+	qt.Check(t, qt.HasLen(d.processes, 0))
+	first := d.add(program(1))
+	qt.Check(t, qt.IsFalse(discover(2)))
+	qt.Check(t, qt.Equals(d.processes[7], first))
+	d.known = 100
+	qt.Check(t, qt.IsTrue(discover(2)))
+	qt.Check(t, qt.Equals(d.processes[7].ExecID, 2))
+	qt.Check(t, qt.IsTrue(discover(2)))
+	qt.Check(t, qt.IsTrue(discover(1)))
+	qt.Check(t, qt.IsTrue(discover(3)))
+	qt.Check(t, qt.Equals(d.processes[7].ExecID, 2))
 }
 
 // TestResultsDoNotWaitForSilence: while records come without a pause, a result is taken once all records
@@ -49,7 +109,7 @@ func TestResultsDoNotWaitForSilence(t *testing.T) {
 	d.newest = 1e9
 	var taken []uint64
 	for _, atNs := range []uint64{0, 0.98e9, 0.995e9, 1.5e9} {
-		d.reads.inbox.add(found{atNs, func(*decoder) bool {
+		d.inbox.add(result{atNs: atNs, report: func(*decoder) bool {
 			taken = append(taken, atNs)
 			return true
 		}})

@@ -4,10 +4,13 @@ package tracer
 
 import (
 	"cmp"
+	"fmt"
+	"slices"
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
 )
 
 // lostCauses are the reasons for losing a record, as users read them.
@@ -35,77 +38,98 @@ var ofBuffers = []string{
 	"device not known", "allocator not known", "shards not seen",
 }
 
-// A loss is why events of a process were lost; pid is 0 if the process is not known.
-type loss struct {
-	pid   int
-	cause string
-}
-
 // lossCount is how many events were lost, and when the last one was; 0: before the newest record
 // that was decoded.
 type lossCount struct{ n, timeNs uint64 }
 
-// lose counts a loss.
-func (d *decoder) lose(pid int, cause string, n, timeNs uint64) {
-	l := d.lost[loss{pid, cause}]
-	d.lost[loss{pid, cause}] = lossCount{l.n + n, max(l.timeNs, timeNs)}
+// lose counts a loss of a process; nil: of an unknown one.
+func (d *decoder) lose(p *process, cause string, n, timeNs uint64) {
+	lost := d.unattributed
+	if p != nil {
+		lost = p.lost
+		d.losing[p] = true
+	}
+	l := lost[cause]
+	lost[cause] = lossCount{l.n + n, max(l.timeNs, timeNs)}
 }
 
 // unknown counts a record of a process that could not be decoded.
-func (d *decoder) unknown(pid int, cause string) { d.lose(pid, cause, 1, 0) }
+func (d *decoder) unknown(p *process, cause string) { d.lose(p, cause, 1, 0) }
+
+// kernelLoss is what the kernel side lost of a program.
+type kernelLoss struct {
+	bpf.KernelLossKey
+	bpf.KernelLoss
+}
 
 // countLosses adds the losses of the kernel side since the last call.
 func (d *decoder) countLosses() {
-	d.host.takeLosses(func(k bpf.KernelLossKey, l bpf.KernelLoss) {
-		pids := []int{int(k.Tgid)}
-		if k.Tgid == 0 && k.Uid != 0 { // each of the user's processes may have lost all of these
-			if of := d.processesOf(int(k.Uid)); len(of) > 0 {
-				pids = of
-			}
-		}
-		for _, pid := range pids {
-			if k.Cause == uint32(bpf.KernelLostCauseLOST_UNLOADED) {
-				d.spaces.Changed(pid) // else it would get no stacks any more
-			}
-			d.lose(pid, lostCauses[k.Cause], l.Count, l.TimeNs)
-		}
+	err := d.kernel.TakeLosses(func(k bpf.KernelLossKey, l bpf.KernelLoss) {
+		d.kernelLosses = append(d.kernelLosses, kernelLoss{k, l})
 	})
+	if err != nil {
+		d.warn(fmt.Sprintf("counting lost events: %v", err))
+	}
+	// in this order, because a later program of a process ends the one before it
+	slices.SortStableFunc(d.kernelLosses, func(a, b kernelLoss) int { return cmp.Compare(a.ExecId, b.ExecId) })
+	list := d.kernelLosses
+	d.kernelLosses = nil // a process that ends counts them, too
+	d.kernelLosses = append(slices.DeleteFunc(list, d.countLoss), d.kernelLosses...)
 }
 
-func (d *decoder) processesOf(user int) (pids []int) {
-	for pid, p := range d.processes {
-		if p.user == user {
-			pids = append(pids, pid)
+// countLoss counts a loss of the kernel side. It returns false if that has to wait.
+func (d *decoder) countLoss(l kernelLoss) bool {
+	program := kernel.Program{PID: int(l.Tgid), ExecID: l.ExecId}
+	p := d.processes[program.PID]
+	switch {
+	case l.Tgid == 0 && l.Uid != 0: // each of the user's processes may have lost all of these
+		found := false
+		for _, p := range d.processes {
+			if p.user == int(l.Uid) {
+				d.lose(p, lostCauses[l.Cause], l.Count, l.TimeNs)
+				found = true
+			}
 		}
+		if found {
+			return true
+		}
+	case l.Tgid != 0 && l.ExecId != 0:
+		if p != nil && program.ExecID > p.ExecID && (p.ending || d.known < l.TimeNs) {
+			return false // the program before it may have more records
+		}
+		p = d.follow(program, max(l.TimeNs, d.queue.released), true)
 	}
-	return pids
+	if p != nil && l.Cause == uint32(bpf.KernelLostCauseLOST_UNLOADED) {
+		d.spaces.Changed(p.PID) // else it would get no stacks any more
+	}
+	d.lose(p, lostCauses[l.Cause], l.Count, l.TimeNs)
+	return true
 }
 
 // reportLosses reports losses as events.
 func (d *decoder) reportLosses() {
-	for l, c := range d.lost {
-		d.reportLoss(l, c, max(cmp.Or(c.timeNs, d.newest, host.Now()), d.queue.released))
+	for p := range d.losing {
+		d.reportLossesOf(p, 0)
 	}
-	clear(d.lost)
+	for cause, c := range d.unattributed {
+		d.emit(event.Event{Kind: event.Lost, TimeNs: d.lossNs(c), Count: c.n, Cause: cause})
+	}
+	clear(d.unattributed)
 }
 
-// reportLossesOf reports the losses of a process that ends. Later losses with its id belong to
-// another process, or to the program that it executed.
-func (d *decoder) reportLossesOf(end event.Event) {
-	for l, c := range d.lost {
-		if l.pid == end.PID && c.timeNs <= end.TimeNs {
-			d.reportLoss(l, c, end.TimeNs)
-			delete(d.lost, l)
-		}
+// reportLossesOf reports the losses of a process, and the process before, if needed. endNs is when it
+// ended; 0: it has not.
+func (d *decoder) reportLossesOf(p *process, endNs uint64) {
+	for cause, c := range p.lost {
+		timeNs := cmp.Or(endNs, d.lossNs(c))
+		d.start(p, &event.Event{TimeNs: timeNs, TID: p.PID})
+		d.recover(p, cause)
+		d.emit(event.Event{Kind: event.Lost, TimeNs: timeNs, PID: p.PID, Count: c.n, Cause: cause})
 	}
+	clear(p.lost)
+	delete(d.losing, p)
 }
 
-// reportLoss reports the process, if needed, and then its loss.
-func (d *decoder) reportLoss(l loss, c lossCount, timeNs uint64) {
-	e := event.Event{Kind: event.Lost, TimeNs: timeNs, PID: l.pid, Count: c.n, Cause: l.cause}
-	if l.pid != 0 {
-		start := event.Event{TimeNs: timeNs, PID: l.pid, TID: l.pid}
-		d.recover(l, d.start(&start, nil))
-	}
-	d.emit(e)
+func (d *decoder) lossNs(c lossCount) uint64 {
+	return max(cmp.Or(c.timeNs, d.newest, host.Now()), d.queue.released)
 }

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -63,11 +64,14 @@ type search struct {
 
 // searches holds the pending and running searches of all processes.
 type searches struct {
-	of      map[int]*traced // the processes that are searched or will be
-	late    atomic.Int32    // those of late attaches that are not over
+	of      map[*process]bool // the processes that are searched or will be
+	late    atomic.Int32      // those of late attaches that are not over
 	running int
 	users   map[int]*searchUser
 	over    []overSearch
+	// searcher does them. unreadable reports once that a process may not be searched.
+	searcher   owner.Searcher
+	unreadable sync.Once
 }
 
 // searchUser counts the searches of a user's processes. spentNs is the time that counts, at atNs.
@@ -83,7 +87,7 @@ type overSearch struct {
 }
 
 func newSearches() searches {
-	return searches{of: make(map[int]*traced), users: make(map[int]*searchUser)}
+	return searches{of: make(map[*process]bool), users: make(map[int]*searchUser)}
 }
 
 // user returns the searches of a user at a time.
@@ -100,55 +104,53 @@ func (s *searches) user(uid int, nowNs uint64) *searchUser {
 
 // want schedules a search of a process. counts is true if its user caused it. It returns the search
 // that will have the answer; nil if the process has no buffers.
-func (d *decoder) want(pid int, counts bool) *search {
-	p := d.processes[pid]
-	if p == nil || !p.started || len(p.live) == 0 {
+func (d *decoder) want(p *process, counts bool) *search {
+	if !p.started || len(p.live) == 0 {
 		return nil
 	}
 	next := p.owners.next
 	if next == nil {
-		next = &search{user: host.Sharer(p.user, pid), counts: counts, over: make(chan struct{})}
+		next = &search{user: host.Sharer(p.user, p.PID), counts: counts, over: make(chan struct{})}
 		p.owners.next = next
 	}
 	next.counts = next.counts && counts
-	d.searches.of[pid] = p
+	d.searches.of[p] = true
 	return next
 }
 
 // wantLate schedules the search after a late attach.
-func (d *decoder) wantLate(pid int) {
-	if s := d.want(pid, false); s != nil && !s.late {
+func (d *decoder) wantLate(p *process) {
+	if s := d.want(p, false); s != nil && !s.late {
 		s.late = true
 		d.searches.late.Add(1)
 	}
 }
 
 // wantAfterFailure schedules a search of a process in which an allocation failed.
-func (d *decoder) wantAfterFailure(pid int) {
-	p := d.processes[pid]
-	waits := p == nil || p.owners.next != nil
-	if s := d.want(pid, true); s != nil && !waits && p.owners.failedNs != 0 {
+func (d *decoder) wantAfterFailure(p *process) {
+	waits := p.owners.next != nil
+	if s := d.want(p, true); s != nil && !waits && p.owners.failedNs != 0 {
 		s.notBeforeNs = p.owners.failedNs + failurePauseNs
 	}
 }
 
 // wantAtMark schedules the searches that a mark asks for: of the process whose call is the mark, or
-// of all.
-func (d *decoder) wantAtMark(pid int) {
+// of all if that is nil.
+func (d *decoder) wantAtMark(p *process) {
 	switch {
-	case !d.ownersAtMarks:
-	case pid != 0:
-		d.wantNow(pid, false)
+	case !d.OwnersAtMarks:
+	case p != nil:
+		d.wantNow(p, false)
 	default:
-		for pid := range d.processes {
-			d.wantNow(pid, false)
+		for _, p := range d.processes {
+			d.wantNow(p, false)
 		}
 	}
 }
 
 // wantNow is want of a search that does not wait because of an earlier one.
-func (d *decoder) wantNow(pid int, counts bool) *search {
-	s := d.want(pid, counts)
+func (d *decoder) wantNow(p *process, counts bool) *search {
+	s := d.want(p, counts)
 	if s != nil {
 		s.notBeforeNs = 0
 	}
@@ -157,7 +159,7 @@ func (d *decoder) wantNow(pid int, counts bool) *search {
 
 // beginSearches begins those for which there is room.
 func (d *decoder) beginSearches(nowNs uint64) {
-	for pid, p := range d.searches.of {
+	for p := range d.searches.of {
 		next := p.owners.next
 		if next == nil || p.owners.running != nil || nowNs < next.notBeforeNs || d.searches.running >= maxSearches {
 			continue
@@ -172,15 +174,12 @@ func (d *decoder) beginSearches(nowNs uint64) {
 		u.running++
 		d.searches.running++
 		next.beganNs = nowNs
-		next.stop = d.host.searchOwners(pid, next, maps.Clone(p.live), &p.owners)
+		next.stop = d.search(p, next)
 	}
 }
 
 // endSearches ends those of a process that has ended.
-func (d *decoder) endSearches(pid int, p *traced) {
-	if p == nil || d.searches.of[pid] != p {
-		return
-	}
+func (d *decoder) endSearches(p *process) {
 	for _, s := range [...]*search{p.owners.running, p.owners.next} {
 		if s != nil {
 			close(s.over)
@@ -190,7 +189,7 @@ func (d *decoder) endSearches(pid int, p *traced) {
 	if s := p.owners.running; s != nil {
 		s.stop()
 	}
-	delete(d.searches.of, pid)
+	delete(d.searches.of, p)
 }
 
 func (s *searches) endLate(one *search) {
@@ -201,9 +200,8 @@ func (s *searches) endLate(one *search) {
 
 // takeOwners reports the result of a search that ended at a time. It returns false if the rest has to
 // wait, because maxTaken were reported.
-func (d *decoder) takeOwners(pid int, s *search, r *ownersFound, endedNs uint64) bool {
-	p := d.searches.of[pid]
-	if p != nil && p.owners.running == s { // else it has ended
+func (d *decoder) takeOwners(p *process, s *search, r *ownersFound, endedNs uint64) bool {
+	if d.searches.of[p] && p.owners.running == s { // else it has ended
 		n := min(len(r.changed), max(0, maxTaken-d.taken))
 		d.taken += n
 		atNs := max(endedNs, d.newest, d.queue.released)
@@ -213,10 +211,10 @@ func (d *decoder) takeOwners(pid int, s *search, r *ownersFound, endedNs uint64)
 		}
 		p.owners.known, p.owners.running = r.known, nil
 		d.emit(event.Event{
-			Kind: event.Owner, TimeNs: atNs, PID: pid, TID: pid, BufferID: event.NoBuffer, Message: r.incomplete, Count: p.sinceNs,
+			Kind: event.Owner, TimeNs: atNs, PID: p.PID, TID: p.PID, BufferID: event.NoBuffer, Message: r.incomplete, Count: p.sinceNs,
 		})
 		if p.owners.next == nil {
-			delete(d.searches.of, pid)
+			delete(d.searches.of, p)
 		}
 		d.searches.endLate(s)
 		d.searches.over = append(d.searches.over, overSearch{atNs, s})
@@ -234,7 +232,7 @@ func (d *decoder) takeOwners(pid int, s *search, r *ownersFound, endedNs uint64)
 }
 
 // reportOwners reports the owners of buffers that are still live.
-func (d *decoder) reportOwners(p *traced, list []event.Event, atNs uint64) {
+func (d *decoder) reportOwners(p *process, list []event.Event, atNs uint64) {
 	for _, e := range list {
 		if live, ok := p.live[e.Object]; ok && live.id == e.BufferID {
 			e.TimeNs, e.Count = atNs, p.sinceNs
@@ -263,27 +261,27 @@ type ownersFound struct {
 	incomplete string
 }
 
-// searchOwners looks for who holds the Buffers of a process, by their addresses, in the background.
-func (f *finder) searchOwners(pid int, s *search, live map[uint64]liveBuffer, of *owners) (stop context.CancelFunc) {
-	ctx, stop := context.WithTimeoutCause(f.closing, searchTime, fmt.Errorf("stopped after %.0f s", searchTime.Seconds()))
-	go func() { // close does not wait for it
+// searchOwners looks for who holds the live buffers of a process in the background. Close does not wait
+// for it.
+func (d *decoder) searchOwners(p *process, s *search) (stop context.CancelFunc) {
+	ctx, stop := context.WithTimeoutCause(d.closing, searchTime, fmt.Errorf("stopped after %.0f s", searchTime.Seconds()))
+	program, live, known := p.Program, maps.Clone(p.live), p.owners.known
+	go func() {
 		defer stop()
-		r, err := findOwners(pid, live, of.known, func(ids map[uint64]uint64) (map[uint64]owner.Holder, error) {
-			holders, _, err := f.searcher.Holders(ctx, f.reads.readers, pid, ids)
+		r, err := findOwners(program.PID, live, known, func(ids map[uint64]uint64) (map[uint64]owner.Holder, error) {
+			holders, _, err := d.searches.searcher.Holders(ctx, d.reads.readers, program.PID, ids)
 			return holders, err
 		})
 		if err != nil && !errors.Is(err, owner.ErrNoPython) {
 			r.incomplete = err.Error()
 		}
-		switch {
-		case r.incomplete == "" || f.closing.Err() != nil || !host.Running(pid):
-		case errors.Is(err, fs.ErrPermission):
-			f.unreadable.Do(func() {
-				f.warn(fmt.Sprintf("the memory of process %d, and perhaps of others, cannot be read: owners of buffers are not found: %v", pid, err))
+		if errors.Is(err, fs.ErrPermission) && d.closing.Err() == nil && d.kernel.Runs(program) {
+			d.searches.unreadable.Do(func() {
+				d.warn(fmt.Sprintf("the memory of process %d, and perhaps of others, cannot be read: owners of buffers are not found: %v", program.PID, err))
 			})
 		}
 		endedNs := host.Now()
-		f.inbox.add(found{endedNs, func(d *decoder) bool { return d.takeOwners(pid, s, &r, endedNs) }})
+		d.inbox.add(result{atNs: endedNs, report: func(d *decoder) bool { return d.takeOwners(p, s, &r, endedNs) }})
 	}()
 	return stop
 }
@@ -359,9 +357,9 @@ var errTooOften = errors.New("they were looked for too often: try again in a min
 func (t *Tracer) FindOwners(ctx context.Context, pids []int, counts bool) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	defer context.AfterFunc(t.finder.closing, stop)()
+	defer context.AfterFunc(t.closing, stop)()
 	wanted := make(chan wantedSearches, 1)
-	t.finder.inbox.add(found{host.Now(), func(d *decoder) bool { // with the buffers that are allocated by now
+	t.inbox.add(result{atNs: host.Now(), report: func(d *decoder) bool { // with the buffers that are allocated by now
 		wanted <- d.request(pids, counts, host.Now())
 		return true
 	}})
@@ -391,9 +389,13 @@ func (d *decoder) request(pids []int, counts bool, nowNs uint64) (w wantedSearch
 		pids = slices.Collect(maps.Keys(d.processes))
 	}
 	for _, pid := range pids {
-		if p := d.processes[pid]; counts && p != nil && d.searches.user(host.Sharer(p.user, pid), nowNs).spentNs >= searchBurstNs {
+		p := d.processes[pid]
+		if p == nil {
+			continue
+		}
+		if counts && d.searches.user(host.Sharer(p.user, pid), nowNs).spentNs >= searchBurstNs {
 			w.err = errTooOften
-		} else if s := d.wantNow(pid, counts); s != nil {
+		} else if s := d.wantNow(p, counts); s != nil {
 			w.list = append(w.list, s)
 		}
 	}

@@ -15,28 +15,12 @@ import (
 	"ttmem/tracer/heap/owner"
 )
 
-// searchHost is a host on which searches for owners begin, and end when a test says so.
-type searchHost struct {
-	oneLibrary
-	begun *[]begunSearch
-}
-
 // begunSearch is a search that has begun. live has the ids of the Buffers.
 type begunSearch struct {
-	pid  int
+	p    *process
 	live []uint64
-	of   *owners
 	*search
 	stopped *bool
-}
-
-func (h searchHost) searchOwners(pid int, s *search, live map[uint64]liveBuffer, of *owners) context.CancelFunc {
-	b := begunSearch{pid: pid, search: s, of: of, stopped: new(bool)}
-	for _, l := range live {
-		b.live = append(b.live, l.id)
-	}
-	*h.begun = append(*h.begun, b)
-	return func() { *b.stopped = true }
 }
 
 // isOver reports whether who waits for a search has the answer.
@@ -54,7 +38,14 @@ func (b *begunSearch) isOver() bool {
 func newSearched() (d *decoder, begun *[]begunSearch, allocate func(pid int, ids ...uint64)) {
 	d = newTestDecoder()
 	begun = new([]begunSearch)
-	d.host = searchHost{d.host.(oneLibrary), begun}
+	d.search = func(p *process, s *search) context.CancelFunc {
+		b := begunSearch{p: p, search: s, stopped: new(bool)}
+		for _, l := range p.live {
+			b.live = append(b.live, l.id)
+		}
+		*begun = append(*begun, b)
+		return func() { *b.stopped = true }
+	}
 	return d, begun, func(pid int, ids ...uint64) {
 		for _, id := range ids {
 			r := bufferRecord(2, 0x1000+id, id)
@@ -71,7 +62,7 @@ func (b *begunSearch) end(t *testing.T, d *decoder, ns uint64, paths map[uint64]
 	for _, id := range b.live {
 		live[0x1000+id] = liveBuffer{id: id}
 	}
-	r, err := findOwners(b.pid, live, b.of.known, func(ids map[uint64]uint64) (map[uint64]owner.Holder, error) {
+	r, err := findOwners(b.p.PID, live, b.p.owners.known, func(ids map[uint64]uint64) (map[uint64]owner.Holder, error) {
 		holders := make(map[uint64]owner.Holder)
 		for object, id := range ids {
 			if path, ok := paths[id]; ok {
@@ -81,7 +72,7 @@ func (b *begunSearch) end(t *testing.T, d *decoder, ns uint64, paths map[uint64]
 		return holders, nil
 	})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsTrue(d.takeOwners(b.pid, b.search, &r, ns)))
+	qt.Assert(t, qt.IsTrue(d.takeOwners(b.p, b.search, &r, ns)))
 }
 
 func holderOf(path string) owner.Holder {
@@ -113,7 +104,7 @@ func TestASecondSearchReportsWhatChanged(t *testing.T) {
 		{map[uint64]string{1: "a", 2: "x", 4: "d"}, nil},
 		{map[uint64]string{1: "a", 2: "x", 3: "c", 4: "d"}, []string{"3=c"}},
 	} {
-		qt.Assert(t, qt.IsNotNil(d.want(7, false)))
+		qt.Assert(t, qt.IsNotNil(d.want(d.process(7), false)))
 		d.beginSearches(10)
 		qt.Assert(t, qt.HasLen(*begun, i+1))
 		one := &(*begun)[i]
@@ -168,7 +159,7 @@ func TestOneSearchMaySeeNothing(t *testing.T) {
 func TestOwnersOfBuffersThatEnded(t *testing.T) {
 	d, begun, allocate := newSearched()
 	allocate(7, 1, 2, 3)
-	d.want(7, false)
+	d.want(d.process(7), false)
 	d.beginSearches(10)
 	free := bpf.KernelFreeRecord{Object: 0x1001}
 	free.H = bpf.KernelHeader{TimeNs: 11, Tgid: 7, Tid: 7, Kind: bpf.RecordFree}
@@ -179,11 +170,11 @@ func TestOwnersOfBuffersThatEnded(t *testing.T) {
 	(*begun)[0].end(t, d, 20, map[uint64]string{1: "a", 2: "b", 3: "c"})
 	qt.Check(t, qt.DeepEquals(reported(d), []string{"3=c"}))
 
-	d.want(7, false)
+	d.want(d.process(7), false)
 	d.beginSearches(30)
-	next := d.want(7, false)
+	next := d.want(d.process(7), false)
 	one := &(*begun)[1]
-	d.endProcess(event.Event{TimeNs: 31, PID: 7}, true) // an exec
+	d.end(d.process(7), event.Event{TimeNs: 31}) // an exec
 	qt.Check(t, qt.IsTrue(*one.stopped))
 	qt.Check(t, qt.IsTrue(one.isOver()))
 	<-next.over
@@ -198,12 +189,12 @@ func TestOwnersOfBuffersThatEnded(t *testing.T) {
 // more search.
 func TestSearchesShareTheNext(t *testing.T) {
 	d, begun, allocate := newSearched()
-	d.ownersAtMarks = true
-	d.markAt = []string{"step"}
+	d.OwnersAtMarks = true
+	d.MarkAt = []string{"step"}
 	allocate(7, 1)
 	allocate(8, 1)
 	for range 100 {
-		d.mark(event.Event{TimeNs: 5, PID: 7, TID: 7}, 0)
+		d.mark(d.process(7), event.Event{TimeNs: 5, PID: 7, TID: 7}, 0)
 		d.beginSearches(10)
 	}
 	qt.Check(t, qt.HasLen(*begun, 1)) // and not of the other process
@@ -215,7 +206,7 @@ func TestSearchesShareTheNext(t *testing.T) {
 	(*begun)[1].end(t, d, 30, nil)
 	d.beginSearches(40)
 	qt.Check(t, qt.HasLen(*begun, 2))
-	d.wantAtMark(0) // of all processes
+	d.wantAtMark(nil) // of all processes
 	d.beginSearches(50)
 	qt.Check(t, qt.HasLen(*begun, 4))
 }
@@ -228,7 +219,7 @@ func TestAThousandFailuresASecond(t *testing.T) {
 	allocate(7, 1)
 	ended := 0
 	for ns := uint64(0); ns < 1000*second; ns += second / 1000 {
-		d.wantAfterFailure(7)
+		d.wantAfterFailure(d.process(7))
 		d.beginSearches(ns + 1)
 		if ended < len(*begun) && ns >= (*begun)[ended].beganNs+took {
 			(*begun)[ended].end(t, d, ns, nil)
@@ -266,7 +257,7 @@ func TestSearchesAreBounded(t *testing.T) {
 	for pid := 10; pid < 20; pid++ {
 		allocate(pid, 1)
 		d.processes[pid].user = pid / 5 // five of each user
-		d.want(pid, true)
+		d.want(d.process(pid), true)
 	}
 	d.beginSearches(1)
 	users := make(map[int]int)
@@ -289,18 +280,18 @@ func TestOnlyLateSearchesAreAwaited(t *testing.T) {
 	d, begun, allocate := newSearched()
 	tr := &Tracer{decoder: d}
 	allocate(7, 1)
-	d.wantLate(7)
-	d.wantAfterFailure(7)
+	d.wantLate(d.process(7))
+	d.wantAfterFailure(d.process(7))
 	d.beginSearches(1)
-	d.wantAfterFailure(7)
+	d.wantAfterFailure(d.process(7))
 	qt.Check(t, qt.IsTrue(tr.Searching()))
 	(*begun)[0].end(t, d, 2, nil)
 	qt.Check(t, qt.IsNotNil(d.processes[7].owners.next))
 	qt.Check(t, qt.IsFalse(tr.Searching()))
 
-	d.wantLate(7) // and one of a process that ends
+	d.wantLate(d.process(7)) // and one of a process that ends
 	qt.Check(t, qt.IsTrue(tr.Searching()))
-	d.endSearches(7, d.processes[7])
+	d.endSearches(d.process(7))
 	qt.Check(t, qt.IsFalse(tr.Searching()))
 }
 
@@ -314,14 +305,14 @@ func TestOwnersAreReportedInParts(t *testing.T) {
 		p.live[id] = liveBuffer{id: id}
 		r.changed = append(r.changed, event.Event{Kind: event.Owner, PID: 7, Object: id, BufferID: id, Cause: "x"})
 	}
-	d.want(7, false)
+	d.want(d.process(7), false)
 	d.beginSearches(1)
 	s := (*begun)[0].search
 	d.taken = 100
-	qt.Check(t, qt.IsFalse(d.takeOwners(7, s, r, 2)))
+	qt.Check(t, qt.IsFalse(d.takeOwners(d.process(7), s, r, 2)))
 	qt.Check(t, qt.HasLen(reported(d), maxTaken-100))
 	d.taken = math.MinInt / 2
-	qt.Check(t, qt.IsTrue(d.takeOwners(7, s, r, 2)))
+	qt.Check(t, qt.IsTrue(d.takeOwners(d.process(7), s, r, 2)))
 	qt.Check(t, qt.HasLen(reported(d), 110))
 }
 
@@ -333,10 +324,10 @@ func BenchmarkBeginSearch(b *testing.B) {
 	for id := range uint64(1 << 20) {
 		d.processes[7].live[id*64] = liveBuffer{id: id}
 	}
-	d.host = oneLibrary{}
+	d.search = func(*process, *search) context.CancelFunc { return func() {} }
 	for b.Loop() {
-		s := d.want(7, false)
+		s := d.want(d.process(7), false)
 		d.beginSearches(1)
-		d.takeOwners(7, s, &ownersFound{}, 2)
+		d.takeOwners(d.process(7), s, &ownersFound{}, 2)
 	}
 }

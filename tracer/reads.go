@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
 )
 
 // reads reads the memory of processes in the background, because a read may take long or never
@@ -15,20 +16,14 @@ type reads struct {
 	readers *host.Readers
 	inbox   *inbox // gets the results
 
-	mu      sync.Mutex
-	byPID   map[int]*processReads
+	mu      sync.Mutex     // of process.reads, too
 	waiting map[*read]bool // reads whose results were not taken yet
 	byUser  map[int]int    // their number
 }
 
-// processReads are the reads of a process, in order. The first is being done.
-type processReads struct {
-	process host.ReadableProcess
-	list    []*read
-}
-
 // read is a read of a process's memory.
 type read struct {
+	of   kernel.Program
 	user int
 	// timeNs is the time of the event that caused the read. This event and later ones wait for
 	// the result until untilNs.
@@ -47,57 +42,54 @@ const (
 func newReads(ctx context.Context, readers *host.Readers, inbox *inbox) *reads {
 	return &reads{
 		ctx: ctx, readers: readers, inbox: inbox,
-		byPID: make(map[int]*processReads), waiting: make(map[*read]bool), byUser: make(map[int]int),
+		waiting: make(map[*read]bool), byUser: make(map[int]int),
 	}
 }
 
-// add queues a read: do runs after the earlier reads of the process, and the decoder calls the
-// function that do returns. add returns false if there are too many reads.
-func (r *reads) add(pid int, timeNs uint64, do func(context.Context, host.ReadableProcess) (report func())) bool {
+// add queues a read: do runs after the earlier reads of the process, and the event loop calls the
+// function that do returns, unless the process has ended. add returns false if there are too many reads.
+func (r *reads) add(p *process, timeNs uint64, do func(context.Context, host.ReadableProcess) (report func())) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.byPID[pid]
-	if p == nil {
-		p = &processReads{process: r.readers.Of(pid)}
-	}
-	if r.byUser[p.process.User] >= maxPending {
+	one := &read{of: p.Program, user: host.Sharer(p.user, p.PID), timeNs: timeNs, untilNs: host.Now() + resultPatienceNs, do: do}
+	if r.byUser[one.user] >= maxPending {
 		return false
 	}
-	r.byUser[p.process.User]++
-	untilNs := host.Now() + resultPatienceNs
-	if len(p.list) > 0 {
-		untilNs = min(untilNs, p.list[0].untilNs) // events wait once for a process that does not answer
+	r.byUser[one.user]++
+	if len(p.reads) > 0 {
+		one.untilNs = min(one.untilNs, p.reads[0].untilNs) // events wait once for a process that does not answer
 	}
-	one := &read{user: p.process.User, timeNs: timeNs, untilNs: untilNs, do: do}
-	p.list = append(p.list, one)
+	p.reads = append(p.reads, one)
 	r.waiting[one] = true
-	if r.byPID[pid] == nil {
-		r.byPID[pid] = p
-		go r.work(p)
+	if len(p.reads) == 1 {
+		go r.work(&p.reads)
 	}
 	return true
 }
 
 // work does the reads of a process until there are none left.
-func (r *reads) work(p *processReads) {
-	for more := true; more; {
-		r.mu.Lock()
-		next := p.list[0]
+func (r *reads) work(list *[]*read) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var process host.ReadableProcess
+	for len(*list) > 0 {
+		next := (*list)[0]
 		r.mu.Unlock()
+		if process.PID == 0 {
+			process = r.readers.Of(next.of.PID)
+		}
 		limited, stop := context.WithTimeoutCause(r.ctx, host.ReadPatience, host.ErrNoAnswer)
-		report := next.do(limited, p.process)
+		report := next.do(limited, process)
 		stop()
-		r.inbox.add(found{host.Now(), func(*decoder) bool {
+		r.inbox.add(result{atNs: host.Now(), report: func(d *decoder) bool {
 			r.taken(next)
-			report()
+			if d.has(next.of) {
+				report()
+			}
 			return true
 		}})
 		r.mu.Lock()
-		p.list = p.list[1:]
-		if more = len(p.list) > 0; !more {
-			delete(r.byPID, p.process.PID)
-		}
-		r.mu.Unlock()
+		*list = (*list)[1:]
 	}
 }
 
@@ -122,12 +114,4 @@ func (r *reads) waitingSince() uint64 {
 		}
 	}
 	return first
-}
-
-// readCommand reads the command line of a process. Events since a time wait for it.
-func (r *reads) readCommand(pid int, sinceNs uint64, report func(command string)) {
-	r.add(pid, sinceNs, func(ctx context.Context, process host.ReadableProcess) func() {
-		command := process.CommandLine(ctx)
-		return func() { report(command) }
-	})
 }

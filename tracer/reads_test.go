@@ -2,6 +2,7 @@ package tracer
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"runtime"
@@ -20,14 +21,14 @@ import (
 )
 
 // awaitReads waits until the reads of all processes but some are done.
-func awaitReads(r *reads, but ...int) {
+func awaitReads(d *decoder, but ...int) {
 	for busy := true; busy; time.Sleep(time.Millisecond) {
-		r.mu.Lock()
+		d.reads.mu.Lock()
 		busy = false
-		for pid := range r.byPID {
-			busy = busy || !slices.Contains(but, pid)
+		for pid, p := range d.processes {
+			busy = busy || len(p.reads) > 0 && !slices.Contains(but, pid)
 		}
-		r.mu.Unlock()
+		d.reads.mu.Unlock()
 	}
 }
 
@@ -35,11 +36,13 @@ func awaitReads(r *reads, but ...int) {
 // moment, events.
 func TestReadsOfProcesses(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	r := newReads(ctx, new(host.Readers), new(inbox))
-	take := func(until uint64) { r.inbox.take(nil, until) }
+	d := newTestDecoder()
+	r := d.reads
+	r.ctx = ctx
+	take := func(until uint64) { r.inbox.take(d, until) }
 	var reported []int
 	add := func(pid int, timeNs uint64, result int) {
-		qt.Assert(t, qt.IsTrue(r.add(pid, timeNs, func(ctx context.Context, _ host.ReadableProcess) func() {
+		qt.Assert(t, qt.IsTrue(r.add(d.process(pid), timeNs, func(ctx context.Context, _ host.ReadableProcess) func() {
 			if result == 0 {
 				<-ctx.Done()
 			}
@@ -52,7 +55,7 @@ func TestReadsOfProcesses(t *testing.T) {
 	add(8, 90, 81)
 	add(8, 110, 82)
 	qt.Check(t, qt.Equals(r.waitingSince(), 90))
-	awaitReads(r, 7)
+	awaitReads(d, 7)
 	take(0)
 	qt.Check(t, qt.HasLen(reported, 0), qt.Commentf("records from before the read may still come"))
 	qt.Check(t, qt.Equals(r.waitingSince(), 90))
@@ -64,7 +67,7 @@ func TestReadsOfProcesses(t *testing.T) {
 	add(7, 120, 72)
 	qt.Check(t, qt.Equals(r.waitingSince(), math.MaxUint64), qt.Commentf("it did not answer before"))
 	stop()
-	awaitReads(r)
+	awaitReads(d)
 	take(host.Now())
 	qt.Check(t, qt.DeepEquals(reported, []int{81, 82, 0, 71, 72}))
 }
@@ -85,12 +88,12 @@ func TestUnreadableProgram(t *testing.T) {
 		{"it is there", func(*decoder) {}, programUnread},
 		{"it has ended", func(d *decoder) { d.decode(raw(&end)) }, programGone},
 		{"another one has", func(d *decoder) { other := end; other.ProgramId = 8; d.decode(raw(&other)) }, programUnread},
-		{"its process has ended", func(d *decoder) { d.endProcess(event.Event{PID: int(pid)}, true) }, programGone},
+		{"its process has ended", func(d *decoder) { d.end(d.process(int(pid)), event.Event{}) }, programGone},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := newTestDecoder() // which knows no field of programs
 			d.decode(raw(&seen))
-			awaitReads(d.reads)
+			awaitReads(d)
 			p := d.processes[int(pid)]
 			c.between(d)
 			d.reads.inbox.take(d, host.Now())
@@ -103,9 +106,9 @@ func TestUnreadableProgram(t *testing.T) {
 	}
 	d := newTestDecoder()
 	d.decode(raw(&seen))
-	awaitReads(d.reads)
-	d.endReads(int(pid), programUnread)
-	qt.Check(t, qt.Equals(d.lost[loss{int(pid), programUnread}].n, 1), qt.Commentf("tracing ended before"))
+	awaitReads(d)
+	d.endReads(d.process(int(pid)), programUnread)
+	qt.Check(t, qt.Equals(d.lost()[loss{int(pid), programUnread}].n, 1), qt.Commentf("tracing ended before"))
 }
 
 // What is read of a program is reported as its record says, which is gone by then.
@@ -115,7 +118,7 @@ func TestProgramIsReadLater(t *testing.T) {
 	defer readers.Close()
 	d := newTestDecoder()
 	d.reads.ctx, d.reads.readers = t.Context(), readers
-	fields := d.host.library(0).Layout.Fields
+	fields := d.libraries.At(0).Layout.Fields
 	fields["ProgramImpl.id"], fields["ProgramImpl.binary_data(begin)"] = layout.Chain{0}, layout.Chain{8}
 	pid := os.Getpid()
 	impl := []uint64{7, 1000, 1400}
@@ -130,9 +133,9 @@ func TestProgramIsReadLater(t *testing.T) {
 	d.decode(raw(&bpf.KernelProgramEndRecord{H: bpf.KernelHeader{
 		TimeNs: 6, Tgid: uint32(pid), Tid: uint32(pid), Kind: bpf.RecordProgramEnd, Flags: bpf.ProgramKernels,
 	}, ProgramId: 8}))
-	awaitReads(d.reads)
+	awaitReads(d)
 	d.reads.inbox.take(d, host.Now())
-	qt.Check(t, qt.HasLen(d.lost, 0))
+	qt.Check(t, qt.HasLen(d.lost(), 0))
 	load := d.queue.events[len(d.queue.events)-1]
 	qt.Check(t, qt.Equals(load.Kind, event.KernelLoad))
 	qt.Check(t, qt.Equals(load.TimeNs, 5))
@@ -142,21 +145,34 @@ func TestProgramIsReadLater(t *testing.T) {
 	qt.Check(t, qt.IsTrue(load.BeforeAttach))
 }
 
+// TestCommandLineComesLater: with the start of its process while that is not released, and else with
+// another one.
 func TestCommandLineComesLater(t *testing.T) {
 	d := newTestDecoder()
-	pid := os.Getpid()
-	command := func() string {
-		i := slices.IndexFunc(d.queue.events, func(e event.Event) bool { return e.Kind == event.ProcessStart })
-		return d.queue.events[i].Command
+	starts := func() (list []string) {
+		for _, e := range d.queue.events {
+			if e.Kind == event.ProcessStart {
+				list = append(list, fmt.Sprint(e.PID, e.Command, e.Reread))
+			}
+		}
+		return list
 	}
-	first := d.start(&event.Event{PID: pid, TID: pid, TimeNs: 1}, nil)
-	qt.Check(t, qt.Equals(command(), ""))
-	d.setCommand(pid, first, "python model.py")
-	qt.Check(t, qt.Equals(command(), "python model.py"))
-	d.endProcess(event.Event{PID: pid}, true) // it executes another program
-	other := d.start(&event.Event{PID: pid, TID: pid, TimeNs: 2}, nil)
-	d.setCommand(pid, first, "python late.py")
-	d.setCommand(pid, other, "python other.py")
-	qt.Check(t, qt.Equals(command(), "python model.py"))
-	qt.Check(t, qt.Equals(d.queue.events[len(d.queue.events)-1].Command, "python other.py"))
+	first := d.process(7)
+	d.start(first, &event.Event{TID: 7, TimeNs: 1})
+	qt.Check(t, qt.DeepEquals(starts(), []string{"7false"}))
+	d.setCommand(first, "python model.py")
+	qt.Check(t, qt.DeepEquals(starts(), []string{"7python model.pyfalse"}))
+
+	second := d.process(8)
+	d.start(second, &event.Event{TID: 8, TimeNs: 2})
+	d.setCommand(second, "")
+	d.release(finished, func(*event.Event) {})
+	d.newest = commandNs - 1
+	d.readCommandsAgain()
+	qt.Check(t, qt.Not(qt.Equals(second.commandNs, 0)), qt.Commentf("not yet"))
+	d.newest = commandNs + 1
+	d.readCommandsAgain()
+	qt.Check(t, qt.Equals(second.commandNs, 0))
+	d.setCommand(second, "python other.py")
+	qt.Check(t, qt.DeepEquals(starts(), []string{"8python other.pytrue"}))
 }

@@ -325,6 +325,10 @@ func (u *tenant) change(t *testing.T, change func(*bpf.KernelUser)) {
 // losses takes out what was lost.
 func (u *tenant) losses(t *testing.T) (list []bpf.KernelLossKey) {
 	t.Helper()
-	qt.Assert(t, qt.IsNil(u.objs.TakeLosses(func(k bpf.KernelLossKey, _ bpf.KernelLoss) { list = append(list, k) })))
+	qt.Assert(t, qt.IsNil(u.objs.TakeLosses(func(k bpf.KernelLossKey, _ bpf.KernelLoss) {
+		qt.Check(t, qt.Equals(k.ExecId != 0, k.Tgid != 0))
+		k.ExecId = 0
+		list = append(list, k)
+	})))
 	return list
 }

@@ -5,6 +5,8 @@ package tracer
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 
 	"ttmem/bpf"
@@ -42,8 +44,8 @@ type recovery struct {
 
 // reread is a reading of a process's memory.
 type reread struct {
-	library *libraries.Library
 	beganNs uint64
+	user    int
 	stop    context.CancelFunc
 }
 
@@ -77,28 +79,23 @@ func (r *recovery) clear(allocator uint64) {
 }
 
 // recover schedules another reading of a process's memory after a loss.
-func (d *decoder) recover(l loss, p *traced) {
+func (d *decoder) recover(p *process, cause string) {
 	r := p.recovery
 	if r == nil {
 		r = &recovery{}
-		p.recovery, d.recovering[l.pid] = r, p
+		p.recovery = r
+		d.recovering[p] = true
 	}
 	r.unfollow()
-	r.never = r.never || slices.Contains(uncorrected, l.cause)
-	r.programs = r.programs || l.cause != lateUnread && !slices.Contains(ofBuffers, l.cause)
+	// A fork that has no buffer of its own yet may have lost its first ones: those that it inherited look
+	// the same.
+	r.never = r.never || slices.Contains(uncorrected, cause) || p.forked && p.firstID == 0
+	r.programs = r.programs || cause != lateUnread && !slices.Contains(ofBuffers, cause)
 }
 
-// giveUp ends the recovery of a process.
-func (d *decoder) giveUp(pid int) {
-	if p := d.recovering[pid]; p != nil && p.recovery.reading != nil {
-		p.recovery.reading.stop()
-	}
-	delete(d.recovering, pid)
-}
-
-// reread begins to read the memory of processes. All records up to a time have been decoded.
-func (d *decoder) reread(until uint64) {
-	for pid, p := range d.recovering {
+// rereadAll begins to read the memory of processes. All records up to a time have been decoded.
+func (d *decoder) rereadAll(until uint64) {
+	for p := range d.recovering {
 		switch r := p.recovery; {
 		case r.never || r.reading != nil:
 		case r.sinceNs == 0:
@@ -106,40 +103,68 @@ func (d *decoder) reread(until uint64) {
 				r.follow(until)
 			}
 		case until >= r.sinceNs+quietNs:
-			d.beginReread(pid, p, until)
+			d.beginReread(p, until)
 		}
 	}
 }
 
-func (d *decoder) takeReread(pid int, reading *reread, result *rereadResult) {
-	p := d.recovering[pid]
-	if p == nil || p.recovery.reading != reading {
-		return // the process has ended
-	}
-	d.countLosses()
-	d.reportLosses()
-	if d.endReread(pid, p, result); p.recovery == nil {
-		delete(d.recovering, pid)
-	}
-}
-
-func (d *decoder) beginReread(pid int, p *traced, nowNs uint64) {
-	known := make([]uint64, 0, len(p.allocators))
-	for a := range p.allocators {
-		known = append(known, a)
-	}
-	r := p.recovery
-	if r.reading = d.host.readAgain(pid, known, r.programs); r.reading == nil {
+func (d *decoder) beginReread(p *process, nowNs uint64) {
+	if r := p.recovery; !d.mayReread(p) {
 		r.unfollow()
 		p.rereadNs = nowNs + rereadNs
 		return
 	}
 	p.rereadNs = nowNs + min(rereadNs<<p.rereads, maxRereadNs)
 	p.rereads = min(p.rereads+1, 8)
+	reading := &reread{beganNs: host.Now(), user: p.user}
+	p.recovery.reading = reading
+	d.reread(p, reading, slices.Collect(maps.Keys(p.allocators)))
+}
+
+// mayReread reports whether the live buffers of a process can be read again now, and takes the turn of
+// its user.
+func (d *decoder) mayReread(p *process) bool {
+	if p.mapped == nil {
+		d.locate(p.PID, p.user) // until the next time
+		return false
+	}
+	return p.late == nil && d.rereading.begin(p.user, 1)
+}
+
+// readAgain reads the live buffers of a process in the background. Close does not wait for it, because
+// a read of memory may never return. If programs may be lost, the kernel side also reports the process's
+// programs again when they run.
+func (d *decoder) readAgain(p *process, reading *reread, allocators []uint64) {
+	if p.recovery.programs {
+		if err := d.kernel.ForgetPrograms(p.PID); err != nil {
+			d.warn(fmt.Sprintf("reading the programs of process %d again: %v", p.PID, err))
+		}
+		d.kernel.ChangeProcess(p.Program, bpf.ProcessLate, 0) // it may have ended
+	}
+	ctx, stop := context.WithCancel(d.closing)
+	reading.stop = stop
+	program, l, bias := p.Program, p.library, p.bias()
+	go func() {
+		defer stop()
+		defer d.rereading.end(reading.user)
+		r := readAll(ctx, l, d.reads.readers.Of(program.PID), bias, allocators)
+		d.inbox.add(result{program, r.readNs, func(d *decoder) bool {
+			d.takeReread(d.processes[program.PID], &r)
+			return true
+		}})
+	}()
+}
+
+func (d *decoder) takeReread(p *process, result *rereadResult) {
+	d.countLosses()
+	d.reportLosses()
+	if d.endReread(p, result); p.recovery == nil {
+		delete(d.recovering, p)
+	}
 }
 
 // endReread corrects a process by the result of a reading, unless events were lost since.
-func (d *decoder) endReread(pid int, p *traced, result *rereadResult) {
+func (d *decoder) endReread(p *process, result *rereadResult) {
 	r := p.recovery
 	reading := r.reading
 	r.reading = nil
@@ -148,8 +173,8 @@ func (d *decoder) endReread(pid int, p *traced, result *rereadResult) {
 		return
 	}
 	atNs := max(d.newest, result.readNs, d.queue.released)
-	e := event.Event{TimeNs: atNs, PID: pid, TID: pid, Reread: true}
-	d.start(&e, reading.library)
+	e := event.Event{TimeNs: atNs, PID: p.PID, TID: p.PID, Reread: true}
+	d.start(p, &e)
 	p.lateNs = atNs
 	for _, a := range result.closed {
 		if p.allocators[a] != nil && !r.cleared[a] {
@@ -168,14 +193,14 @@ func (d *decoder) endReread(pid int, p *traced, result *rereadResult) {
 			d.endLost(e, p, object, b)
 		}
 	}
-	d.addRead(e, reading.library, result.devices, result.buffers, r.changed, r.cleared)
+	d.addRead(p, e, result.devices, result.buffers, r.changed, r.cleared)
 	if r.programs {
 		for id, g := range p.programs {
 			if g.timeNs < reading.beganNs { // it is reported when it runs next
 				d.endProgram(e, p, id, g.holds)
 			}
 		}
-		d.runtimeKernels(e, reading.library, result.devices) // these never run again
+		d.runtimeKernels(p, e, result.devices) // these never run again
 	}
 	e.Kind, e.Reread = event.Reread, false
 	d.emit(e)
@@ -184,7 +209,7 @@ func (d *decoder) endReread(pid int, p *traced, result *rereadResult) {
 
 // lacksSizes reports whether the memory of a sharded buffer in its banks or cores is known neither
 // from its events nor from the reading.
-func (d *decoder) lacksSizes(p *traced, buffers []heap.Buffer) bool {
+func (d *decoder) lacksSizes(p *process, buffers []heap.Buffer) bool {
 	r := p.recovery
 	return slices.ContainsFunc(buffers, func(b heap.Buffer) bool {
 		if b.BytesPerBank != 0 || !b.Layout.Sharded() && !b.PerCore || r.changed[b.Object] || r.cleared[b.Allocator] {
@@ -196,7 +221,7 @@ func (d *decoder) lacksSizes(p *traced, buffers []heap.Buffer) bool {
 }
 
 // endLost reports a buffer whose free was lost.
-func (d *decoder) endLost(e event.Event, p *traced, object uint64, b liveBuffer) {
+func (d *decoder) endLost(e event.Event, p *process, object uint64, b liveBuffer) {
 	delete(p.live, object)
 	if b.read {
 		e.TimeNs = max(e.TimeNs, p.lateNs)
@@ -207,38 +232,6 @@ func (d *decoder) endLost(e event.Event, p *traced, object uint64, b liveBuffer)
 		e.Devices = a.device.chips
 	}
 	d.emit(e)
-}
-
-// readAgain reads the live buffers of a process in the background, one process of each user at a
-// time. Close does not wait for it, because a read of memory may never return. With programs, the
-// kernel side also reports the process's programs again when they run.
-func (f *finder) readAgain(pid int, allocators []uint64, programs bool) *reread {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	mapper, uid := f.libraries.Seen[pid], f.starts[pid].UID
-	if mapper == nil || f.late.byPID[pid] != nil || f.rereading[uid] {
-		return nil
-	}
-	f.rereading[uid] = true
-	if programs {
-		f.forgetPrograms(pid)
-		_, _ = f.objs.AddProcess(pid, bpf.ProcessLate) // it may have ended
-	}
-	ctx, stop := context.WithCancel(f.closing)
-	l, bias := mapper.Library, mapper.Bias(mapper.First.Start, mapper.First.Offset)
-	r := &reread{library: l, beganNs: host.Now(), stop: stop}
-	go func() {
-		defer stop()
-		result := readAll(ctx, l, f.reads.readers.Of(pid), bias, allocators)
-		f.mu.Lock()
-		delete(f.rereading, uid)
-		f.mu.Unlock()
-		f.inbox.add(found{result.readNs, func(d *decoder) bool {
-			d.takeReread(pid, r, &result)
-			return true
-		}})
-	}()
-	return r
 }
 
 // readAll reads the live buffers of a process; allocators are known ones.

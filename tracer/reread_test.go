@@ -17,30 +17,29 @@ import (
 	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
+	"ttmem/tracer/host"
 )
 
-// rereadHost is a host where one reading of a process's memory finds what is given.
-type rereadHost struct {
-	oneLibrary
-	result  rereadResult
-	started *int
-	inbox   *inbox
-}
-
-func (h rereadHost) readAgain(pid int, _ []uint64, _ bool) *reread {
-	*h.started++
-	r := &reread{library: h.lib, beganNs: 5e9, stop: func() {}}
-	h.inbox.add(found{h.result.readNs, func(d *decoder) bool {
-		d.takeReread(pid, r, &h.result)
-		return true
-	}})
-	return r
+// rereadsFind lets each reading of a process's memory find what is given, and counts them.
+func rereadsFind(d *decoder, found rereadResult) (started *int) {
+	started = new(int)
+	d.process(7).mapped = new(host.NewMapping)
+	d.reread = func(p *process, reading *reread, _ []uint64) {
+		*started++
+		reading.beganNs, reading.stop = 5e9, func() {}
+		d.inbox.add(result{p.Program, found.readNs, func(d *decoder) bool {
+			d.rereading.end(reading.user)
+			d.takeReread(p, &found)
+			return true
+		}})
+	}
+	return started
 }
 
 // rereadUntil takes results up to a time, and begins to read.
 func rereadUntil(d *decoder, ns uint64) {
-	d.reads.inbox.take(d, ns)
-	d.reread(ns)
+	d.inbox.take(d, ns)
+	d.rereadAll(ns)
 }
 
 func bufferRecord(ns uint64, object, id uint64) *bpf.KernelBufferRecord {
@@ -60,10 +59,9 @@ func readBuffer(object, id uint64) heap.Buffer {
 // but for those that events are about that came after the loss.
 func TestRereadCorrects(t *testing.T) {
 	d := newTestDecoder()
-	started := 0
-	d.host = rereadHost{d.host.(oneLibrary), rereadResult{readNs: 6e9, buffers: []heap.Buffer{
+	started := rereadsFind(d, rereadResult{readNs: 6e9, buffers: []heap.Buffer{
 		readBuffer(1, 1), readBuffer(3, 30), readBuffer(4, 4), readBuffer(5, 5),
-	}}, &started, d.reads.inbox}
+	}})
 	dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
 	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Count: 1}
 	dev.Banks[event.DRAM] = bpf.KernelBankInfo{BytesPerBank: 1 << 20, Banks: 1, AlignmentBytes: 16}
@@ -71,7 +69,7 @@ func TestRereadCorrects(t *testing.T) {
 	for object := uint64(1); object <= 3; object++ {
 		d.decode(raw(bufferRecord(2e9, object, object)))
 	}
-	d.lose(7, lostCauses[bpf.KernelLostCauseLOST_RING_FULL], 1, 3e9)
+	d.lose(d.process(7), lostCauses[bpf.KernelLostCauseLOST_RING_FULL], 1, 3e9)
 	d.reportLosses()
 	rereadUntil(d, 3.1e9)
 	d.decode(raw(bufferRecord(3.5e9, 6, 6))) // it is not in what was read: it was too young
@@ -81,10 +79,10 @@ func TestRereadCorrects(t *testing.T) {
 	d.queue.events = nil
 
 	rereadUntil(d, 3.9e9)
-	qt.Check(t, qt.Equals(started, 0)) // events were followed for less than a second
+	qt.Check(t, qt.Equals(*started, 0)) // events were followed for less than a second
 	rereadUntil(d, 5e9)
 	rereadUntil(d, 5.9e9)
-	qt.Check(t, qt.Equals(started, 1))
+	qt.Check(t, qt.Equals(*started, 1))
 	qt.Check(t, qt.HasLen(d.queue.events, 0)) // events of before the end of the reading may come
 	rereadUntil(d, 6.1e9)
 	type correction struct {
@@ -124,19 +122,18 @@ func TestRereadLacksSizes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newTestDecoder()
-			started := 0
-			d.host = rereadHost{d.host.(oneLibrary), rereadResult{readNs: 6e9, buffers: c.buffers}, &started, d.reads.inbox}
+			started := rereadsFind(d, rereadResult{readNs: 6e9, buffers: c.buffers})
 			dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
 			dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Count: 1}
 			dev.Banks[event.DRAM] = bpf.KernelBankInfo{BytesPerBank: 1 << 20, Banks: 1, AlignmentBytes: 16}
 			d.decode(raw(&dev))
 			d.decode(raw(bufferRecord(2e9, 1, 1)))
-			d.lose(7, lostCauses[bpf.KernelLostCauseLOST_RING_FULL], 1, 3e9)
+			d.lose(d.process(7), lostCauses[bpf.KernelLostCauseLOST_RING_FULL], 1, 3e9)
 			d.reportLosses()
 			for _, ns := range []uint64{3.1e9, 5e9, 6.1e9} {
 				rereadUntil(d, ns)
 			}
-			qt.Check(t, qt.Equals(started, 1))
+			qt.Check(t, qt.Equals(*started, 1))
 			qt.Check(t, qt.Equals(d.queue.events[len(d.queue.events)-1].Kind == event.Reread, c.right))
 			qt.Check(t, qt.Equals(len(d.recovering) == 0, c.right))
 		})
@@ -159,23 +156,22 @@ func TestBufferInThePlaceOfAnother(t *testing.T) {
 // TestRereadAfterAnotherLoss: what was read while the process lost more is not used.
 func TestRereadAfterAnotherLoss(t *testing.T) {
 	d := newTestDecoder()
-	started := 0
-	d.host = rereadHost{d.host.(oneLibrary), rereadResult{readNs: 6e9}, &started, d.reads.inbox}
+	started := rereadsFind(d, rereadResult{readNs: 6e9})
 	d.decode(raw(bufferRecord(2e9, 1, 1)))
 	d.reportLosses() // its device is not known
 	rereadUntil(d, 3e9)
 	rereadUntil(d, 5e9)
-	d.lose(7, lostCauses[bpf.KernelLostCauseLOST_RING_FULL], 1, 5.5e9)
+	d.lose(d.process(7), lostCauses[bpf.KernelLostCauseLOST_RING_FULL], 1, 5.5e9)
 	d.queue.events = nil
 	rereadUntil(d, 6.1e9)
 	qt.Assert(t, qt.HasLen(d.queue.events, 1))
 	qt.Check(t, qt.Equals(d.queue.events[0].Kind, event.Lost))
 	rereadUntil(d, 9e9)
-	qt.Check(t, qt.Equals(started, 1))
+	qt.Check(t, qt.Equals(*started, 1))
 	rereadUntil(d, 5e9+rereadNs)
 	rereadUntil(d, 5e9+rereadNs+quietNs)
-	qt.Check(t, qt.Equals(started, 2))
-	d.giveUp(7)
+	qt.Check(t, qt.Equals(*started, 2))
+	d.end(d.process(7), event.Event{})
 	qt.Check(t, qt.HasLen(d.recovering, 0))
 }
 

@@ -30,7 +30,7 @@ type thrown struct {
 }
 
 // throw adds an exception. An earlier one of the same thread is over, and one at the same address.
-func (p *traced) throw(d *decoder, t thrown) {
+func (p *process) throw(d *decoder, t thrown) {
 	if i := slices.IndexFunc(p.thrown, func(o thrown) bool { return o.event.TID == t.event.TID }); i >= 0 {
 		earlier := p.thrown[i]
 		if earlier.inside && t.sinceNs < earlier.sinceNs+caughtNs && repeats(t.event.Message, earlier.event.Message) {
@@ -48,7 +48,7 @@ func (p *traced) throw(d *decoder, t thrown) {
 		p.endThrown(d, 0)
 	}
 	p.thrown = append(p.thrown, t)
-	d.throwing[t.event.PID] = p
+	d.throwing[p] = true
 }
 
 // repeats reports whether the text of an exception contains that of an earlier one, which was caught
@@ -59,11 +59,7 @@ func repeats(message, earlier string) bool {
 }
 
 // caught notes that the library caught an exception, or throws it again.
-func (d *decoder) caught(e event.Event, r *bpf.KernelCaughtRecord) {
-	p := d.processes[e.PID]
-	if p == nil {
-		return
-	}
+func (p *process) caught(e event.Event, r *bpf.KernelCaughtRecord) {
 	for i := range p.thrown {
 		if t := &p.thrown[i]; t.exception == r.Exception {
 			t.inside, t.sinceNs = r.H.Flags&bpf.CaughtThrownAgain == 0, e.TimeNs
@@ -72,10 +68,10 @@ func (d *decoder) caught(e event.Event, r *bpf.KernelCaughtRecord) {
 }
 
 // endThrown ends the wait for an exception. It is reported unless it was caught inside the library.
-func (p *traced) endThrown(d *decoder, i int) {
+func (p *process) endThrown(d *decoder, i int) {
 	t := p.thrown[i]
 	if p.thrown = slices.Delete(p.thrown, i, i+1); len(p.thrown) == 0 {
-		delete(d.throwing, t.event.PID)
+		delete(d.throwing, p)
 	}
 	if t.inside {
 		return
@@ -83,12 +79,12 @@ func (p *traced) endThrown(d *decoder, i int) {
 	t.event.TimeNs = max(t.event.TimeNs, d.queue.released)
 	d.emit(t.event)
 	if t.event.Kind == event.AllocFailed {
-		d.wantAfterFailure(t.event.PID)
+		d.wantAfterFailure(p)
 	}
 }
 
 // endAllThrown ends the wait for all exceptions of a process.
-func (p *traced) endAllThrown(d *decoder) {
+func (p *process) endAllThrown(d *decoder) {
 	for len(p.thrown) > 0 {
 		p.endThrown(d, 0)
 	}
@@ -98,7 +94,7 @@ func (p *traced) endAllThrown(d *decoder) {
 // later events wait. All records before knownNs were decoded.
 func (d *decoder) thrownSince(knownNs uint64) uint64 {
 	since := uint64(math.MaxUint64)
-	for _, p := range d.throwing {
+	for p := range d.throwing {
 		for i := 0; i < len(p.thrown); {
 			switch t := &p.thrown[i]; {
 			case t.inside:

@@ -5,7 +5,6 @@ import (
 
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
-	"ttmem/tracer/libraries"
 )
 
 const (
@@ -29,29 +28,34 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 	if d.taken = 0; endNs != 0 {
 		d.taken = math.MinInt / 2 // all
 	}
-	known := untilNs // all records up to then were decoded
+	d.known = untilNs
 	if !drained {
-		known = min(known, d.newest-min(d.newest, holdBackNs))
+		d.known = min(d.known, d.newest-min(d.newest, holdBackNs))
 	}
-	d.reads.inbox.take(d, known)
+	d.inbox.take(d, d.known)
 	if nowNs-d.countedNs > countNs || endNs != 0 {
 		d.countedNs = nowNs
 		d.countLosses()
 	}
+	d.beginLate()
 	d.beginSearches(nowNs)
+	if nowNs-d.namedNs > commandNs {
+		d.namedNs = nowNs
+		d.readCommandsAgain()
+	}
 	if drained {
-		d.reread(untilNs)
+		d.rereadAll(untilNs)
 		if nowNs-d.sweptNs > sweepNs {
 			d.sweptNs = nowNs
 			d.sweep(max(nowNs, d.queue.released))
 		}
 	}
 	waiting := d.reads.waitingSince()
-	untilNs = min(untilNs, waiting, d.thrownSince(known))
+	untilNs = min(untilNs, waiting, d.thrownSince(d.known))
 	// after endNs, more events are not waited for
 	if endNs != 0 && (drained || d.queue.newest() > endNs+holdBackNs) && waiting > endNs &&
-		(nowNs > endNs+lateGraceNs || !d.readsLate()) {
-		d.end()
+		(nowNs > endNs+lateGraceNs || d.inbox.late.Load() == 0) {
+		d.finish()
 		untilNs = finished
 	}
 	d.reportLosses()
@@ -64,41 +68,15 @@ func (d *decoder) release(untilNs uint64, handle func(*event.Event)) {
 	d.searches.endOver(untilNs)
 }
 
-// readsLate reports whether the existing buffers of a process are being read.
-func (d *decoder) readsLate() bool {
-	for pid := range d.processes {
-		if d.host.lateOf(pid) != nil {
-			return true
+// finish counts the processes that were still being read when tracing ended.
+func (d *decoder) finish() {
+	for _, p := range d.processes {
+		if p.late != nil {
+			d.lose(p, lateUnread, 1, host.Now())
 		}
+		d.endReads(p, programUnread)
 	}
-	return false
-}
-
-// end counts the processes that were still being read when tracing ended.
-func (d *decoder) end() {
-	for pid := range d.processes {
-		if d.host.lateOf(pid) != nil {
-			d.lose(pid, lateUnread, 1, host.Now())
-		}
-		d.endReads(pid, programUnread)
-	}
-	for _, p := range d.throwing {
+	for p := range d.throwing {
 		p.endAllThrown(d)
-	}
-}
-
-// discovered takes an event that comes from the host. l is the library of a process that starts.
-func (d *decoder) discovered(e event.Event, l *libraries.Library) {
-	// events after its time may have been reported already
-	e.TimeNs = max(e.TimeNs, d.queue.released)
-	switch {
-	case e.Kind == event.Lost:
-		d.lose(e.PID, e.Cause, e.Count, e.TimeNs)
-	case e.Kind != event.ProcessStart:
-		d.emit(e)
-	case host.Ended(e.PID):
-		d.process(e.PID) // until the record of its end, or a sweep
-	default:
-		d.start(&e, l)
 	}
 }

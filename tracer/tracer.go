@@ -3,6 +3,12 @@
 // their records.
 //
 // Nothing is written into a traced process, and nothing stops it.
+//
+// The kernel gives each program of a process an identity, which is in every record: kernel.Program.
+// The event loop (decoder) has one process for each of them, with all that is known of it. A record of
+// another program ends the one before it. The finder, which discovers processes, and goroutines that
+// read a process's memory know only its identity. They put their results into the inbox, which drops
+// those of programs that have ended.
 package tracer
 
 import (
@@ -17,6 +23,7 @@ import (
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
+	"ttmem/tracer/libraries"
 	"ttmem/tracer/stack"
 )
 
@@ -52,9 +59,9 @@ type Tracer struct {
 	objs    *kernel.Objects
 	readers *host.Readers
 	spaces  *stack.Spaces // nil: no stacks are taken
-	finder  *finder
-	decoder *decoder
-	warn    func(string)
+	*decoder
+	finder *finder
+	stop   context.CancelFunc
 }
 
 // New loads the kernel side and attaches to all libraries that the processes map
@@ -67,7 +74,7 @@ func New(o Options) (_ *Tracer, err error) {
 		o.Warn = func(int, string) {}
 	}
 	addProcessors()
-	t := &Tracer{warn: o.warn, readers: host.NewReaders()}
+	t := &Tracer{readers: host.NewReaders()}
 	defer func() {
 		if err != nil {
 			t.Close()
@@ -75,7 +82,7 @@ func New(o Options) (_ *Tracer, err error) {
 	}()
 	var reading sync.WaitGroup
 	if !o.NoStacks {
-		t.spaces = stack.NewSpaces(t.readers, t.warn)
+		t.spaces = stack.NewSpaces(t.readers, o.warn)
 		reading.Go(func() { t.spaces.Read(o.Processes) })
 	}
 	err = t.load(&o)
@@ -83,9 +90,13 @@ func New(o Options) (_ *Tracer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	t.finder = newFinder(t.objs, t.spaces, t.readers, &o)
-	t.decoder = newDecoder(t.finder, t.finder.reads, t.spaces, &o)
-	if err := t.finder.begin(&o); err != nil {
+	closing, stop := context.WithCancel(context.Background())
+	t.stop = stop
+	set := libraries.New(t.objs, t.spaces, &t.readers.Proc, o.Warn)
+	t.decoder = newDecoder(closing, t.objs, set, t.spaces, t.readers, &o)
+	t.finder = newFinder(t.objs, t.decoder)
+	t.locate = t.finder.locate
+	if err := t.finder.begin(); err != nil {
 		return nil, err
 	}
 	t.spaces.Started()
@@ -161,10 +172,10 @@ func (t *Tracer) run(ctx context.Context, handle func(*event.Event), pause func(
 				drained = none
 				break
 			}
-			t.decoder.decode(record)
+			t.decode(record)
 		}
-		untilNs := t.decoder.tick(nowNs, drained, endNs)
-		t.decoder.release(untilNs, handle)
+		untilNs := t.tick(nowNs, drained, endNs)
+		t.release(untilNs, handle)
 		pause()
 		if untilNs == finished {
 			return nil
@@ -175,9 +186,12 @@ func (t *Tracer) run(ctx context.Context, handle func(*event.Event), pause func(
 // Mark adds a mark at the present time.
 func (t *Tracer) Mark(name string, uid int) {
 	nowNs := host.Now()
-	t.finder.add(event.Event{Kind: event.Mark, TimeNs: nowNs, Cause: name, UID: uid}, nil)
-	t.finder.inbox.add(found{nowNs, func(d *decoder) bool {
-		d.wantAtMark(0)
+	t.inbox.add(result{report: func(d *decoder) bool { // events after its time may have been reported already
+		d.emit(event.Event{Kind: event.Mark, TimeNs: max(nowNs, d.queue.released), Cause: name, UID: uid})
+		return true
+	}})
+	t.inbox.add(result{atNs: nowNs, report: func(d *decoder) bool {
+		d.wantAtMark(nil)
 		return true
 	}})
 }
@@ -186,14 +200,14 @@ func (t *Tracer) Mark(name string, uid int) {
 func (t *Tracer) Prepare(path string) error { return t.finder.prepare(path) }
 
 // Discovered reports whether any traced process mapped a library.
-func (t *Tracer) Discovered() bool { return t.finder.anySeen() }
+func (t *Tracer) Discovered() bool { return t.seenAny.Load() }
 
 // Maps reports whether a process is known to map a tt-metal library.
 func (t *Tracer) Maps(pid int) bool { return t.finder.maps(pid) }
 
 // Reading reports whether existing buffers are still being read after an attach. Once it
 // returns false, handle has got all of them, or will by the end of Run.
-func (t *Tracer) Reading() bool { return t.finder.late.reading() }
+func (t *Tracer) Reading() bool { return t.inbox.late.Load() > 0 }
 
 // StackEnds counts stacks by how their native part and their Python part ended.
 func (t *Tracer) StackEnds() (native, python map[string]uint64) { return stack.CountEnds(t.objs) }
@@ -206,6 +220,7 @@ func (t *Tracer) Unfound() []error { return t.finder.calls.Unfound() }
 func (t *Tracer) Close() {
 	if t.finder != nil {
 		t.holdForDebuggers()
+		t.stop()
 		t.finder.close()
 	}
 	t.spaces.Close()
@@ -220,7 +235,7 @@ func (t *Tracer) Close() {
 // probe's breakpoint instruction even after the end of tracing, and the process would be killed
 // there. Once the debugger has detached, the kernel restores the code.
 func (t *Tracer) holdForDebuggers() {
-	for _, pid := range t.finder.seenPIDs() {
+	for _, pid := range t.libraries.Processes(nil) {
 		by := host.DebuggerOf(pid)
 		if by == 0 {
 			continue

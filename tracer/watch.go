@@ -23,7 +23,7 @@ func (f *finder) watch() (err error) {
 	f.working.Go(func() {
 		host.RaisePriority()
 		every := func() int {
-			if f.onlyListed && !f.anySeen() {
+			if len(f.Processes) > 0 && !f.seenAny.Load() {
 				return host.CommandPollMs
 			}
 			return host.MappingPollMs
@@ -88,7 +88,7 @@ func (f *finder) rescanSoon() {
 func (f *finder) rescan() {
 	var pids []int
 	changed := f.spaces.ChangedIfKnown
-	if f.onlyListed {
+	if len(f.Processes) > 0 {
 		changed = f.spaces.Changed
 		var pid uint32
 		var p bpf.KernelProcess
@@ -116,7 +116,7 @@ func (f *finder) rescan() {
 // existing returns the files that a process maps as code.
 func (f *finder) existing(pid int) (list []host.NewMapping, err error) {
 	at := host.Now() // a program that the process executes from now on is another one
-	maps, err := f.reads.readers.FileMappings(pid)
+	maps, err := f.readers.FileMappings(pid)
 	for _, m := range maps {
 		list = append(list, host.NewMapping{TimeNs: at, PID: pid, Start: m.Start, End: m.End, Offset: m.Offset, File: m.File, Name: m.Path, Existing: true})
 	}
@@ -167,8 +167,6 @@ func (f *finder) allMapped(list []host.NewMapping) {
 // its name: reading the files of the others takes a while, and a program may allocate,
 // or end, meanwhile.
 func (f *finder) knownFirst(list []host.NewMapping) []host.NewMapping {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	order := func(m host.NewMapping) int {
 		switch l, _ := f.libraries.Known(&m); {
 		case l != nil:
@@ -186,7 +184,7 @@ func (f *finder) mapped(m host.NewMapping) {
 	if m.PID == os.Getpid() || m.File.Inode == 0 {
 		return
 	}
-	if f.onlyListed {
+	if len(f.Processes) > 0 {
 		var p bpf.KernelProcess
 		if f.objs.Processes.Lookup(uint32(m.PID), &p) != nil {
 			return
@@ -194,7 +192,7 @@ func (f *finder) mapped(m host.NewMapping) {
 	}
 	f.discoverSoon(m)
 	switch {
-	case f.named[m.PID]:
+	case f.names(m.PID):
 		f.spaces.Changed(m.PID) // at once, so that its code is known by its first event
 	default:
 		f.spaces.ChangedIfKnown(m.PID)

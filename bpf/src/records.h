@@ -379,9 +379,11 @@ enum lost_cause {
 
 /* How often, and when last, a process lost records for a cause. */
 struct loss_key {
-	u32 tgid; /* 0: any of a user */
-	u32 uid;  /* the user, if tgid is 0 */
+	u64 exec_id; /* 0: not known */
+	u32 tgid;    /* 0: any of a user */
+	u32 uid;     /* the user, if tgid is 0 */
 	u32 cause;
+	u32 pad;
 };
 struct loss {
 	u64 count;

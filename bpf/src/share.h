@@ -67,7 +67,9 @@ static const struct loss no_loss;
  * all further processes. Global, so that the verifier checks it once. */
 __noinline int count_lost(u32 cause)
 {
-	struct loss_key k = {.tgid = bpf_get_current_pid_tgid() >> 32, .cause = cause};
+	struct loss_key k = {
+		.exec_id = this_exec_id(), .tgid = bpf_get_current_pid_tgid() >> 32, .cause = cause,
+	};
 	struct loss *l = bpf_map_lookup_elem(&lost, &k);
 	struct user *u;
 	u64 user;
@@ -80,7 +82,7 @@ __noinline int count_lost(u32 cause)
 			u->losses = 0;
 		}
 		if (u && u->losses >= LOSSES_A_USER) {
-			k.tgid = 0;
+			k.exec_id = k.tgid = 0;
 			k.uid = user >> 32 ? 0 : user;
 			k.cause = LOST_OF_USER;
 		}

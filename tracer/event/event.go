@@ -346,7 +346,8 @@ type Event struct {
 	BeforeAttach bool
 	// Reread marks a correction of a lost event. It was derived from reading the process's
 	// memory again, or from another Buffer at the address of a freed one. It has the time of
-	// that discovery, and no stack. Alloc, Free, DeviceOpen, DeviceClose.
+	// that discovery, and no stack. Alloc, Free, DeviceOpen, DeviceClose. A ProcessStart with it is of the
+	// same process as the one before it, which lacked the command line.
 	Reread bool
 	// Capacities are by region: DeviceOpen.
 	Capacities [BankedRegions]Capacity

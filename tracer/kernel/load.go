@@ -44,7 +44,7 @@ type loaded struct {
 	LostRecords      *ebpf.Variable `ebpf:"lost_records"`
 	LostUnattributed *ebpf.Variable `ebpf:"lost_unattributed"`
 	LostTaken        *ebpf.Variable `ebpf:"lost_taken"`
-	ForgetPrograms   *ebpf.Variable `ebpf:"forget_programs"`
+	Forgotten        *ebpf.Variable `ebpf:"forget_programs"`
 }
 
 // LoadOptions configure the kernel side.

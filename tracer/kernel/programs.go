@@ -75,42 +75,66 @@ func bpfCall(command int, attr unsafe.Pointer, bytes uintptr) (fd int, err error
 	return int(n), nil
 }
 
+// A Program is a program in a process, from its fork or exec to the next exec or its end. Of two programs
+// of a process, the later one has the larger ExecID. An ExecID of 0 is not known, and of the oldest.
+type Program struct {
+	PID    int
+	ExecID uint64
+}
+
 // AddProcess adds a process to the kernel side's list, which reports its end from then on, and returns
-// the exec_id of its program. The error is unix.ESRCH if it has ended.
-func (o *Objects) AddProcess(pid int, flags uint32) (execID uint64, err error) {
+// its program. The error is unix.ESRCH if it has ended.
+func (o *Objects) AddProcess(pid int, flags uint32) (Program, error) {
+	p := Program{PID: pid}
 	for range 3 {
-		if execID, err = o.ExecID(pid); err != nil {
-			return 0, err
+		var err error
+		if p.ExecID, err = o.ExecID(pid); err != nil {
+			return p, err
 		}
-		err = o.Processes.Update(uint32(pid), &bpf.KernelProcess{ExecId: execID, Flags: flags}, ebpf.UpdateNoExist)
+		err = o.Processes.Update(uint32(pid), &bpf.KernelProcess{ExecId: p.ExecID, Flags: flags}, ebpf.UpdateNoExist)
 		if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
-			return 0, err
+			return p, err
 		}
 		now, err := o.ExecID(pid)
-		if err == nil && now == execID && o.ChangeProcess(pid, execID, flags, 0) {
-			return execID, nil
+		if err == nil && now == p.ExecID && o.ChangeProcess(p, flags, 0) {
+			return p, nil
 		}
 		// It has ended or executed another program meanwhile. If it had ended before its entry was made,
 		// nothing else removes the entry.
-		if now != execID && o.Runs(pid, execID) {
+		if now != p.ExecID && o.Runs(p) {
 			_ = o.Processes.Delete(uint32(pid))
 		}
 		if err != nil {
-			return 0, err
+			return p, err
 		}
 	}
-	return 0, unix.EAGAIN
+	return p, unix.EAGAIN
 }
 
 // Runs reports whether a process is listed with a program: it has not ended, and not executed another one.
-func (o *Objects) Runs(pid int, execID uint64) bool {
-	var p bpf.KernelProcess
-	return o.Processes.Lookup(uint32(pid), &p) == nil && p.ExecId == execID
+func (o *Objects) Runs(p Program) bool {
+	var listed bpf.KernelProcess
+	return o.Processes.Lookup(uint32(p.PID), &listed) == nil && listed.ExecId == p.ExecID
 }
 
 // ChangeProcess sets flags and, if it is not 0, the slot of the space of a listed process. It reports
-// whether the process runs the program with this exec_id.
-func (o *Objects) ChangeProcess(pid int, execID uint64, flags, space uint32) bool {
-	done, err := o.OnChange.Run(&ebpf.RunOptions{Context: [4]uint64{uint64(pid), execID, uint64(flags), uint64(space)}})
+// whether the process still runs the program.
+func (o *Objects) ChangeProcess(p Program, flags, space uint32) bool {
+	done, err := o.OnChange.Run(&ebpf.RunOptions{Context: [4]uint64{uint64(p.PID), p.ExecID, uint64(flags), uint64(space)}})
 	return err == nil && done == 1
+}
+
+// ForgetPrograms removes the tt-metal programs of a process, which are reported again when they run.
+func (o *Objects) ForgetPrograms(pid int) error {
+	err := o.Forgotten.Set(uint32(pid))
+	if err == nil {
+		err = o.ForgetObjects()
+	}
+	return errors.Join(err, o.Forgotten.Set(uint32(0)))
+}
+
+// ForgetObjects removes the objects of processes that have ended.
+func (o *Objects) ForgetObjects() error {
+	_, err := o.OnEnded.Run(&ebpf.RunOptions{})
+	return err
 }

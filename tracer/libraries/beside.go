@@ -19,11 +19,13 @@ const maxBeside = 64
 type besideFile struct {
 	kernel.ProbedFile
 	user int
-	pids map[int]bool // the processes that map it, of those in Seen
+	pids map[int]bool // the processes that map it, of those that map a library
 }
 
 // KnownBeside notes that a process maps a file, and reports whether the file was inspected.
 func (s *Set) KnownBeside(id host.FileID, pid int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	f, known := s.beside[id]
 	s.joinBeside(f, pid)
 	return known
@@ -31,7 +33,7 @@ func (s *Set) KnownBeside(id host.FileID, pid int) bool {
 
 // joinBeside notes that a process maps a file, until it ends. f may be nil.
 func (s *Set) joinBeside(f *besideFile, pid int) {
-	if f != nil && s.Seen[pid] != nil {
+	if f != nil && s.members[pid].library != nil {
 		f.pids[pid] = true
 	}
 }

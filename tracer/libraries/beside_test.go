@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -27,10 +26,11 @@ func addBeside(t *testing.T, s *Set, name string, pid int) host.FileID {
 }
 
 func TestFilesBesideThatNoProcessMapsMakeRoom(t *testing.T) {
-	s := New(nil, nil, new(host.Proc), func(int, string) {}, &sync.Mutex{})
-	s.Seen[7] = &Mapped{}
+	s := New(nil, nil, new(host.Proc), func(int, string) {})
+	_, err := s.Join(kernel.Program{PID: 7}, &Library{ProbedFile: probed}, 1)
+	qt.Assert(t, qt.IsNil(err))
 	used := addBeside(t, s, "used", 7)
-	ended := addBeside(t, s, "ended", 8) // not in Seen
+	ended := addBeside(t, s, "ended", 8) // it maps no library
 	for i := 2; i < maxBeside; i++ {
 		addBeside(t, s, strconv.Itoa(i), 0)
 	}
@@ -50,13 +50,13 @@ func TestFilesBesideThatNoProcessMapsMakeRoom(t *testing.T) {
 	}
 	addBeside(t, s, "last", 7)
 	qt.Check(t, qt.IsFalse(s.roomBeside(1)))
-	s.Forget(7)
+	s.Leave(kernel.Program{PID: 7})
 	qt.Check(t, qt.IsTrue(s.roomBeside(1)))
 }
 
 // TestRefusedFilesAreRemembered, and told once for each user.
 func TestRefusedFilesAreRemembered(t *testing.T) {
-	s := New(nil, nil, new(host.Proc), func(int, string) {}, &sync.Mutex{})
+	s := New(nil, nil, new(host.Proc), func(int, string) {})
 	refused := errors.New("refused")
 	for i, want := range []error{refused, nil, refused} {
 		id := host.FileID{Inode: uint64(i + 1)}

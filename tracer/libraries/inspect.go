@@ -13,6 +13,8 @@ import (
 // Known returns the library in a mapped file, nil if the file is none; false if it was not
 // inspected.
 func (s *Set) Known(m *host.NewMapping) (l *Library, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	l, known = s.byFile[m.File]
 	if l != nil && l.Probes == nil {
 		return nil, false

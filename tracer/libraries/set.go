@@ -28,7 +28,7 @@ type Library struct {
 	user int // in whose process it was discovered
 	// AttachedNs and retiredNs are the times at which the probes were placed and removed, by
 	// CLOCK_MONOTONIC; 0: not yet.
-	AttachedNs uint64
+	AttachedNs atomic.Uint64
 	retiredNs  atomic.Uint64
 }
 
@@ -75,12 +75,12 @@ type Set struct {
 	// searchedNs is when the mappings of all processes were last read to free a slot.
 	searchedNs atomic.Uint64
 
-	mu     *sync.Mutex              // the caller's; it is never held while a file is read
+	mu     sync.Mutex               // it is never held while a file is read
 	list   []*Library               // by the index in records
 	byFile map[host.FileID]*Library // nil: no tt-metal library
-	// Seen are the processes that map one.
-	Seen  map[int]*Mapped
-	users map[int]int // the number of these processes by user
+	// members are the processes that map one, by id.
+	members map[int]member
+	users   map[int]int // the number of these processes by user
 	// beside are the other files of tt-metal, and of its callers; nil: the file is none.
 	beside map[host.FileID]*besideFile
 	// refused are the users whose libraries were not all traced, and refusedBeside those whose files
@@ -88,23 +88,21 @@ type Set struct {
 	refused, refusedBeside map[int]bool
 }
 
-// A Mapped is a library in a process.
-type Mapped struct {
-	*Library
-	// By is the user of the process, and First and Last its mappings of a library.
-	By          int
-	First, Last host.NewMapping
+// A member is a program that maps a library, in a process of a user.
+type member struct {
+	kernel.Program
+	library *Library
+	user    int
 }
 
 // maxFiles bounds the cache of files that are not libraries.
 const maxFiles = 1 << 16
 
-// New returns an empty Set. Its methods lock mu, except Known, Add, Forget, At and Put: their caller
-// locks it, as for Seen and for the fields of libraries that change.
-func New(objs *kernel.Objects, spaces *stack.Spaces, proc *host.Proc, warn func(user int, text string), mu *sync.Mutex) *Set {
+// New returns an empty Set.
+func New(objs *kernel.Objects, spaces *stack.Spaces, proc *host.Proc, warn func(user int, text string)) *Set {
 	return &Set{
-		objs: objs, spaces: spaces, proc: proc, warn: warn, mu: mu,
-		byFile: make(map[host.FileID]*Library), Seen: make(map[int]*Mapped), users: make(map[int]int), beside: make(map[host.FileID]*besideFile),
+		objs: objs, spaces: spaces, proc: proc, warn: warn,
+		byFile: make(map[host.FileID]*Library), members: make(map[int]member), users: make(map[int]int), beside: make(map[host.FileID]*besideFile),
 		refused: make(map[int]bool), refusedBeside: make(map[int]bool),
 	}
 }
@@ -186,9 +184,7 @@ func (s *Set) Open(file *os.File, user int, path string, in func(string) (*os.Fi
 	if missing != nil {
 		s.warn(user, fmt.Sprintf("%s%s, of user %d: %s", path, l.InRelease(), user, strings.Join(missing, "; ")))
 	}
-	s.mu.Lock() // before its first record arrives
-	s.Put(slot, l)
-	s.mu.Unlock()
+	s.Put(slot, l) // before its first record arrives
 	probes, err := l.placeAll(s.objs, uint8(slot))
 	if err != nil {
 		l.retire()
@@ -196,12 +192,15 @@ func (s *Set) Open(file *os.File, user int, path string, in func(string) (*os.Fi
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.Probes, l.AttachedNs = probes, host.Now()
+	l.Probes = probes
+	l.AttachedNs.Store(host.Now())
 	return l, nil
 }
 
 // Put puts a library into a free slot.
 func (s *Set) Put(slot int, l *Library) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if slot == len(s.list) {
 		s.list = append(s.list, l)
 	} else {
@@ -290,7 +289,7 @@ func (s *Set) retire(all bool) {
 		maps, err := s.proc.FileMappings(pid)
 		if errors.Is(err, host.ErrNoAnswer) {
 			delete(idle, s.Of(pid)) // another library that it maps is lost to it
-		} else if err != nil && s.IsMappedBy(pid) && !host.Ended(pid) {
+		} else if err != nil && s.Of(pid) != nil && !host.Ended(pid) {
 			return // its mappings are unknown, so nothing can be retired
 		}
 		for _, m := range maps {
@@ -309,8 +308,8 @@ func (s *Set) retire(all bool) {
 func (s *Set) remove(l *Library, mapped bool) {
 	s.mu.Lock()
 	probes := l.Probes
-	for _, p := range s.Seen {
-		if p.Library == l && !mapped {
+	for _, m := range s.members {
+		if m.library == l && !mapped {
 			probes = nil
 		}
 	}
@@ -325,47 +324,72 @@ func (s *Set) remove(l *Library, mapped bool) {
 	l.retire()
 }
 
-// Add adds a process that maps a library; false if its user has too many. Each process of root
-// counts as a user.
-func (s *Set) Add(p *Mapped) bool {
-	if p.By != 0 && s.users[p.By] >= bpf.ProcessesAUser {
-		return false
-	}
-	s.users[p.By]++
-	s.Seen[p.First.PID] = p
-	return true
-}
+// ErrManyProcesses means that a user has too many processes that map a library.
+var ErrManyProcesses = errors.New("its user has too many processes that use tt-metal")
 
-// Forget removes a process that has ended.
-func (s *Set) Forget(pid int) {
-	if p := s.Seen[pid]; p != nil {
-		delete(s.Seen, pid)
-		s.leaveBeside(pid)
-		if s.users[p.By]--; s.users[p.By] == 0 {
-			delete(s.users, p.By)
-		}
-	}
-}
-
-// IsMappedBy reports whether a process is known to map a library.
-func (s *Set) IsMappedBy(pid int) bool {
+// Join notes that a program of a user maps a library, until it leaves, and reports whether that is new.
+// Each process of root counts as a user. The error is os.ErrClosed if the library is no longer traced.
+func (s *Set) Join(p kernel.Program, l *Library, user int) (isNew bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.Seen[pid] != nil
+	m, known := s.members[p.PID]
+	switch {
+	case known && m.ExecID >= p.ExecID:
+		return false, nil
+	case l.Probes == nil:
+		return false, os.ErrClosed
+	case known:
+		s.leave(m)
+	}
+	if user != 0 && s.users[user] >= bpf.ProcessesAUser {
+		return false, ErrManyProcesses
+	}
+	s.users[user]++
+	s.members[p.PID] = member{p, l, user}
+	return true, nil
 }
 
-// Of returns a library that a process is known to map; nil if there is none.
+// Leave removes a program that has ended.
+func (s *Set) Leave(p kernel.Program) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m, known := s.members[p.PID]; known && m.Program == p {
+		s.leave(m)
+	}
+}
+
+func (s *Set) leave(m member) {
+	delete(s.members, m.PID)
+	s.leaveBeside(m.PID)
+	if s.users[m.user]--; s.users[m.user] == 0 {
+		delete(s.users, m.user)
+	}
+}
+
+// Of returns the library that a process is known to map; nil if there is none.
 func (s *Set) Of(pid int) *Library {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.Seen[pid]; p != nil {
-		return p.Library
-	}
-	return nil
+	return s.members[pid].library
 }
 
-// At returns the library with an index; nil if there is none.
+// Processes returns the processes that are known to map a library, or only those that map l unless it
+// is nil.
+func (s *Set) Processes(l *Library) (pids []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for pid, m := range s.members {
+		if l == nil || m.library == l {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// At returns the library with the index in a record; nil if there is none.
 func (s *Set) At(index uint8) *Library {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if int(index) < len(s.list) {
 		return s.list[index]
 	}

@@ -3,7 +3,6 @@ package libraries
 import (
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -23,7 +22,7 @@ func (noProbes) Close() error { return nil }
 var probed = kernel.ProbedFile{Probes: noProbes{}}
 
 func TestUnmappedDeletedLibrariesAreRetired(t *testing.T) {
-	traced := New(nil, nil, new(host.Proc), func(int, string) {}, &sync.Mutex{})
+	traced := New(nil, nil, new(host.Proc), func(int, string) {})
 	add := func(name string, deleted, mapped bool) *Library {
 		path := filepath.Join(t.TempDir(), name)
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, make([]byte, 8192), 0o700)))
@@ -60,7 +59,7 @@ func TestUnmappedDeletedLibrariesAreRetired(t *testing.T) {
 
 // A user has half of the slots that others leave. What root and other users have stays.
 func TestLibrarySlotsAreShared(t *testing.T) {
-	traced := New(nil, nil, new(host.Proc), func(int, string) {}, &sync.Mutex{})
+	traced := New(nil, nil, new(host.Proc), func(int, string) {})
 	fill := func(user int) (n int) {
 		for ; ; n++ {
 			slot := traced.slot(user)
@@ -87,17 +86,49 @@ func TestLibrarySlotsAreShared(t *testing.T) {
 
 // A user has as many traced processes as one may have; each of root counts as a user.
 func TestProcessesAreShared(t *testing.T) {
-	s := New(nil, nil, new(host.Proc), func(int, string) {}, &sync.Mutex{})
+	s := New(nil, nil, new(host.Proc), func(int, string) {})
+	l := &Library{ProbedFile: probed}
 	fill := func(user, from int) (n int) {
-		for n < 2*bpf.ProcessesAUser && s.Add(&Mapped{By: user, First: host.NewMapping{PID: from + n}}) {
-			n++
+		for ; n < 2*bpf.ProcessesAUser; n++ {
+			if _, err := s.Join(kernel.Program{PID: from + n}, l, user); err != nil {
+				qt.Check(t, qt.ErrorIs(err, ErrManyProcesses))
+				break
+			}
 		}
 		return n
 	}
 	qt.Check(t, qt.Equals(fill(1, 1<<20), bpf.ProcessesAUser))
 	qt.Check(t, qt.Equals(fill(2, 2<<20), bpf.ProcessesAUser))
 	qt.Check(t, qt.Equals(fill(0, 3<<20), 2*bpf.ProcessesAUser))
-	s.Forget(1 << 20)
-	s.Forget(1 << 20)
-	qt.Check(t, qt.Equals(fill(1, 1<<20), 1))
+	s.Leave(kernel.Program{PID: 1 << 20})
+	s.Leave(kernel.Program{PID: 1 << 20})
+	qt.Check(t, qt.Equals(fill(1, 4<<20), 1))
+}
+
+// A process that executes another program joins with that one, and the one before it leaves, in any order.
+func TestAnExecJoinsAnew(t *testing.T) {
+	s := New(nil, nil, new(host.Proc), func(int, string) {})
+	first, second := &Library{ProbedFile: probed}, &Library{ProbedFile: probed}
+	before, after := kernel.Program{PID: 7, ExecID: 1}, kernel.Program{PID: 7, ExecID: 2}
+	join := func(p kernel.Program, l *Library, isNew bool) {
+		t.Helper()
+		got, err := s.Join(p, l, 1)
+		qt.Check(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(got, isNew))
+	}
+	join(before, first, true)
+	join(before, first, false)
+	join(after, second, true)
+	s.Leave(before)
+	qt.Check(t, qt.Equals(s.Of(7), second))
+	join(before, first, false) // its mapping was read late
+	qt.Check(t, qt.Equals(s.Of(7), second))
+	qt.Check(t, qt.DeepEquals(s.users, map[int]int{1: 1}))
+	qt.Check(t, qt.HasLen(s.Processes(first), 0))
+	s.Leave(after)
+	qt.Check(t, qt.IsNil(s.Of(7)))
+	qt.Check(t, qt.HasLen(s.users, 0))
+	second.Probes = nil
+	_, err := s.Join(after, second, 1)
+	qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
 }

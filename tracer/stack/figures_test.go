@@ -55,7 +55,7 @@ func TestFiguresOfTTNN(t *testing.T) {
 	generation := s.byPID[pid].newest.generation
 	took("again, nothing new", func() { know(tr, pid) })
 	qt.Check(t, qt.Equals(s.byPID[pid].newest.generation, generation), qt.Commentf("an unchanged process is published again"))
-	s.Forget(pid, s.byPID[pid].execID)
+	s.Forget(s.byPID[pid].program)
 	tr.Settle()
 	cached := took("tables loaded, process new", func() { know(tr, pid) })
 

@@ -5,6 +5,8 @@ package stack
 import (
 	"errors"
 	"fmt"
+
+	"ttmem/tracer/kernel"
 )
 
 // errNoSlot means that the kernel's list has no room for another process.
@@ -12,10 +14,10 @@ var errNoSlot = errors.New("as many processes are recorded already as there may 
 
 // space returns the record of a process, with a slot in the kernel's list. A user other than root has a
 // quarter of the slots.
-func (s *Spaces) space(pid, user int, execID uint64) (*space, error) {
+func (s *Spaces) space(program kernel.Program, user int) (*space, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.byPID[pid]; p != nil {
+	if p := s.byPID[program.PID]; p != nil {
 		return p, nil
 	}
 	most := len(s.slots) - 1
@@ -28,8 +30,8 @@ func (s *Spaces) space(pid, user int, execID uint64) (*space, error) {
 		if !s.slots[s.nextSlot] && s.users[user] < most {
 			s.slots[s.nextSlot] = true
 			s.users[user]++
-			p := &space{execID: execID, slot: uint32(s.nextSlot), user: user, views: make(map[uint32]*spaceView)}
-			s.byPID[pid] = p
+			p := &space{program: program, slot: uint32(s.nextSlot), user: user, views: make(map[uint32]*spaceView)}
+			s.byPID[program.PID] = p
 			return p, nil
 		}
 	}

@@ -43,8 +43,8 @@ type Spaces struct {
 	names    symbolize.Cache         // of files
 	byRows   map[string]*kernelTable // by codeFile.sameRows
 	dirty    map[int]bool            // processes to publish; true: their mappings may have changed
-	ended    []endedProcess
-	slots    []bool // in use; slot 0 is never used
+	ended    []kernel.Program        // that are to be dropped
+	slots    []bool                  // in use; slot 0 is never used
 	nextSlot int
 	users    map[int]int  // slots by user
 	refused  map[int]bool // users with a process that got no slot
@@ -73,13 +73,13 @@ type Spaces struct {
 
 // space is a process's address space.
 type space struct {
-	execID uint64 // of its program
-	slot   uint32
-	user   int
-	views  map[uint32]*spaceView // by generation
-	newest *spaceView
-	tables tablesInUse // of the newest view
-	listed int         // mappings of the newest view that can be unwound
+	program kernel.Program
+	slot    uint32
+	user    int
+	views   map[uint32]*spaceView // by generation
+	newest  *spaceView
+	tables  tablesInUse // of the newest view
+	listed  int         // mappings of the newest view that can be unwound
 	// dealloc is on the interpreter's function that frees code objects.
 	dealloc placement
 	key     keyRead
@@ -98,12 +98,6 @@ type space struct {
 
 // tablesInUse are tables that stay in the kernel until they are released.
 type tablesInUse map[*codeFile]*kernelTable
-
-// endedProcess is a process that ended, or executed another program.
-type endedProcess struct {
-	pid    int
-	execID uint64 // of the program that it ran
-}
 
 // spaceView is one state of a process's address space. It is immutable.
 type spaceView struct {
@@ -231,34 +225,23 @@ func (s *Spaces) ChangedIfKnown(pid int) {
 	}
 }
 
-// Forget drops a process that ended, or executed another program. execID is that of the program that
-// it ran. It is for the event loop, and does not wait for the kernel.
-func (s *Spaces) Forget(pid int, execID uint64) {
+// Forget drops a program that ended. It is for the event loop, and does not wait for the kernel.
+func (s *Spaces) Forget(p kernel.Program) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
-	s.ended = append(s.ended, endedProcess{pid, execID})
+	s.ended = append(s.ended, p)
 	s.mu.Unlock()
 	s.wakeUp()
 }
 
-// forget drops a process; s.updating is held.
-func (s *Spaces) forget(e endedProcess) {
-	s.mu.Lock()
-	p := s.byPID[e.pid]
-	s.mu.Unlock()
-	if p != nil && p.execID == e.execID {
-		s.drop(e.pid, p)
-	}
-}
-
-// forgetOther drops a process unless it runs the program with an exec_id; s.updating is held.
-func (s *Spaces) forgetOther(pid int, execID uint64) {
+// forget drops a process if its program is the one that drops says; s.updating is held.
+func (s *Spaces) forget(pid int, drops func(kernel.Program) bool) {
 	s.mu.Lock()
 	p := s.byPID[pid]
 	s.mu.Unlock()
-	if p != nil && p.execID != execID {
+	if p != nil && drops(p.program) {
 		s.drop(pid, p)
 	}
 }

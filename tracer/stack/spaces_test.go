@@ -89,7 +89,7 @@ func TestSlotsOfAUser(t *testing.T) {
 	s.slots = make([]bool, 4096)
 	fill := func(user, from int) (n int) {
 		for {
-			if _, err := s.space(from+n, user, 0); err != nil {
+			if _, err := s.space(kernel.Program{PID: from + n}, user); err != nil {
 				qt.Check(t, qt.ErrorIs(err, errNoSlot))
 				return n
 			}
@@ -119,7 +119,7 @@ func TestSlotsAreTakenInTurn(t *testing.T) {
 		return 0
 	}
 	qt.Check(t, qt.DeepEquals([]uint32{slot(pids[0]), slot(pids[1]), slot(pids[2])}, []uint32{1, 2, 3}))
-	s.Forget(pids[1], s.byPID[pids[1]].execID)
+	s.Forget(s.byPID[pids[1]].program)
 	tr.Settle()
 	var id ebpf.MapID
 	qt.Check(t, qt.ErrorIs(tr.objs.Spaces.Lookup(uint32(2), &id), ebpf.ErrKeyNotExist))
@@ -135,7 +135,7 @@ func TestSlotsAreTakenInTurn(t *testing.T) {
 	qt.Check(t, qt.Equals(warnings[0], fmt.Sprintf("process %d: no call stacks: as many processes are recorded already as there may be: 4 of user 0", more)))
 	know(tr, more)
 	qt.Check(t, qt.HasLen(warnings, 1))
-	s.Forget(pids[0], s.byPID[pids[0]].execID)
+	s.Forget(s.byPID[pids[0]].program)
 	tr.Settle()
 	know(tr, more)
 	qt.Check(t, qt.Equals(slot(more), 1))
@@ -205,7 +205,7 @@ func testForgottenFilesAreClosed(t *testing.T, library string) {
 	qt.Check(t, qt.Equals(libcTable.users, 2))
 	qt.Check(t, qt.Equals(openFiles(library), 1))
 
-	s.Forget(own, s.byPID[own].execID)
+	s.Forget(s.byPID[own].program)
 	tr.Settle()
 	for range 6000 {
 		runtime.GC()

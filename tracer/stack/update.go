@@ -18,6 +18,7 @@ import (
 	"ttmem/bpf"
 	"ttmem/symbolize/unwind"
 	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
 )
 
 func (s *Spaces) work() {
@@ -84,7 +85,7 @@ func (s *Spaces) updateOne() bool {
 		ended := s.ended[0]
 		s.ended = s.ended[1:]
 		s.mu.Unlock()
-		s.forget(ended)
+		s.forget(ended.PID, func(p kernel.Program) bool { return p == ended })
 		return true
 	}
 	pid, any := s.next()
@@ -197,7 +198,8 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 	} else if err != nil {
 		return err
 	}
-	s.forgetOther(pid, listed.ExecId)
+	program := kernel.Program{PID: pid, ExecID: listed.ExecId}
+	s.forget(pid, func(p kernel.Program) bool { return p != program })
 	var unloaded uint64 // the count when its mappings are read
 	_ = s.objs.Unloading.Lookup(uint32(pid), &unloaded)
 	code, err := s.readers.CodeMappings(pid)
@@ -212,7 +214,7 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 		return err
 	}
 	user := host.RealUser(pid)
-	p, err := s.space(pid, user, listed.ExecId)
+	p, err := s.space(program, user)
 	if err != nil {
 		return err
 	}
@@ -360,7 +362,7 @@ func (s *Spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace,
 		return fmt.Errorf("storing its address space: %w", err)
 	}
 	p.tables, *tables = *tables, p.tables
-	if !s.objs.ChangeProcess(pid, p.execID, 0, p.slot) {
+	if !s.objs.ChangeProcess(p.program, 0, p.slot) {
 		s.drop(pid, p) // it has ended or executed another program
 		return unix.ESRCH
 	}

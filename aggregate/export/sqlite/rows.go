@@ -19,6 +19,10 @@ func (w *Writer) add(e *event.Event) {
 	var p *process
 	switch e.Kind {
 	case event.ProcessStart:
+		if p = w.running[e.PID]; e.Reread && p != nil {
+			w.exec(`UPDATE processes SET command = ? WHERE process = ?`, text(e.Command), p.id)
+			break
+		}
 		p = w.addProcess(e.PID, e.Comm, e.TimeNs, memory.About{
 			Command: e.Command, Library: e.Library, Release: e.Release, UID: e.UID,
 			Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID, AttachedLate: e.AttachedLate,

@@ -1,0 +1,482 @@
+package tracer
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+
+	"ttmem/bpf"
+	"ttmem/tracer/event"
+	"ttmem/tracer/heap"
+	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
+	"ttmem/tracer/libraries"
+	"ttmem/tracer/quota"
+	"ttmem/tracer/stack"
+)
+
+// A process is a program in a process, and all that is known of it. The event loop owns it. Others get
+// its kernel.Program, and their results go through the inbox, which drops those of programs that have
+// ended.
+type process struct {
+	kernel.Program
+	// unlisted is true if the kernel side does not report its end. gone is true if it had ended at the
+	// last sweep, and ending while its end is reported.
+	unlisted, gone, ending bool
+
+	started bool
+	sinceNs uint64 // the time of its ProcessStart
+	// start describes it: as it was discovered, for a short-lived one may have ended by the time its first
+	// record arrives. Its kind is 0 until then.
+	start event.Event
+	// commandNs is when its command line is read again; 0: it is known, or being read.
+	commandNs uint64
+	user      int // set when it has started
+	names     map[int]readName
+
+	// library is the one that it maps, and mapped where; nil: not known.
+	library *libraries.Library
+	slot    int // one more than its index in records; 0: no record yet
+	mapped  *host.NewMapping
+	parent  int
+	// forked is true if it has the library from its parent. firstID is then the id of its first own
+	// buffer, at least; 0: none.
+	forked  bool
+	firstID uint64
+
+	stacks *stack.Process
+	books
+	reads  []*read // in order; the first is being done
+	owners owners
+	// thrown are the exceptions that may not have left the library, oldest first
+	thrown []thrown
+
+	// late is set while the memory from before the attach is being read. lateNs is when it was reported,
+	// and readIDs are the ids of the Buffers that were read, by address.
+	late    *lateAttach
+	lateNs  uint64
+	readIDs map[uint64]uint64
+	// recovery is set from a loss until the figures are right again. rereads counts how often
+	// the memory was read for that, and rereadNs is when it may be read next.
+	recovery *recovery
+	rereads  int
+	rereadNs uint64
+	lost     map[string]lossCount // by cause, not reported yet
+}
+
+// books are the devices, buffers and programs of a process.
+type books struct {
+	devices    map[uint64]*device
+	impls      map[uint64]uint64 // meshes by their MeshDeviceImpl
+	allocators map[uint64]*allocator
+	// share is of live and programs
+	share quota.Share
+	// live are the allocated buffers by the address of their Buffer
+	live map[uint64]liveBuffer
+	// programs are those with memory, by id. runs are the latest runs of programs, by their ids.
+	programs map[uint64]program
+	runs     map[uint64]latestRun
+	// unread are the programs that are being read, by id
+	unread map[uint64][]*programRead
+	// compiled are the KernelLoads of programs that are compiled and not loaded yet, oldest first.
+	compiled []event.Event
+}
+
+// readName is the name of a thread, and when it was read.
+type readName struct {
+	name string
+	atNs uint64
+}
+
+// A liveBuffer is what an allocated buffer's free needs.
+type liveBuffer struct {
+	id, allocator uint64
+	region        event.Region
+	before        bool // it was allocated before the attach
+	read          bool // it was read from the process's memory: no event reported it
+	complete      bool // its chips, and the bytes on each, are known
+}
+
+// liveBufferOf is the buffer of an Alloc.
+func liveBufferOf(e *event.Event) liveBuffer {
+	return liveBuffer{
+		id: e.BufferID, allocator: e.Allocator, region: e.Region, before: e.BeforeAttach, read: e.BeforeAttach || e.Reread,
+		complete: e.Devices != nil && e.BytesPerBank != 0 && e.Banks != 0,
+	}
+}
+
+// A program is one that has memory. Its records say which: bpf.ProgramCBs and so on. timeNs is
+// the time of the last record.
+type program struct {
+	holds  uint8
+	timeNs uint64
+	placed []placedEnd
+	// loaded are the chips with its kernels. unended is true if no record of its end will come.
+	loaded  []int
+	unended bool
+}
+
+// A latestRun says who enqueued a program last.
+type latestRun struct {
+	tid   int
+	stack *event.Stack
+}
+
+// placedEnd is where the dataflow buffers and scratchpads of a program on some cores end.
+type placedEnd struct {
+	cores event.CoreRange
+	end   uint64
+}
+
+// maxPlaced bounds these for a program. The kernel side reads as many: MAX_ALLOCATORS.
+const maxPlaced = 256
+
+type device struct {
+	chips []int
+	mesh  bool
+}
+
+type allocator struct {
+	device *device
+	banks  [event.BankedRegions]heap.Bank
+}
+
+// maxPast is the number of ended processes with a library that are known. Files that they mapped are
+// read within seconds, also on a busy host.
+const maxPast = 256
+
+// registry has the processes by id.
+type registry struct {
+	processes map[int]*process
+	// recovering are the processes that lost events and whose figures are not right again.
+	recovering map[*process]bool
+	// throwing are the processes with exceptions that may not have left the library.
+	throwing map[*process]bool
+	// losing are those with losses that are not reported yet.
+	losing map[*process]bool
+	past   []int // processes that mapped a library and have ended, oldest first
+}
+
+func newRegistry() registry {
+	return registry{
+		processes: make(map[int]*process), recovering: make(map[*process]bool),
+		throwing: make(map[*process]bool), losing: make(map[*process]bool),
+	}
+}
+
+// add adds a program, after the end of the one before it.
+func (d *decoder) add(of kernel.Program) *process {
+	p := &process{
+		Program: of,
+		stacks:  stack.NewProcess(d.show, &d.stacks),
+		names:   make(map[int]readName),
+		lost:    make(map[string]lossCount),
+		books: books{
+			devices:    make(map[uint64]*device),
+			impls:      make(map[uint64]uint64),
+			allocators: make(map[uint64]*allocator),
+			live:       make(map[uint64]liveBuffer),
+			programs:   make(map[uint64]program),
+			runs:       make(map[uint64]latestRun),
+			unread:     make(map[uint64][]*programRead),
+		},
+	}
+	d.processes[p.PID] = p
+	d.spaces.Changed(p.PID)
+	return p
+}
+
+// follow returns the process that runs a program. If it ran another one, that has ended, and the record of
+// its end was lost; nil if the program itself ended before. Without create, it returns nil for a program
+// that is not known.
+func (d *decoder) follow(program kernel.Program, timeNs uint64, create bool) *process {
+	p := d.processes[program.PID]
+	switch {
+	case p != nil && p.Program == program:
+		return p
+	case p != nil && p.ExecID > program.ExecID:
+		return nil
+	case p != nil:
+		d.end(p, event.Event{TimeNs: timeNs, ExitStatus: event.UnknownStatus})
+	}
+	if !create {
+		return nil
+	}
+	return d.add(program)
+}
+
+// describeProcess describes a process by its files in /proc, but without the command line, which
+// is in the memory of the process.
+func describeProcess(pid int) event.Event {
+	id := host.IdentityOf(pid)
+	return event.Event{
+		Kind: event.ProcessStart, PID: pid, TID: pid, Comm: host.ThreadName(pid, pid),
+		UID: id.UID, Container: id.Container, Pod: id.Pod, ContainerPID: id.ContainerPID,
+	}
+}
+
+// described returns the description of a process.
+func (p *process) described() *event.Event {
+	if p.start.Kind == 0 {
+		p.start = describeProcess(p.PID)
+	}
+	return &p.start
+}
+
+// start reports a process before its first event, and names the event's thread.
+func (d *decoder) start(p *process, e *event.Event) {
+	start := *p.described()
+	e.Comm = p.nameOf(e.TID, e.TimeNs)
+	if p.started {
+		return
+	}
+	p.started = true
+	start.TimeNs, p.sinceNs, p.user = e.TimeNs, e.TimeNs, start.UID
+	if user := host.RealUser(p.PID); user >= 0 {
+		p.user = user
+	}
+	if _, ok := p.names[p.PID]; !ok {
+		p.names[p.PID] = readName{start.Comm, e.TimeNs}
+	}
+	start.AttachedLate = start.AttachedLate || p.late != nil
+	if p.library != nil {
+		start.Library, start.Release = p.library.Path, p.library.Release
+	}
+	d.emit(start)
+	d.readCommand(p, e.TimeNs)
+}
+
+const (
+	// maxNames bounds how many thread names are kept for a process.
+	maxNames = 1 << 14
+	// nameNs is how long a thread's name is taken to be the same.
+	nameNs = 1e9
+)
+
+// nameOf returns the name of a thread.
+func (p *process) nameOf(tid int, timeNs uint64) string {
+	known, ok := p.names[tid]
+	if ok && timeNs < known.atNs+nameNs {
+		return known.name
+	}
+	if !ok && len(p.names) >= maxNames {
+		clear(p.names) // threads come and go
+	}
+	name := host.ThreadName(p.PID, tid)
+	if name == "" { // it has ended
+		name = cmp.Or(known.name, p.start.Comm)
+	}
+	p.names[tid] = readName{name, timeNs}
+	return name
+}
+
+// readCommand reads the command line of a process, for its start: later events wait for it. If the
+// process does not answer in time, it is read again until it does, and the start is reported again.
+func (d *decoder) readCommand(p *process, sinceNs uint64) {
+	if p.start.Command != "" {
+		return
+	}
+	d.reads.add(p, sinceNs, func(ctx context.Context, of host.ReadableProcess) func() {
+		command := of.CommandLine(ctx)
+		return func() { d.setCommand(p, command) }
+	})
+}
+
+// commandNs is the least time from one reading of a command line to the next. It doubles each time.
+const commandNs = 1e9
+
+func (d *decoder) setCommand(p *process, command string) {
+	if p.start.Command = command; command == "" {
+		p.commandNs = d.newest + max(commandNs, d.newest-min(d.newest, p.sinceNs))
+		return
+	}
+	for i := len(d.queue.events) - 1; i >= 0; i-- {
+		if e := &d.queue.events[i]; e.Kind == event.ProcessStart && e.PID == p.PID {
+			e.Command = command
+			return
+		}
+	}
+	again := p.start
+	again.TimeNs, again.Reread = max(d.newest, d.queue.released), true
+	d.emit(again)
+}
+
+// readCommandsAgain reads the command lines of processes that did not answer before.
+func (d *decoder) readCommandsAgain() {
+	for _, p := range d.processes {
+		if p.commandNs != 0 && d.newest > p.commandNs {
+			p.commandNs = 0
+			d.readCommand(p, math.MaxUint64)
+		}
+	}
+}
+
+// exec handles the record of an exec: the process runs a program from now on.
+func (d *decoder) exec(program kernel.Program, timeNs uint64) {
+	before := d.processes[program.PID]
+	if before != nil && before.ExecID >= program.ExecID {
+		return // it was discovered before
+	}
+	if before != nil {
+		d.end(before, event.Event{TimeNs: timeNs, ExitStatus: event.UnknownStatus})
+	}
+	if before != nil || slices.Contains(d.Processes, program.PID) {
+		d.add(program)
+	}
+}
+
+// exit handles the record of the end of a process that ran a program.
+func (d *decoder) exit(program kernel.Program, timeNs uint64, status int) {
+	if d.processes[program.PID] == nil {
+		d.countLosses() // it may have reported nothing else
+	}
+	if p := d.follow(program, timeNs, false); p != nil {
+		d.end(p, event.Event{TimeNs: timeNs, ExitStatus: status})
+		return
+	}
+	d.libraries.Leave(program)
+	d.spaces.Forget(program)
+}
+
+// end forgets a program. e has the time and the status of its end.
+func (d *decoder) end(p *process, e event.Event) {
+	p.ending = true
+	d.countLosses()
+	d.endReads(p, programGone)
+	p.endAllThrown(d)
+	p.share.Hold(d.room, p.share.User(), 0)
+	d.reportLossesOf(p, e.TimeNs)
+	delete(d.processes, p.PID)
+	delete(d.recovering, p)
+	d.endScans(p)
+	if p.library != nil {
+		d.past = append(d.past[max(0, len(d.past)+1-maxPast):], p.PID)
+	}
+	d.libraries.Leave(p.Program)
+	d.spaces.Forget(p.Program)
+	select {
+	case d.objectsEnded <- struct{}{}:
+	default:
+	}
+	if p.started {
+		e.Kind, e.PID, e.TID, e.Comm = event.ProcessExit, p.PID, p.PID, p.names[p.PID].name
+		e.TimeNs = max(e.TimeNs, p.lateNs)
+		d.emit(e)
+	}
+}
+
+// endScans stops what reads the memory of a process.
+func (d *decoder) endScans(p *process) {
+	if p.late != nil {
+		p.late.stop(nil)
+		d.endLate(p)
+	}
+	if p.recovery != nil && p.recovery.reading != nil {
+		p.recovery.reading.stop()
+	}
+	d.endSearches(p)
+}
+
+// sweep ends processes whose record of their end was lost. One must have ended before the previous
+// sweep, so that its record had time to arrive.
+func (d *decoder) sweep(timeNs uint64) {
+	for _, p := range d.processes {
+		switch gone := d.hasEnded(p); {
+		case gone && p.gone:
+			d.end(p, event.Event{TimeNs: timeNs, ExitStatus: event.UnknownStatus})
+		default:
+			p.gone = gone
+		}
+	}
+}
+
+func (d *decoder) hasEnded(p *process) bool {
+	if p.unlisted {
+		return host.Ended(p.PID)
+	}
+	return !d.kernel.Runs(p.Program)
+}
+
+// mappedLibrary reports whether a process is known to map a library, or to have done so until its end.
+func (d *decoder) mappedLibrary(pid int) bool {
+	p := d.processes[pid]
+	return p != nil && p.library != nil || slices.Contains(d.past, pid)
+}
+
+// A discovery is a program that maps a library, as others than the event loop found it.
+type discovery struct {
+	kernel.Program
+	library *libraries.Library
+	mapping host.NewMapping // Existing: its memory is to be read
+	start   event.Event
+	atNs    uint64 // when it was found
+	parent  int
+	forked  bool // its parent mapped the library
+}
+
+// discovered takes a discovery. It returns false if that has to wait.
+func (d *decoder) discovered(f *discovery) bool {
+	p := d.processes[f.PID]
+	switch {
+	case p != nil && p.Program == f.Program:
+	case p != nil && p.ExecID > f.ExecID || !d.kernel.Runs(f.Program): // it has ended
+		d.libraries.Leave(f.Program)
+		if f.mapping.Existing {
+			d.inbox.late.Add(-1)
+		}
+		return true
+	case p != nil && d.known < f.atNs:
+		return false // the program before it may have more records
+	default:
+		p = d.follow(f.Program, f.atNs, true)
+	}
+	p.unlisted = false
+	p.library, p.mapped, p.parent = f.library, &f.mapping, f.parent
+	p.forked = f.forked
+	if p.start.Kind == 0 {
+		p.start = f.start
+	}
+	if f.mapping.Existing {
+		d.attachLate(p)
+	}
+	// events after its time may have been reported already
+	d.start(p, &event.Event{TimeNs: max(f.start.TimeNs, d.queue.released), TID: p.PID})
+	return true
+}
+
+// lostLibrary counts that a library is not traced, as of a time, that a program maps or, without an
+// ExecID, one that has ended. It returns false if that has to wait.
+func (d *decoder) lostLibrary(program kernel.Program, cause string, nowNs uint64) bool {
+	p := d.processes[program.PID]
+	if p == nil || p.ExecID < program.ExecID {
+		if p != nil && d.known < nowNs {
+			return false // it may have more records
+		}
+		p = d.follow(program, max(nowNs, d.queue.released), true)
+		p.unlisted = !d.kernel.Runs(program)
+	}
+	d.lose(p, cause, 1, nowNs)
+	return true
+}
+
+// libraryOf returns the library of a record's process.
+func (d *decoder) libraryOf(p *process, index uint8) *libraries.Library {
+	if p.slot == int(index)+1 {
+		return p.library
+	}
+	l := d.libraries.At(index)
+	if l != nil {
+		p.library, p.slot = l, int(index)+1
+		d.seenAny.Store(true)
+	}
+	return l
+}
+
+// begin reports the process of a record before its first event, and returns its library; nil if that is
+// not known.
+func (d *decoder) begin(p *process, e *event.Event, h *bpf.KernelHeader) *libraries.Library {
+	l := d.libraryOf(p, h.Library)
+	d.start(p, e)
+	return l
+}
