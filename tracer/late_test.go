@@ -118,4 +118,10 @@ func TestResultsDoNotWaitForSilence(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(taken, []uint64{0, 0.98e9}))
 	d.tick(2e9, true, 0)
 	qt.Check(t, qt.HasLen(taken, 4))
+	d.inbox.add(result{atNs: 2e9, report: func(*decoder) bool {
+		taken = append(taken, 2e9)
+		return true
+	}})
+	qt.Check(t, qt.Equals(d.tick(2e9, true, 2e9), finished))
+	qt.Check(t, qt.HasLen(taken, 5), qt.Commentf("at the end, nothing is left"))
 }

@@ -55,8 +55,9 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 	// after endNs, more events are not waited for
 	if endNs != 0 && (drained || d.queue.newest() > endNs+holdBackNs) && waiting > endNs &&
 		(nowNs > endNs+lateGraceNs || d.inbox.late.Load() == 0) {
+		d.known, untilNs = finished, finished
+		d.inbox.take(d, finished)
 		d.finish()
-		untilNs = finished
 	}
 	d.reportLosses()
 	return untilNs

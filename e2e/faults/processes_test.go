@@ -65,8 +65,11 @@ func (s *scene) as(pid int) []string {
 	return []string{s.env.Python, spawn, strconv.Itoa(pid)}
 }
 
-// reusedID gives the id of a program that is killed to another one at once.
-func reusedID(s *scene) {
+// reusedID gives the id of a program that is killed to another one at once. With stopped, ttmem reads
+// neither what the first one did last nor its end before the second one allocates.
+func reusedID(stopped bool) func(*scene) { return func(s *scene) { reuseID(s, stopped) } }
+
+func reuseID(s *scene, stopped bool) {
 	free := exec.Command("true")
 	s.must(free.Run())
 	pid := free.Process.Pid
@@ -87,9 +90,16 @@ func reusedID(s *scene) {
 	}
 	spawner, first := start(7)
 	s.exact(first, events)
+	if stopped {
+		tr.signal(unix.SIGSTOP)
+		first.play(2)
+	}
 	s.must(unix.Kill(pid, unix.SIGKILL))
 	end(spawner, first)
 	spawner, second := start(3)
+	if stopped {
+		tr.signal(unix.SIGCONT)
+	}
 	s.complete(second, events)
 	second.in.Close()
 	end(spawner, second)
@@ -97,6 +107,45 @@ func reusedID(s *scene) {
 	tr.ends()
 	if dram, l1 := allocated(s.events(events, pid), pid); dram+l1 > 0 {
 		s.fail("process %d has ended, and has %d B of DRAM and %d B of L1 in each bank", pid, dram, l1)
+	}
+}
+
+// execs lets a program execute another one, which allocates with the same process id. With stopped, ttmem
+// reads none of that before the second one allocates.
+func execs(stopped bool) func(*scene) {
+	return func(s *scene) {
+		events := s.file("events.ttmem")
+		tr := s.trace(nil, "attach", "--json", "-o", events)
+		tr.ready()
+		p := s.start(0)
+		p.await(0)
+		p.play(3)
+		s.exact(p, events)
+		if stopped {
+			tr.signal(unix.SIGSTOP)
+		}
+		_, err := io.WriteString(p.in, "exec\n")
+		s.must(err)
+		tracetest.Eventually(endLimit, func() bool { return strings.Count(p.output(), "\nready\n") == 2 })
+		_, err = io.WriteString(p.in, strings.Repeat("\n", 4)) // which leaves other figures than 3 rounds
+		s.must(err)
+		p.await(4)
+		if stopped {
+			tr.signal(unix.SIGCONT)
+		}
+		s.exact(p, events)
+		ends := 0
+		for _, e := range s.events(events, p.pid) {
+			if e.Kind == event.ProcessExit {
+				ends++
+			}
+		}
+		if ends != 1 {
+			s.fail("%d programs have ended in process %d", ends, p.pid)
+		}
+		s.must(unix.Kill(p.pid, unix.SIGKILL))
+		p.wait()
+		tr.ends()
 	}
 }
 

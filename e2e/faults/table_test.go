@@ -28,7 +28,10 @@ var faults = []fault{
 	{name: "little time in a cgroup", do: littleTime, long: true},
 	// processes that end or change
 	{name: "program ends within an attach", do: endsWithinAttach},
-	{name: "process id reused", do: reusedID, long: true},
+	{name: "process id reused", do: reusedID(false), long: true},
+	{name: "process id reused while ttmem is stopped", do: reusedID(true)},
+	{name: "program executes another one", do: execs(false), long: true},
+	{name: "program executes another one while ttmem is stopped", do: execs(true)},
 	{name: "another ttmem is killed", do: anotherKilled},
 	{name: "library overwritten", do: overwritten},
 	{name: "breakpoint set on ttmem's probe", do: breakpointAfter("set auto-solib-add off")},

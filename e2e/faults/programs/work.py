@@ -1,7 +1,7 @@
 """Allocates, computes and frees; prints what the library's allocator counts: work.py ERRORS.
 
 Before each round it waits for a line of its standard input, which may have the number of
-allocations and frees. It ends with status 3 when that ends. What it writes to standard error goes to the file ERRORS, apart from ttmem's.
+allocations and frees; at "exec" it executes itself. It ends with status 3 when that ends. What it writes to standard error goes to the file ERRORS, apart from ttmem's.
 """
 
 import os
@@ -47,6 +47,8 @@ def main():
     dice, live, rounds = random.Random(7), [], 0
     print("ready", flush=True)
     for line in iter(sys.stdin.readline, ""):
+        if line == "exec\n":
+            os.execv(sys.executable, [sys.executable, *sys.argv])
         rounds += 1
         print("round", rounds, *play(device, dice, live, int(line.strip() or 150)), flush=True)
     live.clear()
