@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"ttmem/bpf"
@@ -172,7 +171,7 @@ func (f *finder) forgetObjects() {
 		select {
 		case <-f.closing.Done():
 		case <-f.objectsEnded:
-			if _, err := f.objs.OnEnded.Run(&ebpf.RunOptions{}); err != nil {
+			if err := f.objs.ForgetObjects(); err != nil {
 				f.warn(fmt.Sprintf("removing the objects of processes that ended: %v", err))
 				return
 			}

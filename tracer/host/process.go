@@ -341,9 +341,6 @@ func Parent(pid int) int { return statusNumber(pid, "PPid") }
 // DebuggerOf returns the process that debugs a process; 0 if there is none.
 func DebuggerOf(pid int) int { return statusNumber(pid, "TracerPid") }
 
-// Running reports whether a process exists.
-func Running(pid int) bool { return unix.Kill(pid, 0) != unix.ESRCH }
-
 // Ended reports whether a process has ended, even if its parent has not waited for it. A
 // process whose first thread has ended runs as long as it has others.
 func Ended(pid int) bool {
