@@ -19,7 +19,7 @@ const (
 	// their allocators; maxAllLinks that of all users.
 	maxLinks, maxAllLinks = 1 << 13, 1 << 16
 	// maxSites is the number of call sites of a user, and maxAllSites that of all users.
-	maxSites, maxAllSites = 1 << 15, 1 << 17
+	maxSites, maxAllSites = 1 << 16, 1 << 18
 	// maxAllocators is the number of open allocators of a process, as the tracer has it.
 	maxAllocators = 256
 	// maxParts is the number of circular buffers of a program, and maxCoreSteps that of the cores of

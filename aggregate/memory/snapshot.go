@@ -14,9 +14,6 @@ type Snapshot struct {
 	BeganNs uint64 `json:"began_ns,omitempty"`
 	// Devices are the chips, in order of their ids.
 	Devices []Device `json:"devices"`
-	// DevicesLeftOut is how many chips are not in the answer of a service, because a user has more than
-	// an answer shows.
-	DevicesLeftOut int `json:"devices_left_out,omitempty"`
 	// Processes are the running ones in order of their ids, and then the latest ones
 	// that ended, in order of their ends.
 	Processes []Process `json:"processes"`

@@ -42,7 +42,6 @@ var (
 	exited    = desc("processes_exited_total", "Traced processes that have ended.")
 	lost      = desc("lost_events_total", "Events that were lost: figures may be wrong.")
 	overlaps  = desc("overlapping_buffers_total", "Buffers that were assigned addresses which a buffer of another allocator had on the same chip.")
-	leftOut   = desc("chips_left_out", "Chips without series, because a user has more of them than are shown.")
 	failures  = desc("allocation_failures_total", "Allocations that failed. One on several chips counts once.")
 )
 
@@ -99,7 +98,6 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	out.counter(lost, c.LostEvents)
 	out.counter(failures, c.FailureCount)
 	out.counter(overlaps, c.OverlapCount)
-	out.gauge(leftOut, uint64(c.DevicesLeftOut))
 	for i := range c.Devices {
 		c.chip(out, &c.Devices[i], running)
 	}

@@ -157,7 +157,7 @@ func (h *Hub) Snapshot(ctx context.Context, v Viewer) (*memory.Snapshot, error) 
 	if h.shot == nil || h.shotAt.Before(began) && time.Since(h.shotAt) > snapshotAge {
 		err := h.pause(ctx, client{uid: allUsers}, func() {
 			h.state.SettleUntil(tracing.Now())
-			h.shot, h.shotAt = analyze.Bound(h.state.Snapshot()), time.Now()
+			h.shot, h.shotAt = h.state.Snapshot(), time.Now()
 		})
 		if err != nil {
 			return nil, err

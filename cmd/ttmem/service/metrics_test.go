@@ -92,10 +92,9 @@ func TestClaimedChipsAreBounded(t *testing.T) {
 	for range 2 {
 		_, text := get(t, addr, "/metrics?processes=10", "", testToken)
 		qt.Check(t, qt.IsTrue(strings.Count(text, "\n") < 20_000), qt.Commentf("%d lines", strings.Count(text, "\n")))
-		qt.Check(t, qt.IsFalse(strings.Contains(text, "\nttmem_chips_left_out 0\n")))
 		qt.Check(t, qt.StringContains(text, `ttmem_device_memory_used_bytes{chip="0",region="DRAM"}`))
 		shown := host.shown(root)
-		qt.Check(t, qt.Equals(len(shown.Devices)+shown.DevicesLeftOut, 2000))
+		qt.Check(t, qt.Equals(len(shown.Devices), 1+256)) // one is of others, too
 		pagetest.CheckSchema(t, "report", asJSON(t, shown))
 		host.apply(event.Event{Kind: event.ProcessExit, PID: 20, TID: 20})
 		time.Sleep(2 * snapshotAge)

@@ -196,10 +196,7 @@ func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
 	cached := native.cached(buffers)
 	nativeErr := p.memory.allow(0)
 	first := make(map[uint64][]uint64) // the Buffers of each instance
-	seen := make(map[uint64]bool)      // Buffers
-	for at := range cached {
-		seen[at] = true
-	}
+	seen := make(map[uint64]bool)      // Buffers; without cached, as a cached program may have an old pointer
 	var found []Owned
 	var cost Cost
 	err := p.noHeap
