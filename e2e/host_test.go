@@ -72,8 +72,11 @@ func (h *host) holds(t *testing.T, pid, buffers int) {
 }
 
 func kinds(events []event.Event, kind event.Kind) int {
-	return count(events, func(e *event.Event) bool { return e.Kind == kind })
+	return count(events, func(e *event.Event) bool { return e.Kind == kind && !isLateName(e) })
 }
+
+// isLateName reports whether an event only adds the command line of a process that started before.
+func isLateName(e *event.Event) bool { return e.Kind == event.ProcessStart && e.Reread }
 
 // next is the command to continue.
 func (p *target) next() { fmt.Fprintln(p.stdin) }

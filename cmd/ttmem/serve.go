@@ -244,7 +244,7 @@ func (s *hostService) take(e *event.Event) {
 		if p := s.state.Ended(e.PID); p != nil && p.Exit.TimeNs == e.TimeNs {
 			s.log.Line(p.UID, exitLine(p))
 		}
-		if e.Kind == event.ProcessStart {
+		if e.Kind == event.ProcessStart && !e.Reread { // else it only adds the command line
 			s.log.Line(e.UID, startLine(e))
 		}
 	case event.Lost:
