@@ -144,8 +144,8 @@ FOR ?= 60m
 soak: tools
 	$(SUDO) $(GO) test ./e2e -run 'TestSoak$$' -count=1 -timeout 0 -v -soak $(FOR) -seed $(SEED)
 
-# The README's first minutes with all processors taken, and 200 starts of a short program: FORM=short takes
-# two minutes.
+# The README's first minutes with all processors taken, and 200 starts of a short program, for hours:
+# FORM=short takes ten minutes.
 busy: tools
 	$(SUDO) $(GO) test ./e2e -run 'TestBusyHost$$' -count=1 -timeout 180m -v -busy $(if $(filter short,$(FORM)),short,full)
 
