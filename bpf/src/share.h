@@ -329,12 +329,15 @@ static long remove_if_ended(void *map, const struct object_key *k, void *value, 
 	return 0;
 }
 
-/* Users stay while they use anything, and until the lap in which they wrote has ended. */
+/* Users stay while they use anything, and until the lap in which they wrote has ended. A process of root
+ * that has ended does not come again. */
 static long remove_if_idle(void *map, const u64 *id, struct user *u, void *none)
 {
 	u64 copy = *id;
+	u32 tgid = copy;
+	bool ended = copy >> 32 == PROCESS_OF_ROOT && !bpf_map_lookup_elem(&processes, &tgid);
 
-	if (!u->objects && !u->threads && !u->processes && u->lap != ring_lap &&
+	if (!u->objects && !u->threads && !u->processes && (ended || u->lap != ring_lap) &&
 	    (!u->losses || u->lost_taken != lost_taken))
 		bpf_map_delete_elem(&users, &copy);
 	return 0;

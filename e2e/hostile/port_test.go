@@ -46,7 +46,7 @@ func holdPort(t *testing.T, u *user, port string) (pid int, came func() string) 
 // TestTakenPort: a user who holds the port of a service, before it starts or after it ends, keeps it from
 // nothing else, is named, and gets no token from clients that have the certificate.
 func TestTakenPort(t *testing.T) {
-	u := newUser(t, 6)
+	u := newUser(t, 8)
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	qt.Assert(t, qt.IsNil(err))
 	_, port, _ := net.SplitHostPort(free.Addr().String())

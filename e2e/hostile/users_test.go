@@ -28,7 +28,7 @@ var users []*user
 // newUser returns a user with an id that depends on this process, so that tests that run at
 // the same time have other users.
 func newUser(t *testing.T, n int) *user {
-	u := &user{uid: 1<<30 + os.Getpid()*8 + n, home: filepath.Join(public, fmt.Sprintf("user%d", n))}
+	u := &user{uid: 1<<30 + os.Getpid()*16 + n, home: filepath.Join(public, fmt.Sprintf("user%d", n))}
 	if err := os.Mkdir(u.home, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ const (
 	// tracer they are live buffers and programs.
 	Allocations, AllAllocations = 1 << 20, 1 << 22
 	// Program is how much a program counts, in a State on each chip: each snapshot looks at all.
-	Program = 8
+	Program = 32
 )
 
 // Beyond is the cause of losses for lack of room.
