@@ -40,12 +40,14 @@ func Proportional(t testing.TB, n int, work func(n int)) {
 func cost(work func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	used := func() time.Duration {
-		var now unix.Timespec // getrusage has the time up to the last tick
-		_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now)
-		return time.Duration(now.Nano())
-	}
-	before := used()
+	before := ThreadTime()
 	work()
-	return used() - before
+	return ThreadTime() - before
+}
+
+// ThreadTime returns the processor time of the calling thread. getrusage has that of the last tick.
+func ThreadTime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
+	return time.Duration(t.Nano())
 }

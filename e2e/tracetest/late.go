@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"ttmem/e2e/fuzztest"
 )
 
 // IsLate reports whether something took longer than it may. On a busy machine it may take as much
@@ -19,13 +19,8 @@ func slowdown() float64 {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	const work = 50 * time.Millisecond
-	cpuTime := func() time.Duration {
-		var t unix.Timespec
-		_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
-		return time.Duration(t.Nano())
-	}
 	began := time.Now()
-	for from := cpuTime(); cpuTime()-from < work; {
+	for from := fuzztest.ThreadTime(); fuzztest.ThreadTime()-from < work; {
 	}
 	return float64(time.Since(began)) / float64(work)
 }

@@ -66,16 +66,18 @@ func selfTest(stack []string, patience time.Duration) []kernel.Feature {
 			return nil
 		}
 		took := time.Since(began)
+		late := took >= patience && isBusy()
 		probes.OK, probes.Detail = seen.hits == selftestCalls, fmt.Sprintf("%d of %d calls of a test program seen", seen.hits, selftestCalls)
+		probes.Busy = late && !probes.OK
 		if seen.hits == 0 {
-			probes.Busy = took >= patience && isBusy()
 			return nil
 		}
-		stacks.OK = seen.areRight(stack)
-		stacks.Detail = fmt.Sprintf("%d of %d stacks of %d frames right", seen.right(stack), seen.hits, len(stack))
+		right := seen.right(stack)
+		stacks.OK = probes.OK && right == seen.hits
+		stacks.Busy = late && !stacks.OK
+		stacks.Detail = fmt.Sprintf("%d of %d stacks of %d frames right", right, seen.hits, len(stack))
 		switch {
 		case !stacks.OK:
-			stacks.Busy = took >= patience && isBusy()
 			if len(seen.stacks) > 0 {
 				stacks.Detail += "; the first is " + strings.Join(seen.stacks[0], " ")
 			}
@@ -163,10 +165,6 @@ func (s *selftestSeen) right(stack []string) (n int) {
 		}
 	}
 	return n
-}
-
-func (s *selftestSeen) areRight(stack []string) bool {
-	return s.hits == selftestCalls && s.right(stack) == s.hits
 }
 
 // mayComeLater reports whether calls or frames are missing, as before the code of a process is known.
