@@ -29,7 +29,11 @@ func takeNamed(t *testing.T, c *Placer, path string) {
 func unplaced(t *testing.T, names ...string) (*Placer, *tracetest.Lines) {
 	var warnings tracetest.Lines
 	c := New(names, nil, kernel.Uprobes{}, new(host.Proc), warnings.Add)
-	t.Cleanup(c.Close)
+	t.Cleanup(func() {
+		if !c.closed {
+			c.Close()
+		}
+	})
 	return c, &warnings
 }
 
@@ -92,6 +96,17 @@ func TestChangedInodeIsReadAgain(t *testing.T) {
 func TestTtmemItselfIsNotMarked(t *testing.T) {
 	c, warnings := unplaced(t, "runtime.main")
 	takeNamed(t, c, "/proc/self/exe")
+	qt.Check(t, qt.HasLen(c.files, 0))
+	qt.Check(t, qt.Equals(warnings.String(), ""))
+}
+
+// TestAFileIsMappedAtTheEnd: a file that was opened for a mapping before the end of tracing, and is taken
+// after it, gets no probes.
+func TestAFileIsMappedAtTheEnd(t *testing.T) {
+	lib, _, _ := tracetest.MarkedLibraries(t)
+	c, warnings := unplaced(t, "work")
+	c.Close()
+	takeNamed(t, c, lib)
 	qt.Check(t, qt.HasLen(c.files, 0))
 	qt.Check(t, qt.Equals(warnings.String(), ""))
 }

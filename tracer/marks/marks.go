@@ -30,9 +30,11 @@ type Placer struct {
 
 	// waiting are mapped files that have not been read.
 	waiting chan *markedFile
+	closing chan struct{} // closed by Close
 	working sync.WaitGroup
 
 	mu      sync.Mutex
+	closed  bool // no more files are taken
 	files   map[fileKey]*markedFile
 	unread  int        // files that wait, or are being read
 	settled *sync.Cond // unread is 0
@@ -45,12 +47,21 @@ func New(names []string, program *ebpf.Program, uprobes kernel.Uprobes, proc *ho
 	c := &Placer{
 		names: names, program: program, uprobes: uprobes, proc: proc, warn: warn,
 		found: make([]bool, len(names)),
-		files: make(map[fileKey]*markedFile), waiting: make(chan *markedFile, 1024),
+		files: make(map[fileKey]*markedFile), waiting: make(chan *markedFile, 1024), closing: make(chan struct{}),
 	}
 	c.own, _ = os.Stat("/proc/self/exe")
 	c.settled = sync.NewCond(&c.mu)
-	c.working.Go(func() {
-		for file := range c.waiting {
+	c.working.Go(c.work)
+	return c
+}
+
+// work reads the files that wait, until Close.
+func (c *Placer) work() {
+	for {
+		select {
+		case <-c.closing:
+			return
+		case file := <-c.waiting:
 			c.place(file)
 			c.mu.Lock()
 			if c.unread--; c.unread == 0 {
@@ -58,8 +69,7 @@ func New(names []string, program *ebpf.Program, uprobes kernel.Uprobes, proc *ho
 			}
 			c.mu.Unlock()
 		}
-	})
-	return c
+	}
 }
 
 // Inspect queues a mapped file, and reports whether it has to be tried later. Its symbols are read
@@ -113,13 +123,19 @@ func (c *Placer) take(file *os.File) {
 		file.Close()
 		return
 	}
-	c.waiting <- f
+	select {
+	case c.waiting <- f:
+	case <-c.closing: // which closes the file
+	}
 }
 
 // isNew reports whether a file has not been read, or not with its present content.
 func (c *Placer) isNew(f *markedFile) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
 	key := keyOf(f.Info)
 	if before := c.files[key]; before != nil {
 		// an open file cannot have been replaced
@@ -153,15 +169,20 @@ func (c *Placer) Unfound() (list []error) {
 	return list
 }
 
-// Close removes all probes.
+// Close removes all probes. A goroutine may still be in Inspect, whose file gets none.
 func (c *Placer) Close() {
 	if c == nil {
 		return
 	}
-	close(c.waiting)
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	close(c.closing)
 	c.working.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.unread = 0
+	c.settled.Broadcast()
 	for _, f := range c.files {
 		f.Remove()
 	}
