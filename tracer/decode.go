@@ -2,7 +2,6 @@ package tracer
 
 import (
 	"context"
-	"sync/atomic"
 	"unsafe"
 
 	"ttmem/bpf"
@@ -46,7 +45,7 @@ type decoder struct {
 	// search and reread begin to read a process's memory.
 	search func(*process, *search) context.CancelFunc
 	reread func(*process, *reread, []uint64)
-	// locate looks for the library that a process maps: see finder.locate.
+	// locate looks for the library that a process maps: see find.Finder.Locate.
 	locate  func(pid, user int)
 	closing context.Context // done when tracing ends
 	Options
@@ -77,16 +76,13 @@ type decoder struct {
 	// countedNs, namedNs and sweptNs are when losses were counted, command lines read again, and
 	// processes checked.
 	countedNs, namedNs, sweptNs uint64
-	seenAny                     atomic.Bool   // a process mapped a library
 	objectsEnded                chan struct{} // gets something when a process ends that may have objects in the kernel side
 	// stackSeen gets the stacks that on_stack sends; nil outside tests.
 	stackSeen func(*bpf.KernelHeader, *event.Stack)
 }
 
-// kernelSide is what the event loop and the finder ask the kernel side.
+// kernelSide is what the event loop asks the kernel side.
 type kernelSide interface {
-	ExecID(pid int) (uint64, error)
-	AddProcess(pid int, flags uint32) (kernel.Program, error)
 	Runs(kernel.Program) bool
 	TakeLosses(func(bpf.KernelLossKey, bpf.KernelLoss)) error
 	ForgetPrograms(pid int) error

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"ttmem/tracer/find"
 	"ttmem/tracer/kernel"
 )
 
@@ -31,6 +32,22 @@ func (b *inbox) add(r result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.list = append(b.list, r)
+}
+
+// Discovered adds a program that maps a library.
+func (b *inbox) Discovered(found *find.Discovery) {
+	if found.Mapping.Existing {
+		b.late.Add(1)
+	}
+	b.add(result{report: func(d *decoder) bool { return d.discovered(found) }})
+}
+
+// Lost adds a library that is not traced.
+func (b *inbox) Lost(l *find.Loss) {
+	b.add(result{atNs: l.AtNs, report: func(d *decoder) bool {
+		d.lostLibrary(l)
+		return true
+	}})
 }
 
 // take reports the results up to a time.

@@ -7,6 +7,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/tracer/event"
+	"ttmem/tracer/find"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/kernel"
 )
@@ -84,8 +85,8 @@ func TestADiscoveryIsOfAProgram(t *testing.T) {
 	program := func(execID uint64) kernel.Program { return kernel.Program{PID: 7, ExecID: execID} }
 	d.kernel = &testKernel{ended: map[kernel.Program]bool{program(1): true, program(3): true}}
 	discover := func(execID uint64) bool {
-		return d.discovered(&discovery{
-			Program: program(execID), library: d.libraries.At(0), atNs: 100, start: event.Event{Kind: event.ProcessStart, PID: 7, TimeNs: 90},
+		return d.discovered(&find.Discovery{
+			Program: program(execID), Library: d.libraries.At(0), AtNs: 100, Start: event.Event{Kind: event.ProcessStart, PID: 7, TimeNs: 90},
 		})
 	}
 	qt.Check(t, qt.IsTrue(discover(1)))

@@ -13,28 +13,12 @@ import (
 	"ttmem/tracer/kernel"
 )
 
-// lostCauses are the reasons for losing a record, as users read them.
-var lostCauses = [...]string{
-	bpf.KernelLostCauseLOST_RING_FULL:          "ring buffer full",
-	bpf.KernelLostCauseLOST_BUFFER_UNREADABLE:  "buffer not readable",
-	bpf.KernelLostCauseLOST_DEVICE_UNREADABLE:  "device not readable",
-	bpf.KernelLostCauseLOST_PROGRAM_UNREADABLE: "program not readable",
-	bpf.KernelLostCauseLOST_MAP_FULL:           "kernel map full",
-	bpf.KernelLostCauseLOST_NO_THREAD_STATE:    "no memory for a thread's state",
-	bpf.KernelLostCauseLOST_TOO_MANY_OBJECTS:   "too many devices, programs and code objects",
-	bpf.KernelLostCauseLOST_TOO_MANY_PROCESSES: tooManyProcesses,
-	bpf.KernelLostCauseLOST_TOO_MANY_CHIPS:     "too many chips in a mesh",
-	bpf.KernelLostCauseLOST_UNLOADED:           "ring buffer full",
-	bpf.KernelLostCauseLOST_OF_USER:            "its user's processes lost too many events to count for each",
-	bpf.KernelLostCauseLOST_CAUSES:             "too many processes lost events to count each",
-}
-
 // unknownType is a cause that the decoder gives in several places.
 const unknownType = "buffer of an unknown type"
 
 // ofBuffers are causes of losses that concern only buffers and devices.
 var ofBuffers = []string{
-	lostCauses[bpf.KernelLostCauseLOST_BUFFER_UNREADABLE], lostCauses[bpf.KernelLostCauseLOST_DEVICE_UNREADABLE],
+	kernel.Causes[bpf.KernelLostCauseLOST_BUFFER_UNREADABLE], kernel.Causes[bpf.KernelLostCauseLOST_DEVICE_UNREADABLE],
 	"device not known", "allocator not known", "shards not seen",
 }
 
@@ -86,7 +70,7 @@ func (d *decoder) countLoss(l kernelLoss) bool {
 		found := false
 		for _, p := range d.processes {
 			if p.user == int(l.Uid) {
-				d.lose(p, lostCauses[l.Cause], l.Count, l.TimeNs)
+				d.lose(p, kernel.Causes[l.Cause], l.Count, l.TimeNs)
 				found = true
 			}
 		}
@@ -102,7 +86,7 @@ func (d *decoder) countLoss(l kernelLoss) bool {
 	if p != nil && l.Cause == uint32(bpf.KernelLostCauseLOST_UNLOADED) {
 		d.spaces.Changed(p.PID) // else it would get no stacks any more
 	}
-	d.lose(p, lostCauses[l.Cause], l.Count, l.TimeNs)
+	d.lose(p, kernel.Causes[l.Cause], l.Count, l.TimeNs)
 	return true
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
+	"ttmem/tracer/find"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
@@ -206,20 +207,10 @@ func (d *decoder) follow(program kernel.Program, timeNs uint64, create bool) *pr
 	return d.add(program)
 }
 
-// describeProcess describes a process by its files in /proc, but without the command line, which
-// is in the memory of the process.
-func describeProcess(pid int) event.Event {
-	id := host.IdentityOf(pid)
-	return event.Event{
-		Kind: event.ProcessStart, PID: pid, TID: pid, Comm: host.ThreadName(pid, pid),
-		UID: id.UID, Container: id.Container, Pod: id.Pod, ContainerPID: id.ContainerPID,
-	}
-}
-
 // described returns the description of a process.
 func (p *process) described() *event.Event {
 	if p.start.Kind == 0 {
-		p.start = describeProcess(p.PID)
+		p.start = find.Describe(p.PID)
 	}
 	return &p.start
 }
@@ -404,60 +395,50 @@ func (d *decoder) mappedLibrary(pid int) bool {
 	return p != nil && p.library != nil || slices.Contains(d.past, pid)
 }
 
-// A discovery is a program that maps a library, as others than the event loop found it.
-type discovery struct {
-	kernel.Program
-	library *libraries.Library
-	mapping host.NewMapping // Existing: its memory is to be read
-	start   event.Event
-	atNs    uint64 // when it was found
-	parent  int
-	forked  bool // its parent mapped the library
-}
-
 // discovered takes a discovery. It returns false if that has to wait.
-func (d *decoder) discovered(f *discovery) bool {
+func (d *decoder) discovered(f *find.Discovery) bool {
 	p := d.processes[f.PID]
 	switch {
 	case p != nil && p.Program == f.Program:
 	case p != nil && p.ExecID > f.ExecID || !d.kernel.Runs(f.Program): // it has ended
 		d.libraries.Leave(f.Program)
-		if f.mapping.Existing {
+		if f.Mapping.Existing {
 			d.inbox.late.Add(-1)
 		}
 		return true
-	case p != nil && d.known < f.atNs:
+	case p != nil && d.known < f.AtNs:
 		return false // the program before it may have more records
 	default:
-		p = d.follow(f.Program, f.atNs, true)
+		p = d.follow(f.Program, f.AtNs, true)
 	}
 	p.unlisted = false
-	p.library, p.mapped, p.parent = f.library, &f.mapping, f.parent
-	p.forked = f.forked
+	p.library, p.mapped, p.parent = f.Library, &f.Mapping, f.Parent
+	p.forked = f.Forked
 	if p.start.Kind == 0 {
-		p.start = f.start
+		p.start = f.Start
 	}
-	if f.mapping.Existing {
+	if f.Mapping.Existing {
 		d.attachLate(p)
 	}
 	// events after its time may have been reported already
-	d.start(p, &event.Event{TimeNs: max(f.start.TimeNs, d.queue.released), TID: p.PID})
+	d.start(p, &event.Event{TimeNs: max(f.Start.TimeNs, d.queue.released), TID: p.PID})
 	return true
 }
 
-// lostLibrary counts that a library is not traced, as of a time, that a program maps or, without an
-// ExecID, one that has ended. It returns false if that has to wait.
-func (d *decoder) lostLibrary(program kernel.Program, cause string, nowNs uint64) bool {
-	p := d.processes[program.PID]
-	if p == nil || p.ExecID < program.ExecID {
-		if p != nil && d.known < nowNs {
-			return false // it may have more records
-		}
-		p = d.follow(program, max(nowNs, d.queue.released), true)
-		p.unlisted = !d.kernel.Runs(program)
+// lostLibrary counts a library that is not traced. All records from before were decoded.
+func (d *decoder) lostLibrary(l *find.Loss) {
+	if l.Beside && d.mappedLibrary(l.PID) {
+		return
 	}
-	d.lose(p, cause, 1, nowNs)
-	return true
+	if l.Warning != "" {
+		d.Warn(l.User, l.Warning)
+	}
+	p := d.processes[l.PID]
+	if p == nil || p.ExecID < l.ExecID {
+		p = d.follow(l.Program, max(l.AtNs, d.queue.released), true)
+		p.unlisted = !d.kernel.Runs(l.Program)
+	}
+	d.lose(p, l.Cause, 1, l.AtNs)
 }
 
 // libraryOf returns the library of a record's process.
@@ -468,7 +449,6 @@ func (d *decoder) libraryOf(p *process, index uint8) *libraries.Library {
 	l := d.libraries.At(index)
 	if l != nil {
 		p.library, p.slot = l, int(index)+1
-		d.seenAny.Store(true)
 	}
 	return l
 }

@@ -11,8 +11,10 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
+	"ttmem/tracer/find"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
 	"ttmem/tracer/libraries"
 	"ttmem/tracer/quota"
 )
@@ -28,7 +30,7 @@ const (
 )
 
 // uncorrected are causes of losses that reading the memory again does not correct.
-var uncorrected = []string{quota.Beyond, unknownType, tooManyProcesses, "library not known", notTraced, "id of a chip not plausible", "too many devices", "too many allocators"}
+var uncorrected = []string{quota.Beyond, unknownType, kernel.Causes[bpf.KernelLostCauseLOST_TOO_MANY_PROCESSES], "library not known", find.NotTraced, "id of a chip not plausible", "too many devices", "too many allocators"}
 
 // A recovery brings the figures of a process that lost events right again. Its methods may be
 // called with nil.

@@ -18,6 +18,7 @@ import (
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
 )
 
 // rereadsFind lets each reading of a process's memory find what is given, and counts them.
@@ -69,7 +70,7 @@ func TestRereadCorrects(t *testing.T) {
 	for object := uint64(1); object <= 3; object++ {
 		d.decode(raw(bufferRecord(2e9, object, object)))
 	}
-	d.lose(d.process(7), lostCauses[bpf.KernelLostCauseLOST_RING_FULL], 1, 3e9)
+	d.lose(d.process(7), kernel.Causes[bpf.KernelLostCauseLOST_RING_FULL], 1, 3e9)
 	d.reportLosses()
 	rereadUntil(d, 3.1e9)
 	d.decode(raw(bufferRecord(3.5e9, 6, 6))) // it is not in what was read: it was too young
@@ -128,7 +129,7 @@ func TestRereadLacksSizes(t *testing.T) {
 			dev.Banks[event.DRAM] = bpf.KernelBankInfo{BytesPerBank: 1 << 20, Banks: 1, AlignmentBytes: 16}
 			d.decode(raw(&dev))
 			d.decode(raw(bufferRecord(2e9, 1, 1)))
-			d.lose(d.process(7), lostCauses[bpf.KernelLostCauseLOST_RING_FULL], 1, 3e9)
+			d.lose(d.process(7), kernel.Causes[bpf.KernelLostCauseLOST_RING_FULL], 1, 3e9)
 			d.reportLosses()
 			for _, ns := range []uint64{3.1e9, 5e9, 6.1e9} {
 				rereadUntil(d, ns)
@@ -161,7 +162,7 @@ func TestRereadAfterAnotherLoss(t *testing.T) {
 	d.reportLosses() // its device is not known
 	rereadUntil(d, 3e9)
 	rereadUntil(d, 5e9)
-	d.lose(d.process(7), lostCauses[bpf.KernelLostCauseLOST_RING_FULL], 1, 5.5e9)
+	d.lose(d.process(7), kernel.Causes[bpf.KernelLostCauseLOST_RING_FULL], 1, 5.5e9)
 	d.queue.events = nil
 	rereadUntil(d, 6.1e9)
 	qt.Assert(t, qt.HasLen(d.queue.events, 1))

@@ -11,10 +11,6 @@ type testKernel struct {
 	ended  map[kernel.Program]bool
 }
 
-func (k *testKernel) ExecID(int) (uint64, error) { return 0, nil }
-func (k *testKernel) AddProcess(pid int, _ uint32) (kernel.Program, error) {
-	return kernel.Program{PID: pid}, nil
-}
 func (k *testKernel) Runs(p kernel.Program) bool                        { return !k.ended[p] }
 func (k *testKernel) ForgetPrograms(int) error                          { return nil }
 func (k *testKernel) ChangeProcess(kernel.Program, uint32, uint32) bool { return true }

@@ -6,7 +6,7 @@
 //
 // The kernel gives each program of a process an identity, which is in every record: kernel.Program.
 // The event loop (decoder) has one process for each of them, with all that is known of it. A record of
-// another program ends the one before it. The finder, which discovers processes, and goroutines that
+// another program ends the one before it. Package find, which discovers processes, and goroutines that
 // read a process's memory know only its identity. They put their results into the inbox, which drops
 // those of programs that have ended.
 package tracer
@@ -21,9 +21,11 @@ import (
 	"time"
 
 	"ttmem/tracer/event"
+	"ttmem/tracer/find"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 	"ttmem/tracer/libraries"
+	"ttmem/tracer/marks"
 	"ttmem/tracer/stack"
 )
 
@@ -60,8 +62,11 @@ type Tracer struct {
 	readers *host.Readers
 	spaces  *stack.Spaces // nil: no stacks are taken
 	*decoder
-	finder *finder
+	finder *find.Finder
+	marks  *marks.Placer // nil: no calls are marks
 	stop   context.CancelFunc
+	// forgetting are the goroutines that remove objects of processes that ended.
+	forgetting sync.WaitGroup
 }
 
 // New loads the kernel side and attaches to all libraries that the processes map
@@ -94,9 +99,16 @@ func New(o Options) (_ *Tracer, err error) {
 	t.stop = stop
 	set := libraries.New(t.objs, t.spaces, &t.readers.Proc, o.Warn)
 	t.decoder = newDecoder(closing, t.objs, set, t.spaces, t.readers, &o)
-	t.finder = newFinder(t.objs, t.decoder)
-	t.locate = t.finder.locate
-	if err := t.finder.begin(); err != nil {
+	if len(o.MarkAt) > 0 {
+		t.marks = marks.New(o.MarkAt, t.objs.OnMark, t.objs.Support.Uprobes, &t.readers.Proc, o.warn)
+	}
+	t.finder = find.New(closing, find.Options{
+		Processes: o.Processes, Children: o.Children, Warn: o.Warn,
+		Kernel: t.objs, Libraries: set, Spaces: t.spaces, Readers: t.readers, Marks: t.marks, Inbox: t.inbox,
+	})
+	t.locate = t.finder.Locate
+	t.forgetting.Go(t.forgetObjects)
+	if err := t.finder.Begin(); err != nil {
 		return nil, err
 	}
 	t.spaces.Started()
@@ -196,14 +208,38 @@ func (t *Tracer) Mark(name string, uid int) {
 	}})
 }
 
+// forgetInterval is the time between passes through the kernel side's table of objects.
+const forgetInterval = time.Second
+
+// forgetObjects removes the objects of processes that have ended from the kernel side, until
+// tracing ends. A pass through a full table takes tens of milliseconds.
+func (t *Tracer) forgetObjects() {
+	for {
+		select {
+		case <-t.closing.Done():
+			return
+		case <-t.objectsEnded:
+		}
+		if err := t.objs.ForgetObjects(); err != nil {
+			t.warn(fmt.Sprintf("removing the objects of processes that ended: %v", err))
+			return
+		}
+		select {
+		case <-t.closing.Done():
+			return
+		case <-time.After(forgetInterval):
+		}
+	}
+}
+
 // Prepare attaches to a library file before a process maps it.
-func (t *Tracer) Prepare(path string) error { return t.finder.prepare(path) }
+func (t *Tracer) Prepare(path string) error { return t.finder.Prepare(path) }
 
 // Discovered reports whether any traced process mapped a library.
-func (t *Tracer) Discovered() bool { return t.seenAny.Load() }
+func (t *Tracer) Discovered() bool { return t.libraries.Seen.Load() }
 
 // Maps reports whether a process is known to map a tt-metal library.
-func (t *Tracer) Maps(pid int) bool { return t.finder.maps(pid) }
+func (t *Tracer) Maps(pid int) bool { return t.libraries.Of(pid) != nil }
 
 // Reading reports whether existing buffers are still being read after an attach. Once it
 // returns false, handle has got all of them, or will by the end of Run.
@@ -214,14 +250,15 @@ func (t *Tracer) StackEnds() (native, python map[string]uint64) { return stack.C
 
 // Unfound returns an error for each function of MarkAt that is in no mapped file. Call it
 // after Run.
-func (t *Tracer) Unfound() []error { return t.finder.calls.Unfound() }
+func (t *Tracer) Unfound() []error { return t.marks.Unfound() }
 
 // Close removes all probes. The traced processes continue.
 func (t *Tracer) Close() {
 	if t.finder != nil {
 		t.holdForDebuggers()
 		t.stop()
-		t.finder.close()
+		t.finder.Close()
+		t.forgetting.Wait()
 	}
 	t.spaces.Close()
 	t.readers.Close()

@@ -8,6 +8,22 @@ import (
 	"ttmem/bpf"
 )
 
+// Causes are the reasons for losing a record, as users read them.
+var Causes = [...]string{
+	bpf.KernelLostCauseLOST_RING_FULL:          "ring buffer full",
+	bpf.KernelLostCauseLOST_BUFFER_UNREADABLE:  "buffer not readable",
+	bpf.KernelLostCauseLOST_DEVICE_UNREADABLE:  "device not readable",
+	bpf.KernelLostCauseLOST_PROGRAM_UNREADABLE: "program not readable",
+	bpf.KernelLostCauseLOST_MAP_FULL:           "kernel map full",
+	bpf.KernelLostCauseLOST_NO_THREAD_STATE:    "no memory for a thread's state",
+	bpf.KernelLostCauseLOST_TOO_MANY_OBJECTS:   "too many devices, programs and code objects",
+	bpf.KernelLostCauseLOST_TOO_MANY_PROCESSES: "its user has too many processes that use tt-metal",
+	bpf.KernelLostCauseLOST_TOO_MANY_CHIPS:     "too many chips in a mesh",
+	bpf.KernelLostCauseLOST_UNLOADED:           "ring buffer full",
+	bpf.KernelLostCauseLOST_OF_USER:            "its user's processes lost too many events to count for each",
+	bpf.KernelLostCauseLOST_CAUSES:             "too many processes lost events to count each",
+}
+
 // lossesAtOnce is how many rows one call takes out of the kernel's map of losses.
 const lossesAtOnce = 1024
 

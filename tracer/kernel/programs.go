@@ -117,6 +117,20 @@ func (o *Objects) Runs(p Program) bool {
 	return o.Processes.Lookup(uint32(p.PID), &listed) == nil && listed.ExecId == p.ExecID
 }
 
+// Lists reports whether a process is in the kernel side's list.
+func (o *Objects) Lists(pid int) bool {
+	return o.Processes.Lookup(uint32(pid), new(bpf.KernelProcess)) == nil
+}
+
+// Listed returns the processes in the list.
+func (o *Objects) Listed() (pids []int) {
+	var pid uint32
+	for list := o.Processes.Iterate(); list.Next(&pid, new(bpf.KernelProcess)); {
+		pids = append(pids, int(pid))
+	}
+	return pids
+}
+
 // ChangeProcess sets flags and, if it is not 0, the slot of the space of a listed process. It reports
 // whether the process still runs the program.
 func (o *Objects) ChangeProcess(p Program, flags, space uint32) bool {

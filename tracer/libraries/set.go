@@ -63,6 +63,8 @@ func (l *Library) occupies() bool {
 
 // A Set is the traced tt-metal libraries, and a cache of files that are none.
 type Set struct {
+	// Seen is true once a process is known to map a library.
+	Seen   atomic.Bool
 	objs   *kernel.Objects
 	proc   *host.Proc
 	spaces *stack.Spaces
@@ -346,6 +348,7 @@ func (s *Set) Join(p kernel.Program, l *Library, user int) (isNew bool, err erro
 	}
 	s.users[user]++
 	s.members[p.PID] = member{p, l, user}
+	s.Seen.Store(true)
 	return true, nil
 }
 
@@ -391,6 +394,7 @@ func (s *Set) At(index uint8) *Library {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if int(index) < len(s.list) {
+		s.Seen.Store(true)
 		return s.list[index]
 	}
 	return nil

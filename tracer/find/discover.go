@@ -1,4 +1,4 @@
-package tracer
+package find
 
 // This file discovers libraries in the files that processes map, and attaches to them.
 
@@ -12,21 +12,32 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/symbolize"
+	"ttmem/tracer/event"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 	"ttmem/tracer/layout"
 	"ttmem/tracer/libraries"
 )
 
+// Describe describes a process by its files in /proc, but without the command line, which is in the
+// memory of the process.
+func Describe(pid int) event.Event {
+	id := host.IdentityOf(pid)
+	return event.Event{
+		Kind: event.ProcessStart, PID: pid, TID: pid, Comm: host.ThreadName(pid, pid),
+		UID: id.UID, Container: id.Container, Pod: id.Pod, ContainerPID: id.ContainerPID,
+	}
+}
+
 // lateNs is a grace period: an attach within this time of a library's mapping is assumed to precede
 // its first allocation. A Python program on a mock device opens the device 80 ms after the mapping.
 const lateNs = 20e6
 
 // discoverSoon discovers a mapping in the background, unless its file is known to be no library.
-func (f *finder) discoverSoon(m host.NewMapping) {
-	l, known := f.libraries.Known(&m)
-	beside := l == nil && f.maps(m.PID) && !f.libraries.KnownBeside(m.File, m.PID)
-	if known && l == nil && !beside && f.calls == nil {
+func (f *Finder) discoverSoon(m host.NewMapping) {
+	l, known := f.Libraries.Known(&m)
+	beside := l == nil && f.maps(m.PID) && !f.Libraries.KnownBeside(m.File, m.PID)
+	if known && l == nil && !beside && f.Marks == nil {
 		return
 	}
 	user := host.RealUser(m.PID)
@@ -45,8 +56,8 @@ func (f *finder) discoverSoon(m host.NewMapping) {
 
 // discover reads a mapped file once, and attaches to it if it is a tt-metal library. A library
 // that cannot be attached to yet is tried again.
-func (f *finder) discover(m host.NewMapping, user int) error {
-	later := f.calls.Inspect(m)
+func (f *Finder) discover(m host.NewMapping, user int) error {
+	later := f.Marks.Inspect(m)
 	l, err := f.libraryOf(m, user)
 	if l != nil && !f.attached(l, m, user, false) { // its probes have just been removed
 		later = true
@@ -58,15 +69,15 @@ func (f *finder) discover(m host.NewMapping, user int) error {
 	if !full && !later && !host.TryLater(err) {
 		f.waiting.Remove(m)
 		if err != nil {
-			f.lost(m.PID, notTraced)
+			f.lost(m.PID, NotTraced)
 		}
 		return err
 	}
 	isNew, waits := f.waiting.Add(m, user)
 	switch {
 	case isNew && full:
-		f.lost(m.PID, notTraced)
-		if f.libraries.Refuses(user) {
+		f.lost(m.PID, NotTraced)
+		if f.Libraries.Refuses(user) {
 			return fmt.Errorf("%s in process %d is not traced: %w", m.Name, m.PID, err)
 		}
 	case isNew && !waits && err != nil:
@@ -77,17 +88,17 @@ func (f *finder) discover(m host.NewMapping, user int) error {
 
 // beside places probes for exceptions in a file that a process with a library maps. It reports whether
 // this has to be tried later.
-func (f *finder) beside(m host.NewMapping, user int) (later bool) {
-	known := f.libraries.KnownBeside(m.File, m.PID)
+func (f *Finder) beside(m host.NewMapping, user int) (later bool) {
+	known := f.Libraries.KnownBeside(m.File, m.PID)
 	if known {
 		return false
 	}
-	file, err := f.readers.OpenMapped(m.PID, m.Start, m.End)
+	file, err := f.Readers.OpenMapped(m.PID, m.Start, m.End)
 	if err == nil {
 		err = sameFile(file, m.File)
 	}
 	if err == nil {
-		err = f.libraries.OpenBeside(file, m.File, m.Name, m.PID, user)
+		err = f.Libraries.OpenBeside(file, m.File, m.Name, m.PID, user)
 		if err != nil && !host.TryLater(err) {
 			f.Warn(user, err.Error())
 		}
@@ -96,7 +107,7 @@ func (f *finder) beside(m host.NewMapping, user int) (later bool) {
 }
 
 // besidesSoon calls besides in the background.
-func (f *finder) besidesSoon(pid, user int) {
+func (f *Finder) besidesSoon(pid, user int) {
 	queued := f.queues.Do(host.Lane{User: user}, func() {
 		if f.closing.Err() == nil && f.maps(pid) {
 			f.besides(pid, user)
@@ -108,13 +119,13 @@ func (f *finder) besidesSoon(pid, user int) {
 }
 
 // besides places them in the files that a process has mapped already.
-func (f *finder) besides(pid, user int) {
+func (f *Finder) besides(pid, user int) {
 	list, err := f.existing(pid)
 	if errors.Is(err, host.ErrNoAnswer) {
 		f.rescanSoon()
 	}
 	for _, m := range list {
-		l, _ := f.libraries.Known(&m)
+		l, _ := f.Libraries.Known(&m)
 		if l == nil && f.beside(m, user) {
 			f.waiting.Add(m, user)
 		}
@@ -123,66 +134,65 @@ func (f *finder) besides(pid, user int) {
 
 // attached handles a process of a user that maps a library; false if the library is no longer traced.
 // forked is true if its parent mapped the library.
-func (f *finder) attached(l *libraries.Library, m host.NewMapping, user int, forked bool) bool {
+func (f *Finder) attached(l *libraries.Library, m host.NewMapping, user int, forked bool) bool {
 	late := l.AttachedNs.Load() > m.TimeNs+lateNs
 	m.Existing = !forked && (m.Existing || late)
 	program := f.program(m.PID)
-	isNew, err := f.libraries.Join(program, l, user)
+	isNew, err := f.Libraries.Join(program, l, user)
 	switch {
 	case errors.Is(err, libraries.ErrManyProcesses):
-		f.lost(m.PID, tooManyProcesses)
+		f.lost(m.PID, kernel.Causes[bpf.KernelLostCauseLOST_TOO_MANY_PROCESSES])
 		return true
 	case err != nil || !isNew:
 		return err == nil
 	}
-	f.seenAny.Store(true)
 	flags := uint32(0)
 	if m.Existing {
 		flags = bpf.ProcessLate // it may have compiled programs before
 	}
-	listed, err := f.kernel.AddProcess(m.PID, flags) // its end is reported even if it never hits a probe
+	listed, err := f.Kernel.AddProcess(m.PID, flags) // its end is reported even if it never hits a probe
 	if err != nil || listed != program || !f.isMapped(m) {
-		f.libraries.Leave(program)
+		f.Libraries.Leave(program)
 		switch {
 		case err != nil && !errors.Is(err, unix.ESRCH):
-			f.lost(m.PID, lostCauses[bpf.KernelLostCauseLOST_MAP_FULL])
+			f.lost(m.PID, kernel.Causes[bpf.KernelLostCauseLOST_MAP_FULL])
 		case late:
-			f.lost(m.PID, endedBefore)
+			f.lost(m.PID, EndedBefore)
 		}
 		return true
 	}
-	f.spaces.Changed(m.PID)
-	found := &discovery{Program: program, library: l, mapping: m, atNs: host.Now(), start: describeProcess(m.PID), parent: host.Parent(m.PID), forked: forked}
-	found.start.TimeNs, found.start.AttachedLate = m.TimeNs, m.Existing
-	if m.Existing {
-		f.inbox.late.Add(1)
+	f.Spaces.Changed(m.PID)
+	found := &Discovery{
+		Program: program, Library: l, Mapping: m, AtNs: host.Now(), Start: Describe(m.PID), User: host.RealUser(m.PID),
+		Parent: host.Parent(m.PID), Forked: forked,
 	}
-	f.inbox.add(result{report: func(d *decoder) bool { return d.discovered(found) }})
+	found.Start.TimeNs, found.Start.AttachedLate = m.TimeNs, m.Existing
+	f.Inbox.Discovered(found)
 	f.besidesSoon(m.PID, user)
 	return true
 }
 
 // program returns the program that a process runs; without an ExecID if it has ended.
-func (f *finder) program(pid int) kernel.Program {
-	execID, _ := f.kernel.ExecID(pid)
+func (f *Finder) program(pid int) kernel.Program {
+	execID, _ := f.Kernel.ExecID(pid)
 	return kernel.Program{PID: pid, ExecID: execID}
 }
 
 // isMapped reports whether a process still has a mapping: it may have executed another program since.
-func (f *finder) isMapped(m host.NewMapping) bool {
-	list, err := f.readers.FileMappings(m.PID)
+func (f *Finder) isMapped(m host.NewMapping) bool {
+	list, err := f.Readers.FileMappings(m.PID)
 	m.File.Generation = 0 // /proc/PID/maps does not have it
 	return errors.Is(err, host.ErrNoAnswer) || slices.ContainsFunc(list, func(o host.Mapping) bool {
 		return o.Start == m.Start && o.File == m.File
 	})
 }
 
-// locate looks for the library that a process has from its parent, in the background.
-func (f *finder) locate(pid, user int) {
+// Locate looks for the library that a process has from its parent, in the background.
+func (f *Finder) Locate(pid, user int) {
 	f.queues.Do(host.Lane{User: user}, func() {
 		list, _ := f.existing(pid)
 		for _, m := range list {
-			if l, _ := f.libraries.Known(&m); l != nil {
+			if l, _ := f.Libraries.Known(&m); l != nil {
 				f.attached(l, m, user, true)
 				return
 			}
@@ -192,12 +202,12 @@ func (f *finder) locate(pid, user int) {
 
 // libraryOf returns the library in a mapped file; nil if the file is none. host.TryLater is true
 // for the error if the file cannot be opened now.
-func (f *finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, error) {
-	l, known := f.libraries.Known(&m)
+func (f *Finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, error) {
+	l, known := f.Libraries.Known(&m)
 	if known {
 		return l, nil
 	}
-	file, err := f.readers.OpenMapped(m.PID, m.Start, m.End)
+	file, err := f.Readers.OpenMapped(m.PID, m.Start, m.End)
 	if host.TryLater(err) {
 		return nil, err
 	}
@@ -211,25 +221,25 @@ func (f *finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, err
 	// most files are none, and have many symbols
 	if !libraries.HasUsualName(m.Name) && !libraries.MayBeLibrary(file) {
 		file.Close()
-		f.libraries.Remember(m.File, nil)
+		f.Libraries.Remember(m.File, nil)
 		return nil, nil
 	}
 	path := m.Name
 	if !m.Existing {
-		path = f.readers.MappedPath(m.PID, m.File)
+		path = f.Readers.MappedPath(m.PID, m.File)
 	}
 	in := func(path string) (*os.File, error) { return host.OpenInRoot(m.PID, path) }
-	l, err = f.libraries.Open(file, user, path, in)
+	l, err = f.Libraries.Open(file, user, path, in)
 	if errors.Is(err, layout.ErrNoLibrary) || errors.Is(err, symbolize.ErrNotELF) {
-		f.libraries.Remember(m.File, nil)
+		f.Libraries.Remember(m.File, nil)
 		return nil, nil
 	}
 	switch {
 	case err == nil:
-		f.libraries.Remember(m.File, l)
+		f.Libraries.Remember(m.File, l)
 	case errors.Is(err, layout.ErrNoSections):
 		err = fmt.Errorf("%s in process %d could not be traced: %w", m.Name, m.PID, err)
-		f.seenAny.Store(true) // by its name
+		f.Libraries.Seen.Store(true) // by its name
 	}
 	return l, err
 }
@@ -248,39 +258,24 @@ func sameFile(file *os.File, want host.FileID) error {
 	return err
 }
 
-// Causes of losses of processes whose libraries are not traced.
-const (
-	notTraced        = "library not traced"
-	endedBefore      = "process ended before its library was traced"
-	tooManyProcesses = "its user has too many processes that use tt-metal"
-)
-
-// lost adds a loss to a process: a library that it maps is not traced.
-func (f *finder) lost(pid int, cause string) {
-	program, nowNs := f.program(pid), host.Now()
-	f.inbox.add(result{report: func(d *decoder) bool { return d.lostLibrary(program, cause, nowNs) }})
+// lost reports that a library which a process maps is not traced.
+func (f *Finder) lost(pid int, cause string) {
+	f.Inbox.Lost(&Loss{Program: f.program(pid), Cause: cause, AtNs: host.Now()})
 }
 
 // reportMissed reports a library that could not be read. Most files that are missed are not libraries, so
 // the name decides. A process has one library, with other files of tt beside it. That a process has
 // ended is a loss, and no warning.
-func (f *finder) reportMissed(m host.NewMapping, user int, err error) {
+func (f *Finder) reportMissed(m host.NewMapping, user int, err error) {
 	if !host.NamedLikeLibrary(m.Name) {
 		return
 	}
-	cause, silent := notTraced, false
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		cause, silent = endedBefore, true
+	l := &Loss{Program: f.program(m.PID), Cause: NotTraced, AtNs: host.Now(), Beside: !libraries.HasUsualName(m.Name), User: user}
+	switch {
+	case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
+		l.Cause = EndedBefore
+	case !f.names(m.PID) || !f.Readers.HasNoMemory(m.PID): // else the end of the process is reported
+		l.Warning = fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err)
 	}
-	silent = silent || f.names(m.PID) && f.readers.HasNoMemory(m.PID) // the end of the process is reported
-	program, nowNs := f.program(m.PID), host.Now()
-	f.inbox.add(result{atNs: nowNs, report: func(d *decoder) bool {
-		if !libraries.HasUsualName(m.Name) && d.mappedLibrary(m.PID) {
-			return true
-		}
-		if !silent {
-			f.Warn(user, fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
-		}
-		return d.lostLibrary(program, cause, nowNs)
-	}})
+	f.Inbox.Lost(l)
 }

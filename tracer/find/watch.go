@@ -1,4 +1,4 @@
-package tracer
+package find
 
 // This file watches the mappings of processes, and reads existing ones.
 
@@ -11,19 +11,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ttmem/bpf"
 	"ttmem/tracer/host"
 	"ttmem/tracer/libraries"
 )
 
-func (f *finder) watch() (err error) {
+func (f *Finder) watch() (err error) {
 	if f.mappings, err = host.WatchMappings(); err != nil {
 		return err
 	}
 	f.working.Go(func() {
 		host.RaisePriority()
 		every := func() int {
-			if len(f.Processes) > 0 && !f.seenAny.Load() {
+			if len(f.Processes) > 0 && !f.Libraries.Seen.Load() {
 				return host.CommandPollMs
 			}
 			return host.MappingPollMs
@@ -42,7 +41,7 @@ const againAfter = time.Second
 
 // again tries again to handle mappings whose records the kernel dropped, and libraries that could
 // not be opened or had no room. It takes at most a tenth of the time.
-func (f *finder) again() {
+func (f *Finder) again() {
 	for wait := time.Duration(0); ; {
 		select {
 		case <-f.closing.Done():
@@ -66,7 +65,7 @@ func (f *finder) again() {
 			case host.Ended(m.PID):
 				f.reportMissed(m.NewMapping, m.User, os.ErrNotExist)
 				f.waiting.Remove(m.NewMapping)
-			case f.libraries.HasRoom(m.User):
+			case f.Libraries.HasRoom(m.User):
 				f.discoverSoon(m.NewMapping)
 			}
 		}
@@ -75,7 +74,7 @@ func (f *finder) again() {
 }
 
 // rescanSoon schedules a reading of the mappings of all processes, as some may be unknown.
-func (f *finder) rescanSoon() {
+func (f *Finder) rescanSoon() {
 	select {
 	case f.dropped <- struct{}{}:
 	default:
@@ -85,16 +84,12 @@ func (f *finder) rescanSoon() {
 // rescan reads the mappings of processes after records of new ones were dropped. Nothing is missing
 // afterwards, except for a process that has ended meanwhile and was the first to map its library:
 // others are known by their records.
-func (f *finder) rescan() {
+func (f *Finder) rescan() {
 	var pids []int
-	changed := f.spaces.ChangedIfKnown
+	changed := f.Spaces.ChangedIfKnown
 	if len(f.Processes) > 0 {
-		changed = f.spaces.Changed
-		var pid uint32
-		var p bpf.KernelProcess
-		for listed := f.objs.Processes.Iterate(); listed.Next(&pid, &p); {
-			pids = append(pids, int(pid))
-		}
+		changed = f.Spaces.Changed
+		pids = f.Kernel.Listed()
 	} else {
 		var err error
 		if pids, err = host.PIDs(); err != nil {
@@ -114,9 +109,9 @@ func (f *finder) rescan() {
 }
 
 // existing returns the files that a process maps as code.
-func (f *finder) existing(pid int) (list []host.NewMapping, err error) {
+func (f *Finder) existing(pid int) (list []host.NewMapping, err error) {
 	at := host.Now() // a program that the process executes from now on is another one
-	maps, err := f.readers.FileMappings(pid)
+	maps, err := f.Readers.FileMappings(pid)
 	for _, m := range maps {
 		list = append(list, host.NewMapping{TimeNs: at, PID: pid, Start: m.Start, End: m.End, Offset: m.Offset, File: m.File, Name: m.Path, Existing: true})
 	}
@@ -127,7 +122,7 @@ func (f *finder) existing(pid int) (list []host.NewMapping, err error) {
 const scanPatience = 5 * time.Second
 
 // scan attaches to libraries that are already mapped, by the given processes or by all.
-func (f *finder) scan(pids []int) error {
+func (f *Finder) scan(pids []int) error {
 	if len(pids) == 0 {
 		f.rescan()
 		f.queues.Wait(scanPatience)
@@ -157,7 +152,7 @@ func (f *finder) scan(pids []int) error {
 }
 
 // allMapped handles new mappings that the kernel reports.
-func (f *finder) allMapped(list []host.NewMapping) {
+func (f *Finder) allMapped(list []host.NewMapping) {
 	for _, m := range f.knownFirst(list) {
 		f.mapped(m)
 	}
@@ -166,9 +161,9 @@ func (f *finder) allMapped(list []host.NewMapping) {
 // knownFirst puts the mappings of known libraries first, and then those of files with
 // its name: reading the files of the others takes a while, and a program may allocate,
 // or end, meanwhile.
-func (f *finder) knownFirst(list []host.NewMapping) []host.NewMapping {
+func (f *Finder) knownFirst(list []host.NewMapping) []host.NewMapping {
 	order := func(m host.NewMapping) int {
-		switch l, _ := f.libraries.Known(&m); {
+		switch l, _ := f.Libraries.Known(&m); {
 		case l != nil:
 			return 0
 		case libraries.HasUsualName(m.Name):
@@ -180,21 +175,18 @@ func (f *finder) knownFirst(list []host.NewMapping) []host.NewMapping {
 	return list
 }
 
-func (f *finder) mapped(m host.NewMapping) {
+func (f *Finder) mapped(m host.NewMapping) {
 	if m.PID == os.Getpid() || m.File.Inode == 0 {
 		return
 	}
-	if len(f.Processes) > 0 {
-		var p bpf.KernelProcess
-		if f.objs.Processes.Lookup(uint32(m.PID), &p) != nil {
-			return
-		}
+	if len(f.Processes) > 0 && !f.Kernel.Lists(m.PID) {
+		return
 	}
 	f.discoverSoon(m)
 	switch {
 	case f.names(m.PID):
-		f.spaces.Changed(m.PID) // at once, so that its code is known by its first event
+		f.Spaces.Changed(m.PID) // at once, so that its code is known by its first event
 	default:
-		f.spaces.ChangedIfKnown(m.PID)
+		f.Spaces.ChangedIfKnown(m.PID)
 	}
 }

@@ -1,4 +1,4 @@
-package tracer
+package find
 
 import (
 	"os"
@@ -8,10 +8,37 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"ttmem/tracer/event"
 	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
 	"ttmem/tracer/layout"
+	"ttmem/tracer/libraries"
 )
+
+// testKernel is a kernel side that lists all processes.
+type testKernel struct{}
+
+func (testKernel) ExecID(int) (uint64, error) { return 1, nil }
+func (testKernel) AddProcess(pid int, _ uint32) (kernel.Program, error) {
+	return kernel.Program{PID: pid, ExecID: 1}, nil
+}
+func (testKernel) Lists(int) bool { return true }
+func (testKernel) Listed() []int  { return nil }
+
+// losses is an Inbox that keeps losses.
+type losses []*Loss
+
+func (*losses) Discovered(*Discovery) {}
+func (l *losses) Lost(one *Loss)      { *l = append(*l, one) }
+
+// newTestFinder returns a Finder, and what it reports as lost.
+func newTestFinder(t *testing.T) (*Finder, *losses) {
+	lost := new(losses)
+	warn := func(int, string) {}
+	readers := new(host.Readers)
+	return New(t.Context(), Options{
+		Warn: warn, Kernel: testKernel{}, Readers: readers, Inbox: lost, Libraries: libraries.New(nil, nil, &readers.Proc, warn),
+	}), lost
+}
 
 // mapFile maps a new file as code, at an address or anywhere, and returns its mapping.
 func mapFile(t *testing.T, name string, at uint64) (*os.File, host.NewMapping) {
@@ -34,34 +61,33 @@ func mapFile(t *testing.T, name string, at uint64) (*os.File, host.NewMapping) {
 
 // A file under a write lease is read when the lease has ended.
 func TestLeasedFileIsReadLater(t *testing.T) {
-	d := newTestDecoder()
-	f := newFinder(nil, d)
+	f, lost := newTestFinder(t)
 	file, m := mapFile(t, "leased.so", 0)
 	_, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.IsNil(f.discover(m, 1)))
 	qt.Check(t, qt.HasLen(f.waiting.All(), 1))
-	qt.Check(t, qt.HasLen(f.inbox.list, 0))
+	qt.Check(t, qt.HasLen(*lost, 0))
 	host.EndLease(file)
 	qt.Check(t, qt.IsNil(f.discover(m, 1)))
 	qt.Check(t, qt.HasLen(f.waiting.All(), 0))
-	_, known := f.libraries.Known(&m)
+	_, known := f.Libraries.Known(&m)
 	qt.Check(t, qt.IsTrue(known), qt.Commentf("it is not a library"))
 }
 
 // A process may map another file at the address of one whose mapping was reported. What is read
 // there says nothing about the first one.
 func TestFileMappedInPlaceOfAnother(t *testing.T) {
-	d := newTestDecoder()
-	f := newFinder(nil, d)
+	f, lost := newTestFinder(t)
 	_, m := mapFile(t, "libtt_metal.so", 0)
 	mapFile(t, "other.so", m.Start)
 	qt.Check(t, qt.IsNil(f.discover(m, 1)))
-	_, known := f.libraries.Known(&m)
+	_, known := f.Libraries.Known(&m)
 	qt.Check(t, qt.IsFalse(known))
-	f.inbox.take(d, host.Now())
-	qt.Check(t, qt.HasLen(d.lost(), 1))
-	qt.Check(t, qt.Equals(d.lost()[loss{os.Getpid(), endedBefore}].n, 1))
+	qt.Assert(t, qt.HasLen(*lost, 1))
+	qt.Check(t, qt.Equals((*lost)[0].PID, os.Getpid()))
+	qt.Check(t, qt.Equals((*lost)[0].Cause, EndedBefore))
+	qt.Check(t, qt.IsFalse((*lost)[0].Beside))
 }
 
 // A file with the library's name and without section headers is named, not passed over.
@@ -70,38 +96,30 @@ func TestLibraryWithoutSectionHeadersIsNamed(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	clear(self[0x28:0x30]) // e_shoff
 	clear(self[0x3a:0x40]) // e_shentsize, e_shnum, e_shstrndx
-	d := newTestDecoder()
-	f := newFinder(nil, d)
+	f, lost := newTestFinder(t)
 	for name, want := range map[string]error{"libtt_metal.so": layout.ErrNoSections, "other.so": nil} {
 		file, m := mapFile(t, name, 0)
 		_, err = file.WriteAt(self, 0)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.ErrorIs(f.discover(m, 1), want))
 	}
-	f.inbox.take(d, host.Now())
-	qt.Check(t, qt.Equals(d.lost()[loss{os.Getpid(), notTraced}].n, 1))
+	qt.Assert(t, qt.HasLen(*lost, 1))
+	qt.Check(t, qt.Equals((*lost)[0].Cause, NotTraced))
 }
 
-// A file beside the library that is read when its process has ended costs the process no events.
-func TestAFileBesideTheLibraryIsReadLate(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		ended  int // a process that mapped the library
-		losses int
-	}{
-		{"_ttnn.so", os.Getpid(), 0},
-		{"_ttnn.so", 1 << 30, 1},
-		{"libtt_metal.so", os.Getpid(), 1},
-	} {
-		d := newTestDecoder()
-		f := newFinder(nil, d)
-		_, m := mapFile(t, c.name, 0)
-		mapFile(t, "other.so", m.Start)
-		p := d.process(c.ended)
-		p.library = d.libraries.At(0)
-		d.end(p, event.Event{})
-		qt.Check(t, qt.IsNil(f.discover(m, 1)))
-		f.inbox.take(d, host.Now())
-		qt.Check(t, qt.HasLen(d.lost(), c.losses), qt.Commentf("%+v", c))
+// noProbes replaces the probes of a library that no process runs.
+type noProbes struct{}
+
+func (noProbes) Close() error { return nil }
+
+// TestKnownLibrariesAreHandledFirst: their processes may end while other files are read.
+func TestKnownLibrariesAreHandledFirst(t *testing.T) {
+	f, _ := newTestFinder(t)
+	mapping := func(inode uint64) host.NewMapping {
+		return host.NewMapping{PID: int(inode), File: host.FileID{Inode: inode}}
 	}
+	f.Libraries.Remember(mapping(2).File, &libraries.Library{ProbedFile: kernel.ProbedFile{Probes: noProbes{}}})
+	f.Libraries.Remember(mapping(3).File, nil)
+	list := f.knownFirst([]host.NewMapping{mapping(1), mapping(2), mapping(3), mapping(2)})
+	qt.Check(t, qt.DeepEquals(list, []host.NewMapping{mapping(2), mapping(2), mapping(1), mapping(3)}))
 }

@@ -13,17 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/tracer/event"
+	"ttmem/tracer/find"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
-	"ttmem/tracer/libraries"
 )
-
-// noProbes replaces the probes of a library that no process runs.
-type noProbes struct{}
-
-func (noProbes) Close() error { return nil }
-
-var probed = kernel.ProbedFile{Probes: noProbes{}}
 
 func TestSweepEndsProcess(t *testing.T) {
 	d := newTestDecoder()
@@ -76,20 +69,34 @@ func TestUrgentGoroutinesRunBesideOthers(t *testing.T) {
 }
 
 // A record of a library shows that a process maps it, even if the process ended before its
-// mapping was handled. Known libraries are handled before other files.
+// mapping was handled.
 func TestShortProcess(t *testing.T) {
 	d := newTestDecoder()
-	f := newFinder(nil, d)
 	qt.Check(t, qt.IsNil(d.libraryOf(d.process(7), 1)))
-	qt.Check(t, qt.IsFalse(f.seenAny.Load()))
+	qt.Check(t, qt.IsFalse(d.libraries.Seen.Load()))
 	qt.Check(t, qt.IsNotNil(d.libraryOf(d.process(7), 0)))
-	qt.Check(t, qt.IsTrue(f.seenAny.Load()))
+	qt.Check(t, qt.IsTrue(d.libraries.Seen.Load()))
+}
 
-	mapping := func(inode uint64) host.NewMapping {
-		return host.NewMapping{PID: int(inode), File: host.FileID{Inode: inode}}
+// A file beside the library that is read when its process has ended costs the process no events.
+func TestAFileBesideTheLibraryIsReadLate(t *testing.T) {
+	for _, c := range []struct {
+		beside bool
+		ended  int // a process that mapped the library
+		losses int
+	}{
+		{true, 7, 0},
+		{true, 8, 1},
+		{false, 7, 1},
+	} {
+		d := newTestDecoder()
+		p := d.process(c.ended)
+		p.library = d.libraries.At(0)
+		d.end(p, event.Event{})
+		d.inbox.Lost(&find.Loss{Program: kernel.Program{PID: 7}, Beside: c.beside, Cause: find.EndedBefore, AtNs: 5})
+		d.inbox.take(d, 4)
+		qt.Check(t, qt.HasLen(d.lost(), 0), qt.Commentf("earlier records may still come"))
+		d.inbox.take(d, 5)
+		qt.Check(t, qt.HasLen(d.lost(), c.losses), qt.Commentf("%+v", c))
 	}
-	f.libraries.Remember(mapping(2).File, &libraries.Library{ProbedFile: probed})
-	f.libraries.Remember(mapping(3).File, nil)
-	list := f.knownFirst([]host.NewMapping{mapping(1), mapping(2), mapping(3), mapping(2)})
-	qt.Check(t, qt.DeepEquals(list, []host.NewMapping{mapping(2), mapping(2), mapping(1), mapping(3)}))
 }
