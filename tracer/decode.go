@@ -2,7 +2,6 @@ package tracer
 
 import (
 	"context"
-	"unsafe"
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
@@ -11,25 +10,6 @@ import (
 	"ttmem/tracer/libraries"
 	"ttmem/tracer/quota"
 	"ttmem/tracer/stack"
-)
-
-// Events take these numbers from records as they are. Each pair of constants overflows
-// unless the two numbers are equal.
-const (
-	_ = bpf.StaticCircularBuffer - uint8(event.CircularBuffer)
-	_ = uint8(event.CircularBuffer) - bpf.StaticCircularBuffer
-	_ = bpf.StaticDataflowBuffer - uint8(event.DataflowBuffer)
-	_ = uint8(event.DataflowBuffer) - bpf.StaticDataflowBuffer
-	_ = bpf.StaticScratchpad - uint8(event.Scratchpad)
-	_ = uint8(event.Scratchpad) - bpf.StaticScratchpad
-	_ = uint8(bpf.KernelKernelKindKERNEL_QUEUE) - uint8(event.QueueKernels)
-	_ = uint8(event.QueueKernels) - uint8(bpf.KernelKernelKindKERNEL_QUEUE)
-	_ = uint8(bpf.KernelKernelKindKERNEL_FABRIC) - uint8(event.FabricKernels)
-	_ = uint8(event.FabricKernels) - uint8(bpf.KernelKernelKindKERNEL_FABRIC)
-	_ = uint8(bpf.KernelKernelKindKERNEL_RUNTIME) - uint8(event.RuntimeKernels)
-	_ = uint8(event.RuntimeKernels) - uint8(bpf.KernelKernelKindKERNEL_RUNTIME)
-	_ = uint(len(bpf.KernelDeviceRecord{}.Banks) - event.BankedRegions)
-	_ = uint(event.BankedRegions - len(bpf.KernelDeviceRecord{}.Banks))
 )
 
 // decoder is the event loop: it turns the kernel's records, and what others discovered and read, into
@@ -123,7 +103,9 @@ func (d *decoder) decode(raw []byte) {
 		d.exec(program, e.TimeNs)
 		return
 	case bpf.RecordExit:
-		if !with(raw, func(r *bpf.KernelProcessRecord) { d.exit(program, e.TimeNs, int(r.ExitCode)) }) {
+		if r := bpf.As[bpf.KernelProcessRecord](raw); r != nil {
+			d.exit(program, e.TimeNs, int(r.ExitCode))
+		} else {
 			d.unknown(nil, "record not understood")
 		}
 		return
@@ -142,36 +124,6 @@ func (d *decoder) decode(raw []byte) {
 	}
 	p.unlisted = false
 	switch h.Kind {
-	case bpf.RecordAlloc:
-		known = with(raw, func(r *bpf.KernelBufferRecord) { d.alloc(p, e, r, nil) })
-	case bpf.RecordAllocPerCore:
-		known = begun(raw, unsafe.Offsetof(bpf.KernelPerCoreRecord{}.Cores), func(r *bpf.KernelPerCoreRecord) { d.allocPerCore(p, e, r) })
-	case bpf.RecordFree:
-		known = with(raw, func(r *bpf.KernelFreeRecord) { d.free(p, e, r) })
-	case bpf.RecordFailed:
-		known = begun(raw, unsafe.Offsetof(bpf.KernelFailedRecord{}.Message), func(r *bpf.KernelFailedRecord) { d.exception(p, e, r) })
-	case bpf.RecordCaught:
-		known = with(raw, func(r *bpf.KernelCaughtRecord) { p.caught(e, r) })
-	case bpf.RecordClear:
-		known = with(raw, func(r *bpf.KernelClearRecord) { d.clear(p, e, r) })
-	case bpf.RecordDevice:
-		known = begun(raw, unsafe.Offsetof(bpf.KernelDeviceRecord{}.Chips), func(r *bpf.KernelDeviceRecord) { d.device(p, e, r) })
-	case bpf.RecordCB:
-		known = begun(raw, unsafe.Offsetof(bpf.KernelCbRecord{}.Ranges), func(r *bpf.KernelCbRecord) { d.cb(p, e, r) })
-	case bpf.RecordProgramEnd:
-		known = with(raw, func(r *bpf.KernelProgramEndRecord) { d.programEnd(p, e, r) })
-	case bpf.RecordProgramRun:
-		known = with(raw, func(r *bpf.KernelProgramRunRecord) { d.programRun(p, e, r) })
-	case bpf.RecordTrace:
-		known = with(raw, func(r *bpf.KernelTraceRecord) { d.traceStep(p, e, r) })
-	case bpf.RecordBanks:
-		known = with(raw, func(r *bpf.KernelBanksRecord) { d.changeBanks(p, e, r) })
-	case bpf.RecordProgramSeen:
-		known = with(raw, func(r *bpf.KernelProgramSeenRecord) { d.programSeen(p, e, r) })
-	case bpf.RecordKernel:
-		known = with(raw, func(r *bpf.KernelKernelRecord) { d.kernelLoaded(p, e, r) })
-	case bpf.RecordBinariesLoaded:
-		d.binariesLoaded(p, e, h)
 	case bpf.RecordNativeStack:
 		known = p.stacks.AddNativeRecord(raw, e.PID, d.spaces)
 		d.boundStacks()
@@ -188,28 +140,15 @@ func (d *decoder) decode(raw []byte) {
 			d.stackSeen(h, p.stacks.Stack(h.Stack))
 		}
 	default:
-		known = false
+		l := d.libraryOf(p, h.Library)
+		d.start(p, &e)
+		if known = p.Decode(e, raw, l); p.Throwing() {
+			d.throwing[p] = true
+		}
 	}
 	if !known {
 		d.unknown(p, "record not understood")
 	}
-}
-
-func with[T any](raw []byte, use func(*T)) bool {
-	r := bpf.As[T](raw)
-	if r != nil {
-		use(r)
-	}
-	return r != nil
-}
-
-// begun is with for a record whose last field, at the offset fixed, is a list.
-func begun[T any](raw []byte, fixed uintptr, use func(*T)) bool {
-	r := bpf.Begun[T](raw, fixed)
-	if r != nil {
-		use(r)
-	}
-	return r != nil
 }
 
 // mark reports a call that is a mark. It returns false if the mark has no name.

@@ -71,7 +71,7 @@ func TestRecordsOfAnotherProgramEndAProcess(t *testing.T) {
 			qt.Check(t, qt.IsTrue(slices.Equal(got, c.ends)), qt.Commentf("%v", got))
 			live := make(map[int]int)
 			for pid, p := range d.processes {
-				live[pid] = len(p.live)
+				live[pid] = len(p.Live)
 			}
 			qt.Check(t, qt.DeepEquals(live, c.live))
 			qt.Check(t, qt.HasLen(d.lost(), 0))

@@ -33,7 +33,7 @@ func TestLateResultsAreTakenInParts(t *testing.T) {
 	take := func(taken int) uint64 {
 		d.taken = taken
 		d.inbox.take(d, 10)
-		return p.lateNs
+		return p.ReadNs
 	}
 	fill()
 	qt.Check(t, qt.Equals(take(0), 1))
@@ -43,23 +43,6 @@ func TestLateResultsAreTakenInParts(t *testing.T) {
 	qt.Check(t, qt.Equals(d.inbox.late.Load(), 0))
 	fill()
 	qt.Check(t, qt.Equals(take(math.MinInt), 5))
-}
-
-// TestForksInheritBuffers: what a fork has in its memory from before its first own buffer is its parent's,
-// also if that has ended or freed it.
-func TestForksInheritBuffers(t *testing.T) {
-	d := newTestDecoder()
-	p := d.process(7)
-	p.forked = true
-	inherits := func(id uint64) bool { return d.inherited(p, &heap.Buffer{Object: id, ID: id}) }
-	qt.Check(t, qt.IsTrue(inherits(5)))
-	d.recover(p, "ring buffer full")
-	qt.Check(t, qt.IsTrue(p.recovery.never), qt.Commentf("its first own buffer may be lost"))
-	d.decode(raw(bufferRecord(2, 0x3000, 5)))
-	d.decode(raw(bufferRecord(3, 0x4000, 6)))
-	qt.Check(t, qt.IsTrue(inherits(4)))
-	qt.Check(t, qt.IsFalse(inherits(5)))
-	qt.Check(t, qt.IsFalse(inherits(6)))
 }
 
 // TestResultsOfAProgramThatEndedAreDropped: another program may have its id.

@@ -13,15 +13,6 @@ import (
 	"ttmem/tracer/kernel"
 )
 
-// unknownType is a cause that the decoder gives in several places.
-const unknownType = "buffer of an unknown type"
-
-// ofBuffers are causes of losses that concern only buffers and devices.
-var ofBuffers = []string{
-	kernel.Causes[bpf.KernelLostCauseLOST_BUFFER_UNREADABLE], kernel.Causes[bpf.KernelLostCauseLOST_DEVICE_UNREADABLE],
-	"device not known", "allocator not known", "shards not seen",
-}
-
 // lossCount is how many events were lost, and when the last one was; 0: before the newest record
 // that was decoded.
 type lossCount struct{ n, timeNs uint64 }
@@ -81,7 +72,7 @@ func (d *decoder) countLoss(l kernelLoss) bool {
 		if p != nil && program.ExecID > p.ExecID && (p.ending || d.known < l.TimeNs) {
 			return false // the program before it may have more records
 		}
-		p = d.follow(program, max(l.TimeNs, d.queue.released), true)
+		p = d.follow(program, l.TimeNs, true)
 	}
 	if p != nil && l.Cause == uint32(bpf.KernelLostCauseLOST_UNLOADED) {
 		d.spaces.Changed(p.PID) // else it would get no stacks any more
@@ -115,5 +106,5 @@ func (d *decoder) reportLossesOf(p *process, endNs uint64) {
 }
 
 func (d *decoder) lossNs(c lossCount) uint64 {
-	return max(cmp.Or(c.timeNs, d.newest, host.Now()), d.queue.released)
+	return cmp.Or(c.timeNs, d.newest, host.Now())
 }

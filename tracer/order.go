@@ -19,7 +19,11 @@ type ordered struct {
 	released uint64
 }
 
-func (o *ordered) push(e event.Event) { o.events = append(o.events, e) }
+// push adds an event. What was found late has the time of the newest event that was released.
+func (o *ordered) push(e event.Event) {
+	e.TimeNs = max(e.TimeNs, o.released)
+	o.events = append(o.events, e)
+}
 
 // newest is the time of the last event that arrived; 0 if none waits.
 func (o *ordered) newest() uint64 {

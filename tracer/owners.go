@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"ttmem/tracer/books"
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap/owner"
 	"ttmem/tracer/host"
@@ -105,7 +106,7 @@ func (s *searches) user(uid int, nowNs uint64) *searchUser {
 // want schedules a search of a process. counts is true if its user caused it. It returns the search
 // that will have the answer; nil if the process has no buffers.
 func (d *decoder) want(p *process, counts bool) *search {
-	if !p.started || len(p.live) == 0 {
+	if !p.started || len(p.Live) == 0 {
 		return nil
 	}
 	next := p.owners.next
@@ -234,7 +235,7 @@ func (d *decoder) takeOwners(p *process, s *search, r *ownersFound, endedNs uint
 // reportOwners reports the owners of buffers that are still live.
 func (d *decoder) reportOwners(p *process, list []event.Event, atNs uint64) {
 	for _, e := range list {
-		if live, ok := p.live[e.Object]; ok && live.id == e.BufferID {
+		if live, ok := p.Live[e.Object]; ok && live.ID == e.BufferID {
 			e.TimeNs, e.Count = atNs, p.sinceNs
 			d.emit(e)
 		}
@@ -265,7 +266,7 @@ type ownersFound struct {
 // for it.
 func (d *decoder) searchOwners(p *process, s *search) (stop context.CancelFunc) {
 	ctx, stop := context.WithTimeoutCause(d.closing, searchTime, fmt.Errorf("stopped after %.0f s", searchTime.Seconds()))
-	program, live, known := p.Program, maps.Clone(p.live), p.owners.known
+	program, live, known := p.Program, maps.Clone(p.Live), p.owners.known
 	go func() {
 		defer stop()
 		r, err := findOwners(program.PID, live, known, func(ids map[uint64]uint64) (map[uint64]owner.Holder, error) {
@@ -291,10 +292,10 @@ var ownerSeed = maphash.MakeSeed()
 // findOwners finds the owners of live buffers, and those that changed: known are as in owners. find
 // searches a process for the Buffers with these addresses and ids. An error means that not all was
 // found.
-func findOwners(pid int, live map[uint64]liveBuffer, known map[uint64]uint64, find func(ids map[uint64]uint64) (map[uint64]owner.Holder, error)) (r ownersFound, err error) {
+func findOwners(pid int, live map[uint64]books.Buffer, known map[uint64]uint64, find func(ids map[uint64]uint64) (map[uint64]owner.Holder, error)) (r ownersFound, err error) {
 	ids, lost := make(map[uint64]uint64, len(live)), make(map[uint64]uint64)
 	for object, b := range live {
-		ids[object] = b.id
+		ids[object] = b.ID
 	}
 	r.known = make(map[uint64]uint64)
 	report := func(object, id uint64, path, tensor string) {

@@ -11,6 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/bpf"
+	"ttmem/tracer/books"
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap/owner"
 )
@@ -40,8 +41,8 @@ func newSearched() (d *decoder, begun *[]begunSearch, allocate func(pid int, ids
 	begun = new([]begunSearch)
 	d.search = func(p *process, s *search) context.CancelFunc {
 		b := begunSearch{p: p, search: s, stopped: new(bool)}
-		for _, l := range p.live {
-			b.live = append(b.live, l.id)
+		for _, l := range p.Live {
+			b.live = append(b.live, l.ID)
 		}
 		*begun = append(*begun, b)
 		return func() { *b.stopped = true }
@@ -58,9 +59,9 @@ func newSearched() (d *decoder, begun *[]begunSearch, allocate func(pid int, ids
 // end ends a search at a time: the buffers with these ids have these owners.
 func (b *begunSearch) end(t *testing.T, d *decoder, ns uint64, paths map[uint64]string) {
 	t.Helper()
-	live := make(map[uint64]liveBuffer)
+	live := make(map[uint64]books.Buffer)
 	for _, id := range b.live {
-		live[0x1000+id] = liveBuffer{id: id}
+		live[0x1000+id] = books.Buffer{ID: id}
 	}
 	r, err := findOwners(b.p.PID, live, b.p.owners.known, func(ids map[uint64]uint64) (map[uint64]owner.Holder, error) {
 		holders := make(map[uint64]owner.Holder)
@@ -119,7 +120,7 @@ func TestASecondSearchReportsWhatChanged(t *testing.T) {
 // TestOneSearchMaySeeNothing: what the first search does not find is searched a second time before it
 // counts as not held, and keeps its owner if a search could not be completed.
 func TestOneSearchMaySeeNothing(t *testing.T) {
-	live := map[uint64]liveBuffer{0x10: {id: 1}, 0x20: {id: 2}}
+	live := map[uint64]books.Buffer{0x10: {ID: 1}, 0x20: {ID: 2}}
 	known := map[uint64]uint64{1: 11, 2: 22, 3: 33} // the third was freed
 	incomplete := errors.New("too much")
 	for name, c := range map[string]struct {
@@ -302,7 +303,7 @@ func TestOwnersAreReportedInParts(t *testing.T) {
 	p := d.processes[7]
 	r := &ownersFound{}
 	for id := range uint64(maxTaken + 10) {
-		p.live[id] = liveBuffer{id: id}
+		p.Live[id] = books.Buffer{ID: id}
 		r.changed = append(r.changed, event.Event{Kind: event.Owner, PID: 7, Object: id, BufferID: id, Cause: "x"})
 	}
 	d.want(d.process(7), false)
@@ -322,7 +323,7 @@ func BenchmarkBeginSearch(b *testing.B) {
 	_ = begun
 	allocate(7, 1)
 	for id := range uint64(1 << 20) {
-		d.processes[7].live[id*64] = liveBuffer{id: id}
+		d.processes[7].Live[id*64] = books.Buffer{ID: id}
 	}
 	d.search = func(*process, *search) context.CancelFunc { return func() {} }
 	for b.Loop() {

@@ -6,14 +6,12 @@ import (
 	"math"
 	"slices"
 
-	"ttmem/bpf"
+	"ttmem/tracer/books"
 	"ttmem/tracer/event"
 	"ttmem/tracer/find"
-	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 	"ttmem/tracer/libraries"
-	"ttmem/tracer/quota"
 	"ttmem/tracer/stack"
 )
 
@@ -22,6 +20,7 @@ import (
 // ended.
 type process struct {
 	kernel.Program
+	loop *decoder
 	// unlisted is true if the kernel side does not report its end. gone is true if it had ended at the
 	// last sweep, and ending while its end is reported.
 	unlisted, gone, ending bool
@@ -41,23 +40,14 @@ type process struct {
 	slot    int // one more than its index in records; 0: no record yet
 	mapped  *host.NewMapping
 	parent  int
-	// forked is true if it has the library from its parent. firstID is then the id of its first own
-	// buffer, at least; 0: none.
-	forked  bool
-	firstID uint64
 
 	stacks *stack.Process
-	books
+	*books.Books
 	reads  []*read // in order; the first is being done
 	owners owners
-	// thrown are the exceptions that may not have left the library, oldest first
-	thrown []thrown
 
-	// late is set while the memory from before the attach is being read. lateNs is when it was reported,
-	// and readIDs are the ids of the Buffers that were read, by address.
-	late    *lateAttach
-	lateNs  uint64
-	readIDs map[uint64]uint64
+	// late is set while the memory from before the attach is being read.
+	late *lateAttach
 	// recovery is set from a loss until the figures are right again. rereads counts how often
 	// the memory was read for that, and rereadNs is when it may be read next.
 	recovery *recovery
@@ -66,81 +56,34 @@ type process struct {
 	lost     map[string]lossCount // by cause, not reported yet
 }
 
-// books are the devices, buffers and programs of a process.
-type books struct {
-	devices    map[uint64]*device
-	impls      map[uint64]uint64 // meshes by their MeshDeviceImpl
-	allocators map[uint64]*allocator
-	// share is of live and programs
-	share quota.Share
-	// live are the allocated buffers by the address of their Buffer
-	live map[uint64]liveBuffer
-	// programs are those with memory, by id. runs are the latest runs of programs, by their ids.
-	programs map[uint64]program
-	runs     map[uint64]latestRun
-	// unread are the programs that are being read, by id
-	unread map[uint64][]*programRead
-	// compiled are the KernelLoads of programs that are compiled and not loaded yet, oldest first.
-	compiled []event.Event
+// Emit passes on an event of the process.
+func (p *process) Emit(e event.Event) {
+	p.loop.emit(e)
+	if e.Kind == event.AllocFailed {
+		p.loop.wantAfterFailure(p)
+	}
+}
+
+// Lost counts a record of the process that could not be used.
+func (p *process) Lost(cause string) { p.loop.lose(p, cause, 1, 0) }
+
+// Read has the memory of the process read: see reads.add.
+func (p *process) Read(timeNs uint64, do func(context.Context, host.ReadableProcess) (report func())) bool {
+	return p.loop.reads.add(p, timeNs, do)
+}
+
+// Parent returns the books of its parent; nil if that is not known.
+func (p *process) Parent() *books.Books {
+	if parent := p.loop.processes[p.parent]; parent != nil {
+		return parent.Books
+	}
+	return nil
 }
 
 // readName is the name of a thread, and when it was read.
 type readName struct {
 	name string
 	atNs uint64
-}
-
-// A liveBuffer is what an allocated buffer's free needs.
-type liveBuffer struct {
-	id, allocator uint64
-	region        event.Region
-	before        bool // it was allocated before the attach
-	read          bool // it was read from the process's memory: no event reported it
-	complete      bool // its chips, and the bytes on each, are known
-}
-
-// liveBufferOf is the buffer of an Alloc.
-func liveBufferOf(e *event.Event) liveBuffer {
-	return liveBuffer{
-		id: e.BufferID, allocator: e.Allocator, region: e.Region, before: e.BeforeAttach, read: e.BeforeAttach || e.Reread,
-		complete: e.Devices != nil && e.BytesPerBank != 0 && e.Banks != 0,
-	}
-}
-
-// A program is one that has memory. Its records say which: bpf.ProgramCBs and so on. timeNs is
-// the time of the last record.
-type program struct {
-	holds  uint8
-	timeNs uint64
-	placed []placedEnd
-	// loaded are the chips with its kernels. unended is true if no record of its end will come.
-	loaded  []int
-	unended bool
-}
-
-// A latestRun says who enqueued a program last.
-type latestRun struct {
-	tid   int
-	stack *event.Stack
-}
-
-// placedEnd is where the dataflow buffers and scratchpads of a program on some cores end.
-type placedEnd struct {
-	cores event.CoreRange
-	end   uint64
-}
-
-// maxPlaced bounds these for a program. The kernel side reads as many: MAX_ALLOCATORS.
-const maxPlaced = 256
-
-type device struct {
-	chips []int
-	mesh  bool
-}
-
-type allocator struct {
-	device *device
-	banks  [event.BankedRegions]heap.Bank
 }
 
 // maxPast is the number of ended processes with a library that are known. Files that they mapped are
@@ -169,20 +112,12 @@ func newRegistry() registry {
 // add adds a program, after the end of the one before it.
 func (d *decoder) add(of kernel.Program) *process {
 	p := &process{
-		Program: of,
-		stacks:  stack.NewProcess(d.show, &d.stacks),
-		names:   make(map[int]readName),
-		lost:    make(map[string]lossCount),
-		books: books{
-			devices:    make(map[uint64]*device),
-			impls:      make(map[uint64]uint64),
-			allocators: make(map[uint64]*allocator),
-			live:       make(map[uint64]liveBuffer),
-			programs:   make(map[uint64]program),
-			runs:       make(map[uint64]latestRun),
-			unread:     make(map[uint64][]*programRead),
-		},
+		Program: of, loop: d,
+		stacks: stack.NewProcess(d.show, &d.stacks),
+		names:  make(map[int]readName),
+		lost:   make(map[string]lossCount),
 	}
+	p.Books = books.New(p, p.stacks, d.room)
 	d.processes[p.PID] = p
 	d.spaces.Changed(p.PID)
 	return p
@@ -223,10 +158,12 @@ func (d *decoder) start(p *process, e *event.Event) {
 		return
 	}
 	p.started = true
-	start.TimeNs, p.sinceNs, p.user = e.TimeNs, e.TimeNs, start.UID
+	p.sinceNs, p.user = max(e.TimeNs, d.queue.released), start.UID
+	start.TimeNs = p.sinceNs
 	if user := host.RealUser(p.PID); user >= 0 {
 		p.user = user
 	}
+	p.Sharer = host.Sharer(p.user, p.PID)
 	if _, ok := p.names[p.PID]; !ok {
 		p.names[p.PID] = readName{start.Comm, e.TimeNs}
 	}
@@ -289,7 +226,7 @@ func (d *decoder) setCommand(p *process, command string) {
 		}
 	}
 	again := p.start
-	again.TimeNs, again.Reread = max(d.newest, d.queue.released), true
+	again.TimeNs, again.Reread = d.newest, true
 	d.emit(again)
 }
 
@@ -334,12 +271,11 @@ func (d *decoder) exit(program kernel.Program, timeNs uint64, status int) {
 func (d *decoder) end(p *process, e event.Event) {
 	p.ending = true
 	d.countLosses()
-	d.endReads(p, programGone)
-	p.endAllThrown(d)
-	p.share.Hold(d.room, p.share.User(), 0)
+	p.End()
 	d.reportLossesOf(p, e.TimeNs)
 	delete(d.processes, p.PID)
 	delete(d.recovering, p)
+	delete(d.throwing, p)
 	d.endScans(p)
 	if p.library != nil {
 		d.past = append(d.past[max(0, len(d.past)+1-maxPast):], p.PID)
@@ -352,7 +288,7 @@ func (d *decoder) end(p *process, e event.Event) {
 	}
 	if p.started {
 		e.Kind, e.PID, e.TID, e.Comm = event.ProcessExit, p.PID, p.PID, p.names[p.PID].name
-		e.TimeNs = max(e.TimeNs, p.lateNs)
+		e.TimeNs = max(e.TimeNs, p.ReadNs)
 		d.emit(e)
 	}
 }
@@ -413,7 +349,7 @@ func (d *decoder) discovered(f *find.Discovery) bool {
 	}
 	p.unlisted = false
 	p.library, p.mapped, p.parent = f.Library, &f.Mapping, f.Parent
-	p.forked = f.Forked
+	p.Forked = f.Forked
 	if p.start.Kind == 0 {
 		p.start = f.Start
 	}
@@ -421,7 +357,7 @@ func (d *decoder) discovered(f *find.Discovery) bool {
 		d.attachLate(p)
 	}
 	// events after its time may have been reported already
-	d.start(p, &event.Event{TimeNs: max(f.Start.TimeNs, d.queue.released), TID: p.PID})
+	d.start(p, &event.Event{TimeNs: f.Start.TimeNs, TID: p.PID})
 	return true
 }
 
@@ -435,7 +371,7 @@ func (d *decoder) lostLibrary(l *find.Loss) {
 	}
 	p := d.processes[l.PID]
 	if p == nil || p.ExecID < l.ExecID {
-		p = d.follow(l.Program, max(l.AtNs, d.queue.released), true)
+		p = d.follow(l.Program, l.AtNs, true)
 		p.unlisted = !d.kernel.Runs(l.Program)
 	}
 	d.lose(p, l.Cause, 1, l.AtNs)
@@ -450,13 +386,5 @@ func (d *decoder) libraryOf(p *process, index uint8) *libraries.Library {
 	if l != nil {
 		p.library, p.slot = l, int(index)+1
 	}
-	return l
-}
-
-// begin reports the process of a record before its first event, and returns its library; nil if that is
-// not known.
-func (d *decoder) begin(p *process, e *event.Event, h *bpf.KernelHeader) *libraries.Library {
-	l := d.libraryOf(p, h.Library)
-	d.start(p, e)
 	return l
 }

@@ -15,6 +15,7 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/e2e/tracetest"
+	"ttmem/tracer/books"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
 	"ttmem/tracer/layout"
@@ -85,30 +86,28 @@ func TestUnreadableProgram(t *testing.T) {
 		between func(*decoder)
 		cause   string
 	}{
-		{"it is there", func(*decoder) {}, programUnread},
-		{"it has ended", func(d *decoder) { d.decode(raw(&end)) }, programGone},
-		{"another one has", func(d *decoder) { other := end; other.ProgramId = 8; d.decode(raw(&other)) }, programUnread},
-		{"its process has ended", func(d *decoder) { d.end(d.process(int(pid)), event.Event{}) }, programGone},
+		{"it is there", func(*decoder) {}, books.ProgramUnread},
+		{"it has ended", func(d *decoder) { d.decode(raw(&end)) }, books.ProgramGone},
+		{"another one has", func(d *decoder) { other := end; other.ProgramId = 8; d.decode(raw(&other)) }, books.ProgramUnread},
+		{"its process has ended", func(d *decoder) { d.end(d.process(int(pid)), event.Event{}) }, books.ProgramGone},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := newTestDecoder() // which knows no field of programs
 			d.decode(raw(&seen))
 			awaitReads(d)
-			p := d.processes[int(pid)]
 			c.between(d)
 			d.reads.inbox.take(d, host.Now())
 			d.reportLosses()
 			lost := slices.DeleteFunc(lossesOf(d), func(e event.Event) bool { return e.Kind != event.Lost })
 			qt.Assert(t, qt.HasLen(lost, 1))
 			qt.Check(t, qt.Equals(lost[0].Cause, c.cause))
-			qt.Check(t, qt.HasLen(p.unread, 0))
 		})
 	}
 	d := newTestDecoder()
 	d.decode(raw(&seen))
 	awaitReads(d)
-	d.endReads(d.process(int(pid)), programUnread)
-	qt.Check(t, qt.Equals(d.lost()[loss{int(pid), programUnread}].n, 1), qt.Commentf("tracing ended before"))
+	d.process(int(pid)).EndReads(books.ProgramUnread)
+	qt.Check(t, qt.Equals(d.lost()[loss{int(pid), books.ProgramUnread}].n, 1), qt.Commentf("tracing ended before"))
 }
 
 // What is read of a program is reported as its record says, which is gone by then.
@@ -125,7 +124,9 @@ func TestProgramIsReadLater(t *testing.T) {
 	var pin runtime.Pinner
 	pin.Pin(&impl[0])
 	defer pin.Unpin()
-	d.process(pid).devices[0x1000] = &device{chips: []int{4}}
+	dev := bpf.KernelDeviceRecord{Device: 0x1000, Chips: [len(bpf.KernelDeviceRecord{}.Chips)]int32{4}}
+	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: uint32(pid), Tid: uint32(pid), Kind: bpf.RecordDevice, Count: 1}
+	d.decode(raw(&dev))
 	seen := bpf.KernelProgramSeenRecord{ProgramId: 7, Device: 0x1000, Impl: uint64(uintptr(unsafe.Pointer(&impl[0])))}
 	seen.H = bpf.KernelHeader{TimeNs: 5, Tgid: uint32(pid), Tid: uint32(pid), Kind: bpf.RecordProgramSeen, Flags: bpf.ProgramKernels}
 	d.decode(raw(&seen))

@@ -1,22 +1,20 @@
 package tracer
 
-// After a loss, this file reads the live buffers of a process from its memory again, and emits
-// events that take the place of the lost ones.
+// After a loss, this file has the live buffers of a process read from its memory again.
 
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	"ttmem/bpf"
+	"ttmem/tracer/books"
 	"ttmem/tracer/event"
 	"ttmem/tracer/find"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 	"ttmem/tracer/libraries"
-	"ttmem/tracer/quota"
 )
 
 const (
@@ -29,19 +27,12 @@ const (
 	maxRereadNs uint64 = 300e9
 )
 
-// uncorrected are causes of losses that reading the memory again does not correct.
-var uncorrected = []string{quota.Beyond, unknownType, kernel.Causes[bpf.KernelLostCauseLOST_TOO_MANY_PROCESSES], "library not known", find.NotTraced, "id of a chip not plausible", "too many devices", "too many allocators"}
-
-// A recovery brings the figures of a process that lost events right again. Its methods may be
-// called with nil.
+// A recovery brings the figures of a process that lost events right again.
 type recovery struct {
-	programs bool // events of programs may be lost too
-	never    bool // reading does not help
-	// sinceNs is the time from which events are followed; 0: they are not. changed are the
-	// Buffers and cleared the allocators that these events are about, by address.
-	sinceNs          uint64
-	changed, cleared map[uint64]bool
-	reading          *reread
+	programs bool   // events of programs may be lost too
+	never    bool   // reading does not help
+	sinceNs  uint64 // the time from which events are followed; 0: they are not
+	reading  *reread
 }
 
 // reread is a reading of a process's memory.
@@ -52,32 +43,9 @@ type reread struct {
 }
 
 type rereadResult struct {
-	readNs  uint64
-	devices []heap.Device
-	buffers []heap.Buffer
-	closed  []uint64 // known allocators that no longer exist
-	err     error
-}
-
-func (r *recovery) follow(sinceNs uint64) {
-	r.sinceNs, r.changed, r.cleared = sinceNs, make(map[uint64]bool), make(map[uint64]bool)
-}
-
-func (r *recovery) unfollow() { r.sinceNs, r.changed, r.cleared = 0, nil, nil }
-
-func (r *recovery) touch(object uint64) {
-	if r == nil || r.sinceNs == 0 {
-		return
-	}
-	if r.changed[object] = true; len(r.changed) > maxFreed {
-		r.unfollow()
-	}
-}
-
-func (r *recovery) clear(allocator uint64) {
-	if r != nil && r.sinceNs != 0 {
-		r.cleared[allocator] = true
-	}
+	books.Reading
+	readNs uint64
+	err    error
 }
 
 // recover schedules another reading of a process's memory after a loss.
@@ -88,21 +56,29 @@ func (d *decoder) recover(p *process, cause string) {
 		p.recovery = r
 		d.recovering[p] = true
 	}
-	r.unfollow()
-	// A fork that has no buffer of its own yet may have lost its first ones: those that it inherited look
-	// the same.
-	r.never = r.never || slices.Contains(uncorrected, cause) || p.forked && p.firstID == 0
-	r.programs = r.programs || cause != lateUnread && !slices.Contains(ofBuffers, cause)
+	r.unfollow(p)
+	r.never = r.never || books.Uncorrected(cause) || p.InheritsAll() ||
+		cause == find.NotTraced || cause == kernel.Causes[bpf.KernelLostCauseLOST_TOO_MANY_PROCESSES]
+	r.programs = r.programs || cause != lateUnread && !books.OnlyBuffers(cause) &&
+		cause != kernel.Causes[bpf.KernelLostCauseLOST_BUFFER_UNREADABLE] && cause != kernel.Causes[bpf.KernelLostCauseLOST_DEVICE_UNREADABLE]
+}
+
+// unfollow stops following events, unless a late attach does.
+func (r *recovery) unfollow(p *process) {
+	if r.sinceNs = 0; p.late == nil {
+		p.Unfollow()
+	}
 }
 
 // rereadAll begins to read the memory of processes. All records up to a time have been decoded.
 func (d *decoder) rereadAll(until uint64) {
 	for p := range d.recovering {
 		switch r := p.recovery; {
-		case r.never || r.reading != nil:
+		case r.never || r.reading != nil || p.late != nil:
 		case r.sinceNs == 0:
 			if until >= p.rereadNs {
-				r.follow(until)
+				r.sinceNs = until
+				p.Follow()
 			}
 		case until >= r.sinceNs+quietNs:
 			d.beginReread(p, until)
@@ -112,7 +88,7 @@ func (d *decoder) rereadAll(until uint64) {
 
 func (d *decoder) beginReread(p *process, nowNs uint64) {
 	if r := p.recovery; !d.mayReread(p) {
-		r.unfollow()
+		r.unfollow(p)
 		p.rereadNs = nowNs + rereadNs
 		return
 	}
@@ -120,7 +96,7 @@ func (d *decoder) beginReread(p *process, nowNs uint64) {
 	p.rereads = min(p.rereads+1, 8)
 	reading := &reread{beganNs: host.Now(), user: p.user}
 	p.recovery.reading = reading
-	d.reread(p, reading, slices.Collect(maps.Keys(p.allocators)))
+	d.reread(p, reading, p.Allocators())
 }
 
 // mayReread reports whether the live buffers of a process can be read again now, and takes the turn of
@@ -130,7 +106,7 @@ func (d *decoder) mayReread(p *process) bool {
 		d.locate(p.PID, p.user) // until the next time
 		return false
 	}
-	return p.late == nil && d.rereading.begin(p.user, 1)
+	return d.rereading.begin(p.user, 1)
 }
 
 // readAgain reads the live buffers of a process in the background. Close does not wait for it, because
@@ -170,70 +146,17 @@ func (d *decoder) endReread(p *process, result *rereadResult) {
 	r := p.recovery
 	reading := r.reading
 	r.reading = nil
-	if result.err != nil || r.never || r.sinceNs == 0 || d.lacksSizes(p, result.buffers) {
-		r.unfollow()
+	if result.err != nil || r.never || r.sinceNs == 0 || !p.Corrects(&result.Reading) {
+		r.unfollow(p)
 		return
 	}
-	atNs := max(d.newest, result.readNs, d.queue.released)
-	e := event.Event{TimeNs: atNs, PID: p.PID, TID: p.PID, Reread: true}
+	e := event.Event{TimeNs: max(d.newest, result.readNs, d.queue.released), PID: p.PID, TID: p.PID}
 	d.start(p, &e)
-	p.lateNs = atNs
-	for _, a := range result.closed {
-		if p.allocators[a] != nil && !r.cleared[a] {
-			d.closeDevice(e, p, a)
-		}
-	}
-	found := make(map[uint64]uint64, len(result.buffers))
-	for i := range result.buffers {
-		found[result.buffers[i].Object] = result.buffers[i].ID
-	}
-	for object, b := range p.live {
-		if r.changed[object] || r.cleared[b.allocator] {
-			continue // its events are right
-		}
-		if id, ok := found[object]; !ok || id != b.id || !b.complete {
-			d.endLost(e, p, object, b)
-		}
-	}
-	d.addRead(p, e, result.devices, result.buffers, r.changed, r.cleared)
-	if r.programs {
-		for id, g := range p.programs {
-			if g.timeNs < reading.beganNs { // it is reported when it runs next
-				d.endProgram(e, p, id, g.holds)
-			}
-		}
-		d.runtimeKernels(p, e, result.devices) // these never run again
-	}
-	e.Kind, e.Reread = event.Reread, false
+	p.Correct(e, &result.Reading, r.programs, reading.beganNs)
+	e.Kind = event.Reread
 	d.emit(e)
 	p.recovery = nil
-}
-
-// lacksSizes reports whether the memory of a sharded buffer in its banks or cores is known neither
-// from its events nor from the reading.
-func (d *decoder) lacksSizes(p *process, buffers []heap.Buffer) bool {
-	r := p.recovery
-	return slices.ContainsFunc(buffers, func(b heap.Buffer) bool {
-		if b.BytesPerBank != 0 || !b.Layout.Sharded() && !b.PerCore || r.changed[b.Object] || r.cleared[b.Allocator] {
-			return false
-		}
-		known, ok := p.live[b.Object]
-		return !(ok && known.id == b.ID && known.complete) && !d.inherited(p, &b)
-	})
-}
-
-// endLost reports a buffer whose free was lost.
-func (d *decoder) endLost(e event.Event, p *process, object uint64, b liveBuffer) {
-	delete(p.live, object)
-	if b.read {
-		e.TimeNs = max(e.TimeNs, p.lateNs)
-	}
-	e.Kind, e.Reason, e.Object, e.BufferID, e.Allocator = event.Free, event.ReasonExplicit, object, b.id, b.allocator
-	e.Region, e.BeforeAttach = b.region, b.before
-	if a := p.allocators[b.allocator]; a != nil {
-		e.Devices = a.device.chips
-	}
-	d.emit(e)
+	p.Unfollow()
 }
 
 // readAll reads the live buffers of a process; allocators are known ones.
@@ -241,12 +164,12 @@ func readAll(ctx context.Context, l *libraries.Library, process host.ReadablePro
 	seen := make(map[uint64]bool)
 	r.err = l.Read(ctx, process, bias, func(d heap.Device, buffers []heap.Buffer) {
 		seen[d.Allocator] = true
-		r.devices, r.buffers = append(r.devices, d), append(r.buffers, buffers...)
+		r.Devices, r.Buffers = append(r.Devices, d), append(r.Buffers, buffers...)
 	})
 	if r.err == nil || heap.LacksSizesOnly(r.err) {
 		others := slices.DeleteFunc(allocators, func(a uint64) bool { return seen[a] })
-		r.closed, r.err = l.ReadAllocators(ctx, process, bias, others, func(buffers []heap.Buffer) {
-			r.buffers = append(r.buffers, buffers...)
+		r.Closed, r.err = l.ReadAllocators(ctx, process, bias, others, func(buffers []heap.Buffer) {
+			r.Buffers = append(r.Buffers, buffers...)
 		})
 	}
 	if heap.LacksSizesOnly(r.err) {

@@ -15,6 +15,7 @@ import (
 	"ttmem/bpf"
 	"ttmem/e2e/rig"
 	"ttmem/e2e/tracetest"
+	"ttmem/tracer/books"
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
@@ -60,9 +61,9 @@ func readBuffer(object, id uint64) heap.Buffer {
 // but for those that events are about that came after the loss.
 func TestRereadCorrects(t *testing.T) {
 	d := newTestDecoder()
-	started := rereadsFind(d, rereadResult{readNs: 6e9, buffers: []heap.Buffer{
+	started := rereadsFind(d, rereadResult{readNs: 6e9, Reading: books.Reading{Buffers: []heap.Buffer{
 		readBuffer(1, 1), readBuffer(3, 30), readBuffer(4, 4), readBuffer(5, 5),
-	}})
+	}}})
 	dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
 	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Count: 1}
 	dev.Banks[event.DRAM] = bpf.KernelBankInfo{BytesPerBank: 1 << 20, Banks: 1, AlignmentBytes: 16}
@@ -123,7 +124,7 @@ func TestRereadLacksSizes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newTestDecoder()
-			started := rereadsFind(d, rereadResult{readNs: 6e9, buffers: c.buffers})
+			started := rereadsFind(d, rereadResult{readNs: 6e9, Reading: books.Reading{Buffers: c.buffers}})
 			dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
 			dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Count: 1}
 			dev.Banks[event.DRAM] = bpf.KernelBankInfo{BytesPerBank: 1 << 20, Banks: 1, AlignmentBytes: 16}
@@ -139,19 +140,6 @@ func TestRereadLacksSizes(t *testing.T) {
 			qt.Check(t, qt.Equals(len(d.recovering) == 0, c.right))
 		})
 	}
-}
-
-// TestBufferInThePlaceOfAnother: a Buffer at the address of a live one means that the free of
-// that one was lost.
-func TestBufferInThePlaceOfAnother(t *testing.T) {
-	d := newTestDecoder()
-	d.decode(raw(bufferRecord(2e9, 1, 1)))
-	d.decode(raw(bufferRecord(3e9, 1, 2)))
-	list := d.queue.events[len(d.queue.events)-2:]
-	qt.Check(t, qt.Equals(list[0].Kind, event.Free))
-	qt.Check(t, qt.Equals(list[0].BufferID, 1))
-	qt.Check(t, qt.IsTrue(list[0].Reread))
-	qt.Check(t, qt.Equals(list[1].BufferID, 2))
 }
 
 // TestRereadAfterAnotherLoss: what was read while the process lost more is not used.

@@ -3,6 +3,7 @@ package tracer
 import (
 	"math"
 
+	"ttmem/tracer/books"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
 )
@@ -47,7 +48,7 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 		d.rereadAll(untilNs)
 		if nowNs-d.sweptNs > sweepNs {
 			d.sweptNs = nowNs
-			d.sweep(max(nowNs, d.queue.released))
+			d.sweep(nowNs)
 		}
 	}
 	waiting := d.reads.waitingSince()
@@ -63,6 +64,18 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 	return untilNs
 }
 
+// thrownSince reports the exceptions that have left, and returns the time of the first one for which
+// later events wait: see books.ThrownSince.
+func (d *decoder) thrownSince(knownNs uint64) uint64 {
+	since := uint64(math.MaxUint64)
+	for p := range d.throwing {
+		if since = min(since, p.ThrownSince(knownNs)); !p.Throwing() {
+			delete(d.throwing, p)
+		}
+	}
+	return since
+}
+
 // release passes the events before a time to handle, oldest first.
 func (d *decoder) release(untilNs uint64, handle func(*event.Event)) {
 	d.queue.release(untilNs, handle)
@@ -75,9 +88,9 @@ func (d *decoder) finish() {
 		if p.late != nil {
 			d.lose(p, lateUnread, 1, host.Now())
 		}
-		d.endReads(p, programUnread)
+		p.EndReads(books.ProgramUnread)
 	}
 	for p := range d.throwing {
-		p.endAllThrown(d)
+		p.EndThrown()
 	}
 }

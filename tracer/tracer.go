@@ -5,7 +5,8 @@
 // Nothing is written into a traced process, and nothing stops it.
 //
 // The kernel gives each program of a process an identity, which is in every record: kernel.Program.
-// The event loop (decoder) has one process for each of them, with all that is known of it. A record of
+// The event loop (decoder) has one process for each of them, with all that is known of it; package books has
+// what is known of its devices, buffers and programs, and turns records of them into events. A record of
 // another program ends the one before it. Package find, which discovers processes, and goroutines that
 // read a process's memory know only its identity. They put their results into the inbox, which drops
 // those of programs that have ended.
@@ -199,7 +200,7 @@ func (t *Tracer) run(ctx context.Context, handle func(*event.Event), pause func(
 func (t *Tracer) Mark(name string, uid int) {
 	nowNs := host.Now()
 	t.inbox.add(result{report: func(d *decoder) bool { // events after its time may have been reported already
-		d.emit(event.Event{Kind: event.Mark, TimeNs: max(nowNs, d.queue.released), Cause: name, UID: uid})
+		d.emit(event.Event{Kind: event.Mark, TimeNs: nowNs, Cause: name, UID: uid})
 		return true
 	}})
 	t.inbox.add(result{atNs: nowNs, report: func(d *decoder) bool {

@@ -104,6 +104,9 @@ func (p ReadableProcess) Memory(ctx context.Context, ranges []Range) (done int, 
 // DataMappings calls Proc.DataMappings.
 func (p ReadableProcess) DataMappings() ([]Mapping, error) { return p.readers.DataMappings(p.PID) }
 
+// HasNoMemory calls Proc.HasNoMemory.
+func (p ReadableProcess) HasNoMemory() bool { return p.readers.HasNoMemory(p.PID) }
+
 // UsedPages calls Proc.UsedPages.
 func (p ReadableProcess) UsedPages(from uint64, pages int) ([]byte, error) {
 	return p.readers.UsedPages(p.PID, from, pages)

@@ -1,4 +1,4 @@
-package tracer
+package books
 
 import (
 	"testing"
@@ -23,7 +23,7 @@ func TestOnlyExceptionsThatLeaveAreFailures(t *testing.T) {
 			H: bpf.KernelHeader{TimeNs: ms * 1e6, Tgid: 7, Tid: tid, Kind: bpf.RecordCaught, Flags: flags}, Exception: exception,
 		})
 	}
-	end := raw(&bpf.KernelProcessRecord{H: bpf.KernelHeader{TimeNs: 9e9, Tgid: 7, Tid: 7, Kind: bpf.RecordExit}})
+	var end []byte // of the process
 	const again = bpf.CaughtThrownAgain
 	for name, c := range map[string]struct {
 		records [][]byte
@@ -44,13 +44,17 @@ func TestOnlyExceptionsThatLeaveAreFailures(t *testing.T) {
 		"one after the other":            {[][]byte{made(7, 1, 16, full), made(7, 3, 32, other)}, []string{full, other}},
 		"another one caught":             {[][]byte{made(7, 1, 16, full), caught(7, 2, 32, 0)}, []string{full}},
 	} {
-		d := newTestDecoder()
+		d := newTestProcess()
 		for _, r := range c.records {
+			if r == nil {
+				d.End()
+				continue
+			}
 			d.decode(r)
 		}
-		d.thrownSince(2e9)
+		d.ThrownSince(2e9)
 		var got []string
-		for _, e := range d.queue.events {
+		for _, e := range d.events {
 			if e.Kind == event.AllocFailed || e.Kind == event.OperationFailed {
 				qt.Check(t, qt.Equals(e.Kind == event.AllocFailed, e.Message != other), qt.Commentf("%s", name))
 				got = append(got, e.Message)
@@ -62,21 +66,21 @@ func TestOnlyExceptionsThatLeaveAreFailures(t *testing.T) {
 
 // TestLaterEventsWaitForAnException, so that they stay in order of time.
 func TestLaterEventsWaitForAnException(t *testing.T) {
-	d := newTestDecoder()
+	d := newTestProcess()
 	r := bpf.KernelFailedRecord{Exception: 16}
 	r.H = bpf.KernelHeader{TimeNs: 1e9, Tgid: 7, Tid: 7, Kind: bpf.RecordFailed}
 	d.decode(raw(&r))
-	qt.Check(t, qt.Equals(d.thrownSince(1e9+caughtNs), 1e9))
-	qt.Check(t, qt.HasLen(d.queue.events, 1)) // its process's start
-	qt.Check(t, qt.Equals(d.thrownSince(1e9+caughtNs+1), ^uint64(0)))
-	qt.Assert(t, qt.HasLen(d.queue.events, 2))
-	qt.Check(t, qt.Equals(d.queue.events[1].Kind, event.OperationFailed))
-	qt.Check(t, qt.HasLen(d.throwing, 0))
+	qt.Check(t, qt.Equals(d.ThrownSince(1e9+caughtNs), 1e9))
+	qt.Check(t, qt.HasLen(d.events, 0))
+	qt.Check(t, qt.Equals(d.ThrownSince(1e9+caughtNs+1), ^uint64(0)))
+	qt.Assert(t, qt.HasLen(d.events, 1))
+	qt.Check(t, qt.Equals(d.events[0].Kind, event.OperationFailed))
+	qt.Check(t, qt.IsFalse(d.Throwing()))
 }
 
 // TestNothingWaitsForAnExceptionThatIsThrownAgainAndAgain: its process would hold up all others.
 func TestNothingWaitsForAnExceptionThatIsThrownAgainAndAgain(t *testing.T) {
-	d := newTestDecoder()
+	d := newTestProcess()
 	r := bpf.KernelFailedRecord{Exception: 16}
 	r.H = bpf.KernelHeader{TimeNs: 1e9, Tgid: 7, Tid: 7, Kind: bpf.RecordFailed}
 	d.decode(raw(&r))
@@ -90,18 +94,18 @@ func TestNothingWaitsForAnExceptionThatIsThrownAgainAndAgain(t *testing.T) {
 		if at > 1e9+caughtNs {
 			want = ^uint64(0)
 		}
-		qt.Check(t, qt.Equals(d.thrownSince(at), want))
-		qt.Check(t, qt.HasLen(d.processes[7].thrown, 1))
+		qt.Check(t, qt.Equals(d.ThrownSince(at), want))
+		qt.Check(t, qt.HasLen(d.thrown, 1))
 	}
 }
 
 // TestWaitingExceptionsAreBounded.
 func TestWaitingExceptionsAreBounded(t *testing.T) {
-	d := newTestDecoder()
+	d := newTestProcess()
 	for i := range uint32(2 * maxThrown) {
 		r := bpf.KernelFailedRecord{Exception: uint64(i)}
 		r.H = bpf.KernelHeader{TimeNs: uint64(i), Tgid: 7, Tid: i, Kind: bpf.RecordFailed}
 		d.decode(raw(&r))
 	}
-	qt.Check(t, qt.HasLen(d.processes[7].thrown, maxThrown))
+	qt.Check(t, qt.HasLen(d.thrown, maxThrown))
 }

@@ -1,4 +1,4 @@
-package tracer
+package books
 
 import (
 	"testing"
@@ -13,12 +13,12 @@ import (
 // TestLiveBuffersAndProgramsHaveABound: those beyond it are losses of their process, and what ends makes
 // room.
 func TestLiveBuffersAndProgramsHaveABound(t *testing.T) {
-	d := newTestDecoder()
+	d := newTestProcess()
 	d.room = quota.New(5*(1+quota.Program), 500)
 	dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
 	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Flags: bpf.DeviceMesh | bpf.DeviceReady, Count: 1}
 	d.decode(raw(&dev))
-	d.queue.events = nil
+	d.events = nil
 	now := uint64(2)
 	alloc := func(object uint64) {
 		r := bpf.KernelBufferRecord{Object: object, UniqueId: object, Device: 0x1000, Allocator: 0x2000}
@@ -35,8 +35,8 @@ func TestLiveBuffersAndProgramsHaveABound(t *testing.T) {
 		d.decode(raw(&r))
 	}
 	count := func() (n int) {
-		for i := range d.queue.events {
-			if k := d.queue.events[i].Kind; k == event.Alloc || k == event.CBAlloc {
+		for i := range d.events {
+			if k := d.events[i].Kind; k == event.Alloc || k == event.CBAlloc {
 				n++
 			}
 		}
@@ -47,10 +47,9 @@ func TestLiveBuffersAndProgramsHaveABound(t *testing.T) {
 		program(100 + i)
 		program(100 + i)
 	}
-	p := d.processes[7]
-	qt.Check(t, qt.Equals(len(p.live)+len(p.programs), 10))
-	qt.Check(t, qt.Equals(count(), len(p.live)+2*len(p.programs)))
-	qt.Check(t, qt.Equals(d.lost()[loss{7, quota.Beyond}].n, 15+30))
+	qt.Check(t, qt.Equals(len(d.Live)+len(d.programs), 10))
+	qt.Check(t, qt.Equals(count(), len(d.Live)+2*len(d.programs)))
+	qt.Check(t, qt.Equals(d.lost[quota.Beyond], 15+30))
 
 	free := bpf.KernelFreeRecord{Object: 0x10000}
 	free.H = bpf.KernelHeader{TimeNs: now + 1, Tgid: 7, Tid: 7, Kind: bpf.RecordFree}
@@ -58,6 +57,6 @@ func TestLiveBuffersAndProgramsHaveABound(t *testing.T) {
 	before := count()
 	alloc(0x90000)
 	qt.Check(t, qt.Equals(count(), before+1))
-	d.end(p, event.Event{TimeNs: now + 2})
-	qt.Check(t, qt.Equals(d.room.Of(p.share.User()), 0))
+	d.End()
+	qt.Check(t, qt.Equals(d.room.Of(d.share.User()), 0))
 }

@@ -1,4 +1,4 @@
-package tracer
+package books
 
 import (
 	"fmt"
@@ -10,24 +10,23 @@ import (
 	"ttmem/bpf"
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
-	"ttmem/tracer/stack"
 )
 
-// kernelRecords sends a decoder the records of a process with two chips and a mesh of both, as a chip
+// kernelRecords makes the records of a process with two chips and a mesh of both, as a chip
 // that executes makes them.
 type kernelRecords struct {
-	*decoder
+	*testProcess
 	timeNs uint64
 }
 
 const chip0, chip1, bothChips = 0x1000, 0x1100, 0x1200
 
 func newKernelRecords() *kernelRecords {
-	d := newTestDecoder()
+	d := newTestProcess()
 	for address, chips := range map[uint64][]int{chip0: {0}, chip1: {1}, bothChips: {0, 1}} {
-		d.process(7).devices[address] = &device{chips: chips}
+		d.devices[address] = &device{chips: chips}
 	}
-	return &kernelRecords{decoder: d}
+	return &kernelRecords{testProcess: d}
 }
 
 func (k *kernelRecords) header(tid uint32, kind uint8) bpf.KernelHeader {
@@ -59,9 +58,9 @@ func (k *kernelRecords) destroyed(program uint64) {
 	k.decode(raw(&r))
 }
 
-// events describes the events of kernels so far.
-func (k *kernelRecords) events() (list []string) {
-	for _, e := range k.queue.events {
+// kernelEvents describes the events of kernels so far.
+func (k *kernelRecords) kernelEvents() (list []string) {
+	for _, e := range k.events {
 		switch e.Kind {
 		case event.KernelLoad:
 			list = append(list, fmt.Sprintf("%d: load %d on %v %s %d+%d", e.TimeNs, e.ProgramID, e.Devices, e.KernelKind, e.SizeBytes, e.BytesPerBank))
@@ -81,7 +80,7 @@ func TestKernelsAreReportedWhenTheyAreLoaded(t *testing.T) {
 	k := newKernelRecords()
 	k.compiled(1, 0, chip0, 59392, 31616)
 	k.compiled(1, 1, chip1, 59392, 31616)
-	qt.Check(t, qt.HasLen(k.events(), 0))
+	qt.Check(t, qt.HasLen(k.kernelEvents(), 0))
 	k.kernels(3, 1, chip1, queueKernels, 0, 32464)
 	k.kernels(2, 0, chip0, queueKernels, 0, 31616)
 	k.compiled(1, 8, bothChips, 14336, 12112)
@@ -91,7 +90,7 @@ func TestKernelsAreReportedWhenTheyAreLoaded(t *testing.T) {
 	k.binariesLoaded(1, 2)
 	k.destroyed(12)
 	k.destroyed(8)
-	qt.Check(t, qt.DeepEquals(k.events(), []string{
+	qt.Check(t, qt.DeepEquals(k.kernelEvents(), []string{
 		"3: load 1 on [1] command_queue 0+32464",
 		"4: load 0 on [0] command_queue 0+31616",
 		"8: load 8 on [0 1]  14336+12112",
@@ -108,7 +107,7 @@ func TestProgramsThatAreNotLoadedTakeNothing(t *testing.T) {
 	k.compiled(1, 2, chip0, 4096, 1424)
 	k.binariesLoaded(1, 1)
 	k.destroyed(0)
-	qt.Check(t, qt.DeepEquals(k.events(), []string{"3: load 2 on [0]  4096+1424"}))
+	qt.Check(t, qt.DeepEquals(k.kernelEvents(), []string{"3: load 2 on [0]  4096+1424"}))
 }
 
 // TestSlowDispatchLoadsKernelsOfEachChipOnce: it writes them to L1 at each run.
@@ -120,7 +119,7 @@ func TestSlowDispatchLoadsKernelsOfEachChipOnce(t *testing.T) {
 	}
 	k.destroyed(5)
 	k.kernels(2, 6, chip0, fabricKernels, 0, 8928)
-	qt.Check(t, qt.DeepEquals(k.events(), []string{
+	qt.Check(t, qt.DeepEquals(k.kernelEvents(), []string{
 		"1: load 5 on [0]  0+8160", "2: load 5 on [1]  0+8160", "7: unload 5", "8: load 6 on [0] fabric 0+8928",
 	}))
 }
@@ -129,9 +128,8 @@ func TestSlowDispatchLoadsKernelsOfEachChipOnce(t *testing.T) {
 // has their chips any more, because the kernel side does not know their programs.
 func TestRuntimeKernelsAreReadFromMemory(t *testing.T) {
 	k := newKernelRecords()
-	p := k.process(7)
-	p.allocators[0x2000] = &allocator{device: p.devices[bothChips]}
-	p.allocators[0x3000] = &allocator{device: p.devices[chip1]} // a submesh
+	k.allocators[0x2000] = &allocator{device: k.devices[bothChips]}
+	k.allocators[0x3000] = &allocator{device: k.devices[chip1]} // a submesh
 	k.kernels(2, 9, chip1, fabricKernels, 0, 500)               // came as a record
 	devices := []heap.Device{
 		{Address: bothChips, Allocator: 0x2000, Runtime: []heap.RuntimeProgram{
@@ -142,11 +140,11 @@ func TestRuntimeKernelsAreReadFromMemory(t *testing.T) {
 		{Address: 0x9000, Allocator: 0x9900, Runtime: []heap.RuntimeProgram{{ID: 4}}}, // a parent's
 	}
 	for range 2 {
-		k.runtimeKernels(p, event.Event{TimeNs: 10, PID: 7, TID: 7, BeforeAttach: true}, devices)
+		k.runtimeKernels(event.Event{TimeNs: 10, PID: 7, TID: 7, BeforeAttach: true}, devices)
 	}
-	k.closeDevice(event.Event{TimeNs: 20, PID: 7}, p, 0x2000)
-	k.closeDevice(event.Event{TimeNs: 30, PID: 7}, p, 0x3000)
-	qt.Check(t, qt.DeepEquals(k.events(), []string{
+	k.closeDevice(event.Event{TimeNs: 20, PID: 7}, 0x2000)
+	k.closeDevice(event.Event{TimeNs: 30, PID: 7}, 0x3000)
+	qt.Check(t, qt.DeepEquals(k.kernelEvents(), []string{
 		"1: load 9 on [1] fabric 0+500",
 		"10: load 2 on [0] command_queue 0+31616", "10: load 3 on [1] command_queue 0+31616",
 		"20: unload 2", "30: unload 3",
@@ -157,10 +155,8 @@ func TestRuntimeKernelsAreReadFromMemory(t *testing.T) {
 // and with slow dispatch loads kernels, on threads of a pool, whose stacks have no operation.
 func TestThreadsOfAPoolHaveTheOperationOfTheRun(t *testing.T) {
 	k := newKernelRecords()
-	p := k.process(7)
-	p.stacks = stack.NewProcess(stack.Options{}, &stack.Shared{})
 	operation := event.StackOf([]event.Frame{{Kind: event.Native, Name: "ttnn::add"}})
-	p.runs[3] = latestRun{tid: 1, stack: operation}
+	k.runs[3] = latestRun{tid: 1, stack: operation}
 	place := func(tid uint32, program uint64) {
 		r := bpf.KernelCbRecord{ProgramId: program, Device: chip0, Address: 0x19d60 + k.timeNs, SizeBytes: 4096}
 		r.H = k.header(tid, bpf.RecordCB)
@@ -172,7 +168,7 @@ func TestThreadsOfAPoolHaveTheOperationOfTheRun(t *testing.T) {
 	place(2, 4) // another program
 	k.kernels(2, 3, chip0, workerKernels, 0, 8160)
 	var stacks []*event.Stack
-	for _, e := range k.queue.events {
+	for _, e := range k.events {
 		if e.Kind == event.CBAlloc || e.Kind == event.KernelLoad {
 			stacks = append(stacks, e.Stack)
 		}

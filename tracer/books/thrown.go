@@ -1,4 +1,4 @@
-package tracer
+package books
 
 import (
 	"math"
@@ -30,25 +30,24 @@ type thrown struct {
 }
 
 // throw adds an exception. An earlier one of the same thread is over, and one at the same address.
-func (p *process) throw(d *decoder, t thrown) {
-	if i := slices.IndexFunc(p.thrown, func(o thrown) bool { return o.event.TID == t.event.TID }); i >= 0 {
-		earlier := p.thrown[i]
+func (b *Books) throw(t thrown) {
+	if i := slices.IndexFunc(b.thrown, func(o thrown) bool { return o.event.TID == t.event.TID }); i >= 0 {
+		earlier := b.thrown[i]
 		if earlier.inside && t.sinceNs < earlier.sinceNs+caughtNs && repeats(t.event.Message, earlier.event.Message) {
 			t.event = earlier.event // the first one has the figures
 			t.inside = false
 		}
-		p.endThrown(d, i)
+		b.endThrown(i)
 	}
-	for i := len(p.thrown) - 1; i >= 0; i-- {
-		if p.thrown[i].exception == t.exception {
-			p.endThrown(d, i)
+	for i := len(b.thrown) - 1; i >= 0; i-- {
+		if b.thrown[i].exception == t.exception {
+			b.endThrown(i)
 		}
 	}
-	if len(p.thrown) == maxThrown {
-		p.endThrown(d, 0)
+	if len(b.thrown) == maxThrown {
+		b.endThrown(0)
 	}
-	p.thrown = append(p.thrown, t)
-	d.throwing[p] = true
+	b.thrown = append(b.thrown, t)
 }
 
 // repeats reports whether the text of an exception contains that of an earlier one, which was caught
@@ -59,54 +58,47 @@ func repeats(message, earlier string) bool {
 }
 
 // caught notes that the library caught an exception, or throws it again.
-func (p *process) caught(e event.Event, r *bpf.KernelCaughtRecord) {
-	for i := range p.thrown {
-		if t := &p.thrown[i]; t.exception == r.Exception {
+func (b *Books) caught(e event.Event, r *bpf.KernelCaughtRecord) {
+	for i := range b.thrown {
+		if t := &b.thrown[i]; t.exception == r.Exception {
 			t.inside, t.sinceNs = r.H.Flags&bpf.CaughtThrownAgain == 0, e.TimeNs
 		}
 	}
 }
 
 // endThrown ends the wait for an exception. It is reported unless it was caught inside the library.
-func (p *process) endThrown(d *decoder, i int) {
-	t := p.thrown[i]
-	if p.thrown = slices.Delete(p.thrown, i, i+1); len(p.thrown) == 0 {
-		delete(d.throwing, p)
-	}
-	if t.inside {
-		return
-	}
-	t.event.TimeNs = max(t.event.TimeNs, d.queue.released)
-	d.emit(t.event)
-	if t.event.Kind == event.AllocFailed {
-		d.wantAfterFailure(p)
+func (b *Books) endThrown(i int) {
+	t := b.thrown[i]
+	if b.thrown = slices.Delete(b.thrown, i, i+1); !t.inside {
+		b.process.Emit(t.event)
 	}
 }
 
-// endAllThrown ends the wait for all exceptions of a process.
-func (p *process) endAllThrown(d *decoder) {
-	for len(p.thrown) > 0 {
-		p.endThrown(d, 0)
+// EndThrown ends the wait for all exceptions.
+func (b *Books) EndThrown() {
+	for len(b.thrown) > 0 {
+		b.endThrown(0)
 	}
 }
 
-// thrownSince reports the exceptions that have left, and returns the time of the first one for which
+// Throwing reports whether there are exceptions that may not have left the library.
+func (b *Books) Throwing() bool { return len(b.thrown) > 0 }
+
+// ThrownSince reports the exceptions that have left, and returns the time of the first one for which
 // later events wait. All records before knownNs were decoded.
-func (d *decoder) thrownSince(knownNs uint64) uint64 {
+func (b *Books) ThrownSince(knownNs uint64) uint64 {
 	since := uint64(math.MaxUint64)
-	for p := range d.throwing {
-		for i := 0; i < len(p.thrown); {
-			switch t := &p.thrown[i]; {
-			case t.inside:
-			case t.sinceNs+caughtNs < knownNs:
-				p.endThrown(d, i)
-				continue
-			case t.event.TimeNs+caughtNs < knownNs: // it is thrown again and again: nothing waits for it
-			default:
-				since = min(since, t.event.TimeNs)
-			}
-			i++
+	for i := 0; i < len(b.thrown); {
+		switch t := &b.thrown[i]; {
+		case t.inside:
+		case t.sinceNs+caughtNs < knownNs:
+			b.endThrown(i)
+			continue
+		case t.event.TimeNs+caughtNs < knownNs: // it is thrown again and again: nothing waits for it
+		default:
+			since = min(since, t.event.TimeNs)
 		}
+		i++
 	}
 	return since
 }

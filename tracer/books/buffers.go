@@ -1,0 +1,171 @@
+package books
+
+import (
+	"cmp"
+	"slices"
+
+	"ttmem/bpf"
+	"ttmem/tracer/event"
+	"ttmem/tracer/heap"
+	"ttmem/tracer/libraries"
+)
+
+// A Buffer is what the free of an allocated buffer needs.
+type Buffer struct {
+	ID, allocator uint64
+	region        event.Region
+	before        bool // it was allocated before the attach
+	read          bool // it was read from the process's memory: no event reported it
+	complete      bool // its chips, and the bytes on each, are known
+}
+
+// bufferOf is the buffer of an Alloc.
+func bufferOf(e *event.Event) Buffer {
+	return Buffer{
+		ID: e.BufferID, allocator: e.Allocator, region: e.Region, before: e.BeforeAttach, read: e.BeforeAttach || e.Reread,
+		complete: e.Devices != nil && e.BytesPerBank != 0 && e.Banks != 0,
+	}
+}
+
+// alloc decodes an allocation. cores are set for a buffer on single cores.
+func (b *Books) alloc(e event.Event, l *libraries.Library, r *bpf.KernelBufferRecord, cores []bpf.KernelCoreAddress) {
+	if l == nil {
+		b.process.Lost(unknownLibrary)
+		return
+	}
+	if b.firstID == 0 || r.UniqueId < b.firstID {
+		b.firstID = r.UniqueId
+	}
+	if at := l.AttachedNs.Load(); at == 0 || e.TimeNs < at {
+		return // it is read from memory: its free may have been missed, as not all probes were in place
+	}
+	if b.allocators[r.Allocator] == nil && len(b.allocators) >= heap.MaxAllocators {
+		b.process.Lost(manyAllocators)
+		return
+	}
+	e.Kind = event.Alloc
+	e.Stack = b.stacks.Stack(r.H.Stack)
+	e.Object, e.BufferID, e.Allocator = r.Object, r.UniqueId, r.Allocator
+	hooked := l.Fill(&e, r.Window[:])
+	switch {
+	case hooked || e.SizeBytes == 0:
+		return
+	case int(e.Region) >= event.BankedRegions:
+		b.process.Lost(UnknownType)
+		return
+	}
+	b.place(&e, r.Device, r.Allocator, r.Request)
+	if e.PerCore {
+		setCores(&e, cores)
+	}
+	if old, ok := b.Live[r.Object]; ok && old.ID != r.UniqueId { // its free was not seen
+		b.endLost(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm, Reread: true}, r.Object, old)
+	}
+	if !b.fits(1) {
+		return
+	}
+	b.Live[r.Object] = bufferOf(&e)
+	b.touch(r.Object)
+	b.process.Emit(e)
+}
+
+// Causes of losses of figures of buffers.
+const (
+	noDevice    = "device not known"
+	noAllocator = "allocator not known"
+	noShards    = "shards not seen"
+)
+
+// chips returns the chips of a process's device, which was reported before its buffers.
+func (b *Books) chips(address uint64) []int {
+	dev := b.devices[address]
+	if dev == nil {
+		b.process.Lost(noDevice)
+		return nil
+	}
+	return dev.chips
+}
+
+// place sets the chips of a buffer and the memory that it takes in their banks, where these are
+// known.
+func (b *Books) place(e *event.Event, dev, alloc uint64, r bpf.KernelShardRequest) {
+	e.Devices = b.chips(dev)
+	a := b.allocators[alloc]
+	if a == nil {
+		b.process.Lost(noAllocator)
+		return
+	}
+	if e.Layout.Sharded() && r.Shards == 0 {
+		b.process.Lost(noShards)
+		return
+	}
+	bank := &a.banks[e.Region]
+	if e.Kind == event.AllocFailed {
+		e.Banks, e.BytesPerBank = bank.RequestedPerBank(e.SizeBytes, e.PageSizeBytes, r)
+	} else {
+		e.Banks, e.BytesPerBank = bank.AllocatedPerBank(e.SizeBytes, e.PageSizeBytes, r)
+	}
+}
+
+// setCores sets the cores of a buffer on single cores; none if they could not be read. The
+// library allocated on one core at a time.
+func setCores(e *event.Event, list []bpf.KernelCoreAddress) {
+	slices.SortFunc(list, func(a, b bpf.KernelCoreAddress) int {
+		return cmp.Or(cmp.Compare(a.Y, b.Y), cmp.Compare(a.X, b.X))
+	})
+	e.Banks, e.Address = uint32(len(list)), 0
+	for _, c := range list {
+		x, y := uint16(c.X), uint16(c.Y)
+		if last := len(e.Cores) - 1; last >= 0 && e.Cores[last].Y0 == y && e.Cores[last].X1+1 == x {
+			e.Cores[last].X1 = x
+		} else {
+			e.Cores = append(e.Cores, event.CoreRange{X0: x, Y0: y, X1: x, Y1: y})
+		}
+	}
+	if !slices.ContainsFunc(list, func(c bpf.KernelCoreAddress) bool { return c.Address != list[0].Address }) && len(list) > 0 {
+		e.Address = list[0].Address
+	}
+}
+
+func (b *Books) free(e event.Event, l *libraries.Library, r *bpf.KernelFreeRecord) {
+	if l == nil {
+		b.process.Lost(unknownLibrary)
+		return
+	}
+	b.touch(r.Object)
+	freed, known := b.Live[r.Object]
+	if !known {
+		return // allocated before the attach, a view, or freed when its device was closed
+	}
+	delete(b.Live, r.Object)
+	b.fits(0)
+	e.Kind, e.Reason = event.Free, event.ReasonExplicit
+	e.Stack = b.stacks.Stack(r.H.Stack)
+	e.Object, e.BufferID, e.Allocator = r.Object, freed.ID, freed.allocator
+	if e.BeforeAttach = freed.before; freed.read {
+		e.TimeNs = max(e.TimeNs, b.ReadNs)
+	}
+	e.SizeBytes, e.PageSizeBytes, e.Address = r.SizeBytes, r.PageSizeBytes, r.Address
+	heap.SetType(&e, r.Type, r.Sharding)
+	if r.H.Flags&(bpf.FreeHooked|bpf.FreeView) != 0 || e.SizeBytes == 0 {
+		return
+	}
+	if a := b.allocators[e.Allocator]; a != nil {
+		e.Devices = a.device.chips
+	}
+	b.process.Emit(e)
+}
+
+// endLost reports a buffer whose free was lost.
+func (b *Books) endLost(e event.Event, object uint64, lost Buffer) {
+	delete(b.Live, object)
+	if lost.read {
+		e.TimeNs = max(e.TimeNs, b.ReadNs)
+	}
+	e.Kind, e.Reason, e.Object, e.BufferID, e.Allocator = event.Free, event.ReasonExplicit, object, lost.ID, lost.allocator
+	e.Region, e.BeforeAttach = lost.region, lost.before
+	if a := b.allocators[lost.allocator]; a != nil {
+		e.Devices = a.device.chips
+	}
+	b.process.Emit(e)
+}
