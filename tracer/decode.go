@@ -8,6 +8,7 @@ import (
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 	"ttmem/tracer/libraries"
+	"ttmem/tracer/owners"
 	"ttmem/tracer/quota"
 	"ttmem/tracer/stack"
 )
@@ -22,8 +23,7 @@ type decoder struct {
 	// inbox has all that other goroutines found, and reads reads programs and command lines.
 	inbox *inbox
 	reads *reads
-	// search and reread begin to read a process's memory.
-	search func(*process, *search) context.CancelFunc
+	// reread begins to read a process's memory again.
 	reread func(*process, *reread, []uint64)
 	// locate looks for the library that a process maps: see find.Finder.Locate.
 	locate  func(pid, user int)
@@ -52,7 +52,7 @@ type decoder struct {
 	// such reads, and those after a loss.
 	waiting         []*process
 	late, rereading turns
-	searches        searches
+	searches        *owners.Searches
 	// countedNs, namedNs and sweptNs are when losses were counted, command lines read again, and
 	// processes checked.
 	countedNs, namedNs, sweptNs uint64
@@ -72,11 +72,17 @@ type kernelSide interface {
 func newDecoder(ctx context.Context, k kernelSide, libraries *libraries.Set, spaces *stack.Spaces, readers *host.Readers, o *Options) *decoder {
 	d := &decoder{
 		registry: newRegistry(), room: quota.New(quota.Allocations, quota.AllAllocations), kernel: k, libraries: libraries, spaces: spaces, inbox: new(inbox), closing: ctx, Options: *o,
-		searches: newSearches(), show: stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames},
+		show:         stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames},
 		unattributed: make(map[string]lossCount), objectsEnded: make(chan struct{}, 1),
 	}
 	d.reads = newReads(ctx, readers, d.inbox)
-	d.search, d.reread = d.searchOwners, d.readAgain
+	d.searches = owners.New(owners.Options{
+		Closing: ctx, Readers: readers, Runs: k.Runs, Warn: o.warn, Emit: d.emit,
+		Post: func(r *owners.Result) {
+			d.inbox.add(result{atNs: r.EndedNs, report: func(d *decoder) bool { return d.takeOwners(r) }})
+		},
+	})
+	d.reread = d.readAgain
 	return d
 }
 

@@ -150,7 +150,7 @@ func (d *decoder) takeLate(p *process, r *lateResult) bool {
 		d.lose(p, lateUnread, 1, atNs)
 	}
 	if r.last && d.Owners {
-		d.wantLate(p)
+		d.searches.WantLate(p.owners)
 	}
 	return true
 }

@@ -12,6 +12,7 @@ import (
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 	"ttmem/tracer/libraries"
+	"ttmem/tracer/owners"
 	"ttmem/tracer/stack"
 )
 
@@ -26,7 +27,6 @@ type process struct {
 	unlisted, gone, ending bool
 
 	started bool
-	sinceNs uint64 // the time of its ProcessStart
 	// start describes it: as it was discovered, for a short-lived one may have ended by the time its first
 	// record arrives. Its kind is 0 until then.
 	start event.Event
@@ -44,7 +44,7 @@ type process struct {
 	stacks *stack.Process
 	*books.Books
 	reads  []*read // in order; the first is being done
-	owners owners
+	owners *owners.Process
 
 	// late is set while the memory from before the attach is being read.
 	late *lateAttach
@@ -60,7 +60,7 @@ type process struct {
 func (p *process) Emit(e event.Event) {
 	p.loop.emit(e)
 	if e.Kind == event.AllocFailed {
-		p.loop.wantAfterFailure(p)
+		p.loop.searches.WantAfterFailure(p.owners)
 	}
 }
 
@@ -118,6 +118,7 @@ func (d *decoder) add(of kernel.Program) *process {
 		lost:   make(map[string]lossCount),
 	}
 	p.Books = books.New(p, p.stacks, d.room)
+	p.owners = &owners.Process{Program: of, Books: p.Books}
 	d.processes[p.PID] = p
 	d.spaces.Changed(p.PID)
 	return p
@@ -158,8 +159,8 @@ func (d *decoder) start(p *process, e *event.Event) {
 		return
 	}
 	p.started = true
-	p.sinceNs, p.user = max(e.TimeNs, d.queue.released), start.UID
-	start.TimeNs = p.sinceNs
+	p.owners.SinceNs, p.user = max(e.TimeNs, d.queue.released), start.UID
+	start.TimeNs = p.owners.SinceNs
 	if user := host.RealUser(p.PID); user >= 0 {
 		p.user = user
 	}
@@ -216,7 +217,7 @@ const commandNs = 1e9
 
 func (d *decoder) setCommand(p *process, command string) {
 	if p.start.Command = command; command == "" {
-		p.commandNs = d.newest + max(commandNs, d.newest-min(d.newest, p.sinceNs))
+		p.commandNs = d.newest + max(commandNs, d.newest-min(d.newest, p.owners.SinceNs))
 		return
 	}
 	for i := len(d.queue.events) - 1; i >= 0; i-- {
@@ -302,7 +303,7 @@ func (d *decoder) endScans(p *process) {
 	if p.recovery != nil && p.recovery.reading != nil {
 		p.recovery.reading.stop()
 	}
-	d.endSearches(p)
+	d.searches.End(p.owners)
 }
 
 // sweep ends processes whose record of their end was lost. One must have ended before the previous

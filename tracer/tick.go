@@ -39,7 +39,7 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 		d.countLosses()
 	}
 	d.beginLate()
-	d.beginSearches(nowNs)
+	d.searches.Begin(nowNs)
 	if nowNs-d.namedNs > commandNs {
 		d.namedNs = nowNs
 		d.readCommandsAgain()
@@ -79,7 +79,7 @@ func (d *decoder) thrownSince(knownNs uint64) uint64 {
 // release passes the events before a time to handle, oldest first.
 func (d *decoder) release(untilNs uint64, handle func(*event.Event)) {
 	d.queue.release(untilNs, handle)
-	d.searches.endOver(untilNs)
+	d.searches.EndOver(untilNs)
 }
 
 // finish counts the processes that were still being read when tracing ended.
