@@ -147,7 +147,7 @@ func (d *decoder) decode(raw []byte) {
 		}
 	default:
 		l := d.libraryOf(p, h.Library)
-		d.start(p, &e)
+		d.begin(p, e.TimeNs)
 		if known = p.Decode(e, raw, l); p.Throwing() {
 			d.throwing[p] = true
 		}
@@ -162,7 +162,8 @@ func (d *decoder) mark(p *process, e event.Event, name uint32) bool {
 	if int(name) >= len(d.MarkAt) {
 		return false
 	}
-	e.Kind, e.Cause, e.UID = event.Mark, d.MarkAt[name], p.described().UID
+	d.readIdentity(p, e.TimeNs)
+	e.Kind, e.Cause, e.UID = event.Mark, d.MarkAt[name], p.start.UID
 	d.emit(e)
 	d.wantAtMark(p)
 	return true

@@ -139,9 +139,7 @@ func (d *decoder) takeLate(p *process, r *lateResult) bool {
 	d.taken += len(r.buffers)
 	// changes up to the newest record are applied; later ones are reported as events
 	atNs := max(d.newest, r.readNs, d.queue.released)
-	e := event.Event{TimeNs: atNs, PID: p.PID, TID: p.PID}
-	d.start(p, &e)
-	p.AddExisting(e, r.devices, r.buffers)
+	p.AddExisting(event.Event{TimeNs: atNs, PID: p.PID, TID: p.PID}, r.devices, r.buffers)
 	if r.last {
 		d.endLate(p)
 	}

@@ -55,7 +55,7 @@ func TestResultsOfAProgramThatEndedAreDropped(t *testing.T) {
 			return true
 		}})
 	}
-	d.add(kernel.Program{PID: 7, ExecID: 2})
+	d.add(kernel.Program{PID: 7, ExecID: 2}, 0)
 	d.inbox.take(d, 1)
 	qt.Check(t, qt.DeepEquals(reported, []uint64{2}))
 	qt.Check(t, qt.HasLen(d.inbox.list, 0))
@@ -74,7 +74,7 @@ func TestADiscoveryIsOfAProgram(t *testing.T) {
 	}
 	qt.Check(t, qt.IsTrue(discover(1)))
 	qt.Check(t, qt.HasLen(d.processes, 0))
-	first := d.add(program(1))
+	first := d.add(program(1), 0)
 	qt.Check(t, qt.IsFalse(discover(2)))
 	qt.Check(t, qt.Equals(d.processes[7], first))
 	d.known = 100

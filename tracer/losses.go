@@ -97,7 +97,7 @@ func (d *decoder) reportLosses() {
 func (d *decoder) reportLossesOf(p *process, endNs uint64) {
 	for cause, c := range p.lost {
 		timeNs := cmp.Or(endNs, d.lossNs(c))
-		d.start(p, &event.Event{TimeNs: timeNs, TID: p.PID})
+		d.begin(p, timeNs)
 		d.recover(p, cause)
 		d.emit(event.Event{Kind: event.Lost, TimeNs: timeNs, PID: p.PID, Count: c.n, Cause: cause})
 	}

@@ -68,7 +68,7 @@ func TestLossesOfAnEndedProcess(t *testing.T) {
 		{Tgid: pid, ExecId: 6, Cause: cause}: {Count: 2, TimeNs: 40},
 		{Tgid: pid, ExecId: 4, Cause: cause}: {Count: 3, TimeNs: 10}, // nothing else is known of it
 	}}
-	p := d.add(kernel.Program{PID: pid, ExecID: 5})
+	p := d.add(kernel.Program{PID: pid, ExecID: 5}, 0)
 	d.unknown(p, "library not known")
 	end := bpf.KernelProcessRecord{H: bpf.KernelHeader{TimeNs: 30, Tgid: pid, Tid: pid, ExecId: 5, Kind: bpf.RecordExit}}
 	d.decode(raw(&end))

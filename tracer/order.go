@@ -25,6 +25,15 @@ func (o *ordered) push(e event.Event) {
 	o.events = append(o.events, e)
 }
 
+// edit calls edit for the events of a process that wait, from a time on.
+func (o *ordered) edit(pid int, sinceNs uint64, edit func(*event.Event)) {
+	for i := range o.events {
+		if e := &o.events[i]; e.PID == pid && e.TimeNs >= sinceNs {
+			edit(e)
+		}
+	}
+}
+
 // newest is the time of the last event that arrived; 0 if none waits.
 func (o *ordered) newest() uint64 {
 	if len(o.events) == 0 {

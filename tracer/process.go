@@ -26,14 +26,17 @@ type process struct {
 	// last sweep, and ending while its end is reported.
 	unlisted, gone, ending bool
 
-	started bool
-	// start describes it: as it was discovered, for a short-lived one may have ended by the time its first
-	// record arrives. Its kind is 0 until then.
-	start event.Event
-	// commandNs is when its command line is read again; 0: it is known, or being read.
-	commandNs uint64
-	user      int // set when it has started
-	names     map[int]readName
+	// start is its ProcessStart, which was reported if started is true. described is true once its identity
+	// is known: from its discovery, or read after its first record. commandNs is when its command line is
+	// read again; 0: it is known, or being read.
+	start                          event.Event
+	started, described, describing bool
+	commandNs                      uint64
+	sinceNs                        uint64 // the time of its first event, at least
+	// user is to whom it counts: host.RealUser; 0 until it is described.
+	user   int
+	names  map[int]readName
+	naming int // names that are being read
 
 	// library is the one that it maps, and mapped where; nil: not known.
 	library *libraries.Library
@@ -56,8 +59,9 @@ type process struct {
 	lost     map[string]lossCount // by cause, not reported yet
 }
 
-// Emit passes on an event of the process.
+// Emit names the thread of an event of the process, and passes it on.
 func (p *process) Emit(e event.Event) {
+	e.Comm = p.nameOf(e.TID, e.TimeNs)
 	p.loop.emit(e)
 	if e.Kind == event.AllocFailed {
 		p.loop.searches.WantAfterFailure(p.owners)
@@ -69,7 +73,14 @@ func (p *process) Lost(cause string) { p.loop.lose(p, cause, 1, 0) }
 
 // Read has the memory of the process read: see reads.add.
 func (p *process) Read(timeNs uint64, do func(context.Context, host.ReadableProcess) (report func())) bool {
-	return p.loop.reads.add(p, timeNs, do)
+	return p.loop.reads.add(p, timeNs, func(ctx context.Context, of host.ReadableProcess) func() {
+		report := do(ctx, of)
+		return func() {
+			if p.loop.has(p.Program) {
+				report()
+			}
+		}
+	})
 }
 
 // Parent returns the books of its parent; nil if that is not known.
@@ -109,11 +120,12 @@ func newRegistry() registry {
 	}
 }
 
-// add adds a program, after the end of the one before it.
-func (d *decoder) add(of kernel.Program) *process {
+// add adds a program, after the end of the one before it. timeNs is the time of its first record.
+func (d *decoder) add(of kernel.Program, timeNs uint64) *process {
 	p := &process{
-		Program: of, loop: d,
+		Program: of, loop: d, sinceNs: timeNs,
 		stacks: stack.NewProcess(d.show, &d.stacks),
+		start:  event.Event{Kind: event.ProcessStart, PID: of.PID, TID: of.PID},
 		names:  make(map[int]readName),
 		lost:   make(map[string]lossCount),
 	}
@@ -140,64 +152,110 @@ func (d *decoder) follow(program kernel.Program, timeNs uint64, create bool) *pr
 	if !create {
 		return nil
 	}
-	return d.add(program)
+	return d.add(program, timeNs)
 }
 
-// described returns the description of a process.
-func (p *process) described() *event.Event {
-	if p.start.Kind == 0 {
-		p.start = find.Describe(p.PID)
-	}
-	return &p.start
-}
-
-// start reports a process before its first event, and names the event's thread.
-func (d *decoder) start(p *process, e *event.Event) {
-	start := *p.described()
-	e.Comm = p.nameOf(e.TID, e.TimeNs)
+// begin reports a process before its first event, at a time.
+func (d *decoder) begin(p *process, timeNs uint64) {
 	if p.started {
 		return
 	}
 	p.started = true
-	p.owners.SinceNs, p.user = max(e.TimeNs, d.queue.released), start.UID
-	start.TimeNs = p.owners.SinceNs
-	if user := host.RealUser(p.PID); user >= 0 {
-		p.user = user
+	p.start.TimeNs = max(timeNs, d.queue.released)
+	p.owners.SinceNs = p.start.TimeNs
+	p.start.AttachedLate = p.start.AttachedLate || p.late != nil
+	if p.library != nil {
+		p.start.Library, p.start.Release = p.library.Path, p.library.Release
+	}
+	p.sinceNs = min(p.sinceNs, p.start.TimeNs)
+	d.emit(p.start)
+	d.readIdentity(p, p.start.TimeNs)
+	d.readCommand(p, timeNs)
+}
+
+// readIdentity reads the identity of a process, for its events since a time.
+func (d *decoder) readIdentity(p *process, sinceNs uint64) {
+	if p.described || p.describing {
+		return
+	}
+	p.describing = true
+	d.reads.files(sinceNs, math.MaxUint64, func() func() {
+		start, user := find.Describe(p.PID), host.RealUser(p.PID)
+		return func() { d.describe(p, &start, user) }
+	})
+}
+
+// describe sets the identity of a process, and to whom it counts. Events that wait get it, too, also if the
+// process has ended.
+func (d *decoder) describe(p *process, start *event.Event, user int) {
+	if p.described {
+		return
+	}
+	p.described = true
+	if p.user = user; user < 0 { // it has ended
+		p.user = start.UID
 	}
 	p.Sharer = host.Sharer(p.user, p.PID)
-	if _, ok := p.names[p.PID]; !ok {
-		p.names[p.PID] = readName{start.Comm, e.TimeNs}
+	identify := func(e *event.Event) {
+		e.Comm, e.UID, e.Container, e.Pod, e.ContainerPID = start.Comm, start.UID, start.Container, start.Pod, start.ContainerPID
 	}
-	start.AttachedLate = start.AttachedLate || p.late != nil
-	if p.library != nil {
-		start.Library, start.Release = p.library.Path, p.library.Release
+	identify(&p.start)
+	if p.names[p.PID].name == "" {
+		p.names[p.PID] = readName{start.Comm, p.sinceNs}
 	}
-	d.emit(start)
-	d.readCommand(p, e.TimeNs)
+	d.queue.edit(p.PID, p.sinceNs, func(e *event.Event) {
+		switch {
+		case e.Kind == event.ProcessStart:
+			identify(e)
+		case e.Kind == event.Mark:
+			e.UID = start.UID
+		case e.Comm == "":
+			e.Comm = start.Comm
+		}
+	})
 }
 
 const (
-	// maxNames bounds how many thread names are kept for a process.
-	maxNames = 1 << 14
+	// maxNames bounds how many thread names are kept for a process, and maxNaming how many are read at the
+	// same time.
+	maxNames, maxNaming = 1 << 14, 64
 	// nameNs is how long a thread's name is taken to be the same.
 	nameNs = 1e9
 )
 
-// nameOf returns the name of a thread.
+// nameOf returns the name of a thread. It is read in the background, the first time while events wait for
+// it; until then it is that of the process.
 func (p *process) nameOf(tid int, timeNs uint64) string {
 	known, ok := p.names[tid]
-	if ok && timeNs < known.atNs+nameNs {
-		return known.name
+	if ok && timeNs < known.atNs+nameNs || p.naming >= maxNaming {
+		return cmp.Or(known.name, p.start.Comm)
 	}
 	if !ok && len(p.names) >= maxNames {
 		clear(p.names) // threads come and go
 	}
-	name := host.ThreadName(p.PID, tid)
-	if name == "" { // it has ended
-		name = cmp.Or(known.name, p.start.Comm)
+	known = readName{cmp.Or(known.name, p.start.Comm), timeNs}
+	p.names[tid] = known
+	p.naming++
+	sinceNs := timeNs
+	if ok {
+		sinceNs = math.MaxUint64
 	}
-	p.names[tid] = readName{name, timeNs}
-	return name
+	d := p.loop
+	d.reads.files(sinceNs, host.Now()+resultPatienceNs, func() func() {
+		name := host.ThreadName(p.PID, tid)
+		return func() {
+			if p.naming--; name == "" || name == known.name { // it has ended
+				return
+			}
+			p.names[tid] = readName{name, timeNs}
+			d.queue.edit(p.PID, timeNs, func(e *event.Event) {
+				if e.TID == tid && e.Kind != event.ProcessStart {
+					e.Comm = name
+				}
+			})
+		}
+	})
+	return known.name
 }
 
 // readCommand reads the command line of a process, for its start: later events wait for it. If the
@@ -206,7 +264,7 @@ func (d *decoder) readCommand(p *process, sinceNs uint64) {
 	if p.start.Command != "" {
 		return
 	}
-	d.reads.add(p, sinceNs, func(ctx context.Context, of host.ReadableProcess) func() {
+	p.Read(sinceNs, func(ctx context.Context, of host.ReadableProcess) func() {
 		command := of.CommandLine(ctx)
 		return func() { d.setCommand(p, command) }
 	})
@@ -220,11 +278,14 @@ func (d *decoder) setCommand(p *process, command string) {
 		p.commandNs = d.newest + max(commandNs, d.newest-min(d.newest, p.owners.SinceNs))
 		return
 	}
-	for i := len(d.queue.events) - 1; i >= 0; i-- {
-		if e := &d.queue.events[i]; e.Kind == event.ProcessStart && e.PID == p.PID {
-			e.Command = command
-			return
+	waits := false
+	d.queue.edit(p.PID, p.sinceNs, func(e *event.Event) {
+		if e.Kind == event.ProcessStart {
+			e.Command, waits = command, true
 		}
+	})
+	if waits {
+		return
 	}
 	again := p.start
 	again.TimeNs, again.Reread = d.newest, true
@@ -251,7 +312,7 @@ func (d *decoder) exec(program kernel.Program, timeNs uint64) {
 		d.end(before, event.Event{TimeNs: timeNs, ExitStatus: event.UnknownStatus})
 	}
 	if before != nil || slices.Contains(d.Processes, program.PID) {
-		d.add(program)
+		d.add(program, timeNs)
 	}
 }
 
@@ -351,14 +412,13 @@ func (d *decoder) discovered(f *find.Discovery) bool {
 	p.unlisted = false
 	p.library, p.mapped, p.parent = f.Library, &f.Mapping, f.Parent
 	p.Forked = f.Forked
-	if p.start.Kind == 0 {
-		p.start = f.Start
-	}
+	d.describe(p, &f.Start, f.User)
+	p.start.AttachedLate = f.Start.AttachedLate
 	if f.Mapping.Existing {
 		d.attachLate(p)
 	}
 	// events after its time may have been reported already
-	d.start(p, &event.Event{TimeNs: f.Start.TimeNs, TID: p.PID})
+	d.begin(p, f.Start.TimeNs)
 	return true
 }
 

@@ -22,7 +22,7 @@ func TestSweepEndsProcess(t *testing.T) {
 	d := newTestDecoder()
 	const ended, runs = 1 << 30, 1<<30 + 1
 	for _, pid := range []int{ended, runs} {
-		d.start(d.process(pid), &event.Event{TID: pid})
+		d.begin(d.process(pid), 0)
 	}
 	d.kernel = &testKernel{ended: map[kernel.Program]bool{{PID: ended}: true}}
 	d.queue.events = nil

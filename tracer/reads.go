@@ -47,7 +47,7 @@ func newReads(ctx context.Context, readers *host.Readers, inbox *inbox) *reads {
 }
 
 // add queues a read: do runs after the earlier reads of the process, and the event loop calls the
-// function that do returns, unless the process has ended. add returns false if there are too many reads.
+// function that do returns. add returns false if there are too many reads.
 func (r *reads) add(p *process, timeNs uint64, do func(context.Context, host.ReadableProcess) (report func())) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,22 +81,38 @@ func (r *reads) work(list *[]*read) {
 		limited, stop := context.WithTimeoutCause(r.ctx, host.ReadPatience, host.ErrNoAnswer)
 		report := next.do(limited, process)
 		stop()
-		r.inbox.add(result{atNs: host.Now(), report: func(d *decoder) bool {
-			r.taken(next)
-			if d.has(next.of) {
-				report()
-			}
-			return true
-		}})
+		r.give(next, host.Now(), report)
 		r.mu.Lock()
 		*list = (*list)[1:]
 	}
+}
+
+// files reads files of /proc in the background, which no user can keep from answering. Events from a time
+// on wait for the result, at most until another time; the event loop calls the function that do returns.
+func (r *reads) files(sinceNs, untilNs uint64, do func() (report func())) {
+	one := &read{timeNs: sinceNs, untilNs: untilNs}
+	r.mu.Lock()
+	r.waiting[one] = true
+	r.mu.Unlock()
+	go func() { r.give(one, 0, do()) }()
+}
+
+// give passes on a result, for the time after the records up to another time.
+func (r *reads) give(one *read, atNs uint64, report func()) {
+	r.inbox.add(result{atNs: atNs, report: func(*decoder) bool {
+		r.taken(one)
+		report()
+		return true
+	}})
 }
 
 func (r *reads) taken(one *read) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.waiting, one)
+	if one.do == nil {
+		return
+	}
 	if r.byUser[one.user]--; r.byUser[one.user] == 0 {
 		delete(r.byUser, one.user)
 	}

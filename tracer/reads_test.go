@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -159,13 +161,13 @@ func TestCommandLineComesLater(t *testing.T) {
 		return list
 	}
 	first := d.process(7)
-	d.start(first, &event.Event{TID: 7, TimeNs: 1})
+	d.begin(first, 1)
 	qt.Check(t, qt.DeepEquals(starts(), []string{"7false"}))
 	d.setCommand(first, "python model.py")
 	qt.Check(t, qt.DeepEquals(starts(), []string{"7python model.pyfalse"}))
 
 	second := d.process(8)
-	d.start(second, &event.Event{TID: 8, TimeNs: 2})
+	d.begin(second, 2)
 	d.setCommand(second, "")
 	d.release(finished, func(*event.Event) {})
 	d.newest = commandNs - 1
@@ -176,4 +178,50 @@ func TestCommandLineComesLater(t *testing.T) {
 	qt.Check(t, qt.Equals(second.commandNs, 0))
 	d.setCommand(second, "python other.py")
 	qt.Check(t, qt.DeepEquals(starts(), []string{"8python other.pytrue"}))
+}
+
+// TestIdentityIsReadMeanwhile: events wait for the identity of their process and the names of its threads,
+// also if it ends meanwhile.
+func TestIdentityIsReadMeanwhile(t *testing.T) {
+	d := newTestDecoder()
+	d.MarkAt = []string{"step"}
+	tracetest.NeedsRoot(t)
+	const user = 54321
+	sleeps := exec.Command("sleep", "600")
+	sleeps.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user}, Pdeathsig: syscall.SIGKILL}
+	qt.Assert(t, qt.IsNil(sleeps.Start()))
+	defer func() {
+		sleeps.Process.Kill()
+		sleeps.Wait()
+	}()
+	pid := sleeps.Process.Pid
+	p := d.process(pid)
+	d.mark(p, event.Event{TimeNs: 4, PID: pid, TID: pid}, 0)
+	r := bufferRecord(5, 0x1000, 1)
+	r.H.Tgid, r.H.Tid = uint32(pid), uint32(pid)
+	d.decode(raw(r))
+	qt.Check(t, qt.Equals(d.reads.waitingSince(), 4))
+	d.end(p, event.Event{TimeNs: 6})
+	qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool {
+		d.inbox.take(d, host.Now())
+		return d.reads.waitingSince() == math.MaxUint64
+	})))
+	seen := 0
+	for _, e := range d.queue.events {
+		switch e.Kind {
+		case event.Mark:
+			seen++
+			qt.Check(t, qt.Equals(e.UID, user))
+		case event.ProcessStart:
+			seen++
+			qt.Check(t, qt.Equals(e.UID, user))
+			qt.Check(t, qt.Equals(e.Comm, "sleep"))
+		case event.Alloc:
+			seen++
+			qt.Check(t, qt.Equals(e.Comm, "sleep"))
+		}
+	}
+	qt.Check(t, qt.Equals(seen, 3))
+	qt.Check(t, qt.Equals(p.user, user))
+	qt.Check(t, qt.Equals(p.naming, 0))
 }

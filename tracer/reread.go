@@ -113,18 +113,18 @@ func (d *decoder) mayReread(p *process) bool {
 // a read of memory may never return. If programs may be lost, the kernel side also reports the process's
 // programs again when they run.
 func (d *decoder) readAgain(p *process, reading *reread, allocators []uint64) {
-	if p.recovery.programs {
-		if err := d.kernel.ForgetPrograms(p.PID); err != nil {
-			d.warn(fmt.Sprintf("reading the programs of process %d again: %v", p.PID, err))
-		}
-		d.kernel.ChangeProcess(p.Program, bpf.ProcessLate, 0) // it may have ended
-	}
 	ctx, stop := context.WithCancel(d.closing)
 	reading.stop = stop
-	program, l, bias := p.Program, p.library, p.bias()
+	program, l, bias, programs := p.Program, p.library, p.bias(), p.recovery.programs
 	go func() {
 		defer stop()
 		defer d.rereading.end(reading.user)
+		if programs {
+			if err := d.kernel.ForgetPrograms(program.PID); err != nil {
+				d.warn(fmt.Sprintf("reading the programs of process %d again: %v", program.PID, err))
+			}
+			d.kernel.ChangeProcess(program, bpf.ProcessLate, 0) // it may have ended
+		}
 		r := readAll(ctx, l, d.reads.readers.Of(program.PID), bias, allocators)
 		d.inbox.add(result{program, r.readNs, func(d *decoder) bool {
 			d.takeReread(d.processes[program.PID], &r)
@@ -151,10 +151,9 @@ func (d *decoder) endReread(p *process, result *rereadResult) {
 		return
 	}
 	e := event.Event{TimeNs: max(d.newest, result.readNs, d.queue.released), PID: p.PID, TID: p.PID}
-	d.start(p, &e)
 	p.Correct(e, &result.Reading, r.programs, reading.beganNs)
 	e.Kind = event.Reread
-	d.emit(e)
+	p.Emit(e)
 	p.recovery = nil
 	p.Unfollow()
 }

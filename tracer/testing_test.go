@@ -27,7 +27,7 @@ func (d *decoder) process(pid int) *process {
 	if p := d.processes[pid]; p != nil {
 		return p
 	}
-	return d.add(kernel.Program{PID: pid})
+	return d.add(kernel.Program{PID: pid}, 0)
 }
 
 // loss is why events of a process were lost; pid is 0 if the process is not known.

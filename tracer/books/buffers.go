@@ -59,7 +59,7 @@ func (b *Books) alloc(e event.Event, l *libraries.Library, r *bpf.KernelBufferRe
 		setCores(&e, cores)
 	}
 	if old, ok := b.Live[r.Object]; ok && old.ID != r.UniqueId { // its free was not seen
-		b.endLost(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm, Reread: true}, r.Object, old)
+		b.endLost(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Reread: true}, r.Object, old)
 	}
 	if !b.fits(1) {
 		return

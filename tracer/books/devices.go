@@ -50,7 +50,7 @@ func (b *Books) closeDevice(e event.Event, allocator uint64) {
 	maps.DeleteFunc(b.Live, func(_ uint64, one Buffer) bool { return one.allocator == allocator })
 	b.fits(0)
 	b.process.Emit(e)
-	b.endRuntimeKernels(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm, Reason: event.ReasonDeviceClose})
+	b.endRuntimeKernels(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Reason: event.ReasonDeviceClose})
 }
 
 func (b *Books) device(e event.Event, r *bpf.KernelDeviceRecord) {

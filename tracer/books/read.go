@@ -108,7 +108,7 @@ func (b *Books) add(e event.Event, devices []heap.Device, buffers []heap.Buffer)
 			continue
 		}
 		alloc := read.Event()
-		alloc.TimeNs, alloc.PID, alloc.TID, alloc.Comm = e.TimeNs, e.PID, e.TID, e.Comm
+		alloc.TimeNs, alloc.PID, alloc.TID = e.TimeNs, e.PID, e.TID
 		alloc.Devices, alloc.BeforeAttach, alloc.Reread = a.device.chips, e.BeforeAttach, e.Reread
 		if own := b.devices[read.Device]; own != nil {
 			alloc.Devices = own.chips // a submesh has fewer chips than its allocator

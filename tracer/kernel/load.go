@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -25,6 +26,8 @@ type Objects struct {
 	links []io.Closer
 	// taken are the counts that TakeLosses has passed on, and how often it did.
 	taken struct{ records, unattributed, times uint64 }
+	// forgetting is locked while the programs of a process are being forgotten.
+	forgetting sync.Mutex
 }
 
 // loaded are the programs and maps that ttmem uses.

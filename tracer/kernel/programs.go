@@ -140,6 +140,8 @@ func (o *Objects) ChangeProcess(p Program, flags, space uint32) bool {
 
 // ForgetPrograms removes the tt-metal programs of a process, which are reported again when they run.
 func (o *Objects) ForgetPrograms(pid int) error {
+	o.forgetting.Lock()
+	defer o.forgetting.Unlock()
 	err := o.Forgotten.Set(uint32(pid))
 	if err == nil {
 		err = o.ForgetObjects()
