@@ -23,8 +23,8 @@ type decoder struct {
 	// inbox has all that other goroutines found, and reads reads programs and command lines.
 	inbox *inbox
 	reads *reads
-	// reread begins to read a process's memory again.
-	reread func(*process, *reread, []uint64)
+	// reread begins to read a process's memory again, and returns what stops that.
+	reread func(*process) context.CancelCauseFunc
 	// locate looks for the library that a process maps: see find.Finder.Locate.
 	locate  func(pid, user int)
 	closing context.Context // done when tracing ends
@@ -72,7 +72,7 @@ type kernelSide interface {
 func newDecoder(ctx context.Context, k kernelSide, libraries *libraries.Set, spaces *stack.Spaces, readers *host.Readers, o *Options) *decoder {
 	d := &decoder{
 		registry: newRegistry(), room: quota.New(quota.Allocations, quota.AllAllocations), kernel: k, libraries: libraries, spaces: spaces, inbox: new(inbox), closing: ctx, Options: *o,
-		show:         stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames},
+		late: make(turns), rereading: make(turns), show: stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames},
 		unattributed: make(map[string]lossCount), objectsEnded: make(chan struct{}, 1),
 	}
 	d.reads = newReads(ctx, readers, d.inbox)

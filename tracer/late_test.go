@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/tracer/books"
 	"ttmem/tracer/event"
 	"ttmem/tracer/find"
 	"ttmem/tracer/heap"
@@ -18,16 +19,16 @@ func TestLateResultsAreTakenInParts(t *testing.T) {
 	d := newTestDecoder()
 	p := d.process(7)
 	part := make([]heap.Buffer, maxTaken/2)
-	add := func(r *lateResult) {
+	add := func(r *memory) {
 		d.inbox.add(result{p.Program, r.readNs, func(d *decoder) bool { return d.takeLate(p, r) }})
 	}
 	fill := func() {
 		d.attachLate(p)
 		d.inbox.late.Add(1)
 		for i := range uint64(5) {
-			add(&lateResult{readNs: i, buffers: part})
+			add(&memory{readNs: i, Reading: books.Reading{Buffers: part}})
 		}
-		add(&lateResult{readNs: 5, last: true})
+		add(&memory{readNs: 5, last: true})
 	}
 	// take returns the time of the last result that is taken.
 	take := func(taken int) uint64 {

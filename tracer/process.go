@@ -361,8 +361,8 @@ func (d *decoder) endScans(p *process) {
 		p.late.stop(nil)
 		d.endLate(p)
 	}
-	if p.recovery != nil && p.recovery.reading != nil {
-		p.recovery.reading.stop()
+	if p.recovery != nil && p.recovery.stop != nil {
+		p.recovery.stop(nil)
 	}
 	d.searches.End(p.owners)
 }

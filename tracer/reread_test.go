@@ -23,17 +23,17 @@ import (
 )
 
 // rereadsFind lets each reading of a process's memory find what is given, and counts them.
-func rereadsFind(d *decoder, found rereadResult) (started *int) {
+func rereadsFind(d *decoder, found memory) (started *int) {
 	started = new(int)
 	d.process(7).mapped = new(host.NewMapping)
-	d.reread = func(p *process, reading *reread, _ []uint64) {
+	d.reread = func(p *process) context.CancelCauseFunc {
 		*started++
-		reading.beganNs, reading.stop = 5e9, func() {}
+		p.recovery.beganNs = 5e9
 		d.inbox.add(result{p.Program, found.readNs, func(d *decoder) bool {
-			d.rereading.end(reading.user)
-			d.takeReread(p, &found)
-			return true
+			d.rereading.end(p.user)
+			return d.takeReread(p, &found)
 		}})
+		return func(error) {}
 	}
 	return started
 }
@@ -61,7 +61,7 @@ func readBuffer(object, id uint64) heap.Buffer {
 // but for those that events are about that came after the loss.
 func TestRereadCorrects(t *testing.T) {
 	d := newTestDecoder()
-	started := rereadsFind(d, rereadResult{readNs: 6e9, Reading: books.Reading{Buffers: []heap.Buffer{
+	started := rereadsFind(d, memory{readNs: 6e9, Reading: books.Reading{Buffers: []heap.Buffer{
 		readBuffer(1, 1), readBuffer(3, 30), readBuffer(4, 4), readBuffer(5, 5),
 	}}})
 	dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
@@ -124,7 +124,7 @@ func TestRereadLacksSizes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newTestDecoder()
-			started := rereadsFind(d, rereadResult{readNs: 6e9, Reading: books.Reading{Buffers: c.buffers}})
+			started := rereadsFind(d, memory{readNs: 6e9, Reading: books.Reading{Buffers: c.buffers}})
 			dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
 			dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Count: 1}
 			dev.Banks[event.DRAM] = bpf.KernelBankInfo{BytesPerBank: 1 << 20, Banks: 1, AlignmentBytes: 16}
@@ -145,7 +145,7 @@ func TestRereadLacksSizes(t *testing.T) {
 // TestRereadAfterAnotherLoss: what was read while the process lost more is not used.
 func TestRereadAfterAnotherLoss(t *testing.T) {
 	d := newTestDecoder()
-	started := rereadsFind(d, rereadResult{readNs: 6e9})
+	started := rereadsFind(d, memory{readNs: 6e9})
 	d.decode(raw(bufferRecord(2e9, 1, 1)))
 	d.reportLosses() // its device is not known
 	rereadUntil(d, 3e9)

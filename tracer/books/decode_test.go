@@ -422,7 +422,7 @@ func TestChangesAreFollowed(t *testing.T) {
 	p.decode(raw(&bpf.KernelClearRecord{Allocator: 0x3000, H: bpf.KernelHeader{TimeNs: 4, Tgid: 7, Kind: bpf.RecordClear}}))
 	p.events = nil
 	read := []heap.Buffer{{Object: 0x10, ID: 1, Allocator: 0x2000}, {Object: 0x20, ID: 2, Allocator: 0x2000}, {Object: 0x30, ID: 3, Allocator: 0x3000}, {Object: 0x40, ID: 4, Allocator: 0x2000}}
-	p.AddExisting(event.Event{TimeNs: 5, PID: 7}, []heap.Device{{Address: 1, Allocator: 0x2000}, {Address: 2, Allocator: 0x3000}}, read)
+	p.AddExisting(event.Event{TimeNs: 5, PID: 7}, &Reading{Devices: []heap.Device{{Address: 1, Allocator: 0x2000}, {Address: 2, Allocator: 0x3000}}, Buffers: read})
 	qt.Assert(t, qt.HasLen(p.events, 2))
 	qt.Check(t, qt.Equals(p.events[0].Kind, event.DeviceOpen))
 	qt.Check(t, qt.Equals(p.events[1].BufferID, 4))

@@ -10,26 +10,26 @@ import (
 	"ttmem/tracer/heap"
 )
 
-// AddExisting reports what a late attach read, except for what changed meanwhile. e has the time of the
-// events.
-func (b *Books) AddExisting(e event.Event, devices []heap.Device, buffers []heap.Buffer) {
-	b.ReadNs = e.TimeNs
-	if b.readIDs == nil {
-		b.readIDs = make(map[uint64]uint64)
-	}
-	for i := range buffers {
-		b.readIDs[buffers[i].Object] = buffers[i].ID
-	}
-	e.BeforeAttach = true
-	b.add(e, devices, buffers)
-	b.runtimeKernels(e, devices)
-}
-
-// A Reading is what was read of a process that lost events.
+// A Reading is what was read of a process.
 type Reading struct {
 	Devices []heap.Device
 	Buffers []heap.Buffer
 	Closed  []uint64 // allocators of Allocators that no longer exist
+}
+
+// AddExisting reports what a late attach read, except for what changed meanwhile. e has the time of the
+// events.
+func (b *Books) AddExisting(e event.Event, r *Reading) {
+	b.ReadNs = e.TimeNs
+	if b.readIDs == nil {
+		b.readIDs = make(map[uint64]uint64)
+	}
+	for i := range r.Buffers {
+		b.readIDs[r.Buffers[i].Object] = r.Buffers[i].ID
+	}
+	e.BeforeAttach = true
+	b.add(e, r)
+	b.runtimeKernels(e, r.Devices)
 }
 
 // Allocators are those that are known, for a Reading.
@@ -72,7 +72,7 @@ func (b *Books) Correct(e event.Event, r *Reading, programs bool, beganNs uint64
 			b.endLost(e, object, live)
 		}
 	}
-	b.add(e, r.Devices, r.Buffers)
+	b.add(e, r)
 	if programs {
 		for id, g := range b.programs {
 			if g.timeNs < beganNs {
@@ -85,8 +85,8 @@ func (b *Books) Correct(e event.Event, r *Reading, programs bool, beganNs uint64
 
 // add reports unknown devices and buffers that were read, except those that changed. e says how they were
 // found.
-func (b *Books) add(e event.Event, devices []heap.Device, buffers []heap.Buffer) {
-	for _, dev := range devices {
+func (b *Books) add(e event.Event, r *Reading) {
+	for _, dev := range r.Devices {
 		if b.devices[dev.Address] == nil {
 			b.addDevice(dev.Address, dev.Impl, &device{chips: dev.Chips, mesh: dev.Mesh})
 		}
@@ -94,14 +94,14 @@ func (b *Books) add(e event.Event, devices []heap.Device, buffers []heap.Buffer)
 			continue
 		}
 		own := func(read heap.Buffer) bool { return read.Allocator == dev.Allocator && !b.inherited(&read) }
-		if b.ancestor(func(a *Books) bool { return a.allocators[dev.Allocator] != nil }) && !slices.ContainsFunc(buffers, own) {
+		if b.ancestor(func(a *Books) bool { return a.allocators[dev.Allocator] != nil }) && !slices.ContainsFunc(r.Buffers, own) {
 			continue // the process is a fork, and the device is its parent's
 		}
 		b.allocators[dev.Allocator] = &allocator{device: b.devices[dev.Address], banks: dev.Banks}
 		b.openDevice(e, dev.Allocator, b.allocators[dev.Allocator], e.BeforeAttach)
 	}
-	for i := range buffers {
-		read := &buffers[i]
+	for i := range r.Buffers {
+		read := &r.Buffers[i]
 		_, known := b.Live[read.Object]
 		a := b.allocators[read.Allocator]
 		if known || a == nil || b.changes.changed(read.Object, read.Allocator) || b.inherited(read) {
