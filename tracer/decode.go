@@ -16,7 +16,12 @@ import (
 // decoder is the event loop: it turns the kernel's records, and what others discovered and read, into
 // events.
 type decoder struct {
-	registry
+	processes map[int]*process // by id
+	// recovering are the processes that lost events and whose figures are not right again, throwing those
+	// with exceptions that may not have left the library, and losing those with losses to report.
+	recovering, throwing, losing map[*process]bool
+	past                         []int // processes that mapped a library and have ended, oldest first
+
 	kernel    kernelSide
 	libraries *libraries.Set
 	spaces    *stack.Spaces // nil: no stacks are taken
@@ -71,7 +76,8 @@ type kernelSide interface {
 
 func newDecoder(ctx context.Context, k kernelSide, libraries *libraries.Set, spaces *stack.Spaces, readers *host.Readers, o *Options) *decoder {
 	d := &decoder{
-		registry: newRegistry(), room: quota.New(quota.Allocations, quota.AllAllocations), kernel: k, libraries: libraries, spaces: spaces, inbox: new(inbox), closing: ctx, Options: *o,
+		processes: make(map[int]*process), recovering: make(map[*process]bool), throwing: make(map[*process]bool), losing: make(map[*process]bool),
+		room: quota.New(quota.Allocations, quota.AllAllocations), kernel: k, libraries: libraries, spaces: spaces, inbox: new(inbox), closing: ctx, Options: *o,
 		late: make(turns), rereading: make(turns), show: stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames},
 		unattributed: make(map[string]lossCount), objectsEnded: make(chan struct{}, 1),
 	}
@@ -148,7 +154,7 @@ func (d *decoder) decode(raw []byte) {
 	default:
 		l := d.libraryOf(p, h.Library)
 		d.begin(p, e.TimeNs)
-		if known = p.Decode(e, raw, l); p.Throwing() {
+		if known = p.Decode(h.Kind, e, l, raw); p.Throwing() {
 			d.throwing[p] = true
 		}
 	}

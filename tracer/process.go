@@ -101,25 +101,6 @@ type readName struct {
 // read within seconds, also on a busy host.
 const maxPast = 256
 
-// registry has the processes by id.
-type registry struct {
-	processes map[int]*process
-	// recovering are the processes that lost events and whose figures are not right again.
-	recovering map[*process]bool
-	// throwing are the processes with exceptions that may not have left the library.
-	throwing map[*process]bool
-	// losing are those with losses that are not reported yet.
-	losing map[*process]bool
-	past   []int // processes that mapped a library and have ended, oldest first
-}
-
-func newRegistry() registry {
-	return registry{
-		processes: make(map[int]*process), recovering: make(map[*process]bool),
-		throwing: make(map[*process]bool), losing: make(map[*process]bool),
-	}
-}
-
 // add adds a program, after the end of the one before it. timeNs is the time of its first record.
 func (d *decoder) add(of kernel.Program, timeNs uint64) *process {
 	p := &process{
@@ -131,6 +112,7 @@ func (d *decoder) add(of kernel.Program, timeNs uint64) *process {
 	}
 	p.Books = books.New(p, p.stacks, d.room)
 	p.owners = &owners.Process{Program: of, Books: p.Books}
+	p.Sharer = host.Sharer(p.user, p.PID)
 	d.processes[p.PID] = p
 	d.spaces.Changed(p.PID)
 	return p

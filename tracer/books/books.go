@@ -140,65 +140,50 @@ func (b *Books) End() {
 	b.share.Hold(b.room, b.share.User(), 0)
 }
 
-// Decode turns a record into events. e has the time, process and
-// thread of the record, and l is the library that it is about, nil if that is not known. Decode returns
-// false if the record is not understood.
-func (b *Books) Decode(e event.Event, raw []byte, l *libraries.Library) bool {
-	h := bpf.As[bpf.KernelHeader](raw)
-	switch h.Kind {
-	case bpf.RecordAlloc:
-		return with(raw, func(r *bpf.KernelBufferRecord) { b.alloc(e, l, r, nil) })
-	case bpf.RecordAllocPerCore:
-		return begun(raw, unsafe.Offsetof(bpf.KernelPerCoreRecord{}.Cores), func(r *bpf.KernelPerCoreRecord) {
-			e.PerCore = true
-			b.alloc(e, l, &r.Buffer, r.Cores[:min(int(r.Buffer.H.Count), len(r.Cores))])
-		})
-	case bpf.RecordFree:
-		return with(raw, func(r *bpf.KernelFreeRecord) { b.free(e, l, r) })
-	case bpf.RecordFailed:
-		return begun(raw, unsafe.Offsetof(bpf.KernelFailedRecord{}.Message), func(r *bpf.KernelFailedRecord) { b.exception(e, l, r) })
-	case bpf.RecordCaught:
-		return with(raw, func(r *bpf.KernelCaughtRecord) { b.caught(e, r) })
-	case bpf.RecordClear:
-		return with(raw, func(r *bpf.KernelClearRecord) { b.clear(e, r) })
-	case bpf.RecordDevice:
-		return begun(raw, unsafe.Offsetof(bpf.KernelDeviceRecord{}.Chips), func(r *bpf.KernelDeviceRecord) { b.device(e, r) })
-	case bpf.RecordCB:
-		return begun(raw, unsafe.Offsetof(bpf.KernelCbRecord{}.Ranges), func(r *bpf.KernelCbRecord) { b.cb(e, r) })
-	case bpf.RecordProgramEnd:
-		return with(raw, func(r *bpf.KernelProgramEndRecord) { b.programEnd(e, r) })
-	case bpf.RecordProgramRun:
-		return with(raw, func(r *bpf.KernelProgramRunRecord) { b.programRun(e, r) })
-	case bpf.RecordTrace:
-		return with(raw, func(r *bpf.KernelTraceRecord) { b.traceStep(e, r) })
-	case bpf.RecordBanks:
-		return with(raw, func(r *bpf.KernelBanksRecord) { b.changeBanks(e, r) })
-	case bpf.RecordProgramSeen:
-		return with(raw, func(r *bpf.KernelProgramSeenRecord) { b.programSeen(e, l, r) })
-	case bpf.RecordKernel:
-		return with(raw, func(r *bpf.KernelKernelRecord) { b.kernelLoaded(e, r) })
-	case bpf.RecordBinariesLoaded:
-		b.binariesLoaded(e, h)
-		return true
-	}
-	return false
+// A handler turns a record into events; false if it is not understood.
+type handler func(b *Books, e event.Event, l *libraries.Library, raw []byte) bool
+
+var handlers = [...]handler{
+	bpf.RecordAlloc:          whole((*Books).alloc),
+	bpf.RecordAllocPerCore:   begun((*Books).allocPerCore, unsafe.Offsetof(bpf.KernelPerCoreRecord{}.Cores)),
+	bpf.RecordFree:           whole((*Books).free),
+	bpf.RecordFailed:         begun((*Books).exception, unsafe.Offsetof(bpf.KernelFailedRecord{}.Message)),
+	bpf.RecordCaught:         whole((*Books).caught),
+	bpf.RecordClear:          whole((*Books).clear),
+	bpf.RecordDevice:         begun((*Books).device, unsafe.Offsetof(bpf.KernelDeviceRecord{}.Chips)),
+	bpf.RecordCB:             begun((*Books).cb, unsafe.Offsetof(bpf.KernelCbRecord{}.Ranges)),
+	bpf.RecordProgramEnd:     whole((*Books).programEnd),
+	bpf.RecordProgramRun:     whole((*Books).programRun),
+	bpf.RecordTrace:          whole((*Books).traceStep),
+	bpf.RecordBanks:          whole((*Books).changeBanks),
+	bpf.RecordProgramSeen:    whole((*Books).programSeen),
+	bpf.RecordKernel:         whole((*Books).kernelLoaded),
+	bpf.RecordBinariesLoaded: whole((*Books).binariesLoaded),
 }
 
-func with[T any](raw []byte, use func(*T)) bool {
-	r := bpf.As[T](raw)
-	if r != nil {
-		use(r)
-	}
-	return r != nil
+func whole[T any](use func(*Books, event.Event, *libraries.Library, *T)) handler {
+	return handlerOf(bpf.As[T], use)
 }
 
-// begun is with for a record whose last field, at the offset fixed, is a list.
-func begun[T any](raw []byte, fixed uintptr, use func(*T)) bool {
-	r := bpf.Begun[T](raw, fixed)
-	if r != nil {
-		use(r)
+// begun is for a record whose last field, at the offset fixed, is a list.
+func begun[T any](use func(*Books, event.Event, *libraries.Library, *T), fixed uintptr) handler {
+	return handlerOf(func(raw []byte) *T { return bpf.Begun[T](raw, fixed) }, use)
+}
+
+func handlerOf[T any](as func([]byte) *T, use func(*Books, event.Event, *libraries.Library, *T)) handler {
+	return func(b *Books, e event.Event, l *libraries.Library, raw []byte) bool {
+		r := as(raw)
+		if r != nil {
+			use(b, e, l, r)
+		}
+		return r != nil
 	}
-	return r != nil
+}
+
+// Decode turns a record into events. e has the time, process and thread of the record, and l is the library
+// that it is about, nil if that is not known. Decode returns false if the record is not understood.
+func (b *Books) Decode(kind uint8, e event.Event, l *libraries.Library, raw []byte) bool {
+	return int(kind) < len(handlers) && handlers[kind] != nil && handlers[kind](b, e, l, raw)
 }
 
 // unknownLibrary is the cause of losses of records whose library is not known.

@@ -27,8 +27,19 @@ func bufferOf(e *event.Event) Buffer {
 	}
 }
 
-// alloc decodes an allocation. cores are set for a buffer on single cores.
-func (b *Books) alloc(e event.Event, l *libraries.Library, r *bpf.KernelBufferRecord, cores []bpf.KernelCoreAddress) {
+// allocPerCore decodes the allocation of a buffer on single cores.
+func (b *Books) allocPerCore(e event.Event, l *libraries.Library, r *bpf.KernelPerCoreRecord) {
+	e.PerCore = true
+	b.allocOn(e, l, &r.Buffer, r.Cores[:min(int(r.Buffer.H.Count), len(r.Cores))])
+}
+
+// alloc decodes an allocation.
+func (b *Books) alloc(e event.Event, l *libraries.Library, r *bpf.KernelBufferRecord) {
+	b.allocOn(e, l, r, nil)
+}
+
+// allocOn decodes an allocation. cores are set for a buffer on single cores.
+func (b *Books) allocOn(e event.Event, l *libraries.Library, r *bpf.KernelBufferRecord, cores []bpf.KernelCoreAddress) {
 	if l == nil {
 		b.process.Lost(unknownLibrary)
 		return

@@ -60,7 +60,7 @@ func newTestProcess() *testProcess {
 
 func (p *testProcess) decode(raw []byte) {
 	h := bpf.As[bpf.KernelHeader](raw)
-	if !p.Decode(event.Event{TimeNs: h.TimeNs, PID: int(h.Tgid), TID: int(h.Tid)}, raw, p.library) {
+	if !p.Decode(h.Kind, event.Event{TimeNs: h.TimeNs, PID: int(h.Tgid), TID: int(h.Tid)}, p.library, raw) {
 		p.Lost("record not understood")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
+	"ttmem/tracer/libraries"
 )
 
 // maxDevices bounds how many devices are kept for a process, closed ones included.
@@ -31,7 +32,7 @@ type allocator struct {
 	banks  [event.BankedRegions]heap.Bank
 }
 
-func (b *Books) clear(e event.Event, r *bpf.KernelClearRecord) {
+func (b *Books) clear(e event.Event, _ *libraries.Library, r *bpf.KernelClearRecord) {
 	if b.changes != nil {
 		b.changes.allocators[r.Allocator] = true
 	}
@@ -53,7 +54,7 @@ func (b *Books) closeDevice(e event.Event, allocator uint64) {
 	b.endRuntimeKernels(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Reason: event.ReasonDeviceClose})
 }
 
-func (b *Books) device(e event.Event, r *bpf.KernelDeviceRecord) {
+func (b *Books) device(e event.Event, _ *libraries.Library, r *bpf.KernelDeviceRecord) {
 	dev := &device{mesh: r.H.Flags&bpf.DeviceMesh != 0}
 	for _, chip := range r.Chips[:min(int(r.H.Count), len(r.Chips))] {
 		switch {
@@ -104,7 +105,7 @@ func (b *Books) addDevice(address, impl uint64, dev *device) {
 const causeSubDevices = "sub-device manager"
 
 // changeBanks reports that a region of an allocator becomes smaller, or gets its first size again.
-func (b *Books) changeBanks(e event.Event, r *bpf.KernelBanksRecord) {
+func (b *Books) changeBanks(e event.Event, _ *libraries.Library, r *bpf.KernelBanksRecord) {
 	if b.allocators[r.Allocator] == nil || int(r.Type) >= event.BankedRegions {
 		return // it will be read when it allocates
 	}

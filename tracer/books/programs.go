@@ -38,7 +38,7 @@ type placedEnd struct {
 // maxPlaced bounds these for a program. The kernel side reads as many: MAX_ALLOCATORS.
 const maxPlaced = 256
 
-func (b *Books) cb(e event.Event, r *bpf.KernelCbRecord) {
+func (b *Books) cb(e event.Event, _ *libraries.Library, r *bpf.KernelCbRecord) {
 	e.Kind, e.Region = event.CBAlloc, event.CB
 	e.ProgramID, e.Address, e.SizeBytes = r.ProgramId, r.Address, r.SizeBytes
 	e.Stack = b.operationStack(&e, r.H.Stack)
@@ -67,7 +67,7 @@ func (b *Books) subtractPlaced(e *event.Event) bool {
 	return e.SizeBytes > 0
 }
 
-func (b *Books) programRun(e event.Event, r *bpf.KernelProgramRunRecord) {
+func (b *Books) programRun(e event.Event, _ *libraries.Library, r *bpf.KernelProgramRunRecord) {
 	e.Kind, e.ProgramID = event.ProgramRun, r.ProgramId
 	e.Stack = b.stacks.Stack(r.H.Stack)
 	e.Devices = b.chips(r.Device)
@@ -96,7 +96,7 @@ var traceSteps = [...]event.Kind{
 }
 
 // traceStep reports what happens to a captured trace.
-func (b *Books) traceStep(e event.Event, r *bpf.KernelTraceRecord) {
+func (b *Books) traceStep(e event.Event, _ *libraries.Library, r *bpf.KernelTraceRecord) {
 	if int(r.H.StaticKind) >= len(traceSteps) || traceSteps[r.H.StaticKind] == 0 {
 		b.process.Lost("step of a trace not known")
 		return
@@ -152,7 +152,7 @@ func (g *program) place(cores event.CoreRange, end uint64) {
 	}
 }
 
-func (b *Books) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
+func (b *Books) programEnd(e event.Event, _ *libraries.Library, r *bpf.KernelProgramEndRecord) {
 	b.release(r.ProgramId, r.H.Flags)
 	b.endProgram(e, r.ProgramId, r.H.Flags)
 }
@@ -188,7 +188,7 @@ func (b *Books) endProgram(e event.Event, id uint64, flags uint8) {
 	}
 }
 
-func (b *Books) kernelLoaded(e event.Event, r *bpf.KernelKernelRecord) {
+func (b *Books) kernelLoaded(e event.Event, _ *libraries.Library, r *bpf.KernelKernelRecord) {
 	e.Kind, e.Region = event.KernelLoad, event.Kernel
 	e.ProgramID, e.SizeBytes, e.BytesPerBank = r.ProgramId, r.BinaryBytes, r.TextBytes
 	e.Stack = b.operationStack(&e, r.H.Stack)
@@ -233,7 +233,7 @@ func (b *Books) loadKernels(e event.Event) {
 }
 
 // binariesLoaded reports the kernels of the programs that the thread compiled last.
-func (b *Books) binariesLoaded(e event.Event, h *bpf.KernelHeader) {
+func (b *Books) binariesLoaded(e event.Event, _ *libraries.Library, h *bpf.KernelHeader) {
 	var loaded []event.Event
 	for i := len(b.compiled) - 1; i >= 0 && len(loaded) < int(h.Count); i-- {
 		if one := b.compiled[i]; one.TID == e.TID {

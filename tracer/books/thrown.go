@@ -7,6 +7,7 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
+	"ttmem/tracer/libraries"
 )
 
 // This file tells exceptions that leave the library from those that it catches itself. The kernel side
@@ -58,7 +59,7 @@ func repeats(message, earlier string) bool {
 }
 
 // caught notes that the library caught an exception, or throws it again.
-func (b *Books) caught(e event.Event, r *bpf.KernelCaughtRecord) {
+func (b *Books) caught(e event.Event, _ *libraries.Library, r *bpf.KernelCaughtRecord) {
 	for i := range b.thrown {
 		if t := &b.thrown[i]; t.exception == r.Exception {
 			t.inside, t.sinceNs = r.H.Flags&bpf.CaughtThrownAgain == 0, e.TimeNs
