@@ -41,12 +41,19 @@ func (f *Finder) discoverSoon(m host.NewMapping) {
 		return
 	}
 	user := host.RealUser(m.PID)
-	queued := f.queues.Do(host.Lane{User: user, Known: l != nil}, func() {
-		if f.closing.Err() != nil {
-			return
-		}
+	f.soon(host.Lane{User: user, Known: l != nil}, func() {
 		if err := f.discover(m, user); err != nil {
 			f.Warn(user, err.Error())
+		}
+	})
+}
+
+// soon does something in the background, before the end of tracing. Without room for it, all is looked for
+// again.
+func (f *Finder) soon(l host.Lane, do func()) {
+	queued := f.queues.Do(l, func() {
+		if f.closing.Err() == nil {
+			do()
 		}
 	})
 	if !queued {
@@ -93,10 +100,7 @@ func (f *Finder) beside(m host.NewMapping, user int) (later bool) {
 	if known {
 		return false
 	}
-	file, err := f.Readers.OpenMapped(m.PID, m.Start, m.End)
-	if err == nil {
-		err = sameFile(file, m.File)
-	}
+	file, err := f.open(m)
 	if err == nil {
 		err = f.Libraries.OpenBeside(file, m.File, m.Name, m.PID, user)
 		if err != nil && !host.TryLater(err) {
@@ -106,20 +110,11 @@ func (f *Finder) beside(m host.NewMapping, user int) (later bool) {
 	return host.TryLater(err)
 }
 
-// besidesSoon calls besides in the background.
-func (f *Finder) besidesSoon(pid, user int) {
-	queued := f.queues.Do(host.Lane{User: user}, func() {
-		if f.closing.Err() == nil && f.maps(pid) {
-			f.besides(pid, user)
-		}
-	})
-	if !queued {
-		f.rescanSoon()
-	}
-}
-
-// besides places them in the files that a process has mapped already.
+// besides places them in the files that a process with a library has mapped already.
 func (f *Finder) besides(pid, user int) {
+	if !f.maps(pid) {
+		return
+	}
 	list, err := f.existing(pid)
 	if errors.Is(err, host.ErrNoAnswer) {
 		f.rescanSoon()
@@ -168,7 +163,7 @@ func (f *Finder) attached(l *libraries.Library, m host.NewMapping, user int, for
 	}
 	found.Start.TimeNs, found.Start.AttachedLate = m.TimeNs, m.Existing
 	f.Inbox.Discovered(found)
-	f.besidesSoon(m.PID, user)
+	f.soon(host.Lane{User: user}, func() { f.besides(m.PID, user) })
 	return true
 }
 
@@ -207,12 +202,9 @@ func (f *Finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, err
 	if known {
 		return l, nil
 	}
-	file, err := f.Readers.OpenMapped(m.PID, m.Start, m.End)
+	file, err := f.open(m)
 	if host.TryLater(err) {
 		return nil, err
-	}
-	if err == nil {
-		err = sameFile(file, m.File)
 	}
 	if err != nil {
 		f.reportMissed(m, user, err)
@@ -244,18 +236,22 @@ func (f *Finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, err
 	return l, err
 }
 
-// sameFile checks that a file is the one that was mapped: the process may have mapped another
-// one at the same address.
-func sameFile(file *os.File, want host.FileID) error {
+// open opens a mapped file, and checks that it is still the one that was mapped: the process may have mapped
+// another one at the same address.
+func (f *Finder) open(m host.NewMapping) (*os.File, error) {
+	file, err := f.Readers.OpenMapped(m.PID, m.Start, m.End)
+	if err != nil {
+		return nil, err
+	}
 	id, err := host.FileIDOf(file)
-	want.Generation = 0 // /proc/PID/maps does not have it
-	if err == nil && id != want {
+	m.File.Generation = 0 // /proc/PID/maps does not have it
+	if err == nil && id != m.File {
 		err = os.ErrNotExist
 	}
 	if err != nil {
 		file.Close()
 	}
-	return err
+	return file, err
 }
 
 // lost reports that a library which a process maps is not traced.

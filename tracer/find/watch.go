@@ -126,7 +126,7 @@ func (f *Finder) scan(pids []int) error {
 	if len(pids) == 0 {
 		f.rescan()
 		f.queues.Wait(scanPatience)
-		f.queues.Wait(scanPatience) // for the files beside them: see besidesSoon
+		f.queues.Wait(scanPatience) // for the files beside them: see besides
 		return nil
 	}
 	for _, pid := range pids {
