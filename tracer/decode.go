@@ -35,8 +35,10 @@ type decoder struct {
 	closing context.Context // done when tracing ends
 	Options
 
-	// queue has the events in the order in which they arrived.
-	queue ordered
+	// queue has the events in the order in which they arrived, and renamed the names of their threads that
+	// were read since.
+	queue   ordered
+	renamed map[thread]readName
 	// unattributed are the losses of no known process, by cause.
 	unattributed map[string]lossCount
 	// kernelLosses were taken from the kernel side, and are not counted yet.
@@ -76,7 +78,7 @@ type kernelSide interface {
 
 func newDecoder(ctx context.Context, k kernelSide, libraries *libraries.Set, spaces *stack.Spaces, readers *host.Readers, o *Options) *decoder {
 	d := &decoder{
-		processes: make(map[int]*process), recovering: make(map[*process]bool), throwing: make(map[*process]bool), losing: make(map[*process]bool),
+		processes: make(map[int]*process), recovering: make(map[*process]bool), throwing: make(map[*process]bool), losing: make(map[*process]bool), renamed: make(map[thread]readName),
 		room: quota.New(quota.Allocations, quota.AllAllocations), kernel: k, libraries: libraries, spaces: spaces, inbox: new(inbox), closing: ctx, Options: *o,
 		late: make(turns), rereading: make(turns), show: stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames},
 		unattributed: make(map[string]lossCount), objectsEnded: make(chan struct{}, 1),

@@ -32,7 +32,7 @@ type process struct {
 	start                          event.Event
 	started, described, describing bool
 	commandNs                      uint64
-	sinceNs                        uint64 // the time of its first event, at least
+	sinceNs                        uint64 // no event of it is earlier
 	// user is to whom it counts: host.RealUser; 0 until it is described.
 	user   int
 	names  map[int]readName
@@ -230,14 +230,27 @@ func (p *process) nameOf(tid int, timeNs uint64) string {
 				return
 			}
 			p.names[tid] = readName{name, timeNs}
-			d.queue.edit(p.PID, timeNs, func(e *event.Event) {
-				if e.TID == tid && e.Kind != event.ProcessStart {
-					e.Comm = name
-				}
-			})
+			d.renamed[thread{p.PID, tid}] = p.names[tid]
 		}
 	})
 	return known.name
+}
+
+// thread is a thread of a process.
+type thread struct{ pid, tid int }
+
+// rename gives events that wait the names that were read since the last call.
+func (d *decoder) rename() {
+	if len(d.renamed) == 0 {
+		return
+	}
+	for i := range d.queue.events {
+		e := &d.queue.events[i]
+		if n, ok := d.renamed[thread{e.PID, e.TID}]; ok && e.TimeNs >= n.atNs && e.Kind != event.ProcessStart {
+			e.Comm = n.name
+		}
+	}
+	clear(d.renamed)
 }
 
 // readCommand reads the command line of a process, for its start: later events wait for it. If the

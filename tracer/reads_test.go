@@ -225,3 +225,32 @@ func TestIdentityIsReadMeanwhile(t *testing.T) {
 	qt.Check(t, qt.Equals(p.user, user))
 	qt.Check(t, qt.Equals(p.naming, 0))
 }
+
+// TestNamesOfThreadsAreReadMeanwhile: their events that wait get them, and not those of an earlier program
+// with the same ids. Of a process with ever new threads some names at a time are read.
+func TestNamesOfThreadsAreReadMeanwhile(t *testing.T) {
+	d := newTestDecoder()
+	pid := os.Getpid()
+	d.emit(event.Event{Kind: event.Alloc, TimeNs: 3, PID: pid, TID: pid, Comm: "earlier"})
+	p := d.process(pid)
+	p.described, p.start.Comm = true, "program"
+	for _, tid := range []int{pid, 1 << 30, 1<<30 + 1} {
+		p.Emit(event.Event{Kind: event.Alloc, TimeNs: 5, PID: pid, TID: tid})
+	}
+	qt.Check(t, qt.Equals(d.reads.waitingSince(), 5))
+	qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool {
+		d.inbox.take(d, host.Now())
+		return p.naming == 0
+	})))
+	d.rename()
+	var names []string
+	for _, e := range d.queue.events {
+		names = append(names, e.Comm)
+	}
+	own := host.ThreadName(pid, pid)
+	qt.Check(t, qt.DeepEquals(names, []string{"earlier", own, own, own}), qt.Commentf("a thread that ended has the name of its process"))
+	for tid := range 2 * maxNaming {
+		p.Emit(event.Event{Kind: event.Alloc, TimeNs: 6, PID: pid, TID: 1<<29 + tid})
+	}
+	qt.Check(t, qt.Equals(p.naming, maxNaming))
+}

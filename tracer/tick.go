@@ -34,6 +34,7 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 		d.known = min(d.known, d.newest-min(d.newest, holdBackNs))
 	}
 	d.inbox.take(d, d.known)
+	d.rename()
 	if nowNs-d.countedNs > countNs || endNs != 0 {
 		d.countedNs = nowNs
 		d.countLosses()
@@ -58,6 +59,7 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 		(nowNs > endNs+lateGraceNs || d.inbox.late.Load() == 0) {
 		d.known, untilNs = finished, finished
 		d.inbox.take(d, finished)
+		d.rename()
 		d.finish()
 	}
 	d.reportLosses()
