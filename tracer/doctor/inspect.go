@@ -71,7 +71,6 @@ func InspectMapped() ([]*Inspection, error) {
 		return nil, err
 	}
 	var proc host.Proc
-	defer proc.Close()
 	found := make(map[host.FileID]*Inspection)
 	var list []*Inspection
 	for _, pid := range pids {

@@ -28,12 +28,11 @@ type Proc struct {
 
 	mu       sync.Mutex
 	silences map[int]*silence // by ownerOf
-	idle     []chan func()    // of threads that wait for a read
-	closed   bool
+	next     chan func()      // of threads that wait for another read; nil: none did yet
 }
 
-// idleThreads bounds the threads that wait for a read.
-const idleThreads = 8
+// idleTime is how long a thread waits for another read.
+const idleTime = time.Second
 
 // silenceFactor is the length of a silence relative to the wait for the read, so that one user
 // takes at most a tenth of the time.
@@ -111,45 +110,26 @@ func ownerOf(pid int) int {
 }
 
 // onThread calls a function on a thread that can be left behind.
-func (p *Proc) onThread(f func()) {
+func (p *Proc) onThread(read func()) {
 	p.mu.Lock()
-	var to chan func()
-	if last := len(p.idle) - 1; last >= 0 {
-		to, p.idle = p.idle[last], p.idle[:last]
+	if p.next == nil {
+		p.next = make(chan func())
 	}
+	next := p.next
 	p.mu.Unlock()
-	if to == nil {
-		to = make(chan func(), 1)
+	select {
+	case next <- read:
+	default:
 		go func() {
 			RaisePriority()
-			for f := range to {
-				f()
-				if !p.keep(to) {
-					return
+			for again := true; again; {
+				read()
+				select {
+				case read = <-next:
+				case <-time.After(idleTime):
+					again = false
 				}
 			}
 		}()
 	}
-	to <- f
-}
-
-// keep keeps a thread for the next read, unless there are enough.
-func (p *Proc) keep(thread chan func()) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	more := !p.closed && len(p.idle) < idleThreads
-	if more {
-		p.idle = append(p.idle, thread)
-	}
-	return more
-}
-
-// Close ends the threads that wait for a read.
-func (p *Proc) Close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, thread := range p.idle {
-		close(thread)
-	}
-	p.idle, p.closed = nil, true
 }

@@ -112,7 +112,6 @@ func TestProcessThatDoesNotAnswer(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 
 	p := Proc{patience: 50 * time.Millisecond}
-	defer p.Close()
 	stuck := &exec.Cmd{Path: "/proc/self/exe", Args: []string{stuckName}, ExtraFiles: []*os.File{file}, SysProcAttr: &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}}
 	out, err := stuck.StdoutPipe()
 	qt.Assert(t, qt.IsNil(err))

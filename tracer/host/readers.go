@@ -222,7 +222,6 @@ func (r *Readers) Close() {
 	if r == nil {
 		return
 	}
-	r.Proc.Close()
 	r.mu.Lock()
 	idle := r.idle
 	r.idle, r.closed = nil, true

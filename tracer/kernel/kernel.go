@@ -192,7 +192,6 @@ func onOtherThread(f func()) {
 // fileOffset converts an address in this program's code to an offset in its file.
 func fileOffset(address uintptr) (uint64, error) {
 	var proc host.Proc
-	defer proc.Close() // or its thread would stay
 	code, err := proc.CodeMappings(os.Getpid())
 	if err != nil {
 		return 0, err

@@ -18,7 +18,6 @@ import (
 func completePIDs(_ *cobra.Command, _ []string, begun string) (list []string, _ cobra.ShellCompDirective) {
 	pids, _ := host.PIDs()
 	var proc host.Proc
-	defer proc.Close()
 	for _, pid := range pids {
 		text := strconv.Itoa(pid)
 		if !strings.HasPrefix(text, begun) {
