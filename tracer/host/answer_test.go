@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -37,9 +38,14 @@ func init() {
 	select {}
 }
 
+// The numbers of requests to a FUSE file system.
+const lookup, getattr, open, read, write, statfs, opendir, initialize, interrupt = 1, 3, 14, 15, 16, 17, 27, 26, 36
+
 // serveExceptWrites answers the requests to a file system with one file, except for writes.
-func serveExceptWrites(device *os.File) {
-	const lookup, getattr, open, read, write, statfs, opendir, initialize, interrupt = 1, 3, 14, 15, 16, 17, 27, 26, 36
+func serveExceptWrites(device *os.File) { serve(device, func(op uint32) bool { return op != write }) }
+
+// serve answers the requests to a file system with one file that answers says.
+func serve(device *os.File, answers func(op uint32) bool) {
 	order := binary.LittleEndian
 	attributes := make([]byte, 88)
 	order.PutUint64(attributes, 2)
@@ -57,6 +63,9 @@ func serveExceptWrites(device *os.File) {
 			return
 		}
 		op, answer, errno := order.Uint32(request[4:]), []byte(nil), unix.Errno(0)
+		if !answers(op) {
+			continue
+		}
 		switch op {
 		case initialize:
 			answer = make([]byte, 64)
@@ -81,7 +90,7 @@ func serveExceptWrites(device *os.File) {
 			answer = make([]byte, 16)
 		case read:
 			answer = make([]byte, order.Uint32(request[56:]))
-		case write, interrupt, 2:
+		case interrupt, 2:
 			continue
 		default:
 			errno = unix.ENOSYS
@@ -94,22 +103,57 @@ func serveExceptWrites(device *os.File) {
 	}
 }
 
-// A process that keeps its lock for ever is given up, and with it others of the same user for a
-// while. Those of other users are read.
-func TestProcessThatDoesNotAnswer(t *testing.T) {
+// servedFile returns a file of a file system of root's that answers what answers says. end ends it with all
+// requests to it.
+func servedFile(t *testing.T, answers func(op uint32) bool) (file *os.File, end func()) {
+	t.Helper()
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil || os.Geteuid() != 0 {
 		t.Skip("mounting a FUSE file system needs root and /dev/fuse")
 	}
 	device := os.NewFile(uintptr(fd), "fuse")
-	defer device.Close()
+	t.Cleanup(func() { device.Close() })
 	dir := t.TempDir()
 	qt.Assert(t, qt.IsNil(unix.Mount("silent", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd))))
-	end := sync.OnceFunc(func() { _ = unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH) }) // all requests with it
-	defer end()
-	go serveExceptWrites(device)
-	file, err := os.OpenFile(dir+"/file", os.O_RDWR, 0)
+	end = sync.OnceFunc(func() { _ = unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH) })
+	t.Cleanup(end)
+	go serve(device, answers)
+	file, err = os.OpenFile(dir+"/file", os.O_RDWR, 0)
 	qt.Assert(t, qt.IsNil(err))
+	return file, end
+}
+
+// A mapped file whose file system stops answering is given up, and so are others of the user's without
+// another wait.
+func TestFileThatDoesNotOpen(t *testing.T) {
+	var silent atomic.Bool
+	file, end := servedFile(t, func(op uint32) bool { return op != open || !silent.Load() })
+	defer file.Close()
+	mem, err := unix.Mmap(int(file.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+	qt.Assert(t, qt.IsNil(err))
+	defer unix.Munmap(mem)
+	start := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
+	p := Proc{patience: 50 * time.Millisecond}
+	opened, err := p.OpenMapped(os.Getpid(), start, start+4096)
+	qt.Assert(t, qt.IsNil(err))
+	opened.Close()
+	silent.Store(true)
+	_, err = p.OpenMapped(os.Getpid(), start, start+4096)
+	qt.Check(t, qt.ErrorIs(err, ErrNoAnswer))
+	p.patience = time.Hour // one wait is enough
+	fuzztest.Ends("opening others", func() {
+		for range 100 {
+			_, err = p.OpenMapped(os.Getpid(), start, start+4096)
+			qt.Check(t, qt.ErrorIs(err, ErrNoAnswer))
+		}
+	})
+	end()
+}
+
+// A process that keeps its lock for ever is given up, and with it others of the same user for a
+// while. Those of other users are read.
+func TestProcessThatDoesNotAnswer(t *testing.T) {
+	file, end := servedFile(t, func(op uint32) bool { return op != write })
 
 	p := Proc{patience: 50 * time.Millisecond}
 	stuck := &exec.Cmd{Path: "/proc/self/exe", Args: []string{stuckName}, ExtraFiles: []*os.File{file}, SysProcAttr: &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}}

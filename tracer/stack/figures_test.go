@@ -1,7 +1,6 @@
 package stack
 
 import (
-	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -33,7 +32,7 @@ func TestFiguresOfTTNN(t *testing.T) {
 	var mappings []codeMapping
 	took("reading its mappings", func() { code, err = new(host.Proc).CodeMappings(pid) })
 	qt.Assert(t, qt.IsNil(err))
-	took("opening the files", func() { mappings = s.open(pid, code, new(atomic.Int64)) })
+	took("opening the files", func() { mappings = s.open(pid, code) })
 	files := make(map[*codeFile]bool)
 	for _, m := range mappings {
 		files[m.file] = true

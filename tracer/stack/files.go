@@ -6,72 +6,13 @@ package stack
 import (
 	"errors"
 	"fmt"
-	"runtime"
-	"sync/atomic"
-	"time"
 	"weak"
 
 	"ttmem/tracer/host"
 )
 
-// opening are files that are being opened for a process.
-type opening struct {
-	files    atomic.Int64  // opened so far
-	done     chan struct{} // closed when all are open
-	mappings []codeMapping // then
-}
-
-// openInTime opens the files of mappings, unless a file system does not answer: then the error is
-// host.ErrNoAnswer, for all processes of that user until it answers. Each process of root counts as
-// a user.
-func (s *Spaces) openInTime(pid int, maps []host.Mapping) ([]codeMapping, error) {
-	user := host.Sharer(host.RealUser(pid), pid)
-	o := &opening{done: make(chan struct{})}
-	s.mu.Lock()
-	last := s.opening[user]
-	if last != nil && last.mappings == nil {
-		s.mu.Unlock()
-		return nil, host.ErrNoAnswer
-	}
-	s.opening[user] = o
-	s.mu.Unlock()
-	end := func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.opening[user] == o {
-			delete(s.opening, user)
-		}
-	}
-	go func() {
-		host.RaisePriority()
-		mappings := s.open(pid, maps, &o.files)
-		runtime.KeepAlive(last) // its files were not closed meanwhile
-		s.mu.Lock()
-		o.mappings = mappings
-		s.mu.Unlock()
-		close(o.done)
-	}()
-	for before := int64(-1); before < o.files.Load(); {
-		before = o.files.Load()
-		select {
-		case <-o.done:
-			end()
-			return o.mappings, nil
-		case <-s.closing.Done():
-			return nil, host.ErrNoAnswer
-		case <-time.After(host.ReadPatience):
-		}
-	}
-	go func() {
-		<-o.done
-		s.Changed(pid)
-		time.AfterFunc(closeFilesAfter, end) // until then the files stay open for the next update
-	}()
-	return nil, host.ErrNoAnswer
-}
-
-// open opens the files of mappings that are not known yet, and counts them.
-func (s *Spaces) open(pid int, maps []host.Mapping, count *atomic.Int64) []codeMapping {
+// open opens the files of mappings that are not known yet.
+func (s *Spaces) open(pid int, maps []host.Mapping) []codeMapping {
 	mappings := make([]codeMapping, len(maps))
 	var unknown []int // one mapping of each unknown file, and all mappings without a file
 	s.mu.Lock()
@@ -95,7 +36,6 @@ func (s *Spaces) open(pid int, maps []host.Mapping, count *atomic.Int64) []codeM
 	s.mu.Unlock()
 	s.each(len(unknown), func(i int) {
 		mappings[unknown[i]].file = s.openOne(pid, maps[unknown[i]])
-		count.Add(1)
 	})
 	opened := make(map[host.FileID]*codeFile)
 	s.mu.Lock()

@@ -55,8 +55,6 @@ type Spaces struct {
 	prepared []tablesInUse
 	preread  []*codeFile
 	reading  reading
-	// opening are files by the user of their process
-	opening map[int]*opening
 	// large is full while a large file is read, and openingLarge is full while one is opened.
 	large, openingLarge chan struct{}
 	// pausedUntil is when the reading of files continues after a Pause.
@@ -129,7 +127,7 @@ func NewSpaces(readers *host.Readers, warn func(string)) *Spaces {
 		reading: reading{progress: make(chan struct{}, 1), files: make(map[weak.Pointer[codeFile]]bool)},
 		byPID:   make(map[int]*space), users: make(map[int]int), refused: make(map[int]bool), files: make(map[host.FileID]weak.Pointer[codeFile]),
 		byRows: make(map[string]*kernelTable), dirty: make(map[int]bool),
-		large: make(chan struct{}, 1), openingLarge: make(chan struct{}, 1), opening: make(map[int]*opening),
+		large: make(chan struct{}, 1), openingLarge: make(chan struct{}, 1),
 		placing: make(map[int]int),
 	}
 	s.due = time.AfterFunc(updateBurst, s.wakeUp)
@@ -168,15 +166,14 @@ func (s *Spaces) Read(pids []int) {
 		if err != nil {
 			continue
 		}
-		if mappings, err := s.openInTime(pid, code); err == nil {
-			s.each(len(mappings), func(i int) {
-				if f := mappings[i].file; f.elf != nil && ahead.Add(f.frameBytes()) < maxAhead {
-					_ = s.readRows(f, s.pauseReading)
-				}
-			})
-			for _, m := range mappings {
-				s.preread = append(s.preread, m.file) // until the process is known
+		mappings := s.open(pid, code)
+		s.each(len(mappings), func(i int) {
+			if f := mappings[i].file; f.elf != nil && ahead.Add(f.frameBytes()) < maxAhead {
+				_ = s.readRows(f, s.pauseReading)
 			}
+		})
+		for _, m := range mappings {
+			s.preread = append(s.preread, m.file) // until the process is known
 		}
 	}
 }

@@ -209,10 +209,7 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 	if len(code) == 0 {
 		return nil // it has ended
 	}
-	mappings, err := s.openInTime(pid, code)
-	if err != nil {
-		return err
-	}
+	mappings := s.open(pid, code)
 	user := host.RealUser(pid)
 	p, err := s.space(program, user)
 	if err != nil {

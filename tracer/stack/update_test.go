@@ -1,9 +1,6 @@
 package stack
 
 import (
-	"math"
-	"os"
-	"runtime"
 	"testing"
 	"time"
 
@@ -32,44 +29,6 @@ func TestUpdatesAreShared(t *testing.T) {
 	qt.Check(t, qt.IsFalse(any))
 	s.charge(2, updateBurst)
 	qt.Check(t, qt.IsTrue(s.byPID[2].debt() > updateBurst))
-}
-
-// Files that cannot be opened delay only their user's processes. Once they are open, these are
-// updated.
-func TestFilesThatDoNotOpen(t *testing.T) {
-	readers := host.NewReaders()
-	defer readers.Close()
-	s := NewSpaces(readers, func(string) {})
-	pid := os.Getpid()
-	code, err := readers.CodeMappings(pid)
-	qt.Assert(t, qt.IsNil(err))
-	s.pausedUntil.Store(math.MaxInt64)
-	began := time.Now()
-	_, err = s.openInTime(pid, code)
-	qt.Check(t, qt.ErrorIs(err, host.ErrNoAnswer))
-	qt.Check(t, qt.IsTrue(time.Since(began) >= host.ReadPatience))
-	for range 100 {
-		_, err = s.openInTime(pid, code)
-		qt.Check(t, qt.ErrorIs(err, host.ErrNoAnswer))
-	}
-	qt.Check(t, qt.IsTrue(time.Since(began) < 50*host.ReadPatience), qt.Commentf("one wait is enough"))
-	mappings, err := s.openInTime(os.Getppid(), nil)
-	qt.Check(t, qt.IsNil(err), qt.Commentf("another process of root"))
-	qt.Check(t, qt.HasLen(mappings, 0))
-
-	s.pausedUntil.Store(0)
-	for dirty := false; !dirty; {
-		<-s.wake
-		s.mu.Lock()
-		dirty = s.dirty[pid]
-		s.mu.Unlock()
-	}
-	runtime.GC()
-	file := s.files[code[0].File].Value()
-	qt.Check(t, qt.IsNotNil(file), qt.Commentf("it stays open for the update"))
-	mappings, err = s.openInTime(pid, code)
-	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(mappings[0].file, file))
 }
 
 // On a busy host an update takes longer, and costs its process no more.
