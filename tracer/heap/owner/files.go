@@ -79,36 +79,17 @@ func (o *opened) close() {
 	}
 }
 
-// open opens the files of a process that a search needs. It gives up file systems that do not answer.
+// open opens the files of a process that a search needs, up to filesTime.
 func (s *Searcher) open(ctx context.Context, proc *host.Proc, pid int) (*opened, error) {
-	type result struct {
-		*opened
-		err error
-	}
 	ctx, stop := context.WithTimeoutCause(ctx, filesTime, fmt.Errorf("its files could not be read in %v", filesTime))
 	defer stop()
-	results := make(chan result, 1)
-	go func() {
-		o, err := s.openMapped(ctx, proc, pid)
-		results <- result{o, err}
-	}()
-	select {
-	case r := <-results:
-		return r.opened, r.err
-	case <-ctx.Done():
-		go func() { (<-results).close() }()
-		return nil, context.Cause(ctx)
-	}
-}
-
-// openMapped opens the files without giving up.
-func (s *Searcher) openMapped(ctx context.Context, proc *host.Proc, pid int) (*opened, error) {
 	o := &opened{}
 	all, err := proc.FileMappings(pid)
 	numbers := make(map[host.FileID]int) // of files; -1: not needed
 	for _, m := range all {
 		if ctx.Err() != nil {
-			return o, context.Cause(ctx)
+			o.close()
+			return nil, context.Cause(ctx)
 		}
 		number, known := numbers[m.File]
 		switch {
