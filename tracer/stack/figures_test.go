@@ -32,7 +32,7 @@ func TestFiguresOfTTNN(t *testing.T) {
 	var mappings []codeMapping
 	took("reading its mappings", func() { code, err = new(host.Proc).CodeMappings(pid) })
 	qt.Assert(t, qt.IsNil(err))
-	took("opening the files", func() { mappings = s.open(pid, code) })
+	took("opening the files", func() { mappings = s.files.open(pid, code, nil) })
 	files := make(map[*codeFile]bool)
 	for _, m := range mappings {
 		files[m.file] = true
@@ -58,10 +58,10 @@ func TestFiguresOfTTNN(t *testing.T) {
 	tr.Settle()
 	cached := took("tables loaded, process new", func() { know(tr, pid) })
 
-	chunks := s.tables.used
+	chunks := s.rows.tables.used
 	t.Logf("%d mappings of %d files, %d of them with rows: %d rows in %.1f MB of tables", len(mappings), len(files), len(tables), rows, float64(4*words)/1e6)
-	kernel := chunks*chunkWords*4 + len(s.tables.numbers)*8 + int(unsafe.Sizeof(bpf.KernelSpace{}))
-	t.Logf("the kernel has %d chunks of 16 KiB and %d rules: with the space %.1f MB", chunks, len(s.tables.numbers), float64(kernel)/1e6)
+	kernel := chunks*chunkWords*4 + len(s.rows.tables.numbers)*8 + int(unsafe.Sizeof(bpf.KernelSpace{}))
+	t.Logf("the kernel has %d chunks of 16 KiB and %d rules: with the space %.1f MB", chunks, len(s.rows.tables.numbers), float64(kernel)/1e6)
 	t.Logf("first %v, cached %v", first, cached)
 	qt.Check(t, qt.IsTrue(kernel <= 12e6))
 }

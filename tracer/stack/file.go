@@ -1,7 +1,6 @@
 package stack
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -88,19 +87,6 @@ func openCodeFile(r io.ReaderAt, size int64, path string, cache *symbolize.Cache
 	return f
 }
 
-// openVDSO reads the code that the kernel maps into each process.
-func (s *Spaces) openVDSO(pid int, start, end uint64) *codeFile {
-	f := &codeFile{path: "[vdso]"}
-	if end-start > 1<<20 {
-		return f
-	}
-	image, err := s.readers.ReadMemory(pid, start, int(end-start))
-	if err != nil {
-		return f
-	}
-	return openCodeFile(bytes.NewReader(image), int64(len(image)), "[vdso]", &s.names)
-}
-
 // buildID is equal for copies of one build; "" if the file has none.
 func (f *codeFile) buildID() string {
 	if f.elf == nil {
@@ -109,13 +95,13 @@ func (f *codeFile) buildID() string {
 	return f.elf.BuildID()
 }
 
-// frameBytes is an upper bound of the bytes that readRows reads.
+// frameBytes is an upper bound of the bytes that rowReader.read reads.
 func (f *codeFile) frameBytes() uint64 {
 	section, ok := f.elf.EHFrame()
 	switch {
 	case !ok: // the segments say where frames are
 		return min(f.elf.Size(), unwind.MaxFrames)
-	case section.Size > unwind.MaxFrames: // readRows refuses it
+	case section.Size > unwind.MaxFrames: // it is refused
 		return 0
 	}
 	return section.Size

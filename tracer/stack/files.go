@@ -1,18 +1,42 @@
 package stack
 
-// This file opens the files that processes map, and loads their unwind rows into the
-// kernel.
+// This file opens the files that processes map.
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
-	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
 	"weak"
 
+	"golang.org/x/sys/unix"
+
+	"ttmem/symbolize"
 	"ttmem/tracer/host"
 )
 
-// open opens the files of mappings that are not known yet.
-func (s *Spaces) open(pid int, maps []host.Mapping) []codeMapping {
+// codeFiles opens files that processes map, and has them open as long as one is mapped or a stack needs it.
+type codeFiles struct {
+	*pace
+	readers *host.Readers
+	again   func(pid int)   // publishes a process again whose files did not open
+	names   symbolize.Cache // of all files
+	large   chan struct{}   // full while a large file is opened
+	// collecting is true while a garbage collection is scheduled that closes unused files.
+	collecting atomic.Bool
+
+	mu   sync.Mutex
+	byID map[host.FileID]weak.Pointer[codeFile]
+}
+
+// open opens the files of a process's mappings that are not known yet. known has its mappings that are:
+// without a file, code does not change while it is mapped.
+func (s *codeFiles) open(pid int, maps []host.Mapping, known *spaceView) []codeMapping {
 	mappings := make([]codeMapping, len(maps))
 	var unknown []int // one mapping of each unknown file, and all mappings without a file
 	s.mu.Lock()
@@ -21,10 +45,9 @@ func (s *Spaces) open(pid int, maps []host.Mapping) []codeMapping {
 		to := &mappings[i]
 		to.start, to.end = m.Start, m.End
 		if m.File.Inode != 0 {
-			to.file = s.files[m.File].Value()
-		} else if p := s.byPID[pid]; p != nil && p.newest != nil {
-			// without a file, code does not change while it is mapped
-			if k, ok := p.newest.find(m.Start); ok && k.start == m.Start && k.end == m.End && k.file.path == m.Path {
+			to.file = s.byID[m.File].Value()
+		} else if known != nil {
+			if k, ok := known.find(m.Start); ok && k.start == m.Start && k.end == m.End && k.file.path == m.Path {
 				to.file = k.file
 			}
 		}
@@ -34,17 +57,13 @@ func (s *Spaces) open(pid int, maps []host.Mapping) []codeMapping {
 		}
 	}
 	s.mu.Unlock()
-	s.each(len(unknown), func(i int) {
-		mappings[unknown[i]].file = s.openOne(pid, maps[unknown[i]])
-	})
+	s.each(len(unknown), func(i int) { mappings[unknown[i]].file = s.openOne(pid, maps[unknown[i]]) })
 	opened := make(map[host.FileID]*codeFile)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, i := range unknown {
 		if id, f := maps[i].File, mappings[i].file; id.Inode != 0 {
 			opened[id] = f
 			if f != anonymous {
-				s.files[id] = weak.Make(f)
+				s.add(id, f)
 			}
 		}
 	}
@@ -60,7 +79,13 @@ func (s *Spaces) open(pid int, maps []host.Mapping) []codeMapping {
 	return mappings
 }
 
-func (s *Spaces) openOne(pid int, m host.Mapping) *codeFile {
+func (s *codeFiles) add(id host.FileID, f *codeFile) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.byID[id] = weak.Make(f)
+}
+
+func (s *codeFiles) openOne(pid int, m host.Mapping) *codeFile {
 	if m.Path == "[vdso]" {
 		return s.openVDSO(pid, m.Start, m.End)
 	}
@@ -69,97 +94,82 @@ func (s *Spaces) openOne(pid int, m host.Mapping) *codeFile {
 	}
 	file, err := s.readers.OpenMapped(pid, m.Start, m.End)
 	if errors.Is(err, host.ErrNoAnswer) {
-		s.changedLater(pid)
+		s.again(pid)
 	}
 	if err != nil {
 		return anonymous
 	}
+	f, _ := s.read(file, m.Path)
+	return cmp.Or(f, anonymous)
+}
+
+// read reads the parts of an open file that unwinding needs, or closes it.
+func (s *codeFiles) read(file *os.File, path string) (*codeFile, error) {
 	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() {
+	if err == nil && !info.Mode().IsRegular() {
+		err = unix.EINVAL
+	}
+	if err != nil {
 		file.Close()
-		return anonymous
+		return nil, err
 	}
 	if info.Size() >= largeFile {
-		defer s.take(s.openingLarge)()
+		defer s.take(s.large)()
 	}
-	f := openCodeFile(file, info.Size(), m.Path, &s.names)
+	f := openCodeFile(file, info.Size(), path, &s.names)
 	f.file = file
-	return f
+	return f, nil
+}
+
+// openAt opens a file that no process maps yet.
+func (s *codeFiles) openAt(path string) (*codeFile, error) {
+	file, err := host.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	id, err := host.FileIDOf(file)
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	f, err := s.read(file, path)
+	if err == nil {
+		s.add(id, f)
+	}
+	return f, err
+}
+
+// openVDSO reads the code that the kernel maps into each process.
+func (s *codeFiles) openVDSO(pid int, start, end uint64) *codeFile {
+	f := &codeFile{path: "[vdso]"}
+	if end-start > 1<<20 {
+		return f
+	}
+	image, err := s.readers.ReadMemory(pid, start, int(end-start))
+	if err != nil {
+		return f
+	}
+	return openCodeFile(bytes.NewReader(image), int64(len(image)), "[vdso]", &s.names)
 }
 
 // largeFile is the size from which files are opened one at a time: while CPython is opened, its
 // names take as much memory.
 const largeFile = 16 << 20
 
-// tablesOf returns the kernel's tables for the mappings' files, which stay in use until they are
-// released, and the files whose rows have to be read first. With retry, these include files
-// whose tables did not fit before.
-func (s *Spaces) tablesOf(mappings []codeMapping, retry bool) (used tablesInUse, unread []*codeFile, err error) {
-	used = make(tablesInUse)
-	seen := make(map[*codeFile]bool)
-	for _, m := range mappings {
-		f := m.file
-		if f.elf == nil || seen[f] {
-			continue
-		}
-		seen[f] = true
-		switch {
-		case !f.read.Load():
-			unread = append(unread, f)
-		case errors.Is(f.refusal, errTablesFull) && retry:
-			f.read.Store(false)
-			unread = append(unread, f)
-		case f.refusal != nil:
-			err = f.refusal
-		case f.table == nil: // it has no rows
-		case s.tables.use(f.table):
-			used[f] = f.table
-		default: // the kernel no longer has them
-			f.read.Store(false)
-			unread = append(unread, f)
-		}
-	}
-	return used, unread, err
-}
+// closeAfter is how long files that no process maps may stay open.
+const closeAfter = 5 * time.Second
 
-// Prepare reads files that are likely to be mapped, and loads their rows into the kernel. A
-// program that has mapped them may allocate before there is time for that.
-func (s *Spaces) Prepare(paths []string) {
-	if s == nil {
-		return
-	}
-	mappings := make([]codeMapping, len(paths))
-	s.each(len(paths), func(i int) {
-		mappings[i].file = anonymous
-		file, err := host.Open(paths[i])
-		if err != nil {
-			return
-		}
-		info, err := file.Stat()
-		id, idErr := host.FileIDOf(file)
-		if err != nil || idErr != nil || !info.Mode().IsRegular() {
-			file.Close()
-			return
-		}
-		f := openCodeFile(file, info.Size(), paths[i], &s.names)
-		f.file = file
-		_ = s.readRows(f, s.pauseReading)
-		mappings[i].file = f
-		s.mu.Lock()
-		s.files[id] = weak.Make(f)
-		s.mu.Unlock()
-	})
-	s.updating.Lock()
-	defer s.updating.Unlock()
-	tables, _, err := s.tablesOf(mappings, false)
-	if err != nil {
-		s.warn(fmt.Sprintf("stacks may end early at first: %v", err))
-	}
-	// they stay in use, so that they are not evicted before they are needed
+// closeSoon schedules a garbage collection, which closes files that no process maps and no
+// stack needs. In an idle service the next one might be minutes away; until then their disk space
+// is not freed, and their file systems cannot be unmounted.
+func (s *codeFiles) closeSoon() {
 	s.mu.Lock()
-	s.prepared = append(s.prepared, tables)
-	for _, m := range mappings {
-		s.preread = append(s.preread, m.file)
-	}
+	maps.DeleteFunc(s.byID, func(_ host.FileID, f weak.Pointer[codeFile]) bool { return f.Value() == nil })
 	s.mu.Unlock()
+	if s.collecting.CompareAndSwap(false, true) {
+		time.AfterFunc(closeAfter, func() {
+			s.collecting.Store(false)
+			runtime.GC()
+		})
+	}
 }

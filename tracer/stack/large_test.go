@@ -117,10 +117,10 @@ func TestMemoryForUnwindRows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := NewSpaces(new(host.Readers), func(string) {})
-			s.tables = tableStore(t, 8192)
+			s.rows.tables = tableStore(t, 8192)
 			file := openFrames(t, framesFile(t, c.size, c.claim, c.instructions))
 			before := peakMiB(true)
-			qt.Assert(t, qt.IsNil(s.readRows(file, s.pauseReading)))
+			qt.Assert(t, qt.IsNil(s.rows.read(file, s.check)))
 			took := peakMiB(false) - before
 			t.Logf("%d MiB", took)
 			qt.Check(t, qt.IsTrue(took < 200))
@@ -140,19 +140,19 @@ func TestMemoryForUnwindRows(t *testing.T) {
 func TestCloseWhileALargeFileIsRead(t *testing.T) {
 	path := framesFile(t, 60<<20, 0, make([]byte, 51))
 	s := NewSpaces(new(host.Readers), func(string) {})
-	s.tables = tableStore(t, 4096)
+	s.rows.tables = tableStore(t, 4096)
 	asked, most := 0, 1000
 	file := openFrames(t, path)
-	err := s.readRows(file, func() error {
+	err := s.rows.read(file, func() error {
 		if asked++; asked == most {
 			s.cancel()
 		}
-		return s.pauseReading()
+		return s.check()
 	})
 	qt.Check(t, qt.ErrorIs(err, errStopped))
 	qt.Check(t, qt.Equals(asked, most))
 	qt.Check(t, qt.IsNil(file.table))
 
-	s.begin([]*codeFile{openFrames(t, path)})
+	s.rows.begin([]*codeFile{openFrames(t, path)})
 	fuzztest.Ends("the end of tracing", s.Close)
 }

@@ -12,7 +12,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 	"weak"
 
@@ -46,35 +45,47 @@ const maxAhead = 64 << 20
 // errStopped ends the reading of a file when tracing ends.
 var errStopped = errors.New("tracing has ended")
 
-// reading are the files whose rows are read in the background.
-type reading struct {
+// rowReader reads the rows of files, and loads them into the kernel.
+type rowReader struct {
+	*pace
+	tables   *unwindTables // nil: not loaded yet
+	wereRead func()        // publishes the processes that lacked rows
 	progress chan struct{} // gets something when a file was read
+	large    chan struct{} // full while a large file is read
+
 	mu       sync.Mutex
-	files    map[weak.Pointer[codeFile]]bool // true: it is being read
+	byRows   map[string]*kernelTable         // by codeFile.sameRows
+	files    map[weak.Pointer[codeFile]]bool // to read; true: it is being read
 	readers  int
 	done     chan struct{} // closed when there are no readers; nil if there are none
 	reported time.Time     // to the processes that lack rows
 }
 
-// readSoon starts reading the rows of files in the background, and waits a moment for small
+func newRowReader(p *pace, wereRead func()) *rowReader {
+	return &rowReader{
+		pace: p, wereRead: wereRead, progress: make(chan struct{}, 1), large: make(chan struct{}, 1),
+		byRows: make(map[string]*kernelTable), files: make(map[weak.Pointer[codeFile]]bool),
+	}
+}
+
+// soon starts reading the rows of files in the background, and waits a moment for small
 // files.
-func (s *Spaces) readSoon(files []*codeFile) {
-	s.begin(files)
+func (r *rowReader) soon(files []*codeFile) {
+	r.begin(files)
 	patience := time.After(rowsPatience)
 	small := func(f *codeFile) bool { return !f.read.Load() && f.frameBytes() < quickFrames }
 	for slices.ContainsFunc(files, small) {
 		select {
-		case <-s.reading.progress:
+		case <-r.progress:
 		case <-patience:
 			return
-		case <-s.closing.Done():
+		case <-r.closing.Done():
 			return
 		}
 	}
 }
 
-func (s *Spaces) begin(files []*codeFile) {
-	r := &s.reading
+func (r *rowReader) begin(files []*codeFile) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range files {
@@ -88,30 +99,29 @@ func (s *Spaces) begin(files []*codeFile) {
 		}
 		go func() {
 			host.RaisePriority()
-			s.readFiles(all)
+			r.readFiles(all)
 		}()
 	}
 }
 
 // allRead returns a channel that is closed when no more files are being read; nil if none are.
-func (s *Spaces) allRead() <-chan struct{} {
-	s.reading.mu.Lock()
-	defer s.reading.mu.Unlock()
-	return s.reading.done
+func (r *rowReader) allRead() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.done
 }
 
 // readFiles reads files whose size is below limit until there are none left, the smallest first.
 // A large file does not delay others: while it is read, smaller ones go first. With a limit of
 // all, the reader then ends.
-func (s *Spaces) readFiles(limit uint64) {
+func (r *rowReader) readFiles(limit uint64) {
 	const muchLess = 4
-	r := &s.reading
 	for n := 0; ; n++ {
 		r.mu.Lock()
 		f := r.smallest(limit)
 		if n > 0 && (f == nil || time.Since(r.reported) > maxUnpublished) {
 			r.reported = time.Now()
-			s.rowsWereRead()
+			r.wereRead()
 		}
 		if f == nil && limit == all {
 			if r.readers--; r.readers == 0 {
@@ -123,11 +133,11 @@ func (s *Spaces) readFiles(limit uint64) {
 		if f == nil {
 			return
 		}
-		s.awaitAttaching()
-		err := s.readRows(f, func() error {
-			err := s.pauseReading()
+		r.await()
+		err := r.read(f, func() error {
+			err := r.check()
 			if err == nil {
-				s.readFiles(min(f.frameBytes()/muchLess, largeFrames))
+				r.readFiles(min(f.frameBytes()/muchLess, largeFrames))
 			}
 			return err
 		})
@@ -150,7 +160,7 @@ const all = math.MaxUint64
 
 // smallest returns the smallest file, if it is smaller than limit; nil if there is none. It drops
 // files that no process maps any more.
-func (r *reading) smallest(limit uint64) (least *codeFile) {
+func (r *rowReader) smallest(limit uint64) (least *codeFile) {
 	for w, begun := range r.files {
 		f := w.Value()
 		if f == nil {
@@ -165,9 +175,8 @@ func (r *reading) smallest(limit uint64) (least *codeFile) {
 	return least
 }
 
-// stopReading ends the reading of files after s.closing is done.
-func (s *Spaces) stopReading() {
-	r := &s.reading
+// stop ends the reading of files after closing is done.
+func (r *rowReader) stop() {
 	r.mu.Lock()
 	maps.DeleteFunc(r.files, func(_ weak.Pointer[codeFile], begun bool) bool { return !begun })
 	done := r.done
@@ -177,22 +186,10 @@ func (s *Spaces) stopReading() {
 	}
 }
 
-// rowsWereRead schedules publishing of the processes that lack rows.
-func (s *Spaces) rowsWereRead() {
-	s.mu.Lock()
-	for pid, p := range s.byPID {
-		if p.lacksRows && !s.dirty[pid] {
-			s.dirty[pid] = false
-		}
-	}
-	s.mu.Unlock()
-	s.wakeUp()
-}
-
-// readRows reads a file's unwind rows and loads them into the kernel. Files with the same
+// read reads a file's unwind rows and loads them into the kernel. Files with the same
 // rows share a table. It calls pause now and then, and returns its error. Before the kernel
 // side is loaded it only reads them.
-func (s *Spaces) readRows(f *codeFile, pause func() error) (err error) {
+func (r *rowReader) read(f *codeFile, pause func() error) (err error) {
 	f.reading.Lock()
 	defer f.reading.Unlock()
 	if f.elf == nil || f.read.Load() {
@@ -200,7 +197,7 @@ func (s *Spaces) readRows(f *codeFile, pause func() error) (err error) {
 	}
 	freeMemory := func() {}
 	if f.frameBytes() >= largeFrames {
-		defer s.take(s.large)()
+		defer r.take(r.large)()
 		freeMemory = debug.FreeOSMemory
 		defer freeMemory()
 	}
@@ -210,10 +207,10 @@ func (s *Spaces) readRows(f *codeFile, pause func() error) (err error) {
 			return err
 		}
 	}
-	s.mu.Lock()
-	table := s.byRows[f.same]
-	s.mu.Unlock()
-	if table == nil || !s.tables.use(table) {
+	r.mu.Lock()
+	table := r.byRows[f.same]
+	r.mu.Unlock()
+	if table == nil || !r.tables.use(table) {
 		if f.rows == nil {
 			if f.rows, err = unwind.Build(f.elf, pause); errors.Is(err, errStopped) {
 				return err
@@ -228,87 +225,31 @@ func (s *Spaces) readRows(f *codeFile, pause func() error) (err error) {
 		case err != nil: // there are none
 			f.read.Store(true)
 			return nil
-		case s.tables == nil:
+		case r.tables == nil:
 			return nil
 		}
 		rows := f.rows
 		f.rows = nil // they may be large, also if they were refused
-		table, f.refusal = s.tables.load(rows, int(f.user.Load()))
+		table, f.refusal = r.tables.load(rows, int(f.user.Load()))
 		if f.refusal != nil {
 			f.read.Store(true)
 			return nil
 		}
 		if f.same != "" {
-			s.mu.Lock()
-			s.byRows[f.same] = table
-			s.mu.Unlock()
+			r.mu.Lock()
+			r.byRows[f.same] = table
+			r.mu.Unlock()
 		}
 	}
 	f.table, f.rows = table, nil
 	f.read.Store(true)
-	s.tables.release(table) // idle until a process's space refers to it
+	r.tables.release(table) // idle until a process's space refers to it
 	return nil
 }
 
-// largePatience is how long a large file waits for another one, which may be on a file system
-// that does not answer.
-const largePatience = 10 * time.Second
-
-// take waits for a turn, and returns a function that gives it back.
-func (s *Spaces) take(turn chan struct{}) (giveBack func()) {
-	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }
-	case <-s.closing.Done():
-	case <-time.After(largePatience):
-	}
-	return func() {}
-}
-
-// pauseReading waits while a library is being attached to. Its error says that tracing ends.
-func (s *Spaces) pauseReading() error {
-	s.awaitAttaching()
-	select {
-	case <-s.closing.Done():
-		return errStopped
-	default:
-		return nil
-	}
-}
-
-// maxPause bounds how long the reading of files is suspended, because a library may be on a file
-// system that does not answer.
-const maxPause = time.Second
-
-// Pause suspends the reading of files until resume is called, or for maxPause, so that attaching
-// to a library is quick.
-func (s *Spaces) Pause() (resume func()) {
-	if s == nil {
-		return func() {}
-	}
-	s.pausedUntil.Store(time.Now().Add(maxPause).UnixNano())
-	return func() { s.pausedUntil.Store(0) }
-}
-
-// each calls do for 0 to n-1 on all processors. Attaching to a library takes precedence.
-func (s *Spaces) each(n int, do func(i int)) {
-	var wait sync.WaitGroup
-	var next atomic.Int64
-	for range min(n, runtime.NumCPU()) {
-		wait.Go(func() {
-			host.RaisePriority()
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				s.awaitAttaching()
-				do(i)
-			}
-		})
-	}
-	wait.Wait()
-}
-
-// awaitAttaching returns when no library is being attached to.
-func (s *Spaces) awaitAttaching() {
-	for time.Now().UnixNano() < s.pausedUntil.Load() {
-		time.Sleep(time.Millisecond)
-	}
+// forgetTables forgets the tables that the kernel no longer has.
+func (r *rowReader) forgetTables() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.byRows, func(_ string, t *kernelTable) bool { return !r.tables.has(t) })
 }

@@ -3,17 +3,13 @@ package stack
 import (
 	"cmp"
 	"context"
-	"maps"
-	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 	"weak"
 
 	"github.com/cilium/ebpf"
 
-	"ttmem/symbolize"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 )
@@ -21,52 +17,38 @@ import (
 // Spaces mirrors the address spaces of traced processes to the kernel side. If it is nil,
 // no stacks are recorded.
 type Spaces struct {
-	objs   *kernel.Objects
-	inner  *ebpf.MapSpec
-	tables *unwindTables
-	warn   func(string)
+	*pace
+	objs  *kernel.Objects
+	inner *ebpf.MapSpec
+	files *codeFiles
+	rows  *rowReader
+	warn  func(string)
 	// readers read the memory and the /proc files of processes.
 	readers *host.Readers
 
 	wake chan struct{}
 	due  *time.Timer // wakes when a process may be published again
-	// closing is done when work in the background has to end. stopped is closed when updates
-	// have ended.
-	closing context.Context
+	// cancel ends closing. stopped is closed when updates have ended.
 	cancel  context.CancelFunc
 	stopped chan struct{}
 
 	mu    sync.Mutex
 	byPID map[int]*space
-	// files are those mapped by a process, or used by a stored stack
-	files    map[host.FileID]weak.Pointer[codeFile]
-	names    symbolize.Cache         // of files
-	byRows   map[string]*kernelTable // by codeFile.sameRows
-	dirty    map[int]bool            // processes to publish; true: their mappings may have changed
-	ended    []kernel.Program        // that are to be dropped
-	slots    []bool                  // in use; slot 0 is never used
-	nextSlot int
-	users    map[int]int  // slots by user
-	refused  map[int]bool // users with a process that got no slot
+	dirty map[int]bool     // processes to publish; true: their mappings may have changed
+	ended []kernel.Program // that are to be dropped
+	slots slots
 	// generation is the number of the newest view of any process.
 	generation uint32
 	// prepared are tables and preread are files that were read before a process was known to
 	// map them.
 	prepared []tablesInUse
 	preread  []*codeFile
-	reading  reading
-	// large is full while a large file is read, and openingLarge is full while one is opened.
-	large, openingLarge chan struct{}
-	// pausedUntil is when the reading of files continues after a Pause.
-	pausedUntil atomic.Int64
 	// updating is locked while a process's view is being built.
 	updating sync.Mutex
 	// placing counts the probes that are placed in the background, by user.
 	placing map[int]int
 	// removing counts the removals of probes in the background.
 	removing sync.WaitGroup
-	// collecting is true while a garbage collection is scheduled that closes unused files.
-	collecting atomic.Bool
 }
 
 // space is a process's address space.
@@ -122,14 +104,12 @@ const (
 func NewSpaces(readers *host.Readers, warn func(string)) *Spaces {
 	closing, cancel := context.WithCancel(context.Background())
 	s := &Spaces{
-		readers: readers, warn: warn, wake: make(chan struct{}, 1),
-		closing: closing, cancel: cancel, stopped: make(chan struct{}),
-		reading: reading{progress: make(chan struct{}, 1), files: make(map[weak.Pointer[codeFile]]bool)},
-		byPID:   make(map[int]*space), users: make(map[int]int), refused: make(map[int]bool), files: make(map[host.FileID]weak.Pointer[codeFile]),
-		byRows: make(map[string]*kernelTable), dirty: make(map[int]bool),
-		large: make(chan struct{}, 1), openingLarge: make(chan struct{}, 1),
-		placing: make(map[int]int),
+		pace: &pace{closing: closing}, readers: readers, warn: warn, wake: make(chan struct{}, 1),
+		cancel: cancel, stopped: make(chan struct{}),
+		byPID: make(map[int]*space), dirty: make(map[int]bool), slots: newSlots(0), placing: make(map[int]int),
 	}
+	s.files = &codeFiles{pace: s.pace, readers: readers, again: s.changedLater, large: make(chan struct{}, 1), byID: make(map[host.FileID]weak.Pointer[codeFile])}
+	s.rows = newRowReader(s.pace, s.rowsWereRead)
 	s.due = time.AfterFunc(updateBurst, s.wakeUp)
 	return s
 }
@@ -140,42 +120,13 @@ func (s *Spaces) Start(objs *kernel.Objects) (err error) {
 		return nil
 	}
 	spec := objs.Support.Spec
-	if s.tables, err = newUnwindTables(objs, spec.Maps["slabs"]); err != nil {
+	if s.rows.tables, err = newUnwindTables(objs, spec.Maps["slabs"]); err != nil {
 		return err
 	}
 	s.objs, s.inner = objs, spec.Maps["spaces"].InnerMap
-	s.slots = make([]bool, objs.Spaces.MaxEntries())
+	s.slots = newSlots(int(objs.Spaces.MaxEntries()))
 	go s.work()
 	return nil
-}
-
-// Started publishes all changes so far, and releases the files that were read in advance.
-func (s *Spaces) Started() {
-	if s == nil {
-		return
-	}
-	s.Settle()
-	s.preread = nil
-}
-
-// Read reads the files that processes map, before the kernel side is loaded.
-func (s *Spaces) Read(pids []int) {
-	var ahead atomic.Uint64
-	for _, pid := range pids {
-		code, err := s.readers.CodeMappings(pid)
-		if err != nil {
-			continue
-		}
-		mappings := s.open(pid, code)
-		s.each(len(mappings), func(i int) {
-			if f := mappings[i].file; f.elf != nil && ahead.Add(f.frameBytes()) < maxAhead {
-				_ = s.readRows(f, s.pauseReading)
-			}
-		})
-		for _, m := range mappings {
-			s.preread = append(s.preread, m.file) // until the process is known
-		}
-	}
 }
 
 // Changed marks a process whose code mappings have changed.
@@ -207,6 +158,15 @@ func (s *Spaces) wakeUp() {
 	case s.wake <- struct{}{}:
 	default:
 	}
+}
+
+// Pause suspends the reading of files until resume is called, or for maxPause, so that attaching
+// to a library is quick.
+func (s *Spaces) Pause() (resume func()) {
+	if s == nil {
+		return func() {}
+	}
+	return s.pause()
 }
 
 // ChangedIfKnown is Changed for a process that is known.
@@ -252,28 +212,12 @@ func (s *Spaces) drop(pid int, p *space) {
 	_ = s.objs.Spaces.Delete(p.slot)
 	s.removeProbes(p)
 	_ = s.objs.Unloading.Delete(uint32(pid))
-	s.release(p.tables)
+	s.rows.tables.releaseAll(p.tables)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.giveBack(p)
-	maps.DeleteFunc(s.files, func(_ host.FileID, f weak.Pointer[codeFile]) bool { return f.Value() == nil })
-	maps.DeleteFunc(s.byRows, func(_ string, t *kernelTable) bool { return !s.tables.has(t) })
-	s.closeFilesSoon()
-}
-
-// closeFilesAfter is how long files that no process maps may stay open.
-const closeFilesAfter = 5 * time.Second
-
-// closeFilesSoon schedules a garbage collection, which closes files that no process maps and no
-// stack needs. In an idle service the next one might be minutes away; until then their disk space
-// is not freed, and their file systems cannot be unmounted.
-func (s *Spaces) closeFilesSoon() {
-	if s.collecting.CompareAndSwap(false, true) {
-		time.AfterFunc(closeFilesAfter, func() {
-			s.collecting.Store(false)
-			runtime.GC()
-		})
-	}
+	s.slots.giveBack(p)
+	s.mu.Unlock()
+	s.rows.forgetTables()
+	s.files.closeSoon()
 }
 
 // closePatience is how long Close waits for reads of files, which a file system may delay for
@@ -291,7 +235,7 @@ func (s *Spaces) Close() {
 		if s.objs != nil {
 			<-s.stopped
 		}
-		s.stopReading()
+		s.rows.stop()
 		for s.isPlacing() {
 			time.Sleep(time.Millisecond)
 		}
@@ -307,8 +251,8 @@ func (s *Spaces) Close() {
 	}
 	s.mu.Unlock()
 	s.removing.Wait()
-	if s.tables != nil {
-		s.tables.close()
+	if s.rows.tables != nil {
+		s.rows.tables.close()
 	}
 }
 

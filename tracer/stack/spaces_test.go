@@ -85,20 +85,19 @@ func kernelSpace(t *testing.T, tr *known, slot uint32) (k bpf.KernelSpace) {
 
 // A user other than root has a quarter of the slots, and one warning if that is not enough.
 func TestSlotsOfAUser(t *testing.T) {
-	s := NewSpaces(new(host.Readers), nil)
-	s.slots = make([]bool, 4096)
-	fill := func(user, from int) (n int) {
+	s := newSlots(4096)
+	fill := func(user int) (n int) {
 		for {
-			if _, err := s.space(kernel.Program{PID: from + n}, user); err != nil {
+			if _, err := s.take(user); err != nil {
 				qt.Check(t, qt.ErrorIs(err, errNoSlot))
 				return n
 			}
 			n++
 		}
 	}
-	qt.Check(t, qt.Equals(fill(1, 1<<20), 1023))
-	qt.Check(t, qt.Equals(fill(2, 2<<20), 1023))
-	qt.Check(t, qt.Equals(fill(0, 3<<20), 4095-2*1023))
+	qt.Check(t, qt.Equals(fill(1), 1023))
+	qt.Check(t, qt.Equals(fill(2), 1023))
+	qt.Check(t, qt.Equals(fill(0), 4095-2*1023))
 	qt.Check(t, qt.IsTrue(s.refuses(1)))
 	qt.Check(t, qt.IsFalse(s.refuses(1)))
 	qt.Check(t, qt.IsTrue(s.refuses(2)))
@@ -111,7 +110,7 @@ func TestSlotsAreTakenInTurn(t *testing.T) {
 	var warnings []string
 	tr := knowing(t, func(text string) { warnings = append(warnings, text) }, pids[:3]...)
 	s := tr.Spaces
-	s.slots = s.slots[:5] // 0 is none
+	s.slots.used = s.slots.used[:5] // 0 is none
 	slot := func(pid int) uint32 {
 		if p := s.byPID[pid]; p != nil {
 			return p.slot
@@ -224,11 +223,11 @@ func testForgottenFilesAreClosed(t *testing.T, library string) {
 		}
 	}
 
-	used := s.tables.used
+	used := s.rows.tables.used
 	know(tr, own)
 	qt.Check(t, qt.Equals(s.byPID[own].newest.file(library).table, table))
 	qt.Check(t, qt.Equals(table.users, 1))
-	qt.Check(t, qt.Equals(s.tables.used, used))
+	qt.Check(t, qt.Equals(s.rows.tables.used, used))
 }
 
 // The kernel has each mapping whose file turned out to have no rows, after it was published
@@ -254,8 +253,8 @@ func TestRefusedRowsAreReadAgainAfterAChange(t *testing.T) {
 	var warnings []string
 	tr := knowing(t, func(text string) { warnings = append(warnings, text) }, sleeper(t))
 	s := tr.Spaces
-	free := s.tables.taken
-	s.tables.taken = slices.Repeat([]bool{true}, len(free))
+	free := s.rows.tables.taken
+	s.rows.tables.taken = slices.Repeat([]bool{true}, len(free))
 	pid := sleeper(t, "LD_PRELOAD="+library)
 	know(tr, pid)
 	p := s.byPID[pid]
@@ -265,7 +264,7 @@ func TestRefusedRowsAreReadAgainAfterAChange(t *testing.T) {
 	qt.Check(t, qt.IsFalse(p.lacksRows))
 	qt.Check(t, qt.DeepEquals(warnings, []string{fmt.Sprintf("process %d: call stacks may end early: %v", pid, errTablesFull)}))
 
-	s.tables.taken = free
+	s.rows.tables.taken = free
 	s.mu.Lock()
 	p.lacksRows = true
 	s.mu.Unlock()

@@ -296,6 +296,43 @@ func (t *unwindTables) release(k *kernelTable) {
 	}
 }
 
+func (t *unwindTables) releaseAll(used tablesInUse) {
+	for _, k := range used {
+		t.release(k)
+	}
+}
+
+// of returns the tables of the mappings' files, which stay in use until they are
+// released, and the files whose rows have to be read first. With retry, these include files
+// whose tables did not fit before.
+func (t *unwindTables) of(mappings []codeMapping, retry bool) (used tablesInUse, unread []*codeFile, err error) {
+	used = make(tablesInUse)
+	seen := make(map[*codeFile]bool)
+	for _, m := range mappings {
+		f := m.file
+		if f.elf == nil || seen[f] {
+			continue
+		}
+		seen[f] = true
+		switch {
+		case !f.read.Load():
+			unread = append(unread, f)
+		case errors.Is(f.refusal, errTablesFull) && retry:
+			f.read.Store(false)
+			unread = append(unread, f)
+		case f.refusal != nil:
+			err = f.refusal
+		case f.table == nil: // it has no rows
+		case t.use(f.table):
+			used[f] = f.table
+		default: // the kernel no longer has them
+			f.read.Store(false)
+			unread = append(unread, f)
+		}
+	}
+	return used, unread, err
+}
+
 // drop removes an idle table, and returns the number of its chunks.
 func (t *unwindTables) drop(i int) int {
 	k := t.idle[i]

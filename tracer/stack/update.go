@@ -1,12 +1,11 @@
 package stack
 
-// This file publishes to the kernel side the data for unwinding a process, whenever they change:
-// its code, the unwind rows of the code, and its CPython.
+// This file decides when the data for unwinding a process are published to the kernel side: its code, the
+// unwind rows of the code, and its CPython.
 
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -43,7 +42,7 @@ func (s *Spaces) Settle() {
 	for {
 		for s.updateOne() {
 		}
-		if read := s.allRead(); read != nil {
+		if read := s.rows.allRead(); read != nil {
 			<-read
 		} else if s.isSettled() {
 			return
@@ -57,7 +56,7 @@ func (s *Spaces) Settle() {
 func (s *Spaces) isSettled() bool {
 	s.updating.Lock()
 	defer s.updating.Unlock()
-	if s.allRead() != nil {
+	if s.rows.allRead() != nil {
 		return false
 	}
 	s.mu.Lock()
@@ -166,14 +165,15 @@ func (s *Spaces) update(pid int, changed bool) {
 	if err == nil || errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || host.Ended(pid) {
 		return
 	}
+	user := host.RealUser(pid)
 	s.mu.Lock()
 	p := s.byPID[pid]
-	warned := p != nil && p.warned
+	warned := p != nil && p.warned || errors.Is(err, errNoSlot) && !s.slots.refuses(user)
 	if p != nil {
 		p.warned = true
 	}
 	s.mu.Unlock()
-	if warned || errors.Is(err, errNoSlot) && !s.refuses(host.RealUser(pid)) {
+	if warned {
 		return
 	}
 	lack := "no call stacks"
@@ -209,17 +209,25 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 	if len(code) == 0 {
 		return nil // it has ended
 	}
-	mappings := s.open(pid, code)
+	s.mu.Lock()
+	p := s.byPID[pid]
+	s.mu.Unlock()
+	var published *spaceView
+	if p != nil {
+		published = p.newest
+	}
+	mappings := s.files.open(pid, code, published)
 	user := host.RealUser(pid)
-	p, err := s.space(program, user)
-	if err != nil {
-		return err
+	if p == nil {
+		if p, err = s.add(program, user); err != nil {
+			return err
+		}
 	}
 	ready, err := s.probeLoader(pid, p, mappings)
 	if err != nil {
 		return err
 	}
-	used, unread, refusal := s.tablesOf(mappings, changed)
+	used, unread, refusal := s.rows.tables.of(mappings, changed)
 	if len(unread) > 0 {
 		// A program that loads a hundred libraries may allocate before all their rows are
 		// read. The rows that were read are published at once.
@@ -228,27 +236,52 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 				return err
 			}
 		} else {
-			s.release(used)
+			s.rows.tables.releaseAll(used)
 		}
 		for _, f := range unread {
 			f.user.Store(int64(user))
 		}
-		s.readSoon(unread)
+		s.rows.soon(unread)
 		s.setLacksRows(p, true) // so that rows that are read from now on are published
-		used, unread, refusal = s.tablesOf(mappings, false)
+		used, unread, refusal = s.rows.tables.of(mappings, false)
 	}
 	s.setLacksRows(p, len(unread) > 0)
 	if !ready {
-		s.release(used)
+		s.rows.tables.releaseAll(used)
 		return refusal // it is published when the probe is placed
 	}
 	if p.newest != nil && !s.toRenew(p) && slices.Equal(p.newest.mappings, mappings) && len(unwindable(mappings, used)) == p.listed && !s.lacksPython(p, mappings) {
-		s.release(used)
+		s.rows.tables.releaseAll(used)
 	} else if err := s.show(pid, p, mappings, used); err != nil {
 		return err
 	}
 	s.resumeStacks(pid, unloaded)
 	return refusal
+}
+
+// add returns a new record of a process, with a slot in the kernel's list.
+func (s *Spaces) add(program kernel.Program, user int) (*space, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slot, err := s.slots.take(user)
+	if err != nil {
+		return nil, err
+	}
+	p := &space{program: program, slot: slot, user: user, views: make(map[uint32]*spaceView)}
+	s.byPID[program.PID] = p
+	return p, nil
+}
+
+// rowsWereRead schedules publishing of the processes that lack rows.
+func (s *Spaces) rowsWereRead() {
+	s.mu.Lock()
+	for pid, p := range s.byPID {
+		if p.lacksRows && !s.dirty[pid] {
+			s.dirty[pid] = false
+		}
+	}
+	s.mu.Unlock()
+	s.wakeUp()
 }
 
 func (s *Spaces) setLacksRows(p *space, lacks bool) {
@@ -273,60 +306,6 @@ func (p *space) gains(mappings []codeMapping, used tablesInUse) bool {
 	})
 }
 
-func (s *Spaces) release(tables tablesInUse) {
-	for _, t := range tables {
-		s.tables.release(t)
-	}
-}
-
-// show publishes a process's code with the tables that it uses, and releases tables that are no
-// longer in use.
-func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables tablesInUse) error {
-	defer func() { s.release(tables) }()
-	s.mu.Lock()
-	s.generation++
-	view := &spaceView{s.generation, mappings}
-	s.mu.Unlock()
-	k := bpf.KernelSpace{Generation: view.generation}
-	listed := unwindable(mappings, tables)
-	known := len(listed)
-	if len(listed) > len(k.Mappings) {
-		// leave out generated code first: it has no rows
-		listed = slices.DeleteFunc(listed, func(m codeMapping) bool { return tables[m.file] == nil })
-		listed = listed[:min(len(listed), len(k.Mappings))]
-		if !p.warned {
-			p.warned = true
-			places := fmt.Sprint(len(mappings))
-			if len(mappings) == host.MaxCodeMappings {
-				places += " or more"
-			}
-			s.warn(fmt.Sprintf("process %d maps code in %s places, of which %d can be unwound", pid, places, len(listed)))
-		}
-	}
-	for i, m := range listed {
-		to := &k.Mappings[i]
-		to.Start, to.End, to.Bias, to.Index = m.start, m.end, m.bias, bpf.NoTable
-		if t := tables[m.file]; t != nil {
-			to.Index, to.FirstPage, to.Pages = t.index, t.firstPage, t.pages
-		}
-		k.Count++
-	}
-	s.findPython(pid, p, mappings, &k.Python)
-	if err := s.publish(pid, p, view, &k, &tables); err != nil {
-		return err
-	}
-	p.listed = known
-	return nil
-}
-
-// unwindable returns the mappings whose rows were read or whose files have no rows. The others are
-// left out, because frame pointers would give wrong frames until their rows are read.
-func unwindable(mappings []codeMapping, tables tablesInUse) []codeMapping {
-	return slices.DeleteFunc(slices.Clone(mappings), func(m codeMapping) bool {
-		return tables[m.file] == nil && !m.file.withoutRows()
-	})
-}
-
 // resumeStacks resumes the recording of stacks after a process has unloaded code, unless it has
 // unloaded more since, or is about to.
 func (s *Spaces) resumeStacks(pid int, unloaded uint64) {
@@ -334,34 +313,4 @@ func (s *Spaces) resumeStacks(pid int, unloaded uint64) {
 	if s.objs.Unloading.Lookup(uint32(pid), &again) == nil && again == unloaded && again%2 == 0 {
 		_ = s.objs.Unloading.Delete(uint32(pid))
 	}
-}
-
-// publish makes a view the current one. Afterwards tables has the tables of the old and the new
-// view that are not in use and have to be released.
-func (s *Spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace, tables *tablesInUse) error {
-	m, err := ebpf.NewMap(s.inner)
-	if err != nil {
-		return fmt.Errorf("making room for its address space: %w", err)
-	}
-	defer m.Close()
-	if err := m.Put(uint32(0), k); err != nil {
-		return fmt.Errorf("storing its address space: %w", err)
-	}
-	// before the kernel uses it: stacks will refer to it
-	s.mu.Lock()
-	p.views[view.generation] = view
-	for kept := max(minViews, min(maxViews, maxViewMappings/len(view.mappings))); len(p.views) > kept; {
-		delete(p.views, slices.Min(slices.Collect(maps.Keys(p.views))))
-	}
-	p.newest = view
-	s.mu.Unlock()
-	if err := s.objs.Spaces.Put(p.slot, m); err != nil {
-		return fmt.Errorf("storing its address space: %w", err)
-	}
-	p.tables, *tables = *tables, p.tables
-	if !s.objs.ChangeProcess(p.program, 0, p.slot) {
-		s.drop(pid, p) // it has ended or executed another program
-		return unix.ESRCH
-	}
-	return nil
 }
