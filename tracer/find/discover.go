@@ -84,9 +84,7 @@ func (f *Finder) discover(m host.NewMapping, user int) error {
 	switch {
 	case isNew && full:
 		f.lost(m.PID, NotTraced)
-		if f.Libraries.Refuses(user) {
-			return fmt.Errorf("%s in process %d is not traced: %w", m.Name, m.PID, err)
-		}
+		return fmt.Errorf("%s in process %d is not traced: %w", m.Name, m.PID, err)
 	case isNew && !waits && err != nil:
 		f.reportMissed(m, user, err)
 	}

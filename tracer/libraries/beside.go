@@ -22,6 +22,9 @@ type besideFile struct {
 	pids map[int]bool // the processes that map it, of those that map a library
 }
 
+// errManyFiles is without a path, so that it is one message for all files.
+var errManyFiles = fmt.Errorf("failures in code beside tt-metal are not all seen: its user has more than %d such files", maxBeside)
+
 // KnownBeside notes that a process maps a file, and reports whether the file was inspected.
 func (s *Set) KnownBeside(id host.FileID, pid int) bool {
 	s.mu.Lock()
@@ -65,33 +68,19 @@ func (s *Set) OpenBeside(file *os.File, id host.FileID, path string, pid, user i
 		return nil
 	}
 	if !s.roomBeside(user) {
-		return s.refuseBeside(id, user, fmt.Errorf("%s: failures in its code are not seen: its user has too many such files", path))
+		s.rememberBeside(id, nil, pid)
+		return errManyFiles
 	}
 	if err := s.protect(&f.ProbedFile, user, path); err != nil {
 		return err
 	}
 	if f.Probes, err = f.Place(s.objs.Support.Uprobes, s.objs.OnProbe, offsets, cookies); err != nil {
-		return s.refuseBeside(id, user, fmt.Errorf("placing probes in %s: %w", path, err))
+		s.rememberBeside(id, nil, pid) // so that it is not read again
+		return fmt.Errorf("placing probes in %s: %w", path, err)
 	}
 	kept = true
 	s.rememberBeside(id, f, pid)
 	return nil
-}
-
-// refuseBeside remembers that a file gets no probes, so that it is not read again. The error is for the
-// first such file of a user.
-func (s *Set) refuseBeside(id host.FileID, user int, err error) error {
-	if host.TryLater(err) {
-		return err
-	}
-	s.rememberBeside(id, nil, 0)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.refusedBeside[user] {
-		return nil
-	}
-	s.refusedBeside[user] = true
-	return err
 }
 
 func besideProbes(file *os.File, size int64) (offsets, cookies []uint64) {

@@ -1,7 +1,6 @@
 package libraries
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -52,18 +51,4 @@ func TestFilesBesideThatNoProcessMapsMakeRoom(t *testing.T) {
 	qt.Check(t, qt.IsFalse(s.roomBeside(1)))
 	s.Leave(kernel.Program{PID: 7})
 	qt.Check(t, qt.IsTrue(s.roomBeside(1)))
-}
-
-// TestRefusedFilesAreRemembered, and told once for each user.
-func TestRefusedFilesAreRemembered(t *testing.T) {
-	s := New(nil, nil, new(host.Proc), func(int, string) {})
-	refused := errors.New("refused")
-	for i, want := range []error{refused, nil, refused} {
-		id := host.FileID{Inode: uint64(i + 1)}
-		qt.Check(t, qt.Equals(s.refuseBeside(id, i/2, refused), want))
-		qt.Check(t, qt.IsTrue(s.KnownBeside(id, 7)))
-	}
-	later := host.FileID{Inode: 9}
-	qt.Check(t, qt.ErrorIs(s.refuseBeside(later, 3, host.ErrNoAnswer), host.ErrNoAnswer))
-	qt.Check(t, qt.IsFalse(s.KnownBeside(later, 7)))
 }

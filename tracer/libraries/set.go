@@ -85,9 +85,6 @@ type Set struct {
 	users   map[int]int // the number of these processes by user
 	// beside are the other files of tt-metal, and of its callers; nil: the file is none.
 	beside map[host.FileID]*besideFile
-	// refused are the users whose libraries were not all traced, and refusedBeside those whose files
-	// beside them were not.
-	refused, refusedBeside map[int]bool
 }
 
 // A member is a program that maps a library, in a process of a user.
@@ -105,7 +102,6 @@ func New(objs *kernel.Objects, spaces *stack.Spaces, proc *host.Proc, warn func(
 	return &Set{
 		objs: objs, spaces: spaces, proc: proc, warn: warn,
 		byFile: make(map[host.FileID]*Library), members: make(map[int]member), users: make(map[int]int), beside: make(map[host.FileID]*besideFile),
-		refused: make(map[int]bool), refusedBeside: make(map[int]bool),
 	}
 }
 
@@ -247,15 +243,6 @@ func (s *Set) HasRoom(user int) bool {
 		s.retire(true)
 	}
 	return s.slot(user) >= 0
-}
-
-// Refuses notes that a user's library is not traced, and reports whether it is the first one.
-func (s *Set) Refuses(user int) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	first := !s.refused[user]
-	s.refused[user] = true
-	return first
 }
 
 // searchNs is how often the mappings of all processes are read to find libraries that no process
