@@ -128,7 +128,7 @@ func TestLibraryOpenForWritingIsNotMarked(t *testing.T) {
 		p.Tell(t, "load")
 		qt.Assert(t, qt.Equals(p.Line(t), "2 0"))
 	}
-	qt.Check(t, qt.Equals(warnings.String(), fmt.Sprintf("--mark-at: calls of work in %s are not marked: it is open for writing", lib)))
+	qt.Check(t, qt.Equals(warnings.String(), fmt.Sprintf("calls of work (--mark-at) in %s are not seen: it is open for writing", lib)))
 
 	content, err := os.Open(second)
 	qt.Assert(t, qt.IsNil(err))

@@ -64,14 +64,12 @@ func (f *Finder) soon(l host.Lane, do func()) {
 // discover reads a mapped file once, and attaches to it if it is a tt-metal library. A library
 // that cannot be attached to yet is tried again.
 func (f *Finder) discover(m host.NewMapping, user int) error {
-	later := f.Marks.Inspect(m)
 	l, err := f.libraryOf(m, user)
-	if l != nil && !f.attached(l, m, user, false) { // its probes have just been removed
-		later = true
-	}
+	later := l != nil && !f.attached(l, m, user, false) // its probes have just been removed
 	if l == nil && err == nil && f.maps(m.PID) {
-		later = f.beside(m, user) || later
+		later = f.beside(m, user)
 	}
+	later = f.Marks.Inspect(m) || later
 	full := errors.Is(err, libraries.ErrNoRoom)
 	if !full && !later && !host.TryLater(err) {
 		f.waiting.Remove(m)

@@ -120,7 +120,6 @@ func (f *Finder) Begin() error {
 	if err := f.scan(f.Processes); err != nil {
 		return err
 	}
-	f.Marks.Settle()
 	if f.Children {
 		return nil // children may map more
 	}

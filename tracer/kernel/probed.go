@@ -48,6 +48,11 @@ func (f *ProbedFile) Protect() (now os.FileInfo, err error) {
 	return f.File.Stat()
 }
 
+// Unprotected is a message about a file that gets probes without a lease.
+func Unprotected(path string, err error) string {
+	return fmt.Sprintf("%s: do not overwrite this file while it is traced: the programs that run it would crash (no lease: %v)", path, err)
+}
+
 // Place places a program at offsets of the file, each with the cookie at its index.
 func (f *ProbedFile) Place(u Uprobes, program *ebpf.Program, offsets, cookies []uint64) (io.Closer, error) {
 	return u.Place(f.descriptor(), program, offsets, cookies, 0)

@@ -83,8 +83,8 @@ type Set struct {
 	// members are the processes that map one, by id.
 	members map[int]member
 	users   map[int]int // the number of these processes by user
-	// beside are the other files of tt-metal, and of its callers; nil: the file is none.
-	beside map[host.FileID]*besideFile
+	// beside are the other files of tt-metal, and of its callers.
+	beside kernel.ProbedFiles
 }
 
 // A member is a program that maps a library, in a process of a user.
@@ -99,10 +99,15 @@ const maxFiles = 1 << 16
 
 // New returns an empty Set.
 func New(objs *kernel.Objects, spaces *stack.Spaces, proc *host.Proc, warn func(user int, text string)) *Set {
-	return &Set{
+	s := &Set{
 		objs: objs, spaces: spaces, proc: proc, warn: warn,
-		byFile: make(map[host.FileID]*Library), members: make(map[int]member), users: make(map[int]int), beside: make(map[host.FileID]*besideFile),
+		byFile: make(map[host.FileID]*Library), members: make(map[int]member), users: make(map[int]int),
+		beside: kernel.ProbedFiles{Find: besideProbes, Each: maxBeside, Warn: warn},
 	}
+	if objs != nil {
+		s.beside.Uprobes, s.beside.Program = objs.Support.Uprobes, objs.OnProbe
+	}
+	return s
 }
 
 // Remember notes the library in a file; nil if the file is none.
@@ -275,12 +280,7 @@ func (s *Set) retire(all bool) {
 		return
 	}
 	for _, pid := range pids {
-		maps, err := s.proc.FileMappings(pid)
-		if errors.Is(err, host.ErrNoAnswer) {
-			delete(idle, s.Of(pid)) // another library that it maps is lost to it
-		} else if err != nil && s.Of(pid) != nil && !host.Ended(pid) {
-			return // its mappings are unknown, so nothing can be retired
-		}
+		maps, _ := s.proc.FileMappings(pid) // remove keeps those of processes that are known to map one
 		for _, m := range maps {
 			delete(idle, of[m.File])
 		}
@@ -350,7 +350,7 @@ func (s *Set) Leave(p kernel.Program) {
 
 func (s *Set) leave(m member) {
 	delete(s.members, m.PID)
-	s.leaveBeside(m.PID)
+	s.beside.Leave(m.PID)
 	if s.users[m.user]--; s.users[m.user] == 0 {
 		delete(s.users, m.user)
 	}
@@ -401,7 +401,7 @@ func (s *Set) protect(f *kernel.ProbedFile, user int, path string) error {
 		return fmt.Errorf("%s was written to while it was read: %w", path, unix.EWOULDBLOCK)
 	}
 	if err != nil {
-		s.warn(user, fmt.Sprintf("%s: do not overwrite this file while it is traced: the programs that run it would crash (no lease: %v)", path, err))
+		s.warn(user, kernel.Unprotected(path, err))
 	}
 	return nil
 }
@@ -418,7 +418,7 @@ func (s *Set) Withdraw() (list []*Library) {
 			s.warn(l.user, fmt.Sprintf("%s is being overwritten: processes that run it are no longer traced", l.Path))
 		}
 	}
-	s.withdrawBeside()
+	s.beside.Withdraw()
 	return list
 }
 
@@ -432,5 +432,5 @@ func (s *Set) Close() {
 			s.remove(l, true)
 		}
 	}
-	s.closeBeside()
+	s.beside.Close()
 }

@@ -21,19 +21,14 @@ func takeNamed(t *testing.T, c *Placer, path string) {
 	t.Helper()
 	file, err := os.Open(path)
 	qt.Assert(t, qt.IsNil(err))
-	c.take(file)
-	c.Settle()
+	c.take(file, path)
 }
 
 // unplaced reads files, but has no program to place.
 func unplaced(t *testing.T, names ...string) (*Placer, *tracetest.Lines) {
 	var warnings tracetest.Lines
 	c := New(names, nil, kernel.Uprobes{}, new(host.Proc), warnings.Add)
-	t.Cleanup(func() {
-		if !c.closed {
-			c.Close()
-		}
-	})
+	t.Cleanup(c.Close)
 	return c, &warnings
 }
 
@@ -85,18 +80,18 @@ func TestChangedInodeIsReadAgain(t *testing.T) {
 	tracetest.Overwrite(t, path, second)
 	takeNamed(t, c, path)
 	// the warning shows that work was found: its probe cannot be placed
-	qt.Check(t, qt.StringContains(warnings.String(), "--mark-at: calls of work in "+path+" are not seen"))
+	qt.Check(t, qt.StringContains(warnings.String(), "calls of work (--mark-at) in "+path+" are not seen"))
 	before := warnings.String()
 	takeNamed(t, c, path)
 	qt.Check(t, qt.Equals(warnings.String(), before)) // the same content is read once
-	qt.Check(t, qt.HasLen(c.files, 1))
+	qt.Check(t, qt.Equals(c.files.Len(), 1))
 }
 
 // ttmem's own program is not marked: a command is ttmem until it starts.
 func TestTtmemItselfIsNotMarked(t *testing.T) {
 	c, warnings := unplaced(t, "runtime.main")
 	takeNamed(t, c, "/proc/self/exe")
-	qt.Check(t, qt.HasLen(c.files, 0))
+	qt.Check(t, qt.Equals(c.files.Len(), 0))
 	qt.Check(t, qt.Equals(warnings.String(), ""))
 }
 
@@ -107,6 +102,6 @@ func TestAFileIsMappedAtTheEnd(t *testing.T) {
 	c, warnings := unplaced(t, "work")
 	c.Close()
 	takeNamed(t, c, lib)
-	qt.Check(t, qt.HasLen(c.files, 0))
+	qt.Check(t, qt.Equals(c.files.Len(), 0))
 	qt.Check(t, qt.Equals(warnings.String(), ""))
 }
