@@ -12,8 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
-
 	"ttmem/bpf"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
@@ -158,9 +156,19 @@ func (s *Set) Open(file *os.File, user int, path string, in func(string) (*os.Fi
 	}
 	resume := func() {}
 	defer func() { resume() }()
-	known, err := heap.OpenLibrary(file, probed.Info.Size(), path, in, func() { resume = s.spaces.Pause() })
+	read := func() (*heap.Library, error) {
+		return heap.OpenLibrary(file, probed.Info.Size(), path, in, func() { resume = s.spaces.Pause() })
+	}
+	known, err := read()
 	if err != nil {
 		return nil, err
+	}
+	now, unprotected := probed.Protect()
+	if unprotected == nil && !kernel.Unchanged(probed.Info, now) { // from here on, writers wait
+		probed.Info = now
+		if known, err = read(); err != nil {
+			return nil, err
+		}
 	}
 	s.retire(false)
 	s.changing.Lock()
@@ -176,8 +184,8 @@ func (s *Set) Open(file *os.File, user int, path string, in func(string) (*os.Fi
 		return nil, ErrNoRoom
 	}
 	l := &Library{Library: known, ProbedFile: probed, user: user}
-	if err := s.protect(&l.ProbedFile, user, path); err != nil {
-		return nil, err
+	if unprotected != nil {
+		s.warn(user, kernel.Unprotected(path, unprotected))
 	}
 	kept = true
 	var missing []string
@@ -194,9 +202,12 @@ func (s *Set) Open(file *os.File, user int, path string, in func(string) (*os.Fi
 		return nil, err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	l.Probes = probes
 	l.AttachedNs.Store(host.Now())
+	s.mu.Unlock()
+	if l.Overwritten() { // by a writer who came before the probes
+		s.remove(l, true)
+	}
 	return l, nil
 }
 
@@ -391,19 +402,6 @@ func (s *Set) At(index uint8) *Library {
 func (l *Library) retire() {
 	l.Remove()
 	l.retiredNs.Store(host.Now())
-}
-
-// protect makes writers of a library's file wait. It refuses a file that was written to since it was
-// read, until it is read again: the probes would lie in the middle of other instructions.
-func (s *Set) protect(f *kernel.ProbedFile, user int, path string) error {
-	now, err := f.Protect()
-	if err == nil && !kernel.Unchanged(f.Info, now) {
-		return fmt.Errorf("%s was written to while it was read: %w", path, unix.EWOULDBLOCK)
-	}
-	if err != nil {
-		s.warn(user, kernel.Unprotected(path, err))
-	}
-	return nil
 }
 
 // Withdraw removes the probes of libraries that a writer waits for, and lets the writer go on.
