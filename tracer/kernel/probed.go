@@ -38,14 +38,18 @@ func (f *ProbedFile) Same(other *ProbedFile) bool {
 	return os.SameFile(f.Info, other.Info) || host.SameInode(f.inode, other.inode, f.Info, other.Info)
 }
 
-// Protect makes writers wait until the probes are removed; unix.EAGAIN means that the file is open
-// for writing. The content was read before: if it is not Unchanged since, it has to be read again.
-func (f *ProbedFile) Protect() (now os.FileInfo, err error) {
-	if err := host.TakeLease(f.File); err != nil {
-		return nil, err
+// Protect makes writers wait until the probes are removed, and then calls read again if the file was written
+// to since. unprotected says why they do not wait: unix.EAGAIN if the file is open for writing.
+func (f *ProbedFile) Protect(read func() error) (unprotected, err error) {
+	if unprotected := host.TakeLease(f.File); unprotected != nil {
+		return unprotected, nil
 	}
 	f.leased = true
-	return f.File.Stat()
+	before := f.Info
+	if f.Info, err = f.File.Stat(); err == nil && !unchanged(before, f.Info) {
+		err = read()
+	}
+	return nil, err
 }
 
 // Unprotected is a message about a file that gets probes without a lease.
@@ -91,9 +95,9 @@ func (f *ProbedFile) Name() string {
 // answer.
 func (f *ProbedFile) IsDeleted() bool { return strings.HasSuffix(f.Name(), " (deleted)") }
 
-// Unchanged reports whether a file has the same content: a write, or the creation of another file
+// unchanged reports whether a file has the same content: a write, or the creation of another file
 // with the same inode number, sets the change time.
-func Unchanged(before, now os.FileInfo) bool {
+func unchanged(before, now os.FileInfo) bool {
 	changed := func(info os.FileInfo) syscall.Timespec { return info.Sys().(*syscall.Stat_t).Ctim }
 	return changed(before) == changed(now) && before.ModTime().Equal(now.ModTime()) && before.Size() == now.Size()
 }

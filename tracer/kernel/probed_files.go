@@ -100,7 +100,7 @@ func (s *ProbedFiles) Open(file *os.File, id host.FileID, path string, pid, user
 	}
 	before := s.at(id)
 	again := before != nil && before.refused
-	if before != nil && !again && (before.pids != nil || Unchanged(before.Info, f.Info)) { // an open file keeps its inode
+	if before != nil && !again && (before.pids != nil || unchanged(before.Info, f.Info)) { // an open file keeps its inode
 		s.join(before, pid)
 		return nil
 	}
@@ -108,17 +108,19 @@ func (s *ProbedFiles) Open(file *os.File, id host.FileID, path string, pid, user
 		s.remember(id, &mappedFile{ProbedFile: ProbedFile{Info: f.Info}, refused: refused}, 0)
 	}
 	var offsets, cookies []uint64
-	if offsets, cookies, f.show = s.Find(file, f.Info.Size()); len(offsets) == 0 {
-		none(false)
+	var unprotected error
+	find := func() error {
+		offsets, cookies, f.show = s.Find(file, f.Info.Size())
 		return nil
 	}
-	now, unprotected := f.Protect()
-	if unprotected == nil && !Unchanged(f.Info, now) { // from here on, writers wait
-		f.Info = now
-		if offsets, cookies, f.show = s.Find(file, f.Info.Size()); len(offsets) == 0 {
-			none(false)
-			return nil
+	if _ = find(); len(offsets) > 0 {
+		if unprotected, err = f.Protect(find); err != nil {
+			return err
 		}
+	}
+	if len(offsets) == 0 {
+		none(false)
+		return nil
 	}
 	f.Identify()
 	s.changing.Lock()

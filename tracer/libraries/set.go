@@ -156,19 +156,17 @@ func (s *Set) Open(file *os.File, user int, path string, in func(string) (*os.Fi
 	}
 	resume := func() {}
 	defer func() { resume() }()
-	read := func() (*heap.Library, error) {
-		return heap.OpenLibrary(file, probed.Info.Size(), path, in, func() { resume = s.spaces.Pause() })
+	var known *heap.Library
+	read := func() (err error) {
+		known, err = heap.OpenLibrary(file, probed.Info.Size(), path, in, func() { resume = s.spaces.Pause() })
+		return err
 	}
-	known, err := read()
-	if err != nil {
+	if err := read(); err != nil {
 		return nil, err
 	}
-	now, unprotected := probed.Protect()
-	if unprotected == nil && !kernel.Unchanged(probed.Info, now) { // from here on, writers wait
-		probed.Info = now
-		if known, err = read(); err != nil {
-			return nil, err
-		}
+	unprotected, err := probed.Protect(read)
+	if err != nil {
+		return nil, err
 	}
 	s.retire(false)
 	s.changing.Lock()
