@@ -8,6 +8,7 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 
 	"ttmem/symbolize"
+	"ttmem/symbolize/x86"
 )
 
 var noManagers = [Types]int{-1, -1, -1, -1, -1}
@@ -32,9 +33,9 @@ func (d *deriver) allocator() {
 			return only(slices.DeleteFunc(f.all(divides), func(c Chain) bool { return slices.Equal(c, banks) }))
 		}, managerAllocate),
 		// (this, const BufferType&, offsets of the banks, bytes m, alignment j, …)
-		from(first(on(x86asm.MOV, 4, func(s *step) (Chain, bool) {
-			c, ok := direct(s.accessed(0))
-			return c, ok && s.operand(1) == rooted(argument, 4)
+		from(first(on(x86asm.MOV, 4, func(s *x86.Step) (Chain, bool) {
+			c, ok := direct(s.Accessed(0))
+			return c, ok && s.Operand(1) == x86.Rooted(x86.Argument, 4)
 		})), managerCtor+"t6vectorIlSaIlEEmj"))
 	// The offset that a bank's free list adds to the addresses of its blocks, and the alignment
 	// of their sizes. In L1 that is larger than the alignment of the BankManager's pages.
@@ -46,11 +47,11 @@ func (d *deriver) allocator() {
 		from(single(divides), "allocator::FreeListOpt::allocate_at_address"))
 	// The bytes that the banks lack at their beginning, for the allocators of sub-devices.
 	d.field("FreeListOpt.shrink_size_", 8,
-		from(first(on(x86asm.ADD, 8, func(s *step) (Chain, bool) {
-			c, ok := direct(s.accessed(0))
-			return c, ok && s.operand(1) == rooted(argument, 1)
+		from(first(on(x86asm.ADD, 8, func(s *x86.Step) (Chain, bool) {
+			c, ok := direct(s.Accessed(0))
+			return c, ok && s.Operand(1) == x86.Rooted(x86.Argument, 1)
 		})), "allocator::FreeListOpt::shrink_size"),
-		from(first(on(x86asm.MOV, 8, func(s *step) (Chain, bool) { return direct(s.accessed(0)) })), "allocator::FreeListOpt::reset_size()"))
+		from(first(on(x86asm.MOV, 8, func(s *x86.Step) (Chain, bool) { return direct(s.Accessed(0)) })), "allocator::FreeListOpt::reset_size()"))
 }
 
 const (
@@ -90,16 +91,16 @@ func (d *deriver) managers() error {
 func (f *flow) typeMask() uint64 {
 	for i := range f.steps {
 		s := &f.steps[i]
-		n, _, ok := general(s.args[0])
-		_, register := s.args[1].(x86asm.Reg)
-		if !ok || !register || s.op != x86asm.BT && s.op != x86asm.SHR {
+		n, _, ok := x86.Register(s.Args[0])
+		_, register := s.Args[1].(x86asm.Reg)
+		if !ok || !register || s.Op != x86asm.BT && s.Op != x86asm.SHR {
 			continue
 		}
-		if v := s.state.regs[n]; v.root == constant || v.root == constant8 {
-			if v.id >= 1<<Types {
+		if v := s.State.Regs[n]; v.Root == x86.Constant || v.Root == x86.Constant8 {
+			if v.ID >= 1<<Types {
 				return 0
 			}
-			return v.id
+			return v.ID
 		}
 	}
 	return 0
@@ -109,18 +110,18 @@ func (f *flow) typeMask() uint64 {
 func (f *flow) table() uint64 {
 	for i := range f.steps {
 		s := &f.steps[i]
-		m, _, _ := s.mem()
-		base, _, hasBase := general(m.Base)
-		index, _, hasIndex := general(m.Index)
-		if !hasBase || !hasIndex || !s.is(x86asm.MOV, 8) || m.Scale != 1 || m.Disp != 0 {
+		m, _, _ := s.Mem()
+		base, _, hasBase := x86.Register(m.Base)
+		index, _, hasIndex := x86.Register(m.Index)
+		if !hasBase || !hasIndex || !s.Is(x86asm.MOV, 8) || m.Scale != 1 || m.Disp != 0 {
 			continue
 		}
-		object, offset := s.state.regs[base], s.state.regs[index]
-		if object.root == entry { // either register may be the base
+		object, offset := s.State.Regs[base], s.State.Regs[index]
+		if object.Root == x86.Entry { // either register may be the base
 			object, offset = offset, object
 		}
-		if object == rooted(argument, 0) && offset.root == entry {
-			return offset.id
+		if object == x86.Rooted(x86.Argument, 0) && offset.Root == x86.Entry {
+			return offset.ID
 		}
 	}
 	return 0
@@ -131,12 +132,12 @@ func (f *flow) table() uint64 {
 func banksOfType(f *flow) (Chain, error) {
 	for i := 0; i+1 < len(f.steps); i++ {
 		s, next := &f.steps[i], &f.steps[i+1]
-		m, _, ok := s.mem()
-		if !ok || m.Index == 0 || m.Scale != 1 || s.op != x86asm.MOV || s.bytes != 8 {
+		m, _, ok := s.Mem()
+		if !ok || m.Index == 0 || m.Scale != 1 || s.Op != x86asm.MOV || s.MemBytes != 8 {
 			continue
 		}
-		field, _, ok := next.mem()
-		if ok && next.op == x86asm.MOV && next.bytes == 4 && x86asm.Arg(field.Base) == s.args[0] && field.Index == 0 {
+		field, _, ok := next.Mem()
+		if ok && next.Op == x86asm.MOV && next.MemBytes == 4 && x86asm.Arg(field.Base) == s.Args[0] && field.Index == 0 {
 			return Chain{int32(field.Disp)}, nil
 		}
 	}
@@ -145,26 +146,26 @@ func banksOfType(f *flow) (Chain, error) {
 
 // initialises matches the initialisation of a variable of 4 bytes in the frame with a field:
 // the number of banks over which allocate_buffer spreads the pages unless there are shards.
-var initialises = on(x86asm.MOV, 4, func(s *step) (Chain, bool) {
-	if a, ok := s.access(); !ok || a.root != frame {
+var initialises = on(x86asm.MOV, 4, func(s *x86.Step) (Chain, bool) {
+	if a, ok := s.Access(); !ok || a.Root != x86.Frame {
 		return nil, false
 	}
-	return direct(s.operand(1).loaded(0))
+	return direct(s.Operand(1).Loaded(0))
 })
 
 // copies finds the field to which a constructor copies the number that its first argument points
 // to.
-var copies = on(x86asm.MOV, 4, func(s *step) (Chain, bool) {
-	if c, ok := direct(s.operand(1).loaded(1)); !ok || c[0] != 0 {
+var copies = on(x86asm.MOV, 4, func(s *x86.Step) (Chain, bool) {
+	if c, ok := direct(s.Operand(1).Loaded(1)); !ok || c[0] != 0 {
 		return nil, false
 	}
-	return s.accessed(0)
+	return s.Accessed(0)
 })
 
 // subtracts is the field that a function subtracts from its argument.
-var subtracts = on(x86asm.SUB, 8, func(s *step) (Chain, bool) {
-	if s.operand(0) != rooted(argument, 1) {
+var subtracts = on(x86asm.SUB, 8, func(s *x86.Step) (Chain, bool) {
+	if s.Operand(0) != x86.Rooted(x86.Argument, 1) {
 		return nil, false
 	}
-	return s.accessed(0)
+	return s.Accessed(0)
 })

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"golang.org/x/arch/x86/x86asm"
+
+	"ttmem/symbolize/x86"
 )
 
 // The functions of Buffer that are read several times, newest first. Up to 0.78 the fields are in
@@ -66,7 +68,7 @@ func (d *deriver) buffer() {
 	d.field("hooked_allocation_", 1,
 		allocate(except(status, setsTrue)),
 		// besides the status, deallocate_impl tests only this flag
-		deallocate(except(status, func(s *step) (Chain, bool) { return direct(compares(1, 0, 1)(s)) })))
+		deallocate(except(status, func(s *x86.Step) (Chain, bool) { return direct(compares(1, 0, 1)(s)) })))
 	d.field("owns_data_", 1,
 		from(within(impl, first(comparesAny(1))), "BufferImpl::deallocate", "Buffer::deallocate"),
 		from(destroyed(status), "Buffer::D1()"))
@@ -116,8 +118,8 @@ func (d *deriver) checkBuffer(impl Chain) {
 // divisor and dividend are the operands of num_pages(): page_size_ and size_. A 32-bit division
 // of the same values follows a 64-bit one.
 var (
-	divisor  = on(x86asm.DIV, 0, func(s *step) (Chain, bool) { return s.operand(0).loaded(0) })
-	dividend = on(x86asm.DIV, 0, func(s *step) (Chain, bool) { return s.state.regs[rax].loaded(0) })
+	divisor  = on(x86asm.DIV, 0, func(s *x86.Step) (Chain, bool) { return s.Operand(0).Loaded(0) })
+	dividend = on(x86asm.DIV, 0, func(s *x86.Step) (Chain, bool) { return s.State.Regs[x86.RAX].Loaded(0) })
 )
 
 // destroyed finds the flag that ~Buffer tests besides the status: whether the Buffer owns
@@ -125,56 +127,56 @@ var (
 func destroyed(status Chain) finder {
 	return func(f *flow) (Chain, error) {
 		past := false
-		return f.first(func(s *step) (Chain, bool) {
-			c, ok := s.accessed(0)
-			if !ok || s.bytes != 1 || len(c) != len(status) {
+		return f.first(func(s *x86.Step) (Chain, bool) {
+			c, ok := s.Accessed(0)
+			if !ok || s.MemBytes != 1 || len(c) != len(status) {
 				return nil, false
 			}
 			if slices.Equal(c, status) {
 				past = true
 				return nil, false
 			}
-			return c, past && s.op == x86asm.CMP
+			return c, past && s.Op == x86asm.CMP
 		})
 	}
 }
 
 // storesResult is where allocate_impl stores the allocator's result: an unknown value of 8
 // bytes, whereas the graph tracker's path stores 0.
-var storesResult = on(x86asm.MOV, 8, func(s *step) (Chain, bool) {
-	c, ok := direct(s.accessed(0))
-	return c, ok && s.args[1] == x86asm.Arg(x86asm.RAX)
+var storesResult = on(x86asm.MOV, 8, func(s *x86.Step) (Chain, bool) {
+	c, ok := direct(s.Accessed(0))
+	return c, ok && s.Args[1] == x86asm.Arg(x86asm.RAX)
 })
 
 // callsObject finds the field with an object whose virtual function a function calls or jumps to:
 // `mov rdi, [this+device]; mov rax, [rdi]; call [rax+n]`.
-func callsObject(s *step) (Chain, bool) {
-	if s.op != x86asm.CALL && s.op != x86asm.JMP {
+func callsObject(s *x86.Step) (Chain, bool) {
+	if s.Op != x86asm.CALL && s.Op != x86asm.JMP {
 		return nil, false
 	}
-	function, ok := s.accessed(0)
+	function, ok := s.Accessed(0)
 	if !ok || len(function) != 3 || function[1] != 0 {
 		return nil, false
 	}
-	object, ok := direct(s.state.arg(0).loaded(0))
+	object, ok := direct(s.State.Arg(0).Loaded(0))
 	return object, ok && object[0] == function[0]
 }
 
 // counted finds where the constructor stores the new value of the id counter: `lock xadd
 // [next_unique_id], rcx; mov [this+id], rcx`.
 func (d *deriver) counted(f *flow) (Chain, error) {
-	counters := map[value]bool{}
+	counters := map[x86.Value]bool{}
 	for i := range f.steps {
 		s := &f.steps[i]
-		if a, ok := s.access(); ok && s.is(x86asm.XADD, 8) && d.isCounter(a) {
-			counters[rooted(counter, s.at)] = true
+		if a, ok := s.Access(); ok && s.Is(x86asm.XADD, 8) && d.isCounter(a) {
+			counters[x86.Rooted(x86.Counter, s.At)] = true
 		}
 	}
-	return f.first(func(s *step) (Chain, bool) {
-		if !s.is(x86asm.MOV, 8) || !counters[s.operand(1)] {
+	return f.first(func(s *x86.Step) (Chain, bool) {
+		if !s.Is(x86asm.MOV, 8) || !counters[s.Operand(1)] {
 			return nil, false
 		}
-		return s.accessed(0)
+		return s.Accessed(0)
 	})
 }
 
@@ -183,17 +185,18 @@ var uniqueCounters = []string{"_ZN2tt8tt_metal6Buffer14next_unique_idE", "_ZN2tt
 
 // isCounter reports whether an address is that of next_unique_id: directly, or through the
 // global offset table.
-func (d *deriver) isCounter(a value) bool {
+func (d *deriver) isCounter(a x86.Value) bool {
 	switch {
-	case a.root == constant:
+	case a.Root == x86.Constant:
 		for _, name := range uniqueCounters {
-			if s, ok := d.e.Lookup(name); ok && s.Addr == a.id {
+			if s, ok := d.e.Lookup(name); ok && s.Addr == a.ID {
 				return true
 			}
 		}
-	case a.root == global && a.n == 1 && a.path[0] == 0:
-		name, ok := d.e.Slot(a.id)
-		return ok && slices.Contains(uniqueCounters, name)
+	case a.Root == x86.Global:
+		name, ok := d.e.Slot(a.ID)
+		distance, direct := a.InGlobal()
+		return ok && direct && distance == 0 && slices.Contains(uniqueCounters, name)
 	}
 	return false
 }

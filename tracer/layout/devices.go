@@ -8,6 +8,7 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 
 	"ttmem/symbolize"
+	"ttmem/symbolize/x86"
 )
 
 // devices finds the fields that identify the chips of a device.
@@ -150,18 +151,18 @@ func (d *deriver) vectorOf(function string, calls int) (*vector, error) {
 	}
 	for i := range fl.steps {
 		s := &fl.steps[i]
-		name, v := fl.callee(s), s.state.arg(1)
+		name, v := fl.callee(s), s.State.Arg(1)
 		switch {
 		case name == "":
 		case strings.Contains(name, "14extract_localsI"):
-			c, ok := v.chain(1)
+			c, ok := v.Chain(1)
 			if !ok {
 				break
 			}
 			stride, local, err := d.entries(name)
 			return &vector{c, stride, local}, err
 		case strings.Contains(name, "14get_device_idsEv"), strings.Contains(name, "11get_devicesEv"):
-			c, ok := v.loaded(1)
+			c, ok := v.Loaded(1)
 			if !ok {
 				break
 			}
@@ -186,11 +187,11 @@ func (d *deriver) vectorOf(function string, calls int) (*vector, error) {
 // pair is the begin pointer of a vector, if step i loads it and one of the next steps loads
 // the end pointer behind it.
 func (f *flow) pair(i int, arg uint64) (Chain, bool) {
-	load := func(s *step) (Chain, bool) {
-		if _, store := s.args[0].(x86asm.Mem); store || !s.is(x86asm.MOV, 8) {
+	load := func(s *x86.Step) (Chain, bool) {
+		if _, store := s.Args[0].(x86asm.Mem); store || !s.Is(x86asm.MOV, 8) {
 			return nil, false
 		}
-		return s.accessed(arg)
+		return s.Accessed(arg)
 	}
 	begin, ok := load(&f.steps[i])
 	if !ok {
@@ -209,14 +210,14 @@ func (f *flow) pair(i int, arg uint64) (Chain, bool) {
 func (f *flow) stride() int {
 	for i := 2; i < len(f.steps); i++ {
 		call, table, object := &f.steps[i], &f.steps[i-1], &f.steps[i-2]
-		if _, _, ok := call.mem(); !ok || call.op != x86asm.CALL || table.op != x86asm.MOV || object.op != x86asm.MOV {
+		if _, _, ok := call.Mem(); !ok || call.Op != x86asm.CALL || table.Op != x86asm.MOV || object.Op != x86asm.MOV {
 			continue
 		}
-		through, _, ok := table.mem()
-		if !ok || through.Base != x86asm.RDI || object.args[0] != x86asm.Arg(x86asm.RDI) {
+		through, _, ok := table.Mem()
+		if !ok || through.Base != x86asm.RDI || object.Args[0] != x86asm.Arg(x86asm.RDI) {
 			continue
 		}
-		if element, _, ok := object.mem(); ok && element.Index == 0 && element.Disp == 0 {
+		if element, _, ok := object.Mem(); ok && element.Index == 0 && element.Disp == 0 {
 			return f.advance(element.Base)
 		}
 	}
@@ -228,8 +229,8 @@ func (f *flow) advance(r x86asm.Reg) int {
 	found := 0
 	for i := range f.steps {
 		s := &f.steps[i]
-		n, ok := s.args[1].(x86asm.Imm)
-		if s.op != x86asm.ADD || s.args[0] != x86asm.Arg(r) || !ok {
+		n, ok := s.Args[1].(x86asm.Imm)
+		if s.Op != x86asm.ADD || s.Args[0] != x86asm.Arg(r) || !ok {
 			continue
 		}
 		if n <= 0 || n > 1<<10 || found != 0 && found != int(n) {
@@ -250,8 +251,8 @@ func (d *deriver) entries(function string) (stride, local int, err error) {
 	}
 	for i := range fl.steps {
 		s := &fl.steps[i]
-		m, _, ok := s.mem()
-		if !ok || !s.is(x86asm.CMP, 1) || !s.has(1, 1) || m.Index != 0 {
+		m, _, ok := s.Mem()
+		if !ok || !s.Is(x86asm.CMP, 1) || !s.Has(1, 1) || m.Index != 0 {
 			continue
 		}
 		stride, local = fl.advance(m.Base), int(m.Disp)

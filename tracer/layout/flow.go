@@ -2,134 +2,47 @@ package layout
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
 	"golang.org/x/arch/x86/x86asm"
 
 	"ttmem/symbolize"
+	"ttmem/symbolize/x86"
 )
-
-// step is an instruction with the state before it, as it holds on every path.
-type step struct {
-	instruction
-	state *state
-}
-
-func (s *step) operand(n int) value { return s.state.operand(&s.instruction, s.args[n]) }
-
-// access is the address of the memory that the instruction accesses, if any. lea has a
-// memory operand, but does not access it.
-func (s *step) access() (value, bool) {
-	m, _, ok := s.mem()
-	if !ok || s.op == x86asm.LEA || s.op == x86asm.NOP {
-		return value{}, false
-	}
-	return s.state.address(&s.instruction, m), true
-}
-
-// accessed is the path from one of the function's arguments to the memory that the
-// instruction accesses.
-func (s *step) accessed(arg uint64) (Chain, bool) {
-	a, ok := s.access()
-	if !ok {
-		return nil, false
-	}
-	return a.chain(arg)
-}
-
-// is reports whether a step has this operation, on this many bytes of memory.
-func (s *step) is(op x86asm.Op, bytes int) bool { return s.op == op && s.bytes == bytes }
-
-// has reports whether an operand is this constant.
-func (s *step) has(n int, constant int64) bool { return s.args[n] == x86asm.Arg(x86asm.Imm(constant)) }
 
 // flow is a function's reachable steps, in order of address.
 type flow struct {
 	e     *symbolize.ELF
 	fn    symbolize.Symbol
-	steps []step
+	steps []x86.Step
 }
 
-// Limits on the size of a function: the largest useful one has 7 KiB. Visits are bounded too,
-// because an instruction is visited again when its state before turns out to be less certain.
-const (
-	maxCode   = 1 << 15
-	maxVisits = 1 << 15
-	// unsized is the number of bytes to read of a function whose symbol has no size.
-	unsized = 1 << 10
-)
+// unsized is the number of bytes to read of a function whose symbol has no size.
+const unsized = 1 << 10
 
-// follow derives the content of registers in a function. It follows all paths from the entry;
-// where paths join, it keeps the facts that hold on all of them. A path ends at an undecodable
-// instruction.
+// follow derives the content of registers in a function.
 func follow(e *symbolize.ELF, fn symbolize.Symbol) (*flow, error) {
-	code, err := e.Text(fn.Addr, int(min(cmp.Or(fn.Size, unsized), maxCode)))
+	code, err := e.Text(fn.Addr, int(min(cmp.Or(fn.Size, unsized), x86.MaxCode)))
 	if err != nil {
 		return nil, err
 	}
-	return followCode(e, fn, code), nil
+	return followCode(e, fn, code)
 }
 
 // followCode is follow for code that was read already.
-func followCode(e *symbolize.ELF, fn symbolize.Symbol, code []byte) *flow {
+func followCode(e *symbolize.ELF, fn symbolize.Symbol, code []byte) (*flow, error) {
 	f := &flow{e: e, fn: fn}
-	type visited struct {
-		in    instruction
-		bad   bool
-		state *state
+	steps, err := x86.Follow(code, fn.Addr, func(function uint64, before *x86.State) (result x86.Value, returns bool) {
+		return f.callToImpl(function, before.Arg(0)), !f.noReturn(function)
+	})
+	if errors.Is(err, x86.ErrVisits) {
+		err = fmt.Errorf("%w: %w", errShape, err)
 	}
-	seen := make([]*visited, len(code))
-	type visit struct {
-		at    uint64
-		state *state
-	}
-	todo := []visit{{fn.Addr, entryState()}}
-	for visits := 0; len(todo) > 0 && visits < maxVisits; visits++ {
-		next := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		if next.at < fn.Addr || next.at-fn.Addr >= uint64(len(code)) {
-			continue // to another function
-		}
-		offset := next.at - fn.Addr
-		v := seen[offset]
-		if v == nil {
-			in, err := decode(code[offset:], next.at)
-			v = &visited{in: in, bad: err != nil, state: next.state}
-			seen[offset] = v
-		} else if !v.state.merge(next.state) {
-			continue
-		}
-		if v.bad {
-			continue
-		}
-		out := *v.state
-		out.apply(&v.in)
-		target, direct := v.in.target()
-		switch {
-		case v.in.op == x86asm.RET, v.in.op == x86asm.UD2, v.in.op == x86asm.HLT:
-			continue
-		case v.in.op == x86asm.JMP:
-			if direct {
-				todo = append(todo, visit{target, &out})
-			}
-			continue
-		case jump(v.in.op) && direct:
-			taken := out
-			todo = append(todo, visit{target, &taken})
-		case v.in.op == x86asm.CALL && direct && f.noReturn(target):
-			continue
-		case v.in.op == x86asm.CALL && direct:
-			out.regs[rax] = f.callToImpl(target, v.state.arg(0))
-		}
-		todo = append(todo, visit{v.in.next(), &out})
-	}
-	for _, v := range seen {
-		if v != nil && !v.bad {
-			f.steps = append(f.steps, step{v.in, v.state})
-		}
-	}
-	return f
+	f.steps = steps
+	return f, err
 }
 
 // noReturn reports whether the function at an address never returns, judging by its name. A
@@ -160,12 +73,12 @@ func (f *flow) name(addr uint64) string {
 
 // callee is the mangled name of the function that a step calls directly or tail-calls; ""
 // if there is none.
-func (f *flow) callee(s *step) string {
-	if s.op != x86asm.CALL && s.op != x86asm.JMP && !jump(s.op) {
+func (f *flow) callee(s *x86.Step) string {
+	if s.Op != x86asm.CALL && s.Op != x86asm.JMP && !s.Jumps() {
 		return ""
 	}
-	target, ok := s.target()
-	if !ok || s.op != x86asm.CALL && target-f.fn.Addr < f.fn.Size {
+	target, ok := s.Target()
+	if !ok || s.Op != x86asm.CALL && target-f.fn.Addr < f.fn.Size {
 		return ""
 	}
 	return f.name(target)

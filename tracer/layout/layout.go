@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"ttmem/symbolize"
+	"ttmem/symbolize/x86"
 )
 
 // ErrNoLibrary means that a file is not a tt-metal library.
@@ -21,26 +22,8 @@ var ErrNoLibrary = errors.New("not a tt-metal library")
 // tt-metal library.
 var ErrNoSections = errors.New("it has no section headers, and so no symbols: use a library that was stripped by strip, or not at all")
 
-// Chain is the loads that lead from an object to a field: every element but the last is
-// added and dereferenced, the last is added. {0x10, 0x40} is the address
-// *(object+0x10)+0x40.
-type Chain []int32
-
-// String formats the chain as `0x10+0x40`.
-func (c Chain) String() string {
-	parts := make([]string, len(c))
-	for i, offset := range c {
-		parts[i] = fmt.Sprintf("%#x", offset)
-	}
-	return strings.Join(parts, "+")
-}
-
-// plus returns the chain to the place this many bytes later.
-func (c Chain) plus(bytes int32) Chain {
-	c = slices.Clone(c)
-	c[len(c)-1] += bytes
-	return c
-}
+// Chain is the loads that lead from an object to a field.
+type Chain = x86.Chain
 
 // Types is the number of tt-metal's BufferTypes: DRAM, L1, SYSTEM_MEMORY,
 // L1_SMALL and TRACE.

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/arch/x86/x86asm"
+
+	"ttmem/symbolize/x86"
 )
 
 // The functions that are read several times. Allocators are called AllocatorImpl from 0.65.1
@@ -40,11 +42,11 @@ func (d *deriver) liveBuffers() {
 // buckets and of elements in the result at 8 and 0x18.
 func copiedSet(f *flow) (Chain, error) {
 	at := func(offset int32) (Chain, error) {
-		return f.first(on(x86asm.MOV, 8, func(s *step) (Chain, bool) {
-			if to, ok := direct(s.accessed(0)); !ok || to[0] != offset {
+		return f.first(on(x86asm.MOV, 8, func(s *x86.Step) (Chain, bool) {
+			if to, ok := direct(s.Accessed(0)); !ok || to[0] != offset {
 				return nil, false
 			}
-			return direct(s.operand(1).loaded(1))
+			return direct(s.Operand(1).Loaded(1))
 		}))
 	}
 	buckets, err := at(8)
@@ -98,27 +100,12 @@ func (d *deriver) allocators() {
 
 // checksElement finds the vector of pointers in which a step checks an element for null: `mov
 // rcx, [this+vector]; cmp qword ptr [rcx+rax*8], 0`.
-var checksElement = on(x86asm.CMP, 8, func(s *step) (Chain, bool) {
-	if !s.has(1, 0) {
+var checksElement = on(x86asm.CMP, 8, func(s *x86.Step) (Chain, bool) {
+	if !s.Has(1, 0) {
 		return nil, false
 	}
-	return s.array(8).loaded(0)
+	return s.Array(8).Loaded(0)
 })
-
-// array returns the base of the array whose element the step accesses; unknown if it accesses
-// none with this scale.
-func (s *step) array(scale uint8) value {
-	m, _, ok := s.mem()
-	base, bytes, ok1 := general(m.Base)
-	index, _, ok2 := general(m.Index)
-	if !ok || !ok1 || !ok2 || bytes != 8 || m.Scale != scale || m.Segment != 0 || s.op == x86asm.LEA {
-		return value{}
-	}
-	if v := s.state.regs[base]; scale != 1 || v.root != unknown {
-		return v
-	}
-	return s.state.regs[index] // with the scale 1 either register may be the base
-}
 
 // FreeList locates the blocks of an allocator::FreeListOpt: vectors with one element for
 // each block. A block is allocated if its byte in each vector of Flags is not 0.
@@ -167,29 +154,29 @@ func (d *deriver) freeList() error {
 // elements returns the vector in the second argument from which a step reads an element of
 // this width.
 func elements(bytes int) matcher {
-	return func(s *step) (Chain, bool) {
-		if s.bytes != bytes || bytes == 1 && s.op != x86asm.CMP {
+	return func(s *x86.Step) (Chain, bool) {
+		if s.MemBytes != bytes || bytes == 1 && s.Op != x86asm.CMP {
 			return nil, false
 		}
-		return s.array(uint8(bytes)).loaded(1)
+		return s.Array(uint8(bytes)).Loaded(1)
 	}
 }
 
 // subtracted finds the vector whose size a function computes from its end and beginning.
 func subtracted(arg uint64) finder {
-	return first(func(s *step) (Chain, bool) {
-		if s.op != x86asm.SUB && s.op != x86asm.CMP {
+	return first(func(s *x86.Step) (Chain, bool) {
+		if s.Op != x86asm.SUB && s.Op != x86asm.CMP {
 			return nil, false
 		}
-		end, ok := s.operand(0).loaded(arg)
-		begin, is := s.operand(1).loaded(arg)
+		end, ok := s.Operand(0).Loaded(arg)
+		begin, is := s.Operand(1).Loaded(arg)
 		return begin, ok && is && follows(end, begin)
 	})
 }
 
 // follows reports whether a word of an object directly follows another.
 func follows(next, word Chain) bool {
-	return slices.Equal(next, word.plus(8))
+	return slices.Equal(next, word.Plus(8))
 }
 
 // ShardCores locates the number of cores on which a sharded Buffer has shards: all cores of a
@@ -237,11 +224,11 @@ func (d *deriver) coresIn(f *flow) (c ShardCores, err error) {
 		switch {
 		case strings.HasSuffix(name, countCores):
 			var ok bool
-			if c.Grid, ok = s.state.arg(0).chain(0); ok {
+			if c.Grid, ok = s.State.Arg(0).Chain(0); ok {
 				grid = i
 			}
 		case strings.HasPrefix(name, mangle(coresOfSpec)):
-			spec, ok := s.state.arg(0).chain(0)
+			spec, ok := s.State.Arg(0).Chain(0)
 			if !ok {
 				return c, errShape
 			}
@@ -253,7 +240,7 @@ func (d *deriver) coresIn(f *flow) (c ShardCores, err error) {
 				if c == nil {
 					return nil
 				}
-				return slices.Concat(spec.plus(c[0]), c[1:])
+				return slices.Concat(spec.Plus(c[0]), c[1:])
 			}
 			cores, shards := g.coresOfVector()
 			c.Cores, c.Shards = within(cores), within(shards)
@@ -268,7 +255,7 @@ func (d *deriver) coresIn(f *flow) (c ShardCores, err error) {
 	// the path for a set byte comes first
 	c.GridIfSet = true
 	for _, s := range f.steps[at:grid] {
-		if s.op == x86asm.RET || s.op == x86asm.JMP {
+		if s.Op == x86asm.RET || s.Op == x86asm.JMP {
 			c.GridIfSet = false
 		}
 	}
@@ -283,12 +270,12 @@ func (f *flow) coresOfVector() (cores, shards Chain) {
 	if err != nil {
 		return nil, nil
 	}
-	shards, _ = f.first(func(s *step) (Chain, bool) {
-		_, register := s.args[1].(x86asm.Reg)
-		if s.op != x86asm.CMP || !register || s.operand(1).root != unknown {
+	shards, _ = f.first(func(s *x86.Step) (Chain, bool) {
+		_, register := s.Args[1].(x86asm.Reg)
+		if s.Op != x86asm.CMP || !register || s.Operand(1).Root != x86.Unknown {
 			return nil, false
 		}
-		return s.operand(0).loaded(0)
+		return s.Operand(0).Loaded(0)
 	})
 	return cores, shards
 }

@@ -30,13 +30,13 @@ func (d *deriver) liveDFBs() {
 func cleared(f *flow) (Chain, error) {
 	for i := 0; i+3 < len(f.steps); i++ {
 		load, compare, store := &f.steps[i], &f.steps[i+1], &f.steps[i+3]
-		begin, n, ok := load.mem()
-		if !ok || n != 1 || load.op != x86asm.MOV || load.bytes != 8 || begin.Index != 0 {
+		begin, n, ok := load.Mem()
+		if !ok || n != 1 || load.Op != x86asm.MOV || load.MemBytes != 8 || begin.Index != 0 {
 			continue
 		}
-		end, _, ok := compare.mem()
-		set, at, stores := store.mem()
-		if ok && stores && at == 0 && compare.op == x86asm.CMP && store.op == x86asm.MOV && store.args[1] == load.args[0] &&
+		end, _, ok := compare.Mem()
+		set, at, stores := store.Mem()
+		if ok && stores && at == 0 && compare.Op == x86asm.CMP && store.Op == x86asm.MOV && store.Args[1] == load.Args[0] &&
 			end == set && end.Base == begin.Base && end.Disp == begin.Disp+8 {
 			return Chain{int32(begin.Disp)}, nil
 		}
@@ -48,8 +48,8 @@ func cleared(f *flow) (Chain, error) {
 func advances(f *flow) (Chain, error) {
 	for i := range f.steps {
 		s := &f.steps[i]
-		m, n, ok := s.mem()
-		if !ok || n != 0 || s.op != x86asm.MOV || s.bytes != 8 || m.Index != 0 {
+		m, n, ok := s.Mem()
+		if !ok || n != 0 || s.Op != x86asm.MOV || s.MemBytes != 8 || m.Index != 0 {
 			continue
 		}
 		if bytes := f.advance(m.Base); bytes != 0 {

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/arch/x86/x86asm"
+
+	"ttmem/symbolize/x86"
 )
 
 // The functions that show where a program keeps its allocations in L1. Up to 0.65 a circular
@@ -119,7 +121,7 @@ func flagged(f *flow) (Chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.first(func(s *step) (Chain, bool) {
+	return f.first(func(s *x86.Step) (Chain, bool) {
 		c, ok := setsTrue(s)
 		return c, ok && slices.Equal(c, compared)
 	})
@@ -129,22 +131,18 @@ func flagged(f *flow) (Chain, error) {
 // field, or the other.
 func oneOfTwo(one Chain, same bool) finder {
 	return func(f *flow) (Chain, error) {
-		fields := f.all(func(s *step) (Chain, bool) {
-			var a value
+		fields := f.all(func(s *x86.Step) (Chain, bool) {
+			var a x86.Value
 			switch {
-			case s.op == x86asm.MOV && s.bytes == 4:
-				a, _ = s.access()
-			case s.op == x86asm.ADD || s.op == x86asm.LEA:
+			case s.Op == x86asm.MOV && s.MemBytes == 4:
+				a, _ = s.Access()
+			case s.Op == x86asm.ADD || s.Op == x86asm.LEA:
 				// only the address: the paths join before the load
-				out := *s.state
-				out.apply(&s.instruction)
-				n, bytes, ok := general(s.args[0])
-				if !ok || bytes != 8 || n == rdi && f.calls(s) {
-					return nil, false
+				if s.Args[0] != x86asm.Arg(x86asm.RDI) || !f.calls(s) {
+					a = s.Result()
 				}
-				a = out.regs[n]
 			}
-			return direct(a.chain(0))
+			return direct(a.Chain(0))
 		})
 		if len(fields) != 2 || !contains(fields, one) {
 			return nil, errShape
@@ -157,10 +155,10 @@ func oneOfTwo(one Chain, same bool) finder {
 }
 
 // calls reports whether the next instruction is a call.
-func (f *flow) calls(s *step) bool {
+func (f *flow) calls(s *x86.Step) bool {
 	for i := range f.steps {
-		if f.steps[i].at == s.next() {
-			return f.steps[i].op == x86asm.CALL
+		if f.steps[i].At == s.Next() {
+			return f.steps[i].Op == x86asm.CALL
 		}
 	}
 	return false
@@ -170,12 +168,12 @@ func (f *flow) calls(s *step) bool {
 // configuration's function for it, or tests the 8 bytes itself.
 func optionalInConfig(inConfig Chain) finder {
 	return func(f *flow) (Chain, error) {
-		return f.first(func(s *step) (Chain, bool) {
+		return f.first(func(s *x86.Step) (Chain, bool) {
 			if strings.Contains(f.callee(s), "26globally_allocated_address") {
-				if c, ok := direct(s.state.arg(0).chain(0)); ok {
+				if c, ok := direct(s.State.Arg(0).Chain(0)); ok {
 					return Chain{c[0] + inConfig[0] + 4}, true
 				}
-			} else if c, ok := direct(s.accessed(0)); ok && s.is(x86asm.TEST, 8) {
+			} else if c, ok := direct(s.Accessed(0)); ok && s.Is(x86asm.TEST, 8) {
 				return Chain{c[0] + 4}, true
 			}
 			return nil, false
@@ -187,39 +185,39 @@ func optionalInConfig(inConfig Chain) finder {
 // of the element with the index in its second argument. The size is 0 for any other
 // function.
 func (f *flow) indexed() (begin, bytes int32) {
-	factors := map[int]int32{rsi: 1}
+	factors := map[int]int32{x86.RSI: 1}
 	for i := range f.steps {
 		s := &f.steps[i]
-		to, _, ok := general(s.args[0])
+		to, _, ok := x86.Register(s.Args[0])
 		if !ok {
 			continue
 		}
-		from, _, fromRegister := general(s.args[1])
-		switch s.op {
+		from, _, fromRegister := x86.Register(s.Args[1])
+		switch s.Op {
 		case x86asm.MOV:
 			if fromRegister {
 				factors[to] = factors[from]
 			}
 		case x86asm.IMUL:
-			if n, ok := s.args[2].(x86asm.Imm); ok && fromRegister {
+			if n, ok := s.Args[2].(x86asm.Imm); ok && fromRegister {
 				factors[to] = factors[from] * int32(n)
 			}
 		case x86asm.SHL:
-			if n, ok := s.args[1].(x86asm.Imm); ok && n < 16 {
+			if n, ok := s.Args[1].(x86asm.Imm); ok && n < 16 {
 				factors[to] <<= n
 			}
 		case x86asm.LEA:
-			if m, _, ok := s.mem(); ok && m.Disp == 0 && m.Index != 0 {
-				index, _, _ := general(m.Index)
+			if m, _, ok := s.Mem(); ok && m.Disp == 0 && m.Index != 0 {
+				index, _, _ := x86.Register(m.Index)
 				n := factors[index] * int32(m.Scale)
-				if base, _, ok := general(m.Base); ok {
+				if base, _, ok := x86.Register(m.Base); ok {
 					n += factors[base]
 				}
 				factors[to] = n
 			}
 		case x86asm.ADD:
-			a, _ := s.access()
-			if c, ok := a.chain(0); ok && len(c) == 1 && s.bytes == 8 {
+			a, _ := s.Access()
+			if c, ok := a.Chain(0); ok && len(c) == 1 && s.MemBytes == 8 {
 				return c[0], factors[to]
 			}
 		}
@@ -233,19 +231,19 @@ func (f *flow) indexed() (begin, bytes int32) {
 func (f *flow) textBehindOffset() (int64, bool) {
 	for i := 0; i+4 < len(f.steps); i++ {
 		call := &f.steps[i]
-		if call.op != x86asm.CALL || !strings.Contains(f.callee(call), "20finalize_kernel_binsE") {
+		if call.Op != x86asm.CALL || !strings.Contains(f.callee(call), "20finalize_kernel_binsE") {
 			continue
 		}
 		// the reference to the size is on the stack
-		to := call.state.content(call.state.regs[rsp], 8)
-		size, ok := to.inFrame()
-		if !ok || call.state.arg(5).plus(4) != to {
+		to := call.State.Content(call.State.Regs[x86.RSP], 8)
+		size, ok := to.InFrame()
+		if !ok || call.State.Arg(5).Plus(4) != to {
 			return 0, false
 		}
 		for j := i + 1; j < i+4; j++ {
 			s := &f.steps[j]
-			a, _ := s.access()
-			if at, ok := a.inFrame(); ok && s.op == x86asm.MOV && s.args[1] == x86asm.Arg(x86asm.EAX) {
+			a, _ := s.Access()
+			if at, ok := a.InFrame(); ok && s.Op == x86asm.MOV && s.Args[1] == x86asm.Arg(x86asm.EAX) {
 				return int64(size) - int64(at), true
 			}
 		}

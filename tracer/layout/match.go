@@ -6,19 +6,21 @@ import (
 	"strings"
 
 	"golang.org/x/arch/x86/x86asm"
+
+	"ttmem/symbolize/x86"
 )
 
 // A finder finds a field in the code of a function.
 type finder func(*flow) (Chain, error)
 
 // A matcher finds a field in a step.
-type matcher func(*step) (Chain, bool)
+type matcher func(*x86.Step) (Chain, bool)
 
 // on limits a matcher to steps with an operation on this many bytes of memory; 0 stands for
 // any number.
 func on(op x86asm.Op, bytes int, m matcher) matcher {
-	return func(s *step) (Chain, bool) {
-		if s.op != op || bytes != 0 && s.bytes != bytes {
+	return func(s *x86.Step) (Chain, bool) {
+		if s.Op != op || bytes != 0 && s.MemBytes != bytes {
 			return nil, false
 		}
 		return m(s)
@@ -119,32 +121,32 @@ func inPointee(find finder) finder {
 
 // result finds the field that a function returns. All returns with a known value must
 // agree.
-var result = single(on(x86asm.RET, 0, func(s *step) (Chain, bool) { return s.state.regs[rax].loaded(0) }))
+var result = single(on(x86asm.RET, 0, func(s *x86.Step) (Chain, bool) { return s.State.Regs[x86.RAX].Loaded(0) }))
 
 // returned finds the field whose address a function returns. All returns with a known value
 // must agree.
-var returned = single(on(x86asm.RET, 0, func(s *step) (Chain, bool) {
-	c, ok := s.state.regs[rax].chain(0)
+var returned = single(on(x86asm.RET, 0, func(s *x86.Step) (Chain, bool) {
+	c, ok := s.State.Regs[x86.RAX].Chain(0)
 	return c, ok && (len(c) > 1 || c[0] > 0) // else it is the argument itself
 }))
 
 // passed finds the field that a function passes as first argument to a function with this part in
 // its name.
 func passed(part string) finder {
-	return calling(part, func(s *step) (Chain, bool) { return s.state.arg(0).loaded(0) })
+	return calling(part, func(s *x86.Step) (Chain, bool) { return s.State.Arg(0).Loaded(0) })
 }
 
 // handedTo finds the field whose address a function passes as first argument to a function with
 // this part in its name.
 func handedTo(part string) finder {
-	return calling(part, func(s *step) (Chain, bool) { return direct(s.state.arg(0).chain(0)) })
+	return calling(part, func(s *x86.Step) (Chain, bool) { return direct(s.State.Arg(0).Chain(0)) })
 }
 
 // calling limits a matcher to calls of functions with this part in their names, and finds the
 // first chain.
 func calling(part string, m matcher) finder {
 	return func(f *flow) (Chain, error) {
-		return f.first(func(s *step) (Chain, bool) {
+		return f.first(func(s *x86.Step) (Chain, bool) {
 			if !strings.Contains(f.callee(s), part) {
 				return nil, false
 			}
@@ -155,36 +157,36 @@ func calling(part string, m matcher) finder {
 
 // accesses matches an access to a field of this many bytes.
 func accesses(bytes int) matcher {
-	return func(s *step) (Chain, bool) {
-		c, ok := s.accessed(0)
-		return c, ok && s.bytes == bytes
+	return func(s *x86.Step) (Chain, bool) {
+		c, ok := s.Accessed(0)
+		return c, ok && s.MemBytes == bytes
 	}
 }
 
 // comparesAny matches a comparison of a field of this many bytes with a number.
 func comparesAny(bytes int) matcher {
-	return on(x86asm.CMP, bytes, func(s *step) (Chain, bool) {
-		if _, number := s.args[1].(x86asm.Imm); !number {
+	return on(x86asm.CMP, bytes, func(s *x86.Step) (Chain, bool) {
+		if _, number := s.Args[1].(x86asm.Imm); !number {
 			return nil, false
 		}
-		return s.accessed(0)
+		return s.Accessed(0)
 	})
 }
 
 // compares matches a comparison of a field of this many bytes with one of these numbers.
 func compares(bytes int, numbers ...int64) matcher {
 	any := comparesAny(bytes)
-	return func(s *step) (Chain, bool) {
+	return func(s *x86.Step) (Chain, bool) {
 		c, ok := any(s)
-		return c, ok && slices.ContainsFunc(numbers, func(n int64) bool { return s.has(1, n) })
+		return c, ok && slices.ContainsFunc(numbers, func(n int64) bool { return s.Has(1, n) })
 	}
 }
 
 // divides matches a division by a field.
-var divides = on(x86asm.DIV, 0, func(s *step) (Chain, bool) { return direct(s.operand(0).loaded(0)) })
+var divides = on(x86asm.DIV, 0, func(s *x86.Step) (Chain, bool) { return direct(s.Operand(0).Loaded(0)) })
 
 // setsTrue matches a store of 1 to a byte.
-var setsTrue = on(x86asm.MOV, 1, func(s *step) (Chain, bool) {
-	c, ok := s.accessed(0)
-	return c, ok && s.has(1, 1)
+var setsTrue = on(x86asm.MOV, 1, func(s *x86.Step) (Chain, bool) {
+	c, ok := s.Accessed(0)
+	return c, ok && s.Has(1, 1)
 })

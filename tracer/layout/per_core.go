@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"golang.org/x/arch/x86/x86asm"
+
+	"ttmem/symbolize/x86"
 )
 
 // From 0.69 on, the hybrid allocator can place a buffer on single cores, at a different address
@@ -42,7 +44,7 @@ const (
 func searchedMap(f *flow) (Chain, error) {
 	words := f.all(accesses(8))
 	maps := slices.DeleteFunc(slices.Clone(words), func(c Chain) bool {
-		return !contains(words, c.plus(8)) || !contains(words, c.plus(mapCount))
+		return !contains(words, c.Plus(8)) || !contains(words, c.Plus(mapCount))
 	})
 	if !f.comparesCores() {
 		return nil, errShape
@@ -56,9 +58,9 @@ func (f *flow) comparesCores() bool {
 	read := map[x86asm.Mem]bool{}
 	for i := range f.steps {
 		s := &f.steps[i]
-		m, _, ok := s.mem()
-		isResult := s.op == x86asm.MOV && s.args[0] == x86asm.Arg(x86asm.RAX) && m.Disp == nodeResult
-		if ok && m.Index == 0 && s.bytes == 8 && (s.op == x86asm.CMP || isResult) {
+		m, _, ok := s.Mem()
+		isResult := s.Op == x86asm.MOV && s.Args[0] == x86asm.Arg(x86asm.RAX) && m.Disp == nodeResult
+		if ok && m.Index == 0 && s.MemBytes == 8 && (s.Op == x86asm.CMP || isResult) {
 			read[x86asm.Mem{Base: m.Base, Disp: m.Disp}] = true
 		}
 	}
@@ -72,25 +74,25 @@ func (f *flow) comparesCores() bool {
 
 // callToImpl returns the result of a call to Buffer::impl(). From 0.80 on, other functions call
 // it to get the object with a Buffer's fields.
-func (f *flow) callToImpl(target uint64, buffer value) value {
+func (f *flow) callToImpl(target uint64, buffer x86.Value) x86.Value {
 	name := f.name(target)
 	if name != "_ZNK2tt8tt_metal6Buffer4implEv" && name != "_ZN2tt8tt_metal6Buffer4implEv" {
-		return value{}
+		return x86.Value{}
 	}
 	s, ok := f.e.Lookup(name)
 	if !ok {
-		return value{}
+		return x86.Value{}
 	}
 	called, err := follow(f.e, s)
 	if err != nil {
-		return value{}
+		return x86.Value{}
 	}
 	path, err := result(called)
 	if err != nil {
-		return value{}
+		return x86.Value{}
 	}
 	for _, offset := range path {
-		buffer = buffer.plus(int64(offset)).load()
+		buffer = buffer.Plus(int64(offset)).Load()
 	}
 	return buffer
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 
 	"ttmem/symbolize"
+	"ttmem/symbolize/x86"
 )
 
 // place puts a probe on a function: on the first instruction if the kernel can emulate that one;
@@ -33,22 +34,22 @@ func (d *deriver) put(name string, p Probe) {
 // emulated reports whether the kernel emulates an instruction at a uprobe; otherwise it has to
 // execute it out of line. See branch_setup_xol_ops and push_setup_xol_ops in
 // arch/x86/kernel/uprobes.c.
-func emulated(in *instruction) bool {
-	_, relative := in.args[0].(x86asm.Rel)
+func emulated(in *x86.Instruction) bool {
+	_, relative := in.Args[0].(x86asm.Rel)
 	switch {
-	case in.vector:
+	case in.Vector:
 		return false
-	case in.op == x86asm.PUSH:
-		_, bytes, ok := general(in.args[0])
+	case in.Op == x86asm.PUSH:
+		_, bytes, ok := x86.Register(in.Args[0])
 		return ok && bytes == 8
-	case in.op == x86asm.NOP:
-		return in.len == 1
-	case in.op == x86asm.CALL:
-		return relative && in.len == 5
-	case in.op == x86asm.JMP:
+	case in.Op == x86asm.NOP:
+		return in.Len == 1
+	case in.Op == x86asm.CALL:
+		return relative && in.Len == 5
+	case in.Op == x86asm.JMP:
 		return relative
 	}
-	return jump(in.op) && relative && (in.len == 2 || in.len == 6) && !dependsOnCount(in.op)
+	return in.Jumps() && relative && (in.Len == 2 || in.Len == 6) && !in.JumpsByCount()
 }
 
 // maxLead bounds the instructions before the one to probe.
@@ -64,24 +65,24 @@ func (d *deriver) cheapen(p *Probe, f symbolize.Symbol) {
 	}
 	for i := 0; i < len(fl.steps) && i < maxLead; i++ {
 		s := &fl.steps[i]
-		if i == 0 && s.at != f.Addr || i > 0 && s.at != fl.steps[i-1].next() {
+		if i == 0 && s.At != f.Addr || i > 0 && s.At != fl.steps[i-1].Next() {
 			return
 		}
-		if sp, ok := s.state.regs[rsp].inFrame(); !ok || sp != 0 {
+		if sp, ok := s.State.Regs[x86.RSP].InFrame(); !ok || sp != 0 {
 			return
 		}
-		for n, r := range arguments {
-			if s.state.regs[r] != rooted(argument, uint64(n)) {
+		for n, r := range x86.Arguments {
+			if s.State.Regs[r] != x86.Rooted(x86.Argument, uint64(n)) {
 				return
 			}
 		}
-		if emulated(&s.instruction) {
-			if !fl.entered(f.Addr, s.at) {
-				p.ProbeAddr, p.Stepped = s.at, false
+		if emulated(&s.Instruction) {
+			if !fl.entered(f.Addr, s.At) {
+				p.ProbeAddr, p.Stepped = s.At, false
 			}
 			return
 		}
-		if s.op == x86asm.JMP || s.op == x86asm.CALL || s.op == x86asm.RET || jump(s.op) {
+		if s.Op == x86asm.JMP || s.Op == x86asm.CALL || s.Op == x86asm.RET || s.Jumps() {
 			return
 		}
 	}
@@ -92,7 +93,7 @@ func (d *deriver) cheapen(p *Probe, f symbolize.Symbol) {
 func (f *flow) entered(entry, to uint64) bool {
 	for i := range f.steps {
 		s := &f.steps[i]
-		if target, ok := s.target(); ok && s.op != x86asm.CALL && target >= entry && target <= to {
+		if target, ok := s.Target(); ok && s.Op != x86asm.CALL && target >= entry && target <= to {
 			return true
 		}
 	}
@@ -106,7 +107,7 @@ var noRegisters = [3]int{-1, -1, -1}
 
 // calleeSaved reports whether calls preserve a register.
 func calleeSaved(register int) bool {
-	return register == rbx || register == rbp || register >= 12 && register <= 15
+	return register == x86.RBX || register == x86.RBP || register >= 12 && register <= 15
 }
 
 // shards finds where BankManager::allocate_buffer counts the cores for shards: only sharded
@@ -121,13 +122,13 @@ func (d *deriver) shards() error {
 	}
 	for i := range fl.steps {
 		s := &fl.steps[i]
-		if s.op != x86asm.CALL || !strings.HasSuffix(fl.callee(s), countCores) {
+		if s.Op != x86asm.CALL || !strings.HasSuffix(fl.callee(s), countCores) {
 			continue
 		}
 		registers := noRegisters
 		for i, arg := range [...]uint64{1, 2, 5} {
-			for n, v := range s.state.regs {
-				if calleeSaved(n) && v == rooted(argument, arg) {
+			for n, v := range s.State.Regs {
+				if calleeSaved(n) && v == x86.Rooted(x86.Argument, arg) {
 					registers[i] = n
 				}
 			}
@@ -137,7 +138,7 @@ func (d *deriver) shards() error {
 		}
 		d.layout.ShardRegisters = registers
 		d.put("bank_shards", Probe{
-			Symbol: fl.fn.Name, Size: fl.fn.Size, Addr: fl.fn.Addr, ProbeAddr: s.at, Stepped: !emulated(&s.instruction),
+			Symbol: fl.fn.Name, Size: fl.fn.Size, Addr: fl.fn.Addr, ProbeAddr: s.At, Stepped: !emulated(&s.Instruction),
 		})
 		return nil
 	}

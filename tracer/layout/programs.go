@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"golang.org/x/arch/x86/x86asm"
+
+	"ttmem/symbolize/x86"
 )
 
 // programs finds the id of a program and the binaries of its kernels.
@@ -42,8 +44,8 @@ func (d *deriver) runtimePrograms() {
 		from(second("24WriteRuntimeArgsToDevice"), "Device::configure_fabric"))
 	// the first element of the vector, which is kept in the frame
 	d.field("Device.command_queue_programs_", 8,
-		from(element(spilled(configureProgram, rsi)), "Device::configure_command_queue_programs"),
-		from(element(spilled("16finalize_offsets", rdi)), "Device::configure_command_queue_programs"))
+		from(element(spilled(configureProgram, x86.RSI)), "Device::configure_command_queue_programs"),
+		from(element(spilled("16finalize_offsets", x86.RDI)), "Device::configure_command_queue_programs"))
 }
 
 // configureProgram is part of the mangled name of the function that writes a program to the cores of
@@ -53,7 +55,7 @@ const configureProgram = "26ConfigureDeviceWithProgram"
 // second finds the field that a function passes as second argument to a function with this part in
 // its name.
 func second(part string) finder {
-	return calling(part, func(s *step) (Chain, bool) { return s.state.arg(1).loaded(0) })
+	return calling(part, func(s *x86.Step) (Chain, bool) { return s.State.Arg(1).Loaded(0) })
 }
 
 // maxSpill is how many instructions before a call load its arguments.
@@ -71,13 +73,13 @@ func spilled(part string, register int) finder {
 			if !ok {
 				return nil, errShape
 			}
-			return only(f.all(func(s *step) (Chain, bool) {
-				to, ok := s.access()
-				place, inFrame := to.inFrame()
-				if _, n, _ := s.mem(); !ok || !inFrame || place != at || n != 0 || s.op != x86asm.MOV {
+			return only(f.all(func(s *x86.Step) (Chain, bool) {
+				to, ok := s.Access()
+				place, inFrame := to.InFrame()
+				if _, n, _ := s.Mem(); !ok || !inFrame || place != at || n != 0 || s.Op != x86asm.MOV {
 					return nil, false
 				}
-				c, _ := s.operand(1).loaded(0)
+				c, _ := s.Operand(1).Loaded(0)
 				return c, true
 			}))
 		}
@@ -90,19 +92,19 @@ func spilled(part string, register int) finder {
 func (f *flow) slotOf(i, register int) (at int32, ok bool) {
 	for j := i - 1; j >= max(0, i-maxSpill); j-- {
 		s := &f.steps[j]
-		if to, _, isRegister := general(s.args[0]); !isRegister || to != register || s.op != x86asm.MOV {
+		if to, _, isRegister := x86.Register(s.Args[0]); !isRegister || to != register || s.Op != x86asm.MOV {
 			continue
 		}
-		if from, _, isRegister := general(s.args[1]); isRegister {
+		if from, _, isRegister := x86.Register(s.Args[1]); isRegister {
 			register = from
 			continue
 		}
-		a, _ := s.access()
-		if at, ok = a.inFrame(); ok {
+		a, _ := s.Access()
+		if at, ok = a.InFrame(); ok {
 			return at, true
 		}
-		m, _, _ := s.mem()
-		if register, _, ok = general(m.Base); !ok || m.Disp != 0 || m.Index != 0 {
+		m, _, _ := s.Mem()
+		if register, _, ok = x86.Register(m.Base); !ok || m.Disp != 0 || m.Index != 0 {
 			return 0, false
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"ttmem/symbolize"
 	"ttmem/symbolize/python"
-	"ttmem/tracer/heap/accessor"
+	"ttmem/symbolize/x86"
 )
 
 // ErrNoPython means that a process has no Python interpreter whose heap can be read.
@@ -25,7 +25,7 @@ type process struct {
 // newProcess reads the files, which stay open as long as the process is used.
 func newProcess(memory Memory, maps []mapped, files []*os.File) *process {
 	p := &process{memory: newPages(memory), noHeap: ErrNoPython}
-	p.tensors = &Tensors{Machine: &accessor.Machine{Read: p.memory.read}}
+	p.tensors = &Tensors{Machine: &x86.Machine{Read: p.memory.read}}
 	elfs, looked := make([]*symbolize.ELF, len(files)), make([]bool, len(files))
 	for i, file := range files {
 		elfs[i], _ = symbolize.OpenFile(file)
@@ -43,7 +43,7 @@ func newProcess(memory Memory, maps []mapped, files []*os.File) *process {
 			s, ok := e.Lookup(name)
 			return s.Addr, ok
 		}
-		p.tensors.Machine.Modules = append(p.tensors.Machine.Modules, accessor.Module{
+		p.tensors.Machine.Modules = append(p.tensors.Machine.Modules, x86.Module{
 			Start: m.Start, End: m.End, Bias: bias, PLT: e.PLTName, Function: lookup,
 		})
 		if looked[m.File] {

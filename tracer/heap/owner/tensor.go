@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"strings"
 
-	"ttmem/tracer/heap/accessor"
+	"ttmem/symbolize/x86"
 )
 
 // Tensors reads the ttnn tensors of a process with the library's own accessors.
 type Tensors struct {
-	Machine *accessor.Machine
+	Machine *x86.Machine
 }
 
 // A Tensor is a tensor on a device.

@@ -1,4 +1,4 @@
-package accessor
+package x86
 
 import (
 	"encoding/binary"
