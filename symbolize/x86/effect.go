@@ -83,15 +83,6 @@ var implicit = map[x86asm.Op]uint16{
 	x86asm.LEAVE: 1<<RSP | 1<<RBP, x86asm.ENTER: 1<<RSP | 1<<RBP,
 }
 
-// stringOps move memory through rsi and rdi, with rcx as a count.
-var stringOps = map[x86asm.Op]bool{
-	x86asm.MOVSB: true, x86asm.MOVSW: true, x86asm.MOVSD: true, x86asm.MOVSQ: true,
-	x86asm.STOSB: true, x86asm.STOSW: true, x86asm.STOSD: true, x86asm.STOSQ: true,
-	x86asm.LODSB: true, x86asm.LODSW: true, x86asm.LODSD: true, x86asm.LODSQ: true,
-	x86asm.SCASB: true, x86asm.SCASW: true, x86asm.SCASD: true, x86asm.SCASQ: true,
-	x86asm.CMPSB: true, x86asm.CMPSW: true, x86asm.CMPSD: true, x86asm.CMPSQ: true,
-}
-
 // readsOnly are the instructions that write none of their operands.
 var readsOnly = map[x86asm.Op]bool{
 	x86asm.CMP: true, x86asm.TEST: true, x86asm.BT: true, x86asm.NOP: true, x86asm.JMP: true,
@@ -171,7 +162,7 @@ func (s *State) apply(in *Instruction) {
 			return
 		}
 	default:
-		if stringOps[in.Op] && !usesVector(in) {
+		if isString(in) {
 			s.clobber(1<<RAX | 1<<RCX | 1<<RSI | 1<<RDI)
 			s.slots = nil
 			return
@@ -220,12 +211,9 @@ func (s *State) sum(in *Instruction) Value {
 	return Value{}
 }
 
-// usesVector distinguishes movsd of SSE2 from the string instruction with that name.
-func usesVector(in *Instruction) bool {
-	for _, a := range in.Args[:2] {
-		if r, ok := a.(x86asm.Reg); ok && r >= x86asm.X0 && r <= x86asm.X15 {
-			return true
-		}
-	}
-	return false
+// isString reports whether an instruction goes through memory with rsi and rdi, and with rcx as a count:
+// only those have operands in these segments.
+func isString(in *Instruction) bool {
+	m, _, ok := in.Mem()
+	return ok && (m.Segment == x86asm.ES || m.Segment == x86asm.DS) && !readsOnly[in.Op]
 }

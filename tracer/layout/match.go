@@ -77,46 +77,44 @@ func except(field Chain, m matcher) finder {
 	}
 }
 
-// moved returns the finder of the field that lies some bytes behind the one that find
-// finds. Both are fields of the object itself.
-func moved(find finder, bytes int32) finder {
+// then returns the finder of what a chain that find finds leads to.
+func then(find finder, lead func(Chain) (Chain, bool)) finder {
 	return func(f *flow) (Chain, error) {
 		c, err := find(f)
-		if err == nil && len(c) != 1 {
-			err = errShape
-		}
 		if err != nil {
 			return nil, err
 		}
-		return Chain{c[0] + bytes}, nil
+		if len(c) > 0 {
+			if c, ok := lead(c); ok {
+				return c, nil
+			}
+		}
+		return nil, errShape
 	}
+}
+
+// moved returns the finder of the field that lies some bytes behind the one that find
+// finds. Both are fields of the object itself.
+func moved(find finder, bytes int32) finder {
+	return then(find, func(c Chain) (Chain, bool) { return c.Plus(bytes), len(c) == 1 })
 }
 
 // within makes find's chain begin at an outer object, from which object is the chain to the inner
 // one.
 func within(object Chain, find finder) finder {
-	return func(f *flow) (Chain, error) {
-		c, err := find(f)
-		if err != nil {
-			return nil, err
-		}
-		return slices.Concat(object, c), nil
-	}
+	return then(find, func(c Chain) (Chain, bool) { return slices.Concat(object, c), true })
 }
 
 // inPointee applies find to the object that the first word of a function's object points
 // to, as in a CircularBuffer.
 func inPointee(find finder) finder {
-	return func(f *flow) (Chain, error) {
-		c, err := find(f)
-		if err != nil {
-			return nil, err
-		}
-		if len(c) != 2 || c[0] != 0 {
-			return nil, errShape
-		}
-		return c[1:], nil
-	}
+	return then(find, func(c Chain) (Chain, bool) { return c[1:], len(c) == 2 && c[0] == 0 })
+}
+
+// element returns the finder of the pointer to the element that find finds, which is the first one
+// behind it.
+func element(find finder) finder {
+	return then(find, func(c Chain) (Chain, bool) { return c[:len(c)-1], len(c) > 1 && c[len(c)-1] == 0 })
 }
 
 // result finds the field that a function returns. All returns with a known value must

@@ -111,19 +111,4 @@ func (f *flow) slotOf(i, register int) (at int32, ok bool) {
 	return 0, false
 }
 
-// element returns the finder of the pointer to the element that find finds, which is the first one
-// behind it.
-func element(find finder) finder {
-	return func(f *flow) (Chain, error) {
-		c, err := find(f)
-		if err != nil {
-			return nil, err
-		}
-		if len(c) < 2 || c[len(c)-1] != 0 {
-			return nil, errShape
-		}
-		return c[:len(c)-1], nil
-	}
-}
-
 const programPopulate = "detail::ProgramImpl::populate_dispatch_data"
