@@ -6,11 +6,11 @@ package heap
 import (
 	"errors"
 	"fmt"
+
+	"ttmem/tracer/host"
 )
 
 const (
-	// readCost is added for each read, because a call takes as long as reading these bytes.
-	readCost = 256
 	// processBudget is the number of bytes that are read from a process for its devices and
 	// sets, and bufferBudget the number for each pointer in a set. A Buffer takes 6 KB, and
 	// sets that change are read several times.
@@ -26,32 +26,22 @@ const (
 // errTooMuch means that a process's objects lead to more memory than real ones do.
 var errTooMuch = fmt.Errorf("its objects lead to more memory than %d live buffers take", maxBuffers)
 
-// budget is the memory of a process, with a limit on the bytes that are read.
+// budget is the memory of a process, with a limit that pointers in sets raise.
 type budget struct {
-	memory
-	left, reserve int // bytes
+	host.Bounded
+	reserve int64 // bytes
 }
 
 // budgetOf returns the memory of a process for its devices and buffers.
-func budgetOf(m memory) *budget {
-	return &budget{memory: m, left: processBudget, reserve: maxBuffers * bufferBudget}
-}
-
-func (b *budget) read(pieces []piece) error {
-	for i := range pieces {
-		b.left -= max(len(pieces[i].data), readCost)
-	}
-	if b.left < 0 {
-		return errTooMuch
-	}
-	return b.memory.read(pieces)
+func budgetOf(m host.Memory) *budget {
+	return &budget{host.Bounded{Memory: m, Left: processBudget, Over: errTooMuch}, maxBuffers * bufferBudget}
 }
 
 // found raises the limit for n pointers in a set.
 func (b *budget) found(n int) {
-	more := min(n*bufferBudget, b.reserve)
-	b.left, b.reserve = b.left+more, b.reserve-more
+	more := min(int64(n)*bufferBudget, b.reserve)
+	b.Left, b.reserve = b.Left+more, b.reserve-more
 }
 
 // isFinal reports whether an error ends the reading of a process.
-func isFinal(err error) bool { return errors.Is(err, errGone) || errors.Is(err, errTooMuch) }
+func isFinal(err error) bool { return errors.Is(err, host.ErrGone) || errors.Is(err, errTooMuch) }

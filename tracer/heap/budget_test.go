@@ -5,23 +5,25 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/host"
 )
 
 // countedMemory counts what is read, and continues a memory with zeros at these addresses.
 type countedMemory struct {
-	memory
+	host.Memory
 	zeros span
 	bytes int
 }
 
-func (m *countedMemory) read(pieces []piece) error {
+func (m *countedMemory) Read(pieces []host.Piece) error {
 	for i := range pieces {
 		p := &pieces[i]
-		m.bytes += max(len(p.data), readCost)
-		if m.zeros.begin <= p.address && p.address+uint64(len(p.data)) <= m.zeros.end {
-			clear(p.data)
-			p.ok = true
-		} else if err := m.memory.read(pieces[i : i+1]); err != nil {
+		m.bytes += int(host.Cost(len(p.Data)))
+		if m.zeros.begin <= p.Address && p.Address+uint64(len(p.Data)) <= m.zeros.end {
+			clear(p.Data)
+			p.OK = true
+		} else if err := m.Memory.Read(pieces[i : i+1]); err != nil {
 			return err
 		}
 	}
@@ -69,7 +71,7 @@ func TestClaimsAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, s := fakeWorld()
 			c.claim(w)
-			m := &countedMemory{memory: w, zeros: span{zeros, zeros + 1<<30}}
+			m := &countedMemory{Memory: w, zeros: span{zeros, zeros + 1<<30}}
 			s.memory = budgetOf(m)
 			_, _, err := s.readAll(worldMesh)
 			for _, problem := range s.problems {
@@ -91,9 +93,9 @@ func TestClaimsAreBounded(t *testing.T) {
 func TestManyBuffersAreWithinTheBudget(t *testing.T) {
 	const n = 4000
 	w, s := fakeWorldOf(n, 2*n+1)
-	m := &countedMemory{memory: w}
+	m := &countedMemory{Memory: w}
 	s.memory = budgetOf(m)
-	s.memory.left = 1<<20 + bucketsAtOnce*readCost
+	s.memory.Left = 1<<20 + bucketsAtOnce*host.Cost(0)
 	_, buffers, err := s.readAll(worldMesh)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(s.problems, 0))

@@ -12,6 +12,7 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 )
 
 // Buffer is an allocated buffer that was read from memory. A process may have a million.
@@ -172,76 +173,59 @@ func (r *reader) readCandidatesOnce(list []*candidate, allocator uint64) error {
 		}
 		for i, c := range list {
 			c.impl = 0
-			if impls[i].ok {
-				c.impl = word(impls[i].data, 0)
+			if impls[i].OK {
+				c.impl = word(impls[i].Data, 0)
 			}
 		}
 	}
-	fields, err := r.readFields(list)
+	return r.readFields(list, func(c *candidate, window []byte, id uint64) {
+		c.window, c.id = window, id
+		if c.invalid = window == nil; !c.invalid {
+			kind := binary.LittleEndian.Uint32(window[k.Type:])
+			c.invalid = word(window, int(k.Allocator)) != allocator || kind > maxType || word(window, int(k.Size)) == 0
+			c.empty = window[k.Status] != statusAllocated
+		}
+	})
+}
+
+// readFields calls use with the window and the id of each Buffer; nil if they cannot be read.
+func (r *reader) readFields(list []*candidate, use func(c *candidate, window []byte, id uint64)) error {
+	windows, err := r.readOf(list, r.Kernel.Window, windowBytes)
+	if err != nil {
+		return err
+	}
+	ids, err := r.readOf(list, r.Kernel.UniqueId, 8)
 	if err != nil {
 		return err
 	}
 	for i, c := range list {
-		f := &fields[i]
-		if !f.ok {
-			c.invalid = true
-			continue
+		if window := windows[i].Data; windows[i].OK && ids[i].OK {
+			use(c, window, word(ids[i].Data, 0))
+		} else {
+			use(c, nil, 0)
 		}
-		c.window, c.id = f.window, f.id
-		kind := binary.LittleEndian.Uint32(c.window[r.Kernel.Type:])
-		c.invalid = word(c.window, int(k.Allocator)) != allocator || kind > maxType || word(c.window, int(r.Kernel.Size)) == 0
-		c.empty = c.window[k.Status] != statusAllocated
 	}
 	return nil
 }
 
-// bufferFields are the fields of a Buffer.
-type bufferFields struct {
-	window []byte
-	id     uint64
-	ok     bool
-}
-
-func (r *reader) readFields(list []*candidate) ([]bufferFields, error) {
-	windows, err := r.readOf(list, r.Kernel.Window, windowBytes)
-	if err != nil {
-		return nil, err
-	}
-	ids, err := r.readOf(list, r.Kernel.UniqueId, 8)
-	if err != nil {
-		return nil, err
-	}
-	fields := make([]bufferFields, len(list))
-	for i := range fields {
-		fields[i] = bufferFields{windows[i].data, word(ids[i].data, 0), windows[i].ok && ids[i].ok}
-	}
-	return fields, nil
-}
-
 // readOf reads some bytes at an offset of each object with a Buffer's fields.
-func (r *reader) readOf(list []*candidate, offset uint32, bytes int) ([]piece, error) {
+func (r *reader) readOf(list []*candidate, offset uint32, bytes int) ([]host.Piece, error) {
 	at := make([]uint64, len(list))
 	for i, c := range list {
 		at[i] = c.impl + uint64(offset)
 	}
 	pieces := piecesOf(at, bytes)
-	return pieces, r.memory.read(pieces)
+	return pieces, r.memory.Read(pieces)
 }
 
 // unchanged keeps the candidates that are the same Buffers with the same memory as at the first
 // read, so that the reads in between were of these Buffers.
-func (r *reader) unchanged(list []*candidate) ([]*candidate, error) {
-	fields, err := r.readFields(list)
-	if err != nil {
-		return nil, err
-	}
-	var same []*candidate
-	for i, c := range list {
-		f := &fields[i]
-		if f.ok && f.id == c.id && f.window[r.Kernel.Status] == statusAllocated &&
-			word(f.window, int(r.Kernel.Address)) == word(c.window, int(r.Kernel.Address)) && word(f.window, int(r.Kernel.Size)) == word(c.window, int(r.Kernel.Size)) {
+func (r *reader) unchanged(list []*candidate) (same []*candidate, err error) {
+	err = r.readFields(list, func(c *candidate, window []byte, id uint64) {
+		is := func(field uint32) bool { return word(window, int(field)) == word(c.window, int(field)) }
+		if window != nil && id == c.id && window[r.Kernel.Status] == statusAllocated && is(r.Kernel.Address) && is(r.Kernel.Size) {
 			same = append(same, c)
 		}
-	}
-	return same, nil
+	})
+	return same, err
 }

@@ -11,6 +11,7 @@ import (
 
 	"ttmem/e2e/fuzztest"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 	"ttmem/tracer/layout"
 )
 
@@ -77,7 +78,7 @@ func FuzzProgram(f *testing.F) {
 			m.pages[at/fakePage+uint64(i)] = append(b, make([]byte, fakePage-len(b))...)
 		}
 		fuzztest.Bounded(t, len(memory), 1000, func() {
-			o := &objects{memory: &budget{memory: m, left: programBudget}, fields: fields}
+			o := &objects{memory: &host.Bounded{Memory: m, Left: programBudget, Over: errTooMuch}, fields: fields}
 			h := o.header(at)
 			for _, s := range append(o.circularBuffers(h.cbs), o.dataflowBuffers(h)...) {
 				for _, c := range s.Cores {

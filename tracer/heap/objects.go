@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 	"ttmem/tracer/layout"
 )
 
@@ -16,7 +17,7 @@ var errInvalid = errors.New("not a valid object")
 // fields. After an error all reads return zeros, so that err is checked once after a group
 // of reads.
 type objects struct {
-	memory memory
+	memory host.Memory
 	fields map[string]layout.Chain
 	err    error
 }

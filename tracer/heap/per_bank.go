@@ -80,7 +80,7 @@ func (r *reader) findPerCore(list []*candidate) error {
 		return err
 	}
 	for i, c := range list {
-		c.perCore = pieces[i].ok && pieces[i].data[0] == 1
+		c.perCore = pieces[i].OK && pieces[i].Data[0] == 1
 	}
 	return nil
 }
@@ -111,9 +111,9 @@ func (r *reader) countShards(list []*candidate) error {
 		return err
 	}
 	for i, c := range list {
-		b := pieces[i].data
+		b := pieces[i].Data
 		switch {
-		case !pieces[i].ok:
+		case !pieces[i].OK:
 		case (b[choice] == 1) == s.GridIfSet:
 			o := r.objects()
 			for _, cores := range o.coreRanges(span{word(b, grid), word(b, grid+8)}) {

@@ -113,7 +113,7 @@ const maxProgramTries = 3
 // that the layout lacks; the layout's Missing names them.
 func (l *Library) ReadProgram(ctx context.Context, process host.ReadableProcess, impl uint64) (p Program, err error) {
 	for range maxProgramTries {
-		if p, err = l.readProgramOnce(processMemory{ctx, process}, impl); !errors.Is(err, errProgramChanged) {
+		if p, err = l.readProgramOnce(process.Memory(ctx), impl); !errors.Is(err, errProgramChanged) {
 			break
 		}
 	}
@@ -123,8 +123,8 @@ func (l *Library) ReadProgram(ctx context.Context, process host.ReadableProcess,
 	return p, nil
 }
 
-func (l *Library) readProgramOnce(memory processMemory, impl uint64) (Program, error) {
-	o := &objects{memory: &budget{memory: memory, left: programBudget}, fields: l.Layout.Fields}
+func (l *Library) readProgramOnce(memory host.Memory, impl uint64) (Program, error) {
+	o := &objects{memory: &host.Bounded{Memory: memory, Left: programBudget, Over: errTooMuch}, fields: l.Layout.Fields}
 	h := o.header(impl)
 	p := Program{ID: h.id, BinaryBytes: h.binaryBytes, TextBytes: h.textBytes}
 	if !h.cbsNeeded {

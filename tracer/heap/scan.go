@@ -42,7 +42,7 @@ func (l *Library) Read(ctx context.Context, process host.ReadableProcess, bias u
 		return err
 	}
 	s := &scanner{
-		reader: &reader{Library: l, memory: budgetOf(processMemory{ctx, process}), bias: bias},
+		reader: &reader{Library: l, memory: budgetOf(process.Memory(ctx)), bias: bias},
 		report: report, buffer: make([]byte, scanBytes),
 		devices: make(map[uint64]bool), allocators: make(map[uint64]bool),
 	}
@@ -53,7 +53,7 @@ func (l *Library) Read(ctx context.Context, process host.ReadableProcess, bias u
 // as those of a sub-device manager that is not active. It returns those that no longer exist. Bytes
 // per bank that cannot be read are 0.
 func (l *Library) ReadAllocators(ctx context.Context, process host.ReadableProcess, bias uint64, allocators []uint64, report func([]Buffer)) (closed []uint64, err error) {
-	r := &reader{Library: l, memory: budgetOf(processMemory{ctx, process}), bias: bias}
+	r := &reader{Library: l, memory: budgetOf(process.Memory(ctx)), bias: bias}
 	for _, a := range allocators {
 		var buffers []Buffer
 		banks, err := r.banks(a)
@@ -114,7 +114,7 @@ func (s *scanner) run(ctx context.Context, process host.ReadableProcess) error {
 		return unlessGone(fmt.Errorf("reading the mappings of process %d: %w", process.PID, err))
 	}
 	if len(maps) == 0 {
-		return errGone
+		return host.ErrGone
 	}
 	for _, large := range []bool{false, true} {
 		for _, m := range maps {
@@ -129,10 +129,10 @@ func (s *scanner) run(ctx context.Context, process host.ReadableProcess) error {
 	return s.failed(nil)
 }
 
-// unlessGone returns errGone for an error that means that the process has ended.
+// unlessGone returns host.ErrGone for an error that means that the process has ended.
 func unlessGone(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		return errGone
+		return host.ErrGone
 	}
 	return err
 }
@@ -166,7 +166,7 @@ func (s *scanner) scan(ctx context.Context, process host.ReadableProcess, m host
 			return unlessGone(fmt.Errorf("reading which memory is used: %w", err))
 		}
 		if len(flags) < 8 {
-			return errGone // its memory is gone
+			return host.ErrGone // its memory is gone
 		}
 		if at, err = s.scanPages(ctx, at, flags[:len(flags)&^7], m); err != nil {
 			return err
@@ -188,26 +188,26 @@ func (s *scanner) scanPages(ctx context.Context, at uint64, flags []byte, m host
 	if isLarge(m) {
 		wanted = pagePresent
 	}
-	var pages []piece
+	var pages []host.Piece
 	for i := range uint64(len(flags)) / 8 {
 		if word(flags, int(i*8))&wanted != 0 {
-			pages = append(pages, piece{address: at + i*page, data: s.buffer[i*page : (i+1)*page]})
+			pages = append(pages, host.Piece{Address: at + i*page, Data: s.buffer[i*page : (i+1)*page]})
 		}
 	}
-	if err := s.memory.memory.read(pages); err != nil { // without the budget: used pages are real memory
+	if err := s.memory.Memory.Read(pages); err != nil { // without the budget: used pages are real memory
 		return 0, err
 	}
 	skipped := at // the end of the last allocation that need not be searched
 	for _, p := range pages {
-		if !p.ok || p.address < skipped { // not ok: unmapped meanwhile
+		if !p.OK || p.Address < skipped { // not ok: unmapped meanwhile
 			continue
 		}
 		if isLarge(m) {
-			if skipped = skipMapped(p.data, p.address, m.End); skipped > p.address {
+			if skipped = skipMapped(p.Data, p.Address, m.End); skipped > p.Address {
 				continue
 			}
 		}
-		if err := s.search(ctx, p.address, p.data); err != nil {
+		if err := s.search(ctx, p.Address, p.Data); err != nil {
 			return 0, err
 		}
 	}

@@ -8,15 +8,13 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"ttmem/tracer/host"
 )
 
 const (
-	// setBytes is the size of libstdc++'s std::unordered_set: the buckets, their number,
-	// the first node, the number of elements, the maximum load as a float, the size at
-	// which to grow, and the single bucket of a new set.
-	setBytes  = 0x38
-	setFirst  = 0x10
-	setSingle = 0x30
+	// setFirst and setSingle are where a set has its first node, and the single bucket of a new one.
+	setFirst, setSingle = 0x10, 0x30
 	// maxBucket bounds the elements of a bucket: pointers are distributed by remainder, and
 	// there are as many buckets as elements.
 	maxBucket = 1 << 8
@@ -28,16 +26,31 @@ const (
 	maxRereads = 10
 )
 
+// A Table is libstdc++'s std::unordered_set or std::unordered_map. It begins with the buckets, their
+// number, the first node, the number of elements, the maximum load as a float, the size at which to
+// grow, and the single bucket of a new table.
+type Table struct{ Buckets, Count, First, Size uint64 }
+
+// TableOf returns the table that begins with some words; false if they are none.
+func TableOf(words []uint64) (t Table, ok bool) {
+	if len(words) < tableHead || math.Float32frombits(uint32(words[4])) != 1 {
+		return t, false
+	}
+	t = Table{words[0], words[1], words[2], words[3]}
+	return t, t.Buckets != 0 && t.Buckets%8 == 0 && t.Count != 0 && t.Size <= t.Count
+}
+
+// TableWords is the size of a table in words, and tableHead the part that is read here.
+const TableWords, tableHead = 7, 5
+
 // pointerSet is a set of pointers in a process. A node has a pointer to the next one and
 // its value; its bucket is the remainder of the value by the number of buckets, and the
 // nodes of one bucket are adjacent. A bucket points to the node before its first.
 type pointerSet struct {
 	memory  *budget
 	address uint64
-	setHeader
+	Table
 }
-
-type setHeader struct{ buckets, count, first, size uint64 }
 
 var (
 	// errNoSet means that the memory cannot be a set.
@@ -56,7 +69,7 @@ func readSet(m *budget, address uint64, some []uint64) ([]uint64, error) {
 		if err := s.open(); err != nil {
 			return nil, err
 		}
-		before := s.setHeader
+		before := s.Table
 		values, err := s.values(some)
 		if err != nil && !errors.Is(err, errChanging) {
 			return nil, err
@@ -64,12 +77,12 @@ func readSet(m *budget, address uint64, some []uint64) ([]uint64, error) {
 		if openErr := s.open(); openErr != nil {
 			return nil, openErr
 		}
-		changed = changed || s.setHeader != before
-		if err != nil || s.buckets != before.buckets || s.count != before.count {
+		changed = changed || s.Table != before
+		if err != nil || s.Buckets != before.Buckets || s.Count != before.Count {
 			last = nil
 			continue
 		}
-		if some != nil || uint64(len(values)) == s.size || s.setHeader != before {
+		if some != nil || uint64(len(values)) == s.Size || s.Table != before {
 			return values, nil
 		}
 		last = values
@@ -82,18 +95,20 @@ func readSet(m *budget, address uint64, some []uint64) ([]uint64, error) {
 
 // open reads the header.
 func (s *pointerSet) open() error {
-	b, err := readBytes(s.memory, s.address, setBytes)
+	b, err := readBytes(s.memory, s.address, 8*tableHead)
 	if err != nil {
 		return err
 	}
-	s.setHeader = setHeader{word(b, 0), word(b, 8), word(b, 0x10), word(b, 0x18)}
-	load := math.Float32frombits(uint32(word(b, 0x20)))
-	single := s.buckets == s.address+setSingle
-	if load != 1 || s.count == 0 || single != (s.count == 1) || s.buckets%8 != 0 || s.buckets == 0 || s.size > s.count {
+	words := make([]uint64, tableHead)
+	for i := range words {
+		words[i] = word(b, 8*i)
+	}
+	var ok bool
+	if s.Table, ok = TableOf(words); !ok || (s.Buckets == s.address+setSingle) != (s.Count == 1) {
 		return fmt.Errorf("%#x: %w", s.address, errNoSet)
 	}
-	if s.count > maxBuffers {
-		return fmt.Errorf("%#x: %w: it has %d buckets", s.address, errNoSet, s.count)
+	if s.Count > maxBuffers {
+		return fmt.Errorf("%#x: %w: it has %d buckets", s.address, errNoSet, s.Count)
 	}
 	return nil
 }
@@ -109,14 +124,14 @@ func (s *pointerSet) values(some []uint64) (values []uint64, err error) {
 	}
 	if some != nil {
 		for _, v := range some {
-			buckets = append(buckets, v%s.count)
+			buckets = append(buckets, v%s.Count)
 		}
 		slices.Sort(buckets)
 		buckets = slices.Compact(buckets)
 		err = read()
 	}
-	for bucket := uint64(0); some == nil && bucket < s.count && err == nil; bucket++ {
-		if buckets = append(buckets, bucket); len(buckets) == bucketsAtOnce || bucket == s.count-1 {
+	for bucket := uint64(0); some == nil && bucket < s.Count && err == nil; bucket++ {
+		if buckets = append(buckets, bucket); len(buckets) == bucketsAtOnce || bucket == s.Count-1 {
 			err = read()
 		}
 	}
@@ -158,23 +173,23 @@ func (s *pointerSet) settled(buckets []uint64) (values []uint64, err error) {
 // heads reads the pointers of buckets, each to the node before its first one.
 func (s *pointerSet) heads(buckets []uint64) ([]uint64, error) {
 	data := make([]byte, 8*len(buckets))
-	var pieces []piece
+	var pieces []host.Piece
 	for i, bucket := range buckets {
 		if i > 0 && bucket == buckets[i-1]+1 {
 			p := &pieces[len(pieces)-1]
-			p.data = p.data[:len(p.data)+8]
+			p.Data = p.Data[:len(p.Data)+8]
 			continue
 		}
-		pieces = append(pieces, piece{address: s.buckets + bucket*8, data: data[i*8 : i*8+8]})
+		pieces = append(pieces, host.Piece{Address: s.Buckets + bucket*8, Data: data[i*8 : i*8+8]})
 	}
-	if err := s.memory.read(pieces); err != nil {
+	if err := s.memory.Read(pieces); err != nil {
 		return nil, err
 	}
 	heads := make([]uint64, len(buckets))
 	for i := range heads {
 		heads[i] = word(data, i*8)
 	}
-	if slices.ContainsFunc(pieces, func(p piece) bool { return !p.ok }) {
+	if slices.ContainsFunc(pieces, func(p host.Piece) bool { return !p.OK }) {
 		return nil, errChanging // the set has grown, and freed them
 	}
 	return heads, nil
@@ -184,16 +199,9 @@ func (s *pointerSet) heads(buckets []uint64) ([]uint64, error) {
 type cursor struct {
 	index                int // in the list of buckets
 	bucket, before, node uint64
-	values               []uint64
-	one                  [1]uint64 // most buckets have one
 	// next is the bucket of the node after the last one, if there is a node
-	next  uint64
-	more  bool
-	wrong bool // the nodes are inconsistent
+	next uint64
 }
-
-// node is a node of the set.
-type node struct{ next, value uint64 }
 
 // walk reads the values of buckets; nil for those whose nodes are inconsistent.
 func (s *pointerSet) walk(buckets []uint64) (values [][]uint64, err error) {
@@ -202,93 +210,65 @@ func (s *pointerSet) walk(buckets []uint64) (values [][]uint64, err error) {
 		return nil, err
 	}
 	values = make([][]uint64, len(buckets))
-	full := 0
+	var active, ended []cursor
+	one := make([]uint64, len(buckets)) // most buckets have one
 	for i, head := range heads {
-		values[i] = []uint64{}
-		if head != 0 {
-			full++
-		}
-	}
-	cursors, active := make([]cursor, full), make([]*cursor, 0, full)
-	for i, head := range heads {
-		if head != 0 {
-			c := &cursors[len(active)]
-			*c = cursor{index: i, bucket: buckets[i], before: head, node: head}
-			c.values = c.one[:0]
-			active = append(active, c)
+		if values[i] = one[i : i : i+1]; head != 0 {
+			active = append(active, cursor{index: i, bucket: buckets[i], before: head, node: head})
 		}
 	}
 	// the node before a bucket's first is the last of another bucket, or no node
-	err = s.advance(&active, func(c *cursor, n node) bool { c.node = n.next; return !c.ended() })
-	var ended []*cursor
-	var next []uint64
-	for len(active) > 0 && err == nil {
-		err = s.advance(&active, func(c *cursor, n node) bool {
-			more := s.take(c, n) && !c.ended()
-			if c.more {
-				ended, next = append(ended, c), append(next, c.next)
+	for first := true; len(active) > 0; first = false {
+		at := make([]uint64, len(active))
+		for i, c := range active {
+			at[i] = c.node
+		}
+		pieces := piecesOf(at, 16)
+		if err := s.memory.Read(pieces); err != nil {
+			return nil, err
+		}
+		going := active[:0]
+		for i, c := range active {
+			have := &values[c.index]
+			next, value := word(pieces[i].Data, 0), word(pieces[i].Data, 8)
+			switch bucket := value % s.Count; {
+			case !pieces[i].OK:
+				*have = nil
+				continue
+			case first:
+				c.node = next
+			case bucket != c.bucket && len(*have) > 0:
+				c.next = bucket
+				ended = append(ended, c)
+				continue
+			case bucket != c.bucket, len(*have) == maxBucket, slices.Contains(*have, value):
+				*have = nil
+				continue
+			default:
+				*have = append(*have, value)
+				c.before, c.node = c.node, next
 			}
-			return more
-		})
-	}
-	if err != nil {
-		return nil, err
+			switch {
+			case c.node != 0:
+				going = append(going, c)
+			case first: // a bucket with a pointer has a node
+				*have = nil
+			}
+		}
+		active = going
 	}
 	// the pointer of the next bucket must lead to this one's last node
+	next := make([]uint64, len(ended))
+	for i, c := range ended {
+		next[i] = c.next
+	}
 	if heads, err = s.heads(next); err != nil {
 		return nil, err
 	}
 	for i, c := range ended {
-		c.wrong = c.wrong || heads[i] != c.before
-	}
-	for i := range cursors {
-		c := &cursors[i]
-		if values[c.index] = c.values; c.wrong {
+		if heads[i] != c.before {
 			values[c.index] = nil
 		}
 	}
 	return values, nil
-}
-
-// advance reads the nodes of cursors, and keeps those that step continues.
-func (s *pointerSet) advance(active *[]*cursor, step func(c *cursor, n node) (more bool)) error {
-	at := make([]uint64, len(*active))
-	for i, c := range *active {
-		at[i] = c.node
-	}
-	pieces := piecesOf(at, 16)
-	if err := s.memory.read(pieces); err != nil {
-		return err
-	}
-	going := (*active)[:0]
-	for i, c := range *active {
-		if c.wrong = !pieces[i].ok; !c.wrong && step(c, node{word(pieces[i].data, 0), word(pieces[i].data, 8)}) {
-			going = append(going, c)
-		}
-	}
-	*active = going
-	return nil
-}
-
-// ended reports whether there is no next node. A bucket with a pointer has at least one.
-func (c *cursor) ended() bool {
-	if c.node == 0 && len(c.values) == 0 {
-		c.wrong = true
-	}
-	return c.node == 0
-}
-
-// take adds a node to the bucket, and reports whether the bucket continues. It ends at the
-// first node of another bucket.
-func (s *pointerSet) take(c *cursor, n node) bool {
-	if bucket := n.value % s.count; bucket != c.bucket {
-		c.next, c.more, c.wrong = bucket, true, len(c.values) == 0
-		return false
-	}
-	if c.wrong = len(c.values) == maxBucket || slices.Contains(c.values, n.value); c.wrong {
-		return false
-	}
-	c.values = append(c.values, n.value)
-	c.before, c.node = c.node, n.next
-	return true
 }

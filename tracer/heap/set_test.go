@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/e2e/fuzztest"
+	"ttmem/tracer/host"
 )
 
 // fakeMemory is a memory made of pages; the rest is not readable.
@@ -27,20 +28,20 @@ const fakePage = 4096
 
 func newFakeMemory() *fakeMemory { return &fakeMemory{pages: make(map[uint64][]byte)} }
 
-func (m *fakeMemory) read(pieces []piece) error {
+func (m *fakeMemory) Read(pieces []host.Piece) error {
 	for i := range pieces {
 		if m.between != nil {
 			m.between()
 		}
 		p := &pieces[i]
-		p.ok = true
-		for k := range p.data {
-			page := m.pages[(p.address+uint64(k))/fakePage]
+		p.OK = true
+		for k := range p.Data {
+			page := m.pages[(p.Address+uint64(k))/fakePage]
 			if page == nil {
-				p.ok = false
+				p.OK = false
 				break
 			}
-			p.data[k] = page[(p.address+uint64(k))%fakePage]
+			p.Data[k] = page[(p.Address+uint64(k))%fakePage]
 		}
 	}
 	return nil

@@ -237,5 +237,5 @@ func TestReadEndedProcess(t *testing.T) {
 	qt.Assert(t, qt.IsNil(p.Kill()))
 	qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool { return h.readers.HasNoMemory(h.pid) && host.Ended(h.pid) })))
 	err = h.library.Read(context.Background(), h.readers.Of(h.pid), h.bias, func(Device, []Buffer) { t.Error("found something") })
-	qt.Check(t, qt.IsTrue(errors.Is(err, errGone)), qt.Commentf("%v", err))
+	qt.Check(t, qt.IsTrue(errors.Is(err, host.ErrGone)), qt.Commentf("%v", err))
 }

@@ -33,18 +33,6 @@ const (
 // ErrNoAnswer means that a read was given up.
 var ErrNoAnswer = errors.New("its memory does not answer")
 
-// The limits of one read: IOV_MAX ranges, and bytes.
-const (
-	MaxRanges    = 1024
-	MaxReadBytes = 1 << 20
-)
-
-// Range is a part of a process's memory, and where it is copied to.
-type Range struct {
-	Address uint64
-	Data    []byte
-}
-
 // Readers read files of /proc/PID and memory that may not answer.
 type Readers struct {
 	Proc
@@ -78,27 +66,6 @@ type ReadableProcess struct {
 // Of returns a process.
 func (r *Readers) Of(pid int) ReadableProcess {
 	return ReadableProcess{pid, RealUser(pid), r, ProcDir(pid)}
-}
-
-// Memory reads up to the first range that cannot be read completely, and returns the number of
-// those before. An error means that nothing was read.
-func (p ReadableProcess) Memory(ctx context.Context, ranges []Range) (done int, err error) {
-	thread, err := p.Thread()
-	if err != nil {
-		return 0, err
-	}
-	request := func(r *sharedRead) {
-		r.Thread, r.Ranges = int64(thread), int64(len(ranges))
-		for i, from := range ranges {
-			r.Remote[i] = unix.RemoteIovec{Base: uintptr(from.Address), Len: len(from.Data)}
-		}
-	}
-	err = p.read(ctx, request, func(data []byte) {
-		for ; done < len(ranges) && len(ranges[done].Data) <= len(data); done++ {
-			data = data[copy(ranges[done].Data, data):]
-		}
-	})
-	return done, err
 }
 
 // DataMappings calls Proc.DataMappings.
@@ -242,11 +209,11 @@ type reader struct {
 type sharedRead struct {
 	Thread int64 // the thread whose memory is read; 0: a file is read
 	Ranges int64 // the number of ranges, or the length of the file's name
-	Remote [MaxRanges]unix.RemoteIovec
+	Remote [maxRanges]unix.RemoteIovec
 	File   [64]byte
 	// the result
 	Errno, Bytes int64
-	Data         [MaxReadBytes]byte
+	Data         [maxReadBytes]byte
 }
 
 func mapShared(file *os.File) (*sharedRead, error) {
@@ -375,9 +342,5 @@ func (r *sharedRead) answer() (n int, err error) {
 	}
 	local := []unix.Iovec{{Base: &r.Data[0]}}
 	local[0].SetLen(len(r.Data))
-	n, err = unix.ProcessVMReadv(int(r.Thread), local, r.Remote[:r.Ranges], 0)
-	if errors.Is(err, unix.EFAULT) {
-		return 0, nil // the first range cannot be read
-	}
-	return n, err
+	return readThread(int(r.Thread), local, r.Remote[:r.Ranges])
 }

@@ -54,34 +54,33 @@ func TestReadThatDoesNotReturn(t *testing.T) {
 	self := r.Of(os.Getpid())
 	page := uint64(os.Getpagesize())
 	words := make([]byte, 24)
-	silent := []Range{{at, words[:8]}, {at + page, words[8:16]}}
+	silent := []Piece{{Address: at, Data: words[:8]}, {Address: at + page, Data: words[8:16]}}
 
 	began := time.Now()
-	_, err := self.Memory(t.Context(), silent)
+	err := self.Memory(t.Context()).Read(silent)
 	qt.Check(t, qt.ErrorIs(err, ErrNoAnswer))
 	qt.Check(t, qt.IsTrue(time.Since(began) >= ReadPatience))
 
-	done, err := self.Memory(t.Context(), []Range{{at, words[:8]}, {8, words[8:16]}, {at, words[16:]}})
-	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(done, 1), qt.Commentf("up to the first that cannot be read"))
+	some := []Piece{{Address: at, Data: words[:8]}, {Address: 8, Data: words[8:16]}, {Address: at, Data: words[16:]}}
+	qt.Assert(t, qt.IsNil(self.Memory(t.Context()).Read(some)))
+	qt.Check(t, qt.IsTrue(some[0].OK && !some[1].OK && some[2].OK))
 	qt.Check(t, qt.Equals(binary.LittleEndian.Uint64(words), 42))
 
 	ctx, stop := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, stop)
-	_, err = self.Memory(ctx, silent)
+	err = self.Memory(ctx).Read(silent)
 	qt.Check(t, qt.ErrorIs(err, context.Canceled))
 
 	answer()
-	done, err = self.Memory(t.Context(), silent)
-	qt.Check(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(done, 2))
+	qt.Check(t, qt.IsNil(self.Memory(t.Context()).Read(silent)))
+	qt.Check(t, qt.IsTrue(silent[0].OK && silent[1].OK))
 }
 
 func TestReadEndedProcess(t *testing.T) {
 	r := NewReaders()
 	defer r.Close()
-	_, err := r.Of(1<<22).Memory(t.Context(), []Range{{4096, make([]byte, 8)}}) // there is no such id
-	qt.Check(t, qt.ErrorIs(err, unix.ESRCH))
+	err := r.Of(1 << 22).Memory(t.Context()).Read([]Piece{{Address: 4096, Data: make([]byte, 8)}}) // there is no such id
+	qt.Check(t, qt.ErrorIs(err, ErrGone))
 	qt.Check(t, qt.Equals(r.Of(1<<22).CommandLine(t.Context()), ""))
 }
 

@@ -87,13 +87,14 @@ func (s *Spaces) readKey(pid int, p *space, at uint64) pythonKey {
 }
 
 func (s *Spaces) keepReading(pid int, p *space, at uint64) {
-	process := s.readers.Of(pid)
+	memory := s.readers.Of(pid).Memory(s.closing)
 	for more := true; more; {
 		// struct Py_tss_t: an initialised flag and the key
 		tss := make([]byte, 8)
-		done, err := process.Memory(s.closing, []host.Range{{Address: at, Data: tss}})
+		read := []host.Piece{{Address: at, Data: tss}}
+		err := memory.Read(read)
 		var key pythonKey
-		if done == 1 && binary.LittleEndian.Uint32(tss) == 1 {
+		if err == nil && read[0].OK && binary.LittleEndian.Uint32(tss) == 1 {
 			key = pythonKey{binary.LittleEndian.Uint32(tss[4:]), true}
 		}
 		s.mu.Lock()

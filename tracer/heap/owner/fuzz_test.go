@@ -9,6 +9,7 @@ import (
 
 	"ttmem/e2e/fuzztest"
 	"ttmem/symbolize/python"
+	"ttmem/tracer/host"
 )
 
 // An image is the memory of a made-up interpreter, from imageStart on.
@@ -22,11 +23,14 @@ type image struct {
 
 const imageStart = 1 << 20
 
-func (m *image) Read(at uint64, b []byte) (int, error) {
-	if at < imageStart || at-imageStart >= uint64(len(m.b)) {
-		return 0, nil
+func (m *image) Read(pieces []host.Piece) error {
+	for i := range pieces {
+		p := &pieces[i]
+		if p.OK = p.Address >= imageStart && p.Address-imageStart < uint64(len(m.b)); p.OK {
+			p.OK = copy(p.Data, m.b[p.Address-imageStart:]) == len(p.Data)
+		}
 	}
-	return copy(b, m.b[at-imageStart:]), nil
+	return nil
 }
 
 // alloc returns the address of n bytes, which begin with these words.
@@ -171,7 +175,7 @@ func (m *image) b64(at uint64) uint64 { return binary.LittleEndian.Uint64(m.b[at
 // find searches in the image, through pages that are used again.
 func (m *image) find(pages *pages, enough func(uint64) bool) ([]Owned, Cost, error) {
 	pages.forget()
-	pages.from, pages.err = m, nil
+	pages.Memory, pages.err = m, nil
 	h := &Heap{
 		memory: pages, Runtime: &m.runtime,
 		Symbols: func(name string) (uint64, bool) {

@@ -2,59 +2,10 @@ package owner
 
 import (
 	"encoding/binary"
-	"errors"
-	"time"
+	"strings"
 
-	"golang.org/x/sys/unix"
+	"ttmem/tracer/host"
 )
-
-// A Memory is the memory of a process, of which parts may not be readable.
-type Memory interface {
-	// Read fills the begin of b, and returns how much of it. An error means that nothing more can
-	// be read.
-	Read(at uint64, b []byte) (n int, err error)
-}
-
-// A Thread is the memory of the process of a thread, read by the caller. It waits where a page of the
-// process does not answer.
-type Thread int
-
-// Read implements Memory.
-func (t Thread) Read(at uint64, b []byte) (int, error) {
-	local := []unix.Iovec{{Base: &b[0]}}
-	local[0].SetLen(len(b))
-	n, err := unix.ProcessVMReadv(int(t), local, []unix.RemoteIovec{{Base: uintptr(at), Len: len(b)}}, 0)
-	if errors.Is(err, unix.EFAULT) {
-		return 0, nil
-	}
-	return n, err
-}
-
-// A paced memory is read with rests of half the time of work: a process that shares the caches and
-// the memory's bandwidth with the search loses less.
-type paced struct {
-	Memory
-	rested time.Duration // processor time at the last rest
-}
-
-// workTime is the processor time between two rests.
-const workTime = 2 * time.Millisecond
-
-// Read implements Memory.
-func (p *paced) Read(at uint64, b []byte) (int, error) {
-	if worked := processorTime() - p.rested; worked > workTime {
-		time.Sleep(worked / 2)
-		p.rested += worked
-	}
-	return p.Memory.Read(at, b)
-}
-
-// processorTime returns the processor time of this process.
-func processorTime() time.Duration {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts)
-	return time.Duration(ts.Nano())
-}
 
 const (
 	pageSize = 4096
@@ -67,18 +18,18 @@ const (
 
 // pages are the parts of a memory that were read.
 type pages struct {
-	from Memory
+	host.Bounded
 	// Each block has one place. tags has the address of the block that is in a place. If there is one,
 	// the lowest bit is set, and one above it for each page that could be read.
 	tags []uint64
 	data []byte
-	// left is the number of bytes, of most, that may still be read; err is why no more can be read.
-	left, most int64
-	err        error
+	// err is why no more can be read.
+	err error
 }
 
-func newPages(from Memory) *pages {
-	p := &pages{from: from, tags: make([]uint64, keptBlocks), data: make([]byte, keptBlocks*blockSize)}
+func newPages(from host.Memory) *pages {
+	p := &pages{tags: make([]uint64, keptBlocks), data: make([]byte, keptBlocks*blockSize)}
+	p.Memory = from
 	p.allow(defaultBytes)
 	return p
 }
@@ -86,7 +37,7 @@ func newPages(from Memory) *pages {
 // allow lets so many bytes be read, and returns why no more could be read before.
 func (p *pages) allow(bytes int64) (before error) {
 	before, p.err = p.err, nil
-	p.left, p.most = bytes, bytes
+	p.Left, p.Over = bytes, tooMany{bytes >> 20, "MiB of memory"}
 	return before
 }
 
@@ -120,24 +71,22 @@ func (p *pages) page(at uint64) []byte {
 }
 
 // readBlock reads a block to a place, and returns its tag.
-func (p *pages) readBlock(at, place uint64) uint64 {
-	tag := at | 1
-	for page := uint64(0); page < pagesPerBlock; {
-		if p.left <= 0 && p.err == nil {
-			p.err = tooMany{p.most >> 20, "MiB of memory"}
+func (p *pages) readBlock(at, place uint64) (tag uint64) {
+	var pieces [pagesPerBlock]host.Piece
+	for i := range pieces {
+		offset := uint64(i) * pageSize
+		pieces[i] = host.Piece{Address: at + offset, Data: p.data[place*blockSize+offset:][:pageSize]}
+	}
+	if p.err == nil {
+		p.err = p.Read(pieces[:])
+	}
+	if p.err == nil {
+		tag = at | 1
+	}
+	for i := range pieces {
+		if p.err == nil && pieces[i].OK {
+			tag |= 2 << i
 		}
-		if p.err != nil {
-			p.tags[place] = 0
-			return 0
-		}
-		n, err := p.from.Read(at+page*pageSize, p.data[place*blockSize:][page*pageSize:blockSize])
-		p.err = err
-		p.left -= int64(max(n, pageSize))
-		for ; n >= pageSize; n -= pageSize {
-			tag |= 2 << page
-			page++
-		}
-		page++ // which cannot be read
 	}
 	p.tags[place] = tag
 	return tag
@@ -159,10 +108,10 @@ func (p *pages) read(at uint64, b []byte) bool {
 
 // isStill reports whether the memory, and not only what was read of it, has two words.
 func (p *pages) isStill(at, first, second uint64) bool {
-	var b [16]byte
-	p.left -= int64(len(b))
-	n, err := p.from.Read(at, b[:])
-	return err != nil || n < len(b) || binary.LittleEndian.Uint64(b[:]) == first && binary.LittleEndian.Uint64(b[8:]) == second
+	now := []host.Piece{{Address: at, Data: make([]byte, 16)}}
+	err := p.Read(now)
+	b := now[0].Data
+	return err != nil || !now[0].OK || binary.LittleEndian.Uint64(b) == first && binary.LittleEndian.Uint64(b[8:]) == second
 }
 
 // word returns the 8 bytes at an address; 0 if they cannot be read.
@@ -186,4 +135,17 @@ func (p *pages) byte(at uint64) byte {
 		return page[at%pageSize]
 	}
 	return 0
+}
+
+// cString returns the text at an address.
+func (p *pages) cString(at uint64) string {
+	var b [maxName]byte
+	n := 0
+	for n < len(b) && at != 0 {
+		if b[n] = p.byte(at + uint64(n)); b[n] == 0 {
+			break
+		}
+		n++
+	}
+	return strings.ToValidUTF8(string(b[:n]), "\ufffd")
 }

@@ -1,11 +1,11 @@
 package owner
 
 import (
-	"math"
 	"slices"
 	"strings"
 
 	"ttmem/tracer/event"
+	"ttmem/tracer/heap"
 )
 
 // This file finds Buffers that objects of C++ hold. Where the objects have their pointers differs
@@ -172,14 +172,12 @@ func (n *natives) isTrace(buffer uint64) bool {
 // the state of its binaries on each mesh, right before the shared_ptr to their buffer, and no other
 // object of the cache has such a neighbour.
 func isMap(words []uint64) bool {
-	// the buckets, their number, the first node, the number of nodes, the maximum load, when to grow, and
-	// the only bucket
-	const header = 7
-	if len(words) < header {
+	begin := len(words) - heap.TableWords
+	if begin < 0 {
 		return false
 	}
-	w := words[len(words)-header:]
-	return isPointer(w[0]) && w[1] > 0 && isPointer(w[2]) && w[3] > 0 && math.Float32frombits(uint32(w[4])) == 1
+	t, ok := heap.TableOf(words[begin:])
+	return ok && isPointer(t.Buckets) && isPointer(t.First) && t.Size > 0
 }
 
 // cached returns those of some Buffers that the program caches of their devices hold, with the path of
@@ -236,13 +234,9 @@ func (n *natives) device(buffer uint64) uint64 {
 
 // programs returns the entries of a device's program cache: the nodes of a std::unordered_map.
 func (n *natives) programs(device uint64) (list []part) {
-	const (
-		// fields is how many words may be before the map, and header those of it.
-		fields, header = 8, 5
-		// used is how much of an entry counts: it begins with a workload and a map of what
-		// belongs to it, in a place for any type.
-		used = 256
-	)
+	// The map is in the first fields words. used is how much of an entry counts: it begins with a
+	// workload and a map of what belongs to it, in a place for any type.
+	const fields, used = 13, 256
 	size, err := n.call(device, "_ZN2tt8tt_metal11distributed10MeshDevice25num_program_cache_entriesEv")
 	if err == nil && size > maxPrograms {
 		n.missed = tooMany{maxPrograms, "cached programs"}
@@ -254,22 +248,22 @@ func (n *natives) programs(device uint64) (list []part) {
 	if err != nil {
 		return nil
 	}
-	words := n.words(cache, fields+header)
-	for ; len(words) >= header; words = words[1:] {
-		// the buckets, their number, the first node, the number of nodes, and the maximum load
-		if words[1] >= size && words[3] == size && math.Float32frombits(uint32(words[4])) == 1 {
-			for at := words[2]; uint64(len(list)) < size; {
-				next := n.words(at, 1)
-				if next == nil {
-					break // it changes
-				}
-				list = append(list, part{at: at, size: min(n.block(at), used)})
-				at = next[0]
-			}
-			return list
+	for words := n.words(cache, fields); len(words) > 0; words = words[1:] {
+		table, ok := heap.TableOf(words)
+		if !ok || table.Size != size {
+			continue
 		}
+		for at := table.First; uint64(len(list)) < size; {
+			next := n.words(at, 1)
+			if next == nil {
+				break // it changes
+			}
+			list = append(list, part{at: at, size: min(n.block(at), used)})
+			at = next[0]
+		}
+		break
 	}
-	return nil
+	return list
 }
 
 // isGlobal reports whether a type is that of ttnn's global semaphores or circular buffers.
@@ -315,19 +309,5 @@ func (n *natives) stillHeld(instance, buffer uint64) (t Tensor, still bool) {
 
 // typeName returns the name of the type of a Python object.
 func (n *natives) typeName(object uint64) string {
-	head := n.words(object, 2)
-	if head == nil {
-		return ""
-	}
-	name := n.words(head[1]+typeName, 1)
-	if name == nil {
-		return ""
-	}
-	var b [maxName]byte
-	for i := range b {
-		if !n.Machine.Read(name[0]+uint64(i), b[i:i+1]) || b[i] == 0 {
-			return string(b[:i])
-		}
-	}
-	return ""
+	return n.cString(n.word(n.word(object+8) + typeName))
 }

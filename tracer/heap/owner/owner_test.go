@@ -155,7 +155,7 @@ func processOf(t *testing.T, pid int) *process {
 	t.Helper()
 	o, err := new(Searcher).open(t.Context(), &host.Proc{}, pid)
 	qt.Assert(t, qt.IsNil(err))
-	p := newProcess(Thread(pid), o.maps, o.files)
+	p := newProcess(&host.ThreadMemory{Thread: pid}, o.maps, o.files)
 	qt.Assert(t, qt.IsNotNil(p.heap), qt.Commentf("%v", p.noHeap))
 	return p
 }
@@ -248,18 +248,19 @@ func TestPathsWhileObjectsMove(t *testing.T) {
 	}
 }
 
-// damaged is a memory in which each page has some other bytes.
+// damaged is a memory in which each block has some other bytes.
 type damaged struct {
-	of     Memory
+	of     host.Memory
 	random *rand.Rand
 }
 
-func (d *damaged) Read(at uint64, b []byte) (int, error) {
-	n, err := d.of.Read(at, b)
+func (d *damaged) Read(pieces []host.Piece) error {
+	err := d.of.Read(pieces)
 	for range d.random.IntN(8) {
+		b := pieces[d.random.IntN(len(pieces))].Data
 		b[d.random.IntN(len(b))] = byte(d.random.Uint32())
 	}
-	return n, err
+	return err
 }
 
 // TestADamagedHeap: whatever the memory has, a search ends within its bounds.
@@ -269,7 +270,7 @@ func TestADamagedHeap(t *testing.T) {
 		found := 0
 		for seed := range uint64(40) {
 			h := heapOf(t, p.pid)
-			h.memory.from = &damaged{h.memory.from, rand.New(rand.NewPCG(seed, 1))}
+			h.memory.Memory = &damaged{h.memory.Memory, rand.New(rand.NewPCG(seed, 1))}
 			list, _, _ := h.Find(Limits{Objects: 200_000, Bytes: 64 << 20}, all)
 			for _, o := range list {
 				found++

@@ -8,6 +8,7 @@ import (
 	"ttmem/symbolize"
 	"ttmem/symbolize/python"
 	"ttmem/symbolize/x86"
+	"ttmem/tracer/host"
 )
 
 // ErrNoPython means that a process has no Python interpreter whose heap can be read.
@@ -23,9 +24,9 @@ type process struct {
 }
 
 // newProcess reads the files, which stay open as long as the process is used.
-func newProcess(memory Memory, maps []mapped, files []*os.File) *process {
+func newProcess(memory host.Memory, maps []mapped, files []*os.File) *process {
 	p := &process{memory: newPages(memory), noHeap: ErrNoPython}
-	p.tensors = &Tensors{Machine: &x86.Machine{Read: p.memory.read}}
+	p.tensors = &Tensors{p.memory, &x86.Machine{Read: p.memory.read}}
 	elfs, looked := make([]*symbolize.ELF, len(files)), make([]bool, len(files))
 	for i, file := range files {
 		elfs[i], _ = symbolize.OpenFile(file)

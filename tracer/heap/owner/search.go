@@ -144,25 +144,25 @@ func answerQuestion(from io.Reader, to io.Writer) {
 	go giveSigns(to, ended)
 	var a answer
 	var err error
-	a.Holders, a.Cost, err = newProcess(&paced{Memory: Thread(q.Thread)}, q.Maps, files).holders(q.Buffers)
+	a.Holders, a.Cost, err = newProcess(&host.ThreadMemory{Thread: q.Thread, Paced: true}, q.Maps, files).holders(q.Buffers)
 	if a.NoPython = errors.Is(err, ErrNoPython); err != nil {
 		a.Error = err.Error()
 	}
 	a.Cost.Memory = mostMemory()
-	a.Cost.CPU = processorTime()
+	a.Cost.CPU = host.ProcessorTime()
 	ended <- struct{}{}
 	_ = json.NewEncoder(to).Encode(a)
 }
 
 // giveSigns writes a blank, which JSON may begin with, now and then while the search works.
 func giveSigns(to io.Writer, ended <-chan struct{}) {
-	for before := processorTime(); ; {
+	for before := host.ProcessorTime(); ; {
 		select {
 		case <-ended:
 			return
 		case <-time.After(signInterval):
 		}
-		if now := processorTime(); now-before > signTime {
+		if now := host.ProcessorTime(); now-before > signTime {
 			_, _ = to.Write([]byte(" "))
 			before = now
 		}

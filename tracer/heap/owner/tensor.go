@@ -11,6 +11,7 @@ import (
 
 // Tensors reads the ttnn tensors of a process with the library's own accessors.
 type Tensors struct {
+	*pages
 	Machine *x86.Machine
 }
 
@@ -50,14 +51,14 @@ func (t *Tensors) of(instance uint64) (uint64, error) {
 		direct = 1 << 2
 	)
 	var b [24]byte
-	if !t.Machine.Read(instance, b[:]) || b[20]&3 != ready {
+	if !t.read(instance, b[:]) || b[20]&3 != ready {
 		return 0, errNotReady
 	}
 	at := instance + uint64(int64(int32(binary.LittleEndian.Uint32(b[16:]))))
 	if b[20]&direct != 0 {
 		return at, nil
 	}
-	if !t.Machine.Read(at, b[:8]) {
+	if !t.read(at, b[:8]) {
 		return 0, errNotReady
 	}
 	return binary.LittleEndian.Uint64(b[:]), nil
@@ -107,7 +108,7 @@ func (t *Tensors) backing(meshBuffer uint64) (uint64, error) {
 // words returns some words; nil if they cannot be read.
 func (t *Tensors) words(at, count uint64) []uint64 {
 	b := make([]byte, 8*count)
-	if !isPointer(at) || !t.Machine.Read(at, b) {
+	if !isPointer(at) || !t.read(at, b) {
 		return nil
 	}
 	words := make([]uint64, count)
@@ -208,7 +209,7 @@ func (t *Tensors) Read(instance uint64) (tensor Tensor, err error) {
 		return tensor, fmt.Errorf("a tensor of %d dimensions", n)
 	}
 	b := make([]byte, 4*n)
-	if !t.Machine.Read(at, b) {
+	if !t.read(at, b) {
 		return tensor, errNotReady
 	}
 	for ; len(b) > 0; b = b[4:] {

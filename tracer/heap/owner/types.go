@@ -2,7 +2,6 @@ package owner
 
 import (
 	"encoding/binary"
-	"strings"
 
 	"ttmem/symbolize/python"
 )
@@ -241,19 +240,6 @@ func (w *walk) readSlots(t *typ, at uint64) {
 			t.slots = append(t.slots, slot{name, offset})
 		}
 	}
-}
-
-// cString returns the text at an address.
-func (w *walk) cString(at uint64) string {
-	var b [maxName]byte
-	n := 0
-	for n < len(b) && at != 0 {
-		if b[n] = w.byte(at + uint64(n)); b[n] == 0 {
-			break
-		}
-		n++
-	}
-	return strings.ToValidUTF8(string(b[:n]), "\ufffd")
 }
 
 // str returns the text of a str; ok is false if it is none.

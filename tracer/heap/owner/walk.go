@@ -128,13 +128,13 @@ func (h *Heap) Find(limits Limits, enough func(object uint64) bool) (found []Own
 	if w.run(enough) {
 		w.missed = nil
 	}
-	read := limits.Bytes - w.left
+	read := limits.Bytes - w.Left
 	err = cmp.Or(w.begin(confirmBytes), w.missed)
 	for _, at := range w.confirm() {
 		object := w.nodes.at(at).object
 		found = append(found, Owned{object, w.nameOfType(object), w.path(at)})
 	}
-	return found, Cost{Objects: w.nodes.n, Bytes: read + confirmBytes - w.left}, cmp.Or(err, w.err)
+	return found, Cost{Objects: w.nodes.n, Bytes: read + confirmBytes - w.Left}, cmp.Or(err, w.err)
 }
 
 // begin begins a look, which may read so many bytes. It returns why the one before ended early.
