@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -127,6 +128,15 @@ func (w *walk) repr(at uint64) string {
 	return ""
 }
 
+// texts are how paths write some kinds of steps, and numbered those with an index.
+var (
+	texts = map[string]string{
+		"a key": "{…}", "element": "{…}", "self": ".__self__", "frame": ": ", "field": ".?", "cache": ".cache",
+		"callback": ".__callback__", "rest": "…",
+	}
+	numbered = map[string]string{"item": "[%d]", "closure": ".__closure__[%d]", "flat": ".flat[%d]"}
+)
+
 // String is the path as a reader of Python writes it: model.layers[0].attention.wq; local x of
 // forward().
 func (p Path) String() string {
@@ -139,16 +149,10 @@ func (p Path) String() string {
 				b.WriteString(s.Name)
 			}
 		case "local":
-			if i == 0 {
-				where = " of " + s.Function + "()"
-			}
-			if i > 0 && p[i-1].Kind == "frame" {
-				where = " of " + s.Function + "()" + where
-			}
 			if i > 0 && p[i-1].Kind != "frame" {
 				b.WriteString(": ")
-				where = " of " + s.Function + "()" + where
 			}
+			where = " of " + s.Function + "()" + where
 			b.WriteString("local " + s.Name)
 		case "thread":
 			b.WriteString(s.Name)
@@ -157,40 +161,20 @@ func (p Path) String() string {
 				b.WriteByte('.')
 			}
 			b.WriteString(s.Name)
-		case "item":
-			fmt.Fprintf(&b, "[%d]", s.Index)
 		case "key":
-			if s.Name == "" {
-				s.Name = "…"
-			}
-			b.WriteString("[" + s.Name + "]")
-		case "a key", "element":
-			b.WriteString("{…}")
+			b.WriteString("[" + cmp.Or(s.Name, "…") + "]")
 		case "content":
 			if i > 0 && p[i-1].Kind != "local" { // the name of a local variable is that of its content
 				b.WriteString(".cell_contents")
 			}
-		case "function", "next", "result":
-		case "self":
-			b.WriteString(".__self__")
-		case "closure":
-			fmt.Fprintf(&b, ".__closure__[%d]", s.Index)
 		case "of exception":
 			b.WriteString("." + s.Name)
 		case "garbage":
 			b.WriteString("a " + s.Name + " without a name")
-		case "frame":
-			b.WriteString(": ")
-		case "field":
-			b.WriteString(".?")
-		case "cache":
-			b.WriteString(".cache")
-		case "flat":
-			fmt.Fprintf(&b, ".flat[%d]", s.Index)
-		case "callback":
-			b.WriteString(".__callback__")
-		case "rest":
-			b.WriteString("…")
+		case "item", "closure", "flat":
+			fmt.Fprintf(&b, numbered[s.Kind], s.Index)
+		default: // "function", "next" and "result" have no text
+			b.WriteString(texts[s.Kind])
 		}
 	}
 	return shorten(b.String() + where)
