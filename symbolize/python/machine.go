@@ -29,8 +29,7 @@ func references(e *symbolize.ELF, f symbolize.Symbol) (found []reference) {
 		return nil
 	}
 	steps, _ := x86.Follow(code, f.Addr, func(uint64, *x86.State) (x86.Value, bool) { return x86.Value{}, true })
-	for i := range steps {
-		s := &steps[i]
+	for _, s := range steps {
 		v, access := s.Access()
 		if !access {
 			v = s.Result()

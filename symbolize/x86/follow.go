@@ -82,7 +82,7 @@ var ErrVisits = errors.New("its code has too many paths")
 // of address. It follows all paths from the entry at an address; where paths join, it keeps the facts
 // that hold on all of them. A path ends at an undecodable instruction. called returns the result of a
 // function that is called directly, and whether it returns at all.
-func Follow(code []byte, entry uint64, called func(function uint64, before *State) (result Value, returns bool)) (steps []Step, err error) {
+func Follow(code []byte, entry uint64, called func(function uint64, before *State) (result Value, returns bool)) (steps []*Step, err error) {
 	type visited struct {
 		Step
 		bad bool
@@ -137,7 +137,7 @@ func Follow(code []byte, entry uint64, called func(function uint64, before *Stat
 	}
 	for _, v := range seen {
 		if v != nil && !v.bad {
-			steps = append(steps, v.Step)
+			steps = append(steps, &v.Step)
 		}
 	}
 	return steps, nil

@@ -89,8 +89,7 @@ func (d *deriver) managers() error {
 // typeMask is the set of types in a function's table: a constant that `bt` or a shift
 // tests.
 func (f *flow) typeMask() uint64 {
-	for i := range f.steps {
-		s := &f.steps[i]
+	for _, s := range f.steps {
 		n, _, ok := x86.Register(s.Args[0])
 		_, register := s.Args[1].(x86asm.Reg)
 		if !ok || !register || s.Op != x86asm.BT && s.Op != x86asm.SHR {
@@ -108,8 +107,7 @@ func (f *flow) typeMask() uint64 {
 
 // table returns the address of the table with the offset of a load.
 func (f *flow) table() uint64 {
-	for i := range f.steps {
-		s := &f.steps[i]
+	for _, s := range f.steps {
 		m, _, _ := s.Mem()
 		base, _, hasBase := x86.Register(m.Base)
 		index, _, hasIndex := x86.Register(m.Index)
@@ -131,7 +129,7 @@ func (f *flow) table() uint64 {
 // BankManager itself: after the load with the offset from the table.
 func banksOfType(f *flow) (Chain, error) {
 	for i := 0; i+1 < len(f.steps); i++ {
-		s, next := &f.steps[i], &f.steps[i+1]
+		s, next := f.steps[i], f.steps[i+1]
 		m, _, ok := s.Mem()
 		if !ok || m.Index == 0 || m.Scale != 1 || s.Op != x86asm.MOV || s.MemBytes != 8 {
 			continue

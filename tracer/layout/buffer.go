@@ -166,8 +166,7 @@ func callsObject(s *x86.Step) (Chain, bool) {
 // [next_unique_id], rcx; mov [this+id], rcx`.
 func (d *deriver) counted(f *flow) (Chain, error) {
 	counters := map[x86.Value]bool{}
-	for i := range f.steps {
-		s := &f.steps[i]
+	for _, s := range f.steps {
 		if a, ok := s.Access(); ok && s.Is(x86asm.XADD, 8) && d.isCounter(a) {
 			counters[x86.Rooted(x86.Counter, s.At)] = true
 		}

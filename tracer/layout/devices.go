@@ -149,8 +149,7 @@ func (d *deriver) vectorOf(function string, calls int) (*vector, error) {
 	if calls > maxCalls {
 		return nil, errShape
 	}
-	for i := range fl.steps {
-		s := &fl.steps[i]
+	for i, s := range fl.steps {
 		name, v := fl.callee(s), s.State.Arg(1)
 		switch {
 		case name == "":
@@ -193,12 +192,12 @@ func (f *flow) pair(i int, arg uint64) (Chain, bool) {
 		}
 		return s.Accessed(arg)
 	}
-	begin, ok := load(&f.steps[i])
+	begin, ok := load(f.steps[i])
 	if !ok {
 		return nil, false
 	}
 	for j := i + 1; j < len(f.steps) && j <= i+3; j++ {
-		if end, ok := load(&f.steps[j]); ok && follows(end, begin) {
+		if end, ok := load(f.steps[j]); ok && follows(end, begin) {
 			return begin, true
 		}
 	}
@@ -209,7 +208,7 @@ func (f *flow) pair(i int, arg uint64) (Chain, bool) {
 // [r15]; mov rax, [rdi]; call [rax+n]` with `add r15, 8`. 0 if there is no such loop.
 func (f *flow) stride() int {
 	for i := 2; i < len(f.steps); i++ {
-		call, table, object := &f.steps[i], &f.steps[i-1], &f.steps[i-2]
+		call, table, object := f.steps[i], f.steps[i-1], f.steps[i-2]
 		if _, _, ok := call.Mem(); !ok || call.Op != x86asm.CALL || table.Op != x86asm.MOV || object.Op != x86asm.MOV {
 			continue
 		}
@@ -227,8 +226,7 @@ func (f *flow) stride() int {
 // advance returns the number that a function adds to a register; 0 if it adds none, or several.
 func (f *flow) advance(r x86asm.Reg) int {
 	found := 0
-	for i := range f.steps {
-		s := &f.steps[i]
+	for _, s := range f.steps {
 		n, ok := s.Args[1].(x86asm.Imm)
 		if s.Op != x86asm.ADD || s.Args[0] != x86asm.Arg(r) || !ok {
 			continue
@@ -249,8 +247,7 @@ func (d *deriver) entries(function string) (stride, local int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	for i := range fl.steps {
-		s := &fl.steps[i]
+	for _, s := range fl.steps {
 		m, _, ok := s.Mem()
 		if !ok || !s.Is(x86asm.CMP, 1) || !s.Has(1, 1) || m.Index != 0 {
 			continue

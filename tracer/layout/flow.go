@@ -17,32 +17,33 @@ import (
 type flow struct {
 	e     *symbolize.ELF
 	fn    symbolize.Symbol
-	steps []x86.Step
+	impl  map[string]Chain // implPaths
+	steps []*x86.Step
+	// err is why there are no steps.
+	err error
 }
 
 // unsized is the number of bytes to read of a function whose symbol has no size.
 const unsized = 1 << 10
 
 // follow derives the content of registers in a function.
-func follow(e *symbolize.ELF, fn symbolize.Symbol) (*flow, error) {
-	code, err := e.Text(fn.Addr, int(min(cmp.Or(fn.Size, unsized), x86.MaxCode)))
-	if err != nil {
-		return nil, err
+func follow(e *symbolize.ELF, fn symbolize.Symbol, impl map[string]Chain) *flow {
+	f := &flow{e: e, fn: fn, impl: impl}
+	var code []byte
+	if code, f.err = e.Text(fn.Addr, int(min(cmp.Or(fn.Size, unsized), x86.MaxCode))); f.err == nil {
+		f.follow(code)
 	}
-	return followCode(e, fn, code)
+	return f
 }
 
-// followCode is follow for code that was read already.
-func followCode(e *symbolize.ELF, fn symbolize.Symbol, code []byte) (*flow, error) {
-	f := &flow{e: e, fn: fn}
-	steps, err := x86.Follow(code, fn.Addr, func(function uint64, before *x86.State) (result x86.Value, returns bool) {
+// follow sets the steps of a function with this code.
+func (f *flow) follow(code []byte) {
+	f.steps, f.err = x86.Follow(code, f.fn.Addr, func(function uint64, before *x86.State) (result x86.Value, returns bool) {
 		return f.callToImpl(function, before.Arg(0)), !f.noReturn(function)
 	})
-	if errors.Is(err, x86.ErrVisits) {
-		err = fmt.Errorf("%w: %w", errShape, err)
+	if errors.Is(f.err, x86.ErrVisits) {
+		f.err = fmt.Errorf("%w: %w", errShape, f.err)
 	}
-	f.steps = steps
-	return f, err
 }
 
 // noReturn reports whether the function at an address never returns, judging by its name. A

@@ -17,8 +17,8 @@ func code(t testing.TB, hexCode string) *flow {
 	t.Helper()
 	b, err := hex.DecodeString(hexCode)
 	qt.Assert(t, qt.IsNil(err))
-	f, err := followCode(nil, symbolize.Symbol{Addr: 0x1000, Size: uint64(len(b))}, b)
-	qt.Assert(t, qt.IsNil(err))
+	f := &flow{fn: symbolize.Symbol{Addr: 0x1000, Size: uint64(len(b))}}
+	f.follow(b)
 	return f
 }
 
@@ -89,8 +89,7 @@ func TestTooManyPaths(t *testing.T) {
 	b = append(b, bytes.Repeat([]byte{0x90}, 6000)...)
 	b = append(b, 0xe9)
 	b = binary.LittleEndian.AppendUint32(b, uint32(loop-len(b)-4))
-	_, err := followCode(nil, symbolize.Symbol{Addr: 0x1000, Size: uint64(len(b))}, b)
-	qt.Assert(t, qt.ErrorIs(err, errShape))
+	qt.Assert(t, qt.ErrorIs(code(t, hex.EncodeToString(b)).err, errShape))
 }
 
 // FuzzFollow follows arbitrary bytes: it must neither panic nor take long.
@@ -104,14 +103,8 @@ func FuzzFollow(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		b = b[:min(len(b), x86.MaxCode)]
-		fl, err := followCode(nil, symbolize.Symbol{Addr: 0x1000, Size: uint64(len(b))}, b)
-		if err != nil {
-			qt.Assert(t, qt.ErrorIs(err, errShape))
-			return
-		}
-		for i := range fl.steps {
-			s := &fl.steps[i]
+		fl := code(t, hex.EncodeToString(b[:min(len(b), x86.MaxCode)]))
+		for i, s := range fl.steps {
 			s.Access()
 			fl.callee(s)
 			fl.pair(i, 0)

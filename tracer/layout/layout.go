@@ -116,6 +116,7 @@ func derive(e *symbolize.ELF) (*deriver, error) {
 	case !IsLibrary(e):
 		return nil, ErrNoLibrary
 	}
+	d.impl = implPaths(e)
 	d.probes()
 	d.buffer()
 	d.perCoreBuffers()
@@ -138,6 +139,7 @@ type deriver struct {
 	e      *symbolize.ELF
 	layout *Layout
 	flows  map[uint64]*flow
+	impl   map[string]Chain // implPaths
 	// agreed is the number of sources for each field
 	agreed map[string]int
 }
@@ -303,13 +305,10 @@ func (d *deriver) flowOf(names ...string) (*flow, error) {
 
 // flow derives a function's register contents, once.
 func (d *deriver) flow(f symbolize.Symbol) (*flow, error) {
-	if fl, ok := d.flows[f.Addr]; ok {
-		return fl, nil
+	fl, ok := d.flows[f.Addr]
+	if !ok {
+		fl = follow(d.e, f, d.impl)
+		d.flows[f.Addr] = fl
 	}
-	fl, err := follow(d.e, f)
-	if err != nil {
-		return nil, err
-	}
-	d.flows[f.Addr] = fl
-	return fl, nil
+	return fl, fl.err
 }

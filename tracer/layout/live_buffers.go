@@ -215,8 +215,7 @@ func (d *deriver) shardCores() error {
 
 func (d *deriver) coresIn(f *flow) (c ShardCores, err error) {
 	at, grid := -1, -1
-	for i := range f.steps {
-		s := &f.steps[i]
+	for i, s := range f.steps {
 		if choice, ok := compares(1, 0, 1)(s); ok && at < 0 {
 			c.Choice, at = choice, i
 		}

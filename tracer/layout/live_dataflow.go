@@ -29,7 +29,7 @@ func (d *deriver) liveDFBs() {
 // [rax+begin]; cmp [rax+end], rdx; je; mov [rax+end], rdx`.
 func cleared(f *flow) (Chain, error) {
 	for i := 0; i+3 < len(f.steps); i++ {
-		load, compare, store := &f.steps[i], &f.steps[i+1], &f.steps[i+3]
+		load, compare, store := f.steps[i], f.steps[i+1], f.steps[i+3]
 		begin, n, ok := load.Mem()
 		if !ok || n != 1 || load.Op != x86asm.MOV || load.MemBytes != 8 || begin.Index != 0 {
 			continue
@@ -46,8 +46,7 @@ func cleared(f *flow) (Chain, error) {
 
 // advances finds the size of the elements whose vectors a loop clears.
 func advances(f *flow) (Chain, error) {
-	for i := range f.steps {
-		s := &f.steps[i]
+	for _, s := range f.steps {
 		m, n, ok := s.Mem()
 		if !ok || n != 0 || s.Op != x86asm.MOV || s.MemBytes != 8 || m.Index != 0 {
 			continue

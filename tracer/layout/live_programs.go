@@ -156,12 +156,7 @@ func oneOfTwo(one Chain, same bool) finder {
 
 // calls reports whether the next instruction is a call.
 func (f *flow) calls(s *x86.Step) bool {
-	for i := range f.steps {
-		if f.steps[i].At == s.Next() {
-			return f.steps[i].Op == x86asm.CALL
-		}
-	}
-	return false
+	return slices.ContainsFunc(f.steps, func(next *x86.Step) bool { return next.At == s.Next() && next.Op == x86asm.CALL })
 }
 
 // optionalInConfig finds the flag of the optional address in a configuration: address() calls the
@@ -186,8 +181,7 @@ func optionalInConfig(inConfig Chain) finder {
 // function.
 func (f *flow) indexed() (begin, bytes int32) {
 	factors := map[int]int32{x86.RSI: 1}
-	for i := range f.steps {
-		s := &f.steps[i]
+	for _, s := range f.steps {
 		to, _, ok := x86.Register(s.Args[0])
 		if !ok {
 			continue
@@ -230,7 +224,7 @@ func (f *flow) indexed() (begin, bytes int32) {
 // &text_size) gets the offset as an argument and returns it.
 func (f *flow) textBehindOffset() (int64, bool) {
 	for i := 0; i+4 < len(f.steps); i++ {
-		call := &f.steps[i]
+		call := f.steps[i]
 		if call.Op != x86asm.CALL || !strings.Contains(f.callee(call), "20finalize_kernel_binsE") {
 			continue
 		}
@@ -241,7 +235,7 @@ func (f *flow) textBehindOffset() (int64, bool) {
 			return 0, false
 		}
 		for j := i + 1; j < i+4; j++ {
-			s := &f.steps[j]
+			s := f.steps[j]
 			a, _ := s.Access()
 			if at, ok := a.InFrame(); ok && s.Op == x86asm.MOV && s.Args[1] == x86asm.Arg(x86asm.EAX) {
 				return int64(size) - int64(at), true

@@ -31,8 +31,8 @@ func on(op x86asm.Op, bytes int, m matcher) matcher {
 func direct(c Chain, ok bool) (Chain, bool) { return c, ok && len(c) == 1 }
 
 func (f *flow) first(m matcher) (Chain, error) {
-	for i := range f.steps {
-		if c, ok := m(&f.steps[i]); ok {
+	for _, s := range f.steps {
+		if c, ok := m(s); ok {
 			return c, nil
 		}
 	}
@@ -41,8 +41,8 @@ func (f *flow) first(m matcher) (Chain, error) {
 
 // all are the different chains that a matcher finds, in the order of the steps.
 func (f *flow) all(m matcher) (found []Chain) {
-	for i := range f.steps {
-		if c, ok := m(&f.steps[i]); ok && !contains(found, c) {
+	for _, s := range f.steps {
+		if c, ok := m(s); ok && !contains(found, c) {
 			found = append(found, c)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/arch/x86/x86asm"
 
+	"ttmem/symbolize"
 	"ttmem/symbolize/x86"
 )
 
@@ -56,8 +57,7 @@ func searchedMap(f *flow) (Chain, error) {
 // after them.
 func (f *flow) comparesCores() bool {
 	read := map[x86asm.Mem]bool{}
-	for i := range f.steps {
-		s := &f.steps[i]
+	for _, s := range f.steps {
 		m, _, ok := s.Mem()
 		isResult := s.Op == x86asm.MOV && s.Args[0] == x86asm.Arg(x86asm.RAX) && m.Disp == nodeResult
 		if ok && m.Index == 0 && s.MemBytes == 8 && (s.Op == x86asm.CMP || isResult) {
@@ -72,23 +72,25 @@ func (f *flow) comparesCores() bool {
 	return false
 }
 
-// callToImpl returns the result of a call to Buffer::impl(). From 0.80 on, other functions call
-// it to get the object with a Buffer's fields.
+// implPaths are the paths from a Buffer to the results of Buffer::impl(), by its names. From 0.80 on, other
+// functions call it to get the object with a Buffer's fields.
+func implPaths(e *symbolize.ELF) map[string]Chain {
+	paths := make(map[string]Chain)
+	for _, name := range []string{"_ZNK2tt8tt_metal6Buffer4implEv", "_ZN2tt8tt_metal6Buffer4implEv"} {
+		if s, ok := e.Lookup(name); ok {
+			path, err := result(follow(e, s, nil))
+			if err == nil {
+				paths[name] = path
+			}
+		}
+	}
+	return paths
+}
+
+// callToImpl returns the result of a call to a function, if that is Buffer::impl().
 func (f *flow) callToImpl(target uint64, buffer x86.Value) x86.Value {
-	name := f.name(target)
-	if name != "_ZNK2tt8tt_metal6Buffer4implEv" && name != "_ZN2tt8tt_metal6Buffer4implEv" {
-		return x86.Value{}
-	}
-	s, ok := f.e.Lookup(name)
+	path, ok := f.impl[f.name(target)]
 	if !ok {
-		return x86.Value{}
-	}
-	called, err := follow(f.e, s)
-	if err != nil {
-		return x86.Value{}
-	}
-	path, err := result(called)
-	if err != nil {
 		return x86.Value{}
 	}
 	for _, offset := range path {

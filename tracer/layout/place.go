@@ -64,7 +64,7 @@ func (d *deriver) cheapen(p *Probe, f symbolize.Symbol) {
 		return
 	}
 	for i := 0; i < len(fl.steps) && i < maxLead; i++ {
-		s := &fl.steps[i]
+		s := fl.steps[i]
 		if i == 0 && s.At != f.Addr || i > 0 && s.At != fl.steps[i-1].Next() {
 			return
 		}
@@ -91,8 +91,7 @@ func (d *deriver) cheapen(p *Probe, f symbolize.Symbol) {
 // entered reports whether a jump leads from behind the entry of a function back into the range up
 // to an instruction, which would then run again without a call.
 func (f *flow) entered(entry, to uint64) bool {
-	for i := range f.steps {
-		s := &f.steps[i]
+	for _, s := range f.steps {
 		if target, ok := s.Target(); ok && s.Op != x86asm.CALL && target >= entry && target <= to {
 			return true
 		}
@@ -120,8 +119,7 @@ func (d *deriver) shards() error {
 	if err != nil {
 		return err
 	}
-	for i := range fl.steps {
-		s := &fl.steps[i]
+	for _, s := range fl.steps {
 		if s.Op != x86asm.CALL || !strings.HasSuffix(fl.callee(s), countCores) {
 			continue
 		}

@@ -146,8 +146,8 @@ func (d *deriver) ofMesh(impl symbolize.Symbol, name string) (symbolize.Symbol, 
 	if err != nil {
 		return impl, err
 	}
-	for i := range fl.steps {
-		if fl.callee(&fl.steps[i]) == impl.Name {
+	for _, s := range fl.steps {
+		if fl.callee(s) == impl.Name {
 			return impl, nil
 		}
 	}

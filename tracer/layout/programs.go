@@ -66,7 +66,7 @@ const maxSpill = 8
 func spilled(part string, register int) finder {
 	return func(f *flow) (Chain, error) {
 		for i := range f.steps {
-			if !strings.Contains(f.callee(&f.steps[i]), part) {
+			if !strings.Contains(f.callee(f.steps[i]), part) {
 				continue
 			}
 			at, ok := f.slotOf(i, register)
@@ -91,7 +91,7 @@ func spilled(part string, register int) finder {
 // through another register, or from the first word there.
 func (f *flow) slotOf(i, register int) (at int32, ok bool) {
 	for j := i - 1; j >= max(0, i-maxSpill); j-- {
-		s := &f.steps[j]
+		s := f.steps[j]
 		if to, _, isRegister := x86.Register(s.Args[0]); !isRegister || to != register || s.Op != x86asm.MOV {
 			continue
 		}

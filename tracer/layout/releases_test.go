@@ -3,6 +3,7 @@ package layout
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -348,6 +349,24 @@ func TestGarbageInAccessors(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestACallOfItself: the function whose result others depend on calls itself, and so do the others.
+func TestACallOfItself(t *testing.T) {
+	b := image(t, "0.81.1")
+	e := open(t, b)
+	names := []string{"Buffer::impl() const", "Buffer::impl()", "Buffer::size() const"}
+	at := e.WithPrefix(mangle(names[0]))[0].Addr
+	for _, name := range names {
+		for _, s := range e.WithPrefix(mangle(name)) {
+			overwrite(t, b, e, name, func(code []byte) {
+				code[0] = 0xe8 // call
+				binary.LittleEndian.PutUint32(code[1:], uint32(at-s.Addr-5))
+			})
+		}
+	}
+	_, err := Derive(open(t, b))
+	qt.Assert(t, qt.IsNil(err))
 }
 
 func TestTruncatedLibrary(t *testing.T) {
