@@ -10,8 +10,33 @@ import (
 	"ttmem/tracer/layout"
 )
 
-// errInvalid means that an object is not of the expected type, or no longer exists.
-var errInvalid = errors.New("not a valid object")
+// errInvalid means that an object is not of the expected type, or no longer exists, and errUnreadable
+// that there is no memory at an address.
+var (
+	errInvalid    = errors.New("not a valid object")
+	errUnreadable = errors.New("not readable")
+)
+
+func piecesOf(addresses []uint64, size int) []host.Piece {
+	pieces := make([]host.Piece, len(addresses))
+	data := make([]byte, len(addresses)*size)
+	for i, at := range addresses {
+		pieces[i] = host.Piece{Address: at, Data: data[i*size : (i+1)*size : (i+1)*size]}
+	}
+	return pieces
+}
+
+// word is the 8 bytes at an offset.
+func word(b []byte, at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
+
+// elements is the number of elements between two pointers, as in a std::vector; false if it
+// exceeds a bound or is not a whole number.
+func elements(begin, end, size, bound uint64) (int, bool) {
+	if end < begin || (end-begin)%size != 0 || (end-begin)/size > bound {
+		return 0, false
+	}
+	return int((end - begin) / size), true
+}
 
 // objects reads the objects of a library in the memory of a process, by the names of their
 // fields. After an error all reads return zeros, so that err is checked once after a group
@@ -44,12 +69,14 @@ func (o *objects) read(at uint64, n int) []byte {
 	if o.err != nil || n == 0 { // the address of an empty vector is meaningless
 		return nil
 	}
-	raw, err := readBytes(o.memory, at, n)
-	if errors.Is(err, errUnreadable) {
-		err = fmt.Errorf("reading %d bytes at %w", n, err)
+	p := piecesOf([]uint64{at}, n)
+	if o.err = o.memory.Read(p); o.err == nil && !p[0].OK {
+		o.err = fmt.Errorf("reading %d bytes at %#x: %w", n, at, errUnreadable)
 	}
-	o.err = err
-	return raw
+	if o.err != nil {
+		return nil
+	}
+	return p[0].Data
 }
 
 // word reads 8 bytes.
@@ -153,14 +180,4 @@ func (o *objects) coreRanges(s span) []event.CoreRange {
 		ranges[i] = event.CoreRange{X0: uint16(w[0]), Y0: uint16(w[1]), X1: uint16(w[2]), Y1: uint16(w[3])}
 	}
 	return ranges
-}
-
-// shared reads a vector of std::shared_ptrs: each has the pointer, and one to its counts.
-func (o *objects) shared(s span) []uint64 {
-	words := o.words(s, 2, maxProgramCBs)
-	pointers := make([]uint64, len(words))
-	for i, w := range words {
-		pointers[i] = w[0]
-	}
-	return pointers
 }

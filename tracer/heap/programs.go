@@ -177,7 +177,8 @@ func (o *objects) circularBuffers(cbs span) (list []Static) {
 		"CircularBuffer.has_local_address", "CircularBuffer.local_address") {
 		return nil
 	}
-	for _, cb := range o.shared(cbs) {
+	for _, shared := range o.words(cbs, 2, maxProgramCBs) { // the pointer, and one to its counts
+		cb := shared[0]
 		s := Static{
 			Bytes:  o.u32(cb, "CircularBuffer.size"),
 			Kind:   event.CircularBuffer,

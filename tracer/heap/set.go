@@ -95,16 +95,13 @@ func readSet(m *budget, address uint64, some []uint64) ([]uint64, error) {
 
 // open reads the header.
 func (s *pointerSet) open() error {
-	b, err := readBytes(s.memory, s.address, 8*tableHead)
-	if err != nil {
-		return err
-	}
-	words := make([]uint64, tableHead)
-	for i := range words {
-		words[i] = word(b, 8*i)
+	o := &objects{memory: s.memory}
+	words := o.words(span{s.address, s.address + 8*tableHead}, tableHead, 1)
+	if o.err != nil {
+		return o.err
 	}
 	var ok bool
-	if s.Table, ok = TableOf(words); !ok || (s.Buckets == s.address+setSingle) != (s.Count == 1) {
+	if s.Table, ok = TableOf(words[0]); !ok || (s.Buckets == s.address+setSingle) != (s.Count == 1) {
 		return fmt.Errorf("%#x: %w", s.address, errNoSet)
 	}
 	if s.Count > maxBuffers {
