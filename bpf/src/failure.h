@@ -20,7 +20,7 @@
 
 static __always_inline bool inside(u64 address, u64 bias, const struct code *c)
 {
-	return address - bias >= c->start && address - bias < c->end;
+	return address - bias - c->start < c->end - c->start;
 }
 
 /* What a return address on the stack says about the thread's work: FAILED_*, or 0. */
@@ -103,6 +103,14 @@ __noinline int find_caller(struct unwinder *u, struct stack_scan *s)
 	return n;
 }
 
+__noinline int find_callers(struct unwinder *u, struct stack_scan *s)
+{
+	for (u32 i = 0; i < STACK_WORDS / WORDS_A_CALL; i++)
+		if (!find_caller(u, s))
+			break;
+	return 0;
+}
+
 /* Returns whether a Buffer waits for memory: it has a size, no memory yet, and its device has the
  * vtable of a Device or MeshDevice. Global, so that the verifier checks it once. */
 __noinline int lacks_memory(u32 library, u64 bias, u64 buffer)
@@ -157,6 +165,14 @@ __noinline int find_buffer(struct unwinder *u, struct stack_scan *s)
 	return n;
 }
 
+__noinline int find_buffers(struct unwinder *u, struct stack_scan *s)
+{
+	for (u32 i = 0; i < STACK_WORDS / WORDS_A_CALL; i++)
+		if (!find_buffer(u, s))
+			break;
+	return 0;
+}
+
 /* Finds out what the thread was doing. Without a complete stack, words on the stack are taken for
  * calls, and one of them may remain from an earlier call. */
 HANDLER void find_work(const struct hit *h, struct stack_scan *s)
@@ -169,10 +185,7 @@ HANDLER void find_work(const struct hit *h, struct stack_scan *s)
 	if (!h->u || h->library == NO_LIBRARY ||
 	    (take_stacks && h->u->end == END_START && !find_call(s, h->u)))
 		return;
-	for (u32 i = 0; i < STACK_WORDS / WORDS_A_CALL; i++) {
-		if (!find_caller(h->u, s))
-			break;
-	}
+	find_callers(h->u, s);
 }
 
 /* Copies a Buffer's fields into a record. */
@@ -210,10 +223,7 @@ HANDLER void exception_made(const struct hit *h, struct thread *t, bool is_text)
 	if (s->what == FAILED_ALLOCATE) {
 		s->limit = s->found + FRAME_BYTES;
 		s->at = h->ctx->sp;
-		for (u32 i = 0; i < STACK_WORDS / WORDS_A_CALL; i++) {
-			if (!find_buffer(h->u, s))
-				break;
-		}
+		find_buffers(h->u, s);
 	}
 	if (!r)
 		return;

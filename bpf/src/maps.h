@@ -154,6 +154,30 @@ struct {
 /* Set before loading. */
 volatile const bool only_listed; /* trace only what is in `processes` */
 volatile const u32 own_tgid;	 /* ttmem itself is never traced */
+volatile const u64 direct_map;	 /* where the kernel has physical address 0; 0: see memory.h */
+
+/* Linux 6.2 and later. Weak, so that the object loads without it: user space then leaves
+ * direct_map 0, and the verifier removes every call. So each use is behind a check of
+ * direct_map that the verifier can decide. */
+extern void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym __weak;
+
+static __always_inline u64 load_kernel(u64 at)
+{
+	struct timespec64 *word =
+		bpf_rdonly_cast((void *)at, bpf_core_type_id_kernel(struct timespec64));
+	u64 value = word->tv_sec;
+
+	/* otherwise clang would merge this load with later ones */
+	barrier_var(value);
+	return value;
+}
+
+/* A process's address space. Loaded as a number: at each load of a pointer that it trusts, the verifier searches
+ * all types of the kernel by name, for 0.3 ms. */
+static __always_inline struct mm_struct *space_of(const struct task_struct *task)
+{
+	return (struct mm_struct *)load_kernel((u64)&task->mm);
+}
 
 static __always_inline struct recent *last_hit(void)
 {
@@ -183,11 +207,10 @@ static __always_inline u64 pair_of(u32 tgid, u64 device, u64 allocator)
  * an exec, has another one; only a vfork shares that of its parent, until its exec. */
 static __always_inline u64 exec_id_of(const struct task_struct *task)
 {
-	return task->mm->context.ctx_id;
+	return direct_map ? load_kernel((u64)&space_of(task)->context.ctx_id) : task->mm->context.ctx_id;
 }
 
-/* Global, so that the verifier checks the walk to the address space once: it searches the kernel's types at each
- * step. */
+/* Global, so that the verifier checks it once. */
 __noinline u64 this_exec_id(void)
 {
 	return exec_id_of(bpf_get_current_task_btf());

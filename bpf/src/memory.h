@@ -7,8 +7,7 @@
  * next words are close to each other, and the helper reads everything else. */
 #pragma once
 
-/* Set before loading; 0: the helper reads everything. */
-volatile const u64 direct_map;	/* where the kernel has physical address 0 */
+/* Set before loading. */
 volatile const u64 frame_mask;	/* the physical address in an entry */
 volatile const u32 table_levels; /* 4 or 5 levels of page tables */
 
@@ -39,33 +38,22 @@ struct memory {
 	u8 blocks[BLOCKS * BLOCK_BYTES];
 };
 
-/* Linux 6.2 and later. Weak, so that the object loads without it: user space then leaves
- * direct_map 0, and the verifier removes every call. So each use is behind a check of
- * direct_map that the verifier can decide. */
-extern void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym __weak;
-
-static __always_inline u64 load_kernel(u64 at)
+static __always_inline struct mm_struct *this_space(void)
 {
-	struct timespec64 *word =
-		bpf_rdonly_cast((void *)at, bpf_core_type_id_kernel(struct timespec64));
-	u64 value = word->tv_sec;
-
-	/* otherwise clang would merge this load with later ones */
-	barrier_var(value);
-	return value;
+	return space_of(bpf_get_current_task_btf());
 }
 
 /* The running process's top-level page table, loaded as a number: the verifier does not
  * allow arithmetic on kernel pointers. */
 static __always_inline u64 first_table(void)
 {
-	return load_kernel((u64)&bpf_get_current_task_btf()->mm->pgd);
+	return load_kernel((u64)&this_space()->pgd);
 }
 
 /* Number of TLB flushes of the running process. */
 static __always_inline u64 flushes(void)
 {
-	return load_kernel((u64)&bpf_get_current_task_btf()->mm->context.tlb_gen);
+	return load_kernel((u64)&this_space()->context.tlb_gen);
 }
 
 /* One level of page tables: 0 if the process may not read there. */
@@ -114,7 +102,7 @@ static __always_inline void open_memory(struct memory *m)
 			m->copied[i] = 0;
 		return;
 	}
-	space = load_kernel((u64)&bpf_get_current_task_btf()->mm->context.ctx_id);
+	space = load_kernel((u64)&this_space()->context.ctx_id);
 	now = flushes();
 	if (m->space == space && m->flushes == now && !m->closed)
 		return;

@@ -34,19 +34,33 @@ enum user_kind {
 
 /* Returns whose share the running thread uses. A user may have thousands of other users' ids in
  * namespaces: they count as the owner of the outermost one below the host's. */
-static __always_inline u64 user_id(void)
+static __always_inline u64 find_user_id(void)
 {
-	struct user_namespace *ns = bpf_get_current_task_btf()->cred->user_ns;
-	u32 uid = bpf_get_current_uid_gid();
+	const struct task_struct *task = bpf_get_current_task_btf();
+	u32 uid = bpf_get_current_uid_gid(), inum = 0;
+	struct user_namespace *ns = NULL;
+	const struct cred *cred = NULL;
+	int level = 0;
 
-	if (ns->level > 0) {
-		for (u32 i = 0; i < NESTED_NAMESPACES && ns->level > 1; i++)
-			ns = ns->parent;
-		uid = ns->owner.val;
+	/* as memory: see space_of() */
+	bpf_probe_read_kernel(&cred, sizeof(cred), &task->cred);
+	bpf_probe_read_kernel(&ns, sizeof(ns), &cred->user_ns);
+	bpf_probe_read_kernel(&level, sizeof(level), &ns->level);
+	if (level > 0) {
+		for (u32 i = 0; i < NESTED_NAMESPACES && level > 1; i++, level--)
+			bpf_probe_read_kernel(&ns, sizeof(ns), &ns->parent);
+		bpf_probe_read_kernel(&uid, sizeof(uid), &ns->owner.val);
+		bpf_probe_read_kernel(&inum, sizeof(inum), &ns->ns.inum);
 		if (!uid)
-			return (u64)NAMESPACE_OF_ROOT << 32 | ns->ns.inum;
+			return (u64)NAMESPACE_OF_ROOT << 32 | inum;
 	}
 	return uid ? uid : (u64)PROCESS_OF_ROOT << 32 | bpf_get_current_pid_tgid() >> 32;
+}
+
+/* Global, so that the verifier checks the walk once. */
+__noinline u64 user_id(void)
+{
+	return find_user_id();
 }
 
 static const struct user new_user;
@@ -110,7 +124,7 @@ u32 ring_users; /* users who have written beyond the first half */
 __noinline int within_share(u32 bytes)
 {
 	u64 now = bpf_ringbuf_query(&records, BPF_RB_CONS_POS) / SHARED_BYTES + 1;
-	struct user *u = find_user(user_id());
+	struct user *u = find_user(find_user_id()); /* inline: the calls are as deep as the verifier allows */
 
 	if (!u)
 		return 0;

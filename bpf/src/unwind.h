@@ -47,7 +47,7 @@ static __always_inline void count_end(u32 end)
 #define MAX_WORDS 256
 #define KNOWN_IDS 16
 #define KNOWN_CODES 64
-#define SCANNED_WORDS 64
+#define SCANNED_WORDS 16
 
 struct known_row {
 	u64 at;
