@@ -8,8 +8,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -24,12 +26,13 @@ var busyForm = flag.String("busy", "", "TestBusyHost plays the first minutes wit
 const busyLoad, busyStarters = 40, 8
 
 // TestBusyHost plays the README's first minutes while all processors are taken: everything may come
-// later, and nothing comes wrong. `make busy` runs it.
+// later, and nothing comes wrong. `make busy` runs it. The commands run beside each other, as most of their
+// time is waiting for a processor.
 func TestBusyHost(t *testing.T) {
 	if *busyForm == "" {
 		t.Skip("no -busy: make busy")
 	}
-	diagnoses, starts := 2, 4
+	diagnoses, starts := 1, 3
 	if *busyForm == "full" {
 		diagnoses, starts = 20, 200
 	}
@@ -38,61 +41,80 @@ func TestBusyHost(t *testing.T) {
 	p.expect(t, "holding")
 	takeProcessors(t)
 
-	t.Run("doctor", func(t *testing.T) {
+	var sum startsOf
+	t.Run("minutes", func(t *testing.T) { // until all have ended
+		parallel := func(name string, f func(*testing.T)) {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				began := time.Now()
+				f(t)
+				load, _ := os.ReadFile("/proc/loadavg")
+				t.Logf("%.0f s; load %s", time.Since(began).Seconds(), load)
+			})
+		}
+		parallel("demo", checkDemosReport)
+		parallel("top", func(t *testing.T) {
+			out, errs, status := runTtmem(t, nil, "top", "--once", "-p", fmt.Sprint(p.Process.Pid))
+			qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+			qt.Check(t, qt.StringContains(out, fmt.Sprint(p.Process.Pid)))
+			qt.Check(t, qt.StringContains(out, "hold.py"))
+			qt.Check(t, qt.StringContains(out, "1.5 MiB"))
+		})
+		parallel("attach", func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "late.ttmem")
+			attach := attachTo(t, file, p.Process.Pid)
+			waitFor(t, "the buffers", func() bool { return len(stateOf(t, file).BuffersOf(p.Process.Pid)) == 3 })
+			qt.Assert(t, qt.IsNil(attach.Process.Signal(os.Interrupt)))
+			waitEnd(t, attach.Wait)
+			qt.Check(t, qt.StringContains(stateOf(t, file).Snapshot().Processes[0].Command, "hold.py"))
+		})
 		for range diagnoses {
-			out, errs, status := runTtmem(t, nil, "doctor")
-			qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s%s", out, errs))
-			qt.Check(t, qt.StringContains(out, "\nTracing works here.\n"))
+			parallel("doctor", func(t *testing.T) {
+				out, errs, status := runTtmem(t, nil, "doctor")
+				qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s%s", out, errs))
+				qt.Check(t, qt.StringContains(out, "\nTracing works here.\n"))
+			})
 		}
-	})
-	t.Run("demo", checkDemosReport)
-	t.Run("run", func(t *testing.T) {
-		var sum memory.Stacks
-		incomplete, lost := uint64(0), uint64(0)
 		for range starts {
-			file, out := recordProgram(t, "0.81.1", "hold.py", "8", "64")
-			text, errs, status := runTtmem(t, nil, "report", "--json", file)
-			qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s%s", out, errs))
-			var page memory.Snapshot
-			qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(text), &page)))
-			qt.Assert(t, qt.HasLen(page.Processes, 1), qt.Commentf("%s", out))
-			qt.Check(t, qt.StringContains(page.Processes[0].Command, "hold.py"))
-			qt.Check(t, qt.IsTrue(page.Stacks != nil && page.Stacks.Taken >= 8 && page.Stacks.Python >= 8), qt.Commentf("%s", text))
-			sum.Taken += page.Stacks.Taken
-			sum.Python += page.Stacks.Python
-			for _, ends := range []map[string]uint64{page.Stacks.Incomplete, page.Stacks.IncompletePython} {
-				for _, n := range ends {
-					incomplete += n
-				}
-			}
-			lost += page.LostEvents
-			for _, p := range page.Processes {
-				for _, n := range p.Lost {
-					lost += n
-				}
-			}
+			parallel("run", func(t *testing.T) {
+				file, out := recordProgram(t, "0.81.1", "hold.py", "8", "64")
+				sum.add(t, file, out)
+			})
 		}
-		load, _ := os.ReadFile("/proc/loadavg")
-		t.Logf("%d starts: %d stacks, %d of them with Python, %d incomplete, %d events lost; load %s",
-			starts, sum.Taken, sum.Python, incomplete, lost, load)
-		qt.Check(t, qt.IsTrue(100*incomplete <= sum.Taken))
-		qt.Check(t, qt.Equals(lost, 0))
 	})
-	t.Run("top", func(t *testing.T) {
-		out, errs, status := runTtmem(t, nil, "top", "--once", "-p", fmt.Sprint(p.Process.Pid))
-		qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
-		qt.Check(t, qt.StringContains(out, fmt.Sprint(p.Process.Pid)))
-		qt.Check(t, qt.StringContains(out, "hold.py"))
-		qt.Check(t, qt.StringContains(out, "1.5 MiB"))
-	})
-	t.Run("attach", func(t *testing.T) {
-		file := filepath.Join(t.TempDir(), "late.ttmem")
-		attach := attachTo(t, file, p.Process.Pid)
-		waitFor(t, "the buffers", func() bool { return len(stateOf(t, file).BuffersOf(p.Process.Pid)) == 3 })
-		qt.Assert(t, qt.IsNil(attach.Process.Signal(os.Interrupt)))
-		waitEnd(t, attach.Wait)
-		qt.Check(t, qt.StringContains(stateOf(t, file).Snapshot().Processes[0].Command, "hold.py"))
-	})
+	t.Logf("%d starts: %d stacks, %d of them with Python, %d incomplete, %d events lost",
+		starts, sum.taken, sum.python, sum.incomplete, sum.lost)
+	qt.Check(t, qt.IsTrue(100*sum.incomplete <= sum.taken))
+	qt.Check(t, qt.Equals(sum.lost, 0))
+}
+
+// startsOf adds up what recordings of hold.py's starts have.
+type startsOf struct {
+	sync.Mutex
+	taken, python, incomplete, lost uint64
+}
+
+func (s *startsOf) add(t *testing.T, file string, out []byte) {
+	text, errs, status := runTtmem(t, nil, "report", "--json", file)
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s%s", out, errs))
+	var page memory.Snapshot
+	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(text), &page)))
+	qt.Assert(t, qt.HasLen(page.Processes, 1), qt.Commentf("%s", out))
+	qt.Check(t, qt.StringContains(page.Processes[0].Command, "hold.py"))
+	qt.Check(t, qt.IsTrue(page.Stacks != nil && page.Stacks.Taken >= 8 && page.Stacks.Python >= 8), qt.Commentf("%s", text))
+	s.Lock()
+	defer s.Unlock()
+	s.taken += page.Stacks.Taken
+	s.python += page.Stacks.Python
+	for _, ends := range []map[string]uint64{page.Stacks.Incomplete, page.Stacks.IncompletePython} {
+		for _, n := range ends {
+			s.incomplete += n
+		}
+	}
+	s.lost += page.LostEvents
+	for _, n := range page.Processes[0].Lost {
+		s.lost += n
+	}
 }
 
 // takeProcessors runs programs of another user that want to run all the time, until the test ends.
