@@ -67,6 +67,7 @@ var parts = []struct {
 	{"events", "events in a tight loop", (*bench).manyEvents},
 	{"cpu", "processor time from an event to its symbolized stack", (*bench).processorTime},
 	{"attach", "attaching to a running process", (*bench).attaching},
+	{"start", "the processor time of short commands", (*bench).starting},
 	{"others", "the cost for programs that do not use tt-metal", (*bench).others},
 	{"exceptions", "the cost of exceptions that are not the library's", (*bench).exceptions},
 	{"owners", "who holds the buffers of a running process", (*bench).owners},
@@ -90,7 +91,7 @@ func main() {
 	flag.IntVar(&o.perfEvents, "perf-events", 10000, "events for perf's processor time")
 	flag.IntVar(&o.scaleLive, "scale-live", 1_000_000, "buffers that live in a large recording")
 	flag.IntVar(&o.scaleEvents, "scale-events", 100_000_000, "events in a large recording")
-	flag.IntVar(&o.attaches, "attaches", 7, "times to attach")
+	flag.IntVar(&o.attaches, "attaches", 7, "times to attach, and to start")
 	flag.StringVar(&o.beside, "beside", "", "another build of ttmem, a `FILE`, to measure in turn with this one")
 	flag.Parse()
 	if err := run(o, names); err != nil {
