@@ -21,7 +21,8 @@ type Objects struct {
 	loaded
 	Support *Support // of the kernel that it was loaded for
 	// Ring delivers its records.
-	Ring *Ring
+	Ring   *Ring
+	shower *shower
 	// links are the scheduler's tracepoints.
 	links []io.Closer
 	// taken are the counts that TakeLosses has passed on, and how often it did.
@@ -80,6 +81,7 @@ func (k *Support) Load(o LoadOptions) (_ *Objects, err error) {
 	if err := k.Spec.LoadAndAssign(&objs.loaded, nil); err != nil {
 		return nil, explainLoad(err)
 	}
+	objs.shower = newShower(objs.Spaces)
 	defer func() {
 		if err != nil {
 			objs.Close()
@@ -111,6 +113,7 @@ func (o *Objects) Close() {
 	if o.Ring != nil {
 		o.Ring.Close()
 	}
+	o.shower.close()
 	o.KernelMaps.Close()
 	for _, p := range []*ebpf.Program{o.OnProbe, o.OnFork, o.OnExec, o.OnExit, o.OnCodeDealloc, o.OnDebugState, o.OnMark, o.OnEnded, o.OnChange, o.ListPrograms} {
 		p.Close()

@@ -81,7 +81,11 @@ func (s *Spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace,
 	}
 	p.newest = view
 	s.mu.Unlock()
-	if err := s.objs.Spaces.Put(p.slot, m); err != nil {
+	goes := false // tables of the old view, in whose place the kernel may get others
+	for f, t := range p.tables {
+		goes = goes || (*tables)[f] != t
+	}
+	if err := s.objs.ShowSpace(p.slot, m, goes); err != nil {
 		return fmt.Errorf("storing its address space: %w", err)
 	}
 	p.tables, *tables = *tables, p.tables
