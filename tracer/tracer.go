@@ -233,6 +233,9 @@ func (t *Tracer) forgetObjects() {
 	}
 }
 
+// ProbeLoader prepares stacks of a process that is about to execute a program.
+func (t *Tracer) ProbeLoader(pid int) { t.spaces.ProbeLoader(pid) }
+
 // Prepare attaches to a library file before a process maps it.
 func (t *Tracer) Prepare(path string) error { return t.finder.Prepare(path) }
 

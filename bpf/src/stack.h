@@ -110,7 +110,7 @@ static __always_inline u32 space_slot(struct unwinder *u, u32 tgid)
 #define RT_DELETE 2
 
 /* _dl_debug_state(), which ld.so calls before and after it changes mappings; the cookie is the
- * address of _r_debug. Other code may be mapped in the place of unloaded code: no stacks are taken
+ * distance of _r_debug from it. Other code may be mapped in the place of unloaded code: no stacks are taken
  * until user space has read the new mappings. */
 NO_PROGRAMS(after_debug_state);
 
@@ -122,7 +122,7 @@ int on_debug_state(struct pt_regs *ctx)
 	struct header h;
 
 	KEEP_THREAD_STACK(ctx, !ctx->ip, after_debug_state);
-	if (!read_u32(bpf_get_attach_cookie(ctx) + R_STATE, &state))
+	if (!read_u32(ctx->ip + bpf_get_attach_cookie(ctx) + R_STATE, &state))
 		return 0;
 	times = bpf_map_lookup_elem(&unloading, &tgid);
 	if (state == RT_DELETE) {

@@ -56,6 +56,9 @@ type loader struct {
 	debug      symbolize.Symbol // its struct r_debug
 }
 
+// cookie is the cookie of the probe on debugState.
+func (l *loader) cookie() uint64 { return l.debug.Addr - l.debugState.Addr }
+
 // anonymous is code without a file, generated inside the process.
 var anonymous = &codeFile{path: "[anonymous]"}
 

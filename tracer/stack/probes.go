@@ -106,7 +106,13 @@ func (s *Spaces) probeLoader(pid int, p *space, mappings []codeMapping) (ready b
 		return true, nil
 	}
 	m := &mappings[i]
-	return s.placeOnce(pid, p, &p.loader, m, m.file.loader.debugState.Addr, s.objs.OnDebugState, m.file.loader.debug.Addr+m.bias)
+	s.mu.Lock()
+	ahead := s.ahead
+	s.mu.Unlock()
+	if ahead.probes(pid, m.file.file) {
+		return true, nil
+	}
+	return s.placeOnce(pid, p, &p.loader, m, m.file.loader.debugState.Addr, s.objs.OnDebugState, m.file.loader.cookie())
 }
 
 // removeProbes removes a process's probes in the background, because the kernel takes up to a

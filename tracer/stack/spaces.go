@@ -47,6 +47,8 @@ type Spaces struct {
 	updating sync.Mutex
 	// placing counts the probes that are placed in the background, by user.
 	placing map[int]int
+	// ahead is the probe of ProbeLoader; nil: none.
+	ahead *aheadLoader
 	// removing counts the removals of probes in the background.
 	removing sync.WaitGroup
 }
@@ -249,6 +251,7 @@ func (s *Spaces) Close() {
 	for _, p := range s.byPID {
 		s.removeProbes(p)
 	}
+	s.ahead.close()
 	s.mu.Unlock()
 	s.removing.Wait()
 	if s.rows.tables != nil {

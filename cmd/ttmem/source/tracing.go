@@ -170,6 +170,7 @@ func (o *Options) traceCommand() (*Tracing, error) {
 		return nil, err
 	}
 	t.command, t.begun = command, begun
+	t.ProbeLoader(command.PID())
 	for _, path := range host.LikelyLibraries(o.Command[0]) {
 		if t.Prepare(path) == nil {
 			break
