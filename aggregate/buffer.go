@@ -3,7 +3,6 @@ package aggregate
 import (
 	"math"
 
-	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
@@ -11,24 +10,13 @@ import (
 
 // A buffer is a live buffer. There may be a million of them, so its size matters: 96 bytes.
 type buffer struct {
-	*callSite               // where it was allocated, with its region, layout, allocator and chips
-	id, object              uint64
-	address, size, pageSize uint64
-	perBank                 uint64     // on single cores: bytes on each of them
-	cores                   *cores.Set // nil: not known, or the buffer is in all banks
-	since                   uint64
-	comm                    string
-	tid                     int32
-	// banks are those in which the allocator reserved perBank for it, and dataBanks those with its data.
-	banks, dataBanks uint16
+	*callSite // where it was allocated, with its region, layout, allocator and chips
+	memory.Allocation
 }
-
-// allocated returns the bytes that the allocator reserved on each chip.
-func (b *buffer) allocated() uint64 { return b.perBank * uint64(b.banks) }
 
 // tally returns the buffer's share of the totals of each chip.
 func (b *buffer) tally() memory.Tally {
-	t := memory.Tally{Amount: memory.Amount{Count: 1, Bytes: b.allocated()}, Size: b.size, PerBank: b.perBank}
+	t := memory.Tally{Amount: memory.Amount{Count: 1, Bytes: b.AllocatedBytes()}, Size: b.SizeBytes, PerBank: b.BytesPerBank}
 	if b.PerCore {
 		t.PerBank = 0 // loadCores counts it
 	}
@@ -36,7 +24,7 @@ func (b *buffer) tally() memory.Tally {
 }
 
 // bytes returns the bytes that the buffer occupies on all chips.
-func (b *buffer) bytes() uint64 { return b.allocated() * b.Chips() }
+func (b *buffer) bytes() uint64 { return b.AllocatedBytes() * b.Chips() }
 
 func (s *State) alloc(e *event.Event) {
 	if int(e.Region) >= event.BankedRegions {
@@ -57,49 +45,47 @@ func (s *State) alloc(e *event.Event) {
 	if site == nil || !s.hold(p, 1) {
 		return
 	}
-	b := &buffer{
-		callSite: site, id: e.BufferID, object: e.Object, address: e.Address,
-		size: e.SizeBytes, pageSize: e.PageSizeBytes,
-		perBank: e.BytesPerBank, dataBanks: uint16(min(e.Banks, math.MaxUint16)), since: e.TimeNs,
-		comm: e.Comm, tid: int32(e.TID),
-	}
-	b.banks = b.dataBanks
+	b := &buffer{site, memory.Allocation{
+		BufferID: e.BufferID, Object: e.Object, Address: e.Address, SizeBytes: e.SizeBytes, PageSizeBytes: e.PageSizeBytes,
+		BytesPerBank: e.BytesPerBank, DataBanks: uint16(min(e.Banks, math.MaxUint16)), SinceNs: e.TimeNs, Comm: e.Comm, TID: int32(e.TID),
+	}}
+	b.Banks = b.DataBanks
 	if !b.PerCore {
-		b.banks = max(b.banks, p.banks(b.arena, b.Region))
+		b.Banks = max(b.Banks, p.banks(b.arena, b.Region))
 	}
 	if b.PerCore {
-		if b.cores = p.coreSets.Of(e.Cores); b.cores != nil && b.cores.Len()*site.set.count > maxBufferCores {
-			b.cores = nil
+		if b.CoreSet = p.coreSets.Of(e.Cores); b.CoreSet != nil && b.CoreSet.Len()*site.set.count > maxBufferCores {
+			b.CoreSet = nil
 		}
-		if b.cores == nil {
+		if b.CoreSet == nil {
 			s.anomalies.UnknownCores++
 			if len(e.Cores) > 0 {
 				s.beyond(p)
 			}
 		}
 	}
-	p.buffers.Put(b.id, b)
+	p.buffers.Put(b.BufferID, b)
 	if !b.BeforeAttach {
 		s.allocations++
 		p.name.freedLast = p.name.freedLast[:0]
-		p.name.run.Alloc(&b.run, b.id, b.since)
+		p.name.run.Alloc(&b.run, b.BufferID, b.SinceNs)
 	}
 	t := b.tally()
 	b.changeBlocks((*space.List).Add)
 	if b.BeforeAttach {
 		p.beforeAttach++
 	}
-	s.addTo(b.callSite, t, b.since)
+	s.addTo(b.callSite, t, b.SinceNs)
 	b.loadCores()
 	p.add(b.callSite, t)
 	if shared := s.cover(p, b, false); len(shared) > 0 && !p.isSubDevice(b.arena) {
 		s.noteOverlap(b, shared)
 	}
 	for _, q := range b.set.poolsOf(b.Region) {
-		q.Grew(b.since, s.applied, b.BeforeAttach && p.early)
+		q.Grew(b.SinceNs, s.applied, b.BeforeAttach && p.early)
 	}
 	for _, c := range b.set.chips {
-		c.grew(b.Region, b.since)
+		c.grew(b.Region, b.SinceNs)
 		// a trace runs programs again: those that were enqueued during its capture
 		if b.Region == event.Trace && (b.BeforeAttach || !p.captures) {
 			c.chip.pools[event.L1].AtLeast = true
@@ -130,14 +116,14 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 		p.count(b.callSite, t, reason)
 	}
 	if !b.BeforeAttach {
-		p.name.run.Free(&b.run, b.id, b.bytes(), reason.IsEnd())
+		p.name.run.Free(&b.run, b.BufferID, b.bytes(), reason.IsEnd())
 		s.noteEnd(b, now, reason.IsEnd())
 	}
 	s.keepOwner(p, b, now, reason.IsEnd())
-	p.buffers.Remove(b.id)
+	p.buffers.Remove(b.BufferID)
 	s.hold(p, -1)
 	b.changeBlocks((*space.List).Remove)
-	s.removeFrom(b.callSite, t, b.since, reason)
+	s.removeFrom(b.callSite, t, b.SinceNs, reason)
 	b.unloadCores()
 	b.uncover()
 	p.add(b.callSite, t.Negative())

@@ -23,7 +23,7 @@ func (s *State) FreshSince(ns uint64) {
 	}
 	for _, p := range s.processes {
 		for b := range p.buffers.All() {
-			b.callSite.countFresh(b.tally(), b.since, ns)
+			b.callSite.countFresh(b.tally(), b.SinceNs, ns)
 		}
 		for _, c := range p.chips {
 			for _, g := range c.programs {

@@ -251,8 +251,8 @@ func (s *State) restartPeaksOf(c *chip) {
 // count adds a buffer that was live at a checkpoint. It changes no peak.
 func (s *State) count(p *process, b *buffer) {
 	t := b.tally()
-	p.buffers.Put(b.id, b)
-	s.countIn(b.callSite, t, b.since)
+	p.buffers.Put(b.BufferID, b)
+	s.countIn(b.callSite, t, b.SinceNs)
 	b.loadCores()
 	p.add(b.callSite, t)
 	s.cover(p, b, true)

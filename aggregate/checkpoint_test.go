@@ -37,7 +37,9 @@ func known(t *testing.T, s *aggregate.State) string {
 		fmt.Fprintf(&b, "\n%v", d.Failures)
 	}
 	for _, h := range s.Buffers() {
-		fmt.Fprintf(&b, "\n%+v", h)
+		one := *h.Allocation
+		one.CoreSet = nil
+		fmt.Fprintf(&b, "\n%+v %+v %v %d %+v", *h.Site, one, h.Cores(), h.Allocator, h.Owner)
 	}
 	for id := range modelChips {
 		for _, c := range s.Statics(id) {

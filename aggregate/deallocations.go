@@ -30,7 +30,7 @@ func (d *deallocations) add(b *buffer, e *event.Event) {
 		d.young = make(map[uint64]memory.Deallocation)
 	}
 	d.young[id] = memory.Deallocation{
-		TimeNs: e.TimeNs, BufferID: b.id, Address: b.address, Region: b.Region, Devices: b.Devices, AllocatedBy: b.Stack, FreedBy: e.Stack,
+		TimeNs: e.TimeNs, BufferID: b.BufferID, Address: b.Address, Region: b.Region, Devices: b.Devices, AllocatedBy: b.Stack, FreedBy: e.Stack,
 	}
 }
 

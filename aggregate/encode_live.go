@@ -124,7 +124,7 @@ func (c *stateCodec) peakPrograms(q *pool) {
 
 // buffers writes or reads the buffers of a process, in order of their ids.
 func (c *stateCodec) buffers(p *process, buffers []*buffer) {
-	slices.SortFunc(buffers, func(a, b *buffer) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(buffers, func(a, b *buffer) int { return cmp.Compare(a.BufferID, b.BufferID) })
 	n := c.Length(len(buffers))
 	if c.reading = p; c.Reads {
 		if p.kept.allocations += n; p.kept.allocations > quota.AllAllocations {
@@ -153,7 +153,7 @@ func (c *stateCodec) buffers(p *process, buffers []*buffer) {
 		before, last[site] = *b, *b
 		if c.Reads {
 			b.callSite = c.sites.List[site]
-			if c.Bad || b.closed || b.set.process != p.name || int(b.Region) >= event.BankedRegions || p.buffers.Get(b.id) != nil {
+			if c.Bad || b.closed || b.set.process != p.name || int(b.Region) >= event.BankedRegions || p.buffers.Get(b.BufferID) != nil {
 				c.Fail()
 				return
 			}
@@ -178,28 +178,28 @@ func (c *stateCodec) owners(p *process) {
 
 // coresOf writes or reads the cores of a buffer on single cores.
 func (c *stateCodec) coresOf(b *buffer) {
-	known := b.cores != nil
+	known := b.CoreSet != nil
 	if c.Bool(&known); !known {
 		return
 	}
-	c.coreSets.One(c.Codec, &b.cores, c.coreSet)
+	c.coreSets.One(c.Codec, &b.CoreSet, c.coreSet)
 	if c.Reads {
-		b.cores = c.reading.coreSets.Of(b.cores.Ranges())
+		b.CoreSet = c.reading.coreSets.Of(b.CoreSet.Ranges())
 	}
 }
 
 // buffer writes or reads a buffer without its site, as differences to the buffer before it and
 // to the last one of its site.
 func (c *stateCodec) buffer(b, before, like *buffer) {
-	c.Delta(&b.id, before.id)
-	c.Delta(&b.since, before.since)
-	c.Delta(&b.object, before.object)
-	c.Delta(&b.address, like.address)
-	c.Delta(&b.size, like.size)
-	c.Delta(&b.pageSize, like.pageSize)
-	c.Delta(&b.perBank, like.perBank)
-	codec.Number(c.Codec, &b.banks)
-	codec.Number(c.Codec, &b.dataBanks)
-	codec.Number(c.Codec, &b.tid)
-	c.Text(&b.comm)
+	c.Delta(&b.BufferID, before.BufferID)
+	c.Delta(&b.SinceNs, before.SinceNs)
+	c.Delta(&b.Object, before.Object)
+	c.Delta(&b.Address, like.Address)
+	c.Delta(&b.SizeBytes, like.SizeBytes)
+	c.Delta(&b.PageSizeBytes, like.PageSizeBytes)
+	c.Delta(&b.BytesPerBank, like.BytesPerBank)
+	codec.Number(c.Codec, &b.Banks)
+	codec.Number(c.Codec, &b.DataBanks)
+	codec.Number(c.Codec, &b.TID)
+	c.Text(&b.Comm)
 }

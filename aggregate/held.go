@@ -21,7 +21,7 @@ type heldBuffer struct {
 	// latest is the latest allocation of its process when it ended.
 	latest  uint64
 	perBank uint64
-	banks   uint32 // in which perBank was reserved
+	banks   uint16 // in which perBank was reserved
 	// unfreed is true if it ended with its device or process.
 	unfreed bool
 }
@@ -32,17 +32,17 @@ func (h heldBuffer) Origin() (uid int, number uint64) { return h.UID(), h.end }
 // keepOwner keeps the owner of a buffer that ends, if it is known; ended is true if its device or
 // process ends.
 func (s *State) keepOwner(p *process, b *buffer, now uint64, ended bool) {
-	owner, known := p.owners[b.id]
+	owner, known := p.owners[b.BufferID]
 	if !known {
 		return
 	}
-	delete(p.owners, b.id)
+	delete(p.owners, b.BufferID)
 	if len(s.held) == 2*mostHeld {
 		s.held, _ = newest.Shared(s.held, mostHeld)
 	}
 	s.held = append(s.held, heldBuffer{
-		callSite: b.callSite, Owner: owner, id: b.id, since: b.since, end: now, latest: p.name.run.Latest(),
-		perBank: b.perBank, banks: uint32(b.banks), unfreed: ended,
+		callSite: b.callSite, Owner: owner, id: b.BufferID, since: b.SinceNs, end: now, latest: p.name.run.Latest(),
+		perBank: b.BytesPerBank, banks: b.Banks, unfreed: ended,
 	})
 }
 
@@ -69,9 +69,8 @@ func (s *State) EndedOwned() (list []memory.EndedBuffer) {
 		h := &s.held[i]
 		list = append(list, memory.EndedBuffer{
 			Buffer: memory.Buffer{
-				PID: h.PID, BufferID: h.id, Allocator: h.allocator, Devices: h.Devices, Region: h.Region, Layout: h.Layout,
-				BytesPerBank: h.perBank, Banks: h.banks, SinceNs: h.since, BeforeAttach: h.BeforeAttach, PerCore: h.PerCore,
-				Stack: h.Stack, Owner: h.Owner,
+				Site: &h.Site, Allocator: h.allocator, Owner: h.Owner,
+				Allocation: &memory.Allocation{BufferID: h.id, BytesPerBank: h.perBank, Banks: h.banks, SinceNs: h.since},
 			},
 			EndNs: h.end, LatestID: h.latest, Unfreed: h.unfreed,
 		})

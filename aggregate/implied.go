@@ -99,9 +99,9 @@ func (p *process) implied(e *event.Event) iter.Seq[*event.Event] {
 func (b *buffer) setFree(free *event.Event) {
 	free.Devices = b.Devices
 	free.Region, free.Layout = b.Region, b.Layout
-	free.BufferID, free.Object, free.Allocator = b.id, b.object, b.allocator
-	free.Address, free.SizeBytes, free.PageSizeBytes = b.address, b.size, b.pageSize
-	free.BytesPerBank, free.Banks = b.perBank, uint32(b.dataBanks)
+	free.BufferID, free.Object, free.Allocator = b.BufferID, b.Object, b.allocator
+	free.Address, free.SizeBytes, free.PageSizeBytes = b.Address, b.SizeBytes, b.PageSizeBytes
+	free.BytesPerBank, free.Banks = b.BytesPerBank, uint32(b.DataBanks)
 	free.BeforeAttach = b.BeforeAttach
 }
 

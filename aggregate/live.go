@@ -17,7 +17,7 @@ func (s *State) Complete(e *event.Event) {
 		return
 	}
 	if b := p.buffers.Get(e.BufferID); b != nil {
-		e.Devices, e.BytesPerBank, e.Banks = b.set.ids, b.perBank, uint32(b.dataBanks)
+		e.Devices, e.BytesPerBank, e.Banks = b.set.ids, b.BytesPerBank, uint32(b.DataBanks)
 	}
 }
 
@@ -26,24 +26,30 @@ func (s *State) Complete(e *event.Event) {
 func (s *State) Banks(e *event.Event) uint32 {
 	if p := s.known(e.PID); p != nil {
 		if b := p.buffers.Get(e.BufferID); b != nil {
-			return uint32(b.banks)
+			return uint32(b.Banks)
 		}
 	}
 	return e.Banks
 }
 
 // Buffers returns all live buffers, in order of process and time.
-func (s *State) Buffers() []memory.Buffer {
-	var all []memory.Buffer
-	for _, p := range s.byPID() {
-		all = append(all, p.list(func(*buffer) bool { return true })...)
-	}
-	return all
-}
+func (s *State) Buffers() []memory.Buffer { return s.list(func(*buffer) bool { return true }) }
 
 // BuffersOf returns the live buffers of a process, in order of time.
 func (s *State) BuffersOf(pid int) []memory.Buffer {
 	return s.known(pid).list(func(*buffer) bool { return true })
+}
+
+// list returns the selected buffers, in order of process and time.
+func (s *State) list(selected func(*buffer) bool) []memory.Buffer {
+	var parts [][]memory.Buffer
+	for _, p := range s.byPID() {
+		parts = append(parts, p.list(selected))
+	}
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	return slices.Concat(parts...)
 }
 
 // Owned returns the live buffers whose owner is known, in order of process and time.
@@ -64,8 +70,10 @@ func (p *process) list(selected func(*buffer) bool) (list []memory.Buffer) {
 	if p == nil {
 		return nil
 	}
-	for _, b := range p.inOrder(selected) {
-		list = append(list, p.viewOf(b))
+	buffers := p.inOrder(selected)
+	list = make([]memory.Buffer, len(buffers))
+	for i, b := range buffers {
+		list[i] = p.viewOf(b)
 	}
 	return list
 }
@@ -79,7 +87,7 @@ func (p *process) inOrder(selected func(*buffer) bool) (list []*buffer) {
 	}
 	// ids go up with time within a process, so that they are nearly in order by now
 	slices.SortFunc(list, func(a, b *buffer) int {
-		return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(a.SinceNs, b.SinceNs), cmp.Compare(a.BufferID, b.BufferID))
 	})
 	return list
 }
@@ -144,24 +152,7 @@ func (s *State) ApplyLater(e *event.Event) {
 }
 
 func (p *process) viewOf(b *buffer) memory.Buffer {
-	view := b.view()
-	view.Owner = p.owners[b.id]
-	return view
-}
-
-func (b *buffer) view() memory.Buffer {
-	view := memory.Buffer{
-		PID: b.set.process.pid, TID: int(b.tid), Comm: b.comm,
-		BufferID: b.id, Object: b.object, Allocator: b.allocator,
-		Devices: b.Devices, Region: b.Region, Layout: b.Layout,
-		Address: b.address, SizeBytes: b.size, PageSizeBytes: b.pageSize,
-		BytesPerBank: b.perBank, Banks: uint32(b.banks), DataBanks: uint32(b.dataBanks), SinceNs: b.since,
-		BeforeAttach: b.BeforeAttach, Stack: b.Stack, PerCore: b.PerCore,
-	}
-	if b.cores != nil {
-		view.Cores = b.cores.Ranges()
-	}
-	return view
+	return memory.Buffer{Site: &b.Site, Allocation: &b.Allocation, Allocator: b.allocator, Owner: p.owners[b.BufferID]}
 }
 
 // ProcessesOf returns the ids of the running processes of a user, in no order.

@@ -44,7 +44,7 @@ const (
 
 // covered reports whether the addresses of a buffer are followed.
 func (b *buffer) covered() bool {
-	return b.address > 0 && b.address+b.perBank > b.address && !b.PerCore && len(b.set.chips) <= maxCoveredChips && !b.set.process.uncovered
+	return b.Address > 0 && b.Address+b.BytesPerBank > b.Address && !b.PerCore && len(b.set.chips) <= maxCoveredChips && !b.set.process.uncovered
 }
 
 // cover counts the addresses of a new buffer, and returns the chips on which others have them. Call
@@ -134,13 +134,13 @@ func (v *covers) remove(b *buffer) {
 // buffers have, too.
 func (v *covers) change(b *buffer, add bool) (twice uint64) {
 	r, block := &v.regions[b.Region], b.block()
-	if r.banks = max(r.banks, b.banks); add {
+	if r.banks = max(r.banks, b.Banks); add {
 		b.set.process.covers++
-		twice = b.perBank - r.Insert(block.Start, block.End)
+		twice = b.BytesPerBank - r.Insert(block.Start, block.End)
 		r.twice += twice
 	} else {
 		b.set.process.covers--
-		twice = b.perBank - r.Remove(block.Start, block.End)
+		twice = b.BytesPerBank - r.Remove(block.Start, block.End)
 		r.twice -= twice
 	}
 	return twice
@@ -225,20 +225,20 @@ func (s *State) noteOverlap(b *buffer, on []*chip) {
 	for _, p := range s.processes {
 		for other := range p.buffers.All() {
 			if other.arena == b.arena || other.Region != b.Region || !other.covered() || len(other.commonChips(on)) == 0 ||
-				other.address >= b.address+b.perBank || b.address >= other.address+other.perBank {
+				other.Address >= b.Address+b.BytesPerBank || b.Address >= other.Address+other.BytesPerBank {
 				continue
 			}
-			if known := first[other.callSite]; known == nil || other.id < known.id {
+			if known := first[other.callSite]; known == nil || other.BufferID < known.BufferID {
 				first[other.callSite] = other
 			}
 		}
 	}
 	for _, other := range slices.SortedFunc(maps.Values(first), func(a, b *buffer) int {
-		return cmp.Or(cmp.Compare(a.set.process.pid, b.set.process.pid), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(a.set.process.pid, b.set.process.pid), cmp.Compare(a.BufferID, b.BufferID))
 	}) {
-		start, end := max(b.address, other.address), min(b.address+b.perBank, other.address+other.perBank)
+		start, end := max(b.Address, other.Address), min(b.Address+b.BytesPerBank, other.Address+other.BytesPerBank)
 		one := memory.Overlap{
-			TimeNs: b.since, Devices: other.commonChips(on), Region: b.Region.String(), Address: start, BytesPerBank: end - start,
+			TimeNs: b.SinceNs, Devices: other.commonChips(on), Region: b.Region.String(), Address: start, BytesPerBank: end - start,
 			Earlier: other.inOverlap(), Later: b.inOverlap(), Number: s.applied,
 		}
 		if room > 0 && !slices.ContainsFunc(list, func(o memory.Overlap) bool { return o.SameSites(&one) }) {
@@ -260,7 +260,7 @@ func (b *buffer) commonChips(on []*chip) (ids []int) {
 
 func (b *buffer) inOverlap() memory.OverlapBuffer {
 	return memory.OverlapBuffer{
-		PID: b.set.process.pid, UID: b.UID(), BufferID: b.id, Address: b.address, SizeBytes: b.size, BytesPerBank: b.perBank,
+		PID: b.set.process.pid, UID: b.UID(), BufferID: b.BufferID, Address: b.Address, SizeBytes: b.SizeBytes, BytesPerBank: b.BytesPerBank,
 		BeforeAttach: b.BeforeAttach, Stack: b.Stack,
 	}
 }

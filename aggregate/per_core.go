@@ -11,22 +11,22 @@ func (c *chip) countCores() { c.pools[event.L1].SetLoad(c.used.Load.Fullest()) }
 // loadCores counts a buffer that is on single cores on each of them. To be called after its
 // call site was saved.
 func (b *buffer) loadCores() {
-	b.changeCores(func(l *cores.Load) { l.Add(b.cores, b.perBank) }, 1)
+	b.changeCores(func(l *cores.Load) { l.Add(b.CoreSet, b.BytesPerBank) }, 1)
 }
 
 // unloadCores undoes loadCores.
 func (b *buffer) unloadCores() {
-	b.changeCores(func(l *cores.Load) { l.Remove(b.cores, b.perBank) }, -1)
+	b.changeCores(func(l *cores.Load) { l.Remove(b.CoreSet, b.BytesPerBank) }, -1)
 }
 
 func (b *buffer) changeCores(change func(*cores.Load), count int) {
 	if !b.PerCore {
 		return
 	}
-	if b.address == 0 {
+	if b.Address == 0 {
 		b.arena.scattered += count
 	}
-	if b.cores == nil {
+	if b.CoreSet == nil {
 		return
 	}
 	l := b.loads[b.callSite]

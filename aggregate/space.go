@@ -15,12 +15,7 @@ func (s *State) Space(device int, region event.Region) *memory.Space {
 	if c == nil || int(region) >= event.BankedRegions {
 		return nil
 	}
-	var buffers []memory.Buffer
-	for _, p := range s.byPID() {
-		buffers = append(buffers, p.list(func(b *buffer) bool {
-			return b.Region == region && slices.Contains(b.set.ids, device)
-		})...)
-	}
+	buffers := s.list(func(b *buffer) bool { return b.Region == region && slices.Contains(b.set.ids, device) })
 	return space.Of(region, c.capacities[region], buffers)
 }
 
@@ -107,7 +102,7 @@ func (p *process) orderBlocks() {
 }
 
 func (b *buffer) block() space.Block {
-	return space.Block{Start: b.address, End: b.address + b.perBank}
+	return space.Block{Start: b.Address, End: b.Address + b.BytesPerBank}
 }
 
 // changeBlocks adds the buffer to the ordered blocks of its arena and region, or removes it. Blocks

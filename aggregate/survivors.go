@@ -179,7 +179,7 @@ func (s *State) followed() iter.Seq[past.Buffers[*callSite]] {
 }
 
 func (b *buffer) followed() past.Buffers[*callSite] {
-	return past.Buffers[*callSite]{Site: b.callSite, Amount: b.tally().Amount, SinceNs: b.since}
+	return past.Buffers[*callSite]{Site: b.callSite, Amount: b.tally().Amount, SinceNs: b.SinceNs}
 }
 
 // noteEnd notes that a buffer ends; ended is true if its device or process ends.

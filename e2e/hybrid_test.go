@@ -68,7 +68,7 @@ func assertHybrid(t *testing.T, name string, s *aggregate.State, want []corePlac
 		if !b.PerCore {
 			continue
 		}
-		for _, r := range b.Cores {
+		for _, r := range b.Cores() {
 			for y := r.Y0; y <= r.Y1; y++ {
 				for x := r.X0; x <= r.X1; x++ {
 					got = append(got, corePlace{uint64(x), uint64(y), b.Address, b.BytesPerBank})

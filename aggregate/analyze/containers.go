@@ -56,7 +56,7 @@ func (r *LeakReport) addContainers(s *aggregate.State, times []uint64) {
 			return
 		}
 		b := owned{buffer, name.ContainerOf(buffer.Path), ended}
-		of, site := shape{b.PID, b.container.Shape()}, b.Site()
+		of, site := shape{b.PID, b.container.Shape()}, b.Site
 		shapes[of] = append(shapes[of], b)
 		key := site.Key()
 		if sites[key] == nil {

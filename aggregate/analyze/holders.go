@@ -69,15 +69,15 @@ func (h *Holders) add(n int, buffer func(int) heldUntil) {
 	if h.sites == nil {
 		h.sites = make(map[memory.SiteKey][]heldUntil)
 	}
-	var last memory.Site
+	var last *memory.Site
 	var key memory.SiteKey // of last
 	for i := range n {
 		b := buffer(i)
 		if b.Path == "" {
 			continue
 		}
-		if site := b.Site(); key == (memory.SiteKey{}) || site.Compare(&last) != 0 {
-			last, key = site, site.Key()
+		if b.Site != last {
+			last, key = b.Site, b.Site.Key()
 		}
 		h.sites[key] = append(h.sites[key], b)
 	}

@@ -27,8 +27,13 @@ type Set struct {
 	cores  []Core
 }
 
-// Ranges returns the ranges of the set. They must not be modified.
-func (s *Set) Ranges() []event.CoreRange { return slices.Clip(s.ranges) }
+// Ranges returns the ranges of the set; nil if there is no set. They must not be modified.
+func (s *Set) Ranges() []event.CoreRange {
+	if s == nil {
+		return nil
+	}
+	return slices.Clip(s.ranges)
+}
 
 // Len returns the number of different cores.
 func (s *Set) Len() int { return len(s.cores) }

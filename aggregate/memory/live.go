@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
@@ -13,39 +14,50 @@ func (a *Amount) Add(b Amount) { a.Count += b.Count; a.Bytes += b.Bytes }
 // Sub subtracts b.
 func (a *Amount) Sub(b Amount) { a.Count -= b.Count; a.Bytes -= b.Bytes }
 
-// A Buffer is a live buffer, or one that was live.
+// A Buffer is a live buffer, or one that was live. It refers to what the State has, which never
+// changes and must not be modified, so that views of a million buffers copy little.
 type Buffer struct {
-	PID, TID int
-	// Comm is the name of the allocating thread.
-	Comm string
-	// BufferID is unique within the process. Object and Allocator are the addresses of the
-	// library's Buffer and its allocator.
-	BufferID, Object, Allocator uint64
-	// Devices are its chips. They must not be modified.
-	Devices []int
-	Region  event.Region
-	Layout  event.Layout
-	// PerCore marks a buffer that the hybrid allocator placed on single cores. Cores are these,
-	// nil if they are not known. They must not be modified.
-	PerCore bool
-	Cores   []event.CoreRange
+	*Site
+	*Allocation
+	// Allocator is the address of its allocator.
+	Allocator uint64
+	Owner
+}
+
+// An Allocation is what a buffer does not share with the others of its call site.
+type Allocation struct {
+	// BufferID is unique within the process. Object is the address of the library's Buffer.
+	BufferID, Object uint64
 	// Address is its address in each bank; 0 for a buffer on single cores whose addresses
 	// differ or are not known.
 	Address uint64
 	// SizeBytes is its size on each chip.
-	SizeBytes     uint64
-	PageSizeBytes uint64
-	// BytesPerBank is its memory in each of Banks banks on each chip, or on each of its Cores. The
-	// allocator reserves it in all banks of the region; DataBanks of them have a part of the buffer.
-	BytesPerBank     uint64
-	Banks, DataBanks uint32
+	SizeBytes, PageSizeBytes uint64
+	// BytesPerBank is its memory in each of Banks banks on each chip, or on each of its cores.
+	BytesPerBank uint64
+	// CoreSet is its cores, if it is on single ones that are known.
+	CoreSet *cores.Set
 	// SinceNs is when it was allocated, or discovered at a late attach.
-	SinceNs      uint64
-	BeforeAttach bool
-	// Stack is its call stack; nil if that is not known.
-	Stack *event.Stack
-	Owner
+	SinceNs uint64
+	// TID and Comm are the allocating thread and its name.
+	Comm string
+	TID  int32
+	// The allocator reserves BytesPerBank in all banks of the region; DataBanks of them have a part of
+	// the buffer.
+	Banks, DataBanks uint16
 }
+
+// AllocatedBytes returns the bytes that the allocator reserved on each chip.
+func (a *Allocation) AllocatedBytes() uint64 { return a.BytesPerBank * uint64(a.Banks) }
+
+// DataBytes returns those in the banks that have a part of the buffer.
+func (a *Allocation) DataBytes() uint64 { return a.BytesPerBank * uint64(a.DataBanks) }
+
+// End returns the address after its last byte.
+func (a *Allocation) End() uint64 { return a.Address + a.BytesPerBank }
+
+// Cores returns its cores; nil if they are not known, or if it is in all banks. They must not be modified.
+func (a *Allocation) Cores() []event.CoreRange { return a.CoreSet.Ranges() }
 
 // An Owner is the holder of a buffer. It is empty if owners were not searched, or if none was found.
 type Owner struct {
@@ -62,20 +74,6 @@ type EndedBuffer struct {
 	LatestID uint64
 	// Unfreed is true if it ended with its device or process.
 	Unfreed bool
-}
-
-// AllocatedBytes returns the bytes that the allocator reserved on each chip.
-func (h *Buffer) AllocatedBytes() uint64 { return h.BytesPerBank * uint64(h.Banks) }
-
-// DataBytes returns those in the banks that have a part of the buffer.
-func (h *Buffer) DataBytes() uint64 { return h.BytesPerBank * uint64(h.DataBanks) }
-
-// Site returns the call site of the buffer.
-func (h *Buffer) Site() Site {
-	return Site{
-		PID: h.PID, Stack: h.Stack, Region: h.Region, Layout: h.Layout,
-		BeforeAttach: h.BeforeAttach, PerCore: h.PerCore, Devices: h.Devices,
-	}
 }
 
 // Scattered reports whether the buffer is on single cores, and its addresses there differ or are

@@ -46,7 +46,7 @@ func Evidence(e *event.Event, region event.Region, capacity event.Capacity, buff
 	ev.Live, ev.Holders = blame(buffers)
 	largestFirst(ev.Holders)
 	i, _ := slices.BinarySearchFunc(buffers, ev.From, func(b memory.Buffer, from uint64) int {
-		return cmp.Compare(b.Address+b.BytesPerBank, from+1)
+		return cmp.Compare(b.End(), from+1)
 	})
 	j, _ := slices.BinarySearchFunc(buffers, ev.To, func(b memory.Buffer, to uint64) int { return cmp.Compare(b.Address, to) })
 	ev.Blocking, ev.Blockers = blame(buffers[i:max(i, j)])
@@ -90,7 +90,7 @@ func reachable(b *memory.Buffer, statics []memory.Static) bool {
 	}
 	for i := range statics {
 		for _, s := range statics[i].Cores {
-			for _, c := range b.Cores {
+			for _, c := range b.Cores() {
 				if s.X0 <= c.X1 && c.X0 <= s.X1 && s.Y0 <= c.Y1 && c.Y0 <= s.Y1 {
 					return !b.Scattered()
 				}

@@ -13,7 +13,9 @@ import (
 
 // Of returns the space of a region with these buffers. It keeps and sorts the slice.
 func Of(region event.Region, capacity event.Capacity, buffers []memory.Buffer) *memory.Space {
-	slices.SortStableFunc(buffers, func(a, b memory.Buffer) int { return cmp.Compare(a.Address, b.Address) })
+	slices.SortFunc(buffers, func(a, b memory.Buffer) int {
+		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.PID, b.PID), cmp.Compare(a.SinceNs, b.SinceNs), cmp.Compare(a.BufferID, b.BufferID))
+	})
 	space := &memory.Space{Region: region, Banks: capacity.Banks, Blocks: buffers}
 	blocks := make([]Block, len(buffers))
 	var use perBank
@@ -47,7 +49,7 @@ func Of(region event.Region, capacity event.Capacity, buffers []memory.Buffer) *
 }
 
 func block(b *memory.Buffer) Block {
-	return Block{Start: b.Address, End: b.Address + b.BytesPerBank}
+	return Block{Start: b.Address, End: b.End()}
 }
 
 // perBank adds up the bytes of buffers on the fullest bank.
@@ -59,8 +61,8 @@ type perBank struct {
 func (p *perBank) add(b *memory.Buffer) {
 	if !b.PerCore {
 		p.inAll += b.BytesPerBank
-	} else if set := new(cores.Sets).Of(b.Cores); set != nil {
-		p.perCore.Add(set, b.BytesPerBank)
+	} else if b.CoreSet != nil {
+		p.perCore.Add(b.CoreSet, b.BytesPerBank)
 	}
 }
 

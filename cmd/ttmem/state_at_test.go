@@ -88,7 +88,7 @@ func known(s *aggregate.State) string {
 		add(f, f.Evidence)
 	}
 	for _, h := range s.Buffers() {
-		add(h)
+		add(h, h.Cores())
 	}
 	for i := range snap.Devices {
 		add(s.Statics(snap.Devices[i].ID))

@@ -175,7 +175,7 @@ func (w *Writer) alloc(from *memory.Buffer, now uint64) {
 	b.requested = min(from.SizeBytes, b.size)
 	free := !from.PerCore
 	for _, chip := range chips {
-		d := w.device(place{chip, from.Region}, from.Banks)
+		d := w.device(place{chip, from.Region}, uint32(from.Banks))
 		b.devices = append(b.devices, d)
 		b.address = from.Address * max(d.banks, 1)
 		free = free && !d.taken[b.address]

@@ -172,7 +172,7 @@ func (w *Writer) addExisting() {
 	for _, b := range w.state.Buffers() {
 		w.alloc(&event.Event{
 			Kind: event.Alloc, TimeNs: b.SinceNs, PID: b.PID, Comm: b.Comm, Devices: b.Devices, Region: b.Region, BufferID: b.BufferID,
-			Address: b.Address, SizeBytes: b.SizeBytes, BytesPerBank: b.BytesPerBank, Banks: b.Banks, Stack: b.Stack,
+			Address: b.Address, SizeBytes: b.SizeBytes, BytesPerBank: b.BytesPerBank, Banks: uint32(b.Banks), Stack: b.Stack,
 		})
 		w.own(b.PID, b.BufferID, b.Owner)
 	}

@@ -113,7 +113,7 @@ func (w *Writer) alloc(p *process, b *memory.Buffer, event any) int64 {
 	w.exec(`INSERT INTO buffers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL, ?, ?, ?)`,
 		w.buffers, p.id, int64(b.BufferID), w.set(b.Devices), b.Region.String(), b.Layout.String(), int64(b.Address),
 		int64(b.SizeBytes), int64(b.PageSizeBytes), int64(b.BytesPerBank), b.DataBanks, int64(b.AllocatedBytes()),
-		coresText(b.Cores), b.BeforeAttach, w.stack(b.Stack), event, w.time(b.SinceNs),
+		coresText(b.Cores()), b.BeforeAttach, w.stack(b.Stack), event, w.time(b.SinceNs),
 		text(b.Path), text(b.Tensor), text(w.classes.Of(b.Stack, b.Region, b.Path, b.Tensor).String()))
 	return w.buffers
 }

@@ -40,7 +40,7 @@ func (p *Plan) Event(e *event.Event, s *aggregate.State) {
 	case event.Checkpoint:
 		p.live, p.liveChunks = 0, 0
 		for _, b := range s.Buffers() {
-			p.change(b.Region, len(b.Devices), b.DataBanks)
+			p.change(b.Region, len(b.Devices), uint32(b.DataBanks))
 		}
 		for _, id := range s.Snapshot().DeviceIDs() {
 			for _, static := range s.Statics(id) {

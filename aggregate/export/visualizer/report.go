@@ -201,7 +201,7 @@ func (r *Report) writeBuffer(op int, b *memory.Buffer) {
 // buffer on single cores, and all cores for one that has pages in all banks. The core of a bank is
 // not known, so that the cores are numbered in place of the banks.
 func (r *Report) writeChunks(op, chip int, b *memory.Buffer) {
-	on := b.Cores
+	on := b.Cores()
 	g, known := r.grid(chip)
 	pages := max(b.PageSizeBytes, 1)
 	if known && !b.PerCore && int(b.DataBanks) == g.x*g.y && b.SizeBytes/pages >= uint64(b.DataBanks) {

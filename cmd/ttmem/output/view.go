@@ -3,7 +3,6 @@
 package output
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -27,10 +26,7 @@ func Print(v View, format term.Format, add *page.Supplement, name string) error 
 // PrintTo is Print with a file for text.
 func PrintTo(to *os.File, v View, format term.Format, add *page.Supplement, name string) (err error) {
 	if format.JSON {
-		var text bytes.Buffer
-		if err = v.WriteJSON(&text); err == nil {
-			_, err = os.Stdout.Write(add.Append(nil, text.Bytes()))
-		}
+		err = v.WriteJSON(add.Writer(os.Stdout))
 	} else {
 		err = v.WriteText(to, format.LayoutFor(to))
 	}

@@ -3,6 +3,7 @@ package page
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"strconv"
 
 	"ttmem/aggregate/memory"
@@ -67,6 +68,31 @@ func (s *Supplement) User(pid int) string { return s.users[pid].name }
 
 // SeveralUsers reports whether the processes have different users.
 func (s *Supplement) SeveralUsers() bool { return len(s.names) > 1 }
+
+// Writer returns a writer of documents that adds the supplements, in parts, as documents may be large.
+// What is written at once must have whole keys and numbers.
+func (s *Supplement) Writer(w io.Writer) io.Writer { return &supplemented{Supplement: s, to: w} }
+
+type supplemented struct {
+	*Supplement
+	to   io.Writer
+	part []byte
+}
+
+func (s *supplemented) Write(text []byte) (n int, err error) {
+	for len(text) > n && err == nil {
+		part := text[n:]
+		if len(part) > jsonPart { // a part may end before any key
+			if comma := bytes.Index(part[jsonPart:], []byte(`,"`)); comma >= 0 {
+				part = part[:jsonPart+comma]
+			}
+		}
+		s.part = s.Append(s.part[:0], part)
+		_, err = s.to.Write(s.part)
+		n += len(part)
+	}
+	return n, err
+}
 
 // Append appends a document, or lines of documents, with the supplements.
 func (s *Supplement) Append(b, text []byte) []byte {

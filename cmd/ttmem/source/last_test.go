@@ -128,8 +128,9 @@ func pagesOf(t *testing.T, path string, last bool) (text string, events int) {
 	all, err := json.MarshalIndent([]any{snap, evidence}, "", " ")
 	qt.Assert(t, qt.IsNil(err))
 	for _, h := range state.Buffers() {
-		h.Stack = nil
-		all = fmt.Appendf(all, "\n%+v", h)
+		site, one := *h.Site, *h.Allocation
+		site.Stack, one.CoreSet = nil, nil
+		all = fmt.Appendf(all, "\n%+v %+v %v %d %+v", site, one, h.Cores(), h.Allocator, h.Owner)
 	}
 	return string(all), events
 }

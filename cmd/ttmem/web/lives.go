@@ -85,9 +85,7 @@ func (l *lives) alloc(row uint32, e *event.Event, banks uint32) {
 
 // begin adds a buffer that was live before the first event.
 func (l *lives) begin(row uint32, b *memory.Buffer) {
-	l.buffers[bufferKey{b.PID, b.BufferID}] = l.add(row, memory.Site{
-		PID: b.PID, Stack: b.Stack, Region: b.Region, Layout: b.Layout, BeforeAttach: b.BeforeAttach, PerCore: b.PerCore, Devices: b.Devices,
-	}, b.BytesPerBank, b.Banks, b.Address, b.BufferID)
+	l.buffers[bufferKey{b.PID, b.BufferID}] = l.add(row, *b.Site, b.BytesPerBank, uint32(b.Banks), b.Address, b.BufferID)
 	l.own(b.PID, b.BufferID, b.Owner)
 }
 

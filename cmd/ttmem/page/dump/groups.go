@@ -49,8 +49,7 @@ func (l *List) Group(by string, n int) *Groups {
 		site *alloc.Site
 	}
 	var groups page.Groups[key, group]
-	for i := range l.Rows {
-		a := &l.Rows[i]
+	for _, a := range l.Rows {
 		keys := g.Keys(&l.Namer, a)
 		for j, text := range keys {
 			k := key{text: text}

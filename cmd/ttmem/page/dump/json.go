@@ -57,7 +57,7 @@ type place struct {
 
 type buffer struct {
 	place
-	TID           int    `json:"tid"`
+	TID           int32  `json:"tid"`
 	Comm          string `json:"comm"`
 	Region        string `json:"region"`
 	Layout        string `json:"layout"`
@@ -68,8 +68,8 @@ type buffer struct {
 	BytesPerBank  uint64 `json:"bytes_per_bank"`
 	// Banks are those with data of the buffer. The allocator reserves BytesPerBank in ReservedBanks:
 	// AllocatedBytes on each chip, of which the data takes DataBytes.
-	Banks          uint32 `json:"banks"`
-	ReservedBanks  uint32 `json:"reserved_banks"`
+	Banks          uint16 `json:"banks"`
+	ReservedBanks  uint16 `json:"reserved_banks"`
 	DataBytes      uint64 `json:"data_bytes"`
 	AllocatedBytes uint64 `json:"allocated_bytes"`
 	// PerCore marks a buffer on single cores: Cores, as x0, y0, x1, y1. Cores is left out if
@@ -108,26 +108,39 @@ func (l *List) place(a *alloc.Row) place {
 }
 
 func (l *List) WriteJSON(w io.Writer) error {
-	doc := &Document{head: l.head(l.cutOff), Buffers: []*buffer{}, Statics: []*static{}}
 	rows := l.Rows[:len(l.Rows)-l.cutOff]
-	for i := range rows {
-		a := &rows[i]
-		place := l.place(a)
-		if b := a.Buffer; b != nil {
-			doc.Buffers = append(doc.Buffers, &buffer{
-				place: place, TID: b.TID, Comm: b.Comm, Region: b.Region.String(), Layout: a.Layout,
-				BufferID: b.BufferID, Object: b.Object, SizeBytes: b.SizeBytes, PageSizeBytes: b.PageSizeBytes,
-				BytesPerBank: b.BytesPerBank, Banks: b.DataBanks, ReservedBanks: b.Banks, DataBytes: b.DataBytes(), AllocatedBytes: a.Bytes(),
-				PerCore: b.PerCore, Cores: page.Rectangles(b.Cores), Owner: b.Path, Tensor: b.Tensor,
-			})
-			continue
+	buffers := page.JSONList{Key: "buffers", Items: func(yield func(any) bool) {
+		for _, a := range rows {
+			if a.Buffer != nil && !yield(l.buffer(a)) {
+				return
+			}
 		}
-		doc.Statics = append(doc.Statics, &static{
-			place: place, ProgramID: a.Static.ProgramID, StaticKind: a.Layout, Global: a.Static.Global,
-			BytesPerCore: a.BytesPerBank, Cores: page.Rectangles(a.Static.Cores),
-		})
+	}}
+	statics := page.JSONList{Key: "statics", Items: func(yield func(any) bool) {
+		for _, a := range rows {
+			if a.Static != nil && !yield(l.static(a)) {
+				return
+			}
+		}
+	}}
+	return page.JSON(w, l.head(l.cutOff), buffers, statics)
+}
+
+func (l *List) buffer(a *alloc.Row) *buffer {
+	b := a.Buffer
+	return &buffer{
+		place: l.place(a), TID: b.TID, Comm: b.Comm, Region: b.Region.String(), Layout: a.Layout,
+		BufferID: b.BufferID, Object: b.Object, SizeBytes: b.SizeBytes, PageSizeBytes: b.PageSizeBytes,
+		BytesPerBank: b.BytesPerBank, Banks: b.DataBanks, ReservedBanks: b.Banks, DataBytes: b.DataBytes(), AllocatedBytes: a.Bytes(),
+		PerCore: b.PerCore, Cores: page.Rectangles(b.Cores()), Owner: b.Path, Tensor: b.Tensor,
 	}
-	return page.JSON(w, doc)
+}
+
+func (l *List) static(a *alloc.Row) *static {
+	return &static{
+		place: l.place(a), ProgramID: a.Static.ProgramID, StaticKind: a.Layout, Global: a.Static.Global,
+		BytesPerCore: a.BytesPerBank, Cores: page.Rectangles(a.Static.Cores),
+	}
 }
 
 // WriteJSON writes the groups.

@@ -26,7 +26,7 @@ type List struct {
 	Losses memory.AllLosses
 	// Failed is true if a part could not be read.
 	Failed bool
-	Rows   []alloc.Row
+	Rows   []*alloc.Row
 	// cutOff is how many of All rows are not listed.
 	cutOff, All int
 	// There is the number of buffers, including those that are not selected.
@@ -41,6 +41,7 @@ type List struct {
 func New(s *aggregate.State, nowNs uint64, names alloc.Namer) *List {
 	l := &List{Namer: names, NowNs: nowNs}
 	buffers := s.Buffers()
+	l.Rows = make([]*alloc.Row, 0, len(buffers))
 	for i := range buffers {
 		h := &buffers[i]
 		l.add(alloc.Row{
@@ -93,7 +94,7 @@ func (l *List) addStatics(state *aggregate.State) {
 
 // OnlyRunning removes the circular buffers of programs that do not run at this moment.
 func (l *List) OnlyRunning(s *aggregate.State) {
-	l.Rows = slices.DeleteFunc(l.Rows, func(a alloc.Row) bool {
+	l.Rows = slices.DeleteFunc(l.Rows, func(a *alloc.Row) bool {
 		return a.Static != nil && !slices.ContainsFunc(a.Devices, func(id int) bool { return s.Runs(a.Static, id) })
 	})
 	l.All = len(l.Rows)
@@ -102,14 +103,14 @@ func (l *List) OnlyRunning(s *aggregate.State) {
 // add adds a row if it is selected.
 func (l *List) add(a alloc.Row, stack *event.Stack) {
 	if a, ok := l.Row(a, stack); ok {
-		l.Rows = append(l.Rows, a)
+		l.Rows = append(l.Rows, &a)
 	}
 }
 
 // Sort puts the largest rows first. Static buffers come last: their sizes do not compare with
 // others, because programs use the same space.
 func (l *List) Sort() {
-	slices.SortStableFunc(l.Rows, func(a, b alloc.Row) int {
+	slices.SortStableFunc(l.Rows, func(a, b *alloc.Row) int {
 		place := cmp.Or(cmp.Compare(a.Region, b.Region), slices.Compare(a.Devices, b.Devices), cmp.Compare(a.Address, b.Address))
 		return cmp.Or(memory.CompareBools(a.Static == nil, b.Static == nil), cmp.Compare(b.TotalBytes(), a.TotalBytes()), place)
 	})

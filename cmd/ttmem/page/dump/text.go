@@ -41,8 +41,7 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 	}
 	sites := make(map[*alloc.Site]bool)
 	var chips page.Groups[int, chip]
-	for i := range l.Rows {
-		a := &l.Rows[i]
+	for i, a := range l.Rows {
 		sites[a.Site] = true
 		on := a.Devices
 		if len(on) == 0 {
@@ -144,14 +143,14 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 	}
 	layout.WriteTitle(out, " ", name, fmt.Sprintf("  %s, %s%s", page.Count(total.count, noun), page.Bytes(total.bytes), of+twice))
 	rows := slices.DeleteFunc(slices.Clone(c.rows), func(i int) bool { return l.Rows[i].Region != region })
-	titles := make([]string, len(rows))
-	widest := 0
-	for i, row := range rows {
-		titles[i] = l.rowTitle(&l.Rows[row], layout)
-		widest = max(widest, page.Width(titles[i]))
-	}
 	if len(rows) == 0 {
 		return
+	}
+	widest := 0
+	for _, row := range rows {
+		if layout.Width > 0 {
+			widest = max(widest, page.Width(l.rowTitle(l.Rows[row], layout)))
+		}
 	}
 	columns, users := slices.Clone(rowColumns), l.Users()
 	if len(users) == 0 {
@@ -172,8 +171,8 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 		head += "  name"
 	}
 	fmt.Fprintln(out, layout.Paint(page.Dim, strings.TrimRight(head, " ")))
-	for i, row := range rows {
-		a := &l.Rows[row]
+	for _, row := range rows {
+		a := l.Rows[row]
 		share := page.Right(page.Bytes(a.BytesPerBank), page.SizeColumns) + layout.Pick(" × ", " x ") + page.Left(fmt.Sprint(a.Banks), banksColumns)
 		kind := strings.ReplaceAll(a.Layout, "_", " ")
 		address := fmt.Sprintf("%#x", a.Address)
@@ -181,7 +180,7 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 			address = "differs"
 		}
 		line := columns.Line(address, page.Bytes(a.Bytes()), share, l.age(a), fmt.Sprint(a.PID), layout.Cut(users[a.PID], page.UserColumns-1), "  "+kind)
-		title := titles[i]
+		title := l.rowTitle(a, layout)
 		if few {
 			title = users.PID(a.PID) + ", " + kind + ", " + title
 		}
@@ -204,7 +203,7 @@ func (l *List) rowTitle(a *alloc.Row, layout page.Layout) string {
 		title += fmt.Sprintf(", shared across %d chips", a.Chips)
 	}
 	if a.Buffer != nil && a.Buffer.PerCore {
-		title += ", on " + alloc.Cores(a.Buffer.Cores)
+		title += ", on " + alloc.Cores(a.Buffer.Cores())
 	}
 	if b := a.Buffer; b != nil && b.DataBanks < b.Banks {
 		title += fmt.Sprintf(", data %s in %s", page.Bytes(b.DataBytes()), page.Count(uint64(b.DataBanks), "bank"))

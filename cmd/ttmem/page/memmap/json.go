@@ -2,6 +2,7 @@ package memmap
 
 import (
 	"io"
+	"slices"
 
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
@@ -73,15 +74,14 @@ func (m *Page) WriteJSON(w io.Writer) error {
 			part := r.fragmentation()
 			one.StartAddress, one.EndAddress, one.Free, one.Fragmentation = r.Space.Start, r.Space.End, &r.Space.FreeSpace, &part
 		}
-		rows := r.rows()
-		for i := range rows {
-			row := &rows[i]
+		one.Blocks, one.Holes = slices.Grow(one.Blocks, len(r.Space.Blocks)), slices.Grow(one.Holes, len(r.Space.Holes))
+		for _, row := range r.rows() {
 			switch {
 			case row.Buffer != nil:
 				b := row.Buffer
 				row.Site = m.Names.Site(b.Stack)
 				one.Blocks = append(one.Blocks, Block{
-					b.Address, b.BytesPerBank, b.PID, b.BufferID, b.SinceNs, b.BeforeAttach, m.Names.Name(&row.Row), row.Class().String(), page.Rectangles(b.Cores),
+					b.Address, b.BytesPerBank, b.PID, b.BufferID, b.SinceNs, b.BeforeAttach, m.Names.Name(&row.Row), row.Class().String(), page.Rectangles(b.Cores()),
 					b.Path, b.Tensor,
 				})
 			case row.Static != nil:

@@ -76,10 +76,13 @@ func (m *Page) addRegion(s *aggregate.State, nowNs uint64, d *memory.Device, reg
 	if !r.Space.Known() {
 		r.start = ^uint64(0)
 	}
-	for _, row := range r.rows() {
-		if row.Buffer == nil || !row.Buffer.Scattered() {
-			r.start, r.end = min(r.start, row.Address), max(r.end, row.Address+row.BytesPerBank)
+	for i := range r.Space.Blocks {
+		if b := &r.Space.Blocks[i]; !b.Scattered() {
+			r.start, r.end = min(r.start, b.Address), max(r.end, b.End())
 		}
+	}
+	for i := range r.Statics {
+		r.start, r.end = min(r.start, r.Statics[i].Address), max(r.end, r.Statics[i].End())
 	}
 	r.start = min(r.start, r.end)
 	for _, other := range m.Maps {

@@ -57,19 +57,19 @@ type row struct {
 func (r *row) free() bool { return r.Buffer == nil && r.Static == nil }
 
 // rows are all rows, in order of addresses.
-func (r *regionMap) rows() []row {
-	rows := r.staticRows()
+func (r *regionMap) rows() []*row {
+	rows := slices.Grow(r.staticRows(), len(r.Space.Blocks)+len(r.Space.Holes))
 	for i := range r.Space.Blocks {
 		b := &r.Space.Blocks[i]
-		rows = append(rows, row{Row: alloc.Row{
+		rows = append(rows, &row{Row: alloc.Row{
 			Buffer: b, Region: b.Region, PID: b.PID, Address: b.Address, BytesPerBank: b.BytesPerBank, SinceNs: b.SinceNs, NowNs: r.nowNs, BeforeAttach: b.BeforeAttach, Owner: b.Owner,
 		}})
 	}
 	for _, h := range r.Space.Holes {
-		rows = append(rows, row{Row: alloc.Row{Address: h.Address, BytesPerBank: h.Bytes}})
+		rows = append(rows, &row{Row: alloc.Row{Address: h.Address, BytesPerBank: h.Bytes}})
 	}
 	// of rows at the same address, buffers come first
-	slices.SortStableFunc(rows, func(a, b row) int {
+	slices.SortStableFunc(rows, func(a, b *row) int {
 		return cmp.Or(cmp.Compare(a.Address, b.Address), memory.CompareBools(a.Static == nil, b.Static == nil))
 	})
 	return rows
@@ -77,8 +77,8 @@ func (r *regionMap) rows() []row {
 
 // staticRows returns the places of circular buffers. Adjacent ones are one place, because
 // programs use them one after the other.
-func (r *regionMap) staticRows() []row {
-	var rows []row
+func (r *regionMap) staticRows() []*row {
+	var rows []*row
 	type programOf struct {
 		pid int
 		id  uint64
@@ -89,12 +89,12 @@ func (r *regionMap) staticRows() []row {
 		last := len(rows) - 1
 		if last < 0 || s.Address > rows[last].Address+rows[last].BytesPerBank {
 			clear(programs)
-			rows = append(rows, row{Row: alloc.Row{
+			rows = append(rows, &row{Row: alloc.Row{
 				Static: s, Address: s.Address, BytesPerBank: s.BytesPerCore, SinceNs: s.SinceNs, NowNs: r.nowNs, BeforeAttach: s.BeforeAttach,
 			}})
 			last++
 		}
-		row := &rows[last]
+		row := rows[last]
 		row.BytesPerBank = max(row.BytesPerBank, s.End()-row.Address)
 		programs[programOf{s.PID, s.ProgramID}] = true
 		row.programs = len(programs)
@@ -137,7 +137,7 @@ func (r *regionMap) cells(start, end uint64, n int) []cell {
 	}
 	for i := range r.Space.Blocks {
 		b := &r.Space.Blocks[i]
-		cover(b.Address, b.Address+b.BytesPerBank, func(c *cell, bytes uint64) {
+		cover(b.Address, b.End(), func(c *cell, bytes uint64) {
 			if b.PerCore { // drawn as partly used: other banks have nothing there
 				c.part = true
 				return

@@ -30,8 +30,11 @@ func (m *Page) WriteText(w io.Writer, layout page.Layout) error {
 		layout.Pick("█", "#"), layout.Pick("▄", "+"), layout.Pick("▒", ":"), layout.Pick("·", ".")))
 	whole, brief := m.worthDrawing()
 	for _, r := range whole {
-		for _, row := range r.rows() {
-			m.title(&row, "") // looks up its call stack
+		for i := range r.Space.Blocks {
+			m.Names.Site(r.Space.Blocks[i].Stack)
+		}
+		for _, row := range r.staticRows() {
+			m.Names.Site(row.Static.Stack)
 		}
 	}
 	alloc.Distinguish(slices.Collect(maps.Values(m.Names.Sites)))
@@ -150,10 +153,10 @@ func (r *regionMap) summary() (lines []string) {
 
 // largestRows returns the n largest rows. At most half are holes, because the buffers between the
 // holes of a fragmented region are small.
-func largestRows(rows []row, n int) (largest []row) {
-	sizes := slices.SortedStableFunc(slices.Values(rows), func(a, b row) int { return cmp.Compare(b.BytesPerBank, a.BytesPerBank) })
-	used := slices.DeleteFunc(slices.Clone(sizes), func(r row) bool { return r.free() })
-	holes := slices.DeleteFunc(sizes, func(r row) bool { return !r.free() })
+func largestRows(rows []*row, n int) (largest []*row) {
+	sizes := slices.SortedStableFunc(slices.Values(rows), func(a, b *row) int { return cmp.Compare(b.BytesPerBank, a.BytesPerBank) })
+	used := slices.DeleteFunc(slices.Clone(sizes), func(r *row) bool { return r.free() })
+	holes := slices.DeleteFunc(sizes, func(r *row) bool { return !r.free() })
 	holes = holes[:min(len(holes), max(n/2, n-len(used)))]
 	return append(holes, used[:n-len(holes)]...)
 }
@@ -167,7 +170,7 @@ func (m *Page) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
 	all := len(rows)
 	if m.Limit > 0 && m.Limit < all {
 		rows = largestRows(rows, m.Limit)
-		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.Address, b.Address) })
+		slices.SortStableFunc(rows, func(a, b *row) int { return cmp.Compare(a.Address, b.Address) })
 	}
 	narrow := layout.Width > 0 && layout.Width < mapRowColumns
 	columns := page.Columns{12, 11, 9}
@@ -176,8 +179,7 @@ func (m *Page) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
 		head += "  name"
 	}
 	fmt.Fprintln(out, layout.Paint(page.Dim, head))
-	for i := range rows {
-		row := &rows[i]
+	for _, row := range rows {
 		address, age, style := fmt.Sprintf("%#x", row.Address), page.Seconds(row.Age()), page.Dim
 		title := m.title(row, layout.Separator())
 		if row.BeforeAttach {
@@ -191,7 +193,7 @@ func (m *Page) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
 				title = whole
 			}
 			if b.PerCore {
-				cores := layout.Separator() + alloc.Cores(b.Cores)
+				cores := layout.Separator() + alloc.Cores(b.Cores())
 				title, whole = title+cores, whole+cores
 			}
 			if b.Scattered() {
