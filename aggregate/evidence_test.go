@@ -11,6 +11,7 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
+	"ttmem/tracer/quota"
 )
 
 // calledBy has the event come from a call stack of one function.
@@ -285,4 +286,30 @@ func TestSubDevicesHaveAPartOfL1(t *testing.T) {
 	back := l1(10, 5, 64, 100, 1000, "sub-device manager")
 	s.Apply(&back)
 	qt.Check(t, qt.DeepEquals(l1Now(), [3]uint64{100, 1000, 900}))
+}
+
+// TestFailuresExamineABoundedNumberOfBuffers: a program can fail thousands of times a second.
+func TestFailuresExamineABoundedNumberOfBuffers(t *testing.T) {
+	const live, failures = 10_000, 300
+	s := after(opened(7, 5, 0), opened(8, 5, 0), lies(1, 8, 1, 300, 100, 0))
+	for id := range uint64(live) {
+		e := lies(1, 7, id, 300, 100, 0)
+		s.Apply(&e)
+	}
+	fail := func(ns uint64, pid int) bool {
+		e := wants(ns, pid, 260, 0)
+		s.Apply(&e)
+		list := s.Snapshot().Failures
+		return list[len(list)-1].Evidence != nil
+	}
+	examined := 0
+	for i := range uint64(failures) {
+		if fail(2+i, 7) {
+			examined++
+		}
+	}
+	qt.Check(t, qt.Equals(examined, quota.Allocations/live+1))
+	qt.Check(t, qt.IsTrue(fail(1000, 8)))       // another user's
+	qt.Check(t, qt.IsFalse(fail(1_000_000, 7))) // a millisecond has room for a tenth of them
+	qt.Check(t, qt.IsTrue(fail(11_000_000, 7))) // after 10 ms
 }

@@ -9,6 +9,7 @@ import (
 	"ttmem/aggregate/newest"
 	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
+	"ttmem/tracer/quota"
 )
 
 // fail adds a failed allocation, or an operation that failed for another reason. It does not create a
@@ -90,7 +91,7 @@ func (s *State) evidence(p *process, e *event.Event) *memory.Evidence {
 	default:
 		return nil
 	}
-	if int(region) >= event.BankedRegions {
+	if int(region) >= event.BankedRegions || !s.mayExamine(p, e.TimeNs) {
 		return nil
 	}
 	address, a := p.allocatorOf(e, region)
@@ -114,6 +115,24 @@ func (s *State) evidence(p *process, e *event.Event) *memory.Evidence {
 		ev.SubDevicesPerBank = a.subDevices
 	}
 	return ev
+}
+
+// An examined counts the buffers that were examined for failures of a user, less one for each
+// microsecond since.
+type examined struct{ buffers, atNs uint64 }
+
+// mayExamine counts the buffers of a process as examined, and reports whether its user has not had too many
+// examined lately: a failure sorts them all, and a program can fail thousands of times a second.
+func (s *State) mayExamine(p *process, nowNs uint64) bool {
+	of := s.examined[p.name.user()]
+	of.buffers -= min(of.buffers, (nowNs-min(nowNs, of.atNs))/1000)
+	of.atNs = nowNs
+	may := of.buffers < quota.Allocations
+	if may {
+		of.buffers += uint64(p.buffers.Len())
+	}
+	s.examined[p.name.user()] = of
+	return may
 }
 
 // allocatorOf returns the allocator of an event and its address in the process. If the event

@@ -83,6 +83,7 @@ func (s *State) release(p *process) {
 	p.kept.ofLinks.Hold(s.rooms.links, p.name.user(), 0)
 	p.kept.ofCovers.Hold(s.rooms.covers, p.name.user(), 0)
 	delete(s.triedSites, p.name.user())
+	delete(s.examined, p.name.user())
 }
 
 // beyond counts what is left out of a process.

@@ -214,7 +214,7 @@ func TestTopStaysWhenTheCommandEnds(t *testing.T) {
 	t.Parallel()
 	leak := lineMarked(t, "top_model.py", "leak")
 	term := topOf(t, rig.N150, 80, 24, "20", "0.01")
-	screen := term.expect("The command has ended: this is its memory after its last allocation.")
+	screen := term.expect("The command has ended: this is its memory after its last allocation or run.")
 	qt.Check(t, qt.StringContains(screen, "ended with status 0"))
 	qt.Check(t, qt.StringContains(screen, leak))
 	term.press("q")

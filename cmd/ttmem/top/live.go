@@ -1,7 +1,6 @@
 package top
 
 import (
-	"slices"
 	"sync"
 
 	"ttmem/aggregate"
@@ -22,8 +21,8 @@ type Live struct {
 	own    bool
 	status Status
 	output tail
-	// last is the state after the latest allocation of a command, and later are the events
-	// since; nil unless KeepLast was called.
+	// last is the state when a command was last seen to go on, and later are the ends since; nil unless
+	// KeepLast was called.
 	last  *aggregate.State
 	later []event.Event
 	// event is the event at which the state is, and beforeNs the time of the previous one; nil
@@ -125,24 +124,29 @@ func (l *Live) Handle(e *event.Event) {
 	l.mu.Unlock()
 }
 
-// KeepLast makes End show the memory after the latest allocation, because a command frees
-// everything when it ends. Call it before the first event.
+// KeepLast makes End show the memory before what a command frees at its end: that of the latest event
+// that shows that it went on. Call it before the first event.
 func (l *Live) KeepLast() { l.last = aggregate.New() }
 
-// keep brings the last state to the latest allocation.
+// keep brings the last state to the latest event that shows that the command goes on. It holds back only
+// events that end something, of which there are no more than there is live memory.
 func (l *Live) keep(e *event.Event) {
 	if l.last == nil {
 		return
 	}
-	l.later = append(l.later, *e)
-	l.later[len(l.later)-1].Cores = slices.Clone(e.Cores) // the tracer reuses them
-	if e.Kind == event.Alloc || e.Kind == event.CBAlloc {
+	switch e.Kind {
+	case event.Free, event.CBFree, event.KernelUnload, event.TraceRelease, event.DeviceClose, event.ProcessExit:
+		l.later = append(l.later, *e)
+		return
+	case event.Owner, event.Mark, event.Lost, event.Reread: // also at the end
+	default:
 		for i := range l.later {
 			l.last.Apply(&l.later[i])
 		}
 		clear(l.later)
 		l.later = l.later[:0]
 	}
+	l.last.Apply(e)
 }
 
 // Show shows a state instead of the present one. e is its event, and beforeNs the time of the

@@ -272,5 +272,21 @@ func TestTheLastStateOfACommandStays(t *testing.T) {
 	s.live.End("ended with status 0")
 	s.refresh()
 	qt.Check(t, qt.DeepEquals(s.present.Devices, held))
-	qt.Check(t, qt.StringContains(s.text(), "The command has ended: this is its memory after its last allocation."))
+	qt.Check(t, qt.StringContains(s.text(), "The command has ended: this is its memory after its last allocation or run."))
+}
+
+// Between two allocations a command may run programs for days.
+func TestTheLastStateOfACommandTakesNoMemoryForEachEvent(t *testing.T) {
+	live := NewLive("")
+	live.KeepLast()
+	of := scene.New(live.Handle)
+	of.Load()
+	for i := range 1000 {
+		if i%100 == 0 {
+			live.Handle(&event.Event{Kind: event.Free, TimeNs: of.NowNs, PID: scene.Server, BufferID: 1 << 40, Reason: event.ReasonExplicit})
+		}
+		live.Handle(&event.Event{Kind: event.ProgramRun, TimeNs: of.NowNs, PID: scene.Server, Devices: []int{0}, ProgramID: 1})
+		live.Handle(&event.Event{Kind: event.Owner, TimeNs: of.NowNs, PID: scene.Server, BufferID: 2, Cause: "x"})
+		qt.Assert(t, qt.HasLen(live.later, 0))
+	}
 }

@@ -133,7 +133,7 @@ func (m *model) warnings() (list []string) {
 		alarm(leaked, others)
 	}
 	if p.Last {
-		note(page.Yellow, "The command has ended: this is its memory after its last allocation.")
+		note(page.Yellow, "The command has ended: this is its memory after its last allocation or run.")
 	}
 	if p.Others != "" {
 		sign := ""
