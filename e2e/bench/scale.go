@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"ttmem/aggregate"
@@ -133,7 +134,7 @@ func (b *bench) scale() error {
 	b.figure("  recorded at", float64(s.last)/time.Since(begun).Seconds(), "events/s")
 	b.figure("  bytes of the recording, for each event", float64(info.Size())/float64(s.last), "B")
 	for _, args := range [][]string{
-		{"report", path}, {"dump", path, "-n", "20"}, {"dump", path, "--by", "op"}, {"map", path}, {"oom", path},
+		{"report", path}, {"dump", path, "-n", "20"}, {"dump", path, "--by", "op"}, {"dump", path, "--json"}, {"map", path}, {"map", path, "--json"}, {"oom", path},
 		{"peak", path}, {"leaks", path}, {"log", path}, {"diff", path, path},
 		{"dump", path, "-n", "20", "--at", time.Duration(s.last / 2 * syntheticStep).String()},
 	} {
@@ -237,8 +238,8 @@ func (b *bench) answer(args []string) error {
 		return fmt.Errorf("%w: %s", errors.Join(failed, err), bytes.TrimSpace(errs.Bytes()))
 	}
 	name := "ttmem " + args[0]
-	if len(args) > 2 && args[0] == "dump" {
-		name += " " + args[2] + " " + args[3]
+	if len(args) > 2 && args[0] != "diff" {
+		name += " " + strings.Join(args[2:], " ")
 	}
 	b.atMost("  "+name+": to its first line", first.Seconds(), "s", answerLimit)
 	b.figure("    resident at most", *most/mb, "MB")

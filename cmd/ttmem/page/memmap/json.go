@@ -75,20 +75,20 @@ func (m *Page) WriteJSON(w io.Writer) error {
 			one.StartAddress, one.EndAddress, one.Free, one.Fragmentation = r.Space.Start, r.Space.End, &r.Space.FreeSpace, &part
 		}
 		one.Blocks, one.Holes = slices.Grow(one.Blocks, len(r.Space.Blocks)), slices.Grow(one.Holes, len(r.Space.Holes))
-		for _, row := range r.rows() {
-			switch {
-			case row.Buffer != nil:
-				b := row.Buffer
-				row.Site = m.Names.Site(b.Stack)
-				one.Blocks = append(one.Blocks, Block{
-					b.Address, b.BytesPerBank, b.PID, b.BufferID, b.SinceNs, b.BeforeAttach, m.Names.Name(&row.Row), row.Class().String(), page.Rectangles(b.Cores()),
-					b.Path, b.Tensor,
-				})
-			case row.Static != nil:
-				one.Statics = append(one.Statics, Static{row.Address, row.BytesPerBank, row.programs, m.title(row, " · ")})
-			default:
-				one.Holes = append(one.Holes, Hole{row.Address, row.BytesPerBank})
-			}
+		for i := range r.Space.Blocks {
+			b := &r.Space.Blocks[i]
+			row := r.row(b)
+			row.Site = m.Names.Site(b.Stack)
+			one.Blocks = append(one.Blocks, Block{
+				b.Address, b.BytesPerBank, b.PID, b.BufferID, b.SinceNs, b.BeforeAttach, m.Names.Name(&row.Row), row.Class().String(), page.Rectangles(b.Cores()),
+				b.Path, b.Tensor,
+			})
+		}
+		for _, h := range r.Space.Holes {
+			one.Holes = append(one.Holes, Hole{h.Address, h.Bytes})
+		}
+		for _, row := range r.staticRows() {
+			one.Statics = append(one.Statics, Static{row.Address, row.BytesPerBank, row.programs, m.title(row, " · ")})
 		}
 		doc.Regions = append(doc.Regions, one)
 	}

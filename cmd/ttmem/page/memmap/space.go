@@ -60,10 +60,7 @@ func (r *row) free() bool { return r.Buffer == nil && r.Static == nil }
 func (r *regionMap) rows() []*row {
 	rows := slices.Grow(r.staticRows(), len(r.Space.Blocks)+len(r.Space.Holes))
 	for i := range r.Space.Blocks {
-		b := &r.Space.Blocks[i]
-		rows = append(rows, &row{Row: alloc.Row{
-			Buffer: b, Region: b.Region, PID: b.PID, Address: b.Address, BytesPerBank: b.BytesPerBank, SinceNs: b.SinceNs, NowNs: r.nowNs, BeforeAttach: b.BeforeAttach, Owner: b.Owner,
-		}})
+		rows = append(rows, r.row(&r.Space.Blocks[i]))
 	}
 	for _, h := range r.Space.Holes {
 		rows = append(rows, &row{Row: alloc.Row{Address: h.Address, BytesPerBank: h.Bytes}})
@@ -73,6 +70,13 @@ func (r *regionMap) rows() []*row {
 		return cmp.Or(cmp.Compare(a.Address, b.Address), memory.CompareBools(a.Static == nil, b.Static == nil))
 	})
 	return rows
+}
+
+// row returns the row of a buffer.
+func (r *regionMap) row(b *memory.Buffer) *row {
+	return &row{Row: alloc.Row{
+		Buffer: b, Region: b.Region, PID: b.PID, Address: b.Address, BytesPerBank: b.BytesPerBank, SinceNs: b.SinceNs, NowNs: r.nowNs, BeforeAttach: b.BeforeAttach, Owner: b.Owner,
+	}}
 }
 
 // staticRows returns the places of circular buffers. Adjacent ones are one place, because
