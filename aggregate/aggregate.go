@@ -22,7 +22,7 @@ type State struct {
 	// last is the process of the latest event, as most come in runs.
 	last *process
 	// exited are the newest processes that ended, oldest first.
-	exited      []memory.Process
+	exited      []exitedProcess
 	exitedCount uint64
 	rooms       rooms
 	// lost are the losses that belong to no known process. lostEvents counts all losses.
@@ -46,8 +46,8 @@ type State struct {
 	// triedSites is how many call sites a user had when the idle ones were last removed for lack of room.
 	triedSites map[int]int
 	// examined is by user.
-	examined map[int]examined
-	keepSites  bool
+	examined  map[int]examined
+	keepSites bool
 	// freshSince is the time after which allocations count as fresh, in ns.
 	freshSince uint64
 	// operations are the call stacks that ran programs. operationCount includes those that

@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"cmp"
 	"slices"
 
 	"ttmem/aggregate/cores"
@@ -46,7 +47,10 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	s.failures.Code(c.Codec, c.failure)
 	s.overlaps.Code(c.Codec, func(o *memory.Overlap) { c.Value(o) })
 	s.operationFailures.Code(c.Codec, c.failure)
-	codec.List(c.Codec, &s.exited, func(p *memory.Process) { c.Value(p) })
+	codec.List(c.Codec, &s.exited, func(p *exitedProcess) {
+		c.Value(&p.Process)
+		p.owner = cmp.Or(p.owner, p.UID)
+	})
 	for i := range s.unplaced.pools {
 		s.unplaced.pools[i].Code(c.Codec)
 	}

@@ -133,6 +133,7 @@ func (s *State) startProcess(e *event.Event) {
 		Command: e.Command, Library: e.Library, Release: e.Release, UID: e.UID,
 		Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID, AttachedLate: e.AttachedLate,
 	}
+	p.name.outside = int(e.Count)
 	p.name.marks = s.marksFor(e.UID)
 	p.fromBegin = !s.beginning.over
 	p.early = e.AttachedLate && !s.restored && e.TimeNs-min(e.TimeNs, s.first) <= earlyNs
@@ -175,7 +176,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 		view.Exit.Status = &status
 	}
 	s.exitedCount++
-	s.keepExited(view)
+	s.keepExited(view, p.name.owner())
 	s.release(p)
 	for _, set := range p.sets {
 		set.retire()
@@ -194,7 +195,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 func (s *State) Ended(pid int) *memory.Process {
 	for i := range slices.Backward(s.exited) {
 		if s.exited[i].PID == pid {
-			return &s.exited[i]
+			return &s.exited[i].Process
 		}
 	}
 	return nil

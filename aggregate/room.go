@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"cmp"
 	"slices"
 
 	"ttmem/aggregate/memory"
@@ -45,10 +46,20 @@ func newRooms() rooms {
 // user is to whom a process counts: its user, or itself if it is of root, whose containers run programs
 // of many users.
 func (n *processName) user() int {
-	if n.about.UID == 0 {
+	if n.owner() == 0 {
 		return -n.pid
 	}
-	return n.about.UID
+	return n.owner()
+}
+
+// owner is the user whose process it is: in a user namespace the owner of the outermost one, because a
+// user may have thousands of ids there.
+func (n *processName) owner() int { return cmp.Or(n.outside, n.about.UID) }
+
+// An exitedProcess has its processName's owner.
+type exitedProcess struct {
+	memory.Process
+	owner int
 }
 
 // kept is what a process has of the rooms.
@@ -98,19 +109,19 @@ const (
 
 // keepExited keeps an ended process, and drops the oldest ones of its user, or of the user with the most, if
 // there are too many.
-func (s *State) keepExited(view memory.Process) {
-	s.exited = append(s.exited, view)
+func (s *State) keepExited(view memory.Process, owner int) {
+	s.exited = append(s.exited, exitedProcess{view, owner})
 	for {
 		counts, sizes := make(map[int]int), make(map[int]int)
-		size, most := 0, view.UID
+		size, most := 0, owner
 		for i := range s.exited {
-			of, n := s.exited[i].UID, 1+len(s.exited[i].Devices)
+			of, n := s.exited[i].owner, 1+len(s.exited[i].Devices)
 			counts[of], sizes[of], size = counts[of]+1, sizes[of]+n, size+n
 			if sizes[of] > sizes[most] {
 				most = of
 			}
 		}
-		drop := view.UID
+		drop := owner
 		switch {
 		case counts[drop] > 1 && (counts[drop] > maxExited || sizes[drop] > maxExitedSize):
 		case len(s.exited) > maxAllExited || size > maxAllExitedSize:
@@ -118,7 +129,7 @@ func (s *State) keepExited(view memory.Process) {
 		default:
 			return
 		}
-		oldest := slices.IndexFunc(s.exited, func(p memory.Process) bool { return p.UID == drop })
+		oldest := slices.IndexFunc(s.exited, func(p exitedProcess) bool { return p.owner == drop })
 		s.exited = slices.Delete(s.exited, oldest, oldest+1)
 	}
 }

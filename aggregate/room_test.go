@@ -173,3 +173,34 @@ func TestEndedProcessesOfAUserStay(t *testing.T) {
 	}
 	qt.Check(t, qt.IsNil(s.Ended(7))) // of many of the same user, the newest stay
 }
+
+// TestSubordinateIDsCountAsTheirUser: a user may have thousands of ids in a user namespace.
+func TestSubordinateIDsCountAsTheirUser(t *testing.T) {
+	s := aggregate.New()
+	start := func(pid, uid int, outside uint64) {
+		s.Apply(&event.Event{TimeNs: uint64(pid), Kind: event.ProcessStart, PID: pid, UID: uid, Count: outside})
+	}
+	for pid := 1; pid <= 8; pid++ { // the victim's
+		start(pid, 1000, 0)
+		s.Apply(&event.Event{TimeNs: uint64(pid), Kind: event.ProcessExit, PID: pid})
+	}
+	for pid := 10; pid < 2000; pid++ {
+		start(pid, 100_000+pid, 1001)
+		s.Apply(&event.Event{TimeNs: uint64(pid), Kind: event.ProcessExit, PID: pid})
+	}
+	of := make(map[bool]int)
+	for _, p := range s.Snapshot().Processes {
+		of[p.UID == 1000]++
+	}
+	qt.Check(t, qt.DeepEquals(of, map[bool]int{true: 8, false: 64}))
+
+	// chips that only processes of one user named
+	for pid := 3000; pid < 3100; pid++ {
+		start(pid, 100_000+pid, 1001)
+		for chip := range 10 {
+			e := tensor(uint64(pid), pid, uint64(chip), 10*pid+chip)
+			s.Apply(&e)
+		}
+	}
+	qt.Check(t, qt.HasLen(s.Snapshot().Devices, 256))
+}

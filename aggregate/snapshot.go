@@ -37,7 +37,9 @@ func (s *State) Snapshot() *memory.Snapshot {
 		}
 		snap.Processes = append(snap.Processes, view)
 	}
-	snap.Processes = append(snap.Processes, s.exited...)
+	for i := range s.exited {
+		snap.Processes = append(snap.Processes, s.exited[i].Process)
+	}
 	free := s.freeSpaces()
 	for _, c := range s.byID() {
 		all := programs[c.id]

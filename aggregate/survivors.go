@@ -96,7 +96,7 @@ func (s *State) saveSurvivors(set *deviceSet, only *arena) {
 		}
 		one.run = births.Site{}
 	}
-	s.ended.Trim(func(n *processName) int { return n.about.UID })
+	s.ended.Trim((*processName).owner)
 }
 
 // EndedSurvivors returns the buffers that ended with their device or process, by call site, with
@@ -239,7 +239,7 @@ func (s *State) KnowsAt(m *memory.Mark) bool {
 			return false
 		}
 	}
-	return s.past.Knows(m.UID, m.TimeNs) && !slices.ContainsFunc(s.exited, func(p memory.Process) bool {
+	return s.past.Knows(m.UID, m.TimeNs) && !slices.ContainsFunc(s.exited, func(p exitedProcess) bool {
 		return p.Exit.TimeNs > m.TimeNs && !past.Matters(m.UID, p.UID)
 	})
 }

@@ -178,8 +178,12 @@ func (d *decoder) describe(p *process, start *event.Event, user int) {
 		p.user = start.UID
 	}
 	p.Sharer = host.Sharer(p.user, p.PID)
+	if p.user != start.UID {
+		start.Count = uint64(p.user)
+	}
 	identify := func(e *event.Event) {
-		e.Comm, e.UID, e.Container, e.Pod, e.ContainerPID = start.Comm, start.UID, start.Container, start.Pod, start.ContainerPID
+		e.Comm, e.UID, e.Count = start.Comm, start.UID, start.Count
+		e.Container, e.Pod, e.ContainerPID = start.Container, start.Pod, start.ContainerPID
 	}
 	identify(&p.start)
 	if p.names[p.PID].name == "" {

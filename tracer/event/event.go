@@ -382,7 +382,8 @@ type Event struct {
 
 	// Count is the number of lost events, and Cause their cause. Lost. For Mark,
 	// Cause is the name, for Owner the path. For Owner, Count is the time of the ProcessStart of its
-	// process: another process with the same id may have a buffer with the same BufferID.
+	// process: another process with the same id may have a buffer with the same BufferID. For
+	// ProcessStart, it is the user to whom the process counts, if that is not UID: see host.RealUser.
 	Count uint64
 	Cause string
 
