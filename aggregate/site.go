@@ -315,7 +315,7 @@ func (s *State) forget(selected func(*callSite) bool) {
 
 // recentSites is how many sites of a set are cached. Programs allocate at the same few sites
 // again and again.
-const recentSites = 16
+const recentSites = 64
 
 // recentOf returns the cache entry of a stack.
 func (d *deviceSet) recentOf(stack *event.Stack) **callSite {

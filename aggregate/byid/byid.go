@@ -11,9 +11,10 @@ import (
 // freed soon, so that the buffers of successive events are close together and stay in the
 // processor's caches. A map of a million buffers would double the time of an event.
 type Table[T any] struct {
-	// pages are by number. None is empty.
+	// pages are by number. None but last is empty.
 	pages map[uint64]*page[T]
-	// last is the page that was used last; nil if there is none.
+	// last is the page that was used last; nil if there is none. It stays when it becomes empty, because the
+	// next ids are in it.
 	last       *page[T]
 	lastNumber uint64
 	len        int
@@ -29,6 +30,9 @@ const pageSize = 8
 func (t *Table[T]) page(id uint64) *page[T] {
 	number := id / pageSize
 	if t.last == nil || t.lastNumber != number {
+		if t.last != nil && *t.last == (page[T]{}) {
+			delete(t.pages, t.lastNumber)
+		}
 		t.last, t.lastNumber = t.pages[number], number
 	}
 	return t.last
@@ -64,10 +68,6 @@ func (t *Table[T]) Remove(id uint64) {
 	from := t.page(id)
 	from[id%pageSize] = nil
 	t.len--
-	if *from == (page[T]{}) {
-		delete(t.pages, id/pageSize)
-		t.last = nil
-	}
 }
 
 // RemoveAll removes the values that match; count is their number.

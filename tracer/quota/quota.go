@@ -16,8 +16,11 @@ const Beyond = "beyond the limit of its user"
 // A Quota counts what the processes of each user have.
 type Quota struct {
 	each, total int
-	users       map[int]int
+	users       map[int]int // without last
 	all         int
+	// last is the user whose count changed last, and has the count: most changes follow another one of the
+	// same user.
+	last, has int
 }
 
 // New returns a Quota of which each user may have so much, while there is room for all. A user gets at
@@ -28,7 +31,7 @@ func New(each, total int) *Quota {
 
 // Take adds n for a user, and reports whether they fit. n may be negative: that always fits.
 func (q *Quota) Take(user, n int) bool {
-	has := q.users[user]
+	has := q.Of(user)
 	if n > 0 && has+n > min(q.each, (q.total-(q.all-has))/2) {
 		return false
 	}
@@ -38,17 +41,27 @@ func (q *Quota) Take(user, n int) bool {
 
 // Add adds n for a user, whether or not they fit: what was there already.
 func (q *Quota) Add(user, n int) {
-	q.all += n
-	if q.users[user] += n; q.users[user] <= 0 {
+	if user != q.last {
+		if q.has > 0 {
+			q.users[q.last] = q.has
+		}
+		q.last, q.has = user, q.users[user]
 		delete(q.users, user)
 	}
+	q.all += n
+	q.has = max(0, q.has+n)
 }
 
 // Full reports whether all users together have more than there is room for.
 func (q *Quota) Full() bool { return q.all > q.total }
 
 // Of returns how much a user has.
-func (q *Quota) Of(user int) int { return q.users[user] }
+func (q *Quota) Of(user int) int {
+	if user == q.last {
+		return q.has
+	}
+	return q.users[user]
+}
 
 // A Share is what one process has of a Quota. The zero value has nothing.
 type Share struct {

@@ -43,6 +43,8 @@ type Process struct {
 	calls      map[bpf.KernelPythonCall]pythonCall // resolved ones
 	// called caches recently used entries of calls
 	called *[1 << recentBits]recentCall
+	// latest caches the stacks of events, for the event loop only: it needs no lock
+	latest *[1 << latestBits]latestStack
 	// scratch space for the two parts of a stack
 	nativeCalls []nativeCall
 	pythonCalls []pythonCall
@@ -94,6 +96,14 @@ const recentBits = 9
 
 // recentSlot hashes a number to a slot of a cache.
 func recentSlot(n uint64) uint64 { return n * 0x9e3779b97f4a7c15 >> (64 - recentBits) }
+
+// latestBits is the binary logarithm of the number of stacks in Process.latest.
+const latestBits = 7
+
+type latestStack struct {
+	ids   bpf.KernelStackIds
+	stack *event.Stack // nil: empty
+}
 
 type recentPlace struct {
 	addr  uint64 // 0: empty
@@ -193,6 +203,7 @@ func (s *Process) Renew() (bytes int) {
 	bytes = s.newest.bytes + s.older.bytes
 	s.newest, s.older = newBatch(), s.newest
 	clear(s.calls)
+	s.latest = nil // the kernel side reports them again
 	maps.DeleteFunc(s.byIdentity, func(_ uint64, w weak.Pointer[event.Stack]) bool { return w.Value() == nil })
 	return bytes
 }
@@ -267,11 +278,23 @@ func codeSize(c *python.Code) int {
 	return 256 + len(c.Name) + len(c.QualName) + len(c.File) + len(c.LineTable)
 }
 
-// Stack returns the stack of an event; nil if it has none.
+// Stack returns the stack of an event; nil if it has none. Only the event loop calls it, and Renew.
 func (s *Process) Stack(ids bpf.KernelStackIds) *event.Stack {
 	if ids.Native == 0 && ids.Python == 0 {
 		return nil
 	}
+	if s.latest == nil {
+		s.latest = new([1 << latestBits]latestStack)
+	}
+	latest := &s.latest[(ids.Native^ids.Python)%(1<<latestBits)]
+	if latest.stack == nil || latest.ids != ids {
+		*latest = latestStack{ids, s.find(ids)}
+	}
+	return latest.stack
+}
+
+// find looks a stack up in the batches, and adds it to the newest one if it is not there.
+func (s *Process) find(ids bpf.KernelStackIds) *event.Stack {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, b := range []*batch{s.newest, s.older} {
