@@ -22,11 +22,11 @@ const (
 func wormhole(time uint64, pid int, allocator uint64, devices ...int) event.Event {
 	return event.Event{
 		TimeNs: time, Kind: event.DeviceOpen, PID: pid, Allocator: allocator, Devices: devices,
-		Board: "n150", Arch: "wormhole_b0",
-		Capacities: [event.BankedRegions]event.Capacity{
-			event.DRAM: {Banks: 12, BytesPerBank: wormholeDRAM},
-			event.L1:   {Banks: 64, BytesPerBank: wormholeL1},
-		},
+		Open: &event.Open{Board: "n150", Arch: "wormhole_b0",
+			Capacities: [event.BankedRegions]event.Capacity{
+				event.DRAM: {Banks: 12, BytesPerBank: wormholeDRAM},
+				event.L1:   {Banks: 64, BytesPerBank: wormholeL1},
+			}},
 	}
 }
 
@@ -212,8 +212,8 @@ func TestAProcessThatEndsHoldsNothing(t *testing.T) {
 
 func TestAProcessIDThatIsUsedAgainIsAnotherProcess(t *testing.T) {
 	s := after(
-		event.Event{TimeNs: 1, Kind: event.ProcessStart, PID: 7, Command: "first"}, tensor(2, 7, 1, 0),
-		event.Event{TimeNs: 3, Kind: event.ProcessStart, PID: 7, Command: "second"}, tensor(4, 7, 1, 0))
+		event.Event{TimeNs: 1, Kind: event.ProcessStart, PID: 7, Start: &event.Start{Command: "first"}}, tensor(2, 7, 1, 0),
+		event.Event{TimeNs: 3, Kind: event.ProcessStart, PID: 7, Start: &event.Start{Command: "second"}}, tensor(4, 7, 1, 0))
 	snap := s.Snapshot()
 	qt.Assert(t, qt.HasLen(snap.Processes, 2))
 	qt.Check(t, qt.Equals(snap.Processes[0].Command, "second"))
@@ -237,7 +237,7 @@ func TestOnlyTheNewestProcessesThatEndedAreKept(t *testing.T) {
 
 func TestAProcessHasTheCapacityOfItsLargestOpenAllocator(t *testing.T) {
 	small := wormhole(2, 7, 2, 0)
-	small.Capacities[event.L1].BytesPerBank = 1000
+	small.Open.Capacities[event.L1].BytesPerBank = 1000
 	s := after(wormhole(1, 7, 1, 0), small)
 	qt.Check(t, qt.Equals(device(t, s, 0).Regions.L1.CapacityBytesPerBank, wormholeL1))
 	qt.Check(t, qt.Equals(device(t, s, 0).Board, "n150"))
@@ -253,8 +253,8 @@ func TestAProcessHasTheCapacityOfItsLargestOpenAllocator(t *testing.T) {
 
 func TestWhatOneProcessReservesOfABankNoOtherCanUse(t *testing.T) {
 	reserving := wormhole(2, 8, 2, 0)
-	reserving.Capacities[event.L1].BytesPerBank = wormholeL1 - 32768
-	reserving.Capacities[event.L1Small] = event.Capacity{Banks: 64, BytesPerBank: 32768}
+	reserving.Open.Capacities[event.L1].BytesPerBank = wormholeL1 - 32768
+	reserving.Open.Capacities[event.L1Small] = event.Capacity{Banks: 64, BytesPerBank: 32768}
 	s := after(wormhole(1, 7, 1, 0), reserving)
 	snap := s.Snapshot()
 	qt.Check(t, qt.Equals(snap.Devices[0].Regions.L1.CapacityBytesPerBank, wormholeL1-32768))
@@ -271,7 +271,7 @@ func TestWhatOneProcessReservesOfABankNoOtherCanUse(t *testing.T) {
 func TestThePeakKeepsTheCapacityOfItsTime(t *testing.T) {
 	larger := wormhole(1, 7, 1, 0)
 	smaller := wormhole(4, 7, 2, 0)
-	smaller.Capacities[event.DRAM].BytesPerBank = 1000
+	smaller.Open.Capacities[event.DRAM].BytesPerBank = 1000
 	s := after(larger, tensor(2, 7, 1, 0), event.Event{TimeNs: 3, Kind: event.DeviceClose, PID: 7, Allocator: 1}, smaller)
 	dram := device(t, s, 0).Regions.DRAM
 	qt.Check(t, qt.Equals(dram.CapacityBytes, 12*1000))
@@ -358,7 +358,7 @@ func TestKernelsOfTheRuntimeDoNotCountAsWorkers(t *testing.T) {
 	worker.CommandQueue = memory.RuntimeKernels{}
 	qt.Check(t, qt.Equals(device(t, s, 1).Regions.Kernel, worker))
 
-	late := event.Event{TimeNs: 1, Kind: event.ProcessStart, PID: 7, AttachedLate: true}
+	late := event.Event{TimeNs: 1, Kind: event.ProcessStart, PID: 7, Start: &event.Start{AttachedLate: true}}
 	s = after(late, events[0])
 	qt.Check(t, qt.Equals(device(t, s, 0).Regions.Kernel, memory.KernelsUse{NotReported: true, CommandQueue: queue(31616)}))
 }

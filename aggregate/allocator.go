@@ -23,16 +23,17 @@ func (s *State) openDevice(e *event.Event) {
 		s.beyond(p)
 		return
 	}
-	a := &allocator{set: s.set(p, e.Devices), capacities: e.Capacities}
+	open := e.Opened()
+	a := &allocator{set: s.set(p, e.Devices), capacities: open.Capacities}
 	if old := p.allocators[e.Allocator]; old != nil && e.Cause != "" { // its capacities change
-		had, has := old.capacities[event.L1].BytesPerBank+old.subDevices, e.Capacities[event.L1].BytesPerBank
+		had, has := old.capacities[event.L1].BytesPerBank+old.subDevices, a.capacities[event.L1].BytesPerBank
 		a.subDevices = had - min(had, has)
 	}
 	s.closeAllocator(p, e.Allocator)
 	p.allocators[e.Allocator] = a
 	for _, c := range a.set.chips {
-		c.chip.board = cmp.Or(e.Board, c.chip.board)
-		c.chip.arch = cmp.Or(e.Arch, c.chip.arch)
+		c.chip.board = cmp.Or(open.Board, c.chip.board)
+		c.chip.arch = cmp.Or(open.Arch, c.chip.arch)
 	}
 	s.updateCapacities(p, a.set.chips)
 }

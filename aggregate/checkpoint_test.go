@@ -116,10 +116,11 @@ func fullEvent(r *rand.Rand, now uint64) event.Event {
 	switch r.IntN(30) {
 	case 0, 1:
 		e.Kind = event.DeviceOpen
-		e.Board, e.Arch = []string{"", "n150", "n300"}[r.IntN(3)], []string{"", "wormhole_b0"}[r.IntN(2)]
+		e.Open = new(event.Open)
+		e.Open.Board, e.Open.Arch = []string{"", "n150", "n300"}[r.IntN(3)], []string{"", "wormhole_b0"}[r.IntN(2)]
 		if r.IntN(4) > 0 {
-			for region := range e.Capacities {
-				e.Capacities[region] = event.Capacity{Banks: 4, BytesPerBank: (1 + r.Uint64N(3)) * 100}
+			for region := range e.Open.Capacities {
+				e.Open.Capacities[region] = event.Capacity{Banks: 4, BytesPerBank: (1 + r.Uint64N(3)) * 100}
 			}
 		}
 	case 2:
@@ -148,9 +149,10 @@ func fullEvent(r *rand.Rand, now uint64) event.Event {
 		}
 	}
 	if e.Kind == event.ProcessStart {
-		e.Command, e.Library, e.Release = fmt.Sprint("run ", now), "/lib/libtt_metal.so", "0.81.1"
-		e.UID, e.Container, e.Pod, e.ContainerPID = 1000+e.PID, "0123456789abcdef", "pod", r.IntN(9)
-		e.AttachedLate = r.IntN(2) == 0
+		e.Start = new(event.Start)
+		e.Start.Command, e.Start.Library, e.Start.Release = fmt.Sprint("run ", now), "/lib/libtt_metal.so", "0.81.1"
+		e.UID, e.Start.Container, e.Start.Pod, e.Start.ContainerPID = 1000+e.PID, "0123456789abcdef", "pod", r.IntN(9)
+		e.Start.AttachedLate = r.IntN(2) == 0
 	}
 	return e
 }
@@ -259,7 +261,7 @@ func TestACheckpointOfACheckpointIsTheSame(t *testing.T) {
 // take of the chips.
 func TestAFrozenCheckpointLeavesOutWhatIsOfOthers(t *testing.T) {
 	started := func(pid int) event.Event {
-		return event.Event{TimeNs: 1, Kind: event.ProcessStart, PID: pid, UID: 1000 + pid, Command: fmt.Sprintf("secret %d", pid)}
+		return event.Event{TimeNs: 1, Kind: event.ProcessStart, PID: pid, UID: 1000 + pid, Start: &event.Start{Command: fmt.Sprintf("secret %d", pid)}}
 	}
 	mark := func(uid int) event.Event {
 		return event.Event{TimeNs: 2, Kind: event.Mark, Cause: fmt.Sprintf("secret mark %d", uid), UID: uid}

@@ -12,7 +12,7 @@ import (
 func TestACommandLineComesLater(t *testing.T) {
 	s := New()
 	s.Apply(&event.Event{TimeNs: 1, Kind: event.ProcessStart, PID: 7, Comm: "python", UID: 5})
-	again := event.Event{TimeNs: 2, Kind: event.ProcessStart, PID: 7, Comm: "python", UID: 5, Command: "python model.py", Reread: true}
+	again := event.Event{TimeNs: 2, Kind: event.ProcessStart, PID: 7, Comm: "python", UID: 5, Start: &event.Start{Command: "python model.py"}, Reread: true}
 	for e := range s.Implied(&again) {
 		t.Errorf("it implies %v", e.Kind)
 	}

@@ -251,7 +251,7 @@ func TestTheFiguresOfTheMessage(t *testing.T) {
 func TestSubDevicesHaveAPartOfL1(t *testing.T) {
 	l1 := func(now, allocator uint64, banks uint32, base, bytes uint64, cause string) event.Event {
 		e := opened(7, allocator, 0)
-		e.TimeNs, e.Cause, e.Capacities[event.L1] = now, cause, event.Capacity{Banks: banks, BytesPerBank: bytes, Base: base}
+		e.TimeNs, e.Cause, e.Open.Capacities[event.L1] = now, cause, event.Capacity{Banks: banks, BytesPerBank: bytes, Base: base}
 		return e
 	}
 	local := func(now, allocator, id, address uint64) event.Event {

@@ -44,7 +44,7 @@ func operationsOf(t *testing.T, s *aggregate.State) []memory.Operation {
 // with the tensors of its own time.
 func TestOperationsCountCachedRunsLikeCompiledOnes(t *testing.T) {
 	s := after(
-		event.Event{TimeNs: 1, Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: []int{0}, Capacities: [event.BankedRegions]event.Capacity{event.L1: {Banks: 64, BytesPerBank: 10_000}}},
+		event.Event{TimeNs: 1, Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: []int{0}, Open: &event.Open{Capacities: [event.BankedRegions]event.Capacity{event.L1: {Banks: 64, BytesPerBank: 10_000}}}},
 		inL1(2, 1, 100, 0),
 		runs(3, 5, 1, 0),
 		static(4, 5, 10, event.CircularBuffer, 7, 0), static(5, 5, 20, event.DataflowBuffer, 7, 0),

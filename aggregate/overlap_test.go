@@ -17,8 +17,9 @@ const overlapBanks = 4
 
 func openAllocator(pid int, allocator uint64, devices ...int) *event.Event {
 	e := &event.Event{TimeNs: 1, Kind: event.DeviceOpen, PID: pid, Devices: devices, Allocator: allocator}
+	e.Open = new(event.Open)
 	for _, region := range []event.Region{event.DRAM, event.L1} {
-		e.Capacities[region] = event.Capacity{Banks: overlapBanks, BytesPerBank: 1 << 20, Base: 1}
+		e.Open.Capacities[region] = event.Capacity{Banks: overlapBanks, BytesPerBank: 1 << 20, Base: 1}
 	}
 	return e
 }

@@ -85,7 +85,8 @@ const modelCapacity = 60
 // smallL1 opens all chips with that much of L1, of each core.
 func smallL1() *event.Event {
 	e := &event.Event{TimeNs: 1, Kind: event.DeviceOpen, PID: 99, Allocator: 99, Devices: []int{0, 1, 2}}
-	e.Capacities[event.L1] = event.Capacity{Banks: 4, BytesPerBank: modelCapacity}
+	e.Open = new(event.Open)
+	e.Open.Capacities[event.L1] = event.Capacity{Banks: 4, BytesPerBank: modelCapacity}
 	return e
 }
 

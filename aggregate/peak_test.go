@@ -78,7 +78,7 @@ func TestWhatWasThereBeforeTheAttachDidNotRise(t *testing.T) {
 		return e
 	}
 	start := func(now uint64, pid int) event.Event {
-		return event.Event{TimeNs: now, Kind: event.ProcessStart, PID: pid, AttachedLate: true}
+		return event.Event{TimeNs: now, Kind: event.ProcessStart, PID: pid, Start: &event.Start{AttachedLate: true}}
 	}
 	const read = 100e6
 	p := peaksOf(start(1, 7), before(wormhole(read, 7, 1, 0)), before(tensor(read, 7, 1, 0)), before(tensor(read, 7, 2, 0)),

@@ -28,7 +28,8 @@ func one(x, y uint16) event.CoreRange { return event.CoreRange{X0: x, Y0: y, X1:
 func perCoreState(events ...*event.Event) *State {
 	s := New()
 	open := event.Event{TimeNs: 1, Kind: event.DeviceOpen, PID: 1, Devices: []int{0}, Allocator: 1}
-	open.Capacities[event.L1] = event.Capacity{Banks: 4, BytesPerBank: 0x80000, Base: coreTop - 0x80000}
+	open.Open = new(event.Open)
+	open.Open.Capacities[event.L1] = event.Capacity{Banks: 4, BytesPerBank: 0x80000, Base: coreTop - 0x80000}
 	s.Apply(&open)
 	for _, e := range events {
 		s.Apply(e)

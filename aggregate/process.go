@@ -123,20 +123,21 @@ func (s *State) known(pid int) *process {
 
 func (s *State) startProcess(e *event.Event) {
 	if p := s.known(e.PID); e.Reread && p != nil {
-		p.name.about.Command = e.Command // it was not known before
+		p.name.about.Command = e.Started().Command // it was not known before
 		return
 	}
 	// The same id again means another process, or another program after exec.
 	s.endProcess(e.PID, e.TimeNs, event.UnknownStatus)
 	p := s.process(e)
+	start := e.Started()
 	p.name.about = memory.About{
-		Command: e.Command, Library: e.Library, Release: e.Release, UID: e.UID,
-		Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID, AttachedLate: e.AttachedLate,
+		Command: start.Command, Library: start.Library, Release: start.Release, UID: e.UID,
+		Container: start.Container, Pod: start.Pod, ContainerPID: start.ContainerPID, AttachedLate: start.AttachedLate,
 	}
 	p.name.outside = int(e.Count)
 	p.name.marks = s.marksFor(e.UID)
 	p.fromBegin = !s.beginning.over
-	p.early = e.AttachedLate && !s.restored && e.TimeNs-min(e.TimeNs, s.first) <= earlyNs
+	p.early = start.AttachedLate && !s.restored && e.TimeNs-min(e.TimeNs, s.first) <= earlyNs
 }
 
 // earlyNs is how long after the first event a new process may be one that was already running.

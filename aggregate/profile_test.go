@@ -126,7 +126,7 @@ func TestAStackOnSeveralSetsOfChipsIsOneSampleAChip(t *testing.T) {
 func TestProcessesHaveTheNamesThatTheyStartedWith(t *testing.T) {
 	named := tensor(1, 8, 1, 0)
 	named.Comm = "worker"
-	p := profileOf(named, event.Event{TimeNs: 2, Kind: event.ProcessStart, PID: 7, Comm: "python3", Command: "python3 x.py"})
+	p := profileOf(named, event.Event{TimeNs: 2, Kind: event.ProcessStart, PID: 7, Comm: "python3", Start: &event.Start{Command: "python3 x.py"}})
 	qt.Check(t, qt.DeepEquals(p.Processes, []memory.ProfileProcess{
 		{PID: 7, Comm: "python3", Command: "python3 x.py"}, {PID: 8, Comm: "worker"},
 	}))

@@ -33,13 +33,13 @@ var floods = map[string]func(i uint64) event.Event{
 		return event.Event{Kind: event.Alloc, BufferID: i, Devices: []int{0}, SizeBytes: 64, BytesPerBank: 64, Banks: 1, Stack: event.NewStack(i+1, nil)}
 	},
 	"chips": func(i uint64) event.Event {
-		return event.Event{Kind: event.DeviceOpen, Allocator: 1, Devices: []int{int(i % 16000)}, Capacities: capacities}
+		return event.Event{Kind: event.DeviceOpen, Allocator: 1, Devices: []int{int(i % 16000)}, Open: &event.Open{Capacities: capacities}}
 	},
 	"sets of chips": func(i uint64) event.Event {
 		return event.Event{Kind: event.Alloc, BufferID: i, Devices: []int{int(i % 99), int(i / 99 % 99), int(i / 9801)}, SizeBytes: 64, BytesPerBank: 64, Banks: 1}
 	},
 	"open allocators": func(i uint64) event.Event {
-		return event.Event{Kind: event.DeviceOpen, Allocator: i, Devices: []int{0}, Capacities: capacities}
+		return event.Event{Kind: event.DeviceOpen, Allocator: i, Devices: []int{0}, Open: &event.Open{Capacities: capacities}}
 	},
 	"programs": func(i uint64) event.Event {
 		return event.Event{Kind: event.CBAlloc, Region: event.CB, ProgramID: i, Devices: []int{0}, Address: i, SizeBytes: 64, Cores: []event.CoreRange{{X1: 7, Y1: 7}}}
@@ -77,7 +77,7 @@ func TestNoUserFillsAState(t *testing.T) {
 			}
 			apply(7, event.Event{Kind: event.ProcessStart, UID: 1001})
 			apply(8, event.Event{Kind: event.ProcessStart, UID: 1002})
-			apply(8, event.Event{Kind: event.DeviceOpen, Allocator: 7, Devices: []int{300}, Capacities: [event.BankedRegions]event.Capacity{{Banks: 1, BytesPerBank: 1 << 20}}})
+			apply(8, event.Event{Kind: event.DeviceOpen, Allocator: 7, Devices: []int{300}, Open: &event.Open{Capacities: [event.BankedRegions]event.Capacity{{Banks: 1, BytesPerBank: 1 << 20}}}})
 			victim(0)
 			n := uint64(20_000)
 			switch name {

@@ -19,7 +19,8 @@ func settled(s *aggregate.State) *aggregate.State {
 // chipOf opens a chip whose L1 has this capacity.
 func chipOf(capacity uint64) event.Event {
 	e := event.Event{TimeNs: 1, Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: []int{0}}
-	e.Capacities[event.L1] = event.Capacity{Banks: 64, BytesPerBank: capacity}
+	e.Open = new(event.Open)
+	e.Open.Capacities[event.L1] = event.Capacity{Banks: 64, BytesPerBank: capacity}
 	return e
 }
 

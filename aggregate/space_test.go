@@ -25,7 +25,7 @@ func lies(time uint64, pid int, id, address, perBank uint64, devices ...int) eve
 func opened(pid int, allocator uint64, devices ...int) event.Event {
 	return event.Event{
 		Kind: event.DeviceOpen, PID: pid, Allocator: allocator, Devices: devices,
-		Capacities: [event.BankedRegions]event.Capacity{event.L1: {Banks: 64, BytesPerBank: 1000, Base: 100}},
+		Open: &event.Open{Capacities: [event.BankedRegions]event.Capacity{event.L1: {Banks: 64, BytesPerBank: 1000, Base: 100}}},
 	}
 }
 
@@ -71,7 +71,7 @@ func TestSpaceOfSeveralAllocators(t *testing.T) {
 // TestSpaceThatIsNotKnown: nothing is said where it is not known where a region lies.
 func TestSpaceThatIsNotKnown(t *testing.T) {
 	without := opened(7, 5, 0)
-	without.Capacities[event.L1].Base = 0
+	without.Open.Capacities[event.L1].Base = 0
 	s := after(without, lies(1, 7, 1, 1000, 100, 0))
 	space := s.Space(0, event.L1)
 	qt.Check(t, qt.IsFalse(space.Known()))
@@ -170,7 +170,7 @@ func BenchmarkSnapshotOfBuffers(b *testing.B) {
 			s := aggregate.New()
 			for i := range bench.processes {
 				e := opened(7+i, 5, devices...)
-				e.Capacities[event.DRAM] = event.Capacity{Banks: 12, BytesPerBank: 1 << 30, Base: 1 << 20}
+				e.Open.Capacities[event.DRAM] = event.Capacity{Banks: 12, BytesPerBank: 1 << 30, Base: 1 << 20}
 				s.Apply(&e)
 			}
 			order := rand.New(rand.NewPCG(1, 1)).Perm(1_000_000)

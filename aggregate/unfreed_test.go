@@ -93,7 +93,7 @@ func TestBuffersFromBeforeTheAttachAreCounted(t *testing.T) {
 	found.BeforeAttach = true
 	second := found
 	second.BufferID = 2
-	start := event.Event{Kind: event.ProcessStart, PID: 7, AttachedLate: true}
+	start := event.Event{Kind: event.ProcessStart, PID: 7, Start: &event.Start{AttachedLate: true}}
 	s := after(start, found, second, tensor(2, 7, 3, 0), free(3, 7, 1))
 	p := s.Snapshot().Processes[0]
 	qt.Check(t, qt.IsTrue(p.AttachedLate))

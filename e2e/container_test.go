@@ -112,9 +112,9 @@ func TestContainers(t *testing.T) {
 		events := h.ended(t, c.pid, 1)
 		start := events[0]
 		qt.Check(t, qt.Equals(start.Kind, event.ProcessStart))
-		qt.Check(t, qt.Equals(start.Container, c.id))
-		qt.Check(t, qt.Equals(start.Pod, c.pod))
-		qt.Check(t, qt.Equals(start.ContainerPID, 1))
+		qt.Check(t, qt.Equals(start.Start.Container, c.id))
+		qt.Check(t, qt.Equals(start.Start.Pod, c.pod))
+		qt.Check(t, qt.Equals(start.Start.ContainerPID, 1))
 		qt.Check(t, qt.Equals(kinds(events, event.DeviceOpen), 1))
 		qt.Check(t, qt.Equals(kinds(events, event.Alloc), 3+i))
 	}

@@ -101,8 +101,8 @@ func TestHost(t *testing.T) {
 			h.holds(t, p.Process.Pid, 3)
 			start := h.of(t, p.Process.Pid)[0]
 			qt.Check(t, qt.Equals(start.Kind, event.ProcessStart))
-			qt.Check(t, qt.Equals(start.Release, []string{"0.76.0", "0.81.1"}[i]))
-			qt.Check(t, qt.Equals(start.ContainerPID, 0))
+			qt.Check(t, qt.Equals(start.Start.Release, []string{"0.76.0", "0.81.1"}[i]))
+			qt.Check(t, qt.Equals(start.Start.ContainerPID, 0))
 		}
 		for _, p := range late {
 			p.next()
@@ -228,8 +228,8 @@ func TestHost(t *testing.T) {
 		p.expect(t, "holding")
 		h.holds(t, p.Process.Pid, 3)
 		start := h.of(t, p.Process.Pid)[0]
-		qt.Check(t, qt.Equals(start.Release, "0.81.1"))
-		qt.Check(t, qt.StringContains(start.Command, "first_thread_ends"))
+		qt.Check(t, qt.Equals(start.Start.Release, "0.81.1"))
+		qt.Check(t, qt.StringContains(start.Start.Command, "first_thread_ends"))
 		p.next()
 		events := h.ended(t, p.Process.Pid, 1)
 		qt.Check(t, qt.Equals(explicit(events), 3))

@@ -169,7 +169,7 @@ func TestOtherNamespace(t *testing.T) {
 	qt.Check(t, qt.Equals(waitForHeld(t, file, p.Process.Pid, 6*perBank), 6*perBank))
 	for _, e := range readEvents(t, file) {
 		if e.Kind == event.ProcessStart {
-			qt.Check(t, qt.Equals(e.Release, "0.76.0"))
+			qt.Check(t, qt.Equals(e.Start.Release, "0.76.0"))
 		}
 	}
 	p.stdin.Close()

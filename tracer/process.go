@@ -106,7 +106,7 @@ func (d *decoder) add(of kernel.Program, timeNs uint64) *process {
 	p := &process{
 		Program: of, loop: d, sinceNs: timeNs,
 		stacks: stack.NewProcess(d.show, &d.stacks),
-		start:  event.Event{Kind: event.ProcessStart, PID: of.PID, TID: of.PID},
+		start:  event.Event{Kind: event.ProcessStart, PID: of.PID, TID: of.PID, Start: new(event.Start)},
 		names:  make(map[int]readName),
 		lost:   make(map[string]lossCount),
 	}
@@ -137,6 +137,13 @@ func (d *decoder) follow(program kernel.Program, timeNs uint64, create bool) *pr
 	return d.add(program, timeNs)
 }
 
+// startEvent returns a ProcessStart with a copy of what is known of the process.
+func (p *process) startEvent() event.Event {
+	e, start := p.start, *p.start.Start
+	e.Start = &start
+	return e
+}
+
 // begin reports a process before its first event, at a time.
 func (d *decoder) begin(p *process, timeNs uint64) {
 	if p.started {
@@ -145,12 +152,12 @@ func (d *decoder) begin(p *process, timeNs uint64) {
 	p.started = true
 	p.start.TimeNs = max(timeNs, d.queue.released)
 	p.owners.SinceNs = p.start.TimeNs
-	p.start.AttachedLate = p.start.AttachedLate || p.late != nil
+	p.start.Start.AttachedLate = p.start.Start.AttachedLate || p.late != nil
 	if p.library != nil {
-		p.start.Library, p.start.Release = p.library.Path, p.library.Release
+		p.start.Start.Library, p.start.Start.Release = p.library.Path, p.library.Release
 	}
 	p.sinceNs = min(p.sinceNs, p.start.TimeNs)
-	d.emit(p.start)
+	d.emit(p.startEvent())
 	d.readIdentity(p, p.start.TimeNs)
 	d.readCommand(p, timeNs)
 }
@@ -181,9 +188,10 @@ func (d *decoder) describe(p *process, start *event.Event, user int) {
 	if p.user != start.UID {
 		start.Count = uint64(p.user)
 	}
+	of := start.Started()
 	identify := func(e *event.Event) {
 		e.Comm, e.UID, e.Count = start.Comm, start.UID, start.Count
-		e.Container, e.Pod, e.ContainerPID = start.Container, start.Pod, start.ContainerPID
+		e.Start.Container, e.Start.Pod, e.Start.ContainerPID = of.Container, of.Pod, of.ContainerPID
 	}
 	identify(&p.start)
 	if p.names[p.PID].name == "" {
@@ -260,7 +268,7 @@ func (d *decoder) rename() {
 // readCommand reads the command line of a process, for its start: later events wait for it. If the
 // process does not answer in time, it is read again until it does, and the start is reported again.
 func (d *decoder) readCommand(p *process, sinceNs uint64) {
-	if p.start.Command != "" {
+	if p.start.Start.Command != "" {
 		return
 	}
 	p.Read(sinceNs, func(ctx context.Context, of host.ReadableProcess) func() {
@@ -273,20 +281,20 @@ func (d *decoder) readCommand(p *process, sinceNs uint64) {
 const commandNs = 1e9
 
 func (d *decoder) setCommand(p *process, command string) {
-	if p.start.Command = command; command == "" {
+	if p.start.Start.Command = command; command == "" {
 		p.commandNs = d.newest + max(commandNs, d.newest-min(d.newest, p.owners.SinceNs))
 		return
 	}
 	waits := false
 	d.queue.edit(p.PID, p.sinceNs, func(e *event.Event) {
 		if e.Kind == event.ProcessStart {
-			e.Command, waits = command, true
+			e.Start.Command, waits = command, true
 		}
 	})
 	if waits {
 		return
 	}
-	again := p.start
+	again := p.startEvent()
 	again.TimeNs, again.Reread = d.newest, true
 	d.emit(again)
 }
@@ -412,7 +420,7 @@ func (d *decoder) discovered(f *find.Discovery) bool {
 	p.library, p.mapped, p.parent = f.Library, &f.Mapping, f.Parent
 	p.Forked = f.Forked
 	d.describe(p, &f.Start, f.User)
-	p.start.AttachedLate = f.Start.AttachedLate
+	p.start.Start.AttachedLate = f.Start.Started().AttachedLate
 	if f.Mapping.Existing {
 		d.attachLate(p)
 	}

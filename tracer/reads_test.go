@@ -155,7 +155,7 @@ func TestCommandLineComesLater(t *testing.T) {
 	starts := func() (list []string) {
 		for _, e := range d.queue.events {
 			if e.Kind == event.ProcessStart {
-				list = append(list, fmt.Sprint(e.PID, e.Command, e.Reread))
+				list = append(list, fmt.Sprint(e.PID, e.Start.Command, e.Reread))
 			}
 		}
 		return list

@@ -21,7 +21,7 @@ func after(events ...event.Event) *aggregate.State {
 func opened(pid int, allocator uint64, devices ...int) event.Event {
 	return event.Event{
 		Kind: event.DeviceOpen, PID: pid, Allocator: allocator, Devices: devices,
-		Capacities: [event.BankedRegions]event.Capacity{event.L1: {Banks: 64, BytesPerBank: 1000, Base: 100}},
+		Open: &event.Open{Capacities: [event.BankedRegions]event.Capacity{event.L1: {Banks: 64, BytesPerBank: 1000, Base: 100}}},
 	}
 }
 

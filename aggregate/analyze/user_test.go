@@ -14,7 +14,7 @@ import (
 // started is a process of a user, with a buffer on chip 0 and a failed allocation.
 func started(pid, uid int, name string) []event.Event {
 	return []event.Event{
-		{TimeNs: 1, Kind: event.ProcessStart, PID: pid, UID: uid, Comm: name, Command: name + " --secret", Container: name},
+		{TimeNs: 1, Kind: event.ProcessStart, PID: pid, UID: uid, Comm: name, Start: &event.Start{Command: name + " --secret", Container: name}},
 		{
 			TimeNs: 2, Kind: event.Alloc, PID: pid, BufferID: 1, Devices: []int{0}, SizeBytes: 100, BytesPerBank: 100, Banks: 1,
 			Stack: event.StackOf([]event.Frame{{Kind: event.Python, Name: name, File: name + ".py"}}),

@@ -32,7 +32,7 @@ func (r *run) apply(e event.Event) {
 }
 
 func (r *run) start(pid int, comm, command string) {
-	r.apply(event.Event{Kind: event.ProcessStart, PID: pid, Comm: comm, Command: command})
+	r.apply(event.Event{Kind: event.ProcessStart, PID: pid, Comm: comm, Start: &event.Start{Command: command}})
 }
 
 // alloc allocates bytes of one bank and returns the buffer's id.

@@ -46,7 +46,7 @@ func TestFlameGraphDataMatchesTheGoldenFile(t *testing.T) {
 
 func TestHostileNamesStayInTheirPlace(t *testing.T) {
 	r := smallRun()
-	r.apply(event.Event{Kind: event.ProcessStart, PID: 1400, Comm: "</title><b>{{script}}", Command: "</script>"})
+	r.apply(event.Event{Kind: event.ProcessStart, PID: 1400, Comm: "</title><b>{{script}}", Start: &event.Start{Command: "</script>"}})
 	r.alloc(1400, event.DRAM, 1, nil, 0)
 	page := flameGraph(t, r.state.Profile())
 	qt.Check(t, qt.Equals(strings.Count(page, "</script>"), 2))

@@ -28,8 +28,8 @@ type trainingRun struct {
 
 func newTrainingRun(pid int) *trainingRun {
 	r := &trainingRun{pid: pid}
-	r.add(event.Event{Kind: event.ProcessStart, Command: "python3 train.py"})
-	r.add(event.Event{Kind: event.DeviceOpen, Allocator: 1, Devices: []int{0, 1}, Board: "n300", Capacities: pagetest.Capacities})
+	r.add(event.Event{Kind: event.ProcessStart, Start: &event.Start{Command: "python3 train.py"}})
+	r.add(event.Event{Kind: event.DeviceOpen, Allocator: 1, Devices: []int{0, 1}, Open: &event.Open{Board: "n300", Capacities: pagetest.Capacities}})
 	return r
 }
 

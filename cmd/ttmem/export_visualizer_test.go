@@ -82,7 +82,7 @@ func TestVisualizerShowsTheState(t *testing.T) {
 // showsTensors opens a report in which the owners of buffers are known.
 func showsTensors(t *testing.T, server *nnvisualizer.Server) {
 	stack := event.StackOf([]event.Frame{{Kind: event.Python, Name: "load", Symbol: "load", File: "/srv/model.py", Line: 3}})
-	open := event.Event{Kind: event.DeviceOpen, PID: 7, TimeNs: 2, Allocator: 1, Devices: []int{0, 1}, Capacities: pagetest.Capacities}
+	open := event.Event{Kind: event.DeviceOpen, PID: 7, TimeNs: 2, Allocator: 1, Devices: []int{0, 1}, Open: &event.Open{Capacities: pagetest.Capacities}}
 	alloc := pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x2000, 4096, stack, 0, 1)
 	early := pagetest.Buffer(event.Alloc, 2, event.L1, 0x9000, 64, nil, 1)
 	owner := event.Event{Kind: event.Owner, PID: 7, TimeNs: 5, BufferID: 1, Cause: "model.wq", Message: "bf16[1,32,32,64] TILE"}

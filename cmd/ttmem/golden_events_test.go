@@ -207,22 +207,30 @@ func (s *storyEvent) event() (e event.Event, err error) {
 		BufferID: s.BufferID, Object: s.Object, Allocator: s.Allocator, Address: s.Address,
 		SizeBytes: s.SizeBytes, PageSizeBytes: s.PageSizeBytes, BytesPerBank: s.BytesPerBank, Banks: s.Banks,
 		ProgramID: s.ProgramID, Global: s.Global, PerCore: s.PerCore, Message: s.Message, BeforeAttach: s.BeforeAttach, Reread: s.Reread,
-		Board: s.Board, Arch: s.Arch, Mesh: s.Mesh, Command: s.Command, Library: s.Library, Release: s.Release,
-		UID: s.UID, Container: s.Container, Pod: s.Pod, ContainerPID: s.ContainerPID,
-		AttachedLate: s.AttachedLate, ExitStatus: s.ExitStatus, Count: s.Count, Cause: s.Cause,
+		Open: &event.Open{Board: s.Board, Arch: s.Arch}, Mesh: s.Mesh, Start: &event.Start{
+			Command: s.Command, Library: s.Library, Release: s.Release, Container: s.Container, Pod: s.Pod, ContainerPID: s.ContainerPID,
+			AttachedLate: s.AttachedLate,
+		},
+		UID: s.UID, ExitStatus: s.ExitStatus, Count: s.Count, Cause: s.Cause,
 	}
 	for _, c := range s.Cores {
 		e.Cores = append(e.Cores, event.CoreRange{X0: c[0], Y0: c[1], X1: c[2], Y1: c[3]})
 	}
 	for name, c := range s.Capacities {
 		region, err := valueNamed[event.Region](name)
-		if err == nil && int(region) >= len(e.Capacities) {
+		if err == nil && int(region) >= len(e.Open.Capacities) {
 			err = fmt.Errorf("%s has no capacity", name)
 		}
 		if err != nil {
 			return e, err
 		}
-		e.Capacities[region] = event.Capacity(c)
+		e.Open.Capacities[region] = event.Capacity(c)
+	}
+	if *e.Start == (event.Start{}) {
+		e.Start = nil
+	}
+	if *e.Open == (event.Open{}) {
+		e.Open = nil
 	}
 	var errs [6]error
 	e.Kind, errs[0] = valueNamed[event.Kind](s.Kind)
@@ -292,14 +300,14 @@ func (w *storyWriter) add(t testing.TB, e *event.Event) {
 		SizeBytes: e.SizeBytes, PageSizeBytes: e.PageSizeBytes, Layout: nameOf(e.Layout), BytesPerBank: e.BytesPerBank, Banks: e.Banks,
 		ProgramID: e.ProgramID, StaticKind: nameOf(e.StaticKind), KernelKind: nameOf(e.KernelKind), Global: e.Global, PerCore: e.PerCore,
 		Reason: nameOf(e.Reason), Message: e.Message, BeforeAttach: e.BeforeAttach, Reread: e.Reread,
-		Board: e.Board, Arch: e.Arch, Mesh: e.Mesh, Command: e.Command, Library: e.Library, Release: e.Release,
-		UID: e.UID, Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID,
-		AttachedLate: e.AttachedLate, ExitStatus: e.ExitStatus, Count: e.Count, Cause: e.Cause,
+		Board: e.Opened().Board, Arch: e.Opened().Arch, Mesh: e.Mesh, Command: e.Started().Command, Library: e.Started().Library, Release: e.Started().Release,
+		UID: e.UID, Container: e.Started().Container, Pod: e.Started().Pod, ContainerPID: e.Started().ContainerPID,
+		AttachedLate: e.Started().AttachedLate, ExitStatus: e.ExitStatus, Count: e.Count, Cause: e.Cause,
 	}
 	for _, c := range e.Cores {
 		s.Cores = append(s.Cores, [4]uint16{c.X0, c.Y0, c.X1, c.Y1})
 	}
-	for r, c := range e.Capacities {
+	for r, c := range e.Opened().Capacities {
 		if c != (event.Capacity{}) {
 			if s.Capacities == nil {
 				s.Capacities = make(map[string]storyCapacity)

@@ -70,14 +70,15 @@ func (a *anonymiser) text(t *testing.T, s string) string {
 // event replaces the texts of an event and of its stack.
 func (a *anonymiser) event(t *testing.T, e *event.Event) {
 	t.Helper()
-	for _, s := range []*string{&e.Comm, &e.Message, &e.Board, &e.Arch, &e.Command, &e.Library, &e.Release, &e.Cause} {
+	e.Start, e.Open = e.Started(), e.Opened()
+	for _, s := range []*string{&e.Comm, &e.Message, &e.Open.Board, &e.Open.Arch, &e.Start.Command, &e.Start.Library, &e.Start.Release, &e.Cause} {
 		*s = a.text(t, *s)
 	}
-	if e.Container != "" {
-		e.Container = strings.Repeat("c0", 32)
+	if e.Start.Container != "" {
+		e.Start.Container = strings.Repeat("c0", 32)
 	}
-	if e.Pod != "" {
-		e.Pod = "00000000-0000-0000-0000-000000000000"
+	if e.Start.Pod != "" {
+		e.Start.Pod = "00000000-0000-0000-0000-000000000000"
 	}
 	if e.Stack == nil {
 		return

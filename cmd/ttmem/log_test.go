@@ -66,8 +66,8 @@ func oddEvents() []event.Event {
 	early := pagetest.Buffer(alloc, 3, event.DRAM, 0x20000, 1024, nil, 0)
 	early.BeforeAttach = true
 	return []event.Event{
-		{Kind: event.ProcessStart, PID: 4242, Comm: "python3", Command: "python3 run.py", Release: "0.81.1"},
-		{Kind: event.DeviceOpen, PID: 4242, Allocator: 1, Devices: []int{0, 1}, Board: "n300", Arch: "wormhole_b0", Mesh: true, Capacities: pagetest.Capacities},
+		{Kind: event.ProcessStart, PID: 4242, Comm: "python3", Start: &event.Start{Command: "python3 run.py", Release: "0.81.1"}},
+		{Kind: event.DeviceOpen, PID: 4242, Allocator: 1, Devices: []int{0, 1}, Open: &event.Open{Board: "n300", Arch: "wormhole_b0", Capacities: pagetest.Capacities}, Mesh: true},
 		early,
 		pagetest.Buffer(alloc, 1, event.DRAM, 0x8000, 8192, add, 0, 1),
 		freed,

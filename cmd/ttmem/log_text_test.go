@@ -28,7 +28,7 @@ func TestTheLogFitsTheTerminal(t *testing.T) {
 	path := writeEvents(t, "wide.ttmem", []event.Event{
 		pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x8000, 4096, long, all...),
 		pagetest.Buffer(event.Alloc, 2, event.DRAM, 0x9000, 4096, long, odd...),
-		{Kind: event.ProcessStart, PID: 4242, Command: "python3 " + strings.Repeat("a", 500)},
+		{Kind: event.ProcessStart, PID: 4242, Start: &event.Start{Command: "python3 " + strings.Repeat("a", 500)}},
 	})
 	for _, columns := range []int{80, 120, 200} {
 		text, _ := logOf(t, path, logOptions{stacks: true}, page.Layout{Width: columns})

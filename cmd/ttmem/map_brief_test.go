@@ -16,7 +16,7 @@ import (
 func TestManyChipsAreSummarized(t *testing.T) {
 	var events []event.Event
 	for id := range 32 {
-		events = append(events, event.Event{Kind: event.DeviceOpen, PID: 4242, Allocator: uint64(id), Devices: []int{id}, Capacities: pagetest.Capacities})
+		events = append(events, event.Event{Kind: event.DeviceOpen, PID: 4242, Allocator: uint64(id), Devices: []int{id}, Open: &event.Open{Capacities: pagetest.Capacities}})
 		for i := range uint64(id/2 + 1) { // two chips have as much, in buffers of their own
 			events = append(events, pagetest.Buffer(event.Alloc, uint64(id)<<8+i, event.DRAM, 0x1000+i*0x1000, 0x1000, pagetest.Stack("empty", "Model.load", 10), id))
 		}

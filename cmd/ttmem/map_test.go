@@ -69,8 +69,8 @@ func TestTheMap(t *testing.T) {
 	path := writeEvents(t, "holed.ttmem", holedEvents())
 	old := holedEvents()
 	for i := range old {
-		for r := range old[i].Capacities { // as an older ttmem recorded it
-			old[i].Capacities[r].Base = 0
+		for r := range old[i].Opened().Capacities { // as an older ttmem recorded it
+			old[i].Opened().Capacities[r].Base = 0
 		}
 	}
 	without := writeEvents(t, "old.ttmem", old)

@@ -26,7 +26,7 @@ func TestViewsTakeLittleMemoryForEachBuffer(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	e := event.Event{
 		Kind: event.DeviceOpen, TimeNs: 1, PID: 7, Devices: []int{0}, Allocator: 1,
-		Capacities: [event.BankedRegions]event.Capacity{event.DRAM: {Banks: 12, BytesPerBank: 1 << 30, Base: 1 << 10}},
+		Open: &event.Open{Capacities: [event.BankedRegions]event.Capacity{event.DRAM: {Banks: 12, BytesPerBank: 1 << 30, Base: 1 << 10}}},
 	}
 	file.Add(&e)
 	var sites []*event.Stack

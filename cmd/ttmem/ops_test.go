@@ -30,8 +30,8 @@ func opsRecording(t *testing.T) {
 		w.Add(&e)
 	}
 	step := pagetest.At("ttnn.add", 70)
-	write(event.Event{Kind: event.ProcessStart, PID: 7, Command: "python model.py"})
-	write(event.Event{Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: []int{0}, Capacities: pagetest.Capacities})
+	write(event.Event{Kind: event.ProcessStart, PID: 7, Start: &event.Start{Command: "python model.py"}})
+	write(event.Event{Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: []int{0}, Open: &event.Open{Capacities: pagetest.Capacities}})
 	write(event.Event{Kind: event.CBAlloc, Region: event.CB, PID: 7, ProgramID: 1, Devices: []int{0}, Address: 0x8000, SizeBytes: 1024, Cores: []event.CoreRange{{}}, StaticKind: event.CircularBuffer})
 	for i := range uint64(3) {
 		write(event.Event{Kind: event.Alloc, PID: 7, BufferID: i, Allocator: 1, Devices: []int{0}, Region: event.L1, Address: 0x10000 - i*1024, BytesPerBank: 1024, Banks: 64})
@@ -41,7 +41,7 @@ func opsRecording(t *testing.T) {
 		}
 		now += 1e9
 	}
-	write(event.Event{Kind: event.ProcessStart, PID: 8, Command: "python other.py"})
+	write(event.Event{Kind: event.ProcessStart, PID: 8, Start: &event.Start{Command: "python other.py"}})
 	write(event.Event{Kind: event.ProgramRun, PID: 8, ProgramID: 1, Devices: []int{0}, Stack: pagetest.At("ttnn.relu", 80)})
 	qt.Assert(t, qt.IsNil(w.Close(recording.End{TimeNs: now})))
 	qt.Assert(t, qt.IsNil(f.Close()))
@@ -73,7 +73,7 @@ func TestTheLogListsTraces(t *testing.T) {
 	step := func(kind event.Kind, id uint64) {
 		write(event.Event{Kind: kind, PID: 7, ProgramID: id, Devices: []int{0}, Stack: pagetest.At("execute_trace", 90)})
 	}
-	write(event.Event{Kind: event.ProcessStart, PID: 7, Command: "python model.py"})
+	write(event.Event{Kind: event.ProcessStart, PID: 7, Start: &event.Start{Command: "python model.py"}})
 	step(event.TraceBegin, 4)
 	for range 3 {
 		write(event.Event{Kind: event.ProgramRun, PID: 7, ProgramID: 1, Devices: []int{0}, Stack: pagetest.At("ttnn.add", 80)})

@@ -30,10 +30,10 @@ func ownersStory() (events []event.Event) {
 			owners = append(owners, event.Event{Kind: event.Owner, PID: e.PID, BufferID: id, Object: e.Object, Count: began, Cause: path, Message: tensor})
 		}
 	}
-	open := event.Event{Kind: event.DeviceOpen, PID: 4242, Allocator: 1, Devices: []int{0}, Board: "n150", Arch: "wormhole_b0"}
-	open.Capacities[event.DRAM] = event.Capacity{Banks: 12, BytesPerBank: 1 << 30, Base: 0x20000}
-	open.Capacities[event.L1] = event.Capacity{Banks: 64, BytesPerBank: 1_360_544, Base: 0x20000}
-	events = append(events, event.Event{TimeNs: began, Kind: event.ProcessStart, PID: 4242, Comm: "python3", Command: "python3 serve.py"}, open)
+	open := event.Event{Kind: event.DeviceOpen, PID: 4242, Allocator: 1, Devices: []int{0}, Open: &event.Open{Board: "n150", Arch: "wormhole_b0"}}
+	open.Open.Capacities[event.DRAM] = event.Capacity{Banks: 12, BytesPerBank: 1 << 30, Base: 0x20000}
+	open.Open.Capacities[event.L1] = event.Capacity{Banks: 64, BytesPerBank: 1_360_544, Base: 0x20000}
+	events = append(events, event.Event{TimeNs: began, Kind: event.ProcessStart, PID: 4242, Comm: "python3", Start: &event.Start{Command: "python3 serve.py"}}, open)
 	for i := range 4 {
 		alloc(event.DRAM, 128<<10, 12, nil, fmt.Sprintf("model.layers[%d].attention.wq", i), "bf16[1,1,1024,768] TILE")
 		alloc(event.DRAM, 96<<10, 12, nil, fmt.Sprintf("cache['k'][%d]", i), "bfp8[1,8,1024,64] TILE")

@@ -51,9 +51,9 @@ func TestAReportOfOneProcess(t *testing.T) {
 		return e
 	}
 	path := writeEvents(t, "two.ttmem", []event.Event{
-		{Kind: event.ProcessStart, PID: 7, Command: "python3 seven.py"}, alloc(7, 1, 3<<20),
+		{Kind: event.ProcessStart, PID: 7, Start: &event.Start{Command: "python3 seven.py"}}, alloc(7, 1, 3<<20),
 		{Kind: event.ProcessExit, PID: 7},
-		{Kind: event.ProcessStart, PID: 8, Command: "python3 eight.py"}, alloc(8, 2, 1<<20),
+		{Kind: event.ProcessStart, PID: 8, Start: &event.Start{Command: "python3 eight.py"}}, alloc(8, 2, 1<<20),
 	})
 	for _, c := range []struct {
 		pid       string

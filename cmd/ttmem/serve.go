@@ -309,12 +309,13 @@ const logCommand = 120
 
 // startLine reports a newly traced process.
 func startLine(e *event.Event) string {
-	command := cmp.Or(page.Clean(e.Command), page.Clean(e.Comm), page.UnknownCommandLine)
+	start := e.Started()
+	command := cmp.Or(page.Clean(start.Command), page.Clean(e.Comm), page.UnknownCommandLine)
 	line := fmt.Sprintf("tracing PID %d of user %d: %s", e.PID, e.UID, page.Truncate(command, logCommand, "..."))
-	if e.Release != "" {
-		line += "; ttnn " + page.Clean(e.Release)
+	if start.Release != "" {
+		line += "; ttnn " + page.Clean(start.Release)
 	}
-	if e.AttachedLate {
+	if start.AttachedLate {
 		line += "; attached late"
 	}
 	return line

@@ -16,18 +16,18 @@ func TestServeLogsAProcessInALine(t *testing.T) {
 		start event.Event
 		want  string
 	}{
-		{event.Event{PID: 7, UID: 1000, Command: "python model.py", Release: "0.81.1"},
+		{event.Event{PID: 7, UID: 1000, Start: &event.Start{Command: "python model.py", Release: "0.81.1"}},
 			"tracing PID 7 of user 1000: python model.py; ttnn 0.81.1"},
-		{event.Event{PID: 7, Comm: "py", AttachedLate: true}, "tracing PID 7 of user 0: py; attached late"},
+		{event.Event{PID: 7, Comm: "py", Start: &event.Start{AttachedLate: true}}, "tracing PID 7 of user 0: py; attached late"},
 		{event.Event{PID: 7}, "tracing PID 7 of user 0: ?"},
-		{event.Event{PID: 7, Command: "a\nttmem: PID 1 ended\x1b[2J" + string(make([]byte, 3))},
+		{event.Event{PID: 7, Start: &event.Start{Command: "a\nttmem: PID 1 ended\x1b[2J" + string(make([]byte, 3))}},
 			"tracing PID 7 of user 0: a ttmem: PID 1 ended[2J"},
 	} {
 		qt.Check(t, qt.Equals(startLine(&c.start), c.want))
 	}
-	long := event.Event{PID: 7, Command: string(make([]byte, 0, 1))}
+	long := event.Event{PID: 7, Start: &event.Start{Command: string(make([]byte, 0, 1))}}
 	for range 1000 {
-		long.Command += "x"
+		long.Start.Command += "x"
 	}
 	qt.Check(t, qt.IsTrue(len(startLine(&long)) < 200))
 }

@@ -34,9 +34,9 @@ func sharedHost(uids ...int) []event.Event {
 	long := "MultiHeadAttentionWithRotaryEmbedding.forward"
 	for i, uid := range uids {
 		pid := 4194300 + i
-		add(pid, event.Event{Kind: event.ProcessStart, Comm: "python3", UID: uid, Release: "0.81.1",
-			Command: fmt.Sprintf("python3 /home/user/training/run_the_whole_model.py --layers %d --batch 32", i)})
-		add(pid, event.Event{Kind: event.DeviceOpen, Devices: all, Board: "galaxy", Arch: "wormhole_b0", Mesh: true, Capacities: pagetest.Capacities})
+		add(pid, event.Event{Kind: event.ProcessStart, Comm: "python3", UID: uid, Start: &event.Start{Release: "0.81.1",
+			Command: fmt.Sprintf("python3 /home/user/training/run_the_whole_model.py --layers %d --batch 32", i)}})
+		add(pid, event.Event{Kind: event.DeviceOpen, Devices: all, Open: &event.Open{Board: "galaxy", Arch: "wormhole_b0", Capacities: pagetest.Capacities}, Mesh: true})
 		softmax := pagetest.Stack("softmax", long, 50)
 		add(pid, event.Event{Kind: event.CBAlloc, ProgramID: 5, Devices: all, Region: event.CB, Address: 0x8000, SizeBytes: 4096,
 			Cores: cores, StaticKind: event.CircularBuffer, Stack: softmax})

@@ -69,10 +69,10 @@ func (s *synthetic) each(use func(*event.Event)) {
 		use(&e)
 	}
 	chips := []int{0}
-	give(event.Event{Kind: event.ProcessStart, Command: "python run.py", Release: "0.81.1"})
+	give(event.Event{Kind: event.ProcessStart, Start: &event.Start{Command: "python run.py", Release: "0.81.1"}})
 	give(event.Event{
-		Kind: event.DeviceOpen, Devices: chips, Allocator: 1, Board: "n150", Arch: "wormhole_b0",
-		Capacities: [event.BankedRegions]event.Capacity{event.DRAM: {Banks: 12, BytesPerBank: 1 << 30}, event.L1: {Banks: 64, BytesPerBank: 1 << 20}},
+		Kind: event.DeviceOpen, Devices: chips, Allocator: 1, Open: &event.Open{Board: "n150", Arch: "wormhole_b0",
+			Capacities: [event.BankedRegions]event.Capacity{event.DRAM: {Banks: 12, BytesPerBank: 1 << 30}, event.L1: {Banks: 64, BytesPerBank: 1 << 20}}},
 	})
 	buffer := func(id uint64, kind event.Kind) event.Event {
 		e := event.Event{

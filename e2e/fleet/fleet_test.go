@@ -85,10 +85,10 @@ func (i *instance) apply(events ...event.Event) {
 func events() (list []event.Event) {
 	for _, e := range pagetest.Failures() {
 		if e.Kind == event.ProcessStart {
-			e.Container, e.Pod = "c0ffee", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+			e.Start.Container, e.Start.Pod = "c0ffee", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 		}
 		if e.Kind == event.DeviceOpen {
-			e.Capacities = pagetest.Capacities
+			e.Open.Capacities = pagetest.Capacities
 		}
 		if e.Kind != event.AllocFailed && e.Kind != event.ProcessExit {
 			list = append(list, e)

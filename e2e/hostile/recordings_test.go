@@ -61,12 +61,12 @@ func writeRecording(t *testing.T, path, name string, checkpoints int) {
 		})
 	}
 	for pid := 7; pid < 9; pid++ {
-		add(event.Event{Kind: event.ProcessStart, PID: pid, Command: name, Library: "/" + name, Release: name, Container: name, Pod: name, UID: 1000})
+		add(event.Event{Kind: event.ProcessStart, PID: pid, Start: &event.Start{Command: name, Library: "/" + name, Release: name, Container: name, Pod: name}, UID: 1000})
 		capacities := [event.BankedRegions]event.Capacity{}
 		for i := range capacities {
 			capacities[i] = event.Capacity{Banks: 12, BytesPerBank: 1 << 20, Base: 1024}
 		}
-		add(event.Event{Kind: event.DeviceOpen, PID: pid, Devices: []int{0, 1}, Allocator: 77, Board: name, Arch: name, Capacities: capacities})
+		add(event.Event{Kind: event.DeviceOpen, PID: pid, Devices: []int{0, 1}, Allocator: 77, Open: &event.Open{Board: name, Arch: name, Capacities: capacities}})
 		for i := range 60 {
 			region := event.Region(i % 2)
 			add(event.Event{

@@ -12,8 +12,8 @@ var (
 // Failures are of a device whose L1 is 100,000 bytes from the address 0x10000 on: a
 // fragmented one, in which the same fails again, and a program that reaches into it.
 func Failures() []event.Event {
-	open := event.Event{TimeNs: 1e9, Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: []int{0}}
-	open.Capacities[event.L1] = event.Capacity{Banks: 64, BytesPerBank: 100_000, Base: 0x10000}
+	open := event.Event{TimeNs: 1e9, Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: []int{0}, Open: new(event.Open)}
+	open.Open.Capacities[event.L1] = event.Capacity{Banks: 64, BytesPerBank: 100_000, Base: 0x10000}
 	buffer := func(ms, id, address, perBank uint64, stack *event.Stack) event.Event {
 		return event.Event{
 			TimeNs: 1e9 + ms*1e6, Kind: event.Alloc, PID: 7, Allocator: 1, BufferID: id, Devices: []int{0}, Stack: stack,
@@ -28,7 +28,7 @@ func Failures() []event.Event {
 		}
 	}
 	return []event.Event{
-		{TimeNs: 1e9, Kind: event.ProcessStart, PID: 7, Comm: "python", Command: "python model.py"},
+		{TimeNs: 1e9, Kind: event.ProcessStart, PID: 7, Comm: "python", Start: &event.Start{Command: "python model.py"}},
 		open,
 		buffer(100, 1, 0x10000+60_000, 40_000, weightsAt),
 		buffer(200, 2, 0x10000+20_000, 500, cacheAt), buffer(201, 3, 0x10000+40_000, 500, cacheAt),

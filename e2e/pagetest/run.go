@@ -41,18 +41,18 @@ func (r *Run) Apply(e event.Event) {
 }
 
 func (r *Run) Start(pid int, command string) {
-	r.Apply(event.Event{Kind: event.ProcessStart, PID: pid, Comm: "python3", Command: command, Release: "0.81.1"})
+	r.Apply(event.Event{Kind: event.ProcessStart, PID: pid, Comm: "python3", Start: &event.Start{Command: command, Release: "0.81.1"}})
 }
 
 func (r *Run) Open(pid int, board string, devices ...int) {
 	r.Apply(event.Event{
-		Kind: event.DeviceOpen, PID: pid, Allocator: 1, Devices: devices, Board: board, Arch: "wormhole_b0",
-		Capacities: [event.BankedRegions]event.Capacity{
-			event.DRAM:    {Banks: 12, BytesPerBank: 1071857600},
-			event.L1:      {Banks: 64, BytesPerBank: 1360544},
-			event.L1Small: {Banks: 64, BytesPerBank: 32768},
-			event.Trace:   {Banks: 12, BytesPerBank: 835584},
-		},
+		Kind: event.DeviceOpen, PID: pid, Allocator: 1, Devices: devices, Open: &event.Open{Board: board, Arch: "wormhole_b0",
+			Capacities: [event.BankedRegions]event.Capacity{
+				event.DRAM:    {Banks: 12, BytesPerBank: 1071857600},
+				event.L1:      {Banks: 64, BytesPerBank: 1360544},
+				event.L1Small: {Banks: 64, BytesPerBank: 32768},
+				event.Trace:   {Banks: 12, BytesPerBank: 835584},
+			}},
 	})
 }
 

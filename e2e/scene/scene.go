@@ -136,10 +136,10 @@ func (s *Scene) emit(e event.Event) {
 }
 
 func (s *Scene) start(pid int, command string, on []int) {
-	s.emit(event.Event{Kind: event.ProcessStart, PID: pid, Comm: "python", Command: command, UID: users[pid]})
+	s.emit(event.Event{Kind: event.ProcessStart, PID: pid, Comm: "python", Start: &event.Start{Command: command}, UID: users[pid]})
 	s.emit(event.Event{
-		Kind: event.DeviceOpen, PID: pid, Comm: "python", Devices: on, Board: "galaxy", Arch: "wormhole_b0",
-		Mesh: true, Allocator: 1, Capacities: Capacities,
+		Kind: event.DeviceOpen, PID: pid, Comm: "python", Devices: on, Open: &event.Open{Board: "galaxy", Arch: "wormhole_b0", Capacities: Capacities},
+		Mesh: true, Allocator: 1,
 	})
 }
 

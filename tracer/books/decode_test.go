@@ -163,7 +163,7 @@ func TestDecodeBanksThatChange(t *testing.T) {
 	d.decode(raw(&dev))
 	d.decode(raw(&local))
 	qt.Assert(t, qt.HasLen(d.events, 2))
-	qt.Check(t, qt.Equals(d.events[1].Capacities[event.DRAM], event.Capacity{}))
+	qt.Check(t, qt.Equals(d.events[1].Open.Capacities[event.DRAM], event.Capacity{}))
 	change := func(flags uint8, region event.Region, bytes uint64) {
 		r := bpf.KernelBanksRecord{Allocator: 0x2000, Bytes: bytes, Type: uint32(region)}
 		r.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordBanks, Flags: flags}
@@ -176,7 +176,7 @@ func TestDecodeBanksThatChange(t *testing.T) {
 			qt.Check(t, qt.Equals(e.Kind, event.DeviceOpen))
 			qt.Check(t, qt.Equals(e.Cause, "sub-device manager"))
 			qt.Check(t, qt.Equals(e.Allocator, 0x2000))
-			qt.Check(t, qt.Equals(e.Capacities[event.L1], list[i]))
+			qt.Check(t, qt.Equals(e.Open.Capacities[event.L1], list[i]))
 		}
 		d.events = nil
 	}

@@ -281,11 +281,41 @@ type Capacity struct {
 // Total returns the capacity of all banks, in bytes.
 func (c Capacity) Total() uint64 { return uint64(c.Banks) * c.BytesPerBank }
 
-// Event is one event. Kind decides which fields are set; the comments name the kinds.
+// A Start describes the process of a ProcessStart.
+type Start struct {
+	// Command is the command line.
+	Command string
+	// Library is the path of the traced library and Release its release; "" if they are not known.
+	Library string
+	Release string
+	// Container is the id of the container that the process runs in, Pod the
+	// uid of its Kubernetes pod, and ContainerPID the process's id in its own
+	// PID namespace; "" and 0 if it is in none.
+	Container    string
+	Pod          string
+	ContainerPID int
+	// AttachedLate marks a process that had opened a device before it was
+	// attached. The circular buffers and kernels of its programs are reported
+	// when they run next.
+	AttachedLate bool
+}
+
+// An Open describes the chips of a DeviceOpen.
+type Open struct {
+	// Capacities are by region.
+	Capacities [BankedRegions]Capacity
+	// Board is the name of the chips' board; "" if the host does not know it.
+	Board string
+	// Arch is the chips' architecture; "" if it is not known.
+	Arch string
+}
+
+// Event is one event. Kind decides which fields are set; the comments name the kinds. There are as many
+// as allocations, and they wait in queues, so the size matters: 256 bytes. What only
+// rare kinds have is behind pointers.
 type Event struct {
 	// TimeNs is CLOCK_MONOTONIC in ns, taken in the kernel at the probe.
 	TimeNs uint64
-	Kind   Kind
 	// PID and TID are in the tracer's PID namespace.
 	PID int
 	TID int
@@ -296,7 +326,6 @@ type Event struct {
 	// event with all chips of the mesh. They must not be modified, because
 	// events of one device share the slice.
 	Devices []int
-	Region  Region
 
 	// BufferID is Buffer::unique_id_, unique within a process. Alloc, Free.
 	BufferID uint64
@@ -313,33 +342,25 @@ type Event struct {
 	SizeBytes uint64
 	// PageSizeBytes is Buffer::page_size_. Alloc, AllocFailed.
 	PageSizeBytes uint64
-	Layout        Layout
 	// BytesPerBank is the memory in each of Banks banks on each chip, equal to
 	// that of tt-metal's allocator. Alloc, Free, AllocFailed. For KernelLoad it
 	// is the bytes of text in each core's L1.
 	BytesPerBank uint64
 	Banks        uint32
 
-	// ProgramID is ProgramImpl's id, unique within a process: CB*, Kernel*, ProgramRun. Of a captured
-	// trace it is the trace's number: Trace*.
-	ProgramID uint64
-	// Cores are the cores of a circular buffer, of a kernel, or of a buffer with PerCore.
-	// CBAlloc, KernelLoad, Alloc.
-	Cores []CoreRange
+	Kind       Kind
+	Region     Region
+	Layout     Layout
+	StaticKind StaticKind
+	// KernelKind is for KernelLoad.
+	KernelKind KernelKind
+	Reason     Reason
 	// PerCore marks a buffer that the hybrid allocator placed on single cores and not in all
 	// banks. Cores are nil if they could not be read, and Address is 0 if the addresses on them
 	// differ. Alloc, AllocFailed.
-	PerCore    bool
-	StaticKind StaticKind
+	PerCore bool
 	// Global marks a CBAlloc inside an L1 buffer, which counts its memory.
 	Global bool
-	// KernelKind is for KernelLoad.
-	KernelKind KernelKind
-
-	Reason Reason
-	// Message is the text of the library's exception. AllocFailed, OperationFailed. For Owner it is the tensor. A Free
-	// that aggregate.State.Completed passes on has the Cause and the Message of its buffer's Owner.
-	Message string
 	// BeforeAttach marks an allocation from before the process was attached,
 	// which was read from its memory and has no stack. Alloc, CBAlloc,
 	// KernelLoad; and Free of such a buffer.
@@ -349,49 +370,50 @@ type Event struct {
 	// that discovery, and no stack. Alloc, Free, DeviceOpen, DeviceClose. A ProcessStart with it is of the
 	// same process as the one before it, which lacked the command line.
 	Reread bool
-	// Capacities are by region: DeviceOpen.
-	Capacities [BankedRegions]Capacity
-	// Board is the name of the chips' board; "" if the host does not know it.
-	// DeviceOpen.
-	Board string
-	// Arch is the chips' architecture; "" if it is not known. DeviceOpen.
-	Arch string
-	// Mesh is true if the device is a MeshDevice. DeviceOpen.
+	// Mesh is true if the device is a MeshDevice. DeviceOpen, DeviceClose.
 	Mesh bool
 
-	// Command is the command line. ProcessStart.
-	Command string
-	// Library is the path of the traced library and Release its release; "" if
-	// they are not known. ProcessStart.
-	Library string
-	Release string
-	// UID is the user that the process runs as. ProcessStart and Mark.
-	UID int
-	// Container is the id of the container that the process runs in, Pod the
-	// uid of its Kubernetes pod, and ContainerPID the process's id in its own
-	// PID namespace; "" and 0 if it is in none. ProcessStart.
-	Container    string
-	Pod          string
-	ContainerPID int
-	// AttachedLate marks a process that had opened a device before it was
-	// attached. The circular buffers and kernels of its programs are reported
-	// when they run next. ProcessStart.
-	AttachedLate bool
-	// ExitStatus is as in wait(2), or UnknownStatus. ProcessExit.
-	ExitStatus int
+	// Stack is the call stack; nil if none was taken.
+	Stack *Stack
+	// Start is for ProcessStart, and Open for DeviceOpen. They must not be modified, because events share
+	// them; see Started and Opened.
+	Start *Start
+	Open  *Open
+	// State is the state of a Checkpoint.
+	State *State
 
+	// ProgramID is ProgramImpl's id, unique within a process: CB*, Kernel*, ProgramRun. Of a captured
+	// trace it is the trace's number: Trace*.
+	ProgramID uint64
+	// Cores are the cores of a circular buffer, of a kernel, or of a buffer with PerCore.
+	// CBAlloc, KernelLoad, Alloc.
+	Cores []CoreRange
+	// Message is the text of the library's exception. AllocFailed, OperationFailed. For Owner it is the tensor. A Free
+	// that aggregate.State.Completed passes on has the Cause and the Message of its buffer's Owner.
+	Message string
 	// Count is the number of lost events, and Cause their cause. Lost. For Mark,
 	// Cause is the name, for Owner the path. For Owner, Count is the time of the ProcessStart of its
 	// process: another process with the same id may have a buffer with the same BufferID. For
 	// ProcessStart, it is the user to whom the process counts, if that is not UID: see host.RealUser.
 	Count uint64
 	Cause string
+	// UID is the user that the process runs as. ProcessStart and Mark.
+	UID int
+	// ExitStatus is as in wait(2), or UnknownStatus. ProcessExit.
+	ExitStatus int
+}
 
-	// Stack is the call stack; nil if none was taken.
-	Stack *Stack
+// Started returns Start; without one, a Start of which nothing is known.
+func (e *Event) Started() *Start { return orZero(e.Start) }
 
-	// State is the state of a Checkpoint.
-	State *State
+// Opened returns Open; without one, an Open of which nothing is known.
+func (e *Event) Opened() *Open { return orZero(e.Open) }
+
+func orZero[T any](v *T) *T {
+	if v == nil {
+		return new(T)
+	}
+	return v
 }
 
 // State is an encoded aggregate.State: Data refers to Stacks by their numbers.

@@ -64,10 +64,11 @@ type record struct {
 // record returns the event's record without its stack.
 func (e *Event) record() *record {
 	// what other kinds do not have is empty
+	start, open := e.Started(), e.Opened()
 	r := &record{
 		V: Version, TimeNs: e.TimeNs, Kind: e.Kind.String(), TID: e.TID, Comm: e.Comm, StaticKind: e.StaticKind.String(), Global: e.Global,
-		Reason: e.Reason.String(), Message: e.Message, Board: e.Board, Arch: e.Arch, Command: e.Command, Library: e.Library,
-		Release: e.Release, Cause: e.Cause, Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID, AttachedLate: e.AttachedLate,
+		Reason: e.Reason.String(), Message: e.Message, Board: open.Board, Arch: open.Arch, Command: start.Command, Library: start.Library,
+		Release: start.Release, Cause: e.Cause, Container: start.Container, Pod: start.Pod, ContainerPID: start.ContainerPID, AttachedLate: start.AttachedLate,
 		PerCore: e.PerCore, BeforeAttach: e.BeforeAttach, Reread: e.Reread,
 	}
 	// Lost events belong to no process where the whole buffer was full, and marks of
@@ -133,7 +134,7 @@ func (e *Event) record() *record {
 	if e.Kind == DeviceOpen {
 		r.Mesh = e.Mesh
 		r.Capacities = make(map[string]Capacity)
-		for region, c := range e.Capacities {
+		for region, c := range open.Capacities {
 			if c != (Capacity{}) {
 				r.Capacities[Region(region).String()] = c
 			}

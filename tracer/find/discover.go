@@ -25,7 +25,7 @@ func Describe(pid int) event.Event {
 	id := host.IdentityOf(pid)
 	return event.Event{
 		Kind: event.ProcessStart, PID: pid, TID: pid, Comm: host.ThreadName(pid, pid),
-		UID: id.UID, Container: id.Container, Pod: id.Pod, ContainerPID: id.ContainerPID,
+		UID: id.UID, Start: &event.Start{Container: id.Container, Pod: id.Pod, ContainerPID: id.ContainerPID},
 	}
 }
 
@@ -157,7 +157,7 @@ func (f *Finder) attached(l *libraries.Library, m host.NewMapping, user int, for
 		Program: program, Library: l, Mapping: m, AtNs: host.Now(), Start: Describe(m.PID), User: host.RealUser(m.PID),
 		Parent: host.Parent(m.PID), Forked: forked,
 	}
-	found.Start.TimeNs, found.Start.AttachedLate = m.TimeNs, m.Existing
+	found.Start.TimeNs, found.Start.Start.AttachedLate = m.TimeNs, m.Existing
 	f.Inbox.Discovered(found)
 	f.soon(host.Lane{User: user}, func() { f.besides(m.PID, user) })
 	return true

@@ -76,11 +76,11 @@ func plain(t testing.TB, recorded []byte) []byte {
 // sample are the events of testdata/format.ttmem.
 func sample() []event.Event {
 	return append(model(30, newStacks(3)), event.Event{
-		Kind: event.ProcessStart, Command: "python model.py", Library: "/lib/libtt_metal.so", UID: 7,
+		Kind: event.ProcessStart, Start: &event.Start{Command: "python model.py", Library: "/lib/libtt_metal.so"}, UID: 7,
 	}, event.Event{
 		Kind: event.CBAlloc, Cores: []event.CoreRange{{X1: 7, Y1: 7}}, ProgramID: 5, Address: 99,
 	}, event.Event{
-		Kind: event.DeviceOpen, Capacities: [event.BankedRegions]event.Capacity{{Banks: 12, BytesPerBank: 1 << 30}},
+		Kind: event.DeviceOpen, Open: &event.Open{Capacities: [event.BankedRegions]event.Capacity{{Banks: 12, BytesPerBank: 1 << 30}}},
 	})
 }
 

@@ -129,6 +129,11 @@ func fill(v reflect.Value, rng *rand.Rand) {
 		if v.Type() == reflect.TypeFor[*event.State]() {
 			return // of checkpoints alone
 		}
+		if v.Type().Elem() == reflect.TypeFor[event.Start]() || v.Type().Elem() == reflect.TypeFor[event.Open]() {
+			v.Set(reflect.New(v.Type().Elem()))
+			fill(v.Elem(), rng)
+			return
+		}
 		if v.Type() != reflect.TypeFor[*event.Stack]() {
 			panic("fill does not know " + v.Type().String())
 		}
@@ -298,7 +303,7 @@ func TestShapesBeginAnew(t *testing.T) {
 func TestALongEventStaysReadable(t *testing.T) {
 	long := string(bytes.Repeat([]byte("x"), 2*maxString))
 	events := []event.Event{{
-		Kind: event.AllocFailed, Message: long, Comm: long, Board: long, Library: long + "y",
+		Kind: event.AllocFailed, Message: long, Comm: long, Open: &event.Open{Board: long}, Start: &event.Start{Library: long + "y"},
 		Devices: make([]int, 2*maxList), Cores: make([]event.CoreRange, 2*maxList),
 	}, {Kind: event.Lost, Count: 3}}
 	var frames []event.Frame

@@ -300,30 +300,35 @@ func (r *rows) common(s *shape) {
 
 // isRare reports whether an event has a field that only few events have.
 func isRare(e *event.Event) bool {
-	return e.Message != "" || e.Board != "" || e.Arch != "" || e.Command != "" || e.Library != "" ||
-		e.Release != "" || e.Container != "" || e.Pod != "" || e.Cause != "" || e.Count != 0 ||
-		e.UID|e.ContainerPID|e.ExitStatus != 0 || e.Global || e.Mesh || e.AttachedLate || e.Reread ||
-		e.Capacities != [event.BankedRegions]event.Capacity{}
+	return e.Start != nil && *e.Start != (event.Start{}) || e.Open != nil && *e.Open != (event.Open{}) || e.Message != "" || e.Cause != "" || e.Count != 0 ||
+		e.UID|e.ExitStatus != 0 || e.Global || e.Mesh || e.Reread
 }
 
 // rare writes or reads the fields that only few events have.
 func (r *rows) rare(e *event.Event) {
+	start, open := *e.Started(), *e.Opened()
 	for _, s := range [...]*string{
-		&e.Message, &e.Board, &e.Arch, &e.Command, &e.Library, &e.Release, &e.Container, &e.Pod, &e.Cause,
+		&e.Message, &open.Board, &open.Arch, &start.Command, &start.Library, &start.Release, &start.Container, &start.Pod, &e.Cause,
 	} {
 		r.text(s)
 	}
-	for _, v := range [...]*int{&e.UID, &e.ContainerPID, &e.ExitStatus} {
+	for _, v := range [...]*int{&e.UID, &start.ContainerPID, &e.ExitStatus} {
 		codec.Number(r.c, v)
 	}
-	for _, v := range [...]*bool{&e.Global, &e.Mesh, &e.AttachedLate, &e.Reread} {
+	for _, v := range [...]*bool{&e.Global, &e.Mesh, &start.AttachedLate, &e.Reread} {
 		r.c.Bool(v)
 	}
 	r.c.Uint(&e.Count)
-	for i := range e.Capacities {
-		of := &e.Capacities[i]
+	for i := range open.Capacities {
+		of := &open.Capacities[i]
 		codec.Number(r.c, &of.Banks)
 		r.c.Uints(&of.BytesPerBank, &of.Base)
+	}
+	if e.Start == nil && start != (event.Start{}) {
+		e.Start = &start
+	}
+	if e.Open == nil && open != (event.Open{}) {
+		e.Open = &open
 	}
 }
 

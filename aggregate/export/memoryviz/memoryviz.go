@@ -111,7 +111,7 @@ func (w *Writer) Event(e *event.Event, s *aggregate.State) {
 	case event.DeviceOpen:
 		for _, chip := range e.Devices {
 			for region := range event.Region(event.BankedRegions) {
-				w.device(place{chip, region}, 0).grow(e.Capacities[region])
+				w.device(place{chip, region}, 0).grow(e.Opened().Capacities[region])
 			}
 		}
 	case event.Alloc:

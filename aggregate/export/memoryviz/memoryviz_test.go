@@ -42,7 +42,7 @@ func (s *snapshot) buffer(kind event.Kind, pid int, id, address, perBank uint64,
 }
 
 func (s *snapshot) open(pid int, devices ...int) {
-	s.Event(event.Event{Kind: event.DeviceOpen, PID: pid, Allocator: 1, Devices: devices, Capacities: pagetest.Capacities})
+	s.Event(event.Event{Kind: event.DeviceOpen, PID: pid, Allocator: 1, Devices: devices, Open: &event.Open{Capacities: pagetest.Capacities}})
 }
 
 // A view is what the viewer makes of a device.

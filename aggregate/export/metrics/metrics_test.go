@@ -67,7 +67,7 @@ func many(processes, chips int) []event.Event {
 		pid := i + 1
 		events = append(events, event.Event{
 			Kind: event.ProcessStart, TimeNs: uint64(pid), PID: pid, UID: 1000 + i%7, Comm: fmt.Sprintf("job\n\x1b\"\\\xff-%d", i),
-			Container: fmt.Sprintf("c%d", i%5000), Pod: fmt.Sprintf("p%d", i%3000),
+			Start: &event.Start{Container: fmt.Sprintf("c%d", i%5000), Pod: fmt.Sprintf("p%d", i%3000)},
 		})
 		for chip := range chips {
 			e := pagetest.Buffer(event.Alloc, uint64(chip+1), event.DRAM, 0, uint64(processes-i), nil, chip)
@@ -104,7 +104,7 @@ func TestCardinalityIsBounded(t *testing.T) {
 // A container that calls itself "other" is no second series of that name.
 func TestAnOwnerNamedOther(t *testing.T) {
 	events := many(4, 1)
-	events[0].Container, events[0].Pod = other, ""
+	events[0].Start.Container, events[0].Start.Pod = other, ""
 	text := scrape(t, snapshot(events), Options{Processes: 2})
 	qt.Check(t, qt.Equals(strings.Count(text, `container_id="other",pod_uid=""`), 1))
 }

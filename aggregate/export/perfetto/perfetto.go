@@ -104,7 +104,7 @@ func (w *Writer) Event(e *event.Event, s *aggregate.State) {
 	case event.Checkpoint:
 		w.addExisting()
 	case event.ProcessStart:
-		w.process(e.PID, e.Comm, e.Command)
+		w.process(e.PID, e.Comm, e.Started().Command)
 	case event.ProcessExit: // another one may get the id
 		delete(w.processes, e.PID)
 		maps.DeleteFunc(w.groups, func(key groupKey, _ *group) bool { return key.pid == e.PID })

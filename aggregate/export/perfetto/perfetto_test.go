@@ -185,8 +185,8 @@ func TestATraceHasAllThatHappened(t *testing.T) {
 		}
 	}
 	events := []event.Event{
-		{Kind: event.ProcessStart, PID: 4242, Comm: "python3", Command: "python3 model.py"},
-		{Kind: event.DeviceOpen, PID: 4242, Devices: []int{0, 1}, Allocator: 1, Capacities: pagetest.Capacities},
+		{Kind: event.ProcessStart, PID: 4242, Comm: "python3", Start: &event.Start{Command: "python3 model.py"}},
+		{Kind: event.DeviceOpen, PID: 4242, Devices: []int{0, 1}, Allocator: 1, Open: &event.Open{Capacities: pagetest.Capacities}},
 		buffer(event.Alloc, 1, event.DRAM, 4096, stack, 0, 1), // overlaps the next
 		buffer(event.Alloc, 2, event.DRAM, 1024, hostile, 0, 1),
 		circular(event.CBAlloc, 7, 0x8000),

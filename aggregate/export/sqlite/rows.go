@@ -19,13 +19,14 @@ func (w *Writer) add(e *event.Event) {
 	var p *process
 	switch e.Kind {
 	case event.ProcessStart:
+		start := e.Started()
 		if p = w.running[e.PID]; e.Reread && p != nil {
-			w.exec(`UPDATE processes SET command = ? WHERE process = ?`, text(e.Command), p.id)
+			w.exec(`UPDATE processes SET command = ? WHERE process = ?`, text(start.Command), p.id)
 			break
 		}
 		p = w.addProcess(e.PID, e.Comm, e.TimeNs, memory.About{
-			Command: e.Command, Library: e.Library, Release: e.Release, UID: e.UID,
-			Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID, AttachedLate: e.AttachedLate,
+			Command: start.Command, Library: start.Library, Release: start.Release, UID: e.UID,
+			Container: start.Container, Pod: start.Pod, ContainerPID: start.ContainerPID, AttachedLate: start.AttachedLate,
 		})
 	case event.ProcessExit, event.Free, event.CBFree, event.KernelUnload, event.DeviceClose, event.Reread, event.Lost, event.Mark, event.Owner:
 		p = w.running[e.PID] // none begins by its end

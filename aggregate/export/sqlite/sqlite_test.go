@@ -41,10 +41,10 @@ func (d *database) everything() {
 	capacities := pagetest.Capacities
 	matmul, add := pagetest.Stack("matmul", "forward", 12), pagetest.Stack("add", "forward", 13)
 	d.Event(event.Event{
-		Kind: event.ProcessStart, PID: 4242, Comm: "python3", Command: "python3 model.py", UID: 1000,
-		Library: "/lib/libtt_metal.so", Release: "0.81.1", Container: "c0ffee", Pod: "ab-cd", ContainerPID: 7,
+		Kind: event.ProcessStart, PID: 4242, Comm: "python3", UID: 1000,
+		Start: &event.Start{Command: "python3 model.py", Library: "/lib/libtt_metal.so", Release: "0.81.1", Container: "c0ffee", Pod: "ab-cd", ContainerPID: 7},
 	})
-	d.Event(event.Event{Kind: event.DeviceOpen, PID: 4242, Allocator: 1, Devices: []int{0, 1}, Board: "n300", Arch: "wormhole_b0", Mesh: true, Capacities: capacities})
+	d.Event(event.Event{Kind: event.DeviceOpen, PID: 4242, Allocator: 1, Devices: []int{0, 1}, Open: &event.Open{Board: "n300", Arch: "wormhole_b0", Capacities: capacities}, Mesh: true})
 	d.Event(pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x1000, 4096, matmul, 0, 1))
 	d.Event(pagetest.Buffer(event.Alloc, 2, event.L1, 0x9000, 512, add, 1))
 	single := pagetest.Buffer(event.Alloc, 3, event.L1, 0xa000, 256, add, 1)
@@ -137,9 +137,9 @@ func TestHostileNamesAreValues(t *testing.T) {
 	d := create(t)
 	stack := event.StackOf([]event.Frame{{Kind: event.Python, Name: hostile, File: "/" + hostile, Line: 1, Module: hostile}})
 	d.Event(event.Event{
-		Kind: event.ProcessStart, PID: 1, Comm: hostile, Command: hostile, Library: hostile, Release: hostile, Container: hostile, Pod: hostile,
+		Kind: event.ProcessStart, PID: 1, Comm: hostile, Start: &event.Start{Command: hostile, Library: hostile, Release: hostile, Container: hostile, Pod: hostile},
 	})
-	d.Event(event.Event{Kind: event.DeviceOpen, PID: 1, Devices: []int{0}, Board: hostile, Arch: hostile})
+	d.Event(event.Event{Kind: event.DeviceOpen, PID: 1, Devices: []int{0}, Open: &event.Open{Board: hostile, Arch: hostile}})
 	for _, e := range []event.Event{
 		{Kind: event.Alloc, BufferID: 1 << 63, Address: 1<<64 - 1, SizeBytes: 1<<64 - 1, BytesPerBank: 1 << 62, Banks: 1<<32 - 1, Devices: []int{0}},
 		{Kind: event.AllocFailed, Message: hostile, Region: event.L1, Reason: event.ReasonOutOfMemory},
@@ -169,7 +169,7 @@ func TestRowsAgreeWithTheState(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		sets := [][]int{{0}, {1}, {0, 1}}
 		open := func(pid int) {
-			d.Event(event.Event{Kind: event.DeviceOpen, PID: pid, Allocator: 1, Devices: []int{0, 1}, Capacities: pagetest.Capacities})
+			d.Event(event.Event{Kind: event.DeviceOpen, PID: pid, Allocator: 1, Devices: []int{0, 1}, Open: &event.Open{Capacities: pagetest.Capacities}})
 		}
 		open(1)
 		open(2)

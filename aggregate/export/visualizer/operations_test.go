@@ -90,7 +90,7 @@ func TestWindow(t *testing.T) {
 	s := aggregate.New()
 	handle := s.Completed(func(e *event.Event) { p.Event(e, s) })
 	capacities := pagetest.Capacities
-	handle(&event.Event{TimeNs: 1, Kind: event.DeviceOpen, PID: 1, Devices: []int{0, 1}, Allocator: 1, Capacities: capacities})
+	handle(&event.Event{TimeNs: 1, Kind: event.DeviceOpen, PID: 1, Devices: []int{0, 1}, Allocator: 1, Open: &event.Open{Capacities: capacities}})
 	const buffers = 1000
 	for i := range buffers {
 		handle(&event.Event{

@@ -100,7 +100,7 @@ func (r *Report) Event(e *event.Event, s *aggregate.State) {
 			r.start(p.PID, p.Container, p.Release)
 		}
 	case event.ProcessStart:
-		r.start(e.PID, e.Container, e.Release)
+		r.start(e.PID, e.Started().Container, e.Started().Release)
 	case event.Free:
 		if op := r.ops.in(thread{e.PID, e.TID}); op != nil && r.has(op) && len(op.ran) == 0 && len(op.freed) < maxParts {
 			op.freed = append(op.freed, bufferNode("buffer_deallocate", e))

@@ -75,7 +75,7 @@ func rowsOf(t *testing.T, db *sql.DB, query string) (list []string) {
 }
 
 func opened(chips ...int) event.Event {
-	return event.Event{Kind: event.DeviceOpen, PID: 1, Devices: chips, Allocator: 1, Capacities: capacities}
+	return event.Event{Kind: event.DeviceOpen, PID: 1, Devices: chips, Allocator: 1, Open: &event.Open{Capacities: capacities}}
 }
 
 // TestTensorsAreThoseOfKnownOwners: with shape and type, and the operation that allocated them.
@@ -146,7 +146,7 @@ func TestHostileTexts(t *testing.T) {
 		{Kind: event.Python, Name: hostile, File: "/" + hostile + ".py", Line: 1 << 40},
 	})
 	db := reportOf(t, Options{Name: hostile},
-		event.Event{Kind: event.ProcessStart, PID: 1, Comm: hostile, Release: hostile},
+		event.Event{Kind: event.ProcessStart, PID: 1, Comm: hostile, Start: &event.Start{Release: hostile}},
 		opened(0),
 		event.Event{Kind: event.Alloc, PID: 1, Comm: hostile, BufferID: 1, Devices: []int{0}, Address: 1 << 63, BytesPerBank: 1 << 63, Banks: 1 << 31, Stack: stack},
 		event.Event{Kind: event.ProgramRun, PID: 1, ProgramID: 1 << 63, Devices: []int{0, 1 << 40}, Stack: stack},
@@ -174,7 +174,7 @@ func TestSources(t *testing.T) {
 		return "a\n\tb = ttnn.add()\n", path == "/srv/model.py"
 	}
 	start := func(pid int, container string) event.Event {
-		return event.Event{Kind: event.ProcessStart, PID: pid, Container: container}
+		return event.Event{Kind: event.ProcessStart, PID: pid, Start: &event.Start{Container: container}}
 	}
 	alloc := func(pid, line int) event.Event {
 		return event.Event{Kind: event.Alloc, PID: pid, TID: pid, BufferID: uint64(line), Stack: pagetest.Stack("add", "forward", line)}

@@ -50,7 +50,7 @@ func (s *Supplement) Add(processes []memory.Process) {
 // Apply applies an event: of a process that begins, earlier ones with its PID have ended.
 func (s *Supplement) Apply(e *event.Event) {
 	if e.Kind == event.ProcessStart {
-		s.set(e.PID, s.names.Of(&memory.Process{About: memory.About{UID: e.UID, Command: e.Command, Library: e.Library}}))
+		s.set(e.PID, s.names.Of(&memory.Process{About: memory.About{UID: e.UID, Command: e.Started().Command, Library: e.Started().Library}}))
 	}
 }
 

@@ -27,6 +27,6 @@ func TestUsersStandBesidePIDs(t *testing.T) {
 	qt.Check(t, qt.Equals(add(`{"pid":7,"a":[{"pid":77},{"pid":8}]}`),
 		`{"pid":7,"user":"`+me.Username+`","a":[{"pid":77,"user":"`+strconv.Itoa(nameless)+`"},{"pid":8}]}`))
 	qt.Check(t, qt.Equals(add(`{"pid":9}{"pid":1}{"message":"\"pid\":7"}{"pid":`), `{"pid":9}{"pid":1}{"message":"\"pid\":7"}{"pid":`))
-	s.Apply(&event.Event{Kind: event.ProcessStart, PID: 9, UID: os.Getuid(), Command: "model"}) // the earlier ones have ended
+	s.Apply(&event.Event{Kind: event.ProcessStart, PID: 9, UID: os.Getuid(), Start: &event.Start{Command: "model"}}) // the earlier ones have ended
 	qt.Check(t, qt.Equals(add(`{"pid":9}`), `{"pid":9,"user":"`+me.Username+`"}`))
 }

@@ -205,5 +205,5 @@ func (b *batch) add(e *event.Event) {
 	if e.Cores != nil {
 		b.events[len(b.events)-1].Cores = slices.Clone(e.Cores)
 	}
-	b.bytes += int(unsafe.Sizeof(*e)) + len(e.Message) + len(e.Command) + len(e.Cores)*int(unsafe.Sizeof(event.CoreRange{}))
+	b.bytes += int(unsafe.Sizeof(*e)) + len(e.Message) + len(e.Started().Command) + len(e.Cores)*int(unsafe.Sizeof(event.CoreRange{}))
 }

@@ -56,11 +56,11 @@ func (h *host) shown(v Viewer) *memory.Snapshot {
 func (h *host) start(pid, uid int) {
 	h.apply(event.Event{
 		Kind: event.ProcessStart, PID: pid, TID: pid, UID: uid, Comm: fmt.Sprintf("comm-of-%d", uid),
-		Command: fmt.Sprintf("python secret-of-%d.py", uid), Release: "0.81.1",
+		Start: &event.Start{Command: fmt.Sprintf("python secret-of-%d.py", uid), Release: "0.81.1"},
 	})
 	h.apply(event.Event{
 		Kind: event.DeviceOpen, PID: pid, TID: pid, Devices: []int{0}, Allocator: 7,
-		Capacities: [event.BankedRegions]event.Capacity{event.DRAM: {Banks: 12, BytesPerBank: 1 << 30}},
+		Open: &event.Open{Capacities: [event.BankedRegions]event.Capacity{event.DRAM: {Banks: 12, BytesPerBank: 1 << 30}}},
 	})
 }
 

@@ -50,9 +50,10 @@ func randomEvent(r *rand.Rand, now uint64, stacks []*event.Stack) event.Event {
 	case n < 91:
 		e.Kind, e.Region, e.ProgramID = event.KernelUnload, event.Kernel, r.Uint64N(9)
 	case n < 94:
-		e.Kind, e.Mesh, e.Board = event.DeviceOpen, true, "n150"
-		for i := range e.Capacities {
-			e.Capacities[i] = event.Capacity{Banks: 12, BytesPerBank: 1 << 20, Base: 1024}
+		e.Open = new(event.Open)
+		e.Kind, e.Mesh, e.Open.Board = event.DeviceOpen, true, "n150"
+		for i := range e.Open.Capacities {
+			e.Open.Capacities[i] = event.Capacity{Banks: 12, BytesPerBank: 1 << 20, Base: 1024}
 		}
 	case n < 95:
 		e.Kind = event.DeviceClose
@@ -61,7 +62,8 @@ func randomEvent(r *rand.Rand, now uint64, stacks []*event.Stack) event.Event {
 		e.Kind, e.Reason, e.Message = event.AllocFailed, event.ReasonOutOfMemory, "no"
 		e.BytesPerBank, e.Stack = 1<<20, stacks[r.IntN(len(stacks))]
 	case n < 98:
-		e.Kind, e.Command, e.UID = event.ProcessStart, fmt.Sprint("run ", now), 1000+pid
+		e.Start = new(event.Start)
+		e.Kind, e.Start.Command, e.UID = event.ProcessStart, fmt.Sprint("run ", now), 1000+pid
 	case n < 99:
 		e.Kind, e.ExitStatus = event.ProcessExit, r.IntN(3)-1
 	default:

@@ -328,7 +328,7 @@ func TestNamesDoNothingToATerminal(t *testing.T) {
 	s := emptyStage(80, 24)
 	stack := event.StackOf([]event.Frame{{Kind: event.Python, Name: "f\x1b[2J\x07", File: "/home/\x1b]0;x\x07.py", Line: 1}})
 	for _, e := range []event.Event{
-		{Kind: event.ProcessStart, PID: 1, Command: "python \x1b[31m\u202ex"},
+		{Kind: event.ProcessStart, PID: 1, Start: &event.Start{Command: "python \x1b[31m\u202ex"}},
 		{Kind: event.Alloc, PID: 1, Devices: []int{0}, Region: event.DRAM, BytesPerBank: 1024, Banks: 1, Stack: stack},
 	} {
 		s.live.Handle(&e)

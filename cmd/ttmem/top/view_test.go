@@ -195,7 +195,7 @@ func ownedStage(width, height int) *stage {
 		e.TimeNs, e.PID = r.Now, 4242
 		s.live.Handle(&e)
 	}
-	apply(event.Event{Kind: event.ProcessStart, Comm: "python3", Command: "python3 serve.py"})
+	apply(event.Event{Kind: event.ProcessStart, Comm: "python3", Start: &event.Start{Command: "python3 serve.py"}})
 	alloc := func(region event.Region, kib uint64, stack *event.Stack, path, tensor string) {
 		r.Id++
 		e := event.Event{

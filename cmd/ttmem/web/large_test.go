@@ -22,10 +22,11 @@ func model(events int, chips []int) *run {
 	for i := range 500 {
 		stacks = append(stacks, stackOf(python(fmt.Sprintf("op%d", i%40), "/srv/ops.py", 10+i%40), python(fmt.Sprintf("layer%d", i%64), "/srv/layers.py", 100+i), python("forward", "/srv/decoder.py", 60+i%8)))
 	}
-	r.apply(event.Event{Kind: event.ProcessStart, PID: 7, Comm: "python3", Command: "python3 model.py"})
+	r.apply(event.Event{Kind: event.ProcessStart, PID: 7, Comm: "python3", Start: &event.Start{Command: "python3 model.py"}})
 	open := event.Event{Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: chips, Mesh: true}
-	open.Capacities[event.DRAM] = event.Capacity{Banks: 1, BytesPerBank: 32 << 30}
-	open.Capacities[event.L1] = event.Capacity{Banks: 1, BytesPerBank: 1 << 20, Base: 1 << 16}
+	open.Open = new(event.Open)
+	open.Open.Capacities[event.DRAM] = event.Capacity{Banks: 1, BytesPerBank: 32 << 30}
+	open.Open.Capacities[event.L1] = event.Capacity{Banks: 1, BytesPerBank: 1 << 20, Base: 1 << 16}
 	r.apply(open)
 	var live []uint64
 	for r.page.Events() < events {

@@ -74,10 +74,11 @@ func (r *run) write(t testing.TB) (file string) {
 // smallRun has a process that loads weights on two chips, works in L1 on one, and leaks.
 func smallRun() *run {
 	r := newRun()
-	r.apply(event.Event{Kind: event.ProcessStart, PID: 7, Comm: "python3", Command: "python3 model.py"})
+	r.apply(event.Event{Kind: event.ProcessStart, PID: 7, Comm: "python3", Start: &event.Start{Command: "python3 model.py"}})
 	open := event.Event{Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: []int{0, 1}, Mesh: true}
-	open.Capacities[event.DRAM] = event.Capacity{Banks: 1, BytesPerBank: 1 << 30}
-	open.Capacities[event.L1] = event.Capacity{Banks: 1, BytesPerBank: 1 << 20, Base: 1 << 16}
+	open.Open = new(event.Open)
+	open.Open.Capacities[event.DRAM] = event.Capacity{Banks: 1, BytesPerBank: 1 << 30}
+	open.Open.Capacities[event.L1] = event.Capacity{Banks: 1, BytesPerBank: 1 << 20, Base: 1 << 16}
 	r.apply(open)
 	weights := stackOf(python("load", "/srv/weights.py", 31))
 	r.alloc(event.DRAM, 64*mib, 0x1000, weights, 0, 1) // row 3
@@ -276,7 +277,7 @@ func TestKeysAndSearch(t *testing.T) {
 // TestAPageWithoutAllocations has nothing to show, and no error.
 func TestAPageWithoutAllocations(t *testing.T) {
 	r := newRun()
-	r.apply(event.Event{Kind: event.ProcessStart, PID: 7, Comm: "python3", Command: "python3 model.py"})
+	r.apply(event.Event{Kind: event.ProcessStart, PID: 7, Comm: "python3", Start: &event.Start{Command: "python3 model.py"}})
 	b := &tab{browser.New(t, 1280, 900), t}
 	b.Call("Page.navigate", map[string]any{"url": "file://" + r.write(t)})
 	b.Wait("window.ttmem")
@@ -342,7 +343,7 @@ func TestThePageSaysWhoHoldsBuffers(t *testing.T) {
 // TestHostileNamesAreText in the flame graph, the tables, the tooltips and the title.
 func TestHostileNamesAreText(t *testing.T) {
 	r := smallRun()
-	r.apply(event.Event{Kind: event.ProcessStart, PID: 8, Comm: hostileName, Command: hostileName})
+	r.apply(event.Event{Kind: event.ProcessStart, PID: 8, Comm: hostileName, Start: &event.Start{Command: hostileName}})
 	r.apply(event.Event{Kind: event.Mark, Cause: hostileName})
 	b := openPage(t, r.write(t))
 	count := "document.querySelectorAll('img, a, iframe, [onclick], [onerror]').length"

@@ -97,7 +97,7 @@ func (f *Filter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf fu
 	if f.Grep == nil {
 		return true
 	}
-	for _, text := range []string{e.Message, e.Command, e.Cause, e.Comm} {
+	for _, text := range []string{e.Message, e.Started().Command, e.Cause, e.Comm} {
 		if text != "" && f.Grep.MatchString(text) {
 			return true
 		}

@@ -213,15 +213,15 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		r.size, r.each = page.Bytes(e.SizeBytes), page.TextBytes(e.BytesPerBank)
 		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(event.CB, e.Stack, e.BeforeAttach))
 	case event.DeviceOpen:
-		r.text = strings.TrimSpace(page.Clean(e.Board + " " + e.Arch))
+		r.text = strings.TrimSpace(page.Clean(e.Opened().Board + " " + e.Opened().Arch))
 		if e.Mesh {
 			r.text = strings.TrimSpace(r.text + " mesh")
 		}
 		if e.Cause != "" {
-			r.text += fmt.Sprintf("%sL1 has %d B per bank from now on: %s", l.layout.Separator(), e.Capacities[event.L1].BytesPerBank, page.Clean(e.Cause))
+			r.text += fmt.Sprintf("%sL1 has %d B per bank from now on: %s", l.layout.Separator(), e.Opened().Capacities[event.L1].BytesPerBank, page.Clean(e.Cause))
 		}
 	case event.ProcessStart:
-		r.text = cmp.Or(page.Clean(e.Command), page.UnknownCommandLine)
+		r.text = cmp.Or(page.Clean(e.Started().Command), page.UnknownCommandLine)
 		if user := l.supplement.User(e.PID); l.supplement.SeveralUsers() && user != "" {
 			r.text = user + ": " + r.text
 		}

@@ -18,7 +18,8 @@ func perCoreMap(t *testing.T, address uint64) string {
 	t.Helper()
 	s := aggregate.New()
 	open := event.Event{TimeNs: 1, Kind: event.DeviceOpen, PID: 1, Devices: []int{0}, Allocator: 1}
-	open.Capacities[event.L1] = event.Capacity{Banks: 4, BytesPerBank: 0x80000, Base: 0x80000}
+	open.Open = new(event.Open)
+	open.Open.Capacities[event.L1] = event.Capacity{Banks: 4, BytesPerBank: 0x80000, Base: 0x80000}
 	s.Apply(&open)
 	for x := range uint16(2) {
 		s.Apply(&event.Event{

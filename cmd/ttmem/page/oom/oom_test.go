@@ -50,7 +50,8 @@ func TestOOMPages(t *testing.T) {
 func heldPage() *Page {
 	r := pagetest.NewRun()
 	open := event.Event{Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: []int{0}}
-	open.Capacities[event.L1] = event.Capacity{Banks: 64, BytesPerBank: 100_000, Base: 0x10000}
+	open.Open = new(event.Open)
+	open.Open.Capacities[event.L1] = event.Capacity{Banks: 64, BytesPerBank: 100_000, Base: 0x10000}
 	r.Start(7, "python model.py")
 	r.Apply(open)
 	for i, path := range []string{
@@ -142,7 +143,8 @@ func TestOOMJSON(t *testing.T) {
 // says what ttmem counts.
 func TestTheFiguresOfTheMessageAreShown(t *testing.T) {
 	open := event.Event{TimeNs: 1, Kind: event.DeviceOpen, PID: 7, Allocator: 5, Devices: []int{0}}
-	open.Capacities[event.L1] = event.Capacity{Banks: 64, BytesPerBank: 1393312, Base: 105824}
+	open.Open = new(event.Open)
+	open.Open.Capacities[event.L1] = event.Capacity{Banks: 64, BytesPerBank: 1393312, Base: 105824}
 	failed := event.Event{
 		TimeNs: 2, Kind: event.AllocFailed, PID: 7, Allocator: 5, Devices: []int{0}, Region: event.L1, Reason: event.ReasonOutOfMemory,
 		SizeBytes: 1340000 * 64, BytesPerBank: 1340000, Banks: 64,

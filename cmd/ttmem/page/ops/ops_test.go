@@ -25,7 +25,7 @@ func events() []event.Event {
 		return e
 	}
 	open := func(pid, chip int) event.Event {
-		e := at(event.Event{Kind: event.DeviceOpen, Allocator: 1, Devices: []int{chip}, Capacities: pagetest.Capacities})
+		e := at(event.Event{Kind: event.DeviceOpen, Allocator: 1, Devices: []int{chip}, Open: &event.Open{Capacities: pagetest.Capacities}})
 		e.PID = pid
 		return e
 	}
@@ -41,7 +41,7 @@ func events() []event.Event {
 	tensor := at(event.Event{Kind: event.Alloc, BufferID: 1, Allocator: 1, Devices: []int{0}, Region: event.L1, Address: 0x10000, BytesPerBank: 4096, Banks: 64})
 	softmax, again, add := pagetest.At("ttnn.softmax", 50), pagetest.At("ttnn.softmax", 50, 60), pagetest.At("ttnn.add", 70)
 	list := []event.Event{
-		at(event.Event{Kind: event.ProcessStart, Command: "python model.py", Comm: "python"}), open(7, 0), tensor,
+		at(event.Event{Kind: event.ProcessStart, Start: &event.Start{Command: "python model.py"}, Comm: "python"}), open(7, 0), tensor,
 		static(1, 1024, event.CircularBuffer, pagetest.At("ttnn.matmul", 40), 0), // without runs
 		run(2, softmax, 0), static(2, 50_000, event.DataflowBuffer, softmax, 0),
 		run(2, again, 0), run(3, again, 0), static(3, 61_300, event.DataflowBuffer, again, 0), static(3, 100, event.Scratchpad, again, 0),

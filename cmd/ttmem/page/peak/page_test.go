@@ -25,8 +25,9 @@ var (
 // opened is an N150-like device on each of the chips.
 func opened(pid int, chips ...int) event.Event {
 	e := event.Event{TimeNs: 1e9, Kind: event.DeviceOpen, PID: pid, Allocator: 1, Devices: chips}
-	e.Capacities[event.DRAM] = event.Capacity{Banks: 1, BytesPerBank: 12 << 20}
-	e.Capacities[event.L1] = event.Capacity{Banks: 64, BytesPerBank: 1 << 17}
+	e.Open = new(event.Open)
+	e.Open.Capacities[event.DRAM] = event.Capacity{Banks: 1, BytesPerBank: 12 << 20}
+	e.Open.Capacities[event.L1] = event.Capacity{Banks: 64, BytesPerBank: 1 << 17}
 	return e
 }
 
@@ -63,7 +64,7 @@ func inL1(e event.Event) event.Event {
 // model is a peak within an operation, and one of L1, on the chips.
 func modelEvents(chips ...int) []event.Event {
 	return []event.Event{
-		{TimeNs: 1e9, Kind: event.ProcessStart, PID: 7, Comm: "python", Command: "python model.py"},
+		{TimeNs: 1e9, Kind: event.ProcessStart, PID: 7, Comm: "python", Start: &event.Start{Command: "python model.py"}},
 		opened(7, chips...),
 		buffered(100, 1, 512, heldAt, chips...), buffered(200, 2, 512, heldAt, chips...),
 		buffered(300, 3, 256, opAt, chips...), buffered(301, 4, 256, opAt, chips...), freed(302, 3), freed(310, 4),
@@ -305,7 +306,7 @@ func TestTheTimelineGoesOnToTheEnd(t *testing.T) {
 func TestTheFirstRiseOfWhatRanAlreadyIsExplained(t *testing.T) {
 	found := buffered(200, 1, 512, heldAt, 0)
 	found.BeforeAttach = true
-	start := event.Event{TimeNs: 100, PID: found.PID, Kind: event.ProcessStart, AttachedLate: true}
+	start := event.Event{TimeNs: 100, PID: found.PID, Kind: event.ProcessStart, Start: &event.Start{AttachedLate: true}}
 	p := pageOf(t, "stack", alloc.Filter{}, start, found)
 	text := p.text(page.Layout{Width: 200}, 10)
 	qt.Check(t, qt.StringContains(text, "PID 7 was already running: the first step is its existing memory, 1 buffer."))

@@ -32,9 +32,9 @@ func TestWhatTheRuntimeRetainsIsNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := pagetest.NewRun()
 			r.Start(7, "python3 model.py")
-			r.Apply(event.Event{Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: []int{0}, Capacities: [event.BankedRegions]event.Capacity{
+			r.Apply(event.Event{Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: []int{0}, Open: &event.Open{Capacities: [event.BankedRegions]event.Capacity{
 				event.DRAM: {Banks: 12, BytesPerBank: 1 << 20}, event.L1Small: {Banks: 8, BytesPerBank: bank},
-			}})
+			}}})
 			alloc := func(bytes uint64) {
 				r.Id++
 				r.Apply(event.Event{

@@ -24,14 +24,14 @@ import (
 func sharedRun() *pagetest.Run {
 	r := pagetest.NewRun()
 	r.Apply(event.Event{
-		Kind: event.ProcessStart, PID: 123, Comm: "python3", Command: "python3 serve.py --model llama", UID: 54321,
-		Container: "4f1e0c9ab37d5a26f1d0c9ab37d5a26f1d0c9ab37d5a26f1d0c9ab37d5a26f1d", ContainerPID: 17,
-		Pod: "3c9e6b0a-5b1c-4f7e-9a51-0d2f6a7c8e90",
+		Kind: event.ProcessStart, PID: 123, Comm: "python3", UID: 54321,
+		Start: &event.Start{Command: "python3 serve.py --model llama", Container: "4f1e0c9ab37d5a26f1d0c9ab37d5a26f1d0c9ab37d5a26f1d0c9ab37d5a26f1d", ContainerPID: 17,
+			Pod: "3c9e6b0a-5b1c-4f7e-9a51-0d2f6a7c8e90"},
 	})
 	r.Apply(event.Event{
-		Kind: event.ProcessStart, PID: 456, Comm: "python3", Command: "python3 embed.py", UID: 54322, AttachedLate: true,
+		Kind: event.ProcessStart, PID: 456, Comm: "python3", UID: 54322, Start: &event.Start{Command: "python3 embed.py", AttachedLate: true},
 	})
-	r.Apply(event.Event{Kind: event.ProcessStart, PID: 789, Comm: "tt-smi", Command: "tt-smi", UID: 54322, AttachedLate: true})
+	r.Apply(event.Event{Kind: event.ProcessStart, PID: 789, Comm: "tt-smi", UID: 54322, Start: &event.Start{Command: "tt-smi", AttachedLate: true}})
 	r.Open(123, "n300", 0, 1)
 	r.Open(456, "n300", 0, 1)
 	r.Open(789, "n300", 0)
@@ -78,7 +78,7 @@ func liveRun() *pagetest.Run {
 	r := pagetest.NewRun()
 	r.State.Begin(r.Now - 600*pagetest.Second)
 	for range 2 {
-		r.Apply(event.Event{Kind: event.ProcessStart, PID: 55, Comm: "python3", Command: "python3 serve.py", AttachedLate: true})
+		r.Apply(event.Event{Kind: event.ProcessStart, PID: 55, Comm: "python3", Start: &event.Start{Command: "python3 serve.py", AttachedLate: true}})
 		r.Open(55, "n150", 0)
 		r.Id++
 		r.Apply(event.Event{
@@ -343,7 +343,7 @@ func TestAChipOfManyProcessesNamesTheLargest(t *testing.T) {
 func TestProcessesThatWereAttachedLateAreCutShort(t *testing.T) {
 	r := pagetest.NewRun()
 	for pid := range 30 {
-		r.Apply(event.Event{Kind: event.ProcessStart, PID: pid + 1, AttachedLate: true})
+		r.Apply(event.Event{Kind: event.ProcessStart, PID: pid + 1, Start: &event.Start{AttachedLate: true}})
 		if pid > 0 { // the first had allocated nothing
 			r.Apply(event.Event{Kind: event.Alloc, PID: pid + 1, BufferID: 1, Devices: []int{0}, Banks: 1, BytesPerBank: 1, BeforeAttach: true})
 		}
@@ -365,9 +365,9 @@ func crowdedRun() *pagetest.Run {
 	for p := range 40 {
 		pid, chips := 100+p, []int{p % 32, (p + 9) % 32}
 		r.Apply(event.Event{
-			Kind: event.ProcessStart, PID: pid, UID: 50000 + p%7, Comm: "python3", AttachedLate: p%2 == 0,
-			Command:   fmt.Sprintf("/opt/venv/bin/python3 /srv/benchmarks/embeddings/benchmark_embeddings.py --part %d", p),
-			Container: "4f1e0c9ab37d5a26f1d0c9ab37d5a26f1d0c9ab37d5a26f1d0c9ab37d5a26f1d", ContainerPID: p, Pod: "3c9e6b0a-5b1c-4f7e-9a51-0d2f6a7c8e90",
+			Kind: event.ProcessStart, PID: pid, UID: 50000 + p%7, Comm: "python3", Start: &event.Start{AttachedLate: p%2 == 0,
+				Command:   fmt.Sprintf("/opt/venv/bin/python3 /srv/benchmarks/embeddings/benchmark_embeddings.py --part %d", p),
+				Container: "4f1e0c9ab37d5a26f1d0c9ab37d5a26f1d0c9ab37d5a26f1d0c9ab37d5a26f1d", ContainerPID: p, Pod: "3c9e6b0a-5b1c-4f7e-9a51-0d2f6a7c8e90"},
 		})
 		r.Open(pid, "galaxy", chips...)
 		r.Apply(event.Event{Kind: event.Lost, PID: pid, Count: 1 + uint64(p), Cause: "ring buffer full"})
