@@ -54,9 +54,9 @@ func attachArgs(p *program, args ...string) []string {
 	return append([]string{"attach", "--no-record", "--json", "-p", strconv.Itoa(p.pid())}, args...)
 }
 
-// record records a program.
-func (b *bench) record(p *program, path string) (*attached, error) {
-	return b.trace(&attached{recording: path}, "attach", "--json", "-o", path, "-p", strconv.Itoa(p.pid()))
+// record records a program with a build of ttmem.
+func (b *bench) record(p *program, path, exe string) (*attached, error) {
+	return b.trace(&attached{recording: path, exe: exe}, "attach", "--json", "-o", path, "-p", strconv.Itoa(p.pid()))
 }
 
 func (b *bench) trace(a *attached, args ...string) (*attached, error) {

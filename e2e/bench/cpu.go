@@ -47,12 +47,16 @@ func (b *bench) compareCost(name string) error {
 		return err
 	}
 	defer p.stop()
-	ours, err := b.ttmemCost(p)
+	ours, other, err := b.ttmemCosts(p)
 	if err != nil {
 		return err
 	}
 	b.printf("%s\n%-64s %8s %8s %8s %8s %8s\n", name, "", "µs/event", "start, s", "events", "lost", "frames")
 	b.printCost("ttmem attach -o", ours)
+	if b.beside != "" {
+		b.printCost("ttmem attach -o, -beside", other)
+		b.figure(name+": ttmem/-beside, µs an event", ours.each()/other.each(), "")
+	}
 	theirs, err := b.perfCosts(p)
 	if err != nil {
 		b.unmeasured("perf", err)
@@ -77,13 +81,36 @@ func (b *bench) printCost(name string, c cost) {
 	b.printf("%-64s %8.1f %8.2f %8d %8d %8.1f\n", name, c.each(), c.start.Seconds(), c.events, c.lost, c.frames)
 }
 
-// ttmemCost returns the cost of recording with ttmem.
-func (b *bench) ttmemCost(p *program) (cost, error) {
-	few, err := b.recordRun(p, b.cpuEvents/5)
+// costTries is how often both builds of ttmem are measured in turn: the least counts.
+const costTries = 3
+
+// ttmemCosts returns the cost of recording with ttmem and, if there is one, with the other build.
+func (b *bench) ttmemCosts(p *program) (ours, other cost, err error) {
+	if b.beside == "" {
+		ours, err = b.ttmemCost(p, "")
+		return ours, other, err
+	}
+	for i := range costTries {
+		for exe, least := range map[string]*cost{"": &ours, b.beside: &other} {
+			c, err := b.ttmemCost(p, exe)
+			if err != nil {
+				return ours, other, err
+			}
+			if i == 0 || c.each() < least.each() {
+				*least = c
+			}
+		}
+	}
+	return ours, other, nil
+}
+
+// ttmemCost returns the cost of recording with a build of ttmem.
+func (b *bench) ttmemCost(p *program, exe string) (cost, error) {
+	few, err := b.recordRun(p, b.cpuEvents/5, exe)
 	if err != nil {
 		return cost{}, err
 	}
-	many, err := b.recordRun(p, b.cpuEvents)
+	many, err := b.recordRun(p, b.cpuEvents, exe)
 	if err != nil {
 		return cost{}, err
 	}
@@ -99,10 +126,10 @@ func split(few, many cost) cost {
 }
 
 // recordRun records every event with its stack.
-func (b *bench) recordRun(p *program, n int) (cost, error) {
+func (b *bench) recordRun(p *program, n int, exe string) (cost, error) {
 	path := filepath.Join(b.dir, "cost.ttmem")
 	defer os.Remove(path)
-	a, err := b.record(p, path)
+	a, err := b.record(p, path, exe)
 	if err != nil {
 		return cost{}, err
 	}

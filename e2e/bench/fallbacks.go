@@ -35,7 +35,7 @@ func (b *bench) fallbacks() error {
 		{name: "two empty perf-event uprobes", begin: b.emptyProbes(kernel.Uprobes{})},
 	}
 	if b.beside != "" {
-		ways = append(ways, b.besideWay())
+		ways = append(ways, b.besideWay(""), b.besideWay("direct_map"))
 	}
 	for _, f := range all {
 		name := "ttmem attach"
@@ -74,10 +74,14 @@ func (b *bench) fallbacks() error {
 // untraced traces nothing.
 func untraced(*program) (ended, error) { return func() (uint64, error) { return 0, nil }, nil }
 
-// besideWay traces with the other build of ttmem.
-func (b *bench) besideWay() *way {
-	return &way{name: "ttmem attach, -beside", begin: func(p *program) (ended, error) {
-		return b.tracedBy(&attached{exe: b.beside}, p)
+// besideWay traces with the other build of ttmem, without some features.
+func (b *bench) besideWay(without string) *way {
+	name := "ttmem attach, -beside"
+	if without != "" {
+		name = "  -beside, without " + without
+	}
+	return &way{name: name, begin: func(p *program) (ended, error) {
+		return b.tracedBy(&attached{exe: b.beside, env: []string{kernel.WithoutVariable + "=" + without}}, p)
 	}}
 }
 

@@ -62,6 +62,7 @@ var parts = []struct {
 }{
 	{"loop", "what tracing adds to a loop, where stacks repeat", (*bench).loop},
 	{"fallbacks", "the cost of missing kernel features", (*bench).fallbacks},
+	{"runs", "what tracing adds to the run of a cached program", (*bench).cachedRuns},
 	{"new", "what tracing adds where every stack is new", (*bench).newStacks},
 	{"frees", "what the call stacks of frees add", (*bench).freeStacks},
 	{"events", "events in a tight loop", (*bench).manyEvents},

@@ -43,7 +43,7 @@ func (b *bench) ways(limit float64) []*way {
 		{name: "ttmem attach -o --full-stacks", begin: b.recorded("--full-stacks")},
 	}
 	if b.beside != "" {
-		ways = append(ways, b.besideWay())
+		ways = append(ways, b.besideWay(""))
 	}
 	return ways
 }

@@ -1,0 +1,35 @@
+package main
+
+import "slices"
+
+// cachedRuns measures what tracing adds to the run of a program from the program cache, without an
+// allocation.
+func (b *bench) cachedRuns() error {
+	p, err := b.start("cached.py")
+	if err != nil {
+		return err
+	}
+	defer p.stop()
+	b.printf("ttnn.add into a tensor: %d rounds of %d × %d runs each way, in turn\n", b.rounds, turns, b.pairs)
+	ways := []*way{{name: "nothing", begin: untraced}}
+	if b.beside != "" {
+		ways = append(ways, b.besideWay(""))
+	}
+	ways = append(ways, &way{name: "ttmem attach", begin: func(p *program) (ended, error) { return b.tracedBy(&attached{}, p) }})
+	for range b.rounds {
+		if err := b.waitAlone(p); err != nil {
+			return err
+		}
+		for _, w := range ways {
+			if err := b.play(p, w); err != nil {
+				return err
+			}
+		}
+	}
+	b.printf("%-28s %9s %11s %8s %9s\n", "traced by", "best, µs", "median, µs", "adds, µs", "lost")
+	for _, w := range ways {
+		best := slices.Min(w.ns)
+		b.printf("%-28s %9.2f %11.2f %8.2f %9d\n", w.name, best/1e3, median(w.ns)/1e3, (best-slices.Min(ways[0].ns))/1e3, w.lost)
+	}
+	return nil
+}
