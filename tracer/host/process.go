@@ -428,10 +428,3 @@ func TimeOfThread() (t ThreadTime) {
 	_, _ = fmt.Sscan(string(text), new(int64), &t.Waited)
 	return t
 }
-
-// Now returns CLOCK_MONOTONIC in ns, the clock of events.
-func Now() uint64 {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return uint64(ts.Nano())
-}

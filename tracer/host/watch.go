@@ -1,9 +1,11 @@
 package host
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync/atomic"
 	"unsafe"
@@ -37,9 +39,14 @@ type FileID struct {
 // which every kernel has and which cost other processes no more than perf's record of each
 // new code mapping.
 type MappingWatch struct {
-	rings []perfRing
+	rings []perfRing // of the CPUs that are online
 	wake  int
 	done  atomic.Bool
+	cpus  *os.File // the kernel's list of these
+	// online is what the list said when the rings were opened, and asleepNs how long the host had been
+	// suspended.
+	online   []byte
+	asleepNs int64
 }
 
 type perfRing struct {
@@ -72,9 +79,31 @@ func WatchMappings() (_ *MappingWatch, err error) {
 	if w.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("making an eventfd: %w", err)
 	}
+	if w.cpus, err = os.Open("/sys/devices/system/cpu/online"); err != nil {
+		return nil, fmt.Errorf("watching for mapped libraries: %w", err)
+	}
+	_, err = w.openRings()
+	return w, err
+}
+
+// openRings opens a ring for each CPU that is online, in place of those that are open, if other CPUs are
+// online than when these were opened: a CPU that comes has no ring, and what goes, also while the host is
+// suspended, detaches its ring for good. It reports whether it opened any.
+func (w *MappingWatch) openRings() (opened bool, err error) {
+	var page [4096]byte
+	n, err := w.cpus.ReadAt(page[:], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, fmt.Errorf("reading which processors are online: %w", err)
+	}
+	asleepNs := clock(unix.CLOCK_BOOTTIME) - clock(unix.CLOCK_MONOTONIC)
+	if bytes.Equal(page[:n], w.online) && asleepNs < w.asleepNs+asleepLeastNs {
+		return false, nil
+	}
+	w.online, w.asleepNs = bytes.Clone(page[:n]), asleepNs
+	w.closeRings()
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
-		return nil, fmt.Errorf("watching for mapped libraries: %w", err)
+		return false, fmt.Errorf("watching for mapped libraries: %w", err)
 	}
 	for cpu := range cpus {
 		ring, err := openPerfRing(cpu)
@@ -82,12 +111,15 @@ func WatchMappings() (_ *MappingWatch, err error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("watching for mapped libraries: %w", err)
+			return false, fmt.Errorf("watching for mapped libraries: %w", err)
 		}
 		w.rings = append(w.rings, ring)
 	}
-	return w, nil
+	return true, nil
 }
+
+// asleepLeastNs is less than a suspended host sleeps, and more than passes between reading two clocks.
+const asleepLeastNs = 1e9
 
 func openPerfRing(cpu int) (perfRing, error) {
 	attr := unix.PerfEventAttr{
@@ -125,21 +157,29 @@ func openPerfRing(cpu int) (perfRing, error) {
 }
 
 // Read reads new mappings at an interval in ms and passes them to handle, until the watch
-// is interrupted or fails. It calls lost when the kernel had no room for some. handle may change
-// the list.
+// is interrupted or fails. It calls lost when some may be missing: the kernel had no room for them, or
+// they were made by a CPU that had just come. handle may change the list.
 func (w *MappingWatch) Read(every func() int, handle func([]NewMapping), lost func()) error {
-	polled := []unix.PollFd{{Fd: int32(w.wake), Events: unix.POLLIN}}
-	for _, r := range w.rings {
-		polled = append(polled, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN})
-	}
+	var polled []unix.PollFd
 	var list []NewMapping
 	for !w.done.Load() {
+		polled = append(polled[:0], unix.PollFd{Fd: int32(w.wake), Events: unix.POLLIN})
+		for _, r := range w.rings {
+			polled = append(polled, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN})
+		}
 		if _, err := unix.Poll(polled, every()); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("poll: %w", err)
 		}
 		list = list[:0]
 		for i := range w.rings {
 			list = w.rings[i].drain(list, lost)
+		}
+		opened, err := w.openRings()
+		if err != nil {
+			return err
+		}
+		if opened {
+			lost()
 		}
 		handle(list)
 	}
@@ -155,13 +195,19 @@ func (w *MappingWatch) Interrupt() {
 
 // Close releases the watch. Read must have returned.
 func (w *MappingWatch) Close() {
+	w.closeRings()
+	w.cpus.Close()
+	if w.wake >= 0 {
+		unix.Close(w.wake)
+	}
+}
+
+func (w *MappingWatch) closeRings() {
 	for _, r := range w.rings {
 		unix.Munmap(r.mem)
 		unix.Close(r.fd)
 	}
-	if w.wake >= 0 {
-		unix.Close(w.wake)
-	}
+	w.rings = nil
 }
 
 // drain appends the new mappings in a ring to a list.
