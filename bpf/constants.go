@@ -73,8 +73,9 @@ const (
 
 // The flags of a process: KernelProcess.Flags.
 const (
-	ProcessFollow = uint32(KernelProcessFlagPROCESS_FOLLOW)
-	ProcessLate   = uint32(KernelProcessFlagPROCESS_LATE)
+	ProcessFollow     = uint32(KernelProcessFlagPROCESS_FOLLOW)
+	ProcessLate       = uint32(KernelProcessFlagPROCESS_LATE)
+	ProcessForgetCode = uint32(KernelProcessFlagPROCESS_FORGET_CODE)
 )
 
 const (

@@ -376,7 +376,7 @@ type KernelObject struct {
 	Value uint64
 	User  uint64
 	Holds uint32
-	Pad   uint32
+	Tgid  uint32
 }
 
 type KernelObjectKey struct {
@@ -446,20 +446,21 @@ const (
 )
 
 type KernelProcess struct {
-	_         structs.HostLayout
-	User      uint64
-	ExecId    uint64
-	Flags     uint32
-	Space     uint32
-	Inherited uint32
-	Pad       uint32
+	_             structs.HostLayout
+	User          uint64
+	ExecId        uint64
+	Flags         uint32
+	Space         uint32
+	Inherited     uint32
+	ForgottenCode uint32
 }
 
 type KernelProcessFlag uint32
 
 const (
-	KernelProcessFlagPROCESS_FOLLOW KernelProcessFlag = 1
-	KernelProcessFlagPROCESS_LATE   KernelProcessFlag = 2
+	KernelProcessFlagPROCESS_FOLLOW      KernelProcessFlag = 1
+	KernelProcessFlagPROCESS_LATE        KernelProcessFlag = 2
+	KernelProcessFlagPROCESS_FORGET_CODE KernelProcessFlag = 4
 )
 
 type KernelProcessLimit uint32

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 
+	"ttmem/bpf"
 	"ttmem/tracer/stack"
 )
 
@@ -28,7 +29,13 @@ func (d *decoder) boundStacks() {
 		d.spaces.Renew(pid)
 		return p.Renew()
 	})
-	d.trim(userCodeBytes, (*stack.Process).CodeBytes, func(_ int, p *stack.Process) int { return p.ForgetCode() })
+	d.trim(userCodeBytes, (*stack.Process).CodeBytes, func(pid int, _ *stack.Process) int { return d.forgetCode(d.processes[pid]) })
+}
+
+// forgetCode drops Python code of a process, which the kernel side sends again if it runs.
+func (d *decoder) forgetCode(p *process) (bytes int) {
+	d.kernel.ChangeProcess(p.Program, bpf.ProcessForgetCode, 0)
+	return p.stacks.ForgetCode()
 }
 
 // trim makes the processes of users that have more than most in sum forget some of it, the largest

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"ttmem/e2e/tracetest"
 	"ttmem/symbolize"
@@ -144,9 +145,19 @@ func (p *pythonProgram) probe() string { return filepath.Join(p.dir, "ttprobe.so
 // finish lets the program continue and waits for its end.
 func (p *pythonProgram) finish(t *testing.T) {
 	t.Helper()
+	p.begin(t)
+	p.ends(t)
+}
+
+func (p *pythonProgram) begin(t *testing.T) {
+	t.Helper()
 	_, err := io.WriteString(p.stdin, "\n")
 	qt.Assert(t, qt.IsNil(err))
-	_, err = io.Copy(io.Discard, p.stdout)
+}
+
+func (p *pythonProgram) ends(t *testing.T) {
+	t.Helper()
+	_, err := io.Copy(io.Discard, p.stdout)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(p.Wait()), qt.Commentf("%s", &p.stderr))
 	qt.Check(t, qt.Equals(p.stderr.String(), ""))
@@ -439,6 +450,44 @@ func TestPythonPartEqualsTraceback(t *testing.T) {
 			}))
 			// where all Python frames are known, they are not missed
 			qt.Check(t, qt.IsTrue(native["more than 128 frames"] <= deep))
+		})
+	}
+}
+
+// Code that was dropped, to make room for other code, is sent again.
+func TestPythonCodeIsSentAgain(t *testing.T) {
+	t.Parallel()
+	for _, p := range interpreters(t) {
+		t.Run(p.version, func(t *testing.T) {
+			t.Parallel()
+			out := filepath.Join(t.TempDir(), "said")
+			run := startPython(t, p, nil, "program.py", out, "3000")
+			trace := traceStacks(t, run.Process.Pid, run.probe(), "probed", Options{})
+			run.begin(t)
+			tracetest.Eventually(time.Minute, func() bool { return len(trace.seen()) > 300 })
+			qt.Assert(t, qt.IsNil(run.Process.Signal(unix.SIGSTOP)))
+			for before := -1; len(trace.seen()) != before; time.Sleep(20 * pollInterval) { // until none is under way
+				before = len(trace.seen())
+			}
+			dropped := make(chan int)
+			trace.inbox.add(result{report: func(d *decoder) bool {
+				for _, c := range trace.seen() {
+					c.stack.Frames() // some of their code has ended
+				}
+				bytes := 0
+				for range 4 {
+					bytes += d.forgetCode(d.processes[run.Process.Pid])
+				}
+				dropped <- bytes
+				return true
+			}})
+			qt.Assert(t, qt.IsTrue(<-dropped > 0))
+			qt.Assert(t, qt.IsNil(run.Process.Signal(unix.SIGCONT)))
+			run.ends(t)
+			calls := trace.stop()
+			threads, _ := readSaid(t, out)
+			n := compare(t, calls, threads, func(s said, frames []event.Frame) error { return folded(run.module, s, frames) })
+			t.Logf("%d of %d stacks equal", n.equal, n.stacks)
 		})
 	}
 }

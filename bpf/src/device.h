@@ -162,9 +162,7 @@ HANDLER void ensure_device(const struct hit *h, u64 device)
 			last->device = pair;
 		return;
 	}
-	if (known)
-		known->value = id;
-	else if (!add_object(&k, id, 0))
+	if (!put_object(&k, id, 0))
 		return;
 	if (!report(h, device, 0, 0))
 		remove_object(&k); /* try again later */
@@ -192,11 +190,8 @@ static __always_inline bool knows_allocator(const struct hit *h, u64 device, u64
 HANDLER void ensure_allocator(const struct hit *h, u64 device, u64 allocator, u32 flags)
 {
 	struct object_key k = key_of(OBJECT_ALLOCATOR, allocator);
-	struct object *known = bpf_map_lookup_elem(&objects, &k);
 
-	if (known)
-		known->value = device;
-	else if (!add_object(&k, device, 0))
+	if (!put_object(&k, device, 0))
 		return;
 	if (!report(h, device, allocator, flags))
 		remove_object(&k);

@@ -48,7 +48,7 @@ struct process {
 	u32 space; /* the slot of its address space; 0: not published yet */
 	/* A child uses its parent's space as long as that has this state; 0: it has its own. */
 	u32 inherited;
-	u32 pad;
+	u32 forgotten_code; /* how often user space has dropped code objects of Python */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -7,6 +7,8 @@
 enum process_flag {
 	PROCESS_FOLLOW = 1, /* trace its children as well */
 	PROCESS_LATE = 2,   /* it may have compiled programs before the attach */
+	/* not kept: user space has dropped code objects of Python, and so all are reported again */
+	PROCESS_FORGET_CODE = 4,
 };
 
 /* A thread's process and the exec_id of its program; 0: the thread has ended. */
@@ -42,7 +44,11 @@ int change_process(const u64 *args)
 
 	if (!p || p->exec_id != args[1])
 		return 0;
-	__sync_fetch_and_or(&p->flags, flags);
+	if (flags & PROCESS_FORGET_CODE) {
+		__sync_fetch_and_add(&p->forgotten_code, 1);
+		__sync_fetch_and_add(&code_deaths, 1);
+	}
+	__sync_fetch_and_or(&p->flags, flags & ~PROCESS_FORGET_CODE);
 	if (space && p->space != space) {
 		p->inherited = 0;
 		__sync_lock_test_and_set(&p->space, space);

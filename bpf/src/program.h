@@ -17,16 +17,10 @@ static __always_inline void program_holds(u64 impl, u64 id, u32 what)
 {
 	struct object_key k = key_of(OBJECT_PROGRAM, impl);
 	struct object *known = bpf_map_lookup_elem(&objects, &k);
+	u32 before = known && known->value == id ? known->holds : 0;
 
-	if (!known) {
-		add_object(&k, id, what);
-		return;
-	}
-	if (known->value != id) {
-		known->value = id;
-		known->holds = 0;
-	}
-	known->holds |= what;
+	if ((before & what) != what)
+		put_object(&k, id, before | what);
 }
 
 /* A program releases some of its memory. Programs that never had any, such as moved-from ones, are
@@ -36,19 +30,20 @@ HANDLER void program_gives_up(const struct hit *h, u32 what)
 	struct object_key k = key_of(OBJECT_PROGRAM, h->ctx->di);
 	struct object *known = bpf_map_lookup_elem(&objects, &k);
 	struct program_end_record r;
-	u32 ends;
+	u32 holds = known ? known->holds : 0;
+	u32 ends = holds & what & ~PROGRAM_KNOWN;
 
-	if (!known || !(known->holds & what))
+	if (!known || !(holds & what))
 		return;
-	ends = known->holds & what & ~PROGRAM_KNOWN;
+	r.program_id = known->value;
 	if (ends) {
 		fill_header(&r.h, RECORD_PROGRAM_END, h->library);
 		r.h.flags = ends;
-		r.program_id = known->value;
 		SEND(r);
 	}
-	known->holds &= ~what;
-	if (!known->holds)
+	if (holds & ~what)
+		change_object(&k, r.program_id, holds & ~what);
+	else
 		remove_object(&k);
 }
 
@@ -414,12 +409,8 @@ HANDLER void program_enqueued(const struct hit *h)
 	if (known && known->value == id)
 		return;
 	what = program_memory(m, h->library, impl);
-	if (known) {
-		known->value = id;
-		known->holds = what | PROGRAM_KNOWN;
-	} else if (!add_object(&k, id, what | PROGRAM_KNOWN)) {
+	if (!put_object(&k, id, what | PROGRAM_KNOWN))
 		return; /* else it would be reported each time */
-	}
 	if (!what)
 		return;
 	fill_header(&r.h, RECORD_PROGRAM_SEEN, h->library);

@@ -114,12 +114,11 @@ __noinline int send_code(struct unwinder *u, u64 table, u64 bytes)
 }
 
 /* Reports a complete code object to user space; 0 if that failed. A frame without a name or with
- * the wrong line would be misleading. */
-__noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code)
+ * the wrong line would be misleading. id: that with which it was reported before; 0: it was not. */
+__noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code, u32 id)
 {
 	const struct python_offsets *p;
 	u64 type = 0, table = 0, bytes = 0, size = 0;
-	u32 id;
 
 	if (!u || !s)
 		return 0;
@@ -136,7 +135,8 @@ __noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code)
 	/* the code objects of 3.10 lack their length */
 	if (p->minor < 11 || !read_u64(code + OBJECT_SIZE, &size) || size > MAX_ITEMS / 2)
 		size = MAX_ITEMS / 2;
-	id = __sync_fetch_and_add(&code_ids, 1) + 1;
+	if (!id)
+		id = __sync_fetch_and_add(&code_ids, 1) + 1;
 	u->record.code.id = id;
 	for (u32 i = 0; i < MAX_TABLE / TABLE_PART; i++) {
 		if (i && bytes <= i * TABLE_PART)
@@ -187,27 +187,38 @@ __noinline u64 newest_frame(struct unwinder *u, const struct space *s)
 	return frame;
 }
 
+/* Returns how often user space has dropped code objects of the running process. */
+static __noinline u32 forgotten_code(void)
+{
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct process *p = bpf_map_lookup_elem(&processes, &tgid);
+
+	return p ? p->forgotten_code : 0;
+}
+
 /* Returns the id of the running code, and reports the code if needed. */
 static __always_inline u64 code_entry(struct unwinder *u, const struct space *s, u64 code)
 {
 	struct known_code *k = &u->codes[(code >> 4 ^ code >> 10) & (KNOWN_CODES - 1)];
 	u64 deaths = code_deaths;
 	struct object *known;
+	u32 forgotten;
 	u64 entry;
 
 	/* 0 is an entry that was forgotten */
 	if (code && k->code == code && k->deaths == deaths)
 		return k->entry;
+	forgotten = forgotten_code();
 	u->code = key_of(OBJECT_CODE, code);
 	known = find_object(&u->code);
-	if (known) {
+	if (known && known->holds == forgotten) {
 		entry = known->value;
 	} else {
-		entry = report_code(u, s, code);
+		entry = report_code(u, s, code, known ? known->value : 0);
 		if (!entry)
 			return 0;
 		/* Known from now on: a record with this id is on its way. */
-		if (!add_object(&u->code, entry, 0)) {
+		if (!(known && change_object(&u->code, entry, forgotten)) && !add_object(&u->code, entry, forgotten)) {
 			u->python_end = END_PYTHON_NO_TABLE_ROOM;
 			return 0;
 		}

@@ -260,8 +260,8 @@ enum object_limit {
 struct object {
 	u64 value;
 	u64 user;
-	u32 holds; /* of a program: PROGRAM_* */
-	u32 pad;
+	u32 holds; /* of a program: PROGRAM_*; of code: the process's forgotten_code when it was reported */
+	u32 tgid;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -293,7 +293,7 @@ static __noinline struct object *find_object(const struct object_key *k)
  * memory. */
 static __noinline bool add_object(const struct object_key *k, u64 value, u32 holds)
 {
-	struct object o = {.value = value, .user = user_id(), .holds = holds};
+	struct object o = {.value = value, .user = user_id(), .holds = holds, .tgid = k->tgid};
 	struct object_key key = *k;
 	struct user *u = find_user(o.user);
 
@@ -311,6 +311,28 @@ static __noinline bool add_object(const struct object_key *k, u64 value, u32 hol
 	return false;
 }
 
+/* Changes an object that is known; false if there is none. Once another thread has removed an object, the
+ * kernel gives its place to any other one at once. So nothing is written through a pointer to it, and what
+ * is read is used only if it belongs to the same process. */
+static __noinline bool change_object(const struct object_key *k, u64 value, u32 holds)
+{
+	struct object_key key = *k;
+	struct object *known = bpf_map_lookup_elem(&objects, &key);
+	struct object o = {.value = value, .holds = holds, .tgid = key.tgid};
+
+	if (!known)
+		return false;
+	o.user = known->user;
+	barrier();
+	return known->tgid == key.tgid && !bpf_map_update_elem(&objects, &key, &o, BPF_EXIST);
+}
+
+/* Adds an object or changes it; false if there is no room for it. */
+static __always_inline bool put_object(const struct object_key *k, u64 value, u32 holds)
+{
+	return change_object(k, value, holds) || add_object(k, value, holds);
+}
+
 /* Removes an object; false if there was none. */
 static __noinline bool remove_object(const struct object_key *k)
 {
@@ -321,7 +343,8 @@ static __noinline bool remove_object(const struct object_key *k)
 	if (!o)
 		return false;
 	user = o->user;
-	if (bpf_map_delete_elem(&objects, k))
+	barrier(); /* see change_object */
+	if (o->tgid != k->tgid || bpf_map_delete_elem(&objects, k))
 		return false;
 	u = bpf_map_lookup_elem(&users, &user);
 	if (u && u->objects)
@@ -332,15 +355,20 @@ static __noinline bool remove_object(const struct object_key *k)
 /* The process whose programs `on_ended` removes too; 0: none. */
 u32 forget_programs;
 
-static long remove_if_ended(void *map, const struct object_key *k, void *value, void *none)
+/* How many objects `on_ended` removes at most: the thread that runs it is not preempted on every kernel. */
+#define REMOVED_AT_ONCE 2048
+
+/* Returns whether enough objects were removed. */
+static long remove_if_ended(void *map, const struct object_key *k, void *value, u32 *removed)
 {
 	struct object_key copy = *k;
 	struct process *p = bpf_map_lookup_elem(&processes, &copy.tgid);
 
-	if (!p || (u32)p->exec_id != copy.exec_id ||
-	    (copy.tgid == forget_programs && copy.object >> OBJECT_KIND == OBJECT_PROGRAM))
-		remove_object(&copy);
-	return 0;
+	if (p && (u32)p->exec_id == copy.exec_id &&
+	    (copy.tgid != forget_programs || copy.object >> OBJECT_KIND != OBJECT_PROGRAM))
+		return 0;
+	*removed += remove_object(&copy);
+	return *removed >= REMOVED_AT_ONCE;
 }
 
 /* Users stay while they use anything, and until the lap in which they wrote has ended. A process of root
@@ -357,11 +385,16 @@ static long remove_if_idle(void *map, const u64 *id, struct user *u, void *none)
 	return 0;
 }
 
-/* Removes the objects of ended programs. User space runs it after some have ended. */
+/* Removes the objects of ended programs. User space runs it after some have ended, until it returns that
+ * none is left. */
 SEC("raw_tp")
 int on_ended(void *ctx)
 {
-	bpf_for_each_map_elem(&objects, remove_if_ended, NULL, 0);
+	u32 removed = 0;
+
+	bpf_for_each_map_elem(&objects, remove_if_ended, &removed, 0);
+	if (removed >= REMOVED_AT_ONCE)
+		return 1;
 	bpf_for_each_map_elem(&users, remove_if_idle, NULL, 0);
 	return 0;
 }

@@ -151,6 +151,9 @@ func (o *Objects) ForgetPrograms(pid int) error {
 
 // ForgetObjects removes the objects of processes that have ended.
 func (o *Objects) ForgetObjects() error {
-	_, err := o.OnEnded.Run(&ebpf.RunOptions{})
-	return err
+	for {
+		if left, err := o.OnEnded.Run(&ebpf.RunOptions{}); err != nil || left == 0 {
+			return err
+		}
+	}
 }

@@ -220,6 +220,9 @@ func (s *Process) addCode(id uint32, tableAt int, code *python.Code) {
 		}
 		return
 	}
+	if s.codes[id] != nil {
+		return // the process forgot others: all are sent again
+	}
 	s.codes[id] = code
 	s.codeOrder = append(s.codeOrder, id)
 	s.codeBytes += codeSize(code)
@@ -237,8 +240,8 @@ func (s *Process) CodeBytes() int {
 }
 
 // ForgetCode drops half of the code objects, and returns their bytes: those that the newest stacks have
-// least calls of, the oldest first. The kernel side does not send them again. From then on, their calls
-// have no names unless they were looked up before.
+// least calls of, the oldest first. From then on, their calls have no names unless they were looked up
+// before, or the kernel side sends the code again: see bpf.ProcessForgetCode.
 func (s *Process) ForgetCode() (bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
