@@ -29,6 +29,10 @@ var seed = flag.Uint64("seed", 1, "seed of random signals and moments")
 var ttmem string
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		lastRound = 30
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "ttmem-faults-")
 		if err == nil {

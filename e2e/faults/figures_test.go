@@ -50,6 +50,12 @@ func (p *program) figures() (dram, l1 uint64) {
 	return dram, l1
 }
 
+// counts are the process and its figures.
+func (p *program) counts() (pid int, dram, l1 uint64) {
+	dram, l1 = p.figures()
+	return p.pid, dram, l1
+}
+
 // exact expects that the events up to now have the figures of the program.
 func (s *scene) exact(p *program, file string) {
 	wantDRAM, wantL1 := p.figures()

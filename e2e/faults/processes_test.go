@@ -18,6 +18,7 @@ import (
 	"ttmem/e2e/rig"
 	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 )
 
 // endsWithinAttach ends programs while ttmem attaches to them, or to all.
@@ -58,56 +59,86 @@ func endsWithinAttach(s *scene) {
 	}
 }
 
-// as is how a program gets a process id.
-func (s *scene) as(pid int) []string {
+// as is how a program gets a process id; ids: with that of a container before it, if it is in one.
+func (s *scene) as(ids string) []string {
 	spawn, err := filepath.Abs("../programs/spawn_as.py")
 	s.must(err)
-	return []string{s.env.Python, spawn, strconv.Itoa(pid)}
+	return []string{s.env.Python, spawn, ids}
+}
+
+// freeID is an id that no process has.
+func (s *scene) freeID() int {
+	free := exec.Command("true")
+	s.must(free.Run())
+	return free.Process.Pid
+}
+
+// startAs starts a program under a command that gives it a process id.
+func (s *scene) startAs(pid int, under []string) (spawner int, p *program) {
+	p = s.start(0, under...)
+	spawner, p.pid = p.pid, pid
+	tracetest.Eventually(endLimit, func() bool { return strings.Contains(p.output(), "ready") })
+	return spawner, p
+}
+
+// ended waits for the end of a program that startAs has started.
+func (p *program) ended(spawner int) {
+	_, err := unix.Wait4(spawner, nil, 0, nil)
+	p.must(err)
+	p.status = new(unix.WaitStatus)
 }
 
 // reusedID gives the id of a program that is killed to another one at once. With stopped, ttmem reads
-// neither what the first one did last nor its end before the second one allocates.
-func reusedID(stopped bool) func(*scene) { return func(s *scene) { reuseID(s, stopped) } }
+// neither what the first one did last nor its end before the second one allocates. In a container, both
+// have the same id there as well.
+func reusedID(stopped, inContainer bool) func(*scene) {
+	return func(s *scene) {
+		pid := s.freeID()
+		under := s.as(fmt.Sprint(pid))
+		if inContainer {
+			enter, end := s.container()
+			defer end()
+			under = append(enter, s.as(fmt.Sprint("50,", pid))...)
+		}
+		events := s.file("events.ttmem")
+		tr := s.trace(nil, "attach", "--json", "-o", events)
+		tr.ready()
+		spawner, first := s.startAs(pid, under)
+		first.play(7)
+		s.exact(first, events)
+		if stopped {
+			tr.signal(unix.SIGSTOP)
+			first.play(2)
+		}
+		s.must(unix.Kill(pid, unix.SIGKILL))
+		first.ended(spawner)
+		spawner, second := s.startAs(pid, under)
+		second.play(3)
+		if stopped {
+			tr.signal(unix.SIGCONT)
+		}
+		s.complete(second, events)
+		second.in.Close()
+		second.ended(spawner)
+		second.printedAll()
+		tr.ends()
+		if dram, l1 := allocated(s.events(events, pid), pid); dram+l1 > 0 {
+			s.fail("process %d has ended, and has %d B of DRAM and %d B of L1 in each bank", pid, dram, l1)
+		}
+	}
+}
 
-func reuseID(s *scene, stopped bool) {
-	free := exec.Command("true")
-	s.must(free.Run())
-	pid := free.Process.Pid
-	events := s.file("events.ttmem")
-	tr := s.trace(nil, "attach", "--json", "-o", events)
-	tr.ready()
-	start := func(rounds int) (spawner int, p *program) {
-		p = s.start(0, s.as(pid)...)
-		spawner, p.pid = p.pid, pid
-		tracetest.Eventually(endLimit, func() bool { return strings.Contains(p.output(), "ready") })
-		p.play(rounds)
-		return spawner, p
-	}
-	end := func(spawner int, p *program) {
-		_, err := unix.Wait4(spawner, nil, 0, nil)
-		s.must(err)
-		p.status = new(unix.WaitStatus)
-	}
-	spawner, first := start(7)
-	s.exact(first, events)
-	if stopped {
-		tr.signal(unix.SIGSTOP)
-		first.play(2)
-	}
-	s.must(unix.Kill(pid, unix.SIGKILL))
-	end(spawner, first)
-	spawner, second := start(3)
-	if stopped {
-		tr.signal(unix.SIGCONT)
-	}
-	s.complete(second, events)
-	second.in.Close()
-	end(spawner, second)
-	second.printedAll()
-	tr.ends()
-	if dram, l1 := allocated(s.events(events, pid), pid); dram+l1 > 0 {
-		s.fail("process %d has ended, and has %d B of DRAM and %d B of L1 in each bank", pid, dram, l1)
-	}
+// container makes a namespace of processes, and returns a command that starts another one there.
+func (s *scene) container() (enter []string, end func()) {
+	cmd := exec.Command("unshare", "--pid", "--mount-proc", "--fork", "--kill-child", "sleep", "infinity")
+	s.must(cmd.Start())
+	first := 0
+	tracetest.Eventually(endLimit, func() bool {
+		list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", cmd.Process.Pid))
+		n, _ := fmt.Sscan(string(list), &first)
+		return n == 1
+	})
+	return []string{"nsenter", "--pid", "--mount", "--target", strconv.Itoa(first), "--"}, func() { cmd.Process.Kill(); cmd.Wait() }
 }
 
 // execs lets a program execute another one, which allocates with the same process id. With stopped, ttmem
@@ -124,10 +155,8 @@ func execs(stopped bool) func(*scene) {
 		if stopped {
 			tr.signal(unix.SIGSTOP)
 		}
-		_, err := io.WriteString(p.in, "exec\n")
-		s.must(err)
-		tracetest.Eventually(endLimit, func() bool { return strings.Count(p.output(), "\nready\n") == 2 })
-		_, err = io.WriteString(p.in, strings.Repeat("\n", 4)) // which leaves other figures than 3 rounds
+		p.execute()
+		_, err := io.WriteString(p.in, strings.Repeat("\n", 4)) // which leaves other figures than 3 rounds
 		s.must(err)
 		p.await(4)
 		if stopped {
@@ -147,6 +176,78 @@ func execs(stopped bool) func(*scene) {
 		p.wait()
 		tr.ends()
 	}
+}
+
+// execute lets a program execute itself.
+func (p *program) execute() {
+	p.write("exec\n")
+	tracetest.Eventually(endLimit, func() bool { return strings.Count(p.output(), "\nready\n") == 2 })
+}
+
+// shiftedClock traces in a time namespace, whose clock is ahead or behind.
+func shiftedClock(ahead bool) func(*scene) {
+	return func(s *scene) {
+		if _, err := os.Stat("/proc/self/ns/time"); err != nil {
+			s.skip("this kernel has no time namespaces")
+		}
+		shift := int(host.Now() / 2e9)
+		if !ahead {
+			shift = -shift
+		}
+		p := s.attached()
+		events := s.file("events.ttmem")
+		beganNs := host.Now()
+		tr := s.trace([]string{"unshare", "--time", "--monotonic", strconv.Itoa(shift), "--fork"},
+			"attach", "--json", "-o", events, "-p", fmt.Sprint(p.pid))
+		tr.ready()
+		p.play(3)
+		s.complete(p, events)
+		all, _ := host.PIDs()
+		for _, pid := range all {
+			if host.Parent(pid) == tr.cmd.Process.Pid {
+				s.must(unix.Kill(pid, unix.SIGTERM))
+			}
+		}
+		tr.exits(0)
+		for _, e := range s.events(events, p.pid) {
+			if e.TimeNs < beganNs || e.TimeNs > host.Now() {
+				s.fail("a %s of %.1f s, not between %.1f s and now", e.Kind, float64(e.TimeNs)/1e9, float64(beganNs)/1e9)
+				break
+			}
+		}
+	}
+}
+
+// processorComes takes a processor away and gives it back before and while ttmem traces. On that, programs
+// map libraries that nobody has mapped before.
+func processorComes(s *scene) {
+	const online = "/sys/devices/system/cpu/cpu1/online"
+	set := func(state string) {
+		if err := os.WriteFile(online, []byte(state), 0); err != nil {
+			s.skip(fmt.Sprint("no processor can go here: ", err))
+		}
+	}
+	set("1") // fails where none can go
+	s.t.Cleanup(func() { _ = os.WriteFile(online, []byte("1"), 0) })
+	library, err := os.ReadFile(s.env.Library)
+	s.must(err)
+	events := s.file("events.ttmem")
+	set("0")
+	tr := s.trace(nil, "attach", "--json", "-o", events)
+	tr.ready()
+	for i := range 2 {
+		set("1")
+		own := s.file(fmt.Sprintf("own%d.so", i))
+		s.must(os.WriteFile(own, library, 0o755))
+		time.Sleep(time.Second * tracetest.Patience) // all mappings are read again at once, which would find it
+		p := s.start(0, "unshare", "--mount", "sh", "-c", `mount --bind "$0" "$1" && shift && exec taskset --cpu-list 1 "$@"`, own, s.env.Library)
+		p.await(0)
+		p.play(3)
+		s.complete(p, events)
+		p.ends()
+		set("0")
+	}
+	tr.ends()
 }
 
 // anotherKilled kills one of two that trace the same program.

@@ -19,8 +19,8 @@ import (
 	"ttmem/tracer/host"
 )
 
-// lastRound is how many rounds of a program are compared.
-const lastRound = 300
+// lastRound is how many rounds of a program are compared; few on an emulated machine.
+var lastRound = 300
 
 // endLimit is how long a program or ttmem may take to end on a busy machine.
 const endLimit = 30 * time.Second
@@ -35,7 +35,8 @@ type script struct {
 // clock is what differs in each run.
 var clock = regexp.MustCompile(`^\d{4}-\d\d-\d\d [0-9:.]+`)
 
-func newScript(output string) (s script) {
+func newScript(output string) *script {
+	s := new(script)
 	s.lines = strings.Split(clocked(output), "\n")
 	for i, line := range s.lines {
 		if strings.HasPrefix(line, "round ") || line == "ready" {
@@ -119,6 +120,24 @@ func (p *program) tell(rounds int) {
 	p.must(err)
 }
 
+// write writes to its input.
+func (p *program) write(text string) {
+	_, err := io.WriteString(p.in, text)
+	p.must(err)
+}
+
+// says waits for a text in its output, and scans what follows.
+func (p *program) says(text string, values ...any) {
+	if !tracetest.Eventually(endLimit, func() bool {
+		_, after, _ := strings.Cut(p.output(), text)
+		line, _, whole := strings.Cut(after, "\n")
+		n, _ := fmt.Sscan(line, values...)
+		return whole && n == len(values)
+	}) {
+		p.stop("the program does not say %q: %s", text, p.errors())
+	}
+}
+
 // play makes it play rounds, and waits for them.
 func (p *program) play(rounds int) {
 	p.tell(rounds)
@@ -193,7 +212,7 @@ func (p *program) ends() {
 
 // printedAll checks the output of a program that ended by itself.
 func (p *program) printedAll() {
-	if got, want := clocked(p.output()), p.script.whole(p.rounds); got != want {
+	if got, want := clocked(p.output()), p.reference().whole(p.rounds); got != want {
 		p.fail("the program printed %q, untraced %q", difference(got, want), difference(want, got))
 	}
 	if said := p.errors(); said != "" {
@@ -203,8 +222,8 @@ func (p *program) printedAll() {
 
 // printedPart checks the output of a program that did not reach its end.
 func (p *program) printedPart() {
-	if got := p.output(); !p.script.begins(got, p.rounds) {
-		want := p.script.whole(p.rounds)
+	if got := p.output(); !p.reference().begins(got, p.rounds) {
+		want := p.reference().whole(p.rounds)
 		p.fail("the program printed %q, untraced %q", difference(clocked(got), want), difference(want, clocked(got)))
 	}
 }

@@ -240,7 +240,7 @@ func (s *scene) isCut(file string) bool {
 
 // attached is a program that is attached to again and again.
 func (s *scene) attached() *program {
-	if s.shared != nil && s.shared.rounds > lastRound-100 {
+	if s.shared != nil && s.shared.rounds > lastRound*2/3 {
 		s.endShared()
 	}
 	if s.shared == nil {

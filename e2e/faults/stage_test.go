@@ -20,8 +20,8 @@ import (
 type stage struct {
 	t   *testing.T
 	env *rig.Env
-	// script is what the program prints, untraced.
-	script script
+	// script is what the program prints, untraced; nil: not known yet.
+	script *script
 	// shared is a program that is attached to again and again; nil: to be started.
 	shared *program
 	dir    string // its folder
@@ -45,15 +45,21 @@ type objects struct {
 
 func newStage(t *testing.T, env *rig.Env) *stage {
 	t.Helper()
-	r := &stage{t: t, env: env, dir: t.TempDir(), statuses: make(map[string]unix.WaitStatus)}
-	s := &scene{stage: r, t: t, dir: t.TempDir()}
-	p := s.start(lastRound)
-	p.in.Close()
-	if status := p.wait(); status.ExitStatus() != 3 {
-		t.Fatalf("the untraced program ended with %v: %s", status, p.errors())
+	return &stage{t: t, env: env, dir: t.TempDir(), statuses: make(map[string]unix.WaitStatus)}
+}
+
+// reference is what the program prints, untraced.
+func (s *scene) reference() *script {
+	if s.script == nil {
+		in := &scene{stage: s.stage, t: s.t, dir: s.t.TempDir()}
+		p := in.start(lastRound)
+		p.in.Close()
+		if status := p.wait(); status.ExitStatus() != 3 {
+			s.stop("the untraced program ended with %s: %s", describe(status), p.errors())
+		}
+		s.script = newScript(p.output())
 	}
-	r.script = newScript(p.output())
-	return r
+	return s.script
 }
 
 // play runs a fault, and returns what went wrong, or why it was skipped.

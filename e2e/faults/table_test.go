@@ -28,8 +28,13 @@ var faults = []fault{
 	{name: "little time in a cgroup", do: littleTime, long: true},
 	// processes that end or change
 	{name: "program ends within an attach", do: endsWithinAttach},
-	{name: "process id reused", do: reusedID(false), long: true},
-	{name: "process id reused while ttmem is stopped", do: reusedID(true)},
+	{name: "process id reused", do: reusedID(false, false), long: true},
+	{name: "process id reused while ttmem is stopped", do: reusedID(true, false)},
+	{name: "process id reused in a container", do: reusedID(false, true), long: true},
+	{name: "process id reused in a container while ttmem is stopped", do: reusedID(true, true), long: true},
+	{name: "end of a program lost", do: lostExit},
+	{name: "exec lost", do: lostExec, long: true},
+	{name: "events of a fork lost", do: lostFork},
 	{name: "program executes another one", do: execs(false), long: true},
 	{name: "program executes another one while ttmem is stopped", do: execs(true)},
 	{name: "another ttmem is killed", do: anotherKilled},
@@ -37,6 +42,11 @@ var faults = []fault{
 	{name: "breakpoint set on ttmem's probe", do: breakpointAfter("set auto-solib-add off")},
 	{name: "breakpoint set on ttmem's probe by a gdb that trusts files", do: breakpointAfter("set trust-readonly-sections on"), long: true},
 	{name: "breakpoint set before ttmem's probe", do: breakpointBefore, long: true},
+	// the host
+	{name: "clock ahead in a time namespace", do: shiftedClock(true), long: true},
+	{name: "clock behind in a time namespace", do: shiftedClock(false)},
+	{name: "processor goes and comes", do: processorComes, long: true},
+	{name: "stopped in the kernel", do: stoppedInKernel, long: true},
 	// too much
 	{name: "ttmem stopped while the ring fills", do: ringFills, long: true},
 	{name: "a million buffers end at once", do: millionEnd, long: true},

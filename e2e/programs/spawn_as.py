@@ -1,4 +1,4 @@
-"""Starts a program as the process with a given id: spawn_as.py PID PROGRAM [ARG…]."""
+"""Starts a program as the process with a given id, in a container with its id there before it: spawn_as.py [PID,]PID PROGRAM [ARG…]."""
 
 import ctypes
 import os
@@ -26,12 +26,13 @@ class CloneArgs(ctypes.Structure):
 
 
 CLONE3, SIGCHLD = 435, 17
-tid = ctypes.c_int(int(sys.argv[1]))
-args = CloneArgs(exit_signal=SIGCHLD, set_tid=ctypes.addressof(tid), set_tid_size=1)
+ids = [int(id) for id in sys.argv[1].split(",")]
+tids = (ctypes.c_int * len(ids))(*ids)
+args = CloneArgs(exit_signal=SIGCHLD, set_tid=ctypes.addressof(tids), set_tid_size=len(ids))
 libc = ctypes.CDLL(None, use_errno=True)
 pid = libc.syscall(CLONE3, ctypes.byref(args), ctypes.sizeof(args))
 if pid == 0:
     os.execv(sys.argv[2], sys.argv[2:])
 if pid < 0:
-    sys.exit(f"process {tid.value}: {os.strerror(ctypes.get_errno())}")
+    sys.exit(f"process {ids}: {os.strerror(ctypes.get_errno())}")
 os.waitpid(pid, 0)

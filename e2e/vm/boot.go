@@ -71,20 +71,20 @@ func (v *vm) runChecks(ctx context.Context, k kernel, r *row) (map[string]*resul
 	if m.accelerator, err = v.accelerator(ctx, k, m); err != nil {
 		return results, err
 	}
-	for _, systemd := range []bool{false, true} {
-		err = errors.Join(err, v.bootFor(ctx, k, m, systemd, filepath.Join(work, "output"), r, results))
+	for _, kind := range machineKinds {
+		err = errors.Join(err, v.bootFor(ctx, k, m, kind, filepath.Join(work, "output"), r, results))
 	}
 	return results, err
 }
 
-// bootFor runs the checks that need systemd, or the others.
-func (v *vm) bootFor(ctx context.Context, k kernel, m machine, systemd bool, out string, r *row, results map[string]*result) error {
-	if !slices.ContainsFunc(v.list, func(c check) bool { return c.systemd == systemd }) {
+// bootFor runs the checks that need a kind of machine.
+func (v *vm) bootFor(ctx context.Context, k kernel, m machine, kind machineKind, out string, r *row, results map[string]*result) error {
+	if !slices.ContainsFunc(v.list, func(c check) bool { return c.machine == kind }) {
 		return nil
 	}
 	for boot := 1; ; boot++ {
 		v.say("%s: booting (%s)", k.Version, m.accelerator.name)
-		err := v.runMachine(ctx, k, m, systemd, out, r, results)
+		err := v.runMachine(ctx, k, m, kind, out, r, results)
 		if !errors.Is(err, errEmulator) || boot == boots {
 			return err
 		}
@@ -93,7 +93,7 @@ func (v *vm) bootFor(ctx context.Context, k kernel, m machine, systemd bool, out
 }
 
 // runMachine runs the checks that have no result yet.
-func (v *vm) runMachine(ctx context.Context, k kernel, m machine, systemd bool, out string, r *row, results map[string]*result) error {
+func (v *vm) runMachine(ctx context.Context, k kernel, m machine, kind machineKind, out string, r *row, results map[string]*result) error {
 	if err := errors.Join(os.WriteFile(out, nil, 0o644), os.Truncate(out, outputSize)); err != nil {
 		return err
 	}
@@ -104,14 +104,12 @@ func (v *vm) runMachine(ctx context.Context, k kernel, m machine, systemd bool, 
 	}
 	var names []string
 	for _, c := range v.list {
-		if results[c.name] == nil && c.systemd == systemd {
+		if results[c.name] == nil && c.machine == kind {
 			names = append(names, c.name)
 		}
 	}
-	m.arguments = "ttmem.checks=," + strings.Join(names, ",") + ","
-	if systemd {
-		m.arguments += " ttmem.systemd"
-	}
+	m.arguments = "ttmem.checks=," + strings.Join(names, ",") + ", " + kind.arguments
+	m.cpus = max(m.cpus, kind.cpus)
 	if m.accelerator.name == tcg.name && compareVersions(k.Version, withoutLock) < 0 {
 		m.arguments += " clearcpuid=141"
 	}

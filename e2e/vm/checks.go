@@ -18,10 +18,24 @@ type check struct {
 	command []string
 	limit   time.Duration
 	short   bool // part of the short form
-	systemd bool // runs under systemd, in a boot of its own
+	machine machineKind
 	// result interprets the output of a command that succeeded.
 	result func(output string) (cell string, ok bool)
 }
+
+// A machineKind is what a check needs of the machine. Checks of one kind run in one boot.
+type machineKind struct {
+	arguments string // for the kernel's command line
+	cpus      int    // at least
+}
+
+var machineKinds = []machineKind{{}, underSystemd, preempted}
+
+var (
+	underSystemd = machineKind{arguments: "ttmem.systemd"}
+	// preempted is preempted in the kernel as well, and one of its processors may go.
+	preempted = machineKind{arguments: "preempt=full", cpus: 2}
+)
 
 // checks are the columns of the table, in the order in which they run.
 var checks = []check{
@@ -42,7 +56,15 @@ var checks = []check{
 		figure(`\d+ checkpoints, (\d+) figures compared`, "%s figures equal"),
 	test("oom", "out of memory", "e2e", "TestFailuresAreCaught/0.81.1"),
 	test("nothing-left", "nothing left", "e2e", "TestNothingLeft"),
-	test("unit", "systemd unit", "e2e", "TestUnit").underSystemd("-unit"),
+	test("unit", "systemd unit", "e2e", "TestUnit").on(underSystemd, "-unit"),
+	fault("preempted", "preempted", "stopped in the kernel").
+		figure(`(stopped in \d+ handlers)`, "%s"),
+	fault("processors", "processors", "processor goes and comes"),
+	fault("reused", "ids reused", "process id reused in a container while ttmem is stopped"),
+	fault("lost-exit", "end lost", "end of a program lost"),
+	fault("lost-exec", "exec lost", "exec lost"),
+	fault("lost-fork", "fork lost", "events of a fork lost"),
+	fault("clock", "clock behind", "clock behind in a time namespace"),
 }
 
 // testLimit bounds the time of a test. None takes a fifth of it on an emulated processor.
@@ -60,6 +82,11 @@ func test(name, title, pkg, path string) check {
 			"-test.timeout=" + testLimit.String()},
 		result: func(output string) (string, bool) { return passed(output, path) },
 	}
+}
+
+// fault is a row of `make faults`.
+func fault(name, title, row string) check {
+	return test(name, title, "e2e/faults", "TestFaults/"+strings.ReplaceAll(row, " ", "_")).on(preempted, "-long")
 }
 
 // passed reports whether a test ran and passed: a skipped or missing test exits with 0 as
@@ -92,9 +119,9 @@ func (c check) figure(logged, format string) check {
 	return c
 }
 
-// underSystemd adds flags of the test.
-func (c check) underSystemd(flags ...string) check {
-	c.systemd, c.command = true, append(c.command, flags...)
+// on sets the kind of machine, and adds flags of the test.
+func (c check) on(kind machineKind, flags ...string) check {
+	c.machine, c.command = kind, append(c.command, flags...)
 	return c
 }
 

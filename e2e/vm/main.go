@@ -183,11 +183,12 @@ func (v *vm) writeInput(ctx context.Context) error {
 	}
 	v.say("building ttmem and its tests")
 	for name, args := range map[string][]string{
-		"ttmem":       {"build", "-trimpath", "./cmd/ttmem"},
-		"e2e.test":    {"test", "-c", "-trimpath", "-ldflags=-s -w", "./e2e"},
-		"tracer.test": {"test", "-c", "-trimpath", "-ldflags=-s -w", "./tracer"},
+		"ttmem":           {"build", "-trimpath", "./cmd/ttmem"},
+		"e2e.test":        {"test", "-c", "-trimpath", "-ldflags=-s -w", "./e2e"},
+		"tracer.test":     {"test", "-c", "-trimpath", "-ldflags=-s -w", "./tracer"},
+		"e2e/faults.test": {"test", "-c", "-trimpath", "-ldflags=-s -w", "./e2e/faults"},
 	} {
-		path := filepath.Join(v.work, name)
+		path := filepath.Join(v.work, filepath.Base(name))
 		args = slices.Insert(args, 1, "-o", path)
 		build := exec.CommandContext(ctx, "go", args...)
 		build.Dir, build.Env, build.Stderr = v.module, append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
@@ -206,7 +207,7 @@ func (v *vm) writeInput(ctx context.Context) error {
 	}
 	defer f.Close()
 	dirs := make(map[string]string)
-	for _, dir := range []string{"e2e/programs", "tracer/testdata/stack_native", "docs/service"} { // files that tests read
+	for _, dir := range []string{"e2e/programs", "e2e/faults/programs", "tracer/testdata/stack_native", "docs/service"} { // files that tests read
 		dirs[dir] = filepath.Join(v.module, dir)
 	}
 	if err := writeInput(f, files, dirs); err != nil {

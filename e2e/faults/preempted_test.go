@@ -1,0 +1,173 @@
+package faults
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
+	"ttmem/tracer/host"
+)
+
+// stoppedHandlers are the functions of the kernel side in which handlers.py is to be stopped, where they
+// fill the header of a record. There are more, such as those that send stacks.
+var stoppedHandlers = []string{
+	"allocator_clear", "binaries_loaded", "buffer_allocated", "buffer_deallocate", "cb_allocate", "ensure_allocator", "ensure_device",
+	"exception_made", "kernel_compiled", "program_enqueued", "program_gives_up", "trace_steps",
+}
+
+// stoppedInKernel stops a thread of the lowest priority in the middle of each handler, by another one that
+// takes its processor. The events of another program must not wait for it.
+func stoppedInKernel(s *scene) {
+	const first, second = "0", "1" // processors
+	socket := filepath.Join(s.dir, "ttmem.sock")
+	serve := s.trace([]string{"taskset", "--cpu-list", first}, "serve", "--socket", socket)
+	serve.ready()
+	p := s.start(0, "taskset", "--cpu-list", first)
+	p.await(0)
+	var arrived atomic.Uint64 // when the newest event that has arrived happened
+	arrivals := s.follow(p, socket)
+	go func() {
+		for a := range arrivals {
+			arrived.Store(a.timeNs)
+		}
+	}()
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		for tick := time.NewTicker(20 * time.Millisecond); ; {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				_, _ = p.in.Write([]byte("3\n"))
+			}
+		}
+	}()
+	handlers, err := filepath.Abs("programs/handlers.py")
+	s.must(err)
+	low := s.env.Command(context.Background(), rig.N150, handlers)
+	low.Path, low.Args = "/usr/bin/chrt", append([]string{"chrt", "--idle", "0", "taskset", "--cpu-list", second, low.Path}, low.Args[1:]...)
+	low.Env, low.Dir = append(low.Env, "TTMEM_MESH=1x1"), s.t.TempDir()
+	s.must(low.Start())
+	thief := exec.Command("nice", "-n", "-20", "taskset", "--cpu-list", second, "sh", "-c", "kill -STOP $$; while :; do :; done")
+	s.must(thief.Start())
+	defer func() {
+		for _, cmd := range []*exec.Cmd{low, thief} {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}()
+	reader := s.wokenBy(low.Process.Pid)
+	defer reader.Close()
+
+	// Woken by the thread itself, in the middle of a handler, this one takes its processor.
+	runtime.LockOSThread() // and the thread ends with the fault's goroutine
+	var cpu unix.CPUSet
+	cpu.Set(1)
+	s.must(unix.SchedSetaffinity(0, &cpu))
+	s.must(unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20))
+	stopped, woken := make(map[string]time.Duration), 0
+	left := func() bool {
+		return slices.ContainsFunc(stoppedHandlers, func(name string) bool { return stopped[name] == 0 })
+	}
+	for until := time.Now().Add(5 * time.Minute); left() && time.Now().Before(until); woken++ {
+		reader.SetDeadline(time.Now().Add(4 * time.Minute))
+		record, err := reader.Read()
+		if err != nil {
+			s.stop("the program with all handlers does nothing: %v", err)
+		}
+		tid := int(uint32(binary.NativeEndian.Uint64(record.RawSample)))
+		name := handlerOf(low.Process.Pid, tid)
+		if name == "" || stopped[name] > 0 {
+			continue
+		}
+		s.must(thief.Process.Signal(unix.SIGCONT))
+		begin := host.Now()
+		came := tracetest.Eventually(endLimit, func() bool { return arrived.Load() > begin+100e6 })
+		still := handlerOf(low.Process.Pid, tid) == name
+		took := time.Duration(host.Now() - begin)
+		s.must(thief.Process.Signal(unix.SIGSTOP))
+		if !came {
+			s.stop("the events of another program wait for a thread that is stopped in %s", name)
+		}
+		if still {
+			stopped[name] = took.Round(time.Millisecond)
+		}
+	}
+	if len(stopped) == 0 {
+		s.skip(fmt.Sprintf("this kernel does not preempt a thread in a probe: it was tried %d times", woken))
+	}
+	names := slices.Sorted(maps.Keys(stopped))
+	s.t.Logf("stopped in %d handlers: %v", len(names), stopped)
+	for _, name := range stoppedHandlers {
+		if stopped[name] == 0 {
+			s.fail("no thread was stopped in %s while others' events arrived", name)
+		}
+	}
+	serve.ends()
+}
+
+// wokenBy returns a reader that is woken, on the same processor, whenever a thread of a process reads the
+// clock in the kernel, as handlers do for the header of a record.
+func (s *scene) wokenBy(pid int) *ringbuf.Reader {
+	ring, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: 1 << 16})
+	s.must(err)
+	s.t.Cleanup(func() { ring.Close() })
+	const forceWakeup = 2 // BPF_RB_FORCE_WAKEUP
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "woken", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceFEntry, AttachTo: "bpf_ktime_get_ns", License: "GPL",
+		Instructions: asm.Instructions{
+			asm.FnGetCurrentPidTgid.Call(),
+			asm.StoreMem(asm.RFP, -8, asm.R0, asm.DWord),
+			asm.RSh.Imm(asm.R0, 32),
+			asm.JNE.Imm(asm.R0, int32(pid), "end"),
+			asm.LoadMapPtr(asm.R1, ring.FD()),
+			asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -8),
+			asm.Mov.Imm(asm.R3, 8), asm.Mov.Imm(asm.R4, forceWakeup),
+			asm.FnRingbufOutput.Call(),
+			asm.Mov.Imm(asm.R0, 0).WithSymbol("end"), asm.Return(),
+		},
+	})
+	s.must(err)
+	defer prog.Close()
+	l, err := link.AttachTracing(link.TracingOptions{Program: prog})
+	s.must(err)
+	s.t.Cleanup(func() { l.Close() })
+	reader, err := ringbuf.NewReader(ring)
+	s.must(err)
+	return reader
+}
+
+var handlerName = regexp.MustCompile(`bpf_prog_[0-9a-f]{16}_(\w+)\+`)
+
+// handlerOf is the function of the kernel side in which a thread has been preempted; "": in none.
+func handlerOf(pid, tid int) string {
+	stack, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/stack", pid, tid))
+	if !strings.Contains(string(stack), "_on_probe+") {
+		return ""
+	}
+	for _, m := range handlerName.FindAllStringSubmatch(string(stack), -1) {
+		if m[1] != "woken" {
+			return m[1]
+		}
+	}
+	return ""
+}
