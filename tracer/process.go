@@ -438,6 +438,10 @@ func (d *decoder) lostLibrary(l *find.Loss) {
 		d.Warn(l.User, l.Warning)
 	}
 	p := d.processes[l.PID]
+	if p == nil && l.ExecID == 0 && d.mappedLibrary(l.PID) { // it was reported, and has ended: it does not start again
+		d.emit(event.Event{Kind: event.Lost, TimeNs: l.AtNs, PID: l.PID, Count: 1, Cause: l.Cause})
+		return
+	}
 	if p == nil || p.ExecID < l.ExecID {
 		p = d.follow(l.Program, l.AtNs, true)
 		p.unlisted = !d.kernel.Runs(l.Program)

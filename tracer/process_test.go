@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -78,25 +79,41 @@ func TestShortProcess(t *testing.T) {
 	qt.Check(t, qt.IsTrue(d.libraries.Seen.Load()))
 }
 
-// A file beside the library that is read when its process has ended costs the process no events.
-func TestAFileBesideTheLibraryIsReadLate(t *testing.T) {
+// A file beside the library that is read when its process has ended costs the process no events. A library
+// that is not traced costs it one, and the process does not start again.
+func TestAFileIsReadWhenItsProcessHasEnded(t *testing.T) {
 	for _, c := range []struct {
-		beside bool
-		ended  int // a process that mapped the library
-		losses int
+		beside         bool
+		ended          int // a process that mapped the library
+		losses, starts int
 	}{
-		{true, 7, 0},
-		{true, 8, 1},
-		{false, 7, 1},
+		{true, 7, 0, 0},
+		{true, 8, 1, 1},
+		{false, 7, 1, 0},
 	} {
 		d := newTestDecoder()
 		p := d.process(c.ended)
 		p.library = d.libraries.At(0)
 		d.end(p, event.Event{})
 		d.inbox.Lost(&find.Loss{Program: kernel.Program{PID: 7}, Beside: c.beside, Cause: find.EndedBefore, AtNs: 5})
+		losses, starts := 0, 0
+		count := func() {
+			d.reportLosses()
+			d.release(math.MaxUint64, func(e *event.Event) {
+				switch {
+				case e.Kind == event.Lost && e.PID == 7 && e.Cause == find.EndedBefore:
+					losses += int(e.Count)
+				case e.Kind == event.ProcessStart:
+					starts++
+				}
+			})
+		}
 		d.inbox.take(d, 4)
-		qt.Check(t, qt.HasLen(d.lost(), 0), qt.Commentf("earlier records may still come"))
+		count()
+		qt.Check(t, qt.Equals(losses, 0), qt.Commentf("earlier records may still come"))
 		d.inbox.take(d, 5)
-		qt.Check(t, qt.HasLen(d.lost(), c.losses), qt.Commentf("%+v", c))
+		count()
+		qt.Check(t, qt.Equals(losses, c.losses), qt.Commentf("%+v", c))
+		qt.Check(t, qt.Equals(starts, c.starts), qt.Commentf("%+v", c))
 	}
 }
