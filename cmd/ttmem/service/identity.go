@@ -5,6 +5,9 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"os"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,7 +40,7 @@ func clientAt(c net.Conn) client {
 	}
 	here, there := unmapped(local), unmapped(remote)
 	if uid, ok := userOf(there, here); ok {
-		return client{uid: uid}
+		return client{uid: firstOfRange(uid)}
 	}
 	if there.Addr().IsLoopback() {
 		return client{uid: unknownUser}
@@ -48,6 +51,26 @@ func clientAt(c net.Conn) client {
 		host = network.Addr()
 	}
 	return client{uid: unknownUser, host: host}
+}
+
+// subordinate has the ranges of ids that users have beside their own.
+var subordinate = "/etc/subuid"
+
+// firstOfRange returns the first id of the range of subordinate ids in which an id is, or the id itself: a
+// user has thousands of them, and shares one part. Which process has a TCP socket, whose user namespace
+// would tell, the kernel does not say.
+func firstOfRange(uid int) int {
+	text, _ := os.ReadFile(subordinate)
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Split(strings.TrimSpace(line), ":"); len(f) == 3 { // subuid(5): user, first id, count
+			first, err := strconv.Atoi(f[1])
+			count, errCount := strconv.Atoi(f[2])
+			if err == nil && errCount == nil && first <= uid && uid-first < count {
+				return first
+			}
+		}
+	}
+	return uid
 }
 
 func unmapped(a *net.TCPAddr) netip.AddrPort {

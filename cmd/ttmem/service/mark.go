@@ -30,7 +30,7 @@ func (s *Server) mark(w http.ResponseWriter, r *http.Request, v Viewer) {
 		http.Error(w, "ttmem: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	if !v.All && !s.marks.allow(v.UID, time.Now()) {
+	if !v.All && !s.marks.allow(clientOf(r.Context(), v), time.Now()) {
 		busy(w, fmt.Sprintf("too many marks: a user may set %d a second", maxMarks))
 		return
 	}
@@ -64,23 +64,23 @@ func CheckMark(name string) error {
 	return nil
 }
 
-// A rate bounds how often users do something.
+// A rate bounds how often clients do something.
 type rate struct {
 	mu     sync.Mutex
 	second int64
-	by     map[int]int // in this second
+	by     map[client]int // in this second
 }
 
-// allow reports whether the user may do it once more in this second.
-func (r *rate) allow(uid int, now time.Time) bool {
+// allow reports whether the client may do it once more in this second.
+func (r *rate) allow(c client, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.second != now.Unix() {
-		r.second, r.by = now.Unix(), make(map[int]int)
+		r.second, r.by = now.Unix(), make(map[client]int)
 	}
-	if r.by[uid] >= maxMarks {
+	if r.by[c] >= maxMarks {
 		return false
 	}
-	r.by[uid]++
+	r.by[c]++
 	return true
 }

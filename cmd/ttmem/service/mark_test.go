@@ -111,10 +111,10 @@ func TestMarksOfAUserAreBounded(t *testing.T) {
 	var r rate
 	now := time.Unix(1000, 0)
 	for i := range 2 * maxMarks {
-		qt.Check(t, qt.Equals(r.allow(1000, now), i < maxMarks))
+		qt.Check(t, qt.Equals(r.allow(client{uid: 1000}, now), i < maxMarks))
 	}
-	qt.Check(t, qt.IsTrue(r.allow(1001, now)))
-	qt.Check(t, qt.IsTrue(r.allow(1000, now.Add(time.Second))))
+	qt.Check(t, qt.IsTrue(r.allow(client{uid: 1001}, now)))
+	qt.Check(t, qt.IsTrue(r.allow(client{uid: 1000}, now.Add(time.Second))))
 	qt.Check(t, qt.HasLen(r.by, 1)) // it does not grow with every user who sets a mark
 }
 

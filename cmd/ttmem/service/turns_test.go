@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -94,6 +95,17 @@ func TestClientsOnLoopbackAreUsers(t *testing.T) {
 	}
 	qt.Check(t, qt.Equals(clientAt(from{remote: "192.0.2.7:5"}), client{uid: unknownUser, host: netip.MustParseAddr("192.0.2.7")}))
 	qt.Check(t, qt.Equals(clientAt(from{remote: "[2001:db8::1:2:3:4]:5"}), client{uid: unknownUser, host: netip.MustParseAddr("2001:db8::")}))
+}
+
+// A user with a range of subordinate ids is one client more, and not thousands.
+func TestSubordinateIdsAreOneClient(t *testing.T) {
+	before := subordinate
+	t.Cleanup(func() { subordinate = before })
+	subordinate = filepath.Join(t.TempDir(), "subuid")
+	qt.Assert(t, qt.IsNil(os.WriteFile(subordinate, []byte("ann:100000:65536\nnonsense\n1001:165536:65536\n"), 0o644)))
+	for uid, want := range map[int]int{0: 0, 1000: 1000, 100000: 100000, 165535: 100000, 165536: 165536, 200000: 165536, 231072: 231072} {
+		qt.Check(t, qt.Equals(firstOfRange(uid), want))
+	}
 }
 
 // from is a connection of another host.
