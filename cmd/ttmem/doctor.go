@@ -55,10 +55,11 @@ func diagnose(files []string, format term.Format) error {
 	}
 	if p.OfHost {
 		p.Chips, p.Driver = doctor.Chips(), host.DriverVersion()
-		mapped, err := doctor.InspectMapped()
+		mapped, more, err := doctor.InspectMapped()
 		if err != nil {
 			return err
 		}
+		p.Uninspected = more
 		p.Libraries = append(p.Libraries, mapped...)
 	}
 	if err := output.Print(p, format, new(page.Supplement), "diagnosis"); err != nil {

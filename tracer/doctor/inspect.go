@@ -1,11 +1,14 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"ttmem/symbolize"
 	"ttmem/tracer/host"
@@ -29,6 +32,8 @@ type Inspection struct {
 	Missing []layout.Missing `json:"missing"`
 	// Slow are the probes on instructions that the kernel has to single-step.
 	Slow []string `json:"single_stepped"`
+	// Owner is the user to whom the file belongs, of a library that processes map.
+	Owner *int `json:"owner,omitempty"`
 	// Processes are those that map the library, and RunsOn is on what each of them runs its programs.
 	Processes []int       `json:"processes,omitempty"`
 	RunsOn    []host.Runs `json:"runs_on,omitempty"`
@@ -61,18 +66,23 @@ func InspectFile(path string) (*Inspection, error) {
 		return nil, fmt.Errorf("%s: %w", path, host.WithoutPath(err))
 	}
 	defer f.Close()
-	return inspect(f, path, host.Open)
+	return inspect(f, path, true, host.Open)
 }
 
-// InspectMapped inspects the libraries that processes map.
-func InspectMapped() ([]*Inspection, error) {
+// maxMapped is how many libraries of the processes of one user are inspected: each takes a second.
+const maxMapped = 16
+
+// InspectMapped inspects the libraries that processes map, and returns how many of each user it did not
+// inspect, because they are too many.
+func InspectMapped() (list []*Inspection, more map[int]int, err error) {
 	pids, err := host.PIDs()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	has := make(map[int]int) // by user
+	more = make(map[int]int)
 	var proc host.Proc
 	found := make(map[host.FileID]*Inspection)
-	var list []*Inspection
 	for _, pid := range pids {
 		maps, err := proc.FileMappings(pid)
 		if err != nil {
@@ -85,10 +95,17 @@ func InspectMapped() ([]*Inspection, error) {
 				if err != nil {
 					continue
 				}
-				one, err = inspect(f, m.Path, func(path string) (*os.File, error) { return host.OpenInRoot(pid, path) })
+				user := host.RealUser(pid)
+				owner := ownerOf(f)
+				one, err = inspect(f, m.Path, has[user] < maxMapped, func(path string) (*os.File, error) { return host.OpenInRoot(pid, path) })
 				f.Close()
 				found[m.File] = one
-				if err == nil {
+				switch {
+				case errors.Is(err, errTooMany):
+					more[user]++
+				case err == nil:
+					has[user]++
+					one.Owner = owner
 					list = append(list, one)
 				}
 			}
@@ -98,7 +115,17 @@ func InspectMapped() ([]*Inspection, error) {
 			}
 		}
 	}
-	return list, nil
+	return list, more, nil
+}
+
+// ownerOf returns to whom a file belongs; nil if that is not known.
+func ownerOf(f *os.File) *int {
+	var stat unix.Stat_t
+	if unix.Fstat(int(f.Fd()), &stat) != nil {
+		return nil
+	}
+	uid := int(stat.Uid)
+	return &uid
 }
 
 // addParts adds fields behind a pointer, named after the object that holds them.
@@ -120,7 +147,10 @@ func (i *Inspection) addParts(l *layout.Layout) {
 	}
 }
 
-func inspect(f *os.File, path string, in func(string) (*os.File, error)) (*Inspection, error) {
+// errTooMany means that a file is a library that is one too many.
+var errTooMany = errors.New("too many libraries")
+
+func inspect(f *os.File, path string, derive bool, in func(string) (*os.File, error)) (*Inspection, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -133,6 +163,9 @@ func inspect(f *os.File, path string, in func(string) (*os.File, error)) (*Inspe
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	defer elf.Close()
+	if !derive && layout.IsLibrary(elf) {
+		return nil, errTooMany
+	}
 	l, err := layout.Derive(elf)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

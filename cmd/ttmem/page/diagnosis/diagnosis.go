@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -24,6 +25,8 @@ type Page struct {
 	Chips     []doctor.Chip        `json:"chips"`
 	Driver    string               `json:"driver"`
 	Libraries []*doctor.Inspection `json:"libraries"`
+	// Uninspected is how many more libraries each user's processes map.
+	Uninspected map[int]int `json:"uninspected,omitempty"`
 	// OfHost is true if the page is about the host and the libraries that processes map, and Root
 	// if the host could be checked with privileges.
 	OfHost bool `json:"-"`
@@ -172,6 +175,9 @@ func (p *Page) WriteText(to io.Writer, layout page.Layout) error {
 		}
 		writeLibrary(w, layout, l)
 	}
+	for _, user := range slices.Sorted(maps.Keys(p.Uninspected)) {
+		fmt.Fprintf(w, "\nProcesses of user %d map %s, too many to be checked.\n", user, page.Count(uint64(p.Uninspected[user]), "more library"))
+	}
 	return w.Flush()
 }
 
@@ -194,6 +200,9 @@ func writeLibrary(w *bufio.Writer, layout page.Layout, l *doctor.Inspection) {
 	writeLine(w, layout, "", l.Path)
 	line("  release", "%s", cmp.Or(l.Release, "not known"))
 	line("  build-id", "%s", l.BuildID)
+	if l.Owner != nil {
+		line("  owner", "user %d", *l.Owner)
+	}
 	if len(l.Processes) > 0 {
 		line("  mapped by", "%s", mappedBy(l))
 	}

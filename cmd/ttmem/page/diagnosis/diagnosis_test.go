@@ -111,8 +111,10 @@ func TestDoctorTellsACardFromAMockAndASimulator(t *testing.T) {
 	p := New([]kernel.Feature{{Name: "kernel", OK: true}}, true, true)
 	p.Driver = "2.10.0"
 	p.Chips = []doctor.Chip{{ID: 0, Board: "n300", PCI: "0000:01:00.0", Firmware: "19.4.0.0"}, {ID: 2}}
+	owner := 1000
+	p.Uninspected = map[int]int{1001: 40}
 	p.Libraries = []*doctor.Inspection{{
-		Path: "lib.so", Processes: []int{7, 8, 9, 10}, RunsOn: []host.Runs{host.OnCard, host.OnMock, host.OnSimulator, host.OnNothingKnown},
+		Path: "lib.so", Owner: &owner, Processes: []int{7, 8, 9, 10}, RunsOn: []host.Runs{host.OnCard, host.OnMock, host.OnSimulator, host.OnNothingKnown},
 	}}
 	var out strings.Builder
 	qt.Assert(t, qt.IsNil(p.WriteText(&out, page.Layout{})))
@@ -123,5 +125,7 @@ Chips on PCIe, with driver 2.10.0
 
 lib.so
 `))
+	qt.Check(t, qt.StringContains(out.String(), "\n  owner     user 1000\n"))
+	qt.Check(t, qt.StringContains(out.String(), "\nProcesses of user 1001 map 40 more libraries, too many to be checked.\n"))
 	qt.Check(t, qt.StringContains(out.String(), "\n  mapped by 7 (card), 8 (mock device), 9 (simulator), 10\n"))
 }
