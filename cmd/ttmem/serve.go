@@ -96,7 +96,8 @@ func serve(o serveOptions) (err error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	term.ServiceLog(end) // as at SIGTERM: SIGPIPE would leave the socket, and recordings without an end
-	signal.Ignore(unix.SIGHUP, unix.SIGPIPE)
+	signal.Ignore(unix.SIGHUP)
+	term.OutliveReaders()
 	socket, err := service.Inherited()
 	if socket == nil && err == nil {
 		socket, err = service.Listen(o.socket)

@@ -31,6 +31,8 @@ type attack struct {
 	// restart ends the tracers after it, and checks how they end; unended does so while the
 	// attack goes on.
 	restart, unended bool
+	// log ends reading the tracers' logs meanwhile: the pipe is "full", or the reader "gone".
+	log string
 }
 
 // isAttack reports whether there is an attack of that name, in this table or another one.
@@ -128,6 +130,9 @@ var attacks = []attack{
 	{name: "silent interpreter", program: "fuse.py interpreter", aims: "reading an interpreter's state does not return", hold: time.Second, long: true, restart: true},
 	{name: "silent code", program: "fuse.py code", aims: "reading code for stacks does not return", unended: true, newcomer: true},
 	{name: "silent overlay", program: "fuse.py overlay", aims: "the same below an overlay, which reads as its user", unended: true, newcomer: true},
+	// logs
+	{name: "full log", program: "processes.py short_runs", aims: "a log that nobody reads stops tracing, and the end", log: "full"},
+	{name: "log without a reader", program: "processes.py short_runs", aims: "a log whose reader is gone ends tracers without their files", log: "gone"},
 	// names
 	{name: "process names", program: "names.py process", aims: "escape sequences in names and command lines", names: true},
 	{name: "library path", program: "names.py path", aims: "escape sequences in paths", long: true, names: true, doctor: true},

@@ -122,6 +122,9 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, clock page.Clock) e
 	}
 	all := &report.Page{Snapshot: snapshot, Options: report.Options{Clock: clock, State: s.state}}
 	err := output.PrintTo(os.Stderr, all, s.o.Format, page.NewSupplement(clock, snapshot), "report")
+	if errors.Is(err, unix.EPIPE) && !s.o.Format.JSON {
+		err = nil // nobody reads standard error
+	}
 	if s.record != nil {
 		s.recorded(snapshot)
 	}
@@ -165,6 +168,7 @@ func Trace(o Options, failure int) error {
 	if err := o.Source.CheckMarkAt(); err != nil {
 		return err
 	}
+	term.OutliveReaders() // of the messages: the recording, and the exit status of a command, remain
 	o.Source.DropPrivileges, o.Source.Written = true, o.Record.Written()
 	t, err := o.Source.Trace()
 	if err != nil {

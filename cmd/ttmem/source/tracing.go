@@ -338,8 +338,7 @@ func (t *Tracing) whenRead(then func()) func() {
 const endGrace = 30 * time.Millisecond
 
 func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
-	// The exit status must report the command's end even if its messages go to a closed pipe.
-	signal.Ignore(unix.SIGPIPE)
+	term.OutliveReaders() // the exit status must report the command's end
 	stop := passSignals(t.command)
 	t.begun()
 	t.unlisten()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
 	"time"
@@ -109,6 +110,10 @@ var exitPatience time.Duration
 
 // Flush waits until warnings are written, at the end of this process.
 func Flush() { stderr.flush(exitPatience) }
+
+// OutliveReaders makes writing to a pipe without a reader an error, which otherwise ends this process. The
+// programs that it executes keep their own handling of SIGPIPE.
+func OutliveReaders() { signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) }
 
 // ServiceLog makes standard error the log of a service, whose end does not wait for a reader. gone is
 // called when the reader is gone, except if it was systemd's journal, which comes back.

@@ -37,6 +37,22 @@ def short_lived():
             os.waitpid(pid, 0)
 
 
+def short_runs():
+    """Programs that allocate and end at once: two lines each in the log of a service."""
+    from forger import Forger
+
+    path = library()
+    attacking()
+    while True:
+        pid = os.fork()
+        if pid == 0:
+            f = Forger(fd=os.open(path, os.O_RDONLY), wait=0.3)
+            mesh, allocator = f.device()
+            f.hit("buffer_allocated", 0, f.world.buffer(mesh, allocator))
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+
 def reused_ids():
     """A process with the id of one that has ended."""
     path = library()
