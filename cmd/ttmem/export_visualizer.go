@@ -2,7 +2,9 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -66,6 +68,7 @@ func writeVisualizer(x *exportJob) (string, error) {
 	case from > all:
 		return "", fmt.Errorf("--ops %s: there are %s", x.ops, numbered(all, "operation"))
 	}
+	private := 0 // source files
 	w, clock := plan.Window(from, to), x.source.Clock()
 	r, err := visualizer.New(x.out.Create, &plan, w, visualizer.Options{
 		Name: strings.TrimSuffix(filepath.Base(x.source.File), ".ttmem"),
@@ -75,7 +78,13 @@ func writeVisualizer(x *exportJob) (string, error) {
 			}
 			return time.Unix(0, clock.Wall(ns)).UTC()
 		},
-		Source: source.PythonSource,
+		Source: func(path string, at time.Time) (string, bool) {
+			text, err := source.PythonSource(path, at)
+			if errors.Is(err, fs.ErrPermission) {
+				private++
+			}
+			return text, err == nil
+		},
 	})
 	if err != nil {
 		return "", x.failed(err)
@@ -97,7 +106,11 @@ func writeVisualizer(x *exportJob) (string, error) {
 	if r.Scattered > 0 {
 		term.Warn(fmt.Sprintf("left out %s of buffers on single cores whose addresses differ", numbered(r.Scattered, "row")))
 	}
-	return fmt.Sprintf("report of operations %s to %s of %s and %s", page.Grouped(w.From), page.Grouped(w.To), page.Grouped(all), numbered(r.Sources(), "source file")), nil
+	what := fmt.Sprintf("report of operations %s to %s of %s and %s", page.Grouped(w.From), page.Grouped(w.To), page.Grouped(all), numbered(r.Sources(), "source file"))
+	if private > 0 {
+		what += fmt.Sprintf(", without %s that not every user may read,", page.Grouped(private))
+	}
+	return what, nil
 }
 
 // numbered returns a number of things.

@@ -2,6 +2,8 @@ package source
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -32,13 +34,13 @@ func TestPythonSource(t *testing.T) {
 		"model.py": true, "same.py": true,
 		"secret": false, "link.py": false, "large.py": false, "later.py": false, "pipe.py": false, "folder.py": false, "none.py": false,
 	} {
-		text, ok := PythonSource(at(name), now.Add(time.Second))
-		qt.Check(t, qt.Equals(ok, want), qt.Commentf(name))
+		text, err := PythonSource(at(name), now.Add(time.Second))
+		qt.Check(t, qt.Equals(err == nil, want), qt.Commentf(name))
 		if want {
 			qt.Check(t, qt.Equals(text, "x = 1\n"))
 		}
 	}
 	qt.Assert(t, qt.IsNil(os.Chmod(at("model.py"), 0o600)))
-	_, ok := PythonSource(at("model.py"), now.Add(time.Second))
-	qt.Check(t, qt.Equals(ok, os.Geteuid() != 0))
+	_, err := PythonSource(at("model.py"), now.Add(time.Second))
+	qt.Check(t, qt.Equals(errors.Is(err, fs.ErrPermission), os.Geteuid() == 0))
 }
