@@ -35,6 +35,12 @@ const hostileName = "\x1b[31mred\x1b]0;title\x07\r\n" + forged + "\n\u202eoverri
 // writeRecording writes a recording in which each name is a given one.
 func writeRecording(t *testing.T, path, name string, checkpoints int) {
 	t.Helper()
+	writeRecordingIn(t, path, name, name, checkpoints)
+}
+
+// writeRecordingIn is writeRecording of processes in a container, or in none.
+func writeRecordingIn(t *testing.T, path, container, name string, checkpoints int) {
+	t.Helper()
 	state := aggregate.New()
 	file, err := recording.Create(path, recording.FileOptions{
 		Options: recording.Options{Header: &recording.Header{
@@ -61,7 +67,7 @@ func writeRecording(t *testing.T, path, name string, checkpoints int) {
 		})
 	}
 	for pid := 7; pid < 9; pid++ {
-		add(event.Event{Kind: event.ProcessStart, PID: pid, Start: &event.Start{Command: name, Library: "/" + name, Release: name, Container: name, Pod: name}, UID: 1000})
+		add(event.Event{Kind: event.ProcessStart, PID: pid, Start: &event.Start{Command: name, Library: "/" + name, Release: name, Container: container, Pod: container}, UID: 1000})
 		capacities := [event.BankedRegions]event.Capacity{}
 		for i := range capacities {
 			capacities[i] = event.Capacity{Banks: 12, BytesPerBank: 1 << 20, Base: 1024}

@@ -298,7 +298,10 @@ func listing(dir string) string {
 	var list []string
 	_ = filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 		if info, err := os.Lstat(path); err == nil {
-			text, _ := os.ReadFile(path)
+			var text []byte
+			if info.Mode().IsRegular() {
+				text, _ = os.ReadFile(path)
+			}
 			list = append(list, fmt.Sprintf("%s %v %d %s %.40q", path, info.Mode(), info.Size(), info.ModTime(), text))
 		}
 		return nil
