@@ -83,7 +83,7 @@ func (s *State) mark(e *event.Event) {
 	} else {
 		s.addMark(e)
 	}
-	of.Add(memory.Mark{TimeNs: e.TimeNs, Name: e.Cause, Number: s.applied, UID: e.UID})
+	of.Add(memory.Mark{TimeNs: e.TimeNs, Name: e.Cause, Number: s.applied, UID: e.UID, Sharer: e.CountsTo()})
 }
 
 // Marks returns the newest marks that users set, oldest first. They must not be changed.

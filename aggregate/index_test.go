@@ -79,6 +79,43 @@ func TestNoUserDisplacesAnother(t *testing.T) {
 	}
 }
 
+// TestManyIdsOfAUserDisplaceNothing: of marks, failures and ended processes, the ids of a user namespace have
+// one share.
+func TestManyIdsOfAUserDisplaceNothing(t *testing.T) {
+	s := aggregate.New()
+	const honest, owner = 1001, 1002
+	add := func(pid, uid, sharer int) {
+		s.Apply(&event.Event{TimeNs: 1, Kind: event.ProcessStart, PID: pid, UID: uid, Count: uint64(sharer)})
+		s.Apply(&event.Event{TimeNs: 2, Kind: event.Mark, UID: uid, Count: uint64(sharer), Cause: "mark"})
+		s.Apply(&event.Event{TimeNs: 2, Kind: event.AllocFailed, PID: pid})
+		s.Apply(&event.Event{TimeNs: 3, Kind: event.ProcessExit, PID: pid})
+	}
+	for i := range 50 {
+		add(100+i, honest, 0)
+	}
+	for i := range 2000 {
+		add(1000+i, 100000+i, owner)
+	}
+	marks, failures, ended := 0, 0, 0
+	for _, m := range s.Marks() {
+		if m.UID == honest {
+			marks++
+		}
+	}
+	snapshot := s.Snapshot()
+	for _, f := range snapshot.Failures {
+		if f.UID == honest {
+			failures++
+		}
+	}
+	for _, p := range snapshot.Processes {
+		if p.UID == honest {
+			ended++
+		}
+	}
+	qt.Check(t, qt.DeepEquals([]int{marks, failures, ended}, []int{50, 50, 50}))
+}
+
 // TestTheBeginningEndsWithTheFirstAllocation: what was there before is found while a process
 // that already ran goes on, and belongs to the beginning; a later process does not.
 func TestTheBeginningEndsWithTheFirstAllocation(t *testing.T) {

@@ -260,7 +260,7 @@ func (b *buffer) commonChips(on []*chip) (ids []int) {
 
 func (b *buffer) inOverlap() memory.OverlapBuffer {
 	return memory.OverlapBuffer{
-		PID: b.set.process.pid, UID: b.UID(), BufferID: b.BufferID, Address: b.Address, SizeBytes: b.SizeBytes, BytesPerBank: b.BytesPerBank,
+		PID: b.set.process.pid, UID: b.UID(), Sharer: b.set.process.owner(), BufferID: b.BufferID, Address: b.Address, SizeBytes: b.SizeBytes, BytesPerBank: b.BytesPerBank,
 		BeforeAttach: b.BeforeAttach, Stack: b.Stack,
 	}
 }

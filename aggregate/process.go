@@ -191,15 +191,15 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	s.last = nil
 }
 
-// Ended returns the latest process with that id that ended; nil if there is none. It must not
-// be modified.
-func (s *State) Ended(pid int) *memory.Process {
+// Ended returns the latest process with that id that ended, and to whom it counts; nil if there is none. It
+// must not be modified.
+func (s *State) Ended(pid int) (p *memory.Process, owner int) {
 	for i := range slices.Backward(s.exited) {
 		if s.exited[i].PID == pid {
-			return &s.exited[i].Process
+			return &s.exited[i].Process, s.exited[i].owner
 		}
 	}
-	return nil
+	return nil, 0
 }
 
 // A deviceSet is the chips of one mesh or device of a process.

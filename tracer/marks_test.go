@@ -62,7 +62,7 @@ func tracedMarks(t *testing.T, pids ...int) (warnings *tracetest.Lines, count fu
 func awaitMark(t *testing.T, tr *Tracer, reported func(mark string) bool) {
 	t.Helper()
 	mark := fmt.Sprint(host.Now())
-	tr.Mark(mark, 0)
+	tr.Mark(mark, 0, 0)
 	qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool { return reported(mark) })))
 }
 

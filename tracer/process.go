@@ -181,9 +181,7 @@ func (d *decoder) describe(p *process, start *event.Event, user int) {
 		return
 	}
 	p.described = true
-	if p.user = user; user < 0 { // it has ended
-		p.user = start.UID
-	}
+	p.user = user
 	p.Sharer = host.Sharer(p.user, p.PID)
 	if p.user != start.UID {
 		start.Count = uint64(p.user)
@@ -202,7 +200,7 @@ func (d *decoder) describe(p *process, start *event.Event, user int) {
 		case e.Kind == event.ProcessStart:
 			identify(e)
 		case e.Kind == event.Mark:
-			e.UID = start.UID
+			e.UID, e.Count = start.UID, start.Count
 		case e.Comm == "":
 			e.Comm = start.Comm
 		}

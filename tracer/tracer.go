@@ -51,7 +51,7 @@ type Options struct {
 	// at each mark. After a failed allocation that is always done.
 	Owners, OwnersAtMarks bool
 	// Warn gets a line for everything that could not be traced, with the user whose process or file it is
-	// about, -1 if there is none; nil drops them.
+	// about, host.NoUser if there is none; nil drops them.
 	Warn func(user int, text string)
 	// RingBytes is the size of the ring buffer; 0: the usual one. Tests lose events with a small one.
 	RingBytes uint32
@@ -119,7 +119,7 @@ func New(o Options) (_ *Tracer, err error) {
 }
 
 // warn warns about no user's process or file.
-func (o *Options) warn(text string) { o.Warn(-1, text) }
+func (o *Options) warn(text string) { o.Warn(host.NoUser, text) }
 
 // addProcessors lets goroutines with raised priority run while others occupy all of Go's
 // processors: one for each goroutine that reads files (Spaces), one for Run, one for marks, and
@@ -196,11 +196,15 @@ func (t *Tracer) run(ctx context.Context, handle func(*event.Event), pause func(
 	}
 }
 
-// Mark adds a mark at the present time.
-func (t *Tracer) Mark(name string, uid int) {
+// Mark adds a mark of a user at the present time, which counts to a sharer.
+func (t *Tracer) Mark(name string, uid, sharer int) {
 	nowNs := host.Now()
+	mark := event.Event{Kind: event.Mark, TimeNs: nowNs, Cause: name, UID: uid}
+	if sharer != uid {
+		mark.Count = uint64(sharer)
+	}
 	t.inbox.add(result{report: func(d *decoder) bool { // events after its time may have been reported already
-		d.emit(event.Event{Kind: event.Mark, TimeNs: nowNs, Cause: name, UID: uid})
+		d.emit(mark)
 		return true
 	}})
 	t.inbox.add(result{atNs: nowNs, report: func(d *decoder) bool {

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"ttmem/tracer/event"
 )
 
@@ -23,8 +24,10 @@ type Failure struct {
 	// Message is the text of the exception.
 	Message string `json:"message,omitempty"`
 	// UID is the user of the process; 0 if that is not known.
-	UID   int          `json:"uid"`
-	Stack *event.Stack `json:"stack,omitempty"`
+	UID int `json:"uid"`
+	// Sharer is to whom it counts where users have shares.
+	Sharer int          `json:"-"`
+	Stack  *event.Stack `json:"stack,omitempty"`
 	// Freed are the latest frees of the process, the newest first, if the message says that something is
 	// not allocated.
 	Freed []Deallocation `json:"-"`
@@ -34,8 +37,8 @@ type Failure struct {
 	Number uint64 `json:"-"`
 }
 
-// Origin returns the user whose process failed, and the event's number.
-func (f Failure) Origin() (uid int, number uint64) { return f.UID, f.Number }
+// Origin returns to whom the process that failed counts, and the event's number.
+func (f Failure) Origin() (sharer int, number uint64) { return cmp.Or(f.Sharer, f.UID), f.Number }
 
 // ResolveStacks resolves the call stacks.
 func (e *Evidence) ResolveStacks() {

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"strings"
 
 	"ttmem/tracer/event"
@@ -50,10 +51,11 @@ type Mark struct {
 	// Number is the mark's own: see Point.
 	Number uint64
 	UID    int // of the user who set it
+	Sharer int // to whom it counts where users have shares
 }
 
-// Origin returns the user who set the mark, and its number.
-func (m Mark) Origin() (uid int, number uint64) { return m.UID, m.Number }
+// Origin returns to whom the mark counts, and its number.
+func (m Mark) Origin() (sharer int, number uint64) { return cmp.Or(m.Sharer, m.UID), m.Number }
 
 // The ends of the names of marks for steps, which ttmem steps and the pytest plugin set.
 const (

@@ -1,6 +1,10 @@
 package memory
 
-import "ttmem/tracer/event"
+import (
+	"cmp"
+
+	"ttmem/tracer/event"
+)
 
 // An Overlap is two buffers of different allocators that had addresses of a chip in common while
 // both were live: a program that writes to one changes the other. There is one for each pair of call
@@ -30,11 +34,14 @@ type OverlapBuffer struct {
 	BytesPerBank uint64       `json:"bytes_per_bank,omitempty"`
 	BeforeAttach bool         `json:"before_attach,omitempty"`
 	UID          int          `json:"uid,omitempty"`
+	Sharer       int          `json:"-"` // to whom it counts where users have shares
 	Stack        *event.Stack `json:"stack,omitempty"`
 }
 
-// Origin returns the user who allocated the later buffer, and the event's number.
-func (o Overlap) Origin() (uid int, number uint64) { return o.Later.UID, o.Number }
+// Origin returns to whom the later buffer counts, and the event's number.
+func (o Overlap) Origin() (sharer int, number uint64) {
+	return cmp.Or(o.Later.Sharer, o.Later.UID), o.Number
+}
 
 // For returns the overlap as the selected processes and users may see it; false if it has none of
 // their buffers.

@@ -138,7 +138,7 @@ func serve(o serveOptions) (err error) {
 			return metrics.Chip{Board: c.Board, PCI: c.PCI, UniqueID: c.UniqueID}
 		},
 		Owners: t.FindOwners,
-		Mark:   func(name string, v service.Viewer) error { t.Mark(name, v.UID); return nil },
+		Mark:   func(name string, v service.Viewer, sharer int) error { t.Mark(name, v.UID, sharer); return nil },
 		Documents: func(s *aggregate.State) (map[string]json.RawMessage, error) {
 			return pageDocuments(s, &source.Summary{Of: "this host", Live: true}, nil)
 		},
@@ -242,11 +242,11 @@ func (s *hostService) take(e *event.Event) {
 	s.crash.Take(e)
 	switch e.Kind {
 	case event.ProcessStart, event.ProcessExit: // what starts may have been another program
-		if p := s.state.Ended(e.PID); p != nil && p.Exit.TimeNs == e.TimeNs {
-			s.log.Line(p.UID, exitLine(p))
+		if p, owner := s.state.Ended(e.PID); p != nil && p.Exit.TimeNs == e.TimeNs {
+			s.log.Line(owner, exitLine(p))
 		}
 		if e.Kind == event.ProcessStart && !e.Reread { // else it only adds the command line
-			s.log.Line(e.UID, startLine(e))
+			s.log.Line(e.CountsTo(), startLine(e))
 		}
 	case event.Lost:
 		l := s.lost[e.Cause]
@@ -256,7 +256,7 @@ func (s *hostService) take(e *event.Event) {
 		l.pids[e.PID] = true
 		s.lost[e.Cause] = losses{l.count + e.Count, l.pids}
 	case event.Reread:
-		s.log.Warn(term.NoUser, fmt.Sprintf("figures of PID %d are right again: its memory was read", e.PID))
+		s.log.Warn(host.NoUser, fmt.Sprintf("figures of PID %d are right again: its memory was read", e.PID))
 	}
 }
 
@@ -278,11 +278,11 @@ func (s *hostService) reportLost() {
 		l := s.lost[cause]
 		events := "lost " + page.Count(l.count, "event")
 		if l.pids[0] {
-			s.log.Warn(term.NoUser, fmt.Sprintf("%s: %s; totals may be wrong from now on", events, cause))
+			s.log.Warn(host.NoUser, fmt.Sprintf("%s: %s; totals may be wrong from now on", events, cause))
 			continue
 		}
 		names := page.Each(slices.Sorted(maps.Keys(l.pids)), strconv.Itoa)
-		s.log.Warn(term.NoUser, fmt.Sprintf("%s of PID %s: %s; their figures may be wrong from now on", events, page.Some(names, "process"), cause))
+		s.log.Warn(host.NoUser, fmt.Sprintf("%s of PID %s: %s; their figures may be wrong from now on", events, page.Some(names, "process"), cause))
 	}
 	clear(s.lost)
 	s.lostAt = time.Now()

@@ -39,7 +39,8 @@ func TestServeLogsUnfreedBuffersOfAnEndedProcess(t *testing.T) {
 	take := func(e event.Event) {
 		s.take(&e)
 		if e.Kind == event.ProcessExit {
-			lines[e.PID] = exitLine(s.state.Ended(e.PID))
+			p, _ := s.state.Ended(e.PID)
+			lines[e.PID] = exitLine(p)
 		}
 	}
 	alloc := func(pid int, id uint64, region event.Region, chips ...int) {

@@ -3,7 +3,10 @@
 // tracer or from a file, and package aggregate applies them to a State.
 package event
 
-import "math"
+import (
+	"cmp"
+	"math"
+)
 
 // Kind says what happened.
 type Kind uint8
@@ -278,6 +281,9 @@ type Capacity struct {
 	Base uint64 `json:"base_address,omitempty"`
 }
 
+// CountsTo returns to whom a ProcessStart or a Mark counts where users have shares.
+func (e *Event) CountsTo() int { return cmp.Or(int(e.Count), e.UID) }
+
 // Total returns the capacity of all banks, in bytes.
 func (c Capacity) Total() uint64 { return uint64(c.Banks) * c.BytesPerBank }
 
@@ -394,7 +400,7 @@ type Event struct {
 	// Count is the number of lost events, and Cause their cause. Lost. For Mark,
 	// Cause is the name, for Owner the path. For Owner, Count is the time of the ProcessStart of its
 	// process: another process with the same id may have a buffer with the same BufferID. For
-	// ProcessStart, it is the user to whom the process counts, if that is not UID: see host.RealUser.
+	// ProcessStart and Mark, it is the user to whom it counts, if that is not UID: see host.RealUser.
 	Count uint64
 	Cause string
 	// UID is the user that the process runs as. ProcessStart and Mark.

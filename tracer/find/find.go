@@ -106,7 +106,7 @@ func New(closing context.Context, o Options) *Finder {
 }
 
 // warn warns about no user's process or file.
-func (f *Finder) warn(text string) { f.Warn(-1, text) }
+func (f *Finder) warn(text string) { f.Warn(host.NoUser, text) }
 
 // Begin attaches to the libraries that are already mapped, and watches for new mappings.
 func (f *Finder) Begin() error {

@@ -326,6 +326,9 @@ func UserOfClient(pid, uid int) int {
 // process that has connected.
 const NoProcess = -1
 
+// NoUser is the user of messages that are about no user's processes or files.
+const NoUser = -2
+
 // Sharer returns the key under which a process's resources are counted: its user or, because root's
 // containers run programs of many users, each process of root alone.
 func Sharer(user, pid int) int {

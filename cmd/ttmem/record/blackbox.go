@@ -167,7 +167,7 @@ func (b *BlackBox) Take(e *event.Event) {
 	}
 	switch e.Kind {
 	case event.ProcessStart:
-		b.users[e.PID] = e.UID
+		b.users[e.PID] = e.CountsTo()
 	case event.ProcessExit:
 		delete(b.users, e.PID)
 	case event.AllocFailed:

@@ -19,7 +19,7 @@ import (
 
 // FuzzRequest: every user may send anything. What is answered, if anything, is HTTP.
 func FuzzRequest(f *testing.F) {
-	path, _ := serveWith(f, testHub().hub, Options{Mark: func(string, Viewer) error { return nil }})
+	path, _ := serveWith(f, testHub().hub, Options{Mark: func(string, Viewer, int) error { return nil }})
 	for _, request := range []string{
 		"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n",
 		"GET /v1/snapshot HTTP/1.0\r\n\r\n",

@@ -30,12 +30,13 @@ func (s *Server) mark(w http.ResponseWriter, r *http.Request, v Viewer) {
 		http.Error(w, "ttmem: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	if !v.All && !s.marks.allow(clientOf(r.Context(), v), time.Now()) {
+	c := clientOf(r.Context(), v)
+	if !v.All && !s.marks.allow(c, time.Now()) {
 		busy(w, fmt.Sprintf("too many marks: a user may set %d a second", maxMarks))
 		return
 	}
 	s.marked.Add(1) // before it can be applied
-	if err := s.o.Mark(name, v); err != nil {
+	if err := s.o.Mark(name, v, c.uid); err != nil {
 		s.marked.Add(^uint64(0))
 		http.Error(w, "ttmem: "+err.Error(), http.StatusServiceUnavailable)
 		return

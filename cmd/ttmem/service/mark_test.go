@@ -24,7 +24,7 @@ type marks struct {
 	err   error
 }
 
-func (m *marks) take(name string, v Viewer) error {
+func (m *marks) take(name string, v Viewer, _ int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.names, m.by = append(m.names, name), append(m.by, v)
@@ -88,7 +88,7 @@ func TestMarkThatIsNoNameIsALine(t *testing.T) {
 // other events.
 func TestAnswerHasMarksThatWereSetBefore(t *testing.T) {
 	host := newHost()
-	path, _ := serveWith(t, host.hub, Options{Mark: func(name string, v Viewer) error {
+	path, _ := serveWith(t, host.hub, Options{Mark: func(name string, v Viewer, _ int) error {
 		time.AfterFunc(100*time.Millisecond, func() { host.apply(event.Event{Kind: event.Mark, Cause: name, UID: v.UID}) })
 		return nil
 	}})

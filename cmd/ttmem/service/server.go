@@ -46,8 +46,8 @@ type Options struct {
 	Recording func() string
 	// Warn reports what an administrator should know; nil: to nobody.
 	Warn func(string)
-	// Mark sets a mark for the viewer; nil if that is not possible.
-	Mark func(name string, v Viewer) error
+	// Mark sets a mark for the viewer, which counts to a sharer; nil if that is not possible.
+	Mark func(name string, v Viewer, sharer int) error
 	// Owners searches the owners of the buffers of these processes, or of all if the list is empty. It
 	// returns when the hub has them, or the context is done. counts is true if the user of the
 	// processes asked. nil: owners are not searched.

@@ -191,7 +191,7 @@ func (o *Options) watchTracing(of string, handle func(*event.Event)) (*Summary, 
 	defer t.Close()
 	defer t.unlisten() // a page follows
 	mark := func(name string) error {
-		t.Mark(name, os.Getuid())
+		t.Mark(name, os.Getuid(), os.Getuid())
 		return nil
 	}
 	findOwners := func(ctx context.Context) error { return t.FindOwners(ctx, o.PIDs, false) }

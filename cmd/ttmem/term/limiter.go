@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"ttmem/tracer/host"
 )
 
 const (
@@ -15,9 +17,6 @@ const (
 	// linesPerUser is how many lines about processes of a user are shown in that time.
 	linesPerUser = 30
 )
-
-// NoUser is the user of a message that is about no user's processes or files.
-const NoUser = -1
 
 // A Limiter bounds messages about processes, which any user can cause: each is shown once a minute,
 // whatever numbers are in it, and so are linesPerUser of each user. The others are counted.
@@ -92,7 +91,11 @@ func (l *Limiter) endUser(user int) {
 		u.timer.Stop()
 		delete(l.users, user)
 		of := ""
-		if user != NoUser {
+		switch user {
+		case host.NoUser:
+		case host.NoProcess:
+			of = " about processes that ended at once"
+		default:
 			of = fmt.Sprintf(" about processes of user %d", user)
 		}
 		if u.more > 0 {
