@@ -31,6 +31,8 @@ type attack struct {
 	// restart ends the tracers after it, and checks how they end; unended does so while the
 	// attack goes on.
 	restart, unended bool
+	// ended checks that a process of another user, which ended before, is still known.
+	ended bool
 	// log ends reading the tracers' logs meanwhile: the pipe is "full", or the reader "gone".
 	log string
 }
@@ -68,7 +70,11 @@ var attacks = []attack{
 	{name: "many libraries", program: "files.py many_libraries 8", aims: "deriving layouts holds up events", hold: 3 * time.Second, long: true, newcomer: true},
 	{name: "library slots", program: "files.py many_libraries 70", aims: "the table of libraries is full for others", hold: 20 * time.Second, long: true, newcomer: true},
 	{name: "many files", program: "files.py many_files", aims: "reading files holds up events; the cache of files grows", newcomer: true},
+	{name: "sparse library", program: "files.py sparse_library", aims: "reading a terabyte"},
+	{name: "socket at path", program: "files.py socket_at_path", aims: "opening what is no file"},
 	// the service's socket
+	{name: "pipelines", program: "service.py pipelines", aims: "requests that wait in a connection take memory", long: true},
+	{name: "profiles", program: "service.py profiles", aims: "profiles of minutes take memory", hold: 3 * time.Second, restart: true},
 	{name: "half-open clients", program: "service.py half_open", aims: "connections for others run out"},
 	{name: "slow clients", program: "service.py slow", aims: "answers wait for slow readers", long: true},
 	{name: "unread streams", program: "service.py unread", aims: "what nobody reads fills memory"},
@@ -89,6 +95,20 @@ var attacks = []attack{
 	{name: "mapping loop", program: "processes.py mapping_loop", aims: "records of mappings are lost, and others' with them", hold: time.Second, long: true, newcomer: true},
 	{name: "long command", program: "processes.py long_command", aims: "a command line of megabytes in each answer"},
 	{name: "generated code", program: "processes.py generated_code", aims: "reading code again for each change", long: true},
+	{name: "ended processes", program: "processes.py short_runs 40 0.3", aims: "ended processes of others leave the report", hold: 3 * time.Second, ended: true},
+	{name: "ended at once", program: "processes.py short_runs 40 0", aims: "the same by processes that are gone before they are read", hold: 2 * time.Second, ended: true},
+	{name: "vfork child", program: "processes.py vfork_child", aims: "two processes in one address space"},
+	{name: "stopped", program: "processes.py stopped", aims: "waiting for a process that does not run"},
+	{name: "debugged", program: "processes.py ptraced", aims: "the end waits for a process that a debugger has stopped", restart: true},
+	{name: "setuid", program: "processes.py setuid", aims: "processes whose rights change while they are read", newcomer: true},
+	{name: "crowd of threads", program: "processes.py crowd", aims: "the kernel's table of threads is full for others", newcomer: true},
+	{name: "unmounted", program: "processes.py unmounted", aims: "reading a library that no path leads to"},
+	// ids of a range in /etc/subuid
+	{name: "subordinate clients", program: "subordinate.py 12 service.py half_open", aims: "connections for others run out", hold: time.Second},
+	{name: "subordinate requests", program: "subordinate.py 12 service.py busy", aims: "answers take all of the processor"},
+	{name: "subordinate marks", program: "subordinate.py 12 service.py marks", aims: "marks of others are dropped", restart: true},
+	{name: "subordinate processes", program: "subordinate.py 6 processes.py short_runs 5 0.3 shared", aims: "ended processes of others leave the report; lines fill the log", hold: 3 * time.Second, ended: true},
+	{name: "subordinate buffers", program: "subordinate.py 6 probes.py buffer_flood", aims: "live buffers fill the tracer's memory", hold: 8 * time.Second, long: true, restart: true},
 	// code that is read for stacks
 	{name: "sparse .eh_frame", program: "elf.py sparse_frames", aims: "tables of 250 MiB are read into memory", hold: 2 * time.Second, restart: true},
 	{name: "dense .eh_frame", program: "elf.py dense_frames", aims: "unwind tables fill memory and the kernel's table", hold: 2 * time.Second, long: true},

@@ -2,6 +2,7 @@ package hostile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/record"
 	"ttmem/e2e/rig"
 	"ttmem/e2e/tracetest"
@@ -118,6 +120,14 @@ func (r *hostileRig) attack(t *testing.T, a attack) (failures []string) {
 	for _, one := range []*tracer{r.pair.serve, r.pair.attach} {
 		one.resetPeak()
 	}
+	early := 0
+	if a.ended {
+		var err error
+		if early, err = r.endedBefore(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lines := strings.Count(r.pair.serve.said(), "\n")
 	u := r.users[a.user]
 	p, err := r.start(a)
 	defer func() {
@@ -182,6 +192,14 @@ func (r *hostileRig) attack(t *testing.T, a attack) (failures []string) {
 			failures = append(failures, fmt.Sprintf("%s took %d MiB", one.name, peak>>20))
 		}
 	}
+	if n := strings.Count(r.pair.serve.said(), "\n") - lines; n > mostLines {
+		failures = append(failures, fmt.Sprintf("serve's log has %d more lines", n))
+	}
+	if a.ended && len(failures) == 0 {
+		if s, err := r.pair.snapshot(); err != nil || !slices.ContainsFunc(s.Processes, func(p memory.Process) bool { return p.PID == early }) {
+			failures = append(failures, fmt.Sprintf("PID %d of another user, which ended before the attack, is not known any more (%v)", early, err))
+		}
+	}
 	if strays := u.strays(); len(strays) > 0 {
 		failures = append(failures, fmt.Sprintf("root wrote into the attacker's folder: %q", strays))
 	}
@@ -194,6 +212,27 @@ func (r *hostileRig) attack(t *testing.T, a attack) (failures []string) {
 		r.pair = nil
 	}
 	return failures
+}
+
+// mostLines is how many lines of serve's log are about an attack.
+const mostLines = 100
+
+// endedBefore runs a program of another user that ends before an attack.
+func (r *hostileRig) endedBefore(a attack) (pid int, err error) {
+	other := attack{user: (a.user + 1) % len(r.users), program: "processes.py one_run"}
+	p, err := r.start(other)
+	if err != nil {
+		return 0, err
+	}
+	err = p.Wait()
+	p.log.Close()
+	if !tracetest.Eventually(answerLimit*patience*20, func() bool {
+		s, err := r.pair.snapshot()
+		return err == nil && slices.ContainsFunc(s.Processes, func(one memory.Process) bool { return one.PID == p.Process.Pid && one.Exit != nil })
+	}) {
+		err = errors.Join(err, fmt.Errorf("the end of PID %d is not known", p.Process.Pid))
+	}
+	return p.Process.Pid, err
 }
 
 // clear empties a user's folder.

@@ -89,6 +89,11 @@ func (r *hostileRig) start(a attack) (*running, error) {
 					return p, err
 				}
 			}
+			if pid, ok := strings.CutPrefix(line, "ids "); ok {
+				if err := p.mapIDs(pid); err != nil {
+					return p, err
+				}
+			}
 		case <-limit:
 			return p, fmt.Errorf("the attack does not begin: %s", p.said())
 		}
@@ -118,6 +123,17 @@ func (p *running) mount(u *user, line string) error {
 		return fmt.Errorf("mounting FUSE: %w", err)
 	}
 	_, err = io.WriteString(p.stdin, "\n")
+	return err
+}
+
+// mapIDs does what the setuid program newuidmap does for a user with a range of ids in /etc/subuid.
+func (p *running) mapIDs(pid string) error {
+	for _, ids := range []string{"uid_map", "gid_map"} {
+		if err := os.WriteFile(filepath.Join("/proc", pid, ids), fmt.Appendf(nil, "0 %d %d", subordinate, subordinates), 0); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(p.stdin, "\n")
 	return err
 }
 

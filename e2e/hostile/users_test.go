@@ -22,6 +22,9 @@ type user struct {
 	home string
 }
 
+// subordinate is the first of the ids that attackers have beside their own, and subordinates their number.
+const subordinate, subordinates = 1 << 31, 1000
+
 // users are those of this test.
 var users []*user
 
@@ -73,7 +76,7 @@ func (u *user) killAll() {
 func (u *user) strays() (list []string) {
 	_ = filepath.WalkDir(u.home, func(path string, _ os.DirEntry, err error) error {
 		var stat unix.Stat_t
-		if err == nil && unix.Lstat(path, &stat) == nil && int(stat.Uid) != u.uid {
+		if err == nil && unix.Lstat(path, &stat) == nil && int(stat.Uid) != u.uid && (stat.Uid < subordinate || stat.Uid >= subordinate+subordinates) {
 			list = append(list, strings.TrimPrefix(path, u.home))
 		}
 		return nil

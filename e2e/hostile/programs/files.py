@@ -81,6 +81,31 @@ def overwritten():
     forever()
 
 
+def sparse_library():
+    """Libraries of a terabyte, which takes no room."""
+    for _ in range(2):
+        path = library()
+        size = os.path.getsize(path)
+        os.truncate(path, 1 << 40)
+        fd = os.open(path, os.O_RDONLY)
+        memory(size, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd)
+    forever()
+
+
+def socket_at_path():
+    """The path of a mapped library becomes a socket, and its folder a FIFO's."""
+    import socket
+
+    path = library(HOME + "/site-packages/ttnn/build/lib/libtt_metal.so")
+    fd = os.open(path, os.O_RDONLY)
+    os.unlink(path)
+    os.chdir(os.path.dirname(path))
+    socket.socket(socket.AF_UNIX).bind("libtt_metal.so")
+    os.mkfifo(HOME + "/site-packages/ttnn-3.dist-info")
+    memory(os.fstat(fd).st_size, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd)
+    forever()
+
+
 def deleted():
     """Maps libraries that have no name any more."""
     for _ in range(6 if LONG else 2):

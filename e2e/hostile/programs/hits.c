@@ -1,6 +1,8 @@
 /* Jumps to probed instructions with made-up registers and a made-up stack, and comes back by
  * the fault that follows. Loaded by probes.py. */
 #define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
@@ -8,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 static __thread sigjmp_buf back;
 
@@ -50,6 +53,59 @@ __attribute__((noinline)) void hit(void *at, const uint64_t *registers, void *st
 		     :
 		     : "r"(at), "r"(registers), "r"(stack)
 		     : "memory");
+}
+
+struct call {
+	void *at;
+	const uint64_t *registers;
+	void *stack;
+};
+
+static int stays(void *data)
+{
+	const struct call *c = data;
+
+	for (;;) {
+		hit(c->at, c->registers, c->stack);
+		usleep(1000);
+	}
+	return 0;
+}
+
+/* Hits from a child of vfork that never ends. */
+int stay(void *at, const uint64_t *registers, void *stack)
+{
+	struct call c = {at, registers, stack};
+	char *own = malloc(1 << 16);
+
+	setup();
+	return clone(stays, own + (1 << 16), CLONE_VM | CLONE_VFORK | SIGCHLD, &c);
+}
+
+static void *joins(void *data)
+{
+	const struct call *c = data;
+
+	setup();
+	hit(c->at, c->registers, (char *)aligned_alloc(16, 4096) + 4088);
+	pause();
+	return NULL;
+}
+
+/* Hits once from each of many threads, which stay. */
+int crowd(void *at, const uint64_t *registers, long count)
+{
+	static struct call c;
+	pthread_attr_t small;
+	pthread_t t;
+
+	c = (struct call){at, registers, NULL};
+	pthread_attr_init(&small);
+	pthread_attr_setstacksize(&small, 1 << 16);
+	for (long i = 0; i < count; i++)
+		if (pthread_create(&t, &small, joins, &c))
+			return i;
+	return count;
 }
 
 /* Hits again and again. After each hit, words of memory grow by a step: identifiers, say. With

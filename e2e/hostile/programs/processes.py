@@ -37,20 +37,128 @@ def short_lived():
             os.waitpid(pid, 0)
 
 
-def short_runs():
+def short_runs(count=1, wait=0.3, shared=False):
     """Programs that allocate and end at once: two lines each in the log of a service."""
     from forger import Forger
 
+    path = CONTEXT["library"] if shared else library()
+    keeper = Forger(fd=os.open(path, os.O_RDONLY))  # so that the file is known
+    attacking()
+    while True:
+        children = []
+        for _ in range(int(count)):
+            pid = os.fork()
+            if pid == 0:
+                f = Forger(fd=os.open(path, os.O_RDONLY), wait=float(wait))
+                mesh, allocator = f.device()
+                f.hit("buffer_allocated", 0, f.world.buffer(mesh, allocator))
+                os._exit(0)
+            children.append(pid)
+        for pid in children:
+            os.waitpid(pid, 0)
+    return keeper
+
+
+def one_run():
+    """One program that allocates and ends."""
+    from forger import Forger
+
+    f = Forger()
+    mesh, allocator = f.device()
+    f.hit("buffer_allocated", 0, f.world.buffer(mesh, allocator))
+    attacking()
+    time.sleep(0.3)
+
+
+def forged():
+    """A program that is traced, and the allocation that it makes up."""
+    from forger import Forger
+
+    f = Forger()
+    mesh, allocator = f.device()
+    b = f.world.buffer(mesh, allocator)
+    return f, lambda: f.hit("buffer_allocated", 0, b)
+
+
+def vfork_child():
+    """A child of vfork that stays, with the memory of its parent, which is not resumed."""
+    from forger import hits
+
+    f, allocate = forged()
+    allocate()
+    mesh, allocator = f.device()
+    b = f.world.buffer(mesh, allocator, id=9)
+    registers = (ctypes.c_uint64 * 12)(0, b)
+    attacking()
+    hits.stay(f.at("buffer_allocated"), registers, ctypes.c_void_p(f.stack))
+
+
+def stopped():
+    """A program that is stopped between two allocations."""
+    import signal
+
+    _, allocate = forged()
+    allocate()
+    attacking()
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def ptraced():
+    """A program that a debugger stops at each system call, and does not resume."""
+    _, allocate = forged()
+    pid = os.fork()
+    if pid == 0:
+        libc.ptrace(0, 0, 0, 0)  # PTRACE_TRACEME: the next signal stops it
+        while True:
+            allocate()
+    os.waitpid(pid, 0)
+    attacking()
+    while True:
+        libc.ptrace(9, pid, 0, 0)  # PTRACE_SINGLESTEP
+        os.waitpid(pid, 0)
+
+
+def setuid():
+    """Programs that become setuid ones while they are traced."""
     path = library()
     attacking()
     while True:
         pid = os.fork()
         if pid == 0:
-            f = Forger(fd=os.open(path, os.O_RDONLY), wait=0.3)
-            mesh, allocator = f.device()
-            f.hit("buffer_allocated", 0, f.world.buffer(mesh, allocator))
+            map_code(path)
+            time.sleep(0.02)
+            os.dup2(os.open("/dev/null", os.O_WRONLY), 2)
+            for program in "/usr/bin/newuidmap", "/bin/mount", "/bin/su":
+                if os.path.exists(program):
+                    os.execv(program, [program, "--help"])
             os._exit(0)
         os.waitpid(pid, 0)
+
+
+def crowd():
+    """Ten thousand threads that live, each of which has allocated."""
+    from forger import hits
+
+    f, allocate = forged()
+    allocate()
+    mesh, allocator = f.device()
+    registers = (ctypes.c_uint64 * 12)(0, f.world.buffer(mesh, allocator, id=9))
+    hits.crowd(f.at("buffer_allocated"), registers, ctypes.c_long(10000))
+    forever()
+
+
+def unmounted():
+    """A library on a file system that was unmounted while it is mapped, in a mount namespace of its own."""
+    user = os.getuid()
+    if libc.unshare(0x10000000 | 0x20000) != 0:  # CLONE_NEWUSER, CLONE_NEWNS
+        raise OSError(ctypes.get_errno(), "unshare: " + os.strerror(ctypes.get_errno()))
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {user} 1")):
+        with open("/proc/self/" + name, "w") as file:
+            file.write(text)
+    libc.mount(b"x", HOME.encode(), b"tmpfs", 0, b"")
+    map_code(library())
+    libc.umount2(HOME.encode(), 2)  # MNT_DETACH
+    forever()
 
 
 def reused_ids():

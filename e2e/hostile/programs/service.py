@@ -109,6 +109,49 @@ def flood():
     forever()
 
 
+def pipelines():
+    """Thousands of requests in a connection, whose answers are read late."""
+
+    def ask():
+        while True:
+            try:
+                s = connect()
+                s.sendall((GET % "snapshot").encode() * 2000)
+                time.sleep(0.2)
+                while s.recv(1 << 20):
+                    pass
+            except OSError:
+                pass
+
+    for _ in range(8):
+        threading.Thread(target=ask, daemon=True).start()
+    forever()
+
+
+def profiles():
+    """Profiles of minutes of a process with as many call stacks as it can have, which the service holds."""
+    from forger import Forger
+
+    f = Forger()
+    mesh, allocator = f.device()
+    b = f.world.buffer(mesh, allocator)
+    f.hit("buffer_allocated", 0, b, times=60000, vary=[(f.world.field(b, "unique_id_"), 1)], depth=30)
+
+    def ask():
+        while True:
+            try:
+                s = connect()
+                s.sendall(b"GET /debug/pprof/device_memory_alloc?region=all&seconds=300 HTTP/1.1\r\nHost: x\r\n\r\n")
+                s.settimeout(60)
+                s.recv(1)
+            except OSError:
+                pass
+
+    for _ in range(8):
+        threading.Thread(target=ask, daemon=True).start()
+    forever()
+
+
 def garbage():
     """Bytes that are no request, requests with bodies, and descriptors."""
     dice = random.Random(1)
