@@ -20,8 +20,8 @@ import (
 	"ttmem/e2e/tracetest"
 )
 
-// holdPort holds a port as a user, and returns the PID and what came to the port.
-func holdPort(t *testing.T, u *user, port string) (pid int, came func() string) {
+// holdPort holds a port at addresses as a user, and returns the PID and what came to the port.
+func holdPort(t *testing.T, u *user, port string, addresses ...string) (pid int, came func() string) {
 	t.Helper()
 	program := filepath.Join(u.home, "port.py")
 	out, err := exec.Command("install", "-m", "755", "programs/port.py", program).CombinedOutput()
@@ -29,7 +29,7 @@ func holdPort(t *testing.T, u *user, port string) (pid int, came func() string) 
 	log, err := os.Create(filepath.Join(u.home, "came"))
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { log.Close() })
-	cmd := u.command("/usr/bin/python3", "-B", program, port)
+	cmd := u.command("/usr/bin/python3", append([]string{"-B", program, port}, addresses...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	qt.Assert(t, qt.IsNil(start(cmd)))
 	go cmd.Wait()
@@ -43,8 +43,9 @@ func holdPort(t *testing.T, u *user, port string) (pid int, came func() string) 
 	return cmd.Process.Pid, came
 }
 
-// TestTakenPort: a user who holds the port of a service, before it starts or after it ends, keeps it from
-// nothing else, is named, and gets no token from clients that have the certificate.
+// TestTakenPort: a user who holds the port of a service, before it starts, after it ends, or at the other
+// address of localhost while it runs, keeps it from nothing else, is named, and gets no token from clients
+// that have the certificate.
 func TestTakenPort(t *testing.T) {
 	u := newUser(t, 8)
 	free, err := net.Listen("tcp", "127.0.0.1:0")
@@ -56,7 +57,7 @@ func TestTakenPort(t *testing.T) {
 	const secretToken = "a-token-of-root-0123456789"
 	qt.Assert(t, qt.IsNil(os.WriteFile(token, []byte(secretToken), 0o600)))
 
-	pid, came := holdPort(t, u, port)
+	pid, came := holdPort(t, u, port, "127.0.0.1", "::1")
 	socket := filepath.Join(dir, "ttmem.sock")
 	serve, err := startTracer(dir, "every process", "serve", "--socket", socket, "--http", "localhost:"+port, "--token-file", token)
 	qt.Assert(t, qt.IsNil(err))
@@ -105,6 +106,23 @@ func TestTakenPort(t *testing.T) {
 		qt.Check(t, qt.StringContains(text, "\nttmem_processes "))
 	}
 	qt.Check(t, qt.Equals(serve.stop(), ""))
-	_, came = holdPort(t, u, port)
+	_, came = holdPort(t, u, port, "127.0.0.1", "::1")
 	attacked(came)
+	u.killAll()
+
+	// a service that has only one of the addresses that clients try
+	for _, at := range []struct{ service, other, url string }{{"127.0.0.1", "::1", "[::1]"}, {"::1", "127.0.0.1", "127.0.0.1"}} {
+		_, came = holdPort(t, u, port, at.other)
+		serve, err = startTracer(dir, "every process", "serve", "--socket", socket, "--http", net.JoinHostPort(at.service, port), "--token-file", token)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.StringContains(serve.said(), "listening at "+socket+" and https://"))
+		for _, host := range []string{at.url, "localhost"} {
+			_, _ = scrape(host) // the latter may reach the service
+		}
+		_, err = scrape(at.url)
+		qt.Check(t, qt.IsNotNil(err))
+		qt.Check(t, qt.IsFalse(strings.Contains(came(), secretToken)), qt.Commentf("%s", came()))
+		qt.Check(t, qt.Equals(serve.stop(), ""))
+		u.killAll()
+	}
 }

@@ -3,8 +3,10 @@ package hostile
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"flag"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -18,6 +20,7 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+	"github.com/klauspost/compress/zstd"
 
 	"ttmem/aggregate"
 	"ttmem/e2e/tracetest"
@@ -258,6 +261,45 @@ func TestDamagedRecordings(t *testing.T) {
 	}
 	close(work)
 	working.Wait()
+}
+
+// TestExpandingRecordings: a recording of some KB that claims to have hundreds of MB is an error of every view,
+// which takes little memory.
+func TestExpandingRecordings(t *testing.T) {
+	u := newUser(t, 12)
+	path := filepath.Join(public, "expanding.ttmem")
+	writeRecording(t, path, "plain", 0)
+	b, err := os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	const headBytes, most = 40, 8 << 20 // of a block
+	encoder, err := zstd.NewWriter(nil)
+	qt.Assert(t, qt.IsNil(err))
+	first := bytes.Index(b, []byte("TTMb"))
+	for first >= 0 && b[first+8] != 'D' { // to the first block of events
+		first += 1 + bytes.Index(b[first+1:], []byte("TTMb"))
+	}
+	for _, kind := range []byte{'D', 'c'} { // events, and a checkpoint
+		payload := encoder.EncodeAll(make([]byte, most), nil)
+		head := bytes.Clone(b[first : first+headBytes])
+		head[8], head[9] = kind, 0
+		binary.LittleEndian.PutUint32(head[12:], uint32(len(payload)))
+		binary.LittleEndian.PutUint32(head[16:], most)
+		binary.LittleEndian.PutUint32(head[4:], crc32.Checksum(append(bytes.Clone(head[8:]), payload...), crc32.MakeTable(crc32.Castagnoli)))
+		bomb := bytes.Clone(b[:first])
+		for range 60 {
+			bomb = append(append(bomb, head...), payload...)
+		}
+		qt.Assert(t, qt.IsTrue(len(bomb) < 64<<10), qt.Commentf("%d", len(bomb)))
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, bomb, 0o644)))
+		for _, command := range damagedViews {
+			s := show(u, command, path, filepath.Join(u.home, "out"))
+			about := qt.Commentf("%c: %s: %v, %d MiB: %s", kind, command, s.took, s.resident>>20, s.stderr)
+			qt.Check(t, qt.Equals(s.status, 1), about)
+			qt.Check(t, qt.StringContains(string(s.stderr), "expands too much"), about)
+			qt.Check(t, qt.IsTrue(s.resident < residentLimit), about)
+			qt.Check(t, qt.IsFalse(tracetest.IsLate(s.took, 5*time.Second)), about)
+		}
+	}
 }
 
 // damage returns a damaged copy of a recording.

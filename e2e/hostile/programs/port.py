@@ -1,4 +1,4 @@
-"""Holds both loopback addresses of a port, and prints what comes: port.py PORT. A client may speak HTTP, or
+"""Holds a port at addresses, and prints what comes: port.py PORT ADDRESS... A client may speak HTTP, or
 HTTPS with a certificate that names the service."""
 
 import socket
@@ -40,7 +40,7 @@ def hold(family, address):
     return threading.Thread(target=accept)
 
 
-held = [hold(socket.AF_INET, "127.0.0.1"), hold(socket.AF_INET6, "::1")]
+held = [hold(socket.AF_INET6 if ":" in at else socket.AF_INET, at) for at in sys.argv[2:]]
 for one in held:
     one.start()
 print("attacking", flush=True)
