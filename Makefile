@@ -120,8 +120,8 @@ card: tools bin/ttmem
 	@mkdir -p $(dir $(REPORT))
 	$(SUDO) env TTMEM_BINARY=$(abspath bin/ttmem) $(GO) test -vet=off ./e2e -run 'TestCard$$' -count=1 -v -timeout 60m -card $(abspath $(REPORT)) -card-python $(or $(PYTHON),python3)
 
-# Attacks by ordinary users on a running ttmem, for 20 minutes: ATTACK=lease selects some by name,
-# SEED=7 damages recordings in another way, FORM=short takes two minutes.
+# Attacks by ordinary users on a running ttmem, for 30 minutes: ATTACK=lease selects some by name,
+# SEED=7 damages recordings in another way, FORM=short takes three minutes.
 ATTACK ?=
 SEED ?= 1
 HOSTILE := ./e2e/hostile
