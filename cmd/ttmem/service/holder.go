@@ -6,9 +6,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
+
+	tracing "ttmem/tracer/host"
 )
 
 // A holder is the socket that listens at an address, and its user.
@@ -22,17 +23,42 @@ func (h *holder) is(other *holder) bool {
 	return h == nil && other == nil || h != nil && other != nil && *h == *other
 }
 
-// String names the process and the user.
+// maxLinks is how many open files are looked at for the holder's socket: a user can have millions.
+const maxLinks = 1 << 16
+
+// String names the process, if it is found, and the user.
 func (h *holder) String() string {
 	pid := "a process"
-	links, _ := filepath.Glob("/proc/[0-9]*/fd/[0-9]*")
-	for _, link := range links {
-		if to, err := os.Readlink(link); err == nil && to == "socket:["+h.inode+"]" {
-			pid = "PID " + strings.Split(link, "/")[2]
+	if n := h.process(); n > 0 {
+		pid = fmt.Sprintf("PID %d", n)
+	}
+	return fmt.Sprintf("%s of user %s", pid, h.uid)
+}
+
+// process returns the process that has the socket open; 0 if it is not found.
+func (h *holder) process() int {
+	pids, _ := tracing.PIDs()
+	left := maxLinks
+	for _, pid := range pids {
+		if strconv.Itoa(tracing.RealUser(pid)) != h.uid {
+			continue
+		}
+		dir, err := os.Open(fmt.Sprintf("/proc/%d/fd", pid))
+		if err != nil {
+			continue
+		}
+		names, _ := dir.Readdirnames(left)
+		dir.Close()
+		for _, name := range names {
+			if to, err := os.Readlink(dir.Name() + "/" + name); err == nil && to == "socket:["+h.inode+"]" {
+				return pid
+			}
+		}
+		if left -= len(names); left <= 0 {
 			break
 		}
 	}
-	return fmt.Sprintf("%s of user %s", pid, h.uid)
+	return 0
 }
 
 // holderOf returns the socket that keeps this process from listening at an address; nil if it is not
