@@ -225,7 +225,8 @@ func (w *walk) dict(object uint64, kind stepKind) {
 }
 
 // readDict emits as dict does. It reports whether there are as many values as the dict says: what
-// was read earlier may be of another moment than the rest.
+// was read earlier may be of another moment than the rest. Then it emits no keys: with the form of another
+// table, values look like keys.
 func (w *walk) readDict(object uint64, kind stepKind) bool {
 	used, values := w.word(object+16), w.word(object+40)
 	k, ok := w.keys(w.word(object + 32))
@@ -246,11 +247,14 @@ func (w *walk) readDict(object uint64, kind stepKind) bool {
 			used--
 		}
 		w.emit(value, step{kind, name}, plain)
-		if kind == key {
-			w.emit(name, step{keyItself, i}, far)
-		}
 	})
-	return used == 0
+	if used != 0 {
+		return false
+	}
+	if kind == key && k.size == 24 { // in other tables, all keys are str
+		w.each(k, func(i, name, _ uint64) { w.emit(name, step{keyItself, i}, far) })
+	}
+	return true
 }
 
 // maxCount is above the items of any object of variable size.
