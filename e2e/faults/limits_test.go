@@ -72,9 +72,9 @@ func (tr *tracer) hasEnded() bool {
 }
 
 func fewDescriptors(s *scene) {
-	counts := []int{20, 130}
+	counts := []int{20, 162}
 	if *tracetest.Long {
-		counts = []int{12, 16, 24, 64, 127, 128, 129, 130, 140, 150} // with fewer, Go's runtime does not start
+		counts = []int{12, 16, 24, 64, 128, 159, 160, 161, 170, 180} // with fewer, Go's runtime does not start
 	}
 	for _, n := range counts {
 		s.attempt(fmt.Sprint(n, " descriptors"), []string{"prlimit", fmt.Sprintf("--nofile=%d:%d", n, n)}, "")

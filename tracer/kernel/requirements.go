@@ -63,7 +63,7 @@ func OptionalFeatures() (list []Feature) {
 
 // leastFiles is the least limit of open files: for maps, programs and links, and for the files that
 // are read.
-const leastFiles = 128
+const leastFiles = 160
 
 // leastMemory is the least memory limit of ttmem's cgroup. Half of it is for the kernel side's maps
 // and unwind tables. With less, the kernel may kill ttmem before it can print an error.

@@ -53,19 +53,17 @@ func (o *Objects) ShowSpace(slot uint32, m *ebpf.Map, unused bool) error {
 	if unused {
 		return o.Spaces.Put(slot, m)
 	}
-	info, err := m.Info()
+	var before ebpf.MapID
+	_ = o.Spaces.Lookup(slot, &before) // 0: there is none
+	m, err := m.Clone()
 	if err != nil {
-		return err
-	}
-	own, _ := info.ID() // every supported kernel has it
-	if m, err = m.Clone(); err != nil {
 		return err
 	}
 	w := showing{slot, m, make(chan error, 1)}
 	o.shower.wanted <- w
 	for {
 		var shown ebpf.MapID
-		if o.Spaces.Lookup(slot, &shown) == nil && shown == own {
+		if o.Spaces.Lookup(slot, &shown) == nil && shown != before {
 			return nil
 		}
 		select {
