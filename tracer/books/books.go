@@ -76,6 +76,9 @@ type Books struct {
 	firstID uint64
 	// ReadNs is when what was read from its memory was reported last: no event of that is earlier.
 	ReadNs uint64
+	// early counts the allocations from before all probes were in place, since its memory was last read: they
+	// are reported from there.
+	early int
 	// readIDs are the ids of the Buffers that a late attach read, by address.
 	readIDs map[uint64]uint64
 	changes *Changes // nil: they are not followed

@@ -47,9 +47,6 @@ func (b *Books) allocOn(e event.Event, l *libraries.Library, r *bpf.KernelBuffer
 	if b.firstID == 0 || r.UniqueId < b.firstID {
 		b.firstID = r.UniqueId
 	}
-	if at := l.AttachedNs.Load(); at == 0 || e.TimeNs < at {
-		return // it is read from memory: its free may have been missed, as not all probes were in place
-	}
 	if b.allocators[r.Allocator] == nil && len(b.allocators) >= heap.MaxAllocators {
 		b.process.Lost(manyAllocators)
 		return
@@ -63,6 +60,10 @@ func (b *Books) allocOn(e event.Event, l *libraries.Library, r *bpf.KernelBuffer
 		return
 	case int(e.Region) >= event.BankedRegions:
 		b.process.Lost(UnknownType)
+		return
+	}
+	if at := l.AttachedNs.Load(); at == 0 || e.TimeNs < at {
+		b.early++ // it is read from memory: its free may have been missed, as not all probes were in place
 		return
 	}
 	b.place(&e, r.Device, r.Allocator, r.Request)

@@ -96,6 +96,32 @@ func TestDecodeAllocation(t *testing.T) {
 	qt.Check(t, qt.HasLen(d.lost, 0))
 }
 
+// An allocation from before all probes were in place is read from memory; it is a loss if that never happens.
+func TestEarlyAllocations(t *testing.T) {
+	for _, read := range []bool{false, true} {
+		d := newTestProcess()
+		d.library.AttachedNs.Store(3)
+		buffer := bpf.KernelBufferRecord{Object: 0x3000, UniqueId: 9, Device: 0x1000, Allocator: 0x2000}
+		buffer.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordAlloc}
+		buffer.Window[8], buffer.Window[9] = 0, 0x10
+		buffer.Window[16], buffer.Window[41] = byte(event.L1), 4
+		d.decode(raw(&buffer))
+		buffer.Window[57] = 1 // hooked: it takes no memory
+		d.decode(raw(&buffer))
+		qt.Check(t, qt.HasLen(d.events, 0))
+		if read {
+			d.Follow()
+			d.AddExisting(event.Event{TimeNs: 4, PID: 7}, &Reading{})
+		}
+		d.End()
+		want := map[string]int{earlyUnread: 1}
+		if read {
+			want = map[string]int{}
+		}
+		qt.Check(t, qt.DeepEquals(d.lost, want))
+	}
+}
+
 // A program that runs is an event of the chips of its device, also of one that is not known.
 func TestDecodeProgramRun(t *testing.T) {
 	d := newTestProcess()

@@ -383,7 +383,10 @@ func (b *Books) release(program uint64, flags uint8) {
 	}
 }
 
-// EndReads counts the programs that are still being read when the process or tracing ends.
+// earlyUnread is the cause of losses of allocations that no reading of the process's memory reported.
+const earlyUnread = "allocated before all probes were in place"
+
+// EndReads counts what was still to be read when the process or tracing ends.
 func (b *Books) EndReads(cause string) {
 	for _, list := range b.unread {
 		for range list {
@@ -391,4 +394,7 @@ func (b *Books) EndReads(cause string) {
 		}
 	}
 	clear(b.unread)
+	for ; b.early > 0; b.early-- {
+		b.process.Lost(earlyUnread)
+	}
 }

@@ -20,7 +20,7 @@ type Reading struct {
 // AddExisting reports what a late attach read, except for what changed meanwhile. e has the time of the
 // events.
 func (b *Books) AddExisting(e event.Event, r *Reading) {
-	b.ReadNs = e.TimeNs
+	b.ReadNs, b.early = e.TimeNs, 0
 	if b.readIDs == nil {
 		b.readIDs = make(map[uint64]uint64)
 	}
@@ -54,7 +54,7 @@ func (b *Books) Corrects(r *Reading) bool {
 // Correct reports what differs from a Reading, except for what changed meanwhile. With programs, those
 // without events since beganNs end: they are reported when they run next.
 func (b *Books) Correct(e event.Event, r *Reading, programs bool, beganNs uint64) {
-	b.ReadNs, e.Reread = e.TimeNs, true
+	b.ReadNs, b.early, e.Reread = e.TimeNs, 0, true
 	for _, a := range r.Closed {
 		if b.allocators[a] != nil && !b.changes.allocators[a] {
 			b.closeDevice(e, a)
