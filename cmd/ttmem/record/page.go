@@ -86,7 +86,7 @@ func (b *BlackBox) makePages(atEnd bool) {
 		k.page, k.paged = nil, time.Now()
 		niceness := host.LowestPriority
 		if atEnd {
-			niceness = ownNiceness() // it is waited for
+			niceness = ownNiceness // it is waited for
 		}
 		if err := b.makePage(k.name, f, niceness); err != nil {
 			b.madePage(err)
@@ -135,15 +135,16 @@ func (b *BlackBox) makePage(name string, f *failure, niceness int) error {
 	return nil
 }
 
-// ownNiceness is that of this process, as with nice(1): a child may have no lower one.
-func ownNiceness() int {
+// ownNiceness is that with which this process began, as with nice(1): a child may have no lower one. Later its
+// first thread may have another one, with raised priority.
+var ownNiceness = func() int {
 	const zero = 20 // as the system call returns it
 	n, err := unix.Getpriority(unix.PRIO_PROCESS, os.Getpid())
 	if err != nil {
 		return 0
 	}
 	return zero - n
-}
+}()
 
 // madePage ends the page that was being made.
 func (b *BlackBox) madePage(err error) {
@@ -164,7 +165,7 @@ func (b *BlackBox) madePage(err error) {
 // finishPages makes the pages that are missing, and ends what takes too long.
 func (b *BlackBox) finishPages() {
 	if b.making != nil && b.making.child != nil { // with the lowest priority, a busy host runs it too late
-		_ = unix.Setpriority(unix.PRIO_PGRP, b.making.child.Process.Pid, ownNiceness())
+		_ = unix.Setpriority(unix.PRIO_PGRP, b.making.child.Process.Pid, ownNiceness)
 	}
 	defer term.While("ttmem: writing the pages of failed allocations")()
 	patience := time.After(pageTimeout)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 	"ttmem/tracer/recording"
 )
 
@@ -132,6 +133,9 @@ func TestThePageEndsAtTheNewestFailure(t *testing.T) {
 		return string(text)
 	}
 	qt.Check(t, qt.StringContains(read(), " 0 1\n"))
+	// as if the first thread had run what has raised priority
+	qt.Assert(t, qt.IsNil(unix.Setpriority(unix.PRIO_PROCESS, os.Getpid(), host.RaisedNiceness)))
+	defer unix.Setpriority(unix.PRIO_PROCESS, os.Getpid(), ownNiceness)
 	b.End(b.state.Snapshot())
 	qt.Check(t, qt.StringContains(read(), " 0 2\n"))
 	qt.Check(t, qt.HasLen(names(t, dir), 2))
