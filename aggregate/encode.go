@@ -49,7 +49,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	s.operationFailures.Code(c.Codec, c.failure)
 	codec.List(c.Codec, &s.exited, func(p *exitedProcess) {
 		c.Value(&p.Process)
-		p.owner = cmp.Or(p.owner, p.UID)
+		p.sharer = cmp.Or(p.sharer, p.UID)
 	})
 	for i := range s.unplaced.pools {
 		s.unplaced.pools[i].Code(c.Codec)

@@ -27,7 +27,7 @@ type heldBuffer struct {
 }
 
 // Origin returns the user of the buffer, and when it ended.
-func (h heldBuffer) Origin() (uid int, number uint64) { return h.set.process.owner(), h.end }
+func (h heldBuffer) Origin() (sharer int, number uint64) { return h.set.process.sharer(), h.end }
 
 // keepOwner keeps the owner of a buffer that ends, if it is known; ended is true if its device or
 // process ends.

@@ -18,7 +18,7 @@ type operation struct {
 }
 
 // Origin returns the user of the operation, and when it last ran.
-func (o *operation) Origin() (uid int, number uint64) { return o.set.process.owner(), o.LastNs }
+func (o *operation) Origin() (sharer int, number uint64) { return o.set.process.sharer(), o.LastNs }
 
 // maxOperations is the number of operations that a State keeps. If there are more, it keeps the
 // latest ones, the same number for each user.

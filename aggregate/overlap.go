@@ -44,7 +44,7 @@ const (
 
 // covered reports whether the addresses of a buffer are followed.
 func (b *buffer) covered() bool {
-	return b.Address > 0 && b.Address+b.BytesPerBank > b.Address && !b.PerCore && len(b.set.chips) <= maxCoveredChips && !b.set.process.uncovered
+	return b.Address > 0 && b.End() > b.Address && !b.PerCore && len(b.set.chips) <= maxCoveredChips && !b.set.process.uncovered
 }
 
 // cover counts the addresses of a new buffer, and returns the chips on which others have them. Call
@@ -225,7 +225,7 @@ func (s *State) noteOverlap(b *buffer, on []*chip) {
 	for _, p := range s.processes {
 		for other := range p.buffers.All() {
 			if other.arena == b.arena || other.Region != b.Region || !other.covered() || len(other.commonChips(on)) == 0 ||
-				other.Address >= b.Address+b.BytesPerBank || b.Address >= other.Address+other.BytesPerBank {
+				other.Address >= b.End() || b.Address >= other.End() {
 				continue
 			}
 			if known := first[other.callSite]; known == nil || other.BufferID < known.BufferID {
@@ -236,7 +236,7 @@ func (s *State) noteOverlap(b *buffer, on []*chip) {
 	for _, other := range slices.SortedFunc(maps.Values(first), func(a, b *buffer) int {
 		return cmp.Or(cmp.Compare(a.set.process.pid, b.set.process.pid), cmp.Compare(a.BufferID, b.BufferID))
 	}) {
-		start, end := max(b.Address, other.Address), min(b.Address+b.BytesPerBank, other.Address+other.BytesPerBank)
+		start, end := max(b.Address, other.Address), min(b.End(), other.End())
 		one := memory.Overlap{
 			TimeNs: b.SinceNs, Devices: other.commonChips(on), Region: b.Region.String(), Address: start, BytesPerBank: end - start,
 			Earlier: other.inOverlap(), Later: b.inOverlap(), Number: s.applied,
@@ -260,7 +260,7 @@ func (b *buffer) commonChips(on []*chip) (ids []int) {
 
 func (b *buffer) inOverlap() memory.OverlapBuffer {
 	return memory.OverlapBuffer{
-		PID: b.set.process.pid, UID: b.UID(), Sharer: b.set.process.owner(), BufferID: b.BufferID, Address: b.Address, SizeBytes: b.SizeBytes, BytesPerBank: b.BytesPerBank,
+		PID: b.set.process.pid, UID: b.UID(), Sharer: b.set.process.sharer(), BufferID: b.BufferID, Address: b.Address, SizeBytes: b.SizeBytes, BytesPerBank: b.BytesPerBank,
 		BeforeAttach: b.BeforeAttach, Stack: b.Stack,
 	}
 }

@@ -177,7 +177,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 		view.Exit.Status = &status
 	}
 	s.exitedCount++
-	s.keepExited(view, p.name.owner())
+	s.keepExited(view, p.name.sharer())
 	s.release(p)
 	for _, set := range p.sets {
 		set.retire()
@@ -193,10 +193,10 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 
 // Ended returns the latest process with that id that ended, and to whom it counts; nil if there is none. It
 // must not be modified.
-func (s *State) Ended(pid int) (p *memory.Process, owner int) {
+func (s *State) Ended(pid int) (p *memory.Process, sharer int) {
 	for i := range slices.Backward(s.exited) {
 		if s.exited[i].PID == pid {
-			return &s.exited[i].Process, s.exited[i].owner
+			return &s.exited[i].Process, s.exited[i].sharer
 		}
 	}
 	return nil, 0

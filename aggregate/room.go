@@ -46,20 +46,20 @@ func newRooms() rooms {
 // user is to whom a process counts: its user, or itself if it is of root, whose containers run programs
 // of many users.
 func (n *processName) user() int {
-	if n.owner() == 0 {
+	if n.sharer() == 0 {
 		return -n.pid
 	}
-	return n.owner()
+	return n.sharer()
 }
 
-// owner is the user whose process it is: in a user namespace the owner of the outermost one, because a
+// sharer is the user to whom it counts where users have shares: in a user namespace the owner of the outermost one, because a
 // user may have thousands of ids there.
-func (n *processName) owner() int { return cmp.Or(n.outside, n.about.UID) }
+func (n *processName) sharer() int { return cmp.Or(n.outside, n.about.UID) }
 
-// An exitedProcess has its processName's owner.
+// An exitedProcess has its processName's sharer.
 type exitedProcess struct {
 	memory.Process
-	owner int
+	sharer int
 }
 
 // kept is what a process has of the rooms.
@@ -109,19 +109,19 @@ const (
 
 // keepExited keeps an ended process, and drops the oldest ones of its user, or of the user with the most, if
 // there are too many.
-func (s *State) keepExited(view memory.Process, owner int) {
-	s.exited = append(s.exited, exitedProcess{view, owner})
+func (s *State) keepExited(view memory.Process, sharer int) {
+	s.exited = append(s.exited, exitedProcess{view, sharer})
 	for {
 		counts, sizes := make(map[int]int), make(map[int]int)
-		size, most := 0, owner
+		size, most := 0, sharer
 		for i := range s.exited {
-			of, n := s.exited[i].owner, 1+len(s.exited[i].Devices)
+			of, n := s.exited[i].sharer, 1+len(s.exited[i].Devices)
 			counts[of], sizes[of], size = counts[of]+1, sizes[of]+n, size+n
 			if sizes[of] > sizes[most] {
 				most = of
 			}
 		}
-		drop := owner
+		drop := sharer
 		switch {
 		case counts[drop] > 1 && (counts[drop] > maxExited || sizes[drop] > maxExitedSize):
 		case len(s.exited) > maxAllExited || size > maxAllExitedSize:
@@ -129,7 +129,7 @@ func (s *State) keepExited(view memory.Process, owner int) {
 		default:
 			return
 		}
-		oldest := slices.IndexFunc(s.exited, func(p exitedProcess) bool { return p.owner == drop })
+		oldest := slices.IndexFunc(s.exited, func(p exitedProcess) bool { return p.sharer == drop })
 		s.exited = slices.Delete(s.exited, oldest, oldest+1)
 	}
 }

@@ -102,7 +102,7 @@ func (p *process) orderBlocks() {
 }
 
 func (b *buffer) block() space.Block {
-	return space.Block{Start: b.Address, End: b.Address + b.BytesPerBank}
+	return space.Block{Start: b.Address, End: b.End()}
 }
 
 // changeBlocks adds the buffer to the ordered blocks of its arena and region, or removes it. Blocks

@@ -96,7 +96,7 @@ func (s *State) saveSurvivors(set *deviceSet, only *arena) {
 		}
 		one.run = births.Site{}
 	}
-	s.ended.Trim((*processName).owner)
+	s.ended.Trim((*processName).sharer)
 }
 
 // EndedSurvivors returns the buffers that ended with their device or process, by call site, with

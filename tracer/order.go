@@ -8,7 +8,7 @@ import (
 )
 
 // holdBackNs is how long an event waits for an earlier one that arrives later. The kernel
-// reads the clock before it reserves the record, so another CPU may overtake.
+// reads the clock before it sends the record, so another CPU may overtake.
 const holdBackNs = 10e6
 
 // ordered sorts events by time; events of the same time stay in order of arrival. They

@@ -51,7 +51,7 @@ func newReads(ctx context.Context, readers *host.Readers, inbox *inbox) *reads {
 func (r *reads) add(p *process, timeNs uint64, do func(context.Context, host.ReadableProcess) (report func())) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	one := &read{of: p.Program, user: host.Sharer(p.user, p.PID), timeNs: timeNs, untilNs: host.Now() + resultPatienceNs, do: do}
+	one := &read{of: p.Program, user: p.Sharer, timeNs: timeNs, untilNs: host.Now() + resultPatienceNs, do: do}
 	if r.byUser[one.user] >= maxPending {
 		return false
 	}

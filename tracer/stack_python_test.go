@@ -413,109 +413,131 @@ func inLoops(p interpreter, s said, frames []event.Frame) error {
 	return nil
 }
 
+// onEach runs a test on each interpreter, all at the same time.
+func onEach(t *testing.T, test func(*testing.T, interpreter)) {
+	t.Helper()
+	for _, p := range interpreters(t) {
+		t.Run(p.version, func(t *testing.T) {
+			t.Parallel()
+			test(t, p)
+		})
+	}
+}
+
+// A tracedPython is a program whose calls of probed are traced, and which writes to a file what it knows of them.
+type tracedPython struct {
+	*pythonProgram
+	trace *stackTrace
+	said  string
+}
+
+// startTraced starts a program as startPython does, with the file before args, and traces it.
+func startTraced(t *testing.T, p interpreter, env []string, o Options, name string, args ...string) *tracedPython {
+	t.Helper()
+	said := filepath.Join(t.TempDir(), "said")
+	run := startPython(t, p, env, name, append([]string{said}, args...)...)
+	return &tracedPython{run, traceStacks(t, run.Process.Pid, run.probe(), "probed", o), said}
+}
+
+// stop ends tracing, and returns the calls as they were traced and as the program has told them, by thread.
+func (p *tracedPython) stop(t *testing.T) (calls []stackOf, threads map[int][]said, end said) {
+	t.Helper()
+	calls = p.trace.stop()
+	threads, end = readSaid(t, p.said)
+	return calls, threads, end
+}
+
+// compareFolded compares stacks without the interpreter's own calls.
+func (p *tracedPython) compareFolded(t *testing.T, calls []stackOf, threads map[int][]said) tally {
+	t.Helper()
+	return compare(t, calls, threads, func(s said, frames []event.Frame) error { return folded(p.module, s, frames) })
+}
+
 // At every call of a program with all kinds of calls, the Python part equals
 // traceback.extract_stack.
 func TestPythonPartEqualsTraceback(t *testing.T) {
 	t.Parallel()
-	for _, p := range interpreters(t) {
-		t.Run(p.version, func(t *testing.T) {
-			t.Parallel()
-			out := filepath.Join(t.TempDir(), "said")
-			run := startPython(t, p, nil, "program.py", out, "20000")
-			trace := traceStacks(t, run.Process.Pid, run.probe(), "probed", Options{})
-			run.finish(t)
-			calls := trace.stop()
-			threads, end := readSaid(t, out)
-			n := compare(t, calls, threads, func(s said, frames []event.Frame) error { return folded(run.module, s, frames) })
-			t.Logf("%d of %d stacks equal, %d frames, %d kinds, %d threads; functions that died lay at %d addresses",
-				n.equal, n.stacks, n.frames, len(n.kinds), len(threads), end.Places)
-			qt.Check(t, qt.IsTrue(end.Places < 10000))
-			deep, none := uint64(0), uint64(0)
-			for _, thread := range threads {
-				for _, s := range thread {
-					if s.N > 0 {
-						deep++
-					}
-					if len(s.Frames) == 0 {
-						none++
-					}
+	onEach(t, func(t *testing.T, p interpreter) {
+		run := startTraced(t, p, nil, Options{}, "program.py", "20000")
+		run.finish(t)
+		calls, threads, end := run.stop(t)
+		n := run.compareFolded(t, calls, threads)
+		t.Logf("%d of %d stacks equal, %d frames, %d kinds, %d threads; functions that died lay at %d addresses",
+			n.equal, n.stacks, n.frames, len(n.kinds), len(threads), end.Places)
+		qt.Check(t, qt.IsTrue(end.Places < 10000))
+		deep, none := uint64(0), uint64(0)
+		for _, thread := range threads {
+			for _, s := range thread {
+				if s.N > 0 {
+					deep++
+				}
+				if len(s.Frames) == 0 {
+					none++
 				}
 			}
-			native, python := trace.StackEnds()
-			t.Log(native, python)
-			qt.Check(t, qt.DeepEquals(python, map[string]uint64{
-				"at the outermost Python frame": uint64(n.stacks) - deep - none,
-				"more than 128 Python frames":   deep,
-				"no Python":                     none,
-			}))
-			// where all Python frames are known, they are not missed
-			qt.Check(t, qt.IsTrue(native["more than 128 frames"] <= deep))
-		})
-	}
+		}
+		native, python := run.trace.StackEnds()
+		t.Log(native, python)
+		qt.Check(t, qt.DeepEquals(python, map[string]uint64{
+			"at the outermost Python frame": uint64(n.stacks) - deep - none,
+			"more than 128 Python frames":   deep,
+			"no Python":                     none,
+		}))
+		// where all Python frames are known, they are not missed
+		qt.Check(t, qt.IsTrue(native["more than 128 frames"] <= deep))
+	})
 }
 
 // Code that was dropped, to make room for other code, is sent again.
 func TestPythonCodeIsSentAgain(t *testing.T) {
 	t.Parallel()
-	for _, p := range interpreters(t) {
-		t.Run(p.version, func(t *testing.T) {
-			t.Parallel()
-			out := filepath.Join(t.TempDir(), "said")
-			run := startPython(t, p, nil, "program.py", out, "3000")
-			trace := traceStacks(t, run.Process.Pid, run.probe(), "probed", Options{})
-			run.begin(t)
-			tracetest.Eventually(time.Minute, func() bool { return len(trace.seen()) > 300 })
-			qt.Assert(t, qt.IsNil(run.Process.Signal(unix.SIGSTOP)))
-			for before := -1; len(trace.seen()) != before; time.Sleep(20 * pollInterval) { // until none is under way
-				before = len(trace.seen())
+	onEach(t, func(t *testing.T, p interpreter) {
+		run := startTraced(t, p, nil, Options{}, "program.py", "3000")
+		run.begin(t)
+		tracetest.Eventually(time.Minute, func() bool { return len(run.trace.seen()) > 300 })
+		qt.Assert(t, qt.IsNil(run.Process.Signal(unix.SIGSTOP)))
+		for before := -1; len(run.trace.seen()) != before; time.Sleep(20 * pollInterval) { // until none is under way
+			before = len(run.trace.seen())
+		}
+		dropped := make(chan int)
+		run.trace.inbox.add(result{report: func(d *decoder) bool {
+			for _, c := range run.trace.seen() {
+				c.stack.Frames() // some of their code has ended
 			}
-			dropped := make(chan int)
-			trace.inbox.add(result{report: func(d *decoder) bool {
-				for _, c := range trace.seen() {
-					c.stack.Frames() // some of their code has ended
-				}
-				bytes := 0
-				for range 4 {
-					bytes += d.forgetCode(d.processes[run.Process.Pid])
-				}
-				dropped <- bytes
-				return true
-			}})
-			qt.Assert(t, qt.IsTrue(<-dropped > 0))
-			qt.Assert(t, qt.IsNil(run.Process.Signal(unix.SIGCONT)))
-			run.ends(t)
-			calls := trace.stop()
-			threads, _ := readSaid(t, out)
-			n := compare(t, calls, threads, func(s said, frames []event.Frame) error { return folded(run.module, s, frames) })
-			t.Logf("%d of %d stacks equal", n.equal, n.stacks)
-		})
-	}
+			bytes := 0
+			for range 4 {
+				bytes += d.forgetCode(d.processes[run.Process.Pid])
+			}
+			dropped <- bytes
+			return true
+		}})
+		qt.Assert(t, qt.IsTrue(<-dropped > 0))
+		qt.Assert(t, qt.IsNil(run.Process.Signal(unix.SIGCONT)))
+		run.ends(t)
+		calls, threads, _ := run.stop(t)
+		n := run.compareFolded(t, calls, threads)
+		t.Logf("%d of %d stacks equal", n.equal, n.stacks)
+	})
 }
 
 // With all frames shown, Python frames stand at the call of the evaluation loop that runs
 // them.
 func TestPythonFramesAtTheirLoops(t *testing.T) {
 	t.Parallel()
-	for _, p := range interpreters(t) {
-		t.Run(p.version, func(t *testing.T) {
-			t.Parallel()
-			out := filepath.Join(t.TempDir(), "said")
-			run := startPython(t, p, nil, "program.py", out, "100")
-			trace := traceStacks(t, run.Process.Pid, run.probe(), "probed", Options{AllFrames: true})
-			run.finish(t)
-			calls := trace.stop()
-			threads, _ := readSaid(t, out)
-			chains := 0
-			n := compare(t, calls, threads, func(s said, frames []event.Frame) error {
-				if s.Kind == "from_c" && len(s.Depths) > 1 {
-					chains++
-				}
-				return inLoops(p, s, frames)
-			})
-			t.Logf("%d of %d stacks equal, %d frames, %d chains of callbacks", n.equal, n.stacks, n.frames, chains)
-			qt.Check(t, qt.IsTrue(chains > 5))
+	onEach(t, func(t *testing.T, p interpreter) {
+		run := startTraced(t, p, nil, Options{AllFrames: true}, "program.py", "100")
+		run.finish(t)
+		calls, threads, _ := run.stop(t)
+		chains := 0
+		n := compare(t, calls, threads, func(s said, frames []event.Frame) error {
+			if s.Kind == "from_c" && len(s.Depths) > 1 {
+				chains++
+			}
+			return inLoops(p, s, frames)
 		})
-	}
+		t.Logf("%d of %d stacks equal, %d frames, %d chains of callbacks", n.equal, n.stacks, n.frames, chains)
+		qt.Check(t, qt.IsTrue(chains > 5))
+	})
 }
 
 // The interpreter's pthread key is not among the first, which are stored elsewhere.
@@ -530,64 +552,52 @@ __attribute__((constructor)) static void make(void) {
 	for (int i = 0; i < 100; i++) { pthread_key_create(&key, 0); pthread_setspecific(key, (void *)0xdead0000); }
 }`), 0o644)))
 	compileC(t, source, library, "-shared", "-fPIC")
-	for _, p := range interpreters(t) {
-		t.Run(p.version, func(t *testing.T) {
-			t.Parallel()
-			out := filepath.Join(t.TempDir(), "said")
-			run := startPython(t, p, []string{"LD_PRELOAD=" + library}, "program.py", out, "100")
-			trace := traceStacks(t, run.Process.Pid, run.probe(), "probed", Options{})
-			run.finish(t)
-			calls := trace.stop()
-			threads, _ := readSaid(t, out)
-			n := compare(t, calls, threads, func(s said, frames []event.Frame) error { return folded(run.module, s, frames) })
-			t.Logf("%d of %d stacks equal", n.equal, n.stacks)
-		})
-	}
+	onEach(t, func(t *testing.T, p interpreter) {
+		run := startTraced(t, p, []string{"LD_PRELOAD=" + library}, Options{}, "program.py", "100")
+		run.finish(t)
+		calls, threads, _ := run.stop(t)
+		n := run.compareFolded(t, calls, threads)
+		t.Logf("%d of %d stacks equal", n.equal, n.stacks)
+	})
 }
 
 // With damaged interpreter memory, stacks have no invented frame. Frames before the damage
 // are right; then the Python part ends, or goes on with functions of the program.
 func TestDamagedPython(t *testing.T) {
 	t.Parallel()
-	for _, p := range interpreters(t) {
-		t.Run(p.version, func(t *testing.T) {
-			t.Parallel()
-			out := filepath.Join(t.TempDir(), "said")
-			run := startPython(t, p, nil, "damaged.py", out, "1000", offsetsOf(t, p))
-			trace := traceStacks(t, run.Process.Pid, run.probe(), "probed", Options{})
-			run.finish(t)
-			calls := trace.stop()
-			threads, _ := readSaid(t, out)
-			qt.Assert(t, qt.HasLen(threads, 1))
-			var list []said
-			for _, thread := range threads {
-				list = thread
+	onEach(t, func(t *testing.T, p interpreter) {
+		run := startTraced(t, p, nil, Options{}, "damaged.py", "1000", offsetsOf(t, p))
+		run.finish(t)
+		calls, threads, _ := run.stop(t)
+		qt.Assert(t, qt.HasLen(threads, 1))
+		var list []said
+		for _, thread := range threads {
+			list = thread
+		}
+		qt.Assert(t, qt.HasLen(calls, len(list)))
+		var n tally
+		shown := 0
+		for i, s := range list {
+			got := pythonFrames(calls[i].stack.Frames())
+			shown += len(got)
+			n.stacks++
+			if err := notMadeUp(got, s); err != nil {
+				n.fail(t, "%s: %v", s.Kind, err)
+				continue
 			}
-			qt.Assert(t, qt.HasLen(calls, len(list)))
-			var n tally
-			shown := 0
-			for i, s := range list {
-				got := pythonFrames(calls[i].stack.Frames())
-				shown += len(got)
-				n.stacks++
-				if err := notMadeUp(got, s); err != nil {
-					n.fail(t, "%s: %v", s.Kind, err)
-					continue
-				}
-				n.equal++
-			}
-			native, python := trace.StackEnds()
-			t.Logf("%d of %d stacks have no frame that is made up, %d frames of Python: %v, %v", n.equal, n.stacks, shown, native, python)
-			qt.Check(t, qt.DeepEquals(native, map[string]uint64{"at the thread's start": uint64(len(calls))}))
-			ends := uint64(0)
-			for _, n := range python {
-				ends += n
-			}
-			qt.Check(t, qt.Equals(ends, uint64(len(calls))))
-			qt.Check(t, qt.IsTrue(python["Python frame not readable"] > 0))
-			qt.Check(t, qt.IsTrue(python["Python frame makes no sense"] > 0))
-		})
-	}
+			n.equal++
+		}
+		native, python := run.trace.StackEnds()
+		t.Logf("%d of %d stacks have no frame that is made up, %d frames of Python: %v, %v", n.equal, n.stacks, shown, native, python)
+		qt.Check(t, qt.DeepEquals(native, map[string]uint64{"at the thread's start": uint64(len(calls))}))
+		ends := uint64(0)
+		for _, n := range python {
+			ends += n
+		}
+		qt.Check(t, qt.Equals(ends, uint64(len(calls))))
+		qt.Check(t, qt.IsTrue(python["Python frame not readable"] > 0))
+		qt.Check(t, qt.IsTrue(python["Python frame makes no sense"] > 0))
+	})
 }
 
 // offsetsOf returns the offsets in an interpreter and in its C library's threads, as JSON.

@@ -242,8 +242,8 @@ func (s *hostService) take(e *event.Event) {
 	s.crash.Take(e)
 	switch e.Kind {
 	case event.ProcessStart, event.ProcessExit: // what starts may have been another program
-		if p, owner := s.state.Ended(e.PID); p != nil && p.Exit.TimeNs == e.TimeNs {
-			s.log.Line(owner, exitLine(p))
+		if p, sharer := s.state.Ended(e.PID); p != nil && p.Exit.TimeNs == e.TimeNs {
+			s.log.Line(sharer, exitLine(p))
 		}
 		if e.Kind == event.ProcessStart && !e.Reread { // else it only adds the command line
 			s.log.Line(e.CountsTo(), startLine(e))

@@ -35,15 +35,8 @@ func (b *bench) freeStacksOf(name, file string, args ...string) error {
 	}
 	without := &way{name: "ttmem attach --no-free-stacks", begin: attach("--no-free-stacks")}
 	with := &way{name: "ttmem attach", begin: attach()}
-	for range b.rounds {
-		if err := b.waitAlone(p); err != nil {
-			return err
-		}
-		for _, w := range []*way{without, with} {
-			if err := b.play(p, w); err != nil {
-				return err
-			}
-		}
+	if err := b.inTurn(p, without, with); err != nil {
+		return err
 	}
 	b.printf("%s: %.2f µs without, %.2f µs with, best; lost: %d, %d events\n", name,
 		slices.Min(without.ns)/1e3, slices.Min(with.ns)/1e3, without.lost, with.lost)

@@ -16,15 +16,8 @@ func (b *bench) cachedRuns() error {
 		ways = append(ways, b.besideWay(""))
 	}
 	ways = append(ways, &way{name: "ttmem attach", begin: func(p *program) (ended, error) { return b.tracedBy(&attached{}, p) }})
-	for range b.rounds {
-		if err := b.waitAlone(p); err != nil {
-			return err
-		}
-		for _, w := range ways {
-			if err := b.play(p, w); err != nil {
-				return err
-			}
-		}
+	if err := b.inTurn(p, ways...); err != nil {
+		return err
 	}
 	b.printf("%-28s %9s %11s %8s %9s\n", "traced by", "best, µs", "median, µs", "adds, µs", "lost")
 	for _, w := range ways {

@@ -126,6 +126,21 @@ func (b *bench) compare(p *program, ways []*way) error {
 	return nil
 }
 
+// inTurn runs rounds of a program as compare does, with ways that all have to work.
+func (b *bench) inTurn(p *program, ways ...*way) error {
+	for range b.rounds {
+		if err := b.waitAlone(p); err != nil {
+			return err
+		}
+		for _, w := range ways {
+			if err := b.play(p, w); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func (b *bench) play(p *program, w *way) error {
 	end, err := w.begin(p)
 	if err != nil {

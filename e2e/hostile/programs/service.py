@@ -20,6 +20,21 @@ def connect():
     return s
 
 
+def threads(number, ask):
+    """Calls ask again and again in so many threads, whatever the service answers."""
+
+    def again(i):
+        while True:
+            try:
+                ask(i)
+            except OSError:
+                pass
+
+    for i in range(number):
+        threading.Thread(target=again, args=(i,), daemon=True).start()
+    forever()
+
+
 def half_open():
     """A thousand connections without a request, or with half of one."""
     kept = []
@@ -70,20 +85,14 @@ def unread():
 def busy():
     """As many answers as can be had."""
 
-    def ask():
+    def ask(_):
+        s = connect()
         while True:
-            try:
-                s = connect()
-                while True:
-                    s.sendall((GET % random.choice(["snapshot", "health", "state"])).encode())
-                    if not s.recv(1 << 16):
-                        break
-            except OSError:
-                pass
+            s.sendall((GET % random.choice(["snapshot", "health", "state"])).encode())
+            if not s.recv(1 << 16):
+                break
 
-    for _ in range(8):
-        threading.Thread(target=ask, daemon=True).start()
-    forever()
+    threads(8, ask)
 
 
 def flood():
@@ -92,40 +101,29 @@ def flood():
              "../debug/pprof/device_memory_alloc?region=all&seconds=1", "../"]
     unverified = ssl._create_unverified_context()
     host, port = CONTEXT["http"].rsplit(":", 1)
+    kept = {}  # open until its thread has another one
 
-    def ask(over_http):
-        while True:
-            try:
-                s = unverified.wrap_socket(socket.create_connection((host, port), 5)) if over_http else connect()
-                path = ("/v1/" + random.choice(paths)).replace("/v1/../", "/")
-                s.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-                if random.random() < 0.5:
-                    s.recv(1 << 16)
-            except OSError:
-                pass
+    def ask(i):
+        kept[i] = s = unverified.wrap_socket(socket.create_connection((host, port), 5)) if i % 2 == 0 else connect()
+        path = ("/v1/" + random.choice(paths)).replace("/v1/../", "/")
+        s.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        if random.random() < 0.5:
+            s.recv(1 << 16)
 
-    for i in range(24):
-        threading.Thread(target=ask, args=(i % 2 == 0,), daemon=True).start()
-    forever()
+    threads(24, ask)
 
 
 def pipelines():
     """Thousands of requests in a connection, whose answers are read late."""
 
-    def ask():
-        while True:
-            try:
-                s = connect()
-                s.sendall((GET % "snapshot").encode() * 2000)
-                time.sleep(0.2)
-                while s.recv(1 << 20):
-                    pass
-            except OSError:
-                pass
+    def ask(_):
+        s = connect()
+        s.sendall((GET % "snapshot").encode() * 2000)
+        time.sleep(0.2)
+        while s.recv(1 << 20):
+            pass
 
-    for _ in range(8):
-        threading.Thread(target=ask, daemon=True).start()
-    forever()
+    threads(8, ask)
 
 
 def profiles():
@@ -137,19 +135,13 @@ def profiles():
     b = f.world.buffer(mesh, allocator)
     f.hit("buffer_allocated", 0, b, times=60000, vary=[(f.world.field(b, "unique_id_"), 1)], depth=30)
 
-    def ask():
-        while True:
-            try:
-                s = connect()
-                s.sendall(b"GET /debug/pprof/device_memory_alloc?region=all&seconds=300 HTTP/1.1\r\nHost: x\r\n\r\n")
-                s.settimeout(60)
-                s.recv(1)
-            except OSError:
-                pass
+    def ask(_):
+        s = connect()
+        s.sendall(b"GET /debug/pprof/device_memory_alloc?region=all&seconds=300 HTTP/1.1\r\nHost: x\r\n\r\n")
+        s.settimeout(60)
+        s.recv(1)
 
-    for _ in range(8):
-        threading.Thread(target=ask, daemon=True).start()
-    forever()
+    threads(8, ask)
 
 
 def garbage():
@@ -179,19 +171,13 @@ def garbage():
 def endless_header():
     """A header that does not end, from many connections."""
 
-    def send():
+    def send(_):
+        s = connect()
+        s.sendall(b"GET /v1/health HTTP/1.1\r\n")
         while True:
-            try:
-                s = connect()
-                s.sendall(b"GET /v1/health HTTP/1.1\r\n")
-                while True:
-                    s.sendall(b"X: " + b"x" * 1000 + b"\r\n")
-            except OSError:
-                pass
+            s.sendall(b"X: " + b"x" * 1000 + b"\r\n")
 
-    for _ in range(8):
-        threading.Thread(target=send, daemon=True).start()
-    forever()
+    threads(8, send)
 
 
 def marks():
@@ -219,21 +205,15 @@ def owners():
     """Searches as many as can be had, of own processes and of others."""
     dice = random.Random(1)
 
-    def ask():
+    def ask(_):
+        s = connect()
         while True:
-            try:
-                s = connect()
-                while True:
-                    query = dice.choice(["", "?pid=1", f"?pid={dice.randrange(1 << 22)}", "?" + "pid=7&" * 600, f"?pid={os.getpid()}"])
-                    s.sendall(f"POST /v1/owners{query} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-                    if not s.recv(4096):
-                        break
-            except OSError:
-                pass
+            query = dice.choice(["", "?pid=1", f"?pid={dice.randrange(1 << 22)}", "?" + "pid=7&" * 600, f"?pid={os.getpid()}"])
+            s.sendall(f"POST /v1/owners{query} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            if not s.recv(4096):
+                break
 
-    for _ in range(8):
-        threading.Thread(target=ask, daemon=True).start()
-    forever()
+    threads(8, ask)
 
 
 run(globals())
