@@ -17,8 +17,8 @@ import (
 )
 
 // `ttmem run` sees the first allocation and every free up to the device's close, every
-// time, even if it cannot know the library before the command maps it; then a busy host may cost events, which
-// it says.
+// time, even if it cannot know the library before the command maps it. Then it may lose some on a busy host, and
+// says so, but not time and again.
 func TestFirstAndLast(t *testing.T) {
 	t.Parallel()
 	env := setup(t, "0.81.1", "3.10")
@@ -35,23 +35,31 @@ func TestFirstAndLast(t *testing.T) {
 		if i%2 == 1 { // ttmem cannot see which Python a shell will start
 			args = []string{"sh", "-c", fmt.Sprintf("%s %s; true", python, program(t, "one.py"))}
 		}
-		dir := t.TempDir()
-		file := filepath.Join(dir, "events.ttmem")
-		cmd := exec.Command(ttmem, append([]string{"run", "-o", file, "--"}, args...)...)
-		cmd.Dir = dir
-		cmd.Env = testEnviron(env.Command(context.Background(), "n150").Env, "n150", dir)
-		out, err := cmd.CombinedOutput()
-		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
-		events := readEvents(t, file)
+		var events []event.Event
+		var out []byte
+		for tries := 3; tries > 0; tries-- {
+			dir := t.TempDir()
+			file := filepath.Join(dir, "events.ttmem")
+			cmd := exec.Command(ttmem, append([]string{"run", "-o", file, "--"}, args...)...)
+			cmd.Dir = dir
+			cmd.Env = testEnviron(env.Command(context.Background(), "n150").Env, "n150", dir)
+			var err error
+			out, err = cmd.CombinedOutput()
+			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+			events = readEvents(t, file)
+			late := func(e *event.Event) bool {
+				return e.Kind == event.Lost && e.Cause == "allocated before all probes were in place"
+			}
+			if i%2 == 0 || count(events, late) == 0 {
+				break
+			}
+			t.Logf("run %d: %s", i, out)
+		}
 		var allocs []uint64
 		for _, e := range events {
 			if e.Kind == event.Alloc {
 				allocs = append(allocs, e.BufferID)
 			}
-		}
-		if i%2 == 1 && count(events, func(e *event.Event) bool { return e.Kind == event.Lost }) > 0 {
-			t.Logf("run %d: the host was too busy: %s", i, out) // which ttmem says
-			continue
 		}
 		// views made by ttnn take the odd ids
 		qt.Assert(t, qt.DeepEquals(allocs, []uint64{0, 2, 4, 6, 8}), qt.Commentf("run %d: %s", i, out))

@@ -7,27 +7,14 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/e2e/fuzztest"
-	"ttmem/tracer/heap"
+	"ttmem/tracer/heap/heaptest"
 	"ttmem/tracer/host"
-	"ttmem/tracer/layout"
 	"ttmem/tracer/libraries"
 )
 
-// newTestDecoder returns a decoder with one library, whose Buffer has consecutive fields. It reads no
-// process.
+// newTestDecoder returns a decoder with one library. It reads no process.
 func newTestDecoder() *decoder {
-	fields := make(map[string]layout.Chain)
-	for name, offset := range map[string]int32{
-		"device_": 0, "size_": 8, "buffer_type_": 16, "buffer_layout_": 20, "owns_data_": 24, "address_": 32,
-		"page_size_": 40, "allocator_": 48, "allocation_status_": 56, "hooked_allocation_": 57, "unique_id_": 64,
-	} {
-		fields[name] = layout.Chain{offset}
-	}
-	known, err := heap.NewLibrary(&layout.Layout{Fields: fields}, "libtt_metal.so", "1.2.3")
-	if err != nil {
-		panic(err)
-	}
-	lib := &libraries.Library{Library: known}
+	lib := &libraries.Library{Library: heaptest.Library()}
 	ended, end := context.WithCancel(context.Background())
 	end()
 	lib.AttachedNs.Store(1)

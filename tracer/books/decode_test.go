@@ -12,8 +12,8 @@ import (
 	"ttmem/bpf"
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
+	"ttmem/tracer/heap/heaptest"
 	"ttmem/tracer/host"
-	"ttmem/tracer/layout"
 	"ttmem/tracer/libraries"
 	"ttmem/tracer/quota"
 	"ttmem/tracer/stack"
@@ -41,18 +41,7 @@ func (p *testProcess) Parent() *Books {
 }
 
 func newTestProcess() *testProcess {
-	fields := make(map[string]layout.Chain)
-	for name, offset := range map[string]int32{
-		"device_": 0, "size_": 8, "buffer_type_": 16, "buffer_layout_": 20, "owns_data_": 24, "address_": 32,
-		"page_size_": 40, "allocator_": 48, "allocation_status_": 56, "hooked_allocation_": 57, "unique_id_": 64,
-	} {
-		fields[name] = layout.Chain{offset}
-	}
-	known, err := heap.NewLibrary(&layout.Layout{Fields: fields}, "libtt_metal.so", "1.2.3")
-	if err != nil {
-		panic(err)
-	}
-	p := &testProcess{library: &libraries.Library{Library: known}, lost: make(map[string]int)}
+	p := &testProcess{library: &libraries.Library{Library: heaptest.Library()}, lost: make(map[string]int)}
 	p.library.AttachedNs.Store(1)
 	p.Books = New(p, stack.NewProcess(stack.Options{}, new(stack.Shared)), quota.New(quota.Allocations, quota.AllAllocations))
 	return p
