@@ -26,8 +26,9 @@ type decoder struct {
 	libraries *libraries.Set
 	spaces    *stack.Spaces // nil: no stacks are taken
 	// inbox has all that other goroutines found, and reads reads programs and command lines.
-	inbox *inbox
-	reads *reads
+	inbox  *inbox
+	reads  *reads
+	boards host.Boards
 	// reread begins to read a process's memory again, and returns what stops that.
 	reread func(*process) context.CancelCauseFunc
 	// locate looks for the library that a process maps: see find.Finder.Locate.

@@ -91,6 +91,9 @@ func (p *process) Parent() *books.Books {
 	return nil
 }
 
+// Board returns the name of the boards that chips sit on.
+func (p *process) Board(chips []int) string { return p.loop.boards.Name(chips) }
+
 // readName is the name of a thread, and when it was read.
 type readName struct {
 	name string

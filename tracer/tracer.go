@@ -105,7 +105,7 @@ func New(o Options) (_ *Tracer, err error) {
 	}
 	t.finder = find.New(closing, find.Options{
 		Processes: o.Processes, Children: o.Children, Warn: o.Warn,
-		Kernel: t.objs, Libraries: set, Spaces: t.spaces, Readers: t.readers, Marks: t.marks, Inbox: t.inbox,
+		Kernel: t.objs, Libraries: set, Spaces: t.spaces, Readers: t.readers, Marks: t.marks, Inbox: t.inbox, Boards: &t.boards,
 	})
 	t.locate = t.finder.Locate
 	t.forgetting.Go(t.forgetObjects)

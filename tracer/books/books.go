@@ -44,6 +44,8 @@ type Process interface {
 	Read(timeNs uint64, do func(context.Context, host.ReadableProcess) (report func())) bool
 	// Parent returns the books of its parent; nil if that is not known.
 	Parent() *Books
+	// Board returns the name of the boards that chips sit on; "" if it is not known.
+	Board(chips []int) string
 }
 
 // Books are those of one process. They are not safe for concurrent use.

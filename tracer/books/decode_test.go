@@ -28,6 +28,7 @@ type testProcess struct {
 	parent  *testProcess
 }
 
+func (p *testProcess) Board([]int) string { return "" }
 func (p *testProcess) Emit(e event.Event) { p.events = append(p.events, e) }
 func (p *testProcess) Lost(cause string)  { p.lost[cause]++ }
 func (p *testProcess) Read(uint64, func(context.Context, host.ReadableProcess) func()) bool {

@@ -8,7 +8,6 @@ import (
 	"ttmem/bpf"
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
-	"ttmem/tracer/host"
 	"ttmem/tracer/libraries"
 )
 
@@ -129,7 +128,7 @@ func (b *Books) changeBanks(e event.Event, _ *libraries.Library, r *bpf.KernelBa
 func (b *Books) openDevice(e event.Event, address uint64, a *allocator, before bool) {
 	e.Kind, e.BeforeAttach = event.DeviceOpen, before
 	e.Devices, e.Allocator, e.Mesh = a.device.chips, address, a.device.mesh
-	e.Open = &event.Open{Board: host.BoardName(a.device.chips)}
+	e.Open = &event.Open{Board: b.process.Board(a.device.chips)}
 	for i, bank := range a.banks {
 		e.Open.Capacities[i] = event.Capacity{Banks: bank.Banks, BytesPerBank: bank.BytesPerBank, Base: bank.Base}
 	}

@@ -137,6 +137,7 @@ func (f *Finder) attached(l *libraries.Library, m host.NewMapping, user int, for
 	case err != nil || !isNew:
 		return err == nil
 	}
+	f.Boards.Read() // before its devices open
 	flags := uint32(0)
 	if m.Existing {
 		flags = bpf.ProcessLate // it may have compiled programs before

@@ -38,6 +38,7 @@ type Options struct {
 	Spaces    *stack.Spaces // nil: no stacks are taken
 	Readers   *host.Readers
 	Marks     *marks.Placer // nil: no calls are marks
+	Boards    *host.Boards  // are read for each discovery
 	Inbox     Inbox
 }
 

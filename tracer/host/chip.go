@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 )
 
 // chipFolder is where Tenstorrent's kernel driver describes a chip. It has an entry for each chip
@@ -118,13 +119,26 @@ func hasDeviceFile(folder string) bool {
 	})
 }
 
-// BoardName returns the name of the boards that chips sit on, such as "n300"; "" if it is not
-// known.
-func BoardName(chips []int) string { return boardIn(chipFolder, chips) }
+// Boards has the names of the boards that chips sit on. It is safe for concurrent use; the zero value has
+// none.
+type Boards struct{ chips atomic.Pointer[map[int]Chip] }
 
-func boardIn(folder string, chips []int) string {
-	for _, chip := range chips {
-		if name := textIn(fmt.Sprintf(folder, chip), "tt_card_type"); name != "" {
+// Read reads them from the kernel driver, which may take a while.
+func (b *Boards) Read() { b.read(chipFolder) }
+
+func (b *Boards) read(folder string) {
+	chips := chipsIn(folder)
+	b.chips.Store(&chips)
+}
+
+// Name returns the name of the boards of some chips, such as "n300", as last read; "" if it is not known.
+func (b *Boards) Name(ids []int) string {
+	chips := b.chips.Load()
+	if chips == nil {
+		return ""
+	}
+	for _, id := range ids {
+		if name := (*chips)[id].Board; name != "" {
 			return name
 		}
 	}

@@ -20,7 +20,11 @@ func TestChipIsWhatTheDriverKnows(t *testing.T) {
 	qt.Check(t, qt.Equals(chipIn(folder, 1), Chip{"p150a", "0000:c1:00.0", "0x5AFE", "19.4.0.0"}))
 	qt.Check(t, qt.DeepEquals(chipsIn(folder), map[int]Chip{1: chipIn(folder, 1)}))
 	qt.Check(t, qt.Equals(chipIn(folder, 0), Chip{})) // behind Ethernet
-	qt.Check(t, qt.Equals(boardIn(folder, []int{0, 1}), "p150a"))
+	var boards Boards
+	qt.Check(t, qt.Equals(boards.Name([]int{1}), ""))
+	boards.read(folder)
+	qt.Check(t, qt.Equals(boards.Name([]int{0, 1}), "p150a"))
+	qt.Check(t, qt.Equals(boards.Name([]int{0}), ""))
 }
 
 func TestWhatAProcessRunsOn(t *testing.T) {
