@@ -84,6 +84,7 @@ var goldenStories = []goldenStory{
 		{name: "diff_peak", args: "diff FILE --from begin --to peak"},
 		{name: "log", args: "log FILE", form: goldenText},
 		{name: "log_programs", args: "log FILE --kind cb_alloc,cb_free -n 3"},
+		{name: "phases", args: "phases FILE --depth 1"},
 		{name: "ops", args: "ops FILE"}, // this story is from before runs were recorded
 	})},
 	// Captured traces, of e2e/programs/traces.py on a simulated chip that executes programs: a mock cannot
@@ -91,6 +92,7 @@ var goldenStories = []goldenStory{
 	{"traces", slices.Concat(commonCommands, []goldenCommand{
 		queries,
 		{name: "log", args: "log FILE"},
+		{name: "phases", args: "phases FILE", form: goldenText},
 		{name: "log_replays", args: "log FILE --kind trace_replay --stacks", form: goldenText},
 		{name: "ops", args: "ops FILE"},
 	})},
@@ -149,6 +151,7 @@ var goldenStories = []goldenStory{
 	// A small transformer, whose programs run again from the program cache.
 	{"inference", slices.Concat(commonCommands, []goldenCommand{
 		{name: "ops", args: "ops FILE"},
+		{name: "phases", args: "phases FILE"},
 		{name: "ops_last", args: "ops FILE --from 3.465s -n 3"},
 		queries,
 	})},

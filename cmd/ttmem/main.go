@@ -92,8 +92,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "ttmem",
 		Short: "Show who holds the memory of Tenstorrent devices",
-		Long: "Shows who holds the memory of Tenstorrent devices. Only tracing needs root.\n" +
-			"Begin with: ttmem run -- python model.py. `ttmem COMMAND --help` has examples.",
+		Long:  "Shows who holds the memory of Tenstorrent devices. Begin: ttmem run -- COMMAND",
 		Example: `  ttmem run -o model.ttmem -- python model.py  trace a command and record it
   ttmem leaks model.ttmem                      what is allocated and never freed`,
 		Version:       buildVersion(),
@@ -108,7 +107,7 @@ func newRoot() *cobra.Command {
 			newRun(), newAttach(), newServe(), newMark(), newSteps(), newDoctor(), newMan(), newVersion(),
 		}},
 		{"ask", "View a recording, a command, or running processes:", []*cobra.Command{
-			newTop(), newReport(), newDump(), newPeak(), newOps(), newLeaks(), newOOM(record.FailuresFolder), newMap(), newLog(), newDiff(), newHTML(), newExport(),
+			newTop(), newReport(), newDump(), newPeak(), newOps(), newPhases(), newLeaks(), newOOM(record.FailuresFolder), newMap(), newLog(), newDiff(), newHTML(), newExport(),
 		}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/phases"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
+	page_phases "ttmem/cmd/ttmem/page/phases"
+	"ttmem/cmd/ttmem/source"
+)
+
+func newPhases() *cobra.Command {
+	var o viewOptions
+	depth := 0
+	c := &cobra.Command{
+		Use:   "phases [FILE | -- COMMAND]",
+		Short: "Divide a run by the calls of the main script",
+		Long: `Divides a run by the outermost calls of its own code, such as forward, backward and optimizer.step
+of a training loop, without marks: how often each ran and how long, the peak of each region meanwhile,
+and what it left allocated.
+
+FILE is a recording. Without it COMMAND is run and traced to its end, or running processes are
+watched until Ctrl-C: through the host's service (ttmem serve), or as root. docs/phases.md explains
+the page.`,
+		Example: `  ttmem phases train.ttmem
+  ttmem phases train.ttmem --depth 3
+  sudo ttmem phases -- python train.py
+  ttmem phases train.ttmem --json | jq '.phases[] | {file, line, calls, peaks}'`,
+		PreRunE: o.take,
+		RunE:    func(*cobra.Command, []string) error { return showPhases(&o, depth) },
+	}
+	o.source.RegisterWatch(c)
+	c.Flags().IntVar(&depth, "depth", 0, "nested calls to show (default: where the time goes)")
+	flags.Takes(c, flags.Color, flags.JSON, flags.UTC)
+	return c
+}
+
+func showPhases(o *viewOptions, depth int) error {
+	if depth < 0 {
+		return fmt.Errorf("--depth %d: give a number from 1 on", depth)
+	}
+	state := aggregate.New()
+	tree := phases.New(state)
+	w, err := o.source.Watch(o.source.Selected(state.Completed(tree.Event)))
+	if err != nil {
+		return err
+	}
+	state.Settle()
+	snap := state.Snapshot()
+	if err := source.CheckPIDs(o.source.PIDs, snap, source.In(w.Of)); err != nil {
+		return cmp.Or(o.source.Missing(), err)
+	}
+	p := &page_phases.Page{Of: source.In(w.Of), Depth: depth, Phases: tree.End(), Full: tree.Full, Snapshot: snap, Notes: w.Notes}
+	if err := output.Print(p, o.format, page.NewSupplement(o.source.Clock(), snap), "phases"); err != nil {
+		return err
+	}
+	return w.Finish(page.Doubts(snap.Losses(false, o.source.PIDs), "phases may be wrong"))
+}
