@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -26,7 +25,6 @@ import (
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/oom"
 	"ttmem/cmd/ttmem/page/ops"
-	"ttmem/cmd/ttmem/record"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/cmd/ttmem/web"
@@ -44,10 +42,6 @@ type htmlOptions struct {
 	viewOptions
 	from, to string
 	output   string
-	// absolute is true if times of a span are CLOCK_MONOTONIC, and not after the first event.
-	absolute bool
-	// of names the recording, if its file does not.
-	of string
 	// most is the largest number of events, and written how many of the recording's are on the page.
 	most    int
 	written uint64
@@ -104,36 +98,6 @@ func writeHTML(ctx context.Context, o *htmlOptions) error {
 	if err := o.choosePath(); err != nil {
 		return err
 	}
-	return o.writeSpan(ctx, since, until, rules)
-}
-
-// writeFailurePage writes the page of a failed allocation: see record.PageChild. It returns the
-// exit status.
-func writeFailurePage(args []string) int {
-	err := record.LimitPageChild()
-	if err == nil && len(args) != 3 {
-		err = errors.New("missing arguments")
-	}
-	var times [2]uint64
-	for i := range times {
-		if err == nil {
-			times[i], err = strconv.ParseUint(args[1+i], 10, 64)
-		}
-	}
-	if err == nil {
-		o := htmlOptions{output: "-", absolute: true, of: args[0], most: maxPageEvents}
-		o.source.File = "-"
-		err = o.writeSpan(context.Background(), times[0], times[1], nil)
-	}
-	if err != nil {
-		term.Warn(err.Error())
-		return 1
-	}
-	return 0
-}
-
-// writeSpan writes the page of the events between two times.
-func (o *htmlOptions) writeSpan(ctx context.Context, since, until uint64, rules *name.Rules) error {
 	out, err := output.Create("-o", o.output)
 	if err != nil {
 		return err
@@ -169,9 +133,6 @@ func (o *htmlOptions) writeSpan(ctx context.Context, since, until uint64, rules 
 	if o.output != "-" {
 		term.Warn(fmt.Sprintf("wrote %s to %s: open it in a browser", page.Count(o.written, "event"), o.output))
 	}
-	if o.absolute { // whose reader has the page only
-		doubts = nil
-	}
 	return w.Finish(doubts)
 }
 
@@ -188,14 +149,13 @@ func (o *htmlOptions) play(p *web.Page, state *aggregate.State, since, until uin
 		}
 	})
 	w, err := o.source.Watch(func(e *event.Event) {
-		if first == 0 && !o.absolute {
+		if first == 0 {
 			first = e.TimeNs
 		}
 		at := e.TimeNs - min(e.TimeNs, first)
 		if over = over || until > 0 && at > until || p.Events() > o.most; over {
-			if state.ApplyLater(e); !o.absolute { // else the rest is short, and cannot be read again
-				stop()
-			}
+			state.ApplyLater(e)
+			stop()
 			return
 		}
 		if !begun && at >= since && e.Kind != event.Checkpoint {
@@ -214,20 +174,14 @@ func (o *htmlOptions) play(p *web.Page, state *aggregate.State, since, until uin
 		return nil, fmt.Errorf("%s has more than %s: choose a part with --from and --to", o.source.File, page.Count(uint64(o.most), "event"))
 	case over && errors.Is(err, term.ErrInterrupted):
 		w, err = &source.Summary{Of: o.source.File}, source.AddOwners(o.source.File, state)
-		if err == nil && !o.absolute {
+		if err == nil {
 			var losses memory.AllLosses
 			losses, err = source.LossesAt(o.source.File, o.source.PIDs, state)
 			o.losses = &losses
 		}
 	}
 	p.Own(state)
-	switch {
-	case w == nil:
-	case o.of != "":
-		if w.Of, w.EndNs = o.of, 0; !w.Failed {
-			w.Notes = nil // its end is still being written
-		}
-	case o.from != "" || until > 0:
+	if w != nil && (o.from != "" || until > 0) {
 		w.Of = fmt.Sprintf("%s, from %s to %s", w.Of, cmp.Or(o.from, "begin"), o.to)
 	}
 	return w, err

@@ -19,11 +19,7 @@ import (
 
 func main() {
 	host.BecomeCommand()
-	main := run
-	if os.Args[0] == record.PageChild {
-		main = writeFailurePage
-	}
-	status := main(os.Args[1:])
+	status := run(os.Args[1:])
 	term.Flush()
 	os.Exit(status)
 }

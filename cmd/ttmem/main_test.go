@@ -13,7 +13,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/record"
 	"ttmem/cmd/ttmem/term"
 )
 
@@ -22,9 +21,6 @@ const asCommand = "TTMEM_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
 	os.Unsetenv("COLUMNS") // the width of golden files does not depend on who runs the tests
-	if os.Args[0] == record.PageChild {
-		os.Exit(writeFailurePage(os.Args[1:]))
-	}
 	if os.Getenv(asCommand) != "" {
 		status := run(os.Args[1:])
 		if to := os.Getenv(statusFile); to != "" {

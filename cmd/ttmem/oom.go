@@ -90,9 +90,6 @@ func runOOM(o *viewOptions, kept string) error {
 	if err := output.Print(p, o.format, page.NewSupplement(o.source.Clock(), snap), "failures"); err != nil {
 		return err
 	}
-	if web := record.PageOf(o.source.File); web != "" {
-		term.Warn(fmt.Sprintf("%s shows it in a browser", web))
-	}
 	return w.Finish(page.Doubts(p.Losses(), "failures may be missing, and figures wrong"))
 }
 

@@ -68,22 +68,7 @@ var OnlyOwnerExecutes = sync.OnceValue(func() (only bool) {
 // startChild calls start, which executes this program, in a thread that can only see other users'
 // processes: the child gets no other capabilities. KeepCapabilities must not be called meanwhile.
 func startChild(start func() error) error {
-	return startWith(Capabilities(unix.CAP_SYS_PTRACE), start)
-}
-
-// LowestPriority is the niceness of work that can wait.
-const LowestPriority = 19
-
-// StartUnprivileged calls start, which executes this program as a child without capabilities and
-// with a niceness. KeepCapabilities must not be called meanwhile.
-func StartUnprivileged(niceness int, start func() error) error {
-	return startWith(0, func() error {
-		return errors.Join(unix.Setpriority(unix.PRIO_PROCESS, 0, niceness), start())
-	})
-}
-
-// startWith calls start in a thread with these capabilities, and ends the thread.
-func startWith(only CapabilitySet, start func() error) error {
+	only := Capabilities(unix.CAP_SYS_PTRACE)
 	if OnlyOwnerExecutes() {
 		only |= Capabilities(unix.CAP_DAC_OVERRIDE)
 	}

@@ -29,11 +29,9 @@ func Names(path string, file os.FileInfo) bool {
 // name in the same folder, where only its owner can read it, and an older file of its name stays.
 type File struct {
 	W *os.File // or the open folder
-	// Private is true if only its owner may read it.
-	Private bool
 	// temporary is its place until it moves to final; nil for standard output and pipes
 	temporary, final *place.Place
-	mode             fs.FileMode // when it is finished, if it is not private
+	mode             fs.FileMode // when it is finished, unless Private is true
 	isFolder         bool
 	inside           []string // names of the files in the folder
 	done             bool
@@ -48,16 +46,6 @@ func Create(flag, path string) (*File, error) {
 	if err != nil {
 		return nil, notCreated(flag, path, "file", err)
 	}
-	return CreateAt(flag, final)
-}
-
-func notCreated(flag, path, what string, err error) error {
-	can := map[string]string{"file": "written", "folder": "created"}[what]
-	return fmt.Errorf("%s %s: %w; name a %s that can be %s", flag, path, host.WithoutPath(err), what, can)
-}
-
-// CreateAt creates a file at a place.
-func CreateAt(flag string, final *place.Place) (*File, error) {
 	fail := func(err error) (*File, error) { return nil, notCreated(flag, final.String(), "file", err) }
 	f := &File{final: final, mode: newMode(0o666)}
 	info, err := final.Stat()
@@ -83,6 +71,11 @@ func CreateAt(flag string, final *place.Place) (*File, error) {
 		return fail(err)
 	}
 	return f, nil
+}
+
+func notCreated(flag, path, what string, err error) error {
+	can := map[string]string{"file": "written", "folder": "created"}[what]
+	return fmt.Errorf("%s %s: %w; name a %s that can be %s", flag, path, host.WithoutPath(err), what, can)
 }
 
 // newMode returns the mode of a new file under the umask.
@@ -114,7 +107,7 @@ func (u *untilDone) Write(b []byte) (int, error) {
 // Finish gives the file its name, unless writing it ended with the error err.
 func (f *File) Finish(err error) error {
 	if f.temporary != nil {
-		if f.Private || Private.Load() {
+		if Private.Load() {
 			f.mode &= 0o700
 		}
 		err = errors.Join(err, f.W.Chmod(f.mode))

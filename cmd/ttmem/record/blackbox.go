@@ -42,14 +42,13 @@ const (
 	failurePrefix = "failure-"
 	failureTime   = "20060102-150405.000"
 	failureSuffix = ".ttmem"
-	pageSuffix    = ".html" // of the page beside it
 )
 
 // A BlackBox keeps recordings of failed allocations in a folder. It always writes a small
 // recording there, which begins with a checkpoint and is replaced when it is full. When an
 // allocation fails for a new cause, the present one gets a second name under which it stays: a
-// hard link, so that keeping it copies nothing, and events after the failure follow. A page of
-// the events before the failure is made beside it. A nil BlackBox does nothing.
+// hard link, so that keeping it copies nothing, and events after the failure follow. A nil BlackBox
+// does nothing.
 type BlackBox struct {
 	recent *Service
 	folder *os.Root
@@ -57,21 +56,9 @@ type BlackBox struct {
 	path   string
 	seen   map[cause]bool
 	users  map[int]int // of processes
-	// wanted are the failures since the last pause, one for each user.
-	wanted map[int]failure
-	kept   map[int]*keeping // the latest by user
-
-	events uint64 // counts them up to pageEvents/2
-	// halves are the times when the latest half of the events of a page began, and the one before.
-	halves [2]uint64
-	making *makingPage // nil if no page is being made
-}
-
-// A failure is a failed allocation, and when the events begin that its page has.
-type failure struct {
-	event.Event
-	fromNs uint64
-	seen   time.Time
+	// wanted are the processes of failures that no recording was kept for yet, one for each user.
+	wanted map[int]int
+	kept   map[int]keeping // the latest by user
 }
 
 // A cause is what failures have in common that are kept once.
@@ -85,12 +72,7 @@ type cause struct {
 // A keeping is a recording that was kept for a user.
 type keeping struct {
 	file fs.FileInfo
-	name string
 	at   time.Time
-	// page is the newest failure without a page; nil if there is none. paged is when the last page
-	// was begun.
-	page  *failure
-	paged time.Time
 }
 
 // NewBlackBox returns nil without o.CrashDir. It makes the folder if it does not exist; only this user,
@@ -101,7 +83,7 @@ func NewBlackBox(o Options, state *aggregate.State) (*BlackBox, error) {
 		return nil, nil
 	}
 	b := &BlackBox{
-		seen: make(map[cause]bool), users: make(map[int]int), wanted: make(map[int]failure), kept: make(map[int]*keeping),
+		seen: make(map[cause]bool), users: make(map[int]int), wanted: make(map[int]int), kept: make(map[int]keeping),
 	}
 	fail := func(err error) (*BlackBox, error) {
 		return nil, fmt.Errorf("--crash-dir %s: %w", dir, host.WithoutPath(err))
@@ -128,7 +110,6 @@ func NewBlackBox(o Options, state *aggregate.State) (*BlackBox, error) {
 		err = checkFolder(info)
 	}
 	if err == nil {
-		b.removeUnfinished()
 		if !recording.IsRecording(b.at(recentName).Path()) { // damaged when the host went down
 			_ = b.folder.Remove(recentName)
 		}
@@ -162,9 +143,6 @@ func (b *BlackBox) Take(e *event.Event) {
 		return
 	}
 	b.recent.Take(e)
-	if b.events++; b.events >= pageEvents/2 {
-		b.events, b.halves = 0, [2]uint64{e.TimeNs, b.halves[0]}
-	}
 	switch e.Kind {
 	case event.ProcessStart:
 		b.users[e.PID] = e.CountsTo()
@@ -179,7 +157,7 @@ func (b *BlackBox) Take(e *event.Event) {
 			clear(b.seen)
 		}
 		b.seen[c] = true
-		b.wanted[c.uid] = failure{*e, b.halves[1], time.Now()}
+		b.wanted[c.uid] = e.PID
 	}
 }
 
@@ -189,49 +167,41 @@ func (b *BlackBox) Pause() {
 		return
 	}
 	b.recent.Pause()
-	for uid, f := range b.wanted {
-		switch {
-		case b.has(uid):
-			delete(b.wanted, uid)
-			b.kept[uid].page = &f
-		case b.kept[uid] == nil || time.Since(b.kept[uid].at) >= keepInterval:
-			delete(b.wanted, uid)
-			b.keep(uid, &f)
+	for uid := range b.wanted {
+		if b.has(uid) || time.Since(b.kept[uid].at) >= keepInterval {
+			b.keep(uid)
 		}
 	}
-	b.makePages(false)
 }
 
 // has reports whether the present recording is kept for a user already.
 func (b *BlackBox) has(uid int) bool {
-	k := b.kept[uid]
 	info, err := b.folder.Lstat(recentName)
-	return err == nil && k != nil && os.SameFile(info, k.file)
+	return err == nil && os.SameFile(info, b.kept[uid].file)
 }
 
-// keep keeps the present recording for a user.
-func (b *BlackBox) keep(uid int, f *failure) {
+// keep keeps the present recording for the wanted failure of a user.
+func (b *BlackBox) keep(uid int) {
+	pid := b.wanted[uid]
+	delete(b.wanted, uid)
+	if b.has(uid) {
+		return
+	}
 	b.recent.note(b.recent.file.Flush()) // with the failure
 	name := fmt.Sprintf("%s%d-%s%s", failurePrefix, uid, time.Now().UTC().Format(failureTime), failureSuffix)
 	info, err := b.folder.Lstat(recentName)
 	if err == nil {
 		err = b.folder.Link(recentName, name)
 	}
-	b.kept[uid] = &keeping{file: info, name: name, at: time.Now()}
+	b.kept[uid] = keeping{info, time.Now()}
 	if err != nil {
-		term.Warn(fmt.Sprintf("--crash-dir: no recording of the failed allocation of PID %d: %v", f.PID, host.WithoutPath(err)))
+		term.Warn(fmt.Sprintf("--crash-dir: no recording of the failed allocation of PID %d: %v", pid, host.WithoutPath(err)))
 		return
 	}
-	b.kept[uid].page = f
-	term.Warn(fmt.Sprintf("an allocation of PID %d failed: `ttmem oom %s` says why", f.PID, filepath.Join(b.path, name)))
-	b.makeRoom()
-}
-
-// makeRoom removes recordings beyond the bounds of the folder.
-func (b *BlackBox) makeRoom() {
+	path := filepath.Join(b.path, name)
+	term.Warn(fmt.Sprintf("an allocation of PID %d failed: `ttmem oom %s` says why, `ttmem html %s --to failure` makes a page for a browser", pid, path, path))
 	for _, old := range surplus(failuresIn(b.folder.FS())) {
 		_ = b.folder.Remove(old.name)
-		_ = b.folder.Remove(pageName(old.name))
 	}
 }
 
@@ -240,24 +210,19 @@ func (b *BlackBox) End(s *memory.Snapshot) {
 	if b == nil {
 		return
 	}
-	for uid, f := range b.wanted {
-		if b.has(uid) {
-			b.kept[uid].page = &f
-		} else {
-			b.keep(uid, &f)
-		}
+	for uid := range b.wanted {
+		b.keep(uid)
 	}
 	if err := b.recent.Close(s); err != nil {
 		term.Warn(err.Error())
 	}
-	b.finishPages()
 	b.folder.Close()
 }
 
 // A failureFile is a kept recording.
 type failureFile struct {
 	name, uid, time string
-	bytes           int64 // with its page
+	bytes           int64
 }
 
 // failuresIn returns the kept recordings in a folder, oldest first.
@@ -269,11 +234,7 @@ func failuresIn(folder fs.FS) (list []failureFile) {
 		uid, at, isKept := strings.Cut(name, "-")
 		info, err := one.Info()
 		if isFailure && isRecording && isKept && err == nil && info.Mode().IsRegular() {
-			f := failureFile{one.Name(), uid, at, info.Size()}
-			if page, err := fs.Stat(folder, pageName(f.name)); err == nil {
-				f.bytes += page.Size()
-			}
-			list = append(list, f)
+			list = append(list, failureFile{one.Name(), uid, at, info.Size()})
 		}
 	}
 	slices.SortFunc(list, func(a, b failureFile) int {

@@ -127,6 +127,35 @@ func TestABlackBoxKeepsACauseOnce(t *testing.T) {
 	qt.Check(t, qt.Equals(stateOf(t, NewestFailure(dir)).Snapshot().FailureCount, 6)) // the first are in its checkpoint
 }
 
+// A thousand causes of two users make few files, and the user with many failures loses the oldest.
+func TestManyCausesMakeFewRecordings(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "failures")
+	b := newBox(t, dir)
+	cause := func(pid int) event.Event {
+		e := failed(pid, event.L1)
+		e.Stack = event.StackOf([]event.Frame{{Name: fmt.Sprintf("cause_%d", b.now)}})
+		return e
+	}
+	count := func() map[string]int {
+		n := make(map[string]int)
+		for _, f := range failuresIn(os.DirFS(dir)) {
+			n[f.uid]++
+		}
+		return n
+	}
+	b.take(event.Event{Kind: event.ProcessStart, PID: 7, UID: 1000}, event.Event{Kind: event.ProcessStart, PID: 8, UID: 2000})
+	for i := range 1000 {
+		b.take(cause(7 + i%2))
+	}
+	qt.Check(t, qt.DeepEquals(count(), map[string]int{"1000": 1, "2000": 1}))
+	for range failuresPerUser {
+		b.fill()
+		b.take(cause(7))
+	}
+	b.End(b.state.Snapshot())
+	qt.Check(t, qt.DeepEquals(count(), map[string]int{"1000": failuresPerUser, "2000": 1}))
+}
+
 // What an earlier service left does not keep the next one from starting.
 func TestABlackBoxBeginsAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "failures")
