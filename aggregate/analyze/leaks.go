@@ -68,9 +68,6 @@ type Verdict struct {
 type LeakOptions struct {
 	// Times are those of the marks from State.FollowFrom to State.FollowTo.
 	Times []uint64
-	// ByRun judges survivors between marks by the whole run. It is for states that lack frees
-	// between the marks.
-	ByRun bool
 	// WatchedFromNs is when running processes began to be watched, and State.FreshSince; 0 if they were
 	// not. Their growth since then counts, however small.
 	WatchedFromNs uint64
@@ -92,11 +89,11 @@ type LeakReport struct {
 // Leaks judges the survivors: those at the last allocation of each process, or between marks.
 func Leaks(s *aggregate.State, o LeakOptions) LeakReport {
 	var r LeakReport
-	survivors, others := s.Survivors()
 	if o.Times == nil {
+		survivors, others := s.Survivors()
 		r.Sites, r.Others = judgeRuns(survivors, o.WatchedFromNs), others
 	} else {
-		r.between(s, o, survivors)
+		r.between(s, o.Times)
 	}
 	r.Sites = classified(r.Sites, o.Suppressions)
 	r.addContainers(s, o.Times)
@@ -211,15 +208,9 @@ func isWork(s *memory.Survivors) bool {
 }
 
 // between judges the survivors of allocations between marks, or since one of them.
-func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []memory.Survivors) {
-	born, others, over := s.Between(o.Times)
+func (r *LeakReport) between(s *aggregate.State, times []uint64) {
+	born, others, over := s.Between(times)
 	r.Others, r.EndedBefore = others, over
-	runs := make(map[memory.SiteKey]Verdict)
-	if o.ByRun {
-		for i := range survivors {
-			runs[survivors[i].Key()] = judgeRun(&survivors[i], o.WatchedFromNs)
-		}
-	}
 	replaced := make(map[line]memory.Amount)
 	for i := range born {
 		key := lineOf(&born[i].Survivors)
@@ -228,19 +219,7 @@ func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []memo
 		replaced[key] = sum
 	}
 	for i := range born {
-		one := &born[i]
-		if o.ByRun {
-			v := runs[one.Key()]
-			v.Survivors, v.Births = one.Survivors, one.Births
-			if v.Class == "" {
-				v.Class = Stable
-			} else if v.Class != Stable {
-				v.addTeardown(one)
-			}
-			r.Sites = append(r.Sites, v)
-			continue
-		}
-		r.Sites = append(r.Sites, judgeBetween(one, o.Times, replaced))
+		r.Sites = append(r.Sites, judgeBetween(&born[i], times, replaced))
 	}
 }
 

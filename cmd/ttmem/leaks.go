@@ -131,7 +131,7 @@ func runLeaks(c *cobra.Command, o *leaksOptions) error {
 	if err := checkSelected(&filter, w.Snapshot(), w.Of); err != nil {
 		return errors.Join(cmp.Or(o.source.Missing(), err), w.Status())
 	}
-	if err := cmp.Or(marks.Check(w.In()), o.checkEnd(marks, w)); err != nil {
+	if err := cmp.Or(marks.Check(w.In()), o.checkKnown(marks, w)); err != nil {
 		return errors.Join(err, w.Status())
 	}
 	p := o.page(marks, w, filter, rules)
@@ -190,7 +190,7 @@ func (o *leaksOptions) follow(span source.Span) (*source.State, *between.Followe
 			return
 		}
 		marks.State.FreshSince(o.watchedFrom)
-		if marks.Over || marks.Known || marks.IsReversed() || o.areGone(marks.State) {
+		if marks.Unknown != nil || marks.IsPast() || marks.IsReversed() || o.areGone(marks.State) {
 			stop() // no later event matters
 			return
 		}
@@ -213,33 +213,36 @@ func (o *leaksOptions) areGone(s *aggregate.State) bool {
 	})
 }
 
-// checkEnd returns an error if the span ends before the first known event.
-func (o *leaksOptions) checkEnd(m *between.Follower, w *source.State) error {
-	switch to := m.To.MarkName(); {
-	case !m.Over:
+// checkKnown returns an error if the buffers that were live at a mark of the span are not known.
+func (o *leaksOptions) checkKnown(m *between.Follower, w *source.State) error {
+	if m.Unknown == nil {
 		return nil
-	case o.source.File != "":
-		return fmt.Errorf("--to %s: the mark lies before %s begins, and the memory at that time is not known here", to, w.Of)
-	default:
-		return fmt.Errorf("--to %s: the mark is too old, or of another user: the buffers live at it are not known (docs/leaks.md): "+
-			"ttmem leaks FILE --from %s --to %s of the service's recording (ttmem serve -o FILE)", to, cmp.Or(o.from, "begin"), o.to)
 	}
+	flag := "--to"
+	if m.Unknown == &m.From {
+		flag = "--from"
+	}
+	if o.source.File != "" {
+		return fmt.Errorf("%s %s: the mark lies before %s begins, and the memory at that time is not known here; the file before it has it", flag, m.Unknown.MarkName(), w.Of)
+	}
+	return fmt.Errorf("%s %s: the mark is too old, or of another user than a process (-p PID selects one): the buffers live at it are not known (docs/leaks.md): "+
+		"ttmem leaks FILE --from %s --to %s of the service's recording (ttmem serve -o FILE)", flag, m.Unknown.MarkName(), cmp.Or(o.from, "begin"), cmp.Or(o.to, "end"))
 }
 
 // page judges the survivors, with the rules of the options.
 func (o *leaksOptions) page(m *between.Follower, w *source.State, filter alloc.Filter, rules *name.Rules) *leaks.Page {
 	marks := m.Marks()
 	ask := analyze.LeakOptions{
-		ByRun: m.IsWhole() || m.Earlier, WatchedFromNs: o.watchedFrom, Suppressions: o.known,
+		WatchedFromNs: o.watchedFrom, Suppressions: o.known,
 		Times: page.Each(marks, func(one leaks.Mark) uint64 { return one.TimeNs }),
 	}
 	list := leaks.Options{
 		By: o.by, Lines: o.lines, Limit: o.n, Filter: filter, Rules: rules, Suppress: o.suppress,
 		NowNs: m.State.Now(), Allocated: m.State.BuffersAllocated(),
 		Marks: marks, From: m.From.MarkName(), To: m.To.MarkName(),
-		FromIsEarlier: m.Earlier, StepMarks: m.StepMarks(), Cut: w.Cut,
+		StepMarks: m.StepMarks(), Cut: w.Cut,
 	}
-	if w.Live && !m.Known {
+	if w.Live && !m.IsPast() {
 		list.WatchedNs = w.EndNs - w.BeganNs
 	}
 	return leaks.New(analyze.Leaks(m.State, ask), list)
@@ -259,14 +262,11 @@ func (o *leaksOptions) pageNotes(p *leaks.Page, m *between.Follower, w *source.S
 		notes = append(notes, fmt.Sprintf("%s of %s from processes that ended are not listed: too many call sites; those with most buffers are kept",
 			page.Count(p.Others.Count, "buffer"), page.Bytes(p.Others.Bytes)))
 	}
-	before, exact := "this command started", "`ttmem leaks FILE` of the service's recording (ttmem serve -o FILE) is exact"
+	before := "this command started"
 	if o.source.File != "" {
-		before, exact = w.Of+" begins", "the files before it are exact"
+		before = w.Of + " begins"
 	}
-	if m.Earlier {
-		notes = append(notes, fmt.Sprintf("the mark %q lies before %s. Frees in between are not known, so only call sites that kept growing afterwards count; %s",
-			p.Marks[0].Name, before, exact))
-	} else if n := m.MarksBefore(); n > 0 && m.IsWhole() {
+	if n := m.MarksBefore(); n > 0 && m.IsWhole() {
 		notes = append(notes, fmt.Sprintf("%s from before %s %s not used; name one with --from", page.Count(uint64(n), "mark"), before, isOrAre(n)))
 	}
 	if p.StepMarks > 0 {

@@ -3,7 +3,6 @@ package between
 
 import (
 	"fmt"
-	"slices"
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
@@ -23,48 +22,54 @@ type Follower struct {
 	// LostBefore is the number of events lost before the span begins, and known the number of the
 	// last event before the first known one.
 	LostBefore, known uint64
-	// Earlier is true if the span begins before the first known event, and Over if it ends there,
-	// unless the memory at that time is known. Known is true if both are before that event and that
-	// is known.
-	Earlier, Known, Over bool
+	// Unknown is a moment of the span at which the state lacks some of the buffers that were live; nil
+	// if there is none.
+	Unknown *source.Moment
 }
 
 // Begin begins the span. The state is at its first moment, or later.
 func (m *Follower) Begin(s *aggregate.State, at memory.Point) {
-	first, earlier := markAt(s, &m.From, at)
-	m.State, m.from, m.Earlier, m.LostBefore = s, &first, earlier, 0
-	if first.Number == s.Number() {
+	m.State, m.LostBefore = s, 0
+	if m.from = m.markAt(&m.From, at); m.from == nil {
+		return
+	}
+	if m.from.Number == s.Number() {
 		m.LostBefore = s.Snapshot().LostEvents
 	}
-	s.FollowFrom(first.TimeNs)
+	s.FollowFrom(m.from.TimeNs)
 }
 
 // End ends the span. The state is at its last moment, or later.
-func (m *Follower) End(s *aggregate.State, at memory.Point) {
-	last, earlier := markAt(s, &m.To, at)
-	if m.Over = m.Over || earlier; !m.Over {
-		m.to = &last
-		s.FollowTo(last.TimeNs)
+func (m *Follower) End(_ *aggregate.State, at memory.Point) {
+	if m.Unknown != nil {
+		return
+	}
+	if last := m.markAt(&m.To, at); last != nil {
+		m.to = last
+		m.State.FollowTo(last.TimeNs)
 	}
 }
 
-// markAt returns a moment as a mark. earlier is true if the state is later, and does not know
-// everything that was live at the moment.
-func markAt(s *aggregate.State, of *source.Moment, at memory.Point) (one memory.Mark, earlier bool) {
-	one = memory.Mark{Name: of.Name, TimeNs: at.TimeNs, Number: at.Number}
+// markAt returns a moment of the span as a mark; nil if it is Unknown.
+func (m *Follower) markAt(of *source.Moment, at memory.Point) *memory.Mark {
+	one := &memory.Mark{Name: of.Name, TimeNs: at.TimeNs, Number: at.Number}
 	switch {
 	case of.Kind == source.Begin:
-		return memory.Mark{}, false
+		return &memory.Mark{}
 	case of.Kind != source.Mark:
 		one.Name = of.Text
 	}
-	if at.Number == 0 || at.Number >= s.Number() {
-		one.Number = s.Number()
-		return one, false
+	if at.Number == 0 || at.Number >= m.State.Number() {
+		one.Number = m.State.Number()
+		return one
 	}
-	marks := s.Marks()
-	i := slices.IndexFunc(marks, func(known memory.Mark) bool { return known.Number == at.Number })
-	return one, i < 0 || !s.KnowsAt(&marks[i])
+	for _, mark := range m.State.Marks() {
+		if mark.Number == at.Number && m.State.KnowsAt(&mark) {
+			return one
+		}
+	}
+	m.Unknown = of
+	return nil
 }
 
 // Apply applies an event to the state, and finds the marks of the span.
@@ -74,7 +79,7 @@ func (m *Follower) Apply(e *event.Event) {
 	if joins { // it has the earlier marks
 		*m = Follower{Span: m.Span, State: m.State, known: m.State.Number(), LostBefore: m.State.Snapshot().LostEvents}
 	}
-	if m.IsWhole() || !joins && e.Kind != event.Mark && (m.from != nil || m.From.Kind != source.Begin) {
+	if m.Unknown != nil || m.IsWhole() || !joins && e.Kind != event.Mark && (m.from != nil || m.From.Kind != source.Begin) {
 		return
 	}
 	x := m.State.Index()
@@ -84,8 +89,10 @@ func (m *Follower) Apply(e *event.Event) {
 	if at, ok := m.To.Find(&x); ok && m.from != nil && at.Number > m.from.Number && (m.to == nil || at.Number > m.to.Number) {
 		m.End(m.State, at)
 	}
-	m.Known = m.Known || joins && m.to != nil
 }
+
+// IsPast reports whether the whole span lies before the first known event.
+func (m *Follower) IsPast() bool { return m.to != nil && m.to.Number <= m.known }
 
 // IsReversed reports whether both marks are known, and the span ends before it begins. With the
 // same mark twice and no number, it may end at the next one of that name.
@@ -106,7 +113,7 @@ func (m *Follower) IsReversed() bool {
 func (m *Follower) Awaits() string {
 	awaited := &m.From
 	switch {
-	case m.Over, m.from == nil && m.From.Kind != source.Mark:
+	case m.Unknown != nil, m.from == nil && m.From.Kind != source.Mark:
 		return ""
 	case m.from == nil:
 	case m.to == nil && m.To.Kind == source.Mark:
@@ -184,12 +191,13 @@ func (m *Follower) firstNs() uint64 {
 	return first
 }
 
-// Check returns an error if a mark of the span was not seen. place is that of the events.
+// Check returns an error if a mark of the span was not seen, unless one is Unknown. place is that of the
+// events.
 func (m *Follower) Check(place string) error {
 	x := m.State.Index()
 	_, ends := m.To.Find(&x)
 	switch {
-	case m.Over, m.IsWhole(), m.from != nil && (m.to != nil || m.To.AtEnd()):
+	case m.Unknown != nil, m.IsWhole(), m.from != nil && (m.to != nil || m.To.AtEnd()):
 		return nil
 	case m.from == nil && m.From.Kind == source.Mark:
 		return m.From.Missing(&x, place)

@@ -15,9 +15,6 @@ type Document struct {
 	TimeNs uint64 `json:"time_ns"`
 	From   *Mark  `json:"from,omitempty"`
 	To     *Mark  `json:"to,omitempty"`
-	// FromIsEarlier is true if From is older than the first event: leaks are then judged
-	// by the time since that event.
-	FromIsEarlier bool `json:"from_is_earlier,omitempty"`
 	// Marks are the marks between which GrowthBytes are counted.
 	Marks []Mark `json:"marks,omitempty"`
 	// WatchedNs is how long processes that continue were watched.
@@ -106,7 +103,7 @@ type row struct {
 func (p *Page) WriteJSON(w io.Writer) error {
 	leaked, undecided := sumOf(p.leaks), sumOf(p.undecided)
 	doc := Document{
-		V: 1, TimeNs: p.NowNs, CutShort: p.Cut, WatchedNs: p.WatchedNs, Allocated: p.Allocated, StepMarks: p.StepMarks, FromIsEarlier: p.FromIsEarlier,
+		V: 1, TimeNs: p.NowNs, CutShort: p.Cut, WatchedNs: p.WatchedNs, Allocated: p.Allocated, StepMarks: p.StepMarks,
 		LeakedBytes: leaked.Bytes, LeakedCount: leaked.Count,
 		Leaks: p.rows(p.leaks), Undecided: p.rows(p.undecided), UndecidedBytes: undecided.Bytes, UndecidedCount: undecided.Count,
 		Left: p.rows(p.stable), Kept: p.rows(p.retained),

@@ -46,9 +46,6 @@ type Options struct {
 	// From and To are the first and the last mark as the user named them, such as "warm#2";
 	// "" if the user named none.
 	From, To string
-	// FromIsEarlier is true if the first mark is older than the first event, so that leaks
-	// are judged by the time since that event.
-	FromIsEarlier bool
 	// Cut is true if the recording's end is missing.
 	Cut bool
 	// StepMarks is the number of marks of steps that were not used.
@@ -136,26 +133,18 @@ func sumOf(list []leak) (s sum) {
 // whole reports whether no marks were selected.
 func (p *Page) whole() bool { return len(p.Marks) == 0 }
 
-// byRun reports whether leaks are judged by the run, instead of from mark to mark.
-func (p *Page) byRun() bool { return p.whole() || p.FromIsEarlier }
-
 // verdict says in one line how a call site grew.
 func (p *Page) verdict(l *leak) string {
 	leaks, undecided := l.Verdict.Class == analyze.Leaked, l.Verdict.Class == analyze.Undecided
-	if !p.byRun() {
+	if !p.whole() {
 		text := p.verdictBetween(l, leaks)
 		if undecided {
 			text += tooFew(l)
 		}
 		return text
 	}
-	if p.FromIsEarlier && !leaks && !undecided {
-		return "did not grow since the mark"
-	}
 	text, of := fmt.Sprintf("grew in %d of %d intervals of the run", l.Rises, l.Intervals), ""
 	switch {
-	case p.FromIsEarlier:
-		text = fmt.Sprintf("grew in %d of %d intervals since the mark", l.Rises, l.Intervals)
 	case !leaks && !undecided:
 		return text
 	case l.Allocated > l.Count:

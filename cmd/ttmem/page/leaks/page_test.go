@@ -46,7 +46,7 @@ func (r *run) temporary(stack *event.Stack) {
 
 func (r *run) text(t *testing.T, o Options, layout page.Layout) string {
 	t.Helper()
-	ask := analyze.LeakOptions{ByRun: r.marks == nil}
+	ask := analyze.LeakOptions{}
 	for _, m := range r.marks {
 		ask.Times = append(ask.Times, m.TimeNs)
 	}

@@ -77,9 +77,6 @@ func (p *Page) whyStable() string {
 	if p.whole() {
 		return "allocated while ttmem watched and still live, but not growing to the end"
 	}
-	if p.FromIsEarlier {
-		return "allocated after the mark and still live; it may have replaced other buffers"
-	}
 	return "allocated between the marks and still live, but not growing to the last"
 }
 
@@ -105,11 +102,11 @@ func (p *Page) headline() string {
 	case sum.Count > 0:
 		return fmt.Sprintf("%s leaked%s: %s from %s", page.Bytes(sum.Bytes), where,
 			page.Count(sum.Count, "buffer"), page.Count(uint64(sum.Stacks), "call site"))
-	case p.byRun() && p.Allocated < analyze.LeastSurvivors:
+	case p.whole() && p.Allocated < analyze.LeastSurvivors:
 		return "Not enough allocations to judge" + where + ": " + allocatedText(p.Allocated)
 	case len(p.undecided) > 0:
 		return "No leaks found" + where + ", but " + p.Undecided()
-	case p.byRun() || len(p.stable)+len(p.steady) > 0:
+	case p.whole() || len(p.stable)+len(p.steady) > 0:
 		return "No leaks" + where + ": nothing grew to " + p.endText() + "."
 	}
 	return "No leaks" + where + ": nothing survived."
