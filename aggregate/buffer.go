@@ -85,7 +85,7 @@ func (s *State) alloc(e *event.Event) {
 		q.Grew(b.SinceNs, s.applied, b.BeforeAttach && p.early)
 	}
 	for _, c := range b.set.chips {
-		c.grew(b.Region, b.SinceNs)
+		c.peaks.Raise(b.Region, c.used.Of(b.Region), 0, memory.Point{TimeNs: b.SinceNs}, &c.capacities()[b.Region])
 		// a trace runs programs again: those that were enqueued during its capture
 		if b.Region == event.Trace && (b.BeforeAttach || !p.captures) {
 			c.chip.pools[event.L1].AtLeast = true
@@ -160,7 +160,7 @@ func (s *State) endIn(p *process, set *deviceSet, only *arena, now uint64, reaso
 		if c.live.Count == 0 {
 			continue
 		}
-		c.save() // before the totals change
+		c.change() // before the totals change
 		count += int(c.live.Count)
 		regions[c.Region] = true
 		p.count(c, c.live, reason)

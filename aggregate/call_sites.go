@@ -136,7 +136,7 @@ func (c *callSite) sum() memory.CallSite {
 	pools := c.set.poolsOf(c.Region)
 	h.AtPeak = make([]memory.SiteAtPeak, len(pools))
 	for i, q := range pools {
-		h.AtPeak[i] = memory.SiteAtPeak{Device: q.chip.id, Number: q.Peak.Number, Amount: c.peakIn(i).Amount}
+		h.AtPeak[i] = memory.SiteAtPeak{Device: q.Device, Number: q.Peak.Number, Amount: c.peakIn(i).Amount}
 	}
 	return h
 }
@@ -191,9 +191,9 @@ func (s *State) ProfileOf(selected func(uid int) bool) *memory.Profile {
 	for _, pid := range sortedKeys(names) {
 		p.Processes = append(p.Processes, memory.ProfileProcess{PID: pid, Comm: names[pid].comm, Command: names[pid].about.Command})
 	}
-	for _, q := range s.allPools() {
+	for _, q := range poolsOf(append([]*chip{s.unplaced}, s.byID()...)...) {
 		if q.Peak.Bytes > 0 {
-			p.Peaks = append(p.Peaks, memory.Peak{Device: q.chip.id, Region: q.Region, Bytes: q.Peak.Bytes, TimeNs: q.Peak.TimeNs})
+			p.Peaks = append(p.Peaks, memory.Peak{Device: q.Device, Region: q.Region, Bytes: q.Peak.Bytes, TimeNs: q.Peak.TimeNs})
 		}
 	}
 	return p

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/peak"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
@@ -27,23 +26,12 @@ func (s *State) Freeze(selected func(uid int) bool) func() *event.Event {
 	some := s.only(func(_, uid int) bool { return selected(uid) })
 	for id, c := range s.chips {
 		if some.chips[id] = c; !c.usedOnlyBy(selected) {
-			some.chips[id] = s.shared(c, selected)
+			one := *c
+			one.users, one.pools = nil, c.pools.SharedBy(selected)
+			some.chips[id] = &one
 		}
 	}
 	return some.freeze(true)
-}
-
-// shared returns a chip as it is written for users who share it with others: the sums of all
-// users, and the program at the peak only if it is one of the selected users.
-func (s *State) shared(c *chip, selected func(uid int) bool) *chip {
-	one := *c
-	one.users = nil
-	for i := range one.pools {
-		one.pools[i].Shared = true
-	}
-	l1 := &one.pools[event.L1]
-	l1.programs = slices.DeleteFunc(slices.Clone(l1.programs), func(p peakProgram) bool { return !selected(p.uid) })
-	return &one
 }
 
 // OfProcesses reduces a Checkpoint to some processes, as Freeze does for users; nil if the
@@ -178,7 +166,7 @@ func (s *State) Restore(from *event.State) (err error) {
 		return errCheckpoint
 	}
 	read.restoring = false
-	for _, q := range read.allPools() {
+	for _, q := range poolsOf(append(read.byID(), read.unplaced)...) {
 		q.AddOthers()
 	}
 	if partial {
@@ -187,65 +175,6 @@ func (s *State) Restore(from *event.State) (err error) {
 	}
 	*s = *read
 	return nil
-}
-
-// restartPartial makes the present use the peak of each partial chip, and the present time the
-// beginning of all timelines. Only the processes keep their earlier peaks.
-func (s *State) restartPartial() {
-	for _, one := range s.sites {
-		for c := range one.all() {
-			for i, q := range c.set.poolsOf(c.Region) {
-				if q.chip.partial {
-					c.atPeak[i] = siteAtPeak{}
-				}
-			}
-		}
-	}
-	for _, p := range s.processes {
-		for _, of := range p.chips {
-			for i, before := range of.peaks {
-				if q := &of.chip.pools[i]; of.chip.partial && before.Bytes > q.Earlier.Bytes {
-					q.Earlier = before
-				}
-			}
-		}
-	}
-	some := len(s.chips) == 0
-	for _, c := range s.chips {
-		if c.partial {
-			c.run = nil
-			some = true
-			s.restartPeaksOf(c)
-		}
-	}
-	if !some {
-		return
-	}
-	s.first, s.restored = s.now, true
-	for _, c := range s.chips {
-		for i := range c.pools {
-			c.pools[i].Redraw(s.now)
-		}
-		c.partial = false
-	}
-}
-
-// RestartPeaks makes the present use the peak of each chip. Processes keep their peaks.
-func (s *State) RestartPeaks() {
-	for _, c := range s.chips {
-		c.begin(nil)
-		for i := range c.pools {
-			c.pools[i].Earlier = peak.Peak{}
-		}
-		s.restartPeaksOf(c)
-	}
-}
-
-// restartPeaksOf makes the present use the peak of a chip.
-func (s *State) restartPeaksOf(c *chip) {
-	for i := range c.pools {
-		c.pools[i].Restart(s.now, s.applied)
-	}
 }
 
 // count adds a buffer that was live at a checkpoint. It changes no peak.

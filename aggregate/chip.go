@@ -5,7 +5,6 @@ import (
 
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/peak"
-	"ttmem/aggregate/use"
 	"ttmem/tracer/event"
 )
 
@@ -18,8 +17,8 @@ type chip struct {
 	capacities memory.Capacities
 	// open are the capacities of processes that have the chip open, with the number of processes.
 	open     map[memory.Capacities]int
-	used     use.Use
-	pools    [event.BankedRegions]pool
+	used     peak.Use
+	pools    peak.Pools
 	failures [event.NumRegions]uint64
 	// run is the latest run of a program; nil if there was none, or if the library refused it. ran is
 	// called with each.
@@ -52,29 +51,6 @@ func (c *chip) usedOnlyBy(selected func(uid int) bool) bool {
 		!slices.ContainsFunc(c.users, func(uid int) bool { return !selected(uid) })
 }
 
-// A pool is one region of a chip.
-type pool struct {
-	peak.Pool
-	chip *chip
-	// programs are the parts of the program that ran at the peak, on the fullest core, if its Static is
-	// not 0.
-	programs []peakProgram
-}
-
-// A peakProgram is a part of the program that ran at a peak, with the user of its process.
-type peakProgram struct {
-	memory.PeakProgram
-	uid int
-}
-
-// peaks returns the highest peak of each pool.
-func (c *chip) peaks() (list peak.Peaks) {
-	for region := range c.pools {
-		list[region] = c.pools[region].Highest()
-	}
-	return list
-}
-
 // chip returns the chip with that id, and creates it if needed; nil if the user of the process has named
 // too many. A chip stays, because reports are mostly read after the end of a program.
 func (s *State) chip(p *process, id int) *chip {
@@ -96,9 +72,7 @@ func (s *State) chip(p *process, id int) *chip {
 // newChip returns a chip whose timelines begin at a time.
 func newChip(id int, begin uint64, ran *func(memory.ProgramRun)) *chip {
 	c := &chip{id: id, ran: ran}
-	for region := range c.pools {
-		c.pools[region] = pool{Pool: peak.New(event.Region(region), &c.capacities[region], begin), chip: c}
-	}
+	c.pools = peak.NewPools(id, &c.capacities, begin)
 	return c
 }
 
@@ -109,22 +83,4 @@ func (s *State) Capacity(device int, region event.Region) event.Capacity {
 		return c.capacities[region]
 	}
 	return event.Capacity{}
-}
-
-// grew updates the process's peak. Call it after the process allocated on the chip.
-func (c *processChip) grew(region event.Region, now uint64) {
-	if bytes := c.used.Of(region); bytes > c.peaks[region].Bytes {
-		c.peaks[region] = peak.Peak{Bytes: bytes, TimeNs: now, Capacity: peak.Capacity(region, &c.capacities()[region])}
-	}
-}
-
-// allPools returns the pools of all chips, in order of chip and region: first those of buffers
-// on no known chip.
-func (s *State) allPools() (list []*pool) {
-	for _, c := range append([]*chip{s.unplaced}, s.byID()...) {
-		for region := range c.pools {
-			list = append(list, &c.pools[region])
-		}
-	}
-	return list
 }

@@ -51,9 +51,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 		c.Value(&p.Process)
 		p.sharer = cmp.Or(p.sharer, p.UID)
 	})
-	for i := range s.unplaced.pools {
-		s.unplaced.pools[i].Code(c.Codec)
-	}
+	s.unplaced.pools.Code(c.Codec)
 	chips := s.byID()
 	codec.List(c.Codec, &chips, c.chip)
 	processes := s.byPID()
@@ -74,7 +72,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 		c.owners(p)
 	}
 	for _, one := range chips {
-		c.peakPrograms(&one.pools[event.L1])
+		one.pools.CodeParts(c.Codec)
 	}
 	s.past.Code(c.Codec, c.pastSite)
 	c.heldBuffers(s)
@@ -96,11 +94,14 @@ func (c *stateCodec) checkBanked(region event.Region) {
 }
 
 func (c *stateCodec) chip(p **chip) {
-	if c.Reads {
-		*p = newChip(0, 0, c.state.ran)
+	id := 0
+	if !c.Reads {
+		id = (*p).id
+	}
+	if codec.Number(c.Codec, &id); c.Reads {
+		*p = newChip(id, 0, c.state.ran)
 	}
 	one := *p
-	codec.Number(c.Codec, &one.id)
 	if c.Reads {
 		if c.state.chips[one.id] != nil {
 			c.Fail()
@@ -121,9 +122,7 @@ func (c *stateCodec) chip(p **chip) {
 		c.Uint(&one.failures[i])
 	}
 	codec.List(c.Codec, &one.users, func(uid *int) { codec.Number(c.Codec, uid) })
-	for i := range one.pools {
-		one.pools[i].Code(c.Codec)
-	}
+	one.pools.Code(c.Codec)
 }
 
 // process writes or reads a running process without its programs and buffers.

@@ -110,18 +110,6 @@ func (c *stateCodec) siteOf(site **callSite, chip *processChip, region event.Reg
 	}
 }
 
-// peakPrograms writes or reads the parts of the program that ran at the peak.
-func (c *stateCodec) peakPrograms(q *pool) {
-	codec.List(c.Codec, &q.programs, func(p *peakProgram) {
-		codec.Number(c.Codec, &p.PID)
-		codec.Number(c.Codec, &p.uid)
-		c.Uints(&p.ProgramID, &p.Count, &p.Bytes)
-		codec.Number(c.Codec, &p.Kind)
-		c.Stack(&p.Stack)
-		c.Bool(&p.BeforeAttach)
-	})
-}
-
 // buffers writes or reads the buffers of a process, in order of their ids.
 func (c *stateCodec) buffers(p *process, buffers []*buffer) {
 	slices.SortFunc(buffers, func(a, b *buffer) int { return cmp.Compare(a.BufferID, b.BufferID) })

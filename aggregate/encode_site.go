@@ -3,6 +3,7 @@ package aggregate
 import (
 	"ttmem/aggregate/ended"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/peak"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
@@ -24,7 +25,7 @@ func (c *stateCodec) site(first **callSite) {
 		one := codec.Made(c.Codec, p)
 		if c.Reads {
 			one.Site = of
-			one.atPeak = make([]siteAtPeak, len(set.poolsOf(of.Region)))
+			one.atPeak = make(peak.Shares, len(set.poolsOf(of.Region)))
 		}
 		c.arena(&one.arena, set)
 		c.tallies(one)
@@ -88,11 +89,7 @@ func (c *stateCodec) tallies(one *callSite) {
 	c.Value(&one.ended)
 	c.Uints(&one.since, &one.each)
 	codec.Number(c.Codec, &one.overlapped)
-	for i := range one.atPeak {
-		at := &one.atPeak[i]
-		c.Uints(&at.serial, &at.perBank)
-		c.Value(&at.Amount)
-	}
+	one.atPeak.Code(c.Codec)
 }
 
 // survivors writes or reads the survivors of a site whose allocator was closed.

@@ -63,11 +63,11 @@ func (s *State) Index() memory.Index {
 		x.Failures = append(x.Failures, memory.FailurePoint{Point: memory.Point{Number: f.Number, TimeNs: f.TimeNs}, PID: f.PID})
 	}
 	x.FailuresFrom = s.failures.CompleteFrom()
-	for _, q := range s.allPools() {
-		if q.chip != s.unplaced && q.Peak.Bytes > 0 {
+	for _, q := range poolsOf(s.byID()...) {
+		if q.Peak.Bytes > 0 {
 			x.Peaks = append(x.Peaks, memory.PeakPoint{
 				Point:  memory.Point{Number: q.Peak.Number, TimeNs: q.Peak.TimeNs},
-				Device: q.chip.id, Region: q.Region,
+				Device: q.Device, Region: q.Region,
 			})
 		}
 	}

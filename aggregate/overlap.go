@@ -9,7 +9,7 @@ import (
 
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/overlap"
-	"ttmem/aggregate/use"
+	"ttmem/aggregate/peak"
 	"ttmem/tracer/event"
 )
 
@@ -100,7 +100,7 @@ func (p *process) uncoverAll(only *arena) {
 // insert adds a buffer that is in the totals of a chip already, and returns how many bytes of each
 // bank were assigned before. buffers are all those of the chip. While a checkpoint is read, several is
 // known already.
-func (v *covers) insert(b *buffer, u *use.Use, buffers iter.Seq[*buffer], restoring bool) (twice uint64) {
+func (v *covers) insert(b *buffer, u *peak.Use, buffers iter.Seq[*buffer], restoring bool) (twice uint64) {
 	count := uint64(0)
 	for i := range u.Regions {
 		count += u.Regions[i].Count
@@ -161,7 +161,7 @@ func (c *processChip) countOnce() {
 }
 
 // countOnce takes what several allocators assigned from totals.
-func (v *covers) countOnce(u *use.Use, capacities *memory.Capacities) {
+func (v *covers) countOnce(u *peak.Use, capacities *memory.Capacities) {
 	if !v.several {
 		return
 	}

@@ -58,14 +58,10 @@ func (d *deviceSet) changeCores(change func(*cores.Load)) {
 	}
 }
 
-// perBankIn returns the live bytes of a call site in each bank. Of buffers on single cores it
-// returns those on the core that was fullest at the pool's peak.
-func (c *callSite) perBankIn(q *pool) uint64 {
-	if c.PerCore {
-		if load := c.loads[c]; load != nil {
-			return load.On(q.PeakCore)
-		}
-		return 0
+// load returns the site's live buffers on single cores; nil if there are none.
+func (c *callSite) load() *cores.Load {
+	if !c.PerCore {
+		return nil
 	}
-	return c.live.PerBank
+	return c.loads[c]
 }

@@ -11,7 +11,6 @@ import (
 	"ttmem/aggregate/operations"
 	"ttmem/aggregate/peak"
 	"ttmem/aggregate/space"
-	"ttmem/aggregate/use"
 	"ttmem/tracer/event"
 	"ttmem/tracer/quota"
 )
@@ -57,7 +56,7 @@ type process struct {
 // A processChip is the use of one chip by one process.
 type processChip struct {
 	chip *chip
-	used use.Use
+	used peak.Use
 	// peaks are the most that the process itself had of each region, in bytes as pools count them. The
 	// chip's peak is another question, often with another moment, and only pools have a timeline and
 	// call sites.
@@ -75,7 +74,7 @@ type processChip struct {
 }
 
 // both returns the two totals to which an allocation adds: of the process, and of all processes.
-func (c *processChip) both() [2]*use.Use { return [2]*use.Use{&c.used, &c.chip.used} }
+func (c *processChip) both() [2]*peak.Use { return [2]*peak.Use{&c.used, &c.chip.used} }
 
 // A program is a tt-metal program on one chip.
 type program struct {
@@ -215,7 +214,7 @@ type deviceSet struct {
 	arenas    map[uint64]*arena
 	lastArena *arena
 	// pools are those of its chips, by region; without chips, State.unplaced.
-	pools [event.BankedRegions][]*pool
+	pools [event.BankedRegions][]*peak.Pool
 	// sites are the call sites, each with its first allocator.
 	sites map[memory.SiteKey]*callSite
 	// operations are by their stack IDs.

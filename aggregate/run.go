@@ -7,7 +7,6 @@ import (
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/peak"
-	"ttmem/aggregate/use"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
@@ -177,15 +176,9 @@ func (c *chip) sample() {
 	q := &c.pools[event.L1]
 	r.of.raise(&use)
 	own := r.sum(&r.by.used.Load, r.by.used.Regions[event.L1].PerBank)
-	if most := &r.by.peaks[event.L1]; own.Bytes() > most.Bytes {
-		*most = peak.Peak{
-			Bytes: own.Bytes(), Static: own.StaticBytes(), TimeNs: r.at.TimeNs,
-			Capacity: peak.Capacity(event.L1, &r.by.capacities()[event.L1]), Number: r.at.Number,
-		}
-	}
-	if q.Ran(r.at, &use) {
-		q.programs = r.parts(q.PeakCore)
-		r.share(q.Serial)
+	r.by.peaks.Raise(event.L1, own.Bytes(), own.StaticBytes(), r.at, &r.by.capacities()[event.L1])
+	if q.Ran(r.at, &use, r.parts) {
+		r.share(q)
 	}
 	if *c.ran != nil {
 		(*c.ran)(memory.ProgramRun{Point: r.at, Device: c.id, Bytes: use.Bytes(), StaticBytes: use.StaticBytes()})
@@ -205,22 +198,14 @@ func (r *run) use() (use memory.CoreUse, fits bool) {
 	return use, use.CapacityBytes == 0 || use.Bytes() <= use.CapacityBytes
 }
 
-// share saves the shares of the program's call sites of the peak with this number.
-func (r *run) share(serial uint64) {
-	g := r.by.programs[r.program]
-	if g == nil {
-		return
-	}
-	for i := range g.static {
-		e := &g.static[i]
-		if e.site == nil {
-			continue
+// share saves the shares of the program's call sites of the latest peak.
+func (r *run) share(q *peak.Pool) {
+	if g := r.by.programs[r.program]; g != nil {
+		for i := range g.static {
+			if e := &g.static[i]; e.site != nil {
+				e.site.atPeak.Ran(q, e.tally().Amount)
+			}
 		}
-		at := &e.site.atPeak[0]
-		if at.serial != serial {
-			*at = siteAtPeak{serial: serial}
-		}
-		at.Amount.Add(e.tally().Amount)
 	}
 }
 
@@ -238,7 +223,7 @@ func (r *run) sum(load *cores.Load, tensors uint64) (use memory.CoreUse) {
 }
 
 // parts returns the program's memory on a core by kind and call stack, most bytes first.
-func (r *run) parts(core cores.Core) (list []peakProgram) {
+func (r *run) parts(core cores.Core) (list []peak.Part) {
 	g := r.by.programs[r.program]
 	if g == nil {
 		return nil
@@ -252,17 +237,17 @@ func (r *run) parts(core cores.Core) (list []peakProgram) {
 			PID: name.pid, ProgramID: r.program, Kind: e.kind, Stack: e.from.stack, BeforeAttach: e.from.beforeAttach,
 			Count: 1, Bytes: e.place.BytesPerCore(),
 		}
-		at := slices.IndexFunc(list, func(p peakProgram) bool {
+		at := slices.IndexFunc(list, func(p peak.Part) bool {
 			return p.Kind == one.Kind && memory.StackID(p.Stack) == memory.StackID(one.Stack) && p.BeforeAttach == one.BeforeAttach
 		})
 		if at < 0 {
-			list = append(list, peakProgram{one, name.about.UID})
+			list = append(list, peak.Part{PeakProgram: one, UID: name.about.UID})
 			continue
 		}
 		list[at].Count++
 		list[at].Bytes += one.Bytes
 	}
-	slices.SortFunc(list, func(a, b peakProgram) int {
+	slices.SortFunc(list, func(a, b peak.Part) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Kind, b.Kind),
 			cmp.Compare(memory.StackID(a.Stack), memory.StackID(b.Stack)), memory.CompareBools(a.BeforeAttach, b.BeforeAttach))
 	})
@@ -285,7 +270,7 @@ func (s *State) isRunning(c *chip) bool {
 }
 
 // running returns what the program that runs at this moment adds to the buffers of the fullest core.
-func (s *State) running(c *chip, u *use.Use) uint64 {
+func (s *State) running(c *chip, u *peak.Use) uint64 {
 	if !s.isRunning(c) {
 		return 0
 	}

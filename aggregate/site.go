@@ -8,6 +8,7 @@ import (
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/past"
+	"ttmem/aggregate/peak"
 	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
 )
@@ -29,22 +30,13 @@ type callSite struct {
 	// each is the size of every live buffer on a chip; 0 if the sizes differ.
 	each uint64
 	// atPeak counts the allocations that were live at the peak of each pool of the set.
-	atPeak []siteAtPeak
+	atPeak peak.Shares
 	// other is the same call site with another allocator on the same chips, or nil. Views
 	// show them as one.
 	other *callSite
 	run   births.Site
 	// overlapped is how many of its buffers had addresses of another allocator's buffer.
 	overlapped uint32
-}
-
-// A siteAtPeak counts the allocations of a site that were live at the peak with the number
-// serial. It is saved when the site changes after that peak, so that the cost of a new peak
-// does not depend on the number of sites.
-type siteAtPeak struct {
-	serial uint64
-	memory.Amount
-	perBank uint64
 }
 
 func (c *callSite) key() memory.SiteKey { return c.KeyOn(c.set.devices) }
@@ -138,12 +130,7 @@ func (s *State) fitsSite(p *process) bool {
 }
 
 func (s *State) newSite(a *arena, of memory.Site, key memory.SiteKey) *callSite {
-	one := &callSite{Site: of, arena: a}
-	pools := a.set.poolsOf(of.Region)
-	one.atPeak = make([]siteAtPeak, len(pools))
-	for i, q := range pools {
-		one.atPeak[i].serial = q.Serial // there was nothing at the peaks before
-	}
+	one := &callSite{Site: of, arena: a, atPeak: peak.NewShares(a.set.poolsOf(of.Region))}
 	if first := a.set.sites[key]; first != nil {
 		s.takeClosed(first)
 		one.other, first.other = first.other, one
@@ -164,14 +151,11 @@ func (s *State) takeClosed(c *callSite) {
 			at = &one.other
 			continue
 		}
-		c.save()
-		one.save()
+		c.change()
+		one.change()
 		c.allocated.Add(one.allocated)
 		c.ended.Add(one.ended)
-		for i := range c.atPeak {
-			c.atPeak[i].Amount.Add(one.atPeak[i].Amount)
-			c.atPeak[i].perBank += one.atPeak[i].perBank
-		}
+		c.atPeak.Add(one.atPeak)
 		*at = one.other
 		s.rooms.sites.Take(c.set.process.user(), -1)
 	}
@@ -185,40 +169,9 @@ func (c *callSite) all() iter.Seq[*callSite] {
 	}
 }
 
-// save saves the site's share of the latest peaks. Call it before the site changes. The shares of
-// circular buffers are those of the program that ran: see chip.sample.
-func (c *callSite) save() {
-	if c.Region == event.CB {
-		return
-	}
-	for i, q := range c.set.poolsOf(c.Region) {
-		if c.Region == event.L1 {
-			q.chip.change()
-		}
-		if at := &c.atPeak[i]; at.serial != q.Serial {
-			*at = siteAtPeak{q.Serial, c.live.Amount, c.perBankIn(q)}
-		}
-	}
-}
-
-// peakIn returns the site's allocations at the peak of the i-th pool, with all allocators.
-func (c *callSite) peakIn(i int) (sum siteAtPeak) {
-	q := c.set.poolsOf(c.Region)[i]
-	for one := range c.all() {
-		if at := one.atPeak[i]; at.serial == q.Serial {
-			sum.Amount.Add(at.Amount)
-			sum.perBank += at.perBank
-		} else if c.Region != event.CB {
-			sum.Amount.Add(one.live.Amount)
-			sum.perBank += one.perBankIn(q)
-		}
-	}
-	return sum
-}
-
 // addTo counts an allocation.
 func (s *State) addTo(c *callSite, t memory.Tally, now uint64) {
-	c.save()
+	c.change()
 	if c.live.Count == 0 {
 		c.since, c.each = now, t.Bytes
 	}
@@ -237,7 +190,7 @@ func (s *State) countIn(c *callSite, t memory.Tally, since uint64) {
 
 // removeFrom subtracts an allocation of the time since.
 func (s *State) removeFrom(c *callSite, t memory.Tally, since uint64, reason event.Reason) {
-	c.save()
+	c.change()
 	c.live.Add(t.Negative())
 	if reason.IsEnd() {
 		c.ended.Add(t.Amount)
@@ -249,7 +202,7 @@ func (s *State) removeFrom(c *callSite, t memory.Tally, since uint64, reason eve
 
 // clear ends all live allocations of a site whose device was closed or whose process ended.
 func (c *callSite) clear() {
-	c.save()
+	c.change()
 	c.ended.Add(c.live.Amount)
 	c.live, c.fresh = memory.Tally{}, memory.Amount{}
 }
@@ -324,7 +277,7 @@ func (d *deviceSet) recentOf(stack *event.Stack) **callSite {
 
 // poolsOf returns the pools in which a region counts, one for each chip: circular buffers are
 // in L1, and kernels in DRAM.
-func (d *deviceSet) poolsOf(region event.Region) []*pool {
+func (d *deviceSet) poolsOf(region event.Region) []*peak.Pool {
 	switch region {
 	case event.CB:
 		region = event.L1

@@ -6,7 +6,6 @@ import (
 
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/peak"
-	"ttmem/aggregate/use"
 	"ttmem/tracer/event"
 )
 
@@ -23,12 +22,12 @@ func (s *State) Snapshot() *memory.Snapshot {
 		OverlapCount: s.overlaps.Count, Overlaps: s.overlaps.List(),
 		OperationFailureCount: s.operationFailures.Count, OperationFailures: s.operationFailures.List(),
 	}
-	programs, processes := make(map[int]use.Programs), make(map[int][]memory.DeviceProcess)
+	programs, processes := make(map[int]peak.Programs), make(map[int][]memory.DeviceProcess)
 	for _, p := range s.byPID() {
 		view := s.view(p)
 		for i := range view.Devices {
 			d := &view.Devices[i]
-			programs[d.ID] = programs[d.ID].With(use.Programs{
+			programs[d.ID] = programs[d.ID].With(peak.Programs{
 				TextMax: p.chips[d.ID].textMax(), Silent: p.isSilent(p.chips[d.ID]), MostPerCore: d.Regions.CB.MaxBytesPerCore, MostBytes: d.Regions.CB.Bytes,
 			})
 			if p.uses(p.chips[d.ID]) {
@@ -44,7 +43,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 	for _, c := range s.byID() {
 		all := programs[c.id]
 		all.Running = s.running(c, &c.used)
-		d := c.view(&c.used, &c.capacities, all, c.peaks())
+		d := c.view(&c.used, &c.capacities, all, c.pools.Highest())
 		for region := range event.Region(event.BankedRegions) {
 			d.Regions.Banked(region).FreeSpace = free[c.id][region]
 			d.Regions.Banked(region).OverlapBytesPerBank = c.covers.regions[region].twice
@@ -73,7 +72,7 @@ func (s *State) view(p *process) memory.Process {
 		}
 	}
 	for _, c := range sortedValues(p.chips) {
-		programs := use.Programs{TextMax: c.textMax(), Silent: p.isSilent(c)}
+		programs := peak.Programs{TextMax: c.textMax(), Silent: p.isSilent(c)}
 		programs.MostPerCore, programs.MostBytes = c.largest()
 		if c.chip.run != nil && c.chip.run.by == c {
 			programs.Running = s.running(c.chip, &c.used)
@@ -98,7 +97,7 @@ func (p *process) totalsOf(reason event.Reason) (list []memory.RegionTotal) {
 }
 
 // view returns the use of the chip by all processes, or by one.
-func (c *chip) view(u *use.Use, capacities *memory.Capacities, programs use.Programs, peaks peak.Peaks) memory.Device {
+func (c *chip) view(u *peak.Use, capacities *memory.Capacities, programs peak.Programs, peaks peak.Peaks) memory.Device {
 	d := u.View(capacities, programs, peaks)
 	d.L1PerCore.Peak.AtLeast = c.pools[event.L1].AtLeast
 	d.ID, d.Board, d.Arch = c.id, c.board, c.arch

@@ -37,8 +37,13 @@ func (l *Load) take(c Core, bytes uint64) {
 // Empty reports whether there is no buffer on a single core.
 func (l *Load) Empty() bool { return len(l.cores) == 0 }
 
-// On returns the bytes on a core.
-func (l *Load) On(c Core) uint64 { return l.cores[c] }
+// On returns the bytes on a core; l may be nil.
+func (l *Load) On(c Core) uint64 {
+	if l == nil {
+		return 0
+	}
+	return l.cores[c]
+}
 
 // Fullest returns the core with the most bytes, and these; of equal cores the first by rows.
 func (l *Load) Fullest() (fullest Core, most uint64) {

@@ -1,7 +1,11 @@
-// Package peak follows the use of one region of one chip: its peak, and its use over time.
+// Package peak follows the use of one chip, by all processes or by one: what is in use now, the peaks, who
+// had what at these, and the use over time.
 package peak
 
 import (
+	"cmp"
+	"slices"
+
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/codec"
@@ -24,6 +28,13 @@ func (p *Peak) Code(c *codec.Codec) {
 	}
 }
 
+// Raise adds a sample of a region, static bytes of which are of the program that ran then.
+func (p *Peaks) Raise(region event.Region, bytes, static uint64, at memory.Point, capacity *event.Capacity) {
+	if bytes > p[region].Bytes {
+		p[region] = Peak{bytes, static, at.TimeNs, Capacity(region, capacity), at.Number}
+	}
+}
+
 // A Pool is one region of one chip, with its peak and its use over time. This is the only
 // definition of a peak: it is the first of the samples with the most bytes.
 //
@@ -34,6 +45,7 @@ func (p *Peak) Code(c *codec.Codec) {
 //     buffers, dataflow buffers and scratchpads of this program, on the core where the sum is
 //     highest. Between runs, those of cached programs take nothing.
 type Pool struct {
+	Device int
 	Region event.Region
 	// capacity is the present capacity of the region.
 	capacity *event.Capacity
@@ -46,6 +58,8 @@ type Pool struct {
 	// Peak is the highest peak since the first event, and Earlier the highest one before that,
 	// from a checkpoint.
 	Peak, Earlier Peak
+	// parts are those of the program that ran at the peak, on the fullest core, if its Static is not 0.
+	parts []Part
 	// Shared is true if Bytes and Peak include the memory of users whose buffers are not known. All
 	// is Bytes with these, as a checkpoint has it.
 	Shared bool
@@ -60,11 +74,100 @@ type Pool struct {
 	drawn bool
 }
 
-// New returns an empty pool whose timelines begin at a time. capacity is the present one.
-func New(region event.Region, capacity *event.Capacity, begin uint64) Pool {
-	q := Pool{Region: region, capacity: capacity}
-	q.Line.BeginNs, q.StaticLine.BeginNs = begin, begin
-	return q
+// A Part is a part of the program that ran at a peak, with the user of its process.
+type Part struct {
+	memory.PeakProgram
+	UID int
+}
+
+// Pools are those of one chip, by region.
+type Pools [event.BankedRegions]Pool
+
+// NewPools returns the empty pools of a chip, whose timelines begin at a time. capacities are the present
+// ones.
+func NewPools(device int, capacities *memory.Capacities, begin uint64) (list Pools) {
+	for region := range list {
+		q := &list[region]
+		q.Device, q.Region, q.capacity = device, event.Region(region), &capacities[region]
+		q.Line.BeginNs, q.StaticLine.BeginNs = begin, begin
+	}
+	return list
+}
+
+// Highest returns the highest peak of each pool.
+func (l *Pools) Highest() (list Peaks) {
+	for region := range l {
+		list[region] = l[region].Highest()
+	}
+	return list
+}
+
+// Restart makes the present use the peak of each pool.
+func (l *Pools) Restart(now, number uint64) {
+	for region := range l {
+		l[region].restart(now, number)
+	}
+}
+
+// RestartLines makes the present use the beginning of all timelines.
+func (l *Pools) RestartLines(now uint64) {
+	for region := range l {
+		l[region].restartLines(now)
+	}
+}
+
+// Redraw is RestartLines for a stream of events that begins now.
+func (l *Pools) Redraw(now uint64) {
+	l.RestartLines(now)
+	for region := range l {
+		l[region].drawn = false
+	}
+}
+
+// ForgetEarlier forgets the peaks from before the first event.
+func (l *Pools) ForgetEarlier() {
+	for region := range l {
+		l[region].Earlier = Peak{}
+	}
+}
+
+// SharedBy returns the pools as they are written for some of the users of a chip: the sums of all users,
+// and the program at the peak only if it is of a selected one.
+func (l Pools) SharedBy(selected func(uid int) bool) Pools {
+	for region := range l {
+		l[region].Shared = true
+	}
+	l1 := &l[event.L1]
+	l1.parts = slices.DeleteFunc(slices.Clone(l1.parts), func(p Part) bool { return !selected(p.UID) })
+	return l
+}
+
+// Keep makes the peaks of one process the earlier peaks of the chip, where they are higher.
+func (l *Pools) Keep(of *Peaks) {
+	for region, before := range of {
+		if q := &l[region]; before.Bytes > q.Earlier.Bytes {
+			q.Earlier = before
+		}
+	}
+}
+
+// Code writes or reads the pools without their present use and the parts of programs.
+func (l *Pools) Code(c *codec.Codec) {
+	for region := range l {
+		l[region].code(c)
+	}
+}
+
+// CodeParts writes or reads the parts of the program that ran at the peak of L1.
+func (l *Pools) CodeParts(c *codec.Codec) {
+	codec.List(c, &l[event.L1].parts, func(p *Part) {
+		codec.Number(c, &p.PID)
+		codec.Number(c, &p.UID)
+		c.Uints(&p.ProgramID, &p.Count, &p.Bytes)
+		codec.Number(c, &p.Kind)
+		c.Stack(&p.Stack)
+		c.Bool(&p.BeforeAttach)
+	})
 }
 
 // Capacity returns a capacity in bytes, as the pool of the region counts them; 0 if it is not known.
@@ -83,7 +186,7 @@ func (q *Pool) Capacity() uint64 { return Capacity(q.Region, q.capacity) }
 // since then. number is the number of the event.
 func (q *Pool) Grew(now, number uint64, found bool) {
 	if q.Bytes > q.Peak.Bytes {
-		q.Restart(now, number)
+		q.restart(now, number)
 	}
 	q.draw(now, found)
 }
@@ -97,12 +200,14 @@ func (q *Pool) SetLoad(core cores.Core, bytes uint64) {
 	q.load, q.core = bytes, core
 }
 
-// Ran adds the sample of a program that ran. It reports whether it is a new peak.
-func (q *Pool) Ran(at memory.Point, use *memory.CoreUse) (highest bool) {
+// Ran adds the sample of a program that ran. It reports whether it is a new peak. partsOf returns the
+// parts of the program on a core.
+func (q *Pool) Ran(at memory.Point, use *memory.CoreUse, partsOf func(cores.Core) []Part) (highest bool) {
 	bytes, static := use.Bytes(), use.StaticBytes()
 	if highest = bytes > q.Peak.Bytes; highest {
 		q.Peak, q.PeakCore = Peak{bytes, static, at.TimeNs, q.Capacity(), at.Number}, cores.Core{X: use.X, Y: use.Y}
 		q.Serial++
+		q.parts = partsOf(q.PeakCore)
 	}
 	q.drawn = true
 	q.Line.Set(at.TimeNs, bytes)
@@ -111,8 +216,8 @@ func (q *Pool) Ran(at memory.Point, use *memory.CoreUse) (highest bool) {
 	return highest
 }
 
-// Restart makes the present use the peak.
-func (q *Pool) Restart(now, number uint64) {
+// restart makes the present use the peak.
+func (q *Pool) restart(now, number uint64) {
 	q.Peak, q.PeakCore = Peak{q.Bytes, 0, now, q.Capacity(), number}, q.core
 	q.Serial++
 }
@@ -120,7 +225,7 @@ func (q *Pool) Restart(now, number uint64) {
 // draw adds the present use to the timelines.
 func (q *Pool) draw(now uint64, found bool) {
 	if q.drawn = q.drawn || !found; !q.drawn {
-		q.RestartLines(q.Line.BeginNs)
+		q.restartLines(q.Line.BeginNs)
 		return
 	}
 	if before := q.Line.Now(); found && q.Bytes > before { // it was there at all times
@@ -132,8 +237,8 @@ func (q *Pool) draw(now uint64, found bool) {
 	}
 }
 
-// RestartLines makes the present use the beginning of the timelines.
-func (q *Pool) RestartLines(now uint64) {
+// restartLines makes the present use the beginning of the timelines.
+func (q *Pool) restartLines(now uint64) {
 	q.Line.Restart(now, q.Bytes)
 	q.StaticLine.Restart(now, 0)
 }
@@ -146,12 +251,6 @@ func (q *Pool) AddOthers() {
 	}
 }
 
-// Redraw is RestartLines for a stream of events that begins now.
-func (q *Pool) Redraw(now uint64) {
-	q.RestartLines(now)
-	q.drawn = false
-}
-
 // Highest returns the highest known peak.
 func (q *Pool) Highest() Peak {
 	if q.Earlier.Bytes >= q.Peak.Bytes {
@@ -160,8 +259,8 @@ func (q *Pool) Highest() Peak {
 	return q.Peak
 }
 
-// Code writes or reads the pool without its present use, which follows from the buffers.
-func (q *Pool) Code(c *codec.Codec) {
+// code writes or reads the pool without its present use, which follows from the buffers.
+func (q *Pool) code(c *codec.Codec) {
 	q.Peak.Code(c)
 	q.Earlier.Code(c)
 	c.Bool(&q.Shared)
@@ -174,4 +273,39 @@ func (q *Pool) Code(c *codec.Codec) {
 	q.Line.Code(c)
 	q.StaticLine.Code(c)
 	c.Bool(&q.drawn)
+}
+
+// View returns the peak with the call sites that had a share of it, in the order of their bytes. It keeps
+// and sorts the slice.
+func (q *Pool) View(holders []memory.SiteAmount) memory.RegionPeak {
+	slices.SortFunc(holders, func(a, b memory.SiteAmount) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), a.Compare(&b.Site), cmp.Compare(b.Count, a.Count))
+	})
+	view := memory.RegionPeak{
+		Device: q.Device, Region: q.Region, TimeNs: q.Peak.TimeNs, Bytes: q.Peak.Bytes, AtLeast: q.AtLeast,
+		CapacityBytes: cmp.Or(q.Peak.Capacity, q.Capacity()), StaticBytes: q.Peak.Static, Holders: holders,
+		Timeline: q.Line.Clone(), StaticTimeline: q.StaticLine.Clone(),
+	}
+	var covered uint64
+	if q.Peak.Static > 0 {
+		for _, p := range q.parts {
+			view.Programs = append(view.Programs, p.PeakProgram)
+			covered += p.Bytes
+		}
+	}
+	if q.Shared {
+		buffers := q.Peak.Bytes - q.Peak.Static
+		for i := range holders {
+			buffers -= min(buffers, holders[i].Bytes)
+		}
+		view.OthersStaticBytes = q.Peak.Static - min(q.Peak.Static, covered)
+		view.OthersBytes = buffers + view.OthersStaticBytes
+	}
+	if q.Earlier.Bytes > q.Peak.Bytes {
+		view.Earlier = &memory.EarlierPeak{
+			TimeNs: q.Earlier.TimeNs, Bytes: q.Earlier.Bytes,
+			CapacityBytes: cmp.Or(q.Earlier.Capacity, q.Capacity()),
+		}
+	}
+	return view
 }

@@ -1,16 +1,14 @@
-// Package use counts the memory of one chip that is in use, by all processes or by one of them.
-package use
+package peak
 
 import (
 	"slices"
 
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/peak"
 	"ttmem/tracer/event"
 )
 
-// A Use is the use of one chip.
+// A Use is the present use of one chip, by all processes or by one.
 type Use struct {
 	Regions [event.BankedRegions]memory.Tally // of buffers
 	Load    cores.Load                        // of buffers on single cores of L1
@@ -88,9 +86,9 @@ func (p Programs) With(o Programs) Programs {
 }
 
 // View returns the use for a Snapshot, without the identity of the chip.
-func (u *Use) View(capacities *memory.Capacities, programs Programs, peaks peak.Peaks) (d memory.Device) {
+func (u *Use) View(capacities *memory.Capacities, programs Programs, peaks Peaks) (d memory.Device) {
 	l1Peak := peaks[event.L1]
-	peaks[event.L1] = peak.Peak{}
+	peaks[event.L1] = Peak{}
 	for r := range u.Regions {
 		*d.Regions.Banked(event.Region(r)) = regionOf(&u.Regions[r], capacities[r], &peaks[r])
 	}
@@ -115,7 +113,7 @@ func (u *Use) View(capacities *memory.Capacities, programs Programs, peaks peak.
 }
 
 // regionOf returns the view of a region that has these buffers.
-func regionOf(t *memory.Tally, capacity event.Capacity, most *peak.Peak) memory.Region {
+func regionOf(t *memory.Tally, capacity event.Capacity, most *Peak) memory.Region {
 	view := memory.Region{
 		Buffers: t.Count, SizeBytes: t.Size, BytesPerBank: t.PerBank,
 		Banks: capacity.Banks, AllocatedBytes: t.Bytes,
