@@ -4,7 +4,6 @@
 package aggregate
 
 import (
-	"ttmem/aggregate/ended"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/newest"
 	"ttmem/aggregate/past"
@@ -54,12 +53,8 @@ type State struct {
 	// were removed since.
 	operations     []*operation
 	operationCount uint64
-	// ended are the survivors of call sites whose allocators were closed.
-	ended ended.Sites[*processName]
-	// held are buffers that ended, with their owners, oldest end first.
-	held []heldBuffer
-	// allocations is how many buffers were allocated.
-	allocations uint64
+	survivors      survivors
+	held           heldBuffers
 	// between follows buffers between two moments; nil without FollowFrom.
 	between *past.Between[*callSite]
 	// untilNs is the latest time of SettleUntil.
@@ -161,7 +156,9 @@ func (s *State) Apply(e *event.Event) {
 	case event.TraceRelease:
 		s.releaseTrace(e)
 	case event.Owner:
-		s.own(e)
+		if p := s.known(e.PID); p != nil {
+			p.own(e)
+		}
 	default:
 		s.anomalies.MalformedEvents++
 	}
@@ -171,15 +168,15 @@ func (s *State) Apply(e *event.Event) {
 // lose counts lost events: of their process, or of none if it is not known.
 func (s *State) lose(e *event.Event) {
 	if p := s.known(e.PID); p != nil {
-		s.loseOf(p, e.Cause, e.Count)
+		p.lose(e.Cause, e.Count)
 		return
 	}
 	s.lostEvents += e.Count
 	s.lost[e.Cause] += e.Count
 }
 
-func (s *State) loseOf(p *process, cause string, n uint64) {
-	s.lostEvents += n
+func (p *process) lose(cause string, n uint64) {
+	p.state.lostEvents += n
 	if p.losses.Lost == nil {
 		p.losses.Lost = make(map[string]uint64)
 	}

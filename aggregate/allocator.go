@@ -20,11 +20,11 @@ type allocator struct {
 func (s *State) openDevice(e *event.Event) {
 	p := s.process(e)
 	if p.allocators[e.Allocator] == nil && len(p.allocators) >= maxAllocators {
-		s.beyond(p)
+		p.beyond()
 		return
 	}
 	open := e.Opened()
-	a := &allocator{set: s.set(p, e.Devices), capacities: open.Capacities}
+	a := &allocator{set: p.set(e.Devices), capacities: open.Capacities}
 	if old := p.allocators[e.Allocator]; old != nil && e.Cause != "" { // its capacities change
 		had, has := old.capacities[event.L1].BytesPerBank+old.subDevices, a.capacities[event.L1].BytesPerBank
 		a.subDevices = had - min(had, has)
@@ -49,27 +49,24 @@ func (s *State) closeDevice(e *event.Event) {
 	}
 	for _, set := range p.sets {
 		if a := set.arenas[e.Allocator]; a != nil {
-			s.closeArena(p, a, e.TimeNs)
+			p.closeArena(a, e.TimeNs)
 		}
 	}
 	if a := p.allocators[e.Allocator]; a != nil {
-		s.dropTraces(p, func(t *trace) bool { return t.set == a.set })
+		p.dropTraces(func(t *trace) bool { return t.set == a.set })
 	}
 	s.closeAllocator(p, e.Allocator)
 }
 
 // closeArena ends all buffers of an arena.
-func (s *State) closeArena(p *process, a *arena, now uint64) {
-	s.noteEnds(p, a, now)
-	s.keepOwners(p, a, now)
-	p.uncoverAll(a)
-	count := s.endIn(p, a.set, a, now, event.ReasonDeviceClose)
-	s.hold(p, -count)
+func (p *process) closeArena(a *arena, now uint64) {
+	count := p.closed(a, now, event.ReasonDeviceClose)
+	p.hold(-count)
 	p.buffers.RemoveAll(count, func(b *buffer) bool { return b.arena == a })
 	a.closed = true
 	p.name.run.Open = p.buffers.Len() > 0
 	if delete(a.set.arenas, a.allocator); a.allocator != 0 {
-		s.link(p, -1)
+		p.link(-1)
 	}
 }
 

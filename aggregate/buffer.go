@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
 )
 
@@ -34,15 +33,15 @@ func (s *State) alloc(e *event.Event) {
 	p := s.process(e)
 	if old := p.buffers.Get(e.BufferID); old != nil {
 		s.anomalies.ReplacedBuffers++
-		s.drop(p, old, e.TimeNs, event.ReasonExplicit) // its free was lost
+		p.drop(old, e.TimeNs, event.ReasonExplicit) // its free was lost
 	}
 	if len(e.Devices) == 0 {
 		s.anomalies.UnplacedBuffers++
 	}
-	site := s.site(p, s.arena(p, s.set(p, e.Devices), e.Allocator), memory.Site{
+	site := p.site(p.arena(p.set(e.Devices), e.Allocator), memory.Site{
 		Region: e.Region, Layout: e.Layout, BeforeAttach: e.BeforeAttach, PerCore: e.PerCore && e.Region == event.L1, Stack: e.Stack,
 	})
-	if site == nil || !s.hold(p, 1) {
+	if site == nil || !p.hold(1) {
 		return
 	}
 	b := &buffer{site, memory.Allocation{
@@ -60,37 +59,12 @@ func (s *State) alloc(e *event.Event) {
 		if b.CoreSet == nil {
 			s.anomalies.UnknownCores++
 			if len(e.Cores) > 0 {
-				s.beyond(p)
+				p.beyond()
 			}
 		}
 	}
 	p.buffers.Put(b.BufferID, b)
-	if !b.BeforeAttach {
-		s.allocations++
-		p.name.freedLast = p.name.freedLast[:0]
-		p.name.run.Alloc(&b.run, b.BufferID, b.SinceNs)
-	}
-	t := b.tally()
-	b.changeBlocks((*space.List).Add)
-	if b.BeforeAttach {
-		p.beforeAttach++
-	}
-	s.addTo(b.callSite, t, b.SinceNs)
-	b.loadCores()
-	p.add(b.callSite, t)
-	if shared := s.cover(p, b, false); len(shared) > 0 && !p.isSubDevice(b.arena) {
-		s.noteOverlap(b, shared)
-	}
-	for _, q := range b.set.poolsOf(b.Region) {
-		q.Grew(b.SinceNs, s.applied, b.BeforeAttach && p.early)
-	}
-	for _, c := range b.set.chips {
-		c.peaks.Raise(b.Region, c.used.Of(b.Region), 0, memory.Point{TimeNs: b.SinceNs}, &c.capacities()[b.Region])
-		// a trace runs programs again: those that were enqueued during its capture
-		if b.Region == event.Trace && (b.BeforeAttach || !p.captures) {
-			c.chip.pools[event.L1].AtLeast = true
-		}
-	}
+	p.born(b)
 }
 
 // free ends a buffer. It subtracts the size that the allocation had, not that of the event.
@@ -106,30 +80,14 @@ func (s *State) free(e *event.Event) {
 		return
 	}
 	p.freed.add(b, e)
-	s.drop(p, b, e.TimeNs, e.Reason)
+	p.drop(b, e.TimeNs, e.Reason)
 }
 
 // drop removes a live buffer.
-func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
-	t := b.tally()
-	if reason.IsEnd() {
-		p.count(b.callSite, t, reason)
-	}
-	if !b.BeforeAttach {
-		p.name.run.Free(&b.run, b.BufferID, b.bytes(), reason.IsEnd())
-		s.noteEnd(b, now, reason.IsEnd())
-	}
-	s.keepOwner(p, b, now, reason.IsEnd())
+func (p *process) drop(b *buffer, now uint64, reason event.Reason) {
 	p.buffers.Remove(b.BufferID)
-	s.hold(p, -1)
-	b.changeBlocks((*space.List).Remove)
-	s.removeFrom(b.callSite, t, b.SinceNs, reason)
-	b.unloadCores()
-	b.uncover()
-	p.add(b.callSite, t.Negative())
-	for _, q := range b.set.poolsOf(b.Region) {
-		q.Shrank(now)
-	}
+	p.hold(-1)
+	p.died(b, now, reason)
 }
 
 // count adds buffers of a call site to the totals of a reason.
@@ -150,30 +108,29 @@ func (p *process) add(c *callSite, t memory.Tally) {
 	}
 }
 
-// endIn ends all buffers on a set of chips, or only those of one arena, and returns their
-// number. Its cost depends on the number of call sites. The caller must remove the buffers
-// from the process.
-func (s *State) endIn(p *process, set *deviceSet, only *arena, now uint64, reason event.Reason) (count int) {
-	s.saveSurvivors(set, only)
-	var regions [event.BankedRegions]bool
-	for c := range set.callSites(only) {
-		if c.live.Count == 0 {
-			continue
-		}
-		c.change() // before the totals change
-		count += int(c.live.Count)
-		regions[c.Region] = true
-		p.count(c, c.live, reason)
-		p.add(c, c.live.Negative())
-		c.clear()
-		c.unloadCores()
+// include adds a buffer to the totals of the process and its chips, and returns the chips on which other
+// allocators assigned some of its addresses.
+func (p *process) include(b *buffer, restoring bool) (shared []*chip) {
+	b.loadCores()
+	p.add(b.callSite, b.tally())
+	return p.cover(b, restoring)
+}
+
+// exclude undoes include.
+func (p *process) exclude(b *buffer, reason event.Reason) {
+	if reason.IsEnd() {
+		p.count(b.callSite, b.tally(), reason)
 	}
-	for region, any := range regions {
-		if any {
-			for _, q := range set.pools[region] {
-				q.Shrank(now)
-			}
-		}
-	}
-	return count
+	b.unloadCores()
+	b.uncover()
+	p.add(b.callSite, b.tally().Negative())
+}
+
+// excludeAll undoes include for all buffers of a call site, except for their addresses.
+func (p *process) excludeAll(c *callSite, reason event.Reason) {
+	p.count(c, c.live, reason)
+	p.add(c, c.live.Negative())
+	c.ended.Add(c.live.Amount)
+	c.live, c.fresh = memory.Tally{}, memory.Amount{}
+	c.unloadCores()
 }

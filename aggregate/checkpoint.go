@@ -113,10 +113,10 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 			counted[p.name] = true
 		}
 	}
-	for _, v := range s.ended.All {
-		if isSelected(v.Process) {
-			some.ended.All = append(some.ended.All, v)
-			counted[v.Process] = true
+	for _, v := range s.survivors.ended {
+		if isSelected(v.process) {
+			some.survivors.ended = append(some.survivors.ended, v)
+			counted[v.process] = true
 		}
 	}
 	for _, h := range s.held {
@@ -125,7 +125,7 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 		}
 	}
 	for p := range counted {
-		some.allocations += p.run.Allocations
+		some.survivors.allocations += p.run.Allocations
 	}
 	return some
 }
@@ -173,18 +173,11 @@ func (s *State) Restore(from *event.State) (err error) {
 		read.restartPartial()
 		read.beginning = beginning{memory.Point{Number: read.applied, TimeNs: read.now}, true}
 	}
+	for _, p := range read.processes {
+		p.state = s
+	}
 	*s = *read
 	return nil
-}
-
-// count adds a buffer that was live at a checkpoint. It changes no peak.
-func (s *State) count(p *process, b *buffer) {
-	t := b.tally()
-	p.buffers.Put(b.BufferID, b)
-	s.countIn(b.callSite, t, b.SinceNs)
-	b.loadCores()
-	p.add(b.callSite, t)
-	s.cover(p, b, true)
 }
 
 // count adds a circular buffer of a program; first is true for the program's first one. It

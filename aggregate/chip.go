@@ -60,7 +60,7 @@ func (s *State) chip(p *process, id int) *chip {
 			return nil
 		}
 		if len(s.chips) >= maxChips || !s.rooms.chips.Take(p.name.user(), 1) {
-			s.beyond(p)
+			p.beyond()
 			return nil
 		}
 		c = newChip(id, s.first, s.ran)

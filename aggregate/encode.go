@@ -63,19 +63,17 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	codec.Number(c.Codec, &s.keptSites)
 	codec.List(c.Codec, &s.operations, c.operation)
 	c.Uint(&s.operationCount)
-	codec.List(c.Codec, &s.ended.All, c.survivors)
-	c.Value(&s.ended.Others)
-	c.Uint(&s.allocations)
+	s.survivors.code(c)
 	for _, p := range processes {
 		c.reading = p
 		c.programs(p)
-		c.owners(p)
+		p.owners.code(c.Codec)
 	}
 	for _, one := range chips {
 		one.pools.CodeParts(c.Codec)
 	}
 	s.past.Code(c.Codec, c.pastSite)
-	c.heldBuffers(s)
+	s.held.code(c)
 	return processes
 }
 
@@ -129,7 +127,7 @@ func (c *stateCodec) chip(p **chip) {
 func (c *stateCodec) process(pp **process) {
 	p := *pp
 	if c.Reads {
-		p = newProcess(0)
+		p = newProcess(c.state, 0)
 		*pp = p
 	}
 	codec.Number(c.Codec, &p.pid)

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"ttmem/aggregate/cores"
-	"ttmem/aggregate/memory"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 	"ttmem/tracer/quota"
@@ -44,7 +43,7 @@ func (c *stateCodec) program(chip *processChip, g *program) {
 			c.reading.kept.allocations++
 			chip.count(e, len(g.static) == 0)
 			if e.site != nil {
-				c.state.countIn(e.site, e.tally(), e.from.since)
+				c.reading.countIn(e.site, e.tally(), e.from.since)
 			}
 		}
 	})
@@ -60,7 +59,7 @@ func (c *stateCodec) program(chip *processChip, g *program) {
 		if c.Reads && !c.Bad {
 			c.reading.kept.allocations++
 			chip.countKernel(1, k)
-			c.state.countIn(k.site, k.tally(), k.from.since)
+			c.reading.countIn(k.site, k.tally(), k.from.since)
 		}
 	})
 	c.run(&g.run, chip)
@@ -145,23 +144,10 @@ func (c *stateCodec) buffers(p *process, buffers []*buffer) {
 				c.Fail()
 				return
 			}
-			c.state.count(p, b)
+			p.buffers.Put(b.BufferID, b)
+			p.restored(b)
 		}
 	}
-}
-
-// owners writes or reads who holds buffers of a process.
-func (c *stateCodec) owners(p *process) {
-	if c.Reads {
-		p.owners = make(map[uint64]memory.Owner)
-	}
-	c.Uint(&p.searchedNs)
-	c.Text(&p.unsearched)
-	codec.Table(c.Codec, p.owners, func(id *uint64, o *memory.Owner) {
-		c.Uint(id)
-		c.Text(&o.Path)
-		c.Text(&o.Tensor)
-	})
 }
 
 // coresOf writes or reads the cores of a buffer on single cores.

@@ -1,7 +1,6 @@
 package aggregate
 
 import (
-	"ttmem/aggregate/ended"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/peak"
 	"ttmem/tracer/codec"
@@ -92,17 +91,6 @@ func (c *stateCodec) tallies(one *callSite) {
 	one.atPeak.Code(c.Codec)
 }
 
-// survivors writes or reads the survivors of a site whose allocator was closed.
-func (c *stateCodec) survivors(p **ended.Site[*processName]) {
-	v := codec.Made(c.Codec, p)
-	c.names.One(c.Codec, &v.Process, c.name)
-	c.Value(&v.Survivors)
-	c.checkBanked(v.Region)
-	if v.PID != v.Process.pid {
-		c.Fail()
-	}
-}
-
 // setOfProcess writes or reads a process and a set of its chips.
 func (c *stateCodec) setOfProcess(d **deviceSet) {
 	var of *processName
@@ -132,7 +120,7 @@ func (c *stateCodec) set(d **deviceSet, of *processName) {
 				*d = c.state.endedSet(of, ids)
 			} else {
 				c.links += len(ids)
-				*d = c.state.newSet(p, ids)
+				*d = p.newSet(ids)
 				p.kept.links += 1 + len(ids)
 			}
 			if c.links > maxSets {

@@ -26,10 +26,10 @@ func (s *State) fail(e *event.Event) {
 	if p := s.known(e.PID); p != nil {
 		p.name.comm = cmp.Or(p.name.comm, e.Comm)
 		failure.UID, failure.Sharer, failure.Evidence = p.name.about.UID, p.name.sharer(), s.evidence(p, e)
-		op := s.operation(s.set(p, e.Devices), e)
+		op := s.operation(p.set(e.Devices), e)
 		op.Failures, op.LastNs = op.Failures+1, e.TimeNs
 		if e.Reason == event.ReasonTraceTooSmall {
-			s.refuseTrace(p, e)
+			p.refuseTrace(e)
 		}
 	}
 	if e.Kind == event.OperationFailed {

@@ -38,7 +38,7 @@ func (s *State) Implied(e *event.Event) iter.Seq[*event.Event] {
 func (s *State) Completed(then func(*event.Event)) func(*event.Event) {
 	each := func(e *event.Event) {
 		if p := s.known(e.PID); e.Kind == event.Free && p != nil {
-			o := p.owners[e.BufferID]
+			o := p.owners.known[e.BufferID]
 			e.Cause, e.Message = o.Path, o.Tensor
 		}
 		s.Complete(e)

@@ -52,19 +52,6 @@ func (s *State) list(selected func(*buffer) bool) []memory.Buffer {
 	return slices.Concat(parts...)
 }
 
-// Owned returns the live buffers whose owner is known, in order of process and time.
-func (s *State) Owned() []memory.Buffer {
-	var all []memory.Buffer
-	for _, p := range s.byPID() {
-		for _, id := range sortedKeys(p.owners) { // they go up with time
-			if b := p.buffers.Get(id); b != nil { // a checkpoint may have any
-				all = append(all, p.viewOf(b))
-			}
-		}
-	}
-	return all
-}
-
 // list returns the selected buffers in order of time; none if p is nil.
 func (p *process) list(selected func(*buffer) bool) (list []memory.Buffer) {
 	if p == nil {
@@ -125,34 +112,8 @@ func (s *State) Buffer(pid int, id uint64) *memory.Buffer {
 	return &view
 }
 
-// own sets who holds a buffer or, for an event without one, how a search of the process ended.
-func (s *State) own(e *event.Event) {
-	p := s.known(e.PID)
-	switch {
-	case p != nil && e.BufferID == event.NoBuffer:
-		p.searchedNs, p.unsearched = e.TimeNs, e.Message
-	case p == nil || p.buffers.Get(e.BufferID) == nil: // it was freed meanwhile
-	case e.Cause == "":
-		delete(p.owners, e.BufferID)
-	default:
-		if p.owners == nil {
-			p.owners = make(map[uint64]memory.Owner)
-		}
-		p.owners[e.BufferID] = memory.Owner{Path: e.Cause, Tensor: e.Message}
-	}
-}
-
-// ApplyLater applies an Owner from after the state's time: who holds a buffer is a fact about its
-// life. An event that a buffer has no owner any more does not matter before it.
-func (s *State) ApplyLater(e *event.Event) {
-	p := s.known(e.PID)
-	if e.Kind == event.Owner && (e.Cause != "" || e.BufferID == event.NoBuffer) && p != nil && p.since == e.Count {
-		s.own(e)
-	}
-}
-
 func (p *process) viewOf(b *buffer) memory.Buffer {
-	return memory.Buffer{Site: &b.Site, Allocation: &b.Allocation, Allocator: b.allocator, Owner: p.owners[b.BufferID]}
+	return memory.Buffer{Site: &b.Site, Allocation: &b.Allocation, Allocator: b.allocator, Owner: p.owners.known[b.BufferID]}
 }
 
 // ProcessesOf returns the ids of the running processes of a user, in no order.

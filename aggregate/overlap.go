@@ -49,7 +49,8 @@ func (b *buffer) covered() bool {
 
 // cover counts the addresses of a new buffer, and returns the chips on which others have them. Call
 // it after the buffer was added to the totals.
-func (s *State) cover(p *process, b *buffer, restoring bool) (shared []*chip) {
+func (p *process) cover(b *buffer, restoring bool) (shared []*chip) {
+	s := p.state
 	if !b.covered() {
 		return nil
 	}
@@ -61,7 +62,7 @@ func (s *State) cover(p *process, b *buffer, restoring bool) (shared []*chip) {
 		c.countOnce()
 	}
 	if !p.kept.ofCovers.Hold(s.rooms.covers, p.name.user(), p.name.covers) {
-		s.beyond(p)
+		p.beyond()
 		p.uncoverAll(nil)
 		p.name.uncovered = true
 		p.kept.ofCovers.Hold(s.rooms.covers, p.name.user(), 0)
@@ -202,10 +203,8 @@ func (s *State) buffersOn(on *chip) iter.Seq[*buffer] {
 
 // noteOverlap lists the overlaps of a new buffer on chips. Finding the other buffers is a pass over
 // all: it is done for the first such buffer of a call site, the second, the fourth and so on.
-func (s *State) noteOverlap(b *buffer, on []*chip) {
-	if len(on) == 0 {
-		return
-	}
+func (p *process) noteOverlap(b *buffer, on []*chip) {
+	s := p.state
 	times := s.overlaps.Count + 1
 	defer func() { s.overlaps.Count = times }()
 	if b.overlapped++; bits.OnesCount32(b.overlapped) != 1 {

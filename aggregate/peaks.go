@@ -79,6 +79,20 @@ func (c *callSite) change() {
 	c.atPeak.Save(c.set.poolsOf(c.Region), &c.live, c.load())
 }
 
+// grew compares the peaks with the totals after a buffer was allocated.
+func (p *process) grew(b *buffer) {
+	for _, q := range b.set.poolsOf(b.Region) {
+		q.Grew(b.SinceNs, p.state.applied, b.BeforeAttach && p.early)
+	}
+	for _, c := range b.set.chips {
+		c.peaks.Raise(b.Region, c.used.Of(b.Region), 0, memory.Point{TimeNs: b.SinceNs}, &c.capacities()[b.Region])
+		// a trace runs programs again: those that were enqueued during its capture
+		if b.Region == event.Trace && (b.BeforeAttach || !p.captures) {
+			c.chip.pools[event.L1].AtLeast = true
+		}
+	}
+}
+
 // peakIn returns the site's allocations at the peak of the i-th pool, with all allocators.
 func (c *callSite) peakIn(i int) (sum peak.Share) {
 	q := c.set.poolsOf(c.Region)[i]

@@ -17,17 +17,13 @@ import (
 
 // A process is a running process, according to the events.
 type process struct {
-	pid     int
-	name    *processName
-	since   uint64
-	kept    kept
-	buffers byid.Table[buffer]
-	// owners are those of buffers, by the buffers' ids.
-	owners map[uint64]memory.Owner
-	// searchedNs is when the latest search for owners ended, 0 if there was none, and unsearched why it
-	// was incomplete.
-	searchedNs uint64
-	unsearched string
+	state      *State
+	pid        int
+	name       *processName
+	since      uint64
+	kept       kept
+	buffers    byid.Table[buffer]
+	owners     owners
 	chips      map[int]*processChip
 	sets       []*deviceSet
 	allocators map[uint64]*allocator
@@ -91,7 +87,7 @@ type program struct {
 func (s *State) process(e *event.Event) *process {
 	p := s.known(e.PID)
 	if p == nil {
-		p = newProcess(e.PID)
+		p = newProcess(s, e.PID)
 		p.name.comm, p.since = e.Comm, e.TimeNs
 		p.name.marks = s.marksFor(p.name.about.UID)
 		s.processes[e.PID] = p
@@ -103,9 +99,9 @@ func (s *State) process(e *event.Event) *process {
 	return p
 }
 
-func newProcess(pid int) *process {
+func newProcess(s *State, pid int) *process {
 	return &process{
-		pid: pid, name: &processName{pid: pid},
+		state: s, pid: pid, name: &processName{pid: pid},
 		chips:      make(map[int]*processChip),
 		allocators: make(map[uint64]*allocator),
 	}
@@ -155,29 +151,24 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 			}
 		}
 	}
-	s.noteEnds(p, nil, now)
-	s.keepOwners(p, nil, now)
-	p.uncoverAll(nil)
-	for _, set := range p.sets {
-		s.endIn(p, set, nil, now, event.ReasonProcessExit)
-	}
+	p.closed(nil, now, event.ReasonProcessExit)
 	for _, c := range p.chips {
 		for id := range c.programs {
-			s.freeCBsOf(p, c, id, event.NotStatic, event.ReasonProcessExit)
-			s.unloadKernel(p, c, id, event.ReasonProcessExit)
+			p.freeCBs(c, id, event.NotStatic, event.ReasonProcessExit)
+			p.unloadKernel(c, id, event.ReasonProcessExit)
 		}
 	}
 	clear(p.allocators)
 	s.updateCapacities(p, slices.Collect(maps.Values(p.chips)))
 	s.forgetEnded(p)
-	view := s.view(p)
+	view := p.view()
 	view.Exit = &memory.Exit{TimeNs: now}
 	if status != event.UnknownStatus {
 		view.Exit.Status = &status
 	}
 	s.exitedCount++
 	s.keepExited(view, p.name.sharer())
-	s.release(p)
+	p.release()
 	for _, set := range p.sets {
 		set.retire()
 	}
@@ -237,21 +228,21 @@ func (d *deviceSet) callSites(only *arena) iter.Seq[*callSite] {
 }
 
 // set returns the set of these chips. A process has few sets.
-func (s *State) set(p *process, ids []int) *deviceSet {
+func (p *process) set(ids []int) *deviceSet {
 	for _, d := range p.sets {
 		if slices.Equal(d.ids, ids) {
 			return d
 		}
 	}
-	if len(ids) > 0 && !s.link(p, 1+len(ids)) {
-		return s.set(p, nil)
+	if len(ids) > 0 && !p.link(1+len(ids)) {
+		return p.set(nil)
 	}
-	d := s.newSet(p, ids)
+	d := p.newSet(ids)
 	p.sets = append(p.sets, d)
 	return d
 }
 
-func (s *State) newSet(p *process, ids []int) *deviceSet {
+func (p *process) newSet(ids []int) *deviceSet {
 	d := newDeviceSet(p.name, ids)
 	for i, id := range d.ids {
 		if slices.Contains(d.ids[:i], id) {
@@ -259,7 +250,7 @@ func (s *State) newSet(p *process, ids []int) *deviceSet {
 		}
 		c := p.chips[id]
 		if c == nil {
-			of := s.chip(p, id)
+			of := p.state.chip(p, id)
 			if of == nil {
 				continue
 			}
@@ -271,7 +262,7 @@ func (s *State) newSet(p *process, ids []int) *deviceSet {
 		d.addPools(c.chip)
 	}
 	if d.count == 0 {
-		d.addPools(s.unplaced)
+		d.addPools(p.state.unplaced)
 		d.count = 0
 	}
 	return d
@@ -316,7 +307,7 @@ func (d *deviceSet) retire() {
 }
 
 // arena returns the arena of an allocator of a process on a set of chips, and creates it if needed.
-func (s *State) arena(p *process, d *deviceSet, allocator uint64) *arena {
+func (p *process) arena(d *deviceSet, allocator uint64) *arena {
 	if a := d.lastArena; a != nil && a.allocator == allocator && !a.closed {
 		return a
 	}
@@ -324,10 +315,10 @@ func (s *State) arena(p *process, d *deviceSet, allocator uint64) *arena {
 	if a == nil && allocator != 0 {
 		full := len(d.arenas) > maxAllocators
 		if full {
-			s.beyond(p)
+			p.beyond()
 		}
-		if full || !s.link(p, 1) {
-			return s.arena(p, d, 0)
+		if full || !p.link(1) {
+			return p.arena(d, 0)
 		}
 	}
 	if a == nil {
@@ -352,9 +343,9 @@ func (p *process) arenas() iter.Seq[*arena] {
 }
 
 // aloneOf returns the set of only one chip of a process.
-func (s *State) aloneOf(p *process, c *processChip) *deviceSet {
+func (p *process) aloneOf(c *processChip) *deviceSet {
 	if c.alone == nil {
-		c.alone = s.newSet(p, []int{c.chip.id})
+		c.alone = p.newSet([]int{c.chip.id})
 	}
 	return c.alone
 }
@@ -378,10 +369,10 @@ func (c *processChip) costOf(id uint64) int {
 }
 
 // tidy removes the program of a process if it has neither circular buffers nor kernels.
-func (s *State) tidy(p *process, c *processChip, id uint64) {
+func (p *process) tidy(c *processChip, id uint64) {
 	if g := c.programs[id]; g != nil && len(g.static) == 0 && g.kernel == nil {
 		delete(c.programs, id)
-		s.hold(p, -quota.Program)
+		p.hold(-quota.Program)
 	}
 }
 

@@ -39,23 +39,23 @@ func (s *State) allocCB(e *event.Event) {
 	place, ok := p.coreSets.Place(e)
 	switch {
 	case !ok && p.coreSets.Full():
-		s.beyond(p)
+		p.beyond()
 		return
 	case !ok:
 		s.anomalies.MalformedEvents++
 		return
 	}
 	entry := staticEntry{place: place, kind: e.StaticKind, global: e.Global, from: originOf(e)}
-	d := s.set(p, e.Devices)
+	d := p.set(e.Devices)
 	for _, c := range d.chips {
-		if s.addCB(p, c, e.ProgramID, entry) {
-			s.placed(p, c, e)
+		if p.addCB(c, e.ProgramID, entry) {
+			p.placed(c, e)
 		}
 	}
 }
 
 // addCB adds a circular buffer to a program, and reports whether the program has it.
-func (s *State) addCB(p *process, c *processChip, programID uint64, entry staticEntry) bool {
+func (p *process) addCB(c *processChip, programID uint64, entry staticEntry) bool {
 	g := c.programs[programID]
 	if g != nil {
 		for _, old := range g.static {
@@ -66,23 +66,23 @@ func (s *State) addCB(p *process, c *processChip, programID uint64, entry static
 		}
 	}
 	if !g.hasRoom(entry.place.Set) {
-		s.beyond(p)
+		p.beyond()
 		return false
 	}
 	if !entry.global {
-		entry.site = s.site(p, s.arena(p, s.aloneOf(p, c), 0), memory.Site{
+		entry.site = p.site(p.arena(p.aloneOf(c), 0), memory.Site{
 			Region: event.CB, Static: entry.kind, BeforeAttach: entry.from.beforeAttach, Stack: entry.from.stack,
 		})
 		if entry.site == nil {
 			return false
 		}
 	}
-	if !s.hold(p, c.costOf(programID)) {
+	if !p.hold(c.costOf(programID)) {
 		return false
 	}
 	g = c.program(programID)
 	if !entry.global {
-		s.addTo(entry.site, entry.tally(), entry.from.since)
+		p.addTo(entry.site, entry.tally(), entry.from.since)
 	}
 	c.count(&entry, len(g.static) == 0)
 	g.add(entry)
@@ -113,13 +113,13 @@ func (s *State) freeCBs(e *event.Event) {
 		return
 	}
 	for _, c := range p.touched(e) {
-		s.freeCBsOf(p, c, e.ProgramID, e.StaticKind, e.Reason)
+		p.freeCBs(c, e.ProgramID, e.StaticKind, e.Reason)
 	}
 }
 
-// freeCBsOf ends the circular buffers of a program, or those of one kind; NotStatic means
+// freeCBs ends the circular buffers of a program, or those of one kind; NotStatic means
 // all. Several probes report the end, so it may come more than once.
-func (s *State) freeCBsOf(p *process, c *processChip, programID uint64, kind event.StaticKind, reason event.Reason) {
+func (p *process) freeCBs(c *processChip, programID uint64, kind event.StaticKind, reason event.Reason) {
 	g := c.programs[programID]
 	if g == nil || len(g.static) == 0 {
 		return
@@ -133,7 +133,7 @@ func (s *State) freeCBsOf(p *process, c *processChip, programID uint64, kind eve
 			continue
 		}
 		if entry.site != nil {
-			s.removeFrom(entry.site, entry.tally(), entry.from.since, reason)
+			p.removeFrom(entry.site, entry.tally(), entry.from.since, reason)
 		}
 		for _, u := range c.both() {
 			u.CountStatic(-1, entry.place, entry.global)
@@ -141,7 +141,7 @@ func (s *State) freeCBsOf(p *process, c *processChip, programID uint64, kind eve
 	}
 	had := len(g.static)
 	g.static = slices.DeleteFunc(g.static, ends)
-	s.hold(p, len(g.static)-had)
+	p.hold(len(g.static) - had)
 	if g.l1.Forget(); len(g.static) == 0 {
 		g.steps = 0
 	}
@@ -150,7 +150,7 @@ func (s *State) freeCBsOf(p *process, c *processChip, programID uint64, kind eve
 			u.CountPrograms(-1)
 		}
 	}
-	s.tidy(p, c, programID)
+	p.tidy(c, programID)
 }
 
 // A programStatic is a circular buffer that a program has or had.
@@ -247,18 +247,18 @@ func (k *kernel) tally() memory.Tally {
 func (s *State) loadKernel(e *event.Event) {
 	p := s.process(e)
 	from := originOf(e)
-	for _, c := range s.set(p, e.Devices).chips {
+	for _, c := range p.set(e.Devices).chips {
 		if g := c.programs[e.ProgramID]; g != nil && g.kernel != nil {
 			old := g.kernel
-			s.unloadKernel(p, c, e.ProgramID, event.ReasonExplicit)
+			p.unloadKernel(c, e.ProgramID, event.ReasonExplicit)
 			old.site.allocated.Sub(memory.Amount{Count: 1, Bytes: old.dram})
 		}
-		site := s.site(p, s.arena(p, s.aloneOf(p, c), 0), memory.Site{Region: event.Kernel, BeforeAttach: e.BeforeAttach, Stack: e.Stack})
-		if site == nil || !s.hold(p, c.costOf(e.ProgramID)) {
+		site := p.site(p.arena(p.aloneOf(c), 0), memory.Site{Region: event.Kernel, BeforeAttach: e.BeforeAttach, Stack: e.Stack})
+		if site == nil || !p.hold(c.costOf(e.ProgramID)) {
 			continue
 		}
 		k := &kernel{e.KernelKind, e.SizeBytes, e.BytesPerBank, from, site}
-		s.addTo(site, k.tally(), e.TimeNs)
+		p.addTo(site, k.tally(), e.TimeNs)
 		c.program(e.ProgramID).kernel = k
 		c.loaded = c.loaded || k.kind == event.WorkerKernels
 		c.countKernel(1, k)
@@ -271,21 +271,21 @@ func (s *State) unloadKernels(e *event.Event) {
 		return
 	}
 	for _, c := range p.touched(e) {
-		s.unloadKernel(p, c, e.ProgramID, e.Reason)
+		p.unloadKernel(c, e.ProgramID, e.Reason)
 	}
 }
 
 // unloadKernel ends the kernels of a program, if it has any.
-func (s *State) unloadKernel(p *process, c *processChip, programID uint64, reason event.Reason) {
+func (p *process) unloadKernel(c *processChip, programID uint64, reason event.Reason) {
 	g := c.programs[programID]
 	if g == nil || g.kernel == nil {
 		return
 	}
-	s.hold(p, -1)
+	p.hold(-1)
 	c.countKernel(-1, g.kernel)
-	s.removeFrom(g.kernel.site, g.kernel.tally(), g.kernel.from.since, reason)
+	p.removeFrom(g.kernel.site, g.kernel.tally(), g.kernel.from.since, reason)
 	g.kernel = nil
-	s.tidy(p, c, programID)
+	p.tidy(c, programID)
 }
 
 // countKernel adds the kernels of a program if n is 1, and removes them if n is -1.

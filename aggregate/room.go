@@ -69,9 +69,9 @@ type kept struct {
 }
 
 // hold adds n allocations of a process, and reports whether they fit.
-func (s *State) hold(p *process, n int) bool {
-	if !p.kept.ofAllocations.Hold(s.rooms.allocations, p.name.user(), p.kept.allocations+n) {
-		s.beyond(p)
+func (p *process) hold(n int) bool {
+	if !p.kept.ofAllocations.Hold(p.state.rooms.allocations, p.name.user(), p.kept.allocations+n) {
+		p.beyond()
 		return false
 	}
 	p.kept.allocations += n
@@ -79,9 +79,9 @@ func (s *State) hold(p *process, n int) bool {
 }
 
 // link adds n links of a process, and reports whether they fit.
-func (s *State) link(p *process, n int) bool {
-	if !p.kept.ofLinks.Hold(s.rooms.links, p.name.user(), p.kept.links+n) {
-		s.beyond(p)
+func (p *process) link(n int) bool {
+	if !p.kept.ofLinks.Hold(p.state.rooms.links, p.name.user(), p.kept.links+n) {
+		p.beyond()
 		return false
 	}
 	p.kept.links += n
@@ -89,7 +89,8 @@ func (s *State) link(p *process, n int) bool {
 }
 
 // release gives back what a process has, when it ends.
-func (s *State) release(p *process) {
+func (p *process) release() {
+	s := p.state
 	p.kept.ofAllocations.Hold(s.rooms.allocations, p.name.user(), 0)
 	p.kept.ofLinks.Hold(s.rooms.links, p.name.user(), 0)
 	p.kept.ofCovers.Hold(s.rooms.covers, p.name.user(), 0)
@@ -98,7 +99,7 @@ func (s *State) release(p *process) {
 }
 
 // beyond counts what is left out of a process.
-func (s *State) beyond(p *process) { s.loseOf(p, quota.Beyond, 1) }
+func (p *process) beyond() { p.lose(quota.Beyond, 1) }
 
 const (
 	// maxExited and maxExitedSize are the number of ended processes of a user that a State keeps, and

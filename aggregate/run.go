@@ -34,10 +34,10 @@ const settledNs = 1e9
 func (s *State) runProgram(e *event.Event) {
 	p := s.process(e)
 	p.reports = true
-	d := s.set(p, e.Devices)
+	d := p.set(e.Devices)
 	op := s.operation(d, e)
 	op.Runs, op.LastNs = op.Runs+1, e.TimeNs
-	s.capture(p, d, e)
+	p.capture(d, e)
 	runs := make([]run, len(d.chips))
 	for i, c := range d.chips {
 		runs[i] = run{by: c, program: e.ProgramID, of: op, at: s.point(e), changes: c.chip.changes}
@@ -48,7 +48,8 @@ func (s *State) runProgram(e *event.Event) {
 
 // placed adds a circular buffer of a program to its run, if it is reported after that and no buffer in
 // L1 changed since. If the library reports no runs, the program runs when it is compiled.
-func (s *State) placed(p *process, c *processChip, e *event.Event) {
+func (p *process) placed(c *processChip, e *event.Event) {
+	s := p.state
 	latest, g := c.chip.run, c.programs[e.ProgramID]
 	if latest.is(c, e.ProgramID) {
 		g.run = latest
@@ -64,7 +65,7 @@ func (s *State) placed(p *process, c *processChip, e *event.Event) {
 			c.chip.pools[event.L1].AtLeast = true // the one before did not run, or it was not reported
 		}
 		p.compiled = e.ProgramID + 1
-		op := s.operation(s.set(p, e.Devices), e)
+		op := s.operation(p.set(e.Devices), e)
 		op.LastNs = e.TimeNs
 		c.chip.begin(&run{by: c, program: e.ProgramID, of: op, at: s.point(e), changes: c.chip.changes})
 	}

@@ -85,7 +85,7 @@ type processName struct {
 const minSites = 1 << 12
 
 // site returns the call site of an arena, and creates it if needed. It sets the PID and Devices.
-func (s *State) site(p *process, a *arena, of memory.Site) *callSite {
+func (p *process) site(a *arena, of memory.Site) *callSite {
 	of.PID, of.Devices = a.set.process.pid, a.set.ids
 	recent := a.set.recentOf(of.Stack)
 	if r := *recent; r != nil && r.arena == a && r.Stack == of.Stack && r.Region == of.Region && r.Layout == of.Layout &&
@@ -97,15 +97,15 @@ func (s *State) site(p *process, a *arena, of memory.Site) *callSite {
 	for one != nil && one.arena != a {
 		one = one.other
 	}
-	if one == nil && !s.fitsSite(p) {
-		if s.beyond(p); of.Stack == nil {
+	if one == nil && !p.fitsSite() {
+		if p.beyond(); of.Stack == nil {
 			return nil
 		}
 		of.Stack = nil // the figures stay right without it
-		return s.site(p, a, of)
+		return p.site(a, of)
 	}
 	if one == nil {
-		one = s.newSite(a, of, key)
+		one = p.state.newSite(a, of, key)
 	}
 	*recent = one
 	return one
@@ -113,7 +113,8 @@ func (s *State) site(p *process, a *arena, of memory.Site) *callSite {
 
 // fitsSite reports whether there is room for one more call site of a process, if need be in the place of
 // idle ones of its user, or of those of its processes that ended.
-func (s *State) fitsSite(p *process) bool {
+func (p *process) fitsSite() bool {
+	s := p.state
 	of, room := p.name.user(), s.rooms.sites
 	if room.Take(of, 1) {
 		return true
@@ -169,8 +170,8 @@ func (c *callSite) all() iter.Seq[*callSite] {
 	}
 }
 
-// addTo counts an allocation.
-func (s *State) addTo(c *callSite, t memory.Tally, now uint64) {
+// addTo counts an allocation of a site.
+func (p *process) addTo(c *callSite, t memory.Tally, now uint64) {
 	c.change()
 	if c.live.Count == 0 {
 		c.since, c.each = now, t.Bytes
@@ -179,32 +180,27 @@ func (s *State) addTo(c *callSite, t memory.Tally, now uint64) {
 		c.each = 0
 	}
 	c.allocated.Add(t.Amount)
-	s.countIn(c, t, now)
+	p.countIn(c, t, now)
 }
 
-// countIn counts a live allocation of a site.
-func (s *State) countIn(c *callSite, t memory.Tally, since uint64) {
+// countIn counts a live allocation of a site from the time since.
+func (p *process) countIn(c *callSite, t memory.Tally, since uint64) {
 	c.live.Add(t)
-	c.countFresh(t, since, s.freshSince)
+	if since > p.state.freshSince {
+		c.fresh.Add(t.Amount)
+	}
 }
 
-// removeFrom subtracts an allocation of the time since.
-func (s *State) removeFrom(c *callSite, t memory.Tally, since uint64, reason event.Reason) {
+// removeFrom subtracts an allocation from the time since.
+func (p *process) removeFrom(c *callSite, t memory.Tally, since uint64, reason event.Reason) {
 	c.change()
 	c.live.Add(t.Negative())
 	if reason.IsEnd() {
 		c.ended.Add(t.Amount)
 	}
-	if since > s.freshSince {
+	if since > p.state.freshSince {
 		c.fresh.Sub(t.Amount)
 	}
-}
-
-// clear ends all live allocations of a site whose device was closed or whose process ended.
-func (c *callSite) clear() {
-	c.change()
-	c.ended.Add(c.live.Amount)
-	c.live, c.fresh = memory.Tally{}, memory.Amount{}
 }
 
 // isIdle reports whether a site has no live allocations and had none at a peak, with any

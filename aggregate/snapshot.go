@@ -24,7 +24,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 	}
 	programs, processes := make(map[int]peak.Programs), make(map[int][]memory.DeviceProcess)
 	for _, p := range s.byPID() {
-		view := s.view(p)
+		view := p.view()
 		for i := range view.Devices {
 			d := &view.Devices[i]
 			programs[d.ID] = programs[d.ID].With(peak.Programs{
@@ -60,22 +60,17 @@ func (s *State) Counts() (running int, exited, lost uint64) {
 	return len(s.processes), s.exitedCount, s.lostEvents
 }
 
-func (s *State) view(p *process) memory.Process {
+func (p *process) view() memory.Process {
 	view := memory.Process{
 		PID: p.pid, Comm: p.name.comm, About: p.name.about, BeforeAttachBuffers: p.beforeAttach,
 		SinceNs: p.since, Losses: p.losses.Clone(), Devices: []memory.Device{},
-	}
-	if p.searchedNs > 0 {
-		n := uint64(p.buffers.Len())
-		view.OwnerSearch = &memory.OwnerSearch{
-			TimeNs: p.searchedNs, Incomplete: p.unsearched, Buffers: n, Unowned: n - min(n, uint64(len(p.owners))),
-		}
+		OwnerSearch: p.owners.search(uint64(p.buffers.Len())),
 	}
 	for _, c := range sortedValues(p.chips) {
 		programs := peak.Programs{TextMax: c.textMax(), Silent: p.isSilent(c)}
 		programs.MostPerCore, programs.MostBytes = c.largest()
 		if c.chip.run != nil && c.chip.run.by == c {
-			programs.Running = s.running(c.chip, &c.used)
+			programs.Running = p.state.running(c.chip, &c.used)
 		}
 		view.Devices = append(view.Devices, c.chip.view(&c.used, c.capacities(), programs, c.peaks))
 	}

@@ -54,11 +54,11 @@ func (p *process) traceOf(e *event.Event) *trace {
 	return nil
 }
 
-func (s *State) dropTraces(p *process, which func(*trace) bool) {
+func (p *process) dropTraces(which func(*trace) bool) {
 	p.traces = slices.DeleteFunc(p.traces, func(t *trace) bool {
 		drop := which(t)
 		if drop {
-			s.hold(p, -len(t.runs))
+			p.hold(-len(t.runs))
 		}
 		return drop
 	})
@@ -69,9 +69,9 @@ func (s *State) beginTrace(e *event.Event) {
 	p := s.process(e)
 	p.captures = true
 	t := p.traceOf(e)
-	s.dropTraces(p, func(other *trace) bool { return other == t })
+	p.dropTraces(func(other *trace) bool { return other == t })
 	if len(p.traces) < maxTraces {
-		p.traces = append(p.traces, &trace{id: e.ProgramID, set: s.set(p, e.Devices), capturing: true})
+		p.traces = append(p.traces, &trace{id: e.ProgramID, set: p.set(e.Devices), capturing: true})
 	}
 }
 
@@ -97,10 +97,10 @@ func (c *processChip) hasStatics(program uint64) bool {
 }
 
 // refuseTrace forgets the latest trace of an allocator that had no room for it.
-func (s *State) refuseTrace(p *process, e *event.Event) {
+func (p *process) refuseTrace(e *event.Event) {
 	for i, t := range slices.Backward(p.traces) {
 		if slices.Equal(t.set.ids, e.Devices) {
-			s.hold(p, -len(t.runs))
+			p.hold(-len(t.runs))
 			p.traces = slices.Delete(p.traces, i, i+1)
 			return
 		}
@@ -111,12 +111,12 @@ func (s *State) refuseTrace(p *process, e *event.Event) {
 func (s *State) releaseTrace(e *event.Event) {
 	if p := s.known(e.PID); p != nil {
 		t := p.traceOf(e)
-		s.dropTraces(p, func(other *trace) bool { return other == t })
+		p.dropTraces(func(other *trace) bool { return other == t })
 	}
 }
 
 // capture adds the run of a program to the trace that is being captured.
-func (s *State) capture(p *process, d *deviceSet, e *event.Event) {
+func (p *process) capture(d *deviceSet, e *event.Event) {
 	of := slices.IndexFunc(p.traces, func(t *trace) bool {
 		return t.capturing && len(d.ids) > 0 && !slices.ContainsFunc(d.ids, func(id int) bool { return !slices.Contains(t.set.ids, id) })
 	})
@@ -134,7 +134,7 @@ func (s *State) capture(p *process, d *deviceSet, e *event.Event) {
 	switch {
 	case known:
 		t.runs[same].count++
-	case p.tracedRuns() >= maxTracedRuns || !s.hold(p, 1):
+	case p.tracedRuns() >= maxTracedRuns || !p.hold(1):
 		t.partial = true
 	default:
 		t.index[run.key()] = len(t.runs)
@@ -153,7 +153,7 @@ func (p *process) tracedRuns() (n int) {
 // gets one sample of L1: the program that needs the most.
 func (s *State) replayTrace(e *event.Event) {
 	p := s.process(e)
-	d, t := s.set(p, e.Devices), p.traceOf(e)
+	d, t := p.set(e.Devices), p.traceOf(e)
 	if t == nil {
 		op := s.operation(d, e)
 		op.Replays, op.LastNs = op.Replays+1, e.TimeNs

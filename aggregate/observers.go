@@ -1,0 +1,94 @@
+package aggregate
+
+import (
+	"ttmem/aggregate/space"
+	"ttmem/tracer/event"
+)
+
+// The core of a State checks each event against the live buffers, programs, call sites, chips and
+// processes, and reports what follows from it as one of a few transitions:
+//
+//   - born: a buffer was allocated
+//   - died: a buffer ended
+//   - closed: all buffers of an allocator or of a process ended
+//   - ran: a program ran on a chip (run.go)
+//
+// Everything else observes these. An observer has its data, its code and its part of a checkpoint in one
+// place:
+//
+//   - totals: the use of chips and processes (totals.go)
+//   - peaks: samples of L1, peaks, timelines, and the shares of call sites (peak, peaks.go)
+//   - survivors: the births of the buffers of a call site, and which of them were never freed (births,
+//     survivors.go), also between two moments (past)
+//   - owners: which Python object referenced a buffer (owners.go)
+//   - blocks: the addresses of buffers, for the free space between them (space, space.go)
+//   - overlaps: addresses that several allocators assigned (overlap, overlap.go)
+//
+// Peaks come before the totals, to save what there was, and after them, to compare.
+
+// born reports that a buffer was allocated.
+func (p *process) born(b *buffer) {
+	if b.BeforeAttach {
+		p.beforeAttach++
+	} else {
+		p.name.freedLast = p.name.freedLast[:0]
+	}
+	p.state.survivors.born(b)
+	b.changeBlocks((*space.List).Add)
+	p.addTo(b.callSite, b.tally(), b.SinceNs)
+	if shared := p.include(b, false); len(shared) > 0 && !p.isSubDevice(b.arena) {
+		p.noteOverlap(b, shared)
+	}
+	p.grew(b)
+}
+
+// restored reports a buffer that was live at a checkpoint. It changes no peak.
+func (p *process) restored(b *buffer) {
+	p.countIn(b.callSite, b.tally(), b.SinceNs)
+	p.include(b, true)
+}
+
+// died reports that a buffer ended.
+func (p *process) died(b *buffer, now uint64, reason event.Reason) {
+	p.state.survivors.died(b, reason.IsEnd())
+	p.state.noteEnd(b, now, reason.IsEnd())
+	p.state.held.died(p, b, now, reason.IsEnd())
+	b.changeBlocks((*space.List).Remove)
+	p.removeFrom(b.callSite, b.tally(), b.SinceNs, reason)
+	p.exclude(b, reason)
+	for _, q := range b.set.poolsOf(b.Region) {
+		q.Shrank(now)
+	}
+}
+
+// closed reports that all buffers of an arena ended; all buffers of the process if only is nil. It returns
+// their number. Its cost depends on the number of call sites. The caller must remove the buffers from the process.
+func (p *process) closed(only *arena, now uint64, reason event.Reason) (count int) {
+	p.state.noteEnds(p, only, now)
+	p.state.held.closed(p, only, now)
+	p.uncoverAll(only)
+	sets := p.sets
+	if only != nil {
+		sets = []*deviceSet{only.set}
+	}
+	for _, set := range sets {
+		p.state.survivors.closed(set, only, p.state.now)
+		var regions [event.BankedRegions]bool
+		for c := range set.callSites(only) {
+			if c.live.Count > 0 {
+				c.change()
+				count += int(c.live.Count)
+				regions[c.Region] = true
+				p.excludeAll(c, reason)
+			}
+		}
+		for region, any := range regions {
+			if any {
+				for _, q := range set.pools[region] {
+					q.Shrank(now)
+				}
+			}
+		}
+	}
+	return count
+}
