@@ -120,7 +120,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 		}
 		return a, o.newSide(args[1], at), nil
 	}
-	span, err := (&source.Options{File: args[0]}).ParseSpan(o.from, o.to, source.End)
+	span, err := source.ParseSpan(args[0], o.from, o.to, source.End)
 	return o.newSide(args[0], span.From), o.newSide(args[0], span.To), err
 }
 

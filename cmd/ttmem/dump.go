@@ -58,7 +58,7 @@ func runDump(o *viewOptions) error {
 	if err != nil {
 		return err
 	}
-	at, err := o.source.ParseAt(o.at)
+	at, err := source.ParseAt(o.source.File, o.at)
 	if err != nil {
 		return err
 	}

@@ -304,7 +304,7 @@ func profileTo(write func(io.Writer, *memory.Profile, export.Options) (int, erro
 
 // profile returns the profile at the moment of --at.
 func (x *exportJob) profile() (p *memory.Profile, how export.Options, err error) {
-	at, err := x.source.ParseAt(x.at)
+	at, err := source.ParseAt(x.source.File, x.at)
 	if err != nil {
 		return nil, how, err
 	}

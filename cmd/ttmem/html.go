@@ -226,17 +226,13 @@ func (o *htmlOptions) doubts(state *aggregate.State) []string {
 func pageDocuments(state *aggregate.State, w *source.Summary, rules *name.Rules) (map[string]json.RawMessage, error) {
 	snap := state.Snapshot()
 	leaked := leaksOptions{viewOptions: viewOptions{by: "stack"}}
-	span, err := leaked.source.ParseSpan("", "", source.Mark)
-	if err != nil {
-		return nil, err
-	}
 	operations := ops.New(ops.Options{Of: w.Of, Limit: pageOperations, Rules: rules, Snapshot: snap})
 	operations.Add(state, source.EveryRegion)
 	failures := &oom.Page{Of: w.Of, Limit: pageFailures, Snapshot: snap}
 	failures.Choose()
 	documents := make(map[string]json.RawMessage)
 	for name, view := range map[string]interface{ WriteJSON(io.Writer) error }{
-		"leaks": leaked.page(&between.Follower{Span: span, State: state}, &source.State{State: state, Summary: *w}, alloc.Filter{}, rules),
+		"leaks": leaked.page(&between.Follower{Span: source.Whole, State: state}, &source.State{State: state, Summary: *w}, alloc.Filter{}, rules),
 		"ops":   operations, "oom": failures,
 	} {
 		var text bytes.Buffer

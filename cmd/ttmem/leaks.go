@@ -113,7 +113,7 @@ func (o *leaksOptions) check() (alloc.Filter, *name.Rules, error) {
 }
 
 func runLeaks(c *cobra.Command, o *leaksOptions) error {
-	span, err := o.source.ParseSpan(o.from, o.to, source.Mark)
+	span, err := source.ParseSpan(o.source.File, o.from, o.to, source.Mark)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,6 @@ func runLeaks(c *cobra.Command, o *leaksOptions) error {
 		return err
 	}
 	span.From.Peaks, span.To.Peaks = filter.SelectsPeak, filter.SelectsPeak
-	span.From.Earlier, span.To.Earlier = true, true
 	w, marks, err := o.follow(span)
 	if err != nil {
 		return err

@@ -139,7 +139,7 @@ func checkSpan(t *testing.T, path string, args []string) {
 		values[args[2]] = args[3]
 	}
 	o := source.Options{File: path}
-	span, err := o.ParseSpan(values["--from"], values["--to"], source.Mark)
+	span, err := source.ParseSpan(path, values["--from"], values["--to"], source.Mark)
 	qt.Assert(t, qt.IsNil(err))
 	want, got := &between.Follower{Span: span, State: aggregate.New()}, &between.Follower{Span: span}
 	_, err = o.Watch(want.Apply)

@@ -58,7 +58,7 @@ func drawMap(o *viewOptions) error {
 
 // readMap checks the other flags, and reads the regions.
 func (o *viewOptions) readMap() (*memmap.Page, *source.Summary, error) {
-	at, err := o.source.ParseAt(o.at)
+	at, err := source.ParseAt(o.source.File, o.at)
 	if err != nil {
 		return nil, nil, err
 	}

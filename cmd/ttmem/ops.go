@@ -52,7 +52,7 @@ processes until Ctrl-C. docs/ops.md explains the columns.`,
 }
 
 func listOperations(o *opsOptions) error {
-	span, err := o.source.ParseSpan(o.from, o.at, source.End)
+	span, err := source.ParseSpan(o.source.File, o.from, o.at, source.End)
 	if err != nil {
 		return err
 	}

@@ -54,13 +54,13 @@ other profiles.`,
 
 // reportFile prints the report of a recording.
 func reportFile(o *viewOptions) error {
-	file := source.Options{File: o.source.File, StateOnly: len(o.source.PIDs) == 0}
+	file := source.Recording{Path: o.source.File, Whole: len(o.source.PIDs) > 0}
 	state := aggregate.New()
 	how := report.Options{State: state, UTC: o.utc}
 	handle := func(*event.Event) {}
-	if !file.StateOnly {
+	if file.Whole {
 		how.State = aggregate.New()
-		handle = o.source.Selected(how.State.Apply)
+		handle = source.Selected(o.source.PIDs, how.State.Apply)
 	}
 	w, err := file.Watch(state.Completed(handle))
 	if err != nil {

@@ -61,7 +61,7 @@ func (o *viewOptions) check(known []event.Region) (filter alloc.Filter, rules *n
 // span returns the range between two moments, in ns after the first event; until is 0 if there is
 // no end. peaks are the selected regions.
 func (o *viewOptions) span(from, to string, peaks source.Regions) (since, until uint64, err error) {
-	s, err := o.source.ParseSpan(from, to, source.After)
+	s, err := source.ParseSpan(o.source.File, from, to, source.After)
 	s.From.Peaks, s.To.Peaks = peaks, peaks
 	switch {
 	case err != nil:

@@ -1,11 +1,13 @@
 package source
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"ttmem/aggregate"
@@ -74,13 +76,6 @@ func openNamed(path, name string) (*File, error) {
 	return &File{Name: name, Created: f.Header().Created, BeganNs: f.Header().MonotonicNs, recording: f}, nil
 }
 
-// shareLines makes l find native lines.
-func (f *File) shareLines(l *lineFinder) {
-	if l != nil {
-		f.recording.Lines = l.of
-	}
-}
-
 // Clock relates the times of the file's events to the wall clock.
 func (f *File) Clock() page.Clock { return page.NewClock(f.Created, f.BeganNs) }
 
@@ -137,6 +132,46 @@ func (f *File) next(e *event.Event) error {
 		return &recording.DamagedError{Name: f.Name, Offset: damaged.Offset, Cause: damaged.Cause}
 	}
 	return err
+}
+
+const (
+	// progressEvents is the number of events between two updates of progress.
+	progressEvents = 128
+	// playGarbage is the value of GOGC while a file is read: most memory is short-lived, and
+	// the live part is rarely marked then.
+	playGarbage = 300
+)
+
+// Play calls handle with the events until their end, or until damage, and counts them.
+func (f *File) Play(ctx context.Context, handle func(*event.Event)) (n int, err error) {
+	defer debug.SetGCPercent(debug.SetGCPercent(playGarbage))
+	p := term.NewProgress(f.recording.Size())
+	defer p.End()
+	if f.recording.Size() == 0 { // reading a pipe may block for long
+		stop := context.AfterFunc(ctx, func() { _ = f.Close() })
+		defer stop()
+	}
+	var e event.Event
+	for ctx.Err() == nil {
+		if n%progressEvents == 0 && !f.quiet {
+			p.Show(f.recording.Offset())
+		}
+		err := f.next(&e)
+		switch {
+		case errors.Is(err, io.EOF), err != nil && ctx.Err() != nil:
+			return n, nil
+		case err != nil && n == 0:
+			return 0, withoutEvents(err, f.Name, "first block")
+		case err != nil:
+			return n, err
+		}
+		handle(&e)
+		if e.IsInvalid() { // what is shown without it would be wrong
+			return n, fmt.Errorf("%s has a checkpoint that cannot be read: it is damaged, or another version of ttmem made it", f.Name)
+		}
+		n++
+	}
+	return n, nil
 }
 
 // ReadOnce returns an error if a file, such as a pipe, can be read only once: for commands that

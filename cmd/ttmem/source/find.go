@@ -143,7 +143,7 @@ func (r *Recording) points(m *Moment, x *memory.Index) []memory.Point {
 	switch {
 	case inFile >= 0:
 		return list[inFile:]
-	case m.Earlier:
+	case m.earlier:
 		return list
 	}
 	return nil
@@ -219,12 +219,11 @@ func (m *Moment) OtherMarks(x *memory.Index) string {
 // scan reads all marks and failures of the file: the state at the end has only the newest.
 func (r *Recording) scan(m *Moment, x *memory.Index) error {
 	term.Warn(fmt.Sprintf("%s is older than the marks and failures that checkpoints have: reading all of %s", m.Text, r.Path))
-	o := Options{File: r.Path, PIDs: r.PIDs}
 	number := uint64(0)
 	x.MarksFrom, x.FailuresFrom = r.begin.Number, r.begin.Number
 	x.Marks = slices.DeleteFunc(x.Marks, func(m memory.Mark) bool { return m.Number > r.begin.Number })
 	x.Failures = nil
-	s, err := o.Watch(func(e *event.Event) {
+	s, err := (&Recording{Path: r.Path, PIDs: r.PIDs, Whole: true}).Watch(func(e *event.Event) {
 		switch {
 		case e.Kind == event.Checkpoint:
 			number = aggregate.NumberOf(e)

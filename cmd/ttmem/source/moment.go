@@ -49,8 +49,8 @@ type Moment struct {
 	Time time.Duration
 	// Peaks selects the regions for Peak; nil: all.
 	Peaks Regions
-	// Earlier also selects a mark from before the beginning, if there is no later one of the name.
-	Earlier bool
+	// earlier also selects a mark from before the beginning, if there is no later one of the name.
+	earlier bool
 	// Point is the event of AtPoint: the one with that Number, which is not before its time. If
 	// Number is 0, it is the last event up to the time.
 	memory.Point
@@ -101,32 +101,35 @@ func ParseMoment(flag, text string) (Moment, error) {
 // A Span is the time between two moments.
 type Span struct{ From, To Moment }
 
-// ParseSpan reads the values of --from and --to; "" is the beginning or the end. live is a kind of
-// moment that running processes have, besides the beginning and the end.
-func (o *Options) ParseSpan(from, to string, live Kind) (s Span, err error) {
-	s.From, s.To = Moment{Kind: Begin}, Moment{Kind: End}
+// Whole is the span from the beginning to the end.
+var Whole = Span{From: Moment{Kind: Begin}, To: Moment{Kind: End, Last: true}}
+
+// ParseSpan reads the values of --from and --to; "" is the beginning or the end. Without a file, live is
+// a kind of moment that running processes have, besides the beginning and the end.
+func ParseSpan(file, from, to string, live Kind) (s Span, err error) {
+	s = Whole
 	if from != "" {
-		s.From, err = o.momentOf("from", from, live)
+		s.From, err = momentOf(file, "from", from, live)
 	}
 	if to != "" && err == nil {
-		s.To, err = o.momentOf("to", to, live)
+		s.To, err = momentOf(file, "to", to, live)
 	}
 	s.To.Last = true
 	return s, err
 }
 
-// momentOf reads a moment that the source has.
-func (o *Options) momentOf(flag, text string, live Kind) (Moment, error) {
+// momentOf reads a moment of a file or, without one, of running processes.
+func momentOf(file, flag, text string, live Kind) (Moment, error) {
 	m, err := ParseMoment(flag, text)
-	if normally := m.AtEnd() && flag != "from" || m.Kind == Begin && flag == "from"; err == nil && o.File == "" && !normally && m.Kind != live {
+	if normally := m.AtEnd() && flag != "from" || m.Kind == Begin && flag == "from"; err == nil && file == "" && !normally && m.Kind != live {
 		return m, fmt.Errorf("--%s is a moment of a recording: leave it out for running processes", flag)
 	}
 	return m, err
 }
 
 // ParseAt reads the value of --at.
-func (o *Options) ParseAt(text string) (Moment, error) {
-	at, err := o.momentOf("at", text, End)
+func ParseAt(file, text string) (Moment, error) {
+	at, err := momentOf(file, "at", text, End)
 	at.Last = true
 	if err == nil && at.Kind == Unfreed {
 		return at, fmt.Errorf("--at left: only diff takes left, what was never freed at the end; a mark of this name is mark:left")

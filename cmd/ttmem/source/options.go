@@ -58,8 +58,6 @@ type Options struct {
 	Written        []string
 	// clock is the clock of the file that was read.
 	clock page.Clock
-	// lines finds native lines for the file; if nil, the file gets its own finder.
-	lines *lineFinder
 }
 
 // Clock relates the times of events to the wall clock: as at the beginning of the file, or as
@@ -90,9 +88,9 @@ func (o *Options) Clocked(set func(page.Clock), handle func(*event.Event)) func(
 	}
 }
 
-// until returns a context that ends with o.Ctx, or at one of the signals.
-func (o *Options) until(signals ...os.Signal) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(cmp.Or(o.Ctx, context.Background()), signals...)
+// until returns a context that ends with another one, which may be nil, or at one of the signals.
+func until(ctx context.Context, signals ...os.Signal) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(cmp.Or(ctx, context.Background()), signals...)
 }
 
 // Register adds the flags of a view of the present state.

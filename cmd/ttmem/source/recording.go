@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -35,12 +37,54 @@ type Recording struct {
 	Reached  *event.Event
 	BeforeNs uint64
 
-	// options, if not nil, selected the file. They get its clock.
-	options *Options
+	// named are the processes that the user selected: an error names those that are not in the file.
+	named []int
+	// clock, if not nil, gets the clock of the file.
+	clock   *page.Clock
 	end     *aggregate.State
 	summary *Summary
 	lines   lineFinder
 	begin   memory.Point // of the file
+}
+
+// Watch calls handle with all events or, unless Whole is true, with those that the state at the end
+// needs. Ctrl-C is an error.
+func (r *Recording) Watch(handle func(*event.Event)) (*Summary, error) {
+	f, handle, err := r.open(handle)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if r.clock != nil {
+		*r.clock = f.Clock()
+	}
+	if !r.Whole {
+		if err := f.StateOnly(); err != nil {
+			return nil, err
+		}
+	}
+	ctx, stop := until(r.Ctx, unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	allocated := false // something was
+	events, damage := f.Play(ctx, func(e *event.Event) {
+		allocated = allocated || isOfMemory(e.Kind)
+		handle(e)
+	})
+	s := &Summary{Of: f.Name, File: f, EndNs: f.EndNs(), Cut: damage != nil || f.noEnd() != ""}
+	switch {
+	case ctx.Err() != nil:
+		return nil, term.ErrInterrupted
+	case damage != nil && events == 0:
+		return nil, damage
+	case s.Cut && !allocated && (damage == nil || errors.Is(damage, io.ErrUnexpectedEOF)):
+		return nil, f.withoutMemory(damage)
+	case damage != nil:
+		s.Notes = append(s.Notes, damage.Error())
+		s.Failed = !errors.Is(damage, io.ErrUnexpectedEOF) // the latter is not damage: the writer was killed
+	case f.noEnd() != "":
+		s.Notes = append(s.Notes, f.noEnd())
+	}
+	return s, nil
 }
 
 // Regions reports whether a region of a chip is shown.
@@ -111,17 +155,17 @@ func (r *Recording) ended(at Moment, err error) (*State, error) {
 
 // absent returns an error for a selected process that is not in the file or, if all are, err.
 func (r *Recording) absent(err error) error {
-	of := cmp.Or(r.options, &Options{File: r.Path, PIDs: r.PIDs})
 	if errors.Is(err, term.ErrInterrupted) {
 		return err
 	}
-	return cmp.Or(of.Missing(), err)
+	return cmp.Or(missing(slices.Concat(r.named, r.PIDs), r.Path), err)
 }
 
 // Follow brings a State to the end of the file, and calls begin and end with it at the beginning
 // and the end of a span. If the span is between marks whose live buffers the state at the end knows,
 // it calls both with that State.
 func (r *Recording) Follow(span Span, begin, end func(s *aggregate.State, at memory.Point)) error {
+	span.From.earlier, span.To.earlier = true, true
 	from, to, err := r.findSpan(span)
 	if err != nil {
 		return err
@@ -132,15 +176,14 @@ func (r *Recording) Follow(span Span, begin, end func(s *aggregate.State, at mem
 		end(r.end, last.Point)
 		return nil
 	}
-	calls := []func(s *aggregate.State){
-		func(s *aggregate.State) { begin(s, from.Point) }, func(s *aggregate.State) { end(s, last.Point) }, func(*aggregate.State) {},
-	}
-	if span.To.AtEnd() {
-		calls[1] = calls[2]
-	}
+	reached := 0
 	_, err = r.replay([]stop{from, last, r.endStop()}, false, func(s *aggregate.State, _ Regions) {
-		calls[0](s)
-		calls = calls[1:]
+		switch reached++; {
+		case reached == 1:
+			begin(s, from.Point)
+		case reached == 2 && !span.To.AtEnd():
+			end(s, last.Point)
+		}
 	})
 	return err
 }
@@ -177,16 +220,12 @@ func (r *Recording) End() (*aggregate.State, *Summary, error) {
 	}
 	state := r.newState()
 	n := 0
-	o := Options{File: r.Path, PIDs: r.PIDs, StateOnly: !r.Whole, Quiet: r.Quiet, Ctx: r.Ctx, lines: &r.lines}
-	summary, err := o.Watch(func(e *event.Event) { n++; state.Apply(e) })
+	summary, err := r.Watch(func(e *event.Event) { n++; state.Apply(e) })
 	switch {
 	case err != nil:
 		return nil, nil, err
 	case n == 0:
 		return nil, nil, errors.New(r.Path + " has no events")
-	}
-	if r.options != nil {
-		r.options.clock = o.clock
 	}
 	state.Settle()
 	r.end, r.summary = state, summary
@@ -208,9 +247,9 @@ func (r *Recording) open(each func(*event.Event)) (f *File, handle func(*event.E
 	f, err = Open(r.Path)
 	if err == nil {
 		f.quiet = r.Quiet
-		f.shareLines(&r.lines)
+		f.recording.Lines = r.lines.of
 	}
-	return f, (&Options{PIDs: r.PIDs}).Selected(each), err
+	return f, Selected(r.PIDs, each), err
 }
 
 // Begin returns where the file begins: before its first event, or after its first checkpoint.
@@ -265,7 +304,7 @@ func (s *stop) checkpointBefore() uint64 {
 // ones. If jump is true, it ends where another checkpoint is nearer to the next stop. It returns the
 // remaining stops.
 func (r *Recording) replay(stops []stop, jump bool, reached func(s *aggregate.State, of Regions)) (left []stop, err error) {
-	interrupted, uncatch := (&Options{Ctx: r.Ctx}).until(unix.SIGINT, unix.SIGTERM)
+	interrupted, uncatch := until(r.Ctx, unix.SIGINT, unix.SIGTERM)
 	defer uncatch()
 	ctx, cancel := context.WithCancel(interrupted)
 	defer cancel()

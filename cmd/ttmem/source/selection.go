@@ -5,9 +5,27 @@ import (
 	"slices"
 	"strconv"
 
+	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
 )
+
+// Selected passes on events of the selected processes, and events without a process; all if there are
+// no pids.
+func Selected(pids []int, handle func(*event.Event)) func(*event.Event) {
+	if len(pids) == 0 {
+		return handle
+	}
+	return func(e *event.Event) {
+		if e.Kind == event.Checkpoint {
+			e = aggregate.OfProcesses(e, pids)
+		}
+		if e != nil && (e.PID == 0 || slices.Contains(pids, e.PID)) {
+			handle(e)
+		}
+	}
+}
 
 // CheckPIDs returns an error if a process is not in the snapshot of a place, such as "in
 // model.ttmem".
@@ -55,14 +73,21 @@ func CheckChips(chips []int, snap *memory.Snapshot, place string) error {
 // Missing returns an error if a selected process is not in the file. Call it if nothing was
 // found: it reads the end of the file once more.
 func (o *Options) Missing() error {
-	if o.File == "" || len(o.PIDs) == 0 || ReadOnce(o.File) != nil {
+	if o.File == "" {
 		return nil
 	}
-	end, _, err := (&Recording{Path: o.File}).End()
+	return missing(o.PIDs, o.File)
+}
+
+func missing(pids []int, path string) error {
+	if len(pids) == 0 || ReadOnce(path) != nil {
+		return nil
+	}
+	end, _, err := (&Recording{Path: path}).End()
 	if err != nil {
 		return nil // reported before
 	}
-	return CheckPIDs(o.PIDs, end.Snapshot(), In(o.File))
+	return CheckPIDs(pids, end.Snapshot(), In(path))
 }
 
 // pidsOf returns the ids of all processes in order, including ended ones.

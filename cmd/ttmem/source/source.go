@@ -19,7 +19,7 @@ func (o *Options) Watched(pids []int) Source { return o.open(o.Seen, pids) }
 
 func (o *Options) open(state func() (*State, error), pids []int) Source {
 	if o.File != "" {
-		return &Recording{Path: o.File, PIDs: pids, Quiet: o.Quiet, options: o}
+		return &Recording{Path: o.File, PIDs: pids, named: o.PIDs, Quiet: o.Quiet, clock: &o.clock}
 	}
 	return &running{state, pids}
 }

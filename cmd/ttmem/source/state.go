@@ -54,7 +54,7 @@ func (o *Options) Now() (*State, error) {
 	if s != nil || err != nil {
 		return s, err
 	}
-	ctx, stop := o.until(unix.SIGINT, unix.SIGTERM)
+	ctx, stop := until(o.Ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	if s, err = ofProcesses(ctx, o.PIDs); ctx.Err() != nil {
 		return nil, term.ErrInterrupted
@@ -90,7 +90,7 @@ func (o *Options) Seen() (*State, error) {
 // ofService returns the state of the host's service; nil if none runs and the user can trace
 // without it.
 func (o *Options) ofService() (*State, error) {
-	ctx, stop := o.until(unix.SIGINT, unix.SIGTERM)
+	ctx, stop := until(o.Ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	client, err := o.Service()
 	if client == nil {

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
@@ -103,10 +102,11 @@ func (s *Summary) UntilNs() uint64 {
 // allocations and then events until the command ends, the duration is over, or Ctrl-C. While a
 // file is read, Ctrl-C is an error.
 func (o *Options) Watch(handle func(*event.Event)) (*Summary, error) {
-	handle = o.Selected(handle)
 	if o.File != "" {
-		return o.watchFile(handle)
+		r := Recording{Path: o.File, PIDs: o.PIDs, Whole: !o.StateOnly, Quiet: o.Quiet || o.Console.Warn != nil, Ctx: o.Ctx, clock: &o.clock}
+		return r.Watch(handle)
 	}
+	handle = Selected(o.PIDs, handle)
 	if len(o.Command) > 0 {
 		return o.watchTracing("the command", handle)
 	}
@@ -127,60 +127,6 @@ func (o *Options) Place() string {
 		return "PID " + page.PIDs(o.PIDs)
 	}
 	return thisHost
-}
-
-// Selected passes on events of the selected processes, and events without a process.
-func (o *Options) Selected(handle func(*event.Event)) func(*event.Event) {
-	if len(o.PIDs) == 0 {
-		return handle
-	}
-	return func(e *event.Event) {
-		if e.Kind == event.Checkpoint {
-			e = aggregate.OfProcesses(e, o.PIDs)
-		}
-		if e != nil && (e.PID == 0 || slices.Contains(o.PIDs, e.PID)) {
-			handle(e)
-		}
-	}
-}
-
-// watchFile calls handle with the events of the file.
-func (o *Options) watchFile(handle func(*event.Event)) (*Summary, error) {
-	f, err := Open(o.File)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	o.clock = f.Clock()
-	f.shareLines(o.lines)
-	f.quiet = o.Quiet || o.Console.Warn != nil
-	if o.StateOnly {
-		if err := f.StateOnly(); err != nil {
-			return nil, err
-		}
-	}
-	ctx, stop := o.until(unix.SIGINT, unix.SIGTERM)
-	defer stop()
-	memory := false // some was in the file
-	events, damage := f.Play(ctx, func(e *event.Event) {
-		memory = memory || isOfMemory(e.Kind)
-		handle(e)
-	})
-	s := &Summary{Of: f.Name, File: f, EndNs: f.EndNs(), Cut: damage != nil || f.noEnd() != ""}
-	switch {
-	case ctx.Err() != nil:
-		return nil, term.ErrInterrupted
-	case damage != nil && events == 0:
-		return nil, damage
-	case s.Cut && !memory && (damage == nil || errors.Is(damage, io.ErrUnexpectedEOF)):
-		return nil, f.withoutMemory(damage)
-	case damage != nil:
-		s.Notes = append(s.Notes, damage.Error())
-		s.Failed = !errors.Is(damage, io.ErrUnexpectedEOF) // the latter is not damage: the writer was killed
-	case f.noEnd() != "":
-		s.Notes = append(s.Notes, f.noEnd())
-	}
-	return s, nil
 }
 
 func (o *Options) watchTracing(of string, handle func(*event.Event)) (*Summary, error) {
