@@ -49,12 +49,9 @@ type State struct {
 	keepSites bool
 	// freshSince is the time after which allocations count as fresh, in ns.
 	freshSince uint64
-	// operations are the call stacks that ran programs. operationCount includes those that
-	// were removed since.
-	operations     []*operation
-	operationCount uint64
-	survivors      survivors
-	held           heldBuffers
+	operations operations
+	survivors  survivors
+	held       heldBuffers
 	// between follows buffers between two moments; nil without FollowFrom.
 	between *past.Between[*callSite]
 	// untilNs is the latest time of SettleUntil.
@@ -112,25 +109,11 @@ func (s *State) Apply(e *event.Event) {
 		s.applied++
 	}
 	switch e.Kind {
-	case event.Alloc:
-		s.alloc(e)
-	case event.Free:
-		s.free(e)
 	case event.AllocFailed, event.OperationFailed:
-		s.refuse(e)
+		if p := s.known(e.PID); p != nil {
+			p.refuse(e)
+		}
 		s.fail(e)
-	case event.CBAlloc:
-		s.allocCB(e)
-	case event.CBFree:
-		s.freeCBs(e)
-	case event.KernelLoad:
-		s.loadKernel(e)
-	case event.KernelUnload:
-		s.unloadKernels(e)
-	case event.DeviceOpen:
-		s.openDevice(e)
-	case event.DeviceClose:
-		s.closeDevice(e)
 	case event.ProcessStart:
 		s.startProcess(e)
 		s.resolveStacks(e.PID) // of the process that had the id before
@@ -139,30 +122,61 @@ func (s *State) Apply(e *event.Event) {
 		s.resolveStacks(e.PID)
 	case event.Lost:
 		s.lose(e)
-	case event.Reread:
-		if p := s.known(e.PID); p != nil {
-			p.losses.Correct(e.TimeNs)
-		}
 	case event.Mark: // a moment: nothing changes
 		s.mark(e)
-	case event.ProgramRun:
-		s.runProgram(e)
-	case event.TraceBegin:
-		s.beginTrace(e)
-	case event.TraceEnd:
-		s.endTrace(e)
-	case event.TraceReplay:
-		s.replayTrace(e)
-	case event.TraceRelease:
-		s.releaseTrace(e)
-	case event.Owner:
+	case event.Alloc, event.CBAlloc, event.KernelLoad, event.DeviceOpen, event.ProgramRun, event.TraceBegin, event.TraceEnd, event.TraceReplay:
+		if e.Kind == event.Alloc && int(e.Region) >= event.BankedRegions {
+			s.anomalies.MalformedEvents++
+			break
+		}
+		s.process(e).apply(e)
+	case event.Free, event.CBFree, event.KernelUnload, event.DeviceClose, event.TraceRelease, event.Owner, event.Reread:
+		// what ends something does not create a process
 		if p := s.known(e.PID); p != nil {
-			p.own(e)
+			p.apply(e)
+		} else if e.Kind == event.Free {
+			s.anomalies.RepeatedFrees++
 		}
 	default:
 		s.anomalies.MalformedEvents++
 	}
 	s.beginning.follow(s, e)
+}
+
+// apply applies an event of the process.
+func (p *process) apply(e *event.Event) {
+	switch e.Kind {
+	case event.Alloc:
+		p.alloc(e)
+	case event.Free:
+		p.free(e)
+	case event.CBAlloc:
+		p.allocCB(e)
+	case event.CBFree:
+		p.freeCBs(e)
+	case event.KernelLoad:
+		p.loadKernel(e)
+	case event.KernelUnload:
+		p.unloadKernels(e)
+	case event.DeviceOpen:
+		p.openDevice(e)
+	case event.DeviceClose:
+		p.closeDevice(e)
+	case event.ProgramRun:
+		p.runProgram(e)
+	case event.TraceBegin:
+		p.beginTrace(e)
+	case event.TraceEnd:
+		p.endTrace(e)
+	case event.TraceReplay:
+		p.replayTrace(e)
+	case event.TraceRelease:
+		p.releaseTrace(e)
+	case event.Owner:
+		p.own(e)
+	case event.Reread:
+		p.losses.Correct(e.TimeNs)
+	}
 }
 
 // lose counts lost events: of their process, or of none if it is not known.

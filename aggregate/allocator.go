@@ -17,8 +17,7 @@ type allocator struct {
 	subDevices uint64
 }
 
-func (s *State) openDevice(e *event.Event) {
-	p := s.process(e)
+func (p *process) openDevice(e *event.Event) {
 	if p.allocators[e.Allocator] == nil && len(p.allocators) >= maxAllocators {
 		p.beyond()
 		return
@@ -29,24 +28,20 @@ func (s *State) openDevice(e *event.Event) {
 		had, has := old.capacities[event.L1].BytesPerBank+old.subDevices, a.capacities[event.L1].BytesPerBank
 		a.subDevices = had - min(had, has)
 	}
-	s.closeAllocator(p, e.Allocator)
+	p.closeAllocator(e.Allocator)
 	p.allocators[e.Allocator] = a
 	for _, c := range a.set.chips {
 		c.chip.board = cmp.Or(open.Board, c.chip.board)
 		c.chip.arch = cmp.Or(open.Arch, c.chip.arch)
 	}
-	s.updateCapacities(p, a.set.chips)
+	p.updateCapacities(a.set.chips)
 }
 
 // closeDevice ends the live buffers of an allocator.
 //
 // The programs on the chip stay, because separate events report their end, and the library
 // sometimes frees an allocator's buffers without closing the device.
-func (s *State) closeDevice(e *event.Event) {
-	p := s.known(e.PID)
-	if p == nil {
-		return
-	}
+func (p *process) closeDevice(e *event.Event) {
 	for _, set := range p.sets {
 		if a := set.arenas[e.Allocator]; a != nil {
 			p.closeArena(a, e.TimeNs)
@@ -55,7 +50,7 @@ func (s *State) closeDevice(e *event.Event) {
 	if a := p.allocators[e.Allocator]; a != nil {
 		p.dropTraces(func(t *trace) bool { return t.set == a.set })
 	}
-	s.closeAllocator(p, e.Allocator)
+	p.closeAllocator(e.Allocator)
 }
 
 // closeArena ends all buffers of an arena.
@@ -70,18 +65,18 @@ func (p *process) closeArena(a *arena, now uint64) {
 	}
 }
 
-func (s *State) closeAllocator(p *process, address uint64) {
+func (p *process) closeAllocator(address uint64) {
 	a := p.allocators[address]
 	if a == nil {
 		return
 	}
 	delete(p.allocators, address)
-	s.updateCapacities(p, a.set.chips)
+	p.updateCapacities(a.set.chips)
 }
 
 // updateCapacities computes the capacities of chips after a process opened or closed an
 // allocator on them. They stay when the last allocator is closed.
-func (*State) updateCapacities(p *process, chips []*processChip) {
+func (p *process) updateCapacities(chips []*processChip) {
 	sum := make(map[*processChip]memory.Capacities)
 	for _, a := range sortedValues(p.allocators) {
 		for _, c := range a.set.chips {

@@ -25,12 +25,8 @@ func (b *buffer) tally() memory.Tally {
 // bytes returns the bytes that the buffer occupies on all chips.
 func (b *buffer) bytes() uint64 { return b.AllocatedBytes() * b.Chips() }
 
-func (s *State) alloc(e *event.Event) {
-	if int(e.Region) >= event.BankedRegions {
-		s.anomalies.MalformedEvents++
-		return
-	}
-	p := s.process(e)
+func (p *process) alloc(e *event.Event) {
+	s := p.state
 	if old := p.buffers.Get(e.BufferID); old != nil {
 		s.anomalies.ReplacedBuffers++
 		p.drop(old, e.TimeNs, event.ReasonExplicit) // its free was lost
@@ -68,15 +64,10 @@ func (s *State) alloc(e *event.Event) {
 }
 
 // free ends a buffer. It subtracts the size that the allocation had, not that of the event.
-func (s *State) free(e *event.Event) {
-	p := s.known(e.PID)
-	if p == nil {
-		s.anomalies.RepeatedFrees++
-		return
-	}
+func (p *process) free(e *event.Event) {
 	b := p.buffers.Get(e.BufferID)
 	if b == nil {
-		s.anomalies.RepeatedFrees++
+		p.state.anomalies.RepeatedFrees++
 		return
 	}
 	p.freed.add(b, e)

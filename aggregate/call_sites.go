@@ -97,7 +97,7 @@ func addPrograms(list []memory.CallSite, statics map[*callSite]int) {
 	}
 	for c := range chips {
 		for id, g := range c.programs {
-			use := g.l1.Use(g.parts, &cores.Load{})
+			use := g.use(&cores.Load{})
 			sums := make(map[int]uint64)
 			for i := range g.static {
 				e := &g.static[i]

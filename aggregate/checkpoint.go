@@ -99,12 +99,7 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 			some.sites = append(some.sites, site)
 		}
 	}
-	for _, op := range s.operations {
-		if isSelected(op.set.process) {
-			some.operations = append(some.operations, op)
-		}
-	}
-	some.operationCount = uint64(len(some.operations))
+	some.operations = s.operations.only(isSelected)
 	counted := make(map[*processName]bool)
 	for pid, p := range s.processes {
 		if isSelected(p.name) {

@@ -61,8 +61,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 		s.sites = slices.DeleteFunc(s.sites, func(first *callSite) bool { return first == nil })
 	}
 	codec.Number(c.Codec, &s.keptSites)
-	codec.List(c.Codec, &s.operations, c.operation)
-	c.Uint(&s.operationCount)
+	s.operations.code(c)
 	s.survivors.code(c)
 	for _, p := range processes {
 		c.reading = p

@@ -69,7 +69,7 @@ func (s *State) resolveStacks(pid int) {
 			}
 		})
 	}
-	for _, op := range s.operations {
+	for _, op := range s.operations.list {
 		if op.set.process.pid == pid {
 			op.Stack.Calls()
 		}

@@ -6,7 +6,6 @@ import (
 
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/newest"
-	"ttmem/aggregate/operations"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
@@ -20,6 +19,12 @@ type operation struct {
 // Origin returns the user of the operation, and when it last ran.
 func (o *operation) Origin() (sharer int, number uint64) { return o.set.process.sharer(), o.LastNs }
 
+// operations are the call stacks that ran programs. count includes those that were removed since.
+type operations struct {
+	list  []*operation
+	count uint64
+}
+
 // maxOperations is the number of operations that a State keeps. If there are more, it keeps the
 // latest ones, the same number for each user.
 const maxOperations = 4096
@@ -29,27 +34,27 @@ func (s *State) operation(d *deviceSet, e *event.Event) *operation {
 	id := memory.StackID(e.Stack)
 	op := d.operations[id]
 	if op == nil {
-		if len(s.operations) == 2*maxOperations {
+		if len(s.operations.list) == 2*maxOperations {
 			s.forgetOperations()
 		}
 		op = &operation{d, memory.Operation{PID: e.PID, Devices: d.ids, Stack: e.Stack, FirstNs: e.TimeNs}}
 		d.operations[id] = op
-		s.operations = append(s.operations, op)
-		s.operationCount++
+		s.operations.list = append(s.operations.list, op)
+		s.operations.count++
 	}
 	return op
 }
 
 // forgetOperations removes the operations that ran longest ago.
 func (s *State) forgetOperations() {
-	slices.SortStableFunc(s.operations, func(a, b *operation) int { return cmp.Compare(a.LastNs, b.LastNs) })
-	kept, dropped := newest.Shared(s.operations, maxOperations)
+	slices.SortStableFunc(s.operations.list, func(a, b *operation) int { return cmp.Compare(a.LastNs, b.LastNs) })
+	kept, dropped := newest.Shared(s.operations.list, maxOperations)
 	gone := make(map[*operation]bool)
 	for _, op := range dropped {
 		delete(op.set.operations, memory.StackID(op.Stack))
 		gone[op] = true
 	}
-	s.operations = kept
+	s.operations.list = kept
 	s.forgetRuns(func(op *operation) bool { return gone[op] })
 }
 
@@ -61,48 +66,48 @@ func (o *operation) raise(use *memory.CoreUse) {
 	}
 }
 
-// parts returns the memory of the program in L1 outside of tensors.
-func (g *program) parts() (parts []operations.Part) {
-	for _, entry := range g.static {
-		if !entry.global {
-			parts = append(parts, operations.Part{Place: entry.place, Kind: entry.kind})
-		}
-	}
-	return parts
-}
-
 // Operations returns the call stacks that ran programs, the latest ones if there are many;
 // others is the number of the rest.
 func (s *State) Operations() (list []memory.Operation, others uint64) {
 	s.settle()
-	for _, op := range s.operations {
+	for _, op := range s.operations.list {
 		list = append(list, op.Operation)
 	}
-	return list, s.operationCount - uint64(len(list))
+	return list, s.operations.count - uint64(len(list))
 }
 
 // RestartOperations makes the state forget what operations did so far.
 func (s *State) RestartOperations() {
-	for _, op := range s.operations {
+	for _, op := range s.operations.list {
 		clear(op.set.operations)
 	}
-	s.operations, s.operationCount = nil, 0
+	s.operations = operations{}
 	s.forgetRuns(func(*operation) bool { return true })
 }
 
-// operation writes or reads an operation.
-func (c *stateCodec) operation(p **operation) {
-	op := codec.Made(c.Codec, p)
-	c.setOfProcess(&op.set)
-	c.Value(&op.Operation)
-	c.ran.Add(&op.Operation)
-	if !c.Reads {
-		return
+// only returns the operations of the selected processes.
+func (o *operations) only(selected func(*processName) bool) (some operations) {
+	for _, op := range o.list {
+		if selected(op.set.process) {
+			some.list = append(some.list, op)
+		}
 	}
-	id := memory.StackID(op.Stack)
-	if c.Bad || op.PID != op.set.process.pid {
-		c.Fail()
-		return
-	}
-	op.set.operations[id] = op // the stacks of two may be the same here: see site
+	some.count = uint64(len(some.list))
+	return some
+}
+
+// code writes or reads the operations.
+func (o *operations) code(c *stateCodec) {
+	codec.List(c.Codec, &o.list, func(p **operation) {
+		op := codec.Made(c.Codec, p)
+		c.setOfProcess(&op.set)
+		c.Value(&op.Operation)
+		c.ran.Add(&op.Operation)
+		if c.Reads && (c.Bad || op.PID != op.set.process.pid) {
+			c.Fail()
+		} else if c.Reads {
+			op.set.operations[memory.StackID(op.Stack)] = op // the stacks of two may be the same here: see site
+		}
+	})
+	c.Uint(&o.count)
 }

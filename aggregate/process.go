@@ -8,7 +8,6 @@ import (
 	"ttmem/aggregate/byid"
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/operations"
 	"ttmem/aggregate/peak"
 	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
@@ -80,7 +79,9 @@ type program struct {
 	kernel *kernel
 	// run is the latest one; nil if it is not known, or if the library refused it.
 	run *run
-	l1  operations.Program
+	// l1 is its use of L1 without buffers on single cores, if it is known.
+	l1    memory.CoreUse
+	known bool
 }
 
 // process returns the process of the event, and creates it at its first event.
@@ -154,12 +155,12 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	p.closed(nil, now, event.ReasonProcessExit)
 	for _, c := range p.chips {
 		for id := range c.programs {
-			p.freeCBs(c, id, event.NotStatic, event.ReasonProcessExit)
+			p.freeCBsOf(c, id, event.NotStatic, event.ReasonProcessExit)
 			p.unloadKernel(c, id, event.ReasonProcessExit)
 		}
 	}
 	clear(p.allocators)
-	s.updateCapacities(p, slices.Collect(maps.Values(p.chips)))
+	p.updateCapacities(slices.Collect(maps.Values(p.chips)))
 	s.forgetEnded(p)
 	view := p.view()
 	view.Exit = &memory.Exit{TimeNs: now}

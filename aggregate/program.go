@@ -34,15 +34,14 @@ func (e *staticEntry) tally() memory.Tally {
 	return memory.Tally{Amount: memory.Amount{Count: 1, Bytes: e.place.Bytes()}}
 }
 
-func (s *State) allocCB(e *event.Event) {
-	p := s.process(e)
+func (p *process) allocCB(e *event.Event) {
 	place, ok := p.coreSets.Place(e)
 	switch {
 	case !ok && p.coreSets.Full():
 		p.beyond()
 		return
 	case !ok:
-		s.anomalies.MalformedEvents++
+		p.state.anomalies.MalformedEvents++
 		return
 	}
 	entry := staticEntry{place: place, kind: e.StaticKind, global: e.Global, from: originOf(e)}
@@ -94,8 +93,7 @@ func (g *program) add(entry staticEntry) {
 	if !g.hasSet(entry.place.Set) {
 		g.steps += entry.place.Set.Len()
 	}
-	g.static = append(g.static, entry)
-	g.l1.Forget()
+	g.static, g.known = append(g.static, entry), false
 }
 
 // hasRoom reports whether a program, which may be nil, may have one more circular buffer.
@@ -107,19 +105,50 @@ func (g *program) hasSet(set *cores.Set) bool {
 	return slices.ContainsFunc(g.static, func(e staticEntry) bool { return e.place.Set == set })
 }
 
-func (s *State) freeCBs(e *event.Event) {
-	p := s.known(e.PID)
-	if p == nil {
-		return
+// use returns the memory of a program in L1 on the core where the sum with buffers on single cores is
+// highest. Without such buffers it is computed once, because programs mostly run many times without a
+// change.
+func (g *program) use(load *cores.Load) memory.CoreUse {
+	if g.known && load.Empty() {
+		return g.l1
 	}
+	places := make([]cores.Place, 0, len(g.static))
+	for i := range g.static {
+		if !g.static[i].global {
+			places = append(places, g.static[i].place)
+		}
+	}
+	core := cores.FullestOf(places, load)
+	use := memory.CoreUse{X: core.X, Y: core.Y, TensorBytes: load.On(core)}
+	for i := range g.static {
+		e := &g.static[i]
+		if e.global || !e.place.Set.Has(core) {
+			continue
+		}
+		switch e.kind {
+		case event.DataflowBuffer:
+			use.DFBBytes += e.place.BytesPerCore()
+		case event.Scratchpad:
+			use.ScratchpadBytes += e.place.BytesPerCore()
+		default:
+			use.CBBytes += e.place.BytesPerCore()
+		}
+	}
+	if load.Empty() {
+		g.l1, g.known = use, true
+	}
+	return use
+}
+
+func (p *process) freeCBs(e *event.Event) {
 	for _, c := range p.touched(e) {
-		p.freeCBs(c, e.ProgramID, e.StaticKind, e.Reason)
+		p.freeCBsOf(c, e.ProgramID, e.StaticKind, e.Reason)
 	}
 }
 
-// freeCBs ends the circular buffers of a program, or those of one kind; NotStatic means
+// freeCBsOf ends the circular buffers of a program, or those of one kind; NotStatic means
 // all. Several probes report the end, so it may come more than once.
-func (p *process) freeCBs(c *processChip, programID uint64, kind event.StaticKind, reason event.Reason) {
+func (p *process) freeCBsOf(c *processChip, programID uint64, kind event.StaticKind, reason event.Reason) {
 	g := c.programs[programID]
 	if g == nil || len(g.static) == 0 {
 		return
@@ -142,7 +171,7 @@ func (p *process) freeCBs(c *processChip, programID uint64, kind event.StaticKin
 	had := len(g.static)
 	g.static = slices.DeleteFunc(g.static, ends)
 	p.hold(len(g.static) - had)
-	if g.l1.Forget(); len(g.static) == 0 {
+	if g.known = false; len(g.static) == 0 {
 		g.steps = 0
 	}
 	if len(g.static) == 0 {
@@ -244,8 +273,7 @@ func (k *kernel) tally() memory.Tally {
 
 // loadKernel adds the kernels of a program. A second event for the same program replaces the
 // first.
-func (s *State) loadKernel(e *event.Event) {
-	p := s.process(e)
+func (p *process) loadKernel(e *event.Event) {
 	from := originOf(e)
 	for _, c := range p.set(e.Devices).chips {
 		if g := c.programs[e.ProgramID]; g != nil && g.kernel != nil {
@@ -265,11 +293,7 @@ func (s *State) loadKernel(e *event.Event) {
 	}
 }
 
-func (s *State) unloadKernels(e *event.Event) {
-	p := s.known(e.PID)
-	if p == nil {
-		return
-	}
+func (p *process) unloadKernels(e *event.Event) {
 	for _, c := range p.touched(e) {
 		p.unloadKernel(c, e.ProgramID, e.Reason)
 	}

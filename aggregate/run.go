@@ -31,16 +31,15 @@ type run struct {
 const settledNs = 1e9
 
 // runProgram notes that a program is enqueued.
-func (s *State) runProgram(e *event.Event) {
-	p := s.process(e)
+func (p *process) runProgram(e *event.Event) {
 	p.reports = true
 	d := p.set(e.Devices)
-	op := s.operation(d, e)
+	op := p.state.operation(d, e)
 	op.Runs, op.LastNs = op.Runs+1, e.TimeNs
 	p.capture(d, e)
 	runs := make([]run, len(d.chips))
 	for i, c := range d.chips {
-		runs[i] = run{by: c, program: e.ProgramID, of: op, at: s.point(e), changes: c.chip.changes}
+		runs[i] = run{by: c, program: e.ProgramID, of: op, at: p.state.point(e), changes: c.chip.changes}
 		c.chip.begin(&runs[i])
 		c.ran = true
 	}
@@ -95,9 +94,8 @@ func (c *chip) change() {
 }
 
 // refuse drops the runs of a program that the library refused: they never were.
-func (s *State) refuse(e *event.Event) {
-	p := s.known(e.PID)
-	if p == nil || e.ProgramID == 0 && e.Region != event.CB && e.Region != event.Kernel {
+func (p *process) refuse(e *event.Event) {
+	if e.ProgramID == 0 && e.Region != event.CB && e.Region != event.Kernel {
 		return
 	}
 	if p.compiled == e.ProgramID+1 {
@@ -213,7 +211,7 @@ func (r *run) share(q *peak.Pool) {
 // sum returns the L1 on the core where buffers on single cores and the program have the most bytes.
 func (r *run) sum(load *cores.Load, tensors uint64) (use memory.CoreUse) {
 	if g := r.by.programs[r.program]; g != nil {
-		use = g.l1.Use(g.parts, load)
+		use = g.use(load)
 	} else {
 		core, bytes := load.Fullest()
 		use = memory.CoreUse{X: core.X, Y: core.Y, TensorBytes: bytes}
@@ -286,7 +284,7 @@ func (s *State) running(c *chip, u *peak.Use) uint64 {
 // cores.
 func (c *processChip) largest() (perCore, all uint64) {
 	for _, g := range c.programs {
-		need := g.l1.Use(g.parts, &cores.Load{})
+		need := g.use(&cores.Load{})
 		perCore, all = max(perCore, need.StaticBytes()), max(all, g.bytes())
 	}
 	return perCore, all
@@ -331,6 +329,6 @@ func (c *stateCodec) run(p **run, by *processChip) {
 	r := codec.Made(c.Codec, p)
 	c.Uints(&r.program, &r.at.Number, &r.at.TimeNs, &r.changes)
 	if c.Bool(&r.taken); c.Reads {
-		r.by, r.of = by, c.state.operations[number-1]
+		r.by, r.of = by, c.state.operations.list[number-1]
 	}
 }

@@ -65,8 +65,7 @@ func (p *process) dropTraces(which func(*trace) bool) {
 }
 
 // beginTrace begins the capture of a trace.
-func (s *State) beginTrace(e *event.Event) {
-	p := s.process(e)
+func (p *process) beginTrace(e *event.Event) {
 	p.captures = true
 	t := p.traceOf(e)
 	p.dropTraces(func(other *trace) bool { return other == t })
@@ -76,8 +75,7 @@ func (s *State) beginTrace(e *event.Event) {
 }
 
 // endTrace ends the capture of a trace.
-func (s *State) endTrace(e *event.Event) {
-	p := s.process(e)
+func (p *process) endTrace(e *event.Event) {
 	p.captures = true
 	t := p.traceOf(e)
 	if t == nil {
@@ -108,11 +106,9 @@ func (p *process) refuseTrace(e *event.Event) {
 }
 
 // releaseTrace ends a captured trace.
-func (s *State) releaseTrace(e *event.Event) {
-	if p := s.known(e.PID); p != nil {
-		t := p.traceOf(e)
-		p.dropTraces(func(other *trace) bool { return other == t })
-	}
+func (p *process) releaseTrace(e *event.Event) {
+	t := p.traceOf(e)
+	p.dropTraces(func(other *trace) bool { return other == t })
 }
 
 // capture adds the run of a program to the trace that is being captured.
@@ -151,8 +147,8 @@ func (p *process) tracedRuns() (n int) {
 
 // replayTrace runs the programs of a trace. The host changes nothing between them, so that each chip
 // gets one sample of L1: the program that needs the most.
-func (s *State) replayTrace(e *event.Event) {
-	p := s.process(e)
+func (p *process) replayTrace(e *event.Event) {
+	s := p.state
 	d, t := p.set(e.Devices), p.traceOf(e)
 	if t == nil {
 		op := s.operation(d, e)
