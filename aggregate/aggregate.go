@@ -19,11 +19,9 @@ type State struct {
 	chips     map[int]*chip
 	processes map[int]*process
 	// last is the process of the latest event, as most come in runs.
-	last *process
-	// exited are the newest processes that ended, oldest first.
-	exited      []exitedProcess
-	exitedCount uint64
-	rooms       rooms
+	last   *process
+	exited exits
+	rooms  rooms
 	// lost are the losses that belong to no known process. lostEvents counts all losses.
 	lost       map[string]uint64
 	lostEvents uint64

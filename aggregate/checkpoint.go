@@ -80,13 +80,13 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 	}
 	failed := func(f *memory.Failure) bool { return selected(f.PID, f.UID) }
 	some.failures, some.operationFailures = s.failures.Only(failed), s.operationFailures.Only(failed)
-	for _, x := range s.exited {
+	for _, x := range s.exited.list {
 		if selected(x.PID, x.UID) {
-			some.exited = append(some.exited, x)
+			some.exited.list = append(some.exited.list, x)
 			some.lostEvents += x.Count()
 		}
 	}
-	some.exitedCount = uint64(len(some.exited))
+	some.exited.count = uint64(len(some.exited.list))
 	for id, c := range s.chips {
 		one := newChip(id, some.first, some.ran)
 		some.chips[id] = one

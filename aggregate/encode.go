@@ -1,7 +1,6 @@
 package aggregate
 
 import (
-	"cmp"
 	"slices"
 
 	"ttmem/aggregate/cores"
@@ -36,7 +35,7 @@ type stateCodec struct {
 // allButBuffers writes or reads the state without its buffers, and returns the processes whose
 // buffers follow.
 func (c *stateCodec) allButBuffers(s *State) []*process {
-	c.Uints(&s.now, &s.first, &s.applied, &s.freshSince, &s.exitedCount, &s.lostEvents)
+	c.Uints(&s.now, &s.first, &s.applied, &s.freshSince, &s.exited.count, &s.lostEvents)
 	c.Bool(&s.restored)
 	c.Value(&s.anomalies)
 	codec.Table(c.Codec, s.lost, func(cause *string, n *uint64) { c.Text(cause); c.Uint(n) })
@@ -47,10 +46,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	s.failures.Code(c.Codec, c.failure)
 	s.overlaps.Code(c.Codec, func(o *memory.Overlap) { c.Value(o) })
 	s.operationFailures.Code(c.Codec, c.failure)
-	codec.List(c.Codec, &s.exited, func(p *exitedProcess) {
-		c.Value(&p.Process)
-		p.sharer = cmp.Or(p.sharer, p.UID)
-	})
+	s.exited.code(c.Codec)
 	s.unplaced.pools.Code(c.Codec)
 	chips := s.byID()
 	codec.List(c.Codec, &chips, c.chip)

@@ -25,7 +25,7 @@ func (s *State) fail(e *event.Event) {
 	}
 	if p := s.known(e.PID); p != nil {
 		p.name.comm = cmp.Or(p.name.comm, e.Comm)
-		failure.UID, failure.Sharer, failure.Evidence = p.name.about.UID, p.name.sharer(), s.evidence(p, e)
+		failure.UID, failure.Sharer, failure.Evidence = p.name.about.UID, p.name.sharer(), p.evidence(e)
 		op := s.operation(p.set(e.Devices), e)
 		op.Failures, op.LastNs = op.Failures+1, e.TimeNs
 		if e.Reason == event.ReasonTraceTooSmall {
@@ -78,20 +78,20 @@ func (s *State) resolveStacks(pid int) {
 
 // evidence returns the state of the region when an allocation failed; nil if nothing in it explains
 // the failure.
-func (s *State) evidence(p *process, e *event.Event) *memory.Evidence {
+func (p *process) evidence(e *event.Event) *memory.Evidence {
 	clash := e.Reason == event.ReasonStaticClash
 	region := e.Region
 	var statics []memory.Static
 	switch e.Reason {
 	case event.ReasonStaticClash, event.ReasonStaticTooLarge:
-		region, statics = event.L1, s.clashing(e)
+		region, statics = event.L1, p.clashing(e)
 	case event.ReasonKernelConfigTooSmall:
 		region = event.L1
 	case event.ReasonOutOfMemory, event.ReasonTraceTooSmall, event.ReasonRefused:
 	default:
 		return nil
 	}
-	if int(region) >= event.BankedRegions || !s.mayExamine(p, e.TimeNs) {
+	if int(region) >= event.BankedRegions || !p.mayExamine(e.TimeNs) {
 		return nil
 	}
 	address, a := p.allocatorOf(e, region)
@@ -123,7 +123,8 @@ type examined struct{ buffers, atNs uint64 }
 
 // mayExamine counts the buffers of a process as examined, and reports whether its user has not had too many
 // examined lately: a failure sorts them all, and a program can fail thousands of times a second.
-func (s *State) mayExamine(p *process, nowNs uint64) bool {
+func (p *process) mayExamine(nowNs uint64) bool {
+	s := p.state
 	of := s.examined[p.name.user()]
 	of.buffers -= min(of.buffers, (nowNs-min(nowNs, of.atNs))/1000)
 	of.atNs = nowNs
@@ -153,12 +154,11 @@ func (p *process) allocatorOf(e *event.Event, region event.Region) (address uint
 
 // clashing returns the circular buffers of the event's program, of the kind that did not fit. It
 // returns those of the first chip, because all chips have the same.
-func (s *State) clashing(e *event.Event) []memory.Static {
+func (p *process) clashing(e *event.Event) []memory.Static {
 	if len(e.Devices) == 0 {
 		return nil
 	}
-	return slices.DeleteFunc(s.Statics(e.Devices[0]), func(one memory.Static) bool {
-		return one.PID != e.PID || one.ProgramID != e.ProgramID || one.Global ||
-			e.StaticKind != event.NotStatic && one.Kind.FreedAs() != e.StaticKind
+	return slices.DeleteFunc(p.statics(e.ProgramID, e.Devices[0]), func(one memory.Static) bool {
+		return one.Global || e.StaticKind != event.NotStatic && one.Kind.FreedAs() != e.StaticKind
 	})
 }

@@ -1,7 +1,6 @@
 package aggregate
 
 import (
-	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
 )
 
@@ -34,7 +33,7 @@ func (p *process) born(b *buffer) {
 		p.name.freedLast = p.name.freedLast[:0]
 	}
 	p.state.survivors.born(b)
-	b.changeBlocks((*space.List).Add)
+	b.arena.blocks.Add(b.Region, b.block())
 	p.addTo(b.callSite, b.tally(), b.SinceNs)
 	if shared := p.include(b, false); len(shared) > 0 && !p.isSubDevice(b.arena) {
 		p.noteOverlap(b, shared)
@@ -53,7 +52,7 @@ func (p *process) died(b *buffer, now uint64, reason event.Reason) {
 	p.state.survivors.died(b, reason.IsEnd())
 	p.state.noteEnd(b, now, reason.IsEnd())
 	p.state.held.died(p, b, now, reason.IsEnd())
-	b.changeBlocks((*space.List).Remove)
+	b.arena.blocks.Remove(b.Region, b.block())
 	p.removeFrom(b.callSite, b.tally(), b.SinceNs, reason)
 	p.exclude(b, reason)
 	for _, q := range b.set.poolsOf(b.Region) {

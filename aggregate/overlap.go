@@ -22,16 +22,7 @@ type covers struct {
 	// first is the allocator of all buffers, unless there are several.
 	first   *arena
 	several bool
-	regions [event.BankedRegions]cover
-}
-
-// A cover is the addresses of a region. twice is how many bytes of each of its banks were assigned
-// again, and are counted once; taken is what was therefore taken from the use of the chip.
-type cover struct {
-	overlap.Cover
-	twice uint64
-	taken memory.Tally
-	banks uint16 // of its buffers
+	regions [event.BankedRegions]overlap.Region
 }
 
 const (
@@ -131,20 +122,17 @@ func (v *covers) remove(b *buffer) {
 	}
 }
 
-// change adds or removes the addresses of a buffer, and returns how many bytes of each bank other
-// buffers have, too.
+// change adds or removes the addresses of a buffer. It returns how many bytes of each bank of an added one
+// other buffers have, too.
 func (v *covers) change(b *buffer, add bool) (twice uint64) {
 	r, block := &v.regions[b.Region], b.block()
-	if r.banks = max(r.banks, b.Banks); add {
-		b.set.process.covers++
-		twice = b.BytesPerBank - r.Insert(block.Start, block.End)
-		r.twice += twice
-	} else {
+	if !add {
 		b.set.process.covers--
-		twice = b.BytesPerBank - r.Remove(block.Start, block.End)
-		r.twice -= twice
+		r.Remove(block.Start, block.End)
+		return 0
 	}
-	return twice
+	b.set.process.covers++
+	return r.Insert(block.Start, block.End, b.Banks)
 }
 
 // countOnce takes what several allocators assigned from the totals of the process and of the chip.
@@ -156,7 +144,7 @@ func (c *processChip) countOnce() {
 	before := c.chip.covers.regions
 	c.chip.covers.countOnce(&c.chip.used, &c.chip.capacities)
 	for region := range c.chip.pools {
-		was, is := &before[region].taken, &c.chip.covers.regions[region].taken
+		was, is := before[region].Taken(), c.chip.covers.regions[region].Taken()
 		c.chip.pools[region].Bytes += was.Counts(event.Region(region)) - is.Counts(event.Region(region))
 	}
 }
@@ -167,11 +155,7 @@ func (v *covers) countOnce(u *peak.Use, capacities *memory.Capacities) {
 		return
 	}
 	for region := range v.regions {
-		r := &v.regions[region]
-		u.Regions[region].Add(r.taken)
-		r.taken = memory.Tally{PerBank: r.twice}
-		r.taken.Bytes = r.twice * uint64(cmp.Or(capacities[region].Banks, uint32(r.banks)))
-		u.Regions[region].Add(r.taken.Negative())
+		v.regions[region].CountOnce(&u.Regions[region], capacities[region].Banks)
 	}
 }
 

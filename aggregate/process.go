@@ -167,8 +167,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	if status != event.UnknownStatus {
 		view.Exit.Status = &status
 	}
-	s.exitedCount++
-	s.keepExited(view, p.name.sharer())
+	s.exited.add(view, p.name.sharer())
 	p.release()
 	for _, set := range p.sets {
 		set.retire()
@@ -185,9 +184,9 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 // Ended returns the latest process with that id that ended, and to whom it counts; nil if there is none. It
 // must not be modified.
 func (s *State) Ended(pid int) (p *memory.Process, sharer int) {
-	for i := range slices.Backward(s.exited) {
-		if s.exited[i].PID == pid {
-			return &s.exited[i].Process, s.exited[i].sharer
+	for i := range slices.Backward(s.exited.list) {
+		if one := &s.exited.list[i]; one.PID == pid {
+			return &one.Process, one.sharer
 		}
 	}
 	return nil, 0
@@ -303,7 +302,7 @@ func (s *State) endedSet(name *processName, ids []int) *deviceSet {
 func (d *deviceSet) retire() {
 	d.chips, d.ended = nil, true
 	for _, a := range d.arenas {
-		a.blocks = [event.BankedRegions]*space.List{}
+		a.blocks = space.Lists{}
 	}
 }
 

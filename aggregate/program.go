@@ -1,7 +1,6 @@
 package aggregate
 
 import (
-	"iter"
 	"slices"
 
 	"ttmem/aggregate/cores"
@@ -182,51 +181,37 @@ func (p *process) freeCBsOf(c *processChip, programID uint64, kind event.StaticK
 	p.tidy(c, programID)
 }
 
-// A programStatic is a circular buffer that a program has or had.
-type programStatic struct {
-	pid     int
-	program uint64
-	staticEntry
-}
-
-// staticsOn returns the circular buffers of all live programs on a chip, in order of process,
-// program and time.
-func (s *State) staticsOn(device int) iter.Seq[programStatic] {
-	return func(yield func(programStatic) bool) {
-		for _, p := range s.byPID() {
-			c := p.chips[device]
-			if c == nil {
-				continue
-			}
-			for _, id := range sortedKeys(c.programs) {
-				for _, entry := range c.programs[id].static {
-					if !yield(programStatic{p.pid, id, entry}) {
-						return
-					}
-				}
-			}
-		}
-	}
-}
-
 // Statics returns the circular and dataflow buffers of all live programs on a chip, in order
 // of process, program and time.
 func (s *State) Statics(device int) (list []memory.Static) {
-	for e := range s.staticsOn(device) {
-		list = append(list, e.view(device))
+	for _, p := range s.byPID() {
+		if c := p.chips[device]; c != nil {
+			for _, id := range sortedKeys(c.programs) {
+				list = append(list, p.statics(id, device)...)
+			}
+		}
 	}
 	return list
 }
 
 // StaticsOf returns the circular and dataflow buffers of one program on a chip, in order of time.
-func (s *State) StaticsOf(pid int, programID uint64, device int) (list []memory.Static) {
-	p := s.known(pid)
+func (s *State) StaticsOf(pid int, programID uint64, device int) []memory.Static {
+	return s.known(pid).statics(programID, device)
+}
+
+// statics returns the circular and dataflow buffers of one program on a chip, in order of time; none if p
+// is nil.
+func (p *process) statics(programID uint64, device int) (list []memory.Static) {
 	if p == nil || p.chips[device] == nil || p.chips[device].programs[programID] == nil {
 		return nil
 	}
-	for _, entry := range p.chips[device].programs[programID].static {
-		e := programStatic{pid, programID, entry}
-		list = append(list, e.view(device))
+	for _, e := range p.chips[device].programs[programID].static {
+		list = append(list, memory.Static{
+			PID: p.pid, Device: device, ProgramID: programID,
+			Cores: e.place.Set.Ranges(), Address: e.place.Start, BytesPerCore: e.place.BytesPerCore(),
+			Kind: e.kind, Global: e.global, SinceNs: e.from.since,
+			BeforeAttach: e.from.beforeAttach, Stack: e.from.stack,
+		})
 	}
 	return list
 }
@@ -247,15 +232,6 @@ func (s *State) Program(pid int, id uint64) (bytes uint64, live bool) {
 		bytes += g.bytes()
 	}
 	return bytes, live
-}
-
-func (e *programStatic) view(device int) memory.Static {
-	return memory.Static{
-		PID: e.pid, Device: device, ProgramID: e.program,
-		Cores: e.place.Set.Ranges(), Address: e.place.Start, BytesPerCore: e.place.BytesPerCore(),
-		Kind: e.kind, Global: e.global, SinceNs: e.from.since,
-		BeforeAttach: e.from.beforeAttach, Stack: e.from.stack,
-	}
 }
 
 // A kernel is the kernels of one program on one chip: the bytes of their binaries in DRAM,

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/memory"
+	"ttmem/tracer/codec"
 	"ttmem/tracer/quota"
 )
 
@@ -108,15 +109,22 @@ const (
 	maxAllExited, maxAllExitedSize = 1024, 8192
 )
 
-// keepExited keeps an ended process, and drops the oldest ones of its user, or of the user with the most, if
+// exits are the newest processes that ended, oldest first. count includes those that were dropped.
+type exits struct {
+	list  []exitedProcess
+	count uint64
+}
+
+// add keeps an ended process, and drops the oldest ones of its user, or of the user with the most, if
 // there are too many.
-func (s *State) keepExited(view memory.Process, sharer int) {
-	s.exited = append(s.exited, exitedProcess{view, sharer})
+func (x *exits) add(view memory.Process, sharer int) {
+	x.count++
+	x.list = append(x.list, exitedProcess{view, sharer})
 	for {
 		counts, sizes := make(map[int]int), make(map[int]int)
 		size, most := 0, sharer
-		for i := range s.exited {
-			of, n := s.exited[i].sharer, 1+len(s.exited[i].Devices)
+		for i := range x.list {
+			of, n := x.list[i].sharer, 1+len(x.list[i].Devices)
 			counts[of], sizes[of], size = counts[of]+1, sizes[of]+n, size+n
 			if sizes[of] > sizes[most] {
 				most = of
@@ -125,12 +133,20 @@ func (s *State) keepExited(view memory.Process, sharer int) {
 		drop := sharer
 		switch {
 		case counts[drop] > 1 && (counts[drop] > maxExited || sizes[drop] > maxExitedSize):
-		case len(s.exited) > maxAllExited || size > maxAllExitedSize:
+		case len(x.list) > maxAllExited || size > maxAllExitedSize:
 			drop = most
 		default:
 			return
 		}
-		oldest := slices.IndexFunc(s.exited, func(p exitedProcess) bool { return p.sharer == drop })
-		s.exited = slices.Delete(s.exited, oldest, oldest+1)
+		oldest := slices.IndexFunc(x.list, func(p exitedProcess) bool { return p.sharer == drop })
+		x.list = slices.Delete(x.list, oldest, oldest+1)
 	}
+}
+
+// code writes or reads the ended processes.
+func (x *exits) code(c *codec.Codec) {
+	codec.List(c, &x.list, func(p *exitedProcess) {
+		c.Value(&p.Process)
+		p.sharer = cmp.Or(p.sharer, p.UID)
+	})
 }

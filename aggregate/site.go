@@ -54,7 +54,7 @@ type arena struct {
 	allocator uint64 // 0: circular buffers and kernels, which have none
 	closed    bool
 	// blocks are the addresses of its buffers by region; nil until free space is read.
-	blocks [event.BankedRegions]*space.List
+	blocks space.Lists
 	// scattered is the number of its L1 buffers on single cores whose address is not known, or
 	// not the same on all cores.
 	scattered int

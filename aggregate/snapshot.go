@@ -16,7 +16,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 	s.settle()
 	snap := &memory.Snapshot{
 		V: 1, TimeNs: s.now, BeganNs: s.began, Devices: []memory.Device{}, Processes: []memory.Process{},
-		ExitedProcesses: s.exitedCount,
+		ExitedProcesses: s.exited.count,
 		Lost:            maps.Clone(s.lost), LostEvents: s.lostEvents, Anomalies: s.anomalies,
 		FailureCount: s.failures.Count, Failures: s.failures.List(),
 		OverlapCount: s.overlaps.Count, Overlaps: s.overlaps.List(),
@@ -36,8 +36,8 @@ func (s *State) Snapshot() *memory.Snapshot {
 		}
 		snap.Processes = append(snap.Processes, view)
 	}
-	for i := range s.exited {
-		snap.Processes = append(snap.Processes, s.exited[i].Process)
+	for i := range s.exited.list {
+		snap.Processes = append(snap.Processes, s.exited.list[i].Process)
 	}
 	free := s.freeSpaces()
 	for _, c := range s.byID() {
@@ -46,7 +46,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 		d := c.view(&c.used, &c.capacities, all, c.pools.Highest())
 		for region := range event.Region(event.BankedRegions) {
 			d.Regions.Banked(region).FreeSpace = free[c.id][region]
-			d.Regions.Banked(region).OverlapBytesPerBank = c.covers.regions[region].twice
+			d.Regions.Banked(region).OverlapBytesPerBank = c.covers.regions[region].Twice
 		}
 		d.Processes, d.Failures = processes[c.id], c.failures
 		snap.Devices = append(snap.Devices, d)
@@ -57,7 +57,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 // Counts returns how many processes run, how many have ended and how many events were lost, as
 // a Snapshot has them.
 func (s *State) Counts() (running int, exited, lost uint64) {
-	return len(s.processes), s.exitedCount, s.lostEvents
+	return len(s.processes), s.exited.count, s.lostEvents
 }
 
 func (p *process) view() memory.Process {

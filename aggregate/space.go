@@ -104,16 +104,3 @@ func (p *process) orderBlocks() {
 func (b *buffer) block() space.Block {
 	return space.Block{Start: b.Address, End: b.End()}
 }
-
-// changeBlocks adds the buffer to the ordered blocks of its arena and region, or removes it. Blocks
-// that changed often and were not read are dropped.
-func (b *buffer) changeBlocks(change func(*space.List, space.Block)) {
-	list := &b.arena.blocks[b.Region]
-	switch {
-	case *list == nil:
-	case (*list).Trim():
-		change(*list, b.block())
-	default:
-		*list = nil
-	}
-}

@@ -332,7 +332,7 @@ func (s *State) KnowsAt(m *memory.Mark) bool {
 			return false
 		}
 	}
-	return s.past.Knows(m.UID, m.TimeNs) && !slices.ContainsFunc(s.exited, func(p exitedProcess) bool {
+	return s.past.Knows(m.UID, m.TimeNs) && !slices.ContainsFunc(s.exited.list, func(p exitedProcess) bool {
 		return p.Exit.TimeNs > m.TimeNs && !past.Matters(m.UID, p.UID)
 	})
 }

@@ -6,30 +6,30 @@ import (
 	"math/rand/v2"
 )
 
-// A Cover is the union of blocks of addresses. A change costs O(log n). The zero value is empty.
+// A cover is the union of blocks of addresses. A change costs O(log n). The zero value is empty.
 //
 // It is a treap of the addresses at which the number of blocks changes, so that adjacent blocks
 // take no more room than one.
-type Cover struct{ root *node }
+type cover struct{ root *node }
 
-// Insert adds the block from start up to but not including end, and returns how many of its bytes
+// insert adds the block from start up to but not including end, and returns how many of its bytes
 // no other block covers.
-func (c *Cover) Insert(start, end uint64) (newly uint64) {
+func (c *cover) insert(start, end uint64) (newly uint64) {
 	before := c.bytes()
 	c.root = c.root.change(start, 1).change(end, -1)
 	return c.bytes() - before
 }
 
-// Remove removes a block that was inserted, and returns how many of its bytes no other block
+// remove removes a block that was inserted, and returns how many of its bytes no other block
 // covers.
-func (c *Cover) Remove(start, end uint64) (bare uint64) {
+func (c *cover) remove(start, end uint64) (bare uint64) {
 	before := c.bytes()
 	c.root = c.root.change(start, -1).change(end, 1)
 	return before - c.bytes()
 }
 
 // bytes returns the size of the union.
-func (c *Cover) bytes() uint64 {
+func (c *cover) bytes() uint64 {
 	switch n := c.root; {
 	case n == nil:
 		return 0

@@ -7,12 +7,12 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// TestCover compares a Cover with a count for each address, for blocks that are adjacent, nested,
+// TestCover compares a cover with a count for each address, for blocks that are adjacent, nested,
 // equal and apart.
 func TestCover(t *testing.T) {
 	const end = 300
 	r := rand.New(rand.NewPCG(1, 2))
-	var cover Cover
+	var cover cover
 	var counts [end]int
 	var blocks [][2]uint64
 	for range 20_000 {
@@ -26,7 +26,7 @@ func TestCover(t *testing.T) {
 					bare++
 				}
 			}
-			qt.Assert(t, qt.Equals(cover.Remove(b[0], b[1]), bare))
+			qt.Assert(t, qt.Equals(cover.remove(b[0], b[1]), bare))
 			continue
 		}
 		start := 10 * r.Uint64N(end/10-5)
@@ -39,10 +39,10 @@ func TestCover(t *testing.T) {
 			}
 			counts[at]++
 		}
-		qt.Assert(t, qt.Equals(cover.Insert(b[0], b[1]), newly))
+		qt.Assert(t, qt.Equals(cover.insert(b[0], b[1]), newly))
 	}
 	for _, b := range blocks {
-		cover.Remove(b[0], b[1])
+		cover.remove(b[0], b[1])
 	}
 	qt.Check(t, qt.IsNil(cover.root))
 }
@@ -58,21 +58,21 @@ func (n *node) depth() int {
 // TestCoverStaysShallow: the cost of a change does not grow with the number of blocks, also if they
 // come in order of their addresses, or one covers all others.
 func TestCoverStaysShallow(t *testing.T) {
-	var cover Cover
+	var cover cover
 	const n = 1 << 16
 	for i := range uint64(n) {
-		cover.Insert(100*i, 100*i+50)
+		cover.insert(100*i, 100*i+50)
 	}
 	qt.Check(t, qt.IsTrue(cover.root.depth() < 100), qt.Commentf("%d levels for %d addresses", cover.root.depth(), 2*n))
-	qt.Check(t, qt.Equals(cover.Insert(0, 100*n), 50*n))
-	qt.Check(t, qt.Equals(cover.Remove(0, 100*n), 50*n))
+	qt.Check(t, qt.Equals(cover.insert(0, 100*n), 50*n))
+	qt.Check(t, qt.Equals(cover.remove(0, 100*n), 50*n))
 }
 
 // TestAdjacentBlocksAreOne: a full region takes as much room as one block.
 func TestAdjacentBlocksAreOne(t *testing.T) {
-	var cover Cover
+	var cover cover
 	for i := range uint64(1000) {
-		cover.Insert(10*i, 10*i+10)
+		cover.insert(10*i, 10*i+10)
 	}
 	qt.Check(t, qt.Equals(cover.root.depth(), 2))
 }

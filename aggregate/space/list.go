@@ -1,6 +1,10 @@
 package space
 
-import "slices"
+import (
+	"slices"
+
+	"ttmem/tracer/event"
+)
 
 // A List is blocks in order of address. Changes are collected and applied together when
 // the blocks are read, because a change in the middle of a million blocks is expensive.
@@ -64,6 +68,26 @@ func (l *List) apply() {
 		l.blocks = remove(l.blocks, l.removed)
 	}
 	l.added, l.removed = l.added[:0], l.removed[:0]
+}
+
+// Lists are the blocks of one allocator's buffers, by region. A list is nil until somebody reads it.
+type Lists [event.BankedRegions]*List
+
+// Add adds the block of a buffer.
+func (l *Lists) Add(region event.Region, b Block) { l.change(region, (*List).Add, b) }
+
+// Remove removes the block of a buffer.
+func (l *Lists) Remove(region event.Region, b Block) { l.change(region, (*List).Remove, b) }
+
+// change changes a list. One that changed often and was not read is dropped.
+func (l *Lists) change(region event.Region, change func(*List, Block), b Block) {
+	switch list := &l[region]; {
+	case *list == nil:
+	case (*list).Trim():
+		change(*list, b)
+	default:
+		*list = nil
+	}
 }
 
 // Merge returns the blocks of both slices in order, and changes neither. Each must be in
