@@ -32,7 +32,7 @@ type State struct {
 	failures, operationFailures newest.List[memory.Failure]
 	// marks were set by users, and callMarks by --mark-at.
 	marks, callMarks newest.List[memory.Mark]
-	past             past.Past[*callSite]
+	past             past.Past
 	beginning        beginning
 	// sites are all call sites in the order of their first allocation. keptSites is how many
 	// there were when idle ones were last removed.
@@ -51,7 +51,7 @@ type State struct {
 	survivors  survivors
 	held       heldBuffers
 	// between follows buffers between two moments; nil without FollowFrom.
-	between *past.Between[*callSite]
+	between *past.Between
 	// untilNs is the latest time of SettleUntil.
 	untilNs uint64
 	// ran is called with each run of a program: see OnRun.

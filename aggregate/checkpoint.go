@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/past"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
@@ -93,7 +94,7 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 		one.board, one.arch, one.capacities, one.partial = c.board, c.arch, c.capacities, true
 	}
 	isSelected := func(p *processName) bool { return selected(p.pid, p.about.UID) }
-	some.past = s.past.Only(func(c *callSite) bool { return isSelected(c.set.process) }, func(uid int) bool { return selected(0, uid) })
+	some.past = s.past.Only(func(c past.Site) bool { return isSelected(c.(*callSite).set.process) }, func(uid int) bool { return selected(0, uid) })
 	for _, site := range s.sites {
 		if isSelected(site.set.process) {
 			some.sites = append(some.sites, site)

@@ -5,6 +5,7 @@ import (
 
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/past"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
@@ -67,7 +68,11 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	for _, one := range chips {
 		one.pools.CodeParts(c.Codec)
 	}
-	s.past.Code(c.Codec, c.pastSite)
+	s.past.Code(c.Codec, func(of *past.Site) {
+		site, _ := (*of).(*callSite)
+		c.pastSite(&site)
+		*of = site
+	})
 	s.held.code(c)
 	return processes
 }

@@ -78,7 +78,7 @@ type processName struct {
 	uncovered bool
 	// freedLast are the buffers that were freed since the latest allocation, if State.between
 	// needs them.
-	freedLast []past.Ended[*callSite]
+	freedLast []past.Ended
 }
 
 // minSites is the least number of sites that are kept: most of them will allocate again.

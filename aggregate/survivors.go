@@ -134,8 +134,8 @@ func (v *survivors) code(c *stateCodec) {
 // current reports whether a site lost buffers since the latest allocation of its process.
 func (c *callSite) current() bool { return c.run.Current(&c.set.process.run) }
 
-// named returns survivors with only the fields that identify the site.
-func (c *callSite) named() memory.Survivors {
+// Named returns survivors with only the fields that identify the site.
+func (c *callSite) Named() memory.Survivors {
 	process := c.set.process
 	return memory.Survivors{
 		Site: c.Site, Comm: process.comm, About: process.about,
@@ -159,7 +159,7 @@ func (c *callSite) surviving(closed bool) (total, freedAtTeardown memory.Amount)
 // survivors returns the present survivors of a site; closed is true if its allocator is being
 // closed.
 func (c *callSite) survivors(now uint64, closed bool, replaceable map[event.Region]uint64) *endedSite {
-	v := &endedSite{Survivors: c.named(), process: c.set.process}
+	v := &endedSite{Survivors: c.Named(), process: c.set.process}
 	v.Amount, v.FreedAtTeardown = c.surviving(closed)
 	if v.Count+v.FreedAtTeardown.Count > 0 {
 		v.AgeNs = now - min(now, c.since)
@@ -255,12 +255,12 @@ func (s *State) FollowTo(ns uint64) { s.between.To(ns) }
 // survivors whose call sites were too many to keep, and over the buffers that ended with their
 // device or process before the second moment. The cost depends on the number of live buffers.
 func (s *State) Between(times []uint64) (list []memory.SurvivorsBetween, others, over memory.Amount) {
-	return s.between.Survivors(times, s.now, s.followed(), (*callSite).named)
+	return s.between.Survivors(times, s.now, s.followed())
 }
 
 // followed returns the live buffers, without those from before the attach.
-func (s *State) followed() iter.Seq[past.Buffers[*callSite]] {
-	return func(yield func(past.Buffers[*callSite]) bool) {
+func (s *State) followed() iter.Seq[past.Buffers] {
+	return func(yield func(past.Buffers) bool) {
 		for _, p := range s.byPID() {
 			for b := range p.buffers.All() {
 				if !b.BeforeAttach && !yield(b.followed()) {
@@ -271,8 +271,8 @@ func (s *State) followed() iter.Seq[past.Buffers[*callSite]] {
 	}
 }
 
-func (b *buffer) followed() past.Buffers[*callSite] {
-	return past.Buffers[*callSite]{Site: b.callSite, Amount: b.tally().Amount, SinceNs: b.SinceNs}
+func (b *buffer) followed() past.Buffers {
+	return past.Buffers{Site: b.callSite, Amount: b.tally().Amount, SinceNs: b.SinceNs}
 }
 
 // noteEnd notes that a buffer ends; ended is true if its device or process ends.
@@ -299,7 +299,7 @@ func (s *State) noteEnds(p *process, only *arena, now uint64) {
 		}
 	}
 	for site := range s.past.Sites() {
-		if only == nil && site.set.process == p.name {
+		if site := site.(*callSite); only == nil && site.set.process == p.name {
 			site.Stack.Calls() // an unresolved stack keeps all data about the process's code
 		}
 	}

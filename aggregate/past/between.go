@@ -11,33 +11,33 @@ import (
 
 // A Between follows which buffers survive from one moment to another. It needs space for each
 // buffer that is live at the second moment and ends later.
-type Between[S Site] struct {
+type Between struct {
 	// fromNs and toNs are the moments; toNs is 0 if the second one is the end.
 	fromNs, toNs uint64
 	// before counts the buffers that were live at the first moment.
-	before map[S]memory.Amount
+	before map[Site]memory.Amount
 	// gone are the buffers that were live at the second moment and ended later. If the second
 	// moment is the end, gone are the buffers that ended with their device or process, and
 	// freedAtTeardown those freed between the last allocation and that end.
-	gone, freedAtTeardown []Ended[S]
+	gone, freedAtTeardown []Ended
 	// ended counts the buffers that ended with their device or process, and endedBefore those
 	// that did so before the second moment.
 	ended, endedBefore memory.Amount
 	// past and others are the buffers that had ended when From was called, if the first moment is
 	// an earlier mark. They are copies, because the Past goes on to add to its own.
-	past   []pastBuffers[S]
+	past   []pastBuffers
 	others []others
 }
 
 // An Ended buffer has the time of its end, or the second moment if that is earlier.
-type Ended[S Site] struct {
-	Buffers[S]
+type Ended struct {
+	Buffers
 	endNs uint64
 }
 
 // From sets the first moment: now or an earlier mark. live are the present live buffers.
-func (p *Past[S]) From(ns, now uint64, live iter.Seq[Buffers[S]]) *Between[S] {
-	b := &Between[S]{fromNs: ns, before: make(map[S]memory.Amount)}
+func (p *Past) From(ns, now uint64, live iter.Seq[Buffers]) *Between {
+	b := &Between{fromNs: ns, before: make(map[Site]memory.Amount)}
 	if ns < now {
 		b.others = slices.Collect(maps.Values(p.others))
 		for _, one := range p.list {
@@ -55,28 +55,28 @@ func (p *Past[S]) From(ns, now uint64, live iter.Seq[Buffers[S]]) *Between[S] {
 	return b
 }
 
-func add[S Site](sums map[S]memory.Amount, b Buffers[S]) {
+func add(sums map[Site]memory.Amount, b Buffers) {
 	sum := sums[b.Site]
 	sum.Add(b.Amount)
 	sums[b.Site] = sum
 }
 
 // To sets the second moment: now or, right after From, an earlier mark. A later call moves it.
-func (b *Between[S]) To(ns uint64) {
+func (b *Between) To(ns uint64) {
 	b.toNs, b.endedBefore = ns, b.ended
 	b.gone, b.freedAtTeardown = nil, nil
 }
 
 // End records the end of buffers; ended is true if their device or process ends. freed are the
 // buffers that the process freed since its latest allocation.
-func (b *Between[S]) End(one Buffers[S], now uint64, ended bool, freed *[]Ended[S]) {
+func (b *Between) End(one Buffers, now uint64, ended bool, freed *[]Ended) {
 	switch {
 	case b.toNs == 0 && !ended:
-		*freed = append(*freed, Ended[S]{one, now})
+		*freed = append(*freed, Ended{one, now})
 	case b.toNs == 0:
-		b.gone = append(b.gone, Ended[S]{one, now})
+		b.gone = append(b.gone, Ended{one, now})
 	case one.SinceNs <= b.toNs:
-		b.gone = append(b.gone, Ended[S]{one, b.toNs})
+		b.gone = append(b.gone, Ended{one, b.toNs})
 	}
 	if ended && one.SinceNs > b.fromNs {
 		b.ended.Add(one.onAllChips())
@@ -85,7 +85,7 @@ func (b *Between[S]) End(one Buffers[S], now uint64, ended bool, freed *[]Ended[
 
 // Teardown takes the buffers that a process freed since its latest allocation. Call it when a
 // device of the process, or the process itself, ends.
-func (b *Between[S]) Teardown(freed *[]Ended[S]) {
+func (b *Between) Teardown(freed *[]Ended) {
 	if b.toNs == 0 {
 		b.freedAtTeardown = append(b.freedAtTeardown, *freed...)
 	}
@@ -95,26 +95,25 @@ func (b *Between[S]) Teardown(freed *[]Ended[S]) {
 // Survivors returns the buffers that survived from the first moment to the second, by call site,
 // with births in the intervals between times. The first of times is the first moment. others are
 // survivors from call sites beyond the limit. over are the buffers that ended with their device
-// or process before the second moment. live are the buffers that are live now, and describe
-// returns the fields that identify a site.
-func (b *Between[S]) Survivors(times []uint64, now uint64, live iter.Seq[Buffers[S]], describe func(S) memory.Survivors) (list []memory.SurvivorsBetween, others, over memory.Amount) {
+// or process before the second moment. live are the buffers that are live now.
+func (b *Between) Survivors(times []uint64, now uint64, live iter.Seq[Buffers]) (list []memory.SurvivorsBetween, others, over memory.Amount) {
 	to := cmp.Or(b.toNs, now)
-	index := make(map[S]int)
-	still := make(map[S]memory.Amount) // the live ones of before
-	of := func(site S) *memory.SurvivorsBetween {
+	index := make(map[Site]int)
+	still := make(map[Site]memory.Amount) // the live ones of before
+	of := func(site Site) *memory.SurvivorsBetween {
 		i, ok := index[site]
 		if !ok {
 			i = len(list)
 			index[site] = i
 			intervals := max(0, len(times)-1)
 			list = append(list, memory.SurvivorsBetween{
-				Survivors: describe(site),
+				Survivors: site.Named(),
 				Births:    make([]memory.Amount, intervals), TeardownBirths: make([]memory.Amount, intervals),
 			})
 		}
 		return &list[i]
 	}
-	survive := func(b *Buffers[S], end uint64, atTeardown bool) {
+	survive := func(b *Buffers, end uint64, atTeardown bool) {
 		one := of(b.Site)
 		sum, births := &one.Amount, one.Births
 		if atTeardown {
@@ -127,7 +126,7 @@ func (b *Between[S]) Survivors(times []uint64, now uint64, live iter.Seq[Buffers
 			births[i-1].Add(size)
 		}
 	}
-	follow := func(one Buffers[S], end uint64, atTeardown bool) {
+	follow := func(one Buffers, end uint64, atTeardown bool) {
 		switch {
 		case one.SinceNs > to:
 		case one.SinceNs <= b.fromNs:
@@ -169,7 +168,7 @@ func (b *Between[S]) Survivors(times []uint64, now uint64, live iter.Seq[Buffers
 	}
 	for site, before := range b.before {
 		if still := still[site]; before.Count > still.Count {
-			gone := Buffers[S]{Site: site, Amount: memory.Amount{
+			gone := Buffers{Site: site, Amount: memory.Amount{
 				Count: before.Count - still.Count, Bytes: before.Bytes - min(before.Bytes, still.Bytes),
 			}}
 			of(site).Replaced = gone.onAllChips()

@@ -15,22 +15,23 @@ import (
 
 // A Site is a call site of buffers.
 type Site interface {
-	comparable
 	// UID returns the user of the site's process.
 	UID() int
 	// Chips returns on how many chips each buffer counts, at least 1.
 	Chips() uint64
+	// Named returns survivors with only the fields that identify the site.
+	Named() memory.Survivors
 }
 
 // Buffers are some buffers of one call site, with the bytes on each chip. The first was allocated
 // at SinceNs.
-type Buffers[S Site] struct {
-	Site S
+type Buffers struct {
+	Site Site
 	memory.Amount
 	SinceNs uint64
 }
 
-func (b *Buffers[S]) onAllChips() memory.Amount {
+func (b *Buffers) onAllChips() memory.Amount {
 	return memory.Amount{Count: b.Count, Bytes: b.Bytes * b.Site.Chips()}
 }
 
@@ -53,9 +54,9 @@ func (m *Marks) Add(ns uint64) {
 
 // A Past has the buffers that were live at a mark and ended later, and those that ended with
 // their device or process after a mark. These are few. The zero value is empty.
-type Past[S Site] struct {
-	list  []*pastBuffers[S] // in order of their first end
-	index map[life[S]]*pastBuffers[S]
+type Past struct {
+	list  []*pastBuffers // in order of their first end
+	index map[life]*pastBuffers
 	// missing is the newest mark that was forgotten, by user.
 	missing map[int]uint64
 	// others are the buffers for which there is no room in list, by user.
@@ -66,20 +67,20 @@ type Past[S Site] struct {
 
 // A life is the range of marks at which buffers were live: those later than after, up to and
 // including last. Marks are times; 0 is the beginning.
-type life[S Site] struct {
-	site        S
+type life struct {
+	site        Site
 	after, last uint64
 	// ended is true if they ended with their device or process.
 	ended bool
 }
 
 // isLiveAt reports whether the buffers were live at a mark.
-func (l *life[S]) isLiveAt(mark uint64) bool { return l.after < mark && mark <= l.last }
+func (l *life) isLiveAt(mark uint64) bool { return l.after < mark && mark <= l.last }
 
 // pastBuffers are the buffers of one life.
-type pastBuffers[S Site] struct {
-	life[S]
-	Buffers[S]
+type pastBuffers struct {
+	life
+	Buffers
 }
 
 // others counts, on all chips, buffers that were allocated after a mark and ended with their
@@ -96,11 +97,11 @@ const maxPast = 1 << 16
 
 // Add adds buffers that end. marks are the marks of their process; ended is true if their device
 // or process ends.
-func (p *Past[S]) Add(b Buffers[S], marks Marks, ended bool) {
+func (p *Past) Add(b Buffers, marks Marks, ended bool) {
 	if len(marks) == 0 {
 		return
 	}
-	of := life[S]{site: b.Site, last: marks[len(marks)-1], ended: ended}
+	of := life{site: b.Site, last: marks[len(marks)-1], ended: ended}
 	if b.SinceNs > of.last && !ended {
 		return // most buffers: no mark lies in between
 	}
@@ -115,16 +116,16 @@ func (p *Past[S]) Add(b Buffers[S], marks Marks, ended bool) {
 		if len(p.list) >= max(maxPast, 2*p.trimmed) {
 			p.trim()
 		}
-		p.add(&pastBuffers[S]{of, b})
+		p.add(&pastBuffers{of, b})
 		return
 	}
 	one.Amount.Add(b.Amount)
 	one.SinceNs = min(one.SinceNs, b.SinceNs)
 }
 
-func (p *Past[S]) add(one *pastBuffers[S]) {
+func (p *Past) add(one *pastBuffers) {
 	if p.index == nil {
-		p.index = make(map[life[S]]*pastBuffers[S])
+		p.index = make(map[life]*pastBuffers)
 	}
 	p.index[one.life] = one
 	p.list = append(p.list, one)
@@ -134,7 +135,7 @@ func (p *Past[S]) add(one *pastBuffers[S]) {
 // buffers that were live at each user's newest mark, up to maxPast of all users, and the largest
 // of those that ended later; it adds up the rest. No user's buffers displace those of a user who
 // has fewer.
-func (p *Past[S]) trim() {
+func (p *Past) trim() {
 	have, latest := make(map[int]int), make(map[int]uint64)
 	for _, one := range p.list {
 		uid := one.Site.UID()
@@ -142,13 +143,13 @@ func (p *Past[S]) trim() {
 		latest[uid] = max(latest[uid], one.last)
 	}
 	each := newest.FairShare(have, maxPast/2)
-	slices.SortFunc(p.list, func(a, b *pastBuffers[S]) int {
+	slices.SortFunc(p.list, func(a, b *pastBuffers) int {
 		return cmp.Or(cmp.Compare(a.last, b.last), cmp.Compare(a.Bytes, b.Bytes))
 	})
 	if p.missing == nil {
 		p.missing, p.others = make(map[int]uint64), make(map[int]others)
 	}
-	p.list = slices.DeleteFunc(p.list, func(one *pastBuffers[S]) bool {
+	p.list = slices.DeleteFunc(p.list, func(one *pastBuffers) bool {
 		uid := one.Site.UID()
 		if have[uid] <= each && one.last != p.missing[uid] {
 			return false
@@ -177,7 +178,7 @@ func (p *Past[S]) trim() {
 }
 
 // forgetLatest forgets also the newest marks of the users who have most, until maxPast is left.
-func (p *Past[S]) forgetLatest(latest map[int]uint64) {
+func (p *Past) forgetLatest(latest map[int]uint64) {
 	have := make(map[int]int)
 	for _, one := range p.list {
 		have[one.Site.UID()]++
@@ -191,7 +192,7 @@ func (p *Past[S]) forgetLatest(latest map[int]uint64) {
 		p.missing[uid] = latest[uid]
 		delete(p.others, uid)
 	}
-	p.list = slices.DeleteFunc(p.list, func(one *pastBuffers[S]) bool {
+	p.list = slices.DeleteFunc(p.list, func(one *pastBuffers) bool {
 		forgotten := one.last <= p.missing[one.Site.UID()]
 		if forgotten {
 			delete(p.index, one.life)
@@ -201,8 +202,8 @@ func (p *Past[S]) forgetLatest(latest map[int]uint64) {
 }
 
 // Sites returns the call sites, each once or more.
-func (p *Past[S]) Sites() iter.Seq[S] {
-	return func(yield func(S) bool) {
+func (p *Past) Sites() iter.Seq[Site] {
+	return func(yield func(Site) bool) {
 		for _, one := range p.list {
 			if !yield(one.Site) {
 				return
@@ -212,7 +213,7 @@ func (p *Past[S]) Sites() iter.Seq[S] {
 }
 
 // Only returns the past of the selected sites and users.
-func (p *Past[S]) Only(site func(S) bool, user func(uid int) bool) (some Past[S]) {
+func (p *Past) Only(site func(Site) bool, user func(uid int) bool) (some Past) {
 	for _, one := range p.list {
 		if site(one.Site) {
 			some.list = append(some.list, one)
@@ -225,7 +226,7 @@ func (p *Past[S]) Only(site func(S) bool, user func(uid int) bool) (some Past[S]
 }
 
 // Knows reports whether the Past has all buffers that were live at a user's mark.
-func (p *Past[S]) Knows(marker int, ns uint64) bool {
+func (p *Past) Knows(marker int, ns uint64) bool {
 	for uid, missing := range p.missing {
 		if Matters(marker, uid) && ns <= missing {
 			return false
@@ -235,9 +236,9 @@ func (p *Past[S]) Knows(marker int, ns uint64) bool {
 }
 
 // Code writes or reads the past. site writes or reads a call site.
-func (p *Past[S]) Code(c *codec.Codec, site func(*S)) {
+func (p *Past) Code(c *codec.Codec, site func(*Site)) {
 	list := p.list
-	codec.List(c, &list, func(of **pastBuffers[S]) {
+	codec.List(c, &list, func(of **pastBuffers) {
 		one := codec.Made(c, of)
 		site(&one.Site)
 		c.Uints(&one.after, &one.last, &one.Count, &one.Bytes, &one.SinceNs)

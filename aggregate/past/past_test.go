@@ -12,23 +12,24 @@ import (
 // A testSite is a call site of a user.
 type testSite struct{ uid, number int }
 
-func (s testSite) UID() int      { return s.uid }
-func (s testSite) Chips() uint64 { return 1 }
+func (s testSite) UID() int                { return s.uid }
+func (s testSite) Chips() uint64           { return 1 }
+func (s testSite) Named() memory.Survivors { return memory.Survivors{} }
 
 // end ends a buffer of each of so many call sites. It was allocated after the mark after, and
 // the newest mark is last.
-func end(p *Past[testSite], uid, sites int, after, last uint64, ended bool) {
+func end(p *Past, uid, sites int, after, last uint64, ended bool) {
 	marks := Marks{last}
 	if after > 0 && after < last {
 		marks = Marks{after, last}
 	}
 	for i := range sites {
-		p.Add(Buffers[testSite]{testSite{uid, i}, memory.Amount{Count: 1, Bytes: 10}, after + 1}, marks, ended)
+		p.Add(Buffers{testSite{uid, i}, memory.Amount{Count: 1, Bytes: 10}, after + 1}, marks, ended)
 	}
 }
 
 // liveAt counts the buffers that were live at a mark.
-func liveAt(p *Past[testSite], mark uint64) (n uint64) {
+func liveAt(p *Past, mark uint64) (n uint64) {
 	for _, one := range p.list {
 		if one.isLiveAt(mark) {
 			n += one.Count
@@ -41,7 +42,7 @@ func liveAt(p *Past[testSite], mark uint64) (n uint64) {
 // nothing is missing.
 func TestAMarkIsKnownAsAWholeOrForgotten(t *testing.T) {
 	const sites, marks = 1000, 120 // 120,000 sums
-	var p Past[testSite]
+	var p Past
 	for i := range uint64(marks) {
 		end(&p, 7, sites, 10*i, 10*(i+1), false)
 		if len(p.list) > maxPast {
@@ -65,7 +66,7 @@ func TestAMarkIsKnownAsAWholeOrForgotten(t *testing.T) {
 
 // TestTheNewestMarkIsAlwaysKnown, also if more was live at it than a Past keeps otherwise.
 func TestTheNewestMarkIsAlwaysKnown(t *testing.T) {
-	var p Past[testSite]
+	var p Past
 	const many = maxPast + 1000
 	end(&p, 7, 100, 0, 10, false)
 	end(&p, 7, many, 10, 20, false)
@@ -83,7 +84,7 @@ func TestTheNewestMarkIsAlwaysKnown(t *testing.T) {
 
 // TestNewestMarksOfManyUsersAreBounded: the users with most lose theirs, and others do not.
 func TestNewestMarksOfManyUsersAreBounded(t *testing.T) {
-	var p Past[testSite]
+	var p Past
 	end(&p, 7, 100, 0, 10, false)
 	const users, sites = 9, maxPast / 4
 	for uid := range users {
@@ -111,7 +112,7 @@ func TestNewestMarksOfManyUsersAreBounded(t *testing.T) {
 
 // TestAUserForgetsOnlyOwnMarks: a user who has much does not displace what another has.
 func TestAUserForgetsOnlyOwnMarks(t *testing.T) {
-	var p Past[testSite]
+	var p Past
 	end(&p, 7, 100, 0, 10, false)
 	for i := range uint64(maxPast / 100) {
 		end(&p, 8, 100, 10+i, 11+i, false)
@@ -124,18 +125,16 @@ func TestAUserForgetsOnlyOwnMarks(t *testing.T) {
 
 // TestWhatEndsAfterTheNewestMarkIsAddedUp: processes that begin and end after it are ever more.
 func TestWhatEndsAfterTheNewestMarkIsAddedUp(t *testing.T) {
-	var p Past[testSite]
+	var p Past
 	end(&p, 7, maxPast+1000, 10, 10, true)
 	qt.Check(t, qt.IsTrue(len(p.list) < maxPast))
 	qt.Check(t, qt.IsTrue(p.Knows(7, 10)))
 	survivors := func(from, to uint64) (n, others, over uint64) {
-		b := p.From(from, 100, func(func(Buffers[testSite]) bool) {})
+		b := p.From(from, 100, func(func(Buffers) bool) {})
 		if to > 0 {
 			b.To(to)
 		}
-		list, rest, ended := b.Survivors(nil, 100, func(func(Buffers[testSite]) bool) {}, func(testSite) memory.Survivors {
-			return memory.Survivors{}
-		})
+		list, rest, ended := b.Survivors(nil, 100, func(func(Buffers) bool) {})
 		for _, one := range list {
 			n += one.Count
 		}
@@ -155,28 +154,34 @@ func TestWhatEndsAfterTheNewestMarkIsAddedUp(t *testing.T) {
 
 // TestBuffersThatEndLaterCountOnce: a Past goes on while a Between follows.
 func TestBuffersThatEndLaterCountOnce(t *testing.T) {
-	var p Past[testSite]
-	closes := func(follow func(Buffers[testSite])) {
-		one := Buffers[testSite]{testSite{7, 1}, memory.Amount{Count: 1, Bytes: 10}, 11}
+	var p Past
+	closes := func(follow func(Buffers)) {
+		one := Buffers{testSite{7, 1}, memory.Amount{Count: 1, Bytes: 10}, 11}
 		follow(one)
 		p.Add(one, Marks{10}, true)
 	}
-	closes(func(Buffers[testSite]) {})
-	b := p.From(10, 100, func(func(Buffers[testSite]) bool) {})
-	closes(func(one Buffers[testSite]) { b.End(one, 101, true, nil) })
-	list, _, _ := b.Survivors(nil, 102, func(func(Buffers[testSite]) bool) {}, func(testSite) memory.Survivors {
-		return memory.Survivors{}
-	})
+	closes(func(Buffers) {})
+	b := p.From(10, 100, func(func(Buffers) bool) {})
+	closes(func(one Buffers) { b.End(one, 101, true, nil) })
+	list, _, _ := b.Survivors(nil, 102, func(func(Buffers) bool) {})
 	qt.Assert(t, qt.HasLen(list, 1))
 	qt.Check(t, qt.Equals(list[0].Count, 2))
 }
 
 // written is the past after it was written and read.
-func written(t *testing.T, p *Past[testSite]) (read Past[testSite]) {
+func written(t *testing.T, p *Past) (read Past) {
 	w := codec.NewWriter()
-	p.Code(w, func(s *testSite) { codec.Number(w, &s.uid); codec.Number(w, &s.number) })
+	site := func(c *codec.Codec) func(*Site) {
+		return func(of *Site) {
+			s, _ := (*of).(testSite)
+			codec.Number(c, &s.uid)
+			codec.Number(c, &s.number)
+			*of = s
+		}
+	}
+	p.Code(w, site(w))
 	r := codec.NewReader(w.Data, nil)
-	read.Code(r, func(s *testSite) { codec.Number(r, &s.uid); codec.Number(r, &s.number) })
+	read.Code(r, site(r))
 	qt.Assert(t, qt.IsFalse(r.Bad))
 	qt.Assert(t, qt.HasLen(r.Data, 0))
 	return read
