@@ -26,6 +26,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/document"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/e2e/rig"
 	"ttmem/tracer/event"
@@ -378,7 +379,7 @@ func TestServeShowsUsersTheirOwn(t *testing.T) {
 	allocs := 0
 	for e := (event.Event{}); e.Kind != event.ProcessExit; {
 		qt.Assert(t, qt.IsNil(stream.Next(&e)))
-		events.Write(append(e.AppendJSON(nil), '\n'))
+		events.Write(append(document.Append(nil, e.Record(), nil), '\n'))
 		if e.Kind == event.Alloc {
 			allocs++
 			qt.Check(t, qt.Equals(e.PID, mine.Process.Pid))

@@ -5,8 +5,11 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/go-quicktest/qt"
+
 	"ttmem/bpf"
 	"ttmem/e2e/fuzztest"
+	"ttmem/tracer/event"
 	"ttmem/tracer/heap/heaptest"
 	"ttmem/tracer/host"
 	"ttmem/tracer/libraries"
@@ -45,7 +48,9 @@ func FuzzDecode(f *testing.F) {
 			d.decode(b)
 		})
 		for i := range d.queue.events {
-			fuzztest.Printable(t, string(d.queue.events[i].AppendJSON(nil)))
+			text, err := event.MarshalJSON(d.queue.events[i].Record())
+			qt.Assert(t, qt.IsNil(err))
+			fuzztest.Printable(t, string(text))
 		}
 	})
 }

@@ -79,7 +79,7 @@ type Region struct {
 	// PeakBytes is the highest AllocatedBytes, at PeakTimeNs. PeakCapacityBytes is the
 	// capacity at that time. All are 0 for L1: L1PerCore has its peak.
 	PeakBytes         uint64 `json:"peak_bytes,omitempty"`
-	PeakTimeNs        uint64 `json:"peak_time_ns,omitempty"`
+	PeakTimeNs        uint64 `json:"peak_time_ns,omitempty" wall:"peak_wall_ns"`
 	PeakCapacityBytes uint64 `json:"peak_capacity_bytes,omitempty"`
 }
 
@@ -158,7 +158,7 @@ type L1PerCore struct {
 
 // An L1Peak is the highest sum of buffers and of one program that ran in the L1 of a core, in bytes.
 type L1Peak struct {
-	TimeNs      uint64 `json:"time_ns"`
+	TimeNs      uint64 `json:"time_ns" wall:"wall_ns"`
 	BufferBytes uint64 `json:"buffer_bytes"`
 	CBBytes     uint64 `json:"cb_bytes"`
 	// AtLeast is true if programs may have run that were not reported.
@@ -170,7 +170,7 @@ func (p *L1Peak) Bytes() uint64 { return p.BufferBytes + p.CBBytes }
 
 // A DeviceProcess is a process that uses a chip, with its share of the chip.
 type DeviceProcess struct {
-	PID int `json:"pid"`
+	PID int `json:"pid" user:"user"`
 	// AllocatedBytes is the size of its buffers in all banks, by the names of the regions in
 	// which it has any.
 	AllocatedBytes map[string]uint64 `json:"allocated_bytes"`

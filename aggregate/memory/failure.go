@@ -8,8 +8,8 @@ import (
 // A Failure is an allocation, a limit of memory or an operation that failed with an exception of the
 // library.
 type Failure struct {
-	TimeNs  uint64 `json:"time_ns"`
-	PID     int    `json:"pid"`
+	TimeNs  uint64 `json:"time_ns" wall:"wall_ns"`
+	PID     int    `json:"pid" user:"user"`
 	TID     int    `json:"tid,omitempty"`
 	Comm    string `json:"comm,omitempty"`
 	Devices []int  `json:"devices"`

@@ -13,7 +13,7 @@ type Losses struct {
 	// Corrected are earlier losses. At RightSinceNs its live buffers had been read from its
 	// memory again. Earlier figures, such as peaks, may be wrong.
 	Corrected    map[string]uint64 `json:"corrected,omitempty"`
-	RightSinceNs uint64            `json:"right_since_ns,omitempty"`
+	RightSinceNs uint64            `json:"right_since_ns,omitempty" wall:"right_since_wall_ns"`
 }
 
 // Count returns how many events were lost.
@@ -46,9 +46,9 @@ func Sum(counts map[string]uint64) (n uint64) {
 
 // ProcessLosses are the losses of one process.
 type ProcessLosses struct {
-	PID     int    `json:"pid"`
+	PID     int    `json:"pid" user:"user"`
 	Comm    string `json:"comm,omitempty"`
-	SinceNs uint64 `json:"since_ns"`
+	SinceNs uint64 `json:"since_ns" wall:"since_wall_ns"`
 	Losses
 }
 
@@ -64,7 +64,7 @@ type AllLosses struct {
 
 // A ProcessSearch is the latest search for owners in a process.
 type ProcessSearch struct {
-	PID  int    `json:"pid"`
+	PID  int    `json:"pid" user:"user"`
 	Comm string `json:"comm,omitempty"`
 	OwnerSearch
 }

@@ -11,7 +11,7 @@ import (
 // sites, with their first such buffers.
 type Overlap struct {
 	// TimeNs is when the later one was allocated.
-	TimeNs  uint64 `json:"time_ns"`
+	TimeNs  uint64 `json:"time_ns" wall:"wall_ns"`
 	Devices []int  `json:"devices"`
 	Region  string `json:"region"`
 	// Address is the first common address, and BytesPerBank the number of common bytes in each bank.
@@ -27,7 +27,7 @@ type Overlap struct {
 // not see, or did not select.
 type OverlapBuffer struct {
 	Hidden       bool         `json:"other_process,omitempty"`
-	PID          int          `json:"pid,omitempty"`
+	PID          int          `json:"pid,omitempty" user:"user"`
 	BufferID     uint64       `json:"buffer_id,omitempty"`
 	Address      uint64       `json:"address,omitempty"`
 	SizeBytes    uint64       `json:"size_bytes,omitempty"`

@@ -2,7 +2,7 @@ package memory
 
 // A Process is one whose memory is traced.
 type Process struct {
-	PID int `json:"pid"`
+	PID int `json:"pid" user:"user"`
 	// Comm is the name of the first thread that was seen.
 	Comm string `json:"comm,omitempty"`
 	About
@@ -10,7 +10,7 @@ type Process struct {
 	// from its memory.
 	BeforeAttachBuffers uint64 `json:"before_attach_buffers,omitempty"`
 	// SinceNs is the time of its first event.
-	SinceNs uint64 `json:"since_ns"`
+	SinceNs uint64 `json:"since_ns" wall:"since_wall_ns"`
 	Losses
 	// OwnerSearch is the latest search for the owners of its buffers; nil if there was none.
 	OwnerSearch *OwnerSearch `json:"owner_search,omitempty"`
@@ -29,7 +29,7 @@ type Process struct {
 type OwnerSearch struct {
 	// TimeNs is when it ended, and Incomplete why not all owners were found; "" if the search was
 	// complete.
-	TimeNs     uint64 `json:"time_ns"`
+	TimeNs     uint64 `json:"time_ns" wall:"wall_ns"`
 	Incomplete string `json:"incomplete,omitempty"`
 	// Buffers are the live buffers of the process, of which Unowned have no owner.
 	Buffers uint64 `json:"buffers"`
@@ -54,7 +54,7 @@ type About struct {
 
 // An Exit is the end of a process.
 type Exit struct {
-	TimeNs uint64 `json:"time_ns"`
+	TimeNs uint64 `json:"time_ns" wall:"wall_ns"`
 	// Status is as in wait(2); nil if it is not known.
 	Status *int `json:"status,omitempty"`
 }

@@ -10,8 +10,8 @@ type Snapshot struct {
 	V int `json:"v"`
 	// TimeNs is the time of the latest event or of the end of tracing. BeganNs is when
 	// tracing began, 0 if that is not known. Both are CLOCK_MONOTONIC.
-	TimeNs  uint64 `json:"time_ns"`
-	BeganNs uint64 `json:"began_ns,omitempty"`
+	TimeNs  uint64 `json:"time_ns" wall:"wall_ns"`
+	BeganNs uint64 `json:"began_ns,omitempty" wall:"began_wall_ns"`
 	// Devices are the chips, in order of their ids.
 	Devices []Device `json:"devices"`
 	// Processes are the running ones in order of their ids, and then the latest ones

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -19,6 +18,7 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/between"
+	"ttmem/cmd/ttmem/document"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -231,15 +231,11 @@ func pageDocuments(state *aggregate.State, w *source.Summary, rules *name.Rules)
 	failures := &oom.Page{Of: w.Of, Limit: pageFailures, Snapshot: snap}
 	failures.Choose()
 	documents := make(map[string]json.RawMessage)
-	for name, view := range map[string]interface{ WriteJSON(io.Writer) error }{
+	for name, view := range map[string]output.View{
 		"leaks": leaked.page(&between.Follower{Span: source.Whole, State: state}, &source.State{State: state, Summary: *w}, alloc.Filter{}, rules),
 		"ops":   operations, "oom": failures,
 	} {
-		var text bytes.Buffer
-		if err := view.WriteJSON(&text); err != nil {
-			return nil, err
-		}
-		documents[name] = text.Bytes()
+		documents[name] = document.Append(nil, view.Document(), nil)
 	}
 	return documents, nil
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"ttmem/cmd/ttmem/page/dump"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/e2e/browser"
 	"ttmem/tracer/event"
@@ -43,7 +42,7 @@ func (s totals) add(pid int, region string, chips []int, bytes uint64) {
 
 // dumpTotals are the totals that `ttmem dump` lists.
 func dumpTotals(t *testing.T, file, at string) totals {
-	var d dump.Document
+	var d dumped
 	jsonOf(t, &d, "dump", "--json", "--at", at, file)
 	sums := make(totals)
 	for _, b := range d.Buffers {

@@ -13,6 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/document"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/eventlog"
@@ -201,7 +202,7 @@ func TestALineOfTheLogIsAnEvent(t *testing.T) {
 	state := aggregate.New()
 	_, err := (&source.Options{File: path}).Watch(state.Completed(func(e *event.Event) {
 		qt.Assert(t, qt.IsTrue(len(lines) > 0))
-		record := string(e.AppendJSON(nil))
+		record := string(document.Append(nil, e.Record(), nil))
 		user := regexp.MustCompile(`,"user":"\w*"`).ReplaceAllString(lines[0], "")
 		qt.Check(t, qt.StringContains(user, strings.TrimSuffix(record, "}")+`,"note":{`))
 		lines = lines[1:]

@@ -164,6 +164,28 @@ func peaksOfFlameGraph(t *testing.T, file string, beginNs uint64) shownPeaks {
 	return peaks
 }
 
+// dumped is what tests read of the document of `ttmem dump`.
+type dumped struct {
+	Moments []dump.Moment
+	Buffers []struct {
+		PID            int
+		Devices        []int
+		Region         string
+		SinceNs        uint64  `json:"since_ns"`
+		AgeNs          *uint64 `json:"age_ns"`
+		BytesPerBank   uint64  `json:"bytes_per_bank"`
+		AllocatedBytes uint64  `json:"allocated_bytes"`
+	}
+	Statics []struct {
+		PID          int
+		Devices      []int
+		Global       bool
+		Address      uint64
+		BytesPerCore uint64 `json:"bytes_per_core"`
+		Cores        [][4]uint16
+	}
+}
+
 // inRegion are the bytes that a buffer counts in the peak of its region.
 func inRegion(region string, perBank, allocated uint64) uint64 {
 	if region == "L1" {
@@ -176,7 +198,7 @@ func inRegion(region string, perBank, allocated uint64) uint64 {
 // of the core where they take most.
 func peaksOfDump(t *testing.T, file string) (buffers, perBank shownPeaks, statics map[int]uint64) {
 	t.Helper()
-	var d dump.Document
+	var d dumped
 	jsonOf(t, &d, "dump", "--at", "peak", "--json", file)
 	buffers, perBank, statics = make(shownPeaks), make(shownPeaks), make(map[int]uint64)
 	for _, b := range d.Buffers {
@@ -223,7 +245,7 @@ func peaksOfDump(t *testing.T, file string) (buffers, perBank shownPeaks, static
 }
 
 // listedAt is when a region of a chip is listed.
-func listedAt(d *dump.Document, at chipRegion) uint64 {
+func listedAt(d *dumped, at chipRegion) uint64 {
 	for _, m := range d.Moments {
 		if slices.Contains(m.Devices, at.device) && slices.Contains(m.Regions, at.region) {
 			return m.TimeNs

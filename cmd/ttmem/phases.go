@@ -47,7 +47,7 @@ func showPhases(o *viewOptions, depth int) error {
 	}
 	state := aggregate.New()
 	tree := phases.New(state)
-	w, err := o.source.Watch(o.source.Selected(state.Completed(tree.Event)))
+	w, err := o.source.Watch(source.Selected(o.source.PIDs, state.Completed(tree.Event)))
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/document"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
@@ -47,7 +48,7 @@ func TestSchema(t *testing.T) {
 			seen := make(map[event.Kind]int)
 			for _, e := range readStory(t, storyEvents(goldenFolder, s.name)).events {
 				if seen[e.Kind]++; seen[e.Kind] <= 3 && e.Kind != event.Checkpoint {
-					pagetest.CheckSchema(t, "event", string(e.AppendJSON(nil)))
+					pagetest.CheckSchema(t, "event", string(document.Append(nil, e.Record(), nil)))
 				}
 			}
 		})

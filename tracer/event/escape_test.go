@@ -13,7 +13,7 @@ const hostile = "a\x1b[2J\x7f\u009b31m\u00ad\u061c\u200e\u2028\u202e\u2066\ufeff
 func TestEscapedJSONMeansTheSameAndIsPrintable(t *testing.T) {
 	text, err := MarshalJSON(map[string]string{hostile: hostile})
 	qt.Assert(t, qt.IsNil(err))
-	record := (&Event{Kind: Alloc, Comm: hostile}).AppendJSON(nil)
+	record := record(&Event{Kind: Alloc, Comm: hostile})
 	for _, text := range [][]byte{text, record} {
 		for _, r := range string(text) {
 			qt.Check(t, qt.IsFalse(r < ' ' || unprintable(r)), qt.Commentf("%q in %s", r, text))

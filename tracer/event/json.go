@@ -8,16 +8,16 @@ import (
 	"unicode/utf8"
 )
 
-// Version is the "v" of the records that AppendJSON writes.
+// Version is the "v" of records.
 const Version = 1
 
-// record is the JSON record of an event. Fields with a pointer are there even if they are 0, if they
-// apply to the event's kind.
-type record struct {
+// A Record is an event in JSON documents. Fields that do not apply to the event's kind are left out: those
+// with a pointer are there even if they are 0.
+type Record struct {
 	V              int                 `json:"v"`
-	TimeNs         uint64              `json:"time_ns"`
+	TimeNs         uint64              `json:"time_ns" wall:"wall_ns"`
 	Kind           string              `json:"kind"`
-	PID            *int                `json:"pid,omitempty"`
+	PID            *int                `json:"pid,omitempty" user:"user"`
 	TID            int                 `json:"tid,omitempty"`
 	Comm           string              `json:"comm,omitempty"`
 	Devices        []int               `json:"devices,omitzero"`
@@ -59,17 +59,18 @@ type record struct {
 	ExitStatus     *int                `json:"exit_status,omitempty"`
 	BeforeAttach   bool                `json:"before_attach,omitempty"`
 	Reread         bool                `json:"reread,omitempty"`
+	Stack          *Stack              `json:"stack,omitempty"`
 }
 
-// record returns the event's record without its stack.
-func (e *Event) record() *record {
+// Record returns the event's record. There is none of a Checkpoint.
+func (e *Event) Record() *Record {
 	// what other kinds do not have is empty
 	start, open := e.Started(), e.Opened()
-	r := &record{
+	r := &Record{
 		V: Version, TimeNs: e.TimeNs, Kind: e.Kind.String(), TID: e.TID, Comm: e.Comm, StaticKind: e.StaticKind.String(), Global: e.Global,
 		Reason: e.Reason.String(), Message: e.Message, Board: open.Board, Arch: open.Arch, Command: start.Command, Library: start.Library,
 		Release: start.Release, Cause: e.Cause, Container: start.Container, Pod: start.Pod, ContainerPID: start.ContainerPID, AttachedLate: start.AttachedLate,
-		PerCore: e.PerCore, BeforeAttach: e.BeforeAttach, Reread: e.Reread,
+		PerCore: e.PerCore, BeforeAttach: e.BeforeAttach, Reread: e.Reread, Stack: e.Stack,
 	}
 	// Lost events belong to no process where the whole buffer was full, and marks of
 	// users never do.
@@ -147,12 +148,12 @@ func (e *Event) record() *record {
 }
 
 // setBuffer sets what describes a buffer, or the request for one.
-func (r *record) setBuffer(e *Event) {
+func (r *Record) setBuffer(e *Event) {
 	r.Region, r.Layout, r.Allocator = e.Region.String(), e.Layout.String(), nonzero(&e.Allocator)
 	r.SizeBytes, r.PageSizeBytes, r.BytesPerBank, r.Banks = &e.SizeBytes, &e.PageSizeBytes, &e.BytesPerBank, &e.Banks
 }
 
-func (r *record) setProgram(e *Event, of Region) { r.Region, r.ProgramID = of.String(), &e.ProgramID }
+func (r *Record) setProgram(e *Event, of Region) { r.Region, r.ProgramID = of.String(), &e.ProgramID }
 
 // present returns a list that is not nil.
 func present[T any](list []T) []T {
@@ -170,35 +171,13 @@ func nonzero(v *uint64) *uint64 {
 	return v
 }
 
-// AppendJSON appends the event's record to b: one JSON object with "v" first, "stack" last and
-// without a newline. Fields that do not apply to the event's kind are left out. Bytes that are not
-// UTF-8 become U+FFFD. There is no record of a Checkpoint.
-func (e *Event) AppendJSON(b []byte) []byte {
-	text := asWritten(e.record())
-	b = append(b, text[:len(text)-1]...)
-	if e.Stack != nil {
-		b = append(b, `,"stack":`...)
-		b = e.Stack.appendJSON(b)
-	}
-	return append(b, '}')
-}
-
-// asWritten returns v, which has no errors, as JSON with <, > and & as they are.
-func asWritten(v any) []byte {
-	var b bytes.Buffer
-	out := json.NewEncoder(&b)
-	out.SetEscapeHTML(false)
-	_ = out.Encode(v)
-	return escaped(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
-}
-
 // MarshalJSON gives the frame as records have it: with a name it needs no address.
 func (f Frame) MarshalJSON() ([]byte, error) {
 	type frame Frame
 	if f.Name != "" {
 		f.Address = 0
 	}
-	return asWritten(frame(f)), nil
+	return MarshalJSON(frame(f))
 }
 
 // unprintable reports whether a character of a JSON text is to be escaped.
@@ -212,8 +191,8 @@ func appendEscape(b []byte, r rune) []byte {
 	return b
 }
 
-// MarshalJSON returns v as JSON, in which characters that are not printable are escaped. All
-// documents are written by it.
+// MarshalJSON returns v as JSON, in which characters that are not printable are escaped. Bytes that are not
+// UTF-8 become U+FFFD.
 func MarshalJSON(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -83,11 +83,17 @@ var samples = []Event{
 	{TimeNs: 22, Kind: AllocFailed, PID: 10, Devices: []int{0}, Region: L1, Allocator: 77, Reason: ReasonOutOfMemory},
 }
 
+// record is the record of an event as text.
+func record(e *Event) []byte {
+	text, _ := MarshalJSON(e.Record()) // has no errors
+	return text
+}
+
 func TestRecordsOfAllKinds(t *testing.T) {
 	var text []byte
 	seen := make(map[Kind]bool)
 	for i := range samples {
-		text = append(samples[i].AppendJSON(text), '\n')
+		text = append(append(text, record(&samples[i])...), '\n')
 		seen[samples[i].Kind] = true
 	}
 	// a Reread has no field of its own; an Owner, an OperationFailed and a Checkpoint are elsewhere
@@ -101,12 +107,12 @@ func TestTheRecordIsTheDocumentedOne(t *testing.T) {
 		BufferID: 3, Object: 4, Address: 32, SizeBytes: 524288, PageSizeBytes: 2048,
 		BytesPerBank: 45056, Banks: 12,
 	}
-	qt.Check(t, qt.Equals(string(e.AppendJSON(nil)), `{"v":1,"time_ns":5,"kind":"alloc","pid":1,"tid":2,"comm":"c",`+
+	qt.Check(t, qt.Equals(string(record(&e)), `{"v":1,"time_ns":5,"kind":"alloc","pid":1,"tid":2,"comm":"c",`+
 		`"devices":[0,1],"region":"DRAM","buffer_id":3,"object":4,"address":32,"size_bytes":524288,`+
 		`"page_size_bytes":2048,"layout":"interleaved","bytes_per_bank":45056,"banks":12}`))
 
 	e = Event{TimeNs: 6, Kind: CBAlloc, PID: 1, ProgramID: 2, Address: 3, SizeBytes: 4, Cores: []CoreRange{{0, 0, 7, 3}}, StaticKind: CircularBuffer}
-	qt.Check(t, qt.Equals(string(e.AppendJSON(nil)), `{"v":1,"time_ns":6,"kind":"cb_alloc","pid":1,"devices":[],"region":"CB",`+
+	qt.Check(t, qt.Equals(string(record(&e)), `{"v":1,"time_ns":6,"kind":"cb_alloc","pid":1,"devices":[],"region":"CB",`+
 		`"program_id":2,"address":3,"size_bytes":4,"cores":[[0,0,7,3]],"static_kind":"circular_buffer"}`))
 }
 
@@ -114,7 +120,7 @@ func TestEveryRecordIsValidJSON(t *testing.T) {
 	for i := range samples {
 		e := samples[i]
 		e.Comm = "broken \xff\xc3 utf-8 \xe2\x82"
-		b := e.AppendJSON(nil)
+		b := record(&e)
 		qt.Check(t, qt.IsTrue(json.Valid(b)), qt.Commentf("%s", b))
 		var parsed struct{ Comm string }
 		qt.Check(t, qt.IsNil(json.Unmarshal(b, &parsed)))
@@ -131,13 +137,13 @@ func FuzzStrings(f *testing.F) {
 			Kind: AllocFailed, Comm: comm, Message: message,
 			Stack: StackOf([]Frame{{Kind: Native, Name: name}}),
 		}
-		record := e.AppendJSON(nil)
-		fuzztest.Printable(t, string(record))
+		text := record(&e)
+		fuzztest.Printable(t, string(text))
 		var got struct {
 			Comm, Message string
 			Stack         []Frame
 		}
-		qt.Assert(t, qt.IsNil(json.Unmarshal(record, &got)), qt.Commentf("%s", record))
+		qt.Assert(t, qt.IsNil(json.Unmarshal(text, &got)), qt.Commentf("%s", text))
 		qt.Check(t, qt.Equals(got.Comm, valid(comm)))
 		qt.Check(t, qt.Equals(got.Message, valid(message)))
 		qt.Check(t, qt.Equals(got.Stack[0].Name, valid(name)))
@@ -153,15 +159,6 @@ func valid(s string) string {
 	return b.String()
 }
 
-func BenchmarkAppendJSON(b *testing.B) {
-	e := samples[0]
-	var buf []byte
-	b.ReportAllocs()
-	for b.Loop() {
-		buf = e.AppendJSON(buf[:0])
-	}
-}
-
 // TestFramesHaveOneForm: alone, in a list, in a stack and in a record.
 func TestFramesHaveOneForm(t *testing.T) {
 	frames := []Frame{
@@ -174,6 +171,5 @@ func TestFramesHaveOneForm(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(string(text), want))
 	}
-	record := string((&Event{Kind: Alloc, Stack: StackOf(frames)}).AppendJSON(nil))
-	qt.Check(t, qt.StringContains(record, `"stack":`+want))
+	qt.Check(t, qt.StringContains(string(record(&Event{Kind: Alloc, Stack: StackOf(frames)})), `"stack":`+want))
 }

@@ -54,7 +54,7 @@ func NewCall(frames []Frame) *Call { return &Call{Frames: frames} }
 // asJSON returns the frames as records have them, with commas between them.
 func (c *Call) asJSON() []byte {
 	c.once.Do(func() {
-		list := asWritten(c.Frames)
+		list, _ := MarshalJSON(c.Frames) // has no error for texts and numbers
 		c.json = list[1 : len(list)-1]
 	})
 	return c.json
@@ -117,8 +117,8 @@ func (s *Stack) Frames() []Frame {
 	return frames
 }
 
-// appendJSON appends the frames as a list.
-func (s *Stack) appendJSON(b []byte) []byte {
+// AppendJSON appends the frames as a list.
+func (s *Stack) AppendJSON(b []byte) []byte {
 	b = append(b, '[')
 	for i, c := range s.Calls() {
 		if i > 0 {
@@ -131,7 +131,7 @@ func (s *Stack) appendJSON(b []byte) []byte {
 
 // MarshalJSON gives the frames as a list.
 func (s *Stack) MarshalJSON() ([]byte, error) {
-	return s.appendJSON(nil), nil
+	return s.AppendJSON(nil), nil
 }
 
 // UnmarshalJSON reads the frames that MarshalJSON wrote.

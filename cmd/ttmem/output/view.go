@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"ttmem/cmd/ttmem/document"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/host"
@@ -15,7 +16,8 @@ import (
 // A View is printed as text or as JSON.
 type View interface {
 	WriteText(w io.Writer, layout page.Layout) error
-	WriteJSON(w io.Writer) error
+	// Document declares the JSON document: see package document.
+	Document() any
 }
 
 // Print prints a view to standard output, as JSON with the supplement. An error contains the name.
@@ -26,7 +28,7 @@ func Print(v View, format term.Format, add *page.Supplement, name string) error 
 // PrintTo is Print with a file for text.
 func PrintTo(to *os.File, v View, format term.Format, add *page.Supplement, name string) (err error) {
 	if format.JSON {
-		err = v.WriteJSON(add.Writer(os.Stdout))
+		err = document.Write(os.Stdout, v.Document(), add)
 	} else {
 		err = v.WriteText(to, format.LayoutFor(to))
 	}

@@ -1,10 +1,6 @@
 package page
 
-import (
-	"bytes"
-	"strconv"
-	"time"
-)
+import "time"
 
 // A Clock relates CLOCK_MONOTONIC, the clock of events, to the wall clock. The zero value does
 // not know the wall clock.
@@ -45,34 +41,4 @@ func (c Clock) UTC(ns uint64) string {
 		return "unknown"
 	}
 	return time.Unix(0, c.Wall(ns)).UTC().Format(utcLayout)
-}
-
-// wallKeys are the JSON keys of times without their ending, and the keys of the same times by the
-// wall clock. Other keys with that ending are of durations.
-var wallKeys = map[string]string{
-	"time": "wall_ns", "began": "began_wall_ns", "begin": "begin_wall_ns", "end": "end_wall_ns", "since": "since_wall_ns",
-	"first": "first_wall_ns", "last": "last_wall_ns", "peak_time": "peak_wall_ns", "allocated": "allocated_wall_ns",
-	"right_since": "right_since_wall_ns",
-}
-
-var timeEnding = []byte(`_ns":`)
-
-// AddWall appends a document, or lines of documents, with the wall-clock time after each time. The
-// keys cannot occur within a string, whose quotes are escaped.
-func (c Clock) AddWall(b, text []byte) []byte {
-	for c.known {
-		before, after, found := bytes.Cut(text, timeEnding)
-		if !found {
-			break
-		}
-		n := digits(after)
-		b = append(append(append(b, before...), timeEnding...), after[:n]...)
-		text = after[n:]
-		wall := wallKeys[string(before[bytes.LastIndexByte(before, '"')+1:])]
-		if ns, err := strconv.ParseUint(string(after[:n]), 10, 63); err == nil && ns > 0 && wall != "" {
-			b = append(append(append(b, `,"`...), wall...), `":`...)
-			b = strconv.AppendInt(b, c.Wall(ns), 10)
-		}
-	}
-	return append(b, text...)
 }

@@ -12,7 +12,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-func TestUsersStandBesidePIDs(t *testing.T) {
+func TestUsersOfPIDs(t *testing.T) {
 	me, err := user.Current()
 	qt.Assert(t, qt.IsNil(err))
 	process := func(pid, uid int) memory.Process {
@@ -23,10 +23,15 @@ func TestUsersStandBesidePIDs(t *testing.T) {
 		process(7, os.Getuid()), process(77, nameless), {PID: 8}, // whose start was not seen
 		process(9, os.Getuid()), process(9, nameless),
 	}})
-	add := func(text string) string { return string(s.Append(nil, []byte(text))) }
-	qt.Check(t, qt.Equals(add(`{"pid":7,"a":[{"pid":77},{"pid":8}]}`),
-		`{"pid":7,"user":"`+me.Username+`","a":[{"pid":77,"user":"`+strconv.Itoa(nameless)+`"},{"pid":8}]}`))
-	qt.Check(t, qt.Equals(add(`{"pid":9}{"pid":1}{"message":"\"pid\":7"}{"pid":`), `{"pid":9}{"pid":1}{"message":"\"pid\":7"}{"pid":`))
+	user := func(pid int, want string) {
+		t.Helper()
+		qt.Check(t, qt.Equals(s.User(pid), want))
+	}
+	user(7, me.Username)
+	user(77, strconv.Itoa(nameless))
+	user(8, "")
+	user(9, "")
+	user(1, "")
 	s.Apply(&event.Event{Kind: event.ProcessStart, PID: 9, UID: os.Getuid(), Start: &event.Start{Command: "model"}}) // the earlier ones have ended
-	qt.Check(t, qt.Equals(add(`{"pid":9}`), `{"pid":9,"user":"`+me.Username+`"}`))
+	user(9, me.Username)
 }

@@ -3,7 +3,6 @@ package service
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/document"
 	"ttmem/e2e/pagetest"
 	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
@@ -196,12 +196,7 @@ func present(h *Hub) *memory.Snapshot {
 	return h.state.Snapshot()
 }
 
-func asJSON(t *testing.T, v any) string {
-	t.Helper()
-	text, err := json.Marshal(v)
-	qt.Assert(t, qt.IsNil(err))
-	return string(text)
-}
+func asJSON(v any) string { return string(document.Append(nil, v, nil)) }
 
 // TestFollowerHasWhatThereWasAndWhatHappens: whenever a follower comes, what it
 // reads makes the state that the hub has.
@@ -225,8 +220,8 @@ func TestFollowerHasWhatThereWasAndWhatHappens(t *testing.T) {
 	want := host.shown(root)
 	for i, p := range []*pipe{first, second} {
 		got := stateAfter(read(t, p.bytes()))
-		qt.Check(t, qt.Equals(asJSON(t, got.Devices), asJSON(t, want.Devices)), qt.Commentf("follower %d", i))
-		qt.Check(t, qt.Equals(asJSON(t, got.Lost), asJSON(t, want.Lost)))
+		qt.Check(t, qt.Equals(asJSON(got.Devices), asJSON(want.Devices)), qt.Commentf("follower %d", i))
+		qt.Check(t, qt.Equals(asJSON(got.Lost), asJSON(want.Lost)))
 		qt.Check(t, qt.Equals(got.FailureCount, want.FailureCount))
 		qt.Check(t, qt.Equals(got.Anomalies, want.Anomalies))
 	}
@@ -270,7 +265,7 @@ func TestUserSeesNothingOfOthers(t *testing.T) {
 	qt.Assert(t, qt.ErrorIs(ended(), errEnded))
 
 	events := read(t, p.bytes())
-	text := string(events[0].State.Data) + asJSON(t, events[0].State.Stacks) + asJSON(t, jsonLines(events[1:]))
+	text := string(events[0].State.Data) + asJSON(events[0].State.Stacks) + asJSON(jsonLines(events[1:]))
 	qt.Check(t, qt.StringContains(text, "secret-of-1000"))
 	qt.Check(t, qt.StringContains(text, "message-of-1000"))
 	for _, secret := range []string{"-of-2000", "_of_2000", "nobody-knows"} {
@@ -289,15 +284,15 @@ func TestUserSeesNothingOfOthers(t *testing.T) {
 	for _, v := range []Viewer{{UID: 1000}, {UID: 3000}, Nobody} {
 		shown := host.shown(v)
 		qt.Check(t, qt.Equals(shown.Devices[0].Regions, all.Devices[0].Regions))
-		qt.Check(t, qt.Not(qt.StringContains(asJSON(t, shown), "of-2000")))
-		pagetest.CheckSchema(t, "report", asJSON(t, shown))
+		qt.Check(t, qt.Not(qt.StringContains(asJSON(shown), "of-2000")))
+		pagetest.CheckSchema(t, "report", asJSON(shown))
 	}
-	qt.Check(t, qt.StringContains(asJSON(t, host.shown(Viewer{UID: 2000})), "secret-of-2000"))
+	qt.Check(t, qt.StringContains(asJSON(host.shown(Viewer{UID: 2000})), "secret-of-2000"))
 }
 
 func jsonLines(events []event.Event) (lines []string) {
 	for i := range events {
-		lines = append(lines, string(events[i].AppendJSON(nil)))
+		lines = append(lines, string(document.Append(nil, events[i].Record(), nil)))
 	}
 	return lines
 }
@@ -334,7 +329,7 @@ func TestSlowFollowerIsCutOff(t *testing.T) {
 	host.hub.End()
 	qt.Check(t, qt.ErrorIs(fastEnd(), errEnded))
 	got := stateAfter(read(t, fast.bytes()))
-	qt.Check(t, qt.Equals(asJSON(t, got.Devices), asJSON(t, host.shown(root).Devices)))
+	qt.Check(t, qt.Equals(asJSON(got.Devices), asJSON(host.shown(root).Devices)))
 }
 
 // eventBytes is less than what an event costs.
@@ -385,7 +380,7 @@ func TestSnapshotsWhileEventsCome(t *testing.T) {
 				if dram.AllocatedBytes != dram.Buffers*12<<10 {
 					t.Errorf("%d buffers have %d bytes", dram.Buffers, dram.AllocatedBytes)
 				}
-				_ = asJSON(t, host.shown(Viewer{UID: 1000}))
+				_ = asJSON(host.shown(Viewer{UID: 1000}))
 			}
 		})
 	}
@@ -395,7 +390,7 @@ func TestSnapshotsWhileEventsCome(t *testing.T) {
 	asking.Wait()
 	host.hub.End()
 	qt.Check(t, qt.ErrorIs(ended(), errEnded))
-	qt.Check(t, qt.IsTrue(strings.Contains(asJSON(t, stateAfter(read(t, p.bytes())[:1])), "secret-of-1000")))
+	qt.Check(t, qt.IsTrue(strings.Contains(asJSON(stateAfter(read(t, p.bytes())[:1])), "secret-of-1000")))
 }
 
 // TestClientsShareTheTimeOfTheTracer: states and snapshots together make it wait for a tenth of

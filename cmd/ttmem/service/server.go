@@ -17,7 +17,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/export/metrics"
 	"ttmem/aggregate/memory"
-	"ttmem/tracer/event"
+	"ttmem/cmd/ttmem/document"
 )
 
 // Limits for slow and frequent requests.
@@ -247,16 +247,14 @@ func (s *Server) await(ctx context.Context) {
 }
 
 // answer sends a document as JSON.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, v Viewer, document func() (any, error)) {
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, v Viewer, value func() (any, error)) {
 	s.send(w, r, v, s.answers, "application/json", func(to *bytes.Buffer) error {
-		of, err := document()
+		of, err := value()
 		if err != nil {
 			return err
 		}
 		return s.hub.encoding.during(r.Context(), clientOf(r.Context(), v), func() error {
-			text, err := event.MarshalJSON(of)
-			to.Write(append(text, '\n'))
-			return err
+			return document.Write(to, of, nil)
 		})
 	})
 }

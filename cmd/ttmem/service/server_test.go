@@ -122,7 +122,7 @@ func TestClientGetsWhatTheHubHas(t *testing.T) {
 	if os.Getuid() == 0 {
 		want.Stacks = &memory.Stacks{Taken: 42}
 	}
-	qt.Check(t, qt.Equals(asJSON(t, s), asJSON(t, want)))
+	qt.Check(t, qt.Equals(asJSON(s), asJSON(want)))
 
 	h, err := c.Health(ctx)
 	qt.Assert(t, qt.IsNil(err))
@@ -146,7 +146,7 @@ func TestClientGetsWhatTheHubHas(t *testing.T) {
 		qt.Assert(t, qt.IsNil(r.Next(&e)))
 		state.Apply(&e)
 	}
-	qt.Check(t, qt.Equals(asJSON(t, state.Snapshot().Devices), asJSON(t, present(host.hub).Devices)))
+	qt.Check(t, qt.Equals(asJSON(state.Snapshot().Devices), asJSON(present(host.hub).Devices)))
 	stop()
 	qt.Check(t, qt.IsNotNil(r.Next(&e)))
 	waitFor(t, func() bool { return followers(host.hub) == 0 })
@@ -172,7 +172,7 @@ func TestStateIsAWholeRecording(t *testing.T) {
 		qt.Assert(t, qt.ErrorIs(err, io.EOF))
 		_, whole := r.End()
 		qt.Check(t, qt.IsTrue(whole))
-		qt.Check(t, qt.Equals(asJSON(t, state.Snapshot()), asJSON(t, present(host.hub))))
+		qt.Check(t, qt.Equals(asJSON(state.Snapshot()), asJSON(present(host.hub))))
 		held := state.Buffers()
 		qt.Check(t, qt.Equals(len(held), len(host.held[10])))
 		qt.Check(t, qt.IsTrue(len(held) > 0))
@@ -231,10 +231,10 @@ func TestTwoUsersOfAChipHaveItsPeaks(t *testing.T) {
 		qt.Assert(t, qt.HasLen(all.Holders, 2))
 		for i, h := range all.Holders {
 			mine := peaksFor(Viewer{UID: 4321 + h.PID/10 - 2})
-			qt.Check(t, qt.Equals(asJSON(t, mine.Holders), asJSON(t, all.Holders[i:i+1])))
+			qt.Check(t, qt.Equals(asJSON(mine.Holders), asJSON(all.Holders[i:i+1])))
 			qt.Check(t, qt.Equals(mine.OthersBytes, all.Holders[1-i].Bytes))
 			mine.Holders, mine.OthersBytes = all.Holders, 0
-			qt.Check(t, qt.Equals(asJSON(t, mine), asJSON(t, all)))
+			qt.Check(t, qt.Equals(asJSON(mine), asJSON(all)))
 		}
 	}
 }

@@ -3,7 +3,6 @@ package steps
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/document"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -22,8 +22,8 @@ import (
 // step is the answer at its end.
 type step struct {
 	Step    string `json:"step"`
-	BeginNs uint64 `json:"begin_ns"`
-	EndNs   uint64 `json:"end_ns"`
+	BeginNs uint64 `json:"begin_ns" wall:"begin_wall_ns"`
+	EndNs   uint64 `json:"end_ns" wall:"end_wall_ns"`
 	// Peaks are the highest use of each region of each chip during the step, including memory
 	// that was live at its beginning.
 	Peaks []stepPeak `json:"peaks"`
@@ -41,7 +41,7 @@ type stepPeak struct {
 	Region        string `json:"region"`
 	BeginBytes    uint64 `json:"begin_bytes"`
 	PeakBytes     uint64 `json:"peak_bytes"`
-	PeakTimeNs    uint64 `json:"peak_time_ns"`
+	PeakTimeNs    uint64 `json:"peak_time_ns" wall:"peak_wall_ns"`
 	EndBytes      uint64 `json:"end_bytes"`
 	CapacityBytes uint64 `json:"capacity_bytes"`
 	// AtLeast is true if the peak may have been higher: programs may have run that were not reported.
@@ -118,9 +118,7 @@ func (s *Follower) Ready() {
 func (s *Follower) answer(v any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var text bytes.Buffer
-	_ = page.JSON(&text, v)                                // has no error for these values
-	_, _ = s.out.Write(s.Clock.AddWall(nil, text.Bytes())) // if the reader is gone, the input ends too
+	_ = document.Write(s.out, v, &page.Supplement{Clock: s.Clock}) // if the reader is gone, the input ends too
 }
 
 // parseStep parses a line of the input. name is the current step, or the last one; "" if there is

@@ -52,8 +52,8 @@ func (p *Page) Works() bool {
 	return !slices.ContainsFunc(p.Libraries, func(l *doctor.Inspection) bool { return len(l.Missing) > 0 })
 }
 
-// WriteJSON writes the JSON document.
-func (p *Page) WriteJSON(w io.Writer) error { return page.JSON(w, p) }
+// Document returns the JSON document.
+func (p *Page) Document() any { return p }
 
 // libraryExample is the path of a library that pip installs.
 const libraryExample = "…/site-packages/ttnn/build/lib/libtt_metal.so"

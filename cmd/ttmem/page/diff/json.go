@@ -1,10 +1,7 @@
 package diff
 
 import (
-	"io"
-
 	"ttmem/aggregate/memory"
-	"ttmem/cmd/ttmem/page"
 )
 
 // Document is the output of `ttmem diff --json`.
@@ -34,7 +31,8 @@ type file struct {
 	memory.AllLosses
 }
 
-func (d *Difference) WriteJSON(w io.Writer) error {
+// Document returns the JSON document.
+func (d *Difference) Document() any {
 	of := func(s *Side) file {
 		f := file{Moment: s.Moment, AllLosses: s.Losses}
 		if s.Live {
@@ -48,5 +46,5 @@ func (d *Difference) WriteJSON(w io.Writer) error {
 		return f
 	}
 	doc := &Document{V: 1, A: of(d.a), B: of(d.b), Totals: append([]Total{}, d.Totals...), By: d.by, Groups: append([]*Group{}, d.Groups...), Same: d.Same, Moved: d.Moved, Omitted: d.cutOff}
-	return page.JSON(w, doc)
+	return doc
 }

@@ -24,7 +24,7 @@ type group struct {
 	StaticBytes uint64 `json:"static_bytes"`
 	// OldestNs is the largest known age.
 	OldestNs uint64        `json:"oldest_ns"`
-	PID      int           `json:"pid,omitempty"`
+	PID      int           `json:"pid,omitempty" user:"user"`
 	Device   *int          `json:"device,omitempty"`
 	Region   string        `json:"region,omitempty"`
 	Stack    []event.Frame `json:"stack,omitempty"`

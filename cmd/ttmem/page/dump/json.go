@@ -1,7 +1,7 @@
 package dump
 
 import (
-	"io"
+	"iter"
 
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
@@ -12,7 +12,7 @@ import (
 type head struct {
 	V int `json:"v"`
 	// TimeNs is the listed moment, by CLOCK_MONOTONIC.
-	TimeNs uint64 `json:"time_ns"`
+	TimeNs uint64 `json:"time_ns" wall:"wall_ns"`
 	// Moments are the peaks of the regions, if --at peak lists several.
 	Moments []Moment `json:"moments,omitempty"`
 	// Omitted is the number of rows that -n leaves out.
@@ -25,18 +25,18 @@ type head struct {
 type Moment struct {
 	Devices []int    `json:"devices"`
 	Regions []string `json:"regions"`
-	TimeNs  uint64   `json:"time_ns"`
+	TimeNs  uint64   `json:"time_ns" wall:"wall_ns"`
 }
 
 // Document is the output without --by.
 type Document struct {
 	head
-	Buffers []*buffer `json:"buffers"`
-	Statics []*static `json:"statics"`
+	Buffers iter.Seq[*buffer] `json:"buffers"`
+	Statics iter.Seq[*static] `json:"statics"`
 }
 
-// groupsDocument is the output with --by.
-type groupsDocument struct {
+// GroupsDocument is the output with --by.
+type GroupsDocument struct {
 	head
 	By     string   `json:"by"`
 	Groups []*group `json:"groups"`
@@ -44,11 +44,11 @@ type groupsDocument struct {
 
 // place has the common fields of buffers and static buffers.
 type place struct {
-	PID     int    `json:"pid"`
+	PID     int    `json:"pid" user:"user"`
 	Devices []int  `json:"devices"`
 	Chips   int    `json:"chips"` // including chips that are not selected
 	Address uint64 `json:"address"`
-	SinceNs uint64 `json:"since_ns"`
+	SinceNs uint64 `json:"since_ns" wall:"since_wall_ns"`
 	// AgeNs is left out for an allocation from before the attach.
 	AgeNs        *uint64 `json:"age_ns,omitempty"`
 	BeforeAttach bool    `json:"before_attach,omitempty"`
@@ -107,23 +107,26 @@ func (l *List) place(a *alloc.Row) place {
 	return p
 }
 
-func (l *List) WriteJSON(w io.Writer) error {
+// Document returns the JSON document.
+func (l *List) Document() any {
 	rows := l.Rows[:len(l.Rows)-l.cutOff]
-	buffers := page.JSONList{Key: "buffers", Items: func(yield func(any) bool) {
-		for _, a := range rows {
-			if a.Buffer != nil && !yield(l.buffer(a)) {
-				return
+	return &Document{
+		head: l.head(l.cutOff),
+		Buffers: func(yield func(*buffer) bool) {
+			for _, a := range rows {
+				if a.Buffer != nil && !yield(l.buffer(a)) {
+					return
+				}
 			}
-		}
-	}}
-	statics := page.JSONList{Key: "statics", Items: func(yield func(any) bool) {
-		for _, a := range rows {
-			if a.Static != nil && !yield(l.static(a)) {
-				return
+		},
+		Statics: func(yield func(*static) bool) {
+			for _, a := range rows {
+				if a.Static != nil && !yield(l.static(a)) {
+					return
+				}
 			}
-		}
-	}}
-	return page.JSON(w, l.head(l.cutOff), buffers, statics)
+		},
+	}
 }
 
 func (l *List) buffer(a *alloc.Row) *buffer {
@@ -143,8 +146,8 @@ func (l *List) static(a *alloc.Row) *static {
 	}
 }
 
-// WriteJSON writes the groups.
-func (g *Groups) WriteJSON(w io.Writer) error {
+// Document returns the JSON document.
+func (g *Groups) Document() any {
 	shown, omitted := page.First(g.groups, g.limit)
-	return page.JSON(w, &groupsDocument{head: g.head(omitted), By: g.by, Groups: shown})
+	return &GroupsDocument{head: g.head(omitted), By: g.by, Groups: shown}
 }

@@ -6,6 +6,12 @@ import (
 	"ttmem/tracer/event"
 )
 
+// Line is a line of `ttmem log --json`.
+type Line struct {
+	*event.Record
+	Note Note `json:"note"`
+}
+
 // Note is the "note" of a line of `ttmem log --json`.
 type Note struct {
 	// SinceBeginNs is the time since the first event.
@@ -28,7 +34,7 @@ type Note struct {
 	LivedNs *uint64 `json:"lived_ns,omitempty"`
 	// AllocatedNs and AllocatedBy are the time and the call stack of the allocation of a
 	// freed buffer.
-	AllocatedNs uint64       `json:"allocated_ns,omitempty"`
+	AllocatedNs uint64       `json:"allocated_ns,omitempty" wall:"allocated_wall_ns"`
 	AllocatedBy *event.Stack `json:"allocated_by,omitempty"`
 	// Other is the buffer that the event's buffer replaces, or that was already
 	// freed. Earlier is the previous buffer at the address, with another size.
@@ -38,21 +44,21 @@ type Note struct {
 
 // Other is another buffer.
 type Other struct {
-	PID          int    `json:"pid"`
+	PID          int    `json:"pid" user:"user"`
 	BufferID     uint64 `json:"buffer_id"`
 	Address      uint64 `json:"address"`
 	SizeBytes    uint64 `json:"size_bytes"`
 	BytesPerBank uint64 `json:"bytes_per_bank"`
-	SinceNs      uint64 `json:"since_ns"`
+	SinceNs      uint64 `json:"since_ns" wall:"since_wall_ns"`
 	// EndNs is when the buffer was freed; left out while it is live.
-	EndNs uint64       `json:"end_ns,omitempty"`
+	EndNs uint64       `json:"end_ns,omitempty" wall:"end_wall_ns"`
 	Name  string       `json:"name"`
 	Stack *event.Stack `json:"stack,omitempty"`
 	// FreedBy is the line that freed it; left out if it is not known.
 	FreedBy string `json:"freed_by,omitempty"`
 }
 
-func (l *Log) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
+func (l *Log) record(e *event.Event, n *analyze.Note) *Line {
 	note := Note{SinceBeginNs: e.TimeNs - min(l.Begin, e.TimeNs), Kinds: notesOf(n)}
 	stack := e.Stack
 	if buffer := n.Ended; buffer != nil {
@@ -81,10 +87,7 @@ func (l *Log) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if n.Earlier != nil {
 		note.Earlier = l.other(n.Earlier)
 	}
-	b = e.AppendJSON(b)
-	b = append(b[:len(b)-1], `,"note":`...)
-	text, _ := event.MarshalJSON(&note) // nothing in it can fail
-	return append(append(b, text...), '}', '\n')
+	return &Line{e.Record(), note}
 }
 
 func (l *Log) other(u *analyze.Use) *Other {

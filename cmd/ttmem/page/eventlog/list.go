@@ -8,6 +8,7 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/document"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -49,7 +50,6 @@ type Log struct {
 	newest []listedEvent
 	next   int
 	line   []byte
-	json   []byte
 }
 
 // A site is a call stack with its names, and the title made of them.
@@ -126,8 +126,7 @@ func (l *Log) End() {
 func (l *Log) list(e *event.Event, n *analyze.Note) {
 	l.Listed++
 	if l.JSON {
-		l.json = l.appendJSON(l.json[:0], e, n)
-		l.line = l.supplement.Append(l.line[:0], l.json)
+		l.line = append(document.Append(l.line[:0], l.record(e, n), l.supplement), '\n')
 	} else {
 		l.line = l.appendText(l.line[:0], e, n)
 	}

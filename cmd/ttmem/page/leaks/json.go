@@ -1,8 +1,6 @@
 package leaks
 
 import (
-	"io"
-
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
@@ -12,7 +10,7 @@ import (
 // Document is the output of `ttmem leaks --json`. Times are CLOCK_MONOTONIC.
 type Document struct {
 	V      int    `json:"v"`
-	TimeNs uint64 `json:"time_ns"`
+	TimeNs uint64 `json:"time_ns" wall:"wall_ns"`
 	From   *Mark  `json:"from,omitempty"`
 	To     *Mark  `json:"to,omitempty"`
 	// Marks are the marks between which GrowthBytes are counted.
@@ -92,15 +90,15 @@ type row struct {
 	// Kind and Why describe memory that the runtime retains.
 	Kind    string       `json:"kind,omitempty"`
 	Why     string       `json:"why,omitempty"`
-	PID     int          `json:"pid"`
+	PID     int          `json:"pid" user:"user"`
 	Region  string       `json:"region"`
 	Layout  string       `json:"layout"`
 	Devices []int        `json:"devices"`
 	Stack   *event.Stack `json:"stack,omitempty"`
 }
 
-// WriteJSON writes the JSON document.
-func (p *Page) WriteJSON(w io.Writer) error {
+// Document returns the JSON document.
+func (p *Page) Document() any {
 	leaked, undecided := sumOf(p.leaks), sumOf(p.undecided)
 	doc := Document{
 		V: 1, TimeNs: p.NowNs, CutShort: p.Cut, WatchedNs: p.WatchedNs, Allocated: p.Allocated, StepMarks: p.StepMarks,
@@ -120,7 +118,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 	if p.By != "stack" {
 		doc.By, doc.Groups = p.By, p.groups()
 	}
-	return page.JSON(w, &doc)
+	return &doc
 }
 
 func (p *Page) rows(list []leak) []row {

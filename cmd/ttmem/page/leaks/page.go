@@ -57,7 +57,7 @@ type Options struct {
 // A Mark is a mark, or the beginning or the end, which have no name.
 type Mark struct {
 	Name   string `json:"name,omitempty"`
-	TimeNs uint64 `json:"time_ns"`
+	TimeNs uint64 `json:"time_ns" wall:"wall_ns"`
 }
 
 // A leak is the survivors of one call site. Its row selects and names it.

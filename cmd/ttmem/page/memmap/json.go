@@ -1,7 +1,6 @@
 package memmap
 
 import (
-	"io"
 	"slices"
 
 	"ttmem/aggregate/memory"
@@ -20,7 +19,7 @@ type Document struct {
 type Region struct {
 	Devices []int  `json:"devices"`
 	Region  string `json:"region"`
-	TimeNs  uint64 `json:"time_ns"`
+	TimeNs  uint64 `json:"time_ns" wall:"wall_ns"`
 	Banks   uint32 `json:"banks"`
 	// StartAddress and EndAddress are its range in each bank. They and Free are left out if the
 	// range is unknown.
@@ -36,9 +35,9 @@ type Region struct {
 type Block struct {
 	Address      uint64 `json:"address"`
 	BytesPerBank uint64 `json:"bytes_per_bank"`
-	PID          int    `json:"pid"`
+	PID          int    `json:"pid" user:"user"`
 	BufferID     uint64 `json:"buffer_id"`
-	SinceNs      uint64 `json:"since_ns"`
+	SinceNs      uint64 `json:"since_ns" wall:"since_wall_ns"`
 	BeforeAttach bool   `json:"before_attach,omitempty"`
 	Name         string `json:"name"`
 	// Class is what the buffer is for; left out if that is not known.
@@ -62,7 +61,8 @@ type Static struct {
 	Name         string `json:"name"`
 }
 
-func (m *Page) WriteJSON(w io.Writer) error {
+// Document returns the JSON document.
+func (m *Page) Document() any {
 	m.order()
 	doc := &Document{V: 1, Regions: []*Region{}, AllLosses: m.Losses, Notes: m.Notes}
 	for _, r := range m.Maps {
@@ -92,5 +92,5 @@ func (m *Page) WriteJSON(w io.Writer) error {
 		}
 		doc.Regions = append(doc.Regions, one)
 	}
-	return page.JSON(w, doc)
+	return doc
 }

@@ -1,8 +1,6 @@
 package oom
 
 import (
-	"io"
-
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
@@ -10,11 +8,11 @@ import (
 	"ttmem/tracer/event"
 )
 
-// document is the output of `ttmem oom --json`. Times are CLOCK_MONOTONIC.
-type document struct {
+// Document is the output of `ttmem oom --json`. Times are CLOCK_MONOTONIC.
+type Document struct {
 	V       int    `json:"v"`
-	TimeNs  uint64 `json:"time_ns"`
-	BeganNs uint64 `json:"began_ns,omitempty"`
+	TimeNs  uint64 `json:"time_ns" wall:"wall_ns"`
+	BeganNs uint64 `json:"began_ns,omitempty" wall:"began_wall_ns"`
 	// Failures are oldest first. Omitted is the number that -n leaves out, and Forgotten the
 	// number of failures without any details.
 	Failures []failure `json:"failures"`
@@ -28,8 +26,8 @@ type document struct {
 
 // failure is a failed allocation. Fields that do not apply are left out.
 type failure struct {
-	TimeNs  uint64 `json:"time_ns"`
-	PID     int    `json:"pid"`
+	TimeNs  uint64 `json:"time_ns" wall:"wall_ns"`
+	PID     int    `json:"pid" user:"user"`
 	TID     int    `json:"tid,omitempty"`
 	Process string `json:"process,omitempty"`
 	UID     int    `json:"uid"`
@@ -126,7 +124,7 @@ type holder struct {
 
 // freedBy is a call that deallocated a tensor before an operation used one that is not allocated.
 type freedBy struct {
-	TimeNs  uint64       `json:"time_ns"`
+	TimeNs  uint64       `json:"time_ns" wall:"wall_ns"`
 	Address uint64       `json:"address"`
 	Name    string       `json:"name"`
 	Stack   *event.Stack `json:"stack"`
@@ -143,9 +141,9 @@ type static struct {
 // Losses returns the lost events that make the failures doubtful.
 func (p *Page) Losses() memory.AllLosses { return p.Snapshot.Losses(false, p.PIDs) }
 
-// WriteJSON writes the JSON document.
-func (p *Page) WriteJSON(w io.Writer) error {
-	doc := document{
+// Document returns the JSON document.
+func (p *Page) Document() any {
+	doc := Document{
 		V: 1, TimeNs: p.Snapshot.TimeNs, BeganNs: p.Snapshot.BeganNs, Failures: []failure{}, Forgotten: p.forgotten,
 		AllLosses: p.Losses(), Notes: p.Notes,
 	}
@@ -162,7 +160,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 		}
 		doc.OperationFailures = append(doc.OperationFailures, one)
 	}
-	return page.JSON(w, doc)
+	return doc
 }
 
 func reasonOf(f *memory.Failure) string {

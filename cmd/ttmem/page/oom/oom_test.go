@@ -1,7 +1,6 @@
 package oom
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/document"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/e2e/golden"
 	"ttmem/e2e/pagetest"
@@ -86,10 +86,9 @@ func TestTheHoldersOfWhatWouldHaveToGo(t *testing.T) {
 		pagetest.CheckWidth(t, text, max(layout.Width, 140))
 		golden.Check(t, name+".golden", text)
 	}
-	var b bytes.Buffer
-	qt.Assert(t, qt.IsNil(heldPage().WriteJSON(&b)))
-	qt.Check(t, qt.StringContains(b.String(), `"held_by":[{"bytes_per_bank":16000,"buffers":2,"owner":"model.layers[*].wq","tensor":"bf16[32,32] TILE"},`))
-	pagetest.CheckSchema(t, "oom", b.String())
+	b := document.Append(nil, heldPage().Document(), nil)
+	qt.Check(t, qt.StringContains(string(b), `"held_by":[{"bytes_per_bank":16000,"buffers":2,"owner":"model.layers[*].wq","tensor":"bf16[32,32] TILE"},`))
+	pagetest.CheckSchema(t, "oom", string(b))
 }
 
 func TestNoFailureIsANormalAnswer(t *testing.T) {
@@ -114,9 +113,8 @@ func TestOOMJSON(t *testing.T) {
 		Omitted  int
 		Failures []map[string]any
 	}
-	var b bytes.Buffer
-	qt.Assert(t, qt.IsNil(p.WriteJSON(&b)))
-	qt.Assert(t, qt.IsNil(json.Unmarshal(b.Bytes(), &said)))
+	b := document.Append(nil, p.Document(), nil)
+	qt.Assert(t, qt.IsNil(json.Unmarshal(b, &said)))
 	qt.Check(t, qt.Equals(said.V, 1))
 	qt.Check(t, qt.Equals(said.Omitted, 3))
 	large, clash, other := said.Failures[0], said.Failures[1], said.Failures[2]
@@ -157,15 +155,14 @@ func TestTheFiguresOfTheMessageAreShown(t *testing.T) {
 	qt.Check(t, qt.StringContains(strings.ReplaceAll(text, "\n ", " "), "The library's figures; ttmem counts largest free block 1393312 B, free 1393312 B, capacity 1393312 B."))
 	qt.Check(t, qt.StringContains(text, "Larger than an empty bank"))
 	qt.Check(t, qt.Equals(Brief(p.Failures[0]), "L1: too large; needs 1340000 B per bank, which has 1327776 B"))
-	var b bytes.Buffer
-	qt.Assert(t, qt.IsNil(p.WriteJSON(&b)))
+	b := document.Append(nil, p.Document(), nil)
 	var said struct {
 		Failures []struct {
 			Capacity uint64 `json:"capacity_bytes_per_bank"`
 			Counted  event.BankState
 		}
 	}
-	qt.Assert(t, qt.IsNil(json.Unmarshal(b.Bytes(), &said)))
+	qt.Assert(t, qt.IsNil(json.Unmarshal(b, &said)))
 	qt.Check(t, qt.Equals(said.Failures[0].Capacity, 1327776))
 	qt.Check(t, qt.Equals(said.Failures[0].Counted, event.BankState{CapacityBytes: 1393312, FreeBytes: 1393312, LargestFreeBytes: 1393312}))
 }

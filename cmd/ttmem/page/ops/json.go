@@ -1,17 +1,15 @@
 package ops
 
 import (
-	"io"
-
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 )
 
-// document is the output of `ttmem ops --json`. Times are CLOCK_MONOTONIC.
-type document struct {
+// Document is the output of `ttmem ops --json`. Times are CLOCK_MONOTONIC.
+type Document struct {
 	V      int    `json:"v"`
-	TimeNs uint64 `json:"time_ns"`
+	TimeNs uint64 `json:"time_ns" wall:"wall_ns"`
 	// Operations are in order of headroom, the least first. Omitted is the number that -n leaves
 	// out, and Forgotten the number of dropped call stacks.
 	Operations []operation `json:"operations"`
@@ -22,7 +20,7 @@ type document struct {
 }
 
 type operation struct {
-	PID     int    `json:"pid"`
+	PID     int    `json:"pid" user:"user"`
 	Process string `json:"process,omitempty"`
 	Devices []int  `json:"devices"`
 	// Runs is left out if unknown.
@@ -32,15 +30,15 @@ type operation struct {
 	Replays uint64 `json:"replays,omitempty"`
 	// Failures is how often it failed. Peak is all 0 if it never ran.
 	Failures uint64 `json:"failures,omitempty"`
-	FirstNs  uint64 `json:"first_ns"`
-	LastNs   uint64 `json:"last_ns"`
+	FirstNs  uint64 `json:"first_ns" wall:"first_wall_ns"`
+	LastNs   uint64 `json:"last_ns" wall:"last_wall_ns"`
 	Peak     peak   `json:"peak"`
 	alloc.Named
 }
 
 // peak is the run and the core with the least headroom.
 type peak struct {
-	TimeNs          uint64    `json:"time_ns"`
+	TimeNs          uint64    `json:"time_ns" wall:"wall_ns"`
 	ProgramID       uint64    `json:"program_id"`
 	Device          int       `json:"device"`
 	Core            [2]uint16 `json:"core"`
@@ -54,10 +52,10 @@ type peak struct {
 	HeadroomBytes *uint64 `json:"headroom_bytes,omitempty"`
 }
 
-// WriteJSON writes the JSON document.
-func (p *Page) WriteJSON(w io.Writer) error {
+// Document returns the JSON document.
+func (p *Page) Document() any {
 	list, omitted := page.First(p.operations(), p.Limit)
-	doc := document{
+	doc := Document{
 		V: 1, TimeNs: p.Snapshot.TimeNs, Operations: []operation{}, Omitted: omitted, Forgotten: p.forgotten,
 		AllLosses: p.Losses(), Notes: page.WithOthers(p.Notes, p.Others),
 	}
@@ -79,5 +77,5 @@ func (p *Page) WriteJSON(w io.Writer) error {
 		}
 		doc.Operations = append(doc.Operations, one)
 	}
-	return page.JSON(w, doc)
+	return doc
 }

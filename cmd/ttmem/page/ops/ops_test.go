@@ -1,13 +1,13 @@
 package ops
 
 import (
-	"bytes"
 	"encoding/json"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/document"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/e2e/golden"
@@ -116,15 +116,14 @@ func TestOpsOfTraces(t *testing.T) {
 	p := New(Options{Of: "in model.ttmem", Snapshot: s.Snapshot()})
 	p.Add(s, everyRegion)
 	golden.Check(t, "ops_traces.golden", pagetest.Text(t, p, page.Layout{Width: 100}))
-	var b bytes.Buffer
-	qt.Assert(t, qt.IsNil(p.WriteJSON(&b)))
+	b := document.Append(nil, p.Document(), nil)
 	var said struct {
 		Operations []struct {
 			Runs, Replays uint64
 			Line          int
 		}
 	}
-	qt.Assert(t, qt.IsNil(json.Unmarshal(b.Bytes(), &said)))
+	qt.Assert(t, qt.IsNil(json.Unmarshal(b, &said)))
 	found := make(map[int][2]uint64)
 	for _, o := range said.Operations {
 		found[o.Line] = [2]uint64{o.Runs, o.Replays}
@@ -134,13 +133,12 @@ func TestOpsOfTraces(t *testing.T) {
 
 // TestOpsJSON has the fields that docs/ops.md documents.
 func TestOpsJSON(t *testing.T) {
-	var b bytes.Buffer
-	qt.Assert(t, qt.IsNil(pageOf(Options{Limit: 2}).WriteJSON(&b)))
+	b := document.Append(nil, pageOf(Options{Limit: 2}).Document(), nil)
 	var said struct {
 		V, Omitted, Forgotten int
 		Operations            []map[string]any
 	}
-	qt.Assert(t, qt.IsNil(json.Unmarshal(b.Bytes(), &said)))
+	qt.Assert(t, qt.IsNil(json.Unmarshal(b, &said)))
 	qt.Check(t, qt.DeepEquals([]int{said.V, said.Omitted, said.Forgotten}, []int{1, 1, 0}))
 	qt.Assert(t, qt.HasLen(said.Operations, 2))
 	first := said.Operations[0]

@@ -1,7 +1,6 @@
 package peak
 
 import (
-	"io"
 	"slices"
 
 	"ttmem/aggregate/memory"
@@ -14,8 +13,8 @@ import (
 type Document struct {
 	V int `json:"v"`
 	// The timelines go from BeginNs to EndNs.
-	BeginNs uint64 `json:"begin_ns"`
-	EndNs   uint64 `json:"end_ns"`
+	BeginNs uint64 `json:"begin_ns" wall:"begin_wall_ns"`
+	EndNs   uint64 `json:"end_ns" wall:"end_wall_ns"`
 	// Restored is true if there was memory before the first event.
 	Restored bool     `json:"restored,omitempty"`
 	By       string   `json:"by"`
@@ -32,7 +31,7 @@ type Region struct {
 	Devices       []int  `json:"devices"`
 	Region        string `json:"region"`
 	PerCore       bool   `json:"per_core,omitempty"`
-	TimeNs        uint64 `json:"time_ns"`
+	TimeNs        uint64 `json:"time_ns" wall:"wall_ns"`
 	Bytes         uint64 `json:"bytes"`
 	CapacityBytes uint64 `json:"capacity_bytes"`
 	StaticBytes   uint64 `json:"static_bytes,omitempty"`
@@ -52,7 +51,7 @@ type Region struct {
 }
 
 type earlierJSON struct {
-	TimeNs        uint64 `json:"time_ns"`
+	TimeNs        uint64 `json:"time_ns" wall:"wall_ns"`
 	Bytes         uint64 `json:"bytes"`
 	CapacityBytes uint64 `json:"capacity_bytes,omitempty"`
 }
@@ -61,7 +60,7 @@ type groupJSON struct {
 	Key string `json:"key"`
 	// PID and Callers belong to groups by stack. Callers are the user's calls that led to the one
 	// in Key, innermost first.
-	PID     int      `json:"pid,omitempty"`
+	PID     int      `json:"pid,omitempty" user:"user"`
 	Callers []string `json:"callers,omitempty"`
 	Bytes   uint64   `json:"bytes"`
 	Count   uint64   `json:"count"`
@@ -72,7 +71,7 @@ type groupJSON struct {
 // holderJSON is the memory of one call stack: its buffers, apart by who holds them, or its memory for
 // a program.
 type holderJSON struct {
-	PID          int     `json:"pid"`
+	PID          int     `json:"pid" user:"user"`
 	ProgramID    *uint64 `json:"program_id,omitempty"`
 	Devices      []int   `json:"devices,omitempty"`
 	Layout       string  `json:"layout,omitempty"`
@@ -88,14 +87,14 @@ type holderJSON struct {
 
 // timelineJSON has a minimum and a maximum for each step.
 type timelineJSON struct {
-	BeginNs  uint64   `json:"begin_ns"`
+	BeginNs  uint64   `json:"begin_ns" wall:"begin_wall_ns"`
 	StepNs   uint64   `json:"step_ns"`
 	MinBytes []uint64 `json:"min_bytes"`
 	MaxBytes []uint64 `json:"max_bytes"`
 }
 
 type processJSON struct {
-	PID     int               `json:"pid"`
+	PID     int               `json:"pid" user:"user"`
 	Name    string            `json:"name"`
 	Regions []processPeakJSON `json:"regions"`
 }
@@ -104,12 +103,12 @@ type processJSON struct {
 type processPeakJSON struct {
 	region event.Region
 	Region string `json:"region"`
-	TimeNs uint64 `json:"time_ns"`
+	TimeNs uint64 `json:"time_ns" wall:"wall_ns"`
 	Bytes  uint64 `json:"bytes"`
 }
 
-// WriteJSON writes the page as a Document.
-func (p *Page) WriteJSON(w io.Writer) error {
+// Document returns the JSON document.
+func (p *Page) Document() any {
 	doc := &Document{
 		V: 1, BeginNs: p.beginNs, EndNs: p.endNs, Restored: p.restored, By: p.By,
 		Peaks: []Region{}, Processes: p.processes(), AllLosses: p.Snap.Losses(false, p.Filter.PIDs), Notes: slices.Concat(p.About, p.Notes),
@@ -137,7 +136,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 		r := &doc.Peaks[i]
 		doc.Omitted += limit(&r.Groups, p.Limit) + limit(&r.StaticGroups, p.Limit) + limit(&r.Holders, p.Limit) + limit(&r.Programs, p.Limit)
 	}
-	return page.JSON(w, doc)
+	return doc
 }
 
 // holdersJSON returns the parts of a peak; program is the one that ran, for its parts.

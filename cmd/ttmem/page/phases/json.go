@@ -1,16 +1,13 @@
 package phases
 
 import (
-	"io"
-
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/phases"
-	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
-// document is the output of `ttmem phases --json`. Times are CLOCK_MONOTONIC.
-type document struct {
+// Document is the output of `ttmem phases --json`. Times are CLOCK_MONOTONIC.
+type Document struct {
 	V int `json:"v"`
 	// Phases are the outermost ones, in the order of their beginnings.
 	Phases []phase `json:"phases"`
@@ -22,7 +19,7 @@ type document struct {
 
 // phase is a line of the user's own code, and the function that it calls.
 type phase struct {
-	PID  int    `json:"pid"`
+	PID  int    `json:"pid" user:"user"`
 	File string `json:"file"`
 	Line int    `json:"line"`
 	// Function is the function that the line is in, and Calls the one that it calls; left out if the line
@@ -31,7 +28,7 @@ type phase struct {
 	Calls    string `json:"calls,omitempty"`
 	// Entered is how often the phase began after another one, and DurationNs how long it ran in all.
 	Entered    int    `json:"entered"`
-	FirstNs    uint64 `json:"first_ns"`
+	FirstNs    uint64 `json:"first_ns" wall:"first_wall_ns"`
 	DurationNs uint64 `json:"duration_ns"`
 	// Peaks are the highest use of each region, on the chip where it was highest, by all its processes.
 	Peaks []peak `json:"peaks"`
@@ -49,12 +46,12 @@ type peak struct {
 	Region string `json:"region"`
 	Device int    `json:"device"`
 	Bytes  uint64 `json:"bytes"`
-	TimeNs uint64 `json:"time_ns"`
+	TimeNs uint64 `json:"time_ns" wall:"wall_ns"`
 }
 
-// WriteJSON writes the JSON document.
-func (p *Page) WriteJSON(w io.Writer) error {
-	return page.JSON(w, &document{V: 1, Phases: documents(p.Phases), Full: p.Full, AllLosses: p.Snapshot.Losses(false, nil), Notes: p.Notes})
+// Document returns the JSON document.
+func (p *Page) Document() any {
+	return &Document{V: 1, Phases: documents(p.Phases), Full: p.Full, AllLosses: p.Snapshot.Losses(false, nil), Notes: p.Notes}
 }
 
 func documents(list []*phases.Phase) []phase {

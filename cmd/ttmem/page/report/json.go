@@ -1,11 +1,8 @@
 package report
 
 import (
-	"io"
-
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
-	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -44,7 +41,7 @@ type retainedMemory struct {
 type peak struct {
 	Device        int    `json:"device"`
 	Region        string `json:"region"`
-	TimeNs        uint64 `json:"time_ns"`
+	TimeNs        uint64 `json:"time_ns" wall:"wall_ns"`
 	Bytes         uint64 `json:"bytes"`
 	CapacityBytes uint64 `json:"capacity_bytes"`
 	// OtherUsersBytes is the part of users whose processes are not shown.
@@ -59,7 +56,7 @@ type site struct {
 	Bytes        uint64   `json:"bytes"`
 	Count        uint64   `json:"count"`
 	StaticKind   string   `json:"static_kind,omitempty"`
-	PID          int      `json:"pid,omitempty"`
+	PID          int      `json:"pid,omitempty" user:"user"`
 	Region       string   `json:"region,omitempty"`
 	Name         string   `json:"name"`
 	Callers      []string `json:"callers,omitempty"`
@@ -96,8 +93,8 @@ func sitesOf(list []analyze.Verdict) []site {
 	return sites
 }
 
-// WriteJSON writes the snapshot as a Document.
-func (p *Page) WriteJSON(w io.Writer) error {
+// Document returns the JSON document.
+func (p *Page) Document() any {
 	r := newReport(p.Snapshot, p.Options)
 	doc := Document{Snapshot: p.Snapshot, CutShort: p.CutShort, Leaks: sitesOf(r.leaked), Undecided: sitesOf(r.undecided), Retained: []retainedMemory{}, Peaks: []peak{}}
 	for _, one := range r.retained {
@@ -117,5 +114,5 @@ func (p *Page) WriteJSON(w io.Writer) error {
 		}
 		doc.Peaks = append(doc.Peaks, one)
 	}
-	return page.JSON(w, doc)
+	return doc
 }

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/document"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/e2e/pagetest"
@@ -249,9 +249,8 @@ func TestAPeakOfSeveralUsersHasOneRowForOthers(t *testing.T) {
 	r.State.Apply(before.State.Freeze(func(uid int) bool { return uid == 54322 })())
 	text := reportText(t, r, options{})
 	qt.Check(t, qt.StringContains(text, "     2.3 GiB  81%               other users\n   576.0 MiB  19%   12 buffers  allocated before ttmem attached\n"))
-	var b bytes.Buffer
-	qt.Assert(t, qt.IsNil((&Page{r.State.Snapshot(), Options{State: r.State}}).WriteJSON(&b)))
-	qt.Check(t, qt.StringContains(b.String(), `"other_users_bytes":2516582400,"sites":[{"bytes":603979776`))
+	b := document.Append(nil, (&Page{r.State.Snapshot(), Options{State: r.State}}).Document(), nil)
+	qt.Check(t, qt.StringContains(string(b), `"other_users_bytes":2516582400,"sites":[{"bytes":603979776`))
 }
 
 // A page fits a screen: with more regions, each has fewer call sites.
@@ -408,11 +407,10 @@ func TestALeakWithSomeOwnersAddsUp(t *testing.T) {
 			r.Own(7, kept, fmt.Sprintf("m.debug[%d]", i), "bf16[32,32] TILE")
 		}
 	}
-	var b bytes.Buffer
-	qt.Assert(t, qt.IsNil((&Page{r.State.Snapshot(), Options{State: r.State}}).WriteJSON(&b)))
+	b := document.Append(nil, (&Page{r.State.Snapshot(), Options{State: r.State}}).Document(), nil)
 	var doc struct {
 		Leaks []struct{ Count, Bytes uint64 }
 	}
-	qt.Assert(t, qt.IsNil(json.Unmarshal(b.Bytes(), &doc)))
+	qt.Assert(t, qt.IsNil(json.Unmarshal(b, &doc)))
 	qt.Check(t, qt.DeepEquals(doc.Leaks, []struct{ Count, Bytes uint64 }{{10, 10 * 12288}, {90, 90 * 12288}}))
 }
