@@ -114,10 +114,8 @@ func (s *State) Apply(e *event.Event) {
 		s.fail(e)
 	case event.ProcessStart:
 		s.startProcess(e)
-		s.resolveStacks(e.PID) // of the process that had the id before
 	case event.ProcessExit:
 		s.endProcess(e.PID, e.TimeNs, e.ExitStatus)
-		s.resolveStacks(e.PID)
 	case event.Lost:
 		s.lose(e)
 	case event.Mark: // a moment: nothing changes

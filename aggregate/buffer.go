@@ -3,6 +3,7 @@ package aggregate
 import (
 	"math"
 
+	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
@@ -29,7 +30,7 @@ func (p *process) alloc(e *event.Event) {
 	s := p.state
 	if old := p.buffers.Get(e.BufferID); old != nil {
 		s.anomalies.ReplacedBuffers++
-		p.drop(old, e.TimeNs, event.ReasonExplicit) // its free was lost
+		p.died(old, e.TimeNs, event.ReasonExplicit) // its free was lost
 	}
 	if len(e.Devices) == 0 {
 		s.anomalies.UnplacedBuffers++
@@ -59,7 +60,6 @@ func (p *process) alloc(e *event.Event) {
 			}
 		}
 	}
-	p.buffers.Put(b.BufferID, b)
 	p.born(b)
 }
 
@@ -71,14 +71,7 @@ func (p *process) free(e *event.Event) {
 		return
 	}
 	p.freed.add(b, e)
-	p.drop(b, e.TimeNs, e.Reason)
-}
-
-// drop removes a live buffer.
-func (p *process) drop(b *buffer, now uint64, reason event.Reason) {
-	p.buffers.Remove(b.BufferID)
-	p.hold(-1)
-	p.died(b, now, reason)
+	p.died(b, e.TimeNs, e.Reason)
 }
 
 // count adds buffers of a call site to the totals of a reason.
@@ -102,7 +95,7 @@ func (p *process) add(c *callSite, t memory.Tally) {
 // include adds a buffer to the totals of the process and its chips, and returns the chips on which other
 // allocators assigned some of its addresses.
 func (p *process) include(b *buffer, restoring bool) (shared []*chip) {
-	b.loadCores()
+	b.changeCores((*cores.Load).Add, 1)
 	p.add(b.callSite, b.tally())
 	return p.cover(b, restoring)
 }
@@ -112,7 +105,7 @@ func (p *process) exclude(b *buffer, reason event.Reason) {
 	if reason.IsEnd() {
 		p.count(b.callSite, b.tally(), reason)
 	}
-	b.unloadCores()
+	b.changeCores((*cores.Load).Remove, -1)
 	b.uncover()
 	p.add(b.callSite, b.tally().Negative())
 }

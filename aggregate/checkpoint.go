@@ -81,11 +81,9 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 	}
 	failed := func(f *memory.Failure) bool { return selected(f.PID, f.UID) }
 	some.failures, some.operationFailures = s.failures.Only(failed), s.operationFailures.Only(failed)
-	for _, x := range s.exited.list {
-		if selected(x.PID, x.UID) {
-			some.exited.list = append(some.exited.list, x)
-			some.lostEvents += x.Count()
-		}
+	some.exited.list = filter(s.exited.list, func(x exitedProcess) bool { return selected(x.PID, x.UID) })
+	for i := range some.exited.list {
+		some.lostEvents += some.exited.list[i].Count()
 	}
 	some.exited.count = uint64(len(some.exited.list))
 	for id, c := range s.chips {
@@ -95,12 +93,11 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 	}
 	isSelected := func(p *processName) bool { return selected(p.pid, p.about.UID) }
 	some.past = s.past.Only(func(c past.Site) bool { return isSelected(c.(*callSite).set.process) }, func(uid int) bool { return selected(0, uid) })
-	for _, site := range s.sites {
-		if isSelected(site.set.process) {
-			some.sites = append(some.sites, site)
-		}
-	}
-	some.operations = s.operations.only(isSelected)
+	some.sites = filter(s.sites, func(c *callSite) bool { return isSelected(c.set.process) })
+	some.operations.list = filter(s.operations.list, func(op *operation) bool { return isSelected(op.set.process) })
+	some.operations.count = uint64(len(some.operations.list))
+	some.survivors.ended = filter(s.survivors.ended, func(v *endedSite) bool { return isSelected(v.process) })
+	some.held = filter(s.held, func(h heldBuffer) bool { return isSelected(h.set.process) })
 	counted := make(map[*processName]bool)
 	for pid, p := range s.processes {
 		if isSelected(p.name) {
@@ -109,19 +106,20 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 			counted[p.name] = true
 		}
 	}
-	for _, v := range s.survivors.ended {
-		if isSelected(v.process) {
-			some.survivors.ended = append(some.survivors.ended, v)
-			counted[v.process] = true
-		}
-	}
-	for _, h := range s.held {
-		if isSelected(h.set.process) {
-			some.held = append(some.held, h)
-		}
+	for _, v := range some.survivors.ended {
+		counted[v.process] = true
 	}
 	for p := range counted {
 		some.survivors.allocations += p.run.Allocations
+	}
+	return some
+}
+
+func filter[T any](list []T, selected func(T) bool) (some []T) {
+	for _, one := range list {
+		if selected(one) {
+			some = append(some, one)
+		}
 	}
 	return some
 }

@@ -145,7 +145,8 @@ func (c *stateCodec) buffers(p *process, buffers []*buffer) {
 				return
 			}
 			p.buffers.Put(b.BufferID, b)
-			p.restored(b)
+			p.countIn(b.callSite, b.tally(), b.SinceNs)
+			p.include(b, true) // without a change of peaks
 		}
 	}
 }

@@ -12,11 +12,7 @@ import (
 // Complete sets the fields of a Free that only the Alloc of the buffer has: its chips, its bytes
 // and the number of its banks.
 func (s *State) Complete(e *event.Event) {
-	p := s.known(e.PID)
-	if e.Kind != event.Free || p == nil {
-		return
-	}
-	if b := p.buffers.Get(e.BufferID); b != nil {
+	if b := s.live(e.PID, e.BufferID); b != nil && e.Kind == event.Free {
 		e.Devices, e.BytesPerBank, e.Banks = b.set.ids, b.BytesPerBank, uint32(b.DataBanks)
 	}
 }
@@ -24,10 +20,8 @@ func (s *State) Complete(e *event.Event) {
 // Banks returns the number of banks in which the allocator reserved memory for the buffer of an Alloc
 // that was applied.
 func (s *State) Banks(e *event.Event) uint32 {
-	if p := s.known(e.PID); p != nil {
-		if b := p.buffers.Get(e.BufferID); b != nil {
-			return uint32(b.Banks)
-		}
+	if b := s.live(e.PID, e.BufferID); b != nil {
+		return uint32(b.Banks)
 	}
 	return e.Banks
 }
@@ -100,16 +94,19 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 
 // Buffer returns the live buffer with that id; nil if there is none.
 func (s *State) Buffer(pid int, id uint64) *memory.Buffer {
-	p := s.known(pid)
-	if p == nil {
-		return nil
-	}
-	b := p.buffers.Get(id)
+	b := s.live(pid, id)
 	if b == nil {
 		return nil
 	}
-	view := p.viewOf(b)
+	view := s.known(pid).viewOf(b)
 	return &view
+}
+
+func (s *State) live(pid int, id uint64) *buffer {
+	if p := s.known(pid); p != nil {
+		return p.buffers.Get(id)
+	}
+	return nil
 }
 
 func (p *process) viewOf(b *buffer) memory.Buffer {

@@ -27,6 +27,7 @@ import (
 
 // born reports that a buffer was allocated.
 func (p *process) born(b *buffer) {
+	p.buffers.Put(b.BufferID, b)
 	if b.BeforeAttach {
 		p.beforeAttach++
 	} else {
@@ -41,14 +42,10 @@ func (p *process) born(b *buffer) {
 	p.grew(b)
 }
 
-// restored reports a buffer that was live at a checkpoint. It changes no peak.
-func (p *process) restored(b *buffer) {
-	p.countIn(b.callSite, b.tally(), b.SinceNs)
-	p.include(b, true)
-}
-
 // died reports that a buffer ended.
 func (p *process) died(b *buffer, now uint64, reason event.Reason) {
+	p.buffers.Remove(b.BufferID)
+	p.hold(-1)
 	p.state.survivors.died(b, reason.IsEnd())
 	p.state.noteEnd(b, now, reason.IsEnd())
 	p.state.held.died(p, b, now, reason.IsEnd())

@@ -85,17 +85,6 @@ func (s *State) RestartOperations() {
 	s.forgetRuns(func(*operation) bool { return true })
 }
 
-// only returns the operations of the selected processes.
-func (o *operations) only(selected func(*processName) bool) (some operations) {
-	for _, op := range o.list {
-		if selected(op.set.process) {
-			some.list = append(some.list, op)
-		}
-	}
-	some.count = uint64(len(some.list))
-	return some
-}
-
 // code writes or reads the operations.
 func (o *operations) code(c *stateCodec) {
 	codec.List(c.Codec, &o.list, func(p **operation) {

@@ -67,20 +67,25 @@ func (b *buffer) uncover() {
 		return
 	}
 	for _, c := range b.set.chips {
-		c.covers.remove(b)
-		c.chip.covers.remove(b)
+		for _, v := range []*covers{&c.covers, &c.chip.covers} {
+			if v.several {
+				v.change(b, false)
+			}
+		}
 		c.countOnce()
 	}
 }
 
 // uncoverAll is uncover of all buffers of a process, or only those of one arena.
 func (p *process) uncoverAll(only *arena) {
+	several := false
 	for _, c := range p.chips {
 		if c.chip.covers.several {
 			c.chip.change()
+			several = true
 		}
 	}
-	if slices.ContainsFunc(sortedValues(p.chips), func(c *processChip) bool { return c.chip.covers.several }) {
+	if several {
 		for b := range p.buffers.All() {
 			if only == nil || b.arena == only {
 				b.uncover()
@@ -113,13 +118,6 @@ func (v *covers) insert(b *buffer, u *peak.Use, buffers iter.Seq[*buffer], resto
 		}
 	}
 	return v.change(b, true)
-}
-
-// remove undoes insert.
-func (v *covers) remove(b *buffer) {
-	if v.several {
-		v.change(b, false)
-	}
 }
 
 // change adds or removes the addresses of a buffer. It returns how many bytes of each bank of an added one

@@ -14,7 +14,7 @@ func (s *State) Since() (ns uint64, restored bool) { return s.first, s.restored 
 func (s *State) RestartTimelines() {
 	s.first = s.now
 	for _, c := range s.chips {
-		c.pools.RestartLines(s.now)
+		c.pools.RestartLines(s.now, false)
 	}
 }
 
@@ -22,7 +22,9 @@ func (s *State) RestartTimelines() {
 func (s *State) RestartPeaks() {
 	for _, c := range s.chips {
 		c.begin(nil)
-		c.pools.ForgetEarlier()
+		for region := range c.pools {
+			c.pools[region].Earlier = peak.Peak{}
+		}
 		c.pools.Restart(s.now, s.applied)
 	}
 }
@@ -60,7 +62,7 @@ func (s *State) restartPartial() {
 	}
 	s.first, s.restored = s.now, true
 	for _, c := range s.chips {
-		c.pools.Redraw(s.now)
+		c.pools.RestartLines(s.now, true)
 		c.partial = false
 	}
 }

@@ -5,21 +5,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// countCores updates the L1 pool after the buffers on single cores changed.
-func (c *chip) countCores() { c.pools[event.L1].SetLoad(c.used.Load.Fullest()) }
-
-// loadCores counts a buffer that is on single cores on each of them. To be called after its
-// call site was saved.
-func (b *buffer) loadCores() {
-	b.changeCores(func(l *cores.Load) { l.Add(b.CoreSet, b.BytesPerBank) }, 1)
-}
-
-// unloadCores undoes loadCores.
-func (b *buffer) unloadCores() {
-	b.changeCores(func(l *cores.Load) { l.Remove(b.CoreSet, b.BytesPerBank) }, -1)
-}
-
-func (b *buffer) changeCores(change func(*cores.Load), count int) {
+// changeCores adds a buffer that is on single cores to each of them, or removes it; count is 1 or -1.
+func (b *buffer) changeCores(with func(*cores.Load, *cores.Set, uint64), count int) {
 	if !b.PerCore {
 		return
 	}
@@ -36,11 +23,12 @@ func (b *buffer) changeCores(change func(*cores.Load), count int) {
 		}
 		b.loads[b.callSite] = l
 	}
+	change := func(l *cores.Load) { with(l, b.CoreSet, b.BytesPerBank) }
 	change(l)
 	b.set.changeCores(change)
 }
 
-// unloadCores undoes loadCores for all buffers of a call site.
+// unloadCores removes all buffers of a call site from single cores.
 func (c *callSite) unloadCores() {
 	if load := c.loads[c]; load != nil {
 		c.set.changeCores(func(l *cores.Load) { l.Subtract(load) })
@@ -54,7 +42,7 @@ func (d *deviceSet) changeCores(change func(*cores.Load)) {
 		for _, u := range c.both() {
 			change(&u.Load)
 		}
-		c.chip.countCores()
+		c.chip.pools[event.L1].SetLoad(c.chip.used.Load.Fullest())
 	}
 }
 

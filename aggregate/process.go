@@ -140,6 +140,7 @@ func (s *State) startProcess(e *event.Event) {
 const earlyNs = 1e9
 
 func (s *State) endProcess(pid int, now uint64, status int) {
+	s.resolveStacks(pid)
 	p := s.known(pid)
 	if p == nil {
 		return
@@ -243,57 +244,53 @@ func (p *process) set(ids []int) *deviceSet {
 }
 
 func (p *process) newSet(ids []int) *deviceSet {
-	d := newDeviceSet(p.name, ids)
-	for i, id := range d.ids {
-		if slices.Contains(d.ids[:i], id) {
-			continue
-		}
+	var chips []*processChip
+	d := p.state.makeSet(p.name, ids, func(id int) *chip {
 		c := p.chips[id]
 		if c == nil {
 			of := p.state.chip(p, id)
 			if of == nil {
-				continue
+				return nil
 			}
 			c = &processChip{chip: of, programs: make(map[uint64]*program)}
 			p.chips[id] = c
 			c.chip.addUser(p.name.about.UID)
 		}
-		d.chips = append(d.chips, c)
-		d.addPools(c.chip)
-	}
-	if d.count == 0 {
-		d.addPools(p.state.unplaced)
-		d.count = 0
-	}
+		chips = append(chips, c)
+		return c.chip
+	})
+	d.chips = chips
 	return d
-}
-
-func newDeviceSet(name *processName, ids []int) *deviceSet {
-	return &deviceSet{
-		process: name, ids: slices.Clip(slices.Clone(ids)), devices: memory.DevicesKey(ids),
-		arenas: make(map[uint64]*arena), sites: make(map[memory.SiteKey]*callSite), operations: make(map[uint64]*operation),
-	}
-}
-
-func (d *deviceSet) addPools(c *chip) {
-	d.count++
-	for region := range d.pools {
-		d.pools[region] = append(d.pools[region], &c.pools[region])
-	}
 }
 
 // endedSet returns the set of chips of a process that ended: only what its call sites need.
 func (s *State) endedSet(name *processName, ids []int) *deviceSet {
-	d := newDeviceSet(name, ids)
+	d := s.makeSet(name, ids, func(id int) *chip { return s.chips[id] })
 	d.ended = true
+	return d
+}
+
+// makeSet returns a set of those chips that exist.
+func (s *State) makeSet(name *processName, ids []int, chipOf func(id int) *chip) *deviceSet {
+	d := &deviceSet{
+		process: name, ids: slices.Clip(slices.Clone(ids)), devices: memory.DevicesKey(ids),
+		arenas: make(map[uint64]*arena), sites: make(map[memory.SiteKey]*callSite), operations: make(map[uint64]*operation),
+	}
+	var chips []*chip
 	for i, id := range d.ids {
-		if c := s.chips[id]; c != nil && !slices.Contains(d.ids[:i], id) {
-			d.addPools(c)
+		if !slices.Contains(d.ids[:i], id) {
+			if c := chipOf(id); c != nil {
+				chips = append(chips, c)
+			}
 		}
 	}
-	if d.count == 0 {
-		d.addPools(s.unplaced)
-		d.count = 0
+	if d.count = len(chips); d.count == 0 {
+		chips = append(chips, s.unplaced)
+	}
+	for _, c := range chips {
+		for region := range d.pools {
+			d.pools[region] = append(d.pools[region], &c.pools[region])
+		}
 	}
 	return d
 }

@@ -71,21 +71,20 @@ type kept struct {
 
 // hold adds n allocations of a process, and reports whether they fit.
 func (p *process) hold(n int) bool {
-	if !p.kept.ofAllocations.Hold(p.state.rooms.allocations, p.name.user(), p.kept.allocations+n) {
-		p.beyond()
-		return false
-	}
-	p.kept.allocations += n
-	return true
+	return p.keep(&p.kept.ofAllocations, p.state.rooms.allocations, &p.kept.allocations, n)
 }
 
 // link adds n links of a process, and reports whether they fit.
 func (p *process) link(n int) bool {
-	if !p.kept.ofLinks.Hold(p.state.rooms.links, p.name.user(), p.kept.links+n) {
+	return p.keep(&p.kept.ofLinks, p.state.rooms.links, &p.kept.links, n)
+}
+
+func (p *process) keep(share *quota.Share, room *quota.Quota, has *int, n int) bool {
+	if !share.Hold(room, p.name.user(), *has+n) {
 		p.beyond()
 		return false
 	}
-	p.kept.links += n
+	*has += n
 	return true
 }
 

@@ -96,10 +96,9 @@ func (c *processChip) hasStatics(program uint64) bool {
 
 // refuseTrace forgets the latest trace of an allocator that had no room for it.
 func (p *process) refuseTrace(e *event.Event) {
-	for i, t := range slices.Backward(p.traces) {
+	for _, t := range slices.Backward(p.traces) {
 		if slices.Equal(t.set.ids, e.Devices) {
-			p.hold(-len(t.runs))
-			p.traces = slices.Delete(p.traces, i, i+1)
+			p.dropTraces(func(other *trace) bool { return other == t })
 			return
 		}
 	}

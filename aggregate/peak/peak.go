@@ -109,25 +109,12 @@ func (l *Pools) Restart(now, number uint64) {
 	}
 }
 
-// RestartLines makes the present use the beginning of all timelines.
-func (l *Pools) RestartLines(now uint64) {
+// RestartLines makes the present use the beginning of all timelines; begins is true if a stream of events
+// begins as well.
+func (l *Pools) RestartLines(now uint64, begins bool) {
 	for region := range l {
 		l[region].restartLines(now)
-	}
-}
-
-// Redraw is RestartLines for a stream of events that begins now.
-func (l *Pools) Redraw(now uint64) {
-	l.RestartLines(now)
-	for region := range l {
-		l[region].drawn = false
-	}
-}
-
-// ForgetEarlier forgets the peaks from before the first event.
-func (l *Pools) ForgetEarlier() {
-	for region := range l {
-		l[region].Earlier = Peak{}
+		l[region].drawn = l[region].drawn && !begins
 	}
 }
 
