@@ -120,58 +120,39 @@ func (s *State) Apply(e *event.Event) {
 		s.lose(e)
 	case event.Mark: // a moment: nothing changes
 		s.mark(e)
-	case event.Alloc, event.CBAlloc, event.KernelLoad, event.DeviceOpen, event.ProgramRun, event.TraceBegin, event.TraceEnd, event.TraceReplay:
-		if e.Kind == event.Alloc && int(e.Region) >= event.BankedRegions {
-			s.anomalies.MalformedEvents++
-			break
-		}
-		s.process(e).apply(e)
-	case event.Free, event.CBFree, event.KernelUnload, event.DeviceClose, event.TraceRelease, event.Owner, event.Reread:
-		// what ends something does not create a process
-		if p := s.known(e.PID); p != nil {
-			p.apply(e)
-		} else if e.Kind == event.Free {
-			s.anomalies.RepeatedFrees++
-		}
 	default:
-		s.anomalies.MalformedEvents++
+		s.applyToProcess(e)
 	}
 	s.beginning.follow(s, e)
 }
 
-// apply applies an event of the process.
-func (p *process) apply(e *event.Event) {
-	switch e.Kind {
-	case event.Alloc:
-		p.alloc(e)
-	case event.Free:
-		p.free(e)
-	case event.CBAlloc:
-		p.allocCB(e)
-	case event.CBFree:
-		p.freeCBs(e)
-	case event.KernelLoad:
-		p.loadKernel(e)
-	case event.KernelUnload:
-		p.unloadKernels(e)
-	case event.DeviceOpen:
-		p.openDevice(e)
-	case event.DeviceClose:
-		p.closeDevice(e)
-	case event.ProgramRun:
-		p.runProgram(e)
-	case event.TraceBegin:
-		p.beginTrace(e)
-	case event.TraceEnd:
-		p.endTrace(e)
-	case event.TraceReplay:
-		p.replayTrace(e)
-	case event.TraceRelease:
-		p.releaseTrace(e)
-	case event.Owner:
-		p.own(e)
-	case event.Reread:
-		p.losses.Correct(e.TimeNs)
+// begins and ends are what applies the events of a process that begin something, and those that end
+// something.
+var (
+	begins = [event.Checkpoint]func(*process, *event.Event){
+		event.Alloc: (*process).alloc, event.CBAlloc: (*process).allocCB, event.KernelLoad: (*process).loadKernel,
+		event.DeviceOpen: (*process).openDevice, event.ProgramRun: (*process).runProgram,
+		event.TraceBegin: (*process).beginTrace, event.TraceEnd: (*process).endTrace, event.TraceReplay: (*process).replayTrace,
+	}
+	ends = [event.Checkpoint]func(*process, *event.Event){
+		event.Free: (*process).free, event.CBFree: (*process).freeCBs, event.KernelUnload: (*process).unloadKernels,
+		event.DeviceClose: (*process).closeDevice, event.TraceRelease: (*process).releaseTrace, event.Owner: (*process).own,
+		event.Reread: func(p *process, e *event.Event) { p.losses.Correct(e.TimeNs) },
+	}
+)
+
+// applyToProcess applies an event of a process. An event that ends something does not create the process.
+func (s *State) applyToProcess(e *event.Event) {
+	p := s.known(e.PID)
+	switch {
+	case int(e.Kind) >= len(begins), e.Kind == event.Alloc && int(e.Region) >= event.BankedRegions, begins[e.Kind] == nil && ends[e.Kind] == nil:
+		s.anomalies.MalformedEvents++
+	case begins[e.Kind] != nil:
+		begins[e.Kind](s.process(e), e)
+	case p != nil:
+		ends[e.Kind](p, e)
+	case e.Kind == event.Free:
+		s.anomalies.RepeatedFrees++
 	}
 }
 

@@ -1,29 +1,22 @@
 package aggregate
 
 import (
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
 // The core of a State checks each event against the live buffers, programs, call sites, chips and
-// processes, and reports what follows from it as one of a few transitions:
+// processes, and reports what follows from it as one of these transitions. Everything else observes them:
 //
-//   - born: a buffer was allocated
-//   - died: a buffer ended
-//   - closed: all buffers of an allocator or of a process ended
-//   - ran: a program ran on a chip (run.go)
-//
-// Everything else observes these. An observer has its data, its code and its part of a checkpoint in one
-// place:
-//
-//   - totals: the use of chips and processes (totals.go)
 //   - peaks: samples of L1, peaks, timelines, and the shares of call sites (peak, peaks.go)
-//   - survivors: the births of the buffers of a call site, and which of them were never freed (births,
-//     survivors.go), also between two moments (past)
+//   - survivors: which buffers of a call site were never freed (births, survivors.go), also between two
+//     moments (past)
 //   - owners: which Python object referenced a buffer (owners.go)
 //   - blocks: the addresses of buffers, for the free space between them (space, space.go)
 //   - overlaps: addresses that several allocators assigned (overlap, overlap.go)
 //
-// Peaks come before the totals, to save what there was, and after them, to compare.
+// An observer has its data, its code and its part of a checkpoint in one place. Peaks come before the
+// totals, to save what there was, and after them, to compare.
 
 // born reports that a buffer was allocated.
 func (p *process) born(b *buffer) {
@@ -87,4 +80,17 @@ func (p *process) closed(only *arena, now uint64, reason event.Reason) (count in
 		}
 	}
 	return count
+}
+
+// ran reports that a program ran on a chip, with the sample of L1.
+func (r *run) ran(use *memory.CoreUse) {
+	c, own := r.by.chip, r.sum(&r.by.used.Load, r.by.used.Regions[event.L1].PerBank)
+	r.of.raise(use)
+	r.by.peaks.Raise(event.L1, own.Bytes(), own.StaticBytes(), r.at, &r.by.capacities()[event.L1])
+	if q := &c.pools[event.L1]; q.Ran(r.at, use, r.parts) {
+		r.share(q)
+	}
+	if *c.ran != nil {
+		(*c.ran)(memory.ProgramRun{Point: r.at, Device: c.id, Bytes: use.Bytes(), StaticBytes: use.StaticBytes()})
+	}
 }

@@ -172,16 +172,7 @@ func (c *chip) sample() {
 	if !fits {
 		return // the library refuses it, or buffers of two processes overlap
 	}
-	q := &c.pools[event.L1]
-	r.of.raise(&use)
-	own := r.sum(&r.by.used.Load, r.by.used.Regions[event.L1].PerBank)
-	r.by.peaks.Raise(event.L1, own.Bytes(), own.StaticBytes(), r.at, &r.by.capacities()[event.L1])
-	if q.Ran(r.at, &use, r.parts) {
-		r.share(q)
-	}
-	if *c.ran != nil {
-		(*c.ran)(memory.ProgramRun{Point: r.at, Device: c.id, Bytes: use.Bytes(), StaticBytes: use.StaticBytes()})
-	}
+	r.ran(&use)
 }
 
 // use returns the use of the chip's L1 by the run and all tensors, on the fullest core, and whether it
