@@ -117,7 +117,7 @@ func (s *State) Apply(e *event.Event) {
 	case event.ProcessExit:
 		s.endProcess(e.PID, e.TimeNs, e.ExitStatus)
 	case event.Lost:
-		s.lose(e)
+		s.lose(s.known(e.PID), e.Cause, e.Count)
 	case event.Mark: // a moment: nothing changes
 		s.mark(e)
 	default:
@@ -156,20 +156,15 @@ func (s *State) applyToProcess(e *event.Event) {
 	}
 }
 
-// lose counts lost events: of their process, or of none if it is not known.
-func (s *State) lose(e *event.Event) {
-	if p := s.known(e.PID); p != nil {
-		p.lose(e.Cause, e.Count)
-		return
+// lose counts lost events: of their process, or of none if p is nil.
+func (s *State) lose(p *process, cause string, n uint64) {
+	s.lostEvents += n
+	lost := s.lost
+	if p != nil {
+		if p.losses.Lost == nil {
+			p.losses.Lost = make(map[string]uint64)
+		}
+		lost = p.losses.Lost
 	}
-	s.lostEvents += e.Count
-	s.lost[e.Cause] += e.Count
-}
-
-func (p *process) lose(cause string, n uint64) {
-	p.state.lostEvents += n
-	if p.losses.Lost == nil {
-		p.losses.Lost = make(map[string]uint64)
-	}
-	p.losses.Lost[cause] += n
+	lost[cause] += n
 }

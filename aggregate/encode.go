@@ -92,24 +92,19 @@ func (c *stateCodec) checkBanked(region event.Region) {
 }
 
 func (c *stateCodec) chip(p **chip) {
-	id := 0
+	var id int
 	if !c.Reads {
 		id = (*p).id
 	}
 	if codec.Number(c.Codec, &id); c.Reads {
 		*p = newChip(id, 0, c.state.ran)
-	}
-	one := *p
-	if c.Reads {
-		if c.state.chips[one.id] != nil {
+		if c.state.chips[id] != nil || len(c.state.chips) == maxChips {
 			c.Fail()
 			return
 		}
-		c.state.chips[one.id] = one
-		if len(c.state.chips) > maxChips {
-			c.Fail()
-		}
+		c.state.chips[id] = *p
 	}
+	one := *p
 	c.Text(&one.board)
 	c.Text(&one.arch)
 	c.Value(&one.capacities)

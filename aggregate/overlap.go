@@ -46,8 +46,8 @@ func (p *process) cover(b *buffer, restoring bool) (shared []*chip) {
 		return nil
 	}
 	for _, c := range b.set.chips {
-		c.covers.insert(b, &c.used, c.buffersOf(p), restoring)
-		if c.chip.covers.insert(b, &c.chip.used, s.buffersOn(c.chip), restoring) > 0 {
+		c.covers.insert(b, &c.used, s.buffersOn(c.chip, p), restoring)
+		if c.chip.covers.insert(b, &c.chip.used, s.buffersOn(c.chip, nil), restoring) > 0 {
 			shared = append(shared, c.chip)
 		}
 		c.countOnce()
@@ -142,7 +142,7 @@ func (c *processChip) countOnce() {
 	before := c.chip.covers.regions
 	c.chip.covers.countOnce(&c.chip.used, &c.chip.capacities)
 	for region := range c.chip.pools {
-		was, is := before[region].Taken(), c.chip.covers.regions[region].Taken()
+		was, is := before[region].Taken, c.chip.covers.regions[region].Taken
 		c.chip.pools[region].Bytes += was.Counts(event.Region(region)) - is.Counts(event.Region(region))
 	}
 }
@@ -157,24 +157,13 @@ func (v *covers) countOnce(u *peak.Use, capacities *memory.Capacities) {
 	}
 }
 
-// buffersOf returns the live buffers of a process on a chip.
-func (c *processChip) buffersOf(p *process) iter.Seq[*buffer] {
-	return func(yield func(*buffer) bool) {
-		for b := range p.buffers.All() {
-			if slices.Contains(b.set.chips, c) && !yield(b) {
-				return
-			}
-		}
-	}
-}
-
-// buffersOn returns the live buffers of all processes on a chip.
-func (s *State) buffersOn(on *chip) iter.Seq[*buffer] {
+// buffersOn returns the live buffers on a chip, of one process, or of all if only is nil.
+func (s *State) buffersOn(on *chip, only *process) iter.Seq[*buffer] {
 	return func(yield func(*buffer) bool) {
 		for _, p := range s.processes {
-			if c := p.chips[on.id]; c != nil {
-				for b := range c.buffersOf(p) {
-					if !yield(b) {
+			if c := p.chips[on.id]; c != nil && (only == nil || only == p) {
+				for b := range p.buffers.All() {
+					if slices.Contains(b.set.chips, c) && !yield(b) {
 						return
 					}
 				}

@@ -25,9 +25,7 @@ type origin struct {
 	beforeAttach bool
 }
 
-func originOf(e *event.Event) *origin {
-	return &origin{e.TimeNs, e.Stack, e.BeforeAttach}
-}
+func originOf(e *event.Event) *origin { return &origin{e.TimeNs, e.Stack, e.BeforeAttach} }
 
 func (e *staticEntry) tally() memory.Tally {
 	return memory.Tally{Amount: memory.Amount{Count: 1, Bytes: e.place.Bytes()}}

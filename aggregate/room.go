@@ -99,7 +99,7 @@ func (p *process) release() {
 }
 
 // beyond counts what is left out of a process.
-func (p *process) beyond() { p.lose(quota.Beyond, 1) }
+func (p *process) beyond() { p.state.lose(p, quota.Beyond, 1) }
 
 const (
 	// maxExited and maxExitedSize are the number of ended processes of a user that a State keeps, and

@@ -186,9 +186,7 @@ func (p *process) addTo(c *callSite, t memory.Tally, now uint64) {
 // countIn counts a live allocation of a site from the time since.
 func (p *process) countIn(c *callSite, t memory.Tally, since uint64) {
 	c.live.Add(t)
-	if since > p.state.freshSince {
-		c.fresh.Add(t.Amount)
-	}
+	c.countFresh(t, since, p.state.freshSince)
 }
 
 // removeFrom subtracts an allocation from the time since.

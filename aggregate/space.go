@@ -101,6 +101,4 @@ func (p *process) orderBlocks() {
 	}
 }
 
-func (b *buffer) block() space.Block {
-	return space.Block{Start: b.Address, End: b.End()}
-}
+func (b *buffer) block() space.Block { return space.Block{Start: b.Address, End: b.End()} }

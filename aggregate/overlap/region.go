@@ -10,10 +10,10 @@ import (
 // twice is in use once.
 type Region struct {
 	cover cover
-	// Twice is how many bytes of each bank were assigned again, and taken what was therefore taken from
-	// the use of the chip.
+	// Twice is how many bytes of each bank were assigned again, and Taken what CountOnce therefore took the
+	// last time.
 	Twice uint64
-	taken memory.Tally
+	Taken memory.Tally
 	banks uint16 // of its buffers
 }
 
@@ -32,11 +32,8 @@ func (r *Region) Remove(start, end uint64) { r.Twice -= end - start - r.cover.re
 // CountOnce takes what was assigned twice from a tally of the buffers. banks is the number of banks; 0 if
 // it is not known.
 func (r *Region) CountOnce(t *memory.Tally, banks uint32) {
-	t.Add(r.taken)
-	r.taken = memory.Tally{PerBank: r.Twice}
-	r.taken.Bytes = r.Twice * uint64(cmp.Or(banks, uint32(r.banks)))
-	t.Add(r.taken.Negative())
+	t.Add(r.Taken)
+	r.Taken = memory.Tally{PerBank: r.Twice}
+	r.Taken.Bytes = r.Twice * uint64(cmp.Or(banks, uint32(r.banks)))
+	t.Add(r.Taken.Negative())
 }
-
-// Taken returns what CountOnce took the last time.
-func (r *Region) Taken() memory.Tally { return r.taken }

@@ -48,9 +48,7 @@ func Of(region event.Region, capacity event.Capacity, buffers []memory.Buffer) *
 	return space
 }
 
-func block(b *memory.Buffer) Block {
-	return Block{Start: b.Address, End: b.End()}
-}
+func block(b *memory.Buffer) Block { return Block{Start: b.Address, End: b.End()} }
 
 // perBank adds up the bytes of buffers on the fullest bank.
 type perBank struct {
