@@ -16,10 +16,10 @@ type Device struct {
 	// Devices have it, for metrics; documents have the Snapshot's Failures.
 	Failures [event.NumRegions]uint64 `json:"-"`
 	// Processes are the processes that use the chip now, in order of their ids. Only the
-	// Snapshot's Devices have them, not a Process's.
+	// chips of a snapshot have them, not those of a process.
 	Processes []DeviceProcess `json:"sharers,omitempty"`
-	// OtherUsers replaces the Processes of other users in a Snapshot for one user; nil
-	// if there are none.
+	// OtherUsers replaces the Processes of other users in what one user sees; nil if there are
+	// none.
 	OtherUsers *OtherUsers `json:"other_users,omitempty"`
 }
 
@@ -52,6 +52,8 @@ func (r *Regions) Banked(region event.Region) *Region {
 }
 
 // A Region is a region with banks.
+//
+//schema:region_use
 type Region struct {
 	Buffers uint64 `json:"buffers"`
 	// SizeBytes is the sum of the buffers' sizes, not rounded to pages and banks.
@@ -65,7 +67,7 @@ type Region struct {
 	// Banks is the number of banks, each of CapacityBytesPerBank; 0 if it is not known.
 	Banks uint32 `json:"banks"`
 	// OverlapBytesPerBank is how much of each bank several allocators assigned to buffers. It is counted
-	// once. Only the Snapshot's Devices have it, not a Process's.
+	// once. Only the chips of a snapshot have it, not those of a process.
 	OverlapBytesPerBank uint64 `json:"overlap_bytes_per_bank,omitempty"`
 	// AllocatedBytes is the sum of the buffers' bytes in all their banks.
 	AllocatedBytes uint64 `json:"allocated_bytes"`
@@ -74,7 +76,7 @@ type Region struct {
 	CapacityBytes        uint64 `json:"capacity_bytes"`
 	CapacityBytesPerBank uint64 `json:"capacity_bytes_per_bank"`
 	// FreeSpace is the free space of each bank; nil if the addresses of the region are not
-	// known. Only the Snapshot's Devices have it, not a Process's.
+	// known. Only the chips of a snapshot have it, not those of a process.
 	*FreeSpace
 	// PeakBytes is the highest AllocatedBytes, at PeakTimeNs. PeakCapacityBytes is the
 	// capacity at that time. All are 0 for L1: L1PerCore has its peak.
@@ -99,6 +101,8 @@ type StaticUse struct {
 }
 
 // A KernelsUse is the memory of programs' kernels on a chip.
+//
+//schema:kernel_use
 type KernelsUse struct {
 	Programs uint64 `json:"programs"`
 	// MaxBytesPerCore is the largest text of a program on each core. Programs use the same

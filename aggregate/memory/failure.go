@@ -7,6 +7,8 @@ import (
 
 // A Failure is an allocation, a limit of memory or an operation that failed with an exception of the
 // library.
+//
+//schema:failed_allocation
 type Failure struct {
 	TimeNs  uint64 `json:"time_ns" wall:"wall_ns"`
 	PID     int    `json:"pid" user:"user"`

@@ -13,7 +13,7 @@ type Overlap struct {
 	// TimeNs is when the later one was allocated.
 	TimeNs  uint64 `json:"time_ns" wall:"wall_ns"`
 	Devices []int  `json:"devices"`
-	Region  string `json:"region"`
+	Region  string `json:"region" schema:"region"`
 	// Address is the first common address, and BytesPerBank the number of common bytes in each bank.
 	Address      uint64        `json:"address"`
 	BytesPerBank uint64        `json:"bytes_per_bank"`

@@ -44,7 +44,7 @@ type About struct {
 	Release string `json:"release,omitempty"`
 	// UID is the user that it runs as; 0 if it is not known.
 	UID int `json:"uid"`
-	// Container, Pod and ContainerPID are as in event.Event.
+	// Container, Pod and ContainerPID are as in a process_start: see docs/events.md.
 	Container    string `json:"container,omitempty"`
 	Pod          string `json:"pod,omitempty"`
 	ContainerPID int    `json:"container_pid,omitempty"`
@@ -62,9 +62,9 @@ type Exit struct {
 // A RegionTotal counts the live buffers of a process in one region, or those that it had when it
 // closed a device or ended. A buffer on several chips counts once.
 type RegionTotal struct {
-	Region string `json:"region"`
+	Region string `json:"region" schema:"banked_region"`
 	// Reason is "device_close" or "process_exit"; empty for live buffers.
-	Reason  string `json:"reason,omitempty"`
+	Reason  string `json:"reason,omitempty" schema:"device_close|process_exit"`
 	Buffers uint64 `json:"buffers"`
 	// SizeBytes and AllocatedBytes are over all chips.
 	SizeBytes      uint64 `json:"size_bytes"`

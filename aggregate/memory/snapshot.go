@@ -3,8 +3,9 @@
 // also has the encoding of the values in checkpoints.
 package memory
 
-// A Snapshot is a State at one time. It does not change afterwards and must not be modified.
-// As JSON it is the document of `ttmem --json`.
+// A Snapshot is the state at one time, which /v1/snapshot of the service answers with.
+//
+// It does not change afterwards and must not be modified.
 type Snapshot struct {
 	// V is the version of the document.
 	V int `json:"v"`
@@ -36,11 +37,14 @@ type Snapshot struct {
 	// reason than memory.
 	OperationFailureCount uint64    `json:"operation_failure_count,omitempty"`
 	OperationFailures     []Failure `json:"operation_failures,omitempty"`
-	// Stacks counts the call stacks that the tracer took; nil if it took none. The tracer
-	// sets it, not State.
+	// Stacks counts the call stacks that the tracer took; nil if it took none.
+	//
+	// The tracer sets it, not State.
 	Stacks *Stacks `json:"stacks,omitempty"`
 	// Reading is true while the tracer still reads the existing allocations of processes that
-	// were attached late: totals are too low until then. The tracer sets it, not State.
+	// were attached late: totals are too low until then.
+	//
+	// The tracer sets it, not State.
 	Reading bool `json:"reading,omitempty"`
 }
 

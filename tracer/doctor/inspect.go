@@ -36,7 +36,7 @@ type Inspection struct {
 	Owner *int `json:"owner,omitempty"`
 	// Processes are those that map the library, and RunsOn is on what each of them runs its programs.
 	Processes []int       `json:"processes,omitempty"`
-	RunsOn    []host.Runs `json:"runs_on,omitempty"`
+	RunsOn    []host.Runs `json:"runs_on,omitempty" schema:"|card|mock device|simulator"`
 }
 
 // A Chip is a chip on PCIe, an element of `ttmem doctor --json`.

@@ -16,12 +16,12 @@ const Version = 1
 type Record struct {
 	V              int                 `json:"v"`
 	TimeNs         uint64              `json:"time_ns" wall:"wall_ns"`
-	Kind           string              `json:"kind"`
+	Kind           string              `json:"kind" schema:"kind"`
 	PID            *int                `json:"pid,omitempty" user:"user"`
 	TID            int                 `json:"tid,omitempty"`
 	Comm           string              `json:"comm,omitempty"`
 	Devices        []int               `json:"devices,omitzero"`
-	Region         string              `json:"region,omitempty"`
+	Region         string              `json:"region,omitempty" schema:"region"`
 	ProgramID      *uint64             `json:"program_id,omitempty"`
 	TraceID        *uint64             `json:"trace_id,omitempty"`
 	BufferID       *uint64             `json:"buffer_id,omitempty"`
@@ -30,15 +30,15 @@ type Record struct {
 	Address        *uint64             `json:"address,omitempty"`
 	SizeBytes      *uint64             `json:"size_bytes,omitempty"`
 	PageSizeBytes  *uint64             `json:"page_size_bytes,omitempty"`
-	Layout         string              `json:"layout,omitempty"`
+	Layout         string              `json:"layout,omitempty" schema:"layout"`
 	BytesPerBank   *uint64             `json:"bytes_per_bank,omitempty"`
 	Banks          *uint32             `json:"banks,omitempty"`
 	PerCore        bool                `json:"per_core,omitempty"`
 	Cores          [][4]uint16         `json:"cores,omitzero"`
-	StaticKind     string              `json:"static_kind,omitempty"`
+	StaticKind     string              `json:"static_kind,omitempty" schema:"static_kind"`
 	Global         bool                `json:"global,omitempty"`
-	KernelKind     string              `json:"kernel_kind,omitempty"`
-	Reason         string              `json:"reason,omitempty"`
+	KernelKind     string              `json:"kernel_kind,omitempty" schema:"kernel_kind"`
+	Reason         string              `json:"reason,omitempty" schema:"reason"`
 	Message        string              `json:"message,omitempty"`
 	NeededBytes    uint64              `json:"needed_bytes,omitempty"`
 	AvailableBytes uint64              `json:"available_bytes,omitempty"`

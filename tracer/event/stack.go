@@ -9,7 +9,7 @@ import (
 // Frame is one call of a stack.
 type Frame struct {
 	// Kind is "native" or "python".
-	Kind string `json:"kind"`
+	Kind string `json:"kind" schema:"native|python"`
 	// Name is the function's, in the form for people; "" where no symbol covers
 	// the address.
 	Name string `json:"name,omitempty"`

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Health is the health of the service.
+// Health is the answer of /v1/health of the service.
 type Health struct {
 	// V is the version of the document.
 	V int `json:"v"`
@@ -27,7 +27,7 @@ type Health struct {
 	ResidentBytes uint64 `json:"resident_bytes"`
 	// Goroutines is the number of goroutines of the service.
 	Goroutines int `json:"goroutines"`
-	// Recording is RecordingOK, or why nothing is recorded now; "" if recording is off.
+	// Recording is "ok", or why nothing is recorded now; "" if recording is off.
 	Recording string `json:"recording,omitempty"`
 	// Reading is true while the existing memory of processes is still being read, so that totals
 	// are too low.

@@ -285,7 +285,7 @@ func TestUserSeesNothingOfOthers(t *testing.T) {
 		shown := host.shown(v)
 		qt.Check(t, qt.Equals(shown.Devices[0].Regions, all.Devices[0].Regions))
 		qt.Check(t, qt.Not(qt.StringContains(asJSON(shown), "of-2000")))
-		pagetest.CheckSchema(t, "report", asJSON(shown))
+		pagetest.CheckSchema(t, "snapshot", asJSON(shown))
 	}
 	qt.Check(t, qt.StringContains(asJSON(host.shown(Viewer{UID: 2000})), "secret-of-2000"))
 }

@@ -95,7 +95,7 @@ func TestClaimedChipsAreBounded(t *testing.T) {
 		qt.Check(t, qt.StringContains(text, `ttmem_device_memory_used_bytes{chip="0",region="DRAM"}`))
 		shown := host.shown(root)
 		qt.Check(t, qt.Equals(len(shown.Devices), 1+256)) // one is of others, too
-		pagetest.CheckSchema(t, "report", asJSON(shown))
+		pagetest.CheckSchema(t, "snapshot", asJSON(shown))
 		host.apply(event.Event{Kind: event.ProcessExit, PID: 20, TID: 20})
 		time.Sleep(2 * snapshotAge)
 	}

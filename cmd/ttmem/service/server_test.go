@@ -264,7 +264,7 @@ func TestStackOfAFailureComesBack(t *testing.T) {
 }
 
 // documents are the names of the documents in docs/schema.json.
-var documents = map[string]string{"/v1/snapshot": "report", "/v1/health": "health"}
+var documents = map[string]string{"/v1/snapshot": "snapshot", "/v1/health": "health"}
 
 // TestTCPShowsNoProcess: who asks over TCP gets totals and nothing else.
 func TestTCPShowsNoProcess(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// step is the answer at its end.
-type step struct {
+// A Step is the answer of `ttmem steps` to the end of a step.
+type Step struct {
 	Step    string `json:"step"`
 	BeginNs uint64 `json:"begin_ns" wall:"begin_wall_ns"`
 	EndNs   uint64 `json:"end_ns" wall:"end_wall_ns"`
@@ -38,7 +38,7 @@ type step struct {
 // that of other regions is of all banks.
 type stepPeak struct {
 	Device        int    `json:"device"`
-	Region        string `json:"region"`
+	Region        string `json:"region" schema:"banked_region"`
 	BeginBytes    uint64 `json:"begin_bytes"`
 	PeakBytes     uint64 `json:"peak_bytes"`
 	PeakTimeNs    uint64 `json:"peak_time_ns" wall:"peak_wall_ns"`
@@ -49,7 +49,7 @@ type stepPeak struct {
 }
 
 type stepLeft struct {
-	Region string `json:"region"`
+	Region string `json:"region" schema:"banked_region"`
 	// Bytes is over all banks and chips.
 	Bytes   uint64 `json:"bytes"`
 	Buffers uint64 `json:"buffers"`
@@ -57,7 +57,7 @@ type stepLeft struct {
 	// Kept is the kind of memory that the runtime retains; "" for the program's own.
 	Kept string `json:"kept,omitempty"`
 	// Class is what the buffers are for; "" if that is not known.
-	Class string   `json:"class,omitempty"`
+	Class string   `json:"class,omitempty" schema:"class"`
 	Calls []string `json:"calls"`
 }
 
@@ -71,7 +71,7 @@ type Follower struct {
 	mu      sync.Mutex // for out
 	out     io.Writer
 	state   *aggregate.State
-	current step
+	current Step
 	began   *memory.Snapshot // of the current step's beginning
 
 	requests chan request // in the order of their marks
@@ -198,7 +198,7 @@ func (s *Follower) apply(e *event.Event) {
 }
 
 func (s *Follower) begin(name string, timeNs uint64) {
-	s.current = step{Step: name, BeginNs: timeNs}
+	s.current = Step{Step: name, BeginNs: timeNs}
 	s.state.FollowFrom(timeNs)
 	s.state.RestartPeaks()
 	s.began = s.state.Snapshot()

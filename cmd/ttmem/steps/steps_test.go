@@ -89,7 +89,7 @@ func TestWhatAStepLeft(t *testing.T) {
 	qt.Assert(t, qt.IsNil(<-listened))
 	var left [][]stepLeft
 	for line := range strings.Lines(out.String()) {
-		var one step
+		var one Step
 		qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(line), &one)))
 		if one.Step != "" {
 			pagetest.CheckSchema(t, "step", line)
@@ -132,7 +132,7 @@ func TestAStepGoesOnAfterACheckpoint(t *testing.T) {
 		return nil
 	})))
 	_, line, _ := strings.Cut(out.String(), "\n")
-	var one step
+	var one Step
 	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(line), &one)), qt.Commentf("%s", out.String()))
 	qt.Assert(t, qt.HasLen(one.Left, 1))
 	qt.Check(t, qt.Equals(one.Left[0].Buffers, 2))

@@ -10,7 +10,7 @@ import warnings
 # The fields that are always there, so that an empty frame has them too.
 BUFFERS = (
     "pid devices chips address since_ns name tid comm region layout buffer_id object size_bytes page_size_bytes"
-    " bytes_per_bank banks allocated_bytes"
+    " bytes_per_bank banks reserved_banks data_bytes allocated_bytes"
 ).split()
 CIRCULAR_BUFFERS = "pid devices chips address since_ns name program_id static_kind bytes_per_core cores".split()
 PEAKS = "devices region time_ns bytes capacity_bytes".split()

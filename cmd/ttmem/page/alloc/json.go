@@ -11,7 +11,7 @@ type Named struct {
 	Line      int    `json:"line,omitempty"`
 	Component string `json:"component,omitempty"`
 	// Class is what a buffer is for, as --by class has it; left out if that is not known.
-	Class string `json:"class,omitempty"`
+	Class string `json:"class,omitempty" schema:"class"`
 	// Stack is its call stack; left out if it is not known.
 	Stack *event.Stack `json:"stack,omitempty"`
 }

@@ -21,7 +21,7 @@ import (
 type Page struct {
 	V        int              `json:"v"`
 	Features []kernel.Feature `json:"features"`
-	// Chips are those on PCIe, and Driver is the release of their kernel driver; "" if it is not loaded.
+	// Chips are those on PCIe: a mock device and a simulator have none. Driver is the release of their kernel driver; "" if it is not loaded.
 	Chips     []doctor.Chip        `json:"chips"`
 	Driver    string               `json:"driver"`
 	Libraries []*doctor.Inspection `json:"libraries"`

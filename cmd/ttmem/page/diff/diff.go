@@ -81,10 +81,10 @@ type Group struct {
 	ChangeBytes   int64  `json:"change_bytes"`
 	// Region is the region of a group by stack. ALine is the line of its innermost call in A, if
 	// that differs from the line in B.
-	Region string `json:"region,omitempty"`
+	Region string `json:"region,omitempty" schema:"region"`
 	ALine  int    `json:"a_line,omitempty"`
 	// Class is what the buffers of a group by stack are for; left out if that is not known.
-	Class string `json:"class,omitempty"`
+	Class string `json:"class,omitempty" schema:"class"`
 	// Stack is a stack of B, or of A if B has none.
 	Stack []event.Frame `json:"stack,omitempty"`
 	moved bool
@@ -103,7 +103,7 @@ func (g *Group) Add(other *Group) {
 // A Total is the sum of one region of a chip.
 type Total struct {
 	Device      int    `json:"device"`
-	Region      string `json:"region"`
+	Region      string `json:"region" schema:"region"`
 	region      event.Region
 	A           Amount `json:"a"`
 	B           Amount `json:"b"`

@@ -20,6 +20,9 @@ type Document struct {
 	Omitted int `json:"omitted"`
 }
 
+// file is a moment of a recording, or of running processes.
+//
+//schema:diff_side
 type file struct {
 	// File is the recording; empty for running processes, which are in PIDs.
 	File   string `json:"file"`

@@ -26,10 +26,10 @@ type group struct {
 	OldestNs uint64        `json:"oldest_ns"`
 	PID      int           `json:"pid,omitempty" user:"user"`
 	Device   *int          `json:"device,omitempty"`
-	Region   string        `json:"region,omitempty"`
+	Region   string        `json:"region,omitempty" schema:"region"`
 	Stack    []event.Frame `json:"stack,omitempty"`
 	// Class is what all of the buffers are for; left out if they differ, or if that is not known.
-	Class string `json:"class,omitempty"`
+	Class string `json:"class,omitempty" schema:"class"`
 	mix   alloc.Mix
 }
 

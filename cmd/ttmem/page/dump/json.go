@@ -24,18 +24,18 @@ type head struct {
 // A Moment is the time at which the regions of some chips are listed.
 type Moment struct {
 	Devices []int    `json:"devices"`
-	Regions []string `json:"regions"`
+	Regions []string `json:"regions" schema:"region"`
 	TimeNs  uint64   `json:"time_ns" wall:"wall_ns"`
 }
 
-// Document is the output without --by.
+// Document is the output of `ttmem dump --json`.
 type Document struct {
 	head
 	Buffers iter.Seq[*buffer] `json:"buffers"`
 	Statics iter.Seq[*static] `json:"statics"`
 }
 
-// GroupsDocument is the output with --by.
+// GroupsDocument is the output of `ttmem dump --by WHAT --json`.
 type GroupsDocument struct {
 	head
 	By     string   `json:"by"`
@@ -55,12 +55,15 @@ type place struct {
 	alloc.Named
 }
 
+// buffer is a live buffer.
+//
+//schema:buffer
 type buffer struct {
 	place
 	TID           int32  `json:"tid"`
 	Comm          string `json:"comm"`
-	Region        string `json:"region"`
-	Layout        string `json:"layout"`
+	Region        string `json:"region" schema:"banked_region"`
+	Layout        string `json:"layout" schema:"layout"`
 	BufferID      uint64 `json:"buffer_id"`
 	Object        uint64 `json:"object"`
 	SizeBytes     uint64 `json:"size_bytes"`
@@ -82,10 +85,13 @@ type buffer struct {
 	Tensor string `json:"tensor,omitempty"`
 }
 
+// static is a circular or dataflow buffer, or a scratchpad.
+//
+//schema:static
 type static struct {
 	place
 	ProgramID    uint64      `json:"program_id"`
-	StaticKind   string      `json:"static_kind"`
+	StaticKind   string      `json:"static_kind" schema:"static_kind"`
 	Global       bool        `json:"global,omitempty"`
 	BytesPerCore uint64      `json:"bytes_per_core"`
 	Cores        [][4]uint16 `json:"cores"`

@@ -8,8 +8,8 @@ import (
 
 // Line is a line of `ttmem log --json`.
 type Line struct {
-	*event.Record
-	Note Note `json:"note"`
+	event.Record
+	Note *Note `json:"note,omitempty"`
 }
 
 // Note is the "note" of a line of `ttmem log --json`.
@@ -22,7 +22,7 @@ type Note struct {
 	Name      string `json:"name,omitempty"`
 	Component string `json:"component,omitempty"`
 	// Class is what an allocated or freed buffer is for; left out if that is not known.
-	Class string `json:"class,omitempty"`
+	Class string `json:"class,omitempty" schema:"class"`
 	// OwnsData and Hooked are the flags of the Buffer: views and hooked buffers make no events.
 	OwnsData *bool `json:"owns_data,omitempty"`
 	Hooked   *bool `json:"hooked,omitempty"`
@@ -43,6 +43,8 @@ type Note struct {
 }
 
 // Other is another buffer.
+//
+//schema:other_buffer
 type Other struct {
 	PID          int    `json:"pid" user:"user"`
 	BufferID     uint64 `json:"buffer_id"`
@@ -87,7 +89,7 @@ func (l *Log) record(e *event.Event, n *analyze.Note) *Line {
 	if n.Earlier != nil {
 		note.Earlier = l.other(n.Earlier)
 	}
-	return &Line{e.Record(), note}
+	return &Line{*e.Record(), &note}
 }
 
 func (l *Log) other(u *analyze.Use) *Other {

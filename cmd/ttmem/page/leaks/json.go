@@ -37,7 +37,7 @@ type Document struct {
 	UndecidedBytes uint64 `json:"undecided_bytes"`
 	UndecidedCount uint64 `json:"undecided_count"`
 	Undecided      []row  `json:"undecided"`
-	// Left survived from From to To and is stable. Steady counts buffers that only replaced
+	// Left survived between From and To, and is stable. Steady counts buffers that only replaced
 	// others. Without marks, Left was allocated while running processes were watched.
 	Left []row `json:"left"`
 	// Kept is the memory that the runtime retains.
@@ -62,6 +62,8 @@ type sum struct {
 }
 
 // row is the survivors of a call stack.
+//
+//schema:survivors
 type row struct {
 	Bytes uint64 `json:"bytes"`
 	Count uint64 `json:"count"`
@@ -69,7 +71,7 @@ type row struct {
 	Allocated uint64 `json:"allocated"`
 	// Class is leaked, undecided, stable, retained or suppressed; Growing is true if it is one of the
 	// first two.
-	Class   string `json:"class"`
+	Class   string `json:"class" schema:"leaked|undecided|stable|retained|suppressed"`
 	Growing bool   `json:"growing"`
 	// Verdict says in words that survivors were allocated in Rises of Intervals intervals.
 	// Retained buffers have none of the three.
@@ -84,15 +86,15 @@ type row struct {
 	Name      string `json:"name"`
 	Component string `json:"component,omitempty"`
 	// BufferClass is what the buffers are for; left out if that is not known.
-	BufferClass string `json:"buffer_class,omitempty"`
+	BufferClass string `json:"buffer_class,omitempty" schema:"class"`
 	// Containers are what holds the survivors of a leak, the most bytes first.
 	Containers []analyze.Container `json:"containers,omitempty"`
 	// Kind and Why describe memory that the runtime retains.
 	Kind    string       `json:"kind,omitempty"`
 	Why     string       `json:"why,omitempty"`
 	PID     int          `json:"pid" user:"user"`
-	Region  string       `json:"region"`
-	Layout  string       `json:"layout"`
+	Region  string       `json:"region" schema:"banked_region"`
+	Layout  string       `json:"layout" schema:"layout"`
 	Devices []int        `json:"devices"`
 	Stack   *event.Stack `json:"stack,omitempty"`
 }

@@ -18,7 +18,7 @@ type Document struct {
 // A Region is a region of chips that use it in the same way.
 type Region struct {
 	Devices []int  `json:"devices"`
-	Region  string `json:"region"`
+	Region  string `json:"region" schema:"banked_region"`
 	TimeNs  uint64 `json:"time_ns" wall:"wall_ns"`
 	Banks   uint32 `json:"banks"`
 	// StartAddress and EndAddress are its range in each bank. They and Free are left out if the
@@ -41,7 +41,7 @@ type Block struct {
 	BeforeAttach bool   `json:"before_attach,omitempty"`
 	Name         string `json:"name"`
 	// Class is what the buffer is for; left out if that is not known.
-	Class string `json:"class,omitempty"`
+	Class string `json:"class,omitempty" schema:"class"`
 	// Cores are x0, y0, x1, y1 of the cores that a buffer on single cores is on.
 	Cores [][4]uint16 `json:"cores,omitempty"`
 	// Owner and Tensor are left out if they are not known.

@@ -25,6 +25,8 @@ type Document struct {
 }
 
 // failure is a failed allocation. Fields that do not apply are left out.
+//
+//schema:failure
 type failure struct {
 	TimeNs  uint64 `json:"time_ns" wall:"wall_ns"`
 	PID     int    `json:"pid" user:"user"`
@@ -33,9 +35,9 @@ type failure struct {
 	UID     int    `json:"uid"`
 	// Reason is "fragmented", a reason of docs/events.md, or "" for another failure.
 	// TooLarge is true if the request exceeds an empty bank.
-	Reason   string `json:"reason"`
+	Reason   string `json:"reason" schema:"|fragmented|reason"`
 	TooLarge bool   `json:"too_large,omitempty"`
-	Region   string `json:"region"`
+	Region   string `json:"region" schema:"region|"`
 	Devices  []int  `json:"devices"`
 
 	SizeBytes          uint64 `json:"size_bytes,omitempty"`
@@ -63,7 +65,7 @@ type failure struct {
 	NeededBytes    uint64 `json:"needed_bytes,omitempty"`
 	AvailableBytes uint64 `json:"available_bytes,omitempty"`
 	Cores          string `json:"cores,omitempty"`
-	StaticKind     string `json:"static_kind,omitempty"`
+	StaticKind     string `json:"static_kind,omitempty" schema:"static_kind"`
 	// Setting is the argument of ttnn.open_device that helps, and ClearProgramCache what
 	// device.clear_program_cache() frees, if that is enough.
 	Setting           *setting `json:"setting,omitempty"`
@@ -80,14 +82,16 @@ type failure struct {
 	Stack    *event.Stack `json:"stack,omitempty"`
 }
 
-// setting is a size with which an allocation would fit: at least Bytes or, for worker_l1_size, at most.
+// setting is a size with which the allocation fits: at least Bytes or, with AtMost, at most.
 type setting struct {
-	Name   string `json:"name"`
+	Name   string `json:"name" schema:"l1_small_size|trace_region_size|worker_l1_size"`
 	Bytes  uint64 `json:"bytes"`
 	AtMost bool   `json:"at_most,omitempty"`
 }
 
 // amount is a number of buffers.
+//
+//schema:amount_per_bank
 type amount struct {
 	BytesPerBank uint64 `json:"bytes_per_bank"`
 	Buffers      uint64 `json:"buffers"`
@@ -109,13 +113,14 @@ type blame struct {
 	Name          string `json:"name"`
 	Kept          string `json:"kept,omitempty"` // what of the runtime retains it
 	// Class is what the buffers are for; left out if that is not known.
-	Class string `json:"class,omitempty"`
-	// HeldBy are who holds it, the most bytes first, as far as that is known.
+	Class string `json:"class,omitempty" schema:"class"`
+	// HeldBy are the owners, the most bytes first, as far as they are known. A path to several buffers has *
+	// in place of indices.
 	HeldBy []holder     `json:"held_by,omitempty"`
 	Stack  *event.Stack `json:"stack,omitempty"`
 }
 
-// holder is who holds some of the buffers.
+// holder is the owner of some of the buffers.
 type holder struct {
 	amount
 	Owner  string `json:"owner"`
@@ -134,7 +139,7 @@ type freedBy struct {
 type static struct {
 	Address      uint64      `json:"address"`
 	BytesPerCore uint64      `json:"bytes_per_core"`
-	StaticKind   string      `json:"static_kind"`
+	StaticKind   string      `json:"static_kind" schema:"static_kind"`
 	Cores        [][4]uint16 `json:"cores"`
 }
 

@@ -19,6 +19,9 @@ type Document struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
+// operation is the runs of programs from one call site.
+//
+//schema:operation
 type operation struct {
 	PID     int    `json:"pid" user:"user"`
 	Process string `json:"process,omitempty"`

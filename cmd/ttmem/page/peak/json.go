@@ -27,15 +27,18 @@ type Document struct {
 }
 
 // Region is a region of chips with the same peak. The bytes of L1 are per core.
+//
+//schema:region_peak
 type Region struct {
 	Devices       []int  `json:"devices"`
-	Region        string `json:"region"`
+	Region        string `json:"region" schema:"banked_region"`
 	PerCore       bool   `json:"per_core,omitempty"`
 	TimeNs        uint64 `json:"time_ns" wall:"wall_ns"`
 	Bytes         uint64 `json:"bytes"`
 	CapacityBytes uint64 `json:"capacity_bytes"`
 	StaticBytes   uint64 `json:"static_bytes,omitempty"`
-	AtLeast       bool   `json:"at_least,omitempty"`
+	// AtLeast is true if programs may have run that were not reported.
+	AtLeast bool `json:"at_least,omitempty"`
 	// OtherUsersBytes is the part of users whose processes are not shown, of which
 	// OtherUsersStaticBytes are circular buffers.
 	OtherUsersBytes       uint64       `json:"other_users_bytes,omitempty"`
@@ -50,12 +53,14 @@ type Region struct {
 	Statics      *timelineJSON `json:"static_timeline,omitempty"`
 }
 
+// earlierJSON is a higher peak before the beginning.
 type earlierJSON struct {
 	TimeNs        uint64 `json:"time_ns" wall:"wall_ns"`
 	Bytes         uint64 `json:"bytes"`
 	CapacityBytes uint64 `json:"capacity_bytes,omitempty"`
 }
 
+//schema:peak_group
 type groupJSON struct {
 	Key string `json:"key"`
 	// PID and Callers belong to groups by stack. Callers are the user's calls that led to the one
@@ -65,17 +70,19 @@ type groupJSON struct {
 	Bytes   uint64   `json:"bytes"`
 	Count   uint64   `json:"count"`
 	// Class is what all of the buffers are for; left out if they differ, or if that is not known.
-	Class string `json:"class,omitempty"`
+	Class string `json:"class,omitempty" schema:"class"`
 }
 
 // holderJSON is the memory of one call stack: its buffers, apart by who holds them, or its memory for
 // a program.
+//
+//schema:holder_at_peak
 type holderJSON struct {
 	PID          int     `json:"pid" user:"user"`
 	ProgramID    *uint64 `json:"program_id,omitempty"`
 	Devices      []int   `json:"devices,omitempty"`
-	Layout       string  `json:"layout,omitempty"`
-	StaticKind   string  `json:"static_kind,omitempty"`
+	Layout       string  `json:"layout,omitempty" schema:"layout"`
+	StaticKind   string  `json:"static_kind,omitempty" schema:"static_kind"`
 	BeforeAttach bool    `json:"before_attach,omitempty"`
 	Bytes        uint64  `json:"bytes"`
 	Count        uint64  `json:"count"`
@@ -85,7 +92,9 @@ type holderJSON struct {
 	alloc.Named
 }
 
-// timelineJSON has a minimum and a maximum for each step.
+// timelineJSON is the minimum and the maximum of each step of time.
+//
+//schema:timeline
 type timelineJSON struct {
 	BeginNs  uint64   `json:"begin_ns" wall:"begin_wall_ns"`
 	StepNs   uint64   `json:"step_ns"`
@@ -102,7 +111,7 @@ type processJSON struct {
 // processPeakJSON is the process's highest use of a region on one chip.
 type processPeakJSON struct {
 	region event.Region
-	Region string `json:"region"`
+	Region string `json:"region" schema:"banked_region"`
 	TimeNs uint64 `json:"time_ns" wall:"wall_ns"`
 	Bytes  uint64 `json:"bytes"`
 }

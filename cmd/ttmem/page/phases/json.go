@@ -43,7 +43,7 @@ type phase struct {
 
 // peak is the highest use of a region: for L1 on the fullest core, else in all banks.
 type peak struct {
-	Region string `json:"region"`
+	Region string `json:"region" schema:"banked_region"`
 	Device int    `json:"device"`
 	Bytes  uint64 `json:"bytes"`
 	TimeNs uint64 `json:"time_ns" wall:"wall_ns"`

@@ -6,10 +6,10 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Document is the output of --json instead of a report: a snapshot, with the leaks and the
-// contents of the peaks.
+// Document is the output of `ttmem report --json`, and of run and attach with --json: a snapshot, with the
+// leaks and the contents of the peaks.
 type Document struct {
-	*memory.Snapshot
+	memory.Snapshot
 	// CutShort is true if the recording's end is missing.
 	CutShort bool `json:"cut_short,omitempty"`
 	// Leaks are the call sites that leak, most bytes first.
@@ -25,7 +25,7 @@ type Document struct {
 // retainedMemory is memory of one kind that the runtime retains in a region.
 type retainedMemory struct {
 	Kind    string `json:"kind"`
-	Region  string `json:"region"`
+	Region  string `json:"region" schema:"region"`
 	Count   uint64 `json:"count"`
 	Bytes   uint64 `json:"bytes"`
 	Growing bool   `json:"growing"`
@@ -40,7 +40,7 @@ type retainedMemory struct {
 // peak is the peak of a region of a chip. The bytes of L1 are per core.
 type peak struct {
 	Device        int    `json:"device"`
-	Region        string `json:"region"`
+	Region        string `json:"region" schema:"region"`
 	TimeNs        uint64 `json:"time_ns" wall:"wall_ns"`
 	Bytes         uint64 `json:"bytes"`
 	CapacityBytes uint64 `json:"capacity_bytes"`
@@ -52,17 +52,19 @@ type peak struct {
 }
 
 // site is a call site: the line, the operation and its callers.
+//
+//schema:report_site
 type site struct {
 	Bytes        uint64   `json:"bytes"`
 	Count        uint64   `json:"count"`
-	StaticKind   string   `json:"static_kind,omitempty"`
+	StaticKind   string   `json:"static_kind,omitempty" schema:"static_kind"`
 	PID          int      `json:"pid,omitempty" user:"user"`
-	Region       string   `json:"region,omitempty"`
+	Region       string   `json:"region,omitempty" schema:"region"`
 	Name         string   `json:"name"`
 	Callers      []string `json:"callers,omitempty"`
 	BeforeAttach bool     `json:"before_attach,omitempty"`
 	// Class is what the buffers are for; left out if that is not known.
-	Class string `json:"class,omitempty"`
+	Class string `json:"class,omitempty" schema:"class"`
 	// Owner is the path that leads to all of them in the process, and Tensor the tensor there; left
 	// out if they differ or are not known.
 	Owner  string `json:"owner,omitempty"`
@@ -96,7 +98,7 @@ func sitesOf(list []analyze.Verdict) []site {
 // Document returns the JSON document.
 func (p *Page) Document() any {
 	r := newReport(p.Snapshot, p.Options)
-	doc := Document{Snapshot: p.Snapshot, CutShort: p.CutShort, Leaks: sitesOf(r.leaked), Undecided: sitesOf(r.undecided), Retained: []retainedMemory{}, Peaks: []peak{}}
+	doc := Document{Snapshot: *p.Snapshot, CutShort: p.CutShort, Leaks: sitesOf(r.leaked), Undecided: sitesOf(r.undecided), Retained: []retainedMemory{}, Peaks: []peak{}}
 	for _, one := range r.retained {
 		doc.Retained = append(doc.Retained, retainedMemory{
 			one.by.Name, one.region.String(), one.Count, one.Bytes, one.grows, one.part, one.capacity, one.by.Cached,
