@@ -3,10 +3,13 @@ package e2e
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -69,7 +72,11 @@ func TestGrowthInAWatch(t *testing.T) {
 	p.expect(t, "watch")
 	stdout, stderr, status := runTtmem(t, nil, "leaks", "-p", fmt.Sprint(p.Process.Pid), "--duration", "2s")
 	qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
-	qt.Check(t, qt.Matches(stdout, `(?s)No leaks found, watched for .*, but .* only grew: too few to judge\n.*`))
+	// A busy host watches for longer than it was asked to: what grew may be enough to judge then.
+	grew := regexp.MustCompile(`(?m)^(?:No leaks found, watched for .*, but (\d+) buffers .* only grew: too few to judge|.* leaked, watched for .*: (\d+) buffers from 1 call site)$`).FindStringSubmatch(stdout)
+	qt.Assert(t, qt.IsNotNil(grew), qt.Commentf("%s", stdout))
+	buffers, _ := strconv.Atoi(grew[1] + grew[2])
+	qt.Check(t, qt.Equals(buffers >= analyze.LeastSurvivors, grew[2] != ""), qt.Commentf("%s", stdout))
 	qt.Check(t, qt.StringContains(stdout, fmt.Sprintf("few.py:%d", markedLines(t, program(t, "few.py"))["slow"])))
 	qt.Assert(t, qt.IsNil(p.stdin.Close()))
 	qt.Assert(t, qt.IsNil(p.Wait()))
