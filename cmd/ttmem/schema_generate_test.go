@@ -255,21 +255,21 @@ func ref(name string) object { return object{{"$ref", "#/$defs/" + name}} }
 // values describes texts: with | between names of $defs and single texts.
 func (w *schemaWriter) values(tag string) object {
 	var texts []string
-	var any []object
+	var choices []object
 	for _, one := range strings.Split(tag, "|") {
 		if slices.ContainsFunc(schemaValues(), func(m member) bool { return m.key == one }) {
-			any = append(any, ref(one))
+			choices = append(choices, ref(one))
 		} else {
 			texts = append(texts, one)
 		}
 	}
 	if texts != nil {
-		any = append(any, object{{"enum", texts}})
+		choices = append(choices, object{{"enum", texts}})
 	}
-	if len(any) == 1 {
-		return any[0]
+	if len(choices) == 1 {
+		return choices[0]
 	}
-	return object{{"anyOf", any}}
+	return object{{"anyOf", choices}}
 }
 
 // object describes a struct.

@@ -38,7 +38,6 @@ type outer struct {
 	More    []outer           `json:"more,omitempty"`
 	None    inner             `json:"none,omitzero"`
 	Hidden  func()            `json:"-"`
-	private int
 	Plain   int8
 }
 
