@@ -18,7 +18,7 @@ type buffer struct {
 func (b *buffer) tally() memory.Tally {
 	t := memory.Tally{Amount: memory.Amount{Count: 1, Bytes: b.AllocatedBytes()}, Size: b.SizeBytes, PerBank: b.BytesPerBank}
 	if b.PerCore {
-		t.PerBank = 0 // loadCores counts it
+		t.PerBank = 0 // changeCores counts it
 	}
 	return t
 }

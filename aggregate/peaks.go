@@ -68,7 +68,7 @@ func (s *State) restartPartial() {
 }
 
 // change saves the site's share of the latest peaks. Call it before the site changes. The shares of
-// circular buffers are those of the program that ran: see chip.sample.
+// circular buffers are those of the program that ran: see run.ran.
 func (c *callSite) change() {
 	switch c.Region {
 	case event.CB:
