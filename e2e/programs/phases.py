@@ -47,8 +47,12 @@ def backward(activations, gradients):
     for i, a in enumerate(reversed(activations)):
         g = ttnn.matmul(a, a)
         saw("backward")
-        gradients[i] = g if gradients[i] is None else ttnn.add(gradients[i], g)
-        saw("backward")
+        if gradients[i] is not None:
+            total = ttnn.add(gradients[i], g)
+            saw("backward")  # with both terms
+            g = total
+            del total
+        gradients[i] = g
 
 
 def optimize(weights, gradients):
