@@ -64,6 +64,25 @@ type Verdict struct {
 	Containers []Container
 }
 
+// Add adds the survivors of another call site.
+func (v *Verdict) Add(other *Verdict) {
+	v.Amount.Add(other.Amount)
+	v.FreedAtTeardown.Add(other.FreedAtTeardown)
+	v.Allocated += other.Allocated
+	v.AgeNs, v.Rises, v.LastRise = max(v.AgeNs, other.AgeNs), max(v.Rises, other.Rises), max(v.LastRise, other.LastRise)
+	v.Intervals = max(v.Intervals, other.Intervals)
+	v.Containers = slices.Clone(v.Containers)
+	for _, c := range other.Containers {
+		i := slices.IndexFunc(v.Containers, func(known Container) bool { return known.Owner == c.Owner })
+		if i < 0 {
+			v.Containers = append(v.Containers, c)
+			continue
+		}
+		v.Containers[i].Amount.Add(c.Amount)
+	}
+	slices.SortStableFunc(v.Containers, func(a, b Container) int { return cmp.Compare(b.Bytes, a.Bytes) })
+}
+
 // LeakOptions select what Leaks judges. The zero value judges the whole run.
 type LeakOptions struct {
 	// Times are those of the marks from State.FollowFrom to State.FollowTo.

@@ -46,7 +46,7 @@ func TestADifferenceKnowsStacksThatEndEarly(t *testing.T) {
 		for _, by := range []string{"stack", "op"} {
 			text, d := diffOf(t, page.Layout{}, append(files, "--by", by)...)
 			qt.Assert(t, qt.HasLen(d.Groups, 1), qt.Commentf("%s", text))
-			qt.Check(t, qt.StringContains(d.Groups[0].Key, "ttnn.add"))
+			qt.Check(t, qt.StringContains(d.Groups[0].Text, "ttnn.add"))
 		}
 	}
 }

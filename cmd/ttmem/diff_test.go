@@ -128,8 +128,8 @@ func TestWhatGrewIsFirst(t *testing.T) {
 	b := writeEvents(t, "b.ttmem", newTrainingRun(200).steps(3, 2, 15).events)
 	buffers := func(d *diff.Difference) (keys []string) {
 		for _, g := range d.Groups {
-			if !g.Static {
-				keys = append(keys, g.Key)
+			if g.Region != event.CB {
+				keys = append(keys, g.Text)
 			}
 		}
 		return keys
@@ -137,7 +137,7 @@ func TestWhatGrewIsFirst(t *testing.T) {
 	const leak = "model.py:41 Model.step · ttnn.add"
 	text, d := diffOf(t, page.Layout{}, a, b)
 	qt.Check(t, qt.DeepEquals(buffers(d), []string{leak}))
-	qt.Check(t, qt.Equals(d.Groups[0].ChangeBytes, 2*6*1024*12))
+	qt.Check(t, qt.Equals(d.Groups[0].Amounts[1].Bytes-d.Groups[0].Amounts[0].Bytes, 2*6*1024*12))
 	qt.Check(t, qt.IsTrue(strings.HasPrefix(text, "Largest change: +144.0 KiB of DRAM, 0 → 6 buffers: "+leak+"\n")), qt.Commentf("%s", text))
 	_, d = diffOf(t, page.Layout{}, a, b, "--by", "file")
 	qt.Check(t, qt.DeepEquals(buffers(d), []string{"/srv/model.py"}))
@@ -223,7 +223,7 @@ func TestTheDifferenceOfTwoMarks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, d := diffOf(t, page.Layout{}, path, "--from", c.from, "--to", c.to, "--grep", "ttnn.add", "--region", "DRAM")
 			qt.Assert(t, qt.HasLen(d.Groups, 1))
-			qt.Check(t, qt.Equals(d.Groups[0].ChangeBuffers, c.grown))
+			qt.Check(t, qt.Equals(int64(d.Groups[0].Amounts[1].Count)-int64(d.Groups[0].Amounts[0].Count), c.grown))
 			region, bytes := d.Grown()
 			if c.grown > 0 {
 				qt.Check(t, qt.Equals(region, "DRAM"))
@@ -240,13 +240,16 @@ func TestTheDifferenceAsJSON(t *testing.T) {
 	b := writeEvents(t, "b.ttmem", newTrainingRun(200).steps(3, 2, 12).events)
 	_, d := diffOf(t, page.Layout{}, a, b)
 	out := document.Append(nil, d.Document(), nil)
-	var doc diff.Document
+	var doc struct {
+		V              int
+		Groups, Totals []rowJSON
+	}
 	qt.Assert(t, qt.IsNil(json.Unmarshal(out, &doc)))
 	qt.Assert(t, qt.HasLen(doc.Groups, 1))
-	qt.Check(t, qt.Equals(doc.Groups[0].B, diff.Amount{Buffers: 6, Bytes: 2 * 6 * 1024 * 12}))
-	qt.Check(t, qt.Equals(doc.Groups[0].A, diff.Amount{}))
+	qt.Check(t, qt.Equals(doc.Groups[0].B, amountJSON{Buffers: 6, Bytes: 2 * 6 * 1024 * 12}))
+	qt.Check(t, qt.Equals(doc.Groups[0].A, amountJSON{}))
 	qt.Check(t, qt.IsTrue(len(doc.Groups[0].Stack) > 3))
-	qt.Check(t, qt.Equals(doc.Totals[0].B, diff.Amount{Buffers: 10, Bytes: (4*4096 + 6*1024) * 12}))
+	qt.Check(t, qt.Equals(doc.Totals[0].B, amountJSON{Buffers: 10, Bytes: (4*4096 + 6*1024) * 12}))
 	qt.Check(t, qt.Equals(doc.V, 1))
 }
 

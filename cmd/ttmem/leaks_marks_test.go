@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/page/leaks"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
@@ -41,7 +40,7 @@ func markedFile(t *testing.T, steps int) string {
 }
 
 // leaksJSON is what `ttmem leaks --json` prints of a file, and its error.
-func leaksJSON(t *testing.T, args ...string) (doc leaks.Document, err error) {
+func leaksJSON(t *testing.T, args ...string) (doc leaksDocument, err error) {
 	t.Helper()
 	out, createErr := os.Create(filepath.Join(t.TempDir(), "out"))
 	qt.Assert(t, qt.IsNil(createErr))

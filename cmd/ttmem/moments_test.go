@@ -166,7 +166,7 @@ func TestTheEndIsTheSameEverywhere(t *testing.T) {
 	for _, args := range [][]string{{path, path, "--at", "left"}, {path, "--from", "begin"}} {
 		text, d := diffOf(t, page.Layout{}, args...)
 		qt.Assert(t, qt.HasLen(d.Totals, 2), qt.Commentf("%v", args)) // on two chips
-		qt.Check(t, qt.Equals(d.Totals[0].B.Buffers, 1))
+		qt.Check(t, qt.Equals(d.Totals[0].Amounts[1].Count, 1))
 		qt.Check(t, qt.StringContains(text, "at the end: what was never freed"))
 	}
 	for _, command := range []string{"dump", "map"} {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/page/peak"
 	"ttmem/tracer/event"
 )
 
@@ -39,7 +38,7 @@ func TestWrongFlagsOfPeak(t *testing.T) {
 func TestRowsOfPeaksInJSON(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "leak.ttmem")
 	readStory(t, storyEvents(goldenFolder, "leak")).record(t, file, 0)
-	of := func(args ...string) (d peak.Document, rows int) {
+	of := func(args ...string) (d peakDocument, rows int) {
 		jsonOf(t, &d, append([]string{"peak", file, "--json"}, args...)...)
 		for _, p := range d.Peaks {
 			rows += len(p.Groups) + len(p.StaticGroups) + len(p.Holders) + len(p.Programs)

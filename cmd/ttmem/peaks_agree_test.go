@@ -18,7 +18,6 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/dump"
 	"ttmem/cmd/ttmem/page/memmap"
-	"ttmem/cmd/ttmem/page/peak"
 )
 
 // A shownPeak is what a command says of the peak of a region of a chip.
@@ -101,7 +100,7 @@ func jsonOf(t *testing.T, to any, args ...string) {
 // peaksOfPeak also gives the part that is buffers, and what circular buffers take.
 func peaksOfPeak(t *testing.T, file string) (all, buffers shownPeaks, statics map[int]uint64, beginNs uint64) {
 	t.Helper()
-	var d peak.Document
+	var d peakDocument
 	jsonOf(t, &d, "peak", "--json", file)
 	all, buffers, statics = make(shownPeaks), make(shownPeaks), make(map[int]uint64)
 	for _, p := range d.Peaks {

@@ -286,7 +286,11 @@ func (w *schemaWriter) object(t reflect.Type) object {
 		if f.Key == "v" {
 			one = object{{"const", 1}}
 		}
-		if text := w.declared(f.Of).fields[f.Name]; text != "" {
+		text := w.declared(f.Of).fields[f.Name]
+		if f.About != "" {
+			text = strings.ToUpper(f.About[:1]) + f.About[1:] + "."
+		}
+		if text != "" {
 			one = slices.DeleteFunc(one, func(m member) bool { return m.key == "description" })
 			one = append(object{{"description", w.described(f.Name, text, keys)}}, one...)
 		}
@@ -303,7 +307,7 @@ func (w *schemaWriter) object(t reflect.Type) object {
 	}
 	var all object
 	if text := w.declared(t).doc; text != "" {
-		all = append(all, member{"description", w.described(t.Name(), text, keys)})
+		all = append(all, member{"description", w.described(declarer(t).Name(), text, keys)})
 	}
 	all = append(all, member{"type", "object"})
 	if required != nil {
@@ -340,8 +344,17 @@ func (w *schemaWriter) described(name, text string, keys map[string]string) stri
 	return described
 }
 
+// declarer returns the type whose comment describes a type: the one that declares its fields.
+func declarer(t reflect.Type) reflect.Type {
+	if d, ok := reflect.Zero(t).Interface().(document.Declarer); ok {
+		return d.Declared()[0].Of
+	}
+	return t
+}
+
 // declared returns what the source says of a type.
 func (w *schemaWriter) declared(t reflect.Type) declared {
+	t = declarer(t)
 	types := w.sources[t.PkgPath()]
 	if types == nil {
 		types = make(map[string]declared)

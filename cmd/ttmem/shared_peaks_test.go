@@ -100,7 +100,7 @@ func TestAUserWatchesThePeaksThatRootHas(t *testing.T) {
 	qt.Check(t, qt.Not(qt.StringContains(out.String(), "4194301")))
 
 	of := func(text string) (lines []string) {
-		var doc peak.Document
+		var doc peakDocument
 		qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(text), &doc)))
 		for _, p := range doc.Peaks {
 			var bytes uint64

@@ -6,6 +6,7 @@
 //   - user:"KEY", of a process id: after it comes KEY, the user of the process
 //   - schema:"NAME": the description in docs/schema.json of the values of a text
 //   - iter.Seq: a list whose items are not all in memory
+//   - Object: an object whose fields are not those of a struct
 //   - nil slices and maps are empty
 package document
 
@@ -106,24 +107,30 @@ func (e *encoder) object(v reflect.Value, fields []plannedField) {
 	e.text = append(e.text, '{')
 	for i := range fields {
 		f := &fields[i]
-		one, ok := f.in(v)
-		if !ok || f.omitted(one) {
-			continue
-		}
-		e.key(f.Key)
-		f.write(e, one)
-		if e.add != nil && f.Wall != "" {
-			if wall := e.add.Wall(one.Uint()); wall > 0 && one.Uint() > 0 {
-				e.key(f.Wall)
-				e.text = strconv.AppendInt(e.text, wall, 10)
-			}
-		}
-		if e.add != nil && f.User != "" {
-			if user := e.add.User(int(reflect.Indirect(one).Int())); user != "" {
-				e.key(f.User)
-				e.string(user)
-			}
+		if one, ok := f.in(v); ok {
+			e.field(&f.Field, one, f.write)
 		}
 	}
 	e.text = append(e.text, '}')
+}
+
+// field writes a field with what stands beside it, unless it is left out.
+func (e *encoder) field(f *Field, v reflect.Value, write plan) {
+	if f.omitted(v) {
+		return
+	}
+	e.key(f.Key)
+	write(e, v)
+	if e.add != nil && f.Wall != "" {
+		if wall := e.add.Wall(v.Uint()); wall > 0 && v.Uint() > 0 {
+			e.key(f.Wall)
+			e.text = strconv.AppendInt(e.text, wall, 10)
+		}
+	}
+	if e.add != nil && f.User != "" {
+		if user := e.add.User(int(reflect.Indirect(v).Int())); user != "" {
+			e.key(f.User)
+			e.string(user)
+		}
+	}
 }

@@ -22,10 +22,21 @@ type Field struct {
 	OmitEmpty, OmitZero bool
 	// Optional is true if it may be left out.
 	Optional bool
+	// About describes it, if Of does not.
+	About string
+}
+
+// A Declarer is an Object whose zero value declares its fields.
+type Declarer interface {
+	Object
+	Declared() []Field
 }
 
 // Fields returns the fields of a struct, in the order of documents.
 func Fields(t reflect.Type) (fields []Field) {
+	if d, ok := reflect.Zero(t).Interface().(Declarer); ok {
+		return d.Declared()
+	}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		tag := f.Tag.Get("json")
@@ -117,8 +128,22 @@ type appender interface {
 	AppendJSON(b []byte) []byte
 }
 
+// An Object is written with the fields that it yields, and their values.
+type Object interface {
+	Fields(yield func(*Field, any) bool)
+}
+
 func newPlan(t reflect.Type) plan {
 	switch {
+	case t.Implements(reflect.TypeFor[Object]()):
+		return func(e *encoder, v reflect.Value) {
+			e.text = append(e.text, '{')
+			for f, value := range v.Interface().(Object).Fields {
+				one := reflect.ValueOf(value)
+				e.field(f, one, planOf(one.Type()))
+			}
+			e.text = append(e.text, '}')
+		}
 	case t.Implements(reflect.TypeFor[appender]()):
 		return func(e *encoder, v reflect.Value) {
 			if v.IsNil() {

@@ -77,14 +77,15 @@ func (l Layout) Beside(out *bufio.Writer, columns string, st Style, text string)
 }
 
 // Whole writes a text beside columns on the same line, or below them if it does not fit
-// completely.
-func (l Layout) Whole(out *bufio.Writer, columns string, st Style, text string) {
+// completely, and returns the indent of what belongs below it.
+func (l Layout) Whole(out *bufio.Writer, columns string, st Style, text string) (indent int) {
 	if l.Width == 0 || Width(columns)+Width(text) <= l.Width {
 		fmt.Fprintln(out, columns+l.Paint(st, text))
-		return
+		return NameIndent
 	}
 	fmt.Fprintln(out, strings.TrimRight(columns, " "))
 	l.Write(out, NameIndent, st, text)
+	return NameIndent
 }
 
 // NameIndent is the indent of a name on its own line.

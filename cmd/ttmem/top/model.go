@@ -55,7 +55,7 @@ type model struct {
 	opened   []arrangement
 	unfolded bool
 
-	rows []*row
+	rows []*alloc.Row
 	// bytes is the sum of the rows, and held is true if the holder of one is known.
 	bytes uint64
 	held  bool
@@ -65,7 +65,7 @@ type model struct {
 
 	page screen
 	// shown is the row that pageStack shows.
-	shown         *row
+	shown         *alloc.Row
 	scroll, shift int
 
 	prompt int
@@ -98,7 +98,7 @@ func (m *model) arrange() {
 	}
 	m.rows, m.bytes, m.held = m.present.rows(&m.arrangement), 0, false
 	for _, r := range m.rows {
-		m.bytes, m.held = m.bytes+r.bytes, m.held || len(r.holders) > 0
+		m.bytes, m.held = m.bytes+r.Amounts[live].Bytes, m.held || len(r.Holders) > 0
 	}
 	if m.shown != nil {
 		if i := m.find(m.shown.Key); i >= 0 {
@@ -112,7 +112,7 @@ func (m *model) arrange() {
 }
 
 func (m *model) find(key alloc.Key) int {
-	return slices.IndexFunc(m.rows, func(r *row) bool { return r.Key == key })
+	return slices.IndexFunc(m.rows, func(r *alloc.Row) bool { return r.Key == key })
 }
 
 // move moves the selection by n rows. A selection at the top stays at the top when rows
@@ -143,7 +143,7 @@ func (m *model) open() {
 		return
 	}
 	r := m.rows[m.cursor]
-	if m.by == byStack && !r.several {
+	if m.by == byStack && !m.present.several(r) {
 		m.page, m.shown, m.scroll, m.shift = pageStack, r, 0, 0
 		return
 	}

@@ -7,87 +7,62 @@ import (
 	"strings"
 
 	"ttmem/aggregate/analyze"
-
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/table"
 	"ttmem/tracer/event"
 )
 
-// A row adds up call sites that look alike.
-type row struct {
-	alloc.Look
-	// site is the call stack of the first one; several is true if the row has others.
-	site    *site
-	several bool
-	// bytes is the use of all banks of their chips by count buffers. static is the use by statics
-	// circular buffers on the core where it is highest, because programs use the same space in
-	// turn; sites are the sites of circular buffers.
-	bytes, static  uint64
-	count, statics uint64
-	sites          []*memory.CallSite
-	// chips are its selected chips.
-	chips []int
-	// grown is the part of bytes that was allocated after the mark, and grownStatics the number
-	// of circular buffers allocated after it.
-	grown, grownStatics uint64
-	// rate is allocations per second.
-	rate  float64
-	since uint64 // ns; 0: not known
-	// regions, pids and devices are the values of its call sites, each once.
-	regions       []event.Region
-	pids, devices []int
-	// holders are who holds the buffers, as far as that is known.
-	holders alloc.Holders
-	mix     alloc.Mix
-}
+// The measures of a row: the use of all banks of its chips by buffers; circular buffers, with the bytes on the
+// core where they have most, because programs use the same space in turn; and the parts of both that were
+// allocated after the mark, where circular buffers have no bytes.
+const (
+	live = iota
+	statics
+	grown
+	grownStatics
+	measures
+)
 
-func newRow(look alloc.Look, h *memory.CallSite, s *site, on []int, rate float64) *row {
-	r := &row{
-		Look: look, site: s, chips: slices.Clip(on), rate: rate,
-		regions: []event.Region{h.Region}, pids: []int{h.PID}, devices: slices.Clip(h.Devices),
-	}
-	if !h.BeforeAttach {
-		r.since = h.SinceNs
-	}
+func amountsOf(h *memory.CallSite, chips int) []memory.Amount {
+	amounts := make([]memory.Amount, measures)
 	if h.Static != event.NotStatic {
-		r.statics, r.grownStatics, r.sites = h.Count, h.Fresh.Count, []*memory.CallSite{h}
-		return r
+		amounts[statics].Count, amounts[grownStatics].Count = h.Count, h.Fresh.Count
+		return amounts
 	}
-	chips := uint64(max(1, len(on)))
-	r.count, r.bytes, r.grown = h.Count, h.Bytes*chips, h.Fresh.Bytes*chips
-	return r
+	amounts[live], amounts[grown] = h.Amount, h.Fresh
+	amounts[live].Bytes *= uint64(max(1, chips))
+	amounts[grown].Bytes *= uint64(max(1, chips))
+	return amounts
 }
 
-// Add adds the memory of another row.
-func (r *row) Add(other *row) {
-	r.several = r.several || other.several || r.site.key != other.site.key
-	r.bytes, r.count, r.statics = r.bytes+other.bytes, r.count+other.count, r.statics+other.statics
-	r.grown, r.grownStatics, r.rate = r.grown+other.grown, r.grownStatics+other.grownStatics, r.rate+other.rate
-	if other.since > 0 && (r.since == 0 || other.since < r.since) {
-		r.since = other.since
-	}
-	r.sites = append(r.sites, other.sites...)
-	r.chips, r.devices = union(r.chips, other.chips), union(r.devices, other.devices)
-	r.pids, r.regions = union(r.pids, other.pids), union(r.regions, other.regions)
-	r.holders.Add(other.holders)
-	r.mix.AddAll(other.mix)
-}
-
-// union returns the values of both lists, each once.
-func union[T comparable](list, more []T) []T {
-	for _, one := range more {
-		if !slices.Contains(list, one) {
-			list = append(list, one)
+// each returns the values of a row's call sites, each once.
+func each[T comparable](r *alloc.Row, values func(*memory.CallSite) []T) (list []T) {
+	for _, h := range r.CallSites {
+		for _, one := range values(h) {
+			if !slices.Contains(list, one) {
+				list = append(list, one)
+			}
 		}
 	}
 	return list
 }
 
-// perCore returns what the largest of the row's programs has on its fullest core.
-func (r *row) perCore() (most uint64) {
-	for i, id := range r.chips {
-		if i > 0 && !slices.ContainsFunc(r.sites, func(h *memory.CallSite) bool { return !slices.Equal(h.Devices, r.sites[0].Devices) }) {
+func pids(r *alloc.Row) []int { return each(r, func(h *memory.CallSite) []int { return []int{h.PID} }) }
+
+func devices(r *alloc.Row) []int { return each(r, func(h *memory.CallSite) []int { return h.Devices }) }
+
+// perCore returns what the largest of the row's programs has on its fullest core of the selected chips.
+func perCore(r *alloc.Row, chips []int) (most uint64) {
+	var sites []*memory.CallSite
+	for _, h := range r.CallSites {
+		if h.Static != event.NotStatic {
+			sites = append(sites, h)
+		}
+	}
+	for i, id := range chips {
+		if i > 0 && !slices.ContainsFunc(sites, func(h *memory.CallSite) bool { return !slices.Equal(h.Devices, sites[0].Devices) }) {
 			break // all chips have the same
 		}
 		type program struct {
@@ -95,7 +70,7 @@ func (r *row) perCore() (most uint64) {
 			id  uint64
 		}
 		sums := make(map[program]uint64)
-		for _, h := range r.sites {
+		for _, h := range sites {
 			if slices.Contains(h.Devices, id) {
 				for _, p := range h.Programs {
 					sums[program{h.PID, p.ID}] += p.BytesPerCore
@@ -109,12 +84,18 @@ func (r *row) perCore() (most uint64) {
 	return most
 }
 
-// region returns the short name of the only region, or says that there are several.
-func (r *row) region() string {
-	if len(r.regions) > 1 {
+// regionOf returns the short name of the only region, or says that there are several.
+func regionOf(r *alloc.Row) string {
+	list := each(r, func(h *memory.CallSite) []event.Region { return []event.Region{h.Region} })
+	if len(list) > 1 {
 		return "mixed"
 	}
-	return regionNames[r.regions[0]]
+	return regionNames[list[0]]
+}
+
+// several reports whether a row has call stacks with different calls.
+func (p *Present) several(r *alloc.Row) bool {
+	return len(each(r, func(h *memory.CallSite) []string { return []string{p.sites[memory.StackID(h.Stack)].key} })) > 1
 }
 
 // regionNames are short names of the regions.
@@ -134,22 +115,30 @@ func mixed(by int) bool { return !slices.Contains([]string{"stack", "type", "siz
 // An order is an order of rows, and the column by which it sorts.
 type order struct {
 	name, column string
-	compare      func(a, b *row) int
+	compare      func(a, b *alloc.Row) int
 }
 
 var orders = []order{
-	{"size", "ALL BANKS", func(a, b *row) int {
-		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.static, a.static))
+	{"size", "ALL BANKS", func(a, b *alloc.Row) int {
+		return cmp.Or(byBytes(live, a, b), byBytes(statics, a, b))
 	}},
-	{"count", "BUFFERS", func(a, b *row) int {
-		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(b.statics, a.statics))
+	{"count", "BUFFERS", func(a, b *alloc.Row) int {
+		return cmp.Or(byCount(live, a, b), byCount(statics, a, b))
 	}},
-	{"growth", "GROWTH", func(a, b *row) int {
-		return cmp.Or(cmp.Compare(b.grown, a.grown), cmp.Compare(b.grownStatics, a.grownStatics))
+	{"growth", "GROWTH", func(a, b *alloc.Row) int {
+		return cmp.Or(byBytes(grown, a, b), byCount(grownStatics, a, b))
 	}},
-	{"rate", "RATE/s", func(a, b *row) int { return cmp.Compare(b.rate, a.rate) }},
-	{"age", "FOR", func(a, b *row) int { return cmp.Compare(a.since-1, b.since-1) }}, // not known is last
-	{"name", "", func(a, b *row) int { return cmp.Compare(a.Text, b.Text) }},
+	{"rate", "RATE/s", func(a, b *alloc.Row) int { return cmp.Compare(b.Rate, a.Rate) }},
+	{"age", "FOR", func(a, b *alloc.Row) int { return cmp.Compare(b.OldestNs, a.OldestNs) }}, // not known is last
+	{"name", "", func(a, b *alloc.Row) int { return cmp.Compare(a.Text, b.Text) }},
+}
+
+func byBytes(measure int, a, b *alloc.Row) int {
+	return cmp.Compare(b.Amounts[measure].Bytes, a.Amounts[measure].Bytes)
+}
+
+func byCount(measure int, a, b *alloc.Row) int {
+	return cmp.Compare(b.Amounts[measure].Count, a.Amounts[measure].Count)
 }
 
 // The orders that the view sets itself.
@@ -180,12 +169,12 @@ type filter struct {
 	region int // one of alloc.Regions, plus 1
 	text   string
 	// in is the opened row, and inBy its grouping.
-	in   *row
+	in   *alloc.Row
 	inBy int
 }
 
 // rows returns the live call sites of a Present by a grouping, in an order.
-func (p *Present) rows(v *arrangement) []*row {
+func (p *Present) rows(v *arrangement) []*alloc.Row {
 	f := &v.filter
 	names := &alloc.Namer{Snap: p.Snapshot}
 	selected := alloc.Filter{Devices: f.chips}
@@ -195,7 +184,7 @@ func (p *Present) rows(v *arrangement) []*row {
 	if f.region > 0 {
 		selected.Regions = []event.Region{alloc.Regions[f.region-1]}
 	}
-	var rows []*row
+	groups := &table.Table{Names: names}
 	pattern := patternOf(f.text)
 	for i := range p.CallSites {
 		h, rate := &p.CallSites[i], p.rates[i]
@@ -211,7 +200,7 @@ func (p *Present) rows(v *arrangement) []*row {
 		fresh := h.Fresh // the part without an owner is the last
 		for _, part := range p.parts(h, a, v) {
 			one := *h
-			if one.Amount = part.Amount; part.Amount != h.Amount {
+			if one.Amount = part.Amounts[0]; one.Amount != h.Amount {
 				rate = 0 // it is not known by owner
 				if one.Fresh = fresh; len(part.Holders) > 0 {
 					one.Fresh = part.Holders.Since(p.MarkNs)
@@ -220,37 +209,42 @@ func (p *Present) rows(v *arrangement) []*row {
 				}
 			}
 			if f.text != "" && !s.match(f.text, pattern) && !part.Holders.MatchedBy(pattern) && !pattern.MatchString(part.Class().String()) ||
-				f.in != nil && !slices.ContainsFunc(looks(f.inBy, names, h, &part.Row, ""), f.in.Has) {
+				f.in != nil && !slices.ContainsFunc(looks(f.inBy, names, h, part, ""), f.in.Has) {
 				continue
 			}
 			stack := ""
 			if f.in != nil {
 				stack = s.key
 			}
-			for i, look := range looks(v.by, names, h, &part.Row, stack) {
-				of := a.Devices
-				if groupings[v.by] == "chip" && len(of) > 0 {
-					of = of[i : i+1]
+			part.CallSites, part.Rate = []*memory.CallSite{h}, rate
+			if !h.BeforeAttach {
+				part.OldestNs = max(1, p.NowNs-min(p.NowNs, h.SinceNs))
+			}
+			if groupings[v.by] == "class" || h.Static != event.NotStatic {
+				part.Mix = nil
+			}
+			for i, look := range looks(v.by, names, h, part, stack) {
+				if groupings[v.by] == "chip" && len(a.Devices) > 0 {
+					part.Devices = a.Devices[i : i+1]
 				}
-				r := newRow(look, &one, s, of, rate)
-				r.holders = part.Holders
-				if groupings[v.by] != "class" {
-					r.mix.Add(part.Class(), r.count)
-				}
-				rows = append(rows, r)
+				part.Amounts = amountsOf(&one, len(part.Devices))
+				groups.AddAs(part, look.Key, look)
 			}
 		}
 	}
-	rows = alloc.Fold(rows, v.by == byStack && f.in == nil)
-	for _, r := range rows {
-		if len(r.sites) > 0 {
-			r.static = r.perCore()
-		}
-	}
-	slices.SortFunc(rows, func(a, b *row) int {
+	order := func(a, b *alloc.Row) int {
 		return cmp.Or(orders[v.order].compare(a, b), orders[bySize].compare(a, b),
 			cmp.Compare(a.Text, b.Text), slices.Compare(a.Callers, b.Callers), cmp.Compare(a.Apart, b.Apart))
-	})
+	}
+	rows := groups.Rows(v.by == byStack && f.in == nil, order)
+	for _, r := range rows {
+		chips := r.Devices
+		if groupings[v.by] != "chip" {
+			chips = slices.DeleteFunc(devices(r), func(id int) bool { return len(f.chips) > 0 && !slices.Contains(f.chips, id) })
+		}
+		r.Amounts[statics].Bytes = perCore(r, chips)
+	}
+	slices.SortStableFunc(rows, order)
 	if v.reversed {
 		slices.Reverse(rows)
 	}
@@ -258,7 +252,7 @@ func (p *Present) rows(v *arrangement) []*row {
 }
 
 // parts returns the parts of a call site: without a stack, or by owner, one for each holder.
-func (p *Present) parts(h *memory.CallSite, a alloc.Row, v *arrangement) []alloc.Part {
+func (p *Present) parts(h *memory.CallSite, a alloc.Row, v *arrangement) []*alloc.Row {
 	by := groupings[v.by]
 	if v.isByOwner() {
 		by = "owner"

@@ -17,29 +17,29 @@ func (m *model) stackHead() []string {
 	r := m.shown
 	lines := []string{"", " " + m.Paint(page.Bold, m.Cut(m.clean(r.Text), m.width-1))}
 	var facts []string
-	if r.count > 0 {
-		facts = append(facts, fmt.Sprintf("%s in %s", page.Bytes(r.bytes), count(r.count, "buffer")))
+	if r.Amounts[live].Count > 0 {
+		facts = append(facts, fmt.Sprintf("%s in %s", page.Bytes(r.Amounts[live].Bytes), count(r.Amounts[live].Count, "buffer")))
 	}
-	if r.statics > 0 {
-		facts = append(facts, fmt.Sprintf("%s per core in %s", page.KiB(r.static), count(r.statics, "circular buffer")))
+	if r.Amounts[statics].Count > 0 {
+		facts = append(facts, fmt.Sprintf("%s per core in %s", page.KiB(r.Amounts[statics].Bytes), count(r.Amounts[statics].Count, "circular buffer")))
 	}
 	if m.present.Marked {
-		grown := "+" + page.Bytes(r.grown)
-		if r.grownStatics > 0 {
-			grown += ", +" + count(r.grownStatics, "circular buffer")
+		grown := "+" + page.Bytes(r.Amounts[grown].Bytes)
+		if r.Amounts[grownStatics].Count > 0 {
+			grown += ", +" + count(r.Amounts[grownStatics].Count, "circular buffer")
 		}
 		facts = append(facts, grown+" since the mark")
 	}
-	if r.since > 0 {
-		facts = append(facts, "live for "+m.ago(r.since))
+	if r.OldestNs > 0 {
+		facts = append(facts, "live for "+formatAge(r.OldestNs))
 	}
-	facts = append(facts, r.region())
-	if len(r.devices) > 0 {
-		facts = append(facts, "on "+count(uint64(len(r.devices)), "chip")+": "+page.ShortChips(r.devices, shortIDs))
+	facts = append(facts, regionOf(r))
+	if len(devices(r)) > 0 {
+		facts = append(facts, "on "+count(uint64(len(devices(r))), "chip")+": "+page.ShortChips(devices(r), shortIDs))
 	}
-	facts = append(facts, "PID "+page.PIDs(slices.Sorted(slices.Values(r.pids))))
+	facts = append(facts, "PID "+page.PIDs(slices.Sorted(slices.Values(pids(r)))))
 	lines = append(lines, " "+m.Cut(strings.Join(facts, m.Separator()), m.width-1))
-	if component := r.site.Component; component != "" {
+	if component := r.Component; component != "" {
 		lines = append(lines, " "+m.Paint(page.Dim, m.Cut(m.clean(component), m.width-1)))
 	}
 	return append(lines, "", m.Paint(page.OnGreen, m.left("        innermost call first", m.width)))
@@ -51,10 +51,10 @@ const kindColumns = 8
 // stackLines returns the calls of the shown row, innermost first. The user's own calls are
 // bold.
 func (m *model) stackLines() (lines []string) {
-	frames := m.shown.site.Stack.Frames()
+	frames := m.shown.Stack.Frames()
 	if len(frames) == 0 {
 		text := "No call stack: allocated before ttmem attached, or none was taken."
-		if held := m.shown.holders.Text(m.Separator()); held != "" {
+		if held := m.shown.Holders.Text(m.Separator()); held != "" {
 			text = "Allocated before ttmem attached: no call stack; " + m.clean(held)
 		}
 		lines = append(lines, "")
@@ -86,7 +86,7 @@ const shownHeld = 100
 
 // holderLines lists the buffers of the shown row whose owners are known, with the whole paths.
 func (m *model) holderLines() (lines []string) {
-	for _, h := range m.shown.holders {
+	for _, h := range m.shown.Holders {
 		head := fmt.Sprintf("held by %s: %s", m.clean(h.Path), count(h.Count, "buffer"))
 		lines = append(lines, "", " "+m.Paint(page.Bold, head))
 		shown, omitted := page.First(h.Buffers, shownHeld)

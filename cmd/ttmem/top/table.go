@@ -36,79 +36,79 @@ func cells[T any](m *model, p painter, columns []column[T], of T) (line string) 
 	return line
 }
 
-var columns = []column[*row]{
-	{"ALL BANKS", 10, 0, func(m *model, r *row) (string, page.Style) {
-		if r.count == 0 && r.statics > 0 {
-			return page.KiB(r.static), page.Blue
+var columns = []column[*alloc.Row]{
+	{"ALL BANKS", 10, 0, func(m *model, r *alloc.Row) (string, page.Style) {
+		if r.Amounts[live].Count == 0 && r.Amounts[statics].Count > 0 {
+			return page.KiB(r.Amounts[statics].Bytes), page.Blue
 		}
-		return page.Bytes(r.bytes), page.Bold
+		return page.Bytes(r.Amounts[live].Bytes), page.Bold
 	}},
-	{"%", 5, 0, func(m *model, r *row) (string, page.Style) {
-		if r.count == 0 {
+	{"%", 5, 0, func(m *model, r *alloc.Row) (string, page.Style) {
+		if r.Amounts[live].Count == 0 {
 			return "/core", page.Blue // of the size, instead of a share
 		}
-		return page.Percent(r.bytes, m.bytes), page.NoStyle
+		return page.Percent(r.Amounts[live].Bytes, m.bytes), page.NoStyle
 	}},
-	{"BUFFERS", 9, 0, func(m *model, r *row) (string, page.Style) {
-		if r.count == 0 && r.statics > 0 {
-			return formatShort(r.statics) + " " + page.Plural(r.statics, "CB"), page.Blue
+	{"BUFFERS", 9, 0, func(m *model, r *alloc.Row) (string, page.Style) {
+		if r.Amounts[live].Count == 0 && r.Amounts[statics].Count > 0 {
+			return formatShort(r.Amounts[statics].Count) + " " + page.Plural(r.Amounts[statics].Count, "CB"), page.Blue
 		}
-		return formatCount(r.count), page.NoStyle
+		return formatCount(r.Amounts[live].Count), page.NoStyle
 	}},
-	{"GROWTH", 12, 0, func(m *model, r *row) (string, page.Style) {
+	{"GROWTH", 12, 0, func(m *model, r *alloc.Row) (string, page.Style) {
 		switch {
-		case r.grown > 0:
-			return "+" + page.Bytes(r.grown), page.Red
-		case r.grownStatics > 0:
-			return "+" + formatShort(r.grownStatics) + " " + page.Plural(r.grownStatics, "CB"), page.Blue
+		case r.Amounts[grown].Bytes > 0:
+			return "+" + page.Bytes(r.Amounts[grown].Bytes), page.Red
+		case r.Amounts[grownStatics].Count > 0:
+			return "+" + formatShort(r.Amounts[grownStatics].Count) + " " + page.Plural(r.Amounts[grownStatics].Count, "CB"), page.Blue
 		}
 		return m.Pick("·", "."), page.Dim
 	}},
-	{"CBs", 11, 110, func(m *model, r *row) (string, page.Style) {
-		if r.statics == 0 {
+	{"CBs", 11, 110, func(m *model, r *alloc.Row) (string, page.Style) {
+		if r.Amounts[statics].Count == 0 {
 			return "", page.NoStyle
 		}
-		return page.KiB(r.static), page.Blue
+		return page.KiB(r.Amounts[statics].Bytes), page.Blue
 	}},
-	{"RATE/s", 8, 100, func(m *model, r *row) (string, page.Style) {
+	{"RATE/s", 8, 100, func(m *model, r *alloc.Row) (string, page.Style) {
 		switch {
-		case r.rate == 0:
+		case r.Rate == 0:
 			return m.Pick("·", "."), page.Dim
-		case r.rate < 10:
-			return fmt.Sprintf("%.1f", r.rate), page.Yellow
+		case r.Rate < 10:
+			return fmt.Sprintf("%.1f", r.Rate), page.Yellow
 		}
-		return formatShort(uint64(r.rate + 0.5)), page.Yellow
+		return formatShort(uint64(r.Rate + 0.5)), page.Yellow
 	}},
-	{"FOR", 8, 72, func(m *model, r *row) (string, page.Style) {
-		if r.since == 0 {
+	{"FOR", 8, 72, func(m *model, r *alloc.Row) (string, page.Style) {
+		if r.OldestNs == 0 {
 			return "earlier", page.Dim
 		}
-		return m.ago(r.since), page.NoStyle
+		return formatAge(r.OldestNs), page.NoStyle
 	}},
-	{"CHIPS", 7, 130, func(m *model, r *row) (string, page.Style) {
-		return fmt.Sprint(len(r.devices)), page.NoStyle
+	{"CHIPS", 7, 130, func(m *model, r *alloc.Row) (string, page.Style) {
+		return fmt.Sprint(len(devices(r))), page.NoStyle
 	}},
-	{"PID", 9, 150, func(m *model, r *row) (string, page.Style) {
-		if len(r.pids) > 1 {
-			return fmt.Sprintf("%d procs", len(r.pids)), page.Dim
+	{"PID", 9, 150, func(m *model, r *alloc.Row) (string, page.Style) {
+		if len(pids(r)) > 1 {
+			return fmt.Sprintf("%d procs", len(pids(r))), page.Dim
 		}
-		return fmt.Sprint(r.pids[0]), page.NoStyle
+		return fmt.Sprint(pids(r)[0]), page.NoStyle
 	}},
-	{"IN", 6, 0, func(m *model, r *row) (string, page.Style) {
-		if r.region() == "CB" {
+	{"IN", 6, 0, func(m *model, r *alloc.Row) (string, page.Style) {
+		if regionOf(r) == "CB" {
 			return "CB", page.Blue
 		}
-		return r.region(), page.Cyan
+		return regionOf(r), page.Cyan
 	}},
-	{heldBy, 30, 110, func(m *model, r *row) (string, page.Style) {
-		if len(r.holders) == 0 {
+	{heldBy, 30, 110, func(m *model, r *alloc.Row) (string, page.Style) {
+		if len(r.Holders) == 0 {
 			return m.Pick("·", "."), page.Dim
 		}
 		more := ""
-		if n := len(r.holders) - 1; n > 0 {
+		if n := len(r.Holders) - 1; n > 0 {
 			more = fmt.Sprintf(" +%d", n)
 		}
-		return m.cutLeft(m.clean(r.holders[0].Path), 28-len(more)) + more, page.NoStyle
+		return m.cutLeft(m.clean(r.Holders[0].Path), 28-len(more)) + more, page.NoStyle
 	}},
 }
 
@@ -119,8 +119,8 @@ const heldBy = "HELD BY"
 const shareColumns = 10
 
 // columns returns the columns that fit.
-func (m *model) columns() []column[*row] {
-	return slices.DeleteFunc(slices.Clone(columns), func(c column[*row]) bool {
+func (m *model) columns() []column[*alloc.Row] {
+	return slices.DeleteFunc(slices.Clone(columns), func(c column[*alloc.Row]) bool {
 		return m.width < c.least || c.name == "GROWTH" && !m.present.Marked ||
 			// growth replaces less important columns
 			(c.name == "FOR" || c.name == "%") && m.present.Marked && m.width < 100 ||
@@ -170,7 +170,7 @@ func (m *model) tableRows(y int) []string {
 	m.offset = max(m.cursor-room+1, min(m.offset, m.cursor, len(m.rows)-room))
 	var lines []string
 	shown := m.rows[m.offset:][:room]
-	alloc.Distinguish(shown)
+	alloc.Distinguish(alloc.SitesOf(shown))
 	for i, r := range shown {
 		at := m.offset + i
 		m.zone(y+i, 0, m.width, func() request { return m.clickRow(at) })
@@ -182,7 +182,7 @@ func (m *model) tableRows(y int) []string {
 	return lines
 }
 
-func (m *model) tableRow(r *row, selected bool) string {
+func (m *model) tableRow(r *alloc.Row, selected bool) string {
 	p := m.painter
 	if selected { // the whole line has one style
 		p = painter{page.Painter{ASCII: m.ASCII}}
@@ -191,16 +191,18 @@ func (m *model) tableRow(r *row, selected bool) string {
 	line := cells(m, p, shown, r)
 	if m.shares() {
 		st := page.Green
-		if r.count == 0 {
+		if r.Amounts[live].Count == 0 {
 			st = page.Dim
 		}
-		line += "  " + p.DrawBar(page.Bar{Part: r.bytes, Whole: max(m.bytes, 1), Style: st}, shareColumns)
+		line += "  " + p.DrawBar(page.Bar{Part: r.Amounts[live].Bytes, Whole: max(m.bytes, 1), Style: st}, shareColumns)
 	}
-	title := *r
-	if len(r.holders) > 0 && r.site.Stack == nil && slices.ContainsFunc(shown, func(c column[*row]) bool { return c.name == heldBy }) {
-		title.Text = alloc.Unknown(nil, true) // the holder has its column
+	title := r
+	if len(r.Holders) > 0 && r.Stack == nil && slices.ContainsFunc(shown, func(c column[*alloc.Row]) bool { return c.name == heldBy }) {
+		site, other := *r.Site, *r // the holder has its column
+		site.Text = alloc.Unknown(nil, true)
+		other.Site, title = &site, &other
 	}
-	line += "  " + p.rowTitle(&title, m.width-page.Width(line)-2)
+	line += "  " + p.rowTitle(title, m.width-page.Width(line)-2)
 	if selected {
 		return m.Paint(page.Reverse, m.left(line, m.width))
 	}
@@ -208,19 +210,19 @@ func (m *model) tableRow(r *row, selected bool) string {
 }
 
 // mixText names the buffers of a group that are no tensors. A row by stack has its class in its title.
-func (r *row) mixText() string {
-	if r.Class != nil {
+func mixText(r *alloc.Row) string {
+	if r.Look.Class != nil {
 		return ""
 	}
-	return r.mix.Text()
+	return r.Mix.Text()
 }
 
 // rowTitle returns the title of a row in at most n columns: its line, its caller and its operation.
 // The line is the most important.
-func (p painter) rowTitle(r *row, n int) string {
+func (p painter) rowTitle(r *alloc.Row, n int) string {
 	call, op := p.clean(r.Name.Call.String()), r.Op(p.Separator())
 	if call == "" {
-		title := p.clean(r.Text) + r.mixText()
+		title := p.clean(r.Text) + mixText(r)
 		if strings.HasPrefix(title, "/") { // the end of a path is the important part
 			return p.cutLeft(title, n)
 		}

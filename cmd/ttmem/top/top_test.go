@@ -12,6 +12,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/e2e/scene"
 	"ttmem/tracer/event"
@@ -179,9 +180,9 @@ func TestFilters(t *testing.T) {
 
 func TestAFilterByChipCountsWhatIsOnIt(t *testing.T) {
 	s := newStage(t, 80, 24)
-	all := s.rows[0].bytes
+	all := s.rows[0].Amounts[live].Bytes
 	s.press("]")
-	qt.Check(t, qt.Equals(s.rows[0].bytes, all/scene.Chips))
+	qt.Check(t, qt.Equals(s.rows[0].Amounts[live].Bytes, all/scene.Chips))
 }
 
 func TestAProcessFilterShowsItsShareInTheBars(t *testing.T) {
@@ -194,20 +195,20 @@ func TestAProcessFilterShowsItsShareInTheBars(t *testing.T) {
 
 func TestGroupingsAddUp(t *testing.T) {
 	s := newStage(t, 120, 40)
-	sum := func() (bytes, statics uint64) {
+	sum := func() (bytes, circular uint64) {
 		for _, r := range s.rows {
-			bytes += r.bytes
-			statics += r.statics
+			bytes += r.Amounts[live].Bytes
+			circular += r.Amounts[statics].Count
 		}
-		return bytes, statics
+		return bytes, circular
 	}
 	wantBytes, wantStatics := sum()
 	for range groupings {
 		s.press("g")
-		bytes, statics := sum()
+		bytes, circular := sum()
 		qt.Check(t, qt.Equals(bytes, wantBytes), qt.Commentf("by %s", groupings[s.by]))
 		if groupings[s.by] != "chip" { // where each counts on all its chips
-			qt.Check(t, qt.Equals(statics, wantStatics), qt.Commentf("by %s", groupings[s.by]))
+			qt.Check(t, qt.Equals(circular, wantStatics), qt.Commentf("by %s", groupings[s.by]))
 		}
 	}
 	qt.Check(t, qt.Equals(s.by, 0))
@@ -220,7 +221,7 @@ func TestAGroupIsOpenedByStack(t *testing.T) {
 	in := s.filter.in.Key
 	qt.Check(t, qt.IsTrue(len(s.rows) > 0))
 	for _, r := range s.rows {
-		qt.Check(t, qt.Equals(r.site.Name.Op, in.Text))
+		qt.Check(t, qt.Equals(s.present.sites[memory.StackID(r.Stack)].Name.Op, in.Text))
 	}
 	s.press("esc")
 	qt.Check(t, qt.Equals(groupings[s.by], "op"))
@@ -247,7 +248,7 @@ func TestWhatIsFreedAtOnceIsSeenByItsRate(t *testing.T) {
 	s.scene.Steps(50)
 	s.refresh()
 	// 20 buffers in each of 50 steps of one second, from 4 lines
-	qt.Check(t, qt.Equals(s.rows[0].rate, 250))
+	qt.Check(t, qt.Equals(s.rows[0].Rate, 250))
 	qt.Check(t, qt.StringContains(s.text(), "mlp.py:30 MLP.forward"))
 }
 

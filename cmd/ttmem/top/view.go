@@ -363,7 +363,7 @@ func (m *model) keys() []footerKey {
 		return list
 	}
 	open, fold := "open", "unfold"
-	if m.by == byStack && (len(m.rows) == 0 || !m.rows[m.cursor].several) {
+	if m.by == byStack && (len(m.rows) == 0 || !m.present.several(m.rows[m.cursor])) {
 		open = "stack"
 	}
 	if m.unfolded {

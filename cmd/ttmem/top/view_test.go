@@ -251,11 +251,11 @@ func TestGrowthGoesToTheOwners(t *testing.T) {
 	s.refresh()
 	s.press("g", "g", "g", "g", "g")
 	qt.Assert(t, qt.Equals(groupings[s.by], "owner"))
-	grown := make(map[string]uint64)
+	growth := make(map[string]uint64)
 	for _, r := range s.rows {
-		grown[r.Text] = r.grown >> 20
+		growth[r.Text] = r.Amounts[grown].Bytes >> 20
 	}
-	qt.Check(t, qt.DeepEquals(grown, map[string]uint64{"history[*]": 60, "kept": 0, "(owner not known)": 24}))
+	qt.Check(t, qt.DeepEquals(growth, map[string]uint64{"history[*]": 60, "kept": 0, "(owner not known)": 24}))
 }
 
 // TestOwners: buffers without a stack have a row for each holder; the page of a row has the whole

@@ -3,6 +3,7 @@ package alloc
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -19,8 +20,9 @@ type Key struct {
 	// unknown.
 	Text string
 	// Apart keeps rows apart, such as those of two regions.
-	Apart   string
-	callers string
+	Apart string
+	// Calls are the callers.
+	Calls string
 }
 
 // A Look is the part of a call site that a page shows beside its figures. Call sites with the same Look
@@ -40,8 +42,6 @@ type Look struct {
 	Class     *name.Class
 	component string
 }
-
-func (l *Look) look() *Look { return l }
 
 // Look is the look of a row. It differs from the look of rows with other values in apart.
 func (n *Namer) Look(a *Row, apart ...any) Look {
@@ -74,22 +74,24 @@ func (l *Look) Has(one Look) bool {
 	return l.Key == one.Key || l.Sites > 0 && l.line() == one.line()
 }
 
-// A looker embeds a Look.
-type looker interface{ look() *Look }
-
-// A summand can be added to another one.
-type summand[R any] interface {
-	looker
-	Add(R)
+// SitesOf are the sites of rows.
+func SitesOf(rows []*Row) iter.Seq[*Site] {
+	return func(yield func(*Site) bool) {
+		for _, r := range rows {
+			if !yield(r.Site) {
+				return
+			}
+		}
+	}
 }
 
 // Distinguish gives call sites with the same text the callers in which they differ: the innermost line
 // may be a helper with many callers.
-func Distinguish[R looker](rows []R) {
+func Distinguish(sites iter.Seq[*Site]) {
 	var looks []*Look
 	depth := 0
-	for _, r := range rows {
-		l := r.look()
+	for s := range sites {
+		l := &s.Look
 		l.Caller, looks, depth = "", append(looks, l), max(depth, len(l.Callers))
 	}
 	for at := range depth {
@@ -120,19 +122,19 @@ func Distinguish[R looker](rows []R) {
 	}
 }
 
-// Fold adds up rows that look alike; a row embeds its Look. If lines is true, an innermost line
-// with several other rows has one row, too. Rows are in the order of their first ones, to which it
-// adds the others.
-func Fold[R summand[R]](rows []R, lines bool) []R {
+// Fold adds up rows that look alike. If lines is true, an innermost line with several other rows has one
+// row, too. Rows are in the order of their first ones, to which it adds the others. The rows have Sites
+// of their own.
+func Fold(rows []*Row, lines bool) []*Row {
 	rows = united(rows)
 	if !lines {
 		return rows
 	}
 	var shared page.Groups[line, []*Look]
 	for _, r := range rows {
-		if l := r.look(); l.Name.Call.Line > 0 {
-			of, _ := shared.Of(l.line())
-			*of = append(*of, l)
+		if r.Name.Call.Line > 0 {
+			of, _ := shared.Of(r.line())
+			*of = append(*of, &r.Look)
 		}
 	}
 	for _, looks := range shared.List {
@@ -147,14 +149,13 @@ func Fold[R summand[R]](rows []R, lines bool) []R {
 }
 
 // united adds up rows that look alike.
-func united[R summand[R]](rows []R) (list []R) {
-	var groups page.Groups[Key, R]
+func united(rows []*Row) (list []*Row) {
+	known := make(map[Key]*Row, len(rows))
 	for _, r := range rows {
-		if sum, found := groups.Of(r.look().Key); found {
-			(*sum).Add(r)
+		if sum := known[r.Key]; sum != nil {
+			sum.Add(r)
 		} else {
-			*sum = r
-			list = append(list, r)
+			known[r.Key], list = r, append(list, r)
 		}
 	}
 	return list
@@ -166,11 +167,11 @@ func ofLine(looks []*Look) Look {
 	one.Sites = len(looks)
 	callers, ops := make(map[string]bool), make(map[string]bool)
 	for _, l := range looks {
-		callers[l.callers], ops[l.Name.Op] = true, true
+		callers[l.Calls], ops[l.Name.Op] = true, true
 	}
 	one.Text = page.Clean(one.Name.Call.String())
 	if len(callers) > 1 {
-		one.Callers, one.callers, one.Many = nil, "", page.Count(uint64(len(callers)), "caller")
+		one.Callers, one.Calls, one.Many = nil, "", page.Count(uint64(len(callers)), "caller")
 		one.Text += " ← " + one.Many
 	}
 	if len(ops) > 1 {

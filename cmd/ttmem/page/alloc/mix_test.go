@@ -54,8 +54,7 @@ func TestClassOfRow(t *testing.T) {
 	} {
 		qt.Check(t, qt.Equals(test.row.Class().String(), test.class))
 		qt.Check(t, qt.Equals(n.Title(&test.row, " · "), test.text))
-		qt.Check(t, qt.Not(qt.StringContains(n.Named(&test.row).Name, test.class+" · ")))
-		qt.Check(t, qt.Equals(n.Named(&test.row).Class, test.class))
+		qt.Check(t, qt.Not(qt.StringContains(n.Name(&test.row), test.class+" · ")))
 	}
 	unknown := Row{Region: event.DRAM, Site: n.Site(nil)}
 	qt.Check(t, qt.DeepEquals(GroupingOf("class").Keys(&n, &unknown), []string{name.UnknownClass}))

@@ -92,25 +92,24 @@ func (h Holders) Text(separator string) string {
 	return text
 }
 
-// A Part is buffers of a call site, with who holds them.
-type Part struct {
-	Row
-	memory.Amount
-	Holders
-}
-
-// Split returns the parts of a call site: without a stack, by owner, or by a class that the stack does
-// not tell, one for each of its holders, and otherwise one with all of them. holders are those that analyze.Holders.Split returns.
-func Split(a Row, all memory.Amount, holders []analyze.Holder, by string) (parts []Part) {
-	known := func(list []analyze.Holder) Holders {
-		return slices.DeleteFunc(slices.Clone(list), func(h analyze.Holder) bool { return h.Path == "" })
+// Split returns the parts of the buffers of a call site, each with its first measure: without a stack, by
+// owner, or by a class that the stack does not tell, one for each of its holders, and otherwise one with all
+// of them. holders are those that analyze.Holders.Split returns.
+func Split(a Row, all memory.Amount, holders []analyze.Holder, by string) (parts []*Row) {
+	part := func(amount memory.Amount, holders []analyze.Holder) {
+		a := a
+		a.Amounts = []memory.Amount{amount}
+		a.Holders = slices.DeleteFunc(slices.Clone(holders), func(h analyze.Holder) bool { return h.Path == "" })
+		a.Mix.Add(a.Class(), amount.Count)
+		parts = append(parts, &a)
 	}
 	if len(holders) == 0 || a.Stack != nil && by != "owner" && (by != "class" || a.Class() != nil) {
-		return []Part{{a, all, known(holders)}}
+		part(all, holders)
+		return parts
 	}
 	for i, h := range holders {
 		a.Owner, a.OwnerClass = h.Owner, h.Class
-		parts = append(parts, Part{a, h.Amount, known(holders[i : i+1])})
+		part(h.Amount, holders[i:i+1])
 	}
 	return parts
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
@@ -56,11 +57,16 @@ func (f *Filter) SelectsPeak(device int, region event.Region) bool {
 		(len(f.Regions) == 0 || slices.Contains(f.Regions, region) || region == event.L1 && slices.Contains(f.Regions, event.CB))
 }
 
-// A Row is an allocation in a list: a buffer, or a circular buffer, dataflow buffer or
-// scratchpad of a program.
+// A Row is a row of a list: an allocation, which is a buffer, or a circular buffer, dataflow buffer or
+// scratchpad of a program; or several allocations that are counted together. Lists of other things than
+// allocations have rows, too.
 type Row struct {
-	Buffer *memory.Buffer // nil if the row is static
-	Static *memory.Static // nil if the row is a buffer
+	// The row is one of these, or a sum of them; all are nil for sums of allocations.
+	Buffer    *memory.Buffer
+	Static    *memory.Static
+	Verdict   *analyze.Verdict
+	Operation *memory.Operation
+	CallSites []*memory.CallSite
 	// Devices are the selected chips of the row, and Chips is the number of all its chips.
 	Devices []int
 	Chips   int
@@ -77,7 +83,46 @@ type Row struct {
 	Owner memory.Owner
 	// OwnerClass is the class by the owner, for rows of several buffers.
 	OwnerClass *name.Class
+	// Amounts are the measures of a list, in the order that the list declares.
+	Amounts []memory.Amount
+	// OldestNs is the largest known age of its allocations.
+	OldestNs uint64
+	// Rate is how many are allocated per second.
+	Rate float64
+	// Of a difference: Moved is true if a line of its calls in A is another one in B, and ALine is the line
+	// of its innermost call in A if it is that one.
+	Moved bool
+	ALine int
+	// Mention is a remark on it, such as its region; "" for none.
+	Mention string
+	Holders Holders
+	Mix     Mix
 	*Site
+}
+
+// Add adds the measures of another row of the same list.
+func (a *Row) Add(b *Row) {
+	for i := range a.Amounts {
+		a.Amounts[i].Add(b.Amounts[i])
+	}
+	a.OldestNs, a.Rate = max(a.OldestNs, b.OldestNs), a.Rate+b.Rate
+	a.Moved, a.ALine = a.Moved || b.Moved, max(a.ALine, b.ALine)
+	a.Holders.Add(b.Holders)
+	a.Mix.AddAll(b.Mix)
+	a.CallSites = append(a.CallSites, b.CallSites...)
+	if a.Verdict != nil {
+		sum := *a.Verdict
+		sum.Add(b.Verdict)
+		a.Verdict = &sum
+	}
+	if a.Operation != nil {
+		sum := *a.Operation
+		if analyze.AddOperation(&sum, b.Operation); sum.Stack != a.Operation.Stack {
+			site := *b.Site
+			site.Key, site.Look.Callers, a.Site = a.Key, a.Callers, &site
+		}
+		a.Operation = &sum
+	}
 }
 
 // Class is what the buffers of a row are for, by their call stack or else by their owner. It is nil if

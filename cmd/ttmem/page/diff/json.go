@@ -1,7 +1,11 @@
 package diff
 
 import (
+	"strings"
+
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/table"
 )
 
 // Document is the output of `ttmem diff --json`.
@@ -10,9 +14,9 @@ type Document struct {
 	A file `json:"a"`
 	B file `json:"b"`
 	// Totals are by chip and region, and Groups by --by.
-	Totals []Total  `json:"totals"`
-	By     string   `json:"by"`
-	Groups []*Group `json:"groups"`
+	Totals []table.Object[total] `json:"totals"`
+	By     string                `json:"by"`
+	Groups []table.Object[group] `json:"groups"`
 	// Same is the number of groups that are left out because they do not differ, Moved how many
 	// of these have another line, and Omitted the number of groups that -n leaves out.
 	Same    int `json:"same"`
@@ -48,6 +52,54 @@ func (d *Difference) Document() any {
 		}
 		return f
 	}
-	doc := &Document{V: 1, A: of(d.a), B: of(d.b), Totals: append([]Total{}, d.Totals...), By: d.by, Groups: append([]*Group{}, d.Groups...), Same: d.Same, Moved: d.Moved, Omitted: d.cutOff}
+	doc := &Document{V: 1, A: of(d.a), B: of(d.b), By: d.by, Same: d.Same, Moved: d.Moved, Omitted: d.cutOff}
+	doc.Totals, doc.Groups = table.Objects[total](totalFields, d.Totals), table.Objects[group](d.fields(), d.Groups)
 	return doc
+}
+
+// amount is a number of buffers, and their bytes in all banks of all their chips.
+type amount struct {
+	Buffers uint64 `json:"buffers"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+func amountIn(key string, side int) table.Column {
+	return table.Field(key, "what it has in "+strings.ToUpper(key), func(r *alloc.Row) amount { return amount{r.Amounts[side].Count, r.Amounts[side].Bytes} })
+}
+
+var changeBytes = table.Field("change_bytes", "how many bytes more B has", change)
+
+var totalFields = table.Columns{table.Field("device", "the chip", func(r *alloc.Row) int { return r.Devices[0] }), table.Region, amountIn("a", inA), amountIn("b", inB), changeBytes}
+
+// fields are the fields of the groups.
+func (d *Difference) fields() table.Columns {
+	fields := table.Columns{
+		table.Key, table.Optional("static", "whether it is circular and dataflow buffers, whose programs use the same space one after the other", isStatic),
+		amountIn("a", inA), amountIn("b", inB), table.Field("change_buffers", "how many buffers more B has", changeBuffers), changeBytes,
+	}
+	if d.by != "stack" {
+		return fields
+	}
+	return append(fields, table.Region, table.Optional("a_line", "the line of the innermost call in A, if B has another one", func(r *alloc.Row) int { return r.ALine }),
+		table.Class, table.Stack)
+}
+
+// total is the sum of one region of a chip.
+type total struct{}
+
+// Columns are those of totals.
+func (total) Columns() table.Columns { return totalFields }
+
+// group is buffers that are counted together.
+type group struct{}
+
+// Columns are those of all groupings.
+func (group) Columns() table.Columns {
+	columns := (&Difference{by: "stack"}).fields()
+	for i := range columns {
+		if columns[i].Key == "region" {
+			columns[i] = columns[i].OrNone()
+		}
+	}
+	return columns
 }

@@ -11,19 +11,37 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/table"
 	"ttmem/tracer/event"
 )
 
-// columns are the columns of a difference: the change, A, B and buffers. A narrow terminal has no
-// room for the last.
-var columns = page.Columns{12, 11, 11, 17}
-
-// columnsOf are the columns that have room.
-func columnsOf(l page.Layout) page.Columns {
-	if l.Width > 0 && l.Width < columns.Width()+2 {
-		return columns[:3]
+// columns are the columns of a difference.
+func columns(layout page.Layout) table.Columns {
+	list := table.Columns{
+		table.Text("change", 12, func(r *alloc.Row) string { return formatChange(change(r)) }), table.Text("A", 11, table.AsBytes(inA, page.Bytes)),
+		table.Text("B", 11, table.AsBytes(inB, page.Bytes)), table.Text("buffers", 17, func(r *alloc.Row) string { return buffers(layout, r) }).IfRoom(),
 	}
-	return columns
+	list[0].Style = func(r *alloc.Row) page.Style {
+		switch n := change(r); {
+		case n > 0:
+			return page.Red
+		case n < 0:
+			return page.Green
+		}
+		return page.NoStyle
+	}
+	return list
+}
+
+// list is rows with a title.
+func list(layout page.Layout, rows []*alloc.Row, title func(*alloc.Row) string) *table.List {
+	l := &table.List{Columns: columns(layout), Rows: rows, Title: title, Whole: true}
+	if l.IsNarrow(layout) {
+		l.Title = func(r *alloc.Row) string {
+			return buffers(layout, r) + " " + page.Plural(r.Amounts[inB].Count, "buffer") + ", " + title(r)
+		}
+	}
+	return l
 }
 
 func (d *Difference) WriteText(w io.Writer, layout page.Layout) error {
@@ -42,24 +60,18 @@ func (d *Difference) WriteText(w io.Writer, layout page.Layout) error {
 		return out.Flush()
 	}
 	d.writeTotals(out, layout)
-	statics, what := false, "  "+d.by
-	if d.Totals[0].Device != d.Totals[len(d.Totals)-1].Device {
+	what := d.by
+	if d.Totals[0].Devices[0] != d.Totals[len(d.Totals)-1].Devices[0] {
 		what += ", all chips together"
 	}
-	for i, g := range d.Groups {
-		if i == 0 || g.Static != statics {
-			statics = g.Static
-			fmt.Fprintln(out)
-			if statics {
-				layout.WriteTitle(out, "", "CBs, DFBs", "  sums over the cores of all cached programs, which use the same space in turn")
-			}
-			head := head(layout)
-			if layout.Width == 0 || page.Width(head+what) <= layout.Width {
-				head += what
-			}
-			fmt.Fprintln(out, layout.Paint(page.Dim, head))
+	for _, groups := range page.Alike(d.Groups, func(a, b *alloc.Row) bool { return isStatic(a) == isStatic(b) }) {
+		fmt.Fprintln(out)
+		if isStatic(groups[0]) {
+			layout.WriteTitle(out, "", "CBs, DFBs", "  sums over the cores of all cached programs, which use the same space in turn")
 		}
-		d.writeGroup(out, layout, g)
+		one := list(layout, groups, d.title)
+		one.Head = what
+		one.Write(out, layout)
 	}
 	var rest []string
 	if d.cutOff > 0 {
@@ -84,14 +96,14 @@ func (d *Difference) headline(layout page.Layout) string {
 		return fmt.Sprintf("Nothing differs by %s: %s the same in both%s.", d.by, isOrAre(d.Same), d.moved())
 	}
 	text := "the same bytes"
-	if g.ChangeBytes != 0 {
-		text = formatChange(g.ChangeBytes)
+	if n := change(g); n != 0 {
+		text = formatChange(n)
 	}
-	if g.Region != "" {
-		text += " of " + g.Region
+	if d.by == "stack" {
+		text += " of " + g.Region.String()
 	}
-	head := fmt.Sprintf("Largest change: %s, %s %s: ", text, buffers(layout, g.A, g.B), page.Plural(g.B.Buffers, "buffer"))
-	key := g.Key
+	head := fmt.Sprintf("Largest change: %s, %s %s: ", text, buffers(layout, g), page.Plural(g.Amounts[inB].Count, "buffer"))
+	key := g.Text
 	if line, _, found := strings.Cut(key, " · "); found && layout.Width > 0 && page.Width(head+key) > layout.Width {
 		key = line // the operation is in the list
 	}
@@ -144,81 +156,56 @@ func (s *Side) has() string {
 	return strings.Join(regions, ", ") + " of PID " + page.Some(pids, "process")
 }
 
-// head is the head of the columns that writeAmounts writes.
-func head(layout page.Layout) string { return columnsOf(layout).Line("change", "A", "B", "buffers") }
-
 // shownUnlike is how many chips with different amounts are shown.
 const shownUnlike = 4
 
 // writeTotals writes a line for each region of each chip. Chips with the same amounts share
 // one. If there are many others, those with the largest changes are shown.
 func (d *Difference) writeTotals(out *bufio.Writer, layout page.Layout) {
-	chips := page.Alike(d.Totals, func(a, b Total) bool { return a.Device == b.Device })
+	chips := page.Alike(d.Totals, func(a, b *alloc.Row) bool { return a.Devices[0] == b.Devices[0] })
 	fmt.Fprintln(out)
-	fmt.Fprintln(out, layout.Paint(page.Dim, head(layout)))
+	list(layout, nil, nil).WriteHead(out, layout)
 	unlike := page.Alike(chips, sameTotals)
 	shown := len(unlike)
 	if shown > shownUnlike+1 {
 		shown = shownUnlike
-		slices.SortStableFunc(unlike, func(a, b [][]Total) int { return cmp.Compare(change(b[0]), change(a[0])) })
+		slices.SortStableFunc(unlike, func(a, b [][]*alloc.Row) int { return cmp.Compare(largestChange(b[0]), largestChange(a[0])) })
 	}
 	for _, same := range unlike[:shown] {
-		ids := page.Each(same, func(totals []Total) int { return totals[0].Device })
+		ids := page.Each(same, func(totals []*alloc.Row) int { return totals[0].Devices[0] })
 		fmt.Fprintln(out, layout.Paint(page.Bold, page.EachChip(ids)))
-		for _, t := range same[0] {
-			name := t.region.String()
-			if t.region == event.CB {
-				name = "CBs, DFBs, of all programs"
+		list(layout, same[0], func(r *alloc.Row) string {
+			if isStatic(r) {
+				return "CBs, DFBs, of all programs"
 			}
-			writeAmounts(out, layout, t.A, t.B, name)
-		}
+			return r.Region.String()
+		}).WriteRows(out, layout)
 	}
 	if more := slices.Concat(unlike[shown:]...); len(more) > 0 {
 		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("and %s with smaller changes: --json lists all", page.Count(uint64(len(more)), "chip")))
 	}
 }
 
-// change is the largest change of a region of a chip; circular buffers do not count.
-func change(totals []Total) (most int64) {
+// largestChange is the largest change of a region of a chip; circular buffers do not count.
+func largestChange(totals []*alloc.Row) (most int64) {
 	for _, t := range totals {
-		if t.region != event.CB {
-			most = max(most, t.ChangeBytes, -t.ChangeBytes)
+		if !isStatic(t) {
+			most = max(most, change(t), -change(t))
 		}
 	}
 	return most
 }
 
-func sameTotals(a, b []Total) bool {
-	return slices.EqualFunc(a, b, func(a, b Total) bool { return a.region == b.region && a.A == b.A && a.B == b.B })
+func sameTotals(a, b []*alloc.Row) bool {
+	return slices.EqualFunc(a, b, func(a, b *alloc.Row) bool { return a.Region == b.Region && slices.Equal(a.Amounts, b.Amounts) })
 }
 
 // buffers returns the number of buffers in both, or in A and in B.
-func buffers(layout page.Layout, a, b Amount) string {
-	if a.Buffers == b.Buffers {
-		return fmt.Sprint(b.Buffers)
+func buffers(layout page.Layout, r *alloc.Row) string {
+	if a, b := r.Amounts[inA].Count, r.Amounts[inB].Count; a != b {
+		return fmt.Sprintf("%d%s%d", a, layout.Pick(" → ", " > "), b)
 	}
-	return fmt.Sprintf("%d%s%d", a.Buffers, layout.Pick(" → ", " > "), b.Buffers)
-}
-
-// writeAmounts writes two amounts and their name.
-func writeAmounts(out *bufio.Writer, layout page.Layout, a, b Amount, title string) {
-	style := page.NoStyle
-	switch {
-	case b.Bytes > a.Bytes:
-		style = page.Red
-	case b.Bytes < a.Bytes:
-		style = page.Green
-	}
-	count := buffers(layout, a, b)
-	c := columnsOf(layout)
-	line := layout.Paint(style, c[:1].Line(formatChange(int64(b.Bytes)-int64(a.Bytes)))) +
-		c[1:].Line(page.Bytes(a.Bytes), page.Bytes(b.Bytes), count) + "  "
-	if len(c) == len(columns) {
-		layout.Whole(out, line, page.NoStyle, title)
-		return
-	}
-	fmt.Fprintln(out, strings.TrimRight(line, " "))
-	layout.Write(out, page.NameIndent, page.NoStyle, count+" "+page.Plural(b.Buffers, "buffer")+", "+title)
+	return fmt.Sprint(r.Amounts[inB].Count)
 }
 
 // formatChange writes a change of bytes with its sign.
@@ -232,14 +219,14 @@ func formatChange(n int64) string {
 	return "="
 }
 
-func (d *Difference) writeGroup(out *bufio.Writer, layout page.Layout, g *Group) {
-	title := layout.Separated(g.Key)
-	if g.Region != "" && g.Region != event.DRAM.String() && !g.Static {
-		title += ", " + g.Region
+// title is the name of a group.
+func (d *Difference) title(g *alloc.Row) string {
+	title := g.Text
+	if d.by == "stack" && g.Region != event.DRAM && !isStatic(g) {
+		title += ", " + g.Region.String()
 	}
 	if g.ALine > 0 {
 		title += fmt.Sprintf(" (line %d in A)", g.ALine)
 	}
-	writeAmounts(out, layout, g.A, g.B, title)
-	layout.WriteCallers(out, page.NameIndent+2, g.Callers)
+	return title
 }

@@ -2,105 +2,78 @@ package dump
 
 import (
 	"bufio"
-	"cmp"
-	"fmt"
 	"io"
-	"slices"
 
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
-	"ttmem/tracer/event"
+	"ttmem/cmd/ttmem/page/table"
 )
-
-// group is allocations that are counted together.
-type group struct {
-	Key string `json:"key"`
-	// Buffers is the number of buffers, and Bytes their size in all banks of their chips.
-	Buffers uint64 `json:"buffers"`
-	Bytes   uint64 `json:"bytes"`
-	// Statics are circular and dataflow buffers. The programs of StaticBytes use the
-	// same space one after the other.
-	Statics     uint64 `json:"statics"`
-	StaticBytes uint64 `json:"static_bytes"`
-	// OldestNs is the largest known age.
-	OldestNs uint64        `json:"oldest_ns"`
-	PID      int           `json:"pid,omitempty" user:"user"`
-	Device   *int          `json:"device,omitempty"`
-	Region   string        `json:"region,omitempty" schema:"region"`
-	Stack    []event.Frame `json:"stack,omitempty"`
-	// Class is what all of the buffers are for; left out if they differ, or if that is not known.
-	Class string `json:"class,omitempty" schema:"class"`
-	mix   alloc.Mix
-}
 
 // Groups is a list by group.
 type Groups struct {
 	*List
-	by     string
-	groups []*group
-	limit  int // maximum number of listed groups; 0: all
+	table.Table
+	limit int // maximum number of listed groups; 0: all
 }
+
+// The measures of a group: its buffers, and its circular and dataflow buffers.
+const (
+	buffers = iota
+	statics
+	measures
+)
 
 // Group counts the rows by a value of --by, the largest first.
 func (l *List) Group(by string, n int) *Groups {
-	g := alloc.GroupingOf(by)
-	type key struct {
-		text string
-		site *alloc.Site
-	}
-	var groups page.Groups[key, group]
+	g := &Groups{l, table.Table{Names: &l.Namer, By: by}, n}
 	for _, a := range l.Rows {
-		keys := g.Keys(&l.Namer, a)
-		for j, text := range keys {
-			k := key{text: text}
-			if by == "stack" {
-				k.site = a.Site
-			}
-			one, found := groups.Of(k)
-			if !found {
-				one.Key = text
-				switch {
-				case by == "stack":
-					one.Stack = a.Stack.Frames()
-				case by == "process":
-					one.PID = a.PID
-				case by == "type":
-					one.Region = a.Region.String()
-				case by == "chip" && len(a.Devices) > 0:
-					one.Device = &a.Devices[j]
-				}
-			}
-			one.add(a, uint64(len(keys)))
+		one := *a
+		one.Amounts = make([]memory.Amount, measures)
+		amount := memory.Amount{Count: 1, Bytes: a.TotalBytes()}
+		if a.Static != nil {
+			one.Amounts[statics] = amount
+		} else {
+			one.Amounts[buffers] = amount
+			one.Mix.Add(a.Class(), 1)
 		}
+		if !a.BeforeAttach {
+			one.OldestNs = a.Age()
+		}
+		one.OwnerClass, one.Buffer = a.Class(), nil
+		if by == "stack" {
+			one.Owner = memory.Owner{} // a call stack is one group
+		}
+		g.Add(&one, memory.StackID(a.Stack))
 	}
-	for _, one := range groups.List {
-		one.Class = one.mix.Class().String()
-	}
-	slices.SortFunc(groups.List, func(a, b *group) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.StaticBytes, a.StaticBytes),
-			cmp.Compare(b.Buffers+b.Statics, a.Buffers+a.Statics), cmp.Compare(a.Key, b.Key), page.CompareFrames(a.Stack, b.Stack))
-	})
-	return &Groups{l, by, groups.List, n}
+	return g
 }
 
-// add counts a row that is in this many groups.
-func (g *group) add(a *alloc.Row, among uint64) {
-	bytes := a.TotalBytes() / among
-	if a.Static != nil {
-		g.Statics++
-		g.StaticBytes += bytes
-	} else {
-		g.mix.Add(a.Class(), 1)
-		g.Buffers++
-		g.Bytes += bytes
-	}
-	if !a.BeforeAttach {
-		g.OldestNs = max(g.OldestNs, a.Age())
+// groupColumns are the columns of groups.
+func (g *Groups) groupColumns(whole uint64) table.Columns {
+	hasStatics := func(r *alloc.Row) bool { return r.Amounts[statics].Count > 0 }
+	return table.Columns{
+		table.Key,
+		table.Count("buffers", "number of buffers", buffers),
+		table.Bytes("bytes", "size of the buffers in all banks of their chips", buffers).Shown("bytes", page.SizeColumns, table.AsBytes(buffers, page.Bytes)),
+		table.Share("", 6, buffers, whole).IfRoom(),
+		table.Text("buffers", 10, table.AsCount(buffers)),
+		table.Count("statics", "number of circular and dataflow buffers", statics),
+		table.Bytes("static_bytes", "their size; programs use the same space one after the other", statics).
+			Shown("CBs, DFBs", page.SizeColumns, table.AsBytes(statics, page.Bytes)).IfAny(hasStatics),
+		table.Text("", 9, table.AsCount(statics)).IfRoom().IfAny(hasStatics),
+		table.Oldest,
+		map[string]table.Column{"process": table.PID, "chip": table.Device, "type": table.Region, "stack": table.Stack}[g.By], table.MixClass,
 	}
 }
 
-// groupColumns are the columns of a group. Those of circular buffers appear only in some lists.
-var groupColumns = page.Columns{page.SizeColumns, 6, 10, page.SizeColumns, 9}
+// group is allocations that are counted together.
+type group struct{}
+
+// Columns are those of all groupings.
+func (group) Columns() table.Columns {
+	return append((&Groups{}).groupColumns(0), table.PID.OrNone(), table.Device, table.Region.OrNone(), table.Stack)
+}
 
 // WriteText writes a line for each group; the calls of a stack are below it.
 func (g *Groups) WriteText(w io.Writer, layout page.Layout) error {
@@ -110,35 +83,15 @@ func (g *Groups) WriteText(w io.Writer, layout page.Layout) error {
 		layout.Write(out, 0, page.NoStyle, g.nothing())
 		return out.Flush()
 	}
-	var bytes, statics uint64
-	for _, one := range g.groups {
-		bytes += one.Bytes
-		statics += one.Statics
-	}
-	columns := slices.Clone(groupColumns)
-	if layout.Width > 0 && layout.Width < columns.Width()+2+page.LeastBeside {
-		columns[1], columns[4] = 0, 0 // the share and the number of buffers
-	}
-	if statics == 0 {
-		columns = columns[:3]
-	}
-	layout.WriteHead(out, columns.Line("bytes", "", "buffers", "CBs, DFBs", ""), "  "+g.by)
-	shown, omitted := page.First(g.groups, g.limit)
-	for _, one := range shown {
-		line := columns.Line(page.Bytes(one.Bytes), page.Percent(one.Bytes, bytes), fmt.Sprint(one.Buffers), page.Bytes(one.StaticBytes), fmt.Sprint(one.Statics))
-		title := layout.Separated(one.Key)
-		if g.by != "stack" && g.by != "class" {
-			title += one.mix.Text()
-		}
-		indent := layout.Beside(out, line+"  ", page.NoStyle, title) + 2
-		if g.by == "stack" {
-			for _, call := range page.Callers(one.Stack) {
-				layout.Write(out, indent, page.Dim, call)
-			}
-		}
-	}
-	if omitted > 0 {
-		fmt.Fprintf(out, "\nand %s more of %d: -n 0 lists all\n", page.Grouped(omitted), len(g.groups))
-	}
+	rows := g.Table.Rows(false, nil)
+	(&table.List{
+		Columns: g.groupColumns(table.Total(rows).Bytes), Rows: rows, Limit: g.limit, Head: g.By, Title: g.Title,
+	}).Write(out, layout)
 	return out.Flush()
+}
+
+// Document returns the JSON document.
+func (g *Groups) Document() any {
+	shown, omitted := page.First(g.Table.Rows(false, nil), g.limit)
+	return &GroupsDocument{head: g.head(omitted), By: g.By, Groups: table.Objects[group](g.groupColumns(0), shown)}
 }

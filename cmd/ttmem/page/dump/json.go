@@ -2,10 +2,12 @@ package dump
 
 import (
 	"iter"
+	"slices"
 
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/table"
 )
 
 // head is the common part of the output of `ttmem dump --json`.
@@ -31,129 +33,105 @@ type Moment struct {
 // Document is the output of `ttmem dump --json`.
 type Document struct {
 	head
-	Buffers iter.Seq[*buffer] `json:"buffers"`
-	Statics iter.Seq[*static] `json:"statics"`
+	Buffers iter.Seq[table.Object[buffer]] `json:"buffers"`
+	Statics iter.Seq[table.Object[static]] `json:"statics"`
 }
 
 // GroupsDocument is the output of `ttmem dump --by WHAT --json`.
 type GroupsDocument struct {
 	head
-	By     string   `json:"by"`
-	Groups []*group `json:"groups"`
-}
-
-// place has the common fields of buffers and static buffers.
-type place struct {
-	PID     int    `json:"pid" user:"user"`
-	Devices []int  `json:"devices"`
-	Chips   int    `json:"chips"` // including chips that are not selected
-	Address uint64 `json:"address"`
-	SinceNs uint64 `json:"since_ns" wall:"since_wall_ns"`
-	// AgeNs is left out for an allocation from before the attach.
-	AgeNs        *uint64 `json:"age_ns,omitempty"`
-	BeforeAttach bool    `json:"before_attach,omitempty"`
-	alloc.Named
-}
-
-// buffer is a live buffer.
-//
-//schema:buffer
-type buffer struct {
-	place
-	TID           int32  `json:"tid"`
-	Comm          string `json:"comm"`
-	Region        string `json:"region" schema:"banked_region"`
-	Layout        string `json:"layout" schema:"layout"`
-	BufferID      uint64 `json:"buffer_id"`
-	Object        uint64 `json:"object"`
-	SizeBytes     uint64 `json:"size_bytes"`
-	PageSizeBytes uint64 `json:"page_size_bytes"`
-	BytesPerBank  uint64 `json:"bytes_per_bank"`
-	// Banks are those with data of the buffer. The allocator reserves BytesPerBank in ReservedBanks:
-	// AllocatedBytes on each chip, of which the data takes DataBytes.
-	Banks          uint16 `json:"banks"`
-	ReservedBanks  uint16 `json:"reserved_banks"`
-	DataBytes      uint64 `json:"data_bytes"`
-	AllocatedBytes uint64 `json:"allocated_bytes"`
-	// PerCore marks a buffer on single cores: Cores, as x0, y0, x1, y1. Cores is left out if
-	// unknown.
-	PerCore bool        `json:"per_core,omitempty"`
-	Cores   [][4]uint16 `json:"cores,omitempty"`
-	// Owner is the path that leads to the buffer in the process, and Tensor the tensor there; both
-	// are left out if they are not known.
-	Owner  string `json:"owner,omitempty"`
-	Tensor string `json:"tensor,omitempty"`
-}
-
-// static is a circular or dataflow buffer, or a scratchpad.
-//
-//schema:static
-type static struct {
-	place
-	ProgramID    uint64      `json:"program_id"`
-	StaticKind   string      `json:"static_kind" schema:"static_kind"`
-	Global       bool        `json:"global,omitempty"`
-	BytesPerCore uint64      `json:"bytes_per_core"`
-	Cores        [][4]uint16 `json:"cores"`
+	By     string                `json:"by"`
+	Groups []table.Object[group] `json:"groups"`
 }
 
 func (l *List) head(omitted int) head {
 	return head{V: 1, TimeNs: l.NowNs, Moments: l.Moments, Omitted: omitted, AllLosses: l.Losses, Notes: l.Notes}
 }
 
-func (l *List) place(a *alloc.Row) place {
-	p := place{
-		PID: a.PID, Devices: a.Devices, Chips: a.Chips, Address: a.Address, SinceNs: a.SinceNs, BeforeAttach: a.BeforeAttach,
-		Named: l.Namer.Named(a),
-	}
-	if !a.BeforeAttach {
+// placed are the first fields of all allocations; table.Site follows.
+var placed = table.Columns{
+	table.PID, table.Devices,
+	table.Field("chips", "number of chips, including those that are not selected", func(a *alloc.Row) int { return a.Chips }),
+	table.Field("address", "", func(a *alloc.Row) uint64 { return a.Address }),
+	table.Field("since_ns", "when it was allocated", func(a *alloc.Row) uint64 { return a.SinceNs }).WithWall("since_wall_ns"),
+	table.Optional("age_ns", "how long it has been live; left out for an allocation from before the attach", func(a *alloc.Row) *uint64 {
+		if a.BeforeAttach {
+			return nil
+		}
 		age := a.Age()
-		p.AgeNs = &age
+		return &age
+	}),
+	table.BeforeAttach,
+}
+
+// of returns a field of a buffer.
+func of[T any](key, about string, value func(*memory.Buffer) T) table.Column {
+	return table.Field(key, about, func(a *alloc.Row) T { return value(a.Buffer) })
+}
+
+var bufferFields = table.Columns{
+	of("tid", "the thread", func(b *memory.Buffer) int32 { return b.TID }),
+	of("comm", "the process's name", func(b *memory.Buffer) string { return b.Comm }),
+	table.Region.Values("banked_region"), table.Layout,
+	of("buffer_id", "tt-metal's id", func(b *memory.Buffer) uint64 { return b.BufferID }),
+	of("object", "the address of the Buffer in the process", func(b *memory.Buffer) uint64 { return b.Object }),
+	of("size_bytes", "size of the data", func(b *memory.Buffer) uint64 { return b.SizeBytes }),
+	of("page_size_bytes", "size of a page", func(b *memory.Buffer) uint64 { return b.PageSizeBytes }),
+	of("bytes_per_bank", "what the allocator reserves in each bank", func(b *memory.Buffer) uint64 { return b.BytesPerBank }),
+	of("banks", "banks with data of the buffer", func(b *memory.Buffer) uint16 { return b.DataBanks }),
+	of("reserved_banks", "banks in which the allocator reserves bytes_per_bank", func(b *memory.Buffer) uint16 { return b.Banks }),
+	of("data_bytes", "what the data takes on each chip", func(b *memory.Buffer) uint64 { return b.DataBytes() }),
+	table.Field("allocated_bytes", "what the allocator reserves on each chip", (*alloc.Row).Bytes),
+	table.Optional("per_core", "on single cores", func(a *alloc.Row) bool { return a.Buffer.PerCore }),
+	table.Optional("cores", "these cores, as x0, y0, x1, y1; left out if unknown", func(a *alloc.Row) [][4]uint16 { return page.Rectangles(a.Buffer.Cores()) }),
+	table.Owner, table.Tensor,
+}
+
+var staticFields = table.Columns{
+	table.Field("program_id", "the program", func(a *alloc.Row) uint64 { return a.Static.ProgramID }),
+	table.StaticKind,
+	table.Optional("global", "inside an L1 buffer", func(a *alloc.Row) bool { return a.Static.Global }),
+	table.Field("bytes_per_core", "size on each of the cores", func(a *alloc.Row) uint64 { return a.BytesPerBank }),
+	table.Field("cores", "its cores, as x0, y0, x1, y1", func(a *alloc.Row) [][4]uint16 { return page.Rectangles(a.Static.Cores) }),
+}
+
+// buffer is a live buffer.
+//
+//schema:buffer
+type buffer struct{}
+
+// Columns are those of buffers.
+func (buffer) Columns() table.Columns {
+	return slices.Concat(placed, table.Site(&alloc.Namer{}), bufferFields)
+}
+
+// static is a circular or dataflow buffer, or a scratchpad.
+//
+//schema:static
+type static struct{}
+
+// Columns are those of circular buffers.
+func (static) Columns() table.Columns {
+	return slices.Concat(placed, table.Site(&alloc.Namer{}), staticFields)
+}
+
+// list yields the rows that are selected.
+func list[D table.Declaration](l *List, is func(*alloc.Row) bool, fields table.Columns) iter.Seq[table.Object[D]] {
+	fields = slices.Concat(placed, table.Site(&l.Namer), fields)
+	return func(yield func(table.Object[D]) bool) {
+		for _, a := range l.Rows[:len(l.Rows)-l.cutOff] {
+			if is(a) && !yield(table.Object[D]{Columns: fields, Row: a}) {
+				return
+			}
+		}
 	}
-	return p
 }
 
 // Document returns the JSON document.
 func (l *List) Document() any {
-	rows := l.Rows[:len(l.Rows)-l.cutOff]
 	return &Document{
-		head: l.head(l.cutOff),
-		Buffers: func(yield func(*buffer) bool) {
-			for _, a := range rows {
-				if a.Buffer != nil && !yield(l.buffer(a)) {
-					return
-				}
-			}
-		},
-		Statics: func(yield func(*static) bool) {
-			for _, a := range rows {
-				if a.Static != nil && !yield(l.static(a)) {
-					return
-				}
-			}
-		},
+		l.head(l.cutOff),
+		list[buffer](l, func(a *alloc.Row) bool { return a.Buffer != nil }, bufferFields),
+		list[static](l, func(a *alloc.Row) bool { return a.Static != nil }, staticFields),
 	}
-}
-
-func (l *List) buffer(a *alloc.Row) *buffer {
-	b := a.Buffer
-	return &buffer{
-		place: l.place(a), TID: b.TID, Comm: b.Comm, Region: b.Region.String(), Layout: a.Layout,
-		BufferID: b.BufferID, Object: b.Object, SizeBytes: b.SizeBytes, PageSizeBytes: b.PageSizeBytes,
-		BytesPerBank: b.BytesPerBank, Banks: b.DataBanks, ReservedBanks: b.Banks, DataBytes: b.DataBytes(), AllocatedBytes: a.Bytes(),
-		PerCore: b.PerCore, Cores: page.Rectangles(b.Cores()), Owner: b.Path, Tensor: b.Tensor,
-	}
-}
-
-func (l *List) static(a *alloc.Row) *static {
-	return &static{
-		place: l.place(a), ProgramID: a.Static.ProgramID, StaticKind: a.Layout, Global: a.Static.Global,
-		BytesPerCore: a.BytesPerBank, Cores: page.Rectangles(a.Static.Cores),
-	}
-}
-
-// Document returns the JSON document.
-func (g *Groups) Document() any {
-	shown, omitted := page.First(g.groups, g.limit)
-	return &GroupsDocument{head: g.head(omitted), By: g.by, Groups: shown}
 }

@@ -62,7 +62,7 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 			}
 		}
 	}
-	alloc.Distinguish(slices.Collect(maps.Keys(sites)))
+	alloc.Distinguish(maps.Keys(sites))
 	slices.SortFunc(chips.List, func(a, b *chip) int { return cmp.Compare(a.id, b.id) })
 	for i, same := range page.Alike(chips.List, (*chip).same) {
 		if i > 0 {

@@ -3,8 +3,10 @@ package leaks
 import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
-	"ttmem/tracer/event"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/table"
 )
 
 // Document is the output of `ttmem leaks --json`. Times are CLOCK_MONOTONIC.
@@ -28,20 +30,20 @@ type Document struct {
 	LeakedBytes uint64 `json:"leaked_bytes"`
 	LeakedCount uint64 `json:"leaked_count"`
 	// Leaks have the most bytes first.
-	Leaks []row `json:"leaks"`
+	Leaks []table.Object[survivors] `json:"leaks"`
 	// By and Groups are the leaks counted by something other than the stack.
-	By     string   `json:"by,omitempty"`
-	Groups []*group `json:"groups,omitempty"`
+	By     string                `json:"by,omitempty"`
+	Groups []table.Object[group] `json:"groups,omitempty"`
 	// Undecided are the call sites that grow, but are too small to judge, the most bytes first. They
 	// are not in LeakedBytes.
-	UndecidedBytes uint64 `json:"undecided_bytes"`
-	UndecidedCount uint64 `json:"undecided_count"`
-	Undecided      []row  `json:"undecided"`
+	UndecidedBytes uint64                    `json:"undecided_bytes"`
+	UndecidedCount uint64                    `json:"undecided_count"`
+	Undecided      []table.Object[survivors] `json:"undecided"`
 	// Left survived between From and To, and is stable. Steady counts buffers that only replaced
 	// others. Without marks, Left was allocated while running processes were watched.
-	Left []row `json:"left"`
+	Left []table.Object[survivors] `json:"left"`
 	// Kept is the memory that the runtime retains.
-	Kept []row `json:"kept"`
+	Kept []table.Object[survivors] `json:"kept"`
 	// Steady is the sum of other stable buffers.
 	Steady sum `json:"steady"`
 	// Suppressed is the sum of buffers that --suppress left out.
@@ -61,52 +63,14 @@ type sum struct {
 	Bytes  uint64 `json:"bytes"`
 }
 
-// row is the survivors of a call stack.
-//
-//schema:survivors
-type row struct {
-	Bytes uint64 `json:"bytes"`
-	Count uint64 `json:"count"`
-	// Allocated is the number of all buffers that the stack allocated.
-	Allocated uint64 `json:"allocated"`
-	// Class is leaked, undecided, stable, retained or suppressed; Growing is true if it is one of the
-	// first two.
-	Class   string `json:"class" schema:"leaked|undecided|stable|retained|suppressed"`
-	Growing bool   `json:"growing"`
-	// Verdict says in words that survivors were allocated in Rises of Intervals intervals.
-	// Retained buffers have none of the three.
-	Verdict   string `json:"verdict,omitempty"`
-	Intervals int    `json:"intervals,omitempty"`
-	Rises     int    `json:"rises,omitempty"`
-	// GrowthBytes is how many bytes of the survivors were allocated from each mark to the
-	// next.
-	GrowthBytes []uint64 `json:"growth_bytes,omitempty"`
-	OldestNs    uint64   `json:"oldest_ns"`
-	// Name is the innermost line of the user's own code and the operation.
-	Name      string `json:"name"`
-	Component string `json:"component,omitempty"`
-	// BufferClass is what the buffers are for; left out if that is not known.
-	BufferClass string `json:"buffer_class,omitempty" schema:"class"`
-	// Containers are what holds the survivors of a leak, the most bytes first.
-	Containers []analyze.Container `json:"containers,omitempty"`
-	// Kind and Why describe memory that the runtime retains.
-	Kind    string       `json:"kind,omitempty"`
-	Why     string       `json:"why,omitempty"`
-	PID     int          `json:"pid" user:"user"`
-	Region  string       `json:"region" schema:"banked_region"`
-	Layout  string       `json:"layout" schema:"layout"`
-	Devices []int        `json:"devices"`
-	Stack   *event.Stack `json:"stack,omitempty"`
-}
-
 // Document returns the JSON document.
 func (p *Page) Document() any {
 	leaked, undecided := sumOf(p.leaks), sumOf(p.undecided)
 	doc := Document{
 		V: 1, TimeNs: p.NowNs, CutShort: p.Cut, WatchedNs: p.WatchedNs, Allocated: p.Allocated, StepMarks: p.StepMarks,
 		LeakedBytes: leaked.Bytes, LeakedCount: leaked.Count,
-		Leaks: p.rows(p.leaks), Undecided: p.rows(p.undecided), UndecidedBytes: undecided.Bytes, UndecidedCount: undecided.Count,
-		Left: p.rows(p.stable), Kept: p.rows(p.retained),
+		Leaks: p.objects(p.leaks), Undecided: p.objects(p.undecided), UndecidedBytes: undecided.Bytes, UndecidedCount: undecided.Count,
+		Left: p.objects(p.stable), Kept: p.objects(p.retained),
 		Steady:      sumOf(p.steady),
 		Suppressed:  sumOf(p.suppressed),
 		Others:      sum{0, p.Others.Count, p.Others.Bytes},
@@ -118,27 +82,68 @@ func (p *Page) Document() any {
 		doc.From, doc.To = &p.Marks[0], &p.Marks[n-1]
 	}
 	if p.By != "stack" {
-		doc.By, doc.Groups = p.By, p.groups()
+		doc.By, doc.Groups = p.By, table.Objects[group](groupColumns, p.groups())
 	}
 	return &doc
 }
 
-func (p *Page) rows(list []leak) []row {
-	rows := []row{}
-	for i := range list {
-		l := &list[i]
-		one := row{
-			Bytes: l.Bytes, Count: l.Count, Allocated: l.Allocated, Class: string(l.Verdict.Class), Growing: l.Grows && l.By == nil,
-			OldestNs: l.AgeNs, Name: p.names.Name(&l.row), Component: l.row.Component, BufferClass: l.row.Class().String(),
-			Containers: l.Containers, PID: l.PID, Region: l.Region.String(), Layout: l.row.Layout, Devices: l.Devices,
-			Stack: l.Stack, GrowthBytes: page.Each(l.Births, func(births memory.Amount) uint64 { return births.Bytes }),
-		}
-		if l.By != nil {
-			one.Kind, one.Why = l.By.Name, l.By.Why
-		} else {
-			one.Verdict, one.Intervals, one.Rises = p.verdict(l), l.Intervals, l.Rises
-		}
-		rows = append(rows, one)
-	}
-	return rows
+// objects are the survivors of call sites, as objects of a document.
+func (p *Page) objects(list []*alloc.Row) []table.Object[survivors] {
+	return table.Objects[survivors](p.fields(), list)
 }
+
+func (p *Page) fields() table.Columns {
+	retained := func(value func(*name.Class) string) func(*alloc.Row) string {
+		return func(r *alloc.Row) string {
+			if r.Verdict.By == nil {
+				return ""
+			}
+			return value(r.Verdict.By)
+		}
+	}
+	rises := func(value func(*analyze.Verdict) int) func(*alloc.Row) int {
+		return func(r *alloc.Row) int {
+			if r.Verdict.By != nil {
+				return 0
+			}
+			return value(r.Verdict)
+		}
+	}
+	return table.Columns{
+		table.Bytes("bytes", "bytes of the survivors", 0), table.Count("count", "number of survivors", 0),
+		table.Field("allocated", "number of all buffers that the stack allocated", func(r *alloc.Row) uint64 { return r.Verdict.Allocated }),
+		table.Field("class", "leaked, undecided, stable, retained or suppressed", func(r *alloc.Row) string { return string(r.Verdict.Class) }).Values("leaked|undecided|stable|retained|suppressed"),
+		table.Field("growing", "whether it is one of the first two", func(r *alloc.Row) bool { return r.Verdict.Grows && r.Verdict.By == nil }),
+		table.Optional("verdict", "says in words that survivors were allocated in rises of intervals intervals; retained buffers have none of the three",
+			func(r *alloc.Row) string {
+				if r.Verdict.By != nil {
+					return ""
+				}
+				return p.verdict(r)
+			}),
+		table.Optional("intervals", "", rises(func(v *analyze.Verdict) int { return v.Intervals })),
+		table.Optional("rises", "", rises(func(v *analyze.Verdict) int { return v.Rises })),
+		table.Optional("growth_bytes", "how many bytes of the survivors were allocated from each mark to the next", func(r *alloc.Row) []uint64 {
+			return page.Each(r.Verdict.Births, func(births memory.Amount) uint64 { return births.Bytes })
+		}),
+		table.Oldest, table.Name(p.names), table.Component, table.Class.As("buffer_class"),
+		table.Optional("containers", "what holds the survivors of a leak, the most bytes first", func(r *alloc.Row) []analyze.Container { return r.Verdict.Containers }),
+		table.Optional("kind", "the kind of memory that the runtime retains", retained(func(c *name.Class) string { return c.Name })),
+		table.Optional("why", "why the runtime retains it", retained(func(c *name.Class) string { return c.Why })),
+		table.PID, table.Region.Values("banked_region"), table.Layout, table.Devices, table.Stack,
+	}
+}
+
+// survivors are the buffers of a call stack that survived.
+//
+//schema:survivors
+type survivors struct{}
+
+// Columns are those of survivors.
+func (survivors) Columns() table.Columns { return (&Page{names: &alloc.Namer{}}).fields() }
+
+// group is leaks that are counted together.
+type group struct{}
+
+// Columns are those of groups.
+func (group) Columns() table.Columns { return groupColumns }

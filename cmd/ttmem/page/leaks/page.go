@@ -2,7 +2,6 @@
 package leaks
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -11,6 +10,7 @@ import (
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/table"
 )
 
 // A Page has the verdicts on the survivors, and how to show them.
@@ -19,7 +19,7 @@ type Page struct {
 	analyze.LeakReport
 	// The classes, each with the most bytes first. Of the stable sites, the page lists those in
 	// stable, and has only the sum of those in steady.
-	leaks, undecided, stable, steady, retained, suppressed []leak
+	leaks, undecided, stable, steady, retained, suppressed []*alloc.Row
 	names                                                  *alloc.Namer
 }
 
@@ -60,37 +60,32 @@ type Mark struct {
 	TimeNs uint64 `json:"time_ns" wall:"wall_ns"`
 }
 
-// A leak is the survivors of one call site. Its row selects and names it.
-type leak struct {
-	analyze.Verdict
-	row alloc.Row
-	alloc.Look
-}
-
 // New returns the page of a report.
 func New(report analyze.LeakReport, o Options) *Page {
 	p := &Page{Options: o, LeakReport: report, names: &alloc.Namer{
 		Snap: &memory.Snapshot{}, Rules: o.Rules, Filter: o.Filter,
 	}}
 	known := make(map[int]bool)
-	for _, v := range p.Sites {
+	for i := range p.Sites {
+		v := &p.Sites[i]
 		row, selected := p.names.Row(alloc.RowOf(&v.Site), v.Stack)
 		if !selected {
 			continue
 		}
 		row.Devices = v.Devices // survivors are not counted by chip
+		row.Verdict, row.Amounts, row.OldestNs = v, []memory.Amount{v.Amount}, v.AgeNs
 		if !known[v.PID] {
 			known[v.PID] = true
 			p.names.Snap.Processes = append(p.names.Snap.Processes, memory.Process{PID: v.PID, Comm: v.Comm, About: v.About})
 		}
-		class := p.class(&v)
-		*class = append(*class, leak{Verdict: v, row: row})
+		class := p.class(v)
+		*class = append(*class, &row)
 	}
 	return p
 }
 
 // class returns the list of a class.
-func (p *Page) class(v *analyze.Verdict) *[]leak {
+func (p *Page) class(v *analyze.Verdict) *[]*alloc.Row {
 	switch v.Class {
 	case analyze.Leaked:
 		return &p.leaks
@@ -121,25 +116,22 @@ func (p *Page) Undecided() string {
 		page.Count(uint64(sum.Stacks), "call site"), page.TooFew(sum.Stacks))
 }
 
-func sumOf(list []leak) (s sum) {
-	for i := range list {
-		s.Stacks++
-		s.Count += list[i].Count
-		s.Bytes += list[i].Bytes
-	}
-	return s
+func sumOf(list []*alloc.Row) sum {
+	total := table.Total(list)
+	return sum{len(list), total.Count, total.Bytes}
 }
 
 // whole reports whether no marks were selected.
 func (p *Page) whole() bool { return len(p.Marks) == 0 }
 
 // verdict says in one line how a call site grew.
-func (p *Page) verdict(l *leak) string {
-	leaks, undecided := l.Verdict.Class == analyze.Leaked, l.Verdict.Class == analyze.Undecided
+func (p *Page) verdict(r *alloc.Row) string {
+	l, few := r.Verdict, ", "+page.TooFew(r.Sites)
+	leaks, undecided := l.Class == analyze.Leaked, l.Class == analyze.Undecided
 	if !p.whole() {
 		text := p.verdictBetween(l, leaks)
 		if undecided {
-			text += tooFew(l)
+			text += few
 		}
 		return text
 	}
@@ -155,17 +147,14 @@ func (p *Page) verdict(l *leak) string {
 		freed = "freed only at the end"
 	}
 	if undecided {
-		return fmt.Sprintf("%s: %d%s %s%s", text, l.Count, of, freed, tooFew(l))
+		return fmt.Sprintf("%s: %d%s %s%s", text, l.Count, of, freed, few)
 	}
 	return fmt.Sprintf("%s, still growing: %d%s %s", text, l.Count, of, freed)
 }
 
-// tooFew ends the verdict on what grew.
-func tooFew(l *leak) string { return ", " + page.TooFew(l.Sites) }
-
 // verdictBetween says how a call site grew from mark to mark. It counts intervals in which
 // the process allocated something.
-func (p *Page) verdictBetween(l *leak, leaks bool) string {
+func (p *Page) verdictBetween(l *analyze.Verdict, leaks bool) string {
 	last := len(p.Marks) - 1
 	text := fmt.Sprintf("grew in %d of %d intervals between marks", l.Rises, l.Intervals)
 	switch {
@@ -183,76 +172,34 @@ func (p *Page) verdictBetween(l *leak, leaks bool) string {
 	return text
 }
 
-// folded adds up the leaks of a class that look alike or, with lines, share a line; the most bytes
-// first.
-func (p *Page) folded(list []leak, callers, lines bool) []*leak {
-	var rows []*leak
+// folded adds up the leaks of a class that look alike or, with lines, share a line.
+func (p *Page) folded(list []*alloc.Row, lines bool) []*alloc.Row {
+	sums := table.Table{Names: p.names, By: "stack"}
 	for _, l := range list {
-		if l.Look = p.names.Look(&l.row, p.place(&l)); !callers {
-			l.Look = alloc.Look{Key: alloc.Key{Text: p.names.Name(&l.row), Apart: l.Apart}} // the list has the class
-		}
-		rows = append(rows, &l)
+		sums.Add(l, p.place(l))
 	}
-	rows = alloc.Fold(rows, lines)
-	slices.SortStableFunc(rows, func(a, b *leak) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	return rows
+	return sums.Rows(lines, nil)
 }
 
-// Add adds the survivors of another call site.
-func (l *leak) Add(other *leak) {
-	l.Amount.Add(other.Amount)
-	l.FreedAtTeardown.Add(other.FreedAtTeardown)
-	l.Allocated += other.Allocated
-	l.AgeNs, l.Rises, l.LastRise = max(l.AgeNs, other.AgeNs), max(l.Rises, other.Rises), max(l.LastRise, other.LastRise)
-	l.Intervals = max(l.Intervals, other.Intervals)
-	l.Containers = slices.Clone(l.Containers)
-	for _, c := range other.Containers {
-		i := slices.IndexFunc(l.Containers, func(known analyze.Container) bool { return known.Owner == c.Owner })
-		if i < 0 {
-			l.Containers = append(l.Containers, c)
-			continue
-		}
-		l.Containers[i].Amount.Add(c.Amount)
-	}
-	slices.SortStableFunc(l.Containers, func(a, b analyze.Container) int { return cmp.Compare(b.Bytes, a.Bytes) })
-}
-
-// A group is leaks that are counted together.
-type group struct {
-	Key     string `json:"key"`
-	Bytes   uint64 `json:"bytes"`
-	Count   uint64 `json:"count"`
-	Growing bool   `json:"growing"`
-}
-
-// groups returns the leaks by the option By, the most bytes first.
-func (p *Page) groups() []*group {
-	by := alloc.GroupingOf(p.By)
-	var groups page.Groups[string, group]
-	for i := range p.leaks {
-		l := &p.leaks[i]
-		rest := l.Amount
+// groups returns the leaks by the option By.
+func (p *Page) groups() []*alloc.Row {
+	sums := table.Table{Names: p.names, By: p.By}
+	for _, l := range p.leaks {
+		rest := *l
+		rest.Verdict, rest.Amounts = nil, slices.Clone(l.Amounts)
 		if p.By == "owner" {
-			for _, c := range l.Containers {
-				of := c.In(rest)
-				if rest.Sub(of); of.Count == 0 {
-					continue
+			for _, c := range l.Verdict.Containers {
+				part := rest
+				if part.Amounts = []memory.Amount{c.In(rest.Amounts[0])}; part.Amounts[0].Count > 0 {
+					rest.Amounts[0].Sub(part.Amounts[0])
+					sums.AddTo(&part, []string{page.Clean(c.Owner)})
 				}
-				g, _ := groups.Of(page.Clean(c.Owner))
-				*g = group{page.Clean(c.Owner), g.Bytes + of.Bytes, g.Count + of.Count, true}
 			}
-			if rest.Count == 0 {
+			if rest.Amounts[0].Count == 0 {
 				continue
 			}
 		}
-		keys := by.Keys(p.names, &l.row)
-		for _, key := range keys {
-			g, _ := groups.Of(key)
-			*g = group{key, g.Bytes + rest.Bytes/uint64(len(keys)), g.Count + rest.Count, true}
-		}
+		sums.Add(&rest)
 	}
-	slices.SortFunc(groups.List, func(a, b *group) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Key, b.Key))
-	})
-	return groups.List
+	return sums.Rows(false, nil)
 }

@@ -9,33 +9,42 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/table"
 )
 
-// The columns of a leak, and of a group of leaks.
+// The columns of leaks, and of their groups.
 var (
-	columns      = page.Columns{page.SizeColumns, 8, 11}
-	groupColumns = columns[:2]
+	columns = table.Columns{
+		table.Text("bytes", page.SizeColumns, table.AsBytes(0, page.Bytes)), table.Text("buffers", 8, table.AsCount(0)),
+		table.Text("oldest", 11, func(r *alloc.Row) string { return page.Seconds(r.OldestNs) }),
+	}
+	groupColumns = table.Columns{
+		table.Key, table.Bytes("bytes", "bytes of the leaks", 0).Shown("bytes", page.SizeColumns, table.AsBytes(0, page.Bytes)),
+		table.Count("count", "number of leaked buffers", 0).Shown("buffers", 8, table.AsCount(0)),
+		table.Field("growing", "always true", func(*alloc.Row) bool { return true }),
+	}
 )
 
 // WriteText writes the page.
 func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
-	if c := analyze.LargestContainer(page.Each(p.leaks, func(l leak) []analyze.Container { return l.Containers })); c != nil {
+	if c := analyze.LargestContainer(page.Each(p.leaks, func(l *alloc.Row) []analyze.Container { return l.Verdict.Containers })); c != nil {
 		layout.Sized().Write(out, 0, page.Bold, alloc.Growth(layout.Painter, c))
 	}
 	layout.Write(out, 0, page.Bold, p.headline())
 	switch {
 	case len(p.leaks) == 0:
 	case p.By != "stack":
-		p.writeGroups(out, layout)
+		fmt.Fprintln(out)
+		(&table.List{Columns: groupColumns, Rows: p.groups(), Limit: p.Limit, Head: p.By}).Write(out, layout)
 	default:
 		fmt.Fprintln(out)
-		p.writeRows(out, layout, p.folded(p.leaks, true, p.Lines), true)
+		p.writeRows(out, layout, p.leaks)
 	}
 	if len(p.undecided) > 0 {
 		p.writeSection(out, layout, "Growing, too few to judge",
 			fmt.Sprintf("allocated up to the end and not freed; a leak has at least %d buffers", analyze.LeastSurvivors), p.undecided)
-		p.writeRows(out, layout, p.folded(p.undecided, true, p.Lines), true)
+		p.writeRows(out, layout, p.undecided)
 	}
 	var rest []string
 	if len(p.steady) > 0 {
@@ -49,11 +58,11 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	}
 	if len(p.stable) > 0 {
 		p.writeSection(out, layout, "Live but stable", p.whyStable(), p.stable)
-		p.writeRows(out, layout, p.folded(p.stable, true, p.Lines), true)
+		p.writeRows(out, layout, p.stable)
 	}
-	for _, group := range page.Alike(p.retained, func(a, b leak) bool { return a.By == b.By }) {
-		p.writeSection(out, layout, "Retained by the runtime: "+group[0].By.Name, group[0].By.Why, group)
-		p.writeRows(out, layout, p.folded(group, false, false), false)
+	for _, group := range page.Alike(p.retained, func(a, b *alloc.Row) bool { return a.Verdict.By == b.Verdict.By }) {
+		p.writeSection(out, layout, "Retained by the runtime: "+group[0].Verdict.By.Name, group[0].Verdict.By.Why, group)
+		p.writeRetained(out, layout, group)
 	}
 	if p.Suppress != "" {
 		rest = append(rest, "Suppressed by "+p.Suppress+": "+sumOf(p.suppressed).String())
@@ -140,55 +149,56 @@ func markText(m Mark, named, none string) string {
 
 // writeSection writes the head of a list of buffers that did not leak: a title and the
 // reason.
-func (p *Page) writeSection(out *bufio.Writer, layout page.Layout, title, why string, list []leak) {
+func (p *Page) writeSection(out *bufio.Writer, layout page.Layout, title, why string, list []*alloc.Row) {
 	sum := sumOf(list)
 	fmt.Fprintln(out)
 	layout.WriteTitle(out, "", title, fmt.Sprintf("  %s, %s", page.Count(sum.Count, "buffer"), page.Bytes(sum.Bytes)))
 	layout.Sized().Write(out, 2, page.Dim, why)
 }
 
-// retainedRows is the maximum number of call sites listed for memory that the runtime retains.
+// writeRows lists call sites with verdicts and callers.
+func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []*alloc.Row) {
+	(&table.List{
+		Columns: columns, Rows: p.folded(list, p.Lines), Limit: p.Limit, Title: p.title, Whole: true,
+		Style: func(*alloc.Row) page.Style { return page.Green },
+		Below: func(_ int, l *alloc.Row) {
+			style := page.NoStyle
+			if l.Verdict.Class == analyze.Leaked || l.Verdict.Class == analyze.Undecided {
+				style = page.Yellow
+			}
+			layout.Sized().Write(out, page.NameIndent, style, p.verdict(l))
+			p.writeContainers(out, layout.Sized(), l.Verdict)
+		},
+	}).Write(out, layout)
+}
+
+// retainedRows is the maximum number of rows for memory that the runtime retains.
 const retainedRows = 5
 
-// writeRows lists call sites. A whole list has verdicts and callers, and its length depends on
-// -n.
-func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []*leak, whole bool) {
-	limit := p.Limit
-	if !whole && (limit == 0 || limit > retainedRows) {
-		limit = retainedRows
+// writeRetained lists what the runtime retains, by name.
+func (p *Page) writeRetained(out *bufio.Writer, layout page.Layout, list []*alloc.Row) {
+	limit := retainedRows
+	if p.Limit > 0 {
+		limit = min(limit, p.Limit)
 	}
-	fmt.Fprintln(out, layout.Paint(page.Dim, columns.Line("bytes", "buffers", "oldest")))
-	shown, omitted := page.First(list, limit)
-	for _, l := range shown {
-		line := columns.Line(page.Bytes(l.Bytes), fmt.Sprint(l.Count), page.Seconds(l.AgeNs)) + "  "
-		layout.Whole(out, line, page.Green, layout.Separated(l.Text)+p.place(l))
-		if !whole {
-			continue
-		}
-		st := page.NoStyle
-		if l.Verdict.Class == analyze.Leaked || l.Verdict.Class == analyze.Undecided {
-			st = page.Yellow
-		}
-		layout.Sized().Write(out, page.NameIndent, st, p.verdict(l))
-		p.writeContainers(out, layout.Sized(), l)
-		for _, call := range l.Callers {
-			layout.Write(out, page.NameIndent+2, page.Dim, call)
-		}
+	sums := table.Table{Names: p.names}
+	for _, l := range list {
+		key := alloc.Key{Text: p.names.Name(l), Apart: p.place(l)} // the title of the list has the class
+		sums.AddAs(l, key, alloc.Look{Key: key})
 	}
-	if omitted > 0 {
-		more := fmt.Sprintf("and %s more", page.Grouped(omitted))
-		if whole {
-			more += ": -n 0 lists all"
-		}
-		fmt.Fprintln(out, layout.Paint(page.Dim, page.Blank(page.NameIndent)+more))
-	}
+	(&table.List{
+		Columns: columns, Rows: sums.Rows(false, nil), Limit: limit, Title: p.title, Whole: true, Style: func(*alloc.Row) page.Style { return page.Green },
+	}).Write(out, layout)
 }
+
+// title is the name and the place of a row.
+func (p *Page) title(l *alloc.Row) string { return l.Text + p.place(l) }
 
 // shownContainers is the maximum number of containers of a leak.
 const shownContainers = 3
 
 // writeContainers says what holds a leak.
-func (p *Page) writeContainers(out *bufio.Writer, layout page.Layout, l *leak) {
+func (p *Page) writeContainers(out *bufio.Writer, layout page.Layout, l *analyze.Verdict) {
 	shown, omitted := page.First(l.Containers, shownContainers)
 	for i := range shown {
 		layout.Write(out, page.NameIndent, page.Yellow, "held by "+alloc.Growth(layout.Painter, &shown[i]))
@@ -199,7 +209,7 @@ func (p *Page) writeContainers(out *bufio.Writer, layout page.Layout, l *leak) {
 }
 
 // place returns the place of a leak; "" for DRAM of the only chip and process.
-func (p *Page) place(l *leak) (text string) {
+func (p *Page) place(l *alloc.Row) (text string) {
 	if name := l.Region.String(); name != "DRAM" {
 		text += ", " + name
 	}
@@ -210,17 +220,4 @@ func (p *Page) place(l *leak) (text string) {
 		text += ", " + p.names.Users().PID(l.PID)
 	}
 	return text
-}
-
-func (p *Page) writeGroups(out *bufio.Writer, layout page.Layout) {
-	groups := p.groups()
-	fmt.Fprintln(out)
-	fmt.Fprintln(out, layout.Paint(page.Dim, groupColumns.Line("bytes", "buffers")+"  "+p.By))
-	shown, omitted := page.First(groups, p.Limit)
-	for _, g := range shown {
-		layout.Beside(out, groupColumns.Line(page.Bytes(g.Bytes), fmt.Sprint(g.Count))+"  ", page.NoStyle, layout.Separated(g.Key))
-	}
-	if omitted > 0 {
-		fmt.Fprintln(out, layout.Paint(page.Dim, fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(omitted))))
-	}
 }

@@ -37,7 +37,7 @@ func (m *Page) WriteText(w io.Writer, layout page.Layout) error {
 			m.Names.Site(row.Static.Stack)
 		}
 	}
-	alloc.Distinguish(slices.Collect(maps.Values(m.Names.Sites)))
+	alloc.Distinguish(maps.Values(m.Names.Sites))
 	for i, r := range whole {
 		fmt.Fprintln(out)
 		if i == 0 || !slices.Equal(r.devices, whole[i-1].devices) {

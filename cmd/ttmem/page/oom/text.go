@@ -339,7 +339,7 @@ func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, f *memory.Fail
 		frames := l.Stack.Frames()
 		row := alloc.Row{Site: names.Site(l.Stack), Region: f.Evidence.Region, BeforeAttach: l.BeforeAttach}
 		for _, part := range alloc.Split(row, memory.Amount{Count: l.Count, Bytes: l.BytesPerBank}, p.holders(f, l), "") {
-			site, from := names.Title(&part.Row, layout.Separator()), l.Address
+			site, from := names.Title(part, layout.Separator()), l.Address
 			if part.Owner.Path != "" {
 				from = slices.MinFunc(part.Holders[0].Buffers, func(a, b *memory.Buffer) int { return cmp.Compare(a.Address, b.Address) }).Address
 				site += ", " + alloc.HeldBy(part.Owner, layout.Separator())
@@ -347,7 +347,7 @@ func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, f *memory.Fail
 			if part.Class().Retained() {
 				site += " (retained by the runtime)"
 			}
-			text := columns.Line(page.Bytes(part.Amount.Bytes), fmt.Sprint(part.Count), fmt.Sprintf("%#x", from)) + "  "
+			text := columns.Line(page.Bytes(part.Amounts[0].Bytes), fmt.Sprint(part.Amounts[0].Count), fmt.Sprintf("%#x", from)) + "  "
 			indent := layout.Beside(out, text, page.Green, site)
 			if part.Owner.Path == "" && len(part.Holders) > 0 {
 				layout.Write(out, indent+2, page.NoStyle, part.Holders.Text(layout.Separator()))

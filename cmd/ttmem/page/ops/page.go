@@ -2,14 +2,16 @@
 package ops
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
-	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/table"
 	"ttmem/tracer/event"
 )
 
@@ -58,28 +60,22 @@ func (p *Page) Add(s *aggregate.State, of func(device int, region event.Region) 
 }
 
 // operations returns the selected ones by name, the tightest first.
-func (p *Page) operations() []analyze.Operation {
+func (p *Page) operations() []*alloc.Row {
 	p.names.Snap = p.Snapshot
-	return analyze.Operations(p.list, func(op *memory.Operation) string {
-		if row, ok := p.row(op); ok {
-			return p.names.Title(&row, " · ")
+	var sums table.Table
+	for i := range p.list {
+		op := &p.list[i]
+		if row, ok := p.names.Row(alloc.Row{PID: op.PID, Devices: op.Devices, Region: event.CB, Operation: op}, op.Stack); ok {
+			look := row.Look
+			look.Key, look.Callers = alloc.Key{Text: p.names.Title(&row, " · "), Apart: fmt.Sprint(op.PID)}, nil
+			sums.AddAs(&row, look.Key, look)
 		}
-		return ""
+	}
+	return sums.Rows(false, func(a, b *alloc.Row) int {
+		x, y := a.Operation, b.Operation
+		return cmp.Or(analyze.ComparePressure(&x.Peak, &y.Peak), cmp.Compare(y.Runs, x.Runs), cmp.Compare(a.Text, b.Text), cmp.Compare(x.PID, y.PID))
 	})
 }
 
 // Losses returns the lost events that make the operations doubtful.
 func (p *Page) Losses() memory.AllLosses { return p.Snapshot.Losses(false, p.Filter.PIDs) }
-
-// row names an operation; ok is false if the filter does not select it.
-func (p *Page) row(op *memory.Operation) (row alloc.Row, ok bool) {
-	return p.names.Row(alloc.Row{PID: op.PID, Devices: op.Devices, Region: event.CB}, op.Stack)
-}
-
-// runs is how often the operations ran, as text.
-func runs(o *analyze.Operation) string {
-	if o.Runs == 0 && !o.OnlyFailed() {
-		return "?"
-	}
-	return page.Grouped(o.Runs)
-}

@@ -5,7 +5,7 @@ import (
 
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/table"
 	"ttmem/tracer/event"
 )
 
@@ -45,12 +45,12 @@ type Region struct {
 	OtherUsersStaticBytes uint64       `json:"other_users_static_bytes,omitempty"`
 	Earlier               *earlierJSON `json:"earlier,omitempty"`
 	// Groups are the groups of --by, and StaticGroups those of circular buffers.
-	Groups       []groupJSON   `json:"groups"`
-	StaticGroups []groupJSON   `json:"static_groups,omitempty"`
-	Holders      []holderJSON  `json:"holders"`
-	Programs     []holderJSON  `json:"programs,omitempty"`
-	Timeline     timelineJSON  `json:"timeline"`
-	Statics      *timelineJSON `json:"static_timeline,omitempty"`
+	Groups       []table.Object[group]  `json:"groups"`
+	StaticGroups []table.Object[group]  `json:"static_groups,omitempty"`
+	Holders      []table.Object[holder] `json:"holders"`
+	Programs     []table.Object[holder] `json:"programs,omitempty"`
+	Timeline     timelineJSON           `json:"timeline"`
+	Statics      *timelineJSON          `json:"static_timeline,omitempty"`
 }
 
 // earlierJSON is a higher peak before the beginning.
@@ -58,38 +58,6 @@ type earlierJSON struct {
 	TimeNs        uint64 `json:"time_ns" wall:"wall_ns"`
 	Bytes         uint64 `json:"bytes"`
 	CapacityBytes uint64 `json:"capacity_bytes,omitempty"`
-}
-
-//schema:peak_group
-type groupJSON struct {
-	Key string `json:"key"`
-	// PID and Callers belong to groups by stack. Callers are the user's calls that led to the one
-	// in Key, innermost first.
-	PID     int      `json:"pid,omitempty" user:"user"`
-	Callers []string `json:"callers,omitempty"`
-	Bytes   uint64   `json:"bytes"`
-	Count   uint64   `json:"count"`
-	// Class is what all of the buffers are for; left out if they differ, or if that is not known.
-	Class string `json:"class,omitempty" schema:"class"`
-}
-
-// holderJSON is the memory of one call stack: its buffers, apart by who holds them, or its memory for
-// a program.
-//
-//schema:holder_at_peak
-type holderJSON struct {
-	PID          int     `json:"pid" user:"user"`
-	ProgramID    *uint64 `json:"program_id,omitempty"`
-	Devices      []int   `json:"devices,omitempty"`
-	Layout       string  `json:"layout,omitempty" schema:"layout"`
-	StaticKind   string  `json:"static_kind,omitempty" schema:"static_kind"`
-	BeforeAttach bool    `json:"before_attach,omitempty"`
-	Bytes        uint64  `json:"bytes"`
-	Count        uint64  `json:"count"`
-	// Owner and Tensor are left out if they are not known or differ.
-	Owner  string `json:"owner,omitempty"`
-	Tensor string `json:"tensor,omitempty"`
-	alloc.Named
 }
 
 // timelineJSON is the minimum and the maximum of each step of time.
@@ -122,21 +90,22 @@ func (p *Page) Document() any {
 		V: 1, BeginNs: p.beginNs, EndNs: p.endNs, Restored: p.restored, By: p.By,
 		Peaks: []Region{}, Processes: p.processes(), AllLosses: p.Snap.Losses(false, p.Filter.PIDs), Notes: slices.Concat(p.About, p.Notes),
 	}
+	groups := p.columns("", 0, nil)
 	for _, c := range p.regions {
 		buffers, _ := p.parts(&c.RegionPeak, "owner")
 		r := Region{
 			Devices: c.ids, Region: c.Region.String(), PerCore: c.Region == event.L1, TimeNs: c.TimeNs,
 			Bytes: c.Bytes, CapacityBytes: c.CapacityBytes, StaticBytes: c.StaticBytes, AtLeast: c.AtLeast,
 			OtherUsersBytes: c.OthersBytes, OtherUsersStaticBytes: c.OthersStaticBytes, Earlier: (*earlierJSON)(c.Earlier),
-			Groups:       p.groupsJSON(p.rows(c.buffers, c.OthersBytes-c.OthersStaticBytes, false)),
-			StaticGroups: p.groupsJSON(p.rows(c.statics, c.OthersStaticBytes, false)),
-			Holders:      p.holdersJSON(buffers, nil), Timeline: p.timelineJSON(c.Timeline),
+			Groups:       table.Objects[group](groups, p.rows(c.buffers, c.OthersBytes-c.OthersStaticBytes, false)),
+			StaticGroups: table.Objects[group](groups, p.rows(c.statics, c.OthersStaticBytes, false)),
+			Holders:      table.Objects[holder](p.holderFields(nil), buffers), Timeline: p.timelineJSON(c.Timeline),
 		}
 		if c.Region == event.L1 {
 			line := p.timelineJSON(c.StaticTimeline)
 			r.Statics = &line
 			if len(c.Programs) > 0 {
-				r.Programs = p.holdersJSON(c.statics, &c.Programs[0].ProgramID)
+				r.Programs = table.Objects[holder](p.holderFields(&c.Programs[0].ProgramID), c.statics)
 			}
 		}
 		doc.Peaks = append(doc.Peaks, r)
@@ -146,33 +115,6 @@ func (p *Page) Document() any {
 		doc.Omitted += limit(&r.Groups, p.Limit) + limit(&r.StaticGroups, p.Limit) + limit(&r.Holders, p.Limit) + limit(&r.Programs, p.Limit)
 	}
 	return doc
-}
-
-// holdersJSON returns the parts of a peak; program is the one that ran, for its parts.
-func (p *Page) holdersJSON(parts []alloc.Part, program *uint64) []holderJSON {
-	holders := []holderJSON{}
-	for i := range parts {
-		one := &parts[i]
-		h := holderJSON{
-			PID: one.PID, Bytes: one.Amount.Bytes, Count: one.Count, BeforeAttach: one.BeforeAttach,
-			Owner: one.Owner.Path, Tensor: one.Owner.Tensor, Named: p.names.Named(&one.Row),
-		}
-		if program == nil {
-			h.Devices, h.Layout = one.Devices, one.Layout
-		} else {
-			h.ProgramID, h.StaticKind = program, one.Layout
-		}
-		holders = append(holders, h)
-	}
-	return holders
-}
-
-func (p *Page) groupsJSON(rows []*row) []groupJSON {
-	groups := make([]groupJSON, 0, len(rows))
-	for _, row := range rows {
-		groups = append(groups, groupJSON{row.Text, row.pid, row.Callers, row.bytes, row.count, row.mix.Class().String()})
-	}
-	return groups
 }
 
 func (p *Page) timelineJSON(t *memory.Timeline) timelineJSON {

@@ -32,7 +32,7 @@ type chipsPeak struct {
 	memory.RegionPeak
 	ids []int
 	// buffers and statics are its contents.
-	buffers, statics []alloc.Part
+	buffers, statics []*alloc.Row
 }
 
 // Options are what a page shows.

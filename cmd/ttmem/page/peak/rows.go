@@ -1,83 +1,58 @@
 package peak
 
 import (
-	"cmp"
-	"slices"
+	"fmt"
 
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/table"
 	"ttmem/tracer/event"
 )
 
-// A row is a line of the contents of a peak.
-type row struct {
-	alloc.Look
-	// count is the number of buffers, or of circular buffers; 0 if it is not known.
-	count, bytes uint64
-	// pid belongs to rows by stack; it is 0 for other users.
-	pid     int
-	holders alloc.Holders
-	mix     alloc.Mix
-}
-
-// parts returns the buffers of a peak, for a grouping, and the memory of the program that ran.
-func (p *Page) parts(peak *memory.RegionPeak, by string) (buffers, program []alloc.Part) {
+// parts returns the buffers of a peak, for a grouping, and the memory of the program that ran. The only
+// measure is what was live at the peak.
+func (p *Page) parts(peak *memory.RegionPeak, by string) (buffers, program []*alloc.Row) {
 	for i := range peak.Holders {
 		h := &peak.Holders[i]
-		holders := p.holders.Split(&h.Site, h.Amount, peak.TimeNs, peak.Region == event.L1)
-		buffers = append(buffers, alloc.Split(alloc.Row{
-			Devices: h.Devices, Region: peak.Region, PID: h.PID, BeforeAttach: h.BeforeAttach, Layout: h.Layout.String(), Site: p.names.Site(h.Stack),
-		}, h.Amount, holders, by)...)
+		row := alloc.RowOf(&h.Site)
+		row.Region, row.Site = peak.Region, p.names.Site(h.Stack)
+		buffers = append(buffers, alloc.Split(row, h.Amount, p.holders.Split(&h.Site, h.Amount, peak.TimeNs, peak.Region == event.L1), by)...)
 	}
 	for i := range peak.Programs {
 		g := &peak.Programs[i]
-		program = append(program, alloc.Part{Row: alloc.Row{
+		program = append(program, alloc.Split(alloc.Row{
 			Devices: []int{peak.Device}, Region: event.CB, PID: g.PID, BeforeAttach: g.BeforeAttach, Layout: g.Kind.String(), Site: p.names.Site(g.Stack),
-		}, Amount: memory.Amount{Count: g.Count, Bytes: g.Bytes}})
+		}, memory.Amount{Count: g.Count, Bytes: g.Bytes}, nil, by)...)
 	}
 	return buffers, program
 }
 
-// rows adds up parts that look alike or have the same key, the largest first, and adds the part of
-// other users. If lines is true, the call sites of a line may share a row.
-func (p *Page) rows(parts []alloc.Part, others uint64, lines bool) (rows []*row) {
-	for i := range parts {
-		one := &parts[i]
-		r := &row{count: one.Count, bytes: one.Amount.Bytes}
-		r.mix.Add(one.Class(), one.Count)
-		if p.By == "stack" {
-			if r.pid, r.Look = one.PID, p.names.Look(&one.Row, one.PID); one.Owner.Path == "" {
-				r.holders = one.Holders
-			}
-		} else {
-			r.Text = p.key(&one.Row)
+// rows groups parts, and adds the part of other users.
+func (p *Page) rows(parts []*alloc.Row, others uint64, lines bool) []*alloc.Row {
+	groups := p.table()
+	for _, one := range parts {
+		if p.By == "chip" {
+			groups.AddTo(one, []string{sharedBy(one)})
+			continue
 		}
-		rows = append(rows, r)
+		if one.Owner.Path != "" || p.By != "stack" {
+			one.Holders = nil // in the title
+		}
+		groups.Add(one, one.PID)
 	}
-	rows = alloc.Fold(rows, lines)
 	if others > 0 {
-		rows = append(rows, &row{Look: alloc.Look{Key: alloc.Key{Text: page.OtherUsers}}, bytes: others})
+		other := table.Named(page.OtherUsers, memory.Amount{Bytes: others})
+		groups.AddAs(other, other.Key, other.Look)
 	}
-	slices.SortStableFunc(rows, func(a, b *row) int {
-		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.count, a.count), cmp.Compare(a.Text, b.Text))
-	})
-	return rows
+	return groups.Rows(lines, nil)
 }
 
-// Add adds a row.
-func (r *row) Add(other *row) {
-	r.count, r.bytes = r.count+other.count, r.bytes+other.bytes
-	r.holders.Add(other.holders)
-	r.mix.AddAll(other.mix)
-}
+func (p *Page) table() *table.Table { return &table.Table{Names: p.names, By: p.By} }
 
-// key returns the group of an allocation.
-func (p *Page) key(a *alloc.Row) string {
-	if p.By != "chip" {
-		return alloc.GroupingOf(p.By).Keys(p.names, a)[0]
-	}
-	// the peak is of one chip, but the other chips of a shared buffer matter
+// sharedBy is the group of an allocation by chip. The peak is of one chip, but the other chips of a shared
+// buffer matter.
+func sharedBy(a *alloc.Row) string {
 	switch {
 	case a.Region == event.CB:
 		return "each chip's own"
@@ -85,4 +60,58 @@ func (p *Page) key(a *alloc.Row) string {
 		return "this chip alone"
 	}
 	return page.Chips(a.Devices)
+}
+
+// columns are the columns of a peak's contents. Processes and callers are of rows by stack.
+func (p *Page) columns(noun string, whole uint64, format func(uint64) string) table.Columns {
+	columns := table.Columns{
+		table.Key,
+		table.Bytes("bytes", "what it had at the peak", 0).Shown("bytes", page.SizeColumns, table.AsBytes(0, format)),
+		table.Share("% ", 6, 0, whole),
+		table.Count("count", "number of buffers, or of circular buffers; 0 if it is not known", 0).Shown(noun, 10, func(r *alloc.Row) string {
+			if r.Amounts[0].Count == 0 {
+				return ""
+			}
+			return fmt.Sprint(r.Amounts[0].Count)
+		}),
+		table.MixClass,
+	}
+	if p.By == "stack" {
+		return append(table.Columns{columns[0], table.PID.OrNone(), table.Callers}, columns[1:]...)
+	}
+	return columns
+}
+
+// holderFields are the fields of the memory of call stacks: of buffers, apart by who holds them, and of what
+// the program that ran had.
+func (p *Page) holderFields(program *uint64) table.Columns {
+	fields := table.Columns{table.PID}
+	if program == nil {
+		fields = append(fields, table.Devices.OrNone(), table.Layout.OrNone())
+	} else {
+		fields = append(fields, table.Field("program_id", "the program", func(*alloc.Row) uint64 { return *program }), table.StaticKind)
+	}
+	fields = append(fields, table.BeforeAttach, table.Bytes("bytes", "what it had at the peak", 0), table.Count("count", "number of buffers", 0), table.Owner, table.Tensor)
+	return append(fields, table.Site(p.names)...)
+}
+
+// group is allocations that are counted together.
+//
+//schema:peak_group
+type group struct{}
+
+// Columns are those of all groupings.
+func (group) Columns() table.Columns {
+	return (&Page{Options: Options{By: "stack"}}).columns("", 0, nil)
+}
+
+// holder is the memory of one call stack: its buffers, apart by who holds them, or its memory for a program.
+//
+//schema:holder_at_peak
+type holder struct{}
+
+// Columns are those of buffers and of programs.
+func (holder) Columns() table.Columns {
+	p := &Page{names: &alloc.Namer{}}
+	return append(p.holderFields(nil), table.Optional("program_id", "the program", func(*alloc.Row) uint64 { return 0 }), table.StaticKind.OrNone())
 }

@@ -9,7 +9,9 @@ import (
 	"strings"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/chart"
+	"ttmem/cmd/ttmem/page/table"
 	"ttmem/tracer/event"
 )
 
@@ -149,41 +151,22 @@ func (p *Page) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	}
 }
 
-func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, noun string, rows []*row) {
-	shown, _ := page.First(rows, p.Limit)
+func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, noun string, rows []*alloc.Row) {
 	whole := c.Bytes // of which rows are parts
 	for _, row := range rows {
-		whole = max(whole, row.bytes) // several allocators may have assigned the same memory
+		whole = max(whole, row.Amounts[0].Bytes) // several allocators may have assigned the same memory
 	}
-	columns := page.Columns{page.SizeColumns, 6, 10}
-	fmt.Fprintln(out, layout.Paint(page.Dim, page.Columns{page.SizeColumns, 5, 11}.Line("bytes", "%", noun)+"  "+p.By))
-	for _, row := range shown {
-		title := layout.Separated(row.Text)
-		if p.By != "stack" && p.By != "class" {
-			title += row.mix.Text()
-		}
-		if row.pid > 0 && len(p.Snap.Processes) > 1 {
-			title = p.names.Users().PID(row.pid) + layout.Separator() + title
-		}
-		count := ""
-		if row.count > 0 {
-			count = fmt.Sprint(row.count)
-		}
-		line := columns.Line(c.format(row.bytes), page.Percent(row.bytes, whole), count) + "  "
-		indent := layout.Beside(out, line, page.Green, title)
-		if held := row.holders.Text(layout.Separator()); held != "" {
-			layout.Write(out, indent+2, page.NoStyle, held)
-		}
-		layout.WriteCallers(out, indent+2, row.Callers)
-	}
-	if more := rows[len(shown):]; len(more) > 0 {
-		var bytes, count uint64
-		for _, row := range more {
-			bytes, count = bytes+row.bytes, count+row.count
-		}
-		line := columns.Line(c.format(bytes), page.Percent(bytes, max(whole, bytes)), fmt.Sprint(count))
-		layout.Beside(out, line+"  ", page.NoStyle, fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(more))))
-	}
+	title := p.table().Title
+	(&table.List{
+		Columns: p.columns(noun, whole, c.format), Rows: rows, Limit: p.Limit, Head: p.By, Below: table.Held(out, layout),
+		Title: func(r *alloc.Row) string {
+			if p.By == "stack" && r.PID > 0 && len(p.Snap.Processes) > 1 {
+				return p.names.Users().PID(r.PID) + " · " + title(r)
+			}
+			return title(r)
+		},
+		Style: func(*alloc.Row) page.Style { return page.Green },
+	}).Write(out, layout)
 }
 
 // writeBriefly writes a line for each peak of a region.

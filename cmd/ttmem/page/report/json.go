@@ -1,8 +1,13 @@
 package report
 
 import (
+	"slices"
+
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/table"
 	"ttmem/tracer/event"
 )
 
@@ -13,9 +18,9 @@ type Document struct {
 	// CutShort is true if the recording's end is missing.
 	CutShort bool `json:"cut_short,omitempty"`
 	// Leaks are the call sites that leak, most bytes first.
-	Leaks []site `json:"leaks"`
+	Leaks []table.Object[site] `json:"leaks"`
 	// Undecided are the call sites that only grew, but are too small to judge.
-	Undecided []site `json:"undecided"`
+	Undecided []table.Object[site] `json:"undecided"`
 	// Retained is what the runtime retains, where it grows or fills over a quarter of a region.
 	Retained []retainedMemory `json:"retained"`
 	// Peaks are the regions of chips that were used, each with its largest call sites.
@@ -48,57 +53,48 @@ type peak struct {
 	OtherUsersBytes uint64 `json:"other_users_bytes,omitempty"`
 	// Sites are the largest call sites: of buffers and of circular buffers. The latter belong to
 	// the program with the most.
-	Sites []site `json:"sites"`
+	Sites []table.Object[site] `json:"sites"`
 }
 
-// site is a call site: the line, the operation and its callers.
-//
-//schema:report_site
-type site struct {
-	Bytes        uint64   `json:"bytes"`
-	Count        uint64   `json:"count"`
-	StaticKind   string   `json:"static_kind,omitempty" schema:"static_kind"`
-	PID          int      `json:"pid,omitempty" user:"user"`
-	Region       string   `json:"region,omitempty" schema:"region"`
-	Name         string   `json:"name"`
-	Callers      []string `json:"callers,omitempty"`
-	BeforeAttach bool     `json:"before_attach,omitempty"`
-	// Class is what the buffers are for; left out if that is not known.
-	Class string `json:"class,omitempty" schema:"class"`
-	// Owner is the path that leads to all of them in the process, and Tensor the tensor there; left
-	// out if they differ or are not known.
-	Owner  string `json:"owner,omitempty"`
-	Tensor string `json:"tensor,omitempty"`
-}
-
-func (s *source) site() site {
-	one := site{Bytes: s.Bytes, Count: s.Count, Region: s.region, Name: s.Name.String(), Callers: s.Callers, BeforeAttach: s.beforeAttach, Class: s.Class.String()}
-	if len(s.holders) == 1 && s.holders[0].Count == s.Count {
-		one.Owner, one.Tensor = s.holders[0].Path, s.holders[0].Tensor
+// sole is the holder of all buffers of a row; empty if they differ or are not known.
+func sole(r *alloc.Row) (owner memory.Owner) {
+	if len(r.Holders) == 1 && r.Holders[0].Count == r.Amounts[0].Count {
+		owner = r.Holders[0].Owner
 	}
-	if s.kind != event.NotStatic {
-		one.StaticKind = s.kind.String()
-	}
-	return one
+	return owner
 }
 
-// sitesOf returns call sites that grow.
-func sitesOf(list []analyze.Verdict) []site {
-	sites := []site{}
+// fields are the fields of call sites, of which more are of leaks only.
+func fields(more ...table.Column) table.Columns {
+	return slices.Concat(table.Columns{
+		table.Bytes("bytes", "", 0), table.Count("count", "", 0),
+		table.Optional("static_kind", "the kind of what a program places in L1", func(r *alloc.Row) string {
+			if r.Region != event.CB {
+				return ""
+			}
+			return r.Layout
+		}).Values("static_kind"),
+	}, more, table.Columns{
+		table.Field("name", "the line and the operation", func(r *alloc.Row) string { return r.Name.String() }),
+		table.Callers, table.BeforeAttach, table.Class,
+		table.Optional("owner", "the path that leads to all of them in the process; left out if they differ", func(r *alloc.Row) string { return sole(r).Path }),
+		table.Optional("tensor", "the tensor at that path", func(r *alloc.Row) string { return sole(r).Tensor }),
+	})
+}
+
+// leaksOf returns call sites that grow.
+func leaksOf(list []analyze.Verdict) []table.Object[site] {
+	var rows []*alloc.Row
 	for i := range list {
-		for _, one := range newLeak(&list[i], list[i].Region.String()) {
-			l := one.site()
-			l.PID = list[i].PID
-			sites = append(sites, l)
-		}
+		rows = append(rows, parts(&list[i].Site, list[i].Amount, holdersOf(&list[i]))...)
 	}
-	return sites
+	return table.Objects[site](fields(table.PID, table.Region), rows)
 }
 
 // Document returns the JSON document.
 func (p *Page) Document() any {
 	r := newReport(p.Snapshot, p.Options)
-	doc := Document{Snapshot: *p.Snapshot, CutShort: p.CutShort, Leaks: sitesOf(r.leaked), Undecided: sitesOf(r.undecided), Retained: []retainedMemory{}, Peaks: []peak{}}
+	doc := Document{Snapshot: *p.Snapshot, CutShort: p.CutShort, Leaks: leaksOf(r.leaked), Undecided: leaksOf(r.undecided), Retained: []retainedMemory{}, Peaks: []peak{}}
 	for _, one := range r.retained {
 		doc.Retained = append(doc.Retained, retainedMemory{
 			one.by.Name, one.region.String(), one.Count, one.Bytes, one.grows, one.part, one.capacity, one.by.Cached,
@@ -109,12 +105,17 @@ func (p *Page) Document() any {
 		if p.Bytes == 0 {
 			continue
 		}
-		one := peak{p.Device, p.Region.String(), p.TimeNs, p.Bytes, p.CapacityBytes, p.OthersBytes, []site{}}
-		list := folded(r.sourcesOf(p), false)
-		for j := range list[:min(len(list), shownSites)] {
-			one.Sites = append(one.Sites, list[j].site())
-		}
+		sites, _ := page.First(r.sourcesOf(p).Rows(false, nil), shownSites)
+		one := peak{p.Device, p.Region.String(), p.TimeNs, p.Bytes, p.CapacityBytes, p.OthersBytes, table.Objects[site](fields(), sites)}
 		doc.Peaks = append(doc.Peaks, one)
 	}
 	return doc
 }
+
+// site is a call site: the line, the operation and its callers.
+//
+//schema:report_site
+type site struct{}
+
+// Columns are those of all lists.
+func (site) Columns() table.Columns { return fields(table.PID.OrNone(), table.Region.OrNone()) }

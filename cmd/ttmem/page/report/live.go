@@ -8,6 +8,7 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -35,15 +36,10 @@ func (r *report) live() {
 		}
 		return
 	}
-	if r.most.live == 0 {
-		r.line()
-		r.line(r.Paint(page.Bold, "Live "+r.end), r.Paint(page.Dim, ", of "+page.Count(uint64(len(list)), "process")+": ttmem dump lists it"))
-		return
-	}
 	slices.SortStableFunc(list, func(a, b *memory.Process) int { return cmp.Compare(bytes(b), bytes(a)) })
 	r.line()
 	r.line(r.Paint(page.Bold, "Live "+r.end), r.Paint(page.Dim, about))
-	for _, p := range list[:min(len(list), r.most.live)] {
+	for _, p := range list[:min(len(list), shownLive)] {
 		items := page.Each(p.Live, func(l memory.RegionTotal) string {
 			return fmt.Sprintf("%s %s (%s)", l.Region, page.Bytes(l.AllocatedBytes), page.Count(l.Buffers, "buffer"))
 		})
@@ -52,39 +48,35 @@ func (r *report) live() {
 			head += user + "  "
 		}
 		r.items(head, page.Width(head), page.NoStyle, items)
-		if r.most.places > 0 {
-			r.sources(r.liveSources(p), r.most.places, 0, page.Bytes)
-		}
+		r.sources(r.liveSources(p), min(shownPlaces, allPlaces/min(len(list), shownLive)), 0, page.Bytes)
 	}
-	if hidden := len(list) - r.most.live; hidden > 0 {
+	if hidden := len(list) - shownLive; hidden > 0 {
 		r.line(r.Paint(page.Dim, fmt.Sprintf("  and %d more", hidden)))
 	}
 }
 
 // liveSources returns the call sites of a process's live buffers; none if nothing is known of them.
-func (r *report) liveSources(p *memory.Process) []*source {
-	if list, ok := r.placed[p.PID]; ok {
-		return list
-	}
-	var list []*source
-	known := false
+func (r *report) liveSources(p *memory.Process) []*alloc.Row {
+	list, known := newSources(), false
 	for _, s := range r.State.CallSites() {
 		if s.PID != p.PID || s.Count == 0 || s.Region == event.CB {
 			continue
 		}
 		known = known || s.Stack != nil || s.BeforeAttach
-		region := ""
+		mention := ""
 		if len(p.Live) > 1 {
-			region = s.Region.String()
+			mention = s.Region.String()
 		}
-		for _, one := range newSources(&s.Site, s.Amount, region, r.holders.Split(&s.Site, s.Amount, analyze.Now, false)) {
-			one.Bytes *= uint64(len(s.Devices))
-			list = append(list, one)
+		holders := r.holders.Split(&s.Site, s.Amount, analyze.Now, false)
+		for i := range holders {
+			holders[i].Bytes *= uint64(len(s.Devices))
 		}
+		all := s.Amount
+		all.Bytes *= uint64(len(s.Devices))
+		list.add(&s.Site, all, mention, holders)
 	}
 	if !known {
-		list = nil
+		return nil
 	}
-	r.placed[p.PID] = folded(list, true)
-	return r.placed[p.PID]
+	return list.Rows(true, nil)
 }

@@ -47,7 +47,7 @@ func (r *report) notes() {
 	if late := r.late(); late != "" {
 		list = append(list, late)
 	}
-	list = first(list, r.most.notes)
+	list = first(list, shownNotes)
 	if len(list) > 0 {
 		r.line()
 	}
@@ -81,7 +81,7 @@ func (r *report) late() string {
 	}
 	var list []string
 	pids := slices.Sorted(maps.Keys(found))
-	for _, pid := range pids[:min(len(pids), r.most.processes)] {
+	for _, pid := range pids[:min(len(pids), shownLate)] {
 		list = append(list, fmt.Sprintf("PID %d with %s", pid, page.Count(found[pid], "buffer")))
 	}
 	if hidden := len(pids) - len(list); hidden > 0 {

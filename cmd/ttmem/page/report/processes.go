@@ -25,7 +25,7 @@ func (r *report) processes() {
 	if len(list) == 0 {
 		return
 	}
-	if len(list) > r.most.processes {
+	if len(list) > shownProcesses {
 		slices.SortStableFunc(list, func(a, b memory.Process) int {
 			return cmp.Or(memory.CompareBools(a.Exit == nil, b.Exit == nil), cmp.Compare(highest(&b), highest(&a)))
 		})
@@ -63,7 +63,7 @@ func (r *report) processes() {
 		head += "  command"
 	}
 	r.line(r.Paint(page.Dim, head))
-	for i := range list[:min(len(list), r.most.processes)] {
+	for i := range list[:min(len(list), shownProcesses)] {
 		p := &list[i]
 		var dramPeak, dram, l1Peak, l1 uint64
 		for j := range p.Devices {
@@ -85,7 +85,7 @@ func (r *report) processes() {
 		}
 		r.items(page.Blank(detailColumns), detailColumns, page.Dim, r.details(p))
 	}
-	if hidden := max(0, len(list)-r.most.processes) + page.ForgottenProcesses(r.snap); hidden > 0 {
+	if hidden := max(0, len(list)-shownProcesses) + page.ForgottenProcesses(r.snap); hidden > 0 {
 		r.line(r.Paint(page.Dim, fmt.Sprintf("  and %d more", hidden)))
 	}
 }

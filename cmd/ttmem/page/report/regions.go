@@ -8,7 +8,7 @@ import (
 
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/table"
 	"ttmem/tracer/event"
 )
 
@@ -77,7 +77,7 @@ func (r *report) regions() {
 		r.atLeast = r.atLeast || one.groups[0][0].atLeast
 	}
 	for _, one := range uses {
-		r.use(one, !same)
+		r.use(one, len(uses), !same)
 	}
 	if r.Live {
 		r.sharing()
@@ -116,8 +116,8 @@ func (r *report) uses() (list []regionUse, same bool) {
 
 const atLeast = "at least "
 
-// use writes the use of a region: a bar for the fullest chips, and a line for the others.
-func (r *report) use(of regionUse, chips bool) {
+// use writes the use of one of several regions: a bar for the fullest chips, and a line for the others.
+func (r *report) use(of regionUse, regions int, chips bool) {
 	u := of.groups[0][0]
 	figures := of.format(u.shown)
 	if u.capacity > 0 {
@@ -150,11 +150,11 @@ func (r *report) use(of regionUse, chips bool) {
 		other = ""
 	}
 	r.line(line, r.Paint(page.Bold, figures), r.Paint(page.Dim, other))
-	if chips && r.most.chips > 0 {
+	if chips {
 		r.chips(of)
 	}
-	if !r.Live && r.most.sites > 0 {
-		r.peakSources(of, u)
+	if !r.Live {
+		r.peakSources(of, u, regions)
 	}
 }
 
@@ -172,7 +172,7 @@ func (r *report) bar(region event.Region, u use, columns int) string {
 
 // chips writes the chips of a use, and the use of the others.
 func (r *report) chips(of regionUse) {
-	room, others, text := r.most.chips*(r.width-5), of.groups[1:], ""
+	room, others, text := shownChips*(r.width-5), of.groups[1:], ""
 	switch len(others) {
 	case 0:
 	case 1:
@@ -209,8 +209,8 @@ func (r *report) eachChip(group []use, columns int) string {
 	return text + rest
 }
 
-// peakSources writes the call sites of the peak of a region of a chip.
-func (r *report) peakSources(of regionUse, u use) {
+// peakSources writes the call sites of the peak of a region of a chip, one of several regions.
+func (r *report) peakSources(of regionUse, u use, regions int) {
 	at := slices.IndexFunc(r.peaks, func(p memory.RegionPeak) bool {
 		return p.Device == u.chip && p.Region == of.Region && p.Bytes == u.shown
 	})
@@ -218,29 +218,29 @@ func (r *report) peakSources(of regionUse, u use) {
 		r.line("   ", r.Paint(page.Dim, "before this recording: its call sites are not known"))
 		return
 	}
-	if r.made[at] == nil {
-		made := r.sourcesOf(&r.peaks[at])
-		if others := r.peaks[at].OthersBytes; others > 0 {
-			made = append(made, &source{Amount: memory.Amount{Bytes: others}, Look: alloc.Look{Key: alloc.Key{Text: page.OtherUsers}}})
-		}
-		r.made[at] = folded(made, true)
+	made := r.sourcesOf(&r.peaks[at])
+	if others := r.peaks[at].OthersBytes; others > 0 {
+		other := table.Named(page.OtherUsers, memory.Amount{Bytes: others})
+		made.AddAs(other, other.Key, other.Look)
 	}
+	list := made.Rows(true, nil)
 	whole := u.shown
-	if made := r.made[at]; len(made) > 0 { // several allocators may have assigned the same memory
-		whole = max(whole, made[0].Bytes)
+	if len(list) > 0 { // several allocators may have assigned the same memory
+		whole = max(whole, list[0].Amounts[0].Bytes)
 	}
-	r.sources(r.made[at], r.most.sites, whole, of.format)
+	r.sources(list, min(shownSites, allSites/regions), whole, of.format)
 }
 
 // sourcesOf returns the call sites of a peak.
-func (r *report) sourcesOf(p *memory.RegionPeak) (list []*source) {
+func (r *report) sourcesOf(p *memory.RegionPeak) *sources {
+	list := newSources()
 	for i := range p.Holders {
 		h := &p.Holders[i]
-		list = append(list, newSources(&h.Site, h.Amount, "", r.holders.Split(&h.Site, h.Amount, p.TimeNs, p.Region == event.L1))...)
+		list.add(&h.Site, h.Amount, "", r.holders.Split(&h.Site, h.Amount, p.TimeNs, p.Region == event.L1))
 	}
 	for _, h := range p.Programs {
 		site := memory.Site{Region: event.CB, Stack: h.Stack, Static: h.Kind, BeforeAttach: h.BeforeAttach}
-		list = append(list, newSources(&site, memory.Amount{Count: h.Count, Bytes: h.Bytes}, "", nil)...)
+		list.add(&site, memory.Amount{Count: h.Count, Bytes: h.Bytes}, "", nil)
 	}
 	return list
 }

@@ -63,11 +63,6 @@ type report struct {
 	retained  []retained
 	holders   analyze.Holders
 	peaks     []memory.RegionPeak
-	// made are the call sites of each written peak.
-	made [][]*source
-	// placed are the call sites of the live buffers of each written process.
-	placed map[int][]*source
-	most   limits
 }
 
 // textColumns is the largest width of sentences.
@@ -78,7 +73,7 @@ const textColumns = 100
 func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	r := newReport(p.Snapshot, p.Options)
 	r.Painter, r.width, r.whole = layout.Painter, layout.Columns(), layout.Width == 0
-	r.fill()
+	r.write()
 	_, err := io.WriteString(w, r.String())
 	return err
 }
@@ -86,7 +81,6 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 func newReport(s *memory.Snapshot, o Options) *report {
 	r := &report{Options: o, snap: s, users: page.UsersOf(s), names: make(page.UserNames), end: "at the end", peaks: o.State.RegionPeaks()}
 	r.holders = analyze.PastHoldersOf(o.State)
-	r.made, r.placed = make([][]*source, len(r.peaks)), make(map[int][]*source)
 	r.running = slices.ContainsFunc(s.Processes, func(p memory.Process) bool { return p.Exit == nil })
 	switch {
 	case o.Live:
@@ -164,7 +158,7 @@ func (r *report) heading() {
 
 // warnLost warns if figures may be wrong.
 func (r *report) warnLost() {
-	for _, text := range first(r.doubts(), r.most.warnings) {
+	for _, text := range first(r.doubts(), shownWarnings) {
 		for i, line := range page.Wrap(r.cut(text, 3*(r.width-3)), r.width-3) {
 			mark := r.Pick("⚠  ", "!! ")
 			if i > 0 {

@@ -36,11 +36,11 @@ func (r *report) sharing() {
 		}
 	}
 	groups := page.Alike(chips, func(a, b chip) bool { return a.users == b.users })
-	for _, group := range groups[:min(len(groups), r.most.chips)] {
+	for _, group := range groups[:min(len(groups), shownChips)] {
 		ids := page.Each(group, func(c chip) int { return c.id })
 		r.items(" "+page.EachChip(ids)+": ", 3, page.Dim, group[0].items)
 	}
-	if hidden := len(groups) - r.most.chips; hidden > 0 {
+	if hidden := len(groups) - shownChips; hidden > 0 {
 		r.line(r.Paint(page.Dim, fmt.Sprintf("  and %d more groups of chips", hidden)))
 	}
 }

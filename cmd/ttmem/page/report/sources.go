@@ -2,13 +2,13 @@ package report
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/table"
 	"ttmem/tracer/event"
 )
 
@@ -19,65 +19,40 @@ const (
 	belowColumns = 14
 )
 
-// A source is a place that allocated memory.
-type source struct {
-	memory.Amount
-	alloc.Look
-	beforeAttach bool
-	// kind is the kind of memory that a program places in L1; NotStatic for buffers.
-	kind event.StaticKind
-	// region is "" if it needs no mention.
-	region string
-	// held is true if the holder is in place of a call stack that is not known.
-	held    bool
-	holders alloc.Holders
+// nouns name the kinds of what a program places in L1.
+var nouns = map[string]string{event.CircularBuffer.String(): "CB", event.DataflowBuffer.String(): "DFB", event.Scratchpad.String(): "scratchpad"}
+
+// sources are call sites.
+type sources struct{ table.Table }
+
+func newSources() *sources { return &sources{table.Table{Names: &alloc.Namer{}, By: "stack"}} }
+
+// add adds a call site. mention is its region, which is "" if it needs no mention.
+func (l *sources) add(s *memory.Site, a memory.Amount, mention string, holders []analyze.Holder) {
+	for _, part := range parts(s, a, holders) {
+		part.Mention = mention
+		l.Add(part, s.Static, mention)
+	}
 }
 
-// nouns name the kinds of memory.
-var nouns = map[event.StaticKind]string{
-	event.NotStatic: "buffer", event.CircularBuffer: "CB", event.DataflowBuffer: "DFB", event.Scratchpad: "scratchpad",
-}
-
-// newSources names a call site, and who holds its buffers as far as that is known.
-func newSources(s *memory.Site, a memory.Amount, region string, holders []analyze.Holder) (list []*source) {
-	names := alloc.Namer{}
+// parts returns the rows of a call site, apart by who holds its buffers as far as that is known.
+func parts(s *memory.Site, a memory.Amount, holders []analyze.Holder) []*alloc.Row {
 	row := alloc.RowOf(s)
-	row.Site = names.NewSite(s.Stack)
-	for _, part := range alloc.Split(row, a, holders, "") {
-		list = append(list, &source{
-			Amount: part.Amount, Look: names.Look(&part.Row, s.Static, region), beforeAttach: s.BeforeAttach, kind: s.Static, region: region,
-			held: part.Owner.Path != "", holders: part.Holders,
-		})
+	row.Site = (&alloc.Namer{}).NewSite(s.Stack)
+	return alloc.Split(row, a, holders, "")
+}
+
+// noun is what one of a row's buffers is called.
+func noun(r *alloc.Row) string {
+	if r.Look.Class != nil {
+		return r.Look.Class.Noun
 	}
-	return list
+	return cmp.Or(nouns[r.Layout], "buffer")
 }
 
-// folded adds up sources that look alike and, with lines, those of one line; the largest first.
-func folded(all []*source, lines bool) []*source {
-	list := alloc.Fold(all, lines)
-	slices.SortStableFunc(list, func(a, b *source) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Text, b.Text), slices.Compare(a.Callers, b.Callers))
-	})
-	return list
-}
-
-// Add adds the memory of another source.
-func (s *source) Add(other *source) {
-	s.Amount.Add(other.Amount)
-	s.holders.Add(other.holders)
-}
-
-// noun is what one of its buffers is called.
-func (s *source) noun() string {
-	if s.Class == nil {
-		return nouns[s.kind]
-	}
-	return s.Class.Noun
-}
-
-// sources writes the largest sources, with their share of the bytes in of (0 if unknown), and the
+// sources writes the largest call sites, with their share of the bytes in of (0 if unknown), and the
 // sum of the others.
-func (r *report) sources(list []*source, limit int, of uint64, format func(uint64) string) {
+func (r *report) sources(list []*alloc.Row, limit int, of uint64, format func(uint64) string) {
 	columns := page.Columns{12, 5, 13}
 	if of == 0 {
 		columns[1] = 0
@@ -87,30 +62,25 @@ func (r *report) sources(list []*source, limit int, of uint64, format func(uint6
 	if shown > limit+1 {
 		shown = limit
 	}
+	mentions := 0
 	for _, s := range list[:shown] {
-		columns[2] = max(columns[2], len("  ")+page.Width(page.Count(s.Count, s.noun())))
-	}
-	alloc.Distinguish(list[:shown])
-	regionColumns := 0
-	for _, s := range list[:shown] {
-		if s.region != "" {
-			regionColumns = max(regionColumns, page.Width(s.region)+2)
+		columns[2] = max(columns[2], len("  ")+page.Width(page.Count(s.Amounts[0].Count, noun(s))))
+		if s.Mention != "" {
+			mentions = max(mentions, page.Width(s.Mention)+2)
 		}
 	}
-	var others memory.Amount
-	sites := uint64(0)
-	for i, s := range list {
-		if i >= shown {
-			others.Add(s.Amount)
-			sites += uint64(max(1, s.Sites))
-			continue
-		}
+	alloc.Distinguish(alloc.SitesOf(list[:shown]))
+	for _, s := range list[:shown] {
 		count := ""
-		if s.Count > 0 {
-			count = page.Count(s.Count, s.noun())
+		if n := s.Amounts[0].Count; n > 0 {
+			count = page.Count(n, noun(s))
 		}
-		figures := columns.Line(format(s.Bytes), page.Percent(s.Bytes, of), count) + "  "
-		r.source(s, figures+page.Left(s.region, regionColumns)[:regionColumns])
+		figures := columns.Line(format(s.Amounts[0].Bytes), page.Percent(s.Amounts[0].Bytes, of), count) + "  "
+		r.source(s, figures+page.Left(s.Mention, mentions)[:mentions])
+	}
+	others, sites := table.Total(list[shown:]), uint64(0)
+	for _, s := range list[shown:] {
+		sites += uint64(max(1, s.Sites))
 	}
 	if sites > 0 {
 		figures := columns.Line(format(others.Bytes), page.Percent(others.Bytes, of), page.Count(others.Count, "buffer"))
@@ -118,12 +88,12 @@ func (r *report) sources(list []*source, limit int, of uint64, format func(uint6
 	}
 }
 
-// source writes the place of a source beside its figures, or below them if there is no room:
+// source writes the place of a call site beside its figures, or below them if there is no room:
 // first the line, then the caller, and then the operation and who holds the buffers if they fit.
-func (r *report) source(s *source, figures string) {
+func (r *report) source(s *alloc.Row, figures string) {
 	line, caller, op := page.Clean(s.Name.Call.String()), s.Caller, page.Clean(s.Name.Op)
 	if line == "" {
-		line, op = strings.TrimPrefix(s.Text, s.Class.Mention()+" · "), "" // the noun has the class
+		line, op = strings.TrimPrefix(s.Text, s.Look.Class.Mention()+" · "), "" // the noun has the class
 	}
 	if op != "" {
 		op = r.Separator() + op
@@ -135,8 +105,8 @@ func (r *report) source(s *source, figures string) {
 	}
 	figures = r.Paint(page.Dim, figures)
 	held := ""
-	if len(s.holders) > 0 && !s.held {
-		held = ", " + s.holders.Text(r.Separator())
+	if len(s.Holders) > 0 && s.Owner.Path == "" { // otherwise the owner is in place of the stack
+		held = ", " + s.Holders.Text(r.Separator())
 	}
 	for _, both := range []string{r.calls(line, caller), r.calls(line, page.InFileOf(line, caller))} {
 		switch {

@@ -46,7 +46,7 @@ func (r *report) failed(of []memory.Failure, count uint64, what, how string, bri
 		return
 	}
 	all := r.failings(of)
-	list := all[:min(len(all), r.most.failures)]
+	list := all[:min(len(all), shownFailures)]
 	note := ""
 	if len(list) < len(all) || uint64(len(of)) < count {
 		note = fmt.Sprintf(", the newest %d", len(list))
@@ -59,7 +59,7 @@ func (r *report) failed(of []memory.Failure, count uint64, what, how string, bri
 			r.line("  ", r.cut(place, r.width-2))
 		}
 		// the first sentence of a message has the important figures
-		about := r.cut(brief(f.Failure), r.most.failures*(r.width-4)-len(" (1000 times), PID 4194304"))
+		about := r.cut(brief(f.Failure), failureLines*(r.width-4)-len(" (1000 times), PID 4194304"))
 		if len(group) > 1 {
 			about += fmt.Sprintf(" (%d times)", len(group))
 		}
@@ -87,7 +87,7 @@ func (r *report) overlaps() {
 	}
 	r.line()
 	r.line(r.Paint(page.BoldRed, page.Count(r.snap.OverlapCount, "buffer")+" assigned to memory that another buffer had"))
-	for _, text := range first(texts, r.most.failures) {
+	for _, text := range first(texts, shownOverlaps) {
 		for _, line := range page.Wrap(text, min(r.width, textColumns)-4) {
 			r.line("    ", r.Paint(page.Yellow, line))
 		}
@@ -128,7 +128,7 @@ func (r *report) leaks() {
 		if c := analyze.LargestContainer(page.Each(r.leaked, func(v analyze.Verdict) []analyze.Container { return v.Containers })); c != nil {
 			r.line("  held by ", r.cut(alloc.Growth(r.Painter, c), r.width-10))
 		}
-		r.sources(folded(list, true), r.most.leaks, 0, page.Bytes)
+		r.sources(list, shownLeaks, 0, page.Bytes)
 	case r.losses().Any():
 		r.line("No leaks found, but events were lost")
 	case len(few) > 0: // below
@@ -148,28 +148,29 @@ func (r *report) leaks() {
 		for _, line := range page.Wrap(text, r.width) {
 			r.line(r.Paint(page.Yellow, line))
 		}
-		r.sources(folded(few, true), r.most.leaks, 0, page.Bytes)
+		r.sources(few, shownLeaks, 0, page.Bytes)
 	}
 }
 
 // sourcesOfLeaks names call sites that grow, and returns their sum.
-func (r *report) sourcesOfLeaks(sites []analyze.Verdict) (list []*source, sum memory.Amount) {
+func (r *report) sourcesOfLeaks(sites []analyze.Verdict) (list []*alloc.Row, sum memory.Amount) {
+	all := newSources()
 	for i := range sites {
-		region := sites[i].Region.String()
+		mention := sites[i].Region.String()
 		switch {
 		case len(r.snap.Processes) > 1:
-			region += " " + r.users.PID(sites[i].PID)
+			mention += " " + r.users.PID(sites[i].PID)
 		case sites[i].Region == event.DRAM:
-			region = ""
+			mention = ""
 		}
-		list = append(list, newLeak(&sites[i], region)...)
+		all.add(&sites[i].Site, sites[i].Amount, mention, holdersOf(&sites[i]))
 		sum.Add(sites[i].Amount)
 	}
-	return list, sum
+	return all.Rows(true, nil), sum
 }
 
-// newLeak names a leak, with the region or "" if it needs no mention.
-func newLeak(v *analyze.Verdict, region string) []*source {
+// holdersOf returns who holds the survivors of a leak.
+func holdersOf(v *analyze.Verdict) []analyze.Holder {
 	rest := v.Amount
 	holders := page.Each(v.Containers, func(c analyze.Container) analyze.Holder {
 		of := c.In(rest)
@@ -179,5 +180,5 @@ func newLeak(v *analyze.Verdict, region string) []*source {
 	if len(holders) > 0 && rest.Count > 0 { // nobody is known to hold them
 		holders = append(holders, analyze.Holder{Amount: rest})
 	}
-	return newSources(&v.Site, v.Amount, region, holders)
+	return holders
 }

@@ -1,0 +1,44 @@
+package table
+
+import (
+	"reflect"
+
+	"ttmem/cmd/ttmem/document"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+)
+
+// A Declaration has, as its zero value, all the columns that a list may have.
+type Declaration interface{ Columns() Columns }
+
+// An Object is a row of a JSON document, in a list that D declares.
+type Object[D Declaration] struct {
+	Columns Columns
+	Row     *alloc.Row
+}
+
+// Fields are the fields of its object: see package document.
+func (o Object[D]) Fields(yield func(*document.Field, any) bool) {
+	for i := range o.Columns {
+		if c := &o.Columns[i]; c.Key != "" && !yield(&c.Field, c.value(o.Row)) {
+			return
+		}
+	}
+}
+
+// Declared are the fields that it may have.
+func (Object[D]) Declared() (fields []document.Field) {
+	var d D
+	for _, c := range d.Columns() {
+		if c.Key != "" {
+			c.Of, c.Name = reflect.TypeFor[D](), c.Key
+			fields = append(fields, c.Field)
+		}
+	}
+	return fields
+}
+
+// Objects are rows of a JSON document.
+func Objects[D Declaration](columns Columns, rows []*alloc.Row) []Object[D] {
+	return page.Each(rows, func(r *alloc.Row) Object[D] { return Object[D]{columns, r} })
+}
