@@ -91,6 +91,6 @@ func (r *run) ran(use *memory.CoreUse) {
 		r.share(q)
 	}
 	if *c.ran != nil {
-		(*c.ran)(memory.ProgramRun{Point: r.at, Device: c.id, Bytes: use.Bytes(), StaticBytes: use.StaticBytes()})
+		(*c.ran)(memory.ProgramRun{Point: r.at, Of: &r.of.Operation, Device: c.id, Bytes: use.Bytes(), StaticBytes: use.StaticBytes()})
 	}
 }

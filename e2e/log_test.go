@@ -106,7 +106,7 @@ func TestLog(t *testing.T) {
 	qt.Check(t, qt.IsTrue(place[0].PerBank > place[1].PerBank))
 	qt.Check(t, qt.Equals(place[22].BufferID, viewed.BufferID))
 
-	out, errs, status := runTtmem(t, nil, "log", file, "--grep", fmt.Sprintf(`log_story\.py:%d`, at["leak"]), "--kind", "alloc", "--stacks", "-n", "3")
+	out, errs, status := runTtmem(t, nil, "log", file, "--grep", fmt.Sprintf(`log_story\.py:%d`, at["leak"]), "--kind", "alloc", "--stacks", "--all-frames", "-n", "3")
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
 	name := fmt.Sprintf("log_story.py:%d step · ttnn.empty", at["leak"])
 	qt.Check(t, qt.Equals(strings.Count(out, name), 3), qt.Commentf("%s", out))

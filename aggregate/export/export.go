@@ -1,5 +1,4 @@
-// Package export writes profiles as folded stacks, for pprof and speedscope, and as a flame graph
-// page.
+// Package export writes profiles for pprof, and as folded stacks.
 package export
 
 import (
@@ -21,6 +20,8 @@ type Options struct {
 	// Value is the name of the value that is written alone, or shown first; "" is the format's own
 	// choice.
 	Value string
+	// AllFrames is true if Folded writes all frames, not only the user's own.
+	AllFrames bool
 	// Named is true if the user chose the Value.
 	Named bool
 	// Values are those that Pprof writes, of samples that have any of them; nil: all Values, of
@@ -33,20 +34,18 @@ type Value struct {
 	Name string
 	// Unit is that of pprof: count or bytes.
 	Unit string
-	// about is its name for people.
-	about string
 	// Of returns the figure.
 	Of func(*memory.Sample) uint64
 }
 
 // Values are the figures of profiles.
 var Values = []Value{
-	{"alloc_objects", "count", "allocated", func(s *memory.Sample) uint64 { return s.Allocated.Count }},
-	{"alloc_space", "bytes", "allocated", func(s *memory.Sample) uint64 { return s.Allocated.Bytes }},
-	{"inuse_objects", "count", "live", func(s *memory.Sample) uint64 { return s.Unfreed().Count }},
-	{"inuse_space", "bytes", "live", func(s *memory.Sample) uint64 { return s.Unfreed().Bytes }},
-	{"peak_objects", "count", "live at the peak", func(s *memory.Sample) uint64 { return s.Peak.Count }},
-	{"peak_space", "bytes", "live at the peak", func(s *memory.Sample) uint64 { return s.Peak.Bytes }},
+	{"alloc_objects", "count", func(s *memory.Sample) uint64 { return s.Allocated.Count }},
+	{"alloc_space", "bytes", func(s *memory.Sample) uint64 { return s.Allocated.Bytes }},
+	{"inuse_objects", "count", func(s *memory.Sample) uint64 { return s.Unfreed().Count }},
+	{"inuse_space", "bytes", func(s *memory.Sample) uint64 { return s.Unfreed().Bytes }},
+	{"peak_objects", "count", func(s *memory.Sample) uint64 { return s.Peak.Count }},
+	{"peak_space", "bytes", func(s *memory.Sample) uint64 { return s.Peak.Bytes }},
 }
 
 // ValueOf returns the value with that name; nil if there is none.
@@ -64,16 +63,16 @@ const noStack = "[no stack]"
 // unknown is the name of an unknown function.
 const unknown = "[unknown]"
 
-// frames returns the calls of a stack, innermost first. There is at least one.
-func frames(s *event.Stack) []event.Frame {
+// Frames returns the calls of a stack, innermost first. There is at least one.
+func Frames(s *event.Stack) []event.Frame {
 	if list := s.Frames(); len(list) > 0 {
 		return list
 	}
 	return []event.Frame{{Name: noStack}}
 }
 
-// functionName returns the name of the frame's function, or its place if it has no name.
-func functionName(f *event.Frame) string {
+// FunctionName returns the name of the frame's function, or its place if it has no name.
+func FunctionName(f *event.Frame) string {
 	switch {
 	case f.Name != "":
 		return f.Name
@@ -90,7 +89,7 @@ func functionName(f *event.Frame) string {
 // FrameText returns a frame as one line. Python functions come with file and line, because
 // many have the same name.
 func FrameText(f *event.Frame) string {
-	name := functionName(f)
+	name := FunctionName(f)
 	switch {
 	case f.Kind != event.Python || f.File == "":
 		return name

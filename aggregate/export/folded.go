@@ -10,13 +10,15 @@ import (
 	"strings"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
 // Folded writes a value, normally the bytes at the peak, in Brendan Gregg's collapsed format, which
 // flamegraph.pl, inferno and speedscope read: a line for each stack, with its frames from the
 // outermost to the innermost between semicolons, and the value after a space. The first three
-// frames are the process, the chip and the region. The lines are sorted. Stacks with the same
+// frames are the process, the chip and the region. Stacks are folded (see name.Fold) unless Options has
+// AllFrames. The lines are sorted. Stacks with the same
 // text become one line, and stacks without any are left out.
 //
 // It returns the number of different stacks.
@@ -36,7 +38,10 @@ func Folded(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 		var b strings.Builder
 		b.WriteString(foldedText(processes.process(s.PID)))
 		b.WriteString(";" + deviceName(s.Device) + ";" + s.Region.String())
-		list := frames(s.Stack)
+		list := Frames(s.Stack)
+		if !o.AllFrames {
+			list = name.Fold(list)
+		}
 		for i := range slices.Backward(list) {
 			b.WriteByte(';')
 			b.WriteString(foldedText(FrameText(&list[i])))

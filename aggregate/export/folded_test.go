@@ -13,16 +13,16 @@ import (
 	"ttmem/tracer/event"
 )
 
-func folded(t *testing.T, p *memory.Profile) string {
+func folded(t *testing.T, p *memory.Profile, o Options) string {
 	t.Helper()
 	var b strings.Builder
-	_, err := Folded(&b, p, Options{})
+	_, err := Folded(&b, p, o)
 	qt.Assert(t, qt.IsNil(err))
 	return b.String()
 }
 
 func TestFoldedStacksMatchTheGoldenFile(t *testing.T) {
-	golden.Check(t, "small.folded", folded(t, smallRun().state.Profile()))
+	golden.Check(t, "small.folded", folded(t, smallRun().state.Profile(), Options{}))
 }
 
 func TestFoldedLinesAreWhatOtherProgramsParse(t *testing.T) {
@@ -35,7 +35,7 @@ func TestFoldedLinesAreWhatOtherProgramsParse(t *testing.T) {
 		want += s.Peak.Bytes
 	}
 	var sum uint64
-	for text := range strings.Lines(folded(t, p)) {
+	for text := range strings.Lines(folded(t, p, Options{AllFrames: true})) {
 		m := line.FindStringSubmatch(strings.TrimSuffix(text, "\n"))
 		qt.Assert(t, qt.IsNotNil(m), qt.Commentf("%q", text))
 		qt.Check(t, qt.IsFalse(difference.MatchString(m[1])), qt.Commentf("%q", text))
@@ -51,5 +51,5 @@ func TestStacksWithTheSameNamesAreOneLine(t *testing.T) {
 	r := newRun()
 	r.alloc(1, event.DRAM, 100, stackOf(ttnn("ttnn::add", 0x10)), 0)
 	r.alloc(1, event.DRAM, 11, stackOf(ttnn("ttnn::add", 0x20)), 0)
-	qt.Check(t, qt.Equals(folded(t, r.state.Profile()), "[unknown] (1);device 0;DRAM;ttnn::add 111\n"))
+	qt.Check(t, qt.Equals(folded(t, r.state.Profile(), Options{}), "[unknown] (1);device 0;DRAM;ttnn::add 111\n"))
 }

@@ -163,7 +163,7 @@ func (b *pprofBuilder) stack(s *memory.Sample) []*profile.Location {
 		return list
 	}
 	var list []*profile.Location
-	calls := frames(s.Stack)
+	calls := Frames(s.Stack)
 	if site := name.Of(calls); site.Op != "" && site.Call.Function != "" {
 		site.Op = b.class(s).Before(site.Op, " · ")
 		call := event.Frame{Kind: event.Python, Name: site.String(), File: site.Call.File, Line: site.Call.Line}
@@ -228,7 +228,7 @@ func (b *pprofBuilder) location(calls []event.Frame) *profile.Location {
 }
 
 func (b *pprofBuilder) function(f *event.Frame) *profile.Function {
-	function := event.Printable(functionName(f))
+	function := event.Printable(FunctionName(f))
 	key := functionKey{function, f.Symbol, f.File}
 	if fn := b.functions[key]; fn != nil {
 		return fn

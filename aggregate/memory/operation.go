@@ -56,6 +56,8 @@ func (u *CoreUse) HeadroomBytes() uint64 { return u.CapacityBytes - min(u.Capaci
 // program's part of it.
 type ProgramRun struct {
 	Point
+	// Of is the operation that ran it; it must not be modified.
+	Of                 *Operation
 	Device             int
 	Bytes, StaticBytes uint64
 }

@@ -76,16 +76,45 @@ func Of(stack []event.Frame) Name {
 // if there are no others. In a program without Python they are the native functions
 // outside tt-metal, ttnn and the system's libraries.
 func UserCalls(stack []event.Frame) []Call {
-	var own, all []Call
-	for i := range stack {
-		f := &stack[i]
+	var calls []Call
+	for _, f := range userFrames(stack) {
+		calls = append(calls, Call{f.Name, f.File, f.Line})
+	}
+	return calls
+}
+
+// Fold returns what a person wants to see of a stack, innermost frame first: the operation, and the
+// user's own calls (see UserCalls). It leaves out those of ttnn, tt-metal, the interpreter, the standard
+// library and installed packages, such as decorators, asyncio, importlib and pytest. Frames that are no
+// functions stay, such as an owner around the calls. A stack without an operation and without own calls is
+// returned as it is.
+func Fold(stack []event.Frame) []event.Frame {
+	var folded []event.Frame
+	if op := Of(stack).Op; op != "" {
+		folded = []event.Frame{{Kind: event.Native, Name: op}}
+	}
+	folded = append(folded, userFrames(stack)...)
+	if len(folded) == 0 {
+		return stack
+	}
+	for _, f := range stack {
+		if f.Kind != event.Native && f.Kind != event.Python {
+			folded = append(folded, f)
+		}
+	}
+	return folded
+}
+
+// userFrames returns the frames of UserCalls.
+func userFrames(stack []event.Frame) []event.Frame {
+	var own, all []event.Frame
+	for _, f := range stack {
 		if f.Kind != event.Python {
 			continue
 		}
-		c := Call{f.Name, f.File, f.Line}
-		all = append(all, c)
+		all = append(all, f)
 		if !installed(f.File) {
-			own = append(own, c)
+			own = append(own, f)
 		}
 	}
 	if len(own) > 0 {
@@ -94,12 +123,10 @@ func UserCalls(stack []event.Frame) []Call {
 	if len(all) > 0 {
 		return all
 	}
-	for i := range stack {
-		f := &stack[i]
-		if f.Name == "" || inLibrary(f) || startFunctions[f.Name] {
-			continue
+	for _, f := range stack {
+		if f.Kind == event.Native && f.Name != "" && !inLibrary(&f) && !startFunctions[f.Name] {
+			own = append(own, f)
 		}
-		own = append(own, Call{f.Name, f.File, f.Line})
 	}
 	return own
 }

@@ -109,3 +109,24 @@ func TestUserCallsAreInnermostFirst(t *testing.T) {
 	stack := frames(native("ttnn::add"), py("__call__", packages+"ttnn/decorators.py", 1), py("inner", "/srv/a.py", 2), py("outer", "/srv/b.py", 3))
 	qt.Check(t, qt.DeepEquals(UserCalls(stack), []Call{{"inner", "/srv/a.py", 2}, {"outer", "/srv/b.py", 3}}))
 }
+
+// TestStacksAreFolded to the operation and the user's own calls.
+func TestStacksAreFolded(t *testing.T) {
+	add := native("tt::tt_metal::BufferImpl::create", "ttnn::add", "nanobind::detail::func_create<ttnn.add>")
+	call, loop := py("__call__", packages+"ttnn/decorators.py", 1), py("run_until_complete", "/usr/lib/python3.10/asyncio/base_events.py", 641)
+	test, inner, outer := py("runtest", packages+"_pytest/runner.py", 9), py("inner", "/srv/a.py", 2), py("outer", "/srv/b.py", 3)
+	start := py("_call_with_frames_removed", "<frozen importlib._bootstrap>", 241)
+	owner, own := event.Frame{Name: "model.weights[*]"}, event.Frame{Kind: event.Native, Name: "Trainer::step", Module: "trainer"}
+	op := event.Frame{Kind: event.Native, Name: "ttnn.add"}
+	for name, stacks := range map[string][2][]event.Frame{
+		"Python":         {frames(add, call, inner, loop, outer, test, start), {op, inner, outer}},
+		"an owner":       {frames(add, call, inner, owner), {op, inner, owner}},
+		"packages alone": {frames(add, call, loop), {op, call, loop}},
+		"no operation":   {frames(inner, loop), {inner}},
+		"C++":            {frames(native("ttnn::add", "ttnn::operations::run"), own, native("_start")), {{Kind: event.Native, Name: "ttnn::operations::run"}, own}},
+		"a library only": {native("malloc"), native("malloc")},
+		"nothing":        {nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) { qt.Check(t, qt.DeepEquals(Fold(stacks[0]), stacks[1])) })
+	}
+}

@@ -52,20 +52,12 @@ var exportFormats = []exportFormat{
 		open: "go tool pprof -http : %s", takes: ofProfiles, write: profileTo(export.Pprof, "pprof profile of %s"),
 	},
 	{
-		name: "speedscope", about: "a flame graph for speedscope.app", extension: ".speedscope.json", text: true,
-		open: "https://www.speedscope.app opens %s", takes: ofProfiles, write: profileTo(export.Speedscope, "speedscope profiles of %s"),
-	},
-	{
-		name: "flamegraph", about: "a flame graph of the whole recording, as a web page", extension: ".flamegraph.html",
-		takes: []string{"by"}, write: profileTo(export.FlameGraph, "flame graph of %s"),
-	},
-	{
 		name: "perfetto", about: "a trace for ui.perfetto.dev: memory over time, with stacks", extension: ".pftrace",
 		open: "https://ui.perfetto.dev opens %s", write: writePerfetto,
 	},
 	{
 		name: "folded", about: "stacks as lines, for flamegraph.pl and grep", extension: ".folded", text: true,
-		takes: ofProfiles, write: profileTo(export.Folded, "folded stacks of %s"),
+		takes: append([]string{"all-frames"}, ofProfiles...), write: profileTo(export.Folded, "folded stacks of %s"),
 	},
 	{
 		name: "sqlite", about: "a database, for questions in SQL", extension: ".db",
@@ -81,6 +73,12 @@ var exportFormats = []exportFormat{
 	},
 }
 
+// deleted are formats of earlier versions, and what to use in their place.
+var deleted = map[string]string{
+	"flamegraph": "`ttmem html FILE` writes a page with the flame graph",
+	"speedscope": "speedscope opens what --to pprof and --to folded write",
+}
+
 // ofProfiles are the flags that only profiles take.
 var ofProfiles = []string{"at", "by", "value"}
 
@@ -92,6 +90,7 @@ type exportOptions struct {
 	at, value string
 	by        string
 	ops       string
+	allFrames bool
 }
 
 // An exportJob is an output that is being written.
@@ -115,12 +114,13 @@ func newExport() *cobra.Command {
 		Short: "Write a recording for another program: pprof, Perfetto, ...",
 		Long: `Converts a recording to another tool's format.
 
-Without -o the output is named after the recording and lies beside it. Text (speedscope, folded)
-goes to standard output if that is a pipe or a file. Profiles have --by stack or owner.
-docs/exports.md describes what each format contains and how to open it; pprof shows the DRAM first.
+Without -o the output is named after the recording and lies beside it. Text (folded) goes to
+standard output if that is a pipe or a file. Profiles have --by stack or owner. docs/exports.md
+describes what each format contains and how to open it; pprof shows the DRAM first. ttmem html
+draws flame graphs.
 ` + formats.String(),
 		Example: `  ttmem export model.ttmem --to pprof
-  ttmem export model.ttmem --to speedscope --at peak
+  ttmem export model.ttmem --to pprof --at peak
   ttmem export model.ttmem --to folded --value alloc_space | sort -k2 | head
   ttmem export model.ttmem --to pprof --by owner
   ttmem export model.ttmem --to visualizer --ops 100..200 -o report`,
@@ -139,6 +139,7 @@ docs/exports.md describes what each format contains and how to open it; pprof sh
 	f.StringVarP(&o.path, "output", "o", "", "write to `FILE` (-: standard output)")
 	f.StringVar(&o.value, "value", "", "the `VALUE` of a profile: "+strings.Join(exportValues(), ", ")+" (default peak_space at the end, else inuse_space)")
 	flags.Complete(c, "value", exportValues())
+	flags.AllFrames(c, &o.allFrames)
 	f.StringVar(&o.ops, "ops", "", "only operations `A..B`, which count from 1 (default as many of the last ones as fit)")
 	_ = c.RegisterFlagCompletionFunc("ops", cobra.NoFileCompletions)
 	flags.At(c, &o.at, "end")
@@ -156,7 +157,7 @@ func exportValues() []string {
 // check checks the flags before anything is read or written.
 func (o *exportOptions) check(c *cobra.Command) (*exportFormat, error) {
 	names := page.Each(exportFormats, func(f exportFormat) string { return f.name })
-	known := "choose " + strings.Join(names, ", ")
+	known := cmp.Or(deleted[o.to], "choose "+strings.Join(names, ", "))
 	i := slices.Index(names, o.to)
 	switch {
 	case o.to == "":
@@ -165,7 +166,7 @@ func (o *exportOptions) check(c *cobra.Command) (*exportFormat, error) {
 		return nil, fmt.Errorf("--to %s: %s", o.to, known)
 	}
 	format := &exportFormats[i]
-	for _, flag := range append([]string{"ops"}, ofProfiles...) {
+	for _, flag := range append([]string{"ops", "all-frames"}, ofProfiles...) {
 		if c.Flags().Changed(flag) && !slices.Contains(format.takes, flag) {
 			return nil, fmt.Errorf("--%s has no effect on --to %s: leave it out", flag, o.to)
 		}
@@ -338,7 +339,7 @@ func (x *exportJob) profile() (p *memory.Profile, how export.Options, err error)
 	if at.AtEnd() && p != nil {
 		p.LastNs = max(p.LastNs, x.summary.EndNs)
 	}
-	how = export.Options{Begun: x.summary.File.Created, Of: at.Of(filepath.Base(x.source.File)), Value: x.value, Named: x.value != ""}
+	how = export.Options{Begun: x.summary.File.Created, Of: at.Of(filepath.Base(x.source.File)), Value: x.value, Named: x.value != "", AllFrames: x.allFrames}
 	if how.Value == "" {
 		how.Value = "inuse_space"
 		if at.AtEnd() {

@@ -77,7 +77,7 @@ var goldenStories = []goldenStory{
 	})},
 	// Two peaks inside of operations: of DRAM, and of L1 with circular buffers.
 	{"peak", slices.Concat(commonCommands, []goldenCommand{
-		dumpPeakJSON, peakJSON, folded, flameGraph, pprof, events,
+		dumpPeakJSON, peakJSON, folded, pprof, events,
 		{name: "peak_op", args: "peak FILE --by op", uneven: true, form: goldenText},
 		{name: "peak_type", args: "peak FILE --by type --region L1", uneven: true, form: goldenText},
 		{name: "dump_peak_l1", args: "dump FILE --at peak --region L1 --region CB --by op"},
@@ -105,7 +105,7 @@ var goldenStories = []goldenStory{
 	})},
 	// The device is opened and closed four times.
 	{"reopen", slices.Concat(commonCommands, leakCommands, []goldenCommand{
-		dumpPeakJSON, folded, flameGraph, events,
+		dumpPeakJSON, folded, events,
 		{name: "log", args: "log FILE", form: goldenText},
 		{name: "log_device", args: "log FILE --kind device_open,device_close,process_start,process_exit"},
 		{name: "dump_begin", args: "dump FILE --at begin"},
@@ -132,7 +132,7 @@ var goldenStories = []goldenStory{
 	})},
 	// A small model on two chips.
 	{"chips", slices.Concat(commonCommands, leakCommands, []goldenCommand{
-		flameGraph, peakJSON,
+		peakJSON,
 		{name: "oom", args: "oom FILE"},
 		{name: "dump_type", args: "dump FILE --at peak --by type"},
 		{name: "diff_op", args: "diff FILE --from begin --to peak --by op"},
@@ -243,7 +243,6 @@ var (
 	folded       = goldenCommand{name: "folded", args: "export FILE --to folded -o out", form: goldenText, exported: whole}
 	pprof        = goldenCommand{name: "pprof", args: "export FILE --to pprof -o out", form: goldenText, exported: pprofText}
 	queries      = goldenCommand{name: "sqlite", args: "export FILE --to sqlite -o out", form: goldenText, exported: answers}
-	flameGraph   = goldenCommand{name: "flamegraph", args: "export FILE --to flamegraph -o out", form: goldenText, exported: flameData}
 	peakJSON     = goldenCommand{name: "peak", args: "peak FILE", form: goldenJSON, uneven: true}
 )
 

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -383,42 +382,4 @@ func pprofText(t *testing.T, file []byte) string {
 	p, err := profile.ParseData(file)
 	qt.Assert(t, qt.IsNil(err))
 	return p.String() + "\n"
-}
-
-// flameData is the data of a flame graph as text: what the page has of processes, peaks
-// and groups, and a line for each sample with its stack, outermost first.
-func flameData(t *testing.T, file []byte) string {
-	t.Helper()
-	_, text, found := strings.Cut(string(file), `<script type="application/json" id="data">`)
-	qt.Assert(t, qt.IsTrue(found))
-	text, _, found = strings.Cut(text, "</script>")
-	qt.Assert(t, qt.IsTrue(found))
-	var data struct {
-		Head    map[string]json.RawMessage
-		Strings []string
-		// flat lists, as aggregate/export describes them
-		Frames, Nodes, Samples []int
-	}
-	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(text), &data)))
-	head, err := json.Marshal(data.Head)
-	qt.Assert(t, qt.IsNil(err))
-	var groups [][]any
-	qt.Assert(t, qt.IsNil(json.Unmarshal(data.Head["groups"], &groups)))
-
-	var b strings.Builder
-	b.WriteString(brokenJSON(t, string(head)+"\n"))
-	stacks := []string{""} // by node; the root is not in the list
-	for i, node := range slices.Collect(slices.Chunk(data.Nodes, 3)) {
-		frame := data.Frames[6*node[1]:][:6]
-		name := data.Strings[frame[1]]
-		if file := data.Strings[frame[2]]; file != "" {
-			name += fmt.Sprintf(" (%s:%d)", filepath.Base(file), max(frame[4], node[2]))
-		}
-		stacks = append(stacks, stacks[i+1-node[0]]+";"+name)
-	}
-	b.WriteString("count and bytes: allocated, live, peak\n")
-	for s := range slices.Chunk(data.Samples, 8) {
-		fmt.Fprintf(&b, "%v %v %s\n", groups[s[0]], s[2:], strings.TrimPrefix(stacks[s[1]], ";"))
-	}
-	return b.String()
 }

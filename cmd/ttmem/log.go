@@ -32,6 +32,7 @@ type logOptions struct {
 	buffers   []string
 	from, to  string
 	stacks    bool
+	allFrames bool
 	// losses are those of a recording that was not read to its end.
 	losses *memory.AllLosses
 }
@@ -70,7 +71,8 @@ Ctrl-C. docs/log.md explains the columns, the kinds of events and of notes, and 
 	flags.Grep(c, &o.grep)
 	flags.Span(c, &o.from, &o.to, "end")
 	flags.Limit(c, &o.n, 0)
-	f.BoolVar(&o.stacks, "stacks", false, "show the whole call stack of each event")
+	f.BoolVar(&o.stacks, "stacks", false, "show the call stack of each event")
+	flags.AllFrames(c, &o.allFrames)
 	flags.Takes(c, flags.Color, flags.JSON, flags.Rules, flags.UTC)
 	return c
 }
@@ -114,6 +116,9 @@ func (o *logOptions) check() (*eventlog.Filter, *name.Rules, error) {
 	if o.format.JSON && o.stacks {
 		return nil, nil, errors.New("--json has the call stacks: leave out --stacks")
 	}
+	if o.allFrames && !o.stacks {
+		return nil, nil, errors.New("--all-frames is of call stacks: give --stacks too")
+	}
 	return f, rules, nil
 }
 
@@ -149,7 +154,7 @@ func runLog(o *logOptions) error {
 }
 
 func (o *logOptions) listed() eventlog.Options {
-	list := eventlog.Options{Stacks: o.stacks, JSON: o.format.JSON, Limit: o.n, Clock: o.source.Clock(), UTC: o.utc}
+	list := eventlog.Options{Stacks: o.stacks, AllFrames: o.allFrames, JSON: o.format.JSON, Limit: o.n, Clock: o.source.Clock(), UTC: o.utc}
 	if o.source.File == "" && len(o.source.Command) == 0 {
 		list.LiveNs = host.Now()
 	}

@@ -14,7 +14,7 @@ import (
 // lossyPages are views of a recording.
 var lossyPages = slices.Concat(pagesWithPIDs, pagesWithoutPIDs, []string{
 	"diff FILE FILE", "leaks FILE -p 4194301", "oom FILE -p 4194301", "dump FILE --at mark:warm", "map FILE --at mark:warm",
-	"export FILE --to folded -o OUT", "export FILE --to flamegraph -o OUT", "export FILE --to pprof -o OUT",
+	"export FILE --to folded -o OUT", "export FILE --to pprof -o OUT",
 })
 
 // TestEveryPageNamesLosses: each view of a recording with losses says what was lost and why, as a

@@ -3,13 +3,9 @@ package main
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"maps"
-	"math"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -32,7 +28,7 @@ type chipRegion struct {
 	region string
 }
 
-// TestPeaksAgree: the flame graph, `peak`, `dump --at peak`, `map --at peak`, `report` and a
+// TestPeaksAgree: `peak`, `dump --at peak`, `map --at peak`, `report` and a
 // step as long as the program name the same moment and the same bytes for the peak of each
 // region of each chip, on the recordings of all stories.
 func TestPeaksAgree(t *testing.T) {
@@ -45,9 +41,8 @@ func TestPeaksAgree(t *testing.T) {
 		story.record(t, s.name+".ttmem", 0)
 		t.Run(s.name, func(t *testing.T) {
 			file := s.name + ".ttmem"
-			want, buffers, statics, beginNs := peaksOfPeak(t, file)
+			want, buffers, statics := peaksOfPeak(t, file)
 			qt.Check(t, qt.DeepEquals(peaksOfReport(t, file), want), qt.Commentf("report"))
-			qt.Check(t, qt.DeepEquals(peaksOfFlameGraph(t, file, beginNs), want), qt.Commentf("flame graph"))
 			dumped, perBank, dumpedStatics := peaksOfDump(t, file)
 			// the rows of dump count what several allocators assigned each time
 			if s.name != "mesh" && s.name != "crowd" {
@@ -98,7 +93,7 @@ func jsonOf(t *testing.T, to any, args ...string) {
 }
 
 // peaksOfPeak also gives the part that is buffers, and what circular buffers take.
-func peaksOfPeak(t *testing.T, file string) (all, buffers shownPeaks, statics map[int]uint64, beginNs uint64) {
+func peaksOfPeak(t *testing.T, file string) (all, buffers shownPeaks, statics map[int]uint64) {
 	t.Helper()
 	var d peakDocument
 	jsonOf(t, &d, "peak", "--json", file)
@@ -115,7 +110,7 @@ func peaksOfPeak(t *testing.T, file string) (all, buffers shownPeaks, statics ma
 			}
 		}
 	}
-	return all, buffers, statics, d.BeginNs
+	return all, buffers, statics
 }
 
 func peaksOfReport(t *testing.T, file string) shownPeaks {
@@ -138,27 +133,6 @@ func peaksOfReport(t *testing.T, file string) shownPeaks {
 			qt.Check(t, qt.IsTrue(capacity == 0 || peak.Bytes <= max(capacity, r.PeakCapacityBytes)), qt.Commentf("chip %d, %s: more than there is", d.ID, region))
 			qt.Check(t, qt.IsTrue(capacity == 0 || r.AllocatedBytes <= r.CapacityBytes), qt.Commentf("chip %d, %s", d.ID, region))
 		}
-	}
-	return peaks
-}
-
-func peaksOfFlameGraph(t *testing.T, file string, beginNs uint64) shownPeaks {
-	t.Helper()
-	_, _, status := runOnStreams(t, false, []string{"export", file, "--to", "flamegraph", "-o", "flame.html"})
-	qt.Assert(t, qt.Equals(status, 0))
-	page, err := os.ReadFile("flame.html")
-	qt.Assert(t, qt.IsNil(err))
-	var d struct {
-		Peaks [][4]any `json:"peaks"` // chip, region, bytes and seconds since the first event
-	}
-	qt.Assert(t, qt.IsNil(json.NewDecoder(strings.NewReader(flameData(t, page))).Decode(&d)))
-	peaks := make(shownPeaks)
-	for _, p := range d.Peaks {
-		var at chipRegion
-		_, err := fmt.Sscanf(p[0].(string), "device %d", &at.device)
-		qt.Assert(t, qt.IsNil(err))
-		at.region = p[1].(string)
-		peaks[at] = shownPeak{beginNs + uint64(math.Round(p[3].(float64)*1e9)), uint64(p[2].(float64))}
 	}
 	return peaks
 }

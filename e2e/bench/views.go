@@ -19,7 +19,7 @@ func (b *bench) views() error {
 		goals         map[string]float64
 	}{
 		{"./cmd/ttmem/web", "BenchmarkLargePages", map[string]float64{"open-ms": 2000, "selection-ms": 200}},
-		{"./aggregate/export", "BenchmarkLargeFlameGraph", map[string]float64{"open-ms": 10000, "step-ms": 10000}},
+		{"./cmd/ttmem/web", "BenchmarkManyCallSites", map[string]float64{"open-ms": 10000, "step-ms": 10000}},
 		{"./e2e", "BenchmarkTopBusyHost", map[string]float64{"key-ms": 2000}},
 		{"./e2e", "BenchmarkKilledRecorder", map[string]float64{"unwritten-ms": 1000}},
 	} {

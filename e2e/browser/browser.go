@@ -164,10 +164,11 @@ func (b *Browser) OpenURL(url string) {
 	b.t.Helper()
 	b.Call("Page.navigate", map[string]any{"url": url})
 	b.Wait(drawn)
+	b.Settle()
 }
 
 // drawn is the condition that a page of ttmem is drawn.
-const drawn = "document.readyState === 'complete' && window.ttmem && ttmem.boxes().length > 0"
+const drawn = "document.readyState === 'complete' && window.ttmem"
 
 // attach makes the other methods act in a target.
 func (b *Browser) attach(target string) {

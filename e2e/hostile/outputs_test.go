@@ -24,7 +24,6 @@ type rootOutput struct{ name, command, plant string }
 // OUT is the file, FILE a recording. The plant is the symlink that the user has put into the
 // folder: at the path, on the way to it, or at one that ttmem derives from it.
 var outputs = []rootOutput{
-	{"flame graph", "export FILE --to flamegraph -o OUT", "OUT"},
 	{"pprof", "export FILE --to pprof -o OUT", "OUT"},
 	{"folded stacks", "export FILE --to folded -o OUT", "OUT"},
 	{"database", "export FILE --to sqlite -o OUT", "OUT"},

@@ -113,7 +113,7 @@ var views = map[string][]string{
 		"report FILE --json", "dump FILE --json", "leaks FILE --json --from begin", "peak FILE --json", "map FILE --json",
 		"ops FILE --json", "oom FILE --json", "log FILE --json", "diff FILE --from begin --json",
 	},
-	"flame graph":   {"export FILE --to flamegraph -o OUT"},
+	"web page":      {"html FILE -o OUT"},
 	"folded stacks": {"export FILE --to folded -o OUT"},
 	"pprof":         {"export FILE --to pprof -o OUT"},
 }
@@ -122,7 +122,7 @@ var views = map[string][]string{
 var damagedViews = slices.Concat([]string{
 	"report FILE", "dump FILE", "leaks FILE", "peak FILE", "map FILE", "ops FILE", "oom FILE", "log FILE --stacks",
 	"log FILE --json", "diff FILE FILE", "top FILE --once", "dump FILE --at peak",
-}, views["flame graph"], views["folded stacks"], views["pprof"])
+}, views["web page"], views["folded stacks"], views["pprof"])
 
 // seen is what a viewing command did.
 type seen struct {
@@ -187,7 +187,7 @@ func TestHostileNamesInRecordings(t *testing.T) {
 						failures = append(failures, fmt.Sprintf("%s: %s has %s", command, where, why))
 					}
 				}
-				if kind == "flame graph" && bytes.Contains(s.file, []byte("<script>alert(1)")) {
+				if kind == "web page" && bytes.Contains(s.file, []byte("<script>alert(1)")) {
 					failures = append(failures, "the page has a name's script")
 				}
 			}

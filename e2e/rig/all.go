@@ -34,9 +34,6 @@ func PyTorch(ctx context.Context) (string, error) {
 	return DebianSource(ctx, "trixie", "pytorch", "*/torch/utils/viz/MemoryViz.js", "*/torch/cuda/_memory_viz.py")
 }
 
-// Speedscope returns the folder of speedscope's page.
-func Speedscope(ctx context.Context) (string, error) { return NpmPackage(ctx, "speedscope", "1.25.0") }
-
 // D3 returns the folder of the library of JavaScript that PyTorch's page uses.
 func D3(ctx context.Context) (string, error) { return NpmPackage(ctx, "d3", "5.16.0") }
 
@@ -111,7 +108,6 @@ func parts() (list []part) {
 		return env.Pytest(ctx)
 	})
 	folder("PyTorch's page of snapshots", "debian/trixie-pytorch", PyTorch)
-	folder("speedscope", "npm/speedscope@1.25.0", Speedscope)
 	folder("d3", "npm/d3@5.16.0", D3)
 	return list
 }

@@ -231,6 +231,11 @@ func At(c *cobra.Command, at *string, normally string) {
 	moment(c, "at", at, normally, "the `MOMENT`: begin, end, peak, failure, a mark, or a time such as 2.5s")
 }
 
+// AllFrames adds --all-frames: see name.Fold.
+func AllFrames(c *cobra.Command, all *bool) {
+	c.Flags().BoolVar(all, "all-frames", false, "show all frames of call stacks, not only the operation and your own code")
+}
+
 // Span adds --from and --to.
 func Span(c *cobra.Command, from, to *string, normally string) {
 	moment(c, "from", from, "", "begin at this `MOMENT`, such as a mark")

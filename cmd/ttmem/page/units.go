@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"ttmem/aggregate/export"
 )
 
 // BytesApart formats two different numbers of bytes so that they look different.
@@ -196,7 +194,13 @@ func Some(names []string, noun string) string {
 }
 
 // Grouped writes a number with a comma after the thousands.
-func Grouped[N int | uint64](n N) string { return export.Grouped(int(n)) }
+func Grouped[N int | uint64](n N) string {
+	s := strconv.FormatInt(int64(n), 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
 
 // Duration writes a time in ns that may be short, as "12 ns", "3.4 us" or "5.6 ms".
 func Duration(ns uint64) string {

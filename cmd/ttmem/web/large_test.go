@@ -132,3 +132,73 @@ func BenchmarkLargePages(b *testing.B) {
 		})
 	}
 }
+
+// manySites allocates at different call sites, and frees most of it.
+func manySites(n int) *run {
+	r := newRun()
+	open := event.Event{Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: []int{0}}
+	open.Open = new(event.Open)
+	open.Open.Capacities[event.DRAM] = event.Capacity{Banks: 1, BytesPerBank: 1 << 40}
+	r.apply(open)
+	for i := range n {
+		op := native("tt::tt_metal::BufferImpl::create", fmt.Sprintf("ttnn::op%d", i%50))
+		id := r.alloc(event.DRAM, uint64(1+i%97)<<10, uint64(i)<<17, stackOf(append(op, python(fmt.Sprintf("f%d", i), "/srv/ops.py", 1+i%500), python(fmt.Sprintf("layer%d", i%64), "/srv/layers.py", 1+i%640))...), 0)
+		if i%4 > 0 {
+			r.free(id)
+		}
+	}
+	return r
+}
+
+// openManySites opens the page of a recording with that many call sites and changes it in all ways. It
+// returns the processor time of each step.
+func openManySites(t testing.TB, n int) (steps []time.Duration) {
+	t.Helper()
+	b := openPage(t, manySites(n).write(t))
+	steps = append(steps, b.CPU())
+	var areas struct{ Names []string }
+	b.Eval("ttmem.timeline.areas()", &areas)
+	qt.Assert(t, qt.HasLen(areas.Names, 13))
+	qt.Check(t, qt.StringContains(areas.Names[12], " other call sites"))
+	for _, step := range []struct {
+		name string
+		do   func()
+	}{
+		{"zoom", func() { b.clickBox("<module> (model.py:1)") }},
+		{"all frames", func() { b.Toggle("all") }},
+		{"the whole recording", func() { b.Eval("(document.getElementById('whole').click(), true)", new(bool)); b.Settle() }},
+		{"its peak", func() { b.Choose("amount", "peak") }},
+		{"search", func() { b.Press("/"); b.Write("op7") }},
+		{"inverted", func() { b.Choose("layout", "inverted") }},
+		{"table", func() { b.Choose("layout", "table") }},
+		{"areas", func() { b.Eval("(ttmem.timeline.zoomTo({ begin: 1, end: 3 }), true)", new(bool)); b.Settle() }},
+	} {
+		before := b.CPU()
+		step.do()
+		steps = append(steps, b.CPU()-before)
+		t.Logf("%d call sites, %s: %v", n, step.name, steps[len(steps)-1])
+	}
+	b.CheckQuiet()
+	return steps
+}
+
+// What a step of the page costs grows no faster than the number of call sites.
+func TestManyCallSites(t *testing.T) {
+	if testing.Short() {
+		t.Skip("40,000 call sites")
+	}
+	const sites = 40_000
+	few, all := openManySites(t, sites/8), openManySites(t, sites)
+	for i := range all {
+		qt.Check(t, qt.IsTrue(all[i] < 24*max(few[i], 20*time.Millisecond)), qt.Commentf("%v and %v", few[i], all[i]))
+	}
+}
+
+// BenchmarkManyCallSites is part of `make bench`.
+func BenchmarkManyCallSites(b *testing.B) {
+	for b.Loop() {
+		steps := openManySites(b, 100_000)
+		b.ReportMetric(steps[0].Seconds()*1000, "open-ms")
+		b.ReportMetric(slices.Max(steps[1:]).Seconds()*1000, "step-ms")
+	}
+}

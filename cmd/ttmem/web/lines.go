@@ -4,13 +4,17 @@ import (
 	"slices"
 )
 
-// A use is the bytes in use in a region of a chip, and the part of circular buffers.
-type use struct{ bytes, static uint64 }
+// A use is the bytes in use in a region of a chip, the part of the program that runs, and its operation:
+// an index in runs.operations.
+type use struct {
+	bytes, static uint64
+	by            uint32
+}
 
 // A line is the use of a region over the rows, of chips on which it was always the same.
 type line struct {
 	devices       []int
-	row           []uint32
+	row, by       []uint32
 	bytes, static []uint64
 
 	// For the chips that change in the row now: their number, and whether their use is the same.
@@ -96,7 +100,7 @@ func (l *lines) split(row uint32, from *line) {
 		if one == nil {
 			one = from
 			if len(parts) > 0 {
-				one = &line{row: slices.Clone(before.row), bytes: slices.Clone(before.bytes), static: slices.Clone(before.static)}
+				one = &line{row: slices.Clone(before.row), by: slices.Clone(before.by), bytes: slices.Clone(before.bytes), static: slices.Clone(before.static)}
 				l.list = append(l.list, one)
 			}
 			parts[l.use[id]] = one
@@ -112,7 +116,8 @@ func (l *lines) split(row uint32, from *line) {
 }
 
 func (l *line) add(row uint32, now use) {
-	l.row, l.bytes, l.static = append(l.row, row), append(l.bytes, now.bytes), append(l.static, now.static)
+	l.row, l.by = append(l.row, row), append(l.by, now.by)
+	l.bytes, l.static = append(l.bytes, now.bytes), append(l.static, now.static)
 }
 
 // end returns the latest use.
@@ -121,5 +126,5 @@ func (l *line) end() use {
 	if n == 0 {
 		return use{}
 	}
-	return use{l.bytes[n-1], l.static[n-1]}
+	return use{l.bytes[n-1], l.static[n-1], l.by[n-1]}
 }

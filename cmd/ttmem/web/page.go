@@ -195,7 +195,8 @@ func (p *Page) followRuns(row uint32) (ended []int) {
 		during, after, devices := make(map[int]use), make(map[int]use), []int(nil)
 		p.ran = slices.DeleteFunc(p.ran, func(r memory.ProgramRun) bool {
 			if r.Number == number {
-				during[r.Device], after[r.Device] = use{r.Bytes, r.StaticBytes}, use{bytes: r.Bytes - r.StaticBytes}
+				by := p.runs.operation(r.Of.PID, r.Of.Devices, r.Of.Stack)
+				during[r.Device], after[r.Device] = use{r.Bytes, r.StaticBytes, by}, use{bytes: r.Bytes - r.StaticBytes}
 				devices = append(devices, r.Device)
 			}
 			return r.Number == number
@@ -218,13 +219,18 @@ func (p *Page) followAll(row uint32, s *aggregate.State) {
 
 // run counts the runs of a program by an operation.
 func (p *Page) run(row uint32, pid int, devices []int, stack *event.Stack, count uint64) {
-	key := operationKey{pid, memory.StackID(stack)}
-	of, ok := p.runs.index[key]
-	if !ok {
-		of = uint32(len(p.runs.operations))
-		p.runs.index[key] = of
-		p.runs.operations = append(p.runs.operations, memory.Operation{PID: pid, Devices: devices, Stack: stack})
-	}
-	p.runs.row, p.runs.of = append(p.runs.row, row), append(p.runs.of, of)
+	p.runs.row, p.runs.of = append(p.runs.row, row), append(p.runs.of, p.runs.operation(pid, devices, stack))
 	p.runs.count = append(p.runs.count, uint32(min(count, math.MaxUint32)))
+}
+
+// operation returns the index of an operation, which it adds if it is new.
+func (r *runs) operation(pid int, devices []int, stack *event.Stack) uint32 {
+	key := operationKey{pid, memory.StackID(stack)}
+	of, ok := r.index[key]
+	if !ok {
+		of = uint32(len(r.operations))
+		r.index[key] = of
+		r.operations = append(r.operations, memory.Operation{PID: pid, Devices: devices, Stack: stack})
+	}
+	return of
 }

@@ -5,7 +5,7 @@
   $("detail").textContent = "Loading…";
   const recording = newRecording(await recordingSource.load());
   const { head, model, time, last, sites } = recording;
-  const { formatBytes, formatCount, patternOf } = flameText;
+  const { formatBytes, formatCount, formatPercent, patternOf } = flameText;
   const VIEWS = ["flame", "sites", "addresses", "operations", "leaks", "failures"];
   const CONTROLS = ["region", "chip", "process", "layout", "unit", "by"];
 
@@ -15,6 +15,7 @@
   let view = "flame", range = "allocated"; // what is shown of a range
   let pattern = null, tree = null, marks = null, zoomTo = null;
   const isMoment = () => selection.from === selection.to;
+  const formatValue = (n) => ($("unit").value === "bytes" ? formatBytes(n) : formatCount(n));
 
   const timeline = newTimeline(recording, { canvas: $("lanes"), overlay: $("overlay"), scroll: $("times"), tip: $("tip") }, {
     selected(from, to, done, at = to) { Object.assign(selection, { from, to, at }); changed(done); },
@@ -25,11 +26,16 @@
       if (recording.lines.filter((l) => l.region === line.region).length > 1) $("chip").value = String(line.devices[0]);
       changed(true);
     },
+    pickedArea({ site, row }) {
+      Object.assign(selection, { from: row, to: row, at: row });
+      if (site) showSite(site);
+      else changed(true);
+    },
   });
   const flame = flameView(model, {
     canvas: $("canvas"), view: $("view"), spacer: $("spacer"), tip: $("tip"), empty: $("empty"), detail: $("detail"),
   }, {
-    formatValue: (n) => ($("unit").value === "bytes" ? formatBytes(n) : formatCount(n)),
+    formatValue,
     isFlame: () => $("layout").value === "flame",
     zoomed: () => { tellMatched(); store(true); },
   });
@@ -73,20 +79,25 @@
 
   const shows = {
     flame(c) {
+      const isTable = $("layout").value === "table";
       tree = model.build({
-        ...c, amount: amount(), unit: $("unit").value, native: $("native").checked, inverted: $("layout").value === "inverted", split: "",
+        ...c, amount: amount(), unit: $("unit").value, all: $("all").checked, inverted: $("layout").value === "inverted",
+        title: [c.region === "L1" ? "L1 per core" : c.region, isMoment() ? "" : $("amount").selectedOptions[0].text, c.process && pids.length > 1 ? `of ${model.processName(Number(c.process))}` : ""].filter(Boolean).join(" "),
       });
       marks = pattern ? model.mark(tree, pattern) : null;
+      $("view").hidden = isTable;
+      $("functions").hidden = !isTable;
       flame.show(tree, marks, zoomTo ? zoomTo(tree) : 0);
       zoomTo = null;
-      $("detail").textContent = `Each box is a function; its width is the memory ${tree.inverted ? "allocated there by the boxes above" : "that it and what it called allocated"}.`;
+      if (isTable) tables.functions($("functions"), model, tree, pattern, formatValue, searchFunction);
+      else $("detail").textContent = `Each box is a function; its width is the memory ${tree.inverted ? "allocated there by the boxes above" : "that it and what it called allocated"}.`;
     },
     sites: (c) => tables.sites($("siteTable"), recording, c, showSite),
     addresses: (c) => map.show(c.at, bankedRegion(c.region), chipFor(c)),
     operations: (c) => tables.operations($("operationTable"), recording, c),
     leaks: (c) => tables.leaks($("leakTable"), recording, c, (leak) => {
       $("region").value = leak.region;
-      const site = sites.find((s) => s.pid === leak.pid && s.region === leak.region && s.name === leak.name);
+      const [site] = recording.sitesOf(leak);
       Object.assign(selection, { from: 0, to: last, at: last });
       range = "survived";
       if (site) showSite(site);
@@ -108,33 +119,58 @@
       tables.holders($("holderTable"), $("failureWay"), f, recording, recording.liveIn(f.row, region, chip));
     },
   };
-  // regionOf is the region whose call sites explain a line: L1 may have circular buffers only.
-  const regionOf = (region) => (recording.regions.includes(region) ? region : { L1: "CB", DRAM: "KERNEL" }[region] || $("region").value);
   // Circular buffers are in L1, and kernels in DRAM.
   const bankedRegion = (region) => ({ CB: "L1", KERNEL: "DRAM" })[region] || region;
+  const regionOf = (region) => (recording.regions.includes(bankedRegion(region)) ? bankedRegion(region) : $("region").value);
   const chipFor = (c) => (c.chip !== "" ? Number(c.chip) : ((recording.lines.find((l) => l.region === bankedRegion(c.region)) || { devices: recording.chips }).devices[0] ?? 0));
 
   // showSite zooms the flame graph to a call site.
   function showSite(site) {
     view = "flame";
-    zoomTo = (tree) => Math.max(0, tree.node.indexOf(tree.shape.of[site.node]));
-    if (sites.some((s) => s.region === site.region)) $("region").value = site.region;
+    if ($("layout").value === "table") $("layout").value = "icicle";
+    zoomTo = (tree) => Math.max(0, tree.node.indexOf(tree.shape.of[$("all").checked ? site.whole : site.node]));
+    $("region").value = regionOf(site.region);
+    changed(true);
+  }
+
+  // searchFunction searches a function in the graph.
+  function searchFunction(f) {
+    $("search").value = "^" + [f.name, f.file].map((s) => s.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")).join(" ");
+    $("layout").value = "icicle";
+    readPattern();
     changed(true);
   }
 
   const clock = (row) => "+" + time[row].toFixed(6) + " s";
   function tellAbout(c) {
-    const line = recording.lines.find((l) => l.region === bankedRegion(c.region) && (c.chip === "" || l.devices.includes(Number(c.chip))));
     const parts = [isMoment() ? `At ${clock(c.at)}, after event ${c.at.toLocaleString("en-US")}` : `From ${clock(c.from)} to ${clock(c.to)}: ${(c.to - c.from).toLocaleString("en-US")} events`];
     if (c.at !== c.to) parts.push(`live at ${clock(c.at)}`);
-    if (line) parts.push(`${line.region === "L1" ? "L1 per core" : line.region} of ${chipsText(line.devices)}: ${formatBytes(recording.useAt(line, c.at).bytes)}${line.capacity ? " of " + formatBytes(line.capacity) : ""}`);
+    parts.push(...useText(c));
     const here = recording.stops.filter((s) => s.row === c.at && isMoment()).slice(0, 3).map((s) => s.text);
     $("about").textContent = [...parts, ...here].join(" · ");
   }
 
+  // useText says how much of the region is in use: what the flame graph adds up.
+  function useText({ region, chip, process, at }) {
+    let use = 0, capacity = 0, sum = 0;
+    const chips = [];
+    for (const line of recording.lines.filter((l) => l.region === region)) {
+      const on = recording.chipsOf(line, chip);
+      chips.push(...on);
+      use += on.length * recording.useAt(line, at).bytes;
+      capacity += on.length * line.capacity;
+    }
+    for (const s of sites) if (s.region === region && (!process || String(s.pid) === process)) sum += recording.amount(s.i, "live").bytes;
+    if (!chips.length) return region === "KERNEL" && sum ? [`kernels: ${formatBytes(sum)}`] : [];
+    chips.sort((a, b) => a - b);
+    const list = [`${region === "L1" ? "L1 per core" : region} of ${chipsText(chips)}${chips.length > 1 ? " together" : ""}: ${formatBytes(use)}${capacity ? ` of ${formatBytes(capacity)}, ${formatPercent(use, capacity)}` : ""}`];
+    if (!process && sum !== use) list.push(`${formatBytes(sum)} with ${region === "L1" ? "all buffers on single cores, and" : ""} what two allocators share counted twice`);
+    return list;
+  }
+
   function tellMatched() {
     $("matched").textContent = pattern === undefined ? "not a regular expression"
-      : view === "flame" && marks ? model.found(tree, marks, flame.zoomed(), $("native").checked, (n) => ($("unit").value === "bytes" ? formatBytes(n) : formatCount(n))) : "";
+      : view === "flame" && marks ? model.found(tree, marks, flame.zoomed(), formatValue) : "";
   }
 
   // --- controls ---------------------------------------------------------------
@@ -158,11 +194,7 @@
     $("views").append(tab);
   });
   if (recording.owners.length === 1) $("by").remove([...$("by").options].findIndex((o) => o.value === "owner"));
-  // native frames can be hidden where there is Python
-  $("native").checked = !model.frames.some((f) => f.kind === model.PYTHON);
-  $("natives").hidden = $("native").checked || !model.frames.some((f) => f.kind === model.NATIVE);
-
-  for (const id of [...CONTROLS, "native"]) $(id).addEventListener("change", () => changed(true));
+  for (const id of [...CONTROLS, "all"]) $(id).addEventListener("change", () => changed(true));
   $("amount").addEventListener("change", () => { range = $("amount").value; changed(true); });
   $("stops").addEventListener("change", () => { if ($("stops").value) goTo(recording.stops[Number($("stops").value)]); });
   $("search").addEventListener("input", () => { readPattern(); changed(true); });
@@ -217,17 +249,17 @@
 
   // --- the address --------------------------------------------------------------
   // Rows are in the address, because the same page has the same rows.
-  const usual = () => ({ ...Object.fromEntries(CONTROLS.map((id) => [id, $(id).options[0] ? $(id).options[0].value : ""])), native: model.frames.some((f) => f.kind === model.PYTHON) ? "0" : "1" });
-  const first = recording.fullest(), ended = recording.failures.find((f) => f.row === last);
-  const usualView = ended && !head.live ? "failures" : "flame";
+  const usual = Object.fromEntries(CONTROLS.map((id) => [id, $(id).options[0] ? $(id).options[0].value : ""]));
+  const story = head.live ? null : recording.story(), usualView = story ? story.view : "flame";
+  if (story && recording.regions.includes(bankedRegion(story.region))) usual.region = bankedRegion(story.region);
+  if (story && story.chips && story.chips.length && recording.chips.length > 1) usual.chip = String(story.chips[0]);
   function store(step) {
     const name = (row) => (head.live && row === last ? "end" : row); // which moves on
     const values = { at: isMoment() ? name(selection.at) : "", range: isMoment() ? "" : `${selection.from}-${name(selection.to)}`, view: view === usualView ? "" : view };
     if (!isMoment() && selection.at !== selection.to) values.at = selection.at;
     if (!isMoment() && range !== "allocated") values.amount = range;
-    const plain = usual();
-    for (const id of CONTROLS) values[id] = $(id).value === plain[id] ? "" : $(id).value;
-    values.native = ($("native").checked ? "1" : "0") === plain.native ? "" : $("native").checked ? "1" : "0";
+    for (const id of CONTROLS) values[id] = $(id).value === usual[id] ? "" : $(id).value || "all";
+    values.all = $("all").checked ? "1" : "";
     values.search = $("search").value;
     values.zoom = tree && view === "flame" ? flameState.pathTo(tree, flame.zoomed()) : "";
     for (const name in values) values[name] = String(values[name]);
@@ -235,25 +267,21 @@
   }
 
   function restore() {
-    const state = flameState.read(), plain = usual();
+    const state = flameState.read();
     for (const id of CONTROLS) {
-      $(id).value = state.get(id) ?? plain[id];
-      if ($(id).selectedIndex < 0) $(id).value = plain[id];
+      $(id).value = state.get(id) === "all" ? "" : state.get(id) ?? usual[id];
+      if ($(id).selectedIndex < 0) $(id).value = usual[id];
     }
     const row = (text) => (text === "end" ? last : /^\d+$/.test(text) ? Math.min(last, Number(text)) : null);
     const [from, to] = (state.get("range") || "").split("-").map(row), at = row(state.get("at") ?? "");
     if (from != null && to != null && from < to) Object.assign(selection, { from, to, at: at !== null && at >= from && at <= to ? at : to });
     else if (at !== null) Object.assign(selection, { from: at, to: at, at });
-    else if (ended && !head.live) { // the page ends with a failed allocation: it is about this one
-      Object.assign(selection, { from: last, to: last, at: last });
-      if (!state.get("region")) $("region").value = regionOf(bankedRegion(ended.region));
-    } else if (first && !head.live) {
-      Object.assign(selection, { from: first.row, to: first.row, at: first.row });
-      if (!state.get("region")) $("region").value = regionOf(first.region);
+    else if (story) {
+      Object.assign(selection, { from: story.row, to: story.row, at: story.row });
     } else Object.assign(selection, { from: 0, to: last, at: last });
     view = VIEWS.includes(state.get("view")) ? state.get("view") : usualView;
     range = recording.AMOUNTS.includes(state.get("amount")) ? state.get("amount") : "allocated";
-    $("native").checked = (state.get("native") ?? plain.native) === "1";
+    $("all").checked = state.get("all") === "1";
     $("search").value = state.get("search") || "";
     readPattern();
     zoomTo = state.get("zoom") ? (tree) => flameState.find(tree, state.get("zoom")) : null;

@@ -166,24 +166,27 @@ func TestEverythingFollowsTheMouse(t *testing.T) {
 	const chip0, chip1, l1 = 0, 1, 2 // lanes
 
 	// at first, the peak nearest to its capacity
-	qt.Check(t, qt.Equals(b.Text("about"), "At +0.600000 s, after event 7 · L1 per core of chip 0: 576.0 KiB of 1.0 MiB · peak of L1 on chip 0"))
-	qt.Check(t, qt.Equals(b.boxes()["L1"].Bytes, 576<<10))
+	qt.Check(t, qt.Equals(b.Text("about"), "At +0.600000 s, after event 7 · L1 per core of chip 0: 576.0 KiB of 1.0 MiB, 56.3 % · peak of L1 on chip 0"))
+	qt.Check(t, qt.Equals(b.boxes()["L1 per core"].Bytes, 576<<10))
 	qt.Check(t, qt.Equals(b.boxes()["forward (model.py:20)"].Bytes, 512<<10))
 
 	// a click is a moment, and selects the lane
 	b.clickRow(3, chip0)
-	qt.Check(t, qt.Equals(b.Text("about"), "At +0.200000 s, after event 3 · DRAM of chip 0: 64.0 MiB of 1.0 GiB"))
+	qt.Check(t, qt.Equals(b.Text("about"), "At +0.200000 s, after event 3 · DRAM of chip 0: 64.0 MiB of 1.0 GiB, 6.3 %"))
 	qt.Check(t, qt.Equals(b.boxes()["DRAM"].Bytes, 64*mib))
 	b.Choose("chip", "")
 	qt.Check(t, qt.Equals(b.boxes()["DRAM"].Bytes, 128*mib))
+	qt.Check(t, qt.StringContains(b.Text("about"), "DRAM of chips 0-1 together: 128.0 MiB of 2.0 GiB"))
 
 	// a range: what was allocated in it, what of that is alive after it, and what is live then
 	b.drag(5, 8, l1)
 	qt.Check(t, qt.StringContains(b.Text("about"), "From +0.400000 s to +0.700000 s: 3 events"))
-	qt.Check(t, qt.Equals(b.boxes()["L1"].Bytes, 576<<10))
-	qt.Check(t, qt.Equals(b.boxes()["L1"].Count, 2))
+	qt.Check(t, qt.Equals(b.boxes()["L1 per core allocated in the range"].Bytes, 576<<10))
+	qt.Check(t, qt.Equals(b.boxes()["L1 per core allocated in the range"].Count, 2))
+	b.Choose("amount", "peak")
+	qt.Check(t, qt.Equals(b.boxes()["L1 per core live at the peak in the range"].Bytes, 576<<10))
 	b.Choose("amount", "survived")
-	qt.Check(t, qt.Equals(b.boxes()["L1"].Bytes, 64<<10))
+	qt.Check(t, qt.Equals(b.boxes()["L1 per core alive after the range"].Bytes, 64<<10))
 	_, freed := b.boxes()["forward (model.py:20)"]
 	qt.Check(t, qt.IsFalse(freed))
 	b.Press("2")
@@ -217,7 +220,7 @@ func TestEverythingFollowsTheMouse(t *testing.T) {
 	b.Eval("(document.querySelector('#siteTable td button').click(), true)", new(bool))
 	b.Settle()
 	x := b.boxes()
-	qt.Check(t, qt.Equals(x["keep (model.py:30)"].Width, x["L1"].Width))
+	qt.Check(t, qt.Equals(x["keep (model.py:30)"].Width, x["L1 per core alive after the range"].Width))
 
 	// the same address shows the same
 	want, hash, file := b.boxes(), b.hash(), ""

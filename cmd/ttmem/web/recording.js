@@ -5,18 +5,14 @@ function newRecording({ head, columns }) {
   const { born, site, perBank, banks, address, id, owner } = columns;
   const rows = columns.time.length, last = rows - 1, lives = born.length;
   const NEVER = 0xffffffff;
-  const FIELDS = { node: 0, group: 1, set: 2, name: 3, op: 4, component: 5, kind: 6, callers: 7, class: 8 }; // see siteNode in write.go
+  const FIELDS = { node: 0, whole: 1, group: 2, set: 3, name: 4, op: 5, component: 6, kind: 7, callers: 8, class: 9 }; // see siteNode in write.go
 
   // In seconds since the beginning.
   const time = columns.time;
   for (let i = 0; i < rows; i++) time[i] /= 1e9;
 
   const died = columns.lived;
-  const bytes = new Float64Array(lives);
-  for (let i = 0; i < lives; i++) {
-    died[i] = died[i] ? born[i] + died[i] : NEVER;
-    bytes[i] = perBank[i] * banks[i];
-  }
+  for (let i = 0; i < lives; i++) died[i] = died[i] ? born[i] + died[i] : NEVER;
 
   // firstAbove returns the first index whose value is above x.
   function firstAbove(values, x) {
@@ -35,11 +31,14 @@ function newRecording({ head, columns }) {
     const [pid, , region] = head.groups[s[FIELDS.group]];
     const text = (field) => head.texts[s[FIELDS[field]]];
     return {
-      i, pid, region, node: s[FIELDS.node], chips: head.sets[s[FIELDS.set]], name: text("name"), op: text("op"),
+      i, pid, region, node: s[FIELDS.node], whole: s[FIELDS.whole], chips: head.sets[s[FIELDS.set]], name: text("name"), op: text("op"),
       component: text("component"), kind: text("kind"), callers: text("callers"), class: text("class"),
     };
   });
   const regionOf = sites.map((s) => s.region);
+  // The use of L1 is that of a core; of other regions, that of all banks.
+  const bytes = new Float64Array(lives);
+  for (let i = 0; i < lives; i++) bytes[i] = regionOf[site[i]] === "L1" ? perBank[i] : perBank[i] * banks[i];
 
   // --- owners ---------------------------------------------------------------
   // Who held the buffers, by number: 0 is not known. Those of a call site are in order.
@@ -50,9 +49,14 @@ function newRecording({ head, columns }) {
   if (owners.length > 1) for (let i = 0; i < lives; i++) if (owner[i]) sites[site[i]].held.add(texts[owner[i]]);
 
   // The flame graph has a sample for each site: its amounts are those of the selection.
-  const SAMPLE = 8, AMOUNTS = ["allocated", "live", "survived"];
+  const AMOUNTS = ["allocated", "live", "survived", "peak"], SAMPLE = 3 + 2 * AMOUNTS.length;
+  const ALLOCATED = 3, LIVE = 5, SURVIVED = 7, PEAK = 9; // where the count is, before the bytes
   const samples = new Float64Array(sites.length * SAMPLE);
-  sites.forEach((s, i) => { samples[i * SAMPLE] = head.sites[i][FIELDS.group]; samples[i * SAMPLE + 1] = s.node; });
+  sites.forEach((s, i) => samples.set([head.sites[i][FIELDS.group], s.node, head.sites[i][FIELDS.whole]], i * SAMPLE));
+  function addTo(site, amount, count, bytes) {
+    samples[site * SAMPLE + amount] += count;
+    samples[site * SAMPLE + amount + 1] += count * bytes;
+  }
 
   // weights are on how many of the selected chips each allocation of a site is.
   const weightsOf = new Map();
@@ -63,19 +67,35 @@ function newRecording({ head, columns }) {
     return weightsOf.get(chip);
   }
 
+  // chipsOf are the selected chips of a line.
+  const chipsOf = (line, chip) => line.devices.filter((d) => chip === "" || d === Number(chip));
+
   // tally adds up what was allocated after the row from and up to the row to, what of that is
-  // alive at the row to, and what is live at the row at.
-  function tally({ from, to, at, chip }) {
+  // alive at the row to, what is live at the row at, and what was live in the region when each chip used most
+  // of it from the row from to the row to. The program that runs at a row is live, and nothing of the others.
+  function tally({ from, to, at, chip, region }) {
     const weight = weights(chip);
-    for (let s = 0; s < sites.length; s++) samples.fill(0, s * SAMPLE + 2, s * SAMPLE + SAMPLE);
+    for (let s = 0; s < sites.length; s++) samples.fill(0, s * SAMPLE + ALLOCATED, (s + 1) * SAMPLE);
     for (let i = 0; i < lives; i++) {
-      const b = born[i], d = died[i], s = site[i] * SAMPLE, w = weight[site[i]];
+      const b = born[i], d = died[i], w = weight[site[i]];
       if (w === 0) continue;
-      if (b <= at && d > at) { samples[s + 4] += w; samples[s + 5] += w * bytes[i]; }
+      if (b <= at && d > at) addTo(site[i], LIVE, w, bytes[i]);
       if (b > from && b <= to) {
-        samples[s + 2] += w; samples[s + 3] += w * bytes[i];
-        if (d > to) { samples[s + 6] += w; samples[s + 7] += w * bytes[i]; }
+        addTo(site[i], ALLOCATED, w, bytes[i]);
+        if (d > to) addTo(site[i], SURVIVED, w, bytes[i]);
       }
+    }
+    for (const line of lines) {
+      const on = chipsOf(line, chip), program = (row, amount) => {
+        const u = useAt(line, row);
+        if (u.static > 0) addTo(u.site, amount, on.length, u.static);
+      };
+      program(at, LIVE);
+      if (line.region !== region || from === to || !on.length) continue;
+      const row = fullestRow(line, from, to);
+      const of = sites.map((s) => (s.region === region ? on.filter((d) => s.chips.includes(d)).length : 0));
+      for (let i = 0; i < lives; i++) if (born[i] <= row && died[i] > row && of[site[i]]) addTo(site[i], PEAK, of[site[i]], bytes[i]);
+      program(row, PEAK);
     }
   }
   // tallyOwners adds up the same for the owners in a region, at call sites that are selected.
@@ -98,7 +118,7 @@ function newRecording({ head, columns }) {
   }
   // amount returns count and bytes of a site in the latest tally.
   const amount = (i, name) => {
-    const at = i * SAMPLE + 2 + 2 * AMOUNTS.indexOf(name);
+    const at = i * SAMPLE + ALLOCATED + 2 * AMOUNTS.indexOf(name);
     return { count: samples[at], bytes: samples[at + 1] };
   };
 
@@ -118,14 +138,23 @@ function newRecording({ head, columns }) {
   const lines = head.lines.map((l, n) => {
     const row = columns[`line${n}.row`], values = columns[`line${n}.bytes`], ofStatic = columns[`line${n}.static`];
     return {
-      ...l, row, bytes: values, static: ofStatic, capacity: l.capacity_bytes,
+      ...l, row, bytes: values, static: ofStatic, by: columns[`line${n}.by`], capacity: l.capacity_bytes,
       pyramid: newPyramid(values), staticPyramid: ofStatic && newPyramid(ofStatic),
     };
   });
-  // useAt returns the bytes of a line after a row, and the part of circular buffers.
+  // useAt returns the bytes of a line after a row, the part of the program that runs, and its site.
   function useAt(line, row) {
     const i = firstAbove(line.row, row) - 1;
-    return { bytes: i < 0 ? 0 : line.bytes[i], static: i < 0 || !line.static ? 0 : line.static[i] };
+    if (i < 0 || !line.static || !line.static[i]) return { bytes: i < 0 ? 0 : line.bytes[i], static: 0, site: -1 };
+    return { bytes: line.bytes[i], static: line.static[i], site: head.runs[line.by[i]][2] };
+  }
+  // fullestRow returns the first row from one to another after which a line is highest.
+  function fullestRow(line, from, to) {
+    let best = from, most = useAt(line, from).bytes;
+    for (let i = firstAbove(line.row, from); i < line.row.length && line.row[i] <= to; i++) {
+      if (line.bytes[i] > most) { most = line.bytes[i]; best = line.row[i]; }
+    }
+    return best;
   }
 
   // --- moments ----------------------------------------------------------------
@@ -145,25 +174,56 @@ function newRecording({ head, columns }) {
     ...failures.map((f) => ({ row: f.row, kind: "failure", text: `failed allocation: ${f.region}, PID ${f.pid}`, region: f.region, chips: f.devices })),
   ].sort((a, b) => a.row - b.row);
 
-  // fullest is the peak nearest to its capacity.
-  function fullest() {
+  // story is what the page opens at: the last failed allocation; else the largest leak, before its memory ends
+  // with its process or device; else the peak nearest to its capacity.
+  function story() {
+    const failed = failures.reduce((a, f) => (a && a.row > f.row ? a : f), null);
+    if (failed) return { row: failed.row, region: failed.region, chips: failed.devices, view: "failures" };
+    const leak = ((head.documents.leaks || {}).leaks || []).reduce((a, l) => (a && a.bytes >= l.bytes ? a : l), null);
+    if (leak) {
+      const { from, to } = fullestSpan(sitesOf(leak)), line = lines.find((l) => l.region === leak.region && l.devices.includes(leak.devices[0]));
+      return { row: line ? fullestRow(line, from, to) : to, region: leak.region, chips: leak.devices, view: "leaks" };
+    }
     let best = null, most = -1;
     for (const p of peaks.values()) {
       const line = lines.find((l) => l.region === p.region && l.devices.includes(p.chips[0]));
       const share = line && line.capacity ? p.bytes / line.capacity : 0;
       if (share > most) { most = share; best = p; }
     }
-    return best;
+    return best && { ...best, view: "flame" };
+  }
+  // sitesOf are those of a leak.
+  const sitesOf = (leak) => sites.filter((s) => s.pid === leak.pid && s.region === leak.region && s.name === leak.name);
+  // fullestSpan returns the first and the last row with the most live bytes of sites.
+  function fullestSpan(of) {
+    const wanted = new Uint8Array(sites.length), changes = new Map();
+    for (const s of of) wanted[s.i] = 1;
+    const change = (row, by) => changes.set(row, (changes.get(row) || 0) + by);
+    for (let i = 0; i < lives; i++) {
+      if (!wanted[site[i]]) continue;
+      change(born[i], bytes[i]);
+      if (died[i] !== NEVER) change(died[i], -bytes[i]);
+    }
+    let live = 0, most = 0, from = 0, to = last;
+    const rows = [...changes.keys()].sort((a, b) => a - b);
+    rows.forEach((row, i) => {
+      live += changes.get(row);
+      if (live > most) { most = live; from = row; }
+      if (live === most) to = i + 1 < rows.length ? rows[i + 1] - 1 : last;
+    });
+    return { from, to };
   }
 
-  const regions = ["DRAM", "L1", "CB", "L1_SMALL", "TRACE", "SYSTEM_MEMORY", "KERNEL"].filter((r) => regionOf.includes(r));
+  const used = new Set(lines.map((l) => l.region)); // L1 may have programs only
+  for (let i = 0; i < lives; i++) used.add(regionOf[site[i]]);
+  const regions = ["DRAM", "L1", "L1_SMALL", "TRACE", "SYSTEM_MEMORY", "KERNEL"].filter((r) => used.has(r));
   const chips = [...new Set(head.sets.flat())].sort((a, b) => a - b);
 
   return {
-    head, texts, last, time, rowAt, firstAbove, born, site, perBank, banks, address, id, sites, regions, chips,
-    owner, owners, lines, useAt, stops, failures, fullest, tally, tallyOwners, amount, AMOUNTS, liveIn, spaceOf,
+    head, texts, last, time, rowAt, firstAbove, born, died, site, bytes, perBank, banks, address, id, sites, regions, chips,
+    owner, owners, groupOf, lines, useAt, chipsOf, weights, stops, failures, story, sitesOf, tally, tallyOwners, amount, AMOUNTS, liveIn, spaceOf,
     runs: { row: columns.runRow, of: columns.runOf, count: columns.runCount },
-    model: flameModel({ head: { processes: head.processes, groups: head.groups }, ...head.stacks, samples }, AMOUNTS),
+    model: flameModel({ head, ...head.stacks, samples }, AMOUNTS),
   };
 }
 

@@ -11,6 +11,7 @@ const tables = (() => {
     return e;
   }
 
+  const AMOUNTS = ["allocated", "live", "survived"]; // those of call sites
   const sortedBy = new Map(); // by the element of the table: the column, and whether it is turned around
 
   // show writes rows into an element. A column has a title, the value by which it is sorted, and
@@ -75,8 +76,8 @@ const tables = (() => {
     }[by];
     for (const s of recording.sites) {
       if (s.region !== region || (withClass && !s.class) || (process && String(s.pid) !== process)) continue;
-      const amounts = Object.fromEntries(recording.AMOUNTS.map((name) => [name, recording.amount(s.i, name)]));
-      if (!recording.AMOUNTS.some((name) => amounts[name].count > 0)) continue;
+      const amounts = Object.fromEntries(AMOUNTS.map((name) => [name, recording.amount(s.i, name)]));
+      if (!AMOUNTS.some((name) => amounts[name].count > 0)) continue;
       const who = recording.model.processName(s.pid);
       if (pattern && !pattern.test([s.name, s.callers, s.op, s.component, s.class, s.kind, who, ...s.held].join(" "))) continue;
       const key = keyOf(s);
@@ -89,7 +90,7 @@ const tables = (() => {
         row = { site: s, texts, live: 0, liveCount: 0, allocated: 0, allocatedCount: 0, survived: 0, survivedCount: 0 };
         rows.set(key, row);
       }
-      for (const name of recording.AMOUNTS) {
+      for (const name of AMOUNTS) {
         row[name] += amounts[name].bytes;
         row[name + "Count"] += amounts[name].count;
       }
@@ -117,7 +118,7 @@ const tables = (() => {
       if (pattern && !pattern.test([...more.texts, more.owner.path].join(" "))) continue;
       const row = rows.find((r) => r.texts[0] === more.texts[0]);
       if (!row) rows.push(more);
-      else for (const name of recording.AMOUNTS) {
+      else for (const name of AMOUNTS) {
         row[name] += more[name];
         row[name + "Count"] += more[name + "Count"];
       }
@@ -137,6 +138,17 @@ const tables = (() => {
     ];
     const rows = siteRows(recording, selection).filter((r) => !moment || r.liveCount > 0);
     show(at, columns, rows, { click: selection.by === "site" ? (r) => click(r.site) : undefined });
+  }
+
+  // functions lists those of the flame graph: what they allocated themselves, and in all with what they called.
+  function functions(at, model, tree, pattern, format, click) {
+    const placeOf = (f) => (f.file && f.line > 0 ? f.file + ":" + f.line : f.file);
+    const share = (title, value, explain) => ({ title, explain, value, text: (f) => `${format(value(f))}  ${flameText.formatPercent(value(f), tree.value[0])}` });
+    const rows = model.functions(tree).filter((f) => !pattern || pattern.test([f.name, placeOf(f), f.module].join(" ")));
+    show(at, [
+      share("Self", (f) => f.self, "allocated by the function itself"), share("Total", (f) => f.total, "allocated by the function and what it called"),
+      { title: "Function", value: (f) => f.name, lines: (f) => [f.name || "[unknown]", [placeOf(f), f.module].filter(Boolean).join(" · ")] },
+    ], rows, { click });
   }
 
   // operations lists those of the recording, and how often each ran in the range.
@@ -162,11 +174,7 @@ const tables = (() => {
   function leaks(at, recording, { from, to, process, region, pattern }, click) {
     const doc = recording.head.documents.leaks || { leaks: [] };
     const growing = [...doc.leaks, ...(doc.undecided || [])];
-    const survived = (l) => {
-      let sum = 0;
-      for (const s of recording.sites) if (s.pid === l.pid && s.region === l.region && s.name === l.name) sum += recording.amount(s.i, "survived").bytes;
-      return sum;
-    };
+    const survived = (l) => recording.sitesOf(l).reduce((sum, s) => sum + recording.amount(s.i, "survived").bytes, 0);
     const heldBy = ({ containers = [] }) => containers.slice(0, 3).map((c) => `held by ${c.owner}: ${c.held.map((n) => n.toLocaleString("en-US")).join(" → ")} tensors`);
     const all = growing.map((l) => ({ ...l, survived: survived(l) }));
     const rows = all.filter((l) => (!process || String(l.pid) === process) && (!pattern || pattern.test([l.name, l.component, ...heldBy(l)].join(" "))) && (from === to || l.survived > 0));
@@ -217,5 +225,5 @@ const tables = (() => {
     ], f.holders || [], { empty: "" });
   }
 
-  return { sites, operations, leaks, failures, holders, sortedBy };
+  return { sites, functions, operations, leaks, failures, holders, sortedBy };
 })();

@@ -1,29 +1,31 @@
 "use strict";
-// The timeline: the use of each region of chips that are alike, over time. The user selects a
-// moment or a range with the mouse or with keys. No peak is lost: a column of pixels shows the
-// minimum and the maximum of its time.
-function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, picked }) {
+// The timeline: what the selected region of a chip consists of, over time, and below that a lane for each region
+// of chips that are alike. A full lane is the capacity; the axis above has the units. The user selects a
+// moment or a range with the mouse or with keys. No peak is lost: a column of pixels of a lane shows the
+// minimum and the maximum of its time, and the areas are those of its maximum.
+function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, picked, pickedArea }) {
   const { time, lines, stops, last } = recording;
   const { formatBytes, formatPercent } = flameText;
-  const AXIS = 34, LABEL = 150, LANE = lines.length > 8 ? 30 : 46, GAP = 6, FONT = '11px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
+  const AXIS = 34, AREAS = lines.length ? 140 : 0, LABEL = innerWidth < 600 ? 96 : 150, LANE = lines.length > 8 ? 28 : 36, GAP = 6, FONT = '11px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
   const paint = canvas.getContext("2d"), over = overlay.getContext("2d");
   const end = Math.max(time[last] * 1.01, recording.head.live ? 1 : 1e-9); // so that the last event can be seen
   let range = { begin: 0, end }; // in seconds: what is drawn
   let selection = { from: 0, to: 0, at: 0, region: "", chip: "" };
   let width = 0, rowOfPixel = [], colors, hoverX = -1, drag = null;
 
-  const top = (lane) => AXIS + lane * (LANE + GAP);
+  const top = (lane) => AXIS + AREAS + GAP + lane * (LANE + GAP);
   const height = () => top(lines.length) + 2;
   const xOf = (seconds) => LABEL + ((seconds - range.begin) / (range.end - range.begin)) * (width - LABEL);
   const secondsAt = (x) => range.begin + (Math.max(0, x - LABEL) / (width - LABEL)) * (range.end - range.begin);
   const rowAtX = (x) => recording.rowAt(Math.min(range.end, secondsAt(x)));
-  const laneAt = (y) => Math.floor((y - AXIS) / (LANE + GAP));
+  const laneAt = (y) => Math.floor((y - top(0)) / (LANE + GAP));
   const isSelected = (line) => line.region === ({ CB: "L1", KERNEL: "DRAM" }[selection.region] || selection.region) && (selection.chip === "" || line.devices.includes(Number(selection.chip)));
   const most = lines.map((l) => l.pyramid.range(0, l.bytes.length).high);
 
   function readColors() {
     const style = getComputedStyle(document.documentElement);
-    colors = Object.fromEntries(["page", "panel", "line", "text", "soft", "accent", "match", "python", "native"].map((n) => [n, style.getPropertyValue("--" + n).trim()]));
+    colors = Object.fromEntries(["page", "panel", "line", "text", "soft", "accent", "match", "python", "native", "other"].map((n) => [n, style.getPropertyValue("--" + n).trim()]));
+    colors.ink = "#10151d";
   }
 
   function size() {
@@ -58,6 +60,7 @@ function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, pi
     paint.font = FONT;
     paint.textBaseline = "middle";
     drawAxis();
+    drawAreas();
     lines.forEach((line, n) => { // those that are seen
       if (top(n) + LANE >= scroll.scrollTop && top(n) <= scroll.scrollTop + scroll.clientHeight) drawLane(line, n);
     });
@@ -89,11 +92,107 @@ function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, pi
     }
   }
 
+  // --- the areas ----------------------------------------------------------
+  const areas = newAreas(recording), MOST_COLUMNS = 1000;
+  let shown = null; // the areas that are drawn: with their line, the columns and the scale
+
+  // rowsOf returns a row for each column of the areas: that in which the line is highest in its time.
+  function rowsOf(line, count) {
+    const rows = new Uint32Array(count), pixel = (c) => LABEL + Math.floor((c * (width - LABEL)) / count);
+    for (let c = 0; c < count; c++) {
+      const begin = rowOfPixel[pixel(c)], end = recording.firstAbove(line.row, rowOfPixel[pixel(c + 1)]);
+      rows[c] = begin;
+      for (let i = recording.firstAbove(line.row, begin), most = recording.useAt(line, begin).bytes; i < end; i++) {
+        if (line.bytes[i] > most) { most = line.bytes[i]; rows[c] = line.row[i]; }
+      }
+    }
+    return rows;
+  }
+
+  function drawAreas() {
+    const line = lines.find(isSelected);
+    shown = null;
+    paint.fillStyle = colors.panel;
+    paint.fillRect(LABEL, AXIS, width - LABEL, AREAS);
+    if (!line) return;
+    const count = Math.min(width - LABEL, MOST_COLUMNS), chip = selection.chip === "" ? line.devices[0] : Number(selection.chip);
+    const { series, rows, most: used } = areas.of(line, chip, rowsOf(line, count));
+    const full = used > 0 ? used * 1.08 : 1, step = (width - LABEL) / count, bottom = AXIS + AREAS;
+    shown = { line, series, rows, full, step };
+    const yOf = (bytes) => bottom - (bytes / full) * AREAS, xOfColumn = (c) => Math.round(LABEL + c * step);
+    const names = [];
+    let below = new Float64Array(count);
+    for (const one of series) {
+      const above = one.values.map((v, c) => v + below[c]);
+      paint.fillStyle = one.color || colors.other;
+      for (let c = 0; c < count; ) { // columns of the same height are one
+        let until = c + 1;
+        while (until < count && above[until] === above[c] && below[until] === below[c]) until++;
+        if (one.values[c] > 0) paint.fillRect(xOfColumn(c), yOf(above[c]), xOfColumn(until) - xOfColumn(c), yOf(below[c]) - yOf(above[c]));
+        c = until;
+      }
+      names.push([one, below, above, step, yOf]);
+      below = above;
+    }
+    const unit = 2 ** Math.ceil(Math.log2(full / 3));
+    paint.fillStyle = colors.soft;
+    paint.textAlign = "right";
+    for (let bytes = used > 0 ? unit : full; bytes < full; bytes += unit) {
+      paint.globalAlpha = 0.35;
+      paint.fillRect(LABEL, Math.round(yOf(bytes)), width - LABEL, 1);
+      paint.globalAlpha = 1;
+      if (yOf(bytes) > AXIS + 34) paint.fillText(formatBytes(bytes).replace(".0 ", " "), LABEL - 6, yOf(bytes));
+    }
+    paint.fillText("0", LABEL - 6, bottom - 5);
+    paint.textAlign = "left";
+    paint.fillStyle = colors.ink;
+    for (const name of names) drawName(...name);
+    if (line.capacity && line.capacity <= full) {
+      paint.fillStyle = colors.match;
+      paint.fillRect(LABEL, yOf(line.capacity), width - LABEL, 1);
+    }
+    paint.fillStyle = colors.accent;
+    paint.fillText(flameLayout.fit(paint, [`${nameOf(line)} · chip ${chip}`, nameOf(line)], LABEL - 8), 2, AXIS + 8);
+    paint.fillStyle = colors.soft;
+    paint.fillText(flameLayout.fit(paint, [recording.owners.length > 1 ? "by owner or call site" : "by call site"], LABEL - 8), 2, AXIS + 22);
+  }
+
+  // drawName writes the name of an area where it is highest, if there is room.
+  function drawName({ name, more, values }, below, above, step, yOf) {
+    let best = 0;
+    for (let c = 1; c < values.length; c++) if (values[c] > values[best]) best = c;
+    let from = best, to = best, y0 = yOf(above[best]), y1 = yOf(below[best]); // in these columns the area has these heights
+    const fits = (c) => c >= 0 && c < values.length && Math.min(y1, yOf(below[c])) - Math.max(y0, yOf(above[c])) >= 13;
+    for (let grown = fits(best); grown && (to - from) * step < 400; ) {
+      grown = false;
+      for (const c of [from - 1, to + 1]) {
+        if (!fits(c)) continue;
+        y0 = Math.max(y0, yOf(above[c])); y1 = Math.min(y1, yOf(below[c]));
+        if (c < from) from = c; else to = c;
+        grown = true;
+      }
+    }
+    const room = (to - from) * step - 8;
+    if (room > 60) paint.fillText(flameLayout.fit(paint, [[name, ...more].join(" "), name], room), LABEL + from * step + 4, (y0 + y1) / 2);
+  }
+
+  // areaAt returns the area at a place, and its row; null if there is none.
+  function areaAt(x, y) {
+    if (!shown || x < LABEL || y < AXIS || y >= AXIS + AREAS) return null;
+    const c = Math.min(shown.rows.length - 1, Math.floor((x - LABEL) / shown.step)), bytes = ((AXIS + AREAS - y) / AREAS) * shown.full;
+    let sum = 0;
+    for (const one of shown.series) {
+      if (bytes >= sum && bytes < sum + one.values[c]) return { ...one, row: shown.rows[c], bytes: one.values[c] };
+      sum += one.values[c];
+    }
+    return null;
+  }
+
   function drawLane(line, n) {
-    const y = top(n), scale = Math.max(line.capacity || 0, 0), full = most[n] > 0 ? Math.max(most[n] * 1.05, Math.min(scale, most[n] * 4)) : 1;
+    const y = top(n), scale = line.capacity || most[n] || 1; // a full lane
     paint.fillStyle = colors.panel;
     paint.fillRect(LABEL, y, width - LABEL, LANE);
-    const heightOf = (bytes) => (bytes / full) * LANE;
+    const heightOf = (bytes) => (Math.min(bytes, scale) / scale) * LANE;
     paint.fillStyle = isSelected(line) ? colors.accent : colors.python;
     columnsOf(line).forEach(({ low, high }, i) => {
       const h = heightOf(high);
@@ -108,17 +207,14 @@ function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, pi
         if (high > 0) paint.fillRect(LABEL + i, y + LANE - Math.max(1, heightOf(high)), 1, Math.max(1, heightOf(high)));
       });
     }
-    if (scale > 0 && scale <= full) {
-      paint.fillStyle = colors.match;
-      paint.fillRect(LABEL, y + LANE - heightOf(scale), width - LABEL, 1);
-    }
+    paint.fillStyle = colors.soft;
+    paint.globalAlpha = 0.5;
+    paint.fillRect(LABEL, y, width - LABEL, 1);
+    paint.globalAlpha = 1;
+    const title = `${nameOf(line)} · ${chipsText(line.devices)}`, share = line.capacity ? `, ${formatPercent(most[n], line.capacity)}` : "";
+    if (LANE > 30) paint.fillText(flameLayout.fit(paint, [`peak ${formatBytes(most[n])}${share}`], LABEL - 8), 2, y + LANE / 2 + 8);
     paint.fillStyle = isSelected(line) ? colors.accent : colors.text;
-    paint.fillText(flameLayout.fit(paint, [`${nameOf(line)} · ${chipsText(line.devices)}`], LABEL - 8), 2, y + LANE / 2 - (LANE > 40 ? 7 : 0));
-    if (LANE > 40) {
-      paint.fillStyle = colors.soft;
-      const share = line.capacity ? ` ${formatPercent(most[n], line.capacity)}` : "";
-      paint.fillText(flameLayout.fit(paint, [`peak ${formatBytes(most[n])}${share}`], LABEL - 8), 2, y + LANE / 2 + 8);
-    }
+    paint.fillText(flameLayout.fit(paint, [title], LABEL - 8), 2, y + LANE / 2 - (LANE > 30 ? 7 : 0));
   }
 
   function drawOverlay() {
@@ -165,9 +261,10 @@ function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, pi
   });
   window.addEventListener("mouseup", (e) => {
     if (!drag) return;
-    const { x } = place(e), row = drag.row, moved = drag.moved;
+    const { x, y } = place(e), row = drag.row, moved = drag.moved, area = areaAt(x, y);
     drag = null;
-    if (!moved) selected(row, row, true);
+    if (!moved && area) pickedArea(area);
+    else if (!moved) selected(row, row, true);
     else selected(Math.min(row, rowAtX(x)), Math.max(row, rowAtX(x)), true);
   });
   function dragTo(x) {
@@ -180,11 +277,17 @@ function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, pi
     hoverX = x;
     drawOverlay();
     if (x < LABEL || drag) { tip.hidden = true; return; }
+    const area = areaAt(x, y);
+    if (area) {
+      const use = recording.useAt(shown.line, area.row).bytes;
+      flameLayout.showTip(tip, [area.name, ...area.more, `${formatBytes(area.bytes)}, ${formatPercent(area.bytes, use)} of ${formatBytes(use)}, at +${secondsText(time[area.row], (range.end - range.begin) / width)}`], e.clientX, e.clientY);
+      return;
+    }
     const row = rowAtX(x), parts = [`+${secondsText(secondsAt(x), (range.end - range.begin) / width)}`];
     if (line) {
       const { low, high } = columnAt(line, x);
       const part = recording.useAt(line, row).static;
-      parts.push(`${nameOf(line)}, ${chipsText(line.devices)}: ${low === high ? formatBytes(high) : `${formatBytes(low)} to ${formatBytes(high)}`}${line.capacity ? " of " + formatBytes(line.capacity) : ""}${part ? `, of which ${formatBytes(part)} are circular buffers` : ""}`);
+      parts.push(`${nameOf(line)}, ${chipsText(line.devices)}: ${low === high ? formatBytes(high) : `${formatBytes(low)} to ${formatBytes(high)}`}${line.capacity ? " of " + formatBytes(line.capacity) : ""}${part ? `, of which ${formatBytes(part)} are of the program that ran` : ""}`);
     }
     parts.push(...stops.filter((s) => Math.abs(xOf(time[s.row]) - x) < 3 && (!line || !s.region || s.region === line.region)).slice(0, 4).map((s) => s.text));
     flameLayout.showTip(tip, parts, e.clientX, e.clientY);
@@ -250,6 +353,9 @@ function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, pi
     },
     // The rest is for tests and for the console.
     xOf: (row) => overlay.getBoundingClientRect().left + xOf(time[row]),
+    areas: () => (shown ? { names: shown.series.map((one) => one.name), columns: shown.rows.length } : null),
+    sums: () => ({ areas: Array.from(shown.rows, (_, c) => shown.series.reduce((sum, one) => sum + one.values[c], 0)), use: Array.from(shown.rows, (row) => recording.useAt(shown.line, row).bytes) }),
+    areaY: (bytes) => overlay.getBoundingClientRect().top + AXIS + AREAS - (bytes / shown.full) * AREAS,
     laneY: (n) => overlay.getBoundingClientRect().top + top(n) + LANE / 2,
     columnsOf,
     draw,

@@ -17,7 +17,6 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"ttmem/aggregate"
-	"ttmem/aggregate/export"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
@@ -31,10 +30,22 @@ var (
 	pageHTML string
 	//go:embed page.css
 	pageCSS string
+	//go:embed flametext.js
+	flameTextJS string
+	//go:embed flamemodel.js
+	flameModelJS string
+	//go:embed flamelayout.js
+	flameLayoutJS string
+	//go:embed flamestate.js
+	flameStateJS string
+	//go:embed flameview.js
+	flameViewJS string
 	//go:embed source.js
 	sourceJS string
 	//go:embed recording.js
 	recordingJS string
+	//go:embed areas.js
+	areasJS string
 	//go:embed timeline.js
 	timelineJS string
 	//go:embed tables.js
@@ -71,7 +82,7 @@ type head struct {
 	// Groups are pid, device and region of sites that follow each other. All devices are in one
 	// group.
 	Groups [][3]any          `json:"groups"`
-	Stacks export.StackData  `json:"stacks"`
+	Stacks stackData         `json:"stacks"`
 	Texts  []string          `json:"texts"`
 	Sites  [][siteFields]int `json:"sites"`
 	// Owners are numbers of texts: the path, the path without indices, the tensor, and the class of the
@@ -83,18 +94,20 @@ type head struct {
 	Lines   []lineHead                 `json:"lines"`
 	Marks   []mark                     `json:"marks"`
 	Peaks   []peak                     `json:"peaks"`
-	Runs    [][2]int                   `json:"runs"` // pid and text of the operations that ran programs
+	Runs    [][3]int                   `json:"runs"` // pid, text and site of the operations that ran programs
 	Columns []column                   `json:"columns"`
 	Docs    map[string]json.RawMessage `json:"documents"`
 	// Live is true if the page is of now, and loads itself again.
 	Live bool `json:"live"`
-	// number is that of each call site on the page.
-	number []uint32
+	// siteOf is the call site of each life.
+	siteOf []uint32
 }
 
-// The fields of a site: the node of its stack, its group and set of chips, and numbers of texts.
+// The fields of a site: the nodes of its stack, folded and whole, its group and set of chips, and numbers of
+// texts.
 const (
 	siteNode = iota
+	siteWhole
 	siteGroup
 	siteSet
 	siteName
@@ -138,7 +151,7 @@ type peak struct {
 func (p *Page) Write(w io.Writer, s *aggregate.State, o Options) error {
 	out := bufio.NewWriterSize(w, 1<<20)
 	h := p.head(s, o)
-	script := export.FlameScript + sourceJS + recordingJS + timelineJS + tablesJS + addressesJS + pageJS
+	script := flameTextJS + flameModelJS + flameLayoutJS + flameStateJS + flameViewJS + sourceJS + recordingJS + areasJS + timelineJS + tablesJS + addressesJS + pageJS
 	hash := sha256.Sum256([]byte(script))
 	rest := pageHTML
 	for _, part := range []struct {
@@ -147,7 +160,7 @@ func (p *Page) Write(w io.Writer, s *aggregate.State, o Options) error {
 	}{
 		{"{{hash}}", text(base64.StdEncoding.EncodeToString(hash[:]))},
 		{"{{title}}", text(html.EscapeString(event.Printable(o.Of)))},
-		{"{{style}}", text(export.FlameStyle + pageCSS)},
+		{"{{style}}", text(pageCSS)},
 		{"{{columns}}", compressed(func(w io.Writer) error { return p.writeColumns(w, h) })},
 		{"{{head}}", compressed(func(w io.Writer) error { return writeJSON(w, h) })},
 		{"{{script}}", text(script)},
@@ -199,7 +212,7 @@ func (p *Page) head(s *aggregate.State, o Options) *head {
 	p.followRuns(uint32(len(p.timeNs)))
 	h := &head{
 		Of: event.Printable(o.Of), Notes: o.Notes, FirstNs: p.timeNs[0], BegunNs: o.Clock.Wall(p.timeNs[0]), Marks: append([]mark{}, p.marks...), Docs: o.Documents, Live: o.Live,
-		Processes: [][3]any{}, Groups: [][3]any{}, Sites: [][siteFields]int{}, Sets: [][]int{}, Chips: []chip{}, Lines: []lineHead{}, Peaks: []peak{}, Runs: [][2]int{},
+		Processes: [][3]any{}, Groups: [][3]any{}, Sites: [][siteFields]int{}, Sets: [][]int{}, Chips: []chip{}, Lines: []lineHead{}, Peaks: []peak{}, Runs: [][3]int{},
 	}
 	if h.Docs == nil {
 		h.Docs = make(map[string]json.RawMessage)
@@ -208,12 +221,7 @@ func (p *Page) head(s *aggregate.State, o Options) *head {
 		h.Processes = append(h.Processes, [3]any{one.PID, event.Printable(one.Comm), event.Printable(one.Command)})
 	}
 	texts := newTexts()
-	names := &alloc.Namer{Rules: o.Rules, Snap: snap}
-	p.addSites(h, names, texts)
-	for _, op := range p.runs.operations {
-		row := alloc.Row{PID: op.PID, Devices: op.Devices, Region: event.CB, Site: names.Site(op.Stack)}
-		h.Runs = append(h.Runs, [2]int{op.PID, texts.of(names.Title(&row, " · "))})
-	}
+	p.addSites(h, &alloc.Namer{Rules: o.Rules, Snap: snap}, texts)
 	for _, o := range p.lives.owners {
 		class := name.ClassByOwner(o.Path, o.Tensor).String()
 		h.Owners = append(h.Owners, [4]int{texts.of(o.Path), texts.of(name.FoldOwner(o.Path)), texts.of(o.Tensor), texts.of(class)})
@@ -236,45 +244,79 @@ func (p *Page) head(s *aggregate.State, o Options) *head {
 	return h
 }
 
-// addSites adds the call sites in order of their groups.
+// addSites adds the call sites in order of their groups, and then those of programs that ran. Memory without a
+// call stack has one for each owner.
 func (p *Page) addSites(h *head, names *alloc.Namer, texts *texts) {
-	l := &p.lives
-	order := make([]uint32, len(l.sites))
-	for i := range order {
-		order[i] = uint32(i)
-	}
-	slices.SortStableFunc(order, func(a, b uint32) int {
-		return cmp.Or(cmp.Compare(l.sites[a].PID, l.sites[b].PID), cmp.Compare(l.sites[a].Region, l.sites[b].Region))
-	})
-	stacks, sets, number := export.NewStacks(), make(map[string]int), make([]uint32, len(order))
-	for i, at := range order {
-		number[at] = uint32(i)
-		site := &l.sites[at]
-		if i == 0 || site.PID != l.sites[order[i-1]].PID || site.Region != l.sites[order[i-1]].Region {
-			h.Groups = append(h.Groups, [3]any{site.PID, "", site.Region.String()})
+	type owned struct{ site, owner uint32 } // the number of a path, if the stack is not known
+	index, order, siteOf := make(map[owned]uint32), []owned{}, make([]uint32, len(p.lives.site))
+	for i, of := range p.lives.site {
+		key := owned{site: of}
+		if p.lives.sites[of].Stack == nil {
+			key.owner = uint32(texts.of(name.FoldOwner(p.lives.owners[p.lives.owner[i]].Path)))
 		}
-		key := memory.DevicesKey(site.Devices)
+		if _, ok := index[key]; !ok {
+			index[key] = uint32(len(order))
+			order = append(order, key)
+		}
+		siteOf[i] = index[key]
+	}
+	site := func(key owned) *memory.Site { return &p.lives.sites[key.site] }
+	sorted := slices.Clone(order)
+	slices.SortStableFunc(sorted, func(a, b owned) int {
+		return cmp.Or(cmp.Compare(site(a).PID, site(b).PID), cmp.Compare(site(a).Region, site(b).Region))
+	})
+	tree, sets := newStacks(), make(map[string]int)
+	add := func(pid int, region event.Region, devices []int, stack *event.Stack) (of [siteFields]int, named *alloc.Site) {
+		if n := len(h.Groups); n == 0 || h.Groups[n-1] != [3]any{pid, "", region.String()} {
+			h.Groups = append(h.Groups, [3]any{pid, "", region.String()})
+		}
+		key := memory.DevicesKey(devices)
 		if _, ok := sets[key]; !ok {
 			sets[key] = len(h.Sets)
-			h.Sets = append(h.Sets, append([]int{}, site.Devices...))
+			h.Sets = append(h.Sets, append([]int{}, devices...))
 		}
-		named := names.Site(site.Stack)
-		row := alloc.Row{PID: site.PID, Devices: site.Devices, Region: site.Region, BeforeAttach: site.BeforeAttach, Site: named}
-		kind, class := site.Layout.String(), row.Class().String()
-		if site.Region == event.CB || site.Region == event.Kernel {
-			kind = site.Static.String()
+		named = names.Site(stack)
+		ends := tree.add(stack)
+		of[siteNode], of[siteWhole], of[siteGroup], of[siteSet] = int(ends.folded), int(ends.whole), len(h.Groups)-1, sets[key]
+		of[siteOp], of[siteComponent] = texts.of(named.Name.Op), texts.of(named.Component)
+		of[siteCallers] = texts.of(strings.Join(named.Callers, " ← "))
+		return of, named
+	}
+	for i, key := range sorted {
+		index[key] = uint32(i)
+		s := site(key)
+		of, named := add(s.PID, s.Region, s.Devices, s.Stack)
+		row := alloc.Row{PID: s.PID, Devices: s.Devices, Region: s.Region, BeforeAttach: s.BeforeAttach, Site: named}
+		kind, class := s.Layout.String(), row.Class().String()
+		if s.Region == event.CB || s.Region == event.Kernel {
+			kind = s.Static.String()
 			class = strings.ReplaceAll(kind, "_", " ")
 		}
-		var of [siteFields]int
-		of[siteNode], of[siteGroup], of[siteSet] = int(stacks.Add(site.Stack)), len(h.Groups)-1, sets[key]
-		of[siteName], of[siteOp] = texts.of(names.Title(&row, " · ")), texts.of(named.Name.Op)
-		of[siteComponent], of[siteKind] = texts.of(named.Component), texts.of(kind)
-		of[siteClass] = texts.of(class)
-		of[siteCallers] = texts.of(strings.Join(named.Callers, " ← "))
+		of[siteName], of[siteKind], of[siteClass] = texts.of(names.Title(&row, " · ")), texts.of(kind), texts.of(class)
+		if path := texts.list[key.owner]; path != "" {
+			of[siteName] = int(key.owner)
+			of[siteNode] = int(tree.below(0, path))
+			of[siteWhole] = of[siteNode]
+		}
 		h.Sites = append(h.Sites, of)
 	}
-	h.Stacks, h.number = stacks.Data(), number
+	for i, of := range siteOf {
+		siteOf[i] = index[order[of]]
+	}
+	for _, op := range p.runs.operations {
+		of, named := add(op.PID, event.L1, op.Devices, op.Stack)
+		row := alloc.Row{PID: op.PID, Devices: op.Devices, Region: event.CB, Site: named}
+		title := names.Title(&row, " · ")
+		of[siteName], of[siteKind], of[siteClass] = texts.of(title), texts.of(running), texts.of("circular buffer")
+		of[siteNode], of[siteWhole] = int(tree.below(int32(of[siteNode]), running)), int(tree.below(int32(of[siteWhole]), running))
+		h.Runs = append(h.Runs, [3]int{op.PID, texts.of(title), len(h.Sites)})
+		h.Sites = append(h.Sites, of)
+	}
+	h.Stacks, h.siteOf = tree.data(), siteOf
 }
+
+// running is the kind of memory that a program has while it runs.
+const running = "circular buffers"
 
 // writeColumns writes the columns, and describes them in the head.
 func (p *Page) writeColumns(w io.Writer, h *head) error {
@@ -293,11 +335,7 @@ func (p *Page) writeColumns(w io.Writer, h *head) error {
 		}
 	}
 	c.narrow("lived", lived, false)
-	site := make([]uint32, len(l.site))
-	for i, of := range l.site {
-		site[i] = h.number[of]
-	}
-	c.narrow("site", site, false)
+	c.narrow("site", h.siteOf, false)
 	c.wide("perBank", l.perBank, false)
 	c.narrow("banks", l.banks, false)
 	c.wide("address", l.address, false)
@@ -328,6 +366,7 @@ func (p *Page) writeColumns(w io.Writer, h *head) error {
 			c.wide(fmt.Sprintf("line%d.bytes", n), one.bytes, false)
 			if event.Region(region) == event.L1 {
 				c.wide(fmt.Sprintf("line%d.static", n), one.static, false)
+				c.narrow(fmt.Sprintf("line%d.by", n), one.by, false)
 			}
 		}
 	}

@@ -20,6 +20,8 @@ const maxSites = 1 << 16
 // Options configure the list of events.
 type Options struct {
 	Stacks, JSON bool
+	// AllFrames is true if stacks are not folded: see name.Fold.
+	AllFrames bool
 	// Limit selects the newest events, and with LiveNs also those after it; 0: all.
 	Limit int
 	// LiveNs is when live events begin: earlier ones happened before the command.

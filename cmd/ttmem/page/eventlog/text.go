@@ -8,6 +8,7 @@ import (
 
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -379,6 +380,9 @@ func (l *Log) appendFrames(b []byte, title string, s *event.Stack) []byte {
 		b = appendLine(b, page.Blank(page.NameIndent)+l.layout.Paint(page.Dim, title))
 	}
 	frames := s.Frames()
+	if !l.AllFrames {
+		frames = name.Fold(frames)
+	}
 	for i := range frames {
 		text, place := page.FrameTexts(&frames[i])
 		switch {

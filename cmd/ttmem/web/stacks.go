@@ -1,20 +1,27 @@
-package export
+package web
 
 import (
+	"slices"
+
+	"ttmem/aggregate/export"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
-// Stacks are call stacks in one tree, from the outermost frame on. They store each name once.
-type Stacks struct {
+// stacks are call stacks in one tree, from the outermost frame on. They store each name once.
+type stacks struct {
 	strings map[string]int
 	list    []string
 	frames  map[flameFrame]int32
 	order   []flameFrame
 	nodes   []flameNode
 	index   map[flameEdge]int32
-	// leaf is the innermost node of each stack.
-	leaf map[*event.Stack]int32
+	// ends are the innermost nodes of each stack.
+	ends map[*event.Stack]stackEnds
 }
+
+// stackEnds are the nodes of the innermost frame of a stack: folded, and with all frames.
+type stackEnds struct{ folded, whole int32 }
 
 // A flameFrame is a native function or a line of a Python function. A native function is one box
 // for all its calls; their lines are in the nodes.
@@ -42,32 +49,41 @@ const severalLines = -1
 
 type flameEdge struct{ parent, frame int32 }
 
-// NewStacks returns an empty tree.
-func NewStacks() *Stacks {
-	return &Stacks{
+func newStacks() *stacks {
+	return &stacks{
 		strings: map[string]int{"": 0}, list: []string{""},
 		frames: make(map[flameFrame]int32),
 		nodes:  make([]flameNode, 1), // the root
 		index:  make(map[flameEdge]int32),
-		leaf:   make(map[*event.Stack]int32),
+		ends:   make(map[*event.Stack]stackEnds),
 	}
 }
 
-// Add adds a stack, which may be nil, if it is new. It returns the node of the innermost frame.
-func (t *Stacks) Add(stack *event.Stack) int32 {
-	at, ok := t.leaf[stack]
-	if ok {
-		return at
+// add adds a stack, which may be nil, if it is new.
+func (t *stacks) add(stack *event.Stack) stackEnds {
+	ends, ok := t.ends[stack]
+	if !ok {
+		frames := export.Frames(stack)
+		ends = stackEnds{t.addFrames(name.Fold(frames)), t.addFrames(frames)}
+		t.ends[stack] = ends
 	}
-	list := frames(stack)
-	for i := len(list) - 1; i >= 0; i-- {
-		at = t.child(at, t.frame(&list[i]), list[i].Line)
+	return ends
+}
+
+// addFrames adds frames, innermost first, and returns the node of the innermost one.
+func (t *stacks) addFrames(frames []event.Frame) (at int32) {
+	for i := range slices.Backward(frames) {
+		at = t.child(at, t.frame(&frames[i]), frames[i].Line)
 	}
-	t.leaf[stack] = at
 	return at
 }
 
-func (t *Stacks) child(parent, frame int32, line int) int32 {
+// below adds a frame that is no function below a node.
+func (t *stacks) below(node int32, label string) int32 {
+	return t.child(node, t.frame(&event.Frame{Name: label}), 0)
+}
+
+func (t *stacks) child(parent, frame int32, line int) int32 {
 	edge := flameEdge{parent, frame}
 	i, ok := t.index[edge]
 	if !ok {
@@ -80,9 +96,9 @@ func (t *Stacks) child(parent, frame int32, line int) int32 {
 	return i
 }
 
-func (t *Stacks) frame(f *event.Frame) int32 {
+func (t *stacks) frame(f *event.Frame) int32 {
 	key := flameFrame{
-		kind: flameOther, name: t.string(functionName(f)), file: t.string(f.File), module: t.string(f.Module),
+		kind: flameOther, name: t.string(export.FunctionName(f)), file: t.string(f.File), module: t.string(f.Module),
 		inlined: f.Inlined,
 	}
 	switch f.Kind {
@@ -100,7 +116,7 @@ func (t *Stacks) frame(f *event.Frame) int32 {
 	return i
 }
 
-func (t *Stacks) string(s string) int {
+func (t *stacks) string(s string) int {
 	i, ok := t.strings[s]
 	if !ok {
 		i = len(t.list)
@@ -110,18 +126,18 @@ func (t *Stacks) string(s string) int {
 	return i
 }
 
-// StackData is the tree as pages have it. A frame has kind, name, file, module, line and inlined;
+// stackData is the tree as pages have it. A frame has kind, name, file, module, line and inlined;
 // names, files and modules are numbers of strings. A node has the distance to its parent, its
 // frame and its line; the root is left out.
-type StackData struct {
+type stackData struct {
 	Strings []string `json:"strings"`
 	Frames  []int64  `json:"frames"`
 	Nodes   []int64  `json:"nodes"`
 }
 
-// Data returns the tree for a page.
-func (t *Stacks) Data() StackData {
-	d := StackData{Strings: t.list, Frames: []int64{}, Nodes: []int64{}}
+// data returns the tree for a page.
+func (t *stacks) data() stackData {
+	d := stackData{Strings: t.list, Frames: []int64{}, Nodes: []int64{}}
 	for _, f := range t.order {
 		inlined := int64(0)
 		if f.inlined {

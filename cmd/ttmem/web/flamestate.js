@@ -17,21 +17,20 @@ const flameState = (() => {
     }
   }
 
-  // A frame is named by its number in the data, and what has no frame by its label.
-  const keyOf = (tree, id) => (tree.node[id] ? String(tree.shape.frame[tree.node[id]]) : "=" + tree.label[id]);
+  // A frame is named by its number in the data.
+  const keyOf = (tree, id) => String(tree.shape.frame[tree.node[id]]);
 
   // pathTo names a node of the tree, and find is the node; 0 if the tree lacks it.
   function pathTo(tree, id) {
     const path = [];
-    for (; id > 0; id = tree.parent[id]) path.unshift(encodeURIComponent(keyOf(tree, id)));
+    for (; id > 0; id = tree.parent[id]) path.unshift(keyOf(tree, id));
     return path.join("/");
   }
 
   function find(tree, path) {
     let at = 0;
-    for (const part of path ? path.split("/") : []) {
-      let key = "", next = 0;
-      try { key = decodeURIComponent(part); } catch { return 0; }
+    for (const key of path ? path.split("/") : []) {
+      let next = 0;
       for (let i = tree.first[at]; i < tree.first[at + 1] && !next; i++) {
         if (keyOf(tree, tree.children[i]) === key) next = tree.children[i];
       }

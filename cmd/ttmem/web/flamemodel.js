@@ -1,10 +1,10 @@
 "use strict";
-// The data of a flame graph (see writeJSON in flamegraph.go for what is in it), and the tree of
-// what is chosen of it. amounts are the names of a sample's three amounts.
+// The data of a flame graph (see stackData in stacks.go), and the tree of what is chosen of it. A sample has
+// the number of its group, the nodes of its stack, folded and whole, and count and bytes of each of the amounts.
 function flameModel(data, amounts) {
   const NATIVE = 0, PYTHON = 1, OTHER = 2;
-  const offsetOf = (amount) => 2 + 2 * amounts.indexOf(amount); // of the count in a sample; bytes follow
-  const SAMPLE = 8, FRAME = 6, NODE = 3;
+  const FOLDED = 1, WHOLE = 2, offsetOf = (amount) => 3 + 2 * amounts.indexOf(amount);
+  const SAMPLE = 3 + 2 * amounts.length, FRAME = 6, NODE = 3;
 
   // --- the data -----------------------------------------------------------
   const nodeCount = data.nodes.length / NODE + 1;
@@ -38,39 +38,26 @@ function flameModel(data, amounts) {
     f.function = functionOf.get(key);
     frames.push(f);
   }
-  const groups = (data.head.groups || []).map(([pid, device, region]) => ({ pid, device, region, from: 0, to: 0 }));
+  const groups = data.head.groups.map(([pid, , region]) => ({ pid, region, from: 0, to: 0 }));
   for (let at = 0; at < data.samples.length; at += SAMPLE) {
     const g = groups[data.samples[at]];
     if (!g.to) g.from = at;
     g.to = at + SAMPLE;
   }
-  const processes = new Map((data.head.processes || []).map(([pid, name, command]) => [pid, { name, command }]));
+  const processes = new Map(data.head.processes.map(([pid, name, command]) => [pid, { name, command }]));
   const processName = (pid) => `${(processes.get(pid) || {}).name || "[unknown]"} (${pid})`;
-
-  // --- the frames that are shown ------------------------------------------
-  // hidden are the native frames around Python.
-  const hidden = new Uint8Array(nodeCount);
-  {
-    const isPython = (i) => i > 0 && frames[frameOf[i]].kind === PYTHON;
-    const below = new Uint8Array(nodeCount), above = new Uint8Array(nodeCount);
-    for (let i = nodeCount - 1; i > 0; i--) below[parentOf[i]] |= below[i] | isPython(i);
-    for (let i = 1; i < nodeCount; i++) {
-      above[i] = above[parentOf[i]] | isPython(parentOf[i]);
-      hidden[i] = frames[frameOf[i]].kind === NATIVE && (above[i] | below[i]);
-    }
-  }
 
   // A shape is a tree of frames, from the outermost or, if it is inverted, from the
   // innermost one. of is the end of the stack of a node of the data.
   const shapes = new Map();
-  function shapeOf({ native, inverted }) {
-    const key = `${native} ${inverted}`;
-    if (!shapes.has(key)) shapes.set(key, newShape(native, inverted));
+  function shapeOf({ all, inverted }) {
+    const key = `${all} ${inverted}`;
+    if (!shapes.has(key)) shapes.set(key, newShape(all ? WHOLE : FOLDED, inverted));
     return shapes.get(key);
   }
 
-  function newShape(native, inverted) {
-    const s = { parent: [-1], frame: [-1], line: [0], of: new Int32Array(nodeCount) };
+  function newShape(field, inverted) {
+    const s = { field, parent: [-1], frame: [-1], line: [0], of: new Int32Array(nodeCount) };
     const index = new Map();
     const child = (parent, frame, line) => {
       const key = parent * frames.length + frame;
@@ -82,13 +69,10 @@ function flameModel(data, amounts) {
       } else if (s.line[at] !== line) s.line[at] = -1; // several
       return at;
     };
-    for (let at = 1; at < data.samples.length; at += SAMPLE) {
-      const end = data.samples[at];
+    for (let at = field; at < data.samples.length; at += SAMPLE) {
+      const end = data.samples[at], path = [];
       if (s.of[end]) continue;
-      const all = [];
-      for (let i = end; i > 0; i = parentOf[i]) all.push(i);
-      let path = native ? all : all.filter((i) => !hidden[i]);
-      if (!path.length) path = all; // other stacks go on to Python from there
+      for (let i = end; i > 0; i = parentOf[i]) path.push(i);
       if (!inverted) path.reverse();
       for (const i of path) s.of[end] = child(s.of[end], frameOf[i], lineOf[i]);
     }
@@ -96,67 +80,32 @@ function flameModel(data, amounts) {
   }
 
   // --- the tree that is shown ---------------------------------------------
-  // Of one region: bytes of different ones are not added up.
-  function selectedGroups({ process, device, region }) {
-    return groups.filter((g) => (!process || String(g.pid) === process) && (!device || g.device === device) && g.region === region);
-  }
-
-  function splitPath(g, split) {
-    switch (split) {
-      case "device": return [g.device];
-      case "process": return [processName(g.pid)];
-      case "both": return [processName(g.pid), g.device];
-    }
-    return [];
-  }
-
-  // build makes the tree of what is chosen. Parents come before their children;
-  // 0 is the root. node is the index in the shape, or 0 for what only has a
-  // label; value is bytes or count.
-  function build(choice) {
-    const offset = offsetOf(choice.amount), shape = shapeOf(choice), size = shape.parent.length;
-    const t = { shape, inverted: choice.inverted, parent: [-1], node: [0], label: [choice.region], bytes: [0], count: [0] };
-    const add = (parent, node, label, bytes, count) => {
-      t.parent.push(parent); t.node.push(node); t.label.push(label); t.bytes.push(bytes); t.count.push(count);
-      return t.parent.length - 1;
-    };
-    const parts = new Map(); // groups that are drawn as one tree, by what they are below
-    for (const g of selectedGroups(choice)) {
-      const path = splitPath(g, choice.split), key = path.join("\n");
-      if (!parts.has(key)) parts.set(key, { path, groups: [] });
-      parts.get(key).groups.push(g);
-    }
+  // build makes the tree of what is chosen: one region, because bytes of different ones are not added up.
+  // Parents come before their children; 0 is the root, with the title. node is the index in the shape; value
+  // is bytes or count.
+  function build({ amount, unit, process, region, title, ...choice }) {
+    const offset = offsetOf(amount), shape = shapeOf(choice), size = shape.parent.length;
     const bytes = new Float64Array(size), counts = new Float64Array(size), shown = new Int32Array(size);
-    const value = choice.unit === "bytes" ? bytes : counts;
-    const labels = new Map([["", 0]]);
-    for (const part of parts.values()) {
-      bytes.fill(0); counts.fill(0);
-      for (const g of part.groups) {
-        for (let at = g.from; at < g.to; at += SAMPLE) {
-          const n = shape.of[data.samples[at + 1]];
-          counts[n] += data.samples[at + offset];
-          bytes[n] += data.samples[at + offset + 1];
-        }
-      }
-      for (let i = size - 1; i > 0; i--) {
-        bytes[shape.parent[i]] += bytes[i];
-        counts[shape.parent[i]] += counts[i];
-      }
-      if (!(value[0] > 0)) continue;
-      let above = 0, key = "";
-      t.bytes[0] += bytes[0]; t.count[0] += counts[0];
-      for (const label of part.path) {
-        key += "\n" + label;
-        if (!labels.has(key)) labels.set(key, add(above, 0, label, 0, 0));
-        above = labels.get(key);
-        t.bytes[above] += bytes[0]; t.count[above] += counts[0];
-      }
-      shown[0] = above;
-      for (let i = 1; i < size; i++) {
-        if (value[i] > 0) shown[i] = add(shown[shape.parent[i]], i, "", bytes[i], counts[i]);
+    for (const g of groups) {
+      if ((process && String(g.pid) !== process) || g.region !== region) continue;
+      for (let at = g.from; at < g.to; at += SAMPLE) {
+        const n = shape.of[data.samples[at + shape.field]];
+        counts[n] += data.samples[at + offset];
+        bytes[n] += data.samples[at + offset + 1];
       }
     }
-    t.value = choice.unit === "bytes" ? t.bytes : t.count;
+    for (let i = size - 1; i > 0; i--) {
+      bytes[shape.parent[i]] += bytes[i];
+      counts[shape.parent[i]] += counts[i];
+    }
+    const t = { shape, title, inverted: choice.inverted, parent: [-1], node: [0], bytes: [bytes[0]], count: [counts[0]] };
+    const value = unit === "bytes" ? bytes : counts;
+    for (let i = 1; i < size; i++) {
+      if (!(value[i] > 0)) continue;
+      shown[i] = t.parent.push(shown[shape.parent[i]]) - 1;
+      t.node.push(i); t.bytes.push(bytes[i]); t.count.push(counts[i]);
+    }
+    t.value = unit === "bytes" ? t.bytes : t.count;
     sortChildren(t);
     return t;
   }
@@ -188,25 +137,25 @@ function flameModel(data, amounts) {
   const texts = frames.map((f) => f.name + " " + f.place + " " + f.module);
 
   // mark tells of each node whether the pattern matches it, and the value of
-  // what matches in it, each part once; native: whether it matches native frames.
+  // what matches in it, each part once; any: whether it matches any frame, shown or not.
   function mark(tree, pattern) {
     const matches = texts.map((text) => pattern.test(text));
     const n = tree.parent.length, found = new Uint8Array(n), below = new Float64Array(n);
-    for (let i = n - 1; i >= 0; i--) {
-      found[i] = tree.node[i] ? matches[tree.shape.frame[tree.node[i]]] : i > 0 && pattern.test(tree.label[i]);
+    for (let i = n - 1; i > 0; i--) {
+      found[i] = matches[tree.shape.frame[tree.node[i]]];
       if (found[i]) below[i] = tree.value[i];
-      if (i > 0) below[tree.parent[i]] += below[i];
+      below[tree.parent[i]] += below[i];
     }
-    return { found, below, native: matches.some((found, i) => found && frames[i].kind === NATIVE) };
+    return { found, below, any: matches.some(Boolean) };
   }
 
   // found says how much of what is shown was found.
-  function found(tree, marks, zoomed, native, format) {
+  function found(tree, marks, zoomed, format) {
     // within something that matches, all does
     let all = false;
     for (let i = zoomed; i >= 0; i = tree.parent[i]) all ||= Boolean(marks.found[i]);
     const sum = all ? tree.value[zoomed] : marks.below[zoomed];
-    if (sum === 0 && marks.native && !native) return "found only in native frames";
+    if (sum === 0 && marks.any && tree.shape.field === FOLDED) return "not found in the shown frames";
     return `${flameText.formatPercent(sum, tree.value[zoomed])} found: ${format(sum)}`;
   }
 
@@ -234,7 +183,7 @@ function flameModel(data, amounts) {
   }
 
   return {
-    NATIVE, PYTHON, OTHER, head: data.head, frames, groups, processes, processName,
+    NATIVE, PYTHON, OTHER, SAMPLE, offsetOf, frames, processes, processName,
     build, mark, found, functions, frame, line,
   };
 }

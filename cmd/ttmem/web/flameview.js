@@ -10,7 +10,7 @@ function flameView(model, { canvas, view, spacer, tip, empty, detail }, { format
   let tree = null;  // see model.build
   let marks = null; // see model.mark; null: nothing is searched
   const frame = (id) => model.frame(tree, id);
-  const text = (id) => (tree.node[id] ? frame(id).text : tree.label[id]);
+  const text = (id) => (tree.node[id] ? frame(id).text : tree.title);
 
   // --- drawing ------------------------------------------------------------
   const paint = canvas.getContext("2d");
@@ -115,7 +115,7 @@ function flameView(model, { canvas, view, spacer, tip, empty, detail }, { format
     }
     let figures = `${formatBytes(tree.bytes[id])} in ${formatCount(tree.count[id])}, ${formatPercent(tree.value[id], tree.value[0])} of all`;
     if (id > 0 && tree.parent[id] > 0) figures += `, ${formatPercent(tree.value[id], tree.value[tree.parent[id]])} of ${tree.inverted ? "what it called" : "its caller"}`;
-    return { name: f ? f.name : tree.label[id], place: lines.filter(Boolean).join(" · "), figures };
+    return { name: f ? f.name : tree.title, place: lines.filter(Boolean).join(" · "), figures };
   }
 
   function describeIn(box) {
