@@ -136,8 +136,9 @@ func (s *State) startProcess(e *event.Event) {
 	p.early = start.AttachedLate && !s.restored && e.TimeNs-min(e.TimeNs, s.first) <= earlyNs
 }
 
-// earlyNs is how long after the first event a new process may be one that was already running.
-const earlyNs = 1e9
+// earlyNs is how long after the first event a new process may be one that was already running. A busy host finds
+// such a process seconds later.
+const earlyNs = 5e9
 
 func (s *State) endProcess(pid int, now uint64, status int) {
 	s.resolveStacks(pid)

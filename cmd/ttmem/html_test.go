@@ -275,7 +275,7 @@ func TestThePageOfAStory(t *testing.T) {
 			b.WritePicture(filepath.Join(*pagePictures, name+".png"))
 		}
 	}
-	open("inference", "#range=150-420")
+	open("inference", "#range=150-420&region=DRAM")
 	picture("html")
 
 	// the operations with the least headroom are first, as in `ttmem ops`

@@ -49,8 +49,8 @@ func (h *histories) of(g chipGroup, region event.Region) (all, static *memory.Ti
 	return all, static
 }
 
-// barAndHistory draws the bar of a region and, if there is room, beside it its history up to its
-// capacity.
+// barAndHistory draws the bar of a region and, if there is room, beside it its history, from its lowest to its
+// highest use: a change that is small beside the capacity is seen, too.
 func (p painter) barAndHistory(g chipGroup, h *histories, region event.Region, columns int) string {
 	least, u := g.span(figureOf(region))
 	bar := func(columns int) string {
@@ -65,11 +65,8 @@ func (p painter) barAndHistory(g chipGroup, h *histories, region event.Region, c
 	}
 	n := columns * 2 / 5
 	spans := line.Columns(h.endNs, n)
-	top := u.capacity
-	for _, s := range spans {
-		top = max(top, s.Max)
-	}
-	c := chart.Chart{Painter: p.Painter, Columns: spans, Top: top}
+	c := chart.Chart{Painter: p.Painter, Columns: spans}
+	c.Fit()
 	drawn, cursor := []rune(c.One()), ""
 	left, right := string(drawn), ""
 	if h.cursorNs > 0 {

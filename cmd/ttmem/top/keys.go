@@ -30,6 +30,7 @@ var help = []struct {
 	{"View", []binding{
 		{"↑ ↓", "select a row (or k j); PgUp PgDn Home End go further"},
 		{"Enter", "the call stack of a row; the stacks of a group, or of a row with several"},
+		{"a", "in a call stack: all frames, or only the operation and your own code"},
 		{"Esc", "back; then: no filter"},
 		{"Space", "pause, and resume"},
 		{"m  M", "set a mark: later allocations show as growth; remove the mark"},
@@ -56,7 +57,7 @@ var help = []struct {
 		{"r  R", "the next region, the previous one"},
 	}},
 	{"Chips", []binding{
-		{"DRAM", "reserved in all banks of the chip; beside the bar is its history, up to the capacity"},
+		{"DRAM", "reserved in all banks of the chip; beside the bar is its history, from its lowest to its highest"},
 		{"▒", "the memory of other users, if only your own processes are shown"},
 		{page.L1PerCore, "the L1 of the fullest core of the chip: tensors fill it from the right; on the left is what the largest program needs when it runs, of circular and dataflow buffers (CBs, DFBs); kernels have a separate ring buffer"},
 		{"L1_SMALL", "a part of each core's L1, reserved for small buffers of operations"},
@@ -227,6 +228,8 @@ func (m *model) scrollPage(key string) {
 		m.shift = max(0, m.shift-8)
 	case "enter":
 		m.page = pageTable
+	case "a":
+		m.allFrames = !m.allFrames
 	}
 }
 

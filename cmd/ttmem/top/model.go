@@ -54,6 +54,8 @@ type model struct {
 	// opened are the arrangements that Esc returns to.
 	opened   []arrangement
 	unfolded bool
+	// allFrames is true if pageStack shows all frames: see name.Fold.
+	allFrames bool
 
 	rows []*alloc.Row
 	// bytes is the sum of the rows, and held is true if the holder of one is known.

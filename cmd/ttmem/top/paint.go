@@ -42,6 +42,15 @@ func (p painter) cutLeft(s string, n int) string {
 	return s
 }
 
+// cutOwner returns the path of an owner in at most n columns. Its functions, such as " of main() of run()", matter
+// least, and the end of what is before them most.
+func (p painter) cutOwner(path string, n int) string {
+	if page.Width(path) > n {
+		path, _, _ = strings.Cut(path, " of ")
+	}
+	return p.cutLeft(path, n)
+}
+
 // left and right return s in exactly n columns.
 func (p painter) left(s string, n int) string { return page.Left(p.Cut(s, n), n) }
 

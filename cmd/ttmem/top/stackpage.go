@@ -63,6 +63,9 @@ func (m *model) stackLines() (lines []string) {
 		}
 	}
 	own := name.UserCalls(frames)
+	if !m.allFrames {
+		frames = name.Fold(frames)
+	}
 	for i := range frames {
 		f := &frames[i]
 		kind, kindStyle, st := "C++", page.Blue, page.NoStyle

@@ -108,7 +108,7 @@ var columns = []column[*alloc.Row]{
 		if n := len(r.Holders) - 1; n > 0 {
 			more = fmt.Sprintf(" +%d", n)
 		}
-		return m.cutLeft(m.clean(r.Holders[0].Path), 28-len(more)) + more, page.NoStyle
+		return m.cutOwner(m.clean(r.Holders[0].Path), 28-len(more)) + more, page.NoStyle
 	}},
 }
 

@@ -358,7 +358,11 @@ func (m *model) keys() []footerKey {
 	if m.page != pageTable {
 		list := []footerKey{{"esc", "Esc", "back"}, {"", m.Pick("↑ ↓", "up, down"), "scroll"}}
 		if m.page == pageStack {
-			list = append(list, footerKey{"", m.Pick("← →", "left, right"), "long names"})
+			frames := "all frames"
+			if m.allFrames {
+				frames = "own frames"
+			}
+			list = append(list, footerKey{"a", "a", frames}, footerKey{"", m.Pick("← →", "left, right"), "long names"})
 		}
 		return list
 	}

@@ -87,6 +87,7 @@
       marks = pattern ? model.mark(tree, pattern) : null;
       $("view").hidden = isTable;
       $("functions").hidden = !isTable;
+      $("empty").textContent = c.region === "L1" && !isMoment() && amount() !== "peak" ? "No buffer here. Programs are in what is live at a moment, and at the peak." : "Nothing here.";
       flame.show(tree, marks, zoomTo ? zoomTo(tree) : 0);
       zoomTo = null;
       if (isTable) tables.functions($("functions"), model, tree, pattern, formatValue, searchFunction);

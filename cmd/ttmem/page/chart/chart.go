@@ -3,6 +3,7 @@ package chart
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"ttmem/aggregate/memory"
@@ -18,6 +19,8 @@ type Chart struct {
 	Base []memory.Span
 	// Top is the bytes of the whole height.
 	Top uint64
+	// Bottom is the bytes at the bottom of One.
+	Bottom uint64
 	// Style is that of the area.
 	Style page.Style
 }
@@ -40,14 +43,29 @@ func (t *Chart) Lines(height int, top string, spanNs uint64, mark int) (lines []
 		page.Blank(Gutter)+t.Paint(page.Dim, labels))
 }
 
-// One is the chart in one row, up to the highest of each column. Above 0 something is drawn.
+// One is the chart in one row, of the highest of each column, from Bottom to Top. Above 0 something is drawn.
 func (t *Chart) One() string {
 	levels := []rune(t.Pick(" ▁▂▃▄▅▆▇█", " _.-~=+*#"))
 	var b strings.Builder
 	for _, c := range t.Columns {
-		b.WriteRune(levels[min(t.level(c.Max, 1), 8)])
+		level := 0
+		if c.Max > 0 {
+			level = 1 + int(7*float64(c.Max-min(c.Max, t.Bottom))/float64(max(1, t.Top-t.Bottom))+0.5)
+		}
+		b.WriteRune(levels[min(level, 8)])
 	}
 	return b.String()
+}
+
+// Fit makes the lowest and the highest column, of those above 0, the bottom and the top.
+func (t *Chart) Fit() {
+	t.Bottom, t.Top = math.MaxUint64, 0
+	for _, c := range t.Columns {
+		if c.Max > 0 {
+			t.Bottom, t.Top = min(t.Bottom, c.Max), max(t.Top, c.Max)
+		}
+	}
+	t.Bottom = min(t.Bottom, t.Top)
 }
 
 // eighthsUp are the partial blocks from below, by the number of filled eighths.

@@ -86,3 +86,21 @@ func TestLabelsOfAnAxisFit(t *testing.T) {
 		}
 	}
 }
+
+// TestOneRowShowsSmallChanges, however much there is beside them.
+func TestOneRowShowsSmallChanges(t *testing.T) {
+	const gib = 1 << 30
+	c := Chart{}
+	for i := range uint64(8) {
+		c.Columns = append(c.Columns, memory.Span{Max: 12*gib + i})
+	}
+	c.Columns = append([]memory.Span{{}}, c.Columns...)
+	c.Fit()
+	qt.Check(t, qt.Equals(c.One(), " ▁▂▃▄▅▆▇█"))
+	c.Columns = []memory.Span{{Max: gib}, {Max: gib}}
+	c.Fit()
+	qt.Check(t, qt.Equals(c.One(), "▁▁"))
+	c.Columns = []memory.Span{{}}
+	c.Fit()
+	qt.Check(t, qt.Equals(c.One(), " "))
+}
