@@ -120,39 +120,55 @@ func (s *State) Apply(e *event.Event) {
 		s.lose(s.known(e.PID), e.Cause, e.Count)
 	case event.Mark: // a moment: nothing changes
 		s.mark(e)
+	case event.Alloc:
+		if int(e.Region) >= event.BankedRegions {
+			s.anomalies.MalformedEvents++
+		} else {
+			s.process(e).alloc(e)
+		}
+	case event.CBAlloc:
+		s.process(e).allocCB(e)
+	case event.KernelLoad:
+		s.process(e).loadKernel(e)
+	case event.DeviceOpen:
+		s.process(e).openDevice(e)
+	case event.ProgramRun:
+		s.process(e).runProgram(e)
+	case event.TraceBegin:
+		s.process(e).beginTrace(e)
+	case event.TraceEnd:
+		s.process(e).endTrace(e)
+	case event.TraceReplay:
+		s.process(e).replayTrace(e)
+	case event.Free, event.CBFree, event.KernelUnload, event.DeviceClose, event.TraceRelease, event.Owner, event.Reread:
+		if p := s.known(e.PID); p != nil {
+			p.end(e)
+		} else if e.Kind == event.Free {
+			s.anomalies.RepeatedFrees++
+		}
 	default:
-		s.applyToProcess(e)
+		s.anomalies.MalformedEvents++
 	}
 	s.beginning.follow(s, e)
 }
 
-// begins and ends are what applies the events of a process that begin something, and those that end
-// something.
-var (
-	begins = [event.Checkpoint]func(*process, *event.Event){
-		event.Alloc: (*process).alloc, event.CBAlloc: (*process).allocCB, event.KernelLoad: (*process).loadKernel,
-		event.DeviceOpen: (*process).openDevice, event.ProgramRun: (*process).runProgram,
-		event.TraceBegin: (*process).beginTrace, event.TraceEnd: (*process).endTrace, event.TraceReplay: (*process).replayTrace,
-	}
-	ends = [event.Checkpoint]func(*process, *event.Event){
-		event.Free: (*process).free, event.CBFree: (*process).freeCBs, event.KernelUnload: (*process).unloadKernels,
-		event.DeviceClose: (*process).closeDevice, event.TraceRelease: (*process).releaseTrace, event.Owner: (*process).own,
-		event.Reread: func(p *process, e *event.Event) { p.losses.Correct(e.TimeNs) },
-	}
-)
-
-// applyToProcess applies an event of a process. An event that ends something does not create the process.
-func (s *State) applyToProcess(e *event.Event) {
-	p := s.known(e.PID)
-	switch {
-	case int(e.Kind) >= len(begins), e.Kind == event.Alloc && int(e.Region) >= event.BankedRegions, begins[e.Kind] == nil && ends[e.Kind] == nil:
-		s.anomalies.MalformedEvents++
-	case begins[e.Kind] != nil:
-		begins[e.Kind](s.process(e), e)
-	case p != nil:
-		ends[e.Kind](p, e)
-	case e.Kind == event.Free:
-		s.anomalies.RepeatedFrees++
+// end applies an event that ends something. It does not create a process.
+func (p *process) end(e *event.Event) {
+	switch e.Kind {
+	case event.Free:
+		p.free(e)
+	case event.CBFree:
+		p.freeCBs(e)
+	case event.KernelUnload:
+		p.unloadKernels(e)
+	case event.DeviceClose:
+		p.closeDevice(e)
+	case event.TraceRelease:
+		p.releaseTrace(e)
+	case event.Owner:
+		p.own(e)
+	case event.Reread:
+		p.losses.Correct(e.TimeNs)
 	}
 }
 
