@@ -161,16 +161,39 @@ func runLeaks(c *cobra.Command, o *leaksOptions) error {
 
 // follow brings a state to the end of the events. It returns the state of the source.
 func (o *leaksOptions) follow(span source.Span) (*source.State, *between.Follower, error) {
-	marks := &between.Follower{Span: span, State: aggregate.New()}
 	if o.source.File != "" && !span.IsWhole() {
-		recording := source.Recording{Path: o.source.File, PIDs: o.source.PIDs}
-		err := recording.Follow(span, marks.Begin, marks.End)
-		end, w, endErr := recording.End()
-		if err = cmp.Or(err, endErr); err != nil {
-			return nil, nil, cmp.Or(o.source.Missing(), err)
-		}
-		return &source.State{State: end, Summary: *w}, marks, nil
+		return o.followRecording(&source.Recording{Path: o.source.File, PIDs: o.source.PIDs}, span)
 	}
+	w, marks, err := o.watch(span)
+	if err != nil || span.IsWhole() || len(o.source.Command) > 0 || marks.Check(w.In()) != nil {
+		return w, marks, err
+	}
+	recording, closing, err := o.source.Past()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer closing()
+	past, marks, err := o.followRecording(recording, span)
+	if err == nil {
+		w.State = past.State
+	}
+	return w, marks, err
+}
+
+// followRecording follows the survivors of a span of a recording.
+func (o *leaksOptions) followRecording(r *source.Recording, span source.Span) (*source.State, *between.Follower, error) {
+	marks := &between.Follower{Span: span}
+	err := r.Follow(span, marks.Begin, marks.End)
+	end, w, endErr := r.End()
+	if err = cmp.Or(err, endErr); err != nil {
+		return nil, nil, cmp.Or(o.source.Missing(), err)
+	}
+	return &source.State{State: end, Summary: *w}, marks, nil
+}
+
+// watch applies all events to a state; while processes run, until the marks of the span are there.
+func (o *leaksOptions) watch(span source.Span) (*source.State, *between.Follower, error) {
+	marks := &between.Follower{Span: span, State: aggregate.New()}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	o.source.Ctx = ctx
@@ -189,7 +212,7 @@ func (o *leaksOptions) follow(span source.Span) (*source.State, *between.Followe
 			return
 		}
 		marks.State.FreshSince(o.watchedFrom)
-		if marks.Unknown != nil || marks.IsPast() || marks.IsReversed() || o.areGone(marks.State) {
+		if marks.Found() || marks.IsReversed() || o.areGone(marks.State) {
 			stop() // no later event matters
 			return
 		}
@@ -241,7 +264,7 @@ func (o *leaksOptions) page(m *between.Follower, w *source.State, filter alloc.F
 		Marks: marks, From: m.From.MarkName(), To: m.To.MarkName(),
 		StepMarks: m.StepMarks(), Cut: w.Cut,
 	}
-	if w.Live && !m.IsPast() {
+	if w.Live && m.IsWhole() {
 		list.WatchedNs = w.EndNs - w.BeganNs
 	}
 	return leaks.New(analyze.Leaks(m.State, ask), list)

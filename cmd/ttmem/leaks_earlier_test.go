@@ -141,8 +141,19 @@ func checkSpan(t *testing.T, path string, args []string) {
 	o := source.Options{File: path}
 	span, err := source.ParseSpan(path, values["--from"], values["--to"], source.Mark)
 	qt.Assert(t, qt.IsNil(err))
-	want, got := &between.Follower{Span: span, State: aggregate.New()}, &between.Follower{Span: span}
-	_, err = o.Watch(want.Apply)
+	want, got := &between.Follower{Span: span}, &between.Follower{Span: span}
+	state, begun := aggregate.New(), false
+	_, err = o.Watch(func(e *event.Event) {
+		state.Apply(e)
+		x := state.Index()
+		if at, ok := span.From.Find(&x); ok && !begun {
+			begun = true
+			want.Begin(state, at)
+		}
+		if at, ok := span.To.Find(&x); ok && begun && at.Number == state.Number() && (e.Kind == event.Mark || e.Kind == event.Checkpoint) {
+			want.End(state, at)
+		}
+	})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil((&source.Recording{Path: path}).Follow(span, got.Begin, got.End)))
 	report := func(m *between.Follower) string {

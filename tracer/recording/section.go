@@ -1,10 +1,6 @@
 package recording
 
-import (
-	"bytes"
-
-	"ttmem/tracer/event"
-)
+import "ttmem/tracer/event"
 
 // A long file has checkpoints between its events. A checkpoint has the state before some block.
 // It is made while more events are added, so it comes later in the file than that block. After
@@ -57,14 +53,7 @@ func (f *File) due() bool {
 
 // makeSection makes the blocks of a checkpoint.
 func makeSection(done chan<- *section, of *segment, checkpoint func() *event.Event, resume int64) {
-	s := &section{of: of}
-	var out bytes.Buffer
-	if w, err := newWriter(&out); err == nil {
-		w.next.flags = blockReset
-		_ = w.checkpoint(checkpoint(), resume) // a write to memory does not fail
-		s.blocks = out.Bytes()                 // none if it is too large: readers replay the events
-	}
-	done <- s
+	done <- &section{of, checkpointBlocks(checkpoint, resume)} // none if it is too large: readers replay the events
 }
 
 // writeSection writes a checkpoint, unless another file has begun or the file has no room for it.

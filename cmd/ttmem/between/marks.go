@@ -12,8 +12,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Follower makes a state follow the survivors of a span. For a recording, Begin and End take its
-// moments. While processes run, Apply finds them: they are marks.
+// A Follower makes a state follow the survivors of a span, of which Begin and End take the moments. While
+// processes run, Apply only finds them: they are marks.
 type Follower struct {
 	source.Span
 	State *aggregate.State
@@ -79,20 +79,20 @@ func (m *Follower) Apply(e *event.Event) {
 	if joins { // it has the earlier marks
 		*m = Follower{Span: m.Span, State: m.State, known: m.State.Number(), LostBefore: m.State.Snapshot().LostEvents}
 	}
-	if m.Unknown != nil || m.IsWhole() || !joins && e.Kind != event.Mark && (m.from != nil || m.From.Kind != source.Begin) {
+	if m.IsWhole() || !joins && e.Kind != event.Mark {
 		return
 	}
 	x := m.State.Index()
 	if at, ok := m.From.Find(&x); ok && m.from == nil {
-		m.Begin(m.State, at)
+		m.from = &memory.Mark{Number: at.Number}
 	}
-	if at, ok := m.To.Find(&x); ok && m.from != nil && at.Number > m.from.Number && (m.to == nil || at.Number > m.to.Number) {
-		m.End(m.State, at)
+	if at, ok := m.To.Find(&x); ok && m.from != nil && at.Number > m.from.Number {
+		m.to = &memory.Mark{Number: at.Number}
 	}
 }
 
-// IsPast reports whether the whole span lies before the first known event.
-func (m *Follower) IsPast() bool { return m.to != nil && m.to.Number <= m.known }
+// Found reports whether both moments of the span are known. The end is never known before it comes.
+func (m *Follower) Found() bool { return m.from != nil && m.to != nil }
 
 // IsReversed reports whether both marks are known, and the span ends before it begins. With the
 // same mark twice and no number, it may end at the next one of that name.

@@ -124,6 +124,25 @@ func (c *Client) Stream(ctx context.Context) (*recording.Reader, error) {
 	return c.recording(ctx, "stream")
 }
 
+// Past returns the newest events of the user's view: a recording, as a file without a name.
+func (c *Client) Past(ctx context.Context) (*os.File, error) {
+	body, err := c.ask(ctx, http.MethodGet, "past")
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	fd, err := unix.MemfdCreate("ttmem", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("memfd_create: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "the service's recording")
+	if _, err := io.Copy(f, body); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("reading from the ttmem service at %s: %w", c.path, err)
+	}
+	return f, nil
+}
+
 // Mark sets a mark, which is an event that only this user and root see. CheckMark checks
 // names.
 func (c *Client) Mark(ctx context.Context, name string) error {

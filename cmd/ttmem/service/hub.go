@@ -24,6 +24,7 @@ type Hub struct {
 	batch     *batch // events that followers do not have yet
 	ended     bool
 	marks     uint64 // set by users
+	tapes     *tapes
 	// version is ttmem's, for the headers of recordings.
 	version string
 	// backlog is the maximum number of bytes that may wait for a follower.
@@ -43,7 +44,7 @@ type Hub struct {
 // calls Apply.
 func NewHub(state *aggregate.State) *Hub {
 	return &Hub{
-		state: state, followers: make(map[*follower]bool), backlog: backlogBytes,
+		state: state, followers: make(map[*follower]bool), backlog: backlogBytes, tapes: newTapes(state, rootTape, userTapes),
 		joining: newTurns(atOnce), pausing: newTurns(1), encoding: newTurns(atOnce),
 	}
 }
@@ -57,6 +58,7 @@ func (h *Hub) Apply(e *event.Event) {
 	if e.Kind == event.Mark && e.PID == 0 {
 		h.marks++
 	}
+	h.tapes.take(e)
 	if len(h.followers) == 0 {
 		return
 	}
@@ -94,6 +96,7 @@ func (h *Hub) Counts() (running int, exited, lost uint64) {
 func (h *Hub) Flush() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.tapes.trim()
 	h.flush()
 }
 

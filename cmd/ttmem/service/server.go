@@ -159,6 +159,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"/v1/snapshot": s.snapshot,
 		"/v1/state":    s.state,
 		"/v1/stream":   s.stream,
+		"/v1/past":     s.past,
 		"/v1/health":   s.health,
 		"/metrics":     s.metrics,
 		"/":            s.page,

@@ -52,7 +52,7 @@ func (r *Recording) lookUp(m Moment) ([]stop, error) {
 		return []stop{{Point: m.Point, timed: m.Number == 0, of: EveryRegion}}, nil
 	case After:
 		if length := end.Now() - r.begin.TimeNs; uint64(m.Time) > length {
-			return nil, fmt.Errorf("%s has nothing %v after its first event: the last is at %s", r.Path, m.Time, time.Duration(length).Round(time.Microsecond))
+			return nil, fmt.Errorf("%s has nothing %v after its first event: the last is at %s", r.name(), m.Time, time.Duration(length).Round(time.Microsecond))
 		}
 		return []stop{{Point: memory.Point{TimeNs: r.begin.TimeNs + uint64(m.Time)}, timed: true, of: EveryRegion}}, nil
 	}
@@ -69,7 +69,7 @@ func (r *Recording) findSpan(span Span) (from stop, to []stop, err error) {
 		return stop{}, nil, err
 	}
 	if len(first) == 0 || len(to) == 0 {
-		return stop{}, nil, fmt.Errorf("nothing was allocated in %s: give another moment than peak", r.Path)
+		return stop{}, nil, fmt.Errorf("nothing was allocated in %s: give another moment than peak", r.name())
 	}
 	from = first[0]
 	if span.From.Kind != Begin && !span.To.AtEnd() {
@@ -95,7 +95,7 @@ func (r *Recording) findPeaks(m *Moment, peaks []memory.PeakPoint) (stops []stop
 		}
 		if one.Number < r.begin.Number {
 			r.summary.Notes = append(r.summary.Notes, fmt.Sprintf("the peak of %s of chip %d lies before %s begins and is not shown; `ttmem peak` lists its call sites",
-				one.Region, one.Device, r.Path))
+				one.Region, one.Device, r.name()))
 			continue
 		}
 		numbers[place{one.Device, one.Region}] = one.Number
@@ -110,7 +110,7 @@ func (r *Recording) findPeaks(m *Moment, peaks []memory.PeakPoint) (stops []stop
 		}})
 	}
 	if len(peaks) > 0 && len(stops) == 0 {
-		return nil, fmt.Errorf("the peak of each region lies before %s begins; `ttmem peak %s` lists its call sites", r.Path, r.Path)
+		return nil, fmt.Errorf("the peak of each region lies before %s begins; `ttmem peak %s` lists its call sites", r.name(), r.name())
 	}
 	slices.SortFunc(stops, func(a, b stop) int { return cmp.Compare(a.Number, b.Number) })
 	return stops, nil
@@ -178,18 +178,18 @@ func (m *Moment) Find(x *memory.Index) (at memory.Point, found bool) {
 func (r *Recording) missing(m *Moment, x *memory.Index, found int) error {
 	switch {
 	case m.Kind == Failure && found == 0:
-		return fmt.Errorf("no allocation failed in %s: give another moment, such as peak", r.Path)
+		return fmt.Errorf("no allocation failed in %s: give another moment, such as peak", r.name())
 	case m.Kind == Failure:
-		return fmt.Errorf("no %s in %s: %s failed", m.Text, r.Path, page.Count(uint64(found), "allocation"))
+		return fmt.Errorf("no %s in %s: %s failed", m.Text, r.name(), page.Count(uint64(found), "allocation"))
 	}
 	if _, err := time.ParseDuration(m.Name + "s"); err == nil {
-		return fmt.Errorf("no mark %[1]s in %[2]s: a time has a unit: write %[1]ss for seconds, or %[1]sms", m.Name, r.Path)
+		return fmt.Errorf("no mark %[1]s in %[2]s: a time has a unit: write %[1]ss for seconds, or %[1]sms", m.Name, r.name())
 	}
 	earlier := func(one memory.Mark) bool { return one.Number <= r.begin.Number }
 	if found == 0 && len(m.points(x)) > 0 {
-		return fmt.Errorf("no mark %s in %s: the mark %s lies before %s begins", m.Text, r.Path, page.Clean(m.Name), r.Path)
+		return fmt.Errorf("no mark %s in %s: the mark %s lies before %s begins", m.Text, r.name(), page.Clean(m.Name), r.name())
 	}
-	return m.Missing(&memory.Index{Marks: slices.DeleteFunc(slices.Clone(x.Marks), earlier)}, In(r.Path))
+	return m.Missing(&memory.Index{Marks: slices.DeleteFunc(slices.Clone(x.Marks), earlier)}, In(r.name()))
 }
 
 // Missing returns an error for a mark that is not among those of a place, such as "in model.ttmem".
@@ -218,12 +218,12 @@ func (m *Moment) OtherMarks(x *memory.Index) string {
 
 // scan reads all marks and failures of the file: the state at the end has only the newest.
 func (r *Recording) scan(m *Moment, x *memory.Index) error {
-	term.Warn(fmt.Sprintf("%s is older than the marks and failures that checkpoints have: reading all of %s", m.Text, r.Path))
+	term.Warn(fmt.Sprintf("%s is older than the marks and failures that checkpoints have: reading all of %s", m.Text, r.name()))
 	number := uint64(0)
 	x.MarksFrom, x.FailuresFrom = r.begin.Number, r.begin.Number
 	x.Marks = slices.DeleteFunc(x.Marks, func(m memory.Mark) bool { return m.Number > r.begin.Number })
 	x.Failures = nil
-	s, err := (&Recording{Path: r.Path, PIDs: r.PIDs, Whole: true}).Watch(func(e *event.Event) {
+	s, err := (&Recording{Path: r.Path, Name: r.Name, PIDs: r.PIDs, Whole: true}).Watch(func(e *event.Event) {
 		switch {
 		case e.Kind == event.Checkpoint:
 			number = aggregate.NumberOf(e)

@@ -21,6 +21,8 @@ import (
 // other moments are; each is made from the checkpoint before it and the events after that.
 type Recording struct {
 	Path string
+	// Name is its name in messages, if that is not Path.
+	Name string
 	// PIDs, if any, are the only processes whose events count. Checkpoints have the peaks and
 	// counts of all processes, so the whole file is read unless the moment is the end.
 	PIDs []int
@@ -132,7 +134,7 @@ func (r *Recording) StateFrom(span Span, begin func(s *aggregate.State), reached
 
 // at returns a function that calls reached with states at a moment.
 func (r *Recording) at(m Moment, reached func(s *State, of Regions)) func(*aggregate.State, Regions) {
-	of := Summary{Of: m.Of(r.Path)}
+	of := Summary{Of: m.Of(r.name())}
 	return func(s *aggregate.State, regions Regions) {
 		s.Settle() // a refusal follows its run so soon that a moment is hardly between
 		reached(&State{State: s, Summary: of, NowNs: s.Now()}, regions)
@@ -149,7 +151,7 @@ func (r *Recording) ended(at Moment, err error) (*State, error) {
 		return nil, r.absent(err)
 	}
 	s := &State{State: end, Summary: *summary, NowNs: max(end.Now(), summary.EndNs)}
-	s.Of = at.Of(r.Path)
+	s.Of = at.Of(r.name())
 	return s, nil
 }
 
@@ -225,12 +227,15 @@ func (r *Recording) End() (*aggregate.State, *Summary, error) {
 	case err != nil:
 		return nil, nil, err
 	case n == 0:
-		return nil, nil, errors.New(r.Path + " has no events")
+		return nil, nil, errors.New(r.name() + " has no events")
 	}
 	state.Settle()
 	r.end, r.summary = state, summary
 	return state, summary, nil
 }
+
+// name returns the name in messages.
+func (r *Recording) name() string { return cmp.Or(r.Name, shownName(r.Path)) }
 
 // newState returns the state before the first event.
 func (r *Recording) newState() *aggregate.State {
@@ -244,7 +249,9 @@ func (r *Recording) newState() *aggregate.State {
 // open opens the file and returns a function that takes its events. That function calls each with
 // the events that count.
 func (r *Recording) open(each func(*event.Event)) (f *File, handle func(*event.Event), err error) {
-	f, err = Open(r.Path)
+	if f, err = Open(r.Path); r.Name != "" && err == nil {
+		f.Name = r.Name
+	}
 	if err == nil {
 		f.quiet = r.Quiet
 		f.recording.Lines = r.lines.of
@@ -361,5 +368,5 @@ func (r *Recording) replay(stops []stop, jump bool, reached func(s *aggregate.St
 	case damage != nil:
 		return nil, damage
 	}
-	return nil, fmt.Errorf("%s has changed while it was read: try again", r.Path)
+	return nil, fmt.Errorf("%s has changed while it was read: try again", r.name())
 }

@@ -1,5 +1,13 @@
 package source
 
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
 // A Source has states: a recording those at its moments; the host's service and a tracer the
 // present one.
 type Source interface {
@@ -12,6 +20,22 @@ type Source interface {
 // Present returns the recording or, without one, what runs now. If there are pids, its states have
 // only these processes.
 func (o *Options) Present(pids []int) Source { return o.open(o.Now, pids) }
+
+// Past returns what the host's service has recorded of the processes; close frees it.
+func (o *Options) Past() (r *Recording, closing func() error, err error) {
+	ctx, stop := until(nil, unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	client, err := o.Service()
+	if client == nil {
+		return nil, nil, cmp.Or(err, errors.New("the ttmem service has ended"))
+	}
+	defer client.Close()
+	f, err := client.Past(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &Recording{Path: fmt.Sprintf("/proc/self/fd/%d", f.Fd()), Name: f.Name(), PIDs: o.PIDs}, f.Close, nil
+}
 
 // Watched returns the recording or, without one, what the service has seen, or what runs, watched
 // to its end. If there are pids, its states have only these processes.

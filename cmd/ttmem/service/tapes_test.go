@@ -1,0 +1,81 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+)
+
+// past is what the hub has recorded of the viewer.
+func past(t *testing.T, h *Hub, v Viewer) []event.Event {
+	t.Helper()
+	all, err := h.Past(context.Background(), v)
+	qt.Assert(t, qt.IsNil(err))
+	var b bytes.Buffer
+	_, err = all.WriteTo(&b)
+	qt.Assert(t, qt.IsNil(err))
+	return read(t, b.Bytes())
+}
+
+// A tape has of each viewer what the viewer sees: the state at its beginning, and all events after it.
+func TestATapeShowsWhatItsViewerSees(t *testing.T) {
+	h := newHost()
+	users := []int{0, 1000, 2000}
+	for round := range 3 {
+		for i, uid := range users {
+			pid := 10*round + i + 1
+			h.start(pid, uid)
+			h.churn(pid, uid, 200)
+			h.apply(event.Event{Kind: event.Mark, UID: uid, Cause: "mark"})
+			if round < 2 {
+				h.apply(event.Event{Kind: event.ProcessExit, PID: pid, TID: pid})
+				h.held[pid] = nil
+			}
+		}
+	}
+	h.alloc(99, 3000) // of no known user: root sees it only
+	for _, v := range []Viewer{root, {UID: 1000}, {UID: 2000}} {
+		got := past(t, h.hub, v)
+		qt.Check(t, qt.Equals(got[0].Kind, event.Checkpoint))
+		recorded, now := stateAfter(got), h.shown(v)
+		qt.Check(t, qt.Equals(asJSON(recorded.Processes), asJSON(now.Processes)), qt.Commentf("%+v", v))
+		marks := 0
+		for _, e := range got {
+			if e.Kind == event.Mark {
+				marks++
+			}
+		}
+		text := string(got[0].State.Data) + asJSON(got[0].State.Stacks) + asJSON(jsonLines(got[1:]))
+		for _, uid := range []int{1000, 2000, 3000} {
+			qt.Check(t, qt.Equals(strings.Contains(text, fmt.Sprintf("of_%d", uid)), v.All || v.UID == uid), qt.Commentf("%+v", v))
+		}
+		qt.Check(t, qt.Equals(marks, map[bool]int{true: 9, false: 3}[v.All]), qt.Commentf("%+v", v))
+	}
+	_, err := h.hub.Past(context.Background(), Viewer{UID: 3000})
+	qt.Check(t, qt.ErrorMatches(err, "nothing is recorded of user 3000"))
+}
+
+// A user who floods loses their own past, and nothing of another user's.
+func TestAFloodOfAUserTakesNothingOfOthers(t *testing.T) {
+	h := newHost()
+	h.hub.tapes = newTapes(h.hub.state, 64<<10, 256<<10)
+	h.start(1, 1000)
+	h.start(2, 2000)
+	h.churn(1, 1000, 100)
+	first := past(t, h.hub, Viewer{UID: 1000})
+	for range 400 {
+		h.churn(2, 2000, 1000)
+		h.hub.Flush()
+	}
+	h.churn(1, 1000, 100)
+	qt.Check(t, qt.HasLen(past(t, h.hub, Viewer{UID: 1000}), len(first)+100))
+	flood := past(t, h.hub, Viewer{UID: 2000})
+	qt.Check(t, qt.IsTrue(flood[0].TimeNs > h.now/4), qt.Commentf("%d of %d", flood[0].TimeNs, h.now))
+	qt.Check(t, qt.IsTrue(past(t, h.hub, root)[0].TimeNs > h.now/4))
+}
