@@ -32,7 +32,6 @@ type State struct {
 	failures, operationFailures newest.List[memory.Failure]
 	// marks were set by users, and callMarks by --mark-at.
 	marks, callMarks newest.List[memory.Mark]
-	past             past.Past
 	beginning        beginning
 	// sites are all call sites in the order of their first allocation. keptSites is how many
 	// there were when idle ones were last removed.

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/past"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
@@ -92,7 +91,6 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 		one.board, one.arch, one.capacities, one.partial = c.board, c.arch, c.capacities, true
 	}
 	isSelected := func(p *processName) bool { return selected(p.pid, p.about.UID) }
-	some.past = s.past.Only(func(c past.Site) bool { return isSelected(c.(*callSite).set.process) }, func(uid int) bool { return selected(0, uid) })
 	some.sites = filter(s.sites, func(c *callSite) bool { return isSelected(c.set.process) })
 	some.operations.list = filter(s.operations.list, func(op *operation) bool { return isSelected(op.set.process) })
 	some.operations.count = uint64(len(some.operations.list))
@@ -154,7 +152,6 @@ func (s *State) Restore(from *event.State) (err error) {
 	for _, p := range read.processes {
 		p.kept.ofAllocations.Restore(read.rooms.allocations, p.name.user(), p.kept.allocations)
 		p.kept.ofLinks.Restore(read.rooms.links, p.name.user(), p.kept.links)
-		p.name.marks = read.marksFor(p.name.about.UID)
 	}
 	if read.rooms.allocations.Full() {
 		return errCheckpoint

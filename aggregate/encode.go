@@ -5,13 +5,12 @@ import (
 
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/past"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 17
+const stateVersion = 18
 
 // maxSets is the number of sets of chips of a checkpoint, each with its chips if its process runs.
 const maxSets = 4 * maxAllLinks
@@ -68,11 +67,6 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	for _, one := range chips {
 		one.pools.CodeParts(c.Codec)
 	}
-	s.past.Code(c.Codec, func(of *past.Site) {
-		site, _ := (*of).(*callSite)
-		c.pastSite(&site)
-		*of = site
-	})
 	s.held.code(c)
 	return processes
 }

@@ -80,8 +80,6 @@ func (s *State) mark(e *event.Event) {
 	of := &s.marks
 	if e.PID != 0 {
 		of = &s.callMarks
-	} else {
-		s.addMark(e)
 	}
 	of.Add(memory.Mark{TimeNs: e.TimeNs, Name: e.Cause, Number: s.applied, UID: e.UID, Sharer: e.CountsTo()})
 }

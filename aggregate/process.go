@@ -90,7 +90,6 @@ func (s *State) process(e *event.Event) *process {
 	if p == nil {
 		p = newProcess(s, e.PID)
 		p.name.comm, p.since = e.Comm, e.TimeNs
-		p.name.marks = s.marksFor(p.name.about.UID)
 		s.processes[e.PID] = p
 	}
 	if p.name.comm == "" {
@@ -131,7 +130,6 @@ func (s *State) startProcess(e *event.Event) {
 		Container: start.Container, Pod: start.Pod, ContainerPID: start.ContainerPID, AttachedLate: start.AttachedLate,
 	}
 	p.name.outside = int(e.Count)
-	p.name.marks = s.marksFor(e.UID)
 	p.fromBegin = !s.beginning.over
 	p.early = start.AttachedLate && !s.restored && e.TimeNs-min(e.TimeNs, s.first) <= earlyNs
 }

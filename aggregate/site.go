@@ -71,7 +71,6 @@ type processName struct {
 	// outside is the user to whom it counts, if that is not about.UID: see event.Event.Count.
 	outside int
 	run     births.Process
-	marks   past.Marks
 	// covers counts its buffers in Covers. uncovered is true once there were too many: its overlaps are not
 	// followed any more.
 	covers    int

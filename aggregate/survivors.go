@@ -242,19 +242,18 @@ func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
 // the attach.
 func (s *State) BuffersAllocated() uint64 { return s.survivors.allocations }
 
-// FollowFrom sets the first of the two moments of Between, in ns: now, or an earlier mark for
-// which KnowsAt is true. For other moments the buffers that were freed since are not known.
-func (s *State) FollowFrom(ns uint64) { s.between = s.past.From(ns, s.now, s.followed()) }
+// FollowFrom sets the first of the two moments of Between, in ns: now. For an earlier one the buffers
+// that were freed since are not known.
+func (s *State) FollowFrom(ns uint64) { s.between = past.From(ns, s.followed()) }
 
-// FollowTo sets the second moment, in ns: now or, right after FollowFrom, an earlier mark. A
-// later call moves it.
+// FollowTo sets the second moment, in ns: now. A later call moves it.
 func (s *State) FollowTo(ns uint64) { s.between.To(ns) }
 
 // Between returns the buffers that survived from the first moment to the second, by call site,
-// with births in the intervals between times. These begin with the first moment. others are
-// survivors whose call sites were too many to keep, and over the buffers that ended with their
-// device or process before the second moment. The cost depends on the number of live buffers.
-func (s *State) Between(times []uint64) (list []memory.SurvivorsBetween, others, over memory.Amount) {
+// with births in the intervals between times. These begin with the first moment. over are the buffers
+// that ended with their device or process before the second moment. The cost depends on the number of
+// live buffers.
+func (s *State) Between(times []uint64) (list []memory.SurvivorsBetween, over memory.Amount) {
 	return s.between.Survivors(times, s.now, s.followed())
 }
 
@@ -277,62 +276,20 @@ func (b *buffer) followed() past.Buffers {
 
 // noteEnd notes that a buffer ends; ended is true if its device or process ends.
 func (s *State) noteEnd(b *buffer, now uint64, ended bool) {
-	if b.BeforeAttach {
-		return
-	}
-	if s.between != nil {
+	if s.between != nil && !b.BeforeAttach {
 		s.between.End(b.followed(), now, ended, &b.set.process.freedLast)
 	}
-	s.past.Add(b.followed(), b.set.process.marks, ended)
 }
 
 // noteEnds notes that all buffers of an arena end; all buffers of the process if only is nil.
 func (s *State) noteEnds(p *process, only *arena, now uint64) {
-	if s.between != nil {
-		s.between.Teardown(&p.name.freedLast)
-	} else if len(p.name.marks) == 0 {
+	if s.between == nil {
 		return
 	}
+	s.between.Teardown(&p.name.freedLast)
 	for b := range p.buffers.All() {
 		if only == nil || b.arena == only {
 			s.noteEnd(b, now, true)
 		}
 	}
-	for site := range s.past.Sites() {
-		if site := site.(*callSite); only == nil && site.set.process == p.name {
-			site.Stack.Calls() // an unresolved stack keeps all data about the process's code
-		}
-	}
-}
-
-// marksFor returns the marks that matter to the processes of a user.
-func (s *State) marksFor(uid int) (marks past.Marks) {
-	for _, m := range s.marks.List() {
-		if past.Matters(m.UID, uid) {
-			marks = append(marks, m.TimeNs)
-		}
-	}
-	return marks
-}
-
-// addMark adds a mark of a user to the processes to which it matters.
-func (s *State) addMark(e *event.Event) {
-	for _, p := range s.processes {
-		if past.Matters(e.UID, p.name.about.UID) {
-			p.name.marks.Add(e.TimeNs)
-		}
-	}
-}
-
-// KnowsAt reports whether the buffers that were live at a mark are known, including those that
-// ended since. For each process this holds for the marks of its user and of root.
-func (s *State) KnowsAt(m *memory.Mark) bool {
-	for _, p := range s.processes {
-		if !past.Matters(m.UID, p.name.about.UID) {
-			return false
-		}
-	}
-	return s.past.Knows(m.UID, m.TimeNs) && !slices.ContainsFunc(s.exited.list, func(p exitedProcess) bool {
-		return p.Exit.TimeNs > m.TimeNs && !past.Matters(m.UID, p.UID)
-	})
 }

@@ -228,8 +228,8 @@ func isWork(s *memory.Survivors) bool {
 
 // between judges the survivors of allocations between marks, or since one of them.
 func (r *LeakReport) between(s *aggregate.State, times []uint64) {
-	born, others, over := s.Between(times)
-	r.Others, r.EndedBefore = others, over
+	born, over := s.Between(times)
+	r.EndedBefore = over
 	replaced := make(map[line]memory.Amount)
 	for i := range born {
 		key := lineOf(&born[i].Survivors)

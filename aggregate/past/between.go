@@ -1,13 +1,33 @@
+// Package past follows which buffers survive from one moment to another.
 package past
 
 import (
 	"cmp"
 	"iter"
-	"maps"
 	"slices"
 
 	"ttmem/aggregate/memory"
 )
+
+// A Site is a call site of buffers.
+type Site interface {
+	// Chips returns on how many chips each buffer counts, at least 1.
+	Chips() uint64
+	// Named returns survivors with only the fields that identify the site.
+	Named() memory.Survivors
+}
+
+// Buffers are some buffers of one call site, with the bytes on each chip. The first was allocated
+// at SinceNs.
+type Buffers struct {
+	Site Site
+	memory.Amount
+	SinceNs uint64
+}
+
+func (b *Buffers) onAllChips() memory.Amount {
+	return memory.Amount{Count: b.Count, Bytes: b.Bytes * b.Site.Chips()}
+}
 
 // A Between follows which buffers survive from one moment to another. It needs space for each
 // buffer that is live at the second moment and ends later.
@@ -23,10 +43,6 @@ type Between struct {
 	// ended counts the buffers that ended with their device or process, and endedBefore those
 	// that did so before the second moment.
 	ended, endedBefore memory.Amount
-	// past and others are the buffers that had ended when From was called, if the first moment is
-	// an earlier mark. They are copies, because the Past goes on to add to its own.
-	past   []pastBuffers
-	others []others
 }
 
 // An Ended buffer has the time of its end, or the second moment if that is earlier.
@@ -35,18 +51,9 @@ type Ended struct {
 	endNs uint64
 }
 
-// From sets the first moment: now or an earlier mark. live are the present live buffers.
-func (p *Past) From(ns, now uint64, live iter.Seq[Buffers]) *Between {
+// From begins at the first moment. live are the live buffers.
+func From(ns uint64, live iter.Seq[Buffers]) *Between {
 	b := &Between{fromNs: ns, before: make(map[Site]memory.Amount)}
-	if ns < now {
-		b.others = slices.Collect(maps.Values(p.others))
-		for _, one := range p.list {
-			b.past = append(b.past, *one)
-			if one.isLiveAt(ns) {
-				add(b.before, one.Buffers)
-			}
-		}
-	}
 	for one := range live {
 		if one.SinceNs <= ns {
 			add(b.before, one)
@@ -61,7 +68,7 @@ func add(sums map[Site]memory.Amount, b Buffers) {
 	sums[b.Site] = sum
 }
 
-// To sets the second moment: now or, right after From, an earlier mark. A later call moves it.
+// To sets the second moment: now. A later call moves it.
 func (b *Between) To(ns uint64) {
 	b.toNs, b.endedBefore = ns, b.ended
 	b.gone, b.freedAtTeardown = nil, nil
@@ -93,10 +100,10 @@ func (b *Between) Teardown(freed *[]Ended) {
 }
 
 // Survivors returns the buffers that survived from the first moment to the second, by call site,
-// with births in the intervals between times. The first of times is the first moment. others are
-// survivors from call sites beyond the limit. over are the buffers that ended with their device
-// or process before the second moment. live are the buffers that are live now.
-func (b *Between) Survivors(times []uint64, now uint64, live iter.Seq[Buffers]) (list []memory.SurvivorsBetween, others, over memory.Amount) {
+// with births in the intervals between times. The first of times is the first moment. over are the
+// buffers that ended with their device or process before the second moment. live are the buffers that
+// are live now.
+func (b *Between) Survivors(times []uint64, now uint64, live iter.Seq[Buffers]) (list []memory.SurvivorsBetween, over memory.Amount) {
 	to := cmp.Or(b.toNs, now)
 	index := make(map[Site]int)
 	still := make(map[Site]memory.Amount) // the live ones of before
@@ -144,28 +151,6 @@ func (b *Between) Survivors(times []uint64, now uint64, live iter.Seq[Buffers]) 
 	for _, one := range b.gone {
 		follow(one.Buffers, one.endNs, false)
 	}
-	over = b.endedBefore
-	for _, one := range b.past {
-		isLive := b.toNs > 0 && one.isLiveAt(b.toNs)
-		switch {
-		case one.after < b.fromNs && isLive:
-			add(still, one.Buffers)
-		case one.after < b.fromNs:
-		case isLive, b.toNs == 0 && one.ended:
-			survive(&one.Buffers, to, false)
-		case one.ended && one.last < b.toNs:
-			over.Add(one.onAllChips())
-		}
-	}
-	for _, sum := range b.others {
-		switch {
-		case sum.mark < b.fromNs:
-		case b.toNs == 0:
-			others.Add(sum.Amount)
-		case sum.mark < b.toNs:
-			over.Add(sum.Amount)
-		}
-	}
 	for site, before := range b.before {
 		if still := still[site]; before.Count > still.Count {
 			gone := Buffers{Site: site, Amount: memory.Amount{
@@ -177,5 +162,5 @@ func (b *Between) Survivors(times []uint64, now uint64, live iter.Seq[Buffers]) 
 	slices.SortStableFunc(list, func(a, b memory.SurvivorsBetween) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(memory.StackID(a.Stack), memory.StackID(b.Stack)))
 	})
-	return list, others, over
+	return list, b.endedBefore
 }

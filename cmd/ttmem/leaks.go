@@ -130,7 +130,7 @@ func runLeaks(c *cobra.Command, o *leaksOptions) error {
 	if err := checkSelected(&filter, w.Snapshot(), w.Of); err != nil {
 		return errors.Join(cmp.Or(o.source.Missing(), err), w.Status())
 	}
-	if err := cmp.Or(marks.Check(w.In()), o.checkKnown(marks, w)); err != nil {
+	if err := marks.Check(w.In()); err != nil {
 		return errors.Join(err, w.Status())
 	}
 	p := o.page(marks, w, filter, rules)
@@ -233,22 +233,6 @@ func (o *leaksOptions) areGone(s *aggregate.State) bool {
 	return slices.ContainsFunc(o.source.PIDs, func(pid int) bool {
 		return source.CheckPIDs([]int{pid}, s.Snapshot(), "") != nil && host.Ended(pid)
 	})
-}
-
-// checkKnown returns an error if the buffers that were live at a mark of the span are not known.
-func (o *leaksOptions) checkKnown(m *between.Follower, w *source.State) error {
-	if m.Unknown == nil {
-		return nil
-	}
-	flag := "--to"
-	if m.Unknown == &m.From {
-		flag = "--from"
-	}
-	if o.source.File != "" {
-		return fmt.Errorf("%s %s: the mark lies before %s begins, and the memory at that time is not known here; the file before it has it", flag, m.Unknown.MarkName(), w.Of)
-	}
-	return fmt.Errorf("%s %s: the mark is too old, or of another user than a process (-p PID selects one): the buffers live at it are not known (docs/leaks.md): "+
-		"ttmem leaks FILE --from %s --to %s of the service's recording (ttmem serve -o FILE)", flag, m.Unknown.MarkName(), cmp.Or(o.from, "begin"), cmp.Or(o.to, "end"))
 }
 
 // page judges the survivors, with the rules of the options.

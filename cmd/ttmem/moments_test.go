@@ -116,7 +116,7 @@ func TestTheBeginning(t *testing.T) {
 }
 
 // TestAMarkOfBeforeTheFile: a checkpoint tells of a mark, and not what there was then. One
-// of the same name in the file is found, and leaks knows the one of before.
+// of the same name in the file is found, and one at the checkpoint, of which that has the state.
 func TestAMarkOfBeforeTheFile(t *testing.T) {
 	run := newTrainingRun(100)
 	kept := run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
@@ -145,7 +145,11 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 	slices.Sort(ids)
 	qt.Check(t, qt.DeepEquals(ids, []uint64{kept, 50}))
 	_, err = leaksJSON(t, path, "--from", "warm")
-	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.ErrorMatches(err, "no mark warm in .*: the mark warm lies before .*rotated.ttmem begins"))
+	doc, err := leaksJSON(t, path, "--from", "again")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(doc.Marks, 3))
+	qt.Check(t, qt.Equals(doc.LeakedCount, 2))
 }
 
 // TestTheEndIsTheSameEverywhere: it is that of the file, at which a process that ended

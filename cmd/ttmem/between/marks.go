@@ -22,54 +22,31 @@ type Follower struct {
 	// LostBefore is the number of events lost before the span begins, and known the number of the
 	// last event before the first known one.
 	LostBefore, known uint64
-	// Unknown is a moment of the span at which the state lacks some of the buffers that were live; nil
-	// if there is none.
-	Unknown *source.Moment
 }
 
-// Begin begins the span. The state is at its first moment, or later.
+// Begin begins the span. The state is at its first moment.
 func (m *Follower) Begin(s *aggregate.State, at memory.Point) {
-	m.State, m.LostBefore = s, 0
-	if m.from = m.markAt(&m.From, at); m.from == nil {
-		return
-	}
-	if m.from.Number == s.Number() {
+	m.State, m.from, m.LostBefore = s, &memory.Mark{}, 0
+	if m.From.Kind != source.Begin {
+		m.from = markAt(s, &m.From, at)
 		m.LostBefore = s.Snapshot().LostEvents
 	}
 	s.FollowFrom(m.from.TimeNs)
 }
 
-// End ends the span. The state is at its last moment, or later.
-func (m *Follower) End(_ *aggregate.State, at memory.Point) {
-	if m.Unknown != nil {
-		return
-	}
-	if last := m.markAt(&m.To, at); last != nil {
-		m.to = last
-		m.State.FollowTo(last.TimeNs)
-	}
+// End ends the span. The state is at its last moment.
+func (m *Follower) End(s *aggregate.State, at memory.Point) {
+	m.to = markAt(s, &m.To, at)
+	s.FollowTo(m.to.TimeNs)
 }
 
-// markAt returns a moment of the span as a mark; nil if it is Unknown.
-func (m *Follower) markAt(of *source.Moment, at memory.Point) *memory.Mark {
-	one := &memory.Mark{Name: of.Name, TimeNs: at.TimeNs, Number: at.Number}
-	switch {
-	case of.Kind == source.Begin:
-		return &memory.Mark{}
-	case of.Kind != source.Mark:
+// markAt returns a moment, at which the state is, as a mark.
+func markAt(s *aggregate.State, of *source.Moment, at memory.Point) *memory.Mark {
+	one := &memory.Mark{Name: of.Name, TimeNs: at.TimeNs, Number: s.Number()}
+	if of.Kind != source.Mark {
 		one.Name = of.Text
 	}
-	if at.Number == 0 || at.Number >= m.State.Number() {
-		one.Number = m.State.Number()
-		return one
-	}
-	for _, mark := range m.State.Marks() {
-		if mark.Number == at.Number && m.State.KnowsAt(&mark) {
-			return one
-		}
-	}
-	m.Unknown = of
-	return nil
+	return one
 }
 
 // Apply applies an event to the state, and finds the marks of the span.
@@ -113,7 +90,7 @@ func (m *Follower) IsReversed() bool {
 func (m *Follower) Awaits() string {
 	awaited := &m.From
 	switch {
-	case m.Unknown != nil, m.from == nil && m.From.Kind != source.Mark:
+	case m.from == nil && m.From.Kind != source.Mark:
 		return ""
 	case m.from == nil:
 	case m.to == nil && m.To.Kind == source.Mark:
@@ -191,13 +168,12 @@ func (m *Follower) firstNs() uint64 {
 	return first
 }
 
-// Check returns an error if a mark of the span was not seen, unless one is Unknown. place is that of the
-// events.
+// Check returns an error if a mark of the span was not seen. place is that of the events.
 func (m *Follower) Check(place string) error {
 	x := m.State.Index()
 	_, ends := m.To.Find(&x)
 	switch {
-	case m.Unknown != nil, m.IsWhole(), m.from != nil && (m.to != nil || m.To.AtEnd()):
+	case m.IsWhole(), m.from != nil && (m.to != nil || m.To.AtEnd()):
 		return nil
 	case m.from == nil && m.From.Kind == source.Mark:
 		return m.From.Missing(&x, place)

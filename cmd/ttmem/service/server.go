@@ -31,6 +31,8 @@ const (
 	maxStreams, maxStreamsPerUser = 32, 4
 	maxLooks, maxLooksPerUser     = 32, 4
 	forRoot                       = 8 // reserved for root, of each of the three
+	// What a slow reader of the past has not read yet stays in memory.
+	maxPasts, maxPastsPerUser, pastsForRoot = 4, 1, 1
 )
 
 // versionHeader is in every answer, and identifies ttmem.
@@ -71,6 +73,7 @@ type Server struct {
 	answers *limiter
 	streams *limiter
 	looks   *limiter
+	pasts   *limiter
 	marks   rate
 	marked  atomic.Uint64 // accepted marks
 
@@ -93,6 +96,7 @@ func NewServer(hub *Hub, o Options) *Server {
 		answers: newLimiter("unread answers", maxAnswers, maxAnswersPerUser, forRoot),
 		streams: newLimiter("streams", maxStreams, maxStreamsPerUser, forRoot),
 		looks:   newLimiter("searches for owners", maxLooks, maxLooksPerUser, forRoot),
+		pasts:   newLimiter("requests for the past", maxPasts, maxPastsPerUser, pastsForRoot),
 	}
 	s.ending = make(chan struct{})
 	s.end = sync.OnceFunc(func() { close(s.ending) })
@@ -175,7 +179,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case answer == nil:
-		http.Error(w, "ttmem: no such path: use / in a browser, /v1/snapshot, /v1/state, /v1/stream, /v1/health or /metrics", http.StatusNotFound)
+		http.Error(w, "ttmem: no such path: use / in a browser, /v1/snapshot, /v1/state, /v1/stream, /v1/past, /v1/health or /metrics", http.StatusNotFound)
 	case r.Method != method:
 		w.Header().Set("Allow", method)
 		http.Error(w, "ttmem: use "+method, http.StatusMethodNotAllowed)
@@ -288,31 +292,31 @@ func busy(w http.ResponseWriter, why string) {
 // state sends the present state, as a recording.
 func (s *Server) state(w http.ResponseWriter, r *http.Request, v Viewer) {
 	s.await(r.Context())
-	s.record(w, r, v, func(out io.Writer) error { return s.hub.WriteState(r.Context(), v, out) })
+	s.record(w, r, v, s.streams, func(out io.Writer) error { return s.hub.WriteState(r.Context(), v, out) })
 }
 
 // stream sends the present state and the later events.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, v Viewer) {
 	s.await(r.Context())
-	s.record(w, r, v, func(out io.Writer) error { return s.hub.Follow(r.Context(), v, out) })
+	s.record(w, r, v, s.streams, func(out io.Writer) error { return s.hub.Follow(r.Context(), v, out) })
 }
 
 // record sends a recording to a viewer who may see events.
-func (s *Server) record(w http.ResponseWriter, r *http.Request, v Viewer, write func(io.Writer) error) {
+func (s *Server) record(w http.ResponseWriter, r *http.Request, v Viewer, limit *limiter, write func(io.Writer) error) {
 	if v == Nobody {
 		http.Error(w, "ttmem: events are sent over the unix socket, which identifies the user, or with the token", http.StatusForbidden)
 		return
 	}
 	c := clientOf(r.Context(), v)
-	if !s.streams.take(r.Context(), w, c) {
+	if !limit.take(r.Context(), w, c) {
 		return
 	}
-	defer s.streams.release(c)
+	defer limit.release(c)
 	out := &streamWriter{w: w, control: http.NewResponseController(w)}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	err := write(out)
-	if errors.Is(err, errEnded) && !out.begun {
-		http.Error(w, "ttmem: "+errEnded.Error(), http.StatusServiceUnavailable)
+	if err != nil && !out.begun {
+		busy(w, err.Error())
 	}
 }
 

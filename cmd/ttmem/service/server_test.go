@@ -275,7 +275,7 @@ func TestTCPShowsNoProcess(t *testing.T) {
 		text   string
 	}{
 		"/v1/snapshot": {200, `"allocated_bytes"`}, "/v1/health": {200, `"processes":1`}, "/v1/stream": {403, "unix socket"},
-		"/v1/state": {403, "unix socket"},
+		"/v1/state": {403, "unix socket"}, "/v1/past": {403, "unix socket"},
 	} {
 		answer, err := testClient.Get("https://" + addr + path)
 		qt.Assert(t, qt.IsNil(err))

@@ -163,6 +163,9 @@ func (t *tapes) trim() {
 	}
 }
 
+// pastTimeout is how long a reader of a tape may take: what was not read yet stays in memory.
+const pastTimeout = time.Minute
+
 // tapePatience is how long a request waits for the first checkpoint of a tape.
 const tapePatience = 10 * time.Second
 
@@ -192,13 +195,13 @@ func (h *Hub) Past(ctx context.Context, v Viewer) (all net.Buffers, err error) {
 // past sends the newest events of the viewer's view as a recording.
 func (s *Server) past(w http.ResponseWriter, r *http.Request, v Viewer) {
 	s.await(r.Context())
-	all, err := s.hub.Past(r.Context(), v)
-	if err != nil {
-		busy(w, err.Error())
-		return
-	}
-	s.record(w, r, v, func(out io.Writer) error {
-		_, err := all.WriteTo(out)
+	s.record(w, r, v, s.pasts, func(out io.Writer) error {
+		all, err := s.hub.Past(r.Context(), v)
+		for until := time.Now().Add(pastTimeout); err == nil && len(all) > 0; all = all[1:] {
+			if _, err = out.Write(all[0]); time.Now().After(until) {
+				return errTooSlow
+			}
+		}
 		return err
 	})
 }

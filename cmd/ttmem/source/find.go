@@ -136,17 +136,10 @@ func (r *Recording) findPoint(m *Moment, x *memory.Index) (memory.Point, error) 
 	return memory.Point{}, r.missing(m, x, len(list))
 }
 
-// points returns the marks of the file with the name, or its failures.
+// points returns the marks of the file with the name, or its failures. One may be the last event before
+// the file's first checkpoint, whose state is that at the mark.
 func (r *Recording) points(m *Moment, x *memory.Index) []memory.Point {
-	list := m.points(x)
-	inFile := slices.IndexFunc(list, func(p memory.Point) bool { return p.Number > r.begin.Number })
-	switch {
-	case inFile >= 0:
-		return list[inFile:]
-	case m.earlier:
-		return list
-	}
-	return nil
+	return slices.DeleteFunc(m.points(x), func(p memory.Point) bool { return p.Number < r.begin.Number })
 }
 
 // points returns the marks with the name, or the failures.
@@ -185,7 +178,7 @@ func (r *Recording) missing(m *Moment, x *memory.Index, found int) error {
 	if _, err := time.ParseDuration(m.Name + "s"); err == nil {
 		return fmt.Errorf("no mark %[1]s in %[2]s: a time has a unit: write %[1]ss for seconds, or %[1]sms", m.Name, r.name())
 	}
-	earlier := func(one memory.Mark) bool { return one.Number <= r.begin.Number }
+	earlier := func(one memory.Mark) bool { return one.Number < r.begin.Number }
 	if found == 0 && len(m.points(x)) > 0 {
 		return fmt.Errorf("no mark %s in %s: the mark %s lies before %s begins", m.Text, r.name(), page.Clean(m.Name), r.name())
 	}

@@ -49,8 +49,6 @@ type Moment struct {
 	Time time.Duration
 	// Peaks selects the regions for Peak; nil: all.
 	Peaks Regions
-	// earlier also selects a mark from before the beginning, if there is no later one of the name.
-	earlier bool
 	// Point is the event of AtPoint: the one with that Number, which is not before its time. If
 	// Number is 0, it is the last event up to the time.
 	memory.Point

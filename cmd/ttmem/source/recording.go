@@ -164,20 +164,13 @@ func (r *Recording) absent(err error) error {
 }
 
 // Follow brings a State to the end of the file, and calls begin and end with it at the beginning
-// and the end of a span. If the span is between marks whose live buffers the state at the end knows,
-// it calls both with that State.
+// and the end of a span.
 func (r *Recording) Follow(span Span, begin, end func(s *aggregate.State, at memory.Point)) error {
-	span.From.earlier, span.To.earlier = true, true
 	from, to, err := r.findSpan(span)
 	if err != nil {
 		return err
 	}
 	last := to[len(to)-1]
-	if !span.To.AtEnd() && r.knows(from, last) {
-		begin(r.end, from.Point)
-		end(r.end, last.Point)
-		return nil
-	}
 	reached := 0
 	_, err = r.replay([]stop{from, last, r.endStop()}, false, func(s *aggregate.State, _ Regions) {
 		switch reached++; {
@@ -188,16 +181,6 @@ func (r *Recording) Follow(span Span, begin, end func(s *aggregate.State, at mem
 		}
 	})
 	return err
-}
-
-// knows reports whether the state at the end has the buffers that were live at the stops, which
-// are marks of users. It does not have them at the marks of calls.
-func (r *Recording) knows(stops ...stop) bool {
-	marks := r.end.Marks()
-	return len(r.end.Index().Marks) == len(marks) && !slices.ContainsFunc(stops, func(s stop) bool {
-		i := slices.IndexFunc(marks, func(m memory.Mark) bool { return m.Number == s.Number })
-		return i < 0 || !r.end.KnowsAt(&marks[i])
-	})
 }
 
 // endStop returns the end of the file, which is after events that have no number.

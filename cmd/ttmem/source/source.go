@@ -2,6 +2,7 @@ package source
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 
@@ -23,7 +24,7 @@ func (o *Options) Present(pids []int) Source { return o.open(o.Now, pids) }
 
 // Past returns what the host's service has recorded of the processes; close frees it.
 func (o *Options) Past() (r *Recording, closing func() error, err error) {
-	ctx, stop := until(nil, unix.SIGINT, unix.SIGTERM)
+	ctx, stop := until(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	client, err := o.Service()
 	if client == nil {
