@@ -77,10 +77,9 @@ func (m *Page) Document() any {
 		one.Blocks, one.Holes = slices.Grow(one.Blocks, len(r.Space.Blocks)), slices.Grow(one.Holes, len(r.Space.Holes))
 		for i := range r.Space.Blocks {
 			b := &r.Space.Blocks[i]
-			row := r.row(b)
-			row.Site = m.Names.Site(b.Stack)
+			a := (&row{Buffer: b}).allocation(m.Names, r.nowNs)
 			one.Blocks = append(one.Blocks, Block{
-				b.Address, b.BytesPerBank, b.PID, b.BufferID, b.SinceNs, b.BeforeAttach, m.Names.Name(&row.Row), row.Class().String(), page.Rectangles(b.Cores()),
+				b.Address, b.BytesPerBank, b.PID, b.BufferID, b.SinceNs, b.BeforeAttach, m.Names.Name(a), a.Class().String(), page.Rectangles(b.Cores()),
 				b.Path, b.Tensor,
 			})
 		}
@@ -88,7 +87,7 @@ func (m *Page) Document() any {
 			one.Holes = append(one.Holes, Hole{h.Address, h.Bytes})
 		}
 		for _, row := range r.staticRows() {
-			one.Statics = append(one.Statics, Static{row.Address, row.BytesPerBank, row.programs, m.title(row, " · ")})
+			one.Statics = append(one.Statics, Static{row.Address, row.BytesPerBank, row.programs, m.title(row, row.allocation(m.Names, r.nowNs), " · ")})
 		}
 		doc.Regions = append(doc.Regions, one)
 	}

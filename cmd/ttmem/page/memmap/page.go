@@ -102,16 +102,11 @@ func (m *Page) order() {
 	})
 }
 
-// title returns the name of a row, after looking up its call stack.
-func (m *Page) title(row *row, separator string) string {
-	switch {
-	case row.Buffer != nil:
-		row.Site = m.Names.Site(row.Buffer.Stack)
-	case row.Static != nil:
-		row.Site = m.Names.Site(row.Static.Stack)
-		return "CBs, DFBs of " + page.Count(uint64(row.programs), "program") + separator + m.Names.Title(&row.Row, separator)
-	default:
-		return "free"
+// title returns the name of a row, of which the allocation is.
+func (m *Page) title(row *row, a *alloc.Row, separator string) string {
+	title := m.Names.Title(a, separator)
+	if row.Static != nil {
+		return "CBs, DFBs of " + page.Count(uint64(row.programs), "program") + separator + title
 	}
-	return m.Names.Title(&row.Row, separator)
+	return title
 }

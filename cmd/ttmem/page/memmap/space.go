@@ -48,9 +48,22 @@ func (r *regionMap) fragmentation() float64 {
 // A row is a buffer; a hole, which has neither a Buffer nor a Static; or a place of circular
 // buffers, with the first of them as Static.
 type row struct {
-	alloc.Row
+	Address, BytesPerBank uint64
+	Buffer                *memory.Buffer
+	Static                *memory.Static
 	// programs is the number of programs with circular buffers there.
 	programs int
+}
+
+// allocation is the row of a buffer, or of the first of circular buffers, as lists have it. There may be a
+// million rows, so that it is made when it is written.
+func (r *row) allocation(names *alloc.Namer, nowNs uint64) *alloc.Row {
+	if b := r.Buffer; b != nil {
+		return &alloc.Row{
+			Buffer: b, Region: b.Region, PID: b.PID, SinceNs: b.SinceNs, NowNs: nowNs, BeforeAttach: b.BeforeAttach, Owner: b.Owner, Site: names.Site(b.Stack),
+		}
+	}
+	return &alloc.Row{Static: r.Static, SinceNs: r.Static.SinceNs, NowNs: nowNs, BeforeAttach: r.Static.BeforeAttach, Site: names.Site(r.Static.Stack)}
 }
 
 // free reports whether it is a hole.
@@ -60,23 +73,17 @@ func (r *row) free() bool { return r.Buffer == nil && r.Static == nil }
 func (r *regionMap) rows() []*row {
 	rows := slices.Grow(r.staticRows(), len(r.Space.Blocks)+len(r.Space.Holes))
 	for i := range r.Space.Blocks {
-		rows = append(rows, r.row(&r.Space.Blocks[i]))
+		b := &r.Space.Blocks[i]
+		rows = append(rows, &row{Address: b.Address, BytesPerBank: b.BytesPerBank, Buffer: b})
 	}
 	for _, h := range r.Space.Holes {
-		rows = append(rows, &row{Row: alloc.Row{Address: h.Address, BytesPerBank: h.Bytes}})
+		rows = append(rows, &row{Address: h.Address, BytesPerBank: h.Bytes})
 	}
 	// of rows at the same address, buffers come first
 	slices.SortStableFunc(rows, func(a, b *row) int {
 		return cmp.Or(cmp.Compare(a.Address, b.Address), memory.CompareBools(a.Static == nil, b.Static == nil))
 	})
 	return rows
-}
-
-// row returns the row of a buffer.
-func (r *regionMap) row(b *memory.Buffer) *row {
-	return &row{Row: alloc.Row{
-		Buffer: b, Region: b.Region, PID: b.PID, Address: b.Address, BytesPerBank: b.BytesPerBank, SinceNs: b.SinceNs, NowNs: r.nowNs, BeforeAttach: b.BeforeAttach, Owner: b.Owner,
-	}}
 }
 
 // staticRows returns the places of circular buffers. Adjacent ones are one place, because
@@ -93,9 +100,7 @@ func (r *regionMap) staticRows() []*row {
 		last := len(rows) - 1
 		if last < 0 || s.Address > rows[last].Address+rows[last].BytesPerBank {
 			clear(programs)
-			rows = append(rows, &row{Row: alloc.Row{
-				Static: s, Address: s.Address, BytesPerBank: s.BytesPerCore, SinceNs: s.SinceNs, NowNs: r.nowNs, BeforeAttach: s.BeforeAttach,
-			}})
+			rows = append(rows, &row{Static: s, Address: s.Address, BytesPerBank: s.BytesPerCore})
 			last++
 		}
 		row := rows[last]

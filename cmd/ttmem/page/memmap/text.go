@@ -180,18 +180,22 @@ func (m *Page) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
 	}
 	fmt.Fprintln(out, layout.Paint(page.Dim, head))
 	for _, row := range rows {
-		address, age, style := fmt.Sprintf("%#x", row.Address), page.Seconds(row.Age()), page.Dim
-		title := m.title(row, layout.Separator())
-		if row.BeforeAttach {
-			age = "earlier"
-		}
-		whole := row.WithCaller(title)
-		if b := row.Buffer; b != nil {
-			style = page.NoStyle
-			if b.Path != "" {
-				whole = m.Names.Line(&row.Row, layout.Separator())
+		address, style := fmt.Sprintf("%#x", row.Address), page.Dim
+		title, whole, age := "free", "free", "" // a hole has no age
+		if !row.free() {
+			a := row.allocation(m.Names, r.nowNs)
+			title = m.title(row, a, layout.Separator())
+			whole, age = a.WithCaller(title), page.Seconds(a.Age())
+			if a.BeforeAttach {
+				age = "earlier"
+			}
+			if a.Owner.Path != "" {
+				whole = m.Names.Line(a, layout.Separator())
 				title = whole
 			}
+		}
+		if b := row.Buffer; b != nil {
+			style = page.NoStyle
 			if b.PerCore {
 				cores := layout.Separator() + alloc.Cores(b.Cores())
 				title, whole = title+cores, whole+cores
@@ -200,12 +204,9 @@ func (m *Page) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
 				address = "differs"
 			}
 		}
-		if row.free() { // a hole has no age
-			age = ""
-			if narrow {
-				fmt.Fprintln(out, columns[:2].Line(address, page.Bytes(row.BytesPerBank))+layout.Paint(style, columns[2:].Line(title)))
-				continue
-			}
+		if row.free() && narrow {
+			fmt.Fprintln(out, columns[:2].Line(address, page.Bytes(row.BytesPerBank))+layout.Paint(style, columns[2:].Line(title)))
+			continue
 		}
 		line := columns.Line(address, page.Bytes(row.BytesPerBank), age)
 		switch room := layout.Width - page.Width(line) - 2; {
