@@ -15,6 +15,9 @@ import (
 // leaks and the contents of the peaks.
 type Document struct {
 	memory.Snapshot
+	// Summary is the answer in one sentence: what failed, what leaked, which region is fullest, and where
+	// L1 is tightest. It is left out if nothing was allocated.
+	Summary string `json:"summary,omitempty"`
 	// CutShort is true if the recording's end is missing.
 	CutShort bool `json:"cut_short,omitempty"`
 	// Leaks are the call sites that leak, most bytes first.
@@ -94,7 +97,7 @@ func leaksOf(list []analyze.Verdict) []table.Object[site] {
 // Document returns the JSON document.
 func (p *Page) Document() any {
 	r := newReport(p.Snapshot, p.Options)
-	doc := Document{Snapshot: *p.Snapshot, CutShort: p.CutShort, Leaks: leaksOf(r.leaked), Undecided: leaksOf(r.undecided), Retained: []retainedMemory{}, Peaks: []peak{}}
+	doc := Document{Snapshot: *p.Snapshot, Summary: r.summary(), CutShort: p.CutShort, Leaks: leaksOf(r.leaked), Undecided: leaksOf(r.undecided), Retained: []retainedMemory{}, Peaks: []peak{}}
 	for _, one := range r.retained {
 		doc.Retained = append(doc.Retained, retainedMemory{
 			one.by.Name, one.region.String(), one.Count, one.Bytes, one.grows, one.part, one.capacity, one.by.Cached,

@@ -9,7 +9,7 @@ const (
 	shownLeaks     = 3  // call sites that leak
 	shownFailures  = 3
 	failureLines   = 2 // lines about each
-	shownOverlaps  = 2
+	shownOverlaps  = 1
 	shownProcesses = 8
 	shownLate      = 4 // processes that were attached late
 	shownLive      = 4 // processes with live memory,

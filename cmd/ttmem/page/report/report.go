@@ -104,6 +104,7 @@ func newReport(s *memory.Snapshot, o Options) *report {
 
 func (r *report) write() {
 	r.heading()
+	r.writeSummary()
 	r.warnLost()
 	r.failures()
 	r.overlaps()
