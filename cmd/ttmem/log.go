@@ -51,7 +51,6 @@ Ctrl-C. docs/log.md explains the columns, the kinds of events and of notes, and 
   ttmem log model.ttmem --buffer 1234 --stacks
   ttmem log model.ttmem --region L1 --kind alloc,free --from 2s --to 2.5s
   ttmem log model.ttmem --from warm --grep 'attention\.py:31' -n 20
-  ttmem log model.ttmem --kind double_free,replaced
   sudo ttmem log -p 4242
   ttmem log model.ttmem --json | jq 'select(.note.lived_ns > 1e9)'`,
 		PreRunE: o.take,

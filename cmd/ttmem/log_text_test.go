@@ -31,7 +31,7 @@ func TestTheLogFitsTheTerminal(t *testing.T) {
 		{Kind: event.ProcessStart, PID: 4242, Start: &event.Start{Command: "python3 " + strings.Repeat("a", 500)}},
 	})
 	for _, columns := range []int{80, 120, 200} {
-		text, _ := logOf(t, path, logOptions{stacks: true}, page.Layout{Width: columns})
+		text, _ := logOf(t, path, logOptions{stacks: true, allFrames: true}, page.Layout{Width: columns})
 		pagetest.CheckWidth(t, text, columns)
 		whole := strings.Join(strings.Fields(text), "")
 		for _, f := range long.Frames() { // nothing of it is cut off

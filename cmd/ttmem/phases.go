@@ -28,10 +28,10 @@ and what it left allocated.
 FILE is a recording. Without it COMMAND is run and traced to its end, or running processes are
 watched until Ctrl-C: through the host's service (ttmem serve), or as root. docs/phases.md explains
 the page.`,
-		Example: `  ttmem phases train.ttmem
-  ttmem phases train.ttmem --depth 3
-  sudo ttmem phases -- python train.py
-  ttmem phases train.ttmem --json | jq '.phases[] | {file, line, calls, peaks}'`,
+		Example: `  ttmem phases model.ttmem
+  ttmem phases model.ttmem --depth 3
+  sudo ttmem phases -- python model.py
+  ttmem phases model.ttmem --json | jq '.phases[] | {file, line, calls, peaks}'`,
 		PreRunE: o.take,
 		RunE:    func(*cobra.Command, []string) error { return showPhases(&o, depth) },
 	}

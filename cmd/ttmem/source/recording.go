@@ -46,7 +46,9 @@ type Recording struct {
 	end     *aggregate.State
 	summary *Summary
 	lines   lineFinder
-	begin   memory.Point // of the file
+	begin   memory.Point // of the file, which
+	// continues another one if it begins with a checkpoint.
+	continues bool
 }
 
 // Watch calls handle with all events or, unless Whole is true, with those that the state at the end
@@ -250,7 +252,7 @@ func (r *Recording) Begin() (memory.Point, error) {
 	}
 	f, handle, err := r.open(func(e *event.Event) {
 		r.begin, found = memory.Point{TimeNs: e.TimeNs}, true
-		if e.Kind == event.Checkpoint {
+		if r.continues = e.Kind == event.Checkpoint; r.continues {
 			r.begin.Number = aggregate.NumberOf(e)
 		}
 	})
@@ -336,7 +338,10 @@ func (r *Recording) replay(stops []stop, jump bool, reached func(s *aggregate.St
 			return nil, err
 		}
 	}
-	if reach(isNow); len(stops) == 0 { // before the first event
+	if !r.continues { // its first checkpoint replaces the state
+		reach(isNow)
+	}
+	if len(stops) == 0 { // before the first event
 		return nil, nil
 	}
 	_, damage := f.Play(ctx, handle)
