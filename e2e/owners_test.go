@@ -110,8 +110,9 @@ func TestOwnersOfARunningModel(t *testing.T) {
 			text, err := exec.Command(ttmem, "dump", "--json", "-p", fmt.Sprint(pid)).Output()
 			qt.Assert(t, qt.IsNil(err))
 			var dump struct {
-				Notes   []string
-				Buffers []struct {
+				Notes      []string
+				Incomplete []any `json:"incomplete_owner_searches"`
+				Buffers    []struct {
 					Address       uint64
 					Region        string
 					SizeBytes     uint64 `json:"size_bytes"` // those allocated include banks without data
@@ -167,7 +168,9 @@ func TestOwnersOfARunningModel(t *testing.T) {
 					qt.Check(t, qt.IsTrue((r.tensors+r.later)*100 >= r.all*95), qt.Commentf("%s: %+v", name, r))
 				}
 			}
-			qt.Check(t, qt.Equals(strings.Contains(strings.Join(dump.Notes, " "), " have no owner: "), unowned > 0))
+			// of a search that a busy host made incomplete, the document says why
+			noted := strings.Contains(strings.Join(dump.Notes, " "), " have no owner: ")
+			qt.Check(t, qt.Equals(noted, unowned > 0 && len(dump.Incomplete) == 0), qt.Commentf("%d, %v, %v", unowned, dump.Notes, dump.Incomplete))
 		})
 	}
 }
