@@ -10,12 +10,11 @@ import (
 
 // stacks are call stacks in one tree, from the outermost frame on. They store each name once.
 type stacks struct {
-	strings map[string]int
-	list    []string
-	frames  map[flameFrame]int32
-	order   []flameFrame
-	nodes   []flameNode
-	index   map[flameEdge]int32
+	texts  *texts
+	frames map[flameFrame]int32
+	order  []flameFrame
+	nodes  []flameNode
+	index  map[flameEdge]int32
 	// ends are the innermost nodes of each stack.
 	ends map[*event.Stack]stackEnds
 }
@@ -51,7 +50,7 @@ type flameEdge struct{ parent, frame int32 }
 
 func newStacks() *stacks {
 	return &stacks{
-		strings: map[string]int{"": 0}, list: []string{""},
+		texts:  newTexts(),
 		frames: make(map[flameFrame]int32),
 		nodes:  make([]flameNode, 1), // the root
 		index:  make(map[flameEdge]int32),
@@ -98,7 +97,7 @@ func (t *stacks) child(parent, frame int32, line int) int32 {
 
 func (t *stacks) frame(f *event.Frame) int32 {
 	key := flameFrame{
-		kind: flameOther, name: t.string(export.FunctionName(f)), file: t.string(f.File), module: t.string(f.Module),
+		kind: flameOther, name: t.texts.of(export.FunctionName(f)), file: t.texts.of(f.File), module: t.texts.of(f.Module),
 		inlined: f.Inlined,
 	}
 	switch f.Kind {
@@ -116,16 +115,6 @@ func (t *stacks) frame(f *event.Frame) int32 {
 	return i
 }
 
-func (t *stacks) string(s string) int {
-	i, ok := t.strings[s]
-	if !ok {
-		i = len(t.list)
-		t.strings[s] = i
-		t.list = append(t.list, event.Printable(s))
-	}
-	return i
-}
-
 // stackData is the tree as pages have it. A frame has kind, name, file, module, line and inlined;
 // names, files and modules are numbers of strings. A node has the distance to its parent, its
 // frame and its line; the root is left out.
@@ -137,7 +126,7 @@ type stackData struct {
 
 // data returns the tree for a page.
 func (t *stacks) data() stackData {
-	d := stackData{Strings: t.list, Frames: []int64{}, Nodes: []int64{}}
+	d := stackData{Strings: t.texts.list, Frames: []int64{}, Nodes: []int64{}}
 	for _, f := range t.order {
 		inlined := int64(0)
 		if f.inlined {
