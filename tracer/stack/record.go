@@ -8,55 +8,31 @@ import (
 	"ttmem/symbolize/python"
 )
 
-// The records of stacks have variable length. nativeHead and pythonHead are the fixed
-// parts.
-type (
-	nativeHead struct {
-		bpf.KernelHeader
-		ID         uint64
-		Generation uint32
-		Frames     uint16
-		End        uint16
-	}
-	pythonHead struct {
-		bpf.KernelHeader
-		ID     uint64
-		Frames uint32
-		_      uint32
-	}
-)
-
-// each pair of constants overflows unless the two numbers are equal
-const (
-	_ = unsafe.Sizeof(nativeHead{}) - unsafe.Offsetof(bpf.KernelNativeRecord{}.Addresses)
-	_ = unsafe.Offsetof(bpf.KernelNativeRecord{}.Addresses) - unsafe.Sizeof(nativeHead{})
-	_ = unsafe.Sizeof(pythonHead{}) - unsafe.Offsetof(bpf.KernelPythonRecord{}.Calls)
-	_ = unsafe.Offsetof(bpf.KernelPythonRecord{}.Calls) - unsafe.Sizeof(pythonHead{})
-)
-
 // AddNativeRecord adds the stack of a native record; of has the states of the process's
 // code. It returns false for a malformed record.
 func (s *Process) AddNativeRecord(raw []byte, pid int, of *Spaces) bool {
-	h := bpf.As[nativeHead](raw)
-	if h == nil {
+	const fixed = unsafe.Offsetof(bpf.KernelNativeRecord{}.Addresses)
+	r := bpf.Begun[bpf.KernelNativeRecord](raw, fixed)
+	if r == nil {
 		return false
 	}
-	addresses, ok := bpf.Values[uint64](raw[unsafe.Sizeof(*h):], int(h.Frames), len(bpf.KernelNativeRecord{}.Addresses))
+	addresses, ok := bpf.Values[uint64](raw[fixed:], int(r.Frames), len(r.Addresses))
 	if ok {
-		s.addNative(h.ID, h.Generation, addresses, of.view(pid, h.Generation))
+		s.addNative(r.Id, r.Generation, addresses, of.view(pid, r.Generation))
 	}
 	return ok
 }
 
 // AddPythonRecord adds the stack of a Python record.
 func (s *Process) AddPythonRecord(raw []byte) bool {
-	h := bpf.As[pythonHead](raw)
-	if h == nil {
+	const fixed = unsafe.Offsetof(bpf.KernelPythonRecord{}.Calls)
+	r := bpf.Begun[bpf.KernelPythonRecord](raw, fixed)
+	if r == nil {
 		return false
 	}
-	calls, ok := bpf.Values[bpf.KernelPythonCall](raw[unsafe.Sizeof(*h):], int(h.Frames), len(bpf.KernelPythonRecord{}.Calls))
+	calls, ok := bpf.Values[bpf.KernelPythonCall](raw[fixed:], int(r.Frames), len(r.Calls))
 	if ok {
-		s.addPython(h.ID, calls)
+		s.addPython(r.Id, calls)
 	}
 	return ok
 }
