@@ -41,13 +41,8 @@ type Process struct {
 	// byIdentity has each stack once, whatever way its calls took through the interpreter.
 	byIdentity map[uint64]weak.Pointer[event.Stack]
 	calls      map[bpf.KernelPythonCall]pythonCall // resolved ones
-	// called caches recently used entries of calls
-	called *[1 << recentBits]recentCall
 	// latest caches the stacks of events, for the event loop only: it needs no lock
 	latest *[1 << latestBits]latestStack
-	// scratch space for the two parts of a stack
-	nativeCalls []nativeCall
-	pythonCalls []pythonCall
 }
 
 // A batch has the stacks that were added between two calls of Renew.
@@ -60,9 +55,7 @@ type batch struct {
 	// at is the index of places by address and by the generation of the process's code
 	at         map[uint64]int32
 	generation uint32
-	// recent caches recently used entries of at
-	recent *[1 << recentBits]recentPlace
-	bytes  int // the approximate memory of the batch
+	bytes      int // the approximate memory of the batch
 }
 
 // The approximate memory of a batch for each of its parts, besides their length.
@@ -90,29 +83,12 @@ type place struct {
 	seen bool
 }
 
-// recentBits is the binary logarithm of the size of these caches: most stacks of a program
-// share a few hundred places and calls.
-const recentBits = 9
-
-// recentSlot hashes a number to a slot of a cache.
-func recentSlot(n uint64) uint64 { return n * 0x9e3779b97f4a7c15 >> (64 - recentBits) }
-
 // latestBits is the binary logarithm of the number of stacks in Process.latest.
 const latestBits = 7
 
 type latestStack struct {
 	ids   bpf.KernelStackIds
 	stack *event.Stack // nil: empty
-}
-
-type recentPlace struct {
-	addr  uint64 // 0: empty
-	place int32
-}
-
-type recentCall struct {
-	of   bpf.KernelPythonCall
-	call pythonCall // without shown: empty
 }
 
 type placeKey struct {
@@ -130,7 +106,6 @@ func NewProcess(o Options, shared *Shared) *Process {
 		codes:      make(map[uint32]*python.Code),
 		byIdentity: make(map[uint64]weak.Pointer[event.Stack]),
 		calls:      make(map[bpf.KernelPythonCall]pythonCall),
-		called:     new([1 << recentBits]recentCall),
 	}
 }
 
@@ -144,16 +119,11 @@ func (s *Process) addNative(id uint64, generation uint32, addresses []uint64, vi
 	}
 	if b.generation != generation || b.at == nil {
 		b.at, b.generation = make(map[uint64]int32), generation
-		b.recent = new([1 << recentBits]recentPlace)
 	}
 	stack := b.native.add(id, len(addresses))
 	b.bytes += stackBytes + frameBytes*len(addresses)
 	for i, addr := range addresses {
-		recent := &b.recent[recentSlot(addr)]
-		if recent.addr != addr || addr == 0 {
-			*recent = recentPlace{addr, b.placeOf(addr, view)}
-		}
-		stack[i] = recent.place
+		stack[i] = b.placeOf(addr, view)
 	}
 }
 
@@ -384,7 +354,8 @@ func (s *Process) identity(ids bpf.KernelStackIds, of parts) (id uint64, known b
 
 // resolve looks up the names and lines of a stack; s.mu is held.
 func (s *Process) resolve(of parts) []*event.Call {
-	native, python := s.nativeCalls[:0], s.pythonCalls[:0]
+	var native []nativeCall
+	var python []pythonCall
 	for _, i := range of.native {
 		p := &of.of.list[i]
 		if !p.seen {
@@ -397,27 +368,17 @@ func (s *Process) resolve(of parts) []*event.Call {
 		native = append(native, p.call)
 	}
 	for _, c := range of.python {
-		recent := &s.called[recentSlot(uint64(c.Code)<<32|uint64(c.Place))]
-		if recent.of != c || recent.call.shown == nil {
-			call, known := s.calls[c]
-			if !known {
-				call, known = s.pythonCall(c)
-			}
-			if !known {
-				python = append(python, call)
-				continue
-			}
-			*recent = recentCall{c, call}
+		call, known := s.calls[c]
+		if !known {
+			call = s.pythonCall(c)
 		}
-		python = append(python, recent.call)
+		python = append(python, call)
 	}
-	s.nativeCalls, s.pythonCalls = native, python
 	return interleave(native, python, s.o.AllFrames)
 }
 
-// pythonCall resolves a Python call, and reports whether its code object has arrived; s.mu is
-// held.
-func (s *Process) pythonCall(c bpf.KernelPythonCall) (call pythonCall, known bool) {
+// pythonCall resolves a Python call; s.mu is held.
+func (s *Process) pythonCall(c bpf.KernelPythonCall) pythonCall {
 	f := event.Frame{Kind: event.Python}
 	code := s.codes[c.Code]
 	if code != nil {
@@ -427,10 +388,10 @@ func (s *Process) pythonCall(c bpf.KernelPythonCall) (call pythonCall, known boo
 		}
 		f.Line = code.Line(int(int32(c.Place<<1) >> 1)) // without bpf.PythonEntry, sign-extended
 	}
-	call = pythonCall{s.shared.call(f), c.Place&bpf.PythonEntry != 0}
+	call := pythonCall{s.shared.call(f), c.Place&bpf.PythonEntry != 0}
 	if code != nil { // else it may come later
 		s.calls[c] = call
 		s.newest.bytes += callBytes
 	}
-	return call, code != nil
+	return call
 }
