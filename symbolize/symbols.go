@@ -58,41 +58,18 @@ func (e *ELF) Lookup(name string) (Symbol, bool) {
 	return found[0], true
 }
 
-// maxSameNames bounds the entries of a table of names that are looked for: each is there once.
-const maxSameNames = 1 << 8
-
 // Exports reports whether the file defines a dynamic function or object with one of these names. It
-// reads the names and the symbols once, and keeps nothing: much cheaper than Lookup.
+// keeps nothing, and mostly reads only the names: much cheaper than Lookup.
 func (e *ELF) Exports(names ...string) (found bool) {
-	if e.strings[tableDynsym].Size > maxNames {
+	ended := make([]string, len(names))
+	for i, name := range names {
+		ended[i] = name + "\x00"
+	}
+	if !e.mentions(tableDynsym, ended...) {
 		return false
 	}
-	longest := 0
-	for _, name := range names {
-		longest = max(longest, len(name)+1)
-	}
-	at := make(map[uint32]bool)
-	var window []byte // a name may cross the end of a part
-	from := 0         // the offset of the window in the table
-	_ = e.EachPart(e.strings[tableDynsym], func(part []byte) error {
-		kept := min(len(window), longest-1)
-		from += len(window) - kept
-		window = append(append(window[:0], window[len(window)-kept:]...), part...)
-		for _, name := range names {
-			for next := 0; len(at) < maxSameNames; next++ {
-				i := bytes.Index(window[next:], []byte(name+"\x00"))
-				if i < 0 {
-					break
-				}
-				next += i
-				at[uint32(from+next)] = true
-			}
-		}
-		return nil
-	})
-	if len(at) > 0 {
-		e.eachSymbol(tableDynsym, func(s tableSymbol) { found = found || at[s.name] })
-	}
+	table := e.tableNames(tableDynsym, maxNames)
+	e.eachSymbol(tableDynsym, func(s tableSymbol) { found = found || slices.Contains(names, cString(table, s.name)) })
 	return found
 }
 
@@ -105,15 +82,19 @@ func (e *ELF) MayHavePrefix(prefix string) bool {
 	return e.mentions(tableDynsym, prefix) || e.mentions(tableSymtab, prefix)
 }
 
-// mentions searches the names of a table.
-func (e *ELF) mentions(table int, text string) (found bool) {
+// mentions reports whether the names of a table contain one of these texts.
+func (e *ELF) mentions(table int, texts ...string) (found bool) {
 	if e.strings[table].Size > maxNames {
 		return false
 	}
-	var window []byte // a name may cross the end of a part
+	longest := 0
+	for _, text := range texts {
+		longest = max(longest, len(text))
+	}
+	var window []byte // a text may cross the end of a part
 	_ = e.EachPart(e.strings[table], func(part []byte) error {
-		window = append(append(window[:0], window[max(0, len(window)-len(text)):]...), part...)
-		if found = bytes.Contains(window, []byte(text)); found {
+		window = append(append(window[:0], window[max(0, len(window)-longest):]...), part...)
+		if found = slices.ContainsFunc(texts, func(text string) bool { return bytes.Contains(window, []byte(text)) }); found {
 			return io.EOF
 		}
 		return nil
