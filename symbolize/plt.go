@@ -9,14 +9,8 @@ import (
 	"slices"
 )
 
-// PLT returns the address of the stub through which the file calls an imported function
-// such as __cxa_throw. It uses the relocation of the stub's slot: stubs need no symbols.
-func (e *ELF) PLT(name string) (addr uint64, ok bool) {
-	addr, ok = e.PLTs(name)[name]
-	return addr, ok
-}
-
-// PLTs returns the addresses of the stubs of several imported functions by their names.
+// PLTs returns the addresses of the stubs through which the file calls imported functions, such as
+// __cxa_throw, by their names. It uses the relocations of the stubs' slots: stubs need no symbols.
 func (e *ELF) PLTs(names ...string) map[string]uint64 {
 	table := e.tableNames(tableDynsym, maxNames)
 	found := make(map[string]uint64)
