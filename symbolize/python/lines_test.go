@@ -25,10 +25,12 @@ func TestLinesEqualPython(t *testing.T) {
 			out, err := cmd.StdoutPipe()
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.IsNil(cmd.Start()))
-			v, _ := parseVersion(p.Version)
+			var minor int
+			_, err = fmt.Sscanf(p.Version, "3.%d", &minor)
+			qt.Assert(t, qt.IsNil(err))
 			codes, lines := 0, 0
 			for s := json.NewDecoder(bufio.NewReader(out)); s.More(); codes++ {
-				lines += compareLines(t, s, v.minor)
+				lines += compareLines(t, s, minor)
 			}
 			qt.Assert(t, qt.IsNil(cmd.Wait()), qt.Commentf("%s", &stderr))
 			qt.Assert(t, qt.IsTrue(codes > 3000))

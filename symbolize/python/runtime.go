@@ -64,18 +64,18 @@ func Find(e *symbolize.ELF) (*Runtime, error) {
 	}
 	l, ok := layouts[v.minor]
 	if !ok || v.early {
-		return nil, fmt.Errorf("CPython %s: only 3.10 to 3.14 are supported", v)
+		return nil, fmt.Errorf("CPython %s: only 3.10 to 3.14 are supported", v.text)
 	}
 	// Both kinds of debug builds have more fields at the start of every object. The first
 	// name is in 3.10 and 3.11, the second in all.
 	for _, name := range []string{"_Py_RefTotal", "_Py_NegativeRefcount"} {
 		if _, ok := e.Lookup(name); ok {
-			return nil, fmt.Errorf("CPython %s: a debug build: not supported", v)
+			return nil, fmt.Errorf("CPython %s: a debug build: not supported", v.text)
 		}
 	}
 	r := &Runtime{Minor: v.minor, Runtime: object.Addr, Offsets: l.Offsets}
 	if err := r.fill(e, object, l.key); err != nil {
-		return nil, fmt.Errorf("CPython %s: %w", v, err)
+		return nil, fmt.Errorf("CPython %s: %w", v.text, err)
 	}
 	return r, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,7 +32,7 @@ func TestFindInImages(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			v, err := findVersion(e)
 			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.Equals(v, version{minor: minor, patch: 4}))
+			qt.Assert(t, qt.Equals(v, version{minor: minor, text: fmt.Sprintf("3.%d.4", minor)}))
 			qt.Assert(t, qt.DeepEquals(r, &Runtime{
 				Minor: minor, Runtime: imageRuntime, Key: layouts[minor].key,
 				Eval:     []Range{{imageEval, imageEval + 0x80}, {imageCold, imageColdEnd}},
@@ -57,7 +58,7 @@ func TestFindRefuses(t *testing.T) {
 		{"beta", func(f *image) { f.version = 0x030d00b2 }, "CPython 3.13.0b2: only .* are supported"},
 		{"other Python", func(f *image) { f.version = 0x04000000 }, "a Python of version 0x4000000: unknown"},
 		{"bad level", func(f *image) { f.version = 0x030d0000 }, "a Python of version 0x30d0000: unknown"},
-		{"no version", func(f *image) { f.without = "Py_Version" }, "a Python of unknown version.*"},
+		{"no version", func(f *image) { f.without = "Py_Version" }, "a CPython before 3.10: only .* are supported"},
 		{"debug build", func(f *image) { f.with = "_Py_NegativeRefcount" }, "CPython 3.13.4: a debug build: not supported"},
 		{"old debug build", func(f *image) { f.with = "_Py_RefTotal" }, "CPython 3.13.4: a debug build: not supported"},
 		{"free-threaded", debug(16, 1), "CPython 3.13.4: a free-threaded Python: not supported"},
@@ -104,7 +105,11 @@ func TestFindInInterpreters(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			v, err := findVersion(e)
 			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.Equals(v.String(), p.Version))
+			if v.minor > 10 {
+				qt.Assert(t, qt.Equals(v.text, p.Version))
+			} else {
+				qt.Assert(t, qt.IsTrue(strings.HasPrefix(p.Version, v.text+".")))
+			}
 			compareSymbols(t, path, r)
 
 			stripped := filepath.Join(t.TempDir(), "stripped")
@@ -161,7 +166,7 @@ func TestFindRefusesOtherPythons(t *testing.T) {
 	}
 	for _, path := range files {
 		_, err := Find(mustOpen(t, path))
-		qt.Check(t, qt.ErrorMatches(err, `CPython 3\.[789]\.\d+: only 3.10 to 3.14 are supported`))
+		qt.Check(t, qt.ErrorMatches(err, "a CPython before 3.10: only 3.10 to 3.14 are supported"))
 	}
 }
 
@@ -215,30 +220,6 @@ func TestFindSplitParts(t *testing.T) {
 		got, err := findEval(e, unwind.ReadFunctions(e))
 		qt.Check(t, qt.IsNil(err))
 		qt.Check(t, qt.DeepEquals(got, want))
-	}
-}
-
-// versionC has the version as CPython 3.10 has it.
-const versionC = `
-#include <stdio.h>
-static char text[250];
-const char *Py_GetBuildInfo(void) { return text; }
-const char *Py_GetVersion(void) {
-	snprintf(text, sizeof(text), "%.80s (%.80s) %.80s", "3.10.12", Py_GetBuildInfo(), "[GCC 11.4.0]");
-	return text;
-}
-`
-
-// TestVersionBehindEndbr64: Ubuntu's functions begin with an endbr64.
-func TestVersionBehindEndbr64(t *testing.T) {
-	for _, protection := range []string{"none", "full"} {
-		source, lib := filepath.Join(t.TempDir(), "version.c"), filepath.Join(t.TempDir(), "version.so")
-		qt.Assert(t, qt.IsNil(os.WriteFile(source, []byte(versionC), 0o600)))
-		out, err := exec.Command("gcc", "-O2", "-shared", "-fPIC", "-fcf-protection="+protection, "-o", lib, source).CombinedOutput()
-		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
-		got, err := findVersion(mustOpen(t, lib))
-		qt.Check(t, qt.IsNil(err))
-		qt.Check(t, qt.Equals(got, version{minor: 10, patch: 12}))
 	}
 }
 
