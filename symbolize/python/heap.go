@@ -23,9 +23,6 @@ type Heap struct {
 	Locals, FrameMapping uint32
 	// LocalNames, in PyCodeObject, are the tuples with these names, in order.
 	LocalNames []uint32
-	// LocalKinds is a bytes object with a byte for each variable, of which CellKinds says that it
-	// is a cell; 0 where the tuples after the first have the cells.
-	LocalKinds uint32
 	// FrameOfObject is the frame of a PyFrameObject; 0 if the object is the frame.
 	FrameOfObject uint32
 	// GeneratorFrame is the frame in a generator or coroutine: a pointer or, if GeneratorState is
@@ -38,13 +35,9 @@ type Heap struct {
 	Traceback uint32
 	// TupleItems are the items of a tuple.
 	TupleItems uint32
-	// Attributes says where the attributes of an instance are, and Keys how a dict is built.
+	// Attributes says where the attributes of an instance are.
 	Attributes Attributes
-	Keys       Keys
 }
-
-// CellKinds are the bits of a kind of variable that is a cell.
-const CellKinds = 0xc0
 
 // Attributes is where an instance has the attributes that are not in a dict of its own.
 type Attributes uint8
@@ -58,15 +51,6 @@ const (
 	ValuesInline
 )
 
-// Keys is the version of PyDictKeysObject.
-type Keys uint8
-
-// In the older version the number of slots is given, in the newer its logarithm.
-const (
-	KeysSized Keys = iota
-	KeysLogarithm
-)
-
 var heaps = map[int]Heap{
 	10: {
 		Interpreter: 40, Threads: 8, Modules: 856, Generations: 640,
@@ -77,30 +61,30 @@ var heaps = map[int]Heap{
 	11: {
 		Interpreter: 48, Threads: 16, Modules: 888, Generations: 672,
 		NextThread: 8, ThreadDict: 128, ThreadContext: 224, Raised: 104, Handled: 120,
-		Locals: 72, FrameMapping: 24, LocalNames: []uint32{96}, LocalKinds: 104, FrameOfObject: 24,
+		Locals: 72, FrameMapping: 24, LocalNames: []uint32{96}, FrameOfObject: 24,
 		GeneratorFrame: 80, GeneratorState: 75, CachedKeys: 872, Traceback: 40, TupleItems: 24,
-		Attributes: ValuesBefore, Keys: KeysLogarithm,
+		Attributes: ValuesBefore,
 	},
 	12: {
 		Interpreter: 48, Threads: 72, Modules: 944, Generations: 136,
 		NextThread: 8, ThreadDict: 112, ThreadContext: 208, Raised: 96, Handled: 104,
-		Locals: 72, FrameMapping: 40, LocalNames: []uint32{96}, LocalKinds: 104, FrameOfObject: 24,
+		Locals: 72, FrameMapping: 40, LocalNames: []uint32{96}, FrameOfObject: 24,
 		GeneratorFrame: 72, GeneratorState: 67, CachedKeys: 880, Traceback: 40, TupleItems: 24,
-		Attributes: ValuesOrDict, Keys: KeysLogarithm,
+		Attributes: ValuesOrDict,
 	},
 	13: {
 		Interpreter: 640, Threads: 7344, Modules: 7656, Generations: 7424,
 		NextThread: 8, ThreadDict: 128, ThreadContext: 208, Raised: 112, Handled: 120,
-		Locals: 72, FrameMapping: 40, LocalNames: []uint32{96}, LocalKinds: 104, FrameOfObject: 24,
+		Locals: 72, FrameMapping: 40, LocalNames: []uint32{96}, FrameOfObject: 24,
 		GeneratorFrame: 72, GeneratorState: 67, CachedKeys: 880, Traceback: 40, TupleItems: 24,
-		Attributes: ValuesInline, Keys: KeysLogarithm,
+		Attributes: ValuesInline,
 	},
 	14: {
 		Interpreter: 808, Threads: 7344, Modules: 7688, Generations: 7432,
 		NextThread: 8, ThreadDict: 128, ThreadContext: 208, Raised: 112, Handled: 120,
-		Locals: 80, FrameMapping: 40, LocalNames: []uint32{96}, LocalKinds: 104, FrameOfObject: 24,
+		Locals: 80, FrameMapping: 40, LocalNames: []uint32{96}, FrameOfObject: 24,
 		GeneratorFrame: 72, GeneratorState: 67, CachedKeys: 880, Traceback: 40, TupleItems: 32,
-		Attributes: ValuesInline, Keys: KeysLogarithm,
+		Attributes: ValuesInline,
 	},
 }
 

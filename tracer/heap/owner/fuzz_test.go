@@ -83,7 +83,7 @@ func (m *image) dict(pairs ...uint64) uint64 {
 	count := uint64(len(pairs) / 2)
 	keys := m.alloc(256+24*int(count), 1)
 	entries := keys + 40 + 8
-	if m.heap.Keys == python.KeysSized {
+	if m.runtime.Minor == 10 {
 		m.put(keys+8, 8, 0, 0, count)
 	} else {
 		m.put(keys+8, 3<<8) // indices of 8 bytes, entries with a hash

@@ -150,7 +150,7 @@ func (w *walk) keys(at uint64) (k keys, ok bool) {
 		return k, false
 	}
 	k.size = 24
-	if w.heap.Keys == python.KeysSized {
+	if w.runtime.Minor == 10 { // which has the number of slots, not its logarithm
 		slots, width := binary.LittleEndian.Uint64(b[8:]), uint64(8)
 		switch {
 		case slots <= 0xff:
