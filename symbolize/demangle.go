@@ -19,7 +19,8 @@ const (
 // ShortName returns the usual form of a symbol: `ttnn::add`, `std::vector::push_back`,
 // `main::{lambda#1}`. It has no parameters, no template arguments, and no compiler suffixes
 // (`.cold`, `.part.0`, `[abi:cxx11]`). The stub for a function in another file is `name@plt`.
-// Names that are neither C++ nor Rust are unchanged. The result has at most 512 bytes.
+// Names of Rust keep their type arguments; those that are neither C++ nor Rust are unchanged. The
+// result has at most 512 bytes.
 func ShortName(symbol string) string {
 	if target, ok := stubTarget(symbol); ok {
 		return shorten(target) + "@plt"
@@ -31,11 +32,10 @@ func shorten(symbol string) string {
 	symbol = withoutVersion(symbol)
 	name := ""
 	switch {
-	case len(symbol) > maxMangled:
 	case rust(symbol):
-		name = shortRust(symbol)
+		name = full(symbol)
 	case strings.HasPrefix(symbol, "_Z") || strings.HasPrefix(symbol, "_GLOBAL__"):
-		name = shortCPP(symbol)
+		name = shortCPP(symbol, (*shortener).name)
 	}
 	if name == "" {
 		name = withoutClones(symbol)
@@ -47,34 +47,34 @@ func shorten(symbol string) string {
 // the suffixes of clones. Other names, and names whose form would be longer than 16 KB, are
 // returned unchanged or cut.
 func FullName(symbol string) string {
-	plain := withoutVersion(symbol)
-	if !manageable(plain) {
-		return cut(symbol, 1<<maxFull)
-	}
-	full := demangled(func() (string, error) { return demangle.ToString(plain, demangle.MaxLength(maxFull)) })
-	return cmp.Or(full, cut(symbol, 1<<maxFull))
+	return cmp.Or(full(withoutVersion(symbol)), cut(symbol, 1<<maxFull))
+}
+
+func full(symbol string) string {
+	return demangled(symbol, func() (string, error) { return demangle.ToString(symbol, demangle.MaxLength(maxFull)) })
+}
+
+// rust reports whether a symbol is mangled by Rust: `_R…`, or in the older form `_ZN…17h<16
+// hexadecimal digits>E`.
+func rust(symbol string) bool {
+	symbol = withoutClones(symbol)
+	const hash = len("17h0123456789abcdefE")
+	return strings.HasPrefix(symbol, "_R") || strings.HasPrefix(symbol, "_ZN") && strings.HasSuffix(symbol, "E") &&
+		len(symbol) > len("_ZN")+hash && strings.HasPrefix(symbol[len(symbol)-hash:], "17h")
 }
 
 // TemplateArgument returns the first template argument of a function, such as a class; "" if it has
 // none.
 func TemplateArgument(symbol string) string {
-	symbol = withoutVersion(symbol)
+	return cut(shortCPP(withoutVersion(symbol), (*shortener).firstArgument), maxShort)
+}
+
+// demangled returns the result of f for a symbol; "" if it fails, or would take long. The demangler
+// reports malformed names as errors; a panic is not expected, and must not end the program.
+func demangled(symbol string, f func() (string, error)) (name string) {
 	if !manageable(symbol) {
 		return ""
 	}
-	return cut(demangled(func() (string, error) {
-		tree, err := parse(symbol, demangle.NoParams, demangle.Verbose, demangle.NoABITags)
-		if err != nil {
-			return "", err
-		}
-		s := shortener{steps: maxSteps}
-		return s.firstArgument(tree), nil
-	}), maxShort)
-}
-
-// demangled returns the result of f, or "" if it fails. The demangler reports malformed
-// names as errors; a panic is not expected, and must not end the program.
-func demangled(f func() (string, error)) (name string) {
 	defer func() {
 		if recover() != nil {
 			name = ""

@@ -8,37 +8,29 @@ import (
 	"github.com/ianlancetaylor/demangle"
 )
 
-// shortCPP returns the short form of a mangled C++ name, "" for another name.
-func shortCPP(symbol string) string {
-	if !manageable(symbol) {
-		return ""
-	}
-	return demangled(func() (string, error) {
+// shortCPP returns a form of a mangled C++ name, made of its tree; "" for another name.
+func shortCPP(symbol string, form func(*shortener, demangle.AST) string) string {
+	return demangled(symbol, func() (string, error) {
 		// Verbose stops the demangler from simplifying the tree. That takes longer the more packs
 		// a name has, and the short form shows none of it.
 		options := []demangle.Option{demangle.NoParams, demangle.Verbose, demangle.NoABITags}
-		tree, err := parse(symbol, options...)
+		tree, err := demangle.ToAST(symbol, options...)
+		if err != nil {
+			// In constraints, which clang mangles since version 17, the demangler does not
+			// count the parameter of an outer template as a substitution candidate. It does
+			// count a pointer to it.
+			tree, err = demangle.ToAST(outerParameter.ReplaceAllString(symbol, "PT_"), options...)
+		}
 		if err != nil {
 			return "", err
 		}
 		s := shortener{steps: maxSteps}
-		name := s.name(tree)
+		name := form(&s, tree)
 		if s.steps < 0 {
 			return "", nil
 		}
 		return name, nil
 	})
-}
-
-func parse(symbol string, options ...demangle.Option) (demangle.AST, error) {
-	tree, err := demangle.ToAST(symbol, options...)
-	if err != nil {
-		// In constraints, which clang mangles since version 17, the demangler does not
-		// count the parameter of an outer template as a substitution candidate. It does
-		// count a pointer to it.
-		tree, err = demangle.ToAST(outerParameter.ReplaceAllString(symbol, "PT_"), options...)
-	}
-	return tree, err
 }
 
 // outerParameter is a parameter of an outer template.

@@ -181,12 +181,12 @@ var shortNames = []struct{ symbol, short string }{
 
 	// Rust, new and old
 	{"_RNvNtCs1234_7mycrate3foo3bar", "mycrate::foo::bar"},
-	{"_RINvNtCs1234_4core3ptr13drop_in_placelEB2_", "core::ptr::drop_in_place"},
+	{"_RINvNtCs1234_4core3ptr13drop_in_placelEB2_", "core::ptr::drop_in_place::<i32>"},
 	{"_RNvXCs1234_7mycrateNtB2_3FooNtNtCs5678_4core3ops4Drop4drop", "<mycrate::Foo as core::ops::Drop>::drop"},
 	{"_ZN4core3ptr13drop_in_place17h0123456789abcdefE", "core::ptr::drop_in_place"},
 	{
 		"_ZN66_$LT$alloc..vec..Vec$LT$T$GT$$u20$as$u20$core..ops..drop..Drop$GT$4drop17h0123456789abcdefE.llvm.12",
-		"<alloc::vec::Vec as core::ops::drop::Drop>::drop",
+		"<alloc::vec::Vec<T> as core::ops::drop::Drop>::drop",
 	},
 }
 
