@@ -166,8 +166,8 @@ func (e *ELF) plt() map[uint64]uint32 {
 	return e.index.plt
 }
 
-// forget releases the memory of the indexes.
-func (e *ELF) forget() {
+// Forget releases the memory of the indexes, which are built again when they are needed.
+func (e *ELF) Forget() {
 	e.indexing.Lock()
 	e.index = indexes{}
 	e.indexing.Unlock()

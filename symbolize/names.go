@@ -22,23 +22,9 @@ type Function struct {
 	Inlined bool
 }
 
-// Names resolves the functions of one file by its symbol tables. Nothing is read before the
-// first address. It is safe for concurrent use.
-type Names struct {
-	elf   *ELF
-	cache *Cache
-}
-
-// NewNames returns the names of a file. The caller keeps the file open, and closes it. A cache,
-// if not nil, bounds the memory of the names of many files. Indexes that it drops are read again
-// when they are needed.
-func NewNames(e *ELF, cache *Cache) *Names {
-	e.forget()
-	return &Names{e, cache}
-}
-
-// Cache has the files that Names have used, the latest last. It drops the indexes of a file once
-// maxCached bytes of others have been used since.
+// A Cache bounds the memory of the indexes of many files, which are built again when they are needed.
+// It has the files that were used, the latest last, and drops the indexes of a file once maxCached
+// bytes of others have been used since.
 type Cache struct {
 	mu    sync.Mutex
 	files []weak.Pointer[ELF]
@@ -48,10 +34,8 @@ type Cache struct {
 // 1.3 MB.
 const maxCached = 64 << 20
 
-func (c *Cache) used(e *ELF) {
-	if c == nil {
-		return
-	}
+// Used notes that an index of a file was used.
+func (c *Cache) Used(e *ELF) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last, size := weak.Make(e), 0
@@ -60,38 +44,34 @@ func (c *Cache) used(e *ELF) {
 	for _, w := range slices.Backward(c.files) {
 		if e := w.Value(); e != nil {
 			if size += e.indexBytes(); size > maxCached {
-				e.forget()
+				e.Forget()
 			}
 		}
 	}
 }
 
-// indexBytes returns the approximate size of the indexes that Names use.
+// indexBytes returns the approximate size of the indexes that Function uses.
 func (e *ELF) indexBytes() int {
 	e.indexing.Lock()
 	defer e.indexing.Unlock()
 	return int(unsafe.Sizeof(function{}))*cap(e.index.funcs) + 40*len(e.index.plt)
 }
 
-// At returns the function at a virtual address of the file, a list of one; empty if no
-// symbol covers the address. For a caller, pass the return address less one.
-func (n *Names) At(vaddr uint64) []Function {
-	defer n.cache.used(n.elf)
-	if name, ok := n.elf.stubAt(vaddr); ok {
-		return []Function{{Name: cut(shorten(name), maxShort) + "@plt", Symbol: name + "@plt"}}
+// Function returns the call at a virtual address of the file, by its symbol tables; false if no symbol
+// covers the address. For a caller, pass the return address less one.
+func (e *ELF) Function(vaddr uint64) (Function, bool) {
+	if name, ok := e.stubAt(vaddr); ok {
+		return Function{Name: cut(shorten(name), maxShort) + "@plt", Symbol: name + "@plt"}, true
 	}
-	at, ok := n.elf.functionAt(vaddr)
+	at, ok := e.functionAt(vaddr)
 	if !ok {
-		return nil
+		return Function{}, false
 	}
-	symbol := n.elf.functionName(at)
-	if symbol == "" {
-		return nil
-	}
+	symbol := e.functionName(at)
 	if target, stub := stubTarget(symbol); stub {
 		symbol = target + "@plt"
 	}
-	return []Function{{Name: strings.Clone(ShortName(symbol)), Symbol: symbol}}
+	return Function{Name: strings.Clone(ShortName(symbol)), Symbol: symbol}, symbol != ""
 }
 
 // stubAt returns the name of the function that the PLT stub around an address calls.

@@ -34,7 +34,6 @@ func resolve(b []byte) (known int) {
 		return 0
 	}
 	defer e.Close()
-	n := NewNames(e, nil)
 	addrs := []uint64{textAddr, stubsAddr + 0x20, 1<<64 - 1}
 	for i, p := range e.ProgramHeaders() {
 		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && i < 8 {
@@ -49,7 +48,7 @@ func resolve(b []byte) (known int) {
 		}
 	}
 	for _, a := range addrs {
-		if len(n.At(a)) > 0 {
+		if len(functionsAt(e, a)) > 0 {
 			known++
 		}
 	}

@@ -28,7 +28,7 @@ func mustOpen(t testing.TB, path string) *ELF {
 }
 
 func TestNames(t *testing.T) {
-	n := NewNames(mustNew(t, sample().image()), nil)
+	e := mustNew(t, sample().image())
 	for _, test := range []struct {
 		addr         uint64
 		name, symbol string
@@ -41,12 +41,20 @@ func TestNames(t *testing.T) {
 		{stubsAddr + 0x2f, "__cxa_throw@plt", "__cxa_throw@plt"},
 		{stubsAddr + 0x38, "tt::tt_metal::Buffer::create@plt", "_ZN2tt8tt_metal6Buffer6createEv@plt"},
 	} {
-		qt.Check(t, qt.DeepEquals(n.At(test.addr), []Function{{Name: test.name, Symbol: test.symbol}}),
+		qt.Check(t, qt.DeepEquals(functionsAt(e, test.addr), []Function{{Name: test.name, Symbol: test.symbol}}),
 			qt.Commentf("%#x", test.addr))
 	}
 	for _, addr := range []uint64{0, textAddr - 1, textAddr + 0x30, stubsAddr, 1<<64 - 1} {
-		qt.Check(t, qt.HasLen(n.At(addr), 0), qt.Commentf("%#x", addr))
+		qt.Check(t, qt.HasLen(functionsAt(e, addr), 0), qt.Commentf("%#x", addr))
 	}
+}
+
+// functionsAt returns the function at an address, if there is one.
+func functionsAt(e *ELF, addr uint64) []Function {
+	if f, ok := e.Function(addr); ok {
+		return []Function{f}
+	}
+	return nil
 }
 
 // A function may have several names: .symtab lists local ones first.
@@ -81,8 +89,7 @@ func TestAliases(t *testing.T) {
 		e := mustNew(t, image)
 		bind(image, e.symbols[tableSymtab], test.symtab)
 		bind(image, e.symbols[tableDynsym], test.dynsym)
-		n := NewNames(e, nil)
-		qt.Check(t, qt.DeepEquals(n.At(textAddr+0x68), []Function{{Name: test.want, Symbol: test.want}}))
+		qt.Check(t, qt.DeepEquals(functionsAt(e, textAddr+0x68), []Function{{Name: test.want, Symbol: test.want}}))
 	}
 }
 
@@ -107,13 +114,12 @@ func TestNamesOfTTNN(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	rss := resident(t)
 	r := rand.New(rand.NewPCG(1, 2))
-	var open []*Names
+	var open []*ELF
 	for _, path := range ttnn(t) {
 		e := mustOpen(t, path)
-		n := NewNames(e, nil)
-		open = append(open, n)
+		open = append(open, e)
 		start := time.Now()
-		n.At(1 << 20)
+		e.Function(1 << 20)
 		first := time.Since(start)
 		var funcs []function
 		all := e.funcs()
@@ -122,8 +128,8 @@ func TestNamesOfTTNN(t *testing.T) {
 		}
 		start = time.Now()
 		for _, f := range funcs {
-			got := n.At(f.addr + uint64(r.IntN(int(f.size))))
-			qt.Assert(t, qt.IsTrue(len(got) > 0))
+			_, ok := e.Function(f.addr + uint64(r.IntN(int(f.size))))
+			qt.Assert(t, qt.IsTrue(ok))
 		}
 		t.Logf("%s: %d functions, first address %v, 1,000 more %v", filepath.Base(path), len(all), first,
 			time.Since(start))
@@ -133,15 +139,15 @@ func TestNamesOfTTNN(t *testing.T) {
 	held := int64(after.HeapAlloc) - int64(before.HeapAlloc)
 	t.Logf("%d libraries: %d KB held, %d KB more resident", len(open), held>>10, (resident(t)-rss)>>10)
 	qt.Check(t, qt.IsTrue(held < 20<<20))
-	for _, n := range open {
-		checkNames(t, n, r)
+	for _, e := range open {
+		checkNames(t, e, r)
 	}
 }
 
 // checkNames compares with all symbols that have the same range as the result.
-func checkNames(t *testing.T, n *Names, r *rand.Rand) {
+func checkNames(t *testing.T, e *ELF, r *rand.Rand) {
 	t.Helper()
-	f, err := elf.NewFile(n.elf.r)
+	f, err := elf.NewFile(e.r)
 	qt.Assert(t, qt.IsNil(err))
 	symbols, _ := f.Symbols()
 	dynamic, _ := f.DynamicSymbols()
@@ -159,7 +165,7 @@ func checkNames(t *testing.T, n *Names, r *rand.Rand) {
 			continue
 		}
 		checked++
-		got := n.At(s.Value)
+		got := functionsAt(e, s.Value)
 		ok := len(got) == 1
 		if ok {
 			ok = false
@@ -194,8 +200,7 @@ func BenchmarkFirstAddress(b *testing.B) {
 	for b.Loop() {
 		e, err := Open(path)
 		qt.Assert(b, qt.IsNil(err))
-		n := NewNames(e, nil)
-		n.At(1 << 20)
+		e.Function(1 << 20)
 		e.Close()
 	}
 }
@@ -204,13 +209,12 @@ func BenchmarkFirstAddress(b *testing.B) {
 func TestCacheOfNames(t *testing.T) {
 	var cache Cache
 	var files []*ELF
-	var names []*Names
-	for i := range 5 {
+	for range 5 {
 		e := mustNew(t, sample().image())
-		files, names = append(files, e), append(names, NewNames(e, &cache))
+		files = append(files, e)
 		e.index.funcs = make([]function, maxCached/16/4+1) // as if it had so many
-		names[i].At(textAddr)
-		names[0].At(textAddr) // again and again
+		cache.Used(e)
+		cache.Used(files[0]) // again and again
 	}
 	var kept []int
 	for i, e := range files {
@@ -219,6 +223,6 @@ func TestCacheOfNames(t *testing.T) {
 		}
 	}
 	qt.Check(t, qt.DeepEquals(kept, []int{0, 3, 4}))
-	qt.Check(t, qt.HasLen(names[1].At(textAddr), 1)) // built again
+	qt.Check(t, qt.HasLen(functionsAt(files[1], textAddr), 1)) // built again
 	runtime.KeepAlive(files)
 }

@@ -25,7 +25,7 @@ func FuzzLines(f *testing.F) {
 		}
 		named := 0
 		for _, s := range e.WithPrefix("") {
-			if len(symbolize.NewNames(e, nil).At(s.Addr+s.Size/2)) > 0 {
+			if _, ok := e.Function(s.Addr + s.Size/2); ok {
 				named = 1
 			}
 		}

@@ -12,9 +12,8 @@ import (
 // Names finds the functions and lines at addresses of one file, with its debug file if one
 // is installed. It is not safe for concurrent use.
 type Names struct {
-	files   []*symbolize.ELF // the file and its debug file, if any
-	symbols []*symbolize.Names
-	dwarf   *reader // nil if none has DWARF
+	files []*symbolize.ELF // the file and its debug file, if any
+	dwarf *reader          // nil if none has DWARF
 }
 
 // New returns the names of a file, and takes ownership of it. It searches for a debug file beside
@@ -33,7 +32,7 @@ func (n *Names) add(e *symbolize.ELF) {
 	if e == nil {
 		return
 	}
-	n.files, n.symbols = append(n.files, e), append(n.symbols, symbolize.NewNames(e, nil))
+	n.files = append(n.files, e)
 	if e.HasDebugInfo() {
 		n.dwarf = &reader{file: e.File()}
 	}
@@ -65,7 +64,7 @@ func (n *Names) Close() {
 	for _, e := range n.files {
 		e.Close()
 	}
-	n.files, n.symbols, n.dwarf = nil, nil, nil
+	n.files, n.dwarf = nil, nil
 }
 
 // Err returns why the file's debug information cannot be read, or no longer.
@@ -81,8 +80,9 @@ func (n *Names) Err() error {
 // For a caller, pass the return address less one.
 func (n *Names) At(vaddr uint64) []symbolize.Function {
 	var known []symbolize.Function
-	for _, s := range n.symbols {
-		if known = s.At(vaddr); len(known) > 0 {
+	for _, e := range n.files {
+		if f, ok := e.Function(vaddr); ok {
+			known = []symbolize.Function{f}
 			break
 		}
 	}

@@ -25,8 +25,8 @@ type codeFile struct {
 	path string
 	file *os.File       // nil: the vdso, or not open
 	elf  *symbolize.ELF // nil: no ELF file
-	// names are those of its functions.
-	names *symbolize.Names
+	// names bounds the memory for the names of functions, of all files.
+	names *symbolize.Cache
 
 	// python is set if the file is a CPython interpreter. refused is the reason why its
 	// frames cannot be read if ttmem does not know this version.
@@ -64,7 +64,7 @@ var anonymous = &codeFile{path: "[anonymous]"}
 
 // openCodeFile reads the parts of a file that unwinding needs. The cache is that of names.
 func openCodeFile(r io.ReaderAt, size int64, path string, cache *symbolize.Cache) *codeFile {
-	f := &codeFile{path: path}
+	f := &codeFile{path: path, names: cache}
 	elf, err := symbolize.New(r, size)
 	if err != nil {
 		return f
@@ -86,7 +86,7 @@ func openCodeFile(r io.ReaderAt, size int64, path string, cache *symbolize.Cache
 			f.loader = &loader{state, debug}
 		}
 	}
-	f.names = symbolize.NewNames(elf, cache)
+	elf.Forget() // what was looked up is not needed again
 	return f
 }
 
@@ -162,11 +162,11 @@ func (f *codeFile) frame(addr uint64, full bool) event.Frame {
 	if frame.BuildID != "" && filepath.IsAbs(f.path) {
 		frame.Path = f.path
 	}
-	for _, fn := range f.names.At(addr) {
-		frame.Name, frame.Symbol = fn.Name, fn.Symbol
-		if full {
-			frame.Name = symbolize.FullName(fn.Symbol)
-		}
+	fn, _ := f.elf.Function(addr)
+	f.names.Used(f.elf)
+	frame.Name, frame.Symbol = fn.Name, fn.Symbol
+	if full {
+		frame.Name = symbolize.FullName(fn.Symbol)
 	}
 	return frame
 }
