@@ -142,9 +142,6 @@ func (i *Inspection) addParts(l *layout.Layout) {
 			i.Fields[name] = c.String()
 		}
 	}
-	if _, ok := l.Fields["MeshDevice.pimpl_"]; ok {
-		i.Fields["MeshDeviceImpl.mesh_id_"] = last("MeshDevice.mesh_id_").String()
-	}
 }
 
 // errTooMany means that a file is a library that is one too many.

@@ -21,10 +21,6 @@ func (d *deriver) allocator() {
 		from(result, "BankManager::num_banks() const"),
 		from(banksOfType, implNumBanks),
 		from(first(initialises), managerAllocate))
-	// allocate_buffer compares the type with L1, because only L1 has an address limit
-	d.field("BankManager.buffer_type_", 4,
-		from(first(compares(4, 1)), managerAllocate),
-		from(first(copies), managerCtor+"t6vector"))
 	d.field("BankManager.bank_size", 8, from(result, "BankManager::bank_size() const"))
 	// allocate_buffer divides by the alignment of pages and by the number of banks, or passes
 	// them to the function that divides
@@ -36,7 +32,7 @@ func (d *deriver) allocator() {
 		from(first(on(x86asm.MOV, 4, func(s *x86.Step) (Chain, bool) {
 			c, ok := direct(s.Accessed(0))
 			return c, ok && s.Operand(1) == x86.Rooted(x86.Argument, 4)
-		})), managerCtor+"t6vectorIlSaIlEEmj"))
+		})), "BankManager::C1(RKNS0_10BufferTypeERKSt6vectorIlSaIlEEmj"))
 	// The offset that a bank's free list adds to the addresses of its blocks, and the alignment
 	// of their sizes. In L1 that is larger than the alignment of the BankManager's pages.
 	d.field("FreeListOpt.offset_bytes_", 8,
@@ -57,7 +53,6 @@ func (d *deriver) allocator() {
 const (
 	implNumBanks    = "AllocatorImpl::get_num_banks const"
 	managerAllocate = "BankManager::allocate_buffer"
-	managerCtor     = "BankManager::C1(RKNS0_10BufferTypeERKS"
 )
 
 // managers finds the pointers to the BankManagers in the allocator, by type of buffer.
@@ -149,15 +144,6 @@ var initialises = on(x86asm.MOV, 4, func(s *x86.Step) (Chain, bool) {
 		return nil, false
 	}
 	return direct(s.Operand(1).Loaded(0))
-})
-
-// copies finds the field to which a constructor copies the number that its first argument points
-// to.
-var copies = on(x86asm.MOV, 4, func(s *x86.Step) (Chain, bool) {
-	if c, ok := direct(s.Operand(1).Loaded(1)); !ok || c[0] != 0 {
-		return nil, false
-	}
-	return s.Accessed(0)
 })
 
 // subtracts is the field that a function subtracts from its argument.

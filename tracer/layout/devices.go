@@ -18,7 +18,11 @@ func (d *deriver) devices() {
 	} else {
 		d.attempt("Device.id_", d.virtualDeviceID)
 	}
-	d.meshID()
+	// Its id is in the MeshDevice, or in the MeshDeviceImpl that it calls through a virtual function:
+	// `mov rdi, [this+pimpl_]; mov rax, [rdi]; jmp [rax+n]`.
+	if _, _, err := d.chain(4, from(result, meshID)); err != nil {
+		d.field("MeshDevice.pimpl_", 8, from(single(callsObject), meshID))
+	}
 	d.attempt("MeshDevice.devices", d.meshDevices)
 	d.layout.DeviceVtable = d.vtable("Device.vtable", deviceTable)
 	d.layout.MeshVtable = d.vtable("MeshDevice.vtable", meshTable)
@@ -85,21 +89,6 @@ func (d *deriver) vtable(name, symbol string) uint64 {
 		return 0
 	}
 	return s.Addr + 16
-}
-
-// meshID finds the id of a mesh: in the MeshDevice, or in the MeshDeviceImpl that it calls
-// through a virtual function: `mov rdi, [this+pimpl_]; mov rax, [rdi]; jmp [rax+n]`.
-func (d *deriver) meshID() {
-	if c, _, err := d.chain(4, from(result, meshID)); err == nil {
-		d.layout.Fields["MeshDevice.mesh_id_"] = c
-		return
-	}
-	pimpl, ok := d.field("MeshDevice.pimpl_", 8, from(single(callsObject), meshID))
-	if !ok {
-		d.miss("MeshDevice.mesh_id_", "MeshDevice::id() neither returns a field nor calls a MeshDeviceImpl")
-		return
-	}
-	d.field("MeshDevice.mesh_id_", 4, from(within(pimpl, result), "distributed::MeshDeviceImpl::id() const"))
 }
 
 // vector is a vector of chips: the chain to its begin pointer, the bytes of an element, and
