@@ -13,11 +13,9 @@ import (
 
 // place puts a probe on a function: on the first instruction if the kernel can emulate that one;
 // else on the next such instruction that still has all arguments; else on the first one.
-func (d *deriver) place(name string, f symbolize.Symbol, function bool) {
+func (d *deriver) place(name string, f symbolize.Symbol) {
 	p := Probe{Symbol: f.Name, Size: f.Size, Addr: f.Addr, ProbeAddr: f.Addr, Stepped: true}
-	if function {
-		d.cheapen(&p, f)
-	}
+	d.cheapen(&p, f)
 	d.put(name, p)
 }
 

@@ -133,7 +133,7 @@ func (d *deriver) probes() {
 		case "buffer_deallocate":
 			d.layout.ImplArgs = strings.HasPrefix(f.Name, mangle(implDeallocate))
 		}
-		d.place(p.name, f, true)
+		d.place(p.name, f)
 	}
 	d.attempt("bank_shards", d.shards)
 	d.exceptions()
