@@ -20,13 +20,6 @@ type tooMany struct {
 
 func (e tooMany) Error() string { return fmt.Sprintf("more than %d %s", e.limit, e.what) }
 
-// tooLong is the error of a search that took too much time.
-type tooLong time.Duration
-
-func (e tooLong) Error() string {
-	return fmt.Sprintf("stopped after %.0f s", time.Duration(e).Seconds())
-}
-
 // Limits bound a walk. Zero values are the defaults.
 type Limits struct {
 	// Objects and Bytes are how much is visited and read, and References how many are followed:
@@ -104,7 +97,6 @@ const maxReferences = 1 << 40
 // An Owned is an object that was searched, and who holds it.
 type Owned struct {
 	Object uint64
-	Type   string
 	Path   Path
 }
 
@@ -131,8 +123,7 @@ func (h *Heap) Find(limits Limits, enough func(object uint64) bool) (found []Own
 	read := limits.Bytes - w.Left
 	err = cmp.Or(w.begin(confirmBytes), w.missed)
 	for _, at := range w.confirm() {
-		object := w.nodes.at(at).object
-		found = append(found, Owned{object, w.nameOfType(object), w.path(at)})
+		found = append(found, Owned{w.nodes.at(at).object, w.path(at)})
 	}
 	return found, Cost{Objects: w.nodes.n, Bytes: read + confirmBytes - w.Left}, cmp.Or(err, w.err)
 }
@@ -244,7 +235,7 @@ func (w *walk) isOver(n int64) bool {
 	case w.followed > w.limits.References:
 		w.err = tooMany{w.limits.References, "references"}
 	case before/sometimes != w.followed/sometimes && time.Since(w.begun) > w.limits.Time:
-		w.err = tooLong(w.limits.Time)
+		w.err = fmt.Errorf("stopped after %.0f s", w.limits.Time.Seconds())
 	}
 	return w.err != nil
 }
