@@ -5,7 +5,6 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"slices"
 )
 
@@ -74,10 +73,7 @@ func (e *ELF) Pointer(vaddr uint64) (to uint64, err error) {
 	if found {
 		return to, err
 	}
-	b, err := e.Text(vaddr, 8)
-	if err == nil && len(b) < 8 {
-		err = io.ErrUnexpectedEOF
-	}
+	b, err := e.Bytes(vaddr, 8)
 	if err != nil {
 		return 0, err
 	}

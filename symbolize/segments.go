@@ -82,6 +82,15 @@ func (e *ELF) Text(vaddr uint64, n int) ([]byte, error) {
 	return e.read(offset, min(uint64(max(n, 0)), left), maxText)
 }
 
+// Bytes is Text of exactly n bytes.
+func (e *ELF) Bytes(vaddr uint64, n int) ([]byte, error) {
+	b, err := e.Text(vaddr, n)
+	if err == nil && len(b) < n {
+		err = fmt.Errorf("address %#x: %d bytes, not %d", vaddr, len(b), n)
+	}
+	return b, err
+}
+
 // Bias returns the difference between addresses in a process and in the file, for a process
 // that maps the file from mapOffset on at mapStart (a line of /proc/PID/maps); false if the
 // file has no segment there.

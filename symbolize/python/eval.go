@@ -30,7 +30,7 @@ func findEval(e *symbolize.ELF, functions unwind.Functions) ([]Range, error) {
 	}
 	hot := Range{f.Addr, f.Addr + f.Size}
 	ranges := []Range{hot}
-	code, err := read(e, hot.Start, int(f.Size))
+	code, err := e.Bytes(hot.Start, int(f.Size))
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func splitOff(e *symbolize.ELF, part, hot Range) bool {
 	if part.End-part.Start > maxEval {
 		return false
 	}
-	code, err := read(e, part.Start, int(part.End-part.Start))
+	code, err := e.Bytes(part.Start, int(part.End-part.Start))
 	if err != nil {
 		return false
 	}

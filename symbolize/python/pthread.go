@@ -42,7 +42,7 @@ func Threads(libc *symbolize.ELF) (Pthread, error) {
 		if s.Size != uint64(f.words)*4 {
 			return Pthread{}, fmt.Errorf("%s is of %d bytes, not %d", f.symbol, s.Size, f.words*4)
 		}
-		b, err := read(libc, s.Addr, f.words*4)
+		b, err := libc.Bytes(s.Addr, f.words*4)
 		if err != nil {
 			return Pthread{}, fmt.Errorf("reading %s: %w", f.symbol, err)
 		}

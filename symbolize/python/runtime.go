@@ -83,7 +83,7 @@ func Find(e *symbolize.ELF) (*Runtime, error) {
 // fill derives the values that differ from build to build.
 func (r *Runtime) fill(e *symbolize.ELF, object symbolize.Symbol, key uint64) (err error) {
 	if r.Minor >= 13 {
-		b, err := read(e, object.Addr, debugLayouts[r.Minor].size)
+		b, err := e.Bytes(object.Addr, debugLayouts[r.Minor].size)
 		if err != nil {
 			return fmt.Errorf("reading the debug offsets: %w", err)
 		}
@@ -124,16 +124,4 @@ func findDealloc(e *symbolize.ELF, functions unwind.Functions, codeType uint64) 
 		return 0, fmt.Errorf("tp_dealloc of PyCode_Type, %#x, is not the start of a function", addr)
 	}
 	return addr, nil
-}
-
-// read returns exactly n bytes at a virtual address.
-func read(e *symbolize.ELF, vaddr uint64, n int) ([]byte, error) {
-	b, err := e.Text(vaddr, n)
-	if err != nil {
-		return nil, err
-	}
-	if len(b) < n {
-		return nil, fmt.Errorf("address %#x: %d bytes, not %d", vaddr, len(b), n)
-	}
-	return b, nil
 }

@@ -20,7 +20,7 @@ type version struct {
 // before that, and no older one, exports Py_Is: which patch it is does not matter.
 func findVersion(e *symbolize.ELF) (version, error) {
 	if s, ok := e.Lookup("Py_Version"); ok {
-		b, err := read(e, s.Addr, 4)
+		b, err := e.Bytes(s.Addr, 4)
 		if err != nil {
 			return version{}, fmt.Errorf("reading Py_Version: %w", err)
 		}

@@ -64,8 +64,8 @@ func (d *deriver) managers() error {
 		return err
 	}
 	mask, table := fl.typeMask(), fl.table()
-	words, err := d.e.Text(table, Types*8)
-	managers, found := noManagers, mask != 0 && err == nil && len(words) == Types*8
+	words, err := d.e.Bytes(table, Types*8)
+	managers, found := noManagers, mask != 0 && err == nil
 	for t := range managers {
 		if !found || mask>>t&1 == 0 {
 			continue
