@@ -63,7 +63,7 @@ func TestManyStacksBeginAnew(t *testing.T) {
 	s.addNative(11, 2, []uint64{1010, 1020}, view)
 	qt.Check(t, qt.Equals(s.Stack(ids(11)), used))
 	s.addNative(11, 2, []uint64{1010, 1020}, view) // sent again
-	qt.Check(t, qt.HasLen(s.newest.native.at, 1))
+	qt.Check(t, qt.HasLen(s.newest.native, 1))
 	again := s.newest.bytes
 	qt.Check(t, qt.Equals(s.Renew(), before+again))
 	qt.Check(t, qt.Equals(s.StackBytes(), again))

@@ -47,8 +47,8 @@ type Process struct {
 
 // A batch has the stacks that were added between two calls of Renew.
 type batch struct {
-	native lists[int32] // indices of places
-	python lists[bpf.KernelPythonCall]
+	native map[uint64][]int32 // indices of places
+	python map[uint64][]bpf.KernelPythonCall
 	shown  map[bpf.KernelStackIds]*event.Stack
 	places *places
 	known  map[placeKey]int32
@@ -70,7 +70,7 @@ type places struct{ list []place }
 
 func newBatch() *batch {
 	return &batch{
-		native: newLists[int32](), python: newLists[bpf.KernelPythonCall](),
+		native: make(map[uint64][]int32), python: make(map[uint64][]bpf.KernelPythonCall),
 		shown: make(map[bpf.KernelStackIds]*event.Stack), places: new(places), known: make(map[placeKey]int32),
 	}
 }
@@ -114,13 +114,14 @@ func (s *Process) addNative(id uint64, generation uint32, addresses []uint64, vi
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.newest
-	if b.native.get(id) != nil {
+	if b.native[id] != nil {
 		return // the kernel side forgot that it had sent the stack
 	}
 	if b.generation != generation || b.at == nil {
 		b.at, b.generation = make(map[uint64]int32), generation
 	}
-	stack := b.native.add(id, len(addresses))
+	stack := make([]int32, len(addresses))
+	b.native[id] = stack
 	b.bytes += stackBytes + frameBytes*len(addresses)
 	for i, addr := range addresses {
 		stack[i] = b.placeOf(addr, view)
@@ -152,8 +153,8 @@ func (b *batch) placeOf(addr uint64, view *spaceView) int32 {
 func (s *Process) addPython(id uint64, calls []bpf.KernelPythonCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.newest.python.get(id) == nil {
-		copy(s.newest.python.add(id, len(calls)), calls)
+	if s.newest.python[id] == nil {
+		s.newest.python[id] = append(make([]bpf.KernelPythonCall, 0, len(calls)), calls...)
 		s.newest.bytes += stackBytes + frameBytes*len(calls)
 	}
 }
@@ -227,18 +228,19 @@ func (s *Process) ForgetCode() (bytes int) {
 	return before - s.codeBytes
 }
 
-// countedCalls bounds the calls that newestCalls counts.
+// countedCalls bounds the calls that newestCalls counts: of more, some stacks are a sample.
 const countedCalls = 1 << 16
 
-// newestCalls counts calls in the newest stacks by the ids of their code; s.mu is held.
+// newestCalls counts calls in stacks, those of the newest batch first, by the ids of their code; s.mu is
+// held.
 func (s *Process) newestCalls() map[uint32]int {
 	calls, n := make(map[uint32]int), 0
 	for _, b := range []*batch{s.newest, s.older} {
-		for _, chunk := range slices.Backward(b.python.chunks) {
-			for _, c := range chunk {
+		for _, stack := range b.python {
+			for _, c := range stack {
 				calls[c.Code]++
 			}
-			if n += len(chunk); n >= countedCalls {
+			if n += len(stack); n >= countedCalls {
 				return calls
 			}
 		}
@@ -310,10 +312,10 @@ type parts struct {
 // parts looks up the parts of a stack; s.mu is held.
 func (s *Process) parts(ids bpf.KernelStackIds) (p parts) {
 	for _, b := range []*batch{s.older, s.newest} {
-		if native := b.native.get(ids.Native); native != nil {
+		if native := b.native[ids.Native]; native != nil {
 			p.native, p.of = native, b.places
 		}
-		if python := b.python.get(ids.Python); python != nil {
+		if python := b.python[ids.Python]; python != nil {
 			p.python = python
 		}
 	}
