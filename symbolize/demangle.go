@@ -14,6 +14,7 @@ const (
 	maxMangled = 1 << 14
 	maxShort   = 512
 	maxFull    = 14 // as a power of two: 16 KB
+	maxPart    = 9  // as a power of two
 )
 
 // ShortName returns the usual form of a symbol: `ttnn::add`, `std::vector::push_back`,

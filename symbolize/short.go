@@ -87,27 +87,20 @@ func (s *shortener) name(a demangle.AST) string {
 		return "{unnamed#" + strconv.Itoa(a.Num+1) + "}"
 	case *demangle.Operator:
 		return operatorName(a.Name)
-	case *demangle.Unary: // operator"" _suffix
-		return s.name(a.Op) + " " + s.name(a.Expr)
 	case *demangle.Cast:
-		return "operator " + s.typeName(a.To)
+		return "operator " + printed(a.To)
 	case *demangle.DefaultArg:
 		return "{default#" + strconv.Itoa(a.Num+1) + "}"
 	case *demangle.Special:
 		if strings.Contains(a.Prefix, "thunk to") { // a wrapper around the function
 			return s.name(a.Val)
 		}
-		return a.Prefix + s.name(a.Val)
-	case *demangle.Special2:
-		return a.Prefix + s.name(a.Val1) + a.Middle + s.name(a.Val2)
 	case *demangle.GlobalCDtor:
 		if _, ok := a.Key.(*demangle.Name); ok {
 			return "" // the name of a file, not of a function: the symbol says more
 		}
-		return "global constructors keyed to " + s.name(a.Key)
-	default:
-		return s.typeName(a)
 	}
+	return printed(a)
 }
 
 func lambda(n int) string { return "{lambda#" + strconv.Itoa(n) + "}" }
@@ -180,29 +173,7 @@ func (s *shortener) qualified(a *demangle.Qualified) string {
 	return scope + "::" + name
 }
 
-// typeName prints a type as far as it is useful in a name.
-func (s *shortener) typeName(a demangle.AST) string {
-	if s.steps--; s.steps < 0 {
-		return ""
-	}
-	switch a := a.(type) {
-	case *demangle.BuiltinType:
-		return a.Name
-	case *demangle.Name, *demangle.Qualified, *demangle.Template, *demangle.Closure, *demangle.UnnamedType,
-		*demangle.TaggedName:
-		return s.name(a)
-	case *demangle.PointerType:
-		return s.typeName(a.Base) + "*"
-	case *demangle.ReferenceType:
-		return s.typeName(a.Base) + "&"
-	case *demangle.RvalueReferenceType:
-		return s.typeName(a.Base) + "&&"
-	case *demangle.TypeWithQualifiers:
-		return s.typeName(a.Base) + " const"
-	case *demangle.TemplateParam:
-		if a.Template != nil && a.Index < len(a.Template.Args) {
-			return s.typeName(a.Template.Args[a.Index])
-		}
-	}
-	return "auto"
+// printed is a part of a name as the demangler prints it, such as a type, without template arguments.
+func printed(a demangle.AST) string {
+	return demangle.ASTToString(a, demangle.NoTemplateParams, demangle.NoEnclosingParams, demangle.MaxLength(maxPart))
 }
