@@ -58,7 +58,7 @@ func TestFiguresOfTTNN(t *testing.T) {
 	tr.Settle()
 	cached := took("tables loaded, process new", func() { know(tr, pid) })
 
-	chunks := s.rows.tables.used
+	chunks := chunksOf(s.rows.tables)
 	t.Logf("%d mappings of %d files, %d of them with rows: %d rows in %.1f MB of tables", len(mappings), len(files), len(tables), rows, float64(4*words)/1e6)
 	kernel := chunks*chunkWords*4 + len(s.rows.tables.numbers)*8 + int(unsafe.Sizeof(bpf.KernelSpace{}))
 	t.Logf("the kernel has %d chunks of 16 KiB and %d rules: with the space %.1f MB", chunks, len(s.rows.tables.numbers), float64(kernel)/1e6)

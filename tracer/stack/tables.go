@@ -38,7 +38,6 @@ type unwindTables struct {
 
 	mu      sync.Mutex // never held during a call that waits for the kernel
 	taken   []bool     // by chunk
-	used    int        // chunks
 	numbers map[unwind.Rule]uint16
 	idle    []*kernelTable // oldest first
 	shares  map[int]share  // by user
@@ -258,7 +257,6 @@ func (t *unwindTables) take(n, owner int) {
 	share := t.shares[owner]
 	share.chunks += n
 	t.shares[owner] = share
-	t.used += n
 }
 
 func (t *unwindTables) has(k *kernelTable) bool {
