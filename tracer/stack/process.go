@@ -36,7 +36,6 @@ type Process struct {
 	// events that have not arrived yet may refer to its stacks.
 	newest, older *batch
 	codes         map[uint32]*python.Code
-	codeOrder     []uint32 // their ids, oldest first
 	codeBytes     int
 	// byIdentity has each stack once, whatever way its calls took through the interpreter.
 	byIdentity map[uint64]weak.Pointer[event.Stack]
@@ -195,7 +194,6 @@ func (s *Process) addCode(id uint32, tableAt int, code *python.Code) {
 		return // the process forgot others: all are sent again
 	}
 	s.codes[id] = code
-	s.codeOrder = append(s.codeOrder, id)
 	s.codeBytes += codeSize(code)
 }
 
@@ -216,14 +214,13 @@ func (s *Process) CodeBytes() int {
 func (s *Process) ForgetCode() (bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := s.codeBytes
-	calls := s.newestCalls()
-	slices.SortStableFunc(s.codeOrder, func(a, b uint32) int { return cmp.Compare(calls[a], calls[b]) })
-	defer func() { slices.Sort(s.codeOrder) }() // ids ascend
-	for s.codeBytes > before/2 {
-		s.codeBytes -= codeSize(s.codes[s.codeOrder[0]])
-		delete(s.codes, s.codeOrder[0])
-		s.codeOrder = s.codeOrder[1:]
+	before, calls := s.codeBytes, s.newestCalls()
+	least := slices.SortedFunc(maps.Keys(s.codes), func(a, b uint32) int {
+		return cmp.Or(cmp.Compare(calls[a], calls[b]), cmp.Compare(a, b)) // ids ascend
+	})
+	for n := 0; s.codeBytes > before/2; n++ {
+		s.codeBytes -= codeSize(s.codes[least[n]])
+		delete(s.codes, least[n])
 	}
 	return before - s.codeBytes
 }
