@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"debug/elf"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -55,12 +56,7 @@ func stubTarget(name string) (string, bool) {
 // functionAt returns the innermost function that contains an address.
 func (e *ELF) functionAt(vaddr uint64) (function, bool) {
 	funcs := e.funcs()
-	i, _ := slices.BinarySearchFunc(funcs, vaddr, func(f function, a uint64) int {
-		if f.addr <= a {
-			return -1
-		}
-		return 1
-	})
+	i := sort.Search(len(funcs), func(i int) bool { return funcs[i].addr > vaddr })
 	// a function may contain others, so one before the nearest may contain the address
 	for n := 0; i > 0 && n <= maxInside; n++ {
 		i--

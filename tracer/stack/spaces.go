@@ -1,9 +1,8 @@
 package stack
 
 import (
-	"cmp"
 	"context"
-	"slices"
+	"sort"
 	"sync"
 	"time"
 	"weak"
@@ -280,12 +279,7 @@ func (s *Spaces) view(pid int, generation uint32) *spaceView {
 
 // find returns the mapping that contains an address.
 func (v *spaceView) find(addr uint64) (codeMapping, bool) {
-	i, found := slices.BinarySearchFunc(v.mappings, addr, func(m codeMapping, a uint64) int {
-		return cmp.Compare(m.start, a)
-	})
-	if !found {
-		i--
-	}
+	i := sort.Search(len(v.mappings), func(i int) bool { return v.mappings[i].start > addr }) - 1
 	if i < 0 || v.mappings[i].end <= addr {
 		return codeMapping{}, false
 	}
