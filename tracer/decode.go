@@ -2,6 +2,7 @@ package tracer
 
 import (
 	"context"
+	"math"
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
@@ -56,10 +57,10 @@ type decoder struct {
 	taken int
 	// room is what the processes of each user may have.
 	room *quota.Quota
-	// waiting are the processes whose memory from before the attach is to be read. late and rereading limit
-	// such reads, and those after a loss.
+	// waiting are the processes whose memory from before the attach is to be read. late and rereading count
+	// such reads that run, and those after a loss.
 	waiting         []*process
-	late, rereading turns
+	late, rereading *quota.Quota
 	searches        *owners.Searches
 	// countedNs, namedNs and sweptNs are when losses were counted, command lines read again, and
 	// processes checked.
@@ -81,7 +82,7 @@ func newDecoder(ctx context.Context, k kernelSide, libraries *libraries.Set, spa
 	d := &decoder{
 		processes: make(map[int]*process), recovering: make(map[*process]bool), throwing: make(map[*process]bool), losing: make(map[*process]bool), renamed: make(map[thread]readName),
 		room: quota.New(quota.Allocations, quota.AllAllocations), kernel: k, libraries: libraries, spaces: spaces, inbox: new(inbox), closing: ctx, Options: *o,
-		late: make(turns), rereading: make(turns), show: stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames},
+		late: quota.New(maxLate, math.MaxInt), rereading: quota.New(maxRereading, math.MaxInt), show: stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames},
 		unattributed: make(map[string]lossCount), objectsEnded: make(chan struct{}, 1),
 	}
 	d.reads = newReads(ctx, readers, d.inbox)

@@ -17,12 +17,13 @@ import (
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 	"ttmem/tracer/libraries"
+	"ttmem/tracer/quota"
 )
 
 const (
-	// maxLate bounds the processes of a user that are read at the same time after a late attach: each
-	// takes some 20 MB.
-	maxLate = 4
+	// maxLate and maxRereading bound the processes of a user that are read at the same time after a late
+	// attach, and after a loss: each takes some 20 MB.
+	maxLate, maxRereading = 4, 1
 	// maxTaken is the number of buffers that are reported together, while other events wait.
 	maxTaken = 1 << 14
 	// quietNs is how long events of a process are followed before its memory is read after a loss. If none
@@ -63,28 +64,10 @@ type recovery struct {
 	stop    context.CancelCauseFunc
 }
 
-// turns count the processes of each user that are being read.
-type turns map[int]int
-
-// begin reports whether another process of a user may be read, until end is called.
-func (t turns) begin(user, most int) bool {
-	if t[user] >= most {
-		return false
-	}
-	t[user]++
-	return true
-}
-
-func (t turns) end(user int) {
-	if t[user]--; t[user] == 0 {
-		delete(t, user)
-	}
-}
-
-// scan reads the memory of a process, whose turn it is, in the background. Close does not wait for it,
+// scan reads the memory of a process, which counts in running, in the background. Close does not wait for it,
 // because a read of memory may never return. take gets what read gives, unless the process has ended; false:
 // it has to wait.
-func (d *decoder) scan(p *process, t turns, read func(ctx context.Context, of host.ReadableProcess, give func(memory)),
+func (d *decoder) scan(p *process, running *quota.Quota, read func(ctx context.Context, of host.ReadableProcess, give func(memory)),
 	take func(*process, *memory) bool,
 ) context.CancelCauseFunc {
 	ctx, stop := context.WithCancelCause(d.closing)
@@ -96,7 +79,7 @@ func (d *decoder) scan(p *process, t turns, read func(ctx context.Context, of ho
 		})
 		stop(nil)
 		d.inbox.add(result{report: func(*decoder) bool {
-			t.end(user)
+			running.Take(user, -1)
 			return true
 		}})
 	}()
@@ -122,7 +105,7 @@ func (d *decoder) beginLate() {
 		if p.late == nil { // it has ended
 			return true
 		}
-		if !d.late.begin(p.user, maxLate) {
+		if !d.late.Take(p.user, 1) {
 			return false
 		}
 		l, bias := p.library, p.bias()
@@ -222,7 +205,7 @@ func (d *decoder) beginReread(p *process, nowNs uint64) {
 		d.locate(p.PID, p.user) // until the next time
 	}
 	r := p.recovery
-	if p.mapped == nil || !d.rereading.begin(p.user, 1) {
+	if p.mapped == nil || !d.rereading.Take(p.user, 1) {
 		r.unfollow(p)
 		p.rereadNs = nowNs + rereadNs
 		return

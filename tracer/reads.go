@@ -7,6 +7,7 @@ import (
 
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
+	"ttmem/tracer/quota"
 )
 
 // reads reads the memory of processes in the background, because a read may take long or never
@@ -18,7 +19,7 @@ type reads struct {
 
 	mu      sync.Mutex     // of process.reads, too
 	waiting map[*read]bool // reads whose results were not taken yet
-	byUser  map[int]int    // their number
+	pending *quota.Quota   // their number
 }
 
 // read is a read of a process's memory.
@@ -42,7 +43,7 @@ const (
 func newReads(ctx context.Context, readers *host.Readers, inbox *inbox) *reads {
 	return &reads{
 		ctx: ctx, readers: readers, inbox: inbox,
-		waiting: make(map[*read]bool), byUser: make(map[int]int),
+		waiting: make(map[*read]bool), pending: quota.New(maxPending, math.MaxInt),
 	}
 }
 
@@ -51,11 +52,10 @@ func newReads(ctx context.Context, readers *host.Readers, inbox *inbox) *reads {
 func (r *reads) add(p *process, timeNs uint64, do func(context.Context, host.ReadableProcess) (report func())) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	one := &read{of: p.Program, user: p.Sharer, timeNs: timeNs, untilNs: host.Now() + resultPatienceNs, do: do}
-	if r.byUser[one.user] >= maxPending {
+	if !r.pending.Take(p.Sharer, 1) {
 		return false
 	}
-	r.byUser[one.user]++
+	one := &read{of: p.Program, user: p.Sharer, timeNs: timeNs, untilNs: host.Now() + resultPatienceNs, do: do}
 	if len(p.reads) > 0 {
 		one.untilNs = min(one.untilNs, p.reads[0].untilNs) // events wait once for a process that does not answer
 	}
@@ -110,11 +110,8 @@ func (r *reads) taken(one *read) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.waiting, one)
-	if one.do == nil {
-		return
-	}
-	if r.byUser[one.user]--; r.byUser[one.user] == 0 {
-		delete(r.byUser, one.user)
+	if one.do != nil {
+		r.pending.Take(one.user, -1)
 	}
 }
 

@@ -30,7 +30,7 @@ func rereadsFind(d *decoder, found memory) (started *int) {
 		*started++
 		p.recovery.beganNs = 5e9
 		d.inbox.add(result{p.Program, found.readNs, func(d *decoder) bool {
-			d.rereading.end(p.user)
+			d.rereading.Take(p.user, -1)
 			return d.takeReread(p, &found)
 		}})
 		return func(error) {}

@@ -14,6 +14,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/quota"
 )
 
 // A page of a process may be on a file system that its user serves and that never answers. On
@@ -38,15 +40,14 @@ type Readers struct {
 	Proc
 	mu     sync.Mutex
 	idle   []*reader
-	busy   map[int]int // by real user id
-	total  int
+	busy   *quota.Quota  // by RealUser
 	freed  chan struct{} // closed when a reader is free
 	closed bool
 }
 
 // NewReaders returns Readers, and starts a first child.
 func NewReaders() *Readers {
-	r := &Readers{busy: make(map[int]int), freed: make(chan struct{})}
+	r := &Readers{busy: quota.New(readersPerUser, maxReaders), freed: make(chan struct{})}
 	go func() {
 		if first, err := startReader(); err == nil {
 			r.keep(first)
@@ -139,11 +140,7 @@ func (r *Readers) share(ctx context.Context, user int, patience time.Duration) e
 	given := time.After(patience)
 	for ctx.Err() == nil {
 		r.mu.Lock()
-		free := r.busy[user] < readersPerUser && r.total < maxReaders
-		if free {
-			r.busy[user]++
-			r.total++
-		}
+		free := r.busy.Take(user, 1)
 		freed := r.freed
 		r.mu.Unlock()
 		if free {
@@ -163,10 +160,7 @@ func (r *Readers) share(ctx context.Context, user int, patience time.Duration) e
 func (r *Readers) release(user int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.total--
-	if r.busy[user]--; r.busy[user] == 0 {
-		delete(r.busy, user)
-	}
+	r.busy.Take(user, -1)
 	close(r.freed)
 	r.freed = make(chan struct{})
 }

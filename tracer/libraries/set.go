@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
+	"ttmem/tracer/quota"
 	"ttmem/tracer/stack"
 )
 
@@ -80,7 +82,7 @@ type Set struct {
 	byFile map[host.FileID]*Library // nil: no tt-metal library
 	// members are the processes that map one, by id.
 	members map[int]member
-	users   map[int]int // the number of these processes by user
+	users   *quota.Quota // the number of these processes
 	// beside are the other files of tt-metal, and of its callers.
 	beside kernel.ProbedFiles
 }
@@ -99,7 +101,7 @@ const maxFiles = 1 << 16
 func New(objs *kernel.Objects, spaces *stack.Spaces, proc *host.Proc, warn func(user int, text string)) *Set {
 	s := &Set{
 		objs: objs, spaces: spaces, proc: proc, warn: warn,
-		byFile: make(map[host.FileID]*Library), members: make(map[int]member), users: make(map[int]int),
+		byFile: make(map[host.FileID]*Library), members: make(map[int]member), users: quota.New(bpf.ProcessesAUser, math.MaxInt),
 		beside: kernel.ProbedFiles{Find: besideProbes, Each: maxBeside, Warn: warn},
 	}
 	if objs != nil {
@@ -339,10 +341,9 @@ func (s *Set) Join(p kernel.Program, l *Library, user int) (isNew bool, err erro
 	case known:
 		s.leave(m)
 	}
-	if user != 0 && s.users[user] >= bpf.ProcessesAUser {
+	if !s.users.Take(host.Sharer(user, p.PID), 1) {
 		return false, ErrManyProcesses
 	}
-	s.users[user]++
 	s.members[p.PID] = member{p, l, user}
 	s.Seen.Store(true)
 	return true, nil
@@ -360,9 +361,7 @@ func (s *Set) Leave(p kernel.Program) {
 func (s *Set) leave(m member) {
 	delete(s.members, m.PID)
 	s.beside.Leave(m.PID)
-	if s.users[m.user]--; s.users[m.user] == 0 {
-		delete(s.users, m.user)
-	}
+	s.users.Take(host.Sharer(m.user, m.PID), -1)
 }
 
 // Of returns the library that a process is known to map; nil if there is none.
