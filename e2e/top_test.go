@@ -229,7 +229,7 @@ func TestTopOfARecording(t *testing.T) {
 	file, err := os.Create(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	w, err := recording.NewWriter(file, recording.Options{})
+	w, err := recording.NewWriter(file, recording.NewHeader())
 	qt.Assert(t, qt.IsNil(err))
 	s := scene.New(w.Add)
 	s.Load()

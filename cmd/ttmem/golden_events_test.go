@@ -358,10 +358,10 @@ func (s *storyStream) record(t *testing.T, path string, checkpointEvents int) {
 	t.Helper()
 	state := aggregate.New()
 	file, err := recording.Create(path, recording.FileOptions{
-		Options: recording.Options{Header: &recording.Header{
+		Header: &recording.Header{
 			Created: s.header.Created, MonotonicNs: s.header.MonotonicNs,
 			Host: s.header.Host, Kernel: s.header.Kernel, Ttmem: "golden", Recording: 1,
-		}},
+		},
 		Checkpoint: func() func() *event.Event { return state.Freeze(nil) }, CheckpointEvents: checkpointEvents,
 	})
 	qt.Assert(t, qt.IsNil(err))

@@ -30,7 +30,7 @@ import (
 func writeEvents(t *testing.T, name string, events []event.Event) string {
 	t.Helper()
 	var out bytes.Buffer
-	r, err := recording.NewWriter(&out, recording.Options{Header: &recording.Header{}})
+	r, err := recording.NewWriter(&out, recording.Header{})
 	qt.Assert(t, qt.IsNil(err))
 	now := uint64(1000 * pagetest.Second)
 	for _, e := range events {

@@ -22,7 +22,7 @@ func opsRecording(t *testing.T) {
 	t.Chdir(t.TempDir())
 	f, err := os.Create("model.ttmem")
 	qt.Assert(t, qt.IsNil(err))
-	w, err := recording.NewWriter(f, recording.Options{})
+	w, err := recording.NewWriter(f, recording.NewHeader())
 	qt.Assert(t, qt.IsNil(err))
 	now := uint64(1e9)
 	write := func(e event.Event) {
@@ -64,7 +64,7 @@ func TestTheLogListsTraces(t *testing.T) {
 	t.Chdir(t.TempDir())
 	f, err := os.Create("model.ttmem")
 	qt.Assert(t, qt.IsNil(err))
-	w, err := recording.NewWriter(f, recording.Options{})
+	w, err := recording.NewWriter(f, recording.NewHeader())
 	qt.Assert(t, qt.IsNil(err))
 	write := func(e event.Event) {
 		e.TimeNs = 1e9

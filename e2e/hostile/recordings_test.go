@@ -46,9 +46,9 @@ func writeRecordingIn(t *testing.T, path, container, name string, checkpoints in
 	t.Helper()
 	state := aggregate.New()
 	file, err := recording.Create(path, recording.FileOptions{
-		Options: recording.Options{Header: &recording.Header{
+		Header: &recording.Header{
 			Created: time.Unix(1e9, 0), MonotonicNs: 1, Host: name, Kernel: name, Ttmem: name, Recording: 1,
-		}},
+		},
 		Checkpoint: func() func() *event.Event { return state.Freeze(nil) }, CheckpointEvents: checkpoints,
 	})
 	qt.Assert(t, qt.IsNil(err))

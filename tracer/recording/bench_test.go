@@ -136,7 +136,7 @@ func BenchmarkAdd(b *testing.B) {
 				events[i].Stack.Calls() // looked up: what that costs is not measured here
 			}
 			var out counter
-			w, err := NewWriter(&out, Options{})
+			w, err := NewWriter(&out, NewHeader())
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -147,7 +147,7 @@ func BenchmarkAdd(b *testing.B) {
 				i := added % len(events)
 				if i == 0 && added > 0 && load.name == "new" {
 					b.StopTimer()
-					w, _ = NewWriter(&out, Options{})
+					w, _ = NewWriter(&out, NewHeader())
 					b.StartTimer()
 				}
 				w.Add(&events[i])
@@ -222,7 +222,7 @@ func TestEventsAreSmall(t *testing.T) {
 
 func TestAddOfAKnownStackAllocatesNothing(t *testing.T) {
 	events := model(40_000, newStacks(300))
-	w, err := NewWriter(io.Discard, Options{})
+	w, err := NewWriter(io.Discard, NewHeader())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -136,7 +136,7 @@ func TestAChangedByteIsFound(t *testing.T) {
 func TestGarbageAfterTheLastBlock(t *testing.T) {
 	events := model(60, newStacks(4))
 	var b bytes.Buffer
-	w, err := NewWriter(&b, Options{})
+	w, err := NewWriter(&b, NewHeader())
 	qt.Assert(t, qt.IsNil(err))
 	for i := range events {
 		w.Add(&events[i])
@@ -245,7 +245,7 @@ func TestWhatANewerWriterAddsIsPassedOver(t *testing.T) {
 func writtenByANewer(t *testing.T, events ...event.Event) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	w, err := NewWriter(&b, Options{})
+	w, err := NewWriter(&b, NewHeader())
 	qt.Assert(t, qt.IsNil(err))
 	for i := range events {
 		w.rows.row(&events[i])
@@ -265,7 +265,7 @@ func TestLengthsAreBoundedBeforeAnythingIsAllocated(t *testing.T) {
 	header := write(t, nil)
 	ends, _ := blocksOf(t, header)
 	header = header[:ends[0]]
-	w, err := NewWriter(io.Discard, Options{})
+	w, err := NewWriter(io.Discard, NewHeader())
 	qt.Assert(t, qt.IsNil(err))
 	bomb := w.zstd.EncodeAll(make([]byte, 200<<20), nil)
 	fix := func(b []byte) []byte {

@@ -17,7 +17,7 @@ import (
 func expanding(t testing.TB, blocks int) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	w, err := NewWriter(&out, Options{Header: &fixed})
+	w, err := NewWriter(&out, fixed)
 	qt.Assert(t, qt.IsNil(err))
 	for range blocks {
 		payload := bytes.Repeat([]byte{0}, maxRaw)
@@ -56,7 +56,7 @@ func TestRegularEventsAreReadAgain(t *testing.T) {
 			list = append(list, stackOf(i))
 		}
 		var out bytes.Buffer
-		w, err := NewWriter(&out, Options{Header: &fixed})
+		w, err := NewWriter(&out, fixed)
 		qt.Assert(t, qt.IsNil(err))
 		const n = 200_000
 		for i := range n {
@@ -83,7 +83,7 @@ func TestRepeatedStacksAreBounded(t *testing.T) {
 		stacks[i] = event.Event{Kind: event.Alloc, PID: 7, Stack: event.StackOf(append([]event.Frame{{Line: i}}, shared...))}
 	}
 	var out bytes.Buffer
-	w, err := NewWriter(&out, Options{Header: &fixed})
+	w, err := NewWriter(&out, fixed)
 	qt.Assert(t, qt.IsNil(err))
 	for i := range stacks {
 		w.rows.row(&stacks[i])

@@ -15,7 +15,8 @@ import (
 
 // FileOptions configure a recording in files. The zero value is one file without a limit.
 type FileOptions struct {
-	Options
+	// Header is the header of the first file; nil: that of NewHeader.
+	Header *Header
 	// MaxBytes is the length at which the next file begins; 0: no limit. A file is longer if a
 	// single block is, or if its checkpoint would take more than half of it.
 	MaxBytes int64
@@ -94,7 +95,10 @@ func notWritable(path string, err error) error {
 
 // CreateAt begins a recording in a file at a place, which has the given path in messages.
 func CreateAt(at *place.Place, path string, o FileOptions) (*File, error) {
-	f := &File{path: path, at: at, mode: 0o644, o: o, header: o.header()}
+	f := &File{path: path, at: at, mode: 0o644, o: o, header: NewHeader()}
+	if o.Header != nil {
+		f.header = *o.Header
+	}
 	if o.Private {
 		f.mode = 0o600
 	}
@@ -160,7 +164,7 @@ func (f *File) begin(at *place.Place, of func() *event.Event) (*segment, error) 
 
 // head writes the beginning of a file.
 func (f *File) head(s *segment, of func() *event.Event) (err error) {
-	if s.w, err = NewWriter(s.f, Options{Header: &f.header}); err != nil {
+	if s.w, err = NewWriter(s.f, f.header); err != nil {
 		return err
 	}
 	if of != nil {

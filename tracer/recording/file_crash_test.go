@@ -187,7 +187,7 @@ func TestErrorsOfTheDiskSayWhatHappened(t *testing.T) {
 func TestAStreamThatBreaksIsSaidOnce(t *testing.T) {
 	broken := errors.New("broken pipe")
 	out := &breaking{left: 2, err: broken}
-	w, err := NewWriter(out, Options{})
+	w, err := NewWriter(out, NewHeader())
 	qt.Assert(t, qt.IsNil(err))
 	w.Add(&event.Event{Kind: event.Lost})
 	qt.Assert(t, qt.IsNil(w.Flush()))

@@ -256,7 +256,7 @@ func TestALongCheckpointIsSeveralBlocks(t *testing.T) {
 		want.Stacks = append(want.Stacks, event.StackOf([]event.Frame{{Kind: event.Python, Name: fmt.Sprintf("%0100d", i)}}))
 	}
 	var out bytes.Buffer
-	w, err := NewWriter(&out, Options{})
+	w, err := NewWriter(&out, NewHeader())
 	qt.Assert(t, qt.IsNil(err))
 	w.Add(&event.Event{TimeNs: 7, Kind: event.Checkpoint, State: want})
 	for i := range events {

@@ -23,7 +23,7 @@ var fixed = Header{
 func write(t testing.TB, events []event.Event, flushAt ...int) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	w, err := NewWriter(&b, Options{Header: &fixed})
+	w, err := NewWriter(&b, fixed)
 	qt.Assert(t, qt.IsNil(err))
 	for i := range events {
 		w.Add(&events[i])
@@ -204,7 +204,7 @@ func TestEmptyListsAndStacksAreNotNil(t *testing.T) {
 
 func TestWriterKeepsNothingOfAnEvent(t *testing.T) {
 	var b bytes.Buffer
-	w, err := NewWriter(&b, Options{})
+	w, err := NewWriter(&b, NewHeader())
 	qt.Assert(t, qt.IsNil(err))
 	e := event.Event{Kind: event.CBAlloc, Devices: []int{1, 2}, Cores: []event.CoreRange{{X0: 1, Y0: 2, X1: 3, Y1: 4}}}
 	want := make([]event.Event, 2)
@@ -260,7 +260,7 @@ func TestStacksAreReadableWhileReadingGoesOn(t *testing.T) {
 func TestDefinitionsBeginAnew(t *testing.T) {
 	events := loop(3000, newStacks(40))
 	var b bytes.Buffer
-	w, err := NewWriter(&b, Options{})
+	w, err := NewWriter(&b, NewHeader())
 	qt.Assert(t, qt.IsNil(err))
 	resets := 0
 	for i := range events {
@@ -278,7 +278,7 @@ func TestDefinitionsBeginAnew(t *testing.T) {
 }
 
 func TestWriterForgetsCalls(t *testing.T) {
-	w, err := NewWriter(io.Discard, Options{})
+	w, err := NewWriter(io.Discard, NewHeader())
 	qt.Assert(t, qt.IsNil(err))
 	frames := newStacks(1)[0].Frames()
 	for i := range 3 * maxCalls {
@@ -322,7 +322,7 @@ func TestALongEventStaysReadable(t *testing.T) {
 
 func TestAnEventIsWrittenWithoutAFlush(t *testing.T) {
 	var b bytes.Buffer
-	w, err := NewWriter(&b, Options{})
+	w, err := NewWriter(&b, NewHeader())
 	qt.Assert(t, qt.IsNil(err))
 	rng := rand.New(rand.NewPCG(1, 2))
 	full := false
@@ -349,7 +349,7 @@ func TestHeaderAndEnd(t *testing.T) {
 		HasStacks: true, Taken: 100, Python: 50, Continued: true,
 		Incomplete: map[string]uint64{"no unwind row": 2, "too deep": 1}, IncompletePython: map[string]uint64{"torn": 0},
 	}
-	w, err := NewWriter(&b, Options{Header: &h})
+	w, err := NewWriter(&b, h)
 	qt.Assert(t, qt.IsNil(err))
 	w.Add(&event.Event{Kind: event.Lost})
 	qt.Assert(t, qt.IsNil(w.Close(end)))

@@ -18,19 +18,6 @@ const (
 	mostBytes = 2 << 20
 )
 
-// Options configure the writing of a recording. The zero value is usable.
-type Options struct {
-	// Header is the header of the recording; nil for that of NewHeader.
-	Header *Header
-}
-
-func (o *Options) header() Header {
-	if o.Header != nil {
-		return *o.Header
-	}
-	return NewHeader()
-}
-
 // A Writer writes a recording to a file or a stream. It is not safe for concurrent use.
 type Writer struct {
 	out     io.Writer
@@ -47,12 +34,11 @@ type Writer struct {
 }
 
 // NewWriter begins a recording and writes its header.
-func NewWriter(w io.Writer, o Options) (*Writer, error) {
+func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	r, err := newWriter(w)
 	if err != nil {
 		return nil, err
 	}
-	h := o.header()
 	if err := r.append(h.bytes()); err != nil {
 		return nil, err
 	}

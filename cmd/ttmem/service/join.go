@@ -70,7 +70,7 @@ func newFollowed(version string, state *event.Event) (_ *followed, err error) {
 	o := &followed{}
 	header := recording.NewHeader()
 	header.Ttmem = version
-	if o.r, err = recording.NewWriter(o, recording.Options{Header: &header}); err != nil {
+	if o.r, err = recording.NewWriter(o, header); err != nil {
 		return nil, err
 	}
 	if err := o.add(state); err != nil {

@@ -90,7 +90,7 @@ func randomRecording(t *testing.T, seed uint64) string {
 	state := aggregate.New()
 	header := recording.NewHeader()
 	f, err := recording.Create(path, recording.FileOptions{
-		Options: recording.Options{Header: &header}, Checkpoint: func() func() *event.Event { return state.Freeze(nil) }, CheckpointEvents: 200,
+		Header: &header, Checkpoint: func() func() *event.Event { return state.Freeze(nil) }, CheckpointEvents: 200,
 	})
 	qt.Assert(t, qt.IsNil(err))
 	record := state.Completed(func(e *event.Event) { f.Add(e) })

@@ -75,7 +75,7 @@ void load(int n) {
 		out, err := os.Create(file)
 		qt.Assert(t, qt.IsNil(err))
 		header := recording.NewHeader()
-		w, err := recording.NewWriter(out, recording.Options{Header: &header})
+		w, err := recording.NewWriter(out, header)
 		qt.Assert(t, qt.IsNil(err))
 		w.Add(&event.Event{Kind: event.Alloc, Stack: event.StackOf([]event.Frame{f})})
 		qt.Assert(t, qt.IsNil(w.Flush()))

@@ -29,7 +29,7 @@ import (
 func BenchmarkRead(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "x.ttmem")
 	header := recording.NewHeader()
-	f, err := recording.Create(path, recording.FileOptions{Options: recording.Options{Header: &header}})
+	f, err := recording.Create(path, recording.FileOptions{Header: &header})
 	qt.Assert(b, qt.IsNil(err))
 	var stacks []*event.Stack
 	for i := range 200 {
