@@ -159,11 +159,7 @@ func (t *ThreadMemory) Read(pieces []Piece) error {
 }
 
 // ProcessorTime returns the processor time of this process.
-func ProcessorTime() time.Duration {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts)
-	return time.Duration(ts.Nano())
-}
+func ProcessorTime() time.Duration { return time.Duration(clock(unix.CLOCK_PROCESS_CPUTIME_ID)) }
 
 // readThread reads up to the first byte that cannot be read.
 func readThread(thread int, local []unix.Iovec, remote []unix.RemoteIovec) (n int, err error) {

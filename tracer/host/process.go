@@ -424,10 +424,15 @@ type ThreadTime struct{ Ran, Waited time.Duration }
 
 // TimeOfThread returns the time of the calling thread. Waited is 0 if the kernel does not count it.
 func TimeOfThread() (t ThreadTime) {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts)
-	t.Ran = time.Duration(ts.Nano())
+	t.Ran = time.Duration(clock(unix.CLOCK_THREAD_CPUTIME_ID))
 	text, _ := os.ReadFile("/proc/thread-self/schedstat") // its own count of t.Ran is that of the last tick
 	_, _ = fmt.Sscan(string(text), new(int64), &t.Waited)
 	return t
+}
+
+// KernelRelease returns the release of the running kernel, such as "6.12.107+deb13-amd64".
+func KernelRelease() string {
+	var u unix.Utsname
+	_ = unix.Uname(&u)
+	return unix.ByteSliceToString(u.Release[:])
 }

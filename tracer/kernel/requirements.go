@@ -12,6 +12,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/host"
 )
 
 // Feature is a required or optional feature of the host.
@@ -152,13 +154,8 @@ func pidNamespace() Feature {
 	return Feature{Name: "PID namespace", OK: true, Detail: "the host's"}
 }
 
-// kernelRelease returns the name of the running kernel, such as "Linux
-// 6.12.107+deb13-amd64".
-func kernelRelease() string {
-	var u unix.Utsname
-	_ = unix.Uname(&u)
-	return "Linux " + unix.ByteSliceToString(u.Release[:])
-}
+// kernelRelease returns the name of the running kernel.
+func kernelRelease() string { return "Linux " + host.KernelRelease() }
 
 // NotPermitted reports whether privileges are missing. The verifier returns EACCES too, for
 // programs that it refuses.

@@ -12,8 +12,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"ttmem/tracer/codec"
 	"ttmem/tracer/host"
 )
@@ -35,18 +33,11 @@ type Header struct {
 
 // NewHeader returns the header of a recording that begins now on this host.
 func NewHeader() Header {
-	var now unix.Timespec
-	created := time.Now()
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // never fails on Linux
 	h := Header{
-		Created: created, MonotonicNs: uint64(now.Nano()),
+		Created: time.Now(), MonotonicNs: host.Now(), Kernel: host.KernelRelease(),
 		Ttmem: "unknown", Recording: rand.Uint64(),
 	}
 	h.Host, _ = os.Hostname()
-	var name unix.Utsname
-	if unix.Uname(&name) == nil {
-		h.Kernel = unix.ByteSliceToString(name.Release[:])
-	}
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		h.Ttmem = info.Main.Version
 	}
