@@ -124,15 +124,10 @@ func cutBoth(s, prefix, suffix string) (string, bool) {
 	return strings.CutSuffix(s, suffix)
 }
 
-var escapedByte = regexp.MustCompile(`\\x[0-9a-f]{2}`)
-
-// unescapeUnit decodes systemd's escapes in the name of a unit: \x2d is a dash.
+// unescapeUnit decodes systemd's escapes in the name of a unit, which are Go's: \x2d is a dash.
 func unescapeUnit(name string) string {
-	return escapedByte.ReplaceAllStringFunc(name, func(s string) string {
-		b, err := strconv.ParseUint(s[2:], 16, 8)
-		if err != nil {
-			return s
-		}
-		return string([]byte{byte(b)})
-	})
+	if plain, err := strconv.Unquote(`"` + name + `"`); err == nil {
+		return plain
+	}
+	return name
 }
