@@ -31,6 +31,12 @@ func PermittedCapabilities() (CapabilitySet, error) {
 	return CapabilitySet(data[0].Permitted) | CapabilitySet(data[1].Permitted)<<32, err
 }
 
+// EffectiveCapabilities returns those that this thread uses; none if the kernel does not say.
+func EffectiveCapabilities() CapabilitySet {
+	_, data, _ := capget()
+	return CapabilitySet(data[0].Effective) | CapabilitySet(data[1].Effective)<<32
+}
+
 // capget returns the capabilities of this thread as capget(2) and capset(2) have them.
 func capget() (header unix.CapUserHeader, data [2]unix.CapUserData, err error) {
 	header.Version = unix.LINUX_CAPABILITY_VERSION_3

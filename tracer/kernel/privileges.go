@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/host"
 )
 
 // A capability is a privilege of root that tracing uses.
@@ -34,7 +36,7 @@ func Privileges() Feature {
 	has := effective()
 	var lacks []string
 	for _, c := range needed {
-		if !has(c) {
+		if !has.Has(c.bit) {
 			lacks = append(lacks, fmt.Sprintf("%s (%s)", c.name, c.use))
 		}
 	}
@@ -47,7 +49,7 @@ func Privileges() Feature {
 		if os.Geteuid() == 0 {
 			f.Detail += "; give a container --privileged"
 		}
-	case !has(lease):
+	case !has.Has(lease.bit):
 		f.Detail = fmt.Sprintf("all but %s (%s)", lease.name, lease.use)
 	case os.Geteuid() == 0:
 		f.Detail = "root"
@@ -57,21 +59,13 @@ func Privileges() Feature {
 	return f
 }
 
-// effective returns a function that reports whether this process has a capability.
-func effective() func(capability) bool {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		return func(capability) bool { return os.Geteuid() == 0 }
+// effective returns the capabilities of this process: with CAP_SYS_ADMIN, also those that it was split into.
+func effective() host.CapabilitySet {
+	has := host.EffectiveCapabilities()
+	if has.Has(unix.CAP_SYS_ADMIN) {
+		has |= host.Capabilities(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE)
 	}
-	has := func(bit int) bool { return data[bit/32].Effective&(1<<(bit%32)) != 0 }
-	return func(c capability) bool {
-		switch c.bit {
-		case unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE: // which it was split into
-			return has(c.bit) || has(unix.CAP_SYS_ADMIN)
-		}
-		return has(c.bit)
-	}
+	return has
 }
 
 // checkPrivileges is an error if this process may not trace.
