@@ -54,7 +54,7 @@ func diagnose(files []string, format term.Format) error {
 		p.Libraries = append(p.Libraries, one)
 	}
 	if p.OfHost {
-		p.Chips, p.Driver = doctor.Chips(), host.DriverVersion()
+		p.Chips, p.Driver = host.Chips(), host.DriverVersion()
 		mapped, more, err := doctor.InspectMapped()
 		if err != nil {
 			return err

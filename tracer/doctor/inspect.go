@@ -3,7 +3,6 @@ package doctor
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -37,26 +36,6 @@ type Inspection struct {
 	// Processes are those that map the library, and RunsOn is on what each of them runs its programs.
 	Processes []int       `json:"processes,omitempty"`
 	RunsOn    []host.Runs `json:"runs_on,omitempty" schema:"|card|mock device|simulator"`
-}
-
-// A Chip is a chip on PCIe, an element of `ttmem doctor --json`.
-type Chip struct {
-	ID       int    `json:"id"`
-	Board    string `json:"board"`
-	PCI      string `json:"pci_bdf"`
-	UniqueID string `json:"unique_id"`
-	Firmware string `json:"firmware"`
-}
-
-// Chips returns the chips on PCIe, in the order of their ids.
-func Chips() []Chip {
-	list := []Chip{}
-	chips := host.Chips()
-	for _, id := range slices.Sorted(maps.Keys(chips)) {
-		c := chips[id]
-		list = append(list, Chip{id, c.Board, c.PCI, c.UniqueID, c.Firmware})
-	}
-	return list
 }
 
 // InspectFile inspects a library file.

@@ -15,10 +15,16 @@ import (
 // on PCIe, in the library's order; chips behind Ethernet have none.
 const chipFolder = "/sys/class/tenstorrent/tenstorrent!%d"
 
-// A Chip is what the kernel driver knows about a chip: the type of its board, its address on
-// PCIe, an id that no other chip has, and the release of its firmware. Fields are empty where there
-// is no driver, as on a mock device, and where it does not have them.
-type Chip struct{ Board, PCI, UniqueID, Firmware string }
+// A Chip is a chip on PCIe, an element of `ttmem doctor --json`.
+//
+// Fields are empty where there is no kernel driver, as on a mock device, and where it does not have them.
+type Chip struct {
+	ID       int    `json:"id"`
+	Board    string `json:"board"`
+	PCI      string `json:"pci_bdf"`
+	UniqueID string `json:"unique_id"`
+	Firmware string `json:"firmware"`
+}
 
 // ChipOf describes a chip.
 func ChipOf(id int) Chip { return chipIn(chipFolder, id) }
@@ -26,7 +32,7 @@ func ChipOf(id int) Chip { return chipIn(chipFolder, id) }
 func chipIn(folder string, id int) Chip {
 	folder = fmt.Sprintf(folder, id)
 	of := Chip{
-		Board: textIn(folder, "tt_card_type"), UniqueID: textIn(folder, "tt_asic_id"), Firmware: textIn(folder, "tt_fw_bundle_ver"),
+		ID: id, Board: textIn(folder, "tt_card_type"), UniqueID: textIn(folder, "tt_asic_id"), Firmware: textIn(folder, "tt_fw_bundle_ver"),
 	}
 	if device, err := os.Readlink(folder + "/device"); err == nil {
 		of.PCI = filepath.Base(device)
@@ -34,19 +40,20 @@ func chipIn(folder string, id int) Chip {
 	return of
 }
 
-// Chips returns the chips on PCIe, by id.
-func Chips() map[int]Chip { return chipsIn(chipFolder) }
+// Chips returns the chips on PCIe, in the order of their ids.
+func Chips() []Chip { return chipsIn(chipFolder) }
 
-func chipsIn(folder string) map[int]Chip {
-	list := make(map[int]Chip)
+func chipsIn(folder string) []Chip {
+	list := []Chip{}
 	parent, name := filepath.Split(folder)
 	entries, _ := os.ReadDir(parent) // none without the driver
 	for _, e := range entries {
 		var id int
 		if _, err := fmt.Sscanf(e.Name(), name, &id); err == nil {
-			list[id] = chipIn(folder, id)
+			list = append(list, chipIn(folder, id))
 		}
 	}
+	slices.SortFunc(list, func(a, b Chip) int { return a.ID - b.ID })
 	return list
 }
 
@@ -121,7 +128,7 @@ func hasDeviceFile(folder string) bool {
 
 // Boards has the names of the boards that chips sit on. It is safe for concurrent use; the zero value has
 // none.
-type Boards struct{ chips atomic.Pointer[map[int]Chip] }
+type Boards struct{ chips atomic.Pointer[[]Chip] }
 
 // Read reads them from the kernel driver, which may take a while.
 func (b *Boards) Read() { b.read(chipFolder) }
@@ -137,9 +144,9 @@ func (b *Boards) Name(ids []int) string {
 	if chips == nil {
 		return ""
 	}
-	for _, id := range ids {
-		if name := (*chips)[id].Board; name != "" {
-			return name
+	for _, c := range *chips {
+		if c.Board != "" && slices.Contains(ids, c.ID) {
+			return c.Board
 		}
 	}
 	return ""

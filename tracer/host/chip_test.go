@@ -17,8 +17,8 @@ func TestChipIsWhatTheDriverKnows(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(one+"/tt_asic_id", []byte("0x5AFE\n"), 0o644)))
 	qt.Assert(t, qt.IsNil(os.WriteFile(one+"/tt_fw_bundle_ver", []byte("19.4.0.0\n"), 0o644)))
 	qt.Assert(t, qt.IsNil(os.Symlink("../../../0000:c1:00.0", one+"/device")))
-	qt.Check(t, qt.Equals(chipIn(folder, 1), Chip{"p150a", "0000:c1:00.0", "0x5AFE", "19.4.0.0"}))
-	qt.Check(t, qt.DeepEquals(chipsIn(folder), map[int]Chip{1: chipIn(folder, 1)}))
+	qt.Check(t, qt.Equals(chipIn(folder, 1), Chip{1, "p150a", "0000:c1:00.0", "0x5AFE", "19.4.0.0"}))
+	qt.Check(t, qt.DeepEquals(chipsIn(folder), []Chip{chipIn(folder, 1)}))
 	qt.Check(t, qt.Equals(chipIn(folder, 0), Chip{})) // behind Ethernet
 	var boards Boards
 	qt.Check(t, qt.Equals(boards.Name([]int{1}), ""))

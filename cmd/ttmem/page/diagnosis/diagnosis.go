@@ -22,7 +22,7 @@ type Page struct {
 	V        int              `json:"v"`
 	Features []kernel.Feature `json:"features"`
 	// Chips are those on PCIe: a mock device and a simulator have none. Driver is the release of their kernel driver; "" if it is not loaded.
-	Chips     []doctor.Chip        `json:"chips"`
+	Chips     []host.Chip          `json:"chips"`
 	Driver    string               `json:"driver"`
 	Libraries []*doctor.Inspection `json:"libraries"`
 	// Uninspected is how many more libraries each user's processes map.
@@ -38,7 +38,7 @@ type Page struct {
 // New returns a page without libraries.
 func New(features []kernel.Feature, ofHost, root bool) *Page {
 	return &Page{
-		V: 1, Features: features, Chips: []doctor.Chip{}, Libraries: []*doctor.Inspection{}, OfHost: ofHost, Root: root,
+		V: 1, Features: features, Chips: []host.Chip{}, Libraries: []*doctor.Inspection{}, OfHost: ofHost, Root: root,
 		untried: explainUntried(features, root),
 	}
 }

@@ -110,7 +110,7 @@ Tracing works here.
 func TestDoctorTellsACardFromAMockAndASimulator(t *testing.T) {
 	p := New([]kernel.Feature{{Name: "kernel", OK: true}}, true, true)
 	p.Driver = "2.10.0"
-	p.Chips = []doctor.Chip{{ID: 0, Board: "n300", PCI: "0000:01:00.0", Firmware: "19.4.0.0"}, {ID: 2}}
+	p.Chips = []host.Chip{{ID: 0, Board: "n300", PCI: "0000:01:00.0", Firmware: "19.4.0.0"}, {ID: 2}}
 	owner := 1000
 	p.Uninspected = map[int]int{1001: 40}
 	p.Libraries = []*doctor.Inspection{{
