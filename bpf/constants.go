@@ -42,9 +42,6 @@ const (
 
 	CBGlobal = uint8(KernelCbFlagCB_GLOBAL)
 
-	FailedAllocate     = uint8(KernelFailedFlagFAILED_ALLOCATE)
-	FailedValidateDFBs = uint8(KernelFailedFlagFAILED_VALIDATE_DFBS)
-
 	CaughtThrownAgain = uint8(KernelCaughtFlagCAUGHT_THROWN_AGAIN)
 
 	ProgramCBs     = uint8(KernelProgramFlagPROGRAM_CBS)

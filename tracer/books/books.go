@@ -15,23 +15,15 @@ import (
 	"ttmem/tracer/stack"
 )
 
-// Events take these numbers from records as they are. Each pair of constants overflows
-// unless the two numbers are equal.
+// Events take these numbers from records as they are: a constant overflows unless both numbers are equal.
 const (
-	_ = bpf.StaticCircularBuffer - uint8(event.CircularBuffer)
-	_ = uint8(event.CircularBuffer) - bpf.StaticCircularBuffer
-	_ = bpf.StaticDataflowBuffer - uint8(event.DataflowBuffer)
-	_ = uint8(event.DataflowBuffer) - bpf.StaticDataflowBuffer
-	_ = bpf.StaticScratchpad - uint8(event.Scratchpad)
-	_ = uint8(event.Scratchpad) - bpf.StaticScratchpad
-	_ = uint8(bpf.KernelKernelKindKERNEL_QUEUE) - uint8(event.QueueKernels)
-	_ = uint8(event.QueueKernels) - uint8(bpf.KernelKernelKindKERNEL_QUEUE)
-	_ = uint8(bpf.KernelKernelKindKERNEL_FABRIC) - uint8(event.FabricKernels)
-	_ = uint8(event.FabricKernels) - uint8(bpf.KernelKernelKindKERNEL_FABRIC)
-	_ = uint8(bpf.KernelKernelKindKERNEL_RUNTIME) - uint8(event.RuntimeKernels)
-	_ = uint8(event.RuntimeKernels) - uint8(bpf.KernelKernelKindKERNEL_RUNTIME)
-	_ = uint(len(bpf.KernelDeviceRecord{}.Banks) - event.BankedRegions)
-	_ = uint(event.BankedRegions - len(bpf.KernelDeviceRecord{}.Banks))
+	_ = -(bpf.StaticCircularBuffer ^ uint8(event.CircularBuffer))
+	_ = -(bpf.StaticDataflowBuffer ^ uint8(event.DataflowBuffer))
+	_ = -(bpf.StaticScratchpad ^ uint8(event.Scratchpad))
+	_ = -(uint8(bpf.KernelKernelKindKERNEL_QUEUE) ^ uint8(event.QueueKernels))
+	_ = -(uint8(bpf.KernelKernelKindKERNEL_FABRIC) ^ uint8(event.FabricKernels))
+	_ = -(uint8(bpf.KernelKernelKindKERNEL_RUNTIME) ^ uint8(event.RuntimeKernels))
+	_ = -(uint(len(bpf.KernelDeviceRecord{}.Banks)) ^ uint(event.BankedRegions))
 )
 
 // A Process is what the books need of their process.

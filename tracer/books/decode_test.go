@@ -311,7 +311,7 @@ func TestFailureIgnoresGarbageOnStack(t *testing.T) {
 	d := newTestProcess()
 	failed := bpf.KernelFailedRecord{}
 	failed.Buffers[0] = bpf.KernelFailedBuffer{Object: 0x3000, UniqueId: 9}
-	failed.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordFailed, Flags: bpf.FailedAllocate}
+	failed.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordFailed}
 	for i := range failed.Buffers[0].Window {
 		failed.Buffers[0].Window[i] = 0xc4
 	}
@@ -334,7 +334,7 @@ func TestFailureTakesMatchingBufferFromStack(t *testing.T) {
 		H: bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 8, Kind: bpf.RecordDevice, Count: 1}, Device: 0x1000,
 	}))
 	failed := bpf.KernelFailedRecord{}
-	failed.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordFailed, Flags: bpf.FailedAllocate}
+	failed.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordFailed}
 	// one of another size, left by an earlier call; then the same size, from an earlier try
 	// and from this one
 	for i, b := range []struct{ id, size uint64 }{{11, 4096}, {12, 131072}, {13, 131072}} {
