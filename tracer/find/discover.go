@@ -35,7 +35,7 @@ const lateNs = 20e6
 
 // discoverSoon discovers a mapping in the background, unless its file is known to be no library.
 func (f *Finder) discoverSoon(m host.NewMapping) {
-	l, known := f.Libraries.Known(&m)
+	l, known := f.Libraries.Known(&m.Mapping)
 	beside := l == nil && f.maps(m.PID) && !f.Libraries.KnownBeside(m.File, m.PID)
 	if known && l == nil && !beside && f.Marks == nil {
 		return
@@ -82,7 +82,7 @@ func (f *Finder) discover(m host.NewMapping, user int) error {
 	switch {
 	case isNew && full:
 		f.lost(m.PID, NotTraced)
-		return fmt.Errorf("%s in process %d is not traced: %w", m.Name, m.PID, err)
+		return fmt.Errorf("%s in process %d is not traced: %w", m.Path, m.PID, err)
 	case isNew && !waits && err != nil:
 		f.reportMissed(m, user, err)
 	}
@@ -98,7 +98,7 @@ func (f *Finder) beside(m host.NewMapping, user int) (later bool) {
 	}
 	file, err := f.open(m)
 	if err == nil {
-		err = f.Libraries.OpenBeside(file, m.File, m.Name, m.PID, user)
+		err = f.Libraries.OpenBeside(file, m.File, m.Path, m.PID, user)
 		if err != nil && !host.TryLater(err) {
 			f.Warn(user, err.Error())
 		}
@@ -116,7 +116,7 @@ func (f *Finder) besides(pid, user int) {
 		f.rescanSoon()
 	}
 	for _, m := range list {
-		l, _ := f.Libraries.Known(&m)
+		l, _ := f.Libraries.Known(&m.Mapping)
 		if l == nil && f.beside(m, user) {
 			f.waiting.Add(m, user)
 		}
@@ -184,7 +184,7 @@ func (f *Finder) Locate(pid, user int) {
 	f.queues.Do(host.Lane{User: user}, func() {
 		list, _ := f.existing(pid)
 		for _, m := range list {
-			if l, _ := f.Libraries.Known(&m); l != nil {
+			if l, _ := f.Libraries.Known(&m.Mapping); l != nil {
 				f.attached(l, m, user, true)
 				return
 			}
@@ -195,7 +195,7 @@ func (f *Finder) Locate(pid, user int) {
 // libraryOf returns the library in a mapped file; nil if the file is none. host.TryLater is true
 // for the error if the file cannot be opened now.
 func (f *Finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, error) {
-	l, known := f.Libraries.Known(&m)
+	l, known := f.Libraries.Known(&m.Mapping)
 	if known {
 		return l, nil
 	}
@@ -208,12 +208,12 @@ func (f *Finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, err
 		return nil, nil
 	}
 	// most files are none, and have many symbols
-	if !libraries.HasUsualName(m.Name) && !libraries.MayBeLibrary(file) {
+	if !libraries.HasUsualName(m.Path) && !libraries.MayBeLibrary(file) {
 		file.Close()
 		f.Libraries.Remember(m.File, nil)
 		return nil, nil
 	}
-	path := m.Name
+	path := m.Path
 	if !m.Existing {
 		path = f.Readers.MappedPath(m.PID, m.File)
 	}
@@ -227,7 +227,7 @@ func (f *Finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, err
 	case err == nil:
 		f.Libraries.Remember(m.File, l)
 	case errors.Is(err, layout.ErrNoSections):
-		err = fmt.Errorf("%s in process %d could not be traced: %w", m.Name, m.PID, err)
+		err = fmt.Errorf("%s in process %d could not be traced: %w", m.Path, m.PID, err)
 		f.Libraries.Seen.Store(true) // by its name
 	}
 	return l, err
@@ -260,15 +260,15 @@ func (f *Finder) lost(pid int, cause string) {
 // the name decides. A process has one library, with other files of tt beside it. That a process has
 // ended is a loss, and no warning.
 func (f *Finder) reportMissed(m host.NewMapping, user int, err error) {
-	if !host.NamedLikeLibrary(m.Name) {
+	if !host.NamedLikeLibrary(m.Path) {
 		return
 	}
-	l := &Loss{Program: f.program(m.PID), Cause: NotTraced, AtNs: host.Now(), Beside: !libraries.HasUsualName(m.Name), User: user}
+	l := &Loss{Program: f.program(m.PID), Cause: NotTraced, AtNs: host.Now(), Beside: !libraries.HasUsualName(m.Path), User: user}
 	switch {
 	case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
 		l.Cause = EndedBefore
 	case !f.names(m.PID) || !f.Readers.HasNoMemory(m.PID): // else the end of the process is reported
-		l.Warning = fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err)
+		l.Warning = fmt.Sprintf("%s in process %d could not be traced: %v", m.Path, m.PID, err)
 	}
 	f.Inbox.Lost(l)
 }

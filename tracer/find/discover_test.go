@@ -56,7 +56,7 @@ func mapFile(t *testing.T, name string, at uint64) (*os.File, host.NewMapping) {
 	t.Cleanup(func() { unix.Syscall(unix.SYS_MUNMAP, start, 4096, 0) })
 	id, err := host.FileIDOf(file)
 	qt.Assert(t, qt.IsNil(err))
-	return file, host.NewMapping{PID: os.Getpid(), Start: uint64(start), End: uint64(start) + 4096, File: id, Name: file.Name()}
+	return file, host.NewMapping{PID: os.Getpid(), Mapping: host.Mapping{Start: uint64(start), End: uint64(start) + 4096, File: id, Path: file.Name()}}
 }
 
 // A file under a write lease is read when the lease has ended.
@@ -71,7 +71,7 @@ func TestLeasedFileIsReadLater(t *testing.T) {
 	host.EndLease(file)
 	qt.Check(t, qt.IsNil(f.discover(m, 1)))
 	qt.Check(t, qt.HasLen(f.waiting.All(), 0))
-	_, known := f.Libraries.Known(&m)
+	_, known := f.Libraries.Known(&m.Mapping)
 	qt.Check(t, qt.IsTrue(known), qt.Commentf("it is not a library"))
 }
 
@@ -82,7 +82,7 @@ func TestFileMappedInPlaceOfAnother(t *testing.T) {
 	_, m := mapFile(t, "libtt_metal.so", 0)
 	mapFile(t, "other.so", m.Start)
 	qt.Check(t, qt.IsNil(f.discover(m, 1)))
-	_, known := f.Libraries.Known(&m)
+	_, known := f.Libraries.Known(&m.Mapping)
 	qt.Check(t, qt.IsFalse(known))
 	qt.Assert(t, qt.HasLen(*lost, 1))
 	qt.Check(t, qt.Equals((*lost)[0].PID, os.Getpid()))
@@ -116,7 +116,7 @@ func (noProbes) Close() error { return nil }
 func TestKnownLibrariesAreHandledFirst(t *testing.T) {
 	f, _ := newTestFinder(t)
 	mapping := func(inode uint64) host.NewMapping {
-		return host.NewMapping{PID: int(inode), File: host.FileID{Inode: inode}}
+		return host.NewMapping{PID: int(inode), Mapping: host.Mapping{File: host.FileID{Inode: inode}}}
 	}
 	f.Libraries.Remember(mapping(2).File, &libraries.Library{ProbedFile: kernel.ProbedFile{Probes: noProbes{}}})
 	f.Libraries.Remember(mapping(3).File, nil)

@@ -183,7 +183,7 @@ func (f *Finder) openNew(path string) (*os.File, host.FileID, error) {
 		return nil, host.FileID{}, err
 	}
 	id, err := host.FileIDOf(file)
-	l, _ := f.Libraries.Known(&host.NewMapping{File: id})
+	l, _ := f.Libraries.Known(&host.Mapping{File: id})
 	if err != nil || l != nil || f.Libraries.KnownBeside(id, 0) {
 		file.Close()
 		file = nil

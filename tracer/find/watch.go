@@ -113,7 +113,7 @@ func (f *Finder) existing(pid int) (list []host.NewMapping, err error) {
 	at := host.Now() // a program that the process executes from now on is another one
 	maps, err := f.Readers.FileMappings(pid)
 	for _, m := range maps {
-		list = append(list, host.NewMapping{TimeNs: at, PID: pid, Start: m.Start, End: m.End, Offset: m.Offset, File: m.File, Name: m.Path, Existing: true})
+		list = append(list, host.NewMapping{Mapping: m, TimeNs: at, PID: pid, Existing: true})
 	}
 	return list, err
 }
@@ -163,10 +163,10 @@ func (f *Finder) allMapped(list []host.NewMapping) {
 // or end, meanwhile.
 func (f *Finder) knownFirst(list []host.NewMapping) []host.NewMapping {
 	order := func(m host.NewMapping) int {
-		switch l, _ := f.Libraries.Known(&m); {
+		switch l, _ := f.Libraries.Known(&m.Mapping); {
 		case l != nil:
 			return 0
-		case libraries.HasUsualName(m.Name):
+		case libraries.HasUsualName(m.Path):
 			return 1
 		}
 		return 2

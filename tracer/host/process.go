@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mapping is an executable mapping from /proc/PID/maps.
+// A Mapping is a mapping of a process, as /proc/PID/maps has it.
 type Mapping struct {
 	Start, End, Offset uint64
 	File               FileID // without an inode: not backed by a file

@@ -38,7 +38,7 @@ func TestUserQueues(t *testing.T) {
 func TestWaitingMappings(t *testing.T) {
 	var w WaitingMappings
 	mapping := func(n int) NewMapping {
-		return NewMapping{PID: n, File: FileID{Inode: uint64(n)}}
+		return NewMapping{PID: n, Mapping: Mapping{File: FileID{Inode: uint64(n)}}}
 	}
 	for n := range maxWaitingOfUser {
 		isNew, waits := w.Add(mapping(n), 1)

@@ -16,13 +16,10 @@ import (
 
 // NewMapping is a new executable mapping of a process.
 type NewMapping struct {
-	TimeNs     uint64
-	PID        int
-	Start, End uint64
-	Offset     uint64 // in the file
-	File       FileID
-	Name       string
-	Existing   bool // it existed before the watch
+	Mapping
+	TimeNs   uint64
+	PID      int
+	Existing bool // it existed before the watch
 }
 
 // FileID is a file's identity on this host. The device number is the kernel's own, as in
@@ -256,16 +253,15 @@ func parseMmap2(b []byte) (NewMapping, bool) {
 	order := binary.NativeEndian
 	start := order.Uint64(b[8:])
 	return NewMapping{
-		PID:    int(order.Uint32(b)),
-		Start:  start,
-		End:    start + order.Uint64(b[16:]),
-		Offset: order.Uint64(b[24:]),
-		File: FileID{
-			Major: order.Uint32(b[32:]),
-			Minor: order.Uint32(b[36:]),
-			Inode: order.Uint64(b[40:]), Generation: order.Uint64(b[48:]),
+		PID: int(order.Uint32(b)),
+		Mapping: Mapping{
+			Start: start, End: start + order.Uint64(b[16:]), Offset: order.Uint64(b[24:]),
+			File: FileID{
+				Major: order.Uint32(b[32:]), Minor: order.Uint32(b[36:]),
+				Inode: order.Uint64(b[40:]), Generation: order.Uint64(b[48:]),
+			},
+			Path: unix.ByteSliceToString(b[64 : len(b)-8]),
 		},
-		Name:   unix.ByteSliceToString(b[64 : len(b)-8]),
 		TimeNs: order.Uint64(b[len(b)-8:]),
 	}, true
 }

@@ -35,7 +35,7 @@ func FuzzDrain(f *testing.F) {
 		qt.Check(t, qt.Equals(r.meta.Data_tail, r.meta.Data_head))
 		qt.Check(t, qt.IsTrue(len(list) <= len(records)/80))
 		for _, m := range list {
-			qt.Check(t, qt.IsTrue(len(m.Name) <= len(records)))
+			qt.Check(t, qt.IsTrue(len(m.Path) <= len(records)))
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 
 // Known returns the library in a mapped file, nil if the file is none; false if it was not
 // inspected.
-func (s *Set) Known(m *host.NewMapping) (l *Library, known bool) {
+func (s *Set) Known(m *host.Mapping) (l *Library, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, known = s.byFile[m.File]
@@ -20,7 +20,7 @@ func (s *Set) Known(m *host.NewMapping) (l *Library, known bool) {
 		return nil, false
 	}
 	// perhaps another file with the inode number of a file that was not a library
-	return l, known && (l != nil || m.File.Generation != 0 || !host.NamedLikeLibrary(m.Name))
+	return l, known && (l != nil || m.File.Generation != 0 || !host.NamedLikeLibrary(m.Path))
 }
 
 // MayBeLibrary reports whether a file is a tt-metal library, or cannot be read.

@@ -53,7 +53,7 @@ func (c *Placer) Inspect(m host.NewMapping) (later bool) {
 	if err != nil { // the process has ended, or changed its mappings
 		return host.TryLater(err)
 	}
-	c.take(file, m.Name)
+	c.take(file, m.Path)
 	return false
 }
 
