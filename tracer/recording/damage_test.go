@@ -194,11 +194,6 @@ func TestWhatIsNoRecordingIsSaidInOneLine(t *testing.T) {
 		got := string(bytes.ReplaceAll([]byte(err.Error()), []byte(c.path), []byte("FILE")))
 		qt.Assert(t, qt.Matches(got, c.want))
 	}
-	_, err := Open(file("foreign", []byte("PK\x03\x04 and so on")))
-	qt.Assert(t, qt.ErrorIs(err, ErrNotRecording))
-	var version *VersionError
-	_, err = NewReader(bytes.NewReader(newer))
-	qt.Assert(t, qt.IsTrue(errors.As(err, &version)))
 }
 
 // block is one with a right checksum, whatever else it has.

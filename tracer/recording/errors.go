@@ -7,27 +7,12 @@ import (
 	"syscall"
 )
 
-// ErrNotRecording means that the file or stream is not a recording.
-var ErrNotRecording = errors.New("not a ttmem recording")
-
-type notRecording string
-
-func (e notRecording) Error() string        { return string(e) }
-func (e notRecording) Is(target error) bool { return target == ErrNotRecording }
-
-// A VersionError means that an older or a newer ttmem wrote the recording.
-type VersionError struct {
-	// Name is the name of the file.
-	Name string
-	// Format is the format of the recording.
-	Format int
-}
-
-func (e *VersionError) Error() string {
-	if e.Format < Format {
-		return fmt.Sprintf("%s was made by an older ttmem (format %d): record it again", e.Name, e.Format)
+// otherFormat returns the error for a recording that an older or a newer ttmem wrote.
+func otherFormat(name string, format int) error {
+	if format < Format {
+		return fmt.Errorf("%s was made by an older ttmem (format %d): record it again", name, format)
 	}
-	return fmt.Sprintf("%s was made by a newer ttmem (format %d; this one reads %d): install a newer one", e.Name, e.Format, Format)
+	return fmt.Errorf("%s was made by a newer ttmem (format %d; this one reads %d): install a newer one", name, format, Format)
 }
 
 // A TruncatedError means that a recording ends within a block: its writer was killed, its disk

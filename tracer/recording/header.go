@@ -79,16 +79,16 @@ func readHeader(in io.Reader, name string) (h Header, size int64, err error) {
 		return h, 0, fmt.Errorf("reading %s: %w", name, host.WithoutPath(err))
 	}
 	if n == 0 {
-		return h, 0, notRecording(name + " is empty: nothing was recorded; record again")
+		return h, 0, errors.New(name + " is empty: nothing was recorded; record again")
 	}
 	if !bytes.HasPrefix(have, []byte(magic)[:min(n, len(magic))]) {
-		return h, 0, notRecording(name + " is not a ttmem recording: `ttmem run -o FILE -- COMMAND` makes one")
+		return h, 0, errors.New(name + " is not a ttmem recording: `ttmem run -o FILE -- COMMAND` makes one")
 	}
 	if n >= len(magic)+2 {
 		if v := int(binary.LittleEndian.Uint16(head[len(magic):])); v == 0 {
 			return h, 0, &DamagedError{name, 0, "its header has no version"}
 		} else if v != Format {
-			return h, 0, &VersionError{name, v}
+			return h, 0, otherFormat(name, v)
 		}
 	}
 	if err != nil {
