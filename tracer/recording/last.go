@@ -25,22 +25,20 @@ type checkpoint struct {
 	begin, end, resume int64
 }
 
-// Last makes reading continue at the last checkpoint before the time ns, and reports whether the
-// file has one. Next then returns the checkpoint and the events after it, which give the same
-// state as all events of the file. Call Last before Next; if there is no checkpoint, it changes
-// nothing. The checkpoint at the beginning of a file does not count.
+// Last makes reading continue at the last checkpoint before the time ns. Next then returns the
+// checkpoint and the events after it, which give the same state as all events of the file. Call Last
+// before Next; if there is no checkpoint, it changes nothing. The checkpoint at the beginning of a
+// file does not count.
 //
 // Damage before the checkpoint goes unnoticed.
-func (r *FileReader) Last(ns uint64) (found bool, err error) {
-	return r.goOnAt(r.file, r.before(ns))
-}
+func (r *FileReader) Last(ns uint64) error { return r.goOnAt(r.file, r.before(ns)) }
 
-// Before returns the time of the checkpoint that Last would use.
-func (r *FileReader) Before(ns uint64) (timeNs uint64, found bool) {
+// Before returns the time of the checkpoint that Last would use; 0 if there is none.
+func (r *FileReader) Before(ns uint64) uint64 {
 	if c := r.before(ns); c != nil {
-		return c.timeNs, true
+		return c.timeNs
 	}
-	return 0, false
+	return 0
 }
 
 func (r *FileReader) before(ns uint64) *checkpoint {
@@ -131,12 +129,12 @@ func (c *checkpoint) intact(in io.ReaderAt) bool {
 }
 
 // goOnAt continues at a checkpoint, unless that is nil.
-func (r *Reader) goOnAt(in storage, c *checkpoint) (found bool, err error) {
+func (r *Reader) goOnAt(in storage, c *checkpoint) error {
 	if c == nil {
-		return false, nil
+		return nil
 	}
 	r.storage, r.resume, r.state, r.begun = in, c.resume, nil, false
-	return true, r.jump(c.begin)
+	return r.jump(c.begin)
 }
 
 // jump continues at the block at an offset and forgets all definitions.

@@ -86,7 +86,8 @@ func withSections(t testing.TB, events []event.Event, every int) (recorded []byt
 func goOnBefore(r *Reader, recorded []byte, ns uint64) (found bool, err error) {
 	in := bytes.NewReader(recorded)
 	checkpoints, _ := findBlocks(in, r.offset, int64(len(recorded)))
-	return r.goOnAt(in, lastBefore(in, checkpoints, ns))
+	last := lastBefore(in, checkpoints, ns)
+	return last != nil, r.goOnAt(in, last)
 }
 
 // readLast reads from the last checkpoint on, and checks that what it says is followed

@@ -22,20 +22,16 @@ func (r *FileReader) Owners(ns uint64, handle func(*event.Event)) error {
 
 // readOwners is Owners of some blocks.
 func readOwners(from io.ReaderAt, name string, list []ownerBlock, ns uint64, handle func(*event.Event)) error {
-	var blocks *Reader
+	blocks, err := newBlockReader(nil, name)
+	if err != nil {
+		return err
+	}
+	defer blocks.zstd.Close()
 	for _, b := range list {
 		if b.latest < ns {
 			continue
 		}
-		in := io.NewSectionReader(from, b.at, b.size)
-		if blocks == nil {
-			var err error
-			if blocks, err = newBlockReader(in, name); err != nil {
-				return err
-			}
-			defer blocks.zstd.Close()
-		}
-		blocks.in.Reset(in)
+		blocks.in.Reset(io.NewSectionReader(from, b.at, b.size))
 		blocks.offset, blocks.err = b.at, nil
 		var e event.Event
 		err := blocks.Next(&e)

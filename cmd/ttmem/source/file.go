@@ -87,10 +87,7 @@ func (f *File) Close() error { return f.recording.Close() }
 func (f *File) StateOnly() error { return f.before(^uint64(0)) }
 
 // before continues at the last checkpoint before the time ns, if there is one.
-func (f *File) before(ns uint64) error {
-	_, err := f.recording.Last(ns)
-	return err
-}
+func (f *File) before(ns uint64) error { return f.recording.Last(ns) }
 
 // EndNs returns when recording ended, by CLOCK_MONOTONIC; 0 if that is not known.
 func (f *File) EndNs() uint64 {
@@ -258,6 +255,5 @@ func LossesAt(path string, pids []int, s *aggregate.State) (memory.AllLosses, er
 
 // hasBetween reports whether there is a checkpoint between two times.
 func (f *File) hasBetween(after, before uint64) bool {
-	at, found := f.recording.Before(before)
-	return found && at > after
+	return f.recording.Before(before) > after
 }
