@@ -4,7 +4,6 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/peak"
 	"ttmem/tracer/codec"
-	"ttmem/tracer/event"
 )
 
 // site writes or reads a call site with all its allocators.
@@ -58,7 +57,7 @@ func (c *stateCodec) site(first **callSite) {
 func (c *stateCodec) identity(of *memory.Site, set **deviceSet) {
 	c.setOfProcess(set)
 	of.PID, of.Devices = (*set).process.pid, (*set).ids
-	c.Region(&of.Region, event.NumRegions)
+	c.Value(&of.Region)
 	codec.Number(c.Codec, &of.Layout)
 	codec.Number(c.Codec, &of.Static)
 	c.Bool(&of.BeforeAttach)

@@ -120,15 +120,6 @@ func (c *Codec) Below(v *int, n int) {
 	*v = int(u)
 }
 
-// Region writes or reads a region that must be less than n.
-func (c *Codec) Region(v *event.Region, n event.Region) {
-	r := int(*v)
-	c.Below(&r, int(n))
-	if c.Reads {
-		*v = event.Region(r)
-	}
-}
-
 // Bool writes or reads a flag.
 func (c *Codec) Bool(v *bool) {
 	n := 0

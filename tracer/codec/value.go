@@ -26,7 +26,9 @@ func (c *Codec) value(v reflect.Value) {
 		c.Text(p)
 		return
 	case *event.Region:
-		c.Region(p, event.NumRegions)
+		n := int(*p)
+		c.Below(&n, int(event.NumRegions))
+		*p = event.Region(n)
 		return
 	case **event.Stack:
 		c.Stack(p)
