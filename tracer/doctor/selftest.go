@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -281,8 +280,7 @@ func (t *selftest) read(elf *symbolize.ELF, stacks map[uint64][]string) (seen se
 		case h.Kind == bpf.RecordAlloc:
 			ids = append(ids, h.Stack.Native)
 		case h.Kind == bpf.RecordNativeStack:
-			var r bpf.KernelNativeRecord
-			copy(unsafe.Slice((*byte)(unsafe.Pointer(&r)), unsafe.Sizeof(r)), record)
+			r := bpf.Begun[bpf.KernelNativeRecord](record, 0)
 			for _, address := range r.Addresses[:min(int(r.Frames), len(r.Addresses))] {
 				s, _, _ := elf.At(address)
 				stacks[r.Id] = append(stacks[r.Id], s.Name)

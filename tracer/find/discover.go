@@ -92,8 +92,7 @@ func (f *Finder) discover(m host.NewMapping, user int) error {
 // beside places probes for exceptions in a file that a process with a library maps. It reports whether
 // this has to be tried later.
 func (f *Finder) beside(m host.NewMapping, user int) (later bool) {
-	known := f.Libraries.KnownBeside(m.File, m.PID)
-	if known {
+	if f.Libraries.KnownBeside(m.File, m.PID) {
 		return false
 	}
 	file, err := f.open(m)
