@@ -3,6 +3,8 @@ package host
 import (
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"runtime"
 	"sync"
 	"syscall"
@@ -70,6 +72,15 @@ var OnlyOwnerExecutes = sync.OnceValue(func() (only bool) {
 	})
 	return only
 })
+
+// newChild prepares this program as a child that has files from descriptor 3 on. args[0] is the name under
+// which it runs.
+func newChild(files []*os.File, args ...string) *exec.Cmd {
+	return &exec.Cmd{
+		Path: "/proc/self/exe", Args: args, Env: []string{"GOMAXPROCS=1"}, Dir: "/", ExtraFiles: files,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // a terminal's signals are for the parent
+	}
+}
 
 // startChild calls start, which executes this program, in a thread that can only see other users'
 // processes: the child gets no other capabilities. KeepCapabilities must not be called meanwhile.

@@ -2,7 +2,6 @@ package host
 
 import (
 	"os"
-	"os/exec"
 	"strconv"
 	"syscall"
 	"time"
@@ -17,11 +16,8 @@ const keeperName = "ttmem-keeper"
 // KeepWhileDebugged starts a child that keeps files open until no debugger is attached to a
 // process. It survives its parent.
 func KeepWhileDebugged(pid int, files []*os.File) (keeper int, err error) {
-	child := &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{keeperName, strconv.Itoa(pid)}, Env: []string{"GOMAXPROCS=1"}, Dir: "/",
-		ExtraFiles:  files,
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, // a terminal's signals are for the parent
-	}
+	child := newChild(files, keeperName, strconv.Itoa(pid))
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it survives the terminal, too
 	if err := startChild(child.Start); err != nil {
 		return 0, err
 	}

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 	"unsafe"
 
@@ -254,11 +253,7 @@ func startReader() (_ *reader, err error) {
 	}
 	own, theirs := os.NewFile(uintptr(pair[0]), "reader"), os.NewFile(uintptr(pair[1]), "parent")
 	defer theirs.Close()
-	child := &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{readerName}, Env: []string{"GOMAXPROCS=1"}, Dir: "/",
-		ExtraFiles:  []*os.File{theirs, file},
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // a terminal's signals are for the parent
-	}
+	child := newChild([]*os.File{theirs, file}, readerName)
 	shared, err := mapShared(file)
 	if err != nil {
 		own.Close()

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 )
 
@@ -85,11 +84,9 @@ func startSearch(name string, files []*os.File) (child *exec.Cmd, in, out *os.Fi
 		return nil, nil, nil, err
 	}
 	defer theirOut.Close()
-	child = &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{name}, Env: []string{"GOMAXPROCS=1", "GOGC=20"}, Dir: "/",
-		Stdin: theirIn, Stdout: theirOut, ExtraFiles: files,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // a terminal's signals are for the parent
-	}
+	child = newChild(files, name)
+	child.Env = append(child.Env, "GOGC=20")
+	child.Stdin, child.Stdout = theirIn, theirOut
 	if err := startChild(child.Start); err != nil {
 		in.Close()
 		out.Close()
