@@ -7,11 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"ttmem/symbolize"
 	"ttmem/tracer/host"
 	"ttmem/tracer/layout"
+	"ttmem/tracer/place"
 )
 
 // Inspection is the layout found in a tt-metal library, an element of `ttmem doctor
@@ -75,8 +74,10 @@ func InspectMapped() (list []*Inspection, more map[int]int, err error) {
 					continue
 				}
 				user := host.RealUser(pid)
-				owner := ownerOf(f)
-				one, err = inspect(f, m.Path, has[user] < maxMapped, func(path string) (*os.File, error) { return host.OpenInRoot(pid, path) })
+				info, err := f.Stat()
+				if err == nil {
+					one, err = inspect(f, m.Path, has[user] < maxMapped, func(path string) (*os.File, error) { return host.OpenInRoot(pid, path) })
+				}
 				f.Close()
 				found[m.File] = one
 				switch {
@@ -84,7 +85,7 @@ func InspectMapped() (list []*Inspection, more map[int]int, err error) {
 					more[user]++
 				case err == nil:
 					has[user]++
-					one.Owner = owner
+					one.Owner = new(place.Owner(info))
 					list = append(list, one)
 				}
 			}
@@ -95,16 +96,6 @@ func InspectMapped() (list []*Inspection, more map[int]int, err error) {
 		}
 	}
 	return list, more, nil
-}
-
-// ownerOf returns to whom a file belongs; nil if that is not known.
-func ownerOf(f *os.File) *int {
-	var stat unix.Stat_t
-	if unix.Fstat(int(f.Fd()), &stat) != nil {
-		return nil
-	}
-	uid := int(stat.Uid)
-	return &uid
 }
 
 // addParts adds fields behind a pointer, named after the object that holds them.

@@ -27,7 +27,7 @@ func (f *Finder) watch() (err error) {
 			}
 			return host.MappingPollMs
 		}
-		err := f.mappings.Read(every, f.allMapped, f.rescanSoon)
+		err := f.mappings.Read(every, f.mapped, f.rescanSoon)
 		if err != nil {
 			f.warn(fmt.Sprintf("libraries loaded from now on are not traced: %v", err))
 		}
@@ -151,10 +151,18 @@ func (f *Finder) scan(pids []int) error {
 	return nil
 }
 
-// allMapped handles new mappings that the kernel reports.
-func (f *Finder) allMapped(list []host.NewMapping) {
+// mapped handles new mappings that the kernel reports.
+func (f *Finder) mapped(list []host.NewMapping) {
 	for _, m := range f.knownFirst(list) {
-		f.mapped(m)
+		if m.PID == os.Getpid() || m.File.Inode == 0 || len(f.Processes) > 0 && !f.Kernel.Lists(m.PID) {
+			continue
+		}
+		f.discoverSoon(m)
+		if f.names(m.PID) {
+			f.Spaces.Changed(m.PID) // at once, so that its code is known by its first event
+		} else {
+			f.Spaces.ChangedIfKnown(m.PID)
+		}
 	}
 }
 
@@ -173,20 +181,4 @@ func (f *Finder) knownFirst(list []host.NewMapping) []host.NewMapping {
 	}
 	slices.SortStableFunc(list, func(a, b host.NewMapping) int { return order(a) - order(b) })
 	return list
-}
-
-func (f *Finder) mapped(m host.NewMapping) {
-	if m.PID == os.Getpid() || m.File.Inode == 0 {
-		return
-	}
-	if len(f.Processes) > 0 && !f.Kernel.Lists(m.PID) {
-		return
-	}
-	f.discoverSoon(m)
-	switch {
-	case f.names(m.PID):
-		f.Spaces.Changed(m.PID) // at once, so that its code is known by its first event
-	default:
-		f.Spaces.ChangedIfKnown(m.PID)
-	}
 }
