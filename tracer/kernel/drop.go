@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"reflect"
-	"runtime"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -87,8 +85,8 @@ func needsPerfProbes() bool {
 	return err != nil || ruledOut[featureUprobeMulti] || features.HaveBPFLinkUprobeMulti() != nil || tryOtherThread() != nil
 }
 
-// openPerfProbe opens a perf event for a probe as a trial. Linux 6.16, and the stable kernels since
-// then, require CAP_SYS_ADMIN.
+// openPerfProbe opens a perf event for a probe in no file as a trial: the kernel checks the privileges
+// first. Linux 6.16, and the stable kernels since then, require CAP_SYS_ADMIN.
 func openPerfProbe() error {
 	text, err := os.ReadFile("/sys/bus/event_source/devices/uprobe/type")
 	if err != nil {
@@ -98,33 +96,18 @@ func openPerfProbe() error {
 	if err != nil {
 		return err
 	}
-	offset, err := fileOffset(reflect.ValueOf(probedByTrial).Pointer())
-	if err != nil {
-		return err
-	}
-	path, err := unix.BytePtrFromString("/proc/self/exe")
-	if err != nil {
-		return err
-	}
-	attr := unix.PerfEventAttr{
-		Type: uint32(kind), Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Ext1: uint64(uintptr(unsafe.Pointer(path))), Ext2: offset,
-	}
-	err = tryPerfEvent(&attr, 0, -1)
-	runtime.KeepAlive(path)
-	return err
+	return tryPerfEvent(uint32(kind), 0, 0, -1)
 }
 
 // openPerfEvent opens a perf event as a trial. If the sysctl perf_event_paranoid is over 2, kernels
 // of Debian and Ubuntu require CAP_SYS_ADMIN.
 func openPerfEvent() error {
-	attr := unix.PerfEventAttr{
-		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
-	}
-	return tryPerfEvent(&attr, -1, 0)
+	return tryPerfEvent(unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_DUMMY, -1, 0)
 }
 
-func tryPerfEvent(attr *unix.PerfEventAttr, pid, cpu int) error {
-	fd, err := unix.PerfEventOpen(attr, pid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+func tryPerfEvent(kind uint32, config uint64, pid, cpu int) error {
+	attr := unix.PerfEventAttr{Type: kind, Config: config, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{}))}
+	fd, err := unix.PerfEventOpen(&attr, pid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	if err == nil {
 		unix.Close(fd)
 	}
