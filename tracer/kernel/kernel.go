@@ -10,9 +10,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os"
-	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +23,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/bpf"
-	"ttmem/tracer/host"
 )
 
 // The names of optional features in WithoutVariable and in the doctor's report.
@@ -118,88 +116,30 @@ func Detect() (*Support, error) {
 	return k, nil
 }
 
-// probedByTrial is a function for probes to be tried out on.
-//
-//go:noinline
-func probedByTrial() {}
-
-// tryOtherThread tries whether a uprobe_multi link that is limited to a process sees all of
-// its threads. In Linux 6.6 to 6.9 it sees only one. It tries once: the kernel takes its time.
+// tryOtherThread tries whether a uprobe_multi link that is limited to a process sees all of its threads. In
+// Linux 6.6 to 6.9 it sees only one, and the kernel looks for any process; since then it refuses one that
+// cannot be as invalid. libbpf relies on that, too.
 var tryOtherThread = sync.OnceValue(func() error {
-	counts, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
-	if err != nil {
-		return err
-	}
-	defer counts.Close()
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.Kprobe, AttachType: ebpf.AttachTraceUprobeMulti, License: "GPL",
-		Instructions: asm.Instructions{
-			asm.StoreImm(asm.RFP, -4, 0, asm.Word),
-			asm.Mov.Reg(asm.R2, asm.RFP),
-			asm.Add.Imm(asm.R2, -4),
-			asm.LoadMapPtr(asm.R1, counts.FD()),
-			asm.FnMapLookupElem.Call(),
-			asm.JEq.Imm(asm.R0, 0, "end"),
-			asm.StoreImm(asm.R0, 0, 1, asm.Word),
-			asm.Mov.Imm(asm.R0, 0).WithSymbol("end"),
-			asm.Return(),
-		},
-	})
+	program, err := programOfNothing(ebpf.AttachTraceUprobeMulti)
 	if err != nil {
 		return err
 	}
 	defer program.Close()
-	offset, err := fileOffset(reflect.ValueOf(probedByTrial).Pointer())
-	if err != nil {
-		return err
-	}
 	exe, err := link.OpenExecutable("/proc/self/exe")
 	if err != nil {
 		return err
 	}
-	l, err := exe.UprobeMulti(nil, program, &link.UprobeMultiOptions{Addresses: []uint64{offset}, PID: uint32(os.Getpid())})
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	onOtherThread(probedByTrial)
-	var n uint64
-	if err := counts.Lookup(uint32(0), &n); err != nil {
-		return err
-	}
-	if n == 0 {
+	_, err = exe.UprobeMulti(nil, program, &link.UprobeMultiOptions{Addresses: []uint64{1}, PID: math.MaxUint32})
+	if !errors.Is(err, unix.EINVAL) {
 		return errors.New("it sees one thread of a process")
 	}
 	return nil
 })
 
-// onOtherThread calls a function on a thread other than the process's first.
-func onOtherThread(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		if unix.Gettid() == os.Getpid() {
-			onOtherThread(f) // this thread stays occupied meanwhile
-			return
-		}
-		f()
-	}()
-	<-done
-}
-
-// fileOffset converts an address in this program's code to an offset in its file.
-func fileOffset(address uintptr) (uint64, error) {
-	var proc host.Proc
-	code, err := proc.CodeMappings(os.Getpid())
-	if err != nil {
-		return 0, err
-	}
-	for _, m := range code {
-		if uint64(address) >= m.Start && uint64(address) < m.End {
-			return uint64(address) - m.Start + m.Offset, nil
-		}
-	}
-	return 0, fmt.Errorf("no code is mapped at %#x", address)
+// programOfNothing loads a program for probes that does nothing.
+func programOfNothing(attach ebpf.AttachType) (*ebpf.Program, error) {
+	return ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.Kprobe, AttachType: attach, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	})
 }

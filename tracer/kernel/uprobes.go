@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
@@ -145,10 +144,7 @@ func (s *placements) in(pid int) (list []*placement) {
 // Hold places probes that do nothing where a process has probes. They stay as long as one of
 // the files is open, in any process.
 func (u Uprobes) Hold(pid int) (files []*os.File, err error) {
-	nothing, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.Kprobe, AttachType: u.AttachType(true), License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
-	})
+	nothing, err := programOfNothing(u.AttachType(true))
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/e2e/tracetest"
+	"ttmem/tracer/host"
 )
 
 // The processes of TestUserOfANamespace: one of a user, and one in a namespace that it makes.
@@ -41,7 +42,7 @@ func TestUserOfANamespace(t *testing.T) {
 		fmt.Println(os.Getpid())
 		_, _ = in.ReadString('\n') // its ids are mapped
 		err := syscall.Setuid(0)
-		probedByTrial()
+		probedHere()
 		fmt.Println("hit", err)
 		_, _ = in.ReadString('\n')
 		os.Exit(0)
@@ -53,7 +54,7 @@ func TestUserOfANamespace(t *testing.T) {
 	objs, err := k.Load(LoadOptions{})
 	qt.Assert(t, qt.IsNil(err))
 	defer objs.Close()
-	offset, err := fileOffset(reflect.ValueOf(probedByTrial).Pointer())
+	offset, err := fileOffset(reflect.ValueOf(probedHere).Pointer())
 	qt.Assert(t, qt.IsNil(err))
 	probes, err := k.Uprobes.Place("/proc/self/exe", objs.OnProbe, []uint64{offset}, []uint64{uint64(bpf.KernelProbePROBE_DEVICE_READY)}, 0)
 	qt.Assert(t, qt.IsNil(err))
@@ -101,4 +102,24 @@ func stage(name string) *exec.Cmd {
 	c.Env = append(os.Environ(), stageVariable+"="+name)
 	c.Dir, c.SysProcAttr = "/", new(syscall.SysProcAttr)
 	return c
+}
+
+// probedHere is a function to place a probe on.
+//
+//go:noinline
+func probedHere() {}
+
+// fileOffset converts an address in this program's code to an offset in its file.
+func fileOffset(address uintptr) (uint64, error) {
+	var proc host.Proc
+	code, err := proc.CodeMappings(os.Getpid())
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range code {
+		if uint64(address) >= m.Start && uint64(address) < m.End {
+			return uint64(address) - m.Start + m.Offset, nil
+		}
+	}
+	return 0, fmt.Errorf("no code is mapped at %#x", address)
 }
