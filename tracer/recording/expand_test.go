@@ -108,7 +108,5 @@ func TestACheckpointBeyondTheLimitsIsNotWritten(t *testing.T) {
 	qt.Assert(t, qt.HasLen(read, 2))
 	qt.Check(t, qt.Equals(read[0].Kind, event.Lost))
 	qt.Check(t, qt.Equals(read[0].Cause, StateTooLarge))
-	done := make(chan *section, 1)
-	makeSection(done, nil, func() *event.Event { return large }, 100)
-	qt.Check(t, qt.HasLen((<-done).blocks, 0))
+	qt.Check(t, qt.HasLen(checkpointBlocks(func() *event.Event { return large }, 100), 0))
 }

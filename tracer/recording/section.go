@@ -1,7 +1,5 @@
 package recording
 
-import "ttmem/tracer/event"
-
 // A long file has checkpoints between its events. A checkpoint has the state before some block.
 // It is made while more events are added, so it comes later in the file than that block. After
 // it, reading continues at that block. Commands that need the state at the end begin at the last
@@ -18,7 +16,7 @@ const (
 // section is a checkpoint that is ready to be written.
 type section struct {
 	of     *segment
-	blocks []byte // nil after an error
+	blocks []byte // none if it is too large: readers replay the events
 }
 
 // checkpoint begins a checkpoint if one is due, and writes one that is ready. Flush must have
@@ -38,8 +36,9 @@ func (f *File) checkpoint() error {
 	f.since, f.checked = 0, f.w.Size()
 	// Readers that begin here have no definitions.
 	f.w.forget()
-	f.making = make(chan *section, 1)
-	go makeSection(f.making, f.segment, f.o.Checkpoint(), f.w.Size())
+	made, of, frozen, resume := make(chan *section, 1), f.segment, f.o.Checkpoint(), f.w.Size()
+	f.making = made
+	go func() { made <- &section{of, checkpointBlocks(frozen, resume)} }()
 	return nil
 }
 
@@ -49,11 +48,6 @@ func (f *File) due() bool {
 		return f.since >= uint64(f.o.CheckpointEvents)
 	}
 	return f.since >= checkpointEvents && f.w.Size()-f.checked >= checkpointShare*f.checkpointBytes
-}
-
-// makeSection makes the blocks of a checkpoint.
-func makeSection(done chan<- *section, of *segment, checkpoint func() *event.Event, resume int64) {
-	done <- &section{of, checkpointBlocks(checkpoint, resume)} // none if it is too large: readers replay the events
 }
 
 // writeSection writes a checkpoint, unless another file has begun or the file has no room for it.
