@@ -13,33 +13,23 @@ import (
 	"ttmem/bpf"
 )
 
-// directMap is the address of the kernel's map of physical memory, for bpf/src/memory.h.
-// The zero value means that it was not found: the kernel side then copies memory with a
-// helper, which takes ten times as long.
-type directMap struct {
-	start, frameMask uint64
-	tableLevels      uint32
-}
-
-// findDirectMap searches for the direct map with a page of its own: the address is right if
-// it shows the page's random words. The kernel does not publish it, and on some machines
-// (encrypted memory, Xen's paravirtual guests) page tables cannot be used. spec is
-// consumed.
-func findDirectMap(spec *ebpf.CollectionSpec) (directMap, error) {
+// findDirectMap searches for the kernel's map of physical memory, for bpf/src/memory.h, with a page of its
+// own: the address is right if it shows the page's random words. The kernel does not publish it, and on
+// some machines (encrypted memory, Xen's paravirtual guests) page tables cannot be used. Without it, the
+// kernel side copies memory with a helper, which takes ten times as long. spec is consumed.
+func findDirectMap(spec *ebpf.CollectionSpec) (none bpf.KernelFindDirectMap, err error) {
 	page, err := unix.Mmap(-1, 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
-		return directMap{}, fmt.Errorf("mapping a page: %w", err)
+		return none, fmt.Errorf("mapping a page: %w", err)
 	}
 	defer unix.Munmap(page)
-	if _, err := rand.Read(page); err != nil {
-		return directMap{}, err
-	}
+	_, _ = rand.Read(page) // has no error
 	var objs struct {
 		Program *ebpf.Program  `ebpf:"on_find_direct_map"`
 		Finding *ebpf.Variable `ebpf:"finding"`
 	}
 	if err := spec.LoadAndAssign(&objs, nil); err != nil {
-		return directMap{}, fmt.Errorf("loading the search for the direct map: %w", err)
+		return none, fmt.Errorf("loading the search for the direct map: %w", err)
 	}
 	defer objs.Program.Close()
 
@@ -54,19 +44,19 @@ func findDirectMap(spec *ebpf.CollectionSpec) (directMap, error) {
 			}
 			for f.From = 0; f.From < maxGibibytes; f.From += bpf.GibibytesARun {
 				if err := objs.Finding.Set(&f); err != nil {
-					return directMap{}, err
+					return none, err
 				}
 				if _, err := objs.Program.Run(&ebpf.RunOptions{}); err != nil {
-					return directMap{}, fmt.Errorf("searching for the direct map: %w", err)
+					return none, fmt.Errorf("searching for the direct map: %w", err)
 				}
 				if err := objs.Finding.Get(&f); err != nil {
-					return directMap{}, err
+					return none, err
 				}
 				if f.Found != 0 {
-					return directMap{f.Found, mask, levels}, nil
+					return f, nil
 				}
 			}
 		}
 	}
-	return directMap{}, errors.New("the kernel's map of physical memory was not found")
+	return none, errors.New("the kernel's map of physical memory was not found")
 }

@@ -59,7 +59,8 @@ func without() (map[string]bool, error) {
 // Support is the set of features that the running kernel has and ttmem uses.
 type Support struct {
 	Uprobes Uprobes
-	memory  directMap
+	// memory has the kernel's map of physical memory, if that is used.
+	memory bpf.KernelFindDirectMap
 	// Spec is the kernel side, adapted to this kernel.
 	Spec *ebpf.CollectionSpec
 	// why has the reason for each feature that is not used.

@@ -69,7 +69,7 @@ func (k *Support) Load(o LoadOptions) (_ *Objects, err error) {
 	}
 	if err := errors.Join(
 		vars.OnlyListed.Set(o.OnlyListed), vars.OwnTgid.Set(uint32(os.Getpid())),
-		vars.DirectMap.Set(k.memory.start), vars.FrameMask.Set(k.memory.frameMask), vars.TableLevels.Set(k.memory.tableLevels),
+		vars.DirectMap.Set(k.memory.Found), vars.FrameMask.Set(k.memory.Mask), vars.TableLevels.Set(k.memory.Levels),
 		vars.StackSeed.Set(rand.Uint64()), vars.TakeStacks.Set(o.Stacks), vars.FreeStacks.Set(o.FreeStacks && o.Stacks),
 	); err != nil {
 		return nil, fmt.Errorf("setting BPF variables: %w", err)
