@@ -21,8 +21,10 @@ type Objects struct {
 	loaded
 	Support *Support // of the kernel that it was loaded for
 	// Ring delivers its records.
-	Ring   *Ring
-	shower *shower
+	Ring *Ring
+	// showing are the updates of address spaces that the kernel finishes, and showRoom has a value for each.
+	showing  sync.WaitGroup
+	showRoom chan struct{}
 	// links are the scheduler's tracepoints.
 	links []io.Closer
 	// taken are the counts that TakeLosses has passed on, and how often it did.
@@ -77,11 +79,10 @@ func (k *Support) Load(o LoadOptions) (_ *Objects, err error) {
 	if o.RingBytes > 0 {
 		k.Spec.Maps[bpf.KernelMapRecords].MaxEntries = o.RingBytes
 	}
-	objs := &Objects{Support: k}
+	objs := &Objects{Support: k, showRoom: make(chan struct{}, maxShowing)}
 	if err := k.Spec.LoadAndAssign(&objs.loaded, nil); err != nil {
 		return nil, explainLoad(err)
 	}
-	objs.shower = newShower(objs.Spaces)
 	defer func() {
 		if err != nil {
 			objs.Close()
@@ -113,7 +114,7 @@ func (o *Objects) Close() {
 	if o.Ring != nil {
 		o.Ring.Close()
 	}
-	o.shower.close()
+	o.showing.Wait()
 	o.KernelMaps.Close()
 	for _, p := range []*ebpf.Program{o.OnProbe, o.OnFork, o.OnExec, o.OnExit, o.OnCodeDealloc, o.OnDebugState, o.OnMark, o.OnEnded, o.OnChange, o.ListPrograms} {
 		p.Close()

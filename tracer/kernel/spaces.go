@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -9,46 +8,12 @@ import (
 	"ttmem/tracer/host"
 )
 
-// showers is how many updates of address spaces the kernel may finish at the same time.
-const showers = 4
-
-// A showing shows the address space in a map to the kernel side.
-type showing struct {
-	slot uint32
-	m    *ebpf.Map
-	done chan error // gets the result
-}
-
-// shower shows address spaces. After an update, the kernel waits for all programs that may use the old
-// one: 80 ms on a busy host, in which a process maps its next libraries and allocates. So this wait is in
-// the background.
-type shower struct {
-	wanted  chan showing
-	working sync.WaitGroup
-}
-
-func newShower(spaces *ebpf.Map) *shower {
-	s := &shower{wanted: make(chan showing)}
-	for range showers {
-		s.working.Go(func() {
-			host.RaisePriority()
-			for w := range s.wanted {
-				w.done <- spaces.Put(w.slot, w.m)
-				w.m.Close()
-			}
-		})
-	}
-	return s
-}
-
-// close waits until all updates are done.
-func (s *shower) close() {
-	close(s.wanted)
-	s.working.Wait()
-}
+// maxShowing is how many updates of address spaces the kernel may finish at the same time.
+const maxShowing = 4
 
 // ShowSpace makes an address space the one in a slot, and returns as soon as the kernel side uses it; with
-// unused, only when no program uses the one before it any more.
+// unused, only when no program uses the one before it any more. The kernel waits for these: 80 ms on a busy
+// host, in which a process maps its next libraries and allocates. So this wait is in the background.
 func (o *Objects) ShowSpace(slot uint32, m *ebpf.Map, unused bool) error {
 	if unused {
 		return o.Spaces.Put(slot, m)
@@ -59,15 +24,21 @@ func (o *Objects) ShowSpace(slot uint32, m *ebpf.Map, unused bool) error {
 	if err != nil {
 		return err
 	}
-	w := showing{slot, m, make(chan error, 1)}
-	o.shower.wanted <- w
+	done := make(chan error, 1)
+	o.showRoom <- struct{}{}
+	o.showing.Go(func() {
+		host.RaisePriority()
+		done <- o.Spaces.Put(slot, m)
+		m.Close()
+		<-o.showRoom
+	})
 	for {
 		var shown ebpf.MapID
 		if o.Spaces.Lookup(slot, &shown) == nil && shown != before {
 			return nil
 		}
 		select {
-		case err := <-w.done:
+		case err := <-done:
 			return err
 		case <-time.After(50 * time.Microsecond):
 		}
