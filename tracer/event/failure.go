@@ -106,6 +106,9 @@ func LimitsIn(message string) (l Limits, ok bool) {
 }
 
 func (l *Limits) set(group, value string) {
+	if value == "" {
+		return // the text does not have it
+	}
 	n, _ := strconv.ParseUint(value, 10, 64) // the groups of figures are digits; too many mean 0
 	switch group {
 	case "needed", "more", "more2":
@@ -115,21 +118,11 @@ func (l *Limits) set(group, value string) {
 	case "available":
 		l.AvailableBytes = n
 	case "allocated":
-		if value != "" {
-			l.Bank = BankState{CapacityBytes: l.AvailableBytes, AllocatedBytes: n}
-		}
-	case "free":
+		l.Bank = BankState{CapacityBytes: l.AvailableBytes, AllocatedBytes: n}
+	case "free", "placeable":
 		l.Bank.FreeBytes = n
-	case "largest":
+	case "largest", "window":
 		l.Bank.LargestFreeBytes = n
-	case "placeable":
-		if value != "" {
-			l.Bank.FreeBytes = n
-		}
-	case "window":
-		if value != "" {
-			l.Bank.LargestFreeBytes = n
-		}
 	case "size":
 		l.SizeBytes = n
 	case "bank":
