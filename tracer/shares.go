@@ -25,11 +25,11 @@ func (d *decoder) boundStacks() {
 	if d.stackRecords++; d.stackRecords%stackRecords != 0 {
 		return
 	}
-	d.trim(userStackBytes, (*stack.Process).StackBytes, func(pid int, p *stack.Process) int {
-		d.spaces.Renew(pid)
-		return p.Renew()
+	d.trim(userStackBytes, (*stack.Process).StackBytes, func(p *process) int {
+		d.spaces.Renew(p.PID)
+		return p.stacks.Renew()
 	})
-	d.trim(userCodeBytes, (*stack.Process).CodeBytes, func(pid int, _ *stack.Process) int { return d.forgetCode(d.processes[pid]) })
+	d.trim(userCodeBytes, (*stack.Process).CodeBytes, d.forgetCode)
 }
 
 // forgetCode drops Python code of a process, which the kernel side sends again if it runs.
@@ -40,15 +40,15 @@ func (d *decoder) forgetCode(p *process) (bytes int) {
 
 // trim makes the processes of users that have more than most in sum forget some of it, the largest
 // process first. forget returns how much a process forgets, now or the next time.
-func (d *decoder) trim(most int, size func(*stack.Process) int, forget func(pid int, p *stack.Process) int) {
+func (d *decoder) trim(most int, size func(*stack.Process) int, forget func(*process) int) {
 	type holder struct {
-		pid, bytes int
-		stacks     *stack.Process
+		*process
+		bytes int
 	}
 	holders, sums := make(map[int][]holder), make(map[int]int) // by user
-	for pid, p := range d.processes {
+	for _, p := range d.processes {
 		if n := size(p.stacks); n > 0 {
-			holders[p.user] = append(holders[p.user], holder{pid, n, p.stacks})
+			holders[p.user] = append(holders[p.user], holder{p, n})
 			sums[p.user] += n
 		}
 	}
@@ -58,10 +58,10 @@ func (d *decoder) trim(most int, size func(*stack.Process) int, forget func(pid 
 		}
 		// In a fixed order, so that the process that forgets the next time is the one to be asked again.
 		slices.SortFunc(holders[user], func(a, b holder) int {
-			return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.pid, b.pid))
+			return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.PID, b.PID))
 		})
 		for _, h := range holders[user] {
-			if sum -= forget(h.pid, h.stacks); sum <= most {
+			if sum -= forget(h.process); sum <= most {
 				break
 			}
 		}
