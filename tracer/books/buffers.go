@@ -149,35 +149,30 @@ func (b *Books) free(e event.Event, l *libraries.Library, r *bpf.KernelFreeRecor
 	if !known {
 		return // allocated before the attach, a view, or freed when its device was closed
 	}
-	delete(b.Live, r.Object)
-	b.fits(0)
-	e.Kind, e.Reason = event.Free, event.ReasonExplicit
+	b.ended(&e, r.Object, freed)
 	e.Stack = b.stacks.Stack(r.H.Stack)
-	e.Object, e.BufferID, e.Allocator = r.Object, freed.ID, freed.allocator
-	if e.BeforeAttach = freed.before; freed.read {
-		e.TimeNs = max(e.TimeNs, b.ReadNs)
-	}
 	e.SizeBytes, e.PageSizeBytes, e.Address = r.SizeBytes, r.PageSizeBytes, r.Address
 	heap.SetType(&e, r.Type, r.Sharding)
-	if r.H.Flags&(bpf.FreeHooked|bpf.FreeView) != 0 || e.SizeBytes == 0 {
-		return
+	if r.H.Flags&(bpf.FreeHooked|bpf.FreeView) == 0 && e.SizeBytes != 0 {
+		b.process.Emit(e)
 	}
-	if a := b.allocators[e.Allocator]; a != nil {
-		e.Devices = a.device.chips
-	}
-	b.process.Emit(e)
 }
 
 // endLost reports a buffer whose free was lost.
 func (b *Books) endLost(e event.Event, object uint64, lost Buffer) {
+	b.ended(&e, object, lost)
+	b.process.Emit(e)
+}
+
+// ended removes a buffer, and makes the event that of its free.
+func (b *Books) ended(e *event.Event, object uint64, of Buffer) {
 	delete(b.Live, object)
-	if lost.read {
+	b.fits(0)
+	e.Kind, e.Reason, e.Object, e.BufferID, e.Allocator = event.Free, event.ReasonExplicit, object, of.ID, of.allocator
+	if e.Region, e.BeforeAttach = of.region, of.before; of.read {
 		e.TimeNs = max(e.TimeNs, b.ReadNs)
 	}
-	e.Kind, e.Reason, e.Object, e.BufferID, e.Allocator = event.Free, event.ReasonExplicit, object, lost.ID, lost.allocator
-	e.Region, e.BeforeAttach = lost.region, lost.before
-	if a := b.allocators[lost.allocator]; a != nil {
+	if a := b.allocators[of.allocator]; a != nil {
 		e.Devices = a.device.chips
 	}
-	b.process.Emit(e)
 }
