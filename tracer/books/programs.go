@@ -183,7 +183,7 @@ func (b *Books) endProgram(e event.Event, id uint64, flags uint8) {
 	case bpf.ProgramCBs | bpf.ProgramDFBs:
 		end(event.CBFree, event.CB, event.NotStatic)
 	}
-	if flags&bpf.ProgramKernels != 0 && b.takeCompiled(id) == nil {
+	if flags&bpf.ProgramKernels != 0 && !b.takeCompiled(id) {
 		end(event.KernelUnload, event.Kernel, event.NotStatic)
 	}
 }
@@ -208,15 +208,11 @@ func (b *Books) kernelLoaded(e event.Event, _ *libraries.Library, r *bpf.KernelK
 // maxCompiled bounds the programs of a process that are compiled and not loaded.
 const maxCompiled = 1 << 10
 
-// takeCompiled removes a program from those that are not loaded; nil if it is none of them.
-func (b *Books) takeCompiled(id uint64) *event.Event {
-	i := slices.IndexFunc(b.compiled, func(e event.Event) bool { return e.ProgramID == id })
-	if i < 0 {
-		return nil
-	}
-	e := b.compiled[i]
-	b.compiled = slices.Delete(b.compiled, i, i+1)
-	return &e
+// takeCompiled removes a program from those that are not loaded, and reports whether it was one.
+func (b *Books) takeCompiled(id uint64) bool {
+	before := len(b.compiled)
+	b.compiled = slices.DeleteFunc(b.compiled, func(e event.Event) bool { return e.ProgramID == id })
+	return len(b.compiled) < before
 }
 
 // loadKernels reports the kernels of a program, unless its chips have them: slow dispatch loads them
