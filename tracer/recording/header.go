@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"io"
 	"math/rand/v2"
@@ -76,7 +75,7 @@ func readHeader(in io.Reader, name string) (h Header, size int64, err error) {
 	n, err := io.ReadFull(in, head[:])
 	have := head[:n]
 	if err != nil && !atEnd(err) {
-		return h, 0, fmt.Errorf("reading %s: %w", name, host.WithoutPath(err))
+		return h, 0, readError(name, 0, err)
 	}
 	if n == 0 {
 		return h, 0, errors.New(name + " is empty: nothing was recorded; record again")
@@ -92,14 +91,11 @@ func readHeader(in io.Reader, name string) (h Header, size int64, err error) {
 		}
 	}
 	if err != nil {
-		return h, 0, &TruncatedError{name, 0}
+		return h, 0, readError(name, 0, err)
 	}
 	p := make([]byte, binary.LittleEndian.Uint16(head[len(magic)+2:]))
 	if _, err := io.ReadFull(in, p); err != nil {
-		if atEnd(err) {
-			return h, 0, &TruncatedError{name, 0}
-		}
-		return h, 0, fmt.Errorf("reading %s: %w", name, host.WithoutPath(err))
+		return h, 0, readError(name, 0, err)
 	}
 	if crc32.Checksum(p, castagnoli) != binary.LittleEndian.Uint32(head[len(magic)+4:]) {
 		return h, 0, &DamagedError{name, 0, "the checksum of its header is wrong"}

@@ -125,12 +125,14 @@ const newer = "a newer ttmem can read it"
 
 func (r *Reader) damaged(cause string) error { return &DamagedError{r.name, r.begin, cause} }
 
-// failed returns the error for the end of the stream.
-func (r *Reader) failed(err error) error {
+func (r *Reader) failed(err error) error { return readError(r.name, r.begin, err) }
+
+// readError returns the error for a file that could not be read from an offset on.
+func readError(name string, offset int64, err error) error {
 	if atEnd(err) {
-		return &TruncatedError{r.name, r.begin}
+		return &TruncatedError{name, offset}
 	}
-	return fmt.Errorf("reading %s: %w", r.name, host.WithoutPath(err))
+	return fmt.Errorf("reading %s: %w", name, host.WithoutPath(err))
 }
 
 // nextBlock reads a block. It skips a block of an unknown kind.
