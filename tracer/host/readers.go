@@ -25,7 +25,7 @@ const (
 	// ReadPatience is how long a read of a process may take.
 	ReadPatience = 2 * time.Second
 	// readersPerUser bounds the simultaneous reads from the processes of a user, and maxReaders
-	// those of all users. They include reads that were given up and have not returned.
+	// those of all users, as quota.New says. They include reads that were given up and have not returned.
 	readersPerUser, maxReaders = 4, 64
 	// idleReaders is how many children wait for work.
 	idleReaders = 4
