@@ -7,11 +7,12 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/tracer/kernel"
+	"ttmem/tracer/layout"
 )
 
-// emptyProbes places two empty probes where any tracer needs probes, by a method: the lower
-// bound for tracers built on uprobes.
-func (b *bench) emptyProbes(by kernel.Uprobes) func(*program) (ended, error) {
+// emptyProbes places empty probes by a method: the lower bound for tracers built on uprobes that have their
+// probes in these places of the library.
+func (b *bench) emptyProbes(by kernel.Uprobes, at ...layout.Probe) func(*program) (ended, error) {
 	return func(p *program) (ended, error) {
 		spec, err := bpf.LoadKernel()
 		if err != nil {
@@ -25,7 +26,10 @@ func (b *bench) emptyProbes(by kernel.Uprobes) func(*program) (ended, error) {
 		if err := spec.LoadAndAssign(&objs, nil); err != nil {
 			return nil, err
 		}
-		offsets := []uint64{b.alloc.FileOffset, b.free.FileOffset}
+		offsets := make([]uint64, len(at))
+		for i, p := range at {
+			offsets[i] = p.FileOffset
+		}
 		placed, err := by.Place(b.env.Library, objs.OnEmpty, offsets, make([]uint64, len(offsets)), p.pid())
 		if err != nil {
 			return nil, errors.Join(err, objs.OnEmpty.Close())

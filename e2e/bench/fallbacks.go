@@ -31,8 +31,8 @@ func (b *bench) fallbacks() error {
 
 	ways := []*way{
 		{name: "nothing", begin: untraced},
-		{name: "two empty uprobes", begin: b.emptyProbes(b.uprobes)},
-		{name: "two empty perf-event uprobes", begin: b.emptyProbes(kernel.Uprobes{})},
+		{name: "two empty uprobes", begin: b.emptyProbes(b.uprobes, b.alloc, b.free)},
+		{name: "two empty perf-event uprobes", begin: b.emptyProbes(kernel.Uprobes{}, b.alloc, b.free)},
 	}
 	if b.beside != "" {
 		ways = append(ways, b.besideWay(""), b.besideWay("direct_map"))

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,8 +52,9 @@ type bench struct {
 	ttmem  string // the command, built from them
 	// uprobes is the best method of this kernel to place probes.
 	uprobes kernel.Uprobes
-	// where any tracer of buffers has to place its probes
+	// where any tracer of buffers has to place its probes, and all places where ttmem has them
 	alloc, free layout.Probe
+	places      []layout.Probe
 }
 
 // parts are the measurements, in order.
@@ -160,8 +162,7 @@ func setup(o options) (_ *bench, err error) {
 	return b, nil
 }
 
-// findProbes locates ttmem's probes on an allocation and a deallocation, for the other
-// tracers.
+// findProbes locates ttmem's probes, for other tracers and for empty ones.
 func (b *bench) findProbes() error {
 	elf, err := symbolize.Open(b.env.Library)
 	if err != nil {
@@ -173,6 +174,10 @@ func (b *bench) findProbes() error {
 		return err
 	}
 	b.alloc, b.free = l.Probes["buffer_allocated"], l.Probes["buffer_deallocate"]
+	for _, known := range []string{"buffer_allocate", "bank_allocate"} { // for the layout, not to be probed
+		delete(l.Probes, known)
+	}
+	b.places = slices.Collect(maps.Values(l.Probes))
 	return nil
 }
 

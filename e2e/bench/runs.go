@@ -11,7 +11,10 @@ func (b *bench) cachedRuns() error {
 	}
 	defer p.stop()
 	b.printf("ttnn.add into a tensor: %d rounds of %d × %d runs each way, in turn\n", b.rounds, turns, b.pairs)
-	ways := []*way{{name: "nothing", begin: untraced}}
+	ways := []*way{
+		{name: "nothing", begin: untraced},
+		{name: "ttmem's probes, empty", begin: b.emptyProbes(b.uprobes, b.places...)},
+	}
 	if b.beside != "" {
 		ways = append(ways, b.besideWay(""))
 	}

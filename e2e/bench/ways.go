@@ -35,7 +35,7 @@ func (b *bench) ways(limit float64) []*way {
 	bpftrace := func(p *program) (ended, error) { return b.bpftrace(p, turns*b.pairs) }
 	ways := []*way{
 		{name: "nothing", begin: untraced},
-		{name: "two empty uprobes", begin: b.emptyProbes(b.uprobes)},
+		{name: "two empty uprobes", begin: b.emptyProbes(b.uprobes, b.alloc, b.free)},
 		{name: "bpftrace, ustack as key", begin: bpftrace},
 		{name: "ttmem attach --no-stacks", begin: ttmem("--no-stacks")},
 		{name: "ttmem attach", begin: ttmem(), limit: limit},
