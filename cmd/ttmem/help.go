@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,17 +17,27 @@ import (
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/docs"
 )
 
-// newHelp returns the command help, which fails for an unknown command.
+// topics lists the pages of the documentation.
+const topics = "topics"
+
+// newHelp returns the command help, which fails for an unknown command or page.
 func newHelp() *cobra.Command {
 	return &cobra.Command{
-		Use:   "help [COMMAND]",
-		Short: "Show help for a command",
-		Long:  "Shows what a command does, with examples and its flags, or lists the commands.",
+		Use:   "help [COMMAND | PAGE]",
+		Short: "Show help for a command, or a page of the documentation",
+		Long: `Shows what a command does, with examples and its flags, or lists the commands. With the name
+of a page, it shows that page of the documentation.`,
 		Example: `  ttmem help run
-  ttmem help leaks`,
+  ttmem help topics         the pages of the documentation
+  ttmem help stacks
+  ttmem help docs/leaks.md  a page with the name of a command`,
 		Args: func(c *cobra.Command, args []string) error {
+			if _, ok := pageOf(c.Root(), args); ok {
+				return nil
+			}
 			found, rest, err := c.Root().Find(args)
 			switch {
 			case err != nil || found == c.Root() && len(rest) > 0:
@@ -44,9 +55,21 @@ func newHelp() *cobra.Command {
 					}
 				}
 			}
+			if len(args) == 0 {
+				pages, titles := docs.Pages()
+				for i, page := range pages {
+					if page = "docs/" + page + ".md"; strings.HasPrefix(page, begun) {
+						names = append(names, cobra.CompletionWithDesc(page, titles[i]))
+					}
+				}
+			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if text, ok := pageOf(c.Root(), args); ok {
+				_, err := io.WriteString(c.OutOrStdout(), text)
+				return err
+			}
 			found, _, err := c.Root().Find(args)
 			if err != nil {
 				return err
@@ -55,6 +78,25 @@ func newHelp() *cobra.Command {
 			return found.Help()
 		},
 	}
+}
+
+// pageOf returns the page of the documentation that arguments name, or the list of pages. A command comes before a
+// page of the same name.
+func pageOf(root *cobra.Command, args []string) (text string, ok bool) {
+	if len(args) != 1 {
+		return "", false
+	}
+	if found, _, err := root.Find(args); err == nil && found != root {
+		return "", false
+	}
+	if args[0] != topics {
+		return docs.Page(args[0])
+	}
+	names, titles := docs.Pages()
+	for i, name := range names {
+		text += fmt.Sprintf("  docs/%-17s %s\n", name+".md", titles[i])
+	}
+	return "Pages of the documentation, as in ttmem help docs/leaks.md:\n" + text, true
 }
 
 // addCompletion adds the command that writes shell completions. It fails for an unknown shell.
