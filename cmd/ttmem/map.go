@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -22,8 +23,9 @@ func newMap() *cobra.Command {
 		Long: `Draws the addresses of each region: buffers, the holes between them and, in L1, the circular
 and dataflow buffers of programs. One bank stands for all, as all are used alike.
 
-FILE is a recording, at its end or --at another moment (docs/diff.md). Without it the state
-comes from the host's service (ttmem serve) or, for root, from the memory of the processes.
+FILE is a recording, at its end or --at another moment (docs/diff.md). If nothing is allocated at
+the end any more, the last failed allocation or else the peak of each region is drawn. Without FILE
+the state comes from the host's service (ttmem serve) or, for root, from the memory of the processes.
 docs/map.md explains the picture.`,
 		Example: `  ttmem map model.ttmem --at peak
   ttmem map model.ttmem --at trained --region L1
@@ -34,7 +36,7 @@ docs/map.md explains the picture.`,
 		RunE:    func(*cobra.Command, []string) error { return drawMap(&o) },
 	}
 	o.source.Register(c)
-	flags.At(c, &o.at, "end")
+	flags.At(c, &o.at, "")
 	flags.Chips(c, &o.devices)
 	flags.Regions(c, &o.regions, alloc.RegionNames(memmap.Regions))
 	flags.Limit(c, &o.n, 12)
@@ -43,12 +45,21 @@ docs/map.md explains the picture.`,
 }
 
 func drawMap(o *viewOptions) error {
-	p, w, err := o.readMap()
+	p, w, err := o.readMap(cmp.Or(o.at, "end"))
 	if err != nil {
 		return err
 	}
 	if err := source.CheckChips(o.devices, p.Snapshot, p.Of); err != nil {
 		return err
+	}
+	if o.at == "" && o.source.File != "" && len(p.Maps) == 0 {
+		at := "peak"
+		if len(p.Snapshot.Failures) > 0 {
+			at = "failure"
+		}
+		if story, summary, err := o.readMap(at); err == nil { // a pipe cannot be read again
+			p, w = story, summary
+		}
 	}
 	if err := output.Print(p, o.format, page.NewSupplement(o.source.Clock(), p.Snapshot), "map"); err != nil {
 		return err
@@ -56,9 +67,9 @@ func drawMap(o *viewOptions) error {
 	return w.Finish(page.Doubts(p.Losses, "the map may lack buffers, or have too many"))
 }
 
-// readMap checks the other flags, and reads the regions.
-func (o *viewOptions) readMap() (*memmap.Page, *source.Summary, error) {
-	at, err := source.ParseAt(o.source.File, o.at)
+// readMap checks the other flags, and reads the regions at a moment.
+func (o *viewOptions) readMap(moment string) (*memmap.Page, *source.Summary, error) {
+	at, err := source.ParseAt(o.source.File, moment)
 	if err != nil {
 		return nil, nil, err
 	}

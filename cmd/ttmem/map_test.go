@@ -58,7 +58,7 @@ func mapOf(t *testing.T, path string, o viewOptions) *memmap.Page {
 		o.at = "loaded"
 	}
 	o.source.File = path
-	m, _, err := o.readMap()
+	m, _, err := o.readMap(o.at)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(source.CheckChips(o.devices, m.Snapshot, m.Of)))
 	folder := regexp.MustCompile(`\S*/(\w+\.ttmem)`)

@@ -43,7 +43,7 @@ func TestAPipeIsReadAsAFileIs(t *testing.T) {
 	readStory(t, storyEvents(goldenFolder, goldenStories[0].name)).record(t, path, 200)
 	for _, args := range [][]string{
 		{"peak", path, "--json"}, {"leaks", path, "--json"}, {"dump", path, "--json"},
-		{"oom", path, "--json"}, {"log", path, "--json"}, {"report", path, "--json"}, {"map", path, "--json"},
+		{"oom", path, "--json"}, {"log", path, "--json"}, {"report", path, "--json"}, {"map", path, "--at", "end", "--json"},
 		{"diff", path, path + "2", "--json"}, {"diff", path + "2", path, "--json"},
 	} {
 		content, err := os.ReadFile(path)

@@ -57,7 +57,7 @@ func TestTimesByTheWallClock(t *testing.T) {
 	qt.Check(t, qt.Matches(moments, `at the peak of each region, of .*\n(chip 0: [A-Z0-9_, ]+ at `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} UTC\n)+chip 0\n(?s).*`))
 	qt.Check(t, qt.Matches(output("report", path, "--utc"), `Device memory over .*, from `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} to `+at[:10]+`\s\d\d:\d\d:\d\d\.\d{6} UTC\n(?s).*`))
 	qt.Check(t, qt.Matches(output("peak", path, "--utc"), `(?s).*peak .*, at `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} UTC( \(▲\))?\n.*`))
-	qt.Check(t, qt.Matches(output("top", "--once", path, "--utc"), `[^\n]*\n `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} UTC .* peak of L1, chip 0\n(?s).*`))
+	qt.Check(t, qt.Matches(output("top", "--once", path, "--utc"), `[^\n]*\n `+at[:10]+` \d\d:\d\d:\d\d\.\d{6} UTC .* failed allocation, PID \d+\n(?s).*`))
 	times, walls := regexp.MustCompile(`"((time|began|begin|end|since|first|last|peak_time|allocated|right_since)_ns)":[1-9]`), regexp.MustCompile(`wall_ns":[1-9]`)
 	for _, args := range []string{"report", "dump --at failure", "peak", "ops", "leaks", "oom", "map --at failure", "diff --at end " + path} {
 		document, _, _ := strings.Cut(args, " ")

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/source"
@@ -21,11 +22,13 @@ type Recording struct {
 	end         *aggregate.State
 	survivors   []memory.Survivors
 	stops       []top.Stop
-	// fullest is the peak that was nearest to its capacity; zero if there is none.
-	fullest memory.Point
+	// story is the moment that tells most; zero if there is none.
+	story memory.Point
 }
 
-// OpenRecording makes a view show the fullest moment of a file. It returns the summary of the file.
+// OpenRecording makes a view show the moment of a file that tells most: the last failed allocation, else the peak
+// of the region with the largest leak, else the peak that is nearest to its capacity. It returns the summary of
+// the file.
 func OpenRecording(o *source.Options, view *top.Options) (*source.Summary, error) {
 	r := &Recording{Live: top.NewLive(o.File), file: &source.Recording{Path: o.File, PIDs: o.PIDs}}
 	if len(o.PIDs) > 0 {
@@ -35,7 +38,7 @@ func OpenRecording(o *source.Options, view *top.Options) (*source.Summary, error
 	if err != nil {
 		return nil, cmp.Or(o.Missing(), err)
 	}
-	view.Source, view.Recording, view.At = r, r, cmp.Or(r.fullest, r.last)
+	view.Source, view.Recording, view.At = r, r, cmp.Or(r.story, r.last)
 	if err := r.Seek(view.At); err != nil {
 		return nil, err
 	}
@@ -62,6 +65,9 @@ func (r *Recording) read() (*source.Summary, error) {
 	}
 	for _, f := range x.Failures {
 		r.add(top.StopFailure, f.Point, fmt.Sprintf("failed allocation, PID %d", f.PID))
+		if f.Number > r.first.Number {
+			r.story = f.Point
+		}
 	}
 	slices.SortStableFunc(r.stops, func(a, b top.Stop) int { return cmp.Compare(a.Number, b.Number) })
 	return summary, nil
@@ -80,15 +86,31 @@ func (r *Recording) addPeaks(peaks []memory.PeakPoint) {
 		chips := page.Each(group, func(p memory.PeakPoint) int { return p.Device })
 		r.add(top.StopPeak, group[0].Point, fmt.Sprintf("peak of %s, %s", group[0].Region, short(chips)))
 	}
+	leak := r.largestLeak()
 	most := -1.0
 	for _, p := range r.end.RegionPeaks() {
 		share := float64(p.Bytes) / float64(max(1, p.CapacityBytes))
+		leaks := leak != nil && p.Region == leak.Region && slices.Contains(leak.Devices, p.Device)
+		if leaks {
+			share++ // before the others
+		}
 		at := slices.IndexFunc(peaks, func(q memory.PeakPoint) bool { return q.Device == p.Device && q.Region == p.Region })
 		if at >= 0 && peaks[at].Number > r.first.Number && p.CapacityBytes > 0 && share > most &&
-			(p.Region == event.DRAM || p.Region == event.L1) {
-			most, r.fullest = share, peaks[at].Point
+			(leaks || p.Region == event.DRAM || p.Region == event.L1) {
+			most, r.story = share, peaks[at].Point
 		}
 	}
+}
+
+// largestLeak is the call site that leaked most; nil if none did.
+func (r *Recording) largestLeak() (largest *analyze.Verdict) {
+	sites := analyze.Leaks(r.end, analyze.LeakOptions{}).Sites
+	for i, v := range sites {
+		if v.Class == analyze.Leaked && (len(r.file.PIDs) == 0 || slices.Contains(r.file.PIDs, v.PID)) && (largest == nil || v.Bytes > largest.Bytes) {
+			largest = &sites[i]
+		}
+	}
+	return largest
 }
 
 // short writes chips so that the line with a moment has room for them.
@@ -116,7 +138,7 @@ func (r *Recording) Survivors() []memory.Survivors { return r.survivors }
 
 // Seek shows a moment.
 func (r *Recording) Seek(at memory.Point) error {
-	if at.Number == r.last.Number {
+	if at.Number == r.last.Number && at.TimeNs >= r.last.TimeNs { // the end of a process comes after its last event
 		r.Show(r.end, nil, 0)
 		return nil
 	}
