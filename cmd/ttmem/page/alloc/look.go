@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 )
@@ -36,6 +37,8 @@ type Look struct {
 	Many    string
 	// Caller distinguishes call sites with the same text; Distinguish sets it.
 	Caller string
+	// apart is true if other call sites of its line share a row: its caller tells it apart.
+	apart bool
 	// Sites is the number of rows that a row of a line replaces; 0 in other rows.
 	Sites int
 	// Class is what the buffers are for; nil if that is not known, and for circular buffers.
@@ -69,7 +72,7 @@ func (l *Look) line() line { return line{l.Apart, l.component, l.Name.Call} }
 // Op is the operation, and before it the class of what is no tensor: "kernel binaries · ttnn.add".
 func (l *Look) Op(separator string) string { return l.Class.Before(page.Clean(l.Name.Op), separator) }
 
-// Has reports whether the row with this Look includes the call site with another one.
+// Has reports whether the row with this Look includes the call site with another one, or has its line.
 func (l *Look) Has(one Look) bool {
 	return l.Key == one.Key || l.Sites > 0 && l.line() == one.line()
 }
@@ -118,34 +121,52 @@ func Distinguish(sites iter.Seq[*Site]) {
 		}
 	}
 	for _, l := range looks {
-		l.Caller = cmp.Or(l.Many, l.Caller)
+		if l.Caller = cmp.Or(l.Many, l.Caller); l.Caller == "" && l.apart && len(l.Callers) > 0 {
+			l.Caller = l.Callers[0]
+		}
 	}
 }
 
-// Fold adds up rows that look alike. If lines is true, an innermost line with several other rows has one
-// row, too. Rows are in the order of their first ones, to which it adds the others. The rows have Sites
-// of their own.
+// Fold adds up rows that look alike. If lines is true, an innermost line with many rows has one for its small
+// ones: those with a quarter of its bytes at most, by the first measure. Rows are in the order of their first
+// ones, to which it adds the others. The rows have Sites of their own.
 func Fold(rows []*Row, lines bool) []*Row {
 	rows = united(rows)
 	if !lines {
 		return rows
 	}
-	var shared page.Groups[line, []*Look]
+	var shared page.Groups[line, []*Row]
 	for _, r := range rows {
 		if r.Name.Call.Line > 0 {
 			of, _ := shared.Of(r.line())
-			*of = append(*of, &r.Look)
+			*of = append(*of, r)
 		}
 	}
-	for _, looks := range shared.List {
-		if len(*looks) > OwnRows {
-			one := ofLine(*looks)
-			for _, l := range *looks {
-				*l = one
+	for _, of := range shared.List {
+		if len(*of) <= OwnRows {
+			continue
+		}
+		all := Total(*of).Bytes
+		small := slices.DeleteFunc(slices.Clone(*of), func(r *Row) bool { return r.Amounts[0].Bytes > all/4 })
+		if len(small) > 1 {
+			one := ofLine(small, len(small) < len(*of))
+			for _, r := range *of {
+				r.apart = true
+			}
+			for _, r := range small {
+				r.Look = one
 			}
 		}
 	}
 	return united(rows)
+}
+
+// Total is the sum of the first measures of rows.
+func Total(rows []*Row) (sum memory.Amount) {
+	for _, r := range rows {
+		sum.Add(r.Amounts[0])
+	}
+	return sum
 }
 
 // united adds up rows that look alike.
@@ -161,17 +182,21 @@ func united(rows []*Row) (list []*Row) {
 	return list
 }
 
-// ofLine is the look of a line with these call sites.
-func ofLine(looks []*Look) Look {
-	one := *looks[0]
-	one.Sites = len(looks)
+// ofLine is the look of a line with the call sites of these rows; others is true if it has more.
+func ofLine(rows []*Row, others bool) Look {
+	one := rows[0].Look
+	one.Sites = len(rows)
 	callers, ops := make(map[string]bool), make(map[string]bool)
-	for _, l := range looks {
-		callers[l.Calls], ops[l.Name.Op] = true, true
+	for _, r := range rows {
+		callers[r.Calls], ops[r.Name.Op] = true, true
 	}
 	one.Text = page.Clean(one.Name.Call.String())
 	if len(callers) > 1 {
-		one.Callers, one.Calls, one.Many = nil, "", page.Count(uint64(len(callers)), "caller")
+		noun := "caller"
+		if others {
+			noun = "other caller"
+		}
+		one.Callers, one.Calls, one.Many = nil, "", page.Count(uint64(len(callers)), noun)
 		one.Text += " ← " + one.Many
 	}
 	if len(ops) > 1 {

@@ -85,7 +85,7 @@ func (g *Groups) WriteText(w io.Writer, layout page.Layout) error {
 	}
 	rows := g.Table.Rows(false, nil)
 	(&table.List{
-		Columns: g.groupColumns(table.Total(rows).Bytes), Rows: rows, Limit: g.limit, Head: g.By, Title: g.Title,
+		Columns: g.groupColumns(alloc.Total(rows).Bytes), Rows: rows, Limit: g.limit, Head: g.By, Title: g.Title,
 	}).Write(out, layout)
 	return out.Flush()
 }

@@ -117,7 +117,7 @@ func (p *Page) Undecided() string {
 }
 
 func sumOf(list []*alloc.Row) sum {
-	total := table.Total(list)
+	total := alloc.Total(list)
 	return sum{len(list), total.Count, total.Bytes}
 }
 

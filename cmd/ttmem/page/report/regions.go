@@ -236,7 +236,7 @@ func (r *report) sourcesOf(p *memory.RegionPeak) *sources {
 	list := newSources()
 	for i := range p.Holders {
 		h := &p.Holders[i]
-		list.add(&h.Site, h.Amount, "", r.holders.Split(&h.Site, h.Amount, p.TimeNs, p.Region == event.L1))
+		list.addByOwner(&h.Site, h.Amount, r.holders.Split(&h.Site, h.Amount, p.TimeNs, p.Region == event.L1))
 	}
 	for _, h := range p.Programs {
 		site := memory.Site{Region: event.CB, Stack: h.Stack, Static: h.Kind, BeforeAttach: h.BeforeAttach}

@@ -6,6 +6,7 @@ import (
 
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/table"
@@ -32,6 +33,23 @@ func (l *sources) add(s *memory.Site, a memory.Amount, mention string, holders [
 	for _, part := range parts(s, a, holders) {
 		part.Mention = mention
 		l.Add(part, s.Static, mention)
+	}
+}
+
+// addByOwner adds the parts of a call site that different owners hold: what a helper allocates for a model is
+// told apart by the model's parts. An owner has one row for each line.
+func (l *sources) addByOwner(s *memory.Site, a memory.Amount, holders []analyze.Holder) {
+	row := alloc.RowOf(s)
+	row.Site = (&alloc.Namer{}).NewSite(s.Stack)
+	for _, part := range alloc.Split(row, a, holders, "owner") {
+		if part.Stack == nil || part.Owner.Path == "" {
+			l.Add(part, s.Static, "")
+			continue
+		}
+		part.Owner = memory.Owner{Path: name.FoldOwner(part.Owner.Path)}
+		look := l.Names.Look(part, part.Owner.Path)
+		look.Calls, look.Callers = "", nil
+		l.AddAs(part, look.Key, look)
 	}
 }
 
@@ -78,7 +96,7 @@ func (r *report) sources(list []*alloc.Row, limit int, of uint64, format func(ui
 		figures := columns.Line(format(s.Amounts[0].Bytes), page.Percent(s.Amounts[0].Bytes, of), count) + "  "
 		r.source(s, figures+page.Left(s.Mention, mentions)[:mentions])
 	}
-	others, sites := table.Total(list[shown:]), uint64(0)
+	others, sites := alloc.Total(list[shown:]), uint64(0)
 	for _, s := range list[shown:] {
 		sites += uint64(max(1, s.Sites))
 	}
@@ -92,8 +110,11 @@ func (r *report) sources(list []*alloc.Row, limit int, of uint64, format func(ui
 // first the line, then the caller, and then the operation and who holds the buffers if they fit.
 func (r *report) source(s *alloc.Row, figures string) {
 	line, caller, op := page.Clean(s.Name.Call.String()), s.Caller, page.Clean(s.Name.Op)
-	if line == "" {
+	switch {
+	case line == "":
 		line, op = strings.TrimPrefix(s.Text, s.Look.Class.Mention()+" · "), "" // the noun has the class
+	case s.Owner.Path != "":
+		line, caller = page.Clean(s.Owner.Path), line
 	}
 	if op != "" {
 		op = r.Separator() + op

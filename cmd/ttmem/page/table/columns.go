@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"reflect"
 
-	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/document"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -176,13 +175,4 @@ func Limited(rows []*alloc.Row, limit int) (shown []*alloc.Row, rest *alloc.Row)
 		rest.Text = fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(omitted))
 	}
 	return shown, rest
-}
-
-// Total returns the sum of the first measure of rows.
-func Total(rows []*alloc.Row) memory.Amount {
-	var sum memory.Amount
-	for _, r := range rows {
-		sum.Add(r.Amounts[0])
-	}
-	return sum
 }

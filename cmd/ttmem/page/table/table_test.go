@@ -40,7 +40,7 @@ func shapes(n *alloc.Namer, list []*alloc.Row, limit int) *List {
 	return &List{
 		Columns: Columns{
 			Key.As("shape"),
-			Bytes("bytes", "their size", 0).Shown("bytes", page.SizeColumns, AsBytes(0, page.Bytes)), Share("% ", 6, 0, Total(rows).Bytes),
+			Bytes("bytes", "their size", 0).Shown("bytes", page.SizeColumns, AsBytes(0, page.Bytes)), Share("% ", 6, 0, alloc.Total(rows).Bytes),
 			Count("buffers", "number of buffers", 0).Shown("buffers", 10, AsCount(0)),
 		},
 		Rows: rows, Limit: limit, Head: "shape",
@@ -88,20 +88,22 @@ func TestChipsDivideARow(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(rows[1].Devices, []int{2}))
 }
 
-// TestALineWithManyCallSitesIsOneRow, and values keep rows apart.
-func TestALineWithManyCallSitesIsOneRow(t *testing.T) {
+// TestTheSmallCallSitesOfALineShareARow: those with at most a quarter of its bytes. Values keep rows apart.
+func TestTheSmallCallSitesOfALineShareARow(t *testing.T) {
 	var n alloc.Namer
 	groups := Table{Names: &n, By: "stack"}
-	for _, op := range []string{"add", "mul", "exp"} {
-		groups.Add(row(&n, op, 3, "", 1, 10, 0), "a")
+	for op, bytes := range map[string]uint64{"matmul": 51, "add": 25, "mul": 14, "exp": 10} {
+		groups.Add(row(&n, op, 3, "", 1, bytes, 0), "a")
 	}
 	groups.Add(row(&n, "add", 3, "", 1, 1, 0), "b")
-	qt.Check(t, qt.HasLen(groups.Rows(false, nil), 4))
+	qt.Check(t, qt.HasLen(groups.Rows(false, nil), 5))
 	rows := groups.Rows(true, nil)
-	qt.Assert(t, qt.HasLen(rows, 2))
-	qt.Check(t, qt.Equals(rows[0].Text, "model.py:3 forward · 3 operations"))
-	qt.Check(t, qt.Equals(rows[0].Sites, 3))
-	qt.Check(t, qt.Equals(rows[0].Amounts[0].Bytes, 30))
+	qt.Assert(t, qt.HasLen(rows, 3))
+	qt.Check(t, qt.Equals(rows[0].Text, "model.py:3 forward · matmul"))
+	qt.Check(t, qt.Equals(rows[1].Text, "model.py:3 forward · 3 operations"))
+	qt.Check(t, qt.Equals(rows[1].Sites, 3))
+	qt.Check(t, qt.Equals(rows[1].Amounts[0].Bytes, 49))
+	qt.Check(t, qt.Equals(rows[2].Text, "model.py:3 forward · add"))
 }
 
 // TestColumnsThatHaveNoRoomOrNoValueAreLeftOut of the text.
