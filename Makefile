@@ -192,9 +192,9 @@ vmtest: vmtools
 rig: bin/rig
 	bin/rig -version $(VERSION) -python "$(PYTHON)" -board $(BOARD)
 
-# Regenerates the committed BPF bindings and object.
+# Regenerates the committed BPF bindings and objects, and the library of ttmem.mark().
 generate: tools
-	$(GO) generate ./bpf ./tracer/doctor
+	$(GO) generate ./bpf ./tracer/doctor ./tracer/layout
 
 # Installs the tools that boot kernels on Debian or Ubuntu. They may be in /sbin, which PATH may
 # lack.

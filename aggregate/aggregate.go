@@ -30,9 +30,9 @@ type State struct {
 	overlaps newest.List[memory.Overlap]
 	// failures are about memory, and operationFailures are operations that failed for another reason.
 	failures, operationFailures newest.List[memory.Failure]
-	// marks were set by users, and callMarks by --mark-at.
-	marks, callMarks newest.List[memory.Mark]
-	beginning        beginning
+	// marks were set by users, and ownMarks by processes.
+	marks, ownMarks newest.List[memory.Mark]
+	beginning       beginning
 	// sites are all call sites in the order of their first allocation. keptSites is how many
 	// there were when idle ones were last removed.
 	sites     []*callSite

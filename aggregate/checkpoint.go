@@ -72,7 +72,7 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 	some.freshSince, some.lost, some.beginning, some.keptSites = s.freshSince, s.lost, s.beginning, s.keptSites
 	some.lostEvents = memory.Sum(s.lost)
 	some.marks = s.marks.Only(func(m *memory.Mark) bool { return selected(0, m.UID) })
-	some.callMarks = s.callMarks.Only(func(m *memory.Mark) bool { return selected(0, m.UID) })
+	some.ownMarks = s.ownMarks.Only(func(m *memory.Mark) bool { return selected(0, m.UID) })
 	for _, o := range s.overlaps.List() {
 		if o, seen := o.For(selected); seen {
 			some.overlaps.Add(o)

@@ -144,7 +144,7 @@ func fullEvent(r *rand.Rand, now uint64) event.Event {
 		e = randomRun(r, e)
 	case 8:
 		e = event.Event{TimeNs: now, Kind: event.Mark, Cause: fmt.Sprint("mark ", now), UID: 1000 + r.IntN(3)}
-		if r.IntN(3) == 0 { // of --mark-at
+		if r.IntN(3) == 0 { // of a process
 			e.PID, e.UID = 7, 0
 		}
 	}

@@ -42,7 +42,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	c.Value(&s.beginning.point)
 	c.Bool(&s.beginning.over)
 	s.marks.Code(c.Codec, func(m *memory.Mark) { c.Value(m) })
-	s.callMarks.Code(c.Codec, func(m *memory.Mark) { c.Value(m) })
+	s.ownMarks.Code(c.Codec, func(m *memory.Mark) { c.Value(m) })
 	s.failures.Code(c.Codec, c.failure)
 	s.overlaps.Code(c.Codec, func(o *memory.Overlap) { c.Value(o) })
 	s.operationFailures.Code(c.Codec, c.failure)

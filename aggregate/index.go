@@ -56,9 +56,9 @@ func NumberOf(e *event.Event) (number uint64) {
 func (s *State) Index() memory.Index {
 	s.settle()
 	x := memory.Index{First: s.first, Begin: s.beginning.point}
-	x.Marks = slices.Concat(s.marks.List(), s.callMarks.List())
+	x.Marks = slices.Concat(s.marks.List(), s.ownMarks.List())
 	slices.SortStableFunc(x.Marks, func(a, b memory.Mark) int { return cmp.Compare(a.Number, b.Number) })
-	x.MarksFrom = max(s.marks.CompleteFrom(), s.callMarks.CompleteFrom())
+	x.MarksFrom = max(s.marks.CompleteFrom(), s.ownMarks.CompleteFrom())
 	for _, f := range s.failures.List() {
 		x.Failures = append(x.Failures, memory.FailurePoint{Point: memory.Point{Number: f.Number, TimeNs: f.TimeNs}, PID: f.PID})
 	}
@@ -74,12 +74,12 @@ func (s *State) Index() memory.Index {
 	return x
 }
 
-// mark adds a mark. Marks of --mark-at may come with every call of a function, and do not
+// mark adds a mark. Those that processes set themselves may be many, and do not
 // displace those that users set.
 func (s *State) mark(e *event.Event) {
 	of := &s.marks
 	if e.PID != 0 {
-		of = &s.callMarks
+		of = &s.ownMarks
 	}
 	of.Add(memory.Mark{TimeNs: e.TimeNs, Name: e.Cause, Number: s.applied, UID: e.UID, Sharer: e.CountsTo()})
 }

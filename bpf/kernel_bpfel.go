@@ -361,6 +361,12 @@ type KernelMapping struct {
 	Pad       uint32
 }
 
+type KernelMarkRecord struct {
+	_    structs.HostLayout
+	H    KernelHeader
+	Name [128]uint8
+}
+
 type KernelNativeRecord struct {
 	_          structs.HostLayout
 	H          KernelHeader
@@ -438,11 +444,12 @@ const (
 	KernelProbePROBE_TRACE_RELEASE       KernelProbe = 24
 	KernelProbePROBE_BANKS_SHRINK        KernelProbe = 25
 	KernelProbePROBE_BANKS_RESET         KernelProbe = 26
-	KernelProbePROBE_EXCEPTION           KernelProbe = 27
-	KernelProbePROBE_EXCEPTION_TEXT      KernelProbe = 28
-	KernelProbePROBE_CATCH               KernelProbe = 29
-	KernelProbePROBE_RETHROW             KernelProbe = 30
-	KernelProbePROBE_RETHROW_EXCEPTION   KernelProbe = 31
+	KernelProbePROBE_MARK                KernelProbe = 27
+	KernelProbePROBE_EXCEPTION           KernelProbe = 28
+	KernelProbePROBE_EXCEPTION_TEXT      KernelProbe = 29
+	KernelProbePROBE_CATCH               KernelProbe = 30
+	KernelProbePROBE_RETHROW             KernelProbe = 31
+	KernelProbePROBE_RETHROW_EXCEPTION   KernelProbe = 32
 )
 
 type KernelProcess struct {
@@ -713,7 +720,6 @@ const (
 	KernelMapAfterDebugState       = "after_debug_state"
 	KernelMapAfterExec             = "after_exec"
 	KernelMapAfterExit             = "after_exit"
-	KernelMapAfterMark             = "after_mark"
 	KernelMapAfterProbe            = "after_probe"
 	KernelMapAfterStack            = "after_stack"
 	KernelMapHomes                 = "homes"
@@ -743,7 +749,6 @@ const (
 	KernelProgOnExit               = "on_exit"
 	KernelProgOnFindDirectMap      = "on_find_direct_map"
 	KernelProgOnFork               = "on_fork"
-	KernelProgOnMark               = "on_mark"
 	KernelProgOnProbe              = "on_probe"
 	KernelProgOnStack              = "on_stack"
 	KernelVarCacheEpoch            = "cache_epoch"
@@ -766,6 +771,7 @@ const (
 	KernelVarKeepFreeRecord        = "keep_free_record"
 	KernelVarKeepHeader            = "keep_header"
 	KernelVarKeepKernelRecord      = "keep_kernel_record"
+	KernelVarKeepMarkRecord        = "keep_mark_record"
 	KernelVarKeepNativeRecord      = "keep_native_record"
 	KernelVarKeepPerCoreRecord     = "keep_per_core_record"
 	KernelVarKeepProcessRecord     = "keep_process_record"
@@ -841,7 +847,6 @@ type KernelProgramSpecs struct {
 	OnExit          *ebpf.ProgramSpec `ebpf:"on_exit"`
 	OnFindDirectMap *ebpf.ProgramSpec `ebpf:"on_find_direct_map"`
 	OnFork          *ebpf.ProgramSpec `ebpf:"on_fork"`
-	OnMark          *ebpf.ProgramSpec `ebpf:"on_mark"`
 	OnProbe         *ebpf.ProgramSpec `ebpf:"on_probe"`
 	OnStack         *ebpf.ProgramSpec `ebpf:"on_stack"`
 }
@@ -853,7 +858,6 @@ type KernelMapSpecs struct {
 	AfterDebugState *ebpf.MapSpec `ebpf:"after_debug_state"`
 	AfterExec       *ebpf.MapSpec `ebpf:"after_exec"`
 	AfterExit       *ebpf.MapSpec `ebpf:"after_exit"`
-	AfterMark       *ebpf.MapSpec `ebpf:"after_mark"`
 	AfterProbe      *ebpf.MapSpec `ebpf:"after_probe"`
 	AfterStack      *ebpf.MapSpec `ebpf:"after_stack"`
 	Homes           *ebpf.MapSpec `ebpf:"homes"`
@@ -899,6 +903,7 @@ type KernelVariableSpecs struct {
 	KeepFreeRecord        *ebpf.VariableSpec `ebpf:"keep_free_record"`
 	KeepHeader            *ebpf.VariableSpec `ebpf:"keep_header"`
 	KeepKernelRecord      *ebpf.VariableSpec `ebpf:"keep_kernel_record"`
+	KeepMarkRecord        *ebpf.VariableSpec `ebpf:"keep_mark_record"`
 	KeepNativeRecord      *ebpf.VariableSpec `ebpf:"keep_native_record"`
 	KeepPerCoreRecord     *ebpf.VariableSpec `ebpf:"keep_per_core_record"`
 	KeepProcessRecord     *ebpf.VariableSpec `ebpf:"keep_process_record"`
@@ -945,7 +950,6 @@ type KernelMaps struct {
 	AfterDebugState *ebpf.Map `ebpf:"after_debug_state"`
 	AfterExec       *ebpf.Map `ebpf:"after_exec"`
 	AfterExit       *ebpf.Map `ebpf:"after_exit"`
-	AfterMark       *ebpf.Map `ebpf:"after_mark"`
 	AfterProbe      *ebpf.Map `ebpf:"after_probe"`
 	AfterStack      *ebpf.Map `ebpf:"after_stack"`
 	Homes           *ebpf.Map `ebpf:"homes"`
@@ -972,7 +976,6 @@ func (m *KernelMaps) Close() error {
 		m.AfterDebugState,
 		m.AfterExec,
 		m.AfterExit,
-		m.AfterMark,
 		m.AfterProbe,
 		m.AfterStack,
 		m.Homes,
@@ -1019,6 +1022,7 @@ type KernelVariables struct {
 	KeepFreeRecord        *ebpf.Variable `ebpf:"keep_free_record"`
 	KeepHeader            *ebpf.Variable `ebpf:"keep_header"`
 	KeepKernelRecord      *ebpf.Variable `ebpf:"keep_kernel_record"`
+	KeepMarkRecord        *ebpf.Variable `ebpf:"keep_mark_record"`
 	KeepNativeRecord      *ebpf.Variable `ebpf:"keep_native_record"`
 	KeepPerCoreRecord     *ebpf.Variable `ebpf:"keep_per_core_record"`
 	KeepProcessRecord     *ebpf.Variable `ebpf:"keep_process_record"`
@@ -1056,7 +1060,6 @@ type KernelPrograms struct {
 	OnExit          *ebpf.Program `ebpf:"on_exit"`
 	OnFindDirectMap *ebpf.Program `ebpf:"on_find_direct_map"`
 	OnFork          *ebpf.Program `ebpf:"on_fork"`
-	OnMark          *ebpf.Program `ebpf:"on_mark"`
 	OnProbe         *ebpf.Program `ebpf:"on_probe"`
 	OnStack         *ebpf.Program `ebpf:"on_stack"`
 }
@@ -1073,7 +1076,6 @@ func (p *KernelPrograms) Close() error {
 		p.OnExit,
 		p.OnFindDirectMap,
 		p.OnFork,
-		p.OnMark,
 		p.OnProbe,
 		p.OnStack,
 	)

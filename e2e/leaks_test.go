@@ -78,7 +78,7 @@ func leakLine(t *testing.T, name string) (line int) {
 }
 
 // TestPlantedLeak: the line that keeps the result of each call is the only leak, over the whole
-// run, between marks at calls, and between named marks.
+// run, between marks of the program, and between marks by number.
 func TestPlantedLeak(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -86,7 +86,7 @@ func TestPlantedLeak(t *testing.T) {
 	stderr, status := recordRun(t, dir, file, program(t, "leak_planted.py"), "30")
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 	marked := filepath.Join(dir, "marked.ttmem")
-	_, stderr, status = askOf(t, dir, []string{"run", "-o", marked, "--mark-at", "ttnn::multiply"}, program(t, "leak_planted.py"), "30")
+	_, stderr, status = askOf(t, dir, []string{"run", "-o", marked}, program(t, "leak_planted.py"), "30")
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 	line := leakLine(t, "leak_planted.py")
 	isTheLeak := func(t *testing.T, page leaksPage, count uint64) {
@@ -105,17 +105,17 @@ func TestPlantedLeak(t *testing.T) {
 		isTheLeak(t, page, 30)
 		qt.Check(t, qt.Matches(page.Leaks[0].Verdict, "grew in 8 of 8 intervals of the run, still growing: 30 freed only at the end"))
 	})
-	t.Run("at calls of a function", func(t *testing.T) {
-		page, stderr, status := leaksOf(t, dir, []string{marked, "--from", "ttnn::multiply", "--to", "ttnn::multiply"})
+	t.Run("at marks of the program", func(t *testing.T) {
+		page, stderr, status := leaksOf(t, dir, []string{marked, "--from", "step", "--to", "step"})
 		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
-		isTheLeak(t, page, 29) // it is called after the model's own operations and before what leaks
+		isTheLeak(t, page, 29) // they are after the model's own operations and before what leaks
 		qt.Check(t, qt.HasLen(page.Marks, 30))
 		for _, bytes := range page.Leaks[0].GrowthBytes {
 			qt.Check(t, qt.Equals(bytes, 24<<10), qt.Commentf("%+v\n%s", page, stderr))
 		}
 	})
-	t.Run("between calls by number", func(t *testing.T) {
-		page, stderr, status := leaksOf(t, dir, []string{marked, "--from", "ttnn::multiply#11", "--to", "ttnn::multiply#21"})
+	t.Run("between marks by number", func(t *testing.T) {
+		page, stderr, status := leaksOf(t, dir, []string{marked, "--from", "step#11", "--to", "step#21"})
 		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 		isTheLeak(t, page, 10)
 		qt.Check(t, qt.HasLen(page.Marks, 11))

@@ -66,7 +66,7 @@ func TestOwnersOfAnAttach(t *testing.T) {
 	p.expect(t, "ready")
 	pid := fmt.Sprint(p.Process.Pid)
 	file := filepath.Join(t.TempDir(), "a.ttmem")
-	attach := exec.Command(ttmem, "attach", "-p", pid, "-o", file, "--mark-at", "ttnn::softmax", "--owners")
+	attach := exec.Command(ttmem, "attach", "-p", pid, "-o", file, "--owners", "marks")
 	var errs strings.Builder
 	attach.Stderr = &errs
 	qt.Assert(t, qt.IsNil(attach.Start()))
@@ -77,13 +77,13 @@ func TestOwnersOfAnAttach(t *testing.T) {
 	awaitOwners(t, heldBy(1), file, "--at", "failure#1")
 	p.tell(t, "grow")
 	p.tell(t, "step")
-	awaitOwners(t, heldBy(2), file, "--at", "ttnn::softmax")
+	awaitOwners(t, heldBy(2), file, "--at", "step")
 	p.tell(t, "grow")
 	qt.Assert(t, qt.IsNil(attach.Process.Signal(os.Interrupt)))
 	qt.Assert(t, qt.IsNil(attach.Wait()), qt.Commentf("%s", errs.String()))
 	qt.Check(t, qt.DeepEquals(ownersIn(file), heldBy(3)))
 	// A mark and a failure do not have what came later.
-	qt.Check(t, qt.DeepEquals(ownersIn(file, "--at", "ttnn::softmax"), heldBy(2)))
+	qt.Check(t, qt.DeepEquals(ownersIn(file, "--at", "step"), heldBy(2)))
 	qt.Check(t, qt.DeepEquals(ownersIn(file, "--at", "failure"), heldBy(1)))
 
 	file = filepath.Join(t.TempDir(), "b.ttmem")
@@ -114,6 +114,25 @@ func TestOwnersOfARun(t *testing.T) {
 	qt.Assert(t, qt.IsNil(p.stdin.Close()))
 	qt.Assert(t, qt.IsNil(p.Wait()), qt.Commentf("%s", p.stderr.String()))
 	qt.Check(t, qt.DeepEquals(ownersIn(file, "--at", "failure#1"), heldBy(1)))
+}
+
+// TestOwnersWithoutAsking: the report of a program of a second says which parts of the model hold the memory that
+// one line of a helper allocates for all of them, with its size. With --owners never it names the callers.
+func TestOwnersWithoutAsking(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	row := func(name string) string { return `(?m)^ +6\.0 MiB +\d+% +6 buffers +` + name }
+	_, report, status := askOf(t, dir, []string{"run", "-o", "a.ttmem"}, program(t, "newcomer/transformer.py"))
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", report))
+	for _, part := range []string{"up", "down"} {
+		qt.Check(t, qt.Matches(report, `(?s).*`+row(`model\.blocks\[\*\]\.mlp\.`+part+` ← transformer\.py:16 weight`)+`.*`), qt.Commentf("%s", report))
+	}
+	qt.Check(t, qt.StringContains(report, "model.blocks[*].attention.qkv"))
+
+	_, report, status = askOf(t, dir, []string{"run", "-o", "b.ttmem", "--owners", "never"}, program(t, "newcomer/transformer.py"))
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", report))
+	qt.Check(t, qt.Not(qt.StringContains(report, "model.blocks")))
+	qt.Check(t, qt.Matches(report, `(?s).*`+row(`transformer\.py:16 weight ← transformer\.py:30 __init__`)+`.*`), qt.Commentf("%s", report))
 }
 
 // TestOwnersOfAServe: the service looks after failed allocations, and when the user of a process or

@@ -35,11 +35,10 @@ func TestRecordStories(t *testing.T) {
 		t.Skip("no -stories FOLDER")
 	}
 	qt.Assert(t, qt.IsNil(os.MkdirAll(*storyFolder, 0o755)))
-	markAtLog := []string{"--mark-at", "ttnn::log"}
 	repaired := []string{"self.seen.append(ttnn.log(result))", "ttnn.log(result)"}
 	for name, record := range map[string]storyRecorder{
-		"leak":      recordStoryOf(storyCommand{flags: markAtLog, program: "story_leak.py", args: []string{"30"}}),
-		"repaired":  recordStoryOf(storyCommand{flags: markAtLog, program: "story_leak.py", args: []string{"30"}, edits: repaired}),
+		"leak":      recordStoryOf(storyCommand{program: "story_leak.py", args: []string{"30"}}),
+		"repaired":  recordStoryOf(storyCommand{program: "story_leak.py", args: []string{"30"}, edits: repaired}),
 		"ring":      recordStoryOf(storyCommand{program: "story_replaced.py", edits: []string{"range(60)", "range(40)"}}),
 		"cache":     recordStoryOf(storyCommand{program: "story_cache.py", edits: []string{"range(8, 48, 2)", "range(8, 28, 2)"}}),
 		"fragments": recordStoryOf(storyCommand{program: "story_fragments.py", args: []string{"raise"}, status: 1}),
@@ -68,7 +67,6 @@ func TestRecordStories(t *testing.T) {
 
 // A storyCommand is one program under `ttmem run`.
 type storyCommand struct {
-	flags   []string // of ttmem run
 	program string
 	args    []string
 	edits   []string // old and new text, by turns
@@ -93,7 +91,7 @@ func recordStoryOf(c storyCommand) storyRecorder {
 		}
 		python := setup(t, c.version, "3.10").Command(context.Background(), c.board, append([]string{path}, c.args...)...)
 		under := append([]string{"--", python.Path}, python.Args[1:]...)
-		recordUnder(t, storyEnviron(t, python.Env, c.board, dir), dir, file, append(c.flags, under...), c.status)
+		recordUnder(t, storyEnviron(t, python.Env, c.board, dir), dir, file, under, c.status)
 	}
 }
 

@@ -53,8 +53,7 @@ func askOf(t *testing.T, dir string, ttmemArgs []string, path string, args ...st
 func recorded(t *testing.T, dir, name, path string, args ...string) (file string) {
 	t.Helper()
 	file = filepath.Join(dir, name+".ttmem")
-	// the marks are calls in the planted line: one for each token
-	_, errs, status := askOf(t, dir, []string{"run", "-o", file, "--mark-at", "ttnn::log"}, path, args...)
+	_, errs, status := askOf(t, dir, []string{"run", "-o", file}, path, args...)
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
 	return file
 }
@@ -145,7 +144,7 @@ func TestStoryOfALeak(t *testing.T) {
 		qt.Check(t, qt.IsTrue(strings.HasPrefix(page, fmt.Sprintf("%s leaked: %d buffers from 1 call site\n", size, storyTokens))), qt.Commentf("%s", page))
 	})
 	t.Run("what uses most?", func(t *testing.T) {
-		at := fmt.Sprintf("ttnn::log#%d", storyTokens)
+		at := fmt.Sprintf("token#%d", storyTokens)
 		page := ask(t, "dump", file, "--at", at, "--by", "file", "--region", "DRAM")
 		qt.Check(t, qt.Equals(filepath.Base(lines(page)[2]), "story_leak.py"), qt.Commentf("%s", page))
 		page = ask(t, "dump", file, "--at", at, "--by", "stack")
@@ -179,7 +178,7 @@ func TestStoryOfALeak(t *testing.T) {
 		qt.Check(t, qt.HasLen(storyChange.FindAllString(page, -1), 1), qt.Commentf("%s", page))
 	})
 	t.Run("what did these steps leave?", func(t *testing.T) {
-		page := ask(t, "diff", file, "--from", "ttnn::log#40", "--to", "ttnn::log#100")
+		page := ask(t, "diff", file, "--from", "token#40", "--to", "token#100")
 		qt.Check(t, qt.DeepEquals(named(page), []string{leak}), qt.Commentf("%s", page))
 		qt.Check(t, qt.StringContains(page, fmt.Sprintf("+%s", mib(60*storyTensor))))
 	})
@@ -189,7 +188,7 @@ func TestStoryOfALeak(t *testing.T) {
 			SinceNs uint64 `json:"since_ns"`
 		}
 		var last struct{ Buffers []buffer }
-		said := ask(t, "dump", file, "--at", fmt.Sprintf("ttnn::log#%d", storyTokens), "--grep", "story_leak.py:.* forward ", "--json")
+		said := ask(t, "dump", file, "--at", fmt.Sprintf("token#%d", storyTokens), "--grep", "story_leak.py:.* forward ", "--json")
 		qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(said), &last)))
 		qt.Assert(t, qt.IsTrue(len(last.Buffers) > 0))
 		slices.SortFunc(last.Buffers, func(a, b buffer) int { return cmp.Compare(a.SinceNs, b.SinceNs) })

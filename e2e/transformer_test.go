@@ -19,14 +19,16 @@ func TestTransformer(t *testing.T) {
 	t.Parallel()
 	const iterations, bytes = "24", "576.0 KiB"
 	line := lineMarked(t, "small_transformer.py", "leak")
+	marked := edited(t, "small_transformer.py", "import close_device, open_device", "import close_device, open_device; from marks import mark",
+		"x = ttnn.reshape(ttnn.embedding(", `mark("step"); x = ttnn.reshape(ttnn.embedding(`)
 	for _, what := range []string{"clean", "leaking"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			leaking := what == "leaking"
 			file := filepath.Join(t.TempDir(), "model.ttmem")
-			under := setup(t, "0.81.1", "3.10").Command(t.Context(), rig.N150, program(t, "small_transformer.py"), what, iterations)
-			run := exec.Command(ttmem, append([]string{"run", "-o", file, "--mark-at", "ttnn::embedding", "--", under.Path}, under.Args[1:]...)...)
-			run.Env = testEnviron(under.Env, rig.N150, t.TempDir())
+			under := setup(t, "0.81.1", "3.10").Command(t.Context(), rig.N150, marked, what, iterations)
+			run := exec.Command(ttmem, append([]string{"run", "-o", file, "--", under.Path}, under.Args[1:]...)...)
+			run.Env = storyEnviron(t, under.Env, rig.N150, t.TempDir())
 			out, err := run.CombinedOutput()
 			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
 			report, _, _ := strings.Cut(string(out), "Peak of each region") // which also has weights
@@ -58,7 +60,7 @@ func growsInTop(t *testing.T, file, line string, leaking bool) {
 	term := startTerminal(t, 110, 30, os.Environ(), ttmem, "top", file)
 	term.expect("peak of L1") // in the first iteration
 	term.press("n")
-	term.expect("mark ttnn::embedding")
+	term.expect("mark step")
 	term.press("m")
 	term.expect("GROWTH")
 	for range 10 {

@@ -3,6 +3,10 @@ package tracer
 import (
 	"context"
 	"math"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
@@ -65,6 +69,7 @@ type decoder struct {
 	// countedNs, namedNs and sweptNs are when losses were counted, command lines read again, and
 	// processes checked.
 	countedNs, namedNs, sweptNs uint64
+	peaksNs                     uint64        // when processes were checked for new peaks
 	objectsEnded                chan struct{} // gets something when a process ends that may have objects in the kernel side
 	// stackSeen gets the stacks that on_stack sends; nil outside tests.
 	stackSeen func(*bpf.KernelHeader, *event.Stack)
@@ -150,7 +155,7 @@ func (d *decoder) decode(raw []byte) {
 		known = p.stacks.AddCodeRecord(raw)
 		d.boundStacks()
 	case bpf.RecordMark:
-		known = d.mark(p, e, h.Count)
+		known = d.mark(p, e, raw)
 	case bpf.RecordStack:
 		if d.stackSeen != nil {
 			d.stackSeen(h, p.stacks.Stack(h.Stack))
@@ -167,13 +172,18 @@ func (d *decoder) decode(raw []byte) {
 	}
 }
 
-// mark reports a call that is a mark. It returns false if the mark has no name.
-func (d *decoder) mark(p *process, e event.Event, name uint32) bool {
-	if int(name) >= len(d.MarkAt) {
+// mark reports a moment that a process named. It returns false if the name was not read.
+func (d *decoder) mark(p *process, e event.Event, raw []byte) bool {
+	r := bpf.Begun[bpf.KernelMarkRecord](raw, unsafe.Offsetof(bpf.KernelMarkRecord{}.Name))
+	if r == nil {
+		return false
+	}
+	name := strings.ToValidUTF8(unix.ByteSliceToString(r.Name[:]), "\ufffd")
+	if name == "" {
 		return false
 	}
 	d.readIdentity(p, e.TimeNs)
-	e.Kind, e.Cause, e.UID = event.Mark, d.MarkAt[name], p.start.UID
+	e.Kind, e.Cause, e.UID = event.Mark, name, p.start.UID
 	d.emit(e)
 	d.wantAtMark(p)
 	return true

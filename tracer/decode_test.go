@@ -30,6 +30,34 @@ func raw[T any](t *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(t)), unsafe.Sizeof(*t))
 }
 
+// markRecord is what the kernel side sends for a mark.
+func markRecord(name string) []byte {
+	r := bpf.KernelMarkRecord{H: bpf.KernelHeader{Kind: bpf.RecordMark}}
+	n := copy(r.Name[:], name)
+	return raw(&r)[:unsafe.Offsetof(r.Name)+uintptr(n)+1]
+}
+
+// TestNamesOfMarks: a name is shown as text, whatever the process calls one; a mark without a name is counted as
+// lost.
+func TestNamesOfMarks(t *testing.T) {
+	for _, test := range []struct{ name, want string }{
+		{"step", "step"}, {"épo\xc3", "épo\ufffd"}, {"", ""},
+	} {
+		d := newTestDecoder()
+		known := d.mark(d.process(7), event.Event{TimeNs: 5, PID: 7, TID: 7}, markRecord(test.name))
+		qt.Check(t, qt.Equals(known, test.want != ""))
+		var got string
+		for _, e := range d.queue.events {
+			if e.Kind == event.Mark {
+				got = e.Cause
+			}
+		}
+		qt.Check(t, qt.Equals(got, test.want))
+	}
+	d := newTestDecoder()
+	qt.Check(t, qt.IsFalse(d.mark(d.process(7), event.Event{TimeNs: 5, PID: 7, TID: 7}, markRecord("x")[:20])))
+}
+
 // FuzzDecode checks that any record becomes an event or is counted as lost.
 func FuzzDecode(f *testing.F) {
 	for kind := range bpf.RecordCaught + 2 {

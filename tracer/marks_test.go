@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,13 +20,14 @@ import (
 	"ttmem/tracer/host"
 )
 
-// tracedMarks traces the calls of work in processes; count returns the number of their marks up
-// to now.
-func tracedMarks(t *testing.T, pids ...int) (warnings *tracetest.Lines, count func() int) {
+// tracedMarks traces the moments that processes name. They map no tt-metal library, so place does what the
+// discovery of a mapping does in one that does: it places the probe in the file that a process is about to
+// map. count returns the number of their marks up to now.
+func tracedMarks(t *testing.T, pids ...int) (warnings *tracetest.Lines, place func(path string, pid int), count func() int) {
 	t.Helper()
 	tracetest.NeedsRoot(t)
 	warnings = new(tracetest.Lines)
-	tr, err := New(Options{Processes: pids, Children: true, NoStacks: true, MarkAt: []string{"work"}, Warn: func(_ int, text string) { warnings.Add(text) }})
+	tr, err := New(Options{Processes: pids, Children: true, NoStacks: true, Warn: func(_ int, text string) { warnings.Add(text) }})
 	qt.Assert(t, qt.IsNil(err))
 	var mu sync.Mutex
 	marks, last := 0, ""
@@ -41,12 +41,21 @@ func tracedMarks(t *testing.T, pids ...int) (warnings *tracetest.Lines, count fu
 			case e.Kind == event.Mark && e.PID == 0: // set by count
 				last = e.Cause
 			case e.Kind == event.Mark:
+				qt.Check(t, qt.Equals(e.Cause, "step"))
 				marks++
 			}
 		}, func() {})))
 	})
 	t.Cleanup(func() { cancel(); running.Wait(); tr.Close() })
-	return warnings, func() (n int) {
+	place = func(path string, pid int) {
+		t.Helper()
+		file, err := os.Open(path)
+		qt.Assert(t, qt.IsNil(err))
+		id, err := host.FileIDOf(file)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(tr.libraries.OpenBeside(file, id, path, pid, 0)))
+	}
+	return warnings, place, func() (n int) {
 		t.Helper()
 		awaitMark(t, tr, func(mark string) bool {
 			mu.Lock()
@@ -66,16 +75,14 @@ func awaitMark(t *testing.T, tr *Tracer, reported func(mark string) bool) {
 	qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool { return reported(mark) })))
 }
 
-// untilMarked makes the program load and call its library until a mark arrives. Each call
-// must print the same as in an untraced process.
-func untilMarked(t *testing.T, p *tracetest.Program, count func() int, want string) {
+// mark makes the program load and call its library, which has a probe, and checks that one mark arrives
+// and that the call does the same as in an untraced process.
+func mark(t *testing.T, p *tracetest.Program, count func() int, want string) {
 	t.Helper()
 	before := count()
-	for end := time.Now().Add(time.Minute); count() == before; time.Sleep(50 * time.Millisecond) {
-		qt.Assert(t, qt.IsTrue(time.Now().Before(end)), qt.Commentf("no mark has come"))
-		p.Tell(t, "load")
-		qt.Assert(t, qt.Equals(p.Line(t), want))
-	}
+	p.Tell(t, "load")
+	qt.Assert(t, qt.Equals(p.Line(t), want))
+	qt.Check(t, qt.Equals(count()-before, 1))
 }
 
 // untraced is the program's output in an untraced process.
@@ -93,56 +100,27 @@ func untraced(t *testing.T, program, lib string) string {
 func TestOverwritingAMarkedLibrary(t *testing.T) {
 	lib, second, program := tracetest.MarkedLibraries(t)
 	p := tracetest.Start(t, program, lib)
-	warnings, count := tracedMarks(t, p.Process.Pid)
-	untilMarked(t, p, count, "2 0")
+	warnings, place, count := tracedMarks(t, p.Process.Pid)
+	place(lib, p.Process.Pid)
+	mark(t, p, count, "2 0")
 
 	tracetest.Overwrite(t, lib, second)
 	qt.Check(t, qt.Equals(untraced(t, program, lib), "2 64"))
-	qt.Check(t, qt.StringContains(warnings.String(), lib+" is being overwritten: calls of work "))
-	untilMarked(t, p, count, "2 64")
+	qt.Check(t, qt.StringContains(warnings.String(), lib+" is being overwritten: marks are no longer seen "))
+	place(lib, p.Process.Pid)
+	mark(t, p, count, "2 64")
 	qt.Check(t, qt.Equals(untraced(t, program, lib), "2 64"))
 
 	// the second content's lease works as well
 	content, err := os.ReadFile(second)
 	qt.Assert(t, qt.IsNil(err))
 	third := filepath.Join(t.TempDir(), "third")
-	at := tracetest.MustOffset(t, second, "work")
+	at := tracetest.MustOffset(t, second, "ttmem_mark")
 	content = bytes.Clone(content)
 	content[at+3]++ // lea 2(%rdi),%eax
 	qt.Assert(t, qt.IsNil(os.WriteFile(third, content, 0o700)))
 	tracetest.Overwrite(t, lib, third)
 	qt.Check(t, qt.Equals(untraced(t, program, lib), "3 64"))
-}
-
-// A writer that has the file open already cannot be delayed. The file is marked once it is
-// closed.
-func TestLibraryOpenForWritingIsNotMarked(t *testing.T) {
-	lib, second, program := tracetest.MarkedLibraries(t)
-	p := tracetest.Start(t, program, lib)
-	writer, err := os.OpenFile(lib, os.O_WRONLY, 0)
-	qt.Assert(t, qt.IsNil(err))
-	defer writer.Close()
-	warnings, count := tracedMarks(t, p.Process.Pid)
-	for end := time.Now().Add(time.Minute); !strings.Contains(warnings.String(), lib); time.Sleep(50 * time.Millisecond) {
-		qt.Assert(t, qt.IsTrue(time.Now().Before(end)), qt.Commentf("no warning has come"))
-		p.Tell(t, "load")
-		qt.Assert(t, qt.Equals(p.Line(t), "2 0"))
-	}
-	qt.Check(t, qt.Equals(warnings.String(), fmt.Sprintf("calls of work (--mark-at) in %s are not seen: it is open for writing", lib)))
-
-	content, err := os.Open(second)
-	qt.Assert(t, qt.IsNil(err))
-	defer content.Close()
-	_, err = io.Copy(writer, content)
-	qt.Assert(t, qt.IsNil(err))
-	for range 10 {
-		p.Tell(t, "load")
-		qt.Check(t, qt.Equals(p.Line(t), "2 64"))
-	}
-	qt.Check(t, qt.Equals(count(), 0))
-	writer.Close()
-	untilMarked(t, p, count, "2 64")
-	qt.Check(t, qt.Equals(strings.Count(warnings.String(), "\n"), 0), qt.Commentf("reported more than once: %s", warnings))
 }
 
 // On overlayfs the library appears as two files, but one inode carries the probes.
@@ -165,18 +143,18 @@ func TestFileSharedByContainersIsMarkedOnce(t *testing.T) {
 		libs[i] = filepath.Join(merged, filepath.Base(lib))
 	}
 	a, b := tracetest.Start(t, program, libs[0]), tracetest.Start(t, program, libs[1])
-	warnings, count := tracedMarks(t, a.Process.Pid, b.Process.Pid)
-	untilMarked(t, a, count, "2 0")
-	untilMarked(t, b, count, "2 0")
-	before := count()
-	b.Tell(t, "load")
-	qt.Assert(t, qt.Equals(b.Line(t), "2 0"))
-	qt.Check(t, qt.Equals(count()-before, 1))
+	warnings, place, count := tracedMarks(t, a.Process.Pid, b.Process.Pid)
+	place(libs[0], a.Process.Pid)
+	place(libs[1], b.Process.Pid)
+	mark(t, a, count, "2 0")
+	mark(t, b, count, "2 0")
 
 	// a write copies the file in one container only
 	tracetest.Overwrite(t, libs[0], second)
 	qt.Check(t, qt.StringContains(warnings.String(), libs[0]+" is being overwritten"))
-	untilMarked(t, a, count, "2 64")
-	untilMarked(t, b, count, "2 0")
+	place(libs[0], a.Process.Pid)
+	place(libs[1], b.Process.Pid)
+	mark(t, a, count, "2 64")
+	mark(t, b, count, "2 0")
 	qt.Check(t, qt.Equals(untraced(t, program, libs[0]), "2 64"))
 }

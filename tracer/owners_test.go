@@ -14,7 +14,7 @@ import (
 // sets.
 func TestMarksAskForOwners(t *testing.T) {
 	d := newTestDecoder()
-	d.OwnersAtMarks, d.MarkAt = true, []string{"step"}
+	d.OwnersAtMarks = true
 	for _, pid := range []uint32{7, 8} {
 		r := bufferRecord(2, 0x1000, 1)
 		r.H.Tgid, r.H.Tid = pid, pid
@@ -31,7 +31,7 @@ func TestMarksAskForOwners(t *testing.T) {
 		return pids
 	}
 	var got []int
-	d.mark(d.process(7), event.Event{TimeNs: 5, PID: 7, TID: 7}, 0)
+	d.mark(d.process(7), event.Event{TimeNs: 5, PID: 7, TID: 7}, markRecord("step"))
 	qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool { got = append(got, searched()...); return len(got) == 1 })))
 	qt.Check(t, qt.DeepEquals(got, []int{7}))
 	d.wantAtMark(nil)

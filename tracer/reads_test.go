@@ -184,7 +184,6 @@ func TestCommandLineComesLater(t *testing.T) {
 // also if it ends meanwhile.
 func TestIdentityIsReadMeanwhile(t *testing.T) {
 	d := newTestDecoder()
-	d.MarkAt = []string{"step"}
 	tracetest.NeedsRoot(t)
 	const user = 54321
 	sleeps := exec.Command("sleep", "600")
@@ -196,7 +195,7 @@ func TestIdentityIsReadMeanwhile(t *testing.T) {
 	}()
 	pid := sleeps.Process.Pid
 	p := d.process(pid)
-	d.mark(p, event.Event{TimeNs: 4, PID: pid, TID: pid}, 0)
+	d.mark(p, event.Event{TimeNs: 4, PID: pid, TID: pid}, markRecord("step"))
 	r := bufferRecord(5, 0x1000, 1)
 	r.H.Tgid, r.H.Tid = uint32(pid), uint32(pid)
 	d.decode(raw(r))

@@ -26,7 +26,6 @@ import (
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 	"ttmem/tracer/libraries"
-	"ttmem/tracer/marks"
 	"ttmem/tracer/stack"
 )
 
@@ -44,12 +43,9 @@ type Options struct {
 	FullNames bool
 	// AllFrames keeps the Python interpreter's own calls in stacks.
 	AllFrames bool
-	// MarkAt are names of native functions. Each call of one is a mark. Without Children,
-	// each function must be in a file that is already mapped.
-	MarkAt []string
-	// Owners looks for who holds the buffers of each process after a late attach, and OwnersAtMarks
-	// at each mark. After a failed allocation that is always done.
-	Owners, OwnersAtMarks bool
+	// Owners looks for who holds the buffers of each process after a late attach, OwnersAtPeaks at new
+	// peaks, and OwnersAtMarks at each mark. After a failed allocation that is always done.
+	Owners, OwnersAtPeaks, OwnersAtMarks bool
 	// Warn gets a line for everything that could not be traced, with the user whose process or file it is
 	// about, host.NoUser if there is none; nil drops them.
 	Warn func(user int, text string)
@@ -64,7 +60,6 @@ type Tracer struct {
 	spaces  *stack.Spaces // nil: no stacks are taken
 	*decoder
 	finder *find.Finder
-	marks  *marks.Placer // nil: no calls are marks
 	stop   context.CancelFunc
 	// forgetting are the goroutines that remove objects of processes that ended.
 	forgetting sync.WaitGroup
@@ -100,12 +95,9 @@ func New(o Options) (_ *Tracer, err error) {
 	t.stop = stop
 	set := libraries.New(t.objs, t.spaces, &t.readers.Proc, o.Warn)
 	t.decoder = newDecoder(closing, t.objs, set, t.spaces, t.readers, &o)
-	if len(o.MarkAt) > 0 {
-		t.marks = marks.New(o.MarkAt, t.objs.OnMark, t.objs.Support.Uprobes, &t.readers.Proc, o.warn)
-	}
 	t.finder = find.New(closing, find.Options{
 		Processes: o.Processes, Children: o.Children, Warn: o.Warn,
-		Kernel: t.objs, Libraries: set, Spaces: t.spaces, Readers: t.readers, Marks: t.marks, Inbox: t.inbox, Boards: &t.boards,
+		Kernel: t.objs, Libraries: set, Spaces: t.spaces, Readers: t.readers, Inbox: t.inbox, Boards: &t.boards,
 	})
 	t.locate = t.finder.Locate
 	t.forgetting.Go(t.forgetObjects)
@@ -255,10 +247,6 @@ func (t *Tracer) Reading() bool { return t.inbox.late.Load() > 0 }
 
 // StackEnds counts stacks by how their native part and their Python part ended.
 func (t *Tracer) StackEnds() (native, python map[string]uint64) { return stack.CountEnds(t.objs) }
-
-// Unfound returns an error for each function of MarkAt that is in no mapped file. Call it
-// after Run.
-func (t *Tracer) Unfound() []error { return t.marks.Unfound() }
 
 // Close removes all probes. The traced processes continue.
 func (t *Tracer) Close() {

@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Functions whose calls are marks, chosen by the user. */
+/* Moments that a process names. */
 #pragma once
 
-NO_PROGRAMS(after_mark);
-
-/* The cookie is the number of the function's name. */
-SEC("uprobe.multi")
-int on_mark(struct pt_regs *ctx)
+/* ttmem_mark(const char *name), which does nothing else: python/ttmem/mark.c. A process that is not listed
+ * maps no library: a mark alone is no reason to trace it. */
+HANDLER void marked(const struct hit *h)
 {
-	u32 tgid = bpf_get_current_pid_tgid() >> 32;
-	struct header h;
+	struct mark_record r = {};
+	u32 tgid = h->tgid;
+	long bytes;
 
-	KEEP_THREAD_STACK(ctx, !ctx->ip, after_mark);
 	if (!bpf_map_lookup_elem(&processes, &tgid))
-		return 0;
-	fill_header(&h, RECORD_MARK, 0);
-	h.count = bpf_get_attach_cookie(ctx);
-	SEND(h);
-	return 0;
+		return;
+	bytes = bpf_probe_read_user_str(r.name, MAX_MARK_NAME, (void *)h->ctx->di);
+	fill_header(&r.h, RECORD_MARK, 0);
+	send(&r, SIZE_WITH(&r, name, bytes < 0 ? 0 : bytes), sizeof(r));
 }

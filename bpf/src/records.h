@@ -32,6 +32,7 @@ enum probe {
 	PROBE_TRACE_RELEASE,
 	PROBE_BANKS_SHRINK,
 	PROBE_BANKS_RESET,
+	PROBE_MARK, /* in any file of a process */
 	/* the last ones are also in the files beside the library: see enum cookie */
 	PROBE_EXCEPTION,
 	PROBE_EXCEPTION_TEXT,
@@ -66,9 +67,8 @@ enum record_kind {
 	RECORD_PYTHON_STACK,
 	RECORD_CODE,
 	RECORD_PROGRAM_SEEN,
-	/* headers only */
-	RECORD_STACK,
-	RECORD_UNLOADED,
+	RECORD_STACK,	 /* a header only */
+	RECORD_UNLOADED, /* a header only */
 	RECORD_MARK,
 	RECORD_ALLOC_PER_CORE,
 	RECORD_PROGRAM_RUN,
@@ -302,6 +302,13 @@ struct kernel_record {
 	u64 device;
 	u64 binary_bytes;
 	u64 text_bytes;
+};
+
+/* A moment that the process names; "" if the name could not be read. */
+#define MAX_MARK_NAME 128
+struct mark_record {
+	struct header h;
+	u8 name[MAX_MARK_NAME];
 };
 
 struct process_record {

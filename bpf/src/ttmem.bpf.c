@@ -42,6 +42,7 @@ KEEP(program_run_record);
 KEEP(program_seen_record);
 KEEP(kernel_record);
 KEEP(trace_record);
+KEEP(mark_record);
 KEEP(process_record);
 KEEP(native_record);
 KEEP(python_record);
@@ -156,6 +157,10 @@ int on_probe(struct pt_regs *ctx)
 	u32 library = h.library;
 
 	KEEP_THREAD_STACK(ctx, !ctx->ip, after_probe);
+	if (probe == PROBE_MARK) {
+		marked(&h);
+		return 0;
+	}
 	if (!traced(h.tgid))
 		return 0;
 	if (probe >= PROBE_CATCH) {

@@ -27,7 +27,7 @@ import (
 // captures are the pages of docs/captures: commands on recordings of TestGolden's stories.
 var captures = []string{
 	"report leak.ttmem", "report fragments.ttmem", "report mesh.ttmem",
-	"leaks repaired.ttmem", "leaks leak.ttmem", "leaks cache.ttmem", "leaks leak.ttmem --from ttnn::log#5 --to ttnn::log#25",
+	"leaks repaired.ttmem", "leaks leak.ttmem", "leaks cache.ttmem", "leaks leak.ttmem --from token#5 --to token#25",
 	`log leak.ttmem --stacks --kind free --grep story_leak\.py:21`,
 	"peak peak.ttmem --region DRAM", "peak mix.ttmem --region L1",
 	"dump held.ttmem", "dump leak.ttmem", "dump leak.ttmem --at peak", "dump leak.ttmem --at peak --by op",
@@ -39,7 +39,7 @@ var captures = []string{
 // byTheClock are pages with longer times. They have to fit, too.
 var byTheClock = []string{
 	"report fragments.ttmem --utc", "oom fragments.ttmem --utc", "peak mix.ttmem --utc", "log leak.ttmem --utc",
-	"dump leak.ttmem --utc --at peak", "map fragments.ttmem --utc --at peak", "diff repaired.ttmem leak.ttmem --utc --at ttnn::log",
+	"dump leak.ttmem --utc --at peak", "map fragments.ttmem --utc --at peak", "diff repaired.ttmem leak.ttmem --utc --at token",
 	"top --once leak.ttmem --utc",
 }
 

@@ -28,20 +28,20 @@ var goldenStories = []goldenStory{
 	// One line keeps a tensor for each token, beside weights, a cache that is filled once
 	// and temporaries; each token is a mark. Closing the device frees everything.
 	{"leak", slices.Concat(commonCommands, leakCommands, []goldenCommand{
-		{name: "leaks_marks", args: "leaks FILE --from ttnn::log#5 --to ttnn::log#25"},
+		{name: "leaks_marks", args: "leaks FILE --from token#5 --to token#25"},
 		// stacks that a checkpoint is between are counted apart; the fourth and the fifth
 		// have the same size and name, and no order
-		{name: "dump_mark", args: "dump FILE --at ttnn::log#30 --by stack -n 3"},
-		{name: "dump_file", args: "dump FILE --at ttnn::log#30 --by file"},
-		{name: "dump_component", args: "dump FILE --at ttnn::log#30 --by component --rules model.rules"},
+		{name: "dump_mark", args: "dump FILE --at token#30 --by stack -n 3"},
+		{name: "dump_file", args: "dump FILE --at token#30 --by file"},
+		{name: "dump_component", args: "dump FILE --at token#30 --by component --rules model.rules"},
 		{name: "diff", args: "diff repaired.ttmem FILE"},
-		{name: "diff_marks", args: "diff FILE --from ttnn::log#10 --to ttnn::log#20"},
+		{name: "diff_marks", args: "diff FILE --from token#10 --to token#20"},
 		{name: "diff_peak", args: "diff repaired.ttmem FILE --at peak --by op"},
-		{name: "map_mark", args: "map FILE --at ttnn::log#15 --region DRAM -n 5"},
+		{name: "map_mark", args: "map FILE --at token#15 --region DRAM -n 5"},
 		{name: "log_leak", args: `log FILE --grep story_leak\.py:21 --kind alloc -n 3`},
 		{name: "log_stacks", args: `log FILE --grep story_leak\.py:21 --kind free -n 2 --stacks`, form: goldenText},
 		{name: "log_marks", args: "log FILE --kind mark,process_start,process_exit,device_open,device_close"},
-		{name: "log_between", args: "log FILE --from ttnn::log#5 --to ttnn::log#8 --kind mark", form: goldenText},
+		{name: "log_between", args: "log FILE --from token#5 --to token#8 --kind mark", form: goldenText},
 		pprof, peakJSON, queries,
 	})},
 	// The same program without that line.

@@ -149,13 +149,13 @@ func TestThePageAgrees(t *testing.T) {
 // TestAPageOfAPart begins with what is live at --from, and ends at --to.
 func TestAPageOfAPart(t *testing.T) {
 	mistakenFiles(t) // with the story leak
-	_, errs, status := runOnStreams(t, false, []string{"html", "model.ttmem", "-o", "part.html", "--from", "ttnn::log#2", "--to", "ttnn::log#6"})
+	_, errs, status := runOnStreams(t, false, []string{"html", "model.ttmem", "-o", "part.html", "--from", "token#2", "--to", "token#6"})
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
 	path, err := filepath.Abs("part.html")
 	qt.Assert(t, qt.IsNil(err))
 	b := browser.New(t, 1280, 900)
 	b.Open(path)
-	for row, at := range map[string]string{"0": "ttnn::log#2", "ttmem.recording.last": "ttnn::log#6"} {
+	for row, at := range map[string]string{"0": "token#2", "ttmem.recording.last": "token#6"} {
 		got := make(totals)
 		b.Eval(fmt.Sprintf("%s(%s)", pageTotals, row), &got)
 		qt.Check(t, qt.DeepEquals(got, dumpTotals(t, "model.ttmem", at)), qt.Commentf("%s", at))

@@ -30,11 +30,6 @@ func TestLeaksSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestMarkAtSaysWhatIsWrong(t *testing.T) {
-	qt.Check(t, qt.ErrorMatches(execute("attach", "--no-record", "--mark-at", "f"), `--mark-at: missing -p PID .*`))
-	qt.Check(t, qt.ErrorMatches(execute("run", "--no-record", "--mark-at", "", "--", "true"), `--mark-at: name a function, .*`))
-}
-
 func TestMarkSaysWhatIsWrong(t *testing.T) {
 	for _, test := range []struct {
 		args []string

@@ -20,8 +20,8 @@ func newMark() *cobra.Command {
 		Short: "Name the present moment",
 		Long: `Names the current moment in the events of the host's service (ttmem serve) and in its recording.
 
---from, --to and --at of other commands take the name (docs/diff.md). Without the service,
---mark-at of ttmem run and attach places marks at calls of a function (docs/leaks.md).`,
+--from, --to and --at of other commands take the name (docs/diff.md). A Python program marks
+its own moments, with and without the service: ttmem.mark("warm") (docs/leaks.md#marks).`,
 		Example: `  ttmem mark warm
   ttmem mark "epoch 3"
   ttmem leaks --from warm --to "epoch 3"`,
@@ -40,7 +40,7 @@ func newMark() *cobra.Command {
 			defer stop()
 			client, err := service.Dial(socket)
 			if errors.Is(err, service.ErrNone) {
-				return fmt.Errorf("%w, or mark calls of a function: ttmem run --mark-at ttnn::softmax -- COMMAND", err)
+				return fmt.Errorf("%w, or let the program mark its moments: ttmem.mark(%q) in Python", err, args[0])
 			}
 			if err != nil {
 				return err

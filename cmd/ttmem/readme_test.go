@@ -106,8 +106,8 @@ func TestDocumentedCommandsRun(t *testing.T) {
 		"fragments": "fragments",
 	} {
 		s := readStory(t, storyEvents(goldenFolder, story))
-		s.mark(slices.Concat([]string{"warm", "loaded"}, slices.Repeat([]string{"step", "ttnn::softmax"}, 20),
-			slices.Repeat([]string{"ttnn::log"}, 100), []string{"trained", "done"}))
+		s.mark(slices.Concat([]string{"warm", "loaded"}, slices.Repeat([]string{"step"}, 20),
+			slices.Repeat([]string{"token"}, 100), []string{"trained", "done"}))
 		if story == "leak" {
 			pid = strconv.Itoa(s.events[0].PID)
 		}

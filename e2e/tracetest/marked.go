@@ -14,38 +14,35 @@ import (
 	"ttmem/symbolize"
 )
 
-// The two contents of a library. Where work begins in the first, the second has data in its
-// code: 64 bytes of 1, and symbols beside it that could be taken for functions.
+// The two contents of a library. Where its function begins in the first, the second has data in its
+// code: 64 bytes of 1.
 const (
-	markedFirst = `asm(".text\n .p2align 6\n .globl work\n .type work,@function\n"
-		"work: push %rbp\n lea 1(%rdi),%eax\n pop %rbp\n ret\n .size work,.-work\n .skip 200,0x90\n");`
+	markedFirst = `asm(".text\n .p2align 6\n .globl ttmem_mark\n .type ttmem_mark,@function\n"
+		"ttmem_mark: push %rbp\n lea 1(%rdi),%eax\n pop %rbp\n ret\n .size ttmem_mark,.-ttmem_mark\n .skip 200,0x90\n");`
 	markedSecond = `asm(".text\n .p2align 6\n .globl table\n .type table,@object\n"
 		"table: .fill 64,1,1\n .size table,64\n"
-		".globl work\n .type work,@function\n"
-		"work: push %rbp\n lea 1(%rdi),%eax\n pop %rbp\n ret\n .size work,.-work\n"
-		".globl bare\n .type bare,@function\n bare: ret\n"
-		".globl chosen\n .type chosen,@gnu_indirect_function\n"
-		"chosen: mov work@GOTPCREL(%rip),%rax\n ret\n .size chosen,.-chosen\n");`
-	// markedMain loads the library again for each line of its input, calls work(1) and adds
-	// up table. It keeps the library loaded long enough to be discovered.
+		".globl ttmem_mark\n .type ttmem_mark,@function\n"
+		"ttmem_mark: push %rbp\n lea 1(%rdi),%eax\n pop %rbp\n ret\n .size ttmem_mark,.-ttmem_mark\n");`
+	// markedMain loads the library again for each line of its input, marks a step, and adds up table: it
+	// prints 2, as the function adds 1 to its argument, and the sum.
 	markedMain = `#include <dlfcn.h>
 #include <stdio.h>
 #include <unistd.h>
 int main(int argc, char **argv)
 {
-	char line[80];
+	char line[80], *step = "step";
 	puts("ready");
 	fflush(stdout);
 	while (fgets(line, sizeof(line), stdin)) {
 		void *lib = dlopen(argv[1], RTLD_NOW);
-		int (*work)(int) = lib ? dlsym(lib, "work") : 0;
+		int (*mark)(const char *) = lib ? dlsym(lib, "ttmem_mark") : 0;
 		unsigned char *table = lib ? dlsym(lib, "table") : 0;
 		int sum = 0;
-		if (!work)
+		if (!mark)
 			return 1;
 		for (int i = 0; table && i < 64; i++)
 			sum += table[i];
-		printf("%d %d\n", work(1), sum);
+		printf("%d %d\n", mark(step) - (int)(long)step + 1, sum);
 		fflush(stdout);
 		usleep(50000);
 		dlclose(lib);
@@ -69,8 +66,8 @@ func MarkedLibraries(t *testing.T) (first, second, program string) {
 	program = build("program", markedMain, "-ldl")
 
 	// otherwise the tests could not fail
-	was, is := MustOffset(t, first, "work"), MustOffset(t, second, "table")
-	qt.Assert(t, qt.IsTrue(is <= was && was < is+64), qt.Commentf("work is at %#x, table at %#x", was, is))
+	was, is := MustOffset(t, first, "ttmem_mark"), MustOffset(t, second, "table")
+	qt.Assert(t, qt.IsTrue(is <= was && was < is+64), qt.Commentf("the function is at %#x, table at %#x", was, is))
 	return first, second, program
 }
 

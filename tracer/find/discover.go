@@ -37,7 +37,7 @@ const lateNs = 20e6
 func (f *Finder) discoverSoon(m host.NewMapping) {
 	l, known := f.Libraries.Known(&m.Mapping)
 	beside := l == nil && f.maps(m.PID) && !f.Libraries.KnownBeside(m.File, m.PID)
-	if known && l == nil && !beside && f.Marks == nil {
+	if known && l == nil && !beside {
 		return
 	}
 	user := host.RealUser(m.PID)
@@ -69,7 +69,6 @@ func (f *Finder) discover(m host.NewMapping, user int) error {
 	if l == nil && err == nil && f.maps(m.PID) {
 		later = f.beside(m, user)
 	}
-	later = f.Marks.Inspect(m) || later
 	full := errors.Is(err, libraries.ErrNoRoom)
 	if !full && !later && !host.TryLater(err) {
 		f.waiting.Remove(m)
@@ -236,11 +235,19 @@ func (f *Finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, err
 // another one at the same address.
 func (f *Finder) open(m host.NewMapping) (*os.File, error) {
 	file, err := f.Readers.OpenMapped(m.PID, m.Start, m.End)
+	m.File.Generation = 0 // /proc/PID/maps does not have it
+	if errors.Is(err, os.ErrNotExist) {
+		// the dynamic linker maps a library as a whole, like its first segment, and then the others over it
+		list, _ := f.Readers.FileMappings(m.PID)
+		i := slices.IndexFunc(list, func(o host.Mapping) bool { return o.Start == m.Start && o.File == m.File })
+		if i >= 0 {
+			file, err = f.Readers.OpenMapped(m.PID, list[i].Start, list[i].End)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	id, err := host.FileIDOf(file)
-	m.File.Generation = 0 // /proc/PID/maps does not have it
 	if err == nil && id != m.File {
 		err = os.ErrNotExist
 	}

@@ -20,7 +20,6 @@ import (
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 	"ttmem/tracer/libraries"
-	"ttmem/tracer/marks"
 	"ttmem/tracer/stack"
 )
 
@@ -37,8 +36,7 @@ type Options struct {
 	Libraries *libraries.Set
 	Spaces    *stack.Spaces // nil: no stacks are taken
 	Readers   *host.Readers
-	Marks     *marks.Placer // nil: no calls are marks
-	Boards    *host.Boards  // are read for each discovery
+	Boards    *host.Boards // are read for each discovery
 	Inbox     Inbox
 }
 
@@ -118,13 +116,7 @@ func (f *Finder) Begin() error {
 	if err := f.watch(); err != nil {
 		return err
 	}
-	if err := f.scan(f.Processes); err != nil {
-		return err
-	}
-	if f.Children {
-		return nil // children may map more
-	}
-	return errors.Join(f.Marks.Unfound()...)
+	return f.scan(f.Processes)
 }
 
 // list puts the processes that the user named into the kernel side's list.
@@ -163,8 +155,8 @@ func (f *Finder) Prepare(path string) error {
 	dir := filepath.Dir(path)
 	beside, _ := filepath.Glob(filepath.Join(dir, "*.so*")) // may be mapped with it
 	extensions, _ := filepath.Glob(filepath.Join(dir, "..", "..", "*.so"))
-	beside = append(beside, extensions...)
-	f.Marks.Prepare(beside)
+	marks, _ := filepath.Glob(filepath.Join(dir, "..", "..", "..", "ttmem", "*.so")) // of ttmem's Python package
+	beside = slices.Concat(beside, extensions, marks)
 	for _, path := range beside {
 		if file, id, _ := f.openNew(path); file != nil {
 			if err := f.Libraries.OpenBeside(file, id, path, 0, 0); err != nil {
@@ -200,7 +192,6 @@ func (f *Finder) watchOverwrites() {
 	signal.Notify(f.breaks, unix.SIGIO)
 	go func() {
 		for range f.breaks {
-			f.Marks.Withdraw()
 			for _, l := range f.Libraries.Withdraw() {
 				for _, pid := range f.Libraries.Processes(l) { // they are no longer traced
 					f.lost(pid, "library overwritten")
@@ -225,6 +216,5 @@ func (f *Finder) Close() {
 		signal.Stop(f.breaks)
 		close(f.breaks)
 	}
-	f.Marks.Close()
 	f.Libraries.Close()
 }

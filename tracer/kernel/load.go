@@ -42,7 +42,6 @@ type loaded struct {
 	OnExit        *ebpf.Program `ebpf:"on_exit"`
 	OnCodeDealloc *ebpf.Program `ebpf:"on_code_dealloc"`
 	OnDebugState  *ebpf.Program `ebpf:"on_debug_state"`
-	OnMark        *ebpf.Program `ebpf:"on_mark"`
 	OnEnded       *ebpf.Program `ebpf:"on_ended"`
 	OnChange      *ebpf.Program `ebpf:"change_process"`
 	ListPrograms  *ebpf.Program `ebpf:"list_programs"`
@@ -116,7 +115,7 @@ func (o *Objects) Close() {
 	}
 	o.showing.Wait()
 	o.KernelMaps.Close()
-	for _, p := range []*ebpf.Program{o.OnProbe, o.OnFork, o.OnExec, o.OnExit, o.OnCodeDealloc, o.OnDebugState, o.OnMark, o.OnEnded, o.OnChange, o.ListPrograms} {
+	for _, p := range []*ebpf.Program{o.OnProbe, o.OnFork, o.OnExec, o.OnExit, o.OnCodeDealloc, o.OnDebugState, o.OnEnded, o.OnChange, o.ListPrograms} {
 		p.Close()
 	}
 }

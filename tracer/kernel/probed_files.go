@@ -1,14 +1,12 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"sync"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"ttmem/tracer/host"
 )
@@ -20,8 +18,6 @@ type ProbedFiles struct {
 	// Find returns the offsets of a file's probes, each with the cookie at its index, and what they show;
 	// no offsets: the file needs none.
 	Find func(file *os.File, size int64) (offsets, cookies []uint64, show string)
-	// NeedsLease: a file whose writers cannot be made to wait gets no probes.
-	NeedsLease bool
 	// Each bounds the files with probes of a user.
 	Each int
 	Warn func(user int, text string)
@@ -39,8 +35,6 @@ type mappedFile struct {
 	ProbedFile
 	user int
 	show string
-	// refused is true if it was open for writing: it is read again.
-	refused bool
 	// pids are those that are known to map it; nil: it has no probes.
 	pids map[int]bool
 }
@@ -52,14 +46,7 @@ const maxFiles = 1 << 16
 func (s *ProbedFiles) Known(id host.FileID, pid int) bool {
 	f := s.at(id)
 	s.join(f, pid)
-	return f != nil && !f.refused
-}
-
-// Len returns the number of files that were read.
-func (s *ProbedFiles) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.byID)
+	return f != nil
 }
 
 func (s *ProbedFiles) at(id host.FileID) *mappedFile {
@@ -99,14 +86,11 @@ func (s *ProbedFiles) Open(file *os.File, id host.FileID, path string, pid, user
 		return err
 	}
 	before := s.at(id)
-	again := before != nil && before.refused
-	if before != nil && !again && (before.pids != nil || unchanged(before.Info, f.Info)) { // an open file keeps its inode
+	if before != nil && (before.pids != nil || unchanged(before.Info, f.Info)) { // an open file keeps its inode
 		s.join(before, pid)
 		return nil
 	}
-	none := func(refused bool) {
-		s.remember(id, &mappedFile{ProbedFile: ProbedFile{Info: f.Info}, refused: refused}, 0)
-	}
+	none := func() { s.remember(id, &mappedFile{ProbedFile: ProbedFile{Info: f.Info}}, 0) }
 	var offsets, cookies []uint64
 	var unprotected error
 	find := func() error {
@@ -119,7 +103,7 @@ func (s *ProbedFiles) Open(file *os.File, id host.FileID, path string, pid, user
 		}
 	}
 	if len(offsets) == 0 {
-		none(false)
+		none()
 		return nil
 	}
 	f.Identify()
@@ -131,25 +115,15 @@ func (s *ProbedFiles) Open(file *os.File, id host.FileID, path string, pid, user
 		}
 		return nil
 	}
-	switch {
-	case !s.hasRoom(user):
-		none(false)
+	if !s.hasRoom(user) {
+		none()
 		return fmt.Errorf("%s are not all seen: its user has more than %d files with them", f.show, s.Each)
-	case unprotected != nil && s.NeedsLease:
-		open := errors.Is(unprotected, unix.EAGAIN)
-		none(open)
-		if !open {
-			return fmt.Errorf("%s in %s are not seen: it cannot be protected against overwriting (no lease: %w)", f.show, path, unprotected)
-		}
-		if !again {
-			return fmt.Errorf("%s in %s are not seen: it is open for writing", f.show, path)
-		}
-		return nil
-	case unprotected != nil:
+	}
+	if unprotected != nil {
 		s.Warn(user, Unprotected(path, unprotected))
 	}
 	if f.Probes, err = f.Place(s.Uprobes, s.Program, offsets, cookies); err != nil {
-		none(false)
+		none()
 		return fmt.Errorf("%s in %s are not seen: %w", f.show, path, err)
 	}
 	s.remember(id, f, pid)

@@ -33,7 +33,7 @@ func TestFilesThatNoProcessMapsMakeRoom(t *testing.T) {
 		addFile(t, s, strconv.Itoa(i), 0)
 	}
 	qt.Check(t, qt.IsTrue(s.hasRoom(1)))
-	qt.Check(t, qt.Equals(s.Len(), s.Each-1), qt.Commentf("one makes room"))
+	qt.Check(t, qt.Equals(len(s.byID), s.Each-1), qt.Commentf("one makes room"))
 	deleted := addFile(t, s, "deleted", 0)
 	qt.Assert(t, qt.IsNil(os.Remove(s.byID[deleted].File.Name())))
 	qt.Check(t, qt.IsTrue(s.hasRoom(1)))
@@ -42,8 +42,8 @@ func TestFilesThatNoProcessMapsMakeRoom(t *testing.T) {
 	for _, f := range s.byID {
 		f.pids[7] = true
 	}
-	for s.Len() < s.Each {
-		addFile(t, s, "last"+strconv.Itoa(s.Len()), 7)
+	for len(s.byID) < s.Each {
+		addFile(t, s, "last"+strconv.Itoa(len(s.byID)), 7)
 	}
 	qt.Check(t, qt.IsFalse(s.hasRoom(1)))
 	qt.Check(t, qt.IsTrue(s.hasRoom(2)), qt.Commentf("another user"))

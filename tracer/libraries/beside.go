@@ -2,7 +2,9 @@ package libraries
 
 import (
 	"os"
+	"strings"
 
+	"ttmem/bpf"
 	"ttmem/symbolize"
 	"ttmem/tracer/host"
 	"ttmem/tracer/layout"
@@ -15,8 +17,8 @@ const maxBeside = 64
 func (s *Set) KnownBeside(id host.FileID, pid int) bool { return s.beside.Known(id, s.memberID(pid)) }
 
 // OpenBeside places probes in a file that a process with a library maps, if the file makes or catches
-// exceptions of the library: one of those installed with it, an extension or a program. It closes the file
-// otherwise.
+// exceptions of the library (one of those installed with it, an extension or a program), or has the function
+// with which the process names moments. It closes the file otherwise.
 func (s *Set) OpenBeside(file *os.File, id host.FileID, path string, pid, user int) error {
 	return s.beside.Open(file, id, path, s.memberID(pid), user)
 }
@@ -36,9 +38,18 @@ func besideProbes(file *os.File, size int64) (offsets, cookies []uint64, show st
 		return nil, nil, ""
 	}
 	defer elf.Close()
-	if !layout.IsBeside(elf) || layout.IsLibrary(elf) {
+	if layout.IsLibrary(elf) {
 		return nil, nil, ""
 	}
-	offsets, cookies = exceptionProbes(layout.Exceptions(elf))
-	return offsets, cookies, "failures"
+	var shown []string
+	if layout.IsBeside(elf) {
+		offsets, cookies = exceptionProbes(layout.Exceptions(elf))
+		shown = append(shown, "failures")
+	}
+	if at, ok := layout.Mark(elf); ok {
+		offsets = append(offsets, at)
+		cookies = append(cookies, uint64(bpf.KernelProbePROBE_MARK)|uint64(bpf.KernelCookieCOOKIE_BESIDE))
+		shown = append(shown, "marks")
+	}
+	return offsets, cookies, strings.Join(shown, " and ")
 }

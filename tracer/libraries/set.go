@@ -83,7 +83,7 @@ type Set struct {
 	// members are the processes that map one, by id.
 	members map[int]member
 	users   *quota.Quota // the number of these processes
-	// beside are the other files of tt-metal, and of its callers.
+	// beside are the other files of tt-metal and of its callers, and those with which processes name moments.
 	beside kernel.ProbedFiles
 }
 

@@ -165,9 +165,6 @@ func giveUp(again <-chan os.Signal) {
 // Trace writes the traced events until the end. The error has the exit status of the command, or
 // failure if ttmem itself failed.
 func Trace(o Options, failure int) error {
-	if err := o.Source.CheckMarkAt(); err != nil {
-		return err
-	}
 	term.OutliveReaders() // of the messages: the recording, and the exit status of a command, remain
 	o.Source.DropPrivileges, o.Source.Written = true, o.Record.Written()
 	t, err := o.Source.Trace()

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"time"
 
@@ -163,18 +162,6 @@ func (o *Options) Check(c *cobra.Command, args []string) error {
 // RunsNone returns the error for a view that cannot run -- COMMAND.
 func RunsNone(c *cobra.Command, command []string) error {
 	return fmt.Errorf("%s runs no command; record it first: ttmem run -o FILE -- %s", c.CommandPath(), strings.Join(command, " "))
-}
-
-// CheckMarkAt returns an error if --mark-at cannot place marks.
-func (o *Options) CheckMarkAt() error {
-	switch {
-	case len(o.Stacks.MarkAt) == 0:
-	case len(o.Command) == 0 && len(o.PIDs) == 0:
-		return errors.New("--mark-at: missing -p PID or -- COMMAND: marks are placed in chosen processes")
-	case slices.Contains(o.Stacks.MarkAt, ""):
-		return errors.New("--mark-at: name a function, such as ttnn::softmax")
-	}
-	return nil
 }
 
 // Service connects to the host's service. It returns nil if none runs and this process may trace

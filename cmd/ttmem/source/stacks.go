@@ -2,6 +2,8 @@ package source
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -10,14 +12,15 @@ import (
 	"ttmem/tracer/stack"
 )
 
-// Stacks select which call stacks are taken, how much of them is kept, and which calls are marks.
+// Stacks select which call stacks are taken, how much of them is kept, and when the owners of buffers are
+// searched.
 type Stacks struct {
 	none, noFrees, full bool
-	// MarkAt are the functions whose calls are marks. At each mark the owners of buffers are searched
-	// if owners is true.
-	MarkAt []string
-	owners bool
+	owners              string // one of ownersAt; "": not registered
 }
+
+// ownersAt are the moments at which owners are searched besides those at which they always are.
+var ownersAt = []string{"peaks", "marks", "never"}
 
 // Register adds the flag of commands that trace.
 func (o *Stacks) Register(c *cobra.Command) {
@@ -30,9 +33,8 @@ func (o *Stacks) Register(c *cobra.Command) {
 func (o *Stacks) RegisterMore(c *cobra.Command) {
 	o.Register(c)
 	c.Flags().BoolVar(&o.full, "full-stacks", false, "keep the interpreter's frames and whole C++ names in call stacks")
-	c.Flags().StringArrayVar(&o.MarkAt, "mark-at", nil, "mark each call of the native `FUNCTION`, such as ttnn::softmax (may be repeated)")
-	_ = c.RegisterFlagCompletionFunc("mark-at", cobra.NoFileCompletions)
-	c.Flags().BoolVar(&o.owners, "owners", false, "search the owners of buffers at each mark, too")
+	c.Flags().StringVar(&o.owners, "owners", ownersAt[0], "search who holds the buffers `WHEN`: at new peaks, at marks too, or never (peaks|marks|never)")
+	_ = c.RegisterFlagCompletionFunc("owners", cobra.FixedCompletions(ownersAt, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // Check finds flags that contradict each other before anything starts.
@@ -40,8 +42,8 @@ func (o *Stacks) Check() error {
 	if o.none && o.full {
 		return errors.New("--full-stacks takes call stacks: leave out --no-stacks")
 	}
-	if o.owners && len(o.MarkAt) == 0 {
-		return errors.New("--owners needs --mark-at; owners are always searched after a failed allocation and at the end of attach")
+	if o.owners != "" && !slices.Contains(ownersAt, o.owners) {
+		return fmt.Errorf("--owners %s: choose peaks, marks or never", o.owners)
 	}
 	return nil
 }
@@ -49,7 +51,8 @@ func (o *Stacks) Check() error {
 // Apply sets the tracer's options.
 func (o *Stacks) Apply(t *tracer.Options) {
 	t.NoStacks, t.FreeStacks, t.FullNames, t.AllFrames = o.none, !o.noFrees, o.full, o.full
-	t.MarkAt, t.OwnersAtMarks = o.MarkAt, o.owners
+	t.OwnersAtMarks = o.owners == "marks"
+	t.OwnersAtPeaks = t.OwnersAtMarks || o.owners == "peaks"
 }
 
 // StackCounts returns the counts of a tracer; nil if it took no stacks.

@@ -372,10 +372,6 @@ func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
 	if !t.Discovered() {
 		t.o.Console.warn("no tt-metal library was seen in the command or the processes that it started")
 	}
-	for _, unfound := range t.Unfound() {
-		t.o.Console.warn(unfound.Error())
-		t.Failed = true
-	}
 	return err
 }
 

@@ -27,7 +27,7 @@ def test_leaks():
     assert leaks.loc[0, "bytes"] == 30 * 24576
     assert leaks["bytes"].dtype == "Int64"
     assert leaks.loc[0, "devices"] == (0,)
-    between = story("leak").leaks(from_="ttnn::log#5", to="ttnn::log#25")
+    between = story("leak").leaks(from_="token#5", to="token#25")
     assert between["count"].sum() == 20
 
 
@@ -38,10 +38,10 @@ def test_the_state_at_a_moment():
     dram = at_peak.buffers[at_peak.buffers.region == "DRAM"]
     assert dram.allocated_bytes.sum() == peaks.loc["DRAM", "bytes"]
     assert len(at_peak.circular_buffers) > 0
-    early, late = run.at("ttnn::log#10"), run.at("ttnn::log#20")
+    early, late = run.at("token#10"), run.at("token#20")
     assert early.time_ns < late.time_ns
     assert len(late.buffers) > len(early.buffers)
-    assert set(run.at("ttnn::log#10", region=["L1", "CB"]).buffers.region) <= {"L1"}
+    assert set(run.at("token#10", region=["L1", "CB"]).buffers.region) <= {"L1"}
     assert len(run.at("end").buffers) == 0
 
 
@@ -140,7 +140,7 @@ def test_events():
     assert times == sorted(times)
     live = {event["buffer_id"] for event in events if event["kind"] == "alloc"}
     assert live == {event["buffer_id"] for event in events if event["kind"] == "free"}
-    chosen = run.json("log", kind=["alloc"], from_="ttnn::log#5", to="ttnn::log#8")
+    chosen = run.json("log", kind=["alloc"], from_="token#5", to="token#8")
     assert chosen and {event["kind"] for event in chosen} == {"alloc"}
     assert run.json("log", grep="no such line") == []  # no event, and no error
     for event in run.events(kind="alloc"):

@@ -1,4 +1,4 @@
-"""Recordings of ttmem, which shows who holds the memory of Tenstorrent devices, as data frames.
+"""ttmem shows who holds the memory of Tenstorrent devices. Its recordings as data frames:
 
     import ttmem
 
@@ -9,11 +9,16 @@
     run.at("2.5s").buffers         # what was live 2.5 s after the first event
 
 The program ttmem reads the file; columns are the fields of its JSON documents (docs/schema.json).
+
+A program that is traced names its moments:
+
+    ttmem.mark("warm")
 """
 
+from ttmem.marking import mark
 from ttmem.recording import Error, Recording, State
 
-__all__ = ["Error", "Recording", "State", "open"]
+__all__ = ["Error", "Recording", "State", "mark", "open"]
 
 
 def open(file, command="ttmem"):
