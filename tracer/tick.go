@@ -12,6 +12,8 @@ const (
 	// countNs is how often the kernel side's loss counters are read, which costs as much as a
 	// check of the ring buffer.
 	countNs = 100e6
+	// peaksNs is how often processes are checked for new peaks.
+	peaksNs = 25e6
 	// sweepNs is how often processes are checked for having ended.
 	sweepNs = 10e9
 	// lateGraceNs is how long the end of tracing waits for existing buffers that are being read,
@@ -40,6 +42,12 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 		d.countLosses()
 	}
 	d.beginLate()
+	if d.OwnersAtPeaks && nowNs-d.peaksNs > peaksNs {
+		d.peaksNs = nowNs
+		for _, p := range d.processes {
+			d.searches.WantAtPeak(p.owners, nowNs)
+		}
+	}
 	d.searches.Begin(nowNs)
 	if nowNs-d.namedNs > commandNs {
 		d.namedNs = nowNs

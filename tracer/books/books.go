@@ -52,8 +52,10 @@ type Books struct {
 	devices    map[uint64]*device
 	impls      map[uint64]uint64 // meshes by their MeshDeviceImpl
 	allocators map[uint64]*allocator
-	// Live are the allocated buffers by the address of their Buffer.
-	Live map[uint64]Buffer
+	// Live are the allocated buffers by the address of their Buffer, with bytes in each region, and Peaks the
+	// most since a device was closed.
+	Live         map[uint64]Buffer
+	bytes, Peaks [event.NumRegions]uint64
 	// programs are those with memory, by id. runs are the latest runs of programs, by their ids.
 	programs map[uint64]program
 	runs     map[uint64]latestRun

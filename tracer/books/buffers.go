@@ -17,6 +17,7 @@ type Buffer struct {
 	before        bool // it was allocated before the attach
 	read          bool // it was read from the process's memory: no event reported it
 	complete      bool // its chips, and the bytes on each, are known
+	bytes         uint64
 }
 
 // bufferOf is the buffer of an Alloc.
@@ -24,7 +25,23 @@ func bufferOf(e *event.Event) Buffer {
 	return Buffer{
 		ID: e.BufferID, allocator: e.Allocator, region: e.Region, before: e.BeforeAttach, read: e.BeforeAttach || e.Reread,
 		complete: e.Devices != nil && e.BytesPerBank != 0 && e.Banks != 0,
+		bytes:    e.BytesPerBank * uint64(e.Banks) * uint64(len(e.Devices)),
 	}
+}
+
+// addLive adds a buffer to those that are live, in the place of one at the same address.
+func (b *Books) addLive(object uint64, one Buffer) {
+	b.dropLive(object)
+	b.Live[object] = one
+	b.bytes[one.region] += one.bytes
+	b.Peaks[one.region] = max(b.Peaks[one.region], b.bytes[one.region])
+}
+
+// dropLive removes a buffer from those that are live, if it is one.
+func (b *Books) dropLive(object uint64) {
+	one := b.Live[object]
+	b.bytes[one.region] -= one.bytes
+	delete(b.Live, object)
 }
 
 // allocPerCore decodes the allocation of a buffer on single cores.
@@ -76,7 +93,7 @@ func (b *Books) allocOn(e event.Event, l *libraries.Library, r *bpf.KernelBuffer
 	if !b.fits(1) {
 		return
 	}
-	b.Live[r.Object] = bufferOf(&e)
+	b.addLive(r.Object, bufferOf(&e))
 	b.touch(r.Object)
 	b.process.Emit(e)
 }
@@ -166,7 +183,7 @@ func (b *Books) endLost(e event.Event, object uint64, lost Buffer) {
 
 // ended removes a buffer, and makes the event that of its free.
 func (b *Books) ended(e *event.Event, object uint64, of Buffer) {
-	delete(b.Live, object)
+	b.dropLive(object)
 	b.fits(0)
 	e.Kind, e.Reason, e.Object, e.BufferID, e.Allocator = event.Free, event.ReasonExplicit, object, of.ID, of.allocator
 	if e.Region, e.BeforeAttach = of.region, of.before; of.read {

@@ -2,7 +2,6 @@ package books
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"ttmem/bpf"
@@ -47,7 +46,12 @@ func (b *Books) closeDevice(e event.Event, allocator uint64) {
 	of := b.allocators[allocator].device
 	e.Kind, e.Allocator, e.Devices, e.Mesh = event.DeviceClose, allocator, of.chips, of.mesh
 	delete(b.allocators, allocator)
-	maps.DeleteFunc(b.Live, func(_ uint64, one Buffer) bool { return one.allocator == allocator })
+	for object, one := range b.Live {
+		if one.allocator == allocator {
+			b.dropLive(object)
+		}
+	}
+	b.Peaks = b.bytes
 	b.fits(0)
 	b.process.Emit(e)
 	b.endRuntimeKernels(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Reason: event.ReasonDeviceClose})

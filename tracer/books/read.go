@@ -114,7 +114,7 @@ func (b *Books) add(e event.Event, r *Reading) {
 			alloc.Devices = own.chips // a submesh has fewer chips than its allocator
 		}
 		if b.fits(1) {
-			b.Live[read.Object] = bufferOf(&alloc)
+			b.addLive(read.Object, bufferOf(&alloc))
 			b.process.Emit(alloc)
 		}
 	}

@@ -1,5 +1,5 @@
 // Package owners looks for who holds the buffers of processes: after a late attach, after a failed
-// allocation, at marks, and on request. A search reads a process's memory in the background, and
+// allocation, at new peaks, at marks, and on request. A search reads a process's memory in the background, and
 // its results come as events. Searches decides when one begins.
 package owners
 
@@ -34,6 +34,12 @@ const (
 	// does. Afterwards it is one part in searchShare of the time.
 	searchBurstNs = 20e9
 	searchShare   = 20
+	// At a new peak a process is searched once it has not grown for settleNs, or has grown for growingNs.
+	settleNs, growingNs = 100e6, 1e9
+	// peakBurstNs is how long a process may be searched because of new peaks. Afterwards it is one part in
+	// peakShare of the time: 1.5 %.
+	peakBurstNs = 1e9
+	peakShare   = 66
 )
 
 // A Process is one whose buffers are searched for.
@@ -47,6 +53,12 @@ type Process struct {
 	running, next *Search
 	// failedNs is when a search for a failed allocation began.
 	failedNs uint64
+	// seen are the Peaks at the last look, and searched those at which a search was wanted. The Peaks grew at
+	// grewNs, and are beyond searched since newNs; 0: they are not.
+	seen, searched [event.NumRegions]uint64
+	grewNs, newNs  uint64
+	// searchedNs is how long the process was searched, less its share of the time up to restedNs.
+	searchedNs, restedNs uint64
 	// known are hashes of the owners that were reported, by the ids of the buffers. While a search
 	// runs, only that reads it.
 	known map[uint64]uint64
@@ -154,6 +166,33 @@ func (s *Searches) WantAfterFailure(p *Process) {
 	}
 }
 
+// WantAtPeak schedules a search of a process whose memory has a new peak.
+func (s *Searches) WantAtPeak(p *Process, nowNs uint64) {
+	if p.Peaks != p.seen {
+		p.seen, p.grewNs = p.Peaks, nowNs
+	}
+	isNew := false
+	for region, bytes := range p.Peaks {
+		p.searched[region] = min(p.searched[region], bytes) // a device was closed
+		isNew = isNew || bytes > p.searched[region]+p.searched[region]/8
+	}
+	switch {
+	case !isNew:
+		p.newNs = 0
+	case p.newNs == 0:
+		p.newNs = nowNs
+	}
+	past := (nowNs - min(nowNs, p.restedNs)) / peakShare
+	p.searchedNs, p.restedNs = p.searchedNs-min(p.searchedNs, past), nowNs
+	if !isNew || p.running != nil || p.next != nil || p.searchedNs >= peakBurstNs ||
+		nowNs < p.grewNs+settleNs && nowNs < p.newNs+growingNs {
+		return
+	}
+	if s.want(p, true) != nil {
+		p.searched, p.newNs = p.Peaks, 0
+	}
+}
+
 // WantNow schedules a search that does not wait because of an earlier one. It returns nil if the process
 // has no buffers.
 func (s *Searches) WantNow(p *Process, counts bool) *Search {
@@ -232,6 +271,7 @@ func (s *Searches) Take(r *Result, atNs uint64, most int) (n int, done bool) {
 			return n, false
 		}
 		p.known, p.running = r.known, nil
+		p.searchedNs += r.EndedNs - min(r.EndedNs, one.beganNs)
 		s.Emit(event.Event{
 			Kind: event.Owner, TimeNs: atNs, PID: p.PID, TID: p.PID, BufferID: event.NoBuffer, Message: r.incomplete, Count: p.SinceNs,
 		})

@@ -131,6 +131,83 @@ func TestASecondSearchReportsWhatChanged(t *testing.T) {
 	}
 }
 
+// TestNewPeaks: a process is searched once its memory has grown by more than an eighth and does not grow any
+// more, or has grown for a second; also after a device was closed.
+func TestNewPeaks(t *testing.T) {
+	const ms = 1_000_000
+	d := newSearched()
+	p := d.allocate(7, 1)
+	ns := uint64(1000 * ms)
+	searched := func(afterMs uint64, dram, l1 uint64) bool {
+		t.Helper()
+		ns += afterMs * ms
+		p.Peaks[event.DRAM], p.Peaks[event.L1] = dram, l1
+		before := len(d.begun)
+		d.WantAtPeak(p, ns)
+		d.Begin(ns)
+		if len(d.begun) == before {
+			return false
+		}
+		d.end(t, &d.begun[before], ns+10*ms, nil)
+		return true
+	}
+	for _, step := range []struct {
+		afterMs, dram, l1 uint64
+		want              bool
+	}{
+		{0, 0, 0, false},
+		{0, 1000, 0, false},
+		{99, 1000, 0, false},
+		{1, 1000, 0, true},
+		{500, 1000, 0, false},
+		{0, 1125, 0, false}, // an eighth more
+		{500, 1125, 0, false},
+		{0, 1126, 0, false},
+		{100, 1126, 0, true},
+		{0, 1126, 7, false}, // in another region
+		{100, 1126, 7, true},
+		{0, 2000, 7, false},
+		{90, 2100, 7, false}, // it grows all the time
+		{90, 2200, 7, false},
+		{90, 2300, 7, false},
+		{90, 2400, 7, false},
+		{90, 2500, 7, false},
+		{90, 2600, 7, false},
+		{90, 2700, 7, false},
+		{90, 2800, 7, false},
+		{90, 2900, 7, false},
+		{90, 3000, 7, false},
+		{90, 3100, 7, false},
+		{90, 3200, 7, true}, // for a second
+		{500, 100, 0, false},
+		{500, 100, 0, false}, // the device was closed
+		{0, 200, 0, false},
+		{100, 200, 0, true},
+	} {
+		qt.Check(t, qt.Equals(searched(step.afterMs, step.dram, step.l1), step.want), qt.Commentf("%+v at %d ms", step, ns/ms))
+	}
+}
+
+// TestSearchesAtPeaksTakeAShare: a process that reaches new peaks all the time is searched for a second, and
+// then for 1.5 % of the time.
+func TestSearchesAtPeaksTakeAShare(t *testing.T) {
+	const second = 1_000_000_000
+	d := newSearched()
+	p := d.allocate(7, 1)
+	p.Peaks[event.DRAM] = 1
+	spent := uint64(0)
+	for ns := uint64(second); ns < 1000*second; ns += second / 10 {
+		p.Peaks[event.DRAM] += 1 + p.Peaks[event.DRAM]/1000
+		d.WantAtPeak(p, ns)
+		before := len(d.begun)
+		if d.Begin(ns); len(d.begun) > before {
+			d.end(t, &d.begun[before], ns+second/4, nil)
+			spent += second / 4
+		}
+	}
+	qt.Check(t, qt.IsTrue(spent > 12*second && spent < 17*second), qt.Commentf("%.1f s of 1000", float64(spent)/second))
+}
+
 // TestOneSearchMaySeeNothing: what the first search does not find is searched a second time before it
 // counts as not held, and keeps its owner if a search could not be completed.
 func TestOneSearchMaySeeNothing(t *testing.T) {
