@@ -139,7 +139,7 @@ func TestPlantedLeak(t *testing.T) {
 	t.Run("unknown mark", func(t *testing.T) {
 		_, stderr, status := leaksOf(t, dir, []string{file, "--from", "warm"})
 		qt.Check(t, qt.Equals(status, 1))
-		qt.Check(t, qt.StringContains(stderr, "no mark warm in "+file+": there are no marks"))
+		qt.Check(t, qt.StringContains(stderr, "no mark warm in "+file+": there are step"))
 	})
 }
 

@@ -26,6 +26,13 @@ def close_device(device):
         ttnn.close_mesh_device(device)
 
 
+def idle():
+    """Waits for half a second, as a server does between requests; in a test that has to see more, until a file exists."""
+    time.sleep(0.5)
+    while (file := os.environ.get("TTMEM_IDLE_UNTIL")) and not os.path.exists(file):
+        time.sleep(0.05)
+
+
 def chips(device):
     return [int(i) for i in device.get_device_ids()]
 

@@ -3,7 +3,7 @@
 import asyncio
 
 import ttnn
-from device import close_device, open_device
+from device import close_device, idle, open_device
 
 TILE, BF16, DRAM = ttnn.TILE_LAYOUT, ttnn.bfloat16, ttnn.DRAM_MEMORY_CONFIG
 
@@ -30,4 +30,5 @@ async def main(server):
 device = open_device()
 server = Server(device)
 asyncio.run(main(server))
+idle()
 close_device(device)

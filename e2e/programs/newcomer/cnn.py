@@ -3,7 +3,7 @@
 import time
 
 import ttnn
-from device import close_device, open_device
+from device import close_device, idle, open_device
 
 TILE, BF16, DRAM = ttnn.TILE_LAYOUT, ttnn.bfloat16, ttnn.DRAM_MEMORY_CONFIG
 
@@ -34,4 +34,5 @@ network = Network(device)
 for _ in range(8):
     network.forward(ttnn.empty([64, 2048], BF16, TILE, device, DRAM))
     time.sleep(0.1)
+idle()
 close_device(device)

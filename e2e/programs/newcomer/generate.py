@@ -3,7 +3,7 @@
 import time
 
 import ttnn
-from device import close_device, open_device
+from device import close_device, idle, open_device
 
 TILE, BF16, DRAM = ttnn.TILE_LAYOUT, ttnn.bfloat16, ttnn.DRAM_MEMORY_CONFIG
 
@@ -27,4 +27,5 @@ def generate(device, cache, tokens):
 device = open_device()
 cache = Cache(device, 8)
 generate(device, cache, 16)
+idle()
 close_device(device)

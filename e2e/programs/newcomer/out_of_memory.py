@@ -1,9 +1,7 @@
 """A server that allocates a cache of keys for each user, until there is no room for another one."""
 
-import time
-
 import ttnn
-from device import open_device
+from device import idle, open_device
 
 device = open_device()
 
@@ -21,6 +19,8 @@ class Service:
 
 
 service = Service()
-for user in range(20):
+for user in range(8):
     service.login(user)
-    time.sleep(0.05)
+idle()
+for user in range(8, 20):
+    service.login(user)

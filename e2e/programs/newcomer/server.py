@@ -3,7 +3,7 @@
 import time
 
 import ttnn
-from device import close_device, open_device
+from device import close_device, idle, open_device
 
 TILE, BF16, DRAM = ttnn.TILE_LAYOUT, ttnn.bfloat16, ttnn.DRAM_MEMORY_CONFIG
 
@@ -33,4 +33,5 @@ server = Server(device)
 for number in range(300):
     server.answer(number)
     time.sleep(0.005)
+idle()
 close_device(device)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 import ttnn
-from device import close_device, open_device
+from device import close_device, idle, open_device
 
 CACHE = {}
 
@@ -13,6 +13,7 @@ CACHE = {}
 def device():
     device = open_device()
     yield device
+    idle()
     close_device(device)
 
 

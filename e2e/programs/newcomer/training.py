@@ -3,7 +3,7 @@
 import time
 
 import ttnn
-from device import close_device, open_device
+from device import close_device, idle, open_device
 
 TILE, BF16, DRAM = ttnn.TILE_LAYOUT, ttnn.bfloat16, ttnn.DRAM_MEMORY_CONFIG
 
@@ -31,4 +31,5 @@ trainer = Trainer(device)
 for _ in range(60):
     trainer.step(ttnn.empty([128, 512], BF16, TILE, device, DRAM))
     time.sleep(0.02)
+idle()
 close_device(device)

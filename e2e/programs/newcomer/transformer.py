@@ -6,7 +6,7 @@ The largest weights are those of the MLPs, `blocks[*].mlp.up` and `.down`.
 import time
 
 import ttnn
-from device import close_device, open_device
+from device import close_device, idle, open_device
 
 TILE, BF16, DRAM = ttnn.TILE_LAYOUT, ttnn.bfloat16, ttnn.DRAM_MEMORY_CONFIG
 WIDTH = 256
@@ -57,4 +57,5 @@ model = Model(device, 6)
 for _ in range(10):
     model.forward(weight(device, 32, WIDTH))
     time.sleep(0.1)
+idle()
 close_device(device)

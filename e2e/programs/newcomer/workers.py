@@ -4,7 +4,7 @@ import multiprocessing
 import time
 
 import ttnn
-from device import close_device, open_device
+from device import close_device, idle, open_device
 
 
 class Worker:
@@ -24,6 +24,8 @@ def main(keeps):
     for _ in range(60):
         worker.work()
         time.sleep(0.02)
+    if keeps:
+        idle()
     close_device(device)
 
 
