@@ -24,7 +24,6 @@ const backlogBatches = 4096
 
 // A follower gets the events from now on.
 type follower struct {
-	sight *sight
 	// batches is closed at the end. Then end says why.
 	batches chan *batch
 	waiting atomic.Int64 // bytes of the batches, and of the one that is being sent
@@ -34,9 +33,7 @@ type follower struct {
 	missed int
 }
 
-func newFollower(v Viewer) *follower {
-	return &follower{sight: newSight(v), batches: make(chan *batch, backlogBatches)}
-}
+func newFollower() *follower { return &follower{batches: make(chan *batch, backlogBatches)} }
 
 // push hands over a batch, or cuts off a follower that has too many. The hub must be locked, as
 // for finish.
@@ -65,9 +62,9 @@ func (f *follower) finish(why error) {
 // when the context is done, the hub ends, the writer fails, or the writer is so slow that it is
 // cut off. If the writer has a method Flush() error, that is called after complete blocks.
 func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
-	f := newFollower(v)
+	f := newFollower()
 	defer h.leave(f)
-	out, err := h.join(ctx, f.sight, f)
+	out, err := h.join(ctx, v, f)
 	if err != nil {
 		return err
 	}
@@ -92,7 +89,7 @@ func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
 			}
 			latest = b.events[len(b.events)-1].TimeNs
 			isLast := len(f.batches) == 0
-			if err := h.encode(ctx, f.sight, b, out, isLast); err != nil {
+			if err := h.encode(ctx, v, b, out, isLast); err != nil {
 				return err
 			}
 			if err := out.send(w); err != nil {
@@ -112,11 +109,11 @@ func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
 
 // encode adds the visible events of a batch to a recording and, after the last batch, flushes it.
 // Clients take turns.
-func (h *Hub) encode(ctx context.Context, s *sight, b *batch, out *followed, isLast bool) error {
-	return h.encoding.during(ctx, clientOf(ctx, s.viewer), func() error {
+func (h *Hub) encode(ctx context.Context, v Viewer, b *batch, out *followed, isLast bool) error {
+	return h.encoding.during(ctx, clientOf(ctx, v), func() error {
 		for i := range b.events {
-			if e := &b.events[i]; s.shows(e) {
-				if err := out.add(e); err != nil {
+			if v.sees(b.users[i]) {
+				if err := out.add(&b.events[i]); err != nil {
 					return err
 				}
 			}
@@ -130,7 +127,7 @@ func (h *Hub) encode(ctx context.Context, s *sight, b *batch, out *followed, isL
 
 // WriteState writes the viewer's view of the present state as a recording.
 func (h *Hub) WriteState(ctx context.Context, v Viewer, w io.Writer) error {
-	out, err := h.join(ctx, newSight(v), nil)
+	out, err := h.join(ctx, v, nil)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ type Hub struct {
 	batch     *batch // events that followers do not have yet
 	ended     bool
 	marks     uint64 // set by users
+	users     *processUsers
 	tapes     *tapes
 	// version is ttmem's, for the headers of recordings.
 	version string
@@ -43,8 +44,10 @@ type Hub struct {
 // NewHub returns a hub that owns the state: the caller may read it only in the goroutine that
 // calls Apply.
 func NewHub(state *aggregate.State) *Hub {
+	users := newProcessUsers()
 	return &Hub{
-		state: state, followers: make(map[*follower]bool), backlog: backlogBytes, tapes: newTapes(state, rootTape, userTapes),
+		state: state, followers: make(map[*follower]bool), backlog: backlogBytes,
+		users: users, tapes: newTapes(state, users, rootTape, userTapes),
 		joining: newTurns(atOnce), pausing: newTurns(1), encoding: newTurns(atOnce),
 	}
 }
@@ -58,14 +61,15 @@ func (h *Hub) Apply(e *event.Event) {
 	if e.Kind == event.Mark && e.PID == 0 {
 		h.marks++
 	}
-	h.tapes.take(e)
+	user := h.users.userOf(e)
+	h.tapes.take(e, user)
 	if len(h.followers) == 0 {
 		return
 	}
 	if h.batch == nil {
 		h.batch = &batch{}
 	}
-	h.batch.add(e)
+	h.batch.add(e, user)
 	if h.batch.bytes >= batchBytes {
 		h.flush()
 	}
@@ -199,12 +203,13 @@ const batchBytes = 1 << 20
 // have it.
 type batch struct {
 	events []event.Event
+	users  []int // of each event
 	bytes  int
 }
 
-// add copies the event, with the list of its cores, which the tracer reuses.
-func (b *batch) add(e *event.Event) {
-	b.events = append(b.events, *e)
+// add copies the event of a user, with the list of its cores, which the tracer reuses.
+func (b *batch) add(e *event.Event, user int) {
+	b.events, b.users = append(b.events, *e), append(b.users, user)
 	if e.Cores != nil {
 		b.events[len(b.events)-1].Cores = slices.Clone(e.Cores)
 	}

@@ -12,19 +12,19 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// join begins a recording with the present state, in the view of the sight's viewer. The
+// join begins a recording with the present state, in the view of the viewer. The
 // follower, if there is one, gets the later events, until leave.
 //
 // The tracer waits only while the state is frozen. Everything else happens in parallel and in
 // memory, for one request of a client after the other: in a recording a buffer takes a few bytes, but much
 // more while the list is sorted. A slow reader does not keep others from joining.
-func (h *Hub) join(ctx context.Context, s *sight, f *follower) (*followed, error) {
-	end, err := h.joining.take(ctx, clientOf(ctx, s.viewer))
+func (h *Hub) join(ctx context.Context, v Viewer, f *follower) (*followed, error) {
+	end, err := h.joining.take(ctx, clientOf(ctx, v))
 	if err != nil {
 		return nil, err
 	}
 	defer end(0, 0)
-	frozen, err := h.freeze(ctx, s, f)
+	frozen, err := h.freeze(ctx, v, f)
 	if err != nil {
 		return nil, err
 	}
@@ -36,24 +36,17 @@ func (h *Hub) join(ctx context.Context, s *sight, f *follower) (*followed, error
 }
 
 // freeze returns a function that makes a checkpoint of the present state.
-func (h *Hub) freeze(ctx context.Context, s *sight, f *follower) (frozen func() *event.Event, err error) {
-	var wanted func(uid int) bool
-	if !s.viewer.All {
-		wanted = func(uid int) bool { return uid == s.viewer.UID }
-	}
-	paused := h.pause(ctx, clientOf(ctx, s.viewer), func() {
+func (h *Hub) freeze(ctx context.Context, v Viewer, f *follower) (frozen func() *event.Event, err error) {
+	paused := h.pause(ctx, clientOf(ctx, v), func() {
 		if h.ended {
 			err = errEnded
 			return
 		}
 		h.flush() // to the other followers: the state has it already
-		for _, pid := range h.state.ProcessesOf(s.viewer.UID) {
-			s.own[pid] = true
-		}
 		if f != nil {
 			h.followers[f] = true
 		}
-		frozen = h.state.Freeze(wanted)
+		frozen = h.state.Freeze(v.users())
 	})
 	return frozen, errors.Join(err, paused)
 }

@@ -26,95 +26,53 @@ const (
 // checkpoint: questions about the past are answered from it. A user's events take nothing from the tapes
 // of others. The Hub must be locked for all methods.
 type tapes struct {
-	state     *aggregate.State
+	state *aggregate.State
+	// processes are the hub's.
+	processes *processUsers
 	all       *tape         // of viewers who see everything
 	users     map[int]*tape // by user id
-	processes map[int]*tape // of running processes; nil for a user without a tape
 	// bytes are the most that root's tape has, and all others together.
 	bytes struct{ root, users int }
 }
 
-// A tape is that of one viewer. A nil tape takes nothing.
+// A tape is that of one viewer.
 type tape struct {
 	*recording.Rolling
-	sharer  int    // to whom its user counts
-	running int    // processes
-	ended   uint64 // when the last of them did
+	sharer int    // to whom its user counts
+	latest uint64 // the time of the latest event of its user
 }
 
-func newTapes(state *aggregate.State, root, users int) *tapes {
-	t := &tapes{state: state, users: make(map[int]*tape), processes: make(map[int]*tape)}
+func newTapes(state *aggregate.State, processes *processUsers, root, users int) *tapes {
+	t := &tapes{state: state, processes: processes, users: make(map[int]*tape)}
 	t.bytes.root, t.bytes.users = root, users
 	t.all = t.begin(Viewer{All: true}, 0, root)
 	return t
 }
 
 func (t *tapes) begin(v Viewer, sharer, most int) *tape {
-	var selected func(uid int) bool
-	if !v.All {
-		selected = func(uid int) bool { return uid == v.UID }
-	}
-	r, err := recording.NewRolling(recording.NewHeader(), most, func() func() *event.Event { return t.state.Freeze(selected) })
+	r, err := recording.NewRolling(recording.NewHeader(), most, func() func() *event.Event { return t.state.Freeze(v.users()) })
 	if err != nil {
 		return nil
 	}
 	return &tape{Rolling: r, sharer: sharer}
 }
 
-func (t *tape) add(e *event.Event) {
-	if t != nil {
-		t.Add(e)
-	}
-}
-
-// take takes an event, which the state has. It shows events to the same viewers as a sight.
-func (t *tapes) take(e *event.Event) {
-	t.all.add(e)
-	switch {
-	case e.PID == 0 && e.Kind == event.Lost:
+// take takes an event of a user, which the state has.
+func (t *tapes) take(e *event.Event, user int) {
+	t.all.Add(e)
+	switch one := t.users[user]; {
+	case user == everyone:
 		for _, one := range t.users {
-			one.add(e)
+			one.Add(e)
 		}
-	case e.PID == 0 && e.Kind == event.Mark:
-		t.addFor(e)
-	case e.PID == 0:
-	case e.Kind == event.ProcessStart:
-		t.end(e)
-		one := t.addFor(e)
-		if t.processes[e.PID] = one; one != nil {
-			one.running++
-		}
-	default:
-		t.processes[e.PID].add(e)
-		if e.Kind == event.ProcessExit {
-			t.end(e)
+	case one != nil:
+		one.Add(e)
+		one.latest = e.TimeNs
+	case user > 0 && (e.Kind == event.ProcessStart || e.PID == 0) && t.makeRoom(e.CountsTo()): // root sees everything
+		if one := t.begin(Viewer{UID: user}, e.CountsTo(), t.bytes.users); one != nil { // its checkpoint has the event
+			t.users[user], one.latest = one, e.TimeNs
 		}
 	}
-}
-
-// addFor adds an event to the tape of its user, and begins that if there is none: its checkpoint has the event.
-func (t *tapes) addFor(e *event.Event) *tape {
-	one := t.users[e.UID]
-	switch {
-	case e.UID == 0: // root sees everything
-		return nil
-	case one == nil && t.makeRoom(e.CountsTo()):
-		if one = t.begin(Viewer{UID: e.UID}, e.CountsTo(), t.bytes.users); one != nil {
-			t.users[e.UID] = one
-		}
-		return one
-	}
-	one.add(e)
-	return one
-}
-
-// end notes that a process ended.
-func (t *tapes) end(e *event.Event) {
-	if one := t.processes[e.PID]; one != nil {
-		one.running--
-		one.ended = e.TimeNs
-	}
-	delete(t.processes, e.PID)
 }
 
 // makeRoom makes room for one more tape of a sharer, and reports whether there is. It drops the tape of a
@@ -130,7 +88,7 @@ func (t *tapes) makeRoom(sharer int) bool {
 		return true
 	}
 	for uid, one := range t.users {
-		if one.running == 0 && (has < maxTapesPerUser || one.sharer == sharer) && (idle < 0 || one.ended < t.users[idle].ended) {
+		if t.processes.running[uid] == 0 && (has < maxTapesPerUser || one.sharer == sharer) && (idle < 0 || one.latest < t.users[idle].latest) {
 			idle = uid
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,7 +65,7 @@ func TestATapeShowsWhatItsViewerSees(t *testing.T) {
 // A user who floods loses their own past, and nothing of another user's.
 func TestAFloodOfAUserTakesNothingOfOthers(t *testing.T) {
 	h := newHost()
-	h.hub.tapes = newTapes(h.hub.state, 64<<10, 256<<10)
+	h.hub.tapes = newTapes(h.hub.state, h.hub.users, 64<<10, 256<<10)
 	h.start(1, 1000)
 	h.start(2, 2000)
 	h.churn(1, 1000, 100)
@@ -78,4 +79,50 @@ func TestAFloodOfAUserTakesNothingOfOthers(t *testing.T) {
 	flood := past(t, h.hub, Viewer{UID: 2000})
 	qt.Check(t, qt.IsTrue(flood[0].TimeNs > h.now/4), qt.Commentf("%d of %d", flood[0].TimeNs, h.now))
 	qt.Check(t, qt.IsTrue(past(t, h.hub, root)[0].TimeNs > h.now/4))
+}
+
+// The users of a sharer have few tapes, and so have all users; a user whose processes have ended makes room
+// for one of the same sharer, or for any other. What ran before a tape begins is in its checkpoint.
+func TestAUserWithoutProcessesMakesRoom(t *testing.T) {
+	const firstUser, sharer = 1000, 7
+	h := newHost()
+	run := func(uid, sharer int) {
+		h.apply(event.Event{Kind: event.ProcessStart, PID: uid, TID: uid, UID: uid, Count: uint64(sharer)})
+		h.alloc(uid, uid)
+	}
+	end := func(uid int) { h.apply(event.Event{Kind: event.ProcessExit, PID: uid, TID: uid}) }
+	recorded := func(uids ...int) {
+		t.Helper()
+		for uid := firstUser; uid < firstUser+maxTapes+maxTapesPerUser; uid++ {
+			_, err := h.hub.Past(context.Background(), Viewer{UID: uid})
+			qt.Check(t, qt.Equals(err == nil, slices.Contains(uids, uid)), qt.Commentf("user %d of %v", uid, uids))
+		}
+	}
+	var all []int
+	for uid := firstUser; uid < firstUser+maxTapesPerUser; uid++ {
+		run(uid, sharer)
+		all = append(all, uid)
+	}
+	late := firstUser + maxTapesPerUser
+	run(late, sharer)
+	recorded(all...)
+	end(all[2])
+	end(all[1])
+	h.apply(event.Event{Kind: event.Lost, Count: 1}) // which all see
+	h.apply(event.Event{Kind: event.ProcessStart, PID: 1, TID: 1, UID: late, Count: sharer})
+	h.alloc(late, late) // of its first process
+	all[2] = late       // whose processes ended first
+	recorded(all...)
+	qt.Check(t, qt.Equals(asJSON(stateAfter(past(t, h.hub, Viewer{UID: late})).Processes), asJSON(h.shown(Viewer{UID: late}).Processes)))
+
+	next := late + 1
+	for ; len(all) < maxTapes; next++ {
+		run(next, next)
+		all = append(all, next)
+	}
+	run(next, next)
+	all[1] = next
+	recorded(all...)
+	run(next+1, next+1) // there is no user without processes
+	recorded(all...)
 }

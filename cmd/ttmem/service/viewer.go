@@ -29,37 +29,65 @@ type Viewer struct {
 // viewerOf is the viewer of a user id. Root sees everything.
 func viewerOf(uid uint32) Viewer { return Viewer{UID: int(uid), All: uid == 0} }
 
-// A sight selects the events that a viewer may see.
-type sight struct {
-	viewer Viewer
-	// own are the viewer's processes: those that ran at the beginning, and later those whose
-	// ProcessStart has the viewer's user id.
-	own map[int]bool
+// Users of an event that is not of one user: viewers who see everything may see it, and all others or none.
+const (
+	everyone = -10 - iota
+	unknown
+)
+
+// users returns which users' processes are visible; nil if all are.
+func (v Viewer) users() func(uid int) bool {
+	if v.All {
+		return nil
+	}
+	return func(uid int) bool { return uid == v.UID }
 }
 
-func newSight(v Viewer) *sight { return &sight{viewer: v, own: make(map[int]bool)} }
+// sees reports whether a viewer may see an event of a user.
+func (v Viewer) sees(user int) bool { return v.All || user == v.UID || user == everyone }
 
-// shows reports whether the viewer may see the event. It must be called with all events after
-// the Checkpoint, in order. Only root sees the events of a process whose user is not known.
-func (s *sight) shows(e *event.Event) bool {
+// processUsers know whose events are. A process belongs to a user from its start to its end; before and
+// after, its id may belong to a process of another user.
+type processUsers struct {
+	of      map[int]int // by process
+	running map[int]int // processes of each user
+}
+
+func newProcessUsers() *processUsers {
+	return &processUsers{of: make(map[int]int), running: make(map[int]int)}
+}
+
+// userOf returns the user of an event. It must be called with all events, in order.
+func (p *processUsers) userOf(e *event.Event) int {
 	switch {
-	case s.viewer.All:
-		return true
 	case e.Kind == event.Mark && e.PID == 0: // a user's own: its name may be private
-		return e.UID == s.viewer.UID
-	case e.PID == 0: // of no process
-		return e.Kind == event.Lost
+		return e.UID
+	case e.Kind == event.Lost && e.PID == 0:
+		return everyone
 	case e.Kind == event.ProcessStart:
-		delete(s.own, e.PID)
-		if e.UID == s.viewer.UID {
-			s.own[e.PID] = true
-		}
+		p.end(e.PID)
+		p.of[e.PID] = e.UID
+		p.running[e.UID]++
 	}
-	shown := s.own[e.PID]
+	user, isKnown := p.of[e.PID]
+	if !isKnown {
+		return unknown
+	}
 	if e.Kind == event.ProcessExit {
-		delete(s.own, e.PID)
+		p.end(e.PID)
 	}
-	return shown
+	return user
+}
+
+func (p *processUsers) end(pid int) {
+	user, isKnown := p.of[pid]
+	if !isKnown {
+		return
+	}
+	delete(p.of, pid)
+	if p.running[user]--; p.running[user] == 0 {
+		delete(p.running, user)
+	}
 }
 
 // errTooSlow ends a follower that reads more slowly than events come.
