@@ -15,6 +15,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"ttmem/cmd/ttmem/record"
 	"ttmem/cmd/ttmem/service"
 	tracerhost "ttmem/tracer/host"
 )
@@ -106,8 +107,9 @@ func TestUnit(t *testing.T) {
 	qt.Check(t, qt.IsTrue(snapshot.Stacks.Taken > 0))
 	qt.Check(t, qt.HasLen(snapshot.Stacks.Incomplete, 0))
 
-	_, err = os.Stat("/var/lib/ttmem/failures/recent.ttmem")
-	qt.Check(t, qt.IsNil(err))
+	failures, err := os.Stat(record.FailuresFolder)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(failures.Mode().Perm(), 0o700))
 
 	main := func() int {
 		pid, err := strconv.Atoi(systemctl(t, "show", "-P", "MainPID", "ttmem.service"))

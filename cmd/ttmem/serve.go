@@ -231,7 +231,7 @@ func newHostService(o record.Options, limiter *term.Limiter) (*hostService, erro
 	}
 	var err error
 	if s.record, err = record.NewService(o, state); err == nil {
-		s.crash, err = record.NewBlackBox(o, state)
+		s.crash, err = record.NewBlackBox(o, state, s.hub.Newest)
 	}
 	return s, err
 }
@@ -294,7 +294,7 @@ func (s *hostService) end(stacks *memory.Stacks) {
 	snapshot := *s.state.Snapshot()
 	snapshot.Stacks = stacks
 	s.record.End(&snapshot)
-	s.crash.End(&snapshot)
+	s.crash.End()
 	s.log.End()
 	running, exited, lost := s.state.Counts()
 	term.Warn(summaryLine(time.Since(s.started), uint64(running)+exited, lost))

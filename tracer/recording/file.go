@@ -82,7 +82,7 @@ func Create(path string, o FileOptions) (*File, error) {
 	if err != nil {
 		return nil, notWritable(path, err)
 	}
-	f, err := CreateAt(at, path, o)
+	f, err := createAt(at, path, o)
 	if err != nil {
 		at.Close()
 	}
@@ -93,8 +93,8 @@ func notWritable(path string, err error) error {
 	return fmt.Errorf("%s: %w; name a file that can be written", path, host.WithoutPath(err))
 }
 
-// CreateAt begins a recording in a file at a place, which has the given path in messages.
-func CreateAt(at *place.Place, path string, o FileOptions) (*File, error) {
+// createAt begins a recording in a file at a place, which has the given path in messages.
+func createAt(at *place.Place, path string, o FileOptions) (*File, error) {
 	f := &File{path: path, at: at, mode: 0o644, o: o, header: NewHeader()}
 	if o.Header != nil {
 		f.header = *o.Header

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,9 +25,12 @@ import (
 // FailuresFolder is where the installed service keeps recordings of failed allocations.
 const FailuresFolder = "/var/lib/ttmem/failures"
 
-// recentSize is the maximum size of the recording that is always written, unless one of its blocks
-// or checkpoints needs more.
-const recentSize = 8 << 20
+// The bounds of a recording of a failure.
+const (
+	keepDelay  = 5 * time.Second // after a failure: who held the buffers is searched
+	keepEvents = 300_000         // after a failure
+	keepSize   = 8 << 20         // unless what was live or followed needs more
+)
 
 // The bounds of a folder of failures.
 const (
@@ -35,31 +40,34 @@ const (
 	maxCauses       = 4096
 )
 
-// The names of the recording that is always written, and of kept ones: failure-UID-TIME.ttmem,
-// whose times are UTC and sort as texts.
+// The names of kept recordings, failure-UID-TIME.ttmem, whose times are UTC and sort as texts, and of one that
+// is not complete.
 const (
-	recentName    = "recent.ttmem"
 	failurePrefix = "failure-"
 	failureTime   = "20060102-150405.000"
 	failureSuffix = ".ttmem"
+	partName      = "failure.new"
 )
 
-// A BlackBox keeps recordings of failed allocations in a folder. It always writes a small
-// recording there, which begins with a checkpoint and is replaced when it is full. When an
-// allocation fails for a new cause, the present one gets a second name under which it stays: a
-// hard link, so that keeping it copies nothing, and events after the failure follow. A nil BlackBox
-// does nothing.
+// A BlackBox keeps recordings of failed allocations in a folder: some seconds after an allocation failed
+// for a new cause, it writes the newest events. A user's next failure is added to the file of the one
+// before, by writing it again, as long as a file has both. A nil BlackBox does nothing.
 type BlackBox struct {
-	recent *Service
+	newest Newest
+	tape   *recording.Rolling // nil if newest is of another one
+	size   int                // keepSize
+	events uint64             // taken ones
 	folder *os.Root
 	in     *os.File // the same folder
 	path   string
 	seen   map[cause]bool
-	users  map[int]int // of processes
-	// wanted are the processes of failures that no recording was kept for yet, one for each user.
-	wanted map[int]int
+	users  map[int]int     // of processes
+	wanted map[int]failure // the first of each user that no recording was kept for yet
 	kept   map[int]keeping // the latest by user
 }
+
+// Newest returns at least as many of the newest events, and more if they have at most that many bytes.
+type Newest func(events uint64, most int) recording.Excerpt
 
 // A cause is what failures have in common that are kept once.
 type cause struct {
@@ -69,21 +77,30 @@ type cause struct {
 	stack  uint64
 }
 
-// A keeping is a recording that was kept for a user.
+// A failure is the number of its event, and when that was taken.
+type failure struct {
+	pid    int
+	number uint64
+	at     time.Time
+}
+
+// A keeping is a recording that was kept for a user, and its first part.
 type keeping struct {
-	file fs.FileInfo
-	at   time.Time
+	name  string
+	first int
+	at    time.Time
 }
 
 // NewBlackBox returns nil without o.CrashDir. It makes the folder if it does not exist; only this user,
-// or the user behind sudo, may read it.
-func NewBlackBox(o Options, state *aggregate.State) (*BlackBox, error) {
+// or the user behind sudo, may read it. Events that are taken are in newest before; if newest is nil, the
+// BlackBox has its own.
+func NewBlackBox(o Options, state *aggregate.State, newest Newest) (*BlackBox, error) {
 	dir := o.CrashDir
 	if dir == "" {
 		return nil, nil
 	}
 	b := &BlackBox{
-		seen: make(map[cause]bool), users: make(map[int]int), wanted: make(map[int]int), kept: make(map[int]keeping),
+		newest: newest, size: keepSize, seen: make(map[cause]bool), users: make(map[int]int), wanted: make(map[int]failure), kept: make(map[int]keeping),
 	}
 	fail := func(err error) (*BlackBox, error) {
 		return nil, fmt.Errorf("--crash-dir %s: %w", dir, host.WithoutPath(err))
@@ -109,15 +126,11 @@ func NewBlackBox(o Options, state *aggregate.State) (*BlackBox, error) {
 	if err == nil {
 		err = checkFolder(info)
 	}
-	if err == nil {
-		if !recording.IsRecording(b.at(recentName).Path()) { // damaged when the host went down
-			_ = b.folder.Remove(recentName)
-		}
-		recent := Options{
-			Path: filepath.Join(b.path, recentName), at: b.at(recentName),
-			MaxSize: cmp.Or(o.recentSize, recentSize), Keep: 2, version: o.version,
-		}
-		b.recent, err = NewService(recent, state)
+	if err == nil && newest == nil {
+		header := recording.NewHeader()
+		header.Ttmem = o.version
+		b.tape, err = recording.NewRolling(header, recording.RollingPart, func() func() *event.Event { return state.Freeze(nil) })
+		b.newest = func(events uint64, most int) recording.Excerpt { return b.tape.Newest(events, most, host.Now()) }
 	}
 	if err != nil {
 		b.folder.Close()
@@ -142,7 +155,9 @@ func (b *BlackBox) Take(e *event.Event) {
 	if b == nil {
 		return
 	}
-	b.recent.Take(e)
+	if b.events++; b.tape != nil {
+		b.tape.Add(e)
+	}
 	switch e.Kind {
 	case event.ProcessStart:
 		b.users[e.PID] = e.CountsTo()
@@ -157,7 +172,9 @@ func (b *BlackBox) Take(e *event.Event) {
 			clear(b.seen)
 		}
 		b.seen[c] = true
-		b.wanted[c.uid] = e.PID
+		if _, waits := b.wanted[c.uid]; !waits {
+			b.wanted[c.uid] = failure{e.PID, b.events, time.Now()}
+		}
 	}
 }
 
@@ -166,55 +183,67 @@ func (b *BlackBox) Pause() {
 	if b == nil {
 		return
 	}
-	b.recent.Pause()
-	for uid := range b.wanted {
-		if b.has(uid) || time.Since(b.kept[uid].at) >= keepInterval {
+	if b.tape != nil {
+		b.tape.Trim(b.size)
+	}
+	for uid, f := range b.wanted {
+		_, runs := b.users[f.pid]
+		if (!runs || time.Since(f.at) >= keepDelay || b.events-f.number >= keepEvents) && time.Since(b.kept[uid].at) >= keepInterval {
 			b.keep(uid)
 		}
 	}
 }
 
-// has reports whether the present recording is kept for a user already.
-func (b *BlackBox) has(uid int) bool {
-	info, err := b.folder.Lstat(recentName)
-	return err == nil && os.SameFile(info, b.kept[uid].file)
-}
-
-// keep keeps the present recording for the wanted failure of a user.
+// keep keeps the newest events for the wanted failure of a user.
 func (b *BlackBox) keep(uid int) {
-	pid := b.wanted[uid]
+	f := b.wanted[uid]
 	delete(b.wanted, uid)
-	if b.has(uid) {
-		return
+	newest := b.newest(min(b.events-f.number+1, 2*keepEvents), b.size)
+	k, now := b.kept[uid], time.Now()
+	isNew := k.name == "" || k.first != newest.First
+	if isNew {
+		k.name = fmt.Sprintf("%s%d-%s%s", failurePrefix, uid, now.UTC().Format(failureTime), failureSuffix)
 	}
-	b.recent.note(b.recent.file.Flush()) // with the failure
-	name := fmt.Sprintf("%s%d-%s%s", failurePrefix, uid, time.Now().UTC().Format(failureTime), failureSuffix)
-	info, err := b.folder.Lstat(recentName)
-	if err == nil {
-		err = b.folder.Link(recentName, name)
-	}
-	b.kept[uid] = keeping{info, time.Now()}
+	err := b.write(k.name, newest.Data)
 	if err != nil {
-		term.Warn(fmt.Sprintf("--crash-dir: no recording of the failed allocation of PID %d: %v", pid, host.WithoutPath(err)))
-		return
+		k.name = ""
+		term.Warn(fmt.Sprintf("--crash-dir: no recording of the failed allocation of PID %d: %v", f.pid, err))
 	}
-	path := filepath.Join(b.path, name)
-	term.Warn(fmt.Sprintf("an allocation of PID %d failed: `ttmem oom %s` says why, `ttmem html %s --to failure` makes a page for a browser", pid, path, path))
+	b.kept[uid] = keeping{k.name, newest.First, now}
+	if err == nil && isNew {
+		path := filepath.Join(b.path, k.name)
+		term.Warn(fmt.Sprintf("an allocation of PID %d failed: `ttmem oom %s` says why, `ttmem html %s --to failure` makes a page for a browser", f.pid, path, path))
+	}
 	for _, old := range surplus(failuresIn(b.folder.FS())) {
 		_ = b.folder.Remove(old.name)
 	}
 }
 
-// End ends the recording.
-func (b *BlackBox) End(s *memory.Snapshot) {
+// write writes a file, which replaces an older one of its name when it is complete.
+func (b *BlackBox) write(name string, data net.Buffers) error {
+	part := b.at(partName)
+	_ = part.Remove() // a killed process may have left it
+	f, err := part.Create(filepath.Join(b.path, name), 0o600)
+	if err == nil {
+		_, err = data.WriteTo(f)
+		err = cmp.Or(err, f.Close())
+	}
+	if err == nil {
+		err = part.Rename(b.at(name))
+	}
+	if err != nil {
+		_ = part.Remove()
+	}
+	return host.WithoutPath(err)
+}
+
+// End keeps what no recording was kept for yet.
+func (b *BlackBox) End() {
 	if b == nil {
 		return
 	}
 	for uid := range b.wanted {
 		b.keep(uid)
-	}
-	if err := b.recent.Close(s); err != nil {
-		term.Warn(err.Error())
 	}
 	b.folder.Close()
 }
@@ -244,24 +273,27 @@ func failuresIn(folder fs.FS) (list []failureFile) {
 }
 
 // surplus returns the files to remove: the oldest of users with too many and, while all together
-// are too long, the oldest of the user with the most.
+// are too long, the oldest of the user with the most bytes.
 func surplus(list []failureFile) (remove []failureFile) {
-	count, bytes := make(map[string]int), int64(0)
-	for _, f := range list {
-		count[f.uid]++
-		bytes += f.bytes
+	count, bytes, sum := make(map[string]int64), make(map[string]int64), int64(0)
+	add := func(f *failureFile, sign int64) {
+		count[f.uid] += sign
+		bytes[f.uid] += sign * f.bytes
+		sum += sign * f.bytes
+	}
+	for i := range list {
+		add(&list[i], 1)
 	}
 	for len(list) > 1 {
-		most := 0
-		for _, n := range count {
-			most = max(most, n)
+		by := count
+		if slices.Max(slices.Collect(maps.Values(count))) <= failuresPerUser {
+			if by = bytes; sum <= failureBytes {
+				break
+			}
 		}
-		if most <= failuresPerUser && bytes <= failureBytes {
-			break
-		}
-		i := slices.IndexFunc(list, func(f failureFile) bool { return count[f.uid] == most })
-		count[list[i].uid]--
-		bytes -= list[i].bytes
+		most := slices.Max(slices.Collect(maps.Values(by)))
+		i := slices.IndexFunc(list, func(f failureFile) bool { return by[f.uid] == most })
+		add(&list[i], -1)
 		remove = append(remove, list[i])
 		list = slices.Delete(list, i, i+1)
 	}

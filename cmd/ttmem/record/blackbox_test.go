@@ -24,11 +24,15 @@ type box struct {
 	now   uint64
 }
 
+// newBox makes a box with short recordings.
 func newBox(t *testing.T, dir string) *box {
 	t.Helper()
 	state := aggregate.New()
-	b, err := NewBlackBox(Options{CrashDir: dir, version: "1", recentSize: leastMaxSize}, state)
+	b, err := NewBlackBox(Options{CrashDir: dir, version: "1"}, state, nil)
 	qt.Assert(t, qt.IsNil(err))
+	b.tape, err = recording.NewRolling(b.tape.Header, 8<<10, func() func() *event.Event { return state.Freeze(nil) })
+	qt.Assert(t, qt.IsNil(err))
+	b.size = 32 << 10
 	return &box{b, t, state, 0}
 }
 
@@ -44,26 +48,29 @@ func (b *box) take(events ...event.Event) {
 	}
 }
 
-// fill begins another recent recording, as it happens when one is full, and lets time pass.
+// fill adds events until recordings begin later, and lets time pass.
 func (b *box) fill() {
 	b.t.Helper()
-	before, err := b.folder.Lstat(recentName)
-	qt.Assert(b.t, qt.IsNil(err))
-	for i := uint64(0); ; i++ {
+	before := b.newest(0, b.size).First
+	for i := uint64(0); i%1000 > 0 || b.newest(0, b.size).First == before; i++ {
 		qt.Assert(b.t, qt.IsTrue(i < 1<<24))
 		stack := event.StackOf([]event.Frame{{Name: fmt.Sprintf("function_%d_%d", b.now, i)}})
 		b.take(pagetest.Buffer(event.Alloc, 7, event.DRAM, i<<20, 1<<20, stack, 0), pagetest.Buffer(event.Free, 7, event.DRAM, i<<20, 1<<20, nil, 0))
-		if i%1000 == 0 {
-			qt.Assert(b.t, qt.IsNil(b.recent.file.Flush()))
-			if now, err := b.folder.Lstat(recentName); err == nil && !os.SameFile(before, now) {
-				break
-			}
-		}
+	}
+	b.later()
+}
+
+// later lets time pass.
+func (b *box) later() {
+	for uid, f := range b.wanted {
+		f.at = f.at.Add(-keepDelay)
+		b.wanted[uid] = f
 	}
 	for uid, k := range b.kept {
 		k.at = k.at.Add(-keepInterval)
 		b.kept[uid] = k
 	}
+	b.Pause()
 }
 
 func failed(pid int, region event.Region) event.Event {
@@ -91,12 +98,12 @@ func TestABlackBoxKeepsARecordingOfAFailure(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "failures")
 	b := newBox(t, dir)
 	b.take(pagetest.Failures()[:5]...)
-	qt.Check(t, qt.Equals(NewestFailure(dir), ""))
 	b.take(failed(7, event.L1))
+	qt.Check(t, qt.Equals(NewestFailure(dir), ""))
+	b.take(event.Event{Kind: event.ProcessExit, PID: 7, TID: 7}) // nothing more follows
 	path := NewestFailure(dir)
 	qt.Assert(t, qt.Matches(filepath.Base(path), `failure-0-\d{8}-\d{6}\.\d{3}\.ttmem`))
-	b.take(event.Event{Kind: event.ProcessExit, PID: 7, TID: 7})
-	b.End(b.state.Snapshot())
+	b.End()
 
 	s := stateOf(t, path).Snapshot()
 	qt.Check(t, qt.Equals(s.FailureCount, 1))
@@ -107,22 +114,47 @@ func TestABlackBoxKeepsARecordingOfAFailure(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(info.Mode().Perm(), want))
 	}
+	left, err := os.ReadDir(dir)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(left, 1))
 }
 
-// One cause is kept once, and so is one recording; a later recording is kept for another cause.
+// While the process of a failure runs, its recording is kept after some seconds, or many events.
+func TestARecordingHasWhatFollowsAFailure(t *testing.T) {
+	start := event.Event{Kind: event.ProcessStart, PID: 7}
+	for name, passes := range map[string]func(b *box){
+		"time": (*box).later, "events": func(b *box) { b.events += keepEvents; b.Pause() }, "the end": func(b *box) { b.End() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "failures")
+			b := newBox(t, dir)
+			b.take(start, failed(7, event.L1), pagetest.Buffer(event.Alloc, 7, event.DRAM, 0, 1<<20, nil, 0))
+			qt.Check(t, qt.Equals(NewestFailure(dir), ""))
+			passes(b)
+			qt.Check(t, qt.HasLen(stateOf(t, NewestFailure(dir)).Buffers(), 1))
+		})
+	}
+}
+
+// One cause is kept once, and failures that follow each other are in one file; later ones are in another.
 func TestABlackBoxKeepsACauseOnce(t *testing.T) {
 	dir := t.TempDir()
 	qt.Assert(t, qt.IsNil(os.Chmod(dir, 0o700)))
 	b := newBox(t, dir)
 	count := func() int { return len(failuresIn(os.DirFS(dir))) }
 	b.take(failed(7, event.L1), failed(7, event.L1), failed(7, event.DRAM))
+	first := NewestFailure(dir)
+	qt.Check(t, qt.Equals(stateOf(t, first).Snapshot().FailureCount, 1)) // it is not written again at once
+	b.later()
 	qt.Check(t, qt.Equals(count(), 1))
+	qt.Check(t, qt.Equals(stateOf(t, first).Snapshot().FailureCount, 3))
 	b.fill()
 	b.take(failed(7, event.L1))
 	qt.Check(t, qt.Equals(count(), 1))
 	b.take(failed(7, event.L1Small))
 	qt.Check(t, qt.Equals(count(), 2))
 	b.take(event.Event{Kind: event.ProcessStart, PID: 8, UID: 1000}, failed(8, event.L1)) // another user's cause
+	b.later()
 	qt.Check(t, qt.Equals(count(), 3))
 	qt.Check(t, qt.Equals(stateOf(t, NewestFailure(dir)).Snapshot().FailureCount, 6)) // the first are in its checkpoint
 }
@@ -147,30 +179,45 @@ func TestManyCausesMakeFewRecordings(t *testing.T) {
 	for i := range 1000 {
 		b.take(cause(7 + i%2))
 	}
+	b.later()
 	qt.Check(t, qt.DeepEquals(count(), map[string]int{"1000": 1, "2000": 1}))
 	for range failuresPerUser {
 		b.fill()
 		b.take(cause(7))
+		b.later()
 	}
-	b.End(b.state.Snapshot())
+	b.End()
 	qt.Check(t, qt.DeepEquals(count(), map[string]int{"1000": failuresPerUser, "2000": 1}))
 }
 
-// What an earlier service left does not keep the next one from starting.
+// What an earlier service left does not keep the next one from keeping failures.
 func TestABlackBoxBeginsAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "failures")
-	recent := filepath.Join(dir, recentName)
+	for n := range 3 {
+		b := newBox(t, dir)
+		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, partName), []byte("damaged"), 0o600)))
+		b.take(event.Event{Kind: event.ProcessStart, PID: 7, UID: 1000 + n}, failed(7, event.L1))
+		b.End()
+		list := failuresIn(os.DirFS(dir))
+		qt.Assert(t, qt.HasLen(list, n+1))
+		for _, one := range list {
+			qt.Check(t, qt.Equals(stateOf(t, filepath.Join(dir, one.name)).Snapshot().FailureCount, 1))
+		}
+	}
+}
+
+// A recording that cannot be written is reported, and the next failure is kept.
+func TestABlackBoxSaysWhatItCouldNotKeep(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "failures")
 	b := newBox(t, dir)
-	b.take(failed(7, event.L1))
-	b.End(b.state.Snapshot())
-	first := NewestFailure(dir)
-	b = newBox(t, dir)
-	qt.Check(t, qt.Equals(stateOf(t, recent+".1").Snapshot().FailureCount, 1))
-	b.End(b.state.Snapshot())
-	qt.Assert(t, qt.IsNil(os.WriteFile(recent, []byte("damaged"), 0o600)))
-	b = newBox(t, dir)
-	b.End(b.state.Snapshot())
-	qt.Check(t, qt.Equals(NewestFailure(dir), first))
+	inTheWay := filepath.Join(dir, partName)
+	qt.Assert(t, qt.IsNil(os.Mkdir(inTheWay, 0o700)))
+	said := saidBy(t, func() { b.take(failed(7, event.L1)) })
+	qt.Check(t, qt.Equals(said, "ttmem: --crash-dir: no recording of the failed allocation of PID 7: file exists\n"))
+	qt.Assert(t, qt.IsNil(os.Remove(inTheWay)))
+	b.take(failed(7, event.DRAM))
+	b.later()
+	qt.Check(t, qt.Equals(stateOf(t, NewestFailure(dir)).Snapshot().FailureCount, 2))
 }
 
 // A user with many failures does not remove those of others.
@@ -194,6 +241,12 @@ func TestFailuresOfAUserMakeRoomFirst(t *testing.T) {
 		qt.Check(t, qt.Equals(f.uid, "2000"))
 	}
 	list = nil
+	add("1000", failuresPerUser, 1<<20)
+	add("2000", 4, 64<<20) // fewer, and larger
+	for _, f := range surplus(append([]failureFile(nil), list...)) {
+		qt.Check(t, qt.Equals(f.uid, "2000"))
+	}
+	list = nil
 	add("1000", 1, 2*failureBytes) // the newest stays, whatever its size
 	qt.Check(t, qt.HasLen(surplus(list), 0))
 }
@@ -202,13 +255,13 @@ func TestFailuresOfAUserMakeRoomFirst(t *testing.T) {
 func TestABlackBoxNeedsAFolderOfItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	qt.Assert(t, qt.IsNil(os.Chmod(dir, 0o755)))
-	_, err := NewBlackBox(Options{CrashDir: dir}, aggregate.New())
+	_, err := NewBlackBox(Options{CrashDir: dir}, aggregate.New(), nil)
 	qt.Check(t, qt.ErrorMatches(err, "--crash-dir .*: other users can use this folder: .*chmod 700.*"))
 	file := filepath.Join(dir, "file")
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, nil, 0o600)))
-	_, err = NewBlackBox(Options{CrashDir: file}, aggregate.New())
+	_, err = NewBlackBox(Options{CrashDir: file}, aggregate.New(), nil)
 	qt.Check(t, qt.ErrorMatches(err, "--crash-dir .*/file: not a directory"))
-	_, err = NewBlackBox(Options{CrashDir: filepath.Join(dir, "no", "such")}, aggregate.New())
+	_, err = NewBlackBox(Options{CrashDir: filepath.Join(dir, "no", "such")}, aggregate.New(), nil)
 	qt.Check(t, qt.ErrorMatches(err, "--crash-dir .*: no such file or directory"))
 	qt.Assert(t, qt.IsNil(os.Symlink(file, filepath.Join(dir, "failure-0-20260101-000000.ttmem"))))
 	qt.Check(t, qt.Equals(NewestFailure(dir), ""))
@@ -222,7 +275,7 @@ func TestNamesOfFailuresAreUTC(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "failures")
 	b := newBox(t, dir)
 	b.take(event.Event{Kind: event.AllocFailed, PID: 7, Region: event.L1, Reason: event.ReasonOutOfMemory})
-	b.End(b.state.Snapshot())
+	b.End()
 	name := strings.TrimSuffix(filepath.Base(NewestFailure(dir)), failureSuffix)
 	at, err := time.Parse(failureTime, name[strings.Index(name, "-0-")+3:])
 	qt.Assert(t, qt.IsNil(err))

@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/cmd/ttmem/flags"
-	"ttmem/tracer/place"
 )
 
 // Options are the flags for recordings.
@@ -33,12 +32,8 @@ type Options struct {
 	Private bool
 	// CrashDir is the folder of a BlackBox; "" for none.
 	CrashDir string
-	// recentSize is the size of a BlackBox's recent recording, if it is not the usual one.
-	recentSize flags.Size
 	// rotate renames an older recording of that path.
 	rotate bool
-	// at is where Path is, if that is known already.
-	at *place.Place
 	// version is the version of ttmem.
 	version string
 }

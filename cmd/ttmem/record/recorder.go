@@ -39,13 +39,7 @@ func New(o Options, state *aggregate.State) (*Recorder, error) {
 		Header: &header, MaxBytes: int64(o.MaxSize), Keep: o.Keep, Private: o.Private, Rotate: o.rotate,
 		Checkpoint: func() func() *event.Event { return state.Freeze(nil) },
 	}
-	begin := recording.Create
-	if o.at != nil {
-		begin = func(path string, files recording.FileOptions) (*recording.File, error) {
-			return recording.CreateAt(o.at, path, files)
-		}
-	}
-	file, err := begin(o.Path, files)
+	file, err := recording.Create(o.Path, files)
 	if err != nil {
 		return nil, err
 	}

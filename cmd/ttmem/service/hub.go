@@ -12,6 +12,7 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 	tracing "ttmem/tracer/host"
+	"ttmem/tracer/recording"
 )
 
 // A Hub has the state of the host, and passes events on to followers. Only the tracing goroutine
@@ -47,7 +48,7 @@ func NewHub(state *aggregate.State) *Hub {
 	users := newProcessUsers()
 	return &Hub{
 		state: state, followers: make(map[*follower]bool), backlog: backlogBytes,
-		users: users, tapes: newTapes(state, users, rootTape, userTapes),
+		users: users, tapes: newTapes(state, users, rootTape, userTapes, recording.RollingPart),
 		joining: newTurns(atOnce), pausing: newTurns(1), encoding: newTurns(atOnce),
 	}
 }

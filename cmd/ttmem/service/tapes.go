@@ -5,7 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
+	"math"
 	"net/http"
 	"time"
 
@@ -15,7 +15,8 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// The bounds of what tapes have: bytes of root's and of all others together, and how many there are.
+// The bounds of what tapes have: bytes of root's and of all others together, and how many there are. Root's is
+// in memory also with -o, whose file may be a pipe, on a full disk, or moved.
 const (
 	rootTape                  = 64 << 20
 	userTapes                 = 64 << 20
@@ -31,8 +32,8 @@ type tapes struct {
 	processes *processUsers
 	all       *tape         // of viewers who see everything
 	users     map[int]*tape // by user id
-	// bytes are the most that root's tape has, and all others together.
-	bytes struct{ root, users int }
+	// bytes are the most that root's tape has, all others together, and usually a part of one.
+	bytes struct{ root, users, part int }
 }
 
 // A tape is that of one viewer.
@@ -42,15 +43,15 @@ type tape struct {
 	latest uint64 // the time of the latest event of its user
 }
 
-func newTapes(state *aggregate.State, processes *processUsers, root, users int) *tapes {
+func newTapes(state *aggregate.State, processes *processUsers, root, users, part int) *tapes {
 	t := &tapes{state: state, processes: processes, users: make(map[int]*tape)}
-	t.bytes.root, t.bytes.users = root, users
-	t.all = t.begin(Viewer{All: true}, 0, root)
+	t.bytes.root, t.bytes.users, t.bytes.part = root, users, part
+	t.all = t.begin(Viewer{All: true}, 0)
 	return t
 }
 
-func (t *tapes) begin(v Viewer, sharer, most int) *tape {
-	r, err := recording.NewRolling(recording.NewHeader(), most, func() func() *event.Event { return t.state.Freeze(v.users()) })
+func (t *tapes) begin(v Viewer, sharer int) *tape {
+	r, err := recording.NewRolling(recording.NewHeader(), t.bytes.part, func() func() *event.Event { return t.state.Freeze(v.users()) })
 	if err != nil {
 		return nil
 	}
@@ -69,7 +70,7 @@ func (t *tapes) take(e *event.Event, user int) {
 		one.Add(e)
 		one.latest = e.TimeNs
 	case user > 0 && (e.Kind == event.ProcessStart || e.PID == 0) && t.makeRoom(e.CountsTo()): // root sees everything
-		if one := t.begin(Viewer{UID: user}, e.CountsTo(), t.bytes.users); one != nil { // its checkpoint has the event
+		if one := t.begin(Viewer{UID: user}, e.CountsTo()); one != nil { // its checkpoint has the event
 			t.users[user], one.latest = one, e.TimeNs
 		}
 	}
@@ -98,8 +99,7 @@ func (t *tapes) makeRoom(sharer int) bool {
 
 // trim drops the oldest parts while there are too many bytes: of the sharer who has most, the largest tape's.
 func (t *tapes) trim() {
-	for t.all.Bytes() > t.bytes.root && t.all.Drop() {
-	}
+	t.all.Trim(t.bytes.root)
 	for {
 		sum, of := 0, make(map[int]int)
 		for _, one := range t.users {
@@ -121,42 +121,44 @@ func (t *tapes) trim() {
 	}
 }
 
+// Newest returns an excerpt of the tape of viewers who see everything, as recording.Rolling's method does.
+func (h *Hub) Newest(events uint64, most int) recording.Excerpt {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.excerpt(h.tapes.all, events, most)
+}
+
+func (h *Hub) excerpt(of *tape, events uint64, most int) recording.Excerpt {
+	of.Header.Ttmem = h.version
+	return of.Newest(events, most, tracing.Now())
+}
+
+// Past returns at least as many of the newest events of the viewer's view, as a recording.
+func (h *Hub) Past(ctx context.Context, v Viewer, events uint64) (e recording.Excerpt, err error) {
+	paused := h.pause(ctx, clientOf(ctx, v), func() {
+		one := h.tapes.all
+		if !v.All {
+			one = h.tapes.users[v.UID]
+		}
+		if one == nil {
+			err = fmt.Errorf("nothing is recorded of user %d", v.UID)
+			return
+		}
+		e = h.excerpt(one, events, 0)
+	})
+	return e, cmp.Or(err, paused)
+}
+
 // pastTimeout is how long a reader of a tape may take: what was not read yet stays in memory.
 const pastTimeout = time.Minute
-
-// tapePatience is how long a request waits for the first checkpoint of a tape.
-const tapePatience = 10 * time.Second
-
-// Past returns the newest events of the viewer's view as a recording.
-func (h *Hub) Past(ctx context.Context, v Viewer) (all net.Buffers, err error) {
-	for until := time.Now().Add(tapePatience); ; time.Sleep(readInterval) {
-		paused := h.pause(ctx, clientOf(ctx, v), func() {
-			one := h.tapes.all
-			if !v.All {
-				one = h.tapes.users[v.UID]
-			}
-			if one == nil {
-				err = fmt.Errorf("nothing is recorded of user %d", v.UID)
-				return
-			}
-			all = one.All(tracing.Now())
-		})
-		if all != nil || err != nil || paused != nil {
-			return all, cmp.Or(err, paused)
-		}
-		if time.Now().After(until) {
-			return nil, fmt.Errorf("the state of user %d is still being recorded: try again later", v.UID)
-		}
-	}
-}
 
 // past sends the newest events of the viewer's view as a recording.
 func (s *Server) past(w http.ResponseWriter, r *http.Request, v Viewer) {
 	s.await(r.Context())
 	s.record(w, r, v, s.pasts, func(out io.Writer) error {
-		all, err := s.hub.Past(r.Context(), v)
-		for until := time.Now().Add(pastTimeout); err == nil && len(all) > 0; all = all[1:] {
-			if _, err = out.Write(all[0]); time.Now().After(until) {
+		past, err := s.hub.Past(r.Context(), v, math.MaxUint64)
+		for until := time.Now().Add(pastTimeout); err == nil && len(past.Data) > 0; past.Data = past.Data[1:] {
+			if _, err = out.Write(past.Data[0]); time.Now().After(until) {
 				return errTooSlow
 			}
 		}

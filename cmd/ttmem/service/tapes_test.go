@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -16,10 +17,10 @@ import (
 // past is what the hub has recorded of the viewer.
 func past(t *testing.T, h *Hub, v Viewer) []event.Event {
 	t.Helper()
-	all, err := h.Past(context.Background(), v)
+	all, err := h.Past(context.Background(), v, math.MaxUint64)
 	qt.Assert(t, qt.IsNil(err))
 	var b bytes.Buffer
-	_, err = all.WriteTo(&b)
+	_, err = all.Data.WriteTo(&b)
 	qt.Assert(t, qt.IsNil(err))
 	return read(t, b.Bytes())
 }
@@ -43,7 +44,6 @@ func TestATapeShowsWhatItsViewerSees(t *testing.T) {
 	h.alloc(99, 3000) // of no known user: root sees it only
 	for _, v := range []Viewer{root, {UID: 1000}, {UID: 2000}} {
 		got := past(t, h.hub, v)
-		qt.Check(t, qt.Equals(got[0].Kind, event.Checkpoint))
 		recorded, now := stateAfter(got), h.shown(v)
 		qt.Check(t, qt.Equals(asJSON(recorded.Processes), asJSON(now.Processes)), qt.Commentf("%+v", v))
 		marks := 0
@@ -52,20 +52,25 @@ func TestATapeShowsWhatItsViewerSees(t *testing.T) {
 				marks++
 			}
 		}
-		text := string(got[0].State.Data) + asJSON(got[0].State.Stacks) + asJSON(jsonLines(got[1:]))
+		text := ""
+		qt.Check(t, qt.Equals(got[0].Kind == event.Checkpoint, !v.All)) // before, there was nothing
+		if state := got[0].State; state != nil {
+			text, got = string(state.Data)+asJSON(state.Stacks), got[1:]
+		}
+		text += asJSON(jsonLines(got))
 		for _, uid := range []int{1000, 2000, 3000} {
 			qt.Check(t, qt.Equals(strings.Contains(text, fmt.Sprintf("of_%d", uid)), v.All || v.UID == uid), qt.Commentf("%+v", v))
 		}
 		qt.Check(t, qt.Equals(marks, map[bool]int{true: 9, false: 3}[v.All]), qt.Commentf("%+v", v))
 	}
-	_, err := h.hub.Past(context.Background(), Viewer{UID: 3000})
+	_, err := h.hub.Past(context.Background(), Viewer{UID: 3000}, 0)
 	qt.Check(t, qt.ErrorMatches(err, "nothing is recorded of user 3000"))
 }
 
 // A user who floods loses their own past, and nothing of another user's.
 func TestAFloodOfAUserTakesNothingOfOthers(t *testing.T) {
 	h := newHost()
-	h.hub.tapes = newTapes(h.hub.state, h.hub.users, 64<<10, 256<<10)
+	h.hub.tapes = newTapes(h.hub.state, h.hub.users, 64<<10, 256<<10, 16<<10)
 	h.start(1, 1000)
 	h.start(2, 2000)
 	h.churn(1, 1000, 100)
@@ -94,7 +99,7 @@ func TestAUserWithoutProcessesMakesRoom(t *testing.T) {
 	recorded := func(uids ...int) {
 		t.Helper()
 		for uid := firstUser; uid < firstUser+maxTapes+maxTapesPerUser; uid++ {
-			_, err := h.hub.Past(context.Background(), Viewer{UID: uid})
+			_, err := h.hub.Past(context.Background(), Viewer{UID: uid}, 0)
 			qt.Check(t, qt.Equals(err == nil, slices.Contains(uids, uid)), qt.Commentf("user %d of %v", uid, uids))
 		}
 	}

@@ -68,7 +68,7 @@ func newSession(o Options) (_ *session, err error) {
 	case err != nil:
 		term.Warn(fmt.Sprintf("nothing is recorded: %v with -o", err))
 	}
-	s.crash, err = record.NewBlackBox(o.Record, s.state)
+	s.crash, err = record.NewBlackBox(o.Record, s.state, nil)
 	return s, err
 }
 
@@ -113,7 +113,7 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, clock page.Clock) e
 	s.state.Settle()
 	snapshot := s.state.Snapshot()
 	snapshot.Stacks = stacks
-	s.crash.End(snapshot)
+	s.crash.End()
 	if s.record != nil {
 		if err := s.record.Close(snapshot); err != nil {
 			term.Warn(err.Error())
