@@ -142,32 +142,25 @@ func (o *htmlOptions) play(p *web.Page, state *aggregate.State, since, until uin
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	o.source.Ctx = ctx
-	first, begun, over := uint64(0), since == 0, false
-	each := state.Completed(func(e *event.Event) {
-		if begun {
-			p.Event(e, state)
-		}
-	})
+	first, over := uint64(0), false
+	sinceFirst := func(e *event.Event) uint64 { return e.TimeNs - min(e.TimeNs, first) }
+	var from func(e *event.Event) bool
+	if since > 0 {
+		from = func(e *event.Event) bool { return sinceFirst(e) >= since }
+	}
+	each := p.Play(state, from)
 	w, err := o.source.Watch(func(e *event.Event) {
 		if first == 0 {
 			first = e.TimeNs
 		}
-		at := e.TimeNs - min(e.TimeNs, first)
-		if over = over || until > 0 && at > until || p.Events() > o.most; over {
+		if over = over || until > 0 && sinceFirst(e) > until || p.Events() > o.most; over {
 			state.ApplyLater(e)
 			stop()
 			return
 		}
-		if !begun && at >= since && e.Kind != event.Checkpoint {
-			begun = true
-			state.RestartOperations()
-			state.RestartPeaks()
-			p.Begin(state)
-		}
-		if begun && e.Kind != event.Checkpoint {
+		if each(e); e.Kind != event.Checkpoint && p.Events() > 0 {
 			o.written++
 		}
-		each(e)
 	})
 	switch {
 	case p.Events() > o.most:

@@ -79,9 +79,6 @@ type Server struct {
 
 	ending chan struct{} // closed at the end
 	end    func()
-
-	pagesMu sync.Mutex
-	pages   map[Viewer]*livePage
 }
 
 // NewServer returns a server for the hub, which has no other server.

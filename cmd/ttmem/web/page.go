@@ -68,6 +68,26 @@ func (p *Page) HasStacks() bool {
 	return len(p.lives.sites) == 0 || slices.ContainsFunc(p.lives.sites, func(s memory.Site) bool { return s.Stack != nil })
 }
 
+// Play returns a function that takes all events of a recording. The state applies them, and the page shows those
+// from the first one on for which from is true, and what is live before that; if from is nil, all.
+func (p *Page) Play(s *aggregate.State, from func(e *event.Event) bool) func(*event.Event) {
+	begun := from == nil
+	each := s.Completed(func(e *event.Event) {
+		if begun {
+			p.Event(e, s)
+		}
+	})
+	return func(e *event.Event) {
+		if !begun && e.Kind != event.Checkpoint && from(e) {
+			begun = true
+			s.RestartOperations()
+			s.RestartPeaks()
+			p.Begin(s)
+		}
+		each(e)
+	}
+}
+
 // Event takes an event that the state has just applied: see aggregate.State.Completed.
 func (p *Page) Event(e *event.Event, s *aggregate.State) {
 	if !p.observes {
