@@ -57,7 +57,6 @@ func (s *State) CallSites() []memory.CallSite {
 		memory.SiteKey
 		process                       *processName
 		live, fresh, allocated, ended memory.Amount
-		each                          uint64
 	}
 	index := make(map[same]int)
 	statics := make(map[*callSite]int) // sites of circular buffers, on the first of their chips
@@ -67,7 +66,7 @@ func (s *State) CallSites() []memory.CallSite {
 		}
 		h := c.sum()
 		if c.Region == event.CB {
-			k := same{c.KeyOn(""), c.set.process, h.Amount, h.Fresh, h.Allocated, h.Ended, h.EachBytes}
+			k := same{c.KeyOn(""), c.set.process, h.Amount, h.Fresh, h.Allocated, h.Ended}
 			if at, ok := index[k]; ok {
 				one := &list[at]
 				one.Devices = append(slices.Clip(one.Devices), h.Devices...)
@@ -116,17 +115,14 @@ func addPrograms(list []memory.CallSite, statics map[*callSite]int) {
 }
 
 func (c *callSite) sum() memory.CallSite {
-	h := memory.CallSite{SiteAmount: memory.SiteAmount{Site: c.Site}, EachBytes: c.each, SinceNs: c.since}
+	h := memory.CallSite{SiteAmount: memory.SiteAmount{Site: c.Site}, SinceNs: c.since}
 	for one := range c.all() {
 		switch {
 		case one.live.Count == 0:
 		case h.Count == 0:
-			h.EachBytes, h.SinceNs = one.each, one.since
+			h.SinceNs = one.since
 		default:
 			h.SinceNs = min(h.SinceNs, one.since)
-			if one.each != h.EachBytes {
-				h.EachBytes = 0
-			}
 		}
 		h.Amount.Add(one.live.Amount)
 		h.Fresh.Add(one.fresh)

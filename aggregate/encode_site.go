@@ -85,7 +85,7 @@ func (c *stateCodec) pastSite(p **callSite) {
 func (c *stateCodec) tallies(one *callSite) {
 	c.Value(&one.allocated)
 	c.Value(&one.ended)
-	c.Uints(&one.since, &one.each)
+	c.Uint(&one.since)
 	codec.Number(c.Codec, &one.overlapped)
 	one.atPeak.Code(c.Codec)
 }

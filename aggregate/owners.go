@@ -94,6 +94,7 @@ type heldBuffer struct {
 	id, since, end uint64
 	// latest is the latest allocation of its process when it ended.
 	latest  uint64
+	size    uint64
 	perBank uint64
 	banks   uint16 // in which perBank was reserved
 	// unfreed is true if it ended with its device or process.
@@ -118,7 +119,7 @@ func (list *heldBuffers) died(p *process, b *buffer, now uint64, ended bool) {
 	}
 	*list = append(*list, heldBuffer{
 		callSite: b.callSite, Owner: owner, id: b.BufferID, since: b.SinceNs, end: now, latest: p.name.run.Latest(),
-		perBank: b.BytesPerBank, banks: b.Banks, unfreed: ended,
+		size: b.SizeBytes, perBank: b.BytesPerBank, banks: b.Banks, unfreed: ended,
 	})
 }
 
@@ -146,7 +147,7 @@ func (s *State) EndedOwned() (list []memory.EndedBuffer) {
 		list = append(list, memory.EndedBuffer{
 			Buffer: memory.Buffer{
 				Site: &h.Site, Allocator: h.allocator, Owner: h.Owner,
-				Allocation: &memory.Allocation{BufferID: h.id, BytesPerBank: h.perBank, Banks: h.banks, SinceNs: h.since},
+				Allocation: &memory.Allocation{BufferID: h.id, SizeBytes: h.size, BytesPerBank: h.perBank, Banks: h.banks, SinceNs: h.since},
 			},
 			EndNs: h.end, LatestID: h.latest, Unfreed: h.unfreed,
 		})
@@ -160,7 +161,7 @@ func (list *heldBuffers) code(c *stateCodec) {
 		c.pastSite(&h.callSite)
 		c.Text(&h.Path)
 		c.Text(&h.Tensor)
-		c.Uints(&h.id, &h.since, &h.end, &h.latest, &h.perBank)
+		c.Uints(&h.id, &h.since, &h.end, &h.latest, &h.size, &h.perBank)
 		codec.Number(c.Codec, &h.banks)
 		c.Bool(&h.unfreed)
 	})

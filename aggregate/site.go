@@ -27,8 +27,6 @@ type callSite struct {
 	allocated, ended, fresh memory.Amount
 	// since is when live was last empty.
 	since uint64
-	// each is the size of every live buffer on a chip; 0 if the sizes differ.
-	each uint64
 	// atPeak counts the allocations that were live at the peak of each pool of the set.
 	atPeak peak.Shares
 	// other is the same call site with another allocator on the same chips, or nil. Views
@@ -173,10 +171,7 @@ func (c *callSite) all() iter.Seq[*callSite] {
 func (p *process) addTo(c *callSite, t memory.Tally, now uint64) {
 	c.change()
 	if c.live.Count == 0 {
-		c.since, c.each = now, t.Bytes
-	}
-	if c.each != t.Bytes {
-		c.each = 0
+		c.since = now
 	}
 	c.allocated.Add(t.Amount)
 	p.countIn(c, t, now)

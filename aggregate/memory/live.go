@@ -66,7 +66,7 @@ type Owner struct {
 	Path, Tensor string
 }
 
-// An EndedBuffer is a buffer that ended, without its sizes and its address.
+// An EndedBuffer is a buffer that ended, without its page size and its address.
 type EndedBuffer struct {
 	Buffer
 	EndNs uint64

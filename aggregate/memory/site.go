@@ -86,8 +86,6 @@ type CallSite struct {
 	// Programs are those with live circular buffers of the site, on each of the chips, in order of
 	// their ids. They use the same space in turn.
 	Programs []ProgramShare
-	// EachBytes is the size of every live allocation on each chip; 0 if the sizes differ.
-	EachBytes uint64
 	// SinceNs is the time since when there was always a live allocation.
 	SinceNs uint64
 }

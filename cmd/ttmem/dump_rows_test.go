@@ -1,10 +1,13 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/document"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
@@ -33,4 +36,39 @@ func TestBuffersComeBeforeWhatIsLaidOverOthers(t *testing.T) {
 		order = append(order, l.Rows[i].Address)
 	}
 	qt.Check(t, qt.DeepEquals(order, []uint64{0x9000, 0x8000, 0x200000, 0x8000}))
+}
+
+// TestDumpSaysWhatPaddingTakes: of buffers whose tensors are known, and in groups the sum.
+func TestDumpSaysWhatPaddingTakes(t *testing.T) {
+	own := func(id uint64, path, tensor string) event.Event {
+		return event.Event{Kind: event.Owner, PID: 4242, BufferID: id, Cause: path, Message: tensor}
+	}
+	path := writeEvents(t, "padding.ttmem", []event.Event{
+		{Kind: event.ProcessStart, PID: 4242, Comm: "python3", Start: &event.Start{Command: "python3 model.py"}},
+		pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x8000, 4096, pagetest.Stack("add", "forward", 3), 0), // 48 KiB
+		pagetest.Buffer(event.Alloc, 2, event.DRAM, 0x9000, 2048, pagetest.Stack("add", "forward", 3), 0),
+		pagetest.Buffer(event.Alloc, 3, event.DRAM, 0xa000, 2048, pagetest.Stack("add", "forward", 4), 0),
+		own(1, "flat", "bf16[1,768] TILE"),
+		own(2, "whole", "bf16[32,384] TILE"),
+	})
+	l, err := dumpOf(t, path, viewOptions{at: "end"})
+	qt.Assert(t, qt.IsNil(err))
+	l.Sort()
+	text := pagetest.Text(t, l, page.Layout{})
+	qt.Check(t, qt.StringContains(text, "ttnn.add, held by flat · bf16[1,768] TILE, padded 32x from 1.5 KiB\n"))
+	qt.Check(t, qt.Equals(strings.Count(text, "padded"), 1))
+	qt.Check(t, qt.StringContains(string(document.Append(nil, l.Document(), nil)), `"tensor_bytes":1536,"size_bytes":49152,`))
+	qt.Check(t, qt.Equals(strings.Count(string(document.Append(nil, l.Document(), nil)), "tensor_bytes"), 2)) // of the third one it is not known
+	for by, want := range map[string]string{
+		"line": "" +
+			"      bytes         buffers    padding  line\n" +
+			"   72.0 KiB   75%         2   46.5 KiB  model.py:3 forward\n" +
+			"   24.0 KiB   25%         1        0 B  model.py:4 forward\n",
+		"size": "" +
+			"      bytes         buffers    padding  size\n" +
+			"   48.0 KiB   50%         1   46.5 KiB  32 KiB to 64 KiB\n" +
+			"   48.0 KiB   50%         2        0 B  16 KiB to 32 KiB\n",
+	} {
+		qt.Check(t, qt.Equals(pagetest.Text(t, l.Group(by, 0), page.Layout{}), want))
+	}
 }

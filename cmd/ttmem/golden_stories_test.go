@@ -82,6 +82,7 @@ var goldenStories = []goldenStory{
 		{name: "peak_type", args: "peak FILE --by type --region L1", uneven: true, form: goldenText},
 		{name: "dump_peak_l1", args: "dump FILE --at peak --region L1 --region CB --by op"},
 		{name: "diff_peak", args: "diff FILE --from begin --to peak"},
+		{name: "dump_size", args: "dump FILE --at peak --by size"},
 		{name: "log", args: "log FILE", form: goldenText},
 		{name: "log_programs", args: "log FILE --kind cb_alloc,cb_free -n 3"},
 		{name: "phases", args: "phases FILE --depth 1"},

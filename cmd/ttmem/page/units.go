@@ -193,6 +193,15 @@ func Some(names []string, noun string) string {
 	return strings.Join(names, ", ")
 }
 
+// Factor writes how often a part is in a whole: "1.05x", "32x", "1024x".
+func Factor(whole, part uint64) string {
+	times := float64(whole) / float64(part)
+	if times >= 100 {
+		return fmt.Sprintf("%.0fx", times)
+	}
+	return fmt.Sprintf("%.3gx", times)
+}
+
 // Grouped writes a number with a comma after the thousands.
 func Grouped[N int | uint64](n N) string {
 	s := strconv.FormatInt(int64(n), 10)

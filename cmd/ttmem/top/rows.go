@@ -103,14 +103,14 @@ var regionNames = map[event.Region]string{
 	event.DRAM: "DRAM", event.L1: "L1", event.CB: "CB", event.L1Small: "small", event.Trace: "trace", event.SystemMemory: "host",
 }
 
-// groupings are the ways to make rows: the values of --by, and by size.
+// groupings are the ways to make rows: most of the values of --by.
 var groupings = []string{"stack", "op", "line", "component", "file", "owner", "class", "type", "size", "process", "chip"}
 
 // byStack is the grouping of call stacks.
 const byStack = 0
 
 // mixed reports whether a row may have both buffers and circular buffers.
-func mixed(by int) bool { return !slices.Contains([]string{"stack", "type", "size"}, groupings[by]) }
+func mixed(by int) bool { return !slices.Contains([]string{"stack", "type"}, groupings[by]) }
 
 // An order is an order of rows, and the column by which it sorts.
 type order struct {
@@ -209,7 +209,7 @@ func (p *Present) rows(v *arrangement) []*alloc.Row {
 				}
 			}
 			if f.text != "" && !s.match(f.text, pattern) && !part.Holders.MatchedBy(pattern) && !pattern.MatchString(part.Class().String()) ||
-				f.in != nil && !slices.ContainsFunc(looks(f.inBy, names, h, part, ""), f.in.Has) {
+				f.in != nil && !slices.ContainsFunc(looks(f.inBy, names, part, ""), f.in.Has) {
 				continue
 			}
 			stack := ""
@@ -223,7 +223,7 @@ func (p *Present) rows(v *arrangement) []*alloc.Row {
 			if groupings[v.by] == "class" || h.Static != event.NotStatic {
 				part.Mix = nil
 			}
-			for i, look := range looks(v.by, names, h, part, stack) {
+			for i, look := range looks(v.by, names, part, stack) {
 				if groupings[v.by] == "chip" && len(a.Devices) > 0 {
 					part.Devices = a.Devices[i : i+1]
 				}
@@ -276,17 +276,9 @@ func patternOf(text string) *regexp.Regexp {
 
 // looks returns the looks of a call site's rows. By stack, the stack keeps rows apart, too, unless
 // it is "".
-func looks(by int, names *alloc.Namer, h *memory.CallSite, a *alloc.Row, stack string) []alloc.Look {
-	var keys []string
-	switch {
-	case by == byStack:
+func looks(by int, names *alloc.Namer, a *alloc.Row, stack string) []alloc.Look {
+	if by == byStack {
 		return []alloc.Look{names.Look(a, a.Region, stack)}
-	case groupings[by] != "size":
-		keys = alloc.GroupingOf(groupings[by]).Keys(names, a)
-	case h.EachBytes == 0:
-		keys = []string{"various sizes"}
-	default:
-		keys = []string{page.Bytes(h.EachBytes) + " on each chip"}
 	}
-	return page.Each(keys, func(key string) alloc.Look { return alloc.Look{Key: alloc.Key{Text: key}} })
+	return page.Each(alloc.GroupingOf(groupings[by]).Keys(names, a), func(key string) alloc.Look { return alloc.Look{Key: alloc.Key{Text: key}} })
 }

@@ -3,6 +3,7 @@ package alloc
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -42,6 +43,7 @@ var groupings = []Grouping{
 		return []string{cmp.Or(a.Class().String(), name.UnknownClass)}
 	}},
 	{"type", func(n *Namer, a *Row) []string { return []string{a.Region.String() + " " + a.Layout} }},
+	{"size", func(_ *Namer, a *Row) []string { return []string{sizes(a.EachBytes())} }},
 	{"region", func(_ *Namer, a *Row) []string { return []string{a.Region.String()} }},
 	{"chip", func(_ *Namer, a *Row) []string {
 		if len(a.Devices) == 0 {
@@ -50,6 +52,15 @@ var groupings = []Grouping{
 		return page.Each(a.Devices, func(id int) string { return fmt.Sprintf("chip %d", id) })
 	}},
 	{"process", func(n *Namer, a *Row) []string { return []string{n.process(a.PID)} }},
+}
+
+// sizes are the powers of two between which a size is: "32 KiB to 64 KiB".
+func sizes(n uint64) string {
+	from := uint64(1) << (bits.Len64(n|1) - 1)
+	if n == 0 {
+		return page.Bytes(0)
+	}
+	return strings.ReplaceAll(page.Bytes(from)+" to "+page.Bytes(2*from), ".0", "")
 }
 
 // GroupingNames are the values of --by.

@@ -153,6 +153,18 @@ func RowOf(s *memory.Site) Row {
 // Bytes is its size on each chip.
 func (a *Row) Bytes() uint64 { return a.BytesPerBank * a.Banks }
 
+// EachBytes is the size of each of its allocations, or the mean of those that are counted together.
+func (a *Row) EachBytes() uint64 {
+	if n := a.Bytes(); n > 0 {
+		return n
+	}
+	var sum memory.Amount
+	for _, m := range a.Amounts {
+		sum.Add(m)
+	}
+	return sum.Bytes / max(1, sum.Count)
+}
+
 // Age is how long it has been live, in ns.
 func (a *Row) Age() uint64 { return a.NowNs - min(a.NowNs, a.SinceNs) }
 

@@ -17,10 +17,11 @@ type Groups struct {
 	limit int // maximum number of listed groups; 0: all
 }
 
-// The measures of a group: its buffers, and its circular and dataflow buffers.
+// The measures of a group: its buffers, its circular and dataflow buffers, and the padding of its buffers.
 const (
 	buffers = iota
 	statics
+	padding
 	measures
 )
 
@@ -35,6 +36,7 @@ func (l *List) Group(by string, n int) *Groups {
 			one.Amounts[statics] = amount
 		} else {
 			one.Amounts[buffers] = amount
+			one.Amounts[padding].Bytes = a.Buffer.PaddingIn(amount.Bytes)
 			one.Mix.Add(a.Class(), 1)
 		}
 		if !a.BeforeAttach {
@@ -58,6 +60,8 @@ func (g *Groups) groupColumns(whole uint64) table.Columns {
 		table.Bytes("bytes", "size of the buffers in all banks of their chips", buffers).Shown("bytes", page.SizeColumns, table.AsBytes(buffers, page.Bytes)),
 		table.Share("", 6, buffers, whole).IfRoom(),
 		table.Text("buffers", 10, table.AsCount(buffers)),
+		table.Bytes("padding_bytes", "the part of the bytes that is padding of tiles, as far as the shapes of tensors are known", padding).OrNone().
+			Shown("padding", page.SizeColumns, table.AsBytes(padding, page.Bytes)).IfRoom().IfAny(func(r *alloc.Row) bool { return r.Amounts[padding].Bytes > 0 }),
 		table.Count("statics", "number of circular and dataflow buffers", statics),
 		table.Bytes("static_bytes", "their size; programs use the same space one after the other", statics).
 			Shown("CBs, DFBs", page.SizeColumns, table.AsBytes(statics, page.Bytes)).IfAny(hasStatics),

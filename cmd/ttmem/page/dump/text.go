@@ -208,6 +208,9 @@ func (l *List) rowTitle(a *alloc.Row, layout page.Layout) string {
 	if b := a.Buffer; b != nil && b.DataBanks < b.Banks {
 		title += fmt.Sprintf(", data %s in %s", page.Bytes(b.DataBytes()), page.Count(uint64(b.DataBanks), "bank"))
 	}
+	if b := a.Buffer; b != nil && b.PaddingIn(100) > 0 { // at least 1 %
+		title += fmt.Sprintf(", padded %s from %s", page.Factor(b.SizeBytes, b.TensorBytes()), page.Bytes(b.TensorBytes()))
+	}
 	if a.Static != nil && a.Static.Global {
 		title += ", in an L1 buffer"
 	}

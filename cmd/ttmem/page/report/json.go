@@ -26,6 +26,8 @@ type Document struct {
 	Undecided []table.Object[site] `json:"undecided"`
 	// Retained is what the runtime retains, where it grows or fills over a quarter of a region.
 	Retained []retainedMemory `json:"retained"`
+	// Padding is the padding of tiles in each region that has any, as far as it is known.
+	Padding []paddedRegion `json:"padding"`
 	// Peaks are the regions of chips that were used, each with its largest call sites.
 	Peaks []peak `json:"peaks"`
 }
@@ -77,12 +79,15 @@ func fields(more ...table.Column) table.Columns {
 			}
 			return r.Layout
 		}).Values("static_kind"),
-	}, more, table.Columns{
-		table.Field("name", "the line and the operation", func(r *alloc.Row) string { return r.Name.String() }),
-		table.Callers, table.BeforeAttach, table.Class,
-		table.Optional("owner", "the path that leads to all of them in the process; left out if they differ", func(r *alloc.Row) string { return sole(r).Path }),
-		table.Optional("tensor", "the tensor at that path", func(r *alloc.Row) string { return sole(r).Tensor }),
-	})
+	}, more, naming)
+}
+
+// naming are the fields that name call sites.
+var naming = table.Columns{
+	table.Field("name", "the line and the operation", func(r *alloc.Row) string { return r.Name.String() }),
+	table.Callers, table.BeforeAttach, table.Class,
+	table.Optional("owner", "the path that leads to all of them in the process; left out if they differ", func(r *alloc.Row) string { return sole(r).Path }),
+	table.Optional("tensor", "the tensor at that path", func(r *alloc.Row) string { return sole(r).Tensor }),
 }
 
 // leaksOf returns call sites that grow.
@@ -97,11 +102,14 @@ func leaksOf(list []analyze.Verdict) []table.Object[site] {
 // Document returns the JSON document.
 func (p *Page) Document() any {
 	r := newReport(p.Snapshot, p.Options)
-	doc := Document{Snapshot: *p.Snapshot, Summary: r.summary(), CutShort: p.CutShort, Leaks: leaksOf(r.leaked), Undecided: leaksOf(r.undecided), Retained: []retainedMemory{}, Peaks: []peak{}}
+	doc := Document{Snapshot: *p.Snapshot, Summary: r.summary(), CutShort: p.CutShort, Leaks: leaksOf(r.leaked), Undecided: leaksOf(r.undecided), Retained: []retainedMemory{}, Padding: []paddedRegion{}, Peaks: []peak{}}
 	for _, one := range r.retained {
 		doc.Retained = append(doc.Retained, retainedMemory{
 			one.by.Name, one.region.String(), one.Count, one.Bytes, one.grows, one.part, one.capacity, one.by.Cached,
 		})
+	}
+	for i := range r.padded {
+		doc.Padding = append(doc.Padding, r.padded[i].document())
 	}
 	for i := range r.peaks {
 		p := &r.peaks[i]

@@ -61,6 +61,7 @@ type report struct {
 	leaked    []analyze.Verdict
 	undecided []analyze.Verdict
 	retained  []retained
+	padded    []padded
 	holders   analyze.Holders
 	peaks     []memory.RegionPeak
 }
@@ -99,6 +100,7 @@ func newReport(s *memory.Snapshot, o Options) *report {
 		}
 	}
 	r.retained = retainedIn(sites, r.peaks, o.PID)
+	r.padded = r.paddedIn()
 	return r
 }
 
@@ -110,6 +112,7 @@ func (r *report) write() {
 	r.overlaps()
 	r.leaks()
 	r.retainedByRuntime()
+	r.tilePadding()
 	r.regions()
 	r.processes()
 	r.live()

@@ -60,11 +60,16 @@ func (t *Table) AddAs(a *alloc.Row, key alloc.Key, look alloc.Look) {
 	sum.Site, sum.Amounts = &site, slices.Clone(a.Amounts)
 }
 
-// Rows returns the groups in an order, or the largest first if it is nil. If lines is true, a line with
+// Rows returns the groups in an order. If it is nil, the largest come first, and by size those of the largest
+// allocations. If lines is true, a line with
 // several call sites has one row.
 func (t *Table) Rows(lines bool, order func(a, b *alloc.Row) int) []*alloc.Row {
 	rows := alloc.Fold(t.groups.List, lines)
-	if order == nil {
+	switch {
+	case order != nil:
+	case t.By == "size":
+		order = func(a, b *alloc.Row) int { return cmp.Compare(b.EachBytes(), a.EachBytes()) }
+	default:
 		order = Largest
 	}
 	slices.SortStableFunc(rows, order)

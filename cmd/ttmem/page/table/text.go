@@ -100,21 +100,26 @@ func (l *List) beside() int {
 // IsNarrow reports whether the layout has no room for spare columns.
 func (l *List) IsNarrow(layout page.Layout) bool {
 	width := 2 + l.beside()
-	for _, c := range l.Columns {
+	for _, c := range l.present() {
 		width += c.Width
 	}
 	return layout.Width > 0 && width > layout.Width
 }
 
-// fitting returns the columns that have room and values.
-func (l *List) fitting(layout page.Layout) (columns Columns) {
-	narrow := l.IsNarrow(layout)
+// present returns the columns that have values.
+func (l *List) present() Columns {
 	shown, rest := Limited(l.Rows, l.Limit)
 	if rest != nil {
 		shown = append(slices.Clip(shown), rest)
 	}
-	for _, c := range l.Columns {
-		if c.Width > 0 && !(narrow && c.Spare) && (c.Has == nil || slices.ContainsFunc(shown, c.Has)) {
+	return slices.DeleteFunc(slices.Clone(l.Columns), func(c Column) bool { return c.Has != nil && !slices.ContainsFunc(shown, c.Has) })
+}
+
+// fitting returns the columns that have room and values.
+func (l *List) fitting(layout page.Layout) (columns Columns) {
+	narrow := l.IsNarrow(layout)
+	for _, c := range l.present() {
+		if c.Width > 0 && !(narrow && c.Spare) {
 			columns = append(columns, c)
 		}
 	}
