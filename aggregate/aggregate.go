@@ -45,10 +45,11 @@ type State struct {
 	examined  map[int]examined
 	keepSites bool
 	// freshSince is the time after which allocations count as fresh, in ns.
-	freshSince uint64
-	operations operations
-	survivors  survivors
-	held       heldBuffers
+	freshSince  uint64
+	operations  operations
+	survivors   survivors
+	temporaries temporaries
+	held        heldBuffers
 	// between follows buffers between two moments; nil without FollowFrom.
 	between *past.Between
 	// untilNs is the latest time of SettleUntil.

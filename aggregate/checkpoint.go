@@ -95,6 +95,7 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 	some.operations.list = filter(s.operations.list, func(op *operation) bool { return isSelected(op.set.process) })
 	some.operations.count = uint64(len(some.operations.list))
 	some.survivors.ended = filter(s.survivors.ended, func(v *endedSite) bool { return isSelected(v.process) })
+	some.temporaries.forgotten = filter(s.temporaries.forgotten, func(one forgottenSite) bool { return isSelected(one.process) })
 	some.held = filter(s.held, func(h heldBuffer) bool { return isSelected(h.set.process) })
 	counted := make(map[*processName]bool)
 	for pid, p := range s.processes {

@@ -63,6 +63,14 @@ func known(t *testing.T, s *aggregate.State) string {
 	slices.Sort(lines)
 	b.WriteString(strings.Join(lines, ""))
 	fmt.Fprintf(&b, "\n%+v %d", others, s.BuffersAllocated())
+	temporary, others := s.Temporary()
+	lines = nil
+	for _, one := range temporary {
+		lines = append(lines, fmt.Sprintf("\n%d %p %d %v %+v", one.PID, one.Stack, one.Region, one.Devices, one.Amount))
+	}
+	slices.Sort(lines)
+	b.WriteString(strings.Join(lines, ""))
+	fmt.Fprintf(&b, "\n%+v", others)
 	ran, more := s.Operations()
 	fmt.Fprintf(&b, "\n%d", more)
 	for _, op := range ran {

@@ -59,6 +59,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	codec.Number(c.Codec, &s.keptSites)
 	s.operations.code(c)
 	s.survivors.code(c)
+	s.temporaries.code(c)
 	for _, p := range processes {
 		c.reading = p
 		c.programs(p)

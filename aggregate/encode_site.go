@@ -28,6 +28,7 @@ func (c *stateCodec) site(first **callSite) {
 		c.arena(&one.arena, set)
 		c.tallies(one)
 		one.run.Code(c.Codec)
+		one.temporary.Code(c.Codec)
 		c.sites.Add(one)
 		if c.Reads {
 			c.state.rooms.sites.Add(set.process.user(), 1)

@@ -11,6 +11,7 @@ import (
 //   - peaks: samples of L1, peaks, timelines, and the shares of call sites (peak, peaks.go)
 //   - survivors: which buffers of a call site were never freed (births, survivors.go), also between two
 //     moments (past)
+//   - temporaries: buffers that were freed soon (churn, temporary.go)
 //   - owners: which Python object referenced a buffer (owners.go)
 //   - blocks: the addresses of buffers, for the free space between them (space, space.go)
 //   - overlaps: addresses that several allocators assigned (overlap, overlap.go)
@@ -27,6 +28,7 @@ func (p *process) born(b *buffer) {
 		p.name.freedLast = p.name.freedLast[:0]
 	}
 	p.state.survivors.born(b)
+	p.state.temporaries.born(b)
 	b.arena.blocks.Add(b.Region, b.block())
 	p.addTo(b.callSite, b.tally(), b.SinceNs)
 	if shared := p.include(b, false); len(shared) > 0 && !p.isSubDevice(b.arena) {
@@ -40,6 +42,7 @@ func (p *process) died(b *buffer, now uint64, reason event.Reason) {
 	p.buffers.Remove(b.BufferID)
 	p.hold(-1)
 	p.state.survivors.died(b, reason.IsEnd())
+	p.state.temporaries.died(b, reason.IsEnd())
 	p.state.noteEnd(b, now, reason.IsEnd())
 	p.state.held.died(p, b, now, reason.IsEnd())
 	b.arena.blocks.Remove(b.Region, b.block())

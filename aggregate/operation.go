@@ -76,12 +76,13 @@ func (s *State) Operations() (list []memory.Operation, others uint64) {
 	return list, s.operations.count - uint64(len(list))
 }
 
-// RestartOperations makes the state forget what operations did so far.
+// RestartOperations makes the state forget what operations did so far, temporary allocations included.
 func (s *State) RestartOperations() {
 	for _, op := range s.operations.list {
 		clear(op.set.operations)
 	}
 	s.operations = operations{}
+	s.restartTemporaries()
 	s.forgetRuns(func(*operation) bool { return true })
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/births"
+	"ttmem/aggregate/churn"
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/past"
@@ -33,6 +34,8 @@ type callSite struct {
 	// show them as one.
 	other *callSite
 	run   births.Site
+	// temporary counts those that were freed soon.
+	temporary churn.Site
 	// overlapped is how many of its buffers had addresses of another allocator's buffer.
 	overlapped uint32
 }
@@ -153,6 +156,7 @@ func (s *State) takeClosed(c *callSite) {
 		one.change()
 		c.allocated.Add(one.allocated)
 		c.ended.Add(one.ended)
+		c.temporary.Add(one.temporary.Amount)
 		c.atPeak.Add(one.atPeak)
 		*at = one.other
 		s.rooms.sites.Take(c.set.process.user(), -1)
@@ -241,6 +245,7 @@ func (s *State) forgetEnded(p *process) {
 }
 
 func (s *State) forget(selected func(*callSite) bool) {
+	var gone []*callSite
 	s.sites = slices.DeleteFunc(s.sites, func(c *callSite) bool {
 		if !selected(c) {
 			return false
@@ -250,8 +255,10 @@ func (s *State) forget(selected func(*callSite) bool) {
 		}
 		delete(c.set.sites, c.key())
 		*c.set.recentOf(c.Stack) = nil
+		gone = append(gone, c)
 		return true
 	})
+	s.temporaries.forgot(gone)
 }
 
 // recentSites is how many sites of a set are cached. Programs allocate at the same few sites

@@ -18,7 +18,7 @@ HOLDERS = ["peak_devices", "region", "pid", "bytes", "count", "name"]
 TIMELINE = ["devices", "region", "time_ns", "min_bytes", "max_bytes"]
 LEAKS = "bytes count allocated class growing oldest_ns name pid region layout devices".split()
 OPERATIONS = (
-    "pid devices first_ns last_ns peak_time_ns peak_program_id peak_device peak_core peak_bytes peak_tensor_bytes"
+    "pid devices first_ns last_ns temporary_buffers temporary_bytes peak_time_ns peak_program_id peak_device peak_core peak_bytes peak_tensor_bytes"
     " peak_cb_bytes peak_dfb_bytes peak_scratchpad_bytes name"
 ).split()
 FAILURES = "time_ns pid uid reason region devices".split()

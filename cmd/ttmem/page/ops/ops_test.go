@@ -156,3 +156,47 @@ func TestOpsJSON(t *testing.T) {
 	qt.Check(t, qt.IsFalse(reported))
 	qt.Check(t, qt.HasLen(first["stack"].([]any), 3))
 }
+
+// TestOpsCountTemporaryBuffers: those of all call sites with the operation's name and process, in text and JSON, where there are
+// any.
+func TestOpsCountTemporaryBuffers(t *testing.T) {
+	s := aggregate.New()
+	list := events()
+	now := list[len(list)-1].TimeNs
+	stacks := []*event.Stack{pagetest.At("ttnn.softmax", 50), pagetest.At("ttnn.softmax", 50, 60), pagetest.At("ttnn.empty", 51)}
+	for id := range uint64(30) {
+		for _, kind := range []event.Kind{event.Alloc, event.Free} {
+			now++
+			list = append(list, event.Event{
+				TimeNs: now, Kind: kind, PID: 7, BufferID: 10 + id, Allocator: 1, Devices: []int{0, 1}, Region: event.DRAM, BytesPerBank: 100, Banks: 12,
+				Reason: event.ReasonExplicit, Stack: stacks[id%3],
+			})
+		}
+	}
+	for i := range list {
+		s.Apply(&list[i])
+	}
+	p := New(Options{Of: "in model.ttmem", Snapshot: s.Snapshot()})
+	p.Add(s, everyRegion)
+	text := pagetest.Text(t, p, page.Layout{})
+	qt.Check(t, qt.Matches(text, `(?s).* runs  temporary  operation\n.*\s3         20  model.py:50 call_50 · ttnn.softmax\n.*\s1,234          0  model.py:70 .*`))
+	var said struct {
+		Operations []struct {
+			Line    int
+			Buffers int `json:"temporary_buffers"`
+			Bytes   int `json:"temporary_bytes"`
+		}
+	}
+	qt.Assert(t, qt.IsNil(json.Unmarshal(document.Append(nil, p.Document(), nil), &said)))
+	for _, o := range said.Operations {
+		want := 0
+		if o.Line == 50 {
+			want = 20
+		}
+		qt.Check(t, qt.Equals(o.Buffers, want), qt.Commentf("line %d", o.Line))
+		qt.Check(t, qt.Equals(o.Bytes, 2*12*100*want))
+	}
+	s.RestartOperations()
+	temporary, _ := s.Temporary()
+	qt.Check(t, qt.HasLen(temporary, 0))
+}

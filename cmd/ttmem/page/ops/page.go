@@ -35,6 +35,8 @@ type Page struct {
 	Options
 	names *alloc.Namer
 	list  []memory.Operation
+	// temporary are the temporary allocations of call sites: see package churn.
+	temporary []memory.SiteAmount
 	// forgotten is the number of dropped operations.
 	forgotten uint64
 }
@@ -57,6 +59,7 @@ func (p *Page) Add(s *aggregate.State, of func(device int, region event.Region) 
 		}
 	}
 	p.forgotten = max(p.forgotten, others)
+	p.temporary, _ = s.Temporary()
 }
 
 // operations returns the selected ones by name, the tightest first.
@@ -67,14 +70,39 @@ func (p *Page) operations() []*alloc.Row {
 		op := &p.list[i]
 		if row, ok := p.names.Row(alloc.Row{PID: op.PID, Devices: op.Devices, Region: event.CB, Operation: op}, op.Stack); ok {
 			look := row.Look
-			look.Key, look.Callers = alloc.Key{Text: p.names.Title(&row, " · "), Apart: fmt.Sprint(op.PID)}, nil
+			look.Key, look.Callers = p.key(&row), nil
 			sums.AddAs(&row, look.Key, look)
 		}
 	}
-	return sums.Rows(false, func(a, b *alloc.Row) int {
+	rows := sums.Rows(false, func(a, b *alloc.Row) int {
 		x, y := a.Operation, b.Operation
 		return cmp.Or(analyze.ComparePressure(&x.Peak, &y.Peak), cmp.Compare(y.Runs, x.Runs), cmp.Compare(a.Text, b.Text), cmp.Compare(x.PID, y.PID))
 	})
+	temporary := p.temporaries()
+	for _, r := range rows {
+		r.Amounts = []memory.Amount{temporary[r.Key]}
+	}
+	return rows
+}
+
+// temporaries returns the temporary allocations, on all chips, by the key of their operation.
+func (p *Page) temporaries() map[alloc.Key]memory.Amount {
+	sums := make(map[alloc.Key]memory.Amount)
+	for i := range p.temporary {
+		s := &p.temporary[i]
+		if row, ok := p.names.Row(alloc.RowOf(&s.Site), s.Stack); ok {
+			key := p.key(&row)
+			sum := sums[key]
+			sum.Add(memory.Amount{Count: s.Count, Bytes: s.Bytes * uint64(max(1, len(s.Devices)))})
+			sums[key] = sum
+		}
+	}
+	return sums
+}
+
+// key is the same for the rows of an operation of a process.
+func (p *Page) key(r *alloc.Row) alloc.Key {
+	return alloc.Key{Text: p.names.Title(r, " · "), Apart: fmt.Sprint(r.PID)}
 }
 
 // Losses returns the lost events that make the operations doubtful.

@@ -28,6 +28,8 @@ type Document struct {
 	Retained []retainedMemory `json:"retained"`
 	// Padding is the padding of tiles in each region that has any, as far as it is known.
 	Padding []paddedRegion `json:"padding"`
+	// Temporary are buffers that were freed soon.
+	Temporary temporaryBuffers `json:"temporary"`
 	// Peaks are the regions of chips that were used, each with its largest call sites.
 	Peaks []peak `json:"peaks"`
 }
@@ -102,7 +104,8 @@ func leaksOf(list []analyze.Verdict) []table.Object[site] {
 // Document returns the JSON document.
 func (p *Page) Document() any {
 	r := newReport(p.Snapshot, p.Options)
-	doc := Document{Snapshot: *p.Snapshot, Summary: r.summary(), CutShort: p.CutShort, Leaks: leaksOf(r.leaked), Undecided: leaksOf(r.undecided), Retained: []retainedMemory{}, Padding: []paddedRegion{}, Peaks: []peak{}}
+	doc := Document{Snapshot: *p.Snapshot, Summary: r.summary(), CutShort: p.CutShort, Leaks: leaksOf(r.leaked), Undecided: leaksOf(r.undecided), Retained: []retainedMemory{}, Padding: []paddedRegion{},
+		Temporary: r.temporaryDocument(), Peaks: []peak{}}
 	for _, one := range r.retained {
 		doc.Retained = append(doc.Retained, retainedMemory{
 			one.by.Name, one.region.String(), one.Count, one.Bytes, one.grows, one.part, one.capacity, one.by.Cached,
