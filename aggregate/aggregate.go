@@ -140,7 +140,7 @@ func (s *State) Apply(e *event.Event) {
 		s.process(e).endTrace(e)
 	case event.TraceReplay:
 		s.process(e).replayTrace(e)
-	case event.Free, event.CBFree, event.KernelUnload, event.DeviceClose, event.TraceRelease, event.Owner, event.Reread:
+	case event.Free, event.CBFree, event.KernelUnload, event.DeviceClose, event.TraceRelease, event.Owner, event.Reread, event.HostMemory:
 		if p := s.known(e.PID); p != nil {
 			p.end(e)
 		} else if e.Kind == event.Free {
@@ -169,6 +169,8 @@ func (p *process) end(e *event.Event) {
 		p.own(e)
 	case event.Reread:
 		p.losses.Correct(e.TimeNs)
+	case event.HostMemory:
+		p.host.Sample(e.TimeNs, e.SizeBytes, e.BytesPerBank)
 	}
 }
 

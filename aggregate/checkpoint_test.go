@@ -150,6 +150,8 @@ func fullEvent(r *rand.Rand, now uint64) event.Event {
 		e.Kind, e.Devices = event.Alloc, nil
 	case 9, 10:
 		e = randomRun(r, e)
+	case 11:
+		e.Kind, e.SizeBytes, e.BytesPerBank = event.HostMemory, r.Uint64N(1<<30), r.Uint64N(1<<30)
 	case 8:
 		e = event.Event{TimeNs: now, Kind: event.Mark, Cause: fmt.Sprint("mark ", now), UID: 1000 + r.IntN(3)}
 		if r.IntN(3) == 0 { // of a process

@@ -136,6 +136,7 @@ func (c *stateCodec) process(pp **process) {
 	c.Bool(&p.captures)
 	c.Uint(&p.compiled)
 	c.Value(&p.losses)
+	p.host.Code(c.Codec)
 	for _, reason := range []event.Reason{event.ReasonDeviceClose, event.ReasonProcessExit} {
 		for region := range p.totals[reason] {
 			t := &p.totals[reason][region]

@@ -16,6 +16,8 @@ import (
 //   - blocks: the addresses of buffers, for the free space between them (space, space.go)
 //   - overlaps: addresses that several allocators assigned (overlap, overlap.go)
 //
+// Samples of the memory on the host (resident) need nothing of the core.
+//
 // An observer has its data, its code and its part of a checkpoint in one place. Peaks come before the
 // totals, to save what there was, and after them, to compare.
 

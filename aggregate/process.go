@@ -9,6 +9,7 @@ import (
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/peak"
+	"ttmem/aggregate/resident"
 	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
 	"ttmem/tracer/quota"
@@ -23,6 +24,7 @@ type process struct {
 	kept       kept
 	buffers    byid.Table[buffer]
 	owners     owners
+	host       resident.Use
 	chips      map[int]*processChip
 	sets       []*deviceSet
 	allocators map[uint64]*allocator

@@ -64,7 +64,7 @@ func (p *process) view() memory.Process {
 	view := memory.Process{
 		PID: p.pid, Comm: p.name.comm, About: p.name.about, BeforeAttachBuffers: p.beforeAttach,
 		SinceNs: p.since, Losses: p.losses.Clone(), Devices: []memory.Device{},
-		OwnerSearch: p.owners.search(uint64(p.buffers.Len())),
+		OwnerSearch: p.owners.search(uint64(p.buffers.Len())), Host: p.host.Memory(p.state.now),
 	}
 	for _, c := range sortedValues(p.chips) {
 		programs := peak.Programs{TextMax: c.textMax(), Silent: p.isSilent(c)}

@@ -94,3 +94,27 @@ func TestTemporaryAllocationsOfManyCallSites(t *testing.T) {
 	}
 	qt.Check(t, qt.Equals(sum, memory.Amount{Count: sites, Bytes: sites * (sites + 1) / 2}))
 }
+
+// TestHostMemory: a sample is of a process that is known, and counts in no number of events.
+func TestHostMemory(t *testing.T) {
+	s := aggregate.New()
+	for i, e := range []event.Event{
+		{Kind: event.HostMemory, PID: 7, SizeBytes: 1, BytesPerBank: 1},
+		{Kind: event.ProcessStart, PID: 7, Start: new(event.Start)},
+		{Kind: event.HostMemory, PID: 7, SizeBytes: 100, BytesPerBank: 300},
+		{Kind: event.HostMemory, PID: 7, SizeBytes: 200, BytesPerBank: 300},
+		{Kind: event.HostMemory, PID: 8, SizeBytes: 1, BytesPerBank: 1},
+	} {
+		e.TimeNs = uint64(1 + i)
+		s.Apply(&e)
+	}
+	qt.Check(t, qt.Equals(s.Number(), 1))
+	for _, s := range []*aggregate.State{s, restored(t, s)} {
+		list := s.Snapshot().Processes
+		qt.Assert(t, qt.HasLen(list, 1))
+		qt.Check(t, qt.DeepEquals(list[0].Host, &memory.HostMemory{ResidentBytes: 200, PeakBytes: 300}))
+	}
+	e := event.Event{Kind: event.ProcessExit, TimeNs: 9, PID: 7}
+	s.Apply(&e)
+	qt.Check(t, qt.DeepEquals(s.Snapshot().Processes[0].Host, &memory.HostMemory{ResidentBytes: 200, PeakBytes: 300}))
+}

@@ -69,8 +69,12 @@ type decoder struct {
 	// countedNs, namedNs and sweptNs are when losses were counted, command lines read again, and
 	// processes checked.
 	countedNs, namedNs, sweptNs uint64
-	peaksNs                     uint64        // when processes were checked for new peaks
-	objectsEnded                chan struct{} // gets something when a process ends that may have objects in the kernel side
+	peaksNs                     uint64 // when processes were checked for new peaks
+	// resident reads the memory of a process on the host; nil: it is not read. residentNs is when it is
+	// read next.
+	resident     func(pid int) (now, most uint64, ok bool)
+	residentNs   uint64
+	objectsEnded chan struct{} // gets something when a process ends that may have objects in the kernel side
 	// stackSeen gets the stacks that on_stack sends; nil outside tests.
 	stackSeen func(*bpf.KernelHeader, *event.Stack)
 }

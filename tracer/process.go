@@ -44,6 +44,9 @@ type process struct {
 	mapped  *host.NewMapping
 	parent  int
 
+	// reported is what was last reported of its memory on the host.
+	reported resident
+
 	stacks *stack.Process
 	*books.Books
 	reads  []*read // in order; the first is being done

@@ -49,6 +49,7 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 		}
 	}
 	d.searches.Begin(nowNs)
+	d.readResident(nowNs)
 	if nowNs-d.namedNs > commandNs {
 		d.namedNs = nowNs
 		d.readCommandsAgain()

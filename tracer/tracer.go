@@ -99,7 +99,7 @@ func New(o Options) (_ *Tracer, err error) {
 		Processes: o.Processes, Children: o.Children, Warn: o.Warn,
 		Kernel: t.objs, Libraries: set, Spaces: t.spaces, Readers: t.readers, Inbox: t.inbox, Boards: &t.boards,
 	})
-	t.locate = t.finder.Locate
+	t.locate, t.resident = t.finder.Locate, host.ResidentMemory
 	t.forgetting.Go(t.forgetObjects)
 	if err := t.finder.Begin(); err != nil {
 		return nil, err

@@ -14,6 +14,8 @@ type Process struct {
 	Losses
 	// OwnerSearch is the latest search for the owners of its buffers; nil if there was none.
 	OwnerSearch *OwnerSearch `json:"owner_search,omitempty"`
+	// Host is its memory on the host; nil if that was not sampled.
+	Host *HostMemory `json:"host_memory,omitempty"`
 	// Devices are the chips that it has used, with its use of each.
 	Devices []Device `json:"devices"`
 	// Exit is nil while the process runs.
@@ -23,6 +25,16 @@ type Process struct {
 	// Unfreed are buffers that the process did not free: they were live when it closed a device
 	// or ended.
 	Unfreed []RegionTotal `json:"left,omitempty"`
+}
+
+// A HostMemory is the memory of a process on the host.
+type HostMemory struct {
+	// ResidentBytes is now, or at the end of the process, and PeakBytes the most since its program began.
+	ResidentBytes uint64 `json:"resident_bytes"`
+	PeakBytes     uint64 `json:"peak_bytes"`
+	// GrowthBytes is by how much it grew to the end; 0 if it did not, or if there was too little time to
+	// judge: see docs/leaks.md.
+	GrowthBytes uint64 `json:"growth_bytes,omitempty"`
 }
 
 // An OwnerSearch is a search of a process for the owners of its buffers.

@@ -50,6 +50,7 @@ func TestDumpSaysWhatPaddingTakes(t *testing.T) {
 		pagetest.Buffer(event.Alloc, 3, event.DRAM, 0xa000, 2048, pagetest.Stack("add", "forward", 4), 0),
 		own(1, "flat", "bf16[1,768] TILE"),
 		own(2, "whole", "bf16[32,384] TILE"),
+		{Kind: event.HostMemory, PID: 4242, SizeBytes: 5 << 30, BytesPerBank: 6 << 30},
 	})
 	l, err := dumpOf(t, path, viewOptions{at: "end"})
 	qt.Assert(t, qt.IsNil(err))
@@ -68,6 +69,9 @@ func TestDumpSaysWhatPaddingTakes(t *testing.T) {
 			"      bytes         buffers    padding  size\n" +
 			"   48.0 KiB   50%         1   46.5 KiB  32 KiB to 64 KiB\n" +
 			"   48.0 KiB   50%         2        0 B  16 KiB to 32 KiB\n",
+		"process": "" +
+			"      bytes         buffers    padding       host  process\n" +
+			"   96.0 KiB  100%         3   46.5 KiB    5.0 GiB  PID 4242 python3 model.py\n",
 	} {
 		qt.Check(t, qt.Equals(pagetest.Text(t, l.Group(by, 0), page.Layout{}), want))
 	}

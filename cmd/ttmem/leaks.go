@@ -246,7 +246,7 @@ func (o *leaksOptions) page(m *between.Follower, w *source.State, filter alloc.F
 		By: o.by, Lines: o.lines, Limit: o.n, Filter: filter, Rules: rules, Suppress: o.suppress,
 		NowNs: m.State.Now(), Allocated: m.State.BuffersAllocated(),
 		Marks: marks, From: m.From.MarkName(), To: m.To.MarkName(),
-		StepMarks: m.StepMarks(), Cut: w.Cut,
+		StepMarks: m.StepMarks(), Cut: w.Cut, Processes: m.State.Snapshot().Processes,
 	}
 	if w.Live && m.IsWhole() {
 		list.WatchedNs = w.EndNs - w.BeganNs

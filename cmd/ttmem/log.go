@@ -82,7 +82,7 @@ func (o *logOptions) check() (*eventlog.Filter, *name.Rules, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	f := &eventlog.Filter{Devices: of.Devices, Regions: of.Regions, Grep: of.Grep, Runs: o.format.JSON}
+	f := &eventlog.Filter{Devices: of.Devices, Regions: of.Regions, Grep: of.Grep, Frequent: o.format.JSON}
 	for _, text := range o.buffers {
 		id, err := strconv.ParseUint(text, 10, 64)
 		if err == nil {

@@ -13,7 +13,7 @@ func BenchmarkLog(b *testing.B) {
 	for name, json := range map[string]bool{"text": false, "JSON": true} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				l := eventlog.New(eventlog.Options{JSON: json}, &eventlog.Filter{Runs: true}, nil, page.Layout{}, func([]byte) {})
+				l := eventlog.New(eventlog.Options{JSON: json}, &eventlog.Filter{Frequent: true}, nil, page.Layout{}, func([]byte) {})
 				for i := range events {
 					e := events[i]
 					l.Handle(&e)

@@ -75,6 +75,9 @@ const (
 	TraceReplay
 	// TraceRelease is the end of a captured trace.
 	TraceRelease
+	// HostMemory is a sample of a process's memory on the host: SizeBytes is resident now, and
+	// BytesPerBank was resident at most since its program began.
+	HostMemory
 	// Checkpoint is the whole state at that time, in Event.State. A stream that begins in the
 	// middle starts with one.
 	Checkpoint
@@ -87,7 +90,8 @@ var kindNames = [...]string{
 	DeviceOpen: "device_open", DeviceClose: "device_close",
 	ProcessStart: "process_start", ProcessExit: "process_exit",
 	Lost: "lost", Mark: "mark", Reread: "reread", ProgramRun: "program_run", Owner: "owner", OperationFailed: "operation_failed",
-	TraceBegin: "trace_begin", TraceEnd: "trace_end", TraceReplay: "trace_replay", TraceRelease: "trace_release", Checkpoint: "checkpoint",
+	TraceBegin: "trace_begin", TraceEnd: "trace_end", TraceReplay: "trace_replay", TraceRelease: "trace_release",
+	HostMemory: "host_memory", Checkpoint: "checkpoint",
 }
 
 // String is the name of the kind in the JSON record.
@@ -344,13 +348,13 @@ type Event struct {
 	// CBAlloc.
 	Address uint64
 	// SizeBytes is Buffer::size_ on each chip; for CBAlloc the bytes on each
-	// core; for KernelLoad the binary's bytes in DRAM on each chip.
+	// core; for KernelLoad the binary's bytes in DRAM on each chip; for HostMemory what is resident.
 	SizeBytes uint64
 	// PageSizeBytes is Buffer::page_size_. Alloc, AllocFailed.
 	PageSizeBytes uint64
 	// BytesPerBank is the memory in each of Banks banks on each chip, equal to
 	// that of tt-metal's allocator. Alloc, Free, AllocFailed. For KernelLoad it
-	// is the bytes of text in each core's L1.
+	// is the bytes of text in each core's L1, for HostMemory the most that was resident.
 	BytesPerBank uint64
 	Banks        uint32
 
@@ -444,9 +448,9 @@ func name(names []string, i int) string {
 func (r Reason) IsEnd() bool { return r == ReasonDeviceClose || r == ReasonProcessExit }
 
 // IsImplied reports whether the event may be missing from some streams of the same events, because
-// another event implies it or a recording adds it.
+// another event implies it, a recording adds it, or it is a sample.
 func (e *Event) IsImplied() bool {
-	return e.Reason.IsEnd() || e.Kind == ProcessExit || e.Kind == Lost
+	return e.Reason.IsEnd() || e.Kind == ProcessExit || e.Kind == Lost || e.Kind == HostMemory
 }
 
 // Happens reports whether the event is an allocation, the end of one or the run of a program, and

@@ -42,6 +42,8 @@ type Record struct {
 	Message        string              `json:"message,omitempty"`
 	NeededBytes    uint64              `json:"needed_bytes,omitempty"`
 	AvailableBytes uint64              `json:"available_bytes,omitempty"`
+	HostBytes      *uint64             `json:"host_bytes,omitempty"`
+	HostPeakBytes  *uint64             `json:"host_peak_bytes,omitempty"`
 	Board          string              `json:"board,omitempty"`
 	Arch           string              `json:"arch,omitempty"`
 	Mesh           bool                `json:"mesh,omitempty"`
@@ -117,6 +119,8 @@ func (e *Event) Record() *Record {
 		r.ProgramID = &e.ProgramID
 	case TraceBegin, TraceEnd, TraceReplay, TraceRelease:
 		r.TraceID = &e.ProgramID
+	case HostMemory:
+		r.HostBytes, r.HostPeakBytes = &e.SizeBytes, &e.BytesPerBank
 	case Owner:
 		if e.BufferID != NoBuffer {
 			r.BufferID = &e.BufferID

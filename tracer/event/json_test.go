@@ -64,6 +64,7 @@ var samples = []Event{
 	{TimeNs: 10, Kind: TraceEnd, PID: 10, TID: 11, Devices: []int{0, 1}, ProgramID: 3},
 	{TimeNs: 10, Kind: TraceReplay, PID: 10, TID: 11, Devices: []int{0, 1}, ProgramID: 3},
 	{TimeNs: 10, Kind: TraceRelease, PID: 10, TID: 11, ProgramID: 0},
+	{TimeNs: 11, Kind: HostMemory, PID: 10, TID: 10, SizeBytes: 1 << 30, BytesPerBank: 2 << 30},
 	{TimeNs: 11, Kind: DeviceClose, PID: 10, Devices: []int{0, 1}, Allocator: 77},
 	{TimeNs: 12, Kind: ProcessStart, PID: 10, Comm: "python3", Start: &Start{Command: "python3 -c 'x = 1'", Library: "/lib/libtt_metal.so", Release: "0.81.1"}},
 	{

@@ -249,6 +249,25 @@ func statusNumber(pid int, name string) int {
 	return n
 }
 
+// ResidentMemory returns the memory of a process on the host, and the most that it was since its program
+// began. It does not wait for the lock of the address space; ok is false if the process has ended.
+func ResidentMemory(pid int) (now, most uint64, ok bool) {
+	text, _ := os.ReadFile(ProcDir(pid) + "/status")
+	now, is := kilobytesOf(string(text), "VmRSS")
+	most, was := kilobytesOf(string(text), "VmHWM")
+	return now, most, is && was
+}
+
+// kilobytesOf returns the bytes of a field in kB of a /proc/PID/status.
+func kilobytesOf(text, name string) (bytes uint64, ok bool) {
+	values := statusOf(text, name)
+	if len(values) != 2 || values[1] != "kB" {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(values[0], 10, 54)
+	return n << 10, err == nil
+}
+
 // ProcessOf returns the process of a thread. It returns the id itself for a process, and
 // for a thread that does not exist.
 func ProcessOf(tid int) int { return cmp.Or(statusNumber(tid, "Tgid"), tid) }

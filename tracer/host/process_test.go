@@ -3,6 +3,7 @@ package host
 import (
 	"encoding/binary"
 	"os"
+	"runtime"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -33,6 +34,38 @@ func TestParseMapsLine(t *testing.T) {
 		_, ok := ParseCodeMapping(line)
 		qt.Check(t, qt.IsFalse(ok), qt.Commentf("%s", line))
 	}
+}
+
+// TestResidentMemoryOfThisProcess: it is there, at most what it was at most, and grows with memory that is used.
+func TestResidentMemoryOfThisProcess(t *testing.T) {
+	before, most, ok := ResidentMemory(os.Getpid())
+	qt.Assert(t, qt.IsTrue(ok))
+	qt.Check(t, qt.IsTrue(before > 1<<20 && before <= most), qt.Commentf("%d %d", before, most))
+	used := make([]byte, 64<<20)
+	for i := 0; i < len(used); i += os.Getpagesize() {
+		used[i] = 1
+	}
+	_, after, ok := ResidentMemory(os.Getpid())
+	qt.Assert(t, qt.IsTrue(ok))
+	qt.Check(t, qt.IsTrue(after >= uint64(len(used))), qt.Commentf("%d", after))
+	runtime.KeepAlive(used)
+}
+
+func TestResidentMemoryOfAStatus(t *testing.T) {
+	for text, want := range map[string]uint64{
+		"Name:\tVmRSS: 9 kB\nVmHWM:\t    1024 kB\nVmRSS:\t     512 kB\n": 512 << 10,
+		"VmRSS:\t0 kB\n": 0,
+	} {
+		bytes, ok := kilobytesOf(text, "VmRSS")
+		qt.Check(t, qt.IsTrue(ok), qt.Commentf("%q", text))
+		qt.Check(t, qt.Equals(bytes, want), qt.Commentf("%q", text))
+	}
+	for _, text := range []string{"", "Name:\tcat\nState:\tZ (zombie)\n", "VmRSS:\t12 MB\n", "VmRSS:\t-1 kB\n", "VmRSS:\t18446744073709551615 kB\n", "VmRSS: kB\n"} {
+		_, ok := kilobytesOf(text, "VmRSS")
+		qt.Check(t, qt.IsFalse(ok), qt.Commentf("%q", text))
+	}
+	_, _, ok := ResidentMemory(1 << 30)
+	qt.Check(t, qt.IsFalse(ok))
 }
 
 func TestParseDataMapping(t *testing.T) {

@@ -28,7 +28,7 @@ func (w *Writer) add(e *event.Event) {
 			Command: start.Command, Library: start.Library, Release: start.Release, UID: e.UID,
 			Container: start.Container, Pod: start.Pod, ContainerPID: start.ContainerPID, AttachedLate: start.AttachedLate,
 		})
-	case event.ProcessExit, event.Free, event.CBFree, event.KernelUnload, event.DeviceClose, event.Reread, event.Lost, event.Mark, event.Owner:
+	case event.ProcessExit, event.Free, event.CBFree, event.KernelUnload, event.DeviceClose, event.Reread, event.Lost, event.Mark, event.Owner, event.HostMemory:
 		p = w.running[e.PID] // none begins by its end
 	default:
 		p = w.process(e.PID, e.Comm, e.TimeNs)

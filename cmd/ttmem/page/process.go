@@ -3,6 +3,7 @@ package page
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -61,6 +62,16 @@ func ProcessState(p *memory.Process) string {
 		return fmt.Sprintf("signal %d", status.Signal())
 	}
 	return fmt.Sprintf("exit %d", status.ExitStatus())
+}
+
+// HostGrowth names the processes whose host memory grew to the end, of some processes or all.
+func HostGrowth(list []memory.Process, pids []int, users Users) (texts []string) {
+	for i := range list {
+		if p := &list[i]; p.Host != nil && p.Host.GrowthBytes > 0 && (len(pids) == 0 || slices.Contains(pids, p.PID)) {
+			texts = append(texts, fmt.Sprintf("Host memory of %s grew by %s to %s: no device memory", users.PID(p.PID), Bytes(p.Host.GrowthBytes), Bytes(p.Host.ResidentBytes)))
+		}
+	}
+	return texts
 }
 
 // StillReading is the note while memory from before the attach is still being read.

@@ -70,6 +70,7 @@ var help = []struct {
 		{"DRAM", "of all chips that it uses"},
 		{"L1 PER CORE", "its tensors, on the core where they take most"},
 		{"PROGRAM", "what the largest of its programs needs of a core when it runs"},
+		{"HOST", "its memory on the host, sampled once a second"},
 		{"FOR", "how long it has been seen"},
 	}},
 	{"Live memory", []binding{

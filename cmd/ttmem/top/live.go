@@ -138,7 +138,7 @@ func (l *Live) keep(e *event.Event) {
 	case event.Free, event.CBFree, event.KernelUnload, event.TraceRelease, event.DeviceClose, event.ProcessExit:
 		l.later = append(l.later, *e)
 		return
-	case event.Owner, event.Mark, event.Lost, event.Reread: // also at the end
+	case event.Owner, event.Mark, event.Lost, event.Reread, event.HostMemory: // also at the end
 	default:
 		for i := range l.later {
 			l.last.Apply(&l.later[i])

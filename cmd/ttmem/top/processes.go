@@ -26,6 +26,12 @@ var processColumns = []column[*processUse]{
 	{"DRAM", 11, 0, func(_ *model, u *processUse) (string, page.Style) { return page.Bytes(u.dram), page.NoStyle }},
 	{"L1 PER CORE", 13, 0, func(_ *model, u *processUse) (string, page.Style) { return page.KiB(u.l1), page.NoStyle }},
 	{"PROGRAM", 11, 0, func(_ *model, u *processUse) (string, page.Style) { return page.KiB(u.program), page.NoStyle }},
+	{"HOST", 11, 90, func(_ *model, u *processUse) (string, page.Style) {
+		if u.Host == nil {
+			return "", page.NoStyle
+		}
+		return page.Bytes(u.Host.ResidentBytes), page.NoStyle
+	}},
 	{"BUFFERS", 9, 90, func(_ *model, u *processUse) (string, page.Style) { return formatCount(u.buffers), page.NoStyle }},
 	{"FOR", 8, 90, func(m *model, u *processUse) (string, page.Style) {
 		end := cmp.Or(u.endNs, m.present.NowNs)
@@ -68,7 +74,8 @@ func (m *model) processLines(y int) []string {
 	if len(list) > room {
 		room-- // for the line that says so
 	}
-	columns := slices.DeleteFunc(slices.Clone(processColumns), func(c column[*processUse]) bool { return m.width < c.least })
+	host := slices.ContainsFunc(list, func(u processUse) bool { return u.Host != nil })
+	columns := slices.DeleteFunc(slices.Clone(processColumns), func(c column[*processUse]) bool { return m.width < c.least || c.name == "HOST" && !host })
 	lines := []string{m.Paint(page.OnGreen, m.left(heads(m.painter, columns)+"  PROCESS", m.width))}
 	for i := range list[:min(room, len(list))] {
 		u := &list[i]

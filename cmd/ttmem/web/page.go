@@ -100,6 +100,9 @@ func (p *Page) Event(e *event.Event, s *aggregate.State) {
 		}
 		return
 	}
+	if e.Kind == event.HostMemory {
+		return // the page has no host memory
+	}
 	if len(p.timeNs) == 0 {
 		p.addRow(e.TimeNs, 0)
 	}

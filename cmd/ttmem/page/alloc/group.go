@@ -105,6 +105,14 @@ func (n *Namer) ProcessName(pid int) string {
 	return fmt.Sprintf("PID %d", pid)
 }
 
+// HostBytes is the memory of a process on the host; 0 if it is not known.
+func (n *Namer) HostBytes(pid int) uint64 {
+	if p := n.find(pid); p != nil && p.Host != nil {
+		return p.Host.ResidentBytes
+	}
+	return 0
+}
+
 // find returns the process with an id: the live one, else the first one with that id.
 func (n *Namer) find(pid int) (found *memory.Process) {
 	for i := range n.Snap.Processes {

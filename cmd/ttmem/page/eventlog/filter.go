@@ -42,8 +42,8 @@ type Filter struct {
 	Buffers            []uint64
 	Grep               *regexp.Regexp
 	Since, Until       uint64 // ns after the first event; 0: without end
-	// Runs lists runs of programs also if Kinds does not name them.
-	Runs bool
+	// Frequent lists runs of programs and samples of host memory also if Kinds does not name them.
+	Frequent bool
 }
 
 // seen has the values that occurred, so that an error can suggest them if nothing matches.
@@ -81,8 +81,8 @@ func (f *Filter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf fu
 	if !slices.Contains(Kinds, e.Kind) {
 		return false // an event of a checkpoint
 	}
-	if e.Kind == event.ProgramRun && !f.Runs && !slices.Contains(f.Kinds, e.Kind) {
-		return false // a model runs more programs than all else that it does
+	if (e.Kind == event.ProgramRun || e.Kind == event.HostMemory) && !f.Frequent && !slices.Contains(f.Kinds, e.Kind) {
+		return false // a model runs more programs than all else that it does, and samples come all the time
 	}
 	passed := e.TimeNs - min(begin, e.TimeNs)
 	if passed < f.Since || f.Until > 0 && passed > f.Until {
@@ -177,7 +177,7 @@ func (l *Log) Hint() string {
 var Kinds = []event.Kind{
 	event.Alloc, event.Free, event.AllocFailed, event.CBAlloc, event.CBFree, event.KernelLoad, event.KernelUnload,
 	event.DeviceOpen, event.DeviceClose, event.ProcessStart, event.ProcessExit, event.Lost, event.Mark, event.Reread, event.ProgramRun, event.Owner, event.OperationFailed,
-	event.TraceBegin, event.TraceEnd, event.TraceReplay, event.TraceRelease,
+	event.TraceBegin, event.TraceEnd, event.TraceReplay, event.TraceRelease, event.HostMemory,
 }
 
 // Regions are the regions of events.

@@ -238,6 +238,8 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		r.text = "figures are right again: live buffers were read from memory"
 	case event.Owner:
 		r.text = ownerText(e)
+	case event.HostMemory:
+		r.size, r.text = page.Bytes(e.SizeBytes), "resident on the host, at most "+page.Bytes(e.BytesPerBank)
 	}
 	if e.Reread {
 		r.text += ", found by rereading"

@@ -51,6 +51,8 @@ type Document struct {
 	// Others ended with their device or process; there were too many of their call stacks to keep
 	// them apart.
 	Others sum `json:"others"`
+	// HostGrowth are the processes whose memory on the host grew over the whole run.
+	HostGrowth []hostGrowth `json:"host_growth,omitempty"`
 	// EndedBefore ended with their device or process before the mark To.
 	EndedBefore sum `json:"ended_before"`
 	memory.AllLosses
@@ -61,6 +63,12 @@ type sum struct {
 	Stacks int    `json:"stacks,omitempty"`
 	Count  uint64 `json:"count"`
 	Bytes  uint64 `json:"bytes"`
+}
+
+// hostGrowth is the memory of a process on the host.
+type hostGrowth struct {
+	PID int `json:"pid" user:"user"`
+	memory.HostMemory
 }
 
 // Document returns the JSON document.
@@ -77,6 +85,12 @@ func (p *Page) Document() any {
 		EndedBefore: sum{0, p.EndedBefore.Count, p.EndedBefore.Bytes},
 		Marks:       p.Marks,
 		AllLosses:   p.Losses,
+	}
+	for i := range p.Processes {
+		one := &p.Processes[i]
+		if len(page.HostGrowth([]memory.Process{*one}, p.Filter.PIDs, nil)) > 0 && p.whole() {
+			doc.HostGrowth = append(doc.HostGrowth, hostGrowth{one.PID, *one.Host})
+		}
 	}
 	if n := len(p.Marks); n > 0 {
 		doc.From, doc.To = &p.Marks[0], &p.Marks[n-1]

@@ -50,6 +50,8 @@ type Options struct {
 	Cut bool
 	// StepMarks is the number of marks of steps that were not used.
 	StepMarks int
+	// Processes have the memory on the host.
+	Processes []memory.Process
 	// Losses are what was lost since the first mark.
 	Losses memory.AllLosses
 }
@@ -123,6 +125,14 @@ func sumOf(list []*alloc.Row) sum {
 
 // whole reports whether no marks were selected.
 func (p *Page) whole() bool { return len(p.Marks) == 0 }
+
+// hostGrowth names the processes whose memory on the host grew over the whole run.
+func (p *Page) hostGrowth() []string {
+	if !p.whole() {
+		return nil
+	}
+	return page.HostGrowth(p.Processes, p.Filter.PIDs, p.names.Users())
+}
 
 // verdict says in one line how a call site grew.
 func (p *Page) verdict(r *alloc.Row) string {

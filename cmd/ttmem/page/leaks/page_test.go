@@ -9,6 +9,7 @@ import (
 
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/document"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/e2e/pagetest"
@@ -310,4 +311,28 @@ func TestGroupsByOwnerAreNoMoreThanTheLeak(t *testing.T) {
 	qt.Assert(t, qt.HasLen(groups, 1))
 	qt.Check(t, qt.Equals(groups[0].Text, "m.a[…]"))
 	qt.Check(t, qt.DeepEquals(groups[0].Amounts, []memory.Amount{{Count: 5, Bytes: 50}}))
+}
+
+// TestHostMemoryThatGrowsIsNamed: over the whole run, and not between marks.
+func TestHostMemoryThatGrowsIsNamed(t *testing.T) {
+	r := newRun()
+	r.mark("a")
+	host := uint64(1 << 30)
+	for range 400 {
+		r.temporary(nil)
+		host += 1 << 20
+		r.Apply(event.Event{Kind: event.HostMemory, PID: 7, SizeBytes: host, BytesPerBank: host})
+	}
+	r.mark("b")
+	marks, processes := r.marks, r.State.Snapshot().Processes
+	grew := "Host memory of PID 7 grew by "
+	qt.Check(t, qt.Not(qt.StringContains(r.text(t, Options{Processes: processes}, page.Layout{}), grew)))
+	r.marks = nil
+	qt.Check(t, qt.StringContains(r.text(t, Options{Processes: processes}, page.Layout{}), grew))
+	qt.Check(t, qt.Not(qt.StringContains(r.text(t, Options{Processes: processes, Filter: alloc.Filter{PIDs: []int{8}}}, page.Layout{}), grew)))
+	o := Options{Processes: processes}
+	report := analyze.Leaks(r.State, analyze.LeakOptions{})
+	qt.Check(t, qt.Matches(string(document.Append(nil, New(report, o).Document(), nil)), `.*"host_growth":\[\{"pid":7,"resident_bytes":\d+,"peak_bytes":\d+,"growth_bytes":\d+\}\].*`))
+	o.Marks = marks
+	qt.Check(t, qt.Not(qt.StringContains(string(document.Append(nil, New(report, o).Document(), nil)), "host_growth")))
 }

@@ -32,6 +32,9 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		layout.Sized().Write(out, 0, page.Bold, alloc.Growth(layout.Painter, c))
 	}
 	layout.Write(out, 0, page.Bold, p.headline())
+	for _, text := range p.hostGrowth() {
+		layout.Sized().Write(out, 0, page.Yellow, text)
+	}
 	switch {
 	case len(p.leaks) == 0:
 	case p.By != "stack":

@@ -7,6 +7,7 @@ const (
 	shownSites     = 5  // call sites of a peak,
 	allSites       = 15 // and of all peaks
 	shownLeaks     = 3  // call sites that leak
+	shownGrowth    = 2  // processes whose host memory grew
 	shownFailures  = 3
 	failureLines   = 2 // lines about each
 	shownOverlaps  = 1

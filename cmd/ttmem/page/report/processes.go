@@ -88,6 +88,22 @@ func (r *report) processes() {
 	if hidden := max(0, len(list)-shownProcesses) + page.ForgottenProcesses(r.snap); hidden > 0 {
 		r.line(r.Paint(page.Dim, fmt.Sprintf("  and %d more", hidden)))
 	}
+	r.hostMemory(list[:min(len(list), shownProcesses)])
+}
+
+// hostMemory writes the memory of processes on the host, as far as it was sampled.
+func (r *report) hostMemory(list []memory.Process) {
+	var items []string
+	for i := range list {
+		if h := list[i].Host; h != nil {
+			text := fmt.Sprintf("%s (at most %s)", page.Bytes(h.ResidentBytes), page.Bytes(h.PeakBytes))
+			if len(list) > 1 {
+				text = fmt.Sprintf("PID %d %s", list[i].PID, text)
+			}
+			items = append(items, text)
+		}
+	}
+	r.items(" Host memory: ", 3, page.Dim, items)
 }
 
 // highest is the highest peak of a region of a process.

@@ -64,6 +64,8 @@ type report struct {
 	padded    []padded
 	holders   analyze.Holders
 	peaks     []memory.RegionPeak
+	// hostGrowth names the processes whose host memory grew.
+	hostGrowth []string
 }
 
 // textColumns is the largest width of sentences.
@@ -101,6 +103,11 @@ func newReport(s *memory.Snapshot, o Options) *report {
 	}
 	r.retained = retainedIn(sites, r.peaks, o.PID)
 	r.padded = r.paddedIn()
+	var pids []int
+	if o.PID != 0 {
+		pids = []int{o.PID}
+	}
+	r.hostGrowth = page.HostGrowth(s.Processes, pids, r.users)
 	return r
 }
 

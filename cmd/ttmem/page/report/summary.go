@@ -47,7 +47,7 @@ func (r *report) summary() string {
 		}
 		say("L1 tightest at %s: %s of %s free", place, strings.TrimSuffix(page.KiB(o.Peak.HeadroomBytes()), " KiB"), page.KiB(o.Peak.CapacityBytes))
 	}
-	if leaked.Count == 0 && len(r.undecided) == 0 && !r.losses().Any() && !r.CutShort && r.State.BuffersAllocated() >= analyze.LeastSurvivors {
+	if leaked.Count == 0 && len(r.undecided)+len(r.hostGrowth) == 0 && !r.losses().Any() && !r.CutShort && r.State.BuffersAllocated() >= analyze.LeastSurvivors {
 		say("no leak")
 	}
 	return strings.Join(parts, "; ")

@@ -137,7 +137,7 @@ func (r *report) leaks() {
 			page.Count(r.State.BuffersAllocated(), "buffer"))))
 	case r.CutShort:
 		r.line("No leaks found before the recording is cut short")
-	case len(r.retained) > 0:
+	case len(r.retained)+len(r.hostGrowth) > 0:
 		r.line("No leaks found")
 	default:
 		r.line(r.Paint(page.Green, r.Pick("✓ ", "")+"No leaks found"))
@@ -149,6 +149,11 @@ func (r *report) leaks() {
 			r.line(r.Paint(page.Yellow, line))
 		}
 		r.sources(few, shownLeaks, 0, page.Bytes)
+	}
+	for _, text := range first(r.hostGrowth, shownGrowth) {
+		for _, line := range page.Wrap(text, r.width) {
+			r.line(r.Paint(page.Yellow, line))
+		}
 	}
 }
 
