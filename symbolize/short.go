@@ -65,17 +65,7 @@ func (s *shortener) name(a demangle.AST) string {
 		return s.name(a.Method)
 	case *demangle.TypeWithQualifiers:
 		return s.name(a.Base)
-	case *demangle.TaggedName:
-		return s.name(a.Name)
-	case *demangle.Clone:
-		return s.name(a.Base)
 	case *demangle.Constraint:
-		return s.name(a.Name)
-	case *demangle.EnableIf:
-		return s.name(a.Type)
-	case *demangle.Friend:
-		return s.name(a.Name)
-	case *demangle.ModuleEntity:
 		return s.name(a.Name)
 	case *demangle.Constructor:
 		return lastName(s.name(a.Name))
@@ -89,8 +79,6 @@ func (s *shortener) name(a demangle.AST) string {
 		return operatorName(a.Name)
 	case *demangle.Cast:
 		return "operator " + printed(a.To)
-	case *demangle.DefaultArg:
-		return "{default#" + strconv.Itoa(a.Num+1) + "}"
 	case *demangle.Special:
 		if strings.Contains(a.Prefix, "thunk to") { // a wrapper around the function
 			return s.name(a.Val)

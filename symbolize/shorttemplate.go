@@ -104,14 +104,8 @@ func (s *shortener) firstArgument(a demangle.AST) string {
 		return s.firstArgument(a.Name)
 	case *demangle.MethodWithQualifiers:
 		return s.firstArgument(a.Method)
-	case *demangle.TaggedName:
-		return s.firstArgument(a.Name)
-	case *demangle.Clone:
-		return s.firstArgument(a.Base)
 	case *demangle.Constraint:
 		return s.firstArgument(a.Name)
-	case *demangle.EnableIf:
-		return s.firstArgument(a.Type)
 	}
 	return ""
 }
@@ -158,7 +152,7 @@ func (s *shortener) target(a demangle.AST) string {
 		} else if !strings.HasPrefix(name, "nanobind::detail::func_create::") {
 			return name
 		}
-	case *demangle.Name, *demangle.Closure, *demangle.TaggedName:
+	case *demangle.Name, *demangle.Closure:
 		return s.name(a)
 	}
 	return ""
