@@ -22,13 +22,6 @@ type ProbedFile struct {
 	inode  host.InodeHandle
 }
 
-// NewProbedFile returns an open file, without probes.
-func NewProbedFile(file *os.File) (f ProbedFile, err error) {
-	f.File = file
-	f.Info, err = file.Stat()
-	return f, err
-}
-
 // Identify prepares Same.
 func (f *ProbedFile) Identify() { f.inode = host.HandleOf(f.File) }
 

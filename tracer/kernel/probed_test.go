@@ -21,7 +21,8 @@ func TestProbedFileIsProtected(t *testing.T) {
 	open := func() ProbedFile {
 		file, err := os.Open(path)
 		qt.Assert(t, qt.IsNil(err))
-		f, err := NewProbedFile(file)
+		f := ProbedFile{File: file}
+		f.Info, err = file.Stat()
 		qt.Assert(t, qt.IsNil(err))
 		t.Cleanup(f.Remove)
 		return f

@@ -145,8 +145,8 @@ func (s *Set) Open(file *os.File, user int, path string, in func(string) (*os.Fi
 			file.Close()
 		}
 	}()
-	probed, err := kernel.NewProbedFile(file)
-	if err != nil {
+	probed := kernel.ProbedFile{File: file}
+	if probed.Info, err = file.Stat(); err != nil {
 		return nil, err
 	}
 	probed.Identify()
