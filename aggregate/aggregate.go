@@ -56,6 +56,8 @@ type State struct {
 	untilNs uint64
 	// ran is called with each run of a program: see OnRun.
 	ran *func(memory.ProgramRun)
+	// pausedPeaks is true while samples do not count for peaks.
+	pausedPeaks bool
 	// unplaced takes the place of the chip for buffers whose chip is not known.
 	unplaced *chip
 	// first is the time of the first event; restored is true if that was the end of a

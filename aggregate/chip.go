@@ -64,6 +64,7 @@ func (s *State) chip(p *process, id int) *chip {
 			return nil
 		}
 		c = newChip(id, s.first, s.ran)
+		c.pools.Pause(s.pausedPeaks, s.now, s.applied)
 		s.chips[id] = c
 	}
 	return c

@@ -91,7 +91,7 @@ func (p *process) closed(only *arena, now uint64, reason event.Reason) (count in
 func (r *run) ran(use *memory.CoreUse) {
 	c, own := r.by.chip, r.sum(&r.by.used.Load, r.by.used.Regions[event.L1].PerBank)
 	r.of.raise(use)
-	r.by.peaks.Raise(event.L1, own.Bytes(), own.StaticBytes(), r.at, &r.by.capacities()[event.L1])
+	r.by.raise(event.L1, own.Bytes(), own.StaticBytes(), r.at)
 	if q := &c.pools[event.L1]; q.Ran(r.at, use, r.parts) {
 		r.share(q)
 	}

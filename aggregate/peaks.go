@@ -29,6 +29,42 @@ func (s *State) RestartPeaks() {
 	}
 }
 
+// BeginPeaks begins all peaks and timelines now, those of processes too: the present use is the first sample.
+func (s *State) BeginPeaks() {
+	s.Settle()
+	s.RestartPeaks()
+	s.RestartTimelines()
+	for _, p := range s.processes {
+		for _, c := range p.chips {
+			c.peaks = peak.Peaks{}
+		}
+	}
+	s.CountPeaks(true)
+}
+
+// CountPeaks makes samples count for peaks, the present use first, or no more. Timelines have all samples.
+func (s *State) CountPeaks(count bool) {
+	s.Settle()
+	s.pausedPeaks = !count
+	for _, c := range s.chips {
+		c.pools.Pause(!count, s.now, s.applied)
+	}
+	for _, p := range s.processes {
+		for _, c := range p.chips {
+			for region := range c.peaks {
+				c.raise(event.Region(region), c.used.Of(event.Region(region)), 0, memory.Point{Number: s.applied, TimeNs: s.now})
+			}
+		}
+	}
+}
+
+// raise adds a sample of a region to the peaks of the process.
+func (c *processChip) raise(region event.Region, bytes, static uint64, at memory.Point) {
+	if !c.chip.pools[region].Paused {
+		c.peaks.Raise(region, bytes, static, at, &c.capacities()[region])
+	}
+}
+
 // restartPartial makes the present use the peak of each partial chip, and the present time the
 // beginning of all timelines. Only the processes keep their earlier peaks.
 func (s *State) restartPartial() {
@@ -87,7 +123,7 @@ func (p *process) grew(b *buffer) {
 		q.Grew(b.SinceNs, p.state.applied, b.BeforeAttach && p.early)
 	}
 	for _, c := range b.set.chips {
-		c.peaks.Raise(b.Region, c.used.Of(b.Region), 0, memory.Point{TimeNs: b.SinceNs}, &c.capacities()[b.Region])
+		c.raise(b.Region, c.used.Of(b.Region), 0, memory.Point{TimeNs: b.SinceNs})
 		// a trace runs programs again: those that were enqueued during its capture
 		if b.Region == event.Trace && (b.BeforeAttach || !p.captures) {
 			c.chip.pools[event.L1].AtLeast = true

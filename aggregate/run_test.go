@@ -166,3 +166,38 @@ func TestRunsAreReportedOnce(t *testing.T) {
 		{Point: at(4, 4), Bytes: 600, StaticBytes: 100}, {Point: at(8, 8), Bytes: 600, StaticBytes: 100},
 	}))
 }
+
+// TestPeaksOfAPart: samples count from the beginning of a part on, but for pauses, after which the present
+// use is the first one.
+func TestPeaksOfAPart(t *testing.T) {
+	s := after(chipOf(1000), inL1(2, 1, 500, 0), inL1(3, 2, 100, 0), free(4, 7, 2))
+	apply := func(events ...event.Event) {
+		for i := range events {
+			s.Apply(&events[i])
+		}
+	}
+	own := func() uint64 {
+		peak := s.Snapshot().Processes[0].Devices[0].L1PerCore.Peak
+		return peak.BufferBytes + peak.CBBytes
+	}
+	s.BeginPeaks()
+	qt.Check(t, qt.Equals(peakOfL1(s), 500))
+	apply(runs(5, 5, 1, 0), static(6, 5, 50, event.CircularBuffer, 1, 0))
+	s.CountPeaks(false) // the run was before
+	apply(inL1(7, 3, 400, 0), runs(8, 5, 1, 0))
+	s.Settle()
+	qt.Check(t, qt.Equals(peakOfL1(s), 550))
+	qt.Check(t, qt.Equals(own(), 550))
+	apply(free(9, 7, 3), inL1(10, 4, 60, 0))
+	qt.Check(t, qt.Equals(peakOfL1(s), 550))
+	s.CountPeaks(true)
+	qt.Check(t, qt.Equals(peakOfL1(s), 560))
+	qt.Check(t, qt.Equals(own(), 560))
+	var held uint64
+	for _, peak := range s.RegionPeaks() {
+		for _, holder := range peak.Holders {
+			held += holder.Bytes
+		}
+	}
+	qt.Check(t, qt.Equals(held, 560))
+}

@@ -250,11 +250,12 @@ func (s *State) FollowFrom(ns uint64) { s.between = past.From(ns, s.followed()) 
 func (s *State) FollowTo(ns uint64) { s.between.To(ns) }
 
 // Between returns the buffers that survived from the first moment to the second, by call site,
-// with births in the intervals between times. These begin with the first moment. over are the buffers
+// with births in the intervals between times. These begin with the first moment. Only those count that were
+// allocated in born. over are the buffers
 // that ended with their device or process before the second moment. The cost depends on the number of
 // live buffers.
-func (s *State) Between(times []uint64) (list []memory.SurvivorsBetween, over memory.Amount) {
-	return s.between.Survivors(times, s.now, s.followed())
+func (s *State) Between(times []uint64, born memory.Intervals) (list []memory.SurvivorsBetween, over memory.Amount) {
+	return s.between.Survivors(times, born, s.now, s.followed())
 }
 
 // followed returns the live buffers, without those from before the attach.

@@ -67,6 +67,17 @@ func (p *Parts) AddLive(s *aggregate.State, selected func(device int, region eve
 	}
 }
 
+// AddSurvivors adds the buffers that were allocated in born, after State.FollowFrom, and survived until now.
+func (p *Parts) AddSurvivors(s *aggregate.State, born memory.Intervals) {
+	list, _ := s.Between(nil, born)
+	for i := range list {
+		if one := (memory.SiteAmount{Site: list[i].Site, Amount: list[i].Amount}); one.Count > 0 {
+			one.Bytes /= uint64(max(1, len(one.Devices)))
+			p.add(one, "", nil)
+		}
+	}
+}
+
 // AddUnfreed adds the allocations that the program did not free: the live ones of a State, and the
 // buffers that ended with their device or process. others is the sum of the buffers of call sites
 // that are not listed, because their process had too many.

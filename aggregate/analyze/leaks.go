@@ -87,6 +87,9 @@ func (v *Verdict) Add(other *Verdict) {
 type LeakOptions struct {
 	// Times are those of the marks from State.FollowFrom to State.FollowTo.
 	Times []uint64
+	// Born are the calls in which the survivors were allocated, one for each interval between these; nil: at
+	// any time.
+	Born memory.Intervals
 	// WatchedFromNs is when running processes began to be watched, and State.FreshSince; 0 if they were
 	// not. Their growth since then counts, however small.
 	WatchedFromNs uint64
@@ -112,7 +115,7 @@ func Leaks(s *aggregate.State, o LeakOptions) LeakReport {
 		survivors, others := s.Survivors()
 		r.Sites, r.Others = judgeRuns(survivors, o.WatchedFromNs), others
 	} else {
-		r.between(s, o.Times)
+		r.between(s, o.Times, o.Born)
 	}
 	r.Sites = classified(r.Sites, o.Suppressions)
 	r.addContainers(s, o.Times)
@@ -227,8 +230,12 @@ func isWork(s *memory.Survivors) bool {
 }
 
 // between judges the survivors of allocations between marks, or since one of them.
-func (r *LeakReport) between(s *aggregate.State, times []uint64) {
-	born, over := s.Between(times)
+func (r *LeakReport) between(s *aggregate.State, times []uint64, in memory.Intervals) {
+	few := fewIntervals
+	if in != nil {
+		few = 2 // what the last call alone left is what it returned
+	}
+	born, over := s.Between(times, in)
 	r.EndedBefore = over
 	replaced := make(map[line]memory.Amount)
 	for i := range born {
@@ -238,7 +245,7 @@ func (r *LeakReport) between(s *aggregate.State, times []uint64) {
 		replaced[key] = sum
 	}
 	for i := range born {
-		r.Sites = append(r.Sites, judgeBetween(&born[i], times, replaced))
+		r.Sites = append(r.Sites, judgeBetween(&born[i], times, few, replaced))
 	}
 }
 
@@ -254,9 +261,9 @@ func lineOf(s *memory.Survivors) line {
 	return line{s.PID, s.Region, name.Of(s.Stack.Frames())}
 }
 
-// judgeBetween judges a call site by the intervals between marks in which its process worked. It
-// subtracts the buffers that the survivors replace from replaced.
-func judgeBetween(b *memory.SurvivorsBetween, times []uint64, replaced map[line]memory.Amount) Verdict {
+// judgeBetween judges a call site by the intervals between marks in which its process worked. few is the least
+// number of intervals that show a trend. It subtracts the buffers that the survivors replace from replaced.
+func judgeBetween(b *memory.SurvivorsBetween, times []uint64, few int, replaced map[line]memory.Amount) Verdict {
 	v := Verdict{Survivors: b.Survivors, Class: Stable, Births: b.Births}
 	with := v // including the buffers freed after the last allocation
 	for i, births := range b.Births {
@@ -266,7 +273,7 @@ func judgeBetween(b *memory.SurvivorsBetween, times []uint64, replaced map[line]
 		v.rise(births.Count > 0)
 		with.rise(births.Count+b.TeardownBirths[i].Count > 0)
 	}
-	if b.FreedAtTeardown.Count > 0 && with.Intervals >= fewIntervals && with.grows() {
+	if b.FreedAtTeardown.Count > 0 && with.Intervals >= fewIntervals && with.grows(few) {
 		v = with
 		v.addTeardown(b)
 	}
@@ -280,7 +287,7 @@ func judgeBetween(b *memory.SurvivorsBetween, times []uint64, replaced map[line]
 		return v
 	}
 	v.Sub(taken)
-	if v.grows() {
+	if v.grows(few) {
 		v.Class = Leaked
 	} else if v.LastRise == v.Intervals && v.Rises > 1 && v.Count < LeastSurvivors {
 		v.Class = Undecided
@@ -296,10 +303,10 @@ func (v *Verdict) rise(rises bool) {
 	}
 }
 
-// grows reports whether survivors were allocated in the last interval and, where there are
-// enough, in three of four.
-func (v *Verdict) grows() bool {
-	return v.LastRise == v.Intervals && (v.Intervals < fewIntervals || 4*v.Rises >= 3*v.Intervals)
+// grows reports whether survivors were allocated in the last interval and, where there are at least few, in
+// three of four.
+func (v *Verdict) grows(few int) bool {
+	return v.LastRise == v.Intervals && (v.Intervals < few || 4*v.Rises >= 3*v.Intervals)
 }
 
 // addTeardown counts the buffers that were freed after the last allocation as leaked.

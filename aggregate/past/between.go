@@ -100,10 +100,10 @@ func (b *Between) Teardown(freed *[]Ended) {
 }
 
 // Survivors returns the buffers that survived from the first moment to the second, by call site,
-// with births in the intervals between times. The first of times is the first moment. over are the
-// buffers that ended with their device or process before the second moment. live are the buffers that
-// are live now.
-func (b *Between) Survivors(times []uint64, now uint64, live iter.Seq[Buffers]) (list []memory.SurvivorsBetween, over memory.Amount) {
+// with births in the intervals between times. The first of times is the first moment. Only those count that
+// were allocated in born. over are the buffers that ended with their device or process before the second
+// moment. live are the buffers that are live now.
+func (b *Between) Survivors(times []uint64, born memory.Intervals, now uint64, live iter.Seq[Buffers]) (list []memory.SurvivorsBetween, over memory.Amount) {
 	to := cmp.Or(b.toNs, now)
 	index := make(map[Site]int)
 	still := make(map[Site]memory.Amount) // the live ones of before
@@ -138,7 +138,7 @@ func (b *Between) Survivors(times []uint64, now uint64, live iter.Seq[Buffers]) 
 		case one.SinceNs > to:
 		case one.SinceNs <= b.fromNs:
 			add(still, one)
-		default:
+		case born.Has(one.SinceNs):
 			survive(&one, end, atTeardown)
 		}
 	}

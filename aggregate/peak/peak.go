@@ -72,6 +72,8 @@ type Pool struct {
 	Line, StaticLine memory.Timeline
 	// drawn is true from the first change that is not an allocation from before the first event.
 	drawn bool
+	// Paused is true while samples do not count for the peak.
+	Paused bool
 }
 
 // A Part is a part of the program that ran at a peak, with the user of its process.
@@ -106,6 +108,16 @@ func (l *Pools) Highest() (list Peaks) {
 func (l *Pools) Restart(now, number uint64) {
 	for region := range l {
 		l[region].restart(now, number)
+	}
+}
+
+// Pause makes samples count for the peaks no more or, if not paused, again: the present use first.
+func (l *Pools) Pause(paused bool, now, number uint64) {
+	for region := range l {
+		q := &l[region]
+		if q.Paused = paused; !paused && q.Bytes > q.Peak.Bytes {
+			q.restart(now, number)
+		}
 	}
 }
 
@@ -172,7 +184,7 @@ func (q *Pool) Capacity() uint64 { return Capacity(q.Region, q.capacity) }
 // from the memory of a process that was already running at the first event: the buffer was live
 // since then. number is the number of the event.
 func (q *Pool) Grew(now, number uint64, found bool) {
-	if q.Bytes > q.Peak.Bytes {
+	if q.Bytes > q.Peak.Bytes && !q.Paused {
 		q.restart(now, number)
 	}
 	q.draw(now, found)
@@ -191,7 +203,7 @@ func (q *Pool) SetLoad(core cores.Core, bytes uint64) {
 // parts of the program on a core.
 func (q *Pool) Ran(at memory.Point, use *memory.CoreUse, partsOf func(cores.Core) []Part) (highest bool) {
 	bytes, static := use.Bytes(), use.StaticBytes()
-	if highest = bytes > q.Peak.Bytes; highest {
+	if highest = bytes > q.Peak.Bytes && !q.Paused; highest {
 		q.Peak, q.PeakCore = Peak{bytes, static, at.TimeNs, q.Capacity(), at.Number}, cores.Core{X: use.X, Y: use.Y}
 		q.Serial++
 		q.parts = partsOf(q.PeakCore)

@@ -66,9 +66,8 @@ type Tree struct {
 	// Full is true if there were more phases than are kept.
 	Full      bool
 	processes map[int]*process
-	// steps are the steps of known stacks.
-	steps map[*event.Stack][]step
-	nowNs uint64
+	stacks    stacks
+	nowNs     uint64
 }
 
 // A process has the phases of a process.
@@ -84,7 +83,7 @@ type born struct{ ns, bytes uint64 }
 
 // New returns a Tree without phases that follows a state.
 func New(s *aggregate.State) *Tree {
-	t := &Tree{state: s, processes: make(map[int]*process), steps: make(map[*event.Stack][]step)}
+	t := &Tree{state: s, processes: make(map[int]*process), stacks: make(stacks)}
 	s.OnRun(t.ran)
 	return t
 }
@@ -156,16 +155,26 @@ func (t *Tree) sample(p *process, region event.Region, device int, bytes, ns uin
 	}
 }
 
-// enter takes the call stack of an event: phases that it is not in have ended. The main thread's stacks
-// divide the run, as other threads work for it.
+// divides reports whether the call stack of an event says what its process was running. The main thread's
+// stacks do, as other threads work for it.
+func divides(e *event.Event) bool {
+	switch e.Kind {
+	case event.Alloc, event.ProgramRun, event.TraceReplay, event.AllocFailed, event.OperationFailed:
+		return e.Stack != nil && e.TID == e.PID
+	}
+	return false
+}
+
+// enter takes the call stack of an event: phases that it is not in have ended.
 func (t *Tree) enter(e *event.Event) {
-	if e.Stack == nil || e.TID != e.PID {
+	if !divides(e) {
 		return
 	}
-	p, steps := t.of(e.PID), t.stepsOf(e.Stack)
+	p, steps := t.of(e.PID), t.stacks.steps(e.Stack)
 	if len(steps) == 0 {
 		return
 	}
+	steps = steps[:min(len(steps), maxDepth)]
 	same := 0
 	for same < len(p.active) && same < len(steps) && p.active[same].step == steps[same] {
 		same++
@@ -216,21 +225,24 @@ func (p *process) end(outermost int, ns uint64) {
 	p.active = p.active[:outermost]
 }
 
-// stepsOf returns the calls of a stack, outermost first.
-func (t *Tree) stepsOf(stack *event.Stack) []step {
-	if known, ok := t.steps[stack]; ok {
+// stacks have the calls of known stacks.
+type stacks map[*event.Stack][]step
+
+// steps returns the calls of a stack, outermost first.
+func (s stacks) steps(stack *event.Stack) []step {
+	if known, ok := s[stack]; ok {
 		return known
 	}
 	calls := slices.DeleteFunc(name.UserCalls(stack.Frames()), func(c name.Call) bool { return within[c.Function] })
 	steps := []step{}
-	for i := range min(len(calls), maxDepth) {
+	for i := range calls {
 		one := step{Call: calls[len(calls)-1-i]}
 		if i+1 < len(calls) {
 			one.Function = calls[len(calls)-2-i].Function
 		}
 		steps = append(steps, one)
 	}
-	t.steps[stack] = steps
+	s[stack] = steps
 	return steps
 }
 

@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -21,10 +23,11 @@ import (
 // diffOptions are the flags of diff.
 type diffOptions struct {
 	viewOptions
-	from, to  string
 	failAbove flags.Size
 	// auto is true if no moment is selected.
 	auto bool
+	// calls are what is compared with --within.
+	calls source.Span
 }
 
 // listedChanges is how many changes are listed without -n.
@@ -40,11 +43,12 @@ func newDiff() *cobra.Command {
 A and B are recordings; or two moments of one file, --from and --to; or FILE and the running
 process PID, through the host's service or as root. Recordings are compared by what was never
 freed (the moment left) or, if that is equal, by their peaks; --at selects another moment.
-docs/diff.md explains moments, and which call stacks are the same in both.`,
+--within compares what calls of a function left: in one file the first and last.
+docs/diff.md explains moments.`,
 		Example: `  ttmem diff yesterday.ttmem today.ttmem
   ttmem diff yesterday.ttmem today.ttmem --at peak --by op
   ttmem diff model.ttmem --from warm --to trained
-  ttmem diff model.ttmem -p 4242
+  ttmem diff model.ttmem --within forward
   ttmem diff loop.ttmem --from step#10 --to step#20 --fail-above 64KiB
   ttmem diff a.ttmem b.ttmem --json | jq '.groups[0]'`,
 		RunE: func(c *cobra.Command, args []string) error { return runDiff(c, &o, args) },
@@ -56,7 +60,7 @@ docs/diff.md explains moments, and which call stacks are the same in both.`,
 		},
 	}
 	flags.At(c, &o.at, "")
-	flags.Span(c, &o.from, &o.to, "left")
+	o.span.Register(c, "left")
 	flags.By(c, &o.by, "stack")
 	flags.PIDs(c, &o.source.PIDs)
 	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
@@ -81,11 +85,12 @@ func (o *diffOptions) newSide(path string, at source.Moment) *diffSide {
 
 // sides returns the two sides that the arguments and flags select.
 func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, err error) {
-	marked := o.from != "" || c.Flags().Changed("to")
+	text := o.span
+	marked, within := text.From != "" || c.Flags().Changed("to"), text.Within != ""
 	o.source.Socket, o.source.SocketNamed = flags.SocketOf(c)
-	live := len(args) == 1 && !marked && (len(o.source.PIDs) > 0 || o.source.SocketNamed)
+	live := len(args) == 1 && !marked && !within && (len(o.source.PIDs) > 0 || o.source.SocketNamed)
 	o.lines = !c.Flags().Changed("by")
-	o.auto = !marked && !live && !c.Flags().Changed("at")
+	o.auto = !marked && !live && !c.Flags().Changed("at") && o.span.Within == ""
 	switch {
 	case len(args) == 0:
 		return nil, nil, fmt.Errorf("missing files to compare: %s yesterday.ttmem today.ttmem", c.CommandPath())
@@ -97,11 +102,21 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 		return nil, nil, errors.New("--from and --to are of one file: for two, --at says at which moment of each")
 	case o.source.SocketNamed && !live:
 		return nil, nil, fmt.Errorf("--socket is for a file and a running process: %s FILE -p PID", c.CommandPath())
+	case within && c.Flags().Changed("at"):
+		return nil, nil, errors.New("--at is one moment: leave it out with --within")
+	case within:
+		if o.calls, err = source.ParseSpan(args[0], text, source.End); err == nil && len(args) == 1 && o.calls.Nth > 0 {
+			err = fmt.Errorf("--within %s is one call: give a second file, or %s to compare its first call with the last", o.calls.Call(), o.calls.Within)
+		}
+		side := func(path string) *diffSide {
+			return &diffSide{Side: diff.Side{Path: path, Moment: o.calls.Call(), When: o.calls.String(), PIDs: o.source.PIDs}}
+		}
+		return side(args[0]), side(args[len(args)-1]), err
 	case len(args) == 1 && !marked && !live:
 		return nil, nil, fmt.Errorf("%s alone cannot be compared: give a second file, two of its moments with --from and --to, or a running process with -p PID", args[0])
 	case len(args) == 1 && marked && c.Flags().Changed("at"):
 		return nil, nil, errors.New("--at is of two files: for one, give --from and --to")
-	case len(args) == 1 && marked && o.from == "":
+	case len(args) == 1 && marked && text.From == "":
 		return nil, nil, errors.New("--to without --from: give both")
 	}
 	if !marked {
@@ -120,7 +135,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 		}
 		return a, o.newSide(args[1], at), nil
 	}
-	span, err := source.ParseSpan(args[0], o.from, o.to, source.End)
+	span, err := source.ParseSpan(args[0], text, source.End)
 	return o.newSide(args[0], span.From), o.newSide(args[0], span.To), err
 }
 
@@ -140,7 +155,11 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	if o.format.JSON && !c.Flags().Changed("limit") {
 		o.n = 0
 	}
-	w, err := o.read(a, b)
+	read := o.read
+	if o.span.Within != "" {
+		read = func(a, b *diffSide) (*source.Summary, error) { return o.readCalls(len(args) == 1, a, b) }
+	}
+	w, err := read(a, b)
 	if err != nil {
 		return err
 	}
@@ -258,16 +277,56 @@ func (o *diffOptions) readSides(of source.Source, sides ...*diffSide) (*source.S
 		if err != nil {
 			return nil, err
 		}
-		side.Snap, side.Clock = end.Snapshot(), o.source.Clock()
-		side.Losses = side.Snap.Losses(side.Live, side.PIDs)
-		if !side.Live {
-			side.Clock = end.File.Clock()
-		}
+		side.end(end, o.source.Clock())
 		if side.Live && len(side.PIDs) == 0 {
 			end.Notes = page.WithOthers(end.Notes, end.Others)
 		}
 		if side == sides[len(sides)-1] { // one source
 			w.Notes, w.Failed = slices.Concat(end.Notes, w.Notes), end.Failed
+		}
+	}
+	return &w, nil
+}
+
+// end takes the state at the end of the source.
+func (s *diffSide) end(end *source.State, clock page.Clock) {
+	s.Snap, s.Clock = end.Snapshot(), clock
+	s.Losses = s.Snap.Losses(s.Live, s.PIDs)
+	if !s.Live {
+		s.Clock = end.File.Clock()
+	}
+}
+
+// readCalls reads what calls of a function allocated and left: all calls in each file or, in one file, the
+// first and the last one.
+func (o *diffOptions) readCalls(oneFile bool, sides ...*diffSide) (*source.Summary, error) {
+	var w source.Summary
+	for i, side := range sides {
+		r := &source.Recording{Path: side.Path, PIDs: side.PIDs}
+		calls, err := r.Intervals(o.calls)
+		switch {
+		case err != nil:
+			return nil, err
+		case oneFile && len(calls) == 1:
+			return nil, fmt.Errorf("--within %s: it ran once %s: give a second file", o.calls.Within, source.In(side.Path))
+		case oneFile:
+			nth := 1 + i*(len(calls)-1)
+			calls = calls[nth-1 : nth]
+			side.When = fmt.Sprintf("%s, the %s of its calls", side.When, page.Ordinal(nth))
+			side.Moment = fmt.Sprintf("%s#%d", o.calls.Within, nth)
+		}
+		begin := func(s *aggregate.State, at memory.Point) { s.FollowFrom(at.TimeNs) }
+		end, err := r.Play(o.calls, calls.Hull(), begin, func(s *source.State, _ source.Regions) {
+			side.Parts.AddSurvivors(s.State, calls.Times())
+			side.TimeNs = s.NowNs
+		})
+		if err != nil {
+			return nil, err
+		}
+		side.end(end, end.File.Clock())
+		side.Span = calls.Span(&o.calls)
+		if !oneFile || i == 0 {
+			w.Notes, w.Failed = append(w.Notes, end.Notes...), w.Failed || end.Failed
 		}
 	}
 	return &w, nil

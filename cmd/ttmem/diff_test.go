@@ -10,6 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/document"
+	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/diff"
@@ -81,7 +82,8 @@ func diffOf(t *testing.T, layout page.Layout, args ...string) (text string, d *d
 	qt.Assert(t, qt.IsNil(c.ParseFlags(args)))
 	f := c.Flags()
 	get := func(name string) string { return f.Lookup(name).Value.String() }
-	o.at, o.from, o.to, o.by, o.grep = get("at"), get("from"), get("to"), get("by"), get("grep")
+	o.at, o.by, o.grep = get("at"), get("by"), get("grep")
+	o.span = flags.Span{From: get("from"), To: get("to"), Within: get("within")}
 	o.regions, _ = f.GetStringSlice("region")
 	o.n, _ = f.GetInt("limit")
 	a, b, err := o.sides(c, f.Args())

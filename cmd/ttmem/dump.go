@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -28,22 +29,29 @@ func newDump() *cobra.Command {
 		Long: `Lists live buffers, and the circular and dataflow buffers of programs, largest first, with the
 lines that allocated them.
 
-FILE is a recording, at its end or --at another moment (docs/diff.md). Without it the state
-comes from the host's service (ttmem serve) or, for root, from the memory of the processes.
-docs/dump.md explains the columns, and rules for components.`,
+FILE is a recording, at its end or --at another moment (docs/diff.md). Of a span (docs/phases.md)
+it lists what was allocated in it and is live at its end. Without FILE the state comes from the
+host's service (ttmem serve) or, for root, from the memory of the processes. docs/dump.md explains
+the columns.`,
 		Example: `  ttmem dump                             what ttmem serve sees
   sudo ttmem dump -p 4242
   ttmem dump model.ttmem --at peak --by op
-  ttmem dump model.ttmem --chip 0 --region L1
+  ttmem dump model.ttmem --within forward#3 --region L1
   ttmem dump --by component --rules model.rules
   ttmem dump --grep 'attention\.py:\d+' -n 20
   ttmem dump --json | jq '.buffers[] | select(.size_bytes > 1e6) | .name'`,
 		PreRunE: o.take,
-		RunE:    func(*cobra.Command, []string) error { return runDump(&o) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("at") && o.span != (flags.Span{}) {
+				return errors.New("--at is one moment: give it, or a span with --from, --to and --within")
+			}
+			return runDump(&o)
+		},
 	}
 	o.source.Register(c)
 	o.source.Owners = true
 	flags.At(c, &o.at, "end")
+	o.span.Register(c, "")
 	flags.By(c, &o.by, "")
 	flags.Chips(c, &o.devices)
 	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
@@ -58,15 +66,11 @@ func runDump(o *viewOptions) error {
 	if err != nil {
 		return err
 	}
-	at, err := source.ParseAt(o.source.File, o.at)
+	l, err := o.list(filter, rules)
 	if err != nil {
 		return err
 	}
-	l, err := o.list(at, filter, rules)
-	if err != nil {
-		return err
-	}
-	if (o.utc || !at.AtEnd()) && !o.format.JSON && l.All > 0 {
+	if (o.utc || l.Span != page.Span{} || o.at != "end") && !o.format.JSON && l.All > 0 {
 		layout := o.format.LayoutFor(os.Stdout)
 		for _, text := range o.moments(l) {
 			for _, line := range layout.Lines(text, 0) {
@@ -86,6 +90,9 @@ func runDump(o *viewOptions) error {
 // moments says at which moment, or at which of several, the memory is listed.
 func (o *viewOptions) moments(l *dump.List) []string {
 	of := page.Clean(l.Of)
+	if l.Span != (page.Span{}) {
+		of = "allocated " + of + ", and live at the end of that"
+	}
 	switch clock := o.source.Clock(); {
 	case !o.utc:
 		return []string{of}
@@ -150,9 +157,31 @@ func checkLive(snap *memory.Snapshot, filter *alloc.Filter, of string) error {
 	return nil
 }
 
-// list lists the memory that is live at a moment. Each region of each chip has its peak at a
-// different time.
-func (o *viewOptions) list(at source.Moment, filter alloc.Filter, rules *name.Rules) (*dump.List, error) {
+// states returns the moment to list and the states of that or, with a span, those at its end, and the times
+// of the span.
+func (o *viewOptions) states() (from source.Source, at source.Moment, born source.Intervals, err error) {
+	span, err := source.ParseSpan(o.source.File, o.span, source.End)
+	switch {
+	case err != nil:
+	case o.span == flags.Span{}:
+		at, err = source.ParseAt(o.source.File, o.at)
+		from = o.source.Present(nil)
+	default:
+		r := o.source.Recording()
+		if born, err = r.Intervals(span); err == nil {
+			at, from = span.To, r.EndOf(span, born)
+		}
+	}
+	return from, at, born, err
+}
+
+// list lists the memory that is live at a moment, or what of it was allocated in a span. Each region of each
+// chip has its peak at a different time.
+func (o *viewOptions) list(filter alloc.Filter, rules *name.Rules) (*dump.List, error) {
+	from, at, born, err := o.states()
+	if err != nil {
+		return nil, err
+	}
 	var l *dump.List
 	var failed error
 	var moments []dump.Moment
@@ -168,6 +197,9 @@ func (o *viewOptions) list(at source.Moment, filter alloc.Filter, rules *name.Ru
 			}
 			one, err := newListing(s, some, rules)
 			if err == nil {
+				if born != nil {
+					one.OnlyAllocated(born.Times())
+				}
 				overlaps = append(overlaps, alloc.Overlaps(one.Snap, true, filter.PIDs)...)
 			}
 			if err == nil && at.Kind == source.Peak {
@@ -182,7 +214,7 @@ func (o *viewOptions) list(at source.Moment, filter alloc.Filter, rules *name.Ru
 			l.There = max(l.There, one.There)
 		}
 	}
-	end, err := o.source.Present(nil).StateAt(at, list)
+	end, err := from.StateAt(at, list)
 	if err == nil && failed == nil && l == nil { // nothing was ever allocated in these regions
 		l, failed = newListing(end, filter, rules)
 	}
@@ -200,7 +232,11 @@ func (o *viewOptions) list(at source.Moment, filter alloc.Filter, rules *name.Ru
 	l.Filter, l.Moments = filter, moments
 	slices.Sort(overlaps)
 	l.Notes = append(slices.Compact(overlaps), end.Notes...)
-	if at.AtEnd() {
+	switch {
+	case born != nil:
+		span, _ := source.ParseSpan(o.source.File, o.span, source.End)
+		l.Span, l.Of = born.Span(&span), span.String()+" "+source.In(end.File.Name)
+	case at.AtEnd():
 		l.Ended = o.source.File
 	}
 	return l, nil

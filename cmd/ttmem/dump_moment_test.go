@@ -10,7 +10,6 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/dump"
-	"ttmem/cmd/ttmem/source"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
@@ -19,12 +18,9 @@ import (
 func dumpOf(t *testing.T, path string, o viewOptions) (*dump.List, error) {
 	t.Helper()
 	o.source.File = path
-	at, err := source.ParseMoment("at", o.at)
-	qt.Assert(t, qt.IsNil(err))
-	at.Last = true
 	filter, rules, err := o.check(alloc.Regions)
 	qt.Assert(t, qt.IsNil(err))
-	return o.list(at, filter, rules)
+	return o.list(filter, rules)
 }
 
 // turningEvents have most of DRAM and most of L1 at different times, two marks, and two

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
@@ -40,8 +41,7 @@ const (
 // htmlOptions are the flags of html.
 type htmlOptions struct {
 	viewOptions
-	from, to string
-	output   string
+	output string
 	// most is the largest number of events, and written how many of the recording's are on the page.
 	most    int
 	written uint64
@@ -67,6 +67,7 @@ source paths of the recording. docs/html.md explains the page.`,
 		Example: `  ttmem html model.ttmem
   ttmem html model.ttmem -o report.html
   ttmem html model.ttmem --from warm --to trained -o training.html
+  ttmem html model.ttmem --within forward#3 -o forward.html
   ttmem html model.ttmem -p 4242 -o one.html`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 && c.ArgsLenAtDash() < 0 {
@@ -80,7 +81,7 @@ source paths of the recording. docs/html.md explains the page.`,
 	c.Flags().StringVarP(&o.output, "output", "o", "", "write the page to `FILE` (-: standard output)")
 	_ = c.MarkFlagFilename("output", "html")
 	flags.PIDs(c, &o.source.PIDs)
-	flags.Span(c, &o.from, &o.to, "end")
+	o.span.Register(c, "end")
 	flags.Takes(c, flags.Rules)
 	c.ValidArgsFunction = source.CompleteRecordings
 	return c
@@ -91,7 +92,7 @@ func writeHTML(ctx context.Context, o *htmlOptions) error {
 	if err != nil {
 		return err
 	}
-	since, until, err := o.span(o.from, o.to, source.EveryRegion)
+	times, err := o.times(source.EveryRegion)
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func writeHTML(ctx context.Context, o *htmlOptions) error {
 	defer out.Discard()
 	p, state := web.New(), aggregate.New()
 	state.KeepSites()
-	w, err := o.play(p, state, since, until)
+	w, err := o.play(p, state, times)
 	if err != nil {
 		return err
 	}
@@ -136,9 +137,12 @@ func writeHTML(ctx context.Context, o *htmlOptions) error {
 	return w.Finish(doubts)
 }
 
-// play adds the events between two times, in ns after the first event; until is 0 if there is no
-// end.
-func (o *htmlOptions) play(p *web.Page, state *aggregate.State, since, until uint64) (*source.Summary, error) {
+// play adds the events of a span, from its beginning to its end; all if times is nil.
+func (o *htmlOptions) play(p *web.Page, state *aggregate.State, times memory.Intervals) (*source.Summary, error) {
+	since, until := uint64(0), uint64(math.MaxUint64)
+	if times != nil {
+		since, until = times[0].FromNs, times[len(times)-1].ToNs
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	o.source.Ctx = ctx
@@ -153,7 +157,7 @@ func (o *htmlOptions) play(p *web.Page, state *aggregate.State, since, until uin
 		if first == 0 {
 			first = e.TimeNs
 		}
-		if over = over || until > 0 && sinceFirst(e) > until || p.Events() > o.most; over {
+		if over = over || sinceFirst(e) > until || p.Events() > o.most; over {
 			state.ApplyLater(e)
 			stop()
 			return
@@ -174,8 +178,9 @@ func (o *htmlOptions) play(p *web.Page, state *aggregate.State, since, until uin
 		}
 	}
 	p.Own(state)
-	if w != nil && (o.from != "" || until > 0) {
-		w.Of = fmt.Sprintf("%s, from %s to %s", w.Of, cmp.Or(o.from, "begin"), o.to)
+	if w != nil && times != nil {
+		span, _ := source.ParseSpan(o.source.File, o.span, source.After)
+		w.Of += ", " + span.String()
 	}
 	return w, err
 }

@@ -28,7 +28,6 @@ import (
 // leaksOptions select which survivors are leaks, and how to show them.
 type leaksOptions struct {
 	viewOptions
-	from, to  string
 	suppress  string
 	failAbove flags.Size
 	// known are the suppressions in the file of --suppress
@@ -66,7 +65,7 @@ marks, and what counts as a leak.`,
 		Example: `  ttmem leaks model.ttmem
   sudo ttmem leaks -- python model.py
   sudo ttmem leaks -p 4242 --duration 1m
-  ttmem leaks model.ttmem --from warm --to done
+  ttmem leaks model.ttmem --from warm --to done --within forward
   ttmem leaks model.ttmem --from step#2 --to step
   sudo ttmem leaks --fail-above 1MiB --suppress known.txt -- python test.py
   ttmem leaks model.ttmem --json | jq '.leaks[] | {bytes, count, name}'`,
@@ -75,7 +74,7 @@ marks, and what counts as a leak.`,
 	}
 	o.source.RegisterWatch(c)
 	o.source.Owners = true
-	flags.Span(c, &o.from, &o.to, "end")
+	o.span.Register(c, "end")
 	flags.By(c, &o.by, "stack")
 	flags.Chips(c, &o.devices)
 	flags.Regions(c, &o.regions, leakRegions)
@@ -113,7 +112,7 @@ func (o *leaksOptions) check() (alloc.Filter, *name.Rules, error) {
 }
 
 func runLeaks(c *cobra.Command, o *leaksOptions) error {
-	span, err := source.ParseSpan(o.source.File, o.from, o.to, source.Mark)
+	span, err := source.ParseSpan(o.source.File, o.span, source.Mark)
 	if err != nil {
 		return err
 	}
@@ -183,10 +182,17 @@ func (o *leaksOptions) follow(span source.Span) (*source.State, *between.Followe
 // followRecording follows the survivors of a span of a recording.
 func (o *leaksOptions) followRecording(r *source.Recording, span source.Span) (*source.State, *between.Follower, error) {
 	marks := &between.Follower{Span: span}
-	err := r.Follow(span, marks.Begin, marks.End)
-	end, w, endErr := r.End()
-	if err = cmp.Or(err, endErr); err != nil {
+	list, err := r.Intervals(span)
+	if err == nil {
+		marks.Take(list)
+		err = r.Follow(span, list, marks.Begin, marks.End)
+	}
+	if err != nil {
 		return nil, nil, cmp.Or(o.source.Missing(), err)
+	}
+	end, w, err := r.End()
+	if err != nil {
+		return nil, nil, err
 	}
 	return &source.State{State: end, Summary: *w}, marks, nil
 }
@@ -240,12 +246,13 @@ func (o *leaksOptions) page(m *between.Follower, w *source.State, filter alloc.F
 	marks := m.Marks()
 	ask := analyze.LeakOptions{
 		WatchedFromNs: o.watchedFrom, Suppressions: o.known,
+		Born:  m.Calls,
 		Times: page.Each(marks, func(one leaks.Mark) uint64 { return one.TimeNs }),
 	}
 	list := leaks.Options{
 		By: o.by, Lines: o.lines, Limit: o.n, Filter: filter, Rules: rules, Suppress: o.suppress,
 		NowNs: m.State.Now(), Allocated: m.State.BuffersAllocated(),
-		Marks: marks, From: m.From.MarkName(), To: m.To.MarkName(),
+		Marks: marks, From: m.From.MarkName(), To: m.To.MarkName(), Within: m.Call(), Span: m.Of,
 		StepMarks: m.StepMarks(), Cut: w.Cut, Processes: m.State.Snapshot().Processes,
 	}
 	if w.Live && m.IsWhole() {
@@ -279,8 +286,12 @@ func (o *leaksOptions) pageNotes(p *leaks.Page, m *between.Follower, w *source.S
 		notes = append(notes, fmt.Sprintf("%s of steps (ttmem steps, pytest --ttmem) %s not used; name them with --from and --to", page.Count(uint64(p.StepMarks), "mark"), isOrAre(p.StepMarks)))
 	}
 	if p.EndedBefore.Count > 0 {
-		notes = append(notes, fmt.Sprintf("%s of %s ended with a device or a process before the mark %q; --to end counts them",
-			page.Count(p.EndedBefore.Count, "buffer"), page.Bytes(p.EndedBefore.Bytes), p.Marks[len(p.Marks)-1].Name))
+		end := fmt.Sprintf("the mark %q; --to end counts them", p.Marks[len(p.Marks)-1].Name)
+		if m.Within != "" {
+			end = "the end of the last call"
+		}
+		notes = append(notes, fmt.Sprintf("%s of %s ended with a device or a process before %s",
+			page.Count(p.EndedBefore.Count, "buffer"), page.Bytes(p.EndedBefore.Bytes), end))
 	}
 	return notes
 }

@@ -9,6 +9,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/between"
+	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/leaks"
 	"ttmem/cmd/ttmem/source"
@@ -141,7 +142,7 @@ func checkSpan(t *testing.T, path string, args []string) {
 		values[args[2]] = args[3]
 	}
 	o := source.Options{File: path}
-	span, err := source.ParseSpan(path, values["--from"], values["--to"], source.Mark)
+	span, err := source.ParseSpan(path, flags.Span{From: values["--from"], To: values["--to"]}, source.Mark)
 	qt.Assert(t, qt.IsNil(err))
 	want, got := &between.Follower{Span: span}, &between.Follower{Span: span}
 	state, begun := aggregate.New(), false
@@ -157,7 +158,10 @@ func checkSpan(t *testing.T, path string, args []string) {
 		}
 	})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil((&source.Recording{Path: path}).Follow(span, got.Begin, got.End)))
+	r := &source.Recording{Path: path}
+	list, err := r.Intervals(span)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(r.Follow(span, list, got.Begin, got.End)))
 	report := func(m *between.Follower) string {
 		times := page.Each(m.Marks(), func(one leaks.Mark) uint64 { return one.TimeNs })
 		return jsonText([]any{times, analyze.Leaks(m.State, analyze.LeakOptions{Times: times})})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -30,7 +31,6 @@ type logOptions struct {
 	kinds     []string
 	addresses []string
 	buffers   []string
-	from, to  string
 	stacks    bool
 	allFrames bool
 	// losses are those of a recording that was not read to its end.
@@ -46,11 +46,11 @@ func newLog() *cobra.Command {
 size, process and name.
 
 FILE is a recording. Without it COMMAND is run and traced, or running processes are watched until
-Ctrl-C. docs/log.md explains the columns, the kinds of events and of notes, and what causes no event.`,
+Ctrl-C. docs/log.md explains the columns, kinds and notes.`,
 		Example: `  ttmem log model.ttmem --address 0x1c40
   ttmem log model.ttmem --buffer 1234 --stacks
   ttmem log model.ttmem --region L1 --kind alloc,free --from 2s --to 2.5s
-  ttmem log model.ttmem --from warm --grep 'attention\.py:31' -n 20
+  ttmem log model.ttmem --from warm --within forward --grep 'attention\.py:31'
   sudo ttmem log -p 4242
   ttmem log model.ttmem --json | jq 'select(.note.lived_ns > 1e9)'`,
 		PreRunE: o.take,
@@ -68,7 +68,7 @@ Ctrl-C. docs/log.md explains the columns, the kinds of events and of notes, and 
 	flags.Chips(c, &o.devices)
 	flags.Regions(c, &o.regions, alloc.RegionNames(eventlog.Regions))
 	flags.Grep(c, &o.grep)
-	flags.Span(c, &o.from, &o.to, "end")
+	o.span.Register(c, "end")
 	flags.Limit(c, &o.n, 0)
 	f.BoolVar(&o.stacks, "stacks", false, "show the call stack of each event")
 	flags.AllFrames(c, &o.allFrames)
@@ -126,7 +126,7 @@ func runLog(o *logOptions) error {
 	if err != nil {
 		return err
 	}
-	if filter.Since, filter.Until, err = o.span(o.from, o.to, (&alloc.Filter{Devices: filter.Devices, Regions: filter.Regions}).SelectsPeak); err != nil {
+	if filter.Times, err = o.times((&alloc.Filter{Devices: filter.Devices, Regions: filter.Regions}).SelectsPeak); err != nil {
 		return err
 	}
 	layout := o.format.LayoutFor(os.Stdout)
@@ -166,14 +166,15 @@ const laterEvents = 1e9
 
 // watch lists events up to the end. It reads a file only up to --to.
 func (o *logOptions) watch(l *eventlog.Log) (*source.Summary, error) {
-	if o.source.File == "" || l.Filter.Until == 0 {
+	until := l.Filter.Until()
+	if o.source.File == "" || until > math.MaxUint64-laterEvents {
 		return o.source.Watch(o.source.Clocked(l.SetClock, l.Handle))
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	o.source.Ctx = ctx
 	w, err := o.source.Watch(o.source.Clocked(l.SetClock, func(e *event.Event) {
-		if l.Handle(e); l.Last-l.Begin > l.Filter.Until+laterEvents {
+		if l.Handle(e); l.Last-l.Begin > until+laterEvents {
 			stop()
 		}
 	}))

@@ -14,6 +14,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/document"
+	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/eventlog"
@@ -96,7 +97,7 @@ func logOf(t *testing.T, path string, o logOptions, layout page.Layout) (string,
 	o.source.File = path
 	filter, _, err := o.check()
 	qt.Assert(t, qt.IsNil(err))
-	filter.Since, filter.Until, err = o.span(o.from, o.to, source.EveryRegion)
+	filter.Times, err = o.times(source.EveryRegion)
 	qt.Assert(t, qt.IsNil(err))
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	qt.Assert(t, qt.IsNil(err))
@@ -157,8 +158,8 @@ func TestTheLogListsSelectedEvents(t *testing.T) {
 		"grep a line":           {logOptions{viewOptions: viewOptions{grep: `model\.py:31`}}, "alloc1 free1 alloc1"},
 		"grep a message":        {logOptions{viewOptions: viewOptions{grep: "Not enough"}}, "alloc_failed"},
 		"process":               {logOptions{viewOptions: viewOptions{source: source.Options{PIDs: []int{4300}}, regions: []string{"DRAM"}}}, "alloc1"},
-		"from":                  {logOptions{from: "1.7s"}, "cb_free free6 free2 kernel_unload process_exit"},
-		"to":                    {logOptions{to: "200ms"}, "process_start device_open alloc3"},
+		"from":                  {logOptions{viewOptions: viewOptions{span: flags.Span{From: "1.7s"}}}, "cb_free free6 free2 kernel_unload process_exit"},
+		"to":                    {logOptions{viewOptions: viewOptions{span: flags.Span{To: "200ms"}}}, "process_start device_open alloc3"},
 		"double free":           {logOptions{kinds: []string{eventlog.NoteDoubleFree}}, "free1"},
 		"unseen":                {logOptions{kinds: []string{eventlog.NoteUnseen}}, "free99"},
 		"double free, replaced": {logOptions{kinds: []string{eventlog.NoteDoubleFree, eventlog.NoteReplaced}}, "free1 alloc2"},
@@ -263,14 +264,14 @@ func TestALogThatListsNothingSaysWhy(t *testing.T) {
 		says    string
 	}{
 		"chip":    {logOptions{viewOptions: viewOptions{devices: []int{7}}}, "available: chips 0, 1"},
-		"from":    {logOptions{from: "1h"}, "the last is 1.8 s after the first"},
+		"from":    {logOptions{viewOptions: viewOptions{span: flags.Span{From: "1h"}}}, "the last is 1.8 s after the first"},
 		"address": {logOptions{addresses: []string{"0x1"}}, "--buffer takes those in the process"},
 		"kind":    {logOptions{kinds: []string{"device_close"}}, "available: alloc, free, alloc_failed"},
 		"region":  {logOptions{viewOptions: viewOptions{regions: []string{"TRACE"}}}, "available: DRAM, L1, CB, KERNEL"},
 		"buffer":  {logOptions{buffers: []string{"1000"}}, "buffers are from 1 to 99"},
 		"object":  {logOptions{buffers: []string{"0x1"}}, "--address takes those in the banks"},
 		"grep":    {logOptions{viewOptions: viewOptions{grep: "ttnn.nothing"}}, "(?i) ignores case"},
-		"note":    {logOptions{kinds: []string{"reuse"}, to: "100ms"}, "have no such notes"},
+		"note":    {logOptions{viewOptions: viewOptions{span: flags.Span{To: "100ms"}}, kinds: []string{"reuse"}}, "have no such notes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, l := logOf(t, path, c.options, page.Layout{})

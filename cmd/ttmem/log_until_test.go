@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/e2e/pagetest"
@@ -31,14 +34,14 @@ func TestALogReadsNoFurtherThanUntil(t *testing.T) {
 	whole[len(whole)-1] ^= 0xff // of the end mark, which is behind the events
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, whole, 0o644)))
 
-	out, l := logOf(t, path, logOptions{to: "1s"}, page.Layout{})
+	out, l := logOf(t, path, logOptions{viewOptions: viewOptions{span: flags.Span{To: "1s"}}}, page.Layout{})
 	for name, listed := range map[string]bool{"first": true, "second": true, "later": false, "late": true, "past": false} {
 		qt.Check(t, qt.Equals(strings.Contains(out, name+"\n"), listed), qt.Commentf("%s in\n%s", name, out))
 	}
 
 	// the damage behind is met by who reads on, and by nobody else
-	for until, damaged := range map[uint64]bool{uint64(time.Second): false, 0: true} {
-		l.Filter.Until = until
+	for until, damaged := range map[uint64]bool{uint64(time.Second): false, math.MaxUint64: true} {
+		l.Filter.Times = memory.Intervals{{ToNs: until}}
 		w, err := (&logOptions{viewOptions: viewOptions{source: source.Options{File: path}}}).watch(l)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(w.Failed, damaged), qt.Commentf("until %d", until))

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -18,14 +19,8 @@ import (
 // listedOperations is the number of operations shown without -n.
 const listedOperations = 20
 
-// opsOptions are the flags of ops.
-type opsOptions struct {
-	viewOptions
-	from string
-}
-
 func newOps() *cobra.Command {
-	var o opsOptions
+	var o viewOptions
 	c := &cobra.Command{
 		Use:   "ops [FILE | -- COMMAND]",
 		Short: "List operations by how little of L1 they left free",
@@ -38,6 +33,7 @@ operations come from the host's service (ttmem serve) or, as root without a serv
 processes until Ctrl-C. docs/ops.md explains the columns.`,
 		Example: `  ttmem ops model.ttmem
   ttmem ops model.ttmem --from warm --to trained -n 0
+  ttmem ops model.ttmem --within forward
   sudo ttmem ops -- python model.py
   sudo ttmem ops -p 4242
   ttmem ops model.ttmem --json | jq '.operations[] | {name, runs, peak}'`,
@@ -45,14 +41,14 @@ processes until Ctrl-C. docs/ops.md explains the columns.`,
 		RunE:    func(*cobra.Command, []string) error { return listOperations(&o) },
 	}
 	o.source.RegisterRun(c)
-	flags.Span(c, &o.from, &o.at, "end")
+	o.span.Register(c, "end")
 	flags.Limit(c, &o.n, listedOperations)
 	flags.Takes(c, flags.Color, flags.JSON, flags.Rules)
 	return c
 }
 
-func listOperations(o *opsOptions) error {
-	span, err := source.ParseSpan(o.source.File, o.from, o.at, source.End)
+func listOperations(o *viewOptions) error {
+	span, err := source.ParseSpan(o.source.File, o.span, source.End)
 	if err != nil {
 		return err
 	}
@@ -70,11 +66,8 @@ func listOperations(o *opsOptions) error {
 		return cmp.Or(o.source.Missing(), err)
 	}
 	p.Of, p.Others, p.Notes = w.Of, w.Others, w.Notes
-	if o.from != "" {
-		p.Of += ", from " + o.from
-	}
-	if !span.To.AtEnd() {
-		p.Of += ", to " + o.at
+	if text := span.String(); text != "" {
+		p.Of += ", " + text
 	}
 	if err := output.Print(p, o.format, page.NewSupplement(o.source.Clock(), p.Snapshot), "operations"); err != nil {
 		return err
@@ -82,14 +75,18 @@ func listOperations(o *opsOptions) error {
 	return w.Finish(page.Doubts(p.Losses(), "operations may be missing, and figures wrong"))
 }
 
-// readOperations adds the operations that ran between two moments to the page.
-func (o *opsOptions) readOperations(span source.Span, p *ops.Page) (end *source.State, err error) {
+// readOperations adds the operations that ran in a span to the page.
+func (o *viewOptions) readOperations(span source.Span, p *ops.Page) (end *source.State, err error) {
 	add := func(s *source.State, of source.Regions) { p.Add(s.State, of) }
-	if o.from == "" {
+	if o.span.From == "" && span.Within == "" {
 		end, err = o.source.Watched(o.source.PIDs).StateAt(span.To, add)
 	} else {
-		recording := source.Recording{Path: o.source.File, PIDs: o.source.PIDs}
-		end, err = recording.StateFrom(span, (*aggregate.State).RestartOperations, add)
+		var list source.Intervals
+		recording := o.source.Recording()
+		if list, err = recording.Intervals(span); err == nil {
+			p.Span = list.Span(&span)
+			end, err = recording.Play(span, list, func(s *aggregate.State, _ memory.Point) { s.RestartOperations() }, add)
+		}
 	}
 	if err != nil {
 		return nil, err

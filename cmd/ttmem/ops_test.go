@@ -112,7 +112,6 @@ func TestOpsOfMoments(t *testing.T) {
 		"--to peak":                 {"ttnn.add": {3, 3072}}, // the third run is the peak
 		"-p 8":                      {"ttnn.relu": {1, 0}},
 		"-n 1":                      {"ttnn.add": {3, 3072}},
-		"--from 3s":                 {},
 		"--to begin":                {},
 	} {
 		out, errs, status := runOnStreams(t, false, append([]string{"ops", "model.ttmem", "--json"}, strings.Fields(args)...))
@@ -151,6 +150,7 @@ func TestOpsMistakesHaveOneLineErrors(t *testing.T) {
 		"model.ttmem --from nowhere":           "no mark nowhere in model.ttmem: there are warm",
 		"model.ttmem --from 2s --to warm":      "--to warm has to be later than --from 2s",
 		"model.ttmem --from 1h":                "model.ttmem has nothing 1h0m0s after .*",
+		"model.ttmem --from 3s":                "nothing happened from 3s to end in model.ttmem: give other moments",
 		"model.ttmem --from failure":           "no allocation failed in model.ttmem: give another moment, such as peak",
 		"model.ttmem --rules none":             "--rules none: .*",
 		"--from warm":                          "--from is a moment of a recording: .*",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -24,7 +25,7 @@ func newPeak() *cobra.Command {
 		Use:   "peak [FILE | -- COMMAND]",
 		Short: "Show when each region was fullest, and what it held",
 		Long: `Shows when each region of each chip was fullest, what it held then, and how it filled over
-time.
+time: in a whole run, or in a span of a recording (docs/phases.md).
 
 FILE is a recording. Without it COMMAND is run and traced to its end, or running processes are
 watched until Ctrl-C: through the host's service (ttmem serve), or as root. docs/peak.md explains
@@ -33,12 +34,14 @@ the page.`,
   sudo ttmem peak -- python model.py
   sudo ttmem peak -p 4242 --duration 1m
   ttmem peak model.ttmem --region L1 --by op -n 20
+  ttmem peak model.ttmem --within forward
   ttmem peak model.ttmem --json | jq '.peaks[] | {region, bytes, time_ns}'`,
 		PreRunE: o.take,
 		RunE:    func(c *cobra.Command, _ []string) error { return showPeaks(c, &o) },
 	}
 	o.source.RegisterWatch(c)
 	o.source.Owners = true
+	o.span.Register(c, "end")
 	flags.By(c, &o.by, "stack")
 	flags.Chips(c, &o.devices)
 	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
@@ -55,28 +58,68 @@ func showPeaks(c *cobra.Command, o *viewOptions) error {
 	if err != nil {
 		return err
 	}
-	state := aggregate.New()
-	o.source.StateOnly = len(o.source.PIDs) == 0 // the state of one process lacks the chips' peaks
-	w, err := o.source.Watch(state.Apply)
+	span, err := source.ParseSpan(o.source.File, o.span, source.End)
 	if err != nil {
 		return err
 	}
-	var about []string
-	if w.File != nil && w.File.Older() != "" {
-		about = append(about, w.File.Older())
+	span.From.Peaks, span.To.Peaks = filter.SelectsPeak, filter.SelectsPeak
+	state, w, how, err := o.readPeaks(span)
+	if err != nil {
+		return err
 	}
 	w.Notes = append(alloc.Overlaps(state.Snapshot(), false, filter.PIDs), w.Notes...)
-	p := peak.New(state, peak.Options{
-		Of: w.Of, Place: source.In(w.Of), By: o.by, Lines: o.lines, Limit: o.n, Filter: filter, Rules: rules, EndNs: w.UntilNs(),
-		Notes: w.Notes, About: about, Clock: o.source.Clock(), UTC: o.utc,
-	})
-	if err := checkSelected(&filter, p.Snap, w.Of); err != nil {
+	how.By, how.Lines, how.Limit, how.Filter, how.Rules = o.by, o.lines, o.n, filter, rules
+	how.Notes, how.Clock, how.UTC = w.Notes, o.source.Clock(), o.utc
+	p := peak.New(state, how)
+	if err := checkSelected(&filter, p.Snap, how.Of); err != nil {
 		return cmp.Or(o.source.Missing(), err)
 	}
 	if err := output.Print(p, o.format, page.NewSupplement(o.source.Clock(), p.Snap), "peaks"); err != nil {
 		return err
 	}
-	return w.Finish(page.Doubts(p.Snap.Losses(false, filter.PIDs), "the peaks may be wrong"))
+	return w.Finish(page.Doubts(*p.Losses, "the peaks may be wrong"))
+}
+
+// readPeaks reads the events of a span. It returns a state that has its peaks, and their origin.
+func (o *viewOptions) readPeaks(span source.Span) (s *aggregate.State, w *source.Summary, how peak.Options, err error) {
+	if span.IsWhole() {
+		s = aggregate.New()
+		o.source.StateOnly = len(o.source.PIDs) == 0 // the state of one process lacks the chips' peaks
+		if w, err = o.source.Watch(s.Apply); err != nil {
+			return nil, nil, how, err
+		}
+		if w.File != nil && w.File.Older() != "" {
+			how.About = []string{w.File.Older()}
+		}
+		how.Of, how.Place, how.EndNs = w.Of, source.In(w.Of), w.UntilNs()
+		return s, w, how, nil
+	}
+	r := o.source.Recording()
+	list, err := r.Intervals(span)
+	if err != nil {
+		return nil, nil, how, err
+	}
+	end, err := r.Play(span, list, func(now *aggregate.State, at memory.Point) {
+		if now.Advance(at.TimeNs); s == nil {
+			now.BeginPeaks()
+		}
+		now.CountPeaks(true)
+	}, func(now *source.State, _ source.Regions) {
+		if s = now.State; span.Within != "" {
+			s.CountPeaks(false)
+		}
+	})
+	if err != nil {
+		return nil, nil, how, err
+	}
+	losses := end.Snapshot().Losses(false, o.source.PIDs)
+	how.Span, how.Losses = list.Span(&span), &losses
+	how.Of, how.EndNs = end.File.Name+", "+span.String(), how.Span.ToNs
+	how.Place = source.In(how.Of)
+	if begin, err := r.Begin(); err == nil && how.Span.FromNs > begin.TimeNs {
+		how.About = []string{fmt.Sprintf("Times count from the beginning of the span, %s after the first event.", page.Moment(how.Span.FromNs-begin.TimeNs))}
+	}
+	return s, &end.Summary, how, nil
 }
 
 // checkSelected returns an error if a selected chip or process was not seen.

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"math"
+
 	"github.com/spf13/cobra"
 
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -15,6 +18,7 @@ import (
 type viewOptions struct {
 	source source.Options
 	at     string
+	span   flags.Span
 	by     string
 	// lines is true if the page chooses the rows of a line with several call sites.
 	lines   bool
@@ -58,19 +62,22 @@ func (o *viewOptions) check(known []event.Region) (filter alloc.Filter, rules *n
 	return filter, rules, err
 }
 
-// span returns the range between two moments, in ns after the first event; until is 0 if there is
-// no end. peaks are the selected regions.
-func (o *viewOptions) span(from, to string, peaks source.Regions) (since, until uint64, err error) {
-	s, err := source.ParseSpan(o.source.File, from, to, source.After)
+// times returns the span, in ns after the first event; nil for all events. peaks are the selected regions.
+func (o *viewOptions) times(peaks source.Regions) (memory.Intervals, error) {
+	s, err := source.ParseSpan(o.source.File, o.span, source.After)
+	if err != nil || s.IsWhole() {
+		return nil, err
+	}
 	s.From.Peaks, s.To.Peaks = peaks, peaks
-	switch {
-	case err != nil:
-		return 0, 0, err
-	case s.From.Kind != source.Begin && s.From.Kind != source.After, !s.To.AtEnd() && s.To.Kind != source.After:
-		return (&source.Recording{Path: o.source.File}).Times(s)
+	if s.Within != "" || s.From.Kind != source.Begin && s.From.Kind != source.After || !s.To.AtEnd() && s.To.Kind != source.After {
+		return (&source.Recording{Path: o.source.File, PIDs: o.source.PIDs}).Times(s)
 	}
-	if since, until = uint64(s.From.Time), uint64(s.To.Time); !s.To.AtEnd() && until <= since {
-		err = s.Empty()
+	one := memory.Interval{FromNs: uint64(s.From.Time), ToNs: math.MaxUint64}
+	if !s.To.AtEnd() {
+		one.ToNs = uint64(s.To.Time)
 	}
-	return since, until, err
+	if one.ToNs <= one.FromNs {
+		return nil, s.Empty()
+	}
+	return memory.Intervals{one}, nil
 }

@@ -22,12 +22,23 @@ type Follower struct {
 	// LostBefore is the number of events lost before the span begins, and known the number of the
 	// last event before the first known one.
 	LostBefore, known uint64
+	// Of is the span in ns, and Calls are its calls; nil without a function.
+	Of    page.Span
+	Calls memory.Intervals
+}
+
+// Take takes the intervals of the span in a recording.
+func (m *Follower) Take(list source.Intervals) {
+	m.Of = list.Span(&m.Span)
+	if m.Within != "" {
+		m.Calls = list.Times()
+	}
 }
 
 // Begin begins the span. The state is at its first moment.
 func (m *Follower) Begin(s *aggregate.State, at memory.Point) {
 	m.State, m.from, m.LostBefore = s, &memory.Mark{}, 0
-	if m.From.Kind != source.Begin {
+	if m.From.Kind != source.Begin || m.Calls != nil {
 		m.from = markAt(s, &m.From, at)
 		m.LostBefore = s.Snapshot().LostEvents
 	}
@@ -119,6 +130,9 @@ func (m *Follower) MarksBefore() (n int) {
 
 // StepMarks returns how many marks of steps are in the span and are not used.
 func (m *Follower) StepMarks() (n int) {
+	if m.Calls != nil {
+		return 0
+	}
 	for _, one := range m.State.Marks() {
 		if m.has(&one) && m.passesOver(one.Name) {
 			n++
@@ -141,6 +155,9 @@ func (m *Follower) Marks() []leaks.Mark {
 	if m.from == nil {
 		return nil
 	}
+	if m.Calls != nil {
+		return m.calls()
+	}
 	marks := []leaks.Mark{{Name: m.from.Name, TimeNs: m.from.TimeNs}}
 	for _, one := range m.State.Index().Marks {
 		if m.has(&one) && !m.passesOver(one.Name) {
@@ -156,6 +173,14 @@ func (m *Follower) Marks() []leaks.Mark {
 		marks[0].TimeNs = min(m.firstNs(), marks[1].TimeNs) - 1 // before the first allocation
 	}
 	return marks
+}
+
+// calls returns the beginnings of the calls, and the end of the last, as marks.
+func (m *Follower) calls() (marks []leaks.Mark) {
+	for _, one := range m.Calls {
+		marks = append(marks, leaks.Mark{Name: m.Call(), TimeNs: one.FromNs - 1}) // before the first event
+	}
+	return append(marks, leaks.Mark{Name: m.Call(), TimeNs: m.Calls[len(m.Calls)-1].ToNs})
 }
 
 // firstNs returns the time of the first allocation of a process with survivors.

@@ -49,16 +49,23 @@ func Error(c *cobra.Command, err error) error {
 
 // similar returns the flags of a command that a misspelt name may mean.
 func similar(c *cobra.Command, name string) []string {
-	among := cobra.Command{SuggestionsMinimumDistance: min(2, len(name)/3)} // cobra compares names of commands
-	add := func(f *pflag.Flag) {
-		among.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
-	}
+	var names []string
+	add := func(f *pflag.Flag) { names = append(names, f.Name) }
 	c.LocalFlags().VisitAll(add)
 	c.InheritedFlags().VisitAll(func(f *pflag.Flag) {
 		if TakesGlobal(c, f.Name) {
 			add(f)
 		}
 	})
+	return Similar(name, names)
+}
+
+// Similar returns the names that a misspelt one may mean.
+func Similar(name string, names []string) []string {
+	among := cobra.Command{SuggestionsMinimumDistance: min(2, len(name)/3)} // cobra compares names of commands
+	for _, one := range names {
+		among.AddCommand(&cobra.Command{Use: one, Run: func(*cobra.Command, []string) {}})
+	}
 	return among.SuggestionsFor(name)
 }
 

@@ -236,10 +236,15 @@ func AllFrames(c *cobra.Command, all *bool) {
 	c.Flags().BoolVar(all, "all-frames", false, "show all frames of call stacks, not only the operation and your own code")
 }
 
-// Span adds --from and --to.
-func Span(c *cobra.Command, from, to *string, normally string) {
-	moment(c, "from", from, "", "begin at this `MOMENT`, such as a mark")
-	moment(c, "to", to, normally, "end at this `MOMENT`, such as a mark")
+// A Span is the values of --from, --to and --within: see source.Span.
+type Span struct{ From, To, Within string }
+
+// Register adds the flags.
+func (s *Span) Register(c *cobra.Command, normally string) {
+	moment(c, "from", &s.From, "", "begin at this `MOMENT`, such as a mark")
+	moment(c, "to", &s.To, normally, "end at this `MOMENT`, such as a mark")
+	c.Flags().StringVar(&s.Within, "within", "", "only the calls of `FUNCTION`; forward#2 is its second")
+	_ = c.RegisterFlagCompletionFunc("within", cobra.NoFileCompletions)
 }
 
 func moment(c *cobra.Command, flag string, text *string, normally, usage string) {

@@ -114,32 +114,12 @@ func (r *Recording) StateAt(at Moment, reached func(s *State, of Regions)) (*Sta
 	return r.ended(at, err)
 }
 
-// StateFrom is StateAt of the end of a span, but first calls begin with the same State at its
-// beginning.
-func (r *Recording) StateFrom(span Span, begin func(s *aggregate.State), reached func(s *State, of Regions)) (*State, error) {
-	from, to, err := r.findSpan(span)
-	if err != nil {
-		return nil, r.absent(err)
-	}
-	handle := r.at(span.To, reached)
-	begun := false
-	_, err = r.replay(append([]stop{from}, to...), false, func(s *aggregate.State, of Regions) {
-		if !begun {
-			begun = true
-			begin(s)
-			return
-		}
-		handle(s, of)
-	})
-	return r.ended(span.To, err)
-}
-
 // at returns a function that calls reached with states at a moment.
-func (r *Recording) at(m Moment, reached func(s *State, of Regions)) func(*aggregate.State, Regions) {
+func (r *Recording) at(m Moment, reached func(s *State, of Regions)) func(*aggregate.State, *stop) {
 	of := Summary{Of: m.Of(r.name())}
-	return func(s *aggregate.State, regions Regions) {
+	return func(s *aggregate.State, at *stop) {
 		s.Settle() // a refusal follows its run so soon that a moment is hardly between
-		reached(&State{State: s, Summary: of, NowNs: s.Now()}, regions)
+		reached(&State{State: s, Summary: of, NowNs: s.Now()}, at.of)
 	}
 }
 
@@ -157,47 +137,18 @@ func (r *Recording) ended(at Moment, err error) (*State, error) {
 	return s, nil
 }
 
-// absent returns an error for a selected process that is not in the file or, if all are, err.
+// absent returns an error for a selected process that is not in the file or, if all are, err. What a service
+// recorded has only these.
 func (r *Recording) absent(err error) error {
-	if errors.Is(err, term.ErrInterrupted) {
+	if r.Name != "" || errors.Is(err, term.ErrInterrupted) {
 		return err
 	}
 	return cmp.Or(missing(slices.Concat(r.named, r.PIDs), r.Path), err)
 }
 
-// Follow brings a State to the end of the file, and calls begin and end with it at the beginning
-// and the end of a span.
-func (r *Recording) Follow(span Span, begin, end func(s *aggregate.State, at memory.Point)) error {
-	from, to, err := r.findSpan(span)
-	if err != nil {
-		return err
-	}
-	last := to[len(to)-1]
-	reached := 0
-	_, err = r.replay([]stop{from, last, r.endStop()}, false, func(s *aggregate.State, _ Regions) {
-		switch reached++; {
-		case reached == 1:
-			begin(s, from.Point)
-		case reached == 2 && !span.To.AtEnd():
-			end(s, last.Point)
-		}
-	})
-	return err
-}
-
 // endStop returns the end of the file, which is after events that have no number.
 func (r *Recording) endStop() stop {
-	return stop{Point: memory.Point{TimeNs: r.end.Now()}, timed: true, of: EveryRegion}
-}
-
-// Times returns a span in ns after the first event; to is 0 for the end.
-func (r *Recording) Times(span Span) (from, to uint64, err error) {
-	first, stops, err := r.findSpan(span)
-	if err == nil && !span.To.AtEnd() {
-		to = stops[len(stops)-1].TimeNs
-		to = max(1, to-min(to, r.begin.TimeNs))
-	}
-	return first.TimeNs - min(first.TimeNs, r.begin.TimeNs), to, err
+	return stop{Point: memory.Point{TimeNs: r.end.Now()}, timed: true, of: EveryRegion, isEnd: true}
 }
 
 // End returns the state at the end.
@@ -275,6 +226,8 @@ type stop struct {
 	memory.Point
 	timed bool
 	of    Regions
+	// begins is true for the beginning of an interval, and isEnd for the end of the file.
+	begins, isEnd bool
 }
 
 func (s *stop) isBefore(other *stop) bool {
@@ -295,7 +248,7 @@ func (s *stop) checkpointBefore() uint64 {
 // replay brings a state to the first of the stops, which are in order, and continues to the next
 // ones. If jump is true, it ends where another checkpoint is nearer to the next stop. It returns the
 // remaining stops.
-func (r *Recording) replay(stops []stop, jump bool, reached func(s *aggregate.State, of Regions)) (left []stop, err error) {
+func (r *Recording) replay(stops []stop, jump bool, reached func(s *aggregate.State, at *stop)) (left []stop, err error) {
 	interrupted, uncatch := until(r.Ctx, unix.SIGINT, unix.SIGTERM)
 	defer uncatch()
 	ctx, cancel := context.WithCancel(interrupted)
@@ -307,8 +260,10 @@ func (r *Recording) replay(stops []stop, jump bool, reached func(s *aggregate.St
 	reach := func(is func(s *stop) bool) bool {
 		before := len(stops)
 		for len(stops) > 0 && is(&stops[0]) {
-			f.addOwners(state)
-			reached(state, stops[0].of)
+			if !stops[0].begins && (len(stops) == 1 || !stops[1].begins) { // else nothing of it is shown
+				f.addOwners(state)
+			}
+			reached(state, &stops[0])
 			stops = stops[1:]
 		}
 		return len(stops) < before

@@ -22,6 +22,11 @@ type Source interface {
 // only these processes.
 func (o *Options) Present(pids []int) Source { return o.open(o.Now, pids) }
 
+// Recording returns the file.
+func (o *Options) Recording() *Recording {
+	return &Recording{Path: o.File, PIDs: o.PIDs, Quiet: o.Quiet, clock: &o.clock}
+}
+
 // Past returns what the host's service has recorded of the processes; close frees it.
 func (o *Options) Past() (r *Recording, closing func() error, err error) {
 	ctx, stop := until(context.Background(), unix.SIGINT, unix.SIGTERM)

@@ -240,7 +240,7 @@ func (s *Follower) left() []stepLeft {
 		region event.Region
 	}
 	sums := make(map[key]*stepLeft)
-	survivors, _ := s.state.Between(nil)
+	survivors, _ := s.state.Between(nil, nil)
 	for i := range survivors {
 		v := &survivors[i]
 		if v.Count == 0 {

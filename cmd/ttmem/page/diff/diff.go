@@ -24,6 +24,8 @@ type Side struct {
 	// is that of the side.
 	TimeNs uint64
 	Clock  page.Clock
+	// Span has the calls that are compared; zero for a moment.
+	Span page.Span
 	// PIDs are the only processes that count; all if there are none. If Live is true, the side is
 	// these processes, and Path names them instead of a file.
 	PIDs   []int

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/table"
 )
@@ -35,13 +36,14 @@ type file struct {
 	// TimeNs is left out for peaks, which are at different times.
 	TimeNs uint64 `json:"time_ns,omitempty"`
 	WallNs int64  `json:"wall_ns,omitempty"`
+	page.Span
 	memory.AllLosses
 }
 
 // Document returns the JSON document.
 func (d *Difference) Document() any {
 	of := func(s *Side) file {
-		f := file{Moment: s.Moment, AllLosses: s.Losses}
+		f := file{Moment: s.Moment, Span: s.Span, AllLosses: s.Losses}
 		if s.Live {
 			f.PIDs = s.PIDs
 		} else {

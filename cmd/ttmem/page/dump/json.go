@@ -13,6 +13,7 @@ import (
 // head is the common part of the output of `ttmem dump --json`.
 type head struct {
 	V int `json:"v"`
+	page.Span
 	// TimeNs is the listed moment, by CLOCK_MONOTONIC.
 	TimeNs uint64 `json:"time_ns" wall:"wall_ns"`
 	// Moments are the peaks of the regions, if --at peak lists several.
@@ -45,7 +46,7 @@ type GroupsDocument struct {
 }
 
 func (l *List) head(omitted int) head {
-	return head{V: 1, TimeNs: l.NowNs, Moments: l.Moments, Omitted: omitted, AllLosses: l.Losses, Notes: l.Notes}
+	return head{V: 1, Span: l.Span, TimeNs: l.NowNs, Moments: l.Moments, Omitted: omitted, AllLosses: l.Losses, Notes: l.Notes}
 }
 
 // placed are the first fields of all allocations; table.Site follows.

@@ -19,6 +19,8 @@ type List struct {
 	// Of is the moment in words: "at the end of model.ttmem".
 	Of    string
 	NowNs uint64
+	// Span is the part of the recording in which what is listed was allocated; zero if all is listed.
+	Span page.Span
 	// Others describes the memory of other users; "" if all of it is listed.
 	Others string
 	Notes  []string
@@ -97,6 +99,12 @@ func (l *List) OnlyRunning(s *aggregate.State) {
 	l.Rows = slices.DeleteFunc(l.Rows, func(a *alloc.Row) bool {
 		return a.Static != nil && !slices.ContainsFunc(a.Devices, func(id int) bool { return s.Runs(a.Static, id) })
 	})
+	l.All = len(l.Rows)
+}
+
+// OnlyAllocated leaves what was allocated at these times.
+func (l *List) OnlyAllocated(times memory.Intervals) {
+	l.Rows = slices.DeleteFunc(l.Rows, func(a *alloc.Row) bool { return a.BeforeAttach || !times.Has(a.SinceNs) })
 	l.All = len(l.Rows)
 }
 

@@ -3,11 +3,13 @@ package eventlog
 import (
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
 
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -41,9 +43,17 @@ type Filter struct {
 	Addresses, Objects []uint64
 	Buffers            []uint64
 	Grep               *regexp.Regexp
-	Since, Until       uint64 // ns after the first event; 0: without end
+	Times              memory.Intervals // in ns after the first event; nil: all
 	// Frequent lists runs of programs and samples of host memory also if Kinds does not name them.
 	Frequent bool
+}
+
+// Until returns the end of the last of the times.
+func (f *Filter) Until() uint64 {
+	if f.Times == nil {
+		return math.MaxUint64
+	}
+	return f.Times[len(f.Times)-1].ToNs
 }
 
 // seen has the values that occurred, so that an error can suggest them if nothing matches.
@@ -85,7 +95,7 @@ func (f *Filter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf fu
 		return false // a model runs more programs than all else that it does, and samples come all the time
 	}
 	passed := e.TimeNs - min(begin, e.TimeNs)
-	if passed < f.Since || f.Until > 0 && passed > f.Until {
+	if !f.Times.Has(passed) {
 		return false
 	}
 	if !f.passesPlace(e) {
@@ -151,7 +161,7 @@ func (l *Log) Hint() string {
 		return ": no chip is used"
 	case len(f.Devices) > 0 && !anyOf(f.Devices, devices):
 		return "; available: " + page.Chips(devices)
-	case f.Since > 0 && l.Last-l.Begin < f.Since:
+	case f.Times != nil && l.Last-l.Begin < f.Times[0].FromNs:
 		return fmt.Sprintf(": the last is %s after the first", page.Seconds(l.Last-l.Begin))
 	case len(f.Regions) > 0 && !anyOf(f.Regions, slices.Collect(maps.Keys(seen.regions))):
 		return available(alloc.RegionNames(slices.DeleteFunc(slices.Clone(Regions), func(r event.Region) bool { return !seen.regions[r] })))

@@ -11,7 +11,8 @@ import (
 
 // Document is the output of `ttmem leaks --json`. Times are CLOCK_MONOTONIC.
 type Document struct {
-	V      int    `json:"v"`
+	V int `json:"v"`
+	page.Span
 	TimeNs uint64 `json:"time_ns" wall:"wall_ns"`
 	From   *Mark  `json:"from,omitempty"`
 	To     *Mark  `json:"to,omitempty"`
@@ -75,7 +76,7 @@ type hostGrowth struct {
 func (p *Page) Document() any {
 	leaked, undecided := sumOf(p.leaks), sumOf(p.undecided)
 	doc := Document{
-		V: 1, TimeNs: p.NowNs, CutShort: p.Cut, WatchedNs: p.WatchedNs, Allocated: p.Allocated, StepMarks: p.StepMarks,
+		V: 1, Span: p.Span, TimeNs: p.NowNs, CutShort: p.Cut, WatchedNs: p.WatchedNs, Allocated: p.Allocated, StepMarks: p.StepMarks,
 		LeakedBytes: leaked.Bytes, LeakedCount: leaked.Count,
 		Leaks: p.objects(p.leaks), Undecided: p.objects(p.undecided), UndecidedBytes: undecided.Bytes, UndecidedCount: undecided.Count,
 		Left: p.objects(p.stable), Kept: p.objects(p.retained),

@@ -46,6 +46,10 @@ type Options struct {
 	// From and To are the first and the last mark as the user named them, such as "warm#2";
 	// "" if the user named none.
 	From, To string
+	// Within is the function whose calls the marks begin; "" for marks of the user.
+	Within string
+	// Span is the part of the recording; zero for all of it.
+	Span page.Span
 	// Cut is true if the recording's end is missing.
 	Cut bool
 	// StepMarks is the number of marks of steps that were not used.
@@ -167,7 +171,12 @@ func (p *Page) verdict(r *alloc.Row) string {
 func (p *Page) verdictBetween(l *analyze.Verdict, leaks bool) string {
 	last := len(p.Marks) - 1
 	text := fmt.Sprintf("grew in %d of %d intervals between marks", l.Rises, l.Intervals)
+	if p.Within != "" {
+		text = fmt.Sprintf("grew in %d of %d calls of %s", l.Rises, l.Intervals, page.Clean(p.Within))
+	}
 	switch {
+	case last == 1 && p.Within != "":
+		return text
 	case last == 1 && p.Marks[last].Name == "":
 		return "grew since the mark"
 	case last == 1 && p.Marks[0].Name == "":

@@ -86,6 +86,9 @@ func (s sum) String() string {
 
 // whyStable says why buffers that survived between marks are not leaks.
 func (p *Page) whyStable() string {
+	if p.Within != "" {
+		return "allocated in the calls and live at the end of the last, but not growing to that"
+	}
 	if p.whole() {
 		return "allocated while ttmem watched and still live, but not growing to the end"
 	}
@@ -105,6 +108,9 @@ func (p *Page) headline() string {
 			span = fmt.Sprintf("%d intervals, %s", n, span)
 		}
 		where = fmt.Sprintf(" from %s to %s (%s)", from, to, span)
+		if p.Within != "" {
+			where = fmt.Sprintf(" within %s (%s, %s)", page.Clean(p.Within), page.Count(uint64(n), "call"), page.Seconds(p.Marks[n].TimeNs-p.Marks[0].TimeNs))
+		}
 	}
 	if p.WatchedNs > 0 {
 		where += ", watched for " + page.Seconds(p.WatchedNs)

@@ -9,7 +9,8 @@ import (
 
 // Document is the output of `ttmem ops --json`. Times are CLOCK_MONOTONIC.
 type Document struct {
-	V      int    `json:"v"`
+	V int `json:"v"`
+	page.Span
 	TimeNs uint64 `json:"time_ns" wall:"wall_ns"`
 	// Operations are in order of headroom, the least first. Omitted is the number that -n leaves
 	// out, and Forgotten the number of dropped call stacks.
@@ -24,7 +25,7 @@ type Document struct {
 func (p *Page) Document() any {
 	shown, omitted := page.First(p.operations(), p.Limit)
 	return &Document{
-		V: 1, TimeNs: p.Snapshot.TimeNs, Operations: table.Objects[operation](p.fields(), shown), Omitted: omitted, Forgotten: p.forgotten,
+		V: 1, Span: p.Span, TimeNs: p.Snapshot.TimeNs, Operations: table.Objects[operation](p.fields(), shown), Omitted: omitted, Forgotten: p.forgotten,
 		AllLosses: p.Losses(), Notes: page.WithOthers(p.Notes, p.Others),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/table"
 	"ttmem/tracer/event"
@@ -19,6 +20,8 @@ import (
 type Options struct {
 	// Of is their origin and range: "in model.ttmem".
 	Of string
+	// Span is the range in ns.
+	Span page.Span
 	// Limit is the maximum number of operations to show; 0: all.
 	Limit  int
 	Filter alloc.Filter

@@ -12,6 +12,7 @@ import (
 // Document is the output of `ttmem peak --json`. Times are CLOCK_MONOTONIC.
 type Document struct {
 	V int `json:"v"`
+	page.Span
 	// The timelines go from BeginNs to EndNs.
 	BeginNs uint64 `json:"begin_ns" wall:"begin_wall_ns"`
 	EndNs   uint64 `json:"end_ns" wall:"end_wall_ns"`
@@ -87,8 +88,8 @@ type processPeakJSON struct {
 // Document returns the JSON document.
 func (p *Page) Document() any {
 	doc := &Document{
-		V: 1, BeginNs: p.beginNs, EndNs: p.endNs, Restored: p.restored, By: p.By,
-		Peaks: []Region{}, Processes: p.processes(), AllLosses: p.Snap.Losses(false, p.Filter.PIDs), Notes: slices.Concat(p.About, p.Notes),
+		V: 1, Span: p.Span, BeginNs: p.beginNs, EndNs: p.endNs, Restored: p.restored, By: p.By,
+		Peaks: []Region{}, Processes: p.processes(), AllLosses: *p.Losses, Notes: slices.Concat(p.About, p.Notes),
 	}
 	groups := p.columns("", 0, nil)
 	for _, c := range p.regions {
@@ -134,7 +135,7 @@ func (p *Page) processes() []processJSON {
 		one := &p.Snap.Processes[i]
 		doc := processJSON{PID: one.PID, Name: page.ProcessName(one), Regions: []processPeakJSON{}}
 		for _, region := range page.Regions {
-			if peak := processPeak(one, region); peak.Bytes > 0 {
+			if peak := processPeak(one, region); peak.Bytes > 0 && peak.TimeNs+1 >= p.Span.FromNs { // else it ended before
 				doc.Regions = append(doc.Regions, peak)
 			}
 		}

@@ -40,6 +40,10 @@ type Options struct {
 	// Of is the origin of the peaks, such as "model.ttmem", and Place the same with a
 	// preposition: "in model.ttmem".
 	Of, Place string
+	// Span is the part of the recording; zero for all of it.
+	Span page.Span
+	// Losses make the peaks doubtful; nil: those of the state.
+	Losses *memory.AllLosses
 	// By is the grouping of the peaks' contents, as alloc.GroupingOf names it.
 	By string
 	// Lines is true if a line with several call sites has one row in the text.
@@ -65,6 +69,10 @@ func New(state *aggregate.State, o Options) *Page {
 		Options: o, Snap: snap, peaks: state.RegionPeaks(),
 		beginNs: begin, endNs: max(begin, snap.TimeNs, o.EndNs), restored: restored,
 		names: &alloc.Namer{Snap: snap, Rules: o.Rules}, holders: analyze.PastHoldersOf(state),
+	}
+	if p.Losses == nil {
+		losses := snap.Losses(false, o.Filter.PIDs)
+		p.Losses = &losses
 	}
 	if late := p.late(&o.Filter); late != "" {
 		p.About = append([]string{late}, o.About...)
