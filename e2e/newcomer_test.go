@@ -67,7 +67,7 @@ func TestNewcomer(t *testing.T) {
 			<-found
 			qt.Check(t, qt.Equals(cmd.ProcessState.ExitCode(), test.status), qt.Commentf("%s", said))
 			_, report, _ := strings.Cut(string(said), "Device memory over") // after what the program says
-			rows := strings.Split(report, "\n")
+			rows := slices.DeleteFunc(strings.Split(report, "\n"), func(row string) bool { return strings.TrimSpace(row) == "" })
 			first := strings.Join(rows[:min(firstRows, len(rows))], "\n")
 			for _, marked := range test.lines {
 				qt.Check(t, qt.StringContains(first, filepath.Base(lineMarked(t, filepath.Join("newcomer", test.program), marked))), qt.Commentf("%s", report))

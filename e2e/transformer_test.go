@@ -63,6 +63,13 @@ func growsInTop(t *testing.T, file, line string, leaking bool) {
 		for range 12 {
 			term.press("N")
 		}
+		still, last := 0, "" // several keys at once move at once, later
+		waitFor(t, "the screen to be still", func() bool {
+			if still++; term.screen() != last {
+				still, last = 0, term.screen()
+			}
+			return still == 20
+		})
 	} else {
 		term.expect("peak of L1") // in the first iteration
 		term.press("n")

@@ -8,9 +8,9 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A helper that allocates has many callers: it is one row for each region, as on pages, and Enter
-// lists the stacks.
-func TestManyStacksOfALineAreOneRow(t *testing.T) {
+// A helper that allocates has many callers: the small ones are one row for each region, as on pages, and Enter
+// lists all stacks.
+func TestSmallStacksOfALineAreOneRow(t *testing.T) {
 	s := emptyStage(100, 40)
 	id := uint64(0)
 	alloc := func(region event.Region, op string, callers ...int) {
@@ -31,12 +31,13 @@ func TestManyStacksOfALineAreOneRow(t *testing.T) {
 	alloc(event.L1, "empty", 31, 32)
 	alloc(event.DRAM, "ones", 24)
 	s.refresh()
-	qt.Assert(t, qt.HasLen(s.rows, 3), qt.Commentf("%s", s.text()))
-	qt.Check(t, qt.Matches(s.table()[0], ` +10\.0 KiB +71% +5 .* DRAM  .*model\.py:16 empty ← 4 callers · 2 operations.*`))
+	qt.Assert(t, qt.HasLen(s.rows, 4), qt.Commentf("%s", s.text()))
+	qt.Check(t, qt.Matches(s.table()[0], ` +6\.0 KiB +43% +3 .* DRAM  .*model\.py:16 empty ← 3 other callers · 2 operations.*`))
+	qt.Check(t, qt.Matches(s.table()[1], ` +4\.0 KiB +29% +2 .* DRAM  .*model\.py:16 empty ← :23 forward · ttnn::empty.*`))
 	qt.Check(t, qt.Matches(s.text(), `(?s).*L1  [^\n]*model\.py:16 empty ← :31 forward.*`))
 	qt.Check(t, qt.StringContains(s.text(), " open "))
 	s.width = 72
-	qt.Check(t, qt.StringContains(s.text(), "model.py:16 ← 4 callers"))
+	qt.Check(t, qt.StringContains(s.text(), "model.py:16 ← 3 other callers"))
 	s.width = 100
 
 	s.press("enter")
@@ -48,6 +49,6 @@ func TestManyStacksOfALineAreOneRow(t *testing.T) {
 	s.press("enter")
 	qt.Check(t, qt.Equals(s.page, pageStack))
 	s.press("esc", "esc")
-	qt.Check(t, qt.HasLen(s.rows, 3))
+	qt.Check(t, qt.HasLen(s.rows, 4))
 	qt.Check(t, qt.IsNil(s.filter.in))
 }

@@ -111,7 +111,5 @@ func columns(all []*alloc.Row) table.Columns {
 		}),
 		counted("replays", 9, func(o *memory.Operation) uint64 { return o.Replays }),
 		counted("failed", 8, func(o *memory.Operation) uint64 { return o.Failures }),
-		table.Text("temporary", 11, func(r *alloc.Row) string { return page.Grouped(r.Amounts[0].Count) }).IfRoom().
-			IfAny(func(r *alloc.Row) bool { return r.Amounts[0].Count > 0 }),
 	}
 }

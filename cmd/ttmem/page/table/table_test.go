@@ -99,11 +99,11 @@ func TestTheSmallCallSitesOfALineShareARow(t *testing.T) {
 	qt.Check(t, qt.HasLen(groups.Rows(false, nil), 5))
 	rows := groups.Rows(true, nil)
 	qt.Assert(t, qt.HasLen(rows, 3))
-	qt.Check(t, qt.Equals(rows[0].Text, "model.py:3 forward · matmul"))
+	qt.Check(t, qt.Equals(rows[0].Text, "model.py:3 forward · ttnn.matmul"))
 	qt.Check(t, qt.Equals(rows[1].Text, "model.py:3 forward · 3 operations"))
 	qt.Check(t, qt.Equals(rows[1].Sites, 3))
 	qt.Check(t, qt.Equals(rows[1].Amounts[0].Bytes, 49))
-	qt.Check(t, qt.Equals(rows[2].Text, "model.py:3 forward · add"))
+	qt.Check(t, qt.Equals(rows[2].Text, "model.py:3 forward · ttnn.add"))
 }
 
 // TestColumnsThatHaveNoRoomOrNoValueAreLeftOut of the text.
