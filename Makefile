@@ -216,13 +216,13 @@ chiptools:
 	[ $$# = 0 ] || { $(APT_INSTALL); }
 
 # Installs the pinned clang, libbpf's headers and the tests' tools on Debian or Ubuntu: gdb,
-# binutils, a C compiler, a browser, sqlite3, node, npm, shells.
+# binutils, a C compiler, a browser, sqlite3, shells.
 tools:
 	@set --; \
 	command -v clang-$(CLANG_VERSION) >/dev/null && command -v llvm-strip-$(CLANG_VERSION) >/dev/null || set -- clang-$(CLANG_VERSION) llvm-$(CLANG_VERSION); \
 	[ -e /usr/include/bpf/bpf_helpers.h ] || set -- "$$@" libbpf-dev; \
 	[ -e /usr/share/bash-completion/bash_completion ] || set -- "$$@" bash-completion; \
 	[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || set -- "$$@" debian-archive-keyring; \
-	for tool in gdb:gdb gcc:gcc g++:g++ readelf:binutils chromium:chromium sqlite3:sqlite3 node:nodejs npm:npm tmux:tmux zsh:zsh fish:fish qemu-aarch64:qemu-user; do \
+	for tool in gdb:gdb gcc:gcc g++:g++ readelf:binutils chromium:chromium sqlite3:sqlite3 tmux:tmux zsh:zsh fish:fish qemu-aarch64:qemu-user; do \
 		command -v $${tool%:*} >/dev/null || set -- "$$@" $${tool#*:}; done; \
 	[ $$# = 0 ] || { $(APT_INSTALL); }

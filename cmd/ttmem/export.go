@@ -17,7 +17,6 @@ import (
 
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/export"
-	"ttmem/aggregate/export/memoryviz"
 	"ttmem/aggregate/export/sqlite"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
@@ -64,10 +63,6 @@ var exportFormats = []exportFormat{
 		open: "sqlite3 -box %s", write: eventsTo(sqlite.New, "database of %s"),
 	},
 	{
-		name: "memory-viz", about: "a memory snapshot for PyTorch's viewer", extension: ".pickle",
-		open: "https://docs.pytorch.org/memory_viz opens %s", write: eventsTo(memoryviz.New, "memory snapshot of %s"),
-	},
-	{
 		name: "visualizer", about: "a report for TT-NN Visualizer", extension: ".visualizer", folder: true, twice: true,
 		open: "ttnn-visualizer --profiler-path %s", takes: []string{"ops"}, write: writeVisualizer,
 	},
@@ -76,6 +71,7 @@ var exportFormats = []exportFormat{
 // deleted are formats of earlier versions, and what to use in their place.
 var deleted = map[string]string{
 	"flamegraph": "`ttmem html FILE` writes a page with the flame graph",
+	"memory-viz": "`ttmem html FILE` shows the call sites' memory over time as areas, and each buffer's address and life",
 	"speedscope": "speedscope opens what --to pprof and --to folded write",
 }
 

@@ -51,7 +51,7 @@ func TestMomentsOfALogCountFromTheCheckpoint(t *testing.T) {
 func TestViewsCountTheSameEvents(t *testing.T) {
 	events := sharedHost(anna, anna)
 	path := writeEvents(t, "run.ttmem", events)
-	for _, args := range []string{"html FILE -o OUT", "export FILE --to sqlite -o OUT", "export FILE --to perfetto -o OUT", "export FILE --to memory-viz -o OUT"} {
+	for _, args := range []string{"html FILE -o OUT", "export FILE --to sqlite -o OUT", "export FILE --to perfetto -o OUT"} {
 		words := strings.Fields(strings.NewReplacer("FILE", path, "OUT", filepath.Join(t.TempDir(), "out")).Replace(args))
 		_, errs, status := runOnStreams(t, false, words)
 		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))

@@ -263,7 +263,7 @@ var mistakes = map[string][]mistake{
 		{`export a b --to pprof`, "ttmem export model.ttmem"},
 		{`export -- python model.py`, "ttmem run -o FILE -- python model.py"},
 		{`export model.ttmem --to sqlite --at peak -o x`, "--at has no effect on --to sqlite: leave it out"},
-		{`export model.ttmem --to memory-viz -p 99 -o x`, "available: PID 22323"},
+		{`export model.ttmem --to perfetto -p 99 -o x`, "available: PID 22323"},
 		{`export text --to sqlite -o x`, "`ttmem run -o FILE -- COMMAND` makes one"},
 		{`export nostacks.ttmem --to pprof -o x`, "record without --no-stacks"},
 		{`export nostacks.ttmem --to visualizer -o x`, "record without --no-stacks"},

@@ -27,7 +27,6 @@ var outputs = []rootOutput{
 	{"pprof", "export FILE --to pprof -o OUT", "OUT"},
 	{"folded stacks", "export FILE --to folded -o OUT", "OUT"},
 	{"database", "export FILE --to sqlite -o OUT", "OUT"},
-	{"memory snapshot", "export FILE --to memory-viz -o OUT", "OUT"},
 	{"visualizer report", "export FILE --to visualizer -o OUT", "OUT"},
 	{"page", "html FILE -o OUT", "OUT"},
 	{"run -o", "run -o OUT -- true", "OUT"},

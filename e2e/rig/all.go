@@ -28,15 +28,6 @@ func Notebook(pandas string) []string {
 // Pandas are releases of pandas for versions of Python: the last one before 3 and one after it.
 var Pandas = map[string]string{"3.10": "2.3.3", "3.12": "3.1.1"}
 
-// PyTorch returns a folder with files of PyTorch's sources: the reader of snapshots, and the page for
-// them.
-func PyTorch(ctx context.Context) (string, error) {
-	return DebianSource(ctx, "trixie", "pytorch", "*/torch/utils/viz/MemoryViz.js", "*/torch/cuda/_memory_viz.py")
-}
-
-// D3 returns the folder of the library of JavaScript that PyTorch's page uses.
-func D3(ctx context.Context) (string, error) { return NpmPackage(ctx, "d3", "5.16.0") }
-
 // Nanobind returns the folder of a module with nanobind that other versions of Python than ttnn's can
 // import.
 func Nanobind(ctx context.Context, python string) (string, error) {
@@ -107,8 +98,6 @@ func parts() (list []part) {
 		}
 		return env.Pytest(ctx)
 	})
-	folder("PyTorch's page of snapshots", "debian/trixie-pytorch", PyTorch)
-	folder("d3", "npm/d3@5.16.0", D3)
 	return list
 }
 

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -32,23 +31,11 @@ func DebianMirror(ctx context.Context) (string, error) {
 	return "", errors.New("this machine's apt has no mirror of Debian: name one, MIRROR=URL")
 }
 
-// DebianSource returns a folder with files of a source package of a suite of Debian, which it
-// downloads once. files are patterns of tar.
-func DebianSource(ctx context.Context, suite, name string, files ...string) (string, error) {
-	return debianFiles(ctx, "deb-src", suite, name, func(dir string, apt func(args ...string) error) error {
-		if err := apt("source", "--download-only", "--tar-only", name); err != nil {
-			return err
-		}
-		found, _ := filepath.Glob(dir + "/*.orig.tar.*") // fails only on a bad pattern
-		return runIn(ctx, dir, "tar", slices.Concat([]string{"-C", "files", "--strip-components=1", "--wildcards", "-xf"}, found, files)...)
-	})
-}
-
 // DebianPython returns the interpreter of a version of Python of a suite of Debian, which it downloads
 // once, with its own C library: the suite may be newer than this machine.
 func DebianPython(ctx context.Context, suite, version string) (Interpreter, error) {
 	name := "python" + version
-	dir, err := debianFiles(ctx, "deb", suite, name, func(dir string, apt func(args ...string) error) error {
+	dir, err := debianFiles(ctx, suite, name, func(dir string, apt func(args ...string) error) error {
 		packages := []string{name + "-minimal", "lib" + name + "-minimal", "lib" + name + "-stdlib", "libc6", "libexpat1", "zlib1g", "libffi8", "libstdc++6", "libgcc-s1"}
 		if err := apt(append([]string{"download"}, packages...)...); err != nil {
 			return err
@@ -78,9 +65,9 @@ exec "$loader" --library-path "$root/lib/x86_64-linux-gnu:$root/usr/lib/x86_64-l
 
 // debianFiles returns a folder with files of a package of a suite of Debian. download writes
 // them below files of a folder, with an apt-get that has its own lists of packages.
-func debianFiles(ctx context.Context, kind, suite, name string, download func(dir string, apt func(args ...string) error) error) (string, error) {
+func debianFiles(ctx context.Context, suite, name string, download func(dir string, apt func(args ...string) error) error) (string, error) {
 	return downloaded(ctx, filepath.Join("debian", suite+"-"+name), "files", func(work string) error {
-		apt, err := debianLists(ctx, work, kind, suite)
+		apt, err := debianLists(ctx, work, suite)
 		if err == nil {
 			err = download(work, apt)
 		}
@@ -92,7 +79,7 @@ func debianFiles(ctx context.Context, kind, suite, name string, download func(di
 }
 
 // debianLists returns an apt-get with lists of its own in a folder.
-func debianLists(ctx context.Context, dir, kind, suite string) (apt func(args ...string) error, err error) {
+func debianLists(ctx context.Context, dir, suite string) (apt func(args ...string) error, err error) {
 	mirror, err := DebianMirror(ctx)
 	if err != nil {
 		return nil, err
@@ -106,7 +93,7 @@ func debianLists(ctx context.Context, dir, kind, suite string) (apt func(args ..
 		}
 	}
 	sources := filepath.Join(dir, "sources.list")
-	if err := writeFile(sources, fmt.Appendf(nil, "%s [signed-by=%s] %s %s main\n", kind, DebianKeyring, mirror, suite), 0o644); err != nil {
+	if err := writeFile(sources, fmt.Appendf(nil, "deb [signed-by=%s] %s %s main\n", DebianKeyring, mirror, suite), 0o644); err != nil {
 		return nil, err
 	}
 	apt = func(args ...string) error {

@@ -70,17 +70,6 @@ func (e *Env) Pytest(ctx context.Context) (string, error) {
 
 func pytestFor(python string) string { return filepath.Join("packages", "pytest-8.4.2-py"+python) }
 
-// NpmPackage returns the folder of a version of a package of npm, without those that it needs. It
-// downloads the package first if the cache has none.
-func NpmPackage(ctx context.Context, name, version string) (string, error) {
-	return downloaded(ctx, filepath.Join("npm", name+"@"+version), "package", func(work string) error {
-		if err := runLogged(ctx, work+".log", "npm", "pack", "--silent", "--pack-destination", work, name+"@"+version); err != nil {
-			return fmt.Errorf("npm: %w", err)
-		}
-		return runLogged(ctx, work+".log", "tar", "-C", work, "-xzf", filepath.Join(work, name+"-"+version+".tgz"))
-	})
-}
-
 // downloaded returns a folder of the cache. If the cache has none, download fills a work folder, and
 // the folder in it with the name result is kept.
 func downloaded(ctx context.Context, path, result string, download func(work string) error) (string, error) {
