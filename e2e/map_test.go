@@ -89,7 +89,7 @@ func TestMap(t *testing.T) {
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
 	qt.Check(t, qt.StringContains(out, fmt.Sprintf("log_story.py:%d step", at["leak"])))
 
-	out, _, _ = runTtmem(t, nil, "map", file)
+	out, _, _ = runTtmem(t, nil, "map", file, "--at", "end")
 	qt.Check(t, qt.StringContains(out, "--at peak"))
 	qt.Check(t, qt.IsTrue(strings.HasPrefix(out, "Nothing is allocated")))
 }

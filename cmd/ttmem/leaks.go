@@ -66,7 +66,6 @@ marks, and what counts as a leak.`,
   sudo ttmem leaks -- python model.py
   sudo ttmem leaks -p 4242 --duration 1m
   ttmem leaks model.ttmem --from warm --to done --within forward
-  ttmem leaks model.ttmem --from step#2 --to step
   sudo ttmem leaks --fail-above 1MiB --suppress known.txt -- python test.py
   ttmem leaks model.ttmem --json | jq '.leaks[] | {bytes, count, name}'`,
 		PreRunE: o.take,

@@ -57,7 +57,7 @@ type Process struct {
 	// grewNs, and are beyond searched since newNs; 0: they are not.
 	seen, searched [event.NumRegions]uint64
 	grewNs, newNs  uint64
-	// searchedNs is how long the process was searched, less its share of the time up to restedNs.
+	// searchedNs is how long a processor searched the process, less its share of the time up to restedNs.
 	searchedNs, restedNs uint64
 	// known are hashes of the owners that were reported, by the ids of the buffers. While a search
 	// runs, only that reads it.
@@ -271,7 +271,7 @@ func (s *Searches) Take(r *Result, atNs uint64, most int) (n int, done bool) {
 			return n, false
 		}
 		p.known, p.running = r.known, nil
-		p.searchedNs += r.EndedNs - min(r.EndedNs, one.beganNs)
+		p.searchedNs += r.tookNs
 		s.Emit(event.Event{
 			Kind: event.Owner, TimeNs: atNs, PID: p.PID, TID: p.PID, BufferID: event.NoBuffer, Message: r.incomplete, Count: p.SinceNs,
 		})
@@ -306,6 +306,7 @@ func (s *Searches) EndOver(untilNs uint64) {
 // A Result is that of a search.
 type Result struct {
 	EndedNs uint64
+	tookNs  uint64 // of a processor: on a busy host a search waits for one
 	process *Process
 	search  *Search
 	// changed has an event for each owner that is new; one without an owner for a buffer that
@@ -322,8 +323,9 @@ func (s *Searches) search(p *Process, one *Search) (stop context.CancelFunc) {
 	live, known := maps.Clone(p.Live), p.known
 	go func() {
 		defer stop()
-		r, err := findOwners(p.PID, live, known, func(ids map[uint64]uint64) (map[uint64]owner.Holder, error) {
-			holders, _, err := s.searcher.Holders(ctx, s.Readers, p.PID, ids)
+		var cost owner.Cost
+		r, err := findOwners(p.PID, live, known, func(ids map[uint64]uint64) (holders map[uint64]owner.Holder, err error) {
+			holders, cost, err = s.searcher.Holders(ctx, s.Readers, p.PID, ids)
 			return holders, err
 		})
 		if err != nil && !errors.Is(err, owner.ErrNoPython) {
@@ -335,6 +337,9 @@ func (s *Searches) search(p *Process, one *Search) (stop context.CancelFunc) {
 			})
 		}
 		r.EndedNs, r.process, r.search = host.Now(), p, one
+		if r.tookNs = uint64(cost.CPU); err != nil {
+			r.tookNs = r.EndedNs - one.beganNs
+		}
 		s.Post(&r)
 	}()
 	return stop

@@ -87,7 +87,7 @@ func (d *searched) end(t *testing.T, b *begunSearch, ns uint64, paths map[uint64
 		return holders, nil
 	})
 	qt.Assert(t, qt.IsNil(err))
-	r.EndedNs, r.process, r.search = ns, b.p, b.Search
+	r.EndedNs, r.process, r.search, r.tookNs = ns, b.p, b.Search, ns-b.beganNs
 	_, done := d.Take(&r, ns, 1000)
 	qt.Assert(t, qt.IsTrue(done))
 }
