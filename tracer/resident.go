@@ -9,7 +9,7 @@ import (
 const (
 	// residentNs is how often the memory of processes on the host is read, and residentFactor how much longer
 	// than reading that of all processes takes it is at least.
-	residentNs     = 1e9
+	residentNs     = 100e6
 	residentFactor = 50
 	// residentStep is the least change that is reported.
 	residentStep = 1 << 20

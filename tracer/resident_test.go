@@ -40,7 +40,7 @@ func (d *decoder) takeSamples() {
 	}
 }
 
-// TestHostMemoryOfProcesses: each process that was reported is read once a second, this one with its real figures, and not a
+// TestHostMemoryOfProcesses: each process that was reported is read ten times a second, this one with its real figures, and not a
 // program whose process runs another one by now.
 func TestHostMemoryOfProcesses(t *testing.T) {
 	d := newTestDecoder()
