@@ -57,11 +57,16 @@ func answered[T any](p *Proc, pid int, read func() (T, error)) (value T, err err
 		value, err := read()
 		results <- result{value, err}
 	})
-	began := Now()
-	select {
-	case r := <-results:
-		return r.value, r.err
-	case <-time.After(cmp.Or(p.patience, ReadPatience)):
+	began, patience := Now(), cmp.Or(p.patience, ReadPatience)
+	for waits := true; waits; {
+		from := Now()
+		select {
+		case r := <-results:
+			return r.value, r.err
+		case <-time.After(patience):
+			// if far more time has passed, this process was stopped itself, and the read with it
+			waits = Now()-from > 2*uint64(patience)
+		}
 	}
 	owner := ownerOf(pid)
 	p.mu.Lock()
