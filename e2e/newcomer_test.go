@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/e2e/rig"
 	"ttmem/e2e/tracetest"
 )
 
@@ -63,13 +61,10 @@ func TestNewcomer(t *testing.T) {
 				})
 				_ = os.WriteFile(seen, nil, 0o600)
 			}()
-			python := setup(t, "0.81.1", "3.10").Command(t.Context(), rig.N150, append([]string{path}, args...)...)
-			cmd := exec.Command(ttmem, append([]string{"run", "-o", "model.ttmem", "--", python.Path}, python.Args[1:]...)...)
-			cmd.Env, cmd.Dir = append(storyEnviron(t, python.Env, rig.N150, dir), "TTMEM_IDLE_UNTIL="+seen), dir
-			said, _ := cmd.CombinedOutput()
+			_, said, status := askWith(t, dir, []string{"TTMEM_IDLE_UNTIL=" + seen}, []string{"run", "-o", "model.ttmem"}, path, args...)
 			<-found
-			qt.Check(t, qt.Equals(cmd.ProcessState.ExitCode(), test.status), qt.Commentf("%s", said))
-			_, report, _ := strings.Cut(string(said), "Device memory over") // after what the program says
+			qt.Check(t, qt.Equals(status, test.status), qt.Commentf("%s", said))
+			_, report, _ := strings.Cut(said, "Device memory over") // after what the program says
 			rows := slices.DeleteFunc(strings.Split(report, "\n"), func(row string) bool { return strings.TrimSpace(row) == "" })
 			first := strings.Join(rows[:min(firstRows, len(rows))], "\n")
 			for _, marked := range test.lines {

@@ -36,10 +36,15 @@ const (
 // askOf runs ttmem on a program: the arguments, then the program after "--".
 func askOf(t *testing.T, dir string, ttmemArgs []string, path string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
+	return askWith(t, dir, nil, ttmemArgs, path, args...)
+}
+
+// askWith is askOf with more variables in the environment.
+func askWith(t *testing.T, dir string, environ, ttmemArgs []string, path string, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
 	python := setup(t, "0.81.1", "3.10").Command(context.Background(), rig.Board("n150"), append([]string{path}, args...)...)
 	cmd := exec.Command(ttmem, append(append(slices.Clone(ttmemArgs), "--", python.Path), python.Args[1:]...)...)
-	cmd.Env = append(testEnviron(python.Env, "n150", dir), "PYTHONPATH="+filepath.Dir(program(t, "device.py")), "PYTHONDONTWRITEBYTECODE=1")
-	cmd.Dir = dir
+	cmd.Env, cmd.Dir = append(storyEnviron(t, python.Env, "n150", dir), environ...), dir
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -170,11 +169,20 @@ func (f *Finder) program(pid int) kernel.Program {
 
 // isMapped reports whether a process still has a mapping: it may have executed another program since.
 func (f *Finder) isMapped(m host.NewMapping) bool {
+	now, err := f.stillMapped(m)
+	return now != nil || errors.Is(err, host.ErrNoAnswer)
+}
+
+// stillMapped returns a mapping as the process has it now, when it may be shorter; nil if it has none.
+func (f *Finder) stillMapped(m host.NewMapping) (now *host.Mapping, err error) {
 	list, err := f.Readers.FileMappings(m.PID)
 	m.File.Generation = 0 // /proc/PID/maps does not have it
-	return errors.Is(err, host.ErrNoAnswer) || slices.ContainsFunc(list, func(o host.Mapping) bool {
-		return o.Start == m.Start && o.File == m.File
-	})
+	for i, o := range list {
+		if o.Start == m.Start && o.File == m.File {
+			now = &list[i]
+		}
+	}
+	return now, err
 }
 
 // Locate looks for the library that a process has from its parent, in the background.
@@ -235,19 +243,17 @@ func (f *Finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, err
 // another one at the same address.
 func (f *Finder) open(m host.NewMapping) (*os.File, error) {
 	file, err := f.Readers.OpenMapped(m.PID, m.Start, m.End)
-	m.File.Generation = 0 // /proc/PID/maps does not have it
 	if errors.Is(err, os.ErrNotExist) {
 		// the dynamic linker maps a library as a whole, like its first segment, and then the others over it
-		list, _ := f.Readers.FileMappings(m.PID)
-		i := slices.IndexFunc(list, func(o host.Mapping) bool { return o.Start == m.Start && o.File == m.File })
-		if i >= 0 {
-			file, err = f.Readers.OpenMapped(m.PID, list[i].Start, list[i].End)
+		if now, _ := f.stillMapped(m); now != nil {
+			file, err = f.Readers.OpenMapped(m.PID, now.Start, now.End)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	id, err := host.FileIDOf(file)
+	m.File.Generation = 0 // /proc/PID/maps does not have it
 	if err == nil && id != m.File {
 		err = os.ErrNotExist
 	}

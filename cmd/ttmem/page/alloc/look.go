@@ -37,8 +37,8 @@ type Look struct {
 	Many    string
 	// Caller distinguishes call sites with the same text; Distinguish sets it.
 	Caller string
-	// apart is true if other call sites of its line share a row: its caller tells it apart.
-	apart bool
+	// shared is true if other call sites of its line share a row: its caller tells it apart.
+	shared bool
 	// Sites is the number of rows that a row of a line replaces; 0 in other rows.
 	Sites int
 	// Class is what the buffers are for; nil if that is not known, and for circular buffers.
@@ -121,7 +121,7 @@ func Distinguish(sites iter.Seq[*Site]) {
 		}
 	}
 	for _, l := range looks {
-		if l.Caller = cmp.Or(l.Many, l.Caller); l.Caller == "" && l.apart && len(l.Callers) > 0 {
+		if l.Caller = cmp.Or(l.Many, l.Caller); l.Caller == "" && l.shared && len(l.Callers) > 0 {
 			l.Caller = l.Callers[0]
 		}
 	}
@@ -151,7 +151,7 @@ func Fold(rows []*Row, lines bool) []*Row {
 		if len(small) > 1 {
 			one := ofLine(small, len(small) < len(*of))
 			for _, r := range *of {
-				r.apart = true
+				r.shared = true
 			}
 			for _, r := range small {
 				r.Look = one

@@ -96,7 +96,7 @@ var naming = table.Columns{
 func leaksOf(list []analyze.Verdict) []table.Object[site] {
 	var rows []*alloc.Row
 	for i := range list {
-		rows = append(rows, parts(&list[i].Site, list[i].Amount, holdersOf(&list[i]))...)
+		rows = append(rows, parts(&list[i].Site, list[i].Amount, holdersOf(&list[i]), "")...)
 	}
 	return table.Objects[site](fields(table.PID, table.Region), rows)
 }

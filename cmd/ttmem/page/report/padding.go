@@ -81,7 +81,7 @@ func (p *padded) add(sites *sources, s *memory.Site, h *analyze.Holder, perBank 
 	}
 	if sums[paddingBytes].Bytes > 0 {
 		p.padding += sums[paddingBytes].Bytes
-		row := parts(s, h.Amount, []analyze.Holder{*h})[0]
+		row := parts(s, h.Amount, []analyze.Holder{*h}, "")[0]
 		row.Amounts = sums
 		sites.Add(row)
 	}
@@ -98,9 +98,7 @@ func (r *report) tilePadding() {
 		text := fmt.Sprintf("Padding of tiles is %s of the buffers in %s; the most at %s: %s of data takes %s, %s",
 			page.Percent(p.padding, p.bytes), p.region, cmp.Or(page.Clean(most.Name.Call.String()), most.Text),
 			page.Bytes(most.Amounts[valueBytes].Bytes), page.Bytes(most.Amounts[sizeBytes].Bytes), page.Factor(most.Amounts[sizeBytes].Bytes, most.Amounts[valueBytes].Bytes))
-		for _, line := range page.Wrap(text, r.width) {
-			r.line(r.Paint(page.Yellow, line))
-		}
+		r.sentence(page.Yellow, text)
 	}
 }
 

@@ -133,6 +133,13 @@ func (r *report) line(parts ...string) {
 	r.WriteByte('\n')
 }
 
+// sentence writes a text in as many lines as it takes.
+func (r *report) sentence(style page.Style, text string) {
+	for _, line := range page.Wrap(text, r.width) {
+		r.line(r.Paint(style, line))
+	}
+}
+
 // cut cuts text to the remaining columns, unless names are not to be cut.
 func (r *report) cut(s string, columns int) string {
 	if r.whole {

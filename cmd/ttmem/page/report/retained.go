@@ -90,9 +90,7 @@ func (r *report) retainedByRuntime() {
 		if one.by.Cached {
 			about += "; device.clear_program_cache() frees it"
 		}
-		for _, line := range page.Wrap(text, r.width) {
-			r.line(r.Paint(page.Yellow, line))
-		}
+		r.sentence(page.Yellow, text)
 		for _, line := range page.Wrap(about, r.width-2) {
 			r.line("  ", r.Paint(page.Dim, line))
 		}

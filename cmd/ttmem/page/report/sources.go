@@ -30,7 +30,7 @@ func newSources() *sources { return &sources{table.Table{Names: &alloc.Namer{}, 
 
 // add adds a call site. mention is its region, which is "" if it needs no mention.
 func (l *sources) add(s *memory.Site, a memory.Amount, mention string, holders []analyze.Holder) {
-	for _, part := range parts(s, a, holders) {
+	for _, part := range parts(s, a, holders, "") {
 		part.Mention = mention
 		l.Add(part, s.Static, mention)
 	}
@@ -39,9 +39,7 @@ func (l *sources) add(s *memory.Site, a memory.Amount, mention string, holders [
 // addByOwner adds the parts of a call site that different owners hold: what a helper allocates for a model is
 // told apart by the model's parts. An owner has one row for each line.
 func (l *sources) addByOwner(s *memory.Site, a memory.Amount, holders []analyze.Holder) {
-	row := alloc.RowOf(s)
-	row.Site = (&alloc.Namer{}).NewSite(s.Stack)
-	for _, part := range alloc.Split(row, a, holders, "owner") {
+	for _, part := range parts(s, a, holders, "owner") {
 		if part.Stack == nil || part.Owner.Path == "" {
 			l.Add(part, s.Static, "")
 			continue
@@ -53,11 +51,11 @@ func (l *sources) addByOwner(s *memory.Site, a memory.Amount, holders []analyze.
 	}
 }
 
-// parts returns the rows of a call site, apart by who holds its buffers as far as that is known.
-func parts(s *memory.Site, a memory.Amount, holders []analyze.Holder) []*alloc.Row {
+// parts returns the rows of a call site for a grouping: see alloc.Split.
+func parts(s *memory.Site, a memory.Amount, holders []analyze.Holder, by string) []*alloc.Row {
 	row := alloc.RowOf(s)
 	row.Site = (&alloc.Namer{}).NewSite(s.Stack)
-	return alloc.Split(row, a, holders, "")
+	return alloc.Split(row, a, holders, by)
 }
 
 // noun is what one of a row's buffers is called.

@@ -48,9 +48,7 @@ func (r *report) churn() {
 	most := temporarySites(list)[0]
 	text := fmt.Sprintf("%s of %s buffers were temporary, %s of them at %s", page.Grouped(sum.Count), page.Grouped(all),
 		page.Grouped(most.Amounts[0].Count), cmp.Or(page.Clean(most.Name.Call.String()), most.Text))
-	for _, line := range page.Wrap(text, r.width) {
-		r.line(r.Paint(page.Dim, line))
-	}
+	r.sentence(page.Dim, text)
 }
 
 // temporaryBuffers are buffers that the program freed before their call site had allocated two more.

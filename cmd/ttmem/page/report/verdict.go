@@ -145,15 +145,11 @@ func (r *report) leaks() {
 	if len(few) > 0 {
 		text := fmt.Sprintf("%s (%s) from %s only grew: %s", page.Count(fewSum.Count, "buffer"),
 			page.Bytes(fewSum.Bytes), page.Count(uint64(len(r.undecided)), "call site"), page.TooFew(len(r.undecided)))
-		for _, line := range page.Wrap(text, r.width) {
-			r.line(r.Paint(page.Yellow, line))
-		}
+		r.sentence(page.Yellow, text)
 		r.sources(few, shownLeaks, 0, page.Bytes)
 	}
 	for _, text := range first(r.hostGrowth, shownGrowth) {
-		for _, line := range page.Wrap(text, r.width) {
-			r.line(r.Paint(page.Yellow, line))
-		}
+		r.sentence(page.Yellow, text)
 	}
 }
 
