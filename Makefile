@@ -101,7 +101,7 @@ test: tools bin/rig
 
 # The long forms of the tests: all releases, 100 runs where the short form has a few.
 long: tools
-	$(SUDO) $(GO) test -vet=off -count=1 -timeout 120m ./tracer ./tracer/heap ./tracer/layout ./e2e -long
+	$(SUDO) $(GO) test -vet=off -count=1 -timeout 120m ./tracer ./tracer/heap ./tracer/heap/owner ./tracer/layout ./cmd/ttmem ./e2e -long
 
 # ttmem built for arm64, where it shows recordings.
 arm64: tools

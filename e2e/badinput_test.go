@@ -213,11 +213,11 @@ func TestDiskFull(t *testing.T) {
 	dir := t.TempDir()
 	disk := filepath.Join(dir, "disk")
 	qt.Assert(t, qt.IsNil(os.Mkdir(disk, 0o755)))
-	qt.Assert(t, qt.IsNil(syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=256k")))
+	qt.Assert(t, qt.IsNil(syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=64k")))
 	defer syscall.Unmount(disk, syscall.MNT_DETACH)
 	file := filepath.Join(disk, "events.ttmem")
 
-	p := env.Command(t.Context(), "n150", program(t, "loop.py"), "300000")
+	p := env.Command(t.Context(), "n150", program(t, "loop.py"), "60000")
 	cmd := exec.Command(ttmem, append([]string{"run", "-o", file, "--", p.Path}, p.Args[1:]...)...)
 	cmd.Env, cmd.Dir = testEnviron(p.Env, "n150", dir), dir
 	var stdout, stderr bytes.Buffer

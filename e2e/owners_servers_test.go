@@ -71,7 +71,6 @@ func TestOwnersBesideTheLibrariesOfModelServers(t *testing.T) {
 			check()
 			if python == "3.10" {
 				keepBusy(t)
-				keepBusy(t)
 				check()
 			}
 		})

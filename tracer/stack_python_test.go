@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -458,7 +459,7 @@ func (p *tracedPython) compareFolded(t *testing.T, calls []stackOf, threads map[
 func TestPythonPartEqualsTraceback(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, p interpreter) {
-		run := startTraced(t, p, nil, Options{}, "program.py", "20000")
+		run := startTraced(t, p, nil, Options{}, "program.py", strconv.Itoa(tracetest.Many(3000, 20000)))
 		run.finish(t)
 		calls, threads, end := run.stop(t)
 		n := run.compareFolded(t, calls, threads)

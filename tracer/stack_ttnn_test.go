@@ -245,7 +245,7 @@ func compareWithGDB(t *testing.T, version, program, library, symbol string) (c g
 	qt.Assert(t, qt.IsTrue(i >= 0), qt.Commentf("%s is not mapped", library))
 	file := maps[i].Path
 	trace := traceStacks(t, p.Process.Pid, file, symbol, Options{AllFrames: true})
-	gdb, output := attachGDB(t, p.Process.Pid, biasOf(t, maps[i])+afterFirst(t, file, symbol), 400)
+	gdb, output := attachGDB(t, p.Process.Pid, biasOf(t, maps[i])+afterFirst(t, file, symbol), tracetest.Many(100, 400))
 	attached := host.Now()
 	p.Tell(t, "go")
 	go io.Copy(io.Discard, p.Out)

@@ -15,3 +15,11 @@ var releases = []string{"0.68.0", "0.76.0", "0.81.1"}
 
 // Selected reports whether the tests cover a release in the form that runs.
 func Selected(release string) bool { return *Long || slices.Contains(releases, release) }
+
+// Many is how often a test tries something, by the form that runs.
+func Many(short, long int) int {
+	if *Long {
+		return long
+	}
+	return short
+}

@@ -123,7 +123,7 @@ func TestLastOfAFileThatIsCutIsTheLastWholeOne(t *testing.T) {
 	seen := make(map[int]bool)
 	r, err := NewReader(bytes.NewReader(recorded))
 	qt.Assert(t, qt.IsNil(err))
-	for at := int(r.Offset()); at <= len(recorded); at += 5 {
+	for at := int(r.Offset()); at <= len(recorded); at += 13 {
 		n, err := readLast(t, recorded[:at], events)
 		if err != nil {
 			qt.Assert(t, qt.ErrorIs(err, io.ErrUnexpectedEOF))
@@ -139,7 +139,7 @@ func TestADamagedCheckpointIsNotUsed(t *testing.T) {
 	events := model(70, newStacks(2))
 	recorded, before := withSections(t, events, 30)
 	earlier := false
-	for at := 0; at < len(recorded); at += 3 {
+	for at := 0; at < len(recorded); at += 11 {
 		changed := bytes.Clone(recorded)
 		changed[at] ^= 0x10
 		if r, err := NewReader(bytes.NewReader(changed)); err != nil || at < int(r.Offset()) {

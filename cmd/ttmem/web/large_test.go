@@ -73,11 +73,11 @@ func openLarge(t testing.TB, events, chips int) (opened time.Duration, selected 
 		}
 		b.Press(view)
 		took := time.Duration(0)
-		for i := range 6 {
+		for i := range 3 {
 			before := b.CPU()
 			b.Eval(fmt.Sprintf(`(() => {
 				const { selection, recording } = ttmem;
-				Object.assign(selection, { from: recording.last * %[1]d / 12 | 0, to: recording.last * (%[1]d + 2) / 8 | 0 });
+				Object.assign(selection, { from: recording.last * %[1]d / 6 | 0, to: recording.last * (%[1]d + 2) / 5 | 0 });
 				selection.at = selection.to;
 				ttmem.update();
 				ttmem.timeline.draw();
@@ -105,11 +105,11 @@ func openLarge(t testing.TB, events, chips int) (opened time.Duration, selected 
 // events. `make bench` measures it with a million events.
 func TestLargePages(t *testing.T) {
 	if testing.Short() {
-		t.Skip("200,000 events")
+		t.Skip("80,000 events")
 	}
-	t.Run("chips", func(t *testing.T) { openLarge(t, 20_000, 32) })
+	t.Run("chips", func(t *testing.T) { openLarge(t, 5_000, 32) })
 	t.Run("events", func(t *testing.T) {
-		const events = 200_000
+		const events = 80_000
 		openedFew, few := openLarge(t, events/8, 1)
 		openedAll, all := openLarge(t, events, 1)
 		few, all = append(few, openedFew), append(all, openedAll)
@@ -185,9 +185,9 @@ func openManySites(t testing.TB, n int) (steps []time.Duration) {
 // What a step of the page costs grows no faster than the number of call sites.
 func TestManyCallSites(t *testing.T) {
 	if testing.Short() {
-		t.Skip("40,000 call sites")
+		t.Skip("16,000 call sites")
 	}
-	const sites = 40_000
+	const sites = 16_000
 	few, all := openManySites(t, sites/8), openManySites(t, sites)
 	for i := range all {
 		qt.Check(t, qt.IsTrue(all[i] < 24*max(few[i], 20*time.Millisecond)), qt.Commentf("%v and %v", few[i], all[i]))

@@ -218,8 +218,12 @@ func (p *program) check(h *Heap) {
 // TestPathsWhileObjectsMove: a program moves half of its objects between two dicts, as fast as it can.
 // No path is one that the object never had, and those that move are found as well.
 func TestPathsWhileObjectsMove(t *testing.T) {
-	const paths, searches = 5000, 100
-	for _, with := range settings(t) {
+	const searches = 100
+	paths := tracetest.Many(2000, 5000)
+	for i, with := range settings(t) {
+		if i%3 > 0 && !*tracetest.Long { // TestEveryPathIsTrue has them all
+			continue
+		}
 		t.Run(with.name, func(t *testing.T) {
 			p, h := with.start(t, "moving.py")
 			n, moving := 0, 0
@@ -268,7 +272,7 @@ func TestADamagedHeap(t *testing.T) {
 	for _, python := range interpreters(t)[:1] {
 		p := startTargets(t, python.Exe, "holders.py")
 		found := 0
-		for seed := range uint64(40) {
+		for seed := range uint64(tracetest.Many(15, 40)) {
 			h := heapOf(t, p.pid)
 			h.memory.Memory = &damaged{h.memory.Memory, rand.New(rand.NewPCG(seed, 1))}
 			list, _, _ := h.Find(Limits{Objects: 200_000, Bytes: 64 << 20}, all)
