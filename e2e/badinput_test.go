@@ -228,4 +228,7 @@ func TestDiskFull(t *testing.T) {
 	qt.Check(t, qt.Equals(strings.Count(stderr.String(), "no space left"), 1))
 	events := readEvents(t, file)
 	qt.Check(t, qt.IsTrue(len(events) > 100), qt.Commentf("%d events", len(events)))
+	out, errs, status := runTtmem(t, nil, "report", file, "--json")
+	qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	qt.Check(t, qt.StringContains(out, `"buffers"`))
 }

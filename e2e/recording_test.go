@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -120,13 +119,9 @@ func assertPrinted(t *testing.T, e *event.Event, line string) {
 // Whenever ttmem is killed, its recording has what was written while it ran. With little load that
 // is everything up to the last second, which `make bench` measures.
 func TestKilledRecorder(t *testing.T) {
-	times := 3
-	if *tracetest.Long {
-		times = 20
-	}
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "loop.py"), "3000000")
 	p.expect(t, "ready")
-	for range times {
+	for range tracetest.Many(2, 20) {
 		file := filepath.Join(t.TempDir(), "killed.ttmem")
 		killRecorder(t, p, file)
 		out, stderr, status := runTtmem(t, nil, "report", file)
@@ -183,24 +178,6 @@ func monotonicNs() uint64 {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
 	return uint64(ts.Nano())
-}
-
-// When the disk fills, what was recorded can be read, there is one warning, and the command
-// ends as without ttmem.
-func TestRecordingDiskFull(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	disk := filepath.Join(dir, "disk")
-	qt.Assert(t, qt.IsNil(os.Mkdir(disk, 0o755)))
-	qt.Assert(t, qt.IsNil(syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=128k")))
-	defer syscall.Unmount(disk, syscall.MNT_DETACH)
-	file := filepath.Join(disk, "full.ttmem")
-	stderr, status := recordRun(t, dir, file, program(t, "loop.py"), "100000")
-	qt.Check(t, qt.Equals(status, 125))
-	qt.Check(t, qt.Equals(strings.Count(stderr, "no space left"), 1), qt.Commentf("%s", stderr))
-	out, errs, status := runTtmem(t, nil, "report", file, "--json")
-	qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
-	qt.Check(t, qt.StringContains(out, `"buffers"`))
 }
 
 // A recording of limited size keeps the newest files, and each can be read alone: it begins

@@ -414,10 +414,22 @@ func inLoops(p interpreter, s said, frames []event.Frame) error {
 	return nil
 }
 
-// onEach runs a test on each interpreter, all at the same time.
+// onEach runs a test on an interpreter of each version, all at the same time. With -long it is each
+// interpreter, as in TestPythonPartEqualsTraceback.
 func onEach(t *testing.T, test func(*testing.T, interpreter)) {
 	t.Helper()
+	var list []interpreter
 	for _, p := range interpreters(t) {
+		if *tracetest.Long || !slices.ContainsFunc(list, func(q interpreter) bool { return q.minor == p.minor }) {
+			list = append(list, p)
+		}
+	}
+	on(t, list, test)
+}
+
+func on(t *testing.T, list []interpreter, test func(*testing.T, interpreter)) {
+	t.Helper()
+	for _, p := range list {
 		t.Run(p.version, func(t *testing.T) {
 			t.Parallel()
 			test(t, p)
@@ -458,7 +470,7 @@ func (p *tracedPython) compareFolded(t *testing.T, calls []stackOf, threads map[
 // traceback.extract_stack.
 func TestPythonPartEqualsTraceback(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, p interpreter) {
+	on(t, interpreters(t), func(t *testing.T, p interpreter) {
 		run := startTraced(t, p, nil, Options{}, "program.py", strconv.Itoa(tracetest.Many(3000, 20000)))
 		run.finish(t)
 		calls, threads, end := run.stop(t)

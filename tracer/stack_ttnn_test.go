@@ -193,7 +193,11 @@ func afterFirst(t *testing.T, file, symbol string) uint64 {
 // the thread's start.
 func TestNativeStackEqualsGDB(t *testing.T) {
 	t.Parallel()
-	for _, version := range []string{"0.81.1", "0.76.0"} {
+	versions := []string{"0.81.1"}
+	if *tracetest.Long {
+		versions = append(versions, "0.76.0")
+	}
+	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			var all gdbComparison
