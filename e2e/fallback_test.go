@@ -19,7 +19,9 @@ func TestFallbacks(t *testing.T) {
 		t.Run(names, func(t *testing.T) {
 			t.Setenv(kernel.WithoutVariable, names)
 			t.Run("equality", func(t *testing.T) { assertMixEqual(t, "0.81.1", "3.10", "n150") })
-			t.Run("stacks", func(t *testing.T) { assertStacksOfTTNN(t, "0.81.1", "3.10") })
+			if *tracetest.Long {
+				t.Run("stacks", func(t *testing.T) { assertStacksOfTTNN(t, "0.81.1", "3.10") })
+			}
 			t.Run("late attach", func(t *testing.T) { assertLateEqual(t, "0.81.1", "n150", 1) })
 		})
 	}

@@ -120,7 +120,6 @@ func (r *report) write() {
 	r.leaks()
 	r.retainedByRuntime()
 	r.tilePadding()
-	r.churn()
 	r.regions()
 	r.processes()
 	r.live()

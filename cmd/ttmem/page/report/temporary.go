@@ -1,17 +1,11 @@
 package report
 
 import (
-	"cmp"
-	"fmt"
-
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/table"
 )
-
-// leastTemporary is the least number of temporary allocations that the text names.
-const leastTemporary = 1000
 
 // temporaries returns the temporary allocations by call site, and their sum, on all chips: see package churn.
 func (r *report) temporaries() (list []memory.SiteAmount, sum memory.Amount) {
@@ -35,20 +29,6 @@ func temporarySites(list []memory.SiteAmount) []*alloc.Row {
 		sites.add(&list[i].Site, list[i].Amount, "", nil)
 	}
 	return sites.Rows(true, nil)
-}
-
-// churn names the call site with the most bytes of temporary allocations, if these are more than half of all
-// allocations, and nothing worse is to be said.
-func (r *report) churn() {
-	list, sum := r.temporaries()
-	all := r.State.BuffersAllocated()
-	if len(r.leaked) > 0 || r.snap.FailureCount > 0 || sum.Count < leastTemporary || 2*sum.Count <= all || len(list) == 0 {
-		return
-	}
-	most := temporarySites(list)[0]
-	text := fmt.Sprintf("%s of %s buffers were temporary, %s of them at %s", page.Grouped(sum.Count), page.Grouped(all),
-		page.Grouped(most.Amounts[0].Count), cmp.Or(page.Clean(most.Name.Call.String()), most.Text))
-	r.sentence(page.Dim, text)
 }
 
 // temporaryBuffers are buffers that the program freed before their call site had allocated two more.
