@@ -218,6 +218,7 @@ var mistakes = map[string][]mistake{
 		{`run -o - -- true`, "name a file"},
 		{`run -o "" -- true`, "-o is empty: a shell variable may be unset"},
 		{`run -o x --no-record -- true`, "leave out -o"},
+		{`run --force -- true`, "give -o FILE"},
 		{`run --keep 3 -o x -- true`, "give --max-size too"},
 		{`run --keep -1 -o x -- true`, "0 keeps all"},
 		{`run --keep 1 --max-size 1MiB -o x -- true`, "give 2 or more"},

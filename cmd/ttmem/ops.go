@@ -40,7 +40,7 @@ processes until Ctrl-C. docs/ops.md explains the columns.`,
 		PreRunE: o.take,
 		RunE:    func(*cobra.Command, []string) error { return listOperations(&o) },
 	}
-	o.source.RegisterRun(c)
+	o.source.RegisterWatch(c)
 	o.span.Register(c, "end")
 	flags.Limit(c, &o.n, listedOperations)
 	flags.Takes(c, flags.Color, flags.JSON, flags.Rules)

@@ -181,7 +181,7 @@ func TestOutputsOfOthers(t *testing.T) {
 				before := listing(u.home)
 				said, err := asRoot(strings.NewReplacer("FILE", recording, "OUT", out).Replace(o.command), 20*time.Second)
 				qt.Check(t, qt.IsNotNil(err))
-				qt.Check(t, qt.Matches(said, `(?s).*(belongs to another user|exists; remove it|other users can use this folder|is not a socket).*`))
+				qt.Check(t, qt.Matches(said, `(?s).*(belongs to another user|exists; name another|other users can use this folder|is not a socket).*`))
 				qt.Check(t, qt.Equals(listing(u.home), before))
 				qt.Check(t, qt.IsNil(os.RemoveAll(out)))
 			})

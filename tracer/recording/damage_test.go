@@ -171,6 +171,7 @@ func TestWhatIsNoRecordingIsSaidInOneLine(t *testing.T) {
 		{file("good", good), "", true},
 		{file("text", []byte("{}")), "FILE is not a ttmem recording: `ttmem run -o FILE -- COMMAND` makes one", false},
 		{file("long", bytes.Repeat([]byte("text"), 100)), "FILE is not a ttmem recording: `ttmem run -o FILE -- COMMAND` makes one", false},
+		{file("x.gz", []byte("\x1f\x8b\x08")), "FILE is compressed: `gunzip -k FILE` first", false},
 		{file("older", older), `FILE was made by an older ttmem \(format 4\): record it again`, true},
 		{file("newer", newer), `FILE was made by a newer ttmem \(format 6; this one reads 5\): install a newer one`, true},
 		{file("empty", nil), "FILE is empty: nothing was recorded; record again", false},

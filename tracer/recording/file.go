@@ -30,9 +30,9 @@ type FileOptions struct {
 	// CheckpointEvents is the minimum number of events between two checkpoints of a file; 0: a
 	// number that makes them cheap.
 	CheckpointEvents int
-	// Rotate renames an existing recording to FILE.1, as if the new one continued it. Create fails
-	// for other files, and without Rotate for all that are not empty.
-	Rotate bool
+	// Rotate renames an existing recording to FILE.1, as if the new one continued it; Replace replaces it.
+	// Create fails for other files, and without these two for all that are not empty.
+	Rotate, Replace bool
 	// Private makes the files readable only for their owner, because they have command lines and
 	// paths. Otherwise the umask decides.
 	Private bool
@@ -114,8 +114,8 @@ func createAt(at *place.Place, path string, o FileOptions) (*File, error) {
 			return nil, fmt.Errorf("%s is not a file: its size cannot be limited; name a file", path)
 		}
 		f.segment, err = f.toStream()
-	case info.Size() > 0 && !o.Rotate:
-		return nil, fmt.Errorf("%s exists; remove it or name another", path)
+	case info.Size() > 0 && !o.Rotate && !o.Replace:
+		return nil, fmt.Errorf("%s exists; name another file, or --force replaces it", path)
 	case info.Size() > 0 && !isRecordingAt(at):
 		return nil, fmt.Errorf("%s exists and is not a ttmem recording; remove it or name another", path)
 	default:

@@ -92,8 +92,12 @@ func TestWhatIsThereAlready(t *testing.T) {
 	}
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, nil, 0o600)))
 	qt.Assert(t, qt.IsNil(record(FileOptions{}, 1))) // empty
-	qt.Assert(t, qt.ErrorMatches(record(FileOptions{}, 2), path+" exists; remove it or name another"))
+	qt.Assert(t, qt.ErrorMatches(record(FileOptions{}, 2), path+" exists; name another file, or --force replaces it"))
 	qt.Assert(t, qt.Equals(count(path), 1))
+	qt.Assert(t, qt.IsNil(record(FileOptions{Replace: true}, 2)))
+	qt.Assert(t, qt.Equals(count(path), 2))
+	qt.Assert(t, qt.Equals(names(t, dir), "run.ttmem"))
+	qt.Assert(t, qt.IsNil(record(FileOptions{Replace: true}, 1)))
 
 	again := FileOptions{Rotate: true}
 	for n := range uint64(3) {
@@ -118,7 +122,9 @@ func TestWhatIsThereAlready(t *testing.T) {
 	qt.Assert(t, qt.IsNil(f.Close(End{})))
 
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte("my notes"), 0o600)))
-	qt.Assert(t, qt.ErrorMatches(record(again, 7), path+" exists and is not a ttmem recording; remove it or name another"))
+	for _, o := range []FileOptions{again, {Replace: true}} {
+		qt.Assert(t, qt.ErrorMatches(record(o, 7), path+" exists and is not a ttmem recording; remove it or name another"))
+	}
 	path = filepath.Join(dir, "none", "run.ttmem")
 	qt.Assert(t, qt.ErrorMatches(record(again, 7), path+": no such file or directory; name a file that can be written"))
 	path = dir

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
 	"math/rand/v2"
@@ -79,6 +80,11 @@ func readHeader(in io.Reader, name string) (h Header, size int64, err error) {
 	}
 	if n == 0 {
 		return h, 0, errors.New(name + " is empty: nothing was recorded; record again")
+	}
+	for start, tool := range map[string]string{"\x1f\x8b": "gunzip", "\x28\xb5\x2f\xfd": "unzstd", "\xfd7zXZ": "unxz"} {
+		if bytes.HasPrefix(have, []byte(start)) {
+			return h, 0, fmt.Errorf("%s is compressed: `%s -k %s` first", name, tool, name)
+		}
 	}
 	if !bytes.HasPrefix(have, []byte(magic)[:min(n, len(magic))]) {
 		return h, 0, errors.New(name + " is not a ttmem recording: `ttmem run -o FILE -- COMMAND` makes one")

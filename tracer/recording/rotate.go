@@ -79,7 +79,7 @@ func (f *File) replaceExisting() error {
 	if err != nil {
 		return err
 	}
-	if info.Size() > 0 {
+	if info.Size() > 0 && !f.o.Replace {
 		err = f.shift()
 	}
 	if err == nil {

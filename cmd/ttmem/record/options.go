@@ -32,8 +32,8 @@ type Options struct {
 	Private bool
 	// CrashDir is the folder of a BlackBox; "" for none.
 	CrashDir string
-	// rotate renames an older recording of that path.
-	rotate bool
+	// rotate renames an older recording of that path; Force replaces it.
+	rotate, Force bool
 	// version is the version of ttmem.
 	version string
 }
@@ -46,6 +46,7 @@ const leastMaxSize = 64 << 10
 func (o *Options) Register(c *cobra.Command) {
 	o.RegisterFile(c)
 	c.Flags().Lookup("output").DefValue = "ttmem-PROGRAM-PID.ttmem"
+	c.Flags().BoolVar(&o.Force, "force", false, "replace FILE if it is a recording")
 	c.Flags().BoolVar(&o.None, "no-record", false, "record nothing")
 }
 
@@ -70,6 +71,8 @@ func (o *Options) Check(c *cobra.Command) error {
 	switch {
 	case o.None && (f.Changed("output") || f.Changed("max-size") || f.Changed("keep")):
 		return errors.New("--no-record writes no recording: leave out -o, --max-size and --keep")
+	case o.Force && o.Path == "":
+		return errors.New("--force replaces the recording that -o names: give -o FILE, or leave it out")
 	case o.Path == "--": // as in -o -- COMMAND
 		return errors.New("-o: name a file, such as -o model.ttmem")
 	case o.Path == "-":

@@ -36,7 +36,7 @@ func New(o Options, state *aggregate.State) (*Recorder, error) {
 	header := recording.NewHeader()
 	header.Ttmem = o.version
 	files := recording.FileOptions{
-		Header: &header, MaxBytes: int64(o.MaxSize), Keep: o.Keep, Private: o.Private, Rotate: o.rotate,
+		Header: &header, MaxBytes: int64(o.MaxSize), Keep: o.Keep, Private: o.Private, Rotate: o.rotate, Replace: o.Force,
 		Checkpoint: func() func() *event.Event { return state.Freeze(nil) },
 	}
 	file, err := recording.Create(o.Path, files)
