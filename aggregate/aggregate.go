@@ -28,6 +28,9 @@ type State struct {
 	anomalies  memory.Anomalies
 	// overlaps counts the buffers that had addresses of another allocator's.
 	overlaps newest.List[memory.Overlap]
+	// unsafe are the buffers that a replay of a captured trace may have overwritten, by call site.
+	unsafe      []memory.Unsafe
+	unsafeCount uint64
 	// failures are about memory, and operationFailures are operations that failed for another reason.
 	failures, operationFailures newest.List[memory.Failure]
 	// marks were set by users, and ownMarks by processes.

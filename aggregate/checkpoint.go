@@ -78,6 +78,12 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 			some.overlaps.Add(o)
 		}
 	}
+	for _, u := range s.unsafe {
+		if selected(u.PID, u.UID) {
+			some.unsafe = append(some.unsafe, u)
+			some.unsafeCount += u.Count
+		}
+	}
 	failed := func(f *memory.Failure) bool { return selected(f.PID, f.UID) }
 	some.failures, some.operationFailures = s.failures.Only(failed), s.operationFailures.Only(failed)
 	some.exited.list = filter(s.exited.list, func(x exitedProcess) bool { return selected(x.PID, x.UID) })

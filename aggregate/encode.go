@@ -10,7 +10,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 19
+const stateVersion = 20
 
 // maxSets is the number of sets of chips of a checkpoint, each with its chips if its process runs.
 const maxSets = 4 * maxAllLinks
@@ -45,6 +45,11 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	s.ownMarks.Code(c.Codec, func(m *memory.Mark) { c.Value(m) })
 	s.failures.Code(c.Codec, c.failure)
 	s.overlaps.Code(c.Codec, func(o *memory.Overlap) { c.Value(o) })
+	c.Uint(&s.unsafeCount)
+	codec.List(c.Codec, &s.unsafe, func(u *memory.Unsafe) { c.Value(u) })
+	if c.Reads && len(s.unsafe) > maxUnsafeSites {
+		c.Fail()
+	}
 	s.operationFailures.Code(c.Codec, c.failure)
 	s.exited.code(c.Codec)
 	s.unplaced.pools.Code(c.Codec)
@@ -145,6 +150,7 @@ func (c *stateCodec) process(pp **process) {
 	}
 	codec.List(c.Codec, &p.sets, func(d **deviceSet) { c.set(d, p.name) })
 	codec.List(c.Codec, &p.traces, func(t **trace) { c.trace(t, p) })
+	c.newcomers(p)
 	codec.Table(c.Codec, p.allocators, func(address *uint64, a **allocator) {
 		c.Uint(address)
 		c.set(&codec.Made(c.Codec, a).set, p.name)

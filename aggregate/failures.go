@@ -57,6 +57,11 @@ const maxFreed = 16
 // unresolved stack keeps all data about the process's code in memory.
 func (s *State) resolveStacks(pid int) {
 	s.overlaps.Each(func(o *memory.Overlap) { o.ResolveStacks(pid) })
+	for i := range s.unsafe {
+		if s.unsafe[i].PID == pid {
+			s.unsafe[i].Stack.Calls()
+		}
+	}
 	for _, list := range []*newest.List[memory.Failure]{&s.failures, &s.operationFailures} {
 		list.Each(func(f *memory.Failure) {
 			if f.PID == pid {

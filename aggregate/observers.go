@@ -15,6 +15,7 @@ import (
 //   - owners: which Python object referenced a buffer (owners.go)
 //   - blocks: the addresses of buffers, for the free space between them (space, space.go)
 //   - overlaps: addresses that several allocators assigned (overlap, overlap.go)
+//   - unsafe: buffers that the replay of a captured trace may overwrite (unsafe.go)
 //
 // Samples of the memory on the host (resident) need nothing of the core.
 //
@@ -36,6 +37,7 @@ func (p *process) born(b *buffer) {
 	if shared := p.include(b, false); len(shared) > 0 && !p.isSubDevice(b.arena) {
 		p.noteOverlap(b, shared)
 	}
+	p.bornUnderTrace(b)
 	p.grew(b)
 }
 

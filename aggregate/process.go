@@ -46,8 +46,9 @@ type process struct {
 	compiled uint64
 	// traces are those that are captured, in order of their captures. captures is true if the library
 	// reports captures.
-	traces   []*trace
-	captures bool
+	traces    []*trace
+	captures  bool
+	newcomers newcomers
 }
 
 // A processChip is the use of one chip by one process.

@@ -18,6 +18,8 @@ type trace struct {
 	runs []tracedRun
 	// partial is true if not all runs are known.
 	partial bool
+	// seen is the place of the first of the process's newcomers that no replay has looked at.
+	seen int
 	// index has the places of runs while they are captured; nil if it is not made.
 	index map[tracedKey]int
 }
@@ -62,6 +64,9 @@ func (p *process) dropTraces(which func(*trace) bool) {
 		}
 		return drop
 	})
+	if !slices.ContainsFunc(p.traces, func(t *trace) bool { return !t.capturing }) {
+		p.newcomers = newcomers{}
+	}
 }
 
 // beginTrace begins the capture of a trace.
@@ -81,7 +86,7 @@ func (p *process) endTrace(e *event.Event) {
 	if t == nil {
 		return
 	}
-	t.capturing, t.index = false, nil
+	t.capturing, t.index, t.seen = false, nil, len(p.newcomers.ids)
 	for i := range t.runs {
 		r := &t.runs[i]
 		r.static = slices.ContainsFunc(r.set.chips, func(c *processChip) bool { return c.hasStatics(r.program) })
@@ -162,6 +167,7 @@ func (p *process) replayTrace(e *event.Event) {
 	if t == nil {
 		return
 	}
+	p.findUnsafe(t, e.TimeNs)
 	fullest := make(map[*processChip]*run)
 	most := make(map[*processChip]uint64)
 	for i := range t.runs {
@@ -214,6 +220,7 @@ func (c *stateCodec) trace(pp **trace, p *process) {
 	c.set(&t.set, p.name)
 	c.Bool(&t.capturing)
 	c.Bool(&t.partial)
+	codec.Number(c.Codec, &t.seen)
 	codec.List(c.Codec, &t.runs, func(r *tracedRun) {
 		c.set(&r.set, p.name)
 		c.Uints(&r.program, &r.count)

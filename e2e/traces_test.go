@@ -52,6 +52,11 @@ func TestCapturedTraces(t *testing.T) {
 				{event.TraceBegin, first, line["begin"]}, {event.TraceEnd, first, line["end"]}, {event.TraceRelease, first, line["release"]},
 				{event.TraceBegin, first + 1, line["begin"]}, {event.TraceEnd, first + 1, line["end"]}, {event.TraceReplay, first + 1, line["replay"]},
 			}))
+			// what was allocated after the capture, and is live at the replay
+			unsafe := s.Snapshot().Unsafe
+			qt.Assert(t, qt.HasLen(unsafe, 1))
+			qt.Check(t, qt.Equals(name.UserCalls(unsafe[0].Stack.Frames())[0].Line, line["unsafe"]))
+			qt.Check(t, qt.DeepEquals([]uint64{unsafe[0].Count, unsafe[0].TraceID}, []uint64{3, first + 1}))
 			var replays uint64
 			list, _ := s.Operations()
 			for _, op := range list {

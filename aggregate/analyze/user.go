@@ -46,6 +46,13 @@ func only(s *memory.Snapshot, selected func(pid, uid int) bool) *memory.Snapshot
 		}
 	}
 	some.OverlapCount = uint64(len(some.Overlaps))
+	some.Unsafe, some.UnsafeCount = nil, 0
+	for _, u := range s.Unsafe {
+		if selected(u.PID, u.UID) {
+			some.Unsafe = append(some.Unsafe, u)
+			some.UnsafeCount += u.Count
+		}
+	}
 	ofOthers := func(f memory.Failure) bool { return !selected(f.PID, f.UID) }
 	some.Failures = slices.DeleteFunc(append([]memory.Failure{}, s.Failures...), ofOthers)
 	some.OperationFailures = slices.DeleteFunc(slices.Clone(s.OperationFailures), ofOthers)

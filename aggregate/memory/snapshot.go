@@ -33,6 +33,10 @@ type Snapshot struct {
 	// on the same chip, and Overlaps are these by call site, oldest first.
 	OverlapCount uint64    `json:"overlap_count,omitempty"`
 	Overlaps     []Overlap `json:"overlaps,omitempty"`
+	// UnsafeCount is how many buffers the replay of a captured trace may have overwritten, and Unsafe are these by
+	// call site, oldest first.
+	UnsafeCount uint64   `json:"unsafe_count,omitempty"`
+	Unsafe      []Unsafe `json:"unsafe,omitempty"`
 	// OperationFailureCount and OperationFailures are the same for operations that failed for another
 	// reason than memory.
 	OperationFailureCount uint64    `json:"operation_failure_count,omitempty"`

@@ -16,7 +16,9 @@ for last in (False, True):
     ttnn.end_trace_capture(device, trace, cq_id=0)  # line: end
     if not last:
         ttnn.release_trace(device, trace)  # line: release
-later = ttnn.empty([256, 256], ttnn.bfloat16, ttnn.TILE_LAYOUT, device, ttnn.L1_MEMORY_CONFIG)
+later = [ttnn.empty([256, 256], ttnn.bfloat16, ttnn.TILE_LAYOUT, device, ttnn.L1_MEMORY_CONFIG) for _ in range(3)]  # line: unsafe
+freed = ttnn.empty([64, 64], ttnn.bfloat16, ttnn.TILE_LAYOUT, device, ttnn.DRAM_MEMORY_CONFIG)
+del freed
 for _ in range(3):
     ttnn.execute_trace(device, trace, cq_id=0, blocking=True)  # line: replay
 ttnn.release_trace(device, trace)

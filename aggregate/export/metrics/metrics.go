@@ -42,6 +42,7 @@ var (
 	exited    = desc("processes_exited_total", "Traced processes that have ended.")
 	lost      = desc("lost_events_total", "Events that were lost: figures may be wrong.")
 	overlaps  = desc("overlapping_buffers_total", "Buffers that were assigned addresses which a buffer of another allocator had on the same chip.")
+	unsafe    = desc("trace_unsafe_buffers_total", "Buffers that were allocated after a trace was captured, and were live when it was replayed, which may overwrite them.")
 	failures  = desc("allocation_failures_total", "Allocations that failed. One on several chips counts once.")
 )
 
@@ -98,6 +99,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	out.counter(lost, c.LostEvents)
 	out.counter(failures, c.FailureCount)
 	out.counter(overlaps, c.OverlapCount)
+	out.counter(unsafe, c.UnsafeCount)
 	for i := range c.Devices {
 		c.chip(out, &c.Devices[i], running)
 	}

@@ -11,6 +11,7 @@ const (
 	shownFailures  = 3
 	failureLines   = 2 // lines about each
 	shownOverlaps  = 1
+	shownUnsafe    = 3
 	shownProcesses = 8
 	shownLate      = 4 // processes that were attached late
 	shownLive      = 4 // processes with live memory,

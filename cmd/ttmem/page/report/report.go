@@ -117,6 +117,7 @@ func (r *report) write() {
 	r.warnLost()
 	r.failures()
 	r.overlaps()
+	r.unsafe()
 	r.leaks()
 	r.retainedByRuntime()
 	r.tilePadding()

@@ -11,7 +11,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// summary is the answer in one sentence: what failed, what is assigned twice, what leaked, which region
+// summary is the answer in one sentence: what failed, what is assigned twice, what a trace may overwrite, what leaked, which region
 // is fullest, and where L1 is tightest. It is "" if nothing was allocated.
 func (r *report) summary() string {
 	var parts []string
@@ -24,6 +24,9 @@ func (r *report) summary() string {
 	}
 	if n := r.snap.OverlapCount; n > 0 {
 		say("%s assigned twice", page.Count(n, "buffer"))
+	}
+	if n := r.snap.UnsafeCount; n > 0 {
+		say("%s may have been overwritten by a trace", page.Count(n, "buffer"))
 	}
 	var leaked memory.Amount
 	for i := range r.leaked {

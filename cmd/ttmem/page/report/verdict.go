@@ -94,6 +94,30 @@ func (r *report) overlaps() {
 	}
 }
 
+// unsafe writes which buffers the replay of a captured trace may have overwritten.
+func (r *report) unsafe() {
+	sites, count := newSources(), uint64(0)
+	traces := make(map[uint64]bool)
+	for i := range r.snap.Unsafe {
+		if u := &r.snap.Unsafe[i]; r.PID == 0 || u.PID == r.PID {
+			sites.add(&memory.Site{PID: u.PID, Devices: u.Devices, Stack: u.Stack}, memory.Amount{Count: u.Count, Bytes: u.Bytes}, u.Region, nil)
+			count += u.Count
+			traces[u.TraceID] = true
+		}
+	}
+	if count == 0 {
+		return
+	}
+	which := "traces"
+	if len(traces) == 1 {
+		which = "a trace"
+	}
+	r.line()
+	r.line(r.Paint(page.BoldRed, fmt.Sprintf("%s that %s may have overwritten", page.Count(count, "buffer"), which)))
+	r.sources(sites.Rows(true, nil), shownUnsafe, 0, page.Bytes)
+	r.sentence(page.Dim, "They were allocated after the capture, where the trace writes, and live at a replay: allocate them before the capture, or free them before the replay")
+}
+
 // failedAt returns the place of a failed allocation: the line, the operation, and the callers
 // that fit.
 func (r *report) failedAt(f failing) string {
