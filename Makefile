@@ -64,7 +64,7 @@ dist: bin/ttmem
 	install -d $(DIST)/root/DEBIAN; \
 	printf '%s\n' 'Package: ttmem' 'Version: $(RELEASE)' 'Architecture: amd64' 'Section: devel' 'Priority: optional' \
 		'Maintainer: the authors of ttmem <ttmem@localhost>' \
-		'Description: shows who holds the memory of Tenstorrent devices' \
+		'Description: shows what uses the memory of Tenstorrent devices' \
 		' ttmem traces unmodified programs that use tt-metal or ttnn, from outside, with' \
 		' eBPF: how much of each chip is in use, by which process and line of code.' \
 		> $(DIST)/root/DEBIAN/control; \

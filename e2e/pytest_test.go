@@ -61,7 +61,7 @@ func TestPytestPlugin(t *testing.T) {
 	}
 	// only one of the tests failed, and holds its tensor by that; where CI is set, pytest's summary repeats all errors
 	details, _, _ := strings.Cut(text, "short test summary info")
-	qt.Check(t, qt.Equals(strings.Count(details, "the test failed: its traceback keeps its variables"), 1))
+	qt.Check(t, qt.Equals(strings.Count(details, "the test failed: its traceback keeps variables"), 1))
 	qt.Check(t, qt.StringContains(text, "test_limits.py::test_fails (failed)\n"))
 	qt.Check(t, qt.IsFalse(strings.Contains(text, "Warning")))
 	// the test function is the outermost call that is shown

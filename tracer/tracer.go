@@ -279,7 +279,7 @@ func (t *Tracer) holdForDebuggers() {
 			f.Close()
 		}
 		if err = errors.Join(err, failed); err != nil {
-			t.warn(fmt.Sprintf("process %d is debugged by process %d, and may crash when that removes breakpoints from ttmem's probes: %v", pid, by, err))
+			t.warn(fmt.Sprintf("process %d is being debugged by process %d, and may crash when the debugger removes breakpoints from ttmem's probes: %v", pid, by, err))
 			continue
 		}
 		t.warn(fmt.Sprintf("process %d is debugged by process %d, which may have saved ttmem's probes as code: "+

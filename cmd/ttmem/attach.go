@@ -15,17 +15,17 @@ func newAttach() *cobra.Command {
 	c := &cobra.Command{
 		Use:        "attach [-p PID]…",
 		SuggestFor: []string{"record"},
-		Short:      "Trace running processes, with the memory that they hold already",
+		Short:      "Trace running processes, including their existing memory",
 		Long: `Traces and records running processes until they end, the duration is over, or Ctrl-C, and
-prints a report. Without -p it traces all processes that use tt-metal, also those that start
-later; only its owner can read that recording, ttmem-host-DATE-TIME.ttmem. A recording grows
-by 2 to 20 bytes an event; without -o only the newest 2 GiB are kept (docs/recordings.md).
+prints a report. Without -p, it traces all processes that use tt-metal, including later ones;
+only its owner can read that recording, ttmem-host-DATE-TIME.ttmem. A recording takes 2 to 20
+bytes an event; without -o, only the newest 2 GiB are kept (docs/recordings.md).
 
-Earlier allocations are read from the processes' memory, without call stacks; then the duration
-begins. At the end ttmem searches the owners of buffers for up to 2 s; Ctrl-C skips that. The
-status is 1 if a file cannot be written.`,
+ttmem first reads earlier allocations from the processes' memory, without call stacks; then the
+duration begins. At the end, it searches the owners of buffers for up to 30 s; Ctrl-C skips that.
+The exit status is 1 if a file cannot be written.`,
 		Example: `  ttmem attach -p 4242
-  ttmem attach -p 4242 --duration 1s     show what it holds now, and exit
+  ttmem attach -p 4242 --duration 1s     show its current memory, and exit
   ttmem attach --duration 30s --json --no-record
   ttmem attach -o host.ttmem --max-size 1GiB --keep 10`,
 		Args: func(c *cobra.Command, args []string) error {

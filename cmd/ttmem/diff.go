@@ -40,10 +40,10 @@ func newDiff() *cobra.Command {
 		Short: "Compare recordings, moments, or a recording and a process",
 		Long: `Compares allocations in A and B by call stack, largest change first.
 
-A and B are recordings; or two moments of one file, --from and --to; or FILE and the running
-process PID, through the host's service or as root. Recordings are compared by what was never
-freed (the moment left) or, if that is equal, by their peaks; --at selects another moment.
---within compares what calls of a function left: in one file the first and last.
+A and B are recordings, two moments of one file (--from and --to), or FILE and the running
+process PID (from the service or as root). Recordings are compared by their unfreed
+memory (the moment left) or, if that is equal, by their peaks; --at selects another moment.
+--within compares the buffers left by calls of a function: in one file, the first and the last.
 docs/diff.md explains moments.`,
 		Example: `  ttmem diff yesterday.ttmem today.ttmem
   ttmem diff yesterday.ttmem today.ttmem --at peak --by op
@@ -99,9 +99,9 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 	case len(args) == 2 && args[1] == "":
 		return nil, nil, errors.New("the name of the second file is empty: a shell variable may be unset; name a recording")
 	case len(args) == 2 && marked:
-		return nil, nil, errors.New("--from and --to are of one file: for two, --at says at which moment of each")
+		return nil, nil, errors.New("--from and --to need one file: for two, --at selects the moment")
 	case o.source.SocketNamed && !live:
-		return nil, nil, fmt.Errorf("--socket is for a file and a running process: %s FILE -p PID", c.CommandPath())
+		return nil, nil, fmt.Errorf("--socket compares a file with a running process: %s FILE -p PID", c.CommandPath())
 	case within && c.Flags().Changed("at"):
 		return nil, nil, errors.New("--at is one moment: leave it out with --within")
 	case within:
@@ -115,7 +115,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 	case len(args) == 1 && !marked && !live:
 		return nil, nil, fmt.Errorf("%s alone cannot be compared: give a second file, two of its moments with --from and --to, or a running process with -p PID", args[0])
 	case len(args) == 1 && marked && c.Flags().Changed("at"):
-		return nil, nil, errors.New("--at is of two files: for one, give --from and --to")
+		return nil, nil, errors.New("--at needs two files: for one, give --from and --to")
 	case len(args) == 1 && marked && text.From == "":
 		return nil, nil, errors.New("--to without --from: give both")
 	}
@@ -213,9 +213,9 @@ func (o *diffOptions) compare(a, b *diffSide, names alloc.Namer) *diff.Differenc
 	if !o.auto || len(d.Groups) > 0 {
 		return d
 	}
-	ask.Note = "What was never freed is the same in both: these are the peaks."
+	ask.Note = "The unfreed memory is the same in both: these are the peaks."
 	if len(d.Totals) == 0 {
-		ask.Note = "Nothing was left unfreed: these are the peaks."
+		ask.Note = "Both freed everything: these are the peaks."
 	}
 	peak := source.Moment{Kind: source.Peak, Text: "peak"}
 	for _, side := range []*diffSide{a, b} {

@@ -156,7 +156,7 @@ func TestPeaksAreComparedIfNothingElseDiffers(t *testing.T) {
 		r.free(r.alloc(event.DRAM, result, pagetest.Stack("matmul", "Model.step", 40)))
 		return writeEvents(t, "a.ttmem", r.events)
 	}
-	for leftovers, note := range []string{"Nothing was left unfreed", "What was never freed is the same in both"} {
+	for leftovers, note := range []string{"Both freed everything", "The unfreed memory is the same in both"} {
 		text, d := diffOf(t, page.Layout{}, run(leftovers, 8192), run(leftovers, 12288))
 		qt.Check(t, qt.IsTrue(strings.HasPrefix(text, "Largest change: +96.0 KiB of DRAM, 1 buffer: model.py:40 Model.step · ttnn.matmul\n")), qt.Commentf("%s", text))
 		qt.Check(t, qt.StringContains(text, note+": these are the peaks."))
@@ -266,13 +266,13 @@ func TestTheDifferenceSaysWhatIsWrong(t *testing.T) {
 		"nothing":          {nil, "ttmem diff yesterday.ttmem"},
 		"three files":      {[]string{a, a, a}, "two files at a time"},
 		"one file":         {[]string{a}, "two of its moments with --from and --to"},
-		"marks of two":     {[]string{a, a, "--from", "x"}, "--at says at which moment"},
+		"marks of two":     {[]string{a, a, "--from", "x"}, "--at selects the moment"},
 		"to alone":         {[]string{a, "--to", "x"}, "--to without --from"},
 		"at of one":        {[]string{a, "--from", "step", "--at", "peak"}, "give --from and --to"},
 		"unknown mark":     {[]string{a, "--from", "warm"}, "no mark warm in " + a + ": there are step"},
 		"too high":         {[]string{a, "--from", "step#3"}, "there are 2 of that name"},
 		"no marks":         {[]string{unmarked, "--from", "warm"}, "ttmem mark NAME"},
-		"too late":         {[]string{a, "--from", "1h"}, "nothing 1h0m0s after its first event"},
+		"too late":         {[]string{a, "--from", "1h"}, "ends before 1h0m0s: its last event is at"},
 		"before the first": {[]string{a, "--from", "-1s"}, "give one such as 2.5s"},
 		"no moment":        {[]string{a, a, "--at", ""}, "--at is empty"},
 		"grouping":         {[]string{a, a, "--by", "color"}, "choose stack, op,"},

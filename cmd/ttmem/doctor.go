@@ -20,12 +20,12 @@ func newDoctor() *cobra.Command {
 		Use:   "doctor [LIBRARY]…",
 		Short: "Check whether tracing works on this host",
 		Long: `Checks whether tracing works on this host: loads the eBPF programs, traces a small program of its
-own, and compares the events and call stacks with its calls. Then it lists the chips on PCIe with their
-board, driver and firmware, and reads the tt-metal libraries that processes map, with what each
-process runs on (a card, the mock device, a simulator), or it reads each LIBRARY.
+own, and compares the recorded events and call stacks with the program's calls. Then it lists the chips
+on PCIe with their board, driver and firmware, and checks the tt-metal libraries that processes map, and
+whether each process runs on a card, the mock device or a simulator. With LIBRARY, it checks only that.
 
-"slower" marks a kernel feature that is missing and that ttmem replaces. On a busy host the traced program
-is tried for up to 20 s; "BUSY" marks what did not come by then. The exit status is 0 if tracing works.`,
+"slower" marks a missing kernel feature that ttmem replaces. On a busy host, ttmem traces its program for
+up to 20 s; "BUSY" marks parts that are still missing then. The exit status is 0 if tracing works.`,
 		Example: `  ttmem doctor
   ttmem doctor venv/lib/python3.10/site-packages/ttnn/build/lib/libtt_metal.so
   ttmem doctor --json | jq '.libraries[].missing'`,

@@ -25,15 +25,14 @@ func newDump() *cobra.Command {
 	var o viewOptions
 	c := &cobra.Command{
 		Use:   "dump [FILE]",
-		Short: "List what is allocated, with the lines that allocated it",
+		Short: "List live buffers, with the lines that allocated them",
 		Long: `Lists live buffers, and the circular and dataflow buffers of programs, largest first, with the
 lines that allocated them.
 
-FILE is a recording, at its end or --at another moment (docs/diff.md). Of a span (docs/phases.md)
-it lists what was allocated in it and is live at its end. Without FILE the state comes from the
-host's service (ttmem serve) or, for root, from the memory of the processes. docs/dump.md explains
-the columns.`,
-		Example: `  ttmem dump                             what ttmem serve sees
+FILE is a recording, at its end or --at another moment (docs/diff.md). For a span (docs/phases.md),
+it lists buffers that were allocated in it and are live at its end. Without FILE, the state comes from
+the host's service (ttmem serve) or, for root, from the processes. docs/dump.md explains the columns.`,
+		Example: `  ttmem dump                             live, from ttmem serve
   sudo ttmem dump -p 4242
   ttmem dump model.ttmem --at peak --by op
   ttmem dump model.ttmem --within forward#3 --region L1
@@ -43,7 +42,7 @@ the columns.`,
 		PreRunE: o.take,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if c.Flags().Changed("at") && o.span != (flags.Span{}) {
-				return errors.New("--at is one moment: give it, or a span with --from, --to and --within")
+				return errors.New("--at selects a moment, and --from, --to and --within a span: give one of them")
 			}
 			return runDump(&o)
 		},

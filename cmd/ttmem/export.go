@@ -72,7 +72,7 @@ var exportFormats = []exportFormat{
 var deleted = map[string]string{
 	"flamegraph": "`ttmem html FILE` writes a page with the flame graph",
 	"memory-viz": "`ttmem html FILE` shows the call sites' memory over time as areas, and each buffer's address and life",
-	"speedscope": "speedscope opens what --to pprof and --to folded write",
+	"speedscope": "speedscope opens the files of --to pprof and --to folded",
 }
 
 // ofProfiles are the flags that only profiles take.
@@ -107,13 +107,12 @@ func newExport() *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use:   "export FILE --to FORMAT",
-		Short: "Write a recording for another program: pprof, Perfetto, ...",
+		Short: "Convert a recording for pprof, Perfetto, SQL, ...",
 		Long: `Converts a recording to another tool's format.
 
-Without -o the output is named after the recording and lies beside it. Text (folded) goes to
-standard output if that is a pipe or a file. Profiles have --by stack or owner. docs/exports.md
-describes what each format contains and how to open it; pprof shows the DRAM first. ttmem html
-draws flame graphs.
+Without -o, the output is a file beside the recording, named after it; folded writes to standard
+output if that is a pipe or a file. docs/exports.md describes what each format contains and how to
+open it. ttmem html draws flame graphs.
 ` + formats.String(),
 		Example: `  ttmem export model.ttmem --to pprof
   ttmem export model.ttmem --to pprof --at peak
@@ -133,10 +132,10 @@ draws flame graphs.
 	f.StringVar(&o.to, "to", "", "write this `FORMAT`")
 	flags.Complete(c, "to", page.Each(exportFormats, func(f exportFormat) string { return cobra.CompletionWithDesc(f.name, f.about) }))
 	f.StringVarP(&o.path, "output", "o", "", "write to `FILE` (-: standard output)")
-	f.StringVar(&o.value, "value", "", "the `VALUE` of a profile: "+strings.Join(exportValues(), ", ")+" (default peak_space at the end, else inuse_space)")
+	f.StringVar(&o.value, "value", "", "show this `VALUE` of a profile: "+strings.Join(exportValues(), ", ")+" (default: peak_space at the end, else inuse_space)")
 	flags.Complete(c, "value", exportValues())
 	flags.AllFrames(c, &o.allFrames)
-	f.StringVar(&o.ops, "ops", "", "only operations `A..B`, which count from 1 (default as many of the last ones as fit)")
+	f.StringVar(&o.ops, "ops", "", "only operations `A..B`, counted from 1 (default: as many of the last ones as fit)")
 	_ = c.RegisterFlagCompletionFunc("ops", cobra.NoFileCompletions)
 	flags.At(c, &o.at, "end")
 	f.StringVar(&o.by, "by", "stack", "group a profile by `WHAT`: stack, owner")
@@ -217,7 +216,7 @@ func outputPath(path, recording, extension string) (string, error) {
 		return path, nil
 	}
 	if in, err := os.Stat(recording); err == nil && in.Mode().IsRegular() && output.Names(path, in) {
-		return "", fmt.Errorf("-o %s is the file that is read: name another", path)
+		return "", fmt.Errorf("-o %s is the recording itself: name another file", path)
 	}
 	return path, nil
 }
@@ -361,7 +360,7 @@ func (x *exportJob) checkProfile(p *memory.Profile, how *export.Options) error {
 	case sum == 0:
 		return fmt.Errorf("there is no %s %s: choose another --value or --at", how.Value, how.Of)
 	case !stacks:
-		return fmt.Errorf("%s has no call stacks, of which %s is made: record without --no-stacks, and with `ttmem run`", x.source.File, x.to)
+		return fmt.Errorf("%s has no call stacks, which %s needs: record without --no-stacks, and with `ttmem run`", x.source.File, x.to)
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func writeVisualizer(x *exportJob) (string, error) {
 	all := plan.Operations()
 	switch {
 	case !plan.Stacks:
-		return "", cmp.Or(x.source.Missing(), fmt.Errorf("%s has no operations, which are found by call stacks: record without --no-stacks, and with `ttmem run`", x.source.File))
+		return "", cmp.Or(x.source.Missing(), fmt.Errorf("%s has no call stacks, which show operations: record without --no-stacks, and with `ttmem run`", x.source.File))
 	case from > all:
 		return "", fmt.Errorf("--ops %s: there are %s", x.ops, numbered(all, "operation"))
 	}
@@ -101,7 +101,7 @@ func writeVisualizer(x *exportJob) (string, error) {
 		term.Warn(numbered(all, "operation") + " would be too many rows: the report has the last ones; choose others with --ops A..B")
 	}
 	if !w.Chunks && w.ChunkRows > 0 {
-		term.Warn(fmt.Sprintf("left out the cores of buffers, up to %s: choose fewer operations with --ops A..B to have them", numbered(w.ChunkRows, "row")))
+		term.Warn(fmt.Sprintf("left out the cores of buffers, up to %s: choose fewer operations with --ops A..B to include them", numbered(w.ChunkRows, "row")))
 	}
 	if r.Scattered > 0 {
 		term.Warn(fmt.Sprintf("left out %s of buffers on single cores whose addresses differ", numbered(r.Scattered, "row")))

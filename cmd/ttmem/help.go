@@ -28,8 +28,7 @@ func newHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND | PAGE]",
 		Short: "Show help for a command, or a page of the documentation",
-		Long: `Shows what a command does, with examples and its flags, or lists the commands. With the name
-of a page, it shows that page of the documentation.`,
+		Long:  "Shows the help of a command, a page of the documentation or, without an argument, the list of commands.",
 		Example: `  ttmem help run
   ttmem help topics         the pages of the documentation
   ttmem help stacks

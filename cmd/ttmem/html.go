@@ -62,8 +62,8 @@ func newHTML() *cobra.Command {
 chip and region and, for the moment or range that you select on it, flame graphs, call sites,
 addresses, operations, leaks and failed allocations.
 
-Without -o the page is named after the recording and lies beside it. It has the command lines and
-source paths of the recording. docs/html.md explains the page.`,
+Without -o, the page is a file beside the recording, named after it. It contains the command lines
+and source paths of the recording. docs/html.md explains the page.`,
 		Example: `  ttmem html model.ttmem
   ttmem html model.ttmem -o report.html
   ttmem html model.ttmem --from warm --to trained -o training.html
@@ -188,7 +188,7 @@ func (o *htmlOptions) play(p *web.Page, state *aggregate.State, times memory.Int
 // choosePath names the page if the user did not.
 func (o *htmlOptions) choosePath() error {
 	if o.output == "" && o.source.File == "-" {
-		return errors.New("a recording on standard input: name the page with -o")
+		return errors.New("the recording is standard input: name the page with -o")
 	}
 	var err error
 	if o.output, err = outputPath(o.output, o.source.File, ".html"); err != nil {

@@ -59,8 +59,8 @@ func newLeaks() *cobra.Command {
 		Long: `Shows call sites that allocate again and again and never free. Between two marks, it shows the
 buffers that were allocated after the first and are live at the second.
 
-FILE is a recording. Without it COMMAND is run and traced to its end, or running processes are
-watched until Ctrl-C: through the host's service (ttmem serve), or as root. docs/leaks.md explains
+FILE is a recording; COMMAND is run and traced to its end. Without either, running processes are
+watched until Ctrl-C, through the host's service (ttmem serve) or as root. docs/leaks.md explains
 marks, and what counts as a leak.`,
 		Example: `  ttmem leaks model.ttmem
   sudo ttmem leaks -- python model.py
@@ -271,7 +271,7 @@ func isOrAre(n int) string {
 // pageNotes returns which survivors and marks the page leaves out.
 func (o *leaksOptions) pageNotes(p *leaks.Page, m *between.Follower, w *source.State) (notes []string) {
 	if p.Others.Count > 0 {
-		notes = append(notes, fmt.Sprintf("%s of %s from processes that ended are not listed: too many call sites; those with most buffers are kept",
+		notes = append(notes, fmt.Sprintf("%s of %s from processes that ended are not listed: too many call sites; only those with the most buffers are kept",
 			page.Count(p.Others.Count, "buffer"), page.Bytes(p.Others.Bytes)))
 	}
 	before := "this command started"

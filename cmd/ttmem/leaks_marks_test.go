@@ -103,8 +103,8 @@ func TestLeaksSaysWhichMarkThereIsNot(t *testing.T) {
 		{[]string{file, "--from", "step#5"}, `no mark step#5 in .*: there are 4 of that name`},
 		{[]string{file, "--to", "step#5"}, `no mark step#5 in .*: there are 4 of that name`},
 		{[]string{file, "--from", "other#2"}, `no mark other#2 in .*: there are step`},
-		{[]string{file, "--from", "step#3", "--to", "step#2"}, `--to step#2 has to be later than --from step#3`},
-		{[]string{file, "--from", "step#2", "--to", "step#2"}, `--to step#2 has to be later than --from step#2`},
+		{[]string{file, "--from", "step#3", "--to", "step#2"}, `--to step#2 must be later than --from step#3`},
+		{[]string{file, "--from", "step#2", "--to", "step#2"}, `--to step#2 must be later than --from step#2`},
 	} {
 		_, err := leaksJSON(t, test.args...)
 		qt.Check(t, qt.ErrorMatches(err, test.want), qt.Commentf("%q", test.args))
@@ -127,7 +127,7 @@ func TestLeaksAwaitsOnlyMarksThatCanCome(t *testing.T) {
 	for _, test := range [][2]string{{"b", "a"}, {"b", "a#1"}, {"b", "b#1"}} { // without --duration
 		errs, status := leaks("--from", test[0], "--to", test[1])
 		qt.Check(t, qt.Equals(status, 1))
-		qt.Check(t, qt.Equals(errs, "ttmem: --to "+test[1]+" has to be later than --from "+test[0]+"\n"))
+		qt.Check(t, qt.Equals(errs, "ttmem: --to "+test[1]+" must be later than --from "+test[0]+"\n"))
 	}
 	for _, test := range []struct{ from, to, awaited string }{
 		{"c", "a", "c: there are warm, a, b"},

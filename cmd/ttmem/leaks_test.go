@@ -19,8 +19,8 @@ func TestLeaksSaysWhatIsWrong(t *testing.T) {
 	}{
 		{[]string{file, "--from", "x"}, `no mark x in .*marked.ttmem: there are step 5, step 15`},
 		{[]string{file, "--from", ""}, `--from is empty: .*`},
-		{[]string{file, "--from", "2.5s"}, `.* has nothing 2.5s after its first event: .*`},
-		{[]string{file, "--from", "step 15", "--to", "step 5"}, `--to step 5 has to be later than --from step 15`},
+		{[]string{file, "--from", "2.5s"}, `.* ends before 2.5s: its last event is at .*`},
+		{[]string{file, "--from", "step 15", "--to", "step 5"}, `--to step 5 must be later than --from step 15`},
 		{[]string{file, "--by", "x"}, `--by x: choose stack, .*`},
 		{[]string{file, "--region", "CB"}, `--region CB: circular buffers do not leak; .*`},
 		{[]string{file, "--fail-above", "x"}, `.*not a size: .*`},

@@ -45,8 +45,8 @@ func newLog() *cobra.Command {
 		Long: `Lists events in order of time: allocations, frees, failures and others, each with its address,
 size, process and name.
 
-FILE is a recording. Without it COMMAND is run and traced, or running processes are watched until
-Ctrl-C. docs/log.md explains the columns, kinds and notes.`,
+FILE is a recording; COMMAND is run and traced to its end. Without either, running processes are
+watched until Ctrl-C. docs/log.md explains the columns, kinds and notes.`,
 		Example: `  ttmem log model.ttmem --address 0x1c40
   ttmem log model.ttmem --buffer 1234 --stacks
   ttmem log model.ttmem --region L1 --kind alloc,free --from 2s --to 2.5s
@@ -60,7 +60,7 @@ Ctrl-C. docs/log.md explains the columns, kinds and notes.`,
 	f := c.Flags()
 	f.StringSliceVar(&o.addresses, "address", nil, "only `ADDRESS`, such as 0x1c40 (may be repeated)")
 	f.StringSliceVar(&o.buffers, "buffer", nil, "only buffer `ID`, or object 0x... (may be repeated)")
-	f.StringSliceVar(&o.kinds, "kind", nil, "only events of `KIND`, such as alloc or free, or with a note of this kind (may be repeated)")
+	f.StringSliceVar(&o.kinds, "kind", nil, "only `KIND`, such as alloc or reuse (may be repeated)")
 	for _, flag := range []string{"address", "buffer"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
@@ -116,7 +116,7 @@ func (o *logOptions) check() (*eventlog.Filter, *name.Rules, error) {
 		return nil, nil, errors.New("--json has the call stacks: leave out --stacks")
 	}
 	if o.allFrames && !o.stacks {
-		return nil, nil, errors.New("--all-frames is of call stacks: give --stacks too")
+		return nil, nil, errors.New("--all-frames needs --stacks: give both")
 	}
 	return f, rules, nil
 }

@@ -239,7 +239,7 @@ func TestTheLogSaysWhatIsWrongWithItsFlags(t *testing.T) {
 		"address":         {[]string{"--address", "here"}, "give one such as 0x1c40"},
 		"grep":            {[]string{"--grep", "("}, "--grep: not a regular expression: missing closing )"},
 		"from":            {[]string{"--from", "-1s"}, "give one such as 2.5s"},
-		"to":              {[]string{"--from", "2s", "--to", "1s"}, "--to 1s has to be later than --from 2s"},
+		"to":              {[]string{"--from", "2s", "--to", "1s"}, "--to 1s must be later than --from 2s"},
 		"a live mark":     {[]string{"--from", "warm"}, "--from is a moment of a recording"},
 		"a peak":          {[]string{"--to", "peak"}, "--to is a moment of a recording"},
 		"last":            {[]string{"-n", "-1"}, "0 lists all"},
@@ -265,11 +265,11 @@ func TestALogThatListsNothingSaysWhy(t *testing.T) {
 	}{
 		"chip":    {logOptions{viewOptions: viewOptions{devices: []int{7}}}, "available: chips 0, 1"},
 		"from":    {logOptions{viewOptions: viewOptions{span: flags.Span{From: "1h"}}}, "the last is 1.8 s after the first"},
-		"address": {logOptions{addresses: []string{"0x1"}}, "--buffer takes those in the process"},
+		"address": {logOptions{addresses: []string{"0x1"}}, "--buffer takes addresses in the process"},
 		"kind":    {logOptions{kinds: []string{"device_close"}}, "available: alloc, free, alloc_failed"},
 		"region":  {logOptions{viewOptions: viewOptions{regions: []string{"TRACE"}}}, "available: DRAM, L1, CB, KERNEL"},
 		"buffer":  {logOptions{buffers: []string{"1000"}}, "buffers are from 1 to 99"},
-		"object":  {logOptions{buffers: []string{"0x1"}}, "--address takes those in the banks"},
+		"object":  {logOptions{buffers: []string{"0x1"}}, "--address takes addresses in banks"},
 		"grep":    {logOptions{viewOptions: viewOptions{grep: "ttnn.nothing"}}, "(?i) ignores case"},
 		"note":    {logOptions{viewOptions: viewOptions{span: flags.Span{To: "100ms"}}, kinds: []string{"reuse"}}, "have no such notes"},
 	} {

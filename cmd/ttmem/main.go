@@ -1,4 +1,4 @@
-// Command ttmem shows who holds the memory of Tenstorrent devices, from outside
+// Command ttmem shows what uses the memory of Tenstorrent devices, from outside
 // the processes that use them.
 package main
 
@@ -87,10 +87,10 @@ func failureStatus(c *cobra.Command) int {
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "ttmem",
-		Short: "Show who holds the memory of Tenstorrent devices",
-		Long:  "Shows who holds the memory of Tenstorrent devices. Begin: ttmem run -- COMMAND",
+		Short: "Show what uses the memory of Tenstorrent devices",
+		Long:  "Shows what uses the memory of Tenstorrent devices. Start: ttmem run -- COMMAND",
 		Example: `  ttmem run -o model.ttmem -- python model.py  trace a command and record it
-  ttmem leaks model.ttmem                      what is allocated and never freed`,
+  ttmem leaks model.ttmem                      show what leaks`,
 		Version:       buildVersion(),
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -21,15 +21,15 @@ func newMap() *cobra.Command {
 		Use:   "map [FILE]",
 		Short: "Draw the address space of each region: buffers and holes",
 		Long: `Draws the addresses of each region: buffers, the holes between them and, in L1, the circular
-and dataflow buffers of programs. One bank stands for all, as all are used alike.
+and dataflow buffers of programs. One bank represents all, because all have the same layout.
 
-FILE is a recording, at its end or --at another moment (docs/diff.md). If nothing is allocated at
-the end any more, the last failed allocation or else the peak of each region is drawn. Without FILE
-the state comes from the host's service (ttmem serve) or, for root, from the memory of the processes.
+FILE is a recording, at its end or --at another moment (docs/diff.md). If nothing is live at the
+end, it draws the last failed allocation or else the peak of each region. Without FILE, the state
+comes from the host's service (ttmem serve) or, for root, from the memory of the processes.
 docs/map.md explains the picture.`,
 		Example: `  ttmem map model.ttmem --at peak
   ttmem map model.ttmem --at trained --region L1
-  ttmem map                              what ttmem serve sees
+  ttmem map                              live, from ttmem serve
   sudo ttmem map -p 4242 --region DRAM -n 0
   ttmem map model.ttmem --json | jq '.regions[] | {region, fragmentation}'`,
 		PreRunE: o.take,

@@ -17,7 +17,7 @@ import (
 func newMark() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "mark NAME",
-		Short: "Name the present moment",
+		Short: "Name the current moment",
 		Long: `Names the current moment in the events of the host's service (ttmem serve) and in its recording.
 
 --from, --to and --at of other commands take the name (docs/diff.md). A Python program marks

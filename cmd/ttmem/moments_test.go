@@ -171,7 +171,7 @@ func TestTheEndIsTheSameEverywhere(t *testing.T) {
 		text, d := diffOf(t, page.Layout{}, args...)
 		qt.Assert(t, qt.HasLen(d.Totals, 2), qt.Commentf("%v", args)) // on two chips
 		qt.Check(t, qt.Equals(d.Totals[0].Amounts[1].Count, 1))
-		qt.Check(t, qt.StringContains(text, "at the end: what was never freed"))
+		qt.Check(t, qt.StringContains(text, "at the end: unfreed memory"))
 	}
 	for _, command := range []string{"dump", "map"} {
 		qt.Check(t, qt.ErrorMatches(commandSays(t, command, path, "--at", "left"), "--at left: .*only diff takes left.*mark:left"))

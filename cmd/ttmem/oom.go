@@ -27,13 +27,13 @@ func newOOM(kept string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "oom [FILE | DIR | -- COMMAND]",
 		Short: "Show why allocations failed, and what to free",
-		Long: `Shows each allocation that failed: its size and line, what was free in each bank, why it
-failed, and what to free or set for it to fit. Limits of L1, such as circular buffers that are too
-large, count too; operations that failed for another reason are listed at the end.
+		Long: `Shows each failed allocation: its size and line, the free memory in each bank, why it failed,
+and what to free or set so that it fits. It also shows exceeded limits of L1, such as circular
+buffers that are too large, and lists operations that failed for other reasons at the end.
 
-FILE is a recording, and DIR a folder of --crash-dir, whose newest recording is shown. COMMAND is run
-and traced to its end. Without any, the failures come from the host's service (ttmem serve) or, if
-it has seen none, from the newest recording of the installed service. Without a service, as root,
+FILE is a recording; DIR is a folder of --crash-dir, of which the newest recording is shown; COMMAND
+is run and traced to its end. Otherwise, the failures come from the host's service (ttmem serve) or,
+if it has seen none, from the newest recording of the installed service. Without a service, as root,
 running processes are watched until Ctrl-C. docs/oom.md explains the reasons. The newest 1000
 failures are kept.`,
 		Example: `  ttmem oom model.ttmem

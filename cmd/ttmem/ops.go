@@ -23,14 +23,14 @@ func newOps() *cobra.Command {
 	var o viewOptions
 	c := &cobra.Command{
 		Use:   "ops [FILE | -- COMMAND]",
-		Short: "List operations by how little of L1 they left free",
+		Short: "List operations, least free L1 first",
 		Long: `Lists each operation that ran a program, with its L1 headroom on the fullest core: the
 tensors, circular buffers (CBs), dataflow buffers (DFBs) and scratchpads there, the free memory,
 and the number of programs that the operation ran. Runs from the program cache count too.
 
-FILE is a recording. Without it COMMAND is run and traced to its end. Without either, the
-operations come from the host's service (ttmem serve) or, as root without a service, from running
-processes until Ctrl-C. docs/ops.md explains the columns.`,
+FILE is a recording; COMMAND is run and traced to its end. Without either, the operations come from
+the host's service (ttmem serve) or, as root without a service, from running processes until Ctrl-C.
+docs/ops.md explains the columns.`,
 		Example: `  ttmem ops model.ttmem
   ttmem ops model.ttmem --from warm --to trained -n 0
   ttmem ops model.ttmem --within forward

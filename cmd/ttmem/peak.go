@@ -23,12 +23,12 @@ func newPeak() *cobra.Command {
 	var o viewOptions
 	c := &cobra.Command{
 		Use:   "peak [FILE | -- COMMAND]",
-		Short: "Show when each region was fullest, and what it held",
-		Long: `Shows when each region of each chip was fullest, what it held then, and how it filled over
-time: in a whole run, or in a span of a recording (docs/phases.md).
+		Short: "Show the peak of each region, and what used it",
+		Long: `Shows the peak of each region of each chip, the call sites that used the region then, and its use
+over time: in a whole run, or in a span of a recording (docs/phases.md).
 
-FILE is a recording. Without it COMMAND is run and traced to its end, or running processes are
-watched until Ctrl-C: through the host's service (ttmem serve), or as root. docs/peak.md explains
+FILE is a recording; COMMAND is run and traced to its end. Without either, running processes are
+watched until Ctrl-C, through the host's service (ttmem serve) or as root. docs/peak.md explains
 the page.`,
 		Example: `  ttmem peak model.ttmem
   sudo ttmem peak -- python model.py

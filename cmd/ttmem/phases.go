@@ -21,12 +21,12 @@ func newPhases() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "phases [FILE | -- COMMAND]",
 		Short: "Divide a run by the calls of the main script",
-		Long: `Divides a run by the outermost calls of its own code, such as forward, backward and optimizer.step
-of a training loop, without marks: how often each ran and how long, the peak of each region meanwhile,
-and what it left allocated.
+		Long: `Divides a run, without marks, by the outermost calls of its own code, such as forward, backward and
+optimizer.step of a training loop. For each, it shows how often and how long it ran, the peak of each
+region during that time, and the memory that it left allocated.
 
-FILE is a recording. Without it COMMAND is run and traced to its end, or running processes are
-watched until Ctrl-C: through the host's service (ttmem serve), or as root. docs/phases.md explains
+FILE is a recording; COMMAND is run and traced to its end. Without either, running processes are
+watched until Ctrl-C, through the host's service (ttmem serve) or as root. docs/phases.md explains
 the page.`,
 		Example: `  ttmem phases model.ttmem
   ttmem phases model.ttmem --depth 3
@@ -36,7 +36,7 @@ the page.`,
 		RunE:    func(*cobra.Command, []string) error { return showPhases(&o, depth) },
 	}
 	o.source.RegisterWatch(c)
-	c.Flags().IntVar(&depth, "depth", 0, "nested calls to show (default: where the time goes)")
+	c.Flags().IntVar(&depth, "depth", 0, "levels of nested calls to show (default: the longest phases are divided)")
 	flags.Takes(c, flags.Color, flags.JSON, flags.UTC)
 	return c
 }

@@ -23,11 +23,11 @@ func TestFlagsOfRecordingsAreCheckedEarly(t *testing.T) {
 		"-o -":                           "a recording is binary: name a file; /dev/stdout is standard output",
 		"-o f --max-size 63KiB":          "--max-size: give 64KiB or more, .*",
 		"-o f --max-size 0":              "--max-size: give 64KiB or more, .*",
-		"-o f --keep 2":                  "--keep is about several files: give --max-size too",
+		"-o f --keep 2":                  "--keep needs --max-size: give both",
 		"-o f --keep -1":                 "--keep -1: must not be negative; 0 keeps all",
 		"-o f --no-record":               "--no-record writes no recording: leave out -o, --max-size and --keep",
 		"--no-record --max-size 64KiB":   "--no-record writes no recording: .*",
-		"-o - --no-stacks --full-stacks": "--full-stacks takes call stacks: leave out --no-stacks", // one at a time
+		"-o - --no-stacks --full-stacks": "--full-stacks needs call stacks: leave out --no-stacks", // one at a time
 	} {
 		err := checkFlags("run", strings.Fields(args)...)
 		if want == "" {

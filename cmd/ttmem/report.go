@@ -25,20 +25,19 @@ func newReport() *cobra.Command {
 	var o viewOptions
 	c := &cobra.Command{
 		Use:   "report [FILE]",
-		Short: "Show the report of a recording, or of what ttmem serve sees",
+		Short: "Show the report of a recording, or of the host's service",
 		Long: `Prints the summary of a recording: failed allocations, leaks, the contents of each region's peak,
 and the processes.
 
-FILE is a recording; - is a recording on standard input. Without it the host's service
-(ttmem serve) makes the report. docs/events.md explains JSON. ttmem export writes flame graphs and
-other profiles.`,
+FILE is a recording; - is a recording on standard input. Without FILE, the report is of the host's
+service (ttmem serve). docs/events.md explains the JSON. ttmem html draws flame graphs.`,
 		Example: `  ttmem report model.ttmem
   ttmem report model.ttmem -p 4242
   ttmem report model.ttmem --json | jq .devices`,
 		PreRunE: o.take,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if len(o.source.PIDs) > 1 {
-				return errors.New("report takes one process, or shows all: give -p once")
+				return errors.New("report takes at most one process: give -p once")
 			}
 			if o.source.File == "" {
 				return reportService(c, &o)

@@ -36,10 +36,10 @@ func TestExportDoesNotWriteOverWhatItReads(t *testing.T) {
 	for _, format := range []string{"pprof", "folded"} {
 		for _, name := range []string{path, dir + "/./events.ttmem", symbolic, hard} {
 			err := execute("export", path, "--to", format, "-o", name)
-			qt.Check(t, qt.ErrorMatches(err, "-o .* is the file that is read: name another"))
+			qt.Check(t, qt.ErrorMatches(err, "-o .* is the recording itself: name another file"))
 		}
 	}
-	qt.Check(t, qt.ErrorMatches(execute("export", symbolic, "--to", "folded", "-o", path), ".*name another"))
+	qt.Check(t, qt.ErrorMatches(execute("export", symbolic, "--to", "folded", "-o", path), ".*name another file"))
 	after, err := os.ReadFile(path)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(string(after), string(before)))

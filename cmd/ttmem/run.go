@@ -15,13 +15,13 @@ func newRun() *cobra.Command {
 		SuggestFor: []string{"record"},
 		Short:      "Trace a command, report its memory and record it",
 		Long: `Runs a command, traces it and the processes that it starts, and prints a report of their
-memory on standard error. The recording answers all further questions: every viewing command
-reads it, also while it is written. It grows by 2 to 20 bytes an event; without -o only the
-newest 2 GiB are kept (docs/recordings.md).
+memory on standard error. All viewing commands read the recording, even while it is being
+written. It takes 2 to 20 bytes an event; without -o, only the newest 2 GiB are kept
+(docs/recordings.md).
 
-The command keeps its standard streams, signals and exit status; the status is 128 plus the
-signal's number when a signal ends it. It is 125 when ttmem itself fails, 126 when the
-command cannot be executed, and 127 when it is not found.`,
+The command keeps its standard streams, signals and exit status. The status is 128 plus the
+signal's number if a signal ends the command, 125 if ttmem itself fails, 126 if the command
+cannot be executed, and 127 if it is not found.`,
 		Example: `  ttmem run -- python model.py
   ttmem run -o model.ttmem -- pytest tests/test_attention.py
   ttmem run --json -- python model.py | tail -n 1 | jq .devices`,

@@ -48,8 +48,8 @@ func newServe() *cobra.Command {
 		Short: "Trace the whole host as a service for its users",
 		Long: `Traces all processes of the host that use tt-metal, and answers users on a unix socket.
 
-Users see their own processes, and the totals of all others; root sees everything. With
--o it also writes recordings, which only their owner can read. SIGTERM and Ctrl-C end it.
+Users see their own processes, and the total of all others; root sees everything. With -o, it
+also writes recordings, which only their owner can read. SIGTERM and Ctrl-C end the service.
 docs/serve.md has the HTTP interface and a systemd unit.`,
 		Example: `  ttmem serve
   ttmem serve -o /var/lib/ttmem/host.ttmem --max-size 1GiB --keep 5
@@ -64,10 +64,10 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(c *cobra.Command, _ []string) error {
 			if o.http == "" && (o.allowRemote || o.tokenFile != "") {
-				return errors.New("--allow-remote and --token-file are about HTTP: give --http too")
+				return errors.New("--allow-remote and --token-file need HTTP: give --http too")
 			}
 			if o.record.Path == "" && (c.Flags().Changed("max-size") || c.Flags().Changed("keep")) {
-				return errors.New("--max-size and --keep are about a recording: give -o too")
+				return errors.New("--max-size and --keep need a recording: give -o too")
 			}
 			return o.record.Check(c)
 		},
@@ -79,9 +79,9 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 	}
 	f := c.Flags()
 	flags.Takes(c, flags.Socket)
-	f.StringVar(&o.http, "http", "", "answer at `ADDR`, such as 127.0.0.1:9464, as well: totals of each chip, and everything to clients with the token")
-	f.BoolVar(&o.allowRemote, "allow-remote", false, "let --http name an address that other hosts can reach; needs --token-file")
-	f.StringVar(&o.tokenFile, "token-file", "", "answer over HTTPS, with the certificate FILE.crt, and show what root sees to clients that send the token in `FILE`")
+	f.StringVar(&o.http, "http", "", "also answer HTTP at `ADDR`, such as 127.0.0.1:9464: totals of each chip, and everything to clients with the token")
+	f.BoolVar(&o.allowRemote, "allow-remote", false, "allow an address of --http that other hosts can reach; needs --token-file")
+	f.StringVar(&o.tokenFile, "token-file", "", "use HTTPS, with the certificate FILE.crt, and show everything to clients that send the token in `FILE`")
 	o.record.RegisterFile(c)
 	o.stacks.Register(c)
 	return c

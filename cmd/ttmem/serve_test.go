@@ -82,7 +82,7 @@ func TestServeRefusesFlagsThatMakeNoSense(t *testing.T) {
 	}{
 		{[]string{"--max-size", "1GiB"}, ".*give -o too"},
 		{[]string{"--keep", "3"}, ".*give -o too"},
-		{[]string{"-o", "f", "--keep", "3"}, ".*give --max-size too"},
+		{[]string{"-o", "f", "--keep", "3"}, ".*needs --max-size: give both"},
 		{[]string{"--allow-remote"}, ".*give --http too"},
 		{[]string{"--token-file", "f"}, ".*give --http too"},
 		{[]string{"extra"}, `serve takes no argument "extra": it traces the whole host`},

@@ -187,15 +187,15 @@ func TestMistakesInSpans(t *testing.T) {
 	path := trainingFile(t)
 	for args, want := range map[string]string{
 		"peak FILE --within forwad":             "--within forwad: it did not run in FILE: did you mean forward.",
-		"peak FILE --within train":              "--within train: it did not run in FILE; `ttmem phases FILE` lists what did",
+		"peak FILE --within train":              "--within train: it did not run in FILE; `ttmem phases FILE` lists functions that did",
 		"peak FILE --within forward#4":          "--within forward#4: forward ran 3 times in FILE",
 		"peak FILE --within forward#0":          "--within forward#0: numbers begin at 1: forward#1 is the first",
 		"ops FILE --within load --from step#1":  "--within load: it did not run from step#1 to end in FILE; .*",
-		"peak FILE --from step#2 --to step#1":   "--to step#1 has to be later than --from step#2",
+		"peak FILE --from step#2 --to step#1":   "--to step#1 must be later than --from step#2",
 		"peak FILE --from end":                  "nothing happened from end to end in FILE: give other moments",
 		"ops FILE --from end":                   "nothing happened from end to end in FILE: give other moments",
 		"dump FILE --from end":                  "nothing happened from end to end in FILE: give other moments",
-		"dump FILE --at step --within forward":  "--at is one moment: give it, or a span .*",
+		"dump FILE --at step --within forward":  "--at selects a moment, and --from, --to and --within a span: give one of them",
 		"diff FILE --within forward#2":          "--within forward#2 is one call: give a second file, or forward to compare .*",
 		"diff FILE --within load":               "--within load: it ran once in FILE: give a second file",
 		"diff FILE FILE --within load --at end": "--at is one moment: leave it out with --within",

@@ -20,16 +20,16 @@ func newSteps() *cobra.Command {
 		Use:    "steps -p PID",
 		Hidden: true, // the list of commands fits a terminal without it, and test runners call it
 		Short:  "Measure the steps of a process, for a test runner",
-		Long: `Measures what each step of a process, such as a test, allocated and did not free, and how high
-its memory went.
+		Long: `Measures the memory that each step of a process, such as a test, allocated and did not free, and
+its peaks.
 
-It reads lines from standard input, begin NAME and end, and answers each with a line of JSON.
+It reads the lines "begin NAME" and "end" from standard input, and answers each with a line of JSON.
 docs/steps.md has the protocol; the pytest plugin uses it.`,
 		Example: `  ttmem steps -p 4242
   pip install ./python/ttmem && pytest --ttmem tests/`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("steps takes no argument %q: the process is given by ttmem steps -p PID", args[0])
+				return fmt.Errorf("steps takes no argument %q: name the process with ttmem steps -p PID", args[0])
 			}
 			return nil
 		},

@@ -27,7 +27,7 @@ var needed = []capability{
 }
 
 // lease is needed for libraries of other users only. It is constant.
-var lease = capability{unix.CAP_LEASE, "CAP_LEASE", "make a program wait that overwrites a traced library in place"}
+var lease = capability{unix.CAP_LEASE, "CAP_LEASE", "delay a program that overwrites a traced library in place"}
 
 const notRoot = "not root: run it with sudo"
 

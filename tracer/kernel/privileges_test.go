@@ -34,7 +34,7 @@ func TestPrivilegesNameWhatIsMissing(t *testing.T) {
 	}{
 		{[]int{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_LEASE}, true, "root"},
 		{[]int{unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH}, true,
-			"all but CAP_LEASE (make a program wait that overwrites a traced library in place)"},
+			"all but CAP_LEASE (delay a program that overwrites a traced library in place)"},
 		{[]int{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYS_PTRACE}, false,
 			"missing: CAP_DAC_READ_SEARCH (read libraries and processes that are not open to all); give a container --privileged"},
 	} {

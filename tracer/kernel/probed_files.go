@@ -117,7 +117,7 @@ func (s *ProbedFiles) Open(file *os.File, id host.FileID, path string, pid, user
 	}
 	if !s.hasRoom(user) {
 		none()
-		return fmt.Errorf("%s are not all seen: its user has more than %d files with them", f.show, s.Each)
+		return fmt.Errorf("%s are not all seen: their user has more than %d files with them", f.show, s.Each)
 	}
 	if unprotected != nil {
 		s.Warn(user, Unprotected(path, unprotected))

@@ -204,7 +204,7 @@ func (s *Searches) WantNow(p *Process, counts bool) *Search {
 }
 
 // ErrTooOften means that a user asks for more searches than a user may have.
-var ErrTooOften = errors.New("they were looked for too often: try again in a minute")
+var ErrTooOften = errors.New("they were searched too often: try again in a minute")
 
 // Request is WantNow with a limit for the user, if counts is true.
 func (s *Searches) Request(p *Process, counts bool, nowNs uint64) (*Search, error) {
@@ -333,7 +333,7 @@ func (s *Searches) search(p *Process, one *Search) (stop context.CancelFunc) {
 		}
 		if errors.Is(err, fs.ErrPermission) && s.Closing.Err() == nil && s.Runs(p.Program) {
 			s.unreadable.Do(func() {
-				s.Warn(fmt.Sprintf("the memory of process %d, and perhaps of others, cannot be read: owners of buffers are not found: %v", p.PID, err))
+				s.Warn(fmt.Sprintf("cannot read the memory of process %d, and perhaps of others, so their buffers have no owners: %v", p.PID, err))
 			})
 		}
 		r.EndedNs, r.process, r.search = host.Now(), p, one

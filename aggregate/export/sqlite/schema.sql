@@ -136,7 +136,7 @@ CREATE TABLE failures (
   time_ns INTEGER NOT NULL,
   process INTEGER REFERENCES processes,
   chip_set INTEGER, -- of chip_sets
-  region TEXT NOT NULL, -- '' of an operation that failed for another reason than memory
+  region TEXT NOT NULL, -- '' of an operation that failed for a reason other than memory
   reason TEXT, -- as in docs/events.md
   size_bytes INTEGER, -- requested, on each chip
   bytes_per_bank INTEGER,

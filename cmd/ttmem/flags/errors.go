@@ -17,7 +17,7 @@ import (
 func Error(c *cobra.Command, err error) error {
 	see := fmt.Sprintf("; `%s --help` lists the flags", c.CommandPath())
 	if !c.HasParent() {
-		see = "; `ttmem help` lists the commands, which have flags"
+		see = "; flags follow a command: `ttmem help` lists the commands"
 	}
 	var missing *pflag.ValueRequiredError
 	var wrong *pflag.InvalidValueError

@@ -36,12 +36,12 @@ const socketVariable = "TTMEM_SOCKET"
 func AddGlobal(root *cobra.Command) {
 	f := root.PersistentFlags()
 	color := term.Auto
-	f.Var(&color, Color, "colours `WHEN`: auto, never or always (--color alone)")
+	f.Var(&color, Color, "`WHEN` to use colours: auto, never, always (--color)")
 	f.Lookup(Color).NoOptDefVal = string(term.Always)
-	f.Bool(JSON, false, "print JSON in place of text")
+	f.Bool(JSON, false, "print JSON instead of text")
 	f.String(Rules, "", "name components of the model by the rules in `FILE`")
-	f.Bool(UTC, false, "print times by the wall clock, in UTC")
-	f.String(Socket, service.DefaultSocket, "service `PATH` ($"+socketVariable+")")
+	f.Bool(UTC, false, "print wall-clock times, in UTC")
+	f.String(Socket, service.DefaultSocket, "socket `PATH` ($"+socketVariable+")")
 	_ = root.RegisterFlagCompletionFunc(Color, cobra.FixedCompletions([]string{"always", "auto", "never"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = root.MarkPersistentFlagFilename(Rules)
 	_ = root.MarkPersistentFlagFilename(Socket, "sock")
@@ -159,7 +159,7 @@ func Duration(c *cobra.Command, duration *time.Duration) {
 // CheckDuration returns an error for a wrong value of --duration.
 func CheckDuration(duration time.Duration) error {
 	if duration < 0 {
-		return fmt.Errorf("--duration %v: it lies in the past: write %v", duration, -duration)
+		return fmt.Errorf("--duration %v: must not be negative: write %v", duration, -duration)
 	}
 	return nil
 }
@@ -228,12 +228,12 @@ func Grep(c *cobra.Command, grep *string) {
 
 // At adds --at; docs/diff.md explains moments.
 func At(c *cobra.Command, at *string, normally string) {
-	moment(c, "at", at, normally, "the `MOMENT`: begin, end, peak, failure, a mark, or a time such as 2.5s")
+	moment(c, "at", at, normally, "at this `MOMENT`: begin, end, peak, failure, a mark, or a time such as 2.5s")
 }
 
 // AllFrames adds --all-frames: see name.Fold.
 func AllFrames(c *cobra.Command, all *bool) {
-	c.Flags().BoolVar(all, "all-frames", false, "show all frames of call stacks, not only the operation and your own code")
+	c.Flags().BoolVar(all, "all-frames", false, "show the frames of libraries in call stacks, too")
 }
 
 // A Span is the values of --from, --to and --within: see source.Span.
@@ -243,7 +243,7 @@ type Span struct{ From, To, Within string }
 func (s *Span) Register(c *cobra.Command, normally string) {
 	moment(c, "from", &s.From, "", "begin at this `MOMENT`, such as a mark")
 	moment(c, "to", &s.To, normally, "end at this `MOMENT`, such as a mark")
-	c.Flags().StringVar(&s.Within, "within", "", "only the calls of `FUNCTION`; forward#2 is its second")
+	c.Flags().StringVar(&s.Within, "within", "", "only calls of `FUNCTION`; forward#2: its second call")
 	_ = c.RegisterFlagCompletionFunc("within", cobra.NoFileCompletions)
 }
 

@@ -68,7 +68,7 @@ func ProcessState(p *memory.Process) string {
 func HostGrowth(list []memory.Process, pids []int, users Users) (texts []string) {
 	for i := range list {
 		if p := &list[i]; p.Host != nil && p.Host.GrowthBytes > 0 && (len(pids) == 0 || slices.Contains(pids, p.PID)) {
-			texts = append(texts, fmt.Sprintf("Host memory of %s grew by %s to %s: no device memory", users.PID(p.PID), Bytes(p.Host.GrowthBytes), Bytes(p.Host.ResidentBytes)))
+			texts = append(texts, fmt.Sprintf("Host memory of %s, not device memory, grew by %s to %s", users.PID(p.PID), Bytes(p.Host.GrowthBytes), Bytes(p.Host.ResidentBytes)))
 		}
 	}
 	return texts

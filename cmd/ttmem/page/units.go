@@ -274,7 +274,7 @@ func Alike[S ~[]T, T any](list S, same func(a, b T) bool) (groups []S) {
 	return groups
 }
 
-// TooFew says that the buffers of so many call sites, which only grew, are too few.
+// TooFew says that so many growing call sites have too few buffers to judge.
 func TooFew(sites int) string {
 	if sites > 1 {
 		return "too few of each to judge"

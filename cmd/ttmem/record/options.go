@@ -55,10 +55,10 @@ func (o *Options) RegisterFile(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVarP(&o.Path, "output", "o", "", "record to `FILE`")
 	_ = c.MarkFlagFilename("output", "ttmem")
-	f.Var(&o.MaxSize, "max-size", "begin another file when one has this `SIZE`, such as 500MiB (64KiB at least): the older one becomes FILE.1")
-	f.StringVar(&o.CrashDir, "crash-dir", "", "keep small recordings around failed allocations in `DIR`")
+	f.Var(&o.MaxSize, "max-size", "begin a new file at this `SIZE`, such as 500MiB (at least 64KiB); the old one becomes FILE.1")
+	f.StringVar(&o.CrashDir, "crash-dir", "", "write small recordings of failed allocations to `DIR`")
 	_ = c.MarkFlagDirname("crash-dir")
-	f.IntVar(&o.Keep, "keep", 0, "keep `N` files in all and remove older ones (0: all)")
+	f.IntVar(&o.Keep, "keep", 0, "keep the newest `N` files (0: all)")
 	_ = c.RegisterFlagCompletionFunc("max-size", cobra.FixedCompletions(
 		[]string{"100MiB", "500MiB", "1GiB"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("keep", cobra.NoFileCompletions)
@@ -82,9 +82,9 @@ func (o *Options) Check(c *cobra.Command) error {
 	case o.Keep < 0:
 		return fmt.Errorf("--keep %d: must not be negative; 0 keeps all", o.Keep)
 	case o.Keep == 1:
-		return errors.New("--keep 1: give 2 or more: all of a file would be removed when it is full")
+		return errors.New("--keep 1: give 2 or more: with 1, each full file would be removed")
 	case o.Keep > 0 && o.MaxSize == 0:
-		return errors.New("--keep is about several files: give --max-size too")
+		return errors.New("--keep needs --max-size: give both")
 	}
 	if info, err := os.Stat(o.CrashDir); err == nil && o.CrashDir != "" {
 		if err := checkFolder(info); err != nil { // and again when it is used

@@ -38,10 +38,10 @@ func (l *lastLook) run(find func(ctx context.Context)) {
 	}
 	ctx, done := context.WithTimeout(l.ctx, lookTime)
 	defer done()
-	slow := time.AfterFunc(time.Second, func() { l.of.Console.warn("searching the owners of the buffers; Ctrl-C skips it") })
+	slow := time.AfterFunc(time.Second, func() { l.of.Console.warn("searching the owners of buffers; Ctrl-C skips the search") })
 	defer slow.Stop()
 	find(ctx)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		l.of.Console.warn(fmt.Sprintf("the last search for owners did not end within %v: owners are those of the search before", lookTime))
+		l.of.Console.warn(fmt.Sprintf("the last search for owners did not end within %v: owners are from the previous search", lookTime))
 	}
 }

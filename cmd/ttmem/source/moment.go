@@ -126,7 +126,7 @@ func ParseAt(file, text string) (Moment, error) {
 	at, err := momentOf(file, "at", text, End)
 	at.Last = true
 	if err == nil && at.Kind == Unfreed {
-		return at, fmt.Errorf("--at left: only diff takes left, what was never freed at the end; a mark of this name is mark:left")
+		return at, fmt.Errorf("--at left: only diff takes left, the unfreed memory; for a mark of this name, give mark:left")
 	}
 	return at, err
 }
@@ -167,7 +167,7 @@ func (m *Moment) String() string {
 	case After:
 		return fmt.Sprintf("%v after the first event", m.Time)
 	}
-	return "at the end: what was never freed"
+	return "at the end: unfreed memory"
 }
 
 // Of returns the moment of a file for a sentence: "at the end of model.ttmem".
@@ -215,7 +215,7 @@ func (r *Recording) lookUp(m Moment) ([]stop, error) {
 		return []stop{{Point: m.Point, timed: m.Number == 0, of: EveryRegion}}, nil
 	case After:
 		if length := end.Now() - r.begin.TimeNs; uint64(m.Time) > length {
-			return nil, fmt.Errorf("%s has nothing %v after its first event: the last is at %s", r.name(), m.Time, time.Duration(length).Round(time.Microsecond))
+			return nil, fmt.Errorf("%s ends before %v: its last event is at %s", r.name(), m.Time, time.Duration(length).Round(time.Microsecond))
 		}
 		return []stop{{Point: memory.Point{TimeNs: r.begin.TimeNs + uint64(m.Time)}, timed: true, of: EveryRegion}}, nil
 	}

@@ -124,7 +124,7 @@ func CompleteRecordings(_ *cobra.Command, args []string, _ string) ([]string, co
 func (o *Options) Check(c *cobra.Command, args []string) error {
 	behind := ""
 	if o.runs {
-		behind = "; a command goes behind --"
+		behind = "; put a command after --"
 	}
 	if n := c.ArgsLenAtDash(); n >= 0 {
 		o.Command, args = args[n:], args[:n]

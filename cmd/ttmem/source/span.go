@@ -81,7 +81,7 @@ func (s *Span) Call() string {
 
 // Empty returns the error for a span that ends before it begins.
 func (s *Span) Empty() error {
-	return fmt.Errorf("--to %s has to be later than --from %s", s.To.Text, cmp.Or(s.From.Text, "begin"))
+	return fmt.Errorf("--to %s must be later than --from %s", s.To.Text, cmp.Or(s.From.Text, "begin"))
 }
 
 // An Interval is a part of a span without a gap: what comes after from, up to to.
@@ -225,7 +225,7 @@ func (r *Recording) neverRan(span Span, calls *phases.Calls) error {
 	case len(like) > 0:
 		return fmt.Errorf("--within %s: it did not run %s: did you mean %s?", span.Within, place, strings.Join(like, " or "))
 	}
-	return fmt.Errorf("--within %s: it did not run %s; `ttmem phases %s` lists what did", span.Within, place, r.name())
+	return fmt.Errorf("--within %s: it did not run %s; `ttmem phases %s` lists functions that did", span.Within, place, r.name())
 }
 
 // Play brings a state to the intervals of a span. It calls begin with it at the beginning of each, and end at

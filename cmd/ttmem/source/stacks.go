@@ -24,8 +24,8 @@ var ownersAt = []string{"peaks", "marks", "never"}
 
 // Register adds the flag of commands that trace.
 func (o *Stacks) Register(c *cobra.Command) {
-	c.Flags().BoolVar(&o.none, "no-stacks", false, "take no call stacks")
-	c.Flags().BoolVar(&o.noFrees, "no-free-stacks", false, "take no call stacks of frees")
+	c.Flags().BoolVar(&o.none, "no-stacks", false, "record no call stacks")
+	c.Flags().BoolVar(&o.noFrees, "no-free-stacks", false, "record no call stacks of frees")
 	_ = c.Flags().MarkHidden("no-free-stacks") // for measurements: docs/stacks.md
 }
 
@@ -33,14 +33,14 @@ func (o *Stacks) Register(c *cobra.Command) {
 func (o *Stacks) RegisterMore(c *cobra.Command) {
 	o.Register(c)
 	c.Flags().BoolVar(&o.full, "full-stacks", false, "keep the interpreter's frames and whole C++ names in call stacks")
-	c.Flags().StringVar(&o.owners, "owners", ownersAt[0], "search who holds the buffers `WHEN`: at new peaks, at marks too, or never (peaks|marks|never)")
+	c.Flags().StringVar(&o.owners, "owners", ownersAt[0], "search the owners of buffers `WHEN`: at new peaks, also at marks, or never (peaks|marks|never)")
 	_ = c.RegisterFlagCompletionFunc("owners", cobra.FixedCompletions(ownersAt, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // Check finds flags that contradict each other before anything starts.
 func (o *Stacks) Check() error {
 	if o.none && o.full {
-		return errors.New("--full-stacks takes call stacks: leave out --no-stacks")
+		return errors.New("--full-stacks needs call stacks: leave out --no-stacks")
 	}
 	if o.owners != "" && !slices.Contains(ownersAt, o.owners) {
 		return fmt.Errorf("--owners %s: choose peaks, marks or never", o.owners)

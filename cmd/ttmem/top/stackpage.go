@@ -53,7 +53,7 @@ const kindColumns = 8
 func (m *model) stackLines() (lines []string) {
 	frames := m.shown.Stack.Frames()
 	if len(frames) == 0 {
-		text := "No call stack: allocated before ttmem attached, or none was taken."
+		text := "No call stack: allocated before ttmem attached, or none was recorded."
 		if held := m.shown.Holders.Text(m.Separator()); held != "" {
 			text = "Allocated before ttmem attached: no call stack; " + m.clean(held)
 		}

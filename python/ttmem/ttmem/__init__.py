@@ -1,4 +1,4 @@
-"""ttmem shows who holds the memory of Tenstorrent devices. Its recordings as data frames:
+"""ttmem shows what uses the memory of Tenstorrent devices. Its recordings as data frames:
 
     import ttmem
 

@@ -20,7 +20,7 @@ _function = _load()
 
 
 def mark(name):
-    """Names the present moment in the events of every ttmem that traces this process: --from, --to and --at
+    """Names the current moment in the events of every ttmem that traces this process: --from, --to and --at
     take the name. Without a tracer it does nothing.
 
     The name is a str; what is beyond 127 bytes of UTF-8 is cut off. A name that is empty, or has a NUL, is

@@ -26,7 +26,7 @@ import pytest
 UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 REGIONS = ("DRAM", "L1", "L1_SMALL", "TRACE", "SYSTEM_MEMORY")
 OPTIONS = ("limit_leaks", "limit_peak")
-TRACEBACK = "the test failed: its traceback keeps its variables, which may be some of this"
+TRACEBACK = "the test failed: its traceback keeps variables, which may hold some of this memory"
 SOCKET = "/run/ttmem.sock"  # of the host's service, if $TTMEM_SOCKET names no other
 TIMEOUT = 120  # seconds; a busy host takes some to begin tracing
 
@@ -92,7 +92,7 @@ class Watcher:
 
     def __init__(self, command, timeout=TIMEOUT):
         if shutil.which(command) is None:
-            raise RuntimeError(f"no {command}: install ttmem, or say where it is with --ttmem-command")
+            raise RuntimeError(f"no {command}: install ttmem, or give its path with --ttmem-command")
         words = [command, "steps", "-p", str(os.getpid())]
         if os.geteuid() != 0 and not os.path.exists(os.environ.get("TTMEM_SOCKET") or SOCKET):
             words = ["sudo", "-n"] + words  # no service to ask: tracing needs root
@@ -185,11 +185,11 @@ class Watcher:
 def pytest_addoption(parser):
     group = parser.getgroup("ttmem", "device memory of Tenstorrent chips")
     group.addoption("--ttmem", action="store_true", help="measure every test, not only those with limits")
-    group.addoption("--no-ttmem", action="store_true", help="measure none, and let no limit fail")
+    group.addoption("--no-ttmem", action="store_true", help="measure no test, and ignore limits")
     group.addoption("--ttmem-command", default="ttmem", metavar="PATH", help="the ttmem to run (default: ttmem)")
     parser.addini(
         "ttmem_lost",
-        "fail (the default) or report: what to do with a test with a limit whose figures are not reliable, because events were lost",
+        "fail (the default) or report: what happens to a test with a limit if its events were lost",
         default="fail",
     )
     parser.addini("ttmem_timeout", f"seconds to wait for an answer of ttmem (default: {TIMEOUT})", default=str(TIMEOUT))
@@ -200,8 +200,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line(
         "markers",
-        "ttmem(limit_leaks=SIZE, limit_peak={REGION: SIZE}): fail where the test leaves more device memory, "
-        "or has more in use on a chip (of L1: on a core), than that",
+        "ttmem(limit_leaks=SIZE, limit_peak={REGION: SIZE}): fail if the test leaves more device memory, "
+        "or uses more on a chip (L1: on a core)",
     )
     if not config.getoption("--no-ttmem"):
         try:
@@ -285,7 +285,7 @@ class Plugin:
         if limits and step["lost"] and (wrong or self.lost_fails):
             wrong.append(f"figures not reliable: {lost_events(step['lost'])}")
             if len(wrong) == 1:
-                wrong.append("no limit was exceeded, as far as ttmem saw (ttmem_lost = report lets the test pass)")
+                wrong.append("the known figures exceed no limit (ttmem_lost = report lets the test pass)")
         if wrong:
             pytest.fail("\n".join(wrong), pytrace=False)
 

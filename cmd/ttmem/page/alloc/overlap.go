@@ -30,14 +30,14 @@ func Overlaps(s *memory.Snapshot, now bool, pids []int) (texts []string) {
 		}
 		effect := "each overwrites the other"
 		if o.Earlier.PID != o.Later.PID {
-			effect += ", unless the processes call different chips by this number"
+			effect += ", unless the processes use this number for different chips"
 		}
 		text := fmt.Sprintf("%s of %s is assigned twice: %s and %s both have %s of each bank, from %#x on; %s. The memory is counted once",
 			page.Clean(o.Region), page.Chips(o.Devices), overlapBuffer(&o.Earlier, &o.Later), overlapBuffer(&o.Later, &o.Earlier), page.Bytes(o.BytesPerBank), o.Address, effect)
 		texts = append(texts, text)
 	}
 	if more := len(texts) - shownOverlaps; more > 0 {
-		texts = append(texts[:shownOverlaps], fmt.Sprintf("%d more pairs of call sites have the same memory of a chip: --json lists them", more))
+		texts = append(texts[:shownOverlaps], fmt.Sprintf("more memory is assigned twice, by %s of call sites: --json lists it", page.Count(uint64(more), "pair")))
 	}
 	return texts
 }
@@ -58,7 +58,7 @@ func overlapBuffer(b, other *memory.OverlapBuffer) string {
 	}
 	place := page.Clean(name.Of(b.Stack.Frames()).Text(", "))
 	if place == "" {
-		place = "a call site that is not known"
+		place = "an unknown call site"
 	}
 	if b.BeforeAttach {
 		place = "allocated before ttmem attached"

@@ -76,13 +76,11 @@ func explainUntried(features []kernel.Feature, root bool) (untried []string) {
 // writeHost writes the features of the host, those that could not be tried first.
 func (p *Page) writeHost(w *bufio.Writer, layout page.Layout) {
 	if !p.Root {
-		fmt.Fprintln(w, "Run without root: the libraries of processes are not checked, and of the kernel")
+		fmt.Fprintln(w, "Without root, the libraries of processes are not checked.")
 		if len(p.untried) > 0 {
-			fmt.Fprintf(w, "could not be tried: %s.\n", strings.Join(p.untried, ", "))
-		} else {
-			fmt.Fprintln(w, "all could be tried.")
+			fmt.Fprintf(w, "These kernel features need root: %s.\n", strings.Join(p.untried, ", "))
 		}
-		fmt.Fprint(w, "`sudo ttmem doctor` checks the rest.\n\n")
+		fmt.Fprint(w, "`sudo ttmem doctor` checks everything.\n\n")
 	}
 	fmt.Fprintln(w, "Host")
 	for _, f := range p.Features {
@@ -148,9 +146,9 @@ func (p *Page) verdict() string {
 	case len(missing) > 0:
 		return "Tracing does not work here: " + strings.Join(missing, ", ") + "."
 	case len(late) > 0:
-		return "This host is too busy to tell whether tracing works: " + strings.Join(late, ", ") + " did not come in time. Run `ttmem doctor` again."
+		return "This host is too busy to check whether tracing works: no result in time for " + strings.Join(late, ", ") + ". Run `ttmem doctor` again."
 	case len(p.untried) > 0:
-		return "Whether tracing works here is not known."
+		return "ttmem could not check whether tracing works here."
 	}
 	return "Tracing works here."
 }
@@ -208,9 +206,9 @@ func writeLibrary(w *bufio.Writer, layout page.Layout, l *doctor.Inspection) {
 	}
 	line("  fields", "%d found in the machine code", len(l.Fields))
 	if n := len(l.Single); n > listedFields {
-		line("", "%d of them in one function only (single_source in --json)", n)
+		line("", "%d of them confirmed by one function only (single_source in --json)", n)
 	} else if n > 0 {
-		line("", "in one function only: %s", strings.Join(l.Single, ", "))
+		line("", "confirmed by one function only: %s", strings.Join(l.Single, ", "))
 	}
 	line("  probes", "%d found", len(l.Probes))
 	if len(l.Slow) > 0 {

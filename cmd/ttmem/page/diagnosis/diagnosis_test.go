@@ -26,9 +26,9 @@ func TestDoctorWithoutRootDoesNotSayThatTheKernelLacksWhatItCouldNotTry(t *testi
 	p := New(features(), true, false)
 	var out strings.Builder
 	qt.Assert(t, qt.IsNil(p.WriteText(&out, page.Layout{})))
-	qt.Check(t, qt.Equals(out.String(), `Run without root: the libraries of processes are not checked, and of the kernel
-could not be tried: BPF programs, mapping events.
-`+"`sudo ttmem doctor`"+` checks the rest.
+	qt.Check(t, qt.Equals(out.String(), `Without root, the libraries of processes are not checked.
+These kernel features need root: BPF programs, mapping events.
+`+"`sudo ttmem doctor`"+` checks everything.
 
 Host
   ok       kernel                  Linux 6.8
@@ -67,14 +67,14 @@ func TestDoctorNamesFieldsOfOneSource(t *testing.T) {
   release   not known
   build-id  07
   fields    2 found in the machine code
-            in one function only: unique_id_
+            confirmed by one function only: unique_id_
   probes    0 found
   missing   nothing
 `))
 	p.Libraries[0].Single = []string{"a", "b", "c", "d"}
 	out.Reset()
 	qt.Assert(t, qt.IsNil(p.WriteText(&out, page.Layout{})))
-	qt.Check(t, qt.StringContains(out.String(), "\n            4 of them in one function only (single_source in --json)\n"))
+	qt.Check(t, qt.StringContains(out.String(), "\n            4 of them confirmed by one function only (single_source in --json)\n"))
 }
 
 func TestDoctorSaysWhetherTracingWorks(t *testing.T) {
@@ -102,9 +102,9 @@ Tracing works here.
 	qt.Check(t, qt.StringContains(text(), "\nTracing does not work here: call stacks.\n"))
 	features[0].Busy = true
 	qt.Check(t, qt.StringContains(text(), "\n  BUSY     call stacks             0 of 2 right\n"))
-	qt.Check(t, qt.StringContains(text(), "\nThis host is too busy to tell whether tracing works: call stacks did not come in time. Run `ttmem doctor` again.\n"))
+	qt.Check(t, qt.StringContains(text(), "\nThis host is too busy to check whether tracing works: no result in time for call stacks. Run `ttmem doctor` again.\n"))
 	features[0].Busy, features[0].Untried = false, true
-	qt.Check(t, qt.StringContains(text(), "\nWhether tracing works here is not known.\n"))
+	qt.Check(t, qt.StringContains(text(), "\nttmem could not check whether tracing works here.\n"))
 }
 
 func TestDoctorTellsACardFromAMockAndASimulator(t *testing.T) {

@@ -66,23 +66,23 @@ type amount struct {
 }
 
 func amountIn(key string, side int) table.Column {
-	return table.Field(key, "what it has in "+strings.ToUpper(key), func(r *alloc.Row) amount { return amount{r.Amounts[side].Count, r.Amounts[side].Bytes} })
+	return table.Field(key, "its buffers and bytes in "+strings.ToUpper(key), func(r *alloc.Row) amount { return amount{r.Amounts[side].Count, r.Amounts[side].Bytes} })
 }
 
-var changeBytes = table.Field("change_bytes", "how many bytes more B has", change)
+var changeBytes = table.Field("change_bytes", "bytes in B minus bytes in A", change)
 
 var totalFields = table.Columns{table.Field("device", "the chip", func(r *alloc.Row) int { return r.Devices[0] }), table.Region, amountIn("a", inA), amountIn("b", inB), changeBytes}
 
 // fields are the fields of the groups.
 func (d *Difference) fields() table.Columns {
 	fields := table.Columns{
-		table.Key, table.Optional("static", "whether it is circular and dataflow buffers, whose programs use the same space one after the other", isStatic),
-		amountIn("a", inA), amountIn("b", inB), table.Field("change_buffers", "how many buffers more B has", changeBuffers), changeBytes,
+		table.Key, table.Optional("static", "true for circular and dataflow buffers, whose programs use the same space in turn", isStatic),
+		amountIn("a", inA), amountIn("b", inB), table.Field("change_buffers", "buffers in B minus buffers in A", changeBuffers), changeBytes,
 	}
 	if d.by != "stack" {
 		return fields
 	}
-	return append(fields, table.Region, table.Optional("a_line", "the line of the innermost call in A, if B has another one", func(r *alloc.Row) int { return r.ALine }),
+	return append(fields, table.Region, table.Optional("a_line", "the line of the innermost call in A, if it differs in B", func(r *alloc.Row) int { return r.ALine }),
 		table.Class, table.Stack)
 }
 

@@ -99,7 +99,7 @@ func (l *List) nothing() string {
 		text = fmt.Sprintf("Nothing is allocated in %s %s.", strings.Join(alloc.RegionNames(l.Filter.Regions), ", "), l.Of)
 	}
 	if file := page.Clean(l.Ended); file != "" {
-		text += fmt.Sprintf(" `ttmem dump %s --at peak` lists each region at its fullest, `ttmem leaks %s` what was never freed.", file, file)
+		text += fmt.Sprintf(" `ttmem dump %s --at peak` lists each region at its peak, `ttmem leaks %s` the memory that was never freed.", file, file)
 	}
 	return text
 }

@@ -168,9 +168,9 @@ func (l *Log) Hint() string {
 	case len(f.Buffers) > 0 && seen.last > 0 && !slices.ContainsFunc(f.Buffers, func(id uint64) bool { return id >= seen.first && id <= seen.last }):
 		return fmt.Sprintf(": buffers are from %d to %d, as in the column \"buffer\"", seen.first, seen.last)
 	case len(f.Objects) > 0 && len(f.Addresses) == 0:
-		return ": pointers are those of the column \"Buffer at\"; --address takes those in the banks"
+		return ": --buffer takes addresses of the column \"Buffer at\"; --address takes addresses in banks"
 	case len(f.Addresses) > 0 && len(f.Regions) == 0 && len(f.Buffers)+len(f.Objects) == 0:
-		return ": addresses are those of the banks, as `ttmem dump` shows them; --buffer takes those in the process"
+		return ": --address takes addresses in banks, as `ttmem dump` shows them; --buffer takes addresses in the process"
 	case len(f.Kinds) > 0 && !anyOf(f.Kinds, slices.Collect(maps.Keys(seen.kinds))):
 		return available(kindNames(func(k event.Kind) bool { return seen.kinds[k] }))
 	case len(f.Notes) > 0 && len(seen.notes) > 0 && !anyOf(f.Notes, slices.Collect(maps.Keys(seen.notes))):
@@ -178,7 +178,7 @@ func (l *Log) Hint() string {
 	case len(f.Notes) > 0:
 		return ": these events have no such notes"
 	case f.Grep != nil:
-		return ": --grep is compared with names such as ttnn.add, calls as FILE:LINE FUNCTION, and messages; (?i) ignores case"
+		return ": --grep matches names such as ttnn.add, calls as FILE:LINE FUNCTION, and messages; (?i) ignores case"
 	}
 	return ""
 }

@@ -138,11 +138,11 @@ func (p *Page) fields() table.Columns {
 			}),
 		table.Optional("intervals", "", rises(func(v *analyze.Verdict) int { return v.Intervals })),
 		table.Optional("rises", "", rises(func(v *analyze.Verdict) int { return v.Rises })),
-		table.Optional("growth_bytes", "how many bytes of the survivors were allocated from each mark to the next", func(r *alloc.Row) []uint64 {
+		table.Optional("growth_bytes", "bytes of the survivors that were allocated between each mark and the next", func(r *alloc.Row) []uint64 {
 			return page.Each(r.Verdict.Births, func(births memory.Amount) uint64 { return births.Bytes })
 		}),
 		table.Oldest, table.Name(p.names), table.Component, table.Class.As("buffer_class"),
-		table.Optional("containers", "what holds the survivors of a leak, the most bytes first", func(r *alloc.Row) []analyze.Container { return r.Verdict.Containers }),
+		table.Optional("containers", "the containers of the survivors of a leak, the most bytes first", func(r *alloc.Row) []analyze.Container { return r.Verdict.Containers }),
 		table.Optional("kind", "the kind of memory that the runtime retains", retained(func(c *name.Class) string { return c.Name })),
 		table.Optional("why", "why the runtime retains it", retained(func(c *name.Class) string { return c.Why })),
 		table.PID, table.Region.Values("banked_region"), table.Layout, table.Devices, table.Stack,

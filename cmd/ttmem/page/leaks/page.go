@@ -102,7 +102,7 @@ func (p *Page) class(v *analyze.Verdict) *[]*alloc.Row {
 	case analyze.Suppressed:
 		return &p.suppressed
 	}
-	// What only grew while processes were watched is listed, even if it has stopped.
+	// Growth while processes were watched is listed, even if it has stopped.
 	if v.Replaced || p.whole() && (p.WatchedNs == 0 || v.Fresh.Count == 0 || v.Run.FreedAt > 0) {
 		return &p.steady
 	}
@@ -112,14 +112,14 @@ func (p *Page) class(v *analyze.Verdict) *[]*alloc.Row {
 // LeakedBytes is the sum of all leaks.
 func (p *Page) LeakedBytes() uint64 { return sumOf(p.leaks).Bytes }
 
-// Undecided says how much only grew, in too few buffers to be judged; "" if nothing did.
+// Undecided says how much grew in too few buffers to be judged; "" if nothing did.
 func (p *Page) Undecided() string {
 	sum := sumOf(p.undecided)
 	if sum.Count == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s (%s) from %s only grew: %s", page.Count(sum.Count, "buffer"), page.Bytes(sum.Bytes),
-		page.Count(uint64(sum.Stacks), "call site"), page.TooFew(sum.Stacks))
+	return fmt.Sprintf("growing, %s: %s (%s) from %s", page.TooFew(sum.Stacks), page.Count(sum.Count, "buffer"),
+		page.Bytes(sum.Bytes), page.Count(uint64(sum.Stacks), "call site"))
 }
 
 func sumOf(list []*alloc.Row) sum {

@@ -210,7 +210,7 @@ call site
         ← run.py:7
 
 Live but stable  2 buffers, 24.0 KiB
-  allocated between the marks and still live, but not growing to the last
+  allocated between the marks and still live, but no longer growing at the last
       bytes buffers     oldest
    24.0 KiB       2      1.6 s  model.py:7 Tables.get · ttnn.embedding
       grew in 2 of 8 intervals between marks, not after the 2nd
@@ -325,7 +325,7 @@ func TestHostMemoryThatGrowsIsNamed(t *testing.T) {
 	}
 	r.mark("b")
 	marks, processes := r.marks, r.State.Snapshot().Processes
-	grew := "Host memory of PID 7 grew by "
+	grew := "Host memory of PID 7, not device memory, grew by "
 	qt.Check(t, qt.Not(qt.StringContains(r.text(t, Options{Processes: processes}, page.Layout{}), grew)))
 	r.marks = nil
 	qt.Check(t, qt.StringContains(r.text(t, Options{Processes: processes}, page.Layout{}), grew))

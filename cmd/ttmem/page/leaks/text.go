@@ -87,12 +87,12 @@ func (s sum) String() string {
 // whyStable says why buffers that survived between marks are not leaks.
 func (p *Page) whyStable() string {
 	if p.Within != "" {
-		return "allocated in the calls and live at the end of the last, but not growing to that"
+		return "allocated in the calls and live at the end of the last, but no longer growing there"
 	}
 	if p.whole() {
-		return "allocated while ttmem watched and still live, but not growing to the end"
+		return "allocated while ttmem watched and still live, but no longer growing at the end"
 	}
-	return "allocated between the marks and still live, but not growing to the last"
+	return "allocated between the marks and still live, but no longer growing at the last"
 }
 
 // headline says how much leaked, and between which marks.
@@ -123,7 +123,7 @@ func (p *Page) headline() string {
 	case p.whole() && p.Allocated < analyze.LeastSurvivors:
 		return "Not enough allocations to judge" + where + ": " + allocatedText(p.Allocated)
 	case len(p.undecided) > 0:
-		return "No leaks found" + where + ", but " + p.Undecided()
+		return "No leaks found" + where + "; " + p.Undecided()
 	case p.whole() || len(p.stable)+len(p.steady) > 0:
 		return "No leaks" + where + ": nothing grew to " + p.endText() + "."
 	}

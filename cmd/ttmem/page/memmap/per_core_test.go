@@ -41,7 +41,7 @@ func TestMapOfBuffersOnSingleCores(t *testing.T) {
 	qt.Check(t, qt.StringContains(text, "core 1-0"))
 
 	text = perCoreMap(t, 0)
-	qt.Check(t, qt.StringContains(text, "in the fullest bank: 20.0 KiB in 2 buffers of all banks; some have another address"))
+	qt.Check(t, qt.StringContains(text, "in the fullest bank: 20.0 KiB in 2 buffers of all banks; some addresses differ from core to core"))
 	qt.Check(t, qt.StringContains(text, "differs"))
 	qt.Check(t, qt.Not(qt.StringContains(text, "free in")))
 }

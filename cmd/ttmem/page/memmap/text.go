@@ -60,7 +60,7 @@ func (m *Page) nothing() string {
 		text = "Nothing is allocated in " + strings.Join(alloc.RegionNames(m.Regions), ", ") + " " + m.Of + "."
 	}
 	if m.Ended != "" {
-		text += fmt.Sprintf(" `ttmem map %s --at peak` draws each region at its fullest.", page.Clean(m.Ended))
+		text += fmt.Sprintf(" `ttmem map %s --at peak` draws each region at its peak.", page.Clean(m.Ended))
 	}
 	return text
 }
@@ -129,9 +129,9 @@ func (r *regionMap) summary() (lines []string) {
 			page.Count(uint64(len(s.Holes)), "hole"), page.Bytes(s.LargestFreeBytesPerBank),
 			cmp.Or(page.Percent(s.FreeBytesPerBank-s.LargestFreeBytesPerBank, s.FreeBytesPerBank), "0%"))
 	} else if r.scattered() {
-		text += "; some have another address on each core, so that free memory is unknown"
+		text += "; some addresses differ from core to core: free memory is unknown"
 	} else {
-		text += "; the bounds of the region, and so its free memory, are unknown"
+		text += "; the region's bounds and free memory are unknown"
 	}
 	lines = append(lines, text)
 	if rows := r.staticRows(); len(rows) > 0 {

@@ -16,7 +16,7 @@ type Document struct {
 	// Failures are oldest first. Omitted is the number that -n leaves out, and Forgotten the
 	// number of failures without any details.
 	Failures []failure `json:"failures"`
-	// OperationFailures are the newest operations that failed for another reason than memory.
+	// OperationFailures are the newest operations that failed for a reason other than memory.
 	OperationFailures []failure `json:"operation_failures,omitempty"`
 	Omitted           int       `json:"omitted"`
 	Forgotten         uint64    `json:"forgotten"`

@@ -91,7 +91,7 @@ func (p *Page) writeOperations(out *bufio.Writer, layout page.Layout) {
 	})
 	slices.Reverse(groups)
 	fmt.Fprintln(out)
-	layout.Write(out, 0, page.Dim, page.Count(uint64(len(p.Operations)), "operation")+" failed for another reason than memory")
+	layout.Write(out, 0, page.Dim, page.Count(uint64(len(p.Operations)), "operation")+" failed for a reason other than memory")
 	shown, omitted := page.Newest(groups, p.Limit)
 	for _, g := range shown {
 		f := g[0]
@@ -106,7 +106,7 @@ func (p *Page) writeOperations(out *bufio.Writer, layout page.Layout) {
 	}
 	if omitted > 0 {
 		fmt.Fprintln(out)
-		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("and %s earlier of another kind: -n 0 shows all", page.Grouped(omitted)))
+		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("and %s of failure: -n 0 shows all", page.Count(uint64(omitted), "earlier kind")))
 	}
 }
 

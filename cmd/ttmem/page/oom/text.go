@@ -47,19 +47,19 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	}
 	if omitted > 0 {
 		fmt.Fprintln(out)
-		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("and %s earlier of another kind: -n 0 shows all", page.Grouped(omitted)))
+		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("and %s of failure: -n 0 shows all", page.Count(uint64(omitted), "earlier kind")))
 	}
 	if p.File != "" && slices.ContainsFunc(shown, func(g []*memory.Failure) bool {
 		cause := analyze.CauseOf(g[0])
 		return g[0].Evidence != nil && (cause == analyze.Fragmented || cause == analyze.Clash)
 	}) {
-		text := fmt.Sprintf("ttmem map %s --at failure draws what was there at the last one; failure#1 is the first.", page.Clean(p.File))
+		text := fmt.Sprintf("ttmem map %s --at failure draws the banks at the last failure; failure#1 is the first.", page.Clean(p.File))
 		fmt.Fprintln(out)
 		layout.Sized().Write(out, 0, page.Dim, text)
 	}
 	if p.forgotten > 0 {
 		fmt.Fprintln(out)
-		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("%s before these failed; nothing more is known of them.", page.Count(p.forgotten, "allocation")))
+		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("%s failed before these; their details are not kept.", page.Count(p.forgotten, "allocation")))
 	}
 	p.writeOperations(out, layout)
 	return out.Flush()
@@ -258,13 +258,13 @@ func explain(f *memory.Failure) string {
 	place := fmt.Sprintf("It fits if you free: %s in each bank (%s, between %#x and %#x).",
 		page.Bytes(e.Blocking.BytesPerBank), page.Count(e.Blocking.Count, "buffer"), e.From, e.To)
 	if analyze.OnlyCached(e) {
-		place = "All that is in the way is the program cache's: programs that ran."
+		place = "Only buffers of the program cache are in the way."
 	}
 	if e.To == 0 {
-		place = "Which buffers are in the way is not known."
+		place = "The buffers in the way are unknown."
 	}
 	if e.PerCore {
-		place = "Some buffers are on single cores: which of them are in the way is not known."
+		place = "Some buffers are on single cores: the buffers in the way are unknown."
 	}
 	switch analyze.CauseOf(f) {
 	case analyze.TooLarge:

@@ -54,7 +54,7 @@ func (p *Page) fields() table.Columns {
 		number("failures", "how often it failed; peak is all 0 if it never ran", func(o *memory.Operation) uint64 { return o.Failures }).OrNone(),
 		number("first_ns", "when it first ran", func(o *memory.Operation) uint64 { return o.FirstNs }).WithWall("first_wall_ns"),
 		number("last_ns", "when it last ran", func(o *memory.Operation) uint64 { return o.LastNs }).WithWall("last_wall_ns"),
-		table.Count("temporary_buffers", "how many buffers it allocated that were freed before it had allocated two more", 0),
+		table.Count("temporary_buffers", "how many of its buffers were freed before it had allocated two more", 0),
 		table.Bytes("temporary_bytes", "their size in all banks of their chips", 0),
 		table.Field("peak", "the run and the core with the least headroom", func(r *alloc.Row) peak { return peakOf(r.Operation) }),
 	}, table.Site(p.names)...)

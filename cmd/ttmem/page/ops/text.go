@@ -40,10 +40,10 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		return r.Operation.Runs == 0 && !r.Operation.OnlyFailed() && !r.Operation.OnlyReplayed()
 	})
 	if unknown {
-		layout.Sized().Write(out, 0, page.Dim, "?: not reported: by this library, or for programs without ttnn")
+		layout.Sized().Write(out, 0, page.Dim, "?: this library reports no runs, or the programs run without ttnn")
 	}
 	if unseen {
-		layout.Sized().Write(out, 0, page.Dim, "Replays without runs are of traces whose capture ttmem did not see: their programs are not known.")
+		layout.Sized().Write(out, 0, page.Dim, "Replays without runs: ttmem did not see the capture of these traces, so their programs are unknown.")
 	}
 	if p.forgotten > 0 {
 		layout.Sized().Write(out, 0, page.NoStyle, fmt.Sprintf("Dropped: %s that ran longest ago.", page.Count(p.forgotten, "call stack")))

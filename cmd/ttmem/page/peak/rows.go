@@ -66,7 +66,7 @@ func sharedBy(a *alloc.Row) string {
 func (p *Page) columns(noun string, whole uint64, format func(uint64) string) table.Columns {
 	columns := table.Columns{
 		table.Key,
-		table.Bytes("bytes", "what it had at the peak", 0).Shown("bytes", page.SizeColumns, table.AsBytes(0, format)),
+		table.Bytes("bytes", "its bytes at the peak", 0).Shown("bytes", page.SizeColumns, table.AsBytes(0, format)),
 		table.Share("% ", 6, 0, whole),
 		table.Count("count", "number of buffers, or of circular buffers; 0 if it is not known", 0).Shown(noun, 10, func(r *alloc.Row) string {
 			if r.Amounts[0].Count == 0 {
@@ -91,7 +91,7 @@ func (p *Page) holderFields(program *uint64) table.Columns {
 	} else {
 		fields = append(fields, table.Field("program_id", "the program", func(*alloc.Row) uint64 { return *program }), table.StaticKind)
 	}
-	fields = append(fields, table.BeforeAttach, table.Bytes("bytes", "what it had at the peak", 0), table.Count("count", "number of buffers", 0), table.Owner, table.Tensor)
+	fields = append(fields, table.BeforeAttach, table.Bytes("bytes", "its bytes at the peak", 0), table.Count("count", "number of buffers", 0), table.Owner, table.Tensor)
 	return append(fields, table.Site(p.names)...)
 }
 

@@ -124,9 +124,9 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		layout.Beside(out, line+page.Blank(2*r.depth), page.Green, page.Clean(title))
 	}
 	fmt.Fprintln(out)
-	layout.Sized().Write(out, 0, page.Dim, "Peaks include what was live before; L1 is per core. Left: allocated and not freed, the latest time.")
+	layout.Sized().Write(out, 0, page.Dim, "Peaks include memory live before; L1 is per core. Left: not freed by the last run of the phase.")
 	if p.Full {
-		layout.Sized().Write(out, 0, page.Dim, "There were more phases than are kept: further ones count in the call that they are in.")
+		layout.Sized().Write(out, 0, page.Dim, "Too many phases to keep: further ones count in the call that contains them.")
 	}
 	return out.Flush()
 }

@@ -22,7 +22,7 @@ type Document struct {
 	CutShort bool `json:"cut_short,omitempty"`
 	// Leaks are the call sites that leak, most bytes first.
 	Leaks []table.Object[site] `json:"leaks"`
-	// Undecided are the call sites that only grew, but are too small to judge.
+	// Undecided are the call sites that grew, but have too few buffers to judge.
 	Undecided []table.Object[site] `json:"undecided"`
 	// Retained is what the runtime retains, where it grows or fills over a quarter of a region.
 	Retained []retainedMemory `json:"retained"`

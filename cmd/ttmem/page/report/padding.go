@@ -125,8 +125,8 @@ type paddedSite struct{}
 func (paddedSite) Columns() table.Columns {
 	return append(table.Columns{
 		table.Bytes("padding_bytes", "the part of the region's bytes that is padding of its tensors", paddingBytes),
-		table.Bytes("tensor_bytes", "what the values of its tensors take on each chip", valueBytes),
-		table.Bytes("size_bytes", "what they take with the padding", sizeBytes),
+		table.Bytes("tensor_bytes", "size of its tensors' values on each chip", valueBytes),
+		table.Bytes("size_bytes", "size of the values with the padding", sizeBytes),
 		table.Count("count", "number of buffers", sizeBytes),
 	}, naming...)
 }

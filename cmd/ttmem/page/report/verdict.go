@@ -34,10 +34,10 @@ func (r *report) failings(of []memory.Failure) [][]failing {
 }
 
 // failures writes how many allocations failed, and where and why the newest did; then the same of
-// operations that failed for another reason than memory.
+// operations that failed for a reason other than memory.
 func (r *report) failures() {
 	r.failed(r.snap.Failures, r.snap.FailureCount, "allocation", " failed", oom.Brief)
-	r.failed(r.snap.OperationFailures, r.snap.OperationFailureCount, "operation", " failed for another reason than memory",
+	r.failed(r.snap.OperationFailures, r.snap.OperationFailureCount, "operation", " failed for a reason other than memory",
 		func(f *memory.Failure) string { return page.FirstLine(f.Message) })
 }
 
@@ -167,8 +167,8 @@ func (r *report) leaks() {
 		r.line(r.Paint(page.Green, r.Pick("✓ ", "")+"No leaks found"))
 	}
 	if len(few) > 0 {
-		text := fmt.Sprintf("%s (%s) from %s only grew: %s", page.Count(fewSum.Count, "buffer"),
-			page.Bytes(fewSum.Bytes), page.Count(uint64(len(r.undecided)), "call site"), page.TooFew(len(r.undecided)))
+		text := fmt.Sprintf("Growing, %s: %s (%s) from %s", page.TooFew(len(r.undecided)), page.Count(fewSum.Count, "buffer"),
+			page.Bytes(fewSum.Bytes), page.Count(uint64(len(r.undecided)), "call site"))
 		r.sentence(page.Yellow, text)
 		r.sources(few, shownLeaks, 0, page.Bytes)
 	}
