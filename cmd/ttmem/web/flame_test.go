@@ -115,7 +115,7 @@ func TestTheFlameGraphCanBeInverted(t *testing.T) {
 		qt.Check(t, qt.Equals(boxes[name].Bytes, bytes), qt.Commentf("%s", name))
 	}
 	b.clickBox("layer1 (model.py:11)")
-	qt.Check(t, qt.StringContains(b.Text("detail"), "28.6 % of what it called"))
+	qt.Check(t, qt.StringContains(b.Text("detail"), "28.6 % of its callee"))
 	b.CheckQuiet()
 }
 

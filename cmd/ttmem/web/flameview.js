@@ -114,7 +114,7 @@ function flameView(model, { canvas, view, spacer, tip, empty, detail }, { format
       lines.push(["native", "Python", ""][f.kind] + (f.inlined ? ", inlined" : "") + (f.module ? " in " + f.module : ""));
     }
     let figures = `${formatBytes(tree.bytes[id])} in ${formatCount(tree.count[id])}, ${formatPercent(tree.value[id], tree.value[0])} of all`;
-    if (id > 0 && tree.parent[id] > 0) figures += `, ${formatPercent(tree.value[id], tree.value[tree.parent[id]])} of ${tree.inverted ? "what it called" : "its caller"}`;
+    if (id > 0 && tree.parent[id] > 0) figures += `, ${formatPercent(tree.value[id], tree.value[tree.parent[id]])} of ${tree.inverted ? "its callee" : "its caller"}`;
     return { name: f ? f.name : tree.title, place: lines.filter(Boolean).join(" · "), figures };
   }
 

@@ -87,11 +87,11 @@
       marks = pattern ? model.mark(tree, pattern) : null;
       $("view").hidden = isTable;
       $("functions").hidden = !isTable;
-      $("empty").textContent = c.region === "L1" && !isMoment() && amount() !== "peak" ? "No buffer here. Programs are in what is live at a moment, and at the peak." : "Nothing here.";
+      $("empty").textContent = c.region === "L1" && !isMoment() && amount() !== "peak" ? "No buffers here. Programs show only at a moment and at the peak." : "Nothing here.";
       flame.show(tree, marks, zoomTo ? zoomTo(tree) : 0);
       zoomTo = null;
       if (isTable) tables.functions($("functions"), model, tree, pattern, formatValue, searchFunction);
-      else $("detail").textContent = `Each box is a function; its width is the memory ${tree.inverted ? "allocated there by the boxes above" : "that it and what it called allocated"}.`;
+      else $("detail").textContent = `Each box is a function; its width is the memory ${tree.inverted ? "that the boxes above allocated through it" : "that it and its callees allocated"}.`;
     },
     sites: (c) => tables.sites($("siteTable"), recording, c, showSite),
     addresses: (c) => map.show(c.at, bankedRegion(c.region), chipFor(c)),
@@ -165,7 +165,7 @@
     if (!chips.length) return region === "KERNEL" && sum ? [`kernels: ${formatBytes(sum)}`] : [];
     chips.sort((a, b) => a - b);
     const list = [`${region === "L1" ? "L1 per core" : region} of ${chipsText(chips)}${chips.length > 1 ? " together" : ""}: ${formatBytes(use)}${capacity ? ` of ${formatBytes(capacity)}, ${formatPercent(use, capacity)}` : ""}`];
-    if (!process && sum !== use) list.push(`${formatBytes(sum)} with ${region === "L1" ? "all buffers on single cores, and" : ""} what two allocators share counted twice`);
+    if (!process && sum !== use) list.push(`${formatBytes(sum)} with ${region === "L1" ? "all buffers on single cores, and" : ""} memory that two allocators share counted twice`);
     return list;
   }
 

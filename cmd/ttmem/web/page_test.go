@@ -178,7 +178,7 @@ func TestEverythingFollowsTheMouse(t *testing.T) {
 	qt.Check(t, qt.Equals(b.boxes()["DRAM"].Bytes, 128*mib))
 	qt.Check(t, qt.StringContains(b.Text("about"), "DRAM of chips 0-1 together: 128.0 MiB of 2.0 GiB"))
 
-	// a range: what was allocated in it, what of that is alive after it, and what is live then
+	// a range: what was allocated in it, what of that is live after it, and what is live then
 	b.drag(5, 8, l1)
 	qt.Check(t, qt.StringContains(b.Text("about"), "From +0.400000 s to +0.700000 s: 3 events"))
 	qt.Check(t, qt.Equals(b.boxes()["L1 per core allocated in the range"].Bytes, 576<<10))
@@ -186,7 +186,7 @@ func TestEverythingFollowsTheMouse(t *testing.T) {
 	b.Choose("amount", "peak")
 	qt.Check(t, qt.Equals(b.boxes()["L1 per core live at the peak in the range"].Bytes, 576<<10))
 	b.Choose("amount", "survived")
-	qt.Check(t, qt.Equals(b.boxes()["L1 per core alive after the range"].Bytes, 64<<10))
+	qt.Check(t, qt.Equals(b.boxes()["L1 per core live after the range"].Bytes, 64<<10))
 	_, freed := b.boxes()["forward (model.py:20)"]
 	qt.Check(t, qt.IsFalse(freed))
 	b.Press("2")
@@ -220,7 +220,7 @@ func TestEverythingFollowsTheMouse(t *testing.T) {
 	b.Eval("(document.querySelector('#siteTable td button').click(), true)", new(bool))
 	b.Settle()
 	x := b.boxes()
-	qt.Check(t, qt.Equals(x["keep (model.py:30)"].Width, x["L1 per core alive after the range"].Width))
+	qt.Check(t, qt.Equals(x["keep (model.py:30)"].Width, x["L1 per core live after the range"].Width))
 
 	// the same address shows the same
 	want, hash, file := b.boxes(), b.hash(), ""

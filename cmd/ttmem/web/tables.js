@@ -132,7 +132,7 @@ const tables = (() => {
       size("Live", (r) => r.live, "at the moment"), number("Buffers", (r) => r.liveCount, "live at the moment"),
       ...(moment ? [] : [
         size("Allocated", (r) => r.allocated, "in the range"), number("Buffers", (r) => r.allocatedCount, "allocated in the range"),
-        size("Alive after", (r) => r.survived, "allocated in the range and alive at its end"), number("Buffers", (r) => r.survivedCount, "allocated in the range and alive at its end"),
+        size("Live after", (r) => r.survived, "allocated in the range and live at its end"), number("Buffers", (r) => r.survivedCount, "allocated in the range and live at its end"),
       ]),
       { title: { site: "Call site", op: "Operation", component: "Component", class: "Class", process: "Process", owner: "Held by" }[selection.by], value: (r) => r.texts[0], lines: (r) => r.texts },
     ];
@@ -146,7 +146,7 @@ const tables = (() => {
     const share = (title, value, explain) => ({ title, explain, value, text: (f) => `${format(value(f))}  ${flameText.formatPercent(value(f), tree.value[0])}` });
     const rows = model.functions(tree).filter((f) => !pattern || pattern.test([f.name, placeOf(f), f.module].join(" ")));
     show(at, [
-      share("Self", (f) => f.self, "allocated by the function itself"), share("Total", (f) => f.total, "allocated by the function and what it called"),
+      share("Self", (f) => f.self, "allocated by the function itself"), share("Total", (f) => f.total, "allocated by the function and its callees"),
       { title: "Function", value: (f) => f.name, lines: (f) => [f.name || "[unknown]", [placeOf(f), f.module].filter(Boolean).join(" · ")] },
     ], rows, { click });
   }
@@ -170,7 +170,7 @@ const tables = (() => {
     ], rows, { empty: "No operation ran a program here.", note: doc.omitted ? `${doc.omitted.toLocaleString("en-US")} operations with more headroom are left out.` : "" });
   }
 
-  // leaks lists what leaks in the recording or only grew, and what of it was allocated in the range.
+  // leaks lists what leaks or grows in the recording, and what of it was allocated in the range.
   function leaks(at, recording, { from, to, process, region, pattern }, click) {
     const doc = recording.head.documents.leaks || { leaks: [] };
     const growing = [...doc.leaks, ...(doc.undecided || [])];
@@ -180,10 +180,10 @@ const tables = (() => {
     const rows = all.filter((l) => (!process || String(l.pid) === process) && (!pattern || pattern.test([l.name, l.component, ...heldBy(l)].join(" "))) && (from === to || l.survived > 0));
     show(at, [
       size("Not freed", (l) => l.bytes), number("Buffers", (l) => l.count),
-      ...(from === to ? [] : [size("From the range", (l) => l.survived, "allocated by lines of this name in the range, and alive at its end")]),
+      ...(from === to ? [] : [size("From the range", (l) => l.survived, "allocated by lines of this name in the range, and live at its end")]),
       { title: "Region", value: (l) => l.region },
       { title: "Call site", value: (l) => l.name, lines: (l) => [l.name, ...heldBy(l), l.verdict, `PID ${l.pid} · ${chipsText(l.devices)}`] },
-    ], rows, { click, empty: growing.length ? "Nothing that grows was allocated here." : "No leaks found.", note: rows.length && region ? "docs/leaks.md says what counts as a leak." : "" });
+    ], rows, { click, empty: growing.length ? "No growing call site allocated here." : "No leaks found.", note: rows.length && region ? "docs/leaks.md explains what counts as a leak." : "" });
   }
 
   // remedies are what to set or to call so that a failed allocation fits.
