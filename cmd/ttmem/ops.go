@@ -29,8 +29,8 @@ tensors, circular buffers (CBs), dataflow buffers (DFBs) and scratchpads there, 
 and the number of programs that the operation ran. Runs from the program cache count too.
 
 FILE is a recording; COMMAND is run and traced to its end. Without either, the operations come from
-the host's service (ttmem serve) or, as root without a service, from running processes until Ctrl-C.
-docs/ops.md explains the columns.`,
+the host's service (ttmem serve) or, as root without a service, from running processes, watched until
+Ctrl-C or for --duration. docs/ops.md explains the columns.`,
 		Example: `  ttmem ops model.ttmem
   ttmem ops model.ttmem --from warm --to trained -n 0
   ttmem ops model.ttmem --within forward
