@@ -17,6 +17,17 @@ type allocator struct {
 	subDevices uint64
 }
 
+// Allocators returns the open allocators of all processes.
+func (s *State) Allocators() (list []memory.Allocator) {
+	for _, p := range s.byPID() {
+		for _, address := range sortedKeys(p.allocators) {
+			a := p.allocators[address]
+			list = append(list, memory.Allocator{PID: p.pid, Address: address, Devices: a.set.ids, Capacities: a.capacities})
+		}
+	}
+	return list
+}
+
 func (p *process) openDevice(e *event.Event) {
 	if p.allocators[e.Allocator] == nil && len(p.allocators) >= maxAllocators {
 		p.beyond()

@@ -9,6 +9,14 @@ import (
 // Capacities has the capacity of each region.
 type Capacities [event.BankedRegions]event.Capacity
 
+// An Allocator is an open allocator of a process, at an address of its memory. Devices must not be modified.
+type Allocator struct {
+	PID        int
+	Address    uint64
+	Devices    []int
+	Capacities Capacities
+}
+
 // CompareCapacity orders capacities by the total of all banks.
 func CompareCapacity(a, b event.Capacity) int {
 	return cmp.Or(cmp.Compare(a.Total(), b.Total()), cmp.Compare(a.Banks, b.Banks))
