@@ -269,6 +269,7 @@ func TestStoryOfFreeMemory(t *testing.T) {
 	t.Run("why did it fail with memory free?", func(t *testing.T) {
 		page := ask(t, "oom", file)
 		qt.Check(t, qt.IsTrue(strings.HasPrefix(page, "2 allocations failed in ")), qt.Commentf("%s", page))
+		qt.Check(t, qt.StringContains(page, "proved by replay: it goes to "))
 		isTheAnswer(t, page)
 	})
 	t.Run("and in a program that dies of it?", func(t *testing.T) {

@@ -71,6 +71,16 @@ func Of(stack []event.Frame) Name {
 	return n
 }
 
+// AtLine returns a function that reports whether a call stack has a call in a line, such as model.py:31.
+func AtLine(line string) func(*event.Stack) bool {
+	return func(s *event.Stack) bool {
+		return slices.ContainsFunc(s.Frames(), func(f event.Frame) bool {
+			at := fmt.Sprintf("%s:%d", f.File, f.Line)
+			return f.File != "" && (at == line || strings.HasSuffix(at, "/"+line))
+		})
+	}
+}
+
 // UserCalls returns the calls of the user's own code, innermost first. These are Python
 // functions outside installed packages and the standard library, or all Python functions
 // if there are no others. In a program without Python they are the native functions

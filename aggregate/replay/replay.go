@@ -62,8 +62,8 @@ type Replay struct {
 	Failures, FailuresPredicted uint64
 	// OnFailure, if not nil, is called at each failure, before the next event.
 	OnFailure func(*Failure)
-	// Peaks are the most bytes of each bank, of the allocator with the most.
-	Peaks [event.BankedRegions]uint64
+	// Most is what was allocated at most of each bank, in the allocator with the most.
+	Most [event.BankedRegions]uint64
 
 	whatIfs     []*WhatIf
 	processes   map[int]*process
@@ -321,7 +321,7 @@ func (r *Replay) alloc(e *event.Event) {
 	}
 	b.block = newBlock(e.Address, e.BytesPerBank, e.Stack)
 	s.add(b.block)
-	r.Peaks[e.Region] = max(r.Peaks[e.Region], s.bytes)
+	r.Most[e.Region] = max(r.Most[e.Region], s.bytes)
 	if e.Region == event.Trace {
 		a.traces += b.bytes
 		a.tracePage = max(a.tracePage, e.PageSizeBytes)

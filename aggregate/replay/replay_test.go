@@ -262,7 +262,7 @@ func TestWhatIfs(t *testing.T) {
 		qt.Check(t, qt.Equals(f.With(3), Verdict{Fits: true, Address: 16 * kib}))
 	})
 	qt.Check(t, qt.Equals(without.LeftOut, 1))
-	qt.Check(t, qt.Equals(without.Peaks[event.L1], 48*kib))
+	qt.Check(t, qt.Equals(without.Most[event.L1], 48*kib))
 	qt.Check(t, qt.Equals(small.Failed, 2))
 	qt.Check(t, qt.Equals(both.LeftOut, 2))
 	qt.Check(t, qt.Equals(both.Failed, 0))
@@ -360,4 +360,21 @@ func TestTheMessageDecides(t *testing.T) {
 	})
 	qt.Check(t, qt.Equals(s.Failures, 1))
 	qt.Check(t, qt.Equals(s.FailuresPredicted, 0))
+}
+
+// BenchmarkApply allocates and frees beside 100,000 live buffers, as recorded and with one change.
+func BenchmarkApply(b *testing.B) {
+	const live = 100_000
+	s := New(&WhatIf{Without: func(*event.Stack) bool { return false }})
+	open := device(1, 64, "")
+	open.Open.Capacities[event.DRAM].BytesPerBank = 1 << 40
+	s.Apply(open)
+	for i := range b.N {
+		e := event.Event{Kind: event.Alloc, PID: 7, Devices: []int{0}, Allocator: 1, BufferID: uint64(i), BytesPerBank: uint64(1+i%7) * kib}
+		if i >= live {
+			s.Apply(&event.Event{Kind: event.Free, PID: 7, BufferID: uint64(i - live + i%1000)})
+		}
+		e.Address, _ = s.process(7).allocators[1].spaces[event.DRAM].fit(e.BytesPerBank, false)
+		s.Apply(&e)
+	}
 }

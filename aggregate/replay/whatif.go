@@ -23,8 +23,8 @@ type WhatIf struct {
 	// FirstFailed the call stack of the first one.
 	Failed      uint64
 	FirstFailed *event.Stack
-	// Peaks are the most bytes of each bank, of all allocators.
-	Peaks [event.BankedRegions]uint64
+	// Most is what is allocated at most of each bank, in the allocator with the most.
+	Most [event.BankedRegions]uint64
 
 	selected map[*event.Stack]bool
 }
@@ -74,7 +74,7 @@ func (w *WhatIf) alloc(c *changed, recorded *space, e *event.Event, class Class)
 	}
 	b := newBlock(address, e.BytesPerBank, e.Stack)
 	s.add(b)
-	w.Peaks[e.Region] = max(w.Peaks[e.Region], s.bytes)
+	w.Most[e.Region] = max(w.Most[e.Region], s.bytes)
 	return b
 }
 

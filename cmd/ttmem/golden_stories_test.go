@@ -71,6 +71,8 @@ var goldenStories = []goldenStory{
 	{"fragments", slices.Concat(commonCommands, []goldenCommand{
 		{name: "oom", args: "oom FILE"},
 		{name: "oom_last", args: "oom FILE -n 1", form: goldenText},
+		{name: "oom_without", args: "oom FILE --without story_fragments.py:30"},
+		{name: "oom_without_few", args: "oom FILE --without story_fragments.py:50", form: goldenText},
 		{name: "map_failure", args: "map FILE --at failure#1 --region L1"},
 		{name: "map_clash", args: "map FILE --at failure --region L1 -n 0", form: goldenText},
 		{name: "dump_failure", args: "dump FILE --at failure#1 --by stack"},
@@ -119,6 +121,7 @@ var goldenStories = []goldenStory{
 	{"killed", slices.Concat(commonCommands, []goldenCommand{
 		{name: "oom", args: "oom FILE"},
 		{name: "oom_small", args: "oom FILE -n 3", form: goldenText},
+		{name: "oom_set", args: "oom FILE --set l1_small_size=64KiB"},
 		{name: "map_failure", args: "map FILE --at failure#4 -n 4"},
 		{name: "dump_failure", args: "dump FILE --at failure --by file"},
 		{name: "log_exit", args: "log FILE --kind process_start,process_exit,alloc_failed -n 4"},

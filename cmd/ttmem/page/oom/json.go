@@ -18,8 +18,10 @@ type Document struct {
 	Failures []failure `json:"failures"`
 	// OperationFailures are the newest operations that failed for a reason other than memory.
 	OperationFailures []failure `json:"operation_failures,omitempty"`
-	Omitted           int       `json:"omitted"`
-	Forgotten         uint64    `json:"forgotten"`
+	// WhatIf are the changes of --without and --set.
+	WhatIf    *changes `json:"what_if,omitempty"`
+	Omitted   int      `json:"omitted"`
+	Forgotten uint64   `json:"forgotten"`
 	memory.AllLosses
 	Notes []string `json:"notes,omitempty"`
 }
@@ -68,8 +70,10 @@ type failure struct {
 	StaticKind     string `json:"static_kind,omitempty" schema:"static_kind"`
 	// Setting is the argument of ttnn.open_device that helps, and ClearProgramCache what
 	// device.clear_program_cache() frees, if that is enough.
-	Setting           *setting `json:"setting,omitempty"`
-	ClearProgramCache *amount  `json:"clear_program_cache,omitempty"`
+	Setting           *setting  `json:"setting,omitempty"`
+	ClearProgramCache *clearing `json:"clear_program_cache,omitempty"`
+	// WhatIf is the answer to --without and --set.
+	WhatIf *answer `json:"what_if,omitempty"`
 
 	Message string `json:"message,omitempty"`
 	Name    string `json:"name,omitempty"`
@@ -87,6 +91,13 @@ type setting struct {
 	Name   string `json:"name" schema:"l1_small_size|trace_region_size|worker_l1_size"`
 	Bytes  uint64 `json:"bytes"`
 	AtMost bool   `json:"at_most,omitempty"`
+	Proof  *proof `json:"proof,omitempty"`
+}
+
+// clearing is what clearing the program cache frees.
+type clearing struct {
+	amount
+	Proof *proof `json:"proof,omitempty"`
 }
 
 // amount is a number of buffers.
@@ -102,6 +113,7 @@ type blocking struct {
 	FromAddress uint64 `json:"from_address"`
 	ToAddress   uint64 `json:"to_address"`
 	amount
+	Proof *proof `json:"proof,omitempty"`
 }
 
 // blame is the memory allocated by one call stack.
@@ -152,6 +164,9 @@ func (p *Page) Document() any {
 		V: 1, TimeNs: p.Snapshot.TimeNs, BeganNs: p.Snapshot.BeganNs, Failures: []failure{}, Forgotten: p.forgotten,
 		AllLosses: p.Losses(), Notes: p.Notes,
 	}
+	if w := p.WhatIf; w != nil {
+		doc.WhatIf = &changes{p.WhatIfText, w.LeftOut, w.Failed, p.mostAllocated()}
+	}
 	var shown []*memory.Failure
 	shown, doc.Omitted = page.Newest(p.Failures, p.Limit)
 	for _, f := range shown {
@@ -176,7 +191,7 @@ func reasonOf(f *memory.Failure) string {
 }
 
 func (p *Page) failure(f *memory.Failure) failure {
-	process := p.process(f)
+	process, proofs := p.process(f), p.proofsOf(f)
 	one := failure{
 		TimeNs: f.TimeNs, PID: f.PID, TID: f.TID, Process: process, UID: f.UID,
 		Reason: reasonOf(f), TooLarge: analyze.CauseOf(f) == analyze.TooLarge, Region: f.Region, Devices: f.Devices,
@@ -190,10 +205,13 @@ func (p *Page) failure(f *memory.Failure) failure {
 		one.NeededBytes, one.AvailableBytes, one.Cores, one.StaticKind = l.NeededBytes, l.AvailableBytes, page.Clean(l.Cores), l.Static.String()
 	}
 	if s, ok := analyze.SettingFor(f); ok {
-		one.Setting = &setting{s.Name, s.Bytes, s.AtMost}
+		one.Setting = &setting{s.Name, s.Bytes, s.AtMost, proofOf(proofs.setting)}
 	}
 	if cached := analyze.ProgramCache(f); cached.Count > 0 {
-		one.ClearProgramCache = &amount{cached.Bytes, cached.Count}
+		one.ClearProgramCache = &clearing{amount{cached.Bytes, cached.Count}, proofOf(proofs.clear)}
+	}
+	if v := proofs.whatIf; v != nil {
+		one.WhatIf = &answer{v.Fits, v.Address, v.Doubt}
 	}
 	e := f.Evidence
 	if e == nil {
@@ -212,7 +230,7 @@ func (p *Page) failure(f *memory.Failure) failure {
 		}
 	}
 	if e.To > 0 {
-		one.Blocking = &blocking{e.From, e.To, amount{e.Blocking.BytesPerBank, e.Blocking.Count}}
+		one.Blocking = &blocking{e.From, e.To, amount{e.Blocking.BytesPerBank, e.Blocking.Count}, proofOf(proofs.free)}
 	}
 	one.Held = &amount{e.Live.BytesPerBank, e.Live.Count}
 	one.Blockers, one.Holders = p.blames(f, e.Blockers), p.blames(f, e.Holders)

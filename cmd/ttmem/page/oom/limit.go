@@ -44,7 +44,7 @@ func (p *Page) writeLimit(out *bufio.Writer, layout page.Layout, f *memory.Failu
 	if cause == analyze.StaticTooLarge {
 		layout.Write(out, 1, page.Bold, "Too large by themselves"+onCores(l.Cores)+": nothing to free. Give the program smaller buffers.")
 	}
-	writeRemedies(out, layout, f)
+	p.writeRemedies(out, layout, f)
 	if e == nil {
 		return
 	}
@@ -54,6 +54,7 @@ func (p *Page) writeLimit(out *bufio.Writer, layout page.Layout, f *memory.Failu
 	case e.To > 0:
 		layout.Write(out, 1, page.Bold, fmt.Sprintf("In the way, lowest first: %s in each bank (%s, between %#x and %#x).",
 			page.Bytes(e.Blocking.BytesPerBank), page.Count(e.Blocking.Count, "buffer"), e.From, e.To))
+		writeProof(out, layout, p.proofsOf(f).free)
 		p.writeBlames(out, layout, f, e.Blockers, e.Blocking)
 	case cause == analyze.Refused && e.Live.Count == 0 && l.Setting == "":
 		layout.Write(out, 1, page.Bold, "No tensor of the process was in L1: nothing to free.")
@@ -66,9 +67,11 @@ func (p *Page) writeLimit(out *bufio.Writer, layout page.Layout, f *memory.Failu
 }
 
 // writeRemedies writes what to set or to call.
-func writeRemedies(out *bufio.Writer, layout page.Layout, f *memory.Failure) {
+func (p *Page) writeRemedies(out *bufio.Writer, layout page.Layout, f *memory.Failure) {
+	proofs := p.proofsOf(f)
 	if cached := analyze.ProgramCache(f); cached.Count > 0 {
 		layout.Write(out, 1, page.Bold, fmt.Sprintf("device.clear_program_cache() frees %s of each bank (%s).", page.Bytes(cached.Bytes), page.Count(cached.Count, "buffer")))
+		writeProof(out, layout, proofs.clear)
 	}
 	if s, ok := analyze.SettingFor(f); ok {
 		more := "or more"
@@ -76,6 +79,7 @@ func writeRemedies(out *bufio.Writer, layout page.Layout, f *memory.Failure) {
 			more = "or less"
 		}
 		layout.Write(out, 1, page.Bold, fmt.Sprintf("It fits if the device is opened with %s=%d %s.", s.Name, s.Bytes, more))
+		writeProof(out, layout, proofs.setting)
 	}
 }
 

@@ -2,6 +2,7 @@ package oom
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -9,6 +10,8 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
+	"ttmem/aggregate/replay"
 	"ttmem/cmd/ttmem/document"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/e2e/golden"
@@ -165,4 +168,49 @@ func TestTheFiguresOfTheMessageAreShown(t *testing.T) {
 	qt.Assert(t, qt.IsNil(json.Unmarshal(b, &said)))
 	qt.Check(t, qt.Equals(said.Failures[0].Capacity, 1327776))
 	qt.Check(t, qt.Equals(said.Failures[0].Counted, event.BankState{CapacityBytes: 1393312, FreeBytes: 1393312, LargestFreeBytes: 1393312}))
+}
+
+// TestAdviceIsReplayed: each advice says whether replay proves it and, if not, why.
+func TestAdviceIsReplayed(t *testing.T) {
+	events := pagetest.Failures()
+	play := func(handle func(*event.Event)) error {
+		for i := range events {
+			handle(&events[i])
+		}
+		return nil
+	}
+	failing := func(play func(func(*event.Event)) error) string {
+		p := pageOf(Page{}, events...)
+		qt.Assert(t, qt.IsNil(p.Prove(play)))
+		pagetest.CheckSchema(t, "oom", string(document.Append(nil, p.Document(), nil)))
+		return pagetest.Text(t, p, page.Layout{})
+	}
+	// the made-up addresses are not those of the library's allocator
+	qt.Check(t, qt.StringContains(failing(play), "not proved: "+"an earlier address was another one than predicted"))
+	qt.Check(t, qt.StringContains(failing(nil), "not proved: "+needsRecording))
+	qt.Check(t, qt.StringContains(failing(func(func(*event.Event)) error { return nil }), "not proved: "+notReached))
+
+	// where the allocator would place them: the hole is between them
+	events = events[:0:0]
+	for _, e := range pagetest.Failures() {
+		switch e.BufferID {
+		case 2:
+			e.Address, e.BytesPerBank = 0x10000+35_000, 25_000
+		case 3:
+			e.Address, e.BytesPerBank = 0x10000+25_000, 10_000
+		}
+		events = append(events, e)
+		if e.BufferID == 3 {
+			events = append(events, event.Event{TimeNs: e.TimeNs, Kind: event.Free, PID: 7, BufferID: 2, Reason: event.ReasonExplicit})
+		}
+	}
+	text := failing(play)
+	qt.Check(t, qt.StringContains(text, fmt.Sprintf("proved by replay: it goes to %#x", 0x10000+30_000)))
+	p := pageOf(Page{WhatIf: &replay.WhatIf{Without: name.AtLine("model.py:12")}, WhatIfText: "Without model.py:12"}, events...)
+	qt.Assert(t, qt.IsNil(p.Prove(play)))
+	text = pagetest.Text(t, p, page.Layout{})
+	qt.Check(t, qt.StringContains(text, "Without model.py:12: by replay, it fits, at "))
+	qt.Check(t, qt.StringContains(text, "Without model.py:12: by replay, it still fails."))
+	qt.Check(t, qt.StringContains(text, "2 allocations left out"))
+	pagetest.CheckSchema(t, "oom", string(document.Append(nil, p.Document(), nil)))
 }

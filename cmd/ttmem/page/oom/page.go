@@ -6,7 +6,9 @@ import (
 
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/replay"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
 )
 
 // Page is what a page of failures shows.
@@ -37,6 +39,12 @@ type Page struct {
 	users      page.Users
 	// Holders returns the buffers that were live at a failure and whose owners are known; nil: none.
 	Holders func(*memory.Failure) []memory.Buffer
+	// WhatIf are the changes that the user asks about, and WhatIfText the same in words; nil for none.
+	WhatIf     *replay.WhatIf
+	WhatIfText string
+	// proofs are those of the failures with advice, and recorded is what was allocated at most, after Prove.
+	proofs   map[*memory.Failure]*proofs
+	recorded [event.BankedRegions]uint64
 }
 
 // Choose chooses the failures of the selected processes.

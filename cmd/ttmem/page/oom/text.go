@@ -36,6 +36,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	groups := p.groups()
 	if len(groups) == 0 {
 		layout.Write(out, 0, page.NoStyle, p.nothing())
+		p.writeChanged(out, layout)
 		p.writeOperations(out, layout)
 		return out.Flush()
 	}
@@ -61,6 +62,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		fmt.Fprintln(out)
 		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("%s failed before these; their details are not kept.", page.Count(p.forgotten, "allocation")))
 	}
+	p.writeChanged(out, layout)
 	p.writeOperations(out, layout)
 	return out.Flush()
 }
@@ -153,7 +155,8 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, group []*memo
 	if cause == analyze.Unexplained || cause == analyze.Refused {
 		layout.Write(out, 1, page.NoStyle, page.FirstLine(f.Message))
 	}
-	e := f.Evidence
+	e, proofs := f.Evidence, p.proofsOf(f)
+	p.writeWhatIf(out, layout, proofs.whatIf)
 	switch {
 	case cause > analyze.Clash:
 		p.writeLimit(out, layout, f)
@@ -166,7 +169,8 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, group []*memo
 	}
 	p.writeFigures(out, layout, f)
 	layout.Write(out, 1, page.Bold, explain(f))
-	writeRemedies(out, layout, f)
+	writeProof(out, layout, proofs.free)
+	p.writeRemedies(out, layout, f)
 	if e.To > 0 {
 		p.writeBlames(out, layout, f, e.Blockers, e.Blocking)
 	}
@@ -301,6 +305,7 @@ func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *memory.Failu
 	if e.Blocking.Count > 0 {
 		layout.Write(out, 1, page.Bold, fmt.Sprintf("Below %#x: %s, %s in each bank. Free or move the lowest first, or give the program smaller buffers.",
 			e.To, page.Count(e.Blocking.Count, "tensor"), page.Bytes(e.Blocking.BytesPerBank)))
+		writeProof(out, layout, p.proofsOf(f).free)
 		p.writeBlames(out, layout, f, e.Blockers, e.Blocking)
 	}
 	p.writeStatics(out, layout, f, fmt.Sprintf("Buffers of program %d above %#x, on each of their cores:", f.ProgramID, e.Lowest))

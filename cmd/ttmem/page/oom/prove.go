@@ -1,0 +1,276 @@
+package oom
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"slices"
+
+	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
+	"ttmem/aggregate/replay"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
+)
+
+// proofs are what replay says of the advice about a failure; nil where there is none.
+type proofs struct{ free, clear, setting, whatIf *replay.Verdict }
+
+// A key finds the failure of an event.
+type key struct {
+	timeNs, perBank uint64
+	pid             int
+	region, reason  string
+}
+
+// mostSettings is the number of settings that are replayed. Each takes as long as all of the recording.
+const mostSettings = 16
+
+// Why advice is not proved.
+const (
+	needsRecording = "only a recording is replayed: `ttmem run` makes one"
+	notReached     = "the recording cannot be read from its beginning to this failure"
+	notOpened      = "the device was not opened: there is nothing to replay"
+	manySettings   = "too many settings were replayed already: -n 1 replays one"
+)
+
+// advice returns the advice about a failure. Nothing of it is proved, for the reason why.
+func advice(f *memory.Failure, why string) (a proofs) {
+	cause := analyze.CauseOf(f)
+	if e := f.Evidence; e != nil && e.To > 0 && e.Blocking.Count > 0 && !e.PerCore && cause != analyze.Unexplained &&
+		(cause >= analyze.Clash || !analyze.OnlyCached(e)) {
+		a.free = &replay.Verdict{Doubt: why}
+	}
+	if analyze.ProgramCache(f).Count > 0 {
+		a.clear = &replay.Verdict{Doubt: why}
+	}
+	if _, ok := analyze.SettingFor(f); ok {
+		a.setting = &replay.Verdict{Doubt: why}
+		if l, _ := event.LimitsIn(f.Message); l.Setting != "" {
+			a.setting.Doubt = notOpened
+		}
+	}
+	return a
+}
+
+// Prove replays a recording, and with it the advice about the failures in it. play plays all events; without a recording it
+// is nil.
+func (p *Page) Prove(play func(handle func(*event.Event)) error) error {
+	p.proofs = make(map[*memory.Failure]*proofs)
+	waiting := make(map[key][]*memory.Failure)
+	var whatIfs []*replay.WhatIf
+	if p.WhatIf != nil {
+		whatIfs = append(whatIfs, p.WhatIf)
+	}
+	settings := make(map[analyze.Setting]int) // their indices in whatIfs
+	for _, f := range slices.Backward(p.Failures) {
+		why := notReached
+		if play == nil {
+			why = needsRecording
+		}
+		a := advice(f, why)
+		if p.WhatIf != nil {
+			a.whatIf = &replay.Verdict{Doubt: why}
+		}
+		if a == (proofs{}) {
+			continue
+		}
+		p.proofs[f] = &a
+		k := key{f.TimeNs, f.BytesPerBank, f.PID, f.Region, f.Reason}
+		waiting[k] = append(waiting[k], f)
+		if s, _ := analyze.SettingFor(f); a.setting != nil && a.setting.Doubt != notOpened {
+			if _, known := settings[s]; !known && len(settings) < mostSettings {
+				settings[s] = len(whatIfs)
+				whatIfs = append(whatIfs, &replay.WhatIf{Sizes: map[string]uint64{s.Name: s.Bytes}})
+			}
+		}
+	}
+	if play == nil || len(p.proofs) == 0 && p.WhatIf == nil {
+		return nil
+	}
+	r := replay.New(whatIfs...)
+	cached := make(map[*event.Stack]bool)
+	r.OnFailure = func(now *replay.Failure) {
+		e := now.Event
+		k := key{e.TimeNs, e.BytesPerBank, e.PID, e.Region.String(), e.Reason.String()}
+		if len(waiting[k]) == 0 {
+			return
+		}
+		f := waiting[k][len(waiting[k])-1] // the oldest
+		waiting[k] = waiting[k][:len(waiting[k])-1]
+		a := p.proofs[f]
+		if a.free != nil {
+			*a.free = now.Freeing(f.Evidence.From, f.Evidence.To)
+		}
+		if a.clear != nil {
+			*a.clear = now.FreeingAll(func(s *event.Stack) bool {
+				is, known := cached[s]
+				if !known {
+					class := name.ClassOf(s.Frames(), f.Evidence.Region)
+					is = class != nil && class.Cached
+					cached[s] = is
+				}
+				return is
+			})
+		}
+		if a.setting != nil && a.setting.Doubt != notOpened {
+			s, _ := analyze.SettingFor(f)
+			if i, known := settings[s]; known {
+				*a.setting = now.With(i)
+			} else {
+				a.setting.Doubt = manySettings
+			}
+		}
+		if a.whatIf != nil {
+			*a.whatIf = now.With(0)
+		}
+	}
+	if err := play(r.Apply); err != nil {
+		return err
+	}
+	p.recorded = r.Most
+	for _, f := range p.Failures { // what else would fail is known at the end
+		s, _ := analyze.SettingFor(f)
+		if a := p.proofs[f]; a != nil && a.setting != nil && a.setting.Fits {
+			if w := whatIfs[settings[s]]; w.Failed > 0 {
+				*a.setting = replay.Verdict{Doubt: alsoFails(w)}
+			}
+		}
+	}
+	return nil
+}
+
+// alsoFails says what fails with a change only.
+func alsoFails(w *replay.WhatIf) string {
+	at := "in unknown code"
+	if w.FirstFailed != nil {
+		at = "at " + cmp.Or(page.Clean(name.Of(w.FirstFailed.Frames()).String()), "a call without a name")
+	}
+	if w.Failed == 1 {
+		return "then a call that worked fails, " + at
+	}
+	return fmt.Sprintf("then %s calls that worked fail, first %s", page.Grouped(w.Failed), at)
+}
+
+// proofsOf returns the proofs of the advice about a failure, after Prove.
+func (p *Page) proofsOf(f *memory.Failure) proofs {
+	if a := p.proofs[f]; a != nil {
+		return *a
+	}
+	return proofs{}
+}
+
+// stillFails is the reason against an advice that does not help.
+const stillFails = "by replay, it still fails"
+
+// writeProof writes whether replay proves an advice, if there is one.
+func writeProof(out *bufio.Writer, layout page.Layout, v *replay.Verdict) {
+	if v == nil {
+		return
+	}
+	text := "proved by replay"
+	switch {
+	case v.Doubt != "":
+		text = "not proved: " + v.Doubt
+	case !v.Fits:
+		text = "not proved: " + stillFails
+	case v.Address > 0:
+		text += fmt.Sprintf(": it goes to %#x", v.Address)
+	}
+	layout.Write(out, 3, page.NoStyle, text)
+}
+
+// writeWhatIf writes whether a failed allocation would fit with the changes that the user asks about.
+func (p *Page) writeWhatIf(out *bufio.Writer, layout page.Layout, v *replay.Verdict) {
+	if v == nil {
+		return
+	}
+	text := p.WhatIfText + ": by replay, "
+	switch {
+	case v.Doubt != "":
+		text = p.WhatIfText + ": not known: " + v.Doubt
+	case !v.Fits:
+		text += "it still fails."
+	case v.Address > 0:
+		text += fmt.Sprintf("it fits, at %#x.", v.Address)
+	default:
+		text += "it fits."
+	}
+	layout.Write(out, 1, page.Bold, text)
+}
+
+// writeChanged writes what the changes that the user asks about do to the rest of the recording.
+func (p *Page) writeChanged(out *bufio.Writer, layout page.Layout) {
+	if p.WhatIf == nil {
+		return
+	}
+	fmt.Fprintln(out)
+	layout.Write(out, 0, page.Dim, p.WhatIfText+", the whole recording replayed:")
+	if n := p.WhatIf.LeftOut; n > 0 {
+		layout.Write(out, 1, page.NoStyle, page.Count(n, "allocation")+" left out")
+	}
+	for _, most := range p.mostAllocated() {
+		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("%s: at most %s of each bank allocated; recorded %s", most.Region, page.Bytes(most.BytesPerBank), page.Bytes(most.RecordedBytesPerBank)))
+	}
+	if p.WhatIf.Failed > 0 {
+		layout.Write(out, 1, page.Bold, alsoFails(p.WhatIf))
+	}
+}
+
+// mostAllocated is what was allocated at most, in the allocator with the most, with the changes and as recorded.
+//
+//schema:most_allocated
+type mostAllocated struct {
+	Region               string `json:"region" schema:"banked_region"`
+	BytesPerBank         uint64 `json:"bytes_per_bank"`
+	RecordedBytesPerBank uint64 `json:"recorded_bytes_per_bank"`
+}
+
+func (p *Page) mostAllocated() []mostAllocated {
+	list := []mostAllocated{}
+	for region, recorded := range p.recorded {
+		if recorded > 0 {
+			list = append(list, mostAllocated{event.Region(region).String(), p.WhatIf.Most[region], recorded})
+		}
+	}
+	return list
+}
+
+// proof is whether replay proves an advice, and the address that the allocation then gets. Without proof, reason says
+// why.
+//
+//schema:proof
+type proof struct {
+	Proved  bool   `json:"proved"`
+	Address uint64 `json:"address,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// proofOf returns a proof for JSON; nil without advice.
+func proofOf(v *replay.Verdict) *proof {
+	switch {
+	case v == nil:
+		return nil
+	case v.Doubt == "" && !v.Fits:
+		return &proof{Reason: stillFails}
+	}
+	return &proof{Proved: v.Doubt == "", Address: v.Address, Reason: v.Doubt}
+}
+
+// answer is whether a failed allocation fits with the changes that the user asks about, by replay. Reason says why that is not
+// known.
+type answer struct {
+	Fits    bool   `json:"fits"`
+	Address uint64 `json:"address,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// changes are what the user asks about with --without and --set, and what they do to the rest of the recording: the
+// allocations that are left out, the calls that fail only with the changes, and what is allocated at most.
+type changes struct {
+	Changes       string          `json:"changes"`
+	LeftOut       uint64          `json:"left_out"`
+	OtherFailures uint64          `json:"other_failures"`
+	MostAllocated []mostAllocated `json:"most_allocated"`
+}
