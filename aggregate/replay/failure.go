@@ -93,8 +93,9 @@ func (f *Failure) region() event.Region {
 // doubt returns why the model does not predict the failure; "" if it does.
 func (f *Failure) doubt() string {
 	a, region := f.allocator, f.region()
+	state := a.spaces[region].state()
 	switch {
-	case f.process.unread:
+	case f.process.unread && f.limits.Bank != state: // else it has none
 		return unread
 	case f.process.unsized:
 		return unsized
@@ -111,7 +112,6 @@ func (f *Failure) doubt() string {
 	if verdict.Doubt != "" {
 		return verdict.Doubt
 	}
-	state := a.spaces[region].state()
 	switch lowest := f.lowest(-1); {
 	case verdict.Fits && f.process.isSubDevice(a):
 		return bySubDevices

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -349,17 +350,26 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestTheMessageDecides: if the library counts otherwise, nothing is proved.
+// TestTheMessageDecides: if the library counts otherwise, nothing is proved. If it does not, nothing was allocated before a late
+// attach.
 func TestTheMessageDecides(t *testing.T) {
 	s := play()
-	s.OnFailure = func(f *Failure) { qt.Check(t, qt.StringContains(f.Doubt, "the library counts 65535 B free")) }
-	s.Apply(&event.Event{
+	failed := &event.Event{
 		Kind: event.AllocFailed, PID: 7, Devices: []int{0}, Allocator: 1, Region: event.L1, BytesPerBank: 70 * kib, Reason: event.ReasonOutOfMemory,
 		Message: "Out of Memory: Not enough space to allocate 4587520 B L1 buffer across 64 banks, where each bank needs to store 71680 B, " +
 			"but bank size is 65536 B (allocated: 1 B, free: 65535 B, largest free block: 65535 B)",
-	})
+	}
+	s.OnFailure = func(f *Failure) { qt.Check(t, qt.StringContains(f.Doubt, "the library counts 65535 B free")) }
+	s.Apply(failed)
 	qt.Check(t, qt.Equals(s.Failures, 1))
 	qt.Check(t, qt.Equals(s.FailuresPredicted, 0))
+
+	s.start(true)
+	s.open("")
+	failed.Message = strings.NewReplacer("allocated: 1 B", "allocated: 0 B", "65535", "65536").Replace(failed.Message)
+	s.OnFailure = nil
+	s.Apply(failed)
+	qt.Check(t, qt.Equals(s.FailuresPredicted, 1))
 }
 
 // BenchmarkApply allocates and frees beside 100,000 live buffers, as recorded and with one change.

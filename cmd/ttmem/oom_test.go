@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,4 +108,52 @@ func TestOOMOfADamagedFile(t *testing.T) {
 	first, _, _ := strings.Cut(whole, "\n")
 	qt.Check(t, qt.StringContains(damaged, first))
 	qt.Check(t, qt.Not(qt.StringContains(damaged, "held by")))
+}
+
+// TestOOMSaysWhatCannotBeProved, and why, in one line.
+func TestOOMSaysWhatCannotBeProved(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(s *storyStream)
+		want   string
+	}{
+		"as recorded": {func(*storyStream) {}, "proved by replay: it goes to 0x20000"},
+		"lost events": {func(s *storyStream) {
+			i := slices.IndexFunc(s.events, func(e event.Event) bool { return e.Kind == event.AllocFailed })
+			lost := event.Event{TimeNs: s.events[i].TimeNs, Kind: event.Lost, PID: s.events[i].PID, Count: 3, Cause: "the ring buffer was full"}
+			s.events = slices.Insert(s.events, i, lost)
+		}, "not proved: events of the process were lost"},
+		"an event is missing": {func(s *storyStream) {
+			i := slices.IndexFunc(s.events, func(e event.Event) bool { return e.Kind == event.Alloc && e.Region == event.L1 })
+			s.events = slices.Delete(s.events, i, i+1)
+		}, "not proved: an earlier address was another one than predicted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := readStory(t, storyEvents(goldenFolder, "fragments"))
+			c.change(s)
+			path := filepath.Join(t.TempDir(), "x.ttmem")
+			s.record(t, path, 0)
+			out, _, _ := runSized(t, nil, []string{"oom", path})
+			qt.Check(t, qt.StringContains(out, "   "+c.want+"\n"))
+		})
+	}
+}
+
+// TestWhatIfFlags have errors that say what to give.
+func TestWhatIfFlags(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.ttmem")
+	readStory(t, storyEvents(goldenFolder, "killed")).record(t, path, 0)
+	for args, want := range map[string]string{
+		"--set l1_small=3":            "--set l1_small=3: give one of l1_small_size, trace_region_size, worker_l1_size, and a size.*",
+		"--set l1_small_size=much":    "--set l1_small_size=much: give one of .*",
+		"--set l1_small_size":         "--set l1_small_size: give one of .*",
+		"--without forward":           "--without forward: give a file and the number of a line: .*",
+		"--without nowhere.py:3":      "--without nowhere.py:3: no allocation there; .*",
+		"--without oom.py:1,other.py": "--without oom.py:1,other.py: give a file .*",
+	} {
+		qt.Check(t, qt.ErrorMatches(execute(append([]string{"oom", path}, strings.Fields(args)...)...), want))
+	}
+	out, errs, status := runSized(t, nil, []string{"oom", path, "--without", "oom.py:34", "--set", "worker_l1_size=1340KiB", "--set", "trace_region_size=1MiB"})
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	out = strings.ReplaceAll(out, "\n ", " ")
+	qt.Check(t, qt.StringContains(out, "With worker_l1_size=1372160, trace_region_size=1048576, without oom.py:34: by replay, it fits, at 0x21800."))
 }

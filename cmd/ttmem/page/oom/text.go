@@ -36,7 +36,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	groups := p.groups()
 	if len(groups) == 0 {
 		layout.Write(out, 0, page.NoStyle, p.nothing())
-		p.writeChanged(out, layout)
+		p.writeChanged(out, layout.Sized())
 		p.writeOperations(out, layout)
 		return out.Flush()
 	}
@@ -62,7 +62,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		fmt.Fprintln(out)
 		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("%s failed before these; their details are not kept.", page.Count(p.forgotten, "allocation")))
 	}
-	p.writeChanged(out, layout)
+	p.writeChanged(out, layout.Sized())
 	p.writeOperations(out, layout)
 	return out.Flush()
 }
