@@ -68,8 +68,8 @@ func (r *Replay) fail(e *event.Event) {
 	}
 }
 
-// of returns the allocator of a failure; nil if it is not known. One that the event does not name is that of its chips with
-// the most banks.
+// of returns the allocator of a failure; nil if it is not known. One that the event does not name is that of its
+// chips with the most banks.
 func (p *process) of(e *event.Event) (found *allocator) {
 	if a := p.allocators[e.Allocator]; a != nil || e.Allocator != 0 {
 		return a
@@ -133,7 +133,8 @@ func (a *allocator) with(change int) *spaces {
 	return &a.changed[change].spaces
 }
 
-// lowest returns the lowest address of L1 that is allocated with a change, by all allocators of the chips; 0 if none is.
+// lowest returns the lowest address of L1 that is allocated with a change, by all allocators of the chips; 0 if none
+// is.
 func (p *process) lowest(devices []int, change int) (lowest uint64) {
 	for _, a := range p.allocators {
 		if at := a.with(change)[event.L1].lowest(); at > 0 && (lowest == 0 || at < lowest) && slices.Equal(a.devices, devices) {
@@ -233,7 +234,7 @@ func (f *Failure) traceFits(change int) Verdict {
 	s := &a.with(change)[event.Trace]
 	available := l.AvailableBytes
 	if change >= 0 {
-		if size, set := f.replay.whatIfs[change].Sizes[TraceRegionSize]; set {
+		if size, set := f.replay.whatIfs[change].Sizes[TraceRegionSize]; set && f.replay.whatIfs[change].resizes(f.Event.PID) {
 			available = size
 		}
 	}
@@ -275,8 +276,8 @@ func (f *Failure) FreeingAll(of func(*event.Stack) bool) Verdict {
 	})
 }
 
-// freeing returns the verdict without the blocks that free frees: of its allocator or, if circular buffers or an operation
-// were in the way, of all allocators of the chips.
+// freeing returns the verdict without the blocks that free frees: of its allocator or, if circular buffers or an
+// operation do not fit, of all allocators of the chips.
 func (f *Failure) freeing(free func(*space) []*block) Verdict {
 	if f.Doubt != "" {
 		return Verdict{Doubt: f.Doubt}

@@ -231,18 +231,18 @@ func (r *Replay) open(e *event.Event) {
 		return
 	}
 	a.resized = a.resized || e.Cause != ""
-	a.setSizes(e.Opened().Capacities, r.whatIfs)
+	a.setSizes(e.PID, e.Opened().Capacities, r.whatIfs)
 }
 
-func (a *allocator) setSizes(sizes memory.Capacities, whatIfs []*WhatIf) {
+func (a *allocator) setSizes(pid int, sizes memory.Capacities, whatIfs []*WhatIf) {
 	a.known = true
 	for region, c := range sizes {
 		a.banks[region] = c.Banks
 	}
 	a.spaces.resize(sizes)
 	for i, w := range whatIfs {
-		with, doubt := w.sizes(sizes)
-		if a.resized && len(w.Sizes) > 0 {
+		with, doubt := w.sizes(pid, sizes)
+		if a.resized && w.resizes(pid) {
 			doubt = "a sub-device manager changed the sizes"
 		}
 		if a.changed[i].doubt == "" {
@@ -268,7 +268,7 @@ func (r *Replay) restore(e *event.Event) {
 	r.live = 0
 	for _, one := range s.Allocators() {
 		p := r.process(one.PID)
-		r.allocator(p, one.Address, one.Devices).setSizes(one.Capacities, r.whatIfs)
+		r.allocator(p, one.Address, one.Devices).setSizes(one.PID, one.Capacities, r.whatIfs)
 	}
 	buffers := s.Buffers()
 	for i := range buffers {

@@ -272,12 +272,14 @@ func TestWhatIfs(t *testing.T) {
 	larger := &WhatIf{Sizes: map[string]uint64{L1SmallSize: 32 * kib, TraceRegionSize: 12 * 128 * kib}}
 	impossible := &WhatIf{Sizes: map[string]uint64{L1SmallSize: 1024 * kib}}
 	beyond := &WhatIf{Sizes: map[string]uint64{WorkerL1Size: 81 * kib}}
-	s = play(larger, impossible, beyond)
+	another := &WhatIf{Sizes: larger.Sizes, PID: 8}
+	s = play(larger, impossible, beyond, another)
 	s.alloc(event.L1Small, 80, 16)
 	s.fail(t, event.L1Small, 16, func(f *Failure) {
 		qt.Check(t, qt.Equals(f.With(0), Verdict{Fits: true, Address: 64 * kib}))
 		qt.Check(t, qt.StringContains(f.With(1).Doubt, "does not open"))
 		qt.Check(t, qt.StringContains(f.With(2).Doubt, "is not known"))
+		qt.Check(t, qt.Equals(f.With(3), Verdict{}))
 	})
 	s.fail(t, event.Trace, 100, func(f *Failure) {
 		qt.Check(t, qt.Equals(f.With(0), Verdict{Fits: true, Address: (1152 - 128) * kib}))

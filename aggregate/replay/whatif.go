@@ -16,6 +16,8 @@ type WhatIf struct {
 	Early []Early
 	// Sizes are arguments of ttnn.open_device: L1SmallSize, TraceRegionSize, WorkerL1Size.
 	Sizes map[string]uint64
+	// PID is the only process whose device has these sizes; 0: all have them.
+	PID int
 
 	// LeftOut is the number of allocations that Without selected.
 	LeftOut uint64
@@ -101,14 +103,17 @@ func (w *WhatIf) freeEarly(r *Replay, i int) {
 	}
 }
 
+// resizes reports whether the device of a process has other sizes.
+func (w *WhatIf) resizes(pid int) bool { return len(w.Sizes) > 0 && (w.PID == 0 || w.PID == pid) }
+
 // tracePages is what the trace region of each bank is a multiple of: 1 MiB over 12 banks is 90112 bytes each.
 const tracePages = 4096
 
 // sizes returns the regions of a device that is opened with other sizes. L1_SMALL is the top of L1, which is followed
 // by nothing, and TRACE the top of DRAM. doubt says why they are not known.
-func (w *WhatIf) sizes(of memory.Capacities) (with memory.Capacities, doubt string) {
+func (w *WhatIf) sizes(pid int, of memory.Capacities) (with memory.Capacities, doubt string) {
 	l1, small, dram, trace := &of[event.L1], &of[event.L1Small], &of[event.DRAM], &of[event.Trace]
-	if len(w.Sizes) == 0 {
+	if !w.resizes(pid) {
 		return of, ""
 	}
 	if l1.Base == 0 || small.Base == 0 || dram.Base == 0 || trace.Base == 0 {

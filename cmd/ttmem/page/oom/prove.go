@@ -54,8 +54,8 @@ func advice(f *memory.Failure, why string) (a proofs) {
 	return a
 }
 
-// Prove replays a recording, and with it the advice about the failures in it. play plays all events; without a recording it
-// is nil.
+// Prove replays a recording, and with it the advice about the failures in it. play plays all events; without a
+// recording it is nil.
 func (p *Page) Prove(play func(handle func(*event.Event)) error) error {
 	p.proofs = make(map[*memory.Failure]*proofs)
 	waiting := make(map[key][]*memory.Failure)
@@ -63,7 +63,15 @@ func (p *Page) Prove(play func(handle func(*event.Event)) error) error {
 	if p.WhatIf != nil {
 		whatIfs = append(whatIfs, p.WhatIf)
 	}
-	settings := make(map[analyze.Setting]int) // their indices in whatIfs
+	type device struct {
+		analyze.Setting
+		pid int
+	}
+	settings := make(map[device]int) // their indices in whatIfs
+	deviceOf := func(f *memory.Failure) device {
+		s, _ := analyze.SettingFor(f)
+		return device{s, f.PID}
+	}
 	for _, f := range slices.Backward(p.Failures) {
 		why := notReached
 		if play == nil {
@@ -79,10 +87,11 @@ func (p *Page) Prove(play func(handle func(*event.Event)) error) error {
 		p.proofs[f] = &a
 		k := key{f.TimeNs, f.BytesPerBank, f.PID, f.Region, f.Reason}
 		waiting[k] = append(waiting[k], f)
-		if s, _ := analyze.SettingFor(f); a.setting != nil && a.setting.Doubt != notOpened {
-			if _, known := settings[s]; !known && len(settings) < mostSettings {
-				settings[s] = len(whatIfs)
-				whatIfs = append(whatIfs, &replay.WhatIf{Sizes: map[string]uint64{s.Name: s.Bytes}})
+		if a.setting != nil && a.setting.Doubt != notOpened {
+			d := deviceOf(f)
+			if _, known := settings[d]; !known && len(settings) < mostSettings {
+				settings[d] = len(whatIfs)
+				whatIfs = append(whatIfs, &replay.WhatIf{Sizes: map[string]uint64{d.Name: d.Bytes}, PID: f.PID})
 			}
 		}
 	}
@@ -115,8 +124,7 @@ func (p *Page) Prove(play func(handle func(*event.Event)) error) error {
 			})
 		}
 		if a.setting != nil && a.setting.Doubt != notOpened {
-			s, _ := analyze.SettingFor(f)
-			if i, known := settings[s]; known {
+			if i, known := settings[deviceOf(f)]; known {
 				*a.setting = now.With(i)
 			} else {
 				a.setting.Doubt = manySettings
@@ -131,9 +139,8 @@ func (p *Page) Prove(play func(handle func(*event.Event)) error) error {
 	}
 	p.recorded = r.Most
 	for _, f := range p.Failures { // what else would fail is known at the end
-		s, _ := analyze.SettingFor(f)
 		if a := p.proofs[f]; a != nil && a.setting != nil && a.setting.Fits {
-			if w := whatIfs[settings[s]]; w.Failed > 0 {
+			if w := whatIfs[settings[deviceOf(f)]]; w.Failed > 0 {
 				*a.setting = replay.Verdict{Doubt: alsoFails(w)}
 			}
 		}
@@ -211,7 +218,8 @@ func (p *Page) writeChanged(out *bufio.Writer, layout page.Layout) {
 		layout.Write(out, 1, page.NoStyle, page.Count(n, "allocation")+" left out")
 	}
 	for _, most := range p.mostAllocated() {
-		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("%s: at most %s of each bank allocated; recorded %s", most.Region, page.Bytes(most.BytesPerBank), page.Bytes(most.RecordedBytesPerBank)))
+		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("%s: at most %s of each bank allocated; recorded %s",
+			most.Region, page.Bytes(most.BytesPerBank), page.Bytes(most.RecordedBytesPerBank)))
 	}
 	if p.WhatIf.Failed > 0 {
 		layout.Write(out, 1, page.Bold, alsoFails(p.WhatIf))
