@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/e2e/fuzztest"
+	"ttmem/tracer/event"
 )
 
 // A plain is the same as a space: blocks in a list, which is scanned.
@@ -127,6 +128,65 @@ func TestTheCostOfAnAllocation(t *testing.T) {
 		for range n {
 			address, _ := s.fit(128, true) // in no hole
 			s.add(newBlock(address, 128, nil))
+		}
+	})
+}
+
+// check reports whether the blocks are in order, and add up.
+func (s *space) check(t *testing.T) {
+	t.Helper()
+	count, bytes, end := 0, uint64(0), uint64(0)
+	s.root.each(func(b *block) {
+		qt.Assert(t, qt.IsTrue(b.start >= end && b.end > b.start))
+		count, bytes, end = count+1, bytes+b.end-b.start, b.end
+	})
+	qt.Assert(t, qt.Equals(count, s.count))
+	qt.Assert(t, qt.Equals(bytes, s.bytes))
+}
+
+// FuzzApply plays any events, in any order: each four bytes are one. The blocks of all regions stay in order.
+func FuzzApply(f *testing.F) {
+	f.Add([]byte("\x03\x01\x00\x00\x00\x01\x10\x08\x00\x02\x18\x08\x01\x01\x00\x00\x00\x03\x14\x20\x02\x00\x10\x10\x04\x01\x00\x00"))
+	f.Add([]byte("\x05\x00\x00\x00\x0b\x01\x00\x00\x10\x01\x10\x08\x00\x01\x12\xff\x08\x01\x20\x10\x09\x01\x00\x00\x06\x00\x00\x00\x07\x00\x00\x00"))
+	f.Fuzz(func(t *testing.T, input []byte) {
+		kinds := []event.Kind{
+			event.Alloc, event.Free, event.AllocFailed, event.DeviceOpen, event.DeviceClose, event.ProcessStart, event.ProcessExit, event.Lost,
+			event.CBAlloc, event.ProgramRun, event.CBFree, event.DeviceOpen, event.Reread, event.Alloc, event.Alloc, event.Alloc,
+		}
+		odd := func(s *event.Stack) bool { return s.ID%2 > 0 }
+		r := New(
+			&WhatIf{Without: odd}, &WhatIf{Early: []Early{{odd, 3}, {odd, 5}}},
+			&WhatIf{Sizes: map[string]uint64{L1SmallSize: 8 * kib, WorkerL1Size: 40 * kib, TraceRegionSize: 12 * 4096}},
+		)
+		r.OnFailure = func(failure *Failure) {
+			failure.Freeing(20*kib, 90*kib)
+			failure.FreeingAll(odd)
+			for i := range r.whatIfs {
+				failure.With(i)
+			}
+		}
+		for input = input[:min(len(input), 1024)]; len(input) >= 4; input = input[4:] {
+			op, id, address, size := input[0], uint64(input[1]), uint64(input[2]), uint64(input[3])
+			e := device(id%3, 1+uint32(id%2), "")
+			if e.Kind = kinds[op&0xf]; op&0xf == 0xb {
+				e.Cause = "sub-device manager"
+			}
+			e.PID, e.BufferID, e.ProgramID, e.Reason = int(id%2), id%16, id%4, event.Reason(size%16)
+			e.Region = []event.Region{event.DRAM, event.L1, event.L1Small, event.Trace, event.CB}[(op>>4)%5]
+			e.Address, e.BytesPerBank, e.SizeBytes = address<<(size%57), size<<(address%57), size<<(id%57)
+			e.BeforeAttach, e.PerCore = op>>4 == 13, op>>4 == 14
+			e.Stack = event.NewStack(id+1, nil)
+			r.Apply(e)
+		}
+		for _, p := range r.processes {
+			for _, a := range p.allocators {
+				for region := range a.spaces {
+					a.spaces[region].check(t)
+					for i := range a.changed {
+						a.changed[i].spaces[region].check(t)
+					}
+				}
+			}
 		}
 	})
 }

@@ -189,7 +189,7 @@ func (f *Failure) verdict(change int) Verdict {
 	switch f.Event.Reason {
 	case event.ReasonOutOfMemory:
 		region := f.Event.Region
-		if f.Event.BytesPerBank == 0 {
+		if f.Event.BytesPerBank == 0 || int(region) >= event.BankedRegions {
 			return Verdict{Doubt: noFigures}
 		}
 		address, fits := of[region].fit(f.Event.BytesPerBank, FromTop(region))
