@@ -67,7 +67,7 @@ func (s *State) Index() memory.Index {
 		if q.Peak.Bytes > 0 {
 			x.Peaks = append(x.Peaks, memory.PeakPoint{
 				Point:  memory.Point{Number: q.Peak.Number, TimeNs: q.Peak.TimeNs},
-				Device: q.Device, Region: q.Region,
+				Device: q.Device, Region: q.Region, Bytes: q.Peak.Bytes, CapacityBytes: cmp.Or(q.Peak.Capacity, q.Capacity()),
 			})
 		}
 	}

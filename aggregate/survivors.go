@@ -215,7 +215,7 @@ func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
 		one.Fresh.Add(v.Fresh)
 		one.AgeNs, one.Allocated = max(one.AgeNs, v.AgeNs), max(one.Allocated, v.Allocated)
 		if v.Run.Total() > one.Run.Total() {
-			one.Run = v.Run
+			one.Run, one.WorkedToNs = v.Run, v.WorkedToNs
 		}
 	}
 	for _, v := range s.survivors.ended {

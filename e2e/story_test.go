@@ -157,6 +157,11 @@ func TestStoryOfALeak(t *testing.T) {
 		qt.Check(t, qt.StringContains(ask(t, "dump", file), "--at peak"))
 		page = ask(t, "peak", file, "--region", "DRAM")
 		qt.Check(t, qt.Equals(named(page)[0], leak), qt.Commentf("%s", page))
+		page = ask(t, "dump", file, "--at", "story", "--by", "stack") // when all of the leak is live
+		qt.Check(t, qt.Equals(named(page)[0], leak), qt.Commentf("%s", page))
+		qt.Check(t, qt.StringContains(page, size), qt.Commentf("%s", page))
+		page = ask(t, "map", file, "-n", "0")
+		qt.Check(t, qt.StringContains(page, line), qt.Commentf("%s", page))
 	})
 	t.Run("what changed since yesterday?", func(t *testing.T) {
 		repaired := []string{"self.seen.append(ttnn.log(result))", "ttnn.log(result)"}

@@ -37,11 +37,12 @@ type FailurePoint struct {
 	PID int
 }
 
-// A PeakPoint is the peak of a region of a chip.
+// A PeakPoint is the peak of a region of a chip. Its sizes are those of a RegionPeak.
 type PeakPoint struct {
 	Point
-	Device int
-	Region event.Region
+	Device               int
+	Region               event.Region
+	Bytes, CapacityBytes uint64
 }
 
 // A Mark never changes.

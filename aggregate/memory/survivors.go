@@ -21,7 +21,8 @@ type Survivors struct {
 	Allocated uint64
 	// Fresh counts those that are live and were allocated after State.FreshSince, on each chip.
 	Fresh Amount
-	// WorkedFromNs and WorkedToNs are when its process first and last allocated a buffer.
+	// WorkedFromNs and WorkedToNs are when its process first and last allocated a buffer, the latter up to the
+	// end of the Run.
 	WorkedFromNs, WorkedToNs uint64
 	// Run has their births. If the device was closed several times, it is the run with the
 	// most survivors.

@@ -187,7 +187,7 @@ func (o *viewOptions) list(filter alloc.Filter, rules *name.Rules) (*dump.List, 
 	var overlaps []string
 	list := func(s *source.State, regions source.Regions) {
 		filters := []alloc.Filter{filter}
-		if at.Kind == source.Peak {
+		if s.At == source.Peak {
 			filters = splitFilter(&filter, s.State, regions)
 		}
 		for _, some := range filters {
@@ -201,7 +201,7 @@ func (o *viewOptions) list(filter alloc.Filter, rules *name.Rules) (*dump.List, 
 				}
 				overlaps = append(overlaps, alloc.Overlaps(one.Snap, true, filter.PIDs)...)
 			}
-			if err == nil && at.Kind == source.Peak {
+			if err == nil && s.At == source.Peak {
 				one.OnlyRunning(s.State)
 				moments = append(moments, momentOf(&some, one.Snap))
 			}

@@ -41,6 +41,8 @@ var goldenStories = []goldenStory{
 		{name: "diff_within", args: "diff FILE --within forward"},
 		{name: "dump_within", args: "dump FILE --within forward#3 --to token#20"},
 		{name: "map_mark", args: "map FILE --at token#15 --region DRAM -n 5"},
+		{name: "map", args: "map FILE -n 5", form: goldenText}, // its story, when all of the leak is live
+		{name: "dump_story", args: "dump FILE --at story --by line -n 4", form: goldenText},
 		{name: "log_leak", args: `log FILE --grep story_leak\.py:21 --kind alloc -n 3`},
 		{name: "log_stacks", args: `log FILE --grep story_leak\.py:21 --kind free -n 2 --stacks`, form: goldenText},
 		{name: "log_marks", args: "log FILE --kind mark,process_start,process_exit,device_open,device_close"},

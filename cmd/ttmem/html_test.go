@@ -73,7 +73,7 @@ func dumpTotals(t *testing.T, file, at string) totals {
 	return sums
 }
 
-// TestThePageAgrees: at the end, at each mark and failure, and at other times, the browser adds up
+// TestThePageAgrees: at the end, at each mark and failure, at its story, and at other times, the browser adds up
 // what `ttmem dump` lists, and its timelines have the peaks of `ttmem peak`; on the recordings of
 // all stories.
 func TestThePageAgrees(t *testing.T) {
@@ -81,7 +81,7 @@ func TestThePageAgrees(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	t.Chdir(t.TempDir())
 	b := browser.New(t, 1280, 900)
-	moments, peaks := 0, 0
+	moments, peaks, kinds := 0, 0, make(map[string]int)
 	for _, s := range goldenStories {
 		file := s.name + ".ttmem"
 		readStory(t, storyEvents(root, s.name)).record(t, file, 0)
@@ -113,6 +113,15 @@ func TestThePageAgrees(t *testing.T) {
 			b.Eval(fmt.Sprintf(`(r => { const row = r.rowAt(r.time[r.last] * %d / 8); return { row, seconds: r.time[row] + 1e-9 }; })(ttmem.recording)`, part), &at)
 			rows[fmt.Sprintf("%.9fs", at.Seconds)] = at.Row
 		}
+		var opened struct {
+			Kind string
+			Row  int
+		}
+		b.Eval("ttmem.recording.head.story", &opened)
+		if opened.Kind != "peak" { // each region has its own
+			rows["story"] = opened.Row
+		}
+		kinds[opened.Kind]++
 		for at, row := range rows {
 			moments++
 			got := make(totals)
@@ -143,6 +152,7 @@ func TestThePageAgrees(t *testing.T) {
 		}
 	}
 	qt.Check(t, qt.IsTrue(moments > 100 && peaks > 30), qt.Commentf("%d moments, %d peaks", moments, peaks))
+	qt.Check(t, qt.IsTrue(kinds["failure"] > 0 && kinds["leak"] > 0 && kinds["peak"] > 0), qt.Commentf("stories %v", kinds))
 	b.CheckQuiet()
 }
 

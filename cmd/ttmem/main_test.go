@@ -110,7 +110,7 @@ func TestArgumentsAreCompleted(t *testing.T) {
 		"doctor":             "so\n:8\n",
 		"man":                ":16\n",
 		"export":             "ttmem\n:8\n",
-		"export x --at":      "begin\nend\npeak\nfailure\n:4\n",
+		"export x --at":      "begin\nend\npeak\nfailure\nstory\n:4\n",
 	} {
 		root := newRoot()
 		var out bytes.Buffer

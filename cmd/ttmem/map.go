@@ -24,8 +24,9 @@ func newMap() *cobra.Command {
 and dataflow buffers of programs. One bank represents all, because all have the same layout.
 
 FILE is a recording, at its end or --at another moment (docs/diff.md). If nothing is live at the
-end, it draws the last failed allocation or else the peak of each region. Without FILE, the state
-comes from the host's service (ttmem serve) or, for root, from the memory of the processes.
+end, it draws the story: the last failed allocation, else the largest leak, else the peak of each
+region. Without FILE, the state comes from the host's service (ttmem serve) or, for root, from the
+memory of the processes.
 docs/map.md explains the picture.`,
 		Example: `  ttmem map model.ttmem --at peak
   ttmem map model.ttmem --at trained --region L1
@@ -53,11 +54,7 @@ func drawMap(o *viewOptions) error {
 		return err
 	}
 	if o.at == "" && o.source.File != "" && len(p.Maps) == 0 {
-		at := "peak"
-		if len(p.Snapshot.Failures) > 0 {
-			at = "failure"
-		}
-		if story, summary, err := o.readMap(at); err == nil { // a pipe cannot be read again
+		if story, summary, err := o.readMap("story"); err == nil { // a pipe cannot be read again
 			p, w = story, summary
 		}
 	}
@@ -80,9 +77,10 @@ func (o *viewOptions) readMap(moment string) (*memmap.Page, *source.Summary, err
 	if err != nil {
 		return nil, nil, err
 	}
-	m := &memmap.Page{Names: &alloc.Namer{Rules: rules}, Regions: filter.Regions, Chips: o.devices, Limit: o.n, UTC: o.utc, AtPeak: at.Kind == source.Peak}
+	m := &memmap.Page{Names: &alloc.Namer{Rules: rules}, Regions: filter.Regions, Chips: o.devices, Limit: o.n, UTC: o.utc}
 	var overlaps []string
 	end, err := o.source.Present(o.source.PIDs).StateAt(at, func(s *source.State, regions source.Regions) {
+		m.AtPeak = s.At == source.Peak
 		overlaps = append(overlaps, alloc.Overlaps(m.Add(s.State, s.NowNs, regions), true, o.source.PIDs)...)
 	})
 	if err != nil {

@@ -46,10 +46,10 @@ func newTop() *cobra.Command {
 		Long: `Shows how full each chip is, its processes, and the call sites with the most memory. Press ? for
 keys.
 
-FILE is a recording, shown first at its last failed allocation or else at a peak; ← and → move in
-time. COMMAND is run and traced; press o for its output. When it ends, the view stays at its last
-state; quitting the view terminates it. Without either, the view shows the host's service (ttmem
-serve) or, for root, the whole host. docs/top.md explains the view.`,
+FILE is a recording. It opens at its story (docs/top.md); ← and → move in time. COMMAND is run and
+traced; press o for its output. When it ends, the view stays at its last state; quitting the view
+terminates it. Without either, the view shows the host's service (ttmem serve) or, for root, the
+whole host. docs/top.md explains the view.`,
 		Example: `  ttmem top                             live, from ttmem serve
   sudo ttmem top -p 4242
   sudo ttmem top -- python model.py

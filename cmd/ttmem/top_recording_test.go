@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/top"
@@ -52,6 +53,34 @@ func TestTopOpensARecordingAtThePeakNearestToItsCapacity(t *testing.T) {
 	d := r.Present(0).Devices[0]
 	qt.Check(t, qt.Equals(d.L1PerCore.BufferBytes+d.L1PerCore.CBBytes, peak.Bytes))
 	qt.Check(t, qt.Equals(len(r.Timelines()) > 0, true))
+}
+
+// TestTopOpensARecordingAtItsStory, which --at story finds as well: a failure, a leak when all of it is live.
+func TestTopOpensARecordingAtItsStory(t *testing.T) {
+	for story, kind := range map[string]source.Kind{"fragments": source.Failure, "leak": source.Leak} {
+		r, _, all := openTop(t, story, 100)
+		at := source.Moment{Kind: source.Story, Text: "story"}
+		file := filepath.Join(t.TempDir(), story+".ttmem")
+		readStory(t, storyEvents(goldenFolder, story)).record(t, file, 100)
+		_, err := (&source.Recording{Path: file}).StateAt(at, func(s *source.State, _ source.Regions) {
+			qt.Check(t, qt.Equals(s.At, kind))
+			qt.Check(t, qt.Equals(r.Present(0).Number, s.Number()))
+			isAfter(t, r, all, int(s.Number()))
+			if kind == source.Leak {
+				survivors, _ := all.after(len(all.events)).Survivors()
+				for _, site := range analyze.LeaksOf(survivors) {
+					live := uint64(0)
+					for _, b := range s.Buffers() {
+						if memory.StackID(b.Stack) == memory.StackID(site.Stack) {
+							live++
+						}
+					}
+					qt.Check(t, qt.Equals(live, site.Count))
+				}
+			}
+		})
+		qt.Check(t, qt.IsNil(err))
+	}
 }
 
 func TestTopShowsARecordingAtAnyMoment(t *testing.T) {

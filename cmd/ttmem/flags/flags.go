@@ -228,7 +228,7 @@ func Grep(c *cobra.Command, grep *string) {
 
 // At adds --at; docs/diff.md explains moments.
 func At(c *cobra.Command, at *string, normally string) {
-	moment(c, "at", at, normally, "at this `MOMENT`: begin, end, peak, failure, a mark, or a time such as 2.5s")
+	moment(c, "at", at, normally, "at this `MOMENT`: begin, end, peak, failure, story, a mark, or a time such as 2.5s")
 }
 
 // AllFrames adds --all-frames: see name.Fold.
@@ -252,6 +252,9 @@ func moment(c *cobra.Command, flag string, text *string, normally, usage string)
 	words := []string{"begin", "end", "peak", "failure"}
 	if flag != "from" && normally != "end" {
 		words = append(words, "left")
+	}
+	if flag == "at" {
+		words = append(words, "story")
 	}
 	Complete(c, flag, words)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
@@ -31,6 +32,10 @@ const (
 	Peak
 	// Failure is a failed allocation.
 	Failure
+	// Leak is the moment at which all of the largest leak is live.
+	Leak
+	// Story is a Failure, else a Leak, else Peak: see analyze.StoryOf.
+	Story
 	// Mark is a mark.
 	Mark
 	// After is a time after the first event.
@@ -54,7 +59,7 @@ type Moment struct {
 	Time time.Duration
 	// Peaks selects the regions for Peak; nil: all.
 	Peaks Regions
-	// Point is the event of AtPoint: the one with that Number, which is not before its time. If
+	// Point is the event of AtPoint or Leak: the one with that Number, which is not before its time. If
 	// Number is 0, it is the last event up to the time.
 	memory.Point
 }
@@ -75,6 +80,9 @@ func ParseMoment(flag, text string) (Moment, error) {
 			return m, nil
 		case "peak":
 			m.Kind = Peak
+			return m, nil
+		case "story":
+			m.Kind = Story
 			return m, nil
 		}
 		if d, err := time.ParseDuration(text); err == nil {
@@ -162,6 +170,10 @@ func (m *Moment) String() string {
 			return "at the last failure"
 		}
 		return "at the first failure"
+	case Leak:
+		return "at the largest leak"
+	case Story:
+		return "at its story"
 	case Mark:
 		return "at the mark " + m.MarkName()
 	case After:
@@ -179,8 +191,8 @@ func (m *Moment) Of(path string) string {
 }
 
 // find returns where a moment other than the end is: for peaks, several stops in order. A missing
-// one may be in a damaged part.
-func (r *Recording) find(m Moment) ([]stop, error) {
+// one may be in a damaged part. A Story becomes what it is.
+func (r *Recording) find(m *Moment) ([]stop, error) {
 	stops, err := r.lookUp(m)
 	if err != nil && r.summary != nil && r.summary.Failed {
 		return nil, fmt.Errorf("%w; %s", err, strings.Join(r.summary.Notes, "; "))
@@ -188,7 +200,7 @@ func (r *Recording) find(m Moment) ([]stop, error) {
 	return stops, err
 }
 
-func (r *Recording) lookUp(m Moment) ([]stop, error) {
+func (r *Recording) lookUp(m *Moment) ([]stop, error) {
 	if err := ReadOnce(r.Path); err != nil {
 		return nil, err
 	}
@@ -203,15 +215,26 @@ func (r *Recording) lookUp(m Moment) ([]stop, error) {
 		return nil, err
 	}
 	x := end.Index()
+	begin := memory.Point{Number: max(r.begin.Number, x.Begin.Number), TimeNs: r.begin.TimeNs}
+	if m.Kind == Story {
+		switch story := analyze.StoryOf(end, begin); story.Kind {
+		case analyze.StoryFailure:
+			m.Kind, m.Last = Failure, true
+		case analyze.StoryLeak:
+			m.Kind, m.Point = Leak, story.Point
+		default:
+			m.Kind = Peak
+		}
+	}
 	switch m.Kind {
 	case End, Unfreed:
 		return []stop{r.endStop()}, nil
 	case Peak:
-		return r.findPeaks(&m, x.Peaks)
+		return r.findPeaks(m, x.Peaks)
 	case Failure, Mark:
-		at, err := r.findPoint(&m, &x)
+		at, err := r.findPoint(m, &x)
 		return []stop{{Point: at, of: EveryRegion}}, err
-	case AtPoint:
+	case AtPoint, Leak:
 		return []stop{{Point: m.Point, timed: m.Number == 0, of: EveryRegion}}, nil
 	case After:
 		if length := end.Now() - r.begin.TimeNs; uint64(m.Time) > length {
@@ -219,7 +242,7 @@ func (r *Recording) lookUp(m Moment) ([]stop, error) {
 		}
 		return []stop{{Point: memory.Point{TimeNs: r.begin.TimeNs + uint64(m.Time)}, timed: true, of: EveryRegion}}, nil
 	}
-	return []stop{{Point: memory.Point{Number: max(r.begin.Number, x.Begin.Number)}, of: EveryRegion}}, nil
+	return []stop{{Point: memory.Point{Number: begin.Number}, of: EveryRegion}}, nil
 }
 
 // A place is a region of a chip.

@@ -99,7 +99,6 @@ func EveryRegion(int, event.Region) bool { return true }
 
 // StateAt calls reached with the states at a moment, as a Source.
 func (r *Recording) StateAt(at Moment, reached func(s *State, of Regions)) (*State, error) {
-	handle := r.at(at, reached)
 	if at.AtEnd() {
 		end, err := r.ended(at, nil)
 		if err == nil {
@@ -107,7 +106,8 @@ func (r *Recording) StateAt(at Moment, reached func(s *State, of Regions)) (*Sta
 		}
 		return end, err
 	}
-	stops, err := r.find(at)
+	stops, err := r.find(&at)
+	handle := r.at(at, reached)
 	for err == nil && len(stops) > 0 {
 		stops, err = r.replay(stops, true, handle)
 	}
@@ -119,7 +119,7 @@ func (r *Recording) at(m Moment, reached func(s *State, of Regions)) func(*aggre
 	of := Summary{Of: m.Of(r.name())}
 	return func(s *aggregate.State, at *stop) {
 		s.Settle() // a refusal follows its run so soon that a moment is hardly between
-		reached(&State{State: s, Summary: of, NowNs: s.Now()}, at.of)
+		reached(&State{State: s, Summary: of, At: m.Kind, NowNs: s.Now()}, at.of)
 	}
 }
 

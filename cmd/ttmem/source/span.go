@@ -40,6 +40,11 @@ func ParseSpan(file string, text flags.Span, live Kind) (s Span, err error) {
 		s.To, err = momentOf(file, "to", text.To, live)
 	}
 	s.To.Last = true
+	for flag, of := range map[string]Moment{"from": s.From, "to": s.To} {
+		if err == nil && of.Kind == Story {
+			err = fmt.Errorf("--%s story: only --at takes story; a mark of this name is mark:story", flag)
+		}
+	}
 	if err != nil || text.Within == "" {
 		return s, err
 	}
@@ -127,11 +132,11 @@ func (r *Recording) Intervals(span Span) (Intervals, error) {
 }
 
 func (r *Recording) intervals(span Span) (Intervals, error) {
-	from, err := r.find(span.From)
+	from, err := r.find(&span.From)
 	if err != nil {
 		return nil, err
 	}
-	to, err := r.find(span.To)
+	to, err := r.find(&span.To)
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,8 @@ import (
 type State struct {
 	*aggregate.State
 	Summary
+	// At is the kind of its moment, if that was searched; for a Story, what that is.
+	At Kind
 	// NowNs is the time of the state, by CLOCK_MONOTONIC.
 	NowNs uint64
 }

@@ -33,6 +33,7 @@ const (
 	StopMark StopKind = iota
 	StopPeak
 	StopFailure
+	StopLeak
 )
 
 // A Stop is a moment with a name.
@@ -154,7 +155,7 @@ func (m *model) reelLine(y int) string {
 	}
 	line := slices.Repeat([]string{m.Pick("─", "-")}, r.columns)
 	for _, stop := range r.Stops() {
-		sign := [...]string{StopMark: m.Pick("┼", "+"), StopPeak: m.Pick("▲", "^"), StopFailure: "!"}[stop.Kind]
+		sign := [...]string{StopMark: m.Pick("┼", "+"), StopPeak: m.Pick("▲", "^"), StopFailure: "!", StopLeak: "!"}[stop.Kind]
 		line[r.column(stop.TimeNs, r.columns)] = sign
 	}
 	cursor := r.column(r.at.TimeNs, r.columns)

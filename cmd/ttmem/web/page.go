@@ -198,9 +198,13 @@ func (p *Page) addRow(timeNs, number uint64) uint32 {
 	return uint32(len(p.timeNs) - 1)
 }
 
-// rowOf returns the row of an event.
+// rowOf returns the row of an event; for a time, of the last one up to that.
 func (p *Page) rowOf(at memory.Point) uint32 {
-	return uint32(min(sort.Search(len(p.number), func(i int) bool { return p.number[i] >= at.Number }), len(p.number)-1))
+	row := sort.Search(len(p.number), func(i int) bool { return p.number[i] >= at.Number })
+	if at.Number == 0 {
+		row = sort.Search(len(p.timeNs), func(i int) bool { return p.timeNs[i] > at.TimeNs }) - 1
+	}
+	return uint32(max(0, min(row, len(p.number)-1)))
 }
 
 // follow adds the present use of a region of chips to their lines.

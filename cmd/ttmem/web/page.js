@@ -251,7 +251,7 @@
   // --- the address --------------------------------------------------------------
   // Rows are in the address, because the same page has the same rows.
   const usual = Object.fromEntries(CONTROLS.map((id) => [id, $(id).options[0] ? $(id).options[0].value : ""]));
-  const story = head.live ? null : recording.story(), usualView = story ? story.view : "flame";
+  const { story } = head, usualView = story ? { failure: "failures", leak: "leaks", peak: "flame" }[story.kind] : "flame";
   if (story && recording.regions.includes(bankedRegion(story.region))) usual.region = bankedRegion(story.region);
   if (story && story.chips && story.chips.length && recording.chips.length > 1) usual.chip = String(story.chips[0]);
   function store(step) {
@@ -277,9 +277,8 @@
     const [from, to] = (state.get("range") || "").split("-").map(row), at = row(state.get("at") ?? "");
     if (from != null && to != null && from < to) Object.assign(selection, { from, to, at: at !== null && at >= from && at <= to ? at : to });
     else if (at !== null) Object.assign(selection, { from: at, to: at, at });
-    else if (story) {
-      Object.assign(selection, { from: story.row, to: story.row, at: story.row });
-    } else Object.assign(selection, { from: 0, to: last, at: last });
+    else if (story) Object.assign(selection, { from: story.row, to: story.row, at: story.row });
+    else Object.assign(selection, { from: 0, to: last, at: last });
     view = VIEWS.includes(state.get("view")) ? state.get("view") : usualView;
     range = recording.AMOUNTS.includes(state.get("amount")) ? state.get("amount") : "allocated";
     $("all").checked = state.get("all") === "1";

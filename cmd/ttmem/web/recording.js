@@ -165,55 +165,18 @@ function newRecording({ head, columns }) {
   const peaks = new Map(); // those of several chips at one row are one
   for (const p of head.peaks) {
     const key = `${p.region} ${p.row}`;
-    if (!peaks.has(key)) peaks.set(key, { row: p.row, region: p.region, chips: [], bytes: p.bytes });
+    if (!peaks.has(key)) peaks.set(key, { row: p.row, region: p.region, chips: [] });
     peaks.get(key).chips.push(p.device);
   }
   const stops = [
-    ...[...peaks.values()].map((p) => ({ row: p.row, kind: "peak", text: `peak of ${p.region} on ${chipsText(p.chips)}`, region: p.region, chips: p.chips, bytes: p.bytes })),
+    ...[...peaks.values()].map((p) => ({ row: p.row, kind: "peak", text: `peak of ${p.region} on ${chipsText(p.chips)}`, region: p.region, chips: p.chips })),
+    ...(head.story && head.story.kind === "leak" ? [{ ...head.story, text: `largest leak of ${head.story.region} on ${chipsText(head.story.chips)}` }] : []),
     ...head.marks.map((m) => ({ row: m.row, kind: "mark", text: `mark ${m.name}` })),
     ...failures.map((f) => ({ row: f.row, kind: "failure", text: `failed allocation: ${f.region}, PID ${f.pid}`, region: f.region, chips: f.devices })),
   ].sort((a, b) => a.row - b.row);
 
-  // story is what the page opens at: the last failed allocation; else the largest leak, before its memory ends
-  // with its process or device; else the peak nearest to its capacity.
-  function story() {
-    const failed = failures.reduce((a, f) => (a && a.row > f.row ? a : f), null);
-    if (failed) return { row: failed.row, region: failed.region, chips: failed.devices, view: "failures" };
-    const leak = ((head.documents.leaks || {}).leaks || []).reduce((a, l) => (a && a.bytes >= l.bytes ? a : l), null);
-    if (leak) {
-      const { from, to } = fullestSpan(sitesOf(leak)), line = lines.find((l) => l.region === leak.region && l.devices.includes(leak.devices[0]));
-      return { row: line ? fullestRow(line, from, to) : to, region: leak.region, chips: leak.devices, view: "leaks" };
-    }
-    let best = null, most = -1;
-    for (const p of peaks.values()) {
-      const line = lines.find((l) => l.region === p.region && l.devices.includes(p.chips[0]));
-      const share = line && line.capacity ? p.bytes / line.capacity : 0;
-      if (share > most) { most = share; best = p; }
-    }
-    return best && { ...best, view: "flame" };
-  }
   // sitesOf are those of a leak.
   const sitesOf = (leak) => sites.filter((s) => s.pid === leak.pid && s.region === leak.region && s.name === leak.name);
-  // fullestSpan returns the first and the last row with the most live bytes of sites.
-  function fullestSpan(of) {
-    const wanted = new Uint8Array(sites.length), changes = new Map();
-    for (const s of of) wanted[s.i] = 1;
-    const change = (row, by) => changes.set(row, (changes.get(row) || 0) + by);
-    for (let i = 0; i < lives; i++) {
-      if (!wanted[site[i]]) continue;
-      change(born[i], bytes[i]);
-      if (died[i] !== NEVER) change(died[i], -bytes[i]);
-    }
-    let live = 0, most = 0, from = 0, to = last;
-    const rows = [...changes.keys()].sort((a, b) => a - b);
-    rows.forEach((row, i) => {
-      live += changes.get(row);
-      if (live > most) { most = live; from = row; }
-      if (live === most) to = i + 1 < rows.length ? rows[i + 1] - 1 : last;
-    });
-    return { from, to };
-  }
-
   const used = new Set(lines.map((l) => l.region)); // L1 may have programs only
   for (let i = 0; i < lives; i++) used.add(regionOf[site[i]]);
   const regions = ["DRAM", "L1", "L1_SMALL", "TRACE", "SYSTEM_MEMORY", "KERNEL"].filter((r) => used.has(r));
@@ -221,7 +184,7 @@ function newRecording({ head, columns }) {
 
   return {
     head, texts, last, time, rowAt, firstAbove, born, died, site, bytes, perBank, banks, address, id, sites, regions, chips,
-    owner, owners, groupOf, lines, useAt, chipsOf, weights, stops, failures, story, sitesOf, tally, tallyOwners, amount, AMOUNTS, liveIn, spaceOf,
+    owner, owners, groupOf, lines, useAt, chipsOf, weights, stops, failures, sitesOf, tally, tallyOwners, amount, AMOUNTS, liveIn, spaceOf,
     runs: { row: columns.runRow, of: columns.runOf, count: columns.runCount },
     model: flameModel({ head, ...head.stacks, samples }, AMOUNTS),
   };

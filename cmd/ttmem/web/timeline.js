@@ -84,9 +84,9 @@ function newTimeline(recording, { canvas, overlay, scroll, tip }, { selected, pi
       if (stop.kind === "peak" || time[stop.row] < range.begin || time[stop.row] > range.end) continue;
       const x = xOf(time[stop.row]);
       if (x < free) continue;
-      paint.fillStyle = stop.kind === "failure" ? colors.match : colors.accent;
+      paint.fillStyle = stop.kind === "mark" ? colors.accent : colors.match;
       paint.fillRect(x - 1, 2, 2, AXIS - 16);
-      const text = flameLayout.fit(paint, [stop.kind === "failure" ? "failed" : stop.text.slice(5)], 120);
+      const text = flameLayout.fit(paint, [{ failure: "failed", leak: "leak" }[stop.kind] || stop.text.slice(5)], 120);
       paint.fillText(text, x + 4, 9);
       free = x + 8 + paint.measureText(text).width;
     }

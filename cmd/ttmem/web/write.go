@@ -17,6 +17,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
@@ -94,7 +95,8 @@ type head struct {
 	Lines   []lineHead                 `json:"lines"`
 	Marks   []mark                     `json:"marks"`
 	Peaks   []peak                     `json:"peaks"`
-	Runs    [][3]int                   `json:"runs"` // pid, text and site of the operations that ran programs
+	Story   *story                     `json:"story"` // null for none, and for a page of now
+	Runs    [][3]int                   `json:"runs"`  // pid, text and site of the operations that ran programs
 	Columns []column                   `json:"columns"`
 	Docs    map[string]json.RawMessage `json:"documents"`
 	// Live is true if the page is of now, and loads itself again.
@@ -145,6 +147,14 @@ type peak struct {
 	Region string `json:"region"`
 	Row    uint32 `json:"row"`
 	Bytes  uint64 `json:"bytes"`
+}
+
+// story is the moment that the page opens at.
+type story struct {
+	Kind   analyze.StoryKind `json:"kind"`
+	Row    uint32            `json:"row"`
+	Region string            `json:"region"`
+	Chips  []int             `json:"chips"`
 }
 
 // Write writes the page. s is the state at the end.
@@ -234,12 +244,14 @@ func (p *Page) head(s *aggregate.State, o Options) *head {
 		}
 		h.Chips = append(h.Chips, one)
 	}
-	index := s.Index()
-	for _, q := range s.RegionPeaks() {
-		at := slices.IndexFunc(index.Peaks, func(x memory.PeakPoint) bool { return x.Device == q.Device && x.Region == q.Region })
-		if at >= 0 && q.Bytes > 0 {
-			h.Peaks = append(h.Peaks, peak{q.Device, q.Region.String(), p.rowOf(index.Peaks[at].Point), q.Bytes})
-		}
+	for _, q := range s.Index().Peaks {
+		h.Peaks = append(h.Peaks, peak{q.Device, q.Region.String(), p.rowOf(q.Point), q.Bytes})
+	}
+	if o.Live {
+		return h
+	}
+	if of := analyze.StoryOf(s, memory.Point{Number: p.number[0], TimeNs: p.timeNs[0]}); of.Kind != "" {
+		h.Story = &story{of.Kind, p.rowOf(of.Point), of.Region, of.Devices}
 	}
 	return h
 }

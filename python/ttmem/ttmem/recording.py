@@ -48,7 +48,7 @@ class Recording:
         return f"ttmem.open({self.file!r})"
 
     def at(self, moment="end", **flags):
-        """What is live at a moment: begin, end, peak, failure, a mark, or a time after the first
+        """What is live at a moment: begin, end, peak, failure, story, a mark, or a time after the first
         event such as 2.5s (ttmem dump)."""
         document = self.json("dump", at=moment, **flags)
         return State(*(member(document, key) for key in ("time_ns", "buffers", "statics")))

@@ -11,7 +11,6 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/top"
-	"ttmem/tracer/event"
 )
 
 // A Recording shows the moments of a file.
@@ -22,13 +21,9 @@ type Recording struct {
 	end         *aggregate.State
 	survivors   []memory.Survivors
 	stops       []top.Stop
-	// story is the moment that tells most; zero if there is none.
-	story memory.Point
 }
 
-// OpenRecording makes a view show the moment of a file that tells most: the last failed allocation, else the peak
-// of the region with the largest leak, else the peak that is nearest to its capacity. It returns the summary of
-// the file.
+// OpenRecording makes a view show the story of a file, and returns the summary of the file.
 func OpenRecording(o *source.Options, view *top.Options) (*source.Summary, error) {
 	r := &Recording{Live: top.NewLive(o.File), file: &source.Recording{Path: o.File, PIDs: o.PIDs}}
 	if len(o.PIDs) > 0 {
@@ -38,9 +33,15 @@ func OpenRecording(o *source.Options, view *top.Options) (*source.Summary, error
 	if err != nil {
 		return nil, cmp.Or(o.Missing(), err)
 	}
-	view.Source, view.Recording, view.At = r, r, cmp.Or(r.story, r.last)
+	story := analyze.StoryOf(r.end, r.first)
+	view.Source, view.Recording, view.At = r, r, cmp.Or(story.Point, r.last)
 	if err := r.Seek(view.At); err != nil {
 		return nil, err
+	}
+	if story.Kind == analyze.StoryLeak {
+		view.At.Number = r.Present(0).Number
+		r.add(top.StopLeak, view.At, fmt.Sprintf("largest leak of %s, %s", story.Region, short(story.Devices)))
+		r.sort()
 	}
 	r.file.Quiet = true // the view has the terminal
 	return summary, nil
@@ -59,58 +60,28 @@ func (r *Recording) read() (*source.Summary, error) {
 	r.survivors, _ = end.Survivors()
 	x := end.Index()
 	r.first.Number = max(r.first.Number, x.Begin.Number)
-	r.addPeaks(x.Peaks)
+	for _, peaks := range page.Alike(x.Peaks, func(a, b memory.PeakPoint) bool { return a.Point == b.Point && a.Region == b.Region }) {
+		chips := page.Each(peaks, func(p memory.PeakPoint) int { return p.Device })
+		r.add(top.StopPeak, peaks[0].Point, fmt.Sprintf("peak of %s, %s", peaks[0].Region, short(chips)))
+	}
 	for _, mark := range x.Marks {
 		r.add(top.StopMark, memory.Point{Number: mark.Number, TimeNs: mark.TimeNs}, "mark "+mark.Name)
 	}
 	for _, f := range x.Failures {
 		r.add(top.StopFailure, f.Point, fmt.Sprintf("failed allocation, PID %d", f.PID))
-		if f.Number > r.first.Number {
-			r.story = f.Point
-		}
 	}
-	slices.SortStableFunc(r.stops, func(a, b top.Stop) int { return cmp.Compare(a.Number, b.Number) })
+	r.sort()
 	return summary, nil
+}
+
+func (r *Recording) sort() {
+	slices.SortStableFunc(r.stops, func(a, b top.Stop) int { return cmp.Compare(a.Number, b.Number) })
 }
 
 func (r *Recording) add(kind top.StopKind, at memory.Point, name string) {
 	if at.Number > r.first.Number {
 		r.stops = append(r.stops, top.Stop{Point: at, Kind: kind, Name: name})
 	}
-}
-
-// addPeaks adds the peaks, those of several chips at the same time as one, and finds the fullest
-// one.
-func (r *Recording) addPeaks(peaks []memory.PeakPoint) {
-	for _, group := range page.Alike(peaks, func(a, b memory.PeakPoint) bool { return a.Point == b.Point && a.Region == b.Region }) {
-		chips := page.Each(group, func(p memory.PeakPoint) int { return p.Device })
-		r.add(top.StopPeak, group[0].Point, fmt.Sprintf("peak of %s, %s", group[0].Region, short(chips)))
-	}
-	leak := r.largestLeak()
-	most := -1.0
-	for _, p := range r.end.RegionPeaks() {
-		share := float64(p.Bytes) / float64(max(1, p.CapacityBytes))
-		leaks := leak != nil && p.Region == leak.Region && slices.Contains(leak.Devices, p.Device)
-		if leaks {
-			share++ // before the others
-		}
-		at := slices.IndexFunc(peaks, func(q memory.PeakPoint) bool { return q.Device == p.Device && q.Region == p.Region })
-		if at >= 0 && peaks[at].Number > r.first.Number && p.CapacityBytes > 0 && share > most &&
-			(leaks || p.Region == event.DRAM || p.Region == event.L1) {
-			most, r.story = share, peaks[at].Point
-		}
-	}
-}
-
-// largestLeak is the call site that leaked most; nil if none did.
-func (r *Recording) largestLeak() (largest *analyze.Verdict) {
-	sites := analyze.Leaks(r.end, analyze.LeakOptions{}).Sites
-	for i, v := range sites {
-		if v.Class == analyze.Leaked && (len(r.file.PIDs) == 0 || slices.Contains(r.file.PIDs, v.PID)) && (largest == nil || v.Bytes > largest.Bytes) {
-			largest = &sites[i]
-		}
-	}
-	return largest
 }
 
 // short writes chips so that the line with a moment has room for them.
@@ -124,7 +95,7 @@ func short(chips []int) string {
 // Span is the first moment and the last one.
 func (r *Recording) Span() (first, last memory.Point) { return r.first, r.last }
 
-// Stops are the peaks, marks and failures.
+// Stops are the peaks, marks and failures, and the largest leak if that is the story.
 func (r *Recording) Stops() []top.Stop { return r.stops }
 
 // Timelines are those of the whole file.
