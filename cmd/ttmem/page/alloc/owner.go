@@ -11,6 +11,7 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
 )
 
 // HeldBy says who holds a buffer: held by model.layers[3].wq · bf16[32,32] TILE. It is "" if nothing
@@ -112,6 +113,29 @@ func Split(a Row, all memory.Amount, holders []analyze.Holder, by string) (parts
 		part(h.Amount, holders[i:i+1])
 	}
 	return parts
+}
+
+// Parts is Split for a call site.
+func (n *Namer) Parts(s *memory.Site, all memory.Amount, holders []analyze.Holder, by string) []*Row {
+	row := RowOf(s)
+	row.Site = n.Site(s.Stack)
+	return Split(row, all, holders, by)
+}
+
+// AtPeak returns the buffers of a peak, for a grouping, and the memory of the program that ran. The only measure
+// is what was live at the peak.
+func (n *Namer) AtPeak(peak *memory.RegionPeak, holders *analyze.Holders, by string) (buffers, program []*Row) {
+	for i := range peak.Holders {
+		h := &peak.Holders[i]
+		held := holders.Split(&h.Site, h.Amount, peak.TimeNs, peak.Region == event.L1)
+		buffers = append(buffers, n.Parts(&h.Site, h.Amount, held, by)...)
+	}
+	for i := range peak.Programs {
+		g := &peak.Programs[i]
+		site := memory.Site{PID: g.PID, Devices: []int{peak.Device}, Region: event.CB, Stack: g.Stack, Static: g.Kind, BeforeAttach: g.BeforeAttach}
+		program = append(program, n.Parts(&site, memory.Amount{Count: g.Count, Bytes: g.Bytes}, nil, by)...)
+	}
+	return buffers, program
 }
 
 // MatchedBy reports whether a pattern matches one of them.

@@ -93,7 +93,7 @@ func (p *Page) Document() any {
 	}
 	groups := p.columns("", 0, nil)
 	for _, c := range p.regions {
-		buffers, _ := p.parts(&c.RegionPeak, "owner")
+		buffers, _ := p.names.AtPeak(&c.RegionPeak, &p.holders, "owner")
 		r := Region{
 			Devices: c.ids, Region: c.Region.String(), PerCore: c.Region == event.L1, TimeNs: c.TimeNs,
 			Bytes: c.Bytes, CapacityBytes: c.CapacityBytes, StaticBytes: c.StaticBytes, AtLeast: c.AtLeast,

@@ -86,7 +86,7 @@ func New(state *aggregate.State, o Options) *Page {
 		}
 		for _, same := range page.Alike(peaks, alike) {
 			one := &chipsPeak{RegionPeak: *same[0]}
-			one.buffers, one.statics = p.parts(same[0], o.By)
+			one.buffers, one.statics = p.names.AtPeak(same[0], &p.holders, o.By)
 			for _, peak := range same {
 				one.ids = append(one.ids, peak.Device)
 			}

@@ -10,24 +10,6 @@ import (
 	"ttmem/tracer/event"
 )
 
-// parts returns the buffers of a peak, for a grouping, and the memory of the program that ran. The only
-// measure is what was live at the peak.
-func (p *Page) parts(peak *memory.RegionPeak, by string) (buffers, program []*alloc.Row) {
-	for i := range peak.Holders {
-		h := &peak.Holders[i]
-		row := alloc.RowOf(&h.Site)
-		row.Region, row.Site = peak.Region, p.names.Site(h.Stack)
-		buffers = append(buffers, alloc.Split(row, h.Amount, p.holders.Split(&h.Site, h.Amount, peak.TimeNs, peak.Region == event.L1), by)...)
-	}
-	for i := range peak.Programs {
-		g := &peak.Programs[i]
-		program = append(program, alloc.Split(alloc.Row{
-			Devices: []int{peak.Device}, Region: event.CB, PID: g.PID, BeforeAttach: g.BeforeAttach, Layout: g.Kind.String(), Site: p.names.Site(g.Stack),
-		}, memory.Amount{Count: g.Count, Bytes: g.Bytes}, nil, by)...)
-	}
-	return buffers, program
-}
-
 // rows groups parts, and adds the part of other users.
 func (p *Page) rows(parts []*alloc.Row, others uint64, lines bool) []*alloc.Row {
 	groups := p.table()

@@ -95,8 +95,9 @@ var naming = table.Columns{
 // leaksOf returns call sites that grow.
 func leaksOf(list []analyze.Verdict) []table.Object[site] {
 	var rows []*alloc.Row
+	names := &alloc.Namer{}
 	for i := range list {
-		rows = append(rows, parts(&list[i].Site, list[i].Amount, holdersOf(&list[i]), "")...)
+		rows = append(rows, names.Parts(&list[i].Site, list[i].Amount, holdersOf(&list[i]), "")...)
 	}
 	return table.Objects[site](fields(table.PID, table.Region), rows)
 }
@@ -119,7 +120,7 @@ func (p *Page) Document() any {
 		if p.Bytes == 0 {
 			continue
 		}
-		sites, _ := page.First(r.sourcesOf(p).Rows(false, nil), shownSites)
+		sites, _ := page.First(r.sourcesOf(i).Rows(false, nil), shownSites)
 		one := peak{p.Device, p.Region.String(), p.TimeNs, p.Bytes, p.CapacityBytes, p.OthersBytes, table.Objects[site](fields(), sites)}
 		doc.Peaks = append(doc.Peaks, one)
 	}

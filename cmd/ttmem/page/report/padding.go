@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -37,14 +36,10 @@ func (r *report) paddedIn() (list []padded) {
 		p := &r.peaks[i]
 		one := padded{device: p.Device, region: p.Region}
 		sites := newSources()
-		for j := range p.Holders {
-			h := &p.Holders[j]
-			one.bytes += h.Bytes
-			if r.PID != 0 && h.PID != r.PID {
-				continue
-			}
-			for _, holder := range r.holders.Split(&h.Site, h.Amount, p.TimeNs, p.Region == event.L1) {
-				one.add(sites, &h.Site, &holder, p.Region == event.L1)
+		for _, part := range r.buffers[i] {
+			one.bytes += part.Amounts[0].Bytes
+			if r.PID == 0 || part.PID == r.PID {
+				one.add(sites, *part)
 			}
 		}
 		if one.padding == 0 {
@@ -63,27 +58,28 @@ func (r *report) paddedIn() (list []padded) {
 	return list
 }
 
-// add adds the buffers of a holder. The bytes of a region are in all banks or, with perBank, in each.
-func (p *padded) add(sites *sources, s *memory.Site, h *analyze.Holder, perBank bool) {
+// add adds the buffers of a row, which one owner holds.
+func (p *padded) add(sites *sources, row alloc.Row) {
 	sums := make([]memory.Amount, 3)
-	for _, b := range h.Buffers {
-		values, bytes := b.TensorBytes(), b.AllocatedBytes()
-		if values == 0 {
-			continue
+	for _, h := range row.Holders {
+		for _, b := range h.Buffers {
+			values, bytes := b.TensorBytes(), b.AllocatedBytes()
+			if values == 0 {
+				continue
+			}
+			if p.region == event.L1 { // whose bytes are per core
+				bytes = b.BytesPerBank
+			}
+			p.known += bytes
+			sums[paddingBytes].Add(memory.Amount{Count: 1, Bytes: b.PaddingIn(bytes)})
+			sums[valueBytes].Add(memory.Amount{Count: 1, Bytes: values})
+			sums[sizeBytes].Add(memory.Amount{Count: 1, Bytes: b.SizeBytes})
 		}
-		if perBank {
-			bytes = b.BytesPerBank
-		}
-		p.known += bytes
-		sums[paddingBytes].Add(memory.Amount{Count: 1, Bytes: b.PaddingIn(bytes)})
-		sums[valueBytes].Add(memory.Amount{Count: 1, Bytes: values})
-		sums[sizeBytes].Add(memory.Amount{Count: 1, Bytes: b.SizeBytes})
 	}
 	if sums[paddingBytes].Bytes > 0 {
 		p.padding += sums[paddingBytes].Bytes
-		row := parts(s, h.Amount, []analyze.Holder{*h}, "")[0]
 		row.Amounts = sums
-		sites.Add(row)
+		sites.Add(&row)
 	}
 }
 

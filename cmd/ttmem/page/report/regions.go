@@ -218,7 +218,7 @@ func (r *report) peakSources(of regionUse, u use, regions int) {
 		r.line("   ", r.Paint(page.Dim, "before this recording: its call sites are not known"))
 		return
 	}
-	made := r.sourcesOf(&r.peaks[at])
+	made := r.sourcesOf(at)
 	if others := r.peaks[at].OthersBytes; others > 0 {
 		other := table.Named(page.OtherUsers, memory.Amount{Bytes: others})
 		made.AddAs(other, other.Key, other.Look)
@@ -232,15 +232,13 @@ func (r *report) peakSources(of regionUse, u use, regions int) {
 }
 
 // sourcesOf returns the call sites of a peak.
-func (r *report) sourcesOf(p *memory.RegionPeak) *sources {
+func (r *report) sourcesOf(peak int) *sources {
 	list := newSources()
-	for i := range p.Holders {
-		h := &p.Holders[i]
-		list.addByOwner(&h.Site, h.Amount, r.holders.Split(&h.Site, h.Amount, p.TimeNs, p.Region == event.L1))
+	for _, part := range r.buffers[peak] {
+		list.addOwned(part)
 	}
-	for _, h := range p.Programs {
-		site := memory.Site{Region: event.CB, Stack: h.Stack, Static: h.Kind, BeforeAttach: h.BeforeAttach}
-		list.add(&site, memory.Amount{Count: h.Count, Bytes: h.Bytes}, "", nil)
+	for _, one := range r.programs[peak] {
+		list.Add(one, one.Layout)
 	}
 	return list
 }

@@ -11,6 +11,7 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 )
 
 // Options configure a report. The zero value selects all processes of a recording.
@@ -64,6 +65,8 @@ type report struct {
 	padded    []padded
 	holders   analyze.Holders
 	peaks     []memory.RegionPeak
+	// buffers are those of each peak by owner, and programs the memory of the program that ran.
+	buffers, programs [][]*alloc.Row
 	// hostGrowth names the processes whose host memory grew.
 	hostGrowth []string
 }
@@ -100,6 +103,11 @@ func newReport(s *memory.Snapshot, o Options) *report {
 		case v.Class == analyze.Undecided:
 			r.undecided = append(r.undecided, v)
 		}
+	}
+	names := &alloc.Namer{}
+	for i := range r.peaks {
+		buffers, program := names.AtPeak(&r.peaks[i], &r.holders, "owner")
+		r.buffers, r.programs = append(r.buffers, buffers), append(r.programs, program)
 	}
 	r.retained = retainedIn(sites, r.peaks, o.PID)
 	r.padded = r.paddedIn()

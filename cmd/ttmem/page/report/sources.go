@@ -30,32 +30,24 @@ func newSources() *sources { return &sources{table.Table{Names: &alloc.Namer{}, 
 
 // add adds a call site. mention is its region, which is "" if it needs no mention.
 func (l *sources) add(s *memory.Site, a memory.Amount, mention string, holders []analyze.Holder) {
-	for _, part := range parts(s, a, holders, "") {
+	for _, part := range l.Names.Parts(s, a, holders, "") {
 		part.Mention = mention
 		l.Add(part, s.Static, mention)
 	}
 }
 
-// addByOwner adds the parts of a call site that different owners hold: what a helper allocates for a model is
-// told apart by the model's parts. An owner has one row for each line.
-func (l *sources) addByOwner(s *memory.Site, a memory.Amount, holders []analyze.Holder) {
-	for _, part := range parts(s, a, holders, "owner") {
-		if part.Stack == nil || part.Owner.Path == "" {
-			l.Add(part, s.Static, "")
-			continue
-		}
-		part.Owner = memory.Owner{Path: name.FoldOwner(part.Owner.Path)}
-		look := l.Names.Look(part, part.Owner.Path)
-		look.Calls, look.Callers = "", nil
-		l.AddAs(part, look.Key, look)
+// addOwned adds what an owner holds of a call site: what a helper allocates for a model is told apart by the
+// model's parts. An owner has one row for each line.
+func (l *sources) addOwned(part *alloc.Row) {
+	if part.Stack == nil || part.Owner.Path == "" {
+		l.Add(part)
+		return
 	}
-}
-
-// parts returns the rows of a call site for a grouping: see alloc.Split.
-func parts(s *memory.Site, a memory.Amount, holders []analyze.Holder, by string) []*alloc.Row {
-	row := alloc.RowOf(s)
-	row.Site = (&alloc.Namer{}).NewSite(s.Stack)
-	return alloc.Split(row, a, holders, by)
+	one := *part
+	one.Owner = memory.Owner{Path: name.FoldOwner(part.Owner.Path)}
+	look := l.Names.Look(&one, one.Owner.Path)
+	look.Calls, look.Callers = "", nil
+	l.AddAs(&one, look.Key, look)
 }
 
 // noun is what one of a row's buffers is called.
