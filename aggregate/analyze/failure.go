@@ -1,7 +1,10 @@
 package analyze
 
 import (
+	"slices"
+
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -54,4 +57,11 @@ func CauseOf(f *memory.Failure) Cause {
 		return Fragmented
 	}
 	return Unexplained
+}
+
+// FreedBy returns what may have freed the tensor that a failed operation used: the calls that
+// deallocated tensors before, the newest first. The message of the library does not say which tensor it
+// was. The end of a tensor cannot be it, because nothing can use the tensor afterwards.
+func FreedBy(f *memory.Failure) []memory.Deallocation {
+	return slices.DeleteFunc(slices.Clone(f.Freed), func(d memory.Deallocation) bool { return !name.Deallocates(d.FreedBy.Frames()) })
 }

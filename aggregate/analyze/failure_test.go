@@ -6,18 +6,19 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
 	"ttmem/tracer/event"
 )
 
 // TestWhatFreedATensor: calls that deallocate are known, and the end of a tensor is not among them.
 func TestWhatFreedATensor(t *testing.T) {
-	h := analyze.NewHistory()
+	s := aggregate.New()
 	now := uint64(0)
 	apply := func(e event.Event) {
 		now += 10
 		e.TimeNs, e.PID, e.Devices, e.BytesPerBank, e.Banks, e.Allocator = now, 7, []int{0}, 64, 12, 1
-		h.Apply(&e, func(*event.Event, *analyze.Note) {})
+		s.Apply(&e)
 	}
 	at := func(line int, native ...string) *event.Stack {
 		var frames []event.Frame
@@ -39,7 +40,7 @@ func TestWhatFreedATensor(t *testing.T) {
 
 	lines := func() (list []int) {
 		apply(event.Event{Kind: event.OperationFailed, Message: "Input Tensor A is not allocated"})
-		failed := h.State.Snapshot().OperationFailures
+		failed := s.Snapshot().OperationFailures
 		for _, d := range analyze.FreedBy(&failed[len(failed)-1]) {
 			frames := d.FreedBy.Frames()
 			list = append(list, frames[len(frames)-1].Line)
@@ -47,12 +48,6 @@ func TestWhatFreedATensor(t *testing.T) {
 		return list
 	}
 	qt.Check(t, qt.DeepEquals(lines(), []int{13, 11}))
-
-	last := h.FreedAt([]int{0}, event.DRAM, 0x3000)
-	qt.Check(t, qt.Equals(last.BufferID, 4))
-	qt.Check(t, qt.IsNil(last.FreedBy))
-	qt.Check(t, qt.Equals(h.FreedAt([]int{0}, event.DRAM, 0x1000).BufferID, 1))
-	qt.Check(t, qt.IsNil(h.FreedAt([]int{1}, event.DRAM, 0x1000)))
 
 	// the program frees from more lines than are kept: the newest are known
 	for i := range 1000 {
