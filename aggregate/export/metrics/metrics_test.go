@@ -54,7 +54,7 @@ func TestMetricsOfAChipWithFailures(t *testing.T) {
 // Without the option there is no series of a process, whose name others must not see.
 func TestMetricsNameNoProcessUnasked(t *testing.T) {
 	text := scrape(t, snapshot(beforeTheEnd()), Options{})
-	for _, secret := range []string{"python", "_process_memory", "_container_memory", "_pod_memory", `pid=`} {
+	for _, secret := range []string{"python", "_process_memory", "_host_memory", "_container_memory", "_pod_memory", `pid=`} {
 		qt.Check(t, qt.Not(qt.StringContains(text, secret)))
 	}
 	qt.Check(t, qt.StringContains(text, `ttmem_chip_info{arch="",board="",chip="0",pci_bdf="",unique_id=""} 1`))
@@ -99,6 +99,29 @@ func TestCardinalityIsBounded(t *testing.T) {
 		qt.Check(t, qt.Equals(sum, float64(s.Devices[2].Regions.DRAM.AllocatedBytes)), qt.Commentf(kind))
 	}
 	qt.Check(t, qt.StringContains(text, `comm="job \"\\�-0",container_id="c0",pid="1",pod_uid="p0",region="DRAM",uid="1000"`))
+}
+
+// TestHostMemoryOfOwners: each process counts once, whatever chips it uses, and those without a series of their
+// own together.
+func TestHostMemoryOfOwners(t *testing.T) {
+	events := many(4, 2)
+	for i := range 4 {
+		events[3*i].Start.Container, events[3*i].Start.Pod = fmt.Sprint("c", i/2), "" // two have one container
+		events = append(events, event.Event{Kind: event.HostMemory, TimeNs: 5, PID: i + 1, SizeBytes: 1 << (10 + i), BytesPerBank: 1 << 20})
+	}
+	text := scrape(t, snapshot(events), Options{Processes: 1})
+	var got []string
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, "_host_memory_bytes{") {
+			got = append(got, line)
+		}
+	}
+	qt.Check(t, qt.DeepEquals(got, []string{
+		"ttmem_container_host_memory_bytes{container_id=\"c0\",pod_uid=\"\"} 3072\n",
+		"ttmem_container_host_memory_bytes{container_id=\"other\",pod_uid=\"\"} 12288\n",
+		"ttmem_process_host_memory_bytes{comm=\"\",container_id=\"\",pid=\"other\",pod_uid=\"\",uid=\"\"} 14336\n",
+		"ttmem_process_host_memory_bytes{comm=\"job \\\"\\\\�-0\",container_id=\"c0\",pid=\"1\",pod_uid=\"\",uid=\"1000\"} 1024\n",
+	}))
 }
 
 // A container that calls itself "other" is no second series of that name.

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,10 +21,15 @@ var (
 	ofPod       = ofOwner("pod", "pod_uid")
 )
 
-func ofOwner(kind string, labels ...string) *prometheus.Desc {
-	return desc(kind+"_memory_used_bytes",
-		"Buffers of the "+kind+", in all banks. Those without a series of their own are together \"other\".",
-		append([]string{"chip", "region"}, labels...)...)
+// An ownerKind has the metrics of a kind of owners: their buffers, and their memory on the host.
+type ownerKind struct{ used, host *prometheus.Desc }
+
+func ofOwner(kind string, labels ...string) ownerKind {
+	const others = " Those without a series of their own are together \"other\"."
+	return ownerKind{
+		desc(kind+"_memory_used_bytes", "Buffers of the "+kind+", in all banks."+others, append([]string{"chip", "region"}, labels...)...),
+		desc(kind+"_host_memory_bytes", "Resident memory on the host of the traced processes of the "+kind+"."+others, labels...),
+	}
 }
 
 // other is the first label of the owners without a series of their own.
@@ -52,10 +58,16 @@ type owner struct {
 	labels []string
 	total  uint64
 	bytes  map[place]uint64
+	// host is the memory on the host of each of them.
+	host map[int]uint64
+}
+
+func newOwner(labels []string) *owner {
+	return &owner{labels, 0, make(map[place]uint64), make(map[int]uint64)}
 }
 
 // each sends the memory of owners. Processes whose first label is empty have none.
-func (c *collector) each(out output, d *prometheus.Desc, running map[int]*memory.Process, labelsOf func(*memory.Process) []string) {
+func (c *collector) each(out output, kind ownerKind, running map[int]*memory.Process, labelsOf func(*memory.Process) []string) {
 	owners := make(map[string]*owner)
 	var list []*owner
 	for i := range c.Devices {
@@ -75,8 +87,11 @@ func (c *collector) each(out output, d *prometheus.Desc, running map[int]*memory
 			key := strings.Join(labels, "\x00")
 			o := owners[key]
 			if o == nil {
-				o = &owner{labels: labels, bytes: make(map[place]uint64)}
+				o = newOwner(labels)
 				owners[key], list = o, append(list, o)
+			}
+			if p.Host != nil {
+				o.host[p.PID] = p.Host.ResidentBytes
 			}
 			for region, n := range share.AllocatedBytes {
 				o.bytes[place{c.Devices[i].ID, region}] += n
@@ -97,14 +112,21 @@ func (c *collector) each(out output, d *prometheus.Desc, running map[int]*memory
 	}
 	for _, o := range list {
 		for at, n := range o.bytes {
-			out.gauge(d, n, append([]string{strconv.Itoa(at.chip), at.region}, o.labels...)...)
+			out.gauge(kind.used, n, append([]string{strconv.Itoa(at.chip), at.region}, o.labels...)...)
+		}
+		if len(o.host) > 0 {
+			sum := uint64(0)
+			for _, n := range o.host {
+				sum += n
+			}
+			out.gauge(kind.host, sum, slices.Clone(o.labels)...)
 		}
 	}
 }
 
 // withOthers adds up the owners after the first n, and any that has the name of that sum.
 func withOthers(list []*owner, n int) []*owner {
-	rest := &owner{labels: make([]string, len(list[0].labels)), bytes: make(map[place]uint64)}
+	rest := newOwner(make([]string, len(list[0].labels)))
 	rest.labels[0] = other
 	kept := make([]*owner, 0, n+1)
 	for i, o := range list {
@@ -115,6 +137,7 @@ func withOthers(list []*owner, n int) []*owner {
 		for at, bytes := range o.bytes {
 			rest.bytes[at] += bytes
 		}
+		maps.Copy(rest.host, o.host)
 	}
 	return append(kept, rest)
 }

@@ -64,6 +64,14 @@ func ProcessState(p *memory.Process) string {
 	return fmt.Sprintf("exit %d", status.ExitStatus())
 }
 
+// HostMemory is the memory of a process on the host: "1.1 GiB (at most 1.2 GiB)"; "" if it is not known.
+func HostMemory(h memory.HostMemory) string {
+	if h.PeakBytes == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s (at most %s)", Bytes(h.ResidentBytes), Bytes(h.PeakBytes))
+}
+
 // HostGrowth names the processes whose host memory grew to the end, of some processes or all.
 func HostGrowth(list []memory.Process, pids []int, users Users) (texts []string) {
 	for i := range list {

@@ -44,7 +44,7 @@ function flameModel(data, amounts) {
     if (!g.to) g.from = at;
     g.to = at + SAMPLE;
   }
-  const processes = new Map(data.head.processes.map(([pid, name, command]) => [pid, { name, command }]));
+  const processes = new Map(data.head.processes.map(([pid, name, command, host]) => [pid, { name, command, host: host && `host memory ${host}` }]));
   const processName = (pid) => `${(processes.get(pid) || {}).name || "[unknown]"} (${pid})`;
 
   // A shape is a tree of frames, from the outermost or, if it is inverted, from the

@@ -101,7 +101,7 @@ func (p *Page) Event(e *event.Event, s *aggregate.State) {
 		return
 	}
 	if e.Kind == event.HostMemory {
-		return // the page has no host memory
+		return // the page has that of the end
 	}
 	if len(p.timeNs) == 0 {
 		p.addRow(e.TimeNs, 0)

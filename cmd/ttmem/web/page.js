@@ -179,9 +179,9 @@
   for (const region of recording.regions) add($("region"), region, region);
   if (recording.chips.length !== 1) add($("chip"), "", "all chips");
   for (const chip of recording.chips) add($("chip"), String(chip), `chip ${chip}`);
-  const pids = [...new Set(sites.map((s) => s.pid))];
+  const pids = [...new Set(sites.map((s) => s.pid))], hostOf = (pid) => (model.processes.get(pid) || {}).host;
   if (pids.length !== 1) add($("process"), "", "all processes");
-  for (const pid of pids) add($("process"), String(pid), model.processName(pid), (model.processes.get(pid) || {}).command);
+  for (const pid of pids) add($("process"), String(pid), model.processName(pid), [(model.processes.get(pid) || {}).command, hostOf(pid)].filter(Boolean).join("\n"));
   add($("stops"), "", `${recording.stops.length.toLocaleString("en-US")} peaks, marks, failures`);
   recording.stops.slice(0, 1000).forEach((s, i) => add($("stops"), String(i), `${clock(s.row)} ${s.text}`));
   VIEWS.forEach((name, i) => {
@@ -291,7 +291,7 @@
 
   const seconds = (time[last] - time[0]).toFixed(3);
   $("what").textContent = [
-    head.of, pids.length === 1 ? model.processName(pids[0]) : `${pids.length} processes`, chipsText(recording.chips),
+    head.of, pids.length === 1 ? model.processName(pids[0]) : `${pids.length} processes`, pids.length === 1 && hostOf(pids[0]), chipsText(recording.chips),
     `${last.toLocaleString("en-US")} events in ${seconds} s`, head.live && "live", head.begun_ns ? "from " + new Date(head.begun_ns / 1e6).toISOString().slice(0, 19).replace("T", " ") + " UTC" : "",
   ].filter(Boolean).join(" · ");
   for (const note of head.notes || []) {

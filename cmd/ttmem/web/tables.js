@@ -85,7 +85,7 @@ const tables = (() => {
       if (!row) {
         const texts = {
           site: [s.name, s.callers && "← " + s.callers, heldText(s), [who, s.kind, s.component].filter(Boolean).join(" · ")],
-          op: [key], component: [key], class: [key], process: [who],
+          op: [key], component: [key], class: [key], process: [who, (recording.model.processes.get(s.pid) || {}).host],
         }[by];
         row = { site: s, texts, live: 0, liveCount: 0, allocated: 0, allocatedCount: 0, survived: 0, survivedCount: 0 };
         rows.set(key, row);
@@ -176,6 +176,7 @@ const tables = (() => {
     const growing = [...doc.leaks, ...(doc.undecided || [])];
     const survived = (l) => recording.sitesOf(l).reduce((sum, s) => sum + recording.amount(s.i, "survived").bytes, 0);
     const heldBy = ({ containers = [] }) => containers.slice(0, 3).map((c) => `held by ${c.owner}: ${c.held.map((n) => n.toLocaleString("en-US")).join(" → ")} tensors`);
+    const hostGrowth = (doc.host_growth || []).map((h) => `Host memory of PID ${h.pid} grew by ${formatBytes(h.growth_bytes)} to ${formatBytes(h.resident_bytes)}: no device memory.`);
     const all = growing.map((l) => ({ ...l, survived: survived(l) }));
     const rows = all.filter((l) => (!process || String(l.pid) === process) && (!pattern || pattern.test([l.name, l.component, ...heldBy(l)].join(" "))) && (from === to || l.survived > 0));
     show(at, [
@@ -183,7 +184,7 @@ const tables = (() => {
       ...(from === to ? [] : [size("From the range", (l) => l.survived, "allocated by lines of this name in the range, and live at its end")]),
       { title: "Region", value: (l) => l.region },
       { title: "Call site", value: (l) => l.name, lines: (l) => [l.name, ...heldBy(l), l.verdict, `PID ${l.pid} · ${chipsText(l.devices)}`] },
-    ], rows, { click, empty: growing.length ? "No growing call site allocated here." : "No leaks found.", note: rows.length && region ? "docs/leaks.md explains what counts as a leak." : "" });
+    ], rows, { click, empty: growing.length ? "No growing call site allocated here." : "No leaks found.", note: [...hostGrowth, rows.length && region ? "docs/leaks.md explains what counts as a leak." : ""].join(" ") });
   }
 
   // remedies are what to set or to call so that a failed allocation fits.

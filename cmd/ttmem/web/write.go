@@ -78,8 +78,8 @@ type head struct {
 	// FirstNs is the time of row 0, and Begun the same by the wall clock; 0 if not known.
 	FirstNs uint64 `json:"first_ns"`
 	BegunNs int64  `json:"begun_ns"`
-	// Processes are pid, name and command line.
-	Processes [][3]any `json:"processes"`
+	// Processes are pid, name, command line and memory on the host, which is "" if that is not known.
+	Processes [][4]any `json:"processes"`
 	// Groups are pid, device and region of sites that follow each other. All devices are in one
 	// group.
 	Groups [][3]any          `json:"groups"`
@@ -222,16 +222,17 @@ func (p *Page) head(s *aggregate.State, o Options) *head {
 	p.followRuns(uint32(len(p.timeNs)))
 	h := &head{
 		Of: event.Printable(o.Of), Notes: o.Notes, FirstNs: p.timeNs[0], BegunNs: o.Clock.Wall(p.timeNs[0]), Marks: append([]mark{}, p.marks...), Docs: o.Documents, Live: o.Live,
-		Processes: [][3]any{}, Groups: [][3]any{}, Sites: [][siteFields]int{}, Sets: [][]int{}, Chips: []chip{}, Lines: []lineHead{}, Peaks: []peak{}, Runs: [][3]int{},
+		Processes: [][4]any{}, Groups: [][3]any{}, Sites: [][siteFields]int{}, Sets: [][]int{}, Chips: []chip{}, Lines: []lineHead{}, Peaks: []peak{}, Runs: [][3]int{},
 	}
 	if h.Docs == nil {
 		h.Docs = make(map[string]json.RawMessage)
 	}
+	names := &alloc.Namer{Rules: o.Rules, Snap: snap}
 	for _, one := range s.Profile().Processes {
-		h.Processes = append(h.Processes, [3]any{one.PID, event.Printable(one.Comm), event.Printable(one.Command)})
+		h.Processes = append(h.Processes, [4]any{one.PID, event.Printable(one.Comm), event.Printable(one.Command), page.HostMemory(names.Host(one.PID))})
 	}
 	texts := newTexts()
-	p.addSites(h, &alloc.Namer{Rules: o.Rules, Snap: snap}, texts)
+	p.addSites(h, names, texts)
 	for _, o := range p.lives.owners {
 		class := name.ClassByOwner(o.Path, o.Tensor).String()
 		h.Owners = append(h.Owners, [4]int{texts.of(o.Path), texts.of(name.FoldOwner(o.Path)), texts.of(o.Tensor), texts.of(class)})

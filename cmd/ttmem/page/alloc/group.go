@@ -105,12 +105,12 @@ func (n *Namer) ProcessName(pid int) string {
 	return fmt.Sprintf("PID %d", pid)
 }
 
-// HostBytes is the memory of a process on the host; 0 if it is not known.
-func (n *Namer) HostBytes(pid int) uint64 {
+// Host is the memory of a process on the host; zero if it is not known.
+func (n *Namer) Host(pid int) (m memory.HostMemory) {
 	if p := n.find(pid); p != nil && p.Host != nil {
-		return p.Host.ResidentBytes
+		m = *p.Host
 	}
-	return 0
+	return m
 }
 
 // find returns the process with an id: the live one, else the first one with that id.

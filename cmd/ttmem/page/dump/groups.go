@@ -67,24 +67,26 @@ func (g *Groups) groupColumns(whole uint64) table.Columns {
 			Shown("CBs, DFBs", page.SizeColumns, table.AsBytes(statics, page.Bytes)).IfAny(hasStatics),
 		table.Text("", 9, table.AsCount(statics)).IfRoom().IfAny(hasStatics),
 		table.Oldest,
-		g.host().IfAny(func(r *alloc.Row) bool { return g.By == "process" && g.HostBytes(r.PID) > 0 }),
+		g.host(),
 		map[string]table.Column{"process": table.PID, "chip": table.Device, "type": table.Region, "stack": table.Stack}[g.By], table.MixClass,
 	}
 }
 
 // host is the memory of a process on the host.
 func (g *Groups) host() table.Column {
-	return table.Optional("host_bytes", "by process: its memory on the host, if it was sampled", func(r *alloc.Row) uint64 {
+	bytes := func(r *alloc.Row) uint64 {
 		if g.By != "process" {
 			return 0
 		}
-		return g.HostBytes(r.PID)
-	}).Shown("host", page.SizeColumns, func(r *alloc.Row) string {
-		if n := g.HostBytes(r.PID); n > 0 {
-			return page.Bytes(n)
-		}
-		return ""
-	}).IfRoom()
+		return g.Host(r.PID).ResidentBytes
+	}
+	return table.Optional("host_bytes", "by process: its memory on the host, if it was sampled", bytes).
+		Shown("host", page.SizeColumns, func(r *alloc.Row) string {
+			if bytes(r) == 0 {
+				return ""
+			}
+			return page.Bytes(bytes(r))
+		}).IfRoom().IfAny(func(r *alloc.Row) bool { return bytes(r) > 0 })
 }
 
 // group is allocations that are counted together.

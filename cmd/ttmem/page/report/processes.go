@@ -96,7 +96,7 @@ func (r *report) hostMemory(list []memory.Process) {
 	var items []string
 	for i := range list {
 		if h := list[i].Host; h != nil {
-			text := fmt.Sprintf("%s (at most %s)", page.Bytes(h.ResidentBytes), page.Bytes(h.PeakBytes))
+			text := page.HostMemory(*h)
 			if len(list) > 1 {
 				text = fmt.Sprintf("PID %d %s", list[i].PID, text)
 			}
