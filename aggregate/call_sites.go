@@ -187,10 +187,6 @@ func (s *State) ProfileOf(selected func(uid int) bool) *memory.Profile {
 	for _, pid := range sortedKeys(names) {
 		p.Processes = append(p.Processes, memory.ProfileProcess{PID: pid, Comm: names[pid].comm, Command: names[pid].about.Command})
 	}
-	for _, q := range poolsOf(append([]*chip{s.unplaced}, s.byID()...)...) {
-		if q.Peak.Bytes > 0 {
-			p.Peaks = append(p.Peaks, memory.Peak{Device: q.Device, Region: q.Region, Bytes: q.Peak.Bytes, TimeNs: q.Peak.TimeNs})
-		}
-	}
+	p.Peaks = peakPoints(append([]*chip{s.unplaced}, s.byID()...)...)
 	return p
 }

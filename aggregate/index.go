@@ -63,14 +63,7 @@ func (s *State) Index() memory.Index {
 		x.Failures = append(x.Failures, memory.FailurePoint{Point: memory.Point{Number: f.Number, TimeNs: f.TimeNs}, PID: f.PID})
 	}
 	x.FailuresFrom = s.failures.CompleteFrom()
-	for _, q := range poolsOf(s.byID()...) {
-		if q.Peak.Bytes > 0 {
-			x.Peaks = append(x.Peaks, memory.PeakPoint{
-				Point:  memory.Point{Number: q.Peak.Number, TimeNs: q.Peak.TimeNs},
-				Device: q.Device, Region: q.Region, Bytes: q.Peak.Bytes, CapacityBytes: cmp.Or(q.Peak.Capacity, q.Capacity()),
-			})
-		}
-	}
+	x.Peaks = peakPoints(s.byID()...)
 	return x
 }
 

@@ -196,6 +196,16 @@ func (s *State) RegionPeaks() (list []memory.RegionPeak) {
 	return list
 }
 
+// peakPoints returns the peaks of all regions of chips that were ever used.
+func peakPoints(chips ...*chip) (list []memory.PeakPoint) {
+	for _, q := range poolsOf(chips...) {
+		if q.Peak.Bytes > 0 {
+			list = append(list, q.Point())
+		}
+	}
+	return list
+}
+
 // poolsOf returns the pools of chips, in order of chip and region.
 func poolsOf(chips ...*chip) (list []*peak.Pool) {
 	for _, c := range chips {

@@ -240,7 +240,7 @@ func checkAgainstState(t *testing.T, p *memory.Profile, m *profileModel, s *aggr
 	for _, sample := range p.Samples {
 		peak[place{device: sample.Device, region: sample.Region}] += sample.Peak.Bytes
 	}
-	peaks := make(map[place]memory.Peak)
+	peaks := make(map[place]memory.PeakPoint)
 	for _, q := range p.Peaks {
 		at := place{device: q.Device, region: q.Region}
 		peaks[at] = q

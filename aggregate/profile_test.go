@@ -60,7 +60,7 @@ func TestAStackKeepsWhatItHadAtThePeak(t *testing.T) {
 		{PID: 7, Stack: stacks[2], Allocated: amount(1, n), Peak: amount(1, n)},
 		{PID: 7, Stack: stacks[3], Allocated: amount(1, n), Live: amount(1, n)},
 	})), qt.Commentf("%+v", p.Samples))
-	qt.Check(t, qt.DeepEquals(p.Peaks, []memory.Peak{{Device: 0, Region: event.DRAM, Bytes: 3 * n, TimeNs: 3}}))
+	qt.Check(t, qt.DeepEquals(p.Peaks, []memory.PeakPoint{{Point: memory.Point{Number: 3, TimeNs: 3}, Region: event.DRAM, Bytes: 3 * n}}))
 	first, last := p.FirstNs, p.LastNs
 	qt.Check(t, qt.Equals(first, 1))
 	qt.Check(t, qt.Equals(last, 7))

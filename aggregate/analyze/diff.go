@@ -107,17 +107,14 @@ func (p *Parts) AddUnfreed(s *aggregate.State) (others memory.Amount) {
 
 // AddPeaks adds the allocations that were live at the peak of each region of each chip.
 func (p *Parts) AddPeaks(s *aggregate.State) {
-	type place struct {
-		device int
-		region event.Region
-	}
-	times := make(map[place]uint64)
-	for _, peak := range s.RegionPeaks() {
-		times[place{peak.Device, peak.Region}] = peak.TimeNs
+	times := make(map[uint64]uint64) // of the events at which peaks were
+	for _, peak := range s.Index().Peaks {
+		times[peak.Number] = peak.TimeNs
 	}
 	holders := PastHoldersOf(s)
 	for _, h := range s.CallSites() {
 		var list []memory.SiteAmount  // by peak
+		var when []uint64             // these were
 		index := make(map[uint64]int) // several chips may have their peak at the same moment
 		for _, at := range h.AtPeak {
 			if at.Device == memory.NoDevice || at.Count == 0 {
@@ -126,14 +123,14 @@ func (p *Parts) AddPeaks(s *aggregate.State) {
 			i, ok := index[at.Number]
 			if !ok || h.Region == event.CB { // each chip has its own
 				i, index[at.Number] = len(list), len(list)
-				list = append(list, memory.SiteAmount{Site: h.Site, Amount: at.Amount})
+				list, when = append(list, memory.SiteAmount{Site: h.Site, Amount: at.Amount}), append(when, times[at.Number])
 				list[i].Devices = nil
 			}
 			list[i].Devices = append(list[i].Devices, at.Device)
 		}
-		for _, one := range list {
+		for i, one := range list {
 			site := h.Site // on all its chips
-			p.addHeld(one, holders.Split(&site, one.Amount, times[place{one.Devices[0], one.Region}], false))
+			p.addHeld(one, holders.Split(&site, one.Amount, when[i], false))
 		}
 	}
 }

@@ -3,8 +3,6 @@ package memory
 import (
 	"cmp"
 	"strings"
-
-	"ttmem/tracer/event"
 )
 
 // A Point is a place in a stream of events: right after the event with this Number. The first
@@ -35,14 +33,6 @@ type Index struct {
 type FailurePoint struct {
 	Point
 	PID int
-}
-
-// A PeakPoint is the peak of a region of a chip. Its sizes are those of a RegionPeak.
-type PeakPoint struct {
-	Point
-	Device               int
-	Region               event.Region
-	Bytes, CapacityBytes uint64
 }
 
 // A Mark never changes.

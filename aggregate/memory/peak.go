@@ -4,16 +4,22 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A RegionPeak is the peak of one region of one chip. All sizes are in bytes of the region;
+// A PeakPoint is the peak of one region of one chip. All sizes are in bytes of the region;
 // those of L1 are per core.
-type RegionPeak struct {
+type PeakPoint struct {
+	// Point is the first moment with that many Bytes; zero if the region was never used.
+	Point
 	Device int
 	Region event.Region
-	// TimeNs is the first moment with that many Bytes; 0 if the region was never used.
-	TimeNs, Bytes uint64
+	Bytes  uint64
 	// CapacityBytes is the capacity at that time, or the present one if it was not known
 	// then; 0 if it is not known.
 	CapacityBytes uint64
+}
+
+// A RegionPeak is a peak with what was live then.
+type RegionPeak struct {
+	PeakPoint
 	// StaticBytes is the part of the program that ran at that time, whose parts Programs are. The
 	// rest is the sum of the Holders. Only L1 has it.
 	StaticBytes uint64

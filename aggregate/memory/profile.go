@@ -20,7 +20,7 @@ type Profile struct {
 	Processes []ProfileProcess
 	// Peaks are those of all regions that were ever used, in order of chip and region. The peak
 	// of L1 includes circular buffers, and that of DRAM kernels.
-	Peaks []Peak
+	Peaks []PeakPoint
 	// FirstNs and LastNs are the times of the first and the latest event, CLOCK_MONOTONIC.
 	FirstNs, LastNs uint64
 }
@@ -56,12 +56,4 @@ type ProfileProcess struct {
 	// Comm is the name that the process started with, or of its first thread that was seen;
 	// Command is its command line if that is known.
 	Comm, Command string
-}
-
-// A Peak is the peak of one region of a chip: see RegionPeak.
-type Peak struct {
-	Device int
-	Region event.Region
-	Bytes  uint64
-	TimeNs uint64
 }

@@ -274,6 +274,14 @@ func (q *Pool) code(c *codec.Codec) {
 	c.Bool(&q.drawn)
 }
 
+// Point returns the peak.
+func (q *Pool) Point() memory.PeakPoint {
+	return memory.PeakPoint{
+		Point: memory.Point{Number: q.Peak.Number, TimeNs: q.Peak.TimeNs}, Device: q.Device, Region: q.Region,
+		Bytes: q.Peak.Bytes, CapacityBytes: cmp.Or(q.Peak.Capacity, q.Capacity()),
+	}
+}
+
 // View returns the peak with the call sites that had a share of it, in the order of their bytes. It keeps
 // and sorts the slice.
 func (q *Pool) View(holders []memory.SiteAmount) memory.RegionPeak {
@@ -281,8 +289,7 @@ func (q *Pool) View(holders []memory.SiteAmount) memory.RegionPeak {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), a.Compare(&b.Site), cmp.Compare(b.Count, a.Count))
 	})
 	view := memory.RegionPeak{
-		Device: q.Device, Region: q.Region, TimeNs: q.Peak.TimeNs, Bytes: q.Peak.Bytes, AtLeast: q.AtLeast,
-		CapacityBytes: cmp.Or(q.Peak.Capacity, q.Capacity()), StaticBytes: q.Peak.Static, Holders: holders,
+		PeakPoint: q.Point(), AtLeast: q.AtLeast, StaticBytes: q.Peak.Static, Holders: holders,
 		Timeline: q.Line.Clone(), StaticTimeline: q.StaticLine.Clone(),
 	}
 	var covered uint64
