@@ -158,8 +158,8 @@ func checkLive(snap *memory.Snapshot, filter *alloc.Filter, of string) error {
 
 // states returns the moment to list and the states of that or, with a span, those at its end, and the times
 // of the span.
-func (o *viewOptions) states() (from source.Source, at source.Moment, born source.Intervals, err error) {
-	span, err := source.ParseSpan(o.source.File, o.span, source.End)
+func (o *viewOptions) states() (from source.Source, at source.Moment, span source.Span, born source.Intervals, err error) {
+	span, err = source.ParseSpan(o.source.File, o.span, source.End)
 	switch {
 	case err != nil:
 	case o.span == flags.Span{}:
@@ -171,13 +171,13 @@ func (o *viewOptions) states() (from source.Source, at source.Moment, born sourc
 			at, from = span.To, r.EndOf(span, born)
 		}
 	}
-	return from, at, born, err
+	return from, at, span, born, err
 }
 
 // list lists the memory that is live at a moment, or what of it was allocated in a span. Each region of each
 // chip has its peak at a different time.
 func (o *viewOptions) list(filter alloc.Filter, rules *name.Rules) (*dump.List, error) {
-	from, at, born, err := o.states()
+	from, at, span, born, err := o.states()
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +233,6 @@ func (o *viewOptions) list(filter alloc.Filter, rules *name.Rules) (*dump.List, 
 	l.Notes = append(slices.Compact(overlaps), end.Notes...)
 	switch {
 	case born != nil:
-		span, _ := source.ParseSpan(o.source.File, o.span, source.End)
 		l.Span, l.Of = born.Span(&span), span.String()+" "+source.In(end.File.Name)
 	case at.AtEnd():
 		l.Ended = o.source.File

@@ -91,15 +91,10 @@ func TakesGlobal(c *cobra.Command, flag string) bool {
 	return c.Annotations["takes --"+flag] != ""
 }
 
-// WantsJSON returns the value of --json.
-func WantsJSON(c *cobra.Command) bool {
-	json, _ := c.Flags().GetBool(JSON)
-	return json
-}
-
 // Format returns the values of --json and --color.
 func Format(c *cobra.Command) term.Format {
-	format := term.Format{JSON: WantsJSON(c)}
+	var format term.Format
+	format.JSON, _ = c.Flags().GetBool(JSON)
 	if flag := c.Flags().Lookup(Color); flag != nil {
 		format.Color = term.When(flag.Value.String())
 	}

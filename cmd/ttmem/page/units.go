@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"ttmem/aggregate/memory"
 )
 
 // BytesApart formats two different numbers of bytes so that they look different.
@@ -272,6 +274,11 @@ func Alike[S ~[]T, T any](list S, same func(a, b T) bool) (groups []S) {
 		groups[at] = append(groups[at], one)
 	}
 	return groups
+}
+
+// Growing says how much grew at call sites, in too few buffers to judge. It follows the word growing.
+func Growing(sum memory.Amount, sites int) string {
+	return fmt.Sprintf(", %s: %s (%s) from %s", TooFew(sites), Count(sum.Count, "buffer"), Bytes(sum.Bytes), Count(uint64(sites), "call site"))
 }
 
 // TooFew says that so many growing call sites have too few buffers to judge.

@@ -22,16 +22,12 @@ type lives struct {
 
 	sites     []memory.Site
 	siteIndex map[memory.SiteKey]uint32
-	buffers   map[bufferKey]uint32
-	programs  map[programKey][]static
+	buffers   map[objectKey]uint32
+	programs  map[objectKey][]static
 }
 
-type bufferKey struct {
-	pid int
-	id  uint64
-}
-
-type programKey struct {
+// An objectKey is a buffer or a program of a process.
+type objectKey struct {
 	pid int
 	id  uint64
 }
@@ -48,7 +44,7 @@ type static struct {
 func newLives() lives {
 	return lives{
 		owners: make([]memory.Owner, 1), ownerIndex: map[memory.Owner]uint32{{}: 0},
-		siteIndex: make(map[memory.SiteKey]uint32), buffers: make(map[bufferKey]uint32), programs: make(map[programKey][]static),
+		siteIndex: make(map[memory.SiteKey]uint32), buffers: make(map[objectKey]uint32), programs: make(map[objectKey][]static),
 	}
 }
 
@@ -73,7 +69,7 @@ func (l *lives) siteOf(site memory.Site) uint32 {
 }
 
 func (l *lives) alloc(row uint32, e *event.Event, banks uint32) {
-	key := bufferKey{e.PID, e.BufferID}
+	key := objectKey{e.PID, e.BufferID}
 	if old, ok := l.buffers[key]; ok {
 		l.died[old] = row // its free was lost
 	}
@@ -85,13 +81,13 @@ func (l *lives) alloc(row uint32, e *event.Event, banks uint32) {
 
 // begin adds a buffer that was live before the first event.
 func (l *lives) begin(row uint32, b *memory.Buffer) {
-	l.buffers[bufferKey{b.PID, b.BufferID}] = l.add(row, *b.Site, b.BytesPerBank, uint32(b.Banks), b.Address, b.BufferID)
+	l.buffers[objectKey{b.PID, b.BufferID}] = l.add(row, *b.Site, b.BytesPerBank, uint32(b.Banks), b.Address, b.BufferID)
 	l.own(b.PID, b.BufferID, b.Owner)
 }
 
 // own sets the owner of a live buffer. Losing its owner does not change the buffer's history.
 func (l *lives) own(pid int, id uint64, owner memory.Owner) {
-	life, live := l.buffers[bufferKey{pid, id}]
+	life, live := l.buffers[objectKey{pid, id}]
 	if !live || owner.Path == "" {
 		return
 	}
@@ -106,7 +102,7 @@ func (l *lives) own(pid int, id uint64, owner memory.Owner) {
 
 // free ends a buffer and returns its region; ok is false if it is not known.
 func (l *lives) free(row uint32, e *event.Event) (region event.Region, ok bool) {
-	key := bufferKey{e.PID, e.BufferID}
+	key := objectKey{e.PID, e.BufferID}
 	i, ok := l.buffers[key]
 	if !ok {
 		return 0, false
@@ -119,7 +115,7 @@ func (l *lives) free(row uint32, e *event.Event) (region event.Region, ok bool) 
 // allocStatic adds a circular buffer, except on chips where the program has the same one. Those
 // inside an L1 buffer are left out, because the buffer counts their memory.
 func (l *lives) allocStatic(row uint32, e *event.Event) {
-	key, banks := programKey{e.PID, e.ProgramID}, 0
+	key, banks := objectKey{e.PID, e.ProgramID}, 0
 	for _, r := range e.Cores {
 		banks += r.Cores()
 	}
@@ -147,7 +143,7 @@ func (l *lives) endStatics(row uint32, e *event.Event) {
 // loadKernel adds the kernels of a program. They replace those that it has.
 func (l *lives) loadKernel(row uint32, e *event.Event) {
 	l.unloadKernels(row, e)
-	devices, key := slices.Clone(e.Devices), programKey{e.PID, e.ProgramID}
+	devices, key := slices.Clone(e.Devices), objectKey{e.PID, e.ProgramID}
 	life := l.add(row, memory.Site{
 		PID: e.PID, Stack: e.Stack, Region: event.Kernel, BeforeAttach: e.BeforeAttach, Devices: devices,
 	}, e.SizeBytes, 1, 0, e.ProgramID)
@@ -161,7 +157,7 @@ func (l *lives) unloadKernels(row uint32, e *event.Event) {
 // end ends the selected memory of a program on the chips of an event; on all if it names none.
 // What ends on some chips only becomes two lives.
 func (l *lives) end(row uint32, e *event.Event, selected func(*static) bool) {
-	key := programKey{e.PID, e.ProgramID}
+	key := objectKey{e.PID, e.ProgramID}
 	left := l.programs[key][:0]
 	for _, s := range l.programs[key] {
 		ends := func(id int) bool { return len(e.Devices) == 0 || slices.Contains(e.Devices, id) }

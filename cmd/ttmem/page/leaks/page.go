@@ -114,12 +114,10 @@ func (p *Page) LeakedBytes() uint64 { return sumOf(p.leaks).Bytes }
 
 // Undecided says how much grew in too few buffers to be judged; "" if nothing did.
 func (p *Page) Undecided() string {
-	sum := sumOf(p.undecided)
-	if sum.Count == 0 {
+	if len(p.undecided) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("growing, %s: %s (%s) from %s", page.TooFew(sum.Stacks), page.Count(sum.Count, "buffer"),
-		page.Bytes(sum.Bytes), page.Count(uint64(sum.Stacks), "call site"))
+	return "growing" + page.Growing(alloc.Total(p.undecided), len(p.undecided))
 }
 
 func sumOf(list []*alloc.Row) sum {

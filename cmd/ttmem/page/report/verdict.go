@@ -167,9 +167,7 @@ func (r *report) leaks() {
 		r.line(r.Paint(page.Green, r.Pick("✓ ", "")+"No leaks found"))
 	}
 	if len(few) > 0 {
-		text := fmt.Sprintf("Growing, %s: %s (%s) from %s", page.TooFew(len(r.undecided)), page.Count(fewSum.Count, "buffer"),
-			page.Bytes(fewSum.Bytes), page.Count(uint64(len(r.undecided)), "call site"))
-		r.sentence(page.Yellow, text)
+		r.sentence(page.Yellow, "Growing"+page.Growing(fewSum, len(r.undecided)))
 		r.sources(few, shownLeaks, 0, page.Bytes)
 	}
 	for _, text := range first(r.hostGrowth, shownGrowth) {
