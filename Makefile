@@ -95,7 +95,7 @@ CPUS := $(shell nproc)
 TRACING := ./tracer ./tracer/stack ./tracer/heap ./tracer/heap/owner ./tracer/doctor ./e2e/rig
 test: tools bin/rig
 	@$(SUDO) bin/rig -all || echo "the tests that need what failed will fail"
-	@echo "testing, about ten minutes on two processors: the results of other packages come after those of e2e"
+	@echo "testing, eight to fifteen minutes on two processors: the results of other packages come after those of e2e"
 	$(SUDO) $(GO) test -vet=off -count=1 -p $$(( $(CPUS) + 1 )) -parallel $$(( $(CPUS) + 2 )) -timeout 60m ./e2e \
 		$$($(GO) list ./... | grep -vxF "$$($(GO) list ./e2e $(TRACING) $(HOSTILE) $(FAULTS))") $(TRACING)
 

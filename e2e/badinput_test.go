@@ -116,7 +116,7 @@ func TestDoctorWithoutRoot(t *testing.T) {
 	stdout, stderr, status := runTtmem(t, nobody, "doctor")
 	qt.Check(t, qt.Equals(status, 1))
 	qt.Check(t, qt.Equals(stderr, ""))
-	qt.Check(t, qt.IsTrue(strings.HasPrefix(stdout, "Run without root")), qt.Commentf("%s", stdout))
+	qt.Check(t, qt.IsTrue(strings.HasPrefix(stdout, "Without root, ")), qt.Commentf("%s", stdout))
 	qt.Check(t, qt.StringContains(stdout, "?        BPF programs            not tried: needs root"))
 	qt.Check(t, qt.IsFalse(strings.Contains(stdout, "not permitted")), qt.Commentf("%s", stdout))
 }

@@ -59,7 +59,7 @@ func TestTransformer(t *testing.T) {
 func growsInTop(t *testing.T, file, line string, leaking bool) {
 	term := startTerminal(t, 110, 30, os.Environ(), ttmem, "top", file)
 	if leaking {
-		term.expect("peak of DRAM") // near the end, where the leak has most
+		term.expect("largest leak of DRAM") // near the end, where it has most
 		for range 12 {
 			term.press("N")
 		}

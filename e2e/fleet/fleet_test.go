@@ -278,7 +278,7 @@ var metricName = regexp.MustCompile(`\bttmem_[a-z0-9_]+`)
 // Each metric that a file names is one of ttmem's.
 func TestFilesNameMetricsThatExist(t *testing.T) {
 	i := newInstance(t, "127.0.0.1:0")
-	i.apply(failure())
+	i.apply(event.Event{TimeNs: 3e9, Kind: event.HostMemory, PID: 7, SizeBytes: 1 << 20, BytesPerBank: 2 << 20}, failure())
 	scrape := string(fetch(t, i, "/metrics?processes=5"))
 	for _, path := range []string{docs + "/grafana.json", docs + "/ttmem.rules.yml", "../../docs/fleet.md"} {
 		names := metricName.FindAllString(read(t, path), -1)
