@@ -79,7 +79,10 @@ func (r *Service) Pause() {
 func (r *Service) note(err error) {
 	health := service.RecordingOK
 	if err != nil {
-		health = errors.Unwrap(err).Error() // without the path, which not every user may know
+		health = "the recording cannot be written" // without the path, which not every user may know
+		if cause := errors.Unwrap(err); cause != nil {
+			health = cause.Error()
+		}
 	}
 	if err != nil && health != r.Health() {
 		r.Failed, r.tried = true, time.Now()

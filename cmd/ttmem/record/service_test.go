@@ -83,7 +83,10 @@ func TestServeSaysOnceWhyItDoesNotRecord(t *testing.T) {
 		s.note(errorOf("read-only file system"))
 		s.note(nil)
 		s.note(errorOf("no space left"))
+		qt.Check(t, qt.Equals(s.Health(), "no space left"))
 	})
+	saidBy(t, func() { s.note(errors.New("host.ttmem: another ttmem writes it")) }) // an error without a cause
+	qt.Check(t, qt.Equals(s.Health(), "the recording cannot be written"))
 	const goesOn = "; tracing goes on, and ttmem tries to record again every 10s\n"
 	qt.Check(t, qt.Equals(said, "ttmem: host.ttmem: no space left"+goesOn+
 		"ttmem: host.ttmem: read-only file system"+goesOn+"ttmem: host.ttmem: no space left"+goesOn))
