@@ -1,6 +1,8 @@
 package analyze
 
 import (
+	"slices"
+
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
@@ -23,7 +25,8 @@ type StoryKind string
 const (
 	// StoryFailure is the last failed allocation.
 	StoryFailure StoryKind = "failure"
-	// StoryLeak is the last allocation of the process with the largest leak, when all of that is live.
+	// StoryLeak is the last allocation of the process with the largest leak, when all of that is live, or a peak of
+	// its region after that.
 	StoryLeak StoryKind = "leak"
 	// StoryPeak is the peak of DRAM or L1 that is nearest to its capacity.
 	StoryPeak StoryKind = "peak"
@@ -40,9 +43,18 @@ func StoryOf(s *aggregate.State, begin memory.Point) (story Story) {
 	}
 	survivors, _ := s.Survivors()
 	for _, leak := range LeaksOf(survivors) { // the largest is first
-		if leak.WorkedToNs >= begin.TimeNs {
-			return Story{StoryLeak, memory.Point{TimeNs: leak.WorkedToNs}, leak.Region.String(), leak.Devices}
+		if leak.WorkedToNs < begin.TimeNs {
+			continue
 		}
+		at := memory.Point{TimeNs: leak.WorkedToNs}
+		// A later peak of the only process has all of it, too, and what a late attach had not read yet.
+		alone := len(s.Snapshot().Processes) == 1
+		for _, p := range s.Index().Peaks {
+			if alone && p.Region == leak.Region && slices.Contains(leak.Devices, p.Device) && p.TimeNs > at.TimeNs {
+				at = p.Point
+			}
+		}
+		return Story{StoryLeak, at, leak.Region.String(), leak.Devices}
 	}
 	most := -1.0
 	for _, p := range s.Index().Peaks {
