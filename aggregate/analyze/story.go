@@ -35,7 +35,8 @@ const (
 // StoryOf returns the story of a recording that begins at a point: a failure, else a leak, else a peak. The
 // state is that at the end.
 func StoryOf(s *aggregate.State, begin memory.Point) (story Story) {
-	if failures := s.Snapshot().Failures; len(failures) > 0 {
+	snap, peaks := s.Snapshot(), s.Index().Peaks
+	if failures := snap.Failures; len(failures) > 0 {
 		last := &failures[len(failures)-1]
 		if last.Number >= begin.Number {
 			return Story{StoryFailure, memory.Point{Number: last.Number, TimeNs: last.TimeNs}, last.Region, last.Devices}
@@ -48,8 +49,8 @@ func StoryOf(s *aggregate.State, begin memory.Point) (story Story) {
 		}
 		at := memory.Point{TimeNs: leak.WorkedToNs}
 		// A later peak of the only process has all of it, too, and what a late attach had not read yet.
-		alone := len(s.Snapshot().Processes) == 1
-		for _, p := range s.Index().Peaks {
+		alone := len(snap.Processes) == 1
+		for _, p := range peaks {
 			if alone && p.Region == leak.Region && slices.Contains(leak.Devices, p.Device) && p.TimeNs > at.TimeNs {
 				at = p.Point
 			}
@@ -57,7 +58,7 @@ func StoryOf(s *aggregate.State, begin memory.Point) (story Story) {
 		return Story{StoryLeak, at, leak.Region.String(), leak.Devices}
 	}
 	most := -1.0
-	for _, p := range s.Index().Peaks {
+	for _, p := range peaks {
 		share := 0.0 // of other regions, and if the capacity is not known
 		if p.CapacityBytes > 0 && (p.Region == event.DRAM || p.Region == event.L1) {
 			share = float64(p.Bytes) / float64(p.CapacityBytes)
