@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -114,11 +115,14 @@ func TestExchangedFolders(t *testing.T) {
 	qt.Assert(t, qt.IsNil(u.command("mkdir", folder).Run()))
 	qt.Assert(t, qt.IsNil(u.command("ln", "-s", guarded, link).Run()))
 	var stop atomic.Bool
+	var exchange sync.Mutex // held where this test itself looks into the folder, so that it does not follow the symlink
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		for !stop.Load() {
+			exchange.Lock()
 			_ = unix.Renameat2(unix.AT_FDCWD, folder, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE)
+			exchange.Unlock()
 			time.Sleep(100 * time.Microsecond)
 		}
 	}()
@@ -148,6 +152,7 @@ func TestExchangedFolders(t *testing.T) {
 				if after := listing(guarded); after != before {
 					t.Fatalf("%s: root's folder changed from\n%s\nto\n%s\n%.300s", command, before, after, said)
 				}
+				exchange.Lock()
 				for _, in := range []string{folder, link} {
 					if info, err := os.Lstat(in); err == nil && info.IsDir() {
 						left, _ := filepath.Glob(in + "/*")
@@ -156,6 +161,7 @@ func TestExchangedFolders(t *testing.T) {
 						}
 					}
 				}
+				exchange.Unlock()
 			}
 			t.Logf("%d of %d were written", made, tries)
 		})
