@@ -257,6 +257,10 @@ func TestExports(t *testing.T) {
 		qt.Check(t, qt.Equals(e.Exports(name), want), qt.Commentf("%q", name))
 	}
 	qt.Check(t, qt.IsTrue(e.Exports("no such name", "_ZN2tt8tt_metal6Buffer6createEv")))
+	for _, prefix := range []string{"_ZN2tt8tt_metal6Buffer6createEv", "_ZN2tt8tt_metal6Buffer6create", "inner", "inne", "__cxa_throw", "no such name"} {
+		qt.Check(t, qt.Equals(e.Defines(prefix), len(e.WithPrefix(prefix)) > 0), qt.Commentf("%q", prefix))
+	}
+	qt.Check(t, qt.IsTrue(e.Defines("no such name", "inne")))
 }
 
 func TestTruncated(t *testing.T) {
@@ -293,7 +297,7 @@ func TestSparseFile(t *testing.T) {
 		}{
 			"names exported": {func() {
 				e.Exports("_PyRuntime")
-				e.MayHavePrefix("_ZN2tt8tt_metal12GraphTracker14track_allocate")
+				e.Defines("_ZN2tt8tt_metal12GraphTracker14track_allocate")
 			}, 1},
 			"by name":    {func() { e.Lookup("inner") }, 90},
 			"by address": {func() { e.At(textAddr) }, 50},

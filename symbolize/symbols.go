@@ -49,6 +49,9 @@ type nameEntry struct {
 
 const tableBit = 1 << 31
 
+// maxMentions bounds the names that defines looks for symbols of. Files have a few.
+const maxMentions = 1 << 12
+
 // Lookup returns the defined function or object with a name.
 func (e *ELF) Lookup(name string) (Symbol, bool) {
 	found := e.find(name, true)
@@ -60,46 +63,86 @@ func (e *ELF) Lookup(name string) (Symbol, bool) {
 
 // Exports reports whether the file defines a dynamic function or object with one of these names. It
 // keeps nothing, and mostly reads only the names: much cheaper than Lookup.
-func (e *ELF) Exports(names ...string) (found bool) {
+func (e *ELF) Exports(names ...string) bool {
 	ended := make([]string, len(names))
 	for i, name := range names {
 		ended[i] = name + "\x00"
 	}
-	if !e.mentions(tableDynsym, ended...) {
-		return false
+	return e.defines(tableDynsym, ended)
+}
+
+// Defines reports whether WithPrefix finds something for one of these prefixes. It is as cheap as Exports.
+func (e *ELF) Defines(prefixes ...string) bool {
+	return e.defines(tableDynsym, prefixes) || e.defines(tableSymtab, prefixes)
+}
+
+// Imports reports whether the dynamic symbol table has a name with one of these prefixes, defined in this
+// file or in another.
+func (e *ELF) Imports(prefixes ...string) (found bool) {
+	begun := make([]string, len(prefixes))
+	for i, prefix := range prefixes {
+		begun[i] = "\x00" + prefix
 	}
-	table := e.tableNames(tableDynsym, maxNames)
-	e.eachSymbol(tableDynsym, func(s tableSymbol) { found = found || slices.Contains(names, cString(table, s.name)) })
+	e.eachMention(tableDynsym, begun, func(uint32) bool {
+		found = true
+		return false
+	})
 	return found
 }
 
-// Imports reports whether the dynamic symbol table has a name with a prefix, defined in this file or in
-// another.
-func (e *ELF) Imports(prefix string) bool { return e.mentions(tableDynsym, "\x00"+prefix) }
-
-// MayHavePrefix reports whether WithPrefix may find something. It is much cheaper.
-func (e *ELF) MayHavePrefix(prefix string) bool {
-	return e.mentions(tableDynsym, prefix) || e.mentions(tableSymtab, prefix)
+// defines reports whether a table has a defined function or object whose name, with the NUL that ends it,
+// begins with one of these texts.
+func (e *ELF) defines(table int, texts []string) (found bool) {
+	var at []uint32
+	e.eachMention(table, texts, func(offset uint32) bool {
+		at = append(at, offset)
+		return len(at) < maxMentions
+	})
+	if len(at) == 0 {
+		return false
+	}
+	slices.Sort(at)
+	e.eachSymbol(table, func(s tableSymbol) {
+		if !found {
+			_, begins := slices.BinarySearch(at, s.name)
+			found = begins && !pseudo(e.nameAt(table, s.name))
+		}
+	})
+	return found
 }
 
-// mentions reports whether the names of a table contain one of these texts.
-func (e *ELF) mentions(table int, texts ...string) (found bool) {
+// eachMention calls f with the offsets at which the names of a table have one of these texts, until it
+// returns false. An offset may come twice.
+func (e *ELF) eachMention(table int, texts []string, f func(offset uint32) bool) {
 	if e.strings[table].Size > maxNames {
-		return false
+		return
 	}
 	longest := 0
 	for _, text := range texts {
 		longest = max(longest, len(text))
 	}
 	var window []byte // a text may cross the end of a part
+	end := 0          // of the window
 	_ = e.EachPart(e.strings[table], func(part []byte) error {
 		window = append(append(window[:0], window[max(0, len(window)-longest):]...), part...)
-		if found = slices.ContainsFunc(texts, func(text string) bool { return bytes.Contains(window, []byte(text)) }); found {
-			return io.EOF
+		end += len(part)
+		for _, text := range texts {
+			// mangled names begin alike: a search for bytes that few names have is ten times as fast
+			before := max(0, strings.IndexAny(text, "BDFGHJMOQRUVWXY"))
+			rare := []byte(text[before:])
+			for from := before; from < len(window); from++ {
+				i := bytes.Index(window[from:], rare)
+				if i < 0 {
+					break
+				}
+				from += i
+				if string(window[from-before:from]) == text[:before] && !f(uint32(end-len(window)+from-before)) {
+					return io.EOF
+				}
+			}
 		}
 		return nil
 	})
-	return found
 }
 
 // WithPrefix returns the defined functions and objects whose mangled names begin with a

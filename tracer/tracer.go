@@ -75,6 +75,7 @@ func New(o Options) (_ *Tracer, err error) {
 		o.Warn = func(int, string) {}
 	}
 	addProcessors()
+	defer fewCollections()()
 	t := &Tracer{readers: host.NewReaders()}
 	defer func() {
 		if err != nil {
@@ -119,6 +120,13 @@ func (o *Options) warn(text string) { o.Warn(host.NoUser, text) }
 // for a while, and a goroutine that waits for it waits at that thread's priority.
 func addProcessors() {
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), runtime.NumCPU()*4/3+4))
+}
+
+// fewCollections lets the heap grow to a few times its size between collections until the function that it
+// returns is called: starting reads types and symbols, which are used until its end.
+func fewCollections() (usual func()) {
+	before := debug.SetGCPercent(400)
+	return func() { debug.SetGCPercent(before) }
 }
 
 func (t *Tracer) load(o *Options) error {
@@ -233,7 +241,10 @@ func (t *Tracer) forgetObjects() {
 func (t *Tracer) ProbeLoader(pid int) { t.spaces.ProbeLoader(pid) }
 
 // Prepare attaches to a library file before a process maps it.
-func (t *Tracer) Prepare(path string) error { return t.finder.Prepare(path) }
+func (t *Tracer) Prepare(path string) error {
+	defer fewCollections()()
+	return t.finder.Prepare(path)
+}
 
 // Discovered reports whether any traced process mapped a library.
 func (t *Tracer) Discovered() bool { return t.libraries.Seen.Load() }

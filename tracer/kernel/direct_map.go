@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
 	"ttmem/bpf"
@@ -17,7 +18,7 @@ import (
 // own: the address is right if it shows the page's random words. The kernel does not publish it, and on
 // some machines (encrypted memory, Xen's paravirtual guests) page tables cannot be used. Without it, the
 // kernel side copies memory with a helper, which takes ten times as long. spec is consumed.
-func findDirectMap(spec *ebpf.CollectionSpec) (none bpf.KernelFindDirectMap, err error) {
+func findDirectMap(spec *ebpf.CollectionSpec, types *btf.Cache) (none bpf.KernelFindDirectMap, err error) {
 	page, err := unix.Mmap(-1, 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return none, fmt.Errorf("mapping a page: %w", err)
@@ -28,7 +29,7 @@ func findDirectMap(spec *ebpf.CollectionSpec) (none bpf.KernelFindDirectMap, err
 		Program *ebpf.Program  `ebpf:"on_find_direct_map"`
 		Finding *ebpf.Variable `ebpf:"finding"`
 	}
-	if err := spec.LoadAndAssign(&objs, nil); err != nil {
+	if err := spec.LoadAndAssign(&objs, &ebpf.CollectionOptions{Cache: types}); err != nil {
 		return none, fmt.Errorf("loading the search for the direct map: %w", err)
 	}
 	defer objs.Program.Close()

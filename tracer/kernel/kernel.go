@@ -18,6 +18,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
@@ -63,6 +64,8 @@ type Support struct {
 	memory bpf.KernelFindDirectMap
 	// Spec is the kernel side, adapted to this kernel.
 	Spec *ebpf.CollectionSpec
+	// types are the kernel's, until Load: reading them takes 20 ms.
+	types *btf.Cache
 	// why has the reason for each feature that is not used.
 	why map[string]string
 }
@@ -77,7 +80,7 @@ func Detect() (*Support, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the BPF object: %w", err)
 	}
-	k := &Support{Spec: spec, why: make(map[string]string)}
+	k := &Support{Spec: spec, types: btf.NewCache(), why: make(map[string]string)}
 	var multi, thread, memory error
 	var trying sync.WaitGroup
 	try := func(name string, why *error, trial func() error) {
@@ -91,7 +94,7 @@ func Detect() (*Support, error) {
 	try(featureUprobeMulti, &thread, tryOtherThread)
 	ofSearch := spec.Copy()
 	try(featureDirectMap, &memory, func() (err error) {
-		k.memory, err = findDirectMap(ofSearch)
+		k.memory, err = findDirectMap(ofSearch, k.types)
 		return err
 	})
 	trying.Wait()

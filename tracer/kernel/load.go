@@ -79,7 +79,9 @@ func (k *Support) Load(o LoadOptions) (_ *Objects, err error) {
 		k.Spec.Maps[bpf.KernelMapRecords].MaxEntries = o.RingBytes
 	}
 	objs := &Objects{Support: k, showRoom: make(chan struct{}, maxShowing)}
-	if err := k.Spec.LoadAndAssign(&objs.loaded, nil); err != nil {
+	err = k.Spec.LoadAndAssign(&objs.loaded, &ebpf.CollectionOptions{Cache: k.types})
+	k.types = nil
+	if err != nil {
 		return nil, explainLoad(err)
 	}
 	defer func() {

@@ -36,11 +36,13 @@ var exceptionTypes = []string{"13runtime_error", "11logic_error", invalidArgumen
 
 const invalidArgument = "16invalid_argument"
 
-// IsBeside reports whether a file belongs to tt-metal, or calls it: exceptions of the library's
+// Beside returns the Exceptions of a file that belongs to tt-metal, or calls it: exceptions of the library's
 // templates are made in whichever file the dynamic linker takes them from.
-func IsBeside(e *symbolize.ELF) bool {
-	return slices.ContainsFunc([]string{"_ZN2tt", "_ZNK2tt", "_ZN4ttnn"}, func(prefix string) bool { return e.Imports(prefix) }) &&
-		len(Exceptions(e)) > 0
+func Beside(e *symbolize.ELF) []ExceptionProbe {
+	if !e.Imports("_ZN2tt", "_ZNK2tt", "_ZN4ttnn") {
+		return nil
+	}
+	return Exceptions(e)
 }
 
 // calls reports whether the code of a file calls tt-metal from outside: a Python extension or a

@@ -96,9 +96,7 @@ func Derive(e *symbolize.ELF) (*Layout, error) {
 
 // IsLibrary reports whether a file is a tt-metal library, in a thousandth of Derive's time.
 func IsLibrary(e *symbolize.ELF) bool {
-	return slices.ContainsFunc([]string{"GraphTracker::track_allocate", "Buffer::address const"}, func(name string) bool {
-		return e.MayHavePrefix(mangle(name)) && len(e.WithPrefix(mangle(name))) > 0
-	})
+	return e.Defines(mangle("GraphTracker::track_allocate"), mangle("Buffer::address const"))
 }
 
 func derive(e *symbolize.ELF) (*deriver, error) {

@@ -42,8 +42,8 @@ func besideProbes(file *os.File, size int64) (offsets, cookies []uint64, show st
 		return nil, nil, ""
 	}
 	var shown []string
-	if layout.IsBeside(elf) {
-		offsets, cookies = exceptionProbes(layout.Exceptions(elf))
+	if list := layout.Beside(elf); len(list) > 0 {
+		offsets, cookies = exceptionProbes(list)
 		shown = append(shown, "failures")
 	}
 	if at, ok := layout.Mark(elf); ok {
