@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,38 +19,72 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// A Browser is a headless Chromium with one page, steered by its DevTools
-// protocol over a pipe: messages of JSON that end with a zero byte.
+// A Browser is a page in a headless Chromium, steered by its DevTools protocol over a pipe: messages of JSON
+// that end with a zero byte.
 type Browser struct {
-	t       testing.TB
-	to      *os.File
-	pipe    *os.File
-	from    *bufio.Reader
-	session string
-	id      int
+	t testing.TB
+	*program
+	// session is that of the page or the frame in which the methods act, sessions all of this page's.
+	session  string
+	sessions map[string]bool
 	// Complaints are what the page wrote to its console, and its exceptions.
 	Complaints []string
 	// Requests are the addresses that the page asked for.
 	Requests []string
 }
 
+// A program is a running Chromium. It ends when its pipe is closed, so with the test at the latest.
+type program struct {
+	cmd  *exec.Cmd
+	to   *os.File
+	pipe *os.File
+	from *bufio.Reader
+	id   int // of the last message
+}
+
+// idle are the programs that no test uses: starting one takes a second.
+var idle struct {
+	sync.Mutex
+	list []*program
+}
+
 // answers is how long the browser may take for an answer.
 const answers = 2 * time.Minute
 
-// New starts one. The test fails where there is none.
+// New opens an empty page. The test fails where there is no browser.
 func New(t testing.TB, width, height int) *Browser {
 	t.Helper()
-	return start(t, width, height)
+	idle.Lock()
+	var p *program
+	if n := len(idle.list); n > 0 {
+		p, idle.list = idle.list[n-1], idle.list[:n-1]
+	}
+	idle.Unlock()
+	if p == nil {
+		p = start(t)
+	}
+	t.Cleanup(func() {
+		if t.Failed() { // perhaps because it does not answer
+			p.end()
+			return
+		}
+		idle.Lock()
+		idle.list = append(idle.list, p)
+		idle.Unlock()
+	})
+	return p.open(t, width, height)
 }
 
 // Trusting is New for a browser into which somebody has imported a certificate of a server.
 func Trusting(t testing.TB, certificate *x509.Certificate, width, height int) *Browser {
 	t.Helper()
 	key := sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
-	return start(t, width, height, "--ignore-certificate-errors-spki-list="+base64.StdEncoding.EncodeToString(key[:]))
+	p := start(t, "--ignore-certificate-errors-spki-list="+base64.StdEncoding.EncodeToString(key[:]))
+	t.Cleanup(p.end)
+	return p.open(t, width, height)
 }
 
-func start(t testing.TB, width, height int, flags ...string) *Browser {
+func start(t testing.TB, flags ...string) *program {
 	t.Helper()
 	path := ""
 	for _, name := range []string{os.Getenv("TTMEM_BROWSER"), "chromium", "chromium-browser", "google-chrome"} {
@@ -65,35 +100,42 @@ func start(t testing.TB, width, height int, flags ...string) *Browser {
 	qt.Assert(t, qt.IsNil(err))
 	from, theirOut, err := os.Pipe()
 	qt.Assert(t, qt.IsNil(err))
-	// Its processes end one after the other and write to the last: what cannot be
-	// removed then is no failure of the test.
 	dir, err := os.MkdirTemp("", "ttmem-browser")
 	qt.Assert(t, qt.IsNil(err))
-	cmd := exec.Command(path, append(flags, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-		"--no-first-run", "--hide-scrollbars", "--remote-debugging-pipe", "--user-data-dir="+dir,
-		fmt.Sprintf("--window-size=%d,%d", width, height), "about:blank")...)
+	// The shell outlives the test. The browser's processes end one after the other and write to the last.
+	const run = `dir=$1; shift; "$@"; for i in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$dir" && break; sleep 0.1; done`
+	cmd := exec.Command("sh", append([]string{"-c", run, "sh", dir, path, "--headless=new", "--no-sandbox", "--disable-gpu",
+		"--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars", "--remote-debugging-pipe", "--user-data-dir=" + dir}, flags...)...)
 	cmd.ExtraFiles = []*os.File{theirs, theirOut}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	qt.Assert(t, qt.IsNil(cmd.Start()))
 	theirs.Close()
 	theirOut.Close()
-	b := &Browser{t: t, to: to, pipe: from, from: bufio.NewReaderSize(from, 1<<20)}
+	return &program{cmd: cmd, to: to, pipe: from, from: bufio.NewReaderSize(from, 1<<20)}
+}
+
+// end ends the program.
+func (p *program) end() {
+	p.to.Close()
+	kill := time.AfterFunc(5*time.Second, func() { syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) })
+	p.cmd.Wait()
+	kill.Stop()
+	p.pipe.Close()
+}
+
+// open opens an empty page that shares nothing with the program's others, until the end of the test.
+func (p *program) open(t testing.TB, width, height int) *Browser {
+	t.Helper()
+	b := &Browser{t: t, program: p, sessions: make(map[string]bool)}
+	var context struct{ BrowserContextID string }
+	b.decode(b.Call("Target.createBrowserContext", nil), &context)
 	t.Cleanup(func() {
-		to.Close() // which ends it
-		kill := time.AfterFunc(5*time.Second, func() { cmd.Process.Kill() })
-		cmd.Wait()
-		kill.Stop()
-		from.Close()
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		for range 20 {
-			if os.RemoveAll(dir) == nil {
-				break
-			}
-			time.Sleep(50 * time.Millisecond)
+		if b.session = ""; !t.Failed() {
+			b.Call("Target.disposeBrowserContext", map[string]any{"browserContextId": context.BrowserContextID})
 		}
 	})
 	var target struct{ TargetID string }
-	b.decode(b.Call("Target.createTarget", map[string]any{"url": "about:blank"}), &target)
+	b.decode(b.Call("Target.createTarget", map[string]any{"url": "about:blank", "browserContextId": context.BrowserContextID}), &target)
 	b.attach(target.TargetID)
 	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{
 		"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
@@ -131,11 +173,12 @@ func (b *Browser) Call(method string, params any) json.RawMessage {
 }
 
 type answer struct {
-	ID     int
-	Method string
-	Params json.RawMessage
-	Result json.RawMessage
-	Error  *struct{ Message string }
+	ID        int
+	SessionID string
+	Method    string
+	Params    json.RawMessage
+	Result    json.RawMessage
+	Error     *struct{ Message string }
 }
 
 func (b *Browser) read() answer {
@@ -145,6 +188,9 @@ func (b *Browser) read() answer {
 	qt.Assert(b.t, qt.IsNil(err), qt.Commentf("the browser does not answer"))
 	var a answer
 	b.decode(raw[:len(raw)-1], &a)
+	if !b.sessions[a.SessionID] { // of a page that was closed
+		a.Method = ""
+	}
 	switch a.Method {
 	case "Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Page.javascriptDialogOpening":
 		b.Complaints = append(b.Complaints, string(a.Params))
@@ -177,6 +223,7 @@ func (b *Browser) attach(target string) {
 	var session struct{ SessionID string }
 	b.decode(b.Call("Target.attachToTarget", map[string]any{"targetId": target, "flatten": true}), &session)
 	b.session = session.SessionID
+	b.sessions[b.session] = true
 	b.Call("Performance.enable", map[string]any{"timeDomain": "threadTicks"})
 	for _, domain := range []string{"Page", "Runtime", "Network"} {
 		b.Call(domain+".enable", nil)
