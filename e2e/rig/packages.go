@@ -43,7 +43,8 @@ func PythonWith(ctx context.Context, version string, to io.Writer, packages ...s
 		return "", fmt.Errorf("creating a virtual environment: %w", err)
 	}
 	if err := retried(ctx, say, "installing "+packages[0], func() error {
-		return runLogged(ctx, dir+".log", python, pip("install", append([]string{"--no-compile"}, packages...)...)...)
+		// with bytecode, which would take some of them ten seconds of each test
+		return runLogged(ctx, dir+".log", python, pip("install", packages...)...)
 	}); err != nil {
 		return "", err
 	}
@@ -52,7 +53,7 @@ func PythonWith(ctx context.Context, version string, to io.Writer, packages ...s
 
 func packagesDir(cache, version string, packages []string) string {
 	h := fnv.New64a()
-	h.Write([]byte(strings.Join(packages, " ")))
+	h.Write([]byte("compiled " + strings.Join(packages, " ")))
 	return filepath.Join(cache, "packages", fmt.Sprintf("py%s-%x", version, h.Sum64()))
 }
 
