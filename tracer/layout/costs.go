@@ -1,5 +1,7 @@
 package layout
 
+const noUses = "which buffers programs use is unknown"
+
 // costs says, for each field and probe, what users lose without it.
 var costs = map[string]string{
 	"device_":            "buffers cannot be distinguished by device",
@@ -60,6 +62,14 @@ var costs = map[string]string{
 	"CircularBufferAllocator.next":                         "scratchpads are not seen, nor dataflow buffers allocated before the attach",
 	"ProgramImpl.kernel_text_size":                         "L1 of kernels is unknown",
 	"CircularBuffer.has_local_address":                     "circular buffers allocated before the attach are not seen",
+
+	"ProgramImpl.kernels_":            noUses,
+	"Kernel.runtime_args_data":        noUses,
+	"Kernel.common_runtime_args_data": noUses,
+	"Kernel.logical_cores":            noUses,
+	"ProgramImpl.dataflow_buffers_":   noUses,
+	"DataflowBuffer.borrows_memory":   noUses,
+	"DataflowBuffer.address":          noUses,
 
 	"buffer_allocate":     "failed allocations cannot be distinguished from others",
 	"buffer_allocated":    "allocations are not seen",

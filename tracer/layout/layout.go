@@ -123,6 +123,7 @@ func derive(e *symbolize.ELF) (*deriver, error) {
 	d.liveBuffers()
 	d.programs()
 	d.livePrograms()
+	d.uses()
 	for name := range d.layout.Fields {
 		if d.agreed[name] < 2 {
 			d.layout.Single = append(d.layout.Single, name)
