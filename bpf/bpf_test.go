@@ -22,6 +22,7 @@ func TestLoad(t *testing.T) {
 	qt.Assert(t, qt.IsNil(spec.Assign(&vars)))
 	qt.Assert(t, qt.IsNil(vars.TakeStacks.Set(true)))
 	qt.Assert(t, qt.IsNil(vars.FreeStacks.Set(true)))
+	qt.Assert(t, qt.IsNil(vars.ReadUses.Set(true)))
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
 		Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats},
 	})

@@ -144,6 +144,7 @@ func TestStackDepthEqualsVerifier(t *testing.T) {
 	const dead = "copy_block"
 	qt.Assert(t, qt.IsNil(vars.TakeStacks.Set(true)))
 	qt.Assert(t, qt.IsNil(vars.FreeStacks.Set(true)))
+	qt.Assert(t, qt.IsNil(vars.ReadUses.Set(true)))
 	qt.Assert(t, qt.IsNil(vars.DirectMap.Set(uint64(1)<<63)))
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
 		Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats},

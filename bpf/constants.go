@@ -44,6 +44,11 @@ const (
 
 	CaughtThrownAgain = uint8(KernelCaughtFlagCAUGHT_THROWN_AGAIN)
 
+	UsesRead       = uint8(KernelUsesFlagUSES_READ)
+	UsesTooMany    = uint8(KernelUsesFlagUSES_TOO_MANY)
+	UsesUnreadable = uint8(KernelUsesFlagUSES_UNREADABLE)
+	UseStatic      = uint32(KernelUsesFlagUSE_STATIC)
+
 	ProgramCBs     = uint8(KernelProgramFlagPROGRAM_CBS)
 	ProgramDFBs    = uint8(KernelProgramFlagPROGRAM_DFBS)
 	ProgramKernels = uint8(KernelProgramFlagPROGRAM_KERNELS)

@@ -247,61 +247,71 @@ type KernelKernelRecord struct {
 }
 
 type KernelLayout struct {
-	_                 structs.HostLayout
-	BufferImpl        uint32
-	Window            uint32
-	Status            uint32
-	Hooked            uint32
-	Device            uint32
-	Allocator         uint32
-	Sharding          uint32
-	Type              uint32
-	Size              uint32
-	PageSize          uint32
-	Address           uint32
-	OwnsData          uint32
-	UniqueId          uint32
-	PerCore           uint32
-	PerCoreAddresses  uint32
-	ShardSize         uint32
-	ShardPage         uint32
-	ShardCount        uint32
-	DeallocHasImpl    uint32
-	_                 [4]byte
-	ProbeAddress      [64]uint64
-	DeviceVtable      uint64
-	MeshVtable        uint64
-	Allocate          KernelCode
-	ValidateCbs       KernelCode
-	ValidateDfbs      KernelCode
-	ChipId            uint32
-	MeshStride        uint32
-	MeshLocal         uint32
-	Pad               uint32
-	MeshDevices       KernelChain
-	MeshImpl          uint32
-	Pad2              uint32
-	Managers          [5]uint32
-	ManagerBanks      uint32
-	ManagerAlignment  uint32
-	ManagerSize       KernelChain
-	ListBase          int32
-	ListAlignment     int32
-	ListShrunk        int32
-	Pad3              uint32
-	ProgramId         uint32
-	ProgramBinary     uint32
-	ProgramImpl       uint32
-	ProgramCbs        uint32
-	ProgramCbsNeeded  uint32
-	ProgramDfbs       uint32
-	ProgramDfbsNeeded uint32
-	AllocatorRegions  uint32
-	AllocatorBytes    uint32
-	ProgramText       KernelChain
-	QueuePrograms     uint32
-	FabricProgram     uint32
-	_                 [4]byte
+	_                      structs.HostLayout
+	BufferImpl             uint32
+	Window                 uint32
+	Status                 uint32
+	Hooked                 uint32
+	Device                 uint32
+	Allocator              uint32
+	Sharding               uint32
+	Type                   uint32
+	Size                   uint32
+	PageSize               uint32
+	Address                uint32
+	OwnsData               uint32
+	UniqueId               uint32
+	PerCore                uint32
+	PerCoreAddresses       uint32
+	ShardSize              uint32
+	ShardPage              uint32
+	ShardCount             uint32
+	DeallocHasImpl         uint32
+	_                      [4]byte
+	ProbeAddress           [64]uint64
+	DeviceVtable           uint64
+	MeshVtable             uint64
+	Allocate               KernelCode
+	ValidateCbs            KernelCode
+	ValidateDfbs           KernelCode
+	ChipId                 uint32
+	MeshStride             uint32
+	MeshLocal              uint32
+	Pad                    uint32
+	MeshDevices            KernelChain
+	MeshImpl               uint32
+	Pad2                   uint32
+	Managers               [5]uint32
+	ManagerBanks           uint32
+	ManagerAlignment       uint32
+	ManagerSize            KernelChain
+	ListBase               int32
+	ListAlignment          int32
+	ListShrunk             int32
+	Pad3                   uint32
+	ProgramId              uint32
+	ProgramBinary          uint32
+	ProgramImpl            uint32
+	ProgramCbs             uint32
+	ProgramCbsNeeded       uint32
+	ProgramDfbs            uint32
+	ProgramDfbsNeeded      uint32
+	AllocatorRegions       uint32
+	AllocatorBytes         uint32
+	ProgramText            KernelChain
+	ProgramKernels         uint32
+	ProgramDataflowBuffers uint32
+	KernelArguments        uint32
+	KernelCommonArguments  uint32
+	KernelCores            uint32
+	CbInTensor             uint32
+	CbTensorAddress        uint32
+	DfbInTensor            uint32
+	DfbAddress             uint32
+	Pad4                   uint32
+	QueuePrograms          uint32
+	FabricProgram          uint32
+	_                      [4]byte
 }
 
 type KernelLayoutLimit uint32
@@ -506,11 +516,17 @@ type KernelProgramOf struct {
 	Pad    uint32
 }
 
-type KernelProgramRunRecord struct {
+type KernelProgramRun struct {
 	_         structs.HostLayout
 	H         KernelHeader
 	ProgramId uint64
 	Device    uint64
+}
+
+type KernelProgramRunRecord struct {
+	_    structs.HostLayout
+	Run  KernelProgramRun
+	Uses [24]uint32
 }
 
 type KernelProgramSeenRecord struct {
@@ -693,17 +709,17 @@ const (
 )
 
 type KernelUser struct {
-	_             structs.HostLayout
-	Lap           uint64
-	LapBytes      uint64
-	Objects       uint32
-	Threads       uint32
-	Processes     uint32
-	Losses        uint32
-	LostTaken     uint64
-	StacksSinceNs uint64
-	Stacks        uint32
-	Pad           uint32
+	_         structs.HostLayout
+	Lap       uint64
+	LapBytes  uint64
+	Objects   uint32
+	Threads   uint32
+	Processes uint32
+	Losses    uint32
+	LostTaken uint64
+	PeriodNs  uint64
+	Stacks    uint32
+	UsePlaces uint32
 }
 
 type KernelUserKind uint32
@@ -711,6 +727,15 @@ type KernelUserKind uint32
 const (
 	KernelUserKindPROCESS_OF_ROOT   KernelUserKind = 1
 	KernelUserKindNAMESPACE_OF_ROOT KernelUserKind = 2
+)
+
+type KernelUsesFlag uint32
+
+const (
+	KernelUsesFlagUSES_READ       KernelUsesFlag = 1
+	KernelUsesFlagUSES_TOO_MANY   KernelUsesFlag = 2
+	KernelUsesFlagUSES_UNREADABLE KernelUsesFlag = 4
+	KernelUsesFlagUSE_STATIC      KernelUsesFlag = 1
 )
 
 // Names of all BPF objects in the ELF.
@@ -738,6 +763,7 @@ const (
 	KernelMapThreads               = "threads"
 	KernelMapUnloading             = "unloading"
 	KernelMapUnwinders             = "unwinders"
+	KernelMapUsePlaces             = "use_places"
 	KernelMapUsers                 = "users"
 	KernelProgChangeProcess        = "change_process"
 	KernelProgListPrograms         = "list_programs"
@@ -777,6 +803,7 @@ const (
 	KernelVarKeepProcessRecord     = "keep_process_record"
 	KernelVarKeepProgramEndRecord  = "keep_program_end_record"
 	KernelVarKeepProgramOf         = "keep_program_of"
+	KernelVarKeepProgramRun        = "keep_program_run"
 	KernelVarKeepProgramRunRecord  = "keep_program_run_record"
 	KernelVarKeepProgramSeenRecord = "keep_program_seen_record"
 	KernelVarKeepPythonRecord      = "keep_python_record"
@@ -788,6 +815,7 @@ const (
 	KernelVarLostUnattributed      = "lost_unattributed"
 	KernelVarOnlyListed            = "only_listed"
 	KernelVarOwnTgid               = "own_tgid"
+	KernelVarReadUses              = "read_uses"
 	KernelVarRingLap               = "ring_lap"
 	KernelVarRingUsers             = "ring_users"
 	KernelVarStackSeed             = "stack_seed"
@@ -876,6 +904,7 @@ type KernelMapSpecs struct {
 	Threads         *ebpf.MapSpec `ebpf:"threads"`
 	Unloading       *ebpf.MapSpec `ebpf:"unloading"`
 	Unwinders       *ebpf.MapSpec `ebpf:"unwinders"`
+	UsePlaces       *ebpf.MapSpec `ebpf:"use_places"`
 	Users           *ebpf.MapSpec `ebpf:"users"`
 }
 
@@ -909,6 +938,7 @@ type KernelVariableSpecs struct {
 	KeepProcessRecord     *ebpf.VariableSpec `ebpf:"keep_process_record"`
 	KeepProgramEndRecord  *ebpf.VariableSpec `ebpf:"keep_program_end_record"`
 	KeepProgramOf         *ebpf.VariableSpec `ebpf:"keep_program_of"`
+	KeepProgramRun        *ebpf.VariableSpec `ebpf:"keep_program_run"`
 	KeepProgramRunRecord  *ebpf.VariableSpec `ebpf:"keep_program_run_record"`
 	KeepProgramSeenRecord *ebpf.VariableSpec `ebpf:"keep_program_seen_record"`
 	KeepPythonRecord      *ebpf.VariableSpec `ebpf:"keep_python_record"`
@@ -920,6 +950,7 @@ type KernelVariableSpecs struct {
 	LostUnattributed      *ebpf.VariableSpec `ebpf:"lost_unattributed"`
 	OnlyListed            *ebpf.VariableSpec `ebpf:"only_listed"`
 	OwnTgid               *ebpf.VariableSpec `ebpf:"own_tgid"`
+	ReadUses              *ebpf.VariableSpec `ebpf:"read_uses"`
 	RingLap               *ebpf.VariableSpec `ebpf:"ring_lap"`
 	RingUsers             *ebpf.VariableSpec `ebpf:"ring_users"`
 	StackSeed             *ebpf.VariableSpec `ebpf:"stack_seed"`
@@ -968,6 +999,7 @@ type KernelMaps struct {
 	Threads         *ebpf.Map `ebpf:"threads"`
 	Unloading       *ebpf.Map `ebpf:"unloading"`
 	Unwinders       *ebpf.Map `ebpf:"unwinders"`
+	UsePlaces       *ebpf.Map `ebpf:"use_places"`
 	Users           *ebpf.Map `ebpf:"users"`
 }
 
@@ -994,6 +1026,7 @@ func (m *KernelMaps) Close() error {
 		m.Threads,
 		m.Unloading,
 		m.Unwinders,
+		m.UsePlaces,
 		m.Users,
 	)
 }
@@ -1028,6 +1061,7 @@ type KernelVariables struct {
 	KeepProcessRecord     *ebpf.Variable `ebpf:"keep_process_record"`
 	KeepProgramEndRecord  *ebpf.Variable `ebpf:"keep_program_end_record"`
 	KeepProgramOf         *ebpf.Variable `ebpf:"keep_program_of"`
+	KeepProgramRun        *ebpf.Variable `ebpf:"keep_program_run"`
 	KeepProgramRunRecord  *ebpf.Variable `ebpf:"keep_program_run_record"`
 	KeepProgramSeenRecord *ebpf.Variable `ebpf:"keep_program_seen_record"`
 	KeepPythonRecord      *ebpf.Variable `ebpf:"keep_python_record"`
@@ -1039,6 +1073,7 @@ type KernelVariables struct {
 	LostUnattributed      *ebpf.Variable `ebpf:"lost_unattributed"`
 	OnlyListed            *ebpf.Variable `ebpf:"only_listed"`
 	OwnTgid               *ebpf.Variable `ebpf:"own_tgid"`
+	ReadUses              *ebpf.Variable `ebpf:"read_uses"`
 	RingLap               *ebpf.Variable `ebpf:"ring_lap"`
 	RingUsers             *ebpf.Variable `ebpf:"ring_users"`
 	StackSeed             *ebpf.Variable `ebpf:"stack_seed"`

@@ -39,6 +39,8 @@ type Options struct {
 	NoStacks bool
 	// FreeStacks records the call stacks of frees as well.
 	FreeStacks bool
+	// NoUses leaves out which buffers programs use.
+	NoUses bool
 	// FullNames shows functions with their parameters and template arguments.
 	FullNames bool
 	// AllFrames keeps the Python interpreter's own calls in stacks.
@@ -134,7 +136,7 @@ func (t *Tracer) load(o *Options) error {
 	if err != nil {
 		return err
 	}
-	t.objs, err = k.Load(kernel.LoadOptions{OnlyListed: len(o.Processes) > 0, Stacks: !o.NoStacks, FreeStacks: o.FreeStacks, RingBytes: o.RingBytes})
+	t.objs, err = k.Load(kernel.LoadOptions{OnlyListed: len(o.Processes) > 0, Stacks: !o.NoStacks, FreeStacks: o.FreeStacks, Uses: !o.NoUses, RingBytes: o.RingBytes})
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ enum layout_limit {
 	NO_FIELD = 0xffffffff, /* stands for a missing offset */
 };
 #define MAX_CHAIN 4
+/* tt-metal's types of cores with kernels of their own: Tensix, active and idle Ethernet, … */
+#define MAX_CORE_TYPES 8
 /* TensorMemoryLayout: this and the following have a shard per core */
 #define SHARDED 2
 
@@ -72,6 +74,14 @@ struct layout {
 	u32 allocator_regions, allocator_bytes;
 	/* ProgramImpl → vector → bytes of its kernels in L1, u32: the last field of each element */
 	struct chain program_text;
+	/* What a program uses. In ProgramImpl: a vector of maps of kernels, by core type, or NO_FIELD if what follows
+	 * is not known; and a vector of dataflow buffers, or NO_FIELD. */
+	u32 program_kernels, program_dataflow_buffers;
+	/* in Kernel: the arguments by core, the common ones, and its cores */
+	u32 kernel_arguments, kernel_common_arguments, kernel_cores;
+	/* in a circular and in a dataflow buffer: whether it lies in a tensor, and the address of that */
+	u32 cb_in_tensor, cb_tensor_address, dfb_in_tensor, dfb_address;
+	u32 pad4;
 	/* the runtime's programs in a Device: a vector of Program *, and one Program *; or NO_FIELD */
 	u32 queue_programs, fabric_program;
 };

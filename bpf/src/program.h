@@ -225,9 +225,6 @@ HANDLER void report_scratchpads(const struct hit *h, const struct thread *t)
 		count_lost(LOST_PROGRAM_UNREADABLE);
 }
 
-/* tt-metal's types of cores with kernels of their own: Tensix, active and idle Ethernet, … */
-#define MAX_CORE_TYPES 8
-
 /* Returns the bytes of a program's kernels in the L1 of a core. The vector has an element for each
  * type of core, the first for Tensix cores, which are the workers. */
 static __always_inline u64 text_of(struct memory *m, const struct layout *l, u64 impl, u32 kind)
@@ -371,44 +368,58 @@ __noinline int program_memory(struct memory *m, u32 library, u64 impl)
 	return what;
 }
 
-static __always_inline void send_run(const struct hit *h, u64 id)
+/* Finds the program of track_program. */
+static __always_inline bool read_program(const struct hit *h, u64 *impl, u64 *id)
 {
-	struct program_run_record r = {.program_id = id, .device = h->ctx->dx};
+	struct memory *m = memory_of(h);
 
-	fill_header(&r.h, RECORD_PROGRAM_RUN, h->library);
-	r.h.stack = h->stack;
-	SEND(r);
+	return h->l->program_impl != NO_FIELD && read_word(m, h->ctx->si + h->l->program_impl, impl) &&
+	       read_word(m, *impl + h->l->program_id, id);
 }
 
 /* GraphTracker::track_program(Program *, IDevice *): each time a program is enqueued, even one
- * from the program cache. An unknown program that is already placed in L1 was compiled before
- * ttmem attached to the process. */
+ * from the program cache. Its arguments are set by then. */
+HANDLER void program_runs(const struct hit *h)
+{
+	struct program_run r;
+	u64 impl = 0;
+
+	if (!read_program(h, &impl, &r.program_id)) {
+		if (h->l->program_impl != NO_FIELD)
+			count_lost(LOST_PROGRAM_UNREADABLE);
+		return;
+	}
+	fill_header(&r.h, RECORD_PROGRAM_RUN, h->library);
+	r.h.stack = h->stack;
+	r.device = h->ctx->dx;
+	if (!read_uses || !h->u || h->l->program_kernels == NO_FIELD) {
+		SEND(r);
+		return;
+	}
+	h->u->record.uses.run.run = r;
+	add_uses(h->l, h->library, h->u, impl);
+	SEND_WITH(&h->u->record.uses.run, uses, h->u->record.uses.run.run.h.count);
+}
+
+/* An unknown program that is enqueued and already placed in L1 was compiled before ttmem attached to the
+ * process. */
 HANDLER void program_enqueued(const struct hit *h)
 {
-	const struct layout *l = h->l;
 	u32 tgid = h->tgid;
 	struct process *process = bpf_map_lookup_elem(&processes, &tgid);
-	struct memory *m = memory_of(h);
 	struct program_seen_record r;
 	struct object_key k;
 	struct object *known;
 	u64 impl = 0, id = 0;
 	u32 what;
 
-	if (l->program_impl == NO_FIELD)
-		return;
-	if (!read_word(m, h->ctx->si + l->program_impl, &impl) || !read_word(m, impl + l->program_id, &id)) {
-		count_lost(LOST_PROGRAM_UNREADABLE);
-		return;
-	}
-	send_run(h, id);
-	if (!process || !(process->flags & PROCESS_LATE))
+	if (!process || !(process->flags & PROCESS_LATE) || !read_program(h, &impl, &id))
 		return;
 	k = key_of(OBJECT_PROGRAM, impl);
 	known = bpf_map_lookup_elem(&objects, &k);
 	if (known && known->value == id)
 		return;
-	what = program_memory(m, h->library, impl);
+	what = program_memory(memory_of(h), h->library, impl);
 	if (!put_object(&k, id, what | PROGRAM_KNOWN))
 		return; /* else it would be reported each time */
 	if (!what)

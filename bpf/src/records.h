@@ -272,11 +272,25 @@ struct program_end_record {
 };
 
 /* A program is enqueued, either after it was compiled or from the program
- * cache. */
-struct program_run_record {
+ * cache. header.count: the number of uses. header.flags: */
+enum uses_flag {
+	USES_READ = 1,	     /* what the program uses is known, except for: */
+	USES_TOO_MANY = 2,   /* what is beyond the limits */
+	USES_UNREADABLE = 4, /* what could not be read */
+	/* of a word: it is the address of a circular or dataflow buffer in a tensor, perhaps not the tensor's
+	 * first; else it is an argument of a kernel */
+	USE_STATIC = 1,
+};
+/* Words that may be addresses of buffers. */
+#define MAX_USES 24
+struct program_run {
 	struct header h;
 	u64 program_id;
 	u64 device;
+};
+struct program_run_record {
+	struct program_run run;
+	u32 uses[MAX_USES];
 };
 
 /* A program that was compiled before the attach. flags: its memory, which user space reads from

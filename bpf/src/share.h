@@ -13,9 +13,9 @@ struct user {
 	u32 processes;	  /* entries in the table of processes that hits added */
 	u32 losses;	  /* entries added to the table of losses since it was last taken out */
 	u64 lost_taken;	  /* the value of lost_taken when these were counted */
-	u64 stacks_since_ns;
-	u32 stacks;	  /* entries added to the table of stacks since then */
-	u32 pad;
+	u64 period_ns;	  /* when the present minute began: see may_add */
+	u32 stacks;	  /* entries added in it to the table of stacks */
+	u32 use_places;	  /* and to that of places of what programs use */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -73,6 +73,22 @@ static __always_inline struct user *find_user(u64 id)
 		return u;
 	bpf_map_update_elem(&users, &id, &new_user, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&users, &id);
+}
+
+#define PERIOD_NS (60 * 1000000000ull)
+
+/* Counts an entry that a user adds to a table in which old entries make room for new ones; false if the user has
+ * added enough in this minute. */
+static __always_inline bool may_add(struct user *u, u32 *added, u32 most, u64 now)
+{
+	if (now - u->period_ns > PERIOD_NS) {
+		u->period_ns = now;
+		u->stacks = u->use_places = 0;
+	}
+	if (*added >= most)
+		return false;
+	__sync_fetch_and_add(added, 1);
+	return true;
 }
 
 static const struct loss no_loss;

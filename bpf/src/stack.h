@@ -7,7 +7,6 @@
  * quarter in a minute, so that the stacks that others use stay; further ones are reported each time. */
 #define MAX_STACKS 131072
 #define STACKS_A_USER (MAX_STACKS / 4)
-#define STACKS_PERIOD_NS (60 * 1000000000ull)
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_STACKS);
@@ -24,16 +23,8 @@ static __always_inline void remember_stack(u64 user, u64 id, u32 tgid, u64 now)
 {
 	struct user *u = find_user(user);
 
-	if (!u)
-		return;
-	if (now - u->stacks_since_ns > STACKS_PERIOD_NS) {
-		u->stacks_since_ns = now;
-		u->stacks = 0;
-	}
-	if (u->stacks >= STACKS_A_USER)
-		return;
-	__sync_fetch_and_add(&u->stacks, 1);
-	bpf_map_update_elem(&stacks, &id, &tgid, BPF_ANY);
+	if (u && may_add(u, &u->stacks, STACKS_A_USER, now))
+		bpf_map_update_elem(&stacks, &id, &tgid, BPF_ANY);
 }
 
 /* Reports a native stack to user space; 0 if that failed. */

@@ -22,6 +22,7 @@
 #include "failure.h"
 #include "process.h"
 #include "mark.h"
+#include "uses.h"
 #include "program.h"
 #include "trace.h"
 
@@ -38,6 +39,7 @@ KEEP(device_record);
 KEEP(banks_record);
 KEEP(cb_record);
 KEEP(program_end_record);
+KEEP(program_run);
 KEEP(program_run_record);
 KEEP(program_seen_record);
 KEEP(kernel_record);
@@ -63,6 +65,7 @@ struct shared_enums {
 	enum trace_step trace_step;
 	enum banks_flag banks_flag;
 	enum program_flag program_flag;
+	enum uses_flag uses_flag;
 	enum kernel_kind kernel_kind;
 	enum process_flag process_flag;
 	enum process_limit process_limit;
@@ -276,6 +279,7 @@ int on_probe(struct pt_regs *ctx)
 	case PROBE_PROGRAM_TRACK:
 		t->phase = PHASE_NONE;
 		ensure_device(&h, ctx->dx);
+		program_runs(&h);
 		program_enqueued(&h);
 		break;
 	case PROBE_TRACE_BEGIN:

@@ -59,6 +59,22 @@ struct known_code {
 	u64 entry; /* value in the table of objects */
 };
 
+/* The places of the words of a program that may be addresses of buffers: see uses.h. */
+struct use_places {
+	u64 exec_id; /* with impl: whose places these are */
+	u64 impl;
+	u32 count;
+	u32 flags; /* of the record */
+	u64 places[MAX_USES];
+};
+/* The record of a program's run, the places of its uses, and words of the target. */
+#define SEARCHED_WORDS 32
+struct uses {
+	struct program_run_record run;
+	struct use_places found;
+	u32 words[SEARCHED_WORDS];
+};
+
 /* State for unwinding a thread. Not per CPU: a probe can be preempted. */
 struct unwinder {
 	/* The current frame: an address within its current call, or, for the innermost frame, the
@@ -105,6 +121,7 @@ struct unwinder {
 		struct failed_record failed;
 		struct cb_record cb;
 		struct code_record code;
+		struct uses uses;
 		u64 words[SCANNED_WORDS]; /* of the thread's stack, in a search */
 	} record;
 };

@@ -98,6 +98,7 @@ type storyEvent struct {
 	Banks         uint32                   `json:"banks,omitempty"`
 	ProgramID     uint64                   `json:"program_id,omitempty"`
 	Cores         [][4]uint16              `json:"cores,omitempty"`
+	Uses          *event.Uses              `json:"uses,omitempty"`
 	StaticKind    string                   `json:"static_kind,omitempty"`
 	KernelKind    string                   `json:"kernel_kind,omitempty"`
 	Global        bool                     `json:"global,omitempty"`
@@ -211,7 +212,7 @@ func (s *storyEvent) event() (e event.Event, err error) {
 			Command: s.Command, Library: s.Library, Release: s.Release, Container: s.Container, Pod: s.Pod, ContainerPID: s.ContainerPID,
 			AttachedLate: s.AttachedLate,
 		},
-		UID: s.UID, ExitStatus: s.ExitStatus, Count: s.Count, Cause: s.Cause,
+		UID: s.UID, ExitStatus: s.ExitStatus, Count: s.Count, Cause: s.Cause, Uses: s.Uses,
 	}
 	for _, c := range s.Cores {
 		e.Cores = append(e.Cores, event.CoreRange{X0: c[0], Y0: c[1], X1: c[2], Y1: c[3]})
@@ -302,7 +303,7 @@ func (w *storyWriter) add(t testing.TB, e *event.Event) {
 		Reason: nameOf(e.Reason), Message: e.Message, BeforeAttach: e.BeforeAttach, Reread: e.Reread,
 		Board: e.Opened().Board, Arch: e.Opened().Arch, Mesh: e.Mesh, Command: e.Started().Command, Library: e.Started().Library, Release: e.Started().Release,
 		UID: e.UID, Container: e.Started().Container, Pod: e.Started().Pod, ContainerPID: e.Started().ContainerPID,
-		AttachedLate: e.Started().AttachedLate, ExitStatus: e.ExitStatus, Count: e.Count, Cause: e.Cause,
+		AttachedLate: e.Started().AttachedLate, ExitStatus: e.ExitStatus, Count: e.Count, Cause: e.Cause, Uses: e.Uses,
 	}
 	for _, c := range e.Cores {
 		s.Cores = append(s.Cores, [4]uint16{c.X0, c.Y0, c.X1, c.Y1})

@@ -18,7 +18,11 @@ func (b *bench) cachedRuns() error {
 	if b.beside != "" {
 		ways = append(ways, b.besideWay(""))
 	}
-	ways = append(ways, &way{name: "ttmem attach", begin: func(p *program) (ended, error) { return b.tracedBy(&attached{}, p) }})
+	attach := func(args ...string) func(*program) (ended, error) {
+		return func(p *program) (ended, error) { return b.tracedBy(&attached{}, p, args...) }
+	}
+	without, with := &way{name: "ttmem attach --no-uses", begin: attach("--no-uses")}, &way{name: "ttmem attach", begin: attach()}
+	ways = append(ways, without, with)
 	if err := b.inTurn(p, ways...); err != nil {
 		return err
 	}
@@ -27,5 +31,6 @@ func (b *bench) cachedRuns() error {
 		best := slices.Min(w.ns)
 		b.printf("%-28s %9.2f %11.2f %8.2f %9d\n", w.name, best/1e3, median(w.ns)/1e3, (best-slices.Min(ways[0].ns))/1e3, w.lost)
 	}
+	b.atMost("  the buffers that a run uses, best", (slices.Min(with.ns)-slices.Min(without.ns))/1e3, "µs", 1)
 	return nil
 }

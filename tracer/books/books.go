@@ -152,7 +152,7 @@ var handlers = [...]handler{
 	bpf.RecordDevice:         begun((*Books).device, unsafe.Offsetof(bpf.KernelDeviceRecord{}.Chips)),
 	bpf.RecordCB:             begun((*Books).cb, unsafe.Offsetof(bpf.KernelCbRecord{}.Ranges)),
 	bpf.RecordProgramEnd:     whole((*Books).programEnd),
-	bpf.RecordProgramRun:     whole((*Books).programRun),
+	bpf.RecordProgramRun:     begun((*Books).programRun, unsafe.Offsetof(bpf.KernelProgramRunRecord{}.Uses)),
 	bpf.RecordTrace:          whole((*Books).traceStep),
 	bpf.RecordBanks:          whole((*Books).changeBanks),
 	bpf.RecordProgramSeen:    whole((*Books).programSeen),

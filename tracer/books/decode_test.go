@@ -116,7 +116,7 @@ func TestEarlyAllocations(t *testing.T) {
 func TestDecodeProgramRun(t *testing.T) {
 	d := newTestProcess()
 	d.devices[0x1000] = &device{chips: []int{4, 2}}
-	run := bpf.KernelProgramRunRecord{ProgramId: 9, Device: 0x1000}
+	run := bpf.KernelProgramRun{ProgramId: 9, Device: 0x1000}
 	run.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordProgramRun}
 	d.decode(raw(&run))
 	run.Device = 0x2000
@@ -131,6 +131,30 @@ func TestDecodeProgramRun(t *testing.T) {
 	qt.Check(t, qt.DeepEquals([]uint64{runs[0].ProgramID, uint64(runs[0].TID)}, []uint64{9, 8}))
 	qt.Check(t, qt.DeepEquals(runs[0].Devices, []int{4, 2}))
 	qt.Check(t, qt.HasLen(runs[1].Devices, 0))
+}
+
+// A run has what its program uses, in order and each once, if that was read. Runs that use the same share it.
+func TestDecodeUses(t *testing.T) {
+	d := newTestProcess()
+	d.devices[0x1000] = &device{chips: []int{0}}
+	run := bpf.KernelProgramRunRecord{Run: bpf.KernelProgramRun{ProgramId: 9, Device: 0x1000}}
+	run.Uses[0], run.Uses[1], run.Uses[2], run.Uses[3] = 0x30000, 0x20000, 0x30000, 0x30000|bpf.UseStatic
+	decode := func(flags uint8, count uint32) *event.Uses {
+		run.Run.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordProgramRun, Flags: flags, Count: count}
+		d.events = nil
+		d.decode(raw(&run)[:unsafe.Offsetof(run.Uses)+4*uintptr(min(int(count), len(run.Uses)))])
+		qt.Assert(t, qt.HasLen(d.events, 1))
+		return d.events[0].Uses
+	}
+	qt.Check(t, qt.IsNil(decode(0, 0)))
+	qt.Check(t, qt.DeepEquals(decode(bpf.UsesRead, 0), &event.Uses{}))
+	two := decode(bpf.UsesRead, 3)
+	qt.Check(t, qt.DeepEquals(two, &event.Uses{Arguments: []uint32{0x20000, 0x30000}}))
+	qt.Check(t, qt.Equals(decode(bpf.UsesRead, 3), two))
+	qt.Check(t, qt.DeepEquals(decode(bpf.UsesRead|bpf.UsesTooMany, 3), &event.Uses{Arguments: []uint32{0x20000, 0x30000}, Partial: true}))
+	qt.Check(t, qt.DeepEquals(decode(bpf.UsesRead|bpf.UsesUnreadable, 4), &event.Uses{Arguments: []uint32{0x20000, 0x30000}, Statics: []uint32{0x30000}, Partial: true}))
+	qt.Check(t, qt.HasLen(decode(bpf.UsesRead, 1<<20).Statics, 1)) // a count beyond the record
+	qt.Check(t, qt.HasLen(d.lost, 0))
 }
 
 // A step of a captured trace is an event of the chips of its mesh, of which the record has the

@@ -23,10 +23,11 @@ type program struct {
 	unended bool
 }
 
-// A latestRun says who enqueued a program last.
+// A latestRun says who enqueued a program last, and what it used.
 type latestRun struct {
 	tid   int
 	stack *event.Stack
+	uses  *event.Uses
 }
 
 // placedEnd is where the dataflow buffers and scratchpads of a program on some cores end.
@@ -68,14 +69,37 @@ func (b *Books) subtractPlaced(e *event.Event) bool {
 }
 
 func (b *Books) programRun(e event.Event, _ *libraries.Library, r *bpf.KernelProgramRunRecord) {
-	e.Kind, e.ProgramID = event.ProgramRun, r.ProgramId
-	e.Stack = b.stacks.Stack(r.H.Stack)
-	e.Devices = b.chips(r.Device)
+	e.Kind, e.ProgramID = event.ProgramRun, r.Run.ProgramId
+	e.Stack = b.stacks.Stack(r.Run.H.Stack)
+	e.Devices = b.chips(r.Run.Device)
+	if r.Run.H.Flags&bpf.UsesRead != 0 {
+		e.Uses = b.uses(r)
+	}
 	b.process.Emit(e)
 	if len(b.runs) >= maxRuns {
 		clear(b.runs) // a run is only needed until its program is placed, right after it
 	}
-	b.runs[e.ProgramID] = latestRun{e.TID, e.Stack}
+	b.runs[e.ProgramID] = latestRun{e.TID, e.Stack, e.Uses}
+}
+
+// uses returns what a run uses. Runs that use the same as the one before them share it.
+func (b *Books) uses(r *bpf.KernelProgramRunRecord) *event.Uses {
+	var u event.Uses
+	list := r.Uses[:min(int(r.Run.H.Count), len(r.Uses))]
+	slices.Sort(list)
+	for _, word := range slices.Compact(list) {
+		if word&bpf.UseStatic == 0 {
+			u.Arguments = append(u.Arguments, word)
+		} else {
+			u.Statics = append(u.Statics, word&^bpf.UseStatic)
+		}
+	}
+	u.Partial = r.Run.H.Flags&(bpf.UsesTooMany|bpf.UsesUnreadable) != 0
+	last := b.runs[r.Run.ProgramId].uses
+	if last != nil && last.Partial == u.Partial && slices.Equal(last.Arguments, u.Arguments) && slices.Equal(last.Statics, u.Statics) {
+		return last
+	}
+	return &u
 }
 
 // maxRuns bounds the runs of a process that are remembered.

@@ -320,8 +320,21 @@ type Open struct {
 	Arch string
 }
 
+// Uses are the addresses, in each bank, of the buffers that a run of a program reads or writes: in order, each
+// once.
+type Uses struct {
+	// Arguments come from the arguments of the program's kernels. Other numbers among these may look like an
+	// address, so that what is not the first address of a live buffer means nothing.
+	Arguments []uint32
+	// Statics are the addresses of the program's circular and dataflow buffers that lie in L1 buffers, perhaps not
+	// at their beginning.
+	Statics []uint32
+	// Partial is true if there may be more, which were not read.
+	Partial bool
+}
+
 // Event is one event. Kind decides which fields are set; the comments name the kinds. There are as many
-// as allocations, and they wait in queues, so the size matters: 256 bytes. What only
+// as allocations, and they wait in queues, so the size matters: 264 bytes. What only
 // rare kinds have is behind pointers.
 type Event struct {
 	// TimeNs is CLOCK_MONOTONIC in ns, taken in the kernel at the probe.
@@ -391,6 +404,9 @@ type Event struct {
 	Open  *Open
 	// State is the state of a Checkpoint.
 	State *State
+	// Uses are the addresses that the program of a ProgramRun reads or writes; nil if they were not recorded. They
+	// must not be modified: see Start.
+	Uses *Uses
 
 	// ProgramID is ProgramImpl's id, unique within a process: CB*, Kernel*, ProgramRun. Of a captured
 	// trace it is the trace's number: Trace*.

@@ -24,6 +24,9 @@ type Record struct {
 	Region         string              `json:"region,omitempty" schema:"region"`
 	ProgramID      *uint64             `json:"program_id,omitempty"`
 	TraceID        *uint64             `json:"trace_id,omitempty"`
+	Uses           []uint32            `json:"uses,omitzero"`
+	UsesStatic     []uint32            `json:"uses_static,omitzero"`
+	UsesPartial    bool                `json:"uses_partial,omitempty"`
 	BufferID       *uint64             `json:"buffer_id,omitempty"`
 	Object         *uint64             `json:"object,omitempty"`
 	Allocator      *uint64             `json:"allocator,omitempty"`
@@ -117,6 +120,9 @@ func (e *Event) Record() *Record {
 		r.setProgram(e, Kernel)
 	case ProgramRun:
 		r.ProgramID = &e.ProgramID
+		if e.Uses != nil {
+			r.Uses, r.UsesStatic, r.UsesPartial = present(e.Uses.Arguments), present(e.Uses.Statics), e.Uses.Partial
+		}
 	case TraceBegin, TraceEnd, TraceReplay, TraceRelease:
 		r.TraceID = &e.ProgramID
 	case HostMemory:

@@ -46,6 +46,7 @@ var samples = []Event{
 		StaticKind: DataflowBuffer, Global: true,
 	},
 	{TimeNs: 5, Kind: ProgramRun, PID: 10, TID: 11, Devices: []int{0, 1}, ProgramID: 7},
+	{TimeNs: 5, Kind: ProgramRun, PID: 10, Devices: []int{0}, ProgramID: 7, Uses: &Uses{Arguments: []uint32{0x20000, 0x100040}, Partial: true}},
 	{TimeNs: 6, Kind: CBFree, PID: 10, Region: CB, ProgramID: 7},
 	{TimeNs: 7, Kind: CBFree, PID: 10, Devices: []int{0}, Region: CB, ProgramID: 7, Reason: ReasonProcessExit},
 	{TimeNs: 7, Kind: CBFree, PID: 10, Devices: []int{0}, Region: CB, ProgramID: 7, StaticKind: Scratchpad},

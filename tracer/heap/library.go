@@ -137,8 +137,24 @@ func (l *Library) plan() error {
 	k.AllocatorRegions = l.optional("CircularBufferAllocator.l1_regions")
 	k.AllocatorBytes = l.optional("CircularBufferAllocator.next")
 	k.ProgramText = chain(fields["ProgramImpl.kernel_text_size"])
+	l.planUses()
 	k.QueuePrograms, k.FabricProgram = l.optional("Device.command_queue_programs_"), l.optional("Device.fabric_program_")
 	return nil
+}
+
+// planUses sets where to read what a program uses: all of it, or nothing.
+func (l *Library) planUses() {
+	k := &l.Kernel
+	k.ProgramKernels, k.ProgramDataflowBuffers = bpf.NoField, bpf.NoField
+	if slices.ContainsFunc(l.Layout.Missing, func(m layout.Missing) bool { return slices.Contains(layout.UsesFields, m.Name) }) {
+		return
+	}
+	k.ProgramKernels = l.optional("ProgramImpl.kernels_")
+	k.KernelArguments, k.KernelCommonArguments = l.single("Kernel.runtime_args_data"), l.single("Kernel.common_runtime_args_data")
+	k.KernelCores = l.single("Kernel.logical_cores")
+	k.CbInTensor, k.CbTensorAddress = l.single("CircularBuffer.is_global"), l.single("CircularBuffer.global_address")
+	k.ProgramDataflowBuffers = l.optional("ProgramImpl.dataflow_buffers_")
+	k.DfbInTensor, k.DfbAddress = l.single("DataflowBuffer.borrows_memory"), l.single("DataflowBuffer.address")
 }
 
 // cannotFind is the error for something that tracing or reading needs.

@@ -58,6 +58,8 @@ type LoadOptions struct {
 	OnlyListed bool
 	// Stacks records call stacks, and FreeStacks those of frees as well.
 	Stacks, FreeStacks bool
+	// Uses reads what programs use when they run.
+	Uses bool
 	// RingBytes is the size of the ring buffer; 0: the usual one.
 	RingBytes uint32
 }
@@ -72,6 +74,7 @@ func (k *Support) Load(o LoadOptions) (_ *Objects, err error) {
 		vars.OnlyListed.Set(o.OnlyListed), vars.OwnTgid.Set(uint32(os.Getpid())),
 		vars.DirectMap.Set(k.memory.Found), vars.FrameMask.Set(k.memory.Mask), vars.TableLevels.Set(k.memory.Levels),
 		vars.StackSeed.Set(rand.Uint64()), vars.TakeStacks.Set(o.Stacks), vars.FreeStacks.Set(o.FreeStacks && o.Stacks),
+		vars.ReadUses.Set(o.Uses),
 	); err != nil {
 		return nil, fmt.Errorf("setting BPF variables: %w", err)
 	}

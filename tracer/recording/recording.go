@@ -100,6 +100,8 @@ const (
 
 	// maxShapes is the number of shapes of a block between two resets.
 	maxShapes = 4096
+	// maxUses is the number of different uses of programs in a block between two resets.
+	maxUses = 1 << 14
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -129,7 +129,8 @@ func fill(v reflect.Value, rng *rand.Rand) {
 		if v.Type() == reflect.TypeFor[*event.State]() {
 			return // of checkpoints alone
 		}
-		if v.Type().Elem() == reflect.TypeFor[event.Start]() || v.Type().Elem() == reflect.TypeFor[event.Open]() {
+		if v.Type().Elem() == reflect.TypeFor[event.Start]() || v.Type().Elem() == reflect.TypeFor[event.Open]() ||
+			v.Type().Elem() == reflect.TypeFor[event.Uses]() {
 			v.Set(reflect.New(v.Type().Elem()))
 			fill(v.Elem(), rng)
 			return

@@ -2,6 +2,7 @@ package recording
 
 import (
 	"encoding/binary"
+	"math"
 	"slices"
 
 	"ttmem/tracer/codec"
@@ -20,6 +21,9 @@ type rows struct {
 	processes map[int]*process
 	objects   []object
 
+	uses []*event.Uses
+	key  []byte // of the latest uses
+
 	time, object uint64 // of the previous event, and of the previous new object
 
 	// For writing: the numbers of shapes, from 1, by their bytes and by a hash of a few of their
@@ -27,6 +31,7 @@ type rows struct {
 	numbers       map[string]int
 	recent        [4096]uint16
 	objectNumbers map[uint64]int
+	usesNumbers   map[string]int // from 1, by their bytes
 
 	newer bool // there is data of a newer ttmem
 }
@@ -56,6 +61,7 @@ const (
 	hasAddress
 	hasProgram
 	hasStack
+	hasUses
 	allHas = 1<<iota - 1
 )
 
@@ -68,6 +74,7 @@ type (
 // begin begins a block.
 func (r *rows) begin() {
 	r.forgetShapes()
+	r.forgetUses()
 	r.processes, r.objectNumbers = make(map[int]*process), make(map[uint64]int)
 	r.objects = r.objects[:0]
 	r.time, r.object, r.blockRefs = 0, 0, 0
@@ -166,6 +173,65 @@ func (r *rows) row(e *event.Event) {
 	if s.has&hasStack != 0 {
 		r.stack(&e.Stack)
 	}
+	if s.has&hasUses != 0 {
+		r.used(&e.Uses)
+	}
+}
+
+// used writes or reads what a program uses. Runs of a program repeat it.
+func (r *rows) used(u **event.Uses) {
+	c, n := r.c, 0
+	if !c.Reads {
+		r.key = appendUses(r.key[:0], *u)
+		n = r.usesNumbers[string(r.key)]
+	}
+	if c.Below(&n, len(r.uses)+1); n > 0 {
+		if c.Reads {
+			*u = r.uses[n-1]
+		}
+		return
+	}
+	if len(r.uses) == maxUses {
+		r.forgetUses()
+	}
+	if c.Reads {
+		*u = new(event.Uses)
+	} else {
+		r.usesNumbers[string(r.key)] = len(r.uses) + 1
+	}
+	c.Bool(&(*u).Partial)
+	for _, list := range [...]*[]uint32{&(*u).Arguments, &(*u).Statics} {
+		last := uint64(0)
+		codec.List(c, list, func(v *uint32) {
+			at := uint64(*v)
+			c.Delta(&at, last)
+			if *v, last = uint32(at), at; at > math.MaxUint32 {
+				c.Fail()
+			}
+		})
+	}
+	r.uses = append(r.uses, *u)
+}
+
+// appendUses appends what makes uses different from others.
+func appendUses(b []byte, u *event.Uses) []byte {
+	partial := uint32(0)
+	if u.Partial {
+		partial = 1
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(u.Arguments))<<1|partial)
+	for _, list := range [...][]uint32{u.Arguments, u.Statics} {
+		for _, v := range list {
+			b = binary.LittleEndian.AppendUint32(b, v)
+		}
+	}
+	return b
+}
+
+// forgetUses begins with no uses.
+func (r *rows) forgetUses() {
+	clear(r.uses)
+	r.uses, r.usesNumbers = r.uses[:0], make(map[string]int)
 }
 
 // holder returns the object of an event, and whether the object occurred earlier in this block.
@@ -359,6 +425,9 @@ func hasOf(e *event.Event) (has uint8) {
 	}
 	if e.Stack != nil {
 		has |= hasStack
+	}
+	if e.Uses != nil {
+		has |= hasUses
 	}
 	return has
 }

@@ -12,11 +12,11 @@ import (
 	"ttmem/tracer/stack"
 )
 
-// Stacks select which call stacks are taken, how much of them is kept, and when the owners of buffers are
-// searched.
+// Stacks select which call stacks are taken, how much of them is kept, whether the buffers that programs use are
+// read, and when the owners of buffers are searched.
 type Stacks struct {
-	none, noFrees, full bool
-	owners              string // one of ownersAt; "": not registered
+	none, noFrees, full, noUses bool
+	owners                      string // one of ownersAt; "": not registered
 }
 
 // ownersAt are the moments at which owners are searched besides those at which they always are.
@@ -27,6 +27,8 @@ func (o *Stacks) Register(c *cobra.Command) {
 	c.Flags().BoolVar(&o.none, "no-stacks", false, "record no call stacks")
 	c.Flags().BoolVar(&o.noFrees, "no-free-stacks", false, "record no call stacks of frees")
 	_ = c.Flags().MarkHidden("no-free-stacks") // for measurements: docs/stacks.md
+	c.Flags().BoolVar(&o.noUses, "no-uses", false, "record no buffers that programs use")
+	_ = c.Flags().MarkHidden("no-uses") // for measurements: `make bench`
 }
 
 // RegisterMore adds the flags of commands that keep what they trace.
@@ -51,6 +53,7 @@ func (o *Stacks) Check() error {
 // Apply sets the tracer's options.
 func (o *Stacks) Apply(t *tracer.Options) {
 	t.NoStacks, t.FreeStacks, t.FullNames, t.AllFrames = o.none, !o.noFrees, o.full, o.full
+	t.NoUses = o.noUses
 	t.OwnersAtMarks = o.owners == "marks"
 	t.OwnersAtPeaks = t.OwnersAtMarks || o.owners == "peaks"
 }
