@@ -67,6 +67,7 @@ func (p *process) closeDevice(e *event.Event) {
 // closeArena ends all buffers of an arena.
 func (p *process) closeArena(a *arena, now uint64) {
 	count := p.closed(a, now, event.ReasonDeviceClose)
+	p.endUses(a)
 	p.hold(-count)
 	p.buffers.RemoveAll(count, func(b *buffer) bool { return b.arena == a })
 	a.closed = true

@@ -97,6 +97,7 @@ func (p *process) add(c *callSite, t memory.Tally) {
 func (p *process) include(b *buffer, restoring bool) (shared []*chip) {
 	b.changeCores((*cores.Load).Add, 1)
 	p.add(b.callSite, b.tally())
+	p.placeUse(b)
 	return p.cover(b, restoring)
 }
 
@@ -107,6 +108,7 @@ func (p *process) exclude(b *buffer, reason event.Reason) {
 	}
 	b.changeCores((*cores.Load).Remove, -1)
 	b.uncover()
+	p.endUse(b)
 	p.add(b.callSite, b.tally().Negative())
 }
 

@@ -76,6 +76,10 @@ func known(t *testing.T, s *aggregate.State) string {
 	for _, op := range ran {
 		fmt.Fprintf(&b, "\n%+v", op)
 	}
+	for _, buffer := range s.Buffers() {
+		use, known := s.UseOf(buffer.PID, buffer.BufferID)
+		fmt.Fprintf(&b, "\n%d %d %+v %v", buffer.PID, buffer.BufferID, use, known)
+	}
 	x := s.Index()
 	fmt.Fprintf(&b, "\n%d %d %+v %v %d %v %d", s.Number(), x.First, x.Begin, x.Failures, x.FailuresFrom, x.Peaks, x.MarksFrom)
 	for i := range x.Marks {

@@ -10,7 +10,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 20
+const stateVersion = 21
 
 // maxSets is the number of sets of chips of a checkpoint, each with its chips if its process runs.
 const maxSets = 4 * maxAllLinks
@@ -69,6 +69,7 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 		c.reading = p
 		c.programs(p)
 		p.owners.code(c.Codec)
+		c.uses(p)
 	}
 	for _, one := range chips {
 		one.pools.CodeParts(c.Codec)

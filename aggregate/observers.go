@@ -13,6 +13,7 @@ import (
 //     moments (past)
 //   - temporaries: buffers that were freed soon (churn, temporary.go)
 //   - owners: which Python object referenced a buffer (owners.go)
+//   - uses: which buffers the runs of programs use (uses, used.go)
 //   - blocks: the addresses of buffers, for the free space between them (space, space.go)
 //   - overlaps: addresses that several allocators assigned (overlap, overlap.go)
 //   - unsafe: buffers that the replay of a captured trace may overwrite (unsafe.go)

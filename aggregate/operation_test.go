@@ -145,9 +145,19 @@ func TestOperationsAreBounded(t *testing.T) {
 
 // randomRun makes an event one of a program that runs.
 func randomRun(r *rand.Rand, e event.Event) event.Event {
-	return event.Event{
+	run := event.Event{
 		TimeNs: e.TimeNs, Kind: event.ProgramRun, PID: e.PID, Devices: e.Devices, ProgramID: r.Uint64N(4), Stack: e.Stack,
 	}
+	if r.IntN(4) > 0 {
+		run.Uses = new(event.Uses)
+		for before := range min(e.TimeNs, 50) { // of randomEvent's buffers
+			for id := range uint64(8) {
+				at := uint32((1+e.TimeNs-before)<<20 + uint64(e.PID)<<12 + id<<8)
+				run.Uses.Arguments, run.Uses.Statics = append(run.Uses.Arguments, at), append(run.Uses.Statics, at+8)
+			}
+		}
+	}
+	return run
 }
 
 // BenchmarkApplyRuns runs 200 programs from 50 call stacks, each after a buffer was allocated

@@ -11,6 +11,7 @@ import (
 	"ttmem/aggregate/peak"
 	"ttmem/aggregate/resident"
 	"ttmem/aggregate/space"
+	"ttmem/aggregate/uses"
 	"ttmem/tracer/event"
 	"ttmem/tracer/quota"
 )
@@ -24,6 +25,7 @@ type process struct {
 	kept       kept
 	buffers    byid.Table[buffer]
 	owners     owners
+	used       *uses.Buffers // nil: not known
 	host       resident.Use
 	chips      map[int]*processChip
 	sets       []*deviceSet

@@ -11,6 +11,7 @@ import (
 	"ttmem/aggregate/past"
 	"ttmem/aggregate/peak"
 	"ttmem/aggregate/space"
+	"ttmem/aggregate/uses"
 	"ttmem/tracer/event"
 )
 
@@ -59,6 +60,8 @@ type arena struct {
 	// scattered is the number of its L1 buffers on single cores whose address is not known, or
 	// not the same on all cores.
 	scattered int
+	// places are the addresses in which uses are searched, once there are any.
+	places uses.Places
 	// loads are the live buffers of its call sites on single cores.
 	loads map[*callSite]*cores.Load
 }

@@ -59,3 +59,24 @@ func TestAClashHasNoSize(t *testing.T) {
 	qt.Check(t, qt.StringContains(text, "alloc_failed"))
 	qt.Check(t, qt.Not(qt.StringContains(text, "0 B")))
 }
+
+// TestARunSaysHowManyBuffersItUses: live ones, if that was recorded.
+func TestARunSaysHowManyBuffersItUses(t *testing.T) {
+	stack := pagetest.Stack("add", "forward", 3)
+	run := func(uses *event.Uses) event.Event {
+		return event.Event{Kind: event.ProgramRun, PID: 4242, Devices: []int{0}, ProgramID: 5, Stack: stack, Uses: uses}
+	}
+	path := writeEvents(t, "uses.ttmem", []event.Event{
+		pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x108000, 4096, stack, 0),
+		pagetest.Buffer(event.Alloc, 2, event.DRAM, 0x109000, 4096, stack, 0),
+		run(nil),
+		run(&event.Uses{Arguments: []uint32{0x108000, 0x109000, 0x200000}}),
+		run(&event.Uses{}),
+	})
+	text, _ := logOf(t, path, logOptions{kinds: []string{"program_run"}}, page.Layout{})
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	qt.Assert(t, qt.HasLen(lines, 4), qt.Commentf("%s", text))
+	qt.Check(t, qt.Not(qt.StringContains(lines[1], "uses")))
+	qt.Check(t, qt.StringContains(lines[2], ", uses 2 buffers"))
+	qt.Check(t, qt.StringContains(lines[3], ", uses 0 buffers"))
+}

@@ -1,0 +1,85 @@
+package aggregate
+
+import (
+	"slices"
+
+	"ttmem/aggregate/uses"
+	"ttmem/tracer/codec"
+	"ttmem/tracer/event"
+)
+
+// use takes a run of a program, and which addresses it uses. The buffers of a process are followed from the first
+// such run on.
+func (p *process) use(e *event.Event) {
+	if e.Uses == nil {
+		return
+	}
+	if p.used == nil {
+		p.used = new(uses.Buffers)
+		for b := range p.buffers.All() {
+			p.placeUse(b)
+		}
+	}
+	p.used.Begin(e.ProgramID)
+	add := func(id uint64, found bool) {
+		if found {
+			p.used.Add(id, e.TimeNs)
+		}
+	}
+	for a := range p.arenas() {
+		if !slices.ContainsFunc(e.Devices, func(chip int) bool { return slices.Contains(a.set.ids, chip) }) {
+			continue
+		}
+		for _, at := range e.Uses.Arguments {
+			add(a.places.Argument(uint64(at)))
+		}
+		for _, at := range e.Uses.Statics {
+			add(a.places.Static(uint64(at)))
+		}
+	}
+}
+
+// placeUse adds the addresses of a buffer to those that uses are searched in. Uses of buffers on single cores are
+// not found.
+func (p *process) placeUse(b *buffer) {
+	if p.used != nil && !b.PerCore {
+		b.arena.places.Add(b.Region, b.Address, b.End(), b.BufferID)
+	}
+}
+
+// endUse forgets a buffer that ends.
+func (p *process) endUse(b *buffer) {
+	if p.used != nil {
+		b.arena.places.Remove(b.Region, b.Address, b.BufferID)
+		p.used.Ended(b.BufferID)
+	}
+}
+
+// endUses forgets all buffers of an arena.
+func (p *process) endUses(a *arena) {
+	for id := range a.places.All() {
+		p.used.Ended(id)
+	}
+}
+
+// UseOf returns how runs of programs used a live buffer. known is false if that was not recorded.
+func (s *State) UseOf(pid int, buffer uint64) (use uses.Use, known bool) {
+	if p := s.known(pid); p != nil && p.used != nil {
+		return p.used.Of(buffer), true
+	}
+	return use, false
+}
+
+// UsesOf returns how many live buffers the latest run of a program of a process uses, after its ProgramRun was
+// applied.
+func (s *State) UsesOf(pid int) int {
+	if p := s.known(pid); p != nil && p.used != nil {
+		return p.used.Latest()
+	}
+	return 0
+}
+
+// uses writes or reads those of a process, before its buffers.
+func (c *stateCodec) uses(p *process) {
+	codec.Maybe(c.Codec, &p.used, func(b *uses.Buffers) { b.Code(c.Codec) })
+}

@@ -1,0 +1,185 @@
+// Package uses follows which live buffers the runs of programs use: at which addresses they lie, how often they are
+// used, and when first and last.
+package uses
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"ttmem/tracer/codec"
+	"ttmem/tracer/event"
+)
+
+// A Use says how often a buffer was used, and when.
+type Use struct {
+	Count       uint64
+	First, Last Moment
+}
+
+// A Moment is the run of a program.
+type Moment struct {
+	// Run is its number among the runs of its process, from 1.
+	Run    uint64
+	TimeNs uint64
+}
+
+// maxBlocks is how many buffers in the L1 of one allocator are followed: there is no room for more of the smallest
+// tensors, but an event may say anything.
+const maxBlocks = 1 << 14
+
+// A block is the addresses of a buffer in L1 or L1_SMALL, from start up to but not including end.
+type block struct{ start, end, id uint64 }
+
+// Places has the addresses of the live buffers of one allocator. The zero value is empty.
+type Places struct {
+	dram map[uint64]uint64 // ids by their first address
+	l1   []block           // of L1 and L1_SMALL, by address
+}
+
+// Add adds the addresses of a buffer.
+func (p *Places) Add(region event.Region, start, end, id uint64) {
+	switch {
+	case start == 0 || end <= start: // not known, or not the same on all cores
+	case region == event.DRAM:
+		if p.dram == nil {
+			p.dram = make(map[uint64]uint64)
+		}
+		p.dram[start] = id
+	case inL1(region) && len(p.l1) < maxBlocks:
+		p.l1 = slices.Insert(p.l1, p.behind(start), block{start, end, id})
+	}
+}
+
+// All returns the ids of the buffers.
+func (p *Places) All() iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		for _, id := range p.dram {
+			if !yield(id) {
+				return
+			}
+		}
+		for _, b := range p.l1 {
+			if !yield(b.id) {
+				return
+			}
+		}
+	}
+}
+
+// Remove removes those of a buffer that was added.
+func (p *Places) Remove(region event.Region, start, id uint64) {
+	switch {
+	case region == event.DRAM && p.dram[start] == id:
+		delete(p.dram, start)
+	case inL1(region):
+		for i := p.behind(start) - 1; i >= 0 && p.l1[i].start == start; i-- {
+			if p.l1[i].id == id {
+				p.l1 = slices.Delete(p.l1, i, i+1)
+				return
+			}
+		}
+	}
+}
+
+func inL1(region event.Region) bool { return region == event.L1 || region == event.L1Small }
+
+// behind returns the number of blocks that begin at an address or below it.
+func (p *Places) behind(at uint64) int {
+	i, _ := slices.BinarySearchFunc(p.l1, at+1, func(b block, at uint64) int { return cmp.Compare(b.start, at) })
+	return i
+}
+
+// Argument returns the buffer that begins at an address, which may be an address of DRAM or of L1: if there are two,
+// it is not known which one is meant.
+func (p *Places) Argument(at uint64) (id uint64, found bool) {
+	id, found = p.dram[at]
+	if i := p.behind(at) - 1; i >= 0 && p.l1[i].start == at {
+		return p.l1[i].id, !found
+	}
+	return id, found
+}
+
+// Static returns the buffer in L1 that has an address.
+func (p *Places) Static(at uint64) (id uint64, found bool) {
+	if i := p.behind(at) - 1; i >= 0 && at < p.l1[i].end {
+		return p.l1[i].id, true
+	}
+	return 0, false
+}
+
+// Buffers are the uses of the live buffers of a process.
+type Buffers struct {
+	// Runs is the number of runs whose uses are known.
+	Runs uint64
+	of   map[uint64]Use
+	// latest are the buffers of the latest run, with their uses before it, and program is its program. refused is
+	// true once the library refused it.
+	latest  map[uint64]Use
+	program uint64
+	refused bool
+}
+
+// Begin begins the next run, of a program.
+func (b *Buffers) Begin(program uint64) {
+	b.Runs++
+	b.program, b.refused = program, false
+	clear(b.latest)
+}
+
+// Add adds the use of a buffer by the latest run, at a time.
+func (b *Buffers) Add(id, timeNs uint64) {
+	if b.of == nil {
+		b.of, b.latest = make(map[uint64]Use), make(map[uint64]Use)
+	}
+	if _, twice := b.latest[id]; twice {
+		return
+	}
+	u := b.of[id]
+	b.latest[id] = u
+	u.Count++
+	u.Last = Moment{b.Runs, timeNs}
+	if u.Count == 1 {
+		u.First = u.Last
+	}
+	b.of[id] = u
+}
+
+// Latest returns how many buffers the latest run uses.
+func (b *Buffers) Latest() int { return len(b.latest) }
+
+// Refuse takes back the latest run, if it is one of a program: the library refused it.
+func (b *Buffers) Refuse(program uint64) {
+	if b.Runs == 0 || b.refused || b.program != program {
+		return
+	}
+	for id, before := range b.latest {
+		if b.of[id] = before; before.Count == 0 {
+			delete(b.of, id)
+		}
+	}
+	clear(b.latest)
+	b.Runs, b.refused = b.Runs-1, true
+}
+
+// Of returns the use of a buffer.
+func (b *Buffers) Of(id uint64) Use { return b.of[id] }
+
+// Ended forgets a buffer.
+func (b *Buffers) Ended(id uint64) {
+	delete(b.of, id)
+	delete(b.latest, id)
+}
+
+// Code writes or reads the uses.
+func (b *Buffers) Code(c *codec.Codec) {
+	c.Uints(&b.Runs, &b.program)
+	if c.Bool(&b.refused); c.Reads {
+		b.of, b.latest = make(map[uint64]Use), make(map[uint64]Use)
+	}
+	for _, table := range [...]map[uint64]Use{b.of, b.latest} {
+		codec.Table(c, table, func(id *uint64, u *Use) {
+			c.Uints(id, &u.Count, &u.First.Run, &u.First.TimeNs, &u.Last.Run, &u.Last.TimeNs)
+		})
+	}
+}
