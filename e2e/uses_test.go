@@ -1,0 +1,129 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
+	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
+	"ttmem/tracer/event"
+)
+
+// usedIn is what the runs of programs in one moment of uses.py used.
+type usedIn struct {
+	runs  int
+	words []uint64        // all addresses that they have
+	used  []memory.Buffer // the live buffers that a State finds
+	born  map[uint64]bool // the buffers that were allocated in it, by id
+}
+
+// Each run of a program has the addresses of its operation's tensors: on a cold program cache, and on a warm one, where
+// the tensors are others each time. Every buffer that a run uses is one of these, or was allocated by an operation, such
+// as the tables that sums and means share: none of the hundreds of other live buffers is used.
+func TestUses(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		version string
+		board   rig.Board
+		slow    bool
+	}{
+		{"0.81.1", rig.N150, false}, {"0.81.1", rig.N150, true}, {"0.81.1", rig.P150, false}, {"0.76.0", rig.N150, false},
+		{"0.76.0", rig.T3000, false}, {"0.72.0", rig.N150, false}, {"0.68.0", rig.N150, false}, {"0.66.0", rig.N150, false},
+	} {
+		if !tracetest.Selected(test.version) {
+			continue
+		}
+		name := test.version + " " + string(test.board)
+		if test.slow {
+			name += " slow dispatch"
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := []string{program(t, "uses.py"), "tensors.jsonl"}
+			if test.slow {
+				args = append(args, "slow")
+			}
+			run := traceRun(t, setup(t, test.version, "3.10"), test.board, args...)
+			qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
+			checkUses(t, run)
+		})
+	}
+}
+
+func checkUses(t *testing.T, run traced) {
+	moments := usesByMoment(t, run.events)
+	text, err := os.ReadFile(filepath.Join(run.dir, "tensors.jsonl"))
+	qt.Assert(t, qt.IsNil(err))
+	owned := make(map[uint64]bool) // what operations allocated
+	kinds, tensors, uses := 0, 0, 0
+	for line := range bytes.Lines(text) {
+		var op struct {
+			Name, Error string
+			Tensors     []uint64
+		}
+		qt.Assert(t, qt.IsNil(json.Unmarshal(line, &op)))
+		in := moments[op.Name]
+		maps.Copy(owned, in.born)
+		if op.Error != "" || in.runs == 0 { // a change of shape runs no program
+			t.Logf("%s: %d runs %s", op.Name, in.runs, op.Error)
+			continue
+		}
+		kinds++
+		for _, address := range op.Tensors {
+			tensors++
+			qt.Check(t, qt.IsTrue(slices.ContainsFunc(in.used, func(b memory.Buffer) bool { return b.Address == address })),
+				qt.Commentf("%s does not use %#x of %#x: %#x", op.Name, address, op.Tensors, in.words))
+		}
+		for _, b := range in.used {
+			uses++
+			qt.Check(t, qt.IsTrue(owned[b.BufferID] || slices.Contains(op.Tensors, b.Address)),
+				qt.Commentf("%s uses %#x, but has %#x", op.Name, b.Address, op.Tensors))
+		}
+	}
+	t.Logf("%d operations with programs, %d tensors, %d uses", kinds, tensors, uses)
+	qt.Check(t, qt.IsTrue(kinds > 200), qt.Commentf("%d", kinds))
+}
+
+// usesByMoment returns what was used between each mark and the next one.
+func usesByMoment(t *testing.T, events []event.Event) map[string]*usedIn {
+	s, moments, of := aggregate.New(), make(map[string]*usedIn), new(usedIn)
+	runs := make(map[int]uint64) // whose uses are known
+	for i := range events {
+		e := &events[i]
+		s.Apply(e)
+		switch e.Kind {
+		case event.Mark:
+			of = &usedIn{born: make(map[uint64]bool)}
+			moments[e.Cause] = of
+		case event.Alloc:
+			if of.born != nil {
+				of.born[e.BufferID] = true
+			}
+		case event.ProgramRun:
+			qt.Assert(t, qt.IsNotNil(e.Uses))
+			qt.Check(t, qt.IsFalse(e.Uses.Partial))
+			runs[e.PID]++
+			of.runs++
+			for _, list := range [][]uint32{e.Uses.Arguments, e.Uses.Statics} {
+				for _, at := range list {
+					of.words = append(of.words, uint64(at))
+				}
+			}
+			for _, b := range s.BuffersOf(e.PID) {
+				if use, _ := s.UseOf(e.PID, b.BufferID); use.Last.Run == runs[e.PID] {
+					of.used = append(of.used, b)
+				}
+			}
+		}
+	}
+	return moments
+}
