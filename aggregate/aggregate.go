@@ -145,7 +145,7 @@ func (s *State) Apply(e *event.Event) {
 		s.process(e).endTrace(e)
 	case event.TraceReplay:
 		s.process(e).replayTrace(e)
-	case event.Free, event.CBFree, event.KernelUnload, event.DeviceClose, event.TraceRelease, event.Owner, event.Reread, event.HostMemory:
+	case event.Free, event.CBFree, event.KernelUnload, event.DeviceClose, event.TraceRelease, event.Owner, event.Reread, event.HostMemory, event.BufferWrite, event.BufferRead:
 		if p := s.known(e.PID); p != nil {
 			p.end(e)
 		} else if e.Kind == event.Free {
@@ -157,7 +157,7 @@ func (s *State) Apply(e *event.Event) {
 	s.beginning.follow(s, e)
 }
 
-// end applies an event that ends something. It does not create a process.
+// end applies an event that ends something, or is about something that exists. It does not create a process.
 func (p *process) end(e *event.Event) {
 	switch e.Kind {
 	case event.Free:
@@ -174,6 +174,8 @@ func (p *process) end(e *event.Event) {
 		p.own(e)
 	case event.Reread:
 		p.losses.Correct(e.TimeNs)
+	case event.BufferWrite, event.BufferRead:
+		p.transfer(e)
 	case event.HostMemory:
 		p.host.Sample(e.TimeNs, e.SizeBytes, e.BytesPerBank)
 	}

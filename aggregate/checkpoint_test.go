@@ -154,6 +154,8 @@ func fullEvent(r *rand.Rand, now uint64) event.Event {
 		e.Kind, e.Devices = event.Alloc, nil
 	case 9, 10:
 		e = randomRun(r, e)
+	case 12:
+		e.Kind = []event.Kind{event.BufferWrite, event.BufferRead}[r.IntN(2)]
 	case 11:
 		e.Kind, e.SizeBytes, e.BytesPerBank = event.HostMemory, r.Uint64N(1<<30), r.Uint64N(1<<30)
 	case 8:

@@ -8,34 +8,54 @@ import (
 	"ttmem/tracer/event"
 )
 
-// use takes a run of a program, and which addresses it uses. The buffers of a process are followed from the first
-// such run on.
+// use takes a run of a program, and which addresses it uses. The buffers of a process are followed from its first use
+// on.
 func (p *process) use(e *event.Event) {
 	if e.Uses == nil {
 		return
 	}
-	if p.used == nil {
-		p.used = new(uses.Buffers)
-		for b := range p.buffers.All() {
-			p.placeUse(b)
-		}
-	}
+	p.followUses()
 	p.used.Begin(e.ProgramID)
-	add := func(id uint64, found bool) {
-		if found {
-			p.used.Add(id, e.TimeNs)
+	var arenas []*arena
+	for a := range p.arenas() {
+		if slices.ContainsFunc(e.Devices, func(chip int) bool { return slices.Contains(a.set.ids, chip) }) {
+			arenas = append(arenas, a)
 		}
 	}
-	for a := range p.arenas() {
-		if !slices.ContainsFunc(e.Devices, func(chip int) bool { return slices.Contains(a.set.ids, chip) }) {
-			continue
+	find := func(addresses []uint32, in func(*uses.Places, uint64) (uint64, bool)) {
+		for _, at := range addresses {
+			var one uint64
+			several := 0 // allocators that have a buffer there: it is not known which one is meant
+			for _, a := range arenas {
+				if id, found := in(&a.places, uint64(at)); found {
+					one, several = id, several+1
+				}
+			}
+			if several == 1 {
+				p.used.Add(one, e.TimeNs)
+			}
 		}
-		for _, at := range e.Uses.Arguments {
-			add(a.places.Argument(uint64(at)))
-		}
-		for _, at := range e.Uses.Statics {
-			add(a.places.Static(uint64(at)))
-		}
+	}
+	find(e.Uses.Arguments, (*uses.Places).Argument)
+	find(e.Uses.Statics, (*uses.Places).Static)
+}
+
+// transfer takes that the host writes or reads a buffer.
+func (p *process) transfer(e *event.Event) {
+	if p.buffers.Get(e.BufferID) != nil {
+		p.followUses()
+		p.used.Transfer(e.BufferID, e.TimeNs)
+	}
+}
+
+// followUses begins to follow the uses of the buffers, if that is not done.
+func (p *process) followUses() {
+	if p.used != nil {
+		return
+	}
+	p.used = new(uses.Buffers)
+	for b := range p.buffers.All() {
+		p.placeUse(b)
 	}
 }
 
@@ -62,7 +82,7 @@ func (p *process) endUses(a *arena) {
 	}
 }
 
-// UseOf returns how runs of programs used a live buffer. known is false if that was not recorded.
+// UseOf returns how runs of programs and the host used a live buffer. known is false if that was not recorded.
 func (s *State) UseOf(pid int, buffer uint64) (use uses.Use, known bool) {
 	if p := s.known(pid); p != nil && p.used != nil {
 		return p.used.Of(buffer), true

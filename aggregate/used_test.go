@@ -60,6 +60,13 @@ func TestUsesOfLiveBuffers(t *testing.T) {
 	qt.Check(t, qt.IsFalse(known))
 }
 
+// If several allocators of a chip have a buffer at an address, it is not known which one is used.
+func TestUsesOfSeveralAllocatorsAreNotCertain(t *testing.T) {
+	list := []uint32{0x110000}
+	_, counts := usesOf(t, born(0, 1, 1, event.L1, 0x110000), used(0, 5, list, nil), born(0, 2, 2, event.L1, 0x110000), used(0, 5, list, list))
+	qt.Check(t, qt.DeepEquals(counts, map[uint64]uint64{1: 1, 2: 0}))
+}
+
 // A run that the library refuses uses nothing.
 func TestRefusedRunsUseNothing(t *testing.T) {
 	list := []uint32{0x100040}
@@ -74,6 +81,15 @@ func TestUsesEndWithTheDevice(t *testing.T) {
 	_, counts := usesOf(t, born(0, 1, 1, event.DRAM, 0x100040), used(0, 5, list, nil),
 		event.Event{Kind: event.DeviceClose, Devices: []int{0}, Allocator: 1}, born(0, 1, 1, event.DRAM, 0x100040), used(0, 5, list, nil))
 	qt.Check(t, qt.DeepEquals(counts, map[uint64]uint64{1: 1}))
+}
+
+// What the host writes or reads is used.
+func TestTheHostUsesBuffers(t *testing.T) {
+	s, counts := usesOf(t, born(0, 1, 1, event.DRAM, 0x100040), event.Event{Kind: event.BufferWrite, Devices: []int{0}, BufferID: 1},
+		event.Event{Kind: event.BufferRead, Devices: []int{0}, BufferID: 2}, used(0, 5, []uint32{0x100040}, nil), event.Event{Kind: event.BufferRead, BufferID: 1})
+	qt.Check(t, qt.DeepEquals(counts, map[uint64]uint64{1: 3}))
+	use, _ := s.UseOf(7, 1)
+	qt.Check(t, qt.Equals(use, uses.Use{Count: 3, First: uses.Moment{TimeNs: 2}, Last: uses.Moment{Run: 1, TimeNs: 5}}))
 }
 
 // Recordings from before uses were recorded know none.

@@ -28,6 +28,7 @@ const (
 	RecordBinariesLoaded = uint8(KernelRecordKindRECORD_BINARIES_LOADED)
 	RecordTrace          = uint8(KernelRecordKindRECORD_TRACE)
 	RecordBanks          = uint8(KernelRecordKindRECORD_BANKS)
+	RecordTransfer       = uint8(KernelRecordKindRECORD_TRANSFER)
 )
 
 // The flags of records, by kind: KernelHeader.Flags.
@@ -37,6 +38,8 @@ const (
 
 	FreeHooked = uint8(KernelFreeFlagFREE_HOOKED)
 	FreeView   = uint8(KernelFreeFlagFREE_VIEW)
+
+	TransferRead = uint8(KernelTransferFlagTRANSFER_READ)
 
 	BanksShrink = uint8(KernelBanksFlagBANKS_SHRINK)
 

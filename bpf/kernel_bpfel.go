@@ -308,6 +308,8 @@ type KernelLayout struct {
 	CbTensorAddress        uint32
 	DfbInTensor            uint32
 	DfbAddress             uint32
+	MeshBufferBacking      uint32
+	WriteHasShared         uint32
 	Pad4                   uint32
 	QueuePrograms          uint32
 	FabricProgram          uint32
@@ -454,12 +456,15 @@ const (
 	KernelProbePROBE_TRACE_RELEASE       KernelProbe = 24
 	KernelProbePROBE_BANKS_SHRINK        KernelProbe = 25
 	KernelProbePROBE_BANKS_RESET         KernelProbe = 26
-	KernelProbePROBE_MARK                KernelProbe = 27
-	KernelProbePROBE_EXCEPTION           KernelProbe = 28
-	KernelProbePROBE_EXCEPTION_TEXT      KernelProbe = 29
-	KernelProbePROBE_CATCH               KernelProbe = 30
-	KernelProbePROBE_RETHROW             KernelProbe = 31
-	KernelProbePROBE_RETHROW_EXCEPTION   KernelProbe = 32
+	KernelProbePROBE_BUFFER_WRITE        KernelProbe = 27
+	KernelProbePROBE_BUFFER_REPLICATE    KernelProbe = 28
+	KernelProbePROBE_BUFFER_READ         KernelProbe = 29
+	KernelProbePROBE_MARK                KernelProbe = 30
+	KernelProbePROBE_EXCEPTION           KernelProbe = 31
+	KernelProbePROBE_EXCEPTION_TEXT      KernelProbe = 32
+	KernelProbePROBE_CATCH               KernelProbe = 33
+	KernelProbePROBE_RETHROW             KernelProbe = 34
+	KernelProbePROBE_RETHROW_EXCEPTION   KernelProbe = 35
 )
 
 type KernelProcess struct {
@@ -609,6 +614,7 @@ const (
 	KernelRecordKindRECORD_BINARIES_LOADED KernelRecordKind = 21
 	KernelRecordKindRECORD_TRACE           KernelRecordKind = 22
 	KernelRecordKindRECORD_BANKS           KernelRecordKind = 23
+	KernelRecordKindRECORD_TRANSFER        KernelRecordKind = 24
 )
 
 type KernelRule struct {
@@ -707,6 +713,18 @@ const (
 	KernelTraceStepTRACE_REPLAY  KernelTraceStep = 3
 	KernelTraceStepTRACE_RELEASE KernelTraceStep = 4
 )
+
+type KernelTransferFlag uint32
+
+const (
+	KernelTransferFlagTRANSFER_READ KernelTransferFlag = 1
+)
+
+type KernelTransferRecord struct {
+	_      structs.HostLayout
+	H      KernelHeader
+	Object uint64
+}
 
 type KernelUser struct {
 	_         structs.HostLayout
@@ -810,6 +828,7 @@ const (
 	KernelVarKeepSharedEnums       = "keep_shared_enums"
 	KernelVarKeepSpace             = "keep_space"
 	KernelVarKeepTraceRecord       = "keep_trace_record"
+	KernelVarKeepTransferRecord    = "keep_transfer_record"
 	KernelVarLostRecords           = "lost_records"
 	KernelVarLostTaken             = "lost_taken"
 	KernelVarLostUnattributed      = "lost_unattributed"
@@ -945,6 +964,7 @@ type KernelVariableSpecs struct {
 	KeepSharedEnums       *ebpf.VariableSpec `ebpf:"keep_shared_enums"`
 	KeepSpace             *ebpf.VariableSpec `ebpf:"keep_space"`
 	KeepTraceRecord       *ebpf.VariableSpec `ebpf:"keep_trace_record"`
+	KeepTransferRecord    *ebpf.VariableSpec `ebpf:"keep_transfer_record"`
 	LostRecords           *ebpf.VariableSpec `ebpf:"lost_records"`
 	LostTaken             *ebpf.VariableSpec `ebpf:"lost_taken"`
 	LostUnattributed      *ebpf.VariableSpec `ebpf:"lost_unattributed"`
@@ -1068,6 +1088,7 @@ type KernelVariables struct {
 	KeepSharedEnums       *ebpf.Variable `ebpf:"keep_shared_enums"`
 	KeepSpace             *ebpf.Variable `ebpf:"keep_space"`
 	KeepTraceRecord       *ebpf.Variable `ebpf:"keep_trace_record"`
+	KeepTransferRecord    *ebpf.Variable `ebpf:"keep_transfer_record"`
 	LostRecords           *ebpf.Variable `ebpf:"lost_records"`
 	LostTaken             *ebpf.Variable `ebpf:"lost_taken"`
 	LostUnattributed      *ebpf.Variable `ebpf:"lost_unattributed"`

@@ -24,6 +24,8 @@ type usedIn struct {
 	words []uint64        // all addresses that they have
 	used  []memory.Buffer // the live buffers that a State finds
 	born  map[uint64]bool // the buffers that were allocated in it, by id
+	// moved are the addresses of buffers that the host wrote or read
+	moved map[event.Kind][]uint64
 }
 
 // Each run of a program has the addresses of its operation's tensors: on a cold program cache, and on a warm one, where
@@ -69,10 +71,15 @@ func checkUses(t *testing.T, run traced) {
 		var op struct {
 			Name, Error string
 			Tensors     []uint64
+			Moved       uint64
 		}
 		qt.Assert(t, qt.IsNil(json.Unmarshal(line, &op)))
 		in := moments[op.Name]
 		maps.Copy(owned, in.born)
+		if op.Moved != 0 {
+			qt.Check(t, qt.DeepEquals(in.moved, map[event.Kind][]uint64{event.BufferWrite: {op.Moved}, event.BufferRead: {op.Moved}}))
+			continue
+		}
 		if op.Error != "" || in.runs == 0 { // a change of shape runs no program
 			t.Logf("%s: %d runs %s", op.Name, in.runs, op.Error)
 			continue
@@ -102,11 +109,15 @@ func usesByMoment(t *testing.T, events []event.Event) map[string]*usedIn {
 		s.Apply(e)
 		switch e.Kind {
 		case event.Mark:
-			of = &usedIn{born: make(map[uint64]bool)}
+			of = &usedIn{born: make(map[uint64]bool), moved: make(map[event.Kind][]uint64)}
 			moments[e.Cause] = of
 		case event.Alloc:
 			if of.born != nil {
 				of.born[e.BufferID] = true
+			}
+		case event.BufferWrite, event.BufferRead:
+			if b := s.Buffer(e.PID, e.BufferID); of.moved != nil && qt.Check(t, qt.IsNotNil(b)) {
+				of.moved[e.Kind] = slices.Compact(append(of.moved[e.Kind], b.Address)) // once for each shard on some boards
 			}
 		case event.ProgramRun:
 			qt.Assert(t, qt.IsNotNil(e.Uses))

@@ -11,15 +11,15 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Use says how often a buffer was used, and when.
+// A Use says how often a buffer was used, by runs of programs and by the host, and when.
 type Use struct {
 	Count       uint64
 	First, Last Moment
 }
 
-// A Moment is the run of a program.
+// A Moment is the run of a program, or is after one.
 type Moment struct {
-	// Run is its number among the runs of its process, from 1.
+	// Run is the number of that run among those of its process, from 1; 0: before the first one.
 	Run    uint64
 	TimeNs uint64
 }
@@ -135,8 +135,21 @@ func (b *Buffers) Add(id, timeNs uint64) {
 	if _, twice := b.latest[id]; twice {
 		return
 	}
+	b.latest[id] = b.of[id]
+	b.add(id, timeNs)
+}
+
+// Transfer adds the use of a buffer by the host.
+func (b *Buffers) Transfer(id, timeNs uint64) {
+	if b.of == nil {
+		b.of, b.latest = make(map[uint64]Use), make(map[uint64]Use)
+	}
+	b.add(id, timeNs)
+	delete(b.latest, id) // the run before it was not refused
+}
+
+func (b *Buffers) add(id, timeNs uint64) {
 	u := b.of[id]
-	b.latest[id] = u
 	u.Count++
 	u.Last = Moment{b.Runs, timeNs}
 	if u.Count == 1 {

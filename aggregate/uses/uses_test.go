@@ -80,6 +80,8 @@ func TestUses(t *testing.T) {
 	qt.Check(t, qt.Equals(b.Of(2), Use{2, first, second}))
 	qt.Check(t, qt.Equals(b.Of(3), Use{}))
 	qt.Check(t, qt.Equals(b.Runs, 2))
+	b.Transfer(2, 35)
+	qt.Check(t, qt.Equals(b.Of(2), Use{3, first, Moment{2, 35}}))
 	b.Ended(1)
 	qt.Check(t, qt.Equals(b.Of(1), Use{}))
 
@@ -92,5 +94,5 @@ func TestUses(t *testing.T) {
 	qt.Check(t, qt.Equals(read.Of(2), b.Of(2)))
 	read.Begin(10)
 	read.Add(2, 40)
-	qt.Check(t, qt.Equals(read.Of(2), Use{3, first, Moment{3, 40}}))
+	qt.Check(t, qt.Equals(read.Of(2), Use{4, first, Moment{3, 40}}))
 }

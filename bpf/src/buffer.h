@@ -230,3 +230,29 @@ HANDLER void buffer_deallocate(const struct hit *h)
 	if (window_u8(window, l->status) == 1)
 		send_free(h, window, buffer);
 }
+
+/* MeshCommandQueueBase::enqueue_write_shards_nolock(MeshBuffer &, …), or with a shared_ptr to it,
+ * enqueue_write_shard_to_sub_grid(MeshBuffer &, …), and
+ * enqueue_read_shards_nolock(shards, shared_ptr<MeshBuffer> &, …): the host writes or reads a buffer. */
+HANDLER void buffer_transferred(const struct hit *h, enum probe probe)
+{
+	bool reads = probe == PROBE_BUFFER_READ, shared = reads || (probe == PROBE_BUFFER_WRITE && h->l->write_has_shared);
+	u64 second = h->ctx->si, third = h->ctx->dx, buffer;
+	struct memory *m = memory_of(h);
+	struct transfer_record r;
+
+	barrier_var(second); /* as in saved_register */
+	barrier_var(third);
+	buffer = reads ? third : second;
+	if (h->l->mesh_buffer_backing == NO_FIELD)
+		return;
+	if ((shared && !read_word(m, buffer, &buffer)) ||
+	    !read_word(m, buffer + h->l->mesh_buffer_backing, &r.object)) {
+		count_lost(LOST_BUFFER_UNREADABLE);
+		return;
+	}
+	fill_header(&r.h, RECORD_TRANSFER, h->library);
+	r.h.stack = h->stack;
+	r.h.flags = reads ? TRANSFER_READ : 0;
+	SEND(r);
+}

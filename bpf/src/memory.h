@@ -19,7 +19,7 @@ volatile const u32 table_levels; /* 4 or 5 levels of page tables */
 
 /* Pages of a process that a thread has read. They are valid until the kernel flushes TLB entries
  * of the process, which it does before it takes a page away. */
-#define VIEWS 32
+#define VIEWS 64
 #define IS_VIEW (1ull << 63)
 struct view {
 	u64 page; /* its number and IS_VIEW */

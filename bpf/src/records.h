@@ -32,6 +32,9 @@ enum probe {
 	PROBE_TRACE_RELEASE,
 	PROBE_BANKS_SHRINK,
 	PROBE_BANKS_RESET,
+	PROBE_BUFFER_WRITE,
+	PROBE_BUFFER_REPLICATE,
+	PROBE_BUFFER_READ,
 	PROBE_MARK, /* in any file of a process */
 	/* the last ones are also in the files beside the library: see enum cookie */
 	PROBE_EXCEPTION,
@@ -76,6 +79,7 @@ enum record_kind {
 	RECORD_BINARIES_LOADED,
 	RECORD_TRACE,
 	RECORD_BANKS,
+	RECORD_TRANSFER,
 };
 
 /* Bytes of the Buffer that a record carries undecoded; user space knows the layout. */
@@ -146,6 +150,15 @@ struct free_record {
 	u64 object;
 	u64 size_bytes, page_size_bytes, address;
 	u32 type, sharding;
+};
+
+/* The host writes a buffer or reads it. header.flags: */
+enum transfer_flag {
+	TRANSFER_READ = 1,
+};
+struct transfer_record {
+	struct header h;
+	u64 object;
 };
 
 /* header.flags: what the thread was doing, according to the functions on its stack */

@@ -32,6 +32,7 @@ KEEP(header);
 KEEP(buffer_record);
 KEEP(per_core_record);
 KEEP(free_record);
+KEEP(transfer_record);
 KEEP(failed_record);
 KEEP(caught_record);
 KEEP(clear_record);
@@ -56,6 +57,7 @@ struct shared_enums {
 	enum record_kind record_kind;
 	enum lost_cause lost_cause;
 	enum free_flag free_flag;
+	enum transfer_flag transfer_flag;
 	enum failed_flag failed_flag;
 	enum caught_flag caught_flag;
 	enum cookie cookie;
@@ -114,6 +116,9 @@ static __always_inline bool has_stack(u32 probe, struct thread *t)
 	case PROBE_TRACE_END:
 	case PROBE_TRACE_REPLAY:
 	case PROBE_TRACE_RELEASE:
+	case PROBE_BUFFER_WRITE:
+	case PROBE_BUFFER_REPLICATE:
+	case PROBE_BUFFER_READ:
 		return true;
 	case PROBE_CB_MARK:
 		return t->phase == PHASE_DFBS || t->phase == PHASE_SCRATCHPADS;
@@ -291,6 +296,12 @@ int on_probe(struct pt_regs *ctx)
 	case PROBE_BANKS_SHRINK:
 	case PROBE_BANKS_RESET:
 		banks_change(&h, probe == PROBE_BANKS_SHRINK);
+		break;
+	case PROBE_BUFFER_WRITE:
+	case PROBE_BUFFER_REPLICATE:
+	case PROBE_BUFFER_READ:
+		if (read_uses)
+			buffer_transferred(&h, probe);
 		break;
 	}
 	return 0;

@@ -76,7 +76,7 @@ func schemaValues() object {
 		{"layout", object{{"enum", slices.Concat(namesOf(event.Interleaved, event.Interleaved), namesOf(event.HeightSharded, event.NDSharded))}}},
 		{"static_kind", object{{"enum", namesOf(event.CircularBuffer, event.Scratchpad)}}},
 		{"kernel_kind", object{{"enum", namesOf(event.QueueKernels, event.RuntimeKernels)}}},
-		{"kind", object{{"description", "The kinds of events: docs/events.md describes them."}, {"enum", namesOf(event.Alloc, event.HostMemory)}}},
+		{"kind", object{{"description", "The kinds of events: docs/events.md describes them."}, {"enum", namesOf(event.Alloc, event.BufferRead)}}},
 		{"reason", object{{"description", "Why something ended or failed: docs/events.md describes the reasons."}, {"enum", namesOf(event.ReasonExplicit, event.ReasonOther)}}},
 		{"class", object{
 			{"description", "What buffers are for, by the call stack that allocated them or by their owner. It is left out if neither tells, and of groups whose buffers differ."},

@@ -157,6 +157,7 @@ var handlers = [...]handler{
 	bpf.RecordBanks:          whole((*Books).changeBanks),
 	bpf.RecordProgramSeen:    whole((*Books).programSeen),
 	bpf.RecordKernel:         whole((*Books).kernelLoaded),
+	bpf.RecordTransfer:       whole((*Books).transferred),
 	bpf.RecordBinariesLoaded: whole((*Books).binariesLoaded),
 }
 

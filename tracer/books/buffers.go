@@ -193,3 +193,20 @@ func (b *Books) ended(e *event.Event, object uint64, of Buffer) {
 		e.Devices = a.device.chips
 	}
 }
+
+// transferred reports that the host writes or reads a buffer. Views and buffers that are not known are not reported.
+func (b *Books) transferred(e event.Event, _ *libraries.Library, r *bpf.KernelTransferRecord) {
+	live, known := b.Live[r.Object]
+	if !known {
+		return
+	}
+	if e.Kind = event.BufferWrite; r.H.Flags&bpf.TransferRead != 0 {
+		e.Kind = event.BufferRead
+	}
+	e.Object, e.BufferID, e.Region = r.Object, live.ID, live.region
+	e.Stack = b.stacks.Stack(r.H.Stack)
+	if a := b.allocators[live.allocator]; a != nil {
+		e.Devices = a.device.chips
+	}
+	b.process.Emit(e)
+}

@@ -157,6 +157,28 @@ func TestDecodeUses(t *testing.T) {
 	qt.Check(t, qt.HasLen(d.lost, 0))
 }
 
+// A transfer names the buffer that is known at that address, and its chips.
+func TestDecodeTransfers(t *testing.T) {
+	d := newTestProcess()
+	d.allocators[0x2000] = &allocator{device: &device{chips: []int{4, 2}}}
+	d.Live[0x3000] = Buffer{ID: 9, allocator: 0x2000, region: event.L1}
+	for _, flags := range []uint8{0, bpf.TransferRead} {
+		for _, object := range []uint64{0x3000, 0x4000} { // the second is a view
+			r := bpf.KernelTransferRecord{Object: object}
+			r.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordTransfer, Flags: flags}
+			d.decode(raw(&r))
+		}
+	}
+	qt.Assert(t, qt.HasLen(d.events, 2))
+	for i, kind := range []event.Kind{event.BufferWrite, event.BufferRead} {
+		e := d.events[i]
+		qt.Check(t, qt.Equals(e.Kind, kind))
+		qt.Check(t, qt.DeepEquals([]uint64{e.BufferID, e.Object, uint64(e.Region)}, []uint64{9, 0x3000, uint64(event.L1)}))
+		qt.Check(t, qt.DeepEquals(e.Devices, []int{4, 2}))
+	}
+	qt.Check(t, qt.HasLen(d.lost, 0))
+}
+
 // A step of a captured trace is an event of the chips of its mesh, of which the record has the
 // MeshDeviceImpl or, in older libraries, the MeshDevice.
 func TestDecodeTraceSteps(t *testing.T) {

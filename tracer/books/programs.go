@@ -84,22 +84,38 @@ func (b *Books) programRun(e event.Event, _ *libraries.Library, r *bpf.KernelPro
 
 // uses returns what a run uses. Runs that use the same as the one before them share it.
 func (b *Books) uses(r *bpf.KernelProgramRunRecord) *event.Uses {
-	var u event.Uses
-	list := r.Uses[:min(int(r.Run.H.Count), len(r.Uses))]
-	slices.Sort(list)
-	for _, word := range slices.Compact(list) {
+	words := r.Uses[:min(int(r.Run.H.Count), len(r.Uses))]
+	slices.Sort(words)
+	words = slices.Compact(words)
+	partial := r.Run.H.Flags&(bpf.UsesTooMany|bpf.UsesUnreadable) != 0
+	if last := b.runs[r.Run.ProgramId].uses; last != nil && last.Partial == partial && has(last, words) {
+		return last
+	}
+	u := &event.Uses{Partial: partial}
+	for _, word := range words {
 		if word&bpf.UseStatic == 0 {
 			u.Arguments = append(u.Arguments, word)
 		} else {
 			u.Statics = append(u.Statics, word&^bpf.UseStatic)
 		}
 	}
-	u.Partial = r.Run.H.Flags&(bpf.UsesTooMany|bpf.UsesUnreadable) != 0
-	last := b.runs[r.Run.ProgramId].uses
-	if last != nil && last.Partial == u.Partial && slices.Equal(last.Arguments, u.Arguments) && slices.Equal(last.Statics, u.Statics) {
-		return last
+	return u
+}
+
+// has reports whether uses have exactly these words of a record.
+func has(u *event.Uses, words []uint32) bool {
+	arguments, statics := u.Arguments, u.Statics
+	for _, word := range words {
+		list := &arguments
+		if word&bpf.UseStatic != 0 {
+			list = &statics
+		}
+		if len(*list) == 0 || (*list)[0] != word&^bpf.UseStatic {
+			return false
+		}
+		*list = (*list)[1:]
 	}
-	return &u
+	return len(arguments) == 0 && len(statics) == 0
 }
 
 // maxRuns bounds the runs of a process that are remembered.

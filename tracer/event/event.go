@@ -78,6 +78,10 @@ const (
 	// HostMemory is a sample of a process's memory on the host: SizeBytes is resident now, and
 	// BytesPerBank was resident at most since its program began.
 	HostMemory
+	// BufferWrite is the writing of a live buffer by the host, and BufferRead its reading: a transfer of a tensor to
+	// or from the device.
+	BufferWrite
+	BufferRead
 	// Checkpoint is the whole state at that time, in Event.State. A stream that begins in the
 	// middle starts with one.
 	Checkpoint
@@ -91,7 +95,7 @@ var kindNames = [...]string{
 	ProcessStart: "process_start", ProcessExit: "process_exit",
 	Lost: "lost", Mark: "mark", Reread: "reread", ProgramRun: "program_run", Owner: "owner", OperationFailed: "operation_failed",
 	TraceBegin: "trace_begin", TraceEnd: "trace_end", TraceReplay: "trace_replay", TraceRelease: "trace_release",
-	HostMemory: "host_memory", Checkpoint: "checkpoint",
+	HostMemory: "host_memory", BufferWrite: "buffer_write", BufferRead: "buffer_read", Checkpoint: "checkpoint",
 }
 
 // String is the name of the kind in the JSON record.
@@ -350,7 +354,7 @@ type Event struct {
 	// events of one device share the slice.
 	Devices []int
 
-	// BufferID is Buffer::unique_id_, unique within a process. Alloc, Free.
+	// BufferID is Buffer::unique_id_, unique within a process. Alloc, Free, BufferWrite, BufferRead.
 	BufferID uint64
 	// Object is the Buffer's address in the process. Alloc, Free, Owner.
 	Object uint64

@@ -127,6 +127,8 @@ func (e *Event) Record() *Record {
 		r.TraceID = &e.ProgramID
 	case HostMemory:
 		r.HostBytes, r.HostPeakBytes = &e.SizeBytes, &e.BytesPerBank
+	case BufferWrite, BufferRead:
+		r.BufferID, r.Object, r.Region = &e.BufferID, &e.Object, e.Region.String()
 	case Owner:
 		if e.BufferID != NoBuffer {
 			r.BufferID = &e.BufferID
@@ -139,7 +141,7 @@ func (e *Event) Record() *Record {
 		r.Count = &e.Count
 	}
 	switch e.Kind {
-	case Alloc, Free, AllocFailed, OperationFailed, CBAlloc, KernelLoad, DeviceOpen, DeviceClose, ProgramRun, TraceBegin, TraceEnd, TraceReplay, TraceRelease: // others mean all of them
+	case Alloc, Free, AllocFailed, OperationFailed, CBAlloc, KernelLoad, DeviceOpen, DeviceClose, ProgramRun, TraceBegin, TraceEnd, TraceReplay, TraceRelease, BufferWrite, BufferRead: // others mean all of them
 		r.Devices = present(r.Devices)
 	}
 	if e.Kind == DeviceOpen {

@@ -64,6 +64,8 @@ var samples = []Event{
 	{TimeNs: 10, Kind: TraceBegin, PID: 10, TID: 11, Devices: []int{0, 1}, ProgramID: 3},
 	{TimeNs: 10, Kind: TraceEnd, PID: 10, TID: 11, Devices: []int{0, 1}, ProgramID: 3},
 	{TimeNs: 10, Kind: TraceReplay, PID: 10, TID: 11, Devices: []int{0, 1}, ProgramID: 3},
+	{TimeNs: 10, Kind: BufferWrite, PID: 10, TID: 11, Devices: []int{0}, Region: L1, BufferID: 7, Object: 8},
+	{TimeNs: 10, Kind: BufferRead, PID: 10, TID: 11, Devices: []int{0}, BufferID: 7, Object: 8},
 	{TimeNs: 10, Kind: TraceRelease, PID: 10, TID: 11, ProgramID: 0},
 	{TimeNs: 11, Kind: HostMemory, PID: 10, TID: 10, SizeBytes: 1 << 30, BytesPerBank: 2 << 30},
 	{TimeNs: 11, Kind: DeviceClose, PID: 10, Devices: []int{0, 1}, Allocator: 77},

@@ -138,6 +138,10 @@ func (l *Library) plan() error {
 	k.AllocatorBytes = l.optional("CircularBufferAllocator.next")
 	k.ProgramText = chain(fields["ProgramImpl.kernel_text_size"])
 	l.planUses()
+	k.MeshBufferBacking = l.optional("MeshBuffer.backing_buffer")
+	if l.Layout.WritesShared {
+		k.WriteHasShared = 1
+	}
 	k.QueuePrograms, k.FabricProgram = l.optional("Device.command_queue_programs_"), l.optional("Device.fabric_program_")
 	return nil
 }

@@ -1,6 +1,9 @@
 package layout
 
-const noUses = "which buffers programs use is unknown"
+const (
+	noUses      = "which buffers programs use is unknown"
+	noTransfers = "which buffers the host reads and writes is unknown"
+)
 
 // costs says, for each field and probe, what users lose without it.
 var costs = map[string]string{
@@ -70,6 +73,7 @@ var costs = map[string]string{
 	"ProgramImpl.dataflow_buffers_":   noUses,
 	"DataflowBuffer.borrows_memory":   noUses,
 	"DataflowBuffer.address":          noUses,
+	"MeshBuffer.backing_buffer":       noTransfers,
 
 	"buffer_allocate":     "failed allocations cannot be distinguished from others",
 	"buffer_allocated":    "allocations are not seen",
@@ -99,5 +103,8 @@ var costs = map[string]string{
 	"trace_release":       "released traces look live",
 	"banks_shrink":        "while a sub-device manager with L1 of its own is loaded, L1 looks too large until the next allocation",
 	"banks_reset":         "after a sub-device manager with L1 of its own, L1 looks too small until the next allocation",
+	"buffer_write":        noTransfers,
+	"buffer_replicate":    noTransfers,
+	"buffer_read":         noTransfers,
 	"throw":               "failures are not seen",
 }

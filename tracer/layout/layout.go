@@ -50,6 +50,8 @@ type Layout struct {
 	// ImplArgs is true if Buffer's deallocate_impl and allocate_impl get (BufferImpl*, Buffer&),
 	// as from 0.79 on, and false if they get (Buffer*).
 	ImplArgs bool
+	// WritesShared is true if the function at the probe buffer_write gets a shared_ptr to the buffer, as before 0.72.
+	WritesShared bool
 	// AllocateImpl is Buffer's allocate_impl, which is on the stack of each failed
 	// allocation.
 	AllocateImpl symbolize.Symbol

@@ -49,6 +49,10 @@ const (
 	scratchpads     = "detail::ProgramImpl::allocate_scratchpads"
 	deallocateCBs   = "detail::ProgramImpl::deallocate_circular_buffers"
 
+	// the host writes a buffer, from 0.62 on
+	writeShards      = "distributed::MeshCommandQueueBase::enqueue_write_shards_nolock"
+	sharedMeshBuffer = `RKSt10shared_ptrINS1_10MeshBufferEE`
+
 	// a mesh keeps its traces itself before 0.66, and in its MeshDeviceImpl from then on
 	inImpl, inMesh = "distributed::MeshDeviceImpl::", "distributed::MeshDevice::"
 	beginTrace     = "begin_mesh_trace(hRK"
@@ -102,6 +106,14 @@ var points = []point{
 	// (id)
 	{name: "trace_release", function: []string{inImpl + "release_mesh_trace(RK", inMesh + "release_mesh_trace(RK"}, parameters: traceID,
 		since: inMesh + beginTrace},
+	// (buffer, shards, blocking, …): before 0.72 a shared_ptr to the buffer
+	{name: "buffer_write", function: []string{writeShards}, parameters: `(?:RNS1_10MeshBufferE|` + sharedMeshBuffer + `)RKSt6vectorI.*`, since: writeShards},
+	// (buffer, data, …): the same data for several chips
+	{name: "buffer_replicate", function: []string{"distributed::MeshCommandQueueBase::enqueue_write_shard_to_sub_grid"},
+		parameters: `RKNS1_10MeshBufferEPKv.*`, since: writeShards},
+	// (shards, buffer, blocking, …)
+	{name: "buffer_read", function: []string{"distributed::MeshCommandQueueBase::enqueue_read_shards_nolock"},
+		parameters: `RKSt6vectorI.*E` + sharedMeshBuffer + `b.*`, since: writeShards},
 	// (type of buffer, bytes, bottom_up)
 	{name: "banks_shrink", function: []string{
 		"AllocatorImpl::shrink_allocator_size", "Allocator::shrink_allocator_size",
@@ -132,6 +144,8 @@ func (d *deriver) probes() {
 			d.layout.AllocateImpl = f
 		case "buffer_deallocate":
 			d.layout.ImplArgs = strings.HasPrefix(f.Name, mangle(implDeallocate))
+		case "buffer_write":
+			d.layout.WritesShared = strings.HasPrefix(f.Name, mangle(writeShards)+sharedMeshBuffer)
 		}
 		d.place(p.name, f)
 	}

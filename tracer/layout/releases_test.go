@@ -92,6 +92,9 @@ func absent(release string) []string {
 	if before(release, 0, 70) {
 		names = append(names, "cb_deallocate")
 	}
+	if before(release, 0, 62) {
+		names = append(names, "buffer_write", "buffer_read")
+	}
 	if before(release, 0, 67) {
 		names = append(names, "dfb_invalidate", "program_dfbs", "validate_dfb")
 	}

@@ -28,6 +28,8 @@ func (d *deriver) uses() {
 	d.field("Kernel.runtime_args_data", 8, from(returned, "Kernel::runtime_args_data()"))
 	d.field("Kernel.common_runtime_args_data", 8, from(returned, "Kernel::common_runtime_args_data()"))
 	d.field("Kernel.logical_cores", 8, from(returned, "Kernel::logical_cores() const"))
+	// the Buffer that has its memory on all chips; nothing that is a Buffer, if another object owns the memory
+	d.field("MeshBuffer.backing_buffer", 8, from(result, "distributed::MeshBuffer::get_backing_buffer() const"))
 	if len(d.e.WithPrefix(mangle(attachDFBs))) == 0 {
 		return
 	}

@@ -33,6 +33,9 @@ var probeNames = [...]string{
 	bpf.KernelProbePROBE_TRACE_RELEASE:       "trace_release",
 	bpf.KernelProbePROBE_BANKS_SHRINK:        "banks_shrink",
 	bpf.KernelProbePROBE_BANKS_RESET:         "banks_reset",
+	bpf.KernelProbePROBE_BUFFER_WRITE:        "buffer_write",
+	bpf.KernelProbePROBE_BUFFER_REPLICATE:    "buffer_replicate",
+	bpf.KernelProbePROBE_BUFFER_READ:         "buffer_read",
 }
 
 // exceptionNumbers are the numbers of probes by layout.ExceptionKind.

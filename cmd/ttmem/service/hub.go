@@ -215,4 +215,7 @@ func (b *batch) add(e *event.Event, user int) {
 		b.events[len(b.events)-1].Cores = slices.Clone(e.Cores)
 	}
 	b.bytes += int(unsafe.Sizeof(*e)) + len(e.Message) + len(e.Started().Command) + len(e.Cores)*int(unsafe.Sizeof(event.CoreRange{}))
+	if u := e.Uses; u != nil {
+		b.bytes += int(unsafe.Sizeof(*u)) + 4*(len(u.Arguments)+len(u.Statics))
+	}
 }

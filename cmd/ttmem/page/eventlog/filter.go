@@ -44,7 +44,7 @@ type Filter struct {
 	Buffers            []uint64
 	Grep               *regexp.Regexp
 	Times              memory.Intervals // in ns after the first event; nil: all
-	// Frequent lists runs of programs and samples of host memory also if Kinds does not name them.
+	// Frequent lists runs of programs, the host's transfers and samples of its memory also if Kinds does not name them.
 	Frequent bool
 }
 
@@ -91,7 +91,7 @@ func (f *Filter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf fu
 	if !slices.Contains(Kinds, e.Kind) {
 		return false // an event of a checkpoint
 	}
-	if (e.Kind == event.ProgramRun || e.Kind == event.HostMemory) && !f.Frequent && !slices.Contains(f.Kinds, e.Kind) {
+	if slices.Contains(frequent, e.Kind) && !f.Frequent && !slices.Contains(f.Kinds, e.Kind) {
 		return false // a model runs more programs than all else that it does, and samples come all the time
 	}
 	passed := e.TimeNs - min(begin, e.TimeNs)
@@ -183,11 +183,14 @@ func (l *Log) Hint() string {
 	return ""
 }
 
+// frequent are the kinds of events that are not listed unless they are named.
+var frequent = []event.Kind{event.ProgramRun, event.HostMemory, event.BufferWrite, event.BufferRead}
+
 // Kinds are the kinds of events that can be listed.
 var Kinds = []event.Kind{
 	event.Alloc, event.Free, event.AllocFailed, event.CBAlloc, event.CBFree, event.KernelLoad, event.KernelUnload,
 	event.DeviceOpen, event.DeviceClose, event.ProcessStart, event.ProcessExit, event.Lost, event.Mark, event.Reread, event.ProgramRun, event.Owner, event.OperationFailed,
-	event.TraceBegin, event.TraceEnd, event.TraceReplay, event.TraceRelease, event.HostMemory,
+	event.TraceBegin, event.TraceEnd, event.TraceReplay, event.TraceRelease, event.HostMemory, event.BufferWrite, event.BufferRead,
 }
 
 // Regions are the regions of events.

@@ -241,6 +241,12 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		r.text = "figures are right again: live buffers were read from memory"
 	case event.Owner:
 		r.text = ownerText(e)
+	case event.BufferWrite, event.BufferRead:
+		r.place, r.buffer, r.object = e.Region.String(), fmt.Sprint(e.BufferID), fmt.Sprintf("%#x", e.Object)
+		if b := l.history.Buffer(e.PID, e.BufferID); b != nil {
+			r.address, r.size = fmt.Sprintf("%#x", b.Address), page.Bytes(b.SizeBytes)
+		}
+		r.text = l.nameOf(e.Region, e.Stack, false)
 	case event.HostMemory:
 		r.size, r.text = page.Bytes(e.SizeBytes), "resident on the host, at most "+page.Bytes(e.BytesPerBank)
 	}
