@@ -15,6 +15,7 @@ type block struct {
 	of          *event.Stack
 	left, right *block
 	priority    uint32
+	region      event.Region // in a changed program
 	// low and high are where the blocks of the subtree begin and end, and gap is the largest gap between them.
 	low, high, gap uint64
 }

@@ -155,8 +155,9 @@ func FuzzApply(f *testing.F) {
 		}
 		odd := func(s *event.Stack) bool { return s.ID%2 > 0 }
 		r := New(
-			&WhatIf{Without: odd}, &WhatIf{Early: []Early{{odd, 3}, {odd, 5}}},
-			&WhatIf{Sizes: map[string]uint64{L1SmallSize: 8 * kib, WorkerL1Size: 40 * kib, TraceRegionSize: 12 * 4096}},
+			with(Without(odd)), with(Early(odd, 3), Early(odd, 5)), with(First(odd), Move(odd, event.DRAM)),
+			with(Set(L1SmallSize, 8*kib, 0), Set(WorkerL1Size, 40*kib, 0), Set(TraceRegionSize, 12*4096, 0)),
+			with(ClearCacheAt(odd, func(s *event.Stack) bool { return !odd(s) }), On(&Boards[2])),
 		)
 		r.OnFailure = func(failure *Failure) {
 			failure.Freeing(20*kib, 90*kib)

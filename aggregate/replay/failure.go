@@ -38,12 +38,14 @@ type Failure struct {
 	reserve int64
 }
 
-// A Verdict says whether a failed allocation would fit. Address is where, if it is one of an allocator. Doubt is
-// why that cannot be told; "" if it can.
+// A Verdict says whether a failed allocation would fit. Address is where, if it is one of an allocator. Of circular
+// buffers that overlapped a tensor, End is where they end, and Lowest where the lowest tensor is; 0 if there is none.
+// Doubt is why the verdict is not known; "" if it is.
 type Verdict struct {
-	Fits    bool
-	Address uint64
-	Doubt   string
+	Fits        bool
+	Address     uint64
+	End, Lowest uint64
+	Doubt       string
 }
 
 // fail checks that the model fails, too.
@@ -182,39 +184,64 @@ func (f *Failure) With(i int) Verdict {
 
 // verdict returns whether it fits with a change; as recorded if that is negative.
 func (f *Failure) verdict(change int) Verdict {
-	of, l := f.allocator.with(change), &f.limits
-	// down is how many bytes lower the circular buffers begin than as recorded; it may wrap below zero.
-	recorded := f.allocator.spaces[event.L1].base
-	down := recorded - of[event.L1].base
+	of, recorded, l := f.allocator.with(change), &f.allocator.spaces, &f.limits
+	// down is how many bytes lower the circular buffers begin than as recorded; it may wrap below zero. higher is the
+	// same of the end of L1, which is elsewhere on another board.
+	down, higher := recorded[event.L1].base-of[event.L1].base, of[event.L1Small].end-recorded[event.L1Small].end
 	switch f.Event.Reason {
 	case event.ReasonOutOfMemory:
-		region := f.Event.Region
-		if f.Event.BytesPerBank == 0 || int(region) >= event.BankedRegions {
-			return Verdict{Doubt: noFigures}
-		}
-		address, fits := of[region].fit(f.Event.BytesPerBank, FromTop(region))
-		return Verdict{Fits: fits, Address: address}
+		return f.allocates(change)
 	case event.ReasonStaticClash:
 		lowest := f.lowest(change)
-		return figures(l, Verdict{Fits: lowest == 0 || l.NeededBytes-down <= lowest})
+		return figures(l, Verdict{Fits: lowest == 0 || l.NeededBytes-down <= lowest, End: l.NeededBytes - down, Lowest: lowest})
 	case event.ReasonStaticTooLarge:
-		return figures(l, Verdict{Fits: l.NeededBytes-down <= l.AvailableBytes})
+		return figures(l, Verdict{Fits: l.NeededBytes-down <= l.AvailableBytes+higher, End: l.NeededBytes - down})
 	case event.ReasonKernelConfigTooSmall: // what is below L1 is for kernels
 		if strings.Contains(f.Event.Message, "prefetcher") {
 			return Verdict{Doubt: "what sets the size of the prefetcher's cache is not known"}
+		}
+		if higher != 0 {
+			return Verdict{Doubt: "how much of L1 another board has for kernels is not known"}
 		}
 		return figures(l, Verdict{Fits: l.NeededBytes <= l.AvailableBytes-down})
 	case event.ReasonTraceTooSmall:
 		return figures(l, f.traceFits(change))
 	case event.ReasonRefused:
 		// The budget of some operations is what is free below the lowest tensor, less a reserve.
-		if l.AvailableBytes == 0 || l.NeededBytes <= l.AvailableBytes || f.reserve < 0 || f.reserve > maxReserve {
+		if l.AvailableBytes == 0 || l.NeededBytes <= l.AvailableBytes || f.reserve < 0 || f.reserve > maxReserve || higher != 0 {
 			return Verdict{Doubt: ownCheck}
 		}
 		lowest := f.lowest(change)
 		return Verdict{Fits: lowest == 0 || l.NeededBytes+uint64(f.reserve) <= between(of[event.L1].base, lowest)}
 	}
 	return Verdict{Doubt: "its reason is not known"}
+}
+
+// allocates returns where an allocation goes.
+func (f *Failure) allocates(change int) Verdict {
+	e, a := f.Event, f.allocator
+	if e.BytesPerBank == 0 || int(e.Region) >= event.BankedRegions {
+		return Verdict{Doubt: noFigures}
+	}
+	region, bytes := e.Region, e.BytesPerBank
+	if change >= 0 {
+		key, early := earlyKey{e.Kind, e.TimeNs}, a.changed[change].early
+		if b, made := early[key]; made {
+			delete(early, key)
+			if b == nil {
+				return Verdict{}
+			}
+			a.changed[change].spaces[b.region].remove(b)
+			return Verdict{Fits: true, Address: b.start}
+		}
+		one := f.replay.whatIfs[change].change(&a.changed[change], a, e)
+		if one.omitted || one.doubt != "" {
+			return Verdict{Fits: one.omitted, Doubt: one.doubt}
+		}
+		region, bytes = one.region, one.bytes
+	}
+	address, fits := a.with(change)[region].fit(bytes, FromTop(region))
+	return Verdict{Fits: fits, Address: address}
 }
 
 // maxReserve is how much of the free L1 an operation may leave out of its budget.
@@ -233,18 +260,19 @@ func (f *Failure) traceFits(change int) Verdict {
 	a, l := f.allocator, &f.limits
 	s := &a.with(change)[event.Trace]
 	available := l.AvailableBytes
-	if change >= 0 {
-		if size, set := f.replay.whatIfs[change].Sizes[TraceRegionSize]; set && f.replay.whatIfs[change].resizes(f.Event.PID) {
-			available = size
-		}
+	if change >= 0 && a.changed[change].trace != nil {
+		available = *a.changed[change].trace
 	}
 	if l.NeededBytes > available {
 		return Verdict{}
 	}
-	if a.tracePage == 0 || l.NeededBytes <= a.traces || a.banks[event.Trace] == 0 {
+	banks := uint64(a.banks[event.Trace])
+	if change >= 0 {
+		banks = uint64(a.changed[change].banks[event.Trace])
+	}
+	if a.tracePage == 0 || l.NeededBytes <= a.traces || banks == 0 {
 		return Verdict{Doubt: "the size of a page of the trace is not known"}
 	}
-	banks := uint64(a.banks[event.Trace])
 	pages := (l.NeededBytes - a.traces + a.tracePage - 1) / a.tracePage
 	address, fits := s.fit((pages+banks-1)/banks*a.tracePage, FromTop(event.Trace))
 	return Verdict{Fits: fits, Address: address}
@@ -262,10 +290,11 @@ func (f *Failure) Freeing(from, to uint64) Verdict {
 }
 
 // FreeingAll returns whether it fits if all buffers in the region of the selected call sites are freed before.
-func (f *Failure) FreeingAll(of func(*event.Stack) bool) Verdict {
+func (f *Failure) FreeingAll(of Sites) Verdict {
+	of = once(of)
 	return f.freeing(func(s *space) (freed []*block) {
 		s.root.each(func(b *block) {
-			if b.of != nil && of(b.of) {
+			if of(b.of) {
 				freed = append(freed, b)
 			}
 		})

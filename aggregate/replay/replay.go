@@ -64,16 +64,27 @@ type Replay struct {
 	OnFailure func(*Failure)
 	// Most is what was allocated at most of each bank, in the allocator with the most.
 	Most [event.BankedRegions]uint64
+	// Size is the largest size of each region in each bank, and Reach the most bytes from the end at which allocations
+	// begin to the buffer farthest from it. TraceBytes is the most that captured traces took in all banks.
+	Size, Reach [event.BankedRegions]uint64
+	TraceBytes  uint64
+	// Allocations is the number of allocations.
+	Allocations uint64
 
-	whatIfs     []*WhatIf
-	processes   map[int]*process
-	allocations uint64
-	live        int
+	whatIfs   []*WhatIf
+	processes map[int]*process
+	live      int
+	// opened is the number of opened allocators, and openings have it of each. early are the allocations that changed
+	// programs make at an opening, and earlyCount their number.
+	opened     int
+	openings   map[opening]int
+	early      map[int][]early
+	earlyCount int
 }
 
-// New returns a replay without events, of the recorded program and with each of the changes.
-func New(changes ...*WhatIf) *Replay {
-	return &Replay{whatIfs: changes, processes: make(map[int]*process)}
+// New returns a replay without events, of the recorded program and of others.
+func New(whatIfs ...*WhatIf) *Replay {
+	return &Replay{whatIfs: whatIfs, processes: make(map[int]*process)}
 }
 
 // A process has what is known of the device memory of a process.
@@ -103,6 +114,7 @@ type allocator struct {
 	// known is false as long as the allocator was not seen to open; banks are then 0.
 	known bool
 	banks [event.BankedRegions]uint32
+	chip  *chip
 	// resized is true after a sub-device manager set the sizes.
 	resized bool
 	// perCore is the number of live buffers on single cores. wrong are regions with addresses that were not
@@ -115,10 +127,16 @@ type allocator struct {
 
 type spaces [event.BankedRegions]space
 
-// A changed is the regions of an allocator with a change. doubt says why they are not known.
+// A changed is the regions of an allocator in a changed program. doubt says why they are not known.
 type changed struct {
 	spaces spaces
+	banks  [event.BankedRegions]uint32
+	chip   *chip
 	doubt  string
+	// trace is the argument trace_region_size; nil if it is as recorded.
+	trace *uint64
+	// early are the buffers that the program has and the recorded one did not allocate yet; nil for one that did not fit.
+	early map[earlyKey]*block
 }
 
 // A buffer has the blocks of a live buffer: as recorded, nil for one on single cores, and with the changes.
@@ -135,6 +153,17 @@ func FromTop(region event.Region) bool { return region == event.L1 || region == 
 
 // Apply plays the next event.
 func (r *Replay) Apply(e *event.Event) {
+	r.apply(e)
+	for i, w := range r.whatIfs {
+		for c := range w.Changes {
+			if after := w.Changes[c].after; after != nil && e.PID != 0 {
+				after(&step{r, e, r.process(e.PID), i})
+			}
+		}
+	}
+}
+
+func (r *Replay) apply(e *event.Event) {
 	switch e.Kind {
 	case event.Checkpoint:
 		r.restore(e)
@@ -231,7 +260,14 @@ func (r *Replay) open(e *event.Event) {
 		return
 	}
 	a.resized = a.resized || e.Cause != ""
+	for region, c := range e.Opened().Capacities {
+		r.Size[region] = max(r.Size[region], c.BytesPerBank)
+	}
 	a.setSizes(e.PID, e.Opened().Capacities, r.whatIfs)
+	if e.Cause == "" {
+		r.opened++
+		r.allocEarly(a, r.opened)
+	}
 }
 
 func (a *allocator) setSizes(pid int, sizes memory.Capacities, whatIfs []*WhatIf) {
@@ -239,16 +275,21 @@ func (a *allocator) setSizes(pid int, sizes memory.Capacities, whatIfs []*WhatIf
 	for region, c := range sizes {
 		a.banks[region] = c.Banks
 	}
+	a.chip = chipOf(&sizes)
 	a.spaces.resize(sizes)
 	for i, w := range whatIfs {
+		c := &a.changed[i]
 		with, doubt := w.sizes(pid, sizes)
-		if a.resized && w.resizes(pid) {
+		if a.resized && with.Capacities != sizes {
 			doubt = "a sub-device manager changed the sizes"
 		}
-		if a.changed[i].doubt == "" {
-			a.changed[i].doubt = doubt
+		w.doubts(c, doubt)
+		c.trace = with.trace
+		c.chip = chipOf(&with.Capacities)
+		c.spaces.resize(with.Capacities)
+		for region := range with.Capacities {
+			c.banks[region] = with.Capacities[region].Banks
 		}
-		a.changed[i].spaces.resize(with)
 	}
 }
 
@@ -298,7 +339,7 @@ func (r *Replay) alloc(e *event.Event) {
 		return
 	}
 	r.live++
-	r.allocations++
+	r.Allocations++
 	if e.BeforeAttach {
 		p.unread = false
 	}
@@ -307,8 +348,8 @@ func (r *Replay) alloc(e *event.Event) {
 	if e.PerCore {
 		a.perCore++
 		r.Counts[PerCore]++
-		for i := range a.changed {
-			a.changed[i].doubt = onSingleCores
+		for i, w := range r.whatIfs {
+			w.doubts(&a.changed[i], onSingleCores)
 		}
 		return
 	}
@@ -322,18 +363,21 @@ func (r *Replay) alloc(e *event.Event) {
 	b.block = newBlock(e.Address, e.BytesPerBank, e.Stack)
 	s.add(b.block)
 	r.Most[e.Region] = max(r.Most[e.Region], s.bytes)
+	if reach := s.root.high - s.base; FromTop(e.Region) {
+		r.Reach[e.Region] = max(r.Reach[e.Region], between(s.root.low, s.end))
+	} else if a.known {
+		r.Reach[e.Region] = max(r.Reach[e.Region], reach)
+	}
 	if e.Region == event.Trace {
 		a.traces += b.bytes
 		a.tracePage = max(a.tracePage, e.PageSizeBytes)
+		r.TraceBytes = max(r.TraceBytes, a.traces, (s.root.high-s.base)*uint64(a.banks[event.Trace]))
 	}
 	if len(r.whatIfs) > 0 {
 		b.changed = make([]*block, len(r.whatIfs))
 	}
 	for i, w := range r.whatIfs {
-		b.changed[i] = w.alloc(&a.changed[i], s, e, class)
-	}
-	for i, w := range r.whatIfs {
-		w.freeEarly(r, i)
+		b.changed[i] = w.alloc(&a.changed[i], a, e, class)
 	}
 }
 
@@ -399,7 +443,14 @@ func (r *Replay) free(p *process, id uint64) {
 	}
 	for i, changed := range b.changed {
 		if changed != nil {
-			b.in.changed[i].spaces[b.region].remove(changed)
+			b.remove(i)
 		}
 	}
+}
+
+// remove frees a buffer in one of the changed programs.
+func (b *buffer) remove(change int) {
+	block := b.changed[change]
+	b.in.changed[change].spaces[block.region].remove(block)
+	b.changed[change] = nil
 }

@@ -230,9 +230,11 @@ func fragments(s *script) {
 	s.free(two)
 }
 
-func selects(name string) func(*event.Stack) bool {
+func selects(name string) Sites {
 	return func(s *event.Stack) bool { return s.Frames()[0].Name == name }
 }
+
+func with(changes ...Change) *WhatIf { return &WhatIf{Changes: changes} }
 
 // TestFreeing is asked at the moment of the failure, and changes nothing.
 func TestFreeing(t *testing.T) {
@@ -249,11 +251,11 @@ func TestFreeing(t *testing.T) {
 }
 
 func TestWhatIfs(t *testing.T) {
-	without := &WhatIf{Without: selects("b")}
-	early := &WhatIf{Early: []Early{{selects("a"), 1}}}
-	small := &WhatIf{Sizes: map[string]uint64{L1SmallSize: 40 * kib}}
-	both := &WhatIf{Without: selects("a"), Sizes: map[string]uint64{L1SmallSize: 40 * kib}}
-	lower := &WhatIf{Sizes: map[string]uint64{WorkerL1Size: 60 * kib}}
+	without := with(Without(selects("b")))
+	early := with(Early(selects("a"), 1))
+	small := with(Set(L1SmallSize, 40*kib, 0))
+	both := with(Without(selects("a")), Set(L1SmallSize, 40*kib, 0))
+	lower := with(Set(WorkerL1Size, 60*kib, 0))
 	s := play(without, early, small, both, lower)
 	fragments(s)
 	s.fail(t, event.L1, 16, func(f *Failure) {
@@ -269,10 +271,10 @@ func TestWhatIfs(t *testing.T) {
 	qt.Check(t, qt.Equals(both.Failed, 0))
 	qt.Check(t, qt.IsTrue(lower.Failed > 0))
 
-	larger := &WhatIf{Sizes: map[string]uint64{L1SmallSize: 32 * kib, TraceRegionSize: 12 * 128 * kib}}
-	impossible := &WhatIf{Sizes: map[string]uint64{L1SmallSize: 1024 * kib}}
-	beyond := &WhatIf{Sizes: map[string]uint64{WorkerL1Size: 81 * kib}}
-	another := &WhatIf{Sizes: larger.Sizes, PID: 8}
+	larger := with(Set(L1SmallSize, 32*kib, 0), Set(TraceRegionSize, 12*128*kib, 0))
+	impossible := with(Set(L1SmallSize, 1024*kib, 0))
+	beyond := with(Set(WorkerL1Size, 81*kib, 0))
+	another := with(Set(L1SmallSize, 32*kib, 8))
 	s = play(larger, impossible, beyond, another)
 	s.alloc(event.L1Small, 80, 16)
 	s.fail(t, event.L1Small, 16, func(f *Failure) {
@@ -288,7 +290,7 @@ func TestWhatIfs(t *testing.T) {
 
 // TestProgramsThatRan: circular buffers that overlap a tensor only with the changes are failures of the change.
 func TestProgramsThatRan(t *testing.T) {
-	larger := &WhatIf{Sizes: map[string]uint64{L1SmallSize: 32 * kib}}
+	larger := with(Set(L1SmallSize, 32*kib, 0))
 	s := play(larger)
 	s.alloc(event.L1, 64, 16)
 	run := func(program, end uint64) {
@@ -307,7 +309,7 @@ func TestProgramsThatRan(t *testing.T) {
 
 // TestAnAddressThatIsNotPredicted makes what would be with other sizes unknown.
 func TestAnAddressThatIsNotPredicted(t *testing.T) {
-	small := &WhatIf{Sizes: map[string]uint64{L1SmallSize: 32 * kib}}
+	small := with(Set(L1SmallSize, 32*kib, 0))
 	s := play(small)
 	s.alloc(event.L1, 40, 8, func(e *event.Event) { e.BeforeAttach = true })
 	s.fail(t, event.L1, 70, func(f *Failure) {
@@ -318,8 +320,8 @@ func TestAnAddressThatIsNotPredicted(t *testing.T) {
 
 // TestLimits are failures of which the library's message has the figures.
 func TestLimits(t *testing.T) {
-	lower := &WhatIf{Sizes: map[string]uint64{WorkerL1Size: 72 * kib}} // L1 begins 8 KiB higher
-	free := &WhatIf{Without: selects("low")}
+	lower := with(Set(WorkerL1Size, 72*kib, 0)) // L1 begins 8 KiB higher
+	free := with(Without(selects("low")))
 	for _, c := range []struct {
 		reason      event.Reason
 		region      event.Region
@@ -328,7 +330,8 @@ func TestLimits(t *testing.T) {
 	}{
 		{
 			event.ReasonStaticClash, event.CB, "Statically allocated circular buffers in program 1 clash with L1 buffers on core range [0-0]. " +
-				"L1 buffer allocated at 57344 and static circular buffer region ends at 65536", Verdict{}, Verdict{Fits: true},
+				"L1 buffer allocated at 57344 and static circular buffer region ends at 65536",
+			Verdict{End: 72 * kib, Lowest: 56 * kib}, Verdict{Fits: true, End: 64 * kib, Lowest: 64 * kib},
 		},
 		{
 			event.ReasonKernelConfigTooSmall, event.Kernel, "Program size (20480) too large for kernel config buffer (16384)",
@@ -336,7 +339,7 @@ func TestLimits(t *testing.T) {
 		},
 		{
 			event.ReasonStaticTooLarge, event.CB, "Statically allocated circular buffers on core range [0-0] grow to 102400 B which is beyond max L1 size of 98304 B",
-			Verdict{}, Verdict{},
+			Verdict{End: 108 * kib}, Verdict{End: 100 * kib},
 		},
 	} {
 		s := play(lower, free)
@@ -377,7 +380,7 @@ func TestTheMessageDecides(t *testing.T) {
 // BenchmarkApply allocates and frees beside 100,000 live buffers, as recorded and with one change.
 func BenchmarkApply(b *testing.B) {
 	const live = 100_000
-	s := New(&WhatIf{Without: func(*event.Stack) bool { return false }})
+	s := New(with(Without(func(*event.Stack) bool { return false })))
 	open := device(1, 64, "")
 	open.Open.Capacities[event.DRAM].BytesPerBank = 1 << 40
 	s.Apply(open)

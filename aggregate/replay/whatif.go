@@ -1,83 +1,177 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
-	"math/bits"
 
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
-// A WhatIf is a program that differs from the recorded one. All its changes count together.
+// A WhatIf is a program that differs from the recorded one by Changes, all of which count together.
 type WhatIf struct {
-	// Without selects the call sites that allocate nothing; nil for none.
-	Without func(*event.Stack) bool
-	// Early are the call sites whose buffers are freed earlier than recorded.
-	Early []Early
-	// Sizes are arguments of ttnn.open_device: L1SmallSize, TraceRegionSize, WorkerL1Size.
-	Sizes map[string]uint64
-	// PID is the only process whose device has these sizes; 0: all have them.
-	PID int
+	Changes []Change
 
-	// LeftOut is the number of allocations that Without selected.
+	// LeftOut is the number of allocations that are not made.
 	LeftOut uint64
+	// Sharded is the number of sharded buffers that keep their bytes of each bank on another board: whether their
+	// cores exist there is not known.
+	Sharded uint64
 	// Failed is the number of allocations and programs that succeeded as recorded, but not with the changes, and
 	// FirstFailed the call stack of the first one.
 	Failed      uint64
 	FirstFailed *event.Stack
+	// Doubt is the first reason why some of its allocations are not known; "" if all are.
+	Doubt string
 	// Most is what is allocated at most of each bank, in the allocator with the most.
 	Most [event.BankedRegions]uint64
-
-	selected map[*event.Stack]bool
 }
 
-// An Early frees the buffers of the selected call sites right after the nth allocation, counted from 1.
-// Those allocated later are freed as recorded.
-type Early struct {
-	Of    func(*event.Stack) bool
-	After uint64
+// A Change is one difference from the recorded program. Its functions are nil where it makes none. They may remember
+// what they saw, so a Change belongs to one WhatIf.
+type Change struct {
+	// sizes changes the regions of a device that a process opens. doubt says why they are not known.
+	sizes func(pid int, of *sizes) (doubt string)
+	// alloc changes an allocation before it is made, also one that failed.
+	alloc func(*allocation)
+	// after does something after an event was played.
+	after func(*step)
+	// first selects the buffers that are allocated when their device opens.
+	first Sites
 }
 
-// The arguments of ttnn.open_device that set the sizes of regions.
-const (
-	L1SmallSize     = "l1_small_size"
-	TraceRegionSize = "trace_region_size"
-	WorkerL1Size    = "worker_l1_size"
-)
+// Sites selects call stacks, which may be nil.
+type Sites func(*event.Stack) bool
 
-// alloc makes an allocation with the changes, and returns its block; nil if there is none. recorded is the region as
-// recorded.
-func (w *WhatIf) alloc(c *changed, recorded *space, e *event.Event, class Class) *block {
-	if w.Without != nil && e.Stack != nil {
-		if w.selected == nil {
-			w.selected = make(map[*event.Stack]bool)
-		}
-		selected, known := w.selected[e.Stack]
-		if !known {
-			selected = w.Without(e.Stack)
-			w.selected[e.Stack] = selected
-		}
-		if selected {
-			w.LeftOut++
-			return nil
+// sizes are those of a device: its regions, and the argument trace_region_size, which is nil if it is as recorded.
+type sizes struct {
+	memory.Capacities
+	trace *uint64
+}
+
+// An allocation is one as recorded, until changes change it.
+type allocation struct {
+	*event.Event
+	region  event.Region
+	bytes   uint64 // of each bank
+	omitted bool
+	doubt   string
+}
+
+// A step is an event that was played, in a process, and one of the changed programs.
+type step struct {
+	*Replay
+	*event.Event
+	process *process
+	change  int
+}
+
+// free frees the buffers of the selected call sites in the process, and returns how many.
+func (s *step) free(of Sites) (freed int) {
+	for _, b := range s.process.live {
+		if b.changed != nil && b.changed[s.change] != nil && of(b.changed[s.change].of) {
+			b.remove(s.change)
+			freed++
 		}
 	}
-	s := &c.spaces[e.Region]
+	return freed
+}
+
+// doubt says why nothing is known of the process from here on.
+func (s *step) doubt(why string) {
+	for _, a := range s.process.allocators {
+		s.whatIfs[s.change].doubts(&a.changed[s.change], why)
+	}
+}
+
+// sizes returns the sizes of a device with the changes. doubt says why they are not known.
+func (w *WhatIf) sizes(pid int, recorded memory.Capacities) (with sizes, doubt string) {
+	with.Capacities = recorded
+	for i := range w.Changes {
+		if change := w.Changes[i].sizes; change != nil {
+			doubt = cmp.Or(doubt, change(pid, &with))
+		}
+	}
+	return with, doubt
+}
+
+// change returns an allocation with the changes: in another region or with other banks it has other bytes of each bank.
+func (w *WhatIf) change(c *changed, a *allocator, e *event.Event) allocation {
+	one := allocation{Event: e, region: e.Region, bytes: e.BytesPerBank}
+	for i := range w.Changes {
+		if change := w.Changes[i].alloc; change != nil {
+			change(&one)
+		}
+	}
+	moved := one.region != e.Region
+	switch {
+	case one.omitted || !moved && c.banks[e.Region] == a.banks[e.Region]:
+	case e.Layout.Sharded() && moved:
+		one.doubt = "a buffer that is moved is sharded: its banks in " + one.region.String() + " are not known"
+	case e.Layout.Sharded():
+	case interleaved(e, e.Region, uint64(a.banks[e.Region]), a.chip) != e.BytesPerBank:
+		one.doubt = "the pages of a buffer are not known"
+	default:
+		one.bytes = interleaved(e, one.region, uint64(c.banks[one.region]), c.chip)
+	}
+	return one
+}
+
+// interleaved returns what an interleaved buffer takes of each bank; 0 if that is not known.
+func interleaved(e *event.Event, region event.Region, banks uint64, on *chip) uint64 {
+	if e.Layout != event.Interleaved || e.PageSizeBytes == 0 || banks == 0 || on == nil {
+		return 0
+	}
+	page := roundUp(e.PageSizeBytes, 16)
+	if region == event.DRAM {
+		page = roundUp(e.PageSizeBytes, on.alignment)
+	}
+	pages := (e.SizeBytes + e.PageSizeBytes - 1) / e.PageSizeBytes
+	return roundUp((pages+banks-1)/banks*page, on.alignment)
+}
+
+// alloc makes an allocation with the changes, and returns its block; nil if there is none.
+func (w *WhatIf) alloc(c *changed, a *allocator, e *event.Event, class Class) *block {
+	key := earlyKey{e.Kind, e.BufferID}
+	if b, made := c.early[key]; made {
+		delete(c.early, key)
+		return b
+	}
+	one := w.change(c, a, e)
+	s, recorded := &c.spaces[one.region], &a.spaces[e.Region]
 	address, fits := e.Address, true
-	if class <= OtherEnd {
-		address, fits = s.fit(e.BytesPerBank, FromTop(e.Region) == (class == Predicted))
-	} else if s.in(e.Address, e.Address+e.BytesPerBank) != nil || s.base != recorded.base || s.end != recorded.end {
-		c.doubt = "an address that was not predicted would be another one"
+	switch {
+	case one.omitted:
+		w.LeftOut++
+		return nil
+	case one.doubt != "":
+		w.doubts(c, one.doubt)
+		return nil
+	case class <= OtherEnd:
+		address, fits = s.fit(one.bytes, FromTop(one.region) == (class == Predicted || one.region != e.Region))
+	case s.in(address, address+one.bytes) != nil || s.base != recorded.base || s.end != recorded.end || one.bytes != e.BytesPerBank:
+		w.doubts(c, "an address that was not predicted would be another one")
 		return nil
 	}
 	if !fits {
-		w.fails(e.Stack)
+		if e.Kind == event.Alloc {
+			w.fails(e.Stack)
+		}
 		return nil
 	}
-	b := newBlock(address, e.BytesPerBank, e.Stack)
+	if e.Layout.Sharded() && c.banks[one.region] != a.banks[one.region] {
+		w.Sharded++
+	}
+	b := newBlock(address, one.bytes, e.Stack)
+	b.region = one.region
 	s.add(b)
-	w.Most[e.Region] = max(w.Most[e.Region], s.bytes)
+	w.Most[one.region] = max(w.Most[one.region], s.bytes)
 	return b
+}
+
+// doubts says why nothing is known of an allocator from here on; "" if something is.
+func (w *WhatIf) doubts(c *changed, why string) {
+	c.doubt, w.Doubt = cmp.Or(c.doubt, why), cmp.Or(w.Doubt, why)
 }
 
 func (w *WhatIf) fails(at *event.Stack) {
@@ -86,62 +180,94 @@ func (w *WhatIf) fails(at *event.Stack) {
 	}
 }
 
-// freeEarly frees what is to be freed after the latest allocation. i is the number of the change.
-func (w *WhatIf) freeEarly(r *Replay, i int) {
-	for _, early := range w.Early {
-		if early.After != r.allocations {
-			continue
-		}
-		for _, p := range r.processes {
-			for _, b := range p.live {
-				if b.changed != nil && b.changed[i] != nil && early.Of(b.changed[i].of) {
-					b.in.changed[i].spaces[b.region].remove(b.changed[i])
-					b.changed[i] = nil
+// An earlyKey is an allocation that is made when its device opens: its buffer or, if it failed as recorded, its time.
+type earlyKey struct {
+	kind event.Kind
+	id   uint64
+}
+
+// mostEarly is how many allocations are made when devices open.
+const mostEarly = 1 << 16
+
+// An opening is one of an allocator, in order.
+type opening struct {
+	pid       int
+	allocator uint64
+}
+
+// ahead sees an event before the recording is played: the allocations of Change.first are made when their device opens.
+func (r *Replay) ahead(e *event.Event) {
+	key := opening{e.PID, e.Allocator}
+	switch {
+	case e.Kind == event.DeviceOpen && e.Cause == "":
+		r.opened++
+		r.openings[key] = r.opened
+	case e.Kind != event.Alloc && (e.Kind != event.AllocFailed || e.Reason != event.ReasonOutOfMemory) || e.BeforeAttach || e.PerCore || int(e.Region) >= event.BankedRegions:
+	default:
+		for i, w := range r.whatIfs {
+			for c := range w.Changes {
+				if first := w.Changes[c].first; first == nil || !first(e.Stack) {
+					continue
+				} else if r.earlyCount++; r.earlyCount <= mostEarly {
+					one := *e
+					n := r.openings[key]
+					r.early[n] = append(r.early[n], early{i, &one})
 				}
+				break
 			}
 		}
 	}
 }
 
-// resizes reports whether the device of a process has other sizes.
-func (w *WhatIf) resizes(pid int) bool { return len(w.Sizes) > 0 && (w.PID == 0 || w.PID == pid) }
-
-// tracePages is what the trace region of each bank is a multiple of: 1 MiB over 12 banks is 90112 bytes each.
-const tracePages = 4096
-
-// sizes returns the regions of a device that is opened with other sizes. L1_SMALL is the top of L1, which is followed
-// by nothing, and TRACE the top of DRAM. doubt says why they are not known.
-func (w *WhatIf) sizes(pid int, of memory.Capacities) (with memory.Capacities, doubt string) {
-	l1, small, dram, trace := &of[event.L1], &of[event.L1Small], &of[event.DRAM], &of[event.Trace]
-	if !w.resizes(pid) {
-		return of, ""
-	}
-	if l1.Base == 0 || small.Base == 0 || dram.Base == 0 || trace.Base == 0 {
-		return of, unknownSizes
-	}
-	alignment := uint64(1) << min(bits.TrailingZeros64(l1.Base), 6) // the library's: 32 or 64
-	end := small.Base + small.BytesPerBank
-	if size, set := w.Sizes[WorkerL1Size]; set {
-		if most := end - l1.Base; size > most {
-			doubt = fmt.Sprintf("whether L1 has more than %d B for workers is not known", most)
-		}
-		l1.Base = roundUp(between(size, end), alignment)
-	}
-	if size, set := w.Sizes[L1SmallSize]; set {
-		small.BytesPerBank = min(roundUp(size, alignment), end)
-		small.Base = end - small.BytesPerBank
-	}
-	l1.BytesPerBank = between(l1.Base, small.Base)
-	if size, set := w.Sizes[TraceRegionSize]; set {
-		end, banks := trace.Base+trace.BytesPerBank, uint64(max(trace.Banks, 1))
-		trace.BytesPerBank = min(roundUp((size+banks-1)/banks, tracePages), end)
-		trace.Base = end - trace.BytesPerBank
-		dram.BytesPerBank = between(dram.Base, trace.Base)
-	}
-	if l1.BytesPerBank == 0 || dram.BytesPerBank == 0 {
-		doubt = "the device does not open with that size"
-	}
-	return of, doubt
+// An early is an allocation that one of the changed programs makes when its device opens.
+type early struct {
+	change int
+	event  *event.Event
 }
 
-func roundUp(n, to uint64) uint64 { return (n + to - 1) / to * to }
+// allocEarly makes the allocations that changed programs make when this device opens, the number of which is n.
+func (r *Replay) allocEarly(a *allocator, n int) {
+	for _, one := range r.early[n] {
+		c := &a.changed[one.change]
+		key := earlyKey{one.event.Kind, one.event.BufferID}
+		if one.event.Kind == event.AllocFailed {
+			key.id = one.event.TimeNs
+		}
+		b := r.whatIfs[one.change].alloc(c, a, one.event, Predicted)
+		if c.early == nil {
+			c.early = make(map[earlyKey]*block)
+		}
+		c.early[key] = b
+		if r.earlyCount > mostEarly {
+			r.whatIfs[one.change].doubts(c, "too many buffers would be allocated first")
+		}
+	}
+}
+
+// Play plays all events, which play passes to a function. It plays them twice if a change depends on later ones.
+func (r *Replay) Play(play func(handle func(*event.Event)) error) error {
+	for _, w := range r.whatIfs {
+		for i := range w.Changes {
+			if w.Changes[i].first != nil && r.openings == nil {
+				r.openings, r.early = make(map[opening]int), make(map[int][]early)
+				if err := play(r.ahead); err != nil {
+					return err
+				}
+				r.opened = 0
+			}
+		}
+	}
+	return play(r.Apply)
+}
+
+// Whole returns whether the whole recording fits in one of the changed programs, the ith.
+func (r *Replay) Whole(i int) Verdict {
+	w := r.whatIfs[i]
+	v := Verdict{Fits: w.Failed == 0, Doubt: w.Doubt}
+	for class := BeforeAttach; class < NumClasses; class++ {
+		if n := r.Counts[class]; n > 0 && v.Doubt == "" {
+			v.Doubt = fmt.Sprintf("%d allocations are not predicted (%s)", n, class)
+		}
+	}
+	return v
+}

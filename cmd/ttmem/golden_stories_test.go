@@ -75,6 +75,8 @@ var goldenStories = []goldenStory{
 		{name: "oom_last", args: "oom FILE -n 1", form: goldenText},
 		{name: "oom_without", args: "oom FILE --without story_fragments.py:30"},
 		{name: "oom_without_few", args: "oom FILE --without story_fragments.py:50", form: goldenText},
+		{name: "oom_changes", args: "oom FILE --on p150 --move story_fragments.py:36:DRAM --first story_fragments.py:50 --clear-program-cache-at story_fragments.py:47"},
+		{name: "oom_move", args: "oom FILE --move story_fragments.py:42:DRAM", form: goldenText},
 		{name: "map_failure", args: "map FILE --at failure#1 --region L1"},
 		{name: "map_clash", args: "map FILE --at failure --region L1 -n 0", form: goldenText},
 		{name: "dump_failure", args: "dump FILE --at failure#1 --by stack"},

@@ -4,15 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/name"
-	"ttmem/aggregate/replay"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -30,102 +25,50 @@ const listedFailures = 10
 // newOOM returns the command oom. kept is the folder in which the installed service keeps recordings.
 func newOOM(kept string) *cobra.Command {
 	var o viewOptions
-	var changes whatIf
+	changes := make(map[string]*[]string)
 	c := &cobra.Command{
 		Use:   "oom [FILE | DIR | -- COMMAND]",
 		Short: "Show why allocations failed, and what to free",
 		Long: `Shows each failed allocation: its size and line, the free memory in each bank, why it failed,
-and what to free or set so that it fits. It also shows exceeded limits of L1, such as circular
-buffers that are too large, and lists operations that failed for other reasons at the end.
+and what to free or set so that it fits. Exceeded limits of L1 are shown, too, and operations that
+failed for other reasons at the end.
 
 FILE is a recording; DIR is a folder of --crash-dir, of which the newest recording is shown; COMMAND
 is run and traced to its end. Otherwise, the failures come from the host's service (ttmem serve) or,
 if it has seen none, from the newest recording of the installed service. Without a service, as root,
-running processes are watched until Ctrl-C. docs/oom.md explains the reasons. The newest 1000
-failures are kept.
+running processes are watched until Ctrl-C.
 
-Advice about a recording is proved: the allocations are replayed with it. --without and --set
-replay other changes.`,
+Advice about a recording is proved: its allocations are replayed. Flags replay other changes, all
+together; each may be repeated. docs/oom.md explains them.`,
 		Example: `  ttmem oom model.ttmem
   sudo ttmem oom -- python model.py
   sudo ttmem oom                          the newest on this host
-  sudo ttmem oom -p 4242
   ttmem oom model.ttmem -n 1              the last one
   ttmem oom model.ttmem --without model.py:31 --set l1_small_size=32KiB
   ttmem oom --json | jq '.failures[] | {reason, name, needed_bytes_per_bank}'`,
 		PreRunE: o.take,
-		RunE:    func(*cobra.Command, []string) error { return runOOM(&o, &changes, kept) },
+		RunE:    func(*cobra.Command, []string) error { return runOOM(&o, changes, kept) },
 	}
 	o.source.RegisterRun(c)
 	o.source.Owners = true
 	flags.Limit(c, &o.n, listedFailures)
-	c.Flags().StringArrayVar(&changes.without, "without", nil, "replay without what `LINE` allocates (may be repeated)")
-	c.Flags().StringArrayVar(&changes.set, "set", nil, "replay a device opened with `NAME=SIZE` (may be repeated)")
-	_ = c.RegisterFlagCompletionFunc("without", cobra.NoFileCompletions)
-	flags.Complete(c, "set", []string{replay.L1SmallSize + "=", replay.TraceRegionSize + "=", replay.WorkerL1Size + "="})
+	for _, one := range oom.Changes {
+		changes[one.Flag] = c.Flags().StringArray(one.Flag, nil, one.Usage)
+		flags.Complete(c, one.Flag, one.Values)
+	}
 	flags.Takes(c, flags.Color, flags.JSON, flags.UTC)
 	return c
 }
 
-// whatIf are changes of the recorded program that are replayed.
-type whatIf struct{ without, set []string }
-
-// change returns the changes for a replay, and the same in words; nil without any. missing returns an error for a line that
-// allocates nothing; it is called after the replay.
-func (w *whatIf) change() (change *replay.WhatIf, text string, missing func() error, err error) {
-	if len(w.without)+len(w.set) == 0 {
-		return nil, "", nil, nil
-	}
-	change = &replay.WhatIf{Sizes: make(map[string]uint64)}
-	var words []string
-	for _, one := range w.set {
-		argument, text, _ := strings.Cut(one, "=")
-		known := []string{replay.L1SmallSize, replay.TraceRegionSize, replay.WorkerL1Size}
-		var size flags.Size
-		if err := size.Set(text); err != nil || !slices.Contains(known, argument) {
-			return nil, "", nil, fmt.Errorf("--set %s: give one of %s, and a size such as 64KiB: --set l1_small_size=64KiB", one, strings.Join(known, ", "))
-		}
-		change.Sizes[argument] = uint64(size)
-		words = append(words, fmt.Sprintf("%s=%d", argument, size))
-	}
-	if len(words) > 0 {
-		words = []string{"with " + strings.Join(words, ", ")}
-	}
-	seen := make([]bool, len(w.without))
-	var lines []func(*event.Stack) bool
-	for _, line := range w.without {
-		if !isLine.MatchString(line) {
-			return nil, "", nil, fmt.Errorf("--without %s: give a file and the number of a line: --without model.py:31", line)
-		}
-		lines = append(lines, name.AtLine(line))
-	}
-	if len(lines) > 0 {
-		words = append(words, "without "+strings.Join(w.without, ", "))
-		change.Without = func(s *event.Stack) (matches bool) {
-			for i, at := range lines {
-				if at(s) {
-					seen[i], matches = true, true
-				}
-			}
-			return matches
-		}
-	}
-	text = strings.Join(words, ", ")
-	return change, strings.ToUpper(text[:1]) + text[1:], func() error {
-		if i := slices.Index(seen, false); i >= 0 {
-			return fmt.Errorf("--without %s: no allocation there; `ttmem log FILE --kind alloc` lists them", w.without[i])
-		}
-		return nil
-	}, nil
-}
-
-var isLine = regexp.MustCompile(`.:\d+$`)
-
-func runOOM(o *viewOptions, changes *whatIf, kept string) error {
+func runOOM(o *viewOptions, changes map[string]*[]string, kept string) error {
 	if err := flags.CheckLimit(o.n); err != nil {
 		return err
 	}
-	change, changeText, missing, err := changes.change()
+	values := make(map[string][]string)
+	for flag, list := range changes {
+		values[flag] = *list
+	}
+	whatIf, err := oom.NewWhatIf(values)
 	if err != nil {
 		return err
 	}
@@ -160,16 +103,14 @@ func runOOM(o *viewOptions, changes *whatIf, kept string) error {
 	if err := o.addHolders(p, s); err != nil {
 		return err
 	}
-	p.WhatIf, p.WhatIfText = change, changeText
+	if p.WhatIf = whatIf; whatIf != nil && p.File == "" {
+		return fmt.Errorf("to replay %s needs a recording, which is read twice: `ttmem run -o FILE -- COMMAND` makes one", whatIf.Text)
+	}
 	if err := p.Prove(o.play(p.File)); err != nil {
 		return err
 	}
-	switch {
-	case change == nil:
-	case p.File == "":
-		return errors.New("--without and --set need a recording, which is read twice: `ttmem run -o FILE -- COMMAND` makes one")
-	default:
-		if err := missing(); err != nil {
+	if whatIf != nil {
+		if err := whatIf.Missing(); err != nil {
 			return err
 		}
 	}

@@ -149,11 +149,16 @@ func TestWhatIfFlags(t *testing.T) {
 		"--without forward":           "--without forward: give a file and the number of a line: .*",
 		"--without nowhere.py:3":      "--without nowhere.py:3: no allocation there; .*",
 		"--without oom.py:1,other.py": "--without oom.py:1,other.py: give a file .*",
+		"--move oom.py:34":            "--move oom.py:34: give a line and its new region, DRAM or L1: --move model.py:31:DRAM",
+		"--move oom.py:L1":            "--move oom.py:L1: give a file and the number of a line: --move model.py:31:L1",
+		"--first nowhere.py:3":        "--first nowhere.py:3: no allocation there; .*",
+		"--clear-program-cache-at x":  "--clear-program-cache-at x: give a file .*",
+		"--on n151":                   "--on n151: choose a board: n150, n300, p100, p150, p300",
 	} {
 		qt.Check(t, qt.ErrorMatches(execute(append([]string{"oom", path}, strings.Fields(args)...)...), want))
 	}
 	out, errs, status := runSized(t, nil, []string{"oom", path, "--without", "oom.py:34", "--set", "worker_l1_size=1340KiB", "--set", "trace_region_size=1MiB"})
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
 	out = strings.ReplaceAll(out, "\n ", " ")
-	qt.Check(t, qt.StringContains(out, "With worker_l1_size=1372160, trace_region_size=1048576, without oom.py:34: by replay, it fits, at 0x21800."))
+	qt.Check(t, qt.StringContains(out, "With worker_l1_size=1372160, trace_region_size=1048576, without oom.py:34: it fits: it goes to 0x21800; proved by replay"))
 }

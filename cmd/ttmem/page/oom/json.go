@@ -18,7 +18,7 @@ type Document struct {
 	Failures []failure `json:"failures"`
 	// OperationFailures are the newest operations that failed for a reason other than memory.
 	OperationFailures []failure `json:"operation_failures,omitempty"`
-	// WhatIf are the changes of --without and --set.
+	// WhatIf are the changes of flags such as --without.
 	WhatIf    *changes `json:"what_if,omitempty"`
 	Omitted   int      `json:"omitted"`
 	Forgotten uint64   `json:"forgotten"`
@@ -72,7 +72,7 @@ type failure struct {
 	// device.clear_program_cache() frees, if that is enough.
 	Setting           *setting  `json:"setting,omitempty"`
 	ClearProgramCache *clearing `json:"clear_program_cache,omitempty"`
-	// WhatIf is the answer to --without and --set.
+	// WhatIf is the answer to flags such as --without.
 	WhatIf *answer `json:"what_if,omitempty"`
 
 	Message string `json:"message,omitempty"`
@@ -165,7 +165,7 @@ func (p *Page) Document() any {
 		AllLosses: p.Losses(), Notes: p.Notes,
 	}
 	if w := p.WhatIf; w != nil {
-		doc.WhatIf = &changes{p.WhatIfText, w.LeftOut, w.Failed, p.mostAllocated()}
+		doc.WhatIf = &changes{w.title(), w.LeftOut, w.Sharded, w.Failed, p.mostAllocated(), proofOf(&p.whole)}
 	}
 	var shown []*memory.Failure
 	shown, doc.Omitted = page.Newest(p.Failures, p.Limit)
@@ -211,7 +211,7 @@ func (p *Page) failure(f *memory.Failure) failure {
 		one.ClearProgramCache = &clearing{amount{cached.Bytes, cached.Count}, proofOf(proofs.clear)}
 	}
 	if v := proofs.whatIf; v != nil {
-		one.WhatIf = &answer{v.Fits, v.Address, v.Doubt}
+		one.WhatIf = &answer{v.Fits, outcomeOf(v), v.Doubt}
 	}
 	e := f.Evidence
 	if e == nil {

@@ -10,8 +10,6 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/name"
-	"ttmem/aggregate/replay"
 	"ttmem/cmd/ttmem/document"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/e2e/golden"
@@ -206,11 +204,13 @@ func TestAdviceIsReplayed(t *testing.T) {
 	}
 	text := failing(play)
 	qt.Check(t, qt.StringContains(text, fmt.Sprintf("proved by replay: it goes to %#x", 0x10000+30_000)))
-	p := pageOf(Page{WhatIf: &replay.WhatIf{Without: name.AtLine("model.py:12")}, WhatIfText: "Without model.py:12"}, events...)
+	without, err := NewWhatIf(map[string][]string{"without": {"model.py:12"}})
+	qt.Assert(t, qt.IsNil(err))
+	p := pageOf(Page{WhatIf: without}, events...)
 	qt.Assert(t, qt.IsNil(p.Prove(play)))
 	text = pagetest.Text(t, p, page.Layout{})
-	qt.Check(t, qt.StringContains(text, "Without model.py:12: by replay, it fits, at "))
-	qt.Check(t, qt.StringContains(text, "Without model.py:12: by replay, it still fails."))
+	qt.Check(t, qt.StringContains(text, "Without model.py:12: it fits: it goes to "))
+	qt.Check(t, qt.StringContains(text, "Without model.py:12: it still fails; proved by replay"))
 	qt.Check(t, qt.StringContains(text, "2 allocations left out"))
 	pagetest.CheckSchema(t, "oom", string(document.Append(nil, p.Document(), nil)))
 }

@@ -39,12 +39,13 @@ type Page struct {
 	users      page.Users
 	// Holders returns the buffers that were live at a failure and whose owners are known; nil: none.
 	Holders func(*memory.Failure) []memory.Buffer
-	// WhatIf are the changes that the user asks about, and WhatIfText the same in words; nil for none.
-	WhatIf     *replay.WhatIf
-	WhatIfText string
-	// proofs are those of the failures with advice, and recorded is what was allocated at most, after Prove.
+	// WhatIf are the changes that the user asks about; nil for none.
+	WhatIf *WhatIf
+	// proofs are those of the failures with advice, recorded is what was allocated at most, and whole is whether all that
+	// worked still does with WhatIf, after Prove.
 	proofs   map[*memory.Failure]*proofs
 	recorded [event.BankedRegions]uint64
+	whole    replay.Verdict
 }
 
 // Choose chooses the failures of the selected processes.

@@ -61,7 +61,7 @@ func (p *Page) Prove(play func(handle func(*event.Event)) error) error {
 	waiting := make(map[key][]*memory.Failure)
 	var whatIfs []*replay.WhatIf
 	if p.WhatIf != nil {
-		whatIfs = append(whatIfs, p.WhatIf)
+		whatIfs = append(whatIfs, &p.WhatIf.WhatIf)
 	}
 	type device struct {
 		analyze.Setting
@@ -91,7 +91,7 @@ func (p *Page) Prove(play func(handle func(*event.Event)) error) error {
 			d := deviceOf(f)
 			if _, known := settings[d]; !known && len(settings) < mostSettings {
 				settings[d] = len(whatIfs)
-				whatIfs = append(whatIfs, &replay.WhatIf{Sizes: map[string]uint64{d.Name: d.Bytes}, PID: f.PID})
+				whatIfs = append(whatIfs, &replay.WhatIf{Changes: []replay.Change{replay.Set(d.Name, d.Bytes, f.PID)}})
 			}
 		}
 	}
@@ -99,7 +99,6 @@ func (p *Page) Prove(play func(handle func(*event.Event)) error) error {
 		return nil
 	}
 	r := replay.New(whatIfs...)
-	cached := make(map[*event.Stack]bool)
 	r.OnFailure = func(now *replay.Failure) {
 		e := now.Event
 		k := key{e.TimeNs, e.BytesPerBank, e.PID, e.Region.String(), e.Reason.String()}
@@ -113,15 +112,7 @@ func (p *Page) Prove(play func(handle func(*event.Event)) error) error {
 			*a.free = now.Freeing(f.Evidence.From, f.Evidence.To)
 		}
 		if a.clear != nil {
-			*a.clear = now.FreeingAll(func(s *event.Stack) bool {
-				is, known := cached[s]
-				if !known {
-					class := name.ClassOf(s.Frames(), f.Evidence.Region)
-					is = class != nil && class.Cached
-					cached[s] = is
-				}
-				return is
-			})
+			*a.clear = now.FreeingAll(cached)
 		}
 		if a.setting != nil && a.setting.Doubt != notOpened {
 			if i, known := settings[deviceOf(f)]; known {
@@ -134,18 +125,40 @@ func (p *Page) Prove(play func(handle func(*event.Event)) error) error {
 			*a.whatIf = now.With(0)
 		}
 	}
-	if err := play(r.Apply); err != nil {
+	if err := r.Play(play); err != nil {
 		return err
 	}
 	p.recorded = r.Most
+	if p.WhatIf != nil {
+		p.whole = wholeOf(r, 0, &p.WhatIf.WhatIf)
+	}
 	for _, f := range p.Failures { // what else would fail is known at the end
-		if a := p.proofs[f]; a != nil && a.setting != nil && a.setting.Fits {
-			if w := whatIfs[settings[deviceOf(f)]]; w.Failed > 0 {
-				*a.setting = replay.Verdict{Doubt: alsoFails(w)}
+		if a := p.proofs[f]; a != nil {
+			if a.whatIf != nil {
+				judge(a.whatIf, &p.WhatIf.WhatIf)
+			}
+			if a.setting != nil && a.setting.Fits {
+				judge(a.setting, whatIfs[settings[deviceOf(f)]])
 			}
 		}
 	}
 	return nil
+}
+
+// judge doubts that a failure fits with a change with which something else fails.
+func judge(v *replay.Verdict, w *replay.WhatIf) {
+	if v.Fits && w.Failed > 0 {
+		*v = replay.Verdict{Doubt: alsoFails(w)}
+	}
+}
+
+// wholeOf says whether all that worked as recorded still does with a change, the ith.
+func wholeOf(r *replay.Replay, i int, w *replay.WhatIf) replay.Verdict {
+	v := r.Whole(i)
+	if !v.Fits && v.Doubt == "" {
+		v.Doubt = alsoFails(w)
+	}
+	return v
 }
 
 // alsoFails says what fails with a change only.
@@ -171,19 +184,32 @@ func (p *Page) proofsOf(f *memory.Failure) proofs {
 // stillFails is the reason against an advice that does not help.
 const stillFails = "by replay, it still fails"
 
+// where says where a failed allocation goes, or how far circular buffers then are from the lowest tensor.
+func where(v *replay.Verdict) string {
+	switch {
+	case v.Address > 0:
+		return fmt.Sprintf("it goes to %#x", v.Address)
+	case v.End > 0 && v.Lowest > 0:
+		return fmt.Sprintf("circular buffers end at %#x, the lowest tensor is at %#x", v.End, v.Lowest)
+	case v.End > 0:
+		return fmt.Sprintf("circular buffers end at %#x, and there is no tensor", v.End)
+	}
+	return ""
+}
+
 // writeProof writes whether replay proves an advice, if there is one.
 func writeProof(out *bufio.Writer, layout page.Layout, v *replay.Verdict) {
 	if v == nil {
 		return
 	}
 	text := "proved by replay"
-	switch {
+	switch at := where(v); {
 	case v.Doubt != "":
 		text = "not proved: " + v.Doubt
 	case !v.Fits:
 		text = "not proved: " + stillFails
-	case v.Address > 0:
-		text += fmt.Sprintf(": it goes to %#x", v.Address)
+	case at != "":
+		text += ": " + at
 	}
 	layout.Write(out, 3, page.NoStyle, text)
 }
@@ -193,16 +219,16 @@ func (p *Page) writeWhatIf(out *bufio.Writer, layout page.Layout, v *replay.Verd
 	if v == nil {
 		return
 	}
-	text := p.WhatIfText + ": by replay, "
-	switch {
+	text := p.WhatIf.title() + ": "
+	switch at := where(v); {
 	case v.Doubt != "":
-		text = p.WhatIfText + ": not known: " + v.Doubt
+		text += "not proved: " + v.Doubt
 	case !v.Fits:
-		text += "it still fails."
-	case v.Address > 0:
-		text += fmt.Sprintf("it fits, at %#x.", v.Address)
+		text += "it still fails; proved by replay"
+	case at != "":
+		text += "it fits: " + at + "; proved by replay"
 	default:
-		text += "it fits."
+		text += "it fits; proved by replay"
 	}
 	layout.Write(out, 1, page.Bold, text)
 }
@@ -213,17 +239,22 @@ func (p *Page) writeChanged(out *bufio.Writer, layout page.Layout) {
 		return
 	}
 	fmt.Fprintln(out)
-	layout.Write(out, 0, page.Dim, p.WhatIfText+", the whole recording replayed:")
+	layout.Write(out, 0, page.Dim, p.WhatIf.title()+", the whole recording replayed:")
 	if n := p.WhatIf.LeftOut; n > 0 {
 		layout.Write(out, 1, page.NoStyle, page.Count(n, "allocation")+" left out")
+	}
+	if n := p.WhatIf.Sharded; n > 0 {
+		layout.Write(out, 1, page.NoStyle, page.Count(n, "sharded buffer")+" as recorded: whether that board has their cores is not checked")
 	}
 	for _, most := range p.mostAllocated() {
 		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("%s: at most %s of each bank allocated; recorded %s",
 			most.Region, page.Bytes(most.BytesPerBank), page.Bytes(most.RecordedBytesPerBank)))
 	}
-	if p.WhatIf.Failed > 0 {
-		layout.Write(out, 1, page.Bold, alsoFails(p.WhatIf))
+	text := "all that worked fits; proved by replay"
+	if p.whole.Doubt != "" {
+		text = "not proved: " + p.whole.Doubt
 	}
+	layout.Write(out, 1, page.Bold, text)
 }
 
 // mostAllocated is what was allocated at most, in the allocator with the most, with the changes and as recorded.
@@ -245,15 +276,24 @@ func (p *Page) mostAllocated() []mostAllocated {
 	return list
 }
 
-// proof is whether replay proves an advice, and the address that the allocation then gets. Without proof, reason says
-// why.
+// proof is whether replay proves an advice. Without proof, reason says why.
 //
 //schema:proof
 type proof struct {
-	Proved  bool   `json:"proved"`
-	Address uint64 `json:"address,omitempty"`
-	Reason  string `json:"reason,omitempty"`
+	Proved bool `json:"proved"`
+	outcome
+	Reason string `json:"reason,omitempty"`
 }
+
+// outcome is the address that an allocation then gets or, of circular buffers, where they end and where the lowest tensor
+// begins.
+type outcome struct {
+	Address      uint64 `json:"address,omitempty"`
+	StaticEnd    uint64 `json:"static_region_end,omitempty"`
+	LowestTensor uint64 `json:"lowest_l1_address,omitempty"`
+}
+
+func outcomeOf(v *replay.Verdict) outcome { return outcome{v.Address, v.End, v.Lowest} }
 
 // proofOf returns a proof for JSON; nil without advice.
 func proofOf(v *replay.Verdict) *proof {
@@ -263,22 +303,26 @@ func proofOf(v *replay.Verdict) *proof {
 	case v.Doubt == "" && !v.Fits:
 		return &proof{Reason: stillFails}
 	}
-	return &proof{Proved: v.Doubt == "", Address: v.Address, Reason: v.Doubt}
+	return &proof{v.Doubt == "", outcomeOf(v), v.Doubt}
 }
 
 // answer is whether a failed allocation fits with the changes that the user asks about, by replay. Reason says why that is not
-// known.
+// proved.
 type answer struct {
-	Fits    bool   `json:"fits"`
-	Address uint64 `json:"address,omitempty"`
-	Reason  string `json:"reason,omitempty"`
+	Fits bool `json:"fits"`
+	outcome
+	Reason string `json:"reason,omitempty"`
 }
 
-// changes are what the user asks about with --without and --set, and what they do to the rest of the recording: the
-// allocations that are left out, the calls that fail only with the changes, and what is allocated at most.
+// changes are what the user asks about with flags such as --without, and what they do to the rest of the recording: the
+// allocations that are left out, sharded buffers whose cores another board may lack, the calls that fail only with the
+// changes, and what is allocated at most.
 type changes struct {
 	Changes       string          `json:"changes"`
 	LeftOut       uint64          `json:"left_out"`
+	Sharded       uint64          `json:"sharded_unchecked,omitempty"`
 	OtherFailures uint64          `json:"other_failures"`
 	MostAllocated []mostAllocated `json:"most_allocated"`
+	// Proof is whether all that worked as recorded still does.
+	Proof *proof `json:"proof"`
 }
