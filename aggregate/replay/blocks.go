@@ -165,6 +165,11 @@ func (s *space) lowest() uint64 {
 	return s.root.low
 }
 
+// isOutside reports whether a block is not in the region, which was resized.
+func (s *space) isOutside() bool {
+	return s.root != nil && (s.root.low < s.base || s.root.high > s.end)
+}
+
 // state returns the figures of the library's message of a failure.
 func (s *space) state() event.BankState {
 	capacity := between(s.base, s.end)

@@ -191,3 +191,26 @@ func TestClearCacheAt(t *testing.T) {
 	again := "a program of the cleared cache runs again, and would allocate its buffers again"
 	qt.Check(t, qt.DeepEquals(verdicts, []Verdict{{Fits: true, Address: 64 * kib}, {}, {Doubt: again}, {}}))
 }
+
+// TestReach is the smallest size of a region with which all fits: one byte less, and something fails.
+func TestReach(t *testing.T) {
+	l := &tape{{Kind: event.ProcessStart, PID: 7, Start: new(event.Start)}, device(1, 64, "")}
+	alloc := func(region event.Region, id, address uint64) {
+		l.add(event.Alloc, id, address, 4, "a")
+		(*l)[len(*l)-1].Region = region
+		(*l)[len(*l)-1].SizeBytes = 12 * 4 * kib
+	}
+	alloc(event.L1Small, 1, 92)
+	alloc(event.L1Small, 2, 88)
+	alloc(event.Trace, 3, 1088)
+	l.add(event.Free, 1, 0, 0, "a")
+	alloc(event.L1Small, 4, 92)
+	recorded := New()
+	qt.Assert(t, qt.IsNil(recorded.Play(l.play)))
+	qt.Check(t, qt.Equals(recorded.Reach[event.L1Small], 8*kib))
+	qt.Check(t, qt.Equals(recorded.Size[event.L1Small], 16*kib))
+	qt.Check(t, qt.Equals(recorded.TraceBytes, 48*kib))
+	r := New(with(Set(L1SmallSize, 8*kib, 0), Set(TraceRegionSize, 48*kib, 0)), with(Set(L1SmallSize, 8*kib-64, 0)), with(Set(TraceRegionSize, 0, 0)))
+	qt.Assert(t, qt.IsNil(r.Play(l.play)))
+	qt.Check(t, qt.DeepEquals([]bool{r.Whole(0).Fits, r.Whole(1).Fits, r.Whole(2).Fits}, []bool{true, false, false}))
+}

@@ -287,6 +287,11 @@ func (a *allocator) setSizes(pid int, sizes memory.Capacities, whatIfs []*WhatIf
 		c.trace = with.trace
 		c.chip = chipOf(&with.Capacities)
 		c.spaces.resize(with.Capacities)
+		for region := range c.spaces {
+			if c.spaces[region].isOutside() && !a.spaces[region].isOutside() {
+				w.doubts(c, "a sub-device manager would take memory that is allocated")
+			}
+		}
 		for region := range with.Capacities {
 			c.banks[region] = with.Capacities[region].Banks
 		}

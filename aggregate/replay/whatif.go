@@ -12,8 +12,8 @@ import (
 type WhatIf struct {
 	Changes []Change
 
-	// LeftOut is the number of allocations that are not made.
-	LeftOut uint64
+	// LeftOut is the number of allocations that are not made, and Moved that of those in another region or before others.
+	LeftOut, Moved uint64
 	// Sharded is the number of sharded buffers that keep their bytes of each bank on another board: whether their
 	// cores exist there is not known.
 	Sharded uint64
@@ -135,6 +135,7 @@ func (w *WhatIf) alloc(c *changed, a *allocator, e *event.Event, class Class) *b
 	key := earlyKey{e.Kind, e.BufferID}
 	if b, made := c.early[key]; made {
 		delete(c.early, key)
+		w.Moved++
 		return b
 	}
 	one := w.change(c, a, e)
@@ -161,6 +162,9 @@ func (w *WhatIf) alloc(c *changed, a *allocator, e *event.Event, class Class) *b
 	}
 	if e.Layout.Sharded() && c.banks[one.region] != a.banks[one.region] {
 		w.Sharded++
+	}
+	if one.region != e.Region {
+		w.Moved++
 	}
 	b := newBlock(address, one.bytes, e.Stack)
 	b.region = one.region

@@ -183,6 +183,7 @@ var goldenStories = []goldenStory{
 	})},
 	// A busy program is attached to late; recording ends while it runs.
 	{"late", slices.Concat(commonCommands, leakCommands, []goldenCommand{
+		{name: "oom", args: "oom FILE", form: goldenText},
 		peakJSON,
 		{name: "dump", args: "dump FILE"},
 		{name: "map", args: "map FILE", uneven: true},
@@ -203,6 +204,7 @@ var goldenStories = []goldenStory{
 	// Buffers of each class, of e2e/programs/classes.py on a simulated chip that executes programs: a mock
 	// has no binaries of kernels. These two are recorded by hand.
 	{"classes", slices.Concat(commonCommands, []goldenCommand{
+		{name: "oom", args: "oom FILE"},
 		pprof, queries, peakJSON, dumpPeakJSON,
 		{name: "dump_class", args: "dump FILE --at 1s --by class"},
 		{name: "dump_by_op", args: "dump FILE --at 1s --by op"},

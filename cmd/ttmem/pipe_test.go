@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +37,9 @@ func pipedSays(t *testing.T, path string, args ...string) (string, error) {
 	return text, failed
 }
 
+// ofReplay is what oom says of a recording that it reads again.
+var ofReplay = regexp.MustCompile(`"smallest":\[.*?\}\}\],`)
+
 // TestAPipeIsReadAsAFileIs: what is written of it is the same, by every command that reads
 // it once; who would have to read it twice says that it takes a file.
 func TestAPipeIsReadAsAFileIs(t *testing.T) {
@@ -51,6 +55,7 @@ func TestAPipeIsReadAsAFileIs(t *testing.T) {
 		qt.Assert(t, qt.IsNil(os.WriteFile(path+"2", content, 0o600)))
 		want, err := commandOutput(t, slices.Clone(args)...)
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%v", args))
+		want = ofReplay.ReplaceAllString(want, "")
 		args[slices.Index(args, path)] = "-"
 		got, err := pipedSays(t, path, args...)
 		qt.Check(t, qt.IsNil(err), qt.Commentf("%v", args))

@@ -18,6 +18,8 @@ type Document struct {
 	Failures []failure `json:"failures"`
 	// OperationFailures are the newest operations that failed for a reason other than memory.
 	OperationFailures []failure `json:"operation_failures,omitempty"`
+	// Smallest is with what a run without failures would still have worked.
+	Smallest []smallestFound `json:"smallest,omitempty"`
 	// WhatIf are the changes of flags such as --without.
 	WhatIf    *changes `json:"what_if,omitempty"`
 	Omitted   int      `json:"omitted"`
@@ -73,7 +75,8 @@ type failure struct {
 	Setting           *setting  `json:"setting,omitempty"`
 	ClearProgramCache *clearing `json:"clear_program_cache,omitempty"`
 	// WhatIf is the answer to flags such as --without.
-	WhatIf *answer `json:"what_if,omitempty"`
+	WhatIf *answer      `json:"what_if,omitempty"`
+	Remedy *remedyFound `json:"remedy,omitempty"`
 
 	Message string `json:"message,omitempty"`
 	Name    string `json:"name,omitempty"`
@@ -162,10 +165,10 @@ func (p *Page) Losses() memory.AllLosses { return p.Snapshot.Losses(false, p.PID
 func (p *Page) Document() any {
 	doc := Document{
 		V: 1, TimeNs: p.Snapshot.TimeNs, BeganNs: p.Snapshot.BeganNs, Failures: []failure{}, Forgotten: p.forgotten,
-		AllLosses: p.Losses(), Notes: p.Notes,
+		AllLosses: p.Losses(), Notes: p.Notes, Smallest: p.smallestFound(),
 	}
 	if w := p.WhatIf; w != nil {
-		doc.WhatIf = &changes{w.title(), w.LeftOut, w.Sharded, w.Failed, p.mostAllocated(), proofOf(&p.whole)}
+		doc.WhatIf = &changes{w.title(), w.LeftOut, w.Moved, w.Sharded, w.Failed, p.mostAllocated(), proofOf(&p.whole)}
 	}
 	var shown []*memory.Failure
 	shown, doc.Omitted = page.Newest(p.Failures, p.Limit)
@@ -196,7 +199,7 @@ func (p *Page) failure(f *memory.Failure) failure {
 		TimeNs: f.TimeNs, PID: f.PID, TID: f.TID, Process: process, UID: f.UID,
 		Reason: reasonOf(f), TooLarge: analyze.CauseOf(f) == analyze.TooLarge, Region: f.Region, Devices: f.Devices,
 		SizeBytes: f.SizeBytes, Banks: f.Banks, NeededBytesPerBank: f.BytesPerBank,
-		Message: f.Message, Name: name.Of(f.Stack.Frames()).String(), Stack: f.Stack,
+		Message: f.Message, Name: name.Of(f.Stack.Frames()).String(), Stack: f.Stack, Remedy: p.remedyFound(f),
 	}
 	if f.Region == event.CB.String() || f.Region == event.Kernel.String() {
 		one.ProgramID = &f.ProgramID

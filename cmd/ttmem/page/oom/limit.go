@@ -81,6 +81,7 @@ func (p *Page) writeRemedies(out *bufio.Writer, layout page.Layout, f *memory.Fa
 		layout.Write(out, 1, page.Bold, fmt.Sprintf("It fits if the device is opened with %s=%d %s.", s.Name, s.Bytes, more))
 		writeProof(out, layout, proofs.setting)
 	}
+	p.writeRemedy(out, layout, f)
 }
 
 // writeOperations writes the operations that failed for another reason than memory.

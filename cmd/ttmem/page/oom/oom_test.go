@@ -10,6 +10,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/replay"
 	"ttmem/cmd/ttmem/document"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/e2e/golden"
@@ -213,4 +214,28 @@ func TestAdviceIsReplayed(t *testing.T) {
 	qt.Check(t, qt.StringContains(text, "Without model.py:12: it still fails; proved by replay"))
 	qt.Check(t, qt.StringContains(text, "2 allocations left out"))
 	pagetest.CheckSchema(t, "oom", string(document.Append(nil, p.Document(), nil)))
+}
+
+// TestTogether has the combinations of the first changes first.
+func TestTogether(t *testing.T) {
+	a, b, c := flagValue{"set", "a"}, flagValue{"first", "b"}, flagValue{"move", "c"}
+	qt.Check(t, qt.Equals(fmt.Sprint(together([]flagValue{a, b, c}, 1)), fmt.Sprint([][]flagValue{{a}, {b}, {c}})))
+	qt.Check(t, qt.Equals(fmt.Sprint(together([]flagValue{a, b, c}, 2)), fmt.Sprint([][]flagValue{{a, b}, {a, c}, {b, c}})))
+}
+
+// TestARemedy says what was found or, if nothing was, how much was tried.
+func TestARemedy(t *testing.T) {
+	p := pageOf(Page{}, pagetest.Failures()...)
+	f := p.Failures[2]
+	for want, r := range map[string]*remedy{
+		"It fits, and so does all that worked, with a.py:1 in DRAM.   proved by replay: it goes to 0x10": {
+			flags: []flagValue{{"move", "a.py:1:DRAM"}}, text: "with a.py:1 in DRAM", proof: replay.Verdict{Fits: true, Address: 16}, replayed: 3,
+		},
+		"No change was found with which all fits: 1 change replayed.":                       {replayed: 1},
+		"No change was found with which all fits: 64 changes replayed, which is the limit.": {replayed: 64, more: true},
+	} {
+		p.remedies = map[*memory.Failure]*remedy{f: r}
+		qt.Check(t, qt.StringContains(strings.ReplaceAll(pagetest.Text(t, p, page.Layout{}), "\n ", " "), want))
+		pagetest.CheckSchema(t, "oom", string(document.Append(nil, p.Document(), nil)))
+	}
 }

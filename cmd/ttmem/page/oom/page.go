@@ -46,6 +46,11 @@ type Page struct {
 	proofs   map[*memory.Failure]*proofs
 	recorded [event.BankedRegions]uint64
 	whole    replay.Verdict
+	// predicted are the failures that the replay predicted, and remedies the smallest changes that were found for them.
+	predicted map[*memory.Failure]bool
+	remedies  map[*memory.Failure]*remedy
+	// smallest is what a run without failures needs.
+	smallest []smallest
 }
 
 // Choose chooses the failures of the selected processes.

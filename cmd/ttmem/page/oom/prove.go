@@ -57,8 +57,7 @@ func advice(f *memory.Failure, why string) (a proofs) {
 // Prove replays a recording, and with it the advice about the failures in it. play plays all events; without a
 // recording it is nil.
 func (p *Page) Prove(play func(handle func(*event.Event)) error) error {
-	p.proofs = make(map[*memory.Failure]*proofs)
-	waiting := make(map[key][]*memory.Failure)
+	p.proofs, p.predicted, p.remedies = make(map[*memory.Failure]*proofs), make(map[*memory.Failure]bool), make(map[*memory.Failure]*remedy)
 	var whatIfs []*replay.WhatIf
 	if p.WhatIf != nil {
 		whatIfs = append(whatIfs, &p.WhatIf.WhatIf)
@@ -85,8 +84,6 @@ func (p *Page) Prove(play func(handle func(*event.Event)) error) error {
 			continue
 		}
 		p.proofs[f] = &a
-		k := key{f.TimeNs, f.BytesPerBank, f.PID, f.Region, f.Reason}
-		waiting[k] = append(waiting[k], f)
 		if a.setting != nil && a.setting.Doubt != notOpened {
 			d := deviceOf(f)
 			if _, known := settings[d]; !known && len(settings) < mostSettings {
@@ -95,19 +92,17 @@ func (p *Page) Prove(play func(handle func(*event.Event)) error) error {
 			}
 		}
 	}
-	if play == nil || len(p.proofs) == 0 && p.WhatIf == nil {
+	if play == nil {
 		return nil
 	}
-	r := replay.New(whatIfs...)
+	r, failureOf := replay.New(whatIfs...), p.failureOf()
 	r.OnFailure = func(now *replay.Failure) {
-		e := now.Event
-		k := key{e.TimeNs, e.BytesPerBank, e.PID, e.Region.String(), e.Reason.String()}
-		if len(waiting[k]) == 0 {
+		f := failureOf(now)
+		p.predicted[f] = now.Doubt == ""
+		a := p.proofs[f]
+		if a == nil {
 			return
 		}
-		f := waiting[k][len(waiting[k])-1] // the oldest
-		waiting[k] = waiting[k][:len(waiting[k])-1]
-		a := p.proofs[f]
 		if a.free != nil {
 			*a.free = now.Freeing(f.Evidence.From, f.Evidence.To)
 		}
@@ -142,7 +137,30 @@ func (p *Page) Prove(play func(handle func(*event.Event)) error) error {
 			}
 		}
 	}
-	return nil
+	switch {
+	case p.WhatIf != nil:
+		return nil
+	case len(p.Failures) == 0:
+		return p.findSmallest(play, r)
+	}
+	return p.findRemedies(play, r)
+}
+
+// failureOf returns a function that finds the failures of a replay, which are in order; nil for one that was not selected.
+func (p *Page) failureOf() func(*replay.Failure) *memory.Failure {
+	waiting := make(map[key][]*memory.Failure)
+	for _, f := range p.Failures {
+		k := key{f.TimeNs, f.BytesPerBank, f.PID, f.Region, f.Reason}
+		waiting[k] = append(waiting[k], f)
+	}
+	return func(now *replay.Failure) (f *memory.Failure) {
+		e := now.Event
+		k := key{e.TimeNs, e.BytesPerBank, e.PID, e.Region.String(), e.Reason.String()}
+		if list := waiting[k]; len(list) > 0 {
+			f, waiting[k] = list[0], list[1:]
+		}
+		return f
+	}
 }
 
 // judge doubts that a failure fits with a change with which something else fails.
@@ -243,6 +261,9 @@ func (p *Page) writeChanged(out *bufio.Writer, layout page.Layout) {
 	if n := p.WhatIf.LeftOut; n > 0 {
 		layout.Write(out, 1, page.NoStyle, page.Count(n, "allocation")+" left out")
 	}
+	if n := p.WhatIf.Moved; n > 0 {
+		layout.Write(out, 1, page.NoStyle, page.Count(n, "allocation")+" moved")
+	}
 	if n := p.WhatIf.Sharded; n > 0 {
 		layout.Write(out, 1, page.NoStyle, page.Count(n, "sharded buffer")+" as recorded: whether that board has their cores is not checked")
 	}
@@ -315,11 +336,12 @@ type answer struct {
 }
 
 // changes are what the user asks about with flags such as --without, and what they do to the rest of the recording: the
-// allocations that are left out, sharded buffers whose cores another board may lack, the calls that fail only with the
+// allocations that are left out or moved to another region or the beginning, sharded buffers whose cores another board may lack, the calls that fail only with the
 // changes, and what is allocated at most.
 type changes struct {
 	Changes       string          `json:"changes"`
 	LeftOut       uint64          `json:"left_out"`
+	Moved         uint64          `json:"moved,omitempty"`
 	Sharded       uint64          `json:"sharded_unchecked,omitempty"`
 	OtherFailures uint64          `json:"other_failures"`
 	MostAllocated []mostAllocated `json:"most_allocated"`

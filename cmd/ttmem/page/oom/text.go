@@ -37,6 +37,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	if len(groups) == 0 {
 		layout.Write(out, 0, page.NoStyle, p.nothing())
 		p.writeChanged(out, layout.Sized())
+		p.writeSmallest(out, layout.Sized())
 		p.writeOperations(out, layout)
 		return out.Flush()
 	}
@@ -306,6 +307,7 @@ func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *memory.Failu
 		layout.Write(out, 1, page.Bold, fmt.Sprintf("Below %#x: %s, %s in each bank. Free or move the lowest first, or give the program smaller buffers.",
 			e.To, page.Count(e.Blocking.Count, "tensor"), page.Bytes(e.Blocking.BytesPerBank)))
 		writeProof(out, layout, p.proofsOf(f).free)
+		p.writeRemedy(out, layout, f)
 		p.writeBlames(out, layout, f, e.Blockers, e.Blocking)
 	}
 	p.writeStatics(out, layout, f, fmt.Sprintf("Buffers of program %d above %#x, on each of their cores:", f.ProgramID, e.Lowest))

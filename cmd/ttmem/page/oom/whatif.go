@@ -30,7 +30,7 @@ var Changes = []Change{
 	{"set", "replay with another size, `NAME=SIZE`", page.Each(replay.Settings, func(name string) string { return name + "=" }), set, "with ", ""},
 	{"without", "replay without what `LINE` allocates", nil, atLine("without", replay.Without), "without ", ""},
 	{"move", "replay with `LINE:REGION` as its place", nil, move, "with ", ""},
-	{"first", "replay with `LINE` before all others", nil, atLine("first", func(at replay.Sites) replay.Change { return replay.First(own(at)) }), "with ", " first"},
+	{"first", "replay with `LINE` before all others", nil, atLine("first", func(at replay.Sites) replay.Change { return replay.First(own(at)) }), "with ", " allocated first"},
 	{"clear-program-cache-at", "replay with the cache cleared at `LINE`", nil, atLine("clear-program-cache-at", func(at replay.Sites) replay.Change { return replay.ClearCacheAt(at, cached) }), "with the program cache cleared at ", ""},
 }
 
