@@ -166,6 +166,7 @@ func FuzzApply(f *testing.F) {
 				failure.With(i)
 			}
 		}
+		var l tape
 		for input = input[:min(len(input), 1024)]; len(input) >= 4; input = input[4:] {
 			op, id, address, size := input[0], uint64(input[1]), uint64(input[2]), uint64(input[3])
 			e := device(id%3, 1+uint32(id%2), "")
@@ -177,8 +178,9 @@ func FuzzApply(f *testing.F) {
 			e.Address, e.BytesPerBank, e.SizeBytes = address<<(size%57), size<<(address%57), size<<(id%57)
 			e.BeforeAttach, e.PerCore = op>>4 == 13, op>>4 == 14
 			e.Stack = event.NewStack(id+1, nil)
-			r.Apply(e)
+			l = append(l, e)
 		}
+		qt.Assert(t, qt.IsNil(r.Play(l.play)))
 		for _, p := range r.processes {
 			for _, a := range p.allocators {
 				for region := range a.spaces {

@@ -21,6 +21,7 @@ const (
 	noFigures        = "the library's message has no figures"
 	ownCheck         = "the operation makes a check of its own"
 	unknownAllocator = "its allocator is not known"
+	openBefore       = "the device was open before the recording began"
 )
 
 // A Failure is a failed allocation, or circular buffers that overlap a tensor. It is valid during the call of
@@ -166,7 +167,7 @@ func (r *Replay) run(p *process, e *event.Event) {
 		down := a.spaces[event.L1].base - a.changed[i].spaces[event.L1].base
 		if lowest := p.lowest(e.Devices, i); lowest > 0 && ran.end-down > lowest && !ran.overlaps[i] {
 			ran.overlaps[i] = true
-			w.fails(e.Stack)
+			w.fails(e.Stack, event.CB)
 		}
 	}
 }
@@ -178,6 +179,9 @@ func (f *Failure) With(i int) Verdict {
 	}
 	if doubt := f.allocator.changed[i].doubt; doubt != "" {
 		return Verdict{Doubt: doubt}
+	}
+	if f.replay.whatIfs[i].late {
+		return Verdict{Doubt: openBefore}
 	}
 	return f.verdict(i)
 }

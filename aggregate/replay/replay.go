@@ -250,6 +250,9 @@ func (r *Replay) allocator(p *process, address uint64, devices []int) *allocator
 // open applies the sizes of a device.
 func (r *Replay) open(e *event.Event) {
 	p := r.process(e.PID)
+	if e.Cause == "" {
+		r.opened++
+	}
 	if a := p.allocators[e.Allocator]; a != nil && a.known && e.Cause == "" && !e.BeforeAttach && !e.Reread {
 		r.close(p, a) // it was closed unseen
 		delete(p.allocators, e.Allocator)
@@ -265,7 +268,6 @@ func (r *Replay) open(e *event.Event) {
 	}
 	a.setSizes(e.PID, e.Opened().Capacities, r.whatIfs)
 	if e.Cause == "" {
-		r.opened++
 		r.allocEarly(a, r.opened)
 	}
 }

@@ -3,6 +3,7 @@ package replay
 import (
 	"cmp"
 	"fmt"
+	"math"
 
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
@@ -18,13 +19,17 @@ type WhatIf struct {
 	// cores exist there is not known.
 	Sharded uint64
 	// Failed is the number of allocations and programs that succeeded as recorded, but not with the changes, and
-	// FirstFailed the call stack of the first one.
+	// FirstFailed the call stack of the first one, in FirstRegion: CB for circular buffers that overlap a tensor.
 	Failed      uint64
 	FirstFailed *event.Stack
+	FirstRegion event.Region
 	// Doubt is the first reason why some of its allocations are not known; "" if all are.
 	Doubt string
 	// Most is what is allocated at most of each bank, in the allocator with the most.
 	Most [event.BankedRegions]uint64
+
+	// late is true if some of what it allocates first is of a device that was open when the recording began.
+	late bool
 }
 
 // A Change is one difference from the recorded program. Its functions are nil where it makes none. They may remember
@@ -53,6 +58,7 @@ type sizes struct {
 type allocation struct {
 	*event.Event
 	region  event.Region
+	size    uint64 // in all banks
 	bytes   uint64 // of each bank
 	omitted bool
 	doubt   string
@@ -95,9 +101,10 @@ func (w *WhatIf) sizes(pid int, recorded memory.Capacities) (with sizes, doubt s
 	return with, doubt
 }
 
-// change returns an allocation with the changes: in another region or with other banks it has other bytes of each bank.
+// change returns an allocation with the changes: of another size, in another region or with other banks it has other bytes of
+// each bank.
 func (w *WhatIf) change(c *changed, a *allocator, e *event.Event) allocation {
-	one := allocation{Event: e, region: e.Region, bytes: e.BytesPerBank}
+	one := allocation{Event: e, region: e.Region, size: e.SizeBytes, bytes: e.BytesPerBank}
 	for i := range w.Changes {
 		if change := w.Changes[i].alloc; change != nil {
 			change(&one)
@@ -105,20 +112,26 @@ func (w *WhatIf) change(c *changed, a *allocator, e *event.Event) allocation {
 	}
 	moved := one.region != e.Region
 	switch {
-	case one.omitted || !moved && c.banks[e.Region] == a.banks[e.Region]:
+	case one.omitted || !moved && c.banks[e.Region] == a.banks[e.Region] && one.size == e.SizeBytes:
 	case e.Layout.Sharded() && moved:
 		one.doubt = "a buffer that is moved is sharded: its banks in " + one.region.String() + " are not known"
 	case e.Layout.Sharded():
-	case interleaved(e, e.Region, uint64(a.banks[e.Region]), a.chip) != e.BytesPerBank:
+		if one.size != e.SizeBytes && c.chip != nil { // the same cores have more of it
+			grown := float64(e.BytesPerBank) * float64(one.size) / float64(max(e.SizeBytes, 1))
+			one.bytes = roundUp(max(uint64(math.Ceil(grown-1e-6)), 1), c.chip.alignment)
+		}
+	case interleaved(e, e.SizeBytes, e.Region, uint64(a.banks[e.Region]), a.chip) != e.BytesPerBank:
 		one.doubt = "the pages of a buffer are not known"
 	default:
-		one.bytes = interleaved(e, one.region, uint64(c.banks[one.region]), c.chip)
+		if one.bytes = interleaved(e, max(one.size, 1), one.region, uint64(c.banks[one.region]), c.chip); one.bytes == 0 {
+			one.doubt = "the pages of a buffer are not known"
+		}
 	}
 	return one
 }
 
-// interleaved returns what an interleaved buffer takes of each bank; 0 if that is not known.
-func interleaved(e *event.Event, region event.Region, banks uint64, on *chip) uint64 {
+// interleaved returns what an interleaved buffer of a size takes of each bank; 0 if that is not known.
+func interleaved(e *event.Event, size uint64, region event.Region, banks uint64, on *chip) uint64 {
 	if e.Layout != event.Interleaved || e.PageSizeBytes == 0 || banks == 0 || on == nil {
 		return 0
 	}
@@ -126,7 +139,7 @@ func interleaved(e *event.Event, region event.Region, banks uint64, on *chip) ui
 	if region == event.DRAM {
 		page = roundUp(e.PageSizeBytes, on.alignment)
 	}
-	pages := (e.SizeBytes + e.PageSizeBytes - 1) / e.PageSizeBytes
+	pages := (size + e.PageSizeBytes - 1) / e.PageSizeBytes
 	return roundUp((pages+banks-1)/banks*page, on.alignment)
 }
 
@@ -156,7 +169,7 @@ func (w *WhatIf) alloc(c *changed, a *allocator, e *event.Event, class Class) *b
 	}
 	if !fits {
 		if e.Kind == event.Alloc {
-			w.fails(e.Stack)
+			w.fails(e.Stack, one.region)
 		}
 		return nil
 	}
@@ -178,9 +191,9 @@ func (w *WhatIf) doubts(c *changed, why string) {
 	c.doubt, w.Doubt = cmp.Or(c.doubt, why), cmp.Or(w.Doubt, why)
 }
 
-func (w *WhatIf) fails(at *event.Stack) {
+func (w *WhatIf) fails(at *event.Stack, region event.Region) {
 	if w.Failed++; w.Failed == 1 {
-		w.FirstFailed = at
+		w.FirstFailed, w.FirstRegion = at, region
 	}
 }
 
@@ -206,7 +219,8 @@ func (r *Replay) ahead(e *event.Event) {
 	case e.Kind == event.DeviceOpen && e.Cause == "":
 		r.opened++
 		r.openings[key] = r.opened
-	case e.Kind != event.Alloc && (e.Kind != event.AllocFailed || e.Reason != event.ReasonOutOfMemory) || e.BeforeAttach || e.PerCore || int(e.Region) >= event.BankedRegions:
+	case e.Kind != event.Alloc && (e.Kind != event.AllocFailed || e.Reason != event.ReasonOutOfMemory) ||
+		e.BeforeAttach || e.PerCore || e.BytesPerBank == 0 || int(e.Region) >= event.BankedRegions:
 	default:
 		for i, w := range r.whatIfs {
 			for c := range w.Changes {
@@ -216,6 +230,7 @@ func (r *Replay) ahead(e *event.Event) {
 					one := *e
 					n := r.openings[key]
 					r.early[n] = append(r.early[n], early{i, &one})
+					w.late = w.late || n == 0
 				}
 				break
 			}
@@ -268,6 +283,9 @@ func (r *Replay) Play(play func(handle func(*event.Event)) error) error {
 func (r *Replay) Whole(i int) Verdict {
 	w := r.whatIfs[i]
 	v := Verdict{Fits: w.Failed == 0, Doubt: w.Doubt}
+	if w.late {
+		v.Doubt = openBefore
+	}
 	for class := BeforeAttach; class < NumClasses; class++ {
 		if n := r.Counts[class]; n > 0 && v.Doubt == "" {
 			v.Doubt = fmt.Sprintf("%d allocations are not predicted (%s)", n, class)

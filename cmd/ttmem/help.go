@@ -190,11 +190,10 @@ Flags:
 // which fits a terminal of 24 rows.
 const help = `{{wrapped (or .Long .Short)}}
 {{if .HasParent}}
-{{.UsageString}}{{else}}{{range $group := .Groups}}
-{{.Title}}
+{{.UsageString}}{{else}}{{range $group := .Groups}}{{.Title}}
 {{- range $.Commands}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
-{{end}}`
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
+{{end}}{{end}}`
 
 // helpColumns is the width of help: that of a terminal.
 const helpColumns = 80

@@ -101,8 +101,8 @@ func TestDocumentedCommandsExist(t *testing.T) {
 func TestDocumentedCommandsRun(t *testing.T) {
 	recordings, pid := t.TempDir(), ""
 	for story, files := range map[string]string{
-		"leak":      "model today now attached loop a",
-		"repaired":  "yesterday b",
+		"leak":      "model today now attached loop a two",
+		"repaired":  "yesterday b one",
 		"fragments": "fragments",
 	} {
 		s := readStory(t, storyEvents(goldenFolder, story))

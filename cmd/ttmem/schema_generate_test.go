@@ -25,6 +25,7 @@ import (
 	"ttmem/cmd/ttmem/page/diff"
 	"ttmem/cmd/ttmem/page/dump"
 	"ttmem/cmd/ttmem/page/eventlog"
+	"ttmem/cmd/ttmem/page/fit"
 	"ttmem/cmd/ttmem/page/leaks"
 	"ttmem/cmd/ttmem/page/memmap"
 	"ttmem/cmd/ttmem/page/oom"
@@ -56,6 +57,7 @@ var schemaDocuments = []struct {
 	{"ops", reflect.TypeFor[ops.Document]()},
 	{"phases", reflect.TypeFor[phases.Document]()},
 	{"oom", reflect.TypeFor[oom.Document]()},
+	{"fit", reflect.TypeFor[fit.Document]()},
 	{"map", reflect.TypeFor[memmap.Document]()},
 	{"doctor", reflect.TypeFor[diagnosis.Page]()},
 	{"step", reflect.TypeFor[steps.Step]()},
