@@ -215,12 +215,21 @@ func TestReach(t *testing.T) {
 	qt.Check(t, qt.DeepEquals([]bool{r.Whole(0).Fits, r.Whole(1).Fits, r.Whole(2).Fits}, []bool{true, false, false}))
 }
 
-// TestFirstOfADeviceThatWasOpen is not known: the recording does not have what was allocated first.
-func TestFirstOfADeviceThatWasOpen(t *testing.T) {
-	l := new(tape)
-	l.add(event.Alloc, 1, 64, 16, "a")
-	w := with(First(selects("a")))
-	r := New(w)
-	qt.Assert(t, qt.IsNil(r.Play(l.play)))
-	qt.Check(t, qt.Equals(r.Whole(0).Doubt, openBefore))
+// TestFirstIsImpossible for the results of operations. It is not known for a device that was open before.
+func TestFirstIsImpossible(t *testing.T) {
+	for name, want := range map[string]string{
+		"a": "the device was open before the recording began", "device_operation::launch": "the result of an operation cannot be allocated before its inputs",
+	} {
+		l := new(tape)
+		if name != "a" {
+			*l = append(*l, device(1, 64, ""))
+		}
+		l.add(event.Alloc, 1, 64, 16, name)
+		l.add(event.AllocFailed, 2, 0, 64, name)
+		r, failed := New(with(First(selects(name)))), Verdict{}
+		r.OnFailure = func(f *Failure) { f.Doubt = ""; failed = f.With(0) }
+		qt.Assert(t, qt.IsNil(r.Play(l.play)))
+		qt.Check(t, qt.Equals(r.Whole(0).Doubt, want))
+		qt.Check(t, qt.Equals(failed.Doubt, want))
+	}
 }

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,7 +22,6 @@ const (
 	noFigures        = "the library's message has no figures"
 	ownCheck         = "the operation makes a check of its own"
 	unknownAllocator = "its allocator is not known"
-	openBefore       = "the device was open before the recording began"
 )
 
 // A Failure is a failed allocation, or circular buffers that overlap a tensor. It is valid during the call of
@@ -177,11 +177,8 @@ func (f *Failure) With(i int) Verdict {
 	if f.Doubt != "" {
 		return Verdict{Doubt: f.Doubt}
 	}
-	if doubt := f.allocator.changed[i].doubt; doubt != "" {
+	if doubt := cmp.Or(f.allocator.changed[i].doubt, f.replay.whatIfs[i].impossible); doubt != "" {
 		return Verdict{Doubt: doubt}
-	}
-	if f.replay.whatIfs[i].late {
-		return Verdict{Doubt: openBefore}
 	}
 	return f.verdict(i)
 }

@@ -156,8 +156,8 @@ func (r *Replay) Apply(e *event.Event) {
 	r.apply(e)
 	for i, w := range r.whatIfs {
 		for c := range w.Changes {
-			if after := w.Changes[c].after; after != nil && e.PID != 0 {
-				after(&step{r, e, r.process(e.PID), i})
+			if after, p := w.Changes[c].after, r.processes[e.PID]; after != nil && p != nil {
+				after(&step{r, e, p, i})
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -28,8 +29,8 @@ type WhatIf struct {
 	// Most is what is allocated at most of each bank, in the allocator with the most.
 	Most [event.BankedRegions]uint64
 
-	// late is true if some of what it allocates first is of a device that was open when the recording began.
-	late bool
+	// impossible says why what it allocates first cannot be; "" if it can.
+	impossible string
 }
 
 // A Change is one difference from the recorded program. Its functions are nil where it makes none. They may remember
@@ -230,7 +231,12 @@ func (r *Replay) ahead(e *event.Event) {
 					one := *e
 					n := r.openings[key]
 					r.early[n] = append(r.early[n], early{i, &one})
-					w.late = w.late || n == 0
+					switch {
+					case n == 0:
+						w.impossible = "the device was open before the recording began"
+					case name.ResultOfOperation(e.Stack.Frames()):
+						w.impossible = "the result of an operation cannot be allocated before its inputs"
+					}
 				}
 				break
 			}
@@ -283,9 +289,7 @@ func (r *Replay) Play(play func(handle func(*event.Event)) error) error {
 func (r *Replay) Whole(i int) Verdict {
 	w := r.whatIfs[i]
 	v := Verdict{Fits: w.Failed == 0, Doubt: w.Doubt}
-	if w.late {
-		v.Doubt = openBefore
-	}
+	v.Doubt = cmp.Or(v.Doubt, w.impossible)
 	for class := BeforeAttach; class < NumClasses; class++ {
 		if n := r.Counts[class]; n > 0 && v.Doubt == "" {
 			v.Doubt = fmt.Sprintf("%d allocations are not predicted (%s)", n, class)
