@@ -45,7 +45,7 @@ type File struct {
 const (
 	// MostValue is the largest value that is tried, and mostTried how many are replayed at once, unless they make more than
 	// mostWork allocations together.
-	MostValue, mostTried, mostWork = 1 << 24, 16, 4 << 20
+	MostValue, mostTried, mostWork = 1 << 24, 16, 2 << 20
 )
 
 // base is the index of the recording with the largest value, which is replayed with others.

@@ -35,7 +35,7 @@ const (
 	mostTogether = 2
 	// mostTried is how many programs are replayed at once for a failure, and leastTried for all of them if they make more
 	// than mostWork allocations together.
-	mostTried, mostWork, leastTried = 64, 4 << 20, 4
+	mostTried, mostWork, leastTried = 64, 2 << 20, 4
 	// mostLines is how many lines of a failure are tried.
 	mostLines = 12
 )
@@ -77,8 +77,8 @@ func (p *Page) findRemedies(play func(handle func(*event.Event)) error, recorded
 		}
 		open = slices.DeleteFunc(open, func(f *memory.Failure) bool {
 			var best *try
-			for _, t := range tries[f] { // of several lines, that with the fewest allocations
-				if t.proof.Fits && t.Failed == 0 && t.Doubt == "" && (best == nil || t.isLike(best) && t.Moved < best.Moved) {
+			for _, t := range tries[f] {
+				if t.proof.Fits && t.Failed == 0 && t.Doubt == "" && (best == nil || t.isBetter(best)) {
 					best = t
 				}
 			}
@@ -101,9 +101,15 @@ type try struct {
 	proof replay.Verdict
 }
 
-// isLike reports whether changes are of the same kinds.
-func (t *try) isLike(other *try) bool {
-	return slices.EqualFunc(t.flags, other.flags, func(a, b flagValue) bool { return a.flag == b.flag })
+// welcome are the kinds of changes, the most welcome first.
+var welcome = []string{"set", "clear-program-cache-at", "first", "move"}
+
+// isBetter reports whether changes are more welcome than others or, if they are of the same kinds, change fewer allocations.
+func (t *try) isBetter(than *try) bool {
+	kinds := func(a, b flagValue) int {
+		return cmp.Compare(slices.Index(welcome, a.flag), slices.Index(welcome, b.flag))
+	}
+	return cmp.Or(slices.CompareFunc(t.flags, than.flags, kinds), cmp.Compare(t.Moved, than.Moved)) < 0
 }
 
 // together returns all combinations of n changes, those with the first ones first.
@@ -119,8 +125,8 @@ func together(all []flagValue, n int) (sets [][]flagValue) {
 	return sets
 }
 
-// candidates are the changes to try for a failure, the most welcome first: sizes, clearing the program cache, another order,
-// another region.
+// candidates are the changes to try for a failure: sizes, clearing the program cache, and another order and region for each
+// line.
 func candidates(f *memory.Failure, recorded *replay.Replay) (list []flagValue) {
 	e := f.Evidence
 	set := func(name string, bytes uint64) {
@@ -141,11 +147,8 @@ func candidates(f *memory.Failure, recorded *replay.Replay) (list []flagValue) {
 	if e.Region != event.DRAM && e.Region != event.L1 {
 		return list
 	}
-	lines := linesToChange(f)
-	for _, line := range lines {
+	for _, line := range linesToChange(f) {
 		list = append(list, flagValue{"first", line})
-	}
-	for _, line := range lines {
 		if e.Region == event.L1 {
 			list = append(list, flagValue{"move", line + ":" + event.DRAM.String()})
 		}
@@ -153,8 +156,8 @@ func candidates(f *memory.Failure, recorded *replay.Replay) (list []flagValue) {
 	return list
 }
 
-// linesToChange are the lines that allocated what was live in the region, and what failed: those with the fewest bytes
-// first.
+// linesToChange are the lines that allocated what was live in the region, and what failed: those with the most bytes, which
+// help most often, first.
 func linesToChange(f *memory.Failure) (lines []string) {
 	bytes, seen := make(map[string]uint64), make(map[*event.Stack]bool)
 	add := func(stack *event.Stack, perBank uint64) {
@@ -176,7 +179,7 @@ func linesToChange(f *memory.Failure) (lines []string) {
 			add(blame.Stack, blame.BytesPerBank)
 		}
 	}
-	slices.SortStableFunc(lines, func(a, b string) int { return cmp.Compare(bytes[a], bytes[b]) })
+	slices.SortStableFunc(lines, func(a, b string) int { return cmp.Compare(bytes[b], bytes[a]) })
 	return lines[:min(len(lines), mostLines)]
 }
 

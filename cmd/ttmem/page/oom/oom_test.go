@@ -223,6 +223,24 @@ func TestTogether(t *testing.T) {
 	qt.Check(t, qt.Equals(fmt.Sprint(together([]flagValue{a, b, c}, 2)), fmt.Sprint([][]flagValue{{a, b}, {a, c}, {b, c}})))
 }
 
+// TestTheMostWelcomeChangeIsBetter, and of the same kinds that with the fewest allocations.
+func TestTheMostWelcomeChangeIsBetter(t *testing.T) {
+	one := func(moved uint64, kinds ...string) *try {
+		t := &try{WhatIf: new(WhatIf)}
+		t.Moved = moved
+		for _, kind := range kinds {
+			t.flags = append(t.flags, flagValue{kind, "x"})
+		}
+		return t
+	}
+	list := []*try{one(9, "set"), one(9, "clear-program-cache-at"), one(1, "first"), one(2, "first"), one(0, "move"), one(0, "move", "move")}
+	for i := range list {
+		for j := range list {
+			qt.Check(t, qt.Equals(list[i].isBetter(list[j]), i < j), qt.Commentf("%d %d", i, j))
+		}
+	}
+}
+
 // TestARemedy says what was found or, if nothing was, how much was tried.
 func TestARemedy(t *testing.T) {
 	p := pageOf(Page{}, pagetest.Failures()...)
