@@ -41,6 +41,14 @@ func TestWhatIfsAreTrue(t *testing.T) {
 	t.Parallel()
 	env := setup(t, "0.81.1", "3.10")
 	file, _ := recordProgram(t, "0.81.1", "whatif.py")
+	var found struct {
+		Failures []struct {
+			Remedy struct{ Flags []string }
+		}
+	}
+	qt.Assert(t, qt.IsNil(json.Unmarshal(output(t, "oom", file, "--json"), &found)))
+	qt.Assert(t, qt.HasLen(found.Failures, 1))
+	qt.Check(t, qt.DeepEquals(found.Failures[0].Remedy.Flags, []string{"--set", "l1_small_size=0"})) // one of those below
 	for name, c := range map[string]struct {
 		flags  []string
 		board  rig.Board
