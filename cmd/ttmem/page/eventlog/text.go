@@ -206,6 +206,9 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(event.CB, e.Stack, false))
 		if e.Uses != nil {
 			r.text += ", uses " + page.Count(uint64(l.history.UsesOf(e.PID)), "buffer")
+			if e.Uses.Partial {
+				r.text += " or more"
+			}
 		}
 	case event.TraceBegin, event.TraceEnd, event.TraceReplay, event.TraceRelease:
 		r.text = fmt.Sprintf("trace %d, %s", e.ProgramID, l.nameOf(event.CB, e.Stack, false))
