@@ -257,7 +257,7 @@ static __always_inline void add_uses(const struct layout *l, u32 library, struct
 		h->flags = known->flags;
 		read_places(u, known);
 		barrier(); /* the kernel may give its place to another program at any time: see change_object */
-		if (known->exec_id == k.exec_id && known->impl == impl)
+		if (!(h->flags & USES_UNREADABLE) && known->exec_id == k.exec_id && known->impl == impl)
 			return;
 	}
 	h->flags = USES_READ;
