@@ -239,7 +239,7 @@ HANDLER void buffer_transferred(const struct hit *h, enum probe probe)
 	bool reads = probe == PROBE_BUFFER_READ, shared = reads || (probe == PROBE_BUFFER_WRITE && h->l->write_has_shared);
 	u64 second = h->ctx->si, third = h->ctx->dx, buffer;
 	struct memory *m = memory_of(h);
-	struct transfer_record r;
+	struct transfer_record r = {};
 
 	barrier_var(second); /* as in saved_register */
 	barrier_var(third);

@@ -381,7 +381,7 @@ static __always_inline bool read_program(const struct hit *h, u64 *impl, u64 *id
  * from the program cache. Its arguments are set by then. */
 HANDLER void program_runs(const struct hit *h)
 {
-	struct program_run r;
+	struct program_run r = {};
 	u64 impl = 0;
 
 	if (!read_program(h, &impl, &r.program_id)) {
