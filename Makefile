@@ -30,7 +30,8 @@ all: build
 
 build: bin/ttmem
 
-bin/ttmem: $(shell find . -name '*.go' -not -path './bin/*') $(wildcard bpf/*.o) go.mod go.sum
+bin/ttmem: $(shell find . -name '*.go' -not -path './bin/*') $(shell find cmd/ttmem/web aggregate/export docs -type f) \
+		$(wildcard bpf/*.o) go.mod go.sum
 	$(GO) build -ldflags '-X main.build=$(BUILD)' -o $@ ./cmd/ttmem
 
 # Installs the program, its systemd units, documentation, manual pages and shell completions. DESTDIR

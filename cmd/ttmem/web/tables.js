@@ -187,6 +187,9 @@ const tables = (() => {
     ], rows, { click, empty: growing.length ? "No growing call site allocated here." : "No leaks found.", note: [...hostGrowth, rows.length && region ? "docs/leaks.md explains what counts as a leak." : ""].join(" ") });
   }
 
+  // said is the text of an exception of the library, without the place of the throw and the stack.
+  const said = (message) => (message || "").replace(/^[^]*?info:\n/, "").split("\nbacktrace:")[0];
+
   // remedies are what to set or to call so that a failed allocation fits.
   function remedies({ setting, clear_program_cache: cached }) {
     const list = setting ? [`It fits if the device is opened with ${setting.name}=${setting.bytes} ${setting.at_most ? "or less" : "or more"}.`] : [];
@@ -200,7 +203,7 @@ const tables = (() => {
       { title: "Time", ascending: true, value: (f) => recording.time[f.row], text: (f) => "+" + recording.time[f.row].toFixed(3) + " s" },
       size("Needed per bank", (f) => f.needed_bytes_per_bank ?? f.needed_bytes), size("Free", (f) => f.available_bytes ?? f.free_bytes_per_bank, "in each bank"), size("Largest hole", (f) => f.largest_free_block_bytes),
       { title: "Region", value: (f) => f.region }, { title: "Reason", value: (f) => (f.too_large ? "too large" : (f.reason || "other").replaceAll("_", " ")) },
-      { title: "Call site", value: (f) => f.name || "", lines: (f) => [f.name || "(no call stack)", `PID ${f.pid} ${f.process || ""} · ${chipsText(f.devices)}`, ...remedies(f), f.message] },
+      { title: "Call site", value: (f) => f.name || "", lines: (f) => [f.name || "(no call stack)", `PID ${f.pid} ${f.process || ""} · ${chipsText(f.devices)}`, ...remedies(f), said(f.message)] },
     ], rows, { click, empty: "No allocation failed here.", selected: (f) => from === to && f.row === to });
   }
 
