@@ -96,6 +96,10 @@ func (p *process) findUnsafe(t *trace, now uint64) {
 	t.seen = len(p.newcomers.ids)
 }
 
+// Unsafe returns the call sites whose buffers a replayed trace may overwrite, in the order in which they were found.
+// The list is valid until the next event.
+func (s *State) Unsafe() []memory.Unsafe { return s.unsafe }
+
 // newcomers writes or reads those of a process, after its traces.
 func (c *stateCodec) newcomers(p *process) {
 	codec.List(c.Codec, &p.newcomers.ids, func(id *uint64) { c.Uint(id) })

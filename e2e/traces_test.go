@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -57,6 +59,8 @@ func TestCapturedTraces(t *testing.T) {
 			qt.Assert(t, qt.HasLen(unsafe, 1))
 			qt.Check(t, qt.Equals(name.UserCalls(unsafe[0].Stack.Frames())[0].Line, line["unsafe"]))
 			qt.Check(t, qt.DeepEquals([]uint64{unsafe[0].Count, unsafe[0].TraceID}, []uint64{3, first + 1}))
+			qt.Check(t, qt.Equals(strings.Count(run.stderr, "a replayed trace may have overwritten buffers"), 1))
+			qt.Check(t, qt.StringContains(run.stderr, fmt.Sprintf("may have overwritten buffers in %s of traces.py:%d ", unsafe[0].Region, line["unsafe"])))
 			var replays uint64
 			list, _ := s.Operations()
 			for _, op := range list {

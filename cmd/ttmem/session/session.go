@@ -2,6 +2,7 @@
 package session
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -54,6 +56,7 @@ type session struct {
 	record *record.Recorder // nil if not requested
 	crash  *record.BlackBox // nil if not requested
 	failed bool             // an output could not be written
+	unsafe int              // call sites that warnUnsafe has named
 	// useless ends a trace whose recording failed; nil if tracing continues
 	useless func()
 }
@@ -85,8 +88,22 @@ func (s *session) handle(e *event.Event) {
 	}
 }
 
+// maxUnsafe is how many call sites warnUnsafe names.
+const maxUnsafe = 10
+
+// warnUnsafe names new call sites whose buffers a replayed trace may have overwritten: the program may go on for
+// hours with wrong results.
+func (s *session) warnUnsafe() {
+	for all := s.state.Unsafe(); s.unsafe < min(len(all), maxUnsafe); s.unsafe++ {
+		u := &all[s.unsafe]
+		term.Warn(fmt.Sprintf("PID %d: a replayed trace may have overwritten buffers in %s of %s: they were allocated after its capture",
+			u.PID, u.Region, cmp.Or(page.Clean(name.Of(u.Stack.Frames()).String()), "an unknown line")))
+	}
+}
+
 func (s *session) flush() {
 	s.crash.Pause()
+	s.warnUnsafe()
 	if s.record == nil {
 		return
 	}
