@@ -44,22 +44,42 @@ type part struct {
 	make func(ctx context.Context, progress io.Writer) error
 }
 
-// parts are all that the tests need, those that take longest first.
-func parts() (list []part) {
-	for _, release := range []string{DefaultVersion, "0.76.0", "0.72.0", "0.66.0", "0.68.0"} {
+// olderReleases are the parts that only tests of older releases need.
+func olderReleases() (list []part) {
+	for _, release := range []string{"0.76.0", "0.72.0", "0.66.0"} {
 		for _, python := range PythonVersions {
-			if release == "0.68.0" && python != "3.10" {
-				continue
-			}
-			list = append(list, part{"ttnn " + release + " for Python " + python, filepath.Join(envDir("", release, python), marker),
-				func(ctx context.Context, progress io.Writer) error {
-					_, err := Setup(ctx, Options{Version: release, Python: python, Progress: progress})
-					return err
-				}})
+			list = append(list, ttnn(release, python))
 		}
 	}
-	for _, release := range []string{"0.60.1", "0.64.5"} {
-		list = append(list, part{"libtt_metal.so of ttnn " + release, filepath.Join("lib", release), func(ctx context.Context, _ io.Writer) error {
+	for _, release := range []string{"0.80.0", "0.75.0", "0.68.0"} {
+		list = append(list, ttnn(release, "3.10"))
+	}
+	return list
+}
+
+// ttnn is a release for a version of Python.
+func ttnn(release, python string) part {
+	return part{"ttnn " + release + " for Python " + python, filepath.Join(envDir("", release, python), marker),
+		func(ctx context.Context, progress io.Writer) error {
+			_, err := Setup(ctx, Options{Version: release, Python: python, Progress: progress})
+			return err
+		}}
+}
+
+// parts are what all other tests need, those that take longest first.
+func parts(cache string) (list []part) {
+	for _, python := range PythonVersions {
+		list = append(list, ttnn(DefaultVersion, python))
+	}
+	for _, release := range []string{"0.60.1", "0.64.5", "0.68.0", "0.72.0", "0.76.0"} {
+		path := filepath.Join("lib", release)
+		for _, python := range PythonVersions { // Library takes the file of an installation
+			installed := ttnn(release, python).path
+			if _, err := os.Stat(filepath.Join(cache, installed)); err == nil {
+				path = installed
+			}
+		}
+		list = append(list, part{"libtt_metal.so of ttnn " + release, path, func(ctx context.Context, _ io.Writer) error {
 			_, err := Library(ctx, release)
 			return err
 		}})
@@ -101,16 +121,20 @@ func parts() (list []part) {
 	return list
 }
 
-// SetUpAll installs and downloads what the tests need, and prints a line for each part: what it is, how
-// long it took and its size. Without it, tests do that when they need a part, and `go test` shows
-// nothing of it.
-func SetUpAll(ctx context.Context, to io.Writer) error {
+// SetUpAll installs and downloads what the tests of the newest release need, or those of the older ones, and prints a
+// line for each part: what it is, how long it took and its size. Without it, tests do that when they need a part, and
+// `go test` shows nothing of it.
+func SetUpAll(ctx context.Context, older bool, to io.Writer) error {
 	cache, err := CacheDir()
 	if err != nil {
 		return err
 	}
+	needed := parts(cache)
+	if older {
+		needed = olderReleases()
+	}
 	var missing []part
-	for _, p := range parts() {
+	for _, p := range needed {
 		if _, err := os.Stat(filepath.Join(cache, p.path)); err != nil {
 			missing = append(missing, p)
 		}
@@ -118,7 +142,7 @@ func SetUpAll(ctx context.Context, to io.Writer) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	fmt.Fprintf(to, "setting up what the tests need, once: %d of %d parts, in %s\n", len(missing), len(parts()), cache)
+	fmt.Fprintf(to, "setting up what the tests need, once: %d of %d parts, in %s\n", len(missing), len(needed), cache)
 	began := time.Now()
 	var (
 		mu     sync.Mutex

@@ -16,13 +16,13 @@ import (
 func TestParts(t *testing.T) {
 	cache, err := CacheDir()
 	qt.Assert(t, qt.IsNil(err))
-	for _, p := range parts() {
+	for _, p := range parts(cache) {
 		qt.Assert(t, qt.IsNil(p.make(t.Context(), testWriter{t})), qt.Commentf("%s", p.name))
 		_, err := os.Stat(filepath.Join(cache, p.path))
 		qt.Check(t, qt.IsNil(err), qt.Commentf("%s", p.name))
 	}
 	var said strings.Builder
-	qt.Assert(t, qt.IsNil(SetUpAll(t.Context(), &said)))
+	qt.Assert(t, qt.IsNil(SetUpAll(t.Context(), false, &said)))
 	qt.Check(t, qt.Equals(said.String(), ""))
 }
 

@@ -47,7 +47,8 @@ func run() (int, error) {
 		version = flag.String("version", rig.DefaultVersion, "the `release` of ttnn")
 		python  = flag.String("python", "", "the `version` of Python, 3.10 or 3.12 (default: what is there)")
 		board   = flag.String("board", string(rig.N150), "the `name` of the mock cluster: "+boardNames())
-		all     = flag.Bool("all", false, "set up all that the tests need, and print what and how long it takes")
+		all     = flag.Bool("all", false, "set up all that make test needs, and print what and how long it takes")
+		older   = flag.Bool("older", false, "the same for make releases, the tests of older releases of ttnn")
 		chip    = flag.Bool("chip", false, "a simulated chip that executes kernels, of board n150 or p150, in place of the mock device")
 		env     = flag.Bool("env", false, "print the lines with which a shell enters the environment")
 	)
@@ -62,8 +63,8 @@ func run() (int, error) {
 		return 2, err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	if *all {
-		if err := rig.SetUpAll(ctx, os.Stderr); err != nil {
+	if *all || *older {
+		if err := rig.SetUpAll(ctx, *older, os.Stderr); err != nil {
 			return 1, err
 		}
 		return 0, nil
