@@ -24,7 +24,7 @@ BOARD ?= n150
 export CGO_ENABLED := 0
 export GOFLAGS += -trimpath
 
-.PHONY: all build dist demo test check long arm64 chip chiptools card hostile faults busy fuzz soak bench vmtest vmtools rig generate install clean tools
+.PHONY: all build dist demo test releases check long arm64 chip chiptools card hostile faults busy fuzz soak bench vmtest vmtools rig generate install clean tools
 
 all: build
 
@@ -88,21 +88,28 @@ demo: bin/ttmem bin/rig
 bin/rig: $(wildcard e2e/rig/*.go e2e/rig/chip/* e2e/rig/cmd/rig/*.go) go.mod
 	$(GO) build -o $@ ./e2e/rig/cmd/rig
 
-# All tests on the real ttnn, except those with a separate target. Never cached: Go's cache does
+# All tests on the newest ttnn, except those with a separate target. Never cached: Go's cache does
 # not notice changes of the ttmem that e2e builds. e2e takes longest and goes first. The packages
 # that wait for it are last, so that they do not keep others from running beside it. Tests wait
 # for programs that start, so more of them run at once than there are processors.
 CPUS := $(shell nproc)
 TRACING := ./tracer ./tracer/stack ./tracer/heap ./tracer/heap/owner ./tracer/doctor ./e2e/rig
+TEST = $(SUDO) $(GO) test -vet=off -count=1 -p $$(( $(CPUS) + 1 )) -parallel $$(( $(CPUS) + 2 )) -timeout 60m
 test: tools bin/rig
 	@$(SUDO) bin/rig -all || echo "the tests that need what failed will fail"
 	@echo "testing, eight to fifteen minutes on two processors: the results of other packages come after those of e2e"
-	$(SUDO) $(GO) test -vet=off -count=1 -p $$(( $(CPUS) + 1 )) -parallel $$(( $(CPUS) + 2 )) -timeout 60m ./e2e \
+	$(TEST) ./e2e \
 		$$($(GO) list ./... | grep -vxF "$$($(GO) list ./e2e $(TRACING) $(HOSTILE) $(FAULTS))") $(TRACING)
+
+# The tests that run programs on several releases of ttnn, on the older ones: all packages with such tests, and in each
+# only these tests (see tracetest.Tests).
+releases: tools bin/rig
+	@$(SUDO) bin/rig -older || echo "the tests that need what failed will fail"
+	$(TEST) $$(grep -rl --include='*_test.go' --exclude-dir=tracetest 'tracetest\.Tests(' . | xargs -n 1 dirname | sort -u) -releases older
 
 # The long forms of the tests: all releases, 100 runs where the short form has a few.
 long: tools
-	$(SUDO) $(GO) test -vet=off -count=1 -timeout 120m ./tracer ./tracer/heap ./tracer/heap/owner ./tracer/layout ./cmd/ttmem ./e2e -long
+	$(SUDO) $(GO) test -vet=off -count=1 -timeout 120m ./tracer ./tracer/heap ./tracer/heap/owner ./tracer/layout ./cmd/ttmem ./e2e -long -releases all
 
 # ttmem built for arm64, where it shows recordings.
 arm64: tools

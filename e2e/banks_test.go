@@ -23,7 +23,7 @@ func TestFullnessCountsBanks(t *testing.T) {
 	}{
 		{"0.81.1", "n150"}, {"0.81.1", "p150"}, {"0.76.0", "n150"}, {"0.66.0", "n150"},
 	} {
-		if !tracetest.Selected(c.version) {
+		if !tracetest.Tests(c.version) {
 			continue
 		}
 		t.Run(c.version+"/"+string(c.board), func(t *testing.T) {

@@ -38,7 +38,7 @@ func TestEquality(t *testing.T) {
 		{"0.68.0", "3.10", "n300"},
 		{"0.68.0", "3.10", "t3000"},
 	} {
-		if !tracetest.Selected(c.version) || c.board == "n300" && c.version != rig.DefaultVersion && !*tracetest.Long {
+		if !tracetest.Tests(c.version) || c.board == "n300" && c.version != rig.DefaultVersion && !*tracetest.Long {
 			continue
 		}
 		t.Run(c.version+"/python"+c.python+"/"+string(c.board), func(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 // from then on.
 func TestLateAttach(t *testing.T) {
 	for _, version := range []string{"0.81.1", "0.76.0", "0.72.0", "0.68.0"} {
-		if !tracetest.Selected(version) {
+		if !tracetest.Tests(version) {
 			continue
 		}
 		for _, board := range []rig.Board{rig.N150, "t3000"} {

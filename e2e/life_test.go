@@ -118,7 +118,18 @@ func TestEndsDuringAttach(t *testing.T) {
 // has nothing live.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
-	envs := []*rig.Env{setup(t, "0.81.1", "3.10"), setup(t, "0.81.1", "3.10"), setup(t, "0.76.0", "3.10")}
+	for _, version := range []string{"0.81.1", "0.76.0"} {
+		if !tracetest.Tests(version) {
+			continue
+		}
+		t.Run(version, func(t *testing.T) {
+			assertApart(t, setup(t, "0.81.1", "3.10"), setup(t, "0.81.1", "3.10"), setup(t, version, "3.10"))
+		})
+	}
+}
+
+func assertApart(t *testing.T, envs ...*rig.Env) {
+	t.Helper()
 	var targets []*target
 	var pids []int
 	for i, env := range envs {
@@ -168,7 +179,17 @@ func TestTwoProcesses(t *testing.T) {
 // A process is traced that is in its own mount namespace, with its own copy of the library, which
 // is deleted before ttmem starts.
 func TestOtherNamespace(t *testing.T) {
-	env := setup(t, "0.76.0", "3.10")
+	for _, version := range []string{"0.81.1", "0.76.0"} {
+		if !tracetest.Tests(version) {
+			continue
+		}
+		t.Run(version, func(t *testing.T) { assertOtherNamespace(t, version) })
+	}
+}
+
+func assertOtherNamespace(t *testing.T, version string) {
+	t.Helper()
+	env := setup(t, version, "3.10")
 	dir := t.TempDir()
 	p, own := startWithOwnLibrary(t, env, dir, program(t, "hold.py"), "6", "512", "wait")
 	p.expect(t, "opened")
@@ -182,7 +203,7 @@ func TestOtherNamespace(t *testing.T) {
 	qt.Check(t, qt.Equals(waitForHeld(t, file, p.Process.Pid, 6*perBank), 6*perBank))
 	for _, e := range readEvents(t, file) {
 		if e.Kind == event.ProcessStart {
-			qt.Check(t, qt.Equals(e.Start.Release, "0.76.0"))
+			qt.Check(t, qt.Equals(e.Start.Release, version))
 		}
 	}
 	p.stdin.Close()
@@ -192,7 +213,16 @@ func TestOtherNamespace(t *testing.T) {
 // A program that overwrites a library in place waits until the probes are gone; they would
 // end up in the middle of other instructions.
 func TestOverwrittenLibrary(t *testing.T) {
-	env := setup(t, "0.76.0", "3.10")
+	for _, version := range []string{"0.81.1", "0.76.0"} {
+		if !tracetest.Tests(version) {
+			continue
+		}
+		t.Run(version, func(t *testing.T) { assertOverwritten(t, setup(t, version, "3.10")) })
+	}
+}
+
+func assertOverwritten(t *testing.T, env *rig.Env) {
+	t.Helper()
 	dir := t.TempDir()
 	p, own := startWithOwnLibrary(t, env, dir, program(t, "hold.py"), "6", "512")
 	p.expect(t, "holding")

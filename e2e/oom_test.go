@@ -122,7 +122,7 @@ func TestOOM(t *testing.T) {
 		{"0.72.0", "3.10", "n150", false},
 		{"0.68.0", "3.10", "n150", false},
 	} {
-		if !tracetest.Selected(c.version) {
+		if !tracetest.Tests(c.version) {
 			continue
 		}
 		t.Run(c.version+"/"+string(c.board), func(t *testing.T) {

@@ -50,7 +50,7 @@ func TestOwnersOfARunningProcess(t *testing.T) {
 		tensors[fmt.Sprintf("model.layers[%d].bias['k']", i)] = "bfp8[32,32] TILE"
 	}
 	for _, with := range []struct{ version, python string }{{"0.81.1", "3.10"}, {"0.81.1", "3.12"}, {"0.72.0", "3.10"}} {
-		if with.python == "3.10" && !*tracetest.Long { // TestOwnersOfARunningModel has them all
+		if !tracetest.Tests(with.version) || with.python == "3.10" && !*tracetest.Long { // TestOwnersOfARunningModel has them all
 			continue
 		}
 		t.Run(with.version+" "+with.python, func(t *testing.T) {
@@ -107,6 +107,9 @@ func TestOwnersOfARunningModel(t *testing.T) {
 	}{
 		{"0.81.1", "3.10", nil}, {"0.81.1", "3.12", nil}, {"0.76.0", "3.10", nil}, {"0.72.0", "3.10", nil}, {"0.66.0", "3.10", []string{"trace"}},
 	} {
+		if !tracetest.Tests(with.version) {
+			continue
+		}
 		t.Run(with.version+" "+with.python, func(t *testing.T) {
 			t.Parallel()
 			pid, addresses := startHolder(t, with.version, with.python, "served_model.py", with.args...)

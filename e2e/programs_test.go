@@ -7,6 +7,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 )
 
@@ -25,6 +26,9 @@ func TestPrograms(t *testing.T) {
 		{"0.81.1", "t3000", 8, true, false},
 		{"0.76.0", "n150", 1, false, true},
 	} {
+		if !tracetest.Tests(c.version) {
+			continue
+		}
 		t.Run(c.version+"/"+string(c.board), func(t *testing.T) {
 			t.Parallel()
 			run := traceRun(t, setup(t, c.version, "3.10"), c.board, program(t, "mix.py"))

@@ -103,7 +103,7 @@ func TestEveryFailureIsTold(t *testing.T) {
 			"trace_region_too_small", "trace_region_too_small", "operation_refused", "operation_refused", "kernel_config_too_small",
 		}},
 	} {
-		if !tracetest.Selected(c.version) {
+		if !tracetest.Tests(c.version) {
 			continue
 		}
 		t.Run(c.version, func(t *testing.T) {
@@ -217,9 +217,6 @@ func checkRefusedRuns(t *testing.T, file string) {
 func TestTheSettingThatWouldDo(t *testing.T) {
 	t.Parallel()
 	const version = "0.81.1"
-	if !tracetest.Selected(version) {
-		return
-	}
 	fit := func(size uint64) (first, after int, f limitSaid) {
 		file, out := recordProgram(t, version, "small.py", fmt.Sprint(size))
 		_, text, ok := strings.Cut(string(out), "FIT ")

@@ -29,6 +29,7 @@ import (
 	"ttmem/cmd/ttmem/document"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -163,10 +164,19 @@ func descriptors(t *testing.T, pid int) int {
 	return len(list)
 }
 
-// A service's answers equal the memory of its processes, in a snapshot, on a stream and in
-// its recording, and the log reports their ends.
+// A service's answers equal the memory of its processes, of one release and of two, in a snapshot, on a
+// stream and in its recording, and the log reports their ends.
 func TestServe(t *testing.T) {
-	envs := []*rig.Env{setup(t, "0.81.1", "3.10"), setup(t, "0.76.0", "3.10")}
+	for _, version := range []string{"0.81.1", "0.76.0"} {
+		if !tracetest.Tests(version) {
+			continue
+		}
+		t.Run(version, func(t *testing.T) { assertServes(t, setup(t, "0.81.1", "3.10"), setup(t, version, "3.10")) })
+	}
+}
+
+func assertServes(t *testing.T, envs ...*rig.Env) {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "host.ttmem")
 	s := startServer(t, "-o", file)
 	for _, env := range envs {

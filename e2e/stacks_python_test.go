@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 )
 
@@ -41,6 +42,9 @@ func TestPythonPartOfTTNN(t *testing.T) {
 	for _, release := range []struct{ version, python string }{
 		{"0.81.1", "3.10"}, {"0.81.1", "3.12"}, {"0.76.0", "3.10"},
 	} {
+		if !tracetest.Tests(release.version) {
+			continue
+		}
 		t.Run(release.version+" "+release.python, func(t *testing.T) { assertStacksOfTTNN(t, release.version, release.python) })
 	}
 }

@@ -22,7 +22,7 @@ import (
 func TestCapturedTraces(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ version, what string }{{"0.81.1", "none"}, {"0.76.0", "none"}, {"0.66.0", "operations"}} {
-		if !tracetest.Selected(test.version) {
+		if !tracetest.Tests(test.version) {
 			continue
 		}
 		t.Run(test.version, func(t *testing.T) {

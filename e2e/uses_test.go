@@ -41,7 +41,7 @@ func TestUses(t *testing.T) {
 		{"0.81.1", rig.N150, false}, {"0.81.1", rig.N150, true}, {"0.81.1", rig.P150, false}, {"0.76.0", rig.N150, false},
 		{"0.76.0", rig.T3000, false}, {"0.72.0", rig.N150, false}, {"0.68.0", rig.N150, false}, {"0.66.0", rig.N150, false},
 	} {
-		if !tracetest.Selected(test.version) {
+		if !tracetest.Tests(test.version) {
 			continue
 		}
 		name := test.version + " " + string(test.board)

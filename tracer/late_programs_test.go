@@ -255,7 +255,7 @@ func TestReadPrograms(t *testing.T) {
 		{"0.66.0", rig.N150, "1x1", nil, false, circular},
 		{"0.68.0", rig.N150, "1x1", nil, false, circular},
 	} {
-		if !tracetest.Selected(c.version) {
+		if !tracetest.Tests(c.version) {
 			continue
 		}
 		t.Run(strings.Join(append([]string{c.version, string(c.board)}, c.environ...), "/"), func(t *testing.T) {
@@ -390,7 +390,7 @@ func TestLatePrograms(t *testing.T) {
 		{"0.68.0", rig.N150, "1x1", false},
 		{"0.66.0", rig.N150, "1x1", false},
 	} {
-		if !tracetest.Selected(c.version) {
+		if !tracetest.Tests(c.version) {
 			continue
 		}
 		t.Run(c.version+"/"+string(c.board), func(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/e2e/rig"
 	"ttmem/e2e/tracetest"
 	"ttmem/symbolize"
 	"ttmem/tracer/event"
@@ -193,11 +194,10 @@ func afterFirst(t *testing.T, file, symbol string) uint64 {
 // the thread's start.
 func TestNativeStackEqualsGDB(t *testing.T) {
 	t.Parallel()
-	versions := []string{"0.81.1"}
-	if *tracetest.Long {
-		versions = append(versions, "0.76.0")
-	}
-	for _, version := range versions {
+	for _, version := range []string{"0.81.1", "0.76.0"} {
+		if !tracetest.Tests(version) || version != rig.DefaultVersion && !*tracetest.Long {
+			continue
+		}
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			var all gdbComparison

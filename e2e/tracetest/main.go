@@ -24,5 +24,21 @@ func run(m *testing.M, wait func() error) {
 			os.Exit(1)
 		}
 	}
-	os.Exit(m.Run())
+	os.Exit(Run(m))
+}
+
+// Run runs the tests of the package in the current folder that the flag -releases selects, and returns the exit status.
+func Run(m *testing.M) int {
+	flag.Parse()
+	if selected := flag.Lookup("test.run").Value; tested == older && selected.String() == "" {
+		pattern, err := releaseTests(".")
+		if err == nil {
+			err = selected.Set(pattern)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return m.Run()
 }

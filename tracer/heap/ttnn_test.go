@@ -187,7 +187,7 @@ func TestLiveBuffersEqualAllocator(t *testing.T) {
 		{"0.72.0", "n150"}, {"0.72.0", "t3000"},
 		{"0.68.0", "n150"}, {"0.68.0", "t3000"},
 	} {
-		if !tracetest.Selected(c.version) {
+		if !tracetest.Tests(c.version) {
 			continue
 		}
 		t.Run(c.version+"/"+string(c.board), func(t *testing.T) {

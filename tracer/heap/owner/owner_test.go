@@ -72,8 +72,9 @@ func startTargets(t *testing.T, exe, script string, args ...string) *program {
 
 // A setting is a Python, and what targets are in its programs.
 type setting struct {
-	name  string
-	start func(t *testing.T, script string, args ...string) (*program, *Heap)
+	name    string
+	release string // of ttnn, if they are its tensors
+	start   func(t *testing.T, script string, args ...string) (*program, *Heap)
 }
 
 // settings are all Pythons with a class of Python; those for which there is no ttnn with a class that
@@ -82,7 +83,7 @@ func settings(t *testing.T) (list []setting) {
 	t.Helper()
 	tested := make(map[string]bool)
 	for _, python := range interpreters(t) {
-		list = append(list, setting{python.Name, func(t *testing.T, script string, args ...string) (*program, *Heap) {
+		list = append(list, setting{python.Name, "", func(t *testing.T, script string, args ...string) (*program, *Heap) {
 			p := startTargets(t, python.Exe, script, args...)
 			return p, heapOf(t, p.pid)
 		}})
@@ -91,7 +92,7 @@ func settings(t *testing.T) (list []setting) {
 			continue
 		}
 		tested[version] = true
-		list = append(list, setting{python.Name + " nanobind", func(t *testing.T, script string, args ...string) (*program, *Heap) {
+		list = append(list, setting{python.Name + " nanobind", "", func(t *testing.T, script string, args ...string) (*program, *Heap) {
 			module, err := rig.Nanobind(t.Context(), version)
 			qt.Assert(t, qt.IsNil(err))
 			p := startTargets(t, python.Exe, script, append(args, "manifold3d", module)...)
@@ -103,7 +104,7 @@ func settings(t *testing.T) (list []setting) {
 			return p, read.heap
 		}})
 	}
-	list = append(list, setting{"3.12 numpy 2", func(t *testing.T, script string, args ...string) (*program, *Heap) {
+	list = append(list, setting{"3.12 numpy 2", "", func(t *testing.T, script string, args ...string) (*program, *Heap) {
 		python, err := rig.PythonWith(t.Context(), "3.12", os.Stderr, "numpy==2.3.5") // ttnn has numpy 1
 		qt.Assert(t, qt.IsNil(err))
 		p := startTargets(t, python, script, args...)
@@ -111,7 +112,7 @@ func settings(t *testing.T) (list []setting) {
 	}})
 	for _, version := range []string{"0.81.1", "0.76.0", "0.72.0", "0.66.0"} {
 		for _, python := range rig.PythonVersions {
-			list = append(list, setting{python + " ttnn " + version, func(t *testing.T, script string, args ...string) (*program, *Heap) {
+			list = append(list, setting{python + " ttnn " + version, version, func(t *testing.T, script string, args ...string) (*program, *Heap) {
 				var labels map[uint64]string
 				p := start(t, ttnn(t, version, python, script, append(args, "ttnn", tracetest.Programs(t))...), &labels)
 				p.labels = labels
@@ -175,6 +176,9 @@ func all(uint64) bool { return false }
 // TestEveryPathIsTrue: each path to an object is evaluated in the process itself.
 func TestEveryPathIsTrue(t *testing.T) {
 	for _, with := range settings(t) {
+		if !tracetest.Tests(with.release) {
+			continue
+		}
 		t.Run(with.name, func(t *testing.T) {
 			p, h := with.start(t, "holders.py")
 			p.check(h)
@@ -221,7 +225,7 @@ func TestPathsWhileObjectsMove(t *testing.T) {
 	const searches = 100
 	paths := tracetest.Many(2000, 5000)
 	for i, with := range settings(t) {
-		if i%3 > 0 && !*tracetest.Long { // TestEveryPathIsTrue has them all
+		if !tracetest.Tests(with.release) || i%3 > 0 && !*tracetest.Long { // TestEveryPathIsTrue has them all
 			continue
 		}
 		t.Run(with.name, func(t *testing.T) {
