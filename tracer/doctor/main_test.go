@@ -6,4 +6,4 @@ import (
 	"ttmem/e2e/tracetest"
 )
 
-func TestMain(m *testing.M) { tracetest.Alone(m) }
+func TestMain(m *testing.M) { tracetest.Beside(m) }
