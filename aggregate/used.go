@@ -22,17 +22,17 @@ func (p *process) use(e *event.Event) {
 			arenas = append(arenas, a)
 		}
 	}
-	find := func(addresses []uint32, in func(*uses.Places, uint64) (uint64, bool)) {
+	var ids []uint64
+	find := func(addresses []uint32, in func(*uses.Places, []uint64, uint64) []uint64) {
 		for _, at := range addresses {
-			var one uint64
-			several := 0 // allocators that have a buffer there: it is not known which one is meant
+			ids = ids[:0]
 			for _, a := range arenas {
-				if id, found := in(&a.places, uint64(at)); found {
-					one, several = id, several+1
-				}
+				ids = in(&a.places, ids, uint64(at))
 			}
-			if several == 1 {
-				p.used.Add(one, e.TimeNs)
+			if len(ids) == 1 {
+				p.used.Add(ids[0], e.TimeNs)
+			} else { // of buffers of several allocators, or in DRAM and L1, it is not known which one is meant
+				p.used.Perhaps(ids...)
 			}
 		}
 	}
@@ -97,6 +97,15 @@ func (s *State) UsesOf(pid int) int {
 		return p.used.Latest()
 	}
 	return 0
+}
+
+// PossibleUses returns the live buffers that the latest run of a program of a process uses or, if several have an address
+// of it, may use. A run that was refused has none.
+func (s *State) PossibleUses(pid int) []uint64 {
+	if p := s.known(pid); p != nil && p.used != nil {
+		return p.used.Possible()
+	}
+	return nil
 }
 
 // uses writes or reads those of a process, before its buffers.

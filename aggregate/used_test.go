@@ -63,7 +63,8 @@ func TestUsesOfLiveBuffers(t *testing.T) {
 // If several allocators of a chip have a buffer at an address, it is not known which one is used.
 func TestUsesOfSeveralAllocatorsAreNotCertain(t *testing.T) {
 	list := []uint32{0x110000}
-	_, counts := usesOf(t, born(0, 1, 1, event.L1, 0x110000), used(0, 5, list, nil), born(0, 2, 2, event.L1, 0x110000), used(0, 5, list, list))
+	s, counts := usesOf(t, born(0, 1, 1, event.L1, 0x110000), used(0, 5, list, nil), born(0, 2, 2, event.L1, 0x110000), used(0, 5, list, list))
+	qt.Check(t, qt.DeepEquals(s.PossibleUses(7), []uint64{1, 2, 1, 2}))
 	qt.Check(t, qt.DeepEquals(counts, map[uint64]uint64{1: 1, 2: 0}))
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate/lives"
 	"ttmem/e2e/fuzztest"
 	"ttmem/tracer/event"
 )
@@ -155,7 +156,7 @@ func FuzzApply(f *testing.F) {
 		}
 		odd := func(s *event.Stack) bool { return s.ID%2 > 0 }
 		r := New(
-			with(Without(odd)), with(Early(odd, 3), Early(odd, 5)), with(First(odd), Move(odd, event.DRAM)),
+			with(Without(odd)), with(Free(func(_ int, b *lives.Life) bool { return odd(b.Stack) })), with(First(odd), Move(odd, event.DRAM)),
 			with(Set(L1SmallSize, 8*kib, 0), Set(WorkerL1Size, 40*kib, 0), Set(TraceRegionSize, 12*4096, 0)),
 			with(ClearCacheAt(odd, func(s *event.Stack) bool { return !odd(s) }), On(&Boards[2])),
 		)
@@ -178,6 +179,9 @@ func FuzzApply(f *testing.F) {
 			e.Address, e.BytesPerBank, e.SizeBytes = address<<(size%57), size<<(address%57), size<<(id%57)
 			e.BeforeAttach, e.PerCore = op>>4 == 13, op>>4 == 14
 			e.Stack = event.NewStack(id+1, nil)
+			if op&0x10 > 0 {
+				e.Uses = &event.Uses{Arguments: []uint32{uint32(e.Address)}}
+			}
 			l = append(l, e)
 		}
 		qt.Assert(t, qt.IsNil(r.Play(l.play)))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"ttmem/aggregate/lives"
 	"ttmem/tracer/event"
 )
 
@@ -27,15 +28,9 @@ func Move(of Sites, to event.Region) Change {
 // buffers are freed as recorded.
 func First(of Sites) Change { return Change{first: once(of)} }
 
-// Early is a program in which the live buffers of the selected call sites are freed right after the nth allocation,
-// counted from 1. Those allocated later are freed as recorded.
-func Early(of Sites, after uint64) Change {
-	return Change{after: func(s *step) {
-		if s.Kind == event.Alloc && s.Allocations == after {
-			s.free(of)
-		}
-	}}
-}
+// Free is a program in which the selected buffers, which have numbers in Lives, are freed after their last use: when the
+// operation that uses them returns.
+func Free(of func(i int, b *lives.Life) bool) Change { return Change{free: of} }
 
 // ClearCacheAt is a program that clears the program cache when a process first reaches one of the selected call sites. cached
 // selects the buffers that only the cache holds. What their programs allocate when they run again is not known.

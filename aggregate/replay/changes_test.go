@@ -5,6 +5,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate/lives"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
@@ -232,4 +233,43 @@ func TestFirstIsImpossible(t *testing.T) {
 		qt.Check(t, qt.Equals(r.Whole(0).Doubt, want))
 		qt.Check(t, qt.Equals(failed.Doubt, want))
 	}
+}
+
+// TestFree: what is allocated after the last use of a buffer goes to its place, and what failed may fit. The operation that
+// uses a buffer has to return first.
+func TestFree(t *testing.T) {
+	l := &tape{{Kind: event.ProcessStart, PID: 7, Start: new(event.Start)}, device(1, 64, "")}
+	run := func(name string, at ...uint32) {
+		l.add(event.ProgramRun, 0, 0, 0, name)
+		(*l)[len(*l)-1].Uses = &event.Uses{Arguments: at}
+	}
+	l.add(event.Alloc, 1, 64, 16, "a")
+	l.add(event.Alloc, 2, 56, 8, "b")
+	run("op", 64*kib)
+	l.add(event.Alloc, 3, 48, 8, "op") // beside a
+	run("op", 48*kib)
+	l.add(event.Alloc, 4, 32, 16, "b") // in the place of a
+	l.add(event.AllocFailed, 5, 0, 32, "c")
+	run("op", 56*kib)
+	l.add(event.Free, 1, 0, 0, "a")
+	free := func(name string) *WhatIf {
+		return with(Free(func(_ int, b *lives.Life) bool { return selects(name)(b.Stack) }))
+	}
+	a, b := free("a"), free("b")
+	r := New(a, b)
+	r.OnFailure = func(f *Failure) {
+		qt.Check(t, qt.Equals(f.With(0), Verdict{Fits: true, Address: 16 * kib}))
+		qt.Check(t, qt.Equals(f.With(1), Verdict{Fits: true, Address: 16 * kib})) // the second b is never used
+	}
+	qt.Assert(t, qt.IsNil(r.Play(l.play)))
+	qt.Check(t, qt.Equals(r.FailuresPredicted, 1))
+	qt.Check(t, qt.DeepEquals([]uint64{a.Early, b.Early}, []uint64{1, 2}))
+	qt.Check(t, qt.DeepEquals([]uint64{r.Most[event.L1], a.Most[event.L1]}, []uint64{48 * kib, 32 * kib}))
+
+	(*l)[9] = &event.Event{Kind: event.ProgramRun, PID: 7, Devices: []int{0}} // not recorded what it uses
+	r = New(free("a"))
+	r.OnFailure = func(f *Failure) {
+		qt.Check(t, qt.StringContains(f.With(0).Doubt, "is used after its last known use"))
+	}
+	qt.Assert(t, qt.IsNil(r.Play(l.play)))
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/lives"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 	"ttmem/tracer/quota"
@@ -70,7 +71,10 @@ type Replay struct {
 	TraceBytes  uint64
 	// Allocations is the number of allocations.
 	Allocations uint64
+	// Lives are those of the buffers of the recording; nil if Play has to read them.
+	Lives *lives.Lives
 
+	now       lives.Moment
 	whatIfs   []*WhatIf
 	processes map[int]*process
 	live      int
@@ -153,7 +157,9 @@ func FromTop(region event.Region) bool { return region == event.L1 || region == 
 
 // Apply plays the next event.
 func (r *Replay) Apply(e *event.Event) {
+	r.now++
 	r.apply(e)
+	r.freeIdle()
 	for i, w := range r.whatIfs {
 		for c := range w.Changes {
 			if after, p := w.Changes[c].after, r.processes[e.PID]; after != nil && p != nil {

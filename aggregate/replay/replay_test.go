@@ -252,17 +252,15 @@ func TestFreeing(t *testing.T) {
 
 func TestWhatIfs(t *testing.T) {
 	without := with(Without(selects("b")))
-	early := with(Early(selects("a"), 1))
 	small := with(Set(L1SmallSize, 40*kib, 0))
 	both := with(Without(selects("a")), Set(L1SmallSize, 40*kib, 0))
 	lower := with(Set(WorkerL1Size, 60*kib, 0))
-	s := play(without, early, small, both, lower)
+	s := play(without, small, both, lower)
 	fragments(s)
 	s.fail(t, event.L1, 16, func(f *Failure) {
 		qt.Check(t, qt.Equals(f.With(0), Verdict{Fits: true, Address: 48 * kib}))
-		qt.Check(t, qt.Equals(f.With(1), Verdict{Fits: true, Address: 16 * kib}))
-		qt.Check(t, qt.Equals(f.With(2), Verdict{}))
-		qt.Check(t, qt.Equals(f.With(3), Verdict{Fits: true, Address: 16 * kib}))
+		qt.Check(t, qt.Equals(f.With(1), Verdict{}))
+		qt.Check(t, qt.Equals(f.With(2), Verdict{Fits: true, Address: 16 * kib}))
 	})
 	qt.Check(t, qt.Equals(without.LeftOut, 1))
 	qt.Check(t, qt.Equals(without.Most[event.L1], 48*kib))

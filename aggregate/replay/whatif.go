@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
+	"ttmem/aggregate/lives"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
@@ -16,6 +18,8 @@ type WhatIf struct {
 
 	// LeftOut is the number of allocations that are not made, and Moved that of those in another region or before others.
 	LeftOut, Moved uint64
+	// Early is the number of buffers that are freed before they were as recorded, after their last use.
+	Early uint64
 	// Sharded is the number of sharded buffers that keep their bytes of each bank on another board: whether their
 	// cores exist there is not known.
 	Sharded uint64
@@ -29,8 +33,10 @@ type WhatIf struct {
 	// Most is what is allocated at most of each bank, in the allocator with the most.
 	Most [event.BankedRegions]uint64
 
-	// impossible says why what it allocates first cannot be; "" if it can.
+	// impossible says why what it allocates first, or frees early, cannot be; "" if it can.
 	impossible string
+	// due are the buffers, in Lives, that are to be freed.
+	due []uint32
 }
 
 // A Change is one difference from the recorded program. Its functions are nil where it makes none. They may remember
@@ -44,6 +50,8 @@ type Change struct {
 	after func(*step)
 	// first selects the buffers that are allocated when their device opens.
 	first Sites
+	// free selects the buffers that are freed after their last use.
+	free func(i int, b *lives.Life) bool
 }
 
 // Sites selects call stacks, which may be nil.
@@ -271,18 +279,83 @@ func (r *Replay) allocEarly(a *allocator, n int) {
 
 // Play plays all events, which play passes to a function. It plays them twice if a change depends on later ones.
 func (r *Replay) Play(play func(handle func(*event.Event)) error) error {
-	for _, w := range r.whatIfs {
-		for i := range w.Changes {
-			if w.Changes[i].first != nil && r.openings == nil {
-				r.openings, r.early = make(map[opening]int), make(map[int][]early)
-				if err := play(r.ahead); err != nil {
-					return err
-				}
-				r.opened = 0
+	first, free := r.changes(func(c *Change) bool { return c.first != nil }), r.changes(func(c *Change) bool { return c.free != nil })
+	var ahead []func(*event.Event)
+	if first {
+		r.openings, r.early = make(map[opening]int), make(map[int][]early)
+		ahead = append(ahead, r.ahead)
+	}
+	if free && r.Lives == nil {
+		r.Lives = lives.New()
+		ahead = append(ahead, r.Lives.Apply)
+	}
+	if len(ahead) > 0 {
+		if err := play(func(e *event.Event) {
+			for _, see := range ahead {
+				see(e)
 			}
+		}); err != nil {
+			return err
+		}
+	}
+	r.opened = 0
+	if free {
+		r.Lives.End()
+		for i := range r.whatIfs {
+			r.plan(i)
 		}
 	}
 	return play(r.Apply)
+}
+
+// changes reports whether there is such a change.
+func (r *Replay) changes(is func(*Change) bool) bool {
+	return slices.ContainsFunc(r.whatIfs, func(w *WhatIf) bool {
+		for i := range w.Changes {
+			if is(&w.Changes[i]) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// plan has the buffers that one of the changed programs frees after their last use, in the order of that.
+func (r *Replay) plan(i int) {
+	w := r.whatIfs[i]
+	for c := range w.Changes {
+		of := w.Changes[c].free
+		if of == nil {
+			continue
+		}
+		for n := range r.Lives.All {
+			switch one := &r.Lives.All[n]; {
+			case !of(n, one):
+			case !one.IsKnown():
+				w.impossible = "whether a buffer is used after its last known use is not known"
+			case one.Idle() < one.End:
+				w.due = append(w.due, uint32(n))
+			}
+		}
+	}
+	slices.SortFunc(w.due, func(a, b uint32) int { return cmp.Compare(r.Lives.All[a].Idle(), r.Lives.All[b].Idle()) })
+}
+
+// freeIdle frees the buffers that the changed programs do not use any more.
+func (r *Replay) freeIdle() {
+	for i, w := range r.whatIfs {
+		for ; len(w.due) > 0 && r.Lives.All[w.due[0]].Idle() <= r.now; w.due = w.due[1:] {
+			one := &r.Lives.All[w.due[0]]
+			p := r.processes[one.In.PID]
+			if p == nil {
+				continue
+			}
+			if b := p.live[one.ID]; b != nil && b.changed != nil && b.changed[i] != nil {
+				b.remove(i)
+				w.Early++
+			}
+		}
+	}
 }
 
 // Whole returns whether the whole recording fits in one of the changed programs, the ith.

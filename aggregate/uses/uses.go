@@ -5,6 +5,7 @@ package uses
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"slices"
 
 	"ttmem/tracer/codec"
@@ -90,22 +91,24 @@ func (p *Places) behind(at uint64) int {
 	return i
 }
 
-// Argument returns the buffer that begins at an address, which may be an address of DRAM or of L1: if there are two,
+// Argument appends the buffers that begin at an address, which may be an address of DRAM or of L1: if there are two,
 // it is not known which one is meant.
-func (p *Places) Argument(at uint64) (id uint64, found bool) {
-	id, found = p.dram[at]
-	if i := p.behind(at) - 1; i >= 0 && p.l1[i].start == at {
-		return p.l1[i].id, !found
+func (p *Places) Argument(ids []uint64, at uint64) []uint64 {
+	if id, found := p.dram[at]; found {
+		ids = append(ids, id)
 	}
-	return id, found
+	if i := p.behind(at) - 1; i >= 0 && p.l1[i].start == at {
+		ids = append(ids, p.l1[i].id)
+	}
+	return ids
 }
 
-// Static returns the buffer in L1 that has an address.
-func (p *Places) Static(at uint64) (id uint64, found bool) {
+// Static appends the buffer in L1 that has an address.
+func (p *Places) Static(ids []uint64, at uint64) []uint64 {
 	if i := p.behind(at) - 1; i >= 0 && at < p.l1[i].end {
-		return p.l1[i].id, true
+		ids = append(ids, p.l1[i].id)
 	}
-	return 0, false
+	return ids
 }
 
 // Buffers are the uses of the live buffers of a process.
@@ -118,6 +121,8 @@ type Buffers struct {
 	latest  map[uint64]Use
 	program uint64
 	refused bool
+	// perhaps are buffers of which the latest run uses one, it is not known which.
+	perhaps []uint64
 }
 
 // Begin begins the next run, of a program.
@@ -125,7 +130,11 @@ func (b *Buffers) Begin(program uint64) {
 	b.Runs++
 	b.program, b.refused = program, false
 	clear(b.latest)
+	b.perhaps = b.perhaps[:0]
 }
+
+// Perhaps adds that the latest run uses one of several buffers.
+func (b *Buffers) Perhaps(ids ...uint64) { b.perhaps = append(b.perhaps, ids...) }
 
 // Add adds the use of a buffer by the latest run, at a time.
 func (b *Buffers) Add(id, timeNs uint64) {
@@ -161,6 +170,11 @@ func (b *Buffers) add(id, timeNs uint64) {
 // Latest returns how many buffers the latest run uses.
 func (b *Buffers) Latest() int { return len(b.latest) }
 
+// Possible returns the buffers that the latest run uses or may use.
+func (b *Buffers) Possible() []uint64 {
+	return slices.AppendSeq(slices.Clone(b.perhaps), maps.Keys(b.latest))
+}
+
 // Refuse takes back the latest run, if it is one of a program: the library refused it.
 func (b *Buffers) Refuse(program uint64) {
 	if b.Runs == 0 || b.refused || b.program != program {
@@ -172,6 +186,7 @@ func (b *Buffers) Refuse(program uint64) {
 		}
 	}
 	clear(b.latest)
+	b.perhaps = b.perhaps[:0]
 	b.Runs, b.refused = b.Runs-1, true
 }
 

@@ -9,9 +9,9 @@ import (
 	"ttmem/tracer/event"
 )
 
-func find(f func(uint64) (uint64, bool), at uint64) uint64 {
-	if id, found := f(at); found {
-		return id
+func find(f func([]uint64, uint64) []uint64, at uint64) uint64 {
+	if ids := f(nil, at); len(ids) == 1 {
+		return ids[0]
 	}
 	return 0
 }
@@ -75,8 +75,11 @@ func TestUses(t *testing.T) {
 	b.Begin(9)
 	b.Add(2, 30)
 	b.Add(3, 30)
+	b.Perhaps(4, 5)
+	qt.Check(t, qt.ContentEquals(b.Possible(), []uint64{2, 3, 4, 5}))
 	b.Refuse(9)
 	b.Refuse(9)
+	qt.Check(t, qt.HasLen(b.Possible(), 0))
 	qt.Check(t, qt.Equals(b.Of(2), Use{2, first, second}))
 	qt.Check(t, qt.Equals(b.Of(3), Use{}))
 	qt.Check(t, qt.Equals(b.Runs, 2))

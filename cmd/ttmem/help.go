@@ -188,8 +188,8 @@ Flags:
 
 // help is the template of the help of commands and, without a command, of the list of commands,
 // which fits a terminal of 24 rows.
-const help = `{{wrapped (or .Long .Short)}}
-{{if .HasParent}}
+const help = `{{if .HasParent}}{{wrapped (or .Long .Short)}}
+
 {{.UsageString}}{{else}}{{range $group := .Groups}}{{.Title}}
 {{- range $.Commands}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}}
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}

@@ -99,11 +99,11 @@ func newRoot() *cobra.Command {
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"trace", "Trace, record and set up:", []*cobra.Command{
+		{"trace", root.Long, []*cobra.Command{
 			newRun(), newAttach(), newServe(), newMark(), newSteps(), newDoctor(), newMan(), newVersion(),
 		}},
 		{"ask", "View a recording, a command, or running processes:", []*cobra.Command{
-			newTop(), newReport(), newDump(), newPeak(), newOps(), newPhases(), newLeaks(), newOOM(record.FailuresFolder), newFit(), newMap(), newLog(), newDiff(), newHTML(), newExport(),
+			newTop(), newReport(), newDump(), newPeak(), newOps(), newPhases(), newLeaks(), newOOM(record.FailuresFolder), newAdvise(), newFit(), newMap(), newLog(), newDiff(), newHTML(), newExport(),
 		}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})

@@ -48,7 +48,7 @@ var mistakes = map[string][]mistake{
 		{`completion bash x`, "leave out x"},
 		{`version x`, "leave out x"},
 		{`man`, "ttmem man /usr"},
-		{`man missing`, "man missing/ttmem-attach.1: no such file or directory; name a file that can be written"},
+		{`man missing`, "man missing/ttmem-advise.1: no such file or directory; name a file that can be written"},
 	},
 	"flags": {
 		{`--frob`, "flags follow a command: `ttmem help` lists the commands"},

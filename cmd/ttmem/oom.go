@@ -43,7 +43,6 @@ together; each may be repeated. docs/oom.md explains them.`,
 		Example: `  ttmem oom model.ttmem
   sudo ttmem oom -- python model.py
   sudo ttmem oom                          the newest on this host
-  ttmem oom model.ttmem -n 1              the last one
   ttmem oom model.ttmem --without model.py:31 --set l1_small_size=32KiB
   ttmem oom --json | jq '.failures[] | {reason, name, needed_bytes_per_bank}'`,
 		PreRunE: o.take,

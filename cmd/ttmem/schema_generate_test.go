@@ -21,6 +21,7 @@ import (
 
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/document"
+	"ttmem/cmd/ttmem/page/advise"
 	"ttmem/cmd/ttmem/page/diagnosis"
 	"ttmem/cmd/ttmem/page/diff"
 	"ttmem/cmd/ttmem/page/dump"
@@ -57,6 +58,7 @@ var schemaDocuments = []struct {
 	{"ops", reflect.TypeFor[ops.Document]()},
 	{"phases", reflect.TypeFor[phases.Document]()},
 	{"oom", reflect.TypeFor[oom.Document]()},
+	{"advise", reflect.TypeFor[advise.Document]()},
 	{"fit", reflect.TypeFor[fit.Document]()},
 	{"map", reflect.TypeFor[memmap.Document]()},
 	{"doctor", reflect.TypeFor[diagnosis.Page]()},

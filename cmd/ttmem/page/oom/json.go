@@ -168,7 +168,7 @@ func (p *Page) Document() any {
 		AllLosses: p.Losses(), Notes: p.Notes, Smallest: p.smallestFound(),
 	}
 	if w := p.WhatIf; w != nil {
-		doc.WhatIf = &changes{w.title(), w.LeftOut, w.Moved, w.Sharded, w.Failed, p.mostAllocated(), proofOf(&p.whole)}
+		doc.WhatIf = &changes{w.title(), w.LeftOut, w.Moved, w.Early, w.Sharded, w.Failed, p.mostAllocated(), proofOf(&p.whole)}
 	}
 	var shown []*memory.Failure
 	shown, doc.Omitted = page.Newest(p.Failures, p.Limit)

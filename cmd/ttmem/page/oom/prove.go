@@ -264,6 +264,9 @@ func (p *Page) writeChanged(out *bufio.Writer, layout page.Layout) {
 	if n := p.WhatIf.Moved; n > 0 {
 		layout.Write(out, 1, page.NoStyle, page.Count(n, "allocation")+" moved")
 	}
+	if n := p.WhatIf.Early; n > 0 {
+		layout.Write(out, 1, page.NoStyle, page.Count(n, "buffer")+" freed earlier")
+	}
 	if n := p.WhatIf.Sharded; n > 0 {
 		layout.Write(out, 1, page.NoStyle, page.Count(n, "sharded buffer")+" as recorded: whether that board has their cores is not checked")
 	}
@@ -336,12 +339,13 @@ type answer struct {
 }
 
 // changes are what the user asks about with flags such as --without, and what they do to the rest of the recording: the
-// allocations that are left out or moved to another region or the beginning, sharded buffers whose cores another board may lack, the calls that fail only with the
+// allocations that are left out or moved to another region or the beginning, buffers that are freed earlier, sharded buffers whose cores another board may lack, the calls that fail only with the
 // changes, and what is allocated at most.
 type changes struct {
 	Changes       string          `json:"changes"`
 	LeftOut       uint64          `json:"left_out"`
 	Moved         uint64          `json:"moved,omitempty"`
+	FreedEarlier  uint64          `json:"freed_earlier,omitempty"`
 	Sharded       uint64          `json:"sharded_unchecked,omitempty"`
 	OtherFailures uint64          `json:"other_failures"`
 	MostAllocated []mostAllocated `json:"most_allocated"`

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"ttmem/aggregate/lives"
 	"ttmem/aggregate/name"
 	"ttmem/aggregate/replay"
 	"ttmem/cmd/ttmem/flags"
@@ -31,6 +32,7 @@ var Changes = []Change{
 	{"without", "replay without what `LINE` allocates", nil, atLine("without", replay.Without), "without ", ""},
 	{"move", "replay with `LINE:REGION` as its place", nil, move, "with ", ""},
 	{"first", "replay with `LINE` before all others", nil, atLine("first", func(at replay.Sites) replay.Change { return replay.First(own(at)) }), "with ", " allocated first"},
+	{"free", "replay with `LINE` freed after last use", nil, atLine("free", free), "with ", " freed after their last use"},
 	{"clear-program-cache-at", "replay with the cache cleared at `LINE`", nil, atLine("clear-program-cache-at", func(at replay.Sites) replay.Change { return replay.ClearCacheAt(at, cached) }), "with the program cache cleared at ", ""},
 }
 
@@ -138,6 +140,20 @@ func onBoard(_ *WhatIf, value string) (c replay.Change, word string, err error) 
 // own selects the buffers of the program, not those that tt-metal makes beside them.
 func own(at replay.Sites) replay.Sites {
 	return func(s *event.Stack) bool { return at(s) && !name.ClassOf(s.Frames(), event.DRAM).Retained() }
+}
+
+// free frees the buffers of the program.
+func free(at replay.Sites) replay.Change {
+	selected := make(map[*event.Stack]bool)
+	of := own(at)
+	return replay.Free(func(_ int, b *lives.Life) bool {
+		is, known := selected[b.Stack]
+		if !known {
+			is = of(b.Stack)
+			selected[b.Stack] = is
+		}
+		return is
+	})
 }
 
 // cached selects the buffers that end with the program cache.

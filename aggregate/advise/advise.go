@@ -1,0 +1,316 @@
+// Package advise finds the buffers of a recording that are held after their last use at the peak of a region, and proves by
+// replay what the peak is if they are freed earlier.
+package advise
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"ttmem/aggregate/lives"
+	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
+	"ttmem/aggregate/replay"
+	"ttmem/tracer/event"
+)
+
+// Regions are those that are judged.
+var Regions = []event.Region{event.DRAM, event.L1}
+
+// A Reason is why a buffer at the peak that is not used after it is not judged.
+type Reason int
+
+// The reasons.
+const (
+	// Survives is a buffer that is live to the end of its device, as weights are, and results.
+	Survives Reason = iota
+	// Periodic is one that is used again and again, as weights and caches are: its use may continue.
+	Periodic
+	// Constructed is one of an object's constructor, as weights are.
+	Constructed
+	// Before is one from before tracing began.
+	Before
+	// Unknown is one after whose last known use there are runs, or lost events, of which it is not known what they used.
+	Unknown
+	// Retained is one that tt-metal makes itself.
+	Retained
+	// NumReasons is the number of reasons.
+	NumReasons
+)
+
+const (
+	// unusedRuns is the least number of runs of programs for which a buffer is not used until it counts as never used, or
+	// as allocated long before its first use.
+	unusedRuns = 8
+	// idlePeriods is how many times as long as before a buffer is not used until its use does not continue.
+	idlePeriods = 2
+	// best is how many lines are freed together.
+	best = 3
+	// mostLines is how many lines of each region are replayed alone; the most bytes first.
+	mostLines = 10
+	// mostWork is how many allocations are replayed, unless there are fewer programs than the least.
+	mostWork, leastPrograms = 2 << 20, best + 1
+)
+
+// An Outcome is the peak of a program that is replayed, in each bank. Doubt is why it is not proved; "" if it is.
+type Outcome struct {
+	PerBank uint64
+	Doubt   string
+}
+
+// A Line is the buffers of a line and an operation that are live at the peak.
+type Line struct {
+	Stack *event.Stack
+	Count uint64
+	// PerBank is their bytes in each bank.
+	PerBank uint64
+	// Unused is true if they are never used, but by the operation that allocates them.
+	Unused bool
+	// Runs is the number of runs of programs between their last use and the peak, the most of all buffers; if they are
+	// not used yet, between their allocation and the peak.
+	Runs uint32
+	// LastUse is the last use of the buffer with the most Runs; nil if it has no call stack.
+	LastUse *event.Stack
+	// Owner is who held that buffer; empty if that is not known.
+	Owner memory.Owner
+	// Alone is the peak if the buffers of this line are freed after their last use.
+	Alone Outcome
+}
+
+// A Peak is one of a region, in the allocator with the highest.
+type Peak struct {
+	*lives.Space
+	// Lines hold buffers at the peak that are not used any more, the most bytes first. Early lines have buffers that are
+	// not used yet.
+	Lines, Early []*Line
+	// Held is what all Lines hold, in each bank, and NotJudged by reason what may be needed.
+	Held      memory.Amount
+	NotJudged [NumReasons]memory.Amount
+	// All is the peak if all buffers that are judged are freed after their last use, and Best if those of the first line
+	// are, of the first two, and of the first three.
+	All  Outcome
+	Best []Outcome
+}
+
+// Gain returns how many bytes lower in each bank the peak is with an outcome.
+func (p *Peak) Gain(o Outcome) uint64 { return p.Peak - min(p.Peak, o.PerBank) }
+
+// Advice is what a recording gives.
+type Advice struct {
+	Peaks []*Peak
+	*lives.Lives
+
+	names    map[*event.Stack]string
+	lines    map[lineKey]*Line
+	classes  name.Classes
+	siblings map[*event.Stack]siblings
+}
+
+// A lineKey is a line with its operation, in a region.
+type lineKey struct {
+	region event.Region
+	name   string
+}
+
+// Of returns the advice of a recording, all of whose events play passes to a function.
+func Of(play func(handle func(*event.Event)) error) (*Advice, error) {
+	a := &Advice{Lives: lives.New(), names: make(map[*event.Stack]string), lines: make(map[lineKey]*Line), siblings: make(map[*event.Stack]siblings)}
+	if err := play(a.Apply); err != nil {
+		return nil, err
+	}
+	a.End()
+	a.findSiblings()
+	for _, region := range Regions {
+		if s := a.Fullest(region); s != nil {
+			a.Peaks = append(a.Peaks, a.at(s))
+		}
+	}
+	return a, a.prove(play)
+}
+
+// key is the line of a buffer.
+func (a *Advice) key(b *lives.Life) lineKey {
+	text, known := a.names[b.Stack]
+	if !known {
+		n := name.Of(b.Stack.Frames())
+		text = n.String() + n.Call.File
+		a.names[b.Stack] = text
+	}
+	return lineKey{b.In.Region, text}
+}
+
+// reason says why a buffer is not judged.
+func (a *Advice) reason(i int) (reason Reason, is bool) {
+	b := &a.All[i]
+	owner, siblings := a.Owner(i), a.siblings[b.Stack]
+	switch {
+	case a.classes.Of(b.Stack, b.In.Region, owner.Path, owner.Tensor).Mention() != "":
+		return Retained, true
+	case b.IsBefore():
+		return Before, true
+	case !b.IsKnown():
+		return Unknown, true
+	case b.Unfreed && b.Last().At > 0:
+		return Survives, true
+	case b.Uses < siblings.uses && b.End > siblings.born, b.Period > 0 && b.EndRun-b.Last().Run <= idlePeriods*b.Period:
+		return Periodic, true
+	case b.Uses > 0 && isConstructed(b.Stack):
+		return Constructed, true
+	}
+	return 0, false
+}
+
+// siblings are the buffers of a call stack: the most uses of one, and when the last one is allocated. Those that are live
+// then may be used as often as the others, when the program goes on.
+type siblings struct {
+	uses uint32
+	born lives.Moment
+}
+
+func (a *Advice) findSiblings() {
+	for i := range a.All {
+		b := &a.All[i]
+		of := a.siblings[b.Stack]
+		a.siblings[b.Stack] = siblings{max(of.uses, b.Uses), b.Born}
+	}
+}
+
+// isConstructed reports whether a constructor allocates.
+func isConstructed(s *event.Stack) bool {
+	return slices.ContainsFunc(name.UserCalls(s.Frames()), func(c name.Call) bool { return strings.HasSuffix(c.Function, "__init__") })
+}
+
+// isUnused reports whether a buffer is never used, for long enough.
+func isUnused(b *lives.Life) bool { return b.Uses == 0 && b.EndRun-b.BornRun >= unusedRuns }
+
+// isLate reports whether a buffer is to be freed after its last use.
+func (a *Advice) isLate(i int) bool {
+	b := &a.All[i]
+	if b.Uses == 0 && !isUnused(b) || !slices.Contains(Regions, b.In.Region) {
+		return false
+	}
+	_, not := a.reason(i)
+	return !not
+}
+
+// at returns the buffers of a space at its peak.
+func (a *Advice) at(s *lives.Space) *Peak {
+	p := &Peak{Space: s}
+	early := make(map[lineKey]*Line)
+	for i := range a.All {
+		b := &a.All[i]
+		if b.In != s || b.Born > s.PeakAt || b.End <= s.PeakAt || b.Uses == 0 && !isUnused(b) {
+			continue
+		}
+		amount := memory.Amount{Count: 1, Bytes: b.PerBank}
+		reason, not := a.reason(i)
+		switch {
+		case b.Uses > 0 && b.First().At > s.PeakAt:
+			if runs := s.PeakRun - b.BornRun; !not && runs >= unusedRuns {
+				p.Early = a.add(p.Early, early, i, runs)
+			}
+		case b.Idle() >= s.PeakAt: // in use
+		case not:
+			p.NotJudged[reason].Add(amount)
+		default:
+			p.Held.Add(amount)
+			p.Lines = a.add(p.Lines, a.lines, i, s.PeakRun-max(b.Last().Run, b.BornRun))
+		}
+	}
+	for _, list := range [][]*Line{p.Lines, p.Early} {
+		slices.SortStableFunc(list, func(a, b *Line) int { return cmp.Compare(b.PerBank, a.PerBank) })
+	}
+	return p
+}
+
+// add adds a buffer to its line.
+func (a *Advice) add(list []*Line, lines map[lineKey]*Line, i int, runs uint32) []*Line {
+	b := &a.All[i]
+	key := a.key(b)
+	l := lines[key]
+	if l == nil {
+		l = &Line{Stack: b.Stack, Unused: true}
+		lines[key] = l
+		list = append(list, l)
+	}
+	if l.Count++; l.Count == 1 || runs > l.Runs {
+		l.Runs, l.LastUse, l.Owner = runs, b.Last().Stack, a.Owner(i)
+	}
+	l.PerBank += b.PerBank
+	l.Unused = l.Unused && b.Uses == 0
+	return list
+}
+
+// prove replays the program without the buffers of the lines. A program frees lines of all regions: what is freed in one does
+// not change the addresses in another.
+func (a *Advice) prove(play func(handle func(*event.Event)) error) error {
+	late := make([]bool, len(a.All))
+	for i := range a.All {
+		late[i] = a.isLate(i)
+	}
+	var programs []*replay.WhatIf
+	add := func(of func(*Line) bool) {
+		programs = append(programs, &replay.WhatIf{Changes: []replay.Change{replay.Free(func(i int, b *lives.Life) bool {
+			return late[i] && (of == nil || of(a.lines[a.key(b)]))
+		})}})
+	}
+	among := func(from, to int) func(*Line) bool {
+		set := make(map[*Line]bool)
+		for _, p := range a.Peaks {
+			for _, l := range p.Lines[min(from, len(p.Lines)):min(to, len(p.Lines))] {
+				set[l] = true
+			}
+		}
+		return func(l *Line) bool { return set[l] }
+	}
+	lines := 0
+	for _, p := range a.Peaks {
+		lines = max(lines, len(p.Lines))
+	}
+	if lines == 0 {
+		return nil
+	}
+	add(nil)
+	for n := range best {
+		add(among(0, n+1))
+	}
+	// the first line alone is the first of the best
+	alone := min(lines, mostLines, max(mostWork/(len(a.All)+1), leastPrograms)-len(programs)+1)
+	for n := 1; n < alone; n++ {
+		add(among(n, n+1))
+	}
+	r := replay.New(programs...)
+	r.Lives = a.Lives
+	if err := r.Play(play); err != nil {
+		return err
+	}
+	for _, p := range a.Peaks {
+		outcome := func(i int) Outcome {
+			o := Outcome{PerBank: programs[i].Most[p.Region]}
+			switch v := r.Whole(i); {
+			case r.Most[p.Region] != p.Peak:
+				o.Doubt = "the replay has another peak"
+			case v.Doubt != "":
+				o.Doubt = v.Doubt
+			case !v.Fits:
+				o.Doubt = "then an allocation that worked fails"
+			}
+			return o
+		}
+		p.All = outcome(0)
+		for n := range min(best, len(p.Lines)) {
+			p.Best = append(p.Best, outcome(n+1))
+		}
+		for n, l := range p.Lines {
+			switch {
+			case n == 0:
+				l.Alone = p.Best[0]
+			case n < alone:
+				l.Alone = outcome(best + n)
+			default:
+				l.Alone = Outcome{PerBank: p.Peak, Doubt: "only the lines with the most bytes are replayed alone"}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"ttmem/aggregate/advise"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
+	page_advise "ttmem/cmd/ttmem/page/advise"
+	"ttmem/cmd/ttmem/source"
+	"ttmem/tracer/event"
+)
+
+func newAdvise() *cobra.Command {
+	p := new(page_advise.Page)
+	c := &cobra.Command{
+		Use:   "advise FILE",
+		Short: "Show which buffers are held after their last use",
+		Long: `Shows, for the peaks of DRAM and L1, the buffers that no program run uses any more: the lines that
+allocate them, the operation that uses them last, and how much lower the peak is if they are freed
+there. Each answer is replayed, and is proved, or says why it is not.
+
+Weights, caches and results are not judged. FILE is a recording, which is read several times.
+docs/advise.md explains the page.`,
+		Example: `  ttmem run -o model.ttmem -- python model.py
+  ttmem advise model.ttmem
+  ttmem advise model.ttmem -n 0
+  ttmem advise model.ttmem --json | jq '.peaks[].all_freed'
+  ttmem oom model.ttmem --free model.py:31`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("advise takes one recording: %s FILE; `ttmem run -o FILE -- COMMAND` makes one", c.CommandPath())
+			}
+			return nil
+		},
+		RunE:              func(c *cobra.Command, args []string) error { return runAdvise(c, p, args[0]) },
+		ValidArgsFunction: source.CompleteRecordings,
+	}
+	flags.Limit(c, &p.Limit, listedSites)
+	flags.Takes(c, flags.Color, flags.JSON)
+	return c
+}
+
+func runAdvise(c *cobra.Command, p *page_advise.Page, path string) error {
+	if err := flags.CheckLimit(p.Limit); err != nil {
+		return err
+	}
+	if err := source.ReadOnce(path); err != nil {
+		return err
+	}
+	var read *source.Summary
+	play := func(handle func(*event.Event)) error {
+		r := &source.Recording{Path: path, Whole: true, Quiet: read != nil}
+		s, err := r.Watch(handle)
+		if read == nil {
+			read = s
+		}
+		return err
+	}
+	var err error
+	if p.Advice, err = advise.Of(play); err != nil {
+		return err
+	}
+	p.Notes = read.Notes
+	if err := output.Print(p, flags.Format(c), page.NewSupplement(page.Clock{}), "advice"); err != nil {
+		return err
+	}
+	return read.Finish(nil)
+}

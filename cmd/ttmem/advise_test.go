@@ -1,0 +1,118 @@
+package main
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page/advise"
+	"ttmem/e2e/pagetest"
+	"ttmem/tracer/event"
+)
+
+// lateEvents are the events of a program on an N150 that uses a tensor of line 10 once, and holds it beside four others. A result
+// of line 30 is larger than what is free.
+func lateEvents() []event.Event {
+	list := batchEvents(0)[:2]
+	list[1].Open.Capacities[event.L1] = event.Capacity{Banks: 64, Base: 0x16e000 - 5*2048, BytesPerBank: 5 * 2048}
+	id := uint64(0)
+	add := func(e event.Event) {
+		e.TimeNs, e.PID, e.Allocator, e.Devices, e.Region = uint64(len(list)+1)*1e6, 7, 1, []int{0}, event.L1
+		list = append(list, e)
+	}
+	alloc := func(line int) uint32 {
+		id++
+		at := 0x16e000 - id*2048
+		add(event.Event{Kind: event.Alloc, BufferID: id, Address: at, Banks: 64, SizeBytes: 64 * 2048, PageSizeBytes: 2048, BytesPerBank: 2048, Stack: pagetest.At("ttnn.empty", line)})
+		return uint32(at)
+	}
+	run := func(line int, at ...uint32) {
+		add(event.Event{Kind: event.ProgramRun, ProgramID: 1, Uses: &event.Uses{Arguments: at}, Stack: pagetest.At("ttnn.add", line)})
+	}
+	late := alloc(10)
+	add(event.Event{Kind: event.Owner, BufferID: 1, Cause: "residual (local of forward)"})
+	run(20, late)
+	others := []uint32{alloc(21), alloc(22)}
+	run(23, others...)
+	others = append(others, alloc(24))
+	run(25, others...)
+	add(event.Event{
+		Kind: event.AllocFailed, Reason: event.ReasonOutOfMemory, BytesPerBank: 2 * 2048, Banks: 64, SizeBytes: 2 * 64 * 2048, PageSizeBytes: 2048,
+		Stack: pagetest.At("ttnn.add", 30),
+	})
+	run(31, others...)
+	for i := range id {
+		add(event.Event{Kind: event.Free, BufferID: i + 1, Reason: event.ReasonExplicit})
+	}
+	return append(list, event.Event{TimeNs: uint64(len(list)+1) * 1e6, Kind: event.ProcessExit, PID: 7})
+}
+
+func TestAdvise(t *testing.T) {
+	file := writeEvents(t, "late.ttmem", lateEvents())
+	out, errs, status := runSized(t, nil, []string{"advise", file})
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	qt.Check(t, qt.Equals(out, `L1 of chip 0: peak 512.0 KiB after 2 program runs, at model.py:24 call_24 · ttnn.empty
+ 128.0 KiB are not used any more then. If all is freed after its last use, the peak is 384.0 KiB; proved by replay.
+       held  buffers   runs  allocated by
+  128.0 KiB        1      1  model.py:10 call_10 · ttnn.empty, held by residual (local of forward)
+                             last used by model.py:20 call_20 · ttnn.add; freed there, the peak is 384.0 KiB; proved by replay
+`))
+	out, _, _ = runSized(t, nil, []string{"advise", file, "--json"})
+	pagetest.CheckSchema(t, "advise", out)
+	var doc advise.Document
+	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(out), &doc)))
+	qt.Assert(t, qt.HasLen(doc.Peaks, 1))
+	qt.Check(t, qt.Equals(doc.Peaks[0].Lines[0].Owner, "residual (local of forward)"))
+	qt.Check(t, qt.Equals(doc.Peaks[0].All.PeakBytes, 3*64*2048))
+	qt.Check(t, qt.IsTrue(name.AtLine("model.py:20")(doc.Peaks[0].Lines[0].LastUseStack)))
+}
+
+// TestAdviseSaysWhatItDoesNotKnow, in one line, and why.
+func TestAdviseSaysWhatItDoesNotKnow(t *testing.T) {
+	change := func(do func(e *event.Event)) []event.Event {
+		list := lateEvents()
+		for i := range list {
+			do(&list[i])
+		}
+		return list
+	}
+	lost := lateEvents()
+	for want, events := range map[string][]event.Event{
+		"Nothing is judged: what programs use is not recorded; ":    change(func(e *event.Event) { e.Uses = nil }),
+		"Nothing is judged: the recording has no runs of programs.": slices.DeleteFunc(lateEvents(), func(e event.Event) bool { return e.Kind == event.ProgramRun }),
+		"The recording has no call stacks: ":                        change(func(e *event.Event) { e.Stack = nil }),
+		"Of 1 run of programs it is not recorded what they use: ": change(func(e *event.Event) {
+			if e.Kind == event.ProgramRun && e.TimeNs == 10e6 {
+				e.Uses = nil
+			}
+		}),
+		"Events were lost: ":                   slices.Insert(lost, 12, event.Event{TimeNs: lost[11].TimeNs, Kind: event.Lost, Count: 1, Cause: "x"}),
+		" 128.0 KiB from before tracing began": change(func(e *event.Event) { e.BeforeAttach = e.Kind == event.Alloc && e.BufferID == 1 }),
+	} {
+		out, errs, _ := runSized(t, nil, []string{"advise", writeEvents(t, "file.ttmem", events)})
+		qt.Check(t, qt.StringContains(out, want), qt.Commentf("%s", errs))
+		if !strings.Contains(want, "call stacks") {
+			qt.Check(t, qt.Not(qt.StringContains(out, "model.py:10")), qt.Commentf("%s", want))
+		}
+	}
+	qt.Check(t, qt.ErrorMatches(execute("advise"), "advise takes one recording: .*"))
+}
+
+// TestOOMFree: a failure fits if the tensor is freed after its last use.
+func TestOOMFree(t *testing.T) {
+	file := writeEvents(t, "late.ttmem", lateEvents())
+	out, errs, status := runSized(t, nil, []string{"oom", file, "--free", "model.py:10"})
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	qt.Check(t, qt.StringContains(out, "With model.py:10 freed after their last use: it fits: it goes to 0x16b800;\n proved by replay\n"))
+	qt.Check(t, qt.StringContains(out, "\n 1 buffer freed earlier\n"))
+	qt.Check(t, qt.StringContains(out, "at most 6.0 KiB of each bank allocated; recorded 8.0 KiB"))
+	out, _, _ = runSized(t, nil, []string{"oom", file, "--free", "model.py:10", "--free", "model.py:21", "--json"})
+	pagetest.CheckSchema(t, "oom", out)
+	qt.Check(t, qt.StringContains(out, `"freed_earlier":1`))
+	out, _, _ = runSized(t, nil, []string{"oom", file, "--free", "model.py:21"}) // it is used after the failure
+	qt.Check(t, qt.StringContains(out, "it still fails; proved by replay"))
+}
