@@ -24,6 +24,8 @@ type Reason int
 const (
 	// Survives is a buffer that is live to the end of its device, as weights are, and results.
 	Survives Reason = iota
+	// Unfilled is one that is live to the end of its device, and never used: as the pages of a cache that are not needed yet.
+	Unfilled
 	// Periodic is one that is used again and again, as weights and caches are: its use may continue.
 	Periodic
 	// Constructed is one of an object's constructor, as weights are.
@@ -152,26 +154,33 @@ func (a *Advice) reason(i int) (reason Reason, is bool) {
 		return Unknown, true
 	case b.Unfreed && b.Last().At > 0:
 		return Survives, true
+	case b.Unfreed:
+		return Unfilled, true
 	case b.Uses < siblings.uses && b.End > siblings.born, b.Period > 0 && b.EndRun-b.Last().Run <= idlePeriods*b.Period:
 		return Periodic, true
-	case b.Uses > 0 && isConstructed(b.Stack):
+	case b.Uses > 0 && siblings.constructed:
 		return Constructed, true
 	}
 	return 0, false
 }
 
 // siblings are the buffers of a call stack: the most uses of one, and when the last one is allocated. Those that are live
-// then may be used as often as the others, when the program goes on.
+// then may be used as often as the others, when the program goes on. constructed is true if a constructor allocates them.
 type siblings struct {
-	uses uint32
-	born lives.Moment
+	uses        uint32
+	born        lives.Moment
+	constructed bool
 }
 
 func (a *Advice) findSiblings() {
 	for i := range a.All {
 		b := &a.All[i]
-		of := a.siblings[b.Stack]
-		a.siblings[b.Stack] = siblings{max(of.uses, b.Uses), b.Born}
+		of, known := a.siblings[b.Stack]
+		if !known {
+			of.constructed = isConstructed(b.Stack)
+		}
+		of.uses, of.born = max(of.uses, b.Uses), b.Born
+		a.siblings[b.Stack] = of
 	}
 }
 
@@ -233,11 +242,12 @@ func (a *Advice) add(list []*Line, lines map[lineKey]*Line, i int, runs uint32) 
 		lines[key] = l
 		list = append(list, l)
 	}
-	if l.Count++; l.Count == 1 || runs > l.Runs {
+	used := b.Uses > 0
+	if l.Count++; l.Count == 1 || l.Unused && used || l.Unused != used && runs > l.Runs {
 		l.Runs, l.LastUse, l.Owner = runs, b.Last().Stack, a.Owner(i)
 	}
 	l.PerBank += b.PerBank
-	l.Unused = l.Unused && b.Uses == 0
+	l.Unused = l.Unused && !used
 	return list
 }
 

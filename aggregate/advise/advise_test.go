@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate/memory"
+	"ttmem/e2e/fuzztest"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )
@@ -98,14 +99,16 @@ func (p *program) op(op string, line int, result uint64, ids ...uint64) {
 	p.run(op, line, append(ids, result)...)
 }
 
+func (p *program) play(handle func(*event.Event)) error {
+	for i := range p.events {
+		handle(&p.events[i])
+	}
+	return nil
+}
+
 func (p *program) advice(t *testing.T) *Advice {
 	t.Helper()
-	a, err := Of(func(handle func(*event.Event)) error {
-		for i := range p.events {
-			handle(&p.events[i])
-		}
-		return nil
-	})
+	a, err := Of(p.play)
 	qt.Assert(t, qt.IsNil(err))
 	return a
 }
@@ -172,6 +175,11 @@ func TestNeverAccused(t *testing.T) {
 		why     Reason
 	}{
 		"weight to the end": {func(p *program) { p.alloc(1, "as_tensor", 5); p.run("exp", 6, 1); p.forward(nothing) }, Survives},
+		"page of a cache that is not needed yet": {func(p *program) {
+			p.alloc(1, "empty", 5)
+			p.forward(nothing)
+			p.run("exp", 6)
+		}, Unfilled},
 		"weight of several iterations": {func(p *program) {
 			p.alloc(1, "as_tensor", 5)
 			for range 3 {
@@ -266,7 +274,7 @@ func TestNeverUsed(t *testing.T) {
 		}
 	})
 	p.run("exp", 8, 2)
-	p.free(2)
+	p.free(1, 2)
 	peak := p.advice(t).Peaks[0]
 	qt.Assert(t, qt.HasLen(peak.Lines, 2))
 	unused := peak.Lines[slices.IndexFunc(peak.Lines, func(l *Line) bool { return l.Unused })]
@@ -315,4 +323,29 @@ func TestAnOperationOfSeveralPrograms(t *testing.T) {
 	peak := p.advice(t).Peaks[0]
 	qt.Check(t, qt.Equals(peak.Peak, 3*size))
 	qt.Check(t, qt.HasLen(peak.Lines, 0)) // the peak is within the call
+}
+
+// layers is a program of n operations, each with a result that the one after the next frees.
+func layers(n int) *program {
+	p := begin()
+	p.alloc(1, "empty", 5)
+	for i := range uint64(n) {
+		p.op("relu", 10+int(i%20), i+2, i+1)
+		if i > 0 {
+			p.free(i)
+		}
+	}
+	return p
+}
+
+// TestTheCostIsProportional to the number of runs.
+func TestTheCostIsProportional(t *testing.T) {
+	fuzztest.Proportional(t, 10_000, func(n int) { layers(n).advice(t) })
+}
+
+func BenchmarkAMillionRuns(b *testing.B) {
+	p := layers(1_000_000)
+	for b.Loop() {
+		Of(p.play)
+	}
 }

@@ -25,7 +25,7 @@ type Page struct {
 
 // unjudged are the reasons for which buffers are not judged, in words.
 var unjudged = [...]string{
-	advise.Survives: "live to the end, as weights and results are", advise.Periodic: "used again and again, as weights and caches are",
+	advise.Survives: "live to the end, as weights and results are", advise.Unfilled: "never used and live to the end, as pages for later are", advise.Periodic: "used again and again, as weights and caches are",
 	advise.Constructed: "allocated by a constructor, as weights are", advise.Before: "from before tracing began",
 	advise.Unknown: "perhaps used by runs of which that is not known", advise.Retained: "of tt-metal itself",
 }
@@ -125,9 +125,12 @@ func (p *Page) writeLines(out *bufio.Writer, layout page.Layout, one *advise.Pea
 
 // outcome says what the peak then is, and whether that is proved.
 func outcome(of *advise.Peak, o advise.Outcome) string {
-	text := "the peak is " + page.Bytes(o.PerBank*of.Banks)
-	if of.Gain(o) == 0 {
+	text, gain := "the peak is "+page.Bytes(o.PerBank*of.Banks), of.Gain(o)*of.Banks
+	switch {
+	case gain == 0:
 		text = "the peak stays"
+	case text == "the peak is "+page.Bytes(of.Peak*of.Banks):
+		text = "the peak is " + page.Bytes(gain) + " lower"
 	}
 	if o.Doubt != "" {
 		return text + "; not proved: " + o.Doubt
