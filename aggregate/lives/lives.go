@@ -211,6 +211,9 @@ func (l *Lives) Apply(e *event.Event) {
 	}
 }
 
+// Now is the latest event.
+func (l *Lives) Now() Moment { return l.now }
+
 // End ends the recording.
 func (l *Lives) End() {
 	l.end()

@@ -14,27 +14,32 @@ import (
 	"ttmem/tracer/event"
 )
 
-// lateEvents are the events of a program on an N150 that uses a tensor of line 10 once, and holds it beside four others. A result
-// of line 30 is larger than what is free.
-func lateEvents() []event.Event {
+// lateEvents are the events of a program on an N150 that uses a tensor of line 10 once, and holds it beside three others. A result
+// of line 30 is larger than what is free. Earlier ones of other lines are freed when they are used.
+func lateEvents(earlier ...int) []event.Event {
 	list := batchEvents(0)[:2]
 	list[1].Open.Capacities[event.L1] = event.Capacity{Banks: 64, Base: 0x16e000 - 5*2048, BytesPerBank: 5 * 2048}
-	id := uint64(0)
+	id, live := uint64(0), uint64(0)
 	add := func(e event.Event) {
 		e.TimeNs, e.PID, e.Allocator, e.Devices, e.Region = uint64(len(list)+1)*1e6, 7, 1, []int{0}, event.L1
 		list = append(list, e)
 	}
 	alloc := func(line int) uint32 {
-		id++
-		at := 0x16e000 - id*2048
+		id, live = id+1, live+1
+		at := 0x16e000 - live*2048
 		add(event.Event{Kind: event.Alloc, BufferID: id, Address: at, Banks: 64, SizeBytes: 64 * 2048, PageSizeBytes: 2048, BytesPerBank: 2048, Stack: pagetest.At("ttnn.empty", line)})
 		return uint32(at)
 	}
 	run := func(line int, at ...uint32) {
 		add(event.Event{Kind: event.ProgramRun, ProgramID: 1, Uses: &event.Uses{Arguments: at}, Stack: pagetest.At("ttnn.add", line)})
 	}
-	late := alloc(10)
-	add(event.Event{Kind: event.Owner, BufferID: 1, Cause: "residual (local of forward)"})
+	for _, line := range earlier {
+		run(20, alloc(line))
+		add(event.Event{Kind: event.Free, BufferID: id, Reason: event.ReasonExplicit})
+		live--
+	}
+	late, first := alloc(10), id
+	add(event.Event{Kind: event.Owner, BufferID: id, Cause: "residual (local of forward)"})
 	run(20, late)
 	others := []uint32{alloc(21), alloc(22)}
 	run(23, others...)
@@ -45,8 +50,8 @@ func lateEvents() []event.Event {
 		Stack: pagetest.At("ttnn.add", 30),
 	})
 	run(31, others...)
-	for i := range id {
-		add(event.Event{Kind: event.Free, BufferID: i + 1, Reason: event.ReasonExplicit})
+	for i := range live {
+		add(event.Event{Kind: event.Free, BufferID: first + i, Reason: event.ReasonExplicit})
 	}
 	return append(list, event.Event{TimeNs: uint64(len(list)+1) * 1e6, Kind: event.ProcessExit, PID: 7})
 }
@@ -107,7 +112,7 @@ func TestOOMFree(t *testing.T) {
 	file := writeEvents(t, "late.ttmem", lateEvents())
 	out, errs, status := runSized(t, nil, []string{"oom", file, "--free", "model.py:10"})
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
-	qt.Check(t, qt.StringContains(out, "With model.py:10 freed after their last use: it fits: it goes to 0x16b800;\n proved by replay\n"))
+	qt.Check(t, qt.StringContains(out, "With model.py:10 freed after last use: it fits: it goes to 0x16b800; proved by\n replay\n"))
 	qt.Check(t, qt.StringContains(out, "\n 1 buffer freed earlier\n"))
 	qt.Check(t, qt.StringContains(out, "at most 6.0 KiB of each bank allocated; recorded 8.0 KiB"))
 	out, _, _ = runSized(t, nil, []string{"oom", file, "--free", "model.py:10", "--free", "model.py:21", "--json"})
@@ -115,4 +120,14 @@ func TestOOMFree(t *testing.T) {
 	qt.Check(t, qt.StringContains(out, `"freed_earlier":1`))
 	out, _, _ = runSized(t, nil, []string{"oom", file, "--free", "model.py:21"}) // it is used after the failure
 	qt.Check(t, qt.StringContains(out, "it still fails; proved by replay"))
+}
+
+// TestOOMFreesFirst: freeing after the last use is the most welcome change, if earlier tensors of the line show that there is no
+// other use.
+func TestOOMFreesFirst(t *testing.T) {
+	remedy := "It fits, and so does all that worked, with model.py:10 freed after last use"
+	for _, earlier := range [][]int{{10}, {10, 12, 10}, {}, {12}} {
+		out, errs, _ := runSized(t, nil, []string{"oom", writeEvents(t, "file.ttmem", lateEvents(earlier...))})
+		qt.Check(t, qt.Equals(strings.Contains(out, remedy), slices.Contains(earlier, 10)), qt.Commentf("%v: %s%s", earlier, out, errs))
+	}
 }

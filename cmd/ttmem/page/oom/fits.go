@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/lives"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/aggregate/replay"
@@ -42,7 +44,20 @@ const (
 
 // findRemedies searches remedies of the failures that the replay of the recorded program predicted.
 func (p *Page) findRemedies(play func(handle func(*event.Event)) error, recorded *replay.Replay) error {
-	open := slices.DeleteFunc(p.Explained(mostRemedies), func(f *memory.Failure) bool { return !p.predicted[f] || len(candidates(f, recorded)) == 0 })
+	open := slices.DeleteFunc(p.Explained(mostRemedies), func(f *memory.Failure) bool { return !p.predicted[f] })
+	if len(open) == 0 {
+		return nil
+	}
+	before := &past{Lives: lives.New(), at: make(map[uint64]lives.Moment)}
+	if err := play(before.apply); err != nil {
+		return err
+	}
+	before.End()
+	all := make(map[*memory.Failure][]flagValue)
+	for _, f := range open {
+		all[f] = candidates(f, recorded, before.idleLines(f))
+	}
+	open = slices.DeleteFunc(open, func(f *memory.Failure) bool { return len(all[f]) == 0 })
 	for _, f := range open {
 		p.remedies[f] = new(remedy)
 	}
@@ -51,7 +66,7 @@ func (p *Page) findRemedies(play func(handle func(*event.Event)) error, recorded
 		var whatIfs []*replay.WhatIf
 		tries := make(map[*memory.Failure][]*try)
 		for _, f := range open {
-			sets := together(candidates(f, recorded), n)
+			sets := together(all[f], n)
 			tried := min(len(sets), max(most/len(open), 1), mostTried)
 			p.remedies[f].replayed += tried
 			p.remedies[f].more = p.remedies[f].more || tried < len(sets)
@@ -67,6 +82,7 @@ func (p *Page) findRemedies(play func(handle func(*event.Event)) error, recorded
 			}
 		}
 		r, failureOf := replay.New(whatIfs...), p.failureOf()
+		r.Lives = before.Lives
 		r.OnFailure = func(now *replay.Failure) {
 			for _, t := range tries[failureOf(now)] {
 				t.proof = now.With(t.at)
@@ -102,14 +118,14 @@ type try struct {
 }
 
 // welcome are the kinds of changes, the most welcome first.
-var welcome = []string{"set", "clear-program-cache-at", "first", "move"}
+var welcome = []string{"free", "set", "clear-program-cache-at", "first", "move"}
 
 // isBetter reports whether changes are more welcome than others or, if they are of the same kinds, change fewer allocations.
 func (t *try) isBetter(than *try) bool {
 	kinds := func(a, b flagValue) int {
 		return cmp.Compare(slices.Index(welcome, a.flag), slices.Index(welcome, b.flag))
 	}
-	return cmp.Or(slices.CompareFunc(t.flags, than.flags, kinds), cmp.Compare(t.Moved, than.Moved)) < 0
+	return cmp.Or(slices.CompareFunc(t.flags, than.flags, kinds), cmp.Compare(t.Moved+t.Early, than.Moved+than.Early)) < 0
 }
 
 // together returns all combinations of n changes, those with the first ones first.
@@ -125,10 +141,56 @@ func together(all []flagValue, n int) (sets [][]flagValue) {
 	return sets
 }
 
-// candidates are the changes to try for a failure: sizes, clearing the program cache, and another order and region for each
-// line.
-func candidates(f *memory.Failure, recorded *replay.Replay) (list []flagValue) {
+// past are the lives of a recording with failures, and the moments of these by time.
+type past struct {
+	*lives.Lives
+	at map[uint64]lives.Moment
+}
+
+func (l *past) apply(e *event.Event) {
+	if l.Apply(e); e.Kind == event.AllocFailed {
+		l.at[e.TimeNs] = l.Now()
+	}
+}
+
+// idleLines are those whose buffers are not used any more at a failure, as far as that is known: what the program would have
+// used after it is not recorded. Each buffer was used as often as those of its call stack that ended before.
+func (l *past) idleLines(f *memory.Failure) map[string]bool {
+	at := l.at[f.TimeNs]
+	complete := make(map[*event.Stack]uint32)
+	for i := range l.All {
+		if b := &l.All[i]; b.End < at && b.Uses > 0 {
+			complete[b.Stack] = max(complete[b.Stack], b.Uses)
+		}
+	}
+	needed, lines := make(map[string]bool), make(map[string]bool)
+	for i := range l.All {
+		b := &l.All[i]
+		if b.Born > at || b.End < at || b.In.PID != f.PID {
+			continue
+		}
+		uses := complete[b.Stack]
+		into := lines
+		if uses == 0 || b.Uses < uses || b.Idle() >= at || !b.IsKnown() {
+			into = needed
+		}
+		for _, line := range linesOf(b.Stack) {
+			into[line] = true
+		}
+	}
+	maps.DeleteFunc(lines, func(line string, _ bool) bool { return needed[line] })
+	return lines
+}
+
+// candidates are the changes to try for a failure: freeing after the last use, sizes, clearing the program cache, and another
+// order and region for each line. idle are the lines that can be freed.
+func candidates(f *memory.Failure, recorded *replay.Replay, idle map[string]bool) (list []flagValue) {
 	e := f.Evidence
+	for _, line := range linesToChange(f) {
+		if idle[line] {
+			list = append(list, flagValue{"free", line})
+		}
+	}
 	set := func(name string, bytes uint64) {
 		list = append(list, flagValue{"set", fmt.Sprintf("%s=%d", name, bytes)})
 	}

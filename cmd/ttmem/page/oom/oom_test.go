@@ -233,7 +233,7 @@ func TestTheMostWelcomeChangeIsBetter(t *testing.T) {
 		}
 		return t
 	}
-	list := []*try{one(9, "set"), one(9, "clear-program-cache-at"), one(1, "first"), one(2, "first"), one(0, "move"), one(0, "move", "move")}
+	list := []*try{one(9, "free"), one(9, "set"), one(9, "clear-program-cache-at"), one(1, "first"), one(2, "first"), one(0, "move"), one(0, "move", "move")}
 	for i := range list {
 		for j := range list {
 			qt.Check(t, qt.Equals(list[i].isBetter(list[j]), i < j), qt.Commentf("%d %d", i, j))

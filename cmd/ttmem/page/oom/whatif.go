@@ -32,7 +32,7 @@ var Changes = []Change{
 	{"without", "replay without what `LINE` allocates", nil, atLine("without", replay.Without), "without ", ""},
 	{"move", "replay with `LINE:REGION` as its place", nil, move, "with ", ""},
 	{"first", "replay with `LINE` before all others", nil, atLine("first", func(at replay.Sites) replay.Change { return replay.First(own(at)) }), "with ", " allocated first"},
-	{"free", "replay with `LINE` freed after last use", nil, atLine("free", free), "with ", " freed after their last use"},
+	{"free", "replay with `LINE` freed after last use", nil, atLine("free", free), "with ", " freed after last use"},
 	{"clear-program-cache-at", "replay with the cache cleared at `LINE`", nil, atLine("clear-program-cache-at", func(at replay.Sites) replay.Change { return replay.ClearCacheAt(at, cached) }), "with the program cache cleared at ", ""},
 }
 
