@@ -114,10 +114,11 @@ type Lives struct {
 	All []Life
 	// Runs is the number of runs of programs, and Known that of those whose uses are recorded.
 	Runs, Known uint64
-	// Lost is true if events were lost.
-	Lost bool
+	// Lost is true if events were lost, and Full if the recording has more buffers or uses than are followed.
+	Lost, Full bool
 
 	now       Moment
+	uses      int
 	state     *aggregate.State
 	processes map[int]*process
 	spaces    []*Space
@@ -139,6 +140,9 @@ func New() *Lives {
 
 // Apply takes the next event.
 func (l *Lives) Apply(e *event.Event) {
+	if l.Full {
+		return
+	}
 	l.now++
 	p := l.processes[e.PID]
 	possible := 0
@@ -203,10 +207,21 @@ func (l *Lives) Apply(e *event.Event) {
 		}
 	case event.Lost:
 		l.Lost = true
-		for pid, p := range l.processes {
-			if e.PID == 0 || e.PID == pid {
-				p.blind = append(p.blind, l.now)
-			}
+		l.miss(e.PID)
+	}
+	if l.Full = len(l.All) >= Most || l.uses >= Most; l.Full {
+		l.miss(0)
+	}
+}
+
+// Most is how many buffers and uses are followed.
+const Most = 1 << 24
+
+// miss notes that events of a process are not seen; 0: of all.
+func (l *Lives) miss(of int) {
+	for pid, p := range l.processes {
+		if of == 0 || of == pid {
+			p.blind = append(p.blind, l.now)
 		}
 	}
 }
@@ -288,7 +303,7 @@ func (l *Lives) restore() {
 func (l *Lives) alloc(p *process, e *event.Event) {
 	p.enter(l, e)
 	l.free(p, e.BufferID, false) // its free was lost
-	if e.PerCore || int(e.Region) >= event.BankedRegions || len(l.All) >= math.MaxUint32 {
+	if e.PerCore || int(e.Region) >= event.BankedRegions {
 		return
 	}
 	key := spaceKey{e.Allocator, e.Region}
@@ -355,6 +370,7 @@ func (l *Lives) replayed(p *process, e *event.Event) {
 
 // use adds a use of buffers.
 func (p *process) use(l *Lives, e *event.Event) {
+	l.uses++
 	p.uses = append(p.uses, Use{At: l.now, Run: p.run, Stack: e.Stack})
 }
 

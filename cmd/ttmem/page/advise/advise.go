@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate/advise"
+	"ttmem/aggregate/lives"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -42,6 +43,9 @@ func (p *Page) limits() (list []string) {
 	}
 	if p.Lost {
 		list = append(list, "Events were lost: buffers that were live then are not judged.")
+	}
+	if p.Full {
+		list = append(list, fmt.Sprintf("Only the first %s buffers and uses are judged: the recording has more.", page.Grouped(lives.Most)))
 	}
 	if !p.HasStacks() {
 		list = append(list, "The recording has no call stacks: which lines allocated is not known.")
