@@ -55,6 +55,7 @@ func TestWhatIfsAreTrue(t *testing.T) {
 		change string
 	}{
 		"move":  {[]string{"--move", lineOf(t, "whatif.py", "WEIGHTS") + ":DRAM"}, "n150", "moved"},
+		"free":  {[]string{"--free", lineOf(t, "whatif.py", "WEIGHTS")}, "n150", "freed"},
 		"first": {[]string{"--first", lineOf(t, "whatif.py", "ISLAND")}, "n150", "first"},
 		"set":   {[]string{"--set", "l1_small_size=0"}, "n150", "small"},
 		"on":    {[]string{"--on", "p150"}, "p150", ""},

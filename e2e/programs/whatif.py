@@ -1,7 +1,7 @@
 """Fragments L1 until a tensor does not fit: whatif.py [CHANGE] prints where the tensors are.
 
-With a change the program does what `ttmem oom` replays: the weights are in DRAM (moved), the islands come before all
-others (first), or L1_SMALL is smaller (small).
+With a change the program does what `ttmem oom` replays: the weights are in DRAM (moved) or freed at once (freed), the
+islands come before all others (first), or L1_SMALL is smaller (small).
 """
 
 import sys
@@ -21,8 +21,15 @@ def island():
     return tensor(64 * 16)  # ISLAND
 
 
+def weight():
+    made = tensor(64 * 20, ttnn.DRAM_MEMORY_CONFIG if change == "moved" else ttnn.L1_MEMORY_CONFIG)
+    if change == "freed":
+        ttnn.deallocate(made)
+    return made
+
+
 islands = [island() for _ in range(8)] if change == "first" else []
-weights = [tensor(64 * 20, ttnn.DRAM_MEMORY_CONFIG if change == "moved" else ttnn.L1_MEMORY_CONFIG) for _ in range(10)]  # WEIGHTS
+weights = [weight() for _ in range(10)]  # WEIGHTS
 for i in range(8):
     scratch = tensor(64 * (8 + i))
     if change != "first":
