@@ -125,7 +125,7 @@ func TestOOMFree(t *testing.T) {
 // TestOOMFreesFirst: freeing after the last use is the most welcome change, if earlier tensors of the line show that there is no
 // other use.
 func TestOOMFreesFirst(t *testing.T) {
-	remedy := "It fits, and so does all that worked, with model.py:10 freed after last use"
+	remedy := "It fits with model.py:10 freed after last use, and nothing that worked fails"
 	for _, earlier := range [][]int{{10}, {10, 12, 10}, {}, {12}} {
 		out, errs, _ := runSized(t, nil, []string{"oom", writeEvents(t, "file.ttmem", lateEvents(earlier...))})
 		qt.Check(t, qt.Equals(strings.Contains(out, remedy), slices.Contains(earlier, 10)), qt.Commentf("%v: %s%s", earlier, out, errs))

@@ -261,7 +261,7 @@ func (p *Page) writeRemedy(out *bufio.Writer, layout page.Layout, f *memory.Fail
 	switch {
 	case r == nil:
 	case r.text != "":
-		layout.Write(out, 1, page.Bold, "It fits, and so does all that worked, "+page.Clean(r.text)+".")
+		layout.Write(out, 1, page.Bold, "It fits "+page.Clean(r.text)+", and nothing that worked fails.")
 		writeProof(out, layout, &r.proof)
 	case r.more:
 		layout.Write(out, 1, page.NoStyle, "No change was found with which all fits: "+page.Count(uint64(r.replayed), "change")+" replayed, which is the limit.")

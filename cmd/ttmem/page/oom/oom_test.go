@@ -246,7 +246,7 @@ func TestARemedy(t *testing.T) {
 	p := pageOf(Page{}, pagetest.Failures()...)
 	f := p.Failures[2]
 	for want, r := range map[string]*remedy{
-		"It fits, and so does all that worked, with a.py:1 in DRAM.   proved by replay: it goes to 0x10": {
+		"It fits with a.py:1 in DRAM, and nothing that worked fails.   proved by replay: it goes to 0x10": {
 			flags: []flagValue{{"move", "a.py:1:DRAM"}}, text: "with a.py:1 in DRAM", proof: replay.Verdict{Fits: true, Address: 16}, replayed: 3,
 		},
 		"No change was found with which all fits: 1 change replayed.":                       {replayed: 1},
