@@ -276,6 +276,9 @@ type smallest struct {
 	proof       replay.Verdict
 }
 
+// isNotSearched reports whether the recording has no failure, and is too large to be replayed for the smallest sizes.
+func (p *Page) isNotSearched() bool { return p.Large && p.WhatIf == nil && len(p.Failures) == 0 }
+
 // findSmallest searches the smallest sizes and the smallest board.
 func (p *Page) findSmallest(play func(handle func(*event.Event)) error, recorded *replay.Replay) error {
 	if recorded.Size[event.L1] == 0 {
@@ -310,6 +313,10 @@ func (p *Page) findSmallest(play func(handle func(*event.Event)) error, recorded
 
 // writeSmallest writes the smallest sizes and board.
 func (p *Page) writeSmallest(out *bufio.Writer, layout page.Layout) {
+	if p.isNotSearched() {
+		fmt.Fprintln(out)
+		layout.Write(out, 0, page.Dim, "The smallest sizes were not searched: the recording is large. `ttmem oom FILE --set l1_small_size=0` replays it with one.")
+	}
 	if len(p.smallest) > 0 {
 		fmt.Fprintln(out)
 		layout.Write(out, 0, page.Dim, "The smallest with which this run would still have worked:")

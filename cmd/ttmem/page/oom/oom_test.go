@@ -1,6 +1,7 @@
 package oom
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -255,5 +256,25 @@ func TestARemedy(t *testing.T) {
 		p.remedies = map[*memory.Failure]*remedy{f: r}
 		qt.Check(t, qt.StringContains(strings.ReplaceAll(pagetest.Text(t, p, page.Layout{}), "\n ", " "), want))
 		pagetest.CheckSchema(t, "oom", string(document.Append(nil, p.Document(), nil)))
+	}
+}
+
+// TestALargeRecordingIsNotReplayedUnasked: one without failures is replayed only for a change that the user asks about.
+func TestALargeRecordingIsNotReplayedUnasked(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		p, played := pageOf(Page{Large: true}), false
+		if asked {
+			var err error
+			p.WhatIf, err = NewWhatIf(map[string][]string{"set": {"l1_small_size=0"}})
+			qt.Assert(t, qt.IsNil(err))
+		}
+		qt.Assert(t, qt.IsNil(p.Prove(func(func(*event.Event)) error {
+			played = true
+			return nil
+		})))
+		qt.Check(t, qt.Equals(played, asked))
+		var out bytes.Buffer
+		qt.Assert(t, qt.IsNil(p.WriteText(&out, page.Layout{Width: 200})))
+		qt.Check(t, qt.Equals(strings.Contains(out.String(), "The smallest sizes were not searched: the recording is large."), !asked))
 	}
 }

@@ -39,6 +39,8 @@ type Page struct {
 	users      page.Users
 	// Holders returns the buffers that were live at a failure and whose owners are known; nil: none.
 	Holders func(*memory.Failure) []memory.Buffer
+	// Large is true if the recording is too large to search the smallest sizes and board without being asked.
+	Large bool
 	// WhatIf are the changes that the user asks about; nil for none.
 	WhatIf *WhatIf
 	// proofs are those of the failures with advice, recorded is what was allocated at most, and whole is whether all that

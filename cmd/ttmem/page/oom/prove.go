@@ -92,7 +92,7 @@ func (p *Page) Prove(play func(handle func(*event.Event)) error) error {
 			}
 		}
 	}
-	if play == nil {
+	if play == nil || p.isNotSearched() {
 		return nil
 	}
 	r, failureOf := replay.New(whatIfs...), p.failureOf()
