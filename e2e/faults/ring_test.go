@@ -55,10 +55,15 @@ func (s *scene) smallRing() *ring {
 	return r
 }
 
-// stop stops the reader, and fills the ring with rounds of a program.
+// stop stops the reader, and fills the ring with rounds of a program. The records of these are larger than
+// that of an end, for which there may be room: so another program ends then, and takes it.
 func (r *ring) stop(fill func()) {
+	last := r.start(0)
+	last.await(0)
 	r.reading <- struct{}{}
 	fill()
+	r.must(unix.Kill(last.pid, unix.SIGKILL))
+	last.wait()
 	r.stoppedNs = host.Now()
 }
 

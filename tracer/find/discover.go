@@ -185,12 +185,13 @@ func (f *Finder) stillMapped(m host.NewMapping) (now *host.Mapping, err error) {
 	return now, err
 }
 
-// Locate looks for the library that a process has from its parent, in the background.
+// Locate looks for the library that a process has from its parent, in the background. It may be known under
+// its generation only, which /proc/PID/maps does not have: then its file says that it is the same.
 func (f *Finder) Locate(pid, user int) {
 	f.queues.Do(host.Lane{User: user}, func() {
 		list, _ := f.existing(pid)
-		for _, m := range list {
-			if l, _ := f.Libraries.Known(&m.Mapping); l != nil {
+		for _, m := range f.knownFirst(list) {
+			if l, _ := f.libraryOf(m, user); l != nil {
 				f.attached(l, m, user, true)
 				return
 			}
