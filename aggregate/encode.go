@@ -10,7 +10,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 21
+const stateVersion = 22
 
 // maxSets is the number of sets of chips of a checkpoint, each with its chips if its process runs.
 const maxSets = 4 * maxAllLinks

@@ -34,6 +34,7 @@ func (p *process) own(e *event.Event) {
 			o.known = make(map[uint64]memory.Owner)
 		}
 		o.known[e.BufferID] = memory.Owner{Path: e.Cause, Tensor: e.Message}
+		p.ownUnsafe(e.BufferID, o.known[e.BufferID])
 	}
 }
 

@@ -73,9 +73,10 @@ func (p *process) findUnsafe(t *trace, now uint64) {
 			continue
 		}
 		s.unsafeCount++
+		owner := p.owners.known[id]
 		one := memory.Unsafe{
 			TimeNs: now, TraceID: t.id, Devices: b.set.ids, Region: b.Region.String(), PID: p.name.pid, UID: b.UID(), Sharer: p.name.sharer(),
-			Count: 1, Bytes: b.bytes(), Stack: b.Stack,
+			Count: 1, Bytes: b.bytes(), Stack: b.Stack, BufferID: id, Owner: owner.Path, Tensor: owner.Tensor,
 		}
 		of, users := -1, 0
 		for j := range s.unsafe {
@@ -94,6 +95,15 @@ func (p *process) findUnsafe(t *trace, now uint64) {
 		}
 	}
 	t.seen = len(p.newcomers.ids)
+}
+
+// ownUnsafe notes the owner of an unsafe buffer that was searched later.
+func (p *process) ownUnsafe(id uint64, o memory.Owner) {
+	for i := range p.state.unsafe {
+		if u := &p.state.unsafe[i]; u.PID == p.name.pid && u.BufferID == id {
+			u.Owner, u.Tensor = o.Path, o.Tensor
+		}
+	}
 }
 
 // Unsafe returns the call sites whose buffers a replayed trace may overwrite, in the order in which they were found.

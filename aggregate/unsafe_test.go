@@ -58,6 +58,20 @@ func TestBuffersThatAReplayMayOverwrite(t *testing.T) {
 	}
 }
 
+// TestUnsafeBuffersHaveOwners: whether their owners were searched before the replay or after it.
+func TestUnsafeBuffersHaveOwners(t *testing.T) {
+	s := after(started(7, 1), chipOf(1000), traces(10, event.TraceBegin, 3, 0), traces(12, event.TraceEnd, 3, 0),
+		calling(6, tensor(17, 7, 6, 0)), owned(18, 6, "early"), calling(7, tensor(18, 7, 7, 0)), traces(20, event.TraceReplay, 3, 0),
+		owned(21, 7, "late"))
+	for _, s := range []*aggregate.State{s, restored(t, s)} {
+		var owners []string
+		for _, u := range s.Snapshot().Unsafe {
+			owners = append(owners, u.Owner)
+		}
+		qt.Check(t, qt.DeepEquals(owners, []string{"early", "late"}))
+	}
+}
+
 // TestUnsafeBuffersOfAnySequence: with several traces on two chips, each replay finds what a list of all buffers
 // and traces gives, however many buffers came and went.
 func TestUnsafeBuffersOfAnySequence(t *testing.T) {

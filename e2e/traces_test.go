@@ -12,6 +12,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 )
@@ -59,8 +60,9 @@ func TestCapturedTraces(t *testing.T) {
 			qt.Assert(t, qt.HasLen(unsafe, 1))
 			qt.Check(t, qt.Equals(name.UserCalls(unsafe[0].Stack.Frames())[0].Line, line["unsafe"]))
 			qt.Check(t, qt.DeepEquals([]uint64{unsafe[0].Count, unsafe[0].TraceID}, []uint64{3, first + 1}))
-			qt.Check(t, qt.Equals(strings.Count(run.stderr, "a replayed trace may have overwritten buffers"), 1))
-			qt.Check(t, qt.StringContains(run.stderr, fmt.Sprintf("may have overwritten buffers in %s of traces.py:%d ", unsafe[0].Region, line["unsafe"])))
+			qt.Check(t, qt.Equals(strings.Count(run.stderr, " may have overwritten "), 1))
+			qt.Check(t, qt.StringContains(run.stderr, fmt.Sprintf("the replay of trace %d may have overwritten 3 buffers (%s of %s) of traces.py:%d ",
+				first+1, page.Bytes(unsafe[0].Bytes), unsafe[0].Region, line["unsafe"])))
 			var replays uint64
 			list, _ := s.Operations()
 			for _, op := range list {

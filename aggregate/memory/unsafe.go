@@ -18,6 +18,10 @@ type Unsafe struct {
 	Count uint64       `json:"count"`
 	Bytes uint64       `json:"bytes"`
 	Stack *event.Stack `json:"stack,omitempty"`
+	// BufferID is the first of them, Owner who holds it, if that was searched, and Tensor the tensor there.
+	BufferID uint64 `json:"buffer_id"`
+	Owner    string `json:"owner,omitempty"`
+	Tensor   string `json:"tensor,omitempty"`
 }
 
 // SameSite reports whether two are of one call site.

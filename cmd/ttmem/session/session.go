@@ -96,8 +96,8 @@ const maxUnsafe = 10
 func (s *session) warnUnsafe() {
 	for all := s.state.Unsafe(); s.unsafe < min(len(all), maxUnsafe); s.unsafe++ {
 		u := &all[s.unsafe]
-		term.Warn(fmt.Sprintf("PID %d: a replayed trace may have overwritten buffers in %s of %s: they were allocated after its capture",
-			u.PID, u.Region, cmp.Or(page.Clean(name.Of(u.Stack.Frames()).String()), "an unknown line")))
+		term.Warn(fmt.Sprintf("PID %d: the replay of trace %d may have overwritten %s (%s of %s) of %s: allocated after its capture",
+			u.PID, u.TraceID, page.Count(u.Count, "buffer"), page.Bytes(u.Bytes), u.Region, cmp.Or(page.Clean(name.Of(u.Stack.Frames()).String()), "an unknown line")))
 	}
 }
 

@@ -317,10 +317,18 @@ func TestLossesAndFailuresAreShown(t *testing.T) {
 	for _, e := range []event.Event{
 		{Kind: event.Lost, Count: 12, Cause: "ring buffer full"},
 		{Kind: event.AllocFailed, TimeNs: s.scene.NowNs, PID: scene.Test, Region: event.L1, SizeBytes: 512 << 20},
+		{Kind: event.TraceBegin, TimeNs: s.scene.NowNs, PID: scene.Test, ProgramID: 3, Devices: []int{0}},
+		{Kind: event.TraceEnd, TimeNs: s.scene.NowNs, PID: scene.Test, ProgramID: 3, Devices: []int{0}},
+		{
+			Kind: event.Alloc, TimeNs: s.scene.NowNs, PID: scene.Test, Allocator: 0x6001, BufferID: 1 << 40, Region: event.DRAM, Devices: []int{0},
+			SizeBytes: 12288, BytesPerBank: 1024, Banks: 12, Stack: event.StackOf([]event.Frame{{Kind: event.Python, Name: "run", File: "late.py", Line: 9}}),
+		},
+		{Kind: event.TraceReplay, TimeNs: s.scene.NowNs, PID: scene.Test, ProgramID: 3, Devices: []int{0}},
 	} {
 		s.live.Handle(&e)
 	}
 	s.refresh()
+	qt.Check(t, qt.StringContains(s.text(), "1 buffer may be overwritten by a trace: 12.0 KiB of late.py:9 run, PID 6001"))
 	qt.Check(t, qt.StringContains(s.text(), "totals may be wrong: 12 events lost (ring buffer full)"))
 	qt.Check(t, qt.StringContains(s.text(), "1 allocation failed, the last 0.0 s ago: 512.0 MiB of L1, PID 6001"))
 }

@@ -129,6 +129,14 @@ func (m *model) warnings() (list []string) {
 		last := p.Failures[len(p.Failures)-1]
 		alarm(count(n, "allocation")+" failed", fmt.Sprintf(", the last %s ago: %s, PID %d", m.ago(last.TimeNs), requested(&last), last.PID))
 	}
+	if n := p.UnsafeCount; n > 0 {
+		more := ""
+		if len(p.Unsafe) > 0 {
+			first := &p.Unsafe[0]
+			more = fmt.Sprintf(": %s of %s, PID %d, %s ago", page.Bytes(first.Bytes), lineOf(first.Stack), first.PID, m.ago(first.TimeNs))
+		}
+		alarm(count(n, "buffer")+" may be overwritten by a trace", m.clean(more))
+	}
 	if leaked, others := m.leaked(); leaked != "" {
 		alarm(leaked, others)
 	}
@@ -164,8 +172,7 @@ func (m *model) leaked() (text, others string) {
 	var totals page.Groups[string, total]
 	sum := uint64(0)
 	for _, v := range leaks {
-		of := name.Of(v.Stack.Frames())
-		line := cmp.Or(of.Call.String(), of.Op, alloc.Unknown(v.Stack, false))
+		line := lineOf(v.Stack)
 		one, _ := totals.Of(line)
 		*one = total{line, one.bytes + v.Bytes}
 		sum += v.Bytes
@@ -175,6 +182,12 @@ func (m *model) leaked() (text, others string) {
 		others = fmt.Sprintf(" and %d more: ttmem leaks", n)
 	}
 	return page.Bytes(sum) + " leaked: " + m.clean(largest.line), others
+}
+
+// lineOf names the line of a stack or, without one, its operation.
+func lineOf(stack *event.Stack) string {
+	of := name.Of(stack.Frames())
+	return cmp.Or(of.Call.String(), of.Op, alloc.Unknown(stack, false))
 }
 
 // requested describes a failed allocation.

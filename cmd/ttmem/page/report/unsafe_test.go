@@ -28,9 +28,10 @@ func TestBuffersThatATraceMayOverwriteAreFirst(t *testing.T) {
 		})
 		step(event.TraceReplay)
 	}
+	r.Apply(event.Event{Kind: event.Owner, PID: 7, BufferID: r.Id - 1, Cause: "model.cache", Count: 1})
 	text := pagetest.Text(t, &Page{r.State.Snapshot(), Options{State: r.State}}, page.Layout{Width: 100})
 	qt.Check(t, qt.StringContains(text, "2 buffers may have been overwritten by a trace; "))
-	qt.Check(t, qt.Matches(text, `(?s).*\n2 buffers that a trace may have overwritten\n +24.0 KiB +2 buffers  DRAM  model.py:9 .*No leaks found.*`))
+	qt.Check(t, qt.Matches(text, `(?s).*\n2 buffers that a trace may have overwritten\n +24.0 KiB +2 buffers  DRAM  model.py:9 .*model\.cache.*No leaks found.*`))
 	other := pagetest.Text(t, &Page{r.State.Snapshot(), Options{State: r.State, PID: 8}}, page.Layout{Width: 100})
 	qt.Check(t, qt.Not(qt.StringContains(other, "2 buffers that")))
 }

@@ -100,7 +100,8 @@ func (r *report) unsafe() {
 	traces := make(map[uint64]bool)
 	for i := range r.snap.Unsafe {
 		if u := &r.snap.Unsafe[i]; r.PID == 0 || u.PID == r.PID {
-			sites.add(&memory.Site{PID: u.PID, Devices: u.Devices, Stack: u.Stack}, memory.Amount{Count: u.Count, Bytes: u.Bytes}, u.Region, nil)
+			amount := memory.Amount{Count: u.Count, Bytes: u.Bytes}
+			sites.add(&memory.Site{PID: u.PID, Devices: u.Devices, Stack: u.Stack}, amount, u.Region, []analyze.Holder{{Owner: memory.Owner{Path: u.Owner, Tensor: u.Tensor}, Amount: amount}})
 			count += u.Count
 			traces[u.TraceID] = true
 		}
