@@ -97,6 +97,16 @@ type Peak struct {
 // Gain returns how many bytes lower in each bank the peak is with an outcome.
 func (p *Peak) Gain(o Outcome) uint64 { return p.Peak - min(p.Peak, o.PerBank) }
 
+// BestLine is the line without which the peak is lowest, as is proved; nil if it is as high without each.
+func (p *Peak) BestLine() (best *Line) {
+	for _, l := range p.Lines {
+		if l.Alone.Doubt == "" && p.Gain(l.Alone) > 0 && (best == nil || l.Alone.PerBank < best.Alone.PerBank) {
+			best = l
+		}
+	}
+	return best
+}
+
 // Advice is what a recording gives.
 type Advice struct {
 	Peaks []*Peak

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -51,17 +53,9 @@ func runAdvise(c *cobra.Command, p *page_advise.Page, path string) error {
 	if err := source.ReadOnce(path); err != nil {
 		return err
 	}
-	var read *source.Summary
-	play := func(handle func(*event.Event)) error {
-		r := &source.Recording{Path: path, Whole: true, Quiet: read != nil}
-		s, err := r.Watch(handle)
-		if read == nil {
-			read = s
-		}
-		return err
-	}
 	var err error
-	if p.Advice, err = advise.Of(play); err != nil {
+	var read *source.Summary
+	if p.Advice, read, err = adviceOf(&source.Recording{Path: path}); err != nil {
 		return err
 	}
 	p.Notes = read.Notes
@@ -69,4 +63,34 @@ func runAdvise(c *cobra.Command, p *page_advise.Page, path string) error {
 		return err
 	}
 	return read.Finish(nil)
+}
+
+// adviceOf returns the advice of a recording, which is read several times.
+func adviceOf(r *source.Recording) (a *advise.Advice, read *source.Summary, err error) {
+	r.Whole = true
+	a, err = advise.Of(func(handle func(*event.Event)) error {
+		s, err := r.Watch(handle)
+		read, r.Quiet = cmp.Or(read, s), true
+		return err
+	})
+	return a, read, err
+}
+
+// adviceUnasked is the advice of a recording for a view that shows more than that; nil if it takes too long.
+func adviceUnasked(r *source.Recording) (*advise.Advice, error) {
+	if source.ReadOnce(r.Path) != nil || isLarge(r.Path) {
+		return nil, nil
+	}
+	a, _, err := adviceOf(r)
+	return a, err
+}
+
+// mostSearched is the size of a recording that is replayed without being asked, in bytes: some 100,000 events with call stacks,
+// in about a second.
+const mostSearched = 1 << 20
+
+// isLarge reports whether a recording is too large for that.
+func isLarge(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Size() > mostSearched
 }

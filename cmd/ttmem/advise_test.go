@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page/advise"
@@ -74,6 +75,31 @@ func TestAdvise(t *testing.T) {
 	qt.Check(t, qt.Equals(doc.Peaks[0].Lines[0].Owner, "residual (local of forward)"))
 	qt.Check(t, qt.Equals(doc.Peaks[0].All.PeakBytes, 3*64*2048))
 	qt.Check(t, qt.IsTrue(name.AtLine("model.py:20")(doc.Peaks[0].Lines[0].LastUseStack)))
+}
+
+// TestReportSaysWhatToFreeEarlier, in two lines at most, if a peak is lower then.
+func TestReportSaysWhatToFreeEarlier(t *testing.T) {
+	const begin = "Tensors in L1 would peak at 6.0 KiB, not 8.0 KiB, if 2.0 KiB of model.py:10\ncall_10 were freed after model.py:20 call_20 · ttnn.add: ttmem advise FILE\n"
+	file := writeEvents(t, "late.ttmem", lateEvents())
+	out, errs, status := runSized(t, &unix.Winsize{Row: 40, Col: 80}, []string{"report", "--color=never", file})
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	qt.Check(t, qt.StringContains(out, begin))
+	out, _, _ = runSized(t, nil, []string{"report", file, "--json"})
+	pagetest.CheckSchema(t, "report", out)
+	qt.Check(t, qt.StringContains(out, `"late_frees":[{"region":"L1","pid":7,"user":"root","devices":[0],"peak_bytes":8192,"freed_peak_bytes":6144,"lines":1,"name":"model.py:10 call_10 · ttnn.empty","count":1,"bytes":2048,"last_use":"model.py:20 call_20 · ttnn.add"}]`))
+	out, _, _ = runSized(t, nil, []string{"report", file, "-p", "7"})
+	qt.Check(t, qt.StringContains(out, "would peak at"))
+
+	used := lateEvents()
+	for i := range used {
+		if e := &used[i]; e.Kind == event.ProgramRun && name.AtLine("model.py:31")(e.Stack) {
+			e.Uses.Arguments = append(e.Uses.Arguments, 0x16e000-2048)
+		}
+	}
+	for name, events := range map[string][]event.Event{"used.ttmem": used, "batch.ttmem": batchEvents(0)} {
+		out, _, _ = runSized(t, nil, []string{"report", writeEvents(t, name, events)})
+		qt.Check(t, qt.Not(qt.StringContains(out, "would peak")), qt.Commentf("%s", name))
+	}
 }
 
 // TestAdviseSaysWhatItDoesNotKnow, in one line, and why.

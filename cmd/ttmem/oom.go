@@ -59,10 +59,6 @@ together; each may be repeated. docs/oom.md explains them.`,
 	return c
 }
 
-// mostSearched is the size of a recording that is replayed without being asked, in bytes: some 100,000 events with call stacks,
-// in about a second.
-const mostSearched = 1 << 20
-
 func runOOM(o *viewOptions, changes map[string]*[]string, kept string) error {
 	if err := flags.CheckLimit(o.n); err != nil {
 		return err
@@ -88,8 +84,7 @@ func runOOM(o *viewOptions, changes map[string]*[]string, kept string) error {
 	p := &oom.Page{Of: w.Of, Live: w.Live, Limit: o.n, PIDs: o.source.PIDs, Others: w.Others, Notes: w.Notes, Snapshot: snap, Clock: o.source.Clock(), UTC: o.utc}
 	if o.source.File != "" && source.ReadOnce(o.source.File) == nil {
 		p.File = o.source.File
-		info, err := os.Stat(p.File)
-		p.Large = err == nil && info.Size() > mostSearched
+		p.Large = isLarge(p.File)
 	}
 	p.Choose()
 	if source.IsOwn(w.Of) {

@@ -73,6 +73,9 @@ func reportFile(o *viewOptions) error {
 	if snapshot, err = o.reported(snapshot, o.source.File, &how); err != nil {
 		return err
 	}
+	if how.Advice, err = adviceUnasked(&source.Recording{Path: o.source.File, PIDs: o.source.PIDs, Quiet: true}); err != nil {
+		return err
+	}
 	how.Older, how.Clock, how.CutShort = w.File.Older(), w.File.Clock(), w.Cut
 	err = output.Print(&report.Page{Snapshot: snapshot, Options: how}, o.format, page.NewSupplement(how.Clock, snapshot), "report")
 	return cmp.Or(err, w.Finish(nil))

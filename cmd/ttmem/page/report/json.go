@@ -28,6 +28,9 @@ type Document struct {
 	Retained []retainedMemory `json:"retained"`
 	// Padding is the padding of tiles in each region that has any, as far as it is known.
 	Padding []paddedRegion `json:"padding"`
+	// LateFrees is what lowers the peaks of DRAM and L1 if it is freed after its last use: see ttmem advise. It is left
+	// out for a recording of more than 1 MiB, and for running processes.
+	LateFrees []lateFree `json:"late_frees,omitempty"`
 	// Temporary are buffers that were freed soon.
 	Temporary temporaryBuffers `json:"temporary"`
 	// Peaks are the regions of chips that were used, each with its largest call sites.
@@ -106,7 +109,7 @@ func leaksOf(list []analyze.Verdict) []table.Object[site] {
 func (p *Page) Document() any {
 	r := newReport(p.Snapshot, p.Options)
 	doc := Document{Snapshot: *p.Snapshot, Summary: r.summary(), CutShort: p.CutShort, Leaks: leaksOf(r.leaked), Undecided: leaksOf(r.undecided), Retained: []retainedMemory{}, Padding: []paddedRegion{},
-		Temporary: r.temporaryDocument(), Peaks: []peak{}}
+		Temporary: r.temporaryDocument(), LateFrees: r.lateFrees(), Peaks: []peak{}}
 	for _, one := range r.retained {
 		doc.Retained = append(doc.Retained, retainedMemory{
 			one.by.Name, one.region.String(), one.Count, one.Bytes, one.grows, one.part, one.capacity, one.by.Cached,

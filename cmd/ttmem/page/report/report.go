@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/advise"
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
@@ -28,6 +29,8 @@ type Options struct {
 	CutShort bool
 	// State has the call sites of peaks and leaks.
 	State *aggregate.State
+	// Advice is what is held after its last use; nil if that was not searched.
+	Advice *advise.Advice
 	// Clock relates the snapshot's times to the wall clock. With UTC, times are printed by the
 	// wall clock.
 	Clock page.Clock
@@ -129,6 +132,7 @@ func (r *report) write() {
 	r.leaks()
 	r.retainedByRuntime()
 	r.tilePadding()
+	r.writeLateFrees()
 	r.regions()
 	r.processes()
 	r.live()
