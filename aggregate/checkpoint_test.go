@@ -77,8 +77,8 @@ func known(t *testing.T, s *aggregate.State) string {
 		fmt.Fprintf(&b, "\n%+v", op)
 	}
 	for _, buffer := range s.Buffers() {
-		use, known := s.UseOf(buffer.PID, buffer.BufferID)
-		fmt.Fprintf(&b, "\n%d %d %+v %v", buffer.PID, buffer.BufferID, use, known)
+		use, runs, known := s.UseOf(buffer.PID, buffer.BufferID)
+		fmt.Fprintf(&b, "\n%d %d %+v %d %v", buffer.PID, buffer.BufferID, use, runs, known)
 	}
 	x := s.Index()
 	fmt.Fprintf(&b, "\n%d %d %+v %v %d %v %d", s.Number(), x.First, x.Begin, x.Failures, x.FailuresFrom, x.Peaks, x.MarksFrom)

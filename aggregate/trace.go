@@ -154,6 +154,9 @@ func (p *process) tracedRuns() (n int) {
 func (p *process) replayTrace(e *event.Event) {
 	s := p.state
 	d, t := p.set(e.Devices), p.traceOf(e)
+	if p.used != nil {
+		p.used.Replay(e.TimeNs, e.Stack)
+	}
 	if t == nil {
 		op := s.operation(d, e)
 		op.Replays, op.LastNs = op.Replays+1, e.TimeNs

@@ -15,7 +15,7 @@ func (p *process) use(e *event.Event) {
 		return
 	}
 	p.followUses()
-	p.used.Begin(e.ProgramID)
+	p.used.Begin(e.ProgramID, e.TimeNs, e.Stack, slices.ContainsFunc(p.traces, func(t *trace) bool { return t.capturing }))
 	var arenas []*arena
 	for a := range p.arenas() {
 		if slices.ContainsFunc(e.Devices, func(chip int) bool { return slices.Contains(a.set.ids, chip) }) {
@@ -30,7 +30,7 @@ func (p *process) use(e *event.Event) {
 				ids = in(&a.places, ids, uint64(at))
 			}
 			if len(ids) == 1 {
-				p.used.Add(ids[0], e.TimeNs)
+				p.used.Add(ids[0])
 			} else { // of buffers of several allocators, or in DRAM and L1, it is not known which one is meant
 				p.used.Perhaps(ids...)
 			}
@@ -44,7 +44,7 @@ func (p *process) use(e *event.Event) {
 func (p *process) transfer(e *event.Event) {
 	if p.buffers.Get(e.BufferID) != nil {
 		p.followUses()
-		p.used.Transfer(e.BufferID, e.TimeNs)
+		p.used.Transfer(e.BufferID, e.TimeNs, e.Stack)
 	}
 }
 
@@ -82,12 +82,14 @@ func (p *process) endUses(a *arena) {
 	}
 }
 
-// UseOf returns how runs of programs and the host used a live buffer. known is false if that was not recorded.
-func (s *State) UseOf(pid int, buffer uint64) (use uses.Use, known bool) {
+// UseOf returns how runs of programs and the host used a live buffer, and how many runs followed. known is false if that was
+// not recorded.
+func (s *State) UseOf(pid int, buffer uint64) (use uses.Use, runs uint64, known bool) {
 	if p := s.known(pid); p != nil && p.used != nil {
-		return p.used.Of(buffer), true
+		use, runs = p.used.Of(buffer)
+		return use, runs, true
 	}
-	return use, false
+	return use, 0, false
 }
 
 // UsesOf returns how many live buffers the latest run of a program of a process uses, after its ProgramRun was

@@ -20,7 +20,7 @@ func usesOf(t *testing.T, events ...event.Event) (*aggregate.State, map[uint64]u
 	}
 	counts := make(map[uint64]uint64)
 	for _, b := range s.Buffers() {
-		if use, known := s.UseOf(7, b.BufferID); known {
+		if use, _, known := s.UseOf(7, b.BufferID); known {
 			counts[b.BufferID] = use.Count
 		}
 	}
@@ -53,10 +53,10 @@ func TestUsesOfLiveBuffers(t *testing.T) {
 		used(0, 5, list(0x100040), nil),
 	)
 	qt.Check(t, qt.DeepEquals(counts, map[uint64]uint64{2: 0, 3: 1, 4: 1}))
-	use, _ := s.UseOf(7, 4)
+	use, _, _ := s.UseOf(7, 4)
 	qt.Check(t, qt.Equals(use.First, uses.Moment{Run: 4, TimeNs: 10}))
 	qt.Check(t, qt.Equals(s.UsesOf(7), 1))
-	_, known := s.UseOf(8, 4)
+	_, _, known := s.UseOf(8, 4)
 	qt.Check(t, qt.IsFalse(known))
 }
 
@@ -89,7 +89,7 @@ func TestTheHostUsesBuffers(t *testing.T) {
 	s, counts := usesOf(t, born(0, 1, 1, event.DRAM, 0x100040), event.Event{Kind: event.BufferWrite, Devices: []int{0}, BufferID: 1},
 		event.Event{Kind: event.BufferRead, Devices: []int{0}, BufferID: 2}, used(0, 5, []uint32{0x100040}, nil), event.Event{Kind: event.BufferRead, BufferID: 1})
 	qt.Check(t, qt.DeepEquals(counts, map[uint64]uint64{1: 3}))
-	use, _ := s.UseOf(7, 1)
+	use, _, _ := s.UseOf(7, 1)
 	qt.Check(t, qt.Equals(use, uses.Use{Count: 3, First: uses.Moment{TimeNs: 2}, Last: uses.Moment{Run: 1, TimeNs: 5}}))
 }
 

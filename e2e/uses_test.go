@@ -130,7 +130,7 @@ func usesByMoment(t *testing.T, events []event.Event) map[string]*usedIn {
 				}
 			}
 			for _, b := range s.BuffersOf(e.PID) {
-				if use, _ := s.UseOf(e.PID, b.BufferID); use.Last.Run == runs[e.PID] {
+				if use, _, _ := s.UseOf(e.PID, b.BufferID); use.Last.Run == runs[e.PID] {
 					of.used = append(of.used, b)
 				}
 			}

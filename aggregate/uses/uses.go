@@ -16,6 +16,8 @@ import (
 type Use struct {
 	Count       uint64
 	First, Last Moment
+	// traced is true if a run that a trace captured uses it: replays do, too.
+	traced bool
 }
 
 // A Moment is the run of a program, or is after one.
@@ -23,6 +25,8 @@ type Moment struct {
 	// Run is the number of that run among those of its process, from 1; 0: before the first one.
 	Run    uint64
 	TimeNs uint64
+	// By is the call stack; nil if it is not known.
+	By *event.Stack
 }
 
 // maxBlocks is how many buffers in the L1 of one allocator are followed: there is no room for more of the smallest
@@ -123,12 +127,16 @@ type Buffers struct {
 	refused bool
 	// perhaps are buffers of which the latest run uses one, it is not known which.
 	perhaps []uint64
+	// run is the latest run, captured is true if a trace captures it, and replay is the latest replay of a trace.
+	run, replay Moment
+	captured    bool
 }
 
-// Begin begins the next run, of a program.
-func (b *Buffers) Begin(program uint64) {
+// Begin begins the next run, of a program, at a time. A trace may capture it.
+func (b *Buffers) Begin(program, timeNs uint64, by *event.Stack, captured bool) {
 	b.Runs++
 	b.program, b.refused = program, false
+	b.run, b.captured = Moment{b.Runs, timeNs, by}, captured
 	clear(b.latest)
 	b.perhaps = b.perhaps[:0]
 }
@@ -136,8 +144,8 @@ func (b *Buffers) Begin(program uint64) {
 // Perhaps adds that the latest run uses one of several buffers.
 func (b *Buffers) Perhaps(ids ...uint64) { b.perhaps = append(b.perhaps, ids...) }
 
-// Add adds the use of a buffer by the latest run, at a time.
-func (b *Buffers) Add(id, timeNs uint64) {
+// Add adds the use of a buffer by the latest run.
+func (b *Buffers) Add(id uint64) {
 	if b.of == nil {
 		b.of, b.latest = make(map[uint64]Use), make(map[uint64]Use)
 	}
@@ -145,22 +153,25 @@ func (b *Buffers) Add(id, timeNs uint64) {
 		return
 	}
 	b.latest[id] = b.of[id]
-	b.add(id, timeNs)
+	b.add(id, b.run, b.captured)
 }
 
 // Transfer adds the use of a buffer by the host.
-func (b *Buffers) Transfer(id, timeNs uint64) {
+func (b *Buffers) Transfer(id, timeNs uint64, by *event.Stack) {
 	if b.of == nil {
 		b.of, b.latest = make(map[uint64]Use), make(map[uint64]Use)
 	}
-	b.add(id, timeNs)
+	b.add(id, Moment{b.Runs, timeNs, by}, false)
 	delete(b.latest, id) // the run before it was not refused
 }
 
-func (b *Buffers) add(id, timeNs uint64) {
+// Replay adds the use of all buffers that captured runs used, by the replay of a trace.
+func (b *Buffers) Replay(timeNs uint64, by *event.Stack) { b.replay = Moment{b.Runs, timeNs, by} }
+
+func (b *Buffers) add(id uint64, at Moment, captured bool) {
 	u := b.of[id]
 	u.Count++
-	u.Last = Moment{b.Runs, timeNs}
+	u.Last, u.traced = at, u.traced || captured
 	if u.Count == 1 {
 		u.First = u.Last
 	}
@@ -190,8 +201,13 @@ func (b *Buffers) Refuse(program uint64) {
 	b.Runs, b.refused = b.Runs-1, true
 }
 
-// Of returns the use of a buffer.
-func (b *Buffers) Of(id uint64) Use { return b.of[id] }
+// Of returns the use of a buffer, and how many runs followed it. Replays are not counted.
+func (b *Buffers) Of(id uint64) (u Use, runs uint64) {
+	if u = b.of[id]; u.traced && b.replay.TimeNs > u.Last.TimeNs {
+		u.Last = b.replay
+	}
+	return u, b.Runs - u.Last.Run
+}
 
 // Ended forgets a buffer.
 func (b *Buffers) Ended(id uint64) {
@@ -202,12 +218,19 @@ func (b *Buffers) Ended(id uint64) {
 // Code writes or reads the uses.
 func (b *Buffers) Code(c *codec.Codec) {
 	c.Uints(&b.Runs, &b.program)
+	moment := func(m *Moment) { c.Uints(&m.Run, &m.TimeNs); c.Stack(&m.By) }
+	moment(&b.run)
+	moment(&b.replay)
+	c.Bool(&b.captured)
 	if c.Bool(&b.refused); c.Reads {
 		b.of, b.latest = make(map[uint64]Use), make(map[uint64]Use)
 	}
 	for _, table := range [...]map[uint64]Use{b.of, b.latest} {
 		codec.Table(c, table, func(id *uint64, u *Use) {
-			c.Uints(id, &u.Count, &u.First.Run, &u.First.TimeNs, &u.Last.Run, &u.Last.TimeNs)
+			c.Uints(id, &u.Count)
+			moment(&u.First)
+			moment(&u.Last)
+			c.Bool(&u.traced)
 		})
 	}
 }

@@ -57,36 +57,42 @@ func TestPlacesAreBounded(t *testing.T) {
 	qt.Check(t, qt.HasLen(p.l1, 0))
 }
 
+// of returns the use of a buffer.
+func of(b *Buffers, id uint64) Use {
+	u, _ := b.Of(id)
+	return u
+}
+
 func TestUses(t *testing.T) {
 	var b Buffers
-	b.Begin(7)
-	b.Add(1, 10)
-	b.Add(1, 10) // twice in a run is once
-	b.Add(2, 10)
+	b.Begin(7, 10, nil, false)
+	b.Add(1)
+	b.Add(1) // twice in a run is once
+	b.Add(2)
 	qt.Check(t, qt.Equals(b.Latest(), 2))
-	b.Begin(8)
-	b.Add(2, 20)
-	first, second := Moment{1, 10}, Moment{2, 20}
-	qt.Check(t, qt.Equals(b.Of(1), Use{1, first, first}))
-	qt.Check(t, qt.Equals(b.Of(2), Use{2, first, second}))
-	qt.Check(t, qt.Equals(b.Of(3), Use{}))
+	b.Begin(8, 20, nil, false)
+	b.Add(2)
+	first, second := Moment{Run: 1, TimeNs: 10}, Moment{Run: 2, TimeNs: 20}
+	qt.Check(t, qt.Equals(of(&b, 1), Use{Count: 1, First: first, Last: first}))
+	qt.Check(t, qt.Equals(of(&b, 2), Use{Count: 2, First: first, Last: second}))
+	qt.Check(t, qt.Equals(of(&b, 3), Use{}))
 	b.Refuse(7) // not the latest
-	qt.Check(t, qt.Equals(b.Of(2), Use{2, first, second}))
-	b.Begin(9)
-	b.Add(2, 30)
-	b.Add(3, 30)
+	qt.Check(t, qt.Equals(of(&b, 2), Use{Count: 2, First: first, Last: second}))
+	b.Begin(9, 30, nil, false)
+	b.Add(2)
+	b.Add(3)
 	b.Perhaps(4, 5)
 	qt.Check(t, qt.ContentEquals(b.Possible(), []uint64{2, 3, 4, 5}))
 	b.Refuse(9)
 	b.Refuse(9)
 	qt.Check(t, qt.HasLen(b.Possible(), 0))
-	qt.Check(t, qt.Equals(b.Of(2), Use{2, first, second}))
-	qt.Check(t, qt.Equals(b.Of(3), Use{}))
+	qt.Check(t, qt.Equals(of(&b, 2), Use{Count: 2, First: first, Last: second}))
+	qt.Check(t, qt.Equals(of(&b, 3), Use{}))
 	qt.Check(t, qt.Equals(b.Runs, 2))
-	b.Transfer(2, 35)
-	qt.Check(t, qt.Equals(b.Of(2), Use{3, first, Moment{2, 35}}))
+	b.Transfer(2, 35, nil)
+	qt.Check(t, qt.Equals(of(&b, 2), Use{Count: 3, First: first, Last: Moment{Run: 2, TimeNs: 35}}))
 	b.Ended(1)
-	qt.Check(t, qt.Equals(b.Of(1), Use{}))
+	qt.Check(t, qt.Equals(of(&b, 1), Use{}))
 
 	w := codec.NewWriter()
 	b.Code(w)
@@ -94,8 +100,37 @@ func TestUses(t *testing.T) {
 	r := codec.NewReader(w.Data, nil)
 	read.Code(r)
 	qt.Assert(t, qt.IsFalse(r.Bad))
-	qt.Check(t, qt.Equals(read.Of(2), b.Of(2)))
-	read.Begin(10)
-	read.Add(2, 40)
-	qt.Check(t, qt.Equals(read.Of(2), Use{4, first, Moment{3, 40}}))
+	qt.Check(t, qt.Equals(of(&read, 2), of(&b, 2)))
+	read.Begin(10, 40, nil, false)
+	read.Add(2)
+	qt.Check(t, qt.Equals(of(&read, 2), Use{Count: 4, First: first, Last: Moment{Run: 3, TimeNs: 40}}))
+}
+
+// The replay of a trace uses what its runs used when they were captured, and is no run.
+func TestReplaysAreUses(t *testing.T) {
+	var b Buffers
+	captured, by := event.StackOf([]event.Frame{{Name: "captured"}}), event.StackOf([]event.Frame{{Name: "replay"}})
+	b.Begin(7, 10, captured, true)
+	b.Add(1)
+	b.Begin(7, 20, nil, false)
+	b.Add(2)
+	u, runs := b.Of(1)
+	qt.Check(t, qt.Equals(u.Last, Moment{1, 10, captured}))
+	qt.Check(t, qt.Equals(runs, 1))
+	b.Replay(30, by)
+	u, runs = b.Of(1)
+	qt.Check(t, qt.Equals(u.Last, Moment{2, 30, by}))
+	qt.Check(t, qt.Equals(runs, 0))
+	qt.Check(t, qt.Equals(of(&b, 2).Last, Moment{Run: 2, TimeNs: 20}))
+
+	w := codec.NewWriter()
+	b.Code(w)
+	r := codec.NewReader(w.Data, w.Stacks)
+	var read Buffers
+	read.Code(r)
+	qt.Assert(t, qt.IsFalse(r.Bad))
+	qt.Check(t, qt.Equals(of(&read, 1), of(&b, 1)))
+	read.Begin(7, 40, nil, false)
+	read.Add(1)
+	qt.Check(t, qt.Equals(of(&read, 1).Last, Moment{Run: 3, TimeNs: 40}))
 }

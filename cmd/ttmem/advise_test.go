@@ -102,6 +102,27 @@ func TestReportSaysWhatToFreeEarlier(t *testing.T) {
 	}
 }
 
+// TestDumpHasTheLastUse of each buffer before the moment.
+func TestDumpHasTheLastUse(t *testing.T) {
+	events := lateEvents()
+	for i := range events[2:] {
+		events[2+i].TimeNs += 1001e9
+	}
+	file := writeEvents(t, "late.ttmem", events)
+	out, errs, status := runSized(t, &unix.Winsize{Row: 40, Col: 200}, []string{"dump", "--color=never", file, "--at", "peak"})
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	qt.Check(t, qt.StringContains(out, "       age      unused     PID  layout           name\n"))
+	qt.Check(t, qt.Matches(out, `(?s).* 0.006 s       1 run       7  interleaved      model.py:10 .*`), qt.Commentf("%s", out))
+	out, _, _ = runSized(t, nil, []string{"dump", file, "--at", "peak", "--json"})
+	pagetest.CheckSchema(t, "dump", out)
+	qt.Check(t, qt.StringContains(out, `"last_use":"model.py:20 call_20 · ttnn.add","last_use_ns":1001005000000,`))
+	qt.Check(t, qt.StringContains(out, `"idle_ns":4000000,"idle_runs":1}`))
+	qt.Check(t, qt.Equals(strings.Count(out, `"idle_runs":0`), 2))
+	qt.Check(t, qt.Equals(strings.Count(out, `"last_use":`), 3)) // the last one is not used yet
+	out, _, _ = runSized(t, &unix.Winsize{Row: 40, Col: 80}, []string{"dump", "--color=never", file, "--at", "peak"})
+	qt.Check(t, qt.Not(qt.StringContains(out, "unused"))) // no room
+}
+
 // TestAdviseSaysWhatItDoesNotKnow, in one line, and why.
 func TestAdviseSaysWhatItDoesNotKnow(t *testing.T) {
 	change := func(do func(e *event.Event)) []event.Event {

@@ -165,6 +165,9 @@ func (c *Codec) Texts() (n, bytes int) { return max(len(c.texts), len(c.known)),
 // Stack writes or reads a call stack; nil if it is not known.
 func (c *Codec) Stack(s **event.Stack) {
 	n := 0
+	if c.Reads {
+		*s = nil
+	}
 	if *s != nil {
 		var ok bool
 		if n, ok = c.numbers[(*s).ID]; !ok {

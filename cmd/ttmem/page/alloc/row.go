@@ -10,6 +10,7 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
+	"ttmem/aggregate/uses"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -79,6 +80,9 @@ type Row struct {
 	SinceNs, NowNs      uint64
 	BeforeAttach        bool // SinceNs is not known
 	Layout              string
+	// LastUse is the latest run or transfer that used it, and Runs the number of runs after that; zero if none is known.
+	LastUse uses.Moment
+	Runs    uint64
 	// Owner is who holds it; empty if that is not known.
 	Owner memory.Owner
 	// OwnerClass is the class by the owner, for rows of several buffers.
@@ -167,6 +171,9 @@ func (a *Row) EachBytes() uint64 {
 
 // Age is how long it has been live, in ns.
 func (a *Row) Age() uint64 { return a.NowNs - min(a.NowNs, a.SinceNs) }
+
+// Idle is how long it has not been used, in ns.
+func (a *Row) Idle() uint64 { return a.NowNs - min(a.NowNs, a.LastUse.TimeNs) }
 
 // TotalBytes returns the size on all selected chips; 0 if the row is inside a buffer.
 func (a *Row) TotalBytes() uint64 {

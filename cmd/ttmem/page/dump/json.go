@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
+	"ttmem/aggregate/uses"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/table"
@@ -87,6 +89,21 @@ var bufferFields = table.Columns{
 	table.Optional("per_core", "on single cores", func(a *alloc.Row) bool { return a.Buffer.PerCore }),
 	table.Optional("cores", "these cores, as x0, y0, x1, y1; left out if unknown", func(a *alloc.Row) [][4]uint16 { return page.Rectangles(a.Buffer.Cores()) }),
 	table.Owner, table.Tensor,
+	table.Optional("last_use", "the line and the operation of the latest run or transfer that used it; left out without a call stack", func(a *alloc.Row) string { return name.Of(a.LastUse.By.Frames()).String() }),
+	table.Optional("last_use_ns", "when that was; left out if no use is recorded", func(a *alloc.Row) uint64 { return a.LastUse.TimeNs }).WithWall("last_use_wall_ns"),
+	ifUsed("idle_ns", "how long before the moment", (*alloc.Row).Idle),
+	ifUsed("idle_runs", "the process's runs of programs since then", func(a *alloc.Row) uint64 { return a.Runs }),
+}
+
+// ifUsed returns a field of a buffer whose latest use is known.
+func ifUsed[T any](key, about string, value func(*alloc.Row) T) table.Column {
+	return table.Optional(key, about, func(a *alloc.Row) (v *T) {
+		if a.LastUse != (uses.Moment{}) {
+			one := value(a)
+			v = &one
+		}
+		return v
+	})
 }
 
 var staticFields = table.Columns{

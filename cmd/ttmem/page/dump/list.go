@@ -46,9 +46,11 @@ func New(s *aggregate.State, nowNs uint64, names alloc.Namer) *List {
 	l.Rows = make([]*alloc.Row, 0, len(buffers))
 	for i := range buffers {
 		h := &buffers[i]
+		use, runs, _ := s.UseOf(h.PID, h.BufferID)
 		l.add(alloc.Row{
 			Buffer: h, Devices: h.Devices, Region: h.Region, PID: h.PID, Address: h.Address, BytesPerBank: h.BytesPerBank,
 			Banks: uint64(h.Banks), SinceNs: h.SinceNs, NowNs: nowNs, BeforeAttach: h.BeforeAttach, Layout: h.Layout.String(), Owner: h.Owner,
+			LastUse: use.Last, Runs: runs,
 		}, h.Stack)
 	}
 	l.addStatics(s)

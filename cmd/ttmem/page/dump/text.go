@@ -115,9 +115,17 @@ func (l *List) device(id int) (device memory.Device) {
 // banksColumns is the width of the number of banks.
 const banksColumns = 5
 
-// rowColumns are the address, the allocated size, its share of each bank, the age, the process,
-// its user if there are several, and the layout. The name follows, or has its own line.
-var rowColumns = page.Columns{14, page.SizeColumns, page.SizeColumns + 3 + banksColumns, 10, 8, page.UserColumns, -17}
+// rowColumns are the address, the allocated size, its share of each bank, the age, the runs since the latest use if one is
+// known, the process, its user if there are several, and the layout. The name follows, or has its own line.
+var rowColumns = page.Columns{14, page.SizeColumns, page.SizeColumns + 3 + banksColumns, 10, idleColumn: 12, 8, userColumn: page.UserColumns, -17}
+
+// The places of columns that may be left out.
+const (
+	idleColumn = iota + 4
+	pidColumn
+	userColumn
+	layoutColumn
+)
 
 func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.Region, c *chip) {
 	total := c.totals[region]
@@ -154,19 +162,27 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 	}
 	columns, users := slices.Clone(rowColumns), l.Users()
 	if len(users) == 0 {
-		columns[5] = 0
+		columns[userColumn] = 0
 	}
-	oneLine := layout.Width == 0 || columns.Width()+2+widest <= layout.Width
+	isOneLine := func() bool { return layout.Width == 0 || columns.Width()+2+widest <= layout.Width }
 	tooWide := func() bool { return layout.Width > 0 && columns.Width() > layout.Width }
+	idle := columns[idleColumn]
+	columns[idleColumn] = 0
+	oneLine := isOneLine()
+	if slices.ContainsFunc(rows, func(i int) bool { return l.Rows[i].LastUse.TimeNs > 0 }) {
+		if columns[idleColumn] = idle; tooWide() || oneLine && !isOneLine() {
+			columns[idleColumn] = 0
+		}
+	}
 	few := tooWide()
 	if few {
-		columns[4], columns[5], columns[6] = 0, 0, 0
+		columns[pidColumn], columns[userColumn], columns[layoutColumn] = 0, 0, 0
 	}
 	least := tooWide()
 	if least {
 		columns[2] = 0
 	}
-	head := columns.Line("address", "allocated", each, "age", "PID", "USER", "  layout")
+	head := columns.Line("address", "allocated", each, "age", "unused", "PID", "USER", "  layout")
 	if oneLine {
 		head += "  name"
 	}
@@ -179,7 +195,7 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 		if a.Buffer != nil && a.Buffer.Scattered() {
 			address = "differs"
 		}
-		line := columns.Line(address, page.Bytes(a.Bytes()), share, l.age(a), fmt.Sprint(a.PID), layout.Cut(users[a.PID], page.UserColumns-1), "  "+kind)
+		line := columns.Line(address, page.Bytes(a.Bytes()), share, l.age(a), unused(a), fmt.Sprint(a.PID), layout.Cut(users[a.PID], page.UserColumns-1), "  "+kind)
 		title := l.rowTitle(a, layout)
 		if few {
 			title = users.PID(a.PID) + ", " + kind + ", " + title
@@ -215,6 +231,14 @@ func (l *List) rowTitle(a *alloc.Row, layout page.Layout) string {
 		title += ", in an L1 buffer"
 	}
 	return title
+}
+
+// unused is how many runs of programs followed the latest use of a row; "" if that is not known.
+func unused(a *alloc.Row) string {
+	if a.LastUse.TimeNs == 0 {
+		return ""
+	}
+	return page.Count(a.Runs, "run")
 }
 
 // age is how long a row has been live.
