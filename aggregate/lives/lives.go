@@ -49,9 +49,11 @@ type Space struct {
 	Devices []int
 	Region  event.Region
 	Banks   uint64
-	// Peak is the most bytes of each bank that were allocated, since PeakAt, by PeakStack after PeakRun runs of programs.
+	// Peak is the most bytes of each bank that were allocated, since PeakAt, which was at PeakNs, by PeakStack after PeakRun
+	// runs of programs.
 	Peak      uint64
 	PeakAt    Moment
+	PeakNs    uint64
 	PeakStack *event.Stack
 	PeakRun   uint32
 	allocated uint64
@@ -315,7 +317,7 @@ func (l *Lives) alloc(p *process, e *event.Event) {
 	}
 	s.Banks = max(s.Banks, uint64(l.state.Banks(e)))
 	if s.allocated += e.BytesPerBank; s.allocated > s.Peak {
-		s.Peak, s.PeakAt, s.PeakStack, s.PeakRun = s.allocated, l.now, e.Stack, p.run
+		s.Peak, s.PeakAt, s.PeakNs, s.PeakStack, s.PeakRun = s.allocated, l.now, l.state.Now(), e.Stack, p.run
 	}
 	p.live[e.BufferID] = live{life: uint32(len(l.All)), call: p.left}
 	l.All = append(l.All, Life{

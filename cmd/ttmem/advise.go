@@ -59,7 +59,7 @@ func runAdvise(c *cobra.Command, p *page_advise.Page, path string) error {
 		return err
 	}
 	p.Notes = read.Notes
-	if err := output.Print(p, flags.Format(c), page.NewSupplement(page.Clock{}), "advice"); err != nil {
+	if err := output.Print(p, flags.Format(c), page.NewSupplement(read.File.Clock()), "advice"); err != nil {
 		return err
 	}
 	return read.Finish(nil)

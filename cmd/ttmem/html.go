@@ -23,6 +23,7 @@ import (
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
+	page_advise "ttmem/cmd/ttmem/page/advise"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/oom"
 	"ttmem/cmd/ttmem/page/ops"
@@ -32,10 +33,11 @@ import (
 	"ttmem/tracer/event"
 )
 
-// The largest numbers of operations and failures on a page.
+// The largest numbers of operations, failures and lines with advice on a page.
 const (
 	pageOperations = 500
 	pageFailures   = 200
+	pageLines      = 100
 )
 
 // htmlOptions are the flags of html.
@@ -60,7 +62,7 @@ func newHTML() *cobra.Command {
 		Short: "Write a recording as one self-contained web page",
 		Long: `Writes a recording as one HTML file, which needs neither network nor ttmem: a timeline of every
 chip and region and, for the moment or range that you select on it, flame graphs, call sites,
-addresses, operations, leaks and failed allocations.
+addresses, operations, leaks, failed allocations and advice.
 
 Without -o, the page is a file beside the recording, named after it. It contains the command lines
 and source paths of the recording. docs/html.md explains the page.`,
@@ -203,12 +205,27 @@ func (o *htmlOptions) choosePath() error {
 // write writes the page with the documents of the whole recording.
 func (o *htmlOptions) write(out io.Writer, p *web.Page, state *aggregate.State, w *source.Summary, rules *name.Rules, doubts []string) error {
 	documents, err := pageDocuments(state, w, rules)
+	if err == nil {
+		err = o.addAdvice(documents)
+	}
 	if err != nil {
 		return err
 	}
 	return p.Write(out, state, web.Options{
 		Of: w.Of, Clock: o.source.Clock(), Rules: rules, Notes: slices.Concat(w.Notes, doubts), Documents: documents,
 	})
+}
+
+// addAdvice adds what is held after its last use, for a page of a whole recording in which uses are recorded.
+func (o *htmlOptions) addAdvice(documents map[string]json.RawMessage) error {
+	if span, err := source.ParseSpan(o.source.File, o.span, source.After); err != nil || !span.IsWhole() {
+		return err
+	}
+	a, err := adviceUnasked(&source.Recording{Path: o.source.File, PIDs: o.source.PIDs, Quiet: true})
+	if a != nil && a.Known > 0 {
+		documents["advise"] = document.Append(nil, (&page_advise.Page{Advice: a, Limit: pageLines}).Document(), nil)
+	}
+	return err
 }
 
 // doubts returns what makes the figures of the page doubtful.

@@ -195,6 +195,49 @@ func TestThePageNamesWhatHoldsALeak(t *testing.T) {
 	b.CheckQuiet()
 }
 
+// TestThePageHasAdvice on what to free earlier: a view, and a click goes to the peak. A part of a recording, and one in which
+// uses are not recorded, have none.
+func TestThePageHasAdvice(t *testing.T) {
+	events := lateEvents()
+	for i := range events[2:] {
+		events[2+i].TimeNs += 1001e9
+	}
+	path := writeEvents(t, "late.ttmem", events)
+	write := func(path string, args ...string) *browser.Browser {
+		page := filepath.Join(t.TempDir(), "page.html")
+		_, errs, status := runOnStreams(t, false, append([]string{"html", path, "-o", page}, args...))
+		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+		b := browser.New(t, 1280, 900)
+		b.Open(page)
+		return b
+	}
+	b := write(path)
+	b.Press("7")
+	qt.Check(t, qt.StringContains(b.Text("views"), "Advice (1)"))
+	for _, text := range []string{
+		"2.0 KiB", "6.0 KiB", "model.py:10 call_10 · ttnn.empty", "held by residual (local of forward)", "last used by model.py:20 call_20 · ttnn.add, 1 run before the peak",
+		"L1 per core, tensors: peak 8.0 KiB; if all is freed after its last use 6.0 KiB, proved by replay.",
+	} {
+		qt.Check(t, qt.StringContains(b.Text("adviceTable"), text))
+	}
+	b.Press("/")
+	b.Write("residual")
+	qt.Check(t, qt.StringContains(b.Text("adviceTable"), "model.py:10"))
+	b.Write("other")
+	qt.Check(t, qt.StringContains(b.Text("adviceTable"), "Nothing is held after its last use here."))
+	b.Press("Escape")
+	b.Eval("(document.querySelector('#adviceTable td button').click(), true)", new(bool))
+	qt.Check(t, qt.StringContains(b.Text("about"), "L1 per core of chip 0: 8.0 KiB of 10.0 KiB, 80.0 %"))
+	b.CheckQuiet()
+	b = write(path, "--from", "0.1s")
+	qt.Check(t, qt.Not(qt.StringContains(b.Text("views"), "Advice")))
+	for i := range events {
+		events[i].Uses = nil
+	}
+	b = write(writeEvents(t, "unknown.ttmem", events))
+	qt.Check(t, qt.Not(qt.StringContains(b.Text("views"), "Advice")))
+}
+
 // TestThePageIsWrittenBeside the recording, by default, and replaces nothing.
 func TestThePageIsWrittenBesideTheRecording(t *testing.T) {
 	mistakenFiles(t)

@@ -6,7 +6,7 @@
   const recording = newRecording(await recordingSource.load());
   const { head, model, time, last, sites } = recording;
   const { formatBytes, formatCount, formatPercent, patternOf } = flameText;
-  const VIEWS = ["flame", "sites", "addresses", "operations", "leaks", "failures"];
+  const VIEWS = ["flame", "sites", "addresses", "operations", "leaks", "failures", ...(head.documents.advise ? ["advice"] : [])];
   const CONTROLS = ["region", "chip", "process", "layout", "unit", "by"];
 
   // The selection is the rows from and to, which are the same for a moment, and at, the moment
@@ -119,6 +119,14 @@
       failureMap.show(f.row, region, chip);
       tables.holders($("holderTable"), $("failureWay"), f, recording, recording.liveIn(f.row, region, chip));
     },
+    advice: (c) => tables.advice($("adviceTable"), recording, c, (line) => {
+      $("region").value = regionOf(line.region);
+      if (recording.chips.length > 1) $("chip").value = String(line.devices[0]);
+      const [site] = recording.sitesOf(line);
+      Object.assign(selection, { from: line.row, to: line.row, at: line.row });
+      if (site) showSite(site);
+      else changed(true);
+    }),
   };
   // Circular buffers are in L1, and kernels in DRAM.
   const bankedRegion = (region) => ({ CB: "L1", KERNEL: "DRAM" })[region] || region;
@@ -188,12 +196,13 @@
     const tab = document.createElement("button");
     tab.type = "button"; tab.role = "tab"; tab.dataset.view = name;
     const { leaks = [], undecided = [] } = head.documents.leaks || {};
-    const count = { leaks: leaks.length + undecided.length, failures: recording.failures.length }[name];
+    const count = { leaks: leaks.length + undecided.length, failures: recording.failures.length, advice: recording.advice.length }[name];
     tab.textContent = $(name).ariaLabel + (count ? ` (${count.toLocaleString("en-US")})` : "");
     tab.title = `key ${i + 1}`;
     tab.addEventListener("click", () => { view = name; changed(true); });
     $("views").append(tab);
   });
+  $("lastView").textContent = VIEWS.length;
   if (recording.owners.length === 1) $("by").remove([...$("by").options].findIndex((o) => o.value === "owner"));
   for (const id of [...CONTROLS, "all"]) $(id).addEventListener("change", () => changed(true));
   $("amount").addEventListener("change", () => { range = $("amount").value; changed(true); });

@@ -162,6 +162,13 @@ function newRecording({ head, columns }) {
     const seconds = (f.time_ns - head.first_ns) / 1e9;
     return { ...f, row: columns.failures.find((row) => Math.abs(time[row] - seconds) < 4e-9) ?? rowAt(seconds) };
   });
+  // The lines of `ttmem advise`, with their bytes at a peak as the page has them: of L1 on a core, of DRAM in all banks. peaks
+  // are those of the regions.
+  const advicePeaks = ((head.documents.advise || {}).peaks || []).map((p) => {
+    const shown = (n) => (p.region === "L1" ? n / (spaceOf("L1", p.devices[0]) || { banks: 1 }).banks : n);
+    return { ...p, shown, row: rowAt((p.time_ns - head.first_ns) / 1e9 + 4e-9) };
+  });
+  const advice = advicePeaks.flatMap((peak) => peak.lines.map((line) => ({ ...line, peak, pid: peak.pid, region: peak.region, devices: peak.devices, row: peak.row })));
   const peaks = new Map(); // those of several chips at one row are one
   for (const p of head.peaks) {
     const key = `${p.region} ${p.row}`;
@@ -184,7 +191,7 @@ function newRecording({ head, columns }) {
 
   return {
     head, texts, last, time, rowAt, firstAbove, born, died, site, bytes, perBank, banks, address, id, sites, regions, chips,
-    owner, owners, groupOf, lines, useAt, chipsOf, weights, stops, failures, sitesOf, tally, tallyOwners, amount, AMOUNTS, liveIn, spaceOf,
+    owner, owners, groupOf, lines, useAt, chipsOf, weights, stops, failures, advice, advicePeaks, sitesOf, tally, tallyOwners, amount, AMOUNTS, liveIn, spaceOf,
     runs: { row: columns.runRow, of: columns.runOf, count: columns.runCount },
     model: flameModel({ head, ...head.stacks, samples }, AMOUNTS),
   };

@@ -229,5 +229,19 @@ const tables = (() => {
     ], f.holders || [], { empty: "" });
   }
 
-  return { sites, functions, operations, leaks, failures, holders, sortedBy };
+  // advice lists what is held after its last use at the peaks of the recording.
+  function advice(at, recording, { from, to, process, pattern }, click) {
+    const lastUse = (l) => (l.unused ? "never used" : `last used by ${l.last_use || "(no call stack)"}, ${l.runs.toLocaleString("en-US")} run${l.runs === 1 ? "" : "s"} before the peak`);
+    const rows = recording.advice.filter((l) => (from === to || (l.row > from && l.row <= to)) && (!process || String(l.pid) === process) && (!pattern || pattern.test([l.name, l.owner, l.last_use].join(" "))));
+    const peak = (p, freed) => (freed.proved ? `${formatBytes(p.shown(freed.peak_bytes))}, proved by replay` : `not proved: ${freed.reason}`);
+    const whole = recording.advicePeaks.map((p) => `${p.region === "L1" ? "L1 per core, tensors" : p.region}: peak ${formatBytes(p.shown(p.peak_bytes))}` + (p.all_freed ? `; if all is freed after its last use ${peak(p, p.all_freed)}.` : "; nothing to gain."));
+    show(at, [
+      size("Held", (l) => l.peak.shown(l.bytes), "at the peak of the region in the recording, and not used any more"), number("Buffers", (l) => l.count),
+      size("Peak if freed", (l) => (l.freed.proved ? l.peak.shown(l.freed.peak_bytes) : undefined), "if the buffers of this line are freed after their last use, as replay proves"),
+      { title: "Region", value: (l) => l.region },
+      { title: "Call site", value: (l) => l.name, lines: (l) => [l.name || "(no call stack)", l.owner && `held by ${l.owner}`, lastUse(l), !l.freed.proved && `not proved: ${l.freed.reason}`, `PID ${l.pid} · ${chipsText(l.devices)}`] },
+    ], rows, { click, empty: "Nothing is held after its last use here.", note: [...whole, ...recording.head.documents.advise.limits].join(" ") });
+  }
+
+  return { sites, functions, operations, leaks, failures, holders, advice, sortedBy };
 })();

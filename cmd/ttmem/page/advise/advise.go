@@ -166,6 +166,7 @@ type peak struct {
 	PID       int    `json:"pid" user:"user"`
 	Devices   []int  `json:"devices"`
 	PeakBytes uint64 `json:"peak_bytes"`
+	TimeNs    uint64 `json:"time_ns" wall:"wall_ns"`
 	// Runs is the number of runs of programs before it.
 	Runs      uint32       `json:"runs"`
 	Name      string       `json:"name"`
@@ -240,7 +241,7 @@ func (p *Page) document(one *advise.Peak) peak {
 		}
 	}
 	doc := peak{
-		Region: one.Region.String(), PID: one.PID, Devices: one.Devices, PeakBytes: one.Peak * one.Banks, Runs: one.PeakRun,
+		Region: one.Region.String(), PID: one.PID, Devices: one.Devices, PeakBytes: one.Peak * one.Banks, TimeNs: one.PeakNs, Runs: one.PeakRun,
 		Name: name.Of(one.PeakStack.Frames()).String(), Stack: one.PeakStack, HeldCount: one.Held.Count, HeldBytes: one.Held.Bytes * one.Banks, Lines: []line{},
 	}
 	if one.Held.Count > 0 {
