@@ -24,6 +24,7 @@ func TestPythonPackage(t *testing.T) {
 	for _, name := range []string{"leak", "peak", "inference", "killed", "mesh"} {
 		readStory(t, storyEvents(goldenFolder, name)).record(t, filepath.Join(stories, name+".ttmem"), 0)
 	}
+	qt.Assert(t, qt.IsNil(os.Rename(writeEvents(t, "late.ttmem", lateEvents()), filepath.Join(stories, "late.ttmem"))))
 	for version, pandas := range rig.Pandas {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()

@@ -76,6 +76,17 @@ def test_failures():
     assert (failures.held_bytes_per_bank.dropna() >= 0).all()
 
 
+def test_advise():
+    advice = story("late").advise()
+    assert list(advice["name"]) == ["model.py:10 call_10 · ttnn.empty"]
+    [line] = advice.to_dict("records")
+    assert line["last_use"] == "model.py:20 call_20 · ttnn.add"
+    assert line["peak_bytes"] - line["freed_peak_bytes"] == line["bytes"] == 64 * 2048
+    assert line["freed_proved"] and line["devices"] == (0,)
+    assert story("late").json("advise")["limits"] == []
+    assert len(story("leak").advise()) == 0  # it is not recorded what its programs use
+
+
 @pytest.mark.parametrize("name", ["leak", "mesh"])
 def test_frames_have_the_same_first_columns(name):
     run = story(name)
@@ -84,18 +95,20 @@ def test_frames_have_the_same_first_columns(name):
         (state.buffers, recording.BUFFERS), (state.circular_buffers, recording.CIRCULAR_BUFFERS),
         (run.peaks(), recording.PEAKS), (run.holders(), recording.HOLDERS), (run.timeline(), recording.TIMELINE),
         (run.leaks(), recording.LEAKS), (run.operations(), recording.OPERATIONS), (run.failures(), recording.FAILURES),
+        (run.advise(), recording.ADVICE),
     ]:
         assert list(frame.columns)[: len(columns)] == columns
         assert not frame[columns].isna().any().any()
 
 
 def test_empty_frames_have_the_types_of_others():
-    leak, killed, inference = story("leak"), story("killed"), story("inference")
+    leak, killed, inference, late = story("leak"), story("killed"), story("inference"), story("late")
     state = leak.at("peak")
     for full, columns in [
         (state.buffers, recording.BUFFERS), (state.circular_buffers, recording.CIRCULAR_BUFFERS),
         (leak.peaks(), recording.PEAKS), (leak.holders(), recording.HOLDERS), (leak.timeline(), recording.TIMELINE),
         (leak.leaks(), recording.LEAKS), (inference.operations(), recording.OPERATIONS), (killed.failures(), recording.FAILURES),
+        (late.advise(), recording.ADVICE),
     ]:
         assert len(full) > 0
         assert recording.frame([], columns).dtypes.to_dict() == full.dtypes[columns].to_dict()
@@ -183,7 +196,7 @@ def test_output_of_another_program(tmp_path, output):
     other.write_text(f'#!/bin/sh\n[ "$1" = report ] && echo \'{{"v":1}}\' || printf "$(cat {tmp_path}/output)"\n')
     other.chmod(0o755)
     run = ttmem.open("model.ttmem", other)
-    for method in (run.peaks, run.holders, run.timeline, run.leaks, run.operations, run.failures, run.at):
+    for method in (run.peaks, run.holders, run.timeline, run.leaks, run.operations, run.failures, run.advise, run.at):
         with pytest.raises(ttmem.Error):
             method()
     if output not in ("", '{"v":1}', '{"v":1}\n{"v":1}'):  # which may be events

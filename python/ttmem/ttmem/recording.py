@@ -22,11 +22,12 @@ OPERATIONS = (
     " peak_cb_bytes peak_dfb_bytes peak_scratchpad_bytes name"
 ).split()
 FAILURES = "time_ns pid uid reason region devices".split()
+ADVICE = "region pid devices time_ns peak_bytes name count bytes runs freed_peak_bytes freed_proved".split()
 # The types of their columns in an empty frame, in which pandas sees no values; others are Int64.
 TYPES = {
     **dict.fromkeys("name comm region layout static_kind class reason".split(), "string"),
     **dict.fromkeys("devices peak_devices cores peak_core".split(), "object"),
-    "growing": "boolean",
+    **dict.fromkeys("growing freed_proved".split(), "boolean"),
 }
 
 
@@ -95,6 +96,15 @@ class Recording:
     def failures(self, **flags):
         """Allocations that failed, oldest first (ttmem oom)."""
         return frame(member(self.json("oom", **flags), "failures"), FAILURES)
+
+    def advise(self, **flags):
+        """The lines whose buffers are held after their last use at the peak of DRAM or L1, and what the peak
+        is if they are freed after it: bytes are of all banks (ttmem advise)."""
+        rows = []
+        for peak in member(self.json("advise", **flags), "peaks"):
+            about = {key: member(peak, key) for key in ("region", "pid", "devices", "time_ns", "peak_bytes")}
+            rows += [{**about, **line} for line in member(peak, "lines")]
+        return frame(rows, ADVICE)
 
     def events(self, **flags):
         """An iterator over the events, oldest first, as dicts (ttmem log, docs/events.md). They are
