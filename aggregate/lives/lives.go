@@ -299,6 +299,11 @@ func (l *Lives) restore() {
 			BeforeAttach: true, Stack: b.Stack, PID: b.PID,
 		})
 	}
+	for _, s := range l.spaces {
+		if s.PeakAt == l.now { // no allocation made it
+			s.PeakStack = nil
+		}
+	}
 }
 
 // alloc begins a life. Buffers on single cores have none.

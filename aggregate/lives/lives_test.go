@@ -52,7 +52,7 @@ func TestALife(t *testing.T) {
 	qt.Check(t, qt.IsTrue(one.IsKnown() && two.IsKnown()))
 	qt.Check(t, qt.Equals(l.Owner(0), memory.Owner{Path: "x", Tensor: "bf16"}))
 	s := l.Fullest(event.DRAM)
-	qt.Check(t, qt.DeepEquals([]uint64{s.Peak, s.Banks, uint64(s.PeakAt)}, []uint64{128, 12, 2}))
+	qt.Check(t, qt.DeepEquals([]uint64{s.Peak, s.Banks, uint64(s.PeakAt), s.PeakNs}, []uint64{128, 12, 2, 2}))
 	qt.Check(t, qt.IsNil(l.Fullest(event.L1)))
 	qt.Check(t, qt.DeepEquals([]uint64{l.Runs, l.Known}, []uint64{4, 4}))
 }
@@ -67,6 +67,8 @@ func TestALifeBeforeTheRecording(t *testing.T) {
 	qt.Assert(t, qt.HasLen(l.All, 1))
 	qt.Check(t, qt.IsTrue(l.All[0].IsBefore()))
 	qt.Check(t, qt.IsFalse(l.All[0].IsKnown()))
+	qt.Check(t, qt.Equals(l.Fullest(event.DRAM).PeakAt, 1))
+	qt.Check(t, qt.IsNil(l.Fullest(event.DRAM).PeakStack)) // no allocation made it
 	qt.Check(t, qt.Equals(l.All[0].Uses, 1))
 	qt.Check(t, qt.Equals(l.Fullest(event.DRAM).Peak, 64))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 
@@ -12,57 +13,94 @@ import (
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	page_advise "ttmem/cmd/ttmem/page/advise"
+	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 )
 
 func newAdvise() *cobra.Command {
-	p := new(page_advise.Page)
+	var o viewOptions
 	c := &cobra.Command{
-		Use:   "advise FILE",
+		Use:   "advise [FILE]",
 		Short: "Show which buffers are held after their last use",
 		Long: `Shows, for the peaks of DRAM and L1, the buffers that no program run uses any more: the lines that
 allocate them, the operation that uses them last, and how much lower the peak is if they are freed
 there. Each answer is replayed, and is proved, or says why it is not.
 
-Weights, caches and results are not judged. FILE is a recording, which is read several times.
-docs/advise.md explains the page.`,
+FILE is a recording, which is read several times. Without FILE, it is what the host's service
+(ttmem serve) has recorded. Weights, caches and results are not judged, and neither is what was
+allocated before that. docs/advise.md explains the page.`,
 		Example: `  ttmem run -o model.ttmem -- python model.py
   ttmem advise model.ttmem
+  ttmem advise -p 4242
   ttmem advise model.ttmem -n 0
   ttmem advise model.ttmem --json | jq '.peaks[].all_freed'
   ttmem oom model.ttmem --free model.py:31`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fmt.Errorf("advise takes one recording: %s FILE; `ttmem run -o FILE -- COMMAND` makes one", c.CommandPath())
-			}
-			return nil
-		},
-		RunE:              func(c *cobra.Command, args []string) error { return runAdvise(c, p, args[0]) },
-		ValidArgsFunction: source.CompleteRecordings,
+		PreRunE: o.take,
+		RunE:    func(*cobra.Command, []string) error { return runAdvise(&o) },
 	}
-	flags.Limit(c, &p.Limit, listedSites)
+	o.source.Register(c)
+	flags.Limit(c, &o.n, listedSites)
 	flags.Takes(c, flags.Color, flags.JSON)
 	return c
 }
 
-func runAdvise(c *cobra.Command, p *page_advise.Page, path string) error {
-	if err := flags.CheckLimit(p.Limit); err != nil {
+func runAdvise(o *viewOptions) error {
+	if err := flags.CheckLimit(o.n); err != nil {
 		return err
 	}
-	if err := source.ReadOnce(path); err != nil {
+	r, p := o.source.Recording(), &page_advise.Page{Limit: o.n}
+	if o.source.File == "" {
+		past, closing, err := adviceSource(o)
+		if err != nil {
+			return err
+		}
+		defer closing()
+		r = past
+	} else if err := source.ReadOnce(r.Path); err != nil {
 		return err
 	}
 	var err error
 	var read *source.Summary
-	if p.Advice, read, err = adviceOf(&source.Recording{Path: path}); err != nil {
+	if p.Advice, read, err = adviceOf(r); err != nil {
 		return err
 	}
+	if p.Runs == 0 && len(p.Peaks) == 0 && len(o.source.PIDs) > 0 {
+		if err := checkRecorded(r, o.source.PIDs); err != nil {
+			return err
+		}
+	}
+	if begin, err := r.Begin(); err == nil && o.source.File == "" {
+		read.Notes = append(read.Notes, "the advice is of the last "+page.Seconds(read.EndNs-min(read.EndNs, begin.TimeNs))+", which the service has recorded")
+	}
 	p.Notes = read.Notes
-	if err := output.Print(p, flags.Format(c), page.NewSupplement(read.File.Clock()), "advice"); err != nil {
+	if err := output.Print(p, o.format, page.NewSupplement(read.File.Clock()), "advice"); err != nil {
 		return err
 	}
 	return read.Finish(nil)
+}
+
+// adviceSource returns what the service has recorded, and a function that frees it.
+func adviceSource(o *viewOptions) (*source.Recording, func() error, error) {
+	client, err := service.Dial(o.source.Socket)
+	if errors.Is(err, service.ErrNone) {
+		return nil, nil, fmt.Errorf("%w, or give a recording: `ttmem run -o FILE -- COMMAND` or `sudo ttmem attach -p PID -o FILE` makes one", err)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	client.Close()
+	return o.source.Past()
+}
+
+// checkRecorded returns an error if a process is not in a recording.
+func checkRecorded(r *source.Recording, pids []int) error {
+	all := &source.Recording{Path: r.Path, Name: r.Name}
+	end, _, err := all.End()
+	if err != nil {
+		return err
+	}
+	return source.CheckPIDs(pids, end.Snapshot(), source.In(cmp.Or(r.Name, r.Path)))
 }
 
 // adviceOf returns the advice of a recording, which is read several times.

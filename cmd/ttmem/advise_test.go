@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -151,7 +153,34 @@ func TestAdviseSaysWhatItDoesNotKnow(t *testing.T) {
 			qt.Check(t, qt.Not(qt.StringContains(out, "model.py:10")), qt.Commentf("%s", want))
 		}
 	}
-	qt.Check(t, qt.ErrorMatches(execute("advise"), "advise takes one recording: .*"))
+}
+
+// TestAdviseOfRunningProcesses is about what the service has recorded, of selected processes.
+func TestAdviseOfRunningProcesses(t *testing.T) {
+	events := lateEvents()
+	for i := range events[2:] {
+		events[2+i].TimeNs += 1001e9
+	}
+	events[0].TimeNs, events[1].TimeNs = 1000e9, 1001e9
+	other := pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x1000, 4096, pagetest.Stack("add", "forward", 90), 0)
+	other.PID, other.TimeNs = 8, 1001e9
+	events = slices.Insert(events[:len(events)-1], 2, event.Event{Kind: event.ProcessStart, PID: 8, TimeNs: 1001e9, Start: new(event.Start)}, other)
+	socket := filepath.Join(t.TempDir(), "ttmem.sock")
+	serveEvents(t, socket, events)
+	if os.Getuid() != 0 {
+		t.Skip("other users than root have no process here")
+	}
+	out, errs, status := runSized(t, nil, []string{"advise", "--socket", socket, "-p", "7"})
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	qt.Check(t, qt.StringContains(out, "  128.0 KiB        1      1  model.py:10 call_10 · ttnn.empty, held by residual (local of forward)\n"))
+	qt.Check(t, qt.StringContains(out, "freed there, the peak is 384.0 KiB; proved by replay"))
+	qt.Check(t, qt.Not(qt.StringContains(out, "forward · ttnn.add")))
+	qt.Check(t, qt.Matches(errs, "ttmem: the advice is of the last .*, which the service has recorded\n"))
+	out, _, _ = runSized(t, nil, []string{"advise", "--socket", socket})
+	qt.Check(t, qt.StringContains(out, "DRAM of chip 0: "))
+	qt.Check(t, qt.ErrorMatches(execute("advise", "--socket", socket, "-p", "9"), "-p 9: no such process in the service's recording; available: PID 7, 8"))
+	qt.Check(t, qt.ErrorMatches(execute("advise", "--socket", socket+"x"), ".*, or give a recording: `ttmem run -o FILE -- COMMAND` or .*"))
+	qt.Check(t, qt.ErrorMatches(execute("advise", writeEvents(t, "late.ttmem", events), "-p", "9"), "-p 9: no such process in .*late.ttmem; available: PID 7, 8"))
 }
 
 // TestOOMFree: a failure fits if the tensor is freed after its last use.
