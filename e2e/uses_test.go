@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -98,6 +99,71 @@ func checkUses(t *testing.T, run traced) {
 	}
 	t.Logf("%d operations with programs, %d tensors, %d uses", kinds, tensors, uses)
 	qt.Check(t, qt.IsTrue(kinds > 200), qt.Commentf("%d", kinds))
+}
+
+// TestUsesAreExact: beside 3,000 live buffers, each of 1,000 runs uses the tensors of its operation and no other buffer.
+func TestUsesAreExact(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		version string
+		board   rig.Board
+	}{{"0.81.1", rig.N150}, {"0.81.1", rig.P150}, {"0.76.0", rig.N150}, {"0.66.0", rig.N150}} {
+		if !tracetest.Tests(test.version) {
+			continue
+		}
+		t.Run(test.version+" "+string(test.board), func(t *testing.T) {
+			t.Parallel()
+			const live = 3000
+			runs := tracetest.Many(1000, 20000)
+			run := traceRun(t, setup(t, test.version, "3.10"), test.board, program(t, "uses_exact.py"), "tensors.jsonl", fmt.Sprint(live), fmt.Sprint(runs))
+			qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
+			checkExactUses(t, run, runs, live)
+		})
+	}
+}
+
+// checkExactUses compares each run after the mark "begin" with the next line of tensors.jsonl.
+func checkExactUses(t *testing.T, run traced, runs, live int) {
+	text, err := os.ReadFile(filepath.Join(run.dir, "tensors.jsonl"))
+	qt.Assert(t, qt.IsNil(err))
+	operations := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	qt.Assert(t, qt.HasLen(operations, runs))
+	s, begun, uses := aggregate.New(), false, 0
+	for i := range run.events {
+		e := &run.events[i]
+		s.Apply(e)
+		if e.Kind == event.Mark {
+			begun = e.Cause == "begin"
+		}
+		if e.Kind != event.ProgramRun || !begun {
+			continue
+		}
+		qt.Assert(t, qt.IsTrue(len(operations) > 0), qt.Commentf("an operation ran more than one program"))
+		var op struct {
+			Name    string
+			Tensors []struct {
+				Region  string
+				Address uint64
+			}
+		}
+		qt.Assert(t, qt.IsNil(json.Unmarshal(operations[0], &op)))
+		operations = operations[1:]
+		var want, got []string
+		for _, tensor := range op.Tensors {
+			want = append(want, fmt.Sprintf("%s %#x", tensor.Region, tensor.Address))
+		}
+		for _, id := range s.PossibleUses(e.PID) {
+			b := s.Buffer(e.PID, id)
+			got = append(got, fmt.Sprintf("%v %#x", b.Region, b.Address))
+		}
+		slices.Sort(want)
+		slices.Sort(got)
+		qt.Assert(t, qt.DeepEquals(got, slices.Compact(want)), qt.Commentf("%s", op.Name)) // a tensor may be both inputs
+		qt.Assert(t, qt.IsTrue(len(s.BuffersOf(e.PID)) >= live))
+		uses += len(got)
+	}
+	qt.Check(t, qt.HasLen(operations, 0))
+	t.Logf("%d runs, %d uses", runs, uses)
 }
 
 // usesByMoment returns what was used between each mark and the next one.
