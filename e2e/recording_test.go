@@ -74,6 +74,28 @@ func TestRecording(t *testing.T) {
 	}
 }
 
+// TestARunTakesFewBytes: a recording grows by at most 4 bytes for each further run of a cached program.
+func TestARunTakesFewBytes(t *testing.T) {
+	t.Parallel()
+	runs := tracetest.Many(10_000, 100_000)
+	var sizes [2]int64
+	for i, n := range []int{2000, 2000 + runs} {
+		file, _ := recordProgram(t, "0.81.1", "cached.py", fmt.Sprint(n))
+		ran := 0
+		for _, e := range readEvents(t, file) {
+			if e.Kind == event.ProgramRun && len(e.Uses.Arguments) == 2 {
+				ran++
+			}
+		}
+		qt.Assert(t, qt.Equals(ran, n+1)) // with the first one, which compiles it
+		info, err := os.Stat(file)
+		qt.Assert(t, qt.IsNil(err))
+		sizes[i] = info.Size()
+	}
+	t.Logf("%d and %d bytes: %.2f for each run", sizes[0], sizes[1], float64(sizes[1]-sizes[0])/float64(runs))
+	qt.Check(t, qt.IsTrue(sizes[1]-sizes[0] <= 4*int64(runs)))
+}
+
 // assertPrinted compares a line of `log --json` with its event.
 func assertPrinted(t *testing.T, e *event.Event, line string) {
 	t.Helper()
