@@ -35,56 +35,6 @@ func lineOf(t *testing.T, name, remark string) string {
 	return fmt.Sprintf("%s:%d", name, strings.Count(before, "\n")+1)
 }
 
-// TestWhatIfsAreTrue: the program is changed as `ttmem oom` replays it, or runs on the other board. The library then places
-// the tensor at the address that the replay says.
-func TestWhatIfsAreTrue(t *testing.T) {
-	t.Parallel()
-	env := setup(t, "0.81.1", "3.10")
-	file, _ := recordProgram(t, "0.81.1", "whatif.py")
-	var found struct {
-		Failures []struct {
-			Remedy struct{ Flags []string }
-		}
-	}
-	qt.Assert(t, qt.IsNil(json.Unmarshal(output(t, "oom", file, "--json"), &found)))
-	qt.Assert(t, qt.HasLen(found.Failures, 1))
-	qt.Check(t, qt.DeepEquals(found.Failures[0].Remedy.Flags, []string{"--set", "l1_small_size=0"})) // one of those below
-	for name, c := range map[string]struct {
-		flags  []string
-		board  rig.Board
-		change string
-	}{
-		"move":  {[]string{"--move", lineOf(t, "whatif.py", "WEIGHTS") + ":DRAM"}, "n150", "moved"},
-		"free":  {[]string{"--free", lineOf(t, "whatif.py", "WEIGHTS")}, "n150", "freed"},
-		"first": {[]string{"--first", lineOf(t, "whatif.py", "ISLAND")}, "n150", "first"},
-		"set":   {[]string{"--set", "l1_small_size=0"}, "n150", "small"},
-		"on":    {[]string{"--on", "p150"}, "p150", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var said struct {
-				Failures []struct {
-					WhatIf struct {
-						Fits    bool
-						Address uint64
-						Reason  string
-					} `json:"what_if"`
-				}
-			}
-			qt.Assert(t, qt.IsNil(json.Unmarshal(output(t, append([]string{"oom", file, "--json"}, c.flags...)...), &said)))
-			qt.Assert(t, qt.HasLen(said.Failures, 1))
-			qt.Check(t, qt.IsTrue(said.Failures[0].WhatIf.Fits), qt.Commentf("%s", said.Failures[0].WhatIf.Reason))
-			args := []string{program(t, "whatif.py")}
-			if c.change != "" {
-				args = append(args, c.change)
-			}
-			out, err := runAlone(t, env, c.board, args...)
-			qt.Assert(t, qt.IsNil(err))
-			qt.Check(t, qt.Equals(strings.TrimSpace(out), fmt.Sprintf("AT %d", said.Failures[0].WhatIf.Address)))
-		})
-	}
-}
-
 // TestTheLargestBatchIsTrue: the extrapolated batch size works, and the next one dies at the line that fit names.
 func TestTheLargestBatchIsTrue(t *testing.T) {
 	t.Parallel()
