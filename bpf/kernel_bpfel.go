@@ -310,7 +310,7 @@ type KernelLayout struct {
 	DfbAddress             uint32
 	MeshBufferBacking      uint32
 	WriteHasShared         uint32
-	Pad4                   uint32
+	MeshBufferParts        uint32
 	QueuePrograms          uint32
 	FabricProgram          uint32
 	_                      [4]byte
@@ -721,9 +721,12 @@ const (
 )
 
 type KernelTransferRecord struct {
-	_      structs.HostLayout
-	H      KernelHeader
-	Object uint64
+	_       structs.HostLayout
+	H       KernelHeader
+	Object  uint64
+	Address uint64
+	Type    uint32
+	Pad     uint32
 }
 
 type KernelUser struct {

@@ -25,7 +25,7 @@ type usedIn struct {
 	words []uint64        // all addresses that they have
 	used  []memory.Buffer // the live buffers that a State finds
 	born  map[uint64]bool // the buffers that were allocated in it, by id
-	// moved are the addresses of buffers that the host wrote or read
+	// moved are the addresses of buffers that the host wrote or read, also through a view
 	moved map[event.Kind][]uint64
 }
 

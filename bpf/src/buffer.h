@@ -231,6 +231,26 @@ HANDLER void buffer_deallocate(const struct hit *h)
 		send_free(h, window, buffer);
 }
 
+/* An element of the vector of a MeshBuffer's parts: a variant of nothing, for a chip of another host, and of a shared_ptr
+ * to a Buffer. */
+#define PART_INDEX 0x10
+#define PART_LOCAL 1
+
+/* Reads where a MeshBuffer is from its first part: one that is a view has no Buffer of its own. */
+static __always_inline void read_place(struct memory *m, const struct layout *l, u64 mesh_buffer,
+				       struct transfer_record *r)
+{
+	u64 part, index, object;
+
+	if (l->mesh_buffer_parts == NO_FIELD || !read_word(m, mesh_buffer + l->mesh_buffer_parts, &part) || !part ||
+	    !read_word(m, part + PART_INDEX, &index) || (u8)index != PART_LOCAL || !read_word(m, part, &object))
+		return;
+	object = buffer_object(m, l, object) + l->window;
+	if (bpf_probe_read_user(&r->type, 4, (void *)(object + l->type)) ||
+	    bpf_probe_read_user(&r->address, 8, (void *)(object + l->address)))
+		r->address = 0;
+}
+
 /* MeshCommandQueueBase::enqueue_write_shards_nolock(MeshBuffer &, …), or with a shared_ptr to it,
  * enqueue_write_shard_to_sub_grid(MeshBuffer &, …), and
  * enqueue_read_shards_nolock(shards, shared_ptr<MeshBuffer> &, …): the host writes or reads a buffer. */
@@ -251,6 +271,7 @@ HANDLER void buffer_transferred(const struct hit *h, enum probe probe)
 		count_lost(LOST_BUFFER_UNREADABLE);
 		return;
 	}
+	read_place(m, h->l, buffer, &r);
 	fill_header(&r.h, RECORD_TRANSFER, h->library);
 	r.h.stack = h->stack;
 	r.h.flags = reads ? TRANSFER_READ : 0;

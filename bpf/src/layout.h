@@ -83,7 +83,7 @@ struct layout {
 	u32 cb_in_tensor, cb_tensor_address, dfb_in_tensor, dfb_address;
 	/* MeshBuffer → Buffer *, or NO_FIELD; and whether a write gets a shared_ptr */
 	u32 mesh_buffer_backing, write_has_shared;
-	u32 pad4;
+	u32 mesh_buffer_parts; /* vector of a Buffer for each chip, or NO_FIELD */
 	/* the runtime's programs in a Device: a vector of Program *, and one Program *; or NO_FIELD */
 	u32 queue_programs, fabric_program;
 };

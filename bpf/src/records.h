@@ -158,7 +158,10 @@ enum transfer_flag {
 };
 struct transfer_record {
 	struct header h;
-	u64 object;
+	u64 object; /* the Buffer, or nothing of use if the MeshBuffer is a view */
+	/* where it is; 0: not known */
+	u64 address;
+	u32 type, pad;
 };
 
 /* header.flags: what the thread was doing, according to the functions on its stack */

@@ -95,9 +95,10 @@ for when in ("cold", "warm", "again"):
             results = result if isinstance(result, (list, tuple)) else [result]
             print(json.dumps({"name": name, "tensors": [t.buffer_address() for t in [*tensors, *results]]}), file=lines)
             del tensors, result, results
-mark("host")
-ones = ttnn.ones([1, 1, 32, 32], ttnn.bfloat16, TILE, device)  # the host writes it
-ttnn.from_device(ones)
-print(json.dumps({"name": "host", "moved": ones.buffer_address()}), file=lines)
+for name, shape in ("host", [1, 1, 32, 32]), ("view", [32, 32]):
+    mark(name)
+    ones = ttnn.ones([1, 1, 32, 32], ttnn.bfloat16, TILE, device)  # the host writes it
+    ttnn.from_device(ttnn.reshape(ones, shape))
+    print(json.dumps({"name": name, "moved": ones.buffer_address()}), file=lines)
 lines.close()
 close_device(device)

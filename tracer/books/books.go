@@ -54,7 +54,9 @@ type Books struct {
 	allocators map[uint64]*allocator
 	// Live are the allocated buffers by the address of their Buffer, with bytes in each region, and Peaks the
 	// most since a device was closed.
-	Live         map[uint64]Buffer
+	Live map[uint64]Buffer
+	// places has the addresses of their Buffers by where they are on the device.
+	places       map[place]uint64
 	bytes, Peaks [event.NumRegions]uint64
 	// programs are those with memory, by id. runs are the latest runs of programs, by their ids.
 	programs map[uint64]program
@@ -85,7 +87,7 @@ func New(of Process, stacks *stack.Process, room *quota.Quota) *Books {
 	return &Books{
 		process: of, stacks: stacks, room: room,
 		devices: make(map[uint64]*device), impls: make(map[uint64]uint64), allocators: make(map[uint64]*allocator),
-		Live: make(map[uint64]Buffer), programs: make(map[uint64]program), runs: make(map[uint64]latestRun),
+		Live: make(map[uint64]Buffer), places: make(map[place]uint64), programs: make(map[uint64]program), runs: make(map[uint64]latestRun),
 		unread: make(map[uint64][]*programRead),
 	}
 }

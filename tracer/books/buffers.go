@@ -2,6 +2,7 @@ package books
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"ttmem/bpf"
@@ -13,17 +14,23 @@ import (
 // A Buffer is what the free of an allocated buffer needs.
 type Buffer struct {
 	ID, allocator uint64
-	region        event.Region
-	before        bool // it was allocated before the attach
-	read          bool // it was read from the process's memory: no event reported it
-	complete      bool // its chips, and the bytes on each, are known
-	bytes         uint64
+	place
+	before   bool // it was allocated before the attach
+	read     bool // it was read from the process's memory: no event reported it
+	complete bool // its chips, and the bytes on each, are known
+	bytes    uint64
+}
+
+// A place is where a buffer begins; its address is 0 if that is not known.
+type place struct {
+	address uint64
+	region  event.Region
 }
 
 // bufferOf is the buffer of an Alloc.
 func bufferOf(e *event.Event) Buffer {
 	return Buffer{
-		ID: e.BufferID, allocator: e.Allocator, region: e.Region, before: e.BeforeAttach, read: e.BeforeAttach || e.Reread,
+		ID: e.BufferID, allocator: e.Allocator, place: place{e.Address, e.Region}, before: e.BeforeAttach, read: e.BeforeAttach || e.Reread,
 		complete: e.Devices != nil && e.BytesPerBank != 0 && e.Banks != 0,
 		bytes:    e.BytesPerBank * uint64(e.Banks) * uint64(len(e.Devices)),
 	}
@@ -32,7 +39,7 @@ func bufferOf(e *event.Event) Buffer {
 // addLive adds a buffer to those that are live, in the place of one at the same address.
 func (b *Books) addLive(object uint64, one Buffer) {
 	b.dropLive(object)
-	b.Live[object] = one
+	b.Live[object], b.places[one.place] = one, object
 	b.bytes[one.region] += one.bytes
 	b.Peaks[one.region] = max(b.Peaks[one.region], b.bytes[one.region])
 }
@@ -42,6 +49,9 @@ func (b *Books) dropLive(object uint64) {
 	one := b.Live[object]
 	b.bytes[one.region] -= one.bytes
 	delete(b.Live, object)
+	if b.places[one.place] == object {
+		delete(b.places, one.place)
+	}
 }
 
 // allocPerCore decodes the allocation of a buffer on single cores.
@@ -194,16 +204,22 @@ func (b *Books) ended(e *event.Event, object uint64, of Buffer) {
 	}
 }
 
-// transferred reports that the host writes or reads a buffer. Views and buffers that are not known are not reported.
+// transferred reports that the host writes or reads a buffer, itself or through a view. Buffers that are not known are not
+// reported.
 func (b *Books) transferred(e event.Event, _ *libraries.Library, r *bpf.KernelTransferRecord) {
-	live, known := b.Live[r.Object]
+	object, at := r.Object, place{r.Address, event.Region(min(r.Type, math.MaxUint8))}
+	live, known := b.Live[object]
+	if at.address != 0 && (!known || live.address != 0 && live.place != at) { // a view
+		object = b.places[at]
+		live, known = b.Live[object]
+	}
 	if !known {
 		return
 	}
 	if e.Kind = event.BufferWrite; r.H.Flags&bpf.TransferRead != 0 {
 		e.Kind = event.BufferRead
 	}
-	e.Object, e.BufferID, e.Region = r.Object, live.ID, live.region
+	e.Object, e.BufferID, e.Region = object, live.ID, live.region
 	e.Stack = b.stacks.Stack(r.H.Stack)
 	if a := b.allocators[live.allocator]; a != nil {
 		e.Devices = a.device.chips

@@ -157,22 +157,26 @@ func TestDecodeUses(t *testing.T) {
 	qt.Check(t, qt.HasLen(d.lost, 0))
 }
 
-// A transfer names the buffer that is known at that address, and its chips.
+// A transfer names the buffer that is known at that address, and its chips. A view has an address on the device, and perhaps
+// that of another Buffer.
 func TestDecodeTransfers(t *testing.T) {
 	d := newTestProcess()
 	d.allocators[0x2000] = &allocator{device: &device{chips: []int{4, 2}}}
-	d.Live[0x3000] = Buffer{ID: 9, allocator: 0x2000, region: event.L1}
+	d.addLive(0x3000, Buffer{ID: 9, allocator: 0x2000, place: place{0x18000, event.L1}})
+	d.addLive(0x5000, Buffer{ID: 10, allocator: 0x2000, place: place{0x18000, event.DRAM}})
 	for _, flags := range []uint8{0, bpf.TransferRead} {
-		for _, object := range []uint64{0x3000, 0x4000} { // the second is a view
-			r := bpf.KernelTransferRecord{Object: object}
+		for _, r := range []bpf.KernelTransferRecord{
+			{Object: 0x3000}, {Object: 0x4000}, {Object: 0x3000, Address: 0x18000, Type: uint32(event.L1)},
+			{Object: 0x4000, Address: 0x18000, Type: uint32(event.L1)}, {Object: 0x5000, Address: 0x18000, Type: uint32(event.L1)},
+			{Object: 0x3000, Address: 0x19000, Type: uint32(event.L1)}, {Object: 0x3000, Address: 0x18000, Type: 1 << 20},
+		} {
 			r.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordTransfer, Flags: flags}
 			d.decode(raw(&r))
 		}
 	}
-	qt.Assert(t, qt.HasLen(d.events, 2))
-	for i, kind := range []event.Kind{event.BufferWrite, event.BufferRead} {
-		e := d.events[i]
-		qt.Check(t, qt.Equals(e.Kind, kind))
+	qt.Assert(t, qt.HasLen(d.events, 2*4))
+	for i, e := range d.events {
+		qt.Check(t, qt.Equals(e.Kind, []event.Kind{event.BufferWrite, event.BufferRead}[i/4]))
 		qt.Check(t, qt.DeepEquals([]uint64{e.BufferID, e.Object, uint64(e.Region)}, []uint64{9, 0x3000, uint64(event.L1)}))
 		qt.Check(t, qt.DeepEquals(e.Devices, []int{4, 2}))
 	}

@@ -138,7 +138,7 @@ func (l *Library) plan() error {
 	k.AllocatorBytes = l.optional("CircularBufferAllocator.next")
 	k.ProgramText = chain(fields["ProgramImpl.kernel_text_size"])
 	l.planUses()
-	k.MeshBufferBacking = l.optional("MeshBuffer.backing_buffer")
+	k.MeshBufferBacking, k.MeshBufferParts = l.optional("MeshBuffer.backing_buffer"), l.optional("MeshBuffer.buffers")
 	if l.Layout.WritesShared {
 		k.WriteHasShared = 1
 	}

@@ -74,6 +74,7 @@ var costs = map[string]string{
 	"DataflowBuffer.borrows_memory":   noUses,
 	"DataflowBuffer.address":          noUses,
 	"MeshBuffer.backing_buffer":       noTransfers,
+	"MeshBuffer.buffers":              "that the host reads or writes a buffer through a view, such as a reshaped tensor, is not seen",
 
 	"buffer_allocate":     "failed allocations cannot be distinguished from others",
 	"buffer_allocated":    "allocations are not seen",

@@ -95,6 +95,9 @@ func absent(release string) []string {
 	if before(release, 0, 62) {
 		names = append(names, "buffer_write", "buffer_read")
 	}
+	if before(release, 0, 63) {
+		names = append(names, "MeshBuffer.buffers") // of other elements
+	}
 	if before(release, 0, 67) {
 		names = append(names, "dfb_invalidate", "program_dfbs", "validate_dfb")
 	}

@@ -30,12 +30,27 @@ func (d *deriver) uses() {
 	d.field("Kernel.logical_cores", 8, from(returned, "Kernel::logical_cores() const"))
 	// the Buffer that has its memory on all chips; nothing that is a Buffer, if another object owns the memory
 	d.field("MeshBuffer.backing_buffer", 8, from(result, "distributed::MeshBuffer::get_backing_buffer() const"))
+	// a vector of the Buffers on its chips, also of an object that does not own the memory
+	d.field("MeshBuffer.buffers", 8, from(localParts, "distributed::MeshBuffer::get_reference_buffer() const"))
 	if len(d.e.WithPrefix(mangle(attachDFBs))) == 0 {
 		return
 	}
 	d.field("ProgramImpl.dataflow_buffers_", 8, from(returned, "detail::ProgramImpl::dataflow_buffers() const"))
 	d.field("DataflowBuffer.borrows_memory", 1, from(borrowed(false), attachDFBs))
 	d.field("DataflowBuffer.address", 4, from(borrowed(true), attachDFBs))
+}
+
+// partIndex is where the elements of a MeshBuffer's vector of Buffers have 1 if their chip is one of this host.
+const partIndex = 0x10
+
+// localParts finds a vector of whose elements a function seeks one of this host, as bpf/src/buffer.h does.
+func localParts(f *flow) (Chain, error) {
+	for _, s := range f.steps {
+		if m, n, ok := s.Mem(); ok && n == 0 && m.Disp == partIndex && s.Is(x86asm.CMP, 1) && s.Has(1, 1) {
+			return firstVector(f)
+		}
+	}
+	return nil, errShape
 }
 
 // mapBytes is the size of libstdc++'s std::unordered_map.
