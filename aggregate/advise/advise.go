@@ -30,6 +30,8 @@ const (
 	Periodic
 	// Constructed is one of an object's constructor, as weights are.
 	Constructed
+	// Loaded is one that the host writes, as weights are, and not again and again, as it does inputs.
+	Loaded
 	// Before is one from before tracing began.
 	Before
 	// Unknown is one after whose last known use there are runs, or lost events, of which it is not known what they used.
@@ -170,6 +172,8 @@ func (a *Advice) reason(i int) (reason Reason, is bool) {
 		return Periodic, true
 	case b.Uses > 0 && siblings.constructed:
 		return Constructed, true
+	case b.Loaded && b.End > siblings.born:
+		return Loaded, true
 	}
 	return 0, false
 }
@@ -225,7 +229,7 @@ func (a *Advice) at(s *lives.Space) *Peak {
 		reason, not := a.reason(i)
 		switch {
 		case b.Uses > 0 && b.First().At > s.PeakAt:
-			if runs := s.PeakRun - b.BornRun; !not && runs >= unusedRuns {
+			if runs := s.PeakRun - b.BornRun; !not && runs >= unusedRuns && !name.ResultOfOperation(b.Stack.Frames()) {
 				p.Early = a.add(p.Early, early, i, runs)
 			}
 		case b.Idle() >= s.PeakAt: // in use

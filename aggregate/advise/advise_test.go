@@ -203,6 +203,22 @@ func TestNeverAccused(t *testing.T) {
 			p.free(1)
 		}, Periodic},
 		"weight of a constructor": {func(p *program) { p.alloc(1, "as_tensor", 9); p.run("exp", 6, 1); p.forward(nothing); p.free(1) }, Constructed},
+		"weight of one pass that the host writes": {func(p *program) {
+			p.alloc(1, "as_tensor", 5)
+			p.add(event.Event{Kind: event.BufferWrite, BufferID: 1, Stack: p.at("as_tensor", 5)})
+			p.run("exp", 6, 1)
+			p.forward(nothing)
+			p.free(1)
+		}, Loaded},
+		"weight in another layout": {func(p *program) {
+			p.alloc(1, "as_tensor", 5)
+			p.add(event.Event{Kind: event.BufferWrite, BufferID: 1, Stack: p.at("as_tensor", 5)})
+			p.op("to_layout", 6, 2, 1)
+			p.free(1)
+			p.run("exp", 7, 2)
+			p.forward(nothing)
+			p.free(2)
+		}, Loaded},
 		"result that the host reads": {func(p *program) {
 			p.op("exp", 6, 1)
 			p.forward(nothing)
@@ -283,6 +299,34 @@ func TestNeverUsed(t *testing.T) {
 	qt.Assert(t, qt.HasLen(peak.Early, 1))
 	qt.Check(t, qt.Equals(peak.Early[0].Stack, p.at("empty", 6)))
 	qt.Check(t, qt.Equals(peak.Early[0].Runs, 17))
+}
+
+// TestInputs that the host writes again and again are held after their last use, and the last one may be a weight.
+func TestInputs(t *testing.T) {
+	p := begin()
+	for i := range uint64(3) {
+		p.alloc(i+1, "as_tensor", 5)
+		p.add(event.Event{Kind: event.BufferWrite, BufferID: i + 1, Stack: p.at("as_tensor", 5)})
+		p.run("exp", 6, i+1)
+		if i == 1 {
+			p.forward(nothing)
+		}
+		p.free(i + 1)
+	}
+	peak := p.advice(t).Peaks[0]
+	qt.Assert(t, qt.HasLen(peak.Lines, 2))
+	qt.Check(t, qt.IsTrue(slices.ContainsFunc(peak.Lines, func(l *Line) bool { return l.Stack == p.at("as_tensor", 5) })))
+}
+
+// TestResultsOfOperations are not allocated too early.
+func TestResultsOfOperations(t *testing.T) {
+	p := begin()
+	p.alloc(2, "exp", 6).Stack = p.ran("exp", 6)
+	p.run("exp", 6, 2)
+	p.forward(nothing)
+	p.run("exp", 8, 2)
+	p.free(2)
+	qt.Check(t, qt.HasLen(p.advice(t).Peaks[0].Early, 0))
 }
 
 // TestNotProved: the reason is that of the replay.

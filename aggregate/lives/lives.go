@@ -4,6 +4,7 @@ package lives
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -39,6 +40,8 @@ type Life struct {
 	Uses uint32
 	// Unfreed is true if it was live to the end of its device, of the process or of the recording.
 	Unfreed bool
+	// Loaded is true if its first use is that the host writes it, or if it is what the host wrote in another form.
+	Loaded bool
 	// before is true for a buffer from before the recording or the attach, or whose allocation was lost.
 	before bool
 }
@@ -129,8 +132,15 @@ type Lives struct {
 	numbers   map[string]uint32
 }
 
-// A place has the numbers of the line that a stack is at, with its operation, and of all user's calls.
-type place struct{ line, calls uint32 }
+// A place has the numbers of the line that a stack is at, with its operation, and of all user's calls. forms is true if the
+// operation only changes the form of a tensor.
+type place struct {
+	line, calls uint32
+	forms       bool
+}
+
+// forms matches operations that only change the form of a tensor: its layout, data type or region.
+var forms = regexp.MustCompile(`^ttnn\.(to_layout|to_dtype|to_memory_config|typecast|tilize\w*|from_torch|as_tensor)$`)
 
 // New returns the lives of a recording that was not read yet.
 func New() *Lives {
@@ -186,6 +196,9 @@ func (l *Lives) Apply(e *event.Event) {
 			p.enter(l, e)
 			p.latest = p.latest[:0]
 			p.use(l, e)
+			if b, is := p.live[e.BufferID]; is && l.All[b.life].Uses == 0 {
+				l.All[b.life].Loaded = e.Kind == event.BufferWrite
+			}
 			l.touch(p, e.BufferID, 0)
 			p.used(l, e)
 		}
@@ -343,9 +356,10 @@ func (l *Lives) ran(p *process, e *event.Event) {
 		return
 	}
 	l.Known++
-	line := e.ProgramID | 1<<63
+	line, changesForm := e.ProgramID|1<<63, false
 	if e.Stack != nil {
-		line = uint64(l.place(e.Stack).line)
+		at := l.place(e.Stack)
+		line, changesForm = uint64(at.line), at.forms
 	}
 	p.use(l, e)
 	for _, id := range l.state.PossibleUses(e.PID) {
@@ -357,7 +371,23 @@ func (l *Lives) ran(p *process, e *event.Event) {
 			p.traced[id] = true
 		}
 	}
+	if changesForm {
+		l.form(p)
+	}
 	p.used(l, e)
+}
+
+// form has the latest run change the form of what it uses: if the host wrote that, its result is loaded, too.
+func (l *Lives) form(p *process) {
+	isResult := func(u undo) bool { return u.call == p.left }
+	if !slices.ContainsFunc(p.latest, func(u undo) bool { return !isResult(u) && u.was.Loaded }) {
+		return
+	}
+	for _, u := range p.latest {
+		if isResult(u) {
+			l.All[u.life].Loaded = true
+		}
+	}
 }
 
 // replayed uses all buffers of captured traces again.
@@ -466,7 +496,7 @@ func (l *Lives) place(s *event.Stack) place {
 		for _, c := range name.UserCalls(s.Frames()) {
 			fmt.Fprintf(&calls, "\n%s %s:%d", c.Function, c.File, c.Line)
 		}
-		at = place{l.number("line " + n.String()), l.number(calls.String())}
+		at = place{l.number("line " + n.String()), l.number(calls.String()), forms.MatchString(n.Op)}
 		l.places[s] = at
 	}
 	return at

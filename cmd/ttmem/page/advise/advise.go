@@ -27,7 +27,7 @@ type Page struct {
 // unjudged are the reasons for which buffers are not judged, in words.
 var unjudged = [...]string{
 	advise.Survives: "live to the end, as weights and results are", advise.Unfilled: "never used and live to the end, as pages for later are", advise.Periodic: "used again and again, as weights and caches are",
-	advise.Constructed: "allocated by a constructor, as weights are", advise.Before: "from before tracing began",
+	advise.Constructed: "allocated by a constructor, as weights are", advise.Loaded: "written once by the host, as weights are", advise.Before: "from before tracing began",
 	advise.Unknown: "perhaps used by runs of which that is not known", advise.Retained: "of tt-metal itself",
 }
 
