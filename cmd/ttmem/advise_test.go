@@ -24,7 +24,7 @@ func lateEvents(earlier ...int) []event.Event {
 	list[1].Open.Capacities[event.L1] = event.Capacity{Banks: 64, Base: 0x16e000 - 5*2048, BytesPerBank: 5 * 2048}
 	id, live := uint64(0), uint64(0)
 	add := func(e event.Event) {
-		e.TimeNs, e.PID, e.Allocator, e.Devices, e.Region = uint64(len(list)+1)*1e6, 7, 1, []int{0}, event.L1
+		e.TimeNs, e.PID, e.Allocator, e.Devices, e.Region = 1001e9+uint64(len(list)+1)*1e6, 7, 1, []int{0}, event.L1
 		list = append(list, e)
 	}
 	alloc := func(line int) uint32 {
@@ -56,7 +56,7 @@ func lateEvents(earlier ...int) []event.Event {
 	for i := range live {
 		add(event.Event{Kind: event.Free, BufferID: first + i, Reason: event.ReasonExplicit})
 	}
-	return append(list, event.Event{TimeNs: uint64(len(list)+1) * 1e6, Kind: event.ProcessExit, PID: 7})
+	return append(list, event.Event{TimeNs: 1001e9 + uint64(len(list)+1)*1e6, Kind: event.ProcessExit, PID: 7})
 }
 
 func TestAdvise(t *testing.T) {
@@ -106,11 +106,7 @@ func TestReportSaysWhatToFreeEarlier(t *testing.T) {
 
 // TestDumpHasTheLastUse of each buffer before the moment.
 func TestDumpHasTheLastUse(t *testing.T) {
-	events := lateEvents()
-	for i := range events[2:] {
-		events[2+i].TimeNs += 1001e9
-	}
-	file := writeEvents(t, "late.ttmem", events)
+	file := writeEvents(t, "late.ttmem", lateEvents())
 	out, errs, status := runSized(t, &unix.Winsize{Row: 40, Col: 200}, []string{"dump", "--color=never", file, "--at", "peak"})
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
 	qt.Check(t, qt.StringContains(out, "       age      unused     PID  layout           name\n"))
@@ -123,6 +119,22 @@ func TestDumpHasTheLastUse(t *testing.T) {
 	qt.Check(t, qt.Equals(strings.Count(out, `"last_use":`), 3)) // the last one is not used yet
 	out, _, _ = runSized(t, &unix.Winsize{Row: 40, Col: 80}, []string{"dump", "--color=never", file, "--at", "peak"})
 	qt.Check(t, qt.Not(qt.StringContains(out, "unused"))) // no room
+}
+
+// TestPeakSaysWhatIsNotUsedAnyMore below the row of its line.
+func TestPeakSaysWhatIsNotUsedAnyMore(t *testing.T) {
+	file := writeEvents(t, "late.ttmem", lateEvents())
+	out, errs, status := runSized(t, nil, []string{"peak", file})
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	qt.Check(t, qt.Matches(out, `(?s).*\n +2.0 KiB   25% +1  model.py:10 call_10 · ttnn.empty\n +held by residual \(local of forward\)\n +2.0 KiB not used after model.py:20 call_20 · ttnn.add\n.*`), qt.Commentf("%s", out))
+	qt.Check(t, qt.Equals(strings.Count(out, "not used after"), 1))
+	out, _, _ = runSized(t, nil, []string{"peak", file, "--by", "op"})
+	qt.Check(t, qt.Not(qt.StringContains(out, "not used after")))
+	out, _, _ = runSized(t, nil, []string{"peak", file, "--json"})
+	pagetest.CheckSchema(t, "peak", out)
+	qt.Check(t, qt.StringContains(out, `"unused":[{"pid":7,"user":"root","name":"model.py:10 call_10 · ttnn.empty","count":1,"bytes":2048,"last_use":"model.py:20 call_20 · ttnn.add","runs":1}]`))
+	out, _, _ = runSized(t, nil, []string{"peak", file, "--json", "--to", "0.909s"}) // a part of the recording
+	qt.Check(t, qt.Not(qt.StringContains(out, `"unused"`)))
 }
 
 // TestAdviseSaysWhatItDoesNotKnow, in one line, and why.
@@ -140,7 +152,7 @@ func TestAdviseSaysWhatItDoesNotKnow(t *testing.T) {
 		"Nothing is judged: the recording has no runs of programs.": slices.DeleteFunc(lateEvents(), func(e event.Event) bool { return e.Kind == event.ProgramRun }),
 		"The recording has no call stacks: ":                        change(func(e *event.Event) { e.Stack = nil }),
 		"Of 1 run of programs it is not recorded what they use: ": change(func(e *event.Event) {
-			if e.Kind == event.ProgramRun && e.TimeNs == 10e6 {
+			if e.Kind == event.ProgramRun && e.TimeNs == 1001e9+10e6 {
 				e.Uses = nil
 			}
 		}),
@@ -158,9 +170,6 @@ func TestAdviseSaysWhatItDoesNotKnow(t *testing.T) {
 // TestAdviseOfRunningProcesses is about what the service has recorded, of selected processes.
 func TestAdviseOfRunningProcesses(t *testing.T) {
 	events := lateEvents()
-	for i := range events[2:] {
-		events[2+i].TimeNs += 1001e9
-	}
 	events[0].TimeNs, events[1].TimeNs = 1000e9, 1001e9
 	other := pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x1000, 4096, pagetest.Stack("add", "forward", 90), 0)
 	other.PID, other.TimeNs = 8, 1001e9

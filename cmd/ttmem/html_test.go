@@ -199,9 +199,6 @@ func TestThePageNamesWhatHoldsALeak(t *testing.T) {
 // uses are not recorded, have none.
 func TestThePageHasAdvice(t *testing.T) {
 	events := lateEvents()
-	for i := range events[2:] {
-		events[2+i].TimeNs += 1001e9
-	}
 	path := writeEvents(t, "late.ttmem", events)
 	write := func(path string, args ...string) *browser.Browser {
 		page := filepath.Join(t.TempDir(), "page.html")

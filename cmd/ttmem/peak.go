@@ -70,6 +70,11 @@ func showPeaks(c *cobra.Command, o *viewOptions) error {
 	w.Notes = append(alloc.Overlaps(state.Snapshot(), false, filter.PIDs), w.Notes...)
 	how.By, how.Lines, how.Limit, how.Filter, how.Rules = o.by, o.lines, o.n, filter, rules
 	how.Notes, how.Clock, how.UTC = w.Notes, o.source.Clock(), o.utc
+	if o.source.File != "" && span.IsWhole() {
+		if how.Advice, err = adviceUnasked(&source.Recording{Path: o.source.File, PIDs: o.source.PIDs, Quiet: true}); err != nil {
+			return err
+		}
+	}
 	p := peak.New(state, how)
 	if err := checkSelected(&filter, p.Snap, how.Of); err != nil {
 		return cmp.Or(o.source.Missing(), err)

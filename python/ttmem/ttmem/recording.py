@@ -56,7 +56,7 @@ class Recording:
 
     def peaks(self, **flags):
         """The peak of each region of each chip, of L1 per core (ttmem peak)."""
-        large = ("groups", "static_groups", "holders", "programs", "timeline", "static_timeline")
+        large = ("groups", "static_groups", "holders", "programs", "timeline", "static_timeline", "unused")
         peaks = member(self.json("peak", **flags), "peaks")
         return frame([{k: v for k, v in peak.items() if k not in large} for peak in peaks], PEAKS)
 

@@ -50,8 +50,11 @@ type Region struct {
 	StaticGroups []table.Object[group]  `json:"static_groups,omitempty"`
 	Holders      []table.Object[holder] `json:"holders"`
 	Programs     []table.Object[holder] `json:"programs,omitempty"`
-	Timeline     timelineJSON           `json:"timeline"`
-	Statics      *timelineJSON          `json:"static_timeline,omitempty"`
+	// Unused is what is held after its last use, if the highest peak of the buffers of a process is at this time and the
+	// recording has at most 1 MiB.
+	Unused   []unused      `json:"unused,omitempty"`
+	Timeline timelineJSON  `json:"timeline"`
+	Statics  *timelineJSON `json:"static_timeline,omitempty"`
 }
 
 // earlierJSON is a higher peak before the beginning.
@@ -101,6 +104,7 @@ func (p *Page) Document() any {
 			Groups:       table.Objects[group](groups, p.rows(c.buffers, c.OthersBytes-c.OthersStaticBytes, false)),
 			StaticGroups: table.Objects[group](groups, p.rows(c.statics, c.OthersStaticBytes, false)),
 			Holders:      table.Objects[holder](p.holderFields(nil), buffers), Timeline: p.timelineJSON(c.Timeline),
+			Unused: p.unusedAt(c),
 		}
 		if c.Region == event.L1 {
 			line := p.timelineJSON(c.StaticTimeline)

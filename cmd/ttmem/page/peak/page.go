@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/advise"
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
@@ -52,6 +53,8 @@ type Options struct {
 	Limit  int
 	Filter alloc.Filter
 	Rules  *name.Rules
+	// Advice is what is held after its last use; nil if that was not searched.
+	Advice *advise.Advice
 	// EndNs is the time up to which nothing is missing, by CLOCK_MONOTONIC; 0: the latest event.
 	EndNs uint64
 	// Notes say why figures may be wrong, and About explains the timelines, one sentence each.

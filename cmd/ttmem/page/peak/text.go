@@ -158,7 +158,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 	}
 	title := p.table().Title
 	(&table.List{
-		Columns: p.columns(noun, whole, c.format), Rows: rows, Limit: p.Limit, Head: p.By, Below: table.Held(out, layout),
+		Columns: p.columns(noun, whole, c.format), Rows: rows, Limit: p.Limit, Head: p.By, Below: p.below(out, layout, c),
 		Title: func(r *alloc.Row) string {
 			if p.By == "stack" && r.PID > 0 && len(p.Snap.Processes) > 1 {
 				return p.names.Users().PID(r.PID) + " · " + title(r)
