@@ -15,6 +15,7 @@ import (
 	page_advise "ttmem/cmd/ttmem/page/advise"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -114,13 +115,20 @@ func adviceOf(r *source.Recording) (a *advise.Advice, read *source.Summary, err 
 	return a, read, err
 }
 
-// adviceUnasked is the advice of a recording for a view that shows more than that; nil if it takes too long.
+// adviceUnasked is the advice of a recording for a view that shows more than that; nil if it takes too long. A file that is
+// damaged at its beginning has none, which is no reason to show nothing.
 func adviceUnasked(r *source.Recording) (*advise.Advice, error) {
 	if source.ReadOnce(r.Path) != nil || isLarge(r.Path) {
 		return nil, nil
 	}
 	a, _, err := adviceOf(r)
-	return a, err
+	switch {
+	case errors.Is(err, term.ErrInterrupted):
+		return nil, err
+	case err != nil:
+		return nil, nil
+	}
+	return a, nil
 }
 
 // mostSearched is the size of a recording that is replayed without being asked, in bytes: some 100,000 events with call stacks,

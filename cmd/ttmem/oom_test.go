@@ -75,7 +75,7 @@ func TestOOMShowsTheNewestFailureThatWasKept(t *testing.T) {
 }
 
 // TestOOMOfADamagedFile: damage before a failure, which a later checkpoint makes up for, takes the
-// holders of buffers from the page, and nothing else.
+// holders of buffers from the page, and nothing else. Views that have advice on such a file lack that.
 func TestOOMOfADamagedFile(t *testing.T) {
 	state := aggregate.New()
 	path := filepath.Join(t.TempDir(), "x.ttmem")
@@ -108,6 +108,11 @@ func TestOOMOfADamagedFile(t *testing.T) {
 	first, _, _ := strings.Cut(whole, "\n")
 	qt.Check(t, qt.StringContains(damaged, first))
 	qt.Check(t, qt.Not(qt.StringContains(damaged, "held by")))
+	for _, view := range []string{"report", "peak"} {
+		out, errs, status := runSized(t, nil, []string{view, path})
+		qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s: %s", view, errs))
+		qt.Check(t, qt.StringContains(out, "DRAM"))
+	}
 }
 
 // TestOOMSaysWhatCannotBeProved, and why, in one line.
