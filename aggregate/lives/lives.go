@@ -42,8 +42,9 @@ type Life struct {
 	Unfreed bool
 	// Loaded is true if its first use is that the host writes it, or if it is what the host wrote in another form.
 	Loaded bool
-	// before is true for a buffer from before the recording or the attach, or whose allocation was lost.
-	before bool
+	// before is true for a buffer from before the recording or the attach, or whose allocation was lost. unseen is true for one
+	// whose address is too low for its uses to be seen.
+	before, unseen bool
 }
 
 // A Space is a region of an allocator of a process.
@@ -340,6 +341,7 @@ func (l *Lives) alloc(p *process, e *event.Event) {
 	p.live[e.BufferID] = live{life: uint32(len(l.All)), call: p.left}
 	l.All = append(l.All, Life{
 		Stack: e.Stack, ID: e.BufferID, PerBank: e.BytesPerBank, In: s, Born: l.now, BornRun: p.run, before: e.BeforeAttach || e.Reread,
+		unseen: e.Region == event.DRAM && e.Address < event.LeastUsed,
 	})
 }
 
@@ -541,5 +543,5 @@ func (b *Life) IsBefore() bool { return b.before }
 // IsKnown reports whether it is known that it is not used after its last known use.
 func (b *Life) IsKnown() bool {
 	i, _ := slices.BinarySearch(b.In.process.blind, max(b.Last().At, b.Born)+1)
-	return !b.before && (i == len(b.In.process.blind) || b.In.process.blind[i] > b.End)
+	return !b.before && !b.unseen && (i == len(b.In.process.blind) || b.In.process.blind[i] > b.End)
 }

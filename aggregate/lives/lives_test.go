@@ -37,10 +37,10 @@ func at(name string) *event.Stack {
 // TestALife has its uses, and how it ended.
 func TestALife(t *testing.T) {
 	l := play(
-		born(1, 0x1000), born(2, 0x2000), run("a", 0x1000), run("b", 0x1000),
+		born(1, 0x100000), born(2, 0x200000), run("a", 0x100000), run("b", 0x100000),
 		event.Event{Kind: event.Owner, BufferID: 1, Cause: "x", Message: "bf16"},
 		event.Event{Kind: event.Free, BufferID: 1, Reason: event.ReasonExplicit},
-		run("c", 0x2000), event.Event{Kind: event.DeviceClose, Allocator: 1}, run("d"),
+		run("c", 0x200000), event.Event{Kind: event.DeviceClose, Allocator: 1}, run("d"),
 	)
 	qt.Assert(t, qt.HasLen(l.All, 2))
 	one, two := &l.All[0], &l.All[1]
@@ -60,10 +60,10 @@ func TestALife(t *testing.T) {
 // TestALifeBeforeTheRecording comes from its checkpoint: what used it before is not known.
 func TestALifeBeforeTheRecording(t *testing.T) {
 	s := aggregate.New()
-	before := born(1, 0x1000)
+	before := born(1, 0x100000)
 	before.TimeNs, before.PID, before.Devices = 1, 7, []int{0}
 	s.Apply(&before)
-	l := play(*s.Checkpoint(), run("a", 0x1000), event.Event{Kind: event.Free, BufferID: 1})
+	l := play(*s.Checkpoint(), run("a", 0x100000), event.Event{Kind: event.Free, BufferID: 1})
 	qt.Assert(t, qt.HasLen(l.All, 1))
 	qt.Check(t, qt.IsTrue(l.All[0].IsBefore()))
 	qt.Check(t, qt.IsFalse(l.All[0].IsKnown()))
@@ -75,9 +75,9 @@ func TestALifeBeforeTheRecording(t *testing.T) {
 
 // TestWhatMayBeUsedIsUsed: an address of buffers of two allocators counts for both.
 func TestWhatMayBeUsedIsUsed(t *testing.T) {
-	other := born(2, 0x1000)
+	other := born(2, 0x100000)
 	other.Allocator = 2
-	l := play(born(1, 0x1000), other, run("a", 0x1000))
+	l := play(born(1, 0x100000), other, run("a", 0x100000))
 	qt.Check(t, qt.DeepEquals([]uint32{l.All[0].Uses, l.All[1].Uses}, []uint32{1, 1}))
 }
 
@@ -87,21 +87,27 @@ func TestUsesAreNotKnown(t *testing.T) {
 		{Kind: event.ProgramRun}, {Kind: event.ProgramRun, Uses: &event.Uses{Partial: true}}, {Kind: event.Lost, Count: 1}, {Kind: event.TraceReplay, ProgramID: 1},
 	} {
 		free := event.Event{Kind: event.Free, BufferID: 1, Reason: event.ReasonExplicit}
-		for want, events := range map[bool][]event.Event{false: {born(1, 0x1000), e, free}, true: {e, born(1, 0x1000), free, e}} {
+		for want, events := range map[bool][]event.Event{false: {born(1, 0x100000), e, free}, true: {e, born(1, 0x100000), free, e}} {
 			l := play(events...)
 			qt.Check(t, qt.Equals(l.All[0].IsKnown(), want), qt.Commentf("%v", e.Kind))
 		}
 	}
 }
 
+// TestALowAddressIsNotSeen: before 0.72, the first addresses of DRAM are too low.
+func TestALowAddressIsNotSeen(t *testing.T) {
+	l := play(born(1, 0x20), born(2, event.LeastUsed), run("a", event.LeastUsed), event.Event{Kind: event.Free, BufferID: 1}, event.Event{Kind: event.Free, BufferID: 2})
+	qt.Check(t, qt.DeepEquals([]bool{l.All[0].IsKnown(), l.All[1].IsKnown()}, []bool{false, true}))
+}
+
 // TestTheCallOfAnOperation ends with an event of another one, or when a place of it comes again.
 func TestTheCallOfAnOperation(t *testing.T) {
 	inner := at("ttnn::relu")
 	again := func(e event.Event) event.Event { e.Stack = inner; return e }
-	l := play(again(born(1, 0x1000)), again(run("", 0x1000)), again(run("", 0x1000)), run("b"))
+	l := play(again(born(1, 0x100000)), again(run("", 0x100000)), again(run("", 0x100000)), run("b"))
 	qt.Check(t, qt.Equals(l.All[0].Uses, 2)) // each event is a call of its own
 	qt.Check(t, qt.Equals(l.All[0].Idle(), 3))
-	l = play(born(1, 0x1000), run("alloc", 0x1000), run("b"))
+	l = play(born(1, 0x100000), run("alloc", 0x100000), run("b"))
 	qt.Check(t, qt.Equals(l.All[0].Uses, 0)) // the same call writes it
 	qt.Check(t, qt.Equals(l.All[0].Idle(), 2))
 }

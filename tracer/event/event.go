@@ -324,6 +324,9 @@ type Open struct {
 	Arch string
 }
 
+// LeastUsed is the lowest address that Uses have, LEAST_ADDRESS in bpf/src/uses.h: lower numbers are sizes and counts.
+const LeastUsed = 0x18000
+
 // Uses are the addresses, in each bank, of the buffers that a run of a program reads or writes: in order, each
 // once.
 type Uses struct {
