@@ -2,11 +2,13 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate/name"
 	"ttmem/aggregate/replay"
 	"ttmem/e2e/rig"
 	"ttmem/e2e/tracetest"
@@ -52,3 +54,23 @@ func TestReplayOfRandomPrograms(t *testing.T) {
 		})
 	}
 }
+
+// checkReplay replays the events of a program that was traced from its start: the model predicts each address and each failure,
+// or has a reason that it names.
+func checkReplay(t *testing.T, events []event.Event) {
+	t.Helper()
+	r := replay.New()
+	r.OnFailure = func(f *replay.Failure) {
+		qt.Check(t, qt.IsTrue(f.Doubt == "" || slices.Contains(doubts, f.Doubt)), qt.Commentf("%s: %s", f.Doubt, f.Event.Message))
+	}
+	for i := range events {
+		wrong := r.Counts[replay.NotPredicted]
+		e := &events[i]
+		r.Apply(e)
+		qt.Check(t, qt.Equals(r.Counts[replay.NotPredicted], wrong), qt.Commentf("%v at %#x, %s", e.Region, e.Address, name.Of(e.Stack.Frames())))
+	}
+	qt.Check(t, qt.Equals(r.Counts[replay.BeforeAttach]+r.Counts[replay.LostEvents], 0))
+}
+
+// doubts are the reasons for which failures of the traced programs are not predicted.
+var doubts = []string{"some buffers are on single cores", "the operation makes a check of its own", "its allocator is not known"}

@@ -94,6 +94,7 @@ func traceRun(t *testing.T, env *rig.Env, board rig.Board, args ...string) trace
 	}
 	events := readEvents(t, file)
 	checkSamples(t, events)
+	checkReplay(t, events)
 	return traced{events, stderr.String(), cmd.ProcessState.ExitCode(), dir}
 }
 

@@ -77,8 +77,8 @@ func (p *process) of(e *event.Event) (found *allocator) {
 	if a := p.allocators[e.Allocator]; a != nil || e.Allocator != 0 {
 		return a
 	}
-	for _, a := range p.allocators {
-		if slices.Equal(a.devices, e.Devices) && (found == nil || a.banks[event.L1] > found.banks[event.L1]) {
+	for a := range p.on(e.Devices) {
+		if found == nil || a.banks[event.L1] > found.banks[event.L1] {
 			found = a
 		}
 	}
@@ -106,7 +106,7 @@ func (f *Failure) doubt() string {
 		return lost
 	case !a.known || a.spaces[region].base == 0:
 		return unknownSizes
-	case a.perCore > 0 || f.Event.PerCore:
+	case f.Event.PerCore || f.process.isPerCore(a):
 		return onSingleCores
 	case a.wrong[region]:
 		return wrongAddress
@@ -139,8 +139,8 @@ func (a *allocator) with(change int) *spaces {
 // lowest returns the lowest address of L1 that is allocated with a change, by all allocators of the chips; 0 if none
 // is.
 func (p *process) lowest(devices []int, change int) (lowest uint64) {
-	for _, a := range p.allocators {
-		if at := a.with(change)[event.L1].lowest(); at > 0 && (lowest == 0 || at < lowest) && slices.Equal(a.devices, devices) {
+	for a := range p.on(devices) {
+		if at := a.with(change)[event.L1].lowest(); at > 0 && (lowest == 0 || at < lowest) {
 			lowest = at
 		}
 	}
@@ -248,8 +248,9 @@ func (f *Failure) allocates(change int) Verdict {
 // maxReserve is how much of the free L1 an operation may leave out of its budget.
 const maxReserve = 64 << 10
 
+// figures returns the verdict if the message has figures. That nothing is available is one.
 func figures(l *event.Limits, v Verdict) Verdict {
-	if l.NeededBytes == 0 || l.AvailableBytes == 0 {
+	if l.NeededBytes == 0 {
 		return Verdict{Doubt: noFigures}
 	}
 	return v

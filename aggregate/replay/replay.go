@@ -8,6 +8,7 @@
 package replay
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
@@ -361,8 +362,10 @@ func (r *Replay) alloc(e *event.Event) {
 	if e.PerCore {
 		a.perCore++
 		r.Counts[PerCore]++
-		for i, w := range r.whatIfs {
-			w.doubts(&a.changed[i], onSingleCores)
+		for beside := range p.on(a.devices) {
+			for i, w := range r.whatIfs {
+				w.doubts(&beside.changed[i], onSingleCores)
+			}
 		}
 		return
 	}
@@ -416,7 +419,7 @@ func (p *process) classify(a *allocator, e *event.Event) Class {
 		return BeforeAttach
 	case p.lost:
 		return LostEvents
-	case a.perCore > 0:
+	case p.isPerCore(a):
 		return PerCore
 	case a.resized || p.isSubDevice(a):
 		return SubDevices
@@ -426,10 +429,32 @@ func (p *process) classify(a *allocator, e *event.Event) Class {
 	return NotPredicted
 }
 
+// on returns the allocators of some chips.
+func (p *process) on(devices []int) iter.Seq[*allocator] {
+	return func(yield func(*allocator) bool) {
+		for _, a := range p.allocators {
+			if slices.Equal(a.devices, devices) && !yield(a) {
+				return
+			}
+		}
+	}
+}
+
+// isPerCore reports whether there are live buffers on single cores of the chips of an allocator. They are in an allocator of
+// their own if the chips are a mesh.
+func (p *process) isPerCore(a *allocator) bool {
+	for beside := range p.on(a.devices) {
+		if beside.perCore > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // isSubDevice reports whether an allocator has fewer banks of L1 than another one of its chips.
 func (p *process) isSubDevice(a *allocator) bool {
-	for _, other := range p.allocators {
-		if other.banks[event.L1] > a.banks[event.L1] && slices.Equal(other.devices, a.devices) {
+	for other := range p.on(a.devices) {
+		if other.banks[event.L1] > a.banks[event.L1] {
 			return true
 		}
 	}

@@ -155,6 +155,11 @@ func TestADifferenceHasAClass(t *testing.T) {
 			s.alloc(event.L1, 0, 8, func(e *event.Event) { e.PerCore = true })
 			s.Counts[PerCore]--
 		}, nil, 72},
+		{"beside one on single cores of a mesh", PerCore, func(s *script) {
+			s.Apply(device(2, 64, ""))
+			s.alloc(event.L1, 0, 8, func(e *event.Event) { e.PerCore, e.Allocator = true, 2 })
+			s.Counts[PerCore]--
+		}, nil, 72},
 		{"resized", SubDevices, func(s *script) { s.open("sub-device manager") }, nil, 72},
 		{"a sub-device", SubDevices, func(s *script) { s.Apply(device(2, 72, "")) }, nil, 72},
 	} {
@@ -333,6 +338,10 @@ func TestLimits(t *testing.T) {
 		},
 		{
 			event.ReasonKernelConfigTooSmall, event.Kernel, "Program size (20480) too large for kernel config buffer (16384)",
+			Verdict{Fits: true}, Verdict{},
+		},
+		{
+			event.ReasonKernelConfigTooSmall, event.Kernel, "Program size (656) too large for kernel config buffer (0)",
 			Verdict{Fits: true}, Verdict{},
 		},
 		{

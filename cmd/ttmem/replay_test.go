@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -19,6 +20,11 @@ func TestStoriesAreReplayed(t *testing.T) {
 		"traces":       {replay.OtherEnd: 1},
 	}
 	failures := uint64(0)
+	title := fmt.Sprintf("%-12s %8s", "", "failures")
+	for class := range replay.NumClasses {
+		title += fmt.Sprintf(" %*s", columnOf(class), class)
+	}
+	t.Log(title)
 	for _, s := range goldenStories {
 		stream := readStory(t, storyEvents(goldenFolder, s.name))
 		r := replay.New()
@@ -39,8 +45,15 @@ func TestStoriesAreReplayed(t *testing.T) {
 			want = make(map[replay.Class]uint64)
 		}
 		qt.Check(t, qt.DeepEquals(got, want), qt.Commentf("%s", s.name))
-		t.Logf("%s: %d of %v predicted, %d failures", s.name, r.Counts[replay.Predicted], r.Counts, r.Failures)
+		row := fmt.Sprintf("%-12s %8d", s.name, r.Failures)
+		for class, n := range r.Counts {
+			row += fmt.Sprintf(" %*d", columnOf(replay.Class(class)), n)
+		}
+		t.Log(row)
 		failures += r.Failures
 	}
 	qt.Check(t, qt.Equals(failures, 12))
 }
+
+// columnOf is the width of a class in a table.
+func columnOf(class replay.Class) int { return max(len(class.String()), 6) }
