@@ -76,3 +76,41 @@ func TestCapturedTraces(t *testing.T) {
 		})
 	}
 }
+
+// TestUnsafeBuffersAreUpstreams: what ttmem says that a replay may overwrite is what the library's own tracker names. Only newer
+// releases have it.
+func TestUnsafeBuffersAreUpstreams(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"0.81.1", "0.80.0"} {
+		if !tracetest.Tests(version) {
+			continue
+		}
+		for _, trace := range []string{"first", "second"} {
+			t.Run(version+" "+trace, func(t *testing.T) {
+				t.Parallel()
+				run := traceRun(t, setup(t, version, "3.10"), "n150", program(t, "traces_tracked.py"), trace)
+				_, tracked, found := strings.Cut(run.stderr, "TRACKED ")
+				qt.Assert(t, qt.IsTrue(found), qt.Commentf("%s", run.stderr))
+				tracked, _, _ = strings.Cut(tracked, "\n")
+				// the buffers by id, and those that count at the replay
+				s, buffers := aggregate.New(), make(map[string]string)
+				for _, e := range run.events {
+					s.Apply(&e)
+					if e.Kind == event.Alloc {
+						buffers[fmt.Sprint(e.BufferID)] = fmt.Sprint(e.Region, " ", name.Of(e.Stack.Frames()))
+					}
+				}
+				want, got := make(map[string]uint64), make(map[string]uint64)
+				for _, id := range strings.Fields(tracked) {
+					qt.Check(t, qt.IsTrue(buffers[id] != ""), qt.Commentf("%s", id))
+					want[buffers[id]]++
+				}
+				for _, u := range s.Snapshot().Unsafe {
+					got[fmt.Sprint(u.Region, " ", name.Of(u.Stack.Frames()))] += u.Count
+				}
+				t.Logf("%v", want)
+				qt.Check(t, qt.DeepEquals(got, want))
+			})
+		}
+	}
+}
