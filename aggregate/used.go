@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"maps"
 	"slices"
 
 	"ttmem/aggregate/uses"
@@ -17,9 +18,9 @@ func (p *process) use(e *event.Event) {
 	p.followUses()
 	p.used.Begin(e.ProgramID, e.TimeNs, e.Stack, slices.ContainsFunc(p.traces, func(t *trace) bool { return t.capturing }))
 	var arenas []*arena
-	for a := range p.arenas() {
-		if slices.ContainsFunc(e.Devices, func(chip int) bool { return slices.Contains(a.set.ids, chip) }) {
-			arenas = append(arenas, a)
+	for _, set := range p.sets {
+		if slices.ContainsFunc(e.Devices, func(chip int) bool { return slices.Contains(set.ids, chip) }) {
+			arenas = slices.AppendSeq(arenas, maps.Values(set.arenas)) // in any order
 		}
 	}
 	var ids []uint64

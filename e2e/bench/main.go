@@ -39,7 +39,7 @@ type options struct {
 	attaches   int
 	beside     string
 
-	scaleLive, scaleEvents int
+	scaleLive, scaleEvents, adviceRuns int
 }
 
 // bench is shared by all parts.
@@ -75,6 +75,7 @@ var parts = []struct {
 	{"exceptions", "the cost of exceptions that are not the library's", (*bench).exceptions},
 	{"owners", "who holds the buffers of a running process", (*bench).owners},
 	{"views", "how fast pages and the live view react", (*bench).views},
+	{"advice", "advice about a million runs of programs", (*bench).advice},
 	{"scale", "a million live buffers, a hundred million events", (*bench).scale},
 }
 
@@ -94,6 +95,7 @@ func main() {
 	flag.IntVar(&o.perfEvents, "perf-events", 10000, "events for perf's processor time")
 	flag.IntVar(&o.scaleLive, "scale-live", 1_000_000, "buffers that live in a large recording")
 	flag.IntVar(&o.scaleEvents, "scale-events", 100_000_000, "events in a large recording")
+	flag.IntVar(&o.adviceRuns, "advice-runs", 1_000_000, "runs of programs in a recording that is to be advised on")
 	flag.IntVar(&o.attaches, "attaches", 7, "times to attach, and to start")
 	flag.StringVar(&o.beside, "beside", "", "another build of ttmem, a `FILE`, to measure in turn with this one")
 	flag.Parse()

@@ -1,4 +1,4 @@
-"""A decode loop with weights and caches in DRAM, and activations in L1: decode.py [freed]. Each layer holds its input beside a
+"""A decode loop with weights and caches in DRAM, and activations in L1: decode.py [freed] [TOKENS]. Each layer holds its input beside a
 tensor of which it needs the sum only, and the loop holds the last token's output. With "freed" the layer frees these
 when they are not needed any more."""
 
@@ -7,7 +7,7 @@ import sys
 import ttnn
 from device import close_device, open_device
 
-LAYERS, TOKENS = 4, 6
+LAYERS, TOKENS = 4, int(sys.argv[-1]) if sys.argv[-1].isdigit() else 6
 device = open_device()
 L1, DRAM = ttnn.L1_MEMORY_CONFIG, ttnn.DRAM_MEMORY_CONFIG
 
