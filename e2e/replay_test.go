@@ -55,6 +55,46 @@ func TestReplayOfRandomPrograms(t *testing.T) {
 	}
 }
 
+// TestHarvestedBoards: what a program needs on a board with more or fewer cores is what a run there needs: of each region at
+// most, and whether and where the last tensor fits.
+func TestHarvestedBoards(t *testing.T) {
+	t.Parallel()
+	env := setup(t, "0.81.1", "3.10")
+	for _, name := range []string{"whatif.py", "decode.py"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			recorded := traceRun(t, env, rig.N150, program(t, name))
+			for board, text := range map[rig.Board]string{rig.N150Of64: "n150:64", rig.N150Of80: "n150:80", rig.P150Of140: "p150:140", rig.P150: "p150"} {
+				on, err := replay.ParseBoard(text)
+				qt.Assert(t, qt.IsNil(err))
+				changed := &replay.WhatIf{Changes: []replay.Change{replay.On(on)}}
+				r, real := replay.New(changed), replay.New()
+				var would, was replay.Verdict
+				r.OnFailure = func(f *replay.Failure) { would = f.With(0) }
+				real.OnFailure = func(*replay.Failure) { was = replay.Verdict{} }
+				for i := range recorded.events {
+					r.Apply(&recorded.events[i])
+				}
+				there, most := traceRun(t, env, board, program(t, name)).events, real.Most
+				for i := range there {
+					if e := &there[i]; e.Kind == event.Alloc && name == "whatif.py" { // the last one failed as recorded
+						was, most = replay.Verdict{Fits: true, Address: e.Address}, real.Most
+					}
+					real.Apply(&there[i])
+				}
+				if !was.Fits {
+					most = real.Most
+				}
+				about := qt.Commentf("%s on %s", name, text)
+				qt.Check(t, qt.Equals(r.Whole(0), replay.Verdict{Fits: true}), about)
+				qt.Check(t, qt.Equals(changed.Most, most), about)
+				qt.Check(t, qt.Equals(would, was), about)
+				t.Logf("%s on %s: %v, %v", name, text, changed.Most, would)
+			}
+		})
+	}
+}
+
 // checkReplay replays the events of a program that was traced from its start: the model predicts each address and each failure,
 // or has a reason that it names.
 func checkReplay(t *testing.T, events []event.Event) {

@@ -31,6 +31,10 @@ func TestOn(t *testing.T) {
 		{"p150", 0, 0, event.Capacity{Banks: 8, Base: 0x100080, BytesPerBank: 4277141376}, event.Capacity{Banks: 110, BytesPerBank: 1461120}, event.Capacity{}},
 		{"p150", 32768, 835584, event.Capacity{Banks: 8, Base: 0x100080, BytesPerBank: 4275888000}, event.Capacity{Banks: 110, BytesPerBank: 1428352}, event.Capacity{BytesPerBank: 1253376}},
 		{"p100", 32768, 835584, event.Capacity{Banks: 7, Base: 0x100080, BytesPerBank: 4275707776}, event.Capacity{Banks: 110, BytesPerBank: 1428352}, event.Capacity{BytesPerBank: 1433600}},
+		{"n150:64", 0, 0, event.Capacity{Banks: 12, Base: 0x100040, BytesPerBank: 1072693184}, event.Capacity{Banks: 56, BytesPerBank: 1393312}, event.Capacity{}},
+		{"n150:80", 32768, 0, event.Capacity{Banks: 12, Base: 0x100040, BytesPerBank: 1072693184}, event.Capacity{Banks: 72, BytesPerBank: 1360544}, event.Capacity{}},
+		{"p150:140", 0, 0, event.Capacity{Banks: 8, Base: 0x100080, BytesPerBank: 4277141376}, event.Capacity{Banks: 130, BytesPerBank: 1461120}, event.Capacity{}},
+		{"p150:130", 0, 0, event.Capacity{Banks: 8, Base: 0x100080, BytesPerBank: 4277141376}, event.Capacity{Banks: 120, BytesPerBank: 1461120}, event.Capacity{}},
 	} {
 		w := with(on(t, c.board))
 		got, doubt := w.sizes(7, n150(c.small, c.trace))
@@ -45,18 +49,22 @@ func TestOn(t *testing.T) {
 	of[event.L1].Base += 32
 	_, doubt := with(on(t, "p150")).sizes(7, of)
 	qt.Check(t, qt.StringContains(doubt, "where L1 begins on p150"))
+	of = n150(0, 0)
+	of[event.L1].Banks = 60 // a sub-device's
+	_, doubt = with(on(t, "n150:80")).sizes(7, of)
+	qt.Check(t, qt.StringContains(doubt, "is not known for this device"))
+	of[event.L1].Banks = 56 // of a harvested one
+	got, doubt := with(on(t, "p150")).sizes(7, of)
+	qt.Check(t, qt.Equals(doubt, ""))
+	qt.Check(t, qt.Equals(got.Capacities[event.L1].Banks, 110))
 	_, doubt = with(on(t, "p150")).sizes(7, memory.Capacities{})
 	qt.Check(t, qt.StringContains(doubt, "board is not known"))
 }
 
 func on(t *testing.T, board string) Change {
-	for i := range Boards {
-		if Boards[i].Name == board {
-			return On(&Boards[i])
-		}
-	}
-	t.Fatalf("no board %s", board)
-	return Change{}
+	b, err := ParseBoard(board)
+	qt.Assert(t, qt.IsNil(err))
+	return On(b)
 }
 
 // TestInterleaved has the bytes that the library reserves for tensors of rows in each bank.

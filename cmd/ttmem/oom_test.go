@@ -159,6 +159,7 @@ func TestWhatIfFlags(t *testing.T) {
 		"--first nowhere.py:3":        "--first nowhere.py:3: no allocation there; .*",
 		"--clear-program-cache-at x":  "--clear-program-cache-at x: give a file .*",
 		"--on n151":                   "--on n151: choose a board: n150, n300, p100, p150, p300",
+		"--on p150:72":                "--on p150:72: choose a number of Tensix cores: 120 130 140",
 	} {
 		qt.Check(t, qt.ErrorMatches(execute(append([]string{"oom", path}, strings.Fields(args)...)...), want))
 	}

@@ -20,6 +20,10 @@ const (
 	P150   Board = "p150"   // Blackhole, one chip
 	P300   Board = "p300"   // Blackhole, two chips
 	P150x4 Board = "4xp150" // four P150, four chips
+
+	N150Of64  Board = "n150-64"  // an N150 of 64 Tensix cores instead of 72
+	N150Of80  Board = "n150-80"  // with all of its cores
+	P150Of140 Board = "p150-140" // a P150 with all of its cores
 )
 
 // boardSpec is the source of a descriptor.
@@ -69,6 +73,12 @@ var boards = []boardSpec{
 	{name: P150x4, arch: "blackhole", boardType: "p150", upi: 0x40, rows: 2, cols: 2,
 		cards: [][]int{{0}, {1}, {2}, {3}}, harvest: 1<<7 | 1<<13, eth: 1<<5 | 1<<8, pcie: []uint{1 << 1},
 		links: []link{{0, 4, 2, 4, 4}, {0, 8, 3, 8, 4}, {1, 4, 3, 4, 4}, {1, 8, 2, 8, 4}}},
+	{name: N150Of64, arch: "wormhole_b0", boardType: "n150", upi: 0x18, rows: 1, cols: 1,
+		cards: [][]int{{0}}, harvest: 1<<5 | 1<<6},
+	{name: N150Of80, arch: "wormhole_b0", boardType: "n150", upi: 0x18, rows: 1, cols: 1,
+		cards: [][]int{{0}}},
+	{name: P150Of140, arch: "blackhole", boardType: "p150", upi: 0x40, rows: 1, cols: 1,
+		cards: [][]int{{0}}, eth: 1<<5 | 1<<8, pcie: []uint{1 << 1}},
 }
 
 // galaxyLinks are the links of a Wormhole Galaxy: four trays of eight chips,

@@ -130,11 +130,11 @@ func set(_ *WhatIf, value string) (c replay.Change, word string, err error) {
 }
 
 func onBoard(_ *WhatIf, value string) (c replay.Change, word string, err error) {
-	i := slices.Index(replay.BoardNames(), value)
-	if i < 0 {
-		return c, "", fmt.Errorf("--on %s: choose a board: %s", value, strings.Join(replay.BoardNames(), ", "))
+	board, err := replay.ParseBoard(value)
+	if err != nil {
+		return c, "", fmt.Errorf("--on %s: %w", value, err)
 	}
-	return replay.On(&replay.Boards[i]), value, nil
+	return replay.On(board), value, nil
 }
 
 // own selects the buffers of the program, not those that tt-metal makes beside them.
