@@ -43,6 +43,8 @@ const (
 )
 
 const (
+	// idleRuns is the least number of runs of programs between two uses for which a buffer is idle.
+	idleRuns = 32
 	// unusedRuns is the least number of runs of programs for which a buffer is not used until it counts as never used, or
 	// as allocated long before its first use.
 	unusedRuns = 8
@@ -71,10 +73,11 @@ type Line struct {
 	// Unused is true if they are never used, but by the operation that allocates them.
 	Unused bool
 	// Runs is the number of runs of programs between their last use and the peak, the most of all buffers; if they are
-	// not used yet, between their allocation and the peak.
+	// not used yet, between their allocation and the peak, and if they are idle, between the uses before and after it.
 	Runs uint32
-	// LastUse is the last use of the buffer with the most Runs; nil if it has no call stack.
-	LastUse *event.Stack
+	// LastUse is the last use, before the peak, of the buffer with the most Runs, and NextUse the one after it; nil
+	// without a call stack.
+	LastUse, NextUse *event.Stack
 	// Owner is who held that buffer; empty if that is not known.
 	Owner memory.Owner
 	// Alone is the peak if the buffers of this line are freed after their last use.
@@ -85,8 +88,8 @@ type Line struct {
 type Peak struct {
 	*lives.Space
 	// Lines hold buffers at the peak that are not used any more, the most bytes first. Early lines have buffers that are
-	// not used yet.
-	Lines, Early []*Line
+	// not used yet, and Idle lines those that are used long before and long after it.
+	Lines, Early, Idle []*Line
 	// Held is what all Lines hold, in each bank, and NotJudged by reason what may be needed.
 	Held      memory.Amount
 	NotJudged [NumReasons]memory.Amount
@@ -219,7 +222,7 @@ func (a *Advice) isLate(i int) bool {
 // at returns the buffers of a space at its peak.
 func (a *Advice) at(s *lives.Space) *Peak {
 	p := &Peak{Space: s}
-	early := make(map[lineKey]*Line)
+	early, idle := make(map[lineKey]*Line), make(map[lineKey]*Line)
 	for i := range a.All {
 		b := &a.All[i]
 		if b.In != s || b.Born > s.PeakAt || b.End <= s.PeakAt || b.Uses == 0 && !isUnused(b) {
@@ -233,6 +236,10 @@ func (a *Advice) at(s *lives.Space) *Peak {
 				p.Early = a.add(p.Early, early, i, runs)
 			}
 		case b.Idle() >= s.PeakAt: // in use
+			before, after := b.Rest()
+			if runs := after.Run - before.Run; !not && b.Period == 0 && before.At < s.PeakAt && s.PeakAt < after.At && runs >= idleRuns {
+				p.Idle = a.add(p.Idle, idle, i, runs)
+			}
 		case not:
 			p.NotJudged[reason].Add(amount)
 		default:
@@ -240,7 +247,7 @@ func (a *Advice) at(s *lives.Space) *Peak {
 			p.Lines = a.add(p.Lines, a.lines, i, s.PeakRun-max(b.Last().Run, b.BornRun))
 		}
 	}
-	for _, list := range [][]*Line{p.Lines, p.Early} {
+	for _, list := range [][]*Line{p.Lines, p.Early, p.Idle} {
 		slices.SortStableFunc(list, func(a, b *Line) int { return cmp.Compare(b.PerBank, a.PerBank) })
 	}
 	return p
@@ -259,6 +266,9 @@ func (a *Advice) add(list []*Line, lines map[lineKey]*Line, i int, runs uint32) 
 	used := b.Uses > 0
 	if l.Count++; l.Count == 1 || l.Unused && used || l.Unused != used && runs > l.Runs {
 		l.Runs, l.LastUse, l.Owner = runs, b.Last().Stack, a.Owner(i)
+		if before, after := b.Rest(); before.At < b.In.PeakAt && b.In.PeakAt < after.At {
+			l.LastUse, l.NextUse = before.Stack, after.Stack
+		}
 	}
 	l.PerBank += b.PerBank
 	l.Unused = l.Unused && !used

@@ -318,6 +318,37 @@ func TestInputs(t *testing.T) {
 	qt.Check(t, qt.IsTrue(slices.ContainsFunc(peak.Lines, func(l *Line) bool { return l.Stack == p.at("as_tensor", 5) })))
 }
 
+// TestIdle is a skip connection: used before and long after the peak. It is not idle if it may have been used meanwhile.
+func TestIdle(t *testing.T) {
+	for _, test := range []struct{ runs, idle int }{{30, 0}, {40, 1}, {-40, 0}} {
+		p := begin()
+		p.op("exp", 20, 1)
+		p.op("add", 21, 2, 1)
+		for i := range max(test.runs, -test.runs) {
+			p.op("relu", 22, uint64(3+i%2), 2)
+			if p.free(uint64(3 + i%2)); i == 20 && test.runs < 0 {
+				p.add(event.Event{Kind: event.ProgramRun, ProgramID: 5, Stack: p.ran("relu", 23)})
+			}
+			if i == 10 {
+				p.alloc(50, "empty", 24)
+				p.alloc(51, "empty", 24)
+				p.free(50, 51)
+			}
+		}
+		p.free(2)
+		p.op("concat", 25, 60, 1)
+		p.free(1)
+		peak := p.advice(t).Peaks[0]
+		qt.Assert(t, qt.HasLen(peak.Idle, test.idle), qt.Commentf("%d", test.runs))
+		for _, l := range peak.Idle {
+			qt.Check(t, qt.Equals(l.Stack, p.at("exp", 20)))
+			qt.Check(t, qt.Equals(l.LastUse, p.ran("add", 21)))
+			qt.Check(t, qt.Equals(l.NextUse, p.ran("concat", 25)))
+			qt.Check(t, qt.Equals(l.Runs, uint32(test.runs+1)))
+		}
+	}
+}
+
 // TestResultsOfOperations are not allocated too early.
 func TestResultsOfOperations(t *testing.T) {
 	p := begin()

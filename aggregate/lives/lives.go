@@ -20,7 +20,7 @@ type Moment uint32
 // Never is after all events.
 const Never Moment = math.MaxUint32
 
-// A Life is one of a buffer. There may be millions, so its size matters: 72 bytes.
+// A Life is one of a buffer. There may be millions, so its size matters: 80 bytes.
 type Life struct {
 	Stack *event.Stack
 	ID    uint64
@@ -34,6 +34,8 @@ type Life struct {
 	BornRun, EndRun uint32
 	// first and last are its uses, in process.uses; 0: none. last may be the operation that allocated it, which is no use.
 	first, last uint32
+	// rest is the use before the longest time between two uses, and resume the one after it; 0: none.
+	rest, resume uint32
 	// Period is the most runs between two uses by the same line, the one that used it first; 0 if there is only one.
 	Period uint32
 	// Uses is the number of its uses. That the operation which allocates it writes it is none.
@@ -429,9 +431,13 @@ func (l *Lives) touch(p *process, id, line uint64) {
 	one := &l.All[b.life]
 	p.latest = append(p.latest, undo{b, *one})
 	n := uint32(len(p.uses) - 1)
+	before := one.last
 	one.last = n
 	if line > 0 && b.call == p.left {
 		return // its operation writes it
+	}
+	if before > 0 && p.run-p.uses[before].Run > p.uses[one.resume].Run-p.uses[one.rest].Run {
+		one.rest, one.resume = before, n
 	}
 	if one.Uses++; one.Uses == 1 {
 		one.first = n
@@ -451,6 +457,7 @@ func (l *Lives) refuse(p *process) {
 	for _, u := range slices.Backward(p.latest) {
 		one := &l.All[u.life]
 		one.first, one.last, one.Uses, one.Period = u.was.first, u.was.last, u.was.Uses, u.was.Period
+		one.rest, one.resume = u.was.rest, u.was.resume
 		if _, is := p.live[one.ID]; is {
 			p.live[one.ID] = u.live
 		}
@@ -534,6 +541,16 @@ func (l *Lives) Owner(i int) memory.Owner { return l.owners[uint32(i)] }
 func (b *Life) First() Use { return b.In.process.uses[b.first] }
 func (b *Life) Last() Use  { return b.In.process.uses[b.last] }
 
+// Rest are the uses between which it is idle for the most runs; empty without two uses, or if it may have been used between
+// them.
+func (b *Life) Rest() (before, after Use) {
+	before, after = b.In.process.uses[b.rest], b.In.process.uses[b.resume]
+	if !b.isKnown(before.At, after.At) {
+		return Use{}, Use{}
+	}
+	return before, after
+}
+
 // Idle is the event after which it is not needed: that of its allocation, if it is not used.
 func (b *Life) Idle() Moment { return max(b.Last().Over, b.Born) }
 
@@ -542,6 +559,11 @@ func (b *Life) IsBefore() bool { return b.before }
 
 // IsKnown reports whether it is known that it is not used after its last known use.
 func (b *Life) IsKnown() bool {
-	i, _ := slices.BinarySearch(b.In.process.blind, max(b.Last().At, b.Born)+1)
-	return !b.before && !b.unseen && (i == len(b.In.process.blind) || b.In.process.blind[i] > b.End)
+	return !b.before && !b.unseen && b.isKnown(max(b.Last().At, b.Born), b.End)
+}
+
+// isKnown reports whether it is known that it is not used between two events.
+func (b *Life) isKnown(from, to Moment) bool {
+	i, _ := slices.BinarySearch(b.In.process.blind, from+1)
+	return i == len(b.In.process.blind) || b.In.process.blind[i] > to
 }

@@ -94,6 +94,10 @@ func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, one *advise.Peak
 		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("%s not used yet then, allocated %s earlier: %s",
 			page.Bytes(l.PerBank*one.Banks), page.Count(uint64(l.Runs), "program run"), siteName(layout, l.Stack)))
 	}
+	for _, l := range one.Idle {
+		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("%s idle for %s around it: %s, between %s and %s",
+			page.Bytes(l.PerBank*one.Banks), page.Count(uint64(l.Runs), "program run"), siteName(layout, l.Stack), siteName(layout, l.LastUse), siteName(layout, l.NextUse)))
+	}
 	var others []string
 	for reason, n := range one.NotJudged {
 		if n.Count > 0 {
@@ -178,10 +182,11 @@ type peak struct {
 	All  *freed  `json:"all_freed,omitempty"`
 	Best []freed `json:"best,omitempty"`
 	// Lines hold these buffers, the most bytes first. Omitted is the number that -n leaves out. Early lines allocated
-	// buffers that are not used yet.
+	// buffers that are not used yet, and Idle lines those that are used long before and long after it.
 	Lines   []line `json:"lines"`
 	Omitted int    `json:"omitted"`
 	Early   []line `json:"early,omitempty"`
+	Idle    []line `json:"idle,omitempty"`
 	// NotJudged are those that are not used after the peak, but may be needed.
 	NotJudged []notJudged `json:"not_judged,omitempty"`
 }
@@ -196,7 +201,8 @@ type freed struct {
 }
 
 // line is a line with its operation. Unused is true if its buffers are never used. Runs are the runs of programs between the
-// last use and the peak; of early lines, between the allocation and the peak.
+// last use and the peak; of early lines, between the allocation and the peak; of idle lines, between the uses before and
+// after it.
 //
 //schema:advise_line
 type line struct {
@@ -211,6 +217,7 @@ type line struct {
 	Tensor       string       `json:"tensor,omitempty"`
 	LastUse      string       `json:"last_use,omitempty"`
 	LastUseStack *event.Stack `json:"last_use_stack,omitempty"`
+	NextUse      string       `json:"next_use,omitempty"`
 	Freed        *freed       `json:"freed,omitempty"`
 }
 
@@ -238,6 +245,7 @@ func (p *Page) document(one *advise.Peak) peak {
 		return line{
 			Name: name.Of(l.Stack.Frames()).String(), Stack: l.Stack, Count: l.Count, Bytes: l.PerBank * one.Banks, Unused: l.Unused, Runs: l.Runs,
 			Owner: l.Owner.Path, Tensor: l.Owner.Tensor, LastUse: name.Of(l.LastUse.Frames()).String(), LastUseStack: l.LastUse,
+			NextUse: name.Of(l.NextUse.Frames()).String(),
 		}
 	}
 	doc := peak{
@@ -258,6 +266,9 @@ func (p *Page) document(one *advise.Peak) peak {
 	}
 	for _, l := range one.Early {
 		doc.Early = append(doc.Early, lineOf(l))
+	}
+	for _, l := range one.Idle {
+		doc.Idle = append(doc.Idle, lineOf(l))
 	}
 	for reason, n := range one.NotJudged {
 		if n.Count > 0 {
