@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -93,6 +94,13 @@ func TestHarvestedBoards(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReplayBesideSingleCores: on a mesh of two chips, whose buffers on single cores are in an allocator of each chip.
+func TestReplayBesideSingleCores(t *testing.T) {
+	t.Setenv("TTMEM_CORES", filepath.Join(t.TempDir(), "cores.jsonl"))
+	run := traceRun(t, setup(t, "0.81.1", "3.10"), rig.N300, program(t, "hybrid.py")) // which replays it
+	qt.Check(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
 }
 
 // checkReplay replays the events of a program that was traced from its start: the model predicts each address and each failure,

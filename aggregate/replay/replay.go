@@ -362,9 +362,11 @@ func (r *Replay) alloc(e *event.Event) {
 	if e.PerCore {
 		a.perCore++
 		r.Counts[PerCore]++
-		for beside := range p.on(a.devices) {
+		for _, beside := range p.allocators {
 			for i, w := range r.whatIfs {
-				w.doubts(&beside.changed[i], onSingleCores)
+				if beside.shares(a) {
+					w.doubts(&beside.changed[i], onSingleCores)
+				}
 			}
 		}
 		return
@@ -440,11 +442,16 @@ func (p *process) on(devices []int) iter.Seq[*allocator] {
 	}
 }
 
-// isPerCore reports whether there are live buffers on single cores of the chips of an allocator. They are in an allocator of
-// their own if the chips are a mesh.
+// shares reports whether two allocators are the same or have a chip in common.
+func (a *allocator) shares(other *allocator) bool {
+	return a == other || slices.ContainsFunc(a.devices, func(chip int) bool { return slices.Contains(other.devices, chip) })
+}
+
+// isPerCore reports whether there are live buffers on single cores of the chips of an allocator. Those of the chips of a mesh
+// are in allocators of their own, one for each chip.
 func (p *process) isPerCore(a *allocator) bool {
-	for beside := range p.on(a.devices) {
-		if beside.perCore > 0 {
+	for _, beside := range p.allocators {
+		if beside.perCore > 0 && beside.shares(a) {
 			return true
 		}
 	}

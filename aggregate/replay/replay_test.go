@@ -156,7 +156,10 @@ func TestADifferenceHasAClass(t *testing.T) {
 			s.Counts[PerCore]--
 		}, nil, 72},
 		{"beside one on single cores of a mesh", PerCore, func(s *script) {
-			s.Apply(device(2, 64, ""))
+			e := device(1, 64, "")
+			e.Devices = []int{0, 1}
+			s.Apply(e)
+			s.Apply(device(2, 64, "")) // of its first chip
 			s.alloc(event.L1, 0, 8, func(e *event.Event) { e.PerCore, e.Allocator = true, 2 })
 			s.Counts[PerCore]--
 		}, nil, 72},
