@@ -31,6 +31,8 @@ type State struct {
 	// unsafe are the buffers that a replay of a captured trace may have overwritten, by call site.
 	unsafe      []memory.Unsafe
 	unsafeCount uint64
+	// afterFree are runs that have the address of a freed buffer, by line.
+	afterFree []memory.AfterFree
 	// failures are about memory, and operationFailures are operations that failed for another reason.
 	failures, operationFailures newest.List[memory.Failure]
 	// marks were set by users, and ownMarks by processes.
@@ -123,6 +125,7 @@ func (s *State) Apply(e *event.Event) {
 		s.endProcess(e.PID, e.TimeNs, e.ExitStatus)
 	case event.Lost:
 		s.lose(s.known(e.PID), e.Cause, e.Count)
+		s.forgetFreed(s.known(e.PID))
 	case event.Mark: // a moment: nothing changes
 		s.mark(e)
 	case event.Alloc:

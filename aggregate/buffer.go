@@ -72,6 +72,7 @@ func (p *process) free(e *event.Event) {
 	}
 	p.freed.add(b, e)
 	p.died(b, e.TimeNs, e.Reason)
+	p.freedAt(b, e)
 }
 
 // count adds buffers of a call site to the totals of a reason.

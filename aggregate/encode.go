@@ -10,7 +10,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 22
+const stateVersion = 23
 
 // maxSets is the number of sets of chips of a checkpoint, each with its chips if its process runs.
 const maxSets = 4 * maxAllLinks
@@ -47,7 +47,8 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	s.overlaps.Code(c.Codec, func(o *memory.Overlap) { c.Value(o) })
 	c.Uint(&s.unsafeCount)
 	codec.List(c.Codec, &s.unsafe, func(u *memory.Unsafe) { c.Value(u) })
-	if c.Reads && len(s.unsafe) > maxUnsafeSites {
+	codec.List(c.Codec, &s.afterFree, func(a *memory.AfterFree) { c.Value(a) })
+	if c.Reads && max(len(s.unsafe), len(s.afterFree)) > maxUnsafeSites {
 		c.Fail()
 	}
 	s.operationFailures.Code(c.Codec, c.failure)

@@ -62,6 +62,13 @@ func (s *State) resolveStacks(pid int) {
 			s.unsafe[i].Stack.Calls()
 		}
 	}
+	for i := range s.afterFree {
+		if a := &s.afterFree[i]; a.PID == pid {
+			for _, stack := range []*event.Stack{a.Stack, a.AllocatedBy, a.FreedBy} {
+				stack.Calls()
+			}
+		}
+	}
 	for _, list := range []*newest.List[memory.Failure]{&s.failures, &s.operationFailures} {
 		list.Each(func(f *memory.Failure) {
 			if f.PID == pid {

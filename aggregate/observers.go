@@ -16,6 +16,7 @@ import (
 //   - uses: which buffers the runs of programs use (uses, used.go)
 //   - blocks: the addresses of buffers, for the free space between them (space, space.go)
 //   - overlaps: addresses that several allocators assigned (overlap, overlap.go)
+//   - after free: runs of programs with the address of a freed buffer (after_free.go)
 //   - unsafe: buffers that the replay of a captured trace may overwrite (unsafe.go)
 //
 // Samples of the memory on the host (resident) need nothing of the core.

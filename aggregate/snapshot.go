@@ -20,7 +20,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 		Lost:            maps.Clone(s.lost), LostEvents: s.lostEvents, Anomalies: s.anomalies,
 		FailureCount: s.failures.Count, Failures: s.failures.List(),
 		OverlapCount: s.overlaps.Count, Overlaps: s.overlaps.List(),
-		UnsafeCount: s.unsafeCount, Unsafe: slices.Clone(s.unsafe),
+		UnsafeCount: s.unsafeCount, Unsafe: slices.Clone(s.unsafe), AfterFree: slices.Clone(s.afterFree),
 		OperationFailureCount: s.operationFailures.Count, OperationFailures: s.operationFailures.List(),
 	}
 	programs, processes := make(map[int]peak.Programs), make(map[int][]memory.DeviceProcess)

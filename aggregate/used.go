@@ -24,7 +24,7 @@ func (p *process) use(e *event.Event) {
 		}
 	}
 	var ids []uint64
-	find := func(addresses []uint32, in func(*uses.Places, []uint64, uint64) []uint64) {
+	find := func(addresses []uint32, static bool, in func(*uses.Places, []uint64, uint64) []uint64) {
 		for _, at := range addresses {
 			ids = ids[:0]
 			for _, a := range arenas {
@@ -32,13 +32,15 @@ func (p *process) use(e *event.Event) {
 			}
 			if len(ids) == 1 {
 				p.used.Add(ids[0])
+			} else if len(ids) == 0 {
+				p.useFreed(e, arenas, uint64(at), static)
 			} else { // of buffers of several allocators, or in DRAM and L1, it is not known which one is meant
 				p.used.Perhaps(ids...)
 			}
 		}
 	}
-	find(e.Uses.Arguments, (*uses.Places).Argument)
-	find(e.Uses.Statics, (*uses.Places).Static)
+	find(e.Uses.Arguments, false, (*uses.Places).Argument)
+	find(e.Uses.Statics, true, (*uses.Places).Static)
 }
 
 // transfer takes that the host writes or reads a buffer.

@@ -202,5 +202,6 @@ func usesByMoment(t *testing.T, events []event.Event) map[string]*usedIn {
 			}
 		}
 	}
+	qt.Check(t, qt.HasLen(s.Snapshot().AfterFree, 0)) // though many tensors are freed
 	return moments
 }

@@ -53,6 +53,7 @@ func only(s *memory.Snapshot, selected func(pid, uid int) bool) *memory.Snapshot
 			some.UnsafeCount += u.Count
 		}
 	}
+	some.AfterFree = slices.DeleteFunc(slices.Clone(s.AfterFree), func(a memory.AfterFree) bool { return !selected(a.PID, a.UID) })
 	ofOthers := func(f memory.Failure) bool { return !selected(f.PID, f.UID) }
 	some.Failures = slices.DeleteFunc(append([]memory.Failure{}, s.Failures...), ofOthers)
 	some.OperationFailures = slices.DeleteFunc(slices.Clone(s.OperationFailures), ofOthers)

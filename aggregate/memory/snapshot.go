@@ -37,6 +37,8 @@ type Snapshot struct {
 	// call site, oldest first.
 	UnsafeCount uint64   `json:"unsafe_count,omitempty"`
 	Unsafe      []Unsafe `json:"unsafe,omitempty"`
+	// AfterFree are runs of programs that have the address of a freed buffer, by line, oldest first.
+	AfterFree []AfterFree `json:"used_after_free,omitempty"`
 	// OperationFailureCount and OperationFailures are the same for operations that failed for another
 	// reason than memory.
 	OperationFailureCount uint64    `json:"operation_failure_count,omitempty"`

@@ -40,10 +40,15 @@ type block struct{ start, end, id uint64 }
 type Places struct {
 	dram map[uint64]uint64 // ids by their first address
 	l1   []block           // of L1 and L1_SMALL, by address
+	// freed are freed buffers, of DRAM and of L1 and L1_SMALL.
+	freed [2]freed
 }
 
 // Add adds the addresses of a buffer.
 func (p *Places) Add(region event.Region, start, end, id uint64) {
+	if f := p.in(region); f != nil && end > start {
+		f.take(start, end)
+	}
 	switch {
 	case start == 0 || end <= start: // not known, or not the same on all cores
 	case region == event.DRAM:

@@ -129,6 +129,7 @@ func (r *report) write() {
 	r.failures()
 	r.overlaps()
 	r.unsafe()
+	r.afterFree()
 	r.leaks()
 	r.retainedByRuntime()
 	r.tilePadding()

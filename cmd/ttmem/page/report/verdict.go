@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -117,6 +118,32 @@ func (r *report) unsafe() {
 	r.line(r.Paint(page.BoldRed, fmt.Sprintf("%s that %s may have overwritten", page.Count(count, "buffer"), which)))
 	r.sources(sites.Rows(true, nil), shownUnsafe, 0, page.Bytes)
 	r.sentence(page.Dim, "They were allocated after the capture, where the trace writes, and live at a replay: allocate them before the capture, or free them before the replay")
+}
+
+// afterFree writes which lines run programs with the address of a freed buffer.
+func (r *report) afterFree() {
+	site := func(n name.Name) string { return cmp.Or(page.Clean(n.Text(r.Separator())), "(no call stack)") }
+	var texts []string
+	for i := range r.snap.AfterFree {
+		if a := &r.snap.AfterFree[i]; r.PID == 0 || a.PID == r.PID {
+			freed := name.Of(a.FreedBy.Frames())
+			if freed.Call != (name.Call{}) {
+				freed.Op = "" // a function that frees
+			}
+			texts = append(texts, fmt.Sprintf("%s at %#x, allocated by %s, freed by %s: %s by %s", page.Clean(a.Region), a.Address,
+				site(name.Of(a.AllocatedBy.Frames())), site(freed), page.Count(a.Count, "later run"), site(name.Of(a.Stack.Frames()))))
+		}
+	}
+	if len(texts) == 0 {
+		return
+	}
+	r.line()
+	r.line(r.Paint(page.BoldRed, "Buffers used after their free"))
+	for _, text := range first(texts, shownUnsafe) {
+		for _, line := range page.Wrap(text, min(r.width, textColumns)-4) {
+			r.line("    ", r.Paint(page.Yellow, line))
+		}
+	}
 }
 
 // failedAt returns the place of a failed allocation: the line, the operation, and the callers
