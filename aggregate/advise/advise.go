@@ -64,7 +64,7 @@ type Outcome struct {
 	Doubt   string
 }
 
-// A Line is the buffers of a line and an operation that are live at the peak.
+// A Line is the buffers of a line and an operation that are live at the peak, and have the same line of the last use.
 type Line struct {
 	Stack *event.Stack
 	Count uint64
@@ -123,10 +123,12 @@ type Advice struct {
 	siblings map[*event.Stack]siblings
 }
 
-// A lineKey is a line with its operation, in a region.
+// A lineKey is what the buffers of a Line have in common: the line with its operation, in a region, those of the uses before
+// and after the peak, and whether there are any.
 type lineKey struct {
-	region event.Region
-	name   string
+	region             event.Region
+	name, before, next string
+	unused             bool
 }
 
 // Of returns the advice of a recording, all of whose events play passes to a function.
@@ -145,15 +147,31 @@ func Of(play func(handle func(*event.Event)) error) (*Advice, error) {
 	return a, a.prove(play)
 }
 
-// key is the line of a buffer.
-func (a *Advice) key(b *lives.Life) lineKey {
-	text, known := a.names[b.Stack]
-	if !known {
-		n := name.Of(b.Stack.Frames())
-		text = n.String() + n.Call.File
-		a.names[b.Stack] = text
+// key is the Line of a buffer with the uses before and after the peak.
+func (a *Advice) key(b *lives.Life, before, after *event.Stack) lineKey {
+	return lineKey{b.In.Region, a.name(b.Stack), a.name(before), a.name(after), b.Uses == 0}
+}
+
+// lastKey is the Line of a buffer that is not used any more.
+func (a *Advice) lastKey(b *lives.Life) lineKey { return a.key(b, lastUse(b), nil) }
+
+// lastUse is the stack of the last use; nil without one: what the operation that allocates it does is none.
+func lastUse(b *lives.Life) *event.Stack {
+	if b.Uses == 0 {
+		return nil
 	}
-	return lineKey{b.In.Region, text}
+	return b.Last().Stack
+}
+
+// name tells lines apart.
+func (a *Advice) name(s *event.Stack) string {
+	text, known := a.names[s]
+	if s != nil && !known {
+		n := name.Of(s.Frames())
+		text = n.String() + n.Call.File
+		a.names[s] = text
+	}
+	return text
 }
 
 // reason says why a buffer is not judged.
@@ -182,11 +200,13 @@ func (a *Advice) reason(i int) (reason Reason, is bool) {
 }
 
 // siblings are the buffers of a call stack: the most uses of one, and when the last one is allocated. Those that are live
-// then may be used as often as the others, when the program goes on. constructed is true if a constructor allocates them.
+// then may be used as often as the others, when the program goes on. constructed is true if a constructor allocates them, and
+// result if they are results of an operation.
 type siblings struct {
 	uses        uint32
 	born        lives.Moment
 	constructed bool
+	result      bool
 }
 
 func (a *Advice) findSiblings() {
@@ -194,7 +214,7 @@ func (a *Advice) findSiblings() {
 		b := &a.All[i]
 		of, known := a.siblings[b.Stack]
 		if !known {
-			of.constructed = isConstructed(b.Stack)
+			of.constructed, of.result = isConstructed(b.Stack), name.ResultOfOperation(b.Stack.Frames())
 		}
 		of.uses, of.born = max(of.uses, b.Uses), b.Born
 		a.siblings[b.Stack] = of
@@ -232,19 +252,19 @@ func (a *Advice) at(s *lives.Space) *Peak {
 		reason, not := a.reason(i)
 		switch {
 		case b.Uses > 0 && b.First().At > s.PeakAt:
-			if runs := s.PeakRun - b.BornRun; !not && runs >= unusedRuns && !name.ResultOfOperation(b.Stack.Frames()) {
-				p.Early = a.add(p.Early, early, i, runs)
+			if runs := s.PeakRun - b.BornRun; !not && runs >= unusedRuns && !a.siblings[b.Stack].result {
+				p.Early = a.add(p.Early, early, i, runs, nil, nil)
 			}
 		case b.Idle() >= s.PeakAt: // in use
 			before, after := b.Rest()
 			if runs := after.Run - before.Run; !not && b.Period == 0 && before.At < s.PeakAt && s.PeakAt < after.At && runs >= idleRuns {
-				p.Idle = a.add(p.Idle, idle, i, runs)
+				p.Idle = a.add(p.Idle, idle, i, runs, before.Stack, after.Stack)
 			}
 		case not:
 			p.NotJudged[reason].Add(amount)
 		default:
 			p.Held.Add(amount)
-			p.Lines = a.add(p.Lines, a.lines, i, s.PeakRun-max(b.Last().Run, b.BornRun))
+			p.Lines = a.add(p.Lines, a.lines, i, s.PeakRun-max(b.Last().Run, b.BornRun), lastUse(b), nil)
 		}
 	}
 	for _, list := range [][]*Line{p.Lines, p.Early, p.Idle} {
@@ -253,25 +273,20 @@ func (a *Advice) at(s *lives.Space) *Peak {
 	return p
 }
 
-// add adds a buffer to its line.
-func (a *Advice) add(list []*Line, lines map[lineKey]*Line, i int, runs uint32) []*Line {
+// add adds a buffer to its Line, with the uses before and after the peak.
+func (a *Advice) add(list []*Line, lines map[lineKey]*Line, i int, runs uint32, before, after *event.Stack) []*Line {
 	b := &a.All[i]
-	key := a.key(b)
+	key := a.key(b, before, after)
 	l := lines[key]
 	if l == nil {
-		l = &Line{Stack: b.Stack, Unused: true}
+		l = &Line{Stack: b.Stack, Unused: key.unused}
 		lines[key] = l
 		list = append(list, l)
 	}
-	used := b.Uses > 0
-	if l.Count++; l.Count == 1 || l.Unused && used || l.Unused != used && runs > l.Runs {
-		l.Runs, l.LastUse, l.Owner = runs, b.Last().Stack, a.Owner(i)
-		if before, after := b.Rest(); before.At < b.In.PeakAt && b.In.PeakAt < after.At {
-			l.LastUse, l.NextUse = before.Stack, after.Stack
-		}
+	if l.Count++; l.Count == 1 || runs > l.Runs {
+		l.Runs, l.LastUse, l.NextUse, l.Owner = runs, before, after, a.Owner(i)
 	}
 	l.PerBank += b.PerBank
-	l.Unused = l.Unused && !used
 	return list
 }
 
@@ -285,7 +300,7 @@ func (a *Advice) prove(play func(handle func(*event.Event)) error) error {
 	var programs []*replay.WhatIf
 	add := func(of func(*Line) bool) {
 		programs = append(programs, &replay.WhatIf{Changes: []replay.Change{replay.Free(func(i int, b *lives.Life) bool {
-			return late[i] && (of == nil || of(a.lines[a.key(b)]))
+			return late[i] && (of == nil || of(a.lines[a.lastKey(b)]))
 		})}})
 	}
 	among := func(from, to int) func(*Line) bool {

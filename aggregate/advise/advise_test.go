@@ -151,6 +151,28 @@ func TestHeldAfterItsLastUse(t *testing.T) {
 	qt.Check(t, qt.Equals(peak.NotJudged, [NumReasons]memory.Amount{}))
 }
 
+// TestBuffersOfALineWithDifferentLastUses are told apart: each has the use after which it can be freed.
+func TestBuffersOfALineWithDifferentLastUses(t *testing.T) {
+	p := begin()
+	p.alloc(1, "empty", 20)
+	p.alloc(2, "empty", 20)
+	p.run("exp", 21, 1)
+	p.run("add", 22, 2)
+	p.forward(nothing)
+	p.free(1, 2)
+	lines := p.advice(t).Peaks[0].Lines
+	qt.Assert(t, qt.HasLen(lines, 3))
+	var uses []*event.Stack
+	for _, l := range lines {
+		qt.Check(t, qt.Equals(l.Count, 1))
+		qt.Check(t, qt.Equals(l.Alone, Outcome{PerBank: 7 * size}))
+		if l.Stack == p.at("empty", 20) {
+			uses = append(uses, l.LastUse)
+		}
+	}
+	qt.Check(t, qt.IsTrue(slices.Equal(uses, []*event.Stack{p.ran("exp", 21), p.ran("add", 22)})))
+}
+
 // TestTheBestLinesTogether: the peak without one line is elsewhere; without both it is lower.
 func TestTheBestLinesTogether(t *testing.T) {
 	p := begin()
