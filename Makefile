@@ -97,7 +97,7 @@ TRACING := ./tracer ./tracer/stack ./tracer/heap ./tracer/heap/owner ./tracer/do
 TEST = $(SUDO) $(GO) test -vet=off -ldflags=-w -count=1 -p $$(( $(CPUS) + 1 )) -parallel $$(( $(CPUS) + 2 )) -timeout 60m
 test: tools bin/rig
 	@$(SUDO) bin/rig -all || echo "the tests that need what failed will fail"
-	@echo "testing, seven to twelve minutes on two processors: the results of other packages come after those of e2e"
+	@echo "testing, eight to thirteen minutes on two processors: the results of other packages come after those of e2e"
 	$(TEST) ./e2e $(TRACING) $$($(GO) list ./... | grep -vxF "$$($(GO) list ./e2e $(TRACING) $(HOSTILE) $(FAULTS))")
 
 # The tests that run programs on several releases of ttnn, on the older ones: all packages with such tests, and in each
