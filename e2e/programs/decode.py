@@ -43,7 +43,7 @@ for _ in range(TOKENS):
     for layer in layers:
         x = layer.forward(x)
     results.append(ttnn.relu(x, memory_config=DRAM))
-for result in results:
+for result in results[-1000:]:  # the queue of a mock device takes only thousands of reads, and waits then
     ttnn.from_device(result)
 del layers, layer, token, x, results, result
 close_device(device)
