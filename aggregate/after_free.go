@@ -55,19 +55,8 @@ func isSameCall(free, run *event.Stack) bool {
 }
 
 func (s *State) addAfterFree(one memory.AfterFree) {
-	of, users := -1, 0
-	for i := range s.afterFree {
-		if s.afterFree[i].SameLines(&one) {
-			of = i
-		}
-		if s.afterFree[i].Sharer == one.Sharer {
-			users++
-		}
-	}
-	switch {
-	case of >= 0:
-		s.afterFree[of].Count++
-	case users < maxUnsafe && len(s.afterFree) < maxUnsafeSites:
-		s.afterFree = append(s.afterFree, one)
+	var of *memory.AfterFree
+	if s.afterFree, of = listed(s.afterFree, one, one.SameLines, func(a *memory.AfterFree) bool { return a.Sharer == one.Sharer }); of != nil {
+		of.Count++
 	}
 }

@@ -78,23 +78,30 @@ func (p *process) findUnsafe(t *trace, now uint64) {
 			TimeNs: now, TraceID: t.id, Devices: b.set.ids, Region: b.Region.String(), PID: p.name.pid, UID: b.UID(), Sharer: p.name.sharer(),
 			Count: 1, Bytes: b.bytes(), Stack: b.Stack, BufferID: id, Owner: owner.Path, Tensor: owner.Tensor,
 		}
-		of, users := -1, 0
-		for j := range s.unsafe {
-			if s.unsafe[j].SameSite(&one) {
-				of = j
-			}
-			if s.unsafe[j].Sharer == one.Sharer {
-				users++
-			}
-		}
-		switch {
-		case of >= 0:
-			s.unsafe[of].Count, s.unsafe[of].Bytes = s.unsafe[of].Count+1, s.unsafe[of].Bytes+one.Bytes
-		case users < maxUnsafe && len(s.unsafe) < maxUnsafeSites:
-			s.unsafe = append(s.unsafe, one)
+		var of *memory.Unsafe
+		if s.unsafe, of = listed(s.unsafe, one, one.SameSite, func(u *memory.Unsafe) bool { return u.Sharer == one.Sharer }); of != nil {
+			of.Count, of.Bytes = of.Count+1, of.Bytes+one.Bytes
 		}
 	}
 	t.seen = len(p.newcomers.ids)
+}
+
+// listed returns the one in a list that is the same, or adds this one, if the list has room for it and for one more of
+// its user.
+func listed[T any](list []T, one T, same, ofUser func(*T) bool) ([]T, *T) {
+	users := 0
+	for i := range list {
+		if same(&list[i]) {
+			return list, &list[i]
+		}
+		if ofUser(&list[i]) {
+			users++
+		}
+	}
+	if users < maxUnsafe && len(list) < maxUnsafeSites {
+		list = append(list, one)
+	}
+	return list, nil
 }
 
 // ownUnsafe notes the owner of an unsafe buffer that was searched later.

@@ -164,13 +164,8 @@ func (l *Lives) Apply(e *event.Event) {
 	switch e.Kind {
 	case event.Checkpoint:
 		l.end()
-	case event.ProcessStart:
-		if p != nil && !e.Reread {
-			l.close(p, nil)
-			delete(l.processes, e.PID)
-		}
-	case event.ProcessExit:
-		if p != nil {
+	case event.ProcessStart, event.ProcessExit:
+		if p != nil && (e.Kind == event.ProcessExit || !e.Reread) {
 			l.close(p, nil)
 			delete(l.processes, e.PID)
 		}
