@@ -123,49 +123,59 @@ __noinline int report_device(struct unwinder *u, u32 library, u64 bias)
 	return SEND_WITH(r, chips, r->h.count);
 }
 
-/* Reports a device of a hit. */
-static __always_inline bool report(const struct hit *h, u64 device, u64 allocator, u32 flags)
+/* Reports a device, with its allocator unless that is 0. */
+static __always_inline bool report(struct unwinder *u, u32 library, u64 bias, u64 device, u64 allocator, u32 flags)
 {
-	struct device_record *r = RECORD_OF(h, device);
+	struct device_record *r;
 
-	if (!r)
+	if (!u) {
+		count_lost(LOST_NO_THREAD_STATE);
 		return false;
-	fill_header(&r->h, RECORD_DEVICE, h->library);
+	}
+	r = &u->record.device;
+	fill_header(&r->h, RECORD_DEVICE, library);
 	r->h.flags = flags;
 	r->device = device;
 	r->impl = 0;
 	r->allocator = allocator;
-	return report_device(h->u, h->library, h->bias);
+	return report_device(u, library, bias);
 }
 
-/* Reports a device before a record refers to it. For a mesh, the word in the place of a Device's
- * id does not matter: at worst the mesh is reported again. */
-HANDLER void ensure_device(const struct hit *h, u64 device)
+/* Reports a device unless user space knows it. For a mesh, the word in the place of a Device's
+ * id does not matter: at worst the mesh is reported again. Global, so that the verifier checks it once. */
+__noinline int report_unknown(struct unwinder *u, u32 library, u64 bias, u64 device)
 {
+	struct layout *l = bpf_map_lookup_elem(&layouts, &library);
 	struct recent *last = last_hit();
 	struct object_key k;
 	struct object *known;
 	u32 id = 0;
 	u64 pair;
 
-	if (!device)
-		return;
-	if (!read_half(memory_of(h), device + h->l->chip_id, &id))
+	if (!l)
+		return 0;
+	if (!read_half(u ? &u->memory : NULL, device + l->chip_id, &id))
 		count_lost(LOST_DEVICE_UNREADABLE);
-	pair = pair_of(h->tgid, device, id);
+	pair = pair_of(bpf_get_current_pid_tgid() >> 32, device, id);
 	if (last && last->device == pair)
-		return;
+		return 0;
 	k = key_of(OBJECT_DEVICE, device);
 	known = bpf_map_lookup_elem(&objects, &k);
 	if (known && known->value == id) {
 		if (last)
 			last->device = pair;
-		return;
+		return 0;
 	}
-	if (!put_object(&k, id, 0))
-		return;
-	if (!report(h, device, 0, 0))
+	if (put_object(&k, id, 0) && !report(u, library, bias, device, 0, 0))
 		remove_object(&k); /* try again later */
+	return 0;
+}
+
+/* Reports a device before a record refers to it. */
+static __always_inline void ensure_device(const struct hit *h, u64 device)
+{
+	if (device)
+		report_unknown(h->u, h->library, h->bias, device);
 }
 
 /* Returns whether user space knows a device and its allocator. */
@@ -193,7 +203,7 @@ HANDLER void ensure_allocator(const struct hit *h, u64 device, u64 allocator, u3
 
 	if (!put_object(&k, device, 0))
 		return;
-	if (!report(h, device, allocator, flags))
+	if (!report(h->u, h->library, h->bias, device, allocator, flags))
 		remove_object(&k);
 }
 

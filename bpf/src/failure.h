@@ -23,9 +23,14 @@ static __always_inline bool inside(u64 address, u64 bias, const struct code *c)
 	return address - bias - c->start < c->end - c->start;
 }
 
-/* What a return address on the stack says about the thread's work: FAILED_*, or 0. */
-static __always_inline u32 doing(const struct layout *l, u64 bias, u64 word)
+/* What a return address on the stack says about the thread's work: FAILED_*, or 0. Global, so that the
+ * verifier checks it once. */
+__noinline u32 doing(u32 library, u64 bias, u64 word)
 {
+	struct layout *l = bpf_map_lookup_elem(&layouts, &library);
+
+	if (!l)
+		return 0;
 	if (inside(word, bias, &l->allocate))
 		return FAILED_ALLOCATE;
 	if (inside(word, bias, &l->validate_cbs))
@@ -38,20 +43,13 @@ static __always_inline u32 doing(const struct layout *l, u64 bias, u64 word)
 /* Checks whether the calls of a complete stack show the thread's work. */
 __noinline int find_call(struct stack_scan *s, struct unwinder *u)
 {
-	struct layout *l;
-	u32 library;
-
 	if (!s || !u)
-		return 0;
-	library = s->library;
-	l = bpf_map_lookup_elem(&layouts, &library);
-	if (!l)
 		return 0;
 	for (u32 i = 0; i < MAX_FRAMES; i++) {
 		if (i >= u->native.frames)
 			break;
 		s->call = u->native.addresses[i] + 1;
-		s->what = doing(l, s->bias, s->call);
+		s->what = doing(s->library, s->bias, s->call);
 		if (s->what)
 			return 1;
 	}
@@ -77,22 +75,17 @@ static __always_inline u32 next_words(struct unwinder *u, u64 at)
  * search is over. */
 __noinline int find_caller(struct unwinder *u, struct stack_scan *s)
 {
-	u32 library, what, n;
-	struct layout *l;
+	u32 what, n;
 	u64 word;
 
 	if (!u || !s)
-		return 0;
-	library = s->library;
-	l = bpf_map_lookup_elem(&layouts, &library);
-	if (!l)
 		return 0;
 	n = next_words(u, s->at);
 	for (u32 i = 0; i < WORDS_A_CALL; i++) {
 		if (i >= n)
 			break;
 		word = u->record.words[i];
-		what = doing(l, s->bias, word);
+		what = doing(s->library, s->bias, word);
 		if (what && (s->call ? word == s->call : follows_call(word))) {
 			s->what = what;
 			s->found = s->at;
@@ -129,9 +122,11 @@ __noinline int lacks_memory(u32 library, u64 bias, u64 buffer)
 	return vtable == bias + l->device_vtable || vtable == bias + l->mesh_vtable;
 }
 
-/* Stores a discovered Buffer; false if there is no more room. */
-static __always_inline bool note_buffer(struct stack_scan *s, u64 buffer)
+/* Stores a discovered Buffer; 0 if there is no more room. Global, so that the verifier checks it once. */
+__noinline int note_buffer(struct stack_scan *s, u64 buffer)
 {
+	if (!s)
+		return false;
 	for (int n = 0; n < FAILED_BUFFERS; n++) {
 		if (s->buffers[n] == buffer)
 			return true;

@@ -243,8 +243,8 @@ static __always_inline bool read_u32(u64 at, u32 *value)
 }
 
 /* Returns whether a call instruction ends right before an address. If not, a word with this value
- * on the stack is not a return address. */
-static __always_inline bool follows_call(u64 address)
+ * on the stack is not a return address. Global, so that the verifier checks it once. */
+__noinline int follows_call(u64 address)
 {
 	u8 code[7]; /* call rel32 is e8, and an indirect one ff /2 of 2 to 7 bytes */
 

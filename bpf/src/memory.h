@@ -92,6 +92,15 @@ static __always_inline u64 kernel_page(u64 at, u64 map, u64 mask, u32 levels)
 	return entry ? map + (entry & mask) : 0;
 }
 
+__noinline int forget_pages(struct memory *m)
+{
+	if (!m)
+		return 0;
+	for (u32 i = 0; i < VIEWS; i++)
+		m->views[i].page = 0;
+	return 0;
+}
+
 /* Call before reading memory. */
 static __always_inline void open_memory(struct memory *m)
 {
@@ -109,16 +118,14 @@ static __always_inline void open_memory(struct memory *m)
 	m->space = space;
 	m->flushes = now;
 	m->closed = 0;
-	for (u32 i = 0; i < VIEWS; i++)
-		m->views[i].page = 0;
+	forget_pages(m);
 }
 
 /* The helper reads everything until the next open_memory. */
 static __always_inline void close_memory(struct memory *m)
 {
 	m->closed = 1;
-	for (u32 i = 0; i < VIEWS; i++)
-		m->views[i].page = 0;
+	forget_pages(m);
 }
 
 /* Returns whether everything read since open_memory belonged to the process all that time. */
@@ -246,6 +253,18 @@ __noinline int read_four(struct memory *m, u64 at, struct four_words *to)
 	       (!m || same_memory(m) || !bpf_probe_read_user(to, sizeof(*to), (void *)at));
 }
 
+/* Reads half a word; m may be NULL. */
+static __always_inline bool read_user_half(struct memory *m, u64 at, u32 *value)
+{
+	u64 from = m ? kernel_address(m, at, sizeof(u64)) : 0;
+
+	if (!from)
+		return read_u32(at, value);
+	*value = load_kernel(from);
+	return true;
+}
+
+/* Reads half a word for a record. */
 static __always_inline bool read_half(struct memory *m, u64 at, u32 *value)
 {
 	u64 word = 0;

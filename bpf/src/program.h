@@ -226,13 +226,15 @@ HANDLER void report_scratchpads(const struct hit *h, const struct thread *t)
 }
 
 /* Returns the bytes of a program's kernels in the L1 of a core. The vector has an element for each
- * type of core, the first for Tensix cores, which are the workers. */
-static __always_inline u64 text_of(struct memory *m, const struct layout *l, u64 impl, u32 kind)
+ * type of core, the first for Tensix cores, which are the workers. Global, like kind_of, so that the verifier
+ * checks it once. */
+__noinline u64 text_of(struct memory *m, u32 library, u64 impl, u32 kind)
 {
+	struct layout *l = bpf_map_lookup_elem(&layouts, &library);
 	u64 begin = 0, end = 0;
 	u32 bytes, most = 0;
 
-	if (l->program_text.length != 2 || !read_word(m, impl + l->program_text.offset[0], &begin) ||
+	if (!l || l->program_text.length != 2 || !read_word(m, impl + l->program_text.offset[0], &begin) ||
 	    !read_word(m, impl + l->program_text.offset[0] + 8, &end))
 		return 0;
 	for (u32 i = 0; i < MAX_CORE_TYPES && begin < end; i++) {
@@ -252,7 +254,7 @@ static __always_inline void send_kernels(const struct hit *h, const struct stack
 		.program_id = id,
 		.device = device,
 		.binary_bytes = binary_bytes,
-		.text_bytes = text_of(memory_of(h), h->l, impl, kind),
+		.text_bytes = text_of(memory_of(h), h->library, impl, kind),
 	};
 
 	program_holds(impl, id, PROGRAM_KERNELS);
@@ -296,16 +298,15 @@ HANDLER void binaries_loaded(const struct hit *h, struct thread *t)
 /* Vector of the programs of a command queue: one, or a few. */
 #define MAX_QUEUE_PROGRAMS 4
 
-/* Returns what the kernels of a program are for that is written to a chip directly: Device keeps the
- * runtime's own programs. */
-static __always_inline u32 kind_of(const struct hit *h, u64 device, u64 program, bool forced)
+/* Returns what the kernels of a program are for, if it is one of the runtime's own programs, which Device
+ * keeps; else KERNEL_WORKER. */
+__noinline u32 kind_of(struct memory *m, u32 library, u64 bias, u64 device, u64 program)
 {
-	const struct layout *l = h->l;
-	struct memory *m = memory_of(h);
+	struct layout *l = bpf_map_lookup_elem(&layouts, &library);
 	u64 vtable = 0, found = 0, begin = 0, end = 0;
 
-	if (l->queue_programs != NO_FIELD && l->fabric_program != NO_FIELD &&
-	    read_word(m, device, &vtable) && vtable == h->bias + l->device_vtable) {
+	if (l && l->queue_programs != NO_FIELD && l->fabric_program != NO_FIELD &&
+	    read_word(m, device, &vtable) && vtable == bias + l->device_vtable) {
 		if (read_word(m, device + l->fabric_program, &found) && found == program)
 			return KERNEL_FABRIC;
 		if (read_word(m, device + l->queue_programs, &begin) &&
@@ -316,7 +317,7 @@ static __always_inline u32 kind_of(const struct hit *h, u64 device, u64 program,
 				begin += sizeof(found);
 			}
 	}
-	return forced ? KERNEL_RUNTIME : KERNEL_WORKER;
+	return KERNEL_WORKER;
 }
 
 /* ConfigureDeviceWithProgram(IDevice *, Program &, bool force slow dispatch): a program's kernels are
@@ -327,6 +328,7 @@ HANDLER void program_configured(const struct hit *h)
 	const struct layout *l = h->l;
 	struct memory *m = memory_of(h);
 	u64 impl = 0, id = 0, device = h->ctx->di;
+	u32 kind;
 
 	if (l->program_impl == NO_FIELD)
 		return;
@@ -334,8 +336,10 @@ HANDLER void program_configured(const struct hit *h)
 		count_lost(LOST_PROGRAM_UNREADABLE);
 		return;
 	}
-	send_kernels(h, &h->stack, impl, id, device, 0,
-		     kind_of(h, device, h->ctx->si, h->ctx->dx & 1));
+	kind = kind_of(m, h->library, h->bias, device, h->ctx->si);
+	if (kind == KERNEL_WORKER && h->ctx->dx & 1)
+		kind = KERNEL_RUNTIME;
+	send_kernels(h, &h->stack, impl, id, device, 0, kind);
 }
 
 /* Returns whether the elements of a vector have been placed in L1. */

@@ -305,14 +305,18 @@ static __noinline struct object *find_object(const struct object_key *k)
 	return bpf_map_lookup_elem(&objects, &key);
 }
 
-/* Adds an object, unless another thread has; false if there is no room for it. The key may be anywhere in
- * memory. */
-static __noinline bool add_object(const struct object_key *k, u64 value, u32 holds)
+/* Adds an object, unless another thread has; 0 if there is no room for it. The key may be anywhere in
+ * memory. Global, like the next ones, so that the verifier checks it once. */
+__noinline int add_object(const struct object_key *k, u64 value, u32 holds)
 {
-	struct object o = {.value = value, .user = user_id(), .holds = holds, .tgid = k->tgid};
-	struct object_key key = *k;
+	struct object o = {.value = value, .user = user_id(), .holds = holds};
 	struct user *u = find_user(o.user);
+	struct object_key key;
 
+	if (!k)
+		return false;
+	key = *k;
+	o.tgid = key.tgid;
 	if (!u || u->objects >= OBJECTS_A_USER) {
 		count_lost(LOST_TOO_MANY_OBJECTS);
 		return false;
@@ -327,17 +331,22 @@ static __noinline bool add_object(const struct object_key *k, u64 value, u32 hol
 	return false;
 }
 
-/* Changes an object that is known; false if there is none. Once another thread has removed an object, the
+/* Changes an object that is known; 0 if there is none. Once another thread has removed an object, the
  * kernel gives its place to any other one at once. So nothing is written through a pointer to it, and what
  * is read is used only if it belongs to the same process. */
-static __noinline bool change_object(const struct object_key *k, u64 value, u32 holds)
+__noinline int change_object(const struct object_key *k, u64 value, u32 holds)
 {
-	struct object_key key = *k;
-	struct object *known = bpf_map_lookup_elem(&objects, &key);
-	struct object o = {.value = value, .holds = holds, .tgid = key.tgid};
+	struct object o = {.value = value, .holds = holds};
+	struct object_key key;
+	struct object *known;
 
+	if (!k)
+		return false;
+	key = *k;
+	known = bpf_map_lookup_elem(&objects, &key);
 	if (!known)
 		return false;
+	o.tgid = key.tgid;
 	o.user = known->user;
 	barrier();
 	return known->tgid == key.tgid && !bpf_map_update_elem(&objects, &key, &o, BPF_EXIST);
@@ -349,18 +358,23 @@ static __always_inline bool put_object(const struct object_key *k, u64 value, u3
 	return change_object(k, value, holds) || add_object(k, value, holds);
 }
 
-/* Removes an object; false if there was none. */
-static __noinline bool remove_object(const struct object_key *k)
+/* Removes an object; 0 if there was none. */
+__noinline int remove_object(const struct object_key *k)
 {
-	struct object *o = bpf_map_lookup_elem(&objects, k);
+	struct object_key key;
+	struct object *o;
 	struct user *u;
 	u64 user;
 
+	if (!k)
+		return false;
+	key = *k;
+	o = bpf_map_lookup_elem(&objects, &key);
 	if (!o)
 		return false;
 	user = o->user;
 	barrier(); /* see change_object */
-	if (o->tgid != k->tgid || bpf_map_delete_elem(&objects, k))
+	if (o->tgid != key.tgid || bpf_map_delete_elem(&objects, &key))
 		return false;
 	u = bpf_map_lookup_elem(&users, &user);
 	if (u && u->objects)

@@ -394,12 +394,14 @@ __noinline int signal_frame(struct unwinder *u)
 /* The process has another state: drop cached rules. */
 __noinline int forget_rows(struct unwinder *u, u32 generation)
 {
-	if (!u)
+	u32 zero = 0;
+	struct unwinder *empty = bpf_map_lookup_elem(&new_unwinder, &zero);
+
+	if (!u || !empty)
 		return 0;
-	for (u32 i = 0; i < KNOWN_ROWS; i++)
-		u->rows[i].at = 0;
-	for (u32 i = 0; i < KNOWN_CODES; i++)
-		u->codes[i].code = 0;
+	/* copied, as the verifier would check each step of a loop */
+	bpf_probe_read_kernel(u->rows, sizeof(u->rows), empty->rows);
+	bpf_probe_read_kernel(u->codes, sizeof(u->codes), empty->codes);
 	u->generation = generation;
 	u->mapping = MAX_MAPPINGS;
 	u->thread_slot = 0;
@@ -527,7 +529,7 @@ static __always_inline bool quick_step(struct unwinder *u)
 }
 
 /* The steps of one call: few, as the verifier checks each one. */
-#define SOME_STEPS 16
+#define SOME_STEPS 8
 __noinline int unwind_some(struct unwinder *u, const struct space *s)
 {
 	int end;
@@ -546,6 +548,7 @@ __noinline int unwind_some(struct unwinder *u, const struct space *s)
 	return STEP_ON;
 }
 
+#define SOME_WORDS 16
 /* Returns whether some words are unchanged. */
 __noinline int same_words(struct unwinder *u, u32 n)
 {
@@ -553,7 +556,7 @@ __noinline int same_words(struct unwinder *u, u32 n)
 
 	if (!u)
 		return 0;
-	for (u32 i = 0; i < SOME_STEPS; i++) {
+	for (u32 i = 0; i < SOME_WORDS; i++) {
 		if (n + i >= u->words)
 			return 1;
 		if (!load_near(&u->memory, u->word_at[(n + i) & (MAX_WORDS - 1)], &word) ||
@@ -569,7 +572,7 @@ static __always_inline bool same_stack(struct unwinder *u)
 	if (u->words > MAX_WORDS || u->at != u->begin_at || u->sp != u->begin_sp ||
 	    u->generation != u->begin_generation || (u->bp_used && u->bp != u->begin_bp))
 		return false;
-	for (u32 n = 0; n < MAX_WORDS; n += SOME_STEPS) {
+	for (u32 n = 0; n < MAX_WORDS; n += SOME_WORDS) {
 		if (n >= u->words)
 			break;
 		if (!same_words(u, n))

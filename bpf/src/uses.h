@@ -79,6 +79,14 @@ static __always_inline void add_use(struct unwinder *u, u32 word, u64 place)
 	to->run.run.h.count = n + 1;
 }
 
+/* The same for a search. Global, so that the verifier checks it once. */
+__noinline int add_found(struct unwinder *u, u32 word, u64 place)
+{
+	if (u)
+		add_use(u, word, place);
+	return 0;
+}
+
 /* Searches a RuntimeArgsData. */
 __noinline int search_words(struct unwinder *u, u64 arguments)
 {
@@ -99,7 +107,7 @@ __noinline int search_words(struct unwinder *u, u64 arguments)
 		return 0;
 	}
 	for (u64 i = 0; i < SEARCHED_WORDS && i < count; i++)
-		add_use(u, to->words[i], (arguments & PLACE_ADDRESS) | i << PLACE_INDEX);
+		add_found(u, to->words[i], (arguments & PLACE_ADDRESS) | i << PLACE_INDEX);
 	return 0;
 }
 
@@ -174,25 +182,38 @@ __noinline int search_kernels(struct unwinder *u, u32 library, u64 maps)
 	return 0;
 }
 
-/* Searches a vector of shared_ptr of circular or dataflow buffers: those with the flag lie in a tensor, and have
- * its address. */
-__noinline int search_buffers(struct unwinder *u, u64 vector, u32 flag, u32 address)
+/* Searches a circular or dataflow buffer: one with the flag lies in a tensor, and has its address. Returns whether
+ * it could be read. */
+__noinline int search_buffer(struct unwinder *u, u64 at, u32 flag, u32 address)
 {
-	u64 begin = 0, end = 0, buffer = 0, in_tensor = 0;
+	u64 buffer = 0, in_tensor = 0;
 	struct memory *m;
-	u32 word = 0, i;
+	u32 word = 0;
 
 	if (!u)
 		return 0;
 	m = &u->memory;
-	if (!read_word(m, vector, &begin) || !read_word(m, vector + 8, &end))
+	if (!read_word(m, at, &buffer) || !read_word(m, buffer + flag, &in_tensor) ||
+	    !read_half(m, buffer + address, &word))
+		return 0;
+	if (in_tensor & 0xff)
+		add_found(u, word, ((buffer + address) & PLACE_ADDRESS) | NO_INDEX << PLACE_INDEX);
+	return 1;
+}
+
+/* Searches a vector of shared_ptr of circular or dataflow buffers. */
+__noinline int search_buffers(struct unwinder *u, u64 vector, u32 flag, u32 address)
+{
+	u64 begin = 0, end = 0;
+	u32 i;
+
+	if (!u)
+		return 0;
+	if (!read_word(&u->memory, vector, &begin) || !read_word(&u->memory, vector + 8, &end))
 		begin = 0, end = 1;
 	for (i = 0; i < SEARCHED_BUFFERS && begin < end; i++) {
-		if (!read_word(m, begin, &buffer) || !read_word(m, buffer + flag, &in_tensor) ||
-		    !read_half(m, buffer + address, &word))
+		if (!search_buffer(u, begin, flag, address))
 			break;
-		if (in_tensor & 0xff)
-			add_use(u, word, ((buffer + address) & PLACE_ADDRESS) | NO_INDEX << PLACE_INDEX);
 		begin += SHARED_PTR_BYTES;
 	}
 	if (begin < end)
@@ -200,32 +221,46 @@ __noinline int search_buffers(struct unwinder *u, u64 vector, u32 flag, u32 addr
 	return 0;
 }
 
-/* Reads the words at known places. */
-__noinline int read_places(struct unwinder *u, const struct use_places *known)
+/* Reads the words at some known places: few, as the verifier checks each one. The kernel may take a page away
+ * meanwhile: see add_uses. */
+#define SOME_PLACES 8
+__noinline int read_places(struct unwinder *u, const struct use_places *known, u32 first)
 {
-	u64 at, from = 0, data = 0, count = 0;
-	u32 index, word;
+	u64 place, at, from = 0, data[2] = {};
+	u32 index, word, n;
 
 	if (!u || !known)
 		return 0;
-	for (u32 i = 0; i < MAX_USES; i++) {
-		if (i >= known->count)
+	for (u32 i = 0; i < SOME_PLACES; i++) {
+		n = first + i;
+		barrier_var(n);
+		if (n >= MAX_USES || n >= known->count)
 			break;
-		at = known->places[i] & PLACE_ADDRESS;
-		index = known->places[i] >> PLACE_INDEX;
+		place = known->places[n];
+		at = place & PLACE_ADDRESS;
+		index = place >> PLACE_INDEX;
 		if (index != NO_INDEX) {
-			if (at != from && (!read_word(&u->memory, at, &data) || !read_word(&u->memory, at + 8, &count)))
-				count = 0;
+			if (at != from && !read_user_words(&u->memory, at, data, 2))
+				data[1] = 0;
 			from = at;
-			at = index < count ? data + index * sizeof(word) : 0;
+			at = index < data[1] ? data[0] + index * sizeof(word) : 0;
 		}
-		if (!read_half(&u->memory, at, &word)) {
+		if (read_user_half(&u->memory, at, &word))
+			add_use(u, word, place);
+		else
 			lack_uses(u, USES_UNREADABLE);
-			continue;
-		}
-		add_use(u, word, known->places[i]);
 	}
 	return 0;
+}
+
+static __always_inline void read_all_places(struct unwinder *u, const struct use_places *known)
+{
+	struct header *h = &u->record.uses.run.run.h;
+
+	h->flags = known->flags;
+	h->count = 0;
+	for (u32 first = 0; first < MAX_USES && first < known->count; first += SOME_PLACES)
+		read_places(u, known, first);
 }
 
 /* Remembers the places that a search found. */
@@ -254,8 +289,11 @@ static __always_inline void add_uses(const struct layout *l, u32 library, struct
 	struct use_places *known = bpf_map_lookup_elem(&use_places, &k);
 
 	if (known && known->exec_id == k.exec_id && known->impl == impl) {
-		h->flags = known->flags;
-		read_places(u, known);
+		read_all_places(u, known);
+		if (!same_memory(&u->memory)) {
+			close_memory(&u->memory);
+			read_all_places(u, known);
+		}
 		barrier(); /* the kernel may give its place to another program at any time: see change_object */
 		if (!(h->flags & USES_UNREADABLE) && known->exec_id == k.exec_id && known->impl == impl)
 			return;

@@ -71,10 +71,12 @@ var errEarly = errors.New("the machine ended early")
 func (m *machine) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	// On a busy host, QEMU's timer is too late for the kernel's test of it, which then panics.
+	const kernelArguments = "console=ttyS0 quiet panic=-1 oops=panic no_timer_check "
 	args := append([]string{"-m", fmt.Sprint(m.memory), "-smp", fmt.Sprint(m.cpus),
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio",
 		"-kernel", m.kernel, "-initrd", m.initramfs,
-		"-append", strings.TrimSpace("console=ttyS0 quiet panic=-1 oops=panic " + m.arguments)}, m.accelerator.args...)
+		"-append", strings.TrimSpace(kernelArguments + m.arguments)}, m.accelerator.args...)
 	for _, d := range m.drives {
 		args = append(args, "-drive", d)
 	}
