@@ -24,7 +24,7 @@ BOARD ?= n150
 export CGO_ENABLED := 0
 export GOFLAGS += -trimpath
 
-.PHONY: all build dist demo test releases check long arm64 chip chiptools card hostile faults busy fuzz soak bench vmtest vmtools rig generate install clean tools
+.PHONY: all build wheel dist demo test releases check long arm64 chip chiptools card hostile faults busy fuzz soak bench vmtest vmtools rig generate install clean tools
 
 all: build
 
@@ -52,13 +52,28 @@ install: bin/ttmem
 	bin/ttmem completion fish > $$share/fish/vendor_completions.d/ttmem.fish || \
 	echo "without manual pages and completions"
 
-# A release: a tarball to unpack in /usr, a Debian package, and checksums. The
-# same commit gives the same bytes.
+# The first Python here that has pip, for the build of the wheel.
+PIP = $(shell for python in python3 "$$HOME"/.pyenv/versions/3.*/bin/python3; do \
+	$$python -m pip --version >/dev/null 2>&1 && { echo $$python -m pip; break; }; done)
+# The time of the commit, of all files of a release: the same commit gives the same bytes.
+COMMITTED = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+
+# A wheel for pip: the program, the Python package, documentation, manual pages and completions.
+wheel: bin/ttmem
+	@mkdir -p $(DIST) && root=$$(realpath $(DIST))/wheel-root && rm -rf $$root && umask 022 && \
+	$(MAKE) --no-print-directory install DESTDIR=$$root PREFIX=/usr >/dev/null && \
+	pip="$(PIP)" && { [ "$$pip" ] || { echo "make wheel: no Python with pip: apt install python3-pip"; exit 1; }; } && \
+	TTMEM_INSTALLED=$$root/usr SOURCE_DATE_EPOCH=$(COMMITTED) \
+		$$pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(DIST) ./python/ttmem && \
+	rm -r $$root && ls -s $(DIST)/*.whl
+
+# A release: a wheel, a tarball to unpack in /usr, a Debian package, and checksums.
 DIST ?= bin/dist
 COMPRESS ?= -9
 dist: bin/ttmem
 	@rm -rf $(DIST) && mkdir -p $(DIST)
-	@set -e; export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0); umask 022; \
+	@$(MAKE) --no-print-directory wheel DIST=$(DIST) >/dev/null
+	@set -e; export SOURCE_DATE_EPOCH=$(COMMITTED); umask 022; \
 	$(MAKE) --no-print-directory install DESTDIR=$(DIST)/root PREFIX=/usr >/dev/null; \
 	tar -C $(DIST)/root/usr --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$$SOURCE_DATE_EPOCH \
 		-cf - . | gzip $(COMPRESS)n > $(DIST)/ttmem-$(RELEASE)-linux-amd64.tar.gz; \

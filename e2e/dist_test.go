@@ -5,13 +5,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
 )
 
-// A release is a Debian package and a tarball with right checksums. The program in both is static
+// A release is a wheel, a Debian package and a tarball with right checksums. The program in each is static
 // and runs.
 func TestDist(t *testing.T) {
 	t.Parallel()
@@ -27,6 +31,7 @@ func TestDist(t *testing.T) {
 	}
 	run("..", "make", "dist", "DIST="+dir, "COMPRESS=-1")
 	run(dir, "sha256sum", "--check", "SHA256SUMS")
+	t.Run("wheel", func(t *testing.T) { checkWheel(t, dir) })
 	for kind, unpack := range map[string][]string{
 		"*.deb":    {"dpkg-deb", "-x"},
 		"*.tar.gz": {"tar", "--one-top-level=usr", "-xf"},
@@ -55,6 +60,68 @@ func TestDist(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.Equals(info.Mode().Perm(), 0o644), qt.Commentf("%s", installed))
 		}
+	}
+}
+
+// checkWheel installs the wheel beside each version of Python that the package supports, in the short form beside the
+// oldest and the newest one and one between: in clean environments, and for those without pip in folders. The program and the package have one version, and find each other without a PATH.
+func checkWheel(t *testing.T, dist string) {
+	wheels, err := filepath.Glob(filepath.Join(dist, "*.whl"))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(wheels, 1))
+	file, _ := recordProgram(t, "0.81.1", "demo.py")
+	run := func(t *testing.T, env []string, name string, args ...string) string {
+		t.Helper()
+		cmd := exec.Command(name, args...)
+		cmd.Dir, cmd.Env = t.TempDir(), env
+		out, err := cmd.CombinedOutput()
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s %q: %s", name, args, out))
+		return string(out)
+	}
+	check := func(t *testing.T, env []string, python, program, version string) {
+		says := run(t, env, python, "-c", `import os, sys, ttmem
+assert not os.environ.get("PATH")
+run = ttmem.open(sys.argv[1])
+print(sys.version.split()[0], ttmem.__version__, run.command, len(run.json("oom")["failures"]))`, file)
+		qt.Check(t, qt.Matches(says, regexp.QuoteMeta(version)+`\S* (\S+) `+regexp.QuoteMeta(program)+` 1\n`))
+		release := strings.Fields(says)[1]
+		for _, command := range [][]string{{program, "--version"}, {python, "-m", "ttmem", "--version"}} {
+			qt.Check(t, qt.Matches(run(t, env, command[0], command[1:]...), `ttmem version `+regexp.QuoteMeta(release)+`(\+\S+)?\n`))
+		}
+		checkStatic(t, program)
+	}
+	with := func(t *testing.T, version string) string {
+		t.Helper()
+		python, err := rig.PythonWith(t.Context(), version, t.Output(), rig.Notebook(rig.Pandas[version])...)
+		qt.Assert(t, qt.IsNil(err))
+		return python
+	}
+	for _, version := range rig.PythonVersions {
+		if version != "3.12" && !*tracetest.Long {
+			continue
+		}
+		t.Run(version, func(t *testing.T) {
+			clean := filepath.Join(t.TempDir(), "venv")
+			run(t, nil, with(t, version), "-m", "venv", "--without-pip", clean)
+			python := filepath.Join(clean, "bin/python")
+			run(t, nil, with(t, version), "-m", "pip", "--python="+python, "install", "--quiet", "--no-compile", "--no-deps", "--no-index", wheels[0])
+			check(t, []string{"LANG=C.UTF-8"}, python, filepath.Join(clean, "bin/ttmem"), version)
+			for _, file := range []string{"man/man1/ttmem-run.1", "bash-completion/completions/ttmem", "doc/ttmem/docs/leaks.md"} {
+				run(t, nil, "/usr/bin/test", "-s", filepath.Join(clean, "share", file))
+			}
+		})
+	}
+	for _, p := range append(rig.Debian, rig.OldestPython) {
+		if p.Version != "3.14" && p != rig.OldestPython && !*tracetest.Long {
+			continue
+		}
+		t.Run(p.Version, func(t *testing.T) {
+			python, err := rig.DebianPython(t.Context(), p.Suite, p.Version)
+			qt.Assert(t, qt.IsNil(err))
+			folder := t.TempDir()
+			run(t, nil, with(t, "3.12"), "-m", "pip", "install", "--quiet", "--no-compile", "--no-deps", "--no-index", "--only-binary=:all:", "--python-version="+p.Version, "--target="+folder, wheels[0])
+			check(t, []string{"PYTHONPATH=" + folder}, python.Exe, filepath.Join(folder, "bin/ttmem"), p.Version)
+		})
 	}
 }
 

@@ -22,7 +22,7 @@ var (
 
 // Notebook are the packages beside which the Python package is tested.
 func Notebook(pandas string) []string {
-	return []string{"pandas==" + pandas, "pytest==8.4.2", "pytest-xdist==3.8.0", "ipython==8.37.0", "setuptools==80.9.0"}
+	return []string{"pandas==" + pandas, "pytest==8.4.2", "pytest-xdist==3.8.0", "ipython==8.37.0", "hatchling==1.27.0"}
 }
 
 // Pandas are releases of pandas for versions of Python: the last one before 3 and one after it.
@@ -33,6 +33,9 @@ var Pandas = map[string]string{"3.10": "2.3.3", "3.12": "3.1.1"}
 func Nanobind(ctx context.Context, python string) (string, error) {
 	return Wheel(ctx, "manifold3d", "3.5.4", python)
 }
+
+// OldestPython is the oldest one that the Python package supports, and the suite of Debian that has it.
+var OldestPython = struct{ Suite, Version string }{"bullseye", "3.9"}
 
 // Debian has the versions of Python for which there is no ttnn, each with the suite that has it.
 var Debian = []struct{ Suite, Version string }{{"bookworm", "3.11"}, {"trixie", "3.13"}, {"forky", "3.14"}}
@@ -103,11 +106,13 @@ func parts(cache string) (list []part) {
 			return err
 		}})
 	}
-	for _, p := range Debian {
+	for _, p := range append(Debian, OldestPython) {
 		folder("Python "+p.Version+" of Debian", filepath.Join("debian", p.Suite+"-python"+p.Version), func(ctx context.Context) (string, error) {
 			python, err := DebianPython(ctx, p.Suite, p.Version)
 			return python.Exe, err
 		})
+	}
+	for _, p := range Debian {
 		folder("a module for Python "+p.Version, filepath.Join("packages", "manifold3d-3.5.4-cp"+strings.ReplaceAll(p.Version, ".", "")),
 			func(ctx context.Context) (string, error) { return Nanobind(ctx, p.Version) })
 	}

@@ -36,7 +36,11 @@ func DebianMirror(ctx context.Context) (string, error) {
 func DebianPython(ctx context.Context, suite, version string) (Interpreter, error) {
 	name := "python" + version
 	dir, err := debianFiles(ctx, suite, name, func(dir string, apt func(args ...string) error) error {
-		packages := []string{name + "-minimal", "lib" + name + "-minimal", "lib" + name + "-stdlib", "libc6", "libexpat1", "zlib1g", "libffi8", "libstdc++6", "libgcc-s1"}
+		libffi := "libffi8"
+		if suite == "bullseye" {
+			libffi = "libffi7"
+		}
+		packages := []string{name + "-minimal", "lib" + name + "-minimal", "lib" + name + "-stdlib", "libc6", "libexpat1", "zlib1g", libffi, "libstdc++6", "libgcc-s1"}
 		if err := apt(append([]string{"download"}, packages...)...); err != nil {
 			return err
 		}
@@ -46,10 +50,10 @@ func DebianPython(ctx context.Context, suite, version string) (Interpreter, erro
 				return err
 			}
 		}
-		// in bookworm, the C library is not below /usr
+		// up to bookworm, the C library is not below /usr
 		const start = `#!/bin/sh
 root=$(dirname "$0")
-loader=$(ls "$root"/lib64/ld-* "$root"/usr/lib64/ld-* 2>/dev/null)
+loader=$(ls "$root"/lib/x86_64-linux-gnu/ld-*.so* "$root"/usr/lib/x86_64-linux-gnu/ld-*.so* 2>/dev/null | head -n 1)
 exec "$loader" --library-path "$root/lib/x86_64-linux-gnu:$root/usr/lib/x86_64-linux-gnu" "$root/usr/bin/%s" "$@"
 `
 		return writeFile(dir+"/files/python3", fmt.Appendf(nil, start, name), 0o755)

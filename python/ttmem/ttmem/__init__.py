@@ -19,6 +19,7 @@ from ttmem.marking import mark
 from ttmem.recording import Error, Recording, State
 
 __all__ = ["Error", "Recording", "State", "mark", "open"]
+__version__ = "0.1.0"  # the release in CHANGELOG.md
 
 
 def open(file, command="ttmem"):

@@ -16,12 +16,13 @@ import json
 import os
 import re
 import select
-import shutil
 import subprocess
 import tempfile
 import time
 
 import pytest
+
+from ttmem.program import find_program
 
 UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 REGIONS = ("DRAM", "L1", "L1_SMALL", "TRACE", "SYSTEM_MEMORY")
@@ -91,9 +92,10 @@ class Watcher:
     """`ttmem steps` of this process. An answer that takes longer than timeout seconds is an error."""
 
     def __init__(self, command, timeout=TIMEOUT):
-        if shutil.which(command) is None:
+        program = find_program(command)
+        if program is None:
             raise RuntimeError(f"no {command}: install ttmem, or give its path with --ttmem-command")
-        words = [command, "steps", "-p", str(os.getpid())]
+        words = [program, "steps", "-p", str(os.getpid())]
         if os.geteuid() != 0 and not os.path.exists(os.environ.get("TTMEM_SOCKET") or SOCKET):
             words = ["sudo", "-n"] + words  # no service to ask: tracing needs root
         self.said = tempfile.TemporaryFile("w+", errors="replace")  # no pipe: it may say much

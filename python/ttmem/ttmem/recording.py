@@ -7,6 +7,8 @@ import subprocess
 import tempfile
 import warnings
 
+from ttmem.program import find_program
+
 # The fields that are always there, so that an empty frame has them too.
 BUFFERS = (
     "pid devices chips address since_ns name tid comm region layout buffer_id object size_bytes page_size_bytes"
@@ -42,7 +44,7 @@ class Recording:
 
     def __init__(self, file, command="ttmem"):
         self.file = os.fspath(file)
-        self.command = os.fspath(command)
+        self.command = find_program(os.fspath(command)) or os.fspath(command)
         self.json("report")  # a file that cannot be read is an error now
 
     def __repr__(self):

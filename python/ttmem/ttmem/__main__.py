@@ -1,0 +1,3 @@
+from ttmem.program import main
+
+main()
