@@ -119,10 +119,12 @@ func (f *File) Stacks() *memory.Stacks {
 // next reads the next event. Errors have the name for messages.
 func (f *File) next(e *event.Event) error {
 	err := f.recording.Next(e)
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
+	}
 	var cut *recording.TruncatedError
 	var damaged *recording.DamagedError
 	switch {
-	case err == nil || errors.Is(err, io.EOF):
 	case errors.As(err, &cut):
 		return &recording.TruncatedError{Name: f.Name, Offset: cut.Offset}
 	case errors.As(err, &damaged):
