@@ -20,12 +20,6 @@ type block struct {
 	low, high, gap uint64
 }
 
-func newBlock(start, bytes uint64, of *event.Stack) *block {
-	b := &block{start: start, end: start + bytes, of: of, priority: rand.Uint32()}
-	b.update()
-	return b
-}
-
 // between returns the bytes between two addresses; 0 if they are not in order.
 func between(low, high uint64) uint64 { return high - min(low, high) }
 
@@ -81,6 +75,21 @@ type space struct {
 	// count and bytes are of all blocks.
 	count int
 	bytes uint64
+	// spare are dropped blocks, which new ones take the place of: each is left of the one before.
+	spare *block
+}
+
+// block returns a new block, which is not in the space yet.
+func (s *space) block(start, bytes uint64, of *event.Stack) *block {
+	b := s.spare
+	if b == nil {
+		b = &block{priority: rand.Uint32()}
+	} else {
+		s.spare = b.left
+	}
+	*b = block{start: start, end: start + bytes, of: of, priority: b.priority}
+	b.update()
+	return b
 }
 
 // fit returns the address that the library's allocator chooses: the lowest free one that is followed
@@ -152,6 +161,12 @@ func (s *space) remove(b *block) {
 	s.root = join(below, above)
 	s.count--
 	s.bytes -= b.end - b.start
+}
+
+// drop removes a block that is there, and that nothing else refers to.
+func (s *space) drop(b *block) {
+	s.remove(b)
+	b.left, s.spare = s.spare, b
 }
 
 // has reports whether a block is still there.

@@ -71,7 +71,7 @@ func FuzzSpace(f *testing.F) {
 				qt.Assert(t, qt.Equals(fits, wantFits))
 				qt.Assert(t, qt.Equals(address, want))
 				if fits {
-					live = append(live, newBlock(address, bytes, nil))
+					live = append(live, s.block(address, bytes, nil))
 					s.add(live[len(live)-1])
 					model.add(address, address+bytes)
 				}
@@ -83,7 +83,7 @@ func FuzzSpace(f *testing.F) {
 				b := live[i]
 				live = slices.Delete(live, i, i+1)
 				qt.Assert(t, qt.IsTrue(s.has(b)))
-				s.remove(b)
+				s.drop(b)
 				qt.Assert(t, qt.IsFalse(s.has(b)))
 				model.blocks = slices.DeleteFunc(model.blocks, func(m [2]uint64) bool { return m[0] == b.start })
 			case 3: // at an address, which may lie outside of the region
@@ -97,7 +97,7 @@ func FuzzSpace(f *testing.F) {
 				if at < base || at+bytes > base+size {
 					continue
 				}
-				live = append(live, newBlock(at, bytes, nil))
+				live = append(live, s.block(at, bytes, nil))
 				s.add(live[len(live)-1])
 				model.add(at, at+bytes)
 			}
@@ -120,7 +120,7 @@ func TestTheCostOfAnAllocation(t *testing.T) {
 		var live []*block
 		for range n {
 			address, _ := s.fit(64, true)
-			live = append(live, newBlock(address, 64, nil))
+			live = append(live, s.block(address, 64, nil))
 			s.add(live[len(live)-1])
 		}
 		for i := 0; i < n; i += 2 {
@@ -128,7 +128,7 @@ func TestTheCostOfAnAllocation(t *testing.T) {
 		}
 		for range n {
 			address, _ := s.fit(128, true) // in no hole
-			s.add(newBlock(address, 128, nil))
+			s.add(s.block(address, 128, nil))
 		}
 	})
 }

@@ -119,7 +119,7 @@ func TestMove(t *testing.T) {
 	qt.Check(t, qt.Equals(down.Most[event.L1], 8*kib))
 	qt.Check(t, qt.Equals(both.Most[event.L1], 6*kib))
 	s.free(a)
-	qt.Check(t, qt.Equals(s.process(7).allocators[1].changed[0].spaces[event.DRAM].bytes, 0))
+	qt.Check(t, qt.Equals(s.process(7).allocator(1).changed[0].spaces[event.DRAM].bytes, 0))
 
 	big := func(e *event.Event) { tiles(1<<20, "a")(e); e.BytesPerBank = 32 << 20 }
 	s.OnFailure = func(f *Failure) { // the failed allocation moves, too
@@ -176,7 +176,7 @@ func TestFirst(t *testing.T) {
 	qt.Check(t, qt.Equals(firstA.LeftOut, 2))
 	// beside a and c there is no room for the first b
 	qt.Check(t, qt.DeepEquals([]uint64{firstB.Failed, firstC.Failed, firstA.Failed}, []uint64{0, 1, 0}))
-	c := r.process(7).allocators[1].changed
+	c := r.process(7).allocator(1).changed
 	qt.Check(t, qt.Equals(c[0].spaces[event.L1].bytes, 8*kib))
 	qt.Check(t, qt.Equals(c[1].spaces[event.L1].bytes, 8*kib))
 	qt.Check(t, qt.Equals(len(c[0].early)+len(c[1].early), 0))

@@ -73,11 +73,16 @@ func (r *Replay) fail(e *event.Event) {
 
 // of returns the allocator of a failure; nil if it is not known. One that the event does not name is that of its
 // chips with the most banks.
-func (p *process) of(e *event.Event) (found *allocator) {
-	if a := p.allocators[e.Allocator]; a != nil || e.Allocator != 0 {
+func (p *process) of(e *event.Event) *allocator {
+	if a := p.allocator(e.Allocator); a != nil || e.Allocator != 0 {
 		return a
 	}
-	for a := range p.on(e.Devices) {
+	return p.main(e.Devices)
+}
+
+// main returns the allocator of some chips that has the most banks; nil if there is none.
+func (p *process) main(devices []int) (found *allocator) {
+	for a := range p.on(devices) {
 		if found == nil || a.banks[event.L1] > found.banks[event.L1] {
 			found = a
 		}
@@ -156,7 +161,7 @@ func (r *Replay) run(p *process, e *event.Event) {
 	if ran == nil {
 		return
 	}
-	a := p.of(&event.Event{Devices: e.Devices})
+	a := p.main(e.Devices)
 	if a == nil {
 		return
 	}

@@ -94,7 +94,7 @@ func New(whatIfs ...*WhatIf) *Replay {
 
 // A process has what is known of the device memory of a process.
 type process struct {
-	allocators map[uint64]*allocator
+	allocators []*allocator // few
 	live       map[uint64]*buffer
 	// unread is true until the allocations from before a late attach are known. lost is true after events
 	// were lost, until the process's memory was read again.
@@ -113,6 +113,7 @@ type program struct {
 
 // An allocator has the regions of an allocator as recorded and, by WhatIf, with the changes.
 type allocator struct {
+	address uint64
 	devices []int
 	spaces  spaces
 	changed []changed
@@ -191,8 +192,7 @@ func (r *Replay) apply(e *event.Event) {
 		r.open(e)
 	case event.DeviceClose:
 		if p := r.processes[e.PID]; p != nil {
-			r.close(p, p.allocators[e.Allocator])
-			delete(p.allocators, e.Allocator)
+			r.close(p, p.allocator(e.Allocator))
 		}
 	case event.Alloc:
 		r.alloc(e)
@@ -220,7 +220,7 @@ func (r *Replay) apply(e *event.Event) {
 func (r *Replay) process(pid int) *process {
 	p := r.processes[pid]
 	if p == nil {
-		p = &process{allocators: make(map[uint64]*allocator), live: make(map[uint64]*buffer), programs: make(map[uint64]*program)}
+		p = &process{live: make(map[uint64]*buffer), programs: make(map[uint64]*program)}
 		r.processes[pid] = p
 	}
 	return p
@@ -234,8 +234,9 @@ func (r *Replay) end(pid int) {
 	}
 }
 
-// close ends the buffers of an allocator.
+// close ends an allocator, which may be nil, and its buffers.
 func (r *Replay) close(p *process, a *allocator) {
+	p.allocators = slices.DeleteFunc(p.allocators, func(of *allocator) bool { return of == a })
 	for id, b := range p.live {
 		if b.in == a {
 			r.live--
@@ -244,12 +245,22 @@ func (r *Replay) close(p *process, a *allocator) {
 	}
 }
 
-// allocator returns an allocator of a process; nil if there are too many.
+// allocator returns the open allocator with an address; nil if there is none.
+func (p *process) allocator(address uint64) *allocator {
+	for _, a := range p.allocators {
+		if a.address == address {
+			return a
+		}
+	}
+	return nil
+}
+
+// allocator returns an allocator of a process, and opens it if needed; nil if there are too many.
 func (r *Replay) allocator(p *process, address uint64, devices []int) *allocator {
-	a := p.allocators[address]
+	a := p.allocator(address)
 	if a == nil && len(p.allocators) < maxAllocators {
-		a = &allocator{devices: devices, changed: make([]changed, len(r.whatIfs))}
-		p.allocators[address] = a
+		a = &allocator{address: address, devices: devices, changed: make([]changed, len(r.whatIfs))}
+		p.allocators = append(p.allocators, a)
 	}
 	return a
 }
@@ -260,9 +271,8 @@ func (r *Replay) open(e *event.Event) {
 	if e.Cause == "" {
 		r.opened++
 	}
-	if a := p.allocators[e.Allocator]; a != nil && a.known && e.Cause == "" && !e.BeforeAttach && !e.Reread {
+	if a := p.allocator(e.Allocator); a != nil && a.known && e.Cause == "" && !e.BeforeAttach && !e.Reread {
 		r.close(p, a) // it was closed unseen
-		delete(p.allocators, e.Allocator)
 	}
 	a := r.allocator(p, e.Allocator, e.Devices)
 	if a == nil {
@@ -378,7 +388,7 @@ func (r *Replay) alloc(e *event.Event) {
 	for old := s.in(e.Address, e.Address+e.BytesPerBank); old != nil; old = s.in(e.Address, e.Address+e.BytesPerBank) {
 		s.remove(old) // its free was lost
 	}
-	b.block = newBlock(e.Address, e.BytesPerBank, e.Stack)
+	b.block = s.block(e.Address, e.BytesPerBank, e.Stack)
 	s.add(b.block)
 	r.Most[e.Region] = max(r.Most[e.Region], s.bytes)
 	if reach := s.root.high - s.base; FromTop(e.Region) {
@@ -481,7 +491,7 @@ func (r *Replay) free(p *process, id uint64) {
 		return
 	}
 	if s := &b.in.spaces[b.region]; s.has(b.block) {
-		s.remove(b.block)
+		s.drop(b.block)
 	}
 	if b.region == event.Trace {
 		b.in.traces -= b.bytes
@@ -496,6 +506,6 @@ func (r *Replay) free(p *process, id uint64) {
 // remove frees a buffer in one of the changed programs.
 func (b *buffer) remove(change int) {
 	block := b.changed[change]
-	b.in.changed[change].spaces[block.region].remove(block)
+	b.in.changed[change].spaces[block.region].drop(block)
 	b.changed[change] = nil
 }

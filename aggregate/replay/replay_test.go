@@ -399,7 +399,7 @@ func BenchmarkApply(b *testing.B) {
 		if i >= live {
 			s.Apply(&event.Event{Kind: event.Free, PID: 7, BufferID: uint64(i - live + i%1000)})
 		}
-		e.Address, _ = s.process(7).allocators[1].spaces[event.DRAM].fit(e.BytesPerBank, false)
+		e.Address, _ = s.process(7).allocator(1).spaces[event.DRAM].fit(e.BytesPerBank, false)
 		s.Apply(&e)
 	}
 }

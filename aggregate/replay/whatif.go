@@ -35,8 +35,14 @@ type WhatIf struct {
 
 	// impossible says why what it allocates first, or frees early, cannot be; "" if it can.
 	impossible string
-	// due are the buffers, in Lives, that are to be freed.
-	due []uint32
+	// due are the buffers that are to be freed.
+	due []due
+}
+
+// A due is a buffer, in Lives, that is to be freed after an event.
+type due struct {
+	after lives.Moment
+	life  uint32
 }
 
 // A Change is one difference from the recorded program. Its functions are nil where it makes none. They may remember
@@ -116,7 +122,9 @@ func (w *WhatIf) change(c *changed, a *allocator, e *event.Event) allocation {
 	one := allocation{Event: e, region: e.Region, size: e.SizeBytes, bytes: e.BytesPerBank}
 	for i := range w.Changes {
 		if change := w.Changes[i].alloc; change != nil {
-			change(&one)
+			changed := one // most programs change none, and make none on the heap
+			change(&changed)
+			one = changed
 		}
 	}
 	moved := one.region != e.Region
@@ -188,7 +196,7 @@ func (w *WhatIf) alloc(c *changed, a *allocator, e *event.Event, class Class) *b
 	if one.region != e.Region {
 		w.Moved++
 	}
-	b := newBlock(address, one.bytes, e.Stack)
+	b := s.block(address, one.bytes, e.Stack)
 	b.region = one.region
 	s.add(b)
 	w.Most[one.region] = max(w.Most[one.region], s.bytes)
@@ -334,18 +342,18 @@ func (r *Replay) plan(i int) {
 			case !one.IsKnown():
 				w.impossible = "whether a buffer is used after its last known use is not known"
 			case one.Idle() < one.End:
-				w.due = append(w.due, uint32(n))
+				w.due = append(w.due, due{one.Idle(), uint32(n)})
 			}
 		}
 	}
-	slices.SortFunc(w.due, func(a, b uint32) int { return cmp.Compare(r.Lives.All[a].Idle(), r.Lives.All[b].Idle()) })
+	slices.SortFunc(w.due, func(a, b due) int { return cmp.Compare(a.after, b.after) })
 }
 
 // freeIdle frees the buffers that the changed programs do not use any more.
 func (r *Replay) freeIdle() {
 	for i, w := range r.whatIfs {
-		for ; len(w.due) > 0 && r.Lives.All[w.due[0]].Idle() <= r.now; w.due = w.due[1:] {
-			one := &r.Lives.All[w.due[0]]
+		for ; len(w.due) > 0 && w.due[0].after <= r.now; w.due = w.due[1:] {
+			one := &r.Lives.All[w.due[0].life]
 			p := r.processes[one.In.PID]
 			if p == nil {
 				continue
