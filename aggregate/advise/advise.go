@@ -293,40 +293,41 @@ func (a *Advice) add(list []*Line, lines map[lineKey]*Line, i int, runs uint32, 
 // prove replays the program without the buffers of the lines. A program frees lines of all regions: what is freed in one does
 // not change the addresses in another.
 func (a *Advice) prove(play func(handle func(*event.Event)) error) error {
-	late := make([]bool, len(a.All))
-	for i := range a.All {
-		late[i] = a.isLate(i)
-	}
-	var programs []*replay.WhatIf
-	add := func(of func(*Line) bool) {
-		programs = append(programs, &replay.WhatIf{Changes: []replay.Change{replay.Free(func(i int, b *lives.Life) bool {
-			return late[i] && (of == nil || of(a.lines[a.lastKey(b)]))
-		})}})
-	}
-	among := func(from, to int) func(*Line) bool {
-		set := make(map[*Line]bool)
-		for _, p := range a.Peaks {
-			for _, l := range p.Lines[min(from, len(p.Lines)):min(to, len(p.Lines))] {
-				set[l] = true
-			}
-		}
-		return func(l *Line) bool { return set[l] }
-	}
-	lines := 0
+	lines, place := 0, make(map[*Line]int)
 	for _, p := range a.Peaks {
 		lines = max(lines, len(p.Lines))
+		for n, l := range p.Lines {
+			place[l] = n
+		}
 	}
 	if lines == 0 {
 		return nil
 	}
-	add(nil)
-	for n := range best {
-		add(among(0, n+1))
+	const never, elsewhere = -1, 1 << 30
+	freed := make([]int32, len(a.All)) // the places of the lines of late buffers
+	for i := range a.All {
+		if freed[i] = never; a.isLate(i) {
+			freed[i] = elsewhere
+			if l := a.lines[a.lastKey(&a.All[i])]; l != nil {
+				freed[i] = int32(place[l])
+			}
+		}
+	}
+	var programs []*replay.WhatIf
+	add := func(from, to int32) { // frees the lines from one place to before another
+		programs = append(programs, &replay.WhatIf{Changes: []replay.Change{replay.Free(func(i int, _ *lives.Life) bool {
+			return from <= freed[i] && freed[i] < to
+		})}})
+	}
+	add(0, elsewhere+1)
+	together := min(best, lines)
+	for n := range together {
+		add(0, int32(n+1))
 	}
 	// the first line alone is the first of the best
-	alone := min(lines, mostLines, max(mostWork/(len(a.All)+1), leastPrograms)-len(programs)+1)
+	alone := min(lines, mostLines, max(mostWork/(len(a.All)+1), leastPrograms)-best)
 	for n := 1; n < alone; n++ {
-		add(among(n, n+1))
+		add(int32(n), int32(n+1))
 	}
 	r := replay.New(programs...)
 	r.Lives = a.Lives
@@ -355,7 +356,7 @@ func (a *Advice) prove(play func(handle func(*event.Event)) error) error {
 			case n == 0:
 				l.Alone = p.Best[0]
 			case n < alone:
-				l.Alone = outcome(best + n)
+				l.Alone = outcome(together + n)
 			default:
 				l.Alone = Outcome{PerBank: p.Peak, Doubt: "only the lines with the most bytes are replayed alone"}
 			}
