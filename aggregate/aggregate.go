@@ -57,6 +57,9 @@ type State struct {
 	held        heldBuffers
 	// between follows buffers between two moments; nil without FollowFrom.
 	between *past.Between
+	// searched and found are room for the addresses of a run.
+	searched []*arena
+	found    []uint64
 	// untilNs is the latest time of SettleUntil.
 	untilNs uint64
 	// ran is called with each run of a program: see OnRun.

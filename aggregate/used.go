@@ -17,20 +17,24 @@ func (p *process) use(e *event.Event) {
 	}
 	p.followUses()
 	p.used.Begin(e.ProgramID, e.TimeNs, e.Stack, slices.ContainsFunc(p.traces, func(t *trace) bool { return t.capturing }))
-	var arenas []*arena
+	arenas := p.state.searched[:0]
 	for _, set := range p.sets {
-		if slices.ContainsFunc(e.Devices, func(chip int) bool { return slices.Contains(set.ids, chip) }) {
+		switch {
+		case !slices.ContainsFunc(e.Devices, func(chip int) bool { return slices.Contains(set.ids, chip) }):
+		case len(set.arenas) == 1 && set.lastArena != nil && !set.lastArena.closed:
+			arenas = append(arenas, set.lastArena) // the usual case, without the cost of ranging over a map
+		default:
 			arenas = slices.AppendSeq(arenas, maps.Values(set.arenas)) // in any order
 		}
 	}
-	var ids []uint64
+	p.state.searched = arenas
 	find := func(addresses []uint32, static bool, in func(*uses.Places, []uint64, uint64) []uint64) {
 		for _, at := range addresses {
-			ids = ids[:0]
+			ids := p.state.found[:0]
 			for _, a := range arenas {
 				ids = in(&a.places, ids, uint64(at))
 			}
-			if len(ids) == 1 {
+			if p.state.found = ids; len(ids) == 1 {
 				p.used.Add(ids[0])
 			} else if len(ids) == 0 {
 				p.useFreed(e, arenas, uint64(at), static)
@@ -105,7 +109,7 @@ func (s *State) UsesOf(pid int) int {
 }
 
 // PossibleUses returns the live buffers that the latest run of a program of a process uses or, if several have an address
-// of it, may use. A run that was refused has none.
+// of it, may use, until it is called again. A run that was refused has none.
 func (s *State) PossibleUses(pid int) []uint64 {
 	if p := s.known(pid); p != nil && p.used != nil {
 		return p.used.Possible()

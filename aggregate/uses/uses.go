@@ -5,7 +5,6 @@ package uses
 import (
 	"cmp"
 	"iter"
-	"maps"
 	"slices"
 
 	"ttmem/tracer/codec"
@@ -125,25 +124,33 @@ type Buffers struct {
 	// Runs is the number of runs whose uses are known.
 	Runs uint64
 	of   map[uint64]Use
-	// latest are the buffers of the latest run, with their uses before it, and program is its program. refused is
-	// true once the library refused it.
-	latest  map[uint64]Use
+	// latest are the buffers of the latest run, at most maxLatest, and program is its program. refused is true once the
+	// library refused it.
+	latest  []used
 	program uint64
 	refused bool
-	// perhaps are buffers of which the latest run uses one, it is not known which.
-	perhaps []uint64
+	// perhaps are buffers of which the latest run uses one, it is not known which. possible is what Possible returned.
+	perhaps, possible []uint64
 	// run is the latest run, captured is true if a trace captures it, and replay is the latest replay of a trace.
 	run, replay Moment
 	captured    bool
 }
+
+// A used is a buffer of the latest run, with its use before that.
+type used struct {
+	id     uint64
+	before Use
+}
+
+// maxLatest is how many buffers of a run are followed: no run is recorded with as many, MAX_USES in bpf/src/records.h.
+const maxLatest = 64
 
 // Begin begins the next run, of a program, at a time. A trace may capture it.
 func (b *Buffers) Begin(program, timeNs uint64, by *event.Stack, captured bool) {
 	b.Runs++
 	b.program, b.refused = program, false
 	b.run, b.captured = Moment{b.Runs, timeNs, by}, captured
-	clear(b.latest)
-	b.perhaps = b.perhaps[:0]
+	b.latest, b.perhaps = b.latest[:0], b.perhaps[:0]
 }
 
 // Perhaps adds that the latest run uses one of several buffers.
@@ -151,44 +158,52 @@ func (b *Buffers) Perhaps(ids ...uint64) { b.perhaps = append(b.perhaps, ids...)
 
 // Add adds the use of a buffer by the latest run.
 func (b *Buffers) Add(id uint64) {
-	if b.of == nil {
-		b.of, b.latest = make(map[uint64]Use), make(map[uint64]Use)
-	}
-	if _, twice := b.latest[id]; twice {
+	if len(b.latest) == maxLatest || slices.ContainsFunc(b.latest, func(u used) bool { return u.id == id }) {
 		return
 	}
-	b.latest[id] = b.of[id]
-	b.add(id, b.run, b.captured)
+	b.latest = append(b.latest, used{id, b.add(id, b.run, b.captured)})
+}
+
+// notLatest takes a buffer from the latest run.
+func (b *Buffers) notLatest(id uint64) {
+	b.latest = slices.DeleteFunc(b.latest, func(u used) bool { return u.id == id })
 }
 
 // Transfer adds the use of a buffer by the host.
 func (b *Buffers) Transfer(id, timeNs uint64, by *event.Stack) {
-	if b.of == nil {
-		b.of, b.latest = make(map[uint64]Use), make(map[uint64]Use)
-	}
 	b.add(id, Moment{b.Runs, timeNs, by}, false)
-	delete(b.latest, id) // the run before it was not refused
+	b.notLatest(id) // the run before it was not refused
 }
 
 // Replay adds the use of all buffers that captured runs used, by the replay of a trace.
 func (b *Buffers) Replay(timeNs uint64, by *event.Stack) { b.replay = Moment{b.Runs, timeNs, by} }
 
-func (b *Buffers) add(id uint64, at Moment, captured bool) {
-	u := b.of[id]
+// add adds a use of a buffer, and returns its use before.
+func (b *Buffers) add(id uint64, at Moment, captured bool) (before Use) {
+	if b.of == nil {
+		b.of = make(map[uint64]Use)
+	}
+	before = b.of[id]
+	u := before
 	u.Count++
 	u.Last, u.traced = at, u.traced || captured
 	if u.Count == 1 {
 		u.First = u.Last
 	}
 	b.of[id] = u
+	return before
 }
 
 // Latest returns how many buffers the latest run uses.
 func (b *Buffers) Latest() int { return len(b.latest) }
 
-// Possible returns the buffers that the latest run uses or may use.
+// Possible returns the buffers that the latest run uses or may use, until it is called again.
 func (b *Buffers) Possible() []uint64 {
-	return slices.AppendSeq(slices.Clone(b.perhaps), maps.Keys(b.latest))
+	b.possible = append(b.possible[:0], b.perhaps...)
+	for i := range b.latest {
+		b.possible = append(b.possible, b.latest[i].id)
+	}
+	return b.possible
 }
 
 // Refuse takes back the latest run, if it is one of a program: the library refused it.
@@ -196,13 +211,12 @@ func (b *Buffers) Refuse(program uint64) {
 	if b.Runs == 0 || b.refused || b.program != program {
 		return
 	}
-	for id, before := range b.latest {
-		if b.of[id] = before; before.Count == 0 {
-			delete(b.of, id)
+	for _, u := range b.latest {
+		if b.of[u.id] = u.before; u.before.Count == 0 {
+			delete(b.of, u.id)
 		}
 	}
-	clear(b.latest)
-	b.perhaps = b.perhaps[:0]
+	b.latest, b.perhaps = b.latest[:0], b.perhaps[:0]
 	b.Runs, b.refused = b.Runs-1, true
 }
 
@@ -217,7 +231,7 @@ func (b *Buffers) Of(id uint64) (u Use, runs uint64) {
 // Ended forgets a buffer.
 func (b *Buffers) Ended(id uint64) {
 	delete(b.of, id)
-	delete(b.latest, id)
+	b.notLatest(id)
 }
 
 // Code writes or reads the uses.
@@ -228,14 +242,16 @@ func (b *Buffers) Code(c *codec.Codec) {
 	moment(&b.replay)
 	c.Bool(&b.captured)
 	if c.Bool(&b.refused); c.Reads {
-		b.of, b.latest = make(map[uint64]Use), make(map[uint64]Use)
+		b.of = make(map[uint64]Use)
 	}
-	for _, table := range [...]map[uint64]Use{b.of, b.latest} {
-		codec.Table(c, table, func(id *uint64, u *Use) {
-			c.Uints(id, &u.Count)
-			moment(&u.First)
-			moment(&u.Last)
-			c.Bool(&u.traced)
-		})
+	use := func(id *uint64, u *Use) {
+		c.Uints(id, &u.Count)
+		moment(&u.First)
+		moment(&u.Last)
+		c.Bool(&u.traced)
+	}
+	codec.Table(c, b.of, use)
+	if codec.List(c, &b.latest, func(u *used) { use(&u.id, &u.before) }); len(b.latest) > maxLatest {
+		c.Fail()
 	}
 }

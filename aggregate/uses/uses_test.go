@@ -106,6 +106,32 @@ func TestUses(t *testing.T) {
 	qt.Check(t, qt.Equals(of(&read, 2), Use{Count: 4, First: first, Last: Moment{Run: 3, TimeNs: 40}}))
 }
 
+// A run that is refused takes back only its own uses: not those of buffers that ended, or that the host used, since.
+func TestRefusedAfterOtherUses(t *testing.T) {
+	var b Buffers
+	b.Begin(7, 10, nil, false)
+	for id := range uint64(4) {
+		b.Add(id)
+	}
+	b.Ended(0)
+	b.Transfer(1, 20, nil)
+	b.Ended(2)
+	b.Transfer(2, 30, nil) // another buffer with the id
+	qt.Check(t, qt.DeepEquals(b.Possible(), []uint64{3}))
+	qt.Check(t, qt.Equals(b.Latest(), 1))
+	w := codec.NewWriter()
+	b.Code(w)
+	var read Buffers
+	read.Code(codec.NewReader(w.Data, nil))
+	for _, b := range []*Buffers{&b, &read} {
+		b.Refuse(7)
+		for id, count := range []uint64{0, 2, 1, 0} {
+			qt.Check(t, qt.Equals(of(b, uint64(id)).Count, count), qt.Commentf("%d", id))
+		}
+		qt.Check(t, qt.HasLen(b.Possible(), 0))
+	}
+}
+
 // The replay of a trace uses what its runs used when they were captured, and is no run.
 func TestReplaysAreUses(t *testing.T) {
 	var b Buffers
