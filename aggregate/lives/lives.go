@@ -181,7 +181,9 @@ func (l *Lives) Apply(e *event.Event) {
 	case event.AllocFailed, event.OperationFailed:
 		possible = len(l.state.PossibleUses(e.PID))
 	}
-	l.state.Apply(e)
+	if e.Kind != event.Owner { // the State need not know the owners of freed buffers
+		l.state.Apply(e)
+	}
 	switch e.Kind {
 	case event.Checkpoint:
 		l.restore()
@@ -336,7 +338,7 @@ func (l *Lives) alloc(p *process, e *event.Event) {
 		s.Peak, s.PeakAt, s.PeakNs, s.PeakStack, s.PeakRun = s.allocated, l.now, l.state.Now(), e.Stack, p.run
 	}
 	p.live[e.BufferID] = live{life: uint32(len(l.All)), call: p.left}
-	l.All = append(l.All, Life{
+	l.All = append(doubled(l.All), Life{
 		Stack: e.Stack, ID: e.BufferID, PerBank: e.BytesPerBank, In: s, Born: l.now, BornRun: p.run, before: e.BeforeAttach || e.Reread,
 		unseen: e.Region == event.DRAM && e.Address < event.LeastUsed,
 	})
@@ -407,7 +409,7 @@ func (l *Lives) replayed(p *process, e *event.Event) {
 // use adds a use of buffers.
 func (p *process) use(l *Lives, e *event.Event) {
 	l.uses++
-	p.uses = append(p.uses, Use{At: l.now, Run: p.run, Stack: e.Stack})
+	p.uses = append(doubled(p.uses), Use{At: l.now, Run: p.run, Stack: e.Stack})
 }
 
 // used ends the call of a use without a call stack.
@@ -415,6 +417,14 @@ func (p *process) used(l *Lives, e *event.Event) {
 	if e.Stack == nil {
 		p.leave(l.now)
 	}
+}
+
+// doubled makes room in a full list for as many values as it has. append alone would copy millions of them a dozen times more.
+func doubled[T any](list []T) []T {
+	if len(list) == cap(list) {
+		list = slices.Grow(list, len(list))
+	}
+	return list
 }
 
 // touch gives a buffer the latest use, by a run at a line or, without one, by something else than a run.
