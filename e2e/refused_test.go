@@ -69,7 +69,9 @@ func recordProgram(t *testing.T, version, name string, args ...string) (file str
 	cmd.Env, cmd.Dir = testEnviron(under.Env, "n150", dir), dir
 	out, err := cmd.CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
-	checkReplay(t, readEvents(t, file))
+	if checkReplay(t, readEvents(t, file)); t.Failed() {
+		t.Logf("%s", out)
+	}
 	return file, out
 }
 
