@@ -72,7 +72,7 @@ func openNamed(path, name string) (*File, error) {
 	if f.Private() {
 		output.Private.Store(true)
 	}
-	f.Lines = new(lineFinder).of
+	f.Lines = nativeLines.of
 	return &File{Name: name, Created: f.Header().Created, BeganNs: f.Header().MonotonicNs, recording: f}, nil
 }
 

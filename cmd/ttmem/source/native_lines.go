@@ -14,13 +14,16 @@ import (
 )
 
 // A lineFinder adds source lines and inlined calls to native frames of a recording. The tracer
-// does not do that, because it is root and the files belong to users. A Recording that is read
-// several times shares one lineFinder, because each file takes a process to read.
+// does not do that, because it is root and the files belong to users.
 type lineFinder struct {
 	mu    sync.Mutex
 	files map[mappedFile]*lines.Names // nil if nothing is known about the file
 	open  int
 }
+
+// nativeLines is the lineFinder of all recordings. A recording is read several times, or beside another
+// one, and each file takes a process to read.
+var nativeLines = new(lineFinder)
 
 // mappedFile is a file that a process has mapped.
 type mappedFile struct{ path, buildID string }

@@ -64,6 +64,7 @@ void load(int n) {
 
 	file := filepath.Join(dir, "model.ttmem")
 	read := func() []event.Frame {
+		nativeLines = new(lineFinder) // as in another process
 		r, err := Open(file)
 		qt.Assert(t, qt.IsNil(err))
 		defer r.Close()

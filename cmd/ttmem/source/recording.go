@@ -45,7 +45,6 @@ type Recording struct {
 	clock   *page.Clock
 	end     *aggregate.State
 	summary *Summary
-	lines   lineFinder
 	begin   memory.Point // of the file, which
 	// continues another one if it begins with a checkpoint.
 	continues bool
@@ -190,7 +189,6 @@ func (r *Recording) open(each func(*event.Event)) (f *File, handle func(*event.E
 	}
 	if err == nil {
 		f.quiet = r.Quiet
-		f.recording.Lines = r.lines.of
 	}
 	return f, Selected(r.PIDs, each), err
 }
