@@ -106,10 +106,11 @@ bin/rig: $(wildcard e2e/rig/*.go e2e/rig/chip/* e2e/rig/cmd/rig/*.go) go.mod
 # All tests on the newest ttnn, except those with a separate target. Never cached: Go's cache does
 # not notice changes of the ttmem that e2e builds. What takes longest goes first: e2e, and the packages
 # that start programs. Tests wait for programs that start, so more of them run at once than there are
-# processors. Without the tables for debuggers, the tests are linked in half the time.
+# processors. Without the tables for debuggers, the tests are linked in half the time. With GOGC, compiling, linking and
+# the tests themselves collect garbage more rarely.
 CPUS := $(shell nproc)
 TRACING := ./tracer ./tracer/stack ./tracer/heap ./tracer/heap/owner ./tracer/doctor ./e2e/rig
-TEST = $(SUDO) $(GO) test -vet=off -ldflags=-w -count=1 -p $$(( $(CPUS) + 1 )) -parallel $$(( $(CPUS) + 2 )) -timeout 60m
+TEST = $(SUDO) GOGC=400 $(GO) test -vet=off -ldflags=-w -count=1 -p $$(( $(CPUS) + 1 )) -parallel $$(( $(CPUS) + 2 )) -timeout 60m
 test: tools bin/rig
 	@$(SUDO) bin/rig -all || echo "the tests that need what failed will fail"
 	@echo "testing, eight to thirteen minutes on two processors: the results of other packages come after those of e2e"

@@ -50,7 +50,7 @@ func TestViewsTakeLittleMemoryForEachBuffer(t *testing.T) {
 	} {
 		c := exec.Command(self, append(args, path)...)
 		status := filepath.Join(dir, "status")
-		c.Env = append(os.Environ(), asCommand+"=1", statusFile+"="+status)
+		c.Env = append(os.Environ(), "GOGC=", asCommand+"=1", statusFile+"="+status) // with memory as for users
 		text, err := c.CombinedOutput()
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s: %.1000s", args, text))
 		of, err := os.ReadFile(status)

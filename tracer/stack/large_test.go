@@ -102,6 +102,7 @@ func peakMiB(reset bool) (kib int) {
 
 // The unwind information that costs most is read in bounded memory, or refused.
 func TestMemoryForUnwindRows(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(100)) // make sets another one for tests
 	rows := bytes.Repeat([]byte{0x41, 14, 16, 0x41, 14, 24}, 20)
 	for name, c := range map[string]struct {
 		size, claim  int
