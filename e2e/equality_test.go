@@ -43,15 +43,14 @@ func TestEquality(t *testing.T) {
 		}
 		t.Run(c.version+"/python"+c.python+"/"+string(c.board), func(t *testing.T) {
 			t.Parallel()
-			assertMixEqual(t, c.version, c.python, c.board)
+			assertMixEqual(t, traceOnce(t, setup(t, c.version, c.python), c.board, program(t, "mix.py")))
 		})
 	}
 }
 
-// assertMixEqual runs the program that does everything.
-func assertMixEqual(t *testing.T, version, python string, board rig.Board) {
+// assertMixEqual compares a run of the program that does everything.
+func assertMixEqual(t *testing.T, run traced) {
 	t.Helper()
-	run := traceRun(t, setup(t, version, python), board, program(t, "mix.py"))
 	t.Log(run.stderr)
 	qt.Assert(t, qt.Equals(run.status, 0))
 	checkpoints := readCheckpoints(t, run.dir)

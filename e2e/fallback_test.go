@@ -18,7 +18,9 @@ func TestFallbacks(t *testing.T) {
 	for _, names := range without {
 		t.Run(names, func(t *testing.T) {
 			t.Setenv(kernel.WithoutVariable, names)
-			t.Run("equality", func(t *testing.T) { assertMixEqual(t, "0.81.1", "3.10", "n150") })
+			t.Run("equality", func(t *testing.T) {
+				assertMixEqual(t, traceRun(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "mix.py")))
+			})
 			if *tracetest.Long {
 				t.Run("stacks", func(t *testing.T) { assertStacksOfTTNN(t, "0.81.1", "3.10") })
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -57,11 +56,8 @@ func logLines(t *testing.T, args ...string) (list []loggedEvent) {
 // recordStory records log_story.py with this many steps.
 func recordStory(t *testing.T, steps int) (file, dir string) {
 	t.Helper()
-	dir = t.TempDir()
-	file = filepath.Join(dir, fmt.Sprintf("story%d.ttmem", steps))
-	stderr, status := recordRun(t, dir, file, program(t, "log_story.py"), fmt.Sprint(steps))
-	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
-	return file, dir
+	run := traceOnce(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "log_story.py"), fmt.Sprint(steps))
+	return run.file, run.dir
 }
 
 // calls reports whether a stack has this line of the story.

@@ -31,8 +31,7 @@ func TestPrograms(t *testing.T) {
 		}
 		t.Run(c.version+"/"+string(c.board), func(t *testing.T) {
 			t.Parallel()
-			run := traceRun(t, setup(t, c.version, "3.10"), c.board, program(t, "mix.py"))
-			qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
+			run := traceOnce(t, setup(t, c.version, "3.10"), c.board, program(t, "mix.py"))
 			buffers, kernels, kinds := map[uint64]int{}, map[uint64]int{}, map[event.StaticKind]int{}
 			var cleared, compiledAgain uint64
 			for _, p := range readCheckpoints(t, run.dir) {

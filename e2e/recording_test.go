@@ -45,16 +45,13 @@ func recordRun(t *testing.T, dir, file string, args ...string) (stderr string, s
 // its events.
 func TestRecording(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "mix.ttmem")
-	stderr, status := recordRun(t, dir, file, program(t, "mix.py"))
-	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
-	qt.Check(t, qt.StringContains(stderr, "\n  ttmem leaks "+file))
+	run, dir := traceOnce(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "mix.py")), t.TempDir()
+	file, events := run.file, run.events
+	qt.Check(t, qt.StringContains(run.stderr, "\n  ttmem leaks "+file))
 
 	_, errs, status := runTtmem(t, nil, "export", file, "--to", "folded", "-o", filepath.Join(dir, "folded"))
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
-	events := readEvents(t, file)
-	assertEqual(t, events, readCheckpoints(t, dir))
+	assertEqual(t, events, readCheckpoints(t, run.dir))
 	assertEnded(t, events)
 	for i := range events {
 		if e := &events[i]; e.Kind == event.Alloc {

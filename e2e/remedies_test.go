@@ -67,17 +67,17 @@ func (l heldLine) String() string {
 // printed.
 func adviceOf(t *testing.T, region string, args ...string) (of advice, out string) {
 	t.Helper()
-	file, printed := recordProgram(t, "0.81.1", args[0], args[1:]...)
+	run := traceOnce(t, setup(t, "0.81.1", "3.10"), "n150", append([]string{program(t, args[0])}, args[1:]...)...)
 	var said struct{ Peaks []advice }
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("%q: %+v\n%s", args, said.Peaks, printed)
+			t.Logf("%q: %+v\n%s%s", args, said.Peaks, run.stdout, run.stderr)
 		}
 	})
-	qt.Assert(t, qt.IsNil(json.Unmarshal(output(t, "advise", file, "--json"), &said)))
+	qt.Assert(t, qt.IsNil(json.Unmarshal(output(t, "advise", run.file, "--json"), &said)))
 	i := slices.IndexFunc(said.Peaks, func(a advice) bool { return a.Region == region })
 	qt.Assert(t, qt.IsTrue(i >= 0))
-	return said.Peaks[i], string(printed)
+	return said.Peaks[i], run.stdout
 }
 
 // proveAdvice frees the tensors of a line after their last use by another line, each given by its remark.
@@ -131,7 +131,7 @@ func failureIn(t *testing.T, file string, flags ...string) failureWith {
 // proveWhatIfs: of each change, or on the other board, the tensor that fails is where the replay says.
 func proveWhatIfs(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
-	file, _ := recordProgram(t, "0.81.1", "whatif.py")
+	file := traceOnce(t, env, "n150", program(t, "whatif.py")).file
 	qt.Check(t, qt.DeepEquals(failureIn(t, file).Remedy.Flags, []string{"--set", "l1_small_size=0"})) // one of those below
 	for name, c := range map[string]struct {
 		flags  []string

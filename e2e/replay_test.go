@@ -64,7 +64,7 @@ func TestHarvestedBoards(t *testing.T) {
 	for _, name := range []string{"whatif.py", "decode.py"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			recorded := traceRun(t, env, rig.N150, program(t, name))
+			recorded := traceOnce(t, env, rig.N150, program(t, name))
 			for board, text := range map[rig.Board]string{rig.N150Of64: "n150:64", rig.N150Of80: "n150:80", rig.P150Of140: "p150:140", rig.P150: "p150"} {
 				on, err := replay.ParseBoard(text)
 				qt.Assert(t, qt.IsNil(err))
