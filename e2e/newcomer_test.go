@@ -52,6 +52,10 @@ func TestNewcomer(t *testing.T) {
 			found := make(chan bool)
 			go func() { // on a busy host the search takes longer than the program
 				defer close(found)
+				eventually(time.Minute, func() bool {
+					_, err := os.Stat(filepath.Join(dir, "idle"))
+					return err == nil
+				})
 				tracetest.Eventually(time.Minute*patience, func() bool {
 					known, _, _ := runTtmem(t, nil, "dump", filepath.Join(dir, "model.ttmem"), "--by", "owner")
 					at := func(path string) int { return strings.Index(known, strings.ReplaceAll(path, "…", "*")) }

@@ -27,10 +27,13 @@ def close_device(device):
 
 
 def idle():
-    """Waits for half a second, as a server does between requests; in a test that has to see more, until a file exists."""
+    """Waits for half a second, as a server does between requests; in a test that has to see more, until a file exists.
+    The folder of that file has another one from then on, named idle."""
     time.sleep(0.5)
-    while (file := os.environ.get("TTMEM_IDLE_UNTIL")) and not os.path.exists(file):
-        time.sleep(0.05)
+    if file := os.environ.get("TTMEM_IDLE_UNTIL"):
+        open(os.path.join(os.path.dirname(file), "idle"), "w").close()
+        while not os.path.exists(file):
+            time.sleep(0.05)
 
 
 def chips(device):

@@ -23,7 +23,7 @@ var Patience = func() time.Duration {
 }()
 
 // Eventually waits for a condition, and reports whether it became true in time. Conditions that are
-// expensive to check are checked less often.
+// expensive to check take a quarter of the time.
 func Eventually(limit time.Duration, so func() bool) bool {
 	for deadline := time.Now().Add(limit * Patience); ; {
 		began := time.Now()
@@ -33,6 +33,6 @@ func Eventually(limit time.Duration, so func() bool) bool {
 		if time.Now().After(deadline) {
 			return false
 		}
-		time.Sleep(max(20*time.Millisecond, time.Since(began)))
+		time.Sleep(max(20*time.Millisecond, 3*time.Since(began)))
 	}
 }
