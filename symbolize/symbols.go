@@ -11,6 +11,12 @@ import (
 	"unsafe"
 )
 
+// StartFunctions start a program or a thread.
+var StartFunctions = map[string]bool{
+	"_start": true, "__libc_start_main": true, "__libc_start_call_main": true,
+	"start_thread": true, "clone3": true, "__clone": true,
+}
+
 // Symbol is a function or an object of an ELF file.
 type Symbol struct {
 	// Name is the mangled name. It may share memory with the table of names: clone it to

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"ttmem/symbolize"
 	"ttmem/tracer/event"
 )
 
@@ -119,12 +120,12 @@ func (c *Class) allocatesAt(stack []event.Frame) bool {
 // have the mark of a class.
 func isWhole(stack []event.Frame) bool {
 	last := &stack[len(stack)-1]
-	return last.Kind == event.Python || startFunctions[last.Name] || isOwnNative(*last)
+	return last.Kind == event.Python || symbolize.StartFunctions[last.Name] || isOwnNative(*last)
 }
 
 // isOwnNative reports whether a frame is of the native code of the program itself.
 func isOwnNative(f event.Frame) bool {
-	return f.Kind != event.Python && f.Name != "" && !startFunctions[f.Name] && !inLibrary(&f)
+	return f.Kind != event.Python && f.Name != "" && !symbolize.StartFunctions[f.Name] && !inLibrary(&f)
 }
 
 // ClassByOwner returns the class of a buffer by who holds it, and the tensor there; nil if that does not

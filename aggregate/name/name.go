@@ -134,17 +134,11 @@ func userFrames(stack []event.Frame) []event.Frame {
 		return all
 	}
 	for _, f := range stack {
-		if f.Kind == event.Native && f.Name != "" && !inLibrary(&f) && !startFunctions[f.Name] {
+		if f.Kind == event.Native && f.Name != "" && !inLibrary(&f) && !symbolize.StartFunctions[f.Name] {
 			own = append(own, f)
 		}
 	}
 	return own
-}
-
-// startFunctions start a program or a thread.
-var startFunctions = map[string]bool{
-	"_start": true, "__libc_start_main": true, "__libc_start_call_main": true,
-	"start_thread": true, "clone3": true, "__clone": true,
 }
 
 // installed reports whether a Python file belongs to an installed package or to the standard

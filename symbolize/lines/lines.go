@@ -89,6 +89,10 @@ func (n *Names) At(vaddr uint64) []symbolize.Function {
 	if n.dwarf == nil || len(known) > 0 && strings.HasSuffix(known[0].Symbol, "@plt") {
 		return known
 	}
+	// They are in every stack, and to read the DWARF of the C library would take longer than all else of a view.
+	if len(known) > 0 && symbolize.StartFunctions[known[0].Name] {
+		return known
+	}
 	calls := n.dwarf.at(vaddr)
 	if len(calls) == 0 {
 		return known

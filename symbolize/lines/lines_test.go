@@ -283,6 +283,20 @@ func TestScopes(t *testing.T) {
 }
 
 // A Go program has DWARF 5, compressed, with other conventions than a C compiler's.
+// Functions that start a thread have no lines, so no process reads them.
+func TestStartFunctionsHaveNoLines(t *testing.T) {
+	need(t, "gcc")
+	dir := t.TempDir()
+	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, "start.c"), []byte("int start_thread(void) { return 1; }\nint other(void) { return 2; }\n"), 0o600)))
+	run(t, dir, "gcc", "-g", "-fPIC", "-shared", "-o", "lib.so", "start.c")
+	file := filepath.Join(dir, "lib.so")
+	e, n := mustOpen(t, file), mustNew(t, file, "", "")
+	at := func(name string) []symbolize.Function { return n.At(mustLookup(t, e, name).Addr) }
+	qt.Check(t, qt.DeepEquals(at("start_thread"), []symbolize.Function{{Name: "start_thread", Symbol: "start_thread"}}))
+	qt.Check(t, qt.IsNil(n.dwarf.cmd))
+	qt.Check(t, qt.Equals(at("other")[0].Line, 2))
+}
+
 func TestGoProgram(t *testing.T) {
 	need(t, "llvm-symbolizer-19")
 	file := filepath.Join(t.TempDir(), "program")
