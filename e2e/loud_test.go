@@ -23,7 +23,7 @@ func TestLoudProcessBesideQuietOnes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "host.ttmem")
 	s := startServer(t, "-o", file)
 	s.discover(t, env)
-	const pairs = 200_000
+	const pairs = 120_000
 	loud := startTarget(t, env, rig.N150, program(t, "loop.py"), fmt.Sprint(pairs), "2")
 	loud.expect(t, "ready")
 	quiet := startTarget(t, env, rig.N150, program(t, "quiet.py"), "10")

@@ -471,7 +471,7 @@ func (p *tracedPython) compareFolded(t *testing.T, calls []stackOf, threads map[
 func TestPythonPartEqualsTraceback(t *testing.T) {
 	t.Parallel()
 	on(t, interpreters(t), func(t *testing.T, p interpreter) {
-		run := startTraced(t, p, nil, Options{}, "program.py", strconv.Itoa(tracetest.Many(3000, 20000)))
+		run := startTraced(t, p, nil, Options{}, "program.py", strconv.Itoa(tracetest.Many(1000, 20000)))
 		run.finish(t)
 		calls, threads, end := run.stop(t)
 		n := run.compareFolded(t, calls, threads)
