@@ -28,18 +28,26 @@ import (
 )
 
 // probedByGDB are functions that are called in many ways: allocations of device and host
-// memory.
-var probedByGDB = []struct{ program, library, symbol string }{
-	{"demo.py", "libtt_metal.so", "_ZN2tt8tt_metal12GraphTracker14track_allocateEPKNS0_6BufferE"},
-	{"mix.py", "libtt_metal.so", "_ZN2tt8tt_metal12GraphTracker14track_allocateEPKNS0_6BufferE"},
-	{"mix.py", "libtt_metal.so", "_ZN2tt8tt_metal12GraphTracker16track_deallocateEPNS0_6BufferE"},
-	{"mix.py", "libtt_metal.so", "_ZN2tt8tt_metal12GraphTracker17track_allocate_cbERKNS0_12CoreRangeSetEmmbPKNS0_7IDeviceE"},
-	{"demo.py", "libtt_metal.so", "_ZN2tt8tt_metal12GraphTracker13track_programEPNS0_7ProgramEPKNS0_7IDeviceE"},
-	{"demo.py", "libstdc++.so.6", "_Znwm"}, // operator new
+// memory. gdb takes seconds to read the libraries of a process, so it stops at several functions of one.
+var probedByGDB = []struct {
+	program, library string
+	symbols          []string
+}{
+	{"mix.py", "libtt_metal.so", []string{
+		"_ZN2tt8tt_metal12GraphTracker14track_allocateEPKNS0_6BufferE",
+		"_ZN2tt8tt_metal12GraphTracker16track_deallocateEPNS0_6BufferE",
+		"_ZN2tt8tt_metal12GraphTracker17track_allocate_cbERKNS0_12CoreRangeSetEmmbPKNS0_7IDeviceE",
+	}},
+	{"demo.py", "libtt_metal.so", []string{
+		"_ZN2tt8tt_metal12GraphTracker14track_allocateEPKNS0_6BufferE",
+		"_ZN2tt8tt_metal12GraphTracker13track_programEPNS0_7ProgramEPKNS0_7IDeviceE",
+	}},
+	{"demo.py", "libstdc++.so.6", []string{"_Znwm"}}, // operator new
 }
 
 // gdbStack is a stack as gdb saw it: modules and addresses in them, innermost frame first.
 type gdbStack struct {
+	at     int // the number of the function
 	tid    int
 	frames []gdbFrame
 	made   int // tail calls that gdb inferred; left out
@@ -55,16 +63,16 @@ type gdbFrame struct {
 
 func (f gdbFrame) String() string { return fmt.Sprintf("%s+%#x", f.module, f.address) }
 
-// attachGDB makes gdb write the stack at the first hits of an address in a process. It
+// attachGDB makes gdb write the stack at the first hits of addresses in a process. It
 // returns when gdb is attached.
-func attachGDB(t *testing.T, pid int, address uint64, hits int) (cmd *exec.Cmd, file string) {
+func attachGDB(t *testing.T, pid int, addresses []uint64, hits int) (cmd *exec.Cmd, file string) {
 	t.Helper()
 	if _, err := exec.LookPath("gdb"); err != nil {
 		t.Skip("no gdb")
 	}
 	file = filepath.Join(t.TempDir(), "stacks")
 	cmd = exec.Command("gdb", "-nx", "-batch", "-p", strconv.Itoa(pid), "-x", filepath.Join("testdata", "stack_native", "gdb.py"))
-	cmd.Env = append(os.Environ(), fmt.Sprintf("BREAK=%#x", address), fmt.Sprintf("HITS=%d", hits), "STACKS="+file)
+	cmd.Env = append(os.Environ(), "BREAK="+strings.Trim(fmt.Sprintf("%#x", addresses), "[]"), fmt.Sprintf("HITS=%d", hits), "STACKS="+file)
 	out, err := cmd.StdoutPipe()
 	qt.Assert(t, qt.IsNil(err))
 	cmd.Stderr = cmd.Stdout
@@ -104,11 +112,13 @@ func readGDB(t *testing.T, file string) (stacks []gdbStack) {
 		}
 		fresh = true
 		fields := strings.Fields(rest)
-		tid, err := strconv.Atoi(fields[0])
+		at, err := strconv.Atoi(fields[0])
 		qt.Assert(t, qt.IsNil(err))
-		s := gdbStack{tid: tid}
+		tid, err := strconv.Atoi(fields[1])
+		qt.Assert(t, qt.IsNil(err))
+		s := gdbStack{at: at, tid: tid}
 		exact := true
-		for _, field := range fields[1:] {
+		for _, field := range fields[2:] {
 			pc, kind, _ := strings.Cut(field, ":")
 			at, err := strconv.ParseUint(pc, 16, 64)
 			qt.Assert(t, qt.IsNil(err))
@@ -202,8 +212,8 @@ func TestNativeStackEqualsGDB(t *testing.T) {
 			t.Parallel()
 			var all gdbComparison
 			for _, c := range probedByGDB {
-				t.Run(symbolize.ShortName(c.symbol)+" of "+c.program, func(t *testing.T) {
-					c := compareWithGDB(t, version, c.program, c.library, c.symbol)
+				t.Run(c.library+" of "+c.program, func(t *testing.T) {
+					c := compareWithGDB(t, version, c.program, c.library, c.symbols)
 					t.Logf("%d equal, %d of them different", c.equal, len(c.different))
 					all.add(c)
 				})
@@ -239,8 +249,8 @@ func (c *gdbComparison) add(other gdbComparison) {
 	}
 }
 
-// compareWithGDB traces the calls of a function in a program while gdb stops at them.
-func compareWithGDB(t *testing.T, version, program, library, symbol string) (c gdbComparison) {
+// compareWithGDB traces the calls of functions in a program while gdb stops at them.
+func compareWithGDB(t *testing.T, version, program, library string, symbols []string) (c gdbComparison) {
 	t.Helper()
 	p, _ := tracetest.TTNN(t, version, program)
 	maps, err := new(host.Proc).CodeMappings(p.Process.Pid)
@@ -248,24 +258,39 @@ func compareWithGDB(t *testing.T, version, program, library, symbol string) (c g
 	i := slices.IndexFunc(maps, func(m host.Mapping) bool { return strings.HasPrefix(filepath.Base(m.Path), library) })
 	qt.Assert(t, qt.IsTrue(i >= 0), qt.Commentf("%s is not mapped", library))
 	file := maps[i].Path
-	trace := traceStacks(t, p.Process.Pid, file, symbol, Options{AllFrames: true})
-	gdb, output := attachGDB(t, p.Process.Pid, biasOf(t, maps[i])+afterFirst(t, file, symbol), tracetest.Many(100, 400))
+	var traces []*stackTrace
+	var addresses []uint64
+	for _, symbol := range symbols {
+		traces = append(traces, traceStacks(t, p.Process.Pid, file, symbol, Options{AllFrames: true}))
+		addresses = append(addresses, biasOf(t, maps[i])+afterFirst(t, file, symbol))
+	}
+	gdb, output := attachGDB(t, p.Process.Pid, addresses, tracetest.Many(100, 400))
 	attached := host.Now()
 	p.Tell(t, "go")
 	go io.Copy(io.Discard, p.Out)
 	qt.Assert(t, qt.IsNil(gdb.Wait()))
 	qt.Assert(t, qt.IsNil(p.Wait()))
-	byThread := make(map[int][]stackOf)
-	for _, call := range trace.stop() {
-		if call.timeNs > attached {
-			byThread[call.tid] = append(byThread[call.tid], call)
+	type inThread struct{ at, tid int }
+	calls := make(map[inThread][]stackOf)
+	c.different, c.ends = make(map[string]bool), make(map[string]uint64)
+	for at, trace := range traces {
+		for _, call := range trace.stop() {
+			if call.timeNs > attached {
+				calls[inThread{at, call.tid}] = append(calls[inThread{at, call.tid}], call)
+			}
+		}
+		ends, _ := trace.StackEnds()
+		for end, n := range ends {
+			c.ends[end] += n
 		}
 	}
-	c.different = make(map[string]bool)
+	stacks := make([]int, len(symbols))
 	for n, want := range readGDB(t, output) {
-		rest := byThread[want.tid]
+		of := inThread{want.at, want.tid}
+		rest := calls[of]
 		qt.Assert(t, qt.IsTrue(len(rest) > 0), qt.Commentf("gdb's stack %d was not seen", n))
-		byThread[want.tid] = rest[1:]
+		calls[of] = rest[1:]
+		stacks[want.at]++
 		got := nativeFrames(rest[0].stack.Frames())
 		same := len(got) == len(want.frames)
 		for i := 1; i < len(got) && same; i++ { // the innermost frame differs by an instruction
@@ -288,7 +313,9 @@ func compareWithGDB(t *testing.T, version, program, library, symbol string) (c g
 		c.deepest = max(c.deepest, len(got))
 		c.different[fmt.Sprint(got)] = true
 	}
-	c.ends, _ = trace.StackEnds()
+	for at, n := range stacks {
+		qt.Check(t, qt.IsTrue(n > 0), qt.Commentf("%s was not called", symbols[at]))
+	}
 	return c
 }
 

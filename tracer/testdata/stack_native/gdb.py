@@ -1,8 +1,8 @@
-"""Writes the stack at each hit of a breakpoint, as gdb unwinds it.
+"""Writes the stack at each hit of some breakpoints, as gdb unwinds it.
 
-gdb -batch -p PID -x gdb.py, with the breakpoint's address in BREAK, the file to
-write in STACKS and the number of hits after which it stops in HITS. A line for
-each hit: the thread's id, then the address and the kind of each frame. Before it
+gdb -batch -p PID -x gdb.py, with the breakpoints' addresses in BREAK, the file to
+write in STACKS and the number of hits after which each stops in HITS. A line for
+each hit: the breakpoint's place in BREAK, the thread's id, then the address and the kind of each frame. Before it
 the process's code, where that has changed: lines of /proc/PID/maps.
 """
 
@@ -27,13 +27,16 @@ gdb.execute("handle SIGTRAP stop print nopass", to_string=True)
 KINDS = {gdb.NORMAL_FRAME: "call", gdb.INLINE_FRAME: "inlined", gdb.TAILCALL_FRAME: "tailcall", gdb.SIGTRAMP_FRAME: "signal"}
 
 out = open(os.environ["STACKS"], "w")
-left = int(os.environ["HITS"])
 maps = ""
 
 
 class Stack(gdb.Breakpoint):
+    def __init__(self, place, address):
+        super().__init__("*" + address)
+        self.place, self.left = place, int(os.environ["HITS"])
+
     def stop(self):
-        global left, maps
+        global maps
         process, thread, _ = gdb.selected_thread().ptid
         with open(f"/proc/{process}/maps") as f:
             now = "".join(line for line in f if "x" in line.split()[1])
@@ -45,14 +48,15 @@ class Stack(gdb.Breakpoint):
         while frame is not None:
             frames.append(f"{frame.pc():x}:{KINDS[frame.type()]}")
             frame = frame.older()
-        out.write(f"stack {thread} {' '.join(frames)}\n")
-        left -= 1
-        if left <= 0:
+        out.write(f"stack {self.place} {thread} {' '.join(frames)}\n")
+        self.left -= 1
+        if self.left <= 0:
             self.enabled = False
         return False
 
 
-Stack("*" + os.environ["BREAK"])
+for place, address in enumerate(os.environ["BREAK"].split()):
+    Stack(place, address)
 print("attached", flush=True)
 gdb.execute("continue")
 out.close()
