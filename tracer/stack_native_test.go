@@ -4,12 +4,15 @@ package tracer
 // functions call which (shadow.h).
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -18,13 +21,32 @@ import (
 	"ttmem/tracer/event"
 )
 
+// compiled is what compile has built so far, by compiler, name and arguments.
+var compiled = struct {
+	sync.Mutex
+	files map[string][]byte
+}{files: make(map[string][]byte)}
+
 // compile builds a program or, with -shared, a library from sources in
-// testdata/stack_native. Its functions are named after the output file.
+// testdata/stack_native, each once. Its functions are named after the output file.
 func compile(t *testing.T, compiler, output string, args ...string) {
 	t.Helper()
+	compiled.Lock()
+	defer compiled.Unlock()
+	key := fmt.Sprint(compiler, filepath.Base(output), args)
+	if file, ok := compiled.files[key]; ok {
+		install := exec.Command("install", "-m", "755", "/dev/stdin", output) // a file that this process writes may be busy
+		install.Stdin = bytes.NewReader(file)
+		out, err := install.CombinedOutput()
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+		return
+	}
 	tracetest.Compile(t, filepath.Join("testdata", "stack_native"), compiler, output, append([]string{
 		"-pthread", fmt.Sprintf(`-DMODULE="%s"`, filepath.Base(output)),
 	}, args...)...)
+	file, err := os.ReadFile(output)
+	qt.Assert(t, qt.IsNil(err))
+	compiled.files[key] = file
 }
 
 // shadowCall is a call of probed as the program recorded it.
