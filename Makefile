@@ -32,7 +32,7 @@ build: bin/ttmem
 
 bin/ttmem: $(shell find . -name '*.go' -not -path './bin/*') $(shell find cmd/ttmem/web aggregate/export docs -type f) \
 		$(wildcard bpf/*.o) go.mod go.sum
-	$(GO) build -ldflags '-X main.build=$(BUILD)' -o $@ ./cmd/ttmem
+	$(GO) build -ldflags '-w -X main.build=$(BUILD)' -o $@ ./cmd/ttmem
 
 # Installs the program, its systemd units, documentation, manual pages and shell completions. DESTDIR
 # is for packagers.
@@ -64,7 +64,7 @@ wheel: bin/ttmem
 	$(MAKE) --no-print-directory install DESTDIR=$$root PREFIX=/usr >/dev/null && \
 	pip="$(PIP)" && { [ "$$pip" ] || { echo "make wheel: no Python with pip: apt install python3-pip"; exit 1; }; } && \
 	TTMEM_INSTALLED=$$root/usr SOURCE_DATE_EPOCH=$(COMMITTED) \
-		$$pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(DIST) ./python/ttmem && \
+		$$pip wheel $(PIP_FLAGS) --quiet --disable-pip-version-check --no-deps --wheel-dir $(DIST) ./python/ttmem && \
 	rm -r $$root && ls -s $(DIST)/*.whl
 
 # A release: a wheel, a tarball to unpack in /usr, a Debian package, and checksums.

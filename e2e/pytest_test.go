@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"ttmem/e2e/rig"
 )
 
 // The pytest plugin, installed by pip from the tree, fails the tests that leave device memory or
@@ -26,7 +28,9 @@ func TestPytestPlugin(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.CopyFS(source, os.DirFS(plugin))))
 	packages := filepath.Join(dir, "packages") // not a site folder: pytest must find it anyway
 	// without pandas, whose numpy is not ttnn's
-	out, err := exec.Command(under.Path, "-m", "pip", "install", "--quiet", "--target", packages, "--no-deps", source).CombinedOutput()
+	pip, err := rig.PythonWith(t.Context(), "3.10", t.Output(), rig.Notebook(rig.Pandas["3.10"])...)
+	qt.Assert(t, qt.IsNil(err))
+	out, err := exec.Command(pip, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--target", packages, "--no-deps", source).CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
 	pytestFolder, err := env.Pytest(t.Context())
 	qt.Assert(t, qt.IsNil(err))
