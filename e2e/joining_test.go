@@ -22,14 +22,14 @@ import (
 // attach answers only after it has read the existing memory of a process, even if that takes long. A
 // service that has just started says that it is still reading.
 func TestDurationStartsAfterReading(t *testing.T) {
-	p := startTarget(t, setup(t, "0.81.1", "3.10"), rig.N150, program(t, "hold.py"), "20000", "32")
+	p := startTarget(t, setup(t, "0.81.1", "3.10"), rig.N150, program(t, "hold.py"), "5000", "32")
 	p.expect(t, "holding")
 	stdout, stderr, status := runTtmem(t, nil, "attach", "-p", fmt.Sprint(p.Process.Pid), "--duration", "1ns", "--json", "--no-record")
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 	var attached memory.Snapshot
 	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(stdout), &attached)))
 	qt.Check(t, qt.HasLen(attached.Lost, 0))
-	qt.Check(t, qt.Equals(dramBuffers(&attached, p.Process.Pid), 20000))
+	qt.Check(t, qt.Equals(dramBuffers(&attached, p.Process.Pid), 5000))
 
 	s := startServer(t)
 	var served *memory.Snapshot
@@ -37,7 +37,7 @@ func TestDurationStartsAfterReading(t *testing.T) {
 		served = s.snapshot(t)
 		return !served.Reading
 	})
-	qt.Check(t, qt.Equals(dramBuffers(served, p.Process.Pid), 20000))
+	qt.Check(t, qt.Equals(dramBuffers(served, p.Process.Pid), 5000))
 }
 
 // dramBuffers counts the live DRAM buffers of a process.

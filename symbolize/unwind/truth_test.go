@@ -17,6 +17,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
 	"ttmem/symbolize"
 )
 
@@ -183,7 +184,10 @@ func realFiles(t testing.TB) (paths []string) {
 			paths = append(paths, path)
 		}
 	}
-	for _, release := range []string{"0.76.0", "0.81.1"} {
+	for _, release := range []string{"0.76.0", rig.DefaultVersion} {
+		if !tracetest.Tests(release) {
+			continue
+		}
 		library, err := rig.Library(context.Background(), release)
 		qt.Assert(t, qt.IsNil(err))
 		paths = append(paths, library)

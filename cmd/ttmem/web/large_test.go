@@ -105,11 +105,11 @@ func openLarge(t testing.TB, events, chips int) (opened time.Duration, selected 
 // events. `make bench` measures it with a million events.
 func TestLargePages(t *testing.T) {
 	if testing.Short() {
-		t.Skip("80,000 events")
+		t.Skip("40,000 events")
 	}
 	t.Run("chips", func(t *testing.T) { openLarge(t, 5_000, 32) })
 	t.Run("events", func(t *testing.T) {
-		const events = 80_000
+		const events = 40_000
 		openedFew, few := openLarge(t, events/8, 1)
 		openedAll, all := openLarge(t, events, 1)
 		few, all = append(few, openedFew), append(all, openedAll)
