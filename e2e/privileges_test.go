@@ -76,7 +76,11 @@ func TestServiceWithoutRoot(t *testing.T) {
 		return s.allocated(t, p.Process.Pid) == 3*heldPerBank*12 && s.allocated(t, late.Process.Pid) == 2*heldPerBank*12
 	})
 	snapshot := s.snapshot(t)
-	qt.Check(t, qt.Equals(snapshot.LostEvents, 0))
+	for i := range snapshot.Processes { // other tests' processes may end before they are traced
+		if one := &snapshot.Processes[i]; one.PID == p.Process.Pid || one.PID == late.Process.Pid {
+			qt.Check(t, qt.Equals(one.Count(), 0))
+		}
+	}
 	qt.Check(t, qt.IsTrue(snapshot.Stacks.Taken > 0))
 	qt.Check(t, qt.HasLen(snapshot.Stacks.Incomplete, 0))
 
