@@ -98,7 +98,7 @@ demo: bin/ttmem bin/rig
 	@$(SUDO) bin/ttmem doctor > bin/doctor.txt || { cat bin/doctor.txt; exit 1; }
 	bin/rig -version $(VERSION) -python "$(PYTHON)" -board $(BOARD) -env > bin/demo.env
 	@. ./bin/demo.env && rm -f bin/demo.ttmem && echo '$$ ttmem run -o bin/demo.ttmem -- python e2e/programs/demo.py' && \
-	$(SUDO) bin/ttmem run -o bin/demo.ttmem -- python e2e/programs/demo.py
+	bin/ttmem run -o bin/demo.ttmem -- python e2e/programs/demo.py
 
 bin/rig: $(wildcard e2e/rig/*.go e2e/rig/chip/* e2e/rig/cmd/rig/*.go) go.mod
 	$(GO) build -o $@ ./e2e/rig/cmd/rig
@@ -246,6 +246,6 @@ tools:
 	[ -e /usr/include/bpf/bpf_helpers.h ] || set -- "$$@" libbpf-dev; \
 	[ -e /usr/share/bash-completion/bash_completion ] || set -- "$$@" bash-completion; \
 	[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || set -- "$$@" debian-archive-keyring; \
-	for tool in gdb:gdb gcc:gcc g++:g++ readelf:binutils chromium:chromium sqlite3:sqlite3 tmux:tmux zsh:zsh fish:fish qemu-aarch64:qemu-user; do \
+	for tool in gdb:gdb gcc:gcc g++:g++ readelf:binutils sudo:sudo chromium:chromium sqlite3:sqlite3 tmux:tmux zsh:zsh fish:fish qemu-aarch64:qemu-user; do \
 		command -v $${tool%:*} >/dev/null || set -- "$$@" $${tool#*:}; done; \
 	[ $$# = 0 ] || { $(APT_INSTALL); }

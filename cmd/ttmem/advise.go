@@ -85,7 +85,7 @@ func runAdvise(o *viewOptions) error {
 func adviceSource(o *viewOptions) (*source.Recording, func() error, error) {
 	client, err := service.Dial(o.source.Socket)
 	if errors.Is(err, service.ErrNone) {
-		return nil, nil, fmt.Errorf("%w, or give a recording: `ttmem run -o FILE -- COMMAND` or `sudo ttmem attach -p PID -o FILE` makes one", err)
+		return nil, nil, fmt.Errorf("%w, or give a recording: `ttmem run -o FILE -- COMMAND` or `ttmem attach -p PID -o FILE` makes one", err)
 	}
 	if err != nil {
 		return nil, nil, err

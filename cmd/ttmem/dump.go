@@ -33,7 +33,7 @@ FILE is a recording, at its end or --at another moment (docs/diff.md). For a spa
 it lists buffers that were allocated in it and are live at its end. Without FILE, the state comes from
 the host's service (ttmem serve) or, for root, from the processes. docs/dump.md explains the columns.`,
 		Example: `  ttmem dump                             live, from ttmem serve
-  sudo ttmem dump -p 4242
+  ttmem dump -p 4242
   ttmem dump model.ttmem --at peak --by op
   ttmem dump model.ttmem --within forward#3 --region L1
   ttmem dump --by component --rules model.rules

@@ -60,13 +60,13 @@ func newLeaks() *cobra.Command {
 buffers that were allocated after the first and are live at the second.
 
 FILE is a recording; COMMAND is run and traced to its end. Without either, running processes are
-watched until Ctrl-C, through the host's service (ttmem serve) or as root. docs/leaks.md explains
+watched until Ctrl-C, through the host's service (ttmem serve), or one of sudo. docs/leaks.md explains
 marks, and what counts as a leak.`,
 		Example: `  ttmem leaks model.ttmem
-  sudo ttmem leaks -- python model.py
-  sudo ttmem leaks -p 4242 --duration 1m
+  ttmem leaks -- python model.py
+  ttmem leaks -p 4242 --duration 1m
   ttmem leaks model.ttmem --from warm --to done --within forward
-  sudo ttmem leaks --fail-above 1MiB --suppress known.txt -- python test.py
+  ttmem leaks --fail-above 1MiB --suppress known.txt -- python test.py
   ttmem leaks model.ttmem --json | jq '.leaks[] | {bytes, count, name}'`,
 		PreRunE: o.take,
 		RunE:    func(c *cobra.Command, _ []string) error { return runLeaks(c, &o) },

@@ -51,7 +51,7 @@ watched until Ctrl-C. docs/log.md explains the columns, kinds and notes.`,
   ttmem log model.ttmem --buffer 1234 --stacks
   ttmem log model.ttmem --region L1 --kind alloc,free --from 2s --to 2.5s
   ttmem log model.ttmem --from warm --within forward --grep 'attention\.py:31'
-  sudo ttmem log -p 4242
+  ttmem log -p 4242
   ttmem log model.ttmem --json | jq 'select(.note.lived_ns > 1e9)'`,
 		PreRunE: o.take,
 		RunE:    func(*cobra.Command, []string) error { return runLog(&o) },

@@ -31,7 +31,7 @@ docs/map.md explains the picture.`,
 		Example: `  ttmem map model.ttmem --at peak
   ttmem map model.ttmem --at trained --region L1
   ttmem map                              live, from ttmem serve
-  sudo ttmem map -p 4242 --region DRAM -n 0
+  ttmem map -p 4242 --region DRAM -n 0
   ttmem map model.ttmem --json | jq '.regions[] | {region, fragmentation}'`,
 		PreRunE: o.take,
 		RunE:    func(*cobra.Command, []string) error { return drawMap(&o) },

@@ -292,8 +292,8 @@ var mistakes = map[string][]mistake{
 
 // mistakesOfUsers are those of users other than root.
 var mistakesOfUsers = []mistake{
-	{`run -- true`, "run it with sudo"},
-	{`attach`, "run it with sudo"},
+	{`run -- true`, "tracing needs root"},
+	{`attach`, "tracing needs root"},
 	{`serve`, "run it with sudo"},
 	{`dump -p 1`, "sudo"},
 	{`top --once`, "sudo"},

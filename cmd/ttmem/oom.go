@@ -41,7 +41,7 @@ running processes are watched until Ctrl-C.
 Advice about a recording is proved: its allocations are replayed. Flags replay other changes, all
 together; each may be repeated. docs/oom.md explains them.`,
 		Example: `  ttmem oom model.ttmem
-  sudo ttmem oom -- python model.py
+  ttmem oom -- python model.py
   sudo ttmem oom                          the newest on this host
   ttmem oom model.ttmem --without model.py:31 --set l1_small_size=32KiB
   ttmem oom --json | jq '.failures[] | {reason, name, needed_bytes_per_bank}'`,

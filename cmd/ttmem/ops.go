@@ -34,8 +34,8 @@ Ctrl-C or for --duration. docs/ops.md explains the columns.`,
 		Example: `  ttmem ops model.ttmem
   ttmem ops model.ttmem --from warm --to trained -n 0
   ttmem ops model.ttmem --within forward
-  sudo ttmem ops -- python model.py
-  sudo ttmem ops -p 4242
+  ttmem ops -- python model.py
+  ttmem ops -p 4242
   ttmem ops model.ttmem --json | jq '.operations[] | {name, runs, peak}'`,
 		PreRunE: o.take,
 		RunE:    func(*cobra.Command, []string) error { return listOperations(&o) },

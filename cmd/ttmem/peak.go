@@ -28,11 +28,11 @@ func newPeak() *cobra.Command {
 over time: in a whole run, or in a span of a recording (docs/phases.md).
 
 FILE is a recording; COMMAND is run and traced to its end. Without either, running processes are
-watched until Ctrl-C, through the host's service (ttmem serve) or as root. docs/peak.md explains
+watched until Ctrl-C, through the host's service (ttmem serve), or one of sudo. docs/peak.md explains
 the page.`,
 		Example: `  ttmem peak model.ttmem
-  sudo ttmem peak -- python model.py
-  sudo ttmem peak -p 4242 --duration 1m
+  ttmem peak -- python model.py
+  ttmem peak -p 4242 --duration 1m
   ttmem peak model.ttmem --region L1 --by op -n 20
   ttmem peak model.ttmem --within forward
   ttmem peak model.ttmem --json | jq '.peaks[] | {region, bytes, time_ns}'`,

@@ -26,11 +26,11 @@ optimizer.step of a training loop. For each, it shows how often and how long it 
 region during that time, and the memory that it left allocated.
 
 FILE is a recording; COMMAND is run and traced to its end. Without either, running processes are
-watched until Ctrl-C, through the host's service (ttmem serve) or as root. docs/phases.md explains
+watched until Ctrl-C, through the host's service (ttmem serve), or one of sudo. docs/phases.md explains
 the page.`,
 		Example: `  ttmem phases model.ttmem
   ttmem phases model.ttmem --depth 3
-  sudo ttmem phases -- python model.py
+  ttmem phases -- python model.py
   ttmem phases model.ttmem --json | jq '.phases[] | {file, line, calls, peaks}'`,
 		PreRunE: o.take,
 		RunE:    func(*cobra.Command, []string) error { return showPhases(&o, depth) },

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"os/signal"
 	"slices"
 	"strconv"
@@ -39,6 +40,7 @@ type serveOptions struct {
 	tokenFile   string
 	stacks      source.Stacks
 	record      record.Options
+	forPID      int // the process of a user for which sudo started it; 0: none
 }
 
 func newServe() *cobra.Command {
@@ -66,6 +68,9 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 			if o.http == "" && (o.allowRemote || o.tokenFile != "") {
 				return errors.New("--allow-remote and --token-file need HTTP: give --http too")
 			}
+			if err := o.stacks.Check(); err != nil {
+				return err
+			}
 			if o.record.Path == "" && (c.Flags().Changed("max-size") || c.Flags().Changed("keep")) {
 				return errors.New("--max-size and --keep need a recording: give -o too")
 			}
@@ -83,7 +88,11 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 	f.BoolVar(&o.allowRemote, "allow-remote", false, "allow an address of --http that other hosts can reach; needs --token-file")
 	f.StringVar(&o.tokenFile, "token-file", "", "use HTTPS, with the certificate FILE.crt, and show everything to clients that send the token in `FILE`")
 	o.record.RegisterFile(c)
-	o.stacks.Register(c)
+	o.stacks.RegisterMore(c)
+	f.IntVar(&o.forPID, "for", 0, "end with the process `PID`, which asked sudo for this service")
+	for _, name := range []string{"for", "owners", "full-stacks"} {
+		_ = f.MarkHidden(name)
+	}
 	return c
 }
 
@@ -91,10 +100,21 @@ func serve(o serveOptions) (err error) {
 	if err := kernel.Check(); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	ends := []os.Signal{unix.SIGTERM, unix.SIGINT}
+	if o.forPID != 0 {
+		ends = ends[:1]
+		signal.Ignore(unix.SIGINT, unix.SIGQUIT) // of the terminal: they are for the process
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
+	if o.forPID != 0 {
+		go func() {
+			host.AwaitEnd(o.forPID)
+			end()
+		}()
+	}
 	term.ServiceLog(end) // as at SIGTERM: SIGPIPE would leave the socket, and recordings without an end
 	signal.Ignore(unix.SIGHUP)
 	term.OutliveReaders()
@@ -117,6 +137,9 @@ func serve(o serveOptions) (err error) {
 	limiter := term.NewLimiter(term.Warn)
 	what := tracer.Options{Warn: limiter.Warn}
 	o.stacks.Apply(&what)
+	if o.forPID == 0 { // the owners of a host's buffers are searched when somebody asks
+		what.OwnersAtPeaks, what.OwnersAtMarks = false, false
+	}
 	source.BoundMemory()
 	t, err := tracer.New(what)
 	if err != nil {

@@ -51,8 +51,8 @@ traced; press o for its output. When it ends, the view stays at its last state; 
 terminates it. Without either, the view shows the host's service (ttmem serve) or, for root, the
 whole host. docs/top.md explains the view.`,
 		Example: `  ttmem top                             live, from ttmem serve
-  sudo ttmem top -p 4242
-  sudo ttmem top -- python model.py
+  ttmem top -p 4242
+  ttmem top -- python model.py
   ttmem top model.ttmem                 a recording
   ttmem top --once | head -n 20`,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -63,6 +63,7 @@ whole host. docs/top.md explains the view.`,
 			return showTop(&o)
 		},
 	}
+	o.source.Host = true
 	o.source.RegisterRun(c)
 	flags.Interval(c, &o.interval, time.Second)
 	c.Flags().BoolVar(&o.once, "once", false, "print one frame and exit")

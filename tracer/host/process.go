@@ -371,6 +371,20 @@ func Ended(pid int) bool {
 	return err != nil || isZombie(dir)
 }
 
+// AwaitEnd waits for the end of a process.
+func AwaitEnd(pid int) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return // it has ended
+	}
+	defer unix.Close(fd)
+	for {
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); err != unix.EINTR {
+			return
+		}
+	}
+}
+
 // HasNoMemory reports whether a process has ended, or has released its memory on the way
 // there.
 func (p *Proc) HasNoMemory(pid int) bool {

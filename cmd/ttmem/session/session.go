@@ -45,6 +45,7 @@ func (o *Options) RegisterTrace(c *cobra.Command) {
 			return err
 		}
 		o.Format = flags.Format(c)
+		o.Source.Socket, _ = flags.SocketOf(c)
 		return nil
 	}
 }
@@ -206,7 +207,7 @@ func Trace(o Options, failure int) error {
 		term.Warn("interrupted before the memory of processes was read: their existing buffers are missing")
 		s.failed = true
 	}
-	err = errors.Join(err, s.end(host.Now(), source.StackCounts(t.Tracer), clock))
+	err = errors.Join(err, s.end(host.Now(), t.StackCounts(), clock))
 	switch {
 	case t.Exit != 0 && err != nil:
 		term.Warn(err.Error())

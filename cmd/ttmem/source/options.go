@@ -33,6 +33,8 @@ type Options struct {
 	SocketNamed bool
 	Duration    time.Duration
 	Stacks      Stacks
+	// Host is true for a view of the whole host: sudo may start a service for it.
+	Host bool
 	// runs is true if the command accepts -- COMMAND.
 	runs bool
 	// AwaitLibrary is true if the processes may load their library later.
@@ -165,16 +167,18 @@ func RunsNone(c *cobra.Command, command []string) error {
 }
 
 // Service connects to the host's service. It returns nil if none runs and this process may trace
-// itself.
+// itself. For an ordinary user who names a process, sudo starts one.
 func (o *Options) Service() (*service.Client, error) {
 	client, err := service.Dial(o.Socket)
-	if errors.Is(err, service.ErrNone) && !o.SocketNamed {
-		if kernel.MayTrace() {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("%w, give a recording, or trace as root with sudo", err)
+	switch {
+	case !errors.Is(err, service.ErrNone) || o.SocketNamed:
+		return client, err
+	case kernel.MayTrace():
+		return nil, nil
+	case os.Geteuid() != 0 && (len(o.PIDs) > 0 || o.Host):
+		return o.sudo()
 	}
-	return client, err
+	return nil, fmt.Errorf("%w, give a recording, or trace as root with sudo", err)
 }
 
 // OwnProcessesOnly reports whether the user sees only their own processes: a service shows no

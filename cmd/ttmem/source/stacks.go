@@ -50,6 +50,30 @@ func (o *Stacks) Check() error {
 	return nil
 }
 
+// checkService finds flags that a running service cannot follow: it has its own.
+func (o *Stacks) checkService() error {
+	if o.none || o.noFrees || o.noUses || o.full || o.owners == "marks" {
+		return errors.New("the host's service traces, with its own choice of call stacks and owners: leave out the flags about them, or run ttmem as root")
+	}
+	return nil
+}
+
+// flags returns the flags of a service that does the same.
+func (o *Stacks) flags() (flags []string) {
+	for _, f := range []struct {
+		set  bool
+		name string
+	}{{o.none, "--no-stacks"}, {o.noFrees, "--no-free-stacks"}, {o.noUses, "--no-uses"}, {o.full, "--full-stacks"}} {
+		if f.set {
+			flags = append(flags, f.name)
+		}
+	}
+	if o.owners != "" {
+		flags = append(flags, "--owners="+o.owners)
+	}
+	return flags
+}
+
 // Apply sets the tracer's options.
 func (o *Stacks) Apply(t *tracer.Options) {
 	t.NoStacks, t.FreeStacks, t.FullNames, t.AllFrames = o.none, !o.noFrees, o.full, o.full

@@ -129,8 +129,8 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 	defer shown.End()
 	ctx, done := context.WithCancel(ctx)
 	defer done()
-	err = t.Tracer.Run(ctx, s.Apply, func() {
-		if !t.Reading() && !t.Searching() {
+	err = t.own.Run(ctx, s.Apply, func() {
+		if !t.Reading() && !t.own.Searching() {
 			done()
 		}
 		shown.Report(func() string {

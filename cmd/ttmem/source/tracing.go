@@ -13,8 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer"
 	"ttmem/tracer/event"
@@ -25,7 +27,8 @@ import (
 // A Tracing traces a command from its start to its end, processes, or the whole host. It must be
 // closed.
 type Tracing struct {
-	*tracer.Tracer
+	engine
+	own     *tracer.Tracer // the engine, unless a service traces
 	o       *Options
 	command *host.Command // nil if there is none, or it was started
 	begun   func()        // to be called when the command is about to start
@@ -90,18 +93,22 @@ func (o *Options) Trace() (*Tracing, error) {
 	if err := flags.CheckDuration(o.Duration); err != nil {
 		return nil, err
 	}
-	if err := canTrace(o.PIDs); err != nil {
+	client, err := o.inPlaceOfRoot()
+	if err == nil {
+		err = canTrace(o.PIDs, client == nil)
+	}
+	if err != nil {
 		return nil, err
 	}
 	signals, begun := o.awaitBegin()
 	defer begun()
 	o.dropPrivileges()
-	t, err := o.newTracing(signals, tracer.Options{Processes: o.PIDs, Owners: true})
+	t, err := o.newTracing(signals, client, tracer.Options{Processes: o.PIDs, Owners: true})
 	if err != nil {
 		return nil, err
 	}
 	if !o.AwaitLibrary {
-		if err := areTraced(t.Tracer, o.PIDs); err != nil {
+		if err := areTraced(t, o.PIDs); err != nil {
 			t.Close()
 			return nil, err
 		}
@@ -154,7 +161,11 @@ func notify(signals chan os.Signal) {
 }
 
 func (o *Options) traceCommand() (*Tracing, error) {
-	if err := kernel.Check(); err != nil {
+	client, err := o.inPlaceOfRoot()
+	if err == nil && client == nil {
+		err = kernel.Check()
+	}
+	if err != nil {
 		return nil, err
 	}
 	command, err := host.StartCommand(o.Command, o.Console.Streams)
@@ -163,16 +174,19 @@ func (o *Options) traceCommand() (*Tracing, error) {
 	}
 	signals, begun := o.awaitBegin()
 	o.dropPrivileges(unix.CAP_KILL) // to pass signals on to a command that becomes another user's
-	t, err := o.newTracing(signals, tracer.Options{Processes: []int{command.PID()}, Children: true})
+	t, err := o.newTracing(signals, client, tracer.Options{Processes: []int{command.PID()}, Children: true})
 	if err != nil {
 		begun()
 		command.Cancel()
 		return nil, err
 	}
 	t.command, t.begun = command, begun
-	t.ProbeLoader(command.PID())
+	if t.own == nil {
+		return t, nil
+	}
+	t.own.ProbeLoader(command.PID())
 	for _, path := range host.LikelyLibraries(o.Command[0]) {
-		if t.Prepare(path) == nil {
+		if t.own.Prepare(path) == nil {
 			break
 		}
 	}
@@ -181,7 +195,7 @@ func (o *Options) traceCommand() (*Tracing, error) {
 
 // dropPrivileges gives up what tracing does not need, except others.
 func (o *Options) dropPrivileges(others ...int) {
-	if !o.DropPrivileges {
+	if !o.DropPrivileges || !kernel.MayTrace() {
 		return
 	}
 	if err := kernel.DropPrivileges(o.Written, others...); err != nil {
@@ -189,16 +203,29 @@ func (o *Options) dropPrivileges(others ...int) {
 	}
 }
 
-func (o *Options) newTracing(signals chan os.Signal, what tracer.Options) (*Tracing, error) {
+// newTracing begins to trace, through a service unless client is nil.
+func (o *Options) newTracing(signals chan os.Signal, client *service.Client, what tracer.Options) (*Tracing, error) {
 	limiter := term.NewLimiter(o.Console.warn)
-	what.Warn = limiter.Warn
-	o.Stacks.Apply(&what)
+	t := &Tracing{o: o, limiter: limiter, Again: make(chan os.Signal, 1), signals: signals, begun: func() {}}
 	BoundMemory()
-	of, err := tracer.New(what)
-	if err != nil {
-		return nil, err
+	if client != nil {
+		ordinary, err := newOrdinary(client, func(why string) {
+			t.Failed = true
+			o.Console.warn(why)
+		}, what.Processes, what.Children)
+		if err != nil {
+			return nil, err
+		}
+		t.engine = ordinary
+	} else {
+		what.Warn = limiter.Warn
+		o.Stacks.Apply(&what)
+		own, err := tracer.New(what)
+		if err != nil {
+			return nil, err
+		}
+		t.engine, t.own = own, own
 	}
-	t := &Tracing{Tracer: of, o: o, limiter: limiter, Again: make(chan os.Signal, 1), signals: signals, begun: func() {}}
 	t.ctx, t.Stop = context.WithCancel(context.Background())
 	t.look = newLastLook(t.ctx, o)
 	return t, nil
@@ -208,7 +235,7 @@ func (o *Options) newTracing(signals chan os.Signal, what tracer.Options) (*Trac
 func notStarted(name string, err error, console Console) error {
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		console.warn(name + ": no such command in the PATH, which sudo changes: give its path")
+		console.warn(name + ": no such command in the PATH" + changedBySudo() + ": give its path")
 		return term.ExitStatus(127)
 	case errors.Is(err, os.ErrNotExist):
 		console.warn(name + ": no such command: check its path")
@@ -224,6 +251,14 @@ func notStarted(name string, err error, console Console) error {
 		return term.ExitStatus(126)
 	}
 	return err
+}
+
+// changedBySudo says that the PATH is not the user's.
+func changedBySudo() string {
+	if os.Getenv("SUDO_UID") == "" {
+		return ""
+	}
+	return ", which sudo changes: run ttmem without sudo, which it asks itself for, or"
 }
 
 // listen makes the first signal end Run, even before Run begins, and passes on the second. One that
@@ -258,6 +293,14 @@ func (t *Tracing) unlisten() { signal.Stop(t.signals) }
 // OfCommand reports whether this traces a command that was not started yet.
 func (t *Tracing) OfCommand() bool { return t.command != nil }
 
+// StackCounts returns the counts of its stacks; nil if it took none, or a service did.
+func (t *Tracing) StackCounts() *memory.Stacks {
+	if t.own == nil {
+		return nil
+	}
+	return StackCounts(t.own)
+}
+
 // CommandPID returns the process id of a command that was not started yet.
 func (t *Tracing) CommandPID() int { return t.command.PID() }
 
@@ -265,6 +308,8 @@ func (t *Tracing) CommandPID() int { return t.command.PID() }
 func (t *Tracing) Announce() {
 	switch {
 	case t.command != nil:
+	case len(t.o.PIDs) == 0 && t.own == nil:
+		term.Warn("tracing your processes that use tt-metal; Ctrl-C ends and reports")
 	case len(t.o.PIDs) == 0:
 		term.Warn("tracing every process that uses tt-metal; Ctrl-C ends and reports")
 	default:
@@ -287,7 +332,7 @@ func (t *Tracing) Run(handle func(*event.Event), pause func()) error {
 		}
 	})
 	checked := time.Now()
-	err := t.Tracer.Run(t.ctx, handle, func() {
+	err := t.engine.Run(t.ctx, handle, func() {
 		pause()
 		read()
 		if len(t.o.PIDs) == 0 || time.Since(checked) < 50*time.Millisecond {
@@ -355,7 +400,7 @@ func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
 		status <- exit
 	}()
 	ended := time.Time{}
-	err := t.Tracer.Run(t.ctx, handle, func() {
+	err := t.engine.Run(t.ctx, handle, func() {
 		pause()
 		if ended.IsZero() {
 			select {
@@ -391,17 +436,19 @@ func (t *Tracing) Close() {
 	if t.command != nil {
 		t.command.Cancel()
 	}
-	t.Tracer.Close()
+	t.engine.Close()
 	t.limiter.End()
 }
 
-// canTrace checks that processes can be traced, and run.
-func canTrace(pids []int) error {
+// canTrace checks that processes can be traced, by this process if byOwn, and run.
+func canTrace(pids []int, byOwn bool) error {
 	if err := flags.CheckPIDs(pids); err != nil {
 		return err
 	}
-	if err := kernel.Check(); err != nil {
-		return err
+	if byOwn {
+		if err := kernel.Check(); err != nil {
+			return err
+		}
 	}
 	for _, pid := range pids {
 		if host.Ended(pid) {
@@ -415,7 +462,7 @@ func canTrace(pids []int) error {
 }
 
 // areTraced checks that each process has loaded the library.
-func areTraced(t *tracer.Tracer, pids []int) error {
+func areTraced(t *Tracing, pids []int) error {
 	for _, pid := range pids {
 		if t.Maps(pid) {
 			continue

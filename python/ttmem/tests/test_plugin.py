@@ -45,7 +45,6 @@ def run(tmp_path, monkeypatch):
     command = tmp_path / "ttmem"
     command.write_text(STEPS.replace("{python}", sys.executable))
     command.chmod(0o755)
-    monkeypatch.setenv("TTMEM_SOCKET", str(command))  # it is there: no sudo
 
     def run(limited, *args, others=()):
         text = "import pytest\n" + "".join(f"{LIMIT}\ndef test_{name}(): pass\n" for name in limited)
@@ -158,30 +157,6 @@ def test_a_forked_process_leaves_the_measurement_alone(run, tmp_path):
     assert os.waitpid(child, 0)[1] == 0
     assert watcher.end()["step"] == "test"
     watcher.close()
-
-
-def test_the_service_is_where_the_environment_says(tmp_path, monkeypatch):
-    from ttmem import pytest_plugin
-
-    started = []
-
-    class Started(Exception):
-        pass
-
-    def popen(words, **streams):
-        started.append(words)
-        raise Started
-
-    command = tmp_path / "ttmem"
-    command.write_text("")
-    command.chmod(0o755)
-    monkeypatch.setattr(pytest_plugin.subprocess, "Popen", popen)
-    monkeypatch.setattr(pytest_plugin.os, "geteuid", lambda: 1000)
-    for socket, sudo in ((tmp_path / "none", True), (command, False)):
-        monkeypatch.setenv("TTMEM_SOCKET", str(socket))
-        with pytest.raises(Started):
-            pytest_plugin.Watcher(str(command))
-        assert (started[-1][0] == "sudo") is sudo
 
 
 @pytest.mark.parametrize("setting", ["ttmem_lost=maybe", "ttmem_timeout=soon", "ttmem_timeout=0", "ttmem_timeout=nan"])

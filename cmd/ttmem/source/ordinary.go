@@ -1,0 +1,245 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/service"
+	"ttmem/tracer/event"
+	"ttmem/tracer/host"
+	"ttmem/tracer/recording"
+)
+
+// An engine traces: the tracer of this process or, for an ordinary user, a service.
+type engine interface {
+	// Run calls handle with the events, and pause between batches, until the context is done.
+	Run(ctx context.Context, handle func(*event.Event), pause func()) error
+	// FindOwners searches the owners of buffers.
+	FindOwners(ctx context.Context, pids []int, counts bool) error
+	// Mark sets a mark.
+	Mark(name string, uid, sharer int)
+	// Maps reports whether a process uses tt-metal, and Discovered whether any one that is traced does.
+	Maps(pid int) bool
+	Discovered() bool
+	// Reading reports whether the existing memory of processes is still being read.
+	Reading() bool
+	Close()
+}
+
+// An ordinary engine traces for a user without root's rights: the host's service sends the events of the user's
+// processes. It passes on those of some of them.
+type ordinary struct {
+	client *service.Client
+	stream *recording.Reader // until end
+	asked  context.Context
+	end    context.CancelFunc
+	// lost reports that later events are missing.
+	lost func(why string)
+	// pids are the processes; none: all of the user's. With children, also those that descend from them.
+	pids     []int
+	children bool
+	known    map[int]bool // whether a process that has started is one of these
+	running  map[int]bool // of these: whether it uses tt-metal, so that its end will come
+	seen     atomic.Bool
+	reading  atomic.Bool
+}
+
+// newOrdinary begins to get events.
+func newOrdinary(client *service.Client, lost func(string), pids []int, children bool) (*ordinary, error) {
+	s := &ordinary{client: client, lost: lost, pids: pids, children: children, known: make(map[int]bool), running: make(map[int]bool)}
+	s.reading.Store(!children) // a command has no memory yet
+	for _, pid := range pids {
+		s.running[pid] = !children
+	}
+	s.asked, s.end = context.WithCancel(context.Background())
+	var err error
+	if s.stream, err = client.Stream(s.asked); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// wanted reports whether a process is traced. Its parents are known while they run: a process that begins to use
+// tt-metal after its parents have ended is not one that descends from them.
+func (s *ordinary) wanted(pid int) bool {
+	if len(s.pids) == 0 || slices.Contains(s.pids, pid) {
+		return true
+	}
+	if !s.children {
+		return false
+	}
+	for at, depth := pid, 0; at > 1 && depth < maxDepth; at, depth = host.Parent(at), depth+1 {
+		if slices.Contains(s.pids, at) || at != pid && s.known[at] {
+			return true
+		}
+	}
+	return false
+}
+
+// maxDepth bounds the search for a process's parents, which change meanwhile.
+const maxDepth = 1000
+
+// take returns an event if it belongs to the processes: a Checkpoint with these only.
+func (s *ordinary) take(e *event.Event) *event.Event {
+	switch {
+	case len(s.pids) == 0:
+	case e.Kind == event.Checkpoint:
+		return aggregate.OfProcesses(e, s.pids)
+	case e.PID == 0:
+		return e
+	case e.Kind == event.ProcessStart && !e.Reread:
+		s.known[e.PID] = s.wanted(e.PID)
+	}
+	if len(s.pids) > 0 && !s.known[e.PID] && !slices.Contains(s.pids, e.PID) {
+		return nil
+	}
+	switch e.Kind {
+	case event.ProcessStart:
+		s.seen.Store(true)
+		s.running[e.PID] = true
+	case event.ProcessExit:
+		delete(s.running, e.PID)
+		delete(s.known, e.PID)
+	}
+	return e
+}
+
+// sent is a part of a stream.
+type sent struct {
+	events []event.Event
+	err    error
+}
+
+// Run passes on the events of the service. If that ends, a command goes on.
+func (s *ordinary) Run(ctx context.Context, handle func(*event.Event), pause func()) error {
+	parts := make(chan sent)
+	go func() {
+		defer close(parts)
+		for {
+			var p sent
+			var e event.Event
+			if p.err = s.stream.Next(&e); p.err == nil {
+				p.events = append(p.events, e)
+			}
+			select {
+			case parts <- p:
+			case <-s.asked.Done():
+				return
+			}
+			if p.err != nil {
+				return
+			}
+		}
+	}()
+	go s.read(s.asked)
+	tick := time.NewTicker(tickInterval)
+	defer tick.Stop()
+	var ended time.Time
+	for {
+		select {
+		case p := <-parts:
+			if p.err != nil {
+				why := fmt.Errorf("reading from the ttmem service: %w", p.err)
+				if errors.Is(p.err, io.EOF) || errors.Is(p.err, io.ErrUnexpectedEOF) {
+					why = errors.New("the ttmem service ended, or dropped this command because it read too slowly")
+				}
+				if !s.children {
+					return why
+				}
+				s.lost(why.Error() + "; the command goes on, and is not traced")
+				parts, s.running = nil, nil
+				continue
+			}
+			for i := range p.events {
+				if e := s.take(&p.events[i]); e != nil {
+					handle(e)
+				}
+			}
+		case <-tick.C:
+			pause()
+			if ctx.Err() == nil {
+				continue
+			}
+			if ended.IsZero() {
+				ended = time.Now()
+			}
+			if s.complete(time.Since(ended)) {
+				return nil
+			}
+		}
+	}
+}
+
+const (
+	tickInterval = 10 * time.Millisecond
+	readInterval = 100 * time.Millisecond
+	// exitPatience is how long the end of a process may take to come, on a busy host.
+	exitPatience = 10 * time.Second
+)
+
+// complete reports whether the stream has what happened before the end, some time ago.
+func (s *ordinary) complete(ago time.Duration) bool {
+	if ago < streamDelay {
+		return false
+	}
+	for pid, uses := range s.running {
+		if uses && host.Ended(pid) && ago < exitPatience {
+			return false // its last events are on their way
+		}
+	}
+	return true
+}
+
+// FindOwners searches the owners of the user's processes.
+func (s *ordinary) FindOwners(ctx context.Context, pids []int, _ bool) error {
+	err := s.client.FindOwners(ctx, pids)
+	if err == nil {
+		select {
+		case <-time.After(streamDelay):
+		case <-ctx.Done():
+		}
+	}
+	return err
+}
+
+// Mark sets a mark in the service.
+func (s *ordinary) Mark(name string, _, _ int) { _ = s.client.Mark(context.Background(), name) }
+
+// Maps reports whether the service has seen a process, in which it has found tt-metal.
+func (s *ordinary) Maps(pid int) bool {
+	snapshot, err := s.client.Snapshot(context.Background())
+	return err != nil || slices.Contains(pidsOf(snapshot), pid)
+}
+
+// Discovered reports whether a process of these was seen.
+func (s *ordinary) Discovered() bool { return s.seen.Load() }
+
+// Reading reports whether the service still reads the memory of processes.
+func (s *ordinary) Reading() bool { return s.reading.Load() }
+
+// read asks the service until it has read the memory of all processes.
+func (s *ordinary) read(ctx context.Context) {
+	for s.Reading() && ctx.Err() == nil {
+		if health, err := s.client.Health(ctx); err != nil || !health.Reading {
+			s.reading.Store(false)
+			return
+		}
+		select {
+		case <-time.After(readInterval):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Close closes the connections.
+func (s *ordinary) Close() {
+	s.end()
+	s.client.Close()
+}
