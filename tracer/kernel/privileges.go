@@ -80,5 +80,11 @@ func checkPrivileges() error {
 	return errors.New("tracing needs capabilities; " + f.Detail)
 }
 
+// MaySudo reports whether this process is an ordinary user's, with none of the privileges, and can get them from sudo.
+func MaySudo() bool {
+	fixed, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	return err == nil && fixed == 0 && Privileges().Detail == notRoot
+}
+
 // MayTrace reports whether this process has the privileges to trace.
 func MayTrace() bool { return Privileges().OK }

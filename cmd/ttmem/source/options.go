@@ -175,7 +175,7 @@ func (o *Options) Service() (*service.Client, error) {
 		return client, err
 	case kernel.MayTrace():
 		return nil, nil
-	case os.Geteuid() != 0 && (len(o.PIDs) > 0 || o.Host):
+	case kernel.MaySudo() && (len(o.PIDs) > 0 || o.Host):
 		return o.sudo()
 	}
 	return nil, fmt.Errorf("%w, give a recording, or trace as root with sudo", err)

@@ -34,8 +34,8 @@ func (o *Options) inPlaceOfRoot() (*service.Client, error) {
 		return client, nil
 	case !errors.Is(err, service.ErrNone) || o.SocketNamed:
 		return nil, err
-	case os.Geteuid() == 0:
-		return nil, nil // sudo would give it nothing more
+	case !kernel.MaySudo():
+		return nil, nil // and the tracer says what is missing
 	}
 	return o.sudo()
 }
@@ -88,8 +88,8 @@ func (o *Options) sudo() (*service.Client, error) {
 		}
 		select {
 		case <-ended:
-			lines := strings.Split(strings.TrimSpace(says.String()), "\n")
-			return nil, fmt.Errorf("tracing needs root, no ttmem service runs on this host, and with sudo none began: %s", strings.TrimPrefix(lines[len(lines)-1], "ttmem: "))
+			why, _, _ := strings.Cut(says.String(), "\n")
+			return nil, fmt.Errorf("tracing needs root, no ttmem service runs on this host, and with sudo none began: %s", strings.TrimPrefix(why, "ttmem: "))
 		case <-time.After(dialInterval):
 		}
 	}
