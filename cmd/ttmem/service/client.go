@@ -92,6 +92,9 @@ func Dial(path string) (*Client, error) {
 	return c, nil
 }
 
+// Path is the path of the service's socket.
+func (c *Client) Path() string { return c.path }
+
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 

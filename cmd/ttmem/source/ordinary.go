@@ -111,29 +111,22 @@ func (s *ordinary) take(e *event.Event) *event.Event {
 	return e
 }
 
-// sent is a part of a stream.
+// sent is the next event of a stream, or its end.
 type sent struct {
-	events []event.Event
-	err    error
+	event event.Event
+	err   error
 }
 
 // Run passes on the events of the service. If that ends, a command goes on.
 func (s *ordinary) Run(ctx context.Context, handle func(*event.Event), pause func()) error {
-	parts := make(chan sent)
+	events := make(chan sent, waitingEvents)
 	go func() {
-		defer close(parts)
-		for {
-			var p sent
-			var e event.Event
-			if p.err = s.stream.Next(&e); p.err == nil {
-				p.events = append(p.events, e)
-			}
+		for next := (sent{}); next.err == nil; {
+			next = sent{}
+			next.err = s.stream.Next(&next.event)
 			select {
-			case parts <- p:
+			case events <- next:
 			case <-s.asked.Done():
-				return
-			}
-			if p.err != nil {
 				return
 			}
 		}
@@ -144,23 +137,25 @@ func (s *ordinary) Run(ctx context.Context, handle func(*event.Event), pause fun
 	var ended time.Time
 	for {
 		select {
-		case p := <-parts:
-			if p.err != nil {
-				why := fmt.Errorf("reading from the ttmem service: %w", p.err)
-				if errors.Is(p.err, io.EOF) || errors.Is(p.err, io.ErrUnexpectedEOF) {
+		case next := <-events:
+			if next.err != nil {
+				why := fmt.Errorf("reading from the ttmem service: %w", next.err)
+				if errors.Is(next.err, io.EOF) || errors.Is(next.err, io.ErrUnexpectedEOF) {
 					why = errors.New("the ttmem service ended, or dropped this command because it read too slowly")
 				}
 				if !s.children {
 					return why
 				}
 				s.lost(why.Error() + "; the command goes on, and is not traced")
-				parts, s.running = nil, nil
+				events, s.running = nil, nil
 				continue
 			}
-			for i := range p.events {
-				if e := s.take(&p.events[i]); e != nil {
-					handle(e)
-				}
+			e := s.take(&next.event)
+			if e != nil {
+				handle(e)
+			}
+			if next.event.Kind == event.Checkpoint && (e == nil || e.IsInvalid()) {
+				return invalidState(s.client.Path())
 			}
 		case <-tick.C:
 			pause()
@@ -178,8 +173,9 @@ func (s *ordinary) Run(ctx context.Context, handle func(*event.Event), pause fun
 }
 
 const (
-	tickInterval = 10 * time.Millisecond
-	readInterval = 100 * time.Millisecond
+	waitingEvents = 1024
+	tickInterval  = 10 * time.Millisecond
+	readInterval  = 100 * time.Millisecond
 	// exitPatience is how long the end of a process may take to come, on a busy host.
 	exitPatience = 10 * time.Second
 )
