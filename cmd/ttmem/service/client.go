@@ -71,8 +71,7 @@ func Dial(path string) (*Client, error) {
 	path = cmp.Or(path, DefaultSocket)
 	c := &Client{path: path, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			conn, err := d.DialContext(ctx, "unix", path)
+			conn, err := connect(ctx, path)
 			if err != nil {
 				return nil, err
 			}
@@ -91,6 +90,27 @@ func Dial(path string) (*Client, error) {
 	}
 	return c, nil
 }
+
+// connect connects to a socket. While others fill its queue, the kernel refuses at once, and it tries again.
+func connect(ctx context.Context, path string) (conn net.Conn, err error) {
+	var d net.Dialer
+	for end := time.Now().Add(connectPatience); ; {
+		conn, err = d.DialContext(ctx, "unix", path)
+		if !errors.Is(err, unix.EAGAIN) || time.Now().After(end) {
+			return conn, err
+		}
+		select {
+		case <-time.After(connectInterval):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+const (
+	connectPatience = 10 * time.Second
+	connectInterval = 2 * time.Millisecond
+)
 
 // Path is the path of the service's socket.
 func (c *Client) Path() string { return c.path }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
@@ -62,4 +63,39 @@ func TestAnEndlessAnswerIsAnError(t *testing.T) {
 	go endless.Serve(l)
 	_, err = Dial(path)
 	qt.Check(t, qt.ErrorMatches(err, "reading the health of the ttmem service at .*: it has more than 64 MiB"))
+}
+
+// While a socket's queue is full, a client waits for its turn.
+func TestAFullQueueIsNoError(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "full.sock")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	qt.Assert(t, qt.IsNil(err))
+	defer unix.Close(fd)
+	qt.Assert(t, qt.IsNil(unix.Bind(fd, &unix.SockaddrUnix{Name: path})))
+	qt.Assert(t, qt.IsNil(unix.Listen(fd, 0)))
+	for err == nil {
+		var d net.Dialer
+		var c net.Conn
+		if c, err = d.DialContext(t.Context(), "unix", path); err == nil {
+			defer c.Close()
+		}
+	}
+	qt.Assert(t, qt.ErrorIs(err, unix.EAGAIN))
+	done := make(chan error)
+	go func() {
+		c, err := connect(t.Context(), path)
+		if err == nil {
+			c.Close()
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		t.Fatalf("it did not wait: %v", err)
+	case <-time.After(10 * connectInterval):
+	}
+	accepted, _, err := unix.Accept(fd)
+	qt.Assert(t, qt.IsNil(err))
+	defer unix.Close(accepted)
+	qt.Check(t, qt.IsNil(<-done))
 }
