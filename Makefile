@@ -58,23 +58,26 @@ PIP = $(shell for python in python3 "$$HOME"/.pyenv/versions/3.*/bin/python3; do
 # The time of the commit, of all files of a release: the same commit gives the same bytes.
 COMMITTED = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
-# A wheel for pip: the program, the Python package, documentation, manual pages and completions.
-wheel: bin/ttmem
-	@mkdir -p $(DIST) && root=$$(realpath $(DIST))/wheel-root && rm -rf $$root && umask 022 && \
-	$(MAKE) --no-print-directory install DESTDIR=$$root PREFIX=/usr >/dev/null && \
-	pip="$(PIP)" && { [ "$$pip" ] || { echo "make wheel: no Python with pip: apt install python3-pip"; exit 1; }; } && \
-	TTMEM_INSTALLED=$$root/usr SOURCE_DATE_EPOCH=$(COMMITTED) \
-		$$pip wheel $(PIP_FLAGS) --quiet --disable-pip-version-check --no-deps --wheel-dir $(DIST) ./python/ttmem && \
-	rm -r $$root && ls -s $(DIST)/*.whl
-
-# A release: a wheel, a tarball to unpack in /usr, a Debian package, and checksums.
+# What is packed, below $(DIST)/root/usr.
 DIST ?= bin/dist
 COMPRESS ?= -9
-dist: bin/ttmem
-	@rm -rf $(DIST) && mkdir -p $(DIST)
-	@$(MAKE) --no-print-directory wheel DIST=$(DIST) >/dev/null
+.PHONY: $(DIST)/root
+$(DIST)/root: bin/ttmem
+	@rm -rf $@ && mkdir -p $(DIST) && umask 022 && \
+	$(MAKE) --no-print-directory install DESTDIR=$(DIST)/root PREFIX=/usr >/dev/null
+
+# A wheel for pip: the program, the Python package, documentation, manual pages and completions.
+WHEEL = rm -f $(DIST)/*.whl; pip="$(PIP)"; [ "$$pip" ] || { echo "make $@: no Python with pip: apt install python3-pip"; exit 1; }; \
+	umask 022; TTMEM_INSTALLED=$(abspath $(DIST))/root/usr SOURCE_DATE_EPOCH=$(COMMITTED) \
+	$$pip wheel $(PIP_FLAGS) --quiet --disable-pip-version-check --no-deps --wheel-dir $(DIST) ./python/ttmem
+wheel: $(DIST)/root
+	@set -e; $(WHEEL); rm -r $(DIST)/root; ls -s $(DIST)/*.whl
+
+# A release: a wheel, a tarball to unpack in /usr, a Debian package, and checksums.
+dist: $(DIST)/root
+	@rm -f $(DIST)/ttmem* $(DIST)/SHA256SUMS
+	@set -e; $(WHEEL)
 	@set -e; export SOURCE_DATE_EPOCH=$(COMMITTED); umask 022; \
-	$(MAKE) --no-print-directory install DESTDIR=$(DIST)/root PREFIX=/usr >/dev/null; \
 	tar -C $(DIST)/root/usr --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$$SOURCE_DATE_EPOCH \
 		-cf - . | gzip $(COMPRESS)n > $(DIST)/ttmem-$(RELEASE)-linux-amd64.tar.gz; \
 	install -d $(DIST)/root/DEBIAN; \

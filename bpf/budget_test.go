@@ -153,6 +153,7 @@ func TestStackDepthEqualsVerifier(t *testing.T) {
 	defer c.Close()
 	reported := regexp.MustCompile(`stack depth ([0-9+]+)`)
 	for _, name := range programNames(spec) {
+		t.Logf("%s: %s", name, c.Programs[name].VerifierLog)
 		found := reported.FindStringSubmatch(c.Programs[name].VerifierLog)
 		qt.Assert(t, qt.HasLen(found, 2), qt.Commentf("%s", name))
 		var computed []string

@@ -89,6 +89,7 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 	f.StringVar(&o.tokenFile, "token-file", "", "use HTTPS, with the certificate FILE.crt, and show everything to clients that send the token in `FILE`")
 	o.record.RegisterFile(c)
 	o.stacks.RegisterMore(c)
+	o.stacks.OwnersWhenAsked()
 	f.IntVar(&o.forPID, "for", 0, "end with the process `PID`, which asked sudo for this service")
 	for _, name := range []string{"for", "owners", "full-stacks"} {
 		_ = f.MarkHidden(name)
@@ -137,9 +138,6 @@ func serve(o serveOptions) (err error) {
 	limiter := term.NewLimiter(term.Warn)
 	what := tracer.Options{Warn: limiter.Warn}
 	o.stacks.Apply(&what)
-	if o.forPID == 0 { // the owners of a host's buffers are searched when somebody asks
-		what.OwnersAtPeaks, what.OwnersAtMarks = false, false
-	}
 	source.BoundMemory()
 	t, err := tracer.New(what)
 	if err != nil {

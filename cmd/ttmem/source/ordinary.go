@@ -195,14 +195,7 @@ func (s *ordinary) complete(ago time.Duration) bool {
 
 // FindOwners searches the owners of the user's processes.
 func (s *ordinary) FindOwners(ctx context.Context, pids []int, _ bool) error {
-	err := s.client.FindOwners(ctx, pids)
-	if err == nil {
-		select {
-		case <-time.After(streamDelay):
-		case <-ctx.Done():
-		}
-	}
-	return err
+	return ownersInStream(ctx, s.client, pids)
 }
 
 // Mark sets a mark in the service.

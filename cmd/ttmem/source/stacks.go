@@ -39,6 +39,9 @@ func (o *Stacks) RegisterMore(c *cobra.Command) {
 	_ = c.RegisterFlagCompletionFunc("owners", cobra.FixedCompletions(ownersAt, cobra.ShellCompDirectiveNoFileComp))
 }
 
+// OwnersWhenAsked makes --owners=never the default, as for a whole host.
+func (o *Stacks) OwnersWhenAsked() { o.owners = "never" }
+
 // Check finds flags that contradict each other before anything starts.
 func (o *Stacks) Check() error {
 	if o.none && o.full {

@@ -163,6 +163,18 @@ func (o *Options) watchTracing(of string, handle func(*event.Event)) (*Summary, 
 // streamDelay is how long an event that the service has may take to come.
 const streamDelay = 200 * time.Millisecond
 
+// ownersInStream searches the owners of processes, and returns when a stream should have them.
+func ownersInStream(ctx context.Context, client *service.Client, pids []int) error {
+	err := client.FindOwners(ctx, pids)
+	if err == nil {
+		select {
+		case <-time.After(streamDelay):
+		case <-ctx.Done():
+		}
+	}
+	return err
+}
+
 func (o *Options) watchService(client *service.Client, handle func(*event.Event)) (*Summary, error) {
 	// A signal ends watching after the last look; o.Ctx ends it at once.
 	asked, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
@@ -181,14 +193,7 @@ func (o *Options) watchService(client *service.Client, handle func(*event.Event)
 			case <-ctx.Done():
 			}
 		}()
-		look.run(func(ctx context.Context) {
-			if client.FindOwners(ctx, o.PIDs) == nil {
-				select {
-				case <-time.After(streamDelay):
-				case <-ctx.Done():
-				}
-			}
-		})
+		look.run(func(ctx context.Context) { _ = ownersInStream(ctx, client, o.PIDs) })
 		cancel()
 	}
 	defer context.AfterFunc(asked, end)()
