@@ -216,7 +216,7 @@ type deviceSet struct {
 	// operations are by their stack IDs.
 	operations map[uint64]*operation
 	// recent caches sites by their stack IDs.
-	recent [recentSites]*callSite
+	recent []*callSite
 }
 
 // callSites returns the call sites of the set: those of one arena, or all if only is nil.
@@ -279,6 +279,7 @@ func (s *State) makeSet(name *processName, ids []int, chipOf func(id int) *chip)
 	d := &deviceSet{
 		process: name, ids: slices.Clip(slices.Clone(ids)), devices: memory.DevicesKey(ids),
 		arenas: make(map[uint64]*arena), sites: make(map[memory.SiteKey]*callSite), operations: make(map[uint64]*operation),
+		recent: make([]*callSite, leastRecent),
 	}
 	var chips []*chip
 	for i, id := range d.ids {

@@ -90,8 +90,7 @@ const minSites = 1 << 12
 // site returns the call site of an arena, and creates it if needed. It sets the PID and Devices.
 func (p *process) site(a *arena, of memory.Site) *callSite {
 	of.PID, of.Devices = a.set.process.pid, a.set.ids
-	recent := a.set.recentOf(of.Stack)
-	if r := *recent; r != nil && r.arena == a && r.Stack == of.Stack && r.Region == of.Region && r.Layout == of.Layout &&
+	if r := *a.set.recentOf(of.Stack); r != nil && r.arena == a && r.Stack == of.Stack && r.Region == of.Region && r.Layout == of.Layout &&
 		r.Static == of.Static && r.BeforeAttach == of.BeforeAttach && r.PerCore == of.PerCore {
 		return r
 	}
@@ -110,7 +109,7 @@ func (p *process) site(a *arena, of memory.Site) *callSite {
 	if one == nil {
 		one = p.state.newSite(a, of, key)
 	}
-	*recent = one
+	*a.set.recentOf(of.Stack) = one
 	return one
 }
 
@@ -142,6 +141,9 @@ func (s *State) newSite(a *arena, of memory.Site, key memory.SiteKey) *callSite 
 	}
 	s.forgetIdle()
 	a.set.sites[key] = one
+	if n := len(a.set.recent); len(a.set.sites) > n && n < mostRecent {
+		a.set.recent = make([]*callSite, 2*n)
+	}
 	s.sites = append(s.sites, one)
 	return one
 }
@@ -264,13 +266,13 @@ func (s *State) forget(selected func(*callSite) bool) {
 	s.temporaries.forgot(gone)
 }
 
-// recentSites is how many sites of a set are cached. Programs allocate at the same few sites
-// again and again.
-const recentSites = 64
+// leastRecent and mostRecent bound how many sites of a set are cached: as many as it has. Programs allocate
+// at the same sites again and again.
+const leastRecent, mostRecent = 16, 1 << 10
 
 // recentOf returns the cache entry of a stack.
 func (d *deviceSet) recentOf(stack *event.Stack) **callSite {
-	return &d.recent[memory.StackID(stack)%recentSites]
+	return &d.recent[memory.StackID(stack)%uint64(len(d.recent))]
 }
 
 // poolsOf returns the pools in which a region counts, one for each chip: circular buffers are

@@ -83,7 +83,7 @@ type place struct {
 }
 
 // latestBits is the binary logarithm of the number of stacks in Process.latest.
-const latestBits = 7
+const latestBits = 9
 
 type latestStack struct {
 	ids   bpf.KernelStackIds
