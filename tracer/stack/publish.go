@@ -17,7 +17,6 @@ import (
 // show publishes a process's code with the tables that it uses, and releases tables that are no
 // longer in use.
 func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables tablesInUse) error {
-	defer func() { s.rows.tables.releaseAll(tables) }()
 	s.mu.Lock()
 	s.generation++
 	view := &spaceView{s.generation, mappings}
@@ -47,8 +46,13 @@ func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables tablesIn
 		k.Count++
 	}
 	s.findPython(pid, p, mappings, &k.Python)
-	if err := s.publish(pid, p, view, &k, &tables); err != nil {
+	if err := s.publish(p, view, &k, tables); err != nil {
+		s.rows.tables.releaseAll(tables)
 		return err
+	}
+	if !s.objs.ChangeProcess(p.program, 0, p.slot) {
+		s.drop(pid, p) // it has ended or executed another program
+		return unix.ESRCH
 	}
 	p.listed = known
 	return nil
@@ -62,9 +66,9 @@ func unwindable(mappings []codeMapping, tables tablesInUse) []codeMapping {
 	})
 }
 
-// publish makes a view the current one. Afterwards tables has the tables of the old and the new
-// view that are not in use and have to be released.
-func (s *Spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace, tables *tablesInUse) error {
+// publish makes a view, which uses tables, the current one. The tables of the old view are released when the
+// kernel no longer uses them.
+func (s *Spaces) publish(p *space, view *spaceView, k *bpf.KernelSpace, tables tablesInUse) error {
 	m, err := ebpf.NewMap(s.inner)
 	if err != nil {
 		return fmt.Errorf("making room for its address space: %w", err)
@@ -81,17 +85,16 @@ func (s *Spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace,
 	}
 	p.newest = view
 	s.mu.Unlock()
-	goes := false // tables of the old view, in whose place the kernel may get others
-	for f, t := range p.tables {
-		goes = goes || (*tables)[f] != t
-	}
-	if err := s.objs.ShowSpace(p.slot, m, goes); err != nil {
+	old := p.tables
+	s.removing.Add(1)
+	err = s.objs.ShowSpace(p.slot, m, func() {
+		s.rows.tables.releaseAll(old)
+		s.removing.Done()
+	})
+	if err != nil {
+		s.removing.Done()
 		return fmt.Errorf("storing its address space: %w", err)
 	}
-	p.tables, *tables = *tables, p.tables
-	if !s.objs.ChangeProcess(p.program, 0, p.slot) {
-		s.drop(pid, p) // it has ended or executed another program
-		return unix.ESRCH
-	}
+	p.tables = tables
 	return nil
 }

@@ -48,7 +48,7 @@ type Spaces struct {
 	placing map[int]int
 	// ahead is the probe of ProbeLoader; nil: none.
 	ahead *aheadLoader
-	// removing counts the removals of probes in the background.
+	// removing counts what is removed in the background.
 	removing sync.WaitGroup
 }
 
@@ -204,21 +204,23 @@ func (s *Spaces) forget(pid int, drops func(kernel.Program) bool) {
 	}
 }
 
-// drop drops the record of a process; s.updating is held.
+// drop drops the record of a process; s.updating is held. What the kernel may use is released in the
+// background.
 func (s *Spaces) drop(pid int, p *space) {
 	s.mu.Lock()
 	delete(s.byPID, pid)
 	s.mu.Unlock()
-	// this comes before removing its probes, which are needed while stacks are recorded
-	_ = s.objs.Spaces.Delete(p.slot)
-	s.removeProbes(p)
 	_ = s.objs.Unloading.Delete(uint32(pid))
-	s.rows.tables.releaseAll(p.tables)
-	s.mu.Lock()
-	s.slots.giveBack(p)
-	s.mu.Unlock()
-	s.rows.forgetTables()
-	s.files.closeSoon()
+	s.removing.Go(func() {
+		s.objs.DropSpace(p.slot)
+		s.removeProbes(p) // which are needed while stacks are recorded
+		s.rows.tables.releaseAll(p.tables)
+		s.mu.Lock()
+		s.slots.giveBack(p)
+		s.mu.Unlock()
+		s.rows.forgetTables()
+		s.files.closeSoon()
+	})
 }
 
 // closePatience is how long Close waits for reads of files, which a file system may delay for

@@ -54,6 +54,12 @@ func know(tr *known, pids ...int) {
 	}
 }
 
+// Settle waits for what is removed in the background as well.
+func (k *known) Settle() {
+	k.Spaces.Settle()
+	k.removing.Wait()
+}
+
 // sleeper is a process that only sleeps.
 func sleeper(t *testing.T, environ ...string) int {
 	t.Helper()
