@@ -58,28 +58,17 @@ func output(t *testing.T, args ...string) []byte {
 	return out
 }
 
-// codeTooLate matches what a report says of stacks at whose time the program's code was not read yet.
-var codeTooLate = regexp.MustCompile(`end early: (address in no known code|process not known yet)`)
-
-// recordProgram records a program, which has to end well. It tries again if ttmem read the code of the program too late, on a
-// busy host, for its first stacks: see docs/stacks.md.
+// recordProgram records a program, which has to end well.
 func recordProgram(t *testing.T, version, name string, args ...string) (file string, out []byte) {
 	t.Helper()
 	env := setup(t, version, "3.10")
 	under := env.Command(t.Context(), "n150", append([]string{program(t, name)}, args...)...)
-	for range 4 {
-		dir := t.TempDir()
-		file = filepath.Join(dir, "run.ttmem")
-		cmd := exec.Command(ttmem, append([]string{"run", "-o", file, "--", under.Path}, under.Args[1:]...)...)
-		cmd.Env, cmd.Dir = testEnviron(under.Env, "n150", dir), dir
-		var err error
-		out, err = cmd.CombinedOutput()
-		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
-		if !codeTooLate.Match(out) {
-			break
-		}
-		t.Logf("some stacks end early: %s", out)
-	}
+	dir := t.TempDir()
+	file = filepath.Join(dir, "run.ttmem")
+	cmd := exec.Command(ttmem, append([]string{"run", "-o", file, "--", under.Path}, under.Args[1:]...)...)
+	cmd.Env, cmd.Dir = testEnviron(under.Env, "n150", dir), dir
+	out, err := cmd.CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
 	if checkReplay(t, readEvents(t, file)); t.Failed() {
 		t.Logf("%s", out)
 	}

@@ -87,14 +87,12 @@ func traceOnce(t *testing.T, env *rig.Env, board rig.Board, args ...string) trac
 	shared := found.(*sharedRun)
 	shared.Lock()
 	defer shared.Unlock()
-	for tries := 0; shared.run == nil; tries++ { // or it failed in another test
+	if shared.run == nil { // or it failed in another test
 		dir, err := os.MkdirTemp(filepath.Dir(ttmem), "run")
 		qt.Assert(t, qt.IsNil(err))
 		run := traceRunIn(t, dir, env, board, args...)
 		qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
-		if !codeTooLate.MatchString(run.stderr) || tries == 3 { // as in recordProgram
-			shared.run = &run
-		}
+		shared.run = &run
 	}
 	run := *shared.run
 	run.events = readEvents(t, run.file) // states keep parts of them
