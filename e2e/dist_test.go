@@ -2,11 +2,13 @@ package e2e
 
 import (
 	"debug/elf"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -15,39 +17,68 @@ import (
 	"ttmem/e2e/tracetest"
 )
 
+var built struct {
+	sync.Once
+	dir string
+	err error
+}
+
+// release returns the folder of a release, which is made once.
+func release(t *testing.T) string {
+	t.Helper()
+	built.Do(func() {
+		if built.dir, built.err = os.MkdirTemp(filepath.Dir(ttmem), "dist"); built.err != nil {
+			return
+		}
+		// with the build tool that is installed here; without, pip downloads it
+		cmd := exec.Command("make", "dist", "DIST="+built.dir, "COMPRESS=-1", "PIP="+notebookPython(t, "3.12")+" -m pip", "PIP_FLAGS=--no-build-isolation --no-index")
+		cmd.Dir, cmd.Env = "..", append(os.Environ(), "DPKG_DEB_COMPRESSOR_TYPE=none") // compression would take longest
+		if out, err := cmd.CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("%w: %s", err, out)
+		}
+	})
+	qt.Assert(t, qt.IsNil(built.err))
+	return built.dir
+}
+
+// notebookPython returns a Python that has pip and what notebooks and pytest need.
+func notebookPython(t *testing.T, version string) string {
+	t.Helper()
+	python, err := rig.PythonWith(t.Context(), version, t.Output(), rig.Notebook(rig.Pandas[version])...)
+	qt.Assert(t, qt.IsNil(err))
+	return python
+}
+
+// oneFile returns the one file of a folder that matches.
+func oneFile(t *testing.T, dir, pattern string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, pattern))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(files, 1))
+	return files[0]
+}
+
 // A release is a wheel, a Debian package and a tarball with right checksums. The program in each is static
 // and runs.
 func TestDist(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
 	run := func(in, name string, args ...string) string {
 		t.Helper()
 		cmd := exec.Command(name, args...)
 		cmd.Dir = in
-		cmd.Env = append(os.Environ(), "DPKG_DEB_COMPRESSOR_TYPE=none") // compression would take longest
 		out, err := cmd.CombinedOutput()
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s %q: %s", name, args, out))
 		return string(out)
 	}
-	with := func(version string) string {
-		t.Helper()
-		python, err := rig.PythonWith(t.Context(), version, t.Output(), rig.Notebook(rig.Pandas[version])...)
-		qt.Assert(t, qt.IsNil(err))
-		return python
-	}
-	// with the build tool that is installed here; without, pip downloads it
-	run("..", "make", "dist", "DIST="+dir, "COMPRESS=-1", "PIP="+with("3.12")+" -m pip", "PIP_FLAGS=--no-build-isolation --no-index")
+	dir := release(t)
 	run(dir, "sha256sum", "--check", "SHA256SUMS")
-	t.Run("wheel", func(t *testing.T) { checkWheel(t, dir, with) })
+	t.Run("wheel", func(t *testing.T) { checkWheel(t, dir) })
 	for kind, unpack := range map[string][]string{
 		"*.deb":    {"dpkg-deb", "-x"},
 		"*.tar.gz": {"tar", "--one-top-level=usr", "-xf"},
 	} {
-		files, err := filepath.Glob(filepath.Join(dir, kind))
-		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.HasLen(files, 1))
 		root := t.TempDir()
-		args := append(unpack, files[0])
+		args := append(unpack, oneFile(t, dir, kind))
 		if unpack[0] == "dpkg-deb" {
 			args = append(args, root)
 		}
@@ -72,10 +103,8 @@ func TestDist(t *testing.T) {
 
 // checkWheel installs the wheel beside each version of Python that the package supports, in the short form beside
 // two: in clean environments, and for those without pip in folders. The program and the package have one version, and find each other without a PATH.
-func checkWheel(t *testing.T, dist string, with func(version string) string) {
-	wheels, err := filepath.Glob(filepath.Join(dist, "*.whl"))
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.HasLen(wheels, 1))
+func checkWheel(t *testing.T, dist string) {
+	wheel := oneFile(t, dist, "*.whl")
 	file, _ := recordProgram(t, "0.81.1", "demo.py")
 	run := func(t *testing.T, env []string, name string, args ...string) string {
 		t.Helper()
@@ -103,9 +132,9 @@ print(sys.version.split()[0], ttmem.__version__, run.command, len(run.json("oom"
 		}
 		t.Run(version, func(t *testing.T) {
 			clean := filepath.Join(t.TempDir(), "venv")
-			run(t, nil, with(version), "-m", "venv", "--without-pip", clean)
+			run(t, nil, notebookPython(t, version), "-m", "venv", "--without-pip", clean)
 			python := filepath.Join(clean, "bin/python")
-			run(t, nil, with(version), "-m", "pip", "--python="+python, "install", "--quiet", "--no-compile", "--no-deps", "--no-index", wheels[0])
+			run(t, nil, notebookPython(t, version), "-m", "pip", "--python="+python, "install", "--quiet", "--no-compile", "--no-deps", "--no-index", wheel)
 			check(t, []string{"LANG=C.UTF-8"}, python, filepath.Join(clean, "bin/ttmem"), version)
 			for _, file := range []string{"man/man1/ttmem-run.1", "bash-completion/completions/ttmem", "doc/ttmem/docs/leaks.md"} {
 				run(t, nil, "/usr/bin/test", "-s", filepath.Join(clean, "share", file))
@@ -120,7 +149,7 @@ print(sys.version.split()[0], ttmem.__version__, run.command, len(run.json("oom"
 			python, err := rig.DebianPython(t.Context(), p.Suite, p.Version)
 			qt.Assert(t, qt.IsNil(err))
 			folder := t.TempDir()
-			run(t, nil, with("3.12"), "-m", "pip", "install", "--quiet", "--no-compile", "--no-deps", "--no-index", "--only-binary=:all:", "--python-version="+p.Version, "--target="+folder, wheels[0])
+			run(t, nil, notebookPython(t, "3.12"), "-m", "pip", "install", "--quiet", "--no-compile", "--no-deps", "--no-index", "--only-binary=:all:", "--python-version="+p.Version, "--target="+folder, wheel)
 			check(t, []string{"PYTHONPATH=" + folder}, python.Exe, filepath.Join(folder, "bin/ttmem"), p.Version)
 		})
 	}

@@ -171,6 +171,7 @@ func TestServiceEndsUnderARun(t *testing.T) {
 // namespace of the test.
 func TestRunWithSudo(t *testing.T) {
 	u := newOrdinaryUser(t, "TTMEM_SOCKET="+filepath.Join(t.TempDir(), "none.sock"))
+	u.more = append(u.more, "TMPDIR="+u.dir)
 	python := u.env.Command(t.Context(), rig.N150).Path
 	under := func(sudoers string, args ...string) (said string, status int) {
 		t.Helper()
@@ -195,7 +196,7 @@ func TestRunWithSudo(t *testing.T) {
 	qt.Check(t, qt.StringContains(said, "1 allocation failed"))
 	u.checkRecording(t, "two.ttmem")
 	waitFor(t, "the tracer to end with the command", func() bool {
-		left, _ := filepath.Glob(filepath.Join(u.dir, "ttmem-*.sock*"))
+		left, _ := filepath.Glob(filepath.Join(u.dir, "ttmem-*"))
 		return len(left) == 0
 	})
 

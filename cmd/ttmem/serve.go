@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,6 +117,9 @@ func serve(o serveOptions) (err error) {
 			end()
 		}()
 	}
+	if o.forPID != 0 {
+		defer func() { _ = unix.Rmdir(filepath.Dir(o.socket)) }() // which ttmem made for it
+	}
 	term.ServiceLog(end) // as at SIGTERM: SIGPIPE would leave the socket, and recordings without an end
 	signal.Ignore(unix.SIGHUP)
 	term.OutliveReaders()
@@ -206,7 +210,11 @@ func (o *serveOptions) dropPrivileges(socket *service.Socket) {
 	if socket.Made() {
 		written = append(written, socket.Path())
 	}
-	if err := kernel.DropPrivileges(written); err != nil {
+	var others []int
+	if o.forPID != 0 {
+		others = append(others, unix.CAP_FOWNER) // to remove a user's folder from one like /tmp
+	}
+	if err := kernel.DropPrivileges(written, others...); err != nil {
 		term.Warn(err.Error())
 	}
 }

@@ -2,8 +2,6 @@ package source
 
 import (
 	"bytes"
-	"cmp"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -61,7 +59,15 @@ func (o *Options) sudo() (*service.Client, error) {
 	if err != nil {
 		return nil, errors.New("tracing needs root: no ttmem service runs on this host, and there is no sudo; an administrator starts one with `ttmem serve`")
 	}
-	socket := filepath.Join(cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), os.TempDir()), fmt.Sprintf("ttmem-%d-%s.sock", os.Getpid(), rand.Text()))
+	// in a folder of the user's own, in which a stranger who reads the command line cannot make it first
+	dir, err := os.MkdirTemp(os.Getenv("XDG_RUNTIME_DIR"), "ttmem-")
+	if err != nil { // su leaves the variable of another user
+		dir, err = os.MkdirTemp("", "ttmem-")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("making a folder for a socket: %w", err)
+	}
+	socket := filepath.Join(dir, "serve.sock")
 	args := append([]string{"--", program, "serve", "--socket", socket, "--for", strconv.Itoa(os.Getpid())}, o.Stacks.flags()...)
 	tty, err := os.Open("/dev/tty")
 	if err == nil {
@@ -73,6 +79,7 @@ func (o *Options) sudo() (*service.Client, error) {
 	cmd := exec.Command(sudo, args...)
 	cmd.Stderr = &says
 	if err := cmd.Start(); err != nil {
+		os.Remove(dir)
 		return nil, fmt.Errorf("starting sudo: %w", err)
 	}
 	ended := make(chan error, 1)
@@ -88,6 +95,7 @@ func (o *Options) sudo() (*service.Client, error) {
 		}
 		select {
 		case <-ended:
+			os.Remove(dir)
 			why, _, _ := strings.Cut(says.String(), "\n")
 			return nil, fmt.Errorf("tracing needs root, no ttmem service runs on this host, and with sudo none began: %s", strings.TrimPrefix(why, "ttmem: "))
 		case <-time.After(dialInterval):
