@@ -259,9 +259,10 @@ func newMan() *cobra.Command {
 	}
 }
 
-// writeManual writes the pages of a command and its subcommands, with the flags that each takes.
+// writeManual writes the pages of a command and its subcommands, with the flags that each takes. A command with
+// examples has one, though the list of commands omits it.
 func writeManual(c *cobra.Command, dir string) error {
-	if c.Hidden {
+	if c.Hidden && !c.HasExample() {
 		return nil
 	}
 	for _, sub := range c.Commands() {

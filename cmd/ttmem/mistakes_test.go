@@ -48,6 +48,8 @@ var mistakes = map[string][]mistake{
 		{`completion bash x`, "leave out x"},
 		{`version x`, "leave out x"},
 		{`man`, "ttmem man /usr"},
+		{`mcp a b`, "calls may name others"},
+		{`mcp model.ttmem --json`, "leave it out"},
 		{`man missing`, "man missing/ttmem-advise.1: no such file or directory; name a file that can be written"},
 	},
 	"flags": {
