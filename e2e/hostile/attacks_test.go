@@ -78,6 +78,7 @@ var attacks = []attack{
 	{name: "half-open clients", program: "service.py half_open", aims: "connections for others run out"},
 	{name: "slow clients", program: "service.py slow", aims: "answers wait for slow readers", long: true},
 	{name: "unread streams", program: "service.py unread", aims: "what nobody reads fills memory"},
+	{name: "streams", program: "service.py streams", user: 1, aims: "commands that begin and end in a loop take all of the processor"},
 	{name: "busy clients", program: "service.py busy", aims: "answers take all of the processor"},
 	{name: "request flood", program: "service.py flood", aims: "answers of all kinds wait for one user's", hold: 2 * time.Second},
 	{name: "garbage clients", program: "service.py garbage", aims: "parsing of requests; descriptors run out"},

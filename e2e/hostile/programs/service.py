@@ -50,6 +50,17 @@ def half_open():
     forever()
 
 
+def streams():
+    """What a loop of short commands under ttmem run does, in 40 processes: streams that begin with all of the state, and end."""
+
+    def begin(_):
+        with connect() as s:
+            s.sendall((GET % "stream").encode())
+            s.recv(1 << 16)
+
+    threads(40, begin)
+
+
 def slow():
     """Requests of one byte at a time, and answers that are read so."""
     kept = []
