@@ -63,6 +63,7 @@ var schemaDocuments = []struct {
 	{"map", reflect.TypeFor[memmap.Document]()},
 	{"doctor", reflect.TypeFor[diagnosis.Page]()},
 	{"step", reflect.TypeFor[steps.Step]()},
+	{"step_peaks", reflect.TypeFor[steps.Peaks]()},
 }
 
 // schemaValues are descriptions that the tag schema of a field names.

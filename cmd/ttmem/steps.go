@@ -12,6 +12,7 @@ import (
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/steps"
+	"ttmem/tracer/host"
 )
 
 func newSteps() *cobra.Command {
@@ -23,8 +24,8 @@ func newSteps() *cobra.Command {
 		Long: `Measures the memory that each step of a process, such as a test, allocated and did not free, and
 its peaks.
 
-It reads the lines "begin NAME" and "end" from standard input, and answers each with a line of JSON.
-docs/steps.md has the protocol; the pytest plugin uses it.`,
+It reads lines such as "begin NAME" and "end" from standard input, and answers each with a line of JSON.
+docs/steps.md has the protocol; ttmem.step() and the pytest plugin of the Python package use it.`,
 		Example: `  ttmem steps -p 4242
   pip install ./python/ttmem && pytest --ttmem tests/`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -55,7 +56,7 @@ docs/steps.md has the protocol; the pytest plugin uses it.`,
 // runSteps measures the steps that lines of in begin and end, until in ends.
 func runSteps(o source.Options, in io.Reader, out io.Writer) error {
 	s := steps.New(out)
-	s.Clock = o.Clock()
+	s.Clock, s.Now = o.Clock(), host.Now
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	o.Ctx = ctx

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -30,8 +32,18 @@ type Step struct {
 	// Left is the memory that the step allocated and did not free, by call stack, largest first.
 	// Memory that ended with its device or process counts as not freed.
 	Left []stepLeft `json:"left"`
+	// Failures are the failed allocations in the step, oldest first: at most the latest 1000.
+	Failures []stepFailure `json:"failures"`
 	// Lost is the number of lost events; if it is not 0, the other figures may be wrong.
 	Lost uint64 `json:"lost"`
+}
+
+// Peaks is the answer to `peaks` and `reset`: the use of each region of each chip since the last reset or,
+// without one, since tracing began.
+type Peaks struct {
+	Peaks   []stepPeak `json:"peaks"`
+	SinceNs uint64     `json:"since_ns" wall:"since_wall_ns"`
+	Lost    uint64     `json:"lost"`
 }
 
 // A stepPeak is the use of a region. That of L1 is of the fullest core and includes circular buffers;
@@ -59,6 +71,34 @@ type stepLeft struct {
 	// Class is what the buffers are for; "" if that is not known.
 	Class string   `json:"class,omitempty" schema:"class"`
 	Calls []string `json:"calls"`
+	// File and Line are those of the first of Calls.
+	File string `json:"file,omitempty"`
+	Line int    `json:"line,omitempty"`
+}
+
+type stepFailure struct {
+	TimeNs  uint64 `json:"time_ns" wall:"wall_ns"`
+	Devices []int  `json:"devices"`
+	Region  string `json:"region" schema:"region"`
+	Reason  string `json:"reason,omitempty"`
+	// SizeBytes is the requested size on each chip.
+	SizeBytes uint64   `json:"size_bytes,omitempty"`
+	Message   string   `json:"message,omitempty"`
+	Name      string   `json:"name"`
+	Calls     []string `json:"calls"`
+	File      string   `json:"file,omitempty"`
+	Line      int      `json:"line,omitempty"`
+}
+
+// A span is what is measured: a step, or the time since the last reset.
+type span struct {
+	id      uint64
+	name    string
+	beginNs uint64
+	peaks   []stepPeak
+	ended   bool
+	// lost are the events that were lost before it.
+	lost uint64
 }
 
 // A Follower measures the steps of one process.
@@ -67,34 +107,51 @@ type Follower struct {
 	Clock page.Clock
 	// Handle takes an event.
 	Handle func(*event.Event)
+	// Now, if set, is the clock of events: a mark from before a request is another program's.
+	Now func() uint64
 
-	mu      sync.Mutex // for out
-	out     io.Writer
-	state   *aggregate.State
-	current Step
-	began   *memory.Snapshot // of the current step's beginning
+	mu    sync.Mutex // for out
+	out   io.Writer
+	state *aggregate.State
+	// spans are the running steps, oldest first, and the last one that ended, which may be measured again.
+	spans []*span
+	reset span // since the last reset
 
 	requests chan request // in the order of their marks
 	next     *request     // the first, taken from the channel
 }
 
+// The lines of the input.
+const (
+	begin = "begin"
+	end   = "end"
+	peaks = "peaks"
+	reset = "reset"
+	usage = "a line is `begin NAME`, `end`, `end ID`, `peaks` or `reset`"
+)
+
 // request is a line of the input.
 type request struct {
+	verb string
+	id   uint64 // of the step
 	name string
-	ends bool
+	ns   uint64
 }
 
 // mark returns the name of the request's mark. The name of a test may be too long for a mark, or
 // have other characters.
-func (w request) mark() string {
-	name := []rune(page.Clean(w.name))
+func (r request) mark() string {
+	name := []rune(page.Clean(r.name))
 	if len(name) > stepMark {
 		name = append(name[:stepMark], '…')
 	}
-	if w.ends {
+	switch r.verb {
+	case begin:
+		return string(name) + memory.StepBegin
+	case end:
 		return string(name) + memory.StepEnd
 	}
-	return string(name) + memory.StepBegin
+	return r.verb + memory.StepEnd // which no view takes unless it is named
 }
 
 // stepMark is the number of characters of a step's name in the name of its mark.
@@ -102,7 +159,7 @@ const stepMark = 100
 
 // New returns a follower that writes answers to out.
 func New(out io.Writer) *Follower {
-	s := &Follower{out: out, state: aggregate.New(), requests: make(chan request, 64)}
+	s := &Follower{out: out, state: aggregate.New(), reset: span{peaks: []stepPeak{}}, requests: make(chan request, 64)}
 	s.Handle = s.state.Completed(s.apply)
 	return s
 }
@@ -121,46 +178,78 @@ func (s *Follower) answer(v any) {
 	_ = document.Write(s.out, v, &page.Supplement{Clock: s.Clock}) // if the reader is gone, the input ends too
 }
 
-// parseStep parses a line of the input. name is the current step, or the last one; "" if there is
-// none.
-func parseStep(line, name string, running bool) (request, error) {
+// A reader reads the input, and knows which steps run.
+type reader struct {
+	steps   []request // that run, oldest first
+	last    request   // the step that ended last
+	counted uint64
+}
+
+// parse parses a line of the input.
+func (r *reader) parse(line string) (request, error) {
 	verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	switch {
-	case verb == "begin" && page.Clean(rest) == "":
-		return request{}, errors.New("begin without a name: a line is `begin NAME` or `end`")
-	case verb == "begin" && running:
-		return request{}, fmt.Errorf("begin %s: %s has not ended", rest, name)
-	case verb == "begin":
-		return request{name: rest}, nil
-	case verb != "end" || rest != "":
-		return request{}, fmt.Errorf("%q: a line is `begin NAME` or `end`", line)
-	case name == "":
-		return request{}, errors.New("end: no step has begun")
+	case verb == begin && page.Clean(rest) == "":
+		return request{}, errors.New("begin without a name: " + usage)
+	case verb == begin:
+		r.counted++
+		one := request{verb: begin, id: r.counted, name: rest}
+		r.steps, r.last = append(r.steps, one), request{}
+		return one, nil
+	case (verb == peaks || verb == reset) && rest == "":
+		return request{verb: verb}, nil
+	case verb != end:
+		return request{}, fmt.Errorf("%q: %s", line, usage)
 	}
-	return request{name: name, ends: true}, nil
+	id, err := strconv.ParseUint(rest, 10, 64)
+	at := len(r.steps) - 1
+	switch {
+	case rest == "" && at < 0 && r.last.id == 0:
+		return request{}, errors.New("end: no step has begun")
+	case rest == "" && at < 0:
+		return r.last, nil
+	case rest == "":
+	case err != nil:
+		return request{}, fmt.Errorf("%q: %s", line, usage)
+	default:
+		at = slices.IndexFunc(r.steps, func(s request) bool { return s.id == id })
+		if at < 0 && id == r.last.id && id > 0 {
+			return r.last, nil
+		}
+		if at < 0 {
+			return request{}, fmt.Errorf("end %d: no such step runs", id)
+		}
+	}
+	r.last = r.steps[at]
+	r.last.verb = end
+	r.steps = slices.Delete(r.steps, at, at+1)
+	return r.last, nil
 }
 
 // Listen takes the input and puts a mark for each line between the events.
 func (s *Follower) Listen(in io.Reader, mark func(string) error) error {
-	name, running := "", false
+	var known reader
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
-		r, err := parseStep(lines.Text(), name, running)
+		r, err := known.parse(lines.Text())
 		if err != nil {
 			s.answer(struct {
 				Error string `json:"error"`
 			}{err.Error()})
 			continue
 		}
-		name, running = r.name, !r.ends
+		if s.Now != nil {
+			r.ns = s.Now()
+		}
 		s.requests <- r
 		if err := mark(r.mark()); err != nil {
 			return err
 		}
-		if running {
+		if r.verb == begin {
 			s.answer(struct {
 				Began string `json:"began"`
-			}{name})
+				ID    uint64 `json:"id"`
+			}{r.name, r.id})
 		}
 	}
 	return lines.Err()
@@ -170,7 +259,9 @@ func (s *Follower) Listen(in io.Reader, mark func(string) error) error {
 func (s *Follower) apply(e *event.Event) {
 	switch e.Kind {
 	case event.Checkpoint: // of a step that has begun, the state follows nothing any more
-		s.state.FollowFrom(s.current.BeginNs)
+		if len(s.spans) > 0 {
+			s.state.FollowFrom(s.spans[0].beginNs)
+		}
 		s.state.RestartPeaks()
 		return
 	case event.Mark:
@@ -185,62 +276,128 @@ func (s *Follower) apply(e *event.Event) {
 			return // another program's mark
 		}
 	}
-	if s.next.mark() != e.Cause {
+	if s.next.mark() != e.Cause || e.TimeNs < s.next.ns {
 		return
 	}
 	r := *s.next
 	s.next = nil
-	if r.ends {
-		s.end(e.TimeNs)
-	} else {
-		s.begin(r.name, e.TimeNs)
+	now := s.measure()
+	switch r.verb {
+	case begin:
+		s.begin(r, e.TimeNs)
+		return
+	case end:
+		s.end(r, e.TimeNs, now)
+		return
+	case reset:
+		s.reset = *s.newSpan(e.TimeNs)
 	}
+	s.answer(&Peaks{s.reset.peaks, s.reset.beginNs, now.LostEvents - min(s.reset.lost, now.LostEvents)})
 }
 
-func (s *Follower) begin(name string, timeNs uint64) {
-	s.current = Step{Step: name, BeginNs: timeNs}
-	s.state.FollowFrom(timeNs)
+// measure adds the use until now to all that is measured.
+func (s *Follower) measure() *memory.Snapshot {
+	s.state.Settle() // the calls before the mark have returned
+	now := s.state.Snapshot()
+	for _, one := range append(slices.Clip(s.spans), &s.reset) {
+		one.peaks = withUse(one.peaks, now)
+	}
+	return now
+}
+
+// newSpan begins at the present use.
+func (s *Follower) newSpan(timeNs uint64) *span {
 	s.state.RestartPeaks()
-	s.began = s.state.Snapshot()
+	now := s.state.Snapshot()
+	return &span{beginNs: timeNs, peaks: withUse(nil, now), lost: now.LostEvents}
 }
 
-func (s *Follower) end(timeNs uint64) {
-	s.state.Settle() // the calls of the step have returned
-	one, now := &s.current, s.state.Snapshot()
-	one.EndNs, one.Lost = timeNs, now.LostEvents-min(s.began.LostEvents, now.LostEvents)
-	one.Peaks, one.Left = peaks(s.began, now), s.left()
-	s.answer(one)
+func (s *Follower) begin(r request, timeNs uint64) {
+	s.spans = slices.DeleteFunc(s.spans, func(one *span) bool { return one.ended })
+	if len(s.spans) == 0 {
+		s.state.FollowFrom(timeNs)
+	}
+	one := s.newSpan(timeNs)
+	one.id, one.name = r.id, r.name
+	s.spans = append(s.spans, one)
+}
+func (s *Follower) end(r request, timeNs uint64, now *memory.Snapshot) {
+	s.spans = slices.DeleteFunc(s.spans, func(one *span) bool { return one.ended && one.id != r.id })
+	one := s.spans[slices.IndexFunc(s.spans, func(one *span) bool { return one.id == r.id })]
+	one.ended = true
+	s.answer(&Step{
+		Step: one.name, BeginNs: one.beginNs, EndNs: timeNs, Peaks: one.peaks, Left: s.left(one.beginNs),
+		Failures: failures(now, one.beginNs), Lost: now.LostEvents - min(one.lost, now.LostEvents),
+	})
 }
 
-// peaks returns the use of each region of each chip between two moments.
-func peaks(began, now *memory.Snapshot) []stepPeak {
+// withUse returns the use of each region of each chip before, or nil at a beginning, until now.
+func withUse(before []stepPeak, now *memory.Snapshot) []stepPeak {
 	list := []stepPeak{}
 	for i := range now.Devices {
-		d, before := &now.Devices[i], &memory.Device{}
-		if at := slices.IndexFunc(began.Devices, func(b memory.Device) bool { return b.ID == d.ID }); at >= 0 {
-			before = &began.Devices[at]
-		}
+		d := &now.Devices[i]
 		for _, region := range page.Regions {
-			a, b := page.UseOf(before, region), page.UseOf(d, region)
-			if b.CapacityBytes == 0 && b.PeakBytes == 0 {
+			use := page.UseOf(d, region)
+			if use.CapacityBytes == 0 && use.PeakBytes == 0 {
 				continue // the chip does not have it
 			}
-			list = append(list, stepPeak{d.ID, region.String(), a.Bytes, b.PeakBytes, b.PeakTimeNs, b.Bytes, b.CapacityBytes, b.AtLeast})
+			one := stepPeak{d.ID, region.String(), 0, use.PeakBytes, use.PeakTimeNs, use.Bytes, use.CapacityBytes, use.AtLeast}
+			if before == nil {
+				one.BeginBytes = use.Bytes
+			}
+			if at := slices.IndexFunc(before, func(b stepPeak) bool { return b.Device == d.ID && b.Region == one.Region }); at >= 0 {
+				b := before[at]
+				one.BeginBytes, one.AtLeast = b.BeginBytes, one.AtLeast || b.AtLeast
+				if b.PeakBytes >= one.PeakBytes {
+					one.PeakBytes, one.PeakTimeNs = b.PeakBytes, b.PeakTimeNs
+				}
+			}
+			list = append(list, one)
 		}
 	}
 	return list
 }
 
-// left returns the memory that the step allocated and did not free, by stack and region. Memory
+// failures returns the allocations that failed since a time.
+func failures(now *memory.Snapshot, sinceNs uint64) []stepFailure {
+	list := []stepFailure{}
+	for i := range now.Failures {
+		f := &now.Failures[i]
+		if f.TimeNs <= sinceNs {
+			continue
+		}
+		frames := f.Stack.Frames()
+		one := stepFailure{
+			TimeNs: f.TimeNs, Devices: f.Devices, Region: f.Region, Reason: f.Reason, SizeBytes: f.SizeBytes, Message: f.Message, Name: name.Of(frames).String(),
+		}
+		one.Calls, one.File, one.Line = calls(frames)
+		list = append(list, one)
+	}
+	return list
+}
+
+// calls returns the user's own calls, and the place of the first.
+func calls(frames []event.Frame) (list []string, file string, line int) {
+	list = []string{}
+	for i, c := range name.UserCalls(withoutRunner(frames)) {
+		if i == 0 {
+			file, line = c.File, c.Line
+		}
+		list = append(list, c.String())
+	}
+	return list, file, line
+}
+
+// left returns the memory that was allocated since a time and not freed, by stack and region. Memory
 // that ended with its device or process was not freed: a fixture that closes the device hides no
 // leak.
-func (s *Follower) left() []stepLeft {
+func (s *Follower) left(sinceNs uint64) []stepLeft {
 	type key struct {
 		stack  *event.Stack
 		region event.Region
 	}
 	sums := make(map[key]*stepLeft)
-	survivors, _ := s.state.Between(nil, nil)
+	survivors, _ := s.state.Between(nil, memory.Intervals{{FromNs: sinceNs + 1, ToNs: math.MaxUint64}})
 	for i := range survivors {
 		v := &survivors[i]
 		if v.Count == 0 {
@@ -250,14 +407,12 @@ func (s *Follower) left() []stepLeft {
 		one := sums[k]
 		if one == nil {
 			frames := v.Stack.Frames()
-			one = &stepLeft{Region: v.Region.String(), Name: name.Of(frames).String(), Calls: []string{}}
+			one = &stepLeft{Region: v.Region.String(), Name: name.Of(frames).String()}
 			class := name.ClassOf(frames, v.Region)
 			if one.Class = class.String(); class.Retained() {
 				one.Kept = one.Class
 			}
-			for _, c := range name.UserCalls(withoutRunner(frames)) {
-				one.Calls = append(one.Calls, c.String())
-			}
+			one.Calls, one.File, one.Line = calls(frames)
 			sums[k] = one
 		}
 		one.Bytes += v.Bytes

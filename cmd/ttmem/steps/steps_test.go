@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -22,21 +23,24 @@ func TestStepsAnswerWhatTheyDoNotUnderstandAndGoOn(t *testing.T) {
 	var out bytes.Buffer
 	var marks []string
 	s := New(&out)
-	input := "end\nfrob\nbegin\nbegin one two\nbegin three\nend now\nend\n\nbegin four\n"
+	input := "end\nfrob\nbegin\nbegin one two\nend 7\nend now\npeaks now\nend 1\nend 1\n\nbegin four\nend 1\n"
 	qt.Assert(t, qt.IsNil(s.Listen(strings.NewReader(input), func(name string) error {
 		marks = append(marks, name)
 		return nil
 	})))
-	qt.Check(t, qt.DeepEquals(marks, []string{"one two (begin)", "one two (end)", "four (begin)"}))
+	qt.Check(t, qt.DeepEquals(marks, []string{"one two (begin)", "one two (end)", "one two (end)", "four (begin)"}))
+	const are = ": a line is `begin NAME`, `end`, `end ID`, `peaks` or `reset`"
 	qt.Check(t, qt.Equals(out.String(), strings.Join([]string{
 		`{"error":"end: no step has begun"}`,
-		"{\"error\":\"\\\"frob\\\": a line is `begin NAME` or `end`\"}",
-		"{\"error\":\"begin without a name: a line is `begin NAME` or `end`\"}",
-		`{"began":"one two"}`,
-		`{"error":"begin three: one two has not ended"}`,
-		"{\"error\":\"\\\"end now\\\": a line is `begin NAME` or `end`\"}",
-		"{\"error\":\"\\\"\\\": a line is `begin NAME` or `end`\"}",
-		`{"began":"four"}`, "",
+		`{"error":"\"frob\"` + are + `"}`,
+		`{"error":"begin without a name` + are + `"}`,
+		`{"began":"one two","id":1}`,
+		`{"error":"end 7: no such step runs"}`,
+		`{"error":"\"end now\"` + are + `"}`,
+		`{"error":"\"peaks now\"` + are + `"}`,
+		`{"error":"\"\"` + are + `"}`,
+		`{"began":"four","id":2}`,
+		`{"error":"end 1: no such step runs"}`, "",
 	}, "\n")))
 
 	gone := errors.New("gone")
@@ -97,7 +101,7 @@ func TestWhatAStepLeft(t *testing.T) {
 		}
 	}
 	of := func(n uint64) []stepLeft {
-		return []stepLeft{{Region: "DRAM", Bytes: n * 2 * 12 << 10, Buffers: n, Name: "model.py:3 forward", Calls: []string{"model.py:3 forward"}}}
+		return []stepLeft{{Region: "DRAM", Bytes: n * 2 * 12 << 10, Buffers: n, Name: "model.py:3 forward", Calls: []string{"model.py:3 forward"}, File: "/t/model.py", Line: 3}}
 	}
 	qt.Check(t, qt.DeepEquals(left, [][]stepLeft{of(3), of(3), of(2)}))
 }
@@ -140,6 +144,99 @@ func TestAStepGoesOnAfterACheckpoint(t *testing.T) {
 	qt.Check(t, qt.Equals(one.Peaks[0].BeginBytes, 1200))
 	qt.Check(t, qt.Equals(one.Peaks[0].PeakBytes, 3600))
 	qt.Check(t, qt.Equals(one.Lost, 0))
+}
+
+// TestStepsMayOverlap: each has its own peaks and what was allocated in it, also one in another and one that
+// ends before another that began earlier. `peaks` goes on across them, from `reset` on.
+func TestStepsMayOverlap(t *testing.T) {
+	var out bytes.Buffer
+	s := New(&out)
+	now := uint64(100)
+	s.Now = func() uint64 { return now }
+	handle := func(e event.Event) {
+		now++
+		e.TimeNs, e.PID = now, 7
+		s.Handle(&e)
+	}
+	alloc := func(id, size uint64) {
+		handle(event.Event{Kind: event.Alloc, Allocator: 1, BufferID: id, Devices: []int{0}, BytesPerBank: size, Banks: 1, Address: id << 20})
+	}
+	free := func(id uint64) {
+		handle(event.Event{Kind: event.Free, BufferID: id, Reason: event.ReasonExplicit})
+	}
+	fail := func() {
+		handle(event.Event{Kind: event.AllocFailed, Devices: []int{0}, Region: event.L1, SizeBytes: 5, Message: "Out of Memory"})
+	}
+	handle(event.Event{Kind: event.DeviceOpen, Allocator: 1, Devices: []int{0}})
+	alloc(1, 1000)
+	free(1)
+	before := []func(){
+		func() { alloc(2, 10) },                   // reset: 10
+		func() { alloc(3, 20) },                   // begin a: 30
+		func() { alloc(4, 40); fail() },           // begin b: 70
+		func() { free(3); alloc(5, 80); free(5) }, // begin c: 130, then 50
+		func() { alloc(6, 7); fail() },            // end b: 57
+		func() { alloc(7, 3); free(6) },           // end a: 60, then 53
+		func() {},                                 // peaks
+		func() { free(7) },                        // end c: 50
+		func() {},                                 // end c again
+		func() {},                                 // reset
+	}
+	input := "reset\nbegin a\nbegin b\nbegin c\nend 2\nend 1\npeaks\nend\nend 3\nreset\n"
+	qt.Assert(t, qt.IsNil(s.Listen(strings.NewReader(input), func(name string) error {
+		before[0]()
+		before = before[1:]
+		handle(event.Event{Kind: event.Mark, Cause: name})
+		return nil
+	})))
+	type answer struct {
+		Step     string
+		Peaks    []stepPeak
+		Left     []stepLeft
+		Failures []stepFailure
+	}
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		var one answer
+		qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(line), &one)))
+		if len(one.Peaks) == 0 {
+			continue // it began
+		}
+		p, left := one.Peaks[0], uint64(0)
+		for _, l := range one.Left {
+			left += l.Bytes
+		}
+		got = append(got, fmt.Sprintf("%s %d≤%d≥%d left %d failed %d", one.Step, p.BeginBytes, p.PeakBytes, p.EndBytes, left, len(one.Failures)))
+	}
+	qt.Check(t, qt.DeepEquals(got, []string{
+		" 10≤10≥10 left 0 failed 0",
+		"b 70≤130≥57 left 7 failed 1",
+		"a 30≤130≥53 left 43 failed 2",
+		" 10≤130≥53 left 0 failed 0",
+		"c 50≤60≥50 left 0 failed 1",
+		"c 50≤60≥50 left 0 failed 1",
+		" 50≤50≥50 left 0 failed 0",
+	}))
+}
+
+// TestAMarkOfAnotherProgram with the name of a step that this one begins does not begin it.
+func TestAMarkOfAnotherProgram(t *testing.T) {
+	var out bytes.Buffer
+	s := New(&out)
+	s.Now = func() uint64 { return 100 }
+	one := func(id uint64, name string, ns uint64) {
+		s.Handle(&event.Event{Kind: event.Alloc, PID: 7, BufferID: id, Devices: []int{0}, BytesPerBank: 1, Banks: 1, Address: id << 20, TimeNs: ns - 1})
+		s.Handle(&event.Event{Kind: event.Mark, Cause: name, TimeNs: ns})
+	}
+	qt.Assert(t, qt.IsNil(s.Listen(strings.NewReader("begin x\nend\n"), func(name string) error {
+		one(1, name, 90)
+		one(2, name, 110)
+		return nil
+	})))
+	_, line, _ := strings.Cut(out.String(), "\n")
+	var step Step
+	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(line), &step)))
+	qt.Check(t, qt.Equals(step.BeginNs, 110))
 }
 
 // TestCallsOfAStepHaveNoRunner: pytest is not what allocated, nor what started it.
