@@ -26,14 +26,17 @@ for line in sys.stdin:
         if "noise" in name:
             print("noise", flush=True)
             continue
-        answer(began=name)
+        answer(began=name, id=1)
+        continue
+    if verb == "reset":
+        answer(peaks=[], lost=0)
         continue
     figure = lambda word: int((re.search(word + "_([0-9]+)", name) or [0, 0])[1])
     left, peak = figure("left"), figure("peak")
     answer(
         step=name, begin_ns=1, end_ns=2, lost=figure("lost"),
         peaks=[dict(device=0, region="DRAM", peak_bytes=peak), dict(device=1, region="DRAM", peak_bytes=1), dict(device=0, region="L1", peak_bytes=peak, at_least="least" in name)],
-        left=[dict(region="DRAM", bytes=left, buffers=1, name="line", calls=[])] if left else [],
+        left=[dict(region="DRAM", bytes=left, buffers=1, name="line", calls=[])] if left else [], failures=[],
     )
 """
 LIMIT = "@pytest.mark.ttmem(limit_leaks=100, limit_peak={'DRAM': '1 KiB'})"
@@ -142,20 +145,20 @@ def test_the_summary_of_parallel_workers(run):
 
 
 def test_a_forked_process_leaves_the_measurement_alone(run, tmp_path):
-    from ttmem import pytest_plugin
+    from ttmem import live
 
-    watcher = pytest_plugin.Watcher(str(tmp_path / "ttmem"))
-    watcher.begin("test")
+    watcher = live.Watcher(str(tmp_path / "ttmem"))
+    step = watcher.begin("test")
     child = os.fork()
     if child == 0:
         try:
-            watcher.end()
-        except RuntimeError as error:
+            watcher.end(step)
+        except live.Error as error:
             watcher.close()
             os._exit("forked process" not in str(error))
         os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
-    assert watcher.end()["step"] == "test"
+    assert watcher.end(step)["step"] == "test"
     watcher.close()
 
 

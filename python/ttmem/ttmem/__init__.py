@@ -13,12 +13,23 @@ The program ttmem reads the file; columns are the fields of its JSON documents (
 A program that is traced names its moments:
 
     ttmem.mark("warm")
+
+A program measures itself, if it may be traced:
+
+    with ttmem.step("forward") as s:
+        y = model(x)
+    print(s.peaks["DRAM"], s.left)
+    ttmem.max_memory_allocated()
 """
 
+from ttmem.live import Failure, Left, Step, max_memory_allocated, memory_allocated, reset_peak_memory_stats, step
 from ttmem.marking import mark
 from ttmem.recording import Error, Recording, State
 
-__all__ = ["Error", "Recording", "State", "mark", "open"]
+__all__ = [
+    "Error", "Failure", "Left", "Recording", "State", "Step",
+    "mark", "max_memory_allocated", "memory_allocated", "open", "reset_peak_memory_stats", "step",
+]
 __version__ = "0.1.0"  # the release in CHANGELOG.md
 
 

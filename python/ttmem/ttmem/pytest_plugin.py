@@ -11,24 +11,16 @@ the highest use of a region of one chip meanwhile, of L1 on the fullest core. `t
 both from outside: neither the tested code nor ttnn is changed.
 """
 
-import gc
 import json
-import os
 import re
-import select
-import subprocess
-import tempfile
-import time
 
 import pytest
 
-from ttmem.program import find_program
+from ttmem.live import REGIONS, TIMEOUT, Error, format_size, leaked, lost_events, watcher
 
 UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-REGIONS = ("DRAM", "L1", "L1_SMALL", "TRACE", "SYSTEM_MEMORY")
 OPTIONS = ("limit_leaks", "limit_peak")
 TRACEBACK = "the test failed: its traceback keeps variables, which may hold some of this memory"
-TIMEOUT = 120  # seconds; a busy host takes some to begin tracing
 
 
 def parse_size(text):
@@ -39,17 +31,6 @@ def parse_size(text):
     if match is None or match.group(2).upper() not in UNITS:
         raise ValueError(f"{text!r} is not a size: give bytes, or one such as '64 KiB'")
     return int(float(match.group(1)) * UNITS[match.group(2).upper()])
-
-
-def lost_events(count):
-    return f"{count} {'event' if count == 1 else 'events'} lost"
-
-
-def format_size(size):
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size} B"
 
 
 class Limits:
@@ -85,100 +66,6 @@ def ini_limits(config):
         region, _, size = line.partition(":")
         peak[region.strip()] = size.strip()
     return Limits(config.getini("ttmem_limit_leaks") or None, peak)
-
-
-class Watcher:
-    """`ttmem steps` of this process. An answer that takes longer than timeout seconds is an error."""
-
-    def __init__(self, command, timeout=TIMEOUT):
-        program = find_program(command)
-        if program is None:
-            raise RuntimeError(f"no {command}: install ttmem, or give its path with --ttmem-command")
-        words = [program, "steps", "-p", str(os.getpid())]
-        self.said = tempfile.TemporaryFile("w+", errors="replace")  # no pipe: it may say much
-        self.process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, bufsize=0, start_new_session=True
-        )
-        self.timeout = timeout
-        self.unread = b""  # of the next answer
-        self.forked = False  # this is a child of the process that is measured
-        # a process that a test leaves is not to hold the pipes open, nor to use them
-        os.register_at_fork(after_in_child=self.leave)
-        try:
-            self.answer("ready")
-        except Exception:
-            self.close(0)
-            raise
-
-    def leave(self):
-        self.forked = True
-        for pipe in (self.process.stdin, self.process.stdout):
-            try:
-                os.close(pipe.fileno())
-            except (OSError, ValueError):
-                pass  # closed already
-
-    def line(self):
-        """The next line that ttmem prints; empty where it has ended."""
-        until = time.monotonic() + self.timeout
-        poll = select.poll()
-        poll.register(self.process.stdout, select.POLLIN)
-        while b"\n" not in self.unread:
-            if not poll.poll(max(0, until - time.monotonic()) * 1000):
-                raise RuntimeError(f"ttmem did not answer within {self.timeout:g} s (ttmem_timeout in pytest.ini)")
-            some = self.process.stdout.read(1 << 16)
-            if not some:
-                return b""
-            self.unread += some
-        line, _, self.unread = self.unread.partition(b"\n")
-        return line
-
-    def answer(self, key):
-        line = self.line()
-        if not line:
-            self.said.seek(0)
-            said = self.said.read().strip().splitlines()
-            raise RuntimeError(said[-1].removeprefix("ttmem: ") if said else "ttmem ended")
-        try:
-            answer = json.loads(line)
-        except (ValueError, RecursionError):
-            answer = None
-        if not isinstance(answer, dict) or key not in answer:
-            why = answer.get("error") if isinstance(answer, dict) else None
-            raise RuntimeError(why or f"ttmem answered {line[:200].decode(errors='replace')!r}")
-        return answer
-
-    def ask(self, line, key):
-        if self.forked:
-            raise RuntimeError("this test runs in a forked process, which is not measured")
-        try:
-            self.process.stdin.write(line.encode(errors="replace") + b"\n")
-        except OSError:
-            pass  # the answer will say why
-        return self.answer(key)
-
-    def begin(self, name):
-        return self.ask("begin " + " ".join(name.split()), "began")
-
-    def end(self):
-        step = self.ask("end", "step")
-        if leaked(step):
-            gc.collect()  # what only a cycle keeps is no leak
-            step = self.ask("end", "step")
-        return step
-
-    def close(self, patience=10):
-        if self.forked:
-            return
-        try:
-            self.process.stdin.close()
-            self.process.wait(patience)
-        except (OSError, subprocess.TimeoutExpired):
-            try:
-                self.process.kill()
-                self.process.wait(10)
-            except (OSError, subprocess.TimeoutExpired):
-                pass  # it is root's, and ends with this process
 
 
 def pytest_addoption(parser):
@@ -228,6 +115,7 @@ class Plugin:
         self.watcher = None
         self.broken = None  # why nothing can be measured
         self.begun = False  # a step was to begin
+        self.id = None  # of the step
         self.raised = False  # the test ended by an exception
         self.steps = []
         self.missing = []  # why steps of a worker of pytest-xdist are missing
@@ -247,8 +135,11 @@ class Plugin:
             pytest.fail(f"@pytest.mark.ttmem: {wrong}", pytrace=False)
         if self.watcher is None and self.broken is None and (self.all or item.get_closest_marker("ttmem")):
             try:
-                self.watcher = Watcher(self.command, self.timeout)
-            except (RuntimeError, OSError, ValueError) as error:
+                self.watcher = watcher(
+                    command=self.command, timeout=self.timeout, too_late=" (ttmem_timeout in pytest.ini)",
+                    no_command="install ttmem, or give its path with --ttmem-command",
+                )
+            except (Error, OSError, ValueError) as error:
                 self.broken = str(error)
         if limits and self.broken:
             self.fail_unmeasured()
@@ -257,7 +148,7 @@ class Plugin:
     def pytest_runtest_call(self, item):
         if self.watcher and (self.all or item.get_closest_marker("ttmem")):
             self.begun = True
-            self.tell(lambda: self.watcher.begin(item.nodeid))
+            self.id = self.tell(lambda: self.watcher.begin(item.nodeid))
         self.raised = True
         result = yield
         self.raised = False
@@ -271,7 +162,7 @@ class Plugin:
             begun, self.begun = self.begun, False
             if begun:
                 limits = self.limits(item)
-                step = self.tell(self.watcher.end) if self.watcher else None
+                step = self.tell(lambda: self.watcher.end(self.id)) if self.watcher else None
                 if step:
                     self.check(step, limits)
                 elif limits:
@@ -295,7 +186,7 @@ class Plugin:
         """The answer; None where ttmem has failed, which is said at the end."""
         try:
             return do()
-        except (RuntimeError, OSError, ValueError) as error:
+        except (Error, OSError, ValueError) as error:
             self.broken = str(error)
             self.watcher.close(0)
             self.watcher = None
@@ -332,11 +223,6 @@ class Plugin:
         if self.watcher:
             self.watcher.close()
             self.watcher = None
-
-
-def leaked(step):
-    """What a step left, without what a program always keeps."""
-    return [left for left in step["left"] if not left.get("kept")]
 
 
 def peaks(step):
