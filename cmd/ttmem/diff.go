@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +13,7 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/gate"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -23,7 +25,7 @@ import (
 // diffOptions are the flags of diff.
 type diffOptions struct {
 	viewOptions
-	failAbove flags.Size
+	gate gate.Gate
 	// auto is true if no moment is selected.
 	auto bool
 	// calls are what is compared with --within.
@@ -65,7 +67,7 @@ docs/diff.md explains moments.`,
 	flags.PIDs(c, &o.source.PIDs)
 	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
 	flags.Grep(c, &o.grep)
-	flags.FailAbove(c, &o.failAbove)
+	o.gate.Register(c)
 	flags.Limit(c, &o.n, listedChanges)
 	flags.Takes(c, flags.Color, flags.JSON, flags.Rules, flags.Socket, flags.UTC)
 	return c
@@ -149,6 +151,9 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 		return err
 	}
 	filter, rules, err := o.check(alloc.Regions)
+	if err == nil {
+		err = o.gate.Check()
+	}
 	if err != nil {
 		return err
 	}
@@ -184,10 +189,11 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	if err := output.Print(d, o.format, page.NewSupplement(page.Clock{}, a.Snap, b.Snap), "difference"); err != nil {
 		return err
 	}
-	status := w.Finish(nil)
-	lost := false
+	result := gate.Result{Of: strings.Join(slices.Compact([]string{a.Path, b.Path}), " "), Status: w.Finish(nil), Findings: findings(d.Growth(), func(r *alloc.Row) string {
+		return fmt.Sprintf("+%s of %s", page.Bytes(uint64(diff.Change(r))), r.Region)
+	})}
 	for _, side := range []*diffSide{a, b} {
-		lost = lost || side.Losses.Any()
+		result.Lost = result.Lost || side.Losses.Any()
 		for _, doubt := range page.Doubts(side.Losses, "may lack buffers, or have too many") {
 			term.Warn(side.Path + ": " + doubt)
 		}
@@ -195,14 +201,10 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 			break
 		}
 	}
-	if region, grown := d.Grown(); c.Flags().Changed("fail-above") && grown > int64(o.failAbove) {
-		term.Warn(fmt.Sprintf("%s has grown by %s, which is over %s", region, page.Bytes(uint64(grown)), page.Bytes(uint64(o.failAbove))))
-		return term.ExitStatus(exceeded)
+	if region, grown := d.Grown(); grown > int64(o.gate.Above) {
+		result.Exceeded = fmt.Sprintf("%s has grown by %s, which is over %s", region, page.Bytes(uint64(grown)), page.Bytes(uint64(o.gate.Above)))
 	}
-	if c.Flags().Changed("fail-above") && lost && status == nil {
-		return notJudged()
-	}
-	return status
+	return o.gate.Judge(result)
 }
 
 // compare compares the unfreed memory. If that does not differ and no moment is selected, it

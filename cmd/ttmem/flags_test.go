@@ -15,7 +15,7 @@ import (
 
 // mostFlags is how many pairs of a command and a flag there may be. A flag of all commands
 // counts once.
-const mostFlags = 132
+const mostFlags = 136
 
 // eachCommand calls do with a command and all below it.
 func eachCommand(c *cobra.Command, do func(*cobra.Command)) {

@@ -15,6 +15,7 @@ import (
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/between"
 	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/gate"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -28,24 +29,12 @@ import (
 // leaksOptions select which survivors are leaks, and how to show them.
 type leaksOptions struct {
 	viewOptions
-	suppress  string
-	failAbove flags.Size
+	suppress string
+	gate     gate.Gate
 	// known are the suppressions in the file of --suppress
 	known *name.Suppressions
 	// watchedFrom is when running processes began to be watched; 0 if they were not
 	watchedFrom uint64
-}
-
-// The exit statuses of --fail-above: see docs/status.md.
-const (
-	exceeded = 3
-	unjudged = 4 // not exceeded, but events were lost
-)
-
-// notJudged warns that --fail-above was not exceeded by what is known.
-func notJudged() error {
-	term.Warn("--fail-above is not exceeded, but events were lost: the result may be wrong (exit status 4)")
-	return term.ExitStatus(unjudged)
 }
 
 // listedLeaks is the number of leaks listed without -n.
@@ -63,10 +52,9 @@ FILE is a recording; COMMAND is run and traced to its end. Without either, runni
 watched until Ctrl-C, through the host's service (ttmem serve), or one of sudo. docs/leaks.md explains
 marks, and what counts as a leak.`,
 		Example: `  ttmem leaks model.ttmem
-  ttmem leaks -- python model.py
   ttmem leaks -p 4242 --duration 1m
   ttmem leaks model.ttmem --from warm --to done --within forward
-  ttmem leaks --fail-above 1MiB --suppress known.txt -- python test.py
+  ttmem leaks --fail-above 1MiB --junit leaks.xml -- python test.py
   ttmem leaks model.ttmem --json | jq '.leaks[] | {bytes, count, name}'`,
 		PreRunE: o.take,
 		RunE:    func(c *cobra.Command, _ []string) error { return runLeaks(c, &o) },
@@ -79,7 +67,7 @@ marks, and what counts as a leak.`,
 	flags.Regions(c, &o.regions, leakRegions)
 	c.Flags().StringVar(&o.suppress, "suppress", "", "ignore call stacks that match a line of `FILE`")
 	_ = c.MarkFlagFilename("suppress")
-	flags.FailAbove(c, &o.failAbove)
+	o.gate.Register(c)
 	flags.Limit(c, &o.n, listedLeaks)
 	flags.Takes(c, flags.Color, flags.JSON, flags.Rules)
 	return c
@@ -91,6 +79,9 @@ var leakRegions = alloc.RegionNames(page.Regions)
 // check checks the flags before anything is read.
 func (o *leaksOptions) check() (alloc.Filter, *name.Rules, error) {
 	filter, rules, err := o.viewOptions.check(alloc.Regions)
+	if err == nil {
+		err = o.gate.Check()
+	}
 	if err != nil {
 		return filter, nil, err
 	}
@@ -140,21 +131,33 @@ func runLeaks(c *cobra.Command, o *leaksOptions) error {
 		return err
 	}
 	w.Notes = append(o.pageNotes(p, marks, w), w.Notes...)
-	doubts := page.Doubts(p.Losses, "there may be fewer leaks, or others")
-	if err := w.Finish(doubts); err != nil {
-		return err
+	result := gate.Result{Of: w.Of, Lost: p.Losses.Any(), Findings: findings(p.Leaked(), func(r *alloc.Row) string {
+		return fmt.Sprintf("%s leaked", page.Bytes(r.Amounts[0].Bytes))
+	})}
+	result.Status = w.Finish(page.Doubts(p.Losses, "there may be fewer leaks, or others"))
+	total, undecided := p.LeakedBytes(), p.Undecided()
+	switch {
+	case result.Status != nil:
+	case total > uint64(o.gate.Above):
+		result.Exceeded = fmt.Sprintf("%s leaked, more than --fail-above %s", page.Bytes(total), page.Bytes(uint64(o.gate.Above)))
+	case undecided != "" && o.gate.Checks() && !result.Lost:
+		term.Warn(undecided + "; --fail-above does not count them")
 	}
-	if total := p.LeakedBytes(); c.Flags().Changed("fail-above") && total > uint64(o.failAbove) {
-		term.Warn(fmt.Sprintf("%s leaked, more than --fail-above %s", page.Bytes(total), page.Bytes(uint64(o.failAbove))))
-		return term.ExitStatus(exceeded)
-	}
-	if c.Flags().Changed("fail-above") && p.Losses.Any() {
-		return notJudged()
-	}
-	if text := p.Undecided(); text != "" && c.Flags().Changed("fail-above") {
-		term.Warn(text + "; --fail-above does not count them")
-	}
-	return nil
+	return o.gate.Judge(result)
+}
+
+// findings returns rows as the findings of a gate.
+func findings(rows []*alloc.Row, what func(*alloc.Row) string) []gate.Finding {
+	return page.Each(rows, func(r *alloc.Row) gate.Finding {
+		if r.Site == nil {
+			return gate.Finding{Text: what(r)}
+		}
+		f := gate.Finding{Text: what(r) + ": " + r.Text}
+		if calls := name.UserCalls(r.Stack.Frames()); len(calls) > 0 {
+			f.File, f.Line = calls[0].File, calls[0].Line
+		}
+		return f
+	})
 }
 
 // follow brings a state to the end of the events. It returns the state of the source.

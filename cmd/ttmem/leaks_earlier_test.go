@@ -10,6 +10,7 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/between"
 	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/gate"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/leaks"
 	"ttmem/cmd/ttmem/source"
@@ -62,7 +63,7 @@ func joinedFile(t *testing.T, leaks bool) string {
 func TestMarksOfBeforeDoNotHideLeaks(t *testing.T) {
 	for _, flags := range [][]string{nil, {"--from", "begin"}} {
 		doc, err := leaksJSON(t, append(flags, joinedFile(t, true), "--fail-above", "0")...)
-		qt.Check(t, qt.Equals(err, error(term.ExitStatus(exceeded))))
+		qt.Check(t, qt.Equals(err, error(term.ExitStatus(gate.Exceeded))))
 		qt.Check(t, qt.Equals(doc.LeakedCount, 24))
 		qt.Check(t, qt.IsNil(doc.From))
 		doc, err = leaksJSON(t, append(flags, joinedFile(t, false), "--fail-above", "0")...)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/gate"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
@@ -87,7 +88,7 @@ func TestWhatStoppedGrowingIsLeft(t *testing.T) {
 			}
 			qt.Check(t, qt.Equals(left, test.left))
 			_, err = leaksJSON(t, append(test.flags, file, "--fail-above", "0")...)
-			qt.Check(t, qt.Equals(err, error(term.ExitStatus(exceeded))))
+			qt.Check(t, qt.Equals(err, error(term.ExitStatus(gate.Exceeded))))
 		})
 	}
 	_, err := leaksJSON(t, markedFile(t, 8), "--from", "step", "--to", "step", "--fail-above", "96KiB")

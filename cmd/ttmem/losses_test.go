@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/xml"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/gate"
 	"ttmem/tracer/event"
 )
 
@@ -85,18 +88,66 @@ func TestGatesDoNotPassOnLostEvents(t *testing.T) {
 		status int
 	}{
 		{"leaks RIGHT --fail-above 1TiB", 0},
-		{"leaks WRONG --fail-above 1TiB", unjudged},
+		{"leaks WRONG --fail-above 1TiB", gate.Unjudged},
 		{"leaks WRONG", 0},
-		{"leaks WRONG --from begin --to warm --fail-above 1TiB", unjudged},
+		{"leaks WRONG --from begin --to warm --fail-above 1TiB", gate.Unjudged},
 		{"diff RIGHT RIGHT --fail-above 1TiB", 0},
-		{"diff RIGHT WRONG --fail-above 1TiB", unjudged},
-		{"diff WRONG RIGHT --fail-above 1TiB", unjudged},
+		{"diff RIGHT WRONG --fail-above 1TiB", gate.Unjudged},
+		{"diff WRONG RIGHT --fail-above 1TiB", gate.Unjudged},
 		{"diff RIGHT WRONG", 0},
-		{"diff WRONG --from begin --to warm --fail-above 0", exceeded},
+		{"diff WRONG --from begin --to warm --fail-above 0", gate.Exceeded},
 	} {
 		words := strings.Fields(strings.NewReplacer("RIGHT", right, "WRONG", wrong).Replace(test.args))
 		_, errs, status := runOnStreams(t, false, words)
 		qt.Check(t, qt.Equals(status, test.status), qt.Commentf("%s: %s", test.args, errs))
-		qt.Check(t, qt.Equals(strings.Count(errs, "events were lost: the result may be wrong"), map[bool]int{true: 1}[status == unjudged]), qt.Commentf("%s: %s", test.args, errs))
+		qt.Check(t, qt.Equals(strings.Count(errs, "events were lost: the result may be wrong"), map[bool]int{true: 1}[status == gate.Unjudged]), qt.Commentf("%s: %s", test.args, errs))
 	}
+}
+
+// TestAGateWritesWhatCIShows: a JUnit file that parsers read, and annotations of the lines for GitHub's runner.
+func TestAGateWritesWhatCIShows(t *testing.T) {
+	a, b := writeEvents(t, "a.ttmem", newTrainingRun(100).steps(1, 2, 12).events), writeEvents(t, "b.ttmem", newTrainingRun(100).steps(4, 2, 12).events)
+	out := filepath.Join(t.TempDir(), "junit.xml")
+	type testSuites struct {
+		Failures int `xml:"failures,attr"`
+		Errors   int `xml:"errors,attr"`
+		Suite    struct {
+			Case struct {
+				Name    string `xml:"name,attr"`
+				Failure string `xml:"failure"`
+				Error   string `xml:"error"`
+			} `xml:"testcase"`
+		} `xml:"testsuite"`
+	}
+	run := func(args ...string) (doc testSuites, errs string, status int) {
+		_, errs, status = runOnStreams(t, false, append(args, "--junit", out))
+		text, err := os.ReadFile(out)
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", errs))
+		qt.Assert(t, qt.IsNil(xml.Unmarshal(text, &doc)))
+		return doc, errs, status
+	}
+	t.Setenv("GITHUB_ACTIONS", "true")
+	t.Setenv("GITHUB_WORKSPACE", "/home/user/project")
+
+	doc, errs, status := run("diff", a, b, "--fail-above", "1KiB")
+	qt.Check(t, qt.Equals(status, gate.Exceeded))
+	qt.Check(t, qt.Equals(doc.Suite.Case.Name, a+" "+b))
+	qt.Check(t, qt.DeepEquals([]int{doc.Failures, doc.Errors}, []int{1, 0}))
+	qt.Check(t, qt.Matches(doc.Suite.Case.Failure, `DRAM has grown by 144\.0 KiB, which is over 1\.0 KiB\n\S*model\.py:41: \+144\.0 KiB of DRAM: model\.py:41 Model\.step · ttnn\.add\n`))
+	qt.Check(t, qt.Matches(errs, `(?s).*(^|\n)::error file=\S*model\.py,line=41,title=ttmem diff::\+144\.0 KiB of DRAM: model\.py:41 Model\.step · ttnn\.add\n.*`))
+
+	doc, errs, status = run("diff", b, a, "--fail-above", "1KiB")
+	qt.Check(t, qt.Equals(status, 0))
+	qt.Check(t, qt.Equals(doc.Failures, 0))
+	qt.Check(t, qt.Equals(errs, ""))
+
+	leaking := markedFile(t, 8)
+	doc, errs, status = run("leaks", leaking, "--from", "step", "--to", "step", "--fail-above", "0")
+	qt.Check(t, qt.Equals(status, gate.Exceeded), qt.Commentf("%s", errs))
+	qt.Check(t, qt.Matches(doc.Suite.Case.Failure, `(?s).* leaked, more than --fail-above 0 B\n.* KiB leaked: .*`))
+	qt.Check(t, qt.StringContains(errs, "\n::error file="))
+
+	_, errs, status = runOnStreams(t, false, []string{"leaks", leaking, "--junit", out})
+	qt.Check(t, qt.Equals(status, 1))
+	qt.Check(t, qt.Equals(errs, "ttmem: --junit has the result of a check: give --fail-above SIZE\n"))
 }

@@ -38,6 +38,9 @@ func Warn(text string) {
 	stderr.add(os.Stderr, fmt.Sprintf("%s%s\n", warning, strings.Join(lines, "\n"+page.Blank(len(warning)))))
 }
 
+// Line writes a line for another program, such as GitHub's runner, to standard error.
+func Line(text string) { stderr.add(os.Stderr, event.Printable(text)+"\n") }
+
 // warning begins what Warn writes.
 const warning = "ttmem: "
 

@@ -168,6 +168,19 @@ func (d *Difference) order(groups *table.Table, o Options) {
 	})
 }
 
+// Growth returns the groups that grew, largest first. Circular buffers do not count.
+func (d *Difference) Growth() (rows []*alloc.Row) {
+	for _, g := range d.Groups {
+		if !isStatic(g) && change(g) > 0 {
+			rows = append(rows, g)
+		}
+	}
+	return rows
+}
+
+// Change is how many bytes more B has of a group.
+func Change(r *alloc.Row) int64 { return change(r) }
+
 // Grown returns the region whose buffers grew most, over all chips. Circular buffers do not
 // count: programs share their space.
 func (d *Difference) Grown() (name string, bytes int64) {

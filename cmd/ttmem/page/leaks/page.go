@@ -112,6 +112,9 @@ func (p *Page) class(v *analyze.Verdict) *[]*alloc.Row {
 // LeakedBytes is the sum of all leaks.
 func (p *Page) LeakedBytes() uint64 { return sumOf(p.leaks).Bytes }
 
+// Leaked returns the leaks, largest first.
+func (p *Page) Leaked() []*alloc.Row { return p.leaks }
+
 // Undecided says how much grew in too few buffers to be judged; "" if nothing did.
 func (p *Page) Undecided() string {
 	if len(p.undecided) == 0 {
