@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
@@ -26,6 +27,9 @@ import (
 type diffOptions struct {
 	viewOptions
 	gate gate.Gate
+	// baseline is the file of --baseline, and update whether to make it.
+	baseline string
+	update   bool
 	// auto is true if no moment is selected.
 	auto bool
 	// calls are what is compared with --within.
@@ -38,21 +42,17 @@ const listedChanges = 20
 func newDiff() *cobra.Command {
 	var o diffOptions
 	c := &cobra.Command{
-		Use:   "diff A B | diff FILE --from MARK [--to MARK] | diff FILE -p PID",
+		Use:   "diff A B | FILE --from MARK | FILE -p PID | --baseline FILE B",
 		Short: "Compare recordings, moments, or a recording and a process",
 		Long: `Compares allocations in A and B by call stack, largest change first.
 
-A and B are recordings, two moments of one file (--from and --to), or FILE and the running
-process PID (from the service or as root). Recordings are compared by their unfreed
-memory (the moment left) or, if that is equal, by their peaks; --at selects another moment.
---within compares the buffers left by calls of a function: in one file, the first and the last.
-docs/diff.md explains moments.`,
-		Example: `  ttmem diff yesterday.ttmem today.ttmem
-  ttmem diff yesterday.ttmem today.ttmem --at peak --by op
+A and B are recordings, two moments of one file, or FILE and a process. Recordings are compared by
+their unfreed memory (the moment left) or, if that is equal, by their peaks; with --baseline,
+growth of either fails. docs/diff.md explains both.`,
+		Example: `  ttmem diff yesterday.ttmem today.ttmem --at peak --by op
   ttmem diff model.ttmem --from warm --to trained
-  ttmem diff model.ttmem --within forward
-  ttmem diff loop.ttmem --from step#10 --to step#20 --fail-above 64KiB
-  ttmem diff a.ttmem b.ttmem --json | jq '.groups[0]'`,
+  ttmem diff --baseline model.json today.ttmem --update-baseline
+  ttmem diff --baseline model.json today.ttmem --fail-above 1MiB`,
 		RunE: func(c *cobra.Command, args []string) error { return runDiff(c, &o, args) },
 		ValidArgsFunction: func(c *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 1 {
@@ -68,6 +68,9 @@ docs/diff.md explains moments.`,
 	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
 	flags.Grep(c, &o.grep)
 	o.gate.Register(c)
+	c.Flags().StringVar(&o.baseline, "baseline", "", "compare with the baseline in `FILE`, and fail on growth")
+	_ = c.MarkFlagFilename("baseline")
+	c.Flags().BoolVar(&o.update, "update-baseline", false, "write the file of --baseline")
 	flags.Limit(c, &o.n, listedChanges)
 	flags.Takes(c, flags.Color, flags.JSON, flags.Rules, flags.Socket, flags.UTC)
 	return c
@@ -93,6 +96,9 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 	live := len(args) == 1 && !marked && !within && (len(o.source.PIDs) > 0 || o.source.SocketNamed)
 	o.lines = !c.Flags().Changed("by")
 	o.auto = !marked && !live && !c.Flags().Changed("at") && o.span.Within == ""
+	if o.baseline != "" || o.update {
+		return o.sidesOfBaseline(c, args)
+	}
 	switch {
 	case len(args) == 0:
 		return nil, nil, fmt.Errorf("missing files to compare: %s yesterday.ttmem today.ttmem", c.CommandPath())
@@ -141,6 +147,82 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 	return o.newSide(args[0], span.From), o.newSide(args[0], span.To), err
 }
 
+// sidesOfBaseline returns the sides of --baseline: its file, which is a baseline or a recording, and a recording.
+func (o *diffOptions) sidesOfBaseline(c *cobra.Command, args []string) (a, b *diffSide, err error) {
+	for _, flag := range []string{"from", "to", "within", flags.Socket} {
+		if c.Flags().Changed(flag) {
+			return nil, nil, fmt.Errorf("--%s does not go with a baseline, which has the moments left and peak: leave it out", flag)
+		}
+	}
+	at := source.Moment{Kind: source.Unfreed, Text: "left", Last: true}
+	switch {
+	case o.baseline == "":
+		return nil, nil, fmt.Errorf("--update-baseline needs a file: %s --baseline FILE B --update-baseline", c.CommandPath())
+	case len(args) != 1:
+		return nil, nil, fmt.Errorf("--baseline takes one recording: %s --baseline FILE B", c.CommandPath())
+	case o.update && o.gate.Checks():
+		return nil, nil, errors.New("--update-baseline checks nothing: leave out --fail-above")
+	case c.Flags().Changed("at") && o.update:
+		return nil, nil, errors.New("--update-baseline writes the moments left and peak: leave out --at")
+	case c.Flags().Changed("at") && o.at != "left" && o.at != "peak":
+		return nil, nil, fmt.Errorf("--at %s: a baseline has the moments left and peak", o.at)
+	case o.by == "class" || o.by == "process":
+		return nil, nil, fmt.Errorf("--by %s: a baseline does not have it; choose stack, op, line or owner", o.by)
+	case c.Flags().Changed("at") && o.at == "peak":
+		at = source.Moment{Kind: source.Peak, Text: "peak", Last: true}
+	}
+	o.auto = !c.Flags().Changed("at")
+	o.gate.Always = !o.update
+	a, b = o.newSide(o.baseline, at), o.newSide(args[0], at)
+	a.PIDs = nil // another run has other ids
+	return a, b, nil
+}
+
+// readBaseline reads the sides of --baseline.
+func (o *diffOptions) readBaseline(a, b *diffSide) (*source.Summary, error) {
+	f, err := flags.Open("--baseline", a.Path)
+	if err != nil {
+		return nil, fmt.Errorf("%w; --update-baseline makes it", err)
+	}
+	defer f.Close()
+	in := bufio.NewReader(f)
+	if first, _ := in.Peek(1); string(first) != "{" {
+		return o.read(a, b)
+	}
+	baseline, err := diff.ReadBaseline(in)
+	if err != nil {
+		return nil, fmt.Errorf("--baseline %s: %w; --update-baseline makes it again", a.Path, err)
+	}
+	a.Parts, a.peaks, a.Snap = baseline.Left, baseline.Peaks, &memory.Snapshot{}
+	if a.at.Kind == source.Peak {
+		a.Parts = baseline.Peaks
+	}
+	return o.readSides(&source.Recording{Path: b.Path}, b)
+}
+
+// updateBaseline writes the file of --baseline.
+func (o *diffOptions) updateBaseline(b *diffSide) error {
+	w, err := o.readSides(&source.Recording{Path: b.Path}, b)
+	if err == nil {
+		err = w.Finish(nil)
+	}
+	if err != nil {
+		return err
+	}
+	if b.Losses.Any() {
+		return fmt.Errorf("%s: events were lost, so it is no baseline: record it again", b.Path)
+	}
+	f, err := output.Create("--baseline", o.baseline)
+	if err != nil {
+		return err
+	}
+	if err := f.Finish((&diff.Baseline{Left: b.Parts, Peaks: b.peaks}).Write(f.W)); err != nil {
+		return err
+	}
+	term.Warn(fmt.Sprintf("%s has the unfreed memory and the peaks of %s", o.baseline, b.Path))
+	return nil
+}
+
 func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	o.format, o.rules, o.utc = flags.Format(c), flags.RulesFile(c), flags.WantsUTC(c)
 	a, b, err := o.sides(c, args)
@@ -160,7 +242,13 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	if o.format.JSON && !c.Flags().Changed("limit") {
 		o.n = 0
 	}
+	if o.update {
+		return o.updateBaseline(b)
+	}
 	read := o.read
+	if o.baseline != "" {
+		read = o.readBaseline
+	}
 	if o.span.Within != "" {
 		read = func(a, b *diffSide) (*source.Summary, error) { return o.readCalls(len(args) == 1, a, b) }
 	}
@@ -212,11 +300,15 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 func (o *diffOptions) compare(a, b *diffSide, names alloc.Namer) *diff.Difference {
 	ask := diff.Options{By: o.by, Limit: o.n, Lines: o.lines && !o.format.JSON}
 	d := diff.New(&a.Side, &b.Side, names, ask)
-	if !o.auto || len(d.Groups) > 0 {
+	_, grown := d.Grown()
+	if !o.auto || len(d.Groups) > 0 && (o.baseline == "" || grown > int64(o.gate.Above)) {
 		return d
 	}
 	ask.Note = "The unfreed memory is the same in both: these are the peaks."
-	if len(d.Totals) == 0 {
+	switch {
+	case len(d.Groups) > 0:
+		ask.Note = "The unfreed memory did not grow too much: these are the peaks."
+	case len(d.Totals) == 0:
 		ask.Note = "Both freed everything: these are the peaks."
 	}
 	peak := source.Moment{Kind: source.Peak, Text: "peak"}
