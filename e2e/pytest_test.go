@@ -111,6 +111,25 @@ func TestPytestPlugin(t *testing.T) {
 	qt.Check(t, qt.StringContains(text, "device memory cannot be measured: no /nonexistent/ttmem"))
 	qt.Check(t, qt.IsFalse(fails(t, text, "test_unmarked")))
 
+	// a baseline: what tests leave and use is compared with an earlier run
+	baseline := filepath.Join(dir, "baseline.json")
+	compared := []string{"--ttmem-baseline", baseline, "test_limits.py::test_clean", "test_limits.py::test_unmarked"}
+	text, status = pytest(append(compared, "--ttmem-update-baseline")...)
+	qt.Check(t, qt.Equals(status, 0))
+	qt.Check(t, qt.StringContains(text, baseline+" has 2 tests of this run"))
+	text, status = pytest(append(compared, "-v")...)
+	qt.Check(t, qt.Equals(status, 0))
+	figures, err := os.ReadFile(baseline)
+	qt.Assert(t, qt.IsNil(err))
+	smaller := regexp.MustCompile(`("DRAM  test_limits.py tensor · ttnn.empty": )540672`).ReplaceAll(figures, []byte("${1}1"))
+	qt.Assert(t, qt.Not(qt.Equals(string(smaller), string(figures))), qt.Commentf("%s", figures))
+	qt.Assert(t, qt.IsNil(os.WriteFile(baseline, smaller, 0o600)))
+	text, status = pytest(append(compared, "-v")...)
+	qt.Check(t, qt.Equals(status, 1))
+	qt.Check(t, qt.IsFalse(fails(t, text, "test_clean")))
+	qt.Check(t, qt.IsTrue(fails(t, text, "test_unmarked")))
+	qt.Check(t, qt.Matches(text, `(?s).*528\.0 KiB unfreed exceeds the baseline's 1 B:\n +528\.0 KiB  1 in DRAM  test_limits\.py:\d+ tensor.*`))
+
 	// programs that earlier tests left in the program cache do not count, so the order does not matter
 	t.Run("L1 in any order", func(t *testing.T) {
 		in := func(names ...string) map[string]string {

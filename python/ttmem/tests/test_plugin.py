@@ -1,5 +1,6 @@
 """The pytest plugin beside a made-up `ttmem steps`: what it does with each answer."""
 
+import json
 import os
 import re
 import subprocess
@@ -36,7 +37,7 @@ for line in sys.stdin:
     answer(
         step=name, begin_ns=1, end_ns=2, lost=figure("lost"),
         peaks=[dict(device=0, region="DRAM", peak_bytes=peak), dict(device=1, region="DRAM", peak_bytes=1), dict(device=0, region="L1", peak_bytes=peak, at_least="least" in name)],
-        left=[dict(region="DRAM", bytes=left, buffers=1, name="line", calls=[])] if left else [], failures=[],
+        left=[dict(region="DRAM", bytes=left, buffers=1, name=f"m.py:{left} f", calls=[])] if left else [], failures=[],
     )
 """
 LIMIT = "@pytest.mark.ttmem(limit_leaks=100, limit_peak={'DRAM': '1 KiB'})"
@@ -57,7 +58,7 @@ def run(tmp_path, monkeypatch):
             cwd=tmp_path, capture_output=True, encoding="utf-8", timeout=300,  # the made-up ttmem hangs for longer
         )
         assert "Warning" not in done.stdout
-        return done.stdout, done.returncode
+        return done.stdout + done.stderr, done.returncode
 
     return run
 
@@ -166,3 +167,87 @@ def test_a_forked_process_leaves_the_measurement_alone(run, tmp_path):
 def test_wrong_settings(run, setting):
     text, status = run(["good"], "-o", setting)
     assert status == 4
+
+
+def test_a_baseline(run, tmp_path):
+    """Figures are of a test's name here: a test of the same name with others is one of the file."""
+    file = tmp_path / "base.json"
+    text, status = run(["good"], "--ttmem-baseline", "base.json")
+    assert status == 4
+    assert f"ERROR: --ttmem-baseline {file}: no such file: --ttmem-update-baseline makes it\n" in text
+    text, status = run([], "--ttmem-update-baseline", others=["good"])
+    assert status == 4
+    names = ["left_10_peak_100", "left_200_peak_2048", "left_50", "lost_1", "good"]
+    update = "--ttmem-baseline", "base.json", "--ttmem-update-baseline"
+    text, status = run([], *update, others=names)
+    assert status == 0
+    assert f"ttmem: {file} has 4 tests of this run, without 1 that failed or lost events\n" in text
+    document = json.loads(file.read_text())
+    tests = document["tests"]
+    assert tests["test_it.py::test_left_10_peak_100"] == {"left": {"DRAM  m.py f": 10}, "peaks": {"DRAM": 100, "L1": 100}}
+
+    text, status = run([], "--ttmem-baseline", "base.json", others=names)
+    assert status == 0
+    assert "not in the baseline: 1 tests; --ttmem-update-baseline adds them\n" in text
+
+    tests["test_it.py::test_left_10_peak_100"]["peaks"]["L1"] = 98
+    tests["test_it.py::test_left_200_peak_2048"]["left"] = {"DRAM  m.py f": 100, "DRAM  m.py g": 90}
+    tests["test_it.py::test_left_50"] = {"left": {"DRAM  m.py f": 70}, "peaks": {"DRAM": 1, "L1": 1}}
+    file.write_text(json.dumps(document))
+    for more in ([], ["-n", "2"]):
+        text, status = run([], "--ttmem-baseline", "base.json", *more, others=names)
+        assert status == 1
+        assert failed(text) == {"left_10_peak_100", "left_200_peak_2048"}
+        assert "L1 peak 100 B exceeds the baseline's 98 B\n" in text
+        assert re.search(r"200 B unfreed exceeds the baseline's 190 B:\n +200 B  1 in DRAM  m.py:200 f\n", text)
+    text, status = run([], "--ttmem-baseline", "base.json", "-o", "ttmem_tolerance=5.5%", others=names)
+    assert status == 0
+    text, status = run([], "--ttmem-baseline", "base.json", "-o", "ttmem_tolerance=9", others=names)
+    assert failed(text) == {"left_200_peak_2048"}
+    # what did not run stays
+    text, status = run([], *update, "-n", "2", others=["left_50", "new"])
+    assert status == 0
+    after = json.loads(file.read_text())["tests"]
+    assert after["test_it.py::test_left_50"]["left"] == {"DRAM  m.py f": 50}
+    assert after["test_it.py::test_new"]["left"] == {}
+    assert after["test_it.py::test_left_10_peak_100"]["peaks"]["L1"] == 98
+    for wrong in ("[]", "{", '{"v":1,"kind":"pytest --ttmem-baseline","tests":{"x":1}}', '{"v":2,"kind":"pytest --ttmem-baseline","tests":{}}'):
+        file.write_text(wrong)
+        text, status = run([], "--ttmem-baseline", "base.json", others=["good"])
+        assert status == 4
+        assert "no baseline of this version" in text
+    text, status = run([], "--ttmem-baseline", "base.json", "-o", "ttmem_tolerance=some", others=["good"])
+    assert status == 4
+
+
+def test_a_baseline_needs_the_measurement(run, tmp_path):
+    run([], "--ttmem-baseline", "base.json", "--ttmem-update-baseline", others=["ends", "good"])
+    text, status = run([], "--ttmem-baseline", "base.json", "--ttmem-command", "/nonexistent/ttmem", others=["good"])
+    assert status == 4  # nothing was written
+    text, status = run([], "--ttmem-baseline", "base.json", "--ttmem-update-baseline", others=["good", "lost_0"])
+    text, status = run([], "--ttmem-baseline", "base.json", "--ttmem-command", "/nonexistent/ttmem", others=["good"])
+    assert status == 1
+    assert failed(text) == {"good"}
+
+
+@pytest.mark.parametrize("more", [[], ["-n", "1"]])
+def test_annotations_for_github(run, tmp_path, monkeypatch, more):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path.parent))
+    text, status = run(["good", "left_200_peak_2048"], *more)
+    assert status == 1
+    [line] = [line for line in text.splitlines() if line.startswith("::")]
+    assert line == (
+        f"::error file={tmp_path.name}/test_it.py,line=4,title=test_it.py%3A%3Atest_left_200_peak_2048::"
+        "200 B unfreed exceeds limit_leaks = 100 B:%0A         200 B  1 in DRAM  m.py:200 f%0ADRAM peak 2.0 KiB exceeds limit_peak = 1.0 KiB"
+    )
+
+
+def test_annotations_are_escaped(monkeypatch):
+    from ttmem import pytest_plugin
+
+    monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
+    step = {"place": ["/w/a,b:c%.py", 3], "step": "x[a:b,100%]\n", "wrong": ["100%", "a, b: c\r"]}
+    assert pytest_plugin.annotation(step) == (
+        "::error file=/w/a%2Cb%3Ac%25.py,line=3,title=x[a%3Ab%2C100%25]%0A::100%25%0Aa, b: c%0D"
+    )

@@ -8,10 +8,12 @@ A test with a limit is marked:
 or limits of all tests are in pytest.ini, and `pytest --ttmem` measures every test. What a test
 leaves is what it allocated between its call and the end of its teardown and did not free; its peak is
 the highest use of a region of one chip meanwhile, of L1 on the fullest core. `ttmem steps` measures
-both from outside: neither the tested code nor ttnn is changed.
+both from outside: neither the tested code nor ttnn is changed. `pytest --ttmem-baseline FILE` compares both with those of
+an earlier run.
 """
 
 import json
+import os
 import re
 
 import pytest
@@ -68,11 +70,97 @@ def ini_limits(config):
     return Limits(config.getini("ttmem_limit_leaks") or None, peak)
 
 
+def parse_tolerance(text):
+    """How much a figure may exceed one of a baseline, as a function of that: a size, or a share such as 5%."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*", text)
+    if match:
+        return lambda size: size * float(match.group(1)) / 100
+    size = parse_size(text)
+    return lambda _: size
+
+
+class Baseline:
+    """What each test left and used at its peak in an earlier run."""
+
+    KIND = "pytest --ttmem-baseline"
+
+    def __init__(self, path, update, tolerance):
+        self.path, self.update, self.tolerance = path, update, tolerance
+        self.tests = {}
+        if update and not os.access(os.path.dirname(path), os.W_OK):
+            raise ValueError(f"{path}: cannot be written")
+        if update and not os.path.exists(path):
+            return
+        try:
+            with open(path, encoding="utf-8") as file:
+                document = json.load(file)
+            if document["kind"] != self.KIND or document["v"] != 1:
+                raise ValueError
+            self.tests = document["tests"]
+            for one in self.tests.values():
+                sum(one["left"].values()) + sum(one["peaks"].values())
+        except FileNotFoundError:
+            raise ValueError(f"{path}: no such file: --ttmem-update-baseline makes it") from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}: {getattr(error, 'strerror', None) or 'no baseline of this version'}") from None
+
+    @staticmethod
+    def of(step):
+        """What the file has of a test. Its lines have no numbers, which edits change."""
+        left = {}
+        for one in leaked(step):
+            key = line_key(one)
+            left[key] = left.get(key, 0) + one["bytes"]
+        return {"left": dict(sorted(left.items())), "peaks": {region: size for region, size in peaks(step).items() if size}}
+
+    def has(self, step):
+        return not self.update and step["step"] in self.tests
+
+    def over(self, step):
+        """What a test left or used more than before, in words."""
+        if not self.has(step) or step["raised"]:
+            return []
+        before, lines = self.tests[step["step"]], []
+        total, was = sum(one["bytes"] for one in leaked(step)), sum(before["left"].values())
+        if total > was + self.tolerance(was):
+            lines.append("{} unfreed exceeds the baseline's {}:".format(*apart(total, was)))
+            now = self.of(step)["left"]
+            lines += left_lines([one for one in leaked(step) if now[line_key(one)] > before["left"].get(line_key(one), 0)])
+        for region, peak in peaks(step).items():
+            was = before["peaks"].get(region, 0)
+            if peak > was + self.tolerance(was):
+                lines.append(f"{region} peak " + "{} exceeds the baseline's {}".format(*apart(peak, was)))
+        return lines
+
+    def write(self, steps):
+        """Writes the tests that ran and may be relied on, and keeps the others. It returns what there is to say."""
+        ran = [step for step in steps if not step["raised"] and not step["lost"]]
+        self.tests.update({step["step"]: self.of(step) for step in ran})
+        document = {"v": 1, "kind": self.KIND, "tests": dict(sorted(self.tests.items()))}
+        with open(self.path + ".tmp", "w", encoding="utf-8") as file:
+            json.dump(document, file, indent=1)
+            file.write("\n")
+        os.replace(self.path + ".tmp", self.path)
+        left_out = len(steps) - len(ran)
+        return f"ttmem: {self.path} has {len(ran)} tests of this run" + (
+            f", without {left_out} that failed or lost events" if left_out else ""
+        )
+
+
+def line_key(left):
+    return f"{left['region']}  {re.sub(':[0-9]+', '', left['name'])}"
+
+
 def pytest_addoption(parser):
     group = parser.getgroup("ttmem", "device memory of Tenstorrent chips")
     group.addoption("--ttmem", action="store_true", help="measure every test, not only those with limits")
     group.addoption("--no-ttmem", action="store_true", help="measure no test, and ignore limits")
     group.addoption("--ttmem-command", default="ttmem", metavar="PATH", help="the ttmem to run (default: ttmem)")
+    group.addoption(
+        "--ttmem-baseline", metavar="FILE", help="measure every test, and fail those that leave or use more than in FILE"
+    )
+    group.addoption("--ttmem-update-baseline", action="store_true", help="write what the tests leave and use to that FILE")
+    parser.addini("ttmem_tolerance", "what a test may leave or use more than in the baseline, such as 64 KiB or 5%%", default="0")
     parser.addini(
         "ttmem_lost",
         "fail (the default) or report: what happens to a test with a limit if its events were lost",
@@ -102,12 +190,29 @@ def pytest_configure(config):
                 raise ValueError
         except ValueError:
             raise pytest.UsageError(f"ttmem_timeout = {config.getini('ttmem_timeout')}: give seconds") from None
-        config.pluginmanager.register(Plugin(config, limits, timeout), "ttmem-plugin")
+        config.pluginmanager.register(Plugin(config, limits, timeout, baseline_of(config)), "ttmem-plugin")
+
+
+def baseline_of(config):
+    path, update = config.getoption("--ttmem-baseline"), config.getoption("--ttmem-update-baseline")
+    if not path:
+        if update:
+            raise pytest.UsageError("--ttmem-update-baseline needs --ttmem-baseline FILE")
+        return None
+    try:
+        tolerance = parse_tolerance(config.getini("ttmem_tolerance"))
+    except ValueError as error:
+        raise pytest.UsageError(f"ttmem_tolerance: {error}, or a share such as 5%") from None
+    try:
+        return Baseline(os.path.join(str(config.invocation_params.dir), path), update, tolerance)
+    except ValueError as error:
+        raise pytest.UsageError(f"--ttmem-baseline {error}") from None
 
 
 class Plugin:
-    def __init__(self, config, limits, timeout):
-        self.all = config.getoption("--ttmem") or bool(limits)
+    def __init__(self, config, limits, timeout, baseline):
+        self.baseline = baseline
+        self.all = config.getoption("--ttmem") or bool(limits) or baseline is not None
         self.of_all = limits
         self.command = config.getoption("--ttmem-command")
         self.timeout = timeout
@@ -141,7 +246,7 @@ class Plugin:
                 )
             except (Error, OSError, ValueError) as error:
                 self.broken = str(error)
-        if limits and self.broken:
+        if (limits or self.baseline) and self.broken:
             self.fail_unmeasured()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -164,15 +269,19 @@ class Plugin:
                 limits = self.limits(item)
                 step = self.tell(lambda: self.watcher.end(self.id)) if self.watcher else None
                 if step:
+                    file, line, _ = item.location
+                    step["place"] = [str(item.config.rootpath / file), (line or 0) + 1]
                     self.check(step, limits)
-                elif limits:
+                elif limits or self.baseline:
                     self.fail_unmeasured()
 
     def check(self, step, limits):
         step["raised"] = self.raised
         self.steps.append(step)
-        wrong = over(step, limits)
-        if limits and step["lost"] and (wrong or self.lost_fails):
+        wrong = step["wrong"] = over(step, limits)
+        if self.baseline:
+            wrong += self.baseline.over(step)
+        if (limits or self.baseline and self.baseline.has(step)) and step["lost"] and (wrong or self.lost_fails):
             wrong.append(f"figures not reliable: {lost_events(step['lost'])}")
             if len(wrong) == 1:
                 wrong.append("the known figures exceed no limit (ttmem_lost = report lets the test pass)")
@@ -214,6 +323,14 @@ class Plugin:
             said += [f"ttmem: {why}" for why in self.missing]
         if self.steps:
             said += summary(self.steps)
+        if self.baseline and self.baseline.update:
+            said.append("ttmem: the baseline is not written" if self.missing else self.baseline.write(self.steps))
+        elif self.baseline:
+            new = sum(step["step"] not in self.baseline.tests for step in self.steps)
+            if new:
+                said.append(f"not in the baseline: {new} tests; --ttmem-update-baseline adds them")
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            said += [annotation(step) for step in self.steps if step["wrong"]]
         if said:
             terminalreporter.section("device memory")
         for line in said:
@@ -252,11 +369,7 @@ def over(step, limits):
     total = sum(one["bytes"] for one in left)
     if limits.leaks is not None and total > limits.leaks:
         lines.append("{} unfreed exceeds limit_leaks = {}:".format(*apart(total, limits.leaks)))
-        for one in left[:10]:
-            lines.append(f"  {format_size(one['bytes']):>12}  {one['buffers']} in {one['region']}  {one['name'] or 'unknown code'}")
-            lines += [f"                  {call}" for call in one["calls"][1:4]]
-        if len(left) > 10:
-            lines.append(f"  and {len(left) - 10} more")
+        lines += left_lines(left)
         if step["raised"]:
             lines.append(TRACEBACK)
     for region, limit in limits.peak.items():
@@ -265,6 +378,33 @@ def over(step, limits):
             least = " at least" if at_least(step, region) else ""
             lines.append(f"{region} peak{least} " + "{} exceeds limit_peak = {}".format(*apart(peak, limit)))
     return lines
+
+
+def left_lines(left, shown=10):
+    """Lines of memory that a test left."""
+    lines = []
+    for one in left[:shown]:
+        lines.append(f"  {format_size(one['bytes']):>12}  {one['buffers']} in {one['region']}  {one['name'] or 'unknown code'}")
+        lines += [f"                  {call}" for call in one["calls"][1:4]]
+    if len(left) > shown:
+        lines.append(f"  and {len(left) - shown} more")
+    return lines
+
+
+def annotation(step):
+    """A command to GitHub's runner, which shows at the test what is wrong. It is escaped as GitHub's own toolkit does."""
+
+    def data(text):
+        return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+    def value(text):
+        return data(text).replace(":", "%3A").replace(",", "%2C")
+
+    file, line = step["place"]
+    workspace = os.environ.get("GITHUB_WORKSPACE")
+    if workspace and not os.path.relpath(file, workspace).startswith(".."):
+        file = os.path.relpath(file, workspace)
+    return f"::error file={value(file)},line={line},title={value(step['step'])}::{data(chr(10).join(step['wrong']))}"
 
 
 def summary(steps, shown=10):
