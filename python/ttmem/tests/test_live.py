@@ -70,6 +70,13 @@ def test_a_step(answers):
     )
 
 
+def test_a_notebook_shows_a_step(answers, capsys):
+    shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell()
+    answers(BEGAN, ended())
+    assert shell.run_cell("import ttmem\nwith ttmem.step('x') as step:\n    pass\nstep").result.measured
+    assert "step x: 2 s, peak DRAM 20 B, 0 B left" in capsys.readouterr().out
+
+
 def test_lost_events_are_said(answers):
     answers(BEGAN, ended(lost=3), '{"peaks":[],"lost":1}\n')
     with pytest.warns(RuntimeWarning, match="step x: figures not reliable: 3 events lost"):
