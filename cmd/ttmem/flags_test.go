@@ -14,7 +14,7 @@ import (
 )
 
 // mostFlags is how many pairs of a command and a flag there may be. A flag of all commands
-// counts once.
+// counts once. Four are of checks in CI: --junit of two commands, and the baseline of diff.
 const mostFlags = 136
 
 // eachCommand calls do with a command and all below it.

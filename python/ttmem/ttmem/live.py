@@ -70,9 +70,9 @@ class Watcher:
         self.forked, self.lock, _starts = True, threading.RLock(), threading.Lock()
         for pipe in (self.process.stdin, self.process.stdout):
             try:
-                os.close(pipe.fileno())
-            except (OSError, ValueError):
-                pass  # closed already
+                pipe.close()
+            except OSError:
+                pass
 
     def line(self):
         """The next line that ttmem prints; empty where it has ended."""
@@ -139,6 +139,7 @@ class Watcher:
         self.broken = self.broken or "the measurement has ended"
         try:
             self.process.stdin.close()
+            self.process.stdout.close()
             self.process.wait(patience)
         except (OSError, subprocess.TimeoutExpired):
             try:
@@ -223,7 +224,7 @@ class Step:
         self.lost = 0
         self.seconds = None
         self.document = None  # the answer of `ttmem steps`
-        self._watcher = self._id = None
+        self._watcher = self._id = self._began = None
 
     def __enter__(self):
         self.__init__(self.name, self.required)  # it may be used again
@@ -232,6 +233,7 @@ class Step:
         try:
             self._watcher = watcher()
             self._id = self._watcher.begin(self.name)
+            self._began = time.monotonic()
         except (Error, OSError) as error:
             self._fails(error)
         return self
@@ -239,8 +241,9 @@ class Step:
     def __exit__(self, kind, error, traceback):
         if self._watcher is None:
             return
+        seconds = time.monotonic() - self._began
         try:
-            self._take(self._watcher.end(self._id))
+            self._take(self._watcher.end(self._id), seconds)
         except (Error, OSError) as failed:
             self._fails(failed, raises=kind is None)
 
@@ -251,9 +254,8 @@ class Step:
             raise Error(text) from None
         warnings.warn(text, RuntimeWarning, stacklevel=3)
 
-    def _take(self, document):
-        self.document, self.measured, self.lost = document, True, document["lost"]
-        self.seconds = (document["end_ns"] - document["begin_ns"]) / 1e9
+    def _take(self, document, seconds):
+        self.document, self.measured, self.lost, self.seconds = document, True, document["lost"], seconds
         for peak in document["peaks"]:
             region, size = peak["region"], peak["peak_bytes"]
             self.peaks[region] = max(self.peaks[region], size)
