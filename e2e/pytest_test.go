@@ -112,8 +112,8 @@ func TestPytestPlugin(t *testing.T) {
 	qt.Check(t, qt.IsFalse(fails(t, text, "test_unmarked")))
 
 	// a baseline: what tests leave and use is compared with an earlier run
-	baseline := filepath.Join(dir, "baseline.json")
-	compared := []string{"--ttmem-baseline", baseline, "test_limits.py::test_clean", "test_limits.py::test_unmarked"}
+	baseline := filepath.Join(t.TempDir(), "baseline.json") // beside no pytest.ini
+	compared := []string{"--ttmem-baseline=" + baseline, "test_limits.py::test_clean", "test_limits.py::test_unmarked"}
 	text, status = pytest(append(compared, "--ttmem-update-baseline")...)
 	qt.Check(t, qt.Equals(status, 0))
 	qt.Check(t, qt.StringContains(text, baseline+" has 2 tests of this run"))

@@ -204,6 +204,9 @@ def test_a_baseline(run, tmp_path):
     assert status == 0
     text, status = run([], "--ttmem-baseline", "base.json", "-o", "ttmem_tolerance=9", others=names)
     assert failed(text) == {"left_200_peak_2048"}
+    # whatever pytest takes as the root of the tests
+    text, status = run([], "--ttmem-baseline", "base.json", "--rootdir", "/", others=names)
+    assert failed(text.replace(str(tmp_path)[1:] + "/", "")) == {"left_10_peak_100", "left_200_peak_2048"}
     # what did not run stays
     text, status = run([], *update, "-n", "2", others=["left_50", "new"])
     assert status == 0
@@ -221,9 +224,10 @@ def test_a_baseline(run, tmp_path):
 
 
 def test_a_baseline_needs_the_measurement(run, tmp_path):
-    run([], "--ttmem-baseline", "base.json", "--ttmem-update-baseline", others=["ends", "good"])
-    text, status = run([], "--ttmem-baseline", "base.json", "--ttmem-command", "/nonexistent/ttmem", others=["good"])
-    assert status == 4  # nothing was written
+    text, status = run([], "--ttmem-baseline", "base.json", "--ttmem-update-baseline", others=["good", "ends"])
+    assert status == 1
+    assert f"ttmem: {tmp_path / 'base.json'} is not written: tests were not measured\n" in text
+    assert not (tmp_path / "base.json").exists()
     text, status = run([], "--ttmem-baseline", "base.json", "--ttmem-update-baseline", others=["good", "lost_0"])
     text, status = run([], "--ttmem-baseline", "base.json", "--ttmem-command", "/nonexistent/ttmem", others=["good"])
     assert status == 1

@@ -113,14 +113,19 @@ class Baseline:
             left[key] = left.get(key, 0) + one["bytes"]
         return {"left": dict(sorted(left.items())), "peaks": {region: size for region, size in peaks(step).items() if size}}
 
+    def key(self, item):
+        """The name of a test in the file, from its folder on: that of pytest depends on the arguments."""
+        _, _, name = item.nodeid.partition("::")
+        return f"{os.path.relpath(item.path, os.path.dirname(self.path))}::{name}"
+
     def has(self, step):
-        return not self.update and step["step"] in self.tests
+        return not self.update and step["key"] in self.tests
 
     def over(self, step):
         """What a test left or used more than before, in words."""
         if not self.has(step) or step["raised"]:
             return []
-        before, lines = self.tests[step["step"]], []
+        before, lines = self.tests[step["key"]], []
         total, was = sum(one["bytes"] for one in leaked(step)), sum(before["left"].values())
         if total > was + self.tolerance(was):
             lines.append("{} unfreed exceeds the baseline's {}:".format(*apart(total, was)))
@@ -135,7 +140,7 @@ class Baseline:
     def write(self, steps):
         """Writes the tests that ran and may be relied on, and keeps the others. It returns what there is to say."""
         ran = [step for step in steps if not step["raised"] and not step["lost"]]
-        self.tests.update({step["step"]: self.of(step) for step in ran})
+        self.tests.update({step["key"]: self.of(step) for step in ran})
         document = {"v": 1, "kind": self.KIND, "tests": dict(sorted(self.tests.items()))}
         with open(self.path + ".tmp", "w", encoding="utf-8") as file:
             json.dump(document, file, indent=1)
@@ -270,6 +275,8 @@ class Plugin:
                 step = self.tell(lambda: self.watcher.end(self.id)) if self.watcher else None
                 if step:
                     file, line, _ = item.location
+                    if self.baseline:
+                        step["key"] = self.baseline.key(item)
                     step["place"] = [str(item.config.rootpath / file), (line or 0) + 1]
                     self.check(step, limits)
                 elif limits or self.baseline:
@@ -324,9 +331,12 @@ class Plugin:
         if self.steps:
             said += summary(self.steps)
         if self.baseline and self.baseline.update:
-            said.append("ttmem: the baseline is not written" if self.missing else self.baseline.write(self.steps))
+            if self.missing or self.broken:
+                said.append(f"ttmem: {self.baseline.path} is not written: tests were not measured")
+            else:
+                said.append(self.baseline.write(self.steps))
         elif self.baseline:
-            new = sum(step["step"] not in self.baseline.tests for step in self.steps)
+            new = sum(step["key"] not in self.baseline.tests for step in self.steps)
             if new:
                 said.append(f"not in the baseline: {new} tests; --ttmem-update-baseline adds them")
         if os.environ.get("GITHUB_ACTIONS") == "true":
