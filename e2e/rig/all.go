@@ -23,7 +23,7 @@ var (
 
 // Notebook are the packages beside which the Python package is tested.
 func Notebook(pandas string) []string {
-	return []string{"pandas==" + pandas, "pytest==8.4.2", "pytest-xdist==3.8.0", "ipython==8.37.0", "hatchling==1.27.0"}
+	return []string{"pandas==" + pandas, "pytest==8.4.2", "pytest-xdist==3.8.0", "ipython==8.37.0", "hatchling==1.27.0", "nbconvert==7.16.6", "ipykernel==6.30.1"}
 }
 
 // Pandas are releases of pandas for versions of Python: the last one before 3 and one after it.
