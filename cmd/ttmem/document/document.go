@@ -51,6 +51,9 @@ type encoder struct {
 	text []byte
 	to   io.Writer // nil: the text is kept
 	err  error
+	// asColumns is true if lists of Columnar objects are written as columns; lists are these.
+	asColumns bool
+	lists     []*Columns
 }
 
 func (e *encoder) value(v any) {

@@ -182,7 +182,12 @@ func newPlan(t reflect.Type) plan {
 		}
 	case reflect.Func: // an iter.Seq
 		elem := planOf(t.In(0).In(0))
+		columnar := t.Implements(reflect.TypeFor[Columnar]())
 		return func(e *encoder, v reflect.Value) {
+			if columnar && e.asColumns {
+				e.columns(v.Interface().(Columnar))
+				return
+			}
 			e.text = append(e.text, '[')
 			if first := true; !v.IsNil() {
 				for one := range v.Seq() {

@@ -1,7 +1,6 @@
 package dump
 
 import (
-	"iter"
 	"slices"
 
 	"ttmem/aggregate/memory"
@@ -36,8 +35,8 @@ type Moment struct {
 // Document is the output of `ttmem dump --json`.
 type Document struct {
 	head
-	Buffers iter.Seq[table.Object[buffer]] `json:"buffers"`
-	Statics iter.Seq[table.Object[static]] `json:"statics"`
+	Buffers table.Seq[buffer] `json:"buffers"`
+	Statics table.Seq[static] `json:"statics"`
 }
 
 // GroupsDocument is the output of `ttmem dump --by WHAT --json`.
@@ -135,7 +134,7 @@ func (static) Columns() table.Columns {
 }
 
 // list yields the rows that are selected.
-func list[D table.Declaration](l *List, is func(*alloc.Row) bool, fields table.Columns) iter.Seq[table.Object[D]] {
+func list[D table.Declaration](l *List, is func(*alloc.Row) bool, fields table.Columns) table.Seq[D] {
 	fields = slices.Concat(placed, table.Site(&l.Namer), fields)
 	return func(yield func(table.Object[D]) bool) {
 		for _, a := range l.Rows[:len(l.Rows)-l.cutOff] {

@@ -29,6 +29,8 @@ type List struct {
 	// Failed is true if a part could not be read.
 	Failed bool
 	Rows   []*alloc.Row
+	// block has the latest of them: a million rows one by one would take longer.
+	block []alloc.Row
 	// cutOff is how many of All rows are not listed.
 	cutOff, All int
 	// There is the number of buffers, including those that are not selected.
@@ -112,9 +114,15 @@ func (l *List) OnlyAllocated(times memory.Intervals) {
 
 // add adds a row if it is selected.
 func (l *List) add(a alloc.Row, stack *event.Stack) {
-	if a, ok := l.Row(a, stack); ok {
-		l.Rows = append(l.Rows, &a)
+	a, ok := l.Row(a, stack)
+	if !ok {
+		return
 	}
+	if len(l.block) == cap(l.block) {
+		l.block = make([]alloc.Row, 0, min(1024, 8+len(l.Rows)))
+	}
+	l.block = append(l.block, a)
+	l.Rows = append(l.Rows, &l.block[len(l.block)-1])
 }
 
 // Sort puts the largest rows first. Static buffers come last: their sizes do not compare with

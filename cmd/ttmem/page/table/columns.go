@@ -3,6 +3,7 @@ package table
 import (
 	"fmt"
 	"reflect"
+	"slices"
 
 	"ttmem/cmd/ttmem/document"
 	"ttmem/cmd/ttmem/page"
@@ -16,6 +17,10 @@ type Column struct {
 	// Field is that of JSON, without a key for a column of the text only.
 	document.Field
 	value func(*alloc.Row) any
+	// add adds the value to a column.
+	add func(to *document.Column, r *alloc.Row)
+	// ofSite is true if all rows of a site with the same BeforeAttach have the same value.
+	ofSite bool
 
 	// Head, Width and Text are of the text; Width is 0 for a field of JSON only.
 	Head  string
@@ -33,9 +38,28 @@ type Columns []Column
 
 // Field returns a field of JSON objects.
 func Field[T any](key, about string, value func(*alloc.Row) T) Column {
-	c := Column{value: func(r *alloc.Row) any { return value(r) }}
+	c := Column{value: func(r *alloc.Row) any { return value(r) }, add: adder(value)}
 	c.Key, c.Type, c.About = key, reflect.TypeFor[T](), about
 	return c
+}
+
+// adder returns a function that adds a value to a column. Values of the types of most fields need no memory.
+func adder[T any](value func(*alloc.Row) T) func(*document.Column, *alloc.Row) {
+	switch value := any(value).(type) {
+	case func(*alloc.Row) string:
+		return func(to *document.Column, r *alloc.Row) { to.Text(value(r)) }
+	case func(*alloc.Row) uint64:
+		return func(to *document.Column, r *alloc.Row) { to.Uint(value(r)) }
+	case func(*alloc.Row) int:
+		return func(to *document.Column, r *alloc.Row) { to.Int(int64(value(r))) }
+	case func(*alloc.Row) []int:
+		return func(to *document.Column, r *alloc.Row) { to.Ints(value(r)) }
+	case func(*alloc.Row) int32:
+		return func(to *document.Column, r *alloc.Row) { to.Int(int64(value(r))) }
+	case func(*alloc.Row) uint16:
+		return func(to *document.Column, r *alloc.Row) { to.Uint(uint64(value(r))) }
+	}
+	return func(to *document.Column, r *alloc.Row) { to.Value(reflect.ValueOf(value(r))) }
 }
 
 // Optional returns a field that is left out where it is empty.
@@ -58,6 +82,14 @@ func Text(head string, width int, text func(*alloc.Row) string) Column {
 func (c Column) OrNone() Column {
 	c.OmitEmpty, c.Optional = true, true
 	return c
+}
+
+// OfSite returns the columns as those that depend on the site of a row and its BeforeAttach only.
+func OfSite(columns ...Column) Columns {
+	for i := range columns {
+		columns[i].ofSite = true
+	}
+	return columns
 }
 
 // As returns the field with another key.
@@ -158,13 +190,13 @@ func Name(n *alloc.Namer) Column {
 
 // Site returns the fields that name an allocation.
 func Site(n *alloc.Namer) Columns {
-	return Columns{
+	return slices.Concat(OfSite(
 		Name(n), Op,
 		Optional("function", "the function of the line", func(r *alloc.Row) string { return r.Name.Call.Function }),
 		Optional("file", "the file of the line", func(r *alloc.Row) string { return r.Name.Call.File }),
 		Optional("line", "the number of the line", func(r *alloc.Row) int { return r.Name.Call.Line }),
-		Component, Class, Stack,
-	}
+		Callers, Component,
+	), Columns{Class}, OfSite(Stack))
 }
 
 // Limited returns the first rows, or all if the limit is 0, and the sum of the others; nil without others.

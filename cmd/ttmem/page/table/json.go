@@ -42,3 +42,41 @@ func (Object[D]) Declared() (fields []document.Field) {
 func Objects[D Declaration](columns Columns, rows []*alloc.Row) []Object[D] {
 	return page.Each(rows, func(r *alloc.Row) Object[D] { return Object[D]{columns, r} })
 }
+
+// A Seq yields the rows of a JSON document, all with the same columns.
+type Seq[D Declaration] func(yield func(Object[D]) bool)
+
+// AddTo adds the rows to columns: see package document.
+func (s Seq[D]) AddTo(to *document.Columns) {
+	type key struct {
+		site         *alloc.Site
+		beforeAttach bool
+	}
+	var columns []*document.Column
+	known := make(map[key][]document.Cell) // the values of a site
+	for o := range s {
+		if columns == nil {
+			for i := range o.Columns {
+				columns = append(columns, to.New(&o.Columns[i].Field))
+			}
+		}
+		of := key{o.Row.Site, o.Row.BeforeAttach}
+		cells, again := known[of], 0
+		isKnown := cells != nil
+		for i, column := range columns {
+			switch {
+			case !o.Columns[i].ofSite:
+				o.Columns[i].add(column, o.Row)
+			case isKnown:
+				column.Again(cells[again])
+				again++
+			default:
+				o.Columns[i].add(column, o.Row)
+				cells = append(cells, column.Last())
+			}
+		}
+		if !isKnown {
+			known[of] = cells
+		}
+	}
+}
