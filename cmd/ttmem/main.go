@@ -100,7 +100,7 @@ func newRoot() *cobra.Command {
 		commands  []*cobra.Command
 	}{
 		{"trace", root.Long, []*cobra.Command{
-			newRun(), newAttach(), newServe(), newMark(), newSteps(), newMCP(), newDoctor(), newMan(), newVersion(),
+			newRun(), newAttach(), newServe(), newMark(), newSteps(), newMCP(), newAnswer(), newDoctor(), newMan(), newVersion(),
 		}},
 		{"ask", "View a recording, a command, or running processes:", []*cobra.Command{
 			newTop(), newReport(), newDump(), newPeak(), newOps(), newPhases(), newLeaks(), newOOM(record.FailuresFolder), newAdvise(), newFit(), newMap(), newLog(), newDiff(), newHTML(), newExport(),

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -14,7 +15,7 @@ import (
 )
 
 // TestPythonPackage runs the tests of the Python package, as pip installs it, on recordings of real
-// programs.
+// programs: beside two releases of pandas, and beside packages that it uses where they are installed.
 func TestPythonPackage(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	qt.Assert(t, qt.IsNil(err))
@@ -25,10 +26,13 @@ func TestPythonPackage(t *testing.T) {
 		readStory(t, storyEvents(goldenFolder, name)).record(t, filepath.Join(stories, name+".ttmem"), 0)
 	}
 	qt.Assert(t, qt.IsNil(os.Rename(writeEvents(t, "late.ttmem", lateEvents()), filepath.Join(stories, "late.ttmem"))))
-	for version, pandas := range rig.Pandas {
-		t.Run(version, func(t *testing.T) {
+	for name, beside := range map[string][]string{
+		"3.10": rig.Notebook(rig.Pandas["3.10"]), "3.12": rig.Notebook(rig.Pandas["3.12"]), "3.12 with Arrow": rig.Arrow(rig.Pandas["3.12"]),
+	} {
+		version, _, withArrow := strings.Cut(name, " ")
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			python, err := rig.PythonWith(t.Context(), version, t.Output(), rig.Notebook(pandas)...)
+			python, err := rig.PythonWith(t.Context(), version, t.Output(), beside...)
 			qt.Assert(t, qt.IsNil(err))
 			dir := t.TempDir()
 			// pip builds inside the source folder
@@ -44,10 +48,19 @@ func TestPythonPackage(t *testing.T) {
 			}
 			run("-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", packages, source)
 			tests := filepath.Join(source, "tests")
-			if version == "3.10" && !*tracetest.Long { // TestPytestPlugin has the plugin on it
+			if (version == "3.10" || withArrow) && !*tracetest.Long { // TestPytestPlugin has the plugin on it
 				qt.Assert(t, qt.IsNil(os.Remove(filepath.Join(tests, "test_plugin.py"))))
 			}
 			run("-m", "pytest", "-q", "-p", "no:cacheprovider", tests)
+			if withArrow {
+				typed := []string{"-m", "mypy", "--strict", "--disable-error-code=import-untyped", "--follow-imports=silent", "--cache-dir=" + filepath.Join(dir, "mypy")}
+				for _, module := range []string{"__init__", "recording", "child", "columns", "plotting", "program", "marking"} {
+					typed = append(typed, filepath.Join(source, "ttmem", module+".py"))
+				}
+				qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, "user.py"), []byte(usesTypes), 0o600)))
+				run(append(typed, "user.py")...)
+				return
+			}
 
 			// what a notebook shows
 			run("-c", `import os, ttmem
@@ -62,3 +75,20 @@ open("notebook.html", "w").write("<!DOCTYPE html><title>A notebook</title>" + ru
 		})
 	}
 }
+
+// usesTypes is a program that is checked with the types of the package.
+const usesTypes = `import ttmem
+
+
+def largest(path: str) -> int:
+    with ttmem.open(path, units=True) as run:
+        state: ttmem.State = run.at("peak")
+        began: int = run.metadata["began_ns"]
+        kinds = [str(event["kind"]) for event in run.events(region="L1")]
+        return state.time_ns - began + len(kinds)
+
+
+with ttmem.step("forward") as s:
+    ttmem.mark("warm")
+    print(s.peaks["DRAM"] + s.chips[0]["L1"] + ttmem.max_memory_allocated(), s.left[0].calls)
+`

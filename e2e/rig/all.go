@@ -26,6 +26,11 @@ func Notebook(pandas string) []string {
 	return []string{"pandas==" + pandas, "pytest==8.4.2", "pytest-xdist==3.8.0", "ipython==8.37.0", "hatchling==1.27.0", "nbconvert==7.16.6", "ipykernel==6.30.1"}
 }
 
+// Arrow are Notebook and what the Python package uses where it is installed.
+func Arrow(pandas string) []string {
+	return append(Notebook(pandas), "pyarrow==25.0.1", "matplotlib==3.10.9", "mypy==2.4.1")
+}
+
 // Pandas are releases of pandas for versions of Python: the last one before 3 and one after it.
 var Pandas = map[string]string{"3.10": "2.3.3", "3.12": "3.1.1"}
 
@@ -102,6 +107,7 @@ func parts(cache string) (list []part) {
 	for _, version := range PythonVersions {
 		python(version, Notebook(Pandas[version]))
 	}
+	python("3.12", Arrow(Pandas["3.12"]))
 	folder := func(name, path string, make func(ctx context.Context) (string, error)) {
 		list = append(list, part{name, path, func(ctx context.Context, _ io.Writer) error {
 			_, err := make(ctx)

@@ -20,6 +20,9 @@ type View interface {
 	Document() any
 }
 
+// Columns makes JSON documents have their large lists as columns: see document.WriteColumns.
+var Columns bool
+
 // Print prints a view to standard output, as JSON with the supplement. An error contains the name.
 func Print(v View, format term.Format, add *page.Supplement, name string) error {
 	return PrintTo(os.Stdout, v, format, add, name)
@@ -27,9 +30,12 @@ func Print(v View, format term.Format, add *page.Supplement, name string) error 
 
 // PrintTo is Print with a file for text.
 func PrintTo(to *os.File, v View, format term.Format, add *page.Supplement, name string) (err error) {
-	if format.JSON {
+	switch {
+	case format.JSON && Columns:
+		err = document.WriteColumns(os.Stdout, v.Document(), add)
+	case format.JSON:
 		err = document.Write(os.Stdout, v.Document(), add)
-	} else {
+	default:
 		err = v.WriteText(to, format.LayoutFor(to))
 	}
 	if err != nil {

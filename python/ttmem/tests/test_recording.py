@@ -1,16 +1,20 @@
 """Recordings of real programs, in the folder STORIES, read by the program TTMEM."""
 
+import gc
 import html.parser
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import threading
+import warnings
 
 import pytest
 
+import pandas
 import ttmem
-from ttmem import recording
+from ttmem import child, recording
 
 STORIES = pathlib.Path(os.environ["STORIES"])
 TTMEM = os.environ["TTMEM"]
@@ -137,7 +141,7 @@ def test_the_columns_are_those_of_the_schema(columns, document, without):
 
 def test_names_reach_no_terminal():
     hostile = {"a\x1b[2Jb": ["x\u202ey\n日本\x00\x9b", {"name": "<b>\x07é"}, 1, None]}
-    assert recording.printable(hostile) == {"a[2Jb": ["xy\n日本", {"name": "<b>é"}, 1, None]}
+    assert child.printable(hostile) == {"a[2Jb": ["xy\n日本", {"name": "<b>é"}, 1, None]}
 
 
 def test_any_document():
@@ -184,34 +188,272 @@ def test_mistakes(tmp_path, monkeypatch):
         assert ttmem.open(cut, TTMEM).json("report")["v"] == 1
 
 
+FAKE = """#!{python}
+import os, struct, sys
+def frame(kind, text):
+    sys.stdout.buffer.write(kind + struct.pack("<I", len(text)) + text)
+    sys.stdout.flush()
+assert sys.argv[1] == "answer"
+{first}
+for line in sys.stdin:
+    {each}
+"""
+OPENED = """frame(b"v", b'{"version":"1","bytes":1,"began_ns":1,"began_wall_ns":1,"first_ns":1}')"""
+
+
+def fake(tmp_path, first=OPENED, each="pass"):
+    """A program in place of ttmem."""
+    other = tmp_path / "ttmem"
+    other.write_text(FAKE.format(python=sys.executable, first=first, each=each))
+    other.chmod(0o755)
+    return other
+
+
 @pytest.mark.parametrize(
     "output",
-    ["noise", "", "[1]", "1", '{"v":1,', '{"v":2}', "[" * 100_000, '{"v":1}\n{"v":1}', "\\377\\376", '{"v":1}'],
-    ids=["text", "nothing", "list", "number", "cut", "version", "deep", "two", "bytes", "fields"],
+    [b"noise", b"", b"[1]", b"1", b'{"v":1,', b'{"v":2}', b"[" * 100_000, b'{"v":1}\n{"v":1}', b"\377\376", b'{"v":1}',
+     b'{"v":1,"time_ns":1,"buffers":{"rows":5,"columns":[{"key":"pid","kind":"int","width":8,"missing":false}]}}',
+     b'{"v":1,"time_ns":1,"buffers":{"rows":5,"columns":[{}]}}'],
+    ids=["text", "nothing", "list", "number", "cut", "version", "deep", "two", "bytes", "fields", "short", "heads"],
 )
 def test_output_of_another_program(tmp_path, output):
-    (tmp_path / "output").write_text(output)
-    other = tmp_path / "ttmem"
-    # the report is read when the recording is opened; the others are this program's
-    other.write_text(f'#!/bin/sh\n[ "$1" = report ] && echo \'{{"v":1}}\' || printf "$(cat {tmp_path}/output)"\n')
-    other.chmod(0o755)
-    run = ttmem.open("model.ttmem", other)
-    for method in (run.peaks, run.holders, run.timeline, run.leaks, run.operations, run.failures, run.advise, run.at):
+    (tmp_path / "output").write_bytes(output)
+    run = ttmem.open("model.ttmem", fake(tmp_path, each=f'frame(b"o", open("{tmp_path}/output", "rb").read()); frame(b"e", b"0")'))
+    for method in (run.peaks, run.holders, run.timeline, run.leaks, run.operations, run.failures, run.advise, run.map, run.at):
         with pytest.raises(ttmem.Error):
             method()
-    if output not in ("", '{"v":1}', '{"v":1}\n{"v":1}'):  # which may be events
+    if output and not output.startswith(b'{"v":1}') and b"columns" not in output:  # which may be events
         with pytest.raises(ttmem.Error, match="log printed no JSON of ttmem"):
             run.json("log")
 
 
-def test_a_command_that_is_killed(tmp_path):
-    other = tmp_path / "ttmem"
-    other.write_text('#!/bin/sh\necho \'{"v":1}\'\n[ "$1" = report ] || kill -9 $$\n')
-    other.chmod(0o755)
-    run = ttmem.open("model.ttmem", other)
-    for verb in ("log", "map"):
-        with pytest.raises(ttmem.Error, match=f"{verb} failed with status -9"):
+@pytest.mark.parametrize(
+    "first, says",
+    [
+        ("print('hello')", "of another version than this package"), ("frame(b'v', b'[1]')", "of another version than this package"),
+        ("sys.exit('ttmem: unknown command \"answer\"')", "has no command answer: the program is of another version"),
+        ("sys.exit('ttmem: no such day')", "^no such day$"), ("os.kill(os.getpid(), 9)", "with status -9"),
+    ],
+    ids=["text", "list", "older", "error", "killed"],
+)
+def test_a_program_that_answers_nothing(tmp_path, first, says):
+    with pytest.raises(ttmem.Error, match=says):
+        ttmem.open("model.ttmem", fake(tmp_path, first))
+
+
+def test_a_child_that_is_killed(tmp_path):
+    run = ttmem.open("model.ttmem", fake(tmp_path, each="os.kill(os.getpid(), 9)"))
+    for verb in ("map", "log", "map"):  # each time another one
+        with pytest.raises(ttmem.Error, match="ended while it answered, with status -9"):
             run.json(verb)
+    run = story("leak")
+    [first] = run._children.idle
+    first.process.kill()
+    first.process.wait()
+    assert run.json("report")["v"] == 1  # of another child
+
+
+def test_one_child_answers_all():
+    run = story("leak")
+    [first] = run._children.idle
+    answers = [run.peaks(), run.at("peak").buffers, run.leaks(), run.peaks()]
+    assert answers[0].equals(answers[3])
+    with pytest.raises(ttmem.Error):
+        run.at("xyz")
+    assert run._children.idle == [first]
+    events = run.events()
+    next(events)
+    assert len(run.peaks()) > 0  # while the events go on
+    [second] = run._children.idle
+    assert second is not first
+    events.close()
+    assert run._children.idle == [second] and first.process.poll() is not None
+    made = []
+    threads = [threading.Thread(target=lambda: made.append(run.leaks())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 4 and all(one.equals(answers[2]) for one in made)
+
+
+def test_the_child_ends():
+    with story("leak") as run:
+        [closed] = run._children.idle
+    assert closed.process.poll() is not None
+    with pytest.raises(ttmem.Error, match="leak.ttmem is closed: open it again"):
+        run.peaks()
+    run = story("leak")
+    [collected] = run._children.idle
+    del run
+    gc.collect()
+    assert collected.process.poll() is not None
+    left = subprocess.run(
+        [sys.executable, "-c", "import sys, ttmem; run = ttmem.open(*sys.argv[1:]); print(run._children.idle[0].process.pid)",
+         str(STORIES / "leak.ttmem"), TTMEM],
+        capture_output=True, encoding="utf-8", check=True,
+    ).stdout
+    assert not os.path.exists(f"/proc/{left.strip()}/exe")
+
+
+def rows(frame):
+    """The rows of a frame without absent values."""
+    columns = {key: list(frame[key]) for key in frame}
+    absent = {key: list(frame[key].isna()) for key in frame}
+    return [{key: columns[key][i] for key in columns if not absent[key][i]} for i in range(len(frame))]
+
+
+MOMENTS = pytest.mark.parametrize(
+    "name, moment",
+    [("leak", "peak"), ("leak", "token#20"), ("peak", "peak"), ("mesh", "peak"), ("late", "peak"), ("inference", "end"), ("killed", "failure")],
+)
+
+
+def dumped(name, moment):
+    """What ttmem dump says itself."""
+    return json.loads(
+        subprocess.run([TTMEM, "dump", STORIES / f"{name}.ttmem", "--json", f"--at={moment}"], capture_output=True, check=True).stdout
+    )
+
+
+@MOMENTS
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_columns_are_the_rows_of_the_document(name, moment):
+    run, document = story(name), dumped(name, moment)
+    assert run.json("dump", at=moment) == document
+    state = run.at(moment)
+    assert state.time_ns == document["time_ns"]
+    tuples = ("devices", "callers")
+    for frame, key in ((state.buffers, "buffers"), (state.circular_buffers, "statics")):
+        assert rows(frame) == [{k: tuple(v) if k in tuples else v for k, v in one.items()} for one in document[key]]
+
+
+@MOMENTS
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_arrow(name, moment):
+    pyarrow = pytest.importorskip("pyarrow")
+    table = story(name).at(moment).arrow()
+    assert isinstance(table, pyarrow.Table)
+    texts = ("stack", "cores")
+    assert [{k: v for k, v in one.items() if v is not None} for one in table.to_pylist()] == [
+        {k: json.dumps(v) if k in texts else v for k, v in one.items()} for one in dumped(name, moment)["buffers"]
+    ]
+
+
+def test_seconds_and_mib():
+    plain, run = story("peak"), ttmem.open(STORIES / "peak.ttmem", TTMEM, units=True)
+    first = run.metadata["first_ns"]
+    peaks = run.peaks()
+    assert list(peaks.columns)[2:6] == ["time_ns", "time_s", "bytes", "mib"]
+    assert (peaks.mib * (1 << 20) == peaks.bytes).all()
+    assert ((peaks.time_s * 1e9 + first - peaks.time_ns).abs() < 100).all()
+    assert peaks[plain.peaks().columns].equals(plain.peaks())
+    buffers = run.buffers("peak", region="DRAM")
+    assert (buffers.allocated_mib * (1 << 20) == buffers.allocated_bytes).all()
+    assert (buffers.age_s * 1e9 - buffers.age_ns).abs().max() < 100 and "mib_per_bank" in buffers
+    assert run.at(f"{peaks.time_s.max() + 1e-6:.6f}s").time_ns >= peaks.time_ns.max()
+
+
+def test_callers_in_names():
+    run = ttmem.open(STORIES / "leak.ttmem", TTMEM, callers=True)
+    plain = story("leak").buffers("peak")
+    buffers = run.buffers("peak")
+    for name, with_callers, callers in zip(plain.name, buffers.name, plain.callers):
+        assert with_callers == " ← ".join([name, *callers]) if isinstance(callers, tuple) else name
+    assert any(" ← " in name for name in run.holders().name)
+
+
+def test_some_columns():
+    buffers = story("leak").buffers("peak", columns=["name", "allocated_bytes"])
+    assert list(buffers.columns) == ["name", "allocated_bytes"]
+    assert buffers.equals(story("leak").buffers("peak")[["name", "allocated_bytes"]])
+    with pytest.raises(ttmem.Error, match="no column nome; there are pid, "):
+        story("leak").buffers("peak", columns=["nome"])
+
+
+def test_metadata_and_report():
+    run = story("leak")
+    report = run.report()
+    assert report == run.json("report")
+    about = run.metadata
+    assert about["file_bytes"] == (STORIES / "leak.ttmem").stat().st_size and about["ttmem_version"]
+    assert about["began_wall_ns"] == report["began_wall_ns"] and about["began"].timestamp() == pytest.approx(about["began_wall_ns"] / 1e9)
+
+
+def test_map():
+    run = story("peak")
+    addresses = run.map(at="peak")
+    assert set(addresses.kind) <= {"buffer", "hole", "static"}
+    buffers = addresses[addresses.kind == "buffer"]
+    assert len(buffers) == sum(len(one["blocks"]) for one in run.json("map", at="peak")["regions"]) > 0
+    for _, part in addresses.groupby(["devices", "region"]):
+        assert part.address.is_monotonic_increasing
+
+
+def test_diff():
+    leak, peak = story("leak"), story("peak")
+    difference = leak.diff(peak, by="op")
+    assert difference.equals(leak.diff(STORIES / "peak.ttmem", by="op"))
+    assert (difference.b_bytes - difference.a_bytes == difference.change_bytes).all()
+    assert len(leak.diff(leak)) == 0
+    with pytest.raises(ttmem.Error, match="there is no such file: ./--by"):
+        leak.diff("--by")
+
+
+def test_pictures():
+    pytest.importorskip("matplotlib").use("agg")
+    run = story("peak")
+    figure = run.plot()
+    assert len(figure.axes) == len(run.peaks())
+    figure = run.plot_peak(most=2)
+    assert len(figure.axes) == len(run.peaks())
+    assert all(len(axes.patches) <= 3 for axes in figure.axes)
+    with pytest.raises(ttmem.Error, match="nothing to draw"):
+        run.plot(chip=0, region="TRACE")
+
+
+def test_what_is_not_installed(monkeypatch):
+    for name in ("matplotlib", "pyarrow"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ttmem.Error, match="pip install matplotlib"):
+        story("leak").plot()
+    with pytest.raises(ttmem.Error, match="pip install pyarrow"):
+        story("leak").at().arrow()
+
+
+def test_a_recording_that_grows(tmp_path):
+    whole, file = (STORIES / "leak.ttmem").read_bytes(), tmp_path / "grows.ttmem"
+    file.write_bytes(whole[:-10])
+    run = ttmem.open(file, TTMEM)
+    for _ in range(2):  # the second answer is kept from the first
+        with pytest.warns(UserWarning, match="cut short|no end"):
+            before = run.json("report")
+    file.write_bytes(whole)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run.json("report")["time_ns"] >= before["time_ns"]
+        assert len(run.json("log")) > 0
+    file.unlink()
+    with pytest.raises(ttmem.Error, match="there is no such file: .*grows.ttmem"):
+        run.json("report", pid=1)
+
+
+def test_a_recording_of_another_version(tmp_path):
+    whole, file = bytearray((STORIES / "leak.ttmem").read_bytes()), tmp_path / "newer.ttmem"
+    whole[len(b"\x93TTMEM\r\n")] += 1
+    file.write_bytes(whole)
+    with pytest.raises(ttmem.Error, match="made by a newer ttmem .*: install a newer one") as failed:
+        ttmem.open(file, TTMEM)
+    assert "\n" not in str(failed.value)
+
+
+def test_a_damaged_recording(tmp_path):
+    whole, file = bytearray((STORIES / "leak.ttmem").read_bytes()), tmp_path / "damaged.ttmem"
+    whole[len(whole) // 2] ^= 0xFF
+    file.write_bytes(whole)
+    with pytest.warns(UserWarning, match="damaged") as warned:
+        assert len(list(ttmem.open(file, TTMEM).events())) > 0
+    assert all("\n" not in str(one.message) for one in warned) and warned[0].filename == __file__
 
 
 class Elements(html.parser.HTMLParser):

@@ -22,6 +22,10 @@ A program measures itself, if it may be traced:
     ttmem.max_memory_allocated()
 """
 
+from __future__ import annotations
+
+import os
+
 from ttmem.live import Failure, Left, Step, max_memory_allocated, memory_allocated, reset_peak_memory_stats, step
 from ttmem.marking import mark
 from ttmem.recording import Error, Recording, State
@@ -33,6 +37,9 @@ __all__ = [
 __version__ = "0.1.0"  # the release in CHANGELOG.md
 
 
-def open(file, command="ttmem"):
-    """The recording in a file, read by the program `command`."""
-    return Recording(file, command)
+def open(
+    file: str | os.PathLike[str], command: str | os.PathLike[str] = "ttmem", *, units: bool = False, callers: bool = False
+) -> Recording:
+    """The recording in a file, read by the program `command`. With units=True, frames have seconds and MiB beside ns
+    and bytes; with callers=True, names have the callers of their lines."""
+    return Recording(file, command, units=units, callers=callers)

@@ -14,7 +14,7 @@ import threading
 import time
 import warnings
 from dataclasses import dataclass
-from typing import List, Optional
+from typing import Any, Dict, List, Optional
 
 from ttmem.program import find_program
 from ttmem.recording import Error
@@ -203,30 +203,30 @@ def _each(kind, rows):
     return [kind(*(row.get(field) for field in kind.__dataclass_fields__)) for row in rows]
 
 
-class _Sizes(dict):
+class _Sizes(Dict[str, int]):
     """Bytes by region; of a region that was not used, 0."""
 
-    def __missing__(self, region):
+    def __missing__(self, region: str) -> int:
         return 0
 
 
 class Step:
     """What a part of this program allocates: see step."""
 
-    def __init__(self, name, required):
+    def __init__(self, name: str, required: bool) -> None:
         self.name = name
         self.required = required
         self.measured = False  # the figures below are there
-        self.peaks = _Sizes()  # bytes by region, on the chip that used most
-        self.chips = {}  # the same for each chip
-        self.left = []
-        self.failures = []
+        self.peaks: Dict[str, int] = _Sizes()  # bytes by region, on the chip that used most
+        self.chips: Dict[int, Dict[str, int]] = {}  # the same for each chip
+        self.left: List[Left] = []
+        self.failures: List[Failure] = []
         self.lost = 0
-        self.seconds = None
-        self.document = None  # the answer of `ttmem steps`
+        self.seconds: Optional[float] = None
+        self.document: Optional[Dict[str, Any]] = None  # the answer of `ttmem steps`
         self._watcher = self._id = self._began = None
 
-    def __enter__(self):
+    def __enter__(self) -> "Step":
         self.__init__(self.name, self.required)  # it may be used again
         if not self.name.strip():
             raise ValueError("a step needs a name")
@@ -238,7 +238,7 @@ class Step:
             self._fails(error)
         return self
 
-    def __exit__(self, kind, error, traceback):
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if self._watcher is None:
             return
         seconds = time.monotonic() - self._began
@@ -311,7 +311,7 @@ def _bytes(device, region, field):
     return max((row[field] for row in rows if row["region"] == region and row["device"] in wanted), default=0)
 
 
-def memory_allocated(device=None, region: str = "DRAM") -> int:
+def memory_allocated(device: Any = None, region: str = "DRAM") -> int:
     """The bytes of a region of a chip that this process uses now: in L1, on the fullest core.
 
     device is a chip, or a device of ttnn. Of several chips, and without a device, it is the one that uses most.
@@ -320,7 +320,7 @@ def memory_allocated(device=None, region: str = "DRAM") -> int:
     return _bytes(device, region, "end_bytes")
 
 
-def max_memory_allocated(device=None, region: str = "DRAM") -> int:
+def max_memory_allocated(device: Any = None, region: str = "DRAM") -> int:
     """The highest use since reset_peak_memory_stats() or, without it, since the first use of this module. The
     arguments are those of memory_allocated."""
     return _bytes(device, region, "peak_bytes")

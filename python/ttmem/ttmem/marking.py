@@ -1,12 +1,15 @@
 """Moments of this process that have a name for whoever traces it."""
 
+from __future__ import annotations
+
 import ctypes
 import os
+from typing import Any
 
 LONGEST = 127  # bytes: MAX_MARK_NAME of ttmem's kernel side, without the NUL
 
 
-def _load():
+def _load() -> Any:
     """The function in which ttmem places a probe, which does nothing; None on a machine that cannot load it."""
     try:
         function = ctypes.PyDLL(os.path.join(os.path.dirname(__file__), "libttmem_mark.so")).ttmem_mark
@@ -19,7 +22,7 @@ def _load():
 _function = _load()
 
 
-def mark(name):
+def mark(name: str) -> None:
     """Names the current moment in the events of every ttmem that traces this process: --from, --to and --at
     take the name. Without a tracer it does nothing.
 

@@ -1,12 +1,14 @@
 """Where the program ttmem is."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import sys
 import sysconfig
 
 
-def find_program(name="ttmem"):
+def find_program(name: str = "ttmem") -> str | None:
     """The path of the program: of the wheel that this package is from, even if its folder is not in the PATH, else
     one in the PATH; None if there is none. A name with a / is a path."""
     if os.path.dirname(name):
@@ -20,7 +22,7 @@ def find_program(name="ttmem"):
     return shutil.which(name, path=os.pathsep.join(filter(None, folders))) or shutil.which(name)
 
 
-def main():
+def main() -> None:
     """python -m ttmem runs the program."""
     program = find_program()
     if program is None:

@@ -1,0 +1,144 @@
+"""Lists of a document as columns, for pandas and for Arrow: see cmd/ttmem/document/columns.go."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
+
+from ttmem.child import Error
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+
+class Column:
+    """The values of a field: numbers, or indices of values. If all are equal, it has one value and no numbers."""
+
+    def __init__(self, head: Mapping[str, Any], rows: int) -> None:
+        self.key: str = head["key"]
+        self.kind: str = head["kind"]
+        self.values: list[Any] = head.get("values", [])
+        if self.key in ("devices", "callers"):
+            self.values = [tuple(one) for one in self.values]  # by which one can group
+        self.width: int = head["width"]
+        self.rows = rows
+        self.missing = bytearray(rows if head["missing"] else 0)
+        self.numbers = bytearray(rows * self.width)
+
+    def read(self, stream: io.BufferedReader) -> None:
+        for part in (self.missing, self.numbers):
+            view = memoryview(part)
+            while view:
+                n = stream.readinto(view)
+                if not n:
+                    raise Error("the answer of ttmem ends too early: the program is of another version than this package")
+                view = view[n:]
+
+    def indices(self) -> Any:
+        """The index of each row's value."""
+        import numpy
+
+        if self.width == 0:
+            return numpy.zeros(self.rows, "u1")
+        return numpy.frombuffer(self.numbers, f"<u{self.width}")
+
+    def mask(self) -> Any:
+        """Where no value is."""
+        import numpy
+
+        if self.missing:
+            return numpy.frombuffer(self.missing, bool)
+        return numpy.zeros(self.rows, bool)
+
+    def pandas(self) -> Any:
+        import numpy
+        import pandas
+
+        if self.kind in ("int", "uint", "bool"):
+            kind = {"int": "<i8", "uint": "<u8", "bool": "?"}[self.kind]
+            numbers = numpy.frombuffer(self.numbers, kind) if self.width else numpy.full(self.rows, self.values[0], kind)
+            array = pandas.arrays.BooleanArray if self.kind == "bool" else pandas.arrays.IntegerArray
+            return array(numbers, self.mask())
+        if self.kind == "text":
+            values = pandas.array(self.values, dtype="string")
+            if not self.missing:
+                return values.take(self.indices())
+            return values.take(numpy.where(self.mask(), -1, self.indices().astype("i8")), allow_fill=True)
+        listed = numpy.empty(len(self.values), object)
+        for i, value in enumerate(self.values):
+            listed[i] = value
+        values = listed[self.indices()]
+        if self.missing:
+            values[self.mask()] = numpy.nan
+        return values
+
+    def arrow(self) -> Any:
+        import numpy
+        import pyarrow
+
+        mask = self.mask() if self.missing else None
+        if self.kind == "bool":
+            return pyarrow.array(self.pandas())
+        if self.kind in ("int", "uint"):
+            kind = pyarrow.int64() if self.kind == "int" else pyarrow.uint64()
+            if self.width == 0:
+                return pyarrow.array(numpy.full(self.rows, self.values[0]), kind, mask=mask)
+            valid = None if mask is None else pyarrow.py_buffer(numpy.packbits(~mask, bitorder="little"))
+            return pyarrow.Array.from_buffers(kind, self.rows, [valid, pyarrow.py_buffer(self.numbers)])
+        if self.key in ("devices", "callers"):
+            return pyarrow.array([list(one) for one in self.values]).take(pyarrow.array(self.indices(), mask=mask))
+        values = self.values if self.kind == "text" else [json.dumps(one) for one in self.values]
+        return pyarrow.DictionaryArray.from_arrays(pyarrow.array(self.indices(), mask=mask), pyarrow.array(values, pyarrow.string()))
+
+
+class Columns:
+    """A list of a document."""
+
+    def __init__(self, head: Mapping[str, Any]) -> None:
+        self.rows: int = head["rows"]
+        self.columns = {one["key"]: Column(one, self.rows) for one in head["columns"]}
+
+    def read(self, stream: io.BufferedReader) -> None:
+        for column in self.columns.values():
+            column.read(stream)
+
+    def pandas(self, first: Sequence[str], types: Mapping[str, str], some: Sequence[str] | None = None) -> pandas.DataFrame:
+        """A data frame whose first columns are always there, or some of its columns."""
+        import pandas
+
+        made = {}
+        known = dict.fromkeys((*first, *self.columns))
+        for key in known if some is None else some:
+            if key not in known:
+                raise Error(f"no column {key}; there are {', '.join(known)}")
+            if key in self.columns:
+                made[key] = self.columns[key].pandas()
+            elif self.rows:
+                raise Error(f"ttmem's JSON has no {key!r}: the program is of another version than this package")
+            else:
+                made[key] = pandas.array([], dtype=types.get(key, "Int64"))
+        return pandas.DataFrame(made, copy=False)
+
+    def arrow(self) -> pyarrow.Table:
+        """A table of Arrow. Texts are dictionaries, and what is neither text, number nor a list of chips is JSON."""
+        try:
+            import pyarrow
+        except ImportError:
+            raise Error("pyarrow is not installed: pip install pyarrow") from None
+        return pyarrow.table({key: column.arrow() for key, column in self.columns.items()})
+
+
+def read_columns(document: Mapping[str, Any], stream: io.BufferedReader) -> dict[str, Any]:
+    """A document with its lists of columns, whose numbers follow it in the stream."""
+    made: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, dict) and "columns" in value:
+            try:
+                value = Columns(value)
+            except (KeyError, TypeError):
+                raise Error(f"ttmem's {key} cannot be read: the program is of another version than this package") from None
+            value.read(stream)
+        made[key] = value
+    return made
