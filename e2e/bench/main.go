@@ -76,6 +76,7 @@ var parts = []struct {
 	{"owners", "who holds the buffers of a running process", (*bench).owners},
 	{"views", "how fast pages and the live view react", (*bench).views},
 	{"advice", "advice about a million runs of programs", (*bench).advice},
+	{"python", "a million live buffers in Python", (*bench).pythonPackage},
 	{"scale", "a million live buffers, a hundred million events", (*bench).scale},
 }
 
