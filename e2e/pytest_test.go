@@ -117,7 +117,7 @@ func TestPytestPlugin(t *testing.T) {
 	text, status = pytest(append(compared, "--ttmem-update-baseline")...)
 	qt.Check(t, qt.Equals(status, 0))
 	qt.Check(t, qt.StringContains(text, baseline+" has 2 tests of this run"))
-	text, status = pytest(append(compared, "-v")...)
+	_, status = pytest(append(compared, "-v")...)
 	qt.Check(t, qt.Equals(status, 0))
 	figures, err := os.ReadFile(baseline)
 	qt.Assert(t, qt.IsNil(err))
