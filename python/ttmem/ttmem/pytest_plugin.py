@@ -143,7 +143,7 @@ class Baseline:
         self.tests.update({step["key"]: self.of(step) for step in ran})
         document = {"v": 1, "kind": self.KIND, "tests": dict(sorted(self.tests.items()))}
         with open(self.path + ".tmp", "w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1)
+            json.dump(document, file, indent=1, ensure_ascii=False)
             file.write("\n")
         os.replace(self.path + ".tmp", self.path)
         left_out = len(steps) - len(ran)
