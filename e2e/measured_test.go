@@ -21,6 +21,7 @@ type measuredStep struct {
 	Lost     int
 	Peaks    map[string]uint64
 	Chips    map[string]map[string]uint64
+	Lines    map[string][][]any
 	Left     [][]any
 	Failures [][]any
 	Text     string
@@ -68,6 +69,14 @@ func (f *measuredFigures) check(t *testing.T) {
 		qt.Check(t, qt.DeepEquals(step.Left, [][]any{{"DRAM", float64(small), 1.0, line + " · ttnn.add", "measured.py", number}}))
 		qt.Check(t, qt.StringContains(step.Text, "528.0 KiB left\n   528.0 KiB  1 in DRAM  "+line+" · ttnn.add"))
 		qt.Check(t, qt.HasLen(step.Failures, 0))
+		for region, peak := range step.Peaks {
+			sum := 0.0
+			for _, one := range step.Lines[region] {
+				sum += one[0].(float64)
+			}
+			qt.Check(t, qt.Equals(sum, float64(peak)), qt.Commentf("%s", region))
+		}
+		qt.Check(t, qt.DeepEquals(step.Lines["L1"], [][]any{{float64(step.Peaks["L1"]), line + " · ttnn.add", "circular_buffer"}}))
 	}
 	qt.Check(t, qt.HasLen(f.Fails.Failures, 1))
 	qt.Check(t, qt.DeepEquals(f.Fails.Failures[0][:2], []any{"DRAM", float64(64 << 30)}))

@@ -14,6 +14,7 @@ import (
 
 // TestABaseline is compared as the recording that it was made of.
 func TestABaseline(t *testing.T) {
+	t.Setenv("GITHUB_ACTIONS", "") // in which there are annotations, too
 	a := writeEvents(t, "a.ttmem", newTrainingRun(100).steps(4, 2, 12).events)
 	grown := writeEvents(t, "b.ttmem", newTrainingRun(101).steps(6, 2, 14).events) // the weights are on another line
 	high := newTrainingRun(102)

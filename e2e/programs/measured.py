@@ -20,6 +20,7 @@ def tensor(device, edge, config=ttnn.DRAM_MEMORY_CONFIG):
 def said(step):
     return {
         "measured": step.measured, "lost": step.lost, "peaks": step.peaks, "chips": step.chips,
+        "lines": {region: [[one.bytes, one.name, one.static] for one in lines] for region, lines in step.lines.items()},
         "left": [[one.region, one.bytes, one.buffers, one.name, os.path.basename(one.file), one.line] for one in step.left],
         "failures": [[one.region, one.size_bytes, one.name] for one in step.failures], "text": repr(step),
     }

@@ -58,7 +58,23 @@ type stepPeak struct {
 	CapacityBytes uint64 `json:"capacity_bytes"`
 	// AtLeast is true if the peak may have been higher: programs may have run that were not reported.
 	AtLeast bool `json:"at_least,omitempty"`
+	// Lines are what the peak of a step was made of, by line and operation: the ten largest.
+	Lines []stepLine `json:"lines,omitempty"`
 }
+
+// A stepLine is a part of a peak: of L1, on the fullest core.
+type stepLine struct {
+	Bytes   uint64 `json:"bytes"`
+	Buffers uint64 `json:"buffers"`
+	Name    string `json:"name"`
+	// Static is the kind of a program's own memory; "" for buffers.
+	Static string `json:"static,omitempty"`
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`
+}
+
+// mostLines is how many lines a peak has.
+const mostLines = 10
 
 type stepLeft struct {
 	Region string `json:"region" schema:"banked_region"`
@@ -302,7 +318,57 @@ func (s *Follower) measure() *memory.Snapshot {
 	for _, one := range append(slices.Clip(s.spans), &s.reset) {
 		one.peaks = withUse(one.peaks, now)
 	}
+	s.addLines()
 	return now
+}
+
+// addLines adds the lines to peaks of steps that are those of the state, and have none.
+func (s *Follower) addLines() {
+	var peaks []memory.RegionPeak
+	for _, one := range s.spans {
+		for i := range one.peaks {
+			p := &one.peaks[i]
+			if p.PeakBytes == 0 || p.Lines != nil {
+				continue
+			}
+			if peaks == nil {
+				peaks = s.state.RegionPeaks()
+			}
+			at := slices.IndexFunc(peaks, func(r memory.RegionPeak) bool { return r.Device == p.Device && r.Region.String() == p.Region })
+			if at >= 0 && peaks[at].Bytes == p.PeakBytes {
+				p.Lines = linesOf(&peaks[at])
+			}
+		}
+	}
+}
+
+// linesOf returns the largest lines of a peak.
+func linesOf(peak *memory.RegionPeak) []stepLine {
+	type key struct{ name, static string }
+	sums := make(map[key]*stepLine)
+	add := func(stack *event.Stack, static event.StaticKind, count, bytes uint64) {
+		frames := stack.Frames()
+		k := key{name.Of(frames).String(), static.String()}
+		if sums[k] == nil {
+			sums[k] = &stepLine{Name: k.name, Static: k.static}
+			_, sums[k].File, sums[k].Line = calls(frames)
+		}
+		sums[k].Buffers, sums[k].Bytes = sums[k].Buffers+count, sums[k].Bytes+bytes
+	}
+	for i := range peak.Holders {
+		add(peak.Holders[i].Stack, event.NotStatic, peak.Holders[i].Count, peak.Holders[i].Bytes)
+	}
+	for i := range peak.Programs {
+		add(peak.Programs[i].Stack, peak.Programs[i].Kind, peak.Programs[i].Count, peak.Programs[i].Bytes)
+	}
+	list := []stepLine{}
+	for _, one := range sums {
+		list = append(list, *one)
+	}
+	slices.SortFunc(list, func(a, b stepLine) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Static, b.Static))
+	})
+	return list[:min(len(list), mostLines)]
 }
 
 // newSpan begins at the present use.
@@ -341,7 +407,7 @@ func withUse(before []stepPeak, now *memory.Snapshot) []stepPeak {
 			if use.CapacityBytes == 0 && use.PeakBytes == 0 {
 				continue // the chip does not have it
 			}
-			one := stepPeak{d.ID, region.String(), 0, use.PeakBytes, use.PeakTimeNs, use.Bytes, use.CapacityBytes, use.AtLeast}
+			one := stepPeak{d.ID, region.String(), 0, use.PeakBytes, use.PeakTimeNs, use.Bytes, use.CapacityBytes, use.AtLeast, nil}
 			if before == nil {
 				one.BeginBytes = use.Bytes
 			}
@@ -349,7 +415,7 @@ func withUse(before []stepPeak, now *memory.Snapshot) []stepPeak {
 				b := before[at]
 				one.BeginBytes, one.AtLeast = b.BeginBytes, one.AtLeast || b.AtLeast
 				if b.PeakBytes >= one.PeakBytes {
-					one.PeakBytes, one.PeakTimeNs = b.PeakBytes, b.PeakTimeNs
+					one.PeakBytes, one.PeakTimeNs, one.Lines = b.PeakBytes, b.PeakTimeNs, b.Lines
 				}
 			}
 			list = append(list, one)

@@ -202,7 +202,13 @@ func TestStepsMayOverlap(t *testing.T) {
 		if len(one.Peaks) == 0 {
 			continue // it began
 		}
-		p, left := one.Peaks[0], uint64(0)
+		p, left, parts := one.Peaks[0], uint64(0), uint64(0)
+		for _, l := range p.Lines {
+			parts += l.Bytes
+		}
+		if one.Step != "" { // also of a peak in a step inside of it
+			qt.Check(t, qt.Equals(parts, p.PeakBytes))
+		}
 		for _, l := range one.Left {
 			left += l.Bytes
 		}

@@ -24,7 +24,7 @@ with open({answers!r}) as answers, open({asked!r}, "a", buffering=1) as asked:
         print(answer, end="", flush=True)
 """
 BEGAN = '{"began":"x","id":1}\n'
-PEAK = '{"device":%d,"region":"DRAM","end_bytes":%d,"peak_bytes":%d}'
+PEAK = '{"device":%d,"region":"DRAM","end_bytes":%d,"peak_bytes":%d,"lines":[{"bytes":7,"buffers":1,"name":"model.py:3 f"}]}'
 LEFT = '{"region":"DRAM","bytes":2048,"buffers":2,"name":"model.py:3 f","calls":["model.py:3 f"],"file":"/m/model.py","line":3%s}'
 
 
@@ -62,6 +62,8 @@ def test_a_step(answers):
     step.seconds = 2
     assert step.peaks == {"DRAM": 20} and step.peaks["L1"] == 0
     assert step.chips == {0: {"DRAM": 10}, 1: {"DRAM": 20}}
+    [line] = step.lines["DRAM"]
+    assert (line.bytes, line.name, line.static, str(line)) == (7, "model.py:3 f", None, "         7 B  model.py:3 f")
     [left] = step.left  # without what the runtime retains
     assert (left.region, left.bytes, left.buffers, left.name, left.file, left.line) == ("DRAM", 2048, 2, "model.py:3 f", "/m/model.py", 3)
     [failure] = step.failures

@@ -34,9 +34,10 @@ for line in sys.stdin:
         continue
     figure = lambda word: int((re.search(word + "_([0-9]+)", name) or [0, 0])[1])
     left, peak = figure("left"), figure("peak")
+    lines = [dict(bytes=peak - 10, buffers=2, name="m.py:9 g"), dict(bytes=10, buffers=1, name="m.py:8 g", static="scratchpad")] if "lines" in name else []
     answer(
         step=name, begin_ns=1, end_ns=2, lost=figure("lost"),
-        peaks=[dict(device=0, region="DRAM", peak_bytes=peak), dict(device=1, region="DRAM", peak_bytes=1), dict(device=0, region="L1", peak_bytes=peak, at_least="least" in name)],
+        peaks=[dict(device=0, region="DRAM", peak_bytes=peak, lines=lines), dict(device=1, region="DRAM", peak_bytes=1), dict(device=0, region="L1", peak_bytes=peak, at_least="least" in name)],
         left=[dict(region="DRAM", bytes=left, buffers=1, name=f"m.py:{left} f", calls=[])] if left else [], failures=[],
     )
 """
@@ -97,14 +98,14 @@ def test_lost_events_are_in_the_summary_of_many_tests(run):
 
 
 def test_what_exceeds_a_limit(run):
-    text, status = run(["left_100", "left_101", "left_2048_peak_1024", "peak_1025", "peak_2048"])
+    text, status = run(["left_100", "left_101", "left_2048_peak_1024", "peak_1025", "peak_2048_lines"])
     assert status == 1
-    assert failed(text) == {"left_101", "left_2048_peak_1024", "peak_1025", "peak_2048"}
+    assert failed(text) == {"left_101", "left_2048_peak_1024", "peak_1025", "peak_2048_lines"}
     for want in (
         "101 B unfreed exceeds limit_leaks = 100 B:\n",
         "2.0 KiB unfreed exceeds limit_leaks = 100 B:\n",
         "DRAM peak 1025 B exceeds limit_peak = 1024 B\n",  # not 1.0 KiB exceeds 1.0 KiB
-        "DRAM peak 2.0 KiB exceeds limit_peak = 1.0 KiB\n",
+        "DRAM peak 2.0 KiB exceeds limit_peak = 1.0 KiB\n       2.0 KiB  2  m.py:9 g\n          10 B  1  m.py:8 g  scratchpad\n",
     ):
         assert want in text
 
@@ -177,28 +178,33 @@ def test_a_baseline(run, tmp_path):
     assert f"ERROR: --ttmem-baseline {file}: no such file: --ttmem-update-baseline makes it\n" in text
     text, status = run([], "--ttmem-update-baseline", others=["good"])
     assert status == 4
-    names = ["left_10_peak_100", "left_200_peak_2048", "left_50", "lost_1", "good"]
+    names = ["left_10_peak_100_lines", "left_200_peak_2048", "left_50", "lost_1", "good"]
     update = "--ttmem-baseline", "base.json", "--ttmem-update-baseline"
     text, status = run([], *update, others=names)
     assert status == 0
     assert f"ttmem: {file} has 4 tests of this run, without 1 that failed or lost events\n" in text
     document = json.loads(file.read_text())
     tests = document["tests"]
-    assert tests["test_it.py::test_left_10_peak_100"] == {"left": {"DRAM  m.py f": 10}, "peaks": {"DRAM": 100, "L1": 100}}
+    assert tests["test_it.py::test_left_10_peak_100_lines"] == {
+        "left": {"DRAM  m.py f": 10},
+        "peaks": {"DRAM": {"bytes": 100, "lines": {"m.py g": 90, "scratchpad  m.py g": 10}}, "L1": {"bytes": 100, "lines": {}}},
+    }
 
     text, status = run([], "--ttmem-baseline", "base.json", others=names)
     assert status == 0
     assert "not in the baseline: 1 tests; --ttmem-update-baseline adds them\n" in text
 
-    tests["test_it.py::test_left_10_peak_100"]["peaks"]["L1"] = 98
+    tests["test_it.py::test_left_10_peak_100_lines"]["peaks"]["L1"]["bytes"] = 98
+    tests["test_it.py::test_left_10_peak_100_lines"]["peaks"]["DRAM"] = {"bytes": 97, "lines": {"m.py g": 87, "scratchpad  m.py g": 10}}
     tests["test_it.py::test_left_200_peak_2048"]["left"] = {"DRAM  m.py f": 100, "DRAM  m.py g": 90}
-    tests["test_it.py::test_left_50"] = {"left": {"DRAM  m.py f": 70}, "peaks": {"DRAM": 1, "L1": 1}}
+    tests["test_it.py::test_left_50"] = {"left": {"DRAM  m.py f": 70}, "peaks": {"DRAM": {"bytes": 1, "lines": {}}, "L1": {"bytes": 1, "lines": {}}}}
     file.write_text(json.dumps(document))
     for more in ([], ["-n", "2"]):
         text, status = run([], "--ttmem-baseline", "base.json", *more, others=names)
         assert status == 1
-        assert failed(text) == {"left_10_peak_100", "left_200_peak_2048"}
+        assert failed(text) == {"left_10_peak_100_lines", "left_200_peak_2048"}
         assert "L1 peak 100 B exceeds the baseline's 98 B\n" in text
+        assert "DRAM peak 100 B exceeds the baseline's 97 B\n          90 B  2  m.py:9 g\nL1" in text  # only what grew
         assert re.search(r"200 B unfreed exceeds the baseline's 190 B:\n +200 B  1 in DRAM  m.py:200 f\n", text)
     text, status = run([], "--ttmem-baseline", "base.json", "-o", "ttmem_tolerance=5.5%", others=names)
     assert status == 0
@@ -206,14 +212,14 @@ def test_a_baseline(run, tmp_path):
     assert failed(text) == {"left_200_peak_2048"}
     # whatever pytest takes as the root of the tests
     text, status = run([], "--ttmem-baseline", "base.json", "--rootdir", "/", others=names)
-    assert failed(text.replace(str(tmp_path)[1:] + "/", "")) == {"left_10_peak_100", "left_200_peak_2048"}
+    assert failed(text.replace(str(tmp_path)[1:] + "/", "")) == {"left_10_peak_100_lines", "left_200_peak_2048"}
     # what did not run stays
     text, status = run([], *update, "-n", "2", others=["left_50", "new"])
     assert status == 0
     after = json.loads(file.read_text())["tests"]
     assert after["test_it.py::test_left_50"]["left"] == {"DRAM  m.py f": 50}
     assert after["test_it.py::test_new"]["left"] == {}
-    assert after["test_it.py::test_left_10_peak_100"]["peaks"]["L1"] == 98
+    assert after["test_it.py::test_left_10_peak_100_lines"]["peaks"]["L1"]["bytes"] == 98
     for wrong in ("[]", "{", '{"v":1,"kind":"pytest --ttmem-baseline","tests":{"x":1}}', '{"v":2,"kind":"pytest --ttmem-baseline","tests":{}}'):
         file.write_text(wrong)
         text, status = run([], "--ttmem-baseline", "base.json", others=["good"])

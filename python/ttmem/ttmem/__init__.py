@@ -26,12 +26,12 @@ from __future__ import annotations
 
 import os
 
-from ttmem.live import Failure, Left, Step, max_memory_allocated, memory_allocated, reset_peak_memory_stats, step
+from ttmem.live import Failure, Left, Line, Step, max_memory_allocated, memory_allocated, reset_peak_memory_stats, step
 from ttmem.marking import mark
 from ttmem.recording import Error, Recording, State
 
 __all__ = [
-    "Error", "Failure", "Left", "Recording", "State", "Step",
+    "Error", "Failure", "Left", "Line", "Recording", "State", "Step",
     "mark", "max_memory_allocated", "memory_allocated", "open", "reset_peak_memory_stats", "step",
 ]
 __version__ = "0.1.0"  # the release in CHANGELOG.md

@@ -181,6 +181,21 @@ class Left:
 
 
 @dataclass(frozen=True)
+class Line:
+    """What one line of the program had at a peak: of L1, on the fullest core."""
+
+    bytes: int
+    buffers: int
+    name: str  # the line and the operation
+    static: Optional[str]  # the kind of a program's own memory, such as circular_buffer; None for buffers
+    file: Optional[str]
+    line: Optional[int]
+
+    def __str__(self):
+        return f"{format_size(self.bytes):>12}  {self.name or 'unknown code'}"
+
+
+@dataclass(frozen=True)
 class Failure:
     """An allocation that failed in a step."""
 
@@ -219,6 +234,7 @@ class Step:
         self.measured = False  # the figures below are there
         self.peaks: Dict[str, int] = _Sizes()  # bytes by region, on the chip that used most
         self.chips: Dict[int, Dict[str, int]] = {}  # the same for each chip
+        self.lines: Dict[str, List[Line]] = {}  # what these peaks were made of, by region: the largest lines
         self.left: List[Left] = []
         self.failures: List[Failure] = []
         self.lost = 0
@@ -258,7 +274,8 @@ class Step:
         self.document, self.measured, self.lost, self.seconds = document, True, document["lost"], seconds
         for peak in document["peaks"]:
             region, size = peak["region"], peak["peak_bytes"]
-            self.peaks[region] = max(self.peaks[region], size)
+            if region not in self.peaks or size > self.peaks[region]:
+                self.peaks[region], self.lines[region] = size, _each(Line, peak.get("lines", []))
             self.chips.setdefault(peak["device"], _Sizes())[region] = size
         self.left = _each(Left, leaked(document))
         self.failures = _each(Failure, document["failures"])
@@ -280,6 +297,7 @@ def step(name: str, required: bool = True) -> Step:
         with ttmem.step("forward") as s:
             y = model(x)
         s.peaks["DRAM"], s.chips[0]["L1"]    # the highest use in bytes, with what was live before
+        s.lines["DRAM"]                      # what that was made of, by line
         s.left                               # what was allocated and not freed, by line, largest first
         s.failures                           # allocations that failed
 

@@ -98,7 +98,7 @@ class Baseline:
                 raise ValueError
             self.tests = document["tests"]
             for one in self.tests.values():
-                sum(one["left"].values()) + sum(one["peaks"].values())
+                sum(one["left"].values()) + sum(peak["bytes"] for peak in one["peaks"].values())
         except FileNotFoundError:
             raise ValueError(f"{path}: no such file: --ttmem-update-baseline makes it") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -107,11 +107,10 @@ class Baseline:
     @staticmethod
     def of(step):
         """What the file has of a test. Its lines have no numbers, which edits change."""
-        left = {}
-        for one in leaked(step):
-            key = line_key(one)
-            left[key] = left.get(key, 0) + one["bytes"]
-        return {"left": dict(sorted(left.items())), "peaks": {region: size for region, size in peaks(step).items() if size}}
+        highest = {
+            region: {"bytes": size, "lines": by_line(peak_lines(step, region))} for region, size in peaks(step).items() if size
+        }
+        return {"left": by_line(leaked(step)), "peaks": highest}
 
     def key(self, item):
         """The name of a test in the file, from its folder on: that of pytest depends on the arguments."""
@@ -129,12 +128,13 @@ class Baseline:
         total, was = sum(one["bytes"] for one in leaked(step)), sum(before["left"].values())
         if total > was + self.tolerance(was):
             lines.append("{} unfreed exceeds the baseline's {}:".format(*apart(total, was)))
-            now = self.of(step)["left"]
-            lines += left_lines([one for one in leaked(step) if now[line_key(one)] > before["left"].get(line_key(one), 0)])
+            lines += left_lines(grown(leaked(step), before["left"]))
         for region, peak in peaks(step).items():
-            was = before["peaks"].get(region, 0)
+            old = before["peaks"].get(region, {"bytes": 0, "lines": {}})
+            was = old["bytes"]
             if peak > was + self.tolerance(was):
                 lines.append(f"{region} peak " + "{} exceeds the baseline's {}".format(*apart(peak, was)))
+                lines += [peak_line(one) for one in grown(peak_lines(step, region), old["lines"])]
         return lines
 
     def write(self, steps):
@@ -152,8 +152,22 @@ class Baseline:
         )
 
 
-def line_key(left):
-    return f"{left['region']}  {re.sub(':[0-9]+', '', left['name'])}"
+def line_key(line):
+    """A line in a baseline: what it left has a region, what it had at a peak may be a program's own."""
+    return "  ".join(filter(None, (line.get("region"), line.get("static"), re.sub(":[0-9]+", "", line["name"]))))
+
+
+def by_line(lines):
+    sums = {}
+    for one in lines:
+        sums[line_key(one)] = sums.get(line_key(one), 0) + one["bytes"]
+    return dict(sorted(sums.items()))
+
+
+def grown(lines, before):
+    """The lines that have more than in a baseline."""
+    now = by_line(lines)
+    return [one for one in lines if now[line_key(one)] > before.get(line_key(one), 0)]
 
 
 def pytest_addoption(parser):
@@ -361,6 +375,17 @@ def peaks(step):
     return highest
 
 
+def peak_lines(step, region):
+    """What the highest peak of a region was made of: the largest lines."""
+    of_region = [peak for peak in step["peaks"] if peak["region"] == region]
+    return max(of_region, key=lambda peak: peak["peak_bytes"]).get("lines", []) if of_region else []
+
+
+def peak_line(line):
+    kind = f"  {line['static']}" if line.get("static") else ""
+    return f"  {format_size(line['bytes']):>12}  {line['buffers']}  {line['name'] or 'unknown code'}{kind}"
+
+
 def at_least(step, region):
     """Whether a peak may have been higher: programs ran that the library does not report."""
     return any(peak["region"] == region and peak.get("at_least") for peak in step["peaks"])
@@ -387,6 +412,7 @@ def over(step, limits):
         if peak > limit:
             least = " at least" if at_least(step, region) else ""
             lines.append(f"{region} peak{least} " + "{} exceeds limit_peak = {}".format(*apart(peak, limit)))
+            lines += [peak_line(one) for one in peak_lines(step, region)[:5]]
     return lines
 
 
