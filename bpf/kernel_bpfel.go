@@ -569,8 +569,12 @@ type KernelPythonOffsets struct {
 	CodeFirstLine    uint32
 	CodeLineTable    uint32
 	CodeBytes        uint32
+	FrameCopy        uint32
+	CodeCopies       uint32
 	StrAscii         uint32
 	StrOther         uint32
+	StrShift         uint32
+	Head             uint32
 	Key              uint32
 	KeySlots         uint32
 	PthreadSpecific  uint32

@@ -10,7 +10,8 @@ u64 code_deaths;
 /* Frames with this owner or a larger one have no Python code. */
 #define OWNER_C_STACK 3
 
-/* Fields of CPython's objects: the type, then the number of items, if there are several. */
+/* Fields of CPython's objects, without python_offsets.head: the type, then the number of items, if
+ * there are several. */
 #define OBJECT_TYPE 8
 #define OBJECT_SIZE 16
 #define TYPE_FLAGS 168
@@ -26,25 +27,25 @@ u64 code_deaths;
 #define MAX_ITEMS (1 << 24)
 
 /* Returns whether an object is a str or a bytes: the memory may contain anything. */
-static __always_inline bool is_a(u64 type, u64 flag)
+static __always_inline bool is_a(const struct python_offsets *p, u64 type, u64 flag)
 {
 	u64 flags;
 
-	return read_u64(type + TYPE_FLAGS, &flags) && flags & flag;
+	return read_u64(type + p->head + TYPE_FLAGS, &flags) && flags & flag;
 }
 
 /* Appends a str to a record: its state and its data, undecoded. False if it cannot be read. */
 static __always_inline bool copy_text(const struct python_offsets *p, u64 at, struct text *t,
 				      struct unwinder *u, u64 limit)
 {
-	u64 type, length, bytes, data;
+	u64 type, length, bytes, data, fields = at + p->head;
 	u32 kind, state;
 
-	if (!read_u64(at + OBJECT_TYPE, &type) || !is_a(type, TYPE_IS_STR) ||
-	    !read_u64(at + OBJECT_SIZE, &length) || length > MAX_ITEMS ||
-	    !read_u32(at + STR_STATE, &state))
+	if (!read_u64(fields + OBJECT_TYPE, &type) || !is_a(p, type, TYPE_IS_STR) ||
+	    !read_u64(fields + OBJECT_SIZE, &length) || length > MAX_ITEMS ||
+	    !read_u32(fields + STR_STATE, &state))
 		return false;
-	t->state = state;
+	t->state = state >> (p->str_shift & 31);
 	kind = t->state >> 2 & 7;
 	data = at + (t->state & STR_ASCII ? p->str_ascii : p->str_other);
 	if (!(t->state & STR_COMPACT)) { /* an instance of a subclass */
@@ -85,7 +86,8 @@ static __always_inline bool fill_code(struct unwinder *u, const struct python_of
 	return read_u64(code + p->code_file, &at) && copy_text(p, at, &r->file, u, MAX_FILE);
 }
 
-/* Sends a code object with the next part of its table; sets u->python_end if that failed. */
+/* Sends a code object with the next part of its table, whose fields lie from table on; sets
+ * u->python_end if that failed. */
 __noinline int send_code(struct unwinder *u, u64 table, u64 bytes)
 {
 	struct code_record *r;
@@ -123,17 +125,19 @@ __noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code, 
 	if (!u || !s)
 		return 0;
 	p = &s->python;
-	if (!read_u64(code + OBJECT_TYPE, &type) || type != p->code_type) {
+	if (!read_u64(code + p->head + OBJECT_TYPE, &type) || type != p->code_type) {
 		u->python_end = END_PYTHON_BAD;
 		return 0;
 	}
 	u->python_end = END_PYTHON_NOT_READABLE;
-	if (!read_u64(code + p->code_line_table, &table) || !read_u64(table + OBJECT_TYPE, &type) ||
-	    !is_a(type, TYPE_IS_BYTES) || !read_u64(table + OBJECT_SIZE, &bytes) || bytes > MAX_ITEMS ||
-	    !fill_code(u, p, code))
+	if (!read_u64(code + p->code_line_table, &table))
+		return 0;
+	table += p->head;
+	if (!read_u64(table + OBJECT_TYPE, &type) || !is_a(p, type, TYPE_IS_BYTES) ||
+	    !read_u64(table + OBJECT_SIZE, &bytes) || bytes > MAX_ITEMS || !fill_code(u, p, code))
 		return 0;
 	/* the code objects of 3.10 lack their length */
-	if (p->minor < 11 || !read_u64(code + OBJECT_SIZE, &size) || size > MAX_ITEMS / 2)
+	if (p->minor < 11 || !read_u64(code + p->head + OBJECT_SIZE, &size) || size > MAX_ITEMS / 2)
 		size = MAX_ITEMS / 2;
 	if (!id)
 		id = __sync_fetch_and_add(&code_ids, 1) + 1;
@@ -233,10 +237,28 @@ static __always_inline u64 code_entry(struct unwinder *u, const struct space *s,
 	return entry;
 }
 
+/* Returns the address of the instructions that a frame of a code object executes; 0 if it cannot be
+ * read. Since 3.14, each thread of a free-threaded build has a copy of its own. */
+__noinline u64 code_start(struct unwinder *u, const struct space *s, u64 code, u64 frame)
+{
+	u64 copies = 0, count = 0, start = 0;
+	u32 n = 0;
+
+	if (!u || !s)
+		return 0;
+	if (s->python.code_copies == NO_FIELD)
+		return code + s->python.code_bytes;
+	if (!read_u32(frame + s->python.frame_copy, &n) ||
+	    !read_u64(code + s->python.code_copies, &copies) || !read_u64(copies, &count) ||
+	    n >= count || !read_u64(copies + 8 + 8 * (u64)n, &start))
+		return 0;
+	return start;
+}
+
 /* Reads one Python frame: returns STEP_ON, or how the stack ends here. */
 __noinline int python_step(struct unwinder *u, const struct space *s)
 {
-	u64 frame, code, at, marker, entry;
+	u64 frame, code, at, marker, entry, start;
 	u64 owner = 1;
 	u32 n, place;
 
@@ -272,10 +294,14 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 	if (!entry)
 		return u->python_end;
 	/* in bytes from the start of the code; negative before the first instruction */
-	if (s->python.minor >= 11)
-		at -= code + s->python.code_bytes;
-	else
+	if (s->python.minor >= 11) {
+		start = code_start(u, s, code, frame);
+		if (!start)
+			return END_PYTHON_NOT_READABLE;
+		at -= start;
+	} else {
 		at = (s32)at * 2; /* 3.10 counts units of two bytes */
+	}
 	if (at + 2 >= (entry >> 32) + 2 || at & 1)
 		return END_PYTHON_BAD;
 	place = at;

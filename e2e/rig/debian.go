@@ -71,7 +71,7 @@ exec "$loader" --library-path "$root/lib/x86_64-linux-gnu:$root/usr/lib/x86_64-l
 // them below files of a folder, with an apt-get that has its own lists of packages.
 func debianFiles(ctx context.Context, suite, name string, download func(dir string, apt func(args ...string) error) error) (string, error) {
 	return downloaded(ctx, filepath.Join("debian", suite+"-"+name), "files", func(work string) error {
-		apt, err := debianLists(ctx, work, suite)
+		apt, err := debianLists(ctx, work, "deb", suite)
 		if err == nil {
 			err = download(work, apt)
 		}
@@ -82,8 +82,9 @@ func debianFiles(ctx context.Context, suite, name string, download func(dir stri
 	})
 }
 
-// debianLists returns an apt-get with lists of its own in a folder.
-func debianLists(ctx context.Context, dir, suite string) (apt func(args ...string) error, err error) {
+// debianLists returns an apt-get with lists of its own in a folder: of packages, kind "deb", or of their sources,
+// "deb-src".
+func debianLists(ctx context.Context, dir, kind, suite string) (apt func(args ...string) error, err error) {
 	mirror, err := DebianMirror(ctx)
 	if err != nil {
 		return nil, err
@@ -97,7 +98,7 @@ func debianLists(ctx context.Context, dir, suite string) (apt func(args ...strin
 		}
 	}
 	sources := filepath.Join(dir, "sources.list")
-	if err := writeFile(sources, fmt.Appendf(nil, "deb [signed-by=%s] %s %s main\n", DebianKeyring, mirror, suite), 0o644); err != nil {
+	if err := writeFile(sources, fmt.Appendf(nil, "%s [signed-by=%s] %s %s main\n", kind, DebianKeyring, mirror, suite), 0o644); err != nil {
 		return nil, err
 	}
 	apt = func(args ...string) error {

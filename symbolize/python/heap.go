@@ -3,7 +3,8 @@ package python
 import "encoding/binary"
 
 // Heap are the offsets of the structures that lead to an interpreter's objects, in bytes. Fields
-// are pointers of 8 bytes unless stated otherwise. They are tested with 3.10.13, 3.11.7, 3.12.1,
+// are pointers of 8 bytes unless stated otherwise. From 3.13 on, _PyRuntime has those that
+// Runtime.merge reads. They are tested with 3.10.13, 3.11.7, 3.12.1,
 // 3.13.0, Debian's 3.11.2, 3.13.5 and 3.14.8, and Ubuntu's 3.10.4, 3.10.12, 3.12.3, 3.13.3, 3.13.7 and
 // 3.14.4.
 type Heap struct {
@@ -73,26 +74,17 @@ var heaps = map[int]Heap{
 		Attributes: ValuesOrDict,
 	},
 	13: {
-		Interpreter: 640, Threads: 7344, Modules: 7656, Generations: 7424,
-		NextThread: 8, ThreadDict: 128, ThreadContext: 208, Raised: 112, Handled: 120,
-		Locals: 72, FrameMapping: 40, LocalNames: []uint32{96}, FrameOfObject: 24,
-		GeneratorFrame: 72, GeneratorState: 67, CachedKeys: 880, Traceback: 40, TupleItems: 24,
-		Attributes: ValuesInline,
+		ThreadDict: 128, ThreadContext: 208, Raised: 112, Handled: 120, FrameMapping: 40, FrameOfObject: 24,
+		GeneratorFrame: 72, GeneratorState: 67, CachedKeys: 880, Traceback: 40, Attributes: ValuesInline,
 	},
 	14: {
-		Interpreter: 808, Threads: 7344, Modules: 7688, Generations: 7432,
-		NextThread: 8, ThreadDict: 128, ThreadContext: 208, Raised: 112, Handled: 120,
-		Locals: 80, FrameMapping: 40, LocalNames: []uint32{96}, FrameOfObject: 24,
-		GeneratorFrame: 72, GeneratorState: 67, CachedKeys: 880, Traceback: 40, TupleItems: 32,
-		Attributes: ValuesInline,
+		ThreadDict: 128, ThreadContext: 208, Raised: 112, Handled: 120, FrameMapping: 40, FrameOfObject: 24,
+		GeneratorFrame: 72, GeneratorState: 67, CachedKeys: 880, Traceback: 40, Attributes: ValuesInline,
 	},
 }
 
-// HeapOf returns the offsets for a minor version; false if they are not known.
-func HeapOf(minor int) (Heap, bool) {
-	h, ok := heaps[minor]
-	return h, ok
-}
+// HeapOf returns the offsets of a minor version, without those that the interpreter's file has.
+func HeapOf(minor int) Heap { return heaps[minor] }
 
 // StrState and StrLength are where a str has its state, for DecodeString, and the number of its
 // characters.

@@ -21,6 +21,8 @@ type image struct {
 	// dealloc is tp_dealloc; relocated: a relocation sets it.
 	dealloc   uint64
 	relocated bool
+	// head is by how much the type's fields lie further back.
+	head uint64
 	// without and with are names of symbols to leave out and to add.
 	without, with string
 }
@@ -50,30 +52,61 @@ func goodImage(minor int) *image {
 		key:     uint32(layouts[minor].key), dealloc: imageDealloc, relocated: true,
 	}
 	if minor >= 13 {
-		f.debug = debugOffsets(minor)
+		f.debug = debugOffsets(minor, false)
 	}
 	return f
 }
 
+// freeImage returns an image of a free-threaded interpreter.
+func freeImage(minor int) *image {
+	f := goodImage(minor)
+	f.debug, f.head = debugOffsets(minor, true), freeHead
+	return f
+}
+
 // offsetsOf returns the offsets of a version that was tested.
-func offsetsOf(minor int) Offsets {
+func offsetsOf(minor int, free bool) Offsets {
 	if minor < 13 {
 		return layouts[minor].Offsets
 	}
 	o := Offsets{
 		ThreadFrame: 72, FrameCode: 0, FramePrevious: 8, FrameInstruction: 56, FrameMarker: 70,
 		CodeName: 120, CodeFile: 112, CodeQualName: 128, CodeFirstLine: 68, CodeLineTable: 136, CodeBytes: 200,
-		StrASCII: 40, StrOther: 56, Modules: 7656,
+		FrameCopy: None, CodeCopies: None, StrASCII: 40, StrOther: 56,
 	}
 	if minor == 14 {
-		o.FrameMarker, o.CodeBytes, o.Modules = 74, 208, 7664 // 3.14.4
+		o.FrameMarker, o.CodeBytes = 74, 208
+	}
+	if !free {
+		return o
+	}
+	for _, field := range []*uint32{&o.CodeName, &o.CodeFile, &o.CodeQualName, &o.CodeFirstLine, &o.CodeLineTable, &o.CodeBytes, &o.StrASCII, &o.StrOther} {
+		*field += freeHead
+	}
+	o.Head = freeHead
+	if minor == 14 { // as in the headers of 3.14.8
+		o.FrameMarker, o.CodeBytes, o.FrameCopy, o.CodeCopies, o.StrShift = 78, 232, 72, 224, 6
 	}
 	return o
 }
 
+// heapOf returns the heap's offsets of a version that was tested, with a GIL.
+func heapOf(minor int) Heap {
+	h := heaps[minor]
+	switch minor {
+	case 13:
+		h.Interpreter, h.Threads, h.Modules, h.Generations, h.NextThread = 640, 7344, 7656, 7424, 8
+		h.Locals, h.LocalNames, h.TupleItems = 72, []uint32{96}, 24
+	case 14:
+		h.Interpreter, h.Threads, h.Modules, h.Generations, h.NextThread = 816, 7344, 7688, 7432, 8
+		h.Locals, h.LocalNames, h.TupleItems = 80, []uint32{96}, 32
+	}
+	return h
+}
+
 // debugOffsets returns _Py_DebugOffsets of a version, as far as it is used.
-func debugOffsets(minor int) []byte {
-	d, o := debugLayouts[minor], offsetsOf(minor)
+func debugOffsets(minor int, free bool) []byte {
+	d, o, h := debugLayouts[minor], offsetsOf(minor, free), heapOf(minor)
 	b := make([]byte, d.size)
 	copy(b, debugCookie)
 	put := func(at int, values ...uint32) {
@@ -82,12 +115,24 @@ func debugOffsets(minor int) []byte {
 		}
 	}
 	put(8, 3<<24|uint32(minor)<<16|0x00f0)
-	put(interpreterState, 225840)
-	put(interpreterState+d.modules, o.Modules)
-	put(d.thread, 304, 0, 0, 0, o.ThreadFrame)
-	put(d.frame, 80, o.FramePrevious, o.FrameCode, o.FrameInstruction, 0, o.FrameMarker)
-	put(d.code, 216, o.CodeFile, o.CodeName, o.CodeQualName, o.CodeLineTable, o.CodeFirstLine, 0, 0, 0, o.CodeBytes)
-	put(d.str, 64, 32, 0, o.StrASCII)
+	if free {
+		put(16, 1)
+	}
+	put(runtimeState, 283376, 0, h.Interpreter-8)
+	put(interpreterState, 225840, 0, 0, h.Threads)
+	put(interpreterState+d.collector, h.Generations-24, h.Modules)
+	put(d.thread, 304, 0, h.NextThread, 0, o.ThreadFrame)
+	put(d.frame, 88, o.FramePrevious, o.FrameCode, o.FrameInstruction, h.Locals, o.FrameMarker)
+	put(d.code, 240, o.CodeFile, o.CodeName, o.CodeQualName, o.CodeLineTable, o.CodeFirstLine, 0, h.LocalNames[0], 0, o.CodeBytes)
+	if o.FrameCopy != None {
+		put(d.frame+56, o.FrameCopy)
+		put(d.code+80, o.CodeCopies)
+	}
+	put(d.object, 16+o.Head, 8+o.Head)
+	put(d.kind, 416+o.Head, 0, 0, 168+o.Head)
+	put(d.tuple, 56, h.TupleItems)
+	put(d.bytes, 40+o.Head, 16+o.Head, 32+o.Head)
+	put(d.str, 64+o.Head, 32+o.Head, 16+o.Head, o.StrASCII)
 	return b
 }
 
@@ -145,9 +190,9 @@ func (f *image) bytes() []byte {
 
 	if f.relocated {
 		put(imageRela, uint64(8), uint64(elf.R_X86_64_RELATIVE), uint64(0),
-			uint64(imageType+48), uint64(elf.R_X86_64_RELATIVE), f.dealloc)
+			uint64(imageType+48)+f.head, uint64(elf.R_X86_64_RELATIVE), f.dealloc)
 	} else {
-		put(imageType+48, f.dealloc)
+		put(imageType+48+int(f.head), f.dealloc)
 	}
 	list, text := f.symbols(), imageStrings+1
 	for i, s := range list {

@@ -1,6 +1,6 @@
 // Package python finds where an interpreter keeps its frames, and decodes copies of its code
-// objects, so that Python stacks can be read from outside. It supports CPython 3.10 to 3.14 with
-// a GIL, on x86-64 and glibc. It uses only the files: nothing runs in the target.
+// objects, so that Python stacks can be read from outside. It supports CPython 3.10 to 3.14, since
+// 3.13 also free-threaded, on x86-64 and glibc. It uses only the files: nothing runs in the target.
 package python
 
 import (
@@ -19,6 +19,8 @@ var ErrNotPython = errors.New("no Python interpreter")
 type Runtime struct {
 	// Minor is the x of CPython 3.x.
 	Minor int
+	// FreeThreaded is set for a build without a GIL.
+	FreeThreaded bool
 	// Runtime is the address of _PyRuntime.
 	Runtime uint64
 	// Key is the offset in _PyRuntime of autoTSSkey, the Py_tss_t of the thread state: an
@@ -31,6 +33,8 @@ type Runtime struct {
 	// calls before it frees a code object.
 	CodeType, CodeDealloc uint64
 	Offsets               Offsets
+	// Heap is for a build with a GIL.
+	Heap Heap
 }
 
 // Range is the addresses from Start up to, but not including, End.
@@ -73,7 +77,7 @@ func Find(e *symbolize.ELF) (*Runtime, error) {
 			return nil, fmt.Errorf("CPython %s: a debug build: not supported", v.text)
 		}
 	}
-	r := &Runtime{Minor: v.minor, Runtime: object.Addr, Offsets: l.Offsets}
+	r := &Runtime{Minor: v.minor, Runtime: object.Addr, Offsets: l.Offsets, Heap: HeapOf(v.minor)}
 	if err := r.fill(e, object, l.key); err != nil {
 		return nil, fmt.Errorf("CPython %s: %w", v.text, err)
 	}
@@ -87,7 +91,7 @@ func (r *Runtime) fill(e *symbolize.ELF, object symbolize.Symbol, key uint64) (e
 		if err != nil {
 			return fmt.Errorf("reading the debug offsets: %w", err)
 		}
-		if err := r.Offsets.merge(b, r.Minor); err != nil {
+		if err := r.merge(b); err != nil {
 			return err
 		}
 	}
@@ -103,11 +107,11 @@ func (r *Runtime) fill(e *symbolize.ELF, object symbolize.Symbol, key uint64) (e
 		return errors.New("no symbol PyCode_Type")
 	}
 	r.CodeType = kind.Addr
-	r.CodeDealloc, err = findDealloc(e, functions, r.CodeType)
+	r.CodeDealloc, err = findDealloc(e, functions, r.CodeType+uint64(r.Offsets.Head))
 	return err
 }
 
-// findDealloc returns the tp_dealloc of PyCode_Type.
+// findDealloc returns the tp_dealloc of PyCode_Type, whose fields lie from codeType on as in a build with a GIL.
 func findDealloc(e *symbolize.ELF, functions unwind.Functions, codeType uint64) (uint64, error) {
 	const deallocSlot = 48 // tp_dealloc, after the name and two sizes
 	addr, err := e.Pointer(codeType + deallocSlot)

@@ -15,31 +15,34 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/e2e/fuzztest"
+	"ttmem/e2e/rig"
 	"ttmem/symbolize"
 	"ttmem/symbolize/unwind"
 )
 
 func TestFindInImages(t *testing.T) {
+	check := func(f *image, minor int, free bool) {
+		e := f.open(t)
+		r, err := Find(e)
+		qt.Assert(t, qt.IsNil(err))
+		v, err := findVersion(e)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.Equals(v, version{minor: minor, text: fmt.Sprintf("3.%d.4", minor)}))
+		qt.Assert(t, qt.DeepEquals(r, &Runtime{
+			Minor: minor, FreeThreaded: free, Runtime: imageRuntime, Key: layouts[minor].key,
+			Eval:     []Range{{imageEval, imageEval + 0x80}, {imageCold, imageColdEnd}},
+			CodeType: imageType, CodeDealloc: imageDealloc, Offsets: offsetsOf(minor, free), Heap: heapOf(minor),
+		}))
+	}
 	for minor := 11; minor <= 14; minor++ {
-		for _, f := range []func(*image){
-			func(*image) {},
-			func(f *image) { f.relocated = false },
-		} {
-			i := goodImage(minor)
-			f(i)
-			e := i.open(t)
-			r, err := Find(e)
-			qt.Assert(t, qt.IsNil(err))
-			v, err := findVersion(e)
-			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.Equals(v, version{minor: minor, text: fmt.Sprintf("3.%d.4", minor)}))
-			qt.Assert(t, qt.DeepEquals(r, &Runtime{
-				Minor: minor, Runtime: imageRuntime, Key: layouts[minor].key,
-				Eval:     []Range{{imageEval, imageEval + 0x80}, {imageCold, imageColdEnd}},
-				CodeType: imageType, CodeDealloc: imageDealloc, Offsets: offsetsOf(minor),
-			}))
+		for _, relocated := range []bool{false, true} {
+			f := goodImage(minor)
+			f.relocated = relocated
+			check(f, minor, false)
 		}
 	}
+	check(freeImage(13), 13, true)
+	check(freeImage(14), 14, true)
 }
 
 func TestFindRefuses(t *testing.T) {
@@ -61,10 +64,11 @@ func TestFindRefuses(t *testing.T) {
 		{"no version", func(f *image) { f.without = "Py_Version" }, "a CPython before 3.10: only .* are supported"},
 		{"debug build", func(f *image) { f.with = "_Py_NegativeRefcount" }, "CPython 3.13.4: a debug build: not supported"},
 		{"old debug build", func(f *image) { f.with = "_Py_RefTotal" }, "CPython 3.13.4: a debug build: not supported"},
-		{"free-threaded", debug(16, 1), "CPython 3.13.4: a free-threaded Python: not supported"},
+		{"free-threaded, with the objects of others", debug(16, 1), "CPython 3.13.4: debug offsets: object type at 8, not at 24: unknown layout"},
+		{"objects that begin with more", debug(360, 16), "CPython 3.13.4: debug offsets: object type at 16, not at 8: unknown layout"},
 		{"no debug offsets", debug(0, 0), "CPython 3.13.4: _PyRuntime does not begin with its debug offsets"},
 		{"debug offsets of another version", debug(8, 0x030e00f0), "CPython 3.13.4: debug offsets of version 0x30e00f0"},
-		{"offset outside of its structure", debug(248, 80), "CPython 3.13.4: debug offsets: frame instruction at 80 of a structure of 80 bytes: impossible"},
+		{"offset outside of its structure", debug(248, 88), "CPython 3.13.4: debug offsets: frame instruction at 88 of a structure of 88 bytes: impossible"},
 		{"offset that is not aligned", debug(232, 9), "CPython 3.13.4: debug offsets: frame previous at 9 .*"},
 		{"huge offset", debug(184, 1<<63), "CPython 3.13.4: debug offsets: thread frame .*"},
 		{"str without room", debug(560, 64), "CPython 3.13.4: debug offsets: a str object of 64 bytes in one of 64: impossible"},
@@ -105,6 +109,7 @@ func TestFindInInterpreters(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			v, err := findVersion(e)
 			qt.Assert(t, qt.IsNil(err))
+			checkOffsets(t, r)
 			if v.minor > 10 {
 				qt.Assert(t, qt.Equals(v.text, p.Version))
 			} else {
@@ -120,6 +125,25 @@ func TestFindInInterpreters(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.DeepEquals(s, r))
 		})
+	}
+}
+
+// checkOffsets checks that those of an interpreter are those that were found by hand.
+func checkOffsets(t *testing.T, r *Runtime) {
+	t.Helper()
+	qt.Check(t, qt.DeepEquals(r.Offsets, offsetsOf(r.Minor, r.FreeThreaded)))
+	if !r.FreeThreaded {
+		qt.Check(t, qt.DeepEquals(r.Heap, heapOf(r.Minor)))
+	}
+}
+
+func TestOffsetsOfDebiansPythons(t *testing.T) {
+	for suite, version := range map[string]string{"trixie": "3.13", "forky": "3.14"} {
+		p, err := rig.DebianPython(t.Context(), suite, version)
+		qt.Assert(t, qt.IsNil(err))
+		r, err := Find(mustOpen(t, filepath.Join(filepath.Dir(p.Exe), "usr", "bin", "python"+version)))
+		qt.Assert(t, qt.IsNil(err))
+		checkOffsets(t, r)
 	}
 }
 
@@ -267,6 +291,7 @@ func FuzzFind(f *testing.F) {
 	for minor := 11; minor <= 14; minor++ {
 		f.Add(goodImage(minor).bytes())
 	}
+	f.Add(freeImage(14).bytes())
 	i := goodImage(13)
 	i.relocated = false
 	f.Add(i.bytes())

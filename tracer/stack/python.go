@@ -49,7 +49,8 @@ func (s *Spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.Ke
 		FrameInstruction: o.FrameInstruction, FrameOwner: o.FrameMarker,
 		CodeName: o.CodeName, CodeFile: o.CodeFile, CodeQualname: o.CodeQualName,
 		CodeFirstLine: o.CodeFirstLine, CodeLineTable: o.CodeLineTable, CodeBytes: o.CodeBytes,
-		StrAscii: o.StrASCII, StrOther: o.StrOther,
+		FrameCopy: o.FrameCopy, CodeCopies: o.CodeCopies,
+		StrAscii: o.StrASCII, StrOther: o.StrOther, StrShift: o.StrShift, Head: o.Head,
 		Key: key.number, CodeType: r.CodeType + interpreter.bias,
 	}
 	if o.CFrame {

@@ -110,14 +110,17 @@ func (m *image) list(items ...uint64) uint64 {
 // by the paths to them.
 func newImage(minor int) (*image, map[string]uint64) {
 	m := &image{minor: minor, types: make(map[string]uint64)}
-	m.heap, _ = python.HeapOf(minor)
-	m.runtime = python.Runtime{Minor: minor, Offsets: python.Offsets{
+	m.heap = python.HeapOf(minor)
+	if minor >= 13 { // whose file has these
+		m.heap.Interpreter, m.heap.Threads, m.heap.Modules, m.heap.Generations, m.heap.NextThread = 640, 7344, 7656, 7424, 8
+		m.heap.Locals, m.heap.LocalNames, m.heap.TupleItems = 72, []uint32{96}, 24
+	}
+	if minor == 14 {
+		m.heap.Interpreter, m.heap.Modules, m.heap.Locals, m.heap.TupleItems = 816, 7664, 80, 32
+	}
+	m.runtime = python.Runtime{Minor: minor, Heap: m.heap, Offsets: python.Offsets{
 		ThreadFrame: 72, FrameCode: 0, FramePrevious: 8, CodeName: 120, StrASCII: 48, StrOther: 72,
 	}}
-	if minor == 14 { // as in 3.14.4, which says so
-		m.heap.Modules = 7664
-		m.runtime.Offsets.Modules = m.heap.Modules
-	}
 	for _, t := range []struct {
 		name             string
 		flags            uint64

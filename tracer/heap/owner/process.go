@@ -14,6 +14,10 @@ import (
 // ErrNoPython means that a process has no Python interpreter whose heap can be read.
 var ErrNoPython = errors.New("no Python whose heap can be read")
 
+// errFreeThreaded is for an interpreter whose objects have other layouts, and whose collector has no lists of
+// objects: it finds them in the heaps of its allocator.
+var errFreeThreaded = errors.New("owners in a free-threaded Python are not searched")
+
 // A process has the files that its Python and its ttnn consist of.
 type process struct {
 	memory *pages
@@ -53,6 +57,8 @@ func newProcess(memory host.Memory, maps []mapped, files []*os.File) *process {
 		looked[m.File] = true
 		runtime, err := python.Find(e)
 		switch {
+		case err == nil && runtime.FreeThreaded:
+			p.noHeap = errFreeThreaded
 		case err == nil && (p.heap == nil || !p.heap.isUsed()): // a library of Python may be mapped beside an interpreter
 			p.heap = &Heap{memory: p.memory, Runtime: runtime, Bias: bias, Symbols: lookup, IsTarget: isHolder, User: isUsers}
 		case err != nil && err != python.ErrNotPython:
@@ -64,8 +70,7 @@ func newProcess(memory host.Memory, maps []mapped, files []*os.File) *process {
 
 // isUsed reports whether the interpreter has a state.
 func (h *Heap) isUsed() bool {
-	offsets, ok := python.HeapOf(h.Runtime.Minor)
-	return !ok || h.memory.word(h.Bias+h.Runtime.Runtime+uint64(offsets.Interpreter)) != 0
+	return h.memory.word(h.Bias+h.Runtime.Runtime+uint64(h.Runtime.Heap.Interpreter)) != 0
 }
 
 // isHolder reports whether instances of a type, which nanobind makes, may hold Buffers.

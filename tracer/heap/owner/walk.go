@@ -109,10 +109,7 @@ func (h *Heap) Find(limits Limits, enough func(object uint64) bool) (found []Own
 	limits.Bytes = cmp.Or(limits.Bytes, defaultBytes)
 	limits.References = cmp.Or(limits.References, defaultReferences)
 	limits.Time = cmp.Or(limits.Time, defaultTime)
-	w, err := h.newWalk(limits)
-	if err != nil {
-		return nil, cost, err
-	}
+	w := h.newWalk(limits)
 	w.begin(limits.Bytes)
 	if err := w.addRoots(); err != nil {
 		return nil, cost, err
@@ -134,15 +131,8 @@ func (w *walk) begin(bytes int64) (before error) {
 	return w.allow(bytes)
 }
 
-func (h *Heap) newWalk(limits Limits) (*walk, error) {
-	offsets, ok := python.HeapOf(h.Runtime.Minor)
-	if !ok {
-		return nil, fmt.Errorf("owners in Python 3.%d are not supported", h.Runtime.Minor)
-	}
-	if at := h.Runtime.Offsets.Modules; at != 0 { // it differs among releases of 3.14
-		offsets.Modules = at
-	}
-	w := &walk{pages: h.memory, Heap: h, runtime: h.Runtime, heap: offsets, kinds: make(map[uint64]kind), limits: limits}
+func (h *Heap) newWalk(limits Limits) *walk {
+	w := &walk{pages: h.memory, Heap: h, runtime: h.Runtime, heap: h.Runtime.Heap, kinds: make(map[uint64]kind), limits: limits}
 	w.types.byAddress = make(map[uint64]*typ)
 	w.emit = w.reach
 	for name, k := range exported {
@@ -150,7 +140,7 @@ func (h *Heap) newWalk(limits Limits) (*walk, error) {
 			w.kinds[at+h.Bias] = k
 		}
 	}
-	return w, nil
+	return w
 }
 
 // nameOfType returns the name of the type of an object.
