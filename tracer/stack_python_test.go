@@ -21,6 +21,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"ttmem/e2e/rig"
 	"ttmem/e2e/tracetest"
 	"ttmem/symbolize"
 	"ttmem/symbolize/python"
@@ -419,12 +420,28 @@ func inLoops(p interpreter, s said, frames []event.Frame) error {
 // each interpreter, as in TestPythonPartEqualsTraceback.
 func onEach(t *testing.T, test func(*testing.T, interpreter)) {
 	t.Helper()
-	list := interpreters(t)
+	on(t, oldestAndNewest(t), test)
+}
+
+func oldestAndNewest(t *testing.T) []interpreter {
+	t.Helper()
+	list := slices.Clone(interpreters(t))
 	if !*tracetest.Long && len(list) > 2 {
 		byVersion := func(a, b interpreter) int { return cmp.Compare(a.minor, b.minor) }
 		list = []interpreter{slices.MinFunc(list, byVersion), slices.MaxFunc(list, byVersion)}
 	}
-	on(t, list, test)
+	return list
+}
+
+// freeThreaded returns a free-threaded Python. To build it takes minutes: only -long does that.
+func freeThreaded(t *testing.T) []interpreter {
+	t.Helper()
+	if !*tracetest.Long && !rig.HasFreeThreadedPython() {
+		return nil
+	}
+	p, err := rig.FreeThreadedPython(t.Context())
+	qt.Assert(t, qt.IsNil(err))
+	return []interpreter{{p.Exe, p.Name, filepath.Join(filepath.Dir(p.Exe), "..", "include", "python3.13t"), 13}}
 }
 
 func on(t *testing.T, list []interpreter, test func(*testing.T, interpreter)) {
@@ -470,7 +487,7 @@ func (p *tracedPython) compareFolded(t *testing.T, calls []stackOf, threads map[
 // traceback.extract_stack.
 func TestPythonPartEqualsTraceback(t *testing.T) {
 	t.Parallel()
-	on(t, interpreters(t), func(t *testing.T, p interpreter) {
+	on(t, append(slices.Clone(interpreters(t)), freeThreaded(t)...), func(t *testing.T, p interpreter) {
 		run := startTraced(t, p, nil, Options{}, "program.py", strconv.Itoa(tracetest.Many(1000, 20000)))
 		run.finish(t)
 		calls, threads, end := run.stop(t)
@@ -578,7 +595,7 @@ __attribute__((constructor)) static void make(void) {
 // are right; then the Python part ends, or goes on with functions of the program.
 func TestDamagedPython(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, p interpreter) {
+	on(t, append(oldestAndNewest(t), freeThreaded(t)...), func(t *testing.T, p interpreter) {
 		run := startTraced(t, p, nil, Options{}, "damaged.py", "1000", offsetsOf(t, p))
 		run.finish(t)
 		calls, threads, _ := run.stop(t)

@@ -237,28 +237,25 @@ static __always_inline u64 code_entry(struct unwinder *u, const struct space *s,
 	return entry;
 }
 
-/* Returns the address of the instructions that a frame of a code object executes; 0 if it cannot be
- * read. Since 3.14, each thread of a free-threaded build has a copy of its own. */
-__noinline u64 code_start(struct unwinder *u, const struct space *s, u64 code, u64 frame)
+/* Returns how far an address lies from the start of the copy of the code that a frame executes; 1,
+ * where no instruction is, if it cannot be read. In a free-threaded build since 3.14, each thread
+ * has copies of its own. */
+__noinline u64 place_in_copy(const struct space *s, u64 code, u64 frame, u64 at)
 {
 	u64 copies = 0, count = 0, start = 0;
 	u32 n = 0;
 
-	if (!u || !s)
-		return 0;
-	if (s->python.code_copies == NO_FIELD)
-		return code + s->python.code_bytes;
-	if (!read_u32(frame + s->python.frame_copy, &n) ||
+	if (!s || !read_u32(frame + s->python.frame_copy, &n) ||
 	    !read_u64(code + s->python.code_copies, &copies) || !read_u64(copies, &count) ||
 	    n >= count || !read_u64(copies + 8 + 8 * (u64)n, &start))
-		return 0;
-	return start;
+		return 1;
+	return at - start;
 }
 
 /* Reads one Python frame: returns STEP_ON, or how the stack ends here. */
 __noinline int python_step(struct unwinder *u, const struct space *s)
 {
-	u64 frame, code, at, marker, entry, start;
+	u64 frame, code, at, marker, entry;
 	u64 owner = 1;
 	u32 n, place;
 
@@ -290,18 +287,16 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 		return END_PYTHON_TOO_DEEP;
 	/* 3.14 has reference counting flags in the low bits */
 	code &= ~7ull;
+	/* in bytes from the start of the code; negative before the first instruction */
+	if (s->python.code_copies != NO_FIELD)
+		at = place_in_copy(s, code, frame, at);
+	else if (s->python.minor >= 11)
+		at -= code + s->python.code_bytes;
+	else
+		at = (s32)at * 2; /* 3.10 counts units of two bytes */
 	entry = code_entry(u, s, code);
 	if (!entry)
 		return u->python_end;
-	/* in bytes from the start of the code; negative before the first instruction */
-	if (s->python.minor >= 11) {
-		start = code_start(u, s, code, frame);
-		if (!start)
-			return END_PYTHON_NOT_READABLE;
-		at -= start;
-	} else {
-		at = (s32)at * 2; /* 3.10 counts units of two bytes */
-	}
 	if (at + 2 >= (entry >> 32) + 2 || at & 1)
 		return END_PYTHON_BAD;
 	place = at;

@@ -104,11 +104,11 @@ def field(level, name, frames):
         return frames[level] + OFFSETS[name]
     code = peek(frames[level] + OFFSETS["FrameCode"])
     if name == "type":
-        return code + 8
+        return code + 8 + OFFSETS["Head"]
     if name.startswith("length of "):
-        return peek(code + OFFSETS[name[10:]]) + 16
+        return peek(code + OFFSETS[name[10:]]) + 16 + OFFSETS["Head"]
     if name.startswith("state of "):
-        return peek(code + OFFSETS[name[9:]]) + 32
+        return peek(code + OFFSETS[name[9:]]) + 32 + OFFSETS["Head"]
     return code + OFFSETS[name]
 
 

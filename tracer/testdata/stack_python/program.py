@@ -709,6 +709,7 @@ def main():
     for f in KINDS:
         kind = f.__name__
         f()
+    assert "t" not in sys.abiflags or not sys._is_gil_enabled()
     kind = "dying"
     places = dying()
     kind = "at exit"

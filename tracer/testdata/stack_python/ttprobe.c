@@ -249,4 +249,13 @@ static PyMethodDef methods[] = {
 	{NULL},
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "ttprobe", NULL, -1, methods};
-PyMODINIT_FUNC PyInit_ttprobe(void) { return PyModule_Create(&module); }
+PyMODINIT_FUNC PyInit_ttprobe(void)
+{
+	PyObject *created = PyModule_Create(&module);
+
+#ifdef Py_GIL_DISABLED
+	if (created)
+		PyUnstable_Module_SetGIL(created, Py_MOD_GIL_NOT_USED);
+#endif
+	return created;
+}
