@@ -116,6 +116,19 @@ func startPython(t *testing.T, p interpreter, env []string, name string, args ..
 	compileC(t, "testdata/stack_python/ttprobe.c", run.probe(), "-Wall", "-Werror", "-shared", "-fPIC", "-I"+p.headers)
 	run.Cmd = exec.Command(p.exe, append([]string{"-X", "utf8", filepath.Join("testdata/stack_python", name), run.dir}, args...)...)
 	run.Env = append(os.Environ(), env...)
+	run.start(t)
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", run.Process.Pid))
+	qt.Assert(t, qt.IsNil(err))
+	run.module = p.exe
+	if m := regexp.MustCompile(`/.*/libpython3[^/\n]*`).FindString(string(maps)); m != "" {
+		run.module = m
+	}
+	return run
+}
+
+// start starts the program and waits until it is ready.
+func (run *pythonProgram) start(t *testing.T) {
+	t.Helper()
 	run.Stderr = &run.stderr
 	var err error
 	run.stdin, err = run.StdinPipe()
@@ -133,13 +146,6 @@ func startPython(t *testing.T, p interpreter, env []string, name string, args ..
 	line, err := run.stdout.ReadString('\n')
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", &run.stderr))
 	qt.Assert(t, qt.Equals(line, "ready\n"))
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", run.Process.Pid))
-	qt.Assert(t, qt.IsNil(err))
-	run.module = p.exe
-	if m := regexp.MustCompile(`/.*/libpython3[^/\n]*`).FindString(string(maps)); m != "" {
-		run.module = m
-	}
-	return run
 }
 
 // probe is the extension.
@@ -516,6 +522,29 @@ func TestPythonPartEqualsTraceback(t *testing.T) {
 		// where all Python frames are known, they are not missed
 		qt.Check(t, qt.IsTrue(native["more than 128 frames"] <= deep))
 	})
+}
+
+// In a free-threaded 3.14 each thread has copies of the code.
+func TestCopiesOfCode(t *testing.T) {
+	t.Parallel()
+	tracetest.NeedsRoot(t)
+	headers, err := rig.PythonHeaders(t.Context())
+	qt.Assert(t, qt.IsNil(err))
+	dir := t.TempDir()
+	exe, record := filepath.Join(dir, "standin"), filepath.Join(dir, "said")
+	flags := []string{"-Wall", "-Werror", "-rdynamic"}
+	for _, folder := range headers {
+		flags = append(flags, "-I"+folder)
+	}
+	compileC(t, "testdata/stack_python/standin.c", exe, flags...)
+	run := &pythonProgram{Cmd: exec.Command(exe, record)}
+	run.start(t)
+	traced := &tracedPython{run, traceStacks(t, run.Process.Pid, exe, "probed", Options{}), record}
+	traced.finish(t)
+	calls, threads, _ := traced.stop(t)
+	n := compare(t, calls, threads, func(said, []event.Frame) error { return nil })
+	qt.Check(t, qt.Equals(n.equal, 200))
+	qt.Check(t, qt.HasLen(threads, 2))
 }
 
 // Code that was dropped, to make room for other code, is sent again.

@@ -124,6 +124,10 @@ func parts(cache string) (list []part) {
 		folder("a module for Python "+p.Version, filepath.Join("packages", "manifold3d-3.5.4-cp"+strings.ReplaceAll(p.Version, ".", "")),
 			func(ctx context.Context) (string, error) { return Nanobind(ctx, p.Version) })
 	}
+	folder("headers of Python 3.14", filepath.Join("debian", "forky-libpython3.14-dev"), func(ctx context.Context) (string, error) {
+		folders, err := PythonHeaders(ctx)
+		return folders[0], err
+	})
 	folder("pytest for ttnn", pytestFor("3.10"), func(ctx context.Context) (string, error) {
 		env, err := Setup(ctx, Options{Version: DefaultVersion, Python: "3.10"})
 		if err != nil {

@@ -41,14 +41,8 @@ func DebianPython(ctx context.Context, suite, version string) (Interpreter, erro
 			libffi = "libffi7"
 		}
 		packages := []string{name + "-minimal", "lib" + name + "-minimal", "lib" + name + "-stdlib", "libc6", "libexpat1", "zlib1g", libffi, "libstdc++6", "libgcc-s1"}
-		if err := apt(append([]string{"download"}, packages...)...); err != nil {
+		if err := unpack(ctx, dir, apt, packages...); err != nil {
 			return err
-		}
-		found, _ := filepath.Glob(dir + "/*.deb") // fails only on a bad pattern
-		for _, deb := range found {
-			if err := runIn(ctx, dir, "dpkg-deb", "-x", deb, "files"); err != nil {
-				return err
-			}
 		}
 		// up to bookworm, the C library is not below /usr
 		const start = `#!/bin/sh
@@ -65,6 +59,20 @@ exec "$loader" --library-path "$root/lib/x86_64-linux-gnu:$root/usr/lib/x86_64-l
 	out, err := exec.CommandContext(ctx, p.Exe, "-c", "import platform; print(platform.python_version())").Output()
 	p.Version = strings.TrimSpace(string(out))
 	return p, err
+}
+
+// unpack downloads packages into a folder, and unpacks them below files there.
+func unpack(ctx context.Context, dir string, apt func(args ...string) error, packages ...string) error {
+	if err := apt(append([]string{"download"}, packages...)...); err != nil {
+		return err
+	}
+	found, _ := filepath.Glob(dir + "/*.deb") // fails only on a bad pattern
+	for _, deb := range found {
+		if err := runIn(ctx, dir, "dpkg-deb", "-x", deb, "files"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // debianFiles returns a folder with files of a package of a suite of Debian. download writes

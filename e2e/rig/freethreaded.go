@@ -53,3 +53,14 @@ cp pyconfig.h $files/include/python3.13t
 	p.Name = p.Version + "t"
 	return p, err
 }
+
+// PythonHeaders returns the folders with the headers of CPython 3.14, its own ones included. They are the same for
+// builds with a GIL and without.
+func PythonHeaders(ctx context.Context) ([]string, error) {
+	const name = "libpython3.14-dev"
+	dir, err := debianFiles(ctx, "forky", name, func(dir string, apt func(args ...string) error) error {
+		return unpack(ctx, dir, apt, name)
+	})
+	include := filepath.Join(dir, "usr", "include")
+	return []string{filepath.Join(include, "python3.14"), include}, err
+}
