@@ -22,6 +22,7 @@ import (
 	"ttmem/e2e/rig"
 	"ttmem/e2e/tracetest"
 	"ttmem/symbolize"
+	cpython "ttmem/symbolize/python"
 	"ttmem/tracer/host"
 )
 
@@ -406,16 +407,14 @@ func TestHolders(t *testing.T) {
 // TestOffsetsThatAreWrong: those of one version are refused for the interpreters of the others.
 func TestOffsetsThatAreWrong(t *testing.T) {
 	heaps := make(map[int]*Heap)
+	offsets := make(map[int]cpython.Heap)
 	for _, python := range interpreters(t) {
 		h := heapOf(t, startTargets(t, python.Exe, "holders.py").pid)
-		heaps[h.Runtime.Minor] = h
+		heaps[h.Runtime.Minor], offsets[h.Runtime.Minor] = h, h.Runtime.Heap
 	}
 	for right, h := range heaps {
-		own := h.Runtime
-		for minor, other := range heaps {
-			r := *own
-			r.Heap = other.Runtime.Heap
-			h.Runtime = &r
+		for minor := range offsets {
+			h.Runtime.Heap = offsets[minor]
 			found, _, err := h.Find(Limits{}, all)
 			if minor == right {
 				qt.Check(t, qt.IsNil(err))
@@ -424,7 +423,6 @@ func TestOffsetsThatAreWrong(t *testing.T) {
 			qt.Check(t, qt.HasLen(found, 0))
 			qt.Check(t, qt.ErrorMatches(err, "the interpreter's .* are not where they should be: .*"))
 		}
-		h.Runtime = own
 	}
 }
 
@@ -436,6 +434,20 @@ func TestPythonThatEnds(t *testing.T) {
 		qt.Check(t, qt.HasLen(found, 0))
 		qt.Check(t, qt.ErrorIs(err, ErrNoPython), qt.Commentf("%s", python.Exe))
 	}
+}
+
+// TestFreeThreadedPython: a search says that it does not search there.
+func TestFreeThreadedPython(t *testing.T) {
+	if !*tracetest.Long && !rig.HasFreeThreadedPython() {
+		t.Skip("only -long builds a free-threaded Python")
+	}
+	python, err := rig.FreeThreadedPython(t.Context())
+	qt.Assert(t, qt.IsNil(err))
+	p := start(t, exec.Command(python.Exe, "-c", "print('{}', flush=True); input()"), new(struct{}))
+	readers := host.NewReaders()
+	defer readers.Close()
+	_, _, err = new(Searcher).Holders(t.Context(), readers, p.pid, nil)
+	qt.Check(t, qt.ErrorMatches(err, "owners in a free-threaded Python are not searched"))
 }
 
 // TestUnsupportedPythons: a search says why there is no heap to be read.
