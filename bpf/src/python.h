@@ -288,7 +288,7 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 	/* 3.14 has reference counting flags in the low bits */
 	code &= ~7ull;
 	/* in bytes from the start of the code; negative before the first instruction */
-	if (s->python.code_copies != NO_FIELD)
+	if (s->python.code_copies)
 		at = place_in_copy(s, code, frame, at);
 	else if (s->python.minor >= 11)
 		at -= code + s->python.code_bytes;

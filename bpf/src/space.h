@@ -83,7 +83,7 @@ struct python_offsets {
 	u32 thread_frame, cframe_frame;
 	u32 frame_code, frame_previous, frame_instruction, frame_owner;
 	u32 code_name, code_file, code_qualname, code_first_line, code_line_table, code_bytes;
-	/* NO_FIELD: all threads execute the instructions at code_bytes */
+	/* 0: all threads execute the instructions at code_bytes */
 	u32 frame_copy, code_copies;
 	u32 str_ascii, str_other, str_shift;
 	/* added to the offsets of the fields that all versions have in common */

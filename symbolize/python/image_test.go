@@ -72,7 +72,7 @@ func offsetsOf(minor int, free bool) Offsets {
 	o := Offsets{
 		ThreadFrame: 72, FrameCode: 0, FramePrevious: 8, FrameInstruction: 56, FrameMarker: 70,
 		CodeName: 120, CodeFile: 112, CodeQualName: 128, CodeFirstLine: 68, CodeLineTable: 136, CodeBytes: 200,
-		FrameCopy: None, CodeCopies: None, StrASCII: 40, StrOther: 56,
+		StrASCII: 40, StrOther: 56,
 	}
 	if minor == 14 {
 		o.FrameMarker, o.CodeBytes = 74, 208
@@ -124,7 +124,7 @@ func debugOffsets(minor int, free bool) []byte {
 	put(d.thread, 304, 0, h.NextThread, 0, o.ThreadFrame)
 	put(d.frame, 88, o.FramePrevious, o.FrameCode, o.FrameInstruction, h.Locals, o.FrameMarker)
 	put(d.code, 240, o.CodeFile, o.CodeName, o.CodeQualName, o.CodeLineTable, o.CodeFirstLine, 0, h.LocalNames[0], 0, o.CodeBytes)
-	if o.FrameCopy != None {
+	if o.FrameCopy != 0 {
 		put(d.frame+56, o.FrameCopy)
 		put(d.code+80, o.CodeCopies)
 	}

@@ -40,7 +40,7 @@ type Offsets struct {
 	CodeBytes uint32
 
 	// FrameCopy is an i32, the number of the copy of its code that a frame executes, and CodeCopies
-	// points to the copies: their number and, from 8 on, a pointer to the instructions of each. None
+	// points to the copies: their number and, from 8 on, a pointer to the instructions of each. 0
 	// if all threads execute the instructions at CodeBytes, as before the free-threaded 3.14.
 	FrameCopy, CodeCopies uint32
 
@@ -68,20 +68,20 @@ var layouts = map[int]layout{
 	10: {584, Offsets{
 		ThreadFrame: 24, FrameCode: 32, FramePrevious: 24, FrameInstruction: 96, FrameMarker: None,
 		CodeName: 112, CodeFile: 104, CodeQualName: None, CodeFirstLine: 40, CodeLineTable: 120, CodeBytes: None,
-		FrameCopy: None, CodeCopies: None, StrASCII: 48, StrOther: 72,
+		StrASCII: 48, StrOther: 72,
 	}},
 	11: {592, Offsets{
 		ThreadFrame: 56, CFrame: true, CFrameFrame: 8, FrameCode: 32, FramePrevious: 48, FrameInstruction: 56, FrameMarker: 68,
 		CodeName: 120, CodeFile: 112, CodeQualName: 128, CodeFirstLine: 72, CodeLineTable: 136, CodeBytes: 184,
-		FrameCopy: None, CodeCopies: None, StrASCII: 48, StrOther: 72,
+		StrASCII: 48, StrOther: 72,
 	}},
 	12: {1544, Offsets{
 		ThreadFrame: 56, CFrame: true, CFrameFrame: 0, FrameCode: 0, FramePrevious: 8, FrameInstruction: 56, FrameMarker: 70,
 		CodeName: 120, CodeFile: 112, CodeQualName: 128, CodeFirstLine: 68, CodeLineTable: 136, CodeBytes: 192,
-		FrameCopy: None, CodeCopies: None, StrASCII: 40, StrOther: 56,
+		StrASCII: 40, StrOther: 56,
 	}},
-	13: {2160, Offsets{FrameCopy: None, CodeCopies: None}},
-	14: {2336, Offsets{FrameCopy: None, CodeCopies: None}},
+	13: {key: 2160},
+	14: {key: 2336},
 }
 
 // debugCookie is the beginning of _Py_DebugOffsets, at the start of _PyRuntime from 3.13
