@@ -14,11 +14,16 @@ import (
 // interpreter is a Python to test with.
 type interpreter struct{ rig.Interpreter }
 
-// interpreters returns the Pythons of this machine with a supported version. It skips the test if
-// there is none.
+// interpreters returns the Pythons of this machine with a supported version, and the rig's free-threaded one if it
+// was built. It skips the test if there is none.
 func interpreters(t *testing.T) (found []interpreter) {
 	t.Helper()
 	for _, p := range rig.Interpreters() {
+		found = append(found, interpreter{p})
+	}
+	if rig.HasFreeThreadedPython() {
+		p, err := rig.FreeThreadedPython(t.Context())
+		qt.Assert(t, qt.IsNil(err))
 		found = append(found, interpreter{p})
 	}
 	if len(found) == 0 {
