@@ -37,8 +37,8 @@ type ELF struct {
 	// stubs are the sections of executable PLT stubs; relocations are the sections whose entries
 	// fill the stubs' slots
 	stubs, relocations []Section
-	// ehFrame describes how to unwind the code
-	ehFrame Section
+	// ehFrame describes how to unwind the code, and constants has the names of types
+	ehFrame, constants Section
 	// debugInfo is true if the file has DWARF; debugLink names a file that has it
 	debugInfo bool
 	debugLink Section
@@ -122,10 +122,6 @@ func OpenFile(f *os.File) (*ELF, error) {
 	e.file = f
 	return e, nil
 }
-
-// HasSections reports whether the file has section headers, by which its symbols are found. Some tools
-// remove them.
-func (e *ELF) HasSections() bool { return e.hasSections }
 
 // File returns the opened file; nil if New was given another reader.
 func (e *ELF) File() *os.File { return e.file }
@@ -221,7 +217,8 @@ func (e *ELF) readHeaders() error {
 
 func (e *ELF) readSections(h *elf.Header64) error {
 	if h.Shoff == 0 {
-		return nil // only segments: a file without symbols is valid
+		e.readDynamic() // a file without symbols is valid
+		return nil
 	}
 	e.hasSections = true
 	if h.Shentsize != sectionSize {
@@ -281,6 +278,8 @@ func (e *ELF) keepSections(sections []elf.Section64, names string) {
 			add(&e.stubs, i, 3)
 		case name == ".eh_frame":
 			keep(&e.ehFrame, uint32(i))
+		case name == ".rodata":
+			keep(&e.constants, uint32(i))
 		case name == ".gnu_debuglink":
 			keep(&e.debugLink, uint32(i))
 		case name == ".debug_info", name == ".zdebug_info":

@@ -87,19 +87,25 @@ func (e *ELF) indexPLT() map[uint64]uint32 {
 	stubs := map[uint64]uint32{}
 	slots := e.slots()
 	for _, s := range e.stubs {
-		code, err := e.read(s.Offset, s.Size, maxStubs)
-		if err != nil {
-			continue
+		if code, err := e.read(s.Offset, s.Size, maxStubs); err == nil {
+			findStubs(code, s.Addr, slots, stubs)
 		}
-		for at := uint64(0); at < uint64(len(code)); at += 8 {
-			if slot, ok := stubSlot(code[at:], s.Addr+at); ok {
-				if symbol, ok := slots[slot]; ok {
-					stubs[s.Addr+at] = symbol
-				}
+	}
+	if !e.hasSections && len(slots) > 0 {
+		e.searchStubs(slots, stubs)
+	}
+	return stubs
+}
+
+// findStubs adds the stubs in code at an address.
+func findStubs(code []byte, addr uint64, slots, stubs map[uint64]uint32) {
+	for at := uint64(0); at < uint64(len(code)); at += 8 {
+		if slot, ok := stubSlot(code[at:], addr+at); ok {
+			if symbol, ok := slots[slot]; ok {
+				stubs[addr+at] = symbol
 			}
 		}
 	}
-	return stubs
 }
 
 // slots are the addresses into which the dynamic linker writes the address of a symbol,

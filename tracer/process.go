@@ -40,9 +40,11 @@ type process struct {
 
 	// library is the one that it maps, and mapped where; nil: not known.
 	library *libraries.Library
-	slot    int // one more than its index in records; 0: no record yet
-	mapped  *host.NewMapping
-	parent  int
+	// untraced is the last warning of a library that it maps and that is not traced.
+	untraced string
+	slot     int // one more than its index in records; 0: no record yet
+	mapped   *host.NewMapping
+	parent   int
 
 	// reported is what was last reported of its memory on the host.
 	reported resident
@@ -438,10 +440,14 @@ func (d *decoder) lostLibrary(l *find.Loss) {
 	if l.Beside && d.mappedLibrary(l.PID) {
 		return
 	}
-	if l.Warning != "" {
+	p := d.processes[l.PID]
+	switch {
+	case l.Warning == "":
+	case p != nil && p.untraced == l.Warning: // its mappings were read again
+		return
+	default:
 		d.Warn(l.User, l.Warning)
 	}
-	p := d.processes[l.PID]
 	if p == nil && l.ExecID == 0 && d.mappedLibrary(l.PID) { // it was reported, and has ended: it does not start again
 		d.emit(event.Event{Kind: event.Lost, TimeNs: l.AtNs, PID: l.PID, Count: 1, Cause: l.Cause})
 		return
@@ -450,6 +456,7 @@ func (d *decoder) lostLibrary(l *find.Loss) {
 		p = d.follow(l.Program, l.AtNs, true)
 		p.unlisted = !d.kernel.Runs(l.Program)
 	}
+	p.untraced = l.Warning
 	d.lose(p, l.Cause, 1, l.AtNs)
 }
 

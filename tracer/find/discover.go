@@ -41,9 +41,7 @@ func (f *Finder) discoverSoon(m host.NewMapping) {
 	}
 	user := host.RealUser(m.PID)
 	f.soon(host.Lane{User: user, Known: l != nil}, func() {
-		if err := f.discover(m, user); err != nil {
-			f.Warn(user, err.Error())
-		}
+		_ = f.discover(m, user) // it reports the loss
 	})
 }
 
@@ -71,16 +69,15 @@ func (f *Finder) discover(m host.NewMapping, user int) error {
 	full := errors.Is(err, libraries.ErrNoRoom)
 	if !full && !later && !host.TryLater(err) {
 		f.waiting.Remove(m)
-		if err != nil {
-			f.lost(m.PID, NotTraced)
-		}
+		f.notTraced(m.PID, user, err)
 		return err
 	}
 	isNew, waits := f.waiting.Add(m, user)
 	switch {
 	case isNew && full:
-		f.lost(m.PID, NotTraced)
-		return fmt.Errorf("%s in process %d is not traced: %w", m.Path, m.PID, err)
+		err = fmt.Errorf("%s in process %d is not traced: %w", m.Path, m.PID, err)
+		f.notTraced(m.PID, user, err)
+		return err
 	case isNew && !waits && err != nil:
 		f.reportMissed(m, user, err)
 	}
@@ -233,9 +230,9 @@ func (f *Finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, err
 	switch {
 	case err == nil:
 		f.Libraries.Remember(m.File, l)
-	case errors.Is(err, layout.ErrNoSections):
-		err = fmt.Errorf("%s in process %d could not be traced: %w", m.Path, m.PID, err)
-		f.Libraries.Seen.Store(true) // by its name
+	case !errors.Is(err, libraries.ErrNoRoom) && !host.TryLater(err):
+		err = fmt.Errorf("%s in process %d could not be traced: %w; `ttmem doctor %d` shows more", m.Path, m.PID, err, m.PID)
+		f.Libraries.Seen.Store(true)
 	}
 	return l, err
 }
@@ -267,6 +264,13 @@ func (f *Finder) open(m host.NewMapping) (*os.File, error) {
 // lost reports that a library which a process maps is not traced.
 func (f *Finder) lost(pid int, cause string) {
 	f.Inbox.Lost(&Loss{Program: f.program(pid), Cause: cause, AtNs: host.Now()})
+}
+
+// notTraced reports that a library of a user's process is not traced, unless the error is nil.
+func (f *Finder) notTraced(pid, user int, err error) {
+	if err != nil {
+		f.Inbox.Lost(&Loss{Program: f.program(pid), Cause: NotTraced, AtNs: host.Now(), Warning: err.Error(), User: user})
+	}
 }
 
 // reportMissed reports a library that could not be read. Most files that are missed are not libraries, so

@@ -1,6 +1,7 @@
 package find
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,6 +9,8 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 	"ttmem/tracer/layout"
@@ -90,21 +93,36 @@ func TestFileMappedInPlaceOfAnother(t *testing.T) {
 	qt.Check(t, qt.IsFalse((*lost)[0].Beside))
 }
 
-// A file with the library's name and without section headers is named, not passed over.
-func TestLibraryWithoutSectionHeadersIsNamed(t *testing.T) {
+// A file that contains tt-metal without a symbol is named, whatever its name is. Others are passed over.
+func TestStrippedLibraryIsNamed(t *testing.T) {
+	path, err := rig.Library(t.Context(), "0.81.1")
+	qt.Assert(t, qt.IsNil(err))
+	library, err := os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
 	self, err := os.ReadFile("/proc/self/exe")
 	qt.Assert(t, qt.IsNil(err))
-	clear(self[0x28:0x30]) // e_shoff
-	clear(self[0x3a:0x40]) // e_shentsize, e_shnum, e_shstrndx
+	stripped := tracetest.Stripped(t, library, func(string) bool { return false })
 	f, lost := newTestFinder(t)
-	for name, want := range map[string]error{"libtt_metal.so": layout.ErrNoSections, "other.so": nil} {
+	for name, c := range map[string]struct {
+		content []byte
+		want    error
+	}{
+		"plugin.so": {stripped, layout.ErrStripped}, "unsectioned.so": {tracetest.Unsectioned(stripped), layout.ErrStripped},
+		"libtt_metal.so": {self, nil}, "other.so": {tracetest.Unsectioned(self), nil},
+	} {
+		*lost = nil
 		file, m := mapFile(t, name, 0)
-		_, err = file.WriteAt(self, 0)
+		_, err = file.WriteAt(c.content, 0)
 		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.ErrorIs(f.discover(m, 1), want))
+		qt.Check(t, qt.ErrorIs(f.discover(m, 1), c.want))
+		if c.want == nil {
+			qt.Check(t, qt.HasLen(*lost, 0))
+			continue
+		}
+		qt.Assert(t, qt.HasLen(*lost, 1))
+		qt.Check(t, qt.Equals((*lost)[0].Cause, NotTraced))
+		qt.Check(t, qt.StringContains((*lost)[0].Warning, fmt.Sprintf("%s in process %d could not be traced: it contains tt-metal", file.Name(), m.PID)))
 	}
-	qt.Assert(t, qt.HasLen(*lost, 1))
-	qt.Check(t, qt.Equals((*lost)[0].Cause, NotTraced))
 }
 
 // noProbes replaces the probes of a library that no process runs.

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
 
 	"ttmem/bpf"
 	"ttmem/symbolize"
@@ -35,11 +36,8 @@ func OpenLibrary(file io.ReaderAt, size int64, path string, in func(string) (*os
 		return nil, err
 	}
 	defer elf.Close()
-	switch {
-	case !elf.HasSections():
-		return nil, layout.ErrNoSections
-	case !layout.IsLibrary(elf):
-		return nil, layout.ErrNoLibrary
+	if err := layout.Recognize(elf); err != nil {
+		return nil, err
 	}
 	recognized()
 	derived, err := layout.Derive(elf)
@@ -67,14 +65,18 @@ func (l *Library) plan() error {
 	fields := l.Layout.Fields
 	k := &l.Kernel
 	k.BufferImpl = bpf.NoField
+	var missing []string
 	for _, name := range required {
-		c, ok := fields[name]
-		if !ok || len(c) == 0 || len(c) > 2 {
-			return l.cannotFind("Buffer::" + name)
+		c := fields[name]
+		if len(c) == 0 || len(c) > 2 {
+			missing = append(missing, name)
 		}
 		if len(c) == 2 {
 			k.BufferImpl = uint32(c[0])
 		}
+	}
+	if missing != nil {
+		return fmt.Errorf("too few of tt-metal's functions have names to find these fields of Buffer: %s", strings.Join(missing, ", "))
 	}
 	last := func(name string) int { c := fields[name]; return int(c[len(c)-1]) }
 	low, high := 1<<30, 0
@@ -86,8 +88,7 @@ func (l *Library) plan() error {
 	}
 	window := len(bpf.KernelBufferRecord{}.Window)
 	if high-low > window {
-		return fmt.Errorf("%s%s: the fields of Buffer lie %d bytes apart, more than %d",
-			l.Path, l.InRelease(), high-low, window)
+		return fmt.Errorf("the fields of Buffer lie %d bytes apart, more than %d", high-low, window)
 	}
 	in := func(name string) int { return last(name) - low }
 	k.Window = uint32(low)
@@ -161,7 +162,7 @@ func (l *Library) planUses() {
 	k.DfbInTensor, k.DfbAddress = l.single("DataflowBuffer.borrows_memory"), l.single("DataflowBuffer.address")
 }
 
-// cannotFind is the error for something that tracing or reading needs.
+// cannotFind is the error for something that reading needs.
 func (l *Library) cannotFind(what string) error {
 	return fmt.Errorf("%s%s: cannot find %s; `ttmem doctor %s` shows details", l.Path, l.InRelease(), what, l.Path)
 }

@@ -18,9 +18,8 @@ import (
 // ErrNoLibrary means that a file is not a tt-metal library.
 var ErrNoLibrary = errors.New("not a tt-metal library")
 
-// ErrNoSections means that a file has no section headers, so that it cannot be known whether it is a
-// tt-metal library.
-var ErrNoSections = errors.New("it has no section headers, and so no symbols: use a library that was stripped by strip, or not at all")
+// ErrStripped means that a file contains tt-metal, and has no names of its functions.
+var ErrStripped = errors.New("it contains tt-metal, whose symbols are stripped: it has no .symtab, and exports no functions of tt-metal")
 
 // Chain is the loads that lead from an object to a field.
 type Chain = x86.Chain
@@ -87,7 +86,7 @@ type Missing struct {
 }
 
 // Derive derives the layout of a library. The result lists missing fields and probes; the error
-// is ErrNoLibrary if the file is not a tt-metal library, or ErrNoSections.
+// is that of Recognize if the file is not a tt-metal library that can be traced.
 func Derive(e *symbolize.ELF) (*Layout, error) {
 	d, err := derive(e)
 	if err != nil {
@@ -96,10 +95,28 @@ func Derive(e *symbolize.ELF) (*Layout, error) {
 	return d.layout, nil
 }
 
-// IsLibrary reports whether a file is a tt-metal library, in a thousandth of Derive's time.
+// IsLibrary reports whether a file is a tt-metal library with names of functions, in a thousandth of Derive's time.
 func IsLibrary(e *symbolize.ELF) bool {
 	return e.Defines(mangle("GraphTracker::track_allocate"), mangle("Buffer::address const"))
 }
+
+// typeNames are in the run-time type information of each release, and in no other file of it. No tool strips them.
+var typeNames = []string{"N2tt8tt_metal6DeviceE", "N2tt8tt_metal9allocator11FreeListOptE"}
+
+// Recognize returns nil for a tt-metal library, ErrStripped for one without names of its functions, and ErrNoLibrary
+// for other files.
+func Recognize(e *symbolize.ELF) error {
+	switch {
+	case IsLibrary(e):
+		return nil
+	case e.Size() >= minLibrary && e.HasConstants(typeNames...):
+		return ErrStripped
+	}
+	return ErrNoLibrary
+}
+
+// minLibrary is less than the smallest tt-metal library has, in bytes: those of 0.62 have 7 MB.
+const minLibrary = 2 << 20
 
 func derive(e *symbolize.ELF) (*deriver, error) {
 	d := &deriver{
@@ -110,11 +127,8 @@ func derive(e *symbolize.ELF) (*deriver, error) {
 		},
 		flows: map[uint64]*flow{},
 	}
-	switch {
-	case !e.HasSections():
-		return nil, ErrNoSections
-	case !IsLibrary(e):
-		return nil, ErrNoLibrary
+	if err := Recognize(e); err != nil {
+		return nil, err
 	}
 	d.impl = implPaths(e)
 	d.probes()

@@ -23,7 +23,7 @@ func (s *Set) Known(m *host.Mapping) (l *Library, known bool) {
 	return l, known && (l != nil || m.File.Generation != 0 || !host.NamedLikeLibrary(m.Path))
 }
 
-// MayBeLibrary reports whether a file is a tt-metal library, or cannot be read.
+// MayBeLibrary reports whether a file is a tt-metal library, also a stripped one, or cannot be read.
 func MayBeLibrary(file *os.File) bool {
 	info, err := file.Stat()
 	if err != nil {
@@ -34,7 +34,7 @@ func MayBeLibrary(file *os.File) bool {
 		return !errors.Is(err, symbolize.ErrNotELF)
 	}
 	defer elf.Close()
-	return layout.IsLibrary(elf)
+	return !errors.Is(layout.Recognize(elf), layout.ErrNoLibrary)
 }
 
 // HasUsualName reports whether a file has the name that the library has in most releases.

@@ -46,11 +46,11 @@ func (l *Library) placeAll(objs *kernel.Objects, index uint8) (io.Closer, error)
 	o, c := exceptionProbes(l.Layout.Exceptions)
 	offsets, cookies = append(offsets, o...), append(cookies, c...)
 	if err := objs.Layouts.Put(uint32(index), &l.Kernel); err != nil {
-		return nil, fmt.Errorf("storing the layout of %s: %w", l.Path, err)
+		return nil, fmt.Errorf("storing its layout: %w", err)
 	}
 	probes, err := l.Place(objs.Support.Uprobes, objs.OnProbe, offsets, cookies)
 	if err != nil {
-		return nil, fmt.Errorf("placing probes in %s: %w", l.Path, err)
+		return nil, fmt.Errorf("placing probes in it: %w", err)
 	}
 	return probes, nil
 }
@@ -137,7 +137,7 @@ func (s *Set) same(file *kernel.ProbedFile) *Library {
 var ErrNoRoom = errors.New("its user has too many tt-metal libraries mapped at the same time")
 
 // Open attaches to a library that a user's process maps, unless it is attached already. in
-// opens directories of its path.
+// opens directories of its path. Errors do not name the file.
 func (s *Set) Open(file *os.File, user int, path string, in func(string) (*os.File, error)) (_ *Library, err error) {
 	kept := false
 	defer func() {
