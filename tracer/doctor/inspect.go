@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ttmem/symbolize"
+	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
 	"ttmem/tracer/layout"
 	"ttmem/tracer/place"
@@ -28,10 +29,14 @@ type Inspection struct {
 	Probes map[string]string `json:"probes"`
 	// Missing are the parts that were not found, and the features lost with them.
 	Missing []layout.Missing `json:"missing"`
+	// Untraced is why nothing of the library is traced; "" if it is.
+	Untraced string `json:"untraced,omitempty"`
 	// Slow are the probes on instructions that the kernel has to single-step.
 	Slow []string `json:"single_stepped"`
 	// Owner is the user to whom the file belongs, of a library that processes map.
 	Owner *int `json:"owner,omitempty"`
+	// Deleted is true if the file has no name any more, or never had one.
+	Deleted bool `json:"deleted,omitempty"`
 	// Processes are those that map the library, and RunsOn is on what each of them runs its programs.
 	Processes []int       `json:"processes,omitempty"`
 	RunsOn    []host.Runs `json:"runs_on,omitempty" schema:"|card|mock device|simulator"`
@@ -85,7 +90,7 @@ func InspectMapped() (list []*Inspection, more map[int]int, err error) {
 					more[user]++
 				case err == nil:
 					has[user]++
-					one.Owner = new(place.Owner(info))
+					one.Owner, one.Deleted = new(place.Owner(info)), isDeleted(info)
 					list = append(list, one)
 				}
 			}
@@ -134,14 +139,24 @@ func inspect(f *os.File, path string, derive bool, in func(string) (*os.File, er
 		return nil, errTooMany
 	}
 	l, err := layout.Derive(elf)
-	if err != nil {
+	stripped := errors.Is(err, layout.ErrStripped)
+	if err != nil && !stripped {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if stripped {
+		l = &layout.Layout{BuildID: elf.BuildID()}
 	}
 	one := &Inspection{
 		Path: path, Release: layout.Release(in, path), BuildID: l.BuildID,
 		Fields: make(map[string]string), Probes: make(map[string]string),
 		Single:  append([]string{}, l.Single...),
 		Missing: append([]layout.Missing{}, l.Missing...), Slow: []string{},
+	}
+	if !stripped {
+		_, err = heap.NewLibrary(l, path, one.Release)
+	}
+	if err != nil {
+		one.Untraced = err.Error()
 	}
 	for name, c := range l.Fields {
 		one.Fields[name] = c.String()

@@ -39,6 +39,9 @@ var functions = []string{
 	"_ZN2tt8tt_metal11distributed10MeshDevice17get_program_cacheEv",
 }
 
+// HasFunctions reports whether a file has functions of ttnn and tt-metal that a search runs.
+func HasFunctions(e *symbolize.ELF) bool { return e.Exports(functions...) }
+
 // A fileIdentity changes with a file's content.
 type fileIdentity struct {
 	device, inode     uint64
@@ -156,7 +159,7 @@ func (s *Searcher) kindOf(file *os.File) (kind fileKind, err error) {
 		if python.IsPython(e) {
 			kind |= hasPython
 		}
-		if e.Exports(functions...) {
+		if HasFunctions(e) {
 			kind |= hasFunctions
 		}
 	}

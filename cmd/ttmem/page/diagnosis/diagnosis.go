@@ -25,6 +25,8 @@ type Page struct {
 	Chips     []host.Chip          `json:"chips"`
 	Driver    string               `json:"driver"`
 	Libraries []*doctor.Inspection `json:"libraries"`
+	// Processes are those that were named.
+	Processes []*doctor.Process `json:"processes,omitempty"`
 	// Uninspected is how many more libraries each user's processes map.
 	Uninspected map[int]int `json:"uninspected,omitempty"`
 	// OfHost is true if the page is about the host and the libraries that processes map, and Root
@@ -43,13 +45,19 @@ func New(features []kernel.Feature, ofHost, root bool) *Page {
 	}
 }
 
-// Works reports whether tracing works on the host or, if the page is about given files, with these. An odd
+// Works reports whether tracing works on the host or, if the page is about given files or processes, with these. An odd
 // library that some process maps says nothing about the host.
 func (p *Page) Works() bool {
 	if p.OfHost {
-		return !slices.ContainsFunc(p.Features, func(f kernel.Feature) bool { return !f.OK })
+		return p.HostWorks()
 	}
-	return !slices.ContainsFunc(p.Libraries, func(l *doctor.Inspection) bool { return len(l.Missing) > 0 })
+	return !slices.ContainsFunc(p.Libraries, func(l *doctor.Inspection) bool { return len(l.Missing) > 0 || l.Untraced != "" }) &&
+		!slices.ContainsFunc(p.Processes, func(one *doctor.Process) bool { return one.Refused != "" || len(one.TTMetal) == 0 })
+}
+
+// HostWorks reports whether the host has what tracing needs.
+func (p *Page) HostWorks() bool {
+	return !slices.ContainsFunc(p.Features, func(f kernel.Feature) bool { return !f.OK })
 }
 
 // Document returns the JSON document.
@@ -100,7 +108,7 @@ func (p *Page) writeHost(w *bufio.Writer, layout page.Layout) {
 			writeLine(w, layout, page.Blank(35), "instead: "+f.Instead)
 		}
 	}
-	fmt.Fprintf(w, "\n%s\n\n", p.verdict())
+	fmt.Fprintf(w, "\n%s\n\n", p.Verdict())
 }
 
 // writeChips writes the chips on PCIe, which mock devices and simulators have not.
@@ -130,8 +138,8 @@ func mappedBy(l *doctor.Inspection) string {
 	return strings.Join(list, ", ")
 }
 
-// verdict returns a line that says whether tracing works on this host.
-func (p *Page) verdict() string {
+// Verdict returns a line that says whether tracing works on this host.
+func (p *Page) Verdict() string {
 	var missing, late []string
 	for _, f := range p.Features {
 		switch {
@@ -159,6 +167,9 @@ func (p *Page) WriteText(to io.Writer, layout page.Layout) error {
 	if p.OfHost {
 		p.writeHost(w, layout)
 		p.writeChips(w, layout)
+	}
+	for _, one := range p.Processes {
+		p.writeProcess(w, layout, one)
 	}
 	switch {
 	case !p.OfHost || len(p.Libraries) > 0:
@@ -188,14 +199,19 @@ func writeLine(w *bufio.Writer, layout page.Layout, columns, text string) {
 	layout.Beside(w, columns, page.NoStyle, event.Printable(text))
 }
 
-// listedFields is the number of fields whose names the text has.
-const listedFields = 3
+// listedFields is the number of fields whose names the text has, and listedMissing that of missing parts of a library of
+// which nothing is traced.
+const listedFields, listedMissing = 3, 8
 
 func writeLibrary(w *bufio.Writer, layout page.Layout, l *doctor.Inspection) {
 	line := func(columns, format string, args ...any) {
 		writeLine(w, layout, page.Left(columns, 12), fmt.Sprintf(format, args...))
 	}
-	writeLine(w, layout, "", l.Path)
+	path := l.Path
+	if l.Deleted {
+		path += " (deleted)"
+	}
+	writeLine(w, layout, "", path)
 	line("  release", "%s", cmp.Or(l.Release, "not known"))
 	line("  build-id", "%s", l.BuildID)
 	if l.Owner != nil {
@@ -203,6 +219,12 @@ func writeLibrary(w *bufio.Writer, layout page.Layout, l *doctor.Inspection) {
 	}
 	if len(l.Processes) > 0 {
 		line("  mapped by", "%s", mappedBy(l))
+	}
+	if l.Untraced != "" {
+		line("  UNTRACED", "%s", l.Untraced)
+	}
+	if len(l.Fields) == 0 {
+		return
 	}
 	line("  fields", "%d found in the machine code", len(l.Fields))
 	if n := len(l.Single); n > listedFields {
@@ -217,7 +239,11 @@ func writeLibrary(w *bufio.Writer, layout page.Layout, l *doctor.Inspection) {
 	if len(l.Missing) == 0 {
 		line("  missing", "nothing")
 	}
-	for _, m := range l.Missing {
+	for i, m := range l.Missing {
+		if l.Untraced != "" && i == listedMissing {
+			line("", "and %d more (missing in --json)", len(l.Missing)-i)
+			break
+		}
 		line("  MISSING", "%s (%s): %s", m.Name, m.Why, m.Costs)
 	}
 }

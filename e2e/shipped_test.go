@@ -1,0 +1,193 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/e2e/pagetest"
+	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
+	"ttmem/tracer/event"
+)
+
+// shipped are ways in which tt-metal reaches a process, made from the library of the wheel. Each of them is traced, with
+// all figures, call stacks and owners, or says why not. docs/shipped.md has the table.
+var shipped = []struct {
+	name, file, how string
+	make            func(t testing.TB, library []byte, needed map[string]bool) []byte
+	untraced        string // the reason; "": it is traced
+}{
+	{name: "without .symtab", file: "libtt_metal.so", how: "file", make: withoutSymtab},
+	{name: "without section headers", file: "libtt_metal.so", how: "file", make: func(_ testing.TB, library []byte, _ map[string]bool) []byte {
+		return tracetest.Unsectioned(library)
+	}},
+	{name: "plugin", file: "pjrt_plugin.so", how: "file", make: withoutSymtab},
+	{name: "deleted", file: "plugin.so", how: "deleted", make: withoutSymtab},
+	{name: "memfd", file: "plugin.so", how: "memfd", make: func(t testing.TB, library []byte, needed map[string]bool) []byte {
+		return tracetest.Unsectioned(withoutSymtab(t, library, needed))
+	}},
+	{
+		name: "exports what ttnn needs", file: "libtt_metal.so", how: "file",
+		make: func(t testing.TB, library []byte, needed map[string]bool) []byte {
+			return tracetest.Stripped(t, library, func(name string) bool { return needed[name] })
+		},
+		untraced: "too few of tt-metal's functions have names to find these fields of Buffer: owns_data_, allocator_, hooked_allocation_",
+	},
+	{name: "exports nothing", file: "plugin.so", how: "alone", make: exportsNothing, untraced: stripped},
+	{
+		name: "exports nothing, without section headers", file: "plugin.so", how: "alone",
+		make: func(t testing.TB, library []byte, needed map[string]bool) []byte {
+			return tracetest.Unsectioned(exportsNothing(t, library, needed))
+		},
+		untraced: stripped,
+	},
+}
+
+const stripped = "it contains tt-metal, whose symbols are stripped: it has no .symtab, and exports no functions of tt-metal"
+
+func withoutSymtab(t testing.TB, library []byte, _ map[string]bool) []byte {
+	return tracetest.Stripped(t, library, func(string) bool { return true })
+}
+
+func exportsNothing(t testing.TB, library []byte, _ map[string]bool) []byte {
+	return tracetest.Stripped(t, library, func(string) bool { return false })
+}
+
+// TestShipped runs a program on each of them, under `ttmem run` and with a late attach, and asks the doctor.
+func TestShipped(t *testing.T) {
+	t.Parallel()
+	if !tracetest.Tests("0.81.1") {
+		t.Skip("of 0.81.1")
+	}
+	env := setup(t, "0.81.1", "3.10")
+	library, err := os.ReadFile(env.Library)
+	qt.Assert(t, qt.IsNil(err))
+	needed := make(map[string]bool) // by ttnn's other files
+	for _, pattern := range []string{"_ttnncpp.so", "../../_ttnn.*.so"} {
+		files, _ := filepath.Glob(filepath.Join(filepath.Dir(env.Library), pattern))
+		qt.Assert(t, qt.HasLen(files, 1))
+		tracetest.Mentioned(t, files[0], needed)
+	}
+	line := fmt.Sprintf("hold.py:%d", markedLines(t, program(t, "hold.py"))["held"])
+	for _, way := range shipped {
+		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), way.file)
+			put := func() {
+				qt.Assert(t, qt.IsNil(os.WriteFile(path, way.make(t, library, needed), 0o755)))
+			}
+			args := []string{program(t, "shipped.py"), path, way.how, program(t, "hold.py"), "3", "64"}
+
+			put()
+			if way.how != "alone" { // without ttnn there is nothing to run
+				run := traceRun(t, env, rig.N150, args...)
+				qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
+				checkShipped(t, &run, path, line, way.untraced)
+				put()
+			}
+
+			pid := startHolding(t, env.Command(t.Context(), rig.N150, args...))
+			var found struct {
+				Processes []struct {
+					PID                int
+					Refused            string
+					TTMetal            []string `json:"tt_metal"`
+					Python             string
+					NoFrames, NoOwners string
+				}
+				Libraries []struct {
+					Path, Untraced, Release string
+					Deleted                 bool
+					Missing                 []struct{ Name string }
+				}
+			}
+			stdout, stderr, status := runTtmem(t, nil, "doctor", "--json", fmt.Sprint(pid))
+			qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(stdout), &found)), qt.Commentf("%s", stderr))
+			pagetest.CheckSchema(t, "doctor", stdout)
+			qt.Assert(t, qt.HasLen(found.Processes, 1))
+			qt.Assert(t, qt.HasLen(found.Libraries, 1), qt.Commentf("%s", stdout))
+			qt.Check(t, qt.Equals(found.Processes[0].PID, pid))
+			qt.Check(t, qt.Equals(found.Processes[0].Python, "3.10"))
+			qt.Check(t, qt.Equals(found.Processes[0].Refused, ""))
+			qt.Check(t, qt.Equals(found.Libraries[0].Deleted, way.how == "deleted" || way.how == "memfd"))
+			qt.Check(t, qt.Equals(found.Libraries[0].Untraced, way.untraced))
+
+			owners, stderr, _ := runTtmem(t, nil, "dump", "-p", fmt.Sprint(pid), "--by", "owner", "--json")
+			if way.untraced != "" {
+				qt.Check(t, qt.Equals(status, 1))
+				qt.Check(t, qt.StringContains(stderr, fmt.Sprintf("in process %d could not be traced: %s", pid, way.untraced)))
+				return
+			}
+			qt.Check(t, qt.Equals(status, 0))
+			qt.Check(t, qt.HasLen(found.Libraries[0].Missing, 0))
+			var dump struct {
+				Groups []struct {
+					Key     string
+					Buffers int
+				}
+			}
+			qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(owners), &dump)), qt.Commentf("%s", stderr))
+			qt.Assert(t, qt.HasLen(dump.Groups, 1), qt.Commentf("%s", owners))
+			qt.Check(t, qt.Equals(dump.Groups[0].Key, "tensors[*]"))
+			qt.Check(t, qt.Equals(dump.Groups[0].Buffers, 3))
+		})
+	}
+}
+
+// checkShipped checks a recording of hold.py: its buffers with their call stacks, or why they are missing.
+func checkShipped(t *testing.T, run *traced, path, line, untraced string) {
+	t.Helper()
+	held, lost := 0, 0
+	for i := range run.events {
+		switch e := &run.events[i]; e.Kind {
+		case event.Alloc:
+			if slices.ContainsFunc(e.Stack.Frames(), func(f event.Frame) bool { return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line) == line }) {
+				held++
+			}
+		case event.Lost:
+			lost++
+			qt.Check(t, qt.Equals(e.Cause, "library not traced"))
+		}
+	}
+	if untraced == "" {
+		qt.Check(t, qt.Equals(held, 3))
+		qt.Check(t, qt.Equals(lost, 0))
+		return
+	}
+	qt.Check(t, qt.Equals(held, 0))
+	qt.Check(t, qt.Equals(lost, 1))
+	qt.Check(t, qt.StringContains(run.stderr, path+" in process "))
+	qt.Check(t, qt.StringContains(run.stderr, " could not be traced: "+untraced))
+	qt.Check(t, qt.StringContains(run.stderr, "1 event lost (library not traced)"))
+	qt.Check(t, qt.IsFalse(strings.Contains(run.stderr, "no tt-metal library was seen")), qt.Commentf("%s", run.stderr))
+}
+
+// startHolding starts a program, and returns its process once it holds what it allocates.
+func startHolding(t *testing.T, cmd *exec.Cmd) (pid int) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	qt.Assert(t, qt.IsNil(err))
+	out, err := cmd.StdoutPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	t.Cleanup(func() {
+		in.Close()
+		_ = cmd.Wait()
+	})
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if lines.Text() == "holding" {
+			return cmd.Process.Pid
+		}
+	}
+	t.Fatal("the program ended")
+	return 0
+}
