@@ -191,3 +191,46 @@ func startHolding(t *testing.T, cmd *exec.Cmd) (pid int) {
 	t.Fatal("the program ended")
 	return 0
 }
+
+// TestWithoutPython: the buffers of a C++ program have names and lines, and no owners, which is said.
+func TestWithoutPython(t *testing.T) {
+	t.Parallel()
+	if !tracetest.Tests("0.81.1") {
+		t.Skip("of 0.81.1")
+	}
+	env, dir := setup(t, "0.81.1", "3.10"), t.TempDir()
+	libraries := filepath.Dir(env.Library)
+	exe := filepath.Join(dir, "buffers")
+	tracetest.Compile(t, dir, "g++", exe, "-std=c++20", "-g", program(t, "buffers.cpp"), "-L"+libraries, "-l:libtt_metal.so",
+		"-Wl,--allow-shlib-undefined", "-Wl,-rpath,"+libraries)
+	under := env.Command(t.Context(), rig.N150, "-c", "")
+	environ := append(under.Env, "TT_METAL_RUNTIME_ROOT="+filepath.Join(env.SitePackages, "ttnn"))
+
+	file := filepath.Join(dir, "run.ttmem")
+	run := exec.Command(ttmem, "run", "-o", file, "--", exe, "5", "1048576")
+	run.Env = environ
+	out, err := run.CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	var dump struct {
+		Groups []struct {
+			Key     string
+			Buffers int
+		}
+	}
+	page := ask(t, "dump", file, "--at", "peak", "--by", "line", "--json")
+	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(page), &dump)))
+	qt.Assert(t, qt.HasLen(dump.Groups, 1), qt.Commentf("%s", page))
+	qt.Check(t, qt.Equals(dump.Groups[0].Buffers, 5))
+	qt.Check(t, qt.StringContains(dump.Groups[0].Key, fmt.Sprintf("buffers.cpp:%d Cache::fill", markedLines(t, program(t, "buffers.cpp"))["held"])))
+
+	held := exec.CommandContext(t.Context(), exe, "5", "1048576")
+	held.Env = environ
+	pid := startHolding(t, held)
+	stdout, stderr, status := runTtmem(t, nil, "doctor", fmt.Sprint(pid))
+	qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+	qt.Check(t, qt.StringContains(stdout, "  frames    those of C++ only: it runs no Python\n  owners    none: it runs no Python\n"))
+	qt.Check(t, qt.StringContains(stdout, "  C++ lines debug information in buffers"))
+	stdout, stderr, _ = runTtmem(t, nil, "dump", "-p", fmt.Sprint(pid), "--by", "owner")
+	qt.Check(t, qt.StringContains(stdout, "(owner not known)"))
+	qt.Check(t, qt.StringContains(stderr, "5 of 5 buffers (5.0 MiB) have no owner: 5 of processes that run no Python"))
+}

@@ -17,6 +17,7 @@ import (
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
+	"ttmem/tracer/heap/owner"
 	"ttmem/tracer/host"
 )
 
@@ -145,7 +146,7 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 	if buffers := s.Buffers(); len(buffers) > 0 {
 		s.Notes = append(s.Notes, "read from the memory of running processes: without call stacks, and circular buffers only of programs that "+
 			"run just now; `ttmem attach` has the stacks of later allocations")
-		if note := ownerless(buffers, s.Snapshot()); note != "" {
+		if note := ownerless(ctx, buffers, s.Snapshot()); note != "" {
 			s.Notes = append(s.Notes, note)
 		}
 	}
@@ -154,17 +155,22 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 
 // ownerless says how much memory of processes that were searched completely has no owner, and why; "" if
 // all has one. page.Doubts has the other processes.
-func ownerless(buffers []memory.Buffer, snap *memory.Snapshot) string {
-	searched := make(map[int]bool)
+func ownerless(ctx context.Context, buffers []memory.Buffer, snap *memory.Snapshot) string {
+	searched, native := make(map[int]bool), make(map[int]bool)
+	var searcher owner.Searcher
 	for i := range snap.Processes {
 		p := &snap.Processes[i]
 		searched[p.PID] = p.OwnerSearch != nil && p.OwnerSearch.Incomplete == ""
+		native[p.PID] = searched[p.PID] && p.OwnerSearch.Unowned > 0 && searcher.LacksPython(ctx, new(host.Proc), p.PID)
 	}
-	var count, bytes, late uint64
+	var count, bytes, late, alone uint64
 	for i := range buffers {
 		if b := &buffers[i]; b.Path == "" && searched[b.PID] {
 			count, bytes = count+1, bytes+b.AllocatedBytes()
-			if !b.BeforeAttach {
+			switch {
+			case native[b.PID]:
+				alone++
+			case !b.BeforeAttach:
 				late++
 			}
 		}
@@ -176,7 +182,10 @@ func ownerless(buffers []memory.Buffer, snap *memory.Snapshot) string {
 	if late > 0 {
 		why = append(why, page.Grouped(late)+" allocated during the search")
 	}
-	if count > late {
+	if alone > 0 {
+		why = append(why, page.Grouped(alone)+" of processes that run no Python")
+	}
+	if late += alone; count > late {
 		why = append(why, page.Grouped(count-late)+" held only by C++ code, or by Python variables that changed during the search")
 	}
 	return fmt.Sprintf("%s of %s (%s) have no owner: %s", page.Grouped(count), page.Count(uint64(len(buffers)), "buffer"), page.Bytes(bytes), strings.Join(why, ", "))

@@ -135,6 +135,16 @@ func (s *Searcher) open(ctx context.Context, proc *host.Proc, pid int) (*opened,
 	return o, err
 }
 
+// LacksPython reports whether a process maps no Python interpreter; false if that cannot be read.
+func (s *Searcher) LacksPython(ctx context.Context, proc *host.Proc, pid int) bool {
+	o, err := s.open(ctx, proc, pid)
+	if err != nil {
+		return false
+	}
+	defer o.close()
+	return o.kinds&hasPython == 0 && o.unread == nil && o.over == nil
+}
+
 // kindOf returns what a file has.
 func (s *Searcher) kindOf(file *os.File) (kind fileKind, err error) {
 	info, err := file.Stat()
