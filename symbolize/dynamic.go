@@ -5,20 +5,55 @@ import (
 	"encoding/binary"
 )
 
-// readDynamic finds the dynamic symbols and the relocations as the dynamic linker does, by the segment PT_DYNAMIC:
-// of a file whose section headers were removed. The stubs, of which the segment has nothing, are found by their code.
-func (e *ELF) readDynamic() {
-	tags := make(map[elf.DynTag]uint64)
+// eachDynamic calls f with the entries of the segment PT_DYNAMIC.
+func (e *ELF) eachDynamic(f func(tag elf.DynTag, value uint64)) {
 	for _, p := range e.headers {
 		if p.Type != elf.PT_DYNAMIC {
 			continue
 		}
 		b, _ := e.read(p.Off, p.Filesz&^15, maxDynamic)
 		for ; len(b) > 0 && binary.LittleEndian.Uint64(b) != uint64(elf.DT_NULL); b = b[16:] {
-			tags[elf.DynTag(binary.LittleEndian.Uint64(b))] = binary.LittleEndian.Uint64(b[8:])
+			f(elf.DynTag(binary.LittleEndian.Uint64(b)), binary.LittleEndian.Uint64(b[8:]))
 		}
-		break
+		return
 	}
+}
+
+// Needed returns the names of the libraries that a file needs, and the folders, separated by colons, in which the
+// dynamic linker looks for them before the system's.
+func (e *ELF) Needed() (names []string, folders string) {
+	table, texts := uint64(0), make(map[elf.DynTag][]uint64)
+	e.eachDynamic(func(tag elf.DynTag, value uint64) {
+		switch tag {
+		case elf.DT_STRTAB:
+			table = value
+		case elf.DT_NEEDED, elf.DT_RPATH, elf.DT_RUNPATH:
+			texts[tag] = append(texts[tag], value)
+		}
+	})
+	text := func(at uint64) string {
+		b, _ := e.Text(table+at, maxName)
+		return cString(string(b), 0)
+	}
+	for _, at := range texts[elf.DT_NEEDED][:min(len(texts[elf.DT_NEEDED]), maxNeeded)] {
+		names = append(names, text(at))
+	}
+	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} { // the last one counts
+		for _, at := range texts[tag][:min(len(texts[tag]), 1)] {
+			folders = text(at)
+		}
+	}
+	return names, folders
+}
+
+// maxNeeded bounds the libraries that a file needs.
+const maxNeeded = 256
+
+// readDynamic finds the dynamic symbols and the relocations as the dynamic linker does, by the segment PT_DYNAMIC:
+// of a file whose section headers were removed. The stubs, of which the segment has nothing, are found by their code.
+func (e *ELF) readDynamic() {
+	tags := make(map[elf.DynTag]uint64)
+	e.eachDynamic(func(tag elf.DynTag, value uint64) { tags[tag] = value })
 	section := func(addr, size uint64) (s Section) {
 		if offset, left, ok := e.locate(addr); ok && size <= left {
 			s = Section{addr, offset, size}

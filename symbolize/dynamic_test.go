@@ -41,6 +41,14 @@ int second(void) { called(); return first() + 1; }
 		qt.Check(t, qt.HasLen(stubs, 2))
 		qt.Check(t, qt.DeepEquals(got.PLTs("called", "first"), stubs), qt.Commentf("%s", kind))
 		qt.Check(t, qt.Equals(got.BuildID(), want.BuildID()))
+
+		tracetest.Compile(t, dir, "gcc", kind, "-xc", "-Wl,-rpath,$ORIGIN:/opt", "/dev/null", "-xnone", "-nostdlib", "-Wl,--no-as-needed", kind+".so", "-shared")
+		program, err := symbolize.Open(filepath.Join(dir, kind))
+		qt.Assert(t, qt.IsNil(err))
+		names, folders := program.Needed()
+		program.Close()
+		qt.Check(t, qt.DeepEquals(names, []string{kind + ".so"}))
+		qt.Check(t, qt.Equals(folders, "$ORIGIN:/opt"))
 	}
 }
 

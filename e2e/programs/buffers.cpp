@@ -61,7 +61,7 @@ struct Cache {
 
 	[[gnu::noinline]] void fill(MeshDevice *device, uint64_t bytes)
 	{
-		held.push_back(MeshBuffer::create(ReplicatedBufferConfig{bytes}, {2048, 0}, device, {})); // line: held
+		held.push_back(MeshBuffer::create(ReplicatedBufferConfig{bytes}, {2048, 0}, device, {})); // # line: held
 	}
 };
 

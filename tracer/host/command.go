@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"ttmem/symbolize"
 )
 
 // waitingName is the name under which ttmem runs itself as a process that waits to become
@@ -132,8 +134,8 @@ func BecomeCommand() {
 	os.Exit(126)
 }
 
-// LikelyLibraries are the tt-metal libraries that a command will probably map: those of its
-// Python environment. Attaching before they are mapped avoids a race; others are discovered
+// LikelyLibraries are the tt-metal libraries that a command will probably map: those that its program needs, and those of
+// its Python environment. Attaching before they are mapped avoids a race; others are discovered
 // when they are mapped.
 func LikelyLibraries(command string) []string {
 	path, err := exec.LookPath(command)
@@ -144,7 +146,7 @@ func LikelyLibraries(command string) []string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		roots = append(roots, filepath.Dir(filepath.Dir(real)))
 	}
-	var found []string
+	found := neededLibraries(path)
 	seen := make(map[string]bool)
 	for _, root := range roots {
 		if root == "" || !filepath.IsAbs(root) || seen[root] {
@@ -155,6 +157,30 @@ func LikelyLibraries(command string) []string {
 		for _, lib := range libs {
 			if strings.Contains(filepath.Base(lib), "tt") {
 				found = append(found, lib)
+			}
+		}
+	}
+	return found
+}
+
+// neededLibraries are those that a program is linked with.
+func neededLibraries(program string) (found []string) {
+	e, err := symbolize.Open(program)
+	if err != nil {
+		return nil
+	}
+	defer e.Close()
+	names, folders := e.Needed()
+	folders = strings.ReplaceAll(strings.ReplaceAll(folders, "${ORIGIN}", "$ORIGIN"), "$ORIGIN", filepath.Dir(program))
+	for _, name := range names {
+		if !NamedLikeLibrary(name) {
+			continue
+		}
+		for _, folder := range filepath.SplitList(folders + ":" + os.Getenv("LD_LIBRARY_PATH")) {
+			path := filepath.Join(folder, name)
+			if _, err := os.Stat(path); err == nil && filepath.IsAbs(path) {
+				found = append(found, path)
+				break
 			}
 		}
 	}

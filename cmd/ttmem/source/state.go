@@ -128,9 +128,9 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 	s := newState(In(t.o.Place()))
 	shown := term.NewProgress(0)
 	defer shown.End()
-	ctx, done := context.WithCancel(ctx)
+	reading, done := context.WithCancel(ctx)
 	defer done()
-	err = t.own.Run(ctx, s.Apply, func() {
+	err = t.own.Run(reading, s.Apply, func() {
 		if !t.Reading() && !t.own.Searching() {
 			done()
 		}
