@@ -172,6 +172,7 @@ var mistakes = map[string][]mistake{
 		{`leaks model.ttmem --from ""`, "--from is empty: a shell variable may be unset"},
 		{`run --no-stacks --full-stacks -- true`, "leave out --no-stacks"},
 		{`doctor missing.so`, "give the path of a libtt_metal.so"},
+		{`doctor 999999999`, "`pgrep -af python` finds those of Python"},
 		{`dump model.ttmem --color=blue`, "choose always, auto or never"},
 		{`serve --color=never`, "leave it out"},
 		{`attach --duration 5`, "write 5s for seconds"},

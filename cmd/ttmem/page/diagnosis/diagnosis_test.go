@@ -129,3 +129,45 @@ lib.so
 	qt.Check(t, qt.StringContains(out.String(), "\nProcesses of user 1001 map 40 more libraries, too many to be checked.\n"))
 	qt.Check(t, qt.StringContains(out.String(), "\n  mapped by 7 (card), 8 (mock device), 9 (simulator), 10\n"))
 }
+
+// A process is shown with what can be traced of it; the page says that it works only if its library is traced, and for this user.
+func TestDoctorOfAProcess(t *testing.T) {
+	p := New(nil, false, false)
+	one := &doctor.Process{
+		PID: 42, Name: "python3\x1b[31m", UID: 1000, RunsOn: host.OnCard, Files: 90, TTMetal: []string{"/opt/pjrt_plugin.so"}, Python: "3.10",
+		Interpreter: "/usr/bin/python3.10", NoOwners: "no file that it maps exports ttnn's functions that read tensors",
+		Lines: []string{"/a/one.so", "/a/two.so", "/a/three.so", "/a/four.so"}, NoUnwind: []string{"/a/odd.so"}, Unreadable: []string{"/memfd:x"},
+	}
+	p.Processes = append(p.Processes, one)
+	qt.Check(t, qt.IsTrue(p.Works()))
+	p.Libraries = append(p.Libraries, &doctor.Inspection{Path: "/opt/pjrt_plugin.so", Deleted: true, BuildID: "ab", Untraced: "it is stripped"})
+	qt.Check(t, qt.IsFalse(p.Works()))
+	var out strings.Builder
+	qt.Assert(t, qt.IsNil(p.WriteText(&out, page.Layout{})))
+	qt.Check(t, qt.Equals(out.String(), `Process 42 (python3[31m)
+  user      1000
+  tracing   the host's service or sudo traces it for you
+  runs on   card
+  tt-metal  /opt/pjrt_plugin.so
+  Python    CPython 3.10, in /usr/bin/python3.10
+  frames    those of Python and C++
+  owners    none: no file that it maps exports ttnn's functions that read tensors
+  C++ lines debug information in one.so, two.so, three.so and 1 more
+  stacks    end in odd.so, without unwind information
+  unread    memfd:x
+
+/opt/pjrt_plugin.so (deleted)
+  release   not known
+  build-id  ab
+  UNTRACED  it is stripped
+`))
+	p.Libraries = nil
+	one.Refused = "only root and user 1000 may trace it"
+	qt.Check(t, qt.IsFalse(p.Works()))
+	one.Refused, one.TTMetal = "", nil
+	qt.Check(t, qt.IsFalse(p.Works()))
+	*one = doctor.Process{PID: 7, NoFrames: "it runs no Python", NoOwners: "it runs no Python"}
+	out.Reset()
+	qt.Assert(t, qt.IsNil(p.WriteText(&out, page.Layout{})))
+	qt.Check(t, qt.StringContains(out.String(), "  frames    those of C++ only: it runs no Python\n  owners    none: it runs no Python\n"))
+}

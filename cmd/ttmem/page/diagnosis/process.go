@@ -47,10 +47,10 @@ func (d *Page) writeProcess(w *bufio.Writer, layout page.Layout, p *doctor.Proce
 		line("  C++ lines", "none: no file of code has debug information; functions have names")
 	}
 	if len(p.NoUnwind) > 0 {
-		line("  stacks end", "in %s, without unwind information", some(p.NoUnwind))
+		line("  stacks", "end in %s, without unwind information", some(p.NoUnwind))
 	}
 	if len(p.Unreadable) > 0 {
-		line("  unreadable", "%s", some(p.Unreadable))
+		line("  unread", "%s", some(p.Unreadable))
 	}
 	fmt.Fprintln(w)
 }
