@@ -25,6 +25,7 @@ var shipped = []struct {
 	name, file, how string
 	make            func(t testing.TB, library []byte, needed map[string]bool) []byte
 	untraced        string // the reason; "": it is traced
+	part            string // what is missing if it is traced in part, with what that costs
 }{
 	{name: "without .symtab", file: "libtt_metal.so", how: "file", make: withoutSymtab},
 	{name: "without section headers", file: "libtt_metal.so", how: "file", make: func(_ testing.TB, library []byte, _ map[string]bool) []byte {
@@ -42,6 +43,14 @@ var shipped = []struct {
 		},
 		untraced: "too few of tt-metal's functions have names to find these fields of Buffer: owns_data_, allocator_, hooked_allocation_",
 	},
+	{
+		name: "allocations hidden", file: "libtt_metal.so", how: "file", make: hides("12GraphTracker14track_allocateE"),
+		part: "buffer_allocated: allocations are not seen",
+	},
+	{
+		name: "frees hidden", file: "libtt_metal.so", how: "file", make: hides("15deallocate_implE"),
+		part: "buffer_deallocate: freed buffers look live",
+	},
 	{name: "exports nothing", file: "plugin.so", how: "alone", make: exportsNothing, untraced: stripped},
 	{
 		name: "exports nothing, without section headers", file: "plugin.so", how: "alone",
@@ -56,6 +65,13 @@ const stripped = "it contains tt-metal, whose symbols are stripped: it has no .s
 
 func withoutSymtab(t testing.TB, library []byte, _ map[string]bool) []byte {
 	return tracetest.Stripped(t, library, func(string) bool { return true })
+}
+
+// hides makes a library that exports all but the functions with a part in their names.
+func hides(part string) func(t testing.TB, library []byte, _ map[string]bool) []byte {
+	return func(t testing.TB, library []byte, _ map[string]bool) []byte {
+		return tracetest.Stripped(t, library, func(name string) bool { return !strings.Contains(name, part) })
+	}
 }
 
 func exportsNothing(t testing.TB, library []byte, _ map[string]bool) []byte {
@@ -91,6 +107,11 @@ func TestShipped(t *testing.T) {
 			if way.how != "alone" { // without ttnn there is nothing to run
 				run := traceRun(t, env, rig.N150, args...)
 				qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
+				if way.part != "" {
+					qt.Check(t, qt.StringContains(run.stderr, path+", of user 0: "+way.part))
+					qt.Check(t, qt.StringContains(unwrapped(run.stderr), "1 event lost (library traced in part)"))
+					return
+				}
 				checkShipped(t, &run, path, line, way.untraced)
 				put()
 			}
@@ -167,9 +188,12 @@ func checkShipped(t *testing.T, run *traced, path, line, untraced string) {
 	qt.Check(t, qt.Equals(lost, 1))
 	qt.Check(t, qt.StringContains(run.stderr, path+" in process "))
 	qt.Check(t, qt.StringContains(run.stderr, " could not be traced: "+untraced))
-	qt.Check(t, qt.StringContains(run.stderr, "1 event lost (library not traced)"))
+	qt.Check(t, qt.StringContains(unwrapped(run.stderr), "1 event lost (library not traced)"))
 	qt.Check(t, qt.IsFalse(strings.Contains(run.stderr, "no tt-metal library was seen")), qt.Commentf("%s", run.stderr))
 }
+
+// unwrapped is a text as one line.
+func unwrapped(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // startHolding starts a program, and returns its process once it holds what it allocates.
 func startHolding(t *testing.T, cmd *exec.Cmd) (pid int) {

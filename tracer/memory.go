@@ -172,7 +172,7 @@ func (d *decoder) recover(p *process, cause string) {
 	}
 	r.unfollow(p)
 	r.never = r.never || books.Uncorrected(cause) || p.InheritsAll() ||
-		cause == find.NotTraced || cause == kernel.Causes[bpf.KernelLostCauseLOST_TOO_MANY_PROCESSES]
+		cause == find.NotTraced || cause == find.TracedInPart || cause == kernel.Causes[bpf.KernelLostCauseLOST_TOO_MANY_PROCESSES]
 	r.programs = r.programs || cause != lateUnread && !books.OnlyBuffers(cause) &&
 		cause != kernel.Causes[bpf.KernelLostCauseLOST_BUFFER_UNREADABLE] && cause != kernel.Causes[bpf.KernelLostCauseLOST_DEVICE_UNREADABLE]
 }

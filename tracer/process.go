@@ -432,6 +432,9 @@ func (d *decoder) discovered(f *find.Discovery) bool {
 	}
 	// events after its time may have been reported already
 	d.begin(p, f.Start.TimeNs)
+	if f.Library.IsPartial() {
+		d.lose(p, find.TracedInPart, 1, f.AtNs)
+	}
 	return true
 }
 

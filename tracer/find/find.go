@@ -81,10 +81,11 @@ type Loss struct {
 	User    int
 }
 
-// Causes of losses of processes whose libraries are not traced.
+// Causes of losses of processes whose libraries are not traced, or not with all that the figures of buffers need.
 const (
-	NotTraced   = "library not traced"
-	EndedBefore = "process ended before its library was traced"
+	NotTraced    = "library not traced"
+	TracedInPart = "library traced in part"
+	EndedBefore  = "process ended before its library was traced"
 )
 
 // A Finder discovers processes from Begin until Close.

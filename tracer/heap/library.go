@@ -60,6 +60,14 @@ var required = []string{
 	"hooked_allocation_", "address_", "page_size_", "unique_id_", "buffer_layout_",
 }
 
+// vital are the probes without which the figures of buffers are wrong, not just less detailed.
+var vital = []string{"buffer_allocated", "buffer_deallocate", "allocator_clear"}
+
+// IsPartial reports whether the figures of the library's buffers are wrong, because a probe was not found.
+func (l *Library) IsPartial() bool {
+	return slices.ContainsFunc(l.Layout.Missing, func(m layout.Missing) bool { return slices.Contains(vital, m.Name) })
+}
+
 // plan computes the layout for the kernel side.
 func (l *Library) plan() error {
 	fields := l.Layout.Fields
