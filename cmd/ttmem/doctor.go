@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -49,7 +50,7 @@ func diagnose(args []string, format term.Format) error {
 	features := doctor.Features()
 	checked()
 	p := diagnosis.New(features, len(args) == 0, os.Geteuid() == 0 || kernel.MayTrace())
-	failed := false
+	failed, users := false, page.NewSupplement(page.Clock{})
 	for _, file := range args {
 		if pid, err := strconv.ParseUint(file, 10, 31); err == nil {
 			one, libraries, err := doctor.InspectProcess(int(pid))
@@ -59,6 +60,7 @@ func diagnose(args []string, format term.Format) error {
 				continue
 			}
 			one.Refused = refused(p, one.UID)
+			users.Add([]memory.Process{{PID: one.PID, About: memory.About{UID: one.UID, Command: one.Name}}})
 			p.Processes, p.Libraries = append(p.Processes, one), append(p.Libraries, libraries...)
 			continue
 		}
@@ -79,7 +81,7 @@ func diagnose(args []string, format term.Format) error {
 		p.Uninspected = more
 		p.Libraries = append(p.Libraries, mapped...)
 	}
-	if err := output.Print(p, format, new(page.Supplement), "diagnosis"); err != nil {
+	if err := output.Print(p, format, users, "diagnosis"); err != nil {
 		return err
 	}
 	if failed || !p.Works() {

@@ -18,7 +18,7 @@ import (
 // A Process says what can be traced of a running process, an element of `ttmem doctor PID --json`. Its tt-metal libraries
 // are among the libraries of the document.
 type Process struct {
-	PID int `json:"pid"`
+	PID int `json:"pid" user:"user"`
 	// Name is that of its first thread, and UID the user that started it.
 	Name string `json:"name"`
 	UID  int    `json:"uid"`
@@ -48,8 +48,10 @@ func InspectProcess(pid int) (*Process, []*Inspection, error) {
 	switch {
 	case errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH):
 		return nil, nil, fmt.Errorf("no process %d; `pgrep -af python` finds those of Python", pid)
-	case errors.Is(err, os.ErrPermission):
+	case errors.Is(err, os.ErrPermission) && os.Geteuid() != 0:
 		return nil, nil, fmt.Errorf("process %d is another user's: run ttmem as root", pid)
+	case errors.Is(err, os.ErrPermission):
+		return nil, nil, fmt.Errorf("cannot read process %d: this needs CAP_SYS_PTRACE in the process's namespace", pid)
 	case err != nil:
 		return nil, nil, fmt.Errorf("cannot read process %d: %w", pid, host.WithoutPath(err))
 	}
