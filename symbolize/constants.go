@@ -8,7 +8,7 @@ import (
 )
 
 // maxConstants bounds the bytes that are searched for constants. The .rodata of ttnn's largest library has 3 MB.
-const maxConstants = 1 << 28
+const maxConstants = 1 << 26
 
 // HasConstants reports whether the constants of a file have all of these strings: its section .rodata or, without
 // that, all that it loads and does not write to.

@@ -33,6 +33,8 @@ type Process struct {
 	Interpreter string `json:"interpreter"`
 	NoFrames    string `json:"no_frames"`
 	NoOwners    string `json:"no_owners"`
+	// freeThreaded is set for a Python without a GIL.
+	freeThreaded bool
 	// Files is how many files of code it maps. Unreadable are those that the user who asks cannot read. At the code of
 	// NoUnwind call stacks end, for want of unwind information. Lines are those whose debug information has lines.
 	Files      int      `json:"files"`
@@ -77,13 +79,13 @@ func InspectProcess(pid int) (*Process, []*Inspection, error) {
 		}
 		f.Close()
 	}
-	switch _, known := python.HeapOf(minorOf(p.Python)); {
+	switch {
 	case p.Python == "" && p.NoFrames == "":
 		p.NoFrames, p.NoOwners = "it runs no Python", "it runs no Python"
 	case p.NoFrames != "":
 		p.NoOwners = p.NoFrames
-	case !known:
-		p.NoOwners = "the objects of CPython " + p.Python + " are not known"
+	case p.freeThreaded:
+		p.NoOwners = owner.ErrFreeThreaded.Error()
 	case !functions:
 		p.NoOwners = "no file that it maps exports ttnn's functions that read tensors"
 	}
@@ -133,6 +135,7 @@ func (p *Process) add(f *os.File, path string) (library *Inspection, functions b
 	switch runtime, err := python.Find(e); {
 	case err == nil:
 		p.Python, p.Interpreter, p.NoFrames = fmt.Sprintf("3.%d", runtime.Minor), path, ""
+		p.freeThreaded = runtime.FreeThreaded
 	case !errors.Is(err, python.ErrNotPython) && p.Python == "":
 		p.Interpreter, p.NoFrames = path, err.Error()
 	}
@@ -150,10 +153,4 @@ func (p *Process) add(f *os.File, path string) (library *Inspection, functions b
 func isDeleted(info os.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && stat.Nlink == 0
-}
-
-// minorOf returns the x of Python 3.x.
-func minorOf(version string) (minor int) {
-	_, _ = fmt.Sscanf(version, "3.%d", &minor)
-	return minor
 }

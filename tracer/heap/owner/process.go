@@ -14,9 +14,9 @@ import (
 // ErrNoPython means that a process has no Python interpreter whose heap can be read.
 var ErrNoPython = errors.New("no Python whose heap can be read")
 
-// errFreeThreaded is for an interpreter whose objects have other layouts, and whose collector has no lists of
+// ErrFreeThreaded is for an interpreter whose objects have other layouts, and whose collector has no lists of
 // objects: it finds them in the heaps of its allocator.
-var errFreeThreaded = errors.New("owners in a free-threaded Python are not searched")
+var ErrFreeThreaded = errors.New("owners in a free-threaded Python are not searched")
 
 // A process has the files that its Python and its ttnn consist of.
 type process struct {
@@ -58,7 +58,7 @@ func newProcess(memory host.Memory, maps []mapped, files []*os.File) *process {
 		runtime, err := python.Find(e)
 		switch {
 		case err == nil && runtime.FreeThreaded:
-			p.noHeap = errFreeThreaded
+			p.noHeap = ErrFreeThreaded
 		case err == nil && (p.heap == nil || !p.heap.isUsed()): // a library of Python may be mapped beside an interpreter
 			p.heap = &Heap{memory: p.memory, Runtime: runtime, Bias: bias, Symbols: lookup, IsTarget: isHolder, User: isUsers}
 		case err != nil && err != python.ErrNotPython:
