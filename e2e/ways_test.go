@@ -36,7 +36,6 @@ python -m pytest -q -n 2 -p no:cacheprovider --ttmem "$LIMITS" && exit 1 || test
 func TestWays(t *testing.T) {
 	s := startServer(t)
 	u := newOrdinaryUser(t)
-	s.discover(t, u.env)
 	dist := release(t)
 	base, err := filepath.EvalSymlinks(u.env.Python)
 	qt.Assert(t, qt.IsNil(err))

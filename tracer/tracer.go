@@ -248,6 +248,12 @@ func (t *Tracer) Prepare(path string) error {
 	return t.finder.Prepare(path)
 }
 
+// PrepareOpened attaches to a library that a process has opened as a file, before a process maps it. It returns when that
+// is done, or the context.
+func (t *Tracer) PrepareOpened(ctx context.Context, pid, fd int) error {
+	return t.finder.PrepareOpened(ctx, pid, fd)
+}
+
 // Discovered reports whether any traced process mapped a library.
 func (t *Tracer) Discovered() bool { return t.libraries.Seen.Load() }
 

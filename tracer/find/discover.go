@@ -3,6 +3,7 @@ package find
 // This file discovers libraries in the files that processes map, and attaches to them.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -235,6 +236,46 @@ func (f *Finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, err
 		f.Libraries.Seen.Store(true)
 	}
 	return l, err
+}
+
+// PrepareOpened attaches to a library that a process has opened as a file, in its user's turn. It returns when that is
+// done, or the context.
+func (f *Finder) PrepareOpened(ctx context.Context, pid, fd int) error {
+	user := host.RealUser(pid)
+	done := make(chan error, 1)
+	f.soon(host.Lane{User: user}, func() {
+		file, path, err := f.Readers.OpenDescriptor(pid, fd)
+		if err == nil {
+			err = f.prepareOpened(file, path, pid, user)
+		}
+		done <- err
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (f *Finder) prepareOpened(file *os.File, path string, pid, user int) error {
+	id, err := host.FileIDOf(file)
+	if l, known := f.Libraries.Known(&host.Mapping{File: id, Path: path}); err != nil || known {
+		file.Close()
+		if err == nil && l == nil {
+			err = layout.ErrNoLibrary
+		}
+		return err
+	}
+	if !libraries.MayBeLibrary(file) {
+		file.Close()
+		return layout.ErrNoLibrary
+	}
+	l, err := f.Libraries.Open(file, user, path, func(path string) (*os.File, error) { return host.OpenInRoot(pid, path) })
+	if err == nil {
+		f.Libraries.Remember(id, l)
+	}
+	return err
 }
 
 // open opens a mapped file, and checks that it is still the one that was mapped: the process may have mapped

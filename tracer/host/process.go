@@ -133,6 +133,27 @@ func (p *Proc) OpenMapped(pid int, start, end uint64) (*os.File, error) {
 	return answered(p, pid, func() (*os.File, error) { return openMapped(pid, start, end) })
 }
 
+// OpenDescriptor opens a file that a process has open, as OpenMapped does, and returns its path.
+func (p *Proc) OpenDescriptor(pid, fd int) (file *os.File, path string, err error) {
+	name := fmt.Sprintf("/proc/%d/fd/%d", pid, fd)
+	file, err = answered(p, pid, func() (*os.File, error) {
+		at, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, &os.PathError{Op: "open", Path: name, Err: err}
+		}
+		defer unix.Close(at)
+		return reopen(at, pid, name)
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	if path, err = os.Readlink(name); err != nil {
+		file.Close()
+		return nil, "", err
+	}
+	return file, path, nil
+}
+
 func openMapped(pid int, start, end uint64) (*os.File, error) {
 	own := fmt.Sprintf("/proc/%d", pid)
 	file := fmt.Sprintf("/map_files/%x-%x", start, end)

@@ -54,6 +54,9 @@ type Options struct {
 	// returns when the hub has them, or the context is done. counts is true if the user of the
 	// processes asked. nil: owners are not searched.
 	Owners func(ctx context.Context, pids []int, counts bool) error
+	// Library attaches to a library that a process has opened as a file. It returns when that is done, or the context.
+	// nil: no library is attached to before a process maps it.
+	Library func(ctx context.Context, pid, fd int) error
 	// Reading reports whether the existing memory of processes is still being read; nil: it never
 	// is.
 	Reading func() bool
@@ -173,6 +176,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		method, answer = http.MethodPost, s.mark
 	case r.URL.Path == "/v1/owners":
 		method, answer = http.MethodPost, s.owners
+	case r.URL.Path == "/v1/library":
+		method, answer = http.MethodPost, s.library
 	}
 	switch {
 	case answer == nil:

@@ -182,6 +182,7 @@ func (o *Options) traceCommand() (*Tracing, error) {
 	}
 	t.command, t.begun = command, begun
 	if t.own == nil {
+		prepareBy(client, o.Command[0])
 		return t, nil
 	}
 	t.own.ProbeLoader(command.PID())
@@ -191,6 +192,22 @@ func (o *Options) traceCommand() (*Tracing, error) {
 		}
 	}
 	return t, nil
+}
+
+// prepareBy lets a service attach to the library that a command will probably map. Without that, the first process on the
+// host that maps it is attached to late.
+func prepareBy(client *service.Client, command string) {
+	for _, path := range host.LikelyLibraries(command) {
+		library, err := host.Open(path)
+		if err != nil {
+			continue
+		}
+		err = client.Attach(context.Background(), library)
+		library.Close()
+		if err == nil {
+			return
+		}
+	}
 }
 
 // dropPrivileges gives up what tracing does not need, except others.

@@ -61,6 +61,24 @@ def streams():
     threads(40, begin)
 
 
+def opened():
+    """Asks for libraries that are none: what is no file, is not open, or is damaged."""
+    damaged = os.path.join(HOME, "libtt_metal.so")
+    with open(damaged, "wb") as f:
+        f.write(open(CONTEXT["library"], "rb").read(1 << 20))
+    endless = os.memfd_create("endless")
+    os.ftruncate(endless, 1 << 40)
+    opens = [os.open(p, os.O_RDONLY) for p in (HOME, "/dev/zero", "/proc/self/mem", damaged, CONTEXT["library"])]
+    opens += [endless, os.pipe()[0], connect().fileno(), 10**6]
+
+    def ask(i):
+        with connect() as s:
+            s.sendall(b"POST /v1/library?fd=%d HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n" % opens[i % len(opens)])
+            s.recv(1 << 16)
+
+    threads(40, ask)
+
+
 def slow():
     """Requests of one byte at a time, and answers that are read so."""
     kept = []

@@ -1,0 +1,57 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+// TestLibrariesAreAttachedToAhead: a client names a file that it has open, by the descriptor and the kernel's word for
+// which process it is.
+func TestLibrariesAreAttachedToAhead(t *testing.T) {
+	var asked string
+	var fails error
+	path, _ := serveWith(t, testHub().hub, Options{Library: func(_ context.Context, pid, fd int) error {
+		asked = fmt.Sprint(pid, fd)
+		return fails
+	}})
+	c, err := Dial(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer c.Close()
+	f, err := os.Open("/proc/self/exe")
+	qt.Assert(t, qt.IsNil(err))
+	defer f.Close()
+	qt.Check(t, qt.IsNil(c.Attach(t.Context(), f)))
+	qt.Check(t, qt.Equals(asked, fmt.Sprint(os.Getpid(), f.Fd())))
+	for err, want := range map[error]string{
+		errors.New("not a tt-metal library"): "the ttmem service at .*: not a tt-metal library",
+		context.DeadlineExceeded:             "the ttmem service at .*: the library is not attached to yet",
+	} {
+		fails = err
+		qt.Check(t, qt.ErrorMatches(c.Attach(t.Context(), f), want))
+	}
+	asked = ""
+	for request, want := range map[string]string{
+		"POST /v1/library?fd=-1": "400 Bad Request", "POST /v1/library?fd=9999999999": "400 Bad Request", "POST /v1/library": "400 Bad Request",
+		"GET /v1/library?fd=1": "405 Method Not Allowed",
+	} {
+		answer := talk(t, path, request+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+		qt.Check(t, qt.StringContains(answer, want))
+	}
+	qt.Check(t, qt.Equals(asked, ""))
+}
+
+// Without a unix socket there is no process whose files they are.
+func TestLibrariesAreOfUnixClients(t *testing.T) {
+	s := NewServer(newHost().hub, Options{Library: func(context.Context, int, int) error { panic("asked") }})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/library?fd=1", nil)
+	qt.Assert(t, qt.IsNil(err))
+	a := &answerOf{header: make(http.Header)}
+	s.library(a, r, TokenHolder)
+	qt.Check(t, qt.Equals(a.status, http.StatusForbidden))
+}
