@@ -106,6 +106,7 @@ func recordedAsRoot(t *testing.T) string {
 func TestRunAsOrdinaryUser(t *testing.T) {
 	s := startServer(t)
 	u := newOrdinaryUser(t, "TTMEM_SOCKET="+s.socket)
+	s.discover(t, u.env)
 	python := u.env.Command(t.Context(), rig.N150).Path
 	other := &target{env: u.env, Cmd: u.command(t, "sh", "-c", `exec "$@"`, "sh", python, program(t, "hold.py"), "3", "512", "wait")}
 	other.start(t)

@@ -248,7 +248,7 @@ func (t *Tracer) Prepare(path string) error {
 	return t.finder.Prepare(path)
 }
 
-// PrepareOpened attaches to a library that a process has opened as a file, before a process maps it. It returns when that
+// PrepareOpened prepares for a file that a process has opened, before another of its user maps it. It returns when that
 // is done, or the context.
 func (t *Tracer) PrepareOpened(ctx context.Context, pid, fd int) error {
 	return t.finder.PrepareOpened(ctx, pid, fd)

@@ -22,7 +22,7 @@ import (
 func TestServicesOfSudoAreTheUsersOwn(t *testing.T) {
 	env, err := rig.Setup(t.Context(), rig.Options{Version: rig.DefaultVersion, Python: "3.10", Progress: os.Stderr})
 	qt.Assert(t, qt.IsNil(err))
-	stranger, u := newUser(t, 9), newUser(t, 10)
+	stranger, u := newUser(t, 13), newUser(t, 14)
 	waits := filepath.Join(stranger.home, "sudo.py")
 	out, err := exec.Command("install", "-m", "755", "programs/sudo.py", waits).CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))

@@ -238,8 +238,8 @@ func (f *Finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, err
 	return l, err
 }
 
-// PrepareOpened attaches to a library that a process has opened as a file, in its user's turn. It returns when that is
-// done, or the context.
+// PrepareOpened prepares for a file that a process has opened and another of its user will map, in the user's turn: it
+// reads the unwind rows and, if it is a library, attaches to it. It returns when that is done, or the context.
 func (f *Finder) PrepareOpened(ctx context.Context, pid, fd int) error {
 	user := host.RealUser(pid)
 	done := make(chan error, 1)
@@ -247,6 +247,12 @@ func (f *Finder) PrepareOpened(ctx context.Context, pid, fd int) error {
 		file, path, err := f.Readers.OpenDescriptor(pid, fd)
 		if err == nil {
 			err = f.prepareOpened(file, path, pid, user)
+		}
+		if err == nil {
+			file, path, err = f.Readers.OpenDescriptor(pid, fd)
+		}
+		if err == nil {
+			err = f.Spaces.ReadOpened(file, path, user)
 		}
 		done <- err
 	})
@@ -260,16 +266,10 @@ func (f *Finder) PrepareOpened(ctx context.Context, pid, fd int) error {
 
 func (f *Finder) prepareOpened(file *os.File, path string, pid, user int) error {
 	id, err := host.FileIDOf(file)
-	if l, known := f.Libraries.Known(&host.Mapping{File: id, Path: path}); err != nil || known {
+	_, known := f.Libraries.Known(&host.Mapping{File: id, Path: path})
+	if err != nil || known || !libraries.MayBeLibrary(file) {
 		file.Close()
-		if err == nil && l == nil {
-			err = layout.ErrNoLibrary
-		}
 		return err
-	}
-	if !libraries.MayBeLibrary(file) {
-		file.Close()
-		return layout.ErrNoLibrary
 	}
 	l, err := f.Libraries.Open(file, user, path, func(path string) (*os.File, error) { return host.OpenInRoot(pid, path) })
 	if err == nil {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -153,11 +152,7 @@ func (f *Finder) Prepare(path string) error {
 		return err
 	}
 	f.Libraries.Remember(id, l)
-	dir := filepath.Dir(path)
-	beside, _ := filepath.Glob(filepath.Join(dir, "*.so*")) // may be mapped with it
-	extensions, _ := filepath.Glob(filepath.Join(dir, "..", "..", "*.so"))
-	marks, _ := filepath.Glob(filepath.Join(dir, "..", "..", "..", "ttmem", "*.so")) // of ttmem's Python package
-	beside = slices.Concat(beside, extensions, marks)
+	beside := host.Beside(path)
 	for _, path := range beside {
 		if file, id, _ := f.openNew(path); file != nil {
 			if err := f.Libraries.OpenBeside(file, id, path, 0, 0); err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -134,33 +135,47 @@ func BecomeCommand() {
 	os.Exit(126)
 }
 
-// LikelyLibraries are the tt-metal libraries that a command will probably map: those that its program needs, and those of
-// its Python environment. Attaching before they are mapped avoids a race; others are discovered
+// LikelyLibraries are the tt-metal libraries that a command will probably map: those that its program needs, of
+// its Python environment, and of the folders that variables name. Attaching before they are mapped avoids a race; others are discovered
 // when they are mapped.
 func LikelyLibraries(command string) []string {
 	path, err := exec.LookPath(command)
 	if err != nil {
 		return nil
 	}
-	roots := []string{filepath.Dir(filepath.Dir(path)), os.Getenv("VIRTUAL_ENV")}
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		roots = append(roots, filepath.Dir(filepath.Dir(real)))
-	}
 	found := neededLibraries(path)
 	seen := make(map[string]bool)
-	for _, root := range roots {
-		if root == "" || !filepath.IsAbs(root) || seen[root] {
-			continue
-		}
-		seen[root] = true
-		libs, _ := filepath.Glob(filepath.Join(root, "lib", "python3*", "site-packages", "ttnn", "build", "lib", "*.so"))
+	add := func(root string, below ...string) {
+		libs, _ := filepath.Glob(filepath.Join(append([]string{root}, append(below, "build", "lib", "*.so")...)...))
 		for _, lib := range libs {
-			if strings.Contains(filepath.Base(lib), "tt") {
+			if filepath.IsAbs(root) && strings.Contains(filepath.Base(lib), "tt") && !seen[lib] {
+				seen[lib] = true
 				found = append(found, lib)
 			}
 		}
 	}
+	roots := []string{filepath.Dir(filepath.Dir(path)), os.Getenv("VIRTUAL_ENV")}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		roots = append(roots, filepath.Dir(filepath.Dir(real)))
+	}
+	for _, root := range roots {
+		add(root, "lib", "python3*", "site-packages", "ttnn")
+	}
+	for _, root := range filepath.SplitList(os.Getenv("PYTHONPATH")) {
+		add(root, "ttnn")
+	}
+	add(os.Getenv("TT_METAL_HOME")) // a tree that was built
 	return found
+}
+
+// Beside are the files that a process may map with a tt-metal library: those installed with it, the extensions of Python,
+// and the one with which ttmem's package names moments.
+func Beside(library string) []string {
+	dir := filepath.Dir(library)
+	installed, _ := filepath.Glob(filepath.Join(dir, "*.so*"))
+	extensions, _ := filepath.Glob(filepath.Join(dir, "..", "..", "*.so"))
+	marks, _ := filepath.Glob(filepath.Join(dir, "..", "..", "..", "ttmem", "*.so"))
+	return slices.Concat(installed, extensions, marks)
 }
 
 // neededLibraries are those that a program is linked with.

@@ -4,7 +4,10 @@ package stack
 
 import (
 	"fmt"
+	"os"
 	"sync/atomic"
+
+	"ttmem/tracer/host"
 )
 
 // Read reads the files that processes map, before the kernel side is loaded.
@@ -54,6 +57,26 @@ func (s *Spaces) Prepare(paths []string) {
 		s.preread = append(s.preread, m.file)
 	}
 	s.mu.Unlock()
+}
+
+// ReadOpened reads a file that a process of a user will map, and loads its rows into the kernel, where they stay for a
+// while. It takes over the file.
+func (s *Spaces) ReadOpened(file *os.File, path string, user int) error {
+	if s == nil {
+		return file.Close()
+	}
+	id, err := host.FileIDOf(file)
+	if err != nil {
+		file.Close()
+		return err
+	}
+	f, err := s.files.read(file, path)
+	if err != nil {
+		return err
+	}
+	s.files.add(id, f)
+	f.user.Store(int64(user))
+	return s.rows.read(f, s.check)
 }
 
 // Started publishes all changes so far, and releases the files that were read in advance.

@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// libraryPatience is how long a client waits for a library to be attached to.
+// libraryPatience is how long a client waits.
 const libraryPatience = 10 * time.Second
 
-// library attaches to a library that the client has opened, before a process maps it: the client is about to start one.
+// library prepares for a file that the client has opened, a library or one beside it, before a process maps it: the client
+// is about to start one.
 func (s *Server) library(w http.ResponseWriter, r *http.Request, v Viewer) {
 	of, ok := r.Context().Value(connKey{}).(*conn)
 	if !ok || of.tcp != nil || s.o.Library == nil {
@@ -39,7 +40,7 @@ func (s *Server) library(w http.ResponseWriter, r *http.Request, v Viewer) {
 	defer done()
 	if err := s.o.Library(ctx, int(cred.Pid), int(fd)); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = errors.New("the library is not attached to yet")
+			err = errors.New("the file is not read yet")
 		}
 		http.Error(w, "ttmem: "+err.Error(), http.StatusServiceUnavailable)
 		return
@@ -47,9 +48,9 @@ func (s *Server) library(w http.ResponseWriter, r *http.Request, v Viewer) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// Attach asks the service to attach to a library before a process maps it, and returns when that is done.
-func (c *Client) Attach(ctx context.Context, library *os.File) error {
-	body, err := c.ask(ctx, http.MethodPost, fmt.Sprintf("library?fd=%d", library.Fd()))
+// Prepare asks the service to prepare for a file before a process maps it, and returns when that is done.
+func (c *Client) Prepare(ctx context.Context, file *os.File) error {
+	body, err := c.ask(ctx, http.MethodPost, fmt.Sprintf("library?fd=%d", file.Fd()))
 	if err != nil {
 		return err
 	}

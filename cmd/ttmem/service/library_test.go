@@ -26,14 +26,14 @@ func TestLibrariesAreAttachedToAhead(t *testing.T) {
 	f, err := os.Open("/proc/self/exe")
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
-	qt.Check(t, qt.IsNil(c.Attach(t.Context(), f)))
+	qt.Check(t, qt.IsNil(c.Prepare(t.Context(), f)))
 	qt.Check(t, qt.Equals(asked, fmt.Sprint(os.Getpid(), f.Fd())))
 	for err, want := range map[error]string{
 		errors.New("not a tt-metal library"): "the ttmem service at .*: not a tt-metal library",
-		context.DeadlineExceeded:             "the ttmem service at .*: the library is not attached to yet",
+		context.DeadlineExceeded:             "the ttmem service at .*: the file is not read yet",
 	} {
 		fails = err
-		qt.Check(t, qt.ErrorMatches(c.Attach(t.Context(), f), want))
+		qt.Check(t, qt.ErrorMatches(c.Prepare(t.Context(), f), want))
 	}
 	asked = ""
 	for request, want := range map[string]string{

@@ -54,8 +54,8 @@ type Options struct {
 	// returns when the hub has them, or the context is done. counts is true if the user of the
 	// processes asked. nil: owners are not searched.
 	Owners func(ctx context.Context, pids []int, counts bool) error
-	// Library attaches to a library that a process has opened as a file. It returns when that is done, or the context.
-	// nil: no library is attached to before a process maps it.
+	// Library prepares for a file that a process has opened, and another will map. It returns when that is done, or the
+	// context. nil: libraries are discovered when a process maps them.
 	Library func(ctx context.Context, pid, fd int) error
 	// Reading reports whether the existing memory of processes is still being read; nil: it never
 	// is.

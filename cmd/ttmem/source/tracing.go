@@ -194,18 +194,20 @@ func (o *Options) traceCommand() (*Tracing, error) {
 	return t, nil
 }
 
-// prepareBy lets a service attach to the library that a command will probably map. Without that, the first process on the
-// host that maps it is attached to late.
+// prepareBy lets a service prepare for the files that a command will probably map. Without that, the first process on the
+// host that maps the library is attached to late, and its first call stacks end early.
 func prepareBy(client *service.Client, command string) {
-	for _, path := range host.LikelyLibraries(command) {
-		library, err := host.Open(path)
-		if err != nil {
-			continue
-		}
-		err = client.Attach(context.Background(), library)
-		library.Close()
-		if err == nil {
-			return
+	seen := make(map[string]bool)
+	for _, library := range host.LikelyLibraries(command) {
+		for _, path := range append([]string{library}, host.Beside(library)...) {
+			if seen[path] {
+				continue
+			}
+			seen[path] = true
+			if file, err := host.Open(path); err == nil {
+				_ = client.Prepare(context.Background(), file) // else it is discovered when it is mapped
+				file.Close()
+			}
 		}
 	}
 }
