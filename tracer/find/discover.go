@@ -212,6 +212,16 @@ func (f *Finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, err
 		f.reportMissed(m, user, err)
 		return nil, nil
 	}
+	l, err = f.libraryIn(file, m, user)
+	if err != nil && !errors.Is(err, libraries.ErrNoRoom) && !host.TryLater(err) {
+		err = fmt.Errorf("%s in process %d could not be traced: %w; `ttmem doctor %d` shows more", m.Path, m.PID, err, m.PID)
+		f.Libraries.Seen.Store(true)
+	}
+	return l, err
+}
+
+// libraryIn attaches to the library in an open file, which it takes over; nil if the file is none.
+func (f *Finder) libraryIn(file *os.File, m host.NewMapping, user int) (*libraries.Library, error) {
 	// most files are none, and have many symbols
 	if !libraries.HasUsualName(m.Path) && !libraries.MayBeLibrary(file) {
 		file.Close()
@@ -223,17 +233,12 @@ func (f *Finder) libraryOf(m host.NewMapping, user int) (*libraries.Library, err
 		path = f.Readers.MappedPath(m.PID, m.File)
 	}
 	in := func(path string) (*os.File, error) { return host.OpenInRoot(m.PID, path) }
-	l, err = f.Libraries.Open(file, user, path, in)
+	l, err := f.Libraries.Open(file, user, path, in)
 	if errors.Is(err, layout.ErrNoLibrary) || errors.Is(err, symbolize.ErrNotELF) {
-		f.Libraries.Remember(m.File, nil)
-		return nil, nil
+		err = nil
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		f.Libraries.Remember(m.File, l)
-	case !errors.Is(err, libraries.ErrNoRoom) && !host.TryLater(err):
-		err = fmt.Errorf("%s in process %d could not be traced: %w; `ttmem doctor %d` shows more", m.Path, m.PID, err, m.PID)
-		f.Libraries.Seen.Store(true)
 	}
 	return l, err
 }
@@ -266,15 +271,12 @@ func (f *Finder) PrepareOpened(ctx context.Context, pid, fd int) error {
 
 func (f *Finder) prepareOpened(file *os.File, path string, pid, user int) error {
 	id, err := host.FileIDOf(file)
-	_, known := f.Libraries.Known(&host.Mapping{File: id, Path: path})
-	if err != nil || known || !libraries.MayBeLibrary(file) {
+	m := host.NewMapping{PID: pid, Existing: true, Mapping: host.Mapping{File: id, Path: path}}
+	if _, known := f.Libraries.Known(&m.Mapping); err != nil || known {
 		file.Close()
 		return err
 	}
-	l, err := f.Libraries.Open(file, user, path, func(path string) (*os.File, error) { return host.OpenInRoot(pid, path) })
-	if err == nil {
-		f.Libraries.Remember(id, l)
-	}
+	_, err = f.libraryIn(file, m, user)
 	return err
 }
 

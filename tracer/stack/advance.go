@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
-
-	"ttmem/tracer/host"
 )
 
 // Read reads the files that processes map, before the kernel side is loaded.
@@ -65,16 +63,10 @@ func (s *Spaces) ReadOpened(file *os.File, path string, user int) error {
 	if s == nil {
 		return file.Close()
 	}
-	id, err := host.FileIDOf(file)
-	if err != nil {
-		file.Close()
-		return err
-	}
-	f, err := s.files.read(file, path)
+	f, err := s.files.keep(file, path)
 	if err != nil {
 		return err
 	}
-	s.files.add(id, f)
 	f.user.Store(int64(user))
 	return s.rows.read(f, s.check)
 }

@@ -127,6 +127,11 @@ func (s *codeFiles) openAt(path string) (*codeFile, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.keep(file, path)
+}
+
+// keep takes over an open file that no process maps yet.
+func (s *codeFiles) keep(file *os.File, path string) (*codeFile, error) {
 	id, err := host.FileIDOf(file)
 	if err != nil {
 		file.Close()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -199,11 +200,12 @@ func (o *Options) traceCommand() (*Tracing, error) {
 func prepareBy(client *service.Client, command string) {
 	seen := make(map[string]bool)
 	for _, library := range host.LikelyLibraries(command) {
-		for _, path := range append([]string{library}, host.Beside(library)...) {
-			if seen[path] {
-				continue
-			}
-			seen[path] = true
+		folder := filepath.Dir(library)
+		if seen[folder] {
+			continue
+		}
+		seen[folder] = true
+		for _, path := range host.Beside(library) { // the library, too
 			if file, err := host.Open(path); err == nil {
 				_ = client.Prepare(context.Background(), file) // else it is discovered when it is mapped
 				file.Close()

@@ -118,8 +118,8 @@ func (d *Difference) add(groups, totals *table.Table, keys *keys, side int, name
 	}
 }
 
-// change is how many bytes more B has.
-func change(r *alloc.Row) int64 { return int64(r.Amounts[inB].Bytes) - int64(r.Amounts[inA].Bytes) }
+// Change is how many bytes more B has of a group.
+func Change(r *alloc.Row) int64 { return int64(r.Amounts[inB].Bytes) - int64(r.Amounts[inA].Bytes) }
 
 // changeBuffers is how many buffers more B has.
 func changeBuffers(r *alloc.Row) int64 {
@@ -134,7 +134,7 @@ func isStatic(r *alloc.Row) bool { return r.Region == event.CB }
 
 // largest orders rows by the size of their change.
 func largest(a, b *alloc.Row) int {
-	x, y := change(a), change(b)
+	x, y := Change(a), Change(b)
 	return cmp.Or(memory.CompareBools(!isStatic(a), !isStatic(b)), cmp.Compare(max(y, -y), max(x, -x)), cmp.Compare(y, x),
 		cmp.Compare(changeBuffers(b), changeBuffers(a)), cmp.Compare(b.Amounts[inB].Bytes, a.Amounts[inB].Bytes),
 		cmp.Compare(a.Text, b.Text), cmp.Compare(a.Region.String(), b.Region.String()), page.CompareFrames(a.Stack.Frames(), b.Stack.Frames()))
@@ -164,22 +164,19 @@ func (d *Difference) order(groups *table.Table, o Options) {
 	}
 	d.Groups, d.cutOff = page.First(d.Groups, o.Limit)
 	slices.SortStableFunc(d.Groups, func(a, b *alloc.Row) int { // each largest first
-		return cmp.Or(memory.CompareBools(!isStatic(a), !isStatic(b)), memory.CompareBools(change(a) > 0, change(b) > 0))
+		return cmp.Or(memory.CompareBools(!isStatic(a), !isStatic(b)), memory.CompareBools(Change(a) > 0, Change(b) > 0))
 	})
 }
 
 // Growth returns the groups that grew, largest first. Circular buffers do not count.
 func (d *Difference) Growth() (rows []*alloc.Row) {
 	for _, g := range d.Groups {
-		if !isStatic(g) && change(g) > 0 {
+		if !isStatic(g) && Change(g) > 0 {
 			rows = append(rows, g)
 		}
 	}
 	return rows
 }
-
-// Change is how many bytes more B has of a group.
-func Change(r *alloc.Row) int64 { return change(r) }
 
 // Grown returns the region whose buffers grew most, over all chips. Circular buffers do not
 // count: programs share their space.
@@ -187,7 +184,7 @@ func (d *Difference) Grown() (name string, bytes int64) {
 	sums := make(map[event.Region]int64)
 	for _, t := range d.Totals {
 		if !isStatic(t) {
-			sums[t.Region] += change(t)
+			sums[t.Region] += Change(t)
 		}
 	}
 	for _, r := range alloc.Regions {

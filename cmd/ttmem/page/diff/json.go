@@ -69,7 +69,7 @@ func amountIn(key string, side int) table.Column {
 	return table.Field(key, "its buffers and bytes in "+strings.ToUpper(key), func(r *alloc.Row) amount { return amount{r.Amounts[side].Count, r.Amounts[side].Bytes} })
 }
 
-var changeBytes = table.Field("change_bytes", "bytes in B minus bytes in A", change)
+var changeBytes = table.Field("change_bytes", "bytes in B minus bytes in A", Change)
 
 var totalFields = table.Columns{table.Field("device", "the chip", func(r *alloc.Row) int { return r.Devices[0] }), table.Region, amountIn("a", inA), amountIn("b", inB), changeBytes}
 

@@ -18,11 +18,11 @@ import (
 // columns are the columns of a difference.
 func columns(layout page.Layout) table.Columns {
 	list := table.Columns{
-		table.Text("change", 12, func(r *alloc.Row) string { return formatChange(change(r)) }), table.Text("A", 11, table.AsBytes(inA, page.Bytes)),
+		table.Text("change", 12, func(r *alloc.Row) string { return formatChange(Change(r)) }), table.Text("A", 11, table.AsBytes(inA, page.Bytes)),
 		table.Text("B", 11, table.AsBytes(inB, page.Bytes)), table.Text("buffers", 17, func(r *alloc.Row) string { return buffers(layout, r) }).IfRoom(),
 	}
 	list[0].Style = func(r *alloc.Row) page.Style {
-		switch n := change(r); {
+		switch n := Change(r); {
 		case n > 0:
 			return page.Red
 		case n < 0:
@@ -96,7 +96,7 @@ func (d *Difference) headline(layout page.Layout) string {
 		return fmt.Sprintf("Nothing differs by %s: %s the same in both%s.", d.by, isOrAre(d.Same), d.moved())
 	}
 	text := "the same bytes"
-	if n := change(g); n != 0 {
+	if n := Change(g); n != 0 {
 		text = formatChange(n)
 	}
 	if d.by == "stack" {
@@ -190,7 +190,7 @@ func (d *Difference) writeTotals(out *bufio.Writer, layout page.Layout) {
 func largestChange(totals []*alloc.Row) (most int64) {
 	for _, t := range totals {
 		if !isStatic(t) {
-			most = max(most, change(t), -change(t))
+			most = max(most, Change(t), -Change(t))
 		}
 	}
 	return most
