@@ -324,7 +324,7 @@ func (d *decoder) exec(program kernel.Program, timeNs uint64) {
 	if before != nil {
 		d.end(before, event.Event{TimeNs: timeNs, ExitStatus: event.UnknownStatus})
 	}
-	if before != nil || slices.Contains(d.Processes, program.PID) {
+	if before != nil || slices.Contains(d.Processes, program.PID) || d.spaces.Expects(program.PID) {
 		d.add(program, timeNs)
 	}
 }

@@ -239,8 +239,9 @@ func (t *Tracer) forgetObjects() {
 	}
 }
 
-// ProbeLoader prepares stacks of a process that is about to execute a program.
-func (t *Tracer) ProbeLoader(pid int) { t.spaces.ProbeLoader(pid) }
+// PrepareCommand prepares for the programs that a process will execute: their code is known from their first instruction
+// on. It is a child of another process, of the same user.
+func (t *Tracer) PrepareCommand(pid, parent int) error { return t.finder.PrepareCommand(pid, parent) }
 
 // Prepare attaches to a library file before a process maps it.
 func (t *Tracer) Prepare(path string) error {

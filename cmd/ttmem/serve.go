@@ -162,9 +162,10 @@ func serve(o serveOptions) (err error) {
 			c := host.ChipOf(id)
 			return metrics.Chip{Board: c.Board, PCI: c.PCI, UniqueID: c.UniqueID}
 		},
-		Owners:  t.FindOwners,
-		Library: t.PrepareOpened,
-		Mark:    func(name string, v service.Viewer, sharer int) error { t.Mark(name, v.UID, sharer); return nil },
+		Owners:         t.FindOwners,
+		PrepareFile:    t.PrepareOpened,
+		PrepareCommand: t.PrepareCommand,
+		Mark:           func(name string, v service.Viewer, sharer int) error { t.Mark(name, v.UID, sharer); return nil },
 		Documents: func(s *aggregate.State) (map[string]json.RawMessage, error) {
 			return pageDocuments(s, &source.Summary{Of: "this host", Live: true}, nil)
 		},

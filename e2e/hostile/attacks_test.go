@@ -79,7 +79,7 @@ var attacks = []attack{
 	{name: "slow clients", program: "service.py slow", aims: "answers wait for slow readers", long: true},
 	{name: "unread streams", program: "service.py unread", aims: "what nobody reads fills memory"},
 	{name: "streams", program: "service.py streams", user: 1, aims: "commands that begin and end in a loop take all of the processor"},
-	{name: "opened files", program: "service.py opened", user: 1, aims: "files that a client has open are no libraries, and opening them waits"},
+	{name: "opened files", program: "service.py opened", user: 1, aims: "files that a client has open are no libraries, and opening them waits; it starts more commands than are prepared for"},
 	{name: "busy clients", program: "service.py busy", aims: "answers take all of the processor"},
 	{name: "request flood", program: "service.py flood", aims: "answers of all kinds wait for one user's", hold: 2 * time.Second},
 	{name: "garbage clients", program: "service.py garbage", aims: "parsing of requests; descriptors run out"},

@@ -3,7 +3,9 @@ package find
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -140,4 +142,22 @@ func TestKnownLibrariesAreHandledFirst(t *testing.T) {
 	f.Libraries.Remember(mapping(3).File, nil)
 	list := f.knownFirst([]host.NewMapping{mapping(1), mapping(2), mapping(3), mapping(2)})
 	qt.Check(t, qt.DeepEquals(list, []host.NewMapping{mapping(2), mapping(2), mapping(1), mapping(3)}))
+}
+
+// A client's command is its own child, and of the same user.
+func TestOnlyOwnCommandsArePreparedFor(t *testing.T) {
+	f, _ := newTestFinder(t)
+	child := exec.Command("sleep", "1000")
+	qt.Assert(t, qt.IsNil(child.Start()))
+	defer child.Wait()
+	defer child.Process.Kill()
+	other := exec.Command("sleep", "1000")
+	other.SysProcAttr = &unix.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	qt.Assert(t, qt.IsNil(other.Start()))
+	defer other.Wait()
+	defer other.Process.Kill()
+	qt.Check(t, qt.IsNil(f.PrepareCommand(child.Process.Pid, os.Getpid())))
+	for _, pid := range []int{os.Getpid(), os.Getppid(), 1, 1 << 30, 0, other.Process.Pid} {
+		qt.Check(t, qt.ErrorMatches(f.PrepareCommand(pid, os.Getpid()), `process \d+ is none that you started`))
+	}
 }

@@ -139,6 +139,22 @@ func (f *Finder) list() error {
 // names reports whether the user named a process.
 func (f *Finder) names(pid int) bool { return slices.Contains(f.Processes, pid) }
 
+// PrepareCommand prepares for the programs that a process will execute, which another one of its user has started.
+func (f *Finder) PrepareCommand(pid, parent int) error {
+	user := host.RealUser(pid)
+	if host.Parent(pid) != parent || host.RealUser(parent) != user {
+		return fmt.Errorf("process %d is none that you started", pid)
+	}
+	if err := f.Spaces.Expect(pid, user); err != nil {
+		return fmt.Errorf("preparing for process %d: %w", pid, err)
+	}
+	if f.names(pid) {
+		return nil // it is listed
+	}
+	_, err := f.Kernel.AddProcess(pid, 0)
+	return err
+}
+
 // Prepare attaches to a library file before a process maps it, and reads its unwind tables and
 // those of the files installed with it. This takes half a second of CPU time, in which a running
 // program would allocate, and its first stacks would be incomplete.

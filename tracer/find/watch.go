@@ -158,7 +158,7 @@ func (f *Finder) mapped(list []host.NewMapping) {
 			continue
 		}
 		f.discoverSoon(m)
-		if f.names(m.PID) {
+		if f.names(m.PID) || f.Spaces.Expects(m.PID) {
 			f.Spaces.Changed(m.PID) // at once, so that its code is known by its first event
 		} else {
 			f.Spaces.ChangedIfKnown(m.PID)

@@ -17,25 +17,69 @@ const usualLoader = "/lib64/ld-linux-x86-64.so.2"
 // An aheadLoader is a probe on the dynamic linker of a process that was placed before the process executed
 // a program. Later that takes seconds on a busy host, in which a program allocates.
 type aheadLoader struct {
-	pid   int
+	user  int
 	pidFD int
 	file  host.FileID
 	probe io.Closer
 }
 
-// ProbeLoader places the probe on the usual dynamic linker for a process that is about to execute programs.
-// Those that have another one get theirs when they run.
-func (s *Spaces) ProbeLoader(pid int) {
+const (
+	// maxExpected is how many processes of a user may be expected to execute programs, and allExpected how many
+	// of all users.
+	maxExpected, allExpected = 32, 1024
+)
+
+// ErrManyExpected means that a user has started as many commands as are prepared for.
+var ErrManyExpected = fmt.Errorf("%d commands of this user run already", maxExpected)
+
+// Expect prepares for a process of a user that is about to execute programs: it places the probe on the usual
+// dynamic linker. Those that have another one get theirs when they run.
+func (s *Spaces) Expect(pid, user int) error {
 	if s == nil {
-		return
-	}
-	a, err := s.probeAhead(pid)
-	if err != nil {
-		return
+		return nil
 	}
 	s.mu.Lock()
-	s.ahead = a
+	s.unexpect((*aheadLoader).ended)
+	room := s.ahead[pid] == nil && s.expected.Take(user, 1)
 	s.mu.Unlock()
+	if !room {
+		return ErrManyExpected
+	}
+	a, err := s.probeAhead(pid)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && s.ahead[pid] != nil { // asked twice at once
+		s.removing.Go(a.close)
+		err = ErrManyExpected
+	}
+	if err != nil {
+		s.expected.Take(user, -1)
+		return err
+	}
+	a.user = user
+	s.ahead[pid] = a
+	return nil
+}
+
+// Expects reports whether a process is expected to execute programs.
+func (s *Spaces) Expects(pid int) bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ahead[pid] != nil
+}
+
+// unexpect removes probes that were placed ahead; s.mu is held.
+func (s *Spaces) unexpect(which func(*aheadLoader) bool) {
+	for pid, a := range s.ahead {
+		if which(a) {
+			delete(s.ahead, pid)
+			s.expected.Take(a.user, -1)
+			s.removing.Go(a.close)
+		}
+	}
 }
 
 func (s *Spaces) probeAhead(pid int) (a *aheadLoader, err error) {
@@ -57,7 +101,7 @@ func (s *Spaces) probeAhead(pid int) (a *aheadLoader, err error) {
 		return nil, fmt.Errorf("%s has no interface for debuggers", usualLoader)
 	}
 	f.file = file
-	a = &aheadLoader{pid: pid}
+	a = new(aheadLoader)
 	if a.file, err = host.FileIDOf(file); err != nil {
 		return nil, err
 	}
@@ -71,10 +115,15 @@ func (s *Spaces) probeAhead(pid int) (a *aheadLoader, err error) {
 	return a, err
 }
 
-// probes reports whether it has the probe that a process needs on its dynamic linker. A process with the
-// same id may be another one.
-func (a *aheadLoader) probes(pid int, loader *os.File) bool {
-	if a == nil || a.pid != pid || loader == nil || unix.PidfdSendSignal(a.pidFD, 0, nil, 0) != nil {
+// ended reports whether the process has ended. One with the same id may be another one.
+func (a *aheadLoader) ended() bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(a.pidFD), Events: unix.POLLIN}}, 0)
+	return err == nil && n == 1
+}
+
+// probes reports whether it has the probe that the process needs on its dynamic linker.
+func (a *aheadLoader) probes(loader *os.File) bool {
+	if a == nil || loader == nil || a.ended() {
 		return false
 	}
 	id, err := host.FileIDOf(loader)
@@ -82,8 +131,6 @@ func (a *aheadLoader) probes(pid int, loader *os.File) bool {
 }
 
 func (a *aheadLoader) close() {
-	if a != nil {
-		a.probe.Close()
-		unix.Close(a.pidFD)
-	}
+	a.probe.Close()
+	unix.Close(a.pidFD)
 }

@@ -107,9 +107,9 @@ func (s *Spaces) probeLoader(pid int, p *space, mappings []codeMapping) (ready b
 	}
 	m := &mappings[i]
 	s.mu.Lock()
-	ahead := s.ahead
+	ahead := s.ahead[pid]
 	s.mu.Unlock()
-	if ahead.probes(pid, m.file.file) {
+	if ahead.probes(m.file.file) {
 		return true, nil
 	}
 	return s.placeOnce(pid, p, &p.loader, m, m.file.loader.debugState.Addr, s.objs.OnDebugState, m.file.loader.cookie())

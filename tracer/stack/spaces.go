@@ -11,6 +11,7 @@ import (
 
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
+	"ttmem/tracer/quota"
 )
 
 // Spaces mirrors the address spaces of traced processes to the kernel side. If it is nil,
@@ -46,8 +47,9 @@ type Spaces struct {
 	updating sync.Mutex
 	// placing counts the probes that are placed in the background, by user.
 	placing map[int]int
-	// ahead is the probe of ProbeLoader; nil: none.
-	ahead *aheadLoader
+	// ahead are the probes of Expect by process, and expected counts them by user.
+	ahead    map[int]*aheadLoader
+	expected *quota.Quota
 	// removing counts what is removed in the background.
 	removing sync.WaitGroup
 }
@@ -108,6 +110,7 @@ func NewSpaces(readers *host.Readers, warn func(string)) *Spaces {
 		pace: &pace{closing: closing}, readers: readers, warn: warn, wake: make(chan struct{}, 1),
 		cancel: cancel, stopped: make(chan struct{}),
 		byPID: make(map[int]*space), dirty: make(map[int]bool), slots: newSlots(0), placing: make(map[int]int),
+		ahead: make(map[int]*aheadLoader), expected: quota.New(maxExpected, allExpected),
 	}
 	s.files = &codeFiles{pace: s.pace, readers: readers, again: s.changedLater, large: make(chan struct{}, 1), byID: make(map[host.FileID]weak.Pointer[codeFile])}
 	s.rows = newRowReader(s.pace, s.rowsWereRead)
@@ -197,6 +200,7 @@ func (s *Spaces) Forget(p kernel.Program) {
 // forget drops a process if its program is the one that drops says; s.updating is held.
 func (s *Spaces) forget(pid int, drops func(kernel.Program) bool) {
 	s.mu.Lock()
+	s.unexpect((*aheadLoader).ended)
 	p := s.byPID[pid]
 	s.mu.Unlock()
 	if p != nil && drops(p.program) {
@@ -252,7 +256,7 @@ func (s *Spaces) Close() {
 	for _, p := range s.byPID {
 		s.removeProbes(p)
 	}
-	s.ahead.close()
+	s.unexpect(func(*aheadLoader) bool { return true })
 	s.mu.Unlock()
 	s.removing.Wait()
 	if s.rows.tables != nil {

@@ -54,9 +54,11 @@ type Options struct {
 	// returns when the hub has them, or the context is done. counts is true if the user of the
 	// processes asked. nil: owners are not searched.
 	Owners func(ctx context.Context, pids []int, counts bool) error
-	// Library prepares for a file that a process has opened, and another will map. It returns when that is done, or the
-	// context. nil: libraries are discovered when a process maps them.
-	Library func(ctx context.Context, pid, fd int) error
+	// PrepareFile prepares for a file that a process has opened, and another will map. It returns when that is done, or the
+	// context. nil, as PrepareCommand then: libraries and processes are discovered when a process maps one.
+	PrepareFile func(ctx context.Context, pid, fd int) error
+	// PrepareCommand prepares for a process that has not executed its program yet, a child of another.
+	PrepareCommand func(pid, parent int) error
 	// Reading reports whether the existing memory of processes is still being read; nil: it never
 	// is.
 	Reading func() bool
@@ -176,8 +178,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		method, answer = http.MethodPost, s.mark
 	case r.URL.Path == "/v1/owners":
 		method, answer = http.MethodPost, s.owners
-	case r.URL.Path == "/v1/library":
-		method, answer = http.MethodPost, s.library
+	case r.URL.Path == "/v1/prepare":
+		method, answer = http.MethodPost, s.prepare
 	}
 	switch {
 	case answer == nil:

@@ -183,10 +183,10 @@ func (o *Options) traceCommand() (*Tracing, error) {
 	}
 	t.command, t.begun = command, begun
 	if t.own == nil {
-		prepareBy(client, o.Command[0])
+		prepareBy(client, command.PID(), o.Command[0])
 		return t, nil
 	}
-	t.own.ProbeLoader(command.PID())
+	_ = t.own.PrepareCommand(command.PID(), os.Getpid()) // else its code is known a little later
 	for _, path := range host.LikelyLibraries(o.Command[0]) {
 		if t.own.Prepare(path) == nil {
 			break
@@ -195,9 +195,11 @@ func (o *Options) traceCommand() (*Tracing, error) {
 	return t, nil
 }
 
-// prepareBy lets a service prepare for the files that a command will probably map. Without that, the first process on the
-// host that maps the library is attached to late, and its first call stacks end early.
-func prepareBy(client *service.Client, command string) {
+// prepareBy lets a service prepare for a command and the files that it will probably map. Without that, the first process
+// on the host that maps the library is attached to late, and on a busy host the code of every one is known late: its first
+// call stacks end early.
+func prepareBy(client *service.Client, pid int, command string) {
+	_ = client.PrepareCommand(context.Background(), pid) // an older service does not
 	seen := make(map[string]bool)
 	for _, library := range host.LikelyLibraries(command) {
 		folder := filepath.Dir(library)
@@ -207,7 +209,7 @@ func prepareBy(client *service.Client, command string) {
 		seen[folder] = true
 		for _, path := range host.Beside(library) { // the library, too
 			if file, err := host.Open(path); err == nil {
-				_ = client.Prepare(context.Background(), file) // else it is discovered when it is mapped
+				_ = client.PrepareFile(context.Background(), file) // else it is discovered when it is mapped
 				file.Close()
 			}
 		}

@@ -5,6 +5,7 @@ import os
 import random
 import socket
 import ssl
+import subprocess
 import threading
 import time
 
@@ -62,7 +63,8 @@ def streams():
 
 
 def opened():
-    """Asks for libraries that are none: what is no file, is not open, or is damaged."""
+    """Asks to prepare for libraries that are none: what is no file, is not open, or is damaged; and for commands: its own
+    child, again and again, as many as it can start, ones that ended, and others' processes."""
     damaged = os.path.join(HOME, "libtt_metal.so")
     with open(damaged, "wb") as f:
         f.write(open(CONTEXT["library"], "rb").read(1 << 20))
@@ -70,11 +72,15 @@ def opened():
     os.ftruncate(endless, 1 << 40)
     opens = [os.open(p, os.O_RDONLY) for p in (HOME, "/dev/zero", "/proc/self/mem", damaged, CONTEXT["library"])]
     opens += [endless, os.pipe()[0], connect().fileno(), 10**6]
+    children = [subprocess.Popen(["sleep", "1000"]) for _ in range(200)] + [subprocess.Popen("true") for _ in range(20)]
+    commands = [p.pid for p in children] + [1, 2, os.getpid(), os.getppid(), 2**31 - 1]
 
     def ask(i):
         with connect() as s:
-            s.sendall(b"POST /v1/library?fd=%d HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n" % opens[i % len(opens)])
-            s.recv(1 << 16)
+            fd, pid = opens[i % len(opens)], commands[i % len(commands)]
+            for what in b"fd=%d" % fd, b"pid=%d" % pid:
+                s.sendall(b"POST /v1/prepare?%s HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n" % what)
+                s.recv(1 << 16)
 
     threads(40, ask)
 
