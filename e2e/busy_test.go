@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 
 	"ttmem/aggregate/memory"
 	"ttmem/e2e/rig"
+	"ttmem/tracer/event"
 )
 
 var busyForm = flag.String("busy", "", "TestBusyHost plays the first minutes with ttmem on a busy host: short or full")
@@ -32,13 +34,14 @@ func TestBusyHost(t *testing.T) {
 	if *busyForm == "" {
 		t.Skip("no -busy: make busy")
 	}
-	diagnoses, starts := 1, 3
+	diagnoses, starts, ofUser := 1, 3, 2
 	if *busyForm == "full" {
-		diagnoses, starts = 20, 200
+		diagnoses, starts, ofUser = 20, 200, 20
 	}
 	env := setup(t, "0.81.1", "3.10")
 	p := startTarget(t, env, rig.N150, program(t, "hold.py"), "3", "512")
 	p.expect(t, "holding")
+	u := newOrdinaryUser(t, "TTMEM_SOCKET="+startServer(t).socket)
 	takeProcessors(t)
 
 	var sum startsOf
@@ -81,9 +84,17 @@ func TestBusyHost(t *testing.T) {
 				sum.add(t, file, out)
 			})
 		}
+		for i := range ofUser {
+			parallel("run of a user", func(t *testing.T) { // through the host's service
+				name := fmt.Sprintf("%d.ttmem", i)
+				said, status := u.runs(t, "run", "-o", name, "--", u.env.Command(t.Context(), rig.N150).Path, program(t, "hold.py"), "8", "64")
+				qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", said))
+				sum.addOfUser(readEvents(t, filepath.Join(u.dir, name)))
+			})
+		}
 	})
 	t.Logf("%d starts: %d stacks, %d of them with Python, %d incomplete, %d events lost",
-		starts, sum.taken, sum.python, sum.incomplete, sum.lost)
+		starts+ofUser, sum.taken, sum.python, sum.incomplete, sum.lost)
 	qt.Check(t, qt.IsTrue(100*sum.incomplete <= sum.taken))
 	qt.Check(t, qt.Equals(sum.lost, 0))
 }
@@ -114,6 +125,30 @@ func (s *startsOf) add(t *testing.T, file string, out []byte) {
 	s.lost += page.LostEvents
 	for _, n := range page.Processes[0].Lost {
 		s.lost += n
+	}
+}
+
+// addOfUser adds the events of a user's recording, which has no counts of stacks.
+func (s *startsOf) addOfUser(events []event.Event) {
+	s.Lock()
+	defer s.Unlock()
+	for _, e := range events {
+		switch e.Kind {
+		case event.Lost:
+			s.lost += e.Count
+		case event.Alloc:
+			s.taken++
+			var frames []event.Frame
+			if e.Stack != nil {
+				frames = e.Stack.Frames()
+			}
+			if slices.ContainsFunc(frames, func(f event.Frame) bool { return f.Kind == event.Python && filepath.Base(f.File) == "hold.py" }) {
+				s.python++
+			}
+			if n := len(frames); n == 0 || frames[n-1].Name != "_start" {
+				s.incomplete++
+			}
+		}
 	}
 }
 
