@@ -50,6 +50,7 @@ func checkJudged(t *testing.T, run traced) {
 		}
 	}
 	programs, live, accused := 0, make(map[string]bool), make(map[string]bool)
+	why := make(map[string][]string) // what is known of the buffers of a bad line that are live at a peak
 	for title, events := range devicesOf(run.events) {
 		programs++
 		advice, err := advise.Of(func(handle func(*event.Event)) error {
@@ -64,6 +65,8 @@ func checkJudged(t *testing.T, run traced) {
 			for i := range advice.All {
 				if b := &advice.All[i]; b.In == peak.Space && b.Born <= peak.PeakAt && b.End > peak.PeakAt {
 					live[lineIn(good, b.Stack)] = true
+					line := lineIn(bad, b.Stack)
+					why[line] = append(why[line], fmt.Sprintf("%s: known %v, %d uses, owner %q", title, b.IsKnown(), b.Uses, advice.Owner(i).Path))
 				}
 			}
 			for _, l := range slices.Concat(peak.Lines, peak.Early) {
@@ -81,7 +84,7 @@ func checkJudged(t *testing.T, run traced) {
 		qt.Check(t, qt.IsTrue(live[line]), qt.Commentf("%s is not live at a peak", line))
 	}
 	for _, line := range bad {
-		qt.Check(t, qt.IsTrue(accused[line]), qt.Commentf("%s is not accused", line))
+		qt.Check(t, qt.IsTrue(accused[line]), qt.Commentf("%s is not accused: %q", line, why[line]))
 	}
 }
 
