@@ -75,7 +75,7 @@ func runAdvise(o *viewOptions) error {
 		read.Notes = append(read.Notes, "the advice is of the last "+page.Seconds(read.EndNs-min(read.EndNs, begin.TimeNs))+", which the service has recorded")
 	}
 	p.Notes = read.Notes
-	if err := output.Print(p, o.format, page.NewSupplement(read.File.Clock()), "advice"); err != nil {
+	if err := output.Print(p, o.format, page.NewSupplement(source.Clock(read.File)), "advice"); err != nil {
 		return err
 	}
 	return read.Finish(nil)

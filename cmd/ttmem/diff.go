@@ -13,6 +13,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/moment"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/gate"
 	"ttmem/cmd/ttmem/output"
@@ -33,7 +34,7 @@ type diffOptions struct {
 	// auto is true if no moment is selected.
 	auto bool
 	// calls are what is compared with --within.
-	calls source.Span
+	calls moment.Span
 }
 
 // listedChanges is how many changes are listed without -n.
@@ -79,12 +80,12 @@ growth of either fails. docs/diff.md explains both.`,
 // A diffSide is one side of a comparison.
 type diffSide struct {
 	diff.Side
-	at source.Moment
+	at moment.Moment
 	// peaks are compared if the unfreed memory does not differ.
 	peaks analyze.Parts
 }
 
-func (o *diffOptions) newSide(path string, at source.Moment) *diffSide {
+func (o *diffOptions) newSide(path string, at moment.Moment) *diffSide {
 	return &diffSide{Side: diff.Side{Path: path, Moment: at.Text, When: at.String(), PIDs: o.source.PIDs}, at: at}
 }
 
@@ -113,7 +114,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 	case within && c.Flags().Changed("at"):
 		return nil, nil, errors.New("--at is one moment: leave it out with --within")
 	case within:
-		if o.calls, err = source.ParseSpan(args[0], text, source.End); err == nil && len(args) == 1 && o.calls.Nth > 0 {
+		if o.calls, err = source.ParseSpan(args[0], text, moment.End); err == nil && len(args) == 1 && o.calls.Nth > 0 {
 			err = fmt.Errorf("--within %s is one call: give a second file, or %s to compare its first call with the last", o.calls.Call(), o.calls.Within)
 		}
 		side := func(path string) *diffSide {
@@ -128,7 +129,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 		return nil, nil, errors.New("--to without --from: give both")
 	}
 	if !marked {
-		at := source.Moment{Kind: source.Unfreed, Text: "left"}
+		at := moment.Moment{Kind: moment.Unfreed, Text: "left"}
 		if c.Flags().Changed("at") {
 			if at, err = source.ParseMoment("at", o.at); err != nil {
 				return nil, nil, err
@@ -138,12 +139,12 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 		a = o.newSide(args[0], at)
 		if live {
 			a.PIDs = nil // another run has other ids
-			b = &diffSide{Side: diff.Side{Path: o.source.Place(), Moment: "now", When: "now", PIDs: o.source.PIDs, Live: true}, at: source.Moment{Kind: source.End}}
+			b = &diffSide{Side: diff.Side{Path: o.source.Place(), Moment: "now", When: "now", PIDs: o.source.PIDs, Live: true}, at: moment.Moment{Kind: moment.End}}
 			return a, b, nil
 		}
 		return a, o.newSide(args[1], at), nil
 	}
-	span, err := source.ParseSpan(args[0], text, source.End)
+	span, err := source.ParseSpan(args[0], text, moment.End)
 	return o.newSide(args[0], span.From), o.newSide(args[0], span.To), err
 }
 
@@ -154,7 +155,7 @@ func (o *diffOptions) sidesOfBaseline(c *cobra.Command, args []string) (a, b *di
 			return nil, nil, fmt.Errorf("--%s does not go with a baseline, which has the moments left and peak: leave it out", flag)
 		}
 	}
-	at := source.Moment{Kind: source.Unfreed, Text: "left", Last: true}
+	at := moment.Moment{Kind: moment.Unfreed, Text: "left", Last: true}
 	switch {
 	case o.baseline == "":
 		return nil, nil, fmt.Errorf("--update-baseline needs a file: %s --baseline FILE B --update-baseline", c.CommandPath())
@@ -169,7 +170,7 @@ func (o *diffOptions) sidesOfBaseline(c *cobra.Command, args []string) (a, b *di
 	case o.by == "class" || o.by == "process":
 		return nil, nil, fmt.Errorf("--by %s: a baseline does not have it; choose stack, op, line or owner", o.by)
 	case c.Flags().Changed("at") && o.at == "peak":
-		at = source.Moment{Kind: source.Peak, Text: "peak", Last: true}
+		at = moment.Moment{Kind: moment.Peak, Text: "peak", Last: true}
 	}
 	o.auto = !c.Flags().Changed("at")
 	o.gate.Always = !o.update
@@ -194,7 +195,7 @@ func (o *diffOptions) readBaseline(a, b *diffSide) (*source.Summary, error) {
 		return nil, fmt.Errorf("--baseline %s: %w; --update-baseline makes it again", a.Path, err)
 	}
 	a.Parts, a.peaks, a.Snap = baseline.Left, baseline.Peaks, &memory.Snapshot{}
-	if a.at.Kind == source.Peak {
+	if a.at.Kind == moment.Peak {
 		a.Parts = baseline.Peaks
 	}
 	return o.readSides(&source.Recording{Path: b.Path}, b)
@@ -311,7 +312,7 @@ func (o *diffOptions) compare(a, b *diffSide, names alloc.Namer) *diff.Differenc
 	case len(d.Totals) == 0:
 		ask.Note = "Both freed everything: these are the peaks."
 	}
-	peak := source.Moment{Kind: source.Peak, Text: "peak"}
+	peak := moment.Moment{Kind: moment.Peak, Text: "peak"}
 	for _, side := range []*diffSide{a, b} {
 		side.Moment, side.When, side.Parts, side.TimeNs = peak.Text, peak.String(), side.peaks, 0
 	}
@@ -349,15 +350,15 @@ func (o *diffOptions) readSides(of source.Source, sides ...*diffSide) (*source.S
 	var w source.Summary
 	for _, side := range sides {
 		at := side.at
-		if at.Kind == source.Peak {
-			at = source.Moment{Kind: source.End} // whose state has the peaks of all regions
+		if at.Kind == moment.Peak {
+			at = moment.Moment{Kind: moment.End} // whose state has the peaks of all regions
 		}
-		end, err := of.StateAt(at, func(s *source.State, regions source.Regions) {
+		end, err := of.StateAt(at, func(s *source.State, regions moment.Regions) {
 			switch side.at.Kind {
-			case source.Peak:
+			case moment.Peak:
 				side.Parts.AddPeaks(s.State)
 				return
-			case source.Unfreed:
+			case moment.Unfreed:
 				side.peaks.AddPeaks(s.State)
 				if others := side.Parts.AddUnfreed(s.State); others.Count > 0 {
 					w.Notes = append(w.Notes, fmt.Sprintf("%s: %s of %s not compared: from processes that ended, with too many call sites",
@@ -387,7 +388,7 @@ func (s *diffSide) end(end *source.State, clock page.Clock) {
 	s.Snap, s.Clock = end.Snapshot(), clock
 	s.Losses = s.Snap.Losses(s.Live, s.PIDs)
 	if !s.Live {
-		s.Clock = end.File.Clock()
+		s.Clock = source.Clock(end.File)
 	}
 }
 
@@ -410,15 +411,15 @@ func (o *diffOptions) readCalls(oneFile bool, sides ...*diffSide) (*source.Summa
 			side.Moment = fmt.Sprintf("%s#%d", o.calls.Within, nth)
 		}
 		begin := func(s *aggregate.State, at memory.Point) { s.FollowFrom(at.TimeNs) }
-		end, err := r.Play(o.calls, calls.Hull(), begin, func(s *source.State, _ source.Regions) {
+		end, err := r.Play(o.calls, calls.Hull(), begin, func(s *source.State, _ moment.Regions) {
 			side.Parts.AddSurvivors(s.State, calls.Times())
 			side.TimeNs = s.NowNs
 		})
 		if err != nil {
 			return nil, err
 		}
-		side.end(end, end.File.Clock())
-		side.Span = calls.Span(&o.calls)
+		side.end(end, source.Clock(end.File))
+		side.Span = source.SpanOf(&o.calls, calls)
 		if !oneFile || i == 0 {
 			w.Notes, w.Failed = append(w.Notes, end.Notes...), w.Failed || end.Failed
 		}

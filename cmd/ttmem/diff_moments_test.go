@@ -12,6 +12,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/moment"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 )
@@ -46,7 +47,7 @@ func TestADifferenceNeedsNoPass(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), s.name+".ttmem")
 			readStory(t, storyEvents(goldenFolder, s.name)).record(t, path, 200)
-			side := (&diffOptions{}).newSide(path, source.Moment{Kind: source.Unfreed})
+			side := (&diffOptions{}).newSide(path, moment.Moment{Kind: moment.Unfreed})
 			_, err := new(diffOptions).readSides(&source.Recording{Path: path, Quiet: true}, side)
 			qt.Assert(t, qt.IsNil(err))
 
@@ -78,7 +79,7 @@ func TestADifferenceNeedsNoPass(t *testing.T) {
 			qt.Check(t, qt.DeepEquals(amountsOf(&side.Parts), unfreed))
 
 			var peaks analyze.Parts
-			_, err = (&source.Recording{Path: path}).StateAt(source.Moment{Kind: source.Peak}, func(s *source.State, of source.Regions) {
+			_, err = (&source.Recording{Path: path}).StateAt(moment.Moment{Kind: moment.Peak}, func(s *source.State, of moment.Regions) {
 				peaks.AddLive(s.State, of)
 			})
 			qt.Assert(t, qt.IsNil(err))

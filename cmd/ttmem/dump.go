@@ -12,6 +12,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/moment"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
@@ -158,8 +159,8 @@ func checkLive(snap *memory.Snapshot, filter *alloc.Filter, of string) error {
 
 // states returns the moment to list and the states of that or, with a span, those at its end, and the times
 // of the span.
-func (o *viewOptions) states() (from source.Source, at source.Moment, span source.Span, born source.Intervals, err error) {
-	span, err = source.ParseSpan(o.source.File, o.span, source.End)
+func (o *viewOptions) states() (from source.Source, at moment.Moment, span moment.Span, born moment.Intervals, err error) {
+	span, err = source.ParseSpan(o.source.File, o.span, moment.End)
 	switch {
 	case err != nil:
 	case o.span == flags.Span{}:
@@ -185,9 +186,9 @@ func (o *viewOptions) list(filter alloc.Filter, rules *name.Rules) (*dump.List, 
 	var failed error
 	var moments []dump.Moment
 	var overlaps []string
-	list := func(s *source.State, regions source.Regions) {
+	list := func(s *source.State, regions moment.Regions) {
 		filters := []alloc.Filter{filter}
-		if s.At == source.Peak {
+		if s.At == moment.Peak {
 			filters = splitFilter(&filter, s.State, regions)
 		}
 		for _, some := range filters {
@@ -201,7 +202,7 @@ func (o *viewOptions) list(filter alloc.Filter, rules *name.Rules) (*dump.List, 
 				}
 				overlaps = append(overlaps, alloc.Overlaps(one.Snap, true, filter.PIDs)...)
 			}
-			if err == nil && s.At == source.Peak {
+			if err == nil && s.At == moment.Peak {
 				one.OnlyRunning(s.State)
 				moments = append(moments, momentOf(&some, one.Snap))
 			}
@@ -233,7 +234,7 @@ func (o *viewOptions) list(filter alloc.Filter, rules *name.Rules) (*dump.List, 
 	l.Notes = append(slices.Compact(overlaps), end.Notes...)
 	switch {
 	case born != nil:
-		l.Span, l.Of = born.Span(&span), span.String()+" "+source.In(end.File.Name)
+		l.Span, l.Of = source.SpanOf(&span, born), span.String()+" "+source.In(end.File.Name)
 	case at.AtEnd():
 		l.Ended = o.source.File
 	}
@@ -242,7 +243,7 @@ func (o *viewOptions) list(filter alloc.Filter, rules *name.Rules) (*dump.List, 
 
 // splitFilter returns the filter with only some regions: several filters if the chips have
 // different regions.
-func splitFilter(f *alloc.Filter, s *aggregate.State, some source.Regions) (list []alloc.Filter) {
+func splitFilter(f *alloc.Filter, s *aggregate.State, some moment.Regions) (list []alloc.Filter) {
 	all := s.Snapshot().DeviceIDs()
 	if all == nil {
 		return []alloc.Filter{*f}

@@ -19,6 +19,7 @@ import (
 	"ttmem/aggregate/export"
 	"ttmem/aggregate/export/sqlite"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/moment"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -305,7 +306,7 @@ func (x *exportJob) profile() (p *memory.Profile, how export.Options, err error)
 		return nil, how, err
 	}
 	r := source.Recording{Path: x.source.File, PIDs: x.source.PIDs, Whole: true, KeepSites: true, Ctx: x.source.Ctx}
-	end, err := r.StateAt(at, func(s *source.State, of source.Regions) {
+	end, err := r.StateAt(at, func(s *source.State, of moment.Regions) {
 		one := analyze.Profile(s.State, x.by == "owner")
 		if at.AtEnd() {
 			p = one

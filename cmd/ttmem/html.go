@@ -17,6 +17,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/moment"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/between"
 	"ttmem/cmd/ttmem/document"
@@ -94,7 +95,7 @@ func writeHTML(ctx context.Context, o *htmlOptions) error {
 	if err != nil {
 		return err
 	}
-	times, err := o.times(source.EveryRegion)
+	times, err := o.times(moment.EveryRegion)
 	if err != nil {
 		return err
 	}
@@ -181,7 +182,7 @@ func (o *htmlOptions) play(p *web.Page, state *aggregate.State, times memory.Int
 	}
 	p.Own(state)
 	if w != nil && times != nil {
-		span, _ := source.ParseSpan(o.source.File, o.span, source.After)
+		span, _ := source.ParseSpan(o.source.File, o.span, moment.After)
 		w.Of += ", " + span.String()
 	}
 	return w, err
@@ -218,7 +219,7 @@ func (o *htmlOptions) write(out io.Writer, p *web.Page, state *aggregate.State, 
 
 // addAdvice adds what is held after its last use, for a page of a whole recording in which uses are recorded.
 func (o *htmlOptions) addAdvice(documents map[string]json.RawMessage) error {
-	if span, err := source.ParseSpan(o.source.File, o.span, source.After); err != nil || !span.IsWhole() {
+	if span, err := source.ParseSpan(o.source.File, o.span, moment.After); err != nil || !span.IsWhole() {
 		return err
 	}
 	a, err := adviceUnasked(&source.Recording{Path: o.source.File, PIDs: o.source.PIDs, Quiet: true})
@@ -242,12 +243,12 @@ func pageDocuments(state *aggregate.State, w *source.Summary, rules *name.Rules)
 	snap := state.Snapshot()
 	leaked := leaksOptions{viewOptions: viewOptions{by: "stack"}}
 	operations := ops.New(ops.Options{Of: w.Of, Limit: pageOperations, Rules: rules, Snapshot: snap})
-	operations.Add(state, source.EveryRegion)
+	operations.Add(state, moment.EveryRegion)
 	failures := &oom.Page{Of: w.Of, Limit: pageFailures, Snapshot: snap}
 	failures.Choose()
 	documents := make(map[string]json.RawMessage)
 	for name, view := range map[string]output.View{
-		"leaks": leaked.page(&between.Follower{Span: source.Whole, State: state}, &source.State{State: state, Summary: *w}, alloc.Filter{}, rules),
+		"leaks": leaked.page(&between.Follower{Span: moment.Whole, State: state}, &source.State{State: state, Summary: *w}, alloc.Filter{}, rules),
 		"ops":   operations, "oom": failures,
 	} {
 		documents[name] = document.Append(nil, view.Document(), nil)

@@ -12,6 +12,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/moment"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/between"
 	"ttmem/cmd/ttmem/flags"
@@ -102,7 +103,7 @@ func (o *leaksOptions) check() (alloc.Filter, *name.Rules, error) {
 }
 
 func runLeaks(c *cobra.Command, o *leaksOptions) error {
-	span, err := source.ParseSpan(o.source.File, o.span, source.Mark)
+	span, err := source.ParseSpan(o.source.File, o.span, moment.Mark)
 	if err != nil {
 		return err
 	}
@@ -161,7 +162,7 @@ func findings(rows []*alloc.Row, what func(*alloc.Row) string) []gate.Finding {
 }
 
 // follow brings a state to the end of the events. It returns the state of the source.
-func (o *leaksOptions) follow(span source.Span) (*source.State, *between.Follower, error) {
+func (o *leaksOptions) follow(span moment.Span) (*source.State, *between.Follower, error) {
 	if o.source.File != "" && !span.IsWhole() {
 		return o.followRecording(&source.Recording{Path: o.source.File, PIDs: o.source.PIDs}, span)
 	}
@@ -182,7 +183,7 @@ func (o *leaksOptions) follow(span source.Span) (*source.State, *between.Followe
 }
 
 // followRecording follows the survivors of a span of a recording.
-func (o *leaksOptions) followRecording(r *source.Recording, span source.Span) (*source.State, *between.Follower, error) {
+func (o *leaksOptions) followRecording(r *source.Recording, span moment.Span) (*source.State, *between.Follower, error) {
 	marks := &between.Follower{Span: span}
 	list, err := r.Intervals(span)
 	if err == nil {
@@ -200,7 +201,7 @@ func (o *leaksOptions) followRecording(r *source.Recording, span source.Span) (*
 }
 
 // watch applies all events to a state; while processes run, until the marks of the span are there.
-func (o *leaksOptions) watch(span source.Span) (*source.State, *between.Follower, error) {
+func (o *leaksOptions) watch(span moment.Span) (*source.State, *between.Follower, error) {
 	marks := &between.Follower{Span: span, State: aggregate.New()}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -8,6 +8,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/moment"
 	"ttmem/cmd/ttmem/between"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/gate"
@@ -143,7 +144,7 @@ func checkSpan(t *testing.T, path string, args []string) {
 		values[args[2]] = args[3]
 	}
 	o := source.Options{File: path}
-	span, err := source.ParseSpan(path, flags.Span{From: values["--from"], To: values["--to"]}, source.Mark)
+	span, err := source.ParseSpan(path, flags.Span{From: values["--from"], To: values["--to"]}, moment.Mark)
 	qt.Assert(t, qt.IsNil(err))
 	want, got := &between.Follower{Span: span}, &between.Follower{Span: span}
 	state, begun := aggregate.New(), false

@@ -13,6 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/moment"
 	"ttmem/cmd/ttmem/document"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
@@ -97,7 +98,7 @@ func logOf(t *testing.T, path string, o logOptions, layout page.Layout) (string,
 	o.source.File = path
 	filter, _, err := o.check()
 	qt.Assert(t, qt.IsNil(err))
-	filter.Times, err = o.times(source.EveryRegion)
+	filter.Times, err = o.times(moment.EveryRegion)
 	qt.Assert(t, qt.IsNil(err))
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	qt.Assert(t, qt.IsNil(err))

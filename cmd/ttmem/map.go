@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/aggregate/moment"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -65,8 +66,8 @@ func drawMap(o *viewOptions) error {
 }
 
 // readMap checks the other flags, and reads the regions at a moment.
-func (o *viewOptions) readMap(moment string) (*memmap.Page, *source.Summary, error) {
-	at, err := source.ParseAt(o.source.File, moment)
+func (o *viewOptions) readMap(text string) (*memmap.Page, *source.Summary, error) {
+	at, err := source.ParseAt(o.source.File, text)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -79,8 +80,8 @@ func (o *viewOptions) readMap(moment string) (*memmap.Page, *source.Summary, err
 	}
 	m := &memmap.Page{Names: &alloc.Namer{Rules: rules}, Regions: filter.Regions, Chips: o.devices, Limit: o.n, UTC: o.utc}
 	var overlaps []string
-	end, err := o.source.Present(o.source.PIDs).StateAt(at, func(s *source.State, regions source.Regions) {
-		m.AtPeak = s.At == source.Peak
+	end, err := o.source.Present(o.source.PIDs).StateAt(at, func(s *source.State, regions moment.Regions) {
+		m.AtPeak = s.At == moment.Peak
 		overlaps = append(overlaps, alloc.Overlaps(m.Add(s.State, s.NowNs, regions), true, o.source.PIDs)...)
 	})
 	if err != nil {

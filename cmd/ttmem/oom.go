@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/moment"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -146,8 +147,8 @@ func (o *viewOptions) addHolders(p *oom.Page, now *source.State) error {
 	recording := &source.Recording{Path: p.File, PIDs: o.source.PIDs}
 	held := make(map[*memory.Failure][]memory.Buffer)
 	for _, f := range p.Explained(listedFailures) {
-		at := source.Moment{Kind: source.AtPoint, Point: memory.Point{TimeNs: f.TimeNs}}
-		_, err := recording.StateAt(at, func(s *source.State, _ source.Regions) { held[f] = s.Owned() })
+		at := moment.Moment{Kind: moment.AtPoint, Point: memory.Point{TimeNs: f.TimeNs}}
+		_, err := recording.StateAt(at, func(s *source.State, _ moment.Regions) { held[f] = s.Owned() })
 		if errors.Is(err, term.ErrInterrupted) {
 			return err
 		}

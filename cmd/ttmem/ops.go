@@ -7,6 +7,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/moment"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -48,7 +49,7 @@ Ctrl-C or for --duration. docs/ops.md explains the columns.`,
 }
 
 func listOperations(o *viewOptions) error {
-	span, err := source.ParseSpan(o.source.File, o.span, source.End)
+	span, err := source.ParseSpan(o.source.File, o.span, moment.End)
 	if err != nil {
 		return err
 	}
@@ -76,15 +77,15 @@ func listOperations(o *viewOptions) error {
 }
 
 // readOperations adds the operations that ran in a span to the page.
-func (o *viewOptions) readOperations(span source.Span, p *ops.Page) (end *source.State, err error) {
-	add := func(s *source.State, of source.Regions) { p.Add(s.State, of) }
+func (o *viewOptions) readOperations(span moment.Span, p *ops.Page) (end *source.State, err error) {
+	add := func(s *source.State, of moment.Regions) { p.Add(s.State, of) }
 	if o.span.From == "" && span.Within == "" {
 		end, err = o.source.Watched(o.source.PIDs).StateAt(span.To, add)
 	} else {
-		var list source.Intervals
+		var list moment.Intervals
 		recording := o.source.Recording()
 		if list, err = recording.Intervals(span); err == nil {
-			p.Span = list.Span(&span)
+			p.Span = source.SpanOf(&span, list)
 			end, err = recording.Play(span, list, func(s *aggregate.State, _ memory.Point) { s.RestartOperations() }, add)
 		}
 	}

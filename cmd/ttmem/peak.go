@@ -8,6 +8,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/moment"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -58,7 +59,7 @@ func showPeaks(c *cobra.Command, o *viewOptions) error {
 	if err != nil {
 		return err
 	}
-	span, err := source.ParseSpan(o.source.File, o.span, source.End)
+	span, err := source.ParseSpan(o.source.File, o.span, moment.End)
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func showPeaks(c *cobra.Command, o *viewOptions) error {
 }
 
 // readPeaks reads the events of a span. It returns a state that has its peaks, and their origin.
-func (o *viewOptions) readPeaks(span source.Span) (s *aggregate.State, w *source.Summary, how peak.Options, err error) {
+func (o *viewOptions) readPeaks(span moment.Span) (s *aggregate.State, w *source.Summary, how peak.Options, err error) {
 	if span.IsWhole() {
 		s = aggregate.New()
 		o.source.StateOnly = len(o.source.PIDs) == 0 // the state of one process lacks the chips' peaks
@@ -109,7 +110,7 @@ func (o *viewOptions) readPeaks(span source.Span) (s *aggregate.State, w *source
 			now.BeginPeaks()
 		}
 		now.CountPeaks(true)
-	}, func(now *source.State, _ source.Regions) {
+	}, func(now *source.State, _ moment.Regions) {
 		if s = now.State; span.Within != "" {
 			s.CountPeaks(false)
 		}
@@ -118,7 +119,7 @@ func (o *viewOptions) readPeaks(span source.Span) (s *aggregate.State, w *source
 		return nil, nil, how, err
 	}
 	losses := end.Snapshot().Losses(false, o.source.PIDs)
-	how.Span, how.Losses = list.Span(&span), &losses
+	how.Span, how.Losses = source.SpanOf(&span, list), &losses
 	how.Of, how.EndNs = end.File.Name+", "+span.String(), how.Span.ToNs
 	how.Place = source.In(how.Of)
 	if begin, err := r.Begin(); err == nil && how.Span.FromNs > begin.TimeNs {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/moment"
 	"ttmem/aggregate/phases"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
@@ -47,7 +48,7 @@ func showPhases(o *viewOptions, depth int) error {
 	}
 	state := aggregate.New()
 	tree := phases.New(state)
-	w, err := o.source.Watch(source.Selected(o.source.PIDs, state.Completed(tree.Event)))
+	w, err := o.source.Watch(moment.Selected(o.source.PIDs, state.Completed(tree.Event)))
 	if err != nil {
 		return err
 	}

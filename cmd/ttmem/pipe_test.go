@@ -74,6 +74,6 @@ func TestAPipeIsReadAsAFileIs(t *testing.T) {
 		{"dump", "-", "--at", "peak"}, {"map", "-", "--at", "peak"}, {"diff", "-", "--from", "begin"}, {"diff", path, "-", "--at", "begin"},
 	} {
 		_, err := pipedSays(t, path, args...)
-		qt.Check(t, qt.ErrorMatches(err, "- is not a file: it can be read only once, .*; give a file"), qt.Commentf("%v", args))
+		qt.Check(t, qt.ErrorMatches(err, "standard input is not a file: it can be read only once, .*; give a file"), qt.Commentf("%v", args))
 	}
 }

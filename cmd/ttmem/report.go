@@ -12,6 +12,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/moment"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -59,7 +60,7 @@ func reportFile(o *viewOptions) error {
 	handle := func(*event.Event) {}
 	if file.Whole {
 		how.State = aggregate.New()
-		handle = source.Selected(o.source.PIDs, how.State.Apply)
+		handle = moment.Selected(o.source.PIDs, how.State.Apply)
 	}
 	w, err := file.Watch(state.Completed(handle))
 	if err != nil {
@@ -76,7 +77,7 @@ func reportFile(o *viewOptions) error {
 	if how.Advice, err = adviceUnasked(&source.Recording{Path: o.source.File, PIDs: o.source.PIDs, Quiet: true}); err != nil {
 		return err
 	}
-	how.Older, how.Clock, how.CutShort = w.File.Older(), w.File.Clock(), w.Cut
+	how.Older, how.Clock, how.CutShort = w.File.Older(), source.Clock(w.File), w.Cut
 	err = output.Print(&report.Page{Snapshot: snapshot, Options: how}, o.format, page.NewSupplement(how.Clock, snapshot), "report")
 	return cmp.Or(err, w.Finish(nil))
 }

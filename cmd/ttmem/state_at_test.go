@@ -13,6 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/moment"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 )
@@ -120,7 +121,7 @@ func jsonText(value any) string {
 // TestAStateFromCheckpointsIsThatOfAllEvents compares each moment of all stories, whose
 // recordings have many checkpoints, with what the events from the first one on say.
 func TestAStateFromCheckpointsIsThatOfAllEvents(t *testing.T) {
-	compared := make(map[source.Kind]int)
+	compared := make(map[moment.Kind]int)
 	for _, story := range goldenStories {
 		path := filepath.Join(t.TempDir(), story.name+".ttmem")
 		stream := readStory(t, storyEvents(goldenFolder, story.name))
@@ -136,7 +137,7 @@ func TestAStateFromCheckpointsIsThatOfAllEvents(t *testing.T) {
 			m.Last = true
 			comment := qt.Commentf("%s at %s", story.name, text)
 			reached := 0
-			_, err = (&source.Recording{Path: path}).StateAt(m, func(s *source.State, of source.Regions) {
+			_, err = (&source.Recording{Path: path}).StateAt(m, func(s *source.State, of moment.Regions) {
 				qt.Check(t, qt.IsTrue(of(0, event.DRAM)), comment)
 				qt.Check(t, qt.IsTrue(known(s.State) == known(all.after(at[reached]))), comment)
 				reached++
@@ -145,9 +146,9 @@ func TestAStateFromCheckpointsIsThatOfAllEvents(t *testing.T) {
 			qt.Assert(t, qt.Equals(reached, 1), comment)
 			compared[m.Kind]++
 		}
-		compared[source.Peak] += all.comparePeaks(path)
+		compared[moment.Peak] += all.comparePeaks(path)
 	}
-	for _, kind := range []source.Kind{source.End, source.Begin, source.Peak, source.Mark, source.Failure, source.After} {
+	for _, kind := range []moment.Kind{moment.End, moment.Begin, moment.Peak, moment.Mark, moment.Failure, moment.After} {
 		qt.Check(t, qt.IsTrue(compared[kind] > 0), qt.Commentf("kind %d", kind))
 	}
 }
@@ -176,7 +177,7 @@ func (r *replayed) comparePeaks(path string) (compared int) {
 		}
 	}
 	reached := 0
-	_, err := (&source.Recording{Path: path}).StateAt(source.Moment{Kind: source.Peak, Text: "peak"}, func(s *source.State, of source.Regions) {
+	_, err := (&source.Recording{Path: path}).StateAt(moment.Moment{Kind: moment.Peak, Text: "peak"}, func(s *source.State, of moment.Regions) {
 		reached++
 		now := known(s.State)
 		for where, n := range at {
@@ -216,7 +217,7 @@ func TestAStateFromADamagedFileIsRightOrAnError(t *testing.T) {
 			m, err := source.ParseMoment("at", text)
 			qt.Assert(t, qt.IsNil(err))
 			m.Last = true
-			_, err = (&source.Recording{Path: path}).StateAt(m, func(s *source.State, _ source.Regions) {
+			_, err = (&source.Recording{Path: path}).StateAt(m, func(s *source.State, _ moment.Regions) {
 				qt.Check(t, qt.IsTrue(known(s.State) == want[text]), qt.Commentf("%s, part %d", text, part))
 				right++
 			})

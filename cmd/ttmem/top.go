@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"ttmem/aggregate/moment"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/source"
@@ -133,7 +134,7 @@ func (o *topOptions) onceSource(view *top.Options) (*source.Summary, error) {
 	if o.seekable() {
 		return feed.OpenRecording(&o.source, view)
 	}
-	p, err := o.source.Present(nil).StateAt(source.Moment{Kind: source.End}, func(*source.State, source.Regions) {})
+	p, err := o.source.Present(nil).StateAt(moment.Moment{Kind: moment.End}, func(*source.State, moment.Regions) {})
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/moment"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/top"
 	"ttmem/cmd/ttmem/top/feed"
@@ -57,16 +58,16 @@ func TestTopOpensARecordingAtThePeakNearestToItsCapacity(t *testing.T) {
 
 // TestTopOpensARecordingAtItsStory, which --at story finds as well: a failure, a leak when all of it is live.
 func TestTopOpensARecordingAtItsStory(t *testing.T) {
-	for story, kind := range map[string]source.Kind{"fragments": source.Failure, "leak": source.Leak} {
+	for story, kind := range map[string]moment.Kind{"fragments": moment.Failure, "leak": moment.Leak} {
 		r, _, all := openTop(t, story, 100)
-		at := source.Moment{Kind: source.Story, Text: "story"}
+		at := moment.Moment{Kind: moment.Story, Text: "story"}
 		file := filepath.Join(t.TempDir(), story+".ttmem")
 		readStory(t, storyEvents(goldenFolder, story)).record(t, file, 100)
-		_, err := (&source.Recording{Path: file}).StateAt(at, func(s *source.State, _ source.Regions) {
+		_, err := (&source.Recording{Path: file}).StateAt(at, func(s *source.State, _ moment.Regions) {
 			qt.Check(t, qt.Equals(s.At, kind))
 			qt.Check(t, qt.Equals(r.Present(0).Number, s.Number()))
 			isAfter(t, r, all, int(s.Number()))
-			if kind == source.Leak {
+			if kind == moment.Leak {
 				survivors, _ := all.after(len(all.events)).Survivors()
 				for _, site := range analyze.LeaksOf(survivors) {
 					live := uint64(0)

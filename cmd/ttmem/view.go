@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/moment"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -63,13 +64,13 @@ func (o *viewOptions) check(known []event.Region) (filter alloc.Filter, rules *n
 }
 
 // times returns the span, in ns after the first event; nil for all events. peaks are the selected regions.
-func (o *viewOptions) times(peaks source.Regions) (memory.Intervals, error) {
-	s, err := source.ParseSpan(o.source.File, o.span, source.After)
+func (o *viewOptions) times(peaks moment.Regions) (memory.Intervals, error) {
+	s, err := source.ParseSpan(o.source.File, o.span, moment.After)
 	if err != nil || s.IsWhole() {
 		return nil, err
 	}
 	s.From.Peaks, s.To.Peaks = peaks, peaks
-	if s.Within != "" || s.From.Kind != source.Begin && s.From.Kind != source.After || !s.To.AtEnd() && s.To.Kind != source.After {
+	if s.Within != "" || s.From.Kind != moment.Begin && s.From.Kind != moment.After || !s.To.AtEnd() && s.To.Kind != moment.After {
 		return (&source.Recording{Path: o.source.File, PIDs: o.source.PIDs}).Times(s)
 	}
 	one := memory.Interval{FromNs: uint64(s.From.Time), ToNs: math.MaxUint64}
@@ -77,7 +78,7 @@ func (o *viewOptions) times(peaks source.Regions) (memory.Intervals, error) {
 		one.ToNs = uint64(s.To.Time)
 	}
 	if one.ToNs <= one.FromNs {
-		return nil, s.Empty()
+		return nil, source.Flagged(s.Empty(), o.source.File)
 	}
 	return memory.Intervals{one}, nil
 }

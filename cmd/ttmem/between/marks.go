@@ -6,6 +6,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/moment"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/leaks"
 	"ttmem/cmd/ttmem/source"
@@ -15,7 +16,7 @@ import (
 // A Follower makes a state follow the survivors of a span, of which Begin and End take the moments. While
 // processes run, Apply only finds them: they are marks.
 type Follower struct {
-	source.Span
+	moment.Span
 	State *aggregate.State
 	// from and to are the moments of the span; nil if they have not come yet.
 	from, to *memory.Mark
@@ -28,8 +29,8 @@ type Follower struct {
 }
 
 // Take takes the intervals of the span in a recording.
-func (m *Follower) Take(list source.Intervals) {
-	m.Of = list.Span(&m.Span)
+func (m *Follower) Take(list moment.Intervals) {
+	m.Of = source.SpanOf(&m.Span, list)
 	if m.Within != "" {
 		m.Calls = list.Times()
 	}
@@ -38,7 +39,7 @@ func (m *Follower) Take(list source.Intervals) {
 // Begin begins the span. The state is at its first moment.
 func (m *Follower) Begin(s *aggregate.State, at memory.Point) {
 	m.State, m.from, m.LostBefore = s, &memory.Mark{}, 0
-	if m.From.Kind != source.Begin || m.Calls != nil {
+	if m.From.Kind != moment.Begin || m.Calls != nil {
 		m.from = markAt(s, &m.From, at)
 		m.LostBefore = s.Snapshot().LostEvents
 	}
@@ -52,9 +53,9 @@ func (m *Follower) End(s *aggregate.State, at memory.Point) {
 }
 
 // markAt returns a moment, at which the state is, as a mark.
-func markAt(s *aggregate.State, of *source.Moment, at memory.Point) *memory.Mark {
+func markAt(s *aggregate.State, of *moment.Moment, at memory.Point) *memory.Mark {
 	one := &memory.Mark{Name: of.Name, TimeNs: at.TimeNs, Number: s.Number()}
-	if of.Kind != source.Mark {
+	if of.Kind != moment.Mark {
 		one.Name = of.Text
 	}
 	return one
@@ -88,7 +89,7 @@ func (m *Follower) IsReversed() bool {
 	x := m.State.Index()
 	to, ok := m.To.Find(&x)
 	switch {
-	case m.from == nil || m.to != nil || m.To.Kind != source.Mark || !ok:
+	case m.from == nil || m.to != nil || m.To.Kind != moment.Mark || !ok:
 		return false
 	case to.Number == m.from.Number:
 		return m.To.Nth > 0
@@ -101,10 +102,10 @@ func (m *Follower) IsReversed() bool {
 func (m *Follower) Awaits() string {
 	awaited := &m.From
 	switch {
-	case m.from == nil && m.From.Kind != source.Mark:
+	case m.from == nil && m.From.Kind != moment.Mark:
 		return ""
 	case m.from == nil:
-	case m.to == nil && m.To.Kind == source.Mark:
+	case m.to == nil && m.To.Kind == moment.Mark:
 		awaited = &m.To
 	default:
 		return ""
@@ -200,10 +201,10 @@ func (m *Follower) Check(place string) error {
 	switch {
 	case m.IsWhole(), m.from != nil && (m.to != nil || m.To.AtEnd()):
 		return nil
-	case m.from == nil && m.From.Kind == source.Mark:
+	case m.from == nil && m.From.Kind == moment.Mark:
 		return m.From.Missing(&x, place)
 	case ends:
-		return m.Empty()
+		return source.Flagged(m.Empty(), place)
 	}
 	return m.To.Missing(&x, place)
 }

@@ -1,5 +1,6 @@
 // Package flags has the flags that several commands share, so that they mean the same
 // everywhere, and reports errors of flags in ttmem's own words.
+// It is not part of ttmem's Go library: it changes without notice.
 package flags
 
 import (
@@ -231,7 +232,7 @@ func AllFrames(c *cobra.Command, all *bool) {
 	c.Flags().BoolVar(all, "all-frames", false, "show the frames of libraries in call stacks, too")
 }
 
-// A Span is the values of --from, --to and --within: see source.Span.
+// A Span is the values of --from, --to and --within: see moment.Span.
 type Span struct{ From, To, Within string }
 
 // Register adds the flags.

@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
-
-	"ttmem/tracer/event"
 )
 
 // Fold is Wrap, but also cuts words that are longer than a line, such as paths and names of
@@ -26,9 +24,6 @@ func Fold(s string, limit int) (lines []string) {
 	}
 	return lines
 }
-
-// Clean makes s one printable line without superfluous blanks.
-func Clean(s string) string { return strings.Join(strings.Fields(event.Printable(s)), " ") }
 
 // FirstLine is the first line of s that is not blank.
 func FirstLine(s string) string {

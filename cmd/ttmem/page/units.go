@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/words"
 )
 
 // BytesApart formats two different numbers of bytes so that they look different.
@@ -65,37 +66,14 @@ func Percent(part, whole uint64) string {
 	return fmt.Sprintf("%d%%", int(percent))
 }
 
-// Count writes "1 buffer" or "2 buffers".
-func Count(n uint64, noun string) string { return fmt.Sprint(n, " ", Plural(n, noun)) }
-
-// Plural is a noun after a number.
-func Plural(n uint64, noun string) string {
-	switch {
-	case n == 1:
-		return noun
-	case strings.HasSuffix(noun, "s"):
-		return noun + "es"
-	case strings.HasSuffix(noun, "ry"):
-		return strings.TrimSuffix(noun, "y") + "ies"
-	}
-	return noun + "s"
-}
-
-// Ordinal writes "1st", "2nd" or "11th".
-func Ordinal(n int) string {
-	suffix := "th"
-	if n%100 < 11 || n%100 > 13 {
-		switch n % 10 {
-		case 1:
-			suffix = "st"
-		case 2:
-			suffix = "nd"
-		case 3:
-			suffix = "rd"
-		}
-	}
-	return fmt.Sprint(n, suffix)
-}
+// Words of messages: see package words.
+var (
+	Count   = words.Count
+	Plural  = words.Plural
+	Ordinal = words.Ordinal
+	Some    = words.Some
+	Clean   = words.Clean
+)
 
 // Chips writes the ids of chips: "chip 3", "chips 0-7, 9".
 func Chips(ids []int) string {
@@ -182,17 +160,6 @@ func Seconds(ns uint64) string {
 		return fmt.Sprintf("%d min %02d s", int(seconds)/60, int(seconds)%60)
 	}
 	return fmt.Sprintf("%d h %02d min", int(seconds)/3600, int(seconds)/60%60)
-}
-
-// listedNames is how many names an error lists.
-const listedNames = 20
-
-// Some lists the first names, and the number of others.
-func Some(names []string, noun string) string {
-	if n := len(names) - listedNames; n > 0 {
-		return strings.Join(names[:listedNames], ", ") + " and " + Count(uint64(n), "other "+noun)
-	}
-	return strings.Join(names, ", ")
 }
 
 // Factor writes how often a part is in a whole: "1.05x", "32x", "1024x".

@@ -69,7 +69,7 @@ void load(int n) {
 		qt.Assert(t, qt.IsNil(err))
 		defer r.Close()
 		var e event.Event
-		qt.Assert(t, qt.IsNil(r.next(&e)))
+		qt.Assert(t, qt.IsNil(r.Next(&e)))
 		return e.Stack.Frames()
 	}
 	record := func(f event.Frame) {

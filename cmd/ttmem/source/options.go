@@ -69,7 +69,7 @@ func (o *Options) Clock() page.Clock {
 		return page.NewClock(time.Now(), host.Now())
 	case !o.clock.Known() && ReadOnce(o.File) == nil:
 		if f, err := Open(o.File); err == nil {
-			o.clock = f.Clock()
+			o.clock = Clock(f)
 			f.Close()
 		}
 	}

@@ -53,13 +53,13 @@ func BenchmarkRead(b *testing.B) {
 	}
 	qt.Assert(b, qt.IsNil(f.Close(recording.End{})))
 
-	defer debug.SetGCPercent(debug.SetGCPercent(playGarbage)) // as Play does
+	defer debug.SetGCPercent(debug.SetGCPercent(playGarbage)) // as a Recording does
 	inTurn := func(b *testing.B, handle func(*event.Event)) {
 		f, err := Open(path)
 		qt.Assert(b, qt.IsNil(err))
 		defer f.Close()
 		var e event.Event
-		for err = f.next(&e); err == nil; err = f.next(&e) {
+		for err = f.Next(&e); err == nil; err = f.Next(&e) {
 			handle(&e)
 		}
 		qt.Assert(b, qt.IsTrue(errors.Is(err, io.EOF)))
@@ -77,7 +77,7 @@ func BenchmarkRead(b *testing.B) {
 			for err == nil {
 				batch, n := <-empty, 0
 				for n < len(batch) && err == nil {
-					if err = f.next(&batch[n]); err == nil {
+					if err = f.Next(&batch[n]); err == nil {
 						n++
 					}
 				}

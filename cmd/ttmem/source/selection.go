@@ -5,27 +5,9 @@ import (
 	"slices"
 	"strconv"
 
-	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
-	"ttmem/tracer/event"
 )
-
-// Selected passes on events of the selected processes, and events without a process; all if there are
-// no pids.
-func Selected(pids []int, handle func(*event.Event)) func(*event.Event) {
-	if len(pids) == 0 {
-		return handle
-	}
-	return func(e *event.Event) {
-		if e.Kind == event.Checkpoint {
-			e = aggregate.OfProcesses(e, pids)
-		}
-		if e != nil && (e.PID == 0 || slices.Contains(pids, e.PID)) {
-			handle(e)
-		}
-	}
-}
 
 // CheckPIDs returns an error if a process is not in the snapshot of a place, such as "in
 // model.ttmem".

@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"ttmem/aggregate/moment"
 )
 
 // A Source has states: a recording those at its moments; the host's service and a tracer the
@@ -15,7 +17,7 @@ type Source interface {
 	// StateAt calls reached with the state at a moment. Each region has its peak at a different
 	// time: for Peak it calls reached several times, each time with the regions that have their
 	// peak there. It returns the last known state.
-	StateAt(at Moment, reached func(s *State, of Regions)) (end *State, err error)
+	StateAt(at moment.Moment, reached func(s *State, of moment.Regions)) (end *State, err error)
 }
 
 // Present returns the recording or, without one, what runs now. If there are pids, its states have
@@ -61,7 +63,7 @@ type running struct {
 }
 
 // StateAt has one moment: the present.
-func (r *running) StateAt(_ Moment, reached func(s *State, of Regions)) (*State, error) {
+func (r *running) StateAt(_ moment.Moment, reached func(s *State, of moment.Regions)) (*State, error) {
 	s, err := r.state()
 	if err == nil {
 		err = s.Select(r.pids)
@@ -69,6 +71,6 @@ func (r *running) StateAt(_ Moment, reached func(s *State, of Regions)) (*State,
 	if err != nil {
 		return nil, err
 	}
-	reached(s, EveryRegion)
+	reached(s, moment.EveryRegion)
 	return s, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/moment"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/term"
@@ -26,9 +27,13 @@ type State struct {
 	*aggregate.State
 	Summary
 	// At is the kind of its moment, if that was searched; for a Story, what that is.
-	At Kind
+	At moment.Kind
 	// NowNs is the time of the state, by CLOCK_MONOTONIC.
 	NowNs uint64
+	// Event is the event at the moment of a recording; nil if a time was searched. BeforeNs is the time of
+	// the event before; 0 if not known.
+	Event    *event.Event
+	BeforeNs uint64
 }
 
 // newState returns an empty state of a place.

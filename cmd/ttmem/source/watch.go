@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/moment"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/term"
@@ -43,7 +44,7 @@ type Summary struct {
 	// known.
 	EndNs uint64
 	// File is the closed file that was read; nil if there was none.
-	File *File
+	File *moment.File
 	// Cut is true if the end of the file is missing or damaged.
 	Cut bool
 	// Live is true if the processes continue, and were not watched to their end.
@@ -106,7 +107,7 @@ func (o *Options) Watch(handle func(*event.Event)) (*Summary, error) {
 		r := Recording{Path: o.File, PIDs: o.PIDs, Whole: !o.StateOnly, Quiet: o.Quiet || o.Console.Warn != nil, Ctx: o.Ctx, clock: &o.clock}
 		return r.Watch(handle)
 	}
-	handle = Selected(o.PIDs, handle)
+	handle = moment.Selected(o.PIDs, handle)
 	if len(o.Command) > 0 {
 		return o.watchTracing("the command", handle)
 	}

@@ -8,6 +8,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/moment"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/top"
@@ -113,9 +114,9 @@ func (r *Recording) Seek(at memory.Point) error {
 		r.Show(r.end, nil, 0)
 		return nil
 	}
-	m := source.Moment{Kind: source.AtPoint, Point: at}
-	_, err := r.file.StateAt(m, func(s *source.State, _ source.Regions) {
-		r.Show(s.State, r.file.Reached, r.file.BeforeNs)
+	m := moment.Moment{Kind: moment.AtPoint, Point: at}
+	_, err := r.file.StateAt(m, func(s *source.State, _ moment.Regions) {
+		r.Show(s.State, s.Event, s.BeforeNs)
 	})
 	return err
 }

@@ -1,4 +1,4 @@
-package source
+package moment
 
 import (
 	"testing"
@@ -12,15 +12,15 @@ func FuzzMoment(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		m, err := ParseMoment("at", text)
+		m, err := Parse(text)
 		if err != nil {
-			qt.Check(t, qt.StringContains(err.Error(), "--at"))
+			qt.Check(t, qt.StringContains(err.Error(), text))
 			return
 		}
 		qt.Check(t, qt.Equals(m.Text, text))
 		qt.Check(t, qt.IsTrue(m.Nth >= 0 && m.Time >= 0 && m.which(3) >= 1))
 		if m.Kind == Mark {
-			marked, err := ParseMoment("at", "mark:"+m.Name)
+			marked, err := Parse("mark:" + m.Name)
 			qt.Check(t, qt.IsNil(err))
 			qt.Check(t, qt.Equals(marked.Kind, Mark))
 		}

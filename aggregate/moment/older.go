@@ -1,4 +1,4 @@
-package source
+package moment
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ var numberedName = regexp.MustCompile(`^(.*)\.([1-9][0-9]*)$`)
 
 // Older names the file that a part of a recording continues; "" for the first part.
 func (f *File) Older() string {
-	if f.recording.Header().Part == 0 {
+	if f.Header().Part == 0 {
 		return ""
 	}
 	path, number := f.Name, 0
@@ -26,7 +26,7 @@ func (f *File) Older() string {
 	// A number may be unused, and the file with that name may belong to another recording.
 	for n := number + 1; n <= number+2; n++ {
 		before := fmt.Sprintf("%s.%d", path, n)
-		if isPart(before, f.recording.Header()) {
+		if isPart(before, f.Header()) {
 			return fmt.Sprintf("%s continues %s, which has the earlier events", f.Name, filepath.Base(before))
 		}
 	}

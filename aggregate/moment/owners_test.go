@@ -1,4 +1,4 @@
-package source
+package moment
 
 import (
 	"fmt"
@@ -82,7 +82,7 @@ func TestAMomentHasTheOwnersThatWereFoundLater(t *testing.T) {
 		{Path: ownedRecording(t, false)}, {Path: ownedRecording(t, true)},
 		{Path: ownedRecording(t, true), Whole: true}, {Path: ownedRecording(t, true), PIDs: []int{7}},
 	} {
-		for moment, want := range map[string]string{
+		for text, want := range map[string]string{
 			"failure#1": "1=model.wq 2=kv_cache[0] 3=model.wk",
 			"peak":      "1=model.wq 2=kv_cache[0] 3=model.wk",
 			"warm":      "1=model.wq 3=model.wk 4=kv_cache[0]",
@@ -90,16 +90,16 @@ func TestAMomentHasTheOwnersThatWereFoundLater(t *testing.T) {
 			"end":       "3=of the other process",
 			"20ns":      "1=model.wq 2=kv_cache[0]",
 		} {
-			at, err := ParseMoment("at", moment)
+			at, err := Parse(text)
 			qt.Assert(t, qt.IsNil(err))
 			var list []string
-			_, err = r.StateAt(at, func(s *State, _ Regions) {
+			err = r.StateAt(at, func(s *State) {
 				for _, b := range s.Buffers() {
 					list = append(list, fmt.Sprintf("%d=%s", b.BufferID, b.Owner.Path))
 				}
 			})
 			qt.Assert(t, qt.IsNil(err))
-			qt.Check(t, qt.Equals(strings.Join(list, " "), want), qt.Commentf("at %s", moment))
+			qt.Check(t, qt.Equals(strings.Join(list, " "), want), qt.Commentf("at %s", text))
 		}
 	}
 }

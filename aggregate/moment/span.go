@@ -1,8 +1,7 @@
-package source
+package moment
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -12,8 +11,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/phases"
-	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/page"
+	"ttmem/aggregate/words"
 	"ttmem/tracer/event"
 )
 
@@ -28,35 +26,6 @@ type Span struct {
 
 // Whole is the span from the beginning to the end.
 var Whole = Span{From: Moment{Kind: Begin}, To: Moment{Kind: End, Last: true}}
-
-// ParseSpan reads the values of --from, --to and --within; "" is the beginning or the end. Without a file,
-// live is a kind of moment that running processes have, besides the beginning and the end.
-func ParseSpan(file string, text flags.Span, live Kind) (s Span, err error) {
-	s = Whole
-	if text.From != "" {
-		s.From, err = momentOf(file, "from", text.From, live)
-	}
-	if text.To != "" && err == nil {
-		s.To, err = momentOf(file, "to", text.To, live)
-	}
-	s.To.Last = true
-	for flag, of := range map[string]Moment{"from": s.From, "to": s.To} {
-		if err == nil && of.Kind == Story {
-			err = fmt.Errorf("--%s story: only --at takes story; a mark of this name is mark:story", flag)
-		}
-	}
-	if err != nil || text.Within == "" {
-		return s, err
-	}
-	if file == "" {
-		return s, errors.New("--within needs a recording: `ttmem run -o FILE -- COMMAND` makes one")
-	}
-	s.Within, s.Nth, err = nthOf(text.Within)
-	if err != nil {
-		return s, fmt.Errorf("--within %w", err)
-	}
-	return s, nil
-}
 
 // IsWhole reports whether a span is from the beginning to the end.
 func (s *Span) IsWhole() bool { return s.From.Kind == Begin && s.To.AtEnd() && s.Within == "" }
@@ -84,9 +53,33 @@ func (s *Span) Call() string {
 	return s.Within
 }
 
+// An EmptyError is the error for a span that ends before it begins.
+type EmptyError struct {
+	// From and To are the moments as the user wrote them.
+	From, To string
+}
+
+func (e *EmptyError) Error() string { return e.To + " must be later than " + e.From }
+
 // Empty returns the error for a span that ends before it begins.
-func (s *Span) Empty() error {
-	return fmt.Errorf("--to %s must be later than --from %s", s.To.Text, cmp.Or(s.From.Text, "begin"))
+func (s *Span) Empty() error { return &EmptyError{cmp.Or(s.From.Text, "begin"), s.To.Text} }
+
+// A NotCalledError is the error for a span without the calls that it names.
+type NotCalledError struct {
+	// Call is the calls as the user named them, and Within their function.
+	Call, Within string
+	// Place is where they were looked for: "from warm to end in model.ttmem".
+	Place string
+	// Ran is how often the function ran there, and Functions are the names of all that did.
+	Ran       int
+	Functions []string
+}
+
+func (e *NotCalledError) Error() string {
+	if e.Ran > 0 {
+		return fmt.Sprintf("within %s: %s ran %s %s", e.Call, e.Within, words.Count(uint64(e.Ran), "time"), e.Place)
+	}
+	return fmt.Sprintf("within %s: it did not run %s", e.Call, e.Place)
 }
 
 // An Interval is a part of a span without a gap: what comes after from, up to to.
@@ -108,30 +101,18 @@ func (l Intervals) End() memory.Point { return l[len(l)-1].end().Point }
 func (i *Interval) end() *stop { return &i.to[len(i.to)-1] }
 
 // Times returns when the events of each happened.
-func (l Intervals) Times() memory.Intervals {
-	return page.Each(l, func(i Interval) memory.Interval {
-		return memory.Interval{FromNs: i.from.TimeNs + 1, ToNs: i.end().TimeNs}
-	})
+func (l Intervals) Times() (times memory.Intervals) {
+	for _, i := range l {
+		times = append(times, memory.Interval{FromNs: i.from.TimeNs + 1, ToNs: i.end().TimeNs})
+	}
+	return times
 }
 
 // Hull returns one interval, from the first to the last.
 func (l Intervals) Hull() Intervals { return Intervals{{l[0].from, l[len(l)-1].to}} }
 
-// Span returns the time of a span for a document.
-func (l Intervals) Span(s *Span) page.Span {
-	return page.Span{FromNs: l.Times()[0].FromNs, ToNs: l.End().TimeNs, Within: s.Call()}
-}
-
 // Intervals returns the intervals of a span.
 func (r *Recording) Intervals(span Span) (Intervals, error) {
-	list, err := r.intervals(span)
-	if err != nil {
-		return nil, r.absent(err)
-	}
-	return list, nil
-}
-
-func (r *Recording) intervals(span Span) (Intervals, error) {
 	from, err := r.find(&span.From)
 	if err != nil {
 		return nil, err
@@ -207,7 +188,7 @@ func (r *Recording) calls(span Span, in Interval) (list Intervals, err error) {
 	case err != nil:
 		return nil, err
 	case list == nil:
-		return nil, r.neverRan(span, calls)
+		return nil, r.notCalled(span, calls)
 	}
 	if last := &list[len(list)-1]; last.to == nil {
 		last.to = end(*in.end())
@@ -215,53 +196,28 @@ func (r *Recording) calls(span Span, in Interval) (list Intervals, err error) {
 	return list, nil
 }
 
-// neverRan returns the error for a span without calls.
-func (r *Recording) neverRan(span Span, calls *phases.Calls) error {
+// notCalled returns the error for a span without calls.
+func (r *Recording) notCalled(span Span, calls *phases.Calls) error {
 	whole := span
 	whole.Within, whole.Nth = "", 0
-	place := strings.TrimPrefix(whole.String()+" in "+r.name(), " ")
-	var names []string
+	e := &NotCalledError{Call: span.Call(), Within: span.Within, Place: strings.TrimPrefix(whole.String()+" in "+r.name(), " "), Ran: calls.Began}
 	for _, name := range slices.Sorted(maps.Keys(calls.Functions)) {
-		names = append(names, name[strings.LastIndexByte(name, '.')+1:])
+		e.Functions = append(e.Functions, name[strings.LastIndexByte(name, '.')+1:])
 	}
-	switch like := flags.Similar(span.Within, slices.Compact(names)); {
-	case calls.Began > 0:
-		return fmt.Errorf("--within %s: %s ran %s %s", span.Call(), span.Within, page.Count(uint64(calls.Began), "time"), place)
-	case len(like) > 0:
-		return fmt.Errorf("--within %s: it did not run %s: did you mean %s?", span.Within, place, strings.Join(like, " or "))
-	}
-	return fmt.Errorf("--within %s: it did not run %s; `ttmem phases %s` lists functions that did", span.Within, place, r.name())
+	e.Functions = slices.Compact(e.Functions)
+	return e
 }
 
 // Play brings a state to the intervals of a span. It calls begin with it at the beginning of each, and end at
-// the end: for peaks several times, as a Source does. It returns the state at the end of the file.
-func (r *Recording) Play(span Span, list Intervals, begin func(*aggregate.State, memory.Point), end func(*State, Regions)) (*State, error) {
-	ended := r.at(span.To, end)
-	err := r.through(span, list.stops(), func(s *aggregate.State, at *stop) {
+// the end: for peaks several times, as StateAt does.
+func (r *Recording) Play(span Span, list Intervals, begin func(*aggregate.State, memory.Point), end func(*State)) error {
+	return r.through(span, list.stops(), func(s *State, at *stop) {
 		if at.begins {
-			begin(s, at.Point)
+			begin(s.State, at.Point)
 		} else {
-			ended(s, at)
+			end(s.at(&span.To, at))
 		}
 	})
-	return r.ended(span.To, err)
-}
-
-// A spanEnd is a Source that has the state at the end of a span.
-type spanEnd struct {
-	r    *Recording
-	span Span
-	last Intervals
-}
-
-// EndOf returns the state at the end of a span as a Source.
-func (r *Recording) EndOf(span Span, list Intervals) Source {
-	return &spanEnd{r, span, list[len(list)-1:]}
-}
-
-// StateAt has one moment, as running processes have.
-func (e *spanEnd) StateAt(_ Moment, reached func(s *State, of Regions)) (*State, error) {
-	return e.r.Play(e.span, e.last, func(*aggregate.State, memory.Point) {}, reached)
 }
 
 // Follow brings a state to the end of the file. It calls begin with it at the beginning of a span and, unless
@@ -269,20 +225,20 @@ func (e *spanEnd) StateAt(_ Moment, reached func(s *State, of Regions)) (*State,
 func (r *Recording) Follow(span Span, list Intervals, begin, end func(*aggregate.State, memory.Point)) error {
 	first, last := list[0].from, *list[len(list)-1].end()
 	first.begins = true
-	return r.through(span, []stop{first, last, r.endStop()}, func(s *aggregate.State, at *stop) {
+	return r.through(span, []stop{first, last, r.endStop()}, func(s *State, at *stop) {
 		switch {
 		case at.begins:
-			begin(s, at.Point)
+			begin(s.State, at.Point)
 		case !at.isEnd:
-			end(s, at.Point)
+			end(s.State, at.Point)
 		}
 	})
 }
 
 // through brings a state to the stops of a span, the second of which is the end of an interval.
-func (r *Recording) through(span Span, stops []stop, reached func(*aggregate.State, *stop)) error {
+func (r *Recording) through(span Span, stops []stop, reached func(*State, *stop)) error {
 	n, number, empty := 0, uint64(0), false
-	_, err := r.replay(stops, false, func(s *aggregate.State, at *stop) {
+	_, err := r.replay(stops, false, func(s *State, at *stop) {
 		if n++; n == 2 {
 			empty = s.Number() == number
 		}

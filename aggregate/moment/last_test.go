@@ -1,4 +1,4 @@
-package source
+package moment
 
 import (
 	"encoding/json"
@@ -110,7 +110,7 @@ func randomRecording(t *testing.T, seed uint64) string {
 // pagesOf returns the report and the list of failures of a file.
 func pagesOf(t *testing.T, path string, last bool) (text string, events int) {
 	t.Helper()
-	r, err := Open(path)
+	r, err := Open(path, "")
 	qt.Assert(t, qt.IsNil(err))
 	defer r.Close()
 	if last {
@@ -160,16 +160,16 @@ func TestEventsOfAPipeComeOneByOne(t *testing.T) {
 	path := randomRecording(t, 1)
 	whole, err := os.ReadFile(path)
 	qt.Assert(t, qt.IsNil(err))
-	r, err := Open(path)
+	r, err := Open(path, "")
 	qt.Assert(t, qt.IsNil(err))
 	var first event.Event
-	qt.Assert(t, qt.IsNil(r.next(&first)))
-	head := r.recording.Offset() // its first block
+	qt.Assert(t, qt.IsNil(r.Next(&first)))
+	head := r.Offset() // its first block
 	qt.Assert(t, qt.IsNil(r.Close()))
 	_, err = out.Write(whole[:head])
 	qt.Assert(t, qt.IsNil(err))
 
-	r, err = Open(fmt.Sprintf("/dev/fd/%d", in.Fd()))
+	r, err = Open(fmt.Sprintf("/dev/fd/%d", in.Fd()), "")
 	qt.Assert(t, qt.IsNil(err))
 	came := make(chan struct{}, 1<<20)
 	go func() {
