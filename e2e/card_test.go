@@ -12,7 +12,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/cmd/ttmem/page"
+	"ttmem/aggregate/words"
 	"ttmem/e2e/rig"
 	"ttmem/tracer/event"
 )
@@ -51,7 +51,7 @@ func TestCard(t *testing.T) {
 	for _, chips := range []int{1, m.Chips}[:min(2, m.Chips)] {
 		t.Run(fmt.Sprintf("captured trace on %d", chips), func(t *testing.T) {
 			run := runOnCard(t, m, chips, program(t, "card.py"))
-			table.add(t, chipRow{board: board, name: "trace on " + page.Count(uint64(chips), "chip"), how: "run"}, run.dir, run.events)
+			table.add(t, chipRow{board: board, name: "trace on " + words.Count(uint64(chips), "chip"), how: "run"}, run.dir, run.events)
 			checkReplays(t, run.events, chips)
 		})
 	}
@@ -110,7 +110,7 @@ func writeCardReport(t *testing.T, m *rig.Machine, table *chipTable) {
 		dispatch = "slow"
 	}
 	fmt.Fprintf(&b, "# ttmem on a card: %s\n\n%s, ttnn %s, %s of %s, %s dispatch\n%s\n## The host\n\n```\n%s```\n\n## The library\n\n```\n%s```\n",
-		result, strings.TrimSpace(string(version)), m.Version, page.Count(uint64(m.Chips), "chip"), m.Arch, dispatch, table.markdown(), host, doctor)
+		result, strings.TrimSpace(string(version)), m.Version, words.Count(uint64(m.Chips), "chip"), m.Arch, dispatch, table.markdown(), host, doctor)
 	qt.Check(t, qt.IsNil(os.WriteFile(*cardReport, []byte(b.String()), 0o644)))
 	fmt.Printf("wrote %s\n", *cardReport)
 }

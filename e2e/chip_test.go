@@ -17,7 +17,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate/name"
-	"ttmem/cmd/ttmem/page"
+	"ttmem/aggregate/words"
 	"ttmem/e2e/rig"
 	"ttmem/tracer/event"
 )
@@ -102,7 +102,7 @@ func assertTop(t *testing.T, p *target) {
 	held := checkpoints[len(checkpoints)-1].Devices[0].Regions["DRAM"]
 	row := slices.IndexFunc(lines(string(out)), func(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), "DRAM ") })
 	qt.Assert(t, qt.IsTrue(row >= 0), qt.Commentf("%s", out))
-	qt.Check(t, qt.StringContains(lines(string(out))[row], " "+page.Bytes(held.AllocatedPerBank*uint64(held.Banks))+" "))
+	qt.Check(t, qt.StringContains(lines(string(out))[row], " "+words.Bytes(held.AllocatedPerBank*uint64(held.Banks))+" "))
 }
 
 // A chipTable has a row for each program, and one for each kernel program that it loaded.

@@ -10,7 +10,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate/analyze"
-	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -41,7 +40,7 @@ func TestFewResultsThatStay(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(undecided, map[int]uint64{lines["3"]: 3, lines["5"]: 5, lines["12"]: 12, lines["15"]: 15, lines["pairs"]: 14}))
 
 	qt.Check(t, qt.StringContains(ask(t, "leaks", file), "Growing, too few to judge  49 buffers, 1.1 MiB"))
-	qt.Check(t, qt.StringContains(ask(t, "report", file), "Growing, "+page.TooFew(5)+": 49 buffers (1.1 MiB) from 5 call sites"))
+	qt.Check(t, qt.StringContains(ask(t, "report", file), "Growing, too few of each to judge: 49 buffers (1.1 MiB) from 5 call sites"))
 
 	freedBy := make(map[string]int)
 	for _, e := range logLines(t, file, "--kind", "free") {

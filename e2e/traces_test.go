@@ -12,7 +12,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
-	"ttmem/cmd/ttmem/page"
+	"ttmem/aggregate/words"
 	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 )
@@ -62,7 +62,7 @@ func TestCapturedTraces(t *testing.T) {
 			qt.Check(t, qt.DeepEquals([]uint64{unsafe[0].Count, unsafe[0].TraceID}, []uint64{3, first + 1}))
 			qt.Check(t, qt.Equals(strings.Count(run.stderr, " may have overwritten "), 1))
 			qt.Check(t, qt.StringContains(run.stderr, fmt.Sprintf("the replay of trace %d may have overwritten 3 buffers (%s of %s) of traces.py:%d ",
-				first+1, page.Bytes(unsafe[0].Bytes), unsafe[0].Region, line["unsafe"])))
+				first+1, words.Bytes(unsafe[0].Bytes), unsafe[0].Region, line["unsafe"])))
 			var replays uint64
 			list, _ := s.Operations()
 			for _, op := range list {

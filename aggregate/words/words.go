@@ -1,4 +1,5 @@
-// Package words writes numbers and lists in sentences. It is not part of the library: it changes without notice.
+// Package words writes numbers and lists in sentences.
+// It is not part of ttmem's Go library: it changes without notice.
 package words
 
 import (
@@ -7,6 +8,22 @@ import (
 
 	"ttmem/tracer/event"
 )
+
+// Bytes writes a number of bytes in IEC units with one decimal: "0 B",
+// "44.0 KiB", "12.0 GiB". It is at most 10 characters long.
+func Bytes(n uint64) string {
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	value := float64(n) / 1024
+	units := "KMGTPE"
+	// A value that would be printed as 1024.0 is 1.0 of the next unit.
+	for value >= 1023.95 && len(units) > 1 {
+		value /= 1024
+		units = units[1:]
+	}
+	return fmt.Sprintf("%.1f %ciB", value, units[0])
+}
 
 // Count writes "1 buffer" or "2 buffers".
 func Count(n uint64, noun string) string { return fmt.Sprint(n, " ", Plural(n, noun)) }

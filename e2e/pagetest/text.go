@@ -6,15 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/go-quicktest/qt"
-
-	"ttmem/cmd/ttmem/page"
 )
 
 // Text is what a page writes.
-func Text(t testing.TB, p interface {
-	WriteText(io.Writer, page.Layout) error
-}, layout page.Layout) string {
+func Text[Layout any](t testing.TB, p interface {
+	WriteText(io.Writer, Layout) error
+}, layout Layout) string {
 	t.Helper()
 	var b strings.Builder
 	qt.Assert(t, qt.IsNil(p.WriteText(&b, layout)))
@@ -26,7 +25,7 @@ func CheckWidth(t testing.TB, text string, columns int) {
 	t.Helper()
 	for line := range strings.Lines(Colors.ReplaceAllString(text, "")) {
 		line = strings.TrimRight(line, "\r\n")
-		qt.Check(t, qt.IsTrue(page.Width(line) <= columns), qt.Commentf("%d of %d columns: %s", page.Width(line), columns, line))
+		qt.Check(t, qt.IsTrue(ansi.StringWidth(line) <= columns), qt.Commentf("%d of %d columns: %s", ansi.StringWidth(line), columns, line))
 	}
 }
 

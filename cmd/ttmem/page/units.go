@@ -20,22 +20,6 @@ func BytesApart(a, b uint64) (string, string) {
 	return x, y
 }
 
-// Bytes writes a number of bytes in IEC units with one decimal: "0 B",
-// "44.0 KiB", "12.0 GiB". It is at most 10 characters long.
-func Bytes(n uint64) string {
-	if n < 1024 {
-		return fmt.Sprintf("%d B", n)
-	}
-	value := float64(n) / 1024
-	units := "KMGTPE"
-	// A value that would be printed as 1024.0 is 1.0 of the next unit.
-	for value >= 1023.95 && len(units) > 1 {
-		value /= 1024
-		units = units[1:]
-	}
-	return fmt.Sprintf("%.1f %ciB", value, units[0])
-}
-
 // KiB writes a number of bytes of one core's L1 in KiB, so that readers can add up and compare
 // parts. Only a few bytes, which would be 0.0 KiB, have another unit.
 func KiB(n uint64) string {
@@ -68,6 +52,7 @@ func Percent(part, whole uint64) string {
 
 // Words of messages: see package words.
 var (
+	Bytes   = words.Bytes
 	Count   = words.Count
 	Plural  = words.Plural
 	Ordinal = words.Ordinal
