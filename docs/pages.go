@@ -1,4 +1,5 @@
 // Package docs has the pages of the documentation, for ttmem help.
+// It is not part of ttmem's Go library: it changes without notice.
 package docs
 
 import (

@@ -1,5 +1,6 @@
 // Package symbolize gives names to addresses: it reads the symbols, segments
 // and identity of ELF files.
+// It is not part of ttmem's Go library: it changes without notice.
 package symbolize
 
 import (

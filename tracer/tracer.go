@@ -10,6 +10,7 @@
 // another program ends the one before it. Package find, which discovers processes, and goroutines that
 // read a process's memory know only its identity. They put their results into the inbox, which drops
 // those of programs that have ended.
+// It is not part of ttmem's Go library: it changes without notice.
 package tracer
 
 import (

@@ -1,5 +1,6 @@
 // Package advise finds the buffers of a recording that are held after their last use at the peak of a region, and proves by
 // replay what the peak is if they are freed earlier.
+// It is not part of ttmem's Go library: it changes without notice.
 package advise
 
 import (

@@ -3,6 +3,7 @@
 //
 // The library numbers the buffers of a process in the order of their allocation. These IDs are
 // the clock: it advances only while a program works.
+// It is not part of ttmem's Go library: it changes without notice.
 package births
 
 import (

@@ -1,4 +1,5 @@
 // Package byid has a table of values by id, for ids that rise with time.
+// It is not part of ttmem's Go library: it changes without notice.
 package byid
 
 import (

@@ -1,5 +1,6 @@
 // Package churn counts temporary allocations: buffers that the program freed before their call site had
 // allocated two more, such as the result of an operation that the next round of a loop replaces.
+// It is not part of ttmem's Go library: it changes without notice.
 package churn
 
 import (

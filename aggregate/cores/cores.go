@@ -1,4 +1,5 @@
 // Package cores has sets of cores, and how much of each core's L1 buffers and programs occupy.
+// It is not part of ttmem's Go library: it changes without notice.
 package cores
 
 import (

@@ -1,4 +1,5 @@
 // Package export writes profiles for pprof, and as folded stacks.
+// It is not part of ttmem's Go library: it changes without notice.
 package export
 
 import (

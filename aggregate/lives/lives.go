@@ -1,4 +1,5 @@
 // Package lives follows each buffer of a recording from its allocation over its uses to its end.
+// It is not part of ttmem's Go library: it changes without notice.
 package lives
 
 import (

@@ -1,4 +1,5 @@
 // Package newest keeps the newest values of a series, with a share for each user.
+// It is not part of ttmem's Go library: it changes without notice.
 package newest
 
 import (

@@ -1,4 +1,5 @@
 // Package overlap counts the addresses that buffers of several allocators cover, each once.
+// It is not part of ttmem's Go library: it changes without notice.
 package overlap
 
 import (

@@ -1,4 +1,5 @@
 // Package past follows which buffers survive from one moment to another.
+// It is not part of ttmem's Go library: it changes without notice.
 package past
 
 import (

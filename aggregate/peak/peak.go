@@ -1,5 +1,6 @@
 // Package peak follows the use of one chip, by all processes or by one: what is in use now, the peaks, who
 // had what at these, and the use over time.
+// It is not part of ttmem's Go library: it changes without notice.
 package peak
 
 import (

@@ -1,5 +1,6 @@
 // Package phases divides a run by the outermost calls of the user's own code: which line of the main
 // script, and which function that it called, was running when memory was allocated and programs ran.
+// It is not part of ttmem's Go library: it changes without notice.
 package phases
 
 import (

@@ -5,6 +5,7 @@
 // The state of a region is the addresses of each bank that are allocated; all banks have the same. An
 // allocation takes the first free block that is large enough: the lowest one in DRAM and TRACE, the highest
 // one in L1 and L1_SMALL. An operation may ask for the other end.
+// It is not part of ttmem's Go library: it changes without notice.
 package replay
 
 import (

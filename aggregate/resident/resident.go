@@ -1,4 +1,5 @@
 // Package resident follows the memory of a process on the host, and judges whether it grows.
+// It is not part of ttmem's Go library: it changes without notice.
 package resident
 
 import (

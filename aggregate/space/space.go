@@ -1,5 +1,6 @@
 // Package space measures one region of memory: its use by buffers, the free space between them,
 // and the buffers in the way of a failed allocation.
+// It is not part of ttmem's Go library: it changes without notice.
 package space
 
 import (

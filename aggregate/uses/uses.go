@@ -1,5 +1,6 @@
 // Package uses follows which live buffers the runs of programs use: at which addresses they lie, how often they are
 // used, and when first and last.
+// It is not part of ttmem's Go library: it changes without notice.
 package uses
 
 import (

@@ -1,6 +1,7 @@
 // Package lines finds the source lines of a file's code, including inlined calls, with
 // debug/dwarf. It is for commands that show recordings. The tracer does not use it: it runs
 // as root, and the files belong to users.
+// It is not part of ttmem's Go library: it changes without notice.
 package lines
 
 import (

@@ -1,6 +1,7 @@
 // Package python finds where an interpreter keeps its frames, and decodes copies of its code
 // objects, so that Python stacks can be read from outside. It supports CPython 3.10 to 3.14, since
 // 3.13 also free-threaded, on x86-64 and glibc. It uses only the files: nothing runs in the target.
+// It is not part of ttmem's Go library: it changes without notice.
 package python
 
 import (

@@ -5,6 +5,7 @@
 // The formats are those of the DWARF standard (chapter 6.4, call frame information) and the Linux
 // Standard Base (.eh_frame and .eh_frame_hdr). Registers have the numbers of the x86-64 psABI:
 // rbp 6, rsp 7, and 16 for the return address.
+// It is not part of ttmem's Go library: it changes without notice.
 package unwind
 
 import (

@@ -1,5 +1,6 @@
 // Package x86 decodes machine code of x86-64, follows the values in a function's registers and stack
 // frame on all its paths, and runs short functions on a copy of a process's memory.
+// It is not part of ttmem's Go library: it changes without notice.
 package x86
 
 import (

@@ -1,5 +1,6 @@
 // Package books keeps the books of a process: its devices, live buffers and programs. It turns the
 // kernel's records of them, and what is read from the process's memory, into events.
+// It is not part of ttmem's Go library: it changes without notice.
 package books
 
 import (

@@ -1,4 +1,5 @@
 // Package codec writes and reads the values of recordings: of their events and checkpoints.
+// It is not part of ttmem's Go library: it changes without notice.
 package codec
 
 import (

@@ -1,5 +1,6 @@
 // Package doctor checks the host: it tries the features that tracing needs, and reports the layout
 // of a library.
+// It is not part of ttmem's Go library: it changes without notice.
 package doctor
 
 import (

@@ -1,5 +1,6 @@
 // Package find discovers the processes that map a tt-metal library, and attaches to the library: it
 // places the probes, and reports the process.
+// It is not part of ttmem's Go library: it changes without notice.
 package find
 
 import (

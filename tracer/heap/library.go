@@ -1,5 +1,6 @@
 // Package heap reads objects of a tt-metal library from the memory of a process, using the
 // library's layout: devices, buffers and programs that existed before an attach.
+// It is not part of ttmem's Go library: it changes without notice.
 package heap
 
 import (

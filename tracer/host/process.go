@@ -1,5 +1,6 @@
 // Package host reads the processes of the host: their mappings and changes of these, users,
 // containers, files and memory. It also starts the commands that are traced.
+// It is not part of ttmem's Go library: it changes without notice.
 package host
 
 import (

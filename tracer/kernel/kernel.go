@@ -1,5 +1,6 @@
 // Package kernel loads the kernel side: it detects the features of the running kernel,
 // replaces missing ones, and places probes.
+// It is not part of ttmem's Go library: it changes without notice.
 package kernel
 
 // This file detects optional kernel features and selects their replacements. Each feature

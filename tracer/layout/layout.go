@@ -2,6 +2,7 @@
 // fields and the addresses to probe. There is no table of releases: a new library is read the
 // same way. For each field or probe that cannot be derived, it reports the reason and the lost
 // features.
+// It is not part of ttmem's Go library: it changes without notice.
 package layout
 
 import (

@@ -1,5 +1,6 @@
 // Package libraries attaches to the tt-metal libraries that processes map: it inspects files, places
 // the probes, and shares the kernel side's slots for libraries among users.
+// It is not part of ttmem's Go library: it changes without notice.
 package libraries
 
 import (

@@ -1,6 +1,7 @@
 // Package owners looks for who holds the buffers of processes: after a late attach, after a failed
 // allocation, at new peaks, at marks, and on request. A search reads a process's memory in the background, and
 // its results come as events. Searches decides when one begins.
+// It is not part of ttmem's Go library: it changes without notice.
 package owners
 
 import (

@@ -1,6 +1,7 @@
 // Package place is for the files that ttmem makes. Their folder may belong to another user, who
 // must not lead root to another file: neither by a symbolic link, nor by renaming folders meanwhile.
 // So a path is resolved once, and everything else happens in the open folder that it led to.
+// It is not part of ttmem's Go library: it changes without notice.
 package place
 
 import (

@@ -1,4 +1,5 @@
 // Package quota bounds what each user has of a resource that grows with events.
+// It is not part of ttmem's Go library: it changes without notice.
 package quota
 
 // What the tracer and a State keep of the processes of a user, and of all users together.

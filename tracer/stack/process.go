@@ -1,5 +1,6 @@
 // Package stack records call stacks: it gives the kernel side the data to unwind a process,
 // and turns the resulting addresses and Python frames into stacks with names.
+// It is not part of ttmem's Go library: it changes without notice.
 package stack
 
 import (

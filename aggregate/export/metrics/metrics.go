@@ -2,6 +2,7 @@
 // scrapes: each metric is a value of the Snapshot, so that Prometheus shows the figures of all
 // other views. A scrape costs some 20 series for each chip and, with Options.Processes, a bounded
 // number of them for processes, containers and pods.
+// It is not part of ttmem's Go library: it changes without notice.
 package metrics
 
 import (

@@ -4,6 +4,7 @@
 //
 // It writes as events come, and keeps in memory what is live and every call stack once. An event takes
 // some 60 bytes. Packets are not in order of time, which viewers do not need.
+// It is not part of ttmem's Go library: it changes without notice.
 package perfetto
 
 import (

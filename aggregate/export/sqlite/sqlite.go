@@ -3,6 +3,7 @@
 //
 // The database is made in a temporary file, beside which memory is needed for the ids of live
 // buffers, of programs and of call stacks. A million events take 10 s.
+// It is not part of ttmem's Go library: it changes without notice.
 package sqlite
 
 import (

@@ -5,6 +5,7 @@
 // times that of live buffers. A Plan of the same events, which are played twice, finds the
 // operations that fit. The report is written while the events are played; in memory are the live
 // buffers of the operations that may continue, one for each thread.
+// It is not part of ttmem's Go library: it changes without notice.
 package visualizer
 
 import (

@@ -1,4 +1,5 @@
 // Package between follows the survivors between two moments.
+// It is not part of ttmem's Go library: it changes without notice.
 package between
 
 import (

@@ -8,6 +8,8 @@
 //   - iter.Seq: a list whose items are not all in memory
 //   - Object: an object whose fields are not those of a struct
 //   - nil slices and maps are empty
+//
+// It is not part of ttmem's Go library: it changes without notice.
 package document
 
 import (

@@ -1,5 +1,6 @@
 // Package gate is the result of commands that check memory in CI: the flags, exit statuses, JUnit files and annotations
 // of GitHub that they share.
+// It is not part of ttmem's Go library: it changes without notice.
 package gate
 
 import (

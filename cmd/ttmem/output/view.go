@@ -1,5 +1,6 @@
 // Package output writes the files that flags name, which are either complete or absent, and prints
 // pages.
+// It is not part of ttmem's Go library: it changes without notice.
 package output
 
 import (

@@ -1,4 +1,5 @@
 // Package record writes recordings: the flags that name and bound them, and their files.
+// It is not part of ttmem's Go library: it changes without notice.
 package record
 
 import (

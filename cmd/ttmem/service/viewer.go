@@ -3,6 +3,7 @@
 //
 // A Hub has the state and its followers, a Server answers requests over HTTP, and a Client sends
 // requests.
+// It is not part of ttmem's Go library: it changes without notice.
 package service
 
 import (

@@ -1,4 +1,5 @@
 // Package session traces: it turns a stream of events into a report and a recording.
+// It is not part of ttmem's Go library: it changes without notice.
 package session
 
 import (

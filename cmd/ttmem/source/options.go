@@ -1,5 +1,6 @@
 // Package source gives commands events and states: from a recording, the host's service, or a
 // tracer of running processes or of a command. Commands use all of them in the same way.
+// It is not part of ttmem's Go library: it changes without notice.
 package source
 
 import (

@@ -1,4 +1,5 @@
 // Package steps measures what each step of a process, such as a test, allocated and did not free.
+// It is not part of ttmem's Go library: it changes without notice.
 package steps
 
 import (

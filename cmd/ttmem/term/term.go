@@ -1,5 +1,6 @@
 // Package term handles the terminal that ttmem was started from: its width, colours and locale,
 // warnings, progress, Ctrl-C and the exit status.
+// It is not part of ttmem's Go library: it changes without notice.
 package term
 
 import (

@@ -1,6 +1,7 @@
 // Package top is the live view: bars of chips, processes and the call sites with the most memory.
 // It reads a Source and does not depend on the tracer. The model is pure: it turns the content of
 // the source and key presses into lines.
+// It is not part of ttmem's Go library: it changes without notice.
 package top
 
 import (

@@ -6,6 +6,7 @@
 // its call site, its size and its address. From these the browser adds up any selection. The use
 // of the regions over time comes from State, and so do peaks, leaks, failures and operations.
 // A Page keeps about 100 bytes for each event in memory.
+// It is not part of ttmem's Go library: it changes without notice.
 package web
 
 import (

@@ -1,4 +1,5 @@
 // Package heaptest has a library for tests that decode records.
+// It is not part of ttmem's Go library: it changes without notice.
 package heaptest
 
 import (

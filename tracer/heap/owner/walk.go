@@ -1,6 +1,7 @@
 // Package owner finds who holds objects of a Python process: the path of names that leads from a
 // module or a local variable to each. It reads the interpreter's heap while the process goes on,
 // and nothing in it is trusted: what is read is bounded, and each path is read a second time.
+// It is not part of ttmem's Go library: it changes without notice.
 package owner
 
 import (

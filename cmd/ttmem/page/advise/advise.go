@@ -1,4 +1,5 @@
 // Package advise shows the buffers that are held after their last use, and what freeing them earlier gives.
+// It is not part of ttmem's Go library: it changes without notice.
 package advise
 
 import (

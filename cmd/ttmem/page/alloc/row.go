@@ -1,4 +1,5 @@
 // Package alloc has the rows of pages that list allocations: their filter, names and groups.
+// It is not part of ttmem's Go library: it changes without notice.
 package alloc
 
 import (

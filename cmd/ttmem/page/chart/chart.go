@@ -1,4 +1,5 @@
 // Package chart draws the use of memory over time with characters.
+// It is not part of ttmem's Go library: it changes without notice.
 package chart
 
 import (

@@ -1,4 +1,5 @@
 // Package diagnosis shows whether tracing works on a host, and what is known of libraries.
+// It is not part of ttmem's Go library: it changes without notice.
 package diagnosis
 
 import (

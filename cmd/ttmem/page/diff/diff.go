@@ -1,4 +1,5 @@
 // Package diff compares the live memory of two sides by call stack.
+// It is not part of ttmem's Go library: it changes without notice.
 package diff
 
 import (

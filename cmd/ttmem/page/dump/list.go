@@ -1,4 +1,5 @@
 // Package dump lists the live memory at a moment, or its groups.
+// It is not part of ttmem's Go library: it changes without notice.
 package dump
 
 import (

@@ -1,4 +1,5 @@
 // Package eventlog lists events, with notes on them.
+// It is not part of ttmem's Go library: it changes without notice.
 package eventlog
 
 import (

@@ -1,4 +1,5 @@
 // Package fit shows how the allocations of a program grow with a parameter, and the largest value of it that fits.
+// It is not part of ttmem's Go library: it changes without notice.
 package fit
 
 import (

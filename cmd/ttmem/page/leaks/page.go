@@ -1,4 +1,5 @@
 // Package leaks is the page of the call sites that leak, as text and as JSON.
+// It is not part of ttmem's Go library: it changes without notice.
 package leaks
 
 import (

@@ -1,4 +1,5 @@
 // Package memmap draws the address space of regions: buffers and holes.
+// It is not part of ttmem's Go library: it changes without notice.
 package memmap
 
 import (

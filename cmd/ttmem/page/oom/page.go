@@ -1,4 +1,5 @@
 // Package oom explains allocations that failed.
+// It is not part of ttmem's Go library: it changes without notice.
 package oom
 
 import (

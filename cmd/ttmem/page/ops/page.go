@@ -1,4 +1,5 @@
 // Package ops lists the operations that ran programs, by the room that they left in L1.
+// It is not part of ttmem's Go library: it changes without notice.
 package ops
 
 import (

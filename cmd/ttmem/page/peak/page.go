@@ -1,4 +1,5 @@
 // Package peak is the page of the peaks of each region of each chip, as text and as JSON.
+// It is not part of ttmem's Go library: it changes without notice.
 package peak
 
 import (

@@ -1,4 +1,5 @@
 // Package phases is the page of the phases of a run.
+// It is not part of ttmem's Go library: it changes without notice.
 package phases
 
 import (

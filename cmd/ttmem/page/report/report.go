@@ -1,4 +1,5 @@
 // Package report writes the summary of a trace: failures, leaks, and the contents of each peak.
+// It is not part of ttmem's Go library: it changes without notice.
 package report
 
 import (

@@ -1,5 +1,6 @@
 // Package table makes lists of allocations: it groups, folds and orders rows, and writes them as text and
 // as JSON, from one declaration of their columns.
+// It is not part of ttmem's Go library: it changes without notice.
 package table
 
 import (

@@ -1,5 +1,6 @@
 // Package feed supplies the live view: with the moments of a recording, the events of the service
 // or a tracer, and the output of a command.
+// It is not part of ttmem's Go library: it changes without notice.
 package feed
 
 import (
