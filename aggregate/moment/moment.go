@@ -233,8 +233,8 @@ func (r *Recording) findPeaks(m *Moment, peaks []memory.PeakPoint) (stops []stop
 			continue
 		}
 		if one.Number < r.begin.Number {
-			r.summary.Notes = append(r.summary.Notes, fmt.Sprintf("the peak of %s of chip %d lies before %s begins and is not shown; `ttmem peak` lists its call sites",
-				one.Region, one.Device, r.name()))
+			r.summary.Notes = slices.Clip(append(r.summary.Notes, fmt.Sprintf("the peak of %s of chip %d lies before %s begins and is not shown; `ttmem peak` lists its call sites",
+				one.Region, one.Device, r.name()))) // callers append to it
 			continue
 		}
 		numbers[place{one.Device, one.Region}] = one.Number

@@ -93,10 +93,10 @@ func (r *Recording) Watch(handle func(*event.Event)) (*Summary, error) {
 	case s.Cut && !allocated && (damage == nil || errors.Is(damage, io.ErrUnexpectedEOF)):
 		return nil, f.withoutMemory(damage)
 	case damage != nil:
-		s.Notes = append(s.Notes, damage.Error())
+		s.Notes = []string{damage.Error()}
 		s.Failed = !errors.Is(damage, io.ErrUnexpectedEOF) // the latter is not damage: the writer was killed
 	case f.noEnd() != "":
-		s.Notes = append(s.Notes, f.noEnd())
+		s.Notes = []string{f.noEnd()}
 	}
 	return s, nil
 }

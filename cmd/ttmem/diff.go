@@ -342,7 +342,7 @@ func (o *diffOptions) read(a, b *diffSide) (*source.Summary, error) {
 	if err := cmp.Or(firstErr, err); err != nil {
 		return nil, err
 	}
-	return &source.Summary{Notes: slices.Concat(first.Notes, second.Notes), Failed: first.Failed || second.Failed}, nil
+	return &source.Summary{Summary: moment.Summary{Notes: slices.Concat(first.Notes, second.Notes), Failed: first.Failed || second.Failed}}, nil
 }
 
 // readSides reads sides of one source.

@@ -84,7 +84,7 @@ func runDump(o *viewOptions) error {
 	if err := output.Print(o.view(l), o.format, page.NewSupplement(o.source.Clock(), l.Snap), "list"); err != nil {
 		return err
 	}
-	return (&source.Summary{Notes: l.Notes, Failed: l.Failed}).Finish(page.Doubts(l.Losses, "the list may lack buffers, or have too many"))
+	return (&source.Summary{Summary: moment.Summary{Notes: l.Notes, Failed: l.Failed}}).Finish(page.Doubts(l.Losses, "the list may lack buffers, or have too many"))
 }
 
 // moments says at which moment, or at which of several, the memory is listed.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/aggregate/moment"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -92,5 +93,5 @@ func runFit(c *cobra.Command, p *fit.Page, args []string, param string) error {
 	if err := output.Print(p, flags.Format(c), page.NewSupplement(page.Clock{}), "growth"); err != nil {
 		return err
 	}
-	return (&source.Summary{Notes: p.Notes, Failed: failed}).Finish(nil)
+	return (&source.Summary{Summary: moment.Summary{Notes: p.Notes, Failed: failed}}).Finish(nil)
 }

@@ -85,16 +85,11 @@ func (r *Recording) Watch(handle func(*event.Event)) (s *Summary, err error) {
 	err = r.read(func(of *moment.Recording) error {
 		w, err := of.Watch(handle)
 		if err == nil {
-			s = r.summary(w)
+			s = &Summary{Of: r.name(), Summary: *w}
 		}
 		return err
 	})
 	return s, err
-}
-
-// summary returns what was read of the file.
-func (r *Recording) summary(w *moment.Summary) *Summary {
-	return &Summary{Of: r.name(), File: w.File, EndNs: w.EndNs, Notes: slices.Clip(w.Notes), Cut: w.Cut, Failed: w.Failed}
 }
 
 // StateAt calls reached with the states at a moment, as a Source.
@@ -136,7 +131,7 @@ func (r *Recording) End() (end *aggregate.State, s *Summary, err error) {
 	err = r.read(func(of *moment.Recording) (err error) {
 		var w *moment.Summary
 		if end, w, err = of.End(); err == nil {
-			s = r.summary(w)
+			s = &Summary{Of: r.name(), Summary: *w}
 		}
 		return err
 	})

@@ -9,7 +9,6 @@ import (
 
 	"ttmem/aggregate/memory"
 	"ttmem/tracer"
-	"ttmem/tracer/stack"
 )
 
 // Stacks select which call stacks are taken, how much of them is kept, whether the buffers that programs use are
@@ -91,14 +90,14 @@ func StackCounts(t *tracer.Tracer) *memory.Stacks {
 	s := memory.Stacks{Incomplete: make(map[string]uint64), IncompletePython: make(map[string]uint64)}
 	for cause, n := range native {
 		s.Taken += n
-		if cause != stack.CompleteStack {
+		if cause != tracer.CompleteStack {
 			s.Incomplete[cause] = n
 		}
 	}
 	for cause, n := range python {
 		switch cause {
-		case stack.NoPython:
-		case stack.CompletePython:
+		case tracer.NoPython:
+		case tracer.CompletePython:
 			s.Python += n
 		default:
 			s.Python += n

@@ -26,27 +26,18 @@ import (
 type Summary struct {
 	// Of is their origin: "model.ttmem", "PID 4242", "this host".
 	Of string
-	// Notes list missing parts, one line each.
-	Notes []string
+	// Summary is that of the file, if one was read; else EndNs is when watching ended.
+	moment.Summary
 	// Others describes the processes of other users, if the user sees only their own; "" if all
 	// are visible.
 	Others string
 	// Chips are the chips with the totals of all users, if the user sees only their own
 	// processes.
 	Chips []memory.Device
-	// Failed is true if a part could not be read.
-	Failed bool
 	// Exit is the exit status of the command that was run.
 	Exit int
 	// BeganNs is when watching began, CLOCK_MONOTONIC; 0 for a file.
 	BeganNs uint64
-	// EndNs is when watching ended, or the recording of a file, by CLOCK_MONOTONIC; 0 if not
-	// known.
-	EndNs uint64
-	// File is the closed file that was read; nil if there was none.
-	File *moment.File
-	// Cut is true if the end of the file is missing or damaged.
-	Cut bool
 	// Live is true if the processes continue, and were not watched to their end.
 	Live bool
 }
