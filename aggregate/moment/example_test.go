@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 
 	"ttmem/aggregate"
@@ -60,7 +61,7 @@ func ExampleRecording_StateAt() {
 	r := &moment.Recording{Path: model}
 	err = r.StateAt(at, func(s *moment.State) {
 		for _, b := range s.Buffers() {
-			if s.Regions(b.Devices[0], b.Region) {
+			if slices.ContainsFunc(b.Devices, func(chip int) bool { return s.Regions(chip, b.Region) }) {
 				fmt.Println(b.Region, b.AllocatedBytes(), name.Of(b.Stack.Frames()))
 			}
 		}
