@@ -12,7 +12,7 @@ import (
 // deallocations are the latest free of each of the latest call stacks that freed buffers of a process:
 // of at least keptFrees stacks, and of at most twice as many.
 type deallocations struct {
-	young, old map[uint64]memory.Deallocation
+	young, old map[uint64]*memory.Deallocation
 }
 
 const keptFrees = 128
@@ -23,13 +23,18 @@ func (d *deallocations) add(b *buffer, e *event.Event) {
 		return
 	}
 	id := memory.StackID(e.Stack)
-	if _, ok := d.young[id]; !ok && len(d.young) == keptFrees {
-		d.old, d.young = d.young, nil
+	one := d.young[id]
+	if one == nil {
+		if len(d.young) == keptFrees {
+			d.old, d.young = d.young, nil
+		}
+		if d.young == nil {
+			d.young = make(map[uint64]*memory.Deallocation)
+		}
+		one = new(memory.Deallocation)
+		d.young[id] = one
 	}
-	if d.young == nil {
-		d.young = make(map[uint64]memory.Deallocation)
-	}
-	d.young[id] = memory.Deallocation{
+	*one = memory.Deallocation{
 		TimeNs: e.TimeNs, BufferID: b.BufferID, Address: b.Address, Region: b.Region, Devices: b.Devices, AllocatedBy: b.Stack, FreedBy: e.Stack,
 	}
 }
@@ -41,11 +46,12 @@ func (s *State) Deallocations(pid int) []memory.Deallocation {
 	if p == nil {
 		return nil
 	}
-	all := maps.Clone(p.freed.old)
-	if all == nil {
-		all = make(map[uint64]memory.Deallocation)
+	all := make(map[uint64]memory.Deallocation)
+	for _, some := range []map[uint64]*memory.Deallocation{p.freed.old, p.freed.young} {
+		for id, one := range some {
+			all[id] = *one
+		}
 	}
-	maps.Copy(all, p.freed.young)
 	return slices.SortedFunc(maps.Values(all), func(a, b memory.Deallocation) int {
 		return cmp.Or(cmp.Compare(b.TimeNs, a.TimeNs), cmp.Compare(b.BufferID, a.BufferID))
 	})

@@ -12,7 +12,10 @@ import (
 // Complete sets the fields of a Free that only the Alloc of the buffer has: its chips, its bytes
 // and the number of its banks.
 func (s *State) Complete(e *event.Event) {
-	if b := s.live(e.PID, e.BufferID); b != nil && e.Kind == event.Free {
+	if e.Kind != event.Free {
+		return
+	}
+	if b := s.live(e.PID, e.BufferID); b != nil {
 		e.Devices, e.BytesPerBank, e.Banks = b.set.ids, b.BytesPerBank, uint32(b.DataBanks)
 	}
 }

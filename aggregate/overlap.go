@@ -56,7 +56,7 @@ func (p *process) cover(b *buffer, restoring bool) (shared []*chip) {
 		p.beyond()
 		p.uncoverAll(nil)
 		p.name.uncovered = true
-		p.kept.ofCovers.Hold(s.rooms.covers, p.name.user(), 0)
+		p.kept.ofCovers.Release(s.rooms.covers)
 	}
 	return shared
 }
@@ -98,6 +98,9 @@ func (p *process) uncoverAll(only *arena) {
 // bank were assigned before. buffers are all those of the chip. While a checkpoint is read, several is
 // known already.
 func (v *covers) insert(b *buffer, u *peak.Use, buffers iter.Seq[*buffer], restoring bool) (twice uint64) {
+	if !v.several && v.first == b.arena {
+		return 0
+	}
 	count := uint64(0)
 	for i := range u.Regions {
 		count += u.Regions[i].Count
@@ -106,8 +109,6 @@ func (v *covers) insert(b *buffer, u *peak.Use, buffers iter.Seq[*buffer], resto
 	case v.several && restoring:
 	case count <= 1 || v.first == nil && !v.several:
 		*v = covers{first: b.arena}
-		return 0
-	case !v.several && v.first == b.arena:
 		return 0
 	case !v.several:
 		v.several = true
@@ -135,7 +136,9 @@ func (v *covers) change(b *buffer, add bool) (twice uint64) {
 
 // countOnce takes what several allocators assigned from the totals of the process and of the chip.
 func (c *processChip) countOnce() {
-	c.covers.countOnce(&c.used, c.capacities())
+	if c.covers.several {
+		c.covers.countOnce(&c.used, c.capacities())
+	}
 	if !c.chip.covers.several {
 		return
 	}
@@ -149,9 +152,6 @@ func (c *processChip) countOnce() {
 
 // countOnce takes what several allocators assigned from totals.
 func (v *covers) countOnce(u *peak.Use, capacities *memory.Capacities) {
-	if !v.several {
-		return
-	}
 	for region := range v.regions {
 		v.regions[region].CountOnce(&u.Regions[region], capacities[region].Banks)
 	}

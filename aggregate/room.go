@@ -91,9 +91,9 @@ func (p *process) keep(share *quota.Share, room *quota.Quota, has *int, n int) b
 // release gives back what a process has, when it ends.
 func (p *process) release() {
 	s := p.state
-	p.kept.ofAllocations.Hold(s.rooms.allocations, p.name.user(), 0)
-	p.kept.ofLinks.Hold(s.rooms.links, p.name.user(), 0)
-	p.kept.ofCovers.Hold(s.rooms.covers, p.name.user(), 0)
+	p.kept.ofAllocations.Release(s.rooms.allocations)
+	p.kept.ofLinks.Release(s.rooms.links)
+	p.kept.ofCovers.Release(s.rooms.covers)
 	delete(s.triedSites, p.name.user())
 	delete(s.examined, p.name.user())
 }

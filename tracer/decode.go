@@ -22,6 +22,7 @@ import (
 // events.
 type decoder struct {
 	processes map[int]*process // by id
+	latest    *process         // of the latest record; nil: not known
 	// recovering are the processes that lost events and whose figures are not right again, throwing those
 	// with exceptions that may not have left the library, and losing those with losses to report.
 	recovering, throwing, losing map[*process]bool
@@ -41,6 +42,7 @@ type decoder struct {
 	closing context.Context // done when tracing ends
 	Options
 
+	event event.Event // of the record that is decoded
 	// queue has the events in the order in which they arrived, and renamed the names of their threads that
 	// were read since.
 	queue   ordered
@@ -105,7 +107,7 @@ func newDecoder(ctx context.Context, k kernelSide, libraries *libraries.Set, spa
 	return d
 }
 
-func (d *decoder) emit(e event.Event) { d.queue.push(e) }
+func (d *decoder) emit(e event.Event) { d.queue.push(&e) }
 
 // decode turns a record into zero or more events.
 func (d *decoder) decode(raw []byte) {
@@ -114,11 +116,8 @@ func (d *decoder) decode(raw []byte) {
 		d.unknown(nil, "record too short")
 		return
 	}
-	e := event.Event{
-		TimeNs: h.TimeNs,
-		PID:    int(h.Tgid),
-		TID:    int(h.Tid),
-	}
+	d.event = event.Event{TimeNs: h.TimeNs, PID: int(h.Tgid), TID: int(h.Tid)}
+	e := &d.event
 	d.newest = max(d.newest, h.TimeNs)
 	program := kernel.Program{PID: e.PID, ExecID: h.ExecId}
 	var p *process
@@ -159,7 +158,7 @@ func (d *decoder) decode(raw []byte) {
 		known = p.stacks.AddCodeRecord(raw)
 		d.boundStacks()
 	case bpf.RecordMark:
-		known = d.mark(p, e, raw)
+		known = d.mark(p, *e, raw)
 	case bpf.RecordStack:
 		if d.stackSeen != nil {
 			d.stackSeen(h, p.stacks.Stack(h.Stack))

@@ -263,7 +263,7 @@ func (d *decoder) takeReread(p *process, m *memory) bool {
 	e := d.readEvent(p, m)
 	p.Correct(e, &m.Reading, r.programs, r.beganNs)
 	e.Kind = event.Reread
-	p.Emit(e)
+	p.Emit(&e)
 	p.recovery = nil
 	p.Unfollow()
 	delete(d.recovering, p)

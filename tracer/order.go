@@ -20,9 +20,11 @@ type ordered struct {
 }
 
 // push adds an event. What was found late has the time of the newest event that was released.
-func (o *ordered) push(e event.Event) {
-	e.TimeNs = max(e.TimeNs, o.released)
-	o.events = append(o.events, e)
+func (o *ordered) push(e *event.Event) {
+	n := len(o.events)
+	o.events = slices.Grow(o.events, 1)[:n+1]
+	o.events[n] = *e // append copies it twice
+	o.events[n].TimeNs = max(e.TimeNs, o.released)
 }
 
 // edit calls edit for the events of a process that wait, from a time on.

@@ -37,6 +37,9 @@ type process struct {
 	user   int
 	names  map[int]readName
 	naming int // names that are being read
+	// name is that of the thread named, of the latest event.
+	name  readName
+	named int
 
 	// library is the one that it maps, and mapped where; nil: not known.
 	library *libraries.Library
@@ -65,9 +68,9 @@ type process struct {
 }
 
 // Emit names the thread of an event of the process, and passes it on.
-func (p *process) Emit(e event.Event) {
+func (p *process) Emit(e *event.Event) {
 	e.Comm = p.nameOf(e.TID, e.TimeNs)
-	p.loop.emit(e)
+	p.loop.queue.push(e)
 	if e.Kind == event.AllocFailed {
 		p.loop.searches.WantAfterFailure(p.owners)
 	}
@@ -130,9 +133,13 @@ func (d *decoder) add(of kernel.Program, timeNs uint64) *process {
 // its end was lost; nil if the program itself ended before. Without create, it returns nil for a program
 // that is not known.
 func (d *decoder) follow(program kernel.Program, timeNs uint64, create bool) *process {
+	if d.latest != nil && d.latest.Program == program {
+		return d.latest
+	}
 	p := d.processes[program.PID]
 	switch {
 	case p != nil && p.Program == program:
+		d.latest = p
 		return p
 	case p != nil && p.ExecID > program.ExecID:
 		return nil
@@ -201,7 +208,7 @@ func (d *decoder) describe(p *process, start *event.Event, user int) {
 	}
 	identify(&p.start)
 	if p.names[p.PID].name == "" {
-		p.names[p.PID] = readName{start.Comm, p.sinceNs}
+		p.setName(p.PID, readName{start.Comm, p.sinceNs})
 	}
 	d.queue.edit(p.PID, p.sinceNs, func(e *event.Event) {
 		switch {
@@ -226,7 +233,12 @@ const (
 // nameOf returns the name of a thread. It is read in the background, the first time while events wait for
 // it; until then it is that of the process.
 func (p *process) nameOf(tid int, timeNs uint64) string {
-	known, ok := p.names[tid]
+	known, ok := p.name, tid == p.named
+	if !ok {
+		if known, ok = p.names[tid]; ok {
+			p.name, p.named = known, tid
+		}
+	}
 	if ok && timeNs < known.atNs+nameNs || p.naming >= maxNaming {
 		return cmp.Or(known.name, p.start.Comm)
 	}
@@ -234,7 +246,7 @@ func (p *process) nameOf(tid int, timeNs uint64) string {
 		clear(p.names) // threads come and go
 	}
 	known = readName{cmp.Or(known.name, p.start.Comm), timeNs}
-	p.names[tid] = known
+	p.setName(tid, known)
 	p.naming++
 	sinceNs := timeNs
 	if ok {
@@ -247,12 +259,15 @@ func (p *process) nameOf(tid int, timeNs uint64) string {
 			if p.naming--; name == "" || name == known.name { // it has ended
 				return
 			}
-			p.names[tid] = readName{name, timeNs}
-			d.renamed[thread{p.PID, tid}] = p.names[tid]
+			p.setName(tid, readName{name, timeNs})
+			d.renamed[thread{p.PID, tid}] = p.name
 		}
 	})
 	return known.name
 }
+
+// setName sets the name of a thread.
+func (p *process) setName(tid int, name readName) { p.names[tid], p.name, p.named = name, name, tid }
 
 // thread is a thread of a process.
 type thread struct{ pid, tid int }
@@ -349,6 +364,7 @@ func (d *decoder) end(p *process, e event.Event) {
 	p.End()
 	d.reportLossesOf(p, e.TimeNs)
 	delete(d.processes, p.PID)
+	d.latest = nil
 	delete(d.recovering, p)
 	delete(d.throwing, p)
 	d.endScans(p)

@@ -234,7 +234,7 @@ func TestNamesOfThreadsAreReadMeanwhile(t *testing.T) {
 	p := d.process(pid)
 	p.described, p.start.Comm = true, "program"
 	for _, tid := range []int{pid, 1 << 30, 1<<30 + 1} {
-		p.Emit(event.Event{Kind: event.Alloc, TimeNs: 5, PID: pid, TID: tid})
+		p.Emit(&event.Event{Kind: event.Alloc, TimeNs: 5, PID: pid, TID: tid})
 	}
 	qt.Check(t, qt.Equals(d.reads.waitingSince(), 5))
 	qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool {
@@ -249,7 +249,7 @@ func TestNamesOfThreadsAreReadMeanwhile(t *testing.T) {
 	own := host.ThreadName(pid, pid)
 	qt.Check(t, qt.DeepEquals(names, []string{"earlier", own, own, own}), qt.Commentf("a thread that ended has the name of its process"))
 	for tid := range 2 * maxNaming {
-		p.Emit(event.Event{Kind: event.Alloc, TimeNs: 6, PID: pid, TID: 1<<29 + tid})
+		p.Emit(&event.Event{Kind: event.Alloc, TimeNs: 6, PID: pid, TID: 1<<29 + tid})
 	}
 	qt.Check(t, qt.Equals(p.naming, maxNaming))
 }

@@ -29,8 +29,8 @@ const (
 
 // A Process is what the books need of their process.
 type Process interface {
-	// Emit passes on an event of the process.
-	Emit(event.Event)
+	// Emit passes on a copy of an event of the process.
+	Emit(*event.Event)
 	// Lost counts a record that could not be used.
 	Lost(cause string)
 	// Read has the memory of the process read: see reads.add.
@@ -56,8 +56,8 @@ type Books struct {
 	// Live are the allocated buffers by the address of their Buffer, with bytes in each region, and Peaks the
 	// most since a device was closed.
 	Live map[uint64]Buffer
-	// places has the addresses of their Buffers by where they are on the device.
-	places       map[place]uint64
+	// places has the addresses of their Buffers by the keys of their places.
+	places       map[uint64]uint64
 	bytes, Peaks [event.NumRegions]uint64
 	// programs are those with memory, by id. runs are the latest runs of programs, by their ids.
 	programs map[uint64]program
@@ -68,6 +68,7 @@ type Books struct {
 	compiled []event.Event
 	// thrown are the exceptions that may not have left the library, oldest first
 	thrown []thrown
+	lost   event.Event // of endLost, where it needs no memory each time
 
 	// Forked is true if the process has the library from its parent. firstID is the id of its first own
 	// buffer, at least; 0: none.
@@ -88,7 +89,7 @@ func New(of Process, stacks *stack.Process, room *quota.Quota) *Books {
 	return &Books{
 		process: of, stacks: stacks, room: room,
 		devices: make(map[uint64]*device), impls: make(map[uint64]uint64), allocators: make(map[uint64]*allocator),
-		Live: make(map[uint64]Buffer), places: make(map[place]uint64), programs: make(map[uint64]program), runs: make(map[uint64]latestRun),
+		Live: make(map[uint64]Buffer), places: make(map[uint64]uint64), programs: make(map[uint64]program), runs: make(map[uint64]latestRun),
 		unread: make(map[uint64][]*programRead),
 	}
 }
@@ -139,11 +140,12 @@ func (b *Books) fits(more int) bool {
 func (b *Books) End() {
 	b.EndReads(ProgramGone)
 	b.EndThrown()
-	b.share.Hold(b.room, b.share.User(), 0)
+	b.share.Release(b.room)
 }
 
-// A handler turns a record into events; false if it is not understood.
-type handler func(b *Books, e event.Event, l *libraries.Library, raw []byte) bool
+// A handler turns a record into events; false if it is not understood. It may change e, which is the next record's
+// afterwards.
+type handler func(b *Books, e *event.Event, l *libraries.Library, raw []byte) bool
 
 var handlers = [...]handler{
 	bpf.RecordAlloc:          whole((*Books).alloc),
@@ -164,17 +166,17 @@ var handlers = [...]handler{
 	bpf.RecordBinariesLoaded: whole((*Books).binariesLoaded),
 }
 
-func whole[T any](use func(*Books, event.Event, *libraries.Library, *T)) handler {
+func whole[T any](use func(*Books, *event.Event, *libraries.Library, *T)) handler {
 	return handlerOf(bpf.As[T], use)
 }
 
 // begun is for a record whose last field, at the offset fixed, is a list.
-func begun[T any](use func(*Books, event.Event, *libraries.Library, *T), fixed uintptr) handler {
+func begun[T any](use func(*Books, *event.Event, *libraries.Library, *T), fixed uintptr) handler {
 	return handlerOf(func(raw []byte) *T { return bpf.Begun[T](raw, fixed) }, use)
 }
 
-func handlerOf[T any](as func([]byte) *T, use func(*Books, event.Event, *libraries.Library, *T)) handler {
-	return func(b *Books, e event.Event, l *libraries.Library, raw []byte) bool {
+func handlerOf[T any](as func([]byte) *T, use func(*Books, *event.Event, *libraries.Library, *T)) handler {
+	return func(b *Books, e *event.Event, l *libraries.Library, raw []byte) bool {
 		r := as(raw)
 		if r != nil {
 			use(b, e, l, r)
@@ -184,8 +186,8 @@ func handlerOf[T any](as func([]byte) *T, use func(*Books, event.Event, *librari
 }
 
 // Decode turns a record into events. e has the time, process and thread of the record, and l is the library
-// that it is about, nil if that is not known. Decode returns false if the record is not understood.
-func (b *Books) Decode(kind uint8, e event.Event, l *libraries.Library, raw []byte) bool {
+// that it is about, nil if that is not known. Decode changes e, and returns false if the record is not understood.
+func (b *Books) Decode(kind uint8, e *event.Event, l *libraries.Library, raw []byte) bool {
 	return int(kind) < len(handlers) && handlers[kind] != nil && handlers[kind](b, e, l, raw)
 }
 

@@ -27,6 +27,9 @@ type place struct {
 	region  event.Region
 }
 
+// key identifies a place in Books.places.
+func (p place) key() uint64 { return p.address<<8 | uint64(p.region) }
+
 // bufferOf is the buffer of an Alloc.
 func bufferOf(e *event.Event) Buffer {
 	return Buffer{
@@ -36,37 +39,35 @@ func bufferOf(e *event.Event) Buffer {
 	}
 }
 
-// addLive adds a buffer to those that are live, in the place of one at the same address.
+// addLive adds a buffer to those that are live; there is none at the same address.
 func (b *Books) addLive(object uint64, one Buffer) {
-	b.dropLive(object)
-	b.Live[object], b.places[one.place] = one, object
+	b.Live[object], b.places[one.key()] = one, object
 	b.bytes[one.region] += one.bytes
 	b.Peaks[one.region] = max(b.Peaks[one.region], b.bytes[one.region])
 }
 
-// dropLive removes a buffer from those that are live, if it is one.
-func (b *Books) dropLive(object uint64) {
-	one := b.Live[object]
+// dropLive removes a live buffer.
+func (b *Books) dropLive(object uint64, one Buffer) {
 	b.bytes[one.region] -= one.bytes
 	delete(b.Live, object)
-	if b.places[one.place] == object {
-		delete(b.places, one.place)
+	if b.places[one.key()] == object {
+		delete(b.places, one.key())
 	}
 }
 
 // allocPerCore decodes the allocation of a buffer on single cores.
-func (b *Books) allocPerCore(e event.Event, l *libraries.Library, r *bpf.KernelPerCoreRecord) {
+func (b *Books) allocPerCore(e *event.Event, l *libraries.Library, r *bpf.KernelPerCoreRecord) {
 	e.PerCore = true
 	b.allocOn(e, l, &r.Buffer, r.Cores[:min(int(r.Buffer.H.Count), len(r.Cores))])
 }
 
 // alloc decodes an allocation.
-func (b *Books) alloc(e event.Event, l *libraries.Library, r *bpf.KernelBufferRecord) {
+func (b *Books) alloc(e *event.Event, l *libraries.Library, r *bpf.KernelBufferRecord) {
 	b.allocOn(e, l, r, nil)
 }
 
 // allocOn decodes an allocation. cores are set for a buffer on single cores.
-func (b *Books) allocOn(e event.Event, l *libraries.Library, r *bpf.KernelBufferRecord, cores []bpf.KernelCoreAddress) {
+func (b *Books) allocOn(e *event.Event, l *libraries.Library, r *bpf.KernelBufferRecord, cores []bpf.KernelCoreAddress) {
 	if l == nil {
 		b.process.Lost(unknownLibrary)
 		return
@@ -81,7 +82,7 @@ func (b *Books) allocOn(e event.Event, l *libraries.Library, r *bpf.KernelBuffer
 	e.Kind = event.Alloc
 	e.Stack = b.stacks.Stack(r.H.Stack)
 	e.Object, e.BufferID, e.Allocator = r.Object, r.UniqueId, r.Allocator
-	hooked := l.Fill(&e, r.Window[:])
+	hooked := l.Fill(e, r.Window[:])
 	switch {
 	case hooked || e.SizeBytes == 0:
 		return
@@ -93,17 +94,22 @@ func (b *Books) allocOn(e event.Event, l *libraries.Library, r *bpf.KernelBuffer
 		b.early++ // it is read from memory: its free may have been missed, as not all probes were in place
 		return
 	}
-	b.place(&e, r.Device, r.Allocator, r.Request)
+	b.place(e, r.Device, r.Allocator, r.Request)
 	if e.PerCore {
-		setCores(&e, cores)
+		setCores(e, cores)
 	}
-	if old, ok := b.Live[r.Object]; ok && old.ID != r.UniqueId { // its free was not seen
+	old, known := b.Live[r.Object]
+	if known && old.ID != r.UniqueId { // its free was not seen
 		b.endLost(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Reread: true}, r.Object, old)
+		known = false
 	}
 	if !b.fits(1) {
 		return
 	}
-	b.addLive(r.Object, bufferOf(&e))
+	if known { // it was read before
+		b.dropLive(r.Object, old)
+	}
+	b.addLive(r.Object, bufferOf(e))
 	b.touch(r.Object)
 	b.process.Emit(e)
 }
@@ -166,7 +172,7 @@ func setCores(e *event.Event, list []bpf.KernelCoreAddress) {
 	}
 }
 
-func (b *Books) free(e event.Event, l *libraries.Library, r *bpf.KernelFreeRecord) {
+func (b *Books) free(e *event.Event, l *libraries.Library, r *bpf.KernelFreeRecord) {
 	if l == nil {
 		b.process.Lost(unknownLibrary)
 		return
@@ -176,10 +182,10 @@ func (b *Books) free(e event.Event, l *libraries.Library, r *bpf.KernelFreeRecor
 	if !known {
 		return // allocated before the attach, a view, or freed when its device was closed
 	}
-	b.ended(&e, r.Object, freed)
+	b.ended(e, r.Object, freed)
 	e.Stack = b.stacks.Stack(r.H.Stack)
 	e.SizeBytes, e.PageSizeBytes, e.Address = r.SizeBytes, r.PageSizeBytes, r.Address
-	heap.SetType(&e, r.Type, r.Sharding)
+	heap.SetType(e, r.Type, r.Sharding)
 	if r.H.Flags&(bpf.FreeHooked|bpf.FreeView) == 0 && e.SizeBytes != 0 {
 		b.process.Emit(e)
 	}
@@ -187,13 +193,14 @@ func (b *Books) free(e event.Event, l *libraries.Library, r *bpf.KernelFreeRecor
 
 // endLost reports a buffer whose free was lost.
 func (b *Books) endLost(e event.Event, object uint64, lost Buffer) {
-	b.ended(&e, object, lost)
-	b.process.Emit(e)
+	b.lost = e
+	b.ended(&b.lost, object, lost)
+	b.process.Emit(&b.lost)
 }
 
 // ended removes a buffer, and makes the event that of its free.
 func (b *Books) ended(e *event.Event, object uint64, of Buffer) {
-	b.dropLive(object)
+	b.dropLive(object, of)
 	b.fits(0)
 	e.Kind, e.Reason, e.Object, e.BufferID, e.Allocator = event.Free, event.ReasonExplicit, object, of.ID, of.allocator
 	if e.Region, e.BeforeAttach = of.region, of.before; of.read {
@@ -206,11 +213,11 @@ func (b *Books) ended(e *event.Event, object uint64, of Buffer) {
 
 // transferred reports that the host writes or reads a buffer, itself or through a view. Buffers that are not known are not
 // reported.
-func (b *Books) transferred(e event.Event, _ *libraries.Library, r *bpf.KernelTransferRecord) {
+func (b *Books) transferred(e *event.Event, _ *libraries.Library, r *bpf.KernelTransferRecord) {
 	object, at := r.Object, place{r.Address, event.Region(min(r.Type, math.MaxUint8))}
 	live, known := b.Live[object]
 	if at.address != 0 && (!known || live.address != 0 && live.place != at) { // a view
-		object = b.places[at]
+		object = b.places[at.key()]
 		live, known = b.Live[object]
 	}
 	if !known {

@@ -28,9 +28,9 @@ type testProcess struct {
 	parent  *testProcess
 }
 
-func (p *testProcess) Board([]int) string { return "" }
-func (p *testProcess) Emit(e event.Event) { p.events = append(p.events, e) }
-func (p *testProcess) Lost(cause string)  { p.lost[cause]++ }
+func (p *testProcess) Board([]int) string  { return "" }
+func (p *testProcess) Emit(e *event.Event) { p.events = append(p.events, *e) }
+func (p *testProcess) Lost(cause string)   { p.lost[cause]++ }
 func (p *testProcess) Read(uint64, func(context.Context, host.ReadableProcess) func()) bool {
 	return true
 }
@@ -50,7 +50,7 @@ func newTestProcess() *testProcess {
 
 func (p *testProcess) decode(raw []byte) {
 	h := bpf.As[bpf.KernelHeader](raw)
-	if !p.Decode(h.Kind, event.Event{TimeNs: h.TimeNs, PID: int(h.Tgid), TID: int(h.Tid)}, p.library, raw) {
+	if !p.Decode(h.Kind, &event.Event{TimeNs: h.TimeNs, PID: int(h.Tgid), TID: int(h.Tid)}, p.library, raw) {
 		p.Lost("record not understood")
 	}
 }

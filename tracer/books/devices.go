@@ -30,7 +30,7 @@ type allocator struct {
 	banks  [event.BankedRegions]heap.Bank
 }
 
-func (b *Books) clear(e event.Event, _ *libraries.Library, r *bpf.KernelClearRecord) {
+func (b *Books) clear(e *event.Event, _ *libraries.Library, r *bpf.KernelClearRecord) {
 	if b.changes != nil {
 		b.changes.allocators[r.Allocator] = true
 	}
@@ -38,7 +38,7 @@ func (b *Books) clear(e event.Event, _ *libraries.Library, r *bpf.KernelClearRec
 		return // its allocator never allocated
 	}
 	e.TimeNs = max(e.TimeNs, b.ReadNs) // not before the buffers that were read from memory
-	b.closeDevice(e, r.Allocator)
+	b.closeDevice(*e, r.Allocator)
 }
 
 // closeDevice reports the end of a device's allocator.
@@ -48,16 +48,16 @@ func (b *Books) closeDevice(e event.Event, allocator uint64) {
 	delete(b.allocators, allocator)
 	for object, one := range b.Live {
 		if one.allocator == allocator {
-			b.dropLive(object)
+			b.dropLive(object, one)
 		}
 	}
 	b.Peaks = b.bytes
 	b.fits(0)
-	b.process.Emit(e)
+	b.process.Emit(&e)
 	b.endRuntimeKernels(event.Event{TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Reason: event.ReasonDeviceClose})
 }
 
-func (b *Books) device(e event.Event, _ *libraries.Library, r *bpf.KernelDeviceRecord) {
+func (b *Books) device(e *event.Event, _ *libraries.Library, r *bpf.KernelDeviceRecord) {
 	dev := &device{mesh: r.H.Flags&bpf.DeviceMesh != 0}
 	for _, chip := range r.Chips[:min(int(r.H.Count), len(r.Chips))] {
 		switch {
@@ -93,7 +93,7 @@ func (b *Books) device(e event.Event, _ *libraries.Library, r *bpf.KernelDeviceR
 	if known != nil && r.H.Flags&bpf.DeviceReady == 0 && slices.CompareFunc(known.banks[:], a.banks[:], shrunk) != 0 {
 		e.Cause = causeSubDevices
 	}
-	b.openDevice(e, r.Allocator, a, false)
+	b.openDevice(*e, r.Allocator, a, false)
 }
 
 // addDevice adds a device. impl is its MeshDeviceImpl, which traces are captured on; 0: none.
@@ -108,7 +108,7 @@ func (b *Books) addDevice(address, impl uint64, dev *device) {
 const causeSubDevices = "sub-device manager"
 
 // changeBanks reports that a region of an allocator becomes smaller, or gets its first size again.
-func (b *Books) changeBanks(e event.Event, _ *libraries.Library, r *bpf.KernelBanksRecord) {
+func (b *Books) changeBanks(e *event.Event, _ *libraries.Library, r *bpf.KernelBanksRecord) {
 	if b.allocators[r.Allocator] == nil || int(r.Type) >= event.BankedRegions {
 		return // it will be read when it allocates
 	}
@@ -125,7 +125,7 @@ func (b *Books) changeBanks(e event.Event, _ *libraries.Library, r *bpf.KernelBa
 	}
 	b.allocators[r.Allocator] = &changed
 	e.Cause = causeSubDevices
-	b.openDevice(e, r.Allocator, &changed, false)
+	b.openDevice(*e, r.Allocator, &changed, false)
 }
 
 // openDevice reports a device with an allocator.
@@ -136,5 +136,5 @@ func (b *Books) openDevice(e event.Event, address uint64, a *allocator, before b
 	for i, bank := range a.banks {
 		e.Open.Capacities[i] = event.Capacity{Banks: bank.Banks, BytesPerBank: bank.BytesPerBank, Base: bank.Base}
 	}
-	b.process.Emit(e)
+	b.process.Emit(&e)
 }

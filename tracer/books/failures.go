@@ -12,7 +12,7 @@ import (
 
 // exception takes an exception of the library. It is reported once it is known to have left the
 // library.
-func (b *Books) exception(e event.Event, l *libraries.Library, r *bpf.KernelFailedRecord) {
+func (b *Books) exception(e *event.Event, l *libraries.Library, r *bpf.KernelFailedRecord) {
 	e.Message = unix.ByteSliceToString(r.Message[:])
 	e.Stack = b.stacks.Stack(r.H.Stack)
 	limits, ok := event.LimitsIn(e.Message)
@@ -21,18 +21,18 @@ func (b *Books) exception(e event.Event, l *libraries.Library, r *bpf.KernelFail
 		e.Kind, e.Reason = event.OperationFailed, event.ReasonOther
 	case limits.Reason == event.ReasonOutOfMemory:
 		e.Kind, e.Reason = event.AllocFailed, limits.Reason
-		b.setRequested(&e, l, limits, r)
+		b.setRequested(e, l, limits, r)
 	default:
 		e.Kind, e.Reason, e.Region, e.StaticKind = event.AllocFailed, limits.Reason, limits.Region, limits.Static
 		if e.Region == event.CB || e.Region == event.Kernel { // of the program that was just enqueued
 			e.ProgramID, e.Devices = r.ProgramId, b.chips(r.Device)
-			e.Stack = b.operationStack(&e, r.H.Stack)
+			e.Stack = b.operationStack(e, r.H.Stack)
 		}
 	}
 	if e.Devices == nil {
-		b.setOnlyAllocator(&e)
+		b.setOnlyAllocator(e)
 	}
-	b.throw(thrown{exception: r.Exception, sinceNs: e.TimeNs, event: e})
+	b.throw(thrown{exception: r.Exception, sinceNs: e.TimeNs, event: *e})
 }
 
 // setRequested sets the requested size: that of the newest Buffer on the stack that matches the

@@ -39,21 +39,21 @@ type placedEnd struct {
 // maxPlaced bounds these for a program. The kernel side reads as many: MAX_ALLOCATORS.
 const maxPlaced = 256
 
-func (b *Books) cb(e event.Event, _ *libraries.Library, r *bpf.KernelCbRecord) {
+func (b *Books) cb(e *event.Event, _ *libraries.Library, r *bpf.KernelCbRecord) {
 	e.Kind, e.Region = event.CBAlloc, event.CB
 	e.ProgramID, e.Address, e.SizeBytes = r.ProgramId, r.Address, r.SizeBytes
-	e.Stack = b.operationStack(&e, r.H.Stack)
+	e.Stack = b.operationStack(e, r.H.Stack)
 	e.StaticKind = event.StaticKind(r.H.StaticKind)
 	e.Global = r.H.Flags&bpf.CBGlobal != 0
 	for _, c := range r.Ranges[:min(int(r.H.Count), len(r.Ranges))] {
 		e.Cores = append(e.Cores, event.CoreRange{X0: c.X0, Y0: c.Y0, X1: c.X1, Y1: c.Y1})
 	}
-	if e.StaticKind == event.Scratchpad && !b.subtractPlaced(&e) || !b.fitsProgram(&e) {
+	if e.StaticKind == event.Scratchpad && !b.subtractPlaced(e) || !b.fitsProgram(e) {
 		return
 	}
 	e.Devices = b.chips(r.Device)
 	b.process.Emit(e)
-	b.hold(&e)
+	b.hold(e)
 }
 
 // subtractPlaced removes from the event of a scratchpad the buffers before it on its cores: the
@@ -68,7 +68,7 @@ func (b *Books) subtractPlaced(e *event.Event) bool {
 	return e.SizeBytes > 0
 }
 
-func (b *Books) programRun(e event.Event, _ *libraries.Library, r *bpf.KernelProgramRunRecord) {
+func (b *Books) programRun(e *event.Event, _ *libraries.Library, r *bpf.KernelProgramRunRecord) {
 	e.Kind, e.ProgramID = event.ProgramRun, r.Run.ProgramId
 	e.Stack = b.stacks.Stack(r.Run.H.Stack)
 	e.Devices = b.chips(r.Run.Device)
@@ -136,7 +136,7 @@ var traceSteps = [...]event.Kind{
 }
 
 // traceStep reports what happens to a captured trace.
-func (b *Books) traceStep(e event.Event, _ *libraries.Library, r *bpf.KernelTraceRecord) {
+func (b *Books) traceStep(e *event.Event, _ *libraries.Library, r *bpf.KernelTraceRecord) {
 	if int(r.H.StaticKind) >= len(traceSteps) || traceSteps[r.H.StaticKind] == 0 {
 		b.process.Lost("step of a trace not known")
 		return
@@ -192,9 +192,9 @@ func (g *program) place(cores event.CoreRange, end uint64) {
 	}
 }
 
-func (b *Books) programEnd(e event.Event, _ *libraries.Library, r *bpf.KernelProgramEndRecord) {
+func (b *Books) programEnd(e *event.Event, _ *libraries.Library, r *bpf.KernelProgramEndRecord) {
 	b.release(r.ProgramId, r.H.Flags)
-	b.endProgram(e, r.ProgramId, r.H.Flags)
+	b.endProgram(*e, r.ProgramId, r.H.Flags)
 }
 
 // endProgram reports the memory that a program released.
@@ -213,7 +213,7 @@ func (b *Books) endProgram(e event.Event, id uint64, flags uint8) {
 	e.ProgramID = id
 	end := func(kind event.Kind, region event.Region, static event.StaticKind) {
 		e.Kind, e.Region, e.StaticKind = kind, region, static
-		b.process.Emit(e)
+		b.process.Emit(&e)
 	}
 	switch cbs := flags & (bpf.ProgramCBs | bpf.ProgramDFBs); cbs {
 	case bpf.ProgramCBs:
@@ -228,21 +228,21 @@ func (b *Books) endProgram(e event.Event, id uint64, flags uint8) {
 	}
 }
 
-func (b *Books) kernelLoaded(e event.Event, _ *libraries.Library, r *bpf.KernelKernelRecord) {
+func (b *Books) kernelLoaded(e *event.Event, _ *libraries.Library, r *bpf.KernelKernelRecord) {
 	e.Kind, e.Region = event.KernelLoad, event.Kernel
 	e.ProgramID, e.SizeBytes, e.BytesPerBank = r.ProgramId, r.BinaryBytes, r.TextBytes
-	e.Stack = b.operationStack(&e, r.H.Stack)
+	e.Stack = b.operationStack(e, r.H.Stack)
 	e.Devices = b.chips(r.Device)
 	b.takeCompiled(e.ProgramID)
 	if r.H.Flags == bpf.KernelCompiled {
 		if len(b.compiled) >= maxCompiled {
 			b.compiled = slices.Delete(b.compiled, 0, 1)
 		}
-		b.compiled = append(b.compiled, e)
+		b.compiled = append(b.compiled, *e)
 		return
 	}
 	e.KernelKind = event.KernelKind(r.H.Flags)
-	b.loadKernels(e)
+	b.loadKernels(*e)
 }
 
 // maxCompiled bounds the programs of a process that are compiled and not loaded.
@@ -263,13 +263,13 @@ func (b *Books) loadKernels(e event.Event) {
 		return
 	}
 	if b.fitsProgram(&e) {
-		b.process.Emit(e)
+		b.process.Emit(&e)
 		b.hold(&e)
 	}
 }
 
 // binariesLoaded reports the kernels of the programs that the thread compiled last.
-func (b *Books) binariesLoaded(e event.Event, _ *libraries.Library, h *bpf.KernelHeader) {
+func (b *Books) binariesLoaded(e *event.Event, _ *libraries.Library, h *bpf.KernelHeader) {
 	var loaded []event.Event
 	for i := len(b.compiled) - 1; i >= 0 && len(loaded) < int(h.Count); i-- {
 		if one := b.compiled[i]; one.TID == e.TID {
@@ -328,24 +328,24 @@ func (b *Books) static(e event.Event, s heap.Static) {
 	e.Kind, e.Region, e.StaticKind, e.BytesPerBank = event.CBAlloc, event.CB, s.Kind, 0
 	e.Address, e.SizeBytes, e.Cores, e.Global = s.Address, s.Bytes, s.Cores, s.Global
 	if b.fitsProgram(&e) {
-		b.process.Emit(e)
+		b.process.Emit(&e)
 		b.hold(&e)
 	}
 }
 
 // programSeen reports the memory of a program that was compiled before the attach.
-func (b *Books) programSeen(e event.Event, l *libraries.Library, r *bpf.KernelProgramSeenRecord) {
+func (b *Books) programSeen(e *event.Event, l *libraries.Library, r *bpf.KernelProgramSeenRecord) {
 	if l == nil {
 		b.process.Lost(unknownLibrary)
 		return
 	}
 	if known := b.programs[r.ProgramId]; known.holds != 0 { // a repeated report, after a loss
 		b.release(r.ProgramId, known.holds)
-		b.endProgram(e, r.ProgramId, known.holds)
+		b.endProgram(*e, r.ProgramId, known.holds)
 	}
 	e.ProgramID, e.BeforeAttach = r.ProgramId, true
 	flags, device := r.H.Flags, r.Device // the record is overwritten by the next one
-	b.readProgram(e, l, r.Impl, flags, func(e event.Event, holds uint8, program *heap.Program) {
+	b.readProgram(*e, l, r.Impl, flags, func(e event.Event, holds uint8, program *heap.Program) {
 		local := func(s heap.Static) bool { return !s.Global }
 		if flags == bpf.ProgramCBs && !slices.ContainsFunc(program.Statics, local) {
 			return // it has only buffers in tensors, which allocate nothing: it may be compiled next

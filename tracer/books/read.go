@@ -115,7 +115,7 @@ func (b *Books) add(e event.Event, r *Reading) {
 		}
 		if b.fits(1) {
 			b.addLive(read.Object, bufferOf(&alloc))
-			b.process.Emit(alloc)
+			b.process.Emit(&alloc)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func repeats(message, earlier string) bool {
 }
 
 // caught notes that the library caught an exception, or throws it again.
-func (b *Books) caught(e event.Event, _ *libraries.Library, r *bpf.KernelCaughtRecord) {
+func (b *Books) caught(e *event.Event, _ *libraries.Library, r *bpf.KernelCaughtRecord) {
 	for i := range b.thrown {
 		if t := &b.thrown[i]; t.exception == r.Exception {
 			t.inside, t.sinceNs = r.H.Flags&bpf.CaughtThrownAgain == 0, e.TimeNs
@@ -71,7 +71,7 @@ func (b *Books) caught(e event.Event, _ *libraries.Library, r *bpf.KernelCaughtR
 func (b *Books) endThrown(i int) {
 	t := b.thrown[i]
 	if b.thrown = slices.Delete(b.thrown, i, i+1); !t.inside {
-		b.process.Emit(t.event)
+		b.process.Emit(&t.event)
 	}
 }
 

@@ -77,15 +77,12 @@ const batch = 64
 
 // Hold sets how much a process has, and reports whether that fits; if not, nothing changes.
 func (s *Share) Hold(q *Quota, user, n int) bool {
-	if n == 0 && s.has == 0 {
-		return true
-	}
 	if s.has > 0 && user != s.user { // it became known
 		q.Take(s.user, -s.has)
 		s.has = 0
 	}
 	s.user = user
-	if n == 0 || n > s.has || n < s.has-2*batch {
+	if n > s.has || n < s.has-2*batch {
 		to := (n + batch - 1) / batch * batch
 		if n > s.has && !q.Take(user, to-s.has) {
 			if to = n; !q.Take(user, to-s.has) {
@@ -97,6 +94,12 @@ func (s *Share) Hold(q *Quota, user, n int) bool {
 		s.has = to
 	}
 	return true
+}
+
+// Release gives back all that a process has.
+func (s *Share) Release(q *Quota) {
+	q.Take(s.user, -s.has)
+	s.has = 0
 }
 
 // Restore sets how much a process had already, whether or not that fits.

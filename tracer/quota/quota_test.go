@@ -32,11 +32,11 @@ func TestProcessesOfAUserShare(t *testing.T) {
 		n++
 	}
 	qt.Check(t, qt.IsTrue(n >= 1000-900-batch && n <= 100), qt.Commentf("%d", n))
-	a.Hold(q, 1, 0)
+	a.Release(q)
 	qt.Check(t, qt.IsTrue(b.Hold(q, 1, 1000)))
 	qt.Check(t, qt.IsFalse(b.Hold(q, 1, 1001)))
 	qt.Check(t, qt.IsTrue(b.Hold(q, 2, 10))) // its user was not known before
 	qt.Check(t, qt.Equals(q.Of(1), 0))
-	b.Hold(q, 2, 0)
+	b.Release(q)
 	qt.Check(t, qt.Equals(q.Of(2), 0))
 }
