@@ -44,11 +44,13 @@ func (v *temporaries) died(b *buffer, ended bool) {
 // forgot takes call sites that the state forgets. It resolves the stacks that it saves: an unresolved stack
 // keeps all data about the process's code in memory.
 func (v *temporaries) forgot(sites []*callSite) {
+	var all []forgottenSite
 	for _, c := range sites {
 		if one := c.temporaries(); one.Count > 0 {
-			v.forgotten = append(v.forgotten, one)
+			all = append(all, one)
 		}
 	}
+	v.forgotten = append(all, v.forgotten...) // of equal ones those stay whose stacks are resolved
 	if len(v.forgotten) >= 2*mostForgotten {
 		slices.SortStableFunc(v.forgotten, func(a, b forgottenSite) int { return cmp.Compare(a.Bytes, b.Bytes) })
 		var dropped []forgottenSite
