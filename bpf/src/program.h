@@ -372,27 +372,11 @@ __noinline int program_memory(struct memory *m, u32 library, u64 impl)
 	return what;
 }
 
-/* Finds the program of track_program. */
-static __always_inline bool read_program(const struct hit *h, u64 *impl, u64 *id)
+/* Reports a run of a program. Its arguments are set by then. */
+HANDLER void program_runs(const struct hit *h, u64 impl, u64 id)
 {
-	struct memory *m = memory_of(h);
+	struct program_run r = {.program_id = id};
 
-	return h->l->program_impl != NO_FIELD && read_word(m, h->ctx->si + h->l->program_impl, impl) &&
-	       read_word(m, *impl + h->l->program_id, id);
-}
-
-/* GraphTracker::track_program(Program *, IDevice *): each time a program is enqueued, even one
- * from the program cache. Its arguments are set by then. */
-HANDLER void program_runs(const struct hit *h)
-{
-	struct program_run r = {};
-	u64 impl = 0;
-
-	if (!read_program(h, &impl, &r.program_id)) {
-		if (h->l->program_impl != NO_FIELD)
-			count_lost(LOST_PROGRAM_UNREADABLE);
-		return;
-	}
 	fill_header(&r.h, RECORD_PROGRAM_RUN, h->library);
 	r.h.stack = h->stack;
 	r.device = h->ctx->dx;
@@ -407,17 +391,16 @@ HANDLER void program_runs(const struct hit *h)
 
 /* An unknown program that is enqueued and already placed in L1 was compiled before ttmem attached to the
  * process. */
-HANDLER void program_enqueued(const struct hit *h)
+HANDLER void program_enqueued(const struct hit *h, u64 impl, u64 id)
 {
 	u32 tgid = h->tgid;
 	struct process *process = bpf_map_lookup_elem(&processes, &tgid);
 	struct program_seen_record r;
 	struct object_key k;
 	struct object *known;
-	u64 impl = 0, id = 0;
 	u32 what;
 
-	if (!process || !(process->flags & PROCESS_LATE) || !read_program(h, &impl, &id))
+	if (!process || !(process->flags & PROCESS_LATE))
 		return;
 	k = key_of(OBJECT_PROGRAM, impl);
 	known = bpf_map_lookup_elem(&objects, &k);
@@ -435,4 +418,21 @@ HANDLER void program_enqueued(const struct hit *h)
 	r.device = h->ctx->dx;
 	if (!SEND(r))
 		remove_object(&k); /* try again later */
+}
+
+/* GraphTracker::track_program(Program *, IDevice *): each time a program is enqueued, even one
+ * from the program cache. */
+HANDLER void program_tracked(const struct hit *h)
+{
+	struct memory *m = memory_of(h);
+	u64 impl = 0, id = 0;
+
+	if (h->l->program_impl == NO_FIELD)
+		return;
+	if (!read_word(m, h->ctx->si + h->l->program_impl, &impl) || !read_word(m, impl + h->l->program_id, &id)) {
+		count_lost(LOST_PROGRAM_UNREADABLE);
+		return;
+	}
+	program_runs(h, impl, id);
+	program_enqueued(h, impl, id);
 }

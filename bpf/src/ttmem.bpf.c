@@ -185,9 +185,9 @@ int on_probe(struct pt_regs *ctx)
 		return 0;
 	if (h.l && !(cookie & COOKIE_BESIDE))
 		h.bias = ctx->ip - h.l->probe_address[cookie & (MAX_PROBES - 1)];
-	h.u = this_unwinder(probe == PROBE_BUFFER_DEALLOCATE && free_stacks ? OF_FREES : 0);
 	switch (h.l ? probe : 0) {
 	case PROBE_BUFFER_ALLOCATED:
+		h.u = this_unwinder(0);
 		stack_of(ctx, h.u, &h.stack);
 		if (!buffer_allocated(&h, false)) {
 			buffer_device(&h);
@@ -195,6 +195,7 @@ int on_probe(struct pt_regs *ctx)
 		}
 		return 0;
 	case PROBE_BUFFER_DEALLOCATE:
+		h.u = this_unwinder(free_stacks ? OF_FREES : 0);
 		if (free_stacks)
 			stack_of(ctx, h.u, &h.stack);
 		buffer_deallocate(&h);
@@ -206,6 +207,12 @@ int on_probe(struct pt_regs *ctx)
 		count_lost(LOST_NO_THREAD_STATE);
 		return 0;
 	}
+	/* at each run of a program, and nearly always of one that was loaded before */
+	if (probe == PROBE_PROGRAM_BINARIES && h.l && !t->kernel_pending && !t->unloaded && t->home == home_key(&h)) {
+		t->phase = PHASE_NONE;
+		return 0;
+	}
+	h.u = this_unwinder(0);
 	if ((cookie & COOKIE_BESIDE) && !h.l)
 		t->home = 0; /* the process has begun another program */
 	wanted = has_stack(probe, t);
@@ -284,8 +291,7 @@ int on_probe(struct pt_regs *ctx)
 	case PROBE_PROGRAM_TRACK:
 		t->phase = PHASE_NONE;
 		ensure_device(&h, ctx->dx);
-		program_runs(&h);
-		program_enqueued(&h);
+		program_tracked(&h);
 		break;
 	case PROBE_TRACE_BEGIN:
 	case PROBE_TRACE_END:
