@@ -136,7 +136,38 @@ func TestRunAsOrdinaryUser(t *testing.T) {
 
 	said, status = u.runs(t, "run", "--no-stacks", "--", "true")
 	qt.Check(t, qt.Equals(status, 125))
-	qt.Check(t, qt.Equals(said, "ttmem: the host's service traces, with its own choice of call stacks and owners: leave out the flags about them, or run ttmem as root\n"))
+	qt.Check(t, qt.Equals(said, "ttmem: the host's service traces, with its own choice of call stacks: leave out the flags about them, or run ttmem as root\n"))
+}
+
+// TestOwnersThroughAService: what an ordinary user records through the host's service has the owners of buffers at new peaks
+// and, if the user wants them, at marks, as what root records does.
+func TestOwnersThroughAService(t *testing.T) {
+	s := startServer(t)
+	u := newOrdinaryUser(t, "TTMEM_SOCKET="+s.socket)
+	s.discover(t, u.env)
+	file := filepath.Join(u.dir, "run.ttmem")
+	python := u.env.Command(t.Context(), rig.N150).Path
+	p := &target{env: u.env, Cmd: u.command(t, u.ttmem, "run", "-o", file, "--", python, program(t, "owners_told.py"))}
+	p.start(t)
+	t.Cleanup(func() { _ = unix.Kill(-p.Process.Pid, unix.SIGKILL) }) // the command too, which has the pipes
+	p.expect(t, "ready")
+	awaitOwners(t, heldBy(0), file)
+	p.tell(t, "grow")
+	p.tell(t, "grow") // more than an eighth
+	awaitOwners(t, heldBy(2), file)
+
+	late := filepath.Join(u.dir, "late.ttmem")
+	pid := s.snapshot(t).Processes[0].PID
+	attach := &target{env: u.env, Cmd: u.command(t, u.ttmem, "attach", "-p", strconv.Itoa(pid), "-o", late, "--owners", "marks")}
+	attach.start(t)
+	awaitOwners(t, heldBy(2), late)
+	p.tell(t, "grow")
+	p.tell(t, "step")
+	awaitOwners(t, heldBy(3), late, "--at", "step")
+	p.stdin.Close()
+	qt.Check(t, qt.IsNil(p.Wait()), qt.Commentf("%s", p.stderr.String()))
+	qt.Check(t, qt.IsNil(attach.Wait()), qt.Commentf("%s", attach.stderr.String()))
+	qt.Check(t, qt.DeepEquals(ownersIn(file, "--at", "step"), heldBy(3))) // another command of the user asked
 }
 
 // TestServiceEndsUnderARun: a command goes on, and what was recorded remains, if the service ends.

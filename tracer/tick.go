@@ -42,12 +42,7 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 		d.countLosses()
 	}
 	d.beginLate()
-	if d.OwnersAtPeaks && nowNs-d.peaksNs > peaksNs {
-		d.peaksNs = nowNs
-		for _, p := range d.processes {
-			d.searches.WantAtPeak(p.owners, nowNs)
-		}
-	}
+	d.wantAtPeaks(nowNs)
 	d.searches.Begin(nowNs)
 	d.readResident(nowNs)
 	if nowNs-d.namedNs > commandNs {

@@ -211,7 +211,7 @@ func (t *Tracer) Mark(name string, uid, sharer int) {
 		return true
 	}})
 	t.inbox.add(result{atNs: nowNs, report: func(d *decoder) bool {
-		d.wantAtMark(nil)
+		d.wantAtMark(nil, uid)
 		return true
 	}})
 }

@@ -89,10 +89,9 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 	f.BoolVar(&o.allowRemote, "allow-remote", false, "allow an address of --http that other hosts can reach; needs --token-file")
 	f.StringVar(&o.tokenFile, "token-file", "", "use HTTPS, with the certificate FILE.crt, and show everything to clients that send the token in `FILE`")
 	o.record.RegisterFile(c)
-	o.stacks.RegisterMore(c)
-	o.stacks.OwnersWhenAsked()
+	o.stacks.RegisterKept(c)
 	f.IntVar(&o.forPID, "for", 0, "end with the process `PID`, which asked sudo for this service")
-	for _, name := range []string{"for", "owners", "full-stacks"} {
+	for _, name := range []string{"for", "full-stacks"} {
 		_ = f.MarkHidden(name)
 	}
 	return c
@@ -163,6 +162,7 @@ func serve(o serveOptions) (err error) {
 			return metrics.Chip{Board: c.Board, PCI: c.PCI, UniqueID: c.UniqueID}
 		},
 		Owners:         t.FindOwners,
+		SearchFor:      t.SearchFor,
 		PrepareFile:    t.PrepareOpened,
 		PrepareCommand: t.PrepareCommand,
 		Mark:           func(name string, v service.Viewer, sharer int) error { t.Mark(name, v.UID, sharer); return nil },

@@ -86,6 +86,7 @@ var attacks = []attack{
 	{name: "endless headers", program: "service.py endless_header", aims: "reading headers takes memory"},
 	{name: "marks", program: "service.py marks", user: 1, aims: "marks of others are dropped; names in lists", restart: true},
 	{name: "searches", program: "service.py owners", user: 1, aims: "searches for owners take all of the processor"},
+	{name: "searches of streams", program: "service.py owners_of_streams", user: 1, aims: "searches at marks and peaks that many streams want take all of the processor"},
 	// processes
 	{name: "executes", program: "processes.py executes", aims: "tables of code grow with each exec", hold: 6 * time.Second, long: true, flat: true, newcomer: true},
 	{name: "short-lived", program: "processes.py short_lived", aims: "processes that are gone when they are read", newcomer: true},

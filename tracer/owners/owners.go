@@ -72,6 +72,8 @@ type Search struct {
 	user int
 	// counts is true if its time counts for the user: they caused it.
 	counts bool
+	// atPeak is true if only a new peak asks for it.
+	atPeak bool
 	// late is true if it follows a late attach.
 	late bool
 	// notBeforeNs and beganNs are when it may begin, and began.
@@ -146,7 +148,7 @@ func (s *Searches) want(p *Process, counts bool) *Search {
 	if p.next == nil {
 		p.next = &Search{user: p.Sharer, counts: counts, Over: make(chan struct{})}
 	}
-	p.next.counts = p.next.counts && counts
+	p.next.counts, p.next.atPeak = p.next.counts && counts, false
 	s.of[p] = true
 	return p.next
 }
@@ -167,7 +169,8 @@ func (s *Searches) WantAfterFailure(p *Process) {
 	}
 }
 
-// WantAtPeak schedules a search of a process whose memory has a new peak.
+// WantAtPeak schedules a search of a process whose memory has a new peak. Such searches leave half
+// of the time that a user may have to failures and requests.
 func (s *Searches) WantAtPeak(p *Process, nowNs uint64) {
 	if p.Peaks != p.seen {
 		p.seen, p.grewNs = p.Peaks, nowNs
@@ -189,7 +192,8 @@ func (s *Searches) WantAtPeak(p *Process, nowNs uint64) {
 		nowNs < p.grewNs+settleNs && nowNs < p.newNs+growingNs {
 		return
 	}
-	if s.want(p, true) != nil {
+	if one := s.want(p, true); one != nil {
+		one.atPeak = true
 		p.searched, p.newNs = p.Peaks, 0
 	}
 }
@@ -223,7 +227,11 @@ func (s *Searches) Begin(nowNs uint64) {
 			continue
 		}
 		u := s.user(next.user, nowNs)
-		if u.running >= maxSearchesOfUser || next.counts && u.spentNs >= searchBurstNs {
+		burst := uint64(searchBurstNs)
+		if next.atPeak {
+			burst /= 2
+		}
+		if u.running >= maxSearchesOfUser || next.counts && u.spentNs >= burst {
 			continue
 		}
 		if p.running, p.next = next, nil; next.counts {

@@ -414,3 +414,33 @@ func BenchmarkBeginSearch(b *testing.B) {
 		d.Take(&Result{EndedNs: 2, process: p, search: s}, 2, 0)
 	}
 }
+
+// TestPeaksLeaveTimeForRequests: the searches at the peaks of many processes do not keep their user from asking for one.
+func TestPeaksLeaveTimeForRequests(t *testing.T) {
+	const second = 1_000_000_000
+	d := newSearched()
+	ns := uint64(second)
+	for pid := range 40 { // each may take a second
+		p := d.allocate(pid+1, 1)
+		p.Sharer, p.Peaks[event.DRAM] = 1000, 1
+		d.WantAtPeak(p, ns)
+	}
+	searches := 0
+	for range 100 {
+		ns += second / 10
+		for _, p := range d.processes {
+			d.WantAtPeak(p, ns)
+		}
+		for before := len(d.begun); ; before++ {
+			d.Begin(ns)
+			if len(d.begun) == before {
+				break
+			}
+			d.end(t, &d.begun[before], ns+second, nil)
+			searches++
+		}
+	}
+	qt.Check(t, qt.IsTrue(searches >= 10 && searches < 15), qt.Commentf("%d", searches))
+	_, err := d.Request(d.processes[1], true, ns)
+	qt.Check(t, qt.IsNil(err))
+}

@@ -25,8 +25,9 @@ import (
 
 // A Client sends requests to a service of this host. Several goroutines may use it.
 type Client struct {
-	path string
-	http *http.Client
+	path     string
+	http     *http.Client
+	ownersAt []string // when the service searches owners for a stream
 }
 
 // ErrNone is the error of Dial if no service runs.
@@ -84,10 +85,12 @@ func Dial(path string) (*Client, error) {
 		DisableCompression:    true,
 		ResponseHeaderTimeout: answerTimeout,
 	}}}
-	if _, err := c.Health(context.Background()); err != nil {
+	health, err := c.Health(context.Background())
+	if err != nil {
 		c.Close()
 		return nil, err
 	}
+	c.ownersAt = health.OwnersAt
 	return c, nil
 }
 
@@ -146,6 +149,15 @@ func (c *Client) State(ctx context.Context) (*recording.Reader, error) {
 func (c *Client) Stream(ctx context.Context) (*recording.Reader, error) {
 	return c.recording(ctx, "stream")
 }
+
+// StreamWithOwners is Stream, and has the owners of the user's processes searched meanwhile: at "peaks", or also at "marks",
+// if SearchesAt says that the service does that; "": not.
+func (c *Client) StreamWithOwners(ctx context.Context, at string) (*recording.Reader, error) {
+	return c.recording(ctx, "stream?owners="+at)
+}
+
+// SearchesAt reports whether the service searches owners at certain moments for a stream: older ones do not.
+func (c *Client) SearchesAt(at string) bool { return slices.Contains(c.ownersAt, at) }
 
 // Past returns the newest events of the user's view: a recording, as a file without a name.
 func (c *Client) Past(ctx context.Context) (*os.File, error) {

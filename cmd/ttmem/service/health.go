@@ -32,6 +32,8 @@ type Health struct {
 	// Reading is true while the existing memory of processes is still being read, so that totals
 	// are too low.
 	Reading bool `json:"reading,omitempty"`
+	// OwnersAt are the moments at which a stream may have owners searched: peaks and marks.
+	OwnersAt []string `json:"owners_at,omitempty"`
 }
 
 // RecordingOK means that events are recorded.
@@ -45,6 +47,9 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request, v Viewer) {
 			ResidentBytes: residentBytes(), Goroutines: runtime.NumGoroutine(), Reading: s.reading(),
 		}
 		h.Processes, h.ExitedProcesses, h.LostEvents = s.hub.Counts()
+		if s.o.SearchFor != nil {
+			h.OwnersAt = ownersAt
+		}
 		if s.o.Recording != nil {
 			h.Recording = s.o.Recording()
 		}

@@ -65,6 +65,26 @@ func (s *Server) owners(w http.ResponseWriter, r *http.Request, v Viewer) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
+// ownersAt are the values of /v1/stream?owners=WHEN: at new peaks, and also at marks.
+var ownersAt = []string{"peaks", "marks"}
+
+// searchDuring returns a function that begins the searches that a stream asks for, of the viewer's processes, and returns
+// one that ends them. It returns false if the request is refused.
+func (s *Server) searchDuring(w http.ResponseWriter, r *http.Request, v Viewer) (begin func() (end func()), ok bool) {
+	at := r.URL.Query().Get("owners")
+	switch {
+	case at == "":
+		return func() func() { return func() {} }, true
+	case !slices.Contains(ownersAt, at):
+		http.Error(w, "ttmem: owners are searched at peaks or marks: GET /v1/stream?owners=peaks", http.StatusBadRequest)
+	case v == Nobody || v == TokenHolder || s.o.SearchFor == nil:
+		http.Error(w, "ttmem: owners are searched over the unix socket only, which identifies the user", http.StatusForbidden)
+	default:
+		return func() func() { return s.o.SearchFor(v.UID, at == "marks") }, true
+	}
+	return nil, false
+}
+
 // pidsIn returns the process ids in a query.
 func pidsIn(query string) (pids []int, err error) {
 	values, err := url.ParseQuery(query)

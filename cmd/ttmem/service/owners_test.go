@@ -123,6 +123,47 @@ func TestAClientAsksForOwners(t *testing.T) {
 		l.err = err
 		qt.Check(t, qt.ErrorMatches(c.FindOwners(t.Context(), nil), want))
 	}
+	qt.Check(t, qt.IsFalse(c.SearchesAt("peaks")))
 	answer := talk(t, path, "GET /v1/owners HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	qt.Check(t, qt.StringContains(answer, "405 Method Not Allowed"))
+}
+
+// TestAStreamHasOwnersSearched: those of its user, while it is open.
+func TestAStreamHasOwnersSearched(t *testing.T) {
+	asked := make(chan string, 2)
+	path, _ := serveWith(t, testHub().hub, Options{SearchFor: func(uid int, marks bool) func() {
+		asked <- fmt.Sprint(uid, marks)
+		return func() { asked <- "end" }
+	}})
+	c, err := Dial(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer c.Close()
+	for at, marks := range map[string]bool{"peaks": false, "marks": true} {
+		qt.Check(t, qt.IsTrue(c.SearchesAt(at)))
+		ctx, end := context.WithCancel(t.Context())
+		_, err := c.StreamWithOwners(ctx, at)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(<-asked, fmt.Sprint(os.Getuid(), marks)))
+		end()
+		qt.Check(t, qt.Equals(<-asked, "end"))
+	}
+	_, err = c.StreamWithOwners(t.Context(), "always")
+	qt.Check(t, qt.ErrorMatches(err, "the ttmem service at .*: owners are searched at peaks or marks: GET /v1/stream.owners=peaks"))
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	_, err = c.StreamWithOwners(ctx, "")
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(asked, 0))
+}
+
+// TestOwnersOfAStreamNeedAUser: the token shows all users' processes, and is nobody.
+func TestOwnersOfAStreamNeedAUser(t *testing.T) {
+	s := NewServer(testHub().hub, Options{SearchFor: func(int, bool) func() { return func() {} }})
+	for v, status := range map[Viewer]int{{UID: 1000}: http.StatusOK, root: http.StatusOK, Nobody: http.StatusForbidden, TokenHolder: http.StatusForbidden} {
+		r, _ := http.NewRequest(http.MethodGet, "/v1/stream?owners=peaks", nil)
+		w := &answerOf{header: make(http.Header), status: http.StatusOK}
+		_, ok := s.searchDuring(w, r, v)
+		qt.Check(t, qt.Equals(w.status, status))
+		qt.Check(t, qt.Equals(ok, status == http.StatusOK))
+	}
 }

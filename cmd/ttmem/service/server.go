@@ -54,6 +54,9 @@ type Options struct {
 	// returns when the hub has them, or the context is done. counts is true if the user of the
 	// processes asked. nil: owners are not searched.
 	Owners func(ctx context.Context, pids []int, counts bool) error
+	// SearchFor searches the owners of a user's processes at new peaks and, with marks, at marks, too, until stop is
+	// called. nil: owners are not searched then.
+	SearchFor func(uid int, marks bool) (stop func())
 	// PrepareFile prepares for a file that a process has opened, and another will map. It returns when that is done, or the
 	// context. nil, as PrepareCommand then: libraries and processes are discovered when a process maps one.
 	PrepareFile func(ctx context.Context, pid, fd int) error
@@ -299,10 +302,17 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request, v Viewer) {
 	s.record(w, r, v, s.streams, func(out io.Writer) error { return s.hub.WriteState(r.Context(), v, out) })
 }
 
-// stream sends the present state and the later events.
+// stream sends the present state and the later events, and has owners searched meanwhile.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, v Viewer) {
+	search, ok := s.searchDuring(w, r, v)
+	if !ok {
+		return
+	}
 	s.await(r.Context())
-	s.record(w, r, v, s.streams, func(out io.Writer) error { return s.hub.Follow(r.Context(), v, out) })
+	s.record(w, r, v, s.streams, func(out io.Writer) error {
+		defer search()()
+		return s.hub.Follow(r.Context(), v, out)
+	})
 }
 
 // record sends a recording to a viewer who may see events.

@@ -50,8 +50,8 @@ type ordinary struct {
 	reading  atomic.Bool
 }
 
-// newOrdinary begins to get events.
-func newOrdinary(client *service.Client, lost func(string), pids []int, children bool) (*ordinary, error) {
+// newOrdinary begins to get events. Meanwhile owners are searched at "peaks" or "marks"; "": only when asked.
+func newOrdinary(client *service.Client, lost func(string), pids []int, children bool, ownersAt string) (*ordinary, error) {
 	s := &ordinary{client: client, lost: lost, pids: pids, children: children, known: make(map[int]bool), running: make(map[int]bool)}
 	s.reading.Store(!children) // a command has no memory yet
 	for _, pid := range pids {
@@ -59,7 +59,7 @@ func newOrdinary(client *service.Client, lost func(string), pids []int, children
 	}
 	s.asked, s.end = context.WithCancel(context.Background())
 	var err error
-	if s.stream, err = client.Stream(s.asked); err != nil {
+	if s.stream, err = client.StreamWithOwners(s.asked, ownersAt); err != nil {
 		s.Close()
 		return nil, err
 	}

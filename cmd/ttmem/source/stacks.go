@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/service"
 	"ttmem/tracer"
 )
 
@@ -30,16 +31,18 @@ func (o *Stacks) Register(c *cobra.Command) {
 	_ = c.Flags().MarkHidden("no-uses") // for measurements: `make bench`
 }
 
-// RegisterMore adds the flags of commands that keep what they trace.
-func (o *Stacks) RegisterMore(c *cobra.Command) {
+// RegisterKept adds the flags of commands that keep what they trace.
+func (o *Stacks) RegisterKept(c *cobra.Command) {
 	o.Register(c)
 	c.Flags().BoolVar(&o.full, "full-stacks", false, "keep the interpreter's frames and whole C++ names in call stacks")
+}
+
+// RegisterMore adds the flags of commands that also search owners: for the whole host, they are searched when asked for.
+func (o *Stacks) RegisterMore(c *cobra.Command) {
+	o.RegisterKept(c)
 	c.Flags().StringVar(&o.owners, "owners", ownersAt[0], "search the owners of buffers `WHEN`: at new peaks, also at marks, or never (peaks|marks|never)")
 	_ = c.RegisterFlagCompletionFunc("owners", cobra.FixedCompletions(ownersAt, cobra.ShellCompDirectiveNoFileComp))
 }
-
-// OwnersWhenAsked makes --owners=never the default, as for a whole host.
-func (o *Stacks) OwnersWhenAsked() { o.owners = "never" }
 
 // Check finds flags that contradict each other before anything starts.
 func (o *Stacks) Check() error {
@@ -52,15 +55,28 @@ func (o *Stacks) Check() error {
 	return nil
 }
 
-// checkService finds flags that a running service cannot follow: it has its own.
+// checkService finds flags that the host's service cannot follow: it has its own.
 func (o *Stacks) checkService() error {
-	if o.none || o.noFrees || o.noUses || o.full || o.owners == "marks" {
-		return errors.New("the host's service traces, with its own choice of call stacks and owners: leave out the flags about them, or run ttmem as root")
+	if o.none || o.noFrees || o.noUses || o.full {
+		return errors.New("the host's service traces, with its own choice of call stacks: leave out the flags about them, or run ttmem as root")
 	}
 	return nil
 }
 
-// flags returns the flags of a service that does the same.
+// ownersBy returns the moments at which a service searches owners for the flags; "": at none. It warns if the service
+// searches none at these.
+func (o *Stacks) ownersBy(client *service.Client, warn func(string)) string {
+	switch {
+	case o.owners == "" || o.owners == "never":
+		return ""
+	case !client.SearchesAt(o.owners):
+		warn(fmt.Sprintf("the ttmem service at %s is of another version, and searches no owners at %s", client.Path(), o.owners))
+		return ""
+	}
+	return o.owners
+}
+
+// flags returns the flags of a service that does the same. Owners are searched for its streams.
 func (o *Stacks) flags() (flags []string) {
 	for _, f := range []struct {
 		set  bool
@@ -69,9 +85,6 @@ func (o *Stacks) flags() (flags []string) {
 		if f.set {
 			flags = append(flags, f.name)
 		}
-	}
-	if o.owners != "" {
-		flags = append(flags, "--owners="+o.owners)
 	}
 	return flags
 }

@@ -235,7 +235,7 @@ func (o *Options) newTracing(signals chan os.Signal, client *service.Client, wha
 		ordinary, err := newOrdinary(client, func(why string) {
 			t.Failed = true
 			o.Console.warn(why)
-		}, what.Processes, what.Children)
+		}, what.Processes, what.Children, o.Stacks.ownersBy(client, o.Console.warn))
 		if err != nil {
 			return nil, err
 		}

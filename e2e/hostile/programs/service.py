@@ -251,4 +251,23 @@ def owners():
     threads(8, ask)
 
 
+def owners_of_streams():
+    """Streams that want owners at peaks and at marks, end and begin again, with as many marks as can be set."""
+    dice = random.Random(1)
+
+    def ask(i):
+        with connect() as s:
+            if i % 2:
+                when = dice.choice(["peaks", "marks", "", "x" * 1000, "marks&owners=peaks"])
+                s.sendall((GET % ("stream?owners=" + when)).encode())
+                for _ in range(dice.randrange(10)):
+                    s.recv(1 << 16)
+            else:
+                for n in range(100):
+                    s.sendall(b"POST /v1/mark?name=m%d HTTP/1.1\r\nHost: x\r\n\r\n" % n)
+                    s.recv(4096)
+
+    threads(16, ask)
+
+
 run(globals())
