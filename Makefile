@@ -249,6 +249,6 @@ tools:
 	[ -e /usr/include/bpf/bpf_helpers.h ] || set -- "$$@" libbpf-dev; \
 	[ -e /usr/share/bash-completion/bash_completion ] || set -- "$$@" bash-completion; \
 	[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || set -- "$$@" debian-archive-keyring; \
-	for tool in gdb:gdb gcc:gcc g++:g++ readelf:binutils sudo:sudo chromium:chromium sqlite3:sqlite3 tmux:tmux zsh:zsh fish:fish qemu-aarch64:qemu-user; do \
+	for tool in gdb:gdb gcc:gcc g++:g++ readelf:binutils sudo:sudo chromium:chromium sqlite3:sqlite3 openssl:openssl tmux:tmux zsh:zsh fish:fish qemu-aarch64:qemu-user; do \
 		command -v $${tool%:*} >/dev/null || set -- "$$@" $${tool#*:}; done; \
 	[ $$# = 0 ] || { $(APT_INSTALL); }

@@ -39,7 +39,7 @@ func startTerminal(t testing.TB, width, height int, env []string, args ...string
 	}
 	term := &terminal{t: t, dir: t.TempDir()}
 	term.socket = filepath.Join(term.dir, "tmux")
-	script := `stty -g > before; "$@"; echo $? > status.new; stty -g > after; mv status.new status; sleep 600`
+	script := `trap : INT; stty -g > before; "$@"; echo $? > status.new; stty -g > after; mv status.new status; sleep 600`
 	cmd := exec.Command("tmux", append([]string{"-S", term.socket, "-u", "-f", "/dev/null", "new-session", "-d",
 		"-x", strconv.Itoa(width), "-y", strconv.Itoa(height), "--", "sh", "-c", script, "sh"}, args...)...)
 	cmd.Dir = term.dir

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -82,26 +84,72 @@ func (o *Options) sudo() (*service.Client, error) {
 		os.Remove(dir)
 		return nil, fmt.Errorf("starting sudo: %w", err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	for {
-		client, err := service.Dial(socket)
-		switch {
-		case err == nil:
+	ended, signals := make(chan struct{}), make(chan os.Signal, 1)
+	go func() {
+		_ = cmd.Wait() // says has why
+		close(ended)
+	}()
+	notify(signals)
+	defer signal.Stop(signals)
+	answers := dialBegun(socket, ended)
+	select {
+	case a := <-answers:
+		if a.err == nil {
 			ownService.socket = socket
-			return client, nil
-		case !errors.Is(err, service.ErrNone):
-			return nil, err
 		}
+		return a.client, a.err
+	case by := <-signals:
 		select {
-		case <-ended:
-			os.Remove(dir)
-			why, _, _ := strings.Cut(says.String(), "\n")
-			return nil, fmt.Errorf("tracing needs root, no ttmem service runs on this host, and with sudo none began: %s", strings.TrimPrefix(why, "ttmem: "))
-		case <-time.After(dialInterval):
+		case <-ended: // it has restored the terminal
+		case <-time.After(sudoPatience):
+		}
+		os.Remove(dir)
+		o.notBegun(by)
+	case <-ended:
+		os.Remove(dir)
+		select {
+		case by := <-signals: // Ctrl-C ended sudo, too
+			o.notBegun(by)
+		case <-time.After(signalPatience):
 		}
 	}
+	lines := strings.Split(strings.TrimSpace(says.String()), "\n")
+	return nil, fmt.Errorf("tracing needs root, no ttmem service runs on this host, and with sudo none began: %s", strings.TrimPrefix(lines[len(lines)-1], "ttmem: "))
 }
 
-// dialInterval is how often to try whether the service has begun.
-const dialInterval = 20 * time.Millisecond
+const (
+	// dialInterval is how often to try whether the service has begun.
+	dialInterval = 20 * time.Millisecond
+	// sudoPatience is how long sudo may take to end at a signal. It does not end if another signal than Ctrl-C came, which
+	// only this process got.
+	sudoPatience = time.Second
+	// signalPatience is how long after sudo's end a signal that ended it may come.
+	signalPatience = 100 * time.Millisecond
+)
+
+// dialed is the answer of a service that has begun.
+type dialed struct {
+	client *service.Client
+	err    error
+}
+
+// dialBegun connects to a service that is about to begin, until sudo has ended.
+func dialBegun(socket string, ended <-chan struct{}) <-chan dialed {
+	answers := make(chan dialed, 1)
+	go func() {
+		for {
+			client, err := service.Dial(socket)
+			slow := net.Error(nil) // on a busy host it takes long to begin
+			if !errors.Is(err, service.ErrNone) && !(errors.As(err, &slow) && slow.Timeout()) {
+				answers <- dialed{client, err}
+				return
+			}
+			select {
+			case <-ended:
+				return
+			case <-time.After(dialInterval):
+			}
+		}
+	}()
+	return answers
+}

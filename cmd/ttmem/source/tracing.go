@@ -142,8 +142,7 @@ func (o *Options) awaitBegin() (signals chan os.Signal, begun func()) {
 			if by == unix.SIGINT {
 				term.NewLine()
 			}
-			o.Console.warn("interrupted before tracing began: nothing was traced")
-			os.Exit(128 + int(by.(unix.Signal)))
+			o.notBegun(by)
 		}
 	}()
 	ready := term.While("ttmem: getting ready")
@@ -151,6 +150,12 @@ func (o *Options) awaitBegin() (signals chan os.Signal, begun func()) {
 		close(done)
 		ready()
 	})
+}
+
+// notBegun ends ttmem because of a signal.
+func (o *Options) notBegun(by os.Signal) {
+	o.Console.warn("interrupted before tracing began: nothing was traced")
+	os.Exit(128 + int(by.(unix.Signal)))
 }
 
 // notify makes the signals that end ttmem go to a channel.
