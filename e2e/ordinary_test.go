@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -193,7 +194,7 @@ func TestServiceEndsUnderARun(t *testing.T) {
 	p.stdin.Close()
 	err := p.Wait()
 	qt.Check(t, qt.Equals(p.ProcessState.ExitCode(), 125), qt.Commentf("%v", err)) // the command's was 0
-	qt.Check(t, qt.StringContains(p.stderr.String(), "the ttmem service ended, or dropped this command because it read too slowly; the command goes on, and is not traced\n"))
+	qt.Check(t, qt.StringContains(p.stderr.String(), "the ttmem service at "+s.socket+" ended, or dropped this command because it read too slowly; the command goes on, and is not traced\n"))
 	snapshot := reads[memory.Snapshot](t, "report", filepath.Join(u.dir, "half.ttmem"))
 	qt.Check(t, qt.HasLen(snapshot.Processes, 1))
 }
@@ -240,4 +241,17 @@ func TestRunWithSudo(t *testing.T) {
 	said, status = u.runs(t, "run", "--", "/bin/true")
 	qt.Check(t, qt.Equals(status, 125))
 	qt.Check(t, qt.Equals(said, "ttmem: tracing needs root: no ttmem service runs on this host, and there is no sudo; an administrator starts one with `ttmem serve`\n"))
+}
+
+// TestNobodyMayTrace: where neither a service nor sudo can trace, a command and a view say the same.
+func TestNobodyMayTrace(t *testing.T) {
+	u := newOrdinaryUser(t)
+	none := filepath.Join(u.dir, "none.sock")
+	u.more = append(u.more, "TTMEM_SOCKET="+none)
+	const says = "ttmem: no ttmem service at %s: start one with `sudo ttmem serve --socket %s`; without one, tracing needs root: run it with sudo"
+	for command, want := range map[string]string{"run -- true": says + "\n", "dump": says + ", or give a recording\n"} {
+		out, err := u.command(t, "setpriv", append([]string{"--no-new-privs", u.ttmem}, strings.Fields(command)...)...).CombinedOutput()
+		qt.Check(t, qt.ErrorMatches(err, "exit status (1|125)"))
+		qt.Check(t, qt.Equals(string(out), fmt.Sprintf(want, none, none)))
+	}
 }

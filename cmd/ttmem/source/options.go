@@ -170,16 +170,11 @@ func RunsNone(c *cobra.Command, command []string) error {
 // Service connects to the host's service. It returns nil if none runs and this process may trace
 // itself. For an ordinary user who names a process, sudo starts one.
 func (o *Options) Service() (*service.Client, error) {
-	client, err := service.Dial(o.Socket)
-	switch {
-	case !errors.Is(err, service.ErrNone) || o.SocketNamed:
-		return client, err
-	case kernel.MayTrace():
-		return nil, nil
-	case kernel.MaySudo() && (len(o.PIDs) > 0 || o.Host):
-		return o.sudo()
+	client, err := o.connect(len(o.PIDs) > 0 || o.Host)
+	if errors.Is(err, service.ErrNone) {
+		err = fmt.Errorf("%w, or give a recording", err)
 	}
-	return nil, fmt.Errorf("%w, give a recording, or trace as root with sudo", err)
+	return client, err
 }
 
 // OwnProcessesOnly reports whether the user sees only their own processes: a service shows no

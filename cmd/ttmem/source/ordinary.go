@@ -139,10 +139,7 @@ func (s *ordinary) Run(ctx context.Context, handle func(*event.Event), pause fun
 		select {
 		case next := <-events:
 			if next.err != nil {
-				why := fmt.Errorf("reading from the ttmem service: %w", next.err)
-				if errors.Is(next.err, io.EOF) || errors.Is(next.err, io.ErrUnexpectedEOF) {
-					why = errors.New("the ttmem service ended, or dropped this command because it read too slowly")
-				}
+				why, _ := serviceEnded(s.client, next.err)
 				if !s.children {
 					return why
 				}
@@ -170,6 +167,14 @@ func (s *ordinary) Run(ctx context.Context, handle func(*event.Event), pause fun
 			}
 		}
 	}
+}
+
+// serviceEnded says why the stream of a service ended, and whether the service ended it in order.
+func serviceEnded(client *service.Client, err error) (why error, inOrder bool) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("the ttmem service at %s ended, or dropped this command because it read too slowly", client.Path()), true
+	}
+	return fmt.Errorf("reading from the ttmem service at %s: %w", client.Path(), err), false
 }
 
 const (

@@ -24,26 +24,42 @@ func (o *Options) inPlaceOfRoot() (*service.Client, error) {
 	if kernel.MayTrace() {
 		return nil, nil
 	}
-	client, err := service.Dial(o.Socket)
-	switch {
-	case err == nil:
+	client, err := o.connect(true)
+	if err == nil && !isOwnService(client) {
 		if err := o.Stacks.checkService(); err != nil {
 			client.Close()
 			return nil, err
 		}
-		return client, nil
-	case !errors.Is(err, service.ErrNone) || o.SocketNamed:
-		return nil, err
-	case !kernel.MaySudo():
-		return nil, nil // and the tracer says what is missing
 	}
-	return o.sudo()
+	return client, err
+}
+
+// connect connects to the host's service or, with bySudo, to one that sudo starts if none runs. It returns nil if none runs
+// and this process may trace itself.
+func (o *Options) connect(bySudo bool) (*service.Client, error) {
+	client, err := service.Dial(o.Socket)
+	switch {
+	case !errors.Is(err, service.ErrNone) || o.SocketNamed:
+		return client, err
+	case kernel.MayTrace():
+		return nil, nil
+	case bySudo && kernel.MaySudo():
+		return o.sudo()
+	}
+	return nil, fmt.Errorf("%w; without one, %w", err, kernel.Check())
 }
 
 // ownService is the service that sudo has started for this process.
 var ownService struct {
 	sync.Mutex
 	socket string
+}
+
+// isOwnService reports whether sudo has started a service for this process.
+func isOwnService(client *service.Client) bool {
+	ownService.Lock()
+	defer ownService.Unlock()
+	return client.Path() == ownService.socket
 }
 
 // sudo starts a service with sudo, once for this process, whose end it notices.

@@ -3,9 +3,6 @@ package source
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -212,15 +209,16 @@ func (o *Options) watchService(client *service.Client, handle func(*event.Event)
 			return s, readState(context.Background(), client, o.Socket, handle)
 		case ctx.Err() != nil:
 			return s, nil
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			s.Notes = append(s.Notes, fmt.Sprintf("the ttmem service at %s ended, or dropped this command because it read too slowly", o.Socket))
-			s.Failed = true
-			return s, nil
 		case err != nil:
-			return s, fmt.Errorf("reading from the ttmem service at %s: %w", o.Socket, err)
+			why, inOrder := serviceEnded(client, err)
+			if !inOrder {
+				return s, why
+			}
+			s.Notes, s.Failed = append(s.Notes, why.Error()), true
+			return s, nil
 		}
 		if handle(&e); e.IsInvalid() {
-			return s, invalidState(o.Socket)
+			return s, invalidState(client.Path())
 		}
 		if e.Kind == event.Checkpoint && !known && o.Duration > 0 {
 			known = true // the present state, for which a busy service may take longer than that
