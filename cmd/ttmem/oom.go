@@ -158,8 +158,8 @@ func (o *viewOptions) addHolders(p *oom.Page, now *source.State) error {
 	return nil
 }
 
-// failures returns the state with the failures: of the source that was chosen or, if none was and
-// there is no failure on the host, of the newest recording in the folder kept.
+// failures returns the state with the failures: of the source that was chosen or, if that is the host and
+// there is no failure, of the newest recording in the folder kept.
 func (o *viewOptions) failures(kept string) (*source.State, error) {
 	src, newest := &o.source, ""
 	if info, err := os.Stat(src.File); err == nil && info.IsDir() {
@@ -169,7 +169,7 @@ func (o *viewOptions) failures(kept string) (*source.State, error) {
 		src.File = newest
 		return src.Seen()
 	}
-	if src.File == "" && len(src.Command) == 0 && len(src.PIDs) == 0 && !src.SocketNamed {
+	if src.File == "" && len(src.Command) == 0 && len(src.PIDs) == 0 && flags.IsUsualSocket(src.Socket) {
 		newest = record.NewestFailure(kept)
 	}
 	if newest != "" {

@@ -35,9 +35,11 @@ func TestOOMShowsTheNewestFailureThatWasKept(t *testing.T) {
 		}
 	}
 	s.end(nil)
-	t.Setenv("TTMEM_SOCKET", filepath.Join(t.TempDir(), "none"))
+	none := filepath.Join(t.TempDir(), "none")
+	t.Setenv("TTMEM_SOCKET", none)
 
-	for _, args := range [][]string{{"oom", dir}, {"oom"}} {
+	qt.Check(t, qt.ErrorMatches(execute("oom", "--socket", none+"-of-another"), "no ttmem service at .*"))
+	for _, args := range [][]string{{"oom", dir}, {"oom"}, {"oom", "--socket", none}} { // the last as the agents' tool does
 		out, _, _ := onStreams(t, nil, nil, func() int {
 			root := newRoot()
 			usual, _, err := root.Find(args)

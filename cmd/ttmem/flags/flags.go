@@ -119,8 +119,13 @@ func SocketOf(c *cobra.Command) (path string, named bool) {
 	if f := c.Flags().Lookup(Socket); f != nil && f.Changed {
 		return f.Value.String(), true
 	}
-	return cmp.Or(os.Getenv(socketVariable), service.DefaultSocket), false
+	return usualSocket(), false
 }
+
+func usualSocket() string { return cmp.Or(os.Getenv(socketVariable), service.DefaultSocket) }
+
+// IsUsualSocket reports whether a socket is that of commands without --socket.
+func IsUsualSocket(path string) bool { return path == usualSocket() }
 
 // PIDs adds --pid.
 func PIDs(c *cobra.Command, pids *[]int) { addPID(c, pids, " (may be repeated)") }
