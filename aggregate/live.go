@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 
@@ -29,13 +30,27 @@ func (s *State) Banks(e *event.Event) uint32 {
 	return e.Banks
 }
 
+// EachBuffer yields all live buffers, in order of process and time. One is valid until the next one.
+func (s *State) EachBuffer() iter.Seq[*memory.Buffer] {
+	return func(yield func(*memory.Buffer) bool) {
+		var view memory.Buffer
+		for _, p := range s.byPID() {
+			for _, b := range p.inOrder(everyBuffer) {
+				if view = p.viewOf(b); !yield(&view) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Buffers returns all live buffers, in order of process and time.
-func (s *State) Buffers() []memory.Buffer { return s.list(func(*buffer) bool { return true }) }
+func (s *State) Buffers() []memory.Buffer { return s.list(everyBuffer) }
 
 // BuffersOf returns the live buffers of a process, in order of time.
-func (s *State) BuffersOf(pid int) []memory.Buffer {
-	return s.known(pid).list(func(*buffer) bool { return true })
-}
+func (s *State) BuffersOf(pid int) []memory.Buffer { return s.known(pid).list(everyBuffer) }
+
+func everyBuffer(*buffer) bool { return true }
 
 // list returns the selected buffers, in order of process and time.
 func (s *State) list(selected func(*buffer) bool) []memory.Buffer {
@@ -64,6 +79,7 @@ func (p *process) list(selected func(*buffer) bool) (list []memory.Buffer) {
 
 // inOrder returns the selected buffers in order of time.
 func (p *process) inOrder(selected func(*buffer) bool) (list []*buffer) {
+	list = make([]*buffer, 0, p.buffers.Len())
 	for b := range p.buffers.Sorted() {
 		if selected(b) {
 			list = append(list, b)

@@ -210,8 +210,7 @@ func (o *viewOptions) list(filter alloc.Filter, rules *name.Rules) (*dump.List, 
 				l, failed = one, err
 				continue
 			}
-			l.Rows, l.All, l.NowNs, l.Snap = append(l.Rows, one.Rows...), l.All+one.All, one.NowNs, one.Snap
-			l.There = max(l.There, one.There)
+			l.Append(one)
 		}
 	}
 	end, err := from.StateAt(at, list)

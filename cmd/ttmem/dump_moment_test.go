@@ -23,6 +23,14 @@ func dumpOf(t *testing.T, path string, o viewOptions) (*dump.List, error) {
 	return o.list(filter, rules)
 }
 
+// rowsOf are its rows.
+func rowsOf(l *dump.List) (rows []*alloc.Row) {
+	for i := range l.All {
+		rows = append(rows, l.At(i))
+	}
+	return rows
+}
+
 // turningEvents have most of DRAM and most of L1 at different times, two marks, and two
 // allocations that fail.
 func turningEvents() []event.Event {
@@ -58,7 +66,7 @@ func TestDumpOfAMoment(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			l.Sort()
 			var ops []string
-			for _, row := range l.Rows {
+			for _, row := range rowsOf(l) {
 				ops = append(ops, row.Name.Op)
 				qt.Check(t, qt.IsTrue(row.Age() < 2*pagetest.Second))
 			}
@@ -67,8 +75,8 @@ func TestDumpOfAMoment(t *testing.T) {
 	}
 	l, err := dumpOf(t, path, viewOptions{at: "peak", regions: []string{"L1"}})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.HasLen(l.Rows, 1))
-	qt.Check(t, qt.Equals(l.Rows[0].Name.Op, "ttnn.add"))
+	qt.Assert(t, qt.Equals(l.All, 1))
+	qt.Check(t, qt.Equals(l.At(0).Name.Op, "ttnn.add"))
 
 	var text strings.Builder
 	l, err = dumpOf(t, path, viewOptions{at: "end"})

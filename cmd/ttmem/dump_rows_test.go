@@ -32,8 +32,8 @@ func TestBuffersComeBeforeWhatIsLaidOverOthers(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	l.Sort()
 	var order []uint64
-	for i := range l.Rows {
-		order = append(order, l.Rows[i].Address)
+	for _, row := range rowsOf(l) {
+		order = append(order, row.Address)
 	}
 	qt.Check(t, qt.DeepEquals(order, []uint64{0x9000, 0x8000, 0x200000, 0x8000}))
 }

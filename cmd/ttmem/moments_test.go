@@ -43,8 +43,8 @@ func TestThePeakOfL1HasItsCircularBuffers(t *testing.T) {
 
 	l, err := dumpOf(t, path, viewOptions{at: "peak"})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.HasLen(l.Rows, 2)) // the same moment of both
-	for _, row := range l.Rows {
+	qt.Assert(t, qt.Equals(l.All, 2)) // the same moment of both
+	for _, row := range rowsOf(l) {
 		qt.Check(t, qt.Equals(row.BytesPerBank, map[event.Region]uint64{event.L1: 2000, event.CB: 1500}[row.Region]))
 	}
 
@@ -76,7 +76,7 @@ func TestTheBeginning(t *testing.T) {
 	ids := func(path, at string) (ids []uint64) {
 		l, err := dumpOf(t, path, viewOptions{at: at})
 		qt.Assert(t, qt.IsNil(err))
-		for _, row := range l.Rows {
+		for _, row := range rowsOf(l) {
 			ids = append(ids, row.Buffer.BufferID)
 		}
 		slices.Sort(ids)
@@ -139,7 +139,7 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 	l, err := dumpOf(t, path, viewOptions{at: "again"})
 	qt.Assert(t, qt.IsNil(err))
 	var ids []uint64
-	for _, row := range l.Rows {
+	for _, row := range rowsOf(l) {
 		ids = append(ids, row.Buffer.BufferID)
 	}
 	slices.Sort(ids)
@@ -161,7 +161,7 @@ func TestTheEndIsTheSameEverywhere(t *testing.T) {
 	path := writeEvents(t, "run.ttmem", run.events)
 	l, err := dumpOf(t, path, viewOptions{at: "end"})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.HasLen(l.Rows, 0))
+	qt.Check(t, qt.Equals(l.All, 0))
 	qt.Check(t, qt.HasLen(mapOf(t, path, viewOptions{at: "end"}).Maps, 0))
 	for _, args := range [][]string{{path, path, "--at", "end"}, {path, "--from", "begin", "--to", "end"}} {
 		_, d := diffOf(t, page.Layout{}, args...)
@@ -195,7 +195,7 @@ func TestAMomentThatCheckpointsHaveNoMore(t *testing.T) {
 		qt.Check(t, qt.Equals(strings.Contains(warnings, "reading all of "+path), !old), qt.Commentf("%s: %s", at, warnings))
 		l, err := dumpOf(t, path, viewOptions{at: at})
 		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.HasLen(l.Rows, want), qt.Commentf("%s", at))
+		qt.Check(t, qt.Equals(l.All, want), qt.Commentf("%s", at))
 	}
 	qt.Check(t, qt.ErrorMatches(commandSays(t, "dump", path, "--at", "step#1201"), "no mark step#1201 in .*: there are 1200 of that name"))
 	qt.Check(t, qt.ErrorMatches(commandSays(t, "dump", path, "--at", "failure#1201"), "no failure#1201 in .*: 1200 allocations failed"))
@@ -221,8 +221,8 @@ func TestAPeakOfBeforeTheFileIsNotShown(t *testing.T) {
 	path = writeEvents(t, "l1.ttmem", slices.Concat(events, r.events[later:]))
 	l, err := dumpOf(t, path, viewOptions{at: "peak"})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.HasLen(l.Rows, 1))
-	qt.Check(t, qt.Equals(l.Rows[0].Region, event.L1))
+	qt.Assert(t, qt.Equals(l.All, 1))
+	qt.Check(t, qt.Equals(l.At(0).Region, event.L1))
 	qt.Assert(t, qt.HasLen(l.Notes, 2))
 	qt.Check(t, qt.Matches(l.Notes[0], "the peak of DRAM of chip 0 lies before .*"))
 }

@@ -1,6 +1,7 @@
 package document
 
 import (
+	"bytes"
 	"encoding/binary"
 	"io"
 	"math"
@@ -54,7 +55,7 @@ func (c *Columns) Rows() int {
 func (c *Columns) all() (list []*Column) {
 	for _, one := range c.list {
 		for _, some := range []*Column{one, one.wall, one.user} {
-			if some != nil && some.kind != "" {
+			if some != nil && some.kind != none {
 				list = append(list, some)
 			}
 		}
@@ -65,18 +66,39 @@ func (c *Columns) all() (list []*Column) {
 // A Column has a field's values, without those that a document leaves out. Texts and what is neither text nor
 // number are listed once each: the column has their indices. A column of equal values has no numbers.
 type Column struct {
-	key, kind  string // of values: int, uint, bool, text or json; "" if there is none
-	omitted    bool   // if they are empty
-	rows       int
-	missing    []byte   // 1 where there is no value; nil if each row has one
-	first      uint64   // the first value
-	values     []uint64 // nil as long as all are equal to the first
-	texts      []string
-	indices    map[string]uint64
-	ints       []int // the latest list
-	add        Supplement
-	wall, user *Column
+	key     string
+	kind    kind // of values; none if there is none
+	omitted bool // if they are empty
+	rows    int
+	missing []byte // 1 where there is no value; nil if each row has one, or none has
+	// first and latest are values. Others have width bytes each, in little endian, in parts of partRows; width is 0
+	// as long as all are equal to the first.
+	first, latest uint64
+	width         int
+	parts         [][]byte
+	texts         []string
+	indices       map[string]uint64
+	ints          []int // the latest list
+	add           Supplement
+	wall, user    *Column
 }
+
+// A kind is that of the values of a column.
+type kind int
+
+const (
+	none kind = iota
+	signed
+	unsigned
+	truth
+	text
+	other
+)
+
+func (k kind) String() string { return [...]string{"", "int", "uint", "bool", "text", "json"}[k] }
+
+// partRows is how many rows have their values in one part: a column grows without being copied.
+const partRows = 1 << 13
 
 func newColumn(f *Field, add Supplement) *Column {
 	c := &Column{key: f.Key, omitted: f.OmitEmpty || f.OmitZero, add: add}
@@ -91,10 +113,12 @@ func newColumn(f *Field, add Supplement) *Column {
 
 // None adds no value.
 func (c *Column) None() {
-	if c.missing == nil {
-		c.missing = make([]byte, c.rows, c.rows+1)
+	if c.kind != none {
+		if c.missing == nil {
+			c.missing = make([]byte, c.rows, c.rows+partRows)
+		}
+		c.missing = append(c.missing, 1)
 	}
-	c.missing = append(c.missing, 1)
 	c.push(c.first)
 	if c.wall != nil {
 		c.wall.None()
@@ -105,19 +129,68 @@ func (c *Column) None() {
 }
 
 func (c *Column) push(v uint64) {
-	if c.values == nil && v != c.first {
-		c.values = make([]uint64, c.rows, max(1024, 2*c.rows))
-		for i := range c.values {
-			c.values[i] = c.first
-		}
+	c.latest = v
+	if c.width == 0 && v == c.first {
+		c.rows++
+		return
 	}
-	if c.values != nil {
-		if len(c.values) == cap(c.values) {
-			c.values = slices.Grow(c.values, len(c.values)) // append would copy a large one more often
-		}
-		c.values = append(c.values, v)
+	if width := c.widthOf(v); width > c.width {
+		c.widen(width)
 	}
+	if c.rows%partRows == 0 {
+		c.parts = append(c.parts, make([]byte, 0, partRows*c.width))
+	}
+	c.append(&c.parts[len(c.parts)-1], v)
 	c.rows++
+}
+
+// widthOf returns how many bytes a number takes: as many as an index needs, and 8 of others than truth values.
+func (c *Column) widthOf(v uint64) int {
+	switch {
+	case c.kind == signed || c.kind == unsigned:
+		return 8
+	case v <= math.MaxUint8:
+		return 1
+	case v <= math.MaxUint16:
+		return 2
+	}
+	return 4
+}
+
+func (c *Column) append(to *[]byte, v uint64) {
+	switch c.width {
+	case 1:
+		*to = append(*to, byte(v))
+	case 2:
+		*to = binary.LittleEndian.AppendUint16(*to, uint16(v))
+	case 4:
+		*to = binary.LittleEndian.AppendUint32(*to, uint32(v))
+	default:
+		*to = binary.LittleEndian.AppendUint64(*to, v)
+	}
+}
+
+// widen gives the numbers a larger width.
+func (c *Column) widen(width int) {
+	was := c.width
+	c.width = width
+	for at := 0; at < c.rows; at += partRows {
+		rows := min(c.rows-at, partRows)
+		part := make([]byte, 0, partRows*width)
+		if was == 0 {
+			for range rows {
+				c.append(&part, c.first)
+			}
+			c.parts = append(c.parts, part)
+			continue
+		}
+		var number [8]byte
+		for from := c.parts[at/partRows]; len(from) > 0; from = from[was:] {
+			copy(number[:], from[:was])
+			c.append(&part, binary.LittleEndian.Uint64(number[:]))
+		}
+		c.parts[at/partRows] = part
+	}
 }
 
 // A Cell is a value of a column, to be added again.
@@ -128,10 +201,10 @@ type Cell struct {
 
 // Last returns the value that was added last.
 func (c *Column) Last() Cell {
-	if c.missing != nil && c.missing[c.rows-1] == 1 {
+	if c.kind == none || c.missing != nil && c.missing[c.rows-1] == 1 {
 		return Cell{none: true}
 	}
-	return Cell{number: c.latest()}
+	return Cell{number: c.latest}
 }
 
 // Again adds a value of this column.
@@ -144,10 +217,14 @@ func (c *Column) Again(one Cell) {
 }
 
 // number adds a value of a kind.
-func (c *Column) number(kind string, v uint64) {
-	if c.kind == "" {
+func (c *Column) number(kind kind, v uint64) {
+	switch {
+	case c.kind == none:
 		c.kind, c.first = kind, v
-	} else if kind == "uint" {
+		if c.rows > 0 {
+			c.missing = bytes.Repeat([]byte{1}, c.rows)
+		}
+	case kind == unsigned:
 		c.kind = kind
 	}
 	if c.missing != nil {
@@ -167,13 +244,13 @@ func (c *Column) Uint(v uint64) {
 
 func (c *Column) uint(v uint64) {
 	if v > math.MaxInt64 {
-		c.number("uint", v)
+		c.number(unsigned, v)
 	} else {
-		c.number("int", v)
+		c.number(signed, v)
 	}
 	if c.wall != nil {
 		if wall := c.add.Wall(v); v > 0 && wall > 0 {
-			c.wall.number("int", uint64(wall))
+			c.wall.number(signed, uint64(wall))
 		} else {
 			c.wall.None()
 		}
@@ -191,7 +268,7 @@ func (c *Column) Int(v int64) {
 
 func (c *Column) int(v int64) {
 	same := c.rows > 0 && c.Last() == Cell{number: uint64(v)}
-	c.number("int", uint64(v))
+	c.number(signed, uint64(v))
 	switch {
 	case c.user == nil:
 	case same:
@@ -205,19 +282,45 @@ func (c *Column) int(v int64) {
 	}
 }
 
+// Bool adds a truth value.
+func (c *Column) Bool(v bool) {
+	if c.omitted && !v {
+		c.None()
+		return
+	}
+	c.bool(v)
+}
+
+func (c *Column) bool(v bool) {
+	number := uint64(0)
+	if v {
+		number = 1
+	}
+	c.number(truth, number)
+}
+
+// UintOrNone adds a number, or none if v is nil.
+func (c *Column) UintOrNone(v *uint64) {
+	if v == nil {
+		c.None()
+		return
+	}
+	c.uint(*v)
+}
+
 // Text adds a text.
 func (c *Column) Text(v string) {
 	if c.omitted && v == "" {
 		c.None()
 		return
 	}
-	c.text("text", v)
+	c.text(text, v)
 }
 
 // text adds a text, or the JSON of another value.
-func (c *Column) text(kind, v string) {
-	if latest := c.latest(); latest < uint64(len(c.texts)) && c.texts[latest] == v {
-		c.number(kind, latest)
+func (c *Column) text(kind kind, v string) {
+	if c.latest < uint64(len(c.texts)) && c.texts[c.latest] == v {
+		c.number(kind, c.latest)
 		return
 	}
 	if c.indices == nil {
@@ -231,18 +334,10 @@ func (c *Column) text(kind, v string) {
 	c.number(kind, i)
 }
 
-// latest returns the latest number.
-func (c *Column) latest() uint64 {
-	if n := len(c.values); n > 0 {
-		return c.values[n-1]
-	}
-	return c.first
-}
-
 // Ints adds a list.
 func (c *Column) Ints(v []int) {
-	if c.kind != "" && !c.omitted && slices.Equal(v, c.ints) {
-		c.number("json", c.latest())
+	if c.kind != none && !c.omitted && slices.Equal(v, c.ints) {
+		c.number(other, c.latest)
 		return
 	}
 	c.ints = v
@@ -261,45 +356,24 @@ func (c *Column) Value(v reflect.Value) {
 	}
 	switch number.Kind() {
 	case reflect.Bool:
-		if number.Bool() {
-			c.number("bool", 1)
-		} else {
-			c.number("bool", 0)
-		}
+		c.bool(number.Bool())
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		c.uint(number.Uint())
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		c.int(number.Int())
 	default:
-		c.text("json", string(Append(nil, v.Interface(), nil)))
+		c.text(other, string(Append(nil, v.Interface(), nil)))
 	}
-}
-
-// width returns how many bytes of a number are written: enough for an index, and 8 of others than truth values.
-func (c *Column) width() int {
-	switch {
-	case c.values == nil:
-		return 0
-	case c.kind == "bool":
-		return 1
-	case c.texts == nil:
-		return 8
-	case len(c.texts) <= math.MaxUint8:
-		return 1
-	case len(c.texts) <= math.MaxUint16:
-		return 2
-	}
-	return 4
 }
 
 // listed returns the values that its head has: texts or JSON.
 func (c *Column) listed() []string {
 	switch {
-	case c.texts != nil || c.values != nil:
+	case c.texts != nil || c.width > 0:
 		return c.texts
-	case c.kind == "bool":
+	case c.kind == truth:
 		return []string{strconv.FormatBool(c.first != 0)}
-	case c.kind == "uint":
+	case c.kind == unsigned:
 		return []string{strconv.FormatUint(c.first, 10)}
 	}
 	return []string{strconv.FormatInt(int64(c.first), 10)}
@@ -315,13 +389,13 @@ func (e *encoder) columns(of Columnar) {
 	for i, c := range list.all() {
 		e.item(i == 0)
 		e.text = append(append(e.text, `{"key":"`...), c.key...)
-		e.text = append(append(e.text, `","kind":"`...), c.kind...)
-		e.text = append(append(e.text, `","width":`...), strconv.Itoa(c.width())...)
+		e.text = append(append(e.text, `","kind":"`...), c.kind.String()...)
+		e.text = append(append(e.text, `","width":`...), strconv.Itoa(c.width)...)
 		e.text = append(append(e.text, `,"missing":`...), strconv.FormatBool(c.missing != nil)...)
 		if texts := c.listed(); texts != nil {
 			e.text = append(e.text, `,"values":[`...)
 			for i, one := range texts {
-				if e.item(i == 0); c.kind == "text" {
+				if e.item(i == 0); c.kind == text {
 					e.string(one)
 				} else {
 					e.text = append(e.text, one...)
@@ -336,21 +410,8 @@ func (e *encoder) columns(of Columnar) {
 
 // numbers writes where a column has no value, and its numbers.
 func (e *encoder) numbers(c *Column) {
-	e.text = append(e.text, c.missing...)
-	width := c.width()
-	for _, v := range c.values {
-		switch width {
-		case 1:
-			e.text = append(e.text, byte(v))
-		case 2:
-			e.text = binary.LittleEndian.AppendUint16(e.text, uint16(v))
-		case 4:
-			e.text = binary.LittleEndian.AppendUint32(e.text, uint32(v))
-		default:
-			e.text = binary.LittleEndian.AppendUint64(e.text, v)
-		}
-		if len(e.text) > part {
-			e.flush()
-		}
+	for _, part := range append([][]byte{c.missing}, c.parts...) {
+		e.flush()
+		e.text = append(e.text, part...)
 	}
 }

@@ -44,7 +44,12 @@ func (n *Namer) Row(a Row, stack *event.Stack) (_ Row, ok bool) {
 		return a, false
 	}
 	a.Site = n.Site(stack)
-	return a, a.Matches || n.Filter.Grep.MatchString(a.Owner.Path) || n.Filter.Grep.MatchString(a.Class().String())
+	return a, n.MatchesRow(&a)
+}
+
+// MatchesRow reports whether the pattern of the filter matches a row: its site, its owner or its class.
+func (n *Namer) MatchesRow(a *Row) bool {
+	return a.Matches || n.Filter.Grep.MatchString(a.Owner.Path) || n.Filter.Grep.MatchString(a.Class().String())
 }
 
 // Site is the site of a call stack; it is the same for the same stack.

@@ -28,7 +28,7 @@ const (
 // Group counts the rows by a value of --by, the largest first.
 func (l *List) Group(by string, n int) *Groups {
 	g := &Groups{l, table.Table{Names: &l.Namer, By: by}, n}
-	for _, a := range l.Rows {
+	for _, a := range l.rows() {
 		one := *a
 		one.Amounts = make([]memory.Amount, measures)
 		amount := memory.Amount{Count: 1, Bytes: a.TotalBytes()}

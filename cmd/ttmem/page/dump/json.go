@@ -137,7 +137,7 @@ func (static) Columns() table.Columns {
 func list[D table.Declaration](l *List, is func(*alloc.Row) bool, fields table.Columns) table.Seq[D] {
 	fields = slices.Concat(placed, table.Site(&l.Namer), fields)
 	return func(yield func(table.Object[D]) bool) {
-		for _, a := range l.Rows[:len(l.Rows)-l.cutOff] {
+		for _, a := range l.listed() {
 			if is(a) && !yield(table.Object[D]{Columns: fields, Row: a}) {
 				return
 			}

@@ -41,7 +41,7 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 	}
 	sites := make(map[*alloc.Site]bool)
 	var chips page.Groups[int, chip]
-	for i, a := range l.Rows {
+	for i, a := range l.rows() {
 		sites[a.Site] = true
 		on := a.Devices
 		if len(on) == 0 {
@@ -57,7 +57,7 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 			if a.Static == nil || !a.Static.Global {
 				t.bytes += a.Bytes()
 			}
-			if i < len(l.Rows)-l.cutOff {
+			if i < len(l.items)-l.cutOff {
 				c.rows = append(c.rows, i)
 			}
 		}
@@ -150,14 +150,14 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 		name = "CBs, DFBs"
 	}
 	layout.WriteTitle(out, " ", name, fmt.Sprintf("  %s, %s%s", page.Count(total.count, noun), page.Bytes(total.bytes), of+twice))
-	rows := slices.DeleteFunc(slices.Clone(c.rows), func(i int) bool { return l.Rows[i].Region != region })
+	rows := slices.DeleteFunc(slices.Clone(c.rows), func(i int) bool { return l.items[i].like.Region != region })
 	if len(rows) == 0 {
 		return
 	}
 	widest := 0
 	for _, row := range rows {
 		if layout.Width > 0 {
-			widest = max(widest, page.Width(l.rowTitle(l.Rows[row], layout)))
+			widest = max(widest, page.Width(l.rowTitle(l.At(row), layout)))
 		}
 	}
 	columns, users := slices.Clone(rowColumns), l.Users()
@@ -169,7 +169,7 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 	idle := columns[idleColumn]
 	columns[idleColumn] = 0
 	oneLine := isOneLine()
-	if slices.ContainsFunc(rows, func(i int) bool { return l.Rows[i].LastUse.TimeNs > 0 }) {
+	if slices.ContainsFunc(rows, func(i int) bool { return l.At(i).LastUse.TimeNs > 0 }) {
 		if columns[idleColumn] = idle; tooWide() || oneLine && !isOneLine() {
 			columns[idleColumn] = 0
 		}
@@ -188,7 +188,7 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 	}
 	fmt.Fprintln(out, layout.Paint(page.Dim, strings.TrimRight(head, " ")))
 	for _, row := range rows {
-		a := l.Rows[row]
+		a := l.At(row)
 		share := page.Right(page.Bytes(a.BytesPerBank), page.SizeColumns) + layout.Pick(" × ", " x ") + page.Left(fmt.Sprint(a.Banks), banksColumns)
 		kind := strings.ReplaceAll(a.Layout, "_", " ")
 		address := fmt.Sprintf("%#x", a.Address)

@@ -52,6 +52,10 @@ func adder[T any](value func(*alloc.Row) T) func(*document.Column, *alloc.Row) {
 		return func(to *document.Column, r *alloc.Row) { to.Uint(value(r)) }
 	case func(*alloc.Row) int:
 		return func(to *document.Column, r *alloc.Row) { to.Int(int64(value(r))) }
+	case func(*alloc.Row) bool:
+		return func(to *document.Column, r *alloc.Row) { to.Bool(value(r)) }
+	case func(*alloc.Row) *uint64:
+		return func(to *document.Column, r *alloc.Row) { to.UintOrNone(value(r)) }
 	case func(*alloc.Row) []int:
 		return func(to *document.Column, r *alloc.Row) { to.Ints(value(r)) }
 	case func(*alloc.Row) int32:
