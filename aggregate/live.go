@@ -30,6 +30,14 @@ func (s *State) Banks(e *event.Event) uint32 {
 	return e.Banks
 }
 
+// BufferCount returns the number of live buffers.
+func (s *State) BufferCount() (n int) {
+	for _, p := range s.processes {
+		n += p.buffers.Len()
+	}
+	return n
+}
+
 // EachBuffer yields all live buffers, in order of process and time. One is valid until the next one.
 func (s *State) EachBuffer() iter.Seq[*memory.Buffer] {
 	return func(yield func(*memory.Buffer) bool) {

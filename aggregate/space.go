@@ -94,7 +94,7 @@ func (p *process) orderBlocks() {
 	if len(missing) == 0 {
 		return
 	}
-	for b := range p.buffers.All() {
+	for b := range p.buffers.Sorted() { // later ones often have higher addresses
 		if list := b.blocks[b.Region]; missing[list] {
 			list.Add(b.block())
 		}

@@ -102,6 +102,8 @@ type Row struct {
 	Mention string
 	Holders Holders
 	Mix     Mix
+	// Like is the same for rows of buffers that differ only in what each buffer has of its own; nil for other rows.
+	Like *Row
 	*Site
 }
 

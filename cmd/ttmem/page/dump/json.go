@@ -51,9 +51,10 @@ func (l *List) head(omitted int) head {
 }
 
 // placed are the first fields of all allocations; table.Site follows.
-var placed = table.Columns{
-	table.PID, table.Devices,
+var placed = slices.Concat(table.Columns{table.PID}, table.Alike(
+	table.Devices,
 	table.Field("chips", "number of chips, including those that are not selected", func(a *alloc.Row) int { return a.Chips }),
+), table.Columns{
 	table.Field("address", "", func(a *alloc.Row) uint64 { return a.Address }),
 	table.Field("since_ns", "when it was allocated", func(a *alloc.Row) uint64 { return a.SinceNs }).WithWall("since_wall_ns"),
 	table.Optional("age_ns", "how long it has been live; left out for an allocation from before the attach", func(a *alloc.Row) *uint64 {
@@ -63,18 +64,17 @@ var placed = table.Columns{
 		age := a.Age()
 		return &age
 	}),
-	table.BeforeAttach,
-}
+}, table.Alike(table.BeforeAttach))
 
 // of returns a field of a buffer.
 func of[T any](key, about string, value func(*memory.Buffer) T) table.Column {
 	return table.Field(key, about, func(a *alloc.Row) T { return value(a.Buffer) })
 }
 
-var bufferFields = table.Columns{
+var bufferFields = slices.Concat(table.Columns{
 	of("tid", "the thread", func(b *memory.Buffer) int32 { return b.TID }),
 	of("comm", "the process's name", func(b *memory.Buffer) string { return b.Comm }),
-	table.Region.Values("banked_region"), table.Layout,
+}, table.Alike(table.Region.Values("banked_region"), table.Layout), table.Columns{
 	of("buffer_id", "tt-metal's id", func(b *memory.Buffer) uint64 { return b.BufferID }),
 	of("object", "the address of the Buffer in the process", func(b *memory.Buffer) uint64 { return b.Object }),
 	of("tensor_bytes", "size of the tensor's values on each chip, without padding; left out if no owner with a shape is known", (*memory.Buffer).TensorBytes).OrNone(),
@@ -85,13 +85,20 @@ var bufferFields = table.Columns{
 	of("reserved_banks", "banks in which the allocator reserves bytes_per_bank", func(b *memory.Buffer) uint16 { return b.Banks }),
 	of("data_bytes", "size of the data on each chip, in whole pages", func(b *memory.Buffer) uint64 { return b.DataBytes() }),
 	table.Field("allocated_bytes", "bytes that the allocator reserves on each chip", (*alloc.Row).Bytes),
-	table.Optional("per_core", "on single cores", func(a *alloc.Row) bool { return a.Buffer.PerCore }),
+}, table.Alike(table.Optional("per_core", "on single cores", func(a *alloc.Row) bool { return a.Buffer.PerCore })), table.Columns{
 	table.Optional("cores", "these cores, as x0, y0, x1, y1; left out if unknown", func(a *alloc.Row) [][4]uint16 { return page.Rectangles(a.Buffer.Cores()) }),
 	table.Owner, table.Tensor,
-	table.Optional("last_use", "the line and the operation of the latest run or transfer that used it; left out without a call stack", func(a *alloc.Row) string { return name.Of(a.LastUse.By.Frames()).String() }),
+	table.Optional("last_use", "the line and the operation of the latest run or transfer that used it; left out without a call stack", lastUse),
 	table.Optional("last_use_ns", "when that was; left out if no use is recorded", func(a *alloc.Row) uint64 { return a.LastUse.TimeNs }).WithWall("last_use_wall_ns"),
 	ifUsed("idle_ns", "how long before the moment", (*alloc.Row).Idle),
 	ifUsed("idle_runs", "the process's runs of programs since then", func(a *alloc.Row) uint64 { return a.Runs }),
+})
+
+func lastUse(a *alloc.Row) string {
+	if a.LastUse.By == nil {
+		return ""
+	}
+	return name.Of(a.LastUse.By.Frames()).String()
 }
 
 // ifUsed returns a field of a buffer whose latest use is known.

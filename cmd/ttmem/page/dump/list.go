@@ -84,7 +84,7 @@ func (r *row) set(of *item) *alloc.Row {
 	r.Row = *of.like
 	if b := of.Allocation; b != nil {
 		r.buffer = *of.like.Buffer
-		r.Buffer, r.buffer.Allocation = &r.buffer, b
+		r.Like, r.Buffer, r.buffer.Allocation = of.like, &r.buffer, b
 		r.Address, r.BytesPerBank, r.Banks, r.SinceNs = b.Address, b.BytesPerBank, uint64(b.Banks), b.SinceNs
 	}
 	if k := of.known; k != nil {
@@ -95,11 +95,11 @@ func (r *row) set(of *item) *alloc.Row {
 
 // New lists the live memory of a state.
 func New(s *aggregate.State, nowNs uint64, names alloc.Namer) *List {
-	l := &List{Namer: names, NowNs: nowNs}
+	l := &List{Namer: names, NowNs: nowNs, There: s.BufferCount()}
+	l.items = make([]item, 0, l.There) // growing would copy a million several times
 	sites := make(map[*memory.Site]*alloc.Row) // nil if it is not selected
 	var one row
 	for h := range s.EachBuffer() {
-		l.There++
 		like, found := sites[h.Site]
 		if !found {
 			like = l.like(alloc.Row{

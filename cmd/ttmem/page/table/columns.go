@@ -19,8 +19,8 @@ type Column struct {
 	value func(*alloc.Row) any
 	// add adds the value to a column.
 	add func(to *document.Column, r *alloc.Row)
-	// ofSite is true if all rows of a site with the same BeforeAttach have the same value.
-	ofSite bool
+	// alike is true if all rows with the same Like have the same value.
+	alike bool
 
 	// Head, Width and Text are of the text; Width is 0 for a field of JSON only.
 	Head  string
@@ -88,10 +88,10 @@ func (c Column) OrNone() Column {
 	return c
 }
 
-// OfSite returns the columns as those that depend on the site of a row and its BeforeAttach only.
-func OfSite(columns ...Column) Columns {
+// Alike returns the columns as those that have the same value in all rows with the same Like.
+func Alike(columns ...Column) Columns {
 	for i := range columns {
-		columns[i].ofSite = true
+		columns[i].alike = true
 	}
 	return columns
 }
@@ -194,13 +194,13 @@ func Name(n *alloc.Namer) Column {
 
 // Site returns the fields that name an allocation.
 func Site(n *alloc.Namer) Columns {
-	return slices.Concat(OfSite(
+	return slices.Concat(Alike(
 		Name(n), Op,
 		Optional("function", "the function of the line", func(r *alloc.Row) string { return r.Name.Call.Function }),
 		Optional("file", "the file of the line", func(r *alloc.Row) string { return r.Name.Call.File }),
 		Optional("line", "the number of the line", func(r *alloc.Row) int { return r.Name.Call.Line }),
 		Callers, Component,
-	), Columns{Class}, OfSite(Stack))
+	), Columns{Class}, Alike(Stack))
 }
 
 // Limited returns the first rows, or all if the limit is 0, and the sum of the others; nil without others.

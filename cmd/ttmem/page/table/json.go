@@ -48,35 +48,41 @@ type Seq[D Declaration] func(yield func(Object[D]) bool)
 
 // AddTo adds the rows to columns: see package document.
 func (s Seq[D]) AddTo(to *document.Columns) {
-	type key struct {
-		site         *alloc.Site
-		beforeAttach bool
+	type column struct {
+		*document.Column
+		add func(to *document.Column, r *alloc.Row)
 	}
-	var columns []*document.Column
-	known := make(map[key][]document.Cell) // the values of a site
+	var own, alike []column
+	known := make(map[*alloc.Row][]document.Cell) // the values of those that are alike
 	for o := range s {
-		if columns == nil {
+		if own == nil {
 			for i := range o.Columns {
-				columns = append(columns, to.New(&o.Columns[i].Field))
+				c := &o.Columns[i]
+				list := &own
+				if c.alike {
+					list = &alike
+				}
+				*list = append(*list, column{to.New(&c.Field), c.add})
 			}
 		}
-		of := key{o.Row.Site, o.Row.BeforeAttach}
-		cells, again := known[of], 0
-		isKnown := cells != nil
-		for i, column := range columns {
-			switch {
-			case !o.Columns[i].ofSite:
-				o.Columns[i].add(column, o.Row)
-			case isKnown:
-				column.Again(cells[again])
-				again++
-			default:
-				o.Columns[i].add(column, o.Row)
-				cells = append(cells, column.Last())
-			}
+		for _, c := range own {
+			c.add(c.Column, o.Row)
 		}
-		if !isKnown {
-			known[of] = cells
+		if cells, again := known[o.Row.Like]; again {
+			for i, c := range alike {
+				c.Again(cells[i])
+			}
+			continue
+		}
+		for _, c := range alike {
+			c.add(c.Column, o.Row)
+		}
+		if o.Row.Like != nil {
+			cells := make([]document.Cell, len(alike))
+			for i, c := range alike {
+				cells[i] = c.Last()
+			}
+			known[o.Row.Like] = cells
 		}
 	}
 }
